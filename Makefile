@@ -1,0 +1,52 @@
+# overlapd: build, run, test. Every target does its own set-up.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+
+ORT_VERSION := 1.30.0
+CACHE_DIR   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/overlapd
+ORT_DIR     := $(CACHE_DIR)/onnxruntime-$(ORT_VERSION)-cpu
+ORT_LIB     := $(ORT_DIR)/libonnxruntime.so.1
+
+COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+LDFLAGS := -X main.commit=$(COMMIT)
+
+.PHONY: help build run test race short fuzz conformance ort lint bench clean
+
+help: ## what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+build: ort ## bin/overlapd, which finds libonnxruntime by itself
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/overlapd ./cmd/overlapd
+
+run: build ## the daemon on the CPU with resnet50 and bert; prints a request to try
+	bin/overlapd serve --embedded
+
+test: build ## every test, under the race detector
+	go vet ./...
+	go test -race -timeout 20m ./...
+
+short: ort ## the fast tests, without the race detector
+	go test -short ./...
+
+conformance: build ## every model of Debian's libonnx-testdata, cut at every node, against ONNX Runtime
+	scripts/conformance
+
+fuzz: ort ## each fuzz target for FUZZTIME (10m)
+	scripts/fuzz $(or $(FUZZTIME),10m)
+
+bench: build ## what cutting a model costs, and the Go benchmarks
+	bin/overlapd bench engine --model resnet50 --batch 1,4,8 --threads 1,2
+	bin/overlapd bench engine --model bert --batch 1 --threads 1,2
+
+lint: ## golangci-lint, if it is installed
+	golangci-lint run ./...
+
+ort: $(ORT_LIB) ## fetch the pinned libonnxruntime into the user's cache
+
+$(ORT_LIB):
+	scripts/fetch-ort '$(ORT_VERSION)' '$(ORT_DIR)'
+
+clean: ## remove what was built, not what was fetched
+	rm -rf bin

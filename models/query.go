@@ -1,0 +1,45 @@
+package models
+
+import "time"
+
+// QueryID names a query for as long as the daemon runs.
+type QueryID uint64
+
+// BatchID names a batch for as long as the daemon runs.
+type BatchID uint64
+
+// ServiceID is the position of a service in the configuration.
+type ServiceID int
+
+// Query is one inference request. All times are durations since one epoch
+// that the caller of the scheduler chooses, read from a monotonic clock, so
+// that a step of the wall clock changes nothing.
+type Query struct {
+	ID       QueryID
+	Service  ServiceID
+	Size     int           // the client's own batch dimension, at least 1
+	SeqLen   int           // sequence length, 0 if the model has none
+	Shape    uint64        // hash of all input shapes without their batch dimension; queries merge only if equal
+	Arrival  time.Duration // when it was accepted
+	Deadline time.Duration // when its answer is worthless
+	Priority int           // 0 is none; otherwise 1 is the highest
+}
+
+// Span is operators [Start, End) of one batch, run without interruption.
+type Span struct {
+	Service ServiceID
+	Batch   BatchID
+	Start   int
+	End     int
+	Size    int // of the batch: the sum over its queries
+	SeqLen  int
+}
+
+// Len returns the number of operators in the span.
+func (s Span) Len() int { return s.End - s.Start }
+
+// Group is an operator group: spans of different batches, at most one per
+// service, that run together in one round.
+type Group struct {
+	Spans []Span
+}

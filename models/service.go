@@ -1,0 +1,38 @@
+package models
+
+import "time"
+
+// Operator is the smallest piece that the daemon can schedule: one node of
+// the optimized graph, or a few of them where the cut was made coarser.
+type Operator struct {
+	Name      string // of its last node
+	Type      string // ONNX operator types, joined with "+" if it holds several nodes
+	Nodes     int    // how many nodes of the optimized graph it holds
+	LiveBytes int64  // intermediates alive after it for one query of batch size 1, -1 if not known yet
+}
+
+// TensorSpec is an input or output of a model as its clients see it.
+type TensorSpec struct {
+	Name string
+	Type Type
+}
+
+// Model is an ONNX file and what was learned of it.
+type Model struct {
+	Name      string
+	Path      string
+	Hash      string // sha256 of the file (and of its external data), hex
+	Inputs    []TensorSpec
+	Outputs   []TensorSpec
+	Operators []Operator
+}
+
+// Service is a model deployed with a QoS target.
+type Service struct {
+	ID         ServiceID
+	Name       string
+	Operators  int
+	QoSTarget  time.Duration
+	QueueLimit int // queries that may wait; one more is refused at once
+	MaxBatch   int // largest batch that may be formed by merging queries, 1 for none
+}
