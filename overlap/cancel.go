@@ -1,0 +1,57 @@
+package overlap
+
+import (
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// Cancel gives up a query whose client has left. running tells that the batch
+// of the query runs now; if nobody else wants that batch, stop names it, and
+// its worker should be asked to stop at the next operator boundary. A query
+// that is unknown or answered is left alone.
+func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop models.BatchID, running bool) {
+	s.clock(now)
+	q := s.index.get(id)
+	if q == nil || q.cancelled {
+		return 0, false
+	}
+	b := q.batch
+	if b == nil {
+		s.answer(s.dequeue(q), Cancelled, ReasonCancelled)
+		return 0, false
+	}
+	q.cancelled = true
+	switch wanted := b.wanted(); {
+	case b.running && !wanted:
+		return b.id, true
+	case b.running:
+		return 0, true
+	case !wanted:
+		s.abandon(b, Cancelled, ReasonCancelled)
+	default:
+		s.refresh(b)
+		b.service.paused.fix(b.pausedPos)
+		s.paused.fix(b.expiryPos)
+	}
+	return 0, false
+}
+
+// Down tells that the worker of a service is lost. Its paused batches are
+// lost with it; its queries wait, without holding up other services.
+func (s *Scheduler) Down(now time.Duration, id models.ServiceID) {
+	s.clock(now)
+	sv := s.services[id]
+	sv.down = true
+	for sv.paused.len() > 0 {
+		b := sv.paused.top()
+		s.unpause(b)
+		s.lose(b)
+	}
+}
+
+// Up tells that the worker of a service is ready again.
+func (s *Scheduler) Up(now time.Duration, id models.ServiceID) {
+	s.clock(now)
+	s.services[id].down = false
+}

@@ -1,0 +1,77 @@
+package overlap
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// Limits of a configuration.
+const (
+	MaxServices   = 64
+	MaxQueueLimit = 1 << 20 // queries
+	MaxMaxBatch   = 1 << 12
+	MaxMaxRetries = 16
+)
+
+// Config says what a Scheduler schedules, and how.
+type Config struct {
+	Services   []models.Service // each ID is its position
+	Policy     string           // one of Policies
+	Predictor  Predictor        // called only inside the scheduler's methods
+	MaxRetries int              // times that a query whose worker was lost is queued again
+}
+
+// Validate reports every fault of the configuration.
+func (c *Config) Validate() error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if n := len(c.Services); n < 1 || n > MaxServices {
+		fault("%d services: want 1 to %d", n, MaxServices)
+	}
+	if policyNamed(c.Policy) == nil {
+		fault("unknown policy %q", c.Policy)
+	}
+	if c.Predictor == nil {
+		fault("no predictor")
+	}
+	if c.MaxRetries < 0 || c.MaxRetries > MaxMaxRetries {
+		fault("max retries %d: want 0 to %d", c.MaxRetries, MaxMaxRetries)
+	}
+	names := map[string]bool{}
+	for i := range c.Services {
+		sv := &c.Services[i]
+		faults = append(faults, serviceFaults(sv, i)...)
+		if names[sv.Name] {
+			fault("service %s: name occurs twice", sv.Name)
+		}
+		names[sv.Name] = true
+	}
+	return errors.Join(faults...)
+}
+
+func serviceFaults(sv *models.Service, position int) (faults []error) {
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("service %d (%s): %w", position, sv.Name, fmt.Errorf(format, args...)))
+	}
+	if sv.ID != models.ServiceID(position) {
+		fault("ID %d is not its position", sv.ID)
+	}
+	if sv.Name == "" {
+		fault("no name")
+	}
+	if sv.Operators < 1 {
+		fault("%d operators: want at least 1", sv.Operators)
+	}
+	if sv.QoSTarget <= 0 {
+		fault("QoS target %v: want more than 0", sv.QoSTarget)
+	}
+	if sv.QueueLimit < 1 || sv.QueueLimit > MaxQueueLimit {
+		fault("queue limit %d: want 1 to %d", sv.QueueLimit, MaxQueueLimit)
+	}
+	if sv.MaxBatch < 0 || sv.MaxBatch > MaxMaxBatch {
+		fault("max batch %d: want 0 to %d", sv.MaxBatch, MaxMaxBatch)
+	}
+	return faults
+}

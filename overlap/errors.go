@@ -1,0 +1,54 @@
+package overlap
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors of Arrive: the query was not accepted and gets no Answer.
+var (
+	// ErrQueueFull is returned when as many queries of the service wait as
+	// its queue limit allows. The error is a *QueueFullError.
+	ErrQueueFull = errors.New("queue is full")
+
+	// ErrUnknownService is returned when the query names a service that the
+	// configuration does not have.
+	ErrUnknownService = errors.New("unknown service")
+
+	// ErrExpired is returned when the deadline has passed on arrival.
+	ErrExpired = errors.New("deadline has passed")
+
+	// ErrDraining is returned when Drain was called before.
+	ErrDraining = errors.New("draining")
+
+	// ErrBadQuery is returned when a query has an impossible size, sequence
+	// length or priority.
+	ErrBadQuery = errors.New("bad query")
+
+	// ErrDuplicateQuery is returned when a query with this ID was accepted
+	// before and is not yet answered.
+	ErrDuplicateQuery = errors.New("query ID is in use")
+)
+
+// Errors of Finish.
+var (
+	// ErrUnknownRound is returned when the outcome is not that of the round
+	// that runs. Nothing has changed.
+	ErrUnknownRound = errors.New("outcome of a round that does not run")
+
+	// ErrBadOutcome is returned when the outcome leaves out a span or
+	// contradicts it. The span counts as failed.
+	ErrBadOutcome = errors.New("outcome contradicts its round")
+)
+
+// QueueFullError says whose queue is full. It matches ErrQueueFull.
+type QueueFullError struct {
+	Service string
+	Limit   int // queries
+}
+
+func (e *QueueFullError) Error() string {
+	return fmt.Sprintf("service %s: %v: %d queries wait", e.Service, ErrQueueFull, e.Limit)
+}
+
+func (e *QueueFullError) Unwrap() error { return ErrQueueFull }

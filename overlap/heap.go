@@ -1,0 +1,81 @@
+package overlap
+
+// heap is a binary heap whose items know where they are, so that any of them
+// can be taken out.
+type heap[T any] struct {
+	items  []T
+	before func(a, b T) bool
+	moved  func(item T, pos int) // is told the new position, -1 once outside
+}
+
+func (h *heap[T]) len() int { return len(h.items) }
+
+// top returns the first item. The heap must not be empty.
+func (h *heap[T]) top() T { return h.items[0] }
+
+func (h *heap[T]) push(item T) {
+	h.items = append(h.items, item)
+	h.up(len(h.items) - 1)
+}
+
+func (h *heap[T]) pop() T { return h.remove(0) }
+
+func (h *heap[T]) remove(pos int) T {
+	item := h.items[pos]
+	last := len(h.items) - 1
+	moved := h.items[last]
+	var none T
+	h.items[last] = none
+	h.items = h.items[:last]
+	if pos < last {
+		h.items[pos] = moved
+		h.fix(pos)
+	}
+	h.moved(item, -1)
+	return item
+}
+
+// fix restores the order after the item at pos has changed.
+func (h *heap[T]) fix(pos int) {
+	if h.up(pos) == pos {
+		h.down(pos)
+	}
+}
+
+func (h *heap[T]) up(pos int) int {
+	item := h.items[pos]
+	for pos > 0 {
+		parent := (pos - 1) / 2
+		if !h.before(item, h.items[parent]) {
+			break
+		}
+		h.set(pos, h.items[parent])
+		pos = parent
+	}
+	h.set(pos, item)
+	return pos
+}
+
+func (h *heap[T]) down(pos int) {
+	item := h.items[pos]
+	for {
+		child := 2*pos + 1
+		if child >= len(h.items) {
+			break
+		}
+		if child+1 < len(h.items) && h.before(h.items[child+1], h.items[child]) {
+			child++
+		}
+		if !h.before(h.items[child], item) {
+			break
+		}
+		h.set(pos, h.items[child])
+		pos = child
+	}
+	h.set(pos, item)
+}
+
+func (h *heap[T]) set(pos int, item T) {
+	h.items[pos] = item
+	h.moved(item, pos)
+}

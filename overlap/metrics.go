@@ -1,0 +1,70 @@
+package overlap
+
+import "time"
+
+// Metrics counts since the scheduler was made, apart from the fields that
+// say "now".
+type Metrics struct {
+	Rounds   uint64
+	Busy     time.Duration // that the rounds took together
+	Services []ServiceMetrics
+}
+
+// ServiceMetrics are the metrics of one service. Arrays are indexed by
+// Reason.
+type ServiceMetrics struct {
+	Name    string
+	Down    bool // now
+	Queued  int  // queries, now
+	Paused  int  // batches, now
+	Arrived uint64
+	Refused [ReasonCount]uint64 // a query at fault itself counts as ReasonNone
+
+	Finished  uint64
+	Late      uint64 // of the finished, after their deadline
+	Dropped   [ReasonCount]uint64
+	Failed    [ReasonCount]uint64
+	Cancelled uint64
+
+	Batches uint64
+	Retried uint64
+	Merged  uint64 // queries that started in a batch with others
+}
+
+// Metrics returns a copy of the counters.
+func (s *Scheduler) Metrics() Metrics {
+	m := s.metrics
+	m.Services = make([]ServiceMetrics, len(s.services))
+	for i, sv := range s.services {
+		m.Services[i] = sv.metrics
+		m.Services[i].Down = sv.down
+		m.Services[i].Queued = sv.queue.len()
+		m.Services[i].Paused = sv.paused.len()
+	}
+	return m
+}
+
+func (m *ServiceMetrics) count(a *Answer, deadline time.Duration) {
+	switch a.Result {
+	case Finished:
+		m.Finished++
+		if a.At > deadline {
+			m.Late++
+		}
+	case Dropped:
+		m.Dropped[a.Reason]++
+	case Failed:
+		m.Failed[a.Reason]++
+	case Cancelled:
+		m.Cancelled++
+	}
+}
+
+// answered returns the number of accepted queries that have ended.
+func (m *ServiceMetrics) answered() uint64 {
+	n := m.Finished + m.Cancelled
+	for r := range ReasonCount {
+		n += m.Dropped[r] + m.Failed[r]
+	}
+	return n
+}

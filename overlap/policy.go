@@ -1,0 +1,70 @@
+package overlap
+
+import (
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// PolicyInfo describes a policy to a person.
+type PolicyInfo struct {
+	Name    string
+	Summary string // one sentence
+}
+
+// policy is the rule that chooses the next group. It keeps no state.
+type policy interface {
+	info() PolicyInfo
+
+	// key places work among the other work of its priority: the least key
+	// is the most urgent. It is asked again only when the work changes.
+	key(w work) time.Duration
+
+	// choose adds spans to the group. It sees the most urgent batch of each
+	// service, in rank order, and returns without adding anything when a
+	// batch it needs turns out to be dropped: it is then asked again, about
+	// what is left.
+	choose(d *decision)
+}
+
+// work is a waiting query or a paused batch, seen by a policy.
+type work struct {
+	arrival  time.Duration
+	deadline time.Duration
+	left     models.Span // all operators that are left
+	predict  *prediction
+}
+
+// rest returns the predicted time of what is left, alone on the device, or 0
+// if that is unknown.
+func (w work) rest() time.Duration { return w.predict.span(w.left) }
+
+var policies = [...]policy{fcfs{}, sjf{}, edf{}}
+
+// Policies lists the policies that Config.Policy may name.
+func Policies() []PolicyInfo {
+	infos := make([]PolicyInfo, len(policies))
+	for i, p := range policies {
+		infos[i] = p.info()
+	}
+	return infos
+}
+
+func policyNamed(name string) policy {
+	for _, p := range policies {
+		if p.info().Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// sequential runs the most urgent batch alone, with all its operators. It is
+// what the sequential policies share.
+type sequential struct{}
+
+func (sequential) choose(d *decision) {
+	if b, ok := d.form(0); ok {
+		d.add(0, b.service.Operators)
+	}
+}

@@ -1,0 +1,39 @@
+package overlap
+
+import (
+	"math"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// rank is the place of a query or a batch in the order in which they run. It
+// is total: no two queries have the same ID.
+type rank struct {
+	level   int           // the priority, with 0 moved behind the numbered ones
+	retried bool          // runs before its equals, it has waited for a worker already
+	key     time.Duration // of the policy
+	arrival time.Duration
+	id      models.QueryID
+}
+
+func level(priority int) int {
+	if priority == 0 {
+		return math.MaxInt
+	}
+	return priority
+}
+
+func (r *rank) before(o *rank) bool {
+	switch {
+	case r.level != o.level:
+		return r.level < o.level
+	case r.retried != o.retried:
+		return r.retried
+	case r.key != o.key:
+		return r.key < o.key
+	case r.arrival != o.arrival:
+		return r.arrival < o.arrival
+	}
+	return r.id < o.id
+}

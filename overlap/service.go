@@ -1,0 +1,63 @@
+package overlap
+
+import (
+	"github.com/overlapd/overlapd/models"
+)
+
+// Limits of one service.
+const (
+	// MaxPaused is how many batches of a service may be paused. With that
+	// many, it forms no new batch until one has ended.
+	MaxPaused = 16
+
+	// probeInterval is how often a service whose predicted time exceeds its
+	// QoS target, so that every query would be dropped, runs one all the
+	// same. A prediction that is too high would otherwise stay so: nothing
+	// would run, and nothing be measured.
+	probeInterval = 32
+)
+
+// service is the scheduler's side of a deployed model.
+type service struct {
+	models.Service
+	down     bool
+	queue    heap[*query]
+	paused   heap[*batch]
+	unproved int // drops since it last ran, of queries predicted to exceed the QoS target
+	full     error
+	metrics  ServiceMetrics
+}
+
+func newService(m models.Service) *service {
+	return &service{
+		Service: m,
+		queue: heap[*query]{
+			before: func(a, b *query) bool { return a.rank.before(&b.rank) },
+			moved:  func(q *query, pos int) { q.queuePos = pos },
+		},
+		paused: heap[*batch]{
+			before: func(a, b *batch) bool { return a.rank.before(&b.rank) },
+			moved:  func(b *batch, pos int) { b.pausedPos = pos },
+		},
+		full:    &QueueFullError{Service: m.Name, Limit: m.QueueLimit},
+		metrics: ServiceMetrics{Name: m.Name},
+	}
+}
+
+// head returns the most urgent of the service's work: a paused batch, or nil
+// and the rank of a waiting query. ok is false if there is none that can run.
+func (sv *service) head() (paused *batch, r *rank, ok bool) {
+	if sv.down {
+		return nil, nil, false
+	}
+	if sv.paused.len() > 0 {
+		paused = sv.paused.top()
+		r = &paused.rank
+	}
+	if sv.queue.len() > 0 && sv.paused.len() < MaxPaused {
+		if q := sv.queue.top(); paused == nil || q.rank.before(r) {
+			return nil, &q.rank, true
+		}
+	}
+	return paused, r, paused != nil
+}
