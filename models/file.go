@@ -1,0 +1,117 @@
+package models
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// File is an ONNX file, open for reading. All Raw fields refer to its bytes;
+// none may be used after Close.
+type File struct {
+	Path            string // as it was given to Open
+	Dir             string // the folder that external data lie in, without symbolic links
+	IRVersion       int64
+	Producer        string
+	ProducerVersion string
+	Domain          string
+	Metadata        map[string]string
+	Opsets          []Opset
+	Functions       []Function
+	Graph           Graph
+
+	data   []byte
+	folder *folder // nil for a model in memory
+}
+
+// Open maps the model at path, a regular file or a symbolic link to one, and
+// reads it. Whoever replaces the file must rename another one to its place: a
+// write to the file itself reaches into the open File, and shortening it
+// makes reading it fault.
+func Open(path string, l Limits) (*File, error) {
+	f, err := open(path, l)
+	var fault *FormatError
+	if errors.As(err, &fault) {
+		fault.Path = path
+	}
+	return f, err
+}
+
+func open(path string, l Limits) (*File, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, err
+	}
+	if real, err = filepath.Abs(real); err != nil {
+		return nil, err
+	}
+	dir, err := openFolder(filepath.Dir(real))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.seal()
+	data, err := mapModel(dir, filepath.Base(real), l)
+	if err != nil {
+		return nil, err
+	}
+	f, err := parse(data, l, dir)
+	if err != nil {
+		return nil, errors.Join(err, dir.close(), unmap(data))
+	}
+	f.Path, f.Dir = path, filepath.Dir(real)
+	return f, nil
+}
+
+func mapModel(dir *folder, name string, l Limits) ([]byte, error) {
+	data, err := mapRegular(func(flags int) (int, error) {
+		return unix.Openat(dir.fd, name, flags|unix.O_NOFOLLOW, 0)
+	}, l.FileBytes, 0)
+	var fault *FormatError
+	switch {
+	case errors.As(err, &fault) && fault.Err == ErrExternal:
+		fault.Err = ErrNotONNX
+	case err != nil && fault == nil:
+		err = &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return data, err
+}
+
+// Close unmaps the file and its external data. A File of Parse needs no Close.
+func (f *File) Close() error {
+	if f.folder == nil || f.data == nil {
+		return nil
+	}
+	err := errors.Join(f.folder.close(), unmap(f.data))
+	f.data = nil
+	f.Graph, f.Functions, f.Opsets = Graph{}, nil, nil
+	if err != nil {
+		return &os.PathError{Op: "close", Path: f.Path, Err: err}
+	}
+	return nil
+}
+
+// Hash returns the SHA-256 sum of the file in hexadecimal. Where the model
+// has external data it is the sum over the file's sum and the names and sums
+// of the files that hold them. It reads all of them.
+func (f *File) Hash() (string, error) {
+	if f.data == nil {
+		return "", ErrClosed
+	}
+	sum := sha256.Sum256(f.data)
+	if f.HasExternal() {
+		h := sha256.New()
+		h.Write(sum[:])
+		for _, location := range slices.Sorted(maps.Keys(f.folder.files)) {
+			fmt.Fprintf(h, "%d %s %x", len(location), location, sha256.Sum256(f.folder.files[location]))
+		}
+		h.Sum(sum[:0])
+	}
+	return hex.EncodeToString(sum[:]), nil
+}

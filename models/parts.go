@@ -1,0 +1,169 @@
+package models
+
+import "google.golang.org/protobuf/encoding/protowire"
+
+// Parts assembles a model from parts of others. What it is given as bytes it
+// passes on as they are.
+type Parts struct {
+	IRVersion          int64
+	Opsets             [][]byte // OperatorSetIdProto
+	Functions          [][]byte // FunctionProto
+	Name               string   // of the graph
+	Nodes              [][]byte // NodeProto, in topological order
+	Initializers       [][]byte // TensorProto
+	SparseInitializers [][]byte // SparseTensorProto
+	Inputs             [][]byte // ValueInfoProto
+	Outputs            [][]byte // ValueInfoProto
+}
+
+// Parts returns the parts of the whole file.
+func (f *File) Parts() *Parts {
+	p := &Parts{IRVersion: f.IRVersion, Name: f.Graph.Name}
+	for _, o := range f.Opsets {
+		p.Opsets = append(p.Opsets, o.Raw)
+	}
+	for _, fn := range f.Functions {
+		p.Functions = append(p.Functions, fn.Raw)
+	}
+	for _, n := range f.Graph.Nodes {
+		p.Nodes = append(p.Nodes, n.Raw)
+	}
+	for _, i := range f.Graph.Initializers {
+		if i.Sparse {
+			p.SparseInitializers = append(p.SparseInitializers, i.Raw)
+		} else {
+			p.Initializers = append(p.Initializers, i.Raw)
+		}
+	}
+	for _, v := range f.Graph.Inputs {
+		p.Inputs = append(p.Inputs, v.Raw)
+	}
+	for _, v := range f.Graph.Outputs {
+		p.Outputs = append(p.Outputs, v.Raw)
+	}
+	return p
+}
+
+// graphFields lists the parts of the graph with the fields they stand in.
+func (p *Parts) graphFields() [5]struct {
+	num   protowire.Number
+	parts [][]byte
+} {
+	return [5]struct {
+		num   protowire.Number
+		parts [][]byte
+	}{{1, p.Nodes}, {5, p.Initializers}, {15, p.SparseInitializers}, {11, p.Inputs}, {12, p.Outputs}}
+}
+
+func (p *Parts) graphSize() int {
+	n := sizeField(2, len(p.Name))
+	for _, f := range p.graphFields() {
+		n += sizeFields(f.num, f.parts)
+	}
+	return n
+}
+
+// Size returns how many bytes Append appends.
+func (p *Parts) Size() int {
+	return protowire.SizeTag(1) + protowire.SizeVarint(uint64(p.IRVersion)) +
+		sizeFields(8, p.Opsets) + sizeField(7, p.graphSize()) + sizeFields(25, p.Functions)
+}
+
+// Append appends the model, a ModelProto, to dst.
+func (p *Parts) Append(dst []byte) []byte {
+	dst = protowire.AppendTag(dst, 1, protowire.VarintType)
+	dst = protowire.AppendVarint(dst, uint64(p.IRVersion))
+	dst = appendFields(dst, 8, p.Opsets)
+	dst = protowire.AppendTag(dst, 7, protowire.BytesType)
+	dst = protowire.AppendVarint(dst, uint64(p.graphSize()))
+	dst = appendString(dst, 2, p.Name)
+	for _, f := range p.graphFields() {
+		dst = appendFields(dst, f.num, f.parts)
+	}
+	return appendFields(dst, 25, p.Functions)
+}
+
+func sizeField(num protowire.Number, n int) int {
+	return protowire.SizeTag(num) + protowire.SizeBytes(n)
+}
+
+func sizeFields(num protowire.Number, parts [][]byte) int {
+	n := 0
+	for _, b := range parts {
+		n += sizeField(num, len(b))
+	}
+	return n
+}
+
+func appendField(dst []byte, num protowire.Number, b []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(dst, num, protowire.BytesType), b)
+}
+
+func appendFields(dst []byte, num protowire.Number, parts [][]byte) []byte {
+	for _, b := range parts {
+		dst = appendField(dst, num, b)
+	}
+	return dst
+}
+
+func appendString(dst []byte, num protowire.Number, s string) []byte {
+	return protowire.AppendString(protowire.AppendTag(dst, num, protowire.BytesType), s)
+}
+
+func appendInt(dst []byte, num protowire.Number, v int64) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(dst, num, protowire.VarintType), uint64(v))
+}
+
+// AppendValueInfo appends a ValueInfoProto to dst: what Parts takes as an
+// input or output. A type of KindUnknown is left out, for a runtime to infer.
+func AppendValueInfo(dst []byte, name string, t Type) []byte {
+	dst = appendString(dst, 1, name)
+	if t.Kind == KindUnknown {
+		return dst
+	}
+	return appendField(dst, 2, appendType(nil, t))
+}
+
+func appendType(dst []byte, t Type) []byte {
+	var body []byte
+	switch t.Kind {
+	case KindTensor:
+		return appendField(dst, 1, appendTensorType(nil, t))
+	case KindSparseTensor:
+		return appendField(dst, 8, appendTensorType(nil, t))
+	case KindMap:
+		body = appendInt(body, 1, int64(t.Key))
+		return appendField(dst, 5, appendItem(body, 2, t.Item))
+	case KindSequence:
+		return appendField(dst, 4, appendItem(body, 1, t.Item))
+	case KindOptional:
+		return appendField(dst, 9, appendItem(body, 1, t.Item))
+	}
+	return dst
+}
+
+func appendItem(dst []byte, num protowire.Number, item *Type) []byte {
+	if item == nil {
+		item = &Type{}
+	}
+	return appendField(dst, num, appendType(nil, *item))
+}
+
+func appendTensorType(dst []byte, t Type) []byte {
+	dst = appendInt(dst, 1, int64(t.Elem))
+	if !t.HasShape {
+		return dst
+	}
+	var shape []byte
+	for _, d := range t.Shape {
+		var dim []byte
+		switch {
+		case d.Fixed():
+			dim = appendInt(dim, 1, d.Value)
+		case d.Name != "":
+			dim = appendString(dim, 2, d.Name)
+		}
+		shape = appendField(shape, 1, dim)
+	}
+	return appendField(dst, 2, shape)
+}

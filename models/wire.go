@@ -1,0 +1,156 @@
+package models
+
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// message walks over the fields of one protobuf message. The first fault ends
+// the walk and stays in err.
+//
+// Two things that protobuf allows are faults here, because readers disagree
+// about them and a check made on one reading must hold for every other: a
+// known field of the wrong wire type, and a message that occurs twice where
+// only one may stand.
+type message struct {
+	p    *parser
+	rest []byte
+	seen uint64 // of the fields read by once, a bit each
+
+	num    protowire.Number
+	typ    protowire.Type
+	number uint64
+	bytes  []byte
+	err    error
+}
+
+func (m *message) next() bool {
+	if m.err != nil || len(m.rest) == 0 {
+		return false
+	}
+	num, typ, n := protowire.ConsumeTag(m.rest)
+	if n < 0 {
+		return m.fault("no field starts here")
+	}
+	value := m.rest[n:]
+	m.num, m.typ = num, typ
+	switch typ {
+	case protowire.VarintType:
+		m.number, n = protowire.ConsumeVarint(value)
+	case protowire.Fixed32Type:
+		var v uint32
+		v, n = protowire.ConsumeFixed32(value)
+		m.number = uint64(v)
+	case protowire.Fixed64Type:
+		m.number, n = protowire.ConsumeFixed64(value)
+	case protowire.BytesType:
+		m.bytes, n = protowire.ConsumeBytes(value)
+	default:
+		return m.fault("field %d has a wire type that ONNX does not use", num)
+	}
+	if n < 0 {
+		return m.fault("field %d is cut off", num)
+	}
+	m.rest = value[n:]
+	return true
+}
+
+func (m *message) fault(format string, args ...any) bool {
+	err := refuse(ErrNotONNX, format, args...)
+	if m.p != nil {
+		err.(*FormatError).Offset = cap(m.p.data) - cap(m.rest)
+	}
+	m.err = err
+	return false
+}
+
+func (m *message) is(typ protowire.Type) bool {
+	if m.err == nil && m.typ != typ {
+		m.fault("field %d has the wrong wire type", m.num)
+	}
+	return m.err == nil
+}
+
+func (m *message) int() int64 {
+	if !m.is(protowire.VarintType) {
+		return 0
+	}
+	return int64(m.number)
+}
+
+func (m *message) body() []byte {
+	if !m.is(protowire.BytesType) {
+		return nil
+	}
+	return m.bytes
+}
+
+// name returns the field as a string, one copy for all its occurrences.
+func (m *message) name() string {
+	if !m.is(protowire.BytesType) {
+		return ""
+	}
+	var s string
+	s, m.err = m.p.intern(m.bytes)
+	return s
+}
+
+// each reads the field as a message.
+func (m *message) each(read func(raw []byte) error) {
+	if m.is(protowire.BytesType) {
+		m.err = read(m.bytes)
+	}
+}
+
+// once reads the field as a message that may stand only once.
+func (m *message) once(read func(raw []byte) error) {
+	bit := uint64(1) << (uint(m.num) % 64)
+	if m.seen&bit != 0 {
+		m.fault("field %d stands twice", m.num)
+		return
+	}
+	m.seen |= bit
+	m.each(read)
+}
+
+// ints calls add for each number of a repeated field, packed or not, until it
+// returns false.
+func (m *message) ints(add func(int64) bool) {
+	if m.err != nil {
+		return
+	}
+	if m.typ == protowire.VarintType {
+		add(int64(m.number))
+		return
+	}
+	for rest := m.body(); len(rest) > 0; {
+		v, n := protowire.ConsumeVarint(rest)
+		if n < 0 {
+			m.fault("field %d holds a broken number", m.num)
+			return
+		}
+		if !add(int64(v)) {
+			return
+		}
+		rest = rest[n:]
+	}
+}
+
+// count returns how many numbers of a repeated field stand here, packed or
+// not, where one takes size bytes, or a varying number if size is 0.
+func (m *message) count(single protowire.Type, size int) int64 {
+	switch {
+	case m.err != nil:
+		return 0
+	case m.typ == single:
+		return 1
+	case size == 0:
+		var n int64
+		m.ints(func(int64) bool { n++; return true })
+		return n
+	}
+	b := m.body()
+	if len(b)%size != 0 {
+		m.fault("field %d does not hold whole numbers", m.num)
+	}
+	return int64(len(b) / size)
+}
