@@ -1,0 +1,148 @@
+package predictor
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestObserveForgetsColdStart(t *testing.T) {
+	solo := newSolo(t, 4)
+	whole := span(0, 0, 4, 1, 0)
+	observe(t, solo, 1, whole, 900*ms)
+	observe(t, solo, settleAfter-2, whole, 8*ms)
+	if d, ok := solo.Span(whole); ok {
+		t.Fatalf("known before it has settled: %v", d)
+	}
+	observe(t, solo, 1, whole, 9*ms)
+	near(t, solo, whole, 8*ms)
+	near(t, solo, span(0, 1, 2, 1, 0), 2*ms) // in equal parts
+}
+
+func TestObserveFollowsDrift(t *testing.T) {
+	solo := newSolo(t, 2)
+	whole := span(0, 0, 2, 1, 0)
+	set(t, solo, 0, 1, 0, 2*ms, 6*ms)
+	observe(t, solo, 60, whole, 10*ms)
+	near(t, solo, whole, 10*ms)
+	near(t, solo, span(0, 0, 1, 1, 0), 2500*time.Microsecond) // keeps its fraction
+	observe(t, solo, 60, whole, 5*ms)
+	near(t, solo, whole, 5*ms)
+}
+
+func TestObserveClipsOutliers(t *testing.T) {
+	solo := newSolo(t, 1)
+	whole := span(0, 0, 1, 1, 0)
+	set(t, solo, 0, 1, 0, 8*ms)
+	observe(t, solo, 1, whole, time.Minute)
+	near(t, solo, whole, 9*ms) // as if it had taken 16 ms, with weight 1/8
+	set(t, solo, 0, 1, 0, 8*ms)
+	observe(t, solo, 1, whole, 1)
+	near(t, solo, whole, 7500*time.Microsecond)
+}
+
+func TestObservePartialSpan(t *testing.T) {
+	solo := newSolo(t, 4)
+	set(t, solo, 0, 1, 0, 1*ms, 1*ms, 1*ms, 1*ms)
+	observe(t, solo, 80, span(0, 1, 3, 1, 0), 6*ms)
+	near(t, solo, span(0, 0, 1, 1, 0), 1*ms)
+	near(t, solo, span(0, 1, 3, 1, 0), 6*ms)
+	near(t, solo, span(0, 3, 4, 1, 0), 1*ms)
+	near(t, solo, span(0, 0, 4, 1, 0), 8*ms)
+}
+
+func TestObserveSeedsFromOtherCells(t *testing.T) {
+	solo := newSolo(t, 2)
+	set(t, solo, 0, 1, 0, 1*ms, 3*ms)
+	observe(t, solo, settleAfter, span(0, 0, 2, 8, 0), 8*ms)
+	near(t, solo, span(0, 0, 1, 8, 0), 2*ms)
+	near(t, solo, span(0, 1, 2, 8, 0), 6*ms)
+	near(t, solo, span(0, 0, 2, 1, 0), 4*ms)
+}
+
+func TestObserveRefuses(t *testing.T) {
+	solo := newSolo(t, 2)
+	set(t, solo, 0, 1, 0, ms, ms)
+	for name, err := range map[string]error{
+		"service":   solo.Observe(1, 0, 2, 1, 0, ms),
+		"no time":   solo.Observe(0, 0, 2, 1, 0, 0),
+		"negative":  solo.Observe(0, 0, 2, 1, 0, -ms),
+		"too long":  solo.Observe(0, 0, 2, 1, 0, MaxTime+1),
+		"empty":     solo.Observe(0, 1, 1, 1, 0, ms),
+		"reversed":  solo.Observe(0, 2, 1, 1, 0, ms),
+		"operators": solo.Observe(0, 0, 3, 1, 0, ms),
+		"size":      solo.Observe(0, 0, 2, 0, 0, ms),
+	} {
+		if !errors.Is(err, ErrRange) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	near(t, solo, span(0, 0, 2, 1, 0), 2*ms)
+}
+
+func TestObserveDoesNotAllocate(t *testing.T) {
+	solo := newSolo(t, 100)
+	whole := span(0, 0, 100, 1, 0)
+	observe(t, solo, 1, whole, ms)
+	if n := testing.AllocsPerRun(100, func() { observe(t, solo, 1, whole, ms) }); n != 0 {
+		t.Errorf("Observe allocates %v times", n)
+	}
+}
+
+// Whatever is observed, times stay finite and positive, a span is the sum of
+// its parts, and a snapshot restores.
+func TestSoloProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const operators = 5
+		solo, err := NewSolo(operators)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := rapid.SampledFrom([]int{1, 2, 3, 8, 100, MaxSize})
+		seqLen := rapid.SampledFrom([]int{0, 1, 7, 128, MaxSeqLen})
+		for range rapid.IntRange(1, 100).Draw(t, "observations") {
+			start := rapid.IntRange(0, operators-1).Draw(t, "start")
+			end := rapid.IntRange(start+1, operators).Draw(t, "end")
+			took := rapid.Int64Range(1, int64(MaxTime)).Draw(t, "took")
+			if err := solo.Observe(0, start, end, size.Draw(t, "size"), seqLen.Draw(t, "seq len"), time.Duration(took)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n, l := size.Draw(t, "asked size"), seqLen.Draw(t, "asked seq len")
+		whole, known := solo.Span(span(0, 0, operators, n, l))
+		if known != (whole > 0) {
+			t.Fatalf("known %v, takes %v", known, whole)
+		}
+		cut := rapid.IntRange(1, operators-1).Draw(t, "cut")
+		left, _ := solo.Span(span(0, 0, cut, n, l))
+		right, _ := solo.Span(span(0, cut, operators, n, l))
+		if sum := left + right; math.Abs(float64(sum-whole)) > 3+float64(whole)/1e6 {
+			t.Fatalf("parts take %v and %v, the whole %v", left, right, whole)
+		}
+		snapshot, err := solo.Snapshot(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, _ := NewSolo(operators)
+		if err := again.Restore(0, snapshot); err != nil {
+			t.Fatal(err)
+		}
+		if d, _ := again.Span(span(0, 0, operators, n, l)); d != whole {
+			t.Fatalf("restored table says %v, was %v", d, whole)
+		}
+	})
+}
+
+func BenchmarkSpan(b *testing.B) {
+	solo := newSolo(b, 170)
+	for size := 1; size <= 32; size *= 2 {
+		set(b, solo, 0, size, 0, make([]time.Duration, 170)...)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		solo.Span(span(0, 3, 100, 8, 0))
+	}
+}

@@ -1,0 +1,165 @@
+package predictor
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// Limits of a table.
+const (
+	MaxCells     = 64 // of one service
+	MaxOperators = 1 << 16
+	MaxSize      = 1 << 16   // batch size
+	MaxSeqLen    = 1 << 20   // sequence length
+	MaxTime      = time.Hour // of one span
+)
+
+// Solo is the table of solo times.
+type Solo struct {
+	services []soloService
+}
+
+type soloService struct {
+	operators int
+	cells     []*cell // by sequence length, then size
+}
+
+// NewSolo returns an empty table for services with the given numbers of
+// operators. A service's ID is its position.
+func NewSolo(operators ...int) (*Solo, error) {
+	t := &Solo{services: make([]soloService, len(operators))}
+	for i, n := range operators {
+		if n < 1 || n > MaxOperators {
+			return nil, fmt.Errorf("service %d has %d operators: %w", i, n, ErrRange)
+		}
+		t.services[i].operators = n
+	}
+	return t, nil
+}
+
+// Span returns the solo time of a span. It is false if nothing is known of
+// the service. A batch size between two measured ones is interpolated, one
+// beyond is taken in proportion to the nearest, and an unmeasured sequence
+// length in proportion to the nearest one.
+func (t *Solo) Span(s models.Span) (time.Duration, bool) {
+	sv, err := t.service(s.Service)
+	if err != nil || sv.check(s.Start, s.End, s.Size, s.SeqLen) != nil {
+		return 0, false
+	}
+	nanos := sv.estimate(s.Start, s.End, s.Size, s.SeqLen)
+	return duration(nanos), nanos > 0
+}
+
+// Predict sets latencies[i] to the sum of the solo times of the spans of
+// groups[i], or to 0 if one of them is unknown. It does not allocate.
+func (t *Solo) Predict(groups []models.Group, latencies []time.Duration) {
+	for i, g := range groups {
+		latencies[i] = t.group(g)
+	}
+}
+
+func (t *Solo) group(g models.Group) (sum time.Duration) {
+	for _, s := range g.Spans {
+		d, ok := t.Span(s)
+		if !ok {
+			return 0
+		}
+		sum += d
+	}
+	return sum
+}
+
+// SetOperators sets the solo time of every operator, in nanoseconds, for one
+// batch size and sequence length.
+func (t *Solo) SetOperators(service models.ServiceID, size, seqLen int, nanos []int64) error {
+	sv, err := t.service(service)
+	if err != nil {
+		return err
+	}
+	if err := sv.check(0, len(nanos), size, seqLen); err != nil {
+		return err
+	}
+	if len(nanos) != sv.operators {
+		return fmt.Errorf("%d operator times for %d operators: %w", len(nanos), sv.operators, ErrRange)
+	}
+	for i, n := range nanos {
+		if n < 0 || n > int64(MaxTime) {
+			return fmt.Errorf("operator %d takes %d ns: %w", i, n, ErrRange)
+		}
+	}
+	c := sv.cell(size, seqLen)
+	if c == nil {
+		if len(sv.cells) >= MaxCells {
+			return ErrFull
+		}
+		c = sv.insert(newCell(size, seqLen, sv.operators))
+	}
+	for i, n := range nanos {
+		c.nanos[i] = max(float64(n), minNanos)
+	}
+	c.observations = max(c.observations, settleAfter)
+	c.sum()
+	return nil
+}
+
+// Observe takes in what a span took that ran alone. The first observations of
+// a batch size and sequence length count once there are enough to tell a cold
+// start from the rule. A service that has all its cells learns from further
+// ones by their nearest cell.
+func (t *Solo) Observe(service models.ServiceID, start, end, size, seqLen int, took time.Duration) error {
+	sv, err := t.service(service)
+	if err != nil {
+		return err
+	}
+	if err := sv.check(start, end, size, seqLen); err != nil {
+		return err
+	}
+	if took <= 0 || took > MaxTime {
+		return fmt.Errorf("span took %v: %w", took, ErrRange)
+	}
+	c := sv.cell(size, seqLen)
+	switch {
+	case c != nil:
+		c.observe(start, end, float64(took))
+	case len(sv.cells) < MaxCells:
+		sv.insert(sv.seed(start, end, size, seqLen, float64(took)))
+	default:
+		c := sv.nearest(size, seqLen)
+		c.observe(start, end, float64(took)*c.proportion(size, seqLen))
+	}
+	return nil
+}
+
+func (t *Solo) service(id models.ServiceID) (*soloService, error) {
+	if id < 0 || int(id) >= len(t.services) {
+		return nil, fmt.Errorf("service %d of %d: %w", id, len(t.services), ErrRange)
+	}
+	return &t.services[id], nil
+}
+
+func (sv *soloService) check(start, end, size, seqLen int) error {
+	switch {
+	case start < 0 || start >= end || end > sv.operators:
+		return fmt.Errorf("span [%d,%d) of %d operators: %w", start, end, sv.operators, ErrRange)
+	case size < 1 || size > MaxSize:
+		return fmt.Errorf("batch size %d: %w", size, ErrRange)
+	case seqLen < 0 || seqLen > MaxSeqLen:
+		return fmt.Errorf("sequence length %d: %w", seqLen, ErrRange)
+	}
+	return nil
+}
+
+// duration rounds up, so that what is known is never 0.
+func duration(nanos float64) time.Duration {
+	const limit = float64(1 << 62)
+	if nanos >= limit {
+		return 1 << 62
+	}
+	d := time.Duration(nanos)
+	if float64(d) < nanos {
+		d++
+	}
+	return d
+}
