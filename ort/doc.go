@@ -1,0 +1,13 @@
+// Package ort is a thin layer over ONNX Runtime's C ABI. The library is loaded
+// at run time: building needs neither it nor its header.
+//
+// A [Library] is the loaded runtime, an [Env] its threads and its arena, a
+// [Session] a model ready to run, a [Value] a tensor (or sequence) that goes in
+// or out, and a [Program] a list of sessions that run one after the other in
+// one crossing into C.
+//
+// Everything but the Library is C memory that the garbage collector does not
+// see: close what you open, values and programs before their sessions, the Env
+// last. Env.Close reports what was forgotten. Unless a method says otherwise, a
+// thing may be used by one goroutine at a time; sessions may be run by many.
+package ort

@@ -1,0 +1,90 @@
+package ort
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestEnvReportsLeaks(t *testing.T) {
+	e, err := openLibrary(t).NewEnv(EnvOptions{IntraThreads: 1, LogLevel: LogFatal})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := e.NewSession(add().encode(), SessionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := NewProgram([]*Session{s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := e.NewTensor(Float32, []int64{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ro, err := e.NewRunOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		word string
+		next closer
+	}{{"1 values", v}, {"1 programs", p}, {"1 sessions", s}, {"1 run options", ro}} {
+		err := e.Close()
+		if !errors.Is(err, ErrLeak) || !strings.Contains(err.Error(), step.word) {
+			t.Errorf("%q is not in: %v", step.word, err)
+		}
+		if err := step.next.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := e.Close(); err != nil {
+		t.Errorf("with everything closed: %v", err)
+	}
+	if err := e.Close(); !errors.Is(err, ErrClosed) {
+		t.Errorf("the second time: %v", err)
+	}
+}
+
+func TestOneEnv(t *testing.T) {
+	l := openLibrary(t)
+	for range 3 {
+		e, err := l.NewEnv(EnvOptions{IntraThreads: 1, LogLevel: LogFatal})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Library() != l {
+			t.Error("the Env is of another library")
+		}
+		if _, err := l.NewEnv(EnvOptions{}); !errors.Is(err, ErrEnvOpen) {
+			t.Errorf("a second Env: %v", err)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestClosedEnv(t *testing.T) {
+	e, err := openLibrary(t).NewEnv(EnvOptions{IntraThreads: 1, LogLevel: LogFatal})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	calls := map[string]func() error{
+		"NewSession":         func() error { _, err := e.NewSession(nil, SessionOptions{}); return err },
+		"NewSessionFromFile": func() error { _, err := e.NewSessionFromFile("x", SessionOptions{}); return err },
+		"TensorOn":           func() error { _, err := e.TensorOn(nil, Float32, nil); return err },
+		"NewTensor":          func() error { _, err := e.NewTensor(Float32, nil); return err },
+		"Sequence":           func() error { _, err := e.Sequence(nil); return err },
+		"NewRunOptions":      func() error { _, err := e.NewRunOptions(); return err },
+	}
+	for name, call := range calls {
+		if err := call(); !errors.Is(err, ErrClosed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package ort
+
+/*
+#cgo LDFLAGS: -ldl
+#include <dlfcn.h>
+#include <stdlib.h>
+#include "abi.h"
+
+// Returns NULL if the file cannot be loaded, and why, good until the next call
+// on this thread; or if it is another library, and no reason.
+static ort_table load(const char *path, const char **reason) {
+	void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	*reason = NULL;
+	if (handle == NULL) {
+		*reason = dlerror();
+		return NULL;
+	}
+	ort_table (*get)(void) = (ort_table(*)(void))dlsym(handle, "OrtGetApiBase");
+	ort_table base = get != NULL ? get() : NULL;
+	if (base == NULL)
+		dlclose(handle);
+	return base;
+}
+*/
+import "C"
+
+import (
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"unsafe"
+)
+
+// PinnedVersion is the version of ONNX Runtime that overlapd is tested with.
+const PinnedVersion = "1.30.0"
+
+// apiVersion is the oldest version of the ABI that has every function in
+// abi.h; it is the minor version of the first release with it.
+const apiVersion = 24
+
+// Library is a loaded ONNX Runtime. It stays loaded until the process ends:
+// the runtime cannot be unloaded safely. Its methods may be called by any
+// goroutine.
+type Library struct {
+	path    string
+	version string
+	api     C.ort_table
+}
+
+// Open loads the library in the file path.
+func Open(path string) (*Library, error) {
+	if err := checkFile(path); err != nil {
+		return nil, fmt.Errorf("%w: %s: %v; %s", ErrNotFound, path, err, remedy)
+	}
+	base, err := load(path)
+	if err != nil {
+		return nil, err
+	}
+	l := &Library{path: path, version: C.GoString(C.ort_GetVersionString(base))}
+	// The runtime writes to stderr when it is asked for what it does not have.
+	if newEnough(l.version) {
+		l.api = C.ort_GetApi(base, apiVersion)
+	}
+	if l.api == nil {
+		return nil, fmt.Errorf("%w: %s is version %s, overlapd needs 1.%d or newer; %s",
+			ErrTooOld, path, l.version, apiVersion, remedy)
+	}
+	return l, nil
+}
+
+func load(path string) (C.ort_table, error) {
+	// The reason of a failure belongs to the thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	name := path
+	if !strings.Contains(name, "/") {
+		name = "./" + name // dlopen searches the system for a bare name
+	}
+	c := C.CString(name)
+	defer C.free(unsafe.Pointer(c))
+	var reason *C.char
+	base := C.load(c, &reason)
+	switch {
+	case base != nil:
+		return base, nil
+	case reason == nil:
+		return nil, fmt.Errorf("%w: %s has no OrtGetApiBase; %s", ErrNotRuntime, path, remedy)
+	}
+	return nil, fmt.Errorf("%w: %s; %s", ErrNotRuntime, C.GoString(reason), remedy)
+}
+
+func newEnough(version string) bool {
+	major, rest, _ := strings.Cut(version, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	first, err1 := strconv.Atoi(major)
+	second, err2 := strconv.Atoi(minor)
+	return err1 == nil && err2 == nil && (first > 1 || first == 1 && second >= apiVersion)
+}
+
+// Version returns what the library says its version is, such as "1.30.0".
+func (l *Library) Version() string { return l.version }
+
+// Path returns the path the library was loaded from.
+func (l *Library) Path() string { return l.path }
+
+// Pinned reports whether the library is the version that overlapd is tested
+// with. Another version works, but is worth a warning.
+func (l *Library) Pinned() bool { return l.version == PinnedVersion }
+
+// check turns a status into an error, and releases it.
+func (l *Library) check(status *C.OrtStatus) error {
+	if status == nil {
+		return nil
+	}
+	err := &Error{
+		Code:    Code(C.ort_GetErrorCode(l.api, status)),
+		Message: C.GoString(C.ort_GetErrorMessage(l.api, status)),
+	}
+	C.ort_ReleaseStatus(l.api, status)
+	return err
+}

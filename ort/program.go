@@ -1,0 +1,196 @@
+package ort
+
+/*
+#cgo noescape overlapd_program_run
+#cgo nocallback overlapd_program_run
+#include "program.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// Program is a list of steps, each a session with its values, that run one
+// after the other in one crossing into C. It belongs to one goroutine at a
+// time.
+//
+// An output without a value of the caller's is allocated by the runtime at each
+// run and is the program's until it runs again, is dropped or taken. What a
+// program refers to must stay open as long as it may run.
+type Program struct {
+	env      *Env
+	sessions []*Session
+	program  *C.struct_overlapd_program
+	steps    []C.struct_overlapd_step // in C memory
+}
+
+// NewProgram returns a program of the sessions, which are all of one Env. It
+// has no inputs yet and owns all its outputs.
+func NewProgram(sessions []*Session) (*Program, error) {
+	if len(sessions) == 0 {
+		return nil, fmt.Errorf("ort: a program needs a step")
+	}
+	e := sessions[0].env
+	c := C.overlapd_program_new(e.lib.api, C.size_t(len(sessions)))
+	if c == nil {
+		return nil, ErrNoMemory
+	}
+	p := &Program{env: e, sessions: sessions, program: c, steps: unsafe.Slice(c.step, len(sessions))}
+	e.open.programs.Add(1)
+	for i, s := range sessions {
+		if s.session == nil || s.env != e {
+			p.Close()
+			return nil, fmt.Errorf("ort: step %d: %w", i, ErrClosed)
+		}
+		if !C.overlapd_program_set_step(c, C.size_t(i), s.session,
+			s.inputNames, C.size_t(len(s.inputs)), s.outputNames, C.size_t(len(s.outputs))) {
+			p.Close()
+			return nil, ErrNoMemory
+		}
+	}
+	return p, nil
+}
+
+// Len returns the number of steps.
+func (p *Program) Len() int { return len(p.steps) }
+
+func (p *Program) inputs(step int) []*C.OrtValue {
+	return unsafe.Slice(p.steps[step].input, p.steps[step].inputs)
+}
+
+func (p *Program) links(step int) []**C.OrtValue {
+	return unsafe.Slice(p.steps[step].link, p.steps[step].inputs)
+}
+
+func (p *Program) outputs(step int) []*C.OrtValue {
+	return unsafe.Slice(p.steps[step].output, p.steps[step].outputs)
+}
+
+func (p *Program) owned(step int) []C.uint8_t {
+	return unsafe.Slice(p.steps[step].owned, p.steps[step].outputs)
+}
+
+// SetInput makes v the input of a step. v may be nil until the step runs.
+func (p *Program) SetInput(step, input int, v *Value) {
+	p.links(step)[input] = nil
+	p.inputs(step)[input] = v.pointer()
+}
+
+// Link makes the input of a step whatever an earlier step's output is when the
+// step runs.
+func (p *Program) Link(step, input, from, output int) {
+	p.links(step)[input] = &p.outputs(from)[output]
+	p.inputs(step)[input] = nil
+}
+
+// SetOutput makes v the buffer of an output, whose shape it must have; nil
+// hands the output back to the runtime.
+func (p *Program) SetOutput(step, output int, v *Value) {
+	p.Drop(step, output)
+	p.outputs(step)[output] = v.pointer()
+	p.owned(step)[output] = 0
+	if v == nil {
+		p.owned(step)[output] = 1
+	}
+}
+
+// DropAfter makes an owned output die as soon as step has run, its last user.
+func (p *Program) DropAfter(step, from, output int) error {
+	_, _ = p.steps[step], p.outputs(from)[output]
+	if !C.overlapd_program_drop_after(p.program, C.size_t(step), C.size_t(from), C.size_t(output)) {
+		return ErrNoMemory
+	}
+	return nil
+}
+
+// Drop releases an owned output that a run left behind.
+func (p *Program) Drop(step, output int) {
+	if p.owned(step)[output] != 0 && p.outputs(step)[output] != nil {
+		C.overlapd_program_drop(p.program, C.size_t(step), C.size_t(output))
+	}
+}
+
+// DropAll releases all owned outputs that runs left behind.
+func (p *Program) DropAll() {
+	for step := range p.steps {
+		for output := range p.outputs(step) {
+			p.Drop(step, output)
+		}
+	}
+}
+
+// Output lends an output: the value is good until the program runs that step
+// again, drops it or is closed. It is nil if there is none.
+func (p *Program) Output(step, output int) *Value {
+	v := p.outputs(step)[output]
+	if v == nil {
+		return nil
+	}
+	return &Value{env: p.env, value: v, borrowed: true}
+}
+
+// Take takes an owned output away from the program; the caller closes it. It is
+// nil if there is none, or if the output's value is the caller's already.
+func (p *Program) Take(step, output int) *Value {
+	v := p.outputs(step)[output]
+	if v == nil || p.owned(step)[output] == 0 {
+		return nil
+	}
+	p.outputs(step)[output] = nil
+	return p.env.adopt(v)
+}
+
+// Run runs the steps [start, end). Before each one it reads stop, which may be
+// nil or lie in shared memory, and returns if it is not 0. reached is the first
+// step that did not run: end, or where it was stopped or failed. A run that
+// succeeds allocates no Go memory.
+func (p *Program) Run(options *RunOptions, start, end int, stop *uint32) (reached int, err error) {
+	return p.run(options, start, end, stop, nil)
+}
+
+// RunTimed is Run that also writes how long each step took, in nanoseconds, to
+// the element of nanos with the step's number.
+func (p *Program) RunTimed(options *RunOptions, start, end int, stop *uint32, nanos []int64) (reached int, err error) {
+	if len(nanos) < end {
+		return start, fmt.Errorf("ort: room for the times of %d steps, %d needed", len(nanos), end)
+	}
+	return p.run(options, start, end, stop, unsafe.SliceData(nanos))
+}
+
+func (p *Program) run(options *RunOptions, start, end int, stop *uint32, nanos *int64) (int, error) {
+	if p.program == nil {
+		return start, ErrClosed
+	}
+	if start < 0 || start > end || end > len(p.steps) {
+		return start, fmt.Errorf("ort: steps [%d, %d) of a program of %d", start, end, len(p.steps))
+	}
+	status := C.overlapd_program_run(p.program, options.pointer(), C.size_t(start), C.size_t(end),
+		(*C.uint32_t)(stop), (*C.int64_t)(nanos))
+	reached := int(p.program.reached)
+	if status != nil {
+		return reached, p.fail(reached, status)
+	}
+	return reached, nil
+}
+
+func (p *Program) fail(step int, status *C.OrtStatus) error {
+	err := p.env.lib.check(status)
+	if name := p.sessions[step].name; name != "" {
+		return fmt.Errorf("step %d (%s): %w", step, name, err)
+	}
+	return fmt.Errorf("step %d: %w", step, err)
+}
+
+// Close releases the program and the outputs it owns, not the sessions and
+// values it refers to.
+func (p *Program) Close() error {
+	if p.program == nil {
+		return ErrClosed
+	}
+	C.overlapd_program_free(p.program)
+	p.program, p.steps = nil, nil
+	p.env.open.programs.Add(-1)
+	return nil
+}

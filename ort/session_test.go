@@ -1,0 +1,257 @@
+package ort
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestSessionRun(t *testing.T) {
+	e := openEnv(t, EnvOptions{IntraThreads: 1})
+	s := newSession(t, e, add())
+	x, _ := floats(t, e, []int64{3}, 1, 2, 3)
+	y, _ := floats(t, e, []int64{3}, 10, 20, 30)
+
+	results, err := s.Run(nil, []*Value{x, y}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAfter(t, results[0])
+	if diff := cmp.Diff([]float32{11, 22, 33}, values(t, results[0])); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]int64{3}, results[0].Shape()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestSessionRunIntoOurMemory(t *testing.T) {
+	e := openEnv(t, EnvOptions{IntraThreads: 2, SharedArena: true})
+	s := newSession(t, e, add())
+	x, _ := floats(t, e, []int64{2}, 1, 2)
+	z, got := floats(t, e, []int64{2})
+	results, err := s.Run(nil, []*Value{x, x}, []*Value{z})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if results[0] != z {
+		t.Error("the given output was replaced")
+	}
+	if diff := cmp.Diff([]float32{2, 4}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestSessionRunErrors(t *testing.T) {
+	e := openEnv(t, EnvOptions{IntraThreads: 1})
+	s := newSession(t, e, add())
+	two, _ := floats(t, e, []int64{2})
+	three, _ := floats(t, e, []int64{3})
+	whole, err := e.TensorOn(mapped(t, 16), Int64, []int64{2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAfter(t, whole)
+
+	for _, test := range []struct {
+		name            string
+		inputs, outputs []*Value
+		code            Code // OK: an error of this package
+	}{
+		{"shapes that do not fit", []*Value{two, three}, nil, Fail},
+		{"element type", []*Value{two, whole}, nil, InvalidArgument},
+		{"output too short", []*Value{three, three}, []*Value{two}, InvalidArgument},
+		{"nil input", []*Value{two, nil}, nil, InvalidArgument},
+		{"too few inputs", []*Value{two}, nil, OK},
+		{"too many outputs", []*Value{two, two}, []*Value{two, two}, OK},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			results, err := s.Run(nil, test.inputs, test.outputs)
+			if err == nil || results != nil {
+				t.Fatalf("got %v and %v, want an error", results, err)
+			}
+			var said *Error
+			if errors.As(err, &said) != (test.code != OK) {
+				t.Fatalf("got %#v", err)
+			}
+			if said != nil && (said.Code != test.code || said.Message == "") {
+				t.Errorf("got code %v with message %q, want %v", said.Code, said.Message, test.code)
+			}
+		})
+	}
+}
+
+func TestSessionInfo(t *testing.T) {
+	e := openEnv(t, EnvOptions{IntraThreads: 1})
+	element := TypeInfo{
+		Kind: KindTensor, Elem: Float32, HasShape: true,
+		Dims: []int64{2, -1, -1}, Symbols: []string{"", "length", ""},
+	}
+	wire := tensorOf(Float32, 2, "length", "")
+	for _, test := range []struct {
+		name string
+		typ  []byte
+		want TypeInfo
+	}{
+		{"tensor", wire, element},
+		{"scalar", tensorOf(Int64), TypeInfo{Kind: KindTensor, Elem: Int64, HasShape: true}},
+		{"any rank", tensorOfAnyRank(Bool), TypeInfo{Kind: KindTensor, Elem: Bool}},
+		{"sequence", sequenceOf(wire), TypeInfo{Kind: KindSequence, Item: &element}},
+		{"optional sequence", optionalOf(sequenceOf(wire)), TypeInfo{
+			Kind: KindOptional, Item: &TypeInfo{Kind: KindSequence, Item: &element},
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newSession(t, e, unary("Identity", test.typ))
+			if diff := cmp.Diff([]Info{{"x", test.want}}, s.Inputs()); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff([]Info{{"y", test.want}}, s.Outputs()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestBadModels(t *testing.T) {
+	e := openEnv(t, EnvOptions{IntraThreads: 1})
+	unknown := unary("NoSuchOperator", tensorOf(Float32)).encode()
+	good := add().encode()
+	for name, model := range map[string][]byte{
+		"nil":              nil,
+		"empty":            {},
+		"text":             []byte("not a model"),
+		"truncated":        good[:len(good)/2],
+		"unknown operator": unknown,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := e.NewSession(model, SessionOptions{})
+			var said *Error
+			if s != nil || !errors.As(err, &said) {
+				t.Fatalf("got %v and %v", s, err)
+			}
+		})
+	}
+	_, err := e.NewSessionFromFile(filepath.Join(t.TempDir(), "absent.onnx"), SessionOptions{})
+	var said *Error
+	if !errors.As(err, &said) || said.Code != NoSuchFile {
+		t.Errorf("an absent file gives %v", err)
+	}
+}
+
+func TestSessionOptions(t *testing.T) {
+	e := openEnv(t, EnvOptions{IntraThreads: 1, SharedArena: true})
+	path := filepath.Join(t.TempDir(), "optimized.onnx")
+	chain := unary("Relu", tensorOf(Float32, 4))
+	chain.nodes = []node{
+		{op: "Identity", inputs: []string{"x"}, outputs: []string{"a"}},
+		{op: "Identity", inputs: []string{"a"}, outputs: []string{"b"}},
+		{op: "Relu", inputs: []string{"b"}, outputs: []string{"y"}},
+	}
+	s := newSessionWith(t, e, chain, SessionOptions{
+		Optimization:       All,
+		OptimizedModelPath: path,
+		PerSessionThreads:  2,
+		OwnArena:           true,
+		DisableCPUArena:    true,
+		DisableMemPattern:  true,
+		Config:             map[string]string{"session.disable_prepacking": "1"},
+		LogID:              "chain",
+		LogLevel:           LogFatal,
+	})
+	if s.Name() != "chain" {
+		t.Errorf("the name is %q", s.Name())
+	}
+	optimized, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(optimized), "Identity") || !strings.Contains(string(optimized), "Relu") {
+		t.Error("the optimized model is not the chain without its identities")
+	}
+	again, err := e.NewSessionFromFile(path, SessionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAfter(t, again)
+
+	_, err = e.NewSession(chain.encode(), SessionOptions{Config: map[string]string{"": "1"}})
+	if err == nil {
+		t.Error("a configuration entry without a key was taken")
+	}
+}
+
+func TestSessionRunsAtOnce(t *testing.T) {
+	e := openEnv(t, EnvOptions{IntraThreads: 2, SharedArena: true})
+	s := newSession(t, e, add())
+	x, _ := floats(t, e, []int64{2}, 1, 2)
+	var wait sync.WaitGroup
+	for range 4 {
+		wait.Go(func() {
+			for range 50 {
+				results, err := s.Run(nil, []*Value{x, x}, nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if diff := cmp.Diff([]float32{2, 4}, values(t, results[0])); diff != "" {
+					t.Error(diff)
+				}
+				results[0].Close()
+			}
+		})
+	}
+	wait.Wait()
+}
+
+func TestMetadata(t *testing.T) {
+	e := openEnv(t, EnvOptions{IntraThreads: 1})
+	m := add()
+	m.custom = map[string]string{"classes": "cat,dog", "empty": ""}
+	got, err := newSession(t, e, m).Metadata()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Metadata{
+		Producer: testProducer, Graph: testGraph, Domain: testDomain, Version: testVersion, Custom: m.custom,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	plain, err := newSession(t, e, add()).Metadata()
+	if err != nil || plain.Custom != nil {
+		t.Errorf("without entries: %v, %v", plain.Custom, err)
+	}
+}
+
+// Sessions are made by the hundreds, so none may leave memory behind.
+func TestSessionsDoNotLeak(t *testing.T) {
+	e := openEnv(t, EnvOptions{IntraThreads: 1, SharedArena: true})
+	model := add().encode()
+	make := func(n int) {
+		for range n {
+			s, err := e.NewSession(model, SessionOptions{LogID: "leak"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Close()
+			if _, err := e.NewSession(model[:20], SessionOptions{}); err == nil {
+				t.Fatal("half a model was taken")
+			}
+		}
+	}
+	make(100)
+	before := residentBytes(t)
+	const sessions = 400
+	make(sessions)
+	// A session takes some 50 kB while it is open.
+	const slackBytes = 8 << 20
+	if grown := residentBytes(t) - before; grown > slackBytes {
+		t.Errorf("%d sessions left %d bytes", sessions, grown)
+	}
+}

@@ -1,0 +1,176 @@
+package ort
+
+/*
+#include "abi.h"
+
+// A tensor without bytes still needs an address.
+static char overlapd_nothing[1];
+static void *nothing(void) { return overlapd_nothing; }
+*/
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// Value is a tensor, a sequence, a map or an optional that a session takes or
+// returns.
+type Value struct {
+	env      *Env
+	value    *C.OrtValue
+	borrowed bool // another one releases it
+}
+
+// TensorOn returns a tensor whose elements are data, row by row. data must not
+// move and must outlive the value and all that shares it: mapped or C memory,
+// or Go memory that stays pinned (runtime.Pinner) that long. It must be aligned
+// for elem. data may be longer than the shape needs, and empty if the shape
+// holds no element.
+func (e *Env) TensorOn(data []byte, elem ElementType, shape []int64) (*Value, error) {
+	if e.env == nil {
+		return nil, ErrClosed
+	}
+	if elem == String {
+		return nil, fmt.Errorf("ort: strings do not lie in flat memory; use StringTensor")
+	}
+	p := C.nothing()
+	if len(data) > 0 {
+		p = unsafe.Pointer(unsafe.SliceData(data))
+	}
+	var v *C.OrtValue
+	err := e.lib.check(C.ort_CreateTensorWithDataAsOrtValue(e.lib.api, e.memory, p, C.size_t(len(data)),
+		(*C.int64_t)(unsafe.SliceData(shape)), C.size_t(len(shape)), C.int(elem), &v))
+	if err != nil {
+		return nil, err
+	}
+	return e.adopt(v), nil
+}
+
+// NewTensor returns a tensor in memory of the runtime's own, outside the
+// arena. Its elements are not set, except strings, which are empty.
+func (e *Env) NewTensor(elem ElementType, shape []int64) (*Value, error) {
+	if e.env == nil {
+		return nil, ErrClosed
+	}
+	var v *C.OrtValue
+	err := e.lib.check(C.ort_CreateTensorAsOrtValue(e.lib.api, e.allocator,
+		(*C.int64_t)(unsafe.SliceData(shape)), C.size_t(len(shape)), C.int(elem), &v))
+	if err != nil {
+		return nil, err
+	}
+	return e.adopt(v), nil
+}
+
+// adopt returns a Value that owns v.
+func (e *Env) adopt(v *C.OrtValue) *Value {
+	e.open.values.Add(1)
+	return &Value{env: e, value: v}
+}
+
+// Kind tells what sort of value it is.
+func (v *Value) Kind() Kind {
+	if !v.HasValue() {
+		return KindUnknown // the runtime crashes when it is asked
+	}
+	var kind C.int
+	if err := v.env.lib.check(C.ort_GetValueType(v.env.lib.api, v.value, &kind)); err != nil {
+		return KindUnknown
+	}
+	return Kind(kind)
+}
+
+// HasValue reports false for an optional that is empty.
+func (v *Value) HasValue() bool {
+	var has C.int
+	err := v.env.lib.check(C.ort_HasValue(v.env.lib.api, v.value, &has))
+	return err == nil && has != 0
+}
+
+// IsTensor reports whether the value is a dense tensor.
+func (v *Value) IsTensor() bool { return v.Kind() == KindTensor }
+
+// Elem returns the element type of a tensor, Undefined for another value.
+func (v *Value) Elem() ElementType {
+	elem, _ := v.tensor()
+	return elem
+}
+
+// Shape returns a copy of the shape of a tensor, nil for another value. A
+// scalar has an empty shape that is not nil.
+func (v *Value) Shape() []int64 {
+	_, shape := v.tensor()
+	return shape
+}
+
+func (v *Value) tensor() (ElementType, []int64) {
+	if !v.IsTensor() {
+		return Undefined, nil
+	}
+	var elem C.int
+	var dims *C.int64_t
+	var n C.size_t
+	err := v.env.lib.check(C.ort_GetTensorElementTypeAndShapeDataReference(v.env.lib.api, v.value, &elem, &dims, &n))
+	if err != nil {
+		return Undefined, nil
+	}
+	shape := make([]int64, n)
+	copy(shape, unsafe.Slice((*int64)(dims), n))
+	return ElementType(elem), shape
+}
+
+// Data returns the address of a tensor's elements, which is not nil even if it
+// has none.
+func (v *Value) Data() (unsafe.Pointer, error) {
+	var p unsafe.Pointer
+	if err := v.env.lib.check(C.ort_GetTensorMutableData(v.env.lib.api, v.value, &p)); err != nil {
+		return nil, err
+	}
+	if p == nil {
+		p = C.nothing()
+	}
+	return p, nil
+}
+
+// Bytes returns the elements of a tensor, in place: the slice is valid until
+// the value is closed. A tensor of strings has none.
+func (v *Value) Bytes() ([]byte, error) {
+	var n C.size_t
+	if err := v.env.lib.check(C.ort_GetTensorSizeInBytes(v.env.lib.api, v.value, &n)); err != nil {
+		return nil, err
+	}
+	p, err := v.Data()
+	if err != nil {
+		return nil, err
+	}
+	return unsafe.Slice((*byte)(p), n), nil
+}
+
+// pointers returns what the runtime calls the values.
+func pointers(values []*Value) []*C.OrtValue {
+	p := make([]*C.OrtValue, len(values))
+	for i, v := range values {
+		p[i] = v.pointer()
+	}
+	return p
+}
+
+func (v *Value) pointer() *C.OrtValue {
+	if v == nil {
+		return nil
+	}
+	return v.value
+}
+
+// Close releases the value. It does nothing for one that a Program lent.
+func (v *Value) Close() error {
+	if v.value == nil {
+		return ErrClosed
+	}
+	if !v.borrowed {
+		C.ort_ReleaseValue(v.env.lib.api, v.value)
+		v.env.open.values.Add(-1)
+	}
+	v.value = nil
+	return nil
+}
