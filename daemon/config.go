@@ -1,0 +1,139 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Limits on the configuration itself.
+const (
+	MaxConfigBytes = 1 << 20
+	MaxServices    = 64
+)
+
+// Config is the configuration of a daemon. [Default] says what each field is
+// when the file does not name it.
+type Config struct {
+	Listen       string // "host:port", or "unix:/path"
+	StateDir     string // state file and cut models
+	Device       string // "auto" or "cpu"
+	Policy       string
+	DrainTimeout time.Duration // how long a stopping daemon works on what it has accepted
+	LogLevel     string
+	LogFormat    string // "console" or "json"
+	Limits       Limits
+	Worker       WorkerConfig
+	Services     []ServiceConfig
+}
+
+// Limits bounds what clients can take of the endpoint.
+type Limits struct {
+	RequestBytes  int64         // body of one request, before and after decompression
+	MemoryBytes   int64         // bodies of all requests being read or decoded
+	HeaderBytes   int64         // header of one request
+	Connections   int           // open at once
+	ReadTimeout   time.Duration // from the first byte of a request to its last
+	WriteTimeout  time.Duration // of one answer
+	IdleTimeout   time.Duration // between two requests on a connection
+	Hosts         []string      // further names that Host and Origin may carry
+	CompressBytes int64         // answers shorter than this are never compressed
+}
+
+// WorkerConfig is what every worker gets. A service may set its own threads.
+type WorkerConfig struct {
+	Threads           int  // intra-op, 0 for one per core
+	Spin              bool // waiting threads spin
+	SpanTimeout       time.Duration
+	LoadTimeout       time.Duration
+	RestartLimit      int // restarts in a row before the service is given up
+	BackoffMin        time.Duration
+	BackoffMax        time.Duration
+	InputBytes        int64 // shared memory for the inputs of all queries of a service
+	OutputBytes       int64 // shared memory for their outputs
+	IntermediateBytes int64 // for the intermediates of paused batches
+}
+
+// ServiceConfig is one service.
+type ServiceConfig struct {
+	Name          string
+	Model         string        // "zoo:NAME", or the path of an ONNX file
+	Target        time.Duration // QoS target
+	QueueLimit    int
+	MaxBatch      int // largest batch formed by merging queries, 1 for none
+	MaxQueryBatch int // largest batch dimension of one query
+	Threads       int // 0 for worker.threads
+	Cut           int // segments to cut the model into, 0 for one per node
+}
+
+// ZooPrefix starts a model that overlapd builds itself.
+const ZooPrefix = "zoo:"
+
+// Default returns the configuration of an empty file. It has no service.
+func Default() Config {
+	return Config{
+		Listen:       "127.0.0.1:8000",
+		StateDir:     defaultStateDir(),
+		Device:       "auto",
+		Policy:       "edf",
+		DrainTimeout: 30 * time.Second,
+		LogLevel:     "info",
+		LogFormat:    "console",
+		Limits: Limits{
+			RequestBytes: 64 << 20,
+			MemoryBytes:  512 << 20,
+			HeaderBytes:  16 << 10,
+			Connections:  1024,
+			ReadTimeout:  30 * time.Second,
+			WriteTimeout: 30 * time.Second,
+			IdleTimeout:  2 * time.Minute,
+
+			CompressBytes: 1 << 10,
+		},
+		Worker: WorkerConfig{
+			SpanTimeout:       10 * time.Second,
+			LoadTimeout:       2 * time.Minute,
+			RestartLimit:      8,
+			BackoffMin:        100 * time.Millisecond,
+			BackoffMax:        10 * time.Second,
+			InputBytes:        256 << 20,
+			OutputBytes:       128 << 20,
+			IntermediateBytes: 1 << 30,
+		},
+	}
+}
+
+// DefaultService returns a service of which only the name and the model are
+// missing.
+func DefaultService() ServiceConfig {
+	return ServiceConfig{Target: 100 * time.Millisecond, QueueLimit: 256, MaxBatch: 1, MaxQueryBatch: 64}
+}
+
+// Embedded returns the configuration that runs without a file: two services
+// of the zoo on the CPU.
+func Embedded() Config {
+	c := Default()
+	c.Device = "cpu"
+	for _, name := range []string{"resnet50", "bert"} {
+		s := DefaultService()
+		s.Name, s.Model, s.Target = name, ZooPrefix+name, 200*time.Millisecond
+		c.Services = append(c.Services, s)
+	}
+	return c
+}
+
+// defaultStateDir is what systemd gives, else the user's own.
+func defaultStateDir() string {
+	if dir, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":"); dir != "" {
+		return dir
+	}
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "overlapd")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(home, ".local", "state", "overlapd")
+}

@@ -1,0 +1,178 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rs/zerolog"
+	"github.com/valyala/fasthttp"
+)
+
+const (
+	serverName   = "overlapd"
+	modelVersion = "1" // of every model
+
+	// responseBufferBytes is the write buffer of a connection: an answer of
+	// a small model leaves in one system call.
+	responseBufferBytes = 4 << 10
+
+	// spareWorkers is how many more goroutines than connections may be alive,
+	// because a connection is counted off a moment before its goroutine ends.
+	spareWorkers = 64
+)
+
+// Endpoint serves the Open Inference Protocol over HTTP.
+type Endpoint struct {
+	backend        Backend
+	limits         Limits
+	log            zerolog.Logger
+	version        string
+	server         *fasthttp.Server
+	watch          *watch
+	hosts          map[string]struct{}
+	serverMetadata []byte
+
+	memoryBytes atomic.Int64 // held by bodies; at most limits.MemoryBytes
+	bodies      sync.Pool    // of *body
+	calls       sync.Pool    // of *Call
+}
+
+// NewEndpoint returns an endpoint that listens nowhere yet. Version is what
+// /v2 says of the daemon.
+func NewEndpoint(b Backend, l Limits, version string, log zerolog.Logger) (*Endpoint, error) {
+	w, err := newWatch(b)
+	if err != nil {
+		return nil, err
+	}
+	e := &Endpoint{backend: b, limits: l, log: log, version: version, watch: w, hosts: hostSet(l.Hosts)}
+	e.serverMetadata = appendServerMetadata(nil, version)
+	e.bodies.New = func() any { return new(body) }
+	e.calls.New = func() any { return NewCall() }
+	e.server = &fasthttp.Server{
+		Handler:                      e.Handle,
+		ErrorHandler:                 e.refuseConnection,
+		ExpectHandler:                e.expect,
+		Name:                         serverName,
+		Logger:                       quiet{log},
+		Concurrency:                  l.Connections + spareWorkers,
+		ReadBufferSize:               int(l.HeaderBytes),
+		WriteBufferSize:              responseBufferBytes,
+		MaxRequestBodySize:           int(l.RequestBytes),
+		ReadTimeout:                  l.ReadTimeout,
+		WriteTimeout:                 l.WriteTimeout,
+		IdleTimeout:                  l.IdleTimeout,
+		StreamRequestBody:            true,
+		DisablePreParseMultipartForm: true,
+		NoDefaultContentType:         true,
+		SecureErrorLogMessage:        true,
+		CloseOnShutdown:              true,
+	}
+	return e, nil
+}
+
+// Serve answers the connections of ln until Shutdown. It may be called for
+// several listeners.
+func (e *Endpoint) Serve(ln net.Listener) error {
+	err := e.server.Serve(&listener{Listener: ln, endpoint: e, guarded: loopback(ln.Addr())})
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// Shutdown stops accepting, waits until the requests that were accepted are
+// answered or ctx ends, and closes every connection. It is called once.
+func (e *Endpoint) Shutdown(ctx context.Context) error {
+	err := e.server.ShutdownWithContext(ctx)
+	return errors.Join(err, e.watch.Close())
+}
+
+// Handle answers one request.
+func (e *Endpoint) Handle(ctx *fasthttp.RequestCtx) {
+	if err := e.guard(ctx); err != nil {
+		writeError(ctx, err)
+		e.leaveBody(ctx)
+		return
+	}
+	r, err := e.route(ctx)
+	if err != nil {
+		writeError(ctx, err)
+		e.leaveBody(ctx)
+		return
+	}
+	if r.kind == routeInfer {
+		e.infer(ctx, r.service)
+		return
+	}
+	e.leaveBody(ctx)
+	e.answer(ctx, r)
+}
+
+// refuseConnection answers what could not be read as a request.
+func (e *Endpoint) refuseConnection(ctx *fasthttp.RequestCtx, err error) {
+	var small *fasthttp.ErrSmallBuffer
+	var netErr net.Error
+	switch {
+	case errors.As(err, &small):
+		writeError(ctx, &Error{Status: http.StatusRequestHeaderFieldsTooLarge, Reason: ReasonTooLarge,
+			Message: "the header of the request exceeds limits.header_bytes"})
+	case errors.As(err, &netErr) && netErr.Timeout():
+		writeError(ctx, errSlowClient)
+	default:
+		writeError(ctx, invalid("this is not an HTTP request that can be read"))
+	}
+	closeAfter(ctx)
+}
+
+// expect decides about a body that the client asks leave to send.
+func (e *Endpoint) expect(ctx *fasthttp.RequestCtx) int {
+	err := e.guard(ctx)
+	if err == nil && int64(ctx.Request.Header.ContentLength()) > e.limits.RequestBytes {
+		err = e.errBodyTooLarge()
+	}
+	if err == nil {
+		_, err = e.route(ctx)
+	}
+	if err != nil {
+		writeError(ctx, err)
+		return err.Status
+	}
+	return http.StatusContinue
+}
+
+// writeError answers with an error.
+func writeError(ctx *fasthttp.RequestCtx, err *Error) {
+	ctx.Response.ResetBody()
+	ctx.SetStatusCode(err.Status)
+	ctx.SetContentType(contentJSON)
+	if err.Status == http.StatusServiceUnavailable {
+		seconds := retrySeconds(err.RetryAfter)
+		ctx.Response.Header.Set(fasthttp.HeaderRetryAfter, seconds)
+	}
+	b := ctx.Response.Body()[:0]
+	b = appendString(append(b, `{"error":`...), err.Message)
+	b = appendString(append(b, `,"reason":`...), err.Reason)
+	ctx.Response.SetBody(append(b, '}'))
+}
+
+// closeAfter closes the connection once the answer is out, and not before the
+// client had a moment to read it.
+func closeAfter(ctx *fasthttp.RequestCtx) {
+	ctx.SetConnectionClose()
+	if c, ok := ctx.Conn().(*conn); ok {
+		c.linger.Store(true)
+	}
+}
+
+// quiet sends what fasthttp has to say about broken connections to the debug
+// level: a client can cause any number of such lines.
+type quiet struct{ log zerolog.Logger }
+
+func (q quiet) Printf(format string, args ...any) {
+	q.log.Debug().Msgf(strings.TrimSpace(format), args...)
+}

@@ -1,0 +1,83 @@
+package daemon
+
+import (
+	"bytes"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+)
+
+var (
+	errForeignHost = &Error{Status: http.StatusForbidden, Reason: ReasonForbidden,
+		Message: "this Host is not served here; limits.hosts may name it"}
+	errForeignOrigin = &Error{Status: http.StatusForbidden, Reason: ReasonForbidden,
+		Message: "pages of this Origin may not ask; limits.hosts may name it"}
+)
+
+// hostSet returns the names that Host and Origin may carry, without port.
+func hostSet(names []string) map[string]struct{} {
+	set := map[string]struct{}{"localhost": {}, "127.0.0.1": {}, "::1": {}}
+	for _, n := range names {
+		set[strings.ToLower(n)] = struct{}{}
+	}
+	return set
+}
+
+// guard refuses requests before anything of them is looked at: those that two
+// readers could understand in two ways, and, on loopback, those that a web
+// page sent by giving its own name the address of this machine (DNS
+// rebinding).
+func (e *Endpoint) guard(ctx *fasthttp.RequestCtx) *Error {
+	h := &ctx.Request.Header
+	if h.ContentLength() == -1 && hasHeader(h.RawHeaders(), "content-length") {
+		closeAfter(ctx)
+		return invalid("both Content-Length and Transfer-Encoding are given")
+	}
+	host := h.Host()
+	if len(host) == 0 && h.IsHTTP11() {
+		return invalid("the Host header is missing")
+	}
+	c, ok := ctx.Conn().(*conn)
+	if !ok || !c.listener.guarded {
+		return nil
+	}
+	if len(host) > 0 && !e.ours(host) {
+		return errForeignHost
+	}
+	if origin := h.Peek(fasthttp.HeaderOrigin); len(origin) > 0 {
+		u, err := url.Parse(string(origin))
+		if err != nil || !e.ours([]byte(u.Host)) {
+			return errForeignOrigin
+		}
+	}
+	return nil
+}
+
+// ours reports whether a host, with or without a port, is one of our names.
+func (e *Endpoint) ours(host []byte) bool {
+	if _, ok := e.hosts[string(host)]; ok {
+		return true
+	}
+	name := string(host)
+	if h, _, err := net.SplitHostPort(name); err == nil {
+		name = h
+	}
+	name = strings.TrimSuffix(strings.TrimPrefix(strings.ToLower(name), "["), "]")
+	_, ok := e.hosts[name]
+	return ok
+}
+
+// hasHeader reports whether a line of a raw header has that name, which is
+// given in lower case.
+func hasHeader(raw []byte, name string) bool {
+	for line := range bytes.Lines(raw) {
+		key, _, ok := bytes.Cut(line, []byte{':'})
+		if ok && strings.EqualFold(string(bytes.TrimSpace(key)), name) {
+			return true
+		}
+	}
+	return false
+}

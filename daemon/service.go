@@ -1,0 +1,67 @@
+package daemon
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// Service is a service as the endpoint sees it. What its model looks like is
+// known only once its worker has loaded it: see Loaded.
+type Service struct {
+	ID            models.ServiceID
+	Name          string
+	Policy        string
+	QoSTarget     time.Duration
+	QueueLimit    int
+	MaxBatch      int // largest batch that is formed by merging queries, 1 for none
+	MaxQueryBatch int // largest batch dimension of one query
+	Stats         Stats
+
+	ready     atomic.Bool
+	signature atomic.Pointer[signature]
+}
+
+// Info is what the worker of a service learned of its model.
+type Info struct {
+	Inputs    []models.TensorSpec
+	Outputs   []models.TensorSpec
+	Operators int
+	Hash      string // sha256 of the model file, hex
+	Platform  string // what runs it, such as "onnxruntime_onnx"
+	Versions  map[string]string
+}
+
+// NewService returns the service of a configuration entry, not loaded yet.
+func NewService(id models.ServiceID, c ServiceConfig, policy string) *Service {
+	return &Service{
+		ID: id, Name: c.Name, Policy: policy, QoSTarget: c.Target, QueueLimit: c.QueueLimit,
+		MaxBatch: c.MaxBatch, MaxQueryBatch: c.MaxQueryBatch,
+	}
+}
+
+// Loaded tells what the model looks like. It fails if the protocol cannot
+// carry the model's inputs or outputs. It may be called again after a restart
+// of the worker; calls in flight keep what they were checked against.
+func (s *Service) Loaded(i Info) error {
+	sig, err := newSignature(s, i)
+	if err != nil {
+		return err
+	}
+	s.signature.Store(sig)
+	return nil
+}
+
+// SetReady tells whether the worker runs.
+func (s *Service) SetReady(ready bool) { s.ready.Store(ready) }
+
+// Ready reports whether the model is known and the worker runs.
+func (s *Service) Ready() bool { return s.ready.Load() && s.signature.Load() != nil }
+
+// Batched reports whether the first dimension of every input and output is a
+// batch dimension that clients choose, so that queries can be merged.
+func (s *Service) Batched() bool {
+	sig := s.signature.Load()
+	return sig != nil && sig.batched
+}

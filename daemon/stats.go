@@ -1,0 +1,47 @@
+package daemon
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Stats counts what a service did since the daemon started. The endpoint
+// counts requests, the backend counts executions.
+type Stats struct {
+	queries    atomic.Uint64 // sum of their sizes, answered with outputs
+	executions atomic.Uint64
+	last       atomic.Int64 // unix milliseconds of the last answer with outputs
+
+	success, fail                                    total
+	queue, computeInput, computeInfer, computeOutput total
+}
+
+// total is a number of events and the time they took together.
+type total struct{ count, ns atomic.Uint64 }
+
+func (t *total) add(d time.Duration) {
+	t.count.Add(1)
+	t.ns.Add(uint64(max(d, 0)))
+}
+
+// Executed counts one batch whose last span has ended.
+func (s *Stats) Executed() { s.executions.Add(1) }
+
+// Executions returns how many batches ended.
+func (s *Stats) Executions() uint64 { return s.executions.Load() }
+
+// Succeeded returns how many queries were answered with outputs.
+func (s *Stats) Succeeded() uint64 { return s.success.count.Load() }
+
+// Failed returns how many queries were accepted and answered with an error.
+func (s *Stats) Failed() uint64 { return s.fail.count.Load() }
+
+func (s *Stats) succeed(size int, now time.Time, took time.Duration, t Timing) {
+	s.queries.Add(uint64(size))
+	s.last.Store(now.UnixMilli())
+	s.success.add(took)
+	s.queue.add(t.Queue)
+	s.computeInput.add(t.ComputeInput)
+	s.computeInfer.add(t.ComputeInfer)
+	s.computeOutput.add(t.ComputeOutput)
+}
