@@ -1,0 +1,128 @@
+package zoo
+
+import (
+	"strconv"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// graph collects the nodes and tensors of one model, in topological order.
+type graph struct {
+	name    string
+	elem    models.DataType // of weights and activations
+	nodes   []node
+	tensors []tensor
+	inputs  []models.TensorSpec
+	outputs []models.TensorSpec
+
+	nodeNames map[string]int  // how often each was asked for
+	constants map[string]bool // those that are in tensors already
+}
+
+// node is one operator of the graph before it is optimized.
+type node struct {
+	name    string
+	op      string
+	inputs  []string
+	outputs []string
+	attrs   []attribute
+}
+
+// add appends a node with one output and returns the name of that output.
+// module is the path of the layer, as in the network's reference
+// implementation; a layer may hold several nodes of one kind.
+func (g *graph) add(module, op string, inputs []string, attrs ...attribute) string {
+	name := module + "/" + op
+	if g.nodeNames == nil {
+		g.nodeNames = make(map[string]int)
+	}
+	times := g.nodeNames[name]
+	g.nodeNames[name]++
+	if times > 0 {
+		name += "_" + strconv.Itoa(times)
+	}
+	output := name + "_output_0"
+	g.nodes = append(g.nodes, node{name, op, inputs, []string{output}, attrs})
+	return output
+}
+
+// input declares an input of the model and returns its name.
+func (g *graph) input(name string, t models.Type) string {
+	g.inputs = append(g.inputs, models.TensorSpec{Name: name, Type: t})
+	return name
+}
+
+// output declares the result called value as an output of the model, under
+// its public name. It returns that name, by which later nodes must refer to
+// it.
+func (g *graph) output(value, name string, t models.Type) string {
+	g.outputs = append(g.outputs, models.TensorSpec{Name: name, Type: t})
+	for _, n := range g.nodes {
+		rename(n.inputs, value, name)
+		rename(n.outputs, value, name)
+	}
+	return name
+}
+
+func rename(names []string, from, to string) {
+	for i, n := range names {
+		if n == from {
+			names[i] = to
+		}
+	}
+}
+
+// weight adds a trained parameter and returns its name.
+func (g *graph) weight(name string, f fill, dims ...int64) string {
+	g.tensors = append(g.tensors, tensor{name: name, elem: g.elem, dims: dims, fill: f, trained: true})
+	return name
+}
+
+// statistic adds a tensor of weights that training does not learn.
+func (g *graph) statistic(name string, f fill, dims ...int64) string {
+	g.tensors = append(g.tensors, tensor{name: name, elem: g.elem, dims: dims, fill: f})
+	return name
+}
+
+// scalar returns the name of a constant of the graph's element type. Equal
+// names stand for one constant.
+func (g *graph) scalar(name string, value float32) string {
+	return g.constant(tensor{name: name, elem: g.elem, fill: fill{center: value}})
+}
+
+// integers returns the name of a constant of integers, as shapes, axes and
+// indices are. Equal names stand for one constant.
+func (g *graph) integers(name string, dims []int64, values ...int64) string {
+	return g.constant(tensor{name: name, elem: models.Int64, dims: dims, fill: fill{integers: values}})
+}
+
+func (g *graph) constant(t tensor) string {
+	if g.constants == nil {
+		g.constants = make(map[string]bool)
+	}
+	if !g.constants[t.name] {
+		g.constants[t.name] = true
+		g.tensors = append(g.tensors, t)
+	}
+	return t.name
+}
+
+// params returns the number of trained parameters.
+func (g *graph) params() int64 {
+	var sum int64
+	for _, t := range g.tensors {
+		if t.trained {
+			sum += t.elements()
+		}
+	}
+	return sum
+}
+
+// batched returns a tensor type whose first dimension is the batch.
+func batched(elem models.DataType, rest ...models.Dim) models.Type {
+	return models.Tensor(elem, append([]models.Dim{free("batch")}, rest...)...)
+}
+
+func free(name string) models.Dim { return models.Dim{Value: -1, Name: name} }
+
+func fixed(size int64) models.Dim { return models.Dim{Value: size} }

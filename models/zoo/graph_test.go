@@ -1,0 +1,177 @@
+package zoo
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// TestGraphs checks of every entry that a name is defined once and before it
+// is used, and that everything defined is used.
+func TestGraphs(t *testing.T) {
+	for _, name := range Names() {
+		t.Run(name, func(t *testing.T) { checkGraph(t, lookup(t, name).graph()) })
+	}
+}
+
+func checkGraph(t *testing.T, g *graph) {
+	uses := make(map[string]int) // of everything defined so far
+	define := func(what, name string) {
+		if _, ok := uses[name]; ok || name == "" {
+			t.Errorf("%s %q is defined twice or has no name", what, name)
+		}
+		uses[name] = 0
+	}
+	use := func(by, name string) {
+		if _, ok := uses[name]; !ok {
+			t.Errorf("%s uses %q, which is not defined before", by, name)
+		}
+		uses[name]++
+	}
+	for _, in := range g.inputs {
+		define("input", in.Name)
+	}
+	for _, tensor := range g.tensors {
+		define("tensor", tensor.name)
+	}
+	names := make(map[string]bool)
+	for _, n := range g.nodes {
+		if names[n.name] {
+			t.Errorf("two nodes are called %s", n.name)
+		}
+		names[n.name] = true
+		for _, in := range n.inputs {
+			use(n.name, in)
+		}
+		for _, out := range n.outputs {
+			define("output of "+n.name, out)
+		}
+	}
+	for _, out := range g.outputs {
+		use("the model's output", out.Name)
+	}
+	for name, n := range uses {
+		if n == 0 {
+			t.Errorf("%q is not used", name)
+		}
+	}
+}
+
+func TestNodeCounts(t *testing.T) {
+	counts := func(name string) map[string]int {
+		ops := make(map[string]int)
+		for _, n := range lookup(t, name).graph().nodes {
+			ops[n.op]++
+		}
+		return ops
+	}
+	for name, want := range map[string]map[string]int{
+		"resnet50": {"Conv": 53, "BatchNormalization": 53, "Relu": 49, "Add": 16, "MaxPool": 1,
+			"GlobalAveragePool": 1, "Flatten": 1, "Gemm": 1},
+		"inception_v3": {"Conv": 94, "BatchNormalization": 94, "Relu": 94, "Concat": 15, "MaxPool": 4,
+			"AveragePool": 9, "GlobalAveragePool": 1, "Flatten": 1, "Gemm": 1},
+		"vgg16": {"Conv": 13, "Relu": 15, "MaxPool": 5, "Flatten": 1, "Gemm": 3},
+	} {
+		if diff := cmp.Diff(want, counts(name)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		if !maps.Equal(counts(name), counts(name+"-fp16")) {
+			t.Errorf("%s has other nodes in half precision", name)
+		}
+	}
+	bert := counts("bert")
+	for op, want := range map[string]int{"LayerNormalization": 25, "Softmax": 12, "Erf": 12, "MatMul": 96} {
+		if bert[op] != want {
+			t.Errorf("bert has %d nodes of type %s, want %d", bert[op], op, want)
+		}
+	}
+}
+
+// TestReader has the daemon's own reader open every entry. The files have
+// holes where the weights belong, so that they cost nothing.
+func TestReader(t *testing.T) {
+	for _, name := range Names() {
+		t.Run(name, func(t *testing.T) {
+			e := lookup(t, name)
+			g := e.graph()
+			file, err := models.Open(hollow(t, encode(g, 1)), models.DefaultLimits())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			checkFile(t, e, g, file)
+		})
+	}
+}
+
+func checkFile(t *testing.T, e Entry, g *graph, file *models.File) {
+	metadata := map[string]string{keyName: e.Name, keyRecipe: "1", keySeed: "0000000000000001"}
+	if diff := cmp.Diff(metadata, file.Metadata); diff != "" {
+		t.Errorf("metadata (-want +got):\n%s", diff)
+	}
+	if len(file.Opsets) != 1 || file.Opsets[0].Version != opsetVersion || file.IRVersion != irVersion {
+		t.Errorf("operator sets %v, IR version %d", file.Opsets, file.IRVersion)
+	}
+	if len(file.Graph.Nodes) != len(g.nodes) {
+		t.Errorf("%d nodes, want %d", len(file.Graph.Nodes), len(g.nodes))
+	}
+	if got, want := describeValues(file.Graph.Inputs), describe(e.Inputs); got != want {
+		t.Errorf("inputs %s, want %s", got, want)
+	}
+	if got, want := describeValues(file.Graph.Outputs), describe(e.Outputs); got != want {
+		t.Errorf("outputs %s, want %s", got, want)
+	}
+	if len(file.Graph.Initializers) != len(g.tensors) {
+		t.Fatalf("%d initializers, want %d", len(file.Graph.Initializers), len(g.tensors))
+	}
+	for i, got := range file.Graph.Initializers {
+		want := g.tensors[i]
+		if got.Name != want.name || got.Type != want.elem || got.Bytes != want.bytes() {
+			t.Errorf("initializer %d: %s %s %d bytes, want %s %s %d bytes",
+				i, got.Name, got.Type, got.Bytes, want.name, want.elem, want.bytes())
+		}
+	}
+}
+
+func describeValues(values []models.ValueInfo) string {
+	specs := make([]models.TensorSpec, len(values))
+	for i, v := range values {
+		specs[i] = models.TensorSpec{Name: v.Name, Type: v.Type}
+	}
+	return describe(specs)
+}
+
+// hollow writes the file that l describes with holes instead of weights.
+func hollow(t *testing.T, l *layout) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "hollow.onnx")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var offset int64
+	put := func(b []byte) {
+		if _, err := f.WriteAt(b, offset); err != nil {
+			t.Fatal(err)
+		}
+		offset += int64(len(b))
+	}
+	put(l.head)
+	for _, tensor := range l.tensors {
+		put(tensor.head)
+		offset += tensor.bytes()
+	}
+	if offset != l.size {
+		t.Errorf("the parts have %d bytes, the layout says %d", offset, l.size)
+	}
+	if err := f.Truncate(offset); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,12 @@
+package zoo
+
+import (
+	"flag"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+var update = flag.Bool("update", false, "write testdata anew")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,0 +1,75 @@
+package zoo
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// tensor is an initializer of the graph. Its content is made while it is
+// written.
+type tensor struct {
+	name    string
+	elem    models.DataType
+	dims    []int64
+	fill    fill
+	trained bool
+}
+
+// fill says what a tensor holds: the given integers, or numbers spread
+// uniformly over center ± spread.
+type fill struct {
+	center   float32
+	spread   float32
+	integers []int64
+}
+
+// around returns a fill of the given mean and standard deviation.
+func around(mean, deviation float64) fill {
+	return fill{center: float32(mean), spread: float32(math.Sqrt(3) * deviation)}
+}
+
+// forRelu returns the fill (He initialization) that keeps the variance of
+// activations from one layer to the next if each is followed by a Relu.
+// fanIn is the number of products that one output sums.
+func forRelu(fanIn int64) fill { return around(0, math.Sqrt(2/float64(fanIn))) }
+
+// forLinear returns the fill that keeps the variance of activations without
+// a Relu.
+func forLinear(fanIn int64) fill { return around(0, math.Sqrt(1/float64(fanIn))) }
+
+func (t *tensor) elements() int64 {
+	n := int64(1)
+	for _, d := range t.dims {
+		n *= d
+	}
+	return n
+}
+
+func (t *tensor) bytes() int64 { return t.elements() * int64(t.elem.Bytes()) }
+
+// encode writes the elements from number first on into dst, which holds whole
+// elements. Calls follow each other in order, with the tensor's own stream.
+func (t *tensor) encode(dst []byte, first int64, s *stream) {
+	switch t.elem {
+	case models.Int64:
+		for i := range len(dst) / 8 {
+			binary.LittleEndian.PutUint64(dst[8*i:], uint64(t.fill.integers[first+int64(i)]))
+		}
+	case models.Float16:
+		for i := range len(dst) / 2 {
+			binary.LittleEndian.PutUint16(dst[2*i:], float16(t.fill.draw(s)))
+		}
+	default:
+		for i := range len(dst) / 4 {
+			binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(t.fill.draw(s)))
+		}
+	}
+}
+
+// draw returns the next number. Each step is rounded to 32 bits, because a
+// fused multiply and add would give other bytes on other processors.
+func (f *fill) draw(s *stream) float32 {
+	return f.center + float32(f.spread*s.next())
+}

@@ -1,0 +1,43 @@
+package zoo
+
+import "strconv"
+
+const (
+	vggSide   = 224
+	vggHidden = 4096
+	vggLast   = 7 // side of the last feature
+)
+
+// vgg returns the builder of a plain network of 3x3 convolutions, with the
+// given number of them before each pooling. Layers are numbered as in a list
+// that counts Relu and pooling too.
+func vgg(convs ...int) func(*graph) {
+	return func(g *graph) {
+		x := g.image(vggSide)
+		layer := 0
+		next := func() string {
+			layer++
+			return "features." + strconv.Itoa(layer-1)
+		}
+		for stage, count := range convs {
+			channels := min(64<<stage, int64(512))
+			for range count {
+				x = g.conv(x, next(), channels, square(3, 1, 1), true)
+				x = g.relu(x, next())
+			}
+			x = g.maxPool(x, next(), square(2, 2, 0))
+		}
+		g.vggClassifier(x)
+	}
+}
+
+func (g *graph) vggClassifier(x feature) {
+	in := x.channels * vggLast * vggLast
+	y := g.flatten(x)
+	y = g.dense(y, "classifier.0", in, vggHidden, forRelu(in))
+	y = g.add("classifier.1", "Relu", []string{y})
+	y = g.dense(y, "classifier.3", vggHidden, vggHidden, forRelu(vggHidden))
+	y = g.add("classifier.4", "Relu", []string{y})
+	y = g.dense(y, "classifier.6", vggHidden, imageClasses, forLinear(vggHidden))
+	g.output(y, "output", g.scores(imageClasses))
+}
