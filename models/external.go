@@ -127,10 +127,13 @@ func (f *File) ExternalBytes(e *External) ([]byte, error) {
 	if f.data == nil {
 		return nil, ErrClosed
 	}
-	if f.folder == nil || f.folder.files[e.Location] == nil && e.Length > 0 {
+	if f.folder == nil {
+		return nil, refuse(ErrExternal, "a model in memory has no folder")
+	}
+	m, ok := f.folder.files[e.Location]
+	if !ok {
 		return nil, refuse(ErrExternal, "the file does not refer to %s", quote(e.Location))
 	}
-	m := f.folder.files[e.Location]
 	if e.Offset < 0 || e.Length < 0 || e.Offset > int64(len(m)) || e.Length > int64(len(m))-e.Offset {
 		return nil, refuse(ErrExternal, "%d bytes from byte %d on do not lie in %s", e.Length, e.Offset, quote(e.Location))
 	}

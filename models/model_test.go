@@ -1,0 +1,30 @@
+package models
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestModelOfFile(t *testing.T) {
+	f := mustParse(t, testModel(testGraph("w x", "y", testNode("Relu", "x", "h"), testNode("Add", "h w", "y")).
+		sub(5, testTensor("w", Float32, 0))))
+	m, err := f.Model("tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash, _ := f.Hash()
+	ty := Tensor(Float32, Dim{Value: -1, Name: "N"}, Dim{Value: 4})
+	want := &Model{
+		Name: "tiny", Hash: hash,
+		Inputs:  []TensorSpec{{"x", ty}},
+		Outputs: []TensorSpec{{"y", ty}},
+		Operators: []Operator{
+			{Name: "Relu_h", Type: "Relu", Nodes: 1, LiveBytes: -1},
+			{Name: "Add_y", Type: "Add", Nodes: 1, LiveBytes: -1},
+		},
+	}
+	if d := cmp.Diff(want, m); d != "" {
+		t.Error(d)
+	}
+}
