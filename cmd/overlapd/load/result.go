@@ -1,0 +1,237 @@
+package load
+
+import (
+	"runtime/debug"
+	"time"
+)
+
+// Result is what a run measured. Requests of the warm-up appear in Warmup only.
+type Result struct {
+	Scenario    Scenario `json:"scenario"`
+	Score       *Score   `json:"mlperf,omitempty"` // of the scenarios that MLPerf has
+	URL         string   `json:"url"`
+	Server      string   `json:"server"`
+	Device      string   `json:"device"` // what the services run on, "" if the daemon does not say
+	Version     string   `json:"version"`
+	Commit      string   `json:"commit"`
+	Seed        uint64   `json:"seed"`
+	Rate        float64  `json:"rate_rps,omitempty"` // asked for, of all services together
+	Arrivals    Arrivals `json:"arrivals,omitempty"`
+	CV          float64  `json:"cv,omitempty"`
+	Connections int      `json:"connections"`
+	Batch       int      `json:"batch"`
+	SeqLen      int      `json:"seq_len"`
+	Verified    bool     `json:"verified"`
+	Interrupted bool     `json:"interrupted"`
+
+	// Duration ends with the last answer, or later if less was sent than the
+	// time allowed.
+	Duration float64 `json:"duration_s"`
+	CPU      float64 `json:"generator_cpu_us"` // processor time of this process per request
+
+	Load
+	Services []ServiceResult `json:"services"`
+
+	latency *latencies
+}
+
+// ServiceResult is the part of a result that concerns one service.
+type ServiceResult struct {
+	Name   string `json:"name"`
+	Device string `json:"device"`
+	Load
+}
+
+// Load is what was measured of the load on one service, or on all.
+type Load struct {
+	Requests   int64            `json:"requests"` // with those that ended in an error
+	Errors     map[string]int64 `json:"errors"`   // by reason
+	Latency    Latency          `json:"latency_ms"`
+	Throughput float64          `json:"throughput_rps"`        // answers
+	Goodput    *float64         `json:"goodput_rps,omitempty"` // answers inside the target, absent without one
+	TargetMS   float64          `json:"target_ms,omitempty"`   // absent if there is none, or several
+	SendLag    *SendLag         `json:"send_lag_ms,omitempty"` // of an open loop
+	Warmup     Warmup           `json:"warmup"`                // before all of this
+
+	good      int64
+	hasTarget bool
+}
+
+// Latency is a distribution in milliseconds. It is that of answered requests,
+// in the multi-stream scenario that of volleys answered whole.
+type Latency struct {
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P99  float64 `json:"p99"`
+	P999 float64 `json:"p999"`
+	Max  float64 `json:"max"`
+	Mean float64 `json:"mean"`
+}
+
+// SendLag tells how much later than due requests were sent, in milliseconds.
+// WakeP99 leaves out those that waited for a connection: if it is large, then
+// the generator was too slow and not the daemon.
+type SendLag struct {
+	P50      float64 `json:"p50"`
+	P99      float64 `json:"p99"`
+	Max      float64 `json:"max"`
+	WakeP99  float64 `json:"wake_p99"`
+	Late     int64   `json:"late"`      // requests sent more than 1 ms late
+	LateBusy int64   `json:"late_busy"` // those among them that waited for a connection
+}
+
+// Warmup is what happened before the measurement.
+type Warmup struct {
+	Duration float64          `json:"duration_s"`
+	Requests int64            `json:"requests"`
+	Errors   map[string]int64 `json:"errors"`
+}
+
+// result puts together what the recorders hold.
+func (r *run) result(interrupted bool) *Result {
+	o := r.options
+	all, warm := newTally(), newTally()
+	for _, s := range r.streams {
+		all.merge(s.rec.mu.measured)
+		warm.merge(s.rec.mu.warmup)
+	}
+	elapsed := r.elapsed(all.lastAnswer, interrupted)
+	res := &Result{
+		Scenario:    o.Scenario,
+		URL:         o.URL,
+		Server:      r.daemon.server,
+		Device:      r.device(),
+		Version:     o.Version,
+		Commit:      o.Commit,
+		Seed:        o.Seed,
+		Connections: o.Connections,
+		Batch:       o.Batch,
+		SeqLen:      o.SeqLen,
+		Verified:    o.Verify,
+		Interrupted: interrupted,
+		Duration:    elapsed.Seconds(),
+		Load:        newLoad(all, warm, elapsed, o.Warmup),
+		latency:     all.latency,
+	}
+	if o.Scenario.openLoop() {
+		res.describeArrivals(o)
+	}
+	if n := all.requests + warm.requests; n > 0 {
+		res.CPU = float64(r.cpu.Nanoseconds()/n) / 1000
+	}
+	res.fillBuild()
+	res.addServices(r, elapsed)
+	res.Score = o.Scenario.score(&res.Load)
+	return res
+}
+
+// elapsed returns how long the measurement took. An answer that never came
+// does not lengthen it.
+func (r *run) elapsed(lastAnswer time.Duration, interrupted bool) time.Duration {
+	window := r.options.Duration
+	if interrupted || r.options.Scenario == Offline {
+		window = min(window, max(r.ended, 0))
+	}
+	return max(window, lastAnswer)
+}
+
+// addServices adds the results of each service, and sums up the goodput if
+// each of them has a target.
+func (res *Result) addServices(r *run, elapsed time.Duration) {
+	res.hasTarget = true
+	goodput := 0.0
+	for i, s := range r.streams {
+		l := newLoad(s.rec.mu.measured, s.rec.mu.warmup, elapsed, r.options.Warmup)
+		l.setTarget(s.service.target, elapsed)
+		res.Services = append(res.Services, ServiceResult{Name: s.service.name, Device: s.service.device, Load: l})
+		if !l.hasTarget {
+			res.hasTarget = false
+			continue
+		}
+		goodput += *l.Goodput
+		if i == 0 || res.TargetMS == l.TargetMS {
+			res.TargetMS = l.TargetMS
+		} else {
+			res.TargetMS = 0
+		}
+	}
+	if res.hasTarget {
+		res.Goodput = &goodput
+	} else {
+		res.TargetMS = 0
+	}
+}
+
+func newLoad(t, warm *tally, elapsed, warmup time.Duration) Load {
+	l := Load{
+		Requests:   t.requests,
+		Errors:     t.errors,
+		Latency:    t.latency.summary(),
+		Throughput: perSecond(t.requests-t.failed, elapsed),
+		Warmup:     Warmup{Duration: warmup.Seconds(), Requests: warm.requests, Errors: warm.errors},
+		good:       t.good,
+	}
+	if t.lag.count() > 0 {
+		l.SendLag = &SendLag{
+			P50:      milliseconds(t.lag.percentile(50)),
+			P99:      milliseconds(t.lag.percentile(99)),
+			Max:      milliseconds(t.lag.max),
+			WakeP99:  milliseconds(t.wake.percentile(99)),
+			Late:     t.late,
+			LateBusy: t.lateBusy,
+		}
+	}
+	return l
+}
+
+func (l *Load) setTarget(target, elapsed time.Duration) {
+	if target == 0 {
+		return
+	}
+	goodput := perSecond(l.good, elapsed)
+	l.Goodput, l.TargetMS, l.hasTarget = &goodput, milliseconds(target), true
+}
+
+func (res *Result) describeArrivals(o *Options) {
+	res.Arrivals, res.Rate = o.Arrivals, o.Rate
+	if o.RatePerService {
+		res.Rate *= float64(len(o.Services))
+	}
+	if o.Arrivals == Gamma {
+		res.CV = o.CV
+	}
+}
+
+func perSecond(n int64, d time.Duration) float64 {
+	if d <= 0 {
+		return 0
+	}
+	return float64(n) / d.Seconds()
+}
+
+// device returns what the services run on, if they all run on the same.
+func (r *run) device() string {
+	device := r.daemon.services[0].device
+	for _, s := range r.daemon.services {
+		if s.device != device {
+			return "several"
+		}
+	}
+	return device
+}
+
+// fillBuild takes from the binary what the options do not say about it.
+func (res *Result) fillBuild() {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return
+	}
+	if res.Version == "" {
+		res.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && res.Commit == "" {
+			res.Commit = s.Value
+		}
+	}
+}

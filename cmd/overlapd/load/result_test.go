@@ -1,0 +1,147 @@
+package load
+
+import (
+	"encoding/json"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// madeUp returns a run of two services of which all numbers are known.
+func madeUp() *run {
+	o := DefaultOptions()
+	o.URL, o.Scenario, o.Rate, o.Connections = "http://127.0.0.1:8000", Server, 40, 8
+	o.Version, o.Commit = "v0.1.0", "0123abc"
+	r := &run{options: &o, daemon: &daemon{server: "overlapd v0.1.0"}, ended: 10 * time.Second, cpu: 50 * time.Millisecond}
+	for i, name := range []string{"resnet50", "bert"} {
+		svc := &service{name: name, device: "cpu", target: time.Duration(i+1) * 50 * ms}
+		r.daemon.services = append(r.daemon.services, svc)
+		s := &stream{service: svc, rec: newRecorder(svc.target)}
+		s.rec.add([]outcome{{due: -1, sent: -1, done: 1, reason: "connection", timed: true}})
+		for n := range 200 {
+			due := time.Duration(n) * 50 * ms
+			out := outcome{due: due, sent: due + 50*time.Microsecond, timed: true}
+			out.done = due + time.Duration(20+n*n/600)*ms
+			if n%50 == 49 {
+				out.busy, out.sent = true, due+4*ms
+				out.reason = []string{"deadline", "queue_full"}[n/50%2]
+			}
+			s.rec.add([]outcome{out})
+		}
+		r.streams = append(r.streams, s)
+	}
+	return r
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}
+
+func TestResultAsJSON(t *testing.T) {
+	b, err := json.MarshalIndent(madeUp().result(false), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "result.json", string(b)+"\n")
+}
+
+func TestResultAsText(t *testing.T) {
+	var b strings.Builder
+	if err := madeUp().result(false).WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "result.txt", b.String())
+}
+
+func TestTextOfAnInterruptedRunWithoutAnswers(t *testing.T) {
+	r := madeUp()
+	r.ended = -ms
+	for _, s := range r.streams {
+		s.rec, s.service.target = newRecorder(0), 0
+	}
+	res := r.result(true)
+	var b strings.Builder
+	if err := res.WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.String(); !strings.Contains(got, "interrupted") || strings.Contains(got, "latency, ms") || strings.Contains(got, "NaN") {
+		t.Errorf("text:\n%s", got)
+	}
+	if res.Duration != 0 || res.Throughput != 0 || res.Goodput != nil || res.Score.Met != nil {
+		t.Errorf("%g s, %g answers/s, goodput %v, met %v; want nothing", res.Duration, res.Throughput, res.Goodput, res.Score.Met)
+	}
+}
+
+func TestWriteTextReportsAFullDisk(t *testing.T) {
+	_, w := io.Pipe()
+	w.CloseWithError(io.ErrShortWrite)
+	if madeUp().result(false).WriteText(w) == nil {
+		t.Error("no error from a writer that takes nothing")
+	}
+}
+
+func TestElapsed(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		scenario    Scenario
+		interrupted bool
+		ended, last time.Duration
+		want        time.Duration
+	}{
+		{"idle end", Closed, false, 9 * time.Second, 9 * time.Second, 10 * time.Second},
+		{"answers after the end", Open, false, 12 * time.Second, 11 * time.Second, 11 * time.Second},
+		{"timeouts after the end", Open, false, 20 * time.Second, 9 * time.Second, 10 * time.Second},
+		{"interrupted", Open, true, 4 * time.Second, 3 * time.Second, 4 * time.Second},
+		{"interrupted in warm-up", Open, true, -ms, 0, 0},
+		{"offline", Offline, false, 4 * time.Second, 4 * time.Second, 4 * time.Second},
+	} {
+		o := DefaultOptions()
+		o.Scenario = tc.scenario
+		r := &run{options: &o, ended: tc.ended}
+		if got := r.elapsed(tc.last, tc.interrupted); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestScoreMissesWhenTooManyFail(t *testing.T) {
+	for good, want := range map[int64]bool{989: false, 990: true} {
+		l := Load{Requests: 1000, good: good, hasTarget: true}
+		if got := Server.score(&l).Met; got == nil || *got != want {
+			t.Errorf("%d of 1000 in target: met %v, want %t", good, got, want)
+		}
+	}
+}
+
+func TestTargetsAndDevicesThatDiffer(t *testing.T) {
+	r := madeUp()
+	r.streams[1].service.target, r.streams[1].service.device = 0, "emulated"
+	res := r.result(false)
+	if res.Goodput != nil || res.TargetMS != 0 || res.Services[0].Goodput == nil || res.Services[1].Goodput != nil {
+		t.Error("a goodput over all services needs a target of each")
+	}
+	if res.Device != "several" {
+		t.Errorf("device %q", res.Device)
+	}
+}

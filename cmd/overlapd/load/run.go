@@ -1,0 +1,149 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// leadIn is the time between the last preparation and the first request due.
+const leadIn = 10 * time.Millisecond
+
+// run is one run of the generator.
+type run struct {
+	options *Options
+	daemon  *daemon
+	clock   clock
+	streams []*stream
+	ended   time.Duration // when the last answer was in, or the run interrupted
+	cpu     time.Duration // of this process while it sent
+}
+
+// Run puts load on a daemon and returns what it measured. When the context is
+// cancelled, Run gives up the requests in flight and returns what it has.
+//
+// It starts one goroutine per connection, and one for the progress line; all
+// have ended when it returns.
+func Run(ctx context.Context, o Options) (*Result, error) {
+	o, err := o.resolve()
+	if err != nil {
+		return nil, err
+	}
+	d, err := ask(ctx, &o)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := &run{options: &o, daemon: d}
+	defer r.close()
+	if err := r.prepare(); err != nil {
+		return nil, err
+	}
+	r.execute(ctx)
+	return r.result(ctx.Err() != nil), nil
+}
+
+// prepare makes all that sending needs, so that sending allocates nothing.
+func (r *run) prepare() error {
+	o := r.options
+	due := make([][]time.Duration, len(r.daemon.services))
+	for i, svc := range r.daemon.services {
+		if o.Scenario.openLoop() {
+			due[i] = o.arrivalsOf(i)
+		}
+		r.streams = append(r.streams, &stream{
+			service: svc,
+			rec:     newRecorder(svc.target),
+			timeout: o.Timeout,
+			timed:   o.Scenario.openLoop(),
+			verify:  o.Verify,
+			volley:  o.Scenario == MultiStream,
+		})
+	}
+	if err := r.connect(); err != nil {
+		return err
+	}
+	runtime.GC()
+	r.clock = clock{start: time.Now().Add(leadIn + o.Warmup)}
+	for i, s := range r.streams {
+		s.clock = r.clock
+		s.source = r.sourceOf(i, due[i])
+	}
+	return nil
+}
+
+// connect deals out the connections and opens them. One that cannot be opened
+// now is an error of the request that needs it.
+func (r *run) connect() error {
+	deadline := time.Now().Add(r.options.Timeout)
+	for i := range r.options.Connections {
+		w, err := newWaker()
+		if err != nil {
+			return err
+		}
+		c := newConn(r.daemon.addr)
+		s := r.streams[i%len(r.streams)]
+		s.senders = append(s.senders, &sender{conn: c, waker: w, turn: i / len(r.streams)})
+		_, _ = c.open(deadline)
+	}
+	return nil
+}
+
+func (r *run) sourceOf(service int, due []time.Duration) source {
+	o := r.options
+	b := backToBack{clock: r.clock, end: o.Duration}
+	switch {
+	case o.Scenario.openLoop():
+		return &timetable{due: due}
+	case o.Scenario == Offline:
+		f := &flood{backToBack: b}
+		n := len(r.streams)
+		f.left.Store(int64((o.Samples + n - 1 - service) / n))
+		return f
+	}
+	return b
+}
+
+// execute sends everything and waits for the answers, or for the context.
+func (r *run) execute(ctx context.Context) {
+	defer context.AfterFunc(ctx, r.abort)()
+	defer r.showProgress()()
+	before := cpuTime()
+	var wg sync.WaitGroup
+	for _, s := range r.streams {
+		wg.Go(func() {
+			time.Sleep(time.Until(r.clock.time(-r.options.Warmup)))
+			s.run()
+		})
+	}
+	wg.Wait()
+	r.ended = r.clock.now()
+	r.cpu = cpuTime() - before
+}
+
+func (r *run) abort() {
+	for _, s := range r.streams {
+		s.abort()
+	}
+}
+
+func (r *run) close() {
+	for _, s := range r.streams {
+		s.close()
+	}
+}
+
+// cpuTime returns the processor time that this process has used.
+func cpuTime() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		panic(fmt.Sprintf("load: getrusage: %v", err)) // its arguments are constant
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

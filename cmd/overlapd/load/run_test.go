@@ -1,0 +1,336 @@
+package load
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// short returns options for a run against s that a test can wait for.
+func short(s *server, set func(*Options)) Options {
+	o := DefaultOptions()
+	o.URL, o.Services = s.url, []string{"a"}
+	o.Duration, o.Warmup, o.Inputs = 150*time.Millisecond, 50*time.Millisecond, 3
+	set(&o)
+	return o
+}
+
+func mustRun(t *testing.T, o Options) *Result {
+	t.Helper()
+	res, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+func wantErrors(t *testing.T, l *Load, want map[string]int64) {
+	t.Helper()
+	if !maps.Equal(l.Errors, want) {
+		t.Errorf("errors %v of %d requests, want %v", l.Errors, l.Requests, want)
+	}
+}
+
+// crowd is a handler that notes how many requests it had at once.
+type crowd struct {
+	now, most atomic.Int64
+}
+
+func (c *crowd) answer(ctx *fasthttp.RequestCtx) {
+	n := c.now.Add(1)
+	for {
+		most := c.most.Load()
+		if n <= most || c.most.CompareAndSwap(most, n) {
+			break
+		}
+	}
+	time.Sleep(time.Millisecond)
+	c.now.Add(-1)
+	answerOK(ctx)
+}
+
+func TestClosedLoopCountsEveryRequest(t *testing.T) {
+	var c crowd
+	s := serve(t, c.answer)
+	res := mustRun(t, short(s, func(o *Options) { o.Connections = 4 }))
+	if res.Requests == 0 || res.Requests+res.Warmup.Requests != s.infers.Load() {
+		t.Errorf("%d requests and %d of the warm-up, but the server saw %d", res.Requests, res.Warmup.Requests, s.infers.Load())
+	}
+	wantErrors(t, &res.Load, map[string]int64{})
+	if most := c.most.Load(); most > 4 {
+		t.Errorf("%d requests at once over 4 connections", most)
+	}
+	if res.Latency.P50 < 1 || res.Latency.Max < res.Latency.P999 || res.Throughput <= 0 {
+		t.Errorf("latency %+v, throughput %g", res.Latency, res.Throughput)
+	}
+	if res.Device != "cpu" || res.Server != "overlapd test" || res.Seed != 1 {
+		t.Errorf("device %q, server %q, seed %d", res.Device, res.Server, res.Seed)
+	}
+	if res.TargetMS != 50 || res.Goodput == nil || *res.Goodput > res.Throughput {
+		t.Errorf("target %g ms, goodput %v: the configuration says 50 ms", res.TargetMS, res.Goodput)
+	}
+}
+
+func TestOpenLoopSendsTheSchedule(t *testing.T) {
+	s := serve(t, answerOK)
+	o := short(s, func(o *Options) { o.Rate, o.Services = 1000, []string{"a", "b"} })
+	res := mustRun(t, o)
+	for i, svc := range res.Services {
+		var warm, measured int64
+		for _, due := range o.arrivalsOf(i) {
+			if due < 0 {
+				warm++
+			} else {
+				measured++
+			}
+		}
+		if svc.Requests != measured || svc.Warmup.Requests != warm {
+			t.Errorf("service %s: %d requests and %d of the warm-up, %d and %d were due",
+				svc.Name, svc.Requests, svc.Warmup.Requests, measured, warm)
+		}
+	}
+	if sum := res.Services[0].Requests + res.Services[1].Requests; res.Requests != sum {
+		t.Errorf("%d requests, the services have %d", res.Requests, sum)
+	}
+	if res.Scenario != Open || res.Score != nil || res.SendLag == nil {
+		t.Errorf("scenario %s, score %v, send lag %v", res.Scenario, res.Score, res.SendLag)
+	}
+}
+
+// A request that is due during a stall must show the rest of the stall,
+// although the one connection has it wait.
+func TestStallIsSeenByAllRequestsDue(t *testing.T) {
+	const stall = 200 * time.Millisecond
+	var n atomic.Int64
+	s := serve(t, func(ctx *fasthttp.RequestCtx) {
+		if n.Add(1) == 100 {
+			time.Sleep(stall)
+		}
+		answerOK(ctx)
+	})
+	res := mustRun(t, short(s, func(o *Options) {
+		o.Rate, o.Connections, o.Warmup, o.Duration = 500, 1, 0, 800*time.Millisecond
+	}))
+	// 75 requests are due, on average, in the first 150 ms of the stall.
+	slow := int64(0)
+	for _, b := range res.latency.hist.Distribution() {
+		if b.From >= int64(50*time.Millisecond) {
+			slow += b.Count
+		}
+	}
+	if slow < 40 {
+		t.Errorf("%d of %d requests took 50 ms or more, want at least 40", slow, res.Requests)
+	}
+	if res.Latency.Max < 200 || res.Latency.P99 < 100 {
+		t.Errorf("max %g ms and p99 %g ms hide a stall of 200 ms", res.Latency.Max, res.Latency.P99)
+	}
+	if res.SendLag.Late < 40 || res.SendLag.LateBusy < 40 {
+		t.Errorf("send lag %+v hides that the connection was busy", res.SendLag)
+	}
+}
+
+func TestErrorsByReason(t *testing.T) {
+	for reason, infer := range map[string]func(*fasthttp.RequestCtx){
+		"queue_full": func(ctx *fasthttp.RequestCtx) {
+			ctx.SetStatusCode(503)
+			ctx.SetBodyString(`{"error":"the queue is full","reason":"queue_full"}`)
+		},
+		"http_503": func(ctx *fasthttp.RequestCtx) { ctx.Error("unavailable", 503) },
+		"http_500": func(ctx *fasthttp.RequestCtx) { ctx.Error(`{"error":"x","reason":""}`, 500) },
+		"http_400": func(ctx *fasthttp.RequestCtx) {
+			ctx.Error(`{"reason":"`+strings.Repeat("x", maxReasonBytes+1)+`"}`, 400)
+		},
+		"connection": func(ctx *fasthttp.RequestCtx) { ctx.HijackSetNoResponse(true); ctx.Hijack(func(net.Conn) {}) },
+		"timeout":    func(ctx *fasthttp.RequestCtx) { time.Sleep(60 * time.Millisecond); answerOK(ctx) },
+	} {
+		t.Run(reason, func(t *testing.T) {
+			s := serve(t, infer)
+			res := mustRun(t, short(s, func(o *Options) {
+				o.Connections, o.Timeout = 2, 500*time.Millisecond
+				if reason == "timeout" {
+					o.Timeout = 20 * time.Millisecond
+				}
+			}))
+			if res.Requests == 0 || res.Throughput != 0 || *res.Goodput != 0 {
+				t.Errorf("%d requests, throughput %g", res.Requests, res.Throughput)
+			}
+			wantErrors(t, &res.Load, map[string]int64{reason: res.Requests})
+			wantErrors(t, &Load{Errors: res.Warmup.Errors}, map[string]int64{reason: res.Warmup.Requests})
+		})
+	}
+}
+
+func TestRequestsThatFindNoConnectionAreUnsent(t *testing.T) {
+	s := serve(t, func(ctx *fasthttp.RequestCtx) { time.Sleep(100 * time.Millisecond); answerOK(ctx) })
+	res := mustRun(t, short(s, func(o *Options) {
+		o.Rate, o.Connections, o.Warmup, o.Timeout = 1000, 1, 0, 30*time.Millisecond
+	}))
+	if res.Errors[unsent] == 0 || res.Errors["timeout"] == 0 || sum(res.Errors) != res.Requests {
+		t.Errorf("errors %v of %d requests, want unsent and timeout only", res.Errors, res.Requests)
+	}
+}
+
+func TestVerify(t *testing.T) {
+	var n atomic.Int64
+	s := serve(t, func(ctx *fasthttp.RequestCtx) {
+		if n.Add(1)%10 == 0 {
+			ctx.SetBodyString("other")
+			return
+		}
+		ctx.SetBody(ctx.PostBody()[:len(ctx.PostBody())/2])
+	})
+	res := mustRun(t, short(s, func(o *Options) { o.Connections, o.Verify, o.Warmup = 2, true, 0 }))
+	// Every tenth answer is wrong, and none of them is the first to its input.
+	wantErrors(t, &res.Load, map[string]int64{wrongAnswer: s.infers.Load() / 10})
+	if res.Errors[wrongAnswer] == 0 {
+		t.Errorf("no wrong answer among %d", res.Requests)
+	}
+}
+
+func TestScenariosOfMLPerf(t *testing.T) {
+	for _, tc := range []struct {
+		scenario   Scenario
+		set        func(*Options)
+		atOnce     int64
+		metric     string
+		percentile float64
+	}{
+		{SingleStream, func(o *Options) {}, 1, "latency", 90},
+		{MultiStream, func(o *Options) {}, volleySize, "latency", 99},
+		{Server, func(o *Options) { o.Rate = 300 }, openConnections, "latency", 99},
+		{Offline, func(o *Options) { o.Samples, o.Duration, o.Connections = 101, time.Minute, 3 }, 3, "throughput", 0},
+	} {
+		t.Run(string(tc.scenario), func(t *testing.T) {
+			var c crowd
+			s := serve(t, c.answer)
+			res := mustRun(t, short(s, func(o *Options) { o.Scenario = tc.scenario; tc.set(o); o.Target = 5 * time.Second }))
+			wantErrors(t, &res.Load, map[string]int64{})
+			if most := c.most.Load(); most > tc.atOnce {
+				t.Errorf("%d requests at once, want at most %d", most, tc.atOnce)
+			}
+			sc := res.Score
+			if sc == nil || sc.Metric != tc.metric || sc.Percentile != tc.percentile || sc.Note != mlperfNote {
+				t.Fatalf("score %+v", sc)
+			}
+			if met := sc.Met; tc.metric == "latency" && (met == nil || !*met) {
+				t.Error("answers within a millisecond miss a target of 5 s")
+			}
+			if got := res.Requests + res.Warmup.Requests; got != s.infers.Load() {
+				t.Errorf("%d requests, the server saw %d", got, s.infers.Load())
+			}
+			switch tc.scenario {
+			case MultiStream:
+				if n := res.latency.count(); res.Requests != n*volleySize || n == 0 {
+					t.Errorf("%d requests in %d volleys", res.Requests, n)
+				}
+			case Offline:
+				if res.Requests != 101 || res.Duration >= 60 {
+					t.Errorf("%d requests in %g s, want the 101 samples and no waiting", res.Requests, res.Duration)
+				}
+			}
+		})
+	}
+}
+
+func TestCancelKeepsWhatWasMeasured(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	release := make(chan struct{})
+	var n atomic.Int64
+	s := serve(t, func(c *fasthttp.RequestCtx) {
+		if n.Add(1) == 50 {
+			cancel()
+		}
+		if n.Load() >= 50 {
+			<-release
+		}
+		answerOK(c)
+	})
+	defer close(release)
+	res, err := Run(ctx, short(s, func(o *Options) { o.Connections, o.Warmup, o.Duration = 1, 0, time.Hour }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !res.Interrupted || res.Requests != 49 || len(res.Errors) != 0 || res.Duration >= 3600 {
+		t.Errorf("interrupted %t, %d requests in %g s with errors %v, want 49 and none",
+			res.Interrupted, res.Requests, res.Duration, res.Errors)
+	}
+}
+
+func TestCancelWakesAnOpenLoop(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := serve(t, answerOK)
+	time.AfterFunc(50*time.Millisecond, cancel)
+	res, err := Run(ctx, short(s, func(o *Options) { o.Rate, o.Duration = 0.001, time.Hour }))
+	if err != nil || !res.Interrupted {
+		t.Errorf("interrupted %v, error %v", res, err)
+	}
+}
+
+func TestRunRefuses(t *testing.T) {
+	s := serve(t, answerOK)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := "http://" + ln.Addr().String()
+	ln.Close()
+	for _, tc := range []struct {
+		set  func(*Options)
+		want error
+	}{
+		{func(o *Options) { o.URL = nobody }, ErrDaemon},
+		{func(o *Options) { o.Services = []string{"c"} }, ErrService},
+		{func(o *Options) { o.Batch = 0 }, ErrOptions},
+		{func(o *Options) { o.SeqLen = 1 << 30 }, ErrShape},
+	} {
+		if _, err := Run(t.Context(), short(s, func(o *Options) { o.Connections = 1; tc.set(o) })); !errors.Is(err, tc.want) {
+			t.Errorf("error %v, want %v", err, tc.want)
+		}
+	}
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Run(done, short(s, func(o *Options) { o.Connections = 1 })); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v of a cancelled run", err)
+	}
+}
+
+// lines is a writer that a progress line and a test share.
+type lines struct {
+	mu struct {
+		sync.Mutex
+		bytes.Buffer
+	}
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.Write(b)
+}
+
+func TestProgressLine(t *testing.T) {
+	s := serve(t, answerOK)
+	var l lines
+	res := mustRun(t, short(s, func(o *Options) {
+		o.Connections, o.Progress, o.Duration = 1, &l, 3*progressInterval
+	}))
+	if got := l.mu.String(); !strings.Contains(got, "requests, 0 errors") {
+		t.Errorf("progress %q of %d requests", got, res.Requests)
+	}
+}
+
+func ExampleScore() {
+	met := true
+	fmt.Println(&Score{Metric: "latency", Percentile: 90, Value: 12.34, Unit: "ms", Met: &met, Note: mlperfNote})
+	// Output: p90 latency: 12.34 ms, target met (MLPerf-like, not an MLPerf result)
+}

@@ -1,0 +1,154 @@
+package load
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+var (
+	// ErrDaemon is returned when the daemon cannot be reached, or when its
+	// answer is not what the Open Inference Protocol says.
+	ErrDaemon = errors.New("load: daemon")
+
+	// ErrService is returned when the daemon does not serve a service.
+	ErrService = errors.New("load: service")
+)
+
+// Parameters of a model's metadata or configuration that the result repeats.
+const (
+	deviceParameter = "device"
+	targetParameter = "qos_target_us"
+)
+
+// service is what the daemon says about a service, and the requests made of it.
+type service struct {
+	name     string
+	device   string
+	target   time.Duration // 0 if there is none
+	requests []*request
+}
+
+// daemon is what a daemon says about itself.
+type daemon struct {
+	addr     string
+	server   string // name and version
+	services []*service
+}
+
+type metadata struct {
+	Inputs []struct {
+		Name     string  `json:"name"`
+		Datatype string  `json:"datatype"`
+		Shape    []int64 `json:"shape"`
+	} `json:"inputs"`
+	Parameters parameters `json:"parameters"`
+}
+
+// parameters are plain values, or objects with a string_value as in Triton.
+type parameters map[string]json.RawMessage
+
+func (p parameters) value(name string) string {
+	var wrapped struct {
+		Value string `json:"string_value"`
+	}
+	if json.Unmarshal(p[name], &wrapped) == nil {
+		return wrapped.Value
+	}
+	var plain string
+	if json.Unmarshal(p[name], &plain) == nil {
+		return plain
+	}
+	return string(p[name])
+}
+
+// ask learns about the daemon and its services, and makes their requests.
+func ask(ctx context.Context, o *Options) (*daemon, error) {
+	u, err := url.Parse(o.URL)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
+	}
+	d := &daemon{addr: u.Host}
+	if u.Port() == "" {
+		d.addr = net.JoinHostPort(u.Hostname(), "80")
+	}
+	c := newConn(d.addr)
+	defer c.close()
+	defer c.stopDial()
+	defer context.AfterFunc(ctx, c.abort)()
+
+	var about struct{ Name, Version string }
+	if err := get(c, u, serverPath, o.Timeout, &about); err != nil {
+		return nil, err
+	}
+	d.server = about.Name + " " + about.Version
+	for i, name := range o.Services {
+		s, err := askService(c, o, u, name, uint64(i))
+		if err != nil {
+			return nil, err
+		}
+		d.services = append(d.services, s)
+	}
+	return d, nil
+}
+
+func askService(c *conn, o *Options, u *url.URL, name string, stream uint64) (*service, error) {
+	var m metadata
+	if err := get(c, u, modelPath(name), o.Timeout, &m); err != nil {
+		return nil, fmt.Errorf("%w %q: %w", ErrService, name, err)
+	}
+	s := &service{name: name}
+	s.learn(m.Parameters)
+	var config struct {
+		Parameters parameters `json:"parameters"`
+	}
+	// The configuration is an extension of the protocol; do without it.
+	if get(c, u, modelPath(name)+"/config", o.Timeout, &config) == nil {
+		s.learn(config.Parameters)
+	}
+	if o.Target > 0 {
+		s.target = o.Target
+	}
+	inputs := make([]tensor, len(m.Inputs))
+	for i, in := range m.Inputs {
+		t, err := newTensor(in.Name, in.Datatype, o.fill(in.Name, in.Shape))
+		if err != nil {
+			return nil, fmt.Errorf("%w %q: %w", ErrService, name, err)
+		}
+		inputs[i] = t
+	}
+	var err error
+	s.requests, err = newRequests(o, u, name, inputs, stream)
+	return s, err
+}
+
+// learn keeps the parameters that are there.
+func (s *service) learn(p parameters) {
+	if device := p.value(deviceParameter); device != "" {
+		s.device = device
+	}
+	if us, err := strconv.ParseInt(p.value(targetParameter), 10, 64); err == nil && us > 0 {
+		s.target = time.Duration(us) * time.Microsecond
+	}
+}
+
+// get asks for a JSON object.
+func get(c *conn, u *url.URL, path string, timeout time.Duration, into any) error {
+	if err := c.do(getWire(u, path), time.Now().Add(timeout)); err != nil {
+		return fmt.Errorf("%w: GET %s%s: %w", ErrDaemon, u.Host, path, err)
+	}
+	if status := c.answer.StatusCode(); status != 200 {
+		var e struct{ Error string }
+		_ = json.Unmarshal(c.answer.Body(), &e) // an error without text is one too
+		return fmt.Errorf("%w: GET %s%s: status %d: %s", ErrDaemon, u.Host, path, status, e.Error)
+	}
+	if err := json.Unmarshal(c.answer.Body(), into); err != nil {
+		return fmt.Errorf("%w: GET %s%s: %w", ErrDaemon, u.Host, path, err)
+	}
+	return nil
+}

@@ -1,0 +1,180 @@
+package load
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// maxTensorBytes limits one tensor of one request.
+const maxTensorBytes = 1 << 30
+
+var (
+	// ErrShape is returned when a tensor has a negative or too large dimension.
+	ErrShape = errors.New("load: shape")
+
+	// ErrType is returned when an input has a type that no values can be made
+	// for, or that JSON cannot carry.
+	ErrType = errors.New("load: tensor type")
+)
+
+// tensor is an input that requests carry.
+type tensor struct {
+	name  string
+	elem  models.DataType
+	shape []int64
+	count int // elements
+}
+
+// elements returns the number of elements of a shape.
+func elements(shape []int64) (int, error) {
+	n := int64(1)
+	for _, d := range shape {
+		if d < 0 {
+			return 0, fmt.Errorf("%w: dimension %d", ErrShape, d)
+		}
+		if d > 0 && n > maxTensorBytes/d {
+			return 0, fmt.Errorf("%w: %v has more than %d elements", ErrShape, shape, maxTensorBytes)
+		}
+		n *= d
+	}
+	return int(n), nil
+}
+
+// fill replaces the dimensions of an input that are not fixed.
+func (o *Options) fill(name string, shape []int64) []int64 {
+	if s, ok := o.Shapes[name]; ok {
+		return s
+	}
+	full := make([]int64, len(shape))
+	for i, d := range shape {
+		switch {
+		case d >= 0:
+			full[i] = d
+		case i == 0:
+			full[i] = int64(o.Batch)
+		default:
+			full[i] = int64(o.SeqLen)
+		}
+	}
+	return full
+}
+
+func newTensor(name, datatype string, shape []int64) (tensor, error) {
+	t := tensor{name: name, shape: shape}
+	elem, ok := models.ProtocolType(datatype)
+	if !ok {
+		return t, fmt.Errorf("%w: input %q is %q", ErrType, name, datatype)
+	}
+	t.elem = elem
+	n, err := elements(shape)
+	if err != nil {
+		return t, fmt.Errorf("input %q: %w", name, err)
+	}
+	if size := elem.Bytes(); n*max(size, 1) > maxTensorBytes {
+		return t, fmt.Errorf("%w: input %q has %d elements of %d bytes", ErrShape, name, n, size)
+	}
+	t.count = n
+	return t, nil
+}
+
+// draw returns a function that makes values a model of any kind accepts: ones
+// for masks, zeros for token types, else normals or small integers.
+func (t *tensor) draw(r *rand.Rand, maxID int64) func() float64 {
+	switch {
+	case strings.Contains(t.name, "mask"):
+		return func() float64 { return 1 }
+	case strings.Contains(t.name, "token_type"):
+		return func() float64 { return 0 }
+	}
+	limit := maxID
+	switch t.elem {
+	case models.Float16, models.BFloat16, models.Float32, models.Float64:
+		return r.NormFloat64
+	case models.Bool:
+		limit = 2
+	case models.Int8:
+		limit = min(limit, math.MaxInt8+1)
+	case models.Uint8:
+		limit = min(limit, math.MaxUint8+1)
+	case models.Int16:
+		limit = min(limit, math.MaxInt16+1)
+	case models.Uint16:
+		limit = min(limit, math.MaxUint16+1)
+	case models.Int32, models.Uint32:
+		limit = min(limit, math.MaxInt32)
+	}
+	return func() float64 { return float64(r.Int64N(limit)) }
+}
+
+// appendBinary appends values as the binary tensor extension wants them.
+func (t *tensor) appendBinary(b []byte, value func() float64) []byte {
+	le := binary.LittleEndian
+	for range t.count {
+		v := value()
+		switch t.elem {
+		case models.Float32:
+			b = le.AppendUint32(b, math.Float32bits(float32(v)))
+		case models.Float64:
+			b = le.AppendUint64(b, math.Float64bits(v))
+		case models.Float16:
+			b = le.AppendUint16(b, float16Bits(float32(v)))
+		case models.BFloat16:
+			b = le.AppendUint16(b, uint16(math.Float32bits(float32(v))>>16))
+		case models.String:
+			s := strconv.FormatInt(int64(v), 10)
+			b = append(le.AppendUint32(b, uint32(len(s))), s...)
+		default:
+			b = le.AppendUint64(b, uint64(int64(v)))
+			b = b[:len(b)-8+t.elem.Bytes()]
+		}
+	}
+	return b
+}
+
+// float16Bits converts towards zero; values that are too small become zero.
+func float16Bits(f float32) uint16 {
+	bits := math.Float32bits(f)
+	sign := uint16(bits >> 16 & 0x8000)
+	exponent := int(bits>>23&0xff) - 127 + 15
+	switch {
+	case exponent <= 0:
+		return sign
+	case exponent >= 31:
+		return sign | 0x7bff
+	}
+	return sign | uint16(exponent)<<10 | uint16(bits>>13&0x3ff)
+}
+
+// appendJSON appends values as a flat JSON array.
+func (t *tensor) appendJSON(b []byte, value func() float64) ([]byte, error) {
+	if t.elem == models.Float16 || t.elem == models.BFloat16 {
+		return nil, fmt.Errorf("%w: JSON cannot carry input %q of type %s", ErrType, t.name, t.elem)
+	}
+	b = append(b, '[')
+	for i := range t.count {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		v := value()
+		switch t.elem {
+		case models.Float32:
+			b = strconv.AppendFloat(b, v, 'g', -1, 32)
+		case models.Float64:
+			b = strconv.AppendFloat(b, v, 'g', -1, 64)
+		case models.Bool:
+			b = strconv.AppendBool(b, v != 0)
+		case models.String:
+			b = strconv.AppendQuote(b, strconv.FormatInt(int64(v), 10))
+		default:
+			b = strconv.AppendInt(b, int64(v), 10)
+		}
+	}
+	return append(b, ']'), nil
+}

@@ -1,0 +1,142 @@
+package load
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+func TestFillReplacesOpenDimensions(t *testing.T) {
+	o := DefaultOptions()
+	o.Batch, o.SeqLen = 4, 16
+	o.Shapes = map[string][]int64{"image": {2, 3, 8, 8}}
+	for _, tc := range []struct {
+		name        string
+		shape, want []int64
+	}{
+		{"ids", []int64{-1, -1}, []int64{4, 16}},
+		{"x", []int64{1, -1, 3}, []int64{1, 16, 3}},
+		{"scalar", nil, []int64{}},
+		{"image", []int64{-1, 3, -1, -1}, []int64{2, 3, 8, 8}},
+	} {
+		if got := o.fill(tc.name, tc.shape); !slices.Equal(got, tc.want) {
+			t.Errorf("%s %v became %v, want %v", tc.name, tc.shape, got, tc.want)
+		}
+	}
+}
+
+func TestDrawnValuesSuitTheInput(t *testing.T) {
+	for _, tc := range []struct {
+		name, datatype string
+		lo, hi         float64
+	}{
+		{"attention_mask", "INT64", 1, 1},
+		{"mask", "FP32", 1, 1},
+		{"token_type_ids", "INT64", 0, 0},
+		{"input_ids", "INT64", 0, 999},
+		{"flags", "BOOL", 0, 1},
+		{"bytes", "INT8", 0, 127},
+		{"pixels", "UINT8", 0, 255},
+		{"x", "FP32", -7, 7},
+	} {
+		in, err := newTensor(tc.name, tc.datatype, []int64{1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		value := in.draw(rand.New(rand.NewPCG(1, 1)), 1000)
+		for range in.count {
+			if v := value(); v < tc.lo || v > tc.hi {
+				t.Fatalf("%s %s: %g is outside %g to %g", tc.name, tc.datatype, v, tc.lo, tc.hi)
+			}
+		}
+	}
+}
+
+func TestNormalsHaveUnitVariance(t *testing.T) {
+	in, err := newTensor("x", "FP32", []int64{10_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := in.appendBinary(nil, in.draw(rand.New(rand.NewPCG(1, 1)), 1))
+	var sum, squares float64
+	for i := range in.count {
+		v := float64(math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:])))
+		sum, squares = sum+v, squares+v*v
+	}
+	if mean, variance := sum/1e4, squares/1e4; math.Abs(mean) > 0.05 || math.Abs(variance-1) > 0.1 {
+		t.Errorf("mean %g and variance %g, want 0 and 1", mean, variance)
+	}
+}
+
+func TestBinaryEncoding(t *testing.T) {
+	for datatype, want := range map[string][]byte{
+		"INT8":   {5, 5},
+		"UINT16": {5, 0, 5, 0},
+		"INT32":  {5, 0, 0, 0, 5, 0, 0, 0},
+		"INT64":  {5, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0},
+		"FP16":   {0x00, 0x45, 0x00, 0x45},
+		"BF16":   {0xa0, 0x40, 0xa0, 0x40},
+		"FP32":   {0, 0, 0xa0, 0x40, 0, 0, 0xa0, 0x40},
+		"FP64":   {0, 0, 0, 0, 0, 0, 0x14, 0x40, 0, 0, 0, 0, 0, 0, 0x14, 0x40},
+		"BYTES":  {1, 0, 0, 0, '5', 1, 0, 0, 0, '5'},
+	} {
+		in, err := newTensor("x", datatype, []int64{2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := in.appendBinary(nil, func() float64 { return 5 }); !slices.Equal(got, want) {
+			t.Errorf("%s: % x, want % x", datatype, got, want)
+		}
+	}
+}
+
+func TestJSONEncodingIsJSON(t *testing.T) {
+	for datatype, want := range map[string]string{
+		"FP32": `[1,1]`, "FP64": `[1,1]`, "INT64": `[1,1]`, "UINT8": `[1,1]`,
+		"BOOL": `[true,true]`, "BYTES": `["1","1"]`,
+	} {
+		in, err := newTensor("x", datatype, []int64{2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := in.appendJSON(nil, func() float64 { return 1 })
+		if err != nil || string(got) != want || !json.Valid(got) {
+			t.Errorf("%s: %s and error %v, want %s", datatype, got, err, want)
+		}
+	}
+	half, _ := newTensor("x", "FP16", []int64{1})
+	if _, err := half.appendJSON(nil, nil); !errors.Is(err, ErrType) {
+		t.Errorf("FP16 as JSON: error %v, want ErrType", err)
+	}
+}
+
+func TestFloat16Bits(t *testing.T) {
+	for f, want := range map[float32]uint16{
+		0: 0, 1: 0x3c00, -2: 0xc000, 0.5: 0x3800, 65504: 0x7bff, 1e9: 0x7bff, -1e9: 0xfbff, 1e-9: 0, -1e-9: 0x8000,
+	} {
+		if got := float16Bits(f); got != want {
+			t.Errorf("%g: %#04x, want %#04x", f, got, want)
+		}
+	}
+}
+
+func TestTensorRefuses(t *testing.T) {
+	for _, tc := range []struct {
+		datatype string
+		shape    []int64
+		want     error
+	}{
+		{"FP8", []int64{1}, ErrType},
+		{"FP32", []int64{-1}, ErrShape},
+		{"FP32", []int64{1 << 40, 1 << 40}, ErrShape},
+		{"FP64", []int64{maxTensorBytes / 4}, ErrShape},
+	} {
+		if _, err := newTensor("x", tc.datatype, tc.shape); !errors.Is(err, tc.want) {
+			t.Errorf("%s %v: error %v, want %v", tc.datatype, tc.shape, err, tc.want)
+		}
+	}
+}
