@@ -42,7 +42,7 @@ type Status uint8
 // The ways a span ends.
 const (
 	SpanDone    Status = iota // it ran to its end
-	SpanStopped               // it was stopped after operator Reached-1
+	SpanStopped               // it was stopped before operator Reached; at 0 its queries queue again
 	SpanLost                  // the worker died, and its intermediates with it
 	SpanFailed                // the model gave an error
 )

@@ -1,0 +1,108 @@
+package overlap
+
+import (
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// load keeps a scheduler at a constant number of waiting queries.
+type load struct {
+	s     *Scheduler
+	now   time.Duration
+	id    models.QueryID
+	spans []SpanOutcome
+}
+
+const loadDepth = 16 // queries that wait, of each service
+
+func newLoad(t testing.TB, p policy, services int) *load {
+	l := &load{s: newScheduler(goodConfig(services), p)}
+	for range loadDepth * services {
+		l.arrive(t)
+	}
+	return l
+}
+
+func (l *load) arrive(t testing.TB) {
+	l.id++
+	q := models.Query{
+		ID: l.id, Service: models.ServiceID(int(l.id) % len(l.s.services)), Size: 1 + int(l.id)%2,
+		Shape: uint64(l.id / 7 % 2), Arrival: l.now, Deadline: l.now + time.Hour - time.Duration(l.id*7919%1000),
+	}
+	if err := l.s.Arrive(l.now, q); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// round runs one group, and lets as many queries arrive as it has answered.
+func (l *load) round(t testing.TB) int {
+	r, ok := l.s.Next(l.now)
+	if !ok {
+		t.Fatal("nothing to run")
+	}
+	l.now += r.Predicted
+	l.spans = l.spans[:0]
+	for _, s := range r.Group.Spans {
+		l.spans = append(l.spans, SpanOutcome{Batch: s.Batch, Reached: s.End, Took: r.Predicted})
+	}
+	if err := l.s.Finish(l.now, Outcome{Round: r.Number, Took: r.Predicted, Spans: l.spans}); err != nil {
+		t.Fatal(err)
+	}
+	l.s.Released()
+	answers := len(l.s.Answers())
+	for range answers {
+		l.arrive(t)
+	}
+	return answers
+}
+
+func TestSteadyStateDoesNotAllocate(t *testing.T) {
+	for _, p := range []policy{fcfs{}, sjf{}, edf{}, together{operators: 3}} {
+		l := newLoad(t, p, 4)
+		for range 1000 {
+			l.round(t)
+		}
+		if n := testing.AllocsPerRun(1000, func() { l.round(t) }); n != 0 {
+			t.Errorf("%s: a round allocates %v times", p.info().Name, n)
+		}
+		if err := l.s.check(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A drop asks the predictor about the query that is about to run, and not
+// about all that wait.
+func TestNextAsksAboutHeadsOnly(t *testing.T) {
+	config := goodConfig(1)
+	config.Services[0].MaxBatch = 1
+	l := &load{s: newScheduler(config, fcfs{})}
+	for range 90 {
+		l.arrive(t)
+	}
+	asked := config.Predictor.(*costs)
+	asked.calls = 0
+	l.s.Next(0)
+	if asked.calls > 2 {
+		t.Errorf("the predictor was asked %d times", asked.calls)
+	}
+}
+
+// BenchmarkQuery tells the time of a query through Arrive, Next and Finish
+// over four services, each query a round of its own.
+func BenchmarkQuery(b *testing.B) {
+	for _, p := range policies {
+		b.Run(p.info().Name, func(b *testing.B) {
+			l := newLoad(b, p, 4)
+			for _, sv := range l.s.services {
+				sv.MaxBatch = 1
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				l.round(b)
+			}
+		})
+	}
+}

@@ -1,0 +1,88 @@
+package overlap
+
+import (
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// Ever more urgent queries each pause the batch before them, until as many are
+// paused as may be.
+func TestPausedBatchesAreBounded(t *testing.T) {
+	s := newScheduler(goodConfig(1), alone{})
+	var last models.Span
+	for i := range MaxPaused + 3 {
+		q := models.Query{ID: models.QueryID(i + 1), Size: 4, Deadline: time.Hour - time.Duration(i)}
+		if err := s.Arrive(0, q); err != nil {
+			t.Fatal(err)
+		}
+		r, ok := s.Next(0)
+		if !ok {
+			t.Fatal("nothing to run")
+		}
+		last = r.Group.Spans[0]
+		if i < MaxPaused && last.Start != 0 {
+			t.Fatalf("query %d does not start its batch: %+v", q.ID, last)
+		}
+		if err := s.Finish(0, Outcome{Round: r.Number, Spans: []SpanOutcome{{Batch: last.Batch, Reached: last.End}}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if last.Batch != MaxPaused || last.Start != 3 {
+		t.Errorf("with the limit reached %+v runs, want the most urgent paused batch", last)
+	}
+	if m := s.Metrics().Services[0]; m.Paused != MaxPaused || m.Queued != 3 {
+		t.Errorf("%d batches paused and %d queries queued", m.Paused, m.Queued)
+	}
+}
+
+// A policy that asks again about a candidate that was dropped does not reach
+// into the queue behind it.
+func TestFormAfterDrop(t *testing.T) {
+	s := newScheduler(goodConfig(1), fcfs{})
+	if err := s.Arrive(0, models.Query{ID: 1, Size: 1, Deadline: 1}); err != nil {
+		t.Fatal(err)
+	}
+	s.decision.open()
+	for range 2 {
+		if b, ok := s.decision.form(0); ok || b != nil {
+			t.Fatalf("a hopeless query is in batch %+v", b)
+		}
+	}
+	if s.decision.close() {
+		t.Error("a round of nothing")
+	}
+	if answers := s.Answers(); len(answers) != 1 || answers[0].Reason != ReasonCannotFinish {
+		t.Errorf("answers %+v", answers)
+	}
+}
+
+// A policy may choose nothing although there is work.
+func TestNoChoice(t *testing.T) {
+	s := newScheduler(goodConfig(1), idle{})
+	if err := s.Arrive(0, models.Query{ID: 1, Size: 1, Deadline: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	if r, ok := s.Next(0); ok {
+		t.Errorf("round %+v", r)
+	}
+	if err := s.check(); err != nil {
+		t.Error(err)
+	}
+	if m := s.Metrics().Services[0]; m.Queued != 1 {
+		t.Errorf("%d queries queued", m.Queued)
+	}
+}
+
+// idle forms every batch and chooses none.
+type idle struct{ edf }
+
+func (idle) choose(d *decision) {
+	for i := range d.len() {
+		d.form(i)
+	}
+}

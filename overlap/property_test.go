@@ -1,0 +1,288 @@
+package overlap
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// twin drives two schedulers with the same events and holds what must be true
+// of every schedule against what they decide.
+type twin struct {
+	*rapid.T
+	config  Config
+	costs   *costs
+	a, b    *Scheduler
+	now     time.Duration
+	lastID  models.QueryID
+	open    map[models.QueryID]models.Query // accepted, not answered
+	batches map[models.BatchID]*track
+	left    map[models.QueryID]bool // whose client has left
+	down    map[models.ServiceID]bool
+	round   *Round
+}
+
+// track is what was seen of a batch that is not over.
+type track struct {
+	service models.ServiceID
+	queries []models.QueryID
+	size    int
+	next    int
+}
+
+func TestSchedulerProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newTwin(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"":       func(*rapid.T) { w.settle() },
+			"arrive": w.arrive, "arrive ": w.arrive, "arrive  ": w.arrive,
+			"next": w.next, "next ": w.next,
+			"finish": w.finish, "finish ": w.finish,
+			"cancel": w.cancel,
+			"worker": w.worker,
+			"wait":   w.wait,
+		})
+		w.drain()
+	})
+}
+
+func newTwin(t *rapid.T) *twin {
+	c := &costs{}
+	w := &twin{
+		T: t, costs: c, open: map[models.QueryID]models.Query{},
+		batches: map[models.BatchID]*track{}, left: map[models.QueryID]bool{}, down: map[models.ServiceID]bool{},
+	}
+	policies := []policy{fcfs{}, sjf{}, edf{}, together{operators: 1}, together{operators: 3}, alone{}}
+	p := rapid.SampledFrom(policies).Draw(t, "policy")
+	w.config = Config{Predictor: c, MaxRetries: rapid.IntRange(0, 2).Draw(t, "retries")}
+	for i := range rapid.IntRange(1, 4).Draw(t, "services") {
+		c.add(time.Duration(rapid.IntRange(0, 4).Draw(t, "op")), rapid.IntRange(0, 100).Draw(t, "grow"))
+		w.config.Services = append(w.config.Services, models.Service{
+			ID: models.ServiceID(i), Name: string(rune('a' + i)), Operators: rapid.IntRange(1, 6).Draw(t, "operators"),
+			QoSTarget: 1000, QueueLimit: rapid.IntRange(1, 8).Draw(t, "queue"), MaxBatch: rapid.IntRange(0, 5).Draw(t, "batch"),
+		})
+	}
+	w.a, w.b = newScheduler(w.config, p), newScheduler(w.config, p)
+	return w
+}
+
+// same fails the test if the two schedulers have decided differently.
+func (w *twin) same(what string, a, b any) {
+	if diff := cmp.Diff(a, b); diff != "" {
+		w.Fatalf("%s differs between two equal schedulers:\n%s", what, diff)
+	}
+}
+
+func (w *twin) service(t *rapid.T) models.ServiceID {
+	return models.ServiceID(rapid.IntRange(0, len(w.config.Services)-1).Draw(t, "service"))
+}
+
+func (w *twin) arrive(t *rapid.T) {
+	w.lastID++
+	q := models.Query{
+		ID: w.lastID, Service: w.service(t), Size: rapid.IntRange(1, 3).Draw(t, "size"),
+		Shape: rapid.Uint64Range(0, 1).Draw(t, "shape"), Priority: rapid.IntRange(0, 2).Draw(t, "priority"),
+		Arrival: w.now, Deadline: w.now + time.Duration(rapid.IntRange(0, 80).Draw(t, "deadline")),
+	}
+	errA, errB := w.a.Arrive(w.now, q), w.b.Arrive(w.now, q)
+	if !errors.Is(errB, errors.Unwrap(errA)) && errA != errB {
+		t.Fatalf("%v against %v", errA, errB)
+	}
+	if errA == nil {
+		w.open[q.ID] = q
+	} else if !errors.Is(errA, ErrQueueFull) && (!errors.Is(errA, ErrExpired) || q.Deadline > w.now) {
+		t.Fatalf("a good query is refused: %v", errA)
+	}
+}
+
+func (w *twin) next(t *rapid.T) {
+	r, ok := w.a.Next(w.now)
+	rb, okB := w.b.Next(w.now)
+	w.same("next", ok, okB)
+	if !ok {
+		return
+	}
+	if w.round != nil {
+		t.Fatal("a round while another runs")
+	}
+	w.same("group", r.Group, rb.Group)
+	w.same("queries", r.queries, rb.queries)
+	w.same("round", []any{r.Number, r.Predicted}, []any{rb.Number, rb.Predicted})
+	w.round = &r
+	seen := map[models.ServiceID]bool{}
+	for i, s := range r.Group.Spans {
+		if seen[s.Service] || w.down[s.Service] {
+			t.Fatalf("service %d: two spans, or its worker is down: %+v", s.Service, r)
+		}
+		seen[s.Service] = true
+		w.span(s, r.Queries(i))
+	}
+}
+
+// span checks that a batch goes on where it ended, with the same queries.
+func (w *twin) span(s models.Span, queries []models.QueryID) {
+	b := w.batches[s.Batch]
+	if b == nil {
+		b = &track{service: s.Service, queries: append([]models.QueryID(nil), queries...), size: s.Size}
+		w.batches[s.Batch] = b
+		for _, id := range queries {
+			if _, ok := w.open[id]; !ok {
+				w.Fatalf("query %d runs, but is not waiting for an answer", id)
+			}
+		}
+	}
+	if s.Start != b.next || s.End <= s.Start || s.End > w.config.Services[s.Service].Operators {
+		w.Fatalf("batch %d is at operator %d and runs [%d,%d)", s.Batch, b.next, s.Start, s.End)
+	}
+	w.same("members of a batch", b.queries, queries)
+}
+
+func (w *twin) finish(t *rapid.T) {
+	if w.round == nil {
+		return
+	}
+	o := Outcome{Round: w.round.Number}
+	for _, s := range w.round.Group.Spans {
+		so := SpanOutcome{Batch: s.Batch, Reached: s.End, Took: 1}
+		switch rapid.IntRange(0, 9).Draw(t, "status") {
+		case 0:
+			so.Status, so.Reached = SpanStopped, rapid.IntRange(s.Start, s.End).Draw(t, "reached")
+		case 1:
+			so.Status = SpanLost
+			w.setDown(s.Service, true)
+		case 2:
+			so.Status = SpanFailed
+		}
+		w.batches[s.Batch].next = so.Reached
+		o.Spans = append(o.Spans, so)
+	}
+	if rapid.Bool().Draw(t, "on time") {
+		w.now += w.round.Predicted
+	}
+	w.round = nil
+	if err := errors.Join(w.a.Finish(w.now, o), w.b.Finish(w.now, o)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *twin) cancel(t *rapid.T) {
+	if w.lastID == 0 {
+		return
+	}
+	id := models.QueryID(rapid.Uint64Range(1, uint64(w.lastID)).Draw(t, "query"))
+	w.left[id] = true
+	stop, running := w.a.Cancel(w.now, id)
+	stopB, runningB := w.b.Cancel(w.now, id)
+	w.same("stop", stop, stopB)
+	w.same("running", running, runningB)
+	if stop != 0 && (!running || w.batches[stop] == nil) {
+		t.Fatalf("batch %d is to stop, but does not run", stop)
+	}
+}
+
+func (w *twin) worker(t *rapid.T) { w.setDown(w.service(t), rapid.Bool().Draw(t, "down")) }
+
+func (w *twin) setDown(id models.ServiceID, down bool) {
+	w.down[id] = down
+	for _, s := range []*Scheduler{w.a, w.b} {
+		if down {
+			s.Down(w.now, id)
+		} else {
+			s.Up(w.now, id)
+		}
+	}
+}
+
+func (w *twin) wait(t *rapid.T) { w.now += time.Duration(rapid.IntRange(1, 30).Draw(t, "wait")) }
+
+// settle takes the answers and checks the invariants after an event.
+func (w *twin) settle() {
+	answers, released := w.a.Answers(), w.a.Released()
+	w.same("answers", answers, w.b.Answers())
+	w.same("released", released, w.b.Released())
+	for _, a := range answers {
+		q, ok := w.open[a.Query]
+		if !ok {
+			w.Fatalf("a second answer, or one to nobody: %+v", a)
+		}
+		delete(w.open, a.Query)
+		w.justified(a, q)
+	}
+	for _, r := range released {
+		delete(w.batches, r.Batch) // it must not run again, or span finds it elsewhere than at 0
+	}
+	for _, s := range []*Scheduler{w.a, w.b} {
+		if err := s.check(); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+// justified checks that a query was not given up that could have finished.
+func (w *twin) justified(a Answer, q models.Query) {
+	left := models.Span{Service: q.Service, End: w.config.Services[q.Service].Operators, Size: q.Size}
+	b := w.batches[a.Batch]
+	if b != nil && a.Result == Dropped {
+		left.Start, left.Size = b.next, b.size
+	}
+	rest := w.costs.span(left)
+	hopeless := rest > 0 && w.now+rest > q.Deadline
+	expired := w.now >= q.Deadline
+	ok := true
+	switch a.Reason {
+	case ReasonNone:
+		ok = a.Result == Finished && b.next == left.End && !w.left[q.ID]
+	case ReasonCancelled:
+		ok = a.Result == Cancelled && w.left[q.ID]
+	case ReasonCannotFinish:
+		ok = a.Result == Dropped && hopeless
+	case ReasonDeadlinePassed:
+		ok = a.Result == Dropped && expired
+	case ReasonWorkerLost:
+		ok = a.Result == Failed && (hopeless || expired || a.Retries == w.config.MaxRetries)
+	}
+	if !ok {
+		w.Fatalf("at %v: %+v for %+v, of which %v is left", w.now, a, q, rest)
+	}
+}
+
+// drain lets everything run to its end: every query must get its answer.
+func (w *twin) drain() {
+	for id := range w.config.Services {
+		w.setDown(models.ServiceID(id), false)
+	}
+	w.settle()
+	w.a.Drain(w.now)
+	w.b.Drain(w.now)
+	for range 10_000 {
+		if w.a.Idle() {
+			break
+		}
+		if w.round == nil {
+			w.next(w.T)
+		}
+		if w.round != nil {
+			o := Outcome{Round: w.round.Number}
+			for _, s := range w.round.Group.Spans {
+				o.Spans = append(o.Spans, SpanOutcome{Batch: s.Batch, Reached: s.End})
+				w.batches[s.Batch].next = s.End
+			}
+			w.now += w.round.Predicted
+			w.round = nil
+			if err := errors.Join(w.a.Finish(w.now, o), w.b.Finish(w.now, o)); err != nil {
+				w.Fatal(err)
+			}
+		} else if at, ok := w.a.Wake(); ok {
+			w.now = max(w.now, at)
+		}
+		w.settle()
+	}
+	if len(w.open) != 0 || !w.a.Idle() || !w.b.Idle() {
+		w.Fatalf("%d queries were never answered", len(w.open))
+	}
+}

@@ -1,0 +1,262 @@
+package overlap
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+var update = flag.Bool("update", false, "write the decisions into testdata")
+
+// TestScripts runs testdata/*.txt. A script is a row of blocks: commands, a
+// line of four dashes, and what the scheduler decides, up to an empty line.
+// Times are in milliseconds.
+//
+//	new policy=NAME retries=N
+//	service NAME operators=N op=MS grow=PERCENT qos=MS queue=N batch=N
+//	at MS                         from here on
+//	arrive ID SERVICE deadline=MS size=N seq=N shape=N priority=N
+//	next                          the next round
+//	finish SERVICE=done|stopped@N|lost|failed …
+//	cancel ID | down SERVICE | up SERVICE | drain | wake | idle | metrics SERVICE
+//
+// An operator takes op, and grow percent of that more for each further unit
+// of batch size. finish takes spans that it does not name as done.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := runScript(t, string(text))
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if diff := cmp.Diff(string(text), got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// script is a scheduler and what drives it.
+type script struct {
+	t      *testing.T
+	config Config
+	costs  costs
+	s      *Scheduler
+	now    time.Duration
+	round  Round
+	out    strings.Builder // of one block
+}
+
+// runScript returns the text with the decisions that were made now.
+func runScript(t *testing.T, text string) string {
+	c := &script{t: t, costs: costs{}}
+	var result []string
+	for block := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
+		commands, _, _ := strings.Cut(block+"\n", "----\n")
+		c.out.Reset()
+		for line := range strings.SplitSeq(strings.TrimSpace(commands), "\n") {
+			if !strings.HasPrefix(line, "#") {
+				c.run(line)
+			}
+		}
+		result = append(result, strings.TrimSpace(commands)+"\n----\n"+c.out.String())
+	}
+	return strings.Join(result, "\n")
+}
+
+func (c *script) printf(format string, args ...any) { fmt.Fprintf(&c.out, format+"\n", args...) }
+
+func (c *script) run(line string) {
+	a := parseArgs(c.t, line)
+	if !c.configure(a) {
+		if c.s == nil {
+			c.s = newScheduler(c.config, testPolicy(c.t, c.config.Policy))
+		}
+		c.event(a)
+		if err := c.s.check(); err != nil {
+			c.t.Fatalf("after %q: %v", line, err)
+		}
+		c.drain()
+	}
+}
+
+func (c *script) configure(a args) bool {
+	switch a.name {
+	case "new":
+		c.costs = costs{}
+		c.s, c.now = nil, 0
+		c.config = Config{Policy: a.text("policy"), MaxRetries: a.number("retries", 0), Predictor: &c.costs}
+	case "service":
+		c.costs.add(a.ms("op", 10), a.number("grow", 100))
+		c.config.Services = append(c.config.Services, models.Service{
+			ID: models.ServiceID(len(c.config.Services)), Name: a.words[0],
+			Operators: a.number("operators", 4), QoSTarget: a.ms("qos", 100),
+			QueueLimit: a.number("queue", 10), MaxBatch: a.number("batch", 1),
+		})
+	default:
+		return false
+	}
+	return true
+}
+
+func (c *script) event(a args) {
+	switch a.name {
+	case "at":
+		c.now = time.Duration(a.id()) * time.Millisecond
+	case "arrive":
+		c.arrive(a)
+	case "next":
+		c.next()
+	case "finish":
+		c.finish(a)
+	case "cancel":
+		stop, running := c.s.Cancel(c.now, models.QueryID(a.id()))
+		c.printf("running %v, stop %d", running, stop)
+	case "down":
+		c.s.Down(c.now, c.service(a.words[0]))
+	case "up":
+		c.s.Up(c.now, c.service(a.words[0]))
+	case "drain":
+		c.s.Drain(c.now)
+	case "wake":
+		at, ok := c.s.Wake()
+		c.printf("%v %v", at, ok)
+	case "idle":
+		c.printf("%v", c.s.Idle())
+	case "metrics":
+		c.printf("%+v", c.s.Metrics().Services[c.service(a.words[0])])
+	default:
+		c.t.Fatalf("unknown command %q", a.name)
+	}
+}
+
+func (c *script) arrive(a args) {
+	err := c.s.Arrive(c.now, models.Query{
+		ID: models.QueryID(a.id()), Service: c.service(a.words[1]),
+		Size: a.number("size", 1), SeqLen: a.number("seq", 0), Shape: uint64(a.number("shape", 0)),
+		Arrival: c.now, Deadline: a.ms("deadline", 1000), Priority: a.number("priority", 0),
+	})
+	if err != nil {
+		c.printf("%v (%v)", err, ReasonOf(err))
+	}
+}
+
+func (c *script) next() {
+	r, ok := c.s.Next(c.now)
+	if !ok {
+		c.printf("nothing")
+		return
+	}
+	c.round = r
+	c.printf("round %d, predicted %v", r.Number, r.Predicted)
+	for i, s := range r.Group.Spans {
+		c.printf("  %s batch %d [%d,%d) size %d queries %v", c.config.Services[s.Service].Name,
+			s.Batch, s.Start, s.End, s.Size, r.Queries(i))
+	}
+}
+
+func (c *script) finish(a args) {
+	o := Outcome{Round: c.round.Number, Took: c.round.Predicted}
+	for _, s := range c.round.Group.Spans {
+		so := SpanOutcome{Batch: s.Batch, Reached: s.End, Took: c.costs.span(s)}
+		status, reached, _ := strings.Cut(a.text(c.config.Services[s.Service].Name), "@")
+		for st := SpanDone; st <= SpanFailed; st++ {
+			if st.String() == status {
+				so.Status = st
+			}
+		}
+		if so.Status == SpanStopped {
+			so.Reached, _ = strconv.Atoi(reached)
+		}
+		o.Spans = append(o.Spans, so)
+	}
+	if err := c.s.Finish(c.now, o); err != nil {
+		c.printf("%v", err)
+	}
+}
+
+func (c *script) drain() {
+	for _, a := range c.s.Answers() {
+		c.printf("answer %d %v (%v): batch %d of size %d, retries %d, queue %v, run %v",
+			a.Query, a.Result, a.Reason, a.Batch, a.BatchSize, a.Retries, a.Queue, a.Run)
+	}
+	for _, r := range c.s.Released() {
+		c.printf("release batch %d of %s", r.Batch, c.config.Services[r.Service].Name)
+	}
+}
+
+func (c *script) service(name string) models.ServiceID {
+	for _, m := range c.config.Services {
+		if m.Name == name {
+			return m.ID
+		}
+	}
+	return -1
+}
+
+// args is one command of a script.
+type args struct {
+	t     *testing.T
+	name  string
+	words []string
+	named map[string]string
+}
+
+func parseArgs(t *testing.T, line string) args {
+	fields := strings.Fields(line)
+	a := args{t: t, name: fields[0], named: map[string]string{}}
+	for _, f := range fields[1:] {
+		if name, value, ok := strings.Cut(f, "="); ok {
+			a.named[name] = value
+		} else {
+			a.words = append(a.words, f)
+		}
+	}
+	return a
+}
+
+func (a args) text(name string) string { return a.named[name] }
+
+func (a args) id() int {
+	n, err := strconv.Atoi(a.words[0])
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return n
+}
+
+func (a args) number(name string, otherwise int) int {
+	text, ok := a.named[name]
+	if !ok {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		a.t.Fatalf("%s: %v", a.name, err)
+	}
+	return n
+}
+
+func (a args) ms(name string, otherwise int) time.Duration {
+	return time.Duration(a.number(name, otherwise)) * time.Millisecond
+}
