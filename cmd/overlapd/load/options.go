@@ -136,6 +136,7 @@ func (o *Options) loadFaults() []error {
 	f.check(o.Arrivals.known(), "unknown arrivals %q", o.Arrivals)
 	f.check(s != Server || o.Arrivals == Poisson, "scenario server has poisson arrivals, not %s", o.Arrivals)
 	f.check(o.Arrivals != Gamma || o.CV >= 0.01 && o.CV <= 100, "cv %g of gamma arrivals, want 0.01 to 100", o.CV)
+	f.check(s != Closed || o.Connections > 0, "neither a rate nor connections")
 	f.check(o.Connections >= n && o.Connections <= maxConnections,
 		"%d connections for %d services, want one each and at most %d", o.Connections, n, maxConnections)
 	need := s.connections() * n
@@ -147,6 +148,9 @@ func (o *Options) loadFaults() []error {
 	f.check(o.Target >= 0, "target %s is negative", o.Target)
 	f.check(s != Offline || o.Samples >= n && o.Samples <= maxSamples, "%d samples, want one per service and at most %d", o.Samples, maxSamples)
 	due := o.Rate * (o.Duration + o.Warmup).Seconds()
+	if o.RatePerService {
+		due *= float64(n)
+	}
 	f.check(due <= maxArrivals, "%.0f requests due, want at most %d", due, maxArrivals)
 	return f
 }

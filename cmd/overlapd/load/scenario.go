@@ -1,7 +1,5 @@
 package load
 
-import "time"
-
 // Scenario is the shape of the load.
 type Scenario string
 
@@ -34,12 +32,9 @@ func (s Scenario) openLoop() bool { return s == Open || s == Server }
 // score returns what MLPerf reports for the scenario, or nil if it has no
 // such scenario. Met counts a request with an error as one over the target.
 func (s Scenario) score(l *Load) *Score {
-	var q float64
-	var value float64
+	var q, value float64
 	switch s {
-	case Server:
-		q, value = 99, l.Latency.P99
-	case MultiStream:
+	case Server, MultiStream:
 		q, value = 99, l.Latency.P99
 	case SingleStream:
 		q, value = 90, l.Latency.P90
@@ -64,14 +59,4 @@ type Score struct {
 	Unit       string  `json:"unit"`
 	Met        *bool   `json:"met,omitempty"` // enough requests inside the target; absent without one
 	Note       string  `json:"note"`
-}
-
-// arrivalsOf returns the times at which a service's requests are due.
-func (o *Options) arrivalsOf(service int) []time.Duration {
-	rate := o.Rate
-	if !o.RatePerService {
-		rate /= float64(len(o.Services))
-	}
-	phase := float64(service) / float64(len(o.Services))
-	return schedule(o.Arrivals, rate, o.CV, -o.Warmup, o.Duration, phase, o.Seed, uint64(service))
 }

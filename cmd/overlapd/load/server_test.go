@@ -28,9 +28,11 @@ const configJSON = `{"name":"simple","parameters":{"qos_target_us":{"string_valu
 
 // server stands in for a daemon: it answers what infer makes of each request.
 type server struct {
-	url    string
-	infer  func(ctx *fasthttp.RequestCtx)
-	infers atomic.Int64
+	url   string
+	infer func(ctx *fasthttp.RequestCtx)
+	// override may answer in place of all else; it tells whether it did.
+	override func(ctx *fasthttp.RequestCtx) bool
+	infers   atomic.Int64
 }
 
 func answerOK(ctx *fasthttp.RequestCtx) { ctx.SetBodyString(`{"outputs":[]}`) }
@@ -67,6 +69,9 @@ func (quiet) Printf(string, ...any) {}
 
 func (s *server) handle(ctx *fasthttp.RequestCtx) {
 	ctx.SetContentType("application/json")
+	if s.override != nil && s.override(ctx) {
+		return
+	}
 	path := string(ctx.Path())
 	name, rest, _ := strings.Cut(strings.TrimPrefix(path, "/v2/models/"), "/")
 	switch {

@@ -80,7 +80,7 @@ func ask(ctx context.Context, o *Options) (*daemon, error) {
 	c := newConn(d.addr)
 	defer c.close()
 	defer c.stopDial()
-	defer context.AfterFunc(ctx, c.abort)()
+	defer onCancel(ctx, c.abort)()
 
 	var about struct{ Name, Version string }
 	if err := get(c, u, serverPath, o.Timeout, &about); err != nil {

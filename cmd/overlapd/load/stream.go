@@ -104,7 +104,7 @@ func (s *stream) shootAll(due time.Duration, outs []outcome) bool {
 		wg.Go(func() {
 			sent[i] = s.shoot(w, &outs[i])
 			if outs[i].reason == "connection" {
-				w.waker.sleep(reconnectPause)
+				_ = w.waker.sleep(reconnectPause) // the next volley sees an abort
 			}
 		})
 	}

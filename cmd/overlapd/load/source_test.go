@@ -1,0 +1,74 @@
+package load
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestTimetableHandsOutEachTimeOnce(t *testing.T) {
+	due := make([]time.Duration, 1000)
+	for i := range due {
+		due[i] = time.Duration(i)
+	}
+	table := &timetable{due: due}
+	var got [4][]time.Duration
+	var wg sync.WaitGroup
+	for i := range got {
+		wg.Go(func() {
+			for {
+				at, ok := table.next()
+				if !ok {
+					return
+				}
+				got[i] = append(got[i], at)
+			}
+		})
+	}
+	wg.Wait()
+	var all []time.Duration
+	for _, times := range got {
+		if !slices.IsSorted(times) {
+			t.Error("a connection was given an earlier time after a later one")
+		}
+		all = append(all, times...)
+	}
+	slices.Sort(all)
+	if !slices.Equal(all, due) {
+		t.Errorf("%d times handed out, want each of %d once", len(all), len(due))
+	}
+}
+
+func TestBackToBackIsDueNow(t *testing.T) {
+	c := clock{start: time.Now().Add(-time.Minute)}
+	b := backToBack{clock: c, end: time.Hour}
+	before := c.now()
+	due, ok := b.next()
+	if !ok || due < before || due > c.now() {
+		t.Errorf("due %s, %t; want now", due, ok)
+	}
+	b.end = time.Second
+	if _, ok := b.next(); ok {
+		t.Error("a request is due after the end")
+	}
+}
+
+func TestFloodIsDueAtZero(t *testing.T) {
+	f := &flood{backToBack: backToBack{clock: clock{start: time.Now().Add(time.Minute)}, end: time.Hour}}
+	f.left.Store(3)
+	if due, ok := f.next(); !ok || due >= 0 {
+		t.Errorf("in the warm-up a request is due at %s, %t; want now", due, ok)
+	}
+	f.clock.start = time.Now().Add(-time.Second)
+	for i := range 5 {
+		if due, ok := f.next(); ok != (i < 3) || due != 0 {
+			t.Errorf("request %d of 3 is due at %s, %t", i, due, ok)
+		}
+	}
+	f.left.Store(3)
+	f.end = time.Millisecond
+	if _, ok := f.next(); ok {
+		t.Error("a request is due after the end")
+	}
+}
