@@ -1,0 +1,101 @@
+package models
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// encode gives the nodes of a drawn graph their bytes.
+func encode(g *Graph) {
+	words := func(names []string) string {
+		var s []string
+		for _, name := range names {
+			s = append(s, "_"+name)
+		}
+		return strings.Join(s, " ")
+	}
+	for i := range g.Nodes {
+		n := &g.Nodes[i]
+		raw := testNode("Op", words(n.Inputs), words(n.Outputs))
+		if len(n.Captures) > 0 {
+			body := pb(nil)
+			for _, name := range n.Captures {
+				body = body.sub(1, testNode("Use", "_"+name, ""))
+			}
+			raw = raw.sub(5, graphAttribute("body", body))
+		}
+		n.Raw = raw
+	}
+}
+
+// span returns the model of nodes [start, end), with the inputs that they
+// need and the intermediates that they leave.
+func span(g *Graph, v *Values, start, end int) *Parts {
+	p := &Parts{IRVersion: 8}
+	need := map[int32]bool{}
+	for i := start; i < end; i++ {
+		p.Nodes = append(p.Nodes, g.Nodes[i].Raw)
+		for _, id := range slices.Concat(v.NodeIn[i], v.NodeCaptures[i]) {
+			if id >= 0 && int(v.Producer[id]) < start && !need[id] {
+				need[id] = true
+				p.Inputs = append(p.Inputs, AppendValueInfo(nil, v.Names[id], Type{}))
+			}
+		}
+	}
+	for _, id := range v.Alive(end) {
+		if int(v.Producer[id]) >= start {
+			p.Outputs = append(p.Outputs, AppendValueInfo(nil, v.Names[id], Type{}))
+		}
+	}
+	return p
+}
+
+// Whatever way a graph is cut, each span is a model of its own, and all it
+// needs of other spans is alive at its start.
+func TestEverySpanIsAModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := genGraph(t)
+		encode(g)
+		v := g.Index()
+		end := rapid.IntRange(0, len(g.Nodes)).Draw(t, "end")
+		start := rapid.IntRange(0, end).Draw(t, "start")
+		f, err := Parse(span(g, v, start, end).Append(nil), DefaultLimits())
+		if err != nil {
+			t.Fatalf("span [%d, %d): %v", start, end, err)
+		}
+		alive := append(v.AliveNames(start), g.Inputs[0].Name)
+		for _, in := range f.Graph.Inputs {
+			if !slices.Contains(alive, in.Name) {
+				t.Fatalf("span [%d, %d) needs %s, which is not alive", start, end, in.Name)
+			}
+		}
+	})
+}
+
+// A graph is accepted if and only if its nodes are in order.
+func TestOrderIsItsDefinition(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := genGraph(t)
+		encode(g)
+		g.Nodes = rapid.Permutation(g.Nodes).Draw(t, "order")
+		defined := []string{"", "x"}
+		inOrder := true
+		p := &Parts{IRVersion: 8, Inputs: [][]byte{testValue("x")}}
+		for i := range g.Nodes {
+			n := &g.Nodes[i]
+			for _, name := range slices.Concat(n.Inputs, n.Captures) {
+				inOrder = inOrder && slices.Contains(defined, name)
+			}
+			defined = append(defined, n.Outputs...)
+			p.Nodes = append(p.Nodes, n.Raw)
+		}
+		_, err := Parse(p.Append(nil), DefaultLimits())
+		if inOrder != (err == nil) || err != nil && !errors.Is(err, ErrGraph) {
+			t.Fatalf("in order: %v, got %v", inOrder, err)
+		}
+	})
+}
