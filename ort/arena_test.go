@@ -21,7 +21,7 @@ func TestSharedArena(t *testing.T) {
 				if during.InUseBytes < bytes || during.TotalBytes < during.InUseBytes {
 					t.Errorf("a tensor of %d bytes is not in %+v", bytes, during)
 				}
-				results[0].Close()
+				_ = results[0].Close()
 				after := arenaStats(t, s)
 				if after.InUseBytes+bytes > during.InUseBytes || after.MaxInUseBytes < bytes {
 					t.Errorf("%d bytes were not given back: %+v, then %+v", bytes, during, after)
@@ -78,7 +78,7 @@ func TestShrinkArena(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	results[0].Close()
+	_ = results[0].Close()
 	before := arenaStats(t, s)
 	ro, err := e.NewRunOptions()
 	if err != nil {

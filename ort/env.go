@@ -79,6 +79,9 @@ func (l *Library) NewEnv(options EnvOptions) (*Env, error) {
 }
 
 func (e *Env) create() error {
+	if e.options.IntraThreads < 0 {
+		return fmt.Errorf("ort: a pool of %d threads", e.options.IntraThreads)
+	}
 	l := e.lib
 	var threads *C.OrtThreadingOptions
 	if err := l.check(C.ort_CreateThreadingOptions(l.api, &threads)); err != nil {

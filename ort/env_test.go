@@ -66,6 +66,20 @@ func TestOneEnv(t *testing.T) {
 	}
 }
 
+func TestEnvOptionErrors(t *testing.T) {
+	l := openLibrary(t)
+	if e, err := l.NewEnv(EnvOptions{IntraThreads: -1}); err == nil {
+		t.Errorf("a pool of -1 threads was made: %v", e.Close())
+	}
+	e, err := l.NewEnv(EnvOptions{IntraThreads: 2, Spin: true, Name: "again", LogLevel: LogFatal})
+	if err != nil {
+		t.Fatalf("after a failure: %v", err)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestClosedEnv(t *testing.T) {
 	e, err := openLibrary(t).NewEnv(EnvOptions{IntraThreads: 1, LogLevel: LogFatal})
 	if err != nil {

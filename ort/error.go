@@ -30,6 +30,10 @@ var (
 	// ErrClosed is returned when a thing is used after its Close.
 	ErrClosed = errors.New("ort: already closed")
 
+	// ErrNoValue is returned when the content is asked for of an optional that
+	// is empty, or of a value that is closed.
+	ErrNoValue = errors.New("ort: no value")
+
 	// ErrNoMemory is returned when the C heap is exhausted.
 	ErrNoMemory = errors.New("ort: out of memory")
 )

@@ -1,6 +1,7 @@
 package ort
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -52,14 +53,14 @@ func places() []string {
 
 func checkFile(path string) error {
 	info, err := os.Stat(path)
-	if pathError, ok := err.(*os.PathError); ok {
-		return pathError.Err
-	}
-	if err != nil {
+	var reason *os.PathError
+	switch {
+	case errors.As(err, &reason):
+		return reason.Err // the path is in the message already
+	case err != nil:
 		return err
-	}
-	if !info.Mode().IsRegular() {
-		return fmt.Errorf("not a file")
+	case !info.Mode().IsRegular():
+		return errors.New("not a file")
 	}
 	return nil
 }

@@ -41,12 +41,12 @@ func NewProgram(sessions []*Session) (*Program, error) {
 	e.open.programs.Add(1)
 	for i, s := range sessions {
 		if s.session == nil || s.env != e {
-			p.Close()
+			_ = p.Close()
 			return nil, fmt.Errorf("ort: step %d: %w", i, ErrClosed)
 		}
 		if !C.overlapd_program_set_step(c, C.size_t(i), s.session,
 			s.inputNames, C.size_t(len(s.inputs)), s.outputNames, C.size_t(len(s.outputs))) {
-			p.Close()
+			_ = p.Close()
 			return nil, ErrNoMemory
 		}
 	}
@@ -91,7 +91,7 @@ func (p *Program) SetOutput(step, output int, v *Value) {
 	p.Drop(step, output)
 	p.outputs(step)[output] = v.pointer()
 	p.owned(step)[output] = 0
-	if v == nil {
+	if v.pointer() == nil {
 		p.owned(step)[output] = 1
 	}
 }

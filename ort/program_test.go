@@ -197,7 +197,12 @@ func TestProgramSetOutput(t *testing.T) {
 	if got[0] != -1 || p.Take(0, 0) != nil {
 		t.Error("the output is not in the buffer it was given")
 	}
-	p.SetOutput(0, 0, nil)
+	closed, err := e.NewTensor(Float32, []int64{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	p.SetOutput(0, 0, closed) // as good as nil
 	run()
 	if v := p.Take(0, 0); v == nil || v.Close() != nil {
 		t.Error("the output was not handed back to the runtime")
@@ -275,7 +280,7 @@ func TestNewProgramErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	closed.Close()
+	_ = closed.Close()
 	if _, err := NewProgram([]*Session{open, closed}); !errors.Is(err, ErrClosed) {
 		t.Errorf("a closed session gives %v", err)
 	}

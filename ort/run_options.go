@@ -32,16 +32,25 @@ func (e *Env) NewRunOptions() (*RunOptions, error) {
 // also those under way, from any goroutine, until UnsetTerminate. To stop
 // between two operators and go on later, use the stop flag of Program.Run.
 func (ro *RunOptions) SetTerminate() error {
+	if ro.options == nil {
+		return ErrClosed
+	}
 	return ro.env.lib.check(C.ort_RunOptionsSetTerminate(ro.env.lib.api, ro.options))
 }
 
 // UnsetTerminate undoes SetTerminate. No run may be under way.
 func (ro *RunOptions) UnsetTerminate() error {
+	if ro.options == nil {
+		return ErrClosed
+	}
 	return ro.env.lib.check(C.ort_RunOptionsUnsetTerminate(ro.env.lib.api, ro.options))
 }
 
 // SetTag names the run in log messages.
 func (ro *RunOptions) SetTag(tag string) error {
+	if ro.options == nil {
+		return ErrClosed
+	}
 	c := C.CString(tag)
 	defer C.free(unsafe.Pointer(c))
 	return ro.env.lib.check(C.ort_RunOptionsSetRunTag(ro.env.lib.api, ro.options, c))
@@ -49,6 +58,9 @@ func (ro *RunOptions) SetTag(tag string) error {
 
 // SetLogLevel says what the run may log.
 func (ro *RunOptions) SetLogLevel(level LogLevel) error {
+	if ro.options == nil {
+		return ErrClosed
+	}
 	if level == LogDefault {
 		level = ro.env.options.LogLevel
 	}
@@ -57,6 +69,9 @@ func (ro *RunOptions) SetLogLevel(level LogLevel) error {
 
 // AddConfigEntry sets an entry of the runtime's run configuration.
 func (ro *RunOptions) AddConfigEntry(key, value string) error {
+	if ro.options == nil {
+		return ErrClosed
+	}
 	k, v := C.CString(key), C.CString(value)
 	defer C.free(unsafe.Pointer(k))
 	defer C.free(unsafe.Pointer(v))

@@ -13,6 +13,11 @@ func (e *Env) Sequence(items []*Value) (*Value, error) {
 	if e.env == nil {
 		return nil, ErrClosed
 	}
+	for _, item := range items {
+		if item == nil || !item.HasValue() {
+			return nil, ErrNoValue
+		}
+	}
 	in := pointers(items)
 	var v *C.OrtValue
 	err := e.lib.check(C.ort_CreateValue(e.lib.api, unsafe.SliceData(in), C.size_t(len(in)),
@@ -26,6 +31,9 @@ func (e *Env) Sequence(items []*Value) (*Value, error) {
 // Items returns the items of a sequence, or the keys and the values of a map.
 // They are new values and the caller's.
 func (v *Value) Items() ([]*Value, error) {
+	if !v.HasValue() {
+		return nil, ErrNoValue
+	}
 	var n C.size_t
 	if err := v.env.lib.check(C.ort_GetValueCount(v.env.lib.api, v.value, &n)); err != nil {
 		return nil, err
@@ -36,7 +44,7 @@ func (v *Value) Items() ([]*Value, error) {
 		err := v.env.lib.check(C.ort_GetValue(v.env.lib.api, v.value, i, v.env.allocator, &item))
 		if err != nil {
 			for _, item := range items {
-				item.Close()
+				_ = item.Close()
 			}
 			return nil, err
 		}

@@ -62,7 +62,7 @@ func (e *Env) newSession(
 	s := &Session{env: e, session: session, name: o.LogID}
 	e.open.sessions.Add(1)
 	if err := s.describe(); err != nil {
-		s.Close()
+		_ = s.Close()
 		return nil, err
 	}
 	return s, nil

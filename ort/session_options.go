@@ -6,7 +6,10 @@ package ort
 */
 import "C"
 
-import "unsafe"
+import (
+	"fmt"
+	"unsafe"
+)
 
 // Level says how much a graph is rewritten before it runs.
 type Level int
@@ -96,6 +99,9 @@ func (e *Env) setSessionOptions(options *C.OrtSessionOptions, o SessionOptions) 
 
 func (e *Env) setThreads(options *C.OrtSessionOptions, own int) error {
 	l := e.lib
+	if own < 0 {
+		return fmt.Errorf("ort: a pool of %d threads", own)
+	}
 	if own == 0 {
 		return l.check(C.ort_DisablePerSessionThreads(l.api, options))
 	}

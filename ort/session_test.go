@@ -180,9 +180,14 @@ func TestSessionOptions(t *testing.T) {
 	}
 	closeAfter(t, again)
 
-	_, err = e.NewSession(chain.encode(), SessionOptions{Config: map[string]string{"": "1"}})
-	if err == nil {
-		t.Error("a configuration entry without a key was taken")
+	for _, wrong := range []SessionOptions{
+		{Config: map[string]string{"": "1"}},
+		{PerSessionThreads: -1},
+		{OptimizedModelPath: filepath.Join(path, "not a folder")},
+	} {
+		if _, err := e.NewSession(chain.encode(), wrong); err == nil {
+			t.Errorf("%+v was taken", wrong)
+		}
 	}
 }
 
@@ -202,7 +207,7 @@ func TestSessionRunsAtOnce(t *testing.T) {
 				if diff := cmp.Diff([]float32{2, 4}, values(t, results[0])); diff != "" {
 					t.Error(diff)
 				}
-				results[0].Close()
+				_ = results[0].Close()
 			}
 		})
 	}
@@ -233,25 +238,23 @@ func TestMetadata(t *testing.T) {
 func TestSessionsDoNotLeak(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1, SharedArena: true})
 	model := add().encode()
-	make := func(n int) {
+	create := func(n int) {
 		for range n {
 			s, err := e.NewSession(model, SessionOptions{LogID: "leak"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.Close()
+			_ = s.Close()
 			if _, err := e.NewSession(model[:20], SessionOptions{}); err == nil {
 				t.Fatal("half a model was taken")
 			}
 		}
 	}
-	make(100)
+	create(1000)
 	before := residentBytes(t)
-	const sessions = 400
-	make(sessions)
-	// A session takes some 50 kB while it is open.
-	const slackBytes = 8 << 20
-	if grown := residentBytes(t) - before; grown > slackBytes {
+	const sessions = 4000
+	create(sessions)
+	if grown := residentBytes(t) - before; grown > leakSlackBytes {
 		t.Errorf("%d sessions left %d bytes", sessions, grown)
 	}
 }

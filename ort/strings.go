@@ -25,7 +25,7 @@ func (e *Env) StringTensor(values [][]byte, shape []int64) (*Value, error) {
 		err := e.lib.check(C.ort_GetResizedStringTensorElementBuffer(
 			e.lib.api, v.value, C.size_t(i), C.size_t(len(s)), &buffer))
 		if err != nil {
-			v.Close()
+			_ = v.Close()
 			return nil, err
 		}
 		copy(unsafe.Slice((*byte)(unsafe.Pointer(buffer)), len(s)), s)

@@ -80,8 +80,11 @@ func (v *Value) Kind() Kind {
 	return Kind(kind)
 }
 
-// HasValue reports false for an optional that is empty.
+// HasValue reports false for an optional that is empty, and after Close.
 func (v *Value) HasValue() bool {
+	if v.value == nil {
+		return false
+	}
 	var has C.int
 	err := v.env.lib.check(C.ort_HasValue(v.env.lib.api, v.value, &has))
 	return err == nil && has != 0
@@ -122,6 +125,9 @@ func (v *Value) tensor() (ElementType, []int64) {
 // Data returns the address of a tensor's elements, which is not nil even if it
 // has none.
 func (v *Value) Data() (unsafe.Pointer, error) {
+	if !v.HasValue() {
+		return nil, ErrNoValue
+	}
 	var p unsafe.Pointer
 	if err := v.env.lib.check(C.ort_GetTensorMutableData(v.env.lib.api, v.value, &p)); err != nil {
 		return nil, err
@@ -135,6 +141,9 @@ func (v *Value) Data() (unsafe.Pointer, error) {
 // Bytes returns the elements of a tensor, in place: the slice is valid until
 // the value is closed. A tensor of strings has none.
 func (v *Value) Bytes() ([]byte, error) {
+	if !v.HasValue() {
+		return nil, ErrNoValue
+	}
 	var n C.size_t
 	if err := v.env.lib.check(C.ort_GetTensorSizeInBytes(v.env.lib.api, v.value, &n)); err != nil {
 		return nil, err

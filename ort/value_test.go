@@ -3,6 +3,7 @@ package ort
 import (
 	"errors"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,8 +14,10 @@ import (
 
 func flagOn(memory []byte) *uint32 { return (*uint32)(unsafe.Pointer(unsafe.SliceData(memory))) }
 
+// residentBytes returns the process's memory without Go's garbage.
 func residentBytes(t *testing.T) int64 {
 	t.Helper()
+	debug.FreeOSMemory()
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +62,7 @@ func TestTensorOn(t *testing.T) {
 			if err != nil {
 				return
 			}
-			defer v.Close()
+			closeAfter(t, v)
 			if !v.IsTensor() || v.Kind() != KindTensor || !v.HasValue() || v.Elem() != test.elem {
 				t.Errorf("a %v of %v", v.Kind(), v.Elem())
 			}
@@ -206,13 +209,13 @@ func TestSequence(t *testing.T) {
 func TestEmptyOptional(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1})
 	tensor := tensorOf(Float32, "n")
-	none := model{
+	constant := model{
 		nodes:   []node{{op: "Optional", outputs: []string{"y"}, attributes: [][]byte{typeAttribute("type", tensor)}}},
 		outputs: []typed{{"y", optionalOf(tensor)}},
 	}
-	make := newSession(t, e, none)
+	none := newSession(t, e, constant)
 	pass := newSession(t, e, unary("Identity", optionalOf(tensor)))
-	results, err := make.Run(nil, nil, nil)
+	results, err := none.Run(nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,11 +223,20 @@ func TestEmptyOptional(t *testing.T) {
 	if results[0].HasValue() || results[0].Kind() != KindUnknown || results[0].Shape() != nil {
 		t.Errorf("an empty optional has a value of kind %v", results[0].Kind())
 	}
+	if _, err := results[0].Bytes(); !errors.Is(err, ErrNoValue) {
+		t.Errorf("an empty optional has bytes: %v", err)
+	}
+	if _, err := results[0].Items(); !errors.Is(err, ErrNoValue) {
+		t.Errorf("an empty optional has items: %v", err)
+	}
+	if _, err := e.Sequence(results); !errors.Is(err, ErrNoValue) {
+		t.Errorf("an empty optional is in a sequence: %v", err)
+	}
 	var said *Error
 	if _, err := pass.Run(nil, results, nil); !errors.As(err, &said) || said.Code != InvalidArgument {
 		t.Errorf("an empty optional went into a session: %v", err)
 	}
-	p, err := NewProgram([]*Session{make, pass})
+	p, err := NewProgram([]*Session{none, pass})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,10 +286,29 @@ func TestCloseTwice(t *testing.T) {
 			t.Errorf("%T, the second time: %v", c, err)
 		}
 	}
+	if _, err := v.Data(); !errors.Is(err, ErrNoValue) || v.IsTensor() || v.Shape() != nil {
+		t.Errorf("a closed value: %v", err)
+	}
+	for name, err := range map[string]error{
+		"SetTerminate":   ro.SetTerminate(),
+		"UnsetTerminate": ro.UnsetTerminate(),
+		"SetTag":         ro.SetTag("tag"),
+		"SetLogLevel":    ro.SetLogLevel(LogError),
+		"AddConfigEntry": ro.AddConfigEntry("key", "value"),
+	} {
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("%s on closed options: %v", name, err)
+		}
+	}
 	if _, err := p.Run(nil, 0, 1, nil); !errors.Is(err, ErrClosed) {
 		t.Errorf("a closed program: %v", err)
 	}
-	if _, err := s.Run(nil, nil, nil); !errors.Is(err, ErrClosed) {
-		t.Errorf("a closed session: %v", err)
+	_, runErr := s.Run(nil, nil, nil)
+	_, metadataErr := s.Metadata()
+	_, statsErr := s.ArenaStats()
+	for _, err := range []error{runErr, metadataErr, statsErr} {
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("a closed session: %v", err)
+		}
 	}
 }
