@@ -67,16 +67,13 @@ func (e *Endpoint) writeBody(ctx *fasthttp.RequestCtx, b []byte) {
 		ctx.Response.SetBody(b)
 		return
 	}
-	switch accepts := acceptedEncoding(ctx.Request.Header.Peek(fasthttp.HeaderAcceptEncoding)); accepts {
-	case "gzip":
-		ctx.Response.SetBodyRaw(fasthttp.AppendGzipBytesLevel(nil, b, fasthttp.CompressBestSpeed))
-		ctx.Response.Header.SetContentEncoding(accepts)
-	case "deflate":
-		ctx.Response.SetBodyRaw(fasthttp.AppendDeflateBytesLevel(nil, b, fasthttp.CompressBestSpeed))
-		ctx.Response.Header.SetContentEncoding(accepts)
-	default:
+	encoding := acceptedEncoding(ctx.Request.Header.Peek(fasthttp.HeaderAcceptEncoding))
+	if encoding == "" {
 		ctx.Response.SetBody(b)
+		return
 	}
+	ctx.Response.SetBodyRaw(pack(encoding, b))
+	ctx.Response.Header.SetContentEncoding(encoding)
 }
 
 func appendReplyHead(b []byte, c *Call, sig *signature) ([]byte, *Error) {

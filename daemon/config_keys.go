@@ -1,0 +1,64 @@
+package daemon
+
+import "time"
+
+// keys visits the keys of a table: to read them from a file, or to print
+// them. That there is one list for both is why what `overlapd check` prints
+// can be read back.
+type keys interface {
+	text(key string, v *string)
+	texts(key string, v *[]string)
+	number(key string, v *int)
+	flag(key string, v *bool)
+	duration(key string, v *time.Duration)
+	bytes(key string, v *int64)
+	table(key string, visit func(keys))
+}
+
+func (c *Config) keys(k keys) {
+	k.text("listen", &c.Listen)
+	k.text("state_dir", &c.StateDir)
+	k.text("device", &c.Device)
+	k.text("policy", &c.Policy)
+	k.duration("drain_timeout", &c.DrainTimeout)
+	k.text("log_level", &c.LogLevel)
+	k.text("log_format", &c.LogFormat)
+	k.table("limits", c.Limits.keys)
+	k.table("worker", c.Worker.keys)
+}
+
+func (l *Limits) keys(k keys) {
+	k.bytes("request_bytes", &l.RequestBytes)
+	k.bytes("memory_bytes", &l.MemoryBytes)
+	k.bytes("header_bytes", &l.HeaderBytes)
+	k.number("connections", &l.Connections)
+	k.duration("read_timeout", &l.ReadTimeout)
+	k.duration("write_timeout", &l.WriteTimeout)
+	k.duration("idle_timeout", &l.IdleTimeout)
+	k.texts("hosts", &l.Hosts)
+	k.bytes("compress_bytes", &l.CompressBytes)
+}
+
+func (w *WorkerConfig) keys(k keys) {
+	k.number("threads", &w.Threads)
+	k.flag("spin", &w.Spin)
+	k.duration("span_timeout", &w.SpanTimeout)
+	k.duration("load_timeout", &w.LoadTimeout)
+	k.number("restart_limit", &w.RestartLimit)
+	k.duration("backoff_min", &w.BackoffMin)
+	k.duration("backoff_max", &w.BackoffMax)
+	k.bytes("input_bytes", &w.InputBytes)
+	k.bytes("output_bytes", &w.OutputBytes)
+	k.bytes("intermediate_bytes", &w.IntermediateBytes)
+}
+
+func (s *ServiceConfig) keys(k keys) {
+	k.text("name", &s.Name)
+	k.text("model", &s.Model)
+	k.duration("target", &s.Target)
+	k.number("queue_limit", &s.QueueLimit)
+	k.number("max_batch", &s.MaxBatch)
+	k.number("max_query_batch", &s.MaxQueryBatch)
+	k.number("threads", &s.Threads)
+	k.number("cut", &s.Cut)
+}

@@ -1,0 +1,53 @@
+package daemon
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// TOML returns the configuration as a file that ParseConfig reads back.
+func (c Config) TOML() []byte {
+	p := &tomlPrinter{}
+	c.keys(p)
+	for i := range c.Services {
+		p.head("[[service]]")
+		c.Services[i].keys(p)
+	}
+	return p.b
+}
+
+// tomlPrinter prints the keys it visits, in that order.
+type tomlPrinter struct{ b []byte }
+
+func (p *tomlPrinter) line(key, value string) {
+	p.b = fmt.Appendf(p.b, "%s = %s\n", key, value)
+}
+
+func (p *tomlPrinter) head(line string) { p.b = append(p.b, "\n"+line+"\n"...) }
+
+func (p *tomlPrinter) text(key string, v *string)            { p.line(key, quoteTOML(*v)) }
+func (p *tomlPrinter) number(key string, v *int)             { p.line(key, strconv.Itoa(*v)) }
+func (p *tomlPrinter) flag(key string, v *bool)              { p.line(key, strconv.FormatBool(*v)) }
+func (p *tomlPrinter) duration(key string, v *time.Duration) { p.line(key, quoteTOML(v.String())) }
+func (p *tomlPrinter) bytes(key string, v *int64)            { p.line(key, quoteTOML(formatBytes(*v))) }
+
+func (p *tomlPrinter) texts(key string, v *[]string) {
+	quoted := make([]string, len(*v))
+	for i, s := range *v {
+		quoted[i] = quoteTOML(s)
+	}
+	p.line(key, "["+strings.Join(quoted, ", ")+"]")
+}
+
+func (p *tomlPrinter) table(key string, visit func(keys)) {
+	p.head("[" + key + "]")
+	visit(p)
+}
+
+// quoteTOML returns a basic string. TOML's escapes are those of JSON, except
+// that DEL needs one too.
+func quoteTOML(s string) string {
+	return strings.ReplaceAll(string(appendString(nil, s)), "\x7f", `\u007f`)
+}

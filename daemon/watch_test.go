@@ -1,0 +1,129 @@
+package daemon
+
+import (
+	"net/http"
+	"sync"
+	"testing"
+)
+
+func dropped(c *Call) Reply {
+	return Reply{Err: &Error{Status: http.StatusServiceUnavailable, Reason: ReasonCancelled, Message: "cancelled"}}
+}
+
+// Queued or running is the same to the endpoint: the backend has the call.
+func TestDeparture(t *testing.T) {
+	s := serve(t, testLimits())
+	s.hold.Store(true)
+	infer := rawRequest("POST", "/v2/models/simple/infer", nil, []byte(simple("")))
+	leaves, stays := s.sent(infer), s.sent(infer)
+	s.waitHeld(2)
+	leaves.Close()
+	eventually(t, "the call to be cancelled", func() bool { return s.cancelled() == 1 })
+	s.answerHeld(s.run)
+	if a := s.read(stays); a.status != http.StatusOK {
+		t.Errorf("5-7: the client that stays gets %d %s", a.status, a.body)
+	}
+	s.settle()
+	if n := s.cancelled(); n != 1 {
+		t.Errorf("Cancel was called %d times", n)
+	}
+	s.hold.Store(false)
+	s.live()
+}
+
+func TestDepartureMidRequest(t *testing.T) {
+	s := serve(t, testLimits())
+	raw := rawRequest("POST", "/v2/models/simple/infer", nil, []byte(simple("")))
+	for _, n := range []int{1, 20, len(raw) - 100, len(raw) - 1} {
+		s.sent(raw[:n]).Close()
+	}
+	eventually(t, "the connections to be closed", func() bool { return s.watched() == 0 })
+	s.settle()
+	s.live()
+	if n := s.cancelled(); n != 0 {
+		t.Errorf("Cancel was called %d times for requests that never came", n)
+	}
+}
+
+// A connection that is used for many requests is cancelled for the one that
+// it waits for, and only for it.
+func TestDepartureOfReusedConnection(t *testing.T) {
+	s := serve(t, testLimits())
+	infer := rawRequest("POST", "/v2/models/simple/infer", nil, []byte(simple("")))
+	c := s.dial()
+	for range 3 {
+		c.Write(infer)
+		s.read(c)
+	}
+	s.hold.Store(true)
+	c.Write(infer)
+	s.waitHeld(1)
+	c.Close()
+	eventually(t, "the call to be cancelled", func() bool { return s.cancelled() == 1 })
+	s.answerHeld(dropped)
+	s.settle()
+	idle := s.dial()
+	idle.Write(rawRequest("GET", "/v2", nil, nil))
+	s.read(idle)
+	idle.Close()
+	eventually(t, "the connection to be closed", func() bool { return s.watched() == 0 })
+	if n := s.cancelled(); n != 1 {
+		t.Errorf("Cancel was called %d times", n)
+	}
+}
+
+// Departures, answers and new requests race here; under the race detector
+// this finds calls that are touched after Release.
+func TestDepartureRaces(t *testing.T) {
+	s := serve(t, testLimits())
+	s.hold.Store(true)
+	infer := rawRequest("POST", "/v2/models/simple/infer", nil, []byte(simple("")))
+	stop := make(chan struct{})
+	var answering, clients sync.WaitGroup
+	answering.Go(func() {
+		for {
+			s.answerHeld(s.run)
+			select {
+			case <-stop:
+				s.answerHeld(s.run)
+				return
+			default:
+			}
+		}
+	})
+	for range 8 {
+		clients.Go(func() {
+			for range 40 {
+				s.sent(infer).Close()
+			}
+		})
+	}
+	clients.Wait()
+	eventually(t, "the connections to be closed", func() bool { return s.watched() == 0 })
+	close(stop)
+	answering.Wait()
+	s.settle()
+}
+
+func TestShutdownAnswersWhatWasAccepted(t *testing.T) {
+	s := serve(t, testLimits())
+	s.hold.Store(true)
+	c := s.sent(rawRequest("POST", "/v2/models/simple/infer", nil, []byte(simple(""))))
+	s.waitHeld(1)
+	down := make(chan error, 1)
+	go func() { down <- s.endpoint.server.Shutdown() }()
+	eventually(t, "the listener to be closed", func() bool {
+		nc, err := dialOnce(s)
+		if err == nil {
+			nc.Close()
+		}
+		return err != nil
+	})
+	s.answerHeld(s.run)
+	if a := s.read(c); a.status != http.StatusOK {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if err := <-down; err != nil {
+		t.Error(err)
+	}
+}
