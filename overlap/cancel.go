@@ -36,22 +36,3 @@ func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop models.Ba
 	}
 	return 0, false
 }
-
-// Down tells that the worker of a service is lost. Its paused batches are
-// lost with it; its queries wait, without holding up other services.
-func (s *Scheduler) Down(now time.Duration, id models.ServiceID) {
-	s.clock(now)
-	sv := s.services[id]
-	sv.down = true
-	for sv.paused.len() > 0 {
-		b := sv.paused.top()
-		s.unpause(b)
-		s.lose(b)
-	}
-}
-
-// Up tells that the worker of a service is ready again.
-func (s *Scheduler) Up(now time.Duration, id models.ServiceID) {
-	s.clock(now)
-	s.services[id].down = false
-}

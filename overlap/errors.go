@@ -30,6 +30,13 @@ var (
 	ErrDuplicateQuery = errors.New("query ID is in use")
 )
 
+// Errors of Load.
+var (
+	// ErrServiceBusy is returned when the service is not down, or one of its
+	// batches runs.
+	ErrServiceBusy = errors.New("service is in use")
+)
+
 // Errors of Finish.
 var (
 	// ErrUnknownRound is returned when the outcome is not that of the round

@@ -39,6 +39,20 @@ func NewSolo(operators ...int) (*Solo, error) {
 	return t, nil
 }
 
+// Reset forgets what is known of a service, whose model has the given number of
+// operators from now on.
+func (t *Solo) Reset(service models.ServiceID, operators int) error {
+	sv, err := t.service(service)
+	if err != nil {
+		return err
+	}
+	if operators < 1 || operators > MaxOperators {
+		return fmt.Errorf("service %d has %d operators: %w", service, operators, ErrRange)
+	}
+	*sv = soloService{operators: operators}
+	return nil
+}
+
 // Span returns the solo time of a span. It is false if nothing is known of
 // the service. A batch size between two measured ones is interpolated, one
 // beyond is taken in proportion to the nearest, and an unmeasured sequence

@@ -175,3 +175,28 @@ func TestCellsAreBounded(t *testing.T) {
 		t.Errorf("%d cells", n)
 	}
 }
+
+func TestReset(t *testing.T) {
+	solo, err := NewSolo(2, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := solo.SetOperators(1, 1, 0, []int64{10, 20, 30}); err != nil {
+		t.Fatal(err)
+	}
+	if err := solo.Reset(1, 5); err != nil {
+		t.Fatal(err)
+	}
+	if d, ok := solo.Span(models.Span{Service: 1, End: 5, Size: 1}); ok {
+		t.Fatalf("after Reset the service takes %v; want it unknown", d)
+	}
+	if err := solo.SetOperators(1, 1, 0, []int64{1, 2, 3, 4, 5}); err != nil {
+		t.Fatal(err)
+	}
+	if d, ok := solo.Span(models.Span{Service: 1, End: 5, Size: 1}); !ok || d != 15 {
+		t.Fatalf("got %v, %v; want 15ns", d, ok)
+	}
+	if solo.Reset(2, 1) == nil || solo.Reset(0, 0) == nil {
+		t.Fatal("Reset of an unknown service or to no operators succeeded")
+	}
+}

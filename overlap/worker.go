@@ -1,0 +1,61 @@
+package overlap
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// Down tells that the worker of a service is lost. Its paused batches are
+// lost with it; its queries wait, without holding up other services.
+func (s *Scheduler) Down(now time.Duration, id models.ServiceID) {
+	s.clock(now)
+	sv := s.services[id]
+	sv.down = true
+	for sv.paused.len() > 0 {
+		b := sv.paused.top()
+		s.unpause(b)
+		s.lose(b)
+	}
+}
+
+// Up tells that the worker of a service is ready again.
+func (s *Scheduler) Up(now time.Duration, id models.ServiceID) {
+	s.clock(now)
+	s.services[id].down = false
+}
+
+// Load tells what a worker has learned of a service's model: the number of
+// its operators, and the largest batch that may be formed. The other fields of
+// m must be what they were. The service must be down, and none of its batches
+// may be running.
+func (s *Scheduler) Load(now time.Duration, m models.Service) error {
+	s.clock(now)
+	if m.ID < 0 || int(m.ID) >= len(s.services) {
+		return ErrUnknownService
+	}
+	sv := s.services[m.ID]
+	running := slices.ContainsFunc(s.running, func(b *batch) bool { return b.service == sv })
+	if !sv.down || running {
+		return fmt.Errorf("service %s: %w", sv.Name, ErrServiceBusy)
+	}
+	if faults := serviceFaults(&m, int(m.ID)); len(faults) > 0 {
+		return faults[0]
+	}
+	sv.Operators, sv.MaxBatch = m.Operators, m.MaxBatch
+	return nil
+}
+
+// Members returns the queries of a batch that is running, in the order in
+// which they were gathered, and nil for any other batch. The slice is valid
+// until the next call of Next.
+func (s *Scheduler) Members(id models.BatchID) []models.QueryID {
+	for i, b := range s.running {
+		if b != nil && b.id == id {
+			return s.round.queries[i]
+		}
+	}
+	return nil
+}
