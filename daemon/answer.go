@@ -1,0 +1,52 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/segments"
+)
+
+// reply makes the reply of a query that is over.
+func (l *loop) reply(p *pending, a *overlap.Answer) Reply {
+	r := Reply{Timing: Timing{Queue: a.Queue, ComputeInfer: a.Run}}
+	if a.Result != overlap.Finished {
+		r.Err = l.failure(p, a)
+		return r
+	}
+	p.reply = p.reply[:0]
+	for _, out := range p.outputs.Outputs {
+		p.reply = append(p.reply, Tensor{Type: out.Type, Shape: out.Shape, Data: out.Data})
+	}
+	r.Outputs = p.reply
+	return r
+}
+
+// failure tells a client why a query has no outputs.
+func (l *loop) failure(p *pending, a *overlap.Answer) *Error {
+	name := p.call.Service.Name
+	switch a.Reason {
+	case overlap.ReasonDeadlinePassed:
+		return unavailable(a.Reason.String(), fmt.Sprintf(
+			"service %s: the deadline passed after %v in the queue; send less, or allow more time", name, a.Queue))
+	case overlap.ReasonCannotFinish:
+		return unavailable(a.Reason.String(), fmt.Sprintf(
+			"service %s: the query could not have finished before its deadline; send less, or allow more time", name))
+	case overlap.ReasonDraining:
+		return ErrDraining
+	case overlap.ReasonCancelled:
+		return unavailable(ReasonCancelled, "the client left")
+	case overlap.ReasonWorkerLost:
+		return &Error{Status: http.StatusInternalServerError, Reason: a.Reason.String(), Message: fmt.Sprintf(
+			"service %s: its worker failed, and there was no time to run the query again", name)}
+	}
+	switch {
+	case errors.Is(p.failure, segments.ErrMemory), errors.Is(p.failure, segments.ErrArenaFull):
+		return unavailable(ReasonNoMemory, fmt.Sprintf("service %s: %v", name, p.failure))
+	case p.failure != nil:
+		return &Error{Status: http.StatusInternalServerError, Reason: a.Reason.String(), Message: fmt.Sprintf("service %s: %v", name, p.failure)}
+	}
+	return &Error{Status: http.StatusInternalServerError, Reason: a.Reason.String(), Message: fmt.Sprintf("service %s: the model failed", name)}
+}

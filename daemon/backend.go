@@ -1,0 +1,251 @@
+package daemon
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/segments"
+)
+
+// Limits of the backend.
+const (
+	// inboxLimit is how many messages may wait for the scheduler goroutine.
+	// A query that finds the inbox full is refused as if its queue were full.
+	inboxLimit = 8192
+
+	// maxRetries is how often a query is run again whose worker was lost.
+	maxRetries = 2
+
+	// heartbeat is how often the scheduler goroutine shows that it is alive,
+	// and stalled is for how long it may not have done so.
+	heartbeat = time.Second
+	stalled   = 10 * time.Second
+)
+
+// backend is the [Backend] of a running daemon: it hands calls to the
+// scheduler goroutine, which owns everything that is decided.
+type backend struct {
+	log      zerolog.Logger
+	epoch    time.Time
+	services []*Service
+	names    map[string]*Service
+	exec     *executor.Executor
+	inbox    chan message
+	done     chan struct{} // closed when the loop has ended
+	lastID   atomic.Uint64
+	draining atomic.Bool
+	beat     atomic.Int64 // of the loop, since the epoch
+	profiles profiles     // may be nil
+	loop     *loop
+}
+
+// message is what the scheduler goroutine is told. One of the fields is set.
+type message struct {
+	call   *Call
+	cancel models.QueryID
+	event  executor.Event
+	drain  bool
+	ask    func(*loop) // run by the loop, for what only it may read
+}
+
+// pending is what the backend keeps of a call, in Call.Backend.
+type pending struct {
+	call    *Call
+	tensors []segments.Tensor
+	outputs executor.QueryOutputs
+	reply   []Tensor // memory of Reply.Outputs
+	failure error    // why its batch failed, if it did
+}
+
+func newBackend(c Config, log zerolog.Logger) *backend {
+	b := &backend{
+		log:   log,
+		epoch: time.Now(),
+		names: make(map[string]*Service, len(c.Services)),
+		inbox: make(chan message, inboxLimit),
+		done:  make(chan struct{}),
+	}
+	for i, s := range c.Services {
+		service := NewService(models.ServiceID(i), s, c.Policy)
+		b.services = append(b.services, service)
+		b.names[s.Name] = service
+	}
+	return b
+}
+
+// now returns the time since the epoch, by the monotonic clock.
+func (b *backend) now() time.Duration { return time.Since(b.epoch) }
+
+// Services implements Backend.
+func (b *backend) Services() []*Service { return b.services }
+
+// Service implements Backend.
+func (b *backend) Service(name string) *Service { return b.names[name] }
+
+// Alloc implements Backend.
+func (b *backend) Alloc(s *Service, bytes int64) (Memory, error) {
+	arena := b.exec.Arena(s.ID)
+	if bytes > arena.Bytes() {
+		return Memory{}, ErrTooLarge
+	}
+	offset, data, err := arena.Alloc(bytes)
+	switch {
+	case errors.Is(err, segments.ErrArenaFull):
+		return Memory{}, ErrNoMemory
+	case err != nil:
+		return Memory{}, ErrUnavailable
+	}
+	return Memory{Bytes: data, Offset: offset}, nil
+}
+
+// Free implements Backend.
+func (b *backend) Free(s *Service, m Memory) {
+	if err := b.exec.Arena(s.ID).Free(m.Offset); err != nil {
+		b.log.Error().Err(err).Str("service", s.Name).Msg("giving back the memory of a query")
+	}
+}
+
+// Submit implements Backend.
+func (b *backend) Submit(c *Call) error {
+	if b.draining.Load() {
+		return ErrDraining
+	}
+	p, ok := c.Backend.(*pending)
+	if !ok {
+		p = new(pending)
+		c.Backend = p
+	}
+	p.call = c
+	p.tensors = p.tensors[:0]
+	for i := range c.Inputs {
+		in := &c.Inputs[i]
+		p.tensors = append(p.tensors, segments.Tensor{
+			Type: in.Type, Shape: in.Shape, Offset: in.Offset, Bytes: int64(len(in.Data)),
+		})
+	}
+	c.QueryID = models.QueryID(b.lastID.Add(1))
+	select {
+	case b.inbox <- message{call: c}:
+		return nil
+	default:
+		return ErrQueueFull
+	}
+}
+
+// Cancel implements Backend. If the inbox is full the query runs in vain.
+func (b *backend) Cancel(c *Call) {
+	select {
+	case b.inbox <- message{cancel: c.QueryID}:
+	default:
+	}
+}
+
+// Release implements Backend.
+func (b *backend) Release(c *Call) {
+	p := c.Backend.(*pending)
+	p.outputs.Release()
+	p.outputs.Outputs = nil
+	p.call, p.failure = nil, nil
+	b.Free(c.Service, c.Memory)
+}
+
+// Live implements Backend.
+func (b *backend) Live() bool {
+	return b.now()-time.Duration(b.beat.Load()) < stalled
+}
+
+// Ready implements Backend.
+func (b *backend) Ready() bool {
+	if b.draining.Load() {
+		return false
+	}
+	for _, s := range b.services {
+		if !s.Ready() {
+			return false
+		}
+	}
+	return true
+}
+
+// event passes what happens to the workers on to the loop. None may be lost,
+// so it waits; the loop always drains its inbox.
+func (b *backend) event(e executor.Event) {
+	select {
+	case b.inbox <- message{event: e}:
+	case <-b.done:
+	}
+}
+
+// drain refuses further queries and lets those that were accepted finish.
+func (b *backend) drain() {
+	b.draining.Store(true)
+	select {
+	case b.inbox <- message{drain: true}:
+	case <-b.done:
+	}
+}
+
+// ask runs f in the loop and waits for it. It reports false if the loop has
+// ended.
+func (b *backend) ask(f func(*loop)) bool {
+	ran := make(chan struct{})
+	select {
+	case b.inbox <- message{ask: func(l *loop) { f(l); close(ran) }}:
+	case <-b.done:
+		return false
+	}
+	select {
+	case <-ran:
+		return true
+	case <-b.done:
+		return false
+	}
+}
+
+// scheduled returns the services as the scheduler first sees them. Their operators are not known before the workers
+// have loaded the models; until then they are down.
+func scheduled(c Config) []models.Service {
+	var list []models.Service
+	for i, s := range c.Services {
+		list = append(list, models.Service{
+			ID: models.ServiceID(i), Name: s.Name, Operators: 1,
+			QoSTarget: s.Target, QueueLimit: s.QueueLimit, MaxBatch: s.MaxBatch,
+		})
+	}
+	return list
+}
+
+// newLoop makes the scheduler and its goroutine's state.
+func (b *backend) newLoop(c Config) error {
+	list := scheduled(c)
+	operators := make([]int, len(list))
+	for i := range list {
+		operators[i] = list[i].Operators
+	}
+	solo, err := predictor.NewSolo(operators...)
+	if err != nil {
+		return err
+	}
+	scheduler, err := overlap.New(overlap.Config{
+		Services: list, Policy: c.Policy, Predictor: solo, MaxRetries: maxRetries,
+	})
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		scheduler.Down(0, models.ServiceID(i))
+	}
+	b.loop = &loop{
+		backend: b, scheduler: scheduler, solo: solo, specs: list, loaded: make([]string, len(list)),
+		calls: make(map[models.QueryID]*pending),
+		timer: time.NewTimer(time.Hour),
+	}
+	return nil
+}

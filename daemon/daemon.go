@@ -1,0 +1,209 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/models/zoo"
+	"github.com/overlapd/overlapd/segments"
+)
+
+// zooSeed is the seed of the weights of the zoo's models.
+const zooSeed = 1
+
+// saveInterval is how often what was measured is stored.
+const saveInterval = time.Minute
+
+// Daemon is one running overlapd: the endpoint, the scheduler goroutine, the
+// workers and the state file.
+type Daemon struct {
+	config   Config
+	log      zerolog.Logger
+	state    *state
+	backend  *backend
+	endpoint *Endpoint
+	listener net.Listener
+	threads  []int // of each service
+	device   string
+}
+
+// Options is what a daemon needs besides its configuration.
+type Options struct {
+	Worker  []string // command line of a worker
+	Version string
+	Device  string // in words, such as the processor's name
+	Cores   int    // threads of a service that sets none
+	Log     zerolog.Logger
+}
+
+// New opens everything that can be refused: the address, the state file, the
+// models. Nothing is served before Run. The configuration must be valid.
+func New(c Config, o Options) (d *Daemon, err error) {
+	d = &Daemon{config: c, log: o.Log, device: o.Device}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.close())
+		}
+	}()
+	var aside string
+	if d.state, aside, err = openState(c.StateDir); err != nil {
+		return d, err
+	}
+	if aside != "" {
+		d.log.Warn().Str("kept_as", aside).Msg("the state file was damaged and set aside; what was measured is measured again")
+	}
+	if d.listener, err = Listen(c.Listen); err != nil {
+		return d, err
+	}
+	specs, err := d.specs(o)
+	if err != nil {
+		return d, err
+	}
+	d.backend = newBackend(c, d.log)
+	d.backend.profiles = d
+	d.backend.exec, err = executor.New(executor.Options{
+		Command:      o.Worker,
+		Services:     specs,
+		LoadTimeout:  c.Worker.LoadTimeout,
+		SpanTimeout:  c.Worker.SpanTimeout,
+		BackoffMin:   c.Worker.BackoffMin,
+		BackoffMax:   c.Worker.BackoffMax,
+		RestartLimit: c.Worker.RestartLimit,
+		Events:       d.backend.event,
+	})
+	if err != nil {
+		return d, err
+	}
+	if err = d.backend.newLoop(c); err != nil {
+		return d, err
+	}
+	d.endpoint, err = NewEndpoint(d.backend, c.Limits, o.Version, d.log)
+	return d, err
+}
+
+// specs describes the workers to the executor and builds the models of the zoo
+// that are not there yet.
+func (d *Daemon) specs(o Options) ([]executor.ServiceSpec, error) {
+	var specs []executor.ServiceSpec
+	for i, s := range d.config.Services {
+		path, err := d.model(s.Model)
+		if err != nil {
+			return nil, fmt.Errorf("service %s: %w", s.Name, err)
+		}
+		w := &d.config.Worker
+		threads := s.Threads
+		if threads == 0 {
+			threads = w.Threads
+		}
+		if threads == 0 {
+			threads = o.Cores
+		}
+		d.threads = append(d.threads, threads)
+		specs = append(specs, executor.ServiceSpec{
+			ID:   models.ServiceID(i),
+			Name: s.Name,
+			Load: segments.LoadSpec{
+				Service:           s.Name,
+				ModelPath:         path,
+				CacheDir:          filepath.Join(d.config.StateDir, "optimized"),
+				Threads:           threads,
+				Spin:              w.Spin,
+				CutTarget:         s.Cut,
+				MaxBatch:          s.MaxBatch,
+				IntermediateBytes: w.IntermediateBytes,
+			},
+			InputBytes:  w.InputBytes,
+			OutputBytes: w.OutputBytes,
+		})
+	}
+	return specs, nil
+}
+
+// model returns the file of a model, which is built first if it is one of the
+// zoo's.
+func (d *Daemon) model(model string) (string, error) {
+	name, ok := strings.CutPrefix(model, ZooPrefix)
+	if !ok {
+		return filepath.Abs(model)
+	}
+	started := time.Now()
+	path, err := zoo.Build(name, filepath.Join(d.config.StateDir, "models"), zooSeed, nil)
+	if took := time.Since(started); err == nil && took > time.Second/2 {
+		d.log.Info().Str("model", name).Dur("took", took).Msg("model of the zoo is built")
+	}
+	return path, err
+}
+
+// Addr returns the address that the endpoint listens on.
+func (d *Daemon) Addr() net.Addr { return d.listener.Addr() }
+
+// Ready reports whether every service can answer queries.
+func (d *Daemon) Ready() bool { return d.backend.Ready() }
+
+// Run serves until ctx ends, and then answers what it has accepted, for at
+// most the drain timeout. It ends at once if hurry ends. The order of starting
+// and stopping is here and nowhere else.
+func (d *Daemon) Run(ctx, hurry context.Context) error {
+	go d.backend.loop.run()
+	if err := d.backend.exec.Start(context.Background()); err != nil {
+		return err
+	}
+	served := make(chan error, 1)
+	go func() { served <- d.endpoint.Serve(d.listener) }()
+	d.log.Info().Stringer("address", d.Addr()).Str("policy", d.config.Policy).Int("services", len(d.config.Services)).Msg("listening")
+	err := d.wait(ctx, served)
+
+	stop, cancel := context.WithTimeout(hurry, d.config.DrainTimeout)
+	defer cancel()
+	d.log.Info().Dur("at_most", d.config.DrainTimeout).Msg("stopping: answering what was accepted")
+	d.backend.drain()
+	if serr := d.endpoint.Shutdown(stop); serr != nil && !errors.Is(serr, context.Canceled) {
+		d.log.Warn().Err(serr).Msg("not every request was answered in time")
+	}
+	d.saveProfiles()
+	err = errors.Join(err, d.backend.exec.Close())
+	<-d.backend.done
+	return errors.Join(err, d.close())
+}
+
+// wait waits for the end of ctx or of the listener, and stores now and then
+// what was measured.
+func (d *Daemon) wait(ctx context.Context, served <-chan error) error {
+	save := time.NewTicker(saveInterval)
+	defer save.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-served:
+			if err == nil {
+				err = errors.New("the listener was closed")
+			}
+			return err
+		case <-save.C:
+			d.saveProfiles()
+		}
+	}
+}
+
+func (d *Daemon) close() error {
+	var errs []error
+	if d.listener != nil {
+		if err := d.listener.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	if d.state != nil {
+		errs = append(errs, d.state.close())
+	}
+	return errors.Join(errs...)
+}

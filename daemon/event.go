@@ -1,0 +1,31 @@
+package daemon
+
+import (
+	"github.com/rs/zerolog"
+
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+)
+
+// logEvent writes what happened to a worker.
+func logEvent(log zerolog.Logger, services []*Service, event executor.Event) {
+	name := func(id models.ServiceID) string { return services[id].Name }
+	switch e := event.(type) {
+	case executor.WorkerStarting:
+		log.Info().Str("service", name(e.Service)).Int("pid", e.PID).Msg("worker starts")
+	case executor.WorkerProgress:
+		log.Debug().Str("service", name(e.Service)).Str("phase", e.Phase).Int64("done", e.Done).Int64("total", e.Total).Msg("worker loads")
+	case executor.WorkerReady:
+		log.Info().Str("service", name(e.Service)).Int("pid", e.PID).Int("operators", len(e.Info.Operators)).
+			Bool("cached", e.Info.CacheHit).Dur("took", e.Took).Msg("worker is ready")
+	case executor.WorkerOutput:
+		log.Warn().Str("service", name(e.Service)).Str("line", e.Line).Msg("worker says")
+	case executor.WorkerLost:
+		log.Error().Err(e.Err).Str("service", name(e.Service)).Int("pid", e.PID).Int("batches", len(e.Batches)).
+			Dur("restart_in", e.RestartIn).Msg("worker is lost")
+	case executor.WorkerFailed:
+		log.Error().Err(e.Err).Str("service", name(e.Service)).Msg("service is given up: mend what is wrong and restart the daemon")
+	case executor.WorkerStopped:
+		log.Info().Str("service", name(e.Service)).Int("pid", e.PID).Msg("worker stopped")
+	}
+}

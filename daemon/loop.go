@@ -1,0 +1,335 @@
+package daemon
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/predictor"
+)
+
+// inboxBurst is how many messages are taken in before the next round is
+// chosen: events are queued, decisions are made in rounds.
+const inboxBurst = 256
+
+// loop is the state of the scheduler goroutine. Nothing else touches it.
+type loop struct {
+	*backend
+	scheduler *overlap.Scheduler
+	solo      *predictor.Solo
+	specs     []models.Service
+	loaded    []string                    // hash of each service's model
+	calls     map[models.QueryID]*pending // accepted and not answered
+	timer     *time.Timer
+	requests  []executor.SpanRequest // memory of dispatch
+	outcome   overlap.Outcome        // memory of finish
+	lost      int                    // services given up for good
+}
+
+// run takes events in and gives rounds out until the executor is closed.
+func (l *loop) run() {
+	defer close(l.done)
+	defer l.timer.Stop()
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	outcomes := l.exec.Outcomes()
+	for {
+		select {
+		case m := <-l.inbox:
+			l.take(m)
+		case o, ok := <-outcomes:
+			if !ok {
+				l.abandon()
+				return
+			}
+			l.finish(o)
+		case <-l.timer.C:
+		case <-beat.C:
+		}
+		for range inboxBurst {
+			select {
+			case m := <-l.inbox:
+				l.take(m)
+				continue
+			default:
+			}
+			break
+		}
+		l.decide()
+		l.beat.Store(int64(l.now()))
+	}
+}
+
+// take handles one message.
+func (l *loop) take(m message) {
+	switch {
+	case m.call != nil:
+		l.arrive(m.call)
+	case m.cancel != 0:
+		l.cancel(m.cancel)
+	case m.event != nil:
+		l.workerEvent(m.event)
+	case m.drain:
+		l.scheduler.Drain(l.now())
+	case m.ask != nil:
+		m.ask(l)
+	}
+}
+
+func (l *loop) arrive(c *Call) {
+	q := models.Query{
+		ID:       c.QueryID,
+		Service:  c.Service.ID,
+		Size:     c.Size,
+		SeqLen:   c.SeqLen,
+		Shape:    c.Shape,
+		Arrival:  c.Arrival.Sub(l.epoch),
+		Deadline: c.Deadline().Sub(l.epoch),
+		Priority: c.Priority,
+	}
+	if err := l.scheduler.Arrive(l.now(), q); err != nil {
+		c.Answer(Reply{Err: refusal(err)})
+		return
+	}
+	l.calls[q.ID] = c.Backend.(*pending)
+}
+
+func (l *loop) cancel(id models.QueryID) {
+	p := l.calls[id]
+	if p == nil {
+		return
+	}
+	if stop, _ := l.scheduler.Cancel(l.now(), id); stop != 0 {
+		l.exec.Stop(p.call.Service.ID, stop)
+	}
+}
+
+// decide answers what is over, chooses the next round if the device is free,
+// and sets the timer for what happens by the passing of time alone.
+func (l *loop) decide() {
+	for {
+		round, ok := l.scheduler.Next(l.now())
+		l.answerAll()
+		if !ok {
+			break
+		}
+		l.dispatch(round)
+	}
+	if at, ok := l.scheduler.Wake(); ok {
+		l.timer.Reset(max(at-l.now(), 0))
+	}
+}
+
+// dispatch sends a round to the workers. A round that cannot be sent fails at
+// once, so that its queries are answered.
+func (l *loop) dispatch(r overlap.Round) {
+	l.requests = l.requests[:0]
+	for i, span := range r.Group.Spans {
+		request := executor.SpanRequest{Span: span}
+		if span.Start == 0 {
+			for _, id := range r.Queries(i) {
+				request.Queries = append(request.Queries, executor.QueryTensors{ID: id, Inputs: l.calls[id].tensors})
+			}
+		}
+		l.requests = append(l.requests, request)
+	}
+	if err := l.exec.Run(r.Number, l.requests); err != nil {
+		l.log.Error().Err(err).Uint64("round", r.Number).Msg("sending a round to the workers")
+		o := overlap.Outcome{Round: r.Number}
+		for i, span := range r.Group.Spans {
+			l.blame(r.Queries(i), err)
+			o.Spans = append(o.Spans, overlap.SpanOutcome{Batch: span.Batch, Status: overlap.SpanFailed})
+		}
+		l.settle(o)
+	}
+}
+
+// blame notes why the batch of these queries failed.
+func (l *loop) blame(queries []models.QueryID, err error) {
+	for _, id := range queries {
+		if p := l.calls[id]; p != nil {
+			p.failure = err
+		}
+	}
+}
+
+// finish takes in what became of a round.
+func (l *loop) finish(o executor.Outcome) {
+	l.outcome.Round, l.outcome.Took, l.outcome.Spans = o.Round, o.Took, l.outcome.Spans[:0]
+	for i := range o.Spans {
+		l.outcome.Spans = append(l.outcome.Spans, l.spanOutcome(&o.Spans[i]))
+	}
+	if s := &o.Spans[0]; len(o.Spans) == 1 && s.Status == executor.Done {
+		l.learn(s)
+	}
+	l.settle(l.outcome)
+}
+
+func (l *loop) spanOutcome(s *executor.SpanOutcome) overlap.SpanOutcome {
+	out := overlap.SpanOutcome{Batch: s.Span.Batch, Reached: s.Reached, Took: s.Took}
+	switch s.Status {
+	case executor.Done:
+		out.Status = overlap.SpanDone
+	case executor.Stopped:
+		out.Status = overlap.SpanStopped
+	case executor.Lost:
+		out.Status = overlap.SpanLost
+		// The loss may be known here before its event is.
+		if state, err := l.exec.State(s.Span.Service); err == nil && state.Phase != executor.Ready {
+			l.down(s.Span.Service)
+		}
+	case executor.Failed:
+		out.Status = overlap.SpanFailed
+		l.blame(l.scheduler.Members(s.Span.Batch), s.Err)
+	}
+	if s.Finished {
+		l.services[s.Span.Service].Stats.Executed()
+	}
+	for i := range s.Queries {
+		if p := l.calls[s.Queries[i].ID]; p != nil {
+			p.outputs = s.Queries[i]
+		} else {
+			s.Queries[i].Release()
+		}
+	}
+	return out
+}
+
+// learn lets the solo times follow what was measured of a span that ran alone.
+func (l *loop) learn(s *executor.SpanOutcome) {
+	err := l.solo.Observe(s.Span.Service, s.Span.Start, s.Reached, s.Span.Size, s.Span.SeqLen, s.Took)
+	if err != nil {
+		l.log.Debug().Err(err).Msg("a measured time was not taken in")
+	}
+}
+
+// settle tells the scheduler how a round went, and the workers what they need
+// not keep any more.
+func (l *loop) settle(o overlap.Outcome) {
+	if err := l.scheduler.Finish(l.now(), o); err != nil {
+		l.log.Error().Err(err).Uint64("round", o.Round).Msg("finishing a round")
+	}
+	l.answerAll()
+}
+
+// answerAll answers the queries that are over and frees what they held.
+func (l *loop) answerAll() {
+	for _, r := range l.scheduler.Released() {
+		l.exec.Release(r.Service, r.Batch)
+	}
+	for _, a := range l.scheduler.Answers() {
+		if p := l.calls[a.Query]; p != nil {
+			delete(l.calls, a.Query)
+			p.call.Answer(l.reply(p, &a))
+		}
+	}
+}
+
+// workerEvent takes in what happened to a worker.
+func (l *loop) workerEvent(e executor.Event) {
+	switch e := e.(type) {
+	case executor.WorkerReady:
+		l.up(e)
+	case executor.WorkerLost:
+		l.down(e.Service)
+	case executor.WorkerFailed:
+		l.down(e.Service)
+		l.lost++
+	case executor.WorkerStopped:
+		l.down(e.Service)
+	}
+	logEvent(l.log, l.services, e)
+}
+
+func (l *loop) down(id models.ServiceID) {
+	l.services[id].SetReady(false)
+	l.scheduler.Down(l.now(), id)
+	l.answerAll()
+}
+
+func (l *loop) up(e executor.WorkerReady) {
+	s := l.services[e.Service]
+	err := s.Loaded(Info{
+		Inputs:    e.Info.Inputs,
+		Outputs:   e.Info.Outputs,
+		Operators: len(e.Info.Operators),
+		Hash:      e.Info.Hash,
+		Platform:  "onnxruntime_onnx",
+		Versions:  map[string]string{"onnxruntime": e.Info.ORTVersion},
+	})
+	if err != nil {
+		l.log.Error().Err(err).Str("service", s.Name).Msg("the model cannot be served")
+		return
+	}
+	spec := l.specs[e.Service]
+	spec.Operators = len(e.Info.Operators)
+	if !s.Batched() {
+		spec.MaxBatch = 1
+	}
+	if err := l.load(spec, &e); err != nil {
+		l.log.Error().Err(err).Str("service", s.Name).Msg("the model cannot be scheduled")
+		return
+	}
+	l.scheduler.Up(l.now(), e.Service)
+	s.SetReady(true)
+}
+
+// load tells scheduler and predictor what the worker learned of the model. A
+// worker that comes back with the same model changes nothing.
+func (l *loop) load(spec models.Service, e *executor.WorkerReady) error {
+	if l.specs[spec.ID] == spec && l.loaded[spec.ID] == e.Info.Hash {
+		return nil
+	}
+	if err := l.scheduler.Load(l.now(), spec); err != nil {
+		return err
+	}
+	if err := l.solo.Reset(spec.ID, spec.Operators); err != nil {
+		return err
+	}
+	l.specs[spec.ID], l.loaded[spec.ID] = spec, e.Info.Hash
+	if l.profiles != nil {
+		if p, ok := l.profiles.stored(e); ok && l.solo.Restore(spec.ID, p) == nil {
+			return nil
+		}
+	}
+	for _, t := range e.Info.Solo {
+		if err := l.solo.SetOperators(spec.ID, t.Size, t.SeqLen, t.Nanos); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// abandon answers whatever is left when the executor is gone.
+func (l *loop) abandon() {
+	for id, p := range l.calls {
+		delete(l.calls, id)
+		p.call.Answer(Reply{Err: ErrDraining})
+	}
+	for {
+		select {
+		case m := <-l.inbox:
+			if m.call != nil {
+				m.call.Answer(Reply{Err: ErrDraining})
+			}
+		default:
+			return
+		}
+	}
+}
+
+// refusal translates an error of the scheduler's Arrive.
+func refusal(err error) *Error {
+	switch {
+	case errors.Is(err, overlap.ErrQueueFull):
+		return ErrQueueFull
+	case errors.Is(err, overlap.ErrDraining):
+		return ErrDraining
+	case errors.Is(err, overlap.ErrExpired):
+		return unavailable(overlap.ReasonDeadlinePassed.String(), "the deadline had passed when the query arrived")
+	}
+	return &Error{Status: http.StatusInternalServerError, Reason: ReasonInternal, Message: err.Error()}
+}
