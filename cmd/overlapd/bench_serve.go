@@ -1,0 +1,67 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/overlapd/overlapd/cmd/overlapd/load"
+)
+
+func benchServeCommand() *cobra.Command {
+	o := load.DefaultOptions()
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Put load on a running daemon and report latency, goodput and errors",
+		Long: `An open loop (--rate) sends requests when they are due, whether or not earlier
+ones were answered, and counts latency from then; a closed loop (--connections)
+sends the next request when the last one was answered. The scenarios server,
+single-stream, multi-stream and offline load the daemon as those of MLPerf
+inference do; their results are no MLPerf results.`,
+		Example: `  overlapd bench serve --service resnet50 --rate 10 --duration 30s
+  overlapd bench serve --service resnet50,bert --rate 20 --arrivals gamma --cv 3
+  overlapd bench serve --service tiny_identity --connections 16
+  overlapd bench serve --service bert --scenario single-stream --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Version, o.Commit = version, buildCommit()
+			if !asJSON {
+				o.Progress = os.Stderr
+			}
+			result, err := load.Run(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), result)
+			}
+			return result.WriteText(cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.URL, "url", "http://127.0.0.1:8000", "the daemon")
+	f.StringSliceVar(&o.Services, "service", nil, "services to ask (required)")
+	cmd.MarkFlagRequired("service")
+	f.StringVar((*string)(&o.Scenario), "scenario", "", "open, closed, server, single-stream, multi-stream or offline")
+	f.Float64Var(&o.Rate, "rate", 0, "requests per second of an open loop, all services together")
+	f.BoolVar(&o.RatePerService, "rate-per-service", false, "the rate is that of each service")
+	f.StringVar((*string)(&o.Arrivals), "arrivals", string(o.Arrivals), "of an open loop: poisson, constant or gamma")
+	f.Float64Var(&o.CV, "cv", o.CV, "coefficient of variation of gamma arrivals")
+	f.IntVar(&o.Connections, "connections", 0, "connections of a closed loop, all services together")
+	f.DurationVar(&o.Duration, "duration", o.Duration, "time measured")
+	f.DurationVar(&o.Warmup, "warmup", o.Warmup, "time before that, not measured")
+	f.DurationVar(&o.Timeout, "give-up", o.Timeout, "when the generator gives up on an answer")
+	f.DurationVar(&o.Target, "target", 0, "latency that counts as good, 0 for the service's QoS target")
+	f.IntVar(&o.Samples, "samples", o.Samples, "requests of the offline scenario")
+	f.IntVar(&o.Batch, "batch", o.Batch, "batch dimension of a request")
+	f.IntVar(&o.SeqLen, "seq-len", o.SeqLen, "other dimensions that a model leaves open")
+	f.IntVar(&o.Inputs, "inputs", o.Inputs, "different requests per service, sent in turn")
+	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of arrivals and inputs")
+	f.BoolVar(&o.JSONTensors, "json-tensors", false, "send tensors as JSON instead of binary")
+	f.BoolVar(&o.Verify, "verify", false, "check that answers to the same input are equal")
+	f.DurationVar(&o.QueryTimeout, "timeout", 0, "timeout parameter of each request, 0 for none")
+	f.IntVar(&o.Priority, "priority", 0, "priority parameter of each request, 0 for none")
+	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}

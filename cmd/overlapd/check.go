@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+func checkCommand() *cobra.Command {
+	var asJSON, embedded bool
+	cmd := &cobra.Command{
+		Use:   "check [CONFIG]",
+		Short: "Check a configuration, print the effective one, and what this host has",
+		Example: `  overlapd check overlapd.toml
+  overlapd check --embedded > overlapd.toml    a file to start from`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o := serveOptions{embedded: embedded || len(args) == 0}
+			if len(args) > 0 {
+				o.path, o.embedded = args[0], false
+			}
+			c, err := o.config()
+			if err != nil {
+				return err
+			}
+			found, err := lookAtHost()
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), found)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s", c.TOML())
+			found.writeText(cmd.ErrOrStderr())
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print what the host has as one JSON object")
+	cmd.Flags().BoolVar(&embedded, "embedded", false, "check the built-in configuration")
+	return cmd
+}
+
+// host is what check found on this machine.
+type host struct {
+	Device      string `json:"device"`
+	Cores       int    `json:"cores"`
+	MemoryBytes int64  `json:"memory_bytes"`
+	ORTPath     string `json:"ort_path"`
+	ORTVersion  string `json:"ort_version"`
+	ORTPinned   bool   `json:"ort_pinned"`
+	Fault       string `json:"fault,omitempty"`
+}
+
+func lookAtHost() (host, error) {
+	h := host{Device: cpuName(), Cores: runtime.NumCPU()}
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err == nil {
+		h.MemoryBytes = int64(info.Totalram) * int64(info.Unit)
+	}
+	lib, err := openORT()
+	if err != nil {
+		h.Fault = err.Error()
+		return h, err
+	}
+	h.ORTPath, h.ORTVersion, h.ORTPinned = lib.Path(), lib.Version(), lib.Pinned()
+	return h, nil
+}
+
+func (h host) writeText(w io.Writer) {
+	fmt.Fprintf(w, "# device: %s, %.1f GiB of memory\n", h.Device, float64(h.MemoryBytes)/(1<<30))
+	if h.Fault != "" {
+		return
+	}
+	note := ""
+	if !h.ORTPinned {
+		note = ", which is not the version overlapd is tested with"
+	}
+	fmt.Fprintf(w, "# ONNX Runtime %s%s: %s\n", h.ORTVersion, note, h.ORTPath)
+}

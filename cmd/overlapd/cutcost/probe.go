@@ -1,0 +1,288 @@
+package cutcost
+
+import (
+	"fmt"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments"
+)
+
+// Bounds of one measurement.
+const (
+	warmups   = 3
+	minRounds = 15
+	maxRounds = 300
+)
+
+// What a probe measures.
+const (
+	ModeTime  = "time"  // whole and cut in turns
+	ModeWhole = "whole" // memory of the whole model
+	ModeCut   = "cut"   // memory of the cut model
+)
+
+// ProbeSpec is one measurement.
+type ProbeSpec struct {
+	Path     string        `json:"path"`
+	CacheDir string        `json:"cache_dir"`
+	Batch    int           `json:"batch"`
+	SeqLen   int           `json:"seq_len"`
+	Threads  int           `json:"threads"`
+	Target   int           `json:"target"` // segments wanted, 0 for every node
+	Seed     int64         `json:"seed"`
+	Mode     string        `json:"mode"`
+	Spin     bool          `json:"spin"`
+	Duration time.Duration `json:"duration"` // of taking turns
+}
+
+// ProbeResult is what a probe found. Times are medians.
+type ProbeResult struct {
+	Segments          int     `json:"segments"`
+	Rounds            int     `json:"rounds"`
+	WholeMS           float64 `json:"whole_ms"`
+	CutMS             float64 `json:"cut_ms"`
+	WholeMinMS        float64 `json:"whole_min_ms"`
+	CutMinMS          float64 `json:"cut_min_ms"`
+	Equal             bool    `json:"equal"` // all outputs are the same to the bit
+	RSSBytes          int64   `json:"rss_bytes"`
+	PeakBytes         int64   `json:"peak_bytes"`
+	IntermediateBytes int64   `json:"intermediate_bytes"`
+	LoadMS            float64 `json:"load_ms"`
+}
+
+// probe holds what a measurement runs.
+type probe struct {
+	spec   ProbeSpec
+	env    *ort.Env
+	cut    *segments.CutModel
+	whole  *ort.Program
+	close  []func() error
+	values []*ort.Value
+	query  segments.QueryInputs
+	batch  models.BatchID
+	last   [][]byte // outputs of the last cut run
+	result ProbeResult
+}
+
+// Probe measures in this process. It may run once in a process, as memory that
+// was given back to the allocator would count for the next.
+func Probe(spec ProbeSpec) (r ProbeResult, err error) {
+	p := &probe{spec: spec}
+	defer func() {
+		for _, c := range slices.Backward(p.close) {
+			if cerr := c(); err == nil {
+				err = cerr
+			}
+		}
+	}()
+	if err := p.load(); err != nil {
+		return r, err
+	}
+	switch spec.Mode {
+	case ModeTime:
+		err = p.takeTurns()
+	case ModeWhole:
+		err = p.repeat(p.runWhole)
+	case ModeCut:
+		err = p.repeat(p.runCut)
+	default:
+		err = fmt.Errorf("unknown mode %q", spec.Mode)
+	}
+	if err != nil {
+		return r, err
+	}
+	if p.cut != nil {
+		p.result.IntermediateBytes = p.cut.IntermediateBytes()
+	}
+	p.result.RSSBytes, p.result.PeakBytes, err = residentBytes()
+	return p.result, err
+}
+
+func (p *probe) load() error {
+	path, err := ort.Find()
+	if err != nil {
+		return err
+	}
+	lib, err := ort.Open(path)
+	if err != nil {
+		return err
+	}
+	p.env, err = lib.NewEnv(ort.EnvOptions{
+		IntraThreads: p.spec.Threads, Spin: p.spec.Spin, SharedArena: true, LogLevel: ort.LogError,
+	})
+	if err != nil {
+		return err
+	}
+	p.close = append(p.close, p.env.Close)
+	started := time.Now()
+	if p.spec.Mode != ModeWhole {
+		if err := p.loadCut(); err != nil {
+			return err
+		}
+	}
+	if p.spec.Mode != ModeCut {
+		if err := p.loadWhole(); err != nil {
+			return err
+		}
+	}
+	p.result.LoadMS = float64(time.Since(started)) / 1e6
+	if err := p.makeInputs(); err != nil {
+		return err
+	}
+	for i, v := range p.values {
+		if p.whole != nil {
+			p.whole.SetInput(0, i, v)
+		}
+	}
+	debug.FreeOSMemory()
+	return nil
+}
+
+func (p *probe) loadCut() (err error) {
+	p.cut, err = segments.OpenModel(p.env, segments.Config{
+		Path: p.spec.Path, CacheDir: p.spec.CacheDir, Target: p.spec.Target, Limits: models.DefaultLimits(),
+	})
+	if err != nil {
+		return err
+	}
+	p.close = append(p.close, p.cut.Close)
+	p.result.Segments = len(p.cut.Model().Operators)
+	return nil
+}
+
+func (p *probe) loadWhole() error {
+	s, err := p.env.NewSessionFromFile(p.spec.Path, ort.SessionOptions{Optimization: ort.All})
+	if err != nil {
+		return err
+	}
+	p.close = append(p.close, s.Close)
+	p.whole, err = ort.NewProgram([]*ort.Session{s})
+	if err != nil {
+		return err
+	}
+	p.close = append(p.close, p.whole.Close)
+	return nil
+}
+
+// takeTurns runs the whole and the cut model one after the other, in changing
+// order, so that whatever slows the machine down slows both.
+func (p *probe) takeTurns() error {
+	for range warmups {
+		if err := p.repeatOnce(p.runWhole, p.runCut); err != nil {
+			return err
+		}
+	}
+	p.result.Equal = p.compare()
+	var whole, cut []float64
+	deadline := time.Now().Add(p.spec.Duration)
+	for n := 0; n < maxRounds && (n < minRounds || time.Now().Before(deadline)); n++ {
+		order := []func() error{p.runWhole, p.runCut}
+		if n%2 == 1 {
+			slices.Reverse(order)
+		}
+		var took [2]float64
+		for i, run := range order {
+			started := time.Now()
+			if err := run(); err != nil {
+				return err
+			}
+			took[i] = float64(time.Since(started)) / 1e6
+		}
+		if n%2 == 1 {
+			took[0], took[1] = took[1], took[0]
+		}
+		whole, cut = append(whole, took[0]), append(cut, took[1])
+	}
+	p.result.Rounds = len(whole)
+	slices.Sort(whole)
+	slices.Sort(cut)
+	p.result.WholeMS, p.result.CutMS = whole[len(whole)/2], cut[len(cut)/2]
+	p.result.WholeMinMS, p.result.CutMinMS = whole[0], cut[0]
+	return nil
+}
+
+func (p *probe) repeat(run func() error) error {
+	for range warmups * 2 {
+		if err := run(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *probe) repeatOnce(runs ...func() error) error {
+	for _, run := range runs {
+		if err := run(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *probe) runWhole() error {
+	_, err := p.whole.Run(nil, 0, 1, nil)
+	return err
+}
+
+func (p *probe) runCut() error {
+	p.batch++
+	if err := p.cut.Start(p.batch, []segments.QueryInputs{p.query}); err != nil {
+		return err
+	}
+	if _, err := p.cut.Run(p.batch, 0, p.result.Segments, nil); err != nil {
+		return err
+	}
+	return p.cut.Finish(p.batch, p.output)
+}
+
+// output keeps the outputs of a cut run, in memory of the run before.
+func (p *probe) output(_, i int, _ models.DataType, _ []int64, bytes int64) ([]byte, error) {
+	for len(p.last) <= i {
+		p.last = append(p.last, nil)
+	}
+	if int64(len(p.last[i])) != bytes {
+		p.last[i] = make([]byte, bytes)
+	}
+	return p.last[i], nil
+}
+
+func (p *probe) compare() bool {
+	for i := range p.last {
+		v := p.whole.Output(0, i)
+		if v == nil {
+			return false
+		}
+		data, err := v.Bytes()
+		if err != nil || !slices.Equal(data, p.last[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// residentBytes returns the resident memory of this process, now and at its
+// highest.
+func residentBytes() (now, peak int64, err error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, 0, err
+	}
+	for line := range strings.Lines(string(status)) {
+		key, value, _ := strings.Cut(line, ":")
+		kib, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+		switch key {
+		case "VmRSS":
+			now = kib << 10
+		case "VmHWM":
+			peak = kib << 10
+		}
+	}
+	return now, peak, nil
+}

@@ -1,0 +1,131 @@
+package cutcost
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// probeTimeout bounds one probe: loading the largest model of the zoo from a
+// cold disk and a few runs of its largest batch.
+const probeTimeout = 10 * time.Minute
+
+// Options says what Run measures: each model at each batch and thread count.
+type Options struct {
+	Models   []Model
+	Batches  []int
+	Threads  []int
+	SeqLen   int
+	Target   int
+	Seed     int64
+	Spin     bool
+	Duration time.Duration // of each comparison
+	CacheDir string
+	Command  []string           // what runs a probe: it reads a ProbeSpec and writes a ProbeResult
+	Progress func(doing string) // may be nil
+}
+
+// Model is a model to measure.
+type Model struct{ Name, Path string }
+
+// Report is what Run found.
+type Report struct {
+	Runs []Row `json:"runs"`
+	Seed int64 `json:"seed"`
+}
+
+// Row compares one model at one batch and thread count.
+type Row struct {
+	Model         string  `json:"model"`
+	Batch         int     `json:"batch"`
+	SeqLen        int     `json:"seq_len,omitempty"`
+	Threads       int     `json:"threads"`
+	Segments      int     `json:"segments"`
+	Rounds        int     `json:"rounds"`
+	WholeMS       float64 `json:"whole_ms"`
+	CutMS         float64 `json:"cut_ms"`
+	Ratio         float64 `json:"ratio"` // of the medians
+	WholeMinMS    float64 `json:"whole_min_ms"`
+	CutMinMS      float64 `json:"cut_min_ms"`
+	WholeRSSBytes int64   `json:"whole_rss_bytes"`
+	CutRSSBytes   int64   `json:"cut_rss_bytes"`
+	RSSRatio      float64 `json:"rss_ratio"`
+	CutPeakBytes  int64   `json:"cut_peak_bytes"` // while loading
+	Intermediates int64   `json:"intermediate_bytes"`
+	Equal         bool    `json:"equal"`
+}
+
+// Run measures everything that o asks for, one process at a time.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	r := &Report{Seed: o.Seed}
+	for _, m := range o.Models {
+		for _, threads := range o.Threads {
+			for _, batch := range o.Batches {
+				row, err := o.compare(ctx, m, batch, threads)
+				if err != nil {
+					return r, fmt.Errorf("%s, batch %d, %d threads: %w", m.Name, batch, threads, err)
+				}
+				r.Runs = append(r.Runs, row)
+			}
+		}
+	}
+	return r, nil
+}
+
+func (o *Options) compare(ctx context.Context, m Model, batch, threads int) (Row, error) {
+	spec := ProbeSpec{
+		Path: m.Path, CacheDir: o.CacheDir, Batch: batch, SeqLen: o.SeqLen, Threads: threads,
+		Target: o.Target, Seed: o.Seed, Spin: o.Spin, Duration: o.Duration,
+	}
+	var results [3]ProbeResult
+	// Time comes first: it leaves the optimized model in the cache, so that
+	// making it does not count as memory of the cut one.
+	for i, mode := range []string{ModeTime, ModeWhole, ModeCut} {
+		o.Progress(fmt.Sprintf("%s, batch %d, %d threads: %s", m.Name, batch, threads, mode))
+		spec.Mode = mode
+		var err error
+		if results[i], err = o.probe(ctx, spec); err != nil {
+			return Row{}, err
+		}
+	}
+	timed, whole, cut := results[0], results[1], results[2]
+	return Row{
+		Model: m.Name, Batch: batch, SeqLen: o.SeqLen, Threads: threads,
+		Segments: timed.Segments, Rounds: timed.Rounds,
+		WholeMS: timed.WholeMS, CutMS: timed.CutMS, Ratio: timed.CutMS / timed.WholeMS,
+		WholeMinMS: timed.WholeMinMS, CutMinMS: timed.CutMinMS,
+		WholeRSSBytes: whole.RSSBytes, CutRSSBytes: cut.RSSBytes,
+		RSSRatio:     float64(cut.RSSBytes) / float64(whole.RSSBytes),
+		CutPeakBytes: cut.PeakBytes, Intermediates: cut.IntermediateBytes,
+		Equal: timed.Equal,
+	}, nil
+}
+
+// probe runs one measurement in a process of its own.
+func (o *Options) probe(ctx context.Context, spec ProbeSpec) (r ProbeResult, err error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	input, err := json.Marshal(spec)
+	if err != nil {
+		return r, err
+	}
+	var out, failure bytes.Buffer
+	cmd := exec.CommandContext(ctx, o.Command[0], o.Command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &out, &failure
+	cmd.Env = os.Environ()
+	if err := cmd.Run(); err != nil {
+		if text := strings.TrimSpace(failure.String()); text != "" {
+			return r, fmt.Errorf("%s (%w)", text, err)
+		}
+		return r, err
+	}
+	return r, json.Unmarshal(out.Bytes(), &r)
+}

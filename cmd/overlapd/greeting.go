@@ -1,0 +1,43 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/overlapd/overlapd/daemon"
+)
+
+// greeting is what a person is told when the daemon is ready: requests that
+// can be pasted into another terminal.
+func greeting(addr net.Addr, c daemon.Config) string {
+	if addr.Network() == "unix" {
+		return ""
+	}
+	url := "http://" + addr.String()
+	var b strings.Builder
+	fmt.Fprintf(&b, "\noverlapd is ready at %s. Try:\n\n", url)
+	var names []string
+	for _, s := range c.Services {
+		names = append(names, s.Name)
+		switch strings.TrimSuffix(strings.TrimPrefix(s.Model, daemon.ZooPrefix), "-fp16") {
+		case "bert":
+			fmt.Fprintf(&b, `  curl -s %s/v2/models/%s/infer -d '{"inputs":[
+    {"name":"input_ids","datatype":"INT64","shape":[1,4],"data":[101,7592,2088,102]},
+    {"name":"attention_mask","datatype":"INT64","shape":[1,4],"data":[1,1,1,1]},
+    {"name":"token_type_ids","datatype":"INT64","shape":[1,4],"data":[0,0,0,0]}],
+    "outputs":[{"name":"pooler_output"}]}' | cut -c -200
+
+`, url, s.Name)
+		case "resnet50", "resnet101", "resnet152", "vgg16", "vgg19":
+			fmt.Fprintf(&b, `  (printf '{"inputs":[{"name":"input","datatype":"FP32","shape":[1,3,224,224],"data":[0.5'
+   yes ,0.5 | head -n 150527 | tr -d '\n'; printf ']}]}') |
+    curl -s %s/v2/models/%s/infer --data-binary @- | cut -c -200
+
+`, url, s.Name)
+		}
+	}
+	fmt.Fprintf(&b, "  bin/overlapd bench serve --url %s --service %s --rate 4 --duration 10s\n\n", url, strings.Join(names, ","))
+	fmt.Fprintf(&b, "Ctrl-C stops it; what was accepted is answered first.\n\n")
+	return b.String()
+}

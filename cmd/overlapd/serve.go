@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"time"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/overlapd/overlapd/daemon"
+)
+
+// readyPoll is how often serve looks whether all services are ready.
+const readyPoll = 50 * time.Millisecond
+
+func serveCommand() *cobra.Command {
+	var o serveOptions
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the daemon",
+		Long: `Serve loads every service of the configuration into a worker process of its own
+and answers inference requests over HTTP (Open Inference Protocol).
+
+SIGTERM and SIGINT stop accepting and answer what was accepted; a second one
+quits at once.`,
+		Example: `  overlapd serve --embedded             two zoo models on the CPU
+  overlapd serve --config overlapd.toml`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := o.config()
+			if err != nil {
+				return err
+			}
+			return serve(c, os.Stderr)
+		},
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+// serveOptions says where the configuration comes from.
+type serveOptions struct {
+	path     string
+	embedded bool
+	listen   string
+	policy   string
+}
+
+func (o *serveOptions) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVarP(&o.path, "config", "c", "", "configuration file")
+	f.BoolVar(&o.embedded, "embedded", false, "run the built-in configuration: resnet50 and bert on the CPU")
+	f.StringVar(&o.listen, "listen", "", "address, instead of the configuration's")
+	f.StringVar(&o.policy, "policy", "", "scheduling policy, instead of the configuration's")
+	cmd.MarkFlagsMutuallyExclusive("config", "embedded")
+}
+
+func (o *serveOptions) config() (daemon.Config, error) {
+	var c daemon.Config
+	switch {
+	case o.embedded:
+		c = daemon.Embedded()
+	case o.path != "":
+		var err error
+		if c, err = daemon.LoadConfig(o.path); err != nil {
+			return c, err
+		}
+	default:
+		return c, errors.New("which configuration? Give --config FILE, or --embedded to try overlapd out")
+	}
+	if o.listen != "" {
+		c.Listen = o.listen
+	}
+	if o.policy != "" {
+		c.Policy = o.policy
+	}
+	return c, c.Validate()
+}
+
+// serve runs the daemon until it is told to stop.
+func serve(c daemon.Config, out io.Writer) error {
+	log := newLogger(c, out)
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if err := warnOfORT(log); err != nil {
+		return err
+	}
+	ctx, hurry, release := stopSignals()
+	defer release()
+	d, err := daemon.New(c, daemon.Options{
+		Worker:  []string{self, "worker"},
+		Version: version,
+		Device:  cpuName(),
+		Cores:   runtime.NumCPU(),
+		Log:     log,
+	})
+	if err != nil {
+		return err
+	}
+	announced := make(chan struct{})
+	go func() {
+		defer close(announced)
+		announce(ctx, d, c, log)
+	}()
+	err = d.Run(ctx, hurry)
+	<-announced
+	if err == nil && hurry.Err() != nil {
+		return errors.New("quit by a second signal; some requests were not answered")
+	}
+	return err
+}
+
+// stopSignals returns a context that ends with the first signal to stop and
+// one that ends with the second.
+func stopSignals() (ctx, hurry context.Context, release func()) {
+	ctx, first := context.WithCancel(context.Background())
+	hurry, second := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
+	go func() {
+		for n := 0; ; n++ {
+			if _, ok := <-signals; !ok {
+				return
+			}
+			if n == 0 {
+				first()
+			} else {
+				second()
+			}
+		}
+	}()
+	return ctx, hurry, func() {
+		signal.Stop(signals)
+		close(signals)
+		first()
+	}
+}
+
+// warnOfORT finds ONNX Runtime before any worker has to.
+func warnOfORT(log zerolog.Logger) error {
+	lib, err := openORT()
+	if err != nil {
+		return err
+	}
+	if !lib.Pinned() {
+		log.Warn().Str("version", lib.Version()).Str("path", lib.Path()).
+			Msg("this is not the version of ONNX Runtime that overlapd is tested with")
+	}
+	return nil
+}
+
+// announce tells people and systemd when all services are ready.
+func announce(ctx context.Context, d *daemon.Daemon, c daemon.Config, log zerolog.Logger) {
+	started := time.Now()
+	poll := time.NewTicker(readyPoll)
+	defer poll.Stop()
+	for !d.Ready() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-poll.C:
+		}
+	}
+	log.Info().Dur("took", time.Since(started)).Msg("all services are ready")
+	if _, err := sd.SdNotify(false, sd.SdNotifyReady); err != nil {
+		log.Warn().Err(err).Msg("telling systemd")
+	}
+	if term.IsTerminal(int(os.Stdout.Fd())) || c.LogFormat == "console" {
+		fmt.Fprint(os.Stdout, greeting(d.Addr(), c))
+	}
+	<-ctx.Done()
+	sd.SdNotify(false, sd.SdNotifyStopping)
+}
+
+func newLogger(c daemon.Config, out io.Writer) zerolog.Logger {
+	zerolog.TimeFieldFormat = time.RFC3339Nano
+	zerolog.DurationFieldUnit = time.Millisecond
+	level, err := zerolog.ParseLevel(c.LogLevel)
+	if err != nil {
+		level = zerolog.InfoLevel
+	}
+	if c.LogFormat == "console" {
+		out = zerolog.ConsoleWriter{Out: out, TimeFormat: "15:04:05.000", NoColor: !term.IsTerminal(int(os.Stderr.Fd()))}
+	}
+	return zerolog.New(out).Level(level).With().Timestamp().Logger()
+}
