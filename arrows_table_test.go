@@ -1,0 +1,152 @@
+package overlapd
+
+// arrow tells which others of the module a package may import, and why it may
+// import no more.
+type arrow struct {
+	pkg   string
+	may   []string
+	why   string
+	tests []string // what its tests may import besides
+}
+
+// arrows are the arrows of all packages, those at the bottom first. The same
+// table is in ARCHITECTURE.md.
+var arrows = []arrow{
+	{
+		pkg: "models",
+		why: "it is the vocabulary that all packages share; whatever it imported, all would",
+	},
+	{
+		pkg: "models/zoo",
+		may: []string{"models"},
+		why: "it writes files; to run them is the business of others",
+	},
+	{
+		pkg: "predictor",
+		may: []string{"models"},
+		why: "training, the daemon and the simulator share it, so it knows none of them",
+	},
+	{
+		pkg: "overlap",
+		may: []string{"models"},
+		why: "the scheduler is a value that the daemon, the simulator and the tests drive; it declares the predictor it needs itself",
+	},
+	{
+		pkg: "ort",
+		why: "it is ONNX Runtime's interface in Go and knows neither models nor queries",
+	},
+	{
+		pkg:   "segments",
+		may:   []string{"models", "ort"},
+		why:   "it lives inside a worker, which knows one model and nothing of scheduling",
+		tests: []string{"models/zoo"},
+	},
+	{
+		pkg:   "executor",
+		may:   []string{"models", "segments"},
+		why:   "it runs the groups it is given; what runs next is decided elsewhere, and ONNX Runtime is called only in workers",
+		tests: []string{"models/zoo", "ort"},
+	},
+	{
+		pkg:   "daemon",
+		may:   []string{"executor", "models", "models/zoo", "overlap", "predictor", "segments"},
+		why:   "ONNX Runtime stays out of the daemon's process: a model that crashes it must end a worker, not the daemon",
+		tests: []string{"ort"},
+	},
+	{
+		pkg:   "cmd/overlapd/load",
+		may:   []string{"models"},
+		why:   "it loads a daemon from outside, as any client does",
+		tests: []string{"daemon"},
+	},
+	{
+		pkg:   "cmd/overlapd/cutcost",
+		may:   []string{"models", "ort", "segments"},
+		why:   "it compares the engine with ONNX Runtime; no daemon is involved",
+		tests: []string{"models/zoo"},
+	},
+	{
+		pkg:   "cmd/overlapd/conformance",
+		may:   []string{"models", "ort", "segments"},
+		why:   "it compares the engine with ONNX Runtime; no daemon is involved",
+		tests: []string{"models/zoo"},
+	},
+	{
+		pkg: "cmd/overlapd",
+		may: []string{
+			"cmd/overlapd/conformance", "cmd/overlapd/cutcost", "cmd/overlapd/load", "daemon", "executor",
+			"models", "models/zoo", "ort", "overlap", "predictor", "segments",
+		},
+		why: "it wires everything; being a main package, nothing imports it",
+	},
+	{
+		pkg:   ".",
+		why:   "it holds tests only",
+		tests: []string{"daemon"},
+	},
+}
+
+// owners tells which packages may import what is not of the module, and why
+// the others may not. A prefix stands for everything below it. Go's own
+// packages are free unless they stand here.
+var owners = []struct {
+	prefix string
+	who    []string
+	why    string
+}{
+	{"C", []string{"ort"}, "cgo is one package's business, so that all others build and are checked without it"},
+	{"unsafe", []string{"ort", "segments"}, "memory outside Go is turned into slices in few places"},
+	{"os/exec", []string{"executor", "cmd/overlapd/cutcost", "cmd/overlapd/conformance"}, "whoever starts a process must reap it"},
+	{"syscall", []string{"daemon", "executor"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
+	{"log", nil, "packages return errors and emit events; the daemon logs them with zerolog"},
+
+	{"google.golang.org/protobuf", []string{"models", "models/zoo", "segments", "cmd/overlapd/conformance"}, "ONNX is read and written by wire format, where files and graphs are handled"},
+	{"github.com/valyala/fasthttp", []string{"daemon", "cmd/overlapd", "cmd/overlapd/load"}, "HTTP ends at the endpoint; nothing behind it knows of requests"},
+	{"github.com/rs/zerolog", []string{"daemon", "cmd/overlapd"}, "the core emits events; only the daemon logs"},
+	{"go.etcd.io/bbolt", []string{"daemon"}, "there is one state file and one package that writes it"},
+	{"github.com/pelletier/go-toml", []string{"daemon"}, "there is one configuration and one package that reads it"},
+	{"github.com/spf13/cobra", []string{"cmd/overlapd"}, "the command line is wiring"},
+	{"github.com/spf13/pflag", []string{"cmd/overlapd"}, "the command line is wiring"},
+	{"github.com/coreos/go-systemd", []string{"cmd/overlapd"}, "how overlapd is started is wiring"},
+	{"github.com/schollz/progressbar", []string{"cmd/overlapd", "cmd/overlapd/load"}, "only commands talk to a terminal"},
+	{"golang.org/x/term", []string{"cmd/overlapd", "cmd/overlapd/load"}, "only commands talk to a terminal"},
+	{"github.com/HdrHistogram/hdrhistogram-go", []string{"cmd/overlapd/load"}, "latencies are counted where load is made"},
+	{"golang.org/x/sys", []string{
+		"models", "segments", "executor", "daemon", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
+		"cmd/overlapd/conformance",
+	}, "the scheduler and the predictor ask nothing of the system, and ort asks the system through C"},
+
+	{"github.com/google/go-cmp", nil, "it is made for tests, and panics"},
+	{"github.com/rogpeppe/go-internal", nil, "it is made for tests"},
+	{"go.uber.org/goleak", nil, "it is made for tests"},
+	{"pgregory.net/rapid", nil, "it is made for tests"},
+}
+
+// testsOwn are the prefixes that only tests import, and every test may.
+var testsOwn = []string{
+	"github.com/google/go-cmp",
+	"github.com/rogpeppe/go-internal",
+	"go.uber.org/goleak",
+	"pgregory.net/rapid",
+}
+
+// testsToo are prefixes of owners that tests of any package may import as
+// well: they make the files, processes and requests that a test needs.
+var testsToo = []string{
+	"golang.org/x/sys",
+	"google.golang.org/protobuf",
+	"os/exec",
+	"syscall",
+	"unsafe",
+}
+
+// pure is what the scheduler may import of Go's own packages: none that has a
+// clock running, a lock, a log, a file or a socket.
+var pure = []string{"cmp", "container/heap", "errors", "fmt", "iter", "maps", "math", "math/bits", "slices", "sort", "strings", "time"}
+
+// impure are functions of those packages that would make the scheduler's
+// decisions depend on more than its arguments, or speak of them to others.
+var impure = []string{
+	"time.Now", "time.Since", "time.Until", "time.Sleep", "time.After", "time.AfterFunc", "time.Tick",
+	"time.NewTimer", "time.NewTicker", "fmt.Print", "fmt.Printf", "fmt.Println",
+}

@@ -1,0 +1,198 @@
+package overlapd
+
+import (
+	"fmt"
+	"go/ast"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// below reports whether path is prefix or lies below it.
+func below(path, prefix string) bool {
+	return path == prefix || strings.HasPrefix(path, prefix+"/")
+}
+
+func anyBelow(path string, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool { return below(path, p) })
+}
+
+// TestArrows holds the packages to the tables. It reads the imports itself, of
+// every build tag, instead of asking the go command, whose answer a cached
+// test would not notice to have changed.
+func TestArrows(t *testing.T) {
+	for _, f := range goFiles(t) {
+		for _, path := range f.imports() {
+			if fault := checkImport(f.dir, path, f.isTest()); fault != "" {
+				t.Errorf("%s imports %s: %s", f.path, path, fault)
+			}
+		}
+	}
+}
+
+// checkImport returns what is wrong with an import, or "".
+func checkImport(dir, path string, test bool) string {
+	if ours, ok := strings.CutPrefix(path, module+"/"); ok {
+		return checkArrow(dir, ours, test)
+	}
+	for _, o := range owners {
+		switch {
+		case !below(path, o.prefix), slices.Contains(o.who, dir):
+		case test && (slices.Contains(testsOwn, o.prefix) || slices.Contains(testsToo, o.prefix)):
+		default:
+			return fmt.Sprintf("not in %s: %s", dir, o.why)
+		}
+		if below(path, o.prefix) {
+			return ""
+		}
+	}
+	first, _, _ := strings.Cut(path, "/")
+	switch {
+	case strings.Contains(first, "."):
+		return "no package owns it yet: add it to owners in arrows_table_test.go, with the reason"
+	case dir == "overlap" && !test && !slices.Contains(pure, path):
+		return "the scheduler is a pure state machine: no goroutine, clock, log, file or cgo"
+	}
+	return ""
+}
+
+func checkArrow(dir, ours string, test bool) string {
+	for _, a := range arrows {
+		if a.pkg != dir {
+			continue
+		}
+		// Tests in a package of their own import what they test.
+		if slices.Contains(a.may, ours) || test && (ours == dir || slices.Contains(a.tests, ours)) {
+			return ""
+		}
+		return fmt.Sprintf("not in %s: %s", dir, a.why)
+	}
+	return fmt.Sprintf("%s is not in the table of arrows_table_test.go", dir)
+}
+
+// TestCheckImport sees the check refuse what it should.
+func TestCheckImport(t *testing.T) {
+	for _, c := range []struct {
+		dir, path string
+		test      bool
+		want      string
+	}{
+		{"overlap", module + "/models", false, ""},
+		{"overlap", module + "/daemon", false, "the scheduler is a value"},
+		{"overlap", module + "/daemon", true, "the scheduler is a value"},
+		{"overlap", "time", false, ""},
+		{"overlap", "sync", false, "pure state machine"},
+		{"overlap", "os", true, ""},
+		{"overlap", "pgregory.net/rapid", true, ""},
+		{"overlap", "pgregory.net/rapid", false, "made for tests"},
+		{"models", module + "/models", true, ""},
+		{"models", module + "/models/zoo", false, "vocabulary"},
+		{"models", "google.golang.org/protobuf/encoding/protowire", false, ""},
+		{"predictor", "google.golang.org/protobuf/encoding/protowire", false, "wire format"},
+		{"segments", "C", false, "cgo"},
+		{"segments", "C", true, "cgo"},
+		{"daemon", "github.com/rs/zerolog/log", false, ""},
+		{"executor", "github.com/rs/zerolog", false, "only the daemon logs"},
+		{"executor", "log/slog", false, "zerolog"},
+		{"executor", "logical", false, ""},
+		{"daemon", module + "/ort", false, "out of the daemon's process"},
+		{"daemon", module + "/ort", true, ""},
+		{"daemon", "example.com/new", false, "no package owns it"},
+		{"daemon", module + "/cmd/overlapd/load", false, "not in daemon"},
+		{"elsewhere", module + "/models", false, "not in the table"},
+	} {
+		got := checkImport(c.dir, c.path, c.test)
+		if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s imports %s (test: %t): got %q, want %q", c.dir, c.path, c.test, got, c.want)
+		}
+	}
+}
+
+// TestArrowsKnowEveryPackage fails when a package is missing in the table, or
+// one in the table is gone.
+func TestArrowsKnowEveryPackage(t *testing.T) {
+	have := folders(goFiles(t))
+	for _, dir := range have {
+		if !slices.ContainsFunc(arrows, func(a arrow) bool { return a.pkg == dir }) {
+			t.Errorf("%s is not in the table of arrows_table_test.go: say what it may import, and why no more", dir)
+		}
+	}
+	for _, a := range arrows {
+		for _, dir := range append([]string{a.pkg}, append(a.may, a.tests...)...) {
+			if !slices.Contains(have, dir) {
+				t.Errorf("the table speaks of %s, where no Go file is", dir)
+			}
+		}
+	}
+}
+
+// TestSchedulerIsPure looks for what imports do not show.
+func TestSchedulerIsPure(t *testing.T) {
+	for _, f := range goFiles(t) {
+		if f.dir != "overlap" || f.isTest() {
+			continue
+		}
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				t.Errorf("%s: the scheduler starts no goroutine", f.at(n.Pos()))
+			case *ast.ChanType:
+				t.Errorf("%s: the scheduler has no channel", f.at(n.Pos()))
+			case *ast.SelectorExpr:
+				if x, ok := n.X.(*ast.Ident); ok && slices.Contains(impure, x.Name+"."+n.Sel.Name) {
+					t.Errorf("%s: %s.%s: time comes as an argument, and what happened is told by return values", f.at(n.Pos()), x.Name, n.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+}
+
+// The table of ARCHITECTURE.md stands between these lines.
+const (
+	tableStart = "<!-- imports -->"
+	tableEnd   = "<!-- /imports -->"
+)
+
+// TestArchitecture holds the table that people read to the one that is
+// enforced.
+func TestArchitecture(t *testing.T) {
+	want := tableStart + "\n" + markdown() + tableEnd
+	text, err := os.ReadFile("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatalf("%v; it must hold this table:\n\n%s", err, want)
+	}
+	_, rest, found := strings.Cut(string(text), tableStart)
+	table, _, ended := strings.Cut(rest, tableEnd)
+	if !found || !ended || tableStart+table+tableEnd != want {
+		t.Errorf("ARCHITECTURE.md does not hold this table:\n\n%s", want)
+	}
+}
+
+// markdown returns the tables as ARCHITECTURE.md has them.
+func markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| package | may import of ours | third party it owns | why no more |\n|---|---|---|---|\n")
+	for _, a := range arrows {
+		if a.pkg == "." {
+			continue
+		}
+		var own []string
+		for _, o := range owners {
+			if slices.Contains(o.who, a.pkg) && (o.prefix == "C" || strings.Contains(o.prefix, ".")) {
+				own = append(own, o.prefix)
+			}
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", a.pkg, code(a.may), code(own), a.why)
+	}
+	return b.String()
+}
+
+// code returns a list in code marks, or a dash.
+func code(names []string) string {
+	if len(names) == 0 {
+		return "–"
+	}
+	return "`" + strings.Join(names, "`, `") + "`"
+}

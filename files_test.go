@@ -1,0 +1,177 @@
+package overlapd
+
+import (
+	"bytes"
+	"go/ast"
+	"go/format"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/overlapd/overlapd/daemon"
+)
+
+const (
+	maxFileLines = 600     // of a Go file
+	maxTextBytes = 1 << 20 // of a file that is searched for words
+)
+
+// TestPackageDocs holds every package to a comment that says what it is.
+func TestPackageDocs(t *testing.T) {
+	documented := map[string]bool{}
+	for _, f := range goFiles(t) {
+		if !f.isTest() && f.syntax.Doc != nil {
+			if documented[f.dir] {
+				t.Errorf("%s: the package has its comment elsewhere already", f.path)
+			}
+			documented[f.dir] = true
+			if first := f.syntax.Doc.Text(); f.syntax.Name.Name != "main" && !strings.HasPrefix(first, "Package "+f.syntax.Name.Name+" ") {
+				t.Errorf("%s: the comment must begin with \"Package %s\"", f.path, f.syntax.Name.Name)
+			}
+		}
+	}
+	for _, dir := range folders(goFiles(t)) {
+		if !documented[dir] {
+			t.Errorf("%s has no package comment: say in doc.go what it is, in one sentence", dir)
+		}
+	}
+}
+
+// TestPackageNames refuses names that say nothing of what is inside.
+func TestPackageNames(t *testing.T) {
+	empty := []string{"util", "utils", "common", "types", "helper", "helpers", "manager", "misc", "base", "shared", "lib"}
+	for _, f := range goFiles(t) {
+		name := strings.TrimSuffix(f.syntax.Name.Name, "_test")
+		if slices.Contains(empty, name) {
+			t.Errorf("%s: a package named %s would hold anything; name it after what it holds", f.path, name)
+		}
+		if name != "main" && f.dir != "." && name != path.Base(f.dir) {
+			t.Errorf("%s: package %s lies in a folder of another name", f.path, name)
+		}
+	}
+}
+
+func TestFileLength(t *testing.T) {
+	for _, f := range goFiles(t) {
+		if lines := bytes.Count(f.source, []byte("\n")); lines > maxFileLines && !ast.IsGenerated(f.syntax) {
+			t.Errorf("%s has %d lines, the limit is %d: it holds more than one noun", f.path, lines, maxFileLines)
+		}
+	}
+}
+
+func TestFormat(t *testing.T) {
+	for _, f := range goFiles(t) {
+		formatted, err := format.Source(f.source)
+		if err != nil {
+			t.Errorf("%s: %v", f.path, err)
+		} else if !bytes.Equal(formatted, f.source) {
+			t.Errorf("%s is not as gofmt leaves it", f.path)
+		}
+	}
+}
+
+// foreign are words that belong to one machine or one way of building and not
+// into the repository. They are split here, so that this file has none.
+var foreign = regexp.MustCompile(strings.Join([]string{
+	`/wo` + `rk/`, `/ro` + `ot/`, `/tm` + `p/w/`,
+	`\.\./sha` + `red`, `/sha` + `red/`,
+	`registry\.npm` + `js\.org`, `py` + `pi\.org`, `python` + `hosted\.org`,
+	`proxy\.go` + `lang\.org`, `sum\.go` + `lang\.org`, `deb\.deb` + `ian\.org`,
+}, "|"))
+
+// TestForeignWords keeps paths of a machine and hosts of registries out: what
+// is fetched comes from whatever registry the client is set up for.
+func TestForeignWords(t *testing.T) {
+	paths, err := walk()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range paths {
+		info, err := os.Stat(p)
+		if err != nil || info.Size() > maxTextBytes {
+			continue // gone since, or no text
+		}
+		text, err := os.ReadFile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.IndexByte(text, 0) >= 0 {
+			continue
+		}
+		for n, line := range bytes.Split(text, []byte("\n")) {
+			if word := foreign.Find(line); word != nil {
+				t.Errorf("%s:%d: %q", p, n+1, word)
+			}
+		}
+	}
+}
+
+func TestForeignFindsWords(t *testing.T) {
+	for text, want := range map[string]bool{
+		"/ro" + "ot/x":                          true,
+		"see ../sha" + "red/data":               true,
+		"https://py" + "pi.org/simple":          true,
+		"the wheel from PyPI":                   false,
+		"internal/network/":                     false,
+		"GOPROXY=https://proxy.go" + "lang.org": true,
+	} {
+		if got := foreign.MatchString(text); got != want {
+			t.Errorf("%q: %t, want %t", text, got, want)
+		}
+	}
+}
+
+// fence finds the TOML blocks of a Markdown file.
+var fence = regexp.MustCompile("(?ms)^```toml\n(.*?)^```")
+
+// TestExampleConfigurations reads every configuration that people may copy:
+// the files of docs/examples, and whole ones in Markdown files.
+func TestExampleConfigurations(t *testing.T) {
+	paths, err := walk()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range paths {
+		switch {
+		case strings.Contains(p, "testdata/"):
+		case path.Dir(p) == "docs/examples" && path.Ext(p) == ".toml":
+			checkExample(t, p, readFile(t, p))
+		case path.Ext(p) == ".md":
+			for _, block := range fence.FindAllSubmatch(readFile(t, p), -1) {
+				if bytes.Contains(block[1], []byte("[[service]]")) {
+					checkExample(t, p, block[1])
+				}
+			}
+		}
+	}
+}
+
+func checkExample(t *testing.T, path string, text []byte) {
+	t.Helper()
+	c, err := daemon.ParseConfig(path, text)
+	if err == nil {
+		err = c.Validate()
+	}
+	if err != nil {
+		t.Errorf("%s: %v\n%s", path, err, text)
+	}
+}
+
+func TestExamplesAreFound(t *testing.T) {
+	text := "Write:\n```toml\n[[service]]\nname = \"a\"\n```\nand\n```toml\nb = 1\n```\n"
+	if found := fence.FindAllStringSubmatch(text, -1); len(found) != 2 || found[0][1] != "[[service]]\nname = \"a\"\n" {
+		t.Errorf("found %q", found)
+	}
+}
+
+func readFile(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

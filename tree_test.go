@@ -1,0 +1,111 @@
+package overlapd
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// module is the import path of the repository, as go.mod has it.
+const module = "github.com/overlapd/overlapd"
+
+// goFile is one Go file of the module, whatever its build tags.
+type goFile struct {
+	path   string // from the repository's root
+	dir    string // "." for the root
+	source []byte
+	syntax *ast.File
+	fset   *token.FileSet
+}
+
+func (f *goFile) isTest() bool { return strings.HasSuffix(f.path, "_test.go") }
+
+// imports returns the paths that the file imports.
+func (f *goFile) imports() []string {
+	var paths []string
+	for _, i := range f.syntax.Imports {
+		path, err := strconv.Unquote(i.Path.Value)
+		if err != nil {
+			panic(err) // the parser has accepted it
+		}
+		paths = append(paths, path)
+	}
+	return paths
+}
+
+// at returns "file:line" of a position.
+func (f *goFile) at(p token.Pos) string {
+	return f.path + ":" + strconv.Itoa(f.fset.Position(p).Line)
+}
+
+// walk returns the paths of all files of the repository. Folders that start
+// with a dot hold what tools keep; bin holds what was built.
+func walk() (paths []string, err error) {
+	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path == "bin",
+			d.IsDir() && path != "." && path != ".ci" && strings.HasPrefix(d.Name(), "."):
+			return fs.SkipDir
+		case d.Type().IsRegular():
+			paths = append(paths, path)
+		}
+		return nil
+	})
+	return paths, err
+}
+
+// goFiles returns all Go files of the module, parsed.
+func goFiles(t *testing.T) []*goFile {
+	t.Helper()
+	found, err := parseAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// parseAll parses once for all tests. The go command builds no file below
+// testdata.
+var parseAll = sync.OnceValues(func() ([]*goFile, error) {
+	paths, err := walk()
+	if err != nil {
+		return nil, err
+	}
+	var found []*goFile
+	for _, path := range paths {
+		if !strings.HasSuffix(path, ".go") || strings.Contains(path, "testdata/") {
+			continue
+		}
+		source, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		f := &goFile{path: path, dir: filepath.Dir(path), source: source, fset: token.NewFileSet()}
+		f.syntax, err = parser.ParseFile(f.fset, path, source, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, f)
+	}
+	return found, nil
+})
+
+// folders returns the folders that hold Go files, sorted.
+func folders(all []*goFile) []string {
+	seen := map[string]bool{}
+	for _, f := range all {
+		seen[f.dir] = true
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
