@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/segments"
 )
@@ -27,8 +28,15 @@ func (l *loop) reply(p *pending, a *overlap.Answer) Reply {
 // failure tells a client why a query has no outputs.
 func (l *loop) failure(p *pending, a *overlap.Answer) *Error {
 	name := p.call.Service.Name
+	if errors.Is(p.failure, executor.ErrClosed) {
+		return ErrDraining
+	}
 	switch a.Reason {
 	case overlap.ReasonDeadlinePassed:
+		if !p.call.Service.Ready() {
+			return unavailable(a.Reason.String(), fmt.Sprintf(
+				"service %s: the deadline passed while its worker was being started again", name))
+		}
 		return unavailable(a.Reason.String(), fmt.Sprintf(
 			"service %s: the deadline passed after %v in the queue; send less, or allow more time", name, a.Queue))
 	case overlap.ReasonCannotFinish:
@@ -49,4 +57,10 @@ func (l *loop) failure(p *pending, a *overlap.Answer) *Error {
 		return &Error{Status: http.StatusInternalServerError, Reason: a.Reason.String(), Message: fmt.Sprintf("service %s: %v", name, p.failure)}
 	}
 	return &Error{Status: http.StatusInternalServerError, Reason: a.Reason.String(), Message: fmt.Sprintf("service %s: the model failed", name)}
+}
+
+// errGivenUp answers the queries of a service whose worker does not come back.
+func errGivenUp(s *Service) *Error {
+	return unavailable(ReasonLoading, fmt.Sprintf(
+		"service %s was given up, because its worker was lost too often; the log of overlapd says why", s.Name))
 }

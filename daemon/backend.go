@@ -38,12 +38,14 @@ type backend struct {
 	names    map[string]*Service
 	exec     *executor.Executor
 	inbox    chan message
+	ending   chan struct{} // closed when the loop takes no more messages
 	done     chan struct{} // closed when the loop has ended
 	lastID   atomic.Uint64
 	draining atomic.Bool
 	beat     atomic.Int64 // of the loop, since the epoch
 	profiles profiles     // may be nil
 	loop     *loop
+	running  bool // the loop was started
 }
 
 // message is what the scheduler goroutine is told. One of the fields is set.
@@ -52,6 +54,7 @@ type message struct {
 	cancel models.QueryID
 	event  executor.Event
 	drain  bool
+	giveUp bool        // the time to answer what was accepted is over
 	ask    func(*loop) // run by the loop, for what only it may read
 }
 
@@ -66,11 +69,12 @@ type pending struct {
 
 func newBackend(c Config, log zerolog.Logger) *backend {
 	b := &backend{
-		log:   log,
-		epoch: time.Now(),
-		names: make(map[string]*Service, len(c.Services)),
-		inbox: make(chan message, inboxLimit),
-		done:  make(chan struct{}),
+		log:    log,
+		epoch:  time.Now(),
+		names:  make(map[string]*Service, len(c.Services)),
+		inbox:  make(chan message, inboxLimit),
+		ending: make(chan struct{}),
+		done:   make(chan struct{}),
 	}
 	for i, s := range c.Services {
 		service := NewService(models.ServiceID(i), s, c.Policy)
@@ -133,9 +137,30 @@ func (b *backend) Submit(c *Call) error {
 	c.QueryID = models.QueryID(b.lastID.Add(1))
 	select {
 	case b.inbox <- message{call: c}:
-		return nil
 	default:
 		return ErrQueueFull
+	}
+	select {
+	case <-b.ending:
+		b.refuseAll() // the loop may have looked for the last time
+	default:
+	}
+	return nil
+}
+
+// refuseAll answers the calls that the loop will not take any more. Every
+// call in the inbox is answered by it: the loop runs it after ending is
+// closed, and so does whoever put a call there and then finds ending closed.
+func (b *backend) refuseAll() {
+	for {
+		select {
+		case m := <-b.inbox:
+			if m.call != nil {
+				m.call.Answer(Reply{Err: ErrDraining})
+			}
+		default:
+			return
+		}
 	}
 }
 
@@ -174,33 +199,32 @@ func (b *backend) Ready() bool {
 	return true
 }
 
-// event passes what happens to the workers on to the loop. None may be lost,
-// so it waits; the loop always drains its inbox.
-func (b *backend) event(e executor.Event) {
+// tell puts a message in the inbox. It may not be lost, so it waits: the loop
+// drains its inbox for as long as there is somebody to tell.
+func (b *backend) tell(m message) {
 	select {
-	case b.inbox <- message{event: e}:
-	case <-b.done:
+	case b.inbox <- m:
+	case <-b.ending:
 	}
 }
+
+// event passes what happens to the workers on to the loop.
+func (b *backend) event(e executor.Event) { b.tell(message{event: e}) }
 
 // drain refuses further queries and lets those that were accepted finish.
 func (b *backend) drain() {
 	b.draining.Store(true)
-	select {
-	case b.inbox <- message{drain: true}:
-	case <-b.done:
-	}
+	b.tell(message{drain: true})
 }
+
+// giveUp answers what was accepted and has not finished.
+func (b *backend) giveUp() { b.tell(message{giveUp: true}) }
 
 // ask runs f in the loop and waits for it. It reports false if the loop has
 // ended.
 func (b *backend) ask(f func(*loop)) bool {
 	ran := make(chan struct{})
-	select {
-	case b.inbox <- message{ask: func(l *loop) { f(l); close(ran) }}:
-	case <-b.done:
-		return false
-	}
+	b.tell(message{ask: func(l *loop) { f(l); close(ran) }})
 	select {
 	case <-ran:
 		return true
@@ -209,8 +233,9 @@ func (b *backend) ask(f func(*loop)) bool {
 	}
 }
 
-// scheduled returns the services as the scheduler first sees them. Their operators are not known before the workers
-// have loaded the models; until then they are down.
+// scheduled returns the services as the scheduler first sees them. Their
+// operators are not known before the workers have loaded the models; until
+// then they are down.
 func scheduled(c Config) []models.Service {
 	var list []models.Service
 	for i, s := range c.Services {
@@ -243,7 +268,8 @@ func (b *backend) newLoop(c Config) error {
 		scheduler.Down(0, models.ServiceID(i))
 	}
 	b.loop = &loop{
-		backend: b, scheduler: scheduler, solo: solo, specs: list, loaded: make([]string, len(list)),
+		backend: b, scheduler: scheduler, solo: solo,
+		specs: list, workers: make([]worker, len(list)),
 		calls: make(map[models.QueryID]*pending),
 		timer: time.NewTimer(time.Hour),
 	}

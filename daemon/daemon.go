@@ -20,8 +20,14 @@ import (
 // zooSeed is the seed of the weights of the zoo's models.
 const zooSeed = 1
 
-// saveInterval is how often what was measured is stored.
-const saveInterval = time.Minute
+const (
+	// saveInterval is how often what was measured is stored.
+	saveInterval = time.Minute
+
+	// refuseTime is how long the clients that were not answered within the
+	// drain timeout may take to read that.
+	refuseTime = time.Second
+)
 
 // Daemon is one running overlapd: the endpoint, the scheduler goroutine, the
 // workers and the state file.
@@ -153,26 +159,41 @@ func (d *Daemon) Ready() bool { return d.backend.Ready() }
 // most the drain timeout. It ends at once if hurry ends. The order of starting
 // and stopping is here and nowhere else.
 func (d *Daemon) Run(ctx, hurry context.Context) error {
+	d.backend.running = true
 	go d.backend.loop.run()
 	if err := d.backend.exec.Start(context.Background()); err != nil {
-		return err
+		return errors.Join(err, d.close())
 	}
 	served := make(chan error, 1)
 	go func() { served <- d.endpoint.Serve(d.listener) }()
 	d.log.Info().Stringer("address", d.Addr()).Str("policy", d.config.Policy).Int("services", len(d.config.Services)).Msg("listening")
 	err := d.wait(ctx, served)
 
-	stop, cancel := context.WithTimeout(hurry, d.config.DrainTimeout)
-	defer cancel()
 	d.log.Info().Dur("at_most", d.config.DrainTimeout).Msg("stopping: answering what was accepted")
-	d.backend.drain()
-	if serr := d.endpoint.Shutdown(stop); serr != nil && !errors.Is(serr, context.Canceled) {
-		d.log.Warn().Err(serr).Msg("not every request was answered in time")
-	}
+	late := d.shutdown(hurry)
 	d.saveProfiles()
-	err = errors.Join(err, d.backend.exec.Close())
-	<-d.backend.done
-	return errors.Join(err, d.close())
+	if cerr := d.close(); late == nil || !errors.Is(cerr, executor.ErrLeak) {
+		err = errors.Join(err, cerr)
+	}
+	return err
+}
+
+// shutdown answers what was accepted, for at most the drain timeout, and
+// refuses the rest. It returns an error if somebody was left without an
+// answer.
+func (d *Daemon) shutdown(hurry context.Context) error {
+	limit, cancel := context.WithTimeout(hurry, d.config.DrainTimeout)
+	defer cancel()
+	last, cancel := context.WithTimeout(hurry, d.config.DrainTimeout+refuseTime)
+	defer cancel()
+	d.backend.drain()
+	stop := context.AfterFunc(limit, d.backend.giveUp)
+	defer stop()
+	err := d.endpoint.Shutdown(last)
+	if err != nil && !errors.Is(err, context.Canceled) {
+		d.log.Warn().Err(err).Msg("not every request was answered in time")
+	}
+	return err
 }
 
 // wait waits for the end of ctx or of the listener, and stores now and then
@@ -195,8 +216,15 @@ func (d *Daemon) wait(ctx context.Context, served <-chan error) error {
 	}
 }
 
+// close ends what New opened, in the opposite order.
 func (d *Daemon) close() error {
 	var errs []error
+	if b := d.backend; b != nil && b.exec != nil {
+		errs = append(errs, b.exec.Close())
+		if b.loop != nil && b.running {
+			<-b.done
+		}
+	}
 	if d.listener != nil {
 		if err := d.listener.Close(); !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/segments"
 )
 
 // inboxBurst is how many messages are taken in before the next round is
@@ -21,17 +22,25 @@ type loop struct {
 	scheduler *overlap.Scheduler
 	solo      *predictor.Solo
 	specs     []models.Service
-	loaded    []string                    // hash of each service's model
+	workers   []worker                    // of each service
+	late      []executor.WorkerReady      // came while a round of their service runs
 	calls     map[models.QueryID]*pending // accepted and not answered
 	timer     *time.Timer
 	requests  []executor.SpanRequest // memory of dispatch
 	outcome   overlap.Outcome        // memory of finish
-	lost      int                    // services given up for good
+}
+
+// worker is what the loop knows of a service's worker.
+type worker struct {
+	info    *segments.Info // what the last one learned of its model, nil before
+	fresh   bool           // it became ready after the last round of its service was sent
+	givenUp bool           // it was lost too often and does not come back
 }
 
 // run takes events in and gives rounds out until the executor is closed.
 func (l *loop) run() {
 	defer close(l.done)
+	defer l.abandon()
 	defer l.timer.Stop()
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
@@ -42,7 +51,6 @@ func (l *loop) run() {
 			l.take(m)
 		case o, ok := <-outcomes:
 			if !ok {
-				l.abandon()
 				return
 			}
 			l.finish(o)
@@ -74,12 +82,18 @@ func (l *loop) take(m message) {
 		l.workerEvent(m.event)
 	case m.drain:
 		l.scheduler.Drain(l.now())
+	case m.giveUp:
+		l.answerRest()
 	case m.ask != nil:
 		m.ask(l)
 	}
 }
 
 func (l *loop) arrive(c *Call) {
+	if l.workers[c.Service.ID].givenUp {
+		c.Answer(Reply{Err: errGivenUp(c.Service)})
+		return
+	}
 	q := models.Query{
 		ID:       c.QueryID,
 		Service:  c.Service.ID,
@@ -128,6 +142,7 @@ func (l *loop) decide() {
 func (l *loop) dispatch(r overlap.Round) {
 	l.requests = l.requests[:0]
 	for i, span := range r.Group.Spans {
+		l.workers[span.Service].fresh = false
 		request := executor.SpanRequest{Span: span}
 		if span.Start == 0 {
 			for _, id := range r.Queries(i) {
@@ -166,6 +181,7 @@ func (l *loop) finish(o executor.Outcome) {
 		l.learn(s)
 	}
 	l.settle(l.outcome)
+	l.catchUp()
 }
 
 func (l *loop) spanOutcome(s *executor.SpanOutcome) overlap.SpanOutcome {
@@ -177,8 +193,9 @@ func (l *loop) spanOutcome(s *executor.SpanOutcome) overlap.SpanOutcome {
 		out.Status = overlap.SpanStopped
 	case executor.Lost:
 		out.Status = overlap.SpanLost
-		// The loss may be known here before its event is.
-		if state, err := l.exec.State(s.Span.Service); err == nil && state.Phase != executor.Ready {
+		// The loss is known here before its event is, unless the next worker
+		// is ready already.
+		if !l.workers[s.Span.Service].fresh {
 			l.down(s.Span.Service)
 		}
 	case executor.Failed:
@@ -228,8 +245,10 @@ func (l *loop) answerAll() {
 	}
 }
 
-// workerEvent takes in what happened to a worker.
+// workerEvent takes in what happened to a worker. What its spans came to was
+// delivered before, and is taken in before.
 func (l *loop) workerEvent(e executor.Event) {
+	l.finishAll()
 	switch e := e.(type) {
 	case executor.WorkerReady:
 		l.up(e)
@@ -237,14 +256,30 @@ func (l *loop) workerEvent(e executor.Event) {
 		l.down(e.Service)
 	case executor.WorkerFailed:
 		l.down(e.Service)
-		l.lost++
+		l.workers[e.Service].givenUp = true
 	case executor.WorkerStopped:
 		l.down(e.Service)
 	}
 	logEvent(l.log, l.services, e)
 }
 
+// finishAll takes in the outcomes that are there.
+func (l *loop) finishAll() {
+	for {
+		select {
+		case o, ok := <-l.exec.Outcomes():
+			if !ok {
+				return
+			}
+			l.finish(o)
+		default:
+			return
+		}
+	}
+}
+
 func (l *loop) down(id models.ServiceID) {
+	l.workers[id].fresh = false
 	l.services[id].SetReady(false)
 	l.scheduler.Down(l.now(), id)
 	l.answerAll()
@@ -265,22 +300,40 @@ func (l *loop) up(e executor.WorkerReady) {
 		return
 	}
 	spec := l.specs[e.Service]
-	spec.Operators = len(e.Info.Operators)
+	spec.Operators, spec.MaxBatch = len(e.Info.Operators), s.MaxBatch
 	if !s.Batched() {
 		spec.MaxBatch = 1
 	}
-	if err := l.load(spec, &e); err != nil {
+	switch err := l.load(spec, &e); {
+	case errors.Is(err, overlap.ErrServiceBusy):
+		l.late = append(l.late, e)
+		return
+	case err != nil:
 		l.log.Error().Err(err).Str("service", s.Name).Msg("the model cannot be scheduled")
 		return
 	}
+	l.workers[e.Service].fresh, l.workers[e.Service].givenUp = true, false
 	l.scheduler.Up(l.now(), e.Service)
 	s.SetReady(true)
+}
+
+// catchUp takes in the workers that came back with another model while a
+// round with a span of the lost one was still running.
+func (l *loop) catchUp() {
+	late := l.late
+	l.late = nil
+	for _, e := range late {
+		if state, err := l.exec.State(e.Service); err == nil && state.PID == e.PID {
+			l.up(e)
+		}
+	}
 }
 
 // load tells scheduler and predictor what the worker learned of the model. A
 // worker that comes back with the same model changes nothing.
 func (l *loop) load(spec models.Service, e *executor.WorkerReady) error {
-	if l.specs[spec.ID] == spec && l.loaded[spec.ID] == e.Info.Hash {
+	w := &l.workers[spec.ID]
+	if w.info != nil && l.specs[spec.ID] == spec && w.info.Hash == e.Info.Hash {
 		return nil
 	}
 	if err := l.scheduler.Load(l.now(), spec); err != nil {
@@ -289,7 +342,7 @@ func (l *loop) load(spec models.Service, e *executor.WorkerReady) error {
 	if err := l.solo.Reset(spec.ID, spec.Operators); err != nil {
 		return err
 	}
-	l.specs[spec.ID], l.loaded[spec.ID] = spec, e.Info.Hash
+	l.specs[spec.ID], w.info = spec, &e.Info
 	if l.profiles != nil {
 		if p, ok := l.profiles.stored(e); ok && l.solo.Restore(spec.ID, p) == nil {
 			return nil
@@ -303,22 +356,24 @@ func (l *loop) load(spec models.Service, e *executor.WorkerReady) error {
 	return nil
 }
 
+// answerRest answers what is accepted and not answered. What still runs ends
+// for nobody.
+func (l *loop) answerRest() {
+	for id, p := range l.calls {
+		l.cancel(id)
+		delete(l.calls, id)
+		p.call.Answer(Reply{Err: ErrDraining})
+	}
+}
+
 // abandon answers whatever is left when the executor is gone.
 func (l *loop) abandon() {
 	for id, p := range l.calls {
 		delete(l.calls, id)
 		p.call.Answer(Reply{Err: ErrDraining})
 	}
-	for {
-		select {
-		case m := <-l.inbox:
-			if m.call != nil {
-				m.call.Answer(Reply{Err: ErrDraining})
-			}
-		default:
-			return
-		}
-	}
+	close(l.ending)
+	l.refuseAll()
 }
 
 // refusal translates an error of the scheduler's Arrive.

@@ -28,21 +28,23 @@ func (d *Daemon) stored(e *executor.WorkerReady) (predictor.Snapshot, bool) {
 
 // saveProfiles stores what was measured of every service that was ready once.
 func (d *Daemon) saveProfiles() {
-	snapshots := make(map[models.ServiceID]predictor.Snapshot)
+	type profile struct {
+		key      []byte
+		service  string
+		snapshot predictor.Snapshot
+	}
+	var measured []profile
 	d.backend.ask(func(l *loop) {
-		for i := range l.services {
-			if s, err := l.solo.Snapshot(models.ServiceID(i)); err == nil && len(s.Cells) > 0 {
-				snapshots[models.ServiceID(i)] = s
+		for i, s := range l.services {
+			info := l.workers[i].info
+			if p, err := l.solo.Snapshot(s.ID); err == nil && info != nil && len(p.Cells) > 0 {
+				measured = append(measured, profile{d.key(s.ID, info), s.Name, p})
 			}
 		}
 	})
-	for id, s := range snapshots {
-		state, err := d.backend.exec.State(id)
-		if err != nil || state.Info == nil {
-			continue
-		}
-		if err := d.state.saveProfile(d.key(id, state.Info), s); err != nil {
-			d.log.Warn().Err(err).Str("service", d.config.Services[id].Name).Msg("storing what was measured")
+	for _, p := range measured {
+		if err := d.state.saveProfile(p.key, p.snapshot); err != nil {
+			d.log.Warn().Err(err).Str("service", p.service).Msg("storing what was measured")
 		}
 	}
 }

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
+	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/overlapd/overlapd/predictor"
 )
@@ -20,9 +23,15 @@ const (
 	// stateLock is how long another daemon may hold the file.
 	stateLock = time.Second
 
+	// asideTime is the form of the time in the name of a file set aside.
+	asideTime = "20060102-150405.000000000"
+
 	// maxProfileBytes is the largest solo profile that is stored.
 	maxProfileBytes = 16 << 20
 )
+
+// errDamaged is returned when the content of the state file is broken.
+var errDamaged = errors.New("the state file is damaged")
 
 // ErrStateInUse is returned when another daemon has the state file open.
 var ErrStateInUse = errors.New("another overlapd uses this state folder; give each its own state_dir")
@@ -43,16 +52,13 @@ func openState(dir string) (s *state, aside string, err error) {
 	}
 	path := filepath.Join(dir, stateName)
 	db, err := openDB(path)
-	if err == nil {
+	if !errors.Is(err, errDamaged) {
+		if err != nil {
+			return nil, "", err
+		}
 		return &state{db}, "", nil
 	}
-	if errors.Is(err, bbolt.ErrTimeout) {
-		return nil, "", fmt.Errorf("%s: %w", path, ErrStateInUse)
-	}
-	if errors.Is(err, os.ErrPermission) {
-		return nil, "", err
-	}
-	aside = fmt.Sprintf("%s.damaged-%d", path, time.Now().Unix())
+	aside = fmt.Sprintf("%s.damaged-%s", path, time.Now().UTC().Format(asideTime))
 	if rerr := os.Rename(path, aside); rerr != nil {
 		return nil, "", errors.Join(err, rerr)
 	}
@@ -63,28 +69,96 @@ func openState(dir string) (s *state, aside string, err error) {
 }
 
 // openDB opens a bbolt file and reads all of it once: a page that is broken
-// must be found now, not while serving.
+// must be found now, not while serving. The error is errDamaged if the content
+// of the file is at fault.
 func openDB(path string) (db *bbolt.DB, err error) {
-	defer func() {
-		if fault := recover(); fault != nil {
-			err = fmt.Errorf("%s: %v", path, fault)
-		}
-	}()
-	db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: stateLock})
-	if err != nil {
-		return nil, err
+	var file *os.File
+	open := func(name string, flag int, mode os.FileMode) (*os.File, error) {
+		file, err = os.OpenFile(name, flag, mode)
+		return file, err
 	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		for fault := range tx.Check() {
-			return fault
-		}
-		_, err := tx.CreateBucketIfNotExists(profileBucket)
+	err = guarded(func() error {
+		db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: stateLock, OpenFile: open})
 		return err
 	})
 	if err != nil {
-		return nil, errors.Join(err, db.Close())
+		if file != nil {
+			file.Close() // a fault leaves it open, and locked
+		}
+		return nil, sortOpenError(path, err)
+	}
+	if err = guarded(func() error { return verify(db) }); err == nil {
+		err = db.Update(func(tx *bbolt.Tx) error {
+			_, err := tx.CreateBucketIfNotExists(profileBucket)
+			return err
+		})
+	}
+	if err != nil {
+		return nil, errors.Join(sortOpenError(path, err), db.Close())
 	}
 	return db, nil
+}
+
+// guarded runs f and returns a panic as errDamaged. A file that is shorter
+// than it says makes reading its mapping a fault, which panics here only.
+func guarded(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("%w: %v", errDamaged, fault)
+		}
+	}()
+	return f()
+}
+
+// sortOpenError tells a damaged file from one that cannot be had: only the
+// former is set aside.
+func sortOpenError(path string, err error) error {
+	var number syscall.Errno
+	switch {
+	case errors.Is(err, berrors.ErrTimeout):
+		return fmt.Errorf("%s: %w", path, ErrStateInUse)
+	case errors.Is(err, errDamaged):
+		return fmt.Errorf("%s: %w", path, err)
+	case errors.As(err, &number):
+		return fmt.Errorf("state file: %w", err)
+	}
+	return fmt.Errorf("%s: %w: %w", path, errDamaged, err)
+}
+
+// verify reads every page of the file. It walks all entries itself before the
+// check of bbolt, which runs in a goroutine where a fault would end the
+// process.
+func verify(db *bbolt.DB) error {
+	return db.View(func(tx *bbolt.Tx) error {
+		info, err := os.Stat(db.Path())
+		if err != nil {
+			return err
+		}
+		if tx.Size() > info.Size() {
+			return fmt.Errorf("%w: it has %d bytes of %d", errDamaged, info.Size(), tx.Size())
+		}
+		if err := tx.ForEach(readBucket); err != nil {
+			return err
+		}
+		for fault := range tx.Check() {
+			err = errors.Join(err, fault)
+		}
+		return err
+	})
+}
+
+// readBucket reads the entries of a bucket. There are no buckets in buckets.
+func readBucket(name []byte, b *bbolt.Bucket) error {
+	if b == nil {
+		return fmt.Errorf("%w: %q is no bucket", errDamaged, name)
+	}
+	return b.ForEach(func(k, text []byte) error {
+		if !json.Valid(text) {
+			return fmt.Errorf("%w: the value of %q is not JSON", errDamaged, k)
+		}
+		return nil
+	})
 }
 
 // profileKey names what a solo profile holds for.

@@ -1,0 +1,234 @@
+package daemon
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.etcd.io/bbolt"
+
+	"github.com/overlapd/overlapd/predictor"
+)
+
+func testProfile(cells int) predictor.Snapshot {
+	p := predictor.Snapshot{Operators: 3}
+	for i := range cells {
+		p.Cells = append(p.Cells, predictor.Cell{Size: i + 1, Observations: 5, Nanos: []float64{1000, 2000, 3000.5}})
+	}
+	return p
+}
+
+func openTestState(t *testing.T, dir string) *state {
+	t.Helper()
+	s, aside, err := openState(dir)
+	if err != nil || aside != "" {
+		t.Fatalf("opened with %v, set aside %q", err, aside)
+	}
+	return s
+}
+
+func closeState(t *testing.T, s *state) {
+	t.Helper()
+	if err := s.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProfilesOutliveTheDaemon(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "made", "for", "it")
+	key := profileKey("a processor", "abc", "1.30.0", 3, 2)
+	want := testProfile(2)
+	s := openTestState(t, dir)
+	if _, ok, err := s.profile(key); ok || err != nil {
+		t.Errorf("an empty file has a profile (%t, %v)", ok, err)
+	}
+	if err := s.saveProfile(key, want); err != nil {
+		t.Fatal(err)
+	}
+	closeState(t, s)
+
+	s = openTestState(t, dir)
+	defer closeState(t, s)
+	got, ok, err := s.profile(key)
+	if !ok || err != nil {
+		t.Fatalf("the profile is gone: %t, %v", ok, err)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("the profile changed:\n%s", d)
+	}
+}
+
+func TestProfileKeyTellsEverythingApart(t *testing.T) {
+	keys := map[string]bool{}
+	for _, key := range [][]byte{
+		profileKey("a", "h", "1", 3, 2), profileKey("b", "h", "1", 3, 2), profileKey("a", "i", "1", 3, 2),
+		profileKey("a", "h", "2", 3, 2), profileKey("a", "h", "1", 4, 2), profileKey("a", "h", "1", 3, 1),
+	} {
+		keys[string(key)] = true
+	}
+	if len(keys) != 6 {
+		t.Errorf("%d keys of 6 profiles: %v", len(keys), keys)
+	}
+}
+
+func TestProfileOverTheLimitIsRefused(t *testing.T) {
+	s := openTestState(t, t.TempDir())
+	defer closeState(t, s)
+	p := predictor.Snapshot{Cells: []predictor.Cell{{Nanos: make([]float64, maxProfileBytes)}}}
+	if err := s.saveProfile([]byte("key"), p); err == nil {
+		t.Error("a profile over the limit was stored")
+	}
+}
+
+func TestProfileThatIsNoProfile(t *testing.T) {
+	s := openTestState(t, t.TempDir())
+	defer closeState(t, s)
+	err := s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(profileBucket).Put([]byte("key"), []byte(`"x"`)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := s.profile([]byte("key")); ok || err == nil {
+		t.Errorf("got %t, %v", ok, err)
+	}
+}
+
+func TestStateIsOfOneDaemon(t *testing.T) {
+	dir := t.TempDir()
+	s := openTestState(t, dir)
+	defer closeState(t, s)
+	if _, _, err := openState(dir); !errors.Is(err, ErrStateInUse) {
+		t.Errorf("a second daemon got %v", err)
+	}
+	if left := listDir(t, dir); len(left) != 1 {
+		t.Errorf("a file in use was touched: %v", left)
+	}
+}
+
+// A file that cannot be had is not a damaged one.
+func TestStateThatCannotBeOpenedStays(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, stateName), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, aside, err := openState(dir); err == nil || errors.Is(err, errDamaged) || aside != "" {
+		t.Errorf("got %v, set aside %q", err, aside)
+	}
+	if left := listDir(t, dir); len(left) != 1 {
+		t.Errorf("something was set aside: %v", left)
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := openState(filepath.Join(file, "state")); err == nil || !strings.Contains(err.Error(), "state_dir") {
+		t.Errorf("a folder that cannot be made: %v", err)
+	}
+}
+
+func listDir(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// wholeState returns a state file with many pages.
+func wholeState(t *testing.T) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	s := openTestState(t, dir)
+	for i := range 200 {
+		if err := s.saveProfile(profileKey("device", "hash", "1.30.0", i, 1), testProfile(20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closeState(t, s)
+	data, err := os.ReadFile(filepath.Join(dir, stateName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// openDamaged opens a state file with this content. It must be opened as it
+// is, or set aside unchanged.
+func openDamaged(t *testing.T, data []byte) (aside bool) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, stateName), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, name, err := openState(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeState(t, s)
+	if err := s.saveProfile([]byte("key"), testProfile(1)); err != nil {
+		t.Errorf("the new file cannot be written: %v", err)
+	}
+	if name == "" {
+		return false
+	}
+	kept, err := os.ReadFile(name)
+	if err != nil || !bytes.Equal(kept, data) {
+		t.Errorf("the damaged file is not kept as it was: %v", err)
+	}
+	return true
+}
+
+func TestDamagedStateIsSetAside(t *testing.T) {
+	whole := wholeState(t)
+	page := os.Getpagesize()
+	garbage := bytes.Repeat([]byte("garbage "), 4096)
+	scribbled := bytes.Clone(whole)
+	for i := 4 * page; i+8 < len(scribbled); i += page {
+		copy(scribbled[i+8:], garbage[:64])
+	}
+	for name, data := range map[string][]byte{
+		"one byte":           whole[:1],
+		"four bytes":         []byte("ONNX"),
+		"half of a page":     whole[:page/2],
+		"first page only":    whole[:page],
+		"meta pages only":    whole[:2*page],
+		"half":               whole[:len(whole)/2/page*page],
+		"not a whole page":   whole[:len(whole)/2+77],
+		"garbage":            garbage,
+		"zeros":              make([]byte, len(whole)),
+		"scribbled pages":    scribbled,
+		"no values any more": bytes.ReplaceAll(whole, []byte(`{"operators"`), []byte(`{{{{{{{{{{{{`)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !openDamaged(t, data) {
+				t.Error("it was taken as it is")
+			}
+		})
+	}
+}
+
+// No damage may end the process or lose the file.
+func TestRandomDamage(t *testing.T) {
+	whole := wholeState(t)
+	const rounds = 60
+	random := rand.New(rand.NewPCG(1, 2))
+	for range rounds {
+		data := bytes.Clone(whole)
+		for range 1 + random.IntN(20) {
+			at := random.IntN(len(data))
+			if random.IntN(2) == 0 { // the head of a page, where it hurts
+				at = at/os.Getpagesize()*os.Getpagesize() + random.IntN(64)
+			}
+			data[min(at, len(data)-1)] = byte(random.Uint32())
+		}
+		openDamaged(t, data)
+	}
+}
