@@ -1,0 +1,118 @@
+package segments
+
+import (
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// DefaultInputBytes is the size of an input arena if nothing else is said.
+const DefaultInputBytes = 256 << 20
+
+// InputArena is the memory in which the daemon puts the inputs of a service's
+// queries. It outlives the worker, so that a query whose worker was lost can
+// be run again as it is. The worker can only read it: the seal refuses every
+// writable mapping but the daemon's own. It is safe for concurrent use.
+type InputArena struct {
+	file *os.File
+	data []byte
+
+	mu struct {
+		sync.Mutex
+		*allocator
+		closed bool
+	}
+}
+
+// NewInputArena returns an arena of at least the given bytes.
+func NewInputArena(bytes int64) (*InputArena, error) {
+	bytes, err := arenaBytes(bytes)
+	if err != nil {
+		return nil, err
+	}
+	file, err := newMemory("overlapd-inputs", bytes)
+	if err != nil {
+		return nil, err
+	}
+	a := &InputArena{file: file}
+	a.mu.allocator = newAllocator(bytes)
+	a.data, err = mapMemory(file.Fd(), 0, bytes, unix.PROT_READ|unix.PROT_WRITE)
+	if err == nil {
+		err = seal(file, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL)
+	}
+	if err != nil {
+		unix.Munmap(a.data)
+		file.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// File returns the memory as a file that a worker can inherit.
+func (a *InputArena) File() *os.File { return a.file }
+
+// Alloc returns a block of n bytes and its offset, aligned to ArenaAlign. Its
+// content is whatever was there before. It returns ErrArenaFull if there is no
+// room.
+func (a *InputArena) Alloc(n int64) (offset int64, data []byte, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.mu.closed {
+		return 0, nil, fmt.Errorf("%w: closed", ErrArenaFull)
+	}
+	offset, err = a.mu.alloc(n)
+	if err != nil {
+		return 0, nil, err
+	}
+	return offset, window(a.data, offset, n), nil
+}
+
+// Free gives a block back. No worker may be running a query that uses it.
+func (a *InputArena) Free(offset int64) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.mu.release(offset); err != nil {
+		return err
+	}
+	if a.mu.closed && a.mu.used == 0 {
+		return a.unmap()
+	}
+	return nil
+}
+
+// Contains reports whether bytes at offset lie inside of the arena.
+func (a *InputArena) Contains(offset, bytes int64) bool {
+	return window(a.data, offset, bytes) != nil
+}
+
+// Bytes returns the size of the arena.
+func (a *InputArena) Bytes() int64 { return int64(len(a.data)) }
+
+// Used returns how many bytes are allocated.
+func (a *InputArena) Used() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.mu.used
+}
+
+// Close refuses further allocations and returns how many blocks are still
+// allocated. The memory goes away with the last of them.
+func (a *InputArena) Close() (leaked int, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.mu.closed {
+		return len(a.mu.starts), nil
+	}
+	a.mu.closed = true
+	err = a.file.Close()
+	if a.mu.used == 0 {
+		err = a.unmap()
+	}
+	return len(a.mu.starts), err
+}
+
+func (a *InputArena) unmap() error {
+	return os.NewSyscallError("munmap", unix.Munmap(a.data))
+}

@@ -1,0 +1,220 @@
+package segments
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// DefaultOutputBytes is the size of an output arena if nothing else is said.
+const DefaultOutputBytes = 256 << 20
+
+// ErrBadOutput is returned when a worker reports an output that cannot be:
+// outside of its arena, over another one, under a slot that is taken, or of a
+// size that its shape does not have.
+var ErrBadOutput = errors.New("segments: worker reported an impossible output")
+
+// Outputs is the daemon's side of the output arena and control page of one
+// worker process. Nothing that a worker says of it is believed unchecked. It
+// stays mapped until the worker is gone and the last lease is released. It is
+// safe for concurrent use.
+type Outputs struct {
+	file    *os.File
+	control controlPage // writable
+	data    []byte      // read-only
+
+	mu struct {
+		sync.Mutex
+		leases []span           // live, by offset
+		slots  [MaxSlots]uint64 // serial of the live lease of a slot, 0 for none
+		serial uint64
+		closed bool
+	}
+}
+
+type span struct {
+	start, end int64
+	slot       uint32
+}
+
+// Lease is the right to read one output until it is released.
+type Lease struct {
+	outputs *Outputs
+	serial  uint64
+	slot    uint32
+}
+
+// NewOutputs makes the output arena and the control page for one worker.
+func NewOutputs(bytes int64) (*Outputs, error) {
+	bytes, err := arenaBytes(bytes)
+	if err != nil {
+		return nil, err
+	}
+	file, err := newMemory("overlapd-outputs", controlBytes+bytes)
+	if err != nil {
+		return nil, err
+	}
+	o := &Outputs{file: file}
+	if err := o.open(bytes); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return o, nil
+}
+
+func (o *Outputs) open(bytes int64) error {
+	if err := seal(o.file, unix.F_SEAL_SEAL); err != nil {
+		return err
+	}
+	control, err := mapMemory(o.file.Fd(), 0, controlBytes, unix.PROT_READ|unix.PROT_WRITE)
+	if err != nil {
+		return err
+	}
+	o.control = control
+	o.data, err = mapMemory(o.file.Fd(), controlBytes, bytes, unix.PROT_READ)
+	if err != nil {
+		unix.Munmap(control)
+	}
+	return err
+}
+
+// File returns the memory as a file that the worker can inherit. It is closed
+// by CloseFile.
+func (o *Outputs) File() *os.File { return o.file }
+
+// CloseFile closes the file once the worker has inherited it.
+func (o *Outputs) CloseFile() error { return o.file.Close() }
+
+// Stop ends the run that has this stop word at the next operator boundary.
+func (o *Outputs) Stop(word uint32) { atomic.StoreUint32(o.control.stop(word), 1) }
+
+// ClearStop makes the stop word fit for another run. The run that had it must
+// have been answered.
+func (o *Outputs) ClearStop(word uint32) { atomic.StoreUint32(o.control.stop(word), 0) }
+
+// Acquire checks an output that the worker reported and returns its bytes,
+// which stay as they are until the lease is released.
+func (o *Outputs) Acquire(t *OutputTensor) (Lease, []byte, error) {
+	data := window(o.data, t.Offset, t.Bytes)
+	switch {
+	case data == nil:
+		return Lease{}, nil, fmt.Errorf("%w: %d bytes at %d of %d", ErrBadOutput, t.Bytes, t.Offset, len(o.data))
+	case t.Slot >= MaxSlots:
+		return Lease{}, nil, fmt.Errorf("%w: slot %d", ErrBadOutput, t.Slot)
+	case !fits(t.Type, t.Shape, t.Bytes):
+		return Lease{}, nil, fmt.Errorf("%w: %s%v in %d bytes", ErrBadOutput, t.Type, t.Shape, t.Bytes)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	serial, err := o.leaseLocked(span{t.Offset, t.Offset + max(t.Bytes, 1), t.Slot})
+	return Lease{o, serial, t.Slot}, data, err
+}
+
+func (o *Outputs) leaseLocked(s span) (uint64, error) {
+	if o.mu.closed {
+		return 0, fmt.Errorf("%w: its worker is gone", ErrBadOutput)
+	}
+	if o.mu.slots[s.slot] != 0 {
+		return 0, fmt.Errorf("%w: slot %d is taken", ErrBadOutput, s.slot)
+	}
+	at, _ := slices.BinarySearchFunc(o.mu.leases, s.start, compareStart)
+	if at > 0 && o.mu.leases[at-1].end > s.start || at < len(o.mu.leases) && o.mu.leases[at].start < s.end {
+		return 0, fmt.Errorf("%w: bytes [%d, %d) are taken", ErrBadOutput, s.start, s.end)
+	}
+	o.mu.leases = slices.Insert(o.mu.leases, at, s)
+	o.mu.serial++
+	o.mu.slots[s.slot] = o.mu.serial
+	return o.mu.serial, nil
+}
+
+func compareStart(s span, start int64) int {
+	switch {
+	case s.start < start:
+		return -1
+	case s.start > start:
+		return 1
+	}
+	return 0
+}
+
+// Release ends the lease: the bytes must not be read any more. A second call,
+// or one on a zero Lease, does nothing.
+func (l Lease) Release() {
+	if l.outputs != nil {
+		l.outputs.release(l)
+	}
+}
+
+func (o *Outputs) release(l Lease) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if l.serial == 0 || o.mu.slots[l.slot] != l.serial {
+		return
+	}
+	o.mu.slots[l.slot] = 0
+	o.mu.leases = slices.DeleteFunc(o.mu.leases, func(s span) bool { return s.slot == l.slot })
+	if !o.mu.closed {
+		o.control.release(l.slot)
+	} else if len(o.mu.leases) == 0 {
+		o.unmap()
+	}
+}
+
+// Leases returns how many outputs are leased.
+func (o *Outputs) Leases() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.mu.leases)
+}
+
+// Close is called when the worker is gone and no run will be stopped any more.
+// The memory goes away with the last lease.
+func (o *Outputs) Close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.mu.closed {
+		return
+	}
+	o.mu.closed = true
+	o.file.Close()
+	if len(o.mu.leases) == 0 {
+		o.unmap()
+	}
+}
+
+func (o *Outputs) unmap() {
+	unix.Munmap(o.control)
+	unix.Munmap(o.data)
+}
+
+// fits reports whether a tensor of this type and shape has this many bytes.
+// Only a lower bound is known for strings: the length before each of them.
+func fits(t models.DataType, shape []int64, bytes int64) bool {
+	element := int64(t.Bytes())
+	if t == models.String {
+		element = 4
+	}
+	if element == 0 {
+		return false
+	}
+	want := element
+	for _, dim := range shape {
+		if dim == 0 {
+			return bytes == 0
+		}
+	}
+	for _, dim := range shape {
+		if dim < 0 || want > bytes/dim {
+			return false
+		}
+		want *= dim
+	}
+	return want == bytes || t == models.String && want <= bytes
+}

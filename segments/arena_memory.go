@@ -1,0 +1,62 @@
+package segments
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// newMemory returns an anonymous file of the given size that nobody can
+// shrink or grow: no process can make another one fault on a page that is
+// mapped but gone. Pages are committed when they are first touched.
+func newMemory(name string, bytes int64) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	file := os.NewFile(uintptr(fd), name)
+	if err := file.Truncate(bytes); err != nil {
+		file.Close()
+		return nil, err
+	}
+	if err := seal(file, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+func seal(file *os.File, seals int) error {
+	_, err := unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, seals)
+	return os.NewSyscallError("fcntl(F_ADD_SEALS)", err)
+}
+
+// mapMemory maps bytes of a file from offset, which is a multiple of a page.
+func mapMemory(fd uintptr, offset, bytes int64, protection int) ([]byte, error) {
+	data, err := unix.Mmap(int(fd), offset, int(bytes), protection, unix.MAP_SHARED|unix.MAP_NORESERVE)
+	return data, os.NewSyscallError("mmap", err)
+}
+
+func memoryBytes(fd uintptr) (int64, error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(fd), &stat); err != nil {
+		return 0, os.NewSyscallError("fstat", err)
+	}
+	return stat.Size, nil
+}
+
+func arenaBytes(bytes int64) (int64, error) {
+	if bytes <= 0 || bytes > MaxArenaBytes {
+		return 0, fmt.Errorf("%w: %d bytes", ErrArenaSize, bytes)
+	}
+	return alignUp(bytes, int64(os.Getpagesize())), nil
+}
+
+// window returns data[offset:offset+bytes], or nil if that is not inside.
+func window(data []byte, offset, bytes int64) []byte {
+	if offset < 0 || bytes < 0 || offset > int64(len(data)) || bytes > int64(len(data))-offset {
+		return nil
+	}
+	return data[offset : offset+bytes : offset+bytes]
+}

@@ -1,0 +1,174 @@
+package segments
+
+import (
+	"fmt"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// LoadSpec tells a worker which model to load and how.
+type LoadSpec struct {
+	Service           string            `json:"service"`
+	ModelPath         string            `json:"model_path"`
+	CacheDir          string            `json:"cache_dir,omitempty"`
+	Threads           int               `json:"threads,omitempty"`            // intra-op threads of the process, 0 lets the engine choose
+	Spin              bool              `json:"spin,omitempty"`               // waiting threads spin
+	CutTarget         int               `json:"cut_target,omitempty"`         // operators wanted, 0 for every node
+	MaxBatch          int               `json:"max_batch,omitempty"`          // largest batch that will be run
+	IntermediateBytes int64             `json:"intermediate_bytes,omitempty"` // budget of all paused batches together, 0 for none
+	Optimization      string            `json:"optimization,omitempty"`       // level of graph optimization, "" for the engine's default
+	Options           map[string]string `json:"options,omitempty"`
+}
+
+// Load is the first message to a worker.
+type Load struct{ Spec LoadSpec }
+
+// Kind returns KindLoad.
+func (*Load) Kind() Kind { return KindLoad }
+
+// Decode implements Message.
+func (m *Load) Decode(payload []byte) error {
+	m.Spec = LoadSpec{}
+	return decodeJSON(payload, KindLoad, &m.Spec)
+}
+
+func (m *Load) appendPayload(dst []byte) ([]byte, error) { return appendJSON(dst, &m.Spec) }
+
+// QueryTensors are the inputs of one query, in the order of the model's
+// inputs, in the input arena.
+type QueryTensors struct {
+	ID     models.QueryID
+	Inputs []Tensor
+}
+
+const queryBytes = 8 + 4 // without its inputs
+
+// Run asks for operators [Start, End) of a batch. A batch exists in the worker
+// from the Run that has queries until it is finished, released, or fails.
+type Run struct {
+	Round   uint64
+	Batch   models.BatchID
+	Start   int
+	End     int
+	Size    int            // of the batch: the sum over its queries
+	Stop    uint32         // index of the stop word that ends this run early
+	Queries []QueryTensors // only if the batch starts here, Start being 0
+
+	inputs []Tensor // memory of Queries, kept between calls of Decode
+	dims   []int64
+}
+
+// Kind returns KindRun.
+func (*Run) Kind() Kind { return KindRun }
+
+func (m *Run) check() error {
+	switch {
+	case m.Start < 0 || m.End < m.Start || m.End > maxPosition || m.Size < 0 || m.Size > maxPosition:
+		return fmt.Errorf("%w: run of [%d, %d), size %d", ErrMessage, m.Start, m.End, m.Size)
+	case m.Stop >= StopWords:
+		return fmt.Errorf("%w: run with stop word %d", ErrMessage, m.Stop)
+	case len(m.Queries) > MaxQueries:
+		return fmt.Errorf("%w: run of %d queries", ErrMessage, len(m.Queries))
+	case (len(m.Queries) > 0) != (m.Start == 0):
+		return fmt.Errorf("%w: run from operator %d with %d queries", ErrMessage, m.Start, len(m.Queries))
+	}
+	return nil
+}
+
+func (m *Run) appendPayload(dst []byte) ([]byte, error) {
+	if err := m.check(); err != nil {
+		return nil, err
+	}
+	dst = le.AppendUint64(dst, m.Round)
+	dst = le.AppendUint64(dst, uint64(m.Batch))
+	dst = le.AppendUint32(dst, uint32(m.Start))
+	dst = le.AppendUint32(dst, uint32(m.End))
+	dst = le.AppendUint32(dst, uint32(m.Size))
+	dst = le.AppendUint32(dst, m.Stop)
+	dst = le.AppendUint32(dst, uint32(len(m.Queries)))
+	for i := range m.Queries {
+		var err error
+		if dst, err = appendQuery(dst, &m.Queries[i]); err != nil {
+			return nil, err
+		}
+	}
+	return dst, nil
+}
+
+func appendQuery(dst []byte, q *QueryTensors) ([]byte, error) {
+	if len(q.Inputs) > MaxTensors {
+		return nil, fmt.Errorf("%w: query of %d inputs", ErrMessage, len(q.Inputs))
+	}
+	dst = le.AppendUint64(dst, uint64(q.ID))
+	dst = le.AppendUint32(dst, uint32(len(q.Inputs)))
+	for i := range q.Inputs {
+		var err error
+		if dst, err = appendTensor(dst, &q.Inputs[i]); err != nil {
+			return nil, err
+		}
+	}
+	return dst, nil
+}
+
+// Decode implements Message.
+func (m *Run) Decode(payload []byte) error {
+	d := decoder{data: payload}
+	m.Round = d.uint64()
+	m.Batch = models.BatchID(d.uint64())
+	m.Start = d.position()
+	m.End = d.position()
+	m.Size = d.position()
+	m.Stop = d.uint32()
+	m.Queries = resize(m.Queries, d.count(MaxQueries, queryBytes))
+	m.inputs, m.dims = m.inputs[:0], m.dims[:0]
+	for i := range m.Queries {
+		m.decodeQuery(&d, &m.Queries[i])
+	}
+	if err := d.done(KindRun); err != nil {
+		return err
+	}
+	return m.check()
+}
+
+func (m *Run) decodeQuery(d *decoder, q *QueryTensors) {
+	q.ID = models.QueryID(d.uint64())
+	n := d.count(MaxTensors, tensorBytes)
+	start := len(m.inputs)
+	for range n {
+		var t Tensor
+		m.dims = d.tensor(&t, m.dims)
+		m.inputs = append(m.inputs, t)
+	}
+	q.Inputs = m.inputs[start:len(m.inputs):len(m.inputs)]
+}
+
+// Release makes the worker forget a batch that is not going on.
+type Release struct{ Batch models.BatchID }
+
+// Kind returns KindRelease.
+func (*Release) Kind() Kind { return KindRelease }
+
+// Decode implements Message.
+func (m *Release) Decode(payload []byte) error {
+	d := decoder{data: payload}
+	m.Batch = models.BatchID(d.uint64())
+	return d.done(KindRelease)
+}
+
+func (m *Release) appendPayload(dst []byte) ([]byte, error) {
+	return le.AppendUint64(dst, uint64(m.Batch)), nil
+}
+
+// Quit asks the worker to close its engine and exit.
+type Quit struct{}
+
+// Kind returns KindQuit.
+func (*Quit) Kind() Kind { return KindQuit }
+
+// Decode implements Message.
+func (*Quit) Decode(payload []byte) error {
+	d := decoder{data: payload}
+	return d.done(KindQuit)
+}
+
+func (*Quit) appendPayload(dst []byte) ([]byte, error) { return dst, nil }

@@ -1,0 +1,278 @@
+package segments
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+func newMessage(k Kind) Message {
+	switch k {
+	case KindLoad:
+		return &Load{}
+	case KindRun:
+		return &Run{}
+	case KindRelease:
+		return &Release{}
+	case KindQuit:
+		return &Quit{}
+	case KindHello:
+		return &Hello{}
+	case KindProgress:
+		return &Progress{}
+	case KindReady:
+		return &Ready{}
+	case KindDone:
+		return &Done{}
+	case KindFailed:
+		return &Failed{}
+	case KindLoadFailed:
+		return &LoadFailed{}
+	}
+	return nil
+}
+
+var testTensor = Tensor{Type: models.Float32, Shape: []int64{1, 3, 224, 224}, Offset: 4096, Bytes: 602112}
+
+// testMessages has at least one message of every kind.
+func testMessages() []Message {
+	return []Message{
+		&Load{Spec: LoadSpec{Service: "resnet50", ModelPath: "/m.onnx", Threads: 2, CutTarget: 9, Options: map[string]string{"a": "b"}}},
+		&Run{Round: 7, Batch: 1 << 40, Start: 3, End: 12, Size: 4, Stop: 63},
+		&Run{Batch: 1, End: 1, Size: 2, Queries: []QueryTensors{{ID: 5, Inputs: []Tensor{testTensor, {Type: models.String}}}, {ID: 6}}},
+		&Release{Batch: 9},
+		&Quit{},
+		&Hello{Protocol: ProtocolVersion, PID: 4711},
+		&Progress{Phase: "sessions", Done: 3, Total: 58},
+		&Ready{Info: Info{
+			Inputs:    []models.TensorSpec{{Name: "x", Type: models.Tensor(models.Float32, models.Dim{Value: -1, Name: "N"}, models.Dim{Value: 3})}},
+			Operators: []models.Operator{{Name: "conv", Type: "Conv+Relu", Nodes: 2, LiveBytes: -1}},
+			Hash:      "00ff", ORTVersion: "1.30.0", CacheHit: true, LoadNanos: 5,
+		}},
+		&Done{Round: 7, Batch: 8, Reached: 12, Nanos: 99, IntermediateBytes: 1 << 33},
+		&Done{Round: 1, Finished: true, Outputs: [][]OutputTensor{{{testTensor, 3}, {testTensor, 4}}, {}}},
+		&Failed{Round: 1, Batch: 2, Code: CodeMemory, Message: "too much"},
+		&LoadFailed{Message: "no such file"},
+	}
+}
+
+var compareMessages = cmp.Options{cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(Run{}, Done{})}
+
+func TestMessagesRoundTrip(t *testing.T) {
+	var stream []byte
+	for _, m := range testMessages() {
+		var err error
+		if stream, err = AppendFrame(stream, m); err != nil {
+			t.Fatalf("%s: %v", m.Kind(), err)
+		}
+	}
+	// One byte at a time: the reader must put every frame together.
+	frames := NewFrameReader(iotest.OneByteReader(bytes.NewReader(stream)))
+	for _, want := range testMessages() {
+		kind, payload, err := frames.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := newMessage(kind)
+		if err := got.Decode(payload); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got, compareMessages); diff != "" {
+			t.Errorf("%s changed:\n%s", kind, diff)
+		}
+	}
+	if _, _, err := frames.Next(); err != io.EOF {
+		t.Fatalf("after the last frame: %v", err)
+	}
+}
+
+// Every prefix of a payload, and every payload with a byte more, is refused.
+func TestDecodeRefusesOtherLengths(t *testing.T) {
+	for _, m := range testMessages() {
+		payload, err := m.appendPayload(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range payload {
+			if err := newMessage(m.Kind()).Decode(payload[:n]); !errors.Is(err, ErrMessage) {
+				t.Errorf("%s with %d of %d bytes: %v", m.Kind(), n, len(payload), err)
+			}
+		}
+		if err := newMessage(m.Kind()).Decode(append(payload, 'x')); !errors.Is(err, ErrMessage) {
+			t.Errorf("%s with a byte more: %v", m.Kind(), err)
+		}
+	}
+}
+
+func TestEncodeRefuses(t *testing.T) {
+	bad := map[string]Message{
+		"end before start":  &Run{Start: 2, End: 1},
+		"negative start":    &Run{Start: -1, End: 1},
+		"stop word":         &Run{Start: 1, End: 2, Stop: StopWords},
+		"start, no queries": &Run{End: 2},
+		"queries in middle": &Run{Start: 1, End: 2, Queries: []QueryTensors{{}}},
+		"too many queries":  &Run{End: 1, Queries: make([]QueryTensors, MaxQueries+1)},
+		"too many inputs":   &Run{End: 1, Queries: []QueryTensors{{Inputs: make([]Tensor, MaxTensors+1)}}},
+		"rank":              &Run{End: 1, Queries: []QueryTensors{{Inputs: []Tensor{{Shape: make([]int64, MaxRank+1)}}}}},
+		"negative dim":      &Run{End: 1, Queries: []QueryTensors{{Inputs: []Tensor{{Shape: []int64{-1}}}}}},
+		"negative offset":   &Run{End: 1, Queries: []QueryTensors{{Inputs: []Tensor{{Offset: -1}}}}},
+		"negative time":     &Done{Nanos: -1},
+		"outputs, not done": &Done{Outputs: [][]OutputTensor{{}}},
+		"too many outputs":  &Done{Finished: true, Outputs: [][]OutputTensor{make([]OutputTensor, MaxTensors+1)}},
+	}
+	for name, m := range bad {
+		dst := []byte("before")
+		got, err := AppendFrame(dst, m)
+		if !errors.Is(err, ErrMessage) || string(got) != "before" {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	huge := &Load{Spec: LoadSpec{Service: strings.Repeat("x", MaxFrameBytes)}}
+	if _, err := AppendFrame(nil, huge); !errors.Is(err, ErrFrameSize) {
+		t.Errorf("huge frame: %v", err)
+	}
+}
+
+func TestFailedCarriesItsError(t *testing.T) {
+	for code, sentinel := range failures {
+		if got := codeOf(sentinel); got != code {
+			t.Errorf("%v has code %d, not %d", sentinel, got, code)
+		}
+		if err := (&Failed{Code: code, Message: "m"}).Err(); !errors.Is(err, sentinel) {
+			t.Errorf("code %d: %v", code, err)
+		}
+	}
+	if codeOf(io.EOF) != CodeEngine || !errors.Is((&Failed{Code: 200}).Err(), ErrEngine) {
+		t.Error("what has no code must be a failure of the engine")
+	}
+	long, err := AppendFrame(nil, &Failed{Message: strings.Repeat("é", maxMessageBytes)})
+	if err != nil || len(long) > maxMessageBytes+64 {
+		t.Errorf("long message: %d bytes, %v", len(long), err)
+	}
+}
+
+func TestFrameReaderLimits(t *testing.T) {
+	for name, c := range map[string]struct {
+		stream string
+		want   error
+	}{
+		"empty":         {"", io.EOF},
+		"half a header": {"\x01\x00", io.ErrUnexpectedEOF},
+		"half a frame":  {"\x05\x00\x00\x00\x03abc", io.ErrUnexpectedEOF},
+		"size zero":     {"\x00\x00\x00\x00\x03", ErrFrameSize},
+		"size above":    {"\x01\x00\x00\x01\x03", ErrFrameSize},
+		"size 4 GiB":    {"\xff\xff\xff\xff\x03", ErrFrameSize},
+	} {
+		if _, _, err := NewFrameReader(strings.NewReader(c.stream)).Next(); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestFrameReaderGivesMemoryBack(t *testing.T) {
+	var stream []byte
+	for _, n := range []int{10, 4 * readBufferBytes, 10, 10} {
+		stream, _ = AppendFrame(stream, &Load{Spec: LoadSpec{Service: strings.Repeat("x", n)}})
+	}
+	frames := NewFrameReader(bytes.NewReader(stream))
+	for {
+		kind, payload, err := frames.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil || kind != KindLoad {
+			t.Fatal(kind, err)
+		}
+		var m Load
+		if err := m.Decode(payload); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(frames.buf) != readBufferBytes {
+		t.Errorf("%d bytes of buffer are kept", len(frames.buf))
+	}
+}
+
+func TestHotMessagesDoNotAllocate(t *testing.T) {
+	run := &Run{Batch: 1, End: 1, Size: 1, Queries: []QueryTensors{{ID: 1, Inputs: []Tensor{testTensor}}}}
+	done := &Done{Finished: true, Outputs: [][]OutputTensor{{{testTensor, 1}}}}
+	buf := make([]byte, 0, 4096)
+	for _, m := range []Message{run, done} {
+		into := newMessage(m.Kind())
+		n := testing.AllocsPerRun(100, func() {
+			frame, err := AppendFrame(buf[:0], m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := into.Decode(frame[frameHeaderBytes:]); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if n != 0 {
+			t.Errorf("%s: %v allocations", m.Kind(), n)
+		}
+	}
+}
+
+// FuzzWire feeds a stream to both ends: whatever decodes must encode to the
+// same again.
+func FuzzWire(f *testing.F) {
+	for _, m := range testMessages() {
+		frame, _ := AppendFrame(nil, m)
+		f.Add(frame)
+	}
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		frames := NewFrameReader(bytes.NewReader(stream))
+		for {
+			kind, payload, err := frames.Next()
+			if err != nil {
+				return
+			}
+			if m := newMessage(kind); m != nil && m.Decode(payload) == nil {
+				checkCanonical(t, m, payload)
+			}
+		}
+	})
+}
+
+func checkCanonical(t *testing.T, m Message, payload []byte) {
+	first, err := m.appendPayload(nil)
+	if err != nil {
+		t.Fatalf("%s was decoded but cannot be encoded: %v", m.Kind(), err)
+	}
+	switch m.Kind() {
+	case KindRun, KindRelease, KindQuit, KindDone:
+		if !bytes.Equal(first, payload) {
+			t.Fatalf("%s has two forms", m.Kind())
+		}
+	default: // texts are made valid on the way
+		again := newMessage(m.Kind())
+		if err := again.Decode(first); err != nil {
+			t.Fatalf("%s: %v", m.Kind(), err)
+		}
+		if second, _ := again.appendPayload(nil); !bytes.Equal(first, second) {
+			t.Fatalf("%s changes with every turn", m.Kind())
+		}
+	}
+}
+
+// FuzzMessage gives the fuzzer each decoder without the frame around it.
+func FuzzMessage(f *testing.F) {
+	for _, m := range testMessages() {
+		payload, _ := m.appendPayload(nil)
+		f.Add(uint8(m.Kind()), payload)
+	}
+	f.Fuzz(func(t *testing.T, kind uint8, payload []byte) {
+		if m := newMessage(Kind(kind)); m != nil && m.Decode(payload) == nil {
+			checkCanonical(t, m, payload)
+		}
+	})
+}
