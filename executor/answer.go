@@ -1,0 +1,152 @@
+package executor
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments"
+)
+
+// listen takes answers until the connection ends. It is the reader.
+func (w *worker) listen() {
+	defer close(w.read)
+	var done segments.Done
+	for {
+		kind, payload, err := w.frames.Next()
+		switch {
+		case err == io.EOF:
+			w.lose(ErrExited)
+			return
+		case err != nil:
+			w.lose(fmt.Errorf("%w: %w", ErrProtocol, err))
+			return
+		}
+		if err := w.answer(kind, payload, &done); err != nil {
+			w.lose(fmt.Errorf("%w: %w", ErrProtocol, err))
+			return
+		}
+	}
+}
+
+// answer takes one frame. An error means that the worker lies.
+func (w *worker) answer(kind segments.Kind, payload []byte, done *segments.Done) error {
+	switch kind {
+	case segments.KindDone:
+		if err := done.Decode(payload); err != nil {
+			return err
+		}
+		return w.done(done)
+	case segments.KindFailed:
+		var failed segments.Failed
+		if err := failed.Decode(payload); err != nil {
+			return err
+		}
+		return w.failed(&failed)
+	}
+	return fmt.Errorf("%w: %s", segments.ErrUnexpectedKind, kind)
+}
+
+func (w *worker) done(d *segments.Done) error {
+	f, err := w.flight(d.Round, d.Batch)
+	if err != nil {
+		return err
+	}
+	if err := f.check(d, len(w.info.Operators)); err != nil {
+		return err
+	}
+	s := f.round.span(f.index)
+	if d.Finished {
+		if s.Queries, err = w.collect(d, f.queries); err != nil {
+			return err
+		}
+	}
+	s.Status, s.Reached, s.Finished = Done, d.Reached, d.Finished
+	if d.Reached < f.span.End {
+		s.Status = Stopped
+	}
+	s.Took, s.IntermediateBytes = min(time.Duration(d.Nanos), time.Since(f.since)), d.IntermediateBytes
+	w.land(f, d.Finished, d.IntermediateBytes)
+	f.round.end()
+	return nil
+}
+
+func (w *worker) failed(m *segments.Failed) error {
+	f, err := w.flight(m.Round, m.Batch)
+	if err != nil {
+		return err
+	}
+	w.land(f, true, -1)
+	f.round.fail(f.index, Failed, m.Err())
+	return nil
+}
+
+// flight returns the oldest run in flight, which an answer must be for.
+func (w *worker) flight(round uint64, batch models.BatchID) (flight, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.flights.count == 0 {
+		return flight{}, fmt.Errorf("answer to round %d, but nothing is in flight", round)
+	}
+	f, _ := w.mu.flights.at(0)
+	if f.round.outcome.Round != round || f.span.Batch != batch {
+		return flight{}, fmt.Errorf("answer to round %d, batch %d, expected round %d, batch %d",
+			round, batch, f.round.outcome.Round, f.span.Batch)
+	}
+	return *f, nil
+}
+
+// land takes the oldest run out of flight. Its stop word is cleared before
+// another run can get it.
+func (w *worker) land(f flight, gone bool, held int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, word := w.mu.flights.at(0)
+	w.outputs.ClearStop(word)
+	w.mu.flights.pop()
+	if gone {
+		delete(w.mu.batches, f.span.Batch)
+	}
+	if held >= 0 {
+		w.mu.held = held
+	}
+}
+
+// collect leases the outputs of a finished batch.
+func (w *worker) collect(d *segments.Done, ids []models.QueryID) ([]QueryOutputs, error) {
+	if len(d.Outputs) != len(ids) {
+		return nil, fmt.Errorf("outputs of %d queries, the batch has %d", len(d.Outputs), len(ids))
+	}
+	queries := make([]QueryOutputs, len(ids))
+	for i, outputs := range d.Outputs {
+		queries[i] = QueryOutputs{ID: ids[i], Outputs: make([]Output, 0, len(outputs))}
+		for j := range outputs {
+			if err := queries[i].lease(w.outputs, &outputs[j]); err != nil {
+				releaseAll(queries)
+				return nil, err
+			}
+		}
+		if len(outputs) != len(w.info.Outputs) {
+			releaseAll(queries)
+			return nil, fmt.Errorf("%d outputs, the model has %d", len(outputs), len(w.info.Outputs))
+		}
+	}
+	return queries, nil
+}
+
+func (q *QueryOutputs) lease(from *segments.Outputs, t *segments.OutputTensor) error {
+	lease, data, err := from.Acquire(t)
+	if err != nil {
+		return err
+	}
+	shape := append([]int64(nil), t.Shape...)
+	q.Outputs = append(q.Outputs, Output{Type: t.Type, Shape: shape, Data: data, lease: lease})
+	return nil
+}
+
+func releaseAll(queries []QueryOutputs) {
+	for i := range queries {
+		queries[i].Release()
+	}
+}

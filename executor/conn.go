@@ -1,0 +1,148 @@
+package executor
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/segments"
+)
+
+// backlogBytes bounds what waits for a worker that does not read.
+const backlogBytes = 2 * segments.MaxFrameBytes
+
+// errBacklog is returned when a worker does not read what it is sent.
+var errBacklog = errors.New("worker does not read")
+
+// conn is the daemon's end of a worker's socket. A send never waits: what the
+// socket does not take goes to the writer.
+type conn struct {
+	file  *os.File // non-blocking, known to the poller
+	fd    int
+	flush chan struct{} // tells the writer that there is a backlog
+
+	mu struct {
+		sync.Mutex
+		backlog []byte
+		writing bool // the writer has bytes that come before any other
+		closed  bool
+	}
+}
+
+// newConn returns a connection and the other end of it, which is blocking.
+func newConn() (*conn, *os.File, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	other := os.NewFile(uintptr(pair[1]), "worker")
+	if err := unix.SetNonblock(pair[0], true); err != nil {
+		unix.Close(pair[0])
+		other.Close()
+		return nil, nil, os.NewSyscallError("fcntl", err)
+	}
+	c := &conn{file: os.NewFile(uintptr(pair[0]), "daemon"), fd: pair[0], flush: make(chan struct{}, 1)}
+	return c, other, nil
+}
+
+// Read implements io.Reader. It waits in the poller, not in the system call:
+// on two cores BenchmarkRound takes 30 µs this way against 46 µs, of which a
+// bare exchange over a socket pair is 10 to 20. A worker that dies with frames unread resets the
+// connection; that too is its end.
+func (c *conn) Read(buf []byte) (int, error) {
+	n, err := c.file.Read(buf)
+	if errors.Is(err, unix.ECONNRESET) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// send sends a frame, in the order of the calls.
+func (c *conn) send(frame []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.closed {
+		return os.ErrClosed
+	}
+	if !c.mu.writing {
+		n, err := c.try(frame)
+		if err != nil {
+			return err
+		}
+		frame = frame[n:]
+	}
+	if len(frame) == 0 {
+		return nil
+	}
+	if len(c.mu.backlog)+len(frame) > backlogBytes {
+		return errBacklog
+	}
+	c.mu.backlog = append(c.mu.backlog, frame...)
+	c.mu.writing = true
+	select {
+	case c.flush <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// try writes what the socket takes at once.
+func (c *conn) try(frame []byte) (int, error) {
+	for {
+		n, err := unix.SendmsgN(c.fd, frame, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		switch err {
+		case nil:
+			return n, nil
+		case unix.EINTR:
+		case unix.EAGAIN:
+			return 0, nil
+		default:
+			return 0, os.NewSyscallError("sendmsg", err)
+		}
+	}
+}
+
+// write sends backlogs until the connection is shut down.
+func (c *conn) write(done <-chan struct{}) {
+	for {
+		select {
+		case <-c.flush:
+		case <-done:
+			return
+		}
+		for data := c.take(); data != nil; data = c.take() {
+			if _, err := c.file.Write(data); err != nil {
+				return // the reader finds out as well
+			}
+		}
+	}
+}
+
+func (c *conn) take() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	data := c.mu.backlog
+	c.mu.backlog = nil
+	c.mu.writing = data != nil
+	return data
+}
+
+// shutdown ends both directions. What has arrived can still be read.
+func (c *conn) shutdown() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.mu.closed {
+		unix.Shutdown(c.fd, unix.SHUT_RDWR)
+	}
+}
+
+// close frees the descriptor. Reader and writer have ended.
+func (c *conn) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.closed = true
+	c.file.Close()
+}

@@ -1,0 +1,26 @@
+// Package executor owns the worker processes. It starts one for each service,
+// sends the spans of a round to them, waits for the whole group and reports
+// one [Outcome] for each round, whatever happens to the workers. A worker that
+// is lost is started again, later each time, and given up when that happens
+// too often.
+//
+// Tensors lie in memory shared with the worker: inputs in an arena that the
+// daemon owns and that outlives the worker, so that a query can be run again;
+// outputs in an arena that is new for every worker process. A worker is never
+// believed: an output or an answer that cannot be kills it.
+//
+// # Threads
+//
+// One goroutine, the spawner, is locked to its thread for as long as the
+// executor lives and starts every process: the kernel kills a worker when the
+// thread that started it ends. For each service a supervisor starts the
+// worker, loads it, watches for spans that take too long, and buries it. For
+// each process a waiter learns of its exit, a listener reads its standard
+// error, a reader takes its answers and ends the spans, and a writer sends
+// what the socket did not take at once. All of them end before Close returns.
+//
+// A worker is in a process group of its own: ^C on a terminal reaches the
+// daemon only, and what a worker may have started dies with it. Signals that a
+// service manager sends to every process are ignored by workers, since the
+// daemon first answers what is in flight.
+package executor

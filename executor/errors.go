@@ -1,0 +1,119 @@
+package executor
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Errors of calls.
+var (
+	// ErrClosed is returned after Close, and is the reason of a span that
+	// Close ended.
+	ErrClosed = errors.New("executor: closed")
+
+	// ErrOptions is returned by New when the options cannot work.
+	ErrOptions = errors.New("executor: bad options")
+
+	// ErrUnknownService is returned when no service has the given ID.
+	ErrUnknownService = errors.New("executor: unknown service")
+
+	// ErrBadSpan is returned when a span of a round makes no sense, or two
+	// spans are of one service.
+	ErrBadSpan = errors.New("executor: bad span")
+
+	// ErrTooManyRounds is returned when MaxRounds rounds run or have outcomes
+	// that were not received.
+	ErrTooManyRounds = errors.New("executor: too many rounds in flight")
+
+	// ErrLeak is returned by Close when shared memory is still in use.
+	ErrLeak = errors.New("executor: shared memory was not given back")
+)
+
+// Reasons for which a worker, and with it a span, is lost.
+var (
+	// ErrNotReady is the reason of a span whose service has no worker that is
+	// ready.
+	ErrNotReady = errors.New("executor: worker is not ready")
+
+	// ErrBatchLost is the reason of a span that goes on with a batch that the
+	// worker does not have, because it was lost with an earlier worker.
+	ErrBatchLost = errors.New("executor: batch was lost with its worker")
+
+	// ErrExited is the reason when the process ended by itself or was killed
+	// from outside.
+	ErrExited = errors.New("executor: worker exited")
+
+	// ErrLoadTimeout is the reason when loading took longer than LoadTimeout.
+	ErrLoadTimeout = errors.New("executor: loading took too long")
+
+	// ErrLoad is the reason when the worker could not load its model.
+	ErrLoad = errors.New("executor: load failed")
+
+	// ErrSpanTimeout is the reason when a span took longer than SpanTimeout.
+	ErrSpanTimeout = errors.New("executor: worker hangs")
+
+	// ErrProtocol is the reason when a worker said what cannot be.
+	ErrProtocol = errors.New("executor: worker broke the protocol")
+
+	// ErrStart is the reason when no process could be started.
+	ErrStart = errors.New("executor: worker did not start")
+
+	// ErrRestartLimit is the reason when a service was given up.
+	ErrRestartLimit = errors.New("executor: worker was lost too often")
+)
+
+// LostError tells how a worker ended.
+type LostError struct {
+	Service string
+	Cause   error
+	Exit    string // how the process ended, "" if that was not known in time
+	Stderr  string // the last that the process wrote, at most tailBytes
+}
+
+// Error says it on one line, with the lines of standard error that say
+// most.
+func (e *LostError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "worker of %s: %v", e.Service, e.Cause)
+	if e.Exit != "" {
+		fmt.Fprintf(&b, " (%s)", e.Exit)
+	}
+	if lines := excerpt(e.Stderr, errorLines); lines != "" {
+		fmt.Fprintf(&b, "; stderr: %s", lines)
+	}
+	return b.String()
+}
+
+// Unwrap returns the cause.
+func (e *LostError) Unwrap() error { return e.Cause }
+
+// errorLines is how many lines of standard error go into the text of an error.
+const errorLines = 12
+
+// crashes are how the lines begin with which the Go runtime says why it ends.
+// What follows them is where, which is of less use on one line.
+var crashes = []string{"panic: ", "fatal error: ", "unexpected fault address", "SIG"}
+
+// excerpt returns the last n lines of text on one line, or n lines from where
+// the runtime says why the process ends.
+func excerpt(text string, n int) string {
+	var lines []string
+	crash := -1
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		begins := func(with string) bool { return strings.HasPrefix(line, with) }
+		if crash < 0 && slices.ContainsFunc(crashes, begins) {
+			crash = len(lines)
+		}
+		lines = append(lines, line)
+	}
+	first := max(0, len(lines)-n)
+	if crash >= 0 {
+		first = min(first, crash)
+	}
+	return strings.Join(lines[first:min(len(lines), first+n)], " | ")
+}

@@ -1,0 +1,227 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments"
+)
+
+// Executor owns the workers of all services.
+type Executor struct {
+	opts     Options
+	services map[models.ServiceID]*service
+	outcomes chan Outcome
+	running  atomic.Int32 // rounds whose outcome is not delivered
+	spawner  *spawner
+	ctx      context.Context
+	cancel   context.CancelFunc
+	workers  sync.WaitGroup // every goroutine but the spawner
+
+	mu struct {
+		sync.Mutex
+		started bool
+		closed  bool
+	}
+}
+
+// New checks the options and makes the input arenas. No process runs yet, but
+// Close must be called.
+func New(opts Options) (*Executor, error) {
+	opts = opts.withDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	e := &Executor{
+		opts:     opts,
+		services: make(map[models.ServiceID]*service),
+		outcomes: make(chan Outcome, MaxRounds),
+		cancel:   func() {},
+		spawner:  startSpawner(),
+	}
+	for _, spec := range opts.Services {
+		arena, err := segments.NewInputArena(spec.InputBytes)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("service %s: %w", spec.Name, err), e.Close())
+		}
+		e.services[spec.ID] = &service{executor: e, spec: spec, arena: arena, restart: make(chan struct{}, 1)}
+	}
+	return e, nil
+}
+
+// Start starts the workers and returns at once; events tell when they are
+// ready. When ctx ends, the workers end as they do at Close, which must still
+// be called.
+func (e *Executor) Start(ctx context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mu.closed || e.mu.started {
+		return ErrClosed
+	}
+	e.mu.started = true
+	e.ctx, e.cancel = context.WithCancel(ctx)
+	for _, s := range e.services {
+		e.start(func() { s.supervise(e.ctx) })
+	}
+	return nil
+}
+
+// start runs f in a goroutine that Close waits for.
+func (e *Executor) start(f func()) { e.workers.Go(f) }
+
+// Close ends the workers and waits for everything. Spans in flight are stopped
+// or lost, their outcomes delivered, and then Outcomes is closed. The error is
+// ErrLeak if inputs were not freed or outputs not released; their memory stays
+// mapped until they are.
+func (e *Executor) Close() error {
+	e.mu.Lock()
+	if e.mu.closed {
+		e.mu.Unlock()
+		return ErrClosed
+	}
+	e.mu.closed = true
+	e.cancel()
+	e.mu.Unlock()
+	e.workers.Wait()
+	e.spawner.stop()
+	close(e.outcomes)
+	var errs []error
+	for _, s := range e.services {
+		errs = append(errs, s.close())
+	}
+	return errors.Join(errs...)
+}
+
+func (s *service) close() error {
+	inputs, err := s.arena.Close()
+	if err != nil {
+		return err
+	}
+	if outputs := s.leases(); inputs > 0 || outputs > 0 {
+		return fmt.Errorf("%w: service %s has %d inputs and %d outputs in use", ErrLeak, s.spec.Name, inputs, outputs)
+	}
+	return nil
+}
+
+// Run sends the spans of a round and returns at once. If it returns no error,
+// Outcomes delivers exactly one outcome for the round, when all of its spans
+// have ended, whatever becomes of the workers. A second round may be sent
+// before the first has ended; each worker runs its spans in the order in which
+// they were sent.
+func (e *Executor) Run(id uint64, spans []SpanRequest) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mu.closed {
+		return ErrClosed
+	}
+	if err := e.check(spans); err != nil {
+		return err
+	}
+	// A delivery first fills the channel and then lowers running, so this
+	// never counts a round too few.
+	if int(e.running.Load())+len(e.outcomes) >= MaxRounds {
+		return ErrTooManyRounds
+	}
+	e.running.Add(1)
+	r := newRound(id, spans, e.deliver)
+	for i := range spans {
+		e.services[spans[i].Span.Service].run(r, i, &spans[i])
+	}
+	return nil
+}
+
+func (e *Executor) deliver(o Outcome) {
+	e.outcomes <- o
+	e.running.Add(-1)
+}
+
+// check refuses a round that cannot be meant.
+func (e *Executor) check(spans []SpanRequest) error {
+	if len(spans) == 0 {
+		return fmt.Errorf("%w: a round without spans", ErrBadSpan)
+	}
+	for i := range spans {
+		span := spans[i].Span
+		s, ok := e.services[span.Service]
+		if !ok {
+			return fmt.Errorf("%w: %d", ErrUnknownService, span.Service)
+		}
+		for _, other := range spans[:i] {
+			if other.Span.Service == span.Service {
+				return fmt.Errorf("%w: two of service %s in one round", ErrBadSpan, s.spec.Name)
+			}
+		}
+		if span.Start < 0 || span.End <= span.Start || (span.Start == 0) != (len(spans[i].Queries) > 0) {
+			return fmt.Errorf("%w: [%d, %d) with %d queries", ErrBadSpan, span.Start, span.End, len(spans[i].Queries))
+		}
+		if err := s.checkInputs(spans[i].Queries); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Outcomes delivers the outcome of every round. It is closed by Close.
+func (e *Executor) Outcomes() <-chan Outcome { return e.outcomes }
+
+// Stop ends the spans of a batch that are in flight at their next operator
+// boundary. It reports whether there was one: a span that ends at the same
+// moment may end as Done nevertheless. The batch stays until it is released.
+func (e *Executor) Stop(id models.ServiceID, batch models.BatchID) bool {
+	s, ok := e.services[id]
+	if !ok {
+		return false
+	}
+	w := s.ready()
+	return w != nil && w.stop(batch)
+}
+
+// Release makes the worker forget a paused batch. One that finished, failed or
+// was lost is forgotten already, and releasing it does nothing.
+func (e *Executor) Release(id models.ServiceID, batch models.BatchID) {
+	if s, ok := e.services[id]; ok {
+		if w := s.ready(); w != nil {
+			w.release(batch)
+		}
+	}
+}
+
+// Arena returns the input arena of a service, or nil if there is no such
+// service.
+func (e *Executor) Arena(id models.ServiceID) *segments.InputArena {
+	if s, ok := e.services[id]; ok {
+		return s.arena
+	}
+	return nil
+}
+
+// State returns what is known of a service.
+func (e *Executor) State(id models.ServiceID) (State, error) {
+	s, ok := e.services[id]
+	if !ok {
+		return State{}, fmt.Errorf("%w: %d", ErrUnknownService, id)
+	}
+	return s.state(), nil
+}
+
+// Restart makes a service that was given up try again. It does nothing for
+// another.
+func (e *Executor) Restart(id models.ServiceID) error {
+	s, ok := e.services[id]
+	if !ok {
+		return fmt.Errorf("%w: %d", ErrUnknownService, id)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.state.Phase == GivenUp {
+		select {
+		case s.restart <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}

@@ -1,0 +1,362 @@
+package executor
+
+import (
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments"
+)
+
+func TestRunABatch(t *testing.T) {
+	f := startReady(t, nil, 1)
+	s := f.do(f.whole(0, 1, "abc", "", "xy"))
+	if s.Status != Done || s.Err != nil || !s.Finished || s.Reached != fakeOperators {
+		t.Fatalf("%+v", s)
+	}
+	if got := texts(s); !slices.Equal(got, []string{"abc0123", "0123", "xy0123"}) {
+		t.Errorf("outputs %q", got)
+	}
+	if s.Queries[2].ID != 2 {
+		t.Errorf("last query is %d", s.Queries[2].ID)
+	}
+	if state, err := f.State(0); err != nil || state.OutputLeases != 0 || state.InFlight != 0 || state.Phase != Ready {
+		t.Errorf("%+v, %v", state, err)
+	}
+}
+
+func TestBatchGoesOnAfterAnother(t *testing.T) {
+	f := startReady(t, nil, 1)
+	first, second := f.whole(0, 1, "a"), f.whole(0, 2, "b")
+	first.Span.End = 2
+	if s := f.do(first); s.Status != Done || s.Finished || s.Reached != 2 || s.IntermediateBytes != 100 {
+		t.Fatalf("%+v", s)
+	}
+	if s := f.do(second); s.Status != Done || s.IntermediateBytes != 100 {
+		t.Fatalf("%+v", s)
+	} else {
+		texts(s)
+	}
+	s := f.do(SpanRequest{Span: models.Span{Batch: 1, Start: 2, End: 4}})
+	if got := texts(s); !slices.Equal(got, []string{"a0123"}) || s.IntermediateBytes != 0 {
+		t.Fatalf("%q, %+v", got, s)
+	}
+}
+
+// The barrier: one outcome, when the slower of two services is done.
+func TestRoundWaitsForTheGroup(t *testing.T) {
+	gate := t.TempDir() + "/gate"
+	f := startReady(t, nil, 2)
+	round := f.send(f.whole(0, 1, "fast"), f.whole(1, 2, "3 await "+gate))
+	select {
+	case o := <-f.Outcomes():
+		t.Fatalf("too early: %+v", o)
+	default:
+	}
+	touch(t, gate)
+	o := f.receive()
+	if o.Round != round || len(o.Spans) != 2 || o.Took <= 0 {
+		t.Fatalf("%+v", o)
+	}
+	for i, s := range o.Spans {
+		if s.Status != Done || s.Span.Service != models.ServiceID(i) {
+			t.Errorf("span %d: %+v", i, s)
+		}
+		texts(s)
+	}
+}
+
+func TestRoundsAhead(t *testing.T) {
+	f := startReady(t, nil, 1)
+	spans := []SpanRequest{f.whole(0, 1, "a"), f.whole(0, 2, "b")}
+	spans[0].Span.End = 1
+	f.send(spans[0])
+	f.send(spans[1])
+	f.send(SpanRequest{Span: models.Span{Batch: 1, Start: 1, End: 4}})
+	for round := uint64(1); round <= 3; round++ {
+		o := f.receive()
+		if o.Round != round || o.Spans[0].Status != Done {
+			t.Fatalf("round %d: %+v", round, o)
+		}
+		texts(o.Spans[0])
+	}
+}
+
+func TestStopEndsOnlyItsBatch(t *testing.T) {
+	gate := t.TempDir() + "/gate"
+	f := startReady(t, nil, 1)
+	f.send(f.whole(0, 1, "1 signal "+gate))
+	awaitEvent(f, func(e WorkerOutput) bool { return e.Line == "waiting" })
+	f.send(f.whole(0, 2, "other"))
+	if !f.Stop(0, 1) || f.Stop(0, 9) || f.Stop(5, 1) {
+		t.Fatal("Stop did not find what is in flight, or found what is not")
+	}
+	touch(t, gate)
+	first, second := f.receive().Spans[0], f.receive().Spans[0]
+	if first.Status != Stopped || first.Finished || first.Reached != 2 {
+		t.Errorf("stopped batch: %+v", first)
+	}
+	if second.Status != Done {
+		t.Errorf("other batch: %+v", second)
+	}
+	texts(second)
+	// What was stopped can go on.
+	s := f.do(SpanRequest{Span: models.Span{Batch: 1, Start: first.Reached, End: 4}})
+	if got := texts(s); len(got) != 1 || !strings.HasSuffix(got[0], "0123") {
+		t.Errorf("%q, %+v", got, s)
+	}
+	if f.Stop(0, 1) {
+		t.Error("nothing is in flight any more")
+	}
+}
+
+func TestReleasedBatchIsGone(t *testing.T) {
+	f := startReady(t, nil, 1)
+	first := f.whole(0, 1, "a")
+	first.Span.End = 1
+	f.do(first)
+	f.Release(0, 1)
+	f.Release(0, 1)
+	f.Release(7, 1)
+	s := f.do(SpanRequest{Span: models.Span{Batch: 1, Start: 1, End: 4}})
+	if s.Status != Lost || !errors.Is(s.Err, ErrBatchLost) {
+		t.Fatalf("%+v", s)
+	}
+	// The same number may be used for a new batch.
+	if s := f.do(f.whole(0, 1, "b")); s.Status != Done {
+		t.Fatalf("%+v", s)
+	} else {
+		texts(s)
+	}
+}
+
+// A batch that is released while it runs to its end still answers.
+func TestReleaseInFlight(t *testing.T) {
+	gate := t.TempDir() + "/gate"
+	f := startReady(t, nil, 1)
+	f.send(f.whole(0, 1, "3 await "+gate))
+	f.Release(0, 1)
+	touch(t, gate)
+	if s := f.receive().Spans[0]; s.Status != Done || len(texts(s)) != 1 {
+		t.Fatalf("%+v", s)
+	}
+	if s := f.do(f.whole(0, 2, "b")); s.Status != Done {
+		t.Fatalf("%+v", s)
+	} else {
+		texts(s)
+	}
+}
+
+func TestEngineFailureIsOnlyTheBatches(t *testing.T) {
+	f := startReady(t, nil, 1)
+	s := f.do(f.whole(0, 1, "2 fail because"))
+	if s.Status != Failed || !errors.Is(s.Err, segments.ErrEngine) || !strings.Contains(s.Err.Error(), "because") {
+		t.Fatalf("%+v", s)
+	}
+	if s := f.do(f.whole(0, 1, "fine")); s.Status != Done {
+		t.Fatalf("%+v", s)
+	} else {
+		texts(s)
+	}
+	if state, _ := f.State(0); state.Starts != 1 {
+		t.Errorf("the worker was started %d times", state.Starts)
+	}
+}
+
+// Outputs that nobody releases fill the arena: that fails batches, nothing
+// else, and releasing makes room.
+func TestOutputArenaFills(t *testing.T) {
+	f := startReady(t, func(o *Options) { o.Services[0].OutputBytes = 4096 }, 1)
+	var held []SpanOutcome
+	for batch := models.BatchID(1); ; batch++ {
+		s := f.do(f.whole(0, batch, strings.Repeat("x", 1000)))
+		if s.Status == Failed {
+			if !errors.Is(s.Err, segments.ErrArenaFull) {
+				t.Fatal(s.Err)
+			}
+			break
+		}
+		held = append(held, s)
+	}
+	if len(held) != 4 {
+		t.Errorf("%d outputs of 1 kB fitted in 4", len(held))
+	}
+	texts(held[0])
+	s := f.do(f.whole(0, 100, strings.Repeat("x", 1000)))
+	if s.Status != Done {
+		t.Fatalf("%+v", s)
+	}
+	for _, s := range append(held[1:], s) {
+		texts(s)
+	}
+}
+
+func TestRunRefuses(t *testing.T) {
+	f := startReady(t, nil, 1)
+	good := f.whole(0, 1, "a")
+	outside := f.whole(0, 1, "a")
+	outside.Queries[0].Inputs[0].Offset = 1 << 40
+	none := good
+	none.Queries = nil
+	late := good
+	late.Span.Start = 1
+	empty := good
+	empty.Span.End = 0
+	foreign := good
+	foreign.Span.Service = 3
+	for name, c := range map[string]struct {
+		spans []SpanRequest
+		want  error
+	}{
+		"no spans":         {nil, ErrBadSpan},
+		"same service":     {[]SpanRequest{good, good}, ErrBadSpan},
+		"input outside":    {[]SpanRequest{outside}, ErrBadSpan},
+		"start, no query":  {[]SpanRequest{none}, ErrBadSpan},
+		"query in middle":  {[]SpanRequest{late}, ErrBadSpan},
+		"empty span":       {[]SpanRequest{empty}, ErrBadSpan},
+		"unknown service":  {[]SpanRequest{foreign}, ErrUnknownService},
+		"good and foreign": {[]SpanRequest{good, foreign}, ErrUnknownService},
+	} {
+		if err := f.Run(1, c.spans); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	long := good
+	long.Span.End = fakeOperators + 1
+	if s := f.do(long); s.Status != Failed || !errors.Is(s.Err, ErrBadSpan) {
+		t.Errorf("beyond the last operator: %+v", s)
+	}
+	tall := f.whole(0, 1, "a")
+	tall.Queries[0].Inputs[0].Shape = make([]int64, segments.MaxRank+1)
+	if s := f.do(tall); s.Status != Failed || !errors.Is(s.Err, segments.ErrMessage) {
+		t.Errorf("rank: %+v", s)
+	}
+}
+
+func TestRoundsAreBounded(t *testing.T) {
+	f := startReady(t, nil, 1)
+	span := f.whole(0, 1, "a")
+	for round := range uint64(MaxRounds) {
+		span.Span.Batch = models.BatchID(round)
+		f.send(span)
+	}
+	if err := f.Run(99, []SpanRequest{span}); !errors.Is(err, ErrTooManyRounds) {
+		t.Fatal(err)
+	}
+	for range MaxRounds {
+		texts(f.receive().Spans[0])
+	}
+	if s := f.do(span); s.Status != Done {
+		t.Fatalf("%+v", s)
+	} else {
+		texts(s)
+	}
+}
+
+// A frame larger than the socket takes at once goes through the writer.
+func TestLargeFrames(t *testing.T) {
+	gate := t.TempDir() + "/gate"
+	f := startReady(t, nil, 1)
+	f.send(f.whole(0, 1000, "0 await "+gate))
+	small := f.query(0, 0, "q")
+	for batch := range models.BatchID(8) {
+		queries := make([]QueryTensors, 2000)
+		for i := range queries {
+			queries[i] = small
+		}
+		f.send(SpanRequest{Span: models.Span{Batch: batch, End: 1, Size: len(queries)}, Queries: queries})
+		f.Release(0, batch)
+	}
+	touch(t, gate)
+	texts(f.receive().Spans[0])
+	for range 8 {
+		if s := f.receive().Spans[0]; s.Status != Done || s.Reached != 1 {
+			t.Fatalf("%+v", s)
+		}
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	_, err := New(Options{
+		SpanTimeout: -1, BackoffMin: 2, BackoffMax: 1, RestartLimit: -1,
+		Services: []ServiceSpec{{ID: 1}, {ID: 1}},
+	})
+	if !errors.Is(err, ErrOptions) {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"no command", "span timeout", "backoff", "restart limit", "two services 1"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in: %v", want, err)
+		}
+	}
+	_, err = New(Options{Command: []string{"x"}, Services: []ServiceSpec{{InputBytes: -5}}})
+	if !errors.Is(err, segments.ErrArenaSize) {
+		t.Errorf("input arena of -5 bytes: %v", err)
+	}
+}
+
+func TestCloseReportsLeaks(t *testing.T) {
+	f := startReady(t, nil, 2)
+	offset, _, err := f.Arena(0).Alloc(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := f.do(f.whole(1, 1, "a"))
+	err = f.Close()
+	if !errors.Is(err, ErrLeak) || !strings.Contains(err.Error(), "service0 has 1 inputs and 0 outputs") ||
+		!strings.Contains(err.Error(), "service1 has 1 inputs and 1 outputs") {
+		t.Error(err)
+	}
+	if got := texts(s); got[0] != "a0123" {
+		t.Errorf("leaked output is %q", got)
+	}
+	if err := f.Arena(0).Free(offset); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCloseEndsWhatRuns(t *testing.T) {
+	f := startReady(t, func(o *Options) { o.CloseGrace = 1 }, 1)
+	f.send(f.whole(0, 1, "1 hang"))
+	f.send(f.whole(0, 2, "a"))
+	f.Close()
+	for round := uint64(1); round <= 2; round++ {
+		o := f.receive()
+		if s := o.Spans[0]; o.Round != round || s.Status != Lost || !errors.Is(s.Err, ErrClosed) {
+			t.Errorf("round %d: %+v", round, o)
+		}
+	}
+	if _, open := <-f.Outcomes(); open {
+		t.Error("Outcomes is not closed")
+	}
+	if err := f.Run(3, nil); err != ErrClosed {
+		t.Error(err)
+	}
+	if err := f.Close(); err != ErrClosed {
+		t.Error(err)
+	}
+}
+
+// A worker that is let go stops at the next operator and exits by itself.
+func TestCloseLetsWorkersGo(t *testing.T) {
+	gate := t.TempDir() + "/gate"
+	f := startReady(t, func(o *Options) { o.CloseGrace = patience }, 1)
+	f.send(f.whole(0, 1, "1 signal "+gate))
+	awaitEvent(f, func(e WorkerOutput) bool { return e.Line == "waiting" })
+	closed := make(chan error)
+	go func() { closed <- f.Close() }()
+	for f.Run(2, nil) != ErrClosed {
+		runtime.Gosched()
+	}
+	touch(t, gate)
+	<-closed
+	if s := f.receive().Spans[0]; s.Status != Stopped && s.Status != Done {
+		t.Errorf("%+v", s)
+	} else {
+		texts(s)
+	}
+	awaitEvent[WorkerStopped](f, nil)
+}

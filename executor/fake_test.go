@@ -1,0 +1,218 @@
+package executor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments"
+)
+
+// fakeEngine is the engine of the test binary's own workers. A model has
+// fakeOperators operators; a query's input is a text, its output the same text
+// with every operator that ran appended. A text of the form "OP VERB ARG" makes
+// operator OP do something bad.
+type fakeEngine struct {
+	batches map[models.BatchID]*fakeBatch
+}
+
+type fakeBatch struct {
+	queries []segments.QueryInputs
+	ran     string
+}
+
+const fakeOperators = 4
+
+var fakeInfo = segments.Info{
+	Inputs:    []models.TensorSpec{{Name: "in", Type: models.Tensor(models.Uint8, models.Dim{Value: -1})}},
+	Outputs:   []models.TensorSpec{{Name: "out", Type: models.Tensor(models.Uint8, models.Dim{Value: -1})}},
+	Operators: make([]models.Operator, fakeOperators),
+	Hash:      "fake",
+}
+
+// loadFake does what the model path says.
+func loadFake(spec segments.LoadSpec, progress segments.ProgressFunc) (segments.Engine, error) {
+	progress("fake", 1, 1)
+	switch verb, arg, _ := strings.Cut(spec.ModelPath, " "); verb {
+	case "fail":
+		return nil, errors.New(arg)
+	case "once": // fails unless the file is there
+		if _, err := os.Stat(arg); err != nil {
+			return nil, err
+		}
+	case "":
+	default:
+		misbehave(verb, arg, 0)
+	}
+	return &fakeEngine{batches: map[models.BatchID]*fakeBatch{}}, nil
+}
+
+func (e *fakeEngine) Info() segments.Info { return fakeInfo }
+
+func (e *fakeEngine) Start(id models.BatchID, queries []segments.QueryInputs) error {
+	e.batches[id] = &fakeBatch{queries: queries}
+	return nil
+}
+
+func (e *fakeEngine) Run(id models.BatchID, start, end int, stop *uint32) (int, error) {
+	b := e.batches[id]
+	for op := start; op < end; op++ {
+		if atomic.LoadUint32(stop) != 0 {
+			return op, nil
+		}
+		for _, q := range b.queries {
+			if err := e.obey(string(q.Inputs[0].Data), op, id); err != nil {
+				return op, err
+			}
+		}
+		b.ran += strconv.Itoa(op)
+	}
+	return end, nil
+}
+
+func (e *fakeEngine) obey(text string, op int, id models.BatchID) error {
+	at, rest, _ := strings.Cut(text, " ")
+	if n, err := strconv.Atoi(at); err != nil || n != op {
+		return nil
+	}
+	verb, arg, _ := strings.Cut(rest, " ")
+	if verb == "fail" {
+		return fmt.Errorf("told to: %s", arg)
+	}
+	misbehave(verb, arg, id)
+	return nil
+}
+
+func (e *fakeEngine) Finish(id models.BatchID, out segments.OutputFunc) error {
+	b := e.batches[id]
+	for i, q := range b.queries {
+		text := string(q.Inputs[0].Data) + b.ran
+		data, err := out(i, 0, models.Uint8, []int64{int64(len(text))}, int64(len(text)))
+		if err != nil {
+			return err
+		}
+		copy(data, text)
+	}
+	e.Release(id)
+	return nil
+}
+
+func (e *fakeEngine) Release(id models.BatchID) { delete(e.batches, id) }
+
+func (e *fakeEngine) IntermediateBytes() int64 { return 100 * int64(len(e.batches)) }
+
+func (e *fakeEngine) Close() error { return nil }
+
+// socketFD is where the test's worker finds its socket, to say what an honest
+// worker does not.
+const socketFD = 3
+
+// misbehave does verb, in a worker.
+func misbehave(verb, arg string, id models.BatchID) {
+	switch verb {
+	case "sleep":
+		d, err := time.ParseDuration(arg)
+		if err != nil {
+			panic(err)
+		}
+		time.Sleep(d)
+	case "await", "signal": // a file to appear
+		if verb == "signal" {
+			fmt.Fprintln(os.Stderr, "waiting")
+		}
+		for range 10_000 {
+			if _, err := os.Stat(arg); err == nil {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	case "exit":
+		code, _ := strconv.Atoi(arg)
+		os.Exit(code)
+	case "panic":
+		panic(arg)
+	case "segv":
+		page, _ := unix.Mmap(-1, 0, 4096, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE)
+		page[0] = 1
+	case "hang":
+		select {}
+	case "spin":
+		for {
+		}
+	case "say":
+		fmt.Fprintln(os.Stderr, arg)
+	case "flood":
+		for i := range 3000 {
+			fmt.Fprintln(os.Stderr, "line", i)
+		}
+	case "close": // the socket, and stay
+		unix.Shutdown(socketFD, unix.SHUT_RDWR)
+		select {}
+	case "garbage":
+		unix.Write(socketFD, []byte(strings.Repeat("\xff\x00garbage", 100)))
+		select {}
+	case "child": // leave a process behind that holds what it can
+		leaveChild()
+		os.Exit(1)
+	case "lie":
+		lie(arg, id)
+		select {}
+	}
+}
+
+// lie sends an answer that the daemon must not believe. The first round of a
+// test is number 1.
+func lie(about string, id models.BatchID) {
+	out := segments.OutputTensor{Tensor: segments.Tensor{Type: models.Uint8, Shape: []int64{4}, Bytes: 4}}
+	done := &segments.Done{Round: 1, Batch: id, Reached: fakeOperators, Finished: true, Outputs: [][]segments.OutputTensor{{out}}}
+	var m segments.Message = done
+	first := &done.Outputs[0][0]
+	switch about {
+	case "round":
+		done.Round = 99
+	case "batch":
+		done.Batch++
+	case "offset":
+		first.Offset = 1 << 40
+	case "length":
+		first.Bytes, first.Shape = 1<<40, []int64{1 << 40}
+	case "slot":
+		first.Slot = segments.MaxSlots
+	case "shape":
+		first.Shape = []int64{5}
+	case "overlap":
+		done.Outputs[0] = append(done.Outputs[0], out)
+		done.Outputs[0][1].Slot = 1
+	case "outputs":
+		done.Outputs[0] = nil
+	case "queries":
+		done.Outputs = append(done.Outputs, nil)
+	case "reached":
+		done.Reached, done.Finished, done.Outputs = 1, false, nil
+	case "beyond":
+		done.Reached = fakeOperators + 1
+	case "unfinished":
+		done.Finished, done.Outputs = false, nil
+	case "hello":
+		m = &segments.Hello{}
+	case "failed":
+		m = &segments.Failed{Round: 7, Batch: id}
+	}
+	frame, err := segments.AppendFrame(nil, m)
+	if err != nil {
+		panic(err)
+	}
+	unix.Write(socketFD, frame)
+}
+
+var lies = []string{
+	"round", "batch", "offset", "length", "slot", "shape", "overlap", "outputs", "queries",
+	"reached", "beyond", "unfinished", "hello", "failed",
+}

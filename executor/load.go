@@ -1,0 +1,134 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments"
+)
+
+// spawn starts a worker process for s, and the goroutines that go with it.
+func (s *service) spawn() (*worker, error) {
+	outputs, err := segments.NewOutputs(s.spec.OutputBytes)
+	if err != nil {
+		return nil, err
+	}
+	defer outputs.CloseFile()
+	conn, other, err := newConn()
+	if err != nil {
+		outputs.Close()
+		return nil, err
+	}
+	defer other.Close()
+	begin := time.Now()
+	opts := &s.executor.opts
+	process, err := startProcess(s.executor.spawner, opts.Command, opts.Env, other, s.arena.File(), outputs.File())
+	if err != nil {
+		outputs.Close()
+		conn.close()
+		return nil, err
+	}
+	w := &worker{
+		service: s, process: process, conn: conn, frames: segments.NewFrameReader(conn), outputs: outputs,
+		begin: begin, lost: make(chan struct{}), read: make(chan struct{}),
+	}
+	w.mu.batches = make(map[models.BatchID][]models.QueryID)
+	s.executor.start(w.awaitExit)
+	s.executor.start(func() { process.listen(s.output) })
+	s.executor.start(func() { conn.write(w.lost) })
+	return w, nil
+}
+
+func (w *worker) awaitExit() {
+	w.process.wait()
+	w.lose(ErrExited)
+}
+
+// load brings a worker that was just started to where it can run spans.
+func (w *worker) load(ctx context.Context) error {
+	timeout := w.service.executor.opts.LoadTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w: over %v", ErrLoadTimeout, timeout))
+	defer cancel()
+	unwatch := context.AfterFunc(ctx, func() { w.lose(context.Cause(ctx)) })
+	defer unwatch()
+	var hello segments.Hello
+	if err := w.expect(&hello); err != nil {
+		return err
+	}
+	if hello.Protocol != segments.ProtocolVersion || hello.PID != w.process.pid() {
+		return fmt.Errorf("%w: hello of process %d, version %d; expected process %d, version %d",
+			ErrProtocol, hello.PID, hello.Protocol, w.process.pid(), segments.ProtocolVersion)
+	}
+	w.mu.Lock()
+	err := w.sendLocked(&segments.Load{Spec: w.service.spec.Load})
+	w.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return w.awaitReady()
+}
+
+// expect reads the next frame, which must be m.
+func (w *worker) expect(m segments.Message) error {
+	kind, payload, err := w.next()
+	if err != nil {
+		return err
+	}
+	if kind != m.Kind() {
+		return fmt.Errorf("%w: %s instead of %s", ErrProtocol, kind, m.Kind())
+	}
+	return protocol(m.Decode(payload))
+}
+
+func (w *worker) next() (segments.Kind, []byte, error) {
+	kind, payload, err := w.frames.Next()
+	if err == io.EOF {
+		err = ErrExited
+	} else {
+		err = protocol(err)
+	}
+	return kind, payload, err
+}
+
+func protocol(err error) error {
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	return nil
+}
+
+// awaitReady passes on progress until the model is loaded.
+func (w *worker) awaitReady() error {
+	for {
+		kind, payload, err := w.next()
+		if err != nil {
+			return err
+		}
+		switch kind {
+		case segments.KindProgress:
+			var p segments.Progress
+			if err := p.Decode(payload); err != nil {
+				return protocol(err)
+			}
+			w.service.emit(WorkerProgress{w.service.spec.ID, p.Phase, p.Done, p.Total})
+		case segments.KindReady:
+			var ready segments.Ready
+			if err := ready.Decode(payload); err != nil {
+				return protocol(err)
+			}
+			w.info = ready.Info
+			return nil
+		case segments.KindLoadFailed:
+			var failed segments.LoadFailed
+			if err := failed.Decode(payload); err != nil {
+				return protocol(err)
+			}
+			return fmt.Errorf("%w: %s", ErrLoad, failed.Message)
+		default:
+			return fmt.Errorf("%w: %s while loading", ErrProtocol, kind)
+		}
+	}
+}

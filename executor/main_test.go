@@ -1,0 +1,296 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments"
+)
+
+// What this binary is when a test starts it, by environment.
+const (
+	roleVariable = "OVERLAPD_TEST_ROLE"
+	roleWorker   = roleVariable + "=worker"
+	roleParent   = roleVariable + "=parent"
+	roleSleeper  = roleVariable + "=sleeper"
+	roleStranger = roleVariable + "=stranger"
+)
+
+// patience is how long a test waits for what must happen.
+const patience = 20 * time.Second
+
+func TestMain(m *testing.M) {
+	switch roleVariable + "=" + os.Getenv(roleVariable) {
+	case roleWorker:
+		if err := segments.RunWorker(loadFake); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	case roleParent:
+		parent()
+	case roleStranger:
+		lie("hello", 0)
+		time.Sleep(time.Minute)
+		os.Exit(0)
+	case roleSleeper:
+		time.Sleep(time.Minute)
+		os.Exit(0)
+	}
+	code := m.Run()
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if left := children(os.Getpid()); code == 0 && len(left) > 0 {
+		fmt.Fprintln(os.Stderr, "processes are left:", left)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// parent runs an executor until it is killed, and prints the worker's PID.
+func parent() {
+	signal.Ignore(syscall.SIGINT)
+	ready := make(chan int, 1)
+	e, err := New(Options{
+		Command: []string{os.Args[0]}, Env: append(os.Environ(), roleWorker),
+		Services: []ServiceSpec{{Name: "orphan", InputBytes: 1 << 20, OutputBytes: 1 << 20}},
+		Events: func(e Event) {
+			if r, ok := e.(WorkerReady); ok {
+				ready <- r.PID
+			}
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	if err := e.Start(context.Background()); err != nil {
+		panic(err)
+	}
+	pid := <-ready
+	if text := os.Getenv("OVERLAPD_TEST_TEXT"); text != "" {
+		offset, data, _ := e.Arena(0).Alloc(int64(len(text)))
+		copy(data, text)
+		e.Run(1, []SpanRequest{{
+			Span:    models.Span{Batch: 1, End: fakeOperators},
+			Queries: []QueryTensors{{Inputs: []Tensor{{Type: models.Uint8, Shape: []int64{int64(len(text))}, Offset: offset, Bytes: int64(len(text))}}}},
+		}})
+	}
+	fmt.Println(pid)
+	select {}
+}
+
+// leaveChild starts a process that keeps the worker's standard error.
+func leaveChild() {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), roleSleeper)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		panic(err)
+	}
+	fmt.Fprintln(os.Stderr, "child", cmd.Process.Pid)
+}
+
+// children returns the processes whose parent is pid, dead or alive.
+func children(pid int) (found []int) {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		// The name may hold anything; what follows it is state and parent.
+		_, rest, _ := strings.Cut(string(text), ") ")
+		fields := strings.Fields(rest)
+		if len(fields) > 1 && fields[1] == strconv.Itoa(pid) {
+			child, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			found = append(found, child)
+		}
+	}
+	return found
+}
+
+// alive reports whether a process runs; a zombie does not.
+func alive(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	return rest != "" && rest[0] != 'Z' && rest[0] != 'X'
+}
+
+// fixture is an executor under test with the events it emitted.
+type fixture struct {
+	*Executor
+	t testing.TB
+
+	mu     sync.Mutex
+	events []Event
+	news   chan struct{}
+	round  uint64
+	inputs []int64 // of service 0, to be freed
+}
+
+// start returns a running executor with a service for each model path.
+func start(t testing.TB, change func(*Options), paths ...string) *fixture {
+	t.Helper()
+	f := &fixture{t: t, news: make(chan struct{}, 1)}
+	opts := Options{
+		Command:    []string{os.Args[0]},
+		Env:        append(os.Environ(), roleWorker, "GOTRACEBACK=single"),
+		BackoffMin: time.Millisecond,
+		BackoffMax: 20 * time.Millisecond,
+		Events:     f.event,
+	}
+	for i, path := range paths {
+		opts.Services = append(opts.Services, ServiceSpec{
+			ID: models.ServiceID(i), Name: fmt.Sprintf("service%d", i),
+			Load: segments.LoadSpec{ModelPath: path}, InputBytes: 1 << 20, OutputBytes: 1 << 20,
+		})
+	}
+	if change != nil {
+		change(&opts)
+	}
+	e, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Executor = e
+	if err := e.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil && err != ErrClosed {
+			t.Error(err)
+		}
+		if left := children(os.Getpid()); len(left) > 0 {
+			t.Errorf("processes are left: %v", left)
+		}
+	})
+	return f
+}
+
+// startReady returns an executor all of whose workers are ready.
+func startReady(t testing.TB, change func(*Options), services int) *fixture {
+	t.Helper()
+	f := start(t, change, make([]string, services)...)
+	for i := range services {
+		awaitEvent(f, func(e WorkerReady) bool { return e.Service == models.ServiceID(i) })
+	}
+	return f
+}
+
+func (f *fixture) event(e Event) {
+	f.mu.Lock()
+	f.events = append(f.events, e)
+	f.mu.Unlock()
+	select {
+	case f.news <- struct{}{}:
+	default:
+	}
+}
+
+// awaitEvent returns the first event of a type that fits, and forgets it.
+func awaitEvent[E Event](f *fixture, fits func(E) bool) E {
+	f.t.Helper()
+	deadline := time.After(patience)
+	for {
+		f.mu.Lock()
+		for i, event := range f.events {
+			if e, ok := event.(E); ok && (fits == nil || fits(e)) {
+				f.events = slices.Delete(f.events, i, i+1)
+				f.mu.Unlock()
+				return e
+			}
+		}
+		f.mu.Unlock()
+		select {
+		case <-f.news:
+		case <-deadline:
+			f.t.Fatalf("no %T; there were %+v", *new(E), f.events)
+		}
+	}
+}
+
+// query puts a text into a service's arena.
+func (f *fixture) query(service models.ServiceID, id models.QueryID, text string) QueryTensors {
+	f.t.Helper()
+	offset, data, err := f.Arena(service).Alloc(int64(len(text)))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	copy(data, text)
+	f.t.Cleanup(func() { f.Arena(service).Free(offset) })
+	return QueryTensors{ID: id, Inputs: []Tensor{{
+		Type: models.Uint8, Shape: []int64{int64(len(text))}, Offset: offset, Bytes: int64(len(text)),
+	}}}
+}
+
+// whole returns the span of all operators of a new batch.
+func (f *fixture) whole(service models.ServiceID, batch models.BatchID, texts ...string) SpanRequest {
+	f.t.Helper()
+	r := SpanRequest{Span: models.Span{Service: service, Batch: batch, End: fakeOperators, Size: len(texts)}}
+	for i, text := range texts {
+		r.Queries = append(r.Queries, f.query(service, models.QueryID(i), text))
+	}
+	return r
+}
+
+// send starts a round and returns its number.
+func (f *fixture) send(spans ...SpanRequest) uint64 {
+	f.t.Helper()
+	f.round++
+	if err := f.Run(f.round, spans); err != nil {
+		f.t.Fatal(err)
+	}
+	return f.round
+}
+
+func (f *fixture) receive() Outcome {
+	f.t.Helper()
+	select {
+	case o := <-f.Outcomes():
+		return o
+	case <-time.After(patience):
+		f.t.Fatal("no outcome")
+		return Outcome{}
+	}
+}
+
+// do runs one span and returns what became of it.
+func (f *fixture) do(span SpanRequest) SpanOutcome {
+	f.t.Helper()
+	round := f.send(span)
+	o := f.receive()
+	if o.Round != round || len(o.Spans) != 1 {
+		f.t.Fatalf("outcome of round %d with %d spans, expected round %d", o.Round, len(o.Spans), round)
+	}
+	return o.Spans[0]
+}
+
+// texts returns the outputs of a span and releases them.
+func texts(s SpanOutcome) (all []string) {
+	for i := range s.Queries {
+		for _, out := range s.Queries[i].Outputs {
+			all = append(all, string(out.Data))
+		}
+		s.Queries[i].Release()
+	}
+	return all
+}

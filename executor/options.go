@@ -1,0 +1,97 @@
+package executor
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments"
+)
+
+// ServiceSpec is what the executor must know of a service.
+type ServiceSpec struct {
+	ID          models.ServiceID
+	Name        string
+	Load        segments.LoadSpec
+	InputBytes  int64 // size of the input arena, 0 for segments.DefaultInputBytes
+	OutputBytes int64 // size of the output arena, 0 for segments.DefaultOutputBytes
+}
+
+// Options of an executor. What is zero is set to its default.
+type Options struct {
+	Command  []string // argv of a worker
+	Env      []string // of a worker, nil for that of this process
+	Services []ServiceSpec
+
+	LoadTimeout time.Duration // from the start of a process until it is ready
+	SpanTimeout time.Duration // of one span; the worker is then killed
+	CloseGrace  time.Duration // for a worker to exit by itself when the executor closes
+
+	BackoffMin    time.Duration // before the first restart; it doubles with each further one
+	BackoffMax    time.Duration
+	HealthyAfter  time.Duration // a worker ready for this long makes the next backoff the first
+	RestartLimit  int           // losses within RestartWindow after which a service is given up
+	RestartWindow time.Duration
+
+	// Events is told what happens to the workers. It is called from several
+	// goroutines and must return soon.
+	Events func(Event)
+}
+
+func (o Options) withDefaults() Options {
+	o.LoadTimeout = orDefault(o.LoadTimeout, 10*time.Minute)
+	o.SpanTimeout = orDefault(o.SpanTimeout, 30*time.Second)
+	o.CloseGrace = orDefault(o.CloseGrace, 2*time.Second)
+	o.BackoffMin = orDefault(o.BackoffMin, 50*time.Millisecond)
+	o.BackoffMax = orDefault(o.BackoffMax, time.Second)
+	o.HealthyAfter = orDefault(o.HealthyAfter, 10*time.Second)
+	o.RestartLimit = orDefault(o.RestartLimit, 30)
+	o.RestartWindow = orDefault(o.RestartWindow, time.Minute)
+	if o.Events == nil {
+		o.Events = func(Event) {}
+	}
+	o.Services = slices.Clone(o.Services)
+	for i := range o.Services {
+		s := &o.Services[i]
+		s.Load.Service = orDefault(s.Load.Service, s.Name)
+		s.InputBytes = orDefault(s.InputBytes, segments.DefaultInputBytes)
+		s.OutputBytes = orDefault(s.OutputBytes, segments.DefaultOutputBytes)
+	}
+	return o
+}
+
+func orDefault[T comparable](v, standard T) T {
+	var zero T
+	if v == zero {
+		return standard
+	}
+	return v
+}
+
+// validate returns every fault of options that have their defaults.
+func (o Options) validate() error {
+	var faults []error
+	fault := func(bad bool, format string, args ...any) {
+		if bad {
+			faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrOptions}, args...)...))
+		}
+	}
+	fault(len(o.Command) == 0, "no command")
+	fault(len(o.Services) == 0, "no service")
+	for name, d := range map[string]time.Duration{
+		"load timeout": o.LoadTimeout, "span timeout": o.SpanTimeout, "close grace": o.CloseGrace,
+		"least backoff": o.BackoffMin, "healthy after": o.HealthyAfter, "restart window": o.RestartWindow,
+	} {
+		fault(d < 0, "%s of %v", name, d)
+	}
+	fault(o.BackoffMax < o.BackoffMin, "largest backoff of %v is below the least of %v", o.BackoffMax, o.BackoffMin)
+	fault(o.RestartLimit < 0, "restart limit of %d", o.RestartLimit)
+	seen := map[models.ServiceID]bool{}
+	for _, s := range o.Services {
+		fault(seen[s.ID], "two services %d", s.ID)
+		seen[s.ID] = true
+	}
+	return errors.Join(faults...)
+}

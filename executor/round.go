@@ -1,0 +1,124 @@
+package executor
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments"
+)
+
+// MaxRounds is how many rounds may run or wait to be received.
+const MaxRounds = segments.StopWords / 2
+
+// Tensor is a tensor in a service's input arena.
+type Tensor = segments.Tensor
+
+// QueryTensors are the inputs of one query, in the order of the model's
+// inputs.
+type QueryTensors = segments.QueryTensors
+
+// SpanRequest is a span to run. Queries are given if, and only if, the batch
+// starts with it.
+type SpanRequest struct {
+	Span    models.Span
+	Queries []QueryTensors
+}
+
+// Status tells how a span ended.
+type Status uint8
+
+// The ends of a span. After Lost and Failed the batch exists no more.
+const (
+	Done    Status = 1 + iota // all operators ran
+	Stopped                   // Stop ended it early; the batch can go on where it stands
+	Lost                      // the worker went away, or was not there; the queries can be run again
+	Failed                    // the worker refused it or the engine failed
+)
+
+var statusNames = [...]string{Done: "done", Stopped: "stopped", Lost: "lost", Failed: "failed"}
+
+func (s Status) String() string {
+	if int(s) < len(statusNames) {
+		return statusNames[s]
+	}
+	return ""
+}
+
+// Outcome is what became of a round.
+type Outcome struct {
+	Round uint64
+	Took  time.Duration // from Run until the last span ended
+	Spans []SpanOutcome // in the order in which they were given
+}
+
+// SpanOutcome is what became of a span.
+type SpanOutcome struct {
+	Span              models.Span
+	Status            Status
+	Err               error          // why, if it is Lost or Failed
+	Reached           int            // the operator that would run next
+	Took              time.Duration  // in the engine, as the worker measured it
+	IntermediateBytes int64          // held by the worker's paused batches
+	Finished          bool           // the batch ran to its end
+	Queries           []QueryOutputs // of the batch, in the order in which they were given, if it finished
+}
+
+// QueryOutputs are the outputs of one query, in the order of the model's
+// outputs.
+type QueryOutputs struct {
+	ID      models.QueryID
+	Outputs []Output
+}
+
+// Release gives the memory of the outputs back. It must be called once they
+// have been read, and nothing of them may be used after it.
+func (q *QueryOutputs) Release() {
+	for i := range q.Outputs {
+		q.Outputs[i].lease.Release()
+		q.Outputs[i].Data = nil
+	}
+}
+
+// Output is one output of one query.
+type Output struct {
+	Type  models.DataType
+	Shape []int64
+	Data  []byte // in shared memory, valid until Release
+	lease segments.Lease
+}
+
+// round waits for its spans. Whoever ends the last one delivers the outcome.
+type round struct {
+	outcome Outcome
+	begin   time.Time
+	open    atomic.Int32
+	deliver func(Outcome)
+}
+
+func newRound(id uint64, spans []SpanRequest, deliver func(Outcome)) *round {
+	r := &round{outcome: Outcome{Round: id, Spans: make([]SpanOutcome, len(spans))}, begin: time.Now(), deliver: deliver}
+	for i := range spans {
+		r.outcome.Spans[i].Span = spans[i].Span
+	}
+	r.open.Store(int32(len(spans)))
+	return r
+}
+
+// span returns the i-th span, for the one who ends it to fill in.
+func (r *round) span(i int) *SpanOutcome { return &r.outcome.Spans[i] }
+
+// end is called once for each span, after it was filled in.
+func (r *round) end() {
+	if r.open.Add(-1) == 0 {
+		r.outcome.Took = time.Since(r.begin)
+		r.deliver(r.outcome)
+	}
+}
+
+// fail ends a span that did not run to its end.
+func (r *round) fail(i int, status Status, err error) {
+	s := r.span(i)
+	s.Status, s.Err, s.Reached = status, err, s.Span.Start
+	r.end()
+}

@@ -1,0 +1,211 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/overlapd/overlapd/segments"
+)
+
+// lostGrace is how long the spans of a lost worker wait for the process to be
+// reaped, so that their error can say how it ended. A process that was killed
+// closes its socket last, so this is nearly always a moment.
+const lostGrace = 50 * time.Millisecond
+
+// service is one service with its worker, if it has one.
+type service struct {
+	executor *Executor
+	spec     ServiceSpec
+	arena    *segments.InputArena
+	restart  chan struct{} // a person wants a service that was given up to be tried again
+
+	mu struct {
+		sync.Mutex
+		state   State
+		worker  *worker             // nil unless it is ready
+		outputs []*segments.Outputs // of all workers whose outputs may be leased
+	}
+}
+
+// supervise is the life of a service: a worker after the other.
+func (s *service) supervise(ctx context.Context) {
+	policy := restarts{opts: &s.executor.opts}
+	for ctx.Err() == nil {
+		lost, readyFor := s.serve(ctx)
+		if ctx.Err() != nil {
+			s.emit(WorkerStopped{s.spec.ID, lost.PID})
+			break
+		}
+		delay, again := policy.next(time.Now(), readyFor)
+		lost.RestartIn = delay
+		s.setDown(Waiting, lost.Err)
+		s.emit(lost)
+		if again {
+			sleep(ctx, delay)
+		} else {
+			s.giveUp(ctx, &policy, lost.Err)
+		}
+	}
+	s.setDown(Closed, ErrClosed)
+}
+
+// serve starts a worker and returns when it is gone, with how long it was
+// ready.
+func (s *service) serve(ctx context.Context) (lost WorkerLost, readyFor time.Duration) {
+	s.setStarting()
+	w, err := s.spawn()
+	if err != nil {
+		cause := fmt.Errorf("%w: %w", ErrStart, err)
+		return WorkerLost{Service: s.spec.ID, Err: &LostError{Service: s.spec.Name, Cause: cause}}, 0
+	}
+	s.setSpawned(w)
+	s.emit(WorkerStarting{s.spec.ID, w.process.pid()})
+	if err := w.load(ctx); err != nil {
+		w.lose(err)
+		close(w.read)
+		return s.bury(w), 0
+	}
+	s.executor.start(w.listen)
+	ready := time.Now()
+	s.setReady(w)
+	s.emit(WorkerReady{s.spec.ID, w.process.pid(), w.info, ready.Sub(w.begin)})
+	s.watch(ctx, w)
+	readyFor = time.Since(ready)
+	return s.bury(w), readyFor
+}
+
+// watch returns when the worker is lost, which it sees to if the worker hangs
+// or the executor closes.
+func (s *service) watch(ctx context.Context, w *worker) {
+	limit := s.executor.opts.SpanTimeout
+	ticker := time.NewTicker(max(limit/4, time.Millisecond))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-w.lost:
+			return
+		case <-ctx.Done():
+			s.dismiss(w)
+			return
+		case <-ticker.C:
+			if w.hangs(limit) {
+				w.lose(fmt.Errorf("%w: span not done after %v", ErrSpanTimeout, limit))
+			}
+		}
+	}
+}
+
+// dismiss lets a worker exit by itself, for as long as CloseGrace.
+func (s *service) dismiss(w *worker) {
+	w.quit()
+	timer := time.NewTimer(s.executor.opts.CloseGrace)
+	defer timer.Stop()
+	select {
+	case <-w.lost:
+	case <-timer.C:
+	}
+	w.lose(ErrClosed)
+}
+
+// bury ends what a lost worker had to do, and returns when nothing is left of
+// it but the outputs that are still leased.
+func (s *service) bury(w *worker) WorkerLost {
+	s.setDown(Waiting, w.cause())
+	<-w.read
+	w.process.await(lostGrace)
+	w.mu.Lock()
+	batches := slices.Sorted(maps.Keys(w.mu.batches))
+	w.mu.Unlock()
+	w.strand(w.obituary())
+	<-w.process.exited
+	<-w.process.heard
+	w.conn.close()
+	w.outputs.Close()
+	return WorkerLost{Service: s.spec.ID, PID: w.process.pid(), Err: w.obituary(), Batches: batches}
+}
+
+// obituary says how the worker ended, as far as it is known by now.
+func (w *worker) obituary() *LostError {
+	return &LostError{
+		Service: w.service.spec.Name, Cause: w.cause(),
+		Exit: w.process.status(), Stderr: w.process.tail.text(),
+	}
+}
+
+// giveUp waits for a person.
+func (s *service) giveUp(ctx context.Context, policy *restarts, last error) {
+	err := fmt.Errorf("%w: more than %d times in %v, given up until it is restarted by hand; last: %w",
+		ErrRestartLimit, s.executor.opts.RestartLimit, s.executor.opts.RestartWindow, last)
+	select {
+	case <-s.restart: // asked for before it was given up this time
+	default:
+	}
+	s.setDown(GivenUp, err)
+	s.emit(WorkerFailed{s.spec.ID, err})
+	select {
+	case <-ctx.Done():
+	case <-s.restart:
+		policy.forgive()
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+func (s *service) emit(e Event) { s.executor.opts.Events(e) }
+
+func (s *service) output(line string) { s.emit(WorkerOutput{s.spec.ID, line}) }
+
+// ready returns the worker, or nil if there is none that can run spans.
+func (s *service) ready() *worker {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.worker
+}
+
+// checkInputs refuses queries that the worker could not read.
+func (s *service) checkInputs(queries []QueryTensors) error {
+	for _, q := range queries {
+		for i, t := range q.Inputs {
+			if !s.arena.Contains(t.Offset, t.Bytes) {
+				return fmt.Errorf("%w: input %d of query %d is not in the arena", ErrBadSpan, i, q.ID)
+			}
+		}
+	}
+	return nil
+}
+
+// leases returns how many outputs of this service are leased, and forgets the
+// workers that are gone and have none.
+func (s *service) leases() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leasesLocked()
+}
+
+func (s *service) leasesLocked() (sum int) {
+	for _, o := range s.mu.outputs {
+		sum += o.Leases()
+	}
+	return sum
+}
+
+// run sends the span of a round to the worker.
+func (s *service) run(r *round, index int, request *SpanRequest) {
+	w := s.ready()
+	if w == nil {
+		r.fail(index, Lost, ErrNotReady)
+		return
+	}
+	w.run(r, index, request)
+}

@@ -1,0 +1,76 @@
+package executor
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// hear returns the lines and the tail of what is written in these pieces.
+func hear(t *testing.T, pieces ...string) (lines []string, kept string) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	go func() {
+		defer w.Close()
+		for _, piece := range pieces {
+			w.WriteString(piece)
+		}
+	}()
+	var last tail
+	last.listen(r, func(line string) { lines = append(lines, line) })
+	return lines, last.text()
+}
+
+func TestListen(t *testing.T) {
+	long := strings.Repeat("x", lineBytes)
+	for _, c := range []struct {
+		name   string
+		pieces []string
+		want   []string
+	}{
+		{"nothing", nil, nil},
+		{"pieces of lines", []string{"a", "b\nc", "\n\r\n\nd\r\n"}, []string{"ab", "c", "d"}},
+		{"no end of line", []string{"a\nb"}, []string{"a", "b"}},
+		{"not UTF-8", []string{"a\xff\xfeb\n"}, []string{"a?b"}},
+		{"long line", []string{long, "y\nz\n"}, []string{long, "y", "z"}},
+		{"exactly a buffer", []string{long[1:] + "\n" + long[1:] + "\n"}, []string{long[1:], long[1:]}},
+	} {
+		lines, kept := hear(t, c.pieces...)
+		if !slices.Equal(lines, c.want) {
+			t.Errorf("%s: %d lines: %.60q", c.name, len(lines), lines)
+		}
+		if all := strings.ToValidUTF8(strings.Join(c.pieces, ""), "?"); !strings.HasSuffix(all, kept) || len(all) < tailBytes && kept != all {
+			t.Errorf("%s: kept %.60q", c.name, kept)
+		}
+	}
+}
+
+func TestTailIsBounded(t *testing.T) {
+	_, kept := hear(t, strings.Repeat("0123456789\n", 5000), "end")
+	if len(kept) > tailBytes || !strings.HasPrefix(kept, "0123456789\n") || !strings.HasSuffix(kept, "\nend") {
+		t.Errorf("%d bytes: %.20q … %q", len(kept), kept, kept[max(0, len(kept)-20):])
+	}
+	if _, kept := hear(t, strings.Repeat("x", 3*tailBytes)); len(kept) != tailBytes {
+		t.Errorf("of one endless line %d bytes are kept", len(kept))
+	}
+}
+
+func TestExcerpt(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"", ""},
+		{"\n a \n\n", "a"},
+		{"1\n2\n3\n4", "2 | 3 | 4"},
+		{"1\npanic: why\n\ngoroutine 1\nat\nmain", "panic: why | goroutine 1 | at"},
+		{"1\n2\n3\npanic: why", "2 | 3 | panic: why"},
+		{"SIGSEGV: segmentation violation\n2\n3\n4\nfatal error: x", "SIGSEGV: segmentation violation | 2 | 3"},
+	} {
+		if got := excerpt(c.text, 3); got != c.want {
+			t.Errorf("%q: %q, want %q", c.text, got, c.want)
+		}
+	}
+}

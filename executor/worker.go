@@ -1,0 +1,185 @@
+package executor
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments"
+)
+
+// worker is one worker process, from its start to its burial.
+type worker struct {
+	service *service
+	process *process
+	conn    *conn
+	frames  *segments.FrameReader
+	outputs *segments.Outputs
+	info    segments.Info
+	begin   time.Time
+	lost    chan struct{} // closed by lose
+	read    chan struct{} // closed when the reader has ended
+
+	mu struct {
+		sync.Mutex
+		cause   error // why it is lost, nil while it lives
+		flights flights
+		batches map[models.BatchID][]models.QueryID
+		frame   []byte // memory that every send uses again
+		held    int64  // intermediate bytes, as last reported
+	}
+}
+
+// lose declares the worker lost and kills it. The first cause counts, but one
+// that says more than that the process exited replaces that.
+func (w *worker) lose(cause error) {
+	w.mu.Lock()
+	first := w.mu.cause == nil
+	if first || w.mu.cause == ErrExited {
+		w.mu.cause = cause
+	}
+	w.mu.Unlock()
+	if first {
+		w.process.kill()
+		w.conn.shutdown()
+		close(w.lost)
+	}
+}
+
+func (w *worker) cause() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.cause
+}
+
+// run sends a span, or ends it at once if it cannot be run.
+func (w *worker) run(r *round, index int, request *SpanRequest) {
+	if status, err := w.tryRun(r, index, request); err != nil {
+		r.fail(index, status, err)
+	}
+}
+
+func (w *worker) tryRun(r *round, index int, request *SpanRequest) (Status, error) {
+	span := request.Span
+	if span.End > len(w.info.Operators) {
+		return Failed, fmt.Errorf("%w: [%d, %d) of %d operators", ErrBadSpan, span.Start, span.End, len(w.info.Operators))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.cause != nil {
+		return Lost, ErrNotReady
+	}
+	queries, known := w.mu.batches[span.Batch]
+	switch {
+	case span.Start == 0:
+		queries = queryIDs(request.Queries)
+	case !known:
+		return Lost, ErrBatchLost
+	}
+	place, word := w.mu.flights.at(w.mu.flights.count)
+	if w.mu.flights.count == segments.StopWords {
+		return Failed, ErrTooManyRounds
+	}
+	err := w.sendLocked(&segments.Run{
+		Round: r.outcome.Round, Batch: span.Batch, Start: span.Start, End: span.End,
+		Size: span.Size, Stop: word, Queries: request.Queries,
+	})
+	if err != nil {
+		return Failed, err
+	}
+	w.mu.batches[span.Batch] = queries
+	*place = flight{round: r, index: index, span: span, queries: queries, since: r.begin}
+	w.mu.flights.count++
+	return 0, nil
+}
+
+func queryIDs(queries []QueryTensors) []models.QueryID {
+	ids := make([]models.QueryID, len(queries))
+	for i := range queries {
+		ids[i] = queries[i].ID
+	}
+	return ids
+}
+
+// sendLocked returns an error if the message has no form. One that cannot be
+// sent loses the worker, which ends what it had to do.
+func (w *worker) sendLocked(m segments.Message) error {
+	frame, err := segments.AppendFrame(w.mu.frame[:0], m)
+	if err != nil {
+		return err
+	}
+	w.mu.frame = frame
+	if err := w.conn.send(frame); err != nil {
+		w.service.executor.start(func() { w.lose(fmt.Errorf("%w: %w", ErrExited, err)) })
+	}
+	return nil
+}
+
+// stop ends the runs of a batch at their next operator boundary. It reports
+// whether there was one.
+func (w *worker) stop(batch models.BatchID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.cause != nil {
+		return false
+	}
+	found := false
+	for i := range w.mu.flights.count {
+		if f, word := w.mu.flights.at(i); f.span.Batch == batch {
+			f.stopped, found = true, true
+			w.outputs.Stop(word)
+		}
+	}
+	return found
+}
+
+// release makes the worker forget a batch.
+func (w *worker) release(batch models.BatchID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, known := w.mu.batches[batch]; !known || w.mu.cause != nil {
+		return
+	}
+	delete(w.mu.batches, batch)
+	w.sendLocked(&segments.Release{Batch: batch})
+}
+
+// quit asks the worker to end what it does and exit.
+func (w *worker) quit() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.cause != nil {
+		return
+	}
+	for i := range w.mu.flights.count {
+		f, word := w.mu.flights.at(i)
+		f.stopped = true
+		w.outputs.Stop(word)
+	}
+	w.sendLocked(&segments.Quit{})
+}
+
+// hangs reports whether a span runs for longer than limit.
+func (w *worker) hangs(limit time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	head, _ := w.mu.flights.at(0)
+	return w.mu.flights.count > 0 && time.Since(head.since) > limit
+}
+
+// strand ends every run in flight as lost. The reader has ended.
+func (w *worker) strand(err error) {
+	for {
+		w.mu.Lock()
+		if w.mu.flights.count == 0 {
+			w.mu.Unlock()
+			return
+		}
+		head, _ := w.mu.flights.at(0)
+		f := *head
+		w.mu.flights.pop()
+		w.mu.Unlock()
+		f.round.fail(f.index, Lost, err)
+	}
+}

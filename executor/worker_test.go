@@ -1,0 +1,235 @@
+package executor
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+func touch(t testing.TB, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitAnother waits for the worker that comes after a loss, and shows that it
+// works.
+func awaitAnother(f *fixture, batch models.BatchID) {
+	f.t.Helper()
+	awaitEvent[WorkerReady](f, nil)
+	s := f.do(f.whole(0, batch, "again"))
+	if got := texts(s); s.Status != Done || got[0] != "again0123" {
+		f.t.Fatalf("%q, %+v", got, s)
+	}
+}
+
+func TestCrashes(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		cause      error
+		says       []string
+	}{
+		{"exit", "1 exit 3", ErrExited, []string{"exit status 3"}},
+		{"panic", "1 panic the reason", ErrExited, []string{"exit status 2", "panic: the reason"}},
+		{"segmentation fault", "1 segv", ErrExited, []string{"unexpected fault address"}},
+		{"garbage", "1 garbage", ErrProtocol, []string{"signal: killed"}},
+		{"socket closed", "1 close", ErrExited, []string{"signal: killed"}},
+		{"hang", "1 hang", ErrSpanTimeout, []string{"signal: killed"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := startReady(t, func(o *Options) { o.SpanTimeout = 300 * time.Millisecond }, 1)
+			s := f.do(f.whole(0, 1, c.text))
+			if s.Status != Lost || !errors.Is(s.Err, c.cause) || s.Finished || s.Queries != nil {
+				t.Fatalf("%+v", s)
+			}
+			lost := awaitEvent[WorkerLost](f, nil)
+			if lost.PID == 0 || len(lost.Batches) != 1 || lost.Batches[0] != 1 {
+				t.Errorf("%+v", lost)
+			}
+			// How the process ended is in the span's error too, if it was
+			// reaped in time.
+			for _, text := range append(c.says, "service0") {
+				if !strings.Contains(lost.Err.Error(), text) {
+					t.Errorf("%q is not in %v", text, lost.Err)
+				}
+			}
+			var end *LostError
+			if !errors.As(s.Err, &end) || end.Exit != "" && end.Exit != lost.Err.Exit {
+				t.Errorf("%v", s.Err)
+			}
+			awaitAnother(f, 1)
+		})
+	}
+}
+
+func TestLyingWorkersAreKilled(t *testing.T) {
+	for _, about := range lies {
+		t.Run(about, func(t *testing.T) {
+			f := startReady(t, nil, 1)
+			s := f.do(f.whole(0, 1, "1 lie "+about))
+			if s.Status != Lost || !errors.Is(s.Err, ErrProtocol) {
+				t.Fatalf("%+v", s)
+			}
+			if state, _ := f.State(0); state.OutputLeases != 0 {
+				t.Errorf("%d outputs of a liar are leased", state.OutputLeases)
+			}
+			awaitAnother(f, 2)
+		})
+	}
+}
+
+// What was lost with a worker is not found in the next one, and what the
+// daemon has of it stays.
+func TestLossTakesPausedBatches(t *testing.T) {
+	f := startReady(t, nil, 1)
+	first := f.whole(0, 1, "paused")
+	first.Span.End = 2
+	f.do(first)
+	finished := f.do(f.whole(0, 2, "kept"))
+	f.do(f.whole(0, 3, "1 exit 1"))
+	lost := awaitEvent[WorkerLost](f, nil)
+	if len(lost.Batches) != 2 || lost.Batches[0] != 1 || lost.Batches[1] != 3 {
+		t.Errorf("lost batches: %v", lost.Batches)
+	}
+	awaitAnother(f, 4)
+	s := f.do(SpanRequest{Span: models.Span{Batch: 1, Start: 2, End: 4}})
+	if s.Status != Lost || !errors.Is(s.Err, ErrBatchLost) {
+		t.Errorf("%+v", s)
+	}
+	if got := texts(finished); got[0] != "kept0123" {
+		t.Errorf("output of the lost worker is now %q", got)
+	}
+	// The inputs are still there: the query runs again as it is.
+	first.Span.End = fakeOperators
+	if got := texts(f.do(first)); got[0] != "paused0123" {
+		t.Errorf("second run: %q", got)
+	}
+}
+
+func TestRunWithoutWorker(t *testing.T) {
+	f := start(t, nil, "hang")
+	if s := f.do(f.whole(0, 1, "a")); s.Status != Lost || !errors.Is(s.Err, ErrNotReady) {
+		t.Fatalf("%+v", s)
+	}
+	if f.Stop(0, 1) {
+		t.Error("nothing can be in flight")
+	}
+}
+
+// Everything that is written is passed on; the error has the end of it.
+func TestOutputOfWorkers(t *testing.T) {
+	f := startReady(t, nil, 1)
+	texts(f.do(f.whole(0, 1, "0 say hello there")))
+	if e := awaitEvent[WorkerOutput](f, nil); e.Line != "hello there" {
+		t.Errorf("%q", e.Line)
+	}
+	f.do(f.whole(0, 2, "0 flood", "1 exit 1"))
+	lost := awaitEvent[WorkerLost](f, nil)
+	if n := len(lost.Err.Stderr); n > tailBytes || n < tailBytes-100 || !strings.HasSuffix(lost.Err.Stderr, "line 2999\n") {
+		t.Errorf("%d bytes are kept, ending %q", n, lost.Err.Stderr[max(0, n-20):])
+	}
+	if !strings.HasPrefix(lost.Err.Stderr, "line ") {
+		t.Errorf("the first line is not whole: %.20q", lost.Err.Stderr)
+	}
+	if text := lost.Err.Error(); strings.Contains(text, "\n") || strings.Contains(text, "line 2987 ") || !strings.HasSuffix(text, "line 2999") {
+		t.Errorf("text of the error: %s", text)
+	}
+}
+
+// A process that a worker leaves behind neither outlives it nor delays
+// anything.
+func TestWorkersLeaveNoChildren(t *testing.T) {
+	f := startReady(t, nil, 1)
+	f.do(f.whole(0, 1, "1 child"))
+	e := awaitEvent(f, func(e WorkerOutput) bool { return strings.HasPrefix(e.Line, "child ") })
+	awaitEvent[WorkerLost](f, nil)
+	awaitGone(t, e.Line[len("child "):])
+}
+
+func TestLoadFailures(t *testing.T) {
+	for _, c := range []struct {
+		path  string
+		cause error
+		says  string
+	}{
+		{"fail no such model", ErrLoad, "no such model"},
+		{"exit 4", ErrExited, "exit status 4"},
+		{"panic loading", ErrExited, "panic: loading"},
+		{"hang", ErrLoadTimeout, "over 500ms"},
+		{"garbage", ErrProtocol, "frame size"},
+		{"close", ErrExited, "killed"},
+		{"lie hello", ErrProtocol, "hello while loading"},
+	} {
+		t.Run(c.path, func(t *testing.T) {
+			f := start(t, func(o *Options) { o.RestartLimit, o.LoadTimeout = 1, 500*time.Millisecond }, c.path)
+			for range 2 {
+				awaitEvent[WorkerStarting](f, nil)
+				lost := awaitEvent[WorkerLost](f, nil)
+				if !errors.Is(lost.Err, c.cause) || !strings.Contains(lost.Err.Error(), c.says) {
+					t.Errorf("%v", lost.Err)
+				}
+			}
+			failed := awaitEvent[WorkerFailed](f, nil)
+			if !errors.Is(failed.Err, ErrRestartLimit) || !errors.Is(failed.Err, c.cause) {
+				t.Errorf("%v", failed.Err)
+			}
+			if state, _ := f.State(0); state.Phase != GivenUp || state.Starts != 2 || state.PID != 0 || !errors.Is(state.Err, ErrRestartLimit) {
+				t.Errorf("%+v", state)
+			}
+		})
+	}
+}
+
+func TestMissingBinary(t *testing.T) {
+	f := start(t, func(o *Options) { o.Command, o.RestartLimit = []string{"/does/not/exist"}, 2 }, "")
+	if lost := awaitEvent[WorkerLost](f, nil); !errors.Is(lost.Err, ErrStart) || !errors.Is(lost.Err, os.ErrNotExist) {
+		t.Error(lost.Err)
+	}
+	awaitEvent[WorkerFailed](f, nil)
+}
+
+// A service that was given up is tried again when a person says so.
+func TestRestart(t *testing.T) {
+	model := t.TempDir() + "/model"
+	f := start(t, func(o *Options) { o.RestartLimit = 1 }, "once "+model)
+	awaitEvent[WorkerFailed](f, nil)
+	touch(t, model)
+	if err := errors.Join(f.Restart(0), f.Restart(0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Restart(5); !errors.Is(err, ErrUnknownService) {
+		t.Error(err)
+	}
+	ready := awaitEvent[WorkerReady](f, nil)
+	state, _ := f.State(0)
+	if state.Phase != Ready || state.PID != ready.PID || state.ResidentBytes == 0 || state.Info.Hash != "fake" {
+		t.Errorf("%+v", state)
+	}
+}
+
+func TestProgressIsPassedOn(t *testing.T) {
+	f := start(t, nil, "")
+	if p := awaitEvent[WorkerProgress](f, nil); p != (WorkerProgress{Phase: "fake", Done: 1, Total: 1}) {
+		t.Errorf("%+v", p)
+	}
+	if r := awaitEvent[WorkerReady](f, nil); len(r.Info.Operators) != fakeOperators || r.Took <= 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestBadHello(t *testing.T) {
+	// A worker of another version is as good as none: here, one that greets
+	// with the PID of nobody.
+	f := start(t, func(o *Options) {
+		o.RestartLimit = 1
+		o.Env = append(o.Env, roleStranger)
+	}, "")
+	if lost := awaitEvent[WorkerLost](f, nil); !errors.Is(lost.Err, ErrProtocol) || !strings.Contains(lost.Err.Error(), "hello of process 0") {
+		t.Error(lost.Err)
+	}
+}
