@@ -15,11 +15,8 @@ import (
 // once, when it has read the outputs.
 type Backend interface {
 	// Services returns every service in the order of the configuration. The
-	// slice never changes.
+	// slice never changes, and it is there before the endpoint is.
 	Services() []*Service
-
-	// Service returns the service of that name, or nil.
-	Service(name string) *Service
 
 	// Alloc returns memory shared with the service's worker, for all inputs of
 	// one query. It fails with ErrNoMemory, ErrTooLarge or ErrUnavailable.

@@ -44,7 +44,7 @@ func (at lines) keyValue(p *unstable.Parser, prefix string, node *unstable.Node)
 
 func (at lines) value(p *unstable.Parser, key string, v *unstable.Node) {
 	n := 0
-	for it := v.Children(); it.Next(); {
+	for it := v.Children(); len(key) < maxKeyBytes && it.Next(); {
 		switch v.Kind {
 		case unstable.InlineTable:
 			at.keyValue(p, key+".", it.Node())
@@ -55,13 +55,18 @@ func (at lines) value(p *unstable.Parser, key string, v *unstable.Node) {
 	}
 }
 
+// maxKeyBytes is where a key is cut off; no key that overlapd knows is so
+// long.
+const maxKeyBytes = 256
+
 func joinKey(p *unstable.Parser, prefix string, parts unstable.Iterator) (key string, line int) {
 	key = prefix
-	for first := true; parts.Next(); first = false {
+	for first := true; parts.Next() && len(key) < maxKeyBytes; first = false {
 		if !first {
 			key += "."
 		}
-		key += string(parts.Node().Data)
+		part := parts.Node().Data
+		key += string(part[:min(len(part), maxKeyBytes)])
 		line = p.Shape(parts.Node().Raw).Start.Line
 	}
 	return key, line

@@ -35,7 +35,8 @@ type Endpoint struct {
 	server         *fasthttp.Server
 	watch          *watch
 	hosts          map[string]struct{}
-	serverMetadata []byte
+	services       map[string]*Service
+	serverMetadata []byte // answer to /v2
 
 	memoryBytes atomic.Int64 // held by bodies; at most limits.MemoryBytes
 	bodies      sync.Pool    // of *body
@@ -50,6 +51,10 @@ func NewEndpoint(b Backend, l Limits, version string, log zerolog.Logger) (*Endp
 		return nil, err
 	}
 	e := &Endpoint{backend: b, limits: l, log: log, version: version, watch: w, hosts: hostSet(l.Hosts)}
+	e.services = make(map[string]*Service)
+	for _, s := range b.Services() {
+		e.services[s.Name] = s
+	}
 	e.serverMetadata = appendServerMetadata(nil, version)
 	e.bodies.New = func() any { return new(body) }
 	e.calls.New = func() any { return NewCall() }

@@ -101,15 +101,6 @@ func newFake(t testing.TB) *fake {
 
 func (f *fake) Services() []*Service { return f.services }
 
-func (f *fake) Service(name string) *Service {
-	for _, s := range f.services {
-		if s.Name == name {
-			return s
-		}
-	}
-	return nil
-}
-
 func (f *fake) Alloc(s *Service, n int64) (Memory, error) {
 	if n > fakeMemoryBytes {
 		return Memory{}, ErrTooLarge

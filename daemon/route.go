@@ -94,7 +94,7 @@ func (e *Endpoint) find(path []byte) (route, *Error) {
 	if !ok {
 		return route{}, notFound("there is nothing at this path")
 	}
-	s := e.backend.Service(string(name))
+	s := e.services[string(name)]
 	if s == nil {
 		return route{}, notFound("unknown model %q", cut(name))
 	}

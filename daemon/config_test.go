@@ -1,0 +1,233 @@
+package daemon
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const minimalConfig = `[[service]]
+name = "a"
+model = "m.onnx"
+`
+
+func TestParseConfig(t *testing.T) {
+	c, err := ParseConfig("/etc/overlapd/overlapd.toml", []byte(`
+listen = "unix:/run/overlapd.sock"
+state_dir = "/var/lib/overlapd"
+device = "cpu"
+policy = "sjf"
+drain_timeout = "1m"
+log_level = "debug"
+log_format = "json"
+
+[limits]
+request_bytes = "1MiB"
+memory_bytes = 4194304
+hosts = ["inference.example"]
+
+[worker]
+threads = 2
+spin = true
+backoff_max = "1s"
+
+[[service]]
+name = "resnet50"
+model = "zoo:resnet50"
+target = "50ms"
+max_batch = 8
+
+[[service]]
+name = "own"
+model = "models/own.onnx"
+cut = 16
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Default()
+	want.Listen, want.StateDir, want.Device, want.Policy = "unix:/run/overlapd.sock", "/var/lib/overlapd", "cpu", "sjf"
+	want.DrainTimeout, want.LogLevel, want.LogFormat = time.Minute, "debug", "json"
+	want.Limits.RequestBytes, want.Limits.MemoryBytes, want.Limits.Hosts = 1<<20, 4<<20, []string{"inference.example"}
+	want.Worker.Threads, want.Worker.Spin, want.Worker.BackoffMax = 2, true, time.Second
+	resnet, own := DefaultService(), DefaultService()
+	resnet.Name, resnet.Model, resnet.Target, resnet.MaxBatch = "resnet50", "zoo:resnet50", 50*time.Millisecond, 8
+	own.Name, own.Model, own.Cut = "own", "/etc/overlapd/models/own.onnx", 16
+	want.Services = []ServiceConfig{resnet, own}
+	if diff := cmp.Diff(want, c); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestConfigFaults(t *testing.T) {
+	for _, tt := range []struct {
+		name, file string
+		want       []string // every fault, in order, each in part
+	}{
+		{"empty", "", []string{"c.toml: service: there is no service"}},
+		{"not TOML", "listen = \n", []string{"c.toml:1: "}},
+		{"key twice", "listen = \"a:1\"\nlisten = \"b:1\"\n", []string{"c.toml"}},
+		{"unknown keys", "lisen = 1\n" + minimalConfig + "targt = \"1s\"\n[worker]\nx.y = 1\n", []string{
+			"c.toml:1: lisen: this key is unknown", "c.toml:5: service[0].targt: this key is unknown", "c.toml:6: worker.x: this key is unknown"}},
+		{"types", "listen = 1\ndrain_timeout = 5\n[limits]\nconnections = \"9\"\nrequest_bytes = 1.5\nhosts = [1]\n[worker]\nspin = 1\n" + minimalConfig, []string{
+			"c.toml:1: listen: must be a string", "c.toml:2: drain_timeout: must be a string with a unit", "c.toml:4: limits.connections: must be an integer",
+			"c.toml:5: limits.request_bytes: must be a number of bytes", "c.toml:6: limits.hosts: must be an array of strings", "c.toml:8: worker.spin: must be true or false"}},
+		{"tables", "limits = 1\nservice = 1\n", []string{"c.toml:1: limits: must be a table", "c.toml:2: service: must be an array", "c.toml:2: service: there is no service"}},
+		{"units", "drain_timeout = \"5\"\n[limits]\nrequest_bytes = \"5MB\"\n" + minimalConfig, []string{"c.toml:1: drain_timeout", "c.toml:3: limits.request_bytes"}},
+		{"no entry", "service = [1]\n", []string{"service[0]: must be a table", "there is no service"}},
+		{"SLO zero", minimalConfig + "target = \"0s\"\n", []string{"c.toml:4: service[0].target: must be more than 0"}},
+		{"SLO negative", minimalConfig + "target = \"-1s\"\n", []string{"c.toml:4: service[0].target: must be more than 0"}},
+		{"SLO endless", minimalConfig + "target = \"1000h\"\n", []string{"c.toml:4: service[0].target: must be more than 0 and at most 24h0m0s"}},
+		{"name twice", minimalConfig + minimalConfig, []string{`c.toml:5: service[1].name: "a" is the name of service[0] too`}},
+		{"inline", "service = [{name = \"a\", model = \"m\"},\n{name = \"a\", model = \"\"}]\n", []string{
+			`c.toml:2: service[1].model: must be`, `c.toml:2: service[1].name: "a" is the name`}},
+		{"cuda", "device = \"cuda\"\n" + minimalConfig, []string{"c.toml:1: device: this version of overlapd runs on the CPU only"}},
+		{"choices", "device = \"tpu\"\npolicy = \"lifo\"\nlog_level = \"loud\"\nlog_format = \"xml\"\n" + minimalConfig, []string{
+			"c.toml:1: device", "c.toml:2: policy: must be one of edf, fcfs, sjf", "c.toml:3: log_level", "c.toml:4: log_format"}},
+		{"relations", "[limits]\nrequest_bytes = \"1GiB\"\nmemory_bytes = \"1GiB\"\n[worker]\nbackoff_min = \"2s\"\nbackoff_max = \"1s\"\n" + minimalConfig, []string{
+			"c.toml:3: limits.memory_bytes: must be at least twice", "c.toml:6: worker.backoff_max: must be at least worker.backoff_min (2s), not 1s"}},
+		{"ranges", "[limits]\nconnections = 0\nheader_bytes = 1\nread_timeout = \"0s\"\nhosts = [\"a b\"]\n[worker]\nthreads = -1\ninput_bytes = 0\n" + minimalConfig +
+			"queue_limit = 0\nmax_batch = 0\nmax_query_batch = 5000\nthreads = 2000\ncut = -1\n", []string{
+			"limits.connections", "limits.header_bytes", "limits.read_timeout", "limits.hosts", "worker.threads", "worker.input_bytes",
+			"service[0].queue_limit", "service[0].max_batch", "service[0].max_query_batch", "service[0].threads", "service[0].cut"}},
+		{"huge numbers", minimalConfig + "queue_limit = 9223372036854775807\n", []string{"service[0].queue_limit: must be in"}},
+		{"no model", "[[service]]\nname = \"a\"\n", []string{"c.toml:1: service[0].model"}},
+		{"zoo name", "[[service]]\nname = \"a\"\nmodel = \"zoo:../x\"\n", []string{"c.toml:3: service[0].model"}},
+		{"state_dir", "state_dir = \"\"\n" + minimalConfig, []string{"c.toml:1: state_dir"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := ParseConfig("c.toml", []byte(tt.file))
+			var faults Faults
+			if !errors.As(err, &faults) {
+				t.Fatalf("%v", err)
+			}
+			if len(faults) != len(tt.want) {
+				t.Fatalf("%d faults, want %d:\n%v", len(faults), len(tt.want), err)
+			}
+			for i, want := range tt.want {
+				if got := faults[i].String(); !strings.Contains(got, want) {
+					t.Errorf("%q, want %q in it", got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestServiceNames(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"a": true, "resnet50-v1.5_fp16": true, "0": true, strings.Repeat("a", 128): true, "A.b": true,
+		"": false, ".": false, "..": false, "a..b": false, "-a": false, "a/b": false, "a b": false, "ä": false, "a\n": false,
+		"a%2f": false, strings.Repeat("a", 129): false, "stats": false, "a\x00": false,
+	} {
+		c := Embedded()
+		c.Services[0].Name = name
+		if err := c.Validate(); (err == nil) != ok {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestListenAddresses(t *testing.T) {
+	for address, ok := range map[string]bool{
+		"127.0.0.1:8000": true, "localhost:0": true, "[::1]:8000": true, ":8000": true, "unix:/run/s": true, "unix:s": true,
+		"": false, "8000": false, "localhost": false, "localhost:": false, "localhost:http": false, "localhost:65536": false,
+		"unix:": false, "unix:/" + strings.Repeat("a", 107): false, "::1:8000": false,
+	} {
+		c := Embedded()
+		c.Listen = address
+		if err := c.Validate(); (err == nil) != ok {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+}
+
+// A file made to take memory or time is refused for what it is.
+func TestConfigBombs(t *testing.T) {
+	services := strings.Repeat(minimalConfig, MaxServices+1)
+	for name, file := range map[string]string{
+		"size":     "#" + strings.Repeat("x", MaxConfigBytes),
+		"services": services,
+		"nested":   "a = " + strings.Repeat("[", 500_000),
+		"inline":   "a = " + strings.Repeat("{a=", 300_000),
+		"dotted":   strings.Repeat("a.", 50_000) + "a = 1",
+		"keys":     strings.Repeat("[limits]\n", 100_000),
+	} {
+		bounded(t, 100*len(file), func() {
+			if _, err := ParseConfig("c.toml", []byte(file)); err == nil || len(err.Error()) > 1<<20 {
+				t.Errorf("%s: %.200v", name, err)
+			}
+		})
+	}
+}
+
+func TestLoadConfig(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "c.toml")
+	if _, err := LoadConfig(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	if err := os.WriteFile(path, []byte(minimalConfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := LoadConfig(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := filepath.Join(dir, "m.onnx"); c.Services[0].Model != want {
+		t.Errorf("model %q, want %q", c.Services[0].Model, want)
+	}
+	if err := os.WriteFile(path, make([]byte, 3*MaxConfigBytes), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadConfig(path); err == nil || !strings.Contains(err.Error(), "exceeds") {
+		t.Errorf("a long file: %v", err)
+	}
+}
+
+func TestConfigPrints(t *testing.T) {
+	c := Embedded()
+	c.StateDir = "/var/lib/\"x\"\\\t\x7f"
+	c.Limits.Hosts = []string{"a.example", "b.example"}
+	c.Limits.MemoryBytes = 1<<30 + 1
+	c.Services[0].Model = "/models/ä b.onnx"
+	c.Services[1].Target = 1500 * time.Microsecond
+	back, err := ParseConfig("/x/c.toml", c.TOML())
+	if err != nil {
+		t.Fatalf("%s\n%v", c.TOML(), err)
+	}
+	if diff := cmp.Diff(c, back); diff != "" {
+		t.Errorf("%s\n%s", c.TOML(), diff)
+	}
+}
+
+func TestEmbedded(t *testing.T) {
+	c := Embedded()
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	if c.Device != "cpu" || len(c.Services) != 2 || !strings.HasPrefix(c.Listen, "127.0.0.1:") {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestDefaultStateDir(t *testing.T) {
+	t.Setenv("STATE_DIRECTORY", "/var/lib/overlapd:/other")
+	if got := Default().StateDir; got != "/var/lib/overlapd" {
+		t.Errorf("under systemd: %q", got)
+	}
+	t.Setenv("STATE_DIRECTORY", "")
+	t.Setenv("XDG_STATE_HOME", "/home/u/state")
+	if got := Default().StateDir; got != "/home/u/state/overlapd" {
+		t.Errorf("with XDG_STATE_HOME: %q", got)
+	}
+	t.Setenv("XDG_STATE_HOME", "")
+	t.Setenv("HOME", "/home/u")
+	if got := Default().StateDir; got != "/home/u/.local/state/overlapd" {
+		t.Errorf("at home: %q", got)
+	}
+}
