@@ -94,11 +94,19 @@ func TestSparse(t *testing.T) {
 		"too many values":      pb(nil).sub(1, values).sub(2, indices).int(3, 1),
 		"values of rank 2":     pb(nil).sub(1, testTensor("s", Float32, 1, 2).sub(9, make(pb, 8))).sub(2, indices).int(3, 6),
 		"too few indices":      pb(nil).sub(1, values).sub(2, testTensor("", Int64, 1).sub(9, raw64(1))).int(3, 6),
-		"indices of int32":     pb(nil).sub(1, values).sub(2, testTensor("", Int32, 2).sub(9, make(pb, 8))).int(3, 6),
+		"indices of float32":   pb(nil).sub(1, values).sub(2, testTensor("", Float32, 2).sub(9, make(pb, 8))).int(3, 6),
 		"indices of rank 3":    pb(nil).sub(1, values).sub(2, testTensor("", Int64, 2, 1, 1).sub(9, raw64(1, 2))).int(3, 6),
 		"indices of other len": pb(nil).sub(1, values).sub(2, testTensor("", Int64, 2, 1).sub(9, raw64(1, 2))).int(3, 2).int(3, 3),
 	} {
 		t.Run(name, func(t *testing.T) { wantParseRefused(t, testModel(pb(nil).sub(15, s)), ErrGraph) })
+	}
+}
+
+func TestNarrowSparseIndices(t *testing.T) {
+	values := testTensor("s", Float32, 2).sub(9, make(pb, 8))
+	for bytes, index := range map[int]DataType{1: Int8, 2: Int16, 4: Int32} {
+		indices := testTensor("", index, 2).sub(9, make(pb, 2*bytes))
+		mustParse(t, testModel(pb(nil).sub(15, pb(nil).sub(1, values).sub(2, indices).int(3, 6))))
 	}
 }
 

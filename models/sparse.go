@@ -1,5 +1,10 @@
 package models
 
+import "slices"
+
+// indexTypes are what the indices of a sparse tensor may be.
+var indexTypes = []DataType{Int8, Int16, Int32, Int64}
+
 func (p *parser) sparseInitializer(g *Graph, raw []byte) error {
 	t, err := p.sparse(raw)
 	if err != nil {
@@ -41,14 +46,15 @@ func (p *parser) sparse(raw []byte) (Initializer, error) {
 }
 
 // checkSparse verifies that there is one index, or one per dimension, for
-// each value.
+// each value. ONNX asks for int64 there; ONNX Runtime takes, and itself
+// writes, narrower ones.
 func checkSparse(t, values, indices Initializer, elements int64) error {
 	switch {
 	case values.Raw == nil, len(values.Dims) != 1, values.Dims[0] > elements:
 		return refuse(ErrGraph, "its values are missing or do not fit its shape %v", t.Dims)
 	case indices.Raw == nil && values.Dims[0] == 0:
 		return nil
-	case indices.Raw == nil, indices.Type != Int64, len(indices.Dims) < 1, len(indices.Dims) > 2,
+	case indices.Raw == nil, !slices.Contains(indexTypes, indices.Type), len(indices.Dims) < 1, len(indices.Dims) > 2,
 		indices.Dims[0] != values.Dims[0],
 		len(indices.Dims) == 2 && indices.Dims[1] != int64(len(t.Dims)):
 		return refuse(ErrGraph, "its indices are missing or do not fit its %d values", values.Dims[0])
