@@ -1,0 +1,214 @@
+package segments
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// piece is one segment before it is loaded: nodes [first, last) of the
+// optimized graph and the values that cross its borders.
+type piece struct {
+	first, last int
+	inputs      []int32 // values made outside, in the order of their first use
+	outputs     []int32 // values that somebody outside uses
+	weights     []int32 // initializers that its nodes use
+	reuse       reuse   // of a piece of one node, what its output may share
+	nodeInputs  []int32 // of a piece of one node, its inputs by position
+}
+
+// cutting is a graph cut into pieces.
+type cutting struct {
+	file   *models.File // nil once the sessions are made
+	values *models.Values
+	inits  map[int32]*models.Initializer
+	pieces []piece
+	lastAt []int // per value, the piece that uses it last; len(pieces) if it is an output of the model, -1 if none
+}
+
+// cut divides the graph of f. A target of 0 cuts at every node; otherwise the
+// graph is divided into about target pieces of like size, each border moved a
+// little to where the fewest values are alive.
+func cut(f *models.File, target int) (*cutting, error) {
+	g := &f.Graph
+	if len(g.Nodes) == 0 {
+		return nil, fmt.Errorf("%s: the graph has no operators after optimization: there is nothing to run", f.Path)
+	}
+	c := &cutting{file: f, values: g.Index(), inits: map[int32]*models.Initializer{}}
+	for i := range g.Initializers {
+		if id, ok := c.values.ID(g.Initializers[i].Name); ok {
+			c.inits[int32(id)] = &g.Initializers[i]
+		}
+	}
+	borders := c.borders(target)
+	pieceOf := make([]int, len(g.Nodes))
+	for p := 0; p+1 < len(borders); p++ {
+		c.pieces = append(c.pieces, piece{first: borders[p], last: borders[p+1]})
+		for n := borders[p]; n < borders[p+1]; n++ {
+			pieceOf[n] = p
+		}
+	}
+	c.findLastUses(pieceOf)
+	for p := range c.pieces {
+		c.findBorderValues(p)
+	}
+	return c, nil
+}
+
+// borders returns the first node of every piece, and the end.
+func (c *cutting) borders(target int) []int {
+	n := len(c.file.Graph.Nodes)
+	if target <= 0 || target >= n {
+		target = n
+	}
+	alive := c.aliveBefore()
+	slack := n / target / 4
+	borders := []int{0}
+	for p := 1; p < target; p++ {
+		ideal := p * n / target
+		best := max(ideal, borders[len(borders)-1]+1)
+		for at := ideal - slack; at <= ideal+slack; at++ {
+			if at > borders[len(borders)-1] && at < n && alive[at] < alive[best] {
+				best = at
+			}
+		}
+		borders = append(borders, best)
+	}
+	return append(borders, n)
+}
+
+// aliveBefore counts, for every node, the values that are alive before it.
+func (c *cutting) aliveBefore() []int {
+	n := len(c.file.Graph.Nodes)
+	change := make([]int, n+2)
+	for id, producer := range c.values.Producer {
+		last := int(c.values.LastUse[id])
+		if producer >= 0 && last > int(producer) {
+			change[producer+1]++
+			change[min(last, n)+1]--
+		}
+	}
+	alive := make([]int, n+1)
+	for i, sum := 0, 0; i <= n; i++ {
+		sum += change[i]
+		alive[i] = sum
+	}
+	return alive
+}
+
+func (c *cutting) findLastUses(pieceOf []int) {
+	c.lastAt = make([]int, len(c.values.Names))
+	for id := range c.lastAt {
+		switch last := int(c.values.LastUse[id]); {
+		case last >= len(pieceOf):
+			c.lastAt[id] = len(c.pieces)
+		case last >= 0:
+			c.lastAt[id] = pieceOf[last]
+		default:
+			c.lastAt[id] = -1
+		}
+	}
+}
+
+// findBorderValues fills in what crosses the borders of piece p.
+func (c *cutting) findBorderValues(p int) {
+	pc := &c.pieces[p]
+	seen := map[int32]bool{}
+	use := func(id int32) {
+		if id < 0 || seen[id] {
+			return
+		}
+		seen[id] = true
+		switch producer := int(c.values.Producer[id]); {
+		case c.values.IsInitializer[id]:
+			pc.weights = append(pc.weights, id)
+		case producer < pc.first:
+			pc.inputs = append(pc.inputs, id)
+		}
+	}
+	var all []int32
+	for n := pc.first; n < pc.last; n++ {
+		for _, id := range c.values.NodeIn[n] {
+			use(id)
+		}
+		for _, id := range c.values.NodeCaptures[n] {
+			use(id)
+		}
+		for _, id := range c.values.NodeOut[n] {
+			if id < 0 {
+				continue
+			}
+			all = append(all, id)
+			if c.lastAt[id] > p {
+				pc.outputs = append(pc.outputs, id)
+			}
+		}
+	}
+	if pc.last-pc.first == 1 {
+		pc.reuse = reuseOf(&c.file.Graph.Nodes[pc.first])
+		pc.nodeInputs = c.values.NodeIn[pc.first]
+	}
+	// A session must have an output, even one that nobody wants.
+	if len(pc.outputs) == 0 && len(all) > 0 {
+		pc.outputs = all[:1]
+	}
+}
+
+// appendModel appends piece p as a model of its own. types tells the types of
+// values made by earlier pieces; the bytes of nodes and initializers are
+// passed on as they are.
+func (c *cutting) appendModel(dst []byte, p int, types []models.Type) ([]byte, error) {
+	pc := &c.pieces[p]
+	parts := models.Parts{IRVersion: c.file.IRVersion, Name: fmt.Sprintf("operator_%d", p)}
+	for _, o := range c.file.Opsets {
+		parts.Opsets = append(parts.Opsets, o.Raw)
+	}
+	for _, f := range c.file.Functions {
+		parts.Functions = append(parts.Functions, f.Raw)
+	}
+	for n := pc.first; n < pc.last; n++ {
+		parts.Nodes = append(parts.Nodes, c.file.Graph.Nodes[n].Raw)
+	}
+	for _, id := range pc.weights {
+		init := c.inits[id]
+		if init.External != nil {
+			return nil, fmt.Errorf("initializer %q lies outside the optimized model", init.Name)
+		}
+		if init.Sparse {
+			parts.SparseInitializers = append(parts.SparseInitializers, init.Raw)
+		} else {
+			parts.Initializers = append(parts.Initializers, init.Raw)
+		}
+	}
+	for _, id := range pc.inputs {
+		parts.Inputs = append(parts.Inputs, models.AppendValueInfo(nil, c.values.Names[id], types[id]))
+	}
+	for _, id := range pc.outputs {
+		parts.Outputs = append(parts.Outputs, models.AppendValueInfo(nil, c.values.Names[id], models.Type{}))
+	}
+	return parts.Append(dst), nil
+}
+
+// operator describes piece p as the scheduler sees it.
+func (c *cutting) operator(p int) models.Operator {
+	pc := &c.pieces[p]
+	nodes := c.file.Graph.Nodes[pc.first:pc.last]
+	var kinds []string
+	for i := range nodes {
+		if len(kinds) == 0 || kinds[len(kinds)-1] != nodes[i].OpType {
+			kinds = append(kinds, nodes[i].OpType)
+		}
+	}
+	const maxKinds = 6
+	if len(kinds) > maxKinds {
+		kinds = append(slices.Clone(kinds[:maxKinds]), "…")
+	}
+	return models.Operator{
+		Name:      strings.Clone(nodes[len(nodes)-1].Name),
+		Type:      strings.Clone(strings.Join(kinds, "+")),
+		Nodes:     len(nodes),
+		LiveBytes: -1,
+	}
+}

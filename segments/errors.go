@@ -1,0 +1,39 @@
+package segments
+
+import "errors"
+
+// These errors are returned while a model is loaded.
+var (
+	// ErrUnservable is returned when a model cannot be offered over the
+	// endpoint, because an input or output is not a tensor.
+	ErrUnservable = errors.New("the model has an input or output that is not a tensor")
+)
+
+// These errors are returned while batches run.
+var (
+	// ErrUnknownBatch is returned for a batch that was never started, or was
+	// finished or released.
+	ErrUnknownBatch = errors.New("no such batch")
+
+	// ErrBatchExists is returned when a batch is started twice.
+	ErrBatchExists = errors.New("the batch was started already")
+
+	// ErrSpanOrder is returned for a span that does not begin where the
+	// batch stands, or ends outside the model.
+	ErrSpanOrder = errors.New("the span does not follow on what the batch has run")
+
+	// ErrUnfinished is returned when outputs are asked of a batch that has
+	// operators left.
+	ErrUnfinished = errors.New("the batch is not finished")
+
+	// ErrMemory is returned when the intermediates of a batch would not fit
+	// the budget.
+	ErrMemory = errors.New("the intermediates exceed the memory budget")
+
+	// ErrInput is returned when the inputs of a batch do not fit the model.
+	ErrInput = errors.New("the inputs do not fit the model")
+
+	// ErrOutput is returned when an output cannot be split among the queries
+	// of a batch or handed over as a tensor.
+	ErrOutput = errors.New("the outputs cannot be handed over")
+)

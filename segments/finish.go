@@ -1,0 +1,79 @@
+package segments
+
+import (
+	"fmt"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/ort"
+)
+
+// Finish splits the outputs of a finished batch among its queries, writes them
+// to the memory that out returns, and forgets the batch, also when it fails.
+func (e *CutModel) Finish(id models.BatchID, out OutputFunc) error {
+	b, err := e.finished(id)
+	if err != nil {
+		return err
+	}
+	defer e.Release(id)
+	for i, value := range e.outputs {
+		if err := e.split(b, i, b.value(e, value), out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// split hands the i-th output to the queries of b.
+func (e *CutModel) split(b *batch, i int, v *ort.Value, out OutputFunc) error {
+	name := e.model.Outputs[i].Name
+	if v == nil || !v.IsTensor() {
+		return fmt.Errorf("%w: output %q is not a tensor", ErrOutput, name)
+	}
+	elem, dims := models.DataType(v.Elem()), v.Shape()
+	if len(b.sizes) > 1 && (len(dims) == 0 || dims[0] != int64(b.size)) {
+		return fmt.Errorf("%w: output %q has shape %v, it cannot be split among %d queries of %d in all; set max_batch = 1 for this service",
+			ErrOutput, name, dims, len(b.sizes), b.size)
+	}
+	if elem == models.String {
+		return splitStrings(b, i, v, dims, out)
+	}
+	data, err := v.Bytes()
+	if err != nil {
+		return fmt.Errorf("%w: output %q: %w", ErrOutput, name, err)
+	}
+	for q, size := range b.sizes {
+		share := append([]int64(nil), dims...)
+		if len(b.sizes) > 1 {
+			share[0] = int64(size)
+		}
+		n := elements(share) * int64(elem.Bytes())
+		dst, err := out(q, i, elem, share, n)
+		if err != nil {
+			return err
+		}
+		copy(dst, data[:n])
+		data = data[n:]
+	}
+	return nil
+}
+
+func splitStrings(b *batch, i int, v *ort.Value, dims []int64, out OutputFunc) error {
+	list, err := v.Strings()
+	if err != nil {
+		return err
+	}
+	for q, size := range b.sizes {
+		share := append([]int64(nil), dims...)
+		if len(b.sizes) > 1 {
+			share[0] = int64(size)
+		}
+		n := elements(share)
+		dst, err := out(q, i, models.String, share, stringsBytes(list[:n]))
+		if err != nil {
+			return err
+		}
+		putStrings(dst, list[:n])
+		list = list[n:]
+	}
+	return nil
+}

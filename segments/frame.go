@@ -1,0 +1,148 @@
+package segments
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/ort"
+)
+
+// frame is the memory of one batch in execution: a mapping laid out by a
+// layout, with a tensor on every planned value, and a program bound to them.
+// It is used again for the next batch of the same layout. Values without a
+// place in the layout are allocated by ONNX Runtime as they are made and freed
+// after their last use.
+type frame struct {
+	layout  *layout // nil while the shapes are being learned
+	memory  []byte
+	values  []*ort.Value // by value; planned ones only
+	program *ort.Program
+	loose   []use // values that ONNX Runtime allocates for each batch
+}
+
+// newFrame binds all sessions of e to fresh memory laid out by l, or to none
+// if l is nil.
+func (e *CutModel) newFrame(l *layout) (*frame, error) {
+	program, err := ort.NewProgram(e.sessions)
+	if err != nil {
+		return nil, err
+	}
+	f := &frame{layout: l, program: program, values: make([]*ort.Value, len(e.types))}
+	if err := f.place(e); err != nil {
+		f.close()
+		return nil, err
+	}
+	for p := range e.cut.pieces {
+		if err := f.bind(e, p); err != nil {
+			f.close()
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// place makes the tensors that lie in the frame's memory.
+func (f *frame) place(e *CutModel) (err error) {
+	if f.layout == nil || f.layout.bytes == 0 {
+		return nil
+	}
+	f.memory, err = unix.Mmap(-1, 0, int(f.layout.bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return fmt.Errorf("memory for intermediates (%d bytes): %w", f.layout.bytes, err)
+	}
+	for id, b := range f.layout.buffer {
+		if b < 0 {
+			continue
+		}
+		f.values[id], err = e.env.TensorOn(f.data(int32(id)), ort.ElementType(e.types[id].Elem), f.layout.shapes[id].dims)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bind connects piece p to its values, but for the inputs of the model.
+func (f *frame) bind(e *CutModel, p int) error {
+	for pos, id := range e.cut.pieces[p].outputs {
+		f.program.SetOutput(p, pos, f.values[id])
+		if f.values[id] == nil {
+			f.loose = append(f.loose, use{p, pos})
+		}
+		// What learns keeps its values until they were looked at.
+		last := e.cut.lastAt[id]
+		if f.values[id] == nil && f.layout != nil && last < len(e.cut.pieces) {
+			if err := f.program.DropAfter(max(p, last), p, pos); err != nil {
+				return err
+			}
+		}
+	}
+	for pos, id := range e.cut.pieces[p].inputs {
+		made := e.made[id]
+		switch {
+		case f.values[id] != nil:
+			f.program.SetInput(p, pos, f.values[id])
+		case made.piece >= 0:
+			f.program.Link(p, pos, made.piece, made.pos)
+		}
+	}
+	return nil
+}
+
+func (f *frame) bytes() int64 { return int64(len(f.memory)) }
+
+// data returns the bytes of a planned value.
+func (f *frame) data(id int32) []byte {
+	at := f.layout.buffers[f.layout.buffer[id]].offset
+	return f.memory[at : at+f.layout.shapes[id].bytes]
+}
+
+// looseBytes returns the size of the values that ONNX Runtime holds.
+func (f *frame) looseBytes() (total int64) {
+	for _, at := range f.loose {
+		if v := f.program.Output(at.piece, at.pos); v != nil {
+			total += shapeOf(v).bytes
+		}
+	}
+	return total
+}
+
+// reset makes the frame ready for another batch.
+func (f *frame) reset() {
+	for _, at := range f.loose {
+		f.program.Drop(at.piece, at.pos)
+	}
+}
+
+func (f *frame) close() {
+	f.program.Close()
+	for _, v := range f.values {
+		if v != nil {
+			v.Close()
+		}
+	}
+	if f.memory != nil {
+		unix.Munmap(f.memory)
+		f.memory = nil
+	}
+}
+
+// shapeOf returns the shape of a tensor, and nothing for any other value.
+func shapeOf(v *ort.Value) shape {
+	if !v.IsTensor() {
+		return shape{}
+	}
+	dims := v.Shape()
+	return shape{dims: dims, bytes: elements(dims) * int64(models.DataType(v.Elem()).Bytes())}
+}
+
+// elements returns the number of elements of a tensor with these dimensions.
+func elements(dims []int64) int64 {
+	n := int64(1)
+	for _, d := range dims {
+		n *= d
+	}
+	return n
+}

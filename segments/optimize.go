@@ -1,0 +1,99 @@
+package segments
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/cpu"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/ort"
+)
+
+// cacheVersion changes whenever normalize or the way of optimizing changes, so
+// that files of an older overlapd are not taken.
+const cacheVersion = 2
+
+// cacheName names the optimized form of a model. What ONNX Runtime writes at
+// its highest level holds for one version of it and one kind of processor. It
+// does not depend on the batch: batch dimensions stay open.
+func cacheName(hash string, lib *ort.Library) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s ort %s cpu %s", cacheVersion, hash, lib.Version(), cpuFeatures()))
+	return hex.EncodeToString(sum[:16]) + ".onnx"
+}
+
+// cpuFeatures names the vector instructions that decide which kernels and
+// memory formats the optimizer chooses.
+func cpuFeatures() string {
+	return fmt.Sprintf("sse4.1=%t avx=%t avx2=%t fma=%t avx512f=%t avx512vnni=%t", cpu.X86.HasSSE41, cpu.X86.HasAVX,
+		cpu.X86.HasAVX2, cpu.X86.HasFMA, cpu.X86.HasAVX512F, cpu.X86.HasAVX512VNNI)
+}
+
+// optimize returns the path of the optimized form of f, whose hash is given,
+// making it if the cache does not hold it.
+func optimize(env *ort.Env, f *models.File, hash, cacheDir string, limits models.Limits) (path string, hit bool, err error) {
+	if err := os.MkdirAll(cacheDir, 0o700); err != nil {
+		return "", false, fmt.Errorf("cache of optimized models: %w", err)
+	}
+	path = filepath.Join(cacheDir, cacheName(hash, env.Library()))
+	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
+		return path, true, nil
+	}
+	raw, err := normalize(f)
+	if err != nil {
+		return "", false, err
+	}
+	incoming, err := os.CreateTemp(cacheDir, ".incoming-*.onnx")
+	if err != nil {
+		return "", false, fmt.Errorf("cache of optimized models: %w", err)
+	}
+	incoming.Close()
+	defer os.Remove(incoming.Name())
+	session, err := env.NewSession(raw, ort.SessionOptions{
+		Optimization:       ort.All,
+		OptimizedModelPath: incoming.Name(),
+		LogID:              "optimize",
+		LogLevel:           ort.LogError, // a warning that the file is for this machine only
+	})
+	if err != nil {
+		return "", false, fmt.Errorf("%s: ONNX Runtime cannot load the model: %w", f.Path, err)
+	}
+	if err := session.Close(); err != nil {
+		return "", false, err
+	}
+	if err := bridgeFolded(incoming.Name(), limits); err != nil {
+		return "", false, err
+	}
+	if err := os.Rename(incoming.Name(), path); err != nil {
+		return "", false, fmt.Errorf("cache of optimized models: %w", err)
+	}
+	return path, false, nil
+}
+
+// bridgeFolded gives every output of the optimized model at path an operator
+// that makes it. The optimizer may have found it to be a constant.
+func bridgeFolded(path string, limits models.Limits) error {
+	f, err := models.Open(path, limits)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	parts := f.Parts()
+	nodes := len(parts.Nodes)
+	parts.Outputs = nil
+	bridgeOutputs(parts, &f.Graph)
+	if len(parts.Nodes) == nodes {
+		return nil
+	}
+	raw := parts.Append(make([]byte, 0, parts.Size()))
+	// The file is mapped: another one takes its place.
+	bridged := path + ".bridged"
+	if err := os.WriteFile(bridged, raw, 0o600); err != nil {
+		os.Remove(bridged)
+		return fmt.Errorf("cache of optimized models: %w", err)
+	}
+	return os.Rename(bridged, path)
+}

@@ -1,0 +1,118 @@
+package segments
+
+// shape is what a run teaches of one value.
+type shape struct {
+	dims  []int64
+	bytes int64
+	known bool // whether the value is a tensor whose shape holds for every batch of this signature
+}
+
+// layout tells where the values of a batch lie in its memory. It holds for
+// all batches whose inputs have the same shapes.
+type layout struct {
+	shapes  []shape // by value
+	buffer  []int   // by value, its buffer, -1 if ONNX Runtime allocates it
+	buffers []lifetime
+	bytes   int64 // of the whole
+	live    []int64
+}
+
+// planner makes a layout.
+type planner struct {
+	cut     *cutting
+	inPlace bool
+	noReuse bool
+	out     *layout
+}
+
+// newLayout plans the memory of a batch whose values have these shapes.
+// Values of the model's inputs are given only when the batch is gathered.
+func newLayout(c *cutting, shapes []shape, gathered []int32, inPlace, noReuse bool) *layout {
+	l := &layout{shapes: shapes, buffer: make([]int, len(shapes))}
+	for id := range l.buffer {
+		l.buffer[id] = -1
+	}
+	p := &planner{cut: c, inPlace: inPlace, noReuse: noReuse, out: l}
+	for _, id := range gathered {
+		p.give(id, 0)
+	}
+	for step := range c.pieces {
+		for _, id := range c.pieces[step].outputs {
+			if shapes[id].known && !p.share(id, step) {
+				p.give(id, step)
+			}
+		}
+	}
+	l.bytes = place(l.buffers)
+	l.live = liveBytes(c, shapes)
+	return l
+}
+
+// give makes a buffer for the value.
+func (p *planner) give(id int32, step int) {
+	last := max(step, p.cut.lastAt[id])
+	if p.noReuse {
+		last = len(p.cut.pieces)
+	}
+	p.out.buffer[id] = len(p.out.buffers)
+	p.out.buffers = append(p.out.buffers, lifetime{bytes: p.out.shapes[id].bytes, first: step, last: last})
+}
+
+// share puts the value into the buffer of an input of its operator, if that
+// is allowed.
+func (p *planner) share(id int32, step int) bool {
+	pc := &p.cut.pieces[step]
+	if !p.inPlace || p.noReuse || len(pc.outputs) != 1 {
+		return false
+	}
+	r, in := pc.reuse, pc.nodeInputs
+	for _, pos := range r.inputs {
+		if pos >= len(in) || in[pos] < 0 {
+			continue
+		}
+		b := p.out.buffer[in[pos]]
+		if b < 0 || p.out.shapes[in[pos]].bytes != p.out.shapes[id].bytes {
+			continue
+		}
+		if !r.view && !p.mayOverwrite(b, pos, in, step) {
+			continue
+		}
+		p.out.buffer[id] = b
+		p.out.buffers[b].last = max(p.out.buffers[b].last, p.cut.lastAt[id], step)
+		return true
+	}
+	return false
+}
+
+// mayOverwrite reports whether the buffer of input pos holds nothing, under
+// whatever name, that is needed after this step or by another input of it.
+func (p *planner) mayOverwrite(b, pos int, in []int32, step int) bool {
+	if p.out.buffers[b].last > step {
+		return false
+	}
+	for i, id := range in {
+		if i != pos && id >= 0 && p.out.buffer[id] == b {
+			return false
+		}
+	}
+	return true
+}
+
+// liveBytes returns, for every operator, the bytes of intermediates alive
+// after it, outputs of the model included, each value counted once.
+func liveBytes(c *cutting, shapes []shape) []int64 {
+	live := make([]int64, len(c.pieces))
+	var alive int64
+	dies := make([]int64, len(c.pieces)+1)
+	for p := range c.pieces {
+		for _, id := range c.pieces[p].outputs {
+			if last := c.lastAt[id]; last > p {
+				alive += shapes[id].bytes
+				dies[last] += shapes[id].bytes
+			}
+		}
+		alive -= dies[p]
+		live[p] = alive
+	}
+	return live
+}

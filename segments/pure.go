@@ -1,0 +1,172 @@
+package segments
+
+import "github.com/overlapd/overlapd/models"
+
+// The memory plan of a batch is made once for each set of input shapes. That
+// is sound for a value only if its shape follows from the input shapes alone.
+// The tables below name the operators for which that can be said; a value of
+// any other operator is allocated anew in each run, which is slower and always
+// right.
+
+// pureOps are operators of the default domain whose output shapes follow from
+// their attributes and the shapes of their inputs.
+var pureOps = set(
+	"Abs", "Acos", "Acosh", "Add", "And", "ArgMax", "ArgMin", "Asin", "Asinh", "Atan", "Atanh",
+	"Attention", "AveragePool", "BatchNormalization", "Bernoulli", "BitShift", "BitwiseAnd",
+	"BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "CastLike", "Ceil", "Celu", "Clip", "Concat",
+	"Conv", "ConvInteger", "ConvTranspose", "Cos", "Cosh", "CumSum", "DeformConv", "DepthToSpace",
+	"DequantizeLinear", "Det", "Div", "Dropout", "DynamicQuantizeLinear", "Einsum", "Elu", "Equal",
+	"Erf", "Exp", "EyeLike", "Flatten", "Floor", "GRU", "Gather", "GatherElements", "GatherND",
+	"Gelu", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "Greater",
+	"GreaterOrEqual", "GridSample", "GroupNormalization", "HardSigmoid", "HardSwish", "Hardmax",
+	"Identity", "InstanceNormalization", "IsInf", "IsNaN", "LRN", "LSTM", "LayerNormalization",
+	"LeakyRelu", "Less", "LessOrEqual", "Log", "LogSoftmax", "LpNormalization", "LpPool", "MatMul",
+	"MatMulInteger", "Max", "MaxPool", "MaxRoiPool", "Mean", "MeanVarianceNormalization", "Min",
+	"Mish", "Mod", "Mul", "Neg", "NegativeLogLikelihoodLoss", "Not", "Or", "PRelu", "Pow",
+	"QLinearConv", "QLinearMatMul", "QuantizeLinear", "RMSNormalization", "RNN", "RandomNormal",
+	"RandomNormalLike", "RandomUniform", "RandomUniformLike", "Reciprocal", "Relu",
+	"ReverseSequence", "RoiAlign", "Round", "ScatterElements", "ScatterND", "Selu", "Shape",
+	"Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Size", "Softmax", "SoftmaxCrossEntropyLoss",
+	"Softplus", "Softsign", "SpaceToDepth", "Sqrt", "Sub", "Sum", "Swish", "Tan", "Tanh",
+	"ThresholdedRelu", "Transpose", "Trilu", "Where", "Xor",
+)
+
+// shapedOps are operators of the default domain whose output shapes also
+// follow from the values of the inputs listed.
+var shapedOps = map[string][]int{
+	"AffineGrid":      {1},
+	"CenterCropPad":   {1},
+	"Col2Im":          {1, 2},
+	"ConstantOfShape": {0},
+	"Expand":          {1},
+	"OneHot":          {1},
+	"Pad":             {1, 3},
+	"Range":           {0, 1, 2},
+	"ReduceL1":        {1},
+	"ReduceL2":        {1},
+	"ReduceLogSum":    {1},
+	"ReduceLogSumExp": {1},
+	"ReduceMax":       {1},
+	"ReduceMean":      {1},
+	"ReduceMin":       {1},
+	"ReduceProd":      {1},
+	"ReduceSum":       {1},
+	"ReduceSumSquare": {1},
+	"Reshape":         {1},
+	"Resize":          {1, 2, 3},
+	"Slice":           {1, 2, 3, 4},
+	"Split":           {1},
+	"Squeeze":         {1},
+	"Tile":            {1},
+	"TopK":            {1},
+	"Unsqueeze":       {1},
+	"Upsample":        {1},
+}
+
+// microsoftOps are the operators of ONNX Runtime's own domain that its
+// optimizer makes and whose output shapes follow from their input shapes.
+var microsoftOps = set(
+	"BiasGelu", "BiasSoftmax", "BiasSplitGelu", "EmbedLayerNormalization", "FastGelu", "FusedConv",
+	"FusedGemm", "FusedMatMul", "FusedMatMulActivation", "Gelu", "MatMulIntegerToFloat",
+	"DynamicQuantizeMatMul", "QLinearAdd", "QLinearAveragePool", "QLinearGlobalAveragePool",
+	"QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid", "QuickGelu", "SimplifiedLayerNormalization",
+	"SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
+)
+
+// sharingOps keep tensors in sequences and optionals. How long the bytes of
+// such a tensor are needed cannot be told from who uses the tensor.
+var sharingOps = set("Optional", "SequenceConstruct", "SequenceInsert", "SplitToSequence")
+
+// randomOps give another result at every run.
+var randomOps = set("Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike",
+	"RandomUniform", "RandomUniformLike")
+
+func set(names ...string) map[string]bool {
+	m := make(map[string]bool, len(names))
+	for _, n := range names {
+		m[n] = true
+	}
+	return m
+}
+
+func defaultDomain(domain string) bool { return domain == "" || domain == "ai.onnx" }
+
+// shapeInputs returns which inputs of n decide its output shapes by their
+// value, and false if the output shapes cannot be told from shapes at all.
+func shapeInputs(n *models.Node) ([]int, bool) {
+	switch {
+	case n.Subgraphs:
+		return nil, false
+	case defaultDomain(n.Domain):
+		if by, ok := shapedOps[n.OpType]; ok {
+			return by, true
+		}
+		return nil, pureOps[n.OpType]
+	case n.Domain == "com.microsoft":
+		return nil, microsoftOps[n.OpType]
+	case n.Domain == "com.microsoft.nchwc":
+		return nil, true
+	}
+	return nil, false
+}
+
+// knowledge is what the shapes of a model's inputs tell of a value.
+type knowledge struct {
+	shape bool // its shape follows
+	value bool // its very content follows
+}
+
+// trace returns, for every value of the graph, what its input shapes tell.
+func trace(g *models.Graph, v *models.Values) []knowledge {
+	known := make([]knowledge, len(v.Names))
+	for id := range known {
+		if v.Producer[id] < 0 {
+			known[id] = knowledge{shape: true, value: v.IsInitializer[id]}
+		}
+	}
+	for i := range g.Nodes {
+		k := traceNode(&g.Nodes[i], v.NodeIn[i], known)
+		for _, out := range v.NodeOut[i] {
+			if out >= 0 {
+				known[out] = k
+			}
+		}
+	}
+	for i := range g.Nodes {
+		if n := &g.Nodes[i]; n.Subgraphs || sharingOps[n.OpType] {
+			forget(known, v.NodeIn[i])
+			forget(known, v.NodeCaptures[i])
+		}
+	}
+	return known
+}
+
+// forget leaves values to ONNX Runtime, which counts who still refers to them.
+func forget(known []knowledge, ids []int32) {
+	for _, id := range ids {
+		if id >= 0 {
+			known[id] = knowledge{}
+		}
+	}
+}
+
+func traceNode(n *models.Node, in []int32, known []knowledge) knowledge {
+	shapes, values := true, !n.Subgraphs && !randomOps[n.OpType]
+	for _, id := range in {
+		if id >= 0 {
+			shapes = shapes && known[id].shape
+			values = values && known[id].value
+		}
+	}
+	if values {
+		return knowledge{shape: true, value: true}
+	}
+	by, ok := shapeInputs(n)
+	for _, i := range by {
+		if i < len(in) && in[i] >= 0 && !known[in[i]].value {
+			ok = false
+		}
+	}
+	isShape := defaultDomain(n.Domain) && (n.OpType == "Shape" || n.OpType == "Size")
+	return knowledge{shape: ok && shapes, value: ok && shapes && isShape}
+}

@@ -1,0 +1,139 @@
+package segments
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// Limits of warming up.
+const (
+	// warmRuns is how often a batch is run to be timed, after the run that
+	// teaches its shapes.
+	warmRuns = 3
+
+	// warmSeqLen is the sequence length that is tried where a model leaves
+	// it open.
+	warmSeqLen = 64
+
+	// maxWarmBytes is the largest input that is made up to warm a model.
+	maxWarmBytes = 1 << 30
+
+	// warmBatch is a batch ID that no scheduler gives.
+	warmBatch = models.BatchID(math.MaxUint64)
+)
+
+// Solo is how long each operator takes for a batch that runs alone.
+type Solo struct {
+	Size   int     `json:"size"`    // of the batch
+	SeqLen int     `json:"seq_len"` // 0 if the model has none
+	Nanos  []int64 `json:"nanos"`   // by operator, the median of a few runs
+}
+
+// Warm runs a batch of zeros of the given size a few times, so that its memory
+// is laid out before the first query comes, and returns how long its operators
+// took.
+func (e *CutModel) Warm(size int) (Solo, error) {
+	q, seqLen, err := e.zeroQuery(size)
+	if err != nil {
+		return Solo{}, err
+	}
+	defer func() {
+		for _, in := range q.Inputs {
+			if in.Data != nil {
+				unix.Munmap(in.Data[:cap(in.Data)])
+			}
+		}
+	}()
+	times := make([][]int64, 0, warmRuns)
+	for run := range 1 + warmRuns {
+		if err := e.Start(warmBatch, []QueryInputs{q}); err != nil {
+			return Solo{}, err
+		}
+		nanos := make([]int64, len(e.sessions))
+		err := e.runTimed(warmBatch, nanos)
+		e.Release(warmBatch)
+		if err != nil {
+			return Solo{}, err
+		}
+		if run > 0 {
+			times = append(times, nanos)
+		}
+	}
+	return Solo{Size: size, SeqLen: seqLen, Nanos: medians(times)}, nil
+}
+
+// runTimed runs a whole batch and writes how long each operator took.
+func (e *CutModel) runTimed(id models.BatchID, nanos []int64) error {
+	b := e.batches[id]
+	if b.shapes == nil {
+		_, err := b.frame.program.RunTimed(e.runOptions, 0, len(nanos), nil, nanos)
+		return err
+	}
+	for p := range nanos {
+		started := time.Now()
+		if _, err := e.Run(id, p, p+1, nil); err != nil {
+			return err
+		}
+		nanos[p] = int64(time.Since(started))
+	}
+	return nil
+}
+
+func medians(times [][]int64) []int64 {
+	m := make([]int64, len(times[0]))
+	column := make([]int64, len(times))
+	for p := range m {
+		for i := range times {
+			column[i] = times[i][p]
+		}
+		slices.Sort(column)
+		m[p] = column[len(column)/2]
+	}
+	return m
+}
+
+// zeroQuery makes a query of zeros. Dimensions that are open and neither the
+// batch nor the sequence length are taken as 1.
+func (e *CutModel) zeroQuery(size int) (QueryInputs, int, error) {
+	dims := models.BatchDims(e.model.Inputs)
+	seqLen := 0
+	var q QueryInputs
+	for i, in := range e.model.Inputs {
+		bytes := int64(in.Type.Elem.Bytes())
+		if in.Type.Kind != models.KindTensor || bytes == 0 {
+			return q, 0, fmt.Errorf("%w: input %q is %s, which cannot be made up", ErrInput, in.Name, in.Type)
+		}
+		shape := make([]int64, len(in.Type.Shape))
+		for j, d := range in.Type.Shape {
+			switch {
+			case d.Fixed():
+				shape[j] = d.Value
+			case j == dims.Batch[i]:
+				shape[j] = int64(size)
+			case j == dims.SeqLen[i]:
+				shape[j], seqLen = warmSeqLen, warmSeqLen
+			default:
+				shape[j] = 1
+			}
+			if bytes *= shape[j]; bytes > maxWarmBytes {
+				return q, 0, fmt.Errorf("%w: input %q of shape %v is too large to be made up", ErrInput, in.Name, shape)
+			}
+		}
+		view := TensorView{Type: in.Type.Elem, Shape: shape}
+		if bytes > 0 {
+			data, err := unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+			if err != nil {
+				return q, 0, fmt.Errorf("memory to warm the model with: %w", err)
+			}
+			view.Data = data
+		}
+		q.Inputs = append(q.Inputs, view)
+	}
+	return q, seqLen, nil
+}
