@@ -117,7 +117,7 @@ func Embedded() Config {
 	c.Device = "cpu"
 	for _, name := range []string{"resnet50", "bert"} {
 		s := DefaultService()
-		s.Name, s.Model, s.Target = name, ZooPrefix+name, 200*time.Millisecond
+		s.Name, s.Model, s.Target = name, ZooPrefix+name, 500*time.Millisecond
 		c.Services = append(c.Services, s)
 	}
 	return c

@@ -1,6 +1,7 @@
 package overlap
 
 import (
+	"math"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -100,7 +101,7 @@ func (s *Scheduler) form(sv *service, paused *batch) *batch {
 	}
 	q := sv.queue.top()
 	predicted, hopeless := s.hopeless(q.span(sv.Operators), q.Deadline)
-	if hopeless && !sv.probe(predicted) {
+	if hopeless && !sv.probe(s.now, predicted) {
 		s.dequeue(q)
 		s.answer(q, Dropped, ReasonCannotFinish)
 		return nil
@@ -116,11 +117,10 @@ func (s *Scheduler) hopeless(span models.Span, deadline time.Duration) (time.Dur
 }
 
 // probe reports whether a query that is predicted to end too late is to run
-// all the same, see probeInterval.
-func (sv *service) probe(predicted time.Duration) bool {
+// all the same, see probeShare.
+func (sv *service) probe(now, predicted time.Duration) bool {
 	if predicted <= sv.QoSTarget {
 		return false
 	}
-	sv.unproved++
-	return sv.unproved >= probeInterval
+	return sv.lastRun == math.MinInt64 || now-sv.lastRun >= probeShare*predicted
 }

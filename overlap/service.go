@@ -1,6 +1,9 @@
 package overlap
 
 import (
+	"math"
+	"time"
+
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -10,11 +13,12 @@ const (
 	// many, it forms no new batch until one has ended.
 	MaxPaused = 16
 
-	// probeInterval is how often a service whose predicted time exceeds its
-	// QoS target, so that every query would be dropped, runs one all the
-	// same. A prediction that is too high would otherwise stay so: nothing
-	// would run, and nothing be measured.
-	probeInterval = 32
+	// probeShare bounds the time spent on probes. A service whose predicted
+	// time exceeds its QoS target would drop every query, and a prediction
+	// that is too high would stay so: nothing would run, and nothing be
+	// measured. So it runs one all the same once it has not run for this many
+	// times the predicted time.
+	probeShare = 10
 )
 
 // service is the scheduler's side of a deployed model.
@@ -23,7 +27,7 @@ type service struct {
 	down     bool
 	queue    heap[*query]
 	paused   heap[*batch]
-	unproved int // drops since it last ran, of queries predicted to exceed the QoS target
+	lastRun  time.Duration // when one of its spans was last started
 	full     error
 	metrics  ServiceMetrics
 }
@@ -40,6 +44,7 @@ func newService(m models.Service) *service {
 			moved:  func(b *batch, pos int) { b.pausedPos = pos },
 		},
 		full:    &QueueFullError{Service: m.Name, Limit: m.QueueLimit},
+		lastRun: math.MinInt64,
 		metrics: ServiceMetrics{Name: m.Name},
 	}
 }

@@ -10,13 +10,18 @@ const (
 	// weight is what one observation counts in the running estimate.
 	weight = 1.0 / 8
 
-	// outlier is by which factor an observation may differ from the
-	// estimate; one that differs more counts as if it differed by that.
+	// outlier is by which factor an observation may exceed the estimate; one
+	// that exceeds it by more counts as if it did by that.
 	outlier = 2.0
 
 	// minNanos is the least time of an operator. It keeps every time
 	// positive, so that it can be scaled.
 	minNanos = 1.0
+
+	// faster is the ratio below which an observation is no noise: hiccups make
+	// a span slower, never that much faster. The estimate then goes half the
+	// way at once, because one that is too high drops queries for nothing.
+	faster = 2.0 / 3
 
 	maxNanos = float64(MaxTime)
 )
@@ -55,10 +60,13 @@ func (c *cell) sum() {
 // keeps its fraction of the span.
 func (c *cell) observe(start, end int, took float64) {
 	ratio := took / c.span(start, end)
-	if c.settled() {
-		ratio = 1 + weight*(min(max(ratio, 1/outlier), outlier)-1)
-	} else {
+	switch {
+	case !c.settled():
 		ratio = min(ratio, 1)
+	case ratio < faster:
+		ratio = (1 + ratio) / 2
+	default:
+		ratio = 1 + weight*(min(ratio, outlier)-1)
 	}
 	c.scale(start, end, ratio)
 	if c.observations < 1<<30 {

@@ -40,8 +40,18 @@ func TestObserveClipsOutliers(t *testing.T) {
 	observe(t, solo, 1, whole, time.Minute)
 	near(t, solo, whole, 9*ms) // as if it had taken 16 ms, with weight 1/8
 	set(t, solo, 0, 1, 0, 8*ms)
-	observe(t, solo, 1, whole, 1)
-	near(t, solo, whole, 7500*time.Microsecond)
+	observe(t, solo, 1, whole, 7*ms)
+	near(t, solo, whole, 7875*time.Microsecond)
+}
+
+func TestObserveGoesDownQuickly(t *testing.T) {
+	solo := newSolo(t, 1)
+	whole := span(0, 0, 1, 1, 0)
+	set(t, solo, 0, 1, 0, 8*ms)
+	observe(t, solo, 1, whole, 4*ms)
+	near(t, solo, whole, 6*ms) // half the way
+	observe(t, solo, 4, whole, 1*ms)
+	near(t, solo, whole, 1312500*time.Nanosecond)
 }
 
 func TestObservePartialSpan(t *testing.T) {
