@@ -1,8 +1,12 @@
 package daemon
 
 import (
+	"net"
 	"net/http"
+	"os"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 )
 
@@ -125,5 +129,36 @@ func TestShutdownAnswersWhatWasAccepted(t *testing.T) {
 	}
 	if err := <-down; err != nil {
 		t.Error(err)
+	}
+}
+
+// scarce is a listener that is out of descriptors now and then.
+type scarce struct {
+	net.Listener
+	failures atomic.Int32
+}
+
+func (l *scarce) Accept() (net.Conn, error) {
+	if l.failures.Add(1)%2 == 1 {
+		return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+	}
+	return l.Listener.Accept()
+}
+
+func TestOutOfDescriptors(t *testing.T) {
+	s := serve(t, testLimits())
+	ln, err := Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.endpoint.Serve(&scarce{Listener: ln}) }()
+	other := &server{fake: s.fake, t: t, endpoint: s.endpoint, addr: ln.Addr()}
+	for range 3 {
+		other.live()
+	}
+	ln.Close()
+	if err := <-served; err != nil {
+		t.Errorf("Serve: %v", err)
 	}
 }
