@@ -28,6 +28,12 @@ of optimization; cut is what a worker runs.`,
   overlapd bench engine --model model.onnx --cut 16`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := openORT(); err != nil {
+				return err
+			}
+			if err := o.Check(); err != nil {
+				return err
+			}
 			self, err := os.Executable()
 			if err != nil {
 				return err
@@ -46,7 +52,9 @@ of optimization; cut is what a worker runs.`,
 			if !asJSON {
 				o.Progress = func(doing string) { fmt.Fprintln(os.Stderr, doing) }
 			}
-			report, err := cutcost.Run(cmd.Context(), o)
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			report, err := cutcost.Run(ctx, o)
 			if err != nil {
 				return err
 			}

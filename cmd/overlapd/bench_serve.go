@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -18,18 +19,28 @@ func benchServeCommand() *cobra.Command {
 ones were answered, and counts latency from then; a closed loop (--connections)
 sends the next request when the last one was answered. The scenarios server,
 single-stream, multi-stream and offline load the daemon as those of MLPerf
-inference do; their results are no MLPerf results.`,
+inference do; their results are no MLPerf results. One of --rate, --connections and
+--scenario must be given. Ctrl-C ends the run early and reports what was
+measured.`,
 		Example: `  overlapd bench serve --service resnet50 --rate 10 --duration 30s
   overlapd bench serve --service resnet50,bert --rate 20 --arrivals gamma --cv 3
   overlapd bench serve --service tiny_identity --connections 16
   overlapd bench serve --service bert --scenario single-stream --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(o.Services) == 0 {
+				return errors.New("which service? Give --service NAME; overlapd status lists them")
+			}
+			if o.Rate == 0 && o.Connections == 0 && o.Scenario == "" {
+				return errors.New("how much load? Give --rate R for an open loop, --connections N for a closed one, or --scenario NAME")
+			}
 			o.Version, o.Commit = version, buildCommit()
 			if !asJSON {
 				o.Progress = os.Stderr
 			}
-			result, err := load.Run(cmd.Context(), o)
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			result, err := load.Run(ctx, o)
 			if err != nil {
 				return err
 			}
@@ -41,8 +52,7 @@ inference do; their results are no MLPerf results.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.URL, "url", "http://127.0.0.1:8000", "the daemon")
-	f.StringSliceVar(&o.Services, "service", nil, "services to ask (required)")
-	cmd.MarkFlagRequired("service")
+	f.StringSliceVar(&o.Services, "service", nil, "services to ask")
 	f.StringVar((*string)(&o.Scenario), "scenario", "", "open, closed, server, single-stream, multi-stream or offline")
 	f.Float64Var(&o.Rate, "rate", 0, "requests per second of an open loop, all services together")
 	f.BoolVar(&o.RatePerService, "rate-per-service", false, "the rate is that of each service")

@@ -1,12 +1,18 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/models/zoo"
 )
 
 func checkCommand() *cobra.Command {
@@ -14,21 +20,30 @@ func checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [CONFIG]",
 		Short: "Check a configuration, print the effective one, and what this host has",
+		Long: `Check reports everything that is wrong with a configuration at once. If nothing
+is, it prints the configuration with every default filled in, and to standard
+error what this host has. Without CONFIG it checks the built-in configuration.`,
 		Example: `  overlapd check overlapd.toml
   overlapd check --embedded > overlapd.toml    a file to start from`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o := serveOptions{embedded: embedded || len(args) == 0}
+			o := serveOptions{embedded: len(args) == 0}
 			if len(args) > 0 {
-				o.path, o.embedded = args[0], false
+				if embedded {
+					return errors.New("check either a file or the built-in configuration")
+				}
+				o.path = args[0]
 			}
 			c, err := o.config()
 			if err != nil {
 				return err
 			}
+			if err := findModels(c); err != nil {
+				return err
+			}
 			found, err := lookAtHost()
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), found)
+				return errors.Join(printJSON(cmd.OutOrStdout(), found), err)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s", c.TOML())
 			found.writeText(cmd.ErrOrStderr())
@@ -38,6 +53,21 @@ func checkCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print what the host has as one JSON object")
 	cmd.Flags().BoolVar(&embedded, "embedded", false, "check the built-in configuration")
 	return cmd
+}
+
+// findModels reports every model of a configuration that is not there.
+func findModels(c daemon.Config) error {
+	var faults []error
+	for _, s := range c.Services {
+		if name, ok := strings.CutPrefix(s.Model, daemon.ZooPrefix); ok {
+			if _, known := zoo.Lookup(name); !known {
+				faults = append(faults, fmt.Errorf("service %s: the zoo has no model %q; see overlapd models list", s.Name, name))
+			}
+		} else if _, err := os.Stat(s.Model); err != nil {
+			faults = append(faults, fmt.Errorf("service %s: %w", s.Name, err))
+		}
+	}
+	return errors.Join(faults...)
 }
 
 // host is what check found on this machine.

@@ -9,8 +9,9 @@ import (
 )
 
 // greeting is what a person is told when the daemon is ready: requests that
-// can be pasted into another terminal.
-func greeting(addr net.Addr, c daemon.Config) string {
+// can be pasted into another terminal. Program is the command that runs there.
+// Models of half precision have no example, since FP16 has no JSON form.
+func greeting(program string, addr net.Addr, c daemon.Config) string {
 	if addr.Network() == "unix" {
 		return ""
 	}
@@ -20,7 +21,7 @@ func greeting(addr net.Addr, c daemon.Config) string {
 	var names []string
 	for _, s := range c.Services {
 		names = append(names, s.Name)
-		switch strings.TrimSuffix(strings.TrimPrefix(s.Model, daemon.ZooPrefix), "-fp16") {
+		switch strings.TrimPrefix(s.Model, daemon.ZooPrefix) {
 		case "bert":
 			fmt.Fprintf(&b, `  curl -s %s/v2/models/%s/infer -d '{"inputs":[
     {"name":"input_ids","datatype":"INT64","shape":[1,4],"data":[101,7592,2088,102]},
@@ -37,7 +38,7 @@ func greeting(addr net.Addr, c daemon.Config) string {
 `, url, s.Name)
 		}
 	}
-	fmt.Fprintf(&b, "  bin/overlapd bench serve --url %s --service %s --rate 4 --duration 10s\n\n", url, strings.Join(names, ","))
+	fmt.Fprintf(&b, "  %s bench serve --url %s --service %s --rate 4 --duration 10s\n\n", program, url, strings.Join(names, ","))
 	fmt.Fprintf(&b, "Ctrl-C stops it; what was accepted is answered first.\n\n")
 	return b.String()
 }

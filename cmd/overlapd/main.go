@@ -21,10 +21,7 @@ var (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
-	err := root().ExecuteContext(ctx)
-	stop()
-	if err != nil {
+	if err := root().Execute(); err != nil {
 		if !errors.Is(err, errReported) {
 			fmt.Fprintln(os.Stderr, "overlapd:", err)
 		}
@@ -46,15 +43,47 @@ in a worker process of its own, cut into operators; a scheduler decides, round
 by round, which operators of which queries run.
 
 Start with:  overlapd serve --embedded     two zoo models on the CPU
-Then:        overlapd bench serve          put load on it
-             overlapd models inspect NAME  see how a model is cut`,
+Then:        overlapd status               what it serves and has done
+             overlapd bench serve          put load on it
+             overlapd models inspect NAME  see how a model is cut
+             overlapd check --embedded     a configuration to start from`,
 		Version:       version + " (" + buildCommit() + ")",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	cmd.SetFlagErrorFunc(func(at *cobra.Command, err error) error {
+		return fmt.Errorf("%w; see %s --help", err, at.CommandPath())
+	})
 	cmd.AddCommand(serveCommand(), checkCommand(), modelsCommand(), benchCommand(), statusCommand(),
 		workerCommand())
 	return cmd
+}
+
+// group returns a command that only holds others. Cobra would answer a
+// misspelt one with the help of the group, as if all were well.
+func group(use, short string, members ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:                   use,
+		Short:                 short,
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return fmt.Errorf("unknown command %q for %q; see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
+		},
+	}
+	cmd.AddCommand(members...)
+	return cmd
+}
+
+// interruptible returns a context that the signals to stop end. A second one
+// quits the process. Commands that leave things half done or ignore contexts
+// do without it: the first signal quits them.
+func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
 }
 
 // buildCommit returns the commit that the binary was built from.

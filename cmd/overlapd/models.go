@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -13,12 +14,8 @@ import (
 )
 
 func modelsCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "models",
-		Short: "List and build the models of the zoo, and see how a model is cut",
-	}
-	cmd.AddCommand(modelsListCommand(), modelsBuildCommand(), modelsInspectCommand())
-	return cmd
+	return group("models", "List and build the models of the zoo, and see how a model is cut",
+		modelsListCommand(), modelsBuildCommand(), modelsInspectCommand())
 }
 
 // zooRow is a model of the zoo in the JSON of models list.
@@ -35,7 +32,10 @@ func modelsListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the models of the zoo",
-		Args:  cobra.NoArgs,
+		Long: `The zoo holds models that overlapd builds itself, with weights from a seed: they
+have the operators and the cost of the real ones, and know nothing. A service
+uses one with model = "zoo:NAME".`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var rows []zooRow
 			for _, name := range zoo.Names() {
@@ -46,9 +46,9 @@ func modelsListCommand() *cobra.Command {
 				return printJSON(cmd.OutOrStdout(), map[string]any{"models": rows})
 			}
 			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(t, "NAME\tPRECISION\tPARAMETERS\tFILE\t")
+			fmt.Fprintln(t, "NAME\tPRECISION\tPARAMETERS\tFILE\tWHAT IT IS")
 			for _, r := range rows {
-				fmt.Fprintf(t, "%s\t%s\t%.1f M\t%.0f MB\t%s\n", r.Name, r.Precision, float64(r.Params)/1e6, float64(r.Bytes)/1e6, r.Summary)
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", r.Name, r.Precision, metric(r.Params, ""), metric(r.Bytes, "B"), r.Summary)
 			}
 			return t.Flush()
 		},
@@ -82,7 +82,7 @@ func modelsBuildCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&dir, "out", "o", ".", "folder to write to")
+	cmd.Flags().StringVarP(&dir, "out", "o", ".", "folder to write to, made if it is not there")
 	cmd.Flags().Uint64Var(&seed, "seed", zooSeed, "seed of the weights")
 	return cmd
 }
@@ -132,8 +132,26 @@ stands, without ONNX Runtime: its nodes, and the values alive at each cut.`,
 // printJSON writes v as the one JSON object that a command prints.
 func printJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
+}
+
+// metric writes a number with at most four digits and the prefix of its
+// magnitude before the unit.
+func metric(n int64, unit string) string {
+	v, prefix := float64(n), ""
+	for _, p := range []string{"k", "M", "G", "T"} {
+		if v < 999.5 {
+			break
+		}
+		v, prefix = v/1000, p
+	}
+	digits := 0
+	if v < 99.95 && prefix != "" {
+		digits = 1
+	}
+	return strings.TrimSpace(fmt.Sprintf("%.*f %s%s", digits, v, prefix, unit))
 }
 
 // fileSize returns the size of a file, 0 if it cannot be had.

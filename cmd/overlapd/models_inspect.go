@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -27,6 +28,7 @@ type inspection struct {
 	SeqLen    int           `json:"seq_len,omitempty"`
 	Threads   int           `json:"threads,omitempty"`
 	ORT       string        `json:"ort_version,omitempty"`
+	NotRun    string        `json:"not_run,omitempty"` // why there are no times and no bytes
 	Operators []operatorRow `json:"operators"`
 }
 
@@ -91,7 +93,9 @@ func (o *inspectOptions) optimized(path string) (*inspection, error) {
 	solo, warmErr := m.Warm(o.batch)
 	in := describe(m.Model())
 	in.Batch, in.SeqLen, in.Threads, in.ORT = o.batch, solo.SeqLen, o.threads, lib.Version()
-	if warmErr == nil {
+	if warmErr != nil {
+		in.NotRun = warmErr.Error()
+	} else {
 		for p, bytes := range m.LiveBytes(o.batch) {
 			in.Operators[p].LiveBytes = bytes
 			in.Operators[p].Micros = float64(solo.Nanos[p]) / 1e3
@@ -109,7 +113,10 @@ func openORT() (*ort.Library, error) {
 }
 
 func describe(m *models.Model) *inspection {
-	in := &inspection{Path: m.Path, Bytes: fileSize(m.Path), Hash: m.Hash}
+	in := &inspection{
+		Path: m.Path, Bytes: fileSize(m.Path), Hash: m.Hash,
+		Inputs: []tensorRow{}, Outputs: []tensorRow{}, Operators: []operatorRow{},
+	}
 	for _, t := range m.Inputs {
 		in.Inputs = append(in.Inputs, tensorRow{t.Name, t.Type.String()})
 	}
@@ -126,40 +133,61 @@ func describe(m *models.Model) *inspection {
 const barWidth = 24
 
 func (in *inspection) writeText(w io.Writer) error {
-	fmt.Fprintf(w, "%s  (%.1f MB, sha256 %.12s…)\n", in.Path, float64(in.Bytes)/1e6, in.Hash)
+	fmt.Fprintf(w, "%s  (%s, sha256 %.12s…)\n", in.Path, metric(in.Bytes, "B"), in.Hash)
 	for _, t := range in.Inputs {
 		fmt.Fprintf(w, "  in   %-24s %s\n", t.Name, t.Type)
 	}
 	for _, t := range in.Outputs {
 		fmt.Fprintf(w, "  out  %-24s %s\n", t.Name, t.Type)
 	}
-	var most int64 = 1
-	var total float64
-	for _, op := range in.Operators {
-		most = max(most, op.LiveBytes)
-		total += op.Micros
-	}
-	if in.Batch > 0 {
-		fmt.Fprintf(w, "%d operators at batch %d", len(in.Operators), in.Batch)
-		if in.SeqLen > 0 {
-			fmt.Fprintf(w, ", sequence length %d", in.SeqLen)
-		}
-		fmt.Fprintf(w, ", %d threads: %v in all, at most %.1f MiB alive at a cut\n\n", in.Threads,
-			time.Duration(total*1e3).Round(time.Microsecond), float64(most)/(1<<20))
-	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if in.Batch > 0 {
-		fmt.Fprintln(t, "#\toperator\tus\tlive KiB after\t\tname")
-	} else {
-		fmt.Fprintln(t, "#\toperator\tvalues alive after\tname")
-	}
-	for _, op := range in.Operators {
-		if in.Batch == 0 {
-			fmt.Fprintf(t, "%d\t%s\t%d\t%s\n", op.Index, op.Type, op.Alive, op.Name)
-			continue
-		}
-		bar := strings.Repeat("█", int(max(op.LiveBytes, 0)*barWidth/most))
-		fmt.Fprintf(t, "%d\t%s\t%.0f\t%.0f\t%s\t%s\n", op.Index, op.Type, op.Micros, float64(op.LiveBytes)/1024, bar, op.Name)
+	switch {
+	case in.NotRun != "":
+		fmt.Fprintf(w, "%d operators; it does not run on zeros, so times and bytes are not known:\n  %s\n\n", len(in.Operators), in.NotRun)
+		in.writeNodes(t)
+	case in.Batch > 0:
+		most := in.writeTotals(w)
+		in.writeTimes(t, most)
+	default:
+		fmt.Fprintf(w, "%d operators, as the file has them\n\n", len(in.Operators))
+		in.writeNodes(t)
 	}
 	return t.Flush()
+}
+
+// writeTotals writes a line for all operators and returns the most bytes that
+// are alive at a cut, at least 1.
+func (in *inspection) writeTotals(w io.Writer) int64 {
+	var most int64 = 1
+	var micros float64
+	for _, op := range in.Operators {
+		most = max(most, op.LiveBytes)
+		micros += op.Micros
+	}
+	fmt.Fprintf(w, "%d operators at batch %d", len(in.Operators), in.Batch)
+	if in.SeqLen > 0 {
+		fmt.Fprintf(w, ", sequence length %d", in.SeqLen)
+	}
+	total := time.Duration(micros * float64(time.Microsecond)).Round(time.Microsecond)
+	fmt.Fprintf(w, ", intra-op threads %d: %v in all, at most %.0f KiB alive at a cut\n\n", in.Threads, total, float64(most)/1024)
+	return most
+}
+
+func (in *inspection) writeTimes(w io.Writer, most int64) {
+	fmt.Fprintln(w, "#\toperator\tus\tlive KiB after\t\tname")
+	for _, op := range in.Operators {
+		bar := strings.Repeat("█", int(max(op.LiveBytes, 0)*barWidth/most))
+		fmt.Fprintf(w, "%d\t%s\t%.0f\t%.0f\t%s\t%s\n", op.Index, op.Type, op.Micros, float64(op.LiveBytes)/1024, bar, op.Name)
+	}
+}
+
+func (in *inspection) writeNodes(w io.Writer) {
+	fmt.Fprintln(w, "#\toperator\tvalues alive after\tname")
+	for _, op := range in.Operators {
+		alive := "?"
+		if in.Batch == 0 {
+			alive = strconv.Itoa(op.Alive)
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", op.Index, op.Type, alive, op.Name)
+	}
 }

@@ -109,17 +109,23 @@ func serve(c daemon.Config, out io.Writer) error {
 		return err
 	}
 	announced := make(chan struct{})
+	running, ran := context.WithCancel(ctx)
 	go func() {
 		defer close(announced)
-		announce(ctx, d, c, log)
+		announce(running, d, c, log)
 	}()
 	err = d.Run(ctx, hurry)
+	ran()
 	<-announced
 	if err == nil && hurry.Err() != nil {
 		return errors.New("quit by a second signal; some requests were not answered")
 	}
 	return err
 }
+
+// signalPause is how long after the first signal another one is taken for the
+// same: timeout(1) and some shells tell the process and then its group.
+const signalPause = 200 * time.Millisecond
 
 // stopSignals returns a context that ends with the first signal to stop and
 // one that ends with the second.
@@ -129,13 +135,13 @@ func stopSignals() (ctx, hurry context.Context, release func()) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
 	go func() {
-		for n := 0; ; n++ {
-			if _, ok := <-signals; !ok {
-				return
-			}
-			if n == 0 {
+		var since time.Time
+		for range signals {
+			switch {
+			case since.IsZero():
+				since = time.Now()
 				first()
-			} else {
+			case time.Since(since) > signalPause:
 				second()
 			}
 		}
@@ -177,7 +183,7 @@ func announce(ctx context.Context, d *daemon.Daemon, c daemon.Config, log zerolo
 		log.Warn().Err(err).Msg("telling systemd")
 	}
 	if term.IsTerminal(int(os.Stdout.Fd())) || c.LogFormat == "console" {
-		fmt.Fprint(os.Stdout, greeting(d.Addr(), c))
+		fmt.Fprint(os.Stdout, greeting(os.Args[0], d.Addr(), c))
 	}
 	<-ctx.Done()
 	sd.SdNotify(false, sd.SdNotifyStopping)

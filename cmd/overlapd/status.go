@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/url"
 	"text/tabwriter"
 	"time"
 
@@ -15,14 +16,16 @@ import (
 const statusTimeout = 5 * time.Second
 
 func statusCommand() *cobra.Command {
-	var url string
+	var base string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what a running daemon serves and has done",
-		Args:  cobra.NoArgs,
+		Example: `  overlapd status
+  overlapd status --url http://127.0.0.1:9000 --json`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := askStatus(url)
+			s, err := askStatus(base)
 			if err != nil {
 				return err
 			}
@@ -32,7 +35,7 @@ func statusCommand() *cobra.Command {
 			return s.writeText(cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&url, "url", "http://127.0.0.1:8000", "the daemon")
+	cmd.Flags().StringVar(&base, "url", "http://127.0.0.1:8000", "the daemon")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
@@ -69,29 +72,36 @@ func (t total) mean() time.Duration {
 	return time.Duration(t.NS / t.Count).Round(time.Microsecond)
 }
 
-func askStatus(url string) (s status, err error) {
+// askStatus asks the daemon at url.
+func askStatus(base string) (s status, err error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Scheme != "http" || u.Host == "" {
+		return s, fmt.Errorf("the URL of a daemon is http://host:port, not %q", base)
+	}
 	get := func(path string) (int, []byte, error) {
-		return fasthttp.GetTimeout(nil, url+path, statusTimeout)
+		return fasthttp.GetTimeout(nil, u.JoinPath(path).String(), statusTimeout)
 	}
 	code, _, err := get("/v2/health/live")
 	if err != nil {
-		return s, fmt.Errorf("no daemon answers at %s: %w; start one with overlapd serve", url, err)
+		return s, fmt.Errorf("no daemon answers at %s: %w; start one with overlapd serve", base, err)
 	}
 	s.Live = code == fasthttp.StatusOK
 	if code, _, err = get("/v2/health/ready"); err != nil {
 		return s, err
 	}
 	s.Ready = code == fasthttp.StatusOK
-	_, body, err := get("/v2/models/stats")
+	code, body, err := get("/v2/models/stats")
 	if err != nil {
 		return s, err
 	}
 	var stats struct {
 		Models []modelStatus `json:"model_stats"`
 	}
-	err = json.Unmarshal(body, &stats)
+	if err := json.Unmarshal(body, &stats); err != nil || code != fasthttp.StatusOK || stats.Models == nil {
+		return s, fmt.Errorf("what answers at %s is no overlapd: it has no statistics (HTTP status %d)", base, code)
+	}
 	s.Models = stats.Models
-	return s, err
+	return s, nil
 }
 
 func (s status) writeText(w io.Writer) error {

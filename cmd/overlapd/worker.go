@@ -14,6 +14,8 @@ func workerCommand() *cobra.Command {
 		Short:  "Hold one service's model and run its spans (started by the daemon)",
 		Hidden: true,
 		Args:   cobra.NoArgs,
+		Long: `A worker is started by the daemon, which hands it a socket and shared memory. It
+is of no use by hand: run overlapd serve.`,
 		RunE: func(*cobra.Command, []string) error {
 			return segments.RunWorker(segments.LoadONNX)
 		},

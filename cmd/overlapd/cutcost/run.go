@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"strings"
@@ -28,6 +30,44 @@ type Options struct {
 	CacheDir string
 	Command  []string           // what runs a probe: it reads a ProbeSpec and writes a ProbeResult
 	Progress func(doing string) // may be nil
+}
+
+// Limits of what may be measured.
+const (
+	maxBatch   = 4096
+	maxThreads = 1024
+	maxSeqLen  = 1 << 16
+)
+
+// ErrOptions is returned when the options make no sense. The error names every
+// fault.
+var ErrOptions = errors.New("cutcost: options")
+
+// Check returns everything that is wrong with the options, or nil.
+func (o *Options) Check() error {
+	var faults []error
+	within := func(what string, v, least, most int) {
+		if v < least || v > most {
+			faults = append(faults, fmt.Errorf("%s must be in [%d, %d], not %d", what, least, most, v))
+		}
+	}
+	within("the number of batch sizes", len(o.Batches), 1, maxBatch)
+	for _, b := range o.Batches {
+		within("a batch size", b, 1, maxBatch)
+	}
+	within("the number of thread counts", len(o.Threads), 1, maxThreads)
+	for _, n := range o.Threads {
+		within("a thread count", n, 1, maxThreads)
+	}
+	within("the sequence length", o.SeqLen, 1, maxSeqLen)
+	within("the number of operators wanted", o.Target, 0, math.MaxInt32)
+	if o.Duration <= 0 {
+		faults = append(faults, fmt.Errorf("the duration must be more than 0, not %v", o.Duration))
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrOptions, errors.Join(faults...))
 }
 
 // Model is a model to measure.
@@ -62,6 +102,9 @@ type Row struct {
 
 // Run measures everything that o asks for, one process at a time.
 func Run(ctx context.Context, o Options) (*Report, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
@@ -122,8 +165,11 @@ func (o *Options) probe(ctx context.Context, spec ProbeSpec) (r ProbeResult, err
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &out, &failure
 	cmd.Env = os.Environ()
 	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return r, context.Cause(ctx)
+		}
 		if text := strings.TrimSpace(failure.String()); text != "" {
-			return r, fmt.Errorf("%s (%w)", text, err)
+			return r, fmt.Errorf("%s (%w)", strings.TrimPrefix(text, "overlapd: "), err)
 		}
 		return r, err
 	}
