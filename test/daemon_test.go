@@ -1,0 +1,352 @@
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	// patience bounds every wait: only a daemon that hangs gets there, on
+	// whatever machine and under the race detector.
+	patience = 90 * time.Second
+
+	// glance is how often something is looked at that is waited for.
+	glance = 10 * time.Millisecond
+
+	// marker names a test's processes: workers inherit it.
+	marker = "OVERLAPD_TEST_RUN"
+)
+
+// config is the part of a configuration that tests choose.
+type config struct {
+	dir      string // state_dir, "" for a new one
+	top      string // lines before the first table
+	worker   string // lines of [worker]
+	services []service
+}
+
+type service struct {
+	name, model string
+	lines       string // more of its table
+}
+
+// text returns the file. Deadlines are far away unless a test sets them:
+// the machine may be slow.
+func (c *config) text() string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	if !strings.Contains(c.top, "listen") {
+		line(`listen = "127.0.0.1:0"`)
+	}
+	line("state_dir = %q\nlog_format = \"json\"\nlog_level = \"debug\"\n%s", c.dir, c.top)
+	line("[worker]\nthreads = 1\ninput_bytes = \"8MiB\"\noutput_bytes = \"8MiB\"\n%s", c.worker)
+	for _, s := range c.services {
+		line("[[service]]\nname = %q\nmodel = %q\n%s", s.name, s.model, s.lines)
+		if !strings.Contains(s.lines, "target") {
+			line(`target = "60s"`)
+		}
+	}
+	return b.String()
+}
+
+// process is a running daemon.
+type process struct {
+	t       *testing.T
+	config  config
+	cmd     *exec.Cmd
+	run     string // value of marker
+	address string
+	exited  chan struct{} // closed when it is reaped and its log complete
+
+	mu struct {
+		sync.Mutex
+		log   []event
+		raw   bytes.Buffer
+		grown chan struct{} // closed and renewed with each line
+	}
+}
+
+// event is one line of the log.
+type event struct {
+	Level, Message, Service, Address, Error, Line string
+	PID                                           int
+	Cached                                        bool
+}
+
+var runs struct {
+	sync.Mutex
+	n int
+}
+
+// launch starts a daemon, which may refuse to.
+func launch(t *testing.T, c config) *process {
+	t.Helper()
+	if c.dir == "" {
+		c.dir = t.TempDir()
+	}
+	path := filepath.Join(t.TempDir(), "overlapd.toml")
+	if err := os.WriteFile(path, []byte(c.text()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	runs.Lock()
+	runs.n++
+	run := fmt.Sprintf("%d-%d", os.Getpid(), runs.n)
+	runs.Unlock()
+	p := &process{t: t, config: c, run: run, exited: make(chan struct{})}
+	p.mu.grown = make(chan struct{})
+	p.cmd = exec.Command(program, "serve", "--config", path)
+	p.cmd.Env = append(os.Environ(), "OVERLAPD_ORT="+library, marker+"="+run)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cmd.Stderr = w
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	go p.listen(r)
+	t.Cleanup(p.finish)
+	return p
+}
+
+// start starts a daemon and waits until it listens.
+func start(t *testing.T, c config) *process {
+	t.Helper()
+	p := launch(t, c)
+	p.address = p.await("that it listens", func(e event) bool { return e.Message == "listening" }).Address
+	return p
+}
+
+// serve starts a daemon and waits until it is ready.
+func serve(t *testing.T, c config) *process {
+	t.Helper()
+	p := start(t, c)
+	p.eventually("readiness", func() bool { return p.health("/v2/health/ready") == 200 })
+	return p
+}
+
+// listen reads the log until the daemon and all of its workers have closed it.
+func (p *process) listen(r *os.File) {
+	defer close(p.exited)
+	defer r.Close()
+	lines := bufio.NewReader(r)
+	for {
+		text, err := lines.ReadString('\n')
+		p.add(text)
+		if err != nil {
+			break
+		}
+	}
+	p.cmd.Wait()
+}
+
+func (p *process) add(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.raw.WriteString(text)
+	var e event
+	if json.Unmarshal([]byte(text), &e) != nil {
+		e = event{Line: text}
+	}
+	p.mu.log = append(p.mu.log, e)
+	close(p.mu.grown)
+	p.mu.grown = make(chan struct{})
+}
+
+// logged returns what is in the log by now.
+func (p *process) logged() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.raw.String()
+}
+
+// await waits for a line of the log.
+func (p *process) await(what string, is func(event) bool) event {
+	p.t.Helper()
+	limit := time.After(patience)
+	for seen := 0; ; {
+		p.mu.Lock()
+		log, grown := p.mu.log[seen:], p.mu.grown
+		p.mu.Unlock()
+		for _, e := range log {
+			if is(e) {
+				return e
+			}
+		}
+		seen += len(log)
+		select {
+		case <-grown:
+		case <-p.exited:
+			p.mu.Lock()
+			more := len(p.mu.log) > seen
+			p.mu.Unlock()
+			if !more {
+				p.t.Fatalf("the daemon ended before its log said %s", what)
+			}
+		case <-limit:
+			p.t.Fatalf("the log does not say %s", what)
+		}
+	}
+}
+
+// count returns how many lines of the log there are of a kind.
+func (p *process) count(is func(event) bool) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.mu.log {
+		if is(e) {
+			n++
+		}
+	}
+	return n
+}
+
+// eventually waits for something to hold.
+func (p *process) eventually(what string, holds func() bool) {
+	p.t.Helper()
+	for begin := time.Now(); !holds(); time.Sleep(glance) {
+		if time.Since(begin) > patience {
+			p.t.Fatalf("waited in vain for %s", what)
+		}
+		select {
+		case <-p.exited:
+			p.t.Fatalf("the daemon ended, waiting for %s", what)
+		default:
+		}
+	}
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// exit waits for the daemon to end and returns its exit status.
+func (p *process) exit() int {
+	p.t.Helper()
+	select {
+	case <-p.exited:
+	case <-time.After(patience):
+		p.cmd.Process.Signal(syscall.SIGQUIT) // for the stacks of its goroutines
+		time.Sleep(time.Second)
+		p.cmd.Process.Kill()
+		p.t.Fatal("the daemon does not end")
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// stop ends the daemon as a service manager does.
+func (p *process) stop() {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	if code := p.exit(); code != 0 {
+		p.t.Errorf("exit status %d", code)
+	}
+}
+
+// finish runs after each test: the daemon ends well, nothing is left of it,
+// and its log holds no sign of a defect.
+func (p *process) finish() {
+	select {
+	case <-p.exited:
+	default:
+		p.stop()
+	}
+	for begin := time.Now(); len(p.processes()) > 0; time.Sleep(glance) {
+		if time.Since(begin) > patience {
+			p.t.Errorf("processes %v are left", p.processes())
+			for _, pid := range p.processes() {
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
+			break
+		}
+	}
+	log := p.logged()
+	for _, sign := range []string{"DATA RACE", "panic:", "fatal error:", "goroutine ", "was not given back", "giving back the memory", "finishing a round", "sending a round"} {
+		if strings.Contains(log, sign) {
+			p.t.Errorf("the log holds %q", sign)
+		}
+	}
+	if p.t.Failed() {
+		const most = 40 << 10
+		if len(log) > most {
+			log = log[:most/2] + "\n…\n" + log[len(log)-most/2:]
+		}
+		p.t.Logf("configuration:\n%s\nlog:\n%s", p.config.text(), log)
+	}
+}
+
+// processes returns the daemon and its workers, as far as they live.
+func (p *process) processes() (pids []int) {
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		env, err := os.ReadFile(dir + "/environ")
+		if err == nil && bytes.Contains(env, []byte(marker+"="+p.run+"\x00")) {
+			pid, _ := strconv.Atoi(filepath.Base(dir))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// worker returns the process of the worker of a service that was ready last,
+// 0 if it is not ready now.
+func (p *process) worker(service string) (pid int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.mu.log {
+		switch {
+		case e.Service != service:
+		case e.Message == "worker is ready":
+			pid = e.PID
+		case e.Message == "worker is lost":
+			pid = 0
+		}
+	}
+	return pid
+}
+
+// residentBytes and descriptors measure a process.
+func (p *process) residentBytes(pid int) int64 {
+	p.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var size, resident int64
+	fmt.Sscan(string(text), &size, &resident)
+	return resident * int64(os.Getpagesize())
+}
+
+func (p *process) descriptors(pid int) int {
+	p.t.Helper()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// refused starts a daemon that must not come up, and returns what it says.
+func refused(t *testing.T, c config) string {
+	t.Helper()
+	p := launch(t, c)
+	if code := p.exit(); code != 1 {
+		t.Errorf("exit status %d", code)
+	}
+	return p.logged()
+}

@@ -1,0 +1,139 @@
+package test
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// restarts makes a service come back at once, as often as a test likes.
+const restarts = "backoff_min = \"10ms\"\nbackoff_max = \"50ms\"\nrestart_limit = 1000\n"
+
+// tally counts how queries ended.
+type tally struct{ ok, refused, failed, none atomic.Int64 }
+
+func (c *tally) add(a answer) {
+	switch {
+	case a.Err != nil:
+		c.none.Add(1)
+	case a.Status == 200:
+		c.ok.Add(1)
+	case a.Status == 503:
+		c.refused.Add(1)
+	default:
+		c.failed.Add(1)
+	}
+}
+
+// Killing the worker of one service takes nothing from the other, and every
+// query of its own gets one answer, with a reason if it has no outputs.
+func TestKilledWorkers(t *testing.T) {
+	p := serve(t, config{worker: restarts, services: []service{
+		{name: "steady", model: "zoo:tiny_add"}, {"victim", "zoo:tiny_add", "target = \"20s\"\nmax_batch = 4"},
+	}})
+	kills := 20
+	if testing.Short() {
+		kills = 4
+	}
+	var over atomic.Bool
+	var steady, victim tally
+	load := make(chan struct{})
+	go func() {
+		defer close(load)
+		crowd(8, func(client int, random *rand.Rand) {
+			for !over.Load() {
+				q := sum(random, 1)
+				if client < 4 {
+					a := p.infer("steady", q)
+					steady.add(a)
+					if err := checkSum(q, a); err != nil {
+						t.Errorf("the service that was let alone: %v", err)
+						return
+					}
+					continue
+				}
+				a := p.inferBinary("victim", q)
+				victim.add(a)
+				if err := checkSum(q, a); err != nil && !isRefusal(a, 500, "worker_lost") && !isRefusal(a, 503, "deadline_passed", "cannot_finish", "no_memory") {
+					t.Errorf("the service whose worker dies: %v", err)
+					return
+				}
+			}
+		})
+	}()
+	random := rand.New(rand.NewPCG(3, 4))
+	last := 0
+	for range kills {
+		p.eventually("the next worker", func() bool { w := p.worker("victim"); return w != 0 && w != last })
+		time.Sleep(time.Duration(random.IntN(100)) * time.Millisecond)
+		last = p.worker("victim")
+		if err := syscall.Kill(last, syscall.SIGKILL); err != nil {
+			t.Errorf("killing worker %d: %v", last, err)
+		}
+	}
+	p.eventually("the last worker", func() bool { w := p.worker("victim"); return w != 0 && w != last })
+	p.eventually("readiness", func() bool { return p.health("/v2/health/ready") == 200 })
+	over.Store(true)
+	<-load
+	if err := checkSum(sum(random, 1), answer{}); err == nil {
+		t.Error("the check finds nothing wrong with no answer")
+	}
+	q := sum(random, 2)
+	if err := checkSum(q, p.infer("victim", q)); err != nil {
+		t.Errorf("after the last restart: %v", err)
+	}
+	if n := p.count(func(e event) bool { return e.Message == "worker is lost" }); n != kills {
+		t.Errorf("%d workers were lost, %d killed", n, kills)
+	}
+	if steady.ok.Load() == 0 || victim.ok.Load() == 0 {
+		t.Error("there was no load")
+	}
+	t.Logf("steady: %d answered; victim: %d answered, %d failed, %d refused",
+		steady.ok.Load(), victim.ok.Load(), victim.failed.Load(), victim.refused.Load())
+}
+
+// A worker that hangs is killed, and its query is run again by the next.
+func TestHangingWorkerIsReplaced(t *testing.T) {
+	p := serve(t, config{worker: restarts + `span_timeout = "500ms"`, services: []service{
+		tinyAdd, {name: "other", model: "zoo:tiny_add"},
+	}})
+	first := p.worker("add")
+	if err := syscall.Kill(first, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(5, 6))
+	q := sum(random, 1)
+	if err := checkSum(q, p.infer("add", q)); err != nil {
+		t.Errorf("the query that found its worker hanging: %v", err)
+	}
+	if p.worker("add") == first {
+		t.Error("the worker was not replaced")
+	}
+	p.await("that it hung", func(e event) bool { return e.Message == "worker is lost" && e.Service == "add" })
+	if err := checkSum(q, p.infer("other", q)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A service whose worker is lost for good says so at once.
+func TestServiceGivenUp(t *testing.T) {
+	p := serve(t, config{worker: "restart_limit = 1\nbackoff_min = \"10ms\"\n", services: []service{
+		tinyAdd, {name: "other", model: "zoo:tiny_add"},
+	}})
+	first := p.worker("add")
+	syscall.Kill(first, syscall.SIGKILL)
+	p.eventually("the second worker", func() bool { w := p.worker("add"); return w != 0 && w != first })
+	syscall.Kill(p.worker("add"), syscall.SIGKILL)
+	p.await("that it is given up", func(e event) bool { return e.Message[:min(len(e.Message), 19)] == "service is given up" })
+	q := sum(rand.New(rand.NewPCG(7, 8)), 1)
+	refusedWith(t, p.infer("add", q), 503, "loading")
+	if status := p.health("/v2/health/ready"); status != 503 {
+		t.Errorf("ready is %d", status)
+	}
+	if err := checkSum(q, p.infer("other", q)); err != nil {
+		t.Error(err)
+	}
+	p.alive()
+}

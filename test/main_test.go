@@ -1,0 +1,77 @@
+package test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/overlapd/overlapd/models/zoo"
+	"github.com/overlapd/overlapd/ort"
+)
+
+// What TestMain prepares for all tests.
+var (
+	program  string // overlapd
+	library  string // of ONNX Runtime
+	modelDir string // of zoo models
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	var err error
+	if library, err = ort.Find(); err != nil {
+		fmt.Println("skipping the tests of the whole daemon:", err)
+		os.Exit(0)
+	}
+	dir, err := os.MkdirTemp("", "overlapd-test-")
+	if err == nil {
+		err = prepare(dir)
+	}
+	code := 1
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	} else {
+		code = m.Run()
+	}
+	os.RemoveAll(dir)
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func prepare(dir string) error {
+	program, modelDir = filepath.Join(dir, "overlapd"), filepath.Join(dir, "models")
+	args := []string{"build", "-o", program}
+	if raced {
+		args = append(args, "-race")
+	}
+	build := exec.Command("go", append(args, "github.com/overlapd/overlapd/cmd/overlapd")...)
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("building overlapd: %w\n%s", err, out)
+	}
+	for _, name := range []string{"tiny_add", "tiny_mlp", "tiny_cnn", "tiny_bert"} {
+		if _, err := zoo.Build(name, modelDir, 1, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// zooFile returns the file of a tiny model.
+func zooFile(t *testing.T, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(modelDir, name+".onnx"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

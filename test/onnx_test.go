@@ -1,0 +1,158 @@
+package test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+func float32bits(v float64) uint32  { return math.Float32bits(float32(v)) }
+func float32value(b uint32) float64 { return float64(math.Float32frombits(b)) }
+
+// message is a protobuf message under construction. The numbers of fields are
+// those of onnx.proto.
+type message []byte
+
+func (m message) text(field protowire.Number, s string) message {
+	return protowire.AppendString(protowire.AppendTag(m, field, protowire.BytesType), s)
+}
+
+func (m message) message(field protowire.Number, sub message) message {
+	return m.text(field, string(sub))
+}
+
+func (m message) number(field protowire.Number, v int64) message {
+	return protowire.AppendVarint(protowire.AppendTag(m, field, protowire.VarintType), uint64(v))
+}
+
+// node returns a NodeProto.
+func node(op string, inputs []string, output string, attributes ...message) message {
+	var m message
+	for _, in := range inputs {
+		m = m.text(1, in)
+	}
+	m = m.text(2, output).text(3, op+" "+output).text(4, op)
+	for _, a := range attributes {
+		m = m.message(5, a)
+	}
+	return m
+}
+
+// graphAttribute and intsAttribute return AttributeProtos.
+func graphAttribute(name string, graph message) message {
+	return message(nil).text(1, name).message(6, graph).number(20, 5)
+}
+
+func intsAttribute(name string, values ...int64) message {
+	m := message(nil).text(1, name).number(20, 7)
+	for _, v := range values {
+		m = m.number(8, v)
+	}
+	return m
+}
+
+// floats returns an initializer.
+func floats(name string, dims []int64, value func(i int) float32) message {
+	m, n := message(nil), 1
+	for _, d := range dims {
+		m, n = m.number(1, d), n*int(d)
+	}
+	raw := make([]byte, 0, 4*n)
+	for i := range n {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(value(i)))
+	}
+	return m.number(2, int64(models.Float32)).text(8, name).text(9, string(raw))
+}
+
+// outside returns an initializer whose data is in another file.
+func outside(name, location string) message {
+	entry := func(key, value string) message { return message(nil).text(1, key).text(2, value) }
+	return message(nil).number(1, 1).number(2, int64(models.Float32)).text(8, name).number(14, 1).
+		message(13, entry("location", location)).message(13, entry("offset", "0")).message(13, entry("length", "4"))
+}
+
+// graph is a GraphProto from X to Y, both one float.
+func graph(nodes, initializers []message) message {
+	one := models.Tensor(models.Float32, models.Dim{Value: 1})
+	m := message(nil).text(2, "g").
+		message(11, models.AppendValueInfo(nil, "X", one)).message(12, models.AppendValueInfo(nil, "Y", one))
+	for _, n := range nodes {
+		m = m.message(1, n)
+	}
+	for _, i := range initializers {
+		m = m.message(5, i)
+	}
+	return m
+}
+
+// model is a ModelProto.
+func model(graph message, functions ...message) message {
+	opset := func(domain string, version int64) message {
+		return message(nil).text(1, domain).number(2, version)
+	}
+	m := message(nil).number(1, 8).text(2, "test").message(8, opset("", 17)).message(8, opset("local", 1)).message(7, graph)
+	for _, f := range functions {
+		m = m.message(25, f)
+	}
+	return m
+}
+
+// identity returns a model of some nodes whose output is its input.
+func identity(nodes int) message {
+	var list []message
+	from := "X"
+	for i := range nodes {
+		to := fmt.Sprintf("t%d", i)
+		if i == nodes-1 {
+			to = "Y"
+		}
+		list = append(list, node("Identity", []string{from}, to))
+		from = to
+	}
+	return model(graph(list, nil))
+}
+
+// slow returns a model whose output is its input, after that many products
+// of matrices that take some milliseconds each.
+func slow(steps int) message {
+	const rows, width = 512, 256
+	list := []message{node("Add", []string{"Z", "X"}, "t0")}
+	for i := range steps {
+		list = append(list, node("MatMul", []string{fmt.Sprint("t", i), "W"}, fmt.Sprint("t", i+1)))
+	}
+	list = append(list,
+		node("ReduceMax", []string{fmt.Sprint("t", steps)}, "m", intsAttribute("axes", 0)),
+		node("ReduceMax", []string{"m"}, "Y", intsAttribute("axes", 1), message(nil).text(1, "keepdims").number(3, 0).number(20, 2)))
+	unit := func(i int) float32 {
+		if i/width == i%width {
+			return 1
+		}
+		return 0
+	}
+	return model(graph(list, []message{
+		floats("W", []int64{width, width}, unit),
+		floats("Z", []int64{rows, width}, func(int) float32 { return 0 }),
+	}))
+}
+
+// one is a query of a model of graph.
+func one(x float64) query {
+	return query{Inputs: []tensor{{Name: "X", Shape: []int64{1}, Datatype: "FP32", Data: []float64{x}}}}
+}
+
+// write puts a file into a new folder.
+func write(t *testing.T, name string, data []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
