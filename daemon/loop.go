@@ -345,6 +345,7 @@ func (l *loop) load(spec models.Service, e *executor.WorkerReady) error {
 	l.specs[spec.ID], w.info = spec, &e.Info
 	if l.profiles != nil {
 		if p, ok := l.profiles.stored(e); ok && l.solo.Restore(spec.ID, p) == nil {
+			l.log.Debug().Str("service", spec.Name).Int("cells", len(p.Cells)).Msg("the stored profile is taken")
 			return nil
 		}
 	}
