@@ -47,7 +47,7 @@ type WorkerConfig struct {
 	Spin              bool // waiting threads spin
 	SpanTimeout       time.Duration
 	LoadTimeout       time.Duration
-	RestartLimit      int // restarts in a row before the service is given up
+	RestartLimit      int // losses within a minute after which the service is given up
 	BackoffMin        time.Duration
 	BackoffMax        time.Duration
 	InputBytes        int64 // shared memory for the inputs of all queries of a service
@@ -94,9 +94,9 @@ func Default() Config {
 		Worker: WorkerConfig{
 			SpanTimeout:       10 * time.Second,
 			LoadTimeout:       2 * time.Minute,
-			RestartLimit:      8,
-			BackoffMin:        100 * time.Millisecond,
-			BackoffMax:        10 * time.Second,
+			RestartLimit:      30,
+			BackoffMin:        50 * time.Millisecond,
+			BackoffMax:        time.Second,
 			InputBytes:        256 << 20,
 			OutputBytes:       128 << 20,
 			IntermediateBytes: 1 << 30,

@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/overlapd/overlapd/models/zoo"
+	"github.com/overlapd/overlapd/overlap"
 )
 
 // What a configuration may ask for at most. The bounds keep sums and products
@@ -28,10 +31,8 @@ const (
 
 var (
 	serviceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
-	zooName     = regexp.MustCompile(`^[a-z0-9][a-z0-9_]{0,63}$`)
 	hostName    = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.:-]{0,252}[A-Za-z0-9])?$`)
 
-	policies   = []string{"edf", "fcfs", "sjf"}
 	logLevels  = []string{"trace", "debug", "info", "warn", "error"}
 	logFormats = []string{"console", "json"}
 )
@@ -123,7 +124,7 @@ func (c *Config) checkDaemon(k *checker) {
 	default:
 		k.fault("device", `must be "auto" or "cpu", not %q`, c.Device)
 	}
-	k.choice("policy", c.Policy, policies)
+	k.choice("policy", c.Policy, policyNames())
 	k.choice("log_level", c.LogLevel, logLevels)
 	k.choice("log_format", c.LogFormat, logFormats)
 	k.duration("drain_timeout", c.DrainTimeout)
@@ -194,12 +195,12 @@ func (s *ServiceConfig) check(k *checker) {
 	case s.Name == reservedName:
 		k.fault("name", "%q is reserved: the protocol has /v2/models/stats", s.Name)
 	}
-	zoo, isZoo := strings.CutPrefix(s.Model, ZooPrefix)
+	name, isZoo := strings.CutPrefix(s.Model, ZooPrefix)
 	switch {
 	case s.Model == "":
 		k.fault("model", `must be "zoo:NAME" or the path of an ONNX file`)
-	case isZoo && !zooName.MatchString(zoo):
-		k.fault("model", "%q is not the name of a zoo model", s.Model)
+	case isZoo && !slices.Contains(zoo.Names(), name):
+		k.fault("model", "%q is not in the zoo; see overlapd models list", s.Model)
 	case strings.ContainsRune(s.Model, 0):
 		k.fault("model", "a path cannot contain NUL")
 	}
@@ -209,4 +210,13 @@ func (s *ServiceConfig) check(k *checker) {
 	k.number("max_query_batch", s.MaxQueryBatch, 1, maxBatch)
 	k.number("threads", s.Threads, 0, maxThreads)
 	k.number("cut", s.Cut, 0, maxCut)
+}
+
+// policyNames returns the policies that the scheduler has.
+func policyNames() []string {
+	var names []string
+	for _, p := range overlap.Policies() {
+		names = append(names, p.Name)
+	}
+	return names
 }

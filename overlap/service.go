@@ -24,12 +24,12 @@ const (
 // service is the scheduler's side of a deployed model.
 type service struct {
 	models.Service
-	down     bool
-	queue    heap[*query]
-	paused   heap[*batch]
-	lastRun  time.Duration // when one of its spans was last started
-	full     error
-	metrics  ServiceMetrics
+	down    bool
+	queue   heap[*query]
+	paused  heap[*batch]
+	lastRun time.Duration // when one of its spans was last started
+	full    error
+	metrics ServiceMetrics
 }
 
 func newService(m models.Service) *service {
