@@ -19,6 +19,11 @@ import (
 // test. Without the library the test is skipped.
 func openEnv(t testing.TB) *ort.Env {
 	t.Helper()
+	return openEnvWith(t, 1)
+}
+
+func openEnvWith(t testing.TB, threads int) *ort.Env {
+	t.Helper()
 	path, err := ort.Find()
 	if errors.Is(err, ort.ErrNotFound) {
 		t.Skip(err)
@@ -30,7 +35,7 @@ func openEnv(t testing.TB) *ort.Env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env, err := lib.NewEnv(ort.EnvOptions{IntraThreads: 1, SharedArena: true, LogLevel: ort.LogFatal})
+	env, err := lib.NewEnv(ort.EnvOptions{IntraThreads: threads, SharedArena: true, LogLevel: ort.LogFatal})
 	if err != nil {
 		t.Fatal(err)
 	}

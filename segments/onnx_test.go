@@ -1,0 +1,151 @@
+package segments
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/ort"
+)
+
+// skipWithoutLibrary skips a test that opens the library itself.
+func skipWithoutLibrary(t *testing.T) {
+	t.Helper()
+	if _, err := ort.Find(); err != nil {
+		t.Skip(err)
+	}
+}
+
+func loadTiny(t *testing.T, spec LoadSpec) Engine {
+	t.Helper()
+	e, err := LoadONNX(spec, func(string, int64, int64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// TestLoadONNX loads a model as a worker does: warm, and the second time from
+// the cache.
+func TestLoadONNX(t *testing.T) {
+	skipWithoutLibrary(t)
+	spec := LoadSpec{Service: "tiny", ModelPath: openZoo(t, "tiny_bert"), CacheDir: t.TempDir(), Threads: 1, MaxBatch: 4}
+	for _, hit := range []bool{false, true} {
+		t.Run(map[bool]string{false: "first", true: "from the cache"}[hit], func(t *testing.T) {
+			e := loadTiny(t, spec)
+			info := e.Info()
+			if info.CacheHit != hit {
+				t.Errorf("cache hit %t, expected %t", info.CacheHit, hit)
+			}
+			n := len(info.Operators)
+			if n == 0 || info.Operators[0].LiveBytes <= 0 || info.ORTVersion == "" || info.Hash == "" || info.LoadNanos <= 0 {
+				t.Errorf("%+v", info)
+			}
+			if len(info.Solo) != 2 || info.Solo[0].Size != 1 || info.Solo[1].Size != 4 || info.Solo[0].SeqLen != warmSeqLen {
+				t.Fatalf("solo times %+v", info.Solo)
+			}
+			for _, s := range info.Solo {
+				if len(s.Nanos) != n {
+					t.Errorf("%d solo times of %d operators", len(s.Nanos), n)
+				}
+			}
+		})
+	}
+}
+
+// TestLoadONNXRefuses loads what cannot be served. The runtime is free again
+// each time.
+func TestLoadONNXRefuses(t *testing.T) {
+	skipWithoutLibrary(t)
+	sequence := newGraph()
+	sequence.input("x", models.Float32, open, 2)
+	sequence.node("SequenceConstruct", list("x"), list("s"))
+	item := models.Type{Kind: models.KindTensor, Elem: models.Float32}
+	sequence.parts.Outputs = append(sequence.parts.Outputs,
+		models.AppendValueInfo(nil, "s", models.Type{Kind: models.KindSequence, Item: &item}))
+	unknown := newGraph()
+	unknown.input("x", models.Float32, 1)
+	unknown.node("NoSuchOperator", list("x"), list("y"))
+	unknown.output("y", models.Float32)
+	for name, test := range map[string]struct {
+		path string
+		want error
+	}{
+		"no file":              {filepath.Join(t.TempDir(), "none.onnx"), os.ErrNotExist},
+		"a sequence comes out": {sequence.write(t), ErrUnservable},
+		"unknown operator":     {unknown.write(t), nil},
+	} {
+		e, err := LoadONNX(LoadSpec{ModelPath: test.path, CacheDir: t.TempDir()}, func(string, int64, int64) {})
+		if err == nil {
+			e.Close()
+		}
+		if err == nil || test.want != nil && !errors.Is(err, test.want) {
+			t.Errorf("%s: %v, expected %v", name, err, test.want)
+		}
+	}
+}
+
+// TestDamagedCache loads a model whose optimized form was cut short.
+func TestDamagedCache(t *testing.T) {
+	env := openEnv(t)
+	c := Config{Path: openZoo(t, "tiny_mlp"), CacheDir: t.TempDir()}
+	openCut(t, env, c)
+	cached, err := filepath.Glob(filepath.Join(c.CacheDir, "*"))
+	if err != nil || len(cached) != 1 {
+		t.Fatalf("%q in the cache: %v", cached, err)
+	}
+	info, err := os.Stat(cached[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(cached[0], info.Size()/2); err != nil {
+		t.Fatal(err)
+	}
+	m := openCut(t, env, c)
+	if m.cacheHit {
+		t.Error("the damaged file was used")
+	}
+	if _, err := runAll(m, 1, queryOf(t, m, 1, 0)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOneCacheFile loads two models and the first again.
+func TestOneCacheFile(t *testing.T) {
+	env := openEnv(t)
+	dir := t.TempDir()
+	for i, name := range list("tiny_mlp", "tiny_add", "tiny_mlp") {
+		m := openCut(t, env, Config{Path: openZoo(t, name), CacheDir: dir})
+		if m.cacheHit != (i == 2) {
+			t.Errorf("load %d: cache hit %t", i, m.cacheHit)
+		}
+	}
+	if files, _ := filepath.Glob(filepath.Join(dir, "*")); len(files) != 2 {
+		t.Errorf("%d files in the cache, expected 2", len(files))
+	}
+	if files, _ := filepath.Glob(filepath.Join(dir, ".*")); len(files) != 0 {
+		t.Errorf("%q were left behind", files)
+	}
+}
+
+// TestWarmNeedsPlainInputs warms models that zeros cannot be made for.
+func TestWarmNeedsPlainInputs(t *testing.T) {
+	g := newGraph()
+	g.input("s", models.String, open)
+	g.node("Identity", list("s"), list("y"))
+	g.output("y", models.String)
+	m := openCut(t, openEnv(t), Config{Path: g.write(t)})
+	if _, err := m.Warm(1); !errors.Is(err, ErrInput) {
+		t.Errorf("strings: %v, expected %v", err, ErrInput)
+	}
+	if _, _, err := m.zeroQuery(1); !errors.Is(err, ErrInput) {
+		t.Errorf("a query of strings: %v", err)
+	}
+}
