@@ -1,0 +1,191 @@
+package test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// badModels returns files that must never be served, with what the log has to
+// say of each.
+func badModels(t *testing.T) map[string][2]string {
+	mlp := zooFile(t, "tiny_mlp")
+	garbage := make([]byte, 100_000)
+	random := rand.New(rand.NewPCG(9, 9))
+	for i := range garbage {
+		garbage[i] = byte(random.Uint32())
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	external := func(location string) []byte {
+		return model(graph([]message{node("Add", []string{"X", "W"}, "Y")}, []message{outside("W", location)}))
+	}
+	call := func(function string) message { return node(function, []string{"X"}, "Y").text(7, "local") }
+	function := func(name string, calls ...string) message {
+		m := message(nil).text(1, name).text(4, "X").text(5, "Y").text(10, "local")
+		for _, c := range calls {
+			m = m.message(7, call(c))
+		}
+		return m
+	}
+	nested := message(nil)
+	for range 200 {
+		nested = graph([]message{node("If", []string{"X"}, "Y", graphAttribute("then_branch", nested), graphAttribute("else_branch", nested[:0]))}, nil)
+	}
+	file := func(name string, data []byte) string { return write(t, name, data) }
+	return map[string][2]string{
+		"missing":        {"/no/such/model.onnx", "no such file"},
+		"empty":          {file("m", nil), "no bytes"},
+		"four_bytes":     {file("m", []byte("ONNX")), "not an ONNX model"},
+		"garbage":        {file("m", garbage), "not an ONNX model"},
+		"text":           {file("m", []byte(strings.Repeat("not a model\n", 100))), "not an ONNX model"},
+		"truncated":      {file("m", mlp[:len(mlp)/2]), "cut off"},
+		"cut_short":      {file("m", mlp[:len(mlp)-1]), "cut off"},
+		"unknown_op":     {file("m", bytes.ReplaceAll(mlp, []byte("\x22\x04Gemm"), []byte("\x22\x04Gumm"))), "Gumm"},
+		"folder":         {t.TempDir(), "regular file"},
+		"pipe":           {pipe, "regular file"},
+		"device":         {"/dev/zero", "regular file"},
+		"passwd":         {file("m", external("../../../../../../../../etc/passwd")), "external data refused"},
+		"absolute":       {file("m", external("/etc/passwd")), "external data refused"},
+		"unconnected":    {file("m", model(graph([]message{node("Relu", []string{"nowhere"}, "Y")}, nil))), "nowhere"},
+		"circle":         {file("m", model(graph([]message{node("Add", []string{"X", "Y"}, "Y")}, nil))), "before"},
+		"self_call":      {file("m", model(graph([]message{call("f")}, nil), function("f", "g"), function("g", "f"))), "calls itself"},
+		"too_deep":       {file("m", model(nested)), "limit exceeded"},
+		"too_many_nodes": {file("m", manyNodes(1_000_000)), "limit exceeded"},
+	}
+}
+
+// manyNodes returns a model of so many nodes, cheaply.
+func manyNodes(n int) message {
+	one := node("Identity", []string{"X"}, "Y")
+	field := message(nil).message(1, one)
+	return model(message(bytes.Repeat(field, n)))
+}
+
+// A model that is no good is told so, is never ready, and disturbs nobody.
+func TestBadModels(t *testing.T) {
+	bad := badModels(t)
+	c := config{worker: "restart_limit = 1\nbackoff_min = \"10ms\"\n", services: []service{tinyAdd}}
+	for name, m := range bad {
+		c.services = append(c.services, service{name: name, model: m[0]})
+	}
+	p := start(t, c)
+	for name, m := range bad {
+		e := p.await("that "+name+" is given up", func(e event) bool {
+			return e.Service == name && strings.HasPrefix(e.Message, "service is given up")
+		})
+		if !strings.Contains(e.Error, "load failed") || !strings.Contains(e.Error, m[1]) {
+			t.Errorf("%s: the log says %q", name, e.Error)
+		}
+		refusedWith(t, p.infer(name, one(1)), 503, "loading")
+		if status := p.health("/v2/models/" + name + "/ready"); status != 503 {
+			t.Errorf("%s: ready is %d", name, status)
+		}
+	}
+	p.eventually("the good model", func() bool { return p.health("/v2/models/add/ready") == 200 })
+	q := sum(rand.New(rand.NewPCG(1, 1)), 1)
+	if err := checkSum(q, p.infer("add", q)); err != nil {
+		t.Error(err)
+	}
+	if status := p.health("/v2/health/ready"); status != 503 {
+		t.Errorf("ready is %d though services are missing", status)
+	}
+	p.alive()
+	const largest = 1 << 30
+	if n := p.residentBytes(p.cmd.Process.Pid); n > largest {
+		t.Errorf("the daemon has %d bytes", n)
+	}
+}
+
+// A model that asks for more memory than there is fails, each time, and its
+// worker lives.
+func TestModelThatExplodes(t *testing.T) {
+	const terabyte = 1 << 40
+	raw := binary.LittleEndian.AppendUint64(nil, terabyte)
+	path := write(t, "huge.onnx", model(graph([]message{
+		node("ConstantOfShape", []string{"S"}, "B"), node("Add", []string{"B", "X"}, "C"),
+		node("ReduceMax", []string{"C"}, "Y"),
+	}, []message{message(nil).number(1, 1).number(2, int64(models.Int64)).text(8, "S").text(9, string(raw))})))
+	p := serve(t, config{services: []service{tinyAdd, {name: "huge", model: path}}})
+	for range 3 {
+		refusedWith(t, p.infer("huge", one(1)), 500, "model_failed")
+	}
+	q := sum(rand.New(rand.NewPCG(1, 1)), 1)
+	if err := checkSum(q, p.infer("add", q)); err != nil {
+		t.Error(err)
+	}
+	if n := p.count(func(e event) bool { return e.Message == "worker is lost" }); n != 0 {
+		t.Errorf("%d workers were lost", n)
+	}
+}
+
+// A worker that is started again takes the model that is there then.
+func TestModelChangesOnDisk(t *testing.T) {
+	path := write(t, "model.onnx", identity(3))
+	p := serve(t, config{worker: "restart_limit = 6\nbackoff_min = \"10ms\"\n", services: []service{
+		{name: "changing", model: path}, tinyAdd,
+	}})
+	replace := func(data []byte) {
+		t.Helper()
+		if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+		pid := p.worker("changing")
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		p.await("the loss", func(e event) bool { return e.Message == "worker is lost" && e.PID == pid })
+	}
+	if a := p.infer("changing", one(7)); a.Status != 200 || a.Outputs[0].Data[0] != 7 {
+		t.Fatalf("the first model: %v", a)
+	}
+	replace(slow(2))
+	p.eventually("the second model", func() bool { return p.worker("changing") != 0 && p.health("/v2/models/changing/ready") == 200 })
+	if a := p.infer("changing", one(8)); a.Status != 200 || a.Outputs[0].Data[0] != 8 {
+		t.Errorf("the second model: %v", a)
+	}
+	replace(zooFile(t, "tiny_add"))
+	p.eventually("the third model", func() bool { return p.worker("changing") != 0 && p.health("/v2/models/changing/ready") == 200 })
+	refusedWith(t, p.infer("changing", one(9)), 400)
+	q := sum(rand.New(rand.NewPCG(1, 1)), 2)
+	if err := checkSum(q, p.infer("changing", q)); err != nil {
+		t.Error(err)
+	}
+	replace([]byte("half writ"))
+	p.await("that it is given up", func(e event) bool { return strings.HasPrefix(e.Message, "service is given up") })
+	refusedWith(t, p.infer("changing", q), 503, "loading")
+	if err := checkSum(q, p.infer("add", q)); err != nil {
+		t.Error(err)
+	}
+}
+
+// The index says which services are there.
+func TestIndex(t *testing.T) {
+	p := serve(t, config{services: []service{tinyAdd}})
+	response, err := client.Post(p.url("/v2/repository/index"), "application/json", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var index []struct{ Name, State string }
+	if err := json.NewDecoder(response.Body).Decode(&index); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(index); got != "[{add READY}]" {
+		t.Errorf("the index is %s", got)
+	}
+}
