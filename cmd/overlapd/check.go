@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/daemon"
-	"github.com/overlapd/overlapd/models/zoo"
 )
 
 func checkCommand() *cobra.Command {
@@ -55,15 +54,15 @@ error what this host has. Without CONFIG it checks the built-in configuration.`,
 	return cmd
 }
 
-// findModels reports every model of a configuration that is not there.
+// findModels reports every model file of a configuration that is not there.
+// The configuration itself knows the zoo.
 func findModels(c daemon.Config) error {
 	var faults []error
 	for _, s := range c.Services {
-		if name, ok := strings.CutPrefix(s.Model, daemon.ZooPrefix); ok {
-			if _, known := zoo.Lookup(name); !known {
-				faults = append(faults, fmt.Errorf("service %s: the zoo has no model %q; see overlapd models list", s.Name, name))
-			}
-		} else if _, err := os.Stat(s.Model); err != nil {
+		if strings.HasPrefix(s.Model, daemon.ZooPrefix) {
+			continue
+		}
+		if _, err := os.Stat(s.Model); err != nil {
 			faults = append(faults, fmt.Errorf("service %s: %w", s.Name, err))
 		}
 	}

@@ -9,14 +9,18 @@ import (
 
 // cpuName names the processor, for results.
 func cpuName() string {
-	info, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return fmt.Sprintf("cpu, %d cores", runtime.NumCPU())
-	}
-	for line := range strings.Lines(string(info)) {
+	info, _ := os.ReadFile("/proc/cpuinfo") // without it, there is no name
+	return processorName(string(info))
+}
+
+// processorName takes the name out of /proc/cpuinfo.
+func processorName(info string) string {
+	name := "cpu"
+	for line := range strings.Lines(info) {
 		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
-			return fmt.Sprintf("%s, %d cores", strings.TrimSpace(value), runtime.NumCPU())
+			name = strings.TrimSpace(value)
+			break
 		}
 	}
-	return fmt.Sprintf("cpu, %d cores", runtime.NumCPU())
+	return fmt.Sprintf("%s, %d cores", name, runtime.NumCPU())
 }

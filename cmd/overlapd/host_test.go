@@ -1,0 +1,54 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/overlapd/overlapd/ort"
+)
+
+func TestProcessorName(t *testing.T) {
+	cores := fmt.Sprintf(", %d cores", runtime.NumCPU())
+	for info, want := range map[string]string{
+		"processor\t: 0\nmodel name\t: Fast: 3 GHz\nmodel name\t: other\n": "Fast: 3 GHz" + cores,
+		"processor\t: 0\n": "cpu" + cores,
+		"":                 "cpu" + cores,
+	} {
+		if got := processorName(info); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	if got := cpuName(); !strings.HasSuffix(got, cores) {
+		t.Errorf("this machine: %q", got)
+	}
+}
+
+func TestHostText(t *testing.T) {
+	h := host{Device: "cpu, 2 cores", MemoryBytes: 3 << 30, ORTPath: "/lib/o.so", ORTVersion: "1.30.0", ORTPinned: true}
+	for _, c := range []struct {
+		change func(*host)
+		want   string
+	}{
+		{func(*host) {}, "# device: cpu, 2 cores, 3.0 GiB of memory\n# ONNX Runtime 1.30.0: /lib/o.so\n"},
+		{func(h *host) { h.ORTPinned = false }, "# device: cpu, 2 cores, 3.0 GiB of memory\n# ONNX Runtime 1.30.0, which is not the version overlapd is tested with: /lib/o.so\n"},
+		{func(h *host) { h.Fault = "not found" }, "# device: cpu, 2 cores, 3.0 GiB of memory\n"},
+	} {
+		h := h
+		c.change(&h)
+		var b bytes.Buffer
+		if h.writeText(&b); b.String() != c.want {
+			t.Errorf("got %q, want %q", b.String(), c.want)
+		}
+	}
+}
+
+func TestLookAtHostWithoutORT(t *testing.T) {
+	t.Setenv(ort.PathVariable, "/nonexistent")
+	h, err := lookAtHost()
+	if err == nil || h.Fault != err.Error() || h.Cores != runtime.NumCPU() || h.MemoryBytes <= 0 {
+		t.Errorf("got %+v, %v", h, err)
+	}
+}

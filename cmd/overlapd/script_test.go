@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/ort"
+)
+
+// serveTimeout bounds how long a daemon of a script may take to be ready.
+const serveTimeout = time.Minute
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"overlapd": main})
+}
+
+// TestScripts runs shell sessions. Besides testscript's own they have
+//
+//	json PATH [REGEXP]    looks into the JSON object on the last standard output
+//	serving LOG           waits until the daemon that logs there is ready; sets $URL
+//	stop-daemon           tells the daemon in the background to stop
+//
+// and the condition [ort], which holds where ONNX Runtime is.
+func TestScripts(t *testing.T) {
+	library, missing := ort.Find()
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
+			e.Setenv("XDG_CACHE_HOME", filepath.Join(e.WorkDir, "cache"))
+			e.Setenv("XDG_STATE_HOME", filepath.Join(e.WorkDir, "state"))
+			e.Setenv("CORES", strconv.Itoa(runtime.NumCPU()))
+			if missing == nil {
+				e.Setenv(ort.PathVariable, library)
+			} else {
+				e.Setenv(ort.PathVariable, "")
+			}
+			return nil
+		},
+		Condition: func(condition string) (bool, error) {
+			if condition != "ort" {
+				return false, fmt.Errorf("unknown condition %q", condition)
+			}
+			return missing == nil, nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"json":        jsonCommand,
+			"serving":     servingCommand,
+			"stop-daemon": stopDaemonCommand,
+		},
+	})
+}
+
+// jsonCommand checks one value of the JSON object that was printed last. The
+// whole value must match the expression; strings are taken without quotes.
+func jsonCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 1 || len(args) > 2 {
+		ts.Fatalf("usage: json PATH [REGEXP]")
+	}
+	var object map[string]any
+	d := json.NewDecoder(strings.NewReader(ts.ReadFile("stdout")))
+	d.UseNumber()
+	ts.Check(d.Decode(&object))
+	if d.More() {
+		ts.Fatalf("more than one JSON value was printed")
+	}
+	value, err := look(object, args[0])
+	if err == nil && len(args) == 2 {
+		ok := regexp.MustCompile("^(?:" + args[1] + ")$").MatchString(text(value))
+		if !ok {
+			err = fmt.Errorf("%s is %s", args[0], text(value))
+		}
+	}
+	if neg && err == nil {
+		ts.Fatalf("%s is %s", args[0], text(value))
+	}
+	if !neg {
+		ts.Check(err)
+	}
+}
+
+var errNoValue = errors.New("no such value")
+
+// look follows a path such as runs[0].model.
+func look(value any, path string) (any, error) {
+	for _, step := range strings.FieldsFunc(path, func(r rune) bool { return strings.ContainsRune(".[]", r) }) {
+		switch v := value.(type) {
+		case map[string]any:
+			next, ok := v[step]
+			if !ok {
+				return nil, fmt.Errorf("%w: %s in %s", errNoValue, step, path)
+			}
+			value = next
+		case []any:
+			i, err := strconv.Atoi(step)
+			if err != nil || i < 0 || i >= len(v) {
+				return nil, fmt.Errorf("%w: %s in %s, which has %d elements", errNoValue, step, path, len(v))
+			}
+			value = v[i]
+		default:
+			return nil, fmt.Errorf("%w: %s in %s", errNoValue, step, path)
+		}
+	}
+	return value, nil
+}
+
+func text(value any) string {
+	if s, ok := value.(string); ok {
+		return s
+	}
+	b, err := json.Marshal(value)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+func TestLook(t *testing.T) {
+	var object any
+	if err := json.Unmarshal([]byte(`{"a":[{"b":"x"},2],"c":null}`), &object); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"a[0].b": "x", "a[1]": "2", "c": "null"} {
+		if got, err := look(object, path); err != nil || text(got) != want {
+			t.Errorf("%s: got %v, %v, want %s", path, got, err, want)
+		}
+	}
+	for _, path := range []string{"b", "a[2]", "a.b", "a[1].b", "c.d"} {
+		if got, err := look(object, path); !errors.Is(err, errNoValue) {
+			t.Errorf("%s: got %v, %v", path, got, err)
+		}
+	}
+}
+
+// servingCommand reads the log of a daemon, in JSON, until it says that all
+// services are ready.
+func servingCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: serving LOG")
+	}
+	var log []byte
+	for deadline := time.Now().Add(serveTimeout); time.Now().Before(deadline); time.Sleep(readyPoll) {
+		log, _ = os.ReadFile(ts.MkAbs(args[0])) // it may not be there yet
+		address := ""
+		for line := range bytes.Lines(log) {
+			var entry struct{ Message, Address string }
+			if json.Unmarshal(line, &entry) != nil {
+				continue
+			}
+			switch entry.Message {
+			case "listening":
+				address = entry.Address
+			case "all services are ready":
+				ts.Setenv("URL", "http://"+address)
+				return
+			}
+		}
+	}
+	ts.Fatalf("the daemon is not ready after %v:\n%s", serveTimeout, log)
+}
+
+// stopDaemonCommand sends SIGTERM, which testscript's kill does not know, to
+// the one process in the background.
+func stopDaemonCommand(ts *testscript.TestScript, neg bool, args []string) {
+	running := ts.BackgroundCmds()
+	if neg || len(args) != 0 || len(running) != 1 {
+		ts.Fatalf("usage: stop-daemon, with one process in the background")
+	}
+	ts.Check(running[0].Process.Signal(unix.SIGTERM))
+}
