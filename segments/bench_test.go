@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/ort"
 )
 
 // BenchmarkSpan runs a tiny model one operator at a time: what a span costs
@@ -73,7 +74,8 @@ func BenchmarkConditions(b *testing.B) {
 		{"no-in-place", Ablation{NoInPlace: true}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			env := openEnvWith(b, threads)
+			// Pools spin as they do where nobody tells them not to.
+			env := openEnvWith(b, ort.EnvOptions{IntraThreads: threads, Spin: c.OwnPools > 0})
 			path := openZoo(b, "resnet50")
 			before := residentBytes(b)
 			m := openCut(b, env, Config{Path: path, Ablation: c.Ablation})

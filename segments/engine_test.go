@@ -19,10 +19,10 @@ import (
 // test. Without the library the test is skipped.
 func openEnv(t testing.TB) *ort.Env {
 	t.Helper()
-	return openEnvWith(t, 1)
+	return openEnvWith(t, ort.EnvOptions{IntraThreads: 1})
 }
 
-func openEnvWith(t testing.TB, threads int) *ort.Env {
+func openEnvWith(t testing.TB, o ort.EnvOptions) *ort.Env {
 	t.Helper()
 	path, err := ort.Find()
 	if errors.Is(err, ort.ErrNotFound) {
@@ -35,7 +35,8 @@ func openEnvWith(t testing.TB, threads int) *ort.Env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env, err := lib.NewEnv(ort.EnvOptions{IntraThreads: threads, SharedArena: true, LogLevel: ort.LogFatal})
+	o.SharedArena, o.LogLevel = true, ort.LogFatal
+	env, err := lib.NewEnv(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,10 +17,59 @@ type lifetime struct {
 	offset      int64 // set by place
 }
 
+// maxPlacedBySize bounds the number of buffers that are placed by size, which
+// takes time that grows with its square.
+const maxPlacedBySize = 4096
+
 // place gives every buffer an offset so that no two that live at the same
-// time overlap, and returns how many bytes that takes. Buffers are placed in
-// the order of their birth, each into the smallest hole that holds it.
+// time overlap, and returns how many bytes that takes. It takes the better of
+// two orders; neither is best for all graphs.
 func place(buffers []lifetime) int64 {
+	total := placeByBirth(buffers)
+	if len(buffers) > maxPlacedBySize {
+		return total
+	}
+	other := slices.Clone(buffers)
+	if bySize := placeBySize(other); bySize < total {
+		copy(buffers, other)
+		return bySize
+	}
+	return total
+}
+
+// placeBySize places the largest buffers first, each at the lowest offset
+// where nothing lies that lives at the same time.
+func placeBySize(buffers []lifetime) int64 {
+	order := make([]int, len(buffers))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(buffers[b].bytes, buffers[a].bytes) })
+	var total int64
+	var placed []int // sorted by offset
+	for _, i := range order {
+		b := &buffers[i]
+		b.offset = 0
+		for _, j := range placed {
+			other := &buffers[j]
+			if other.last < b.first || b.last < other.first {
+				continue
+			}
+			if b.offset+aligned(b.bytes) <= other.offset {
+				break
+			}
+			b.offset = max(b.offset, other.offset+aligned(other.bytes))
+		}
+		pos, _ := slices.BinarySearchFunc(placed, b.offset, func(j int, at int64) int { return cmp.Compare(buffers[j].offset, at) })
+		placed = slices.Insert(placed, pos, i)
+		total = max(total, b.offset+aligned(b.bytes))
+	}
+	return total
+}
+
+// placeByBirth places buffers in the order of their birth, each into the
+// smallest hole that holds it.
+func placeByBirth(buffers []lifetime) int64 {
 	order := make([]int, len(buffers))
 	for i := range order {
 		order[i] = i
