@@ -14,10 +14,6 @@ func below(path, prefix string) bool {
 	return path == prefix || strings.HasPrefix(path, prefix+"/")
 }
 
-func anyBelow(path string, prefixes []string) bool {
-	return slices.ContainsFunc(prefixes, func(p string) bool { return below(path, p) })
-}
-
 // TestArrows holds the packages to the tables. It reads the imports itself, of
 // every build tag, instead of asking the go command, whose answer a cached
 // test would not notice to have changed.

@@ -13,8 +13,14 @@ import (
 	"github.com/overlapd/overlapd/segments"
 )
 
-// maxToken bounds the integers that are made up: they may be indices.
-const maxToken = 100
+const (
+	// integers is how many different integers are made up, from 0. They may be
+	// indices: BERT has two token types, and a mask two values.
+	integers = 2
+
+	// maxElements bounds one input; more would be a mistake in an option.
+	maxElements = 1 << 30
+)
 
 // makeInputs makes up inputs from the seed.
 func (p *probe) makeInputs() error {
@@ -30,32 +36,55 @@ func (p *probe) makeInputs() error {
 		return err
 	}
 	random := rand.New(rand.NewPCG(uint64(p.spec.Seed), 0))
-	dims := models.BatchDims(model.Inputs)
+	shapes := inputShapes(model.Inputs, p.spec.Batch, p.spec.SeqLen)
 	for i, in := range model.Inputs {
-		shape := make([]int64, len(in.Type.Shape))
-		for j, d := range in.Type.Shape {
-			switch {
-			case d.Fixed():
-				shape[j] = d.Value
-			case j == dims.Batch[i]:
-				shape[j] = int64(p.spec.Batch)
-			case j == dims.SeqLen[i]:
-				shape[j] = int64(p.spec.SeqLen)
-			default:
-				shape[j] = 1
-			}
-		}
-		if err := p.makeInput(in, shape, random); err != nil {
+		if err := p.makeInput(in, shapes[i], random); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// inputShapes gives every dimension a size. Dimensions of one name have one
+// size; what is neither batch nor sequence is 1.
+func inputShapes(inputs []models.TensorSpec, batch, seqLen int) [][]int64 {
+	dims := models.BatchDims(inputs)
+	named := map[string]int64{}
+	shapes := make([][]int64, len(inputs))
+	for i, in := range inputs {
+		shapes[i] = make([]int64, len(in.Type.Shape))
+		for j, d := range in.Type.Shape {
+			switch {
+			case d.Fixed():
+				shapes[i][j] = d.Value
+				continue
+			case j == dims.Batch[i]:
+				shapes[i][j] = int64(batch)
+			case j == dims.SeqLen[i]:
+				shapes[i][j] = int64(seqLen)
+			default:
+				continue
+			}
+			named[d.Name] = shapes[i][j]
+		}
+	}
+	delete(named, "")
+	for i, in := range inputs {
+		for j, d := range in.Type.Shape {
+			if shapes[i][j] == 0 && !d.Fixed() {
+				shapes[i][j] = max(1, named[d.Name])
+			}
+		}
+	}
+	return shapes
+}
+
 func (p *probe) makeInput(in models.TensorSpec, shape []int64, random *rand.Rand) error {
 	elem, n := in.Type.Elem, int64(1)
 	for _, d := range shape {
-		n *= d
+		if n *= d; n > maxElements {
+			return fmt.Errorf("input %q has over %d elements at this batch and sequence length", in.Name, maxElements)
+		}
 	}
 	if elem.Bytes() == 0 || n == 0 {
 		return fmt.Errorf("input %q is %s: no values can be made up for it", in.Name, in.Type)
@@ -89,7 +118,7 @@ func fill(data []byte, elem models.DataType, random *rand.Rand) {
 		case models.Bool:
 			data[0] = byte(random.IntN(2))
 		default: // a small integer, whatever its size
-			data[0] = byte(random.IntN(maxToken))
+			data[0] = byte(random.IntN(integers))
 		}
 	}
 }

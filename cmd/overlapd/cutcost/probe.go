@@ -254,6 +254,9 @@ func (p *probe) output(_, i int, _ models.DataType, _ []int64, bytes int64) ([]b
 }
 
 func (p *probe) compare() bool {
+	if len(p.last) == 0 {
+		return false // there is nothing to tell by
+	}
 	for i := range p.last {
 		v := p.whole.Output(0, i)
 		if v == nil {

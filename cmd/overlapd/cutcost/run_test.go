@@ -1,0 +1,190 @@
+package cutcost
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/overlapd/overlapd/models/zoo"
+	"github.com/overlapd/overlapd/ort"
+)
+
+// probeVariable makes the test binary a probe. Its value says which.
+const probeVariable = "OVERLAPD_CUTCOST_TEST"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(probeVariable) {
+	case "":
+		goleak.VerifyTestMain(m)
+	case "real":
+		answer(Probe)
+	case "made up":
+		answer(func(s ProbeSpec) (ProbeResult, error) {
+			if s.Batch == 13 {
+				return ProbeResult{}, errors.New("overlapd: no thirteen")
+			}
+			return ProbeResult{
+				Segments: 5, Rounds: 15, WholeMS: 2, CutMS: 3, Equal: true,
+				RSSBytes: map[string]int64{ModeTime: 1, ModeWhole: 100, ModeCut: 150}[s.Mode],
+			}, nil
+		})
+	case "slow":
+		time.Sleep(time.Minute)
+	}
+}
+
+// answer is what the command bench probe does.
+func answer(probe func(ProbeSpec) (ProbeResult, error)) {
+	var spec ProbeSpec
+	err := json.NewDecoder(os.Stdin).Decode(&spec)
+	var r ProbeResult
+	if err == nil {
+		r, err = probe(spec)
+	}
+	if err == nil {
+		err = json.NewEncoder(os.Stdout).Encode(r)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func options(t *testing.T, kind string) Options {
+	t.Helper()
+	t.Setenv(probeVariable, kind)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Options{
+		Models: []Model{{"m", "m.onnx"}}, Batches: []int{1}, Threads: []int{1}, SeqLen: 8,
+		Duration: time.Millisecond, Seed: 1, CacheDir: t.TempDir(), Command: []string{self},
+	}
+}
+
+func TestRun(t *testing.T) {
+	o := options(t, "made up")
+	o.Models = append(o.Models, Model{"n", "n.onnx"})
+	o.Batches, o.Threads = []int{1, 4}, []int{1, 2}
+	var told []string
+	o.Progress = func(doing string) { told = append(told, doing) }
+	r, err := Run(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for _, row := range r.Runs {
+		order = append(order, fmt.Sprintf("%s/%d/%d", row.Model, row.Threads, row.Batch))
+		if row.Ratio != 1.5 || row.RSSRatio != 1.5 || row.Segments != 5 || !row.Equal {
+			t.Errorf("got %+v", row)
+		}
+	}
+	if got, want := strings.Join(order, " "), "m/1/1 m/1/4 m/2/1 m/2/4 n/1/1 n/1/4 n/2/1 n/2/4"; got != want {
+		t.Errorf("order %s, want %s", got, want)
+	}
+	if len(told) != 3*len(order) || told[0] != "m, batch 1, 1 threads: time" {
+		t.Errorf("told %q", told)
+	}
+}
+
+func TestRunSaysWhatFailed(t *testing.T) {
+	o := options(t, "made up")
+	o.Batches = []int{1, 13}
+	r, err := Run(context.Background(), o)
+	if err == nil || !strings.HasPrefix(err.Error(), "m, batch 13, 1 threads: no thirteen (") {
+		t.Errorf("got %v", err)
+	}
+	if len(r.Runs) != 1 {
+		t.Errorf("what was measured before is gone: %+v", r)
+	}
+}
+
+func TestRunStopsWithItsContext(t *testing.T) {
+	o := options(t, "slow")
+	ctx, cancel := context.WithCancel(context.Background())
+	o.Progress = func(string) { cancel() }
+	if _, err := Run(ctx, o); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	good := Options{Batches: []int{1}, Threads: []int{1}, SeqLen: 1, Duration: 1}
+	if err := good.Check(); err != nil {
+		t.Error(err)
+	}
+	bad := Options{Batches: []int{0, 4097}, SeqLen: 0, Target: -1}
+	err := bad.Check()
+	if !errors.Is(err, ErrOptions) {
+		t.Fatalf("got %v", err)
+	}
+	for _, want := range []string{"not 0", "not 4097", "the number of thread counts", "the sequence length", "operators wanted", "the duration"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in: %v", want, err)
+		}
+	}
+	if _, err := Run(context.Background(), bad); !errors.Is(err, ErrOptions) {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+// TestProbe measures tiny models in processes of their own, as one process
+// takes one environment of ONNX Runtime at a time.
+func TestProbe(t *testing.T) {
+	if path, err := ort.Find(); err != nil {
+		t.Skip(err)
+	} else {
+		t.Setenv(ort.PathVariable, path)
+	}
+	o := options(t, "real")
+	o.Models = nil
+	for _, name := range []string{"tiny_mlp", "tiny_cnn", "tiny_bert", "tiny_add"} {
+		path, err := zoo.Build(name, t.TempDir(), 1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Models = append(o.Models, Model{name, path})
+	}
+	o.Batches = []int{2}
+	r, err := Run(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range r.Runs {
+		if !row.Equal || row.Rounds < minRounds || row.Segments < 1 || row.WholeMS <= 0 || row.CutMS <= 0 ||
+			row.WholeMinMS > row.WholeMS || row.CutMinMS > row.CutMS ||
+			row.WholeRSSBytes < 1<<20 || row.CutPeakBytes < row.CutRSSBytes {
+			t.Errorf("%+v", row)
+		}
+	}
+}
+
+func TestProbeRefuses(t *testing.T) {
+	if path, err := ort.Find(); err != nil {
+		t.Skip(err)
+	} else {
+		t.Setenv(ort.PathVariable, path)
+	}
+	path, err := zoo.Build("tiny_add", t.TempDir(), 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := options(t, "real")
+	for want, spec := range map[string]ProbeSpec{
+		`unknown mode "both"`: {Path: path, Mode: "both"},
+		"nothing.onnx":        {Path: "nothing.onnx", Mode: ModeTime},
+	} {
+		spec.Batch, spec.SeqLen, spec.Threads, spec.CacheDir = 1, 1, 1, o.CacheDir
+		if r, err := o.probe(context.Background(), spec); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %+v, %v, want %q", r, err, want)
+		}
+	}
+}
