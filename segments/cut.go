@@ -30,8 +30,9 @@ type cutting struct {
 
 // cut divides the graph of f. A target of 0 cuts at every node; otherwise the
 // graph is divided into about target pieces of like size, each border moved a
-// little to where the fewest values are alive.
-func cut(f *models.File, target int) (*cutting, error) {
+// little to where the fewest values are alive. What is joined stays in one
+// piece.
+func cut(f *models.File, target int, joined []nodes) (*cutting, error) {
 	g := &f.Graph
 	if len(g.Nodes) == 0 {
 		return nil, fmt.Errorf("%s: the graph has no operators after optimization: there is nothing to run", f.Path)
@@ -42,7 +43,7 @@ func cut(f *models.File, target int) (*cutting, error) {
 			c.inits[int32(id)] = &g.Initializers[i]
 		}
 	}
-	borders := c.borders(target)
+	borders := join(c.borders(target), joined)
 	pieceOf := make([]int, len(g.Nodes))
 	for p := 0; p+1 < len(borders); p++ {
 		c.pieces = append(c.pieces, piece{first: borders[p], last: borders[p+1]})

@@ -31,7 +31,7 @@ func chain(n int, skips ...int) *graph {
 
 func cutGraph(t testing.TB, g *graph, target int) *cutting {
 	t.Helper()
-	c, err := cut(g.parse(t), target)
+	c, err := cut(g.parse(t), target, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

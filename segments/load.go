@@ -97,7 +97,25 @@ func (e *CutModel) loadOptimized(path string, c Config) error {
 		return err
 	}
 	defer file.Close()
-	if e.cut, err = cut(file, c.Target); err != nil {
+	if err := e.cutAndLoad(file, c, nil); err != nil {
+		return err
+	}
+	// Only now the types of all values are known.
+	if joined := e.cut.optionals(e.types); len(joined) > 0 {
+		e.closeSessions()
+		if err := e.cutAndLoad(file, c, joined); err != nil {
+			return err
+		}
+	}
+	if e.runOptions, err = e.env.NewRunOptions(); err != nil {
+		return err
+	}
+	e.cut.file, e.cut.inits = nil, nil
+	return nil
+}
+
+func (e *CutModel) cutAndLoad(file *models.File, c Config, joined []nodes) (err error) {
+	if e.cut, err = cut(file, c.Target, joined); err != nil {
 		return err
 	}
 	e.known = trace(&file.Graph, e.cut.values)
@@ -105,14 +123,7 @@ func (e *CutModel) loadOptimized(path string, c Config) error {
 	if err := e.findEnds(file); err != nil {
 		return err
 	}
-	if err := e.makeSessions(c); err != nil {
-		return err
-	}
-	if e.runOptions, err = e.env.NewRunOptions(); err != nil {
-		return err
-	}
-	e.cut.file, e.cut.inits = nil, nil
-	return nil
+	return e.makeSessions(c)
 }
 
 // optimizedLimits returns the limits of a model's optimized form. The optimizer
