@@ -80,6 +80,11 @@ var arrows = []arrow{
 		why: "it wires everything; being a main package, nothing imports it",
 	},
 	{
+		pkg:   "test",
+		why:   "it holds tests of the built program, which it meets as its clients and users do",
+		tests: []string{"models", "models/zoo", "ort"},
+	},
+	{
 		pkg:   ".",
 		why:   "it holds tests only",
 		tests: []string{"daemon"},
