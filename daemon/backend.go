@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -36,7 +37,7 @@ type backend struct {
 	epoch    time.Time
 	services []*Service
 	names    map[string]*Service
-	exec     *executor.Executor
+	exec     runner
 	inbox    chan message
 	ending   chan struct{} // closed when the loop takes no more messages
 	done     chan struct{} // closed when the loop has ended
@@ -46,6 +47,18 @@ type backend struct {
 	profiles profiles     // may be nil
 	loop     *loop
 	running  bool // the loop was started
+}
+
+// runner is what the backend asks of the [executor.Executor].
+type runner interface {
+	Start(context.Context) error
+	Run(round uint64, spans []executor.SpanRequest) error
+	Outcomes() <-chan executor.Outcome
+	Stop(models.ServiceID, models.BatchID) bool
+	Release(models.ServiceID, models.BatchID)
+	Arena(models.ServiceID) *segments.InputArena
+	State(models.ServiceID) (executor.State, error)
+	Close() error
 }
 
 // message is what the scheduler goroutine is told. One of the fields is set.

@@ -76,7 +76,7 @@ func New(c Config, o Options) (d *Daemon, err error) {
 	}
 	d.backend = newBackend(c, d.log)
 	d.backend.profiles = d
-	d.backend.exec, err = executor.New(executor.Options{
+	exec, err := executor.New(executor.Options{
 		Command:      o.Worker,
 		Services:     specs,
 		LoadTimeout:  c.Worker.LoadTimeout,
@@ -89,6 +89,7 @@ func New(c Config, o Options) (d *Daemon, err error) {
 	if err != nil {
 		return d, err
 	}
+	d.backend.exec = exec
 	if err = d.backend.newLoop(c); err != nil {
 		return d, err
 	}

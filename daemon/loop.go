@@ -16,6 +16,9 @@ import (
 // chosen: events are queued, decisions are made in rounds.
 const inboxBurst = 256
 
+// errModelChanged is why a batch failed that ran into another model.
+var errModelChanged = errors.New("its model has just changed")
+
 // loop is the state of the scheduler goroutine. Nothing else touches it.
 type loop struct {
 	*backend
@@ -189,6 +192,11 @@ func (l *loop) spanOutcome(s *executor.SpanOutcome) overlap.SpanOutcome {
 	switch s.Status {
 	case executor.Done:
 		out.Status = overlap.SpanDone
+		if !s.Finished && s.Reached == l.specs[s.Span.Service].Operators {
+			// The worker came back with another model, which is not known yet.
+			out.Status = overlap.SpanFailed
+			l.blame(l.scheduler.Members(s.Span.Batch), errModelChanged)
+		}
 	case executor.Stopped:
 		out.Status = overlap.SpanStopped
 	case executor.Lost:
@@ -245,10 +253,9 @@ func (l *loop) answerAll() {
 	}
 }
 
-// workerEvent takes in what happened to a worker. What its spans came to was
-// delivered before, and is taken in before.
+// workerEvent takes in what happened to a worker. The outcome of a span that
+// was lost with it may come before or after.
 func (l *loop) workerEvent(e executor.Event) {
-	l.finishAll()
 	switch e := e.(type) {
 	case executor.WorkerReady:
 		l.up(e)
@@ -261,21 +268,6 @@ func (l *loop) workerEvent(e executor.Event) {
 		l.down(e.Service)
 	}
 	logEvent(l.log, l.services, e)
-}
-
-// finishAll takes in the outcomes that are there.
-func (l *loop) finishAll() {
-	for {
-		select {
-		case o, ok := <-l.exec.Outcomes():
-			if !ok {
-				return
-			}
-			l.finish(o)
-		default:
-			return
-		}
-	}
 }
 
 func (l *loop) down(id models.ServiceID) {
