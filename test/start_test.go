@@ -48,7 +48,7 @@ func TestAllFaultsOfAConfigurationAtOnce(t *testing.T) {
 }
 
 func TestUnknownZooModel(t *testing.T) {
-	says(t, refused(t, config{services: []service{{name: "a", model: "zoo:no_such"}}}), "no_such", "service a")
+	says(t, refused(t, config{services: []service{{name: "a", model: "zoo:no_such"}}}), "no_such", "service[0].model")
 }
 
 func TestDamagedStateFile(t *testing.T) {
