@@ -48,16 +48,16 @@ func buildZoo(name, dir string, seed uint64) (string, error) {
 	bar := newBar("building " + name)
 	path, err := zoo.Build(name, dir, seed, func(done, total int64) {
 		bar.ChangeMax64(total)
-		bar.Set64(done)
+		_ = bar.Set64(done) // the bar is for looks
 	})
-	bar.Exit()
+	_ = bar.Exit()
 	return path, err
 }
 
 // newBar returns a progress bar on stderr that is silent unless that is a
 // terminal.
 func newBar(what string) *progressbar.ProgressBar {
-	var to io.Writer = io.Discard
+	to := io.Discard
 	if term.IsTerminal(int(os.Stderr.Fd())) {
 		to = os.Stderr
 	}

@@ -179,14 +179,19 @@ func announce(ctx context.Context, d *daemon.Daemon, c daemon.Config, log zerolo
 		}
 	}
 	log.Info().Dur("took", time.Since(started)).Msg("all services are ready")
-	if _, err := sd.SdNotify(false, sd.SdNotifyReady); err != nil {
-		log.Warn().Err(err).Msg("telling systemd")
-	}
+	tellSystemd(sd.SdNotifyReady, log)
 	if term.IsTerminal(int(os.Stdout.Fd())) || c.LogFormat == "console" {
 		fmt.Fprint(os.Stdout, greeting(os.Args[0], d.Addr(), c))
 	}
 	<-ctx.Done()
-	sd.SdNotify(false, sd.SdNotifyStopping)
+	tellSystemd(sd.SdNotifyStopping, log)
+}
+
+// tellSystemd tells it the state of the daemon, if it wants to know.
+func tellSystemd(state string, log zerolog.Logger) {
+	if _, err := sd.SdNotify(false, state); err != nil {
+		log.Warn().Err(err).Msg("telling systemd")
+	}
 }
 
 func newLogger(c daemon.Config, out io.Writer) zerolog.Logger {

@@ -9,7 +9,7 @@ import (
 // WriteText writes the report as a table.
 func (r *Report) WriteText(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "model\tbatch\tthreads\toperators\twhole ms\tcut ms\tratio\twhole MiB\tcut MiB\tratio\tinterm. MiB\toutputs\t")
+	fmt.Fprintln(t, "model\tbatch\tthreads\toperators\twhole ms\tcut ms\tratio\twhole MiB\tcut MiB\tratio\tlive MiB\toutputs\t")
 	for _, row := range r.Runs {
 		equal := "equal"
 		if !row.Equal {

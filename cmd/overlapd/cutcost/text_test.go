@@ -15,9 +15,9 @@ func TestWriteText(t *testing.T) {
 		},
 		{Model: "m", Batch: 1, Threads: 1, Segments: 2, WholeMS: 0.051, CutMS: 0.06, Ratio: 1.176, RSSRatio: 1},
 	}}
-	const want = `     model  batch  threads  operators  whole ms  cut ms  ratio  whole MiB  cut MiB  ratio  interm. MiB  outputs
-  resnet50      4        2         58     91.23   93.50  1.025        300      330   1.10         38.0    equal
-         m      1        1          2      0.05    0.06  1.176          0        0   1.00          0.0   DIFFER
+	const want = `     model  batch  threads  operators  whole ms  cut ms  ratio  whole MiB  cut MiB  ratio  live MiB  outputs
+  resnet50      4        2         58     91.23   93.50  1.025        300      330   1.10      38.0    equal
+         m      1        1          2      0.05    0.06  1.176          0        0   1.00       0.0   DIFFER
 `
 	var b bytes.Buffer
 	if err := r.WriteText(&b); err != nil {
