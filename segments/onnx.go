@@ -35,7 +35,7 @@ func LoadONNX(spec LoadSpec, progress ProgressFunc) (Engine, error) {
 		IntraThreads: max(spec.Threads, 1),
 		Spin:         spec.Spin,
 		SharedArena:  true,
-		LogLevel:     ort.LogError,
+		LogLevel:     ort.LogFatal, // what fails is returned as an error
 	})
 	if err != nil {
 		return nil, err
@@ -83,6 +83,9 @@ func (s *service) warm(maxBatch int, progress ProgressFunc) {
 	for i, size := range sizes {
 		progress("warm", int64(i), int64(len(sizes)))
 		solo, err := s.Warm(size)
+		if errors.Is(err, ErrInput) {
+			return // nothing can be made up for this model
+		}
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "warming up with a batch of %d: %v\n", size, err)
 			return

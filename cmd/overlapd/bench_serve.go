@@ -66,6 +66,7 @@ measured.`,
 	f.IntVar(&o.Samples, "samples", o.Samples, "requests of the offline scenario")
 	f.IntVar(&o.Batch, "batch", o.Batch, "batch dimension of a request")
 	f.IntVar(&o.SeqLen, "seq-len", o.SeqLen, "other dimensions that a model leaves open")
+	f.Int64Var(&o.MaxID, "max-id", o.MaxID, "made-up integers are below it; a model's vocabulary may end earlier")
 	f.IntVar(&o.Inputs, "inputs", o.Inputs, "different requests per service, sent in turn")
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of arrivals and inputs")
 	f.BoolVar(&o.JSONTensors, "json-tensors", false, "send tensors as JSON instead of binary")
