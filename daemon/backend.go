@@ -34,6 +34,7 @@ const (
 // scheduler goroutine, which owns everything that is decided.
 type backend struct {
 	log      zerolog.Logger
+	device   string // what the services run on, in words
 	epoch    time.Time
 	services []*Service
 	names    map[string]*Service

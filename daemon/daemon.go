@@ -75,6 +75,7 @@ func New(c Config, o Options) (d *Daemon, err error) {
 		return d, err
 	}
 	d.backend = newBackend(c, d.log)
+	d.backend.device = d.device
 	d.backend.profiles = d
 	exec, err := executor.New(executor.Options{
 		Command:      o.Worker,

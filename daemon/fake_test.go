@@ -71,7 +71,7 @@ func newFake(t testing.TB) *fake {
 		c := DefaultService()
 		c.Name, c.MaxQueryBatch = name, 8
 		s := NewService(models.ServiceID(len(f.services)), c, "edf")
-		info.Platform, info.Operators, info.Hash = "onnxruntime_onnx", 2, "abc123"
+		info.Platform, info.Device, info.Operators, info.Hash = "onnxruntime_onnx", "cpu", 2, "abc123"
 		if len(info.Inputs) > 0 {
 			if err := s.Loaded(info); err != nil {
 				t.Fatal(err)

@@ -285,6 +285,7 @@ func (l *loop) up(e executor.WorkerReady) {
 		Operators: len(e.Info.Operators),
 		Hash:      e.Info.Hash,
 		Platform:  "onnxruntime_onnx",
+		Device:    l.device,
 		Versions:  map[string]string{"onnxruntime": e.Info.ORTVersion},
 	})
 	if err != nil {

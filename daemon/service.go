@@ -30,6 +30,7 @@ type Info struct {
 	Operators int
 	Hash      string // sha256 of the model file, hex
 	Platform  string // what runs it, such as "onnxruntime_onnx"
+	Device    string // what it runs on, in words
 	Versions  map[string]string
 }
 

@@ -194,6 +194,7 @@ func appendModelConfig(b []byte, s *Service, sig *signature, i Info) []byte {
 	b = appendConfigParameter(b, "qos_target_us", strconv.FormatInt(s.QoSTarget.Microseconds(), 10))
 	b = appendConfigParameter(append(b, ','), "queue_limit", strconv.Itoa(s.QueueLimit))
 	b = appendConfigParameter(append(b, ','), "policy", s.Policy)
+	b = appendConfigParameter(append(b, ','), "device", i.Device)
 	b = appendConfigParameter(append(b, ','), "operators", strconv.Itoa(i.Operators))
 	b = appendConfigParameter(append(b, ','), "sha256", i.Hash)
 	return append(b, `}}`...)
