@@ -175,7 +175,7 @@ func (l *Limits) check(k *checker) {
 
 func (w *WorkerConfig) check(k *checker) {
 	k.number("threads", w.Threads, 0, maxThreads)
-	k.number("restart_limit", w.RestartLimit, 0, maxRestarts)
+	k.number("restart_limit", w.RestartLimit, 1, maxRestarts)
 	k.duration("span_timeout", w.SpanTimeout)
 	k.duration("load_timeout", w.LoadTimeout)
 	k.duration("backoff_min", w.BackoffMin)

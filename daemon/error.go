@@ -18,23 +18,25 @@ func (e *Error) Error() string { return e.Message }
 
 // The reasons that an error may give. They are part of the protocol.
 const (
-	ReasonInvalid      = "invalid"       // the request is wrong
-	ReasonNotFound     = "not_found"     // no such service, version or route
-	ReasonMethod       = "method"        // the route does not take this method
-	ReasonForbidden    = "forbidden"     // foreign Host or Origin
-	ReasonTooLarge     = "too_large"     // over a limit of the configuration
-	ReasonEncoding     = "encoding"      // unknown Content-Encoding
-	ReasonTimeout      = "timeout"       // the client was too slow
-	ReasonNotJSON      = "not_json"      // an output has no JSON form
-	ReasonLoading      = "loading"       // the service's worker is not there yet
-	ReasonQueueFull    = "queue_full"    // the service's queue is full
-	ReasonNoMemory     = "no_memory"     // no memory for another query now
-	ReasonConnections  = "connections"   // too many connections
-	ReasonDraining     = "draining"      // the daemon is stopping
-	ReasonDeadline     = "deadline"      // dropped: it cannot finish in time
-	ReasonCancelled    = "cancelled"     // the client left
-	ReasonWorkerFailed = "worker_failed" // the worker failed and there was no time to try again
-	ReasonInternal     = "internal"      // a defect in overlapd
+	ReasonInvalid      = "invalid"         // the request is wrong
+	ReasonNotFound     = "not_found"       // no such service, version or route
+	ReasonMethod       = "method"          // the route does not take this method
+	ReasonForbidden    = "forbidden"       // foreign Host or Origin
+	ReasonTooLarge     = "too_large"       // over a limit of the configuration
+	ReasonEncoding     = "encoding"        // unknown Content-Encoding
+	ReasonTimeout      = "timeout"         // the client was too slow
+	ReasonNotJSON      = "not_json"        // an output has no JSON form
+	ReasonLoading      = "loading"         // the service's worker is not there yet
+	ReasonQueueFull    = "queue_full"      // the service's queue is full
+	ReasonNoMemory     = "no_memory"       // no memory for another query now
+	ReasonConnections  = "connections"     // too many connections
+	ReasonDraining     = "draining"        // the daemon is stopping
+	ReasonDeadline     = "deadline_passed" // dropped: its deadline passed while it waited
+	ReasonCannotFinish = "cannot_finish"   // dropped: it would have ended after its deadline
+	ReasonCancelled    = "cancelled"       // the client left
+	ReasonWorkerLost   = "worker_lost"     // the worker was lost and there was no time to try again
+	ReasonModelFailed  = "model_failed"    // the model refused the values
+	ReasonInternal     = "internal"        // a defect in overlapd
 )
 
 // DefaultRetryAfter is what a 503 asks of the client if nothing better is

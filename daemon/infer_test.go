@@ -156,9 +156,9 @@ func TestBackendErrors(t *testing.T) {
 	c := s.sent(rawRequest("POST", "/v2/models/simple/infer", nil, []byte(body)))
 	s.waitHeld(1)
 	s.answerHeld(func(*Call) Reply {
-		return Reply{Err: &Error{Status: 500, Reason: ReasonWorkerFailed, Message: "the worker was killed"}}
+		return Reply{Err: &Error{Status: 500, Reason: ReasonWorkerLost, Message: "the worker was killed"}}
 	})
-	if _, reason := s.read(c).failure(t); reason != ReasonWorkerFailed {
+	if _, reason := s.read(c).failure(t); reason != ReasonWorkerLost {
 		t.Errorf("a worker that failed: %s", reason)
 	}
 	s.settle()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/segments"
 )
 
@@ -333,6 +334,20 @@ func TestLoopAnswers(t *testing.T) {
 	f.await()
 	f.end(executor.Failed)
 	wantError(t, answerOf(t, b, c), 500, "model_failed")
+}
+
+// The scheduler's reasons reach clients by the names that the protocol has.
+func TestReasonsOfTheScheduler(t *testing.T) {
+	for reason, name := range map[overlap.Reason]string{
+		overlap.ReasonQueueFull: ReasonQueueFull, overlap.ReasonDeadlinePassed: ReasonDeadline,
+		overlap.ReasonCannotFinish: ReasonCannotFinish, overlap.ReasonWorkerLost: ReasonWorkerLost,
+		overlap.ReasonModelFailed: ReasonModelFailed, overlap.ReasonCancelled: ReasonCancelled,
+		overlap.ReasonDraining: ReasonDraining,
+	} {
+		if reason.String() != name {
+			t.Errorf("the scheduler says %q, the protocol %q", reason, name)
+		}
+	}
 }
 
 // A lost worker is known to be lost by its span's outcome, before its event.
