@@ -43,7 +43,7 @@ func NewInputArena(bytes int64) (*InputArena, error) {
 		err = seal(file, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL)
 	}
 	if err != nil {
-		unix.Munmap(a.data)
+		unmapMemory(a.data)
 		file.Close()
 		return nil, err
 	}

@@ -80,7 +80,7 @@ func (o *Outputs) open(bytes int64) error {
 	o.control = control
 	o.data, err = mapMemory(o.file.Fd(), controlBytes, bytes, unix.PROT_READ)
 	if err != nil {
-		unix.Munmap(control)
+		unmapMemory(control)
 	}
 	return err
 }
@@ -90,7 +90,7 @@ func (o *Outputs) open(bytes int64) error {
 func (o *Outputs) File() *os.File { return o.file }
 
 // CloseFile closes the file once the worker has inherited it.
-func (o *Outputs) CloseFile() error { return o.file.Close() }
+func (o *Outputs) CloseFile() { o.file.Close() }
 
 // Stop ends the run that has this stop word at the next operator boundary.
 func (o *Outputs) Stop(word uint32) { atomic.StoreUint32(o.control.stop(word), 1) }
@@ -190,8 +190,8 @@ func (o *Outputs) Close() {
 }
 
 func (o *Outputs) unmap() {
-	unix.Munmap(o.control)
-	unix.Munmap(o.data)
+	unmapMemory(o.control)
+	unmapMemory(o.data)
 }
 
 // fits reports whether a tensor of this type and shape has this many bytes.

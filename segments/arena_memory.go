@@ -38,6 +38,9 @@ func mapMemory(fd uintptr, offset, bytes int64, protection int) ([]byte, error) 
 	return data, os.NewSyscallError("mmap", err)
 }
 
+// unmapMemory unmaps a whole mapping. Of none it does nothing.
+func unmapMemory(data []byte) { _ = unix.Munmap(data) }
+
 func memoryBytes(fd uintptr) (int64, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(fd), &stat); err != nil {

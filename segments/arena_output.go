@@ -84,7 +84,7 @@ func (a *outputArena) sweep() {
 	kept := a.leases[:0]
 	for _, l := range a.leases {
 		if atomic.CompareAndSwapUint32(a.control.slot(l.slot), slotReleased, slotFree) {
-			a.space.release(l.offset)
+			_ = a.space.release(l.offset) // a lease is of a block
 			a.free = append(a.free, l.slot)
 		} else {
 			kept = append(kept, l)

@@ -124,7 +124,7 @@ func (f *frame) close() {
 		}
 	}
 	if f.memory != nil {
-		unix.Munmap(f.memory)
+		unmapMemory(f.memory)
 		f.memory = nil
 	}
 }

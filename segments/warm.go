@@ -46,7 +46,7 @@ func (e *CutModel) Warm(size int) (Solo, error) {
 	defer func() {
 		for _, in := range q.Inputs {
 			if in.Data != nil {
-				unix.Munmap(in.Data[:cap(in.Data)])
+				unmapMemory(in.Data[:cap(in.Data)])
 			}
 		}
 	}()

@@ -89,7 +89,7 @@ func TestMessagesRoundTrip(t *testing.T) {
 			t.Errorf("%s changed:\n%s", kind, diff)
 		}
 	}
-	if _, _, err := frames.Next(); err != io.EOF {
+	if _, _, err := frames.Next(); !errors.Is(err, io.EOF) {
 		t.Fatalf("after the last frame: %v", err)
 	}
 }
@@ -185,7 +185,7 @@ func TestFrameReaderGivesMemoryBack(t *testing.T) {
 	frames := NewFrameReader(bytes.NewReader(stream))
 	for {
 		kind, payload, err := frames.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil || kind != KindLoad {

@@ -55,7 +55,7 @@ func Serve(files WorkerFiles, load LoadFunc) error {
 
 // atEnd makes the orderly end of the stream no error.
 func atEnd(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return nil
 	}
 	return fmt.Errorf("segments: read from daemon: %w", err)
@@ -96,7 +96,7 @@ func newWorker(files WorkerFiles) (*worker, error) {
 		return nil, err
 	}
 	if w.outputs, err = openOutputArena(files.Outputs); err != nil {
-		unix.Munmap(w.inputs)
+		unmapMemory(w.inputs)
 		return nil, err
 	}
 	return w, nil
@@ -109,7 +109,7 @@ func (w *worker) close() {
 		}
 	}
 	w.outputs.close()
-	unix.Munmap(w.inputs)
+	unmapMemory(w.inputs)
 }
 
 // start greets the daemon and loads the model.
