@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -16,7 +17,7 @@ func (w *worker) listen() {
 	for {
 		kind, payload, err := w.frames.Next()
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			w.lose(ErrExited)
 			return
 		case err != nil:

@@ -135,7 +135,7 @@ func (c *conn) shutdown() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.mu.closed {
-		unix.Shutdown(c.fd, unix.SHUT_RDWR)
+		_ = unix.Shutdown(c.fd, unix.SHUT_RDWR)
 	}
 }
 

@@ -332,10 +332,10 @@ func TestCloseEndsWhatRuns(t *testing.T) {
 	if _, open := <-f.Outcomes(); open {
 		t.Error("Outcomes is not closed")
 	}
-	if err := f.Run(3, nil); err != ErrClosed {
+	if err := f.Run(3, nil); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
-	if err := f.Close(); err != ErrClosed {
+	if err := f.Close(); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
 }
@@ -348,7 +348,7 @@ func TestCloseLetsWorkersGo(t *testing.T) {
 	awaitEvent(f, func(e WorkerOutput) bool { return e.Line == "waiting" })
 	closed := make(chan error)
 	go func() { closed <- f.Close() }()
-	for f.Run(2, nil) != ErrClosed {
+	for !errors.Is(f.Run(2, nil), ErrClosed) {
 		runtime.Gosched()
 	}
 	touch(t, gate)

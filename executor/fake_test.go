@@ -79,7 +79,7 @@ func (e *fakeEngine) Run(id models.BatchID, start, end int, stop *uint32) (int, 
 
 func (e *fakeEngine) obey(text string, op int, id models.BatchID) error {
 	at, rest, _ := strings.Cut(text, " ")
-	if n, err := strconv.Atoi(at); err != nil || n != op {
+	if at != strconv.Itoa(op) {
 		return nil
 	}
 	verb, arg, _ := strings.Cut(rest, " ")
@@ -144,7 +144,7 @@ func misbehave(verb, arg string, id models.BatchID) {
 	case "hang":
 		select {}
 	case "spin":
-		for {
+		for n := 0; ; n++ {
 		}
 	case "say":
 		fmt.Fprintln(os.Stderr, arg)

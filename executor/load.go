@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -85,7 +86,7 @@ func (w *worker) expect(m segments.Message) error {
 
 func (w *worker) next() (segments.Kind, []byte, error) {
 	kind, payload, err := w.frames.Next()
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = ErrExited
 	} else {
 		err = protocol(err)

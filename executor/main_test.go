@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -144,7 +145,6 @@ type fixture struct {
 	events []Event
 	news   chan struct{}
 	round  uint64
-	inputs []int64 // of service 0, to be freed
 }
 
 // start returns a running executor with a service for each model path.
@@ -176,7 +176,7 @@ func start(t testing.TB, change func(*Options), paths ...string) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := f.Close(); err != nil && err != ErrClosed {
+		if err := f.Close(); err != nil && !errors.Is(err, ErrClosed) {
 			t.Error(err)
 		}
 		if left := children(os.Getpid()); len(left) > 0 {

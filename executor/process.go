@@ -103,10 +103,10 @@ func (p *process) wait() {
 	}
 	p.mu.Lock()
 	p.mu.reaped = true
-	unix.Kill(-p.pid(), unix.SIGKILL)
+	_ = unix.Kill(-p.pid(), unix.SIGKILL)
 	p.mu.Unlock()
-	p.cmd.Wait()
-	p.stderr.SetReadDeadline(time.Now().Add(stderrGrace))
+	_ = p.cmd.Wait() // its state says how it ended
+	_ = p.stderr.SetReadDeadline(time.Now().Add(stderrGrace))
 }
 
 // kill ends the process and its group, if it has not ended yet.
@@ -114,7 +114,7 @@ func (p *process) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.mu.reaped {
-		unix.Kill(-p.pid(), unix.SIGKILL)
+		_ = unix.Kill(-p.pid(), unix.SIGKILL)
 	}
 }
 

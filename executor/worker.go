@@ -36,7 +36,7 @@ type worker struct {
 func (w *worker) lose(cause error) {
 	w.mu.Lock()
 	first := w.mu.cause == nil
-	if first || w.mu.cause == ErrExited {
+	if first || w.mu.cause == ErrExited { //nolint:errorlint // one that wraps it says more
 		w.mu.cause = cause
 	}
 	w.mu.Unlock()
@@ -142,7 +142,7 @@ func (w *worker) release(batch models.BatchID) {
 		return
 	}
 	delete(w.mu.batches, batch)
-	w.sendLocked(&segments.Release{Batch: batch})
+	_ = w.sendLocked(&segments.Release{Batch: batch}) // never too large to send
 }
 
 // quit asks the worker to end what it does and exit.
@@ -157,7 +157,7 @@ func (w *worker) quit() {
 		f.stopped = true
 		w.outputs.Stop(word)
 	}
-	w.sendLocked(&segments.Quit{})
+	_ = w.sendLocked(&segments.Quit{}) // never too large to send
 }
 
 // hangs reports whether a span runs for longer than limit.
