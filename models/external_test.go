@@ -335,13 +335,13 @@ func TestClose(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := f.ExternalBytes(e); err != ErrClosed {
+	if _, err := f.ExternalBytes(e); !errors.Is(err, ErrClosed) {
 		t.Errorf("ExternalBytes: %v", err)
 	}
-	if _, err := f.Hash(); err != ErrClosed {
+	if _, err := f.Hash(); !errors.Is(err, ErrClosed) {
 		t.Errorf("Hash: %v", err)
 	}
-	if _, err := f.Model("m"); err != ErrClosed {
+	if _, err := f.Model("m"); !errors.Is(err, ErrClosed) {
 		t.Errorf("Model: %v", err)
 	}
 }

@@ -75,7 +75,7 @@ func mapModel(dir *folder, name string, l Limits) ([]byte, error) {
 	}, l.FileBytes, 0)
 	var fault *FormatError
 	switch {
-	case errors.As(err, &fault) && fault.Err == ErrExternal:
+	case errors.As(err, &fault) && errors.Is(fault, ErrExternal):
 		fault.Err = ErrNotONNX
 	case err != nil && fault == nil:
 		err = &os.PathError{Op: "open", Path: name, Err: err}

@@ -147,10 +147,10 @@ func checkRegular(fd int, maxBytes int64, maxLinks int) (unix.Stat_t, error) {
 
 // refuseFile says why a system call refused a file.
 func refuseFile(err error) error {
-	switch err {
-	case unix.ELOOP:
+	switch {
+	case errors.Is(err, unix.ELOOP):
 		return refuse(ErrExternal, "its path leads over a symbolic link; put the file itself there")
-	case unix.EXDEV:
+	case errors.Is(err, unix.EXDEV):
 		return refuse(ErrExternal, "its path leads out of the model's folder")
 	}
 	return err

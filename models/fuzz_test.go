@@ -2,6 +2,7 @@ package models
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -56,7 +57,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%d bytes allocated to read %d", n, len(data))
 		}
 		if err != nil {
-			wantRefused(t, err, err.(*FormatError).Err)
+			wantRefused(t, err, errors.Unwrap(err))
 			return
 		}
 		checkReassembly(t, file)

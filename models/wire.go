@@ -1,6 +1,8 @@
 package models
 
 import (
+	"fmt"
+
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -55,11 +57,11 @@ func (m *message) next() bool {
 }
 
 func (m *message) fault(format string, args ...any) bool {
-	err := refuse(ErrNotONNX, format, args...)
+	fault := &FormatError{Err: ErrNotONNX, Offset: -1, Reason: fmt.Sprintf(format, args...)}
 	if m.p != nil {
-		err.(*FormatError).Offset = cap(m.p.data) - cap(m.rest)
+		fault.Offset = cap(m.p.data) - cap(m.rest)
 	}
-	m.err = err
+	m.err = fault
 	return false
 }
 

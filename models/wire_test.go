@@ -75,7 +75,7 @@ func TestMessageFault(t *testing.T) {
 		m.body()
 		m.name()
 		m.once(func([]byte) error { t.Error("read on"); return nil })
-		if m.next() || m.err != first {
+		if m.next() || !errors.Is(m.err, first) {
 			t.Errorf("%s: went on after %v with %v", name, first, m.err)
 		}
 	}
@@ -98,7 +98,7 @@ func TestFormatErrorMessage(t *testing.T) {
 	if got, want := err.Error(), "m.onnx: limit exceeded: node 2: attribute 1: too many (byte 12)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if other := errors.New("other"); within(other, "node 2") != other {
-		t.Error("a place was put on a foreign error")
+	if err := within(errors.New("other"), "node 2"); err.Error() != "other" {
+		t.Errorf("a place was put on a foreign error: %v", err)
 	}
 }
