@@ -113,7 +113,7 @@ func (c *conn) abort() {
 	c.mu.stopped = true
 	c.stopDial()
 	if c.mu.nc != nil {
-		c.mu.nc.SetDeadline(time.Unix(1, 0))
+		_ = c.mu.nc.SetDeadline(time.Unix(1, 0))
 	}
 }
 

@@ -36,6 +36,6 @@ func (w *waker) sleep(d time.Duration) error {
 	return err
 }
 
-func (w *waker) abort() { w.file.SetReadDeadline(time.Unix(1, 0)) }
+func (w *waker) abort() { _ = w.file.SetReadDeadline(time.Unix(1, 0)) }
 
 func (w *waker) close() { w.file.Close() }
