@@ -48,7 +48,8 @@ func Child(in io.Reader, out io.Writer) (err error) {
 		return fmt.Errorf("task: %w", err)
 	}
 	c := checker{env: env, cache: t.Cache}
-	c.plain = func() { encoder.Encode(event{Plain: true}) }
+	// If nobody reads it, writing the result fails as well.
+	c.plain = func() { _ = encoder.Encode(event{Plain: true}) }
 	for {
 		var m model
 		switch err := decoder.Decode(&m); {

@@ -2,7 +2,9 @@ package conformance
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -43,8 +45,11 @@ func fakeChild() error {
 	}
 	for {
 		var m model
-		if err := in.Decode(&m); err != nil {
+		switch err := in.Decode(&m); {
+		case errors.Is(err, io.EOF):
 			return nil
+		case err != nil:
+			return err
 		}
 		switch r := (Result{Model: m.Name, Outcome: Equal}); filepath.Base(m.Name) {
 		case "crashes":

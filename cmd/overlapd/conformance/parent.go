@@ -29,7 +29,11 @@ func (p *parent) lead(ctx context.Context, models []model) (int, error) {
 	inTime, cancel := context.WithCancel(ctx)
 	defer cancel()
 	child := exec.CommandContext(inTime, p.options.Child[0], p.options.Child[1:]...)
-	child.Stdin = tasks(p.cache, models)
+	in, err := tasks(p.cache, models)
+	if err != nil {
+		return 0, err
+	}
+	child.Stdin = in
 	var words tail
 	child.Stderr = &words
 	out, err := child.StdoutPipe()
@@ -54,7 +58,7 @@ func (p *parent) lead(ctx context.Context, models []model) (int, error) {
 			p.add(*e.Result)
 		}
 	}
-	io.Copy(io.Discard, out)
+	_, _ = io.Copy(io.Discard, out) // how the child ended says more
 	err = child.Wait()
 	switch {
 	case ctx.Err() != nil:
@@ -92,14 +96,14 @@ func (p *parent) add(r Result) {
 	}
 }
 
-func tasks(cache string, models []model) io.Reader {
+func tasks(cache string, models []model) (io.Reader, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
-	encoder.Encode(task{Cache: cache})
+	err := encoder.Encode(task{Cache: cache})
 	for _, m := range models {
-		encoder.Encode(m)
+		err = errors.Join(err, encoder.Encode(m))
 	}
-	return &b
+	return &b, err
 }
 
 // tail keeps the end of what is written to it.
