@@ -192,7 +192,7 @@ func (e *Endpoint) leaveBody(ctx *fasthttp.RequestCtx) {
 		return
 	}
 	n, err := io.CopyN(io.Discard, ctx.RequestBodyStream(), drainBytes)
-	if err != io.EOF || int64(ctx.Request.Header.ContentLength()) > n {
+	if !errors.Is(err, io.EOF) || int64(ctx.Request.Header.ContentLength()) > n {
 		closeAfter(ctx)
 	}
 }

@@ -59,7 +59,7 @@ func Listen(address string) (net.Listener, error) {
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().Type() != os.ModeSocket {
-		return nil
+		return nil //nolint:nilerr // listening says what stands in its way
 	}
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
@@ -123,8 +123,8 @@ func passing(err error) bool {
 
 // refuse never waits: the send buffer of a new connection holds the answer.
 func refuse(nc net.Conn) {
-	nc.SetWriteDeadline(time.Now().Add(acceptPause))
-	io.WriteString(nc, errConnections)
+	_ = nc.SetWriteDeadline(time.Now().Add(acceptPause))
+	_, _ = io.WriteString(nc, errConnections)
 	nc.Close()
 }
 
@@ -194,6 +194,6 @@ func (c *conn) drain() {
 	if !ok || half.CloseWrite() != nil {
 		return
 	}
-	c.Conn.SetReadDeadline(time.Now().Add(lingerTime))
-	io.Copy(io.Discard, io.LimitReader(c.Conn, lingerBytes))
+	_ = c.SetReadDeadline(time.Now().Add(lingerTime))
+	_, _ = io.Copy(io.Discard, io.LimitReader(c.Conn, lingerBytes))
 }

@@ -33,7 +33,7 @@ func pack(encoding string, b []byte) []byte {
 	defer pool.Put(w)
 	var out bytes.Buffer
 	w.Reset(&out)
-	w.Write(b) // a buffer takes everything
+	_, _ = w.Write(b) // a buffer takes everything
 	w.Close()
 	return out.Bytes()
 }

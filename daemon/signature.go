@@ -121,16 +121,13 @@ func batched(inputs, outputs []port) bool {
 func findSeq(inputs []port, batched bool) seqs {
 	for i := range inputs {
 		for d, value := range inputs[i].dims {
-			if value < 0 && !(batched && d == 0) {
+			if value < 0 && (d > 0 || !batched) {
 				return seqs{i, d}
 			}
 		}
 	}
 	return seqs{input: -1}
 }
-
-func (s *signature) input(name []byte) int  { return findPort(s.inputs, name) }
-func (s *signature) output(name []byte) int { return findPort(s.outputs, name) }
 
 func findPort(ports []port, name []byte) int {
 	for i := range ports {
