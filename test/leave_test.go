@@ -35,13 +35,15 @@ func TestClientsLeaveTheQueue(t *testing.T) {
 	p := serve(t, config{services: []service{slowService(t, "queue_limit = 8")}})
 	running := make(chan answer, 1)
 	go func() { running <- p.infer("slow", one(1)) }()
-	const leaving = 8
-	for round := range 3 {
+	const leaving, rounds = 8, 3
+	for round := range rounds {
 		for range leaving {
 			p.abandon("slow", one(2)).Close()
 		}
-		want := (round + 1) * leaving
-		p.eventually("the queue to be left", func() bool { return p.stats("slow").Times["fail"].Count == want })
+		p.eventually("the queue to be left", func() bool {
+			s := p.stats("slow")
+			return s.Times["fail"].Count+s.Times["success"].Count >= (round+1)*leaving
+		})
 	}
 	if a := <-running; a.Status != 200 {
 		t.Errorf("the query that stayed: %v", a)
@@ -49,9 +51,10 @@ func TestClientsLeaveTheQueue(t *testing.T) {
 	if a := p.infer("slow", one(3)); a.Status != 200 || a.Outputs[0].Data[0] != 3 {
 		t.Errorf("a query after them: %v", a)
 	}
-	// One batch may have begun before its client was seen to leave.
-	if s := p.stats("slow"); s.Executions > 2+3 {
-		t.Errorf("%d batches ran to their end for 2 clients that stayed", s.Executions)
+	// A batch may have begun, and even ended, before its client was seen to
+	// leave.
+	if s := p.stats("slow"); s.Executions > 2+leaving {
+		t.Errorf("%d batches ran to their end for 2 clients that stayed and %d that left", s.Executions, rounds*leaving)
 	}
 }
 
@@ -63,15 +66,26 @@ func TestClientLeavesARunningQuery(t *testing.T) {
 		t.Fatalf("got %v", a)
 	}
 	took := time.Since(begin)
-	const leaving = 5
-	for n := range leaving {
-		c := p.abandon("slow", one(2))
-		time.Sleep(took / 4) // it runs by now
-		c.Close()
-		p.eventually("the query to end", func() bool { return p.stats("slow").Times["fail"].Count == n+1 })
+	// How fast the machine is now is anybody's guess: some may end before
+	// their client leaves.
+	const enough, tries = 3, 50
+	ended := func() (answered, given, total int) {
+		s := p.stats("slow")
+		answered, given = s.Times["success"].Count, s.Times["fail"].Count
+		return answered, given, answered + given
 	}
-	if s := p.stats("slow"); s.Executions > 1+leaving/2 {
-		t.Errorf("%d of %d queries ran to their end though nobody waited", s.Executions-1, leaving)
+	for n := 1; n <= tries; n++ {
+		c := p.abandon("slow", one(2))
+		time.Sleep(took / 8)
+		c.Close()
+		p.eventually("the query to end", func() bool { _, _, total := ended(); return total == n+1 })
+		if _, given, _ := ended(); given == enough {
+			break
+		}
+	}
+	answered, given, _ := ended()
+	if s := p.stats("slow"); given < enough || s.Executions >= answered+given {
+		t.Errorf("%d of %d queries were given up, and %d batches ran to their end", given, answered+given, s.Executions)
 	}
 	if a := p.infer("slow", one(3)); a.Status != 200 || a.Outputs[0].Data[0] != 3 {
 		t.Errorf("a query after them: %v", a)
