@@ -266,6 +266,7 @@ func serveAt(t testing.TB, l Limits, address string) *server {
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
 		e.Shutdown(ctx)
+		ln.Close() // if Serve had not begun, Shutdown found nothing to close
 		if err := <-served; err != nil {
 			t.Errorf("Serve: %v", err)
 		}

@@ -162,3 +162,83 @@ func TestOutOfDescriptors(t *testing.T) {
 		t.Errorf("Serve: %v", err)
 	}
 }
+
+// A connection without a descriptor cannot be watched and is not kept.
+func TestWatchNeedsADescriptor(t *testing.T) {
+	e := unserved(t, nil)
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	l := &listener{endpoint: e}
+	l.open.Add(1)
+	c := &conn{Conn: ours, listener: l, backend: e.backend}
+	if err := e.watch.add(c); err == nil {
+		t.Error("a pipe in memory is watched")
+	}
+	c.Close()
+	c.Close()
+	if watched, open := len(e.watch.mu.conns), l.open.Load(); watched != 0 || open != 0 {
+		t.Errorf("%d connections are watched, %d are open", watched, open)
+	}
+}
+
+// Client and answer may meet in any order; the call is cancelled once, and
+// only while it is waited for.
+func TestConnCancelsOnce(t *testing.T) {
+	const (
+		begin = iota
+		end
+		leave
+	)
+	for name, tt := range map[string]struct {
+		steps []int
+		want  int
+	}{
+		"answered":                 {[]int{begin, end}, 0},
+		"left while waiting":       {[]int{begin, leave}, 1},
+		"left twice":               {[]int{begin, leave, leave, end}, 1},
+		"left after the answer":    {[]int{begin, end, leave}, 0},
+		"left before the call":     {[]int{leave, begin}, 1},
+		"left before, then over":   {[]int{leave, begin, end, leave}, 1},
+		"left in the second":       {[]int{begin, end, begin, leave}, 1},
+		"left, and called again":   {[]int{begin, leave, end, begin}, 2},
+		"left between two of them": {[]int{begin, end, leave, begin, end}, 1},
+	} {
+		f := newFake(t)
+		c := &conn{backend: f}
+		for _, step := range tt.steps {
+			switch step {
+			case begin:
+				c.begin(NewCall())
+			case end:
+				c.end()
+			case leave:
+				c.leave()
+			}
+		}
+		if got := f.cancelled(); got != tt.want {
+			t.Errorf("%s: cancelled %d times, want %d", name, got, tt.want)
+		}
+	}
+}
+
+// An event that was under way when its connection was closed finds nothing,
+// even if the descriptor has a new owner.
+func TestTokensAreNotUsedTwice(t *testing.T) {
+	s := serve(t, testLimits())
+	seen := map[uint64]bool{}
+	for range 20 {
+		c := s.dial()
+		eventually(t, "the connection", func() bool { return s.watched() == 1 })
+		w := s.endpoint.watch
+		w.mu.Lock()
+		for token := range w.mu.conns {
+			if seen[token] || token == wakeToken {
+				t.Errorf("token %d again", token)
+			}
+			seen[token] = true
+		}
+		w.mu.Unlock()
+		c.Close()
+		eventually(t, "the connection to be closed", func() bool { return s.watched() == 0 })
+	}
+}

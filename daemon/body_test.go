@@ -1,0 +1,207 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/rs/zerolog"
+)
+
+// unserved returns an endpoint that listens nowhere.
+func unserved(t *testing.T, change func(*Limits)) *Endpoint {
+	t.Helper()
+	l := testLimits()
+	if change != nil {
+		change(&l)
+	}
+	e, err := NewEndpoint(newFake(t), l, "test", zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if n := e.memoryBytes.Load(); n != 0 {
+			t.Errorf("%d bytes are accounted to nobody", n)
+		}
+	})
+	return e
+}
+
+func randomBytes(n int) []byte {
+	b := make([]byte, n)
+	source := rand.NewChaCha8([32]byte{1})
+	source.Read(b)
+	return b
+}
+
+// A body is what was sent, however its bytes arrive.
+func TestFill(t *testing.T) {
+	e := unserved(t, func(l *Limits) { l.RequestBytes = 3<<20 + 1 })
+	for _, size := range []int{0, 1, firstBytes - 1, firstBytes, firstBytes + 1, 3<<20 + 1} {
+		want := randomBytes(size)
+		for name, arrive := range map[string]func(io.Reader) io.Reader{
+			"at once":           func(r io.Reader) io.Reader { return r },
+			"by halves":         iotest.HalfReader,
+			"end with the data": iotest.DataErrReader,
+		} {
+			for _, announced := range []int64{int64(size), -1} {
+				b, err := e.fill(arrive(bytes.NewReader(want)), announced)
+				if err != nil {
+					t.Errorf("%d bytes %s, announced %d: %v", size, name, announced, err)
+					continue
+				}
+				if !bytes.Equal(b.b, want) {
+					t.Errorf("%d bytes %s, announced %d: %d others came", size, name, announced, len(b.b))
+				}
+				if held := e.memoryBytes.Load(); held != int64(cap(b.b)) {
+					t.Errorf("%d bytes are accounted for a buffer of %d", held, cap(b.b))
+				}
+				e.release(b)
+			}
+		}
+	}
+}
+
+func TestFillRefuses(t *testing.T) {
+	broken := errors.New("broken")
+	for name, tt := range map[string]struct {
+		r         io.Reader
+		announced int64
+		memory    int64
+		reason    string
+		message   string
+	}{
+		"less than announced": {strings.NewReader("abc"), 4, 1 << 20, ReasonInvalid, "broken off"},
+		"over the limit":      {bytes.NewReader(make([]byte, 101)), -1, 1 << 20, ReasonTooLarge, "limits.request_bytes (100)"},
+		"endless":             {endless('x'), -1, 1 << 20, ReasonTooLarge, "limits.request_bytes (100)"},
+		"broken":              {io.MultiReader(strings.NewReader("abc"), iotest.ErrReader(broken)), -1, 1 << 20, ReasonInvalid, "broken off"},
+		"slow":                {io.MultiReader(strings.NewReader("abc"), iotest.ErrReader(os.ErrDeadlineExceeded)), 50, 1 << 20, ReasonTimeout, "in time"},
+		"no memory":           {strings.NewReader("abc"), 50, 49, ReasonNoMemory, "limits.memory_bytes"},
+	} {
+		e := unserved(t, func(l *Limits) { l.RequestBytes, l.MemoryBytes = 100, tt.memory })
+		b, err := e.fill(tt.r, tt.announced)
+		if b != nil || err == nil || err.Reason != tt.reason || !strings.Contains(err.Message, tt.message) {
+			t.Errorf("%s: %v with error %v", name, b, err)
+		}
+		if held := e.memoryBytes.Load(); held != 0 {
+			t.Errorf("%s: %d bytes are still accounted", name, held)
+		}
+	}
+}
+
+// endless is a reader of one byte without end.
+type endless byte
+
+func (r endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = byte(r)
+	}
+	return len(p), nil
+}
+
+// readerFunc calls a function for each Read.
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// What is announced takes no memory before it comes.
+func TestFillGrowsWithWhatComes(t *testing.T) {
+	e := unserved(t, nil)
+	announced := e.limits.RequestBytes
+	came := int64(0)
+	b, err := e.fill(readerFunc(func(p []byte) (int, error) {
+		if held := e.memoryBytes.Load(); held > max(2*came, firstBytes) {
+			t.Errorf("%d bytes are held when %d have come", held, came)
+		}
+		if came > 5<<20 {
+			return 0, io.ErrUnexpectedEOF
+		}
+		n := min(len(p), 100_000)
+		came += int64(n)
+		return n, nil
+	}), announced)
+	if b != nil || err != errBroken {
+		t.Errorf("a body of %d bytes: %v, %v", came, b, err)
+	}
+}
+
+// The memory for bodies is shared: one that holds it keeps others out until
+// it is given back.
+func TestBodiesShareMemory(t *testing.T) {
+	e := unserved(t, func(l *Limits) { l.RequestBytes, l.MemoryBytes = 60, 100 })
+	sixty := make([]byte, 60)
+	first, err := e.fill(bytes.NewReader(sixty), 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := e.fill(bytes.NewReader(sixty), 60); err != errBodyMemory {
+		t.Errorf("a second body: %v, %v", b, err)
+	}
+	if held := e.memoryBytes.Load(); held != 60 {
+		t.Errorf("%d bytes are held by a body of 60", held)
+	}
+	e.release(first)
+	second, err := e.fill(bytes.NewReader(sixty), 60)
+	if err != nil {
+		t.Fatalf("after the first was released: %v", err)
+	}
+	e.release(second)
+}
+
+func TestLargeBuffersAreNotKept(t *testing.T) {
+	e := unserved(t, nil)
+	for _, size := range []int{100, keptBytes, keptBytes + 1} {
+		b, err := e.fill(bytes.NewReader(make([]byte, size)), int64(size))
+		if err != nil {
+			t.Fatal(err)
+		}
+		large := cap(b.b) > keptBytes
+		e.release(b)
+		if kept := b.b != nil; kept == large {
+			t.Errorf("a buffer for %d bytes: kept %t", size, kept)
+		}
+	}
+}
+
+func TestInflate(t *testing.T) {
+	e := unserved(t, func(l *Limits) { l.RequestBytes = 1 << 16 })
+	want := randomBytes(1 << 16)
+	for _, encoding := range []string{"gzip", "deflate"} {
+		packed := pack(encoding, want)
+		b, err := e.inflate(packed, encoding)
+		if err != nil || !bytes.Equal(b.b, want) {
+			t.Fatalf("%s: %v", encoding, err)
+		}
+		e.release(b)
+		damaged := bytes.Clone(packed)
+		damaged[len(damaged)-5] ^= 1 // of the checksum, or of the data before it
+		for name, tt := range map[string]struct {
+			data []byte
+			want *Error
+		}{
+			"cut short": {packed[:len(packed)/2], errCompressed},
+			"no head":   {packed[:1], errCompressed},
+			"damaged":   {damaged, errCompressed},
+			"no data":   {nil, errCompressed},
+		} {
+			if b, err := e.inflate(tt.data, encoding); err != tt.want {
+				t.Errorf("%s, %s: %v, %v", encoding, name, b, err)
+			}
+		}
+		if _, err := e.inflate(pack(encoding, make([]byte, 1<<16+1)), encoding); err == nil || err.Reason != ReasonTooLarge {
+			t.Errorf("%s: a byte too much: %v", encoding, err)
+		}
+	}
+	if _, err := e.inflate(want, "br"); err != errEncoding {
+		t.Errorf("br: %v", err)
+	}
+}

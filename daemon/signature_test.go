@@ -1,0 +1,137 @@
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/overlapd/overlapd/models"
+)
+
+func signatureOf(t *testing.T, inputs, outputs []models.TensorSpec) *signature {
+	t.Helper()
+	c := DefaultService()
+	c.Name = "m"
+	sig, err := newSignature(NewService(0, c, "edf"), Info{Inputs: inputs, Outputs: outputs, Platform: "p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sig
+}
+
+// The sequence length is the first dimension that is neither fixed nor the
+// batch dimension.
+func TestWhereTheSequenceLengthIs(t *testing.T) {
+	y := spec("y", models.Int8, -2)
+	for name, tt := range map[string]struct {
+		inputs []models.TensorSpec
+		want   seqs
+	}{
+		"no inputs":            {nil, seqs{input: -1}},
+		"all fixed":            {[]models.TensorSpec{spec("a", models.Int8, 1, 2)}, seqs{input: -1}},
+		"batch only":           {[]models.TensorSpec{spec("a", models.Int8, -2, 3)}, seqs{input: -1}},
+		"behind the batch":     {[]models.TensorSpec{spec("a", models.Int8, -2, 3, -3)}, seqs{0, 2}},
+		"in the second":        {[]models.TensorSpec{spec("a", models.Int8, -2, 3), spec("b", models.Int8, -2, -3)}, seqs{1, 1}},
+		"first, not batched":   {[]models.TensorSpec{spec("a", models.Int8, -2), spec("b", models.Int8, 4, -3)}, seqs{0, 0}},
+		"another name than it": {[]models.TensorSpec{spec("a", models.Int8, 4), spec("b", models.Int8, -2)}, seqs{1, 0}},
+	} {
+		if got := signatureOf(t, tt.inputs, []models.TensorSpec{y}).seq; got != tt.want {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+// Dimensions of one name are one number to the client; without a name each
+// stands for itself.
+func TestLinkedDimensions(t *testing.T) {
+	sig := signatureOf(t,
+		[]models.TensorSpec{spec("a", models.Int8, -2, -3, 5), spec("b", models.Int8, -3, -1, -2), spec("c", models.Int8, -4)},
+		[]models.TensorSpec{spec("y", models.Int8, -9, -2)})
+	var links [][]int
+	for _, p := range sig.inputs {
+		links = append(links, p.link)
+	}
+	if diff := cmp.Diff([][]int{{0, 1, -1}, {1, -1, 0}, {2}}, links); diff != "" || sig.links != 3 {
+		t.Errorf("%d links:\n%s", sig.links, diff)
+	}
+}
+
+func TestFindPort(t *testing.T) {
+	ports := []port{{name: "a"}, {name: ""}, {name: "A"}, {name: "ab"}}
+	for name, want := range map[string]int{"a": 0, "": 1, "A": 2, "ab": 3, "b": -1, "a ": -1, "a\x00": -1} {
+		if got := findPort(ports, []byte(name)); got != want {
+			t.Errorf("%q: %d, want %d", name, got, want)
+		}
+	}
+}
+
+func TestPortLimits(t *testing.T) {
+	many := make([]models.TensorSpec, maxPorts+1)
+	for i := range many {
+		many[i] = spec(fmt.Sprint("p", i), models.Int8, 1)
+	}
+	eight := spec("x", models.Int8, 1, 1, 1, 1, 1, 1, 1, 1)
+	for name, tt := range map[string]struct {
+		in, out []models.TensorSpec
+		fault   string // "" if the model is taken
+	}{
+		"as many as may be": {many[:maxPorts], many[:maxPorts], ""},
+		"an input more":     {many, nil, "257 inputs"},
+		"an output more":    {nil, many, "257 outputs"},
+		"rank 8":            {[]models.TensorSpec{eight}, []models.TensorSpec{eight}, ""},
+		"output of rank 9":  {nil, []models.TensorSpec{spec("x", models.Int8, 1, 1, 1, 1, 1, 1, 1, 1, 1)}, `output "x": rank 9`},
+		"output complex":    {nil, []models.TensorSpec{spec("x", models.Complex64, 1)}, `output "x": the protocol cannot carry`},
+	} {
+		err := NewService(0, DefaultService(), "edf").Loaded(Info{Inputs: tt.in, Outputs: tt.out})
+		if (err == nil) != (tt.fault == "") || err != nil && !strings.Contains(err.Error(), tt.fault) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A model that is refused leaves the service as it was.
+func TestLoadedKeepsTheModelBefore(t *testing.T) {
+	s := NewService(0, DefaultService(), "edf")
+	s.SetReady(true)
+	if s.Ready() || s.Batched() {
+		t.Error("a service without a model is ready")
+	}
+	good := Info{Inputs: []models.TensorSpec{spec("x", models.Int8, -2)}, Outputs: []models.TensorSpec{spec("y", models.Int8, -2)}}
+	if err := s.Loaded(good); err != nil {
+		t.Fatal(err)
+	}
+	before := s.signature.Load()
+	if err := s.Loaded(Info{Inputs: []models.TensorSpec{spec("x", models.Complex64)}}); err == nil {
+		t.Error("a complex input was taken")
+	}
+	if s.signature.Load() != before || !s.Ready() || !s.Batched() {
+		t.Error("the model before is gone")
+	}
+}
+
+func TestMetadata(t *testing.T) {
+	sig := signatureOf(t,
+		[]models.TensorSpec{spec(`in"`, models.String, -2, 3), {Name: "any", Type: models.Type{Kind: models.KindTensor, Elem: models.Bool}}},
+		[]models.TensorSpec{spec("out", models.BFloat16)})
+	type tensor struct {
+		Name, Datatype string
+		Shape          []int64
+	}
+	var got struct {
+		Name, Platform  string
+		Versions        []string
+		Inputs, Outputs []tensor
+	}
+	if err := json.Unmarshal(sig.metadata, &got); err != nil {
+		t.Fatalf("%v: %s", err, sig.metadata)
+	}
+	want := got
+	want.Name, want.Platform, want.Versions = "m", "p", []string{"1"}
+	want.Inputs = []tensor{{`in"`, "BYTES", []int64{-1, 3}}, {"any", "BOOL", []int64{-1}}}
+	want.Outputs = []tensor{{"out", "BF16", []int64{}}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s\n%s", sig.metadata, diff)
+	}
+}
