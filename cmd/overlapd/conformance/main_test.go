@@ -68,6 +68,14 @@ func fakeChild() error {
 			out.Encode(event{Result: &r})
 		case "cannot load":
 			return fmt.Errorf("no library")
+		case "leaves":
+			return nil
+		case "babbles":
+			fmt.Println("no JSON")
+			return nil
+		case "ends badly":
+			out.Encode(event{Result: &r})
+			return fmt.Errorf("cannot close")
 		default:
 			out.Encode(event{Plain: true})
 			out.Encode(event{Result: &r})
