@@ -43,8 +43,9 @@ type Limits struct {
 
 // WorkerConfig is what every worker gets. A service may set its own threads.
 type WorkerConfig struct {
-	Threads           int  // intra-op, 0 for one per core
-	Spin              bool // waiting threads spin
+	Threads           int           // intra-op, 0 for one per core
+	Spin              bool          // waiting threads spin
+	Poll              time.Duration // how long daemon and worker look for each other's next message before they sleep
 	SpanTimeout       time.Duration
 	LoadTimeout       time.Duration
 	RestartLimit      int // losses within a minute after which the service is given up
@@ -92,6 +93,7 @@ func Default() Config {
 			CompressBytes: 1 << 10,
 		},
 		Worker: WorkerConfig{
+			Poll:              200 * time.Microsecond,
 			SpanTimeout:       10 * time.Second,
 			LoadTimeout:       2 * time.Minute,
 			RestartLimit:      30,

@@ -42,6 +42,7 @@ func (l *Limits) keys(k keys) {
 func (w *WorkerConfig) keys(k keys) {
 	k.number("threads", &w.Threads)
 	k.flag("spin", &w.Spin)
+	k.duration("poll", &w.Poll)
 	k.duration("span_timeout", &w.SpanTimeout)
 	k.duration("load_timeout", &w.LoadTimeout)
 	k.number("restart_limit", &w.RestartLimit)

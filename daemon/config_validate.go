@@ -27,6 +27,7 @@ const (
 	minHeaderBytes = 1 << 10
 	maxHeaderBytes = 1 << 20
 	maxDuration    = 24 * time.Hour
+	maxPoll        = 10 * time.Millisecond
 )
 
 var (
@@ -175,6 +176,9 @@ func (l *Limits) check(k *checker) {
 
 func (w *WorkerConfig) check(k *checker) {
 	k.number("threads", w.Threads, 0, maxThreads)
+	if w.Poll < 0 || w.Poll > maxPoll {
+		k.fault("poll", "must be at least 0 and at most %v, not %v", maxPoll, w.Poll)
+	}
 	k.number("restart_limit", w.RestartLimit, 1, maxRestarts)
 	k.duration("span_timeout", w.SpanTimeout)
 	k.duration("load_timeout", w.LoadTimeout)

@@ -82,6 +82,7 @@ func New(c Config, o Options) (d *Daemon, err error) {
 		Services:     specs,
 		LoadTimeout:  c.Worker.LoadTimeout,
 		SpanTimeout:  c.Worker.SpanTimeout,
+		Poll:         c.Worker.Poll,
 		BackoffMin:   c.Worker.BackoffMin,
 		BackoffMax:   c.Worker.BackoffMax,
 		RestartLimit: c.Worker.RestartLimit,

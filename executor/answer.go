@@ -14,7 +14,7 @@ import (
 func (w *worker) listen() {
 	defer close(w.read)
 	var done segments.Done
-	for {
+	for w.awaitFlight() {
 		kind, payload, err := w.frames.Next()
 		switch {
 		case errors.Is(err, io.EOF):
@@ -29,6 +29,35 @@ func (w *worker) listen() {
 			return
 		}
 	}
+}
+
+// awaitFlight waits until a run is in flight, and sets how long to look for its
+// answer before sleeping: a worker whose last run was long is not worth it. It
+// reports false when the worker is lost and has nothing more to answer.
+func (w *worker) awaitFlight() bool {
+	for {
+		w.mu.Lock()
+		flying, short := w.mu.flights.count > 0, w.mu.took <= w.service.executor.opts.Poll
+		w.mu.Unlock()
+		if flying {
+			w.conn.poll = 0
+			if short {
+				w.conn.poll = w.service.executor.opts.Poll
+			}
+			return true
+		}
+		select {
+		case <-w.fly:
+		case <-w.lost:
+			return w.flying()
+		}
+	}
+}
+
+func (w *worker) flying() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.flights.count > 0
 }
 
 // answer takes one frame. An error means that the worker lies.
@@ -68,7 +97,7 @@ func (w *worker) done(d *segments.Done) error {
 		s.Status = Stopped
 	}
 	s.Took, s.IntermediateBytes = min(time.Duration(d.Nanos), time.Since(f.since)), d.IntermediateBytes
-	w.land(f, d.Finished, d.IntermediateBytes)
+	w.land(f, d.Finished, d.IntermediateBytes, s.Took)
 	f.round.end()
 	return nil
 }
@@ -78,7 +107,7 @@ func (w *worker) failed(m *segments.Failed) error {
 	if err != nil {
 		return err
 	}
-	w.land(f, true, -1)
+	w.land(f, true, -1, 0)
 	f.round.fail(f.index, Failed, m.Err())
 	return nil
 }
@@ -100,9 +129,10 @@ func (w *worker) flight(round uint64, batch models.BatchID) (flight, error) {
 
 // land takes the oldest run out of flight. Its stop word is cleared before
 // another run can get it.
-func (w *worker) land(f flight, gone bool, held int64) {
+func (w *worker) land(f flight, gone bool, held int64, took time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.mu.took = took
 	_, word := w.mu.flights.at(0)
 	w.outputs.ClearStop(word)
 	w.mu.flights.pop()

@@ -2,12 +2,19 @@ package executor
 
 import (
 	"testing"
+	"time"
 )
 
 // BenchmarkRound measures what a round of one span costs beside the engine:
-// from Run, through the worker and back, to the outcome.
+// from Run, through the worker and back, to the outcome. It sleeps between
+// messages, or polls for a moment first.
 func BenchmarkRound(b *testing.B) {
-	f := startReady(b, nil, 1)
+	b.Run("sleep", func(b *testing.B) { benchmarkRound(b, 0) })
+	b.Run("poll", func(b *testing.B) { benchmarkRound(b, 200*time.Microsecond) })
+}
+
+func benchmarkRound(b *testing.B, poll time.Duration) {
+	f := startReady(b, func(o *Options) { o.Poll = poll }, 1)
 	span := f.whole(0, 0, "x")
 	b.ReportAllocs()
 	for b.Loop() {

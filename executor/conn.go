@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,6 +24,7 @@ type conn struct {
 	file  *os.File // non-blocking, known to the poller
 	fd    int
 	flush chan struct{} // tells the writer that there is a backlog
+	poll  time.Duration // how long the reader looks before it waits; the reader's
 
 	mu struct {
 		sync.Mutex
@@ -53,6 +55,11 @@ func newConn() (*conn, *os.File, error) {
 // bare exchange over a socket pair is 10 to 20. A worker that dies with frames unread resets the
 // connection; that too is its end.
 func (c *conn) Read(buf []byte) (int, error) {
+	if c.poll > 0 {
+		if n, ok := segments.Poll(c.fd, buf, c.poll); ok {
+			return n, nil
+		}
+	}
 	n, err := c.file.Read(buf)
 	if errors.Is(err, unix.ECONNRESET) {
 		err = io.EOF

@@ -34,7 +34,7 @@ func (s *service) spawn() (*worker, error) {
 	}
 	w := &worker{
 		service: s, process: process, conn: conn, frames: segments.NewFrameReader(conn), outputs: outputs,
-		begin: begin, lost: make(chan struct{}), read: make(chan struct{}),
+		begin: begin, fly: make(chan struct{}, 1), lost: make(chan struct{}), read: make(chan struct{}),
 	}
 	w.mu.batches = make(map[models.BatchID][]models.QueryID)
 	s.executor.start(w.awaitExit)
@@ -63,8 +63,10 @@ func (w *worker) load(ctx context.Context) error {
 		return fmt.Errorf("%w: hello of process %d, version %d; expected process %d, version %d",
 			ErrProtocol, hello.PID, hello.Protocol, w.process.pid(), segments.ProtocolVersion)
 	}
+	spec := w.service.spec.Load
+	spec.PollNanos = int64(w.service.executor.opts.Poll)
 	w.mu.Lock()
-	err := w.sendLocked(&segments.Load{Spec: w.service.spec.Load})
+	err := w.sendLocked(&segments.Load{Spec: spec})
 	w.mu.Unlock()
 	if err != nil {
 		return err

@@ -154,6 +154,7 @@ func start(t testing.TB, change func(*Options), paths ...string) *fixture {
 	opts := Options{
 		Command:    []string{os.Args[0]},
 		Env:        append(os.Environ(), roleWorker, "GOTRACEBACK=single"),
+		Poll:       200 * time.Microsecond, // as the daemon does
 		BackoffMin: time.Millisecond,
 		BackoffMax: 20 * time.Millisecond,
 		Events:     f.event,

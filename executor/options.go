@@ -27,6 +27,7 @@ type Options struct {
 
 	LoadTimeout time.Duration // from the start of a process until it is ready
 	SpanTimeout time.Duration // of one span; the worker is then killed
+	Poll        time.Duration // both ends of a socket look this long for the next message before they sleep, 0 for not at all
 	CloseGrace  time.Duration // for a worker to exit by itself when the executor closes
 
 	BackoffMin    time.Duration // before the first restart; it doubles with each further one
@@ -81,7 +82,7 @@ func (o Options) validate() error {
 	fault(len(o.Command) == 0, "no command")
 	fault(len(o.Services) == 0, "no service")
 	for name, d := range map[string]time.Duration{
-		"load timeout": o.LoadTimeout, "span timeout": o.SpanTimeout, "close grace": o.CloseGrace,
+		"load timeout": o.LoadTimeout, "span timeout": o.SpanTimeout, "poll": o.Poll, "close grace": o.CloseGrace,
 		"least backoff": o.BackoffMin, "healthy after": o.HealthyAfter, "restart window": o.RestartWindow,
 	} {
 		fault(d < 0, "%s of %v", name, d)

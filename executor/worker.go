@@ -18,6 +18,7 @@ type worker struct {
 	outputs *segments.Outputs
 	info    segments.Info
 	begin   time.Time
+	fly     chan struct{} // tells the reader that a run is in flight
 	lost    chan struct{} // closed by lose
 	read    chan struct{} // closed when the reader has ended
 
@@ -26,8 +27,9 @@ type worker struct {
 		cause   error // why it is lost, nil while it lives
 		flights flights
 		batches map[models.BatchID][]models.QueryID
-		frame   []byte // memory that every send uses again
-		held    int64  // intermediate bytes, as last reported
+		frame   []byte        // memory that every send uses again
+		held    int64         // intermediate bytes, as last reported
+		took    time.Duration // of the last run, in the engine
 	}
 }
 
@@ -91,6 +93,10 @@ func (w *worker) tryRun(r *round, index int, request *SpanRequest) (Status, erro
 	w.mu.batches[span.Batch] = queries
 	*place = flight{round: r, index: index, span: span, queries: queries, since: r.begin}
 	w.mu.flights.count++
+	select {
+	case w.fly <- struct{}{}:
+	default:
+	}
 	return 0, nil
 }
 

@@ -13,6 +13,7 @@ type LoadSpec struct {
 	CacheDir          string            `json:"cache_dir,omitempty"`
 	Threads           int               `json:"threads,omitempty"`            // intra-op threads of the process, 0 lets the engine choose
 	Spin              bool              `json:"spin,omitempty"`               // waiting threads spin
+	PollNanos         int64             `json:"poll_nanos,omitempty"`         // how long to look for the next message before sleeping
 	CutTarget         int               `json:"cut_target,omitempty"`         // operators wanted, 0 for every node
 	MaxBatch          int               `json:"max_batch,omitempty"`          // largest batch that will be run
 	IntermediateBytes int64             `json:"intermediate_bytes,omitempty"` // budget of all paused batches together, 0 for none

@@ -86,8 +86,8 @@ type workerBatch struct {
 }
 
 func newWorker(files WorkerFiles) (*worker, error) {
-	w := &worker{socket: socket(files.Socket), batches: make(map[models.BatchID]*workerBatch)}
-	w.frames = NewFrameReader(w.socket)
+	w := &worker{socket: socket{fd: int(files.Socket)}, batches: make(map[models.BatchID]*workerBatch)}
+	w.frames = NewFrameReader(&w.socket)
 	size, err := memoryBytes(files.Inputs)
 	if err != nil {
 		return nil, err
@@ -133,6 +133,7 @@ func (w *worker) start(load LoadFunc) error {
 		return errors.Join(err, w.send(&LoadFailed{Message: err.Error()}))
 	}
 	w.engine = engine
+	w.socket.poll = time.Duration(message.Spec.PollNanos)
 	info := engine.Info()
 	w.end = len(info.Operators)
 	return w.send(&Ready{Info: info})

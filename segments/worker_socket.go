@@ -3,18 +3,27 @@ package segments
 import (
 	"io"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // socket is the worker's end of the connection: a blocking descriptor that is
 // read by the thread that runs the spans, without a detour through the poller.
-type socket int
+type socket struct {
+	fd   int
+	poll time.Duration // how long to look for a message before sleeping
+}
 
 // Read implements io.Reader.
-func (s socket) Read(buf []byte) (int, error) {
+func (s *socket) Read(buf []byte) (int, error) {
+	if s.poll > 0 {
+		if n, ok := Poll(s.fd, buf, s.poll); ok {
+			return n, nil
+		}
+	}
 	for {
-		n, err := unix.Read(int(s), buf)
+		n, err := unix.Read(s.fd, buf)
 		switch {
 		case err == unix.EINTR:
 		case err == unix.ECONNRESET, err == nil && n == 0 && len(buf) > 0:
@@ -27,9 +36,9 @@ func (s socket) Read(buf []byte) (int, error) {
 	}
 }
 
-func (s socket) write(data []byte) error {
+func (s *socket) write(data []byte) error {
 	for len(data) > 0 {
-		n, err := unix.SendmsgN(int(s), data, nil, nil, unix.MSG_NOSIGNAL)
+		n, err := unix.SendmsgN(s.fd, data, nil, nil, unix.MSG_NOSIGNAL)
 		if err == unix.EINTR {
 			continue
 		}

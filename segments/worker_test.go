@@ -110,15 +110,15 @@ func startWorker(t *testing.T, load LoadFunc) *workerTest {
 	if w.outputs, err = NewOutputs(1 << 16); err != nil {
 		t.Fatal(err)
 	}
-	w.socket = socket(pair[0])
-	w.frames = NewFrameReader(w.socket)
+	w.socket = socket{fd: pair[0]}
+	w.frames = NewFrameReader(&w.socket)
 	files := WorkerFiles{uintptr(pair[1]), w.inputs.File().Fd(), w.outputs.File().Fd()}
 	go func() {
 		w.served <- Serve(files, load)
 		unix.Close(pair[1])
 	}()
 	t.Cleanup(func() {
-		unix.Close(int(w.socket))
+		unix.Close(w.socket.fd)
 		w.outputs.Close()
 		w.inputs.Close()
 		goleak.VerifyNone(t)
@@ -409,7 +409,7 @@ func TestServeProgressIsThinnedOut(t *testing.T) {
 
 func TestServeEndsWithItsSocket(t *testing.T) {
 	w := startLoaded(t, nil)
-	unix.Shutdown(int(w.socket), unix.SHUT_RDWR)
+	unix.Shutdown(w.socket.fd, unix.SHUT_RDWR)
 	w.end(nil)
 	if !w.engine.closed {
 		t.Error("the engine was not closed")
