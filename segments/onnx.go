@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
@@ -22,14 +25,19 @@ type service struct {
 // LoadONNX loads the model of a worker process with ONNX Runtime and warms it
 // up. It is the LoadFunc of a real worker.
 func LoadONNX(spec LoadSpec, progress ProgressFunc) (Engine, error) {
-	path, err := ort.Find()
+	var lib *ort.Library
+	var s *service
+	err := kindly(func() error {
+		path, err := ort.Find()
+		if err == nil {
+			lib, err = ort.Open(path)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	lib, err := ort.Open(path)
-	if err != nil {
-		return nil, err
-	}
+	// The threads of the pool have the priority of the one that makes them.
 	env, err := lib.NewEnv(ort.EnvOptions{
 		Name:         spec.Service,
 		IntraThreads: max(spec.Threads, 1),
@@ -40,6 +48,35 @@ func LoadONNX(spec LoadSpec, progress ProgressFunc) (Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	err = kindly(func() error {
+		s, err = loadService(env, spec, progress)
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, env.Close())
+	}
+	return s, nil
+}
+
+// loadNice is by how much loading yields to what serves, as nice(1) has it. It
+// still gets about a tenth of a busy core.
+const loadNice = 10
+
+// kindly runs f on a thread of low priority. A worker that loads, above all
+// one that comes back after a crash, must not make its neighbours late.
+func kindly(f func() error) error {
+	done := make(chan error)
+	go func() {
+		// The thread is never unlocked, so it ends with its goroutine and
+		// nothing else runs at its priority.
+		runtime.LockOSThread()
+		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), loadNice)
+		done <- f()
+	}()
+	return <-done
+}
+
+func loadService(env *ort.Env, spec LoadSpec, progress ProgressFunc) (*service, error) {
 	m, err := OpenModel(env, Config{
 		Path:              spec.ModelPath,
 		CacheDir:          spec.CacheDir,
@@ -49,14 +86,12 @@ func LoadONNX(spec LoadSpec, progress ProgressFunc) (Engine, error) {
 		Progress:          progress,
 	})
 	if err != nil {
-		env.Close()
 		return nil, err
+	}
+	if err := servable(m.Model()); err != nil {
+		return nil, errors.Join(err, m.Close())
 	}
 	s := &service{CutModel: m, env: env}
-	if err := servable(m.Model()); err != nil {
-		s.Close()
-		return nil, err
-	}
 	s.warm(max(spec.MaxBatch, 1), progress)
 	return s, nil
 }
