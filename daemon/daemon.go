@@ -7,6 +7,7 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -40,6 +41,8 @@ type Daemon struct {
 	listener net.Listener
 	threads  []int // of each service
 	device   string
+
+	goroutines sync.WaitGroup // the scheduler and the listener; close waits for them
 }
 
 // Options is what a daemon needs besides its configuration.
@@ -163,12 +166,12 @@ func (d *Daemon) Ready() bool { return d.backend.Ready() }
 // and stopping is here and nowhere else.
 func (d *Daemon) Run(ctx, hurry context.Context) error {
 	d.backend.running = true
-	go d.backend.loop.run()
+	d.goroutines.Go(d.backend.loop.run)
 	if err := d.backend.exec.Start(context.Background()); err != nil {
 		return errors.Join(err, d.close())
 	}
 	served := make(chan error, 1)
-	go func() { served <- d.endpoint.Serve(d.listener) }()
+	d.goroutines.Go(func() { served <- d.endpoint.Serve(d.listener) })
 	d.log.Info().Stringer("address", d.Addr()).Str("policy", d.config.Policy).Int("services", len(d.config.Services)).Msg("listening")
 	err := d.wait(ctx, served)
 
@@ -233,6 +236,7 @@ func (d *Daemon) close() error {
 			errs = append(errs, err)
 		}
 	}
+	d.goroutines.Wait()
 	if d.state != nil {
 		errs = append(errs, d.state.close())
 	}
