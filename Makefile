@@ -12,7 +12,7 @@ ORT_LIB     := $(ORT_DIR)/libonnxruntime.so.1
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X main.commit=$(COMMIT)
 
-.PHONY: help build run test race short fuzz conformance ort lint bench clean
+.PHONY: help build run test short fuzz conformance ort lint bench clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -25,10 +25,10 @@ run: build ## the daemon on the CPU with resnet50 and bert; prints a request to 
 
 test: build ## every test, under the race detector
 	go vet ./...
-	go test -race -timeout 20m ./...
+	go test -race -count=1 -timeout 20m ./...
 
 short: ort ## the fast tests, without the race detector
-	go test -short ./...
+	go test -short -count=1 ./...
 
 conformance: build ## every model of Debian's libonnx-testdata, cut at every node, against ONNX Runtime
 	scripts/conformance
@@ -36,7 +36,7 @@ conformance: build ## every model of Debian's libonnx-testdata, cut at every nod
 fuzz: ort ## each fuzz target for FUZZTIME (10m)
 	scripts/fuzz $(or $(FUZZTIME),10m)
 
-bench: build ## what cutting a model costs, and the Go benchmarks
+bench: build ## what cutting models at every node costs
 	bin/overlapd bench engine --model resnet50 --batch 1,4,8 --threads 1,2
 	bin/overlapd bench engine --model bert --batch 1 --threads 1,2
 

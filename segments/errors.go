@@ -4,6 +4,10 @@ import "errors"
 
 // These errors are returned while a model is loaded.
 var (
+	// ErrLoadFailed is returned by a worker that could not load its model and
+	// has told the daemon why.
+	ErrLoadFailed = errors.New("the model could not be loaded")
+
 	// ErrUnservable is returned when a model cannot be offered over the
 	// endpoint, because an input or output is not a tensor.
 	ErrUnservable = errors.New("the model has an input or output that is not a tensor")

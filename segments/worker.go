@@ -130,7 +130,10 @@ func (w *worker) start(load LoadFunc) error {
 	}
 	engine, err := load(message.Spec, w.progress())
 	if err != nil {
-		return errors.Join(err, w.send(&LoadFailed{Message: err.Error()}))
+		if serr := w.send(&LoadFailed{Message: err.Error()}); serr != nil {
+			return errors.Join(err, serr)
+		}
+		return fmt.Errorf("%w: %w", ErrLoadFailed, err)
 	}
 	w.engine = engine
 	w.socket.poll = time.Duration(message.Spec.PollNanos)

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"github.com/overlapd/overlapd/segments"
@@ -17,7 +19,11 @@ func workerCommand() *cobra.Command {
 		Long: `A worker is started by the daemon, which hands it a socket and shared memory. It
 is of no use by hand: run overlapd serve.`,
 		RunE: func(*cobra.Command, []string) error {
-			return segments.RunWorker(segments.LoadONNX)
+			err := segments.RunWorker(segments.LoadONNX)
+			if errors.Is(err, segments.ErrLoadFailed) {
+				return errReported // by the daemon, which was told
+			}
+			return err
 		},
 	}
 }
