@@ -339,15 +339,29 @@ func (l *loop) load(spec models.Service, e *executor.WorkerReady) error {
 	if l.profiles != nil {
 		if p, ok := l.profiles.stored(e); ok && l.solo.Restore(spec.ID, p) == nil {
 			l.log.Debug().Str("service", spec.Name).Int("cells", len(p.Cells)).Msg("the stored profile is taken")
-			return nil
 		}
 	}
 	for _, t := range e.Info.Solo {
+		if l.slower(spec, t) {
+			continue
+		}
 		if err := l.solo.SetOperators(spec.ID, t.Size, t.SeqLen, t.Nanos); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// slower reports whether warming up took longer than what is known already. A
+// machine that is busy while models load must not spoil a profile that is good,
+// and a profile from a busy time must not outlive it.
+func (l *loop) slower(spec models.Service, t segments.Solo) bool {
+	known, ok := l.solo.Span(models.Span{Service: spec.ID, End: spec.Operators, Size: t.Size, SeqLen: t.SeqLen})
+	var took time.Duration
+	for _, n := range t.Nanos {
+		took += time.Duration(n)
+	}
+	return ok && took > known
 }
 
 // answerRest answers what is accepted and not answered. What still runs ends

@@ -60,6 +60,7 @@ func (s *Scheduler) ran(b *batch, so SpanOutcome) {
 	case so.Status == SpanLost:
 		s.lose(b)
 	case so.Reached == b.service.Operators:
+		b.service.proved(s.now, b.run)
 		s.end(b, Finished, ReasonNone)
 	case !b.wanted():
 		s.abandon(b, Cancelled, ReasonCancelled)

@@ -1,7 +1,6 @@
 package overlap
 
 import (
-	"math"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -114,13 +113,4 @@ func (s *Scheduler) form(sv *service, paused *batch) *batch {
 func (s *Scheduler) hopeless(span models.Span, deadline time.Duration) (time.Duration, bool) {
 	predicted := s.predict.span(span)
 	return predicted, predicted > deadline-s.now
-}
-
-// probe reports whether a query that is predicted to end too late is to run
-// all the same, see probeShare.
-func (sv *service) probe(now, predicted time.Duration) bool {
-	if predicted <= sv.QoSTarget {
-		return false
-	}
-	return sv.lastRun == math.MinInt64 || now-sv.lastRun >= probeShare*predicted
 }

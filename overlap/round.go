@@ -94,7 +94,6 @@ func (s *Scheduler) open() {
 
 // start adds the operators up to end of a batch to the round.
 func (s *Scheduler) start(b *batch, end int) {
-	b.service.lastRun = s.now
 	if b.id == 0 {
 		s.lastID++
 		b.id, b.started = s.lastID, s.now

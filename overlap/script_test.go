@@ -178,7 +178,7 @@ func (c *script) next() {
 func (c *script) finish(a args) {
 	o := Outcome{Round: c.round.Number, Took: c.round.Predicted}
 	for _, s := range c.round.Group.Spans {
-		so := SpanOutcome{Batch: s.Batch, Reached: s.End, Took: c.costs.span(s)}
+		so := SpanOutcome{Batch: s.Batch, Reached: s.End, Took: a.ms("took", int(c.costs.span(s)/time.Millisecond))}
 		status, reached, _ := strings.Cut(a.text(c.config.Services[s.Service].Name), "@")
 		for st := SpanDone; st <= SpanFailed; st++ {
 			if st.String() == status {

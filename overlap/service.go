@@ -1,7 +1,6 @@
 package overlap
 
 import (
-	"math"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -13,12 +12,13 @@ const (
 	// many, it forms no new batch until one has ended.
 	MaxPaused = 16
 
-	// probeShare bounds the time spent on probes. A service whose predicted
-	// time exceeds its QoS target would drop every query, and a prediction
-	// that is too high would stay so: nothing would run, and nothing be
-	// measured. So it runs one all the same once it has not run for this many
-	// times the predicted time.
-	probeShare = 10
+	// maxCaution bounds how rare probes become. A service whose predicted time
+	// exceeds its QoS target would drop every query, and a prediction that is
+	// too high would stay so: nothing would run, and nothing be measured. So
+	// it runs one all the same. If that ends within the target the next one
+	// runs too; if not, the service first rests for the predicted time, then
+	// for twice as long, and so on up to this many times.
+	maxCaution = 64
 )
 
 // service is the scheduler's side of a deployed model.
@@ -27,7 +27,8 @@ type service struct {
 	down    bool
 	queue   heap[*query]
 	paused  heap[*batch]
-	lastRun time.Duration // when one of its spans was last started
+	lastEnd time.Duration // when one of its batches last ran to its end
+	caution int           // predicted times to rest between two probes
 	full    error
 	metrics ServiceMetrics
 }
@@ -44,7 +45,6 @@ func newService(m models.Service) *service {
 			moved:  func(b *batch, pos int) { b.pausedPos = pos },
 		},
 		full:    &QueueFullError{Service: m.Name, Limit: m.QueueLimit},
-		lastRun: math.MinInt64,
 		metrics: ServiceMetrics{Name: m.Name},
 	}
 }
@@ -65,4 +65,23 @@ func (sv *service) head() (paused *batch, r *rank, ok bool) {
 		}
 	}
 	return paused, r, paused != nil
+}
+
+// probe reports whether a query that is predicted to end too late is to run
+// all the same, see maxCaution.
+func (sv *service) probe(now, predicted time.Duration) bool {
+	if predicted <= sv.QoSTarget {
+		return false
+	}
+	return sv.caution == 0 || now-sv.lastEnd >= time.Duration(sv.caution)*predicted
+}
+
+// proved takes in how long the spans of a batch took that has run to its end.
+func (sv *service) proved(now, took time.Duration) {
+	sv.lastEnd = now
+	if took <= sv.QoSTarget {
+		sv.caution = 0
+	} else {
+		sv.caution = min(max(1, 2*sv.caution), maxCaution)
+	}
 }
