@@ -257,6 +257,9 @@ func (p *probe) compare() bool {
 	if len(p.last) == 0 {
 		return false // there is nothing to tell by
 	}
+	if len(p.last) == 0 {
+		return false
+	}
 	for i := range p.last {
 		v := p.whole.Output(0, i)
 		if v == nil {
