@@ -33,6 +33,7 @@ type Service struct {
 	Name       string
 	Operators  int
 	QoSTarget  time.Duration
-	QueueLimit int // queries that may wait; one more is refused at once
-	MaxBatch   int // largest batch that may be formed by merging queries, 1 for none
+	QueueLimit int  // queries that may wait; one more is refused at once
+	MaxBatch   int  // largest batch that may be formed by merging queries, 1 for none
+	BestEffort bool // its queries only fill headroom that no other service needs
 }

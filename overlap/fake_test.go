@@ -24,13 +24,14 @@ func (c *costs) span(s models.Span) time.Duration {
 	return c.op[s.Service] * time.Duration(s.Len()) * time.Duration(100+c.grow[s.Service]*(s.Size-1)) / 100
 }
 
-func (c *costs) Predict(groups []models.Group, latencies []time.Duration) {
+func (c *costs) Predict(groups []models.Group, estimates []models.Estimate) {
 	for i, g := range groups {
 		c.calls++
-		latencies[i] = 0
+		var sum time.Duration
 		for _, s := range g.Spans {
-			latencies[i] += c.span(s)
+			sum += c.span(s)
 		}
+		estimates[i] = models.Estimate{Latency: sum, Bound: sum}
 	}
 }
 

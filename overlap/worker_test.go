@@ -57,8 +57,8 @@ func TestLoad(t *testing.T) {
 // unknowing is a predictor that knows nothing.
 type unknowing struct{}
 
-func (unknowing) Predict(groups []models.Group, latencies []time.Duration) {
+func (unknowing) Predict(groups []models.Group, estimates []models.Estimate) {
 	for i := range groups {
-		latencies[i] = 0
+		estimates[i] = models.Estimate{}
 	}
 }

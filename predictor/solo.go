@@ -66,11 +66,12 @@ func (t *Solo) Span(s models.Span) (time.Duration, bool) {
 	return duration(nanos), nanos > 0
 }
 
-// Predict sets latencies[i] to the sum of the solo times of the spans of
-// groups[i], or to 0 if one of them is unknown. It does not allocate.
-func (t *Solo) Predict(groups []models.Group, latencies []time.Duration) {
+// Predict sets estimates[i] to the sum of the solo times of the spans of
+// groups[i], or to zero if one of them is unknown. It does not allocate.
+func (t *Solo) Predict(groups []models.Group, estimates []models.Estimate) {
 	for i, g := range groups {
-		latencies[i] = t.group(g)
+		sum := t.group(g)
+		estimates[i] = models.Estimate{Latency: sum, Bound: sum}
 	}
 }
 

@@ -115,14 +115,14 @@ func TestPredictSumsSpans(t *testing.T) {
 		{Spans: []models.Span{span(0, 0, 2, 1, 0), span(2, 0, 1, 1, 0)}}, // unknown
 		{},
 	}
-	latencies := []time.Duration{-1, -1, -1, -1}
-	solo.Predict(groups, latencies)
+	estimates := []models.Estimate{{Latency: -1}, {Latency: -1}, {Latency: -1}, {Latency: -1}}
+	solo.Predict(groups, estimates)
 	for i, want := range []time.Duration{7 * ms, 2 * ms, 0, 0} {
-		if latencies[i] != want {
-			t.Errorf("group %d: %v, want %v", i, latencies[i], want)
+		if estimates[i] != (models.Estimate{Latency: want, Bound: want}) {
+			t.Errorf("group %d: %v, want %v", i, estimates[i], want)
 		}
 	}
-	if n := testing.AllocsPerRun(100, func() { solo.Predict(groups, latencies) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { solo.Predict(groups, estimates) }); n != 0 {
 		t.Errorf("Predict allocates %v times", n)
 	}
 }
