@@ -101,27 +101,19 @@ func medians(times [][]int64) []int64 {
 // zeroQuery makes a query of zeros. Dimensions that are open and neither the
 // batch nor the sequence length are taken as 1.
 func (e *CutModel) zeroQuery(size int) (QueryInputs, int, error) {
-	dims := models.BatchDims(e.model.Inputs)
 	seqLen := 0
+	if models.HasSeqLen(e.model.Inputs) {
+		seqLen = warmSeqLen
+	}
 	var q QueryInputs
-	for i, in := range e.model.Inputs {
+	for i, shape := range models.Fill(e.model.Inputs, size, seqLen) {
+		in := e.model.Inputs[i]
 		bytes := int64(in.Type.Elem.Bytes())
 		if in.Type.Kind != models.KindTensor || bytes == 0 {
 			return q, 0, fmt.Errorf("%w: input %q is %s, which cannot be made up", ErrInput, in.Name, in.Type)
 		}
-		shape := make([]int64, len(in.Type.Shape))
-		for j, d := range in.Type.Shape {
-			switch {
-			case d.Fixed():
-				shape[j] = d.Value
-			case j == dims.Batch[i]:
-				shape[j] = int64(size)
-			case j == dims.SeqLen[i]:
-				shape[j], seqLen = warmSeqLen, warmSeqLen
-			default:
-				shape[j] = 1
-			}
-			if bytes *= shape[j]; bytes > maxWarmBytes {
+		for _, d := range shape {
+			if bytes *= d; bytes > maxWarmBytes {
 				return q, 0, fmt.Errorf("%w: input %q of shape %v is too large to be made up", ErrInput, in.Name, shape)
 			}
 		}

@@ -36,47 +36,13 @@ func (p *probe) makeInputs() error {
 		return err
 	}
 	random := rand.New(rand.NewPCG(uint64(p.spec.Seed), 0))
-	shapes := inputShapes(model.Inputs, p.spec.Batch, p.spec.SeqLen)
+	shapes := models.Fill(model.Inputs, p.spec.Batch, p.spec.SeqLen)
 	for i, in := range model.Inputs {
 		if err := p.makeInput(in, shapes[i], random); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// inputShapes gives every dimension a size. Dimensions of one name have one
-// size; what is neither batch nor sequence is 1.
-func inputShapes(inputs []models.TensorSpec, batch, seqLen int) [][]int64 {
-	dims := models.BatchDims(inputs)
-	named := map[string]int64{}
-	shapes := make([][]int64, len(inputs))
-	for i, in := range inputs {
-		shapes[i] = make([]int64, len(in.Type.Shape))
-		for j, d := range in.Type.Shape {
-			switch {
-			case d.Fixed():
-				shapes[i][j] = d.Value
-				continue
-			case j == dims.Batch[i]:
-				shapes[i][j] = int64(batch)
-			case j == dims.SeqLen[i]:
-				shapes[i][j] = int64(seqLen)
-			default:
-				continue
-			}
-			named[d.Name] = shapes[i][j]
-		}
-	}
-	delete(named, "")
-	for i, in := range inputs {
-		for j, d := range in.Type.Shape {
-			if shapes[i][j] == 0 && !d.Fixed() {
-				shapes[i][j] = max(1, named[d.Name])
-			}
-		}
-	}
-	return shapes
 }
 
 func (p *probe) makeInput(in models.TensorSpec, shape []int64, random *rand.Rand) error {

@@ -61,30 +61,6 @@ func halfOfOne(b []byte) float64 {
 	return 1 + float64(bits&1023)/1024
 }
 
-func TestInputShapes(t *testing.T) {
-	batch, seq, other := models.Dim{Value: -1, Name: "batch"}, models.Dim{Value: -1, Name: "seq"}, models.Dim{Value: -1, Name: "other"}
-	unnamed := models.Dim{Value: -1}
-	spec := func(dims ...models.Dim) models.TensorSpec {
-		return models.TensorSpec{Type: models.Type{Kind: models.KindTensor, Elem: models.Float32, HasShape: true, Shape: dims}}
-	}
-	for name, c := range map[string]struct {
-		inputs []models.TensorSpec
-		want   [][]int64
-	}{
-		"image":         {[]models.TensorSpec{spec(batch, models.Dim{Value: 3}, models.Dim{Value: 32})}, [][]int64{{4, 3, 32}}},
-		"tokens":        {[]models.TensorSpec{spec(batch, seq), spec(batch, seq)}, [][]int64{{4, 9}, {4, 9}}},
-		"square mask":   {[]models.TensorSpec{spec(batch, seq), spec(batch, seq, seq)}, [][]int64{{4, 9}, {4, 9, 9}}},
-		"batch by name": {[]models.TensorSpec{spec(batch, seq), spec(batch, batch)}, [][]int64{{4, 9}, {4, 4}}},
-		"others":        {[]models.TensorSpec{spec(batch, seq, other, unnamed)}, [][]int64{{4, 9, 1, 1}}},
-		"fixed":         {[]models.TensorSpec{spec(models.Dim{Value: 2}), spec()}, [][]int64{{2}, {}}},
-		"fixed at zero": {[]models.TensorSpec{spec(models.Dim{Value: 0, Name: "batch"})}, [][]int64{{0}}},
-	} {
-		if got := inputShapes(c.inputs, 4, 9); !slices.EqualFunc(got, c.want, slices.Equal[[]int64]) {
-			t.Errorf("%s: got %v, want %v", name, got, c.want)
-		}
-	}
-}
-
 // TestMakeInputRefuses sees what cannot be made up, before any memory is
 // asked for.
 func TestMakeInputRefuses(t *testing.T) {
