@@ -20,11 +20,15 @@ type Config struct {
 	StateDir     string // state file and cut models
 	Device       string // "auto" or "cpu"
 	Policy       string
+	Ways         int           // groups that a search for the next one asks about at once
 	DrainTimeout time.Duration // how long a stopping daemon works on what it has accepted
 	LogLevel     string
 	LogFormat    string // "console" or "json"
 	Limits       Limits
 	Worker       WorkerConfig
+	Profile      ProfileConfig
+	Predictor    PredictorConfig
+	Decisions    DecisionConfig
 	Services     []ServiceConfig
 }
 
@@ -56,6 +60,29 @@ type WorkerConfig struct {
 	IntermediateBytes int64 // for the intermediates of paused batches
 }
 
+// ProfileConfig says how operator groups are measured.
+type ProfileConfig struct {
+	OnStart bool          // a daemon whose policy overlaps measures while it is idle, if it has no predictor
+	Time    time.Duration // that it may spend on that after each start
+	Groups  int           // to measure in all
+	Repeats int           // runs of each group, at most
+	Spans   int           // of a group, at most
+	Seed    int           // of what is measured
+}
+
+// PredictorConfig says where the predictor of groups comes from.
+type PredictorConfig struct {
+	File  string // "" for the newest in the state file that knows these models on this device
+	Train bool   // fit one when measuring is done
+}
+
+// DecisionConfig bounds the decision log in the state folder.
+type DecisionConfig struct {
+	Log       bool
+	FileBytes int64 // after which the next file begins
+	Files     int   // that are kept
+}
+
 // ServiceConfig is one service.
 type ServiceConfig struct {
 	Name          string
@@ -66,6 +93,9 @@ type ServiceConfig struct {
 	MaxQueryBatch int // largest batch dimension of one query
 	Threads       int // 0 for worker.threads
 	Cut           int // segments to cut the model into, 0 for one per node
+	BestEffort    bool
+	Sizes         []int // batch sizes that are measured, none for 1 and doubles of it up to MaxBatch and at least 4
+	SeqLens       []int // sequence lengths that are measured, if the model has one
 }
 
 // ZooPrefix starts a model that overlapd builds itself.
@@ -78,6 +108,7 @@ func Default() Config {
 		StateDir:     defaultStateDir(),
 		Device:       "auto",
 		Policy:       "edf",
+		Ways:         4,
 		DrainTimeout: 30 * time.Second,
 		LogLevel:     "info",
 		LogFormat:    "console",
@@ -103,13 +134,33 @@ func Default() Config {
 			OutputBytes:       128 << 20,
 			IntermediateBytes: 1 << 30,
 		},
+		Profile:   ProfileConfig{OnStart: true, Time: 2 * time.Minute, Groups: 600, Repeats: 8, Spans: 4, Seed: 1},
+		Predictor: PredictorConfig{Train: true},
+		Decisions: DecisionConfig{FileBytes: 64 << 20, Files: 4},
 	}
 }
 
 // DefaultService returns a service of which only the name and the model are
 // missing.
 func DefaultService() ServiceConfig {
-	return ServiceConfig{Target: 100 * time.Millisecond, QueueLimit: 256, MaxBatch: 1, MaxQueryBatch: 64}
+	return ServiceConfig{
+		Target: 100 * time.Millisecond, QueueLimit: 256, MaxBatch: 1, MaxQueryBatch: 64,
+		SeqLens: []int{16, 64},
+	}
+}
+
+// sizes returns the batch sizes that are measured.
+func (s *ServiceConfig) sizes() []int {
+	if len(s.Sizes) > 0 {
+		return s.Sizes
+	}
+	const least = 4 // clients choose batches of their own, too
+	var sizes []int
+	most := max(s.MaxBatch, min(least, s.MaxQueryBatch))
+	for n := 1; n < most; n *= 2 {
+		sizes = append(sizes, n)
+	}
+	return append(sizes, most)
 }
 
 // Embedded returns the configuration that runs without a file: two services

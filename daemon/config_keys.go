@@ -9,6 +9,7 @@ type keys interface {
 	text(key string, v *string)
 	texts(key string, v *[]string)
 	number(key string, v *int)
+	numbers(key string, v *[]int)
 	flag(key string, v *bool)
 	duration(key string, v *time.Duration)
 	bytes(key string, v *int64)
@@ -20,11 +21,35 @@ func (c *Config) keys(k keys) {
 	k.text("state_dir", &c.StateDir)
 	k.text("device", &c.Device)
 	k.text("policy", &c.Policy)
+	k.number("ways", &c.Ways)
 	k.duration("drain_timeout", &c.DrainTimeout)
 	k.text("log_level", &c.LogLevel)
 	k.text("log_format", &c.LogFormat)
 	k.table("limits", c.Limits.keys)
 	k.table("worker", c.Worker.keys)
+	k.table("profile", c.Profile.keys)
+	k.table("predictor", c.Predictor.keys)
+	k.table("decisions", c.Decisions.keys)
+}
+
+func (p *ProfileConfig) keys(k keys) {
+	k.flag("on_start", &p.OnStart)
+	k.duration("time", &p.Time)
+	k.number("groups", &p.Groups)
+	k.number("repeats", &p.Repeats)
+	k.number("spans", &p.Spans)
+	k.number("seed", &p.Seed)
+}
+
+func (p *PredictorConfig) keys(k keys) {
+	k.text("file", &p.File)
+	k.flag("train", &p.Train)
+}
+
+func (d *DecisionConfig) keys(k keys) {
+	k.flag("log", &d.Log)
+	k.bytes("file_bytes", &d.FileBytes)
+	k.number("files", &d.Files)
 }
 
 func (l *Limits) keys(k keys) {
@@ -62,4 +87,7 @@ func (s *ServiceConfig) keys(k keys) {
 	k.number("max_query_batch", &s.MaxQueryBatch)
 	k.number("threads", &s.Threads)
 	k.number("cut", &s.Cut)
+	k.flag("best_effort", &s.BestEffort)
+	k.numbers("sizes", &s.Sizes)
+	k.numbers("seq_lens", &s.SeqLens)
 }

@@ -64,7 +64,7 @@ func LoadConfig(path string) (Config, error) {
 }
 
 // ParseConfig reads and checks a configuration. The path is used in messages,
-// and paths of models are relative to its folder. A Faults error reports
+// and paths in it are relative to its folder. A Faults error reports
 // everything that is wrong; only if the file is not TOML is there no more to
 // say than that.
 func ParseConfig(path string, data []byte) (Config, error) {
@@ -94,13 +94,16 @@ func ParseConfig(path string, data []byte) (Config, error) {
 	return c, nil
 }
 
-// resolve makes the paths of models relative to where the daemon stands.
+// resolve makes paths relative to where the daemon stands.
 func (c *Config) resolve(dir string) {
 	for i := range c.Services {
 		s := &c.Services[i]
 		if !strings.HasPrefix(s.Model, ZooPrefix) && !filepath.IsAbs(s.Model) {
 			s.Model = filepath.Join(dir, s.Model)
 		}
+	}
+	if f := &c.Predictor.File; *f != "" && !filepath.IsAbs(*f) {
+		*f = filepath.Join(dir, *f)
 	}
 }
 
@@ -181,19 +184,34 @@ func (t *tomlTable) number(key string, v *int) {
 }
 
 func (t *tomlTable) texts(key string, v *[]string) {
-	list, ok := take[[]any](t, key, "an array of strings")
+	if list, ok := array[string](t, key, "an array of strings"); ok {
+		*v = list
+	}
+}
+
+func (t *tomlTable) numbers(key string, v *[]int) {
+	list, ok := array[int64](t, key, "an array of integers")
 	if !ok {
 		return
 	}
 	*v = nil
-	for _, item := range list {
-		s, ok := item.(string)
-		if !ok {
-			t.fault(key, "must be an array of strings")
-			return
-		}
-		*v = append(*v, s)
+	for _, n := range list {
+		*v = append(*v, int(n))
 	}
+}
+
+// array returns the value of a key, if it is an array of the type T.
+func array[T any](t *tomlTable, key, what string) (typed []T, ok bool) {
+	list, ok := take[[]any](t, key, what)
+	for _, item := range list {
+		v, right := item.(T)
+		if !right {
+			t.fault(key, "must be %s", what)
+			return nil, false
+		}
+		typed = append(typed, v)
+	}
+	return typed, ok
 }
 
 func (t *tomlTable) duration(key string, v *time.Duration) {

@@ -41,6 +41,14 @@ func (p *tomlPrinter) texts(key string, v *[]string) {
 	p.line(key, "["+strings.Join(quoted, ", ")+"]")
 }
 
+func (p *tomlPrinter) numbers(key string, v *[]int) {
+	printed := make([]string, len(*v))
+	for i, n := range *v {
+		printed[i] = strconv.Itoa(n)
+	}
+	p.line(key, "["+strings.Join(printed, ", ")+"]")
+}
+
 func (p *tomlPrinter) table(key string, visit func(keys)) {
 	p.head("[" + key + "]")
 	visit(p)

@@ -46,6 +46,20 @@ max_batch = 8
 name = "own"
 model = "models/own.onnx"
 cut = 16
+best_effort = true
+sizes = [1, 3]
+seq_lens = []
+
+[profile]
+on_start = false
+groups = 100
+
+[predictor]
+file = "own.predictor.json"
+
+[decisions]
+log = true
+files = 2
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -58,6 +72,10 @@ cut = 16
 	resnet, own := DefaultService(), DefaultService()
 	resnet.Name, resnet.Model, resnet.Target, resnet.MaxBatch = "resnet50", "zoo:resnet50", 50*time.Millisecond, 8
 	own.Name, own.Model, own.Cut = "own", "/etc/overlapd/models/own.onnx", 16
+	own.BestEffort, own.Sizes, own.SeqLens = true, []int{1, 3}, nil
+	want.Profile.OnStart, want.Profile.Groups = false, 100
+	want.Predictor.File = "/etc/overlapd/own.predictor.json"
+	want.Decisions.Log, want.Decisions.Files = true, 2
 	want.Services = []ServiceConfig{resnet, own}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Error(diff)
@@ -95,6 +113,10 @@ func TestConfigFaults(t *testing.T) {
 			"queue_limit = 0\nmax_batch = 0\nmax_query_batch = 5000\nthreads = 2000\ncut = -1\n", []string{
 			"limits.connections", "limits.header_bytes", "limits.read_timeout", "limits.hosts", "worker.threads", "worker.input_bytes",
 			"service[0].queue_limit", "service[0].max_batch", "service[0].max_query_batch", "service[0].threads", "service[0].cut"}},
+		{"measured", "ways = 0\n" + minimalConfig + "sizes = [0, 4, 4]\nseq_lens = [1, \"a\"]\n" +
+			"[profile]\ngroups = 0\ntime = \"0s\"\nspans = 17\n[decisions]\nfile_bytes = 1\nfiles = 0\n", []string{
+			"c.toml:1: ways: must be in [1, 64]", "sizes: must be in [1, 64], not 0", "sizes: must rise, but 4 comes after 4",
+			"seq_lens: must be an array of integers", "profile.groups", "profile.time", "profile.spans", "decisions.file_bytes", "decisions.files"}},
 		{"huge numbers", minimalConfig + "queue_limit = 9223372036854775807\n", []string{"service[0].queue_limit: must be in"}},
 		{"no model", "[[service]]\nname = \"a\"\n", []string{"c.toml:1: service[0].model"}},
 		{"zoo name", "[[service]]\nname = \"a\"\nmodel = \"zoo:../x\"\n", []string{"c.toml:3: service[0].model"}},
@@ -115,6 +137,24 @@ func TestConfigFaults(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestMeasuredSizes(t *testing.T) {
+	for _, tt := range []struct {
+		maxBatch, maxQueryBatch int
+		sizes, want             []int
+	}{
+		{1, 64, nil, []int{1, 2, 4}},
+		{1, 1, nil, []int{1}},
+		{1, 3, nil, []int{1, 2, 3}},
+		{12, 64, nil, []int{1, 2, 4, 8, 12}},
+		{12, 64, []int{5}, []int{5}},
+	} {
+		s := ServiceConfig{MaxBatch: tt.maxBatch, MaxQueryBatch: tt.maxQueryBatch, Sizes: tt.sizes}
+		if d := cmp.Diff(tt.want, s.sizes()); d != "" {
+			t.Errorf("%+v: %s", tt, d)
+		}
 	}
 }
 

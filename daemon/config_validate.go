@@ -28,6 +28,15 @@ const (
 	maxHeaderBytes = 1 << 20
 	maxDuration    = 24 * time.Hour
 	maxPoll        = 10 * time.Millisecond
+	maxWays        = 64
+	maxGroups      = 1 << 20
+	maxRepeats     = 1 << 10
+	maxSpans       = 16
+	maxSeed        = 1 << 30
+	maxMeasured    = 32 // batch sizes, or sequence lengths, of a service
+	maxSeqLen      = 1 << 20
+	maxLogFiles    = 1 << 10
+	minLogBytes    = 1 << 16
 )
 
 var (
@@ -91,6 +100,11 @@ func (c *Config) faults() Faults {
 	c.Limits.check(k)
 	k.prefix = "worker."
 	c.Worker.check(k)
+	k.prefix = "profile."
+	c.Profile.check(k)
+	k.prefix = "decisions."
+	k.bytes("file_bytes", c.Decisions.FileBytes, minLogBytes, maxBytes)
+	k.number("files", c.Decisions.Files, 1, maxLogFiles)
 	k.prefix = ""
 	if len(c.Services) == 0 {
 		k.fault("service", "there is no service")
@@ -126,6 +140,7 @@ func (c *Config) checkDaemon(k *checker) {
 		k.fault("device", `must be "auto" or "cpu", not %q`, c.Device)
 	}
 	k.choice("policy", c.Policy, policyNames())
+	k.number("ways", c.Ways, 1, maxWays)
 	k.choice("log_level", c.LogLevel, logLevels)
 	k.choice("log_format", c.LogFormat, logFormats)
 	k.duration("drain_timeout", c.DrainTimeout)
@@ -192,6 +207,27 @@ func (w *WorkerConfig) check(k *checker) {
 	k.bytes("intermediate_bytes", w.IntermediateBytes, alignment, maxBytes)
 }
 
+func (p *ProfileConfig) check(k *checker) {
+	k.duration("time", p.Time)
+	k.number("groups", p.Groups, 1, maxGroups)
+	k.number("repeats", p.Repeats, 1, maxRepeats)
+	k.number("spans", p.Spans, 1, maxSpans)
+	k.number("seed", p.Seed, 0, maxSeed)
+}
+
+// measured checks the batch sizes or sequence lengths that are measured.
+func (k *checker) measured(key string, list []int, most int) {
+	if len(list) > maxMeasured {
+		k.fault(key, "%d numbers, the limit is %d", len(list), maxMeasured)
+	}
+	for i, n := range list {
+		k.number(key, n, 1, most)
+		if i > 0 && n <= list[i-1] {
+			k.fault(key, "must rise, but %d comes after %d", n, list[i-1])
+		}
+	}
+}
+
 func (s *ServiceConfig) check(k *checker) {
 	switch {
 	case !serviceName.MatchString(s.Name) || strings.Contains(s.Name, ".."):
@@ -214,6 +250,8 @@ func (s *ServiceConfig) check(k *checker) {
 	k.number("max_query_batch", s.MaxQueryBatch, 1, maxBatch)
 	k.number("threads", s.Threads, 0, maxThreads)
 	k.number("cut", s.Cut, 0, maxCut)
+	k.measured("sizes", s.Sizes, max(s.MaxBatch, s.MaxQueryBatch))
+	k.measured("seq_lens", s.SeqLens, maxSeqLen)
 }
 
 // policyNames returns the policies that the scheduler has.
