@@ -1,0 +1,229 @@
+package training
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+const pairHeader = "model,start,end,bs,seq_len,model,start,end,bs,seq_len,median,mean,std\n"
+
+func mustRead(t *testing.T, text string, known ...Model) *Dataset {
+	t.Helper()
+	d, err := ReadCSV(strings.NewReader(text), "test.csv", known...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func span(model, start, end, size, seqLen int) models.Span {
+	return models.Span{Service: models.ServiceID(model), Start: start, End: end, Size: size, SeqLen: seqLen}
+}
+
+func group(spans ...models.Span) models.Group { return models.Group{Spans: spans} }
+
+// The golden file has what real ones have: slots in any order, empty ones,
+// spans of nothing, CRLF.
+func TestReadCSV(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("testdata", "three.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &Dataset{
+		Models: []Model{{Name: "aaa", Operators: 12}, {Name: "bbb", Operators: 7}, {Name: "with, comma", Operators: 3}},
+		Rows: []Row{
+			{Group: group(span(0, 3, 12, 4, 64), span(1, 0, 7, 2, 0)), Median: 9307, Mean: 10618.25, Std: 2415.5},
+			{Group: group(span(0, 0, 1, 1, 8), span(1, 2, 7, 8, 0), span(2, 0, 3, 1, 0)), Median: 100, Mean: 100.5, Std: 0},
+			{Group: group(span(1, 0, 7, 32, 0)), Median: 0.25, Mean: 1e6, Std: 1.5},
+			{Group: group(span(0, 5, 12, 4, 16)), Median: 12, Mean: 13, Std: 1},
+		},
+	}
+	for name, text := range map[string]string{
+		"as it is":  string(text),
+		"CRLF":      strings.ReplaceAll(string(text), "\n", "\r\n"),
+		"with mark": "\ufeff" + string(text),
+		"var":       strings.Replace(string(text), "std", "var", 1),
+	} {
+		if d := cmp.Diff(want, mustRead(t, text)); d != "" {
+			t.Errorf("%s:\n%s", name, d)
+		}
+	}
+}
+
+func TestWriteCSV(t *testing.T) {
+	d := &Dataset{
+		Models: []Model{{Name: "a", Operators: 9}, {Name: "b", Operators: 5}},
+		Rows: []Row{
+			{Group: group(span(1, 0, 5, 1, 0)), Median: 1.5, Mean: 2, Std: 0},
+			{Group: group(span(0, 2, 9, 4, 16), span(1, 0, 3, 1, 0)), Repeats: 9, Median: 1e-3, Mean: 1e9, Std: 0.1},
+		},
+	}
+	var b strings.Builder
+	if err := WriteCSV(&b, d); err != nil {
+		t.Fatal(err)
+	}
+	want := pairHeader + "b,0,5,1,0,,,,,,1.5,2,0\na,2,9,4,16,b,0,3,1,0,0.001,1e+09,0.1\n"
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(d, mustRead(t, b.String()), cmpopts.IgnoreFields(Row{}, "Repeats")); diff != "" {
+		t.Errorf("read again:\n%s", diff)
+	}
+	if err := WriteCSV(failing{}, d); !errors.Is(err, io.ErrShortWrite) {
+		t.Errorf("a failing writer: %v", err)
+	}
+	d.Rows[0].Median = math.NaN()
+	if err := WriteCSV(io.Discard, d); !errors.Is(err, ErrFormat) {
+		t.Errorf("a dataset with NaN was written: %v", err)
+	}
+}
+
+type failing struct{}
+
+func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
+
+func TestReadCSVFaults(t *testing.T) {
+	row := func(fields string) string { return pairHeader + "a,0,5,1,0,b,0,5,1,0,10,10,1\n" + fields + "\n" }
+	for name, test := range map[string]struct{ text, want string }{
+		"empty":           {"", "f.csv: unusable measurements: the file is empty"},
+		"only a header":   {pairHeader, "no row below"},
+		"no header":       {"a,0,5,1,0,10,10,1\n", "f.csv:1: unusable measurements: it does not name the columns; put this line first: model,start"},
+		"missing in slot": {"model,start,bs,seq_len,median,mean,std\n", `f.csv:1: column 3: unusable measurements: this column is "bs" and must be end`},
+		"missing at end":  {"model,start,end,bs,seq_len,median,mean\n", "f.csv:1: unusable measurements: column 8, std, is missing"},
+		"further column":  {"model,start,end,bs,seq_len,median,mean,std,color\n", `f.csv:1: column 9: unusable measurements: a column "color"`},
+		"too many slots":  {strings.Repeat("model,start,end,bs,seq_len,", MaxSpans+1) + "median,mean,std\n", "17 models to a row, the limit is 16"},
+		"ragged":          {row("a,0,5,1,0,10,10,1"), "f.csv:3: unusable measurements: 8 fields, the first line names 13 columns"},
+		"quote":           {row(`"a,0,5`), "f.csv:3: unusable measurements: "},
+		"no number":       {row("a,0,5,1,0,b,x,5,1,0,10,10,1"), `f.csv:3: column 7 (start): unusable measurements: "x" is not a whole number`},
+		"negative start":  {row("a,-1,5,1,0,b,0,5,1,0,10,10,1"), "column 2 (start): unusable measurements: -1 is not between 0 and"},
+		"backwards":       {row("a,0,5,1,0,b,5,4,1,0,10,10,1"), "column 8 (end): unusable measurements: the span [5, 4) of b ends before"},
+		"no size":         {row("a,0,5,0,0,b,0,5,1,0,10,10,1"), "column 4 (bs): unusable measurements: 0 is not between 1 and"},
+		"large size":      {row("a,0,5,1048577,0,b,0,5,1,0,10,10,1"), "column 4 (bs): "},
+		"nothing to run":  {row("a,5,5,1,0,,,,,,10,10,1"), "f.csv:3: unusable measurements: no slot has operators"},
+		"half a slot":     {row("a,0,5,1,0,,0,5,1,0,10,10,1"), `column 8 (end): unusable measurements: "5" in a slot without a model`},
+		"same twice":      {row("a,0,5,1,0,a,0,5,1,0,10,10,1"), "column 6 (model): unusable measurements: a stands twice"},
+		"NaN":             {row("a,0,5,1,0,b,0,5,1,0,NaN,10,1"), `column 11 (median): unusable measurements: "NaN" is not a time`},
+		"infinite":        {row("a,0,5,1,0,b,0,5,1,0,10,Inf,1"), "column 12 (mean): "},
+		"negative":        {row("a,0,5,1,0,b,0,5,1,0,-10,10,1"), "column 11 (median): unusable measurements: -10 is not a time"},
+		"zero":            {row("a,0,5,1,0,b,0,5,1,0,0,10,1"), "column 11 (median): "},
+		"negative std":    {row("a,0,5,1,0,b,0,5,1,0,10,10,-1"), "column 13 (std): "},
+		"eleven days":     {row("a,0,5,1,0,b,0,5,1,0,1e13,10,1"), "column 11 (median): "},
+		"name":            {row("a\x00,0,5,1,0,b,0,5,1,0,10,10,1"), "column 1 (model): unusable measurements: the model's name"},
+		"long name":       {row(strings.Repeat("n", 300) + ",0,5,1,0,b,0,5,1,0,10,10,1"), "a model's name of 300 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := ReadCSV(strings.NewReader(test.text), "f.csv")
+			var fault *CSVError
+			if !errors.As(err, &fault) || !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got  %v\nwant %s", err, test.want)
+			}
+		})
+	}
+}
+
+func TestReadCSVOfKnownModels(t *testing.T) {
+	known := []Model{{Name: "b", Hash: "2", Operators: 9}, {Name: "a", Hash: "1", Operators: 7}, {Name: "c", Operators: 1}}
+	text := pairHeader + "b,0,5,1,0,a,0,5,1,0,10,10,1\n"
+	want := []Model{{Name: "a", Hash: "1", Operators: 7}, {Name: "b", Hash: "2", Operators: 9}}
+	if d := cmp.Diff(want, mustRead(t, text, known...).Models); d != "" {
+		t.Error(d)
+	}
+	for text, want := range map[string]string{
+		"b,0,5,1,0,d,0,5,1,0,10,10,1": `f.csv:2: column 6 (model): unusable measurements: unknown model "d"; the known ones are b, a, c`,
+		"b,0,5,1,0,a,0,8,1,0,10,10,1": "f.csv:2: column 8 (end): unusable measurements: a span of a ends at 8, but it has 7 operators",
+	} {
+		if _, err := ReadCSV(strings.NewReader(pairHeader+text), "f.csv", known...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+func TestReadCSVTooManyModels(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("model,start,end,bs,seq_len,median,mean,std\n")
+	for i := range MaxModels + 1 {
+		fmt.Fprintf(&b, "m%d,0,1,1,0,1,1,1\n", i)
+	}
+	if _, err := ReadCSV(strings.NewReader(b.String()), "f.csv"); err == nil || !strings.Contains(err.Error(), "f.csv:258: column 1 (model)") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A file that does not end must be given up, also inside of one line.
+func TestReadCSVTooManyBytes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads as much as a file may have")
+	}
+	_, err := ReadCSV(io.MultiReader(strings.NewReader(pairHeader), endless{}), "f.csv")
+	if !errors.Is(err, ErrLimit) {
+		t.Errorf("got %v", err)
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = "\n"[0]
+	}
+	return len(p), nil
+}
+
+func TestReadFailure(t *testing.T) {
+	_, err := ReadCSV(io.MultiReader(strings.NewReader(pairHeader), brokenReader{}), "f.csv")
+	if !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), "f.csv") {
+		t.Errorf("got %v", err)
+	}
+}
+
+type brokenReader struct{}
+
+func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+// FuzzReadCSV reads anything; what is taken must be sound, and the same after
+// it was written and read again.
+func FuzzReadCSV(f *testing.F) {
+	text, err := os.ReadFile(filepath.Join("testdata", "three.csv"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add([]byte(pairHeader + "a,0,5,1,0,b,5,5,1,0,10,10,1\n"))
+	f.Add([]byte("model,start,end,bs,seq_len,median,mean,var\n\"a\nb\",0,5,1,0,1e3,10,0"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		d, err := ReadCSV(bytes.NewReader(text), "fuzz.csv")
+		if err != nil {
+			var fault *CSVError
+			if !errors.As(err, &fault) || fault.File != "fuzz.csv" {
+				t.Fatalf("%T %v does not say where", err, err)
+			}
+			return
+		}
+		if err := d.Check(); err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		if err := WriteCSV(&b, d); err != nil {
+			t.Fatal(err)
+		}
+		again, err := ReadCSV(&b, "again.csv")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(d, again); diff != "" {
+			t.Fatalf("it changed:\n%s", diff)
+		}
+	})
+}
