@@ -59,3 +59,10 @@ func (e *QueueFullError) Error() string {
 }
 
 func (e *QueueFullError) Unwrap() error { return ErrQueueFull }
+
+// Errors of Restore.
+var (
+	// ErrSnapshot is returned when a snapshot contradicts itself or the
+	// configuration.
+	ErrSnapshot = errors.New("impossible snapshot")
+)

@@ -1,0 +1,148 @@
+package overlap
+
+import (
+	"slices"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// Snapshot is everything that a Scheduler's later decisions depend on, apart
+// from its Config, in a form that can be kept as JSON.
+type Snapshot struct {
+	Now       time.Duration
+	Draining  bool
+	LastBatch models.BatchID
+	Busy      bool
+	Round     RoundSnapshot     // the last one, which runs if Busy
+	Running   []models.BatchID  // of each span of the round
+	Services  []ServiceSnapshot // by ID
+	Waiting   []QuerySnapshot   // those in a queue
+	Batches   []BatchSnapshot   // those that are paused, then those that run
+	Answers   []Answer          // not taken yet
+	Released  []Release         // not taken yet
+	Metrics   Metrics
+}
+
+// RoundSnapshot is a round.
+type RoundSnapshot struct {
+	Number    uint64
+	Spans     []models.Span
+	Predicted time.Duration
+	Queries   [][]models.QueryID // of each span
+}
+
+// ServiceSnapshot is what changes of a service. Its lists are in the order in
+// which they are held.
+type ServiceSnapshot struct {
+	Operators int
+	MaxBatch  int
+	Down      bool
+	LastEnd   time.Duration
+	Caution   int
+	Queue     []models.QueryID
+	Paused    []models.BatchID
+}
+
+// QuerySnapshot is an accepted query.
+type QuerySnapshot struct {
+	Query     models.Query
+	Rank      RankSnapshot
+	Retries   int
+	Cancelled bool
+}
+
+// BatchSnapshot is a batch that has started.
+type BatchSnapshot struct {
+	ID       models.BatchID
+	Service  models.ServiceID
+	Members  []QuerySnapshot // in gather order
+	Next     int             // the operator to run next
+	Size     int
+	SeqLen   int
+	Rank     RankSnapshot
+	Deadline time.Duration
+	Started  time.Duration
+	Run      time.Duration
+}
+
+// RankSnapshot is the place of a query or a batch in the order in which they
+// run.
+type RankSnapshot struct {
+	Level   int
+	Retried bool
+	Key     time.Duration
+	Arrival time.Duration
+	ID      models.QueryID
+}
+
+// Snapshot copies the state of the scheduler. It must not be called while
+// another method runs, as from a Predictor.
+func (s *Scheduler) Snapshot() Snapshot {
+	k := Snapshot{
+		Now: s.now, Draining: s.draining, LastBatch: s.lastID, Busy: s.busy,
+		Round:   s.round.snapshot(),
+		Answers: slices.Clone(s.answers.fill), Released: slices.Clone(s.released.fill),
+		Metrics: s.Metrics(),
+	}
+	for _, sv := range s.services {
+		k.Services = append(k.Services, sv.snapshot())
+	}
+	for _, q := range s.waiting.items {
+		k.Waiting = append(k.Waiting, q.snapshot())
+	}
+	for _, b := range s.paused.items {
+		k.Batches = append(k.Batches, b.snapshot())
+	}
+	for _, b := range s.running {
+		k.Running = append(k.Running, b.id)
+		k.Batches = append(k.Batches, b.snapshot())
+	}
+	return k
+}
+
+func (r *Round) snapshot() RoundSnapshot {
+	k := RoundSnapshot{Number: r.Number, Spans: slices.Clone(r.Group.Spans), Predicted: r.Predicted}
+	for _, ids := range r.queries {
+		k.Queries = append(k.Queries, slices.Clone(ids))
+	}
+	return k
+}
+
+func (sv *service) snapshot() ServiceSnapshot {
+	k := ServiceSnapshot{
+		Operators: sv.Operators, MaxBatch: sv.MaxBatch, Down: sv.down,
+		LastEnd: sv.lastEnd, Caution: sv.caution,
+	}
+	for _, q := range sv.queue.items {
+		k.Queue = append(k.Queue, q.ID)
+	}
+	for _, b := range sv.paused.items {
+		k.Paused = append(k.Paused, b.id)
+	}
+	return k
+}
+
+func (q *query) snapshot() QuerySnapshot {
+	return QuerySnapshot{Query: q.Query, Rank: q.rank.snapshot(), Retries: q.retries, Cancelled: q.cancelled}
+}
+
+func (b *batch) snapshot() BatchSnapshot {
+	k := BatchSnapshot{
+		ID: b.id, Service: b.service.ID, Next: b.next, Size: b.size, SeqLen: b.seqLen,
+		Rank: b.rank.snapshot(), Deadline: b.deadline, Started: b.started, Run: b.run,
+		Members: make([]QuerySnapshot, 0, len(b.members)),
+	}
+	for _, q := range b.members {
+		k.Members = append(k.Members, q.snapshot())
+	}
+	return k
+}
+
+func (r rank) snapshot() RankSnapshot {
+	return RankSnapshot{r.level, r.retried, r.key, r.arrival, r.id}
+}
+
+// Ended returns what Answers and Released would return, without taking it. The
+// slices are valid until the next call of another method.
+func (s *Scheduler) Ended() ([]Answer, []Release) { return s.answers.fill, s.released.fill }

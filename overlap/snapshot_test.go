@@ -1,0 +1,235 @@
+package overlap
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// A scheduler that is replaced by its own snapshot goes on as the one would
+// that was not.
+func TestRestoredGoesOnAlike(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newTwin(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"":       func(*rapid.T) { w.settle() },
+			"arrive": w.arrive, "arrive ": w.arrive, "arrive  ": w.arrive,
+			"next": w.next, "next ": w.next,
+			"finish": w.finish, "finish ": w.finish,
+			"cancel":  w.cancel,
+			"worker":  w.worker,
+			"wait":    w.wait,
+			"restore": w.restore, "restore ": w.restore,
+		})
+		w.drain()
+	})
+}
+
+// restore replaces the second scheduler.
+func (w *twin) restore(*rapid.T) {
+	before := w.b.Snapshot()
+	text, err := json.Marshal(before)
+	if err != nil {
+		w.Fatal(err)
+	}
+	var k Snapshot
+	if err := json.Unmarshal(text, &k); err != nil {
+		w.Fatal(err)
+	}
+	calls := w.costs.calls
+	s := newScheduler(w.config, w.b.policy)
+	if err := s.restore(&k); err != nil {
+		w.Fatal(err)
+	}
+	if w.costs.calls != calls {
+		w.Fatal("the predictor was asked")
+	}
+	w.same("snapshot", before, s.Snapshot())
+	s.answers.taken, s.released.taken = w.b.answers.taken, w.b.released.taken // memory, nil or empty
+	w.b = s
+}
+
+// What was not taken yet is not lost.
+func TestRestoreKeepsWhatEnded(t *testing.T) {
+	s := paused(t)
+	s.Cancel(s.now, 1)
+	answers, released := s.Ended()
+	if len(answers) != 1 || len(released) != 1 {
+		t.Fatalf("%d answers and %d releases wait", len(answers), len(released))
+	}
+	r := newScheduler(goodConfig(2), together{operators: 2})
+	k := s.Snapshot()
+	if err := r.restore(&k); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]any{s.Answers(), s.Released()}, []any{r.Answers(), r.Released()}); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// paused returns a scheduler with a batch that waits for its next round, one
+// query that waits in a queue and the round 2 that runs.
+func paused(t *testing.T) *Scheduler {
+	t.Helper()
+	s := newScheduler(goodConfig(2), together{operators: 2})
+	arrive := func(id models.QueryID, service models.ServiceID) {
+		q := models.Query{ID: id, Service: service, Size: 1, Deadline: time.Hour}
+		if err := s.Arrive(0, q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	arrive(1, 0)
+	r, ok := s.Next(0)
+	if !ok {
+		t.Fatal("no round")
+	}
+	if err := s.Finish(1, Outcome{Round: r.Number, Spans: []SpanOutcome{{Batch: 1, Reached: 2}}}); err != nil {
+		t.Fatal(err)
+	}
+	if s.paused.len() != 1 {
+		t.Fatal("nothing is paused")
+	}
+	s.services[0].down = true // so that it stays
+	arrive(2, 1)
+	if _, ok := s.Next(1); !ok {
+		t.Fatal("no round")
+	}
+	s.services[0].down = false
+	arrive(3, 1)
+	return s
+}
+
+func TestRestoreRefuses(t *testing.T) {
+	for name, spoil := range map[string]func(k *Snapshot){
+		"services":          func(k *Snapshot) { k.Services = k.Services[:1] },
+		"metrics":           func(k *Snapshot) { k.Metrics.Services = nil },
+		"operators":         func(k *Snapshot) { k.Services[0].Operators = 0 },
+		"service of query":  func(k *Snapshot) { k.Waiting[0].Query.Service = 2 },
+		"size of query":     func(k *Snapshot) { k.Waiting[0].Query.Size = 0 },
+		"query twice":       func(k *Snapshot) { k.Waiting = append(k.Waiting, k.Waiting[0]) },
+		"query in batch":    func(k *Snapshot) { k.Waiting[0].Query.ID = 1 },
+		"queue":             func(k *Snapshot) { k.Services[1].Queue = nil },
+		"foreign queue":     func(k *Snapshot) { k.Services[0].Queue = k.Services[1].Queue },
+		"queued twice":      func(k *Snapshot) { k.Services[1].Queue = append(k.Services[1].Queue, 3) },
+		"batch ID":          func(k *Snapshot) { k.LastBatch = 1 },
+		"batch twice":       func(k *Snapshot) { k.Batches[1].ID = 1 },
+		"service of batch":  func(k *Snapshot) { k.Batches[0].Service = -1 },
+		"no members":        func(k *Snapshot) { k.Batches[0].Members = nil },
+		"member's service":  func(k *Snapshot) { k.Batches[0].Members[0].Query.Service = 1 },
+		"position":          func(k *Snapshot) { k.Batches[0].Next = 1 << 30 },
+		"size of batch":     func(k *Snapshot) { k.Batches[0].Size++ },
+		"paused nowhere":    func(k *Snapshot) { k.Services[0].Paused = nil },
+		"paused elsewhere":  func(k *Snapshot) { k.Services[1].Paused, k.Services[0].Paused = k.Services[0].Paused, nil },
+		"runs and waits":    func(k *Snapshot) { k.Services[1].Paused = k.Running },
+		"round of spans":    func(k *Snapshot) { k.Round.Spans = nil },
+		"queries of spans":  func(k *Snapshot) { k.Round.Queries = nil },
+		"running unknown":   func(k *Snapshot) { k.Running[0] = 7 },
+		"running elsewhere": func(k *Snapshot) { k.Round.Spans[0].Start++ },
+		"running idle":      func(k *Snapshot) { k.Busy = false },
+		"busy without":      func(k *Snapshot) { k.Running, k.Round.Spans, k.Round.Queries = nil, nil, nil },
+		"caution":           func(k *Snapshot) { k.Services[0].Caution = maxCaution + 1 },
+	} {
+		config := goodConfig(2)
+		k := paused(t).Snapshot()
+		if _, err := Restore(config, k); err != nil {
+			t.Fatalf("unspoiled: %v", err)
+		}
+		spoil(&k)
+		_, err := Restore(config, k)
+		if err == nil || !errors.Is(err, ErrSnapshot) && name != "operators" {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func TestHeads(t *testing.T) {
+	s := paused(t)
+	want := []Head{
+		{Service: 0, Batch: 1, Query: 1, Deadline: time.Hour, Start: 2, Size: 1},
+		{Service: 1, Query: 3, Deadline: time.Hour, Size: 1},
+	}
+	if diff := cmp.Diff(want, s.Heads(nil)); diff != "" {
+		t.Error(diff)
+	}
+	s.Down(2, 1)
+	if heads := s.Heads(nil); len(heads) != 1 {
+		t.Errorf("a service that is down has work: %+v", heads)
+	}
+}
+
+// TestSnapshotKnowsEveryField fails when state is added that a snapshot does
+// not hold. Whoever adds a field adds it to the snapshot, or says here why
+// not.
+func TestSnapshotKnowsEveryField(t *testing.T) {
+	for _, c := range []struct {
+		of    any
+		known map[string]string // how each field is kept
+	}{
+		{Scheduler{}, map[string]string{
+			"policy": "Config", "predict": "Config, and scratch", "maxRetries": "Config",
+			"now": "Now", "draining": "Draining", "services": "Services", "index": "rebuilt",
+			"waiting": "Waiting", "paused": "Batches", "pool": "memory only", "lastID": "LastBatch",
+			"busy": "Busy", "round": "Round", "running": "Running", "decision": "scratch", "passed": "scratch",
+			"answers": "Answers", "released": "Released", "metrics": "Metrics",
+		}},
+		{service{}, map[string]string{
+			"Service": "Config; Operators and MaxBatch are kept", "down": "Down", "queue": "Queue", "paused": "Paused",
+			"lastEnd": "LastEnd", "caution": "Caution", "full": "Config", "metrics": "Metrics",
+		}},
+		{query{}, map[string]string{
+			"Query": "Query", "rank": "Rank", "retries": "Retries", "cancelled": "Cancelled",
+			"batch": "by being a member", "queuePos": "by Queue", "expiryPos": "by Waiting",
+		}},
+		{batch{}, map[string]string{
+			"id": "ID", "service": "Service", "members": "Members", "next": "Next", "size": "Size", "seqLen": "SeqLen",
+			"rank": "Rank", "deadline": "Deadline", "started": "Started", "run": "Run", "running": "by Running",
+			"pausedPos": "by Paused", "expiryPos": "by Batches",
+		}},
+		{rank{}, map[string]string{
+			"level": "Level", "retried": "Retried", "key": "Key", "arrival": "Arrival", "id": "ID",
+		}},
+		{Round{}, map[string]string{
+			"Number": "Number", "Group": "Spans", "Predicted": "Predicted", "queries": "Queries",
+		}},
+		{Metrics{}, map[string]string{"Rounds": "Rounds", "Busy": "Busy", "Services": "by service"}},
+	} {
+		typ := reflect.TypeOf(c.of)
+		for i := range typ.NumField() {
+			if name := typ.Field(i).Name; c.known[name] == "" {
+				t.Errorf("%v.%s: is it in the snapshot, and does Restore set it?", typ, name)
+			}
+			delete(c.known, typ.Field(i).Name)
+		}
+		for name := range c.known {
+			t.Errorf("%v has no field %s any more", typ, name)
+		}
+	}
+}
+
+func TestSnapshotOfNewScheduler(t *testing.T) {
+	config := goodConfig(2)
+	config.Policy = "edf"
+	s, err := New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := s.Snapshot()
+	if k.Now != math.MinInt64 {
+		t.Errorf("its time is %v", k.Now)
+	}
+	r, err := Restore(config, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(k, r.Snapshot()); diff != "" {
+		t.Error(diff)
+	}
+}
