@@ -50,7 +50,7 @@ type CostCell struct {
 	Size   int       `json:"size"`
 	SeqLen int       `json:"seq_len"`
 	Micros []float64 `json:"micros"` // that the operator takes alone
-	Work   []float64 `json:"work"`   // of these, what keeps the whole device busy, so that nothing overlaps it
+	Work   []float64 `json:"work"`   // that it keeps the device busy, so that nothing overlaps it; sharing may make that more
 }
 
 // Width returns the number of inputs.
@@ -133,8 +133,8 @@ func (c *CostCell) validate(operators int) error {
 	}
 	for i, micros := range c.Micros {
 		// Comparisons with NaN are false.
-		if !(micros > 0 && micros <= maxCostMicros && c.Work[i] >= 0 && c.Work[i] <= micros) {
-			return fmt.Errorf("operator %d costs %v µs, %v of it work", i, micros, c.Work[i])
+		if !(micros > 0 && micros <= maxCostMicros && c.Work[i] >= 0 && c.Work[i] <= maxCostMicros) {
+			return fmt.Errorf("operator %d costs %v µs, %v of work", i, micros, c.Work[i])
 		}
 	}
 	return nil

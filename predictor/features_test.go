@@ -166,7 +166,7 @@ func manyModels(t *rapid.T, set FeatureSet) (*Features, models.Group) {
 			for range m.Operators {
 				micros := rapid.Float64Range(1e-3, 1e6).Draw(t, "micros")
 				c.Micros = append(c.Micros, micros)
-				c.Work = append(c.Work, micros*rapid.Float64Range(0, 1).Draw(t, "share"))
+				c.Work = append(c.Work, micros*rapid.Float64Range(0, 2).Draw(t, "share"))
 			}
 			m.Costs = append(m.Costs, c)
 		}
@@ -247,7 +247,7 @@ func TestValidateRefuses(t *testing.T) {
 		"NaN":           func(f *Features) { f.Models[0].Costs[1].Micros[0] = math.NaN() },
 		"infinite":      func(f *Features) { f.Models[0].Costs[1].Micros[0] = math.Inf(1) },
 		"zero":          func(f *Features) { f.Models[0].Costs[1].Micros[0] = 0 },
-		"work":          func(f *Features) { f.Models[0].Costs[1].Work[0] = 101 },
+		"work":          func(f *Features) { f.Models[0].Costs[1].Work[0] = -1 },
 		"work NaN":      func(f *Features) { f.Models[0].Costs[1].Work[0] = math.NaN() },
 	} {
 		f := twoModels(FeaturesModel)
