@@ -23,14 +23,21 @@ type Head struct {
 // be dropped, is among it.
 func (s *Scheduler) Heads(heads []Head) []Head {
 	for _, sv := range s.services {
-		paused, r, ok := sv.head()
-		switch {
-		case !ok:
-		case paused != nil:
-			heads = append(heads, Head{sv.ID, paused.id, r.id, paused.deadline, paused.next, paused.size, paused.seqLen})
-		default:
-			q := sv.queue.top()
-			heads = append(heads, Head{sv.ID, 0, q.ID, q.Deadline, 0, q.Size, q.SeqLen})
+		if sv.down {
+			continue
+		}
+		var paused *batch
+		if sv.paused.len() > 0 {
+			paused = sv.paused.top()
+		}
+		if sv.queue.len() > 0 && sv.paused.len() < MaxPaused {
+			if q := sv.queue.top(); paused == nil || q.rank.before(&paused.rank) {
+				heads = append(heads, Head{sv.ID, 0, q.ID, q.Deadline, 0, q.Size, q.SeqLen})
+				continue
+			}
+		}
+		if b := paused; b != nil {
+			heads = append(heads, Head{sv.ID, b.id, b.rank.id, b.deadline, b.next, b.size, b.seqLen})
 		}
 	}
 	return heads
