@@ -20,6 +20,13 @@ var (
 	ErrMixed = errors.New("measurements do not belong together")
 )
 
+// What is wrong with a plan to measure.
+var (
+	// ErrPlan is returned when what shall be measured, or how, is not
+	// possible.
+	ErrPlan = errors.New("cannot be measured")
+)
+
 // CSVError tells where in a file ErrFormat or ErrLimit was found.
 type CSVError struct {
 	File   string

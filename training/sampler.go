@@ -1,0 +1,213 @@
+package training
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// Limits of sampling.
+const (
+	maxChoices = 256     // batch sizes or sequence lengths of a model
+	maxSets    = 1 << 16 // sets of models of one size
+
+	// DefaultSoloShare is the share of groups of one span that covers what a
+	// serving daemon runs alone without taking much from the rest.
+	DefaultSoloShare = 0.1
+)
+
+// Sampling says which groups are sampled.
+type Sampling struct {
+	Subjects  []Subject // sorted by name
+	Spans     int       // most spans of a group; not used if Sets are given
+	Sets      [][]int   // sets of positions in Subjects that run together, nil for all of 2 to Spans models
+	SoloShare float64   // share of groups of one span, 0 to 1
+	Seed      uint64
+}
+
+// Sampler yields operator groups such as the scheduler forms while serving
+// (Abacus, section 5.4): in each group at least one batch completes, and
+// batches that are new start at operator 0. Sets of models, batch sizes and
+// sequence lengths are dealt from decks: each comes once before any comes
+// again, so that any number of groups covers them evenly. The same Sampling
+// yields the same groups.
+type Sampler struct {
+	sampling Sampling
+	random   *rand.Rand
+	position int
+
+	kinds  deck            // which of sets the next group takes; all sets of equal size are of one kind
+	sets   []dealer[[]int] // by kind
+	solos  dealer[int]     // models that run alone
+	inputs [2][]inputDeck  // by model; those of groups of one span apart
+}
+
+// NewSampler returns a sampler at its first group. What cannot be sampled is
+// refused with ErrPlan.
+func NewSampler(s Sampling) (*Sampler, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	p := &Sampler{sampling: s, random: rand.New(rand.NewPCG(s.Seed, 0))}
+	if s.Sets != nil {
+		p.sets = []dealer[[]int]{{values: s.Sets}}
+	} else {
+		for n := 2; n <= min(s.Spans, len(s.Subjects)); n++ {
+			p.sets = append(p.sets, dealer[[]int]{values: combinations(len(s.Subjects), n)})
+		}
+	}
+	p.kinds.cards = len(p.sets)
+	for i := range s.Subjects {
+		if s.takesPart(i) {
+			p.solos.values = append(p.solos.values, i)
+		}
+		for kind := range p.inputs {
+			p.inputs[kind] = append(p.inputs[kind], newInputDeck(&s.Subjects[i]))
+		}
+	}
+	return p, nil
+}
+
+func (s *Sampling) check() error {
+	if err := checkSubjects(s.Subjects); err != nil {
+		return err
+	}
+	if math.IsNaN(s.SoloShare) || s.SoloShare < 0 || s.SoloShare > 1 {
+		return fmt.Errorf("%w: a share of %v groups of one span", ErrPlan, s.SoloShare)
+	}
+	if s.Sets != nil {
+		return s.checkSets()
+	}
+	if s.Spans < 1 || s.Spans > MaxSpans {
+		return fmt.Errorf("%w: groups of up to %d spans, not of 1 to %d", ErrPlan, s.Spans, MaxSpans)
+	}
+	for n := 2; n <= min(s.Spans, len(s.Subjects)); n++ {
+		if binomial(len(s.Subjects), n) > maxSets {
+			return fmt.Errorf("%w: more than %d sets of %d out of %d models; allow fewer spans to a group, or name the sets to measure",
+				ErrPlan, maxSets, n, len(s.Subjects))
+		}
+	}
+	return nil
+}
+
+func (s *Sampling) checkSets() error {
+	if len(s.Sets) == 0 || len(s.Sets) > maxSets {
+		return fmt.Errorf("%w: %d sets of models, not 1 to %d", ErrPlan, len(s.Sets), maxSets)
+	}
+	for _, set := range s.Sets {
+		if len(set) < 2 || len(set) > MaxSpans {
+			return fmt.Errorf("%w: the set %v does not have 2 to %d models", ErrPlan, set, MaxSpans)
+		}
+		for i, model := range set {
+			if model < 0 || model >= len(s.Subjects) || i > 0 && set[i-1] >= model {
+				return fmt.Errorf("%w: the set %v is not of positions below %d in rising order", ErrPlan, set, len(s.Subjects))
+			}
+		}
+	}
+	return nil
+}
+
+// takesPart reports whether a model is in any set.
+func (s *Sampling) takesPart(model int) bool {
+	return s.Sets == nil || slices.ContainsFunc(s.Sets, func(set []int) bool { return slices.Contains(set, model) })
+}
+
+// Position returns how many groups were taken. Skipping as many in a new
+// sampler of the same Sampling goes on where this one stands.
+func (p *Sampler) Position() int { return p.position }
+
+// Skip takes n groups and forgets them.
+func (p *Sampler) Skip(n int) {
+	for range n {
+		p.Next()
+	}
+}
+
+// Next returns the next group. Its spans have no batches; they name subjects
+// by position, in rising order.
+func (p *Sampler) Next() models.Group {
+	set, kind := p.nextSet()
+	completes := p.choose(len(set), 1+p.random.IntN(len(set)))
+	starts := p.choose(len(set), p.random.IntN(len(set)+1))
+	spans := make([]models.Span, len(set))
+	for i, model := range set {
+		s := &spans[i]
+		s.Service = models.ServiceID(model)
+		s.Start, s.End = p.operators(p.sampling.Subjects[model].Model.Operators, completes[i], starts[i])
+		s.Size, s.SeqLen = p.inputs[kind][model].deal(p.random)
+	}
+	return models.Group{Spans: spans}
+}
+
+// nextSet returns the models of the next group, and 0 if it is one alone.
+func (p *Sampler) nextSet() (set []int, kind int) {
+	before := math.Floor(float64(p.position) * p.sampling.SoloShare)
+	p.position++
+	if len(p.sets) == 0 || math.Floor(float64(p.position)*p.sampling.SoloShare) > before {
+		return []int{p.solos.deal(p.random)}, 0
+	}
+	return p.sets[p.kinds.deal(p.random)].deal(p.random), 1
+}
+
+// choose returns which n of all are chosen.
+func (p *Sampler) choose(all, n int) []bool {
+	chosen := make([]bool, all)
+	for _, i := range p.random.Perm(all)[:n] {
+		chosen[i] = true
+	}
+	return chosen
+}
+
+// operators returns a span of a model of n operators. A batch that neither
+// starts nor completes here stands in the middle, which a model of two
+// operators does not have: it completes then.
+func (p *Sampler) operators(n int, completes, starts bool) (start, end int) {
+	start, end = 0, n
+	if !starts && n > 1 {
+		last := n - 1
+		if !completes && n > 2 {
+			last--
+		}
+		start = 1 + p.random.IntN(last)
+	}
+	if !completes && n-start > 1 {
+		end = start + 1 + p.random.IntN(n-start-1)
+	}
+	return start, end
+}
+
+// combinations returns all sets of n out of the first all numbers.
+func combinations(all, n int) [][]int {
+	var sets [][]int
+	set := make([]int, 0, n)
+	var add func(first int)
+	add = func(first int) {
+		if len(set) == n {
+			sets = append(sets, slices.Clone(set))
+			return
+		}
+		for i := first; i <= all-(n-len(set)); i++ {
+			set = append(set, i)
+			add(i + 1)
+			set = set[:len(set)-1]
+		}
+	}
+	add(0)
+	return sets
+}
+
+// binomial returns the number of sets of n out of all, or any number above
+// maxSets if it is that.
+func binomial(all, n int) int {
+	sets := 1
+	for i := range min(n, all-n) {
+		sets = sets * (all - i) / (i + 1)
+		if sets > maxSets {
+			break
+		}
+	}
+	return sets
+}

@@ -1,0 +1,349 @@
+package training
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// drawSampling draws any sampling that is possible.
+func drawSampling(t *rapid.T) Sampling {
+	s := Sampling{
+		Spans:     rapid.IntRange(1, 5).Draw(t, "spans"),
+		SoloShare: rapid.Float64Range(0, 1).Draw(t, "solo share"),
+		Seed:      rapid.Uint64().Draw(t, "seed"),
+	}
+	choices := func(least int, name string) []int {
+		return rapid.SliceOfNDistinct(rapid.IntRange(1, 64), least, 4, rapid.ID[int]).Draw(t, name)
+	}
+	for i := range rapid.IntRange(1, 6).Draw(t, "models") {
+		s.Subjects = append(s.Subjects, Subject{
+			Model: Model{Name: string(rune('a' + i)), Operators: rapid.IntRange(1, 30).Draw(t, "operators")},
+			Sizes: choices(1, "sizes"), SeqLens: choices(0, "sequence lengths"),
+		})
+	}
+	if n := len(s.Subjects); n > 1 && rapid.Bool().Draw(t, "some pairs only") {
+		pairs := combinations(n, 2)
+		s.Sets = rapid.Permutation(pairs).Draw(t, "pairs")[:rapid.IntRange(1, len(pairs)).Draw(t, "how many")]
+	}
+	return s
+}
+
+func mustSampler(t rapid.TB, s Sampling) *Sampler {
+	t.Helper()
+	p, err := NewSampler(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func take(p *Sampler, n int) []models.Group {
+	groups := make([]models.Group, n)
+	for i := range groups {
+		groups[i] = p.Next()
+	}
+	return groups
+}
+
+// counts counts by key and tells how far the counts are apart.
+type counts[K comparable] map[K]int
+
+// apart returns the difference between the most and the least frequent one of
+// all keys.
+func (c counts[K]) apart(all []K) int {
+	least, most := math.MaxInt, 0
+	for _, k := range all {
+		least, most = min(least, c[k]), max(most, c[k])
+	}
+	return most - least
+}
+
+// Every group is one that the scheduler could form.
+func TestSampledGroupsAreOfServing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawSampling(t)
+		list := make([]Model, len(s.Subjects))
+		for i, subject := range s.Subjects {
+			list[i] = subject.Model
+		}
+		for _, g := range take(mustSampler(t, s), rapid.IntRange(1, 200).Draw(t, "groups")) {
+			if err := checkGroup(g, list); err != nil {
+				t.Fatal(err)
+			}
+			completes := 0
+			for _, span := range g.Spans {
+				if span.End == list[span.Service].Operators {
+					completes++
+				}
+			}
+			if completes == 0 {
+				t.Fatalf("nothing completes in %+v", g)
+			}
+			if s.Sets == nil && len(g.Spans) > max(s.Spans, 1) || s.Sets != nil && len(g.Spans) > 2 {
+				t.Fatalf("%d spans", len(g.Spans))
+			}
+		}
+	})
+}
+
+// At any moment, no batch size of a model came more than once more often than
+// another, and no sequence length of a batch size; alone and with others.
+func TestSampledInputsAreEven(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawSampling(t)
+		type key struct {
+			solo bool
+			input
+		}
+		sizes, all := counts[key]{}, counts[key]{}
+		for _, g := range take(mustSampler(t, s), rapid.IntRange(1, 300).Draw(t, "groups")) {
+			for _, span := range g.Spans {
+				in := inputOf(span)
+				all[key{len(g.Spans) == 1, in}]++
+				in.seqLen = 0
+				sizes[key{len(g.Spans) == 1, in}]++
+			}
+		}
+		for i := range s.Subjects {
+			for _, solo := range []bool{false, true} {
+				var keys []key
+				for _, size := range s.Subjects[i].Sizes {
+					keys = append(keys, key{solo, input{model: i, size: size}})
+					var seqLens []key
+					for _, l := range s.Subjects[i].seqLens() {
+						seqLens = append(seqLens, key{solo, input{i, size, l}})
+					}
+					if d := all.apart(seqLens); d > 1 {
+						t.Fatalf("model %d, size %d: sequence lengths are %d apart", i, size, d)
+					}
+				}
+				if d := sizes.apart(keys); d > 1 {
+					t.Fatalf("model %d: batch sizes are %d apart", i, d)
+				}
+			}
+		}
+	})
+}
+
+// Sets of as many models are as frequent as each other, and so are models that
+// run alone. The share of those is as asked for.
+func TestSampledSetsAreEven(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawSampling(t)
+		n := rapid.IntRange(1, 300).Draw(t, "groups")
+		found, sizes, solos := counts[string]{}, counts[int]{}, 0
+		for _, g := range take(mustSampler(t, s), n) {
+			found[setOf(g)]++
+			sizes[len(g.Spans)]++
+			if len(g.Spans) == 1 {
+				solos++
+			}
+		}
+		bySize := map[int][]string{}
+		for _, set := range append(s.Sets, s.allSets()...) {
+			if len(set) == 1 && !s.takesPart(set[0]) || s.Sets != nil && len(set) > 1 && !given(s.Sets, set) {
+				continue
+			}
+			key := setOf(groupOf(set))
+			if !contains(bySize[len(set)], key) {
+				bySize[len(set)] = append(bySize[len(set)], key)
+			}
+		}
+		total := 0
+		for size, sets := range bySize {
+			if d := found.apart(sets); d > 1 {
+				t.Fatalf("sets of %d are %d apart: %v", size, d, found)
+			}
+			for _, set := range sets {
+				total += found[set]
+			}
+		}
+		if total != n {
+			t.Fatalf("%d of %d groups are of other sets: %v", n-total, n, found)
+		}
+		var several []int
+		for size := range bySize {
+			if size > 1 {
+				several = append(several, size)
+			}
+		}
+		if d := sizes.apart(several); len(several) > 0 && d > 1 {
+			t.Fatalf("numbers of spans are %d apart: %v", d, sizes)
+		}
+		if want := s.SoloShare * float64(n); len(several) > 0 && math.Abs(float64(solos)-want) > 1 {
+			t.Fatalf("%d groups of one span, want %v", solos, want)
+		}
+	})
+}
+
+// allSets returns the sets that a sampling without given ones covers.
+func (s *Sampling) allSets() [][]int {
+	sets := combinations(len(s.Subjects), 1)
+	for n := 2; n <= min(max(s.Spans, 2), len(s.Subjects)); n++ {
+		if n <= s.Spans || s.Sets != nil {
+			sets = append(sets, combinations(len(s.Subjects), n)...)
+		}
+	}
+	return sets
+}
+
+func given(sets [][]int, set []int) bool {
+	for _, s := range sets {
+		if cmp.Equal(s, set) {
+			return true
+		}
+	}
+	return false
+}
+
+func contains(all []string, s string) bool {
+	for _, a := range all {
+		if a == s {
+			return true
+		}
+	}
+	return false
+}
+
+func groupOf(set []int) (g models.Group) {
+	for _, model := range set {
+		g.Spans = append(g.Spans, models.Span{Service: models.ServiceID(model)})
+	}
+	return g
+}
+
+func setOf(g models.Group) string {
+	key := ""
+	for _, s := range g.Spans {
+		key += string(rune('a' + s.Service))
+	}
+	return key
+}
+
+// How many complete and how many start is drawn evenly, and who does is too:
+// figure 9.
+func TestSampledCompletionsAndStarts(t *testing.T) {
+	s := Sampling{Spans: 3, Seed: 7}
+	for i := range 3 {
+		s.Subjects = append(s.Subjects, Subject{Model: Model{Name: string(rune('a' + i)), Operators: 1000}, Sizes: []int{1}})
+	}
+	const n = 6000
+	completions, starts, who := counts[int]{}, counts[int]{}, counts[models.ServiceID]{}
+	for _, g := range take(mustSampler(t, s), n) {
+		if len(g.Spans) < 3 {
+			continue
+		}
+		complete, start := 0, 0
+		for _, span := range g.Spans {
+			if span.End == 1000 {
+				complete++
+				who[span.Service]++
+			}
+			if span.Start == 0 {
+				start++
+			}
+		}
+		completions[complete]++
+		starts[start]++
+	}
+	for complete := 1; complete <= 3; complete++ {
+		if got := completions[complete]; got < 900 || got > 1100 { // 1000 each, five sigma off
+			t.Errorf("%d complete in %d groups", complete, got)
+		}
+	}
+	for start := 0; start <= 3; start++ {
+		if got := starts[start]; got < 630 || got > 870 { // 750 each
+			t.Errorf("%d start in %d groups", start, got)
+		}
+	}
+	if completions[0] != 0 || who.apart([]models.ServiceID{0, 1, 2}) > 250 { // 2000 each
+		t.Errorf("%v complete, by model %v", completions, who)
+	}
+}
+
+func TestSamplerGoesOn(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawSampling(t)
+		n := rapid.IntRange(0, 100).Draw(t, "groups")
+		first := mustSampler(t, s)
+		want := take(first, n+20)[n:]
+		again := mustSampler(t, s)
+		again.Skip(n)
+		if again.Position() != n || first.Position() != n+20 {
+			t.Fatalf("positions %d and %d", again.Position(), first.Position())
+		}
+		if d := cmp.Diff(want, take(again, 20)); d != "" {
+			t.Fatalf("it goes on otherwise:\n%s", d)
+		}
+	})
+}
+
+func TestSeedsDiffer(t *testing.T) {
+	s := Sampling{Subjects: testSubjects(), Spans: 3, Seed: 1}
+	a := take(mustSampler(t, s), 20)
+	s.Seed = 2
+	if cmp.Equal(a, take(mustSampler(t, s), 20)) {
+		t.Error("two seeds give the same groups")
+	}
+}
+
+func TestSamplerRefuses(t *testing.T) {
+	for name, spoil := range map[string]func(s *Sampling){
+		"no model":            func(s *Sampling) { s.Subjects = nil },
+		"order":               func(s *Sampling) { s.Subjects[0], s.Subjects[1] = s.Subjects[1], s.Subjects[0] },
+		"no operators":        func(s *Sampling) { s.Subjects[0].Model.Operators = 0 },
+		"no size":             func(s *Sampling) { s.Subjects[1].Sizes = nil },
+		"size twice":          func(s *Sampling) { s.Subjects[1].Sizes = []int{1, 1} },
+		"size of nothing":     func(s *Sampling) { s.Subjects[1].Sizes = []int{0} },
+		"sequence length":     func(s *Sampling) { s.Subjects[0].SeqLens = []int{-1} },
+		"too many choices":    func(s *Sampling) { s.Subjects[0].SeqLens = make([]int, maxChoices+1) },
+		"no span":             func(s *Sampling) { s.Spans = 0 },
+		"too many spans":      func(s *Sampling) { s.Spans = MaxSpans + 1 },
+		"share":               func(s *Sampling) { s.SoloShare = 1.1 },
+		"no share":            func(s *Sampling) { s.SoloShare = math.NaN() },
+		"no set":              func(s *Sampling) { s.Sets = [][]int{} },
+		"set of one":          func(s *Sampling) { s.Sets = [][]int{{1}} },
+		"set of unknown ones": func(s *Sampling) { s.Sets = [][]int{{1, 3}} },
+		"set out of order":    func(s *Sampling) { s.Sets = [][]int{{1, 0}} },
+		"set with one twice":  func(s *Sampling) { s.Sets = [][]int{{1, 1}} },
+		"too many sets":       func(s *Sampling) { s.Subjects, s.Spans = manySubjects(64), 4 },
+	} {
+		s := Sampling{Subjects: testSubjects(), Spans: 3}
+		spoil(&s)
+		if _, err := NewSampler(s); !errors.Is(err, ErrPlan) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := NewSampler(Sampling{Subjects: manySubjects(64), Spans: 2}); err != nil {
+		t.Errorf("all pairs of 64 models: %v", err)
+	}
+}
+
+func manySubjects(n int) []Subject {
+	subjects := make([]Subject, n)
+	for i := range subjects {
+		subjects[i] = Subject{Model: Model{Name: fmt.Sprintf("m%02d", i), Operators: 9}, Sizes: []int{1}}
+	}
+	return subjects
+}
+
+func TestCombinations(t *testing.T) {
+	want := [][]int{{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}}
+	if d := cmp.Diff(want, combinations(4, 2)); d != "" {
+		t.Error(d)
+	}
+	for n := range 8 {
+		for k := range n + 1 {
+			if got := len(combinations(n, k)); got != binomial(n, k) {
+				t.Errorf("%d of %d: %d sets, but %d are expected", k, n, got, binomial(n, k))
+			}
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package training
+
+import (
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// StepKind says what a step times.
+type StepKind int
+
+// The kinds of step.
+const (
+	// StepGroup times one round.
+	StepGroup StepKind = iota
+
+	// StepOperators times every operator of one batch, in rounds of one
+	// operator each.
+	StepOperators
+)
+
+// Step is what a session wants to be run next. Its spans name subjects by
+// position, as their Service, and batches that no other step has.
+type Step struct {
+	Kind StepKind
+
+	// Prepare holds the operators before those of Group, for the batches that
+	// do not start in Group. If it has spans, it is run first, as a round that
+	// is not timed.
+	Prepare models.Group
+
+	// Group is what is timed: as one round if the step is a StepGroup. A
+	// StepOperators has one span here, of the whole model; operator i is the
+	// round of [i, i+1).
+	Group models.Group
+
+	// Paused are the spans of Group whose batches are not at their end then.
+	// They are to be released. After a failure, all batches of the step are.
+	Paused []models.Span
+
+	// Warmup is set if the time does not count: it is the first run of a model
+	// on inputs of this size.
+	Warmup bool
+
+	// Reference is set if the group was measured before and is run again to
+	// notice drift.
+	Reference bool
+}
+
+// OperatorTimes is what the operators of a model take alone.
+type OperatorTimes struct {
+	Size    int       `json:"size"`
+	SeqLen  int       `json:"seq_len"`
+	Repeats int       `json:"repeats"`
+	Micros  []float64 `json:"micros"` // by operator, medians
+}
+
+// Progress is how far a session has come.
+type Progress struct {
+	Done    int           // measurements that are finished, were stored before, or are skipped
+	Total   int           // of the plan
+	Skipped int           // of Done
+	Spent   time.Duration // on steps of this session
+	Left    time.Duration // as far as the steps up to now tell, 0 if they do not tell yet
+}
+
+// Skip is something that could not be measured.
+type Skip struct {
+	Model  string // "" if it is not known which model of the group is at fault
+	Size   int
+	SeqLen int
+	Group  models.Group // in which it failed
+	Err    error
+}
+
+// Drift is how much slower or faster the device became during a session.
+type Drift struct {
+	Checks   []DriftCheck
+	Worst    DriftCheck // the one with the largest change
+	Exceeded bool       // the worst is beyond the limit
+}
+
+// DriftCheck is one comparison with the first times of the reference groups.
+type DriftCheck struct {
+	After   int     // measurements that were finished then
+	Percent float64 // change of the times, median over the reference groups; above 0 is slower
+}
