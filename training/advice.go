@@ -1,0 +1,301 @@
+package training
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Limits of advice.
+const (
+	MaxShare    = MaxSpans // services of a device
+	MaxServices = MaxModels
+
+	defaultShare   = 2
+	defaultRepeats = 100  // of a group, where a dataset does not tell
+	defaultGroups  = 2000 // of a pair, where none is measured
+	moreDevices    = 8    // that are tried to keep bad pairs apart
+)
+
+// ErrAdvice is returned when advice is asked for that cannot be given.
+var ErrAdvice = errors.New("no advice")
+
+// AdviceOptions say what advice is wanted.
+type AdviceOptions struct {
+	Services []AdvisedService // all models of the dataset if empty
+	Size     int              // most services of a device, 0 for two
+	Devices  int              // 0 for as few as hold all services
+	Solo     []SoloTime       // of whole models; these are taken before those of the groups
+}
+
+// AdvisedService is a service that gets a device.
+type AdvisedService struct {
+	Name  string
+	Model string  // the name in the dataset; a model that is not there may be measured yet
+	QPS   float64 // queries per second, 0 if unknown
+}
+
+// Advice says which services gain by sharing a device.
+type Advice struct {
+	Device   string       `json:"device,omitempty"`
+	Rows     int          `json:"rows"`
+	Solo     []SoloTime   `json:"solo"`     // what gains are made of
+	Sets     []SetGain    `json:"sets"`     // of models measured together: pairs first, those that gain most first
+	Services []string     `json:"services"` // in the order of Pairs
+	Pairs    [][]PairGain `json:"pairs"`    // of services
+	Off      float64      `json:"off"`      // how far estimates of gains are off where there are measurements, relative
+	Division Division     `json:"division"`
+	Next     []NextPair   `json:"next"` // to be measured
+	Cost     Cost         `json:"cost"`
+}
+
+// PairGain is what two services gain on one device.
+type PairGain struct {
+	Gain     float64 `json:"gain"`
+	Measured bool    `json:"measured"` // else estimated from what their models gain with others
+	Bad      bool    `json:"bad"`      // they should not share a device
+}
+
+// Division is which services share a device.
+type Division struct {
+	Size    int           `json:"size"` // most services of a device
+	Devices []DeviceShare `json:"devices"`
+	Exact   bool          `json:"exact"`            // no division is better; else none was found
+	Bad     [][2]string   `json:"bad"`              // pairs that share a device all the same
+	Enough  int           `json:"enough,omitempty"` // devices that would keep these apart, 0 if not found
+}
+
+// DeviceShare is the services of one device.
+type DeviceShare struct {
+	Services []string `json:"services"`
+	Gain     float64  `json:"gain"`           // expected of a group that holds all of them
+	Basis    Basis    `json:"basis"`          // of the gain
+	Busy     float64  `json:"busy,omitempty"` // share of the device's time, if loads are known
+}
+
+// Basis says what an expected gain rests on.
+type Basis string
+
+// The bases, the firmest first.
+const (
+	BasisMeasured  Basis = "measured"  // groups of these models
+	BasisPairs     Basis = "pairs"     // groups of each two of them
+	BasisEstimated Basis = "estimated" // what models gain with others, for some pairs
+)
+
+// Advise says which services gain by sharing a device, how to divide them
+// among devices, and what to measure next.
+func Advise(d *Dataset, o AdviceOptions) (*Advice, error) {
+	p, err := newPanel(d, o)
+	if err != nil {
+		return nil, err
+	}
+	a := &Advice{Device: d.Device, Rows: len(d.Rows), Solo: p.solo, Sets: p.sets, Off: math.Pow(2, p.fit.off) - 1}
+	for _, s := range p.services {
+		a.Services = append(a.Services, s.Name)
+	}
+	a.Pairs = p.pairs()
+	v := p.divider()
+	devices, exact := v.divide()
+	a.Division = p.division(v, devices, exact)
+	a.Next = p.next(devices)
+	a.Cost = p.cost(d, devices, a.Next)
+	return a, nil
+}
+
+// panel is what advice is made from.
+type panel struct {
+	services []AdvisedService
+	model    []int // of each service, -1 if not in the dataset
+	cells    *cells
+	fit      *compatibility
+	solo     []SoloTime
+	sets     []SetGain
+	options  AdviceOptions
+}
+
+func newPanel(d *Dataset, o AdviceOptions) (*panel, error) {
+	c, err := newCells(d)
+	if err != nil {
+		return nil, err
+	}
+	p := &panel{cells: c, services: slices.Clone(o.Services), options: o}
+	if len(p.services) == 0 {
+		for _, m := range d.Models {
+			p.services = append(p.services, AdvisedService{Name: m.Name, Model: m.Name})
+		}
+	}
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	for _, s := range p.services {
+		p.model = append(p.model, d.Model(s.Model))
+	}
+	c.infer()
+	p.solo = c.soloTimes(d, c.give(d, o.Solo))
+	p.sets = c.gains(d)
+	p.fit = newCompatibility(len(d.Models), p.sets)
+	return p, nil
+}
+
+func (p *panel) check() error {
+	o := &p.options
+	if o.Size == 0 {
+		o.Size = defaultShare
+	}
+	n := len(p.services)
+	switch {
+	case n == 0:
+		return fmt.Errorf("%w: no services", ErrAdvice)
+	case n > MaxServices:
+		return fmt.Errorf("%w: %d services, the limit is %d", ErrAdvice, n, MaxServices)
+	case o.Size < 1 || o.Size > MaxShare:
+		return fmt.Errorf("%w: %d services to a device, not 1 to %d", ErrAdvice, o.Size, MaxShare)
+	}
+	if o.Devices == 0 {
+		o.Devices = (n + o.Size - 1) / o.Size
+	}
+	if o.Devices < 0 || o.Devices > MaxServices || o.Devices*o.Size < n {
+		return fmt.Errorf("%w: %d services do not go on %d devices of at most %d", ErrAdvice, n, o.Devices, o.Size)
+	}
+	names := map[string]bool{}
+	for _, s := range p.services {
+		switch {
+		case s.Name == "" || s.Model == "":
+			return fmt.Errorf("%w: a service without a name or a model", ErrAdvice)
+		case names[s.Name]:
+			return fmt.Errorf("%w: service %s stands twice", ErrAdvice, s.Name)
+		case !(s.QPS >= 0) || math.IsInf(s.QPS, 0):
+			return fmt.Errorf("%w: service %s has a load of %v queries per second", ErrAdvice, s.Name, s.QPS)
+		}
+		names[s.Name] = true
+	}
+	return nil
+}
+
+func (p *panel) pairs() [][]PairGain {
+	table := make([][]PairGain, len(p.services))
+	for i := range table {
+		table[i] = make([]PairGain, len(p.services))
+		for j := range table[i] {
+			if i != j {
+				table[i][j] = p.pair(i, j)
+			}
+		}
+	}
+	return table
+}
+
+// pair returns what two services gain. Where nothing was measured at all, no
+// gain is expected, and nothing bad either.
+func (p *panel) pair(i, j int) PairGain {
+	y, set := p.fit.pair(p.model[i], p.model[j])
+	g := PairGain{Gain: math.Pow(2, y), Measured: set != nil}
+	if set != nil {
+		g.Bad = set.Bad()
+	} else {
+		g.Bad = y <= 0 && len(p.sets) > 0
+	}
+	return g
+}
+
+// divider sets up the division.
+func (p *panel) divider() *divider {
+	n := len(p.services)
+	v := &divider{size: p.options.Size, devices: p.options.Devices, busy: make([]float64, n), set: p.set}
+	for i := range n {
+		v.busy[i] = p.services[i].QPS * p.query(i) / 1e6
+		v.pair = append(v.pair, make([]float64, n))
+		v.bad = append(v.bad, make([]bool, n))
+		for j := range n {
+			if i != j {
+				g := p.pair(i, j)
+				v.pair[i][j], v.bad[i][j] = math.Log2(g.Gain), g.Bad
+			}
+		}
+	}
+	return v
+}
+
+// set returns the compatibility of services whose models were measured
+// together.
+func (p *panel) set(members []int) (float64, bool) {
+	list := make([]int, 0, MaxShare)
+	for _, m := range members {
+		if p.model[m] < 0 || slices.Contains(list, p.model[m]) {
+			return 0, false
+		}
+		list = append(list, p.model[m])
+	}
+	slices.Sort(list)
+	s := p.fit.sets[keyOf(list)]
+	if s == nil || s.Groups < fewestGroups {
+		return 0, false
+	}
+	return s.compatibility(), true
+}
+
+// query returns what one query of a service takes alone, in microseconds, at
+// the smallest batch size and sequence length that is known, 0 if none is.
+func (p *panel) query(service int) float64 {
+	best := SoloTime{}
+	for _, list := range [][]SoloTime{p.solo, p.options.Solo} {
+		for _, s := range list {
+			if s.Model == p.services[service].Model && (best.Size == 0 || s.Size < best.Size || s.Size == best.Size && s.SeqLen < best.SeqLen) {
+				best = s
+			}
+		}
+	}
+	return best.Micros
+}
+
+// division describes a division.
+func (p *panel) division(v *divider, devices [][]int, exact bool) Division {
+	out := Division{Size: v.size, Exact: exact, Bad: [][2]string{}}
+	for _, members := range devices {
+		share := DeviceShare{Gain: v.gain(members), Busy: v.busyTime(members), Basis: p.basis(members)}
+		for i, a := range members {
+			share.Services = append(share.Services, p.services[a].Name)
+			for _, b := range members[:i] {
+				if v.bad[a][b] {
+					out.Bad = append(out.Bad, [2]string{p.services[b].Name, p.services[a].Name})
+				}
+			}
+		}
+		out.Devices = append(out.Devices, share)
+	}
+	if len(out.Bad) > 0 {
+		out.Enough = v.enough()
+	}
+	return out
+}
+
+// basis says what the gain of services on one device rests on. A service
+// alone gains nothing, for sure.
+func (p *panel) basis(members []int) Basis {
+	if _, ok := p.set(members); ok || len(members) == 1 {
+		return BasisMeasured
+	}
+	for i, a := range members {
+		for _, b := range members[:i] {
+			if !p.pair(a, b).Measured {
+				return BasisEstimated
+			}
+		}
+	}
+	return BasisPairs
+}
+
+// enough returns how many devices keep all bad pairs apart, 0 if only many
+// more do.
+func (v *divider) enough() int {
+	wider := *v
+	for wider.devices < min(v.devices+moreDevices, len(v.pair)) {
+		wider.devices++
+		if devices, _ := wider.divide(); wider.total(devices).bad == 0 {
+			return wider.devices
+		}
+	}
+	return 0
+}

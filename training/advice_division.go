@@ -1,0 +1,248 @@
+package training
+
+import (
+	"math"
+	"slices"
+)
+
+// Limits of dividing services.
+const (
+	exactServices  = 12  // up to so many the division is the best there is
+	exchangeSweeps = 100 // over all exchanges of two services
+	divisionStarts = 3   // orders in which services are dealt out at first
+	balanceWeight  = 1.0 // of unequal busy times, against the compatibility of the services
+	noGain         = 1e-9
+)
+
+// divider divides services into groups that share devices.
+type divider struct {
+	size    int         // most services of a device
+	devices int         // most devices
+	pair    [][]float64 // compatibility of two services
+	bad     [][]bool    // two services should not share a device
+	busy    []float64   // share of a device that each service needs alone
+	set     func(members []int) (compatibility float64, ok bool)
+	fair    float64 // busy time of a device if all had the same
+}
+
+// score is what a division costs, the smaller the better. A bad pair is worse
+// than any overload, and an overload worse than any incompatibility.
+type score struct {
+	bad  int
+	over float64 // busy time beyond what the devices have
+	cost float64
+}
+
+func (s score) add(o score) score { return score{s.bad + o.bad, s.over + o.over, s.cost + o.cost} }
+func (s score) sub(o score) score { return score{s.bad - o.bad, s.over - o.over, s.cost - o.cost} }
+
+// less tells whether s is better than o by more than rounding.
+func (s score) less(o score) bool {
+	switch {
+	case s.bad != o.bad:
+		return s.bad < o.bad
+	case math.Abs(s.over-o.over) > noGain:
+		return s.over < o.over
+	}
+	return s.cost < o.cost-noGain
+}
+
+// prepare sets the busy time that devices should have.
+func (v *divider) prepare() {
+	total, mean, n := 0.0, 0.0, 0.0
+	for i := range v.pair {
+		total += v.busy[i]
+		for j := range i {
+			mean += v.pair[i][j]
+			n++
+		}
+	}
+	v.fair = total / float64(v.devices) / math.Pow(float64(min(v.size, len(v.pair))), mean/max(n, 1))
+}
+
+// compatibility returns that of services on one device: as measured, or the
+// mean over their pairs. A service alone gains nothing.
+func (v *divider) compatibility(members []int) float64 {
+	switch len(members) {
+	case 0, 1:
+		return 0
+	case 2:
+		return v.pair[members[0]][members[1]]
+	}
+	if y, ok := v.set(members); ok {
+		return y
+	}
+	sum, n := 0.0, 0
+	for i, a := range members {
+		for _, b := range members[:i] {
+			sum += v.pair[a][b]
+			n++
+		}
+	}
+	return sum / float64(n)
+}
+
+// gain returns the gain expected of services on one device.
+func (v *divider) gain(members []int) float64 {
+	return math.Pow(float64(max(len(members), 1)), v.compatibility(members))
+}
+
+// busyTime returns the share of a device that services need together.
+func (v *divider) busyTime(members []int) (share float64) {
+	for _, m := range members {
+		share += v.busy[m]
+	}
+	return share / v.gain(members)
+}
+
+// score returns what it costs that services share a device. An empty device
+// costs nothing; all others count against it.
+func (v *divider) score(members []int) (s score) {
+	for i, a := range members {
+		for _, b := range members[:i] {
+			if v.bad[a][b] {
+				s.bad++
+			}
+		}
+	}
+	s.cost = -float64(len(members)) * v.compatibility(members) / float64(len(v.pair))
+	if v.fair > 0 {
+		b := v.busyTime(members)
+		s.over = max(b-1, 0)
+		s.cost += balanceWeight * b * (b - 2*v.fair) / (v.fair * v.fair * float64(v.devices))
+	}
+	return s
+}
+
+func (v *divider) total(devices [][]int) (s score) {
+	for _, members := range devices {
+		s = s.add(v.score(members))
+	}
+	return s
+}
+
+// divide returns the services of each device, in order, and whether no
+// division is better.
+func (v *divider) divide() (devices [][]int, exact bool) {
+	v.prepare()
+	if exact = len(v.pair) <= exactServices; exact {
+		devices = v.enumerate()
+	} else {
+		devices = v.search()
+	}
+	devices = slices.DeleteFunc(devices, func(members []int) bool { return len(members) == 0 })
+	for _, members := range devices {
+		slices.Sort(members)
+	}
+	slices.SortFunc(devices, func(a, b []int) int { return a[0] - b[0] })
+	return devices, exact
+}
+
+// search deals the services out one by one and then exchanges them while that
+// helps, from several orders of dealing.
+func (v *divider) search() (best [][]int) {
+	for start := range divisionStarts {
+		devices := v.deal(v.order(start))
+		v.exchange(devices)
+		if best == nil || v.total(devices).less(v.total(best)) {
+			best = devices
+		}
+	}
+	return best
+}
+
+// order returns the services as they are listed, the other way round, or those
+// that fit worst with all others first.
+func (v *divider) order(start int) []int {
+	order := make([]int, len(v.pair))
+	fit := make([]float64, len(v.pair))
+	for i := range order {
+		order[i] = i
+		for _, y := range v.pair[i] {
+			fit[i] += y
+		}
+	}
+	switch start {
+	case 1:
+		slices.Reverse(order)
+	case 2:
+		slices.SortStableFunc(order, func(a, b int) int {
+			if fit[a] < fit[b] {
+				return -1
+			}
+			if fit[a] > fit[b] {
+				return 1
+			}
+			return 0
+		})
+	}
+	return order
+}
+
+func (v *divider) deal(order []int) [][]int {
+	devices := make([][]int, v.devices)
+	for _, service := range order {
+		to, least := -1, score{}
+		for d, members := range devices {
+			if len(members) == v.size {
+				continue
+			}
+			grown := append(slices.Clone(members), service)
+			if s := v.score(grown).sub(v.score(members)); to < 0 || s.less(least) {
+				to, least = d, s
+			}
+		}
+		devices[to] = append(devices[to], service)
+	}
+	return devices
+}
+
+// exchange moves services to other devices, or swaps two, while that helps.
+func (v *divider) exchange(devices [][]int) {
+	for range exchangeSweeps {
+		better := false
+		for d := range devices {
+			for e := range devices {
+				if d != e {
+					better = v.between(devices, d, e) || better
+				}
+			}
+		}
+		if !better {
+			return
+		}
+	}
+}
+
+// between improves two devices by one service moved from the first to the
+// second, or exchanged, for each service of the first.
+func (v *divider) between(devices [][]int, d, e int) (better bool) {
+	now := v.score(devices[d]).add(v.score(devices[e]))
+	for i := 0; i < len(devices[d]); i++ {
+		for j := 0; j <= len(devices[e]) && i < len(devices[d]); j++ {
+			from, to, ok := v.moved(devices[d], devices[e], i, j)
+			if !ok {
+				continue
+			}
+			if s := v.score(from).add(v.score(to)); s.less(now) {
+				devices[d], devices[e] = from, to
+				now, better = s, true
+			}
+		}
+	}
+	return better
+}
+
+// moved returns two devices after service i of the first was exchanged with
+// service j of the second, or went there if there is no service j.
+func (v *divider) moved(d, e []int, i, j int) (from, to []int, ok bool) {
+	from, to = slices.Clone(d), slices.Clone(e)
+	if j < len(e) {
+		from[i], to[j] = to[j], from[i]
+		return from, to, true
+	}
+	if len(e) == v.size {
+		return nil, nil, false
+	}
+	return slices.Delete(from, i, i+1), append(to, d[i]), true
+}

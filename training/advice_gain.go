@@ -1,0 +1,127 @@
+package training
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+const (
+	fewestGroups = 10   // of a set of models whose gain counts as measured
+	leastNoise   = 0.02 // relative, of a gain
+)
+
+// Verdict says whether models should share a device.
+type Verdict string
+
+// The verdicts.
+const (
+	VerdictPays       Verdict = "pays"       // overlapped they are faster than one after the other
+	VerdictSequential Verdict = "sequential" // they take as long as one after the other
+	VerdictSlower     Verdict = "slower"     // they take longer
+	VerdictUnknown    Verdict = "unknown"    // too few groups to tell
+)
+
+// SetGain is what models gain that were measured together. A gain is the sum
+// of the solo times of a group's spans over the latency of the group: beyond 1
+// overlapping pays.
+type SetGain struct {
+	Models  []string `json:"models"`
+	Groups  int      `json:"groups"`
+	Gain    float64  `json:"gain"` // of all groups together: total solo time over total latency
+	P10     float64  `json:"p10"`  // over the groups
+	Median  float64  `json:"median"`
+	P90     float64  `json:"p90"`
+	Pays    float64  `json:"pays"`   // share of the groups whose gain is beyond 1 by more than the noise
+	Hidden  float64  `json:"hidden"` // share of the shorter spans' time that passes behind the longest one
+	Noise   float64  `json:"noise"`  // how far the gain may be off, relative
+	Verdict Verdict  `json:"verdict"`
+
+	members []int
+}
+
+// Bad tells whether the models should not share a device.
+func (g *SetGain) Bad() bool { return g.Verdict == VerdictSequential || g.Verdict == VerdictSlower }
+
+// Reason says in words why the verdict is what it is.
+func (g *SetGain) Reason() string {
+	switch g.Verdict {
+	case VerdictSlower:
+		return fmt.Sprintf("overlapped they take %.0f %% longer than one after the other", 100*(1/g.Gain-1))
+	case VerdictSequential:
+		return fmt.Sprintf("as long as one after the other: a gain of %.2f, give or take %.0f %%", g.Gain, 100*g.Noise)
+	case VerdictUnknown:
+		return fmt.Sprintf("only %d groups measured", g.Groups)
+	}
+	return "overlapping pays"
+}
+
+// gains returns what each set of models gains, those of fewer models first and
+// then those that gain most.
+func (c *cells) gains(d *Dataset) []SetGain {
+	list := make([]SetGain, 0, len(c.sets))
+	for _, s := range c.sets {
+		list = append(list, s.gain(d))
+	}
+	slices.SortStableFunc(list, func(a, b SetGain) int {
+		return cmp.Or(cmp.Compare(len(a.Models), len(b.Models)), cmp.Compare(b.Gain, a.Gain))
+	})
+	return list
+}
+
+func (s *setRows) gain(d *Dataset) SetGain {
+	g := SetGain{Groups: len(s.rows), members: s.models}
+	for _, m := range s.models {
+		g.Models = append(g.Models, d.Models[m].Name)
+	}
+	values, off := make([]float64, 0, len(s.rows)), make([]float64, 0, len(s.rows))
+	var solo, rest, saved, took float64
+	for _, r := range s.rows {
+		sum, most, _ := r.longest()
+		solo, took = solo+sum, took+r.micros
+		rest, saved = rest+sum-most, saved+sum-r.micros
+		values = append(values, sum/r.micros)
+		fitted := most + r.shape.exposed*(sum-most)
+		off = append(off, math.Abs(fitted-r.micros)/r.micros)
+	}
+	g.Gain = solo / took
+	if rest > 0 {
+		g.Hidden = saved / rest
+	}
+	g.Noise = noise(values, g.Gain, quantileOf(off, 0.5))
+	g.P10, g.Median, g.P90 = quantileOf(values, 0.1), quantileOf(values, 0.5), quantileOf(values, 0.9)
+	for _, v := range values {
+		if v > 1+g.Noise {
+			g.Pays += 1 / float64(len(values))
+		}
+	}
+	g.Verdict = g.judge()
+	return g
+}
+
+// noise returns how far a gain may be off: by the error of the solo times,
+// which all groups share, and by the spread of the groups.
+func noise(values []float64, gain, soloError float64) float64 {
+	spread := 0.0
+	for _, v := range values {
+		spread += (v - gain) * (v - gain)
+	}
+	n := float64(len(values))
+	return max(leastNoise, math.Hypot(soloError, 2*math.Sqrt(spread)/n/gain))
+}
+
+func (g *SetGain) judge() Verdict {
+	switch {
+	case g.Groups < fewestGroups:
+		return VerdictUnknown
+	case g.Gain < 1-g.Noise:
+		return VerdictSlower
+	case g.Gain <= 1+g.Noise:
+		return VerdictSequential
+	}
+	return VerdictPays
+}
+
+func (g *SetGain) name() string { return strings.Join(g.Models, " + ") }

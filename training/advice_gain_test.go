@@ -1,0 +1,115 @@
+package training
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestGains(t *testing.T) {
+	w := newWorkshop(5, 4)
+	w.exposed = func(a, b int) float64 { return []float64{0, 0.1, 0, 1, 0, 1.4}[a+b] }
+	sets := [][]int{{0, 1}, {0, 3}, {2, 3}} // 1: pays, 3: sequential, 5: slower
+	d := w.dataset(300, sets...)
+	d.Rows = append(d.Rows, w.dataset(fewestGroups-1, []int{1, 2}).Rows...)
+	c, err := newCells(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.infer()
+	want := map[string]Verdict{
+		"m00 + m01": VerdictPays, "m00 + m03": VerdictSequential, "m02 + m03": VerdictSlower, "m01 + m02": VerdictUnknown,
+	}
+	reasons := map[Verdict]string{
+		VerdictPays: "pays", VerdictSequential: "as long as one after the other", VerdictSlower: "longer than one after the other",
+		VerdictUnknown: "only 9 groups",
+	}
+	gains := c.gains(d)
+	if len(gains) != len(want) {
+		t.Fatalf("%d sets, want %d", len(gains), len(want))
+	}
+	for i, g := range gains {
+		if g.Verdict != want[g.name()] {
+			t.Errorf("%s: %s (gain %.3f, noise %.3f), want %s", g.name(), g.Verdict, g.Gain, g.Noise, want[g.name()])
+		}
+		if !strings.Contains(g.Reason(), reasons[g.Verdict]) {
+			t.Errorf("%s: reason %q, want %q in it", g.name(), g.Reason(), reasons[g.Verdict])
+		}
+		if g.Bad() != (g.Verdict == VerdictSequential || g.Verdict == VerdictSlower) {
+			t.Errorf("%s is bad: %t", g.name(), g.Bad())
+		}
+		if g.P10 > g.Median || g.Median > g.P90 || g.Pays < 0 || g.Pays > 1+1e-9 {
+			t.Errorf("%s: quantiles %v %v %v, share %v", g.name(), g.P10, g.Median, g.P90, g.Pays)
+		}
+		if i > 0 && g.Gain > gains[i-1].Gain {
+			t.Errorf("%s stands behind %s", g.name(), gains[i-1].name())
+		}
+	}
+}
+
+// TestGainIsTrue compares gains with those made of the true solo times.
+func TestGainIsTrue(t *testing.T) {
+	w := newWorkshop(6, 5)
+	w.exposed = func(a, b int) float64 { return float64(a*b%5) / 5 }
+	d := w.dataset(300, allPairs(5)...)
+	c, err := newCells(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.infer()
+	for _, s := range c.sets {
+		g := s.gain(d)
+		solo, took := 0.0, 0.0
+		for i, r := range c.rows {
+			if r.shape.set == s {
+				took += r.micros
+				for _, span := range d.Rows[i].Group.Spans {
+					solo += w.solo(span)
+				}
+			}
+		}
+		if want := solo / took; !near(g.Gain, want, 0.03) {
+			t.Errorf("%s: gain %.3f, want %.3f", g.name(), g.Gain, want)
+		}
+	}
+}
+
+// TestCompatibility estimates a pair that was kept aside.
+func TestCompatibility(t *testing.T) {
+	w := newWorkshop(7, 6)
+	w.exposed = func(a, b int) float64 { return 0.1 * float64(a+b) }
+	pairs := allPairs(6)
+	kept := pairs[4] // 1 and 3
+	d := w.dataset(200, append(append([][]int{}, pairs[:4]...), pairs[5:]...)...)
+	a, err := Advise(d, AdviceOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	full, err := Advise(w.dataset(200, pairs...), AdviceOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, want := a.Pairs[kept[0]][kept[1]], full.Pairs[kept[0]][kept[1]]
+	if got.Measured || !want.Measured {
+		t.Fatalf("measured: %t and %t", got.Measured, want.Measured)
+	}
+	if !near(got.Gain, want.Gain, 0.05) {
+		t.Errorf("estimated %.3f, measured %.3f", got.Gain, want.Gain)
+	}
+}
+
+// TestLargerSetsTellPairs estimates pairs when only triplets were measured.
+func TestLargerSetsTellPairs(t *testing.T) {
+	w := newWorkshop(8, 4)
+	w.exposed = func(a, b int) float64 { return map[bool]float64{true: 0.9, false: 0.1}[b == 3] }
+	a, err := Advise(w.dataset(300, []int{0, 1, 2}, []int{0, 1, 3}, []int{0, 2, 3}, []int{1, 2, 3}), AdviceOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for b := range 3 {
+		for c := range b {
+			if a.Pairs[b][c].Gain <= a.Pairs[b][3].Gain {
+				t.Errorf("m%02d gains %.2f with m%02d and %.2f with m03, which hides little", b, a.Pairs[b][c].Gain, c, a.Pairs[b][3].Gain)
+			}
+		}
+	}
+}

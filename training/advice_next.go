@@ -1,0 +1,143 @@
+package training
+
+import (
+	"cmp"
+	"slices"
+)
+
+// probesPerService is how many pairs of a model are measured to know how it
+// gets on with others, whatever the number of services.
+const probesPerService = 2
+
+// NextPair is a pair of models that is worth measuring.
+type NextPair struct {
+	Models [2]string `json:"models"`
+	Reason string    `json:"reason"`
+}
+
+// Cost is what measuring takes. Dividing the services keeps it in proportion
+// to their number: only pairs that share a device are measured, and a few
+// probes of each service (Abacus, section 7.8).
+type Cost struct {
+	GroupsPerPair   int        `json:"groups_per_pair"`
+	SecondsPerGroup float64    `json:"seconds_per_group"`
+	Repeats         int        `json:"repeats"`       // of a group
+	RepeatsKnown    bool       `json:"repeats_known"` // else the number is assumed
+	AllPairs        CostOfSome `json:"all_pairs"`     // every service with every other
+	Division        CostOfSome `json:"division"`      // those that share a device
+	Next            CostOfSome `json:"next"`          // those that are left to be measured
+}
+
+// CostOfSome is what measuring some pairs takes.
+type CostOfSome struct {
+	Pairs  int     `json:"pairs"`
+	Groups int     `json:"groups"`
+	Hours  float64 `json:"hours"`
+}
+
+// next returns the pairs to be measured: two probes of each model at most, and
+// what shares a device.
+func (p *panel) next(devices [][]int) []NextPair {
+	n := nextPairs{panel: p, degree: make([]int, len(p.services)), taken: map[[2]string]bool{}, list: []NextPair{}}
+	for i, m := range p.model {
+		if m >= 0 {
+			n.degree[i] = p.fit.measured[m]
+		}
+	}
+	for i := range p.services {
+		if n.degree[i] == 0 {
+			n.probe(i, "nothing is known of "+p.services[i].Model+" with others")
+		}
+	}
+	for _, members := range devices {
+		for i, b := range members {
+			for _, a := range members[:i] {
+				n.add(a, b, "they share a device in this division")
+			}
+		}
+	}
+	for i := range p.services {
+		n.probe(i, "little is known of "+p.services[i].Model+" with others")
+	}
+	return n.list
+}
+
+// nextPairs collects pairs to be measured.
+type nextPairs struct {
+	*panel
+	degree []int // pairs that each service's model was or will be measured in
+	taken  map[[2]string]bool
+	list   []NextPair
+}
+
+// add adds a pair unless it is measured, or stands there already. A model
+// cannot be measured with itself.
+func (n *nextPairs) add(a, b int, reason string) bool {
+	models := [2]string{n.services[a].Model, n.services[b].Model}
+	slices.Sort(models[:])
+	if models[0] == models[1] || n.taken[models] || n.pair(a, b).Measured {
+		return false
+	}
+	n.taken[models] = true
+	n.list = append(n.list, NextPair{models, reason})
+	for i, s := range n.services {
+		if s.Model == models[0] || s.Model == models[1] {
+			n.degree[i]++
+		}
+	}
+	return true
+}
+
+// probe adds pairs of a service with those that most is known of, until it has
+// enough.
+func (n *nextPairs) probe(service int, reason string) {
+	others := make([]int, len(n.services))
+	for i := range others {
+		others[i] = i
+	}
+	slices.SortStableFunc(others, func(a, b int) int { return cmp.Compare(n.degree[b], n.degree[a]) })
+	for _, o := range others {
+		if n.degree[service] >= probesPerService {
+			return
+		}
+		n.add(service, o, reason)
+	}
+}
+
+// cost returns what measuring takes, at the pace of the dataset.
+func (p *panel) cost(d *Dataset, devices [][]int, next []NextPair) Cost {
+	c := Cost{GroupsPerPair: defaultGroups, Repeats: defaultRepeats}
+	var perPair, repeats []float64
+	for _, s := range p.sets {
+		if len(s.members) == 2 && s.Groups >= fewestGroups {
+			perPair = append(perPair, float64(s.Groups))
+		}
+	}
+	if len(perPair) > 0 {
+		c.GroupsPerPair = int(quantileOf(perPair, 0.5))
+	}
+	micros := 0.0
+	for _, r := range d.Rows {
+		micros += r.Mean / float64(len(d.Rows))
+		if r.Repeats > 0 {
+			repeats = append(repeats, float64(r.Repeats))
+		}
+	}
+	if len(repeats) > 0 {
+		c.Repeats, c.RepeatsKnown = int(quantileOf(repeats, 0.5)), true
+	}
+	c.SecondsPerGroup = micros * float64(c.Repeats) / 1e6
+	within := 0
+	for _, members := range devices {
+		within += len(members) * (len(members) - 1) / 2
+	}
+	c.AllPairs = c.of(len(p.services) * (len(p.services) - 1) / 2)
+	c.Division = c.of(within)
+	c.Next = c.of(len(next))
+	return c
+}
+
+func (c *Cost) of(pairs int) CostOfSome {
+	groups := pairs * c.GroupsPerPair
+	return CostOfSome{pairs, groups, float64(groups) * c.SecondsPerGroup / 3600}
+}

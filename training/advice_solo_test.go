@@ -1,0 +1,40 @@
+package training
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestReadSolo(t *testing.T) {
+	got, err := ReadSolo(strings.NewReader("model,batch,seq_len,min_ms,p05_ms\nbert,4,64,10.5,11\nvgg16,8,0,4,5\n"), "solo.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []SoloTime{{Model: "bert", Size: 4, SeqLen: 64, Micros: 10500, Source: SoloGiven}, {Model: "vgg16", Size: 8, Micros: 4000, Source: SoloGiven}}
+	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestReadSoloFaults(t *testing.T) {
+	const header = "model,batch,seq_len,min_ms\n"
+	for text, want := range map[string]string{
+		"":                            "solo.csv: unusable measurements: the file is empty",
+		"model,batch,seq_len\n":       "solo.csv:1: unusable measurements: column min_ms is missing",
+		header + "a,1,0,5\na,0,0,5\n": "solo.csv:3: unusable measurements: a,0,0,5",
+		header + "a,1,-1,5\n":         "solo.csv:2",
+		header + "a,1,0,NaN\n":        "solo.csv:2",
+		header + "a,1,0,-5\n":         "solo.csv:2",
+		header + "a,one,0,5\n":        "solo.csv:2",
+		header + ",1,0,5\n":           "solo.csv:2",
+		header + "a,1,0\n":            "solo.csv:2",
+		header + strings.Repeat("a", maxSoloBytes): "too many measurements",
+	} {
+		_, err := ReadSolo(strings.NewReader(text), "solo.csv")
+		var fault *CSVError
+		if err == nil || !strings.Contains(err.Error(), want) || !errors.As(err, &fault) {
+			t.Errorf("%.60q: %v, want %s", text, err, want)
+		}
+	}
+}
