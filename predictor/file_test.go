@@ -1,0 +1,235 @@
+package predictor
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+func jsonOf(t testing.TB, f *File) string {
+	t.Helper()
+	data, err := json.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestFileRoundTrip(t *testing.T) {
+	f := testFile(3, 8, 4)
+	f.Created = time.Date(2024, 2, 29, 12, 0, 0, 0, time.UTC)
+	f.Seed = math.MaxUint64
+	path := filepath.Join(t.TempDir(), "x.predictor.json")
+	for range 2 { // the second time over the first
+		if err := f.WriteFile(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(f, got); diff != "" {
+		t.Error(diff)
+	}
+	left, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(left) != 1 {
+		t.Errorf("the folder holds %v, %v; want the file alone", left, err)
+	}
+}
+
+func TestWriteFileRefuses(t *testing.T) {
+	f := testFile(2, 4)
+	path := filepath.Join(t.TempDir(), "x.predictor.json")
+	if err := f.WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Layers[0].Weights[0] = float32(math.Inf(1))
+	if err := f.WriteFile(path); !errors.Is(err, ErrDamaged) {
+		t.Errorf("an infinite weight: %v", err)
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the file that was there has changed, %v", err)
+	}
+	if err := testFile(2, 4).WriteFile(filepath.Join(path, "below a file")); err == nil {
+		t.Error("wrote below a file")
+	}
+}
+
+func TestReadFileOfNothing(t *testing.T) {
+	if _, err := ReadFile(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Whatever is wrong with the text of a file is told, and which kind of wrong.
+func TestReadRefusesText(t *testing.T) {
+	good := jsonOf(t, testFile(2, 4))
+	edit := func(old, new string) string {
+		if !strings.Contains(good, old) {
+			t.Fatalf("the file does not hold %s", old)
+		}
+		return strings.Replace(good, old, new, 1)
+	}
+	for name, c := range map[string]struct {
+		text string
+		want error
+		part string
+	}{
+		"empty":         {"", ErrFormat, "not a JSON object"},
+		"ONNX":          {"\x08\x08\x12\x07pytorch", ErrFormat, "not a JSON object"},
+		"list":          {"[1]", ErrFormat, "not a JSON object"},
+		"foreign":       {`{"model": 1}`, ErrFormat, `""`},
+		"version":       {edit(Format, "overlapd-predictor/2") + "x", ErrDamaged, "byte"},
+		"other version": {edit(Format, "overlapd-predictor/2"), ErrFormat, `"overlapd-predictor/2"`},
+		"format number": {`{"format": 1}`, ErrFormat, "format"},
+		"truncated":     {good[:len(good)/2], ErrDamaged, "truncated"},
+		"last byte":     {good[:len(good)-1], ErrDamaged, "truncated"},
+		"syntax":        {edit(`"rows":1000`, `"rows":;1000`), ErrDamaged, "';'"},
+		"NaN":           {edit(`"rows":1000`, `"rows":NaN`), ErrDamaged, "'N'"},
+		"unknown":       {edit(`"rows":1000`, `"rows":1000,"columns":3`), ErrDamaged, "columns"},
+		"null":          {edit(`"bias":[`, `"bias":[null,`), ErrDamaged, "null"},
+		"null layer":    {edit(`"layers":[`, `"layers":[null,`), ErrDamaged, "null"},
+		"huge":          {edit(`"bias":[`, `"bias":[1e999,`), ErrDamaged, "1e999"},
+		"float32":       {edit(`"bias":[`, `"bias":[1e39,`), ErrDamaged, "1e39"},
+		"a fraction":    {edit(`"rows":1000`, `"rows":1.5`), ErrDamaged, "rows"},
+		"text":          {edit(`"rows":1000`, `"rows":"many"`), ErrDamaged, "rows"},
+		"two":           {good + good, ErrDamaged, ""},
+		"too large":     {good + strings.Repeat(" ", MaxFileBytes), ErrDamaged, "larger"},
+		"created":       {edit(`"created":"0001-01-01T00:00:00Z"`, `"created":"yesterday"`), ErrDamaged, "yesterday"},
+	} {
+		_, err := Read(strings.NewReader(c.text))
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.part) {
+			t.Errorf("%s: %v; want %q with %q", name, err, c.want, c.part)
+		}
+	}
+	if _, err := Read(strings.NewReader(good)); err != nil {
+		t.Error(err)
+	}
+	path := filepath.Join(t.TempDir(), "cut")
+	if err := os.WriteFile(path, []byte(good[:100]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadFile(path); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), path) {
+		t.Errorf("%v; want the path in it", err)
+	}
+}
+
+func TestFindNullSkipsStrings(t *testing.T) {
+	for text, want := range map[string]int{
+		`{"a":1}`:                -1,
+		`{"n":"null"}`:           -1,
+		`{"\"n":true}`:           -1,
+		`{"\\":null}`:            6,
+		`[1,null]`:               3,
+		`{"nnn":false,"n":null}`: 17,
+	} {
+		if got := findNull([]byte(text)); got != want {
+			t.Errorf("%s: at %d, want %d", text, got, want)
+		}
+	}
+}
+
+func TestValidateFile(t *testing.T) {
+	for name, c := range map[string]struct {
+		damage func(f *File)
+		parts  []string
+	}{
+		"output":      {func(f *File) { f.Output = "log" }, []string{"unknown output", `"log"`}},
+		"rows":        {func(f *File) { f.Rows = 0 }, []string{"0 rows"}},
+		"device":      {func(f *File) { f.Device = strings.Repeat("x", maxName+1) }, []string{"device"}},
+		"features":    {func(f *File) { f.Features.Set = "mine" }, []string{`"mine"`}},
+		"width":       {func(f *File) { f.Features.Models[0].MaxSeqLen = 5 }, []string{"the first layer has 21 inputs, its features 22"}},
+		"no layers":   {func(f *File) { f.Layers = nil }, []string{"0 layers"}},
+		"many layers": {func(f *File) { f.Layers = make([]Layer, MaxLayers+1) }, []string{"17 layers"}},
+		"chain":       {func(f *File) { f.Layers = append(f.Layers[:1], f.Layers[2]) }, []string{"layer 1 has 3 inputs, the one before 4 outputs"}},
+		"outputs":     {func(f *File) { f.Layers = f.Layers[:2] }, []string{"last layer has 3 outputs"}},
+		"weights":     {func(f *File) { f.Layers[1].Weights = f.Layers[1].Weights[1:] }, []string{"layer 1: 11 weights"}},
+		"bias":        {func(f *File) { f.Layers[1].Bias = nil }, []string{"layer 1: a bias of 0"}},
+		"negative":    {func(f *File) { f.Layers[1].Inputs = -4 }, []string{"layer 1: -4 inputs"}},
+		"absurd":      {func(f *File) { f.Layers[0].Outputs = 1 << 40 }, []string{"layer 0", "1099511627776 outputs"}},
+		"NaN":         {func(f *File) { f.Layers[0].Weights[7] = float32(math.NaN()) }, []string{"layer 0: weight 7 is NaN"}},
+		"infinite":    {func(f *File) { f.Layers[2].Bias[0] = float32(math.Inf(-1)) }, []string{"layer 2: bias 0 is -Inf"}},
+		"MAPE":        {func(f *File) { f.Test.MAPE = math.NaN() }, []string{"percentage error of NaN"}},
+		"test rows":   {func(f *File) { f.Test.Rows = -1 }, []string{"tested on -1 rows"}},
+		"order":       {func(f *File) { f.Test.Quantiles.P90 = 2 }, []string{"in order", "P90:2"}},
+		"zero":        {func(f *File) { f.Test.Quantiles.P01 = 0 }, []string{"P01:0"}},
+		"quantile":    {func(f *File) { f.Test.Quantiles.P99 = math.Inf(1) }, []string{"P99:+Inf"}},
+		"all at once": {func(f *File) { f.Rows, f.Output, f.Test.MAPE = -1, "x", -1; f.Layers[0].Bias[0] = float32(math.NaN()) },
+			[]string{"-1 rows", "unknown output", "bias 0", "error of -1"}},
+	} {
+		f := testFile(2, 4, 3)
+		c.damage(f)
+		err := f.Validate()
+		if !errors.Is(err, ErrDamaged) {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, part := range c.parts {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %q does not hold %q", name, err, part)
+			}
+		}
+		if m, err := NewModel(f); err == nil {
+			t.Errorf("%s: made %v of it", name, m)
+		}
+	}
+	if err := testFile(2, 4, 3).Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFaultsAreBounded(t *testing.T) {
+	f := testFile(2, 4)
+	f.Layers = make([]Layer, MaxLayers)
+	if lines := strings.Count(f.Validate().Error(), "\n"); lines > maxFaults {
+		t.Errorf("%d lines", lines)
+	}
+}
+
+// Whatever bytes are read, they are refused or make a model that serves.
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(jsonOf(f, testFile(2, 4))))
+	f.Add([]byte(jsonOf(f, constant(testFile(3), 0.7))))
+	f.Add([]byte(`{"format":"overlapd-predictor/1","layers":[{"inputs":1}]}`))
+	f.Add([]byte(`{"format":null`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file, err := Read(bytes.NewReader(data))
+		if err != nil {
+			if !errors.Is(err, ErrFormat) && !errors.Is(err, ErrDamaged) {
+				t.Fatalf("an error of no kind: %v", err)
+			}
+			return
+		}
+		m, err := NewModel(file)
+		if err != nil {
+			t.Fatalf("read, but no model: %v", err)
+		}
+		g := groupOf(span(0, 0, file.Features.Models[0].Operators, 1, 0))
+		micros := []float64{0}
+		m.Predict([]models.Group{g}, micros)
+		if !(micros[0] > 0 && micros[0] <= mostMicros) {
+			t.Fatalf("takes %v µs", micros[0])
+		}
+		if again, err := Read(strings.NewReader(jsonOf(t, file))); err != nil {
+			t.Fatalf("written and not read again: %v", err)
+		} else if diff := cmp.Diff(file, again); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}

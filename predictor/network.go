@@ -1,0 +1,186 @@
+package predictor
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// MaxRows is how many candidates a network takes at a time.
+const MaxRows = 64
+
+// panel is how many outputs of a layer are computed together, with all their
+// weights of one input side by side. Layers are padded to whole panels.
+const panel = 32
+
+// Network is a multilayer perceptron with one output, laid out for serving.
+// It owns the memory that it works in and so is not safe for concurrent use.
+type Network struct {
+	hidden []dense
+	last   []float32 // weights of the output
+	bias   float32   // of the output
+
+	forward   kernel
+	inputs    matrix
+	odd, even matrix // what the hidden layers leave, in turn
+	outputs   []float32
+	lanes     lanes
+}
+
+// dense is a layer whose weights lie panel by panel, and in each by input.
+type dense struct {
+	inputs, panels int
+	weights        []float32 // of panel p, input i and output o at (p*inputs+i)*panel + o
+	bias           []float32
+	gather         bool // most of its inputs may be zero
+}
+
+// kernel sets the first rows of y to what a hidden layer makes of those of x.
+// All kernels add up in the order of the inputs, so that a row gives the same
+// whatever rows are beside it.
+type kernel func(l *dense, s *lanes, x, y matrix, rows int)
+
+// matrix is rows of one length.
+type matrix struct {
+	data   []float32
+	stride int
+}
+
+func newMatrix(rows, stride int) matrix {
+	return matrix{make([]float32, rows*stride), stride}
+}
+
+func (m matrix) row(i int) []float32 { return m.data[i*m.stride:][:m.stride:m.stride] }
+
+// NewNetwork lays layers out for serving. They must follow one another and
+// end in one output.
+func NewNetwork(layers []Layer) (*Network, error) {
+	if err := errors.Join(layerFaults(layers)...); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	end := len(layers) - 1
+	n := &Network{
+		last:    append([]float32(nil), layers[end].Weights...),
+		bias:    layers[end].Bias[0],
+		forward: fastest(),
+		inputs:  newMatrix(MaxRows, layers[0].Inputs),
+		outputs: make([]float32, MaxRows),
+	}
+	widest, most := panel, layers[0].Inputs
+	for i, l := range layers[:end] {
+		d := pack(l)
+		d.gather = i == 0
+		n.hidden = append(n.hidden, d)
+		widest = max(widest, d.panels*panel)
+		most = max(most, l.Inputs)
+	}
+	n.odd, n.even = newMatrix(MaxRows, widest), newMatrix(MaxRows, widest)
+	n.lanes = newLanes(most)
+	return n, nil
+}
+
+func pack(l Layer) dense {
+	d := dense{inputs: l.Inputs, panels: (l.Outputs + panel - 1) / panel}
+	d.weights = make([]float32, d.panels*l.Inputs*panel)
+	d.bias = make([]float32, d.panels*panel)
+	copy(d.bias, l.Bias)
+	for o := range l.Outputs {
+		for i, w := range l.Weights[o*l.Inputs:][:l.Inputs] {
+			d.weights[(o/panel*l.Inputs+i)*panel+o%panel] = w
+		}
+	}
+	return d
+}
+
+// Width returns the number of inputs.
+func (n *Network) Width() int { return n.inputs.stride }
+
+// Row returns the inputs of a row, to be set before Run.
+func (n *Network) Row(i int) []float32 { return n.inputs.row(i) }
+
+// Run returns the outputs of the first rows. They are overwritten by the next
+// call. It does not allocate.
+func (n *Network) Run(rows int) []float32 {
+	x, y, spare := n.inputs, n.odd, n.even
+	for i := range n.hidden {
+		n.forward(&n.hidden[i], &n.lanes, x, y, rows)
+		x, y, spare = y, spare, y
+	}
+	for r := range rows {
+		n.outputs[r] = n.bias + dot(n.last, x.row(r))
+	}
+	return n.outputs[:rows]
+}
+
+// dot returns the product of w and as many elements of x.
+func dot(w, x []float32) float32 {
+	var a, b, c, d float32
+	for len(w) >= 4 && len(x) >= 4 {
+		a += w[0] * x[0]
+		b += w[1] * x[1]
+		c += w[2] * x[2]
+		d += w[3] * x[3]
+		w, x = w[4:], x[4:]
+	}
+	x = x[:len(w)]
+	for i, v := range w {
+		a += v * x[i]
+	}
+	return (a + b) + (c + d)
+}
+
+// blockRows is how many rows share one reading of the weights.
+const blockRows = 4
+
+// lanes is what a kernel reads instead of whole rows: the inputs that are not
+// zero in all rows of a block, and where their weights begin in a panel. Most
+// inputs are zero, since most models are not in a group.
+type lanes struct {
+	all    []int32 // where the weights of every input begin
+	begins []int32
+	values [blockRows][]float32
+}
+
+func newLanes(inputs int) lanes {
+	s := lanes{all: make([]int32, inputs), begins: make([]int32, inputs)}
+	for i := range s.all {
+		s.all[i] = int32(i * panel)
+	}
+	for r := range s.values {
+		s.values[r] = make([]float32, inputs)
+	}
+	return s
+}
+
+// gatherRow keeps what is not zero of one row.
+func (s *lanes) gatherRow(x []float32) ([]float32, []int32) {
+	values, begins := s.values[0][:len(x)], s.begins[:len(x)]
+	kept := 0
+	for i, v := range x {
+		values[kept], begins[kept] = v, int32(i*panel)
+		kept += notZero(math.Float32bits(v))
+	}
+	return values[:kept], begins[:kept]
+}
+
+// gatherBlock keeps what is not zero in all rows of a block. Where rows are
+// equal to each other, they may be the same.
+func (s *lanes) gatherBlock(x *[blockRows][]float32) []int32 {
+	size := len(x[0])
+	x0, x1, x2, x3 := x[0], x[1][:size], x[2][:size], x[3][:size]
+	v0, v1, v2, v3 := s.values[0][:size], s.values[1][:size], s.values[2][:size], s.values[3][:size]
+	begins := s.begins[:size]
+	kept := 0
+	for i, a := range x0 {
+		b, c, d := x1[i], x2[i], x3[i]
+		v0[kept], v1[kept], v2[kept], v3[kept] = a, b, c, d
+		begins[kept] = int32(i * panel)
+		kept += notZero(math.Float32bits(a) | math.Float32bits(b) | math.Float32bits(c) | math.Float32bits(d))
+	}
+	x[0], x[1], x[2], x[3] = v0[:kept], v1[:kept], v2[:kept], v3[:kept]
+	return begins[:kept]
+}
+
+// notZero is 1 or 0. It has no branch, since which inputs are zero is hard to
+// guess.
+func notZero(bits uint32) int { return int((bits | -bits) >> 31) }
