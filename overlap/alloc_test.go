@@ -42,12 +42,13 @@ func (l *load) round(t testing.TB) int {
 	if !ok {
 		t.Fatal("nothing to run")
 	}
-	l.now += r.Predicted
+	l.s.Plan(l.now)
+	l.now += r.Predicted.Latency
 	l.spans = l.spans[:0]
 	for _, s := range r.Group.Spans {
-		l.spans = append(l.spans, SpanOutcome{Batch: s.Batch, Reached: s.End, Took: r.Predicted})
+		l.spans = append(l.spans, SpanOutcome{Batch: s.Batch, Reached: s.End, Took: r.Predicted.Latency})
 	}
-	if err := l.s.Finish(l.now, Outcome{Round: r.Number, Took: r.Predicted, Spans: l.spans}); err != nil {
+	if err := l.s.Finish(l.now, Outcome{Round: r.Number, Took: r.Predicted.Latency, Spans: l.spans}); err != nil {
 		t.Fatal(err)
 	}
 	l.s.Released()

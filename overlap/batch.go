@@ -54,6 +54,9 @@ func (b *batch) add(q *query) {
 
 // ran moves a batch on after one of its spans has ended.
 func (s *Scheduler) ran(b *batch, so SpanOutcome) {
+	if so.Status != SpanDone || b.service.down {
+		s.overturn()
+	}
 	switch {
 	case so.Status == SpanFailed:
 		s.abandon(b, Failed, ReasonModelFailed)
@@ -76,7 +79,7 @@ func (s *Scheduler) ran(b *batch, so SpanOutcome) {
 
 // pause makes a batch wait for its next round.
 func (s *Scheduler) pause(b *batch) {
-	s.refresh(b)
+	b.rank, b.deadline = s.standing(b, b.rest())
 	b.service.paused.push(b)
 	s.paused.push(b)
 }
@@ -86,23 +89,25 @@ func (s *Scheduler) unpause(b *batch) {
 	s.paused.remove(b.expiryPos)
 }
 
-// refresh sets the rank and the deadline of a batch from the members that are
-// not cancelled, of which there must be one.
-func (s *Scheduler) refresh(b *batch) {
+// standing returns the rank and the deadline of a batch of which a span is
+// left: those of its most urgent and its latest member that are not cancelled.
+// There must be one.
+func (s *Scheduler) standing(b *batch, left models.Span) (least rank, latest time.Duration) {
 	first := true
 	for _, q := range b.members {
 		if q.cancelled {
 			continue
 		}
-		r := s.rankOf(q, b.rest())
-		if first || r.before(&b.rank) {
-			b.rank = r
+		r := s.rankOf(q, left)
+		if first || r.before(&least) {
+			least = r
 		}
-		if first || q.Deadline > b.deadline {
-			b.deadline = q.Deadline
+		if first || q.Deadline > latest {
+			latest = q.Deadline
 		}
 		first = false
 	}
+	return least, latest
 }
 
 // takeBack dissolves a batch that was stopped before it ran an operator.
@@ -138,9 +143,14 @@ func (s *Scheduler) lose(b *batch) {
 	s.pool.putBatch(b)
 }
 
+// canFinish reports whether a query that ran now, alone, would be in time.
 func (s *Scheduler) canFinish(q *query) bool {
-	_, hopeless := s.hopeless(q.span(s.services[q.Service].Operators), q.Deadline)
-	return !hopeless && q.Deadline > s.now
+	sv := s.services[q.Service]
+	end := s.now
+	if !sv.BestEffort {
+		end += s.predict.alone(q.span(sv.Operators)).Latency
+	}
+	return q.Deadline >= end && q.Deadline > s.now
 }
 
 // abandon ends a batch whose worker may hold intermediates.

@@ -16,6 +16,7 @@ func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop models.Ba
 	if q == nil || q.cancelled {
 		return 0, false
 	}
+	s.overturn()
 	b := q.batch
 	if b == nil {
 		s.answer(s.dequeue(q), Cancelled, ReasonCancelled)
@@ -30,7 +31,7 @@ func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop models.Ba
 	case !wanted:
 		s.abandon(b, Cancelled, ReasonCancelled)
 	default:
-		s.refresh(b)
+		b.rank, b.deadline = s.standing(b, b.rest())
 		b.service.paused.fix(b.pausedPos)
 		s.paused.fix(b.expiryPos)
 	}

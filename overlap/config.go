@@ -20,6 +20,7 @@ type Config struct {
 	Services   []models.Service // each ID is its position
 	Policy     string           // one of Policies
 	Predictor  Predictor        // called only inside the scheduler's methods
+	Ways       int              // groups that a search asks about at once, 0 for DefaultWays
 	MaxRetries int              // times that a query whose worker was lost is queued again
 }
 
@@ -35,6 +36,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Predictor == nil {
 		fault("no predictor")
+	}
+	if c.Ways < 0 || c.Ways > MaxWays {
+		fault("%d ways: want 0 to %d", c.Ways, MaxWays)
 	}
 	if c.MaxRetries < 0 || c.MaxRetries > MaxMaxRetries {
 		fault("max retries %d: want 0 to %d", c.MaxRetries, MaxMaxRetries)

@@ -6,111 +6,215 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// candidate is the most urgent work of one service.
-type candidate struct {
-	service *service
-	paused  *batch // nil if it is a batch to be formed from the queue
-	rank    *rank
-	formed  *batch
-	gone    bool // dropped
-	end     int  // of its span in the group, 0 if it is not in it
-}
-
-// decision is what a policy sees, and where it puts the group.
+// decision is what a policy sees, and where it puts the group. Making it
+// changes nothing but itself and the outlooks of the services: it may be for a
+// time to come, and is carried out by commit, or not at all.
 type decision struct {
-	s          *Scheduler
-	candidates []candidate // the most urgent first
-	group      []int       // candidates, in the order they were added
-	dropped    bool
+	s    *Scheduler
+	ask  *prediction
+	ways int
+
+	at         time.Duration // when the group starts
+	candidates []candidate   // one of each service that has work, the most urgent first
+	drops      []drop
+	group      []int         // candidates, in the order in which they were added
+	spans      []models.Span // of the group
+	predicted  models.Estimate
+	solo       time.Duration // of the spans, one after another
+	limit      time.Duration // when the group must have ended, forever if nothing depends on that
+	daring     bool          // only its latency must keep to the limit, and not its bound
+	unsure     bool          // it depends on how the round that runs ends
+	asked      Asked
+
+	members []*query   // memory of all candidates' members
+	joining []joiner   // scratch of merge
+	passed  []*service // scratch of settle
+	trials  []int      // scratch of the overlap policy
 }
 
-// open collects the most urgent work of every service. It reports whether
-// there is any.
-func (d *decision) open() bool {
-	d.candidates, d.group, d.dropped = d.candidates[:0], d.group[:0], false
-	for _, sv := range d.s.services {
-		if paused, r, ok := sv.head(); ok {
-			d.insert(candidate{service: sv, paused: paused, rank: r})
-		}
+// drop is work that cannot finish in time.
+type drop struct {
+	query    *query // nil if it is a batch
+	batch    *batch
+	urgent   models.QueryID // its most urgent query
+	rest     models.Span
+	deadline time.Duration
+}
+
+func (s *Scheduler) newDecision(ways int) *decision {
+	if ways == 0 {
+		ways = DefaultWays
 	}
-	return len(d.candidates) > 0
+	return &decision{s: s, ask: &s.predict, ways: ways}
 }
 
-func (d *decision) insert(c candidate) {
+// make decides for a time, from scratch.
+func (d *decision) make(at time.Duration) {
+	s := d.s
+	d.ask.counts = Asked{}
+	d.at, d.limit, d.daring, d.unsure = at, forever, false, false
+	d.predicted, d.solo = models.Estimate{}, 0
+	d.candidates, d.drops, d.members = d.candidates[:0], d.drops[:0], d.members[:0]
+	d.group, d.spans = d.group[:0], d.spans[:0]
+	for _, sv := range s.services {
+		sv.look(at)
+	}
+	if s.busy {
+		s.foresee(at)
+	}
+	for _, sv := range s.services {
+		d.gather(sv)
+	}
+	if len(d.candidates) > 0 {
+		s.policy.choose(d)
+	}
+	d.asked = d.ask.counts
+}
+
+// gather inserts the head of a service.
+func (d *decision) gather(sv *service) {
+	c, ok := sv.head()
+	if !ok {
+		return
+	}
 	d.candidates = append(d.candidates, c)
-	for i := len(d.candidates) - 1; i > 0 && c.rank.before(d.candidates[i-1].rank); i-- {
+	for i := len(d.candidates) - 1; i > 0 && c.rank.before(&d.candidates[i-1].rank); i-- {
 		d.candidates[i], d.candidates[i-1] = d.candidates[i-1], c
 	}
 }
 
-// len returns the number of services that have work.
-func (d *decision) len() int { return len(d.candidates) }
-
-// now returns the time of the decision.
-func (d *decision) now() time.Duration { return d.s.now }
-
-// form returns the batch of candidate i. It is false if that was dropped
-// because it cannot finish; the order of the candidates may then be another.
-func (d *decision) form(i int) (*batch, bool) {
-	c := &d.candidates[i]
-	if c.formed == nil && !c.gone {
-		c.formed = d.s.form(c.service, c.paused)
-		c.gone = c.formed == nil
-		d.dropped = d.dropped || c.gone
+// settle finds out what the first n candidates take alone, and drops those
+// that cannot finish; what comes next of their service becomes a candidate.
+// It returns the first n that remain, or fewer.
+func (d *decision) settle(n int) []candidate {
+	for {
+		first := d.candidates[:min(n, len(d.candidates))]
+		d.ask.clear()
+		for i := range first {
+			if !first[i].settled {
+				d.ask.add(nil, first[i].rest)
+			}
+		}
+		estimates := d.ask.take()
+		if len(estimates) == 0 {
+			return first
+		}
+		d.passed = d.passed[:0]
+		kept := d.candidates[:0]
+		for i := range d.candidates {
+			c := &d.candidates[i]
+			if i < len(first) && !c.settled {
+				c.settled, c.solo = true, estimates[0]
+				estimates = estimates[1:]
+				if d.hopeless(c) {
+					d.drops = append(d.drops, drop{c.head, c.batch, c.rank.id, c.rest, c.deadline})
+					d.passed = append(d.passed, c.service)
+					c.service.outlook.pass(c)
+					continue
+				}
+			}
+			kept = append(kept, *c)
+		}
+		d.candidates = kept
+		for _, sv := range d.passed {
+			d.gather(sv)
+		}
 	}
-	return c.formed, c.formed != nil
 }
 
-// add puts the operators up to end of candidate i, which must have been
-// formed, into the group.
-func (d *decision) add(i, end int) {
-	d.candidates[i].end = end
+// hopeless reports whether a candidate is to be dropped: even alone, and as
+// long as it takes in the middle of its runs, it would end after the deadline
+// of all its members. Best-effort work is never hopeless, and some is that
+// runs as a probe.
+func (d *decision) hopeless(c *candidate) bool {
+	if c.batch != nil {
+		c.members = c.batch.members
+	} else {
+		c.members = d.keep(c.head)
+	}
+	end := d.at + c.solo.Latency
+	c.aim(end)
+	if end <= c.deadline || c.service.BestEffort {
+		return false
+	}
+	if c.batch == nil {
+		d.unsure = d.unsure || c.service.outlook.runs
+		c.probes = c.service.probe(d.at, c.solo.Latency)
+	}
+	return !c.probes
+}
+
+// keep returns a list of one query in the memory of the decision.
+func (d *decision) keep(q *query) []*query {
+	d.members = append(d.members, q)
+	last := len(d.members)
+	return d.members[last-1 : last : last]
+}
+
+// add puts the operators up to end of candidate i, which was settled, into
+// the group. The group as it is then takes what is predicted, and its spans
+// one after another the solo time more than before.
+func (d *decision) add(i, end int, predicted models.Estimate, solo time.Duration) {
+	c := &d.candidates[i]
+	c.end = end
 	d.group = append(d.group, i)
+	d.spans = append(d.spans, c.upTo(end))
+	d.predicted = predicted
+	d.solo += solo
 }
 
-// close starts the group, if there is one, and takes apart what was formed
-// without being added.
-func (d *decision) close() bool {
-	for i := range d.candidates {
-		if c := &d.candidates[i]; c.formed != nil && c.end == 0 && c.paused == nil {
-			d.s.unform(c.formed)
+// addWhole puts all operators of candidate i into the group as its first
+// span.
+func (d *decision) addWhole(i int) {
+	c := &d.candidates[i]
+	d.add(i, c.rest.End, c.solo, c.solo.Latency)
+	d.limit = min(d.limit, c.due)
+}
+
+// safe is the time of an estimate that must keep to the limit.
+func (d *decision) safe(e models.Estimate) time.Duration {
+	if d.daring {
+		return e.Latency
+	}
+	return e.Bound
+}
+
+// empty reports whether the decision changes nothing.
+func (d *decision) empty() bool { return len(d.group) == 0 && len(d.drops) == 0 }
+
+// commit drops what is to be dropped and starts the group, if there is one.
+func (s *Scheduler) commit(planned bool) (Round, bool) {
+	d := s.draft
+	for _, o := range d.drops {
+		if o.batch != nil {
+			s.abandon(o.batch, Dropped, ReasonCannotFinish)
+		} else {
+			s.answer(s.dequeue(o.query), Dropped, ReasonCannotFinish)
 		}
 	}
 	if len(d.group) == 0 {
-		return false
+		return Round{}, false
 	}
-	d.s.open()
+	s.open(d.predicted, planned)
 	for _, i := range d.group {
 		c := &d.candidates[i]
-		d.s.start(c.formed, c.end)
-	}
-	d.s.round.Predicted = d.s.predict.group(d.s.round.Group)
-	return true
-}
-
-// form returns the most urgent batch of a service, ready to run: the paused
-// one, if given, else one from the queue. It is nil if that was dropped.
-func (s *Scheduler) form(sv *service, paused *batch) *batch {
-	if paused != nil {
-		if _, hopeless := s.hopeless(paused.rest(), paused.deadline); hopeless {
-			s.abandon(paused, Dropped, ReasonCannotFinish)
-			return nil
+		b := c.batch
+		if b == nil {
+			b = s.form(c)
 		}
-		return paused
+		s.start(b, c.end)
+		c.rest.Batch = b.id
 	}
-	q := sv.queue.top()
-	predicted, hopeless := s.hopeless(q.span(sv.Operators), q.Deadline)
-	if hopeless && !sv.probe(s.now, predicted) {
-		s.dequeue(q)
-		s.answer(q, Dropped, ReasonCannotFinish)
-		return nil
-	}
-	return s.merge(sv)
+	s.draft, s.last = s.last, s.draft
+	return s.round, true
 }
 
-// hopeless predicts the time of a span and reports whether it would end after
-// the deadline if it ran now.
-func (s *Scheduler) hopeless(span models.Span, deadline time.Duration) (time.Duration, bool) {
-	predicted := s.predict.span(span)
-	return predicted, predicted > deadline-s.now
+// form takes the members of a batch out of their queue.
+func (s *Scheduler) form(c *candidate) *batch {
+	b := s.pool.batch(c.service)
+	b.seqLen, b.rank = c.head.SeqLen, c.head.rank
+	for _, q := range c.members {
+		b.add(s.dequeue(q))
+	}
+	return b
 }

@@ -7,12 +7,16 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// costs predicts that a group takes the sum of its spans, and a span the same
-// for each of its operators. What costs nothing is unknown.
+// costs is a device and its predictor. A span takes the same for each of its
+// operators. A group takes the sum of its spans, less what two of them gain
+// that overlap: with a factor of 0.7, as long as both run they take 0.7 of
+// what they would take one after the other. What costs nothing is unknown.
 type costs struct {
-	op    []time.Duration // of each service, at size 1
-	grow  []int           // percent that each further unit of size adds
-	calls int
+	op     []time.Duration // of each service, at size 1
+	grow   []int           // percent that each further unit of size adds
+	factor map[[2]models.ServiceID]float64
+	margin int // percent by which the bound exceeds the latency
+	calls  int // groups asked about
 }
 
 func (c *costs) add(op time.Duration, grow int) {
@@ -20,23 +24,49 @@ func (c *costs) add(op time.Duration, grow int) {
 	c.grow = append(c.grow, grow)
 }
 
+func (c *costs) pair(a, b models.ServiceID, factor float64) {
+	if c.factor == nil {
+		c.factor = map[[2]models.ServiceID]float64{}
+	}
+	c.factor[[2]models.ServiceID{min(a, b), max(a, b)}] = factor
+}
+
 func (c *costs) span(s models.Span) time.Duration {
 	return c.op[s.Service] * time.Duration(s.Len()) * time.Duration(100+c.grow[s.Service]*(s.Size-1)) / 100
+}
+
+func (c *costs) group(g models.Group) time.Duration {
+	var sum, longest time.Duration
+	for i, s := range g.Spans {
+		took := c.span(s)
+		if took == 0 {
+			return 0
+		}
+		sum += took
+		longest = max(longest, took)
+		for _, o := range g.Spans[:i] {
+			if f, ok := c.factor[[2]models.ServiceID{min(s.Service, o.Service), max(s.Service, o.Service)}]; ok {
+				sum -= time.Duration((1 - f) * 2 * float64(min(took, c.span(o))))
+			}
+		}
+	}
+	return max(sum, longest)
+}
+
+func (c *costs) estimate(g models.Group) models.Estimate {
+	took := c.group(g)
+	return models.Estimate{Latency: took, Bound: took * time.Duration(100+c.margin) / 100}
 }
 
 func (c *costs) Predict(groups []models.Group, estimates []models.Estimate) {
 	for i, g := range groups {
 		c.calls++
-		var sum time.Duration
-		for _, s := range g.Spans {
-			sum += c.span(s)
-		}
-		estimates[i] = models.Estimate{Latency: sum, Bound: sum}
+		estimates[i] = c.estimate(g)
 	}
 }
 
 // together runs the next operators of the most urgent batch of every service
-// in one group, as a policy does that overlaps. It ranks by deadline.
+// in one group. It ranks by deadline.
 type together struct {
 	edf
 	operators int // of each batch in one round
@@ -45,29 +75,37 @@ type together struct {
 func (together) info() PolicyInfo { return PolicyInfo{Name: "together"} }
 
 func (p together) choose(d *decision) {
-	for i := range d.len() {
-		if b, ok := d.form(i); ok {
-			d.add(i, min(b.next+p.operators, b.service.Operators))
-		}
+	for i := range d.settle(MaxServices) {
+		d.merge(i, forever)
+		c := &d.candidates[i]
+		addAlone(d, i, min(c.rest.Start+p.operators, c.rest.End))
 	}
 }
 
-// alone adds only the least urgent batch, though it has all of them formed.
+// addAlone adds a span whatever that takes.
+func addAlone(d *decision, i, end int) {
+	d.ask.clear()
+	d.ask.add(d.spans, d.candidates[i].upTo(end))
+	d.add(i, end, d.ask.take()[0], 0)
+}
+
+// alone adds only the least urgent batch, though it has all of them settled.
 type alone struct{ edf }
 
 func (alone) info() PolicyInfo { return PolicyInfo{Name: "alone"} }
 
 func (alone) choose(d *decision) {
-	last := -1
-	for i := range d.len() {
-		if b, ok := d.form(i); ok && b.deadline > d.now() {
-			last = i
-		}
-	}
+	last := len(d.settle(MaxServices)) - 1
 	if last >= 0 {
-		d.add(last, d.candidates[last].formed.next+1)
+		d.merge(last, forever)
+		addAlone(d, last, d.candidates[last].rest.Start+1)
 	}
 }
+
+// idle settles every candidate and chooses none.
+type idle struct{ edf }
+
+func (idle) choose(d *decision) { d.settle(MaxServices) }
 
 func testPolicy(t testing.TB, name string) policy {
 	for _, p := range []policy{together{operators: 2}, alone{}} {

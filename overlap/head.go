@@ -1,6 +1,7 @@
 package overlap
 
 import (
+	"math"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -23,22 +24,19 @@ type Head struct {
 // be dropped, is among it.
 func (s *Scheduler) Heads(heads []Head) []Head {
 	for _, sv := range s.services {
-		if sv.down {
+		sv.look(math.MinInt64)
+		c, ok := sv.head()
+		if !ok {
 			continue
 		}
-		var paused *batch
-		if sv.paused.len() > 0 {
-			paused = sv.paused.top()
-		}
-		if sv.queue.len() > 0 && sv.paused.len() < MaxPaused {
-			if q := sv.queue.top(); paused == nil || q.rank.before(&paused.rank) {
-				heads = append(heads, Head{sv.ID, 0, q.ID, q.Deadline, 0, q.Size, q.SeqLen})
-				continue
-			}
-		}
-		if b := paused; b != nil {
-			heads = append(heads, Head{sv.ID, b.id, b.rank.id, b.deadline, b.next, b.size, b.seqLen})
-		}
+		heads = append(heads, headOf(c.rank.id, c.rest, c.deadline))
 	}
 	return heads
+}
+
+func headOf(urgent models.QueryID, rest models.Span, deadline time.Duration) Head {
+	return Head{
+		Service: rest.Service, Batch: rest.Batch, Query: urgent, Deadline: deadline,
+		Start: rest.Start, Size: rest.Size, SeqLen: rest.SeqLen,
+	}
 }

@@ -40,27 +40,6 @@ func TestPausedBatchesAreBounded(t *testing.T) {
 	}
 }
 
-// A policy that asks again about a candidate that was dropped does not reach
-// into the queue behind it.
-func TestFormAfterDrop(t *testing.T) {
-	s := newScheduler(goodConfig(1), fcfs{})
-	if err := s.Arrive(0, models.Query{ID: 1, Size: 1, Deadline: 1}); err != nil {
-		t.Fatal(err)
-	}
-	s.decision.open()
-	for range 2 {
-		if b, ok := s.decision.form(0); ok || b != nil {
-			t.Fatalf("a hopeless query is in batch %+v", b)
-		}
-	}
-	if s.decision.close() {
-		t.Error("a round of nothing")
-	}
-	if answers := s.Answers(); len(answers) != 1 || answers[0].Reason != ReasonCannotFinish {
-		t.Errorf("answers %+v", answers)
-	}
-}
-
 // A policy may choose nothing although there is work.
 func TestNoChoice(t *testing.T) {
 	s := newScheduler(goodConfig(1), idle{})
@@ -75,14 +54,5 @@ func TestNoChoice(t *testing.T) {
 	}
 	if m := s.Metrics().Services[0]; m.Queued != 1 {
 		t.Errorf("%d queries queued", m.Queued)
-	}
-}
-
-// idle forms every batch and chooses none.
-type idle struct{ edf }
-
-func (idle) choose(d *decision) {
-	for i := range d.len() {
-		d.form(i)
 	}
 }

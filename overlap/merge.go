@@ -1,64 +1,151 @@
 package overlap
 
-import "time"
+import (
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
 
 // mergeScan is how many waiting queries are looked at to fill one batch.
 const mergeScan = 64
 
-// merge forms a batch from the queue of a service: its most urgent query, and
-// those behind it that have the same shape and fit under MaxBatch, as long as
-// the merged batch is predicted to make every member's deadline. A query that
-// has lost a worker runs alone, so that if it was the cause, it takes no
-// others with it.
-func (s *Scheduler) merge(sv *service) *batch {
-	head := s.dequeue(sv.queue.top())
-	b := s.pool.batch(sv)
-	b.seqLen = head.SeqLen
-	b.rank = head.rank
-	b.add(head)
-	if head.retries > 0 {
-		return b
+// joiner is a waiting query that may be in a batch.
+type joiner struct {
+	*query
+	solo time.Duration // that it takes alone
+	size int           // of the batch up to here
+}
+
+// merge fills the batch of candidate i, if it is one to be formed, with
+// queries that wait behind its head, have the same shape and fit under
+// MaxBatch. It looks for the largest batch that ends, by its bound, before
+// limit and before the deadline of everybody in it, and of the sizes that it
+// asked about takes the one that saves most time against running its queries
+// one after another; if none saves any, the head stays alone. So does a query
+// that has lost a worker: if it was the cause, it takes no others with it.
+func (d *decision) merge(i int, limit time.Duration) {
+	c := &d.candidates[i]
+	if c.batch != nil || c.head.retries > 0 || c.rest.Size >= c.service.MaxBatch || c.solo.Latency == 0 {
+		return
 	}
-	earliest := head.Deadline
-	for range mergeScan {
-		if sv.queue.len() == 0 || b.size >= sv.MaxBatch {
+	if d.scan(c); len(d.joining) == 1 {
+		return
+	}
+	best, bestGain := c.rest.Size, 1.0
+	var solo models.Estimate
+	sized := func(size int) models.Span {
+		s := c.rest
+		s.Size = size
+		return s
+	}
+	d.search(0, len(d.joining)-1,
+		func(n int) { d.ask.add(nil, sized(d.joining[n].size)) },
+		func(n int, of []models.Estimate) bool {
+			size, end := d.joining[n].size, d.at+of[0].Bound
+			apart, ok := d.fill(size, end)
+			if !ok || of[0].Latency == 0 || end > limit {
+				return false
+			}
+			if gain := float64(apart) / float64(of[0].Latency); gain > bestGain {
+				best, bestGain, solo = size, gain, of[0]
+			}
+			return true
+		})
+	if bestGain == 1 {
+		c.leaves(d.joining[1].query)
+		return
+	}
+	c.take(d, best, solo)
+}
+
+// scan lists the head of a candidate and those that may join it, up to the
+// largest batch.
+func (d *decision) scan(c *candidate) {
+	head, queue := c.head, &c.service.outlook.queue
+	d.joining = append(d.joining[:0], joiner{head, c.solo.Latency, head.Size})
+	d.ask.clear()
+	queue.pass()
+	for size, scanned := head.Size, 1; size < c.service.MaxBatch && scanned < mergeScan; scanned++ {
+		q, ok := c.service.outlook.query()
+		if !ok {
 			break
 		}
-		q := s.dequeue(sv.queue.top())
-		if s.mergeable(b, head, q) && s.inTime(b, q, min(earliest, q.Deadline)) {
-			earliest = min(earliest, q.Deadline)
-			b.add(q)
+		queue.pass()
+		if q.Shape != head.Shape || q.SeqLen != head.SeqLen || q.retries > 0 || size+q.Size > c.service.MaxBatch {
+			c.leaves(q)
 			continue
 		}
-		s.passed = append(s.passed, q)
+		size += q.Size
+		d.joining = append(d.joining, joiner{query: q, size: size})
+		if last := d.joining[len(d.joining)-2]; q.Size != last.Size {
+			d.ask.add(nil, q.span(c.service.Operators))
+		}
 	}
-	for i, q := range s.passed {
-		s.enqueue(q)
-		s.passed[i] = nil
+	estimates := d.ask.take()
+	for i := range d.joining[1:] {
+		j, last := &d.joining[i+1], &d.joining[i]
+		if j.solo = last.solo; j.Size != last.Size {
+			j.solo, estimates = estimates[0].Latency, estimates[1:]
+		}
 	}
-	s.passed = s.passed[:0]
-	return b
 }
 
-func (s *Scheduler) mergeable(b *batch, head, q *query) bool {
-	return q.Shape == head.Shape && q.SeqLen == head.SeqLen && q.retries == 0 &&
-		b.size+q.Size <= b.service.MaxBatch
+// joins reports whether a batch that has a size so far, is to reach another
+// and ends at some time can take in a query.
+func (j *joiner) joins(size, reach int, end time.Duration) bool {
+	return size+j.Size <= reach && j.Deadline >= end
 }
 
-// inTime reports whether b with q would end before the earliest deadline of
-// its members. What is unknown is not in time.
-func (s *Scheduler) inTime(b *batch, q *query, earliest time.Duration) bool {
-	merged := b.rest()
-	merged.Size += q.Size
-	predicted, hopeless := s.hopeless(merged, earliest)
-	return predicted > 0 && !hopeless
-}
-
-// unform returns the members of a batch that did not start to their queue.
-func (s *Scheduler) unform(b *batch) {
-	for _, q := range b.members {
-		q.batch = nil
-		s.enqueue(q)
+// fill returns the time that the members of a batch of the given size take
+// one after another, if the batch would end at a time. It is false if the
+// head, or so many others that the size is not reached, would be late.
+func (d *decision) fill(reach int, end time.Duration) (apart time.Duration, ok bool) {
+	size := 0
+	for i := range d.joining {
+		if j := &d.joining[i]; j.joins(size, reach, end) {
+			size += j.Size
+			apart += j.solo
+		} else if i == 0 {
+			return 0, false
+		}
 	}
-	s.pool.putBatch(b)
+	return apart, size == reach
+}
+
+// take makes a batch of the given size of those that were scanned.
+func (c *candidate) take(d *decision, reach int, solo models.Estimate) {
+	from, size, end := len(d.members), 0, d.at+solo.Bound
+	for i := range d.joining {
+		if j := &d.joining[i]; j.joins(size, reach, end) {
+			size += j.Size
+			d.members = append(d.members, j.query)
+			c.deadline = max(c.deadline, j.Deadline)
+		} else {
+			c.leaves(j.query)
+		}
+	}
+	c.members = d.members[from:len(d.members):len(d.members)]
+	c.rest.Size, c.solo = size, solo
+	c.aim(end)
+}
+
+// leaves notes a query that waits behind the batch.
+func (c *candidate) leaves(q *query) {
+	if c.next == nil || q.rank.before(&c.next.rank) {
+		c.next = q
+	}
+}
+
+// follower returns the most urgent query that waits behind the batch, nil if
+// there is none.
+func (c *candidate) follower() *query {
+	if c.next != nil {
+		return c.next
+	}
+	q, ok := c.service.outlook.query()
+	if ok && q == c.head {
+		c.service.outlook.queue.pass()
+		q, _ = c.service.outlook.query()
+	}
+	return q
 }

@@ -7,7 +7,16 @@ import "time"
 type Metrics struct {
 	Rounds   uint64
 	Busy     time.Duration // that the rounds took together
+	Plans    PlanMetrics
 	Services []ServiceMetrics
+}
+
+// PlanMetrics count the plans made ahead. All but the one that there may be now
+// were kept or overturned.
+type PlanMetrics struct {
+	Made       uint64
+	Kept       uint64 // carried out by Next
+	Overturned uint64 // by news, or because it did not fit when its time came
 }
 
 // ServiceMetrics are the metrics of one service. Arrays are indexed by

@@ -20,10 +20,8 @@ type policy interface {
 	// is the most urgent. It is asked again only when the work changes.
 	key(w work) time.Duration
 
-	// choose adds spans to the group. It sees the most urgent batch of each
-	// service, in rank order, and returns without adding anything when a
-	// batch it needs turns out to be dropped: it is then asked again, about
-	// what is left.
+	// choose adds spans to the group. It sees the most urgent work of each
+	// service, in rank order, and must settle what it adds.
 	choose(d *decision)
 }
 
@@ -37,9 +35,9 @@ type work struct {
 
 // rest returns the predicted time of what is left, alone on the device, or 0
 // if that is unknown.
-func (w work) rest() time.Duration { return w.predict.span(w.left) }
+func (w work) rest() time.Duration { return w.predict.alone(w.left).Latency }
 
-var policies = [...]policy{fcfs{}, sjf{}, edf{}}
+var policies = [...]policy{fcfs{}, sjf{}, edf{}, abacus{}, overlap{}}
 
 // Policies lists the policies that Config.Policy may name.
 func Policies() []PolicyInfo {
@@ -64,7 +62,8 @@ func policyNamed(name string) policy {
 type sequential struct{}
 
 func (sequential) choose(d *decision) {
-	if b, ok := d.form(0); ok {
-		d.add(0, b.service.Operators)
+	if len(d.settle(1)) > 0 {
+		d.merge(0, forever)
+		d.addWhole(0)
 	}
 }

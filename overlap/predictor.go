@@ -14,21 +14,69 @@ type Predictor interface {
 	Predict(groups []models.Group, estimates []models.Estimate)
 }
 
-// prediction asks a Predictor about one group at a time, without allocating.
+// prediction asks a Predictor, about many groups in one call, without
+// allocating: clear, add groups, take the estimates.
 type prediction struct {
 	Predictor
-	groups    [1]models.Group
-	estimates [1]models.Estimate
-	spans     [1]models.Span
+	spans     []models.Span // of all groups
+	groups    []models.Group
+	estimates []models.Estimate
+	counts    Asked
 }
 
-func (p *prediction) group(g models.Group) time.Duration {
-	p.groups[0], p.estimates[0] = g, models.Estimate{}
-	p.Predict(p.groups[:], p.estimates[:])
-	return max(p.estimates[0].Latency, 0)
+// Asked counts what a predictor was asked.
+type Asked struct {
+	Calls  int
+	Groups int
 }
 
-func (p *prediction) span(s models.Span) time.Duration {
-	p.spans[0] = s
-	return p.group(models.Group{Spans: p.spans[:]})
+func (p *prediction) clear() { p.spans, p.groups = p.spans[:0], p.groups[:0] }
+
+// add asks about a group of some spans and more spans.
+func (p *prediction) add(some []models.Span, more ...models.Span) {
+	from := len(p.spans)
+	p.spans = append(append(p.spans, some...), more...)
+	p.groups = append(p.groups, models.Group{Spans: p.spans[from:len(p.spans):len(p.spans)]})
 }
+
+// extend adds a span to the last group.
+func (p *prediction) extend(s models.Span) {
+	g := &p.groups[len(p.groups)-1]
+	p.spans = append(p.spans, s)
+	g.Spans = p.spans[len(p.spans)-len(g.Spans)-1:]
+}
+
+// take returns the estimates of the groups that were added, in that order.
+// They are valid until the next call. An unknown one is zero; of the others
+// the bound is at least the latency.
+func (p *prediction) take() []models.Estimate {
+	p.estimates = p.estimates[:0]
+	for range p.groups {
+		p.estimates = append(p.estimates, models.Estimate{})
+	}
+	if len(p.groups) == 0 {
+		return nil
+	}
+	p.counts.Calls++
+	p.counts.Groups += len(p.groups)
+	p.Predict(p.groups, p.estimates)
+	for i := range p.estimates {
+		e := &p.estimates[i]
+		e.Latency = max(e.Latency, 0)
+		e.Bound = max(e.Bound, e.Latency)
+		if e.Latency == 0 {
+			e.Bound = 0
+		}
+	}
+	return p.estimates
+}
+
+// alone returns the estimate of a span alone on the device.
+func (p *prediction) alone(s models.Span) models.Estimate {
+	p.clear()
+	p.add(nil, s)
+	return p.take()[0]
+}
+
+// forever is a time that does not come.
+const forever = time.Duration(1<<63 - 1)

@@ -112,7 +112,7 @@ func (w *twin) next(t *rapid.T) {
 	}
 	w.same("group", r.Group, rb.Group)
 	w.same("queries", r.queries, rb.queries)
-	w.same("round", []any{r.Number, r.Predicted}, []any{rb.Number, rb.Predicted})
+	w.same("round", []any{r.Number, r.Start, r.Predicted, r.Planned}, []any{rb.Number, rb.Start, rb.Predicted, rb.Planned})
 	w.round = &r
 	seen := map[models.ServiceID]bool{}
 	for i, s := range r.Group.Spans {
@@ -162,7 +162,7 @@ func (w *twin) finish(t *rapid.T) {
 		o.Spans = append(o.Spans, so)
 	}
 	if rapid.Bool().Draw(t, "on time") {
-		w.now += w.round.Predicted
+		w.now += w.round.Predicted.Latency
 	}
 	w.round = nil
 	if err := errors.Join(w.a.Finish(w.now, o), w.b.Finish(w.now, o)); err != nil {
@@ -272,7 +272,7 @@ func (w *twin) drain() {
 				o.Spans = append(o.Spans, SpanOutcome{Batch: s.Batch, Reached: s.End})
 				w.batches[s.Batch].next = s.End
 			}
-			w.now += w.round.Predicted
+			w.now += w.round.Predicted.Latency
 			w.round = nil
 			if err := errors.Join(w.a.Finish(w.now, o), w.b.Finish(w.now, o)); err != nil {
 				w.Fatal(err)

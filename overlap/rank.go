@@ -10,6 +10,7 @@ import (
 // rank is the place of a query or a batch in the order in which they run. It
 // is total: no two queries have the same ID.
 type rank struct {
+	filler  bool          // it is best effort, and runs after all that is not
 	level   int           // the priority, with 0 moved behind the numbered ones
 	retried bool          // runs before its equals, it has waited for a worker already
 	key     time.Duration // of the policy
@@ -26,6 +27,8 @@ func level(priority int) int {
 
 func (r *rank) before(o *rank) bool {
 	switch {
+	case r.filler != o.filler:
+		return o.filler
 	case r.level != o.level:
 		return r.level < o.level
 	case r.retried != o.retried:

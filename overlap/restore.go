@@ -43,7 +43,7 @@ func (s *Scheduler) restore(k *Snapshot) error {
 		return fmt.Errorf("metrics of %d services", len(k.Metrics.Services))
 	}
 	s.now, s.draining, s.lastID, s.busy = k.Now, k.Draining, k.LastBatch, k.Busy
-	s.metrics.Rounds, s.metrics.Busy = k.Metrics.Rounds, k.Metrics.Busy
+	s.metrics.Rounds, s.metrics.Busy, s.metrics.Plans = k.Metrics.Rounds, k.Metrics.Busy, k.Metrics.Plans
 	s.answers.fill, s.released.fill = slices.Clone(k.Answers), slices.Clone(k.Released)
 	r := &restoring{s, map[models.QueryID]*query{}, map[models.BatchID]*batch{}}
 	for i := range k.Waiting {
@@ -129,7 +129,8 @@ func (r *restoring) batch(k *BatchSnapshot) error {
 // round restores the last round and lets its batches run.
 func (r *restoring) round(k *Snapshot) error {
 	s := r.s
-	s.round.Number, s.round.Predicted = k.Round.Number, k.Round.Predicted
+	s.round.Number, s.round.Start = k.Round.Number, k.Round.Start
+	s.round.Predicted, s.round.Planned = k.Round.Predicted, k.Round.Planned
 	s.round.Group.Spans = slices.Clone(k.Round.Spans)
 	for _, ids := range k.Round.Queries {
 		s.round.queries = append(s.round.queries, slices.Clone(ids))
@@ -162,6 +163,7 @@ func (r *restoring) service(sv *service, k *ServiceSnapshot, m *ServiceMetrics) 
 		return fmt.Errorf("caution %d", k.Caution)
 	}
 	sv.down, sv.lastEnd, sv.caution = k.Down, k.LastEnd, k.Caution
+	sv.lastSize, sv.lastSeqLen = k.Size, k.SeqLen
 	sv.metrics = *m
 	sv.metrics.Name = sv.Name
 	sv.metrics.Down, sv.metrics.Queued, sv.metrics.Paused = false, 0, 0
@@ -198,5 +200,5 @@ func (r *restoring) held() error {
 }
 
 func (k RankSnapshot) rank() rank {
-	return rank{k.Level, k.Retried, k.Key, k.Arrival, k.ID}
+	return rank{k.Filler, k.Level, k.Retried, k.Key, k.Arrival, k.ID}
 }

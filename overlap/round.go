@@ -9,9 +9,11 @@ import (
 // Round is one group to run. Its slices belong to the scheduler and are valid
 // until the next call of Next.
 type Round struct {
-	Number    uint64 // counts from 1
+	Number    uint64        // counts from 1
+	Start     time.Duration // when it was given out
 	Group     models.Group
-	Predicted time.Duration // 0 if unknown
+	Predicted models.Estimate
+	Planned   bool // it was chosen by Plan
 
 	queries [][]models.QueryID
 }
@@ -83,8 +85,9 @@ func (o *Outcome) span(b *batch, span models.Span) (so SpanOutcome, ok bool) {
 }
 
 // open begins a round without spans.
-func (s *Scheduler) open() {
+func (s *Scheduler) open(predicted models.Estimate, planned bool) {
 	s.busy = true
+	s.round.Start, s.round.Predicted, s.round.Planned = s.now, predicted, planned
 	s.metrics.Rounds++
 	s.running = s.running[:0]
 	s.round.Number++

@@ -28,12 +28,15 @@ type Scheduler struct {
 
 	busy     bool
 	round    Round
-	running  []*batch // of each span of the round
-	decision decision
-	passed   []*query // scratch of merge
+	running  []*batch  // of each span of the round
+	draft    *decision // the plan, or what the next decision is made in
+	planned  bool      // draft is a plan
+	last     *decision // the one behind the last round
 	answers  drain[Answer]
 	released drain[Release]
 	metrics  Metrics
+
+	explained Explanation // memory of Explain
 }
 
 // New returns an idle scheduler, or every fault of the configuration.
@@ -59,7 +62,7 @@ func newScheduler(config Config, p policy) *Scheduler {
 			moved:  func(b *batch, pos int) { b.expiryPos = pos },
 		},
 	}
-	s.decision.s = s
+	s.draft, s.last = s.newDecision(config.Ways), s.newDecision(config.Ways)
 	for _, m := range config.Services {
 		s.services = append(s.services, newService(m))
 	}
@@ -79,6 +82,8 @@ func (s *Scheduler) Arrive(now time.Duration, m models.Query) error {
 		return err
 	}
 	sv.metrics.Arrived++
+	sv.lastSize, sv.lastSeqLen = m.Size, m.SeqLen
+	s.overturn()
 	q := s.pool.query()
 	q.Query = m
 	s.index.put(q)
@@ -111,16 +116,11 @@ func (s *Scheduler) Next(now time.Duration) (Round, bool) {
 	if s.busy {
 		return Round{}, false
 	}
-	for s.decision.open() {
-		s.policy.choose(&s.decision)
-		if s.decision.close() {
-			return s.round, true
-		}
-		if !s.decision.dropped {
-			break
-		}
+	planned := s.keepPlan()
+	if !planned {
+		s.draft.make(s.now)
 	}
-	return Round{}, false
+	return s.commit(planned)
 }
 
 // Wake returns when the earliest deadline of what waits passes, so that Next
@@ -158,14 +158,23 @@ func (s *Scheduler) Idle() bool { return s.index.count == 0 && !s.busy }
 
 func (s *Scheduler) clock(now time.Duration) { s.now = max(s.now, now) }
 
-// expire drops what waits past its deadline.
+// expire drops what waits past its deadline. A plan has foreseen what is past
+// by the time that it is for.
 func (s *Scheduler) expire() {
 	for s.waiting.len() > 0 && s.waiting.top().Deadline <= s.now {
 		q := s.dequeue(s.waiting.top())
+		s.expired(q.Deadline)
 		s.answer(q, Dropped, ReasonDeadlinePassed)
 	}
 	for s.paused.len() > 0 && s.paused.top().deadline <= s.now {
+		s.expired(s.paused.top().deadline)
 		s.abandon(s.paused.top(), Dropped, ReasonDeadlinePassed)
+	}
+}
+
+func (s *Scheduler) expired(deadline time.Duration) {
+	if s.planned && deadline > s.draft.at {
+		s.overturn()
 	}
 }
 
@@ -184,6 +193,7 @@ func (s *Scheduler) dequeue(q *query) *query {
 
 func (s *Scheduler) rankOf(q *query, left models.Span) rank {
 	return rank{
+		filler:  s.services[q.Service].BestEffort,
 		level:   level(q.Priority),
 		retried: q.retries > 0,
 		key:     s.policy.key(work{q.Arrival, q.Deadline, left, &s.predict}),

@@ -21,16 +21,22 @@ var update = flag.Bool("update", false, "write the decisions into testdata")
 // line of four dashes, and what the scheduler decides, up to an empty line.
 // Times are in milliseconds.
 //
-//	new policy=NAME retries=N
-//	service NAME operators=N op=MS grow=PERCENT qos=MS queue=N batch=N
+//	new policy=NAME retries=N margin=PERCENT ways=N
+//	service NAME operators=N op=MS grow=PERCENT qos=MS queue=N batch=N besteffort=1
+//	overlap SERVICE SERVICE factor=F
 //	at MS                         from here on
 //	arrive ID SERVICE deadline=MS size=N seq=N shape=N priority=N
 //	next                          the next round
+//	plan                          the one after it, ahead
+//	explain                       what was behind the last round
+//	plans                         how many were made, kept and overturned
 //	finish SERVICE=done|stopped@N|lost|failed …
 //	cancel ID | down SERVICE | up SERVICE | drain | wake | idle | metrics SERVICE
 //
 // An operator takes op, and grow percent of that more for each further unit
 // of batch size. finish takes spans that it does not name as done.
+// The bound of an estimate is its latency and margin percent more. Two spans
+// of services that overlap take the factor of their sum as long as both run.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -105,14 +111,24 @@ func (c *script) configure(a args) bool {
 	case "new":
 		c.costs = costs{}
 		c.s, c.now = nil, 0
-		c.config = Config{Policy: a.text("policy"), MaxRetries: a.number("retries", 0), Predictor: &c.costs}
+		c.costs.margin = a.number("margin", 0)
+		c.config = Config{
+			Policy: a.text("policy"), Ways: a.number("ways", 0), MaxRetries: a.number("retries", 0), Predictor: &c.costs,
+		}
 	case "service":
 		c.costs.add(a.ms("op", 10), a.number("grow", 100))
 		c.config.Services = append(c.config.Services, models.Service{
 			ID: models.ServiceID(len(c.config.Services)), Name: a.words[0],
 			Operators: a.number("operators", 4), QoSTarget: a.ms("qos", 100),
 			QueueLimit: a.number("queue", 10), MaxBatch: a.number("batch", 1),
+			BestEffort: a.number("besteffort", 0) > 0,
 		})
+	case "overlap":
+		factor, err := strconv.ParseFloat(a.text("factor"), 64)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.costs.pair(c.service(a.words[0]), c.service(a.words[1]), factor)
 	default:
 		return false
 	}
@@ -127,6 +143,12 @@ func (c *script) event(a args) {
 		c.arrive(a)
 	case "next":
 		c.next()
+	case "plan":
+		c.s.Plan(c.now)
+	case "plans":
+		c.printf("%+v", c.s.Metrics().Plans)
+	case "explain":
+		c.explain()
 	case "finish":
 		c.finish(a)
 	case "cancel":
@@ -168,15 +190,39 @@ func (c *script) next() {
 		return
 	}
 	c.round = r
-	c.printf("round %d, predicted %v", r.Number, r.Predicted)
+	c.printf("round %d, predicted %s", r.Number, predicted(&r))
 	for i, s := range r.Group.Spans {
 		c.printf("  %s batch %d [%d,%d) size %d queries %v", c.config.Services[s.Service].Name,
 			s.Batch, s.Start, s.End, s.Size, r.Queries(i))
 	}
 }
 
+func predicted(r *Round) string {
+	text := r.Predicted.Latency.String()
+	if r.Predicted.Bound != r.Predicted.Latency {
+		text += fmt.Sprintf(", at most %v", r.Predicted.Bound)
+	}
+	if r.Planned {
+		text += ", planned"
+	}
+	return text
+}
+
+// explain tells what was behind the last round.
+func (c *script) explain() {
+	e := c.s.Explain()
+	c.printf("for %v, headroom %v, alone %v, asked %d times about %d groups", e.For, e.Headroom, e.Solo, e.Asked.Calls, e.Asked.Groups)
+	for _, o := range e.Candidates {
+		c.printf("  %s batch %d query %d from %d size %d: headroom %v, alone %v, place %d, end %d",
+			c.config.Services[o.Service].Name, o.Batch, o.Query, o.Start, o.Size, o.Headroom, o.Solo.Latency, o.Place, o.End)
+	}
+	for _, o := range e.Dropped {
+		c.printf("  %s batch %d query %d: headroom %v, dropped", c.config.Services[o.Service].Name, o.Batch, o.Query, o.Headroom)
+	}
+}
+
 func (c *script) finish(a args) {
-	o := Outcome{Round: c.round.Number, Took: c.round.Predicted}
+	o := Outcome{Round: c.round.Number, Took: c.round.Predicted.Latency}
 	for _, s := range c.round.Group.Spans {
 		so := SpanOutcome{Batch: s.Batch, Reached: s.End, Took: a.ms("took", int(c.costs.span(s)/time.Millisecond))}
 		status, reached, _ := strings.Cut(a.text(c.config.Services[s.Service].Name), "@")

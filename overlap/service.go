@@ -27,14 +27,17 @@ type service struct {
 	down    bool
 	queue   heap[*query]
 	paused  heap[*batch]
+	outlook outlook
 	lastEnd time.Duration // when one of its batches last ran to its end
 	caution int           // predicted times to rest between two probes
 	full    error
 	metrics ServiceMetrics
+
+	lastSize, lastSeqLen int // of the query that arrived last
 }
 
 func newService(m models.Service) *service {
-	return &service{
+	sv := &service{
 		Service: m,
 		queue: heap[*query]{
 			before: func(a, b *query) bool { return a.rank.before(&b.rank) },
@@ -47,24 +50,8 @@ func newService(m models.Service) *service {
 		full:    &QueueFullError{Service: m.Name, Limit: m.QueueLimit},
 		metrics: ServiceMetrics{Name: m.Name},
 	}
-}
-
-// head returns the most urgent of the service's work: a paused batch, or nil
-// and the rank of a waiting query. ok is false if there is none that can run.
-func (sv *service) head() (paused *batch, r *rank, ok bool) {
-	if sv.down {
-		return nil, nil, false
-	}
-	if sv.paused.len() > 0 {
-		paused = sv.paused.top()
-		r = &paused.rank
-	}
-	if sv.queue.len() > 0 && sv.paused.len() < MaxPaused {
-		if q := sv.queue.top(); paused == nil || q.rank.before(r) {
-			return nil, &q.rank, true
-		}
-	}
-	return paused, r, paused != nil
+	sv.outlook.queue, sv.outlook.paused = newWalk(&sv.queue), newWalk(&sv.paused)
+	return sv
 }
 
 // probe reports whether a query that is predicted to end too late is to run

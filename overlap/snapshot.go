@@ -28,7 +28,9 @@ type Snapshot struct {
 type RoundSnapshot struct {
 	Number    uint64
 	Spans     []models.Span
-	Predicted time.Duration
+	Start     time.Duration
+	Predicted models.Estimate
+	Planned   bool
 	Queries   [][]models.QueryID // of each span
 }
 
@@ -40,6 +42,8 @@ type ServiceSnapshot struct {
 	Down      bool
 	LastEnd   time.Duration
 	Caution   int
+	Size      int // of the query that arrived last
+	SeqLen    int
 	Queue     []models.QueryID
 	Paused    []models.BatchID
 }
@@ -69,6 +73,7 @@ type BatchSnapshot struct {
 // RankSnapshot is the place of a query or a batch in the order in which they
 // run.
 type RankSnapshot struct {
+	Filler  bool
 	Level   int
 	Retried bool
 	Key     time.Duration
@@ -77,8 +82,10 @@ type RankSnapshot struct {
 }
 
 // Snapshot copies the state of the scheduler. It must not be called while
-// another method runs, as from a Predictor.
+// another method runs, as from a Predictor. A plan is no part of a snapshot:
+// it is overturned, so that this scheduler and one restored go on alike.
 func (s *Scheduler) Snapshot() Snapshot {
+	s.overturn()
 	k := Snapshot{
 		Now: s.now, Draining: s.draining, LastBatch: s.lastID, Busy: s.busy,
 		Round:   s.round.snapshot(),
@@ -102,7 +109,7 @@ func (s *Scheduler) Snapshot() Snapshot {
 }
 
 func (r *Round) snapshot() RoundSnapshot {
-	k := RoundSnapshot{Number: r.Number, Spans: slices.Clone(r.Group.Spans), Predicted: r.Predicted}
+	k := RoundSnapshot{Number: r.Number, Start: r.Start, Spans: slices.Clone(r.Group.Spans), Predicted: r.Predicted, Planned: r.Planned}
 	for _, ids := range r.queries {
 		k.Queries = append(k.Queries, slices.Clone(ids))
 	}
@@ -112,7 +119,7 @@ func (r *Round) snapshot() RoundSnapshot {
 func (sv *service) snapshot() ServiceSnapshot {
 	k := ServiceSnapshot{
 		Operators: sv.Operators, MaxBatch: sv.MaxBatch, Down: sv.down,
-		LastEnd: sv.lastEnd, Caution: sv.caution,
+		LastEnd: sv.lastEnd, Caution: sv.caution, Size: sv.lastSize, SeqLen: sv.lastSeqLen,
 	}
 	for _, q := range sv.queue.items {
 		k.Queue = append(k.Queue, q.ID)
@@ -140,7 +147,7 @@ func (b *batch) snapshot() BatchSnapshot {
 }
 
 func (r rank) snapshot() RankSnapshot {
-	return RankSnapshot{r.level, r.retried, r.key, r.arrival, r.id}
+	return RankSnapshot{r.filler, r.level, r.retried, r.key, r.arrival, r.id}
 }
 
 // Ended returns what Answers and Released would return, without taking it. The

@@ -177,12 +177,14 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 			"policy": "Config", "predict": "Config, and scratch", "maxRetries": "Config",
 			"now": "Now", "draining": "Draining", "services": "Services", "index": "rebuilt",
 			"waiting": "Waiting", "paused": "Batches", "pool": "memory only", "lastID": "LastBatch",
-			"busy": "Busy", "round": "Round", "running": "Running", "decision": "scratch", "passed": "scratch",
-			"answers": "Answers", "released": "Released", "metrics": "Metrics",
+			"busy": "Busy", "round": "Round", "running": "Running", "draft": "scratch, or a plan that is overturned", "planned": "overturned", "last": "for Explain only",
+			"explained": "scratch",
+			"answers":   "Answers", "released": "Released", "metrics": "Metrics",
 		}},
 		{service{}, map[string]string{
 			"Service": "Config; Operators and MaxBatch are kept", "down": "Down", "queue": "Queue", "paused": "Paused",
 			"lastEnd": "LastEnd", "caution": "Caution", "full": "Config", "metrics": "Metrics",
+			"outlook": "scratch", "lastSize": "Size", "lastSeqLen": "SeqLen",
 		}},
 		{query{}, map[string]string{
 			"Query": "Query", "rank": "Rank", "retries": "Retries", "cancelled": "Cancelled",
@@ -194,12 +196,12 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 			"pausedPos": "by Paused", "expiryPos": "by Batches",
 		}},
 		{rank{}, map[string]string{
-			"level": "Level", "retried": "Retried", "key": "Key", "arrival": "Arrival", "id": "ID",
+			"filler": "Filler", "level": "Level", "retried": "Retried", "key": "Key", "arrival": "Arrival", "id": "ID",
 		}},
 		{Round{}, map[string]string{
-			"Number": "Number", "Group": "Spans", "Predicted": "Predicted", "queries": "Queries",
+			"Number": "Number", "Start": "Start", "Group": "Spans", "Predicted": "Predicted", "Planned": "Planned", "queries": "Queries",
 		}},
-		{Metrics{}, map[string]string{"Rounds": "Rounds", "Busy": "Busy", "Services": "by service"}},
+		{Metrics{}, map[string]string{"Rounds": "Rounds", "Busy": "Busy", "Plans": "Plans", "Services": "by service"}},
 	} {
 		typ := reflect.TypeOf(c.of)
 		for i := range typ.NumField() {

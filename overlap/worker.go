@@ -14,6 +14,7 @@ func (s *Scheduler) Down(now time.Duration, id models.ServiceID) {
 	s.clock(now)
 	sv := s.services[id]
 	sv.down = true
+	s.overturn()
 	for sv.paused.len() > 0 {
 		b := sv.paused.top()
 		s.unpause(b)
@@ -25,6 +26,7 @@ func (s *Scheduler) Down(now time.Duration, id models.ServiceID) {
 func (s *Scheduler) Up(now time.Duration, id models.ServiceID) {
 	s.clock(now)
 	s.services[id].down = false
+	s.overturn()
 }
 
 // Load tells what a worker has learned of a service's model: the number of
@@ -45,6 +47,7 @@ func (s *Scheduler) Load(now time.Duration, m models.Service) error {
 		return faults[0]
 	}
 	sv.Operators, sv.MaxBatch = m.Operators, m.MaxBatch
+	s.overturn()
 	return nil
 }
 

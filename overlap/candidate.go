@@ -1,0 +1,75 @@
+package overlap
+
+import (
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// candidate is the most urgent work of one service: a batch that has started,
+// or one that is to be formed.
+type candidate struct {
+	service  *service
+	batch    *batch // nil if it is to be formed
+	head     *query // around which it is to be formed
+	rank     rank
+	rest     models.Span   // all operators that are left
+	deadline time.Duration // the latest of its members
+	end      int           // of its span in the group, 0 if it is not in it
+
+	// What settle finds out, and merge changes.
+	settled bool
+	members []*query        // of the batch
+	solo    models.Estimate // of rest, alone
+	probes  bool            // it runs although it is predicted to be late: alone, or not at all
+	due     time.Duration   // the earliest deadline of its members that the rest, alone, would meet
+	next    *query          // the most urgent that merge has left out
+
+	// What the overlap policy finds out.
+	latest  time.Duration // when it must start to be in time, forever if nobody needs to care
+	behind  time.Duration // the same for the query that waits behind it
+	verdict verdict
+}
+
+// candidate returns a waiting query as the head of a batch to be formed.
+func (q *query) candidate(sv *service) candidate {
+	return candidate{service: sv, head: q, rank: q.rank, rest: q.span(sv.Operators), deadline: q.Deadline}
+}
+
+// candidate returns a paused batch as it will go on.
+func (b *batch) candidate() candidate {
+	return candidate{service: b.service, batch: b, rank: b.rank, rest: b.rest(), deadline: b.deadline}
+}
+
+// candidate returns a batch as it will go on from operator next, once the
+// round that runs is over. Somebody must want it.
+func (s *Scheduler) candidate(b *batch, next int) candidate {
+	c := b.candidate()
+	c.rest.Start = next
+	c.rank, c.deadline = s.standing(b, c.rest)
+	return c
+}
+
+// upTo returns the span that ends before operator end.
+func (c *candidate) upTo(end int) models.Span {
+	s := c.rest
+	s.End = end
+	return s
+}
+
+// from returns the span that starts with an operator.
+func (c *candidate) from(start int) models.Span {
+	s := c.rest
+	s.Start = start
+	return s
+}
+
+// aim sets due for a rest that would end at a time.
+func (c *candidate) aim(end time.Duration) {
+	c.due = forever
+	for _, q := range c.members {
+		if !q.cancelled && q.Deadline >= end {
+			c.due = min(c.due, q.Deadline)
+		}
+	}
+}

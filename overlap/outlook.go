@@ -1,0 +1,104 @@
+package overlap
+
+import "time"
+
+// outlook is what a decision sees of a service: the work that there will be
+// when its group starts, in rank order. What is past its deadline by then is
+// not seen, what the decision drops is passed. The service itself stays as it
+// is.
+type outlook struct {
+	at     time.Duration
+	queue  walk[*query]
+	paused walk[*batch]
+	runs   bool // a batch of the service is in the round that runs
+	goesOn bool // it does not end with the round
+	going  candidate
+	open   int // further batches that may be paused
+}
+
+// look starts the outlook on the work at a time.
+func (sv *service) look(at time.Duration) {
+	o := &sv.outlook
+	o.at, o.runs, o.goesOn = at, false, false
+	o.queue.start()
+	o.paused.start()
+	o.open = MaxPaused
+	for _, b := range sv.paused.items {
+		if b.deadline > at {
+			o.open--
+		}
+	}
+}
+
+// foresee takes it that the round that runs is over, each span at its end.
+func (s *Scheduler) foresee(at time.Duration) {
+	for i, b := range s.running {
+		o := &b.service.outlook
+		o.runs = true
+		if end := s.round.Group.Spans[i].End; end < b.service.Operators && b.wanted() {
+			if c := s.candidate(b, end); c.deadline > at {
+				o.going, o.goesOn = c, true
+				o.open--
+			}
+		}
+	}
+}
+
+// query returns the most urgent waiting query.
+func (o *outlook) query() (*query, bool) {
+	for {
+		q, ok := o.queue.top()
+		if !ok || q.Deadline > o.at {
+			return q, ok
+		}
+		o.queue.pass()
+	}
+}
+
+// started returns the most urgent batch that has started.
+func (o *outlook) started() (c candidate, ok bool) {
+	for {
+		b, more := o.paused.top()
+		if more && b.deadline <= o.at {
+			o.paused.pass()
+			continue
+		}
+		if more {
+			c, ok = b.candidate(), true
+		}
+		if o.goesOn && (!ok || o.going.rank.before(&c.rank)) {
+			return o.going, true
+		}
+		return c, ok
+	}
+}
+
+// head returns the most urgent work of the service. It is false if there is
+// none that can run.
+func (sv *service) head() (candidate, bool) {
+	if sv.down {
+		return candidate{}, false
+	}
+	o := &sv.outlook
+	c, ok := o.started()
+	if o.open > 0 {
+		if q, waits := o.query(); waits && (!ok || q.rank.before(&c.rank)) {
+			return q.candidate(sv), true
+		}
+	}
+	return c, ok
+}
+
+// pass leaves out the head c of the outlook, to see what comes after it.
+func (o *outlook) pass(c *candidate) {
+	switch {
+	case c.batch == nil:
+		o.queue.pass()
+	case o.goesOn && o.going.batch == c.batch:
+		o.goesOn = false
+		o.open++
+	default:
+		o.paused.pass()
+		o.open++
+	}
+}
