@@ -1,0 +1,191 @@
+package journal
+
+import (
+	"errors"
+	"hash/fnv"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+)
+
+// learner is a predictor that says something else of the same group every
+// now and then, as one does that learns. Some groups it does not know.
+type learner struct {
+	seed  uint64
+	calls uint64
+}
+
+func (l *learner) Predict(groups []models.Group, estimates []models.Estimate) {
+	l.calls++
+	for i, g := range groups {
+		h := fnv.New64a()
+		var sum time.Duration
+		for _, s := range g.Spans {
+			_, _ = h.Write([]byte{byte(s.Service), byte(s.Start), byte(s.End), byte(s.Size), byte(l.calls / 64), byte(l.seed)})
+			sum += time.Duration(s.Len()*(3+s.Size)) * time.Millisecond / 4
+		}
+		if h.Sum64()%16 == 0 {
+			estimates[i] = models.Estimate{}
+			continue
+		}
+		part := time.Duration(80 + h.Sum64()%40)
+		latency := max(sum*part/100*10/time.Duration(9+len(g.Spans)), 1)
+		estimates[i] = models.Estimate{Latency: latency, Bound: latency * 11 / 10}
+	}
+}
+
+func testConfig(policy string, services int, seed uint64) overlap.Config {
+	c := overlap.Config{Policy: policy, Predictor: &learner{seed: seed}, MaxRetries: 1}
+	for i := range services {
+		c.Services = append(c.Services, models.Service{
+			ID: models.ServiceID(i), Name: string(rune('a' + i)), Operators: 3 + 2*i,
+			QoSTarget: time.Duration(20+10*i) * time.Millisecond, QueueLimit: 12, MaxBatch: 1 + 2*(i%3),
+		})
+	}
+	return c
+}
+
+func testHeader() Header {
+	return Header{Version: "0.0.0", Commit: "c0ffee", Device: "a test", Epoch: time.Unix(1, 0).UTC()}
+}
+
+// world drives a scheduler with what a daemon would tell it, from a seed.
+type world struct {
+	s        *Scheduler
+	rand     *rand.Rand
+	services []models.Service
+	now      time.Duration
+	id       models.QueryID
+	round    *overlap.Round
+	down     []bool
+	answers  int
+}
+
+func newWorld(s *Scheduler, c overlap.Config, seed uint64) *world {
+	return &world{
+		s: s, rand: rand.New(rand.NewPCG(seed, 1)), services: append([]models.Service(nil), c.Services...),
+		down: make([]bool, len(c.Services)),
+	}
+}
+
+// step does one thing.
+func (w *world) step(t testing.TB) {
+	w.now += time.Duration(w.rand.IntN(3)) * time.Millisecond
+	sv := models.ServiceID(w.rand.IntN(len(w.services)))
+	switch n := w.rand.IntN(100); {
+	case n < 40:
+		w.arrive(sv)
+	case n < 65:
+		w.finish(t)
+	case n < 70:
+		w.s.Cancel(w.now, models.QueryID(1+w.rand.IntN(int(w.id)+2)))
+	case n < 72:
+		w.down[sv] = true
+		w.s.Down(w.now, sv)
+		if w.rand.IntN(2) == 0 { // with another model
+			m := w.services[sv]
+			m.Operators = 2 + w.rand.IntN(12)
+			if w.s.Load(w.now, m) == nil {
+				w.services[sv] = m
+			}
+		}
+	case n < 78:
+		w.down[sv] = false
+		w.s.Up(w.now, sv)
+	}
+	w.next()
+	if w.rand.IntN(3) > 0 {
+		w.s.Plan(w.now)
+	}
+	w.answers += len(w.s.Answers())
+	w.s.Released()
+}
+
+func (w *world) arrive(sv models.ServiceID) {
+	w.id++
+	q := models.Query{
+		ID: w.id, Service: sv, Size: 1 + w.rand.IntN(2), SeqLen: 16 * w.rand.IntN(2), Shape: uint64(w.rand.IntN(2)) << 63,
+		Arrival: w.now, Deadline: w.now + w.services[sv].QoSTarget*time.Duration(w.rand.IntN(5))/2,
+		Priority: w.rand.IntN(2),
+	}
+	if w.rand.IntN(50) == 0 {
+		q.Service = models.ServiceID(len(w.services)) - models.ServiceID(w.rand.IntN(2))*100
+	}
+	_ = w.s.Arrive(w.now, q)
+}
+
+func (w *world) next() {
+	if r, ok := w.s.Next(w.now); ok {
+		w.round = &r
+	}
+}
+
+func (w *world) finish(t testing.TB) {
+	if w.round == nil {
+		return
+	}
+	o := overlap.Outcome{Round: w.round.Number, Took: w.round.Predicted.Latency * time.Duration(90+w.rand.IntN(20)) / 100}
+	for _, s := range w.round.Group.Spans {
+		so := overlap.SpanOutcome{Batch: s.Batch, Reached: s.End, Took: o.Took}
+		switch w.rand.IntN(20) {
+		case 0:
+			so.Status, so.Reached = overlap.SpanStopped, s.Start+w.rand.IntN(s.Len()+1)
+		case 1:
+			so.Status = overlap.SpanLost
+		case 2:
+			so.Status = overlap.SpanFailed
+		case 3:
+			so.Status = overlap.Status(9) // impossible
+		}
+		o.Spans = append(o.Spans, so)
+	}
+	w.now += o.Took
+	_ = w.s.Finish(w.now, o)
+	w.round = nil
+}
+
+// quick are options for tests: what is recorded is in the file when the log
+// is closed.
+func quick() Options {
+	o := DefaultOptions()
+	o.FlushInterval = time.Hour
+	return o
+}
+
+// simulate runs steps of a random world into a new log, and returns the folder.
+func simulate(t testing.TB, c overlap.Config, o Options, seed uint64, steps int) string {
+	t.Helper()
+	dir := t.TempDir()
+	w, err := Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(c, w, testHeader())
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := newWorld(s, c, seed)
+	for range steps {
+		run.step(t)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// recorded returns the text of the only file of a log, nil if nothing happened.
+func recorded(t testing.TB, c overlap.Config, seed uint64, steps int) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(simulate(t, c, quick(), seed, steps), FileName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return text
+}

@@ -1,0 +1,125 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestReaderRefuses(t *testing.T) {
+	text := string(recorded(t, testConfig("edf", 2, 1), 1, 30))
+	lines := strings.SplitAfter(text, "\n")
+	header, state, rest := lines[0], lines[1], strings.Join(lines[2:], "")
+	for name, c := range map[string]struct {
+		text string
+		err  error
+		line int
+		says string
+	}{
+		"empty":              {"", ErrFormat, 1, "it is empty"},
+		"no text":            {"\x00\x01\n", ErrFormat, 1, ""},
+		"torn header":        {header[:20], ErrFormat, 1, ""},
+		"other JSON":         {"{\"a\":1}\n", ErrFormat, 1, "overlapd-decisions/1"},
+		"a predictor":        {`{"format":"overlapd-predictor/1"}` + "\n", ErrFormat, 1, "overlapd-predictor/1"},
+		"a later version":    {`{"format":"overlapd-decisions/2"}` + "\n", ErrVersion, 1, `"2"`},
+		"unknown field":      {strings.Replace(header, `"commit"`, `"comit"`, 1) + state, ErrFormat, 1, "comit"},
+		"no checkpoint":      {header + rest, ErrCheckpoint, 2, "next"},
+		"nothing but header": {header, ErrCheckpoint, 2, "ends"},
+		"gap at the end":     {header + state + `{"e":"gap","lost":1,"why":"x"}` + "\n", ErrCheckpoint, 4, "ends"},
+		"gap without":        {header + state + `{"e":"gap","lost":1,"why":"x"}` + "\n" + lines[2], ErrCheckpoint, 4, "next"},
+		"other services":     {header + strings.Replace(state, `"Services":[{`, `"Services":[{},{`, 1), ErrCheckpoint, 2, "3 services"},
+		"bad policy":         {strings.Replace(header, `"edf"`, `"best"`, 1) + state, ErrCheckpoint, 2, "best"},
+		"torn in the middle": {header + state + lines[2][:20] + "\n" + lines[3], ErrRecord, 3, "EOF"},
+		"two in a line":      {header + state + strings.TrimSpace(lines[2]) + lines[3], ErrRecord, 3, "more than one"},
+		"empty line":         {header + state + "\n", ErrRecord, 3, ""},
+		"unknown event":      {header + state + `{"e":"guess","t":1}` + "\n", ErrRecord, 3, "guess"},
+		"unknown key":        {header + state + `{"e":"drain","t":1,"u":1}` + "\n", ErrRecord, 3, `"u"`},
+		"service":            {header + state + `{"e":"down","t":1,"sv":2}` + "\n", ErrRecord, 3, "service 2 of 2"},
+		"negative service":   {header + state + `{"e":"up","t":1,"sv":-1}` + "\n", ErrRecord, 3, "service -1"},
+		"huge time":          {header + state + `{"e":"drain","t":9223372036854775808}` + "\n", ErrRecord, 3, "9223372036854775808"},
+		"fraction":           {header + state + `{"e":"drain","t":0.5}` + "\n", ErrRecord, 3, "0.5"},
+		"huge size":          {header + state + `{"e":"arrive","t":1,"id":1,"n":2147483648}` + "\n", ErrRecord, 3, "out of range"},
+		"shape":              {header + state + `{"e":"arrive","t":1,"id":1,"n":1,"shape":"xyz"}` + "\n", ErrRecord, 3, "shape"},
+		"status":             {header + state + `{"e":"finish","t":1,"round":1,"s":[{"b":1,"as":"well"}]}` + "\n", ErrRecord, 3, "well"},
+		"load of nothing":    {header + state + `{"e":"load","t":1}` + "\n", ErrRecord, 3, "load"},
+		"state elsewhere":    {header + state + `{"e":"drain","t":1,"state":{}}` + "\n", ErrRecord, 3, "drain"},
+		"question":           {header + state + `{"e":"next","t":1,"p":[[[0,1]]]}` + "\n", ErrRecord, 3, "question of 2"},
+		"question's spans":   {header + state + `{"e":"next","t":1,"p":[[[0,1,1,0]]]}` + "\n", ErrRecord, 3, "question of 4"},
+		"question's prefix":  {header + state + `{"e":"next","t":1,"p":[[[1,1,1]]]}` + "\n", ErrRecord, 3, "question of 3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Replay("some.log", strings.NewReader(c.text), ReplayOptions{})
+			var f *FormatError
+			if !errors.As(err, &f) || !errors.Is(err, c.err) {
+				t.Fatalf("got %v, want %v", err, c.err)
+			}
+			if f.Line != c.line || f.Name != "some.log" || !strings.Contains(f.Reason, c.says) {
+				t.Errorf("got %v, want line %d and %q", err, c.line, c.says)
+			}
+		})
+	}
+}
+
+// A crash tears the last line. All before it is read.
+func TestReaderLeavesOutATornLine(t *testing.T) {
+	text := recorded(t, testConfig("edf", 2, 1), 1, 100)
+	whole, err := Replay("log", bytes.NewReader(text), ReplayOptions{})
+	if err != nil || whole.Torn {
+		t.Fatalf("%v, torn is %v", err, whole.Torn)
+	}
+	for _, cut := range []int{1, 2, 10} {
+		torn, err := Replay("log", bytes.NewReader(text[:len(text)-cut]), ReplayOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !torn.Torn || !torn.Reproduced || torn.Events != whole.Events-1 {
+			t.Errorf("without its last %d bytes: %+v", cut, torn)
+		}
+	}
+}
+
+// A log that was written again by another tool holds the same.
+func TestReaderTakesOtherSpacing(t *testing.T) {
+	text := recorded(t, testConfig("edf", 2, 1), 1, 100)
+	spaced := bytes.ReplaceAll(text, []byte(`,"`), []byte(` , "`))
+	report, err := Replay("log", bytes.NewReader(spaced), ReplayOptions{})
+	if err != nil || !report.Reproduced {
+		t.Errorf("%v, %+v", err, report)
+	}
+}
+
+func TestReaderBoundsLines(t *testing.T) {
+	_, err := Replay("log", &endless{}, ReplayOptions{})
+	if !errors.Is(err, ErrLimit) {
+		t.Errorf("got %v", err)
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = 'x'
+	}
+	return len(b), nil
+}
+
+func FuzzReader(f *testing.F) {
+	for i, policy := range []string{"edf", "sjf", "fcfs"} {
+		text := recorded(f, testConfig(policy, 1+i, 1), uint64(i), 15)
+		f.Add(text)
+		lines := bytes.SplitAfter(text, []byte("\n"))
+		f.Add(append(bytes.Join(lines[:1], nil), bytes.Join(lines[2:], nil)...))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		report, err := Replay("log", bytes.NewReader(text), ReplayOptions{Each: func(r *Round) { r.Ratio() }})
+		var format *FormatError
+		switch {
+		case err != nil && !errors.As(err, &format):
+			t.Errorf("an error without a place: %v", err)
+		case err == nil && report.Reproduced != (report.Difference == nil):
+			t.Errorf("%+v", report)
+		}
+	})
+}

@@ -1,0 +1,214 @@
+package journal
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+)
+
+// ReplayOptions says what of a log is replayed.
+type ReplayOptions struct {
+	From, To uint64       // rounds to report, 0 for no bound; the replay ends after To
+	Policy   string       // refused with ErrPolicy unless it is that of the log, "" for any
+	Each     func(*Round) // is told every round to report once it is over; it keeps nothing
+}
+
+// Replay tells a scheduler the events of a log and compares what it decides
+// with what is in the log, up to the first difference, which is part of the
+// report. Messages call the log by the name.
+func Replay(name string, log io.Reader, o ReplayOptions) (*Report, error) {
+	in, err := newReader(name, log)
+	if err != nil {
+		return nil, err
+	}
+	c := in.head.Config.Config
+	if o.Policy != "" && o.Policy != c.Policy {
+		return nil, fmt.Errorf("%s was recorded with policy %s, not %s: %w", name, quote(c.Policy), quote(o.Policy), ErrPolicy)
+	}
+	p := &replay{options: o, in: in, config: c, report: newReport(&in.head)}
+	for !p.over {
+		rec, err := in.read()
+		if err == io.EOF {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		if err := p.take(rec); err != nil {
+			return nil, err
+		}
+	}
+	p.report.Torn = in.torn
+	p.report.finish()
+	return p.report, nil
+}
+
+// replay is a scheduler and the log that drives it.
+type replay struct {
+	options   ReplayOptions
+	in        *reader
+	config    overlap.Config
+	s         *Scheduler
+	sink      capture
+	predictor answering
+	round     *Round // that runs, nil if it is not seen from its start
+	plan      draft
+	report    *Report
+	over      bool
+}
+
+// take replays one record.
+func (p *replay) take(r *record) error {
+	switch r.Event {
+	case eventCheckpoint:
+		return p.restore(r)
+	case eventGap:
+		p.report.Gaps++
+		p.report.Lost += r.Lost
+		return nil
+	}
+	p.report.Events++
+	p.report.span(r.At)
+	p.predictor.load(r.Asked)
+	p.sink.line = p.sink.line[:0]
+	start := time.Now()
+	p.drive(r)
+	took := time.Since(start)
+	if d := compare(r, p.sink.line); d != nil {
+		p.report.Difference, p.over = d, true
+		if p.round != nil {
+			d.Round = p.round.Number
+		}
+		return nil
+	}
+	answers := p.s.Answers()
+	p.s.Released()
+	p.account(r, answers, took)
+	return nil
+}
+
+func (p *replay) restore(r *record) error {
+	s := &Scheduler{sink: &p.sink, now: r.State.Now, busy: r.State.Busy}
+	s.asked.Predictor = &p.predictor
+	p.config.Predictor = &s.asked
+	var err error
+	if s.Scheduler, err = overlap.Restore(p.config, *r.State); err != nil {
+		return p.in.fault(ErrCheckpoint, err.Error())
+	}
+	answers, released := s.Ended()
+	s.answered, s.released = len(answers), len(released)
+	p.s, p.round = s, nil
+	p.report.Checkpoints++
+	return nil
+}
+
+// drive tells the scheduler of an event. What it returns is in the record
+// that it makes.
+func (p *replay) drive(r *record) {
+	switch r.Event {
+	case eventArrive:
+		_ = p.s.Arrive(r.At, r.query())
+	case eventNext:
+		p.s.Next(r.At)
+	case eventPlan:
+		p.s.Plan(r.At)
+	case eventFinish:
+		_ = p.s.Finish(r.At, r.outcome())
+	case eventCancel:
+		p.s.Cancel(r.At, r.ID)
+	case eventDown:
+		p.s.Down(r.At, r.Service)
+	case eventUp:
+		p.s.Up(r.At, r.Service)
+	case eventLoad:
+		_ = p.s.Load(r.At, *r.Loaded)
+	case eventDrain:
+		p.s.Drain(r.At)
+	}
+}
+
+// account takes a record that was reproduced into the report.
+func (p *replay) account(r *record, answers []overlap.Answer, took time.Duration) {
+	switch {
+	case r.Event == eventPlan:
+		p.plan = draft{r.calls(), took}
+	case r.Event == eventNext && r.Round != 0:
+		p.round = newRound(r, answers, took)
+		if p.round.Planned {
+			p.round.Calls = append(p.plan.calls, p.round.Calls...)
+			p.round.Decision += p.plan.took
+		}
+	case r.Event == eventFinish && p.round != nil && r.Round == p.round.Number:
+		p.round.finish(r, answers)
+		p.end()
+	}
+	for i := range answers {
+		p.report.answer(&answers[i])
+	}
+	if r.Event == eventArrive && r.Failure == "" {
+		p.report.Arrived++
+	}
+}
+
+// end reports the round that is over.
+func (p *replay) end() {
+	round := p.round
+	p.round = nil
+	o := &p.options
+	if o.From <= round.Number && (o.To == 0 || round.Number <= o.To) {
+		p.report.round(round)
+		if o.Each != nil {
+			o.Each(round)
+		}
+	}
+	p.over = o.To != 0 && round.Number >= o.To
+}
+
+// draft is what a plan was made from.
+type draft struct {
+	calls [][]Question
+	took  time.Duration
+}
+
+// capture is a sink that holds the last record.
+type capture struct{ line []byte }
+
+func (c *capture) begin() taking                                  { return takesRecord }
+func (c *capture) checkpoint(_ time.Duration, _ overlap.Snapshot) {}
+func (c *capture) record(line []byte) {
+	c.line = append(c.line[:0], bytes.TrimSuffix(line, []byte("\n"))...)
+}
+
+// answering is a predictor that says what it said when the log was recorded.
+// What it was not asked then it does not know; that it is asked shows in the
+// record.
+type answering struct {
+	recorded []Question
+}
+
+// load takes what was asked during the next event.
+func (a *answering) load(calls [][][]int64) {
+	a.recorded = a.recorded[:0]
+	for _, call := range calls {
+		var err error
+		if a.recorded, err = questions(a.recorded, call); err != nil {
+			panic(err) // the record was validated
+		}
+	}
+}
+
+// Predict implements overlap.Predictor.
+func (a *answering) Predict(groups []models.Group, estimates []models.Estimate) {
+	for i := range groups {
+		estimates[i] = models.Estimate{}
+		if len(a.recorded) > 0 && a.recorded[0].isAbout(groups[i]) {
+			estimates[i] = a.recorded[0].Estimate
+			a.recorded = a.recorded[1:]
+		} else {
+			a.recorded = nil
+		}
+	}
+}

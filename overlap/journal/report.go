@@ -1,0 +1,147 @@
+package journal
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/overlapd/overlapd/overlap"
+)
+
+// Report is what a replay found.
+type Report struct {
+	Version     string            `json:"recorded_version"`
+	Commit      string            `json:"recorded_commit"`
+	Device      string            `json:"device"`
+	Created     time.Time         `json:"created"`
+	Policy      string            `json:"policy"`
+	Services    []string          `json:"services"`
+	Reproduced  bool              `json:"reproduced"`
+	Events      uint64            `json:"events"`
+	Rounds      uint64            `json:"rounds"`
+	FirstRound  uint64            `json:"first_round"`
+	LastRound   uint64            `json:"last_round"`
+	Seconds     float64           `json:"seconds"` // from the first event to the last
+	Checkpoints uint64            `json:"checkpoints"`
+	Gaps        uint64            `json:"gaps"`
+	Lost        uint64            `json:"lost_events"`
+	Torn        bool              `json:"torn"` // the last line had no end and was left out
+	Arrived     uint64            `json:"arrived"`
+	Finished    uint64            `json:"finished"`
+	Dropped     map[string]uint64 `json:"dropped"`
+	Failed      map[string]uint64 `json:"failed"`
+	Cancelled   uint64            `json:"cancelled"`
+	Decision    DecisionTimes     `json:"decision_us"`
+	Errors      []SpanErrors      `json:"measured_over_predicted"`
+	Difference  *Difference       `json:"difference,omitempty"`
+
+	started   bool
+	first     time.Duration
+	last      time.Duration
+	decisions []float64
+	ratios    map[int][]float64 // by number of spans
+	unknown   map[int]uint64
+}
+
+// DecisionTimes is how long choosing the rounds again has taken, in
+// microseconds, with writing the record.
+type DecisionTimes struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+	Max float64 `json:"max"`
+}
+
+// SpanErrors is how far predictions were off, for groups of so many spans.
+type SpanErrors struct {
+	Spans  int     `json:"spans"`
+	Rounds uint64  `json:"rounds"`
+	None   uint64  `json:"unpredicted"` // without prediction, or not run to their end
+	MAPE   float64 `json:"mape"`        // percent
+	P01    float64 `json:"p01"`
+	P50    float64 `json:"p50"`
+	P90    float64 `json:"p90"`
+	P99    float64 `json:"p99"`
+}
+
+func newReport(h *head) *Report {
+	r := &Report{
+		Version: h.Version, Commit: h.Commit, Device: h.Device, Created: h.Created, Policy: h.Config.Policy,
+		Dropped: map[string]uint64{}, Failed: map[string]uint64{},
+		Errors: []SpanErrors{}, ratios: map[int][]float64{}, unknown: map[int]uint64{},
+	}
+	for i := range h.Config.Services {
+		r.Services = append(r.Services, h.Config.Services[i].Name)
+	}
+	return r
+}
+
+// span takes in the time of an event.
+func (r *Report) span(at time.Duration) {
+	if !r.started {
+		r.started, r.first = true, at
+	}
+	r.last = max(r.last, at)
+}
+
+func (r *Report) answer(a *overlap.Answer) {
+	switch a.Result {
+	case overlap.Finished:
+		r.Finished++
+	case overlap.Dropped:
+		r.Dropped[a.Reason.String()]++
+	case overlap.Failed:
+		r.Failed[a.Reason.String()]++
+	case overlap.Cancelled:
+		r.Cancelled++
+	}
+}
+
+func (r *Report) round(round *Round) {
+	if r.Rounds == 0 {
+		r.FirstRound = round.Number
+	}
+	r.Rounds++
+	r.LastRound = round.Number
+	r.decisions = append(r.decisions, float64(round.Decision)/float64(time.Microsecond))
+	n := len(round.Group.Spans)
+	if ratio, ok := round.Ratio(); ok {
+		r.ratios[n] = append(r.ratios[n], ratio)
+	} else {
+		r.unknown[n]++
+	}
+}
+
+// finish computes what is told of all rounds together.
+func (r *Report) finish() {
+	r.Reproduced = r.Difference == nil
+	if r.started {
+		r.Seconds = (r.last - r.first).Seconds()
+	}
+	slices.Sort(r.decisions)
+	r.Decision = DecisionTimes{quantile(r.decisions, 0.5), quantile(r.decisions, 0.99), quantile(r.decisions, 1)}
+	for n := 1; n <= overlap.MaxServices; n++ {
+		ratios := r.ratios[n]
+		if len(ratios) == 0 && r.unknown[n] == 0 {
+			continue
+		}
+		slices.Sort(ratios)
+		e := SpanErrors{
+			Spans: n, Rounds: uint64(len(ratios)) + r.unknown[n], None: r.unknown[n],
+			P01: quantile(ratios, 0.01), P50: quantile(ratios, 0.5), P90: quantile(ratios, 0.9), P99: quantile(ratios, 0.99),
+		}
+		for _, ratio := range ratios {
+			e.MAPE += 100 * math.Abs(1-1/ratio) / float64(len(ratios))
+		}
+		r.Errors = append(r.Errors, e)
+	}
+}
+
+// quantile returns the least value that has a part q of all values at or
+// below it, 0 if there are none.
+func quantile(sorted []float64, q float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	i := int(math.Ceil(q*float64(len(sorted)))) - 1
+	return sorted[min(max(i, 0), len(sorted)-1)]
+}

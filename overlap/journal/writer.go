@@ -1,0 +1,359 @@
+package journal
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/overlapd/overlapd/overlap"
+)
+
+// Writer takes the records of one Scheduler to files.
+//
+// The scheduler's goroutine fills a buffer under a lock that is never held
+// for longer than a copy takes. A full buffer goes to the writer's goroutine,
+// which alone touches files. When all buffers are on their way, records are
+// lost until one is back; then a gap and a checkpoint are written, with which
+// a replay goes on.
+type Writer struct {
+	options Options
+	files   files
+	full    chan chunk  // never blocks: there are no more buffers than it holds
+	free    chan []byte // buffers
+	closing chan struct{}
+	done    chan struct{}
+	closed  sync.Once
+	err     error // of closing
+
+	mu struct {
+		sync.Mutex
+		filling chunk
+		open    bool  // filling may be filled; else a checkpoint must come first
+		stopped bool  // the disk takes nothing
+		since   int64 // bytes of records in the file since its checkpoint
+		lost    uint64
+		why     string // the last record was lost
+		head    head   // of every file
+		used    bool
+	}
+
+	// Of the goroutine.
+	failed   bool
+	failedAt time.Time
+	text     []byte // of a checkpoint
+}
+
+// chunk is what goes to the goroutine at once.
+type chunk struct {
+	data    []byte
+	records uint64
+	state   *stateBefore // nil if data goes on where the last chunk ended
+}
+
+// stateBefore is the state of the scheduler before the first record of a
+// chunk.
+type stateBefore struct {
+	now    time.Duration
+	state  overlap.Snapshot
+	rotate bool
+	lost   uint64 // events, before it
+	why    string
+}
+
+// Why records were lost.
+const (
+	lostBehind = "the writer was behind"
+	lostLong   = "a record was too long"
+)
+
+// Open starts a new log in a folder, which is made if need be. Files of an
+// earlier log are kept as older files of this one.
+func Open(dir string, o Options) (*Writer, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	w := newWriter(dir, o, createFile)
+	if err := w.files.rotate(); err != nil {
+		return nil, err
+	}
+	go w.run()
+	return w, nil
+}
+
+func newWriter(dir string, o Options, create func(path string) (file, error)) *Writer {
+	w := &Writer{
+		options: o, files: files{dir: dir, max: o.MaxFiles, create: create},
+		full: make(chan chunk, buffers), free: make(chan []byte, buffers),
+		closing: make(chan struct{}), done: make(chan struct{}),
+	}
+	for range buffers {
+		w.free <- make([]byte, 0, bufferBytes)
+	}
+	return w
+}
+
+// use gives the log to a scheduler.
+func (w *Writer) use(h Header, c overlap.Config) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.used {
+		return ErrInUse
+	}
+	w.mu.used = true
+	w.mu.head = head{Format: Format, Header: h, Config: config{Config: c}}
+	w.mu.head.Config.Services = slices.Clone(c.Services)
+	return nil
+}
+
+// begin implements sink.
+func (w *Writer) begin() taking {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.mu.open && w.mu.since < w.options.MaxFileBytes:
+		return takesRecord
+	case w.mu.stopped:
+		w.mu.lost++
+		return takesNothing
+	case w.mu.open && w.mu.filling.records > 0:
+		w.send()
+	}
+	if w.mu.filling.data == nil && !w.take() {
+		w.lose(lostBehind)
+		return takesNothing
+	}
+	return takesCheckpoint
+}
+
+// checkpoint implements sink.
+func (w *Writer) checkpoint(now time.Duration, state overlap.Snapshot) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.stopped {
+		return // since begin
+	}
+	w.mu.filling.state = &stateBefore{
+		now: now, state: state, lost: w.mu.lost, why: w.mu.why,
+		rotate: w.mu.since >= w.options.MaxFileBytes,
+	}
+	w.mu.open, w.mu.lost, w.mu.why = true, 0, ""
+	if w.mu.filling.state.rotate {
+		w.mu.since = 0
+	}
+}
+
+// record implements sink.
+func (w *Writer) record(line []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case !w.mu.open: // since begin
+		w.mu.lost++
+		return
+	case len(line) > MaxLineBytes:
+		w.lose(lostLong)
+		return
+	case w.mu.filling.records > 0 && len(w.mu.filling.data)+len(line) > bufferBytes:
+		w.send()
+		if !w.take() {
+			w.lose(lostBehind)
+			return
+		}
+	case w.mu.filling.data == nil && !w.take():
+		w.lose(lostBehind)
+		return
+	}
+	w.mu.filling.data = append(w.mu.filling.data, line...)
+	w.mu.filling.records++
+	w.mu.since += int64(len(line))
+}
+
+// lose drops a record. What follows needs a checkpoint.
+func (w *Writer) lose(why string) {
+	w.mu.open = false
+	w.mu.lost++
+	w.mu.why = why
+}
+
+// send gives the buffer to the goroutine.
+func (w *Writer) send() {
+	w.full <- w.mu.filling
+	w.mu.filling = chunk{}
+}
+
+// take gets an empty buffer, if there is one.
+func (w *Writer) take() bool {
+	select {
+	case b := <-w.free:
+		w.mu.filling = chunk{data: b[:0]}
+		return true
+	default:
+		return false
+	}
+}
+
+// Close writes what was recorded and closes the file. It returns the last
+// error of the disk. The scheduler must not be used any more.
+func (w *Writer) Close() error {
+	w.closed.Do(func() { close(w.closing) })
+	<-w.done
+	return w.err
+}
+
+// run writes until the log is closed.
+func (w *Writer) run() {
+	defer close(w.done)
+	tick := time.NewTicker(w.options.FlushInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case c := <-w.full:
+			w.write(c)
+		case <-tick.C:
+			w.flush()
+		case <-w.closing:
+			w.flush()
+			if err := w.files.close(); w.err == nil {
+				w.err = err
+			}
+			return
+		}
+	}
+}
+
+// flush writes all that was recorded.
+func (w *Writer) flush() {
+	for {
+		select {
+		case c := <-w.full:
+			w.write(c)
+			continue
+		default:
+		}
+		c, again := w.unfinished()
+		if c.records > 0 {
+			w.write(c)
+		}
+		if !again {
+			return
+		}
+	}
+}
+
+// unfinished takes away the buffer that is being filled, and reports whether
+// a full one came before it.
+func (w *Writer) unfinished() (c chunk, again bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.full) > 0 {
+		return chunk{}, true
+	}
+	if w.mu.filling.records > 0 {
+		c, w.mu.filling = w.mu.filling, chunk{}
+	}
+	if w.mu.stopped && time.Since(w.failedAt) >= w.options.RetryInterval {
+		w.mu.stopped = false
+	}
+	return c, false
+}
+
+// write appends a chunk to the file, and gives its buffer back.
+func (w *Writer) write(c chunk) {
+	switch {
+	case w.failed && (c.state == nil || time.Since(w.failedAt) < w.options.RetryInterval):
+		w.forget(&c) // it was on its way when the disk failed
+	default:
+		if err := w.put(&c); err != nil {
+			w.fail(err, &c)
+		} else if w.failed {
+			w.failed, w.err = false, nil
+			if w.options.Resumed != nil {
+				w.options.Resumed(c.state.lost)
+			}
+		}
+	}
+	if cap(c.data) > 2*bufferBytes {
+		c.data = make([]byte, 0, bufferBytes)
+	}
+	w.free <- c.data
+}
+
+func (w *Writer) put(c *chunk) error {
+	if c.state == nil {
+		return w.files.write(c.data)
+	}
+	if c.state.rotate && w.files.size > 0 || w.files.current == nil {
+		if err := w.files.rotate(); err != nil {
+			return fmt.Errorf("beginning a file: %w", err)
+		}
+	}
+	var err error
+	if w.text, err = w.preface(w.text[:0], c.state); err != nil {
+		return err
+	}
+	err = w.files.write(append(w.text, c.data...))
+	if cap(w.text) > 2*bufferBytes {
+		w.text = nil
+	}
+	return err
+}
+
+// preface appends what must stand before the records that follow a state.
+func (w *Writer) preface(b []byte, s *stateBefore) (_ []byte, err error) {
+	if w.files.size == 0 {
+		w.mu.Lock()
+		h := w.mu.head
+		w.mu.Unlock()
+		h.Created = time.Now().UTC()
+		if b, err = appendJSON(b, &h); err != nil {
+			return b, err
+		}
+	}
+	if s.lost > 0 {
+		if b, err = appendJSON(b, &gap{eventGap, s.lost, s.why}); err != nil {
+			return b, err
+		}
+	}
+	before := len(b)
+	if b, err = appendJSON(b, &checkpoint{eventCheckpoint, s.now, s.state}); err == nil && len(b)-before > MaxLineBytes {
+		err = fmt.Errorf("%w: a checkpoint of %d bytes", ErrLimit, len(b)-before)
+	}
+	return b, err
+}
+
+// fail stops the log, and says so once.
+func (w *Writer) fail(err error, c *chunk) {
+	first := !w.failed
+	w.failed, w.failedAt, w.err = true, time.Now(), err
+	w.mu.Lock()
+	w.mu.open, w.mu.stopped, w.mu.why = false, true, err.Error()
+	w.mu.Unlock()
+	w.forget(c)
+	if first && w.options.Stopped != nil {
+		w.options.Stopped(err)
+	}
+}
+
+// forget counts what is in a chunk, and in the buffer that is being filled, as
+// lost.
+func (w *Writer) forget(c *chunk) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.lost += c.events()
+	w.mu.lost += w.mu.filling.events()
+	w.mu.filling = chunk{data: w.mu.filling.data[:0]}
+}
+
+// events returns how many the chunk stands for, with those that were lost
+// before it.
+func (c *chunk) events() uint64 {
+	if c.state != nil {
+		return c.records + c.state.lost
+	}
+	return c.records
+}
