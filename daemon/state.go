@@ -14,6 +14,7 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/training"
 )
 
 // Limits of the state file.
@@ -33,39 +34,91 @@ const (
 // errDamaged is returned when the content of the state file is broken.
 var errDamaged = errors.New("the state file is damaged")
 
-// ErrStateInUse is returned when another daemon has the state file open.
-var ErrStateInUse = errors.New("another overlapd uses this state folder; give each its own state_dir")
+var (
+	// ErrStateInUse is returned when another overlapd has the state file open.
+	ErrStateInUse = errors.New("another overlapd uses this state folder; stop that daemon, or give each its own state_dir. " +
+		"What can be measured while a daemon serves, it measures itself (profile.on_start)")
+
+	// ErrNoState is returned when a folder has no state file.
+	ErrNoState = errors.New("there is no state file")
+)
 
 var profileBucket = []byte("solo-profiles")
 
 // state is the file that outlives the daemon: what was measured of each model
 // on this device.
 type state struct {
-	db *bbolt.DB
+	db       *bbolt.DB
+	datasets *training.Store
 }
+
+// State is the state file in the hands of a command, while no daemon has it.
+type State struct {
+	file *state
+}
+
+// OpenState opens the state file in dir. If there is none it is made, or with
+// mustExist refused with ErrNoState. A damaged one stays as it is: the next
+// daemon sets it aside.
+func OpenState(dir string, mustExist bool) (*State, error) {
+	path := filepath.Join(dir, stateName)
+	if mustExist {
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("%w in %s", ErrNoState, dir)
+		}
+	}
+	if err := makeStateDir(dir); err != nil {
+		return nil, err
+	}
+	file, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return &State{file}, nil
+}
+
+// Datasets returns what was measured.
+func (s *State) Datasets() *training.Store { return s.file.datasets }
+
+// Close gives the file back.
+func (s *State) Close() error { return s.file.close() }
 
 // openState opens the state file in dir. A damaged one is set aside under
 // another name, never overwritten, and its new name is returned.
 func openState(dir string) (s *state, aside string, err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, "", fmt.Errorf("state folder: %w; set state_dir to a folder that can be written", err)
+	if err := makeStateDir(dir); err != nil {
+		return nil, "", err
 	}
 	path := filepath.Join(dir, stateName)
-	db, err := openDB(path)
-	if !errors.Is(err, errDamaged) {
-		if err != nil {
-			return nil, "", err
-		}
-		return &state{db}, "", nil
+	if s, err = openFile(path); !errors.Is(err, errDamaged) {
+		return s, "", err
 	}
 	aside = fmt.Sprintf("%s.damaged-%s", path, time.Now().UTC().Format(asideTime))
 	if rerr := os.Rename(path, aside); rerr != nil {
 		return nil, "", errors.Join(err, rerr)
 	}
-	if db, err = openDB(path); err != nil {
-		return nil, aside, err
+	s, err = openFile(path)
+	return s, aside, err
+}
+
+func makeStateDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("state folder: %w; set state_dir to a folder that can be written", err)
 	}
-	return &state{db}, aside, nil
+	return nil
+}
+
+// openFile opens a state file, or makes it.
+func openFile(path string) (*state, error) {
+	db, err := openDB(path)
+	if err != nil {
+		return nil, err
+	}
+	datasets, err := training.NewStore(db)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return &state{db, datasets}, nil
 }
 
 // openDB opens a bbolt file and reads all of it once: a page that is broken

@@ -12,7 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.etcd.io/bbolt"
 
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/training"
 )
 
 func testProfile(cells int) predictor.Snapshot {
@@ -106,6 +108,49 @@ func TestStateIsOfOneDaemon(t *testing.T) {
 	}
 	if left := listDir(t, dir); len(left) != 1 {
 		t.Errorf("a file in use was touched: %v", left)
+	}
+}
+
+func TestOpenState(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "made")
+	if _, err := OpenState(dir, true); !errors.Is(err, ErrNoState) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("a folder without a state file: %v", err)
+	}
+	s, err := OpenState(dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &training.Dataset{Device: "d", Models: []training.Model{{Name: "m", Operators: 3}},
+		Rows: []training.Row{{Group: models.Group{Spans: []models.Span{{End: 3, Size: 1}}}, Median: 1, Mean: 1}}}
+	if err := s.Datasets().Append(d); err != nil {
+		t.Error(err)
+	}
+	if _, err := OpenState(dir, true); !errors.Is(err, ErrStateInUse) {
+		t.Errorf("a file in use: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+
+	daemon := openTestState(t, dir)
+	if got, err := daemon.datasets.Dataset("d", nil); err != nil || len(got.Rows) != 1 {
+		t.Errorf("the daemon finds %+v, %v", got, err)
+	}
+	closeState(t, daemon)
+}
+
+// A command leaves it to the daemon to set a file aside.
+func TestOpenDamagedState(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, stateName)
+	if err := os.WriteFile(path, []byte("no database"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenState(dir, false); !errors.Is(err, errDamaged) {
+		t.Errorf("got %v", err)
+	}
+	if left := listDir(t, dir); len(left) != 1 || left[0] != stateName {
+		t.Errorf("the folder has %v", left)
 	}
 }
 

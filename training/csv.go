@@ -31,13 +31,17 @@ const oldStd = "var"
 // hashes and operators are theirs; else a model has as many operators as the
 // largest end of its spans. Every fault is a *CSVError.
 func ReadCSV(r io.Reader, name string, known ...Model) (*Dataset, error) {
-	limited := &io.LimitedReader{R: r, N: maxCSVBytes + 1}
+	return readCSV(r, name, known, maxCSVBytes)
+}
+
+func readCSV(r io.Reader, name string, known []Model, maxBytes int64) (*Dataset, error) {
+	limited := &io.LimitedReader{R: r, N: maxBytes + 1}
 	c := csvReader{name: name, known: known, byName: map[string]int{}, csv: csv.NewReader(skipBOM(limited))}
 	c.csv.FieldsPerRecord = -1
 	c.csv.ReuseRecord = true
 	err := c.readAll()
 	if limited.N <= 0 {
-		return nil, &CSVError{File: name, Err: fmt.Errorf("%w: more than %d bytes; split the file", ErrLimit, maxCSVBytes)}
+		return nil, &CSVError{File: name, Err: fmt.Errorf("%w: more than %d bytes; split the file", ErrLimit, maxBytes)}
 	}
 	if err != nil {
 		return nil, err

@@ -163,20 +163,19 @@ func TestReadCSVTooManyModels(t *testing.T) {
 
 // A file that does not end must be given up, also inside of one line.
 func TestReadCSVTooManyBytes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("reads as much as a file may have")
-	}
-	_, err := ReadCSV(io.MultiReader(strings.NewReader(pairHeader), endless{}), "f.csv")
-	if !errors.Is(err, ErrLimit) {
-		t.Errorf("got %v", err)
+	for name, filler := range map[string]byte{"lines": '\n', "one line": 'x'} {
+		_, err := readCSV(io.MultiReader(strings.NewReader(pairHeader), endless{filler}), "f.csv", nil, 1<<20)
+		if !errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), "f.csv: ") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
-type endless struct{}
+type endless struct{ filler byte }
 
-func (endless) Read(p []byte) (int, error) {
+func (e endless) Read(p []byte) (int, error) {
 	for i := range p {
-		p[i] = "\n"[0]
+		p[i] = e.filler
 	}
 	return len(p), nil
 }

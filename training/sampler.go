@@ -12,7 +12,7 @@ import (
 // Limits of sampling.
 const (
 	maxChoices = 256     // batch sizes or sequence lengths of a model
-	maxSets    = 1 << 16 // sets of models of one size
+	maxSets    = 1 << 16 // sets of models that are listed
 
 	// DefaultSoloShare is the share of groups of one span that covers what a
 	// serving daemon runs alone without taking much from the rest.
@@ -39,10 +39,10 @@ type Sampler struct {
 	random   *rand.Rand
 	position int
 
-	kinds  deck            // which of sets the next group takes; all sets of equal size are of one kind
-	sets   []dealer[[]int] // by kind
-	solos  dealer[int]     // models that run alone
-	inputs [2][]inputDeck  // by model; those of groups of one span apart
+	kinds  deck           // which of sets the next group takes; all sets of equal size are of one kind
+	sets   []setDealer    // by kind
+	solos  dealer[int]    // models that run alone
+	inputs [2][]inputDeck // by model; those of groups of one span apart
 }
 
 // NewSampler returns a sampler at its first group. What cannot be sampled is
@@ -53,10 +53,10 @@ func NewSampler(s Sampling) (*Sampler, error) {
 	}
 	p := &Sampler{sampling: s, random: rand.New(rand.NewPCG(s.Seed, 0))}
 	if s.Sets != nil {
-		p.sets = []dealer[[]int]{{values: s.Sets}}
+		p.sets = []setDealer{{sets: dealer[[]int]{values: s.Sets}}}
 	} else {
 		for n := 2; n <= min(s.Spans, len(s.Subjects)); n++ {
-			p.sets = append(p.sets, dealer[[]int]{values: combinations(len(s.Subjects), n)})
+			p.sets = append(p.sets, newSetDealer(len(s.Subjects), n))
 		}
 	}
 	p.kinds.cards = len(p.sets)
@@ -83,12 +83,6 @@ func (s *Sampling) check() error {
 	}
 	if s.Spans < 1 || s.Spans > MaxSpans {
 		return fmt.Errorf("%w: groups of up to %d spans, not of 1 to %d", ErrPlan, s.Spans, MaxSpans)
-	}
-	for n := 2; n <= min(s.Spans, len(s.Subjects)); n++ {
-		if binomial(len(s.Subjects), n) > maxSets {
-			return fmt.Errorf("%w: more than %d sets of %d out of %d models; allow fewer spans to a group, or name the sets to measure",
-				ErrPlan, maxSets, n, len(s.Subjects))
-		}
 	}
 	return nil
 }
@@ -177,37 +171,4 @@ func (p *Sampler) operators(n int, completes, starts bool) (start, end int) {
 		end = start + 1 + p.random.IntN(n-start-1)
 	}
 	return start, end
-}
-
-// combinations returns all sets of n out of the first all numbers.
-func combinations(all, n int) [][]int {
-	var sets [][]int
-	set := make([]int, 0, n)
-	var add func(first int)
-	add = func(first int) {
-		if len(set) == n {
-			sets = append(sets, slices.Clone(set))
-			return
-		}
-		for i := first; i <= all-(n-len(set)); i++ {
-			set = append(set, i)
-			add(i + 1)
-			set = set[:len(set)-1]
-		}
-	}
-	add(0)
-	return sets
-}
-
-// binomial returns the number of sets of n out of all, or any number above
-// maxSets if it is that.
-func binomial(all, n int) int {
-	sets := 1
-	for i := range min(n, all-n) {
-		sets = sets * (all - i) / (i + 1)
-		if sets > maxSets {
-			break
-		}
-	}
-	return sets
 }

@@ -254,7 +254,7 @@ func TestSampledCompletionsAndStarts(t *testing.T) {
 		starts[start]++
 	}
 	for complete := 1; complete <= 3; complete++ {
-		if got := completions[complete]; got < 900 || got > 1100 { // 1000 each, five sigma off
+		if got := completions[complete]; got < 900 || got > 1100 { // 1000 each
 			t.Errorf("%d complete in %d groups", complete, got)
 		}
 	}
@@ -313,7 +313,7 @@ func TestSamplerRefuses(t *testing.T) {
 		"set of unknown ones": func(s *Sampling) { s.Sets = [][]int{{1, 3}} },
 		"set out of order":    func(s *Sampling) { s.Sets = [][]int{{1, 0}} },
 		"set with one twice":  func(s *Sampling) { s.Sets = [][]int{{1, 1}} },
-		"too many sets":       func(s *Sampling) { s.Subjects, s.Spans = manySubjects(64), 4 },
+		"too many sets":       func(s *Sampling) { s.Sets = make([][]int, maxSets+1) },
 	} {
 		s := Sampling{Subjects: testSubjects(), Spans: 3}
 		spoil(&s)
@@ -321,8 +321,29 @@ func TestSamplerRefuses(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := NewSampler(Sampling{Subjects: manySubjects(64), Spans: 2}); err != nil {
-		t.Errorf("all pairs of 64 models: %v", err)
+}
+
+// Of too many sets to list, the models are still even.
+func TestSampledModelsAreEven(t *testing.T) {
+	all := make([]models.ServiceID, 64)
+	for i := range all {
+		all[i] = models.ServiceID(i)
+	}
+	found := map[int]counts[models.ServiceID]{2: {}, 3: {}, 4: {}, 5: {}}
+	p := mustSampler(t, Sampling{Subjects: manySubjects(len(all)), Spans: 5})
+	for range 1000 {
+		g := p.Next()
+		for i, s := range g.Spans {
+			found[len(g.Spans)][s.Service]++
+			if i > 0 && g.Spans[i-1].Service >= s.Service {
+				t.Fatalf("group %+v", g)
+			}
+		}
+		for n := 4; n <= 5; n++ {
+			if d := found[n].apart(all); d > 1 {
+				t.Fatalf("models in groups of %d are %d apart", n, d)
+			}
+		}
 	}
 }
 

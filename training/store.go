@@ -1,0 +1,257 @@
+package training
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// Buckets of the state file. Every value is JSON, and no bucket lies in
+// another.
+var (
+	setBucket       = []byte("measured-sets")   // SetID -> storedSet
+	rowBucket       = []byte("measured-groups") // SetID, sequence number -> storedRow
+	operatorBucket  = []byte("operator-times")  // SetID of one model, batch size, sequence length -> OperatorTimes
+	predictorBucket = []byte("predictors")      // time -> predictor.File
+)
+
+// rowFill is how full pages are left when they split: rows come in the order
+// of their keys.
+const rowFill = 0.9
+
+// ErrNoSet is returned when nothing is stored under a SetID.
+var ErrNoSet = errors.New("no such set of measured groups")
+
+// Store keeps what was measured in a state file: the rows of each device and
+// set of models by themselves, so that what was measured of a pair serves
+// every daemon that has both models. It is as safe for concurrent use as the
+// file.
+type Store struct {
+	db *bbolt.DB
+}
+
+// NewStore returns the store in a state file. Close closes the file.
+func NewStore(db *bbolt.DB) (*Store, error) {
+	err := db.Update(func(tx *bbolt.Tx) error {
+		for _, name := range [][]byte{setBucket, rowBucket, operatorBucket, predictorBucket} {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return &Store{db}, err
+}
+
+// SetID names the measured groups of one device and set of models.
+type SetID string
+
+// storedSet is what the rows of a set have in common.
+type storedSet struct {
+	Device string  `json:"device"`
+	Models []Model `json:"models"` // sorted by name
+}
+
+// id makes an ID out of all that tells sets apart.
+func (s *storedSet) id() (SetID, error) {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(text)
+	return SetID(fmt.Sprintf("%x", sum[:6])), nil
+}
+
+// of reports whether all models of the set are in the list.
+func (s *storedSet) of(list []Model) bool {
+	return !slices.ContainsFunc(s.Models, func(m Model) bool { return !slices.Contains(list, m) })
+}
+
+// storedRow is a row, short: there are many.
+type storedRow struct {
+	Spans   [][5]int   `json:"s"` // position in the set, start, end, size, sequence length
+	Repeats int        `json:"n,omitempty"`
+	Micros  [3]float64 `json:"us"` // median, mean, standard deviation
+}
+
+func (r storedRow) row() Row {
+	row := Row{Repeats: r.Repeats, Median: r.Micros[0], Mean: r.Micros[1], Std: r.Micros[2]}
+	for _, s := range r.Spans {
+		row.Group.Spans = append(row.Group.Spans, models.Span{Service: models.ServiceID(s[0]), Start: s[1], End: s[2], Size: s[3], SeqLen: s[4]})
+	}
+	return row
+}
+
+// Append adds the rows of d in one transaction: when it returns, they are on
+// disk. It costs as much as the rows that are added, not as those that are
+// there.
+func (s *Store) Append(d *Dataset) error {
+	if err := d.Check(); err != nil {
+		return err
+	}
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		ids := map[string]SetID{}
+		for i := range d.Rows {
+			set, row := d.split(&d.Rows[i])
+			key := fmt.Sprint(set.Models)
+			if _, ok := ids[key]; !ok {
+				id, err := putSet(tx, &set)
+				if err != nil {
+					return err
+				}
+				ids[key] = id
+			}
+			if err := putRow(tx, ids[key], row); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// split returns the set that a row belongs to, and the row in terms of it.
+func (d *Dataset) split(r *Row) (storedSet, storedRow) {
+	set := storedSet{Device: d.Device}
+	row := storedRow{Repeats: r.Repeats, Micros: [3]float64{r.Median, r.Mean, r.Std}}
+	for i, span := range r.Group.Spans {
+		set.Models = append(set.Models, d.Models[span.Service])
+		row.Spans = append(row.Spans, [5]int{i, span.Start, span.End, span.Size, span.SeqLen})
+	}
+	return set, row
+}
+
+// putSet makes a set known.
+func putSet(tx *bbolt.Tx, set *storedSet) (SetID, error) {
+	id, err := set.id()
+	if err != nil {
+		return "", err
+	}
+	b := tx.Bucket(setBucket)
+	if b.Get([]byte(id)) != nil {
+		return id, nil
+	}
+	return id, putJSON(b, []byte(id), set)
+}
+
+// putRow adds a row behind the last one of its set.
+func putRow(tx *bbolt.Tx, id SetID, row storedRow) error {
+	b := tx.Bucket(rowBucket)
+	b.FillPercent = rowFill
+	n, err := b.NextSequence()
+	if err != nil {
+		return err
+	}
+	return putJSON(b, fmt.Appendf(nil, "%s/%016x", id, n), row)
+}
+
+func putJSON(b *bbolt.Bucket, key []byte, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return b.Put(key, text)
+}
+
+// Dataset returns the rows of a device whose models are all in the list, or
+// all its rows if the list is nil. Models are the same if all that is known of
+// them is. The dataset has the models of its rows only.
+func (s *Store) Dataset(device string, list []Model) (*Dataset, error) {
+	d, err := s.read(func(_ SetID, set *storedSet) bool {
+		return set.Device == device && (list == nil || set.of(list))
+	})
+	if err == nil {
+		d.Device = device
+	}
+	return d, err
+}
+
+// Set returns the rows of one set.
+func (s *Store) Set(id SetID) (*Dataset, error) {
+	d, err := s.read(func(other SetID, _ *storedSet) bool { return id == other })
+	if err == nil && len(d.Models) == 0 {
+		err = fmt.Errorf("%w: %s", ErrNoSet, id)
+	}
+	return d, err
+}
+
+// read returns the rows of all sets that are wanted, which must be of one
+// device.
+func (s *Store) read(wanted func(SetID, *storedSet) bool) (*Dataset, error) {
+	var datasets []*Dataset
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		return eachSet(tx, func(id SetID, set *storedSet) error {
+			if !wanted(id, set) {
+				return nil
+			}
+			d := &Dataset{Device: set.Device, Models: set.Models}
+			datasets = append(datasets, d)
+			if err := eachRow(tx, id, func(r Row) { d.Rows = append(d.Rows, r) }); err != nil {
+				return err
+			}
+			if err := d.Check(); err != nil {
+				return fmt.Errorf("measured set %s: %w", id, err)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return Merge(datasets...)
+}
+
+func eachSet(tx *bbolt.Tx, do func(SetID, *storedSet) error) error {
+	return tx.Bucket(setBucket).ForEach(func(k, text []byte) error {
+		var set storedSet
+		if err := json.Unmarshal(text, &set); err != nil {
+			return fmt.Errorf("measured set %s: %w", k, err)
+		}
+		return do(SetID(k), &set)
+	})
+}
+
+func eachRow(tx *bbolt.Tx, id SetID, do func(Row)) error {
+	return eachKey(tx.Bucket(rowBucket), string(id)+"/", func(k, text []byte) error {
+		var r storedRow
+		if err := json.Unmarshal(text, &r); err != nil {
+			return fmt.Errorf("measured group %s: %w", k, err)
+		}
+		do(r.row())
+		return nil
+	})
+}
+
+// eachKey visits the keys of a bucket that begin with prefix.
+func eachKey(b *bbolt.Bucket, prefix string, do func(k, text []byte) error) error {
+	c := b.Cursor()
+	for k, text := c.Seek([]byte(prefix)); k != nil && len(k) >= len(prefix) && string(k[:len(prefix)]) == prefix; k, text = c.Next() {
+		if err := do(k, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Delete forgets the rows of a set.
+func (s *Store) Delete(id SetID) error {
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		sets := tx.Bucket(setBucket)
+		if sets.Get([]byte(id)) == nil {
+			return fmt.Errorf("%w: %s", ErrNoSet, id)
+		}
+		c := tx.Bucket(rowBucket).Cursor()
+		prefix := string(id) + "/"
+		for k, _ := c.Seek([]byte(prefix)); k != nil && len(k) >= len(prefix) && string(k[:len(prefix)]) == prefix; k, _ = c.Seek([]byte(prefix)) {
+			if err := c.Delete(); err != nil {
+				return err
+			}
+		}
+		return sets.Delete([]byte(id))
+	})
+}
