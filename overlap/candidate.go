@@ -15,11 +15,11 @@ type candidate struct {
 	rank     rank
 	rest     models.Span   // all operators that are left
 	deadline time.Duration // the latest of its members
+	members  []*query      // of the batch; only the head until merge
 	end      int           // of its span in the group, 0 if it is not in it
 
 	// What settle finds out, and merge changes.
 	settled bool
-	members []*query        // of the batch
 	solo    models.Estimate // of rest, alone
 	probes  bool            // it runs although it is predicted to be late: alone, or not at all
 	due     time.Duration   // the earliest deadline of its members that the rest, alone, would meet

@@ -19,17 +19,23 @@ type decision struct {
 	drops      []drop
 	group      []int         // candidates, in the order in which they were added
 	spans      []models.Span // of the group
-	predicted  models.Estimate
-	solo       time.Duration // of the spans, one after another
-	limit      time.Duration // when the group must have ended, forever if nothing depends on that
-	daring     bool          // only its latency must keep to the limit, and not its bound
-	unsure     bool          // it depends on how the round that runs ends
-	asked      Asked
+	progress
+	steps  []progress // before each span was added
+	daring bool       // only its latency must keep to the limit, and not its bound
+	unsure bool       // it depends on how the round that runs ends
+	asked  Asked
 
 	members []*query   // memory of all candidates' members
 	joining []joiner   // scratch of merge
 	passed  []*service // scratch of settle
 	trials  []int      // scratch of the overlap policy
+}
+
+// progress is how far a group has come.
+type progress struct {
+	predicted models.Estimate
+	solo      time.Duration // of the spans, one after another
+	limit     time.Duration // when the group must have ended, forever if nothing depends on that
 }
 
 // drop is work that cannot finish in time.
@@ -52,8 +58,8 @@ func (s *Scheduler) newDecision(ways int) *decision {
 func (d *decision) make(at time.Duration) {
 	s := d.s
 	d.ask.counts = Asked{}
-	d.at, d.limit, d.daring, d.unsure = at, forever, false, false
-	d.predicted, d.solo = models.Estimate{}, 0
+	d.at, d.daring, d.unsure = at, false, false
+	d.progress, d.steps = progress{limit: forever}, d.steps[:0]
 	d.candidates, d.drops, d.members = d.candidates[:0], d.drops[:0], d.members[:0]
 	d.group, d.spans = d.group[:0], d.spans[:0]
 	for _, sv := range s.services {
@@ -76,6 +82,11 @@ func (d *decision) gather(sv *service) {
 	c, ok := sv.head()
 	if !ok {
 		return
+	}
+	if c.batch != nil {
+		c.members = c.batch.members
+	} else {
+		c.members = d.keep(c.head)
 	}
 	d.candidates = append(d.candidates, c)
 	for i := len(d.candidates) - 1; i > 0 && c.rank.before(&d.candidates[i-1].rank); i-- {
@@ -127,11 +138,6 @@ func (d *decision) settle(n int) []candidate {
 // of all its members. Best-effort work is never hopeless, and some is that
 // runs as a probe.
 func (d *decision) hopeless(c *candidate) bool {
-	if c.batch != nil {
-		c.members = c.batch.members
-	} else {
-		c.members = d.keep(c.head)
-	}
 	end := d.at + c.solo.Latency
 	c.aim(end)
 	if end <= c.deadline || c.service.BestEffort {
@@ -151,14 +157,14 @@ func (d *decision) keep(q *query) []*query {
 	return d.members[last-1 : last : last]
 }
 
-// add puts the operators up to end of candidate i, which was settled, into
-// the group. The group as it is then takes what is predicted, and its spans
+// add puts the operators up to end of candidate i into the group. The group as it is then takes what is predicted, and its spans
 // one after another the solo time more than before.
 func (d *decision) add(i, end int, predicted models.Estimate, solo time.Duration) {
 	c := &d.candidates[i]
 	c.end = end
 	d.group = append(d.group, i)
 	d.spans = append(d.spans, c.upTo(end))
+	d.steps = append(d.steps, d.progress)
 	d.predicted = predicted
 	d.solo += solo
 }
@@ -169,6 +175,17 @@ func (d *decision) addWhole(i int) {
 	c := &d.candidates[i]
 	d.add(i, c.rest.End, c.solo, c.solo.Latency)
 	d.limit = min(d.limit, c.due)
+}
+
+// takeBack takes the span that was added last out of the group, and returns its
+// candidate.
+func (d *decision) takeBack() *candidate {
+	last := len(d.group) - 1
+	c := &d.candidates[d.group[last]]
+	c.end = 0
+	d.group, d.spans = d.group[:last], d.spans[:last]
+	d.progress, d.steps = d.steps[last], d.steps[:last]
+	return c
 }
 
 // safe is the time of an estimate that must keep to the limit.

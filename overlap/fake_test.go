@@ -1,6 +1,7 @@
 package overlap
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -46,7 +47,7 @@ func (c *costs) group(g models.Group) time.Duration {
 		longest = max(longest, took)
 		for _, o := range g.Spans[:i] {
 			if f, ok := c.factor[[2]models.ServiceID{min(s.Service, o.Service), max(s.Service, o.Service)}]; ok {
-				sum -= time.Duration((1 - f) * 2 * float64(min(took, c.span(o))))
+				sum -= time.Duration(math.Round((1 - f) * 2 * float64(min(took, c.span(o)))))
 			}
 		}
 	}

@@ -42,7 +42,7 @@ func (d *decision) merge(i int, limit time.Duration) {
 		func(n int) { d.ask.add(nil, sized(d.joining[n].size)) },
 		func(n int, of []models.Estimate) bool {
 			size, end := d.joining[n].size, d.at+of[0].Bound
-			apart, ok := d.fill(size, end)
+			apart, ok := d.apart(size, end)
 			if !ok || of[0].Latency == 0 || end > limit {
 				return false
 			}
@@ -96,10 +96,10 @@ func (j *joiner) joins(size, reach int, end time.Duration) bool {
 	return size+j.Size <= reach && j.Deadline >= end
 }
 
-// fill returns the time that the members of a batch of the given size take
+// apart returns the time that the members of a batch of the given size take
 // one after another, if the batch would end at a time. It is false if the
 // head, or so many others that the size is not reached, would be late.
-func (d *decision) fill(reach int, end time.Duration) (apart time.Duration, ok bool) {
+func (d *decision) apart(reach int, end time.Duration) (apart time.Duration, ok bool) {
 	size := 0
 	for i := range d.joining {
 		if j := &d.joining[i]; j.joins(size, reach, end) {

@@ -47,8 +47,8 @@ func (p overlap) choose(d *decision) {
 	if first.probes || first.solo.Latency == 0 {
 		return
 	}
-	if !p.fill(d, false) {
-		p.fill(d, true)
+	if !d.fill(false) {
+		d.fill(true)
 	}
 	d.limit = d.room(-1)
 }
@@ -102,14 +102,15 @@ func (sv *service) patience(deadline time.Duration, solo models.Estimate, soon t
 }
 
 // room returns when the group must have ended if candidate i gets into it, for
-// the sake of those in the group and of those that wait outside.
+// the sake of those in the group and of those that wait outside. Those that
+// were not tried may still get into it.
 func (d *decision) room(i int) time.Duration {
 	room := d.limit
 	for j := range d.candidates {
-		c := &d.candidates[j]
-		if i == j || c.end > 0 {
+		switch c := &d.candidates[j]; {
+		case i == j || c.end > 0:
 			room = min(room, c.behind)
-		} else {
+		case c.verdict != untried:
 			room = min(room, c.latest)
 		}
 	}
@@ -117,10 +118,14 @@ func (d *decision) room(i int) time.Duration {
 }
 
 // fill adds candidates that are best effort, or those that are not: whole ones
-// first, then a part of one. It reports whether a part was added, after which
-// there is no room left.
-func (p overlap) fill(d *decision, bestEffort bool) bool {
+// first, less those for which somebody who did not get in would be late, then
+// a part of one. It reports whether a part was added, after which there is no
+// room left.
+func (d *decision) fill(bestEffort bool) bool {
 	for d.addBest(bestEffort) {
+	}
+	for len(d.group) > 1 && d.at+d.predicted.Bound > d.room(-1) {
+		d.takeBack().verdict = tooLong
 	}
 	for i := range d.candidates {
 		if c := &d.candidates[i]; c.verdict == tooLong && c.service.BestEffort == bestEffort && d.addPart(i) {
@@ -173,8 +178,9 @@ func (d *decision) addBest(bestEffort bool) bool {
 	return true
 }
 
-// addPart adds as many operators of candidate i as fit, if that gains
-// anything. What is left of it must still be in time after the group.
+// addPart adds as many operators of candidate i as fit, if that gains anything
+// and what is left of it can still be in time after the group. With fewer
+// operators it could not: it is in a group for less than it takes alone.
 func (d *decision) addPart(i int) bool {
 	c := &d.candidates[i]
 	room := d.room(i)
@@ -184,17 +190,17 @@ func (d *decision) addPart(i int) bool {
 		d.ask.add(nil, c.upTo(end))
 		d.ask.add(nil, c.from(end))
 	}, func(_ int, of []models.Estimate) bool {
-		if of[0].Latency == 0 || of[1].Latency == 0 || of[2].Latency == 0 ||
-			d.at+of[0].Bound > min(room, c.due-of[2].Latency) {
+		if of[0].Latency == 0 || d.at+of[0].Bound > room {
 			return false
 		}
 		group, solo, rest = of[0], of[1], of[2]
 		return true
 	})
-	if end == c.rest.Start || group.Latency >= d.predicted.Latency+solo.Latency {
+	limit := min(d.limit, c.due-rest.Latency)
+	if end == c.rest.Start || group.Latency >= d.predicted.Latency+solo.Latency || d.at+group.Bound > limit {
 		return false
 	}
 	d.add(i, end, group, solo.Latency)
-	d.limit = min(d.limit, c.due-rest.Latency)
+	d.limit = limit
 	return true
 }

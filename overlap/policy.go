@@ -21,7 +21,7 @@ type policy interface {
 	key(w work) time.Duration
 
 	// choose adds spans to the group. It sees the most urgent work of each
-	// service, in rank order, and must settle what it adds.
+	// service, in rank order.
 	choose(d *decision)
 }
 
