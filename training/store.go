@@ -70,7 +70,15 @@ func (s *storedSet) id() (SetID, error) {
 
 // of reports whether all models of the set are in the list.
 func (s *storedSet) of(list []Model) bool {
-	return !slices.ContainsFunc(s.Models, func(m Model) bool { return !slices.Contains(list, m) })
+	return !slices.ContainsFunc(s.Models, func(m Model) bool {
+		return !slices.ContainsFunc(list, func(l Model) bool { return m == l || m.partOf(l) })
+	})
+}
+
+// partOf reports whether m is what some rows tell of l: neither has a hash, as
+// after importing, and so the operators are only the largest end seen.
+func (m Model) partOf(l Model) bool {
+	return m.Hash == "" && l.Hash == "" && m.Name == l.Name && m.Operators <= l.Operators
 }
 
 // storedRow is a row, short: there are many.
@@ -160,7 +168,8 @@ func putJSON(b *bbolt.Bucket, key []byte, value any) error {
 
 // Dataset returns the rows of a device whose models are all in the list, or
 // all its rows if the list is nil. Models are the same if all that is known of
-// them is. The dataset has the models of its rows only.
+// them is; without a hash, their names count. The dataset has the models of its
+// rows only.
 func (s *Store) Dataset(device string, list []Model) (*Dataset, error) {
 	d, err := s.read(func(_ SetID, set *storedSet) bool {
 		return set.Device == device && (list == nil || set.of(list))
