@@ -12,7 +12,9 @@ import (
 const (
 	maxPieces     = 32   // a model's operators are cut into at most so many pieces of equal cost per operator
 	maxCells      = 4096 // batch sizes and sequence lengths, over all models
-	inferRounds   = 16   // of fitting cells and overlaps in turns
+	inferRounds   = 32   // of fitting cells and overlaps in turns
+	leapEvery     = 4    // rounds
+	longestLeap   = 20.0 // in steps of the round before
 	descentRounds = 400  // of the non-negative least squares of one cell
 
 	soloWeight   = 10.0 // what a group of one span counts for a solo time, against a group of several
@@ -130,10 +132,12 @@ func (r *cellRow) longest() (sum, most float64, at int) {
 // of the shorter spans, a part is hidden behind the longest one and the rest
 // is exposed: latency = longest + exposed * (sum - longest).
 type shape struct {
-	set     *setRows
-	exposed float64
-	top     float64 // of the least squares that give exposed
-	bottom  float64
+	set                *setRows
+	exposed            float64
+	moved, movedBefore float64 // in the last two rounds
+
+	top    float64 // of the least squares that give exposed
+	bottom float64
 }
 
 // setRows is the groups of one set of models.

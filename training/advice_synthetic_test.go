@@ -16,10 +16,11 @@ type workshop struct {
 	micros  [][]float64 // of each operator at batch size 1
 	exposed func(a, b int) float64
 	noise   float64 // relative
+	sizes   int     // batch sizes
 }
 
 func newWorkshop(seed uint64, names int) *workshop {
-	w := &workshop{Rand: rand.New(rand.NewPCG(seed, 1)), noise: 0.01}
+	w := &workshop{Rand: rand.New(rand.NewPCG(seed, 1)), noise: 0.01, sizes: 2}
 	for m := range names {
 		n := 6 + w.IntN(20)
 		w.models = append(w.models, Model{Name: fmt.Sprintf("m%02d", m), Operators: n})
@@ -30,6 +31,17 @@ func newWorkshop(seed uint64, names int) *workshop {
 		w.micros = append(w.micros, costs)
 	}
 	w.exposed = func(a, b int) float64 { return 0.2 }
+	return w
+}
+
+// newSmallWorkshop has models that are quick to fit: four operators, one batch
+// size.
+func newSmallWorkshop(seed uint64, names int) *workshop {
+	w := newWorkshop(seed, names)
+	w.sizes = 1
+	for m := range w.models {
+		w.models[m].Operators, w.micros[m] = 4, w.micros[m][:4]
+	}
 	return w
 }
 
@@ -64,7 +76,7 @@ func (w *workshop) measure(spans ...models.Span) Row {
 // with it.
 func (w *workshop) span(model int) models.Span {
 	n := w.models[model].Operators
-	s := models.Span{Service: models.ServiceID(model), End: n, Size: 1 + w.IntN(2)}
+	s := models.Span{Service: models.ServiceID(model), End: n, Size: 1 + w.IntN(w.sizes)}
 	if cut := w.IntN(n); w.IntN(2) == 0 {
 		s.Start = cut
 	} else {

@@ -51,10 +51,10 @@ func TestAdviceText(t *testing.T) {
 // TestAdviceHolds checks what must hold of any advice.
 func TestAdviceHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 10).Draw(t, "models")
+		n := rapid.IntRange(1, 8).Draw(t, "models")
 		size := rapid.IntRange(1, 5).Draw(t, "size")
 		seed := rapid.Uint64().Draw(t, "seed")
-		w := newWorkshop(seed, n)
+		w := newSmallWorkshop(seed, n)
 		w.exposed = func(a, b int) float64 { return float64((a*31+b*17)%14) / 10 }
 		var sets [][]int
 		for _, pair := range allPairs(n) {
@@ -121,7 +121,7 @@ func checkAdvice(a *Advice, n, size int) error {
 // nothing is left, and looks what that took and what came of it.
 func TestAdviceIsFollowed(t *testing.T) {
 	for _, n := range []int{6, 12, 24} {
-		w := newWorkshop(uint64(n), n)
+		w := newSmallWorkshop(uint64(n), n)
 		w.exposed = func(a, b int) float64 { // heavy models hinder each other
 			return 0.1 + 0.3*float64(a%3)*float64(b%3)
 		}
