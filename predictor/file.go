@@ -2,6 +2,8 @@ package predictor
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -192,4 +194,14 @@ func syncFolder(path string) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
+}
+
+// Identity returns what tells a predictor from others.
+func (f *File) Identity() string {
+	data, err := json.Marshal(f)
+	if err != nil {
+		return "" // it holds numbers that are none, and is refused wherever it is used
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8])
 }

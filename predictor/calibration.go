@@ -1,0 +1,228 @@
+package predictor
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+const (
+	// MaxShapes is how many group shapes have a window of their own.
+	MaxShapes = 256
+
+	// maxShapeServices is how many services a shape can tell apart. Groups
+	// with others are calibrated together.
+	maxShapeServices = 64
+
+	// enoughRuns is how many runs a window needs before it is trusted.
+	enoughRuns = 64
+
+	// staleAfter is how many observations may pass without one of a shape
+	// before what is known of it counts no longer. A margin that keeps the
+	// scheduler from ever forming a group would else stay for good.
+	staleAfter = 4096
+
+	// outlierStep is by which factor one run may exceed the bound: one that
+	// exceeds it by more counts as if it did by that. A hiccup raises the
+	// bound of a shape by at most that much, and not at all where there are
+	// windowRuns to tell it from the rule.
+	outlierStep = 1.15
+)
+
+// calibration corrects what is predicted by what was measured, for each shape
+// of group, and tells by how much a run may exceed it.
+//
+// The ratio of measured to predicted is taken apart. How fast the device is
+// lately, as against the predictor, is one number for all shapes of a source
+// (see speed): it follows a device that changes within a few groups, whatever
+// their shapes. The ratios that are left are kept in windows, one for each
+// shape and one for each source: their middle corrects a bias of the shape,
+// and what 99 of 100 stay within is the margin.
+type calibration struct {
+	speeds       [sources]speed
+	shapes       map[shapeKey]*shape
+	observations uint64
+}
+
+// shapeKey is the set of services in a group, and what predicts it.
+type shapeKey struct {
+	services uint64 // bit i is service i; 0 for the groups that have no window of their own
+	source   Source
+}
+
+type shape struct {
+	key  shapeKey
+	runs uint64 // observed
+	last uint64 // observation
+	own  window
+}
+
+// margin is what a prediction is multiplied with.
+type margin struct {
+	middle, high float64 // of the ratios at the speed of the device
+	latency      float64
+	bound        float64
+}
+
+func newCalibration() *calibration {
+	c := &calibration{shapes: make(map[shapeKey]*shape)}
+	for i := range c.speeds {
+		c.speeds[i].source = Source(i)
+		c.restart(Source(i), exact)
+	}
+	return c
+}
+
+// exact is the quantiles of predictions that are never off.
+var exact = Quantiles{P01: 1, P50: 1, P90: 1, P95: 1, P99: 1}
+
+// restart forgets what was learned of a source. Until enough is learned again,
+// its predictions are taken to be off as start says.
+func (c *calibration) restart(source Source, start Quantiles) {
+	c.speeds[source].reset(start)
+	for key := range c.shapes {
+		if key.source == source {
+			delete(c.shapes, key)
+		}
+	}
+}
+
+func keyOf(spans []models.Span, source Source) shapeKey {
+	key := shapeKey{source: source}
+	for i := range spans {
+		id := spans[i].Service
+		if id < 0 || id >= maxShapeServices {
+			return shapeKey{source: source}
+		}
+		key.services |= 1 << id
+	}
+	return key
+}
+
+// members returns the services of a shape in ascending order.
+func (k shapeKey) members() []models.ServiceID {
+	var ids []models.ServiceID
+	for set := k.services; set != 0; set &= set - 1 {
+		ids = append(ids, models.ServiceID(bits.TrailingZeros64(set)))
+	}
+	return ids
+}
+
+// margin returns what predictions for a shape are multiplied with. It does not
+// allocate.
+func (c *calibration) margin(key shapeKey) margin {
+	return c.marginOf(&c.speeds[key.source], c.shapes[key])
+}
+
+// marginOf is margin for a shape that is known, or nil.
+func (c *calibration) marginOf(s *speed, of *shape) margin {
+	m, own := s.margin(), c.trusted(of)
+	if own {
+		spread := m.high / m.middle
+		m.middle, m.high = of.own.quantile(0.5), of.own.quantile(0.99)
+		// The largest of fewer runs is not enough for 99 of 100. Only sums
+		// spread for other reasons from shape to shape.
+		if s.source != SourceSum && of.own.len() < windowRuns {
+			m.high = max(m.high, m.middle*spread)
+		}
+	}
+	m.high = max(m.high, m.middle)
+	m.latency, m.bound = s.level*m.middle, s.level*m.high
+	switch {
+	case s.source == SourceSolo && !own:
+		m.latency, m.bound = 1, 1
+	case s.source == SourceSolo:
+		m.latency, m.bound = 1, max(m.bound, 1) // the table of solo times corrects itself
+	case s.source == SourceSum:
+		m.latency, m.bound = max(m.latency, 1), max(m.bound, 1) // to be conservative is its purpose
+	}
+	return m
+}
+
+// trusted reports whether the window of a shape says enough.
+func (c *calibration) trusted(s *shape) bool {
+	return s != nil && s.own.len() >= enoughRuns && !c.stale(s)
+}
+
+func (c *calibration) stale(s *shape) bool { return c.observations-s.last > staleAfter }
+
+// observe takes in what a group took for which a source predicted so much,
+// both in nanoseconds. It allocates only for a shape that is new.
+func (c *calibration) observe(key shapeKey, predicted, took float64) {
+	c.observations++
+	for i := range c.speeds {
+		if i != int(key.source) {
+			c.speeds[i].relax()
+		}
+	}
+	s, of := &c.speeds[key.source], c.shape(key)
+	if of != nil {
+		of.runs++
+		of.last = c.observations
+	}
+	m := c.marginOf(s, of)
+	r := run{
+		shape:    of,
+		ratio:    min(max(took/predicted, 1/maxRatio), maxRatio),
+		expected: m.middle,
+		rawError: math.Abs(predicted/took - 1),
+		error:    math.Abs(predicted*m.latency/took - 1),
+	}
+	// Sums of solo times are off by as much as spans overlap, which is another
+	// thing for each shape.
+	if s.source == SourceSum && !c.trusted(of) {
+		r.expected = 0
+	}
+	if old, ok := s.push(r); ok {
+		c.keep(s, old)
+	}
+	s.follow()
+}
+
+// keep puts a run into the windows as if the device had never changed.
+func (c *calibration) keep(s *speed, r run) {
+	if r.level == 0 {
+		r.level = s.level
+	}
+	r.ratio = min(r.ratio/r.level, c.marginOf(s, r.shape).high*outlierStep)
+	if r.shape != nil {
+		r.shape.own.add(r)
+	}
+	s.all.add(r)
+}
+
+// shape returns that of a key, or nil if it can have no window of its own.
+func (c *calibration) shape(key shapeKey) *shape {
+	if key.services == 0 {
+		return nil
+	}
+	s := c.shapes[key]
+	if s != nil && !c.stale(s) {
+		return s
+	}
+	if s == nil && len(c.shapes) >= MaxShapes && !c.evict() {
+		return nil
+	}
+	fresh := &shape{key: key}
+	if s != nil {
+		fresh.runs = s.runs
+	}
+	fresh.own.reset()
+	c.shapes[key] = fresh
+	return fresh
+}
+
+// evict makes room by forgetting the shape that is stale for longest.
+func (c *calibration) evict() bool {
+	var oldest *shape
+	for _, s := range c.shapes {
+		if c.stale(s) && (oldest == nil || s.last < oldest.last) {
+			oldest = s
+		}
+	}
+	if oldest != nil {
+		delete(c.shapes, oldest.key)
+	}
+	return oldest != nil
+}

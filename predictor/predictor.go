@@ -1,0 +1,256 @@
+package predictor
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// plausible is the least part of the solo time of its longest span that a
+// group can take. It is not the whole, since the operators of a model were
+// each measured with their own overhead.
+const plausible = 0.8
+
+// Predictor tells how long operator groups take. One span takes its solo time.
+// Several take what the network says, corrected by what was measured; where
+// there is none, or it was not trained on such groups, they take the sum of
+// their solo times. A Predictor is not safe for concurrent use; it belongs to
+// the goroutine that owns the scheduler.
+type Predictor struct {
+	solo        *Solo
+	calibration *calibration
+
+	model *Model // nil for none
+	file  *File
+	bind  []int // of each service the model in the file, or -1
+
+	answers   [sources]uint64
+	unknown   uint64
+	fallbacks [Fallbacks]uint64
+
+	// What the network is asked in one go, and whose estimates that is.
+	asked  int
+	of     [MaxRows]int
+	answer [MaxRows]answer
+	groups [MaxRows]models.Group
+	spans  [MaxRows][MaxSpans]models.Span
+	micros [MaxRows]float64
+}
+
+// answer is what a source says of a group, in nanoseconds.
+type answer struct {
+	key       shapeKey
+	predicted float64
+	least     float64 // that is plausible
+}
+
+// New returns a predictor that has no network.
+func New(solo *Solo) *Predictor {
+	return &Predictor{solo: solo, calibration: newCalibration()}
+}
+
+// Use begins to use a network. bind gives for each service the position of its
+// model in the file, or -1; see [File.Match]. The file must not change from
+// then on. On an error nothing has changed.
+func (p *Predictor) Use(f *File, bind []int) error {
+	if len(bind) != len(p.solo.services) {
+		return fmt.Errorf("%w: models of %d services, there are %d", ErrRange, len(bind), len(p.solo.services))
+	}
+	for service, model := range bind {
+		if model < -1 || model >= len(f.Features.Models) {
+			return fmt.Errorf("%w: service %d has model %d of %d", ErrRange, service, model, len(f.Features.Models))
+		}
+	}
+	m, err := NewModel(f)
+	if err != nil {
+		return err
+	}
+	p.model, p.file, p.bind = m, f, append([]int(nil), bind...)
+	p.calibration.restart(SourceNetwork, f.Test.Quantiles)
+	return nil
+}
+
+// Forget stops using the network.
+func (p *Predictor) Forget() {
+	p.model, p.file, p.bind = nil, nil, nil
+	p.calibration.restart(SourceNetwork, exact)
+}
+
+// Predict sets estimates[i] to the estimate of groups[i], or to zero if the
+// solo time of one of its spans is unknown. It does not allocate.
+func (p *Predictor) Predict(groups []models.Group, estimates []models.Estimate) {
+	for len(groups) > 0 {
+		n := min(len(groups), MaxRows)
+		p.predict(groups[:n], estimates[:n])
+		groups, estimates = groups[n:], estimates[n:]
+	}
+}
+
+func (p *Predictor) predict(groups []models.Group, estimates []models.Estimate) {
+	p.asked = 0
+	for i := range groups {
+		a, ok := p.ask(groups[i].Spans)
+		switch {
+		case !ok:
+			p.unknown++
+			estimates[i] = models.Estimate{}
+		case a.key.source == SourceNetwork:
+			p.of[p.asked], p.answer[p.asked] = i, a
+			p.asked++
+		default:
+			p.answers[a.key.source]++
+			estimates[i] = p.estimate(a)
+		}
+	}
+	p.runNetwork()
+	for k := range p.asked {
+		p.answers[SourceNetwork]++
+		estimates[p.of[k]] = p.estimate(p.answer[k])
+	}
+}
+
+// ask returns what is said of a group. Where it is the network that answers,
+// the group becomes the next that it is asked about, and what is predicted is
+// left to runNetwork. It is false if nothing can be said.
+func (p *Predictor) ask(spans []models.Span) (a answer, ok bool) {
+	var longest float64
+	for i := range spans {
+		d, known := p.solo.Span(spans[i])
+		if !known {
+			return answer{}, false
+		}
+		a.predicted += float64(d)
+		longest = max(longest, float64(d))
+	}
+	a.least = plausible * longest
+	switch {
+	case len(spans) == 0:
+		return answer{}, false
+	case len(spans) == 1:
+		a.key = keyOf(spans, SourceSolo)
+		return a, true
+	}
+	reason := p.cover(spans)
+	p.fallbacks[reason]++
+	if reason == FallbackNone {
+		a.key = keyOf(spans, SourceNetwork)
+	} else {
+		a.key = keyOf(spans, SourceSum)
+	}
+	return a, true
+}
+
+// cover sets the next group that the network is asked about to these spans, or
+// returns why it cannot answer.
+func (p *Predictor) cover(spans []models.Span) Fallback {
+	if p.model == nil {
+		return FallbackPredictor
+	}
+	if len(spans) > MaxSpans {
+		return FallbackGroup
+	}
+	as := p.spans[p.asked][:len(spans)]
+	reason := FallbackGroup
+	for i := range spans {
+		as[i] = spans[i]
+		model := p.bind[spans[i].Service]
+		if model < 0 {
+			return FallbackModel
+		}
+		as[i].Service = models.ServiceID(model)
+		if m := &p.file.Features.Models[model]; spans[i].Size > m.MaxSize || spans[i].SeqLen > m.MaxSeqLen {
+			reason = FallbackSize
+		}
+	}
+	g := models.Group{Spans: as}
+	if !p.model.Covers(g) {
+		return reason
+	}
+	p.groups[p.asked] = g
+	return FallbackNone
+}
+
+// runNetwork sets what is predicted of the groups that the network is asked
+// about.
+func (p *Predictor) runNetwork() {
+	if p.asked == 0 {
+		return
+	}
+	p.model.Predict(p.groups[:p.asked], p.micros[:p.asked])
+	for k := range p.asked {
+		a := &p.answer[k]
+		a.predicted = max(p.micros[k]*1e3, a.least)
+	}
+}
+
+func (p *Predictor) estimate(a answer) models.Estimate {
+	m := p.calibration.margin(a.key)
+	latency := duration(min(max(a.predicted*m.latency, a.least), maxNanos))
+	return models.Estimate{
+		Latency: latency,
+		Bound:   max(duration(min(a.predicted*m.bound, maxNanos)), latency),
+	}
+}
+
+// Observe takes in what a group took. A group with a span whose solo time is
+// unknown teaches nothing, unless it has no other.
+func (p *Predictor) Observe(g models.Group, took time.Duration) error {
+	if took <= 0 || took > MaxTime {
+		return fmt.Errorf("group took %v: %w", took, ErrRange)
+	}
+	p.asked = 0
+	fallbacks := p.fallbacks
+	a, ok := p.ask(g.Spans)
+	p.fallbacks = fallbacks // nobody has asked
+	if ok && a.key.source == SourceNetwork {
+		p.answer[0], p.asked = a, 1
+		p.runNetwork()
+		a = p.answer[0]
+	}
+	if ok {
+		p.calibration.observe(a.key, a.predicted, float64(took))
+	}
+	if len(g.Spans) != 1 {
+		return nil
+	}
+	s := &g.Spans[0]
+	return p.solo.Observe(s.Service, s.Start, s.End, s.Size, s.SeqLen, took)
+}
+
+// Report returns how well predictions do.
+func (p *Predictor) Report() Report {
+	r := Report{
+		Network: p.model != nil, Answers: p.answers, Unknown: p.unknown,
+		Fallbacks: p.fallbacks, Shapes: p.calibration.report(),
+	}
+	for i := range r.Levels {
+		r.Levels[i] = p.calibration.speeds[i].level
+	}
+	return r
+}
+
+// Snapshot copies what was learned of the quality of predictions.
+func (p *Predictor) Snapshot() CalibrationSnapshot {
+	kept := p.calibration.snapshot()
+	if p.file != nil {
+		kept.Predictor = p.file.Identity()
+	}
+	return kept
+}
+
+// Restore replaces what was learned of the quality of predictions. Of another
+// network than the one in use nothing is taken over. An impossible snapshot is
+// refused with ErrSnapshot, and nothing has changed.
+func (p *Predictor) Restore(kept CalibrationSnapshot) error {
+	start, same := exact, false
+	if p.file != nil {
+		start, same = p.file.Test.Quantiles, kept.Predictor == p.file.Identity()
+	}
+	c, err := restore(kept, same, start)
+	if err != nil {
+		return err
+	}
+	p.calibration = c
+	return nil
+}

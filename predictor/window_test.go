@@ -1,0 +1,57 @@
+package predictor
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// A window is the latest runs in order, and the same sorted.
+func TestWindowIsItsDefinition(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var w window
+		w.reset()
+		values := rapid.SliceOfN(rapid.SampledFrom([]float64{0.5, 0.9, 1, 1.1, 3}), 1, 3*windowRuns).Draw(t, "ratios")
+		for _, v := range values {
+			w.add(run{ratio: v})
+		}
+		want := values[max(0, len(values)-windowRuns):]
+		if diff := cmp.Diff(want, w.ratios()); diff != "" {
+			t.Fatal(diff)
+		}
+		if diff := cmp.Diff(slices.Sorted(slices.Values(want)), w.sorted); diff != "" {
+			t.Fatal(diff)
+		}
+		q := w.quantiles()
+		if list := []float64{q.P01, q.P50, q.P90, q.P95, q.P99}; !slices.IsSorted(list) || q.P01 < slices.Min(want) || q.P99 > slices.Max(want) {
+			t.Fatalf("quantiles %v of %v", list, want)
+		}
+	})
+}
+
+func TestQuantileIsConservative(t *testing.T) {
+	var w window
+	w.reset()
+	for i := range windowRuns {
+		w.add(run{ratio: float64(i + 1)})
+		if n := i + 1; n < 100 && w.quantile(0.99) != float64(n) {
+			t.Errorf("of %d runs it is %v, want the largest", n, w.quantile(0.99))
+		}
+	}
+	for q, want := range map[float64]float64{0.99: windowRuns - 1, 0.5: 101, 0: 1, 1: windowRuns} {
+		if got := w.quantile(q); got != want {
+			t.Errorf("quantile %v of 1 to %d: %v, want %v", q, windowRuns, got, want)
+		}
+	}
+}
+
+func TestWindowDoesNotAllocate(t *testing.T) {
+	var w window
+	w.reset()
+	next := 0.0
+	if n := testing.AllocsPerRun(3*windowRuns, func() { next += 0.37; w.add(run{ratio: next - float64(int(next))}) }); n != 0 {
+		t.Errorf("add allocates %v times", n)
+	}
+}
