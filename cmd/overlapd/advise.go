@@ -1,0 +1,174 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/overlapd/overlapd/training"
+)
+
+func adviseCommand() *cobra.Command {
+	var o adviseOptions
+	cmd := &cobra.Command{
+		Use:   "advise",
+		Short: "Tell which services gain by sharing a device",
+		Long: `Advise reads measured operator groups and tells what each two models gain when
+they overlap, which should not share a device, how to divide services among
+devices, and what to measure next. Services that were never measured together
+are estimated from what they gain with others.`,
+		Example: `  overlapd advise --config overlapd.toml
+  overlapd advise --data pairs/
+  overlapd advise --data pairs/ --solo solo.csv --size 4 --report advice.html
+  overlapd advise --data pairs.csv --services web=resnet50,text=bert --load web=40,text=10`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			advice, err := o.advise()
+			if err != nil {
+				return err
+			}
+			if o.report != "" {
+				if err := writeFile(o.report, advice.WritePage); err != nil {
+					return err
+				}
+			}
+			if o.asJSON {
+				return printJSON(cmd.OutOrStdout(), struct {
+					*training.Advice
+					Commit string `json:"commit"`
+				}{advice, buildCommit()})
+			}
+			return advice.WriteText(cmd.OutOrStdout())
+		},
+	}
+	o.flags(cmd)
+	cmd.MarkFlagsMutuallyExclusive("data", "state")
+	cmd.MarkFlagsMutuallyExclusive("data", "config")
+	cmd.MarkFlagsMutuallyExclusive("data", "device")
+	return cmd
+}
+
+// adviseOptions says what is measured and what advice is wanted.
+type adviseOptions struct {
+	data     []string
+	state    stateOptions
+	device   string
+	solo     string
+	services []string
+	loads    []string
+	size     int
+	devices  int
+	report   string
+	asJSON   bool
+}
+
+func (o *adviseOptions) flags(cmd *cobra.Command) {
+	o.state.flags(cmd)
+	f := cmd.Flags()
+	f.StringSliceVar(&o.data, "data", nil, "CSV files, or folders of them, of measured groups, instead of the state file")
+	f.StringVar(&o.device, "device", "", "only what was measured on this device")
+	f.StringVar(&o.solo, "solo", "", "CSV file of what whole models take alone: model,batch,seq_len,min_ms")
+	f.StringSliceVar(&o.services, "services", nil, "services, each NAME or NAME=MODEL; all models if not given")
+	f.StringSliceVar(&o.loads, "load", nil, "queries per second of services, each NAME=QPS")
+	f.IntVar(&o.size, "size", 2, "most services of a device")
+	f.IntVar(&o.devices, "devices", 0, "devices, 0 for as few as hold all services")
+	f.StringVar(&o.report, "report", "", "write a page with a heat map to this file")
+	f.BoolVar(&o.asJSON, "json", false, "print one JSON object")
+}
+
+func (o *adviseOptions) advise() (*training.Advice, error) {
+	d, err := o.dataset()
+	if err != nil {
+		return nil, err
+	}
+	if o.size < 1 {
+		return nil, fmt.Errorf("--size is %d; a device holds at least one service", o.size)
+	}
+	want := training.AdviceOptions{Size: o.size, Devices: o.devices}
+	if want.Services, err = advisedServices(d, o.services, o.loads); err != nil {
+		return nil, err
+	}
+	if o.solo != "" {
+		file, err := os.Open(o.solo)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		if want.Solo, err = training.ReadSolo(file, o.solo); err != nil {
+			return nil, err
+		}
+	}
+	return training.Advise(d, want)
+}
+
+// dataset reads everything that was measured, from files or the state file.
+func (o *adviseOptions) dataset() (d *training.Dataset, err error) {
+	if len(o.data) > 0 {
+		return readDatasets(o.data)
+	}
+	file, err := o.state.open(true)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	store := file.Datasets()
+	sets, err := (&exportOptions{device: o.device}).choose(store)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range sets {
+		if s.Device != sets[0].Device {
+			return nil, fmt.Errorf("there are groups of %s and of %s; name one with --device", orUnknown(sets[0].Device), orUnknown(s.Device))
+		}
+	}
+	return store.Dataset(sets[0].Device, nil)
+}
+
+// advisedServices reads NAME or NAME=MODEL, and NAME=QPS. Without services,
+// every model is one.
+func advisedServices(d *training.Dataset, services, loads []string) ([]training.AdvisedService, error) {
+	var list []training.AdvisedService
+	for _, s := range services {
+		name, model, given := strings.Cut(s, "=")
+		if !given {
+			model = name
+		}
+		list = append(list, training.AdvisedService{Name: name, Model: model})
+	}
+	if len(list) == 0 {
+		for _, m := range d.Models {
+			list = append(list, training.AdvisedService{Name: m.Name, Model: m.Name})
+		}
+	}
+	for _, load := range loads {
+		name, value, _ := strings.Cut(load, "=")
+		qps, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return nil, fmt.Errorf("--load %s: write NAME=QPS, such as %s=20", load, name)
+		}
+		found := false
+		for i := range list {
+			if list[i].Name == name {
+				list[i].QPS, found = qps, true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("--load %s: there is no service %q", load, name)
+		}
+	}
+	return list, nil
+}
+
+// writeFile writes a file whole or reports why not.
+func writeFile(path string, write func(io.Writer) error) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(file), file.Close())
+}
