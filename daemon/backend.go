@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -46,8 +47,13 @@ type backend struct {
 	draining atomic.Bool
 	beat     atomic.Int64 // of the loop, since the epoch
 	profiles profiles     // may be nil
+	keeper   *keeper
+	threads  []int // of each service
 	loop     *loop
 	running  bool // the loop was started
+
+	life       context.Context // ends when the daemon closes
+	goroutines *sync.WaitGroup // that run besides the loop
 }
 
 // runner is what the backend asks of the [executor.Executor].
@@ -255,7 +261,7 @@ func scheduled(c Config) []models.Service {
 	for i, s := range c.Services {
 		list = append(list, models.Service{
 			ID: models.ServiceID(i), Name: s.Name, Operators: 1,
-			QoSTarget: s.Target, QueueLimit: s.QueueLimit, MaxBatch: s.MaxBatch,
+			QoSTarget: s.Target, QueueLimit: s.QueueLimit, MaxBatch: s.MaxBatch, BestEffort: s.BestEffort,
 		})
 	}
 	return list
@@ -272,8 +278,9 @@ func (b *backend) newLoop(c Config) error {
 	if err != nil {
 		return err
 	}
+	p := predictor.New(solo)
 	scheduler, err := overlap.New(overlap.Config{
-		Services: list, Policy: c.Policy, Predictor: solo, MaxRetries: maxRetries,
+		Services: list, Policy: c.Policy, Ways: c.Ways, Predictor: p, MaxRetries: maxRetries,
 	})
 	if err != nil {
 		return err
@@ -282,10 +289,13 @@ func (b *backend) newLoop(c Config) error {
 		scheduler.Down(0, models.ServiceID(i))
 	}
 	b.loop = &loop{
-		backend: b, scheduler: scheduler, solo: solo,
+		backend: b, config: c, scheduler: scheduler, solo: solo, predictor: p,
 		specs: list, workers: make([]worker, len(list)),
 		calls: make(map[models.QueryID]*pending),
 		timer: time.NewTimer(time.Hour),
 	}
+	b.loop.prediction.options = c.Profile
+	b.loop.profiling = profiling{log: b.log, keeper: b.keeper}
+	b.loop.profiling.machine = measurement{exec: b.exec, inputs: b.loop.inputs}
 	return nil
 }

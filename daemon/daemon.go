@@ -15,6 +15,7 @@ import (
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/models/zoo"
+	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/segments"
 )
 
@@ -41,16 +42,21 @@ type Daemon struct {
 	listener net.Listener
 	threads  []int // of each service
 	device   string
+	keeper   *keeper
 
-	goroutines sync.WaitGroup // the scheduler and the listener; close waits for them
+	die        context.CancelFunc // ends what runs besides serving
+	goroutines sync.WaitGroup     // the scheduler, the listener and what they start; close waits for them
+	keeping    sync.WaitGroup     // the keeper, which ends last
 }
 
 // Options is what a daemon needs besides its configuration.
 type Options struct {
 	Worker  []string // command line of a worker
 	Version string
-	Device  string // in words, such as the processor's name
-	Cores   int    // threads of a service that sets none
+	Device  string  // in words, such as the processor's name
+	Cores   int     // threads of a service that sets none
+	Fit     FitFunc // nil if no predictor is to be fitted
+	Offline bool    // for Measure: there is no endpoint
 	Log     zerolog.Logger
 }
 
@@ -70,16 +76,22 @@ func New(c Config, o Options) (d *Daemon, err error) {
 	if aside != "" {
 		d.log.Warn().Str("kept_as", aside).Msg("the state file was damaged and set aside; what was measured is measured again")
 	}
-	if d.listener, err = Listen(c.Listen); err != nil {
-		return d, err
+	if !o.Offline {
+		if d.listener, err = Listen(c.Listen); err != nil {
+			return d, err
+		}
 	}
 	specs, err := d.specs(o)
 	if err != nil {
 		return d, err
 	}
+	d.keeper = newKeeper(d.state.datasets, d.log)
+	d.keeping.Go(d.keeper.run)
 	d.backend = newBackend(c, d.log)
-	d.backend.device = d.device
-	d.backend.profiles = d
+	d.backend.device, d.backend.threads = d.device, d.threads
+	d.backend.profiles, d.backend.keeper = d, d.keeper
+	d.backend.goroutines = &d.goroutines
+	d.backend.life, d.die = context.WithCancel(context.Background())
 	exec, err := executor.New(executor.Options{
 		Command:      o.Worker,
 		Services:     specs,
@@ -97,6 +109,10 @@ func New(c Config, o Options) (d *Daemon, err error) {
 	d.backend.exec = exec
 	if err = d.backend.newLoop(c); err != nil {
 		return d, err
+	}
+	d.predictors(o.Fit)
+	if o.Offline {
+		return d, nil
 	}
 	d.endpoint, err = NewEndpoint(d.backend, c.Limits, o.Version, d.log)
 	return d, err
@@ -153,6 +169,25 @@ func (d *Daemon) model(model string) (string, error) {
 		d.log.Info().Str("model", name).Dur("took", took).Msg("model of the zoo is built")
 	}
 	return path, err
+}
+
+// predictors reads the predictors that may be used once the models are known.
+// One that cannot be read is told of, and serving goes on without it.
+func (d *Daemon) predictors(fit FitFunc) {
+	p := &d.backend.loop.prediction
+	if d.config.Predictor.Train {
+		p.fit = fit
+	}
+	if path := d.config.Predictor.File; path != "" {
+		if p.configured, p.refused = predictor.ReadFile(path); p.refused != nil {
+			d.log.Error().Err(p.refused).Msg("the configured predictor is refused; batches run one at a time")
+		}
+		return
+	}
+	var err error
+	if p.stored, err = d.state.datasets.Predictors(); err != nil {
+		d.log.Warn().Err(err).Msg("the stored predictors cannot be read")
+	}
 }
 
 // Addr returns the address that the endpoint listens on.
@@ -225,6 +260,9 @@ func (d *Daemon) wait(ctx context.Context, served <-chan error) error {
 // close ends what New opened, in the opposite order.
 func (d *Daemon) close() error {
 	var errs []error
+	if d.die != nil {
+		d.die()
+	}
 	if b := d.backend; b != nil && b.exec != nil {
 		errs = append(errs, b.exec.Close())
 		if b.loop != nil && b.running {
@@ -237,6 +275,10 @@ func (d *Daemon) close() error {
 		}
 	}
 	d.goroutines.Wait()
+	if d.keeper != nil {
+		d.keeper.close()
+		d.keeping.Wait()
+	}
 	if d.state != nil {
 		errs = append(errs, d.state.close())
 	}

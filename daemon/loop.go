@@ -22,15 +22,23 @@ var errModelChanged = errors.New("its model has just changed")
 // loop is the state of the scheduler goroutine. Nothing else touches it.
 type loop struct {
 	*backend
+	config    Config
 	scheduler *overlap.Scheduler
 	solo      *predictor.Solo
-	specs     []models.Service
-	workers   []worker                    // of each service
-	late      []executor.WorkerReady      // came while a round of their service runs
-	calls     map[models.QueryID]*pending // accepted and not answered
-	timer     *time.Timer
-	requests  []executor.SpanRequest // memory of dispatch
-	outcome   overlap.Outcome        // memory of finish
+	predictor *predictor.Predictor // of groups; it has solo
+
+	prediction prediction
+	profiling  profiling
+	arrived    time.Time // when the last query came
+
+	specs    []models.Service
+	workers  []worker                    // of each service
+	late     []executor.WorkerReady      // came while a round of their service runs
+	calls    map[models.QueryID]*pending // accepted and not answered
+	timer    *time.Timer
+	requests []executor.SpanRequest // memory of dispatch
+	outcome  overlap.Outcome        // memory of finish
+	group    models.Group           // memory of learn
 }
 
 // worker is what the loop knows of a service's worker.
@@ -112,6 +120,7 @@ func (l *loop) arrive(c *Call) {
 		return
 	}
 	l.calls[q.ID] = c.Backend.(*pending)
+	l.arrived = c.Arrival
 }
 
 func (l *loop) cancel(id models.QueryID) {
@@ -127,7 +136,7 @@ func (l *loop) cancel(id models.QueryID) {
 // decide answers what is over, chooses the next round if the device is free,
 // and sets the timer for what happens by the passing of time alone.
 func (l *loop) decide() {
-	for {
+	for !l.profiling.machine.active() {
 		round, ok := l.scheduler.Next(l.now())
 		l.answerAll()
 		if !ok {
@@ -135,9 +144,30 @@ func (l *loop) decide() {
 		}
 		l.dispatch(round)
 	}
-	if at, ok := l.scheduler.Wake(); ok {
-		l.timer.Reset(max(at-l.now(), 0))
+	l.scheduler.Plan(l.now())
+	next, wake := l.scheduler.Wake()
+	if l.profiling.pending() && l.scheduler.Idle() {
+		next, wake = l.measure(), true
 	}
+	if wake {
+		l.timer.Reset(max(next-l.now(), 0))
+	}
+}
+
+// measure runs the next step of profiling if it has been quiet for long enough
+// and the services are ready. It returns when to ask again.
+func (l *loop) measure() (next time.Duration) {
+	p := &l.profiling
+	if calm := l.arrived.Add(quietBefore).Sub(l.epoch); calm > l.now() {
+		return calm
+	}
+	if p.keeper.full() || !l.Ready() {
+		return l.now() + quietBefore
+	}
+	if !p.next() {
+		l.profiled()
+	}
+	return l.now() + quietBefore
 }
 
 // dispatch sends a round to the workers. A round that cannot be sent fails at
@@ -176,13 +206,15 @@ func (l *loop) blame(queries []models.QueryID, err error) {
 
 // finish takes in what became of a round.
 func (l *loop) finish(o executor.Outcome) {
+	if o.Round >= measuringIDs {
+		l.profiling.finish(&o, !l.scheduler.Idle())
+		return
+	}
 	l.outcome.Round, l.outcome.Took, l.outcome.Spans = o.Round, o.Took, l.outcome.Spans[:0]
 	for i := range o.Spans {
 		l.outcome.Spans = append(l.outcome.Spans, l.spanOutcome(&o.Spans[i]))
 	}
-	if s := &o.Spans[0]; len(o.Spans) == 1 && s.Status == executor.Done {
-		l.learn(s)
-	}
+	l.learn(&o)
 	l.settle(l.outcome)
 	l.catchUp()
 }
@@ -223,10 +255,22 @@ func (l *loop) spanOutcome(s *executor.SpanOutcome) overlap.SpanOutcome {
 	return out
 }
 
-// learn lets the solo times follow what was measured of a span that ran alone.
-func (l *loop) learn(s *executor.SpanOutcome) {
-	err := l.solo.Observe(s.Span.Service, s.Span.Start, s.Reached, s.Span.Size, s.Span.SeqLen, s.Took)
-	if err != nil {
+// learn lets the predictor follow what was measured of a group. The time of a
+// span that ran alone is that in the engine; it is known to be free of what
+// sending and waiting take, which a group has once, however many spans it has.
+func (l *loop) learn(o *executor.Outcome) {
+	took := o.Took
+	if len(o.Spans) == 1 {
+		took = o.Spans[0].Took
+	}
+	l.group.Spans = l.group.Spans[:0]
+	for i := range o.Spans {
+		if o.Spans[i].Status != executor.Done {
+			return
+		}
+		l.group.Spans = append(l.group.Spans, o.Spans[i].Span)
+	}
+	if err := l.predictor.Observe(l.group, took); err != nil {
 		l.log.Debug().Err(err).Msg("a measured time was not taken in")
 	}
 }
@@ -264,6 +308,7 @@ func (l *loop) workerEvent(e executor.Event) {
 	case executor.WorkerFailed:
 		l.down(e.Service)
 		l.workers[e.Service].givenUp = true
+		l.bindPredictor()
 	case executor.WorkerStopped:
 		l.down(e.Service)
 	}
@@ -306,8 +351,15 @@ func (l *loop) up(e executor.WorkerReady) {
 		return
 	}
 	l.workers[e.Service].fresh, l.workers[e.Service].givenUp = true, false
+	l.profiling.cold(e.Service)
 	l.scheduler.Up(l.now(), e.Service)
 	s.SetReady(true)
+	l.bindPredictor()
+}
+
+// inputs returns the inputs of a service's model.
+func (l *loop) inputs(id models.ServiceID) []models.TensorSpec {
+	return l.workers[id].info.Inputs
 }
 
 // catchUp takes in the workers that came back with another model while a
@@ -336,6 +388,7 @@ func (l *loop) load(spec models.Service, e *executor.WorkerReady) error {
 		return err
 	}
 	l.specs[spec.ID], w.info = spec, &e.Info
+	l.prediction.changed = true
 	if l.profiles != nil {
 		if p, ok := l.profiles.stored(e); ok && l.solo.Restore(spec.ID, p) == nil {
 			l.log.Debug().Str("service", spec.Name).Int("cells", len(p.Cells)).Msg("the stored profile is taken")

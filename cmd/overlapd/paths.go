@@ -54,17 +54,25 @@ func buildZoo(name, dir string, seed uint64) (string, error) {
 	return path, err
 }
 
-// newBar returns a progress bar on stderr that is silent unless that is a
-// terminal.
+// newBar returns a progress bar of bytes on stderr that is silent unless that
+// is a terminal.
 func newBar(what string) *progressbar.ProgressBar {
+	return barOf(what, progressbar.OptionShowBytes(true))
+}
+
+// newCountBar returns one of things, which says itself how long it takes.
+func newCountBar(what string) *progressbar.ProgressBar {
+	return barOf(what, progressbar.OptionShowCount(), progressbar.OptionSetElapsedTime(false), progressbar.OptionSetPredictTime(false))
+}
+
+func barOf(what string, options ...progressbar.Option) *progressbar.ProgressBar {
 	to := io.Discard
 	if term.IsTerminal(int(os.Stderr.Fd())) {
 		to = os.Stderr
 	}
-	return progressbar.NewOptions64(1,
+	return progressbar.NewOptions64(1, append(options,
 		progressbar.OptionSetDescription(what),
 		progressbar.OptionSetWriter(to),
-		progressbar.OptionShowBytes(true),
 		progressbar.OptionClearOnFinish(),
-	)
+	)...)
 }

@@ -89,22 +89,9 @@ func (o *serveOptions) config() (daemon.Config, error) {
 // serve runs the daemon until it is told to stop.
 func serve(c daemon.Config, out io.Writer) error {
 	log := newLogger(c, out)
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	if err := warnOfORT(log); err != nil {
-		return err
-	}
 	ctx, hurry, release := stopSignals()
 	defer release()
-	d, err := daemon.New(c, daemon.Options{
-		Worker:  []string{self, "worker"},
-		Version: version,
-		Device:  cpuName(),
-		Cores:   runtime.NumCPU(),
-		Log:     log,
-	})
+	d, err := newDaemon(c, log, false)
 	if err != nil {
 		return err
 	}
@@ -121,6 +108,25 @@ func serve(c daemon.Config, out io.Writer) error {
 		return errors.New("quit by a second signal; some requests were not answered")
 	}
 	return err
+}
+
+// newDaemon returns a daemon whose workers are processes of this binary.
+func newDaemon(c daemon.Config, log zerolog.Logger, offline bool) (*daemon.Daemon, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	if err := warnOfORT(log); err != nil {
+		return nil, err
+	}
+	return daemon.New(c, daemon.Options{
+		Worker:  []string{self, "worker"},
+		Version: version,
+		Device:  cpuName(),
+		Cores:   runtime.NumCPU(),
+		Offline: offline,
+		Log:     log,
+	})
 }
 
 // signalPause is how long after the first signal another one is taken for the

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+
+	"github.com/overlapd/overlapd/daemon"
+)
+
+func profileCommand() *cobra.Command {
+	var o profileOptions
+	cmd := &cobra.Command{
+		Use:   "profile",
+		Short: "Measure operator groups on this device",
+		Long: `Profile starts the workers of a configuration, as serve does, and runs groups of
+their operators: each model alone with each batch size and sequence length, then
+groups of several, sampled as the scheduler forms them. What was measured goes
+into the state file of the configuration. Interrupt it at any time; the next run
+goes on where it stood. Nothing else should use the device meanwhile.
+
+Then fit a predictor:  overlapd train --config FILE`,
+		Example: `  overlapd profile --config overlapd.toml
+  overlapd profile --config overlapd.toml --groups 2000 --time 30m`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+	}
+	f := cmd.Flags()
+	f.StringVarP(&o.serve.path, "config", "c", "", "configuration file")
+	f.BoolVar(&o.serve.embedded, "embedded", false, "the built-in configuration: resnet50 and bert on the CPU")
+	f.IntVar(&o.groups, "groups", 0, "groups to measure in all, instead of the configuration's")
+	f.IntVar(&o.repeats, "repeats", 0, "runs of each group at most, instead of the configuration's")
+	f.DurationVar(&o.limit, "time", 0, "stop after this time of measuring, 0 for no limit")
+	f.BoolVar(&o.json, "json", false, "print one JSON object at the end")
+	cmd.MarkFlagsMutuallyExclusive("config", "embedded")
+	return cmd
+}
+
+type profileOptions struct {
+	serve   serveOptions
+	groups  int
+	repeats int
+	limit   time.Duration
+	json    bool
+}
+
+// profileResult is what profile prints with --json.
+type profileResult struct {
+	Measured     int      `json:"measured"` // of the plan, with what was there before
+	Planned      int      `json:"planned"`
+	Skipped      int      `json:"skipped"`
+	Seconds      float64  `json:"seconds"` // of measuring, this time
+	DriftPercent float64  `json:"drift_percent"`
+	Drifted      bool     `json:"drifted"`
+	Interrupted  bool     `json:"interrupted"`
+	GivenUp      []string `json:"given_up"` // services
+	Device       string   `json:"device"`
+	Commit       string   `json:"commit"`
+}
+
+func (o *profileOptions) config() (daemon.Config, error) {
+	c, err := o.serve.config()
+	if err != nil {
+		return c, err
+	}
+	c.Policy, c.Decisions.Log = "overlap", false
+	if o.groups > 0 {
+		c.Profile.Groups = o.groups
+	}
+	if o.repeats > 0 {
+		c.Profile.Repeats = o.repeats
+	}
+	if o.limit < 0 {
+		return c, errors.New("--time must not be negative")
+	}
+	return c, c.Validate()
+}
+
+func (o *profileOptions) run(cmd *cobra.Command) error {
+	c, err := o.config()
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible(cmd)
+	defer stop()
+	log := newLogger(c, os.Stderr).Level(zerolog.WarnLevel)
+	d, err := newDaemon(c, log, true)
+	if err != nil {
+		return err
+	}
+	bar := newCountBar("loading")
+	last, err := d.Measure(ctx, o.limit, func(r daemon.MeasureReport) { showMeasuring(bar, &r) })
+	_ = bar.Finish() // it can only fail to write
+	if err != nil {
+		return err
+	}
+	return o.print(cmd.OutOrStdout(), &last, ctx)
+}
+
+func showMeasuring(bar *progressbar.ProgressBar, r *daemon.MeasureReport) {
+	what := fmt.Sprintf("loading, %d of %d services are ready", r.Ready, r.Services)
+	if r.Progress.Total > 0 {
+		what = "measuring"
+		bar.ChangeMax(r.Progress.Total)
+		if r.Progress.Left > 0 {
+			what += fmt.Sprintf(", %v left", r.Progress.Left.Round(time.Second))
+		}
+	}
+	bar.Describe(what)
+	_ = bar.Set(r.Progress.Done) // it can only fail to write
+}
+
+func (o *profileOptions) print(w io.Writer, r *daemon.MeasureReport, ctx context.Context) error {
+	p := &r.Progress
+	if o.json {
+		return printJSON(w, profileResult{
+			Measured: p.Done - p.Skipped, Planned: p.Total, Skipped: p.Skipped, Seconds: p.Spent.Seconds(),
+			DriftPercent: r.Drift.Worst.Percent, Drifted: r.Drift.Exceeded, Interrupted: ctx.Err() != nil,
+			GivenUp: append([]string{}, r.GivenUp...), Device: cpuName(), Commit: buildCommit(),
+		})
+	}
+	if len(r.GivenUp) > 0 {
+		fmt.Fprintf(w, "not measured, since the model does not load: %s\n", strings.Join(r.GivenUp, ", "))
+	}
+	if p.Total == 0 {
+		return fmt.Errorf("nothing was measured: %s", firstOf(r.Reason, "interrupted while loading"))
+	}
+	fmt.Fprintf(w, "%d of %d measurements made, %v of measuring\n", p.Done-p.Skipped, p.Total, p.Spent.Round(time.Second/10))
+	for _, s := range r.Skips {
+		fmt.Fprintf(w, "left out: %s batch size %d sequence length %d: %v\n", firstOf(s.Model, "a group"), s.Size, s.SeqLen, s.Err)
+	}
+	if n := len(r.Drift.Checks); n > 0 {
+		fmt.Fprintf(w, "drift of the device: %+.1f %% at worst, in %d checks\n", r.Drift.Worst.Percent, n)
+	}
+	if r.Drift.Exceeded {
+		fmt.Fprintln(w, "That is much: something else used the device, or it changed its speed. Measure again when it is calm.")
+	}
+	if p.Done < p.Total {
+		fmt.Fprintln(w, "Run the same command again to go on.")
+		return nil
+	}
+	fmt.Fprintf(w, "Next: overlapd train%s\n", o.where())
+	return nil
+}
+
+// where returns the flag that names the configuration.
+func (o *profileOptions) where() string {
+	if o.serve.embedded {
+		return " --embedded"
+	}
+	return " --config " + o.serve.path
+}
+
+func firstOf(text, otherwise string) string {
+	if text != "" {
+		return text
+	}
+	return otherwise
+}

@@ -1,0 +1,71 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/training"
+)
+
+// measureInterval is how often Measure reports.
+const measureInterval = 200 * time.Millisecond
+
+// MeasureReport is how far Measure is.
+type MeasureReport struct {
+	Ready    int // services that have loaded their models
+	Services int
+	GivenUp  []string // services whose model does not load
+	Progress training.Progress
+	Drift    training.Drift
+	Skips    []training.Skip
+	Over     bool   // nothing is left to measure, or no time
+	Reason   string // why it is over
+}
+
+// Measure measures operator groups instead of serving, until there is nothing
+// left to measure, the limit is spent, or ctx ends. What was measured is in
+// the state file, and the next time goes on from there. The daemon must have
+// been made with the option Offline. It is closed then.
+func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(MeasureReport)) (last MeasureReport, err error) {
+	p := &d.backend.loop.prediction
+	p.measure, p.fit = true, nil
+	p.options.OnStart, p.options.Time = true, limit
+	d.backend.running = true
+	d.goroutines.Go(d.backend.loop.run)
+	if err := d.backend.exec.Start(context.Background()); err != nil {
+		return last, errors.Join(err, d.close())
+	}
+	tick := time.NewTicker(measureInterval)
+	defer tick.Stop()
+	for ctx.Err() == nil && !last.Over {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+		d.backend.ask(func(l *loop) { last = l.measureReport() })
+		report(last)
+	}
+	d.saveProfiles()
+	return last, d.close()
+}
+
+func (l *loop) measureReport() MeasureReport {
+	r := MeasureReport{Services: len(l.services)}
+	for i, s := range l.services {
+		if s.Ready() {
+			r.Ready++
+		}
+		if l.workers[models.ServiceID(i)].givenUp {
+			r.GivenUp = append(r.GivenUp, s.Name)
+		}
+	}
+	p := &l.prediction
+	r.Over, r.Reason = p.phase == phaseSolo, p.reason
+	r.Progress, r.Drift, r.Skips = p.progress, p.drift, p.skips
+	if s := l.profiling.session; s != nil {
+		r.Progress, r.Drift, r.Skips = s.Progress(), s.Drift(), s.Skips()
+	}
+	return r
+}

@@ -1,0 +1,297 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/training"
+)
+
+// leastServices is how many services must be known before measuring groups of
+// them makes sense.
+const leastServices = 2
+
+// FitFunc fits a predictor to measured groups. The operator times are those of
+// each model by name.
+type FitFunc func(ctx context.Context, d *training.Dataset, operators map[string][]training.OperatorTimes) (*predictor.File, error)
+
+// phase is where the daemon stands on its way to a predictor.
+type phase int
+
+const (
+	phaseLoading   phase = iota // not every service was ready yet
+	phaseSolo                   // there is none, and none will come by itself
+	phaseMeasuring              // groups are measured while nothing else is to do
+	phaseTraining               // a predictor is fitted to them
+	phaseServing                // groups are predicted
+)
+
+var phaseNames = [...]string{"loading", "solo", "measuring", "training", "serving"}
+
+func (p phase) String() string { return phaseNames[p] }
+
+// prediction is how the loop comes by a predictor of groups: from the
+// configuration, from the state file, or by measuring and training.
+type prediction struct {
+	phase      phase
+	reason     string // for the phase, to a person
+	configured *predictor.File
+	refused    error             // why there is no configured one though there should be
+	stored     []*predictor.File // newest first
+	file       *predictor.File   // in use
+	fit        FitFunc           // nil if none may be fitted
+	options    ProfileConfig
+	changed    bool // the models, since a predictor was chosen for them
+	measure    bool // measure even if there is a predictor
+	progress   training.Progress
+	drift      training.Drift
+	skips      []training.Skip
+}
+
+// overlaps reports whether a policy forms groups of several services.
+func overlaps(policy string) bool { return policy == "overlap" || policy == "abacus" }
+
+// bindPredictor is called when a worker is ready. Once all of those are that
+// are not given up, it takes the predictor that fits their models, or begins to
+// make one.
+func (l *loop) bindPredictor() {
+	p := &l.prediction
+	if !overlaps(l.config.Policy) || !p.changed || !l.settled() {
+		return
+	}
+	p.changed = false
+	served := l.served()
+	if p.measure {
+		l.profile()
+		return
+	}
+	if l.config.Predictor.File != "" {
+		err := p.refused
+		if err == nil {
+			err = l.use(p.configured, served)
+		}
+		if err != nil {
+			l.stand(phaseSolo, fmt.Sprintf("the configured predictor is refused: %v", err))
+		}
+		return
+	}
+	var refused []error
+	for _, f := range p.stored {
+		err := l.use(f, served)
+		if err == nil {
+			return
+		}
+		refused = append(refused, err)
+	}
+	for _, err := range refused {
+		l.log.Debug().Err(err).Msg("a stored predictor does not fit")
+	}
+	l.profile()
+}
+
+// settled reports whether every worker has loaded its model or was given up.
+func (l *loop) settled() bool {
+	for i := range l.workers {
+		if w := &l.workers[i]; w.info == nil && !w.givenUp {
+			return false
+		}
+	}
+	return true
+}
+
+// served describes the models of all services.
+func (l *loop) served() []predictor.Served {
+	list := make([]predictor.Served, len(l.services))
+	for i, s := range l.services {
+		list[i] = predictor.Served{Service: s.Name, Model: s.Name}
+		if m, ok := l.measured(models.ServiceID(i)); ok {
+			list[i].Hash, list[i].Operators = m.Hash, m.Operators
+		}
+	}
+	return list
+}
+
+// measured returns the model of a service as it stands in datasets. Its
+// threads are part of what makes it the same: they decide how long it takes.
+func (l *loop) measured(id models.ServiceID) (training.Model, bool) {
+	info := l.workers[id].info
+	if info == nil {
+		return training.Model{}, false
+	}
+	return training.Model{
+		Name:      l.services[id].Name,
+		Hash:      fmt.Sprintf("%s/%d threads", info.Hash, l.threads[id]),
+		Operators: len(info.Operators),
+	}, true
+}
+
+// measuredOn describes the device in datasets, with what else decides how long
+// operators take.
+func (l *loop) measuredOn() string {
+	for i := range l.workers {
+		if info := l.workers[i].info; info != nil {
+			return fmt.Sprintf("%s, ONNX Runtime %s", l.device, info.ORTVersion)
+		}
+	}
+	return l.device
+}
+
+// use serves with a predictor, if it fits.
+func (l *loop) use(f *predictor.File, served []predictor.Served) error {
+	bind, err := f.Match(l.measuredOn(), served)
+	if err != nil {
+		return err
+	}
+	if err := l.predictor.Use(f, bind); err != nil {
+		return err
+	}
+	l.prediction.file = f
+	var without []string
+	for i, b := range bind {
+		if b < 0 {
+			without = append(without, l.services[i].Name)
+		}
+	}
+	reason := fmt.Sprintf("trained on %d groups at %s, error %.1f %%", f.Rows, f.Created.Format(time.DateTime), f.Test.MAPE)
+	if len(without) > 0 {
+		reason += "; it does not know " + strings.Join(without, ", ")
+	}
+	l.stand(phaseServing, reason)
+	return nil
+}
+
+// stand says where the daemon stands.
+func (l *loop) stand(p phase, reason string) {
+	if l.prediction.phase == p && l.prediction.reason == reason {
+		return
+	}
+	l.prediction.phase, l.prediction.reason = p, reason
+	l.log.Info().Stringer("predictor", p).Str("why", reason).Msg("prediction of operator groups")
+	if p != phaseServing {
+		l.predictor.Forget()
+		l.prediction.file = nil
+	}
+}
+
+// profile begins to measure groups, if that is wanted.
+func (l *loop) profile() {
+	o := l.prediction.options
+	subjects, services := l.subjects()
+	switch {
+	case !o.OnStart:
+		l.stand(phaseSolo, "there is none for these models on this device; make one with overlapd profile and overlapd train")
+		return
+	case len(subjects) < leastServices:
+		l.stand(phaseSolo, "groups need two services at least")
+		return
+	}
+	device := l.measuredOn()
+	list := make([]training.Model, len(subjects))
+	for i := range subjects {
+		list[i] = subjects[i].Model
+	}
+	sessionOptions := training.DefaultSessionOptions(subjects, o.Groups)
+	sessionOptions.Spans, sessionOptions.Seed = min(o.Spans, len(subjects)), uint64(o.Seed)
+	sessionOptions.MaxRepeats = o.Repeats
+	sessionOptions.MinRepeats = min(sessionOptions.MinRepeats, o.Repeats)
+	l.stand(phaseMeasuring, fmt.Sprintf("there is none for these models on this device: groups are measured while no query comes, for %v at most; until then batches run one at a time", o.Time))
+	l.keeper.keep("reading what was measured", func(s *training.Store) error {
+		stored, err := s.Dataset(device, list)
+		if err != nil {
+			return err
+		}
+		operators, err := s.Operators(device, list)
+		if err != nil {
+			return err
+		}
+		session, err := training.NewSession(sessionOptions, stored, operators)
+		if err != nil {
+			return err
+		}
+		l.tell(message{ask: func(l *loop) { l.profiling.begin(session, device, services, o.Time) }})
+		return nil
+	})
+}
+
+// subjects returns what is to be measured, sorted by name, and whose models
+// they are.
+func (l *loop) subjects() ([]training.Subject, []models.ServiceID) {
+	var subjects []training.Subject
+	var services []models.ServiceID
+	for i := range l.services {
+		if l.workers[i].info != nil && !l.workers[i].givenUp {
+			services = append(services, models.ServiceID(i))
+		}
+	}
+	slices.SortFunc(services, func(a, b models.ServiceID) int { return strings.Compare(l.services[a].Name, l.services[b].Name) })
+	for _, id := range services {
+		m, _ := l.measured(id)
+		s := training.Subject{Model: m, Sizes: []int{1}}
+		if l.services[id].Batched() {
+			s.Sizes = l.config.Services[id].sizes()
+		}
+		if models.HasSeqLen(l.workers[id].info.Inputs) {
+			s.SeqLens = l.config.Services[id].SeqLens
+		}
+		subjects = append(subjects, s)
+	}
+	return subjects, services
+}
+
+// profiled is called when nothing is left to measure, or no time.
+func (l *loop) profiled() {
+	p := l.profiling.session.Progress()
+	device, list := l.profiling.device, l.profiling.session.Models()
+	l.prediction.progress = p
+	l.prediction.skips, l.prediction.drift = l.profiling.session.Skips(), l.profiling.session.Drift()
+	for _, skip := range l.prediction.skips {
+		l.log.Warn().Err(skip.Err).Str("service", skip.Model).Int("size", skip.Size).Int("seq_len", skip.SeqLen).Msg("this could not be measured")
+	}
+	if d := l.prediction.drift; d.Exceeded {
+		l.log.Warn().Float64("percent", d.Worst.Percent).Msg("the device became slower or faster while it was measured; measure again when it is calm")
+	}
+	l.profiling.session = nil
+	reason := fmt.Sprintf("%d of %d measurements are made", p.Done, p.Total)
+	if l.prediction.fit == nil {
+		l.stand(phaseSolo, reason+"; make a predictor of them with overlapd train")
+		return
+	}
+	l.stand(phaseTraining, reason)
+	l.keeper.keep("reading what was measured", func(s *training.Store) error {
+		d, err := s.Dataset(device, list)
+		if err != nil {
+			return err
+		}
+		operators, err := s.Operators(device, list)
+		if err != nil {
+			return err
+		}
+		l.tell(message{ask: func(l *loop) { l.goroutines.Go(func() { l.train(d, operators) }) }})
+		return nil
+	})
+}
+
+// train fits a predictor and hands it to the loop.
+func (l *loop) train(d *training.Dataset, operators map[string][]training.OperatorTimes) {
+	f, err := l.prediction.fit(l.life, d, operators)
+	if err != nil {
+		if !errors.Is(err, context.Canceled) {
+			l.log.Warn().Err(err).Msg("fitting a predictor")
+			l.tell(message{ask: func(l *loop) { l.stand(phaseSolo, fmt.Sprintf("fitting one failed: %v", err)) }})
+		}
+		return
+	}
+	l.tell(message{ask: func(l *loop) {
+		l.keeper.keep("storing the predictor", func(s *training.Store) error { return s.PutPredictor(f) })
+		l.prediction.stored = slices.Insert(l.prediction.stored, 0, f)
+		if err := l.use(f, l.served()); err != nil {
+			l.stand(phaseSolo, fmt.Sprintf("the predictor that was fitted is refused: %v", err))
+		}
+	}})
+}
