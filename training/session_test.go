@@ -3,175 +3,13 @@ package training
 import (
 	"errors"
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
-
-	"github.com/overlapd/overlapd/models"
 )
-
-var errBroken = errors.New("it does not fit into memory")
-
-// device runs the steps of sessions and checks each of them.
-type device struct {
-	t        rapid.TB
-	s        *Session
-	subjects []Subject
-	warm     map[input]bool
-	batches  map[models.BatchID]bool
-	slower   float64        // factor of all times
-	noise    func() float64 // factor of one time
-	broken   map[input]bool // fails whenever it runs
-	flaky    func() bool    // whether this step fails
-	rows     []Row          // measured
-	times    map[string][]OperatorTimes
-	kinds    map[string]int // steps given
-	steps    int
-}
-
-func newDevice(t rapid.TB, o SessionOptions, stored *Dataset, operators map[string][]OperatorTimes) *device {
-	t.Helper()
-	s, err := NewSession(o, stored, operators)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &device{t: t, s: s, subjects: o.Subjects, warm: map[input]bool{}, batches: map[models.BatchID]bool{}, slower: 1,
-		noise: func() float64 { return 1 }, broken: map[input]bool{}, flaky: func() bool { return false },
-		times: map[string][]OperatorTimes{}, kinds: map[string]int{}}
-}
-
-// maxTestSteps bounds a session in tests: one that does not end must fail.
-const maxTestSteps = 200_000
-
-// run drives the session until it ends, or for n steps.
-func (d *device) run(n int) {
-	d.t.Helper()
-	for range n {
-		step, ok := d.s.Next()
-		if !ok {
-			return
-		}
-		if again, _ := d.s.Next(); cmp.Diff(step, again) != "" {
-			d.t.Fatalf("the step changed before it was answered")
-		}
-		if d.steps++; d.steps > maxTestSteps {
-			d.t.Fatalf("the session does not end")
-		}
-		d.check(step)
-		d.execute(step)
-	}
-}
-
-// check holds a step to what Step says of it.
-func (d *device) check(step Step) {
-	d.t.Helper()
-	prepared := map[models.BatchID]models.Span{}
-	for _, p := range step.Prepare.Spans {
-		prepared[p.Batch] = p
-	}
-	paused := map[models.BatchID]bool{}
-	for _, p := range step.Paused {
-		paused[p.Batch] = true
-	}
-	for i, s := range step.Group.Spans {
-		n := d.subjects[s.Service].Model.Operators
-		if s.Start < 0 || s.Start >= s.End || s.End > n || i > 0 && step.Group.Spans[i-1].Service >= s.Service {
-			d.t.Fatalf("no group: %+v", step.Group)
-		}
-		if d.batches[s.Batch] {
-			d.t.Fatalf("batch %d was in a step before", s.Batch)
-		}
-		d.batches[s.Batch] = true
-		before := s
-		before.Start, before.End = 0, s.Start
-		if p, ok := prepared[s.Batch]; ok != (s.Start > 0) || ok && p != before {
-			d.t.Fatalf("%+v is prepared by %+v", s, p)
-		}
-		if paused[s.Batch] != (s.End < n) {
-			d.t.Fatalf("%+v of %d operators is paused: %t", s, n, paused[s.Batch])
-		}
-		if whole := len(step.Group.Spans) == 1 && s.Start == 0 && s.End == n; (step.Warmup || step.Kind == StepOperators) && !whole {
-			d.t.Fatalf("a whole model must run: %+v", step)
-		}
-		if step.Warmup == d.warm[inputOf(s)] {
-			d.t.Fatalf("%+v: warm before %t, a warm-up %t", s, d.warm[inputOf(s)], step.Warmup)
-		}
-	}
-}
-
-// solo is how long a span takes alone.
-func (d *device) solo(s models.Span) time.Duration {
-	us := 10 * float64(s.Len()*s.Size*(s.SeqLen+1)) * d.slower * d.noise()
-	return time.Duration(us * float64(time.Microsecond))
-}
-
-func (d *device) execute(step Step) {
-	var took, spent time.Duration
-	for _, s := range step.Prepare.Spans {
-		spent += d.solo(s)
-	}
-	for _, s := range step.Group.Spans {
-		took += d.solo(s)
-		if d.broken[inputOf(s)] {
-			d.fail(s.Service, spent)
-			return
-		}
-	}
-	if d.flaky() {
-		d.fail(-1, spent)
-		return
-	}
-	spent += took
-	span := step.Group.Spans[0]
-	switch {
-	case step.Warmup:
-		d.warm[inputOf(span)] = true
-		d.kinds["warm-up"]++
-		took *= 100
-	case step.Reference:
-		d.kinds["reference"]++
-	case step.Kind == StepOperators:
-		d.kinds["operators"]++
-		d.operators(span, spent)
-		return
-	default:
-		d.kinds["group"]++
-	}
-	if row, ok := d.s.Took(took, spent); ok {
-		d.rows = append(d.rows, row)
-	}
-}
-
-func (d *device) operators(span models.Span, spent time.Duration) {
-	times := make([]time.Duration, span.End)
-	for i := range times {
-		one := span
-		one.Start, one.End = i, i+1
-		times[i] = d.solo(one)
-	}
-	if m, o, ok := d.s.TookOperators(times, spent); ok {
-		d.times[m.Name] = append(d.times[m.Name], o)
-	}
-}
-
-func (d *device) fail(model models.ServiceID, spent time.Duration) {
-	step, _ := d.s.Next()
-	for _, s := range step.Group.Spans {
-		if model < 0 || s.Service == model {
-			for in := range d.warm {
-				if in.model == int(s.Service) {
-					delete(d.warm, in)
-				}
-			}
-		}
-	}
-	d.kinds["failure"]++
-	d.s.Failed(model, errBroken, spent)
-}
-
-func (d *device) dataset() *Dataset { return &Dataset{Models: d.s.Models(), Rows: d.rows} }
 
 func testSubjects() []Subject {
 	return []Subject{
@@ -243,6 +81,359 @@ func checkOperatorTimes(t *testing.T, d *device) {
 			if len(o.Micros) != s.Model.Operators || o.Repeats != 3 || math.Abs(o.Micros[3]-10*float64(o.Size*(o.SeqLen+1))) > 1e-6 {
 				t.Errorf("%s: %+v", s.Model.Name, o)
 			}
+		}
+	}
+}
+
+// Groups are run until their median is known well enough.
+func TestRepeatsFollowTheNoise(t *testing.T) {
+	repeats := func(noise float64) float64 {
+		o := testOptions(60)
+		o.References, o.Operators, o.MinRepeats, o.MaxRepeats = 0, false, 4, 12
+		d := newDevice(t, o, nil, nil)
+		random := rand.New(rand.NewPCG(1, 2))
+		d.noise = func() float64 { return math.Exp(noise * random.NormFloat64()) }
+		d.run(maxTestSteps)
+		sum := 0
+		for _, r := range d.rows {
+			if r.Repeats < 4 || r.Repeats > 12 || r.Repeats > 4 && noise == 0 {
+				t.Fatalf("%d runs at noise %v", r.Repeats, noise)
+			}
+			sum += r.Repeats
+		}
+		return float64(sum) / float64(len(d.rows))
+	}
+	quiet, some, loud := repeats(0), repeats(0.08), repeats(1)
+	if quiet != 4 || some < 4.5 || some > 11 || loud < 11 {
+		t.Errorf("%v, %v, %v runs", quiet, some, loud)
+	}
+}
+
+// One hiccup does not make a group run more often, and does not move its
+// median.
+func TestHiccup(t *testing.T) {
+	if e := relativeError([]float64{100, 100, 101, 900, 99}); e > 0.01 {
+		t.Errorf("relative error %v", e)
+	}
+	if r := newRow(group(), []float64{100, 100, 101, 900, 99}); r.Median != 100 || r.Mean != 260 || math.Abs(r.Std-357.8) > 0.1 || r.Repeats != 5 {
+		t.Errorf("row %+v", r)
+	}
+	if r := newRow(group(), []float64{3, 5}); r.Median != 4 {
+		t.Errorf("median of two: %v", r.Median)
+	}
+	if r := newRow(group(), []float64{7}); r.Median != 7 || r.Mean != 7 || r.Std != 0 {
+		t.Errorf("row of one run: %+v", r)
+	}
+}
+
+func TestRelativeErrorIsThatOfTheMedian(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	const runs, trials = 25, 2000
+	var medians []float64
+	mean := 0.0
+	for range trials {
+		values := make([]float64, runs)
+		for i := range values {
+			values[i] = 100 + 10*random.NormFloat64()
+		}
+		medians = append(medians, medianOf(values))
+		mean += relativeError(values) / trials
+	}
+	if spread := newRow(group(), medians).Std / 100; math.Abs(mean/spread-1) > 0.1 {
+		t.Errorf("estimated %v, it is %v", mean, spread)
+	}
+}
+
+func TestBudget(t *testing.T) {
+	o := testOptions(1000)
+	o.Budget = 2 * time.Second
+	d := newDevice(t, o, nil, nil)
+	d.run(200)
+	p := d.s.Progress()
+	if p.Left <= 0 || p.Spent+p.Left > o.Budget {
+		t.Errorf("%v are left after %v", p.Left, p.Spent)
+	}
+	d.run(maxTestSteps)
+	p = d.s.Progress()
+	if p.Done == 0 || p.Done == p.Total || p.Left != 0 || p.Spent < o.Budget || p.Spent > o.Budget*3/2 {
+		t.Errorf("at the end: %+v", p)
+	}
+	if len(d.rows) == 0 {
+		t.Error("no rows")
+	}
+}
+
+func TestProgressTellsTheTimeLeft(t *testing.T) {
+	o := testOptions(400)
+	d := newDevice(t, o, nil, nil)
+	if left := d.s.Progress().Left; left != 0 {
+		t.Errorf("%v are left before anything was run", left)
+	}
+	for d.s.Progress().Done < 150 {
+		d.run(1)
+	}
+	middle := d.s.Progress()
+	d.run(maxTestSteps)
+	rest := d.s.Progress().Spent - middle.Spent
+	if ratio := float64(middle.Left) / float64(rest); ratio < 0.8 || ratio > 1.25 {
+		t.Errorf("%v were told, %v it took", middle.Left, rest)
+	}
+}
+
+// An interrupted session goes on, measures nothing twice and ends with what an
+// uninterrupted one has.
+func TestSessionGoesOn(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := testOptions(rapid.IntRange(0, 60).Draw(t, "groups"))
+		o.Seed = rapid.Uint64().Draw(t, "seed")
+		whole := newDevice(t, o, nil, nil)
+		whole.run(maxTestSteps)
+
+		var stored *Dataset
+		var operators map[string][]OperatorTimes
+		for range rapid.IntRange(1, 4).Draw(t, "interruptions") {
+			d := newDevice(t, o, stored, operators)
+			d.resume(stored, operators)
+			d.run(rapid.IntRange(0, 200).Draw(t, "steps"))
+			stored, operators = d.dataset(), d.times
+		}
+		last := newDevice(t, o, stored, operators)
+		last.resume(stored, operators)
+		last.run(maxTestSteps)
+
+		count := func(rows []Row) counts[string] {
+			c := counts[string]{}
+			for _, r := range rows {
+				c[groupKey(r.Group)]++
+			}
+			return c
+		}
+		if diff := cmp.Diff(count(whole.rows), count(last.rows)); diff != "" {
+			t.Fatalf("rows:\n%s", diff)
+		}
+		if diff := cmp.Diff(whole.times, last.times); diff != "" {
+			t.Fatalf("operator times:\n%s", diff)
+		}
+		if p := last.s.Progress(); p.Done != p.Total {
+			t.Fatalf("%+v", p)
+		}
+	})
+}
+
+// What is stored of other models, or of another file of a model, is no help
+// and no harm.
+func TestForeignRowsAreLeftAlone(t *testing.T) {
+	o := testOptions(30)
+	whole := newDevice(t, o, nil, nil)
+	whole.run(maxTestSteps)
+	other := whole.dataset()
+	for i := range other.Models {
+		other.Models[i].Hash += "other"
+	}
+	d := newDevice(t, o, other, map[string][]OperatorTimes{"vgg": {{Size: 1, Micros: make([]float64, 3)}}})
+	if p := d.s.Progress(); p.Done != 0 {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestModelThatFails(t *testing.T) {
+	o := testOptions(200)
+	d := newDevice(t, o, nil, nil)
+	bad := input{model: 1, size: 4}
+	d.broken[bad] = true
+	d.run(maxTestSteps)
+	p := d.s.Progress()
+	if p.Done != p.Total || p.Skipped < 3 || p.Skipped > p.Total/2 {
+		t.Errorf("progress %+v", p)
+	}
+	for _, r := range d.rows {
+		for _, s := range r.Group.Spans {
+			if inputOf(s) == bad {
+				t.Fatalf("it was measured: %+v", r)
+			}
+		}
+	}
+	skips := d.s.Skips()
+	if len(skips) != 1 || skips[0].Model != "resnet" || skips[0].Size != 4 || !errors.Is(skips[0].Err, errBroken) {
+		t.Errorf("skips %+v", skips)
+	}
+	if d.kinds["failure"] != maxAttempts {
+		t.Errorf("tried %d times", d.kinds["failure"])
+	}
+	if operators := testInputs - 1; len(d.rows)+operators+p.Skipped != p.Total {
+		t.Errorf("%d rows, %+v", len(d.rows), p)
+	}
+}
+
+// Whatever fails and whenever: a session ends, and what it measured is sound.
+func TestAnythingMayFail(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := testOptions(rapid.IntRange(0, 80).Draw(t, "groups"))
+		o.References = rapid.IntRange(0, 5).Draw(t, "references")
+		o.ReferenceEvery = rapid.IntRange(1, 40).Draw(t, "every")
+		o.Operators = rapid.Bool().Draw(t, "operators")
+		o.MinRepeats = rapid.IntRange(1, 4).Draw(t, "least")
+		o.MaxRepeats = o.MinRepeats + rapid.IntRange(0, 4).Draw(t, "more")
+		d := newDevice(t, o, nil, nil)
+		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		rate := rapid.SampledFrom([]float64{0, 0.01, 0.2, 1}).Draw(t, "failures")
+		d.flaky = func() bool { return random.Float64() < rate }
+		d.noise = func() float64 { return math.Exp(0.2 * random.NormFloat64()) }
+		for i := range o.Subjects {
+			for _, in := range o.Subjects[i].inputs(i) {
+				d.broken[in] = random.IntN(4) == 0
+			}
+		}
+		d.run(maxTestSteps)
+		if _, more := d.s.Next(); more {
+			t.Fatal("it goes on")
+		}
+		p := d.s.Progress()
+		if p.Done != p.Total || p.Left != 0 {
+			t.Fatalf("progress %+v", p)
+		}
+		data := d.dataset()
+		if err := data.Check(); err != nil {
+			t.Fatal(err)
+		}
+		measured := len(data.Rows)
+		for _, times := range d.times {
+			measured += len(times)
+		}
+		if measured != p.Total-p.Skipped || (p.Skipped > 0) != (len(d.s.Skips()) > 0) {
+			t.Fatalf("%d measured, %d skips, %+v", measured, len(d.s.Skips()), p)
+		}
+		for _, r := range data.Rows {
+			if r.Repeats < o.MinRepeats || r.Repeats > o.MaxRepeats {
+				t.Fatalf("%d runs", r.Repeats)
+			}
+		}
+	})
+}
+
+func TestAgain(t *testing.T) {
+	d := newDevice(t, testOptions(5), nil, nil)
+	first, _ := d.s.Next()
+	d.s.Again(time.Second)
+	second, ok := d.s.Next()
+	if !ok || second.Group.Spans[0].Batch == first.Group.Spans[0].Batch {
+		t.Errorf("the disturbed step came again as %+v", second)
+	}
+	second.Group.Spans[0].Batch = first.Group.Spans[0].Batch
+	if diff := cmp.Diff(first, second); diff != "" {
+		t.Error(diff)
+	}
+	if p := d.s.Progress(); p.Spent != time.Second || p.Done != 0 {
+		t.Errorf("progress %+v", p)
+	}
+}
+
+// A worker that was started anew pays for its first runs again.
+func TestCold(t *testing.T) {
+	d := newDevice(t, testOptions(100), nil, nil)
+	d.run(150)
+	before := d.kinds["warm-up"]
+	d.s.Cold(1)
+	for in := range d.warm {
+		if in.model == 1 {
+			delete(d.warm, in)
+		}
+	}
+	d.run(maxTestSteps) // which checks that warm-ups come first
+	if got := d.kinds["warm-up"] - before; got != 3 {
+		t.Errorf("%d warm-ups of three inputs", got)
+	}
+}
+
+func TestAnswersOutOfTurn(t *testing.T) {
+	d := newDevice(t, testOptions(5), nil, nil)
+	if _, ok := d.s.Took(time.Second, time.Second); ok {
+		t.Error("a row of nothing")
+	}
+	d.s.Failed(0, errBroken, time.Second)
+	d.s.Again(time.Second)
+	if p := d.s.Progress(); p.Spent != 0 || len(d.s.Skips()) != 0 {
+		t.Errorf("answers to no step counted: %+v", p)
+	}
+	for {
+		step, _ := d.s.Next()
+		if step.Kind == StepOperators {
+			break
+		}
+		d.run(1)
+	}
+	if _, _, ok := d.s.TookOperators([]time.Duration{1}, 1); ok {
+		t.Error("one operator time of a model of twelve was taken")
+	}
+	if step, _ := d.s.Next(); step.Kind != StepOperators {
+		t.Errorf("the step did not come again but %+v", step)
+	}
+}
+
+func TestDrift(t *testing.T) {
+	o := testOptions(200)
+	d := newDevice(t, o, nil, nil)
+	for d.s.Progress().Done < 120 {
+		d.run(1)
+	}
+	if drift := d.s.Drift(); drift.Exceeded || len(drift.Checks) != 2 {
+		t.Errorf("before: %+v", drift)
+	}
+	d.slower = 1.25
+	d.run(maxTestSteps)
+	drift := d.s.Drift()
+	if !drift.Exceeded || math.Abs(drift.Worst.Percent-25) > 0.01 || drift.Worst.After != 150 {
+		t.Errorf("after: %+v", drift)
+	}
+	want := []int{50, 100, 150, 200, 200 + 2*testInputs}
+	for i, c := range drift.Checks {
+		if c.After != want[i] || (math.Abs(c.Percent) > 1) != (i >= 2) {
+			t.Errorf("check %d: %+v", i, c)
+		}
+	}
+	if len(drift.Checks) != len(want) {
+		t.Errorf("%d checks", len(drift.Checks))
+	}
+}
+
+// What is stored is compared first when a session goes on: the device may have
+// changed since.
+func TestDriftSinceTheInterruption(t *testing.T) {
+	o := testOptions(200)
+	d := newDevice(t, o, nil, nil)
+	for d.s.Progress().Done < 120 {
+		d.run(1)
+	}
+	again := newDevice(t, o, d.dataset(), d.times)
+	again.slower = 0.5
+	for len(again.s.Drift().Checks) == 0 {
+		again.run(1)
+	}
+	if drift := again.s.Drift(); !drift.Exceeded || math.Abs(drift.Worst.Percent+50) > 0.01 || drift.Worst.After != 120 {
+		t.Errorf("%+v", drift)
+	}
+	if len(again.rows) != 0 {
+		t.Errorf("%d rows were measured before", len(again.rows))
+	}
+}
+
+func TestSessionRefuses(t *testing.T) {
+	for name, spoil := range map[string]func(o *SessionOptions){
+		"no model":       func(o *SessionOptions) { o.Subjects = nil },
+		"groups":         func(o *SessionOptions) { o.Groups = -1 },
+		"many groups":    func(o *SessionOptions) { o.Groups = MaxRows + 1 },
+		"no runs":        func(o *SessionOptions) { o.MinRepeats = 0 },
+		"fewer at most":  func(o *SessionOptions) { o.MaxRepeats = o.MinRepeats - 1 },
+		"many runs":      func(o *SessionOptions) { o.MaxRepeats = maxRepeats + 1 },
+		"precision":      func(o *SessionOptions) { o.Precision = math.NaN() },
+		"references":     func(o *SessionOptions) { o.References = -1 },
+		"never a check":  func(o *SessionOptions) { o.ReferenceEvery = 0 },
+		"negative limit": func(o *SessionOptions) { o.DriftLimit = -1 },
+	} {
+		o := testOptions(5)
+		spoil(&o)
+		if _, err := NewSession(o, nil, nil); !errors.Is(err, ErrPlan) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
