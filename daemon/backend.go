@@ -12,6 +12,7 @@ import (
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/segments"
 )
@@ -267,8 +268,9 @@ func scheduled(c Config) []models.Service {
 	return list
 }
 
-// newLoop makes the scheduler and its goroutine's state.
-func (b *backend) newLoop(c Config) error {
+// newLoop makes the scheduler and its goroutine's state. Decisions are written
+// to log, unless it is nil.
+func (b *backend) newLoop(c Config, log *journal.Writer, header journal.Header) error {
 	list := scheduled(c)
 	operators := make([]int, len(list))
 	for i := range list {
@@ -279,9 +281,9 @@ func (b *backend) newLoop(c Config) error {
 		return err
 	}
 	p := predictor.New(solo)
-	scheduler, err := overlap.New(overlap.Config{
+	scheduler, err := journal.New(overlap.Config{
 		Services: list, Policy: c.Policy, Ways: c.Ways, Predictor: p, MaxRetries: maxRetries,
-	})
+	}, log, header)
 	if err != nil {
 		return err
 	}

@@ -42,6 +42,10 @@ type Backend interface {
 
 	// Ready reports whether every service can answer queries.
 	Ready() bool
+
+	// Overview returns what was decided and predicted. It is false if the
+	// scheduler goroutine has ended or does not answer.
+	Overview() (Overview, bool)
 }
 
 // Memory is a piece of memory shared with a worker.

@@ -15,6 +15,7 @@ import (
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/models/zoo"
+	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/segments"
 )
@@ -44,6 +45,8 @@ type Daemon struct {
 	device   string
 	keeper   *keeper
 
+	decisions *journal.Writer // nil if they are not logged
+
 	die        context.CancelFunc // ends what runs besides serving
 	goroutines sync.WaitGroup     // the scheduler, the listener and what they start; close waits for them
 	keeping    sync.WaitGroup     // the keeper, which ends last
@@ -53,6 +56,7 @@ type Daemon struct {
 type Options struct {
 	Worker  []string // command line of a worker
 	Version string
+	Commit  string
 	Device  string  // in words, such as the processor's name
 	Cores   int     // threads of a service that sets none
 	Fit     FitFunc // nil if no predictor is to be fitted
@@ -107,7 +111,11 @@ func New(c Config, o Options) (d *Daemon, err error) {
 		return d, err
 	}
 	d.backend.exec = exec
-	if err = d.backend.newLoop(c); err != nil {
+	if err = d.openDecisions(); err != nil {
+		return d, err
+	}
+	header := journal.Header{Version: o.Version, Commit: o.Commit, Device: d.device, Epoch: d.backend.epoch}
+	if err = d.backend.newLoop(c, d.decisions, header); err != nil {
 		return d, err
 	}
 	d.predictors(o.Fit)
@@ -169,6 +177,24 @@ func (d *Daemon) model(model string) (string, error) {
 		d.log.Info().Str("model", name).Dur("took", took).Msg("model of the zoo is built")
 	}
 	return path, err
+}
+
+// openDecisions opens the decision log, if there is to be one.
+func (d *Daemon) openDecisions() (err error) {
+	c := &d.config.Decisions
+	if !c.Log {
+		return nil
+	}
+	o := journal.DefaultOptions()
+	o.MaxFileBytes, o.MaxFiles = c.FileBytes, c.Files
+	o.Stopped = func(err error) {
+		d.log.Error().Err(err).Msg("the decision log cannot be written; serving goes on")
+	}
+	o.Resumed = func(lost uint64) {
+		d.log.Info().Uint64("lost", lost).Msg("the decision log is written again")
+	}
+	d.decisions, err = journal.Open(d.config.StateDir, o)
+	return err
 }
 
 // predictors reads the predictors that may be used once the models are known.
@@ -275,6 +301,9 @@ func (d *Daemon) close() error {
 		}
 	}
 	d.goroutines.Wait()
+	if d.decisions != nil {
+		errs = append(errs, d.decisions.Close())
+	}
 	if d.keeper != nil {
 		d.keeper.close()
 		d.keeping.Wait()

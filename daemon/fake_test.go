@@ -218,6 +218,10 @@ func (f *fake) Release(*Call) {
 	f.mu.released++
 }
 
+func (f *fake) Overview() (Overview, bool) {
+	return Overview{Policy: "edf", Services: []ServiceOverview{}}, !f.dead.Load()
+}
+
 func (f *fake) Live() bool  { return !f.dead.Load() }
 func (f *fake) Ready() bool { return !f.unready.Load() }
 

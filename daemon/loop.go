@@ -8,6 +8,7 @@ import (
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/segments"
 )
@@ -23,7 +24,7 @@ var errModelChanged = errors.New("its model has just changed")
 type loop struct {
 	*backend
 	config    Config
-	scheduler *overlap.Scheduler
+	scheduler *journal.Scheduler
 	solo      *predictor.Solo
 	predictor *predictor.Predictor // of groups; it has solo
 

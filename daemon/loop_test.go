@@ -14,6 +14,7 @@ import (
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/segments"
 )
 
@@ -67,7 +68,7 @@ func startLoop(t *testing.T, services int, change func(*Config)) (*backend, *fak
 	}
 	f.mu.ready, f.mu.operators = make([]bool, services), make([]int, services)
 	b.exec = f
-	if err := b.newLoop(c); err != nil {
+	if err := b.newLoop(c, nil, journal.Header{}); err != nil {
 		t.Fatal(err)
 	}
 	go b.loop.run()

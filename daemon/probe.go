@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"encoding/json"
 	"strconv"
 	"time"
 
@@ -33,9 +34,21 @@ func (e *Endpoint) answer(ctx *fasthttp.RequestCtx, r route) {
 		writeJSON(ctx, appendStats(nil, r.service))
 	case routeAllStats:
 		writeJSON(ctx, appendStats(nil, e.backend.Services()...))
+	case routeOverview:
+		e.answerOverview(ctx)
 	case routeIndex:
 		writeJSON(ctx, appendIndex(nil, e.backend.Services()))
 	}
+}
+
+func (e *Endpoint) answerOverview(ctx *fasthttp.RequestCtx) {
+	o, ok := e.backend.Overview()
+	text, err := json.Marshal(&o)
+	if !ok || err != nil {
+		writeError(ctx, ErrUnavailable)
+		return
+	}
+	writeJSON(ctx, text)
 }
 
 func writeJSON(ctx *fasthttp.RequestCtx, b []byte) {

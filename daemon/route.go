@@ -20,6 +20,7 @@ const (
 	routeModelStats
 	routeAllStats
 	routeIndex
+	routeOverview
 	routeInfer
 )
 
@@ -38,6 +39,7 @@ var fixedRoutes = map[string]routeKind{
 	"/v2/health/ready":     routeReady,
 	"/v2/models/stats":     routeAllStats,
 	"/v2/repository/index": routeIndex,
+	"/overlapd/status":     routeOverview,
 }
 
 // modelRoutes are what may follow the name and version of a model.

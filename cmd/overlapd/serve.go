@@ -122,6 +122,7 @@ func newDaemon(c daemon.Config, log zerolog.Logger, offline bool) (*daemon.Daemo
 	return daemon.New(c, daemon.Options{
 		Worker:  []string{self, "worker"},
 		Version: version,
+		Commit:  buildCommit(),
 		Device:  cpuName(),
 		Cores:   runtime.NumCPU(),
 		Offline: offline,

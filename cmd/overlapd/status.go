@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/valyala/fasthttp"
+
+	"github.com/overlapd/overlapd/daemon"
 )
 
 // statusTimeout bounds each question to the daemon.
@@ -42,9 +45,10 @@ func statusCommand() *cobra.Command {
 
 // status is what a daemon says of itself.
 type status struct {
-	Live   bool          `json:"live"`
-	Ready  bool          `json:"ready"`
-	Models []modelStatus `json:"models"`
+	Live     bool            `json:"live"`
+	Ready    bool            `json:"ready"`
+	Models   []modelStatus   `json:"models"`
+	Overview daemon.Overview `json:"overview"`
 }
 
 // modelStatus is the statistics of one service, in the protocol's names.
@@ -101,6 +105,12 @@ func askStatus(base string) (s status, err error) {
 		return s, fmt.Errorf("what answers at %s is no overlapd: it has no statistics (HTTP status %d)", base, code)
 	}
 	s.Models = stats.Models
+	if code, body, err = get("/overlapd/status"); err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(body, &s.Overview); err != nil || code != fasthttp.StatusOK {
+		return s, fmt.Errorf("the daemon at %s does not say how it stands (HTTP status %d)", base, code)
+	}
 	return s, nil
 }
 
@@ -111,6 +121,29 @@ func (s status) writeText(w io.Writer) error {
 	for _, m := range s.Models {
 		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%v\t%v\n", m.Name, m.Stats.Success.Count, m.Stats.Fail.Count,
 			m.ExecutionCount, m.Stats.Queue.mean(), m.Stats.Infer.mean())
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return writeOverview(w, &s.Overview)
+}
+
+// writeOverview prints what was decided and how well it was predicted.
+func writeOverview(w io.Writer, o *daemon.Overview) error {
+	p := &o.Predictor
+	fmt.Fprintf(w, "\npolicy %s: %d rounds, %d of them chosen ahead\npredictor %s: %s\n",
+		o.Policy, o.Rounds, o.Plans.Kept, p.Phase, firstOf(p.Reason, "not all services are ready"))
+	if m := p.Measuring; m != nil {
+		fmt.Fprintf(w, "measured %d of %d, %v left\n", m.Done, m.Total, time.Duration(m.LeftSeconds*1e9).Round(time.Second))
+	}
+	if len(p.Shapes) == 0 {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "\nGROUPS OF\tBY\tRUNS\tERROR\tMEASURED/PREDICTED P50\tP99\tBOUND")
+	for _, s := range p.Shapes {
+		fmt.Fprintf(t, "%s\t%s\t%d\t%.1f %%\t%.2f\t%.2f\t%.2f\n",
+			firstOf(strings.Join(s.Services, " + "), "others"), s.Source, s.Runs, s.MAPE, s.P50, s.P99, s.Bound)
 	}
 	return t.Flush()
 }
