@@ -113,7 +113,7 @@ func FuzzReader(f *testing.F) {
 		f.Add(append(bytes.Join(lines[:1], nil), bytes.Join(lines[2:], nil)...))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		report, err := Replay("log", bytes.NewReader(text), ReplayOptions{Each: func(r *Round) { r.Ratio() }})
+		report, err := Replay("log", bytes.NewReader(text), ReplayOptions{Each: func(_ *Report, r *Round) { r.Ratio() }})
 		var format *FormatError
 		switch {
 		case err != nil && !errors.As(err, &format):

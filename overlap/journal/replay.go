@@ -12,9 +12,12 @@ import (
 
 // ReplayOptions says what of a log is replayed.
 type ReplayOptions struct {
-	From, To uint64       // rounds to report, 0 for no bound; the replay ends after To
-	Policy   string       // refused with ErrPolicy unless it is that of the log, "" for any
-	Each     func(*Round) // is told every round to report once it is over; it keeps nothing
+	From, To uint64 // rounds to report, 0 for no bound; the replay ends after To
+	Policy   string // refused with ErrPolicy unless it is that of the log, "" for any
+
+	// Each is told every round to report once it is over, with the report so
+	// far.
+	Each func(*Report, *Round)
 }
 
 // Replay tells a scheduler the events of a log and compares what it decides
@@ -161,7 +164,7 @@ func (p *replay) end() {
 	if o.From <= round.Number && (o.To == 0 || round.Number <= o.To) {
 		p.report.round(round)
 		if o.Each != nil {
-			o.Each(round)
+			o.Each(p.report, round)
 		}
 	}
 	p.over = o.To != 0 && round.Number >= o.To

@@ -82,7 +82,7 @@ func TestReplayOfSomeRounds(t *testing.T) {
 	text := recorded(t, testConfig("fcfs", 2, 1), 1, 500)
 	var seen []uint64
 	report, err := Replay("log", bytes.NewReader(text), ReplayOptions{
-		From: 10, To: 12, Each: func(r *Round) { seen = append(seen, r.Number) },
+		From: 10, To: 12, Each: func(_ *Report, r *Round) { seen = append(seen, r.Number) },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -40,6 +40,7 @@ type Report struct {
 	last      time.Duration
 	decisions []float64
 	ratios    map[int][]float64 // by number of spans
+	over      map[int]uint64
 	unknown   map[int]uint64
 }
 
@@ -61,13 +62,15 @@ type SpanErrors struct {
 	P50    float64 `json:"p50"`
 	P90    float64 `json:"p90"`
 	P99    float64 `json:"p99"`
+
+	OverBound float64 `json:"over_bound"` // percent of the predicted rounds, that took longer than the bound
 }
 
 func newReport(h *head) *Report {
 	r := &Report{
 		Version: h.Version, Commit: h.Commit, Device: h.Device, Created: h.Created, Policy: h.Config.Policy,
 		Dropped: map[string]uint64{}, Failed: map[string]uint64{},
-		Errors: []SpanErrors{}, ratios: map[int][]float64{}, unknown: map[int]uint64{},
+		Errors: []SpanErrors{}, ratios: map[int][]float64{}, unknown: map[int]uint64{}, over: map[int]uint64{},
 	}
 	for i := range h.Config.Services {
 		r.Services = append(r.Services, h.Config.Services[i].Name)
@@ -106,6 +109,9 @@ func (r *Report) round(round *Round) {
 	n := len(round.Group.Spans)
 	if ratio, ok := round.Ratio(); ok {
 		r.ratios[n] = append(r.ratios[n], ratio)
+		if round.Outcome.Took > round.Predicted.Bound {
+			r.over[n]++
+		}
 	} else {
 		r.unknown[n]++
 	}
@@ -128,6 +134,9 @@ func (r *Report) finish() {
 		e := SpanErrors{
 			Spans: n, Rounds: uint64(len(ratios)) + r.unknown[n], None: r.unknown[n],
 			P01: quantile(ratios, 0.01), P50: quantile(ratios, 0.5), P90: quantile(ratios, 0.9), P99: quantile(ratios, 0.99),
+		}
+		if len(ratios) > 0 {
+			e.OverBound = 100 * float64(r.over[n]) / float64(len(ratios))
 		}
 		for _, ratio := range ratios {
 			e.MAPE += 100 * math.Abs(1-1/ratio) / float64(len(ratios))

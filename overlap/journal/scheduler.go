@@ -49,24 +49,27 @@ const (
 // then on, or every fault of the configuration. If w is nil, it records
 // nothing.
 func New(config overlap.Config, w *Writer, header Header) (*Scheduler, error) {
-	recorded := config
-	s := &Scheduler{}
-	s.asked.Predictor = config.Predictor
-	if w != nil && config.Predictor != nil {
+	if w == nil {
+		return newScheduler(config, nil)
+	}
+	s, err := newScheduler(config, w)
+	if err == nil {
+		err = w.use(header, config)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func newScheduler(config overlap.Config, to sink) (*Scheduler, error) {
+	s := &Scheduler{sink: to, now: math.MinInt64}
+	if s.asked.Predictor = config.Predictor; to != nil && config.Predictor != nil {
 		config.Predictor = &s.asked
 	}
 	var err error
-	if s.Scheduler, err = overlap.New(config); err != nil {
-		return nil, err
-	}
-	s.now = math.MinInt64
-	if w != nil {
-		if err := w.use(header, recorded); err != nil {
-			return nil, err
-		}
-		s.sink = w
-	}
-	return s, nil
+	s.Scheduler, err = overlap.New(config)
+	return s, err
 }
 
 // begin starts an event. It returns its time, and whether it is recorded.
@@ -90,9 +93,9 @@ func (s *Scheduler) begin(now time.Duration) (time.Duration, bool) {
 // questions adds what the predictor was asked during the event.
 func (s *Scheduler) questions() {
 	if s.asked.any() {
-		s.line.key("p")
+		s.line.text(`,"p":`)
 		s.line.buf = append(s.line.buf, s.asked.line.buf...)
-		s.line.close(']')
+		s.line.text("]")
 	}
 }
 
@@ -132,7 +135,7 @@ func (s *Scheduler) Arrive(now time.Duration, q models.Query) error {
 		s.line.begin(eventArrive, now)
 		s.line.query(&q)
 		s.questions()
-		s.line.word("err", failureName(err))
+		s.line.word(`,"err":`, failureName(err))
 	}
 	s.end(on, false)
 	return err
@@ -177,7 +180,7 @@ func (s *Scheduler) Finish(now time.Duration, o overlap.Outcome) error {
 		s.line.begin(eventFinish, now)
 		s.line.outcome(&o)
 		s.questions()
-		s.line.word("err", failureName(err))
+		s.line.word(`,"err":`, failureName(err))
 	}
 	s.end(on, false)
 	return err
@@ -189,11 +192,11 @@ func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop models.Ba
 	stop, running = s.Scheduler.Cancel(now, id)
 	if on {
 		s.line.begin(eventCancel, now)
-		s.line.uint("id", uint64(id))
+		s.line.uint(`,"id":`, uint64(id))
 		s.questions()
-		s.line.some("stop", int64(stop))
+		s.line.some(`,"stop":`, int64(stop))
 		if running {
-			s.line.int("running", 1)
+			s.line.int(`,"running":`, 1)
 		}
 	}
 	s.end(on, false)
@@ -217,7 +220,7 @@ func (s *Scheduler) Up(now time.Duration, id models.ServiceID) {
 func (s *Scheduler) service(on bool, e event, now time.Duration, id models.ServiceID) {
 	if on {
 		s.line.begin(e, now)
-		s.line.int("sv", int64(id))
+		s.line.int(`,"sv":`, int64(id))
 		s.questions()
 	}
 	s.end(on, false)
@@ -229,14 +232,14 @@ func (s *Scheduler) Load(now time.Duration, m models.Service) error {
 	err := s.Scheduler.Load(now, m)
 	if on {
 		s.line.begin(eventLoad, now)
-		s.line.key("service")
+		s.line.text(`,"service":`)
 		text, jsonErr := json.Marshal(m)
 		if jsonErr != nil {
 			text = []byte("null") // it holds nothing that could not be written
 		}
 		s.line.buf = append(s.line.buf, text...)
 		s.questions()
-		s.line.word("err", failureName(err))
+		s.line.word(`,"err":`, failureName(err))
 	}
 	s.end(on, false)
 	return err

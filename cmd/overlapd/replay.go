@@ -1,0 +1,170 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/overlapd/overlapd/overlap/journal"
+)
+
+func replayCommand() *cobra.Command {
+	var o journal.ReplayOptions
+	var asJSON, verbose bool
+	var round uint64
+	cmd := &cobra.Command{
+		Use:   "replay LOG",
+		Short: "Make the decisions of a decision log again, and compare",
+		Long: `Replay tells a scheduler the events of a decision log and compares what it
+decides with what the log says. It ends with an error at the first difference,
+and shows it. The predictor is not needed: what it said is in the log.
+
+A daemon writes the log where its configuration has log = true in [decisions];
+every file of it can be replayed by itself.`,
+		Example: `  overlapd replay decisions.log
+  overlapd replay decisions.log.2 --from 1000 --to 1100 --verbose
+  overlapd replay decisions.log --round 1042    what was behind one round
+  overlapd replay decisions.log --json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			out := bufio.NewWriter(cmd.OutOrStdout())
+			defer out.Flush()
+			switch {
+			case asJSON && (verbose || round != 0):
+				return errors.New("--json prints the report, not the rounds: choose one")
+			case round != 0 && (verbose || o.From != 0 || o.To != 0):
+				return errors.New("--round shows one round: leave out --from, --to and --verbose")
+			case o.To != 0 && o.From > o.To:
+				return fmt.Errorf("no round is from %d on and up to %d", o.From, o.To)
+			case round != 0:
+				o.From, o.To = round, round
+				o.Each = func(r *journal.Report, round *journal.Round) { writeRound(out, r, round) }
+			case verbose:
+				o.Each = func(r *journal.Report, round *journal.Round) { writeRoundLine(out, r, round) }
+			}
+			report, err := replayFile(args[0], o)
+			if err != nil {
+				return err
+			}
+			switch {
+			case asJSON:
+				err = printJSON(out, replayResult{report, args[0], buildCommit(), cpuName()})
+			case round == 0 || !report.Reproduced:
+				err = writeReport(out, args[0], report)
+			case report.Rounds == 0:
+				err = fmt.Errorf("%s holds no round %d from its start to its end", args[0], round)
+			}
+			if err == nil && !report.Reproduced {
+				return errReported
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.Uint64Var(&o.From, "from", 0, "first round to report; those before it are replayed all the same")
+	f.Uint64Var(&o.To, "to", 0, "last round to replay, 0 for all")
+	f.Uint64Var(&round, "round", 0, "show one round: candidates, questions to the predictor, choice, measurement")
+	f.StringVar(&o.Policy, "policy", "", "fail unless the log was recorded with this policy")
+	f.BoolVarP(&verbose, "verbose", "v", false, "print a line for each round")
+	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+// replayResult is what replay prints as JSON.
+type replayResult struct {
+	*journal.Report
+	Log        string `json:"log"`
+	Commit     string `json:"commit"`
+	ReplayedOn string `json:"replayed_on"`
+}
+
+func replayFile(path string, o journal.ReplayOptions) (*journal.Report, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return journal.Replay(path, f, o)
+}
+
+func writeReport(w io.Writer, path string, r *journal.Report) error {
+	fmt.Fprintf(w, "%s: policy %s, services %s; recorded by overlapd %s (%s) on %s\n",
+		filepath.Base(path), r.Policy, strings.Join(r.Services, ", "), r.Version, r.Commit, r.Device)
+	if r.Reproduced {
+		fmt.Fprintf(w, "reproduced: all %d rounds%s and %d events\n", r.Rounds, roundRange(r), r.Events)
+	} else {
+		fmt.Fprintf(w, "NOT reproduced: %d rounds%s are, then there is a difference\n", r.Rounds, roundRange(r))
+	}
+	if r.Gaps > 0 {
+		fmt.Fprintf(w, "gaps: %d, with %d events lost\n", r.Gaps, r.Lost)
+	}
+	if r.Torn {
+		fmt.Fprintln(w, "the last line is torn and was left out")
+	}
+	fmt.Fprintf(w, "queries: %d arrived, %d finished, %d cancelled, dropped %s, failed %s, in %.1f s\n",
+		r.Arrived, r.Finished, r.Cancelled, counts(r.Dropped), counts(r.Failed), r.Seconds)
+	fmt.Fprintf(w, "choosing a round: median %.1f µs, p99 %.1f µs\n", r.Decision.P50, r.Decision.P99)
+	if err := writeErrors(w, r); err != nil {
+		return err
+	}
+	if d := r.Difference; d != nil {
+		fmt.Fprintf(w, "\n%s:%d: %s at %v: %s (%q)\n  logged:  %s\n  decided: %s\n",
+			path, d.Line, d.Event, d.At, d.What, d.Field, d.Logged, d.Decided)
+	}
+	return nil
+}
+
+// writeErrors prints how far the predictions were off.
+func writeErrors(w io.Writer, r *journal.Report) error {
+	if len(r.Errors) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w, "\nmeasured/predicted:")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "SPANS\tROUNDS\tUNPREDICTED\tMAPE\tP01\tP50\tP90\tP99\tOVER BOUND\t")
+	for _, e := range r.Errors {
+		fmt.Fprintf(t, "%d\t%d\t%d\t%.1f %%\t%.2f\t%.2f\t%.2f\t%.2f\t%.1f %%\t\n",
+			e.Spans, e.Rounds, e.None, e.MAPE, e.P01, e.P50, e.P90, e.P99, e.OverBound)
+	}
+	return t.Flush()
+}
+
+func roundRange(r *journal.Report) string {
+	if r.Rounds == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d to %d)", r.FirstRound, r.LastRound)
+}
+
+func counts(of map[string]uint64) string {
+	var total uint64
+	var each []string
+	for _, reason := range slices.Sorted(maps.Keys(of)) {
+		total += of[reason]
+		each = append(each, fmt.Sprintf("%s %d", reason, of[reason]))
+	}
+	if total == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%d (%s)", total, strings.Join(each, ", "))
+}
+
+// writeRoundLine prints a round on one line.
+func writeRoundLine(w io.Writer, r *journal.Report, round *journal.Round) {
+	ratio := ""
+	if q, ok := round.Ratio(); ok {
+		ratio = fmt.Sprintf(" (%.2f)", q)
+	}
+	fmt.Fprintf(w, "%d at %v: %s: predicted %v, took %v%s\n", round.Number, round.At.Round(time.Microsecond),
+		spans(r, round.Group), micros(round.Predicted.Latency), micros(round.Outcome.Took), ratio)
+}

@@ -1,0 +1,375 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+)
+
+// Every file of a log that was rotated many times can be replayed by itself.
+func TestRotatedFilesReplayByThemselves(t *testing.T) {
+	for _, p := range overlap.Policies() {
+		o := quick()
+		o.MaxFileBytes, o.MaxFiles, o.FlushInterval = 4*MinFileBytes, 5, MinFlushInterval
+		dir := simulate(t, testConfig(p.Name, 4, 3), o, 3, 4000)
+		names, err := filepath.Glob(filepath.Join(dir, "*"))
+		if err != nil || len(names) != o.MaxFiles {
+			t.Fatalf("files %v, %v", names, err)
+		}
+		for n := range o.MaxFiles {
+			f := files{dir: dir}
+			text, err := os.ReadFile(f.path(n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			report, err := Replay(filepath.Base(f.path(n)), bytes.NewReader(text), ReplayOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !report.Reproduced || report.Rounds == 0 && n > 0 || report.Torn {
+				t.Errorf("%s %d: %+v", p.Name, n, report)
+			}
+			records := bytes.LastIndex(text, []byte(`{"e":"checkpoint"`))
+			records += bytes.IndexByte(text[records:], '\n')
+			if len(text)-records > 5*MinFileBytes {
+				t.Errorf("%s %d: %d bytes of records", p.Name, n, len(text)-records)
+			}
+		}
+	}
+}
+
+func TestFilesArePrivate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	w, err := Open(dir, quick())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, FileName)); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, FileName)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an empty file stays: %v", err)
+	}
+}
+
+// A log of before is kept as an older file; files of higher numbers than
+// are kept now are removed, and nothing else is touched.
+func TestOpenKeepsEarlierLogs(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"decisions.log": "a", "decisions.log.1": "b", "decisions.log.2": "c", "decisions.log.7": "d",
+		"decisions.log.07": "other", "decisions.log.x": "other", "state.db": "other",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := quick()
+	o.MaxFiles = 3
+	w, err := Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, e.Name()+"="+string(text))
+	}
+	want := "decisions.log.07=other decisions.log.1=a decisions.log.2=b decisions.log.x=other state.db=other"
+	if s := strings.Join(got, " "); s != want {
+		t.Errorf("got %s, want %s", s, want)
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	for _, spoil := range []func(o *Options){
+		func(o *Options) { o.MaxFileBytes = MinFileBytes - 1 },
+		func(o *Options) { o.MaxFiles = 0 },
+		func(o *Options) { o.MaxFiles = MaxFiles + 1 },
+		func(o *Options) { o.FlushInterval = 0 },
+		func(o *Options) { o.RetryInterval = -1 },
+	} {
+		o := quick()
+		spoil(&o)
+		if _, err := Open(t.TempDir(), o); !errors.Is(err, ErrOptions) {
+			t.Errorf("%+v: got %v", o, err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(path, quick()); err == nil {
+		t.Error("a file is taken for a folder")
+	}
+}
+
+// disk is a file system with a limit.
+type disk struct {
+	mu   sync.Mutex
+	left int           // bytes
+	hold chan struct{} // writes wait until it is closed, if it is not nil
+}
+
+type diskFile struct {
+	*os.File
+	d *disk
+}
+
+func (d *disk) create(path string) (file, error) {
+	f, err := createFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return &diskFile{f.(*os.File), d}, nil
+}
+
+func (d *disk) free(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.left = n
+}
+
+func (f *diskFile) Write(b []byte) (int, error) {
+	f.d.mu.Lock()
+	hold := f.d.hold
+	n := min(len(b), f.d.left)
+	f.d.left -= n
+	f.d.mu.Unlock()
+	if hold != nil {
+		<-hold
+	}
+	written, err := f.File.Write(b[:n])
+	if err == nil && n < len(b) {
+		err = unix.ENOSPC
+	}
+	return written, err
+}
+
+// onDisk is a writer to a disk, as Open makes one.
+func onDisk(t *testing.T, d *disk, o Options) (*Writer, string) {
+	t.Helper()
+	dir := t.TempDir()
+	w := newWriter(dir, o, d.create)
+	if err := w.files.rotate(); err != nil {
+		t.Fatal(err)
+	}
+	go w.run()
+	return w, dir
+}
+
+// A full disk stops the log, says so once, and disturbs nobody. When there is
+// room again the log goes on behind a gap.
+func TestFullDisk(t *testing.T) {
+	for _, left := range []int{0, 100, 5000, 20000} {
+		t.Run(fmt.Sprint(left), func(t *testing.T) {
+			var stopped, resumed atomic.Int64
+			o := quick()
+			o.FlushInterval, o.RetryInterval = MinFlushInterval, MinFlushInterval
+			o.Stopped = func(err error) {
+				if !errors.Is(err, unix.ENOSPC) {
+					t.Errorf("stopped by %v", err)
+				}
+				stopped.Add(1)
+			}
+			o.Resumed = func(lost uint64) { resumed.Add(int64(lost)) }
+			d := &disk{left: left}
+			w, dir := onDisk(t, d, o)
+			c := testConfig("overlap", 3, 1)
+			s, err := New(c, w, testHeader())
+			if err != nil {
+				t.Fatal(err)
+			}
+			run := newWorld(s, c, 1)
+			until := func(done func() bool) {
+				for !done() {
+					run.step(t)
+					time.Sleep(10 * time.Microsecond)
+				}
+			}
+			until(func() bool { return stopped.Load() > 0 })
+			for range 2000 {
+				run.step(t)
+			}
+			d.free(1 << 30)
+			until(func() bool { return resumed.Load() > 0 })
+			for range 200 {
+				run.step(t)
+			}
+			if err := w.Close(); err != nil {
+				t.Error(err)
+			}
+			if stopped.Load() != 1 {
+				t.Errorf("said %d times that it stopped", stopped.Load())
+			}
+			text, err := os.ReadFile(filepath.Join(dir, FileName))
+			if err != nil {
+				t.Fatal(err)
+			}
+			report, err := Replay("log", bytes.NewReader(text), ReplayOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !report.Reproduced || report.Gaps != 1 || report.Lost < 1000 || report.Torn || !bytes.Contains(text, []byte("no space left")) {
+				t.Errorf("%+v", report)
+			}
+			if run.answers == 0 {
+				t.Error("nothing was answered")
+			}
+		})
+	}
+}
+
+// A disk that stays full is reported by Close.
+func TestCloseReportsTheDisk(t *testing.T) {
+	w, _ := onDisk(t, &disk{}, quick())
+	s, err := New(testConfig("edf", 1, 1), w, testHeader())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Drain(0)
+	if err := w.Close(); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("got %v", err)
+	}
+	if err := w.Close(); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("again: got %v", err)
+	}
+}
+
+// A disk that is too slow costs records and nothing else, and the log says how
+// many.
+func TestSlowDisk(t *testing.T) {
+	d := &disk{left: 1 << 30, hold: make(chan struct{})}
+	w, dir := onDisk(t, d, quick())
+	s, err := New(testConfig("edf", 1, 1), w, testHeader())
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := uint64(0)
+	event := func() {
+		events++
+		_ = s.Arrive(0, models.Query{ID: 1, Service: 9, Shape: 1 << 63})
+	}
+	for range 4 * buffers * bufferBytes / 80 {
+		event() // nothing is read from the writer meanwhile
+	}
+	w.mu.Lock()
+	lost := w.mu.lost
+	w.mu.Unlock()
+	if lost == 0 {
+		t.Fatal("nothing was lost: a buffer without limit?")
+	}
+	close(d.hold)
+	for len(w.free) < buffers/2 {
+		time.Sleep(time.Millisecond)
+	}
+	event()
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := Replay("log", bytes.NewReader(text), ReplayOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !report.Reproduced || report.Gaps != 1 || report.Lost != lost || report.Events != events-lost {
+		t.Errorf("%d of %d events lost: %+v", lost, events, report)
+	}
+}
+
+// What was recorded is in the file after the flush interval, also when nothing
+// happens any more.
+func TestFlush(t *testing.T) {
+	dir := t.TempDir()
+	o := quick()
+	o.FlushInterval = MinFlushInterval
+	w, err := Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	s, err := New(testConfig("edf", 1, 1), w, testHeader())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Drain(0)
+	for {
+		text, err := os.ReadFile(filepath.Join(dir, FileName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(text, []byte(`{"e":"drain"`)) {
+			return
+		}
+		time.Sleep(MinFlushInterval)
+	}
+}
+
+// A file that cannot be begun is tried again without losing older ones.
+func TestRotationFailsWithoutLoss(t *testing.T) {
+	dir := t.TempDir()
+	broken := errors.New("broken")
+	fails := true
+	f := files{dir: dir, max: 3, create: func(path string) (file, error) {
+		if fails {
+			return nil, broken
+		}
+		return createFile(path)
+	}}
+	for _, name := range []string{FileName, FileName + ".1"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 5 {
+		if err := f.rotate(); !errors.Is(err, broken) {
+			t.Fatalf("got %v", err)
+		}
+	}
+	fails = false
+	for range 5 {
+		if err := f.rotate(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.close(); err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range map[int]string{1: FileName, 2: FileName + ".1"} {
+		if text, err := os.ReadFile(f.path(n)); err != nil || string(text) != want {
+			t.Errorf("file %d holds %q, %v", n, text, err)
+		}
+	}
+}
