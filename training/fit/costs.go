@@ -1,0 +1,284 @@
+package fit
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/training"
+)
+
+// Constants of inferring costs. The priors count in rows: one of 1 weighs as
+// much as a row that is off by all its latency.
+const (
+	costSteps    = 600
+	costRate     = 0.05
+	maxCostRows  = 100_000 // more teach the costs nothing
+	costCorner   = 0.01    // errors below it count by their square
+	smoothPrior  = 0.15    // operators side by side cost about the same, or what was measured of them
+	cellPrior    = 0.03    // so do those of cells side by side
+	sharePrior   = 0.03    // work is what the operator takes alone
+	firstShare   = -0.7    // logarithm of work per solo time before anything is known
+	leastMicros  = 1e-3
+	longestShare = 3.0 // logarithm
+)
+
+// costFit infers what each operator costs, and how much of that is work, from
+// the latencies of groups: a group takes as long as the longest of its spans
+// or as all their work, whichever is more. The logarithms of both costs
+// descend the gradient of the mean error of all rows.
+type costFit struct {
+	grids []grid
+	rows  []costRow
+
+	prior     []float64 // logarithm of microseconds, by parameter
+	deviation []float64 // logarithm of microseconds over the prior
+	share     []float64 // logarithm of work over microseconds
+
+	micros, work       []float64 // by parameter
+	slopeMicros        []float64 // of the loss by micros
+	slopeWork          []float64
+	before, beforeWork []float64 // sums, one longer than the parameters
+}
+
+type costRow struct {
+	spans []costSpan
+	log   float64 // of the measured latency
+}
+
+type costSpan struct {
+	start, end   int
+	shares       []share
+	micros, work float64
+}
+
+// inferCosts returns what the operators of each model cost.
+func inferCosts(ctx context.Context, list []training.Model, rows []training.Row, measured map[string][]training.OperatorTimes, random *rand.Rand) ([][]predictor.CostCell, error) {
+	f := newCostFit(list, rows, measured, random)
+	optimizer := newDescent(len(f.deviation) + len(f.share))
+	slope := make([]float64, len(f.deviation)+len(f.share))
+	for step := range costSteps {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		f.update()
+		f.slopes(slope)
+		optimizer.step(costRate*cosine(step, costSteps), slope, f.deviation, f.share)
+		for i, v := range f.share {
+			f.share[i] = min(v, longestShare)
+		}
+	}
+	f.update()
+	cells := make([][]predictor.CostCell, len(f.grids))
+	for i := range f.grids {
+		cells[i] = f.grids[i].featureCells(f.micros, f.work)
+	}
+	return cells, nil
+}
+
+func newCostFit(list []training.Model, rows []training.Row, measured map[string][]training.OperatorTimes, random *rand.Rand) *costFit {
+	grids, n := newGrids(list, rows)
+	f := &costFit{grids: grids, prior: make([]float64, n), deviation: make([]float64, n), share: make([]float64, n)}
+	f.micros, f.work = make([]float64, n), make([]float64, n)
+	f.slopeMicros, f.slopeWork = make([]float64, n+1), make([]float64, n+1)
+	f.before, f.beforeWork = make([]float64, n+1), make([]float64, n+1)
+	for i := range f.share {
+		f.share[i] = firstShare
+	}
+	for i := range grids {
+		f.setPrior(&grids[i], perOperator(rows, i), measured[list[i].Name])
+	}
+	for _, r := range pick(rows, maxCostRows, random) {
+		row := costRow{log: math.Log(r.Median)}
+		for _, s := range r.Group.Spans {
+			row.spans = append(row.spans, costSpan{start: s.Start, end: s.End, shares: grids[s.Service].shares(s)})
+		}
+		f.rows = append(f.rows, row)
+	}
+	return f
+}
+
+// pick returns at most so many of the rows.
+func pick(rows []training.Row, most int, random *rand.Rand) []training.Row {
+	if len(rows) <= most {
+		return rows
+	}
+	picked := make([]training.Row, most)
+	for i, j := range random.Perm(len(rows))[:most] {
+		picked[i] = rows[j]
+	}
+	return picked
+}
+
+// perOperator is about what an operator of a model takes: the median, over its
+// rows, of the latency per operator of all spans.
+func perOperator(rows []training.Row, model int) float64 {
+	var all []float64
+	for i := range rows {
+		operators, found := 0, false
+		for _, s := range rows[i].Group.Spans {
+			operators += s.Len()
+			found = found || int(s.Service) == model
+		}
+		if found {
+			all = append(all, rows[i].Median/float64(operators))
+		}
+	}
+	if len(all) == 0 {
+		return 1
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// setPrior takes the costs that were measured for the nearest batch size and
+// sequence length, where there are any.
+func (f *costFit) setPrior(g *grid, flat float64, measured []training.OperatorTimes) {
+	for q, seqLen := range g.seqLens {
+		for b, size := range g.sizes {
+			at := g.cell(b, q)
+			nearest := nearestTimes(measured, g.operators, size, seqLen)
+			for o := range g.operators {
+				micros := flat
+				if nearest != nil {
+					micros = nearest[o]
+				}
+				f.prior[at+o] = math.Log(max(micros, leastMicros))
+			}
+		}
+	}
+}
+
+func nearestTimes(measured []training.OperatorTimes, operators, size, seqLen int) []float64 {
+	var best []float64
+	least := math.Inf(1)
+	for _, m := range measured {
+		if len(m.Micros) != operators || m.Size < 1 {
+			continue
+		}
+		d := math.Abs(math.Log(float64(m.Size)/float64(size))) + math.Abs(math.Log(float64(1+m.SeqLen)/float64(1+seqLen)))
+		if d < least {
+			best, least = m.Micros, d
+		}
+	}
+	return best
+}
+
+// update sets costs and their sums from the logarithms.
+func (f *costFit) update() {
+	for i := range f.micros {
+		f.micros[i] = max(math.Exp(f.prior[i]+f.deviation[i]), leastMicros)
+		f.work[i] = f.micros[i] * math.Exp(f.share[i])
+		f.before[i+1] = f.before[i] + f.micros[i]
+		f.beforeWork[i+1] = f.beforeWork[i] + f.work[i]
+	}
+}
+
+// slopes sets slope to the gradient of the mean error and the priors: by
+// deviation, then by share.
+func (f *costFit) slopes(slope []float64) {
+	clear(f.slopeMicros)
+	clear(f.slopeWork)
+	for i := range f.rows {
+		f.addRow(&f.rows[i])
+	}
+	n := len(f.deviation)
+	byDeviation, byShare := slope[:n], slope[n:]
+	var micros, work float64
+	for i := range n {
+		// The slopes of spans were added where they start and taken off where
+		// they end.
+		micros += f.slopeMicros[i]
+		work += f.slopeWork[i]
+		byDeviation[i] = f.micros[i]*micros + f.work[i]*work
+		byShare[i] = f.work[i]*work + 2*sharePrior*f.share[i]
+	}
+	for i := range f.grids {
+		f.addPriors(&f.grids[i], byDeviation, byShare)
+	}
+	for i := range slope {
+		slope[i] /= float64(len(f.rows))
+	}
+}
+
+func (f *costFit) addRow(r *costRow) {
+	var work, longest float64
+	for k := range r.spans {
+		s := &r.spans[k]
+		s.micros, s.work = 0, 0
+		for _, h := range s.shares {
+			s.micros += h.weight * (f.before[h.at+s.end] - f.before[h.at+s.start])
+			s.work += h.weight * (f.beforeWork[h.at+s.end] - f.beforeWork[h.at+s.start])
+		}
+		s.micros = max(s.micros, leastMicros)
+		work += s.work
+		longest = max(longest, s.micros)
+	}
+	if len(r.spans) == 1 {
+		f.addSlope(&r.spans[0], r.pull(r.spans[0].micros)/r.spans[0].micros, 0)
+		return
+	}
+	top := max(work, longest)
+	sum := power16(work / top)
+	for k := range r.spans {
+		sum += power16(r.spans[k].micros / top)
+	}
+	base := top * math.Pow(sum, 1./16)
+	pull := r.pull(base)
+	byWork := pull * power16(work/base) / work
+	for k := range r.spans {
+		s := &r.spans[k]
+		f.addSlope(s, pull*power16(s.micros/base)/s.micros, byWork)
+	}
+}
+
+// pull is the slope of the row's error by the logarithm of its prediction.
+func (r *costRow) pull(base float64) float64 {
+	off := math.Log(base) - r.log
+	return off / math.Sqrt(off*off+costCorner*costCorner)
+}
+
+func (f *costFit) addSlope(s *costSpan, byMicros, byWork float64) {
+	for _, h := range s.shares {
+		f.slopeMicros[h.at+s.start] += h.weight * byMicros
+		f.slopeMicros[h.at+s.end] -= h.weight * byMicros
+		f.slopeWork[h.at+s.start] += h.weight * byWork
+		f.slopeWork[h.at+s.end] -= h.weight * byWork
+	}
+}
+
+func power16(x float64) float64 {
+	x *= x
+	x *= x
+	x *= x
+	return x * x
+}
+
+func (f *costFit) addPriors(g *grid, byDeviation, byShare []float64) {
+	tie := func(a, b int, prior float64) {
+		d := 2 * prior * (f.deviation[a] - f.deviation[b])
+		byDeviation[a] += d
+		byDeviation[b] -= d
+		d = 2 * prior * (f.share[a] - f.share[b])
+		byShare[a] += d
+		byShare[b] -= d
+	}
+	for q := range g.seqLens {
+		for b := range g.sizes {
+			at := g.cell(b, q)
+			for o := range g.operators {
+				if o > 0 {
+					tie(at+o, at+o-1, smoothPrior)
+				}
+				if b > 0 {
+					tie(at+o, g.cell(b-1, q)+o, cellPrior)
+				}
+				if q > 0 {
+					tie(at+o, g.cell(b, q-1)+o, cellPrior)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package fit
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/training"
+)
+
+// loss is what slopes gives the gradient of.
+func (f *costFit) loss() float64 {
+	f.update()
+	sum := 0.0
+	for i := range f.rows {
+		r := &f.rows[i]
+		var longest, work, powers float64
+		for _, s := range r.spans {
+			micros, busy := 0.0, 0.0
+			for _, h := range s.shares {
+				for o := s.start; o < s.end; o++ {
+					micros += h.weight * f.micros[h.at+o]
+					busy += h.weight * f.work[h.at+o]
+				}
+			}
+			longest = max(longest, micros)
+			powers += math.Pow(micros, 16)
+			work += busy
+		}
+		base := longest
+		if len(r.spans) > 1 {
+			base = math.Pow(powers+math.Pow(work, 16), 1./16)
+		}
+		off := math.Log(base) - r.log
+		sum += math.Sqrt(off*off + costCorner*costCorner)
+	}
+	for _, v := range f.share {
+		sum += sharePrior * v * v
+	}
+	tie := func(a, b int, prior float64) {
+		sum += prior * (math.Pow(f.deviation[a]-f.deviation[b], 2) + math.Pow(f.share[a]-f.share[b], 2))
+	}
+	for g := range f.grids {
+		g := &f.grids[g]
+		for q := range g.seqLens {
+			for b := range g.sizes {
+				for o := range g.operators {
+					if o > 0 {
+						tie(g.cell(b, q)+o, g.cell(b, q)+o-1, smoothPrior)
+					}
+					if b > 0 {
+						tie(g.cell(b, q)+o, g.cell(b-1, q)+o, cellPrior)
+					}
+					if q > 0 {
+						tie(g.cell(b, q)+o, g.cell(b, q-1)+o, cellPrior)
+					}
+				}
+			}
+		}
+	}
+	return sum / float64(len(f.rows))
+}
+
+func TestSlopesAreThoseOfTheLoss(t *testing.T) {
+	d := synthetic(60, 1)
+	random := rand.New(rand.NewPCG(1, 1))
+	f := newCostFit(d.Models, d.Rows, nil, random)
+	for i := range f.deviation {
+		f.deviation[i] = random.NormFloat64() / 2
+		f.share[i] = random.NormFloat64() / 2
+	}
+	f.update()
+	n := len(f.deviation)
+	slope := make([]float64, 2*n)
+	f.slopes(slope)
+	const step = 1e-5
+	for range 200 {
+		i := random.IntN(2 * n)
+		part := f.deviation
+		if i >= n {
+			part = f.share
+		}
+		at := &part[i%n]
+		was := *at
+		*at = was + step
+		high := f.loss()
+		*at = was - step
+		low := f.loss()
+		*at = was
+		if want := (high - low) / (2 * step); math.Abs(slope[i]-want) > 1e-6+1e-3*math.Abs(want) {
+			t.Fatalf("parameter %d of %d: slope %v, by differences %v", i, 2*n, slope[i], want)
+		}
+	}
+}
+
+// What the fit takes a group to last is what an encoder says of it.
+func TestBaseIsThatOfTheEncoder(t *testing.T) {
+	d := synthetic(500, 1)
+	for i := range d.Rows {
+		for k := range d.Rows[i].Group.Spans {
+			// More sizes than knots, so that some are interpolated.
+			d.Rows[i].Group.Spans[k].Size = 1 + i%29
+		}
+	}
+	random := rand.New(rand.NewPCG(1, 1))
+	f := newCostFit(d.Models, d.Rows, nil, random)
+	for i := range f.deviation {
+		f.deviation[i], f.share[i] = random.NormFloat64()/2, random.NormFloat64()/2
+	}
+	f.update()
+	features := features(d, d.Rows, RecipeOurs)
+	for i := range f.grids {
+		features.Models[i].Costs = f.grids[i].featureCells(f.micros, f.work)
+	}
+	e, err := predictor.NewEncoder(&features)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(f.grids[0].sizes); n != maxKnots {
+		t.Errorf("%d sizes, want the limit of %d", n, maxKnots)
+	}
+	in := encode(e, d.Rows)
+	for i := range f.rows {
+		r := &f.rows[i]
+		f.addRow(r)
+		var longest, work, sum float64
+		for _, s := range r.spans {
+			longest, work, sum = max(longest, s.micros), work+s.work, sum+math.Pow(s.micros, 16)
+		}
+		want := longest
+		if len(r.spans) > 1 {
+			want = math.Pow(sum+math.Pow(work, 16), 1./16)
+		}
+		if math.Abs(in.bases[i]/want-1) > 1e-9 {
+			t.Fatalf("row %d: the encoder says %v, the fit %v", i, in.bases[i], want)
+		}
+	}
+}
+
+func TestInferCostsStops(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	d := synthetic(100, 1)
+	if _, err := inferCosts(ctx, d.Models, d.Rows, nil, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("after an interrupt: %v", err)
+	}
+}
+
+func TestKnots(t *testing.T) {
+	for _, c := range []struct{ values, want []int }{
+		{[]int{4, 1, 4, 2}, []int{1, 2, 4}},
+		{[]int{9, 8, 7, 6, 5, 4, 3, 2, 1}, []int{1, 2, 3, 4, 5, 6, 7, 9}},
+	} {
+		got := knots(append([]int(nil), c.values...))
+		if len(got) != len(c.want) {
+			t.Errorf("%v gives %v", c.values, got)
+			continue
+		}
+		for i := range got {
+			if got[i] != c.want[i] {
+				t.Errorf("%v gives %v, want %v", c.values, got, c.want)
+				break
+			}
+		}
+	}
+}
+
+// Absurd rows and models without rows leave finite costs behind.
+func TestCostsStayFinite(t *testing.T) {
+	d := synthetic(200, 1)
+	d.Models = append(d.Models, training.Model{Name: "unseen", Operators: 3})
+	for i := range d.Rows {
+		d.Rows[i].Median = 1e-2
+		if i%2 == 0 {
+			d.Rows[i].Median = training.MaxMicros
+		}
+		d.Rows[i].Group.Spans = append([]models.Span(nil), d.Rows[i].Group.Spans...)
+	}
+	cells, err := inferCosts(t.Context(), d.Models, d.Rows, nil, rand.New(rand.NewPCG(1, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := features(d, d.Rows, RecipeOurs)
+	for i := range cells {
+		f.Models[i].Costs = cells[i]
+	}
+	if err := f.Validate(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,113 @@
+package fit
+
+import (
+	"slices"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/training"
+)
+
+// maxKnots is how many batch sizes, and how many sequence lengths, of a model
+// get cells of their own; those between are interpolated.
+const maxKnots = 8
+
+// grid is where the cells of one model lie: one for each size and sequence
+// length among the knots.
+type grid struct {
+	operators int
+	sizes     []int
+	seqLens   []int
+	first     int // the parameter of the first operator of the first cell
+}
+
+// share is what a cell counts for a span.
+type share struct {
+	at     int // the parameter of the cell's first operator
+	weight float64
+}
+
+// newGrids lays out the cells of all models, and returns the number of
+// parameters. A model that is in no row has one cell.
+func newGrids(list []training.Model, rows []training.Row) ([]grid, int) {
+	sizes, seqLens := make([][]int, len(list)), make([][]int, len(list))
+	for i := range rows {
+		for _, s := range rows[i].Group.Spans {
+			sizes[s.Service] = append(sizes[s.Service], s.Size)
+			seqLens[s.Service] = append(seqLens[s.Service], s.SeqLen)
+		}
+	}
+	grids := make([]grid, len(list))
+	parameters := 0
+	for i := range grids {
+		if len(sizes[i]) == 0 {
+			sizes[i], seqLens[i] = []int{1}, []int{0}
+		}
+		grids[i] = grid{operators: list[i].Operators, sizes: knots(sizes[i]), seqLens: knots(seqLens[i]), first: parameters}
+		parameters += grids[i].cells() * list[i].Operators
+	}
+	return grids, parameters
+}
+
+// knots returns the distinct values, thinned out evenly if there are many.
+func knots(values []int) []int {
+	slices.Sort(values)
+	values = slices.Compact(values)
+	if len(values) <= maxKnots {
+		return values
+	}
+	thin := make([]int, maxKnots)
+	for i := range thin {
+		thin[i] = values[i*(len(values)-1)/(maxKnots-1)]
+	}
+	return thin
+}
+
+func (g *grid) cells() int { return len(g.sizes) * len(g.seqLens) }
+
+// cell returns the first parameter of a cell.
+func (g *grid) cell(size, seqLen int) int {
+	return g.first + (seqLen*len(g.sizes)+size)*g.operators
+}
+
+// shares returns the cells around a span, as an encoder takes them.
+func (g *grid) shares(s models.Span) []share {
+	var found []share
+	for _, q := range around(g.seqLens, s.SeqLen) {
+		for _, b := range around(g.sizes, s.Size) {
+			if w := q.weight * b.weight; w > 0 {
+				found = append(found, share{g.cell(b.at, q.at), w})
+			}
+		}
+	}
+	return found
+}
+
+// around returns the positions of the knots beside a value.
+func around(knots []int, value int) []share {
+	i, found := slices.BinarySearch(knots, value)
+	switch {
+	case found || i == 0:
+		return []share{{i, 1}}
+	case i == len(knots):
+		return []share{{i - 1, 1}}
+	}
+	high := float64(value-knots[i-1]) / float64(knots[i]-knots[i-1])
+	return []share{{i - 1, 1 - high}, {i, high}}
+}
+
+// featureCells returns the cells as a predictor file holds them.
+func (g *grid) featureCells(micros, work []float64) []predictor.CostCell {
+	var cells []predictor.CostCell
+	for q, seqLen := range g.seqLens {
+		for b, size := range g.sizes {
+			at := g.cell(b, q)
+			cells = append(cells, predictor.CostCell{
+				Size: size, SeqLen: seqLen,
+				Micros: slices.Clone(micros[at : at+g.operators]),
+				Work:   slices.Clone(work[at : at+g.operators]),
+			})
+		}
+	}
+	return cells
+}

@@ -1,0 +1,116 @@
+package fit
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/overlapd/overlapd/training"
+)
+
+// Recipe says how a network is trained.
+type Recipe string
+
+// The recipes.
+const (
+	// RecipeOurs has inputs from the costs of operators, Adam, and the
+	// relative error as loss.
+	RecipeOurs Recipe = "overlapd"
+
+	// RecipePaper is that of the Abacus authors: the inputs of section 5.3,
+	// stochastic gradient descent on the squared error, learning rate 0.001
+	// with cosine decay, 250 epochs, batches of 128.
+	RecipePaper Recipe = "paper"
+)
+
+// Split says which rows are kept aside to test with.
+type Split string
+
+// The splits.
+const (
+	// SplitRandom keeps single rows aside.
+	SplitRandom Split = "random"
+
+	// SplitGrouped keeps whole configurations aside: all rows with the same
+	// models, batch sizes and sequence lengths.
+	SplitGrouped Split = "grouped"
+
+	// SplitFolds divides the rows into folds, keeps each aside in turn, and
+	// then fits the predictor to all rows.
+	SplitFolds Split = "kfold"
+)
+
+// Limits of options.
+const (
+	MaxHidden = 8    // layers
+	MaxUnits  = 1024 // of a hidden layer
+	MaxEpochs = 10_000
+	MaxFolds  = 20
+)
+
+// Options say how to train.
+type Options struct {
+	Recipe       Recipe
+	Hidden       []int // units of the hidden layers
+	Seed         uint64
+	Epochs       int // 0 for what the recipe says
+	Split        Split
+	TestFraction float64 // of the rows, or of the configurations
+	Folds        int
+	Compare      bool // with linear regression, support vector regression and costs alone
+	Pairs        bool // with one predictor for each set of models too
+
+	// Operators are solo times by model, where they were measured. Otherwise
+	// they are inferred from the groups.
+	Operators map[string][]training.OperatorTimes
+
+	// Progress is called after each epoch if it is not nil.
+	Progress func(Progress)
+}
+
+// Progress is how far training has come.
+type Progress struct {
+	Stage  string // what is being fitted
+	Epoch  int    // that has ended, 0 if the stage has none
+	Epochs int
+	Loss   float64 // mean over the epoch
+	Left   time.Duration
+}
+
+// DefaultOptions returns options for a predictor as the daemon uses it.
+func DefaultOptions() Options {
+	return Options{
+		Recipe: RecipeOurs, Hidden: []int{32, 32, 32}, Seed: 1,
+		Split: SplitRandom, TestFraction: 0.2, Folds: 5,
+	}
+}
+
+// Validate returns an error that wraps [ErrOptions] and names every fault.
+func (o *Options) Validate() error {
+	var faults []error
+	fault := func(bad bool, format string, args ...any) {
+		if bad {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
+	fault(o.Recipe != RecipeOurs && o.Recipe != RecipePaper, "recipe %q is neither %s nor %s", o.Recipe, RecipeOurs, RecipePaper)
+	fault(!slices.Contains([]Split{SplitRandom, SplitGrouped, SplitFolds}, o.Split), "split %q is none of %s, %s and %s", o.Split, SplitRandom, SplitGrouped, SplitFolds)
+	fault(len(o.Hidden) == 0 || len(o.Hidden) > MaxHidden, "%d hidden layers, not of 1 to %d", len(o.Hidden), MaxHidden)
+	for _, units := range o.Hidden {
+		fault(units < 1 || units > MaxUnits, "a hidden layer of %d units, not of 1 to %d", units, MaxUnits)
+	}
+	fault(o.Epochs < 0 || o.Epochs > MaxEpochs, "%d epochs, the limit is %d", o.Epochs, MaxEpochs)
+	fault(!(o.TestFraction >= 0.01 && o.TestFraction <= 0.9), "%v of the rows to test with, not 0.01 to 0.9", o.TestFraction)
+	fault(o.Split == SplitFolds && (o.Folds < 2 || o.Folds > MaxFolds), "%d folds, not of 2 to %d", o.Folds, MaxFolds)
+	if len(faults) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrOptions, errors.Join(faults...))
+}
+
+func (o *Options) report(p Progress) {
+	if o.Progress != nil {
+		o.Progress(p)
+	}
+}

@@ -1,0 +1,174 @@
+package fit
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/overlapd/overlapd/predictor"
+)
+
+// forward computes the network without the graph.
+func forward(layers []predictor.Layer, x []float32) float64 {
+	row := make([]float64, len(x))
+	for i, v := range x {
+		row[i] = float64(v)
+	}
+	for k, l := range layers {
+		next := make([]float64, l.Outputs)
+		for o := range next {
+			next[o] = float64(l.Bias[o])
+			for i, v := range row {
+				next[o] += v * float64(l.Weights[o*l.Inputs+i])
+			}
+			if k < len(layers)-1 {
+				next[o] = max(next[o], 0)
+			}
+		}
+		row = next
+	}
+	return row[0]
+}
+
+func identity(width int) *scaling {
+	s := &scaling{mean: make([]float64, width), spread: make([]float64, width)}
+	s.leave(width)
+	return s
+}
+
+// lossBeside computes the loss of the batch without the graph.
+func lossBeside(p *perceptron, of lossOf, scale float64) float64 {
+	layers := p.layers(identity(p.widths[0]), 1)
+	sum := 0.0
+	for i := range p.batch {
+		off := forward(layers, p.inputs[i*p.widths[0]:][:p.widths[0]]) - float64(p.targets[i])
+		if of == squared {
+			sum += off * off
+		} else {
+			sum += math.Abs(math.Exp(scale*off) - 1)
+		}
+	}
+	return sum / float64(p.batch)
+}
+
+// still keeps the weights and remembers the gradients.
+type still struct{ gradients [][]float32 }
+
+func (s *still) begin(float64) {}
+
+func (s *still) update(_ int, _ *param, g []float32) {
+	s.gradients = append(s.gradients, append([]float32(nil), g...))
+}
+
+func TestGraphComputesLossAndGradients(t *testing.T) {
+	for _, of := range []lossOf{relative, squared} {
+		const scale = 0.5
+		random := rand.New(rand.NewPCG(1, 1))
+		p, err := newPerceptron([]int{3, 5, 4, 1}, 8, of, scale, random)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.close()
+		for i := range p.inputs {
+			p.inputs[i] = float32(random.NormFloat64())
+		}
+		for i := range p.targets {
+			p.targets[i] = float32(random.NormFloat64())
+		}
+		for range 2 { // gradients of one step must not reach the next
+			var s still
+			loss, err := p.step(&s, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := lossBeside(p, of, scale); math.Abs(loss-want) > 1e-5 {
+				t.Errorf("loss %v, beside it %v", loss, want)
+			}
+			checkGradients(t, p, s.gradients, of, scale)
+		}
+	}
+}
+
+func checkGradients(t *testing.T, p *perceptron, gradients [][]float32, of lossOf, scale float64) {
+	t.Helper()
+	const step = 1e-3
+	for i := range p.params {
+		for j := range p.params[i].values {
+			at := &p.params[i].values[j]
+			was := *at
+			*at = was + step
+			high := lossBeside(p, of, scale)
+			*at = was - step
+			low := lossBeside(p, of, scale)
+			*at = was
+			if want := (high - low) / (2 * step); math.Abs(float64(gradients[i][j])-want) > 0.02*(1+math.Abs(want)) {
+				t.Errorf("loss %d, parameter %d of %d: %v, by differences %v", of, j, i, gradients[i][j], want)
+			}
+		}
+	}
+}
+
+// Scaling of inputs and output goes into the layers.
+func TestLayersTakeRawInputs(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	p, err := newPerceptron([]int{2, 6, 1}, 4, relative, 1, random)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	in := &inputs{width: 2, values: []float32{1, 10, 2, 30, 3, 20}, bases: make([]float64, 3)}
+	raw := append([]float32(nil), in.values...)
+	s := newScaling(in)
+	s.apply(in)
+	for i := range in.rows() {
+		want := 3 * forward(p.layers(identity(2), 1), in.row(i))
+		if got := forward(p.layers(s, 3), raw[2*i:2*i+2]); math.Abs(got-want) > 1e-5 {
+			t.Errorf("row %d: %v, want %v", i, got, want)
+		}
+	}
+}
+
+func TestScaling(t *testing.T) {
+	in := &inputs{width: 2, values: []float32{1, 5, 3, 5}, bases: make([]float64, 2)}
+	s := newScaling(in)
+	s.apply(in)
+	for i, want := range []float32{-1, 0, 1, 0} {
+		if in.values[i] != want {
+			t.Errorf("standardised to %v", in.values)
+			break
+		}
+	}
+}
+
+func TestRates(t *testing.T) {
+	if cosine(0, 10) != 1 || math.Abs(cosine(5, 10)-0.5) > 1e-9 {
+		t.Error("the cosine does not fall from 1")
+	}
+	for _, c := range []struct{ step, low, high int }{{0, 9, 11}, {5, 50, 60}, {10, 99, 101}, {55, 49, 51}, {99, 0, 1}} {
+		if r := 100 * oneCycle(c.step, 100); r < float64(c.low) || r > float64(c.high) {
+			t.Errorf("step %d of 100: a rate of %.1f %%", c.step, r)
+		}
+	}
+	if r := oneCycle(0, 3); r != 1 {
+		t.Errorf("without room to rise: %v", r)
+	}
+}
+
+func TestOptimizersFindTheLowest(t *testing.T) {
+	for name, o := range map[string]optimizer{"sgd": &sgd{}, "adam": &adam{}} {
+		p := param{values: []float32{4, -3}, decays: true}
+		for range 400 {
+			o.begin(0.05)
+			o.update(0, &p, []float32{2 * (p.values[0] - 1), 2 * p.values[1]})
+		}
+		if math.Abs(float64(p.values[0]-1)) > 0.05 || math.Abs(float64(p.values[1])) > 0.05 {
+			t.Errorf("%s ends at %v", name, p.values)
+		}
+	}
+	p := param{values: []float32{4}, decays: true}
+	a := &adam{decay: 1}
+	a.begin(0.5)
+	if a.update(0, &p, []float32{0}); p.values[0] != 2 {
+		t.Errorf("decayed from 4 to %v", p.values[0])
+	}
+}

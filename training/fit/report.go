@@ -1,0 +1,175 @@
+package fit
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/training"
+)
+
+// Report says how a predictor was trained and how far off it is. Errors are
+// mean absolute percentage errors.
+type Report struct {
+	Device    string   `json:"device"`
+	Models    []string `json:"models"`
+	Rows      int      `json:"rows"`
+	TrainRows int      `json:"train_rows"` // of a fold
+	TestRows  int      `json:"test_rows"`  // of all folds
+	Recipe    Recipe   `json:"recipe"`
+	Hidden    []int    `json:"hidden"`
+	Inputs    int      `json:"inputs"`
+	Epochs    int      `json:"epochs"`
+	Seed      uint64   `json:"seed"`
+	Split     Split    `json:"split"`
+	Seconds   float64  `json:"seconds"` // to train and test the network
+
+	MAPETest  float64             `json:"mape_test"`
+	MAPETrain float64             `json:"mape_train"`
+	Folds     []float64           `json:"folds"`     // error of each on what was kept aside
+	Quantiles predictor.Quantiles `json:"quantiles"` // of measured/predicted, on what was kept aside
+
+	Techniques []TechniqueErrors `json:"techniques"`
+	Sets       []SetErrors       `json:"sets"`  // by models of a group
+	Spans      []SpanErrors      `json:"spans"` // by spans of a group
+	Worst      []WorstRow        `json:"worst"` // the network's
+
+	tested map[string][]point // by technique
+}
+
+// TechniqueErrors are those of one technique.
+type TechniqueErrors struct {
+	Name    string   `json:"name"`
+	Test    float64  `json:"test"`
+	Train   float64  `json:"train"`
+	PerSet  *float64 `json:"per_set,omitempty"` // on the rows kept aside, with a predictor for each set of models
+	Fitted  int      `json:"per_set_fitted,omitempty"`
+	Skipped int      `json:"per_set_skipped,omitempty"` // rows kept aside whose set has too few to fit
+}
+
+// SetErrors are those of groups of the same models.
+type SetErrors struct {
+	Models []string           `json:"models"`
+	Rows   int                `json:"rows"` // kept aside
+	MAPE   map[string]float64 `json:"mape"` // by technique
+	PerSet map[string]float64 `json:"per_set,omitempty"`
+}
+
+// SpanErrors are those of groups of so many spans.
+type SpanErrors struct {
+	Spans int                `json:"spans"`
+	Rows  int                `json:"rows"`
+	MAPE  map[string]float64 `json:"mape"`
+}
+
+// WorstRow is a row that was predicted badly.
+type WorstRow struct {
+	Group     string  `json:"group"`
+	Measured  float64 `json:"measured_us"`
+	Predicted float64 `json:"predicted_us"`
+	Std       float64 `json:"std_us"` // of the measured runs
+}
+
+// maxWorst is how many bad rows a report shows.
+const maxWorst = 10
+
+func newReport(d *training.Dataset, o *Options, folds []fold, f *predictor.File, out *outcome) *Report {
+	r := &Report{
+		Device: d.Device, Rows: len(d.Rows), TrainRows: len(folds[0].train), TestRows: len(out.test),
+		Recipe: o.Recipe, Hidden: o.Hidden, Inputs: f.Features.Width(), Epochs: newSchedule(o, len(folds[0].train)).epochs,
+		Seed: o.Seed, Split: o.Split,
+		MAPETest: f.Test.MAPE, MAPETrain: mape(out.train), Folds: out.folds, Quantiles: f.Test.Quantiles,
+		tested: map[string][]point{},
+	}
+	for _, m := range d.Models {
+		r.Models = append(r.Models, m.Name)
+	}
+	worst := slices.Clone(out.test)
+	slices.SortStableFunc(worst, func(a, b point) int { return cmp.Compare(b.off(), a.off()) })
+	for _, p := range worst[:min(maxWorst, len(worst))] {
+		r.Worst = append(r.Worst, WorstRow{
+			Group: groupText(d, &d.Rows[p.row]), Measured: p.measured, Predicted: p.predicted, Std: d.Rows[p.row].Std,
+		})
+	}
+	return r
+}
+
+// groupText names the spans of a row.
+func groupText(d *training.Dataset, row *training.Row) string {
+	var parts []string
+	for _, s := range row.Group.Spans {
+		text := fmt.Sprintf("%s [%d,%d) batch %d", d.Models[s.Service].Name, s.Start, s.End, s.Size)
+		if s.SeqLen > 0 {
+			text += fmt.Sprintf(" length %d", s.SeqLen)
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// add takes in what a technique did: one predictor for all rows, and one for
+// each set of models, which may be nil.
+func (r *Report) add(name string, d *training.Dataset, unified, sets *outcome) {
+	e := TechniqueErrors{Name: name, Test: mape(unified.test), Train: mape(unified.train)}
+	r.tested[name] = unified.test
+	r.addSets(name, d, unified.test, func(s *SetErrors) map[string]float64 { return s.MAPE })
+	if sets != nil {
+		perSet := mape(sets.test)
+		e.PerSet, e.Fitted, e.Skipped = &perSet, sets.fitted, len(unified.test)-len(sets.test)
+		r.addSets(name, d, sets.test, func(s *SetErrors) map[string]float64 { return s.PerSet })
+	}
+	r.Techniques = append(r.Techniques, e)
+	bySpans := map[int][]point{}
+	for _, p := range unified.test {
+		n := len(d.Rows[p.row].Group.Spans)
+		bySpans[n] = append(bySpans[n], p)
+	}
+	for n := 1; n <= training.MaxSpans; n++ {
+		if len(bySpans[n]) > 0 {
+			s := r.spanErrors(n)
+			s.Rows, s.MAPE[name] = len(bySpans[n]), mape(bySpans[n])
+		}
+	}
+}
+
+func (r *Report) spanErrors(spans int) *SpanErrors {
+	i := slices.IndexFunc(r.Spans, func(s SpanErrors) bool { return s.Spans == spans })
+	if i < 0 {
+		i = len(r.Spans)
+		r.Spans = append(r.Spans, SpanErrors{Spans: spans, MAPE: map[string]float64{}})
+	}
+	return &r.Spans[i]
+}
+
+func (r *Report) addSets(name string, d *training.Dataset, tested []point, into func(*SetErrors) map[string]float64) {
+	byName := map[string][]point{}
+	for _, p := range tested {
+		key := strings.Join(setNames(d, &d.Rows[p.row]), "\n")
+		byName[key] = append(byName[key], p)
+	}
+	for key, points := range byName {
+		s := r.setErrors(strings.Split(key, "\n"))
+		s.Rows = max(s.Rows, len(points))
+		into(s)[name] = mape(points)
+	}
+	slices.SortFunc(r.Sets, func(a, b SetErrors) int { return slices.Compare(a.Models, b.Models) })
+}
+
+func setNames(d *training.Dataset, row *training.Row) []string {
+	var names []string
+	for _, s := range row.Group.Spans {
+		names = append(names, d.Models[s.Service].Name)
+	}
+	return names
+}
+
+func (r *Report) setErrors(names []string) *SetErrors {
+	i := slices.IndexFunc(r.Sets, func(s SetErrors) bool { return slices.Equal(s.Models, names) })
+	if i < 0 {
+		i = len(r.Sets)
+		r.Sets = append(r.Sets, SetErrors{Models: names, MAPE: map[string]float64{}, PerSet: map[string]float64{}})
+	}
+	return &r.Sets[i]
+}

@@ -1,0 +1,112 @@
+package fit
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/training"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// fixedReport is the report of a made-up fit.
+func fixedReport() *Report {
+	d := synthetic(6, 1)
+	d.Models[0].Name = "<b>"
+	var network, linear outcome
+	for i, r := range d.Rows {
+		network.test = append(network.test, point{i, r.Median, r.Median * (1 + float64(i)/100)})
+		linear.test = append(linear.test, point{i, r.Median, r.Median * (1 - float64(i)/10)})
+	}
+	network.train, linear.train = network.test[:3], linear.test[:3]
+	network.folds = []float64{2, 3}
+	network.fitted, linear.fitted = 1, 1
+	o := DefaultOptions()
+	f := &predictor.File{Features: features(d, d.Rows, RecipePaper), Test: errorsOf(network.test)}
+	r := newReport(d, &o, []fold{{train: make([]int, 24), test: make([]int, 6)}}, f, &network)
+	r.Epochs, r.Seconds = 100, 12.34
+	r.add(nameNetwork, d, &network, &linear)
+	r.add(nameLinear, d, &linear, nil)
+	return r
+}
+
+func TestReportText(t *testing.T) {
+	var b bytes.Buffer
+	if err := fixedReport().WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join("testdata", "report.txt")
+	if *update {
+		if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), b.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// outside finds what a browser would fetch or run.
+var outside = regexp.MustCompile(`(?i)(src|href)\s*=|url\(|@import|<script|<link`)
+
+func TestPageIsCompleteInItself(t *testing.T) {
+	var b bytes.Buffer
+	if err := fixedReport().WriteHTML(&b); err != nil {
+		t.Fatal(err)
+	}
+	page := b.String()
+	if found := outside.FindString(page); found != "" {
+		t.Errorf("the page refers to something else: %s", found)
+	}
+	if strings.Contains(page, "<b>") || !strings.Contains(page, "&lt;b&gt;") {
+		t.Error("the name of a model is taken as markup")
+	}
+	if strings.Count(page, "<svg") != 2 || strings.Count(page, "</svg>") != 2 || strings.Contains(page, "<?xml") {
+		t.Error("the page has not two pictures")
+	}
+	for _, want := range []string{nameNetwork, nameLinear, "12.3 s", "kept aside"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+}
+
+func TestErrorsOf(t *testing.T) {
+	var points []point
+	for i := 1; i <= 100; i++ {
+		points = append(points, point{measured: float64(i), predicted: 50})
+	}
+	got := errorsOf(points)
+	want := predictor.Quantiles{P01: 0.02, P50: 1, P90: 1.8, P95: 1.9, P99: 1.98}
+	if got.Quantiles != want || got.Rows != 100 {
+		t.Errorf("%+v", got)
+	}
+	if got := mape([]point{{measured: 100, predicted: 90}, {measured: 100, predicted: 130}}); got < 19.999 || got > 20.001 {
+		t.Errorf("10 %% and 30 %% are %v %% in the mean", got)
+	}
+	if q := errorsOf([]point{{measured: 100, predicted: -5}}).Quantiles; q.P99 != 100 {
+		t.Errorf("a negative prediction gives a quotient of %v", q.P99)
+	}
+}
+
+func TestWorstRowsComeFirst(t *testing.T) {
+	r := fixedReport()
+	if len(r.Worst) != 6 || r.Worst[0].Predicted/r.Worst[0].Measured < 1.049 {
+		t.Errorf("%+v", r.Worst)
+	}
+	if text := groupText(synthetic(6, 1), &training.Row{Group: synthetic(6, 1).Rows[0].Group}); !strings.Contains(text, "batch") {
+		t.Errorf("a group reads %q", text)
+	}
+}

@@ -1,0 +1,113 @@
+package fit
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/training"
+)
+
+// Train fits a predictor to a dataset and tests it on rows kept aside. The
+// same dataset and options give the same file but for Created, which the
+// caller sets, and Device if the dataset does not name it. It ends early with
+// the context's error.
+func Train(ctx context.Context, d *training.Dataset, o Options) (*predictor.File, *Report, error) {
+	if err := o.Validate(); err != nil {
+		return nil, nil, err
+	}
+	if err := check(d); err != nil {
+		return nil, nil, err
+	}
+	folds, err := split(d.Rows, &o, rand.New(rand.NewPCG(o.Seed, 0)))
+	if err != nil {
+		return nil, nil, err
+	}
+	began := time.Now()
+	file, out, err := trainNetwork(ctx, d, &o, folds)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := newReport(d, &o, folds, file, out)
+	r.Seconds = time.Since(began).Seconds()
+	if err := r.compare(ctx, d, &o, folds, out); err != nil {
+		return nil, nil, err
+	}
+	return file, r, nil
+}
+
+// check refuses a dataset that nothing can be learned from.
+func check(d *training.Dataset) error {
+	if err := d.Check(); err != nil {
+		return err
+	}
+	several := 0
+	for i := range d.Rows {
+		if len(d.Rows[i].Group.Spans) > 1 {
+			several++
+		}
+	}
+	if several == 0 {
+		return fmt.Errorf("%w: none of %d rows holds spans of several models; where nothing overlaps, solo times say all", ErrRows, len(d.Rows))
+	}
+	return nil
+}
+
+// trainNetwork tests on all folds. The file is that of the only fold, or
+// fitted to all rows.
+func trainNetwork(ctx context.Context, d *training.Dataset, o *Options, folds []fold) (*predictor.File, *outcome, error) {
+	var file *predictor.File
+	t := networks(d, o, func(f *predictor.File) { file = f })
+	out, err := try(ctx, t, d.Rows, folds, func(i int) string {
+		if len(folds) == 1 {
+			return t.name
+		}
+		return fmt.Sprintf("%s, fold %d of %d", t.name, i+1, len(folds))
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(folds) > 1 {
+		if _, err := t.fit(ctx, d.Rows, t.name+", all rows"); err != nil {
+			return nil, nil, err
+		}
+	}
+	file.Test = errorsOf(out.test)
+	return file, out, nil
+}
+
+// compare tries the other techniques, and predictors of single sets of
+// models.
+func (r *Report) compare(ctx context.Context, d *training.Dataset, o *Options, folds []fold, network *outcome) error {
+	tried := []technique{networks(d, o, func(*predictor.File) {})}
+	if o.Compare {
+		tried = append(tried, others(d, o)...)
+	}
+	for i, t := range tried {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		out := network
+		if i > 0 {
+			o.report(Progress{Stage: t.name})
+			var err error
+			if out, err = try(ctx, t, d.Rows, folds, func(int) string { return t.name }); err != nil {
+				return fmt.Errorf("%s: %w", t.name, err)
+			}
+		}
+		var sets *outcome
+		if o.Pairs {
+			var err error
+			sets, err = trySets(ctx, t, d.Rows, folds, func(set, sets int) string {
+				return fmt.Sprintf("%s, set %d of %d", t.name, set+1, sets)
+			})
+			if err != nil {
+				return fmt.Errorf("%s: %w", t.name, err)
+			}
+		}
+		r.add(t.name, d, out, sets)
+	}
+	return nil
+}
