@@ -1,0 +1,200 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/training"
+	"github.com/overlapd/overlapd/training/fit"
+)
+
+func trainCommand() *cobra.Command {
+	o := trainOptions{fit: fit.DefaultOptions()}
+	cmd := &cobra.Command{
+		Use:   "train",
+		Short: "Fit a predictor to measured operator groups",
+		Long: `Train fits a network that tells how long operators of several models take
+together, and reports how far it is off on rows that it has not seen. It reads
+the state file of a configuration and keeps the predictor there, where the daemon
+finds it; or it reads CSV files, and writes the predictor to --out only.
+
+A random split keeps single rows aside; grouped, whole configurations: all rows
+with the same models, batch sizes and sequence lengths, the harder test; kfold,
+each part of the rows in turn, and then the predictor is fitted to all of them.`,
+		Example: `  overlapd train --config overlapd.toml
+  overlapd train --data pairs/ --out a100.predictor.json --report report.html
+  overlapd train --data pairs/ --split grouped --compare --pairs
+  overlapd train --data pairs/ --recipe paper --out paper.predictor.json --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+// trainOptions says what is fitted to what, and where it goes.
+type trainOptions struct {
+	fit    fit.Options
+	state  stateOptions
+	data   []string
+	format string
+	device string
+	out    string
+	report string
+	asJSON bool
+}
+
+func (o *trainOptions) flags(cmd *cobra.Command) {
+	o.state.flags(cmd)
+	f := cmd.Flags()
+	f.StringSliceVar(&o.data, "data", nil, "CSV files, or folders of them, of measured groups, instead of the state file")
+	f.StringVar(&o.format, "format", "abacus", "form of the CSV files; abacus is the only one")
+	f.StringVar(&o.device, "device", "", "what the groups of CSV files were measured on; or only those of the state file that were measured on this")
+	f.StringVarP(&o.out, "out", "o", "", "write the predictor to this file")
+	f.StringVar((*string)(&o.fit.Recipe), "recipe", string(o.fit.Recipe), "overlapd, or paper for that of the Abacus authors")
+	f.Uint64Var(&o.fit.Seed, "seed", o.fit.Seed, "seed of the split, the weights and the order of the rows")
+	f.IntSliceVar(&o.fit.Hidden, "hidden", o.fit.Hidden, "units of the hidden layers")
+	f.IntVar(&o.fit.Epochs, "epochs", 0, "times that all rows are seen, 0 for what the recipe says")
+	f.StringVar((*string)(&o.fit.Split), "split", string(o.fit.Split), "rows to test with: random, grouped or kfold")
+	f.Float64Var(&o.fit.TestFraction, "test", o.fit.TestFraction, "part of the rows, or of the configurations, to test with")
+	f.IntVar(&o.fit.Folds, "folds", o.fit.Folds, "folds of the split kfold")
+	f.BoolVar(&o.fit.Compare, "compare", false, "compare with linear regression, support vector regression, and costs without a network")
+	f.BoolVar(&o.fit.Pairs, "pairs", false, "compare with a predictor for each set of models")
+	f.StringVar(&o.report, "report", "", "write a page with tables and pictures to this file")
+	f.BoolVar(&o.asJSON, "json", false, "print one JSON object")
+	cmd.MarkFlagsMutuallyExclusive("data", "state")
+	cmd.MarkFlagsMutuallyExclusive("data", "config")
+}
+
+// trainResult is what train prints with --json.
+type trainResult struct {
+	*fit.Report
+	Out    string `json:"out"`
+	Kept   bool   `json:"kept"` // in the state file
+	Commit string `json:"commit"`
+}
+
+func (o *trainOptions) run(cmd *cobra.Command) error {
+	if o.format != "abacus" {
+		return fmt.Errorf("--format %s is unknown; abacus is the only one", o.format)
+	}
+	if err := o.fit.Validate(); err != nil {
+		return err
+	}
+	d, err := o.read()
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible(cmd)
+	defer stop()
+	bar := newFitBar()
+	o.fit.Progress = bar.show
+	file, report, err := fit.Train(ctx, d, o.fit)
+	bar.done()
+	if err != nil {
+		return err
+	}
+	file.Created = time.Now().UTC().Truncate(time.Second)
+	if err := o.keep(file, report); err != nil {
+		return err
+	}
+	if o.asJSON {
+		return printJSON(cmd.OutOrStdout(), trainResult{Report: report, Out: o.out, Kept: len(o.data) == 0, Commit: buildCommit()})
+	}
+	return report.WriteText(cmd.OutOrStdout())
+}
+
+// read reads the files, or what the state file holds of one device.
+func (o *trainOptions) read() (d *training.Dataset, err error) {
+	if len(o.data) > 0 {
+		d, err := readDatasets(o.data)
+		if err == nil {
+			d.Device = o.device
+		}
+		return d, err
+	}
+	file, err := o.state.open(true)
+	if err != nil {
+		return nil, err
+	}
+	// It is closed while training, so that a daemon may start.
+	defer func() { err = errors.Join(err, file.Close()) }()
+	store := file.Datasets()
+	sets, err := (&exportOptions{device: o.device}).choose(store)
+	if err != nil {
+		return nil, err
+	}
+	device := sets[0].Device
+	for _, s := range sets {
+		if s.Device != device {
+			return nil, fmt.Errorf("there are groups of %s and of %s; name one with --device", orUnknown(device), orUnknown(s.Device))
+		}
+	}
+	if d, err = store.Dataset(device, nil); err != nil {
+		return nil, err
+	}
+	o.fit.Operators, err = store.Operators(device, d.Models)
+	return d, err
+}
+
+// keep writes what was asked for.
+func (o *trainOptions) keep(f *predictor.File, r *fit.Report) (err error) {
+	if o.out != "" {
+		if err := f.WriteFile(o.out); err != nil {
+			return err
+		}
+	}
+	if o.report != "" {
+		if err := writeFile(o.report, r.WriteHTML); err != nil {
+			return err
+		}
+	}
+	if len(o.data) > 0 {
+		return nil
+	}
+	file, err := o.state.open(true)
+	if err != nil {
+		return fmt.Errorf("the predictor is trained and cannot be kept: %w", err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return file.Datasets().PutPredictor(f)
+}
+
+// fitBar shows how training goes on, on stderr if that is a terminal.
+type fitBar struct {
+	bar   *progressbar.ProgressBar
+	stage string
+}
+
+func newFitBar() *fitBar { return &fitBar{} }
+
+// show draws one stage after the other. The bar is for looks, whatever becomes
+// of it.
+func (b *fitBar) show(p fit.Progress) {
+	if b.bar == nil || p.Stage != b.stage {
+		b.done()
+		to := io.Discard
+		if term.IsTerminal(int(os.Stderr.Fd())) {
+			to = os.Stderr
+		}
+		b.stage = p.Stage
+		b.bar = progressbar.NewOptions(max(p.Epochs, 1), progressbar.OptionSetWriter(to),
+			progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(), progressbar.OptionSetItsString("epochs"))
+	}
+	b.bar.Describe(fmt.Sprintf("%s: loss %.4f, %v left", p.Stage, p.Loss, p.Left.Round(time.Second)))
+	_ = b.bar.Set(p.Epoch)
+}
+
+func (b *fitBar) done() {
+	if b.bar != nil {
+		_ = b.bar.Exit()
+	}
+}
