@@ -125,6 +125,7 @@ func newDaemon(c daemon.Config, log zerolog.Logger, offline bool) (*daemon.Daemo
 		Commit:  buildCommit(),
 		Device:  cpuName(),
 		Cores:   runtime.NumCPU(),
+		Fit:     fitElsewhere(self),
 		Offline: offline,
 		Log:     log,
 	})
