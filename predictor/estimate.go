@@ -21,18 +21,39 @@ func (sv *soloService) cell(size, seqLen int) *cell {
 }
 
 func (sv *soloService) insert(c *cell) *cell {
+	sv.asked = around{}
 	i, _ := sv.find(c.size, c.seqLen)
 	sv.cells = slices.Insert(sv.cells, i, c)
 	return c
 }
 
+// around is the cells that the time of a batch is told from.
+type around struct {
+	size, seqLen int
+	below, above *cell // the same if it is that of the batch, nil if there is none
+}
+
+// around returns the cells around a batch. It remembers the last, since a
+// scheduler asks about one batch many times.
+func (sv *soloService) around(size, seqLen int) *around {
+	if a := &sv.asked; a.size == size && a.seqLen == seqLen {
+		return a
+	}
+	a := around{size: size, seqLen: seqLen}
+	if c := sv.cell(size, seqLen); c != nil && c.settled() {
+		a.below, a.above = c, c
+	} else {
+		a.below, a.above = sv.neighbours(size, seqLen)
+	}
+	sv.asked = a
+	return &sv.asked
+}
+
 // estimate returns the time of operators [start, end) in nanoseconds, or 0 if
 // no cell has settled.
 func (sv *soloService) estimate(start, end, size, seqLen int) float64 {
-	if c := sv.cell(size, seqLen); c != nil && c.settled() {
-		return c.span(start, end)
-	}
-	below, above := sv.neighbours(size, seqLen)
+	a := sv.around(size, seqLen)
+	below, above := a.below, a.above
 	switch {
 	case below == nil && above == nil:
 		return 0

@@ -202,9 +202,20 @@ func TestFaultsAreBounded(t *testing.T) {
 	}
 }
 
+// paperFile returns a small predictor with the features of the paper.
+func paperFile() *File {
+	f := testFile(2)
+	f.Features.Set, f.Output = FeaturesPaper, OutputMicros
+	for i := range f.Features.Models {
+		f.Features.Models[i].Costs = nil
+	}
+	return constant(f, 3)
+}
+
 // Whatever bytes are read, they are refused or make a model that serves.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(jsonOf(f, testFile(2, 4))))
+	f.Add([]byte(jsonOf(f, paperFile())))
 	f.Add([]byte(jsonOf(f, constant(testFile(3), 0.7))))
 	f.Add([]byte(`{"format":"overlapd-predictor/1","layers":[{"inputs":1}]}`))
 	f.Add([]byte(`{"format":null`))

@@ -114,19 +114,24 @@ func (n *Network) Run(rows int) []float32 {
 
 // dot returns the product of w and as many elements of x.
 func dot(w, x []float32) float32 {
-	var a, b, c, d float32
-	for len(w) >= 4 && len(x) >= 4 {
-		a += w[0] * x[0]
-		b += w[1] * x[1]
-		c += w[2] * x[2]
-		d += w[3] * x[3]
-		w, x = w[4:], x[4:]
+	var a, b, c, d, e, f, g, h float32
+	for len(w) >= 8 && len(x) >= 8 {
+		u, v := (*[8]float32)(w), (*[8]float32)(x)
+		a += u[0] * v[0]
+		b += u[1] * v[1]
+		c += u[2] * v[2]
+		d += u[3] * v[3]
+		e += u[4] * v[4]
+		f += u[5] * v[5]
+		g += u[6] * v[6]
+		h += u[7] * v[7]
+		w, x = w[8:], x[8:]
 	}
 	x = x[:len(w)]
 	for i, v := range w {
 		a += v * x[i]
 	}
-	return (a + b) + (c + d)
+	return ((a + b) + (c + d)) + ((e + f) + (g + h))
 }
 
 // blockRows is how many rows share one reading of the weights.

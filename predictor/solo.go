@@ -24,6 +24,7 @@ type Solo struct {
 type soloService struct {
 	operators int
 	cells     []*cell // by sequence length, then size
+	asked     around  // of the batch asked about last
 }
 
 // NewSolo returns an empty table for services with the given numbers of
@@ -104,6 +105,7 @@ func (t *Solo) SetOperators(service models.ServiceID, size, seqLen int, nanos []
 			return fmt.Errorf("operator %d takes %d ns: %w", i, n, ErrRange)
 		}
 	}
+	sv.asked = around{}
 	c := sv.cell(size, seqLen)
 	if c == nil {
 		if len(sv.cells) >= MaxCells {
@@ -134,6 +136,7 @@ func (t *Solo) Observe(service models.ServiceID, start, end, size, seqLen int, t
 	if took <= 0 || took > MaxTime {
 		return fmt.Errorf("span took %v: %w", took, ErrRange)
 	}
+	sv.asked = around{}
 	c := sv.cell(size, seqLen)
 	switch {
 	case c != nil:

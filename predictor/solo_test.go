@@ -200,3 +200,27 @@ func TestReset(t *testing.T) {
 		t.Fatal("Reset of an unknown service or to no operators succeeded")
 	}
 }
+
+// What was asked before does not hide what is learned afterwards.
+func TestSpanIsAskedAgain(t *testing.T) {
+	solo := newSolo(t, 1)
+	asked := span(0, 0, 1, 4, 0)
+	solo.Span(asked)
+	set(t, solo, 0, 2, 0, 2*ms)
+	near(t, solo, asked, 4*ms)
+	set(t, solo, 0, 8, 0, 4*ms)
+	near(t, solo, asked, 2*ms+2*ms/3)
+	observe(t, solo, settleAfter-1, asked, 3*ms)
+	near(t, solo, asked, 2*ms+2*ms/3)
+	observe(t, solo, 1, asked, 3*ms)
+	near(t, solo, asked, 3*ms)
+	s, err := solo.Snapshot(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Cells = s.Cells[:1]
+	if err := solo.Restore(0, s); err != nil {
+		t.Fatal(err)
+	}
+	near(t, solo, asked, 4*ms)
+}
