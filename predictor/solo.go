@@ -169,11 +169,14 @@ func (sv *soloService) check(start, end, size, seqLen int) error {
 	return nil
 }
 
+// maxSpan is the most that a span is said to take. It is above what any does,
+// and the sum over a group of spans is still a time.
+const maxSpan = time.Duration(1 << 56)
+
 // duration rounds up, so that what is known is never 0.
 func duration(nanos float64) time.Duration {
-	const limit = float64(1 << 62)
-	if nanos >= limit {
-		return 1 << 62
+	if nanos >= float64(maxSpan) {
+		return maxSpan
 	}
 	d := time.Duration(nanos)
 	if float64(d) < nanos {
