@@ -1,7 +1,6 @@
 package overlap
 
 import (
-	"math"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -17,21 +16,6 @@ type Head struct {
 	Start    int // the operator to run next
 	Size     int
 	SeqLen   int
-}
-
-// Heads appends the most urgent work of every service that has any and could
-// run it: what a decision would be about. What is past its deadline, and will
-// be dropped, is among it.
-func (s *Scheduler) Heads(heads []Head) []Head {
-	for _, sv := range s.services {
-		sv.look(math.MinInt64)
-		c, ok := sv.head()
-		if !ok {
-			continue
-		}
-		heads = append(heads, headOf(c.rank.id, c.rest, c.deadline))
-	}
-	return heads
 }
 
 func headOf(urgent models.QueryID, rest models.Span, deadline time.Duration) Head {

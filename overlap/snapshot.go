@@ -95,6 +95,7 @@ func (s *Scheduler) Snapshot() Snapshot {
 	for _, sv := range s.services {
 		k.Services = append(k.Services, sv.snapshot())
 	}
+	k.Waiting = slices.Grow(k.Waiting, s.waiting.len())
 	for _, q := range s.waiting.items {
 		k.Waiting = append(k.Waiting, q.snapshot())
 	}
@@ -121,6 +122,7 @@ func (sv *service) snapshot() ServiceSnapshot {
 		Operators: sv.Operators, MaxBatch: sv.MaxBatch, Down: sv.down,
 		LastEnd: sv.lastEnd, Caution: sv.caution, Size: sv.lastSize, SeqLen: sv.lastSeqLen,
 	}
+	k.Queue = slices.Grow(k.Queue, sv.queue.len())
 	for _, q := range sv.queue.items {
 		k.Queue = append(k.Queue, q.ID)
 	}

@@ -150,21 +150,6 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-func TestHeads(t *testing.T) {
-	s := paused(t)
-	want := []Head{
-		{Service: 0, Batch: 1, Query: 1, Deadline: time.Hour, Start: 2, Size: 1},
-		{Service: 1, Query: 3, Deadline: time.Hour, Size: 1},
-	}
-	if diff := cmp.Diff(want, s.Heads(nil)); diff != "" {
-		t.Error(diff)
-	}
-	s.Down(2, 1)
-	if heads := s.Heads(nil); len(heads) != 1 {
-		t.Errorf("a service that is down has work: %+v", heads)
-	}
-}
-
 // TestSnapshotKnowsEveryField fails when state is added that a snapshot does
 // not hold. Whoever adds a field adds it to the snapshot, or says here why
 // not.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/overlapd/overlapd/overlap"
 )
 
 func TestReaderRefuses(t *testing.T) {
@@ -106,8 +108,8 @@ func (endless) Read(b []byte) (int, error) {
 }
 
 func FuzzReader(f *testing.F) {
-	for i, policy := range []string{"edf", "sjf", "fcfs"} {
-		text := recorded(f, testConfig(policy, 1+i, 1), uint64(i), 15)
+	for i, policy := range overlap.Policies() {
+		text := recorded(f, testConfig(policy.Name, 1+i%3, 1), uint64(i), 20)
 		f.Add(text)
 		lines := bytes.SplitAfter(text, []byte("\n"))
 		f.Add(append(bytes.Join(lines[:1], nil), bytes.Join(lines[2:], nil)...))
