@@ -11,6 +11,7 @@ import (
 // same model is loaded on the same device.
 type profiles interface {
 	stored(e *executor.WorkerReady) (predictor.Snapshot, bool)
+	calibration(f *predictor.File) (predictor.CalibrationSnapshot, bool)
 }
 
 func (d *Daemon) key(service models.ServiceID, info *segments.Info) []byte {
@@ -26,6 +27,25 @@ func (d *Daemon) stored(e *executor.WorkerReady) (predictor.Snapshot, bool) {
 	return p, ok
 }
 
+// calibrationKey names what a calibration holds for: it speaks of services by
+// their position.
+func (d *Daemon) calibrationKey(identity string) []byte {
+	key := []byte(identity)
+	for i := range d.config.Services {
+		key = append(append(key, '|'), d.config.Services[i].Name...)
+	}
+	return key
+}
+
+// calibration implements profiles.
+func (d *Daemon) calibration(f *predictor.File) (predictor.CalibrationSnapshot, bool) {
+	c, ok, err := d.state.calibration(d.calibrationKey(f.Identity()))
+	if err != nil {
+		d.log.Warn().Err(err).Msg("the stored calibration of the predictor cannot be read; it is learned again")
+	}
+	return c, ok
+}
+
 // saveProfiles stores what was measured of every service that was ready once.
 func (d *Daemon) saveProfiles() {
 	type profile struct {
@@ -34,7 +54,9 @@ func (d *Daemon) saveProfiles() {
 		snapshot predictor.Snapshot
 	}
 	var measured []profile
+	var calibration predictor.CalibrationSnapshot
 	d.backend.ask(func(l *loop) {
+		calibration = l.predictor.Snapshot()
 		for i, s := range l.services {
 			info := l.workers[i].info
 			if p, err := l.solo.Snapshot(s.ID); err == nil && info != nil && len(p.Cells) > 0 {
@@ -46,5 +68,11 @@ func (d *Daemon) saveProfiles() {
 		if err := d.state.saveProfile(p.key, p.snapshot); err != nil {
 			d.log.Warn().Err(err).Str("service", p.service).Msg("storing what was measured")
 		}
+	}
+	if calibration.Predictor == "" {
+		return
+	}
+	if err := d.state.saveCalibration(d.calibrationKey(calibration.Predictor), calibration); err != nil {
+		d.log.Warn().Err(err).Msg("storing how well the predictor does")
 	}
 }

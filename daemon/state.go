@@ -43,7 +43,10 @@ var (
 	ErrNoState = errors.New("there is no state file")
 )
 
-var profileBucket = []byte("solo-profiles")
+var (
+	profileBucket     = []byte("solo-profiles")
+	calibrationBucket = []byte("calibrations") // of predictors, by their identity and the services
+)
 
 // state is the file that outlives the daemon: what was measured of each model
 // on this device.
@@ -143,6 +146,9 @@ func openDB(path string) (db *bbolt.DB, err error) {
 	if err = guarded(func() error { return verify(db) }); err == nil {
 		err = db.Update(func(tx *bbolt.Tx) error {
 			_, err := tx.CreateBucketIfNotExists(profileBucket)
+			if err == nil {
+				_, err = tx.CreateBucketIfNotExists(calibrationBucket)
+			}
 			return err
 		})
 	}
@@ -221,27 +227,58 @@ func profileKey(device, modelHash, ortVersion string, operators, threads int) []
 
 // saveProfile stores what was measured of a model.
 func (s *state) saveProfile(key []byte, p predictor.Snapshot) error {
-	text, err := json.Marshal(p)
+	return s.save(profileBucket, key, p)
+}
+
+// profile returns what was stored under key, and false if nothing was.
+func (s *state) profile(key []byte) (p predictor.Snapshot, ok bool, err error) {
+	ok, err = s.load(profileBucket, key, &p)
+	return p, ok, err
+}
+
+// saveCalibration stores how well a predictor did. Those of other predictors
+// are forgotten: there is no way back to them.
+func (s *state) saveCalibration(key []byte, c predictor.CalibrationSnapshot) error {
+	err := s.db.Update(func(tx *bbolt.Tx) error {
+		if err := tx.DeleteBucket(calibrationBucket); err != nil {
+			return err
+		}
+		_, err := tx.CreateBucket(calibrationBucket)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return s.save(calibrationBucket, key, c)
+}
+
+// calibration returns what was stored under key, and false if nothing was.
+func (s *state) calibration(key []byte) (c predictor.CalibrationSnapshot, ok bool, err error) {
+	ok, err = s.load(calibrationBucket, key, &c)
+	return c, ok, err
+}
+
+func (s *state) save(bucket, key []byte, value any) error {
+	text, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
 	if len(text) > maxProfileBytes {
 		return fmt.Errorf("a profile of %d bytes exceeds %d", len(text), maxProfileBytes)
 	}
-	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(profileBucket).Put(key, text) })
+	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucket).Put(key, text) })
 }
 
-// profile returns what was stored under key, and false if nothing was.
-func (s *state) profile(key []byte) (p predictor.Snapshot, ok bool, err error) {
+func (s *state) load(bucket, key []byte, value any) (ok bool, err error) {
 	err = s.db.View(func(tx *bbolt.Tx) error {
-		text := tx.Bucket(profileBucket).Get(key)
+		text := tx.Bucket(bucket).Get(key)
 		if text == nil {
 			return nil
 		}
 		ok = true
-		return json.Unmarshal(text, &p)
+		return json.Unmarshal(text, value)
 	})
-	return p, ok && err == nil, err
+	return ok && err == nil, err
 }
 
 func (s *state) close() error { return s.db.Close() }
