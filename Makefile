@@ -9,6 +9,12 @@ CACHE_DIR   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/overlapd
 ORT_DIR     := $(CACHE_DIR)/onnxruntime-$(ORT_VERSION)-cpu
 ORT_LIB     := $(ORT_DIR)/libonnxruntime.so.1
 
+# Vector instructions for the predictor. Go has them as an experiment, and
+# only here; without it the same is calculated, slower.
+ifeq ($(shell go env GOARCH),amd64)
+export GOEXPERIMENT ?= simd
+endif
+
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X main.commit=$(COMMIT)
 
