@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -268,6 +269,23 @@ func scheduled(c Config) []models.Service {
 	return list
 }
 
+// stopMeasuring measures nothing any more, and waits for the round that runs,
+// until ctx ends.
+func (b *backend) stopMeasuring(ctx context.Context) error {
+	ended := make(chan struct{})
+	b.tell(message{ask: func(l *loop) {
+		l.rebind()
+		l.profiling.quit(ended)
+	}})
+	select {
+	case <-ended:
+	case <-b.done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
 // newLoop makes the scheduler and its goroutine's state. Decisions are written
 // to log, unless it is nil.
 func (b *backend) newLoop(c Config, log *journal.Writer, header journal.Header) error {
@@ -297,7 +315,11 @@ func (b *backend) newLoop(c Config, log *journal.Writer, header journal.Header) 
 		timer: time.NewTimer(time.Hour),
 	}
 	b.loop.prediction.options = c.Profile
-	b.loop.profiling = profiling{log: b.log, keeper: b.keeper}
-	b.loop.profiling.machine = measurement{exec: b.exec, inputs: b.loop.inputs}
+	b.loop.profiling.keeper = b.keeper
+	b.loop.profiling.machine = measurement{exec: b.exec, inputs: b.loop.inputs, sent: b.loop.sent}
+	if !overlaps(c.Policy) {
+		b.loop.prediction.phase = phaseSolo
+		b.loop.prediction.reason = fmt.Sprintf("the policy %s runs one batch at a time", c.Policy)
+	}
 	return nil
 }

@@ -62,6 +62,8 @@ type Options struct {
 	Fit     FitFunc // nil if no predictor is to be fitted
 	Offline bool    // for Measure: there is no endpoint
 	Log     zerolog.Logger
+
+	workers func(executor.Options) (runner, error) // nil for processes
 }
 
 // New opens everything that can be refused: the address, the state file, the
@@ -96,7 +98,11 @@ func New(c Config, o Options) (d *Daemon, err error) {
 	d.backend.profiles, d.backend.keeper = d, d.keeper
 	d.backend.goroutines = &d.goroutines
 	d.backend.life, d.die = context.WithCancel(context.Background())
-	exec, err := executor.New(executor.Options{
+	workers := o.workers
+	if workers == nil {
+		workers = func(o executor.Options) (runner, error) { return executor.New(o) }
+	}
+	exec, err := workers(executor.Options{
 		Command:      o.Worker,
 		Services:     specs,
 		LoadTimeout:  c.Worker.LoadTimeout,
@@ -256,11 +262,12 @@ func (d *Daemon) shutdown(hurry context.Context) error {
 	d.backend.drain()
 	stop := context.AfterFunc(limit, d.backend.giveUp)
 	defer stop()
+	merr := d.backend.stopMeasuring(last)
 	err := d.endpoint.Shutdown(last)
 	if err != nil && !errors.Is(err, context.Canceled) {
 		d.log.Warn().Err(err).Msg("not every request was answered in time")
 	}
-	return err
+	return errors.Join(err, merr)
 }
 
 // wait waits for the end of ctx or of the listener, and stores now and then

@@ -46,7 +46,7 @@ type loop struct {
 type worker struct {
 	info    *segments.Info // what the last one learned of its model, nil before
 	fresh   bool           // it became ready after the last round of its service was sent
-	givenUp bool           // it was lost too often and does not come back
+	givenUp bool           // it was lost too often and does not come back, or has a model that cannot be served
 }
 
 // run takes events in and gives rounds out until the executor is closed.
@@ -147,7 +147,14 @@ func (l *loop) decide() {
 	}
 	l.scheduler.Plan(l.now())
 	next, wake := l.scheduler.Wake()
-	if l.profiling.pending() && l.scheduler.Idle() {
+	idle := l.scheduler.Idle()
+	switch {
+	case l.profiling.machine.active():
+		if !idle {
+			l.profiling.machine.stop()
+		}
+		wake = false // whatever waits, waits for the outcome
+	case idle && l.profiling.pending():
 		next, wake = l.measure(), true
 	}
 	if wake {
@@ -162,13 +169,24 @@ func (l *loop) measure() (next time.Duration) {
 	if calm := l.arrived.Add(quietBefore).Sub(l.epoch); calm > l.now() {
 		return calm
 	}
-	if p.keeper.full() || !l.Ready() {
+	if p.keeper.full() || l.draining.Load() || !l.measurable() {
 		return l.now() + quietBefore
 	}
 	if !p.next() {
 		l.profiled()
 	}
 	return l.now() + quietBefore
+}
+
+// measurable reports whether the workers of all services that are measured
+// run.
+func (l *loop) measurable() bool {
+	for _, id := range l.profiling.services {
+		if !l.services[id].Ready() {
+			return false
+		}
+	}
+	return true
 }
 
 // dispatch sends a round to the workers. A round that cannot be sent fails at
@@ -208,6 +226,11 @@ func (l *loop) blame(queries []models.QueryID, err error) {
 // finish takes in what became of a round.
 func (l *loop) finish(o executor.Outcome) {
 	if o.Round >= measuringIDs {
+		for i := range o.Spans {
+			if s := &o.Spans[i]; s.Status == executor.Lost {
+				l.lost(s.Span.Service)
+			}
+		}
 		l.profiling.finish(&o, !l.scheduler.Idle())
 		return
 	}
@@ -234,11 +257,7 @@ func (l *loop) spanOutcome(s *executor.SpanOutcome) overlap.SpanOutcome {
 		out.Status = overlap.SpanStopped
 	case executor.Lost:
 		out.Status = overlap.SpanLost
-		// The loss is known here before its event is, unless the next worker
-		// is ready already.
-		if !l.workers[s.Span.Service].fresh {
-			l.down(s.Span.Service)
-		}
+		l.lost(s.Span.Service)
 	case executor.Failed:
 		out.Status = overlap.SpanFailed
 		l.blame(l.scheduler.Members(s.Span.Batch), s.Err)
@@ -308,12 +327,19 @@ func (l *loop) workerEvent(e executor.Event) {
 		l.down(e.Service)
 	case executor.WorkerFailed:
 		l.down(e.Service)
-		l.workers[e.Service].givenUp = true
-		l.bindPredictor()
+		l.giveUp(e.Service)
 	case executor.WorkerStopped:
 		l.down(e.Service)
 	}
 	logEvent(l.log, l.services, e)
+}
+
+// lost is called when a span is lost. That is known before the event that its
+// worker is, unless the next worker is ready already.
+func (l *loop) lost(id models.ServiceID) {
+	if !l.workers[id].fresh {
+		l.down(id)
+	}
 }
 
 func (l *loop) down(id models.ServiceID) {
@@ -321,6 +347,15 @@ func (l *loop) down(id models.ServiceID) {
 	l.services[id].SetReady(false)
 	l.scheduler.Down(l.now(), id)
 	l.answerAll()
+}
+
+// giveUp expects no worker of a service any more. The others go on without it.
+func (l *loop) giveUp(id models.ServiceID) {
+	l.workers[id].givenUp = true
+	if l.prediction.phase == phaseMeasuring {
+		l.prediction.changed = true
+	}
+	l.bindPredictor()
 }
 
 func (l *loop) up(e executor.WorkerReady) {
@@ -336,6 +371,7 @@ func (l *loop) up(e executor.WorkerReady) {
 	})
 	if err != nil {
 		l.log.Error().Err(err).Str("service", s.Name).Msg("the model cannot be served")
+		l.giveUp(e.Service)
 		return
 	}
 	spec := l.specs[e.Service]
@@ -349,6 +385,7 @@ func (l *loop) up(e executor.WorkerReady) {
 		return
 	case err != nil:
 		l.log.Error().Err(err).Str("service", s.Name).Msg("the model cannot be scheduled")
+		l.giveUp(e.Service)
 		return
 	}
 	l.workers[e.Service].fresh, l.workers[e.Service].givenUp = true, false
@@ -357,6 +394,9 @@ func (l *loop) up(e executor.WorkerReady) {
 	s.SetReady(true)
 	l.bindPredictor()
 }
+
+// sent is told of a span that is measured.
+func (l *loop) sent(id models.ServiceID) { l.workers[id].fresh = false }
 
 // inputs returns the inputs of a service's model.
 func (l *loop) inputs(id models.ServiceID) []models.TensorSpec {

@@ -47,6 +47,10 @@ func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(M
 		d.backend.ask(func(l *loop) { last = l.measureReport() })
 		report(last)
 	}
+	d.backend.draining.Store(true)
+	end, cancel := context.WithTimeout(context.Background(), d.config.DrainTimeout)
+	defer cancel()
+	_ = d.backend.stopMeasuring(end) // whatever is left then, closing tells
 	d.saveProfiles()
 	return last, d.close()
 }

@@ -30,8 +30,10 @@ var (
 type measurement struct {
 	exec   runner
 	inputs func(models.ServiceID) []models.TensorSpec
+	sent   func(models.ServiceID) // is told of each span that is sent
 	lastID uint64
 	rounds []models.Group // that are left; the first one runs
+	broken bool           // the round that runs was told to stop
 	took   []roundTime
 	held   []heldBatch
 }
@@ -81,28 +83,53 @@ func (m *measurement) run() error {
 		}
 		requests[i].Queries = []executor.QueryTensors{{ID: models.QueryID(m.id()), Inputs: tensors}}
 	}
-	return m.exec.Run(m.id(), requests)
+	if err := m.exec.Run(m.id(), requests); err != nil {
+		return err
+	}
+	for _, s := range spans {
+		m.sent(s.Service)
+	}
+	m.broken = false
+	return nil
+}
+
+// stop ends the round that runs, if one does, at the next operators.
+func (m *measurement) stop() {
+	if !m.active() || m.broken {
+		return
+	}
+	m.broken = true
+	for _, s := range m.rounds[0].Spans {
+		m.exec.Stop(s.Service, s.Batch|measuringIDs)
+	}
 }
 
 // finish takes in the outcome of the round that runs, and starts the next
-// unless it is to stop. It reports true when none runs any more: all have, or
+// unless queries wait. It reports true when none runs any more: all have, or
 // there is an error.
-func (m *measurement) finish(o *executor.Outcome, stop bool) (over bool, err error) {
+func (m *measurement) finish(o *executor.Outcome, wanted bool) (over bool, err error) {
 	t := roundTime{round: o.Took}
+	stopped := false
 	for i := range o.Spans {
 		s := &o.Spans[i]
 		for j := range s.Queries {
 			s.Queries[j].Release()
 		}
-		if s.Status != executor.Done {
+		switch {
+		case s.Status == executor.Stopped && m.broken:
+			stopped = true
+		case s.Status != executor.Done:
 			err = errors.Join(fmt.Errorf("%w: %s", errNotMeasured, s.Status), s.Err)
 		}
 		t.engine = max(t.engine, s.Took)
 	}
 	m.took, m.rounds = append(m.took, t), m.rounds[1:]
 	switch {
-	case err != nil || len(m.rounds) == 0:
-	case stop:
+	case err != nil:
+	case stopped:
+		err = errDisturbed
+	case len(m.rounds) == 0:
+	case wanted:
 		err = errDisturbed
 	default:
 		if err = m.run(); err == nil {

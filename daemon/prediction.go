@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +15,9 @@ import (
 // leastServices is how many services must be known before measuring groups of
 // them makes sense.
 const leastServices = 2
+
+// storedPredictors is how many predictors are remembered, the newest.
+const storedPredictors = 32
 
 // FitFunc fits a predictor to measured groups. The operator times are those of
 // each model by name.
@@ -47,8 +49,10 @@ type prediction struct {
 	file       *predictor.File   // in use
 	fit        FitFunc           // nil if none may be fitted
 	options    ProfileConfig
-	changed    bool // the models, since a predictor was chosen for them
-	measure    bool // measure even if there is a predictor
+	changed    bool               // the models, since a predictor was chosen for them
+	generation int                // counts such choices: what was begun for an earlier one comes too late
+	cancel     context.CancelFunc // ends the fitting that was begun last, nil if none was
+	measure    bool               // measure even if there is a predictor
 	progress   training.Progress
 	drift      training.Drift
 	skips      []training.Skip
@@ -66,6 +70,7 @@ func (l *loop) bindPredictor() {
 		return
 	}
 	p.changed = false
+	l.rebind()
 	served := l.served()
 	if p.measure {
 		l.profile()
@@ -93,6 +98,17 @@ func (l *loop) bindPredictor() {
 		l.log.Debug().Err(err).Msg("a stored predictor does not fit")
 	}
 	l.profile()
+}
+
+// rebind gives up what was begun for other models.
+func (l *loop) rebind() {
+	p := &l.prediction
+	p.generation++
+	l.profiling.end()
+	if p.cancel != nil {
+		p.cancel()
+		p.cancel = nil
+	}
 }
 
 // settled reports whether every worker has loaded its model or was given up.
@@ -152,6 +168,11 @@ func (l *loop) use(f *predictor.File, served []predictor.Served) error {
 		return err
 	}
 	l.prediction.file = f
+	if l.profiles != nil {
+		if c, ok := l.profiles.calibration(f); ok && l.predictor.Restore(c) != nil {
+			l.log.Warn().Msg("the stored calibration of the predictor is impossible; it is learned again")
+		}
+	}
 	var without []string
 	for i, b := range bind {
 		if b < 0 {
@@ -201,22 +222,41 @@ func (l *loop) profile() {
 	sessionOptions.MaxRepeats = o.Repeats
 	sessionOptions.MinRepeats = min(sessionOptions.MinRepeats, o.Repeats)
 	l.stand(phaseMeasuring, fmt.Sprintf("there is none for these models on this device: groups are measured while no query comes, for %v at most; until then batches run one at a time", o.Time))
-	l.keeper.keep("reading what was measured", func(s *training.Store) error {
-		stored, err := s.Dataset(device, list)
-		if err != nil {
-			return err
-		}
-		operators, err := s.Operators(device, list)
-		if err != nil {
-			return err
-		}
+	l.withMeasured(device, list, func(stored *training.Dataset, operators map[string][]training.OperatorTimes) (func(*loop), error) {
 		session, err := training.NewSession(sessionOptions, stored, operators)
-		if err != nil {
-			return err
-		}
-		l.tell(message{ask: func(l *loop) { l.profiling.begin(session, device, services, o.Time) }})
-		return nil
+		return func(l *loop) { l.profiling.begin(session, device, services, o.Time) }, err
 	})
+}
+
+// withMeasured reads what was measured of models and hands it to prepare, both
+// away from the loop. What that returns runs in the loop, unless other models
+// are served by then. If any of it fails, there is no predictor.
+func (l *loop) withMeasured(device string, list []training.Model, prepare func(*training.Dataset, map[string][]training.OperatorTimes) (func(*loop), error)) {
+	generation := l.prediction.generation
+	taken := l.keeper.keep("reading what was measured", func(s *training.Store) error {
+		d, err := s.Dataset(device, list)
+		var operators map[string][]training.OperatorTimes
+		if err == nil {
+			operators, err = s.Operators(device, list)
+		}
+		var then func(*loop)
+		if err == nil {
+			then, err = prepare(d, operators)
+		}
+		l.tell(message{ask: func(l *loop) {
+			switch {
+			case l.prediction.generation != generation:
+			case err != nil:
+				l.stand(phaseSolo, fmt.Sprintf("what was measured cannot be used: %v", err))
+			default:
+				then(l)
+			}
+		}})
+		return err
+	})
+	if !taken {
+		l.stand(phaseSolo, "what was measured cannot be read: the state file is too slow")
+	}
 }
 
 // subjects returns what is to be measured, sorted by name, and whose models
@@ -256,42 +296,51 @@ func (l *loop) profiled() {
 	if d := l.prediction.drift; d.Exceeded {
 		l.log.Warn().Float64("percent", d.Worst.Percent).Msg("the device became slower or faster while it was measured; measure again when it is calm")
 	}
-	l.profiling.session = nil
-	reason := fmt.Sprintf("%d of %d measurements are made", p.Done, p.Total)
+	reason := fmt.Sprintf("%d of %d measurements are made", p.Done-p.Skipped, p.Total)
+	if p.Skipped > 0 {
+		reason += fmt.Sprintf(", %d cannot be", p.Skipped)
+	}
+	if p.Done < p.Total {
+		reason += fmt.Sprintf(", and the time for them, %v, is spent", l.profiling.limit)
+	}
+	l.profiling.end()
 	if l.prediction.fit == nil {
 		l.stand(phaseSolo, reason+"; make a predictor of them with overlapd train")
 		return
 	}
 	l.stand(phaseTraining, reason)
-	l.keeper.keep("reading what was measured", func(s *training.Store) error {
-		d, err := s.Dataset(device, list)
-		if err != nil {
-			return err
-		}
-		operators, err := s.Operators(device, list)
-		if err != nil {
-			return err
-		}
-		l.tell(message{ask: func(l *loop) { l.goroutines.Go(func() { l.train(d, operators) }) }})
-		return nil
+	l.withMeasured(device, list, func(d *training.Dataset, operators map[string][]training.OperatorTimes) (func(*loop), error) {
+		return func(l *loop) { l.train(d, operators) }, nil
 	})
 }
 
-// train fits a predictor and hands it to the loop.
+// train begins to fit a predictor.
 func (l *loop) train(d *training.Dataset, operators map[string][]training.OperatorTimes) {
-	f, err := l.prediction.fit(l.life, d, operators)
+	ctx, cancel := context.WithCancel(l.life)
+	l.prediction.cancel = cancel
+	fit := l.prediction.fit
+	l.goroutines.Go(func() {
+		f, err := fit(ctx, d, operators)
+		l.tell(message{ask: func(l *loop) {
+			if ctx.Err() == nil {
+				l.trained(f, err)
+			}
+		}})
+	})
+}
+
+// trained serves with the predictor that was fitted, and stores it.
+func (l *loop) trained(f *predictor.File, err error) {
+	if err == nil {
+		err = l.use(f, l.served())
+	}
 	if err != nil {
-		if !errors.Is(err, context.Canceled) {
-			l.log.Warn().Err(err).Msg("fitting a predictor")
-			l.tell(message{ask: func(l *loop) { l.stand(phaseSolo, fmt.Sprintf("fitting one failed: %v", err)) }})
-		}
+		l.log.Warn().Err(err).Msg("fitting a predictor")
+		l.stand(phaseSolo, fmt.Sprintf("fitting one failed: %v", err))
 		return
 	}
-	l.tell(message{ask: func(l *loop) {
-		l.keeper.keep("storing the predictor", func(s *training.Store) error { return s.PutPredictor(f) })
-		l.prediction.stored = slices.Insert(l.prediction.stored, 0, f)
-		if err := l.use(f, l.served()); err != nil {
-			l.stand(phaseSolo, fmt.Sprintf("the predictor that was fitted is refused: %v", err))
-		}
-	}})
+	l.keeper.keep("storing the predictor", func(s *training.Store) error { return s.PutPredictor(f) })
+	p := &l.prediction
+	p.stored = slices.Insert(p.stored, 0, f)
+	p.stored = p.stored[:min(len(p.stored), storedPredictors)]
 }

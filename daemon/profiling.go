@@ -4,8 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/training"
@@ -16,9 +14,8 @@ import (
 const quietBefore = 200 * time.Millisecond
 
 // profiling runs the steps of a session while the scheduler has nothing to
-// run. A query that comes meanwhile waits for one round at most.
+// run. A query that comes meanwhile waits for the operators that run to end.
 type profiling struct {
-	log     zerolog.Logger
 	keeper  *keeper
 	machine measurement
 
@@ -28,6 +25,7 @@ type profiling struct {
 	limit    time.Duration      // on all steps, 0 for none
 	step     training.Step
 	began    time.Time
+	ended    chan struct{} // is closed when no round runs any more, if somebody waits for that
 }
 
 // begin measures what the session wants.
@@ -35,14 +33,33 @@ func (p *profiling) begin(s *training.Session, device string, services []models.
 	p.session, p.device, p.services, p.limit = s, device, services, limit
 }
 
+// end measures no further. What runs is told to stop, and counts for nothing.
+func (p *profiling) end() {
+	p.session = nil
+	p.machine.stop()
+}
+
+// quit ends and closes ended when no round runs any more.
+func (p *profiling) quit(ended chan struct{}) {
+	p.end()
+	if p.machine.active() {
+		p.ended = ended
+	} else {
+		close(ended)
+	}
+}
+
+// spent reports whether the time to measure is.
+func (p *profiling) spent() bool { return p.limit > 0 && p.session.Progress().Spent >= p.limit }
+
 // pending reports whether there is something to measure, now or later.
 func (p *profiling) pending() bool { return p.session != nil && !p.machine.active() }
 
-// next starts the next step. It reports false if there is none: all is
-// measured, or the time is spent.
+// next starts the next step, unless the executor is closed. It reports false
+// if there is none: all is measured, or the time is spent.
 func (p *profiling) next() bool {
 	for {
-		if p.limit > 0 && p.session.Progress().Spent >= p.limit {
+		if p.spent() {
 			return false
 		}
 		step, ok := p.session.Next()
@@ -52,6 +69,10 @@ func (p *profiling) next() bool {
 		p.step, p.began = step, time.Now()
 		err := p.machine.start(p.rounds(&step))
 		if err == nil {
+			return true
+		}
+		if errors.Is(err, executor.ErrClosed) {
+			p.end()
 			return true
 		}
 		p.session.Failed(-1, err, time.Since(p.began))
@@ -94,6 +115,7 @@ func (p *profiling) finish(o *executor.Outcome, wanted bool) {
 	spent := time.Since(p.began)
 	switch {
 	case !over:
+	case p.session == nil: // it was ended meanwhile
 	case errors.Is(err, errDisturbed):
 		p.session.Again(spent)
 	case err != nil:
@@ -102,6 +124,10 @@ func (p *profiling) finish(o *executor.Outcome, wanted bool) {
 		p.tookOperators(spent)
 	default:
 		p.took(spent)
+	}
+	if over && p.ended != nil {
+		close(p.ended)
+		p.ended = nil
 	}
 }
 
@@ -153,10 +179,7 @@ func (p *profiling) tookOperators(spent time.Duration) {
 
 // cold tells that the worker of a service was started anew.
 func (p *profiling) cold(service models.ServiceID) {
-	if p.session == nil {
-		return
-	}
-	if i := p.subject(service); i >= 0 {
+	if i := p.subject(service); p.session != nil && i >= 0 {
 		p.session.Cold(i)
 	}
 }
