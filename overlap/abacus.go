@@ -24,11 +24,11 @@ func (abacus) choose(d *decision) {
 		return
 	}
 	var found models.Estimate
-	fits := func(_ int, of []models.Estimate) bool {
-		if of[0].Latency == 0 || d.at+of[0].Latency > d.limit {
+	fits := func(_ int, e models.Estimate) bool {
+		if e.Latency == 0 || d.at+e.Latency > d.limit {
 			return false
 		}
-		found = of[0]
+		found = e
 		return true
 	}
 	n := min(len(d.candidates), maxCandidates)

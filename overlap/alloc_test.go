@@ -18,7 +18,13 @@ type load struct {
 const loadDepth = 16 // queries that wait, of each service
 
 func newLoad(t testing.TB, p policy, services int) *load {
-	l := &load{s: newScheduler(goodConfig(services), p)}
+	config := goodConfig(services)
+	for a := range models.ServiceID(services) {
+		for b := range a {
+			config.Predictor.(*costs).pair(a, b, 0.95)
+		}
+	}
+	l := &load{s: newScheduler(config, p)}
 	for range loadDepth * services {
 		l.arrive(t)
 	}
@@ -60,7 +66,7 @@ func (l *load) round(t testing.TB) int {
 }
 
 func TestSteadyStateDoesNotAllocate(t *testing.T) {
-	for _, p := range []policy{fcfs{}, sjf{}, edf{}, together{operators: 3}} {
+	for _, p := range []policy{fcfs{}, sjf{}, edf{}, abacus{}, overlap{}, together{operators: 3}} {
 		l := newLoad(t, p, 4)
 		for range 1000 {
 			l.round(t)

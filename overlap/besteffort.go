@@ -25,15 +25,15 @@ func (d *decision) addSlice() {
 		return
 	}
 	var found models.Estimate
-	end := d.search(c.rest.Start, c.rest.End-1,
-		func(end int) { d.ask.add(nil, c.upTo(end)) },
-		func(_ int, of []models.Estimate) bool {
-			if of[0].Bound > allowance {
-				return false
-			}
-			found = of[0]
-			return true
-		})
+	end := d.search(c.rest.Start, c.rest.End-1, func(end int) {
+		d.ask.add(nil, c.upTo(end))
+	}, func(_ int, e models.Estimate) bool {
+		if e.Bound > allowance {
+			return false
+		}
+		found = e
+		return true
+	})
 	if end == c.rest.Start {
 		end++
 		found = d.ask.alone(c.upTo(end))

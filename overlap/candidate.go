@@ -23,11 +23,11 @@ type candidate struct {
 	solo    models.Estimate // of rest, alone
 	probes  bool            // it runs although it is predicted to be late: alone, or not at all
 	due     time.Duration   // the earliest deadline of its members that the rest, alone, would meet
-	next    *query          // the most urgent that merge has left out
+	next    *query          // the most urgent that merge has left out; the overlap policy looks further
 
 	// What the overlap policy finds out.
-	latest  time.Duration // when it must start to be in time, forever if nobody needs to care
-	behind  time.Duration // the same for the query that waits behind it
+	latest  time.Duration // when its batch, as it was before merging, must start to be in time
+	behind  time.Duration // the same for what is next
 	verdict verdict
 }
 
@@ -61,6 +61,13 @@ func (c *candidate) upTo(end int) models.Span {
 func (c *candidate) from(start int) models.Span {
 	s := c.rest
 	s.Start = start
+	return s
+}
+
+// sized returns the whole rest of a batch of another size.
+func (c *candidate) sized(size int) models.Span {
+	s := c.rest
+	s.Size = size
 	return s
 }
 

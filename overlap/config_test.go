@@ -31,6 +31,8 @@ func TestConfigReportsEveryFault(t *testing.T) {
 		"65 services":                   func(c *Config) { c.Services = make([]models.Service, MaxServices+1) },
 		`unknown policy "best"`:         func(c *Config) { c.Policy = "best" },
 		"no predictor":                  func(c *Config) { c.Predictor = nil },
+		"-1 ways":                       func(c *Config) { c.Ways = -1 },
+		"65 ways":                       func(c *Config) { c.Ways = MaxWays + 1 },
 		"max retries -1":                func(c *Config) { c.MaxRetries = -1 },
 		"max retries 17":                func(c *Config) { c.MaxRetries = MaxMaxRetries + 1 },
 		"ID 7 is not its position":      func(c *Config) { c.Services[1].ID = 7 },

@@ -77,7 +77,7 @@ func (together) info() PolicyInfo { return PolicyInfo{Name: "together"} }
 
 func (p together) choose(d *decision) {
 	for i := range d.settle(MaxServices) {
-		d.merge(i, forever)
+		d.merge(i)
 		c := &d.candidates[i]
 		addAlone(d, i, min(c.rest.Start+p.operators, c.rest.End))
 	}
@@ -98,7 +98,7 @@ func (alone) info() PolicyInfo { return PolicyInfo{Name: "alone"} }
 func (alone) choose(d *decision) {
 	last := len(d.settle(MaxServices)) - 1
 	if last >= 0 {
-		d.merge(last, forever)
+		d.merge(last)
 		addAlone(d, last, d.candidates[last].rest.Start+1)
 	}
 }

@@ -18,12 +18,12 @@ type joiner struct {
 
 // merge fills the batch of candidate i, if it is one to be formed, with
 // queries that wait behind its head, have the same shape and fit under
-// MaxBatch. It looks for the largest batch that ends, by its bound, before
-// limit and before the deadline of everybody in it, and of the sizes that it
-// asked about takes the one that saves most time against running its queries
-// one after another; if none saves any, the head stays alone. So does a query
-// that has lost a worker: if it was the cause, it takes no others with it.
-func (d *decision) merge(i int, limit time.Duration) {
+// MaxBatch. It looks for the largest batch that ends, by its bound, before the
+// deadline of everybody in it, and of the sizes that it asked about takes the
+// one that saves most time against running its queries one after another; if
+// none saves any, the head stays alone. So does a query that has lost a
+// worker: if it was the cause, it takes no others with it.
+func (d *decision) merge(i int) {
 	c := &d.candidates[i]
 	if c.batch != nil || c.head.retries > 0 || c.rest.Size >= c.service.MaxBatch || c.solo.Latency == 0 {
 		return
@@ -33,24 +33,19 @@ func (d *decision) merge(i int, limit time.Duration) {
 	}
 	best, bestGain := c.rest.Size, 1.0
 	var solo models.Estimate
-	sized := func(size int) models.Span {
-		s := c.rest
-		s.Size = size
-		return s
-	}
-	d.search(0, len(d.joining)-1,
-		func(n int) { d.ask.add(nil, sized(d.joining[n].size)) },
-		func(n int, of []models.Estimate) bool {
-			size, end := d.joining[n].size, d.at+of[0].Bound
-			apart, ok := d.apart(size, end)
-			if !ok || of[0].Latency == 0 || end > limit {
-				return false
-			}
-			if gain := float64(apart) / float64(of[0].Latency); gain > bestGain {
-				best, bestGain, solo = size, gain, of[0]
-			}
-			return true
-		})
+	d.search(0, len(d.joining)-1, func(n int) {
+		d.ask.add(nil, c.sized(d.joining[n].size))
+	}, func(n int, e models.Estimate) bool {
+		size := d.joining[n].size
+		apart, ok := d.apart(size, d.at+e.Bound)
+		if !ok || e.Latency == 0 {
+			return false
+		}
+		if gain := float64(apart) / float64(e.Latency); gain > bestGain {
+			best, bestGain, solo = size, gain, e
+		}
+		return true
+	})
 	if bestGain == 1 {
 		c.leaves(d.joining[1].query)
 		return

@@ -1,6 +1,7 @@
 package overlap
 
 import (
+	"math"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -15,8 +16,19 @@ const maxCandidates = 16
 // allows, whole where they fit, else one of them up to some operator.
 type overlap struct {
 	edf
-	ruthless bool // take no care of queries that wait outside the group
+	spares sparing
 }
+
+// sparing says who of those that wait is not to be made late by a group: of
+// those that would be in time if they ran right after the most urgent batch
+// alone.
+type sparing uint8
+
+const (
+	everybody  sparing = iota // the head of each service, and what comes behind a batch in the group
+	moreUrgent                // of these, who is more urgent than somebody in the group
+	nobody
+)
 
 func (overlap) info() PolicyInfo {
 	return PolicyInfo{"overlap", "Overlap by headroom where it is predicted to gain, with merging, margins and best effort."}
@@ -47,32 +59,21 @@ func (p overlap) choose(d *decision) {
 	if first.probes || first.solo.Latency == 0 {
 		return
 	}
-	if !d.fill(false) {
-		d.fill(true)
+	if !p.fill(d, false) {
+		p.fill(d, true)
 	}
-	d.limit = d.room(-1)
+	d.limit = p.room(d, 0)
 }
 
-// form merges what is to be merged, and finds out who else must be cared for:
-// the most urgent work of each service, and what waits behind it, where it is
-// predicted to be in time after the most urgent batch alone. What could not
-// even wait for that one is not hurt by a group.
+// form merges what is to be merged, and finds out when those must start that
+// wait: the most urgent work of each service, and what comes behind it.
 func (p overlap) form(d *decision) {
-	first := &d.candidates[0]
-	soon, limit := d.at+first.solo.Latency, forever
 	for i := range d.candidates {
 		c := &d.candidates[i]
-		c.latest, c.behind = forever, forever
-		if i > 0 && !p.ruthless && !c.probes {
-			c.latest = c.service.patience(c.due, c.solo, soon)
-			limit = min(limit, c.latest)
-		}
+		c.latest = startBy(c.due, c.solo)
+		d.merge(i)
 	}
-	d.merge(0, limit)
-	for i := range d.candidates[1:] {
-		d.merge(i+1, forever)
-	}
-	if p.ruthless {
+	if p.spares == nobody {
 		return
 	}
 	d.ask.clear()
@@ -85,33 +86,42 @@ func (p overlap) form(d *decision) {
 	estimates := d.ask.take()
 	for i := range d.candidates {
 		if c := &d.candidates[i]; c.next != nil {
-			c.behind = c.service.patience(c.next.Deadline, estimates[0], d.at+first.solo.Latency)
+			c.behind = startBy(c.next.Deadline, estimates[0])
 			estimates = estimates[1:]
 		}
 	}
 }
 
-// patience returns when work must start to meet its deadline, or forever if
-// that is unknown, is too soon anyway, or was not promised.
-func (sv *service) patience(deadline time.Duration, solo models.Estimate, soon time.Duration) time.Duration {
-	latest := deadline - solo.Latency
-	if sv.BestEffort || solo.Latency == 0 || deadline == forever || latest < soon {
-		return forever
+// startBy returns when work must start to be in time. What is unknown should
+// have started long ago, which makes nobody wait for it.
+func startBy(deadline time.Duration, solo models.Estimate) time.Duration {
+	if solo.Latency == 0 {
+		return math.MinInt64
 	}
-	return latest
+	return deadline - solo.Latency
 }
 
 // room returns when the group must have ended if candidate i gets into it, for
 // the sake of those in the group and of those that wait outside. Those that
 // were not tried may still get into it.
-func (d *decision) room(i int) time.Duration {
-	room := d.limit
+func (p overlap) room(d *decision, i int) time.Duration {
+	room, last := d.limit, i
+	for _, j := range d.group {
+		last = max(last, j)
+	}
+	soon := d.at + d.candidates[0].solo.Latency
+	spare := func(c *candidate, r *rank, latest time.Duration) {
+		if latest >= soon && !c.service.BestEffort && (p.spares == everybody || r.before(&d.candidates[last].rank)) {
+			room = min(room, latest)
+		}
+	}
 	for j := range d.candidates {
 		switch c := &d.candidates[j]; {
-		case i == j || c.end > 0:
-			room = min(room, c.behind)
-		case c.verdict != untried:
-			room = min(room, c.latest)
+		case p.spares == nobody:
+		case c.next != nil && (i == j || c.end > 0):
+			spare(c, &c.next.rank, c.behind)
+		case i != j && c.end == 0 && c.verdict != untried:
+			spare(c, &c.rank, c.latest)
 		}
 	}
 	return room
@@ -121,14 +131,14 @@ func (d *decision) room(i int) time.Duration {
 // first, less those for which somebody who did not get in would be late, then
 // a part of one. It reports whether a part was added, after which there is no
 // room left.
-func (d *decision) fill(bestEffort bool) bool {
-	for d.addBest(bestEffort) {
+func (p overlap) fill(d *decision, bestEffort bool) bool {
+	for p.addBest(d, bestEffort) {
 	}
-	for len(d.group) > 1 && d.at+d.predicted.Bound > d.room(-1) {
+	for len(d.group) > 1 && d.at+d.predicted.Bound > p.room(d, 0) {
 		d.takeBack().verdict = tooLong
 	}
 	for i := range d.candidates {
-		if c := &d.candidates[i]; c.verdict == tooLong && c.service.BestEffort == bestEffort && d.addPart(i) {
+		if c := &d.candidates[i]; c.verdict == tooLong && c.service.BestEffort == bestEffort && p.addPart(d, i) {
 			return true
 		}
 	}
@@ -139,7 +149,7 @@ func (d *decision) fill(bestEffort bool) bool {
 // group gains the most solo time per time. It is false if there is none that
 // fits and with which the group is predicted to end before it would if the
 // candidate ran after it.
-func (d *decision) addBest(bestEffort bool) bool {
+func (p overlap) addBest(d *decision, bestEffort bool) bool {
 	d.trials = d.trials[:0]
 	d.ask.clear()
 	for i := range d.candidates {
@@ -148,7 +158,7 @@ func (d *decision) addBest(bestEffort bool) bool {
 		case c.end > 0 || c.verdict != untried || c.service.BestEffort != bestEffort:
 		case c.probes || c.solo.Latency == 0:
 			c.verdict = useless
-		case d.at+max(d.predicted.Bound, c.solo.Bound) > min(d.room(i), c.due):
+		case d.at+max(d.predicted.Bound, c.solo.Bound) > min(p.room(d, i), c.due):
 			c.verdict = tooLong
 		default:
 			d.trials = append(d.trials, i)
@@ -163,7 +173,7 @@ func (d *decision) addBest(bestEffort bool) bool {
 		switch gain := float64(d.solo+c.solo.Latency) / float64(e.Latency); {
 		case e.Latency == 0 || e.Latency >= d.predicted.Latency+c.solo.Latency:
 			c.verdict = useless
-		case d.at+e.Bound > min(d.room(i), c.due):
+		case d.at+e.Bound > min(p.room(d, i), c.due):
 			c.verdict = tooLong
 		case gain > bestGain:
 			best, bestGain, found = i, gain, e
@@ -181,26 +191,32 @@ func (d *decision) addBest(bestEffort bool) bool {
 // addPart adds as many operators of candidate i as fit, if that gains anything
 // and what is left of it can still be in time after the group. With fewer
 // operators it could not: it is in a group for less than it takes alone.
-func (d *decision) addPart(i int) bool {
+func (p overlap) addPart(d *decision, i int) bool {
 	c := &d.candidates[i]
-	room := d.room(i)
-	var group, solo, rest models.Estimate
+	room := p.room(d, i)
+	var group models.Estimate
 	end := d.search(c.rest.Start, c.rest.End-1, func(end int) {
 		d.ask.add(d.spans, c.upTo(end))
-		d.ask.add(nil, c.upTo(end))
-		d.ask.add(nil, c.from(end))
-	}, func(_ int, of []models.Estimate) bool {
-		if of[0].Latency == 0 || d.at+of[0].Bound > room {
+	}, func(_ int, e models.Estimate) bool {
+		if e.Latency == 0 || d.at+e.Bound > room {
 			return false
 		}
-		group, solo, rest = of[0], of[1], of[2]
+		group = e
 		return true
 	})
-	limit := min(d.limit, c.due-rest.Latency)
-	if end == c.rest.Start || group.Latency >= d.predicted.Latency+solo.Latency || d.at+group.Bound > limit {
+	if end == c.rest.Start {
 		return false
 	}
-	d.add(i, end, group, solo.Latency)
+	d.ask.clear()
+	d.ask.add(nil, c.upTo(end))
+	d.ask.add(nil, c.from(end))
+	alone := d.ask.take()
+	part, left := alone[0].Latency, alone[1].Latency
+	limit := min(d.limit, c.due-left)
+	if part == 0 || left == 0 || group.Latency >= d.predicted.Latency+part || d.at+group.Bound > limit {
+		return false
+	}
+	d.add(i, end, group, part)
 	d.limit = limit
 	return true
 }

@@ -63,7 +63,7 @@ type sequential struct{}
 
 func (sequential) choose(d *decision) {
 	if len(d.settle(1)) > 0 {
-		d.merge(0, forever)
+		d.merge(0)
 		d.addWhole(0)
 	}
 }

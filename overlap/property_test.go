@@ -16,6 +16,7 @@ import (
 type twin struct {
 	*rapid.T
 	config  Config
+	policy  policy
 	costs   *costs
 	a, b    *Scheduler
 	now     time.Duration
@@ -46,6 +47,7 @@ func TestSchedulerProperties(t *testing.T) {
 			"cancel": w.cancel,
 			"worker": w.worker,
 			"wait":   w.wait,
+			"plan":   w.plan, "plan ": w.plan,
 		})
 		w.drain()
 	})
@@ -57,18 +59,39 @@ func newTwin(t *rapid.T) *twin {
 		T: t, costs: c, open: map[models.QueryID]models.Query{},
 		batches: map[models.BatchID]*track{}, left: map[models.QueryID]bool{}, down: map[models.ServiceID]bool{},
 	}
-	policies := []policy{fcfs{}, sjf{}, edf{}, together{operators: 1}, together{operators: 3}, alone{}}
-	p := rapid.SampledFrom(policies).Draw(t, "policy")
-	w.config = Config{Predictor: c, MaxRetries: rapid.IntRange(0, 2).Draw(t, "retries")}
-	for i := range rapid.IntRange(1, 4).Draw(t, "services") {
-		c.add(time.Duration(rapid.IntRange(0, 4).Draw(t, "op")), rapid.IntRange(0, 100).Draw(t, "grow"))
-		w.config.Services = append(w.config.Services, models.Service{
-			ID: models.ServiceID(i), Name: string(rune('a' + i)), Operators: rapid.IntRange(1, 6).Draw(t, "operators"),
-			QoSTarget: 1000, QueueLimit: rapid.IntRange(1, 8).Draw(t, "queue"), MaxBatch: rapid.IntRange(0, 5).Draw(t, "batch"),
-		})
+	w.policy = anyPolicy(t)
+	w.config = Config{
+		Predictor: c, MaxRetries: rapid.IntRange(0, 2).Draw(t, "retries"),
+		Ways:     rapid.SampledFrom([]int{0, 1, 2, 3, 16}).Draw(t, "ways"),
+		Services: anyServices(t, c),
 	}
-	w.a, w.b = newScheduler(w.config, p), newScheduler(w.config, p)
+	w.a, w.b = newScheduler(w.config, w.policy), newScheduler(w.config, w.policy)
 	return w
+}
+
+func anyPolicy(t *rapid.T) policy {
+	return rapid.SampledFrom([]policy{
+		overlap{}, overlap{spares: moreUrgent}, overlap{spares: nobody}, abacus{}, fcfs{}, sjf{}, edf{},
+		together{operators: 1}, together{operators: 3}, alone{},
+	}).Draw(t, "policy")
+}
+
+// anyServices draws services and what they cost.
+func anyServices(t *rapid.T, c *costs) (services []models.Service) {
+	c.margin = rapid.SampledFrom([]int{0, 0, 20, 50}).Draw(t, "margin")
+	for i := range models.ServiceID(rapid.IntRange(1, 5).Draw(t, "services")) {
+		c.add(time.Duration(rapid.IntRange(0, 4).Draw(t, "op")), rapid.IntRange(0, 100).Draw(t, "grow"))
+		services = append(services, models.Service{
+			ID: i, Name: string(rune('a' + i)), Operators: rapid.IntRange(1, 6).Draw(t, "operators"),
+			QoSTarget:  rapid.SampledFrom([]time.Duration{10, 1000}).Draw(t, "target"),
+			QueueLimit: rapid.IntRange(1, 8).Draw(t, "queue"), MaxBatch: rapid.IntRange(0, 5).Draw(t, "batch"),
+			BestEffort: rapid.IntRange(0, 4).Draw(t, "best effort") == 0,
+		})
+		for o := range i {
+			c.pair(o, i, float64(rapid.IntRange(50, 120).Draw(t, "factor"))/100)
+		}
+	}
+	return services
 }
 
 // same fails the test if the two schedulers have decided differently.
@@ -114,6 +137,7 @@ func (w *twin) next(t *rapid.T) {
 	w.same("queries", r.queries, rb.queries)
 	w.same("round", []any{r.Number, r.Start, r.Predicted, r.Planned}, []any{rb.Number, rb.Start, rb.Predicted, rb.Planned})
 	w.round = &r
+	w.inTime(&r)
 	seen := map[models.ServiceID]bool{}
 	for i, s := range r.Group.Spans {
 		if seen[s.Service] || w.down[s.Service] {
@@ -121,6 +145,50 @@ func (w *twin) next(t *rapid.T) {
 		}
 		seen[s.Service] = true
 		w.span(s, r.Queries(i))
+	}
+}
+
+// inTime checks that nobody in a group is made late by the others: by its
+// bound, it ends before the deadline of every query that ends with it and that
+// could be in time alone. The published algorithm promises that of the most
+// urgent only, and by the latency.
+func (w *twin) inTime(r *Round) {
+	w.same("estimate", w.costs.estimate(r.Group), r.Predicted)
+	if len(r.Group.Spans) < 2 {
+		return
+	}
+	end, spans := w.now+r.Predicted.Bound, r.Group.Spans
+	switch w.policy.(type) {
+	case overlap:
+	case abacus:
+		end, spans = w.now+r.Predicted.Latency, spans[:1]
+	default:
+		return
+	}
+	for i, s := range spans {
+		if s.End < w.config.Services[s.Service].Operators {
+			continue
+		}
+		for _, id := range r.Queries(i) {
+			q := w.open[id]
+			if alone := w.now + w.costs.span(s); alone <= q.Deadline && end > q.Deadline && !w.left[id] {
+				w.Fatalf("at %v query %d, which could end at %v and must at %v, is in a group until %v: %+v",
+					w.now, id, alone, q.Deadline, end, r)
+			}
+		}
+	}
+}
+
+// plan decides ahead, which nobody must notice.
+func (w *twin) plan(*rapid.T) {
+	before := w.a.Metrics()
+	w.a.Plan(w.now)
+	w.b.Plan(w.now)
+	after := w.a.Metrics()
+	after.Plans = before.Plans
+	w.same("metrics", before, after)
+	if answers, released := w.a.Ended(); len(answers)+len(released) > 0 {
+		w.Fatalf("planning answered %v and released %v", answers, released)
 	}
 }
 
@@ -231,7 +299,7 @@ func (w *twin) justified(a Answer, q models.Query) {
 		left.Start, left.Size = b.next, b.size
 	}
 	rest := w.costs.span(left)
-	hopeless := rest > 0 && w.now+rest > q.Deadline
+	hopeless := rest > 0 && w.now+rest > q.Deadline && !w.config.Services[q.Service].BestEffort
 	expired := w.now >= q.Deadline
 	ok := true
 	switch a.Reason {

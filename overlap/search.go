@@ -12,10 +12,10 @@ const (
 // search returns the largest number in (low, high] that passes, or low if none
 // does, taking it that whatever is below one that passes passes as well. It
 // splits the range in ways+1 parts with one call of the predictor: the
-// multi-way search of Abacus, section 6.3. propose adds what a number needs to
-// have predicted, the same count of groups for each; pass judges by their
-// estimates, from the least number up, until one does not pass.
-func (d *decision) search(low, high int, propose func(n int), pass func(n int, of []models.Estimate) bool) int {
+// multi-way search of Abacus, section 6.3. propose adds the group of a number
+// to what is asked; pass judges by its estimate, from the least number up,
+// until one does not pass.
+func (d *decision) search(low, high int, propose func(n int), pass func(n int, e models.Estimate) bool) int {
 	var points [MaxWays]int
 	for low < high {
 		count := min(d.ways, high-low)
@@ -24,14 +24,12 @@ func (d *decision) search(low, high int, propose func(n int), pass func(n int, o
 			points[i] = low + (high-low+1)*(i+1)/(count+1)
 			propose(points[i])
 		}
-		estimates := d.ask.take()
-		each := len(estimates) / count
-		for i, n := range points[:count] {
-			if !pass(n, estimates[i*each:(i+1)*each]) {
-				high = n - 1
+		for i, e := range d.ask.take() {
+			if !pass(points[i], e) {
+				high = points[i] - 1
 				break
 			}
-			low = n
+			low = points[i]
 		}
 	}
 	return low

@@ -28,6 +28,7 @@ func TestRestoredGoesOnAlike(t *testing.T) {
 			"worker":  w.worker,
 			"wait":    w.wait,
 			"restore": w.restore, "restore ": w.restore,
+			"plan": w.plan,
 		})
 		w.drain()
 	})
@@ -36,6 +37,7 @@ func TestRestoredGoesOnAlike(t *testing.T) {
 // restore replaces the second scheduler.
 func (w *twin) restore(*rapid.T) {
 	before := w.b.Snapshot()
+	w.a.Snapshot() // or it would have a plan that the other has not
 	text, err := json.Marshal(before)
 	if err != nil {
 		w.Fatal(err)

@@ -1,0 +1,176 @@
+package overlap
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// ahead drives a scheduler that plans and one that never does with the same
+// events. Every round ends when it was predicted to, and the next one starts
+// at once.
+type ahead struct {
+	*rapid.T
+	plans, plain *Scheduler
+	now          time.Duration
+	round        *Round
+	lastID       models.QueryID
+}
+
+// Where rounds end as predicted, plans change no decision.
+func TestPlansChangeNothing(t *testing.T) {
+	kept := false
+	rapid.Check(t, func(t *rapid.T) {
+		c := &costs{}
+		config := Config{Predictor: c, Services: anyServices(t, c), MaxRetries: 1}
+		p := anyPolicy(t)
+		w := &ahead{T: t, plans: newScheduler(config, p), plain: newScheduler(config, p)}
+		plan := func(*rapid.T) { w.plans.Plan(w.now) }
+		t.Repeat(map[string]func(*rapid.T){
+			"":       func(*rapid.T) { w.compare() },
+			"arrive": w.arrive, "arrive ": w.arrive, "arrive  ": w.arrive,
+			"next": w.next, "next ": w.next, "next  ": w.next,
+			"finish": w.finish, "finish ": w.finish,
+			"cancel": w.cancel,
+			"worker": w.worker,
+			"wait":   w.wait,
+			"plan":   plan, "plan ": plan, "plan  ": plan, "plan   ": plan,
+		})
+		kept = kept || w.plans.Metrics().Plans.Kept > 0
+	})
+	if !kept {
+		t.Error("no plan was ever kept")
+	}
+}
+
+func (w *ahead) each(f func(s *Scheduler)) {
+	f(w.plans)
+	f(w.plain)
+}
+
+func (w *ahead) arrive(t *rapid.T) {
+	w.lastID++
+	q := models.Query{
+		ID: w.lastID, Service: models.ServiceID(rapid.IntRange(0, len(w.plain.services)-1).Draw(t, "service")),
+		Size: rapid.IntRange(1, 3).Draw(t, "size"), Priority: rapid.IntRange(0, 1).Draw(t, "priority"),
+		Arrival: w.now, Deadline: w.now + time.Duration(rapid.IntRange(0, 120).Draw(t, "deadline")),
+	}
+	w.each(func(s *Scheduler) { _ = s.Arrive(w.now, q) })
+}
+
+func (w *ahead) next(t *rapid.T) {
+	r, ok := w.plain.Next(w.now)
+	planned, same := w.plans.Next(w.now)
+	if planned.Planned = false; ok != same || cmp.Diff(r, planned, cmp.AllowUnexported(Round{})) != "" {
+		t.Fatalf("at %v: %+v, with plans %+v", w.now, r, planned)
+	}
+	if ok {
+		w.round = &r
+	}
+}
+
+func (w *ahead) finish(t *rapid.T) {
+	if w.round == nil {
+		return
+	}
+	w.now = max(w.now, w.end())
+	o := Outcome{Round: w.round.Number}
+	for _, s := range w.round.Group.Spans {
+		so := SpanOutcome{Batch: s.Batch, Reached: s.End, Took: rapid.SampledFrom([]time.Duration{1, 20}).Draw(t, "took")}
+		if rapid.IntRange(0, 9).Draw(t, "status") == 0 {
+			so.Status, so.Reached = SpanStopped, s.Start
+		}
+		o.Spans = append(o.Spans, so)
+	}
+	w.round = nil
+	w.each(func(s *Scheduler) {
+		if err := s.Finish(w.now, o); err != nil {
+			t.Fatal(err)
+		}
+	})
+	w.next(t)
+}
+
+func (w *ahead) end() time.Duration { return w.round.Start + w.round.Predicted.Latency }
+
+// wait lets time pass, but not past the end of the round that runs.
+func (w *ahead) wait(t *rapid.T) {
+	w.now += time.Duration(rapid.IntRange(1, 30).Draw(t, "wait"))
+	if w.round != nil {
+		w.now = min(w.now, w.end())
+	}
+}
+
+func (w *ahead) cancel(t *rapid.T) {
+	if w.lastID > 0 {
+		id := models.QueryID(rapid.Uint64Range(1, uint64(w.lastID)).Draw(t, "query"))
+		w.each(func(s *Scheduler) { s.Cancel(w.now, id) })
+	}
+}
+
+func (w *ahead) worker(t *rapid.T) {
+	id := models.ServiceID(rapid.IntRange(0, len(w.plain.services)-1).Draw(t, "service"))
+	down := rapid.IntRange(0, 3).Draw(t, "down") == 0
+	w.each(func(s *Scheduler) {
+		if down {
+			s.Down(w.now, id)
+		} else {
+			s.Up(w.now, id)
+		}
+	})
+}
+
+func (w *ahead) compare() {
+	if diff := cmp.Diff(w.plain.Answers(), w.plans.Answers()); diff != "" {
+		w.Fatalf("answers:\n%s", diff)
+	}
+	if diff := cmp.Diff(w.plain.Released(), w.plans.Released()); diff != "" {
+		w.Fatalf("released:\n%s", diff)
+	}
+	m := w.plans.Metrics()
+	if p := m.Plans; p.Made-p.Kept-p.Overturned > 1 {
+		w.Fatalf("plans do not add up: %+v", p)
+	}
+	m.Plans = PlanMetrics{}
+	if diff := cmp.Diff(w.plain.Metrics(), m); diff != "" {
+		w.Fatalf("metrics:\n%s", diff)
+	}
+	if err := errors.Join(w.plain.check(), w.plans.check()); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// Planning again without news costs nothing, and a plan for an empty queue is
+// none.
+func TestPlanIsMadeOnce(t *testing.T) {
+	config := goodConfig(2)
+	config.Policy = "overlap"
+	s, err := New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	arrive := func(id models.QueryID) {
+		if err := s.Arrive(0, models.Query{ID: id, Size: 1, Deadline: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	arrive(1)
+	s.Next(0)
+	s.Plan(1)
+	arrive(2)
+	s.Plan(2)
+	asked := config.Predictor.(*costs)
+	calls := asked.calls
+	s.Plan(3)
+	if asked.calls != calls {
+		t.Errorf("the predictor was asked about %d groups", asked.calls-calls)
+	}
+	if p := s.Metrics().Plans; p != (PlanMetrics{Made: 1}) {
+		t.Errorf("%+v", p)
+	}
+}
