@@ -45,6 +45,11 @@ var arrows = []arrow{
 		tests: []string{"models/zoo"},
 	},
 	{
+		pkg: "training/advice",
+		may: []string{"models", "training"},
+		why: "it reads what was measured; nothing that serves depends on it",
+	},
+	{
 		pkg: "training/fit",
 		may: []string{"models", "predictor", "training"},
 		why: "only the training command links it, so that the daemon carries no graph library",
@@ -93,7 +98,8 @@ var arrows = []arrow{
 		pkg: "cmd/overlapd",
 		may: []string{
 			"cmd/overlapd/conformance", "cmd/overlapd/cutcost", "cmd/overlapd/load", "daemon", "executor",
-			"models", "models/zoo", "ort", "overlap", "overlap/journal", "predictor", "segments", "training", "training/fit",
+			"models", "models/zoo", "ort", "overlap", "overlap/journal", "predictor", "segments", "training",
+			"training/advice", "training/fit",
 		},
 		why: "it wires everything; being a main package, nothing imports it",
 	},
@@ -130,7 +136,7 @@ var owners = []struct {
 	{"gorgonia.org/gorgonia", []string{"training/fit"}, "networks are fitted in one package, which the daemon does not link"},
 	{"gorgonia.org/tensor", []string{"training/fit"}, "networks are fitted in one package, which the daemon does not link"},
 	{"go4.org/unsafe/assume-no-moving-gc", []string{"training/fit"}, "gorgonia wants a version that knows this Go"},
-	{"gonum.org/v1/gonum", []string{"training", "training/fit"}, "linear algebra belongs to fitting; serving a predictor is plain loops"},
+	{"gonum.org/v1/gonum", []string{"training/fit"}, "linear algebra belongs to fitting; serving a predictor is plain loops"},
 	{"gonum.org/v1/plot", []string{"training/fit"}, "pictures are for people who read reports"},
 	{"github.com/pelletier/go-toml", []string{"daemon"}, "there is one configuration and one package that reads it"},
 	{"github.com/spf13/cobra", []string{"cmd/overlapd"}, "the command line is wiring"},

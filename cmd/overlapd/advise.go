@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/overlapd/overlapd/training"
+	"github.com/overlapd/overlapd/training/advice"
 )
 
 func adviseCommand() *cobra.Command {
@@ -28,22 +29,22 @@ are estimated from what they gain with others.`,
   overlapd advise --data pairs.csv --services web=resnet50,text=bert --load web=40,text=10`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			advice, err := o.advise()
+			found, err := o.advise()
 			if err != nil {
 				return err
 			}
 			if o.report != "" {
-				if err := writeFile(o.report, advice.WritePage); err != nil {
+				if err := writeFile(o.report, found.WritePage); err != nil {
 					return err
 				}
 			}
 			if o.asJSON {
 				return printJSON(cmd.OutOrStdout(), struct {
-					*training.Advice
+					*advice.Advice
 					Commit string `json:"commit"`
-				}{advice, buildCommit()})
+				}{found, buildCommit()})
 			}
-			return advice.WriteText(cmd.OutOrStdout())
+			return found.WriteText(cmd.OutOrStdout())
 		},
 	}
 	o.flags(cmd)
@@ -81,7 +82,7 @@ func (o *adviseOptions) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON object")
 }
 
-func (o *adviseOptions) advise() (*training.Advice, error) {
+func (o *adviseOptions) advise() (*advice.Advice, error) {
 	d, err := o.dataset()
 	if err != nil {
 		return nil, err
@@ -89,7 +90,7 @@ func (o *adviseOptions) advise() (*training.Advice, error) {
 	if o.size < 1 {
 		return nil, fmt.Errorf("--size is %d; a device holds at least one service", o.size)
 	}
-	want := training.AdviceOptions{Size: o.size, Devices: o.devices}
+	want := advice.Options{Size: o.size, Devices: o.devices}
 	if want.Services, err = advisedServices(d, o.services, o.loads); err != nil {
 		return nil, err
 	}
@@ -103,7 +104,7 @@ func (o *adviseOptions) advise() (*training.Advice, error) {
 			return nil, err
 		}
 	}
-	return training.Advise(d, want)
+	return advice.Advise(d, want)
 }
 
 // dataset reads everything that was measured, from files or the state file.
@@ -131,18 +132,18 @@ func (o *adviseOptions) dataset() (d *training.Dataset, err error) {
 
 // advisedServices reads NAME or NAME=MODEL, and NAME=QPS. Without services,
 // every model is one.
-func advisedServices(d *training.Dataset, services, loads []string) ([]training.AdvisedService, error) {
-	var list []training.AdvisedService
+func advisedServices(d *training.Dataset, services, loads []string) ([]advice.Service, error) {
+	var list []advice.Service
 	for _, s := range services {
 		name, model, given := strings.Cut(s, "=")
 		if !given {
 			model = name
 		}
-		list = append(list, training.AdvisedService{Name: name, Model: model})
+		list = append(list, advice.Service{Name: name, Model: model})
 	}
 	if len(list) == 0 {
 		for _, m := range d.Models {
-			list = append(list, training.AdvisedService{Name: m.Name, Model: m.Name})
+			list = append(list, advice.Service{Name: m.Name, Model: m.Name})
 		}
 	}
 	for _, load := range loads {

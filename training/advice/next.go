@@ -1,8 +1,10 @@
-package training
+package advice
 
 import (
 	"cmp"
 	"slices"
+
+	"github.com/overlapd/overlapd/training"
 )
 
 // probesPerService is how many pairs of a model are measured to know how it
@@ -105,7 +107,7 @@ func (n *nextPairs) probe(service int, reason string) {
 }
 
 // cost returns what measuring takes, at the pace of the dataset.
-func (p *panel) cost(d *Dataset, devices [][]int, next []NextPair) Cost {
+func (p *panel) cost(d *training.Dataset, devices [][]int, next []NextPair) Cost {
 	c := Cost{GroupsPerPair: defaultGroups, Repeats: defaultRepeats}
 	var perPair, repeats []float64
 	for _, s := range p.sets {

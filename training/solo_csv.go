@@ -5,42 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-const (
-	maxSoloBytes = 1 << 20
-	soloApart    = 0.1 // relative difference of two solo times that is worth a word
-)
-
-// SoloSource says where a solo time comes from.
-type SoloSource string
-
-// The sources.
-const (
-	SoloMeasured SoloSource = "measured" // groups of one span
-	SoloGiven    SoloSource = "file"     // a list of solo times
-	SoloInferred SoloSource = "inferred" // groups of several spans
-)
+// maxSoloBytes limits a file of solo times.
+const maxSoloBytes = 1 << 20
 
 // SoloTime is what a whole model takes alone.
 type SoloTime struct {
-	Model  string     `json:"model"`
-	Size   int        `json:"size"`
-	SeqLen int        `json:"seq_len"`
-	Micros float64    `json:"micros"`
-	Source SoloSource `json:"source"`
-	Alone  int        `json:"alone"`            // groups that held only spans of it
-	Groups int        `json:"groups"`           // groups that held it with others
-	Fitted float64    `json:"fitted,omitempty"` // microseconds that the groups say, where a file says otherwise
-}
-
-// Apart tells whether a file and the groups disagree.
-func (s SoloTime) Apart() bool {
-	return s.Source == SoloGiven && s.Alone+s.Groups > 0 && math.Abs(s.Fitted-s.Micros) > soloApart*s.Micros
+	Model  string
+	Size   int // of the batch
+	SeqLen int
+	Micros float64
 }
 
 // ReadSolo reads what whole models take alone, a CSV file with the columns
@@ -81,7 +59,7 @@ func ReadSolo(r io.Reader, name string) ([]SoloTime, error) {
 }
 
 func parseSolo(model, size, seqLen, millis string) (SoloTime, error) {
-	s := SoloTime{Model: model, Source: SoloGiven}
+	s := SoloTime{Model: model}
 	var errs [3]error
 	s.Size, errs[0] = strconv.Atoi(size)
 	s.SeqLen, errs[1] = strconv.Atoi(seqLen)
@@ -92,31 +70,4 @@ func parseSolo(model, size, seqLen, millis string) (SoloTime, error) {
 			ErrFormat, clip(model), clip(size), clip(seqLen), clip(millis))
 	}
 	return s, nil
-}
-
-// give sets the time of whole models to what a list says. How it spreads over
-// the operators stays as the groups have it.
-func (c *cells) give(d *Dataset, list []SoloTime) (fitted map[cellKey]float64) {
-	fitted = map[cellKey]float64{}
-	for _, s := range list {
-		m := d.Model(s.Model)
-		if cell := c.byKey[cellKey{m, s.Size, s.SeqLen}]; m >= 0 && cell != nil {
-			fitted[cell.key] = cell.whole()
-			cell.scale(s.Micros)
-			cell.source = SoloGiven
-		}
-	}
-	return fitted
-}
-
-// soloTimes returns the solo times that gains are made of.
-func (c *cells) soloTimes(d *Dataset, fitted map[cellKey]float64) []SoloTime {
-	list := make([]SoloTime, 0, len(c.list))
-	for _, cell := range c.list {
-		list = append(list, SoloTime{
-			Model: d.Models[cell.key.model].Name, Size: cell.key.size, SeqLen: cell.key.seqLen,
-			Micros: cell.whole(), Source: cell.source, Alone: cell.alone, Groups: cell.groups, Fitted: fitted[cell.key],
-		})
-	}
-	return list
 }

@@ -1,8 +1,10 @@
-package training
+package advice
 
 import (
 	"math"
 	"testing"
+
+	"github.com/overlapd/overlapd/training"
 )
 
 // near tells whether a value is within a part of what it should be.
@@ -58,7 +60,7 @@ func TestInferSpans(t *testing.T) {
 func TestMeasuredSoloTimes(t *testing.T) {
 	w := newWorkshop(3, 2)
 	// Groups always hold both models whole: they do not tell who takes how long.
-	d := &Dataset{Models: w.models}
+	d := &training.Dataset{Models: w.models}
 	a, b := w.span(0), w.span(1)
 	a.Start, a.End, a.Size = 0, w.models[0].Operators, 1
 	b.Start, b.End, b.Size = 0, w.models[1].Operators, 1
@@ -87,7 +89,7 @@ func TestGivenSoloTimes(t *testing.T) {
 	c.infer()
 	cell := c.byKey[cellKey{0, 1, 0}]
 	whole, half := cell.whole(), cell.span(0, 3)
-	fitted := c.give(d, []SoloTime{
+	fitted := c.give(d, []training.SoloTime{
 		{Model: "m00", Size: 1, Micros: 2 * whole},
 		{Model: "m00", Size: 64, Micros: 1}, {Model: "foreign", Size: 1, Micros: 1},
 	})

@@ -1,4 +1,4 @@
-package training
+package advice
 
 import (
 	"bytes"
@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/overlapd/overlapd/training"
 )
 
 var updateAdvice = flag.Bool("update-advice", false, "write the text of advice to testdata")
@@ -22,9 +24,9 @@ func TestAdviceText(t *testing.T) {
 	w := newWorkshop(9, 5)
 	w.exposed = func(a, b int) float64 { return map[bool]float64{true: 1.1, false: 0.15}[a+b == 7] }
 	d := w.dataset(60, []int{0, 1}, []int{0, 2}, []int{1, 2}, []int{3, 4}, []int{0, 3})
-	a, err := Advise(d, AdviceOptions{
-		Solo:     []SoloTime{{Model: "m00", Size: 1, Micros: 9000, Source: SoloGiven}},
-		Services: []AdvisedService{{"web", "m00", 20}, {"text", "m01", 10}, {"m02", "m02", 0}, {"m03", "m03", 5}, {"m04", "m04", 5}, {"new", "m99", 0}},
+	a, err := Advise(d, Options{
+		Solo:     []training.SoloTime{{Model: "m00", Size: 1, Micros: 9000}},
+		Services: []Service{{"web", "m00", 20}, {"text", "m01", 10}, {"m02", "m02", 0}, {"m03", "m03", 5}, {"m04", "m04", 5}, {"new", "m99", 0}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +64,7 @@ func TestAdviceHolds(t *testing.T) {
 				sets = append(sets, pair)
 			}
 		}
-		a, err := Advise(w.dataset(12, sets...), AdviceOptions{Size: size})
+		a, err := Advise(w.dataset(12, sets...), Options{Size: size})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +132,7 @@ func TestAdviceIsFollowed(t *testing.T) {
 		var a *Advice
 		for rounds := 0; ; rounds++ {
 			var err error
-			if a, err = Advise(d, AdviceOptions{}); err != nil {
+			if a, err = Advise(d, Options{}); err != nil {
 				t.Fatal(err)
 			}
 			if len(a.Next) == 0 {
@@ -144,7 +146,7 @@ func TestAdviceIsFollowed(t *testing.T) {
 				d.Rows = append(d.Rows, w.dataset(40, []int{d.Model(next.Models[0]), d.Model(next.Models[1])}).Rows...)
 			}
 		}
-		full, err := Advise(w.dataset(40, allPairs(n)...), AdviceOptions{})
+		full, err := Advise(w.dataset(40, allPairs(n)...), Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,14 +185,14 @@ func quality(knows, divides *Advice) float64 {
 func TestUnavoidable(t *testing.T) {
 	w := newWorkshop(10, 3)
 	w.exposed = func(a, b int) float64 { return 1.3 }
-	a, err := Advise(w.dataset(100, allPairs(3)...), AdviceOptions{Size: 2})
+	a, err := Advise(w.dataset(100, allPairs(3)...), Options{Size: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(a.Division.Bad) != 1 || a.Division.Enough != 3 {
 		t.Errorf("bad pairs %v, enough are %d devices", a.Division.Bad, a.Division.Enough)
 	}
-	a, err = Advise(w.dataset(100, allPairs(3)...), AdviceOptions{Size: 2, Devices: 3})
+	a, err = Advise(w.dataset(100, allPairs(3)...), Options{Size: 2, Devices: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +204,7 @@ func TestUnavoidable(t *testing.T) {
 // TestTwoServicesOfOneModel can be advised on, but not measured.
 func TestTwoServicesOfOneModel(t *testing.T) {
 	w := newWorkshop(11, 2)
-	a, err := Advise(w.dataset(50, []int{0, 1}), AdviceOptions{Size: 3, Services: []AdvisedService{{"a", "m00", 1}, {"b", "m00", 1}, {"c", "m01", 1}}})
+	a, err := Advise(w.dataset(50, []int{0, 1}), Options{Size: 3, Services: []Service{{"a", "m00", 1}, {"b", "m00", 1}, {"c", "m01", 1}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,27 +218,27 @@ func TestTwoServicesOfOneModel(t *testing.T) {
 
 func TestNoAdvice(t *testing.T) {
 	d := newWorkshop(12, 3).dataset(1, []int{0, 1})
-	many := make([]AdvisedService, MaxServices+1)
-	for _, o := range []AdviceOptions{
+	many := make([]Service, MaxServices+1)
+	for _, o := range []Options{
 		{Size: -1},
 		{Size: MaxShare + 1},
 		{Size: 2, Devices: 1},
 		{Devices: -1},
-		{Services: []AdvisedService{{"a", "m00", 0}, {"a", "m01", 0}}},
-		{Services: []AdvisedService{{"a", "", 0}}},
-		{Services: []AdvisedService{{"a", "m00", math.NaN()}}},
-		{Services: []AdvisedService{{"a", "m00", -1}}},
+		{Services: []Service{{"a", "m00", 0}, {"a", "m01", 0}}},
+		{Services: []Service{{"a", "", 0}}},
+		{Services: []Service{{"a", "m00", math.NaN()}}},
+		{Services: []Service{{"a", "m00", -1}}},
 		{Services: many},
 	} {
 		if _, err := Advise(d, o); !errors.Is(err, ErrAdvice) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
-	if _, err := Advise(&Dataset{}, AdviceOptions{}); !errors.Is(err, ErrAdvice) {
+	if _, err := Advise(&training.Dataset{}, Options{}); !errors.Is(err, ErrAdvice) {
 		t.Errorf("no services: %v", err)
 	}
 	d.Rows[0].Median = math.NaN()
-	if _, err := Advise(d, AdviceOptions{}); !errors.Is(err, ErrFormat) {
+	if _, err := Advise(d, Options{}); !errors.Is(err, training.ErrFormat) {
 		t.Errorf("a median of NaN: %v", err)
 	}
 }
@@ -244,7 +246,7 @@ func TestNoAdvice(t *testing.T) {
 func TestAdviceForms(t *testing.T) {
 	w := newWorkshop(13, 4)
 	w.models[0].Name = `<m00>&"`
-	a, err := Advise(w.dataset(30, allPairs(4)...), AdviceOptions{})
+	a, err := Advise(w.dataset(30, allPairs(4)...), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package training
+package advice
 
 import (
 	"cmp"
@@ -6,6 +6,8 @@ import (
 	"maps"
 	"math"
 	"slices"
+
+	"github.com/overlapd/overlapd/training"
 )
 
 // Limits of inferring solo times.
@@ -157,7 +159,7 @@ type cells struct {
 }
 
 // newCells sorts a dataset into cells.
-func newCells(d *Dataset) (*cells, error) {
+func newCells(d *training.Dataset) (*cells, error) {
 	if err := d.Check(); err != nil {
 		return nil, err
 	}
@@ -195,14 +197,14 @@ func newCells(d *Dataset) (*cells, error) {
 	return c, nil
 }
 
-func (c *cells) row(d *Dataset, r Row) (row *cellRow, models, sizes []int, err error) {
+func (c *cells) row(d *training.Dataset, r training.Row) (row *cellRow, models, sizes []int, err error) {
 	row = &cellRow{micros: r.Median}
 	for _, s := range r.Group.Spans {
 		k := cellKey{int(s.Service), s.Size, s.SeqLen}
 		cell := c.byKey[k]
 		if cell == nil {
 			if len(c.byKey) >= maxCells {
-				return nil, nil, nil, fmt.Errorf("%w: more than %d batch sizes and sequence lengths", ErrLimit, maxCells)
+				return nil, nil, nil, fmt.Errorf("%w: more than %d batch sizes and sequence lengths", training.ErrLimit, maxCells)
 			}
 			cell = newSoloCell(k, d.Models[k.model].Operators)
 			c.byKey[k] = cell

@@ -11,7 +11,7 @@ func TestReadSolo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []SoloTime{{Model: "bert", Size: 4, SeqLen: 64, Micros: 10500, Source: SoloGiven}, {Model: "vgg16", Size: 8, Micros: 4000, Source: SoloGiven}}
+	want := []SoloTime{{Model: "bert", Size: 4, SeqLen: 64, Micros: 10500}, {Model: "vgg16", Size: 8, Micros: 4000}}
 	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
 		t.Errorf("got %+v", got)
 	}

@@ -1,4 +1,4 @@
-package training
+package advice
 
 import (
 	"strings"
@@ -80,11 +80,11 @@ func TestCompatibility(t *testing.T) {
 	pairs := allPairs(6)
 	kept := pairs[4] // 1 and 3
 	d := w.dataset(200, append(append([][]int{}, pairs[:4]...), pairs[5:]...)...)
-	a, err := Advise(d, AdviceOptions{})
+	a, err := Advise(d, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	full, err := Advise(w.dataset(200, pairs...), AdviceOptions{})
+	full, err := Advise(w.dataset(200, pairs...), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestCompatibility(t *testing.T) {
 func TestLargerSetsTellPairs(t *testing.T) {
 	w := newWorkshop(8, 4)
 	w.exposed = func(a, b int) float64 { return map[bool]float64{true: 0.9, false: 0.1}[b == 3] }
-	a, err := Advise(w.dataset(300, []int{0, 1, 2}, []int{0, 1, 3}, []int{0, 2, 3}, []int{1, 2, 3}), AdviceOptions{})
+	a, err := Advise(w.dataset(300, []int{0, 1, 2}, []int{0, 1, 3}, []int{0, 2, 3}, []int{1, 2, 3}), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package training
+package advice
 
 import (
 	"cmp"
@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/overlapd/overlapd/training"
 )
 
 const (
@@ -60,7 +62,7 @@ func (g *SetGain) Reason() string {
 
 // gains returns what each set of models gains, those of fewer models first and
 // then those that gain most.
-func (c *cells) gains(d *Dataset) []SetGain {
+func (c *cells) gains(d *training.Dataset) []SetGain {
 	list := make([]SetGain, 0, len(c.sets))
 	for _, s := range c.sets {
 		list = append(list, s.gain(d))
@@ -71,7 +73,7 @@ func (c *cells) gains(d *Dataset) []SetGain {
 	return list
 }
 
-func (s *setRows) gain(d *Dataset) SetGain {
+func (s *setRows) gain(d *training.Dataset) SetGain {
 	g := SetGain{Groups: len(s.rows), members: s.models}
 	for _, m := range s.models {
 		g.Models = append(g.Models, d.Models[m].Name)

@@ -1,4 +1,6 @@
-package training
+package advice
+
+import "github.com/overlapd/overlapd/training"
 
 import "math"
 
@@ -21,7 +23,7 @@ type compatibility struct {
 }
 
 // setKey names a set of models: their positions plus one, in order.
-type setKey [MaxSpans]uint16
+type setKey [training.MaxSpans]uint16
 
 func keyOf(members []int) (k setKey) {
 	for i, m := range members {

@@ -1,4 +1,4 @@
-package training
+package advice
 
 // infer fits solo times to all groups. Each is taken to last as long as its
 // longest span and the exposed part of the others. Solo times and exposed

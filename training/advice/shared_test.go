@@ -1,20 +1,22 @@
-package training
+package advice
 
 import (
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/overlapd/overlapd/training"
 )
 
 // sharedAdvice advises on the groups that the original system measured.
-func sharedAdvice(t *testing.T, name string, o AdviceOptions) *Advice {
+func sharedAdvice(t *testing.T, name string, o Options) *Advice {
 	t.Helper()
 	dir := os.Getenv("OVERLAPD_SHARED_DATA")
 	if dir == "" {
 		t.Skip("OVERLAPD_SHARED_DATA does not name a folder of measurements")
 	}
-	d, err := ReadPath(filepath.Join(dir, "abacus-a100", name))
+	d, err := training.ReadPath(filepath.Join(dir, "abacus-a100", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +30,7 @@ func sharedAdvice(t *testing.T, name string, o AdviceOptions) *Advice {
 // TestSharedPairs finds the one pair that the paper would not deploy together
 // (Abacus, sections 7.3 and 7.8).
 func TestSharedPairs(t *testing.T) {
-	a := sharedAdvice(t, "pairs", AdviceOptions{})
+	a := sharedAdvice(t, "pairs", Options{})
 	if len(a.Sets) != 21 {
 		t.Fatalf("%d pairs", len(a.Sets))
 	}
@@ -51,7 +53,7 @@ func TestSharedPairs(t *testing.T) {
 }
 
 func TestSharedQuadruplets(t *testing.T) {
-	a := sharedAdvice(t, "quad", AdviceOptions{Size: 4})
+	a := sharedAdvice(t, "quad", Options{Size: 4})
 	if len(a.Division.Devices) != 1 || a.Division.Devices[0].Basis != BasisMeasured || a.Division.Devices[0].Gain < 1.5 {
 		t.Errorf("%+v", a.Division)
 	}

@@ -1,16 +1,18 @@
-package training
+package advice
 
 import (
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/overlapd/overlapd/training"
 )
 
 // Limits of advice.
 const (
-	MaxShare    = MaxSpans // services of a device
-	MaxServices = MaxModels
+	MaxShare    = training.MaxSpans // services of a device
+	MaxServices = training.MaxModels
 
 	defaultShare   = 2
 	defaultRepeats = 100  // of a group, where a dataset does not tell
@@ -21,16 +23,16 @@ const (
 // ErrAdvice is returned when advice is asked for that cannot be given.
 var ErrAdvice = errors.New("no advice")
 
-// AdviceOptions say what advice is wanted.
-type AdviceOptions struct {
-	Services []AdvisedService // all models of the dataset if empty
-	Size     int              // most services of a device, 0 for two
-	Devices  int              // 0 for as few as hold all services
-	Solo     []SoloTime       // of whole models; these are taken before those of the groups
+// Options say what advice is wanted.
+type Options struct {
+	Services []Service           // all models of the dataset if empty
+	Size     int                 // most services of a device, 0 for two
+	Devices  int                 // 0 for as few as hold all services
+	Solo     []training.SoloTime // of whole models; these are taken before those of the groups
 }
 
-// AdvisedService is a service that gets a device.
-type AdvisedService struct {
+// Service is a service that gets a device.
+type Service struct {
 	Name  string
 	Model string  // the name in the dataset; a model that is not there may be measured yet
 	QPS   float64 // queries per second, 0 if unknown
@@ -86,7 +88,7 @@ const (
 
 // Advise says which services gain by sharing a device, how to divide them
 // among devices, and what to measure next.
-func Advise(d *Dataset, o AdviceOptions) (*Advice, error) {
+func Advise(d *training.Dataset, o Options) (*Advice, error) {
 	p, err := newPanel(d, o)
 	if err != nil {
 		return nil, err
@@ -106,16 +108,16 @@ func Advise(d *Dataset, o AdviceOptions) (*Advice, error) {
 
 // panel is what advice is made from.
 type panel struct {
-	services []AdvisedService
+	services []Service
 	model    []int // of each service, -1 if not in the dataset
 	cells    *cells
 	fit      *compatibility
 	solo     []SoloTime
 	sets     []SetGain
-	options  AdviceOptions
+	options  Options
 }
 
-func newPanel(d *Dataset, o AdviceOptions) (*panel, error) {
+func newPanel(d *training.Dataset, o Options) (*panel, error) {
 	c, err := newCells(d)
 	if err != nil {
 		return nil, err
@@ -123,7 +125,7 @@ func newPanel(d *Dataset, o AdviceOptions) (*panel, error) {
 	p := &panel{cells: c, services: slices.Clone(o.Services), options: o}
 	if len(p.services) == 0 {
 		for _, m := range d.Models {
-			p.services = append(p.services, AdvisedService{Name: m.Name, Model: m.Name})
+			p.services = append(p.services, Service{Name: m.Name, Model: m.Name})
 		}
 	}
 	if err := p.check(); err != nil {
@@ -239,13 +241,17 @@ func (p *panel) set(members []int) (float64, bool) {
 // query returns what one query of a service takes alone, in microseconds, at
 // the smallest batch size and sequence length that is known, 0 if none is.
 func (p *panel) query(service int) float64 {
-	best := SoloTime{}
-	for _, list := range [][]SoloTime{p.solo, p.options.Solo} {
-		for _, s := range list {
-			if s.Model == p.services[service].Model && (best.Size == 0 || s.Size < best.Size || s.Size == best.Size && s.SeqLen < best.SeqLen) {
-				best = s
-			}
+	best := training.SoloTime{}
+	see := func(s training.SoloTime) {
+		if s.Model == p.services[service].Model && (best.Size == 0 || s.Size < best.Size || s.Size == best.Size && s.SeqLen < best.SeqLen) {
+			best = s
 		}
+	}
+	for _, s := range p.solo {
+		see(training.SoloTime{Model: s.Model, Size: s.Size, SeqLen: s.SeqLen, Micros: s.Micros})
+	}
+	for _, s := range p.options.Solo {
+		see(s)
 	}
 	return best.Micros
 }

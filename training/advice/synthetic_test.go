@@ -1,4 +1,4 @@
-package training
+package advice
 
 import (
 	"fmt"
@@ -6,13 +6,14 @@ import (
 	"slices"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/training"
 )
 
 // workshop is a device that measures groups of made-up models whose solo times
 // and overlaps are known.
 type workshop struct {
 	*rand.Rand
-	models  []Model
+	models  []training.Model
 	micros  [][]float64 // of each operator at batch size 1
 	exposed func(a, b int) float64
 	noise   float64 // relative
@@ -23,7 +24,7 @@ func newWorkshop(seed uint64, names int) *workshop {
 	w := &workshop{Rand: rand.New(rand.NewPCG(seed, 1)), noise: 0.01, sizes: 2}
 	for m := range names {
 		n := 6 + w.IntN(20)
-		w.models = append(w.models, Model{Name: fmt.Sprintf("m%02d", m), Operators: n})
+		w.models = append(w.models, training.Model{Name: fmt.Sprintf("m%02d", m), Operators: n})
 		costs := make([]float64, n)
 		for i := range costs {
 			costs[i] = 100 + 400*w.Float64()
@@ -58,7 +59,7 @@ func (w *workshop) whole(model, size int) float64 {
 
 // measure runs a group: as long as its longest span and the exposed part of
 // the others.
-func (w *workshop) measure(spans ...models.Span) Row {
+func (w *workshop) measure(spans ...models.Span) training.Row {
 	sum, most := 0.0, 0.0
 	exposed, n := 0.0, 0.0
 	for i, s := range spans {
@@ -69,7 +70,7 @@ func (w *workshop) measure(spans ...models.Span) Row {
 		}
 	}
 	took := (most + exposed/max(n, 1)*(sum-most)) * (1 + w.noise*w.NormFloat64())
-	return Row{Group: models.Group{Spans: spans}, Median: took, Mean: took, Std: took * w.noise}
+	return training.Row{Group: models.Group{Spans: spans}, Median: took, Mean: took, Std: took * w.noise}
 }
 
 // span is a random span as groups have them: it ends with its model, or starts
@@ -86,8 +87,8 @@ func (w *workshop) span(model int) models.Span {
 }
 
 // dataset measures so many groups of each of the sets of models.
-func (w *workshop) dataset(groups int, sets ...[]int) *Dataset {
-	d := &Dataset{Device: "workshop", Models: w.models}
+func (w *workshop) dataset(groups int, sets ...[]int) *training.Dataset {
+	d := &training.Dataset{Device: "workshop", Models: w.models}
 	for _, set := range sets {
 		set = slices.Sorted(slices.Values(set))
 		for range groups {
