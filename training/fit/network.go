@@ -22,6 +22,7 @@ const (
 	oursMinBatch  = 16
 	oursMinEpochs = 10
 	oursMaxEpochs = 300
+	draftPart     = 4 // of the epochs of the network proper
 
 	paperRate   = 0.001
 	paperEpochs = 250
@@ -55,30 +56,83 @@ func newSchedule(o *Options, rows int) schedule {
 // fitNetwork fits a predictor to rows. The file lacks only what a test tells.
 func fitNetwork(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (*predictor.File, error) {
 	random := rand.New(rand.NewPCG(o.Seed, 1))
+	if o.Recipe == RecipePaper {
+		f := newFile(d, rows, o)
+		return f, fitLayers(ctx, f, rows, o, newSchedule(o, len(rows)), random, stage)
+	}
+	// What a group takes beyond its costs blurs them. So a draft learns that
+	// first, and the costs are inferred again from what it leaves.
+	draft := newFile(d, rows, o)
+	if err := fitCosts(ctx, draft, d, rows, o, random); err != nil {
+		return nil, err
+	}
+	plan := newSchedule(o, len(rows))
+	plan.epochs = max(plan.epochs/draftPart, 1)
+	if err := fitLayers(ctx, draft, rows, o, plan, random, stage+", draft"); err != nil {
+		return nil, err
+	}
+	plain, err := withoutCorrection(draft, rows)
+	if err != nil {
+		return nil, err
+	}
+	f := newFile(d, rows, o)
+	if err := fitCosts(ctx, f, d, plain, o, random); err != nil {
+		return nil, err
+	}
+	return f, fitLayers(ctx, f, rows, o, newSchedule(o, len(rows)), random, stage)
+}
+
+func newFile(d *training.Dataset, rows []training.Row, o *Options) *predictor.File {
 	f := &predictor.File{
 		Format: predictor.Format, Device: d.Device, Recipe: string(o.Recipe), Seed: o.Seed, Rows: len(rows),
 		Features: features(d, rows, o.Recipe), Output: predictor.OutputMicros,
 	}
 	if o.Recipe == RecipeOurs {
 		f.Output = predictor.OutputRatio
-		costs, err := inferCosts(ctx, d.Models, rows, o.Operators, random)
-		if err != nil {
-			return nil, err
-		}
-		for i := range costs {
-			f.Features.Models[i].Costs = costs[i]
-		}
 	}
+	return f
+}
+
+// fitCosts sets the costs of the file's features.
+func fitCosts(ctx context.Context, f *predictor.File, d *training.Dataset, rows []training.Row, o *Options, random *rand.Rand) error {
+	costs, err := inferCosts(ctx, d.Models, rows, o.Operators, random)
+	for i := range costs {
+		f.Features.Models[i].Costs = costs[i]
+	}
+	return err
+}
+
+// fitLayers sets the layers of the file.
+func fitLayers(ctx context.Context, f *predictor.File, rows []training.Row, o *Options, plan schedule, random *rand.Rand, stage string) error {
+	encoder, err := predictor.NewEncoder(&f.Features)
+	if err != nil {
+		return err
+	}
+	bits := 0
+	if o.Recipe == RecipePaper {
+		bits = len(f.Features.Models)
+	}
+	f.Layers, err = trainLayers(ctx, encode(encoder, rows), bits, o, plan, random, stage)
+	return err
+}
+
+// withoutCorrection returns the rows with latencies freed of what the network
+// of a file adds to, or takes off, the costs.
+func withoutCorrection(f *predictor.File, rows []training.Row) ([]training.Row, error) {
 	encoder, err := predictor.NewEncoder(&f.Features)
 	if err != nil {
 		return nil, err
 	}
-	bits := 0
-	if o.Recipe == RecipePaper {
-		bits = len(d.Models)
+	bases := encode(encoder, rows).bases
+	predicted, err := predictWith(f, rows)
+	if err != nil {
+		return nil, err
 	}
-	f.Layers, err = trainLayers(ctx, encode(encoder, rows), bits, o, random, stage)
-	return f, err
+	plain := slices.Clone(rows)
+	for i := range plain {
+		plain[i].Median *= bases[i] / predicted[i]
+	}
+	return plain, nil
 }
 
 // features describes the models as far as rows tell.
@@ -107,12 +161,11 @@ func features(d *training.Dataset, rows []training.Row, r Recipe) predictor.Feat
 // scaled, and its descent has no momentum: the paper tells nothing of this,
 // and of the readings tried this is the one that gives the error it reports.
 // With raw slots that error is near 15 %, with momentum near 4 %.
-func trainLayers(ctx context.Context, in *inputs, bits int, o *Options, random *rand.Rand, stage string) ([]predictor.Layer, error) {
+func trainLayers(ctx context.Context, in *inputs, bits int, o *Options, plan schedule, random *rand.Rand, stage string) ([]predictor.Layer, error) {
 	targets, scale := in.targets(o.Recipe)
 	scaled := newScaling(in)
 	scaled.leave(bits)
 	scaled.apply(in)
-	plan := newSchedule(o, in.rows())
 	loss, descent := squared, optimizer(&sgd{})
 	if o.Recipe == RecipeOurs {
 		loss, descent = relative, &adam{decay: oursDecay}

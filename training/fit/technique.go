@@ -41,7 +41,7 @@ func networks(d *training.Dataset, o *Options, keep func(*predictor.File)) techn
 func others(d *training.Dataset, o *Options) []technique {
 	return []technique{
 		{nameCosts, func(ctx context.Context, rows []training.Row, _ string) (predict, error) {
-			return fitCosts(ctx, d, rows, o)
+			return fitCostsAlone(ctx, d, rows, o)
 		}},
 		{nameLinear, func(_ context.Context, rows []training.Row, _ string) (predict, error) {
 			return fitPlane(d, rows, fitLinear)
@@ -54,17 +54,14 @@ func others(d *training.Dataset, o *Options) []technique {
 	}
 }
 
-// fitCosts predicts by the costs of operators, without a network.
-func fitCosts(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options) (predict, error) {
-	f := features(d, rows, RecipeOurs)
-	costs, err := inferCosts(ctx, d.Models, rows, o.Operators, rand.New(rand.NewPCG(o.Seed, 1)))
-	if err != nil {
+// fitCostsAlone predicts by the costs of operators, without a network.
+func fitCostsAlone(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options) (predict, error) {
+	f := newFile(d, rows, o)
+	f.Features.Set = predictor.FeaturesModel
+	if err := fitCosts(ctx, f, d, rows, o, rand.New(rand.NewPCG(o.Seed, 1))); err != nil {
 		return nil, err
 	}
-	for i := range costs {
-		f.Models[i].Costs = costs[i]
-	}
-	e, err := predictor.NewEncoder(&f)
+	e, err := predictor.NewEncoder(&f.Features)
 	if err != nil {
 		return nil, err
 	}
