@@ -20,6 +20,7 @@ type candidate struct {
 
 	// What settle finds out, and merge changes.
 	settled bool
+	dropped bool
 	solo    models.Estimate // of rest, alone
 	probes  bool            // it runs although it is predicted to be late: alone, or not at all
 	due     time.Duration   // the earliest deadline of its members that the rest, alone, would meet

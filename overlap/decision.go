@@ -6,6 +6,10 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
+// maxPlannedDrops is how much a plan may drop. With more, deciding ahead again
+// after every event would cost more than it saves.
+const maxPlannedDrops = 64
+
 // decision is what a policy sees, and where it puts the group. Making it
 // changes nothing but itself and the outlooks of the services: it may be for a
 // time to come, and is carried out by commit, or not at all.
@@ -22,7 +26,7 @@ type decision struct {
 	progress
 	steps  []progress // before each span was added
 	daring bool       // only its latency must keep to the limit, and not its bound
-	unsure bool       // it depends on how the round that runs ends
+	unsure bool       // as a plan it cannot hold
 	asked  Asked
 
 	members []*query   // memory of all candidates' members
@@ -54,8 +58,8 @@ func (s *Scheduler) newDecision(ways int) *decision {
 	return &decision{s: s, ask: &s.predict, ways: ways}
 }
 
-// make decides for a time, from scratch.
-func (d *decision) make(at time.Duration) {
+// decide starts from scratch, for a time.
+func (d *decision) decide(at time.Duration) {
 	s := d.s
 	d.ask.counts = Asked{}
 	d.at, d.daring, d.unsure = at, false, false
@@ -110,26 +114,39 @@ func (d *decision) settle(n int) []candidate {
 		if len(estimates) == 0 {
 			return first
 		}
-		d.passed = d.passed[:0]
-		kept := d.candidates[:0]
-		for i := range d.candidates {
-			c := &d.candidates[i]
-			if i < len(first) && !c.settled {
+		for i := range first {
+			if c := &first[i]; !c.settled {
 				c.settled, c.solo = true, estimates[0]
 				estimates = estimates[1:]
-				if d.hopeless(c) {
-					d.drops = append(d.drops, drop{c.head, c.batch, c.rank.id, c.rest, c.deadline})
-					d.passed = append(d.passed, c.service)
-					c.service.outlook.pass(c)
-					continue
-				}
+				c.dropped = d.hopeless(c)
 			}
+		}
+		d.replace()
+	}
+}
+
+// replace puts the next work of its service in the place of every candidate
+// that is dropped.
+func (d *decision) replace() {
+	d.passed = d.passed[:0]
+	kept := d.candidates[:0]
+	for i := range d.candidates {
+		c := &d.candidates[i]
+		if !c.dropped {
 			kept = append(kept, *c)
+			continue
 		}
-		d.candidates = kept
-		for _, sv := range d.passed {
-			d.gather(sv)
-		}
+		d.drops = append(d.drops, drop{c.head, c.batch, c.rank.id, c.rest, c.deadline})
+		d.passed = append(d.passed, c.service)
+		c.service.outlook.pass(c)
+	}
+	d.candidates = kept
+	if d.s.busy && len(d.drops) > maxPlannedDrops {
+		d.unsure, d.candidates = true, d.candidates[:0]
+		return
+	}
+	for _, sv := range d.passed {
+		d.gather(sv)
 	}
 }
 
@@ -143,7 +160,7 @@ func (d *decision) hopeless(c *candidate) bool {
 	if end <= c.deadline || c.service.BestEffort {
 		return false
 	}
-	if c.batch == nil {
+	if c.batch == nil { // how the round that runs ends may change whether it probes
 		d.unsure = d.unsure || c.service.outlook.runs
 		c.probes = c.service.probe(d.at, c.solo.Latency)
 	}
@@ -157,8 +174,9 @@ func (d *decision) keep(q *query) []*query {
 	return d.members[last-1 : last : last]
 }
 
-// add puts the operators up to end of candidate i into the group. The group as it is then takes what is predicted, and its spans
-// one after another the solo time more than before.
+// add puts the operators up to end of candidate i into the group. The group as
+// it is then takes what is predicted, and its spans one after another the solo
+// time more than before.
 func (d *decision) add(i, end int, predicted models.Estimate, solo time.Duration) {
 	c := &d.candidates[i]
 	c.end = end

@@ -15,16 +15,73 @@
 //
 // A policy gives every waiting query and every paused batch a key. A numbered
 // priority goes before the key: 1 is the highest, and 0, the default, comes
-// after all numbered ones. Equal keys are ordered by arrival, then by ID.
+// after all numbered ones. Equal keys are ordered by arrival, then by ID. All
+// work of best-effort services comes after all other.
 //
 // # Drops
 //
-// A query is dropped when its deadline passes before it runs, and when it is
-// about to run but the predictor says that it would end after its deadline. A
-// query that could finish if it ran now is never dropped, and where the
-// predictor knows nothing only the deadline counts. The queries of a batch
-// that has started share its fate: it is dropped when none of them can be
-// answered in time any more.
+// A query is dropped when its deadline passes before it runs, and when the
+// group that it could be in is decided but the predictor says that even alone,
+// and as long as it takes in the middle of its runs, it would end after its
+// deadline. A query that could finish if it ran now is never dropped, and
+// where the predictor knows nothing only the deadline counts, as it does for
+// best effort. The sequential policies and abacus look at the most urgent work
+// only, overlap at the head of each service. The queries of a batch that has
+// started share its fate: it is dropped when none of them can be answered in
+// time any more.
+//
+// # Overlap
+//
+// The most urgent batch runs to its end in the next round. The policy abacus
+// adds others as Abacus does (section 6): in the order of their deadlines, as
+// long as the predicted latency is within the headroom of the first. The
+// policy overlap differs in this:
+//
+//   - What must fit is the bound of the estimate, and it must fit everybody
+//     whose batch ends with the group and who could be in time alone. What is
+//     left of a batch that does not end must be in time after it. The latency
+//     serves for comparing gains, and for drops: nobody is dropped for the
+//     sake of a margin.
+//   - A span is added only if the group is then predicted to end before it
+//     would if the span ran after it. Of those that fit, the one comes first
+//     with which the group gains the most solo time per time.
+//   - Whoever waits and would be in time right after the most urgent batch
+//     alone, as far as the head of each service and the query behind each
+//     batch of the group go, is not made late. A group is first grown without
+//     regard to those who may still get into it, and then cut back for those
+//     who did not.
+//   - Queries of a service are merged where that saves time and all of them
+//     stay in time. Spans from the same queue are the same operators on other
+//     data, so nothing overlaps as well as they do.
+//   - Best effort gets what room is left. With nothing else waiting it runs
+//     for at most half of the least slack that a query of another service,
+//     arriving just then, would have.
+//
+// Whatever is asked of the predictor and does not depend on an answer is asked
+// in one call, and ends are searched several at a time ([Config].Ways).
+//
+// # Plans
+//
+// [Scheduler.Plan] decides ahead for the predicted end of the round that runs,
+// equation 3 of Abacus, so that the device need not wait for a decision. A
+// decision reads the state as it will be then: batches whose spans do not end
+// with the round wait at the operator that they will have reached, and what
+// is past its deadline by then is gone. It changes nothing until Next carries
+// it out.
+//
+// A plan is overturned by every arrival, cancellation, loss, return or load of
+// a worker, by a span that did not run to its end, and by a deadline that
+// passes unforeseen. What is left to Next is one call of the predictor: what
+// the plan drops must still be hopeless, and a group of more than one query
+// must, by its bound and from the true start, keep to the limit that it was
+// chosen for. Otherwise Next decides afresh.
+//
+// So plans are invisible where rounds end when they were predicted to, the
+// predictor has learned nothing meanwhile, and Next follows Finish at once:
+// the decisions are those that would be made without. Where a round ends at
+// another time, a plan that is kept hurts nobody that a decision made then
+// would have spared by that limit, but its group may be another one. The same
+// events, calls of Plan among them, always give the same decisions.
 //
 // # Answers
 //

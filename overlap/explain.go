@@ -21,7 +21,7 @@ type Explanation struct {
 
 // Candidate is work of one service that could have been in a group.
 type Candidate struct {
-	Head                     // as it was before the round; Size is that of the batch as it was formed
+	Head                     // of the batch as it was formed, before the round
 	Headroom time.Duration   // until the deadline of the last that wants it
 	Solo     models.Estimate // of all that was left of it, 0 if unknown or not asked
 	Place    int             // in the group, 0 if it is not in it

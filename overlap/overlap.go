@@ -59,9 +59,8 @@ func (p overlap) choose(d *decision) {
 	if first.probes || first.solo.Latency == 0 {
 		return
 	}
-	if !p.fill(d, false) {
-		p.fill(d, true)
-	}
+	p.fill(d, false)
+	p.fill(d, true)
 	d.limit = p.room(d, 0)
 }
 
@@ -129,9 +128,8 @@ func (p overlap) room(d *decision, i int) time.Duration {
 
 // fill adds candidates that are best effort, or those that are not: whole ones
 // first, less those for which somebody who did not get in would be late, then
-// a part of one. It reports whether a part was added, after which there is no
-// room left.
-func (p overlap) fill(d *decision, bestEffort bool) bool {
+// a part of one, after which there is no room for another.
+func (p overlap) fill(d *decision, bestEffort bool) {
 	for p.addBest(d, bestEffort) {
 	}
 	for len(d.group) > 1 && d.at+d.predicted.Bound > p.room(d, 0) {
@@ -139,10 +137,9 @@ func (p overlap) fill(d *decision, bestEffort bool) bool {
 	}
 	for i := range d.candidates {
 		if c := &d.candidates[i]; c.verdict == tooLong && c.service.BestEffort == bestEffort && p.addPart(d, i) {
-			return true
+			return
 		}
 	}
-	return false
 }
 
 // addBest asks about all candidates at once and adds the one with which the

@@ -12,7 +12,7 @@ func (s *Scheduler) Plan(now time.Duration) {
 	if !s.busy || s.planned {
 		return
 	}
-	s.draft.make(max(s.now, s.round.Start+s.round.Predicted.Latency))
+	s.draft.decide(max(s.now, s.round.Start+s.round.Predicted.Latency))
 	if !s.draft.empty() {
 		s.planned = true
 		s.metrics.Plans.Made++

@@ -109,7 +109,8 @@ func (s *Scheduler) refusal(sv *service, m *models.Query) error {
 
 // Next returns the next round to run, after which the device is busy until
 // Finish. It is false while the device is busy and when there is nothing to
-// run; Wake then says when to call it again though nothing happened.
+// run; Wake then says when to call it again though nothing happened. What Plan
+// has decided is carried out if it still holds.
 func (s *Scheduler) Next(now time.Duration) (Round, bool) {
 	s.clock(now)
 	s.expire()
@@ -118,7 +119,7 @@ func (s *Scheduler) Next(now time.Duration) (Round, bool) {
 	}
 	planned := s.keepPlan()
 	if !planned {
-		s.draft.make(s.now)
+		s.draft.decide(s.now)
 	}
 	return s.commit(planned)
 }
