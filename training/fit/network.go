@@ -21,7 +21,7 @@ const (
 	oursBatch     = 128
 	oursMinBatch  = 16
 	oursMinEpochs = 10
-	oursMaxEpochs = 300
+	oursMaxEpochs = 100
 	draftPart     = 4 // of the epochs of the network proper
 
 	paperRate   = 0.001
