@@ -1,9 +1,7 @@
 package daemon
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -12,62 +10,19 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/overlapd/overlapd/executor"
-	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/overlap/journal"
-	"github.com/overlapd/overlapd/segments"
 )
-
-// fakeWorkers is an executor whose workers do what the test says, with the
-// promises that a real one keeps: one outcome for each round, delivered before
-// the event that its worker is lost.
-type fakeWorkers struct {
-	t      *testing.T
-	b      *backend
-	arenas []*segments.InputArena
-	out    chan executor.Outcome
-
-	mu struct {
-		sync.Mutex
-		flight    *executor.Outcome // the round that runs
-		queries   []models.QueryID  // of it
-		ready     []bool
-		operators []int
-		pid       int
-		stopped   int
-		runs      int
-		closed    bool
-		hold      []executor.Event // events that are not delivered yet, if holding
-		holding   bool
-	}
-}
-
-const fakeOperators = 4
 
 // startLoop starts a backend with so many services and fake workers, all of
 // them ready. It ends with the test.
 func startLoop(t *testing.T, services int, change func(*Config)) (*backend, *fakeWorkers) {
 	t.Helper()
-	c := Default()
-	for i := range services {
-		s := DefaultService()
-		s.Name, s.Model, s.Target = fmt.Sprint("s", i), "zoo:tiny_add", time.Minute
-		c.Services = append(c.Services, s)
-	}
-	if change != nil {
-		change(&c)
-	}
+	c := fakeConfig(services, change)
 	b := newBackend(c, zerolog.Nop())
-	f := &fakeWorkers{t: t, b: b, out: make(chan executor.Outcome, executor.MaxRounds)}
-	for range services {
-		arena, err := segments.NewInputArena(1 << 16)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.arenas = append(f.arenas, arena)
-	}
-	f.mu.ready, f.mu.operators = make([]bool, services), make([]int, services)
-	b.exec = f
+	f := newFakeWorkers(t, services)
+	f.tells(b.event)
+	b.exec, b.threads = f, make([]int, services)
 	if err := b.newLoop(c, nil, journal.Header{}); err != nil {
 		t.Fatal(err)
 	}
@@ -79,248 +34,9 @@ func startLoop(t *testing.T, services int, change func(*Config)) (*backend, *fak
 	t.Cleanup(func() {
 		f.Close()
 		<-b.done
-		for i, a := range f.arenas {
-			if n := a.Used(); n != 0 {
-				t.Errorf("%d bytes of the inputs of service %d are in use", n, i)
-			}
-			a.Close()
-		}
+		f.check()
 	})
 	return b, f
-}
-
-func (f *fakeWorkers) Start(context.Context) error { return nil }
-
-func (f *fakeWorkers) Run(round uint64, spans []executor.SpanRequest) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.mu.closed {
-		return executor.ErrClosed
-	}
-	f.mu.runs++
-	span := spans[0].Span
-	o := executor.Outcome{Round: round, Spans: []executor.SpanOutcome{{Span: span, Reached: span.Start}}}
-	f.mu.queries = f.mu.queries[:0]
-	for _, q := range spans[0].Queries {
-		f.mu.queries = append(f.mu.queries, q.ID)
-		for _, in := range q.Inputs {
-			if !f.arenas[span.Service].Contains(in.Offset, in.Bytes) {
-				f.t.Errorf("query %d: its input is not in the arena", q.ID)
-			}
-		}
-	}
-	if f.mu.flight != nil {
-		f.t.Error("a round was sent while another runs")
-	}
-	f.mu.flight = &o
-	if !f.mu.ready[span.Service] {
-		f.endLocked(executor.Lost)
-	}
-	return nil
-}
-
-// endLocked ends the round that runs.
-func (f *fakeWorkers) endLocked(status executor.Status) {
-	o := f.mu.flight
-	f.mu.flight = nil
-	s := &o.Spans[0]
-	s.Status = status
-	switch status {
-	case executor.Done:
-		s.Reached, s.Took = s.Span.End, time.Microsecond
-		if s.Reached > f.mu.operators[s.Span.Service] {
-			s.Status, s.Err = executor.Failed, executor.ErrBadSpan
-			break
-		}
-		if s.Finished = s.Reached == f.mu.operators[s.Span.Service]; s.Finished {
-			for _, id := range f.mu.queries {
-				s.Queries = append(s.Queries, executor.QueryOutputs{ID: id, Outputs: []executor.Output{{Data: []byte(fmt.Sprint(id))}}})
-			}
-		}
-	case executor.Failed:
-		s.Err = segments.ErrEngine
-	case executor.Lost:
-		s.Err = executor.ErrExited
-	}
-	f.out <- *o
-}
-
-// end ends the round that runs, if there is one.
-func (f *fakeWorkers) end(status executor.Status) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.mu.flight == nil {
-		return false
-	}
-	f.endLocked(status)
-	return true
-}
-
-// await returns when a round runs.
-func (f *fakeWorkers) await() executor.SpanOutcome {
-	f.t.Helper()
-	for begin := time.Now(); time.Since(begin) < 10*time.Second; time.Sleep(time.Millisecond) {
-		f.mu.Lock()
-		o := f.mu.flight
-		f.mu.Unlock()
-		if o != nil {
-			return o.Spans[0]
-		}
-	}
-	f.t.Fatal("no round is sent")
-	return executor.SpanOutcome{}
-}
-
-// kill loses the worker of a service.
-func (f *fakeWorkers) kill(service int) {
-	f.mu.Lock()
-	if !f.mu.ready[service] {
-		f.mu.Unlock()
-		return
-	}
-	f.mu.ready[service] = false
-	if o := f.mu.flight; o != nil && o.Spans[0].Span.Service == models.ServiceID(service) {
-		f.endLocked(executor.Lost)
-	}
-	f.mu.Unlock()
-	f.tell(executor.WorkerLost{Service: models.ServiceID(service), Err: &executor.LostError{Cause: executor.ErrExited}})
-}
-
-// revive gives a service a worker whose model has so many operators.
-func (f *fakeWorkers) revive(service, operators int) {
-	f.mu.Lock()
-	if f.mu.ready[service] {
-		f.mu.Unlock()
-		return
-	}
-	f.mu.ready[service], f.mu.operators[service] = true, operators
-	f.mu.pid++
-	pid := f.mu.pid
-	f.mu.Unlock()
-	f.tell(executor.WorkerReady{Service: models.ServiceID(service), PID: pid, Info: segments.Info{
-		Inputs:    []models.TensorSpec{spec("X", models.Int32, -1, 16)},
-		Outputs:   []models.TensorSpec{spec("Y", models.Int32, -1, 16)},
-		Operators: make([]models.Operator, operators), Hash: fmt.Sprint(operators),
-	}})
-}
-
-// tell delivers an event, or keeps it while holding.
-func (f *fakeWorkers) tell(e executor.Event) {
-	f.mu.Lock()
-	if f.mu.holding {
-		f.mu.hold = append(f.mu.hold, e)
-		f.mu.Unlock()
-		return
-	}
-	f.mu.Unlock()
-	f.b.event(e)
-}
-
-// hold keeps events back until letGo.
-func (f *fakeWorkers) hold() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.mu.holding = true
-}
-
-func (f *fakeWorkers) letGo() {
-	f.mu.Lock()
-	held := f.mu.hold
-	f.mu.hold, f.mu.holding = nil, false
-	f.mu.Unlock()
-	for _, e := range held {
-		f.b.event(e)
-	}
-}
-
-func (f *fakeWorkers) Outcomes() <-chan executor.Outcome { return f.out }
-
-func (f *fakeWorkers) Stop(id models.ServiceID, batch models.BatchID) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.mu.stopped++
-	if o := f.mu.flight; o != nil && o.Spans[0].Span.Batch == batch {
-		f.endLocked(executor.Stopped)
-		return true
-	}
-	return false
-}
-
-func (f *fakeWorkers) Release(models.ServiceID, models.BatchID) {}
-
-func (f *fakeWorkers) Arena(id models.ServiceID) *segments.InputArena { return f.arenas[id] }
-
-func (f *fakeWorkers) State(models.ServiceID) (executor.State, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return executor.State{PID: f.mu.pid}, nil
-}
-
-func (f *fakeWorkers) Close() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.mu.closed {
-		return executor.ErrClosed
-	}
-	f.mu.closed = true
-	if f.mu.flight != nil {
-		f.endLocked(executor.Lost)
-	}
-	close(f.out)
-	return nil
-}
-
-// submit hands a call to the backend, or frees its memory if it is refused.
-func submit(t *testing.T, b *backend, service int, timeout time.Duration) (*Call, error) {
-	t.Helper()
-	c := NewCall()
-	c.Service, c.Size, c.Arrival, c.Timeout = b.services[service], 1, time.Now(), timeout
-	m, err := b.Alloc(c.Service, 64)
-	if err != nil {
-		return nil, err
-	}
-	c.Memory = m
-	c.Inputs = []Tensor{{Type: models.Int32, Shape: []int64{1, 16}, Data: m.Bytes, Offset: m.Offset}}
-	if err := b.Submit(c); err != nil {
-		b.Free(c.Service, m)
-		return nil, err
-	}
-	return c, nil
-}
-
-// mustSubmit hands in a call that is not refused.
-func mustSubmit(t *testing.T, b *backend, service int) *Call {
-	t.Helper()
-	c, err := submit(t, b, service, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// answerOf waits for the one answer of a call, checks whose it is and takes
-// the call's memory back.
-func answerOf(t *testing.T, b *backend, c *Call) *Error {
-	t.Helper()
-	select {
-	case <-c.answer:
-	case <-time.After(10 * time.Second):
-		t.Fatal("a call is not answered")
-	}
-	err := c.reply.Err
-	if want := fmt.Sprint(c.QueryID); err == nil && (len(c.reply.Outputs) != 1 || string(c.reply.Outputs[0].Data) != want) {
-		t.Errorf("call %s got the outputs %v", want, c.reply.Outputs)
-	}
-	b.Release(c)
-	return err
-}
-
-// wantError fails unless a call was answered with that reason.
-func wantError(t *testing.T, err *Error, status int, reason string) {
-	t.Helper()
-	if err == nil || err.Status != status || err.Reason != reason {
-		t.Errorf("got %+v, want status %d, reason %s", err, status, reason)
-	}
 }
 
 func TestLoopAnswers(t *testing.T) {
@@ -382,11 +98,7 @@ func TestLoopIsNotMisledByALateOutcome(t *testing.T) {
 		b.ask(func(l *loop) { // the loop is busy while all of this happens
 			f.kill(0)
 			f.revive(0, operators)
-			f.mu.Lock()
-			held := f.mu.hold
-			f.mu.hold, f.mu.holding = nil, false
-			f.mu.Unlock()
-			for _, e := range held {
+			for _, e := range f.taken() {
 				b.inbox <- message{event: e}
 			}
 		})

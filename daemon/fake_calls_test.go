@@ -1,0 +1,62 @@
+package daemon
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// submit hands a call to the backend, or frees its memory if it is refused.
+func submit(t *testing.T, b *backend, service int, timeout time.Duration) (*Call, error) {
+	t.Helper()
+	c := NewCall()
+	c.Service, c.Size, c.Arrival, c.Timeout = b.services[service], 1, time.Now(), timeout
+	m, err := b.Alloc(c.Service, 64)
+	if err != nil {
+		return nil, err
+	}
+	c.Memory = m
+	c.Inputs = []Tensor{{Type: models.Int32, Shape: []int64{1, 16}, Data: m.Bytes, Offset: m.Offset}}
+	if err := b.Submit(c); err != nil {
+		b.Free(c.Service, m)
+		return nil, err
+	}
+	return c, nil
+}
+
+// mustSubmit hands in a call that is not refused.
+func mustSubmit(t *testing.T, b *backend, service int) *Call {
+	t.Helper()
+	c, err := submit(t, b, service, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// answerOf waits for the one answer of a call, checks whose it is and takes
+// the call's memory back.
+func answerOf(t *testing.T, b *backend, c *Call) *Error {
+	t.Helper()
+	select {
+	case <-c.answer:
+	case <-time.After(10 * time.Second):
+		t.Fatal("a call is not answered")
+	}
+	err := c.reply.Err
+	if want := fmt.Sprint(c.QueryID); err == nil && (len(c.reply.Outputs) != 1 || string(c.reply.Outputs[0].Data) != want) {
+		t.Errorf("call %s got the outputs %v", want, c.reply.Outputs)
+	}
+	b.Release(c)
+	return err
+}
+
+// wantError fails unless a call was answered with that reason.
+func wantError(t *testing.T, err *Error, status int, reason string) {
+	t.Helper()
+	if err == nil || err.Status != status || err.Reason != reason {
+		t.Errorf("got %+v, want status %d, reason %s", err, status, reason)
+	}
+}

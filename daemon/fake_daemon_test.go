@@ -1,0 +1,237 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/training"
+)
+
+// fakeDeviceName is the device of a rig as datasets and predictors name it.
+const fakeDeviceName = "fake, ONNX Runtime 0"
+
+// rig is a daemon without an endpoint, on fake workers.
+type rig struct {
+	*Daemon
+	t       *testing.T
+	workers *fakeWorkers
+	log     *logBuffer
+	stopped bool
+}
+
+// rigOptions says what a rig is. Services overlap unless change says otherwise,
+// and few groups are measured.
+type rigOptions struct {
+	services int
+	dir      string // state_dir, "" for a new one
+	device   *fakeDevice
+	fit      FitFunc
+	change   func(*Config)
+	prepare  func(*fakeWorkers) // before the workers start
+}
+
+// logBuffer is a log.
+type logBuffer struct {
+	mu struct {
+		sync.Mutex
+		bytes.Buffer
+	}
+}
+
+func (l *logBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.Write(b)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.Buffer.String()
+}
+
+// newRig makes a daemon whose loop does not run yet.
+func newRig(t *testing.T, o rigOptions) *rig {
+	t.Helper()
+	if o.dir == "" {
+		o.dir = t.TempDir()
+	}
+	c := fakeConfig(o.services, func(c *Config) {
+		c.Policy, c.StateDir = "overlap", o.dir
+		c.Profile = ProfileConfig{OnStart: true, Time: time.Minute, Groups: 12, Repeats: 3, Spans: 2, Seed: 1}
+		for i := range c.Services {
+			c.Services[i].Sizes = []int{1, 2}
+		}
+		if o.change != nil {
+			o.change(c)
+		}
+	})
+	r := &rig{t: t, workers: newFakeWorkers(t, o.services), log: &logBuffer{}}
+	r.workers.runsOn(o.device)
+	if o.prepare != nil {
+		o.prepare(r.workers)
+	}
+	d, err := New(c, Options{
+		Version: "test", Device: "fake", Cores: 1, Fit: o.fit, Offline: true,
+		Log: zerolog.New(r.log).Level(zerolog.DebugLevel),
+		workers: func(e executor.Options) (runner, error) {
+			r.workers.tells(e.Events)
+			return r.workers, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Daemon = d
+	t.Cleanup(func() { r.stop() })
+	return r
+}
+
+// startRig makes a daemon whose workers are ready.
+func startRig(t *testing.T, o rigOptions) *rig {
+	t.Helper()
+	r := newRig(t, o)
+	r.backend.running = true
+	r.goroutines.Go(r.backend.loop.run)
+	if err := r.workers.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	r.sync()
+	return r
+}
+
+// sync returns when the loop has handled all that it was told.
+func (r *rig) sync() { r.backend.ask(func(*loop) {}) }
+
+// stop ends the daemon as Run does, once.
+func (r *rig) stop() {
+	r.t.Helper()
+	if r.stopped {
+		return
+	}
+	r.stopped = true
+	limit, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if r.backend.running {
+		r.backend.drain()
+		if err := r.backend.stopMeasuring(limit); err != nil {
+			r.t.Errorf("measuring does not stop: %v", err)
+		}
+		r.saveProfiles()
+	}
+	if err := r.close(); err != nil {
+		r.t.Errorf("closing: %v", err)
+	}
+	r.workers.check()
+}
+
+// predictor returns how predictions stand.
+func (r *rig) predictor() PredictorOverview {
+	r.t.Helper()
+	o, ok := r.backend.Overview()
+	if !ok {
+		r.t.Fatal("the loop does not answer")
+	}
+	return o.Predictor
+}
+
+// await waits for a phase and returns how predictions stand in it.
+func (r *rig) await(phase string) (p PredictorOverview) {
+	r.t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if p = r.predictor(); p.Phase == phase {
+			return p
+		}
+	}
+	r.t.Fatalf("not %s, but %s: %s\n%s", phase, p.Phase, p.Reason, r.log)
+	return p
+}
+
+// says fails the test unless a text has all of the parts.
+func says(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("it does not say %q:\n%s", part, text)
+		}
+	}
+}
+
+// serves fails the test unless every service answers a query.
+func (r *rig) serves() {
+	r.t.Helper()
+	for i := range r.backend.services {
+		if err := answerOf(r.t, r.backend, mustSubmit(r.t, r.backend, i)); err != nil {
+			r.t.Errorf("service %d: %v", i, err)
+		}
+	}
+}
+
+// stored returns what a daemon that has ended left in its state file.
+func stored(t *testing.T, dir string) (*training.Dataset, map[string][]training.OperatorTimes) {
+	t.Helper()
+	s, err := OpenState(dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	d, err := s.Datasets().Dataset(fakeDeviceName, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	operators, err := s.Datasets().Operators(fakeDeviceName, d.Models)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, operators
+}
+
+// fakeFile is a predictor that knows so many services of a rig, and predicts
+// that groups take 60 % of what they take one after another.
+func fakeFile(services int) *predictor.File {
+	f := &predictor.File{
+		Format: predictor.Format, Device: fakeDeviceName, Created: time.Date(2024, 2, 29, 12, 0, 0, 0, time.UTC),
+		Recipe: "test", Rows: 1000, Output: predictor.OutputMicros,
+		Features: predictor.Features{Set: predictor.FeaturesModel, Spans: min(services, 4)},
+		Test:     predictor.Errors{Rows: 100, MAPE: 3, Quantiles: predictor.Quantiles{P01: 0.9, P50: 1, P90: 1.05, P95: 1.07, P99: 1.1}},
+	}
+	for i := range services {
+		m := fakeModel(i, fakeOperators)
+		known := predictor.FeatureModel{Name: m.Name, Hash: m.Hash, Operators: m.Operators, MaxSize: 4}
+		for _, size := range []int{1, 4} {
+			c := predictor.CostCell{Size: size}
+			for o := range m.Operators {
+				micros := float64(calm.span(models.Span{Service: models.ServiceID(i), Start: o, End: o + 1, Size: size})) / 1e3
+				c.Micros, c.Work = append(c.Micros, micros), append(c.Work, calm.overlap*micros)
+			}
+			known.Costs = append(known.Costs, c)
+		}
+		f.Features.Models = append(f.Features.Models, known)
+	}
+	width := f.Features.Width()
+	f.Layers = []predictor.Layer{{Inputs: width, Outputs: 1, Weights: make([]float32, width), Bias: []float32{1}}}
+	return f
+}
+
+// fakeModel is the model of a service of a rig as it stands in datasets.
+func fakeModel(service, operators int) training.Model {
+	return training.Model{Name: fakeConfig(service+1, nil).Services[service].Name, Hash: fakeHash(service, operators) + "/1 threads", Operators: operators}
+}
+
+// errNoFit is why fitting fails where a test wants it to.
+var errNoFit = errors.New("the rows do not suffice")
+
+// nearly reports whether two times in microseconds are the same but for
+// rounding.
+func nearly(a, b float64) bool { return math.Abs(a-b) < 0.01 }

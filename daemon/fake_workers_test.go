@@ -1,0 +1,542 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments"
+)
+
+const (
+	fakeOperators  = 4
+	fakeInputBytes = 1 << 16
+)
+
+// fakeWorkers is an executor whose workers do what the test says, or, with a
+// device, run every round by themselves. It keeps the promises of a real one:
+// one outcome for each round, delivered before the event that a worker is
+// lost; batches that go on where they stand, on the worker that holds them.
+type fakeWorkers struct {
+	t      *testing.T
+	arenas []*segments.InputArena
+	out    chan executor.Outcome
+
+	mu struct {
+		sync.Mutex
+		events  func(executor.Event)
+		flight  *fakeRound // the round that runs
+		workers []fakeWorker
+		device  *fakeDevice // nil if the test ends every round
+		fails   map[fakeInput]bool
+		given   []executor.QueryOutputs
+		pid     int
+		stopped int
+		runs    int
+		closed  bool
+		hold    []executor.Event // events that are not delivered yet, if holding
+		holding bool
+		groups  [][]models.Span // of the rounds sent, in that order
+	}
+}
+
+// fakeWorker is the worker of a service.
+type fakeWorker struct {
+	ready     bool
+	lost      bool // it, or one before it
+	operators int
+	hash      string
+	batches   map[models.BatchID]*fakeBatch // that it holds
+}
+
+// fakeBatch is a batch that a worker holds.
+type fakeBatch struct {
+	next    int // operator
+	queries []models.QueryID
+}
+
+// fakeInput is what a model may fail on.
+type fakeInput struct{ service, size int }
+
+// fakeRound is a round that runs. A span has ended when it has a status.
+type fakeRound struct{ outcome executor.Outcome }
+
+// fakeDevice says what rounds take: each span so much for each operator and
+// query, a group its longest span at least and the sum of them times overlap
+// otherwise.
+type fakeDevice struct {
+	operator time.Duration // of service 0; service 1 takes twice as long, and so on
+	overlap  float64
+}
+
+func (d *fakeDevice) span(s models.Span) time.Duration {
+	return d.operator * time.Duration((s.End-s.Start)*s.Size*(1+int(s.Service)))
+}
+
+func (d *fakeDevice) group(spans []executor.SpanOutcome) time.Duration {
+	var sum, longest time.Duration
+	for i := range spans {
+		took := d.span(spans[i].Span)
+		sum, longest = sum+took, max(longest, took)
+	}
+	return max(longest, time.Duration(d.overlap*float64(sum)))
+}
+
+// calm is the device that models have that nobody measures.
+var calm = fakeDevice{operator: 100 * time.Microsecond, overlap: 0.6}
+
+func newFakeWorkers(t *testing.T, services int) *fakeWorkers {
+	t.Helper()
+	f := &fakeWorkers{t: t, out: make(chan executor.Outcome, executor.MaxRounds)}
+	for range services {
+		arena, err := segments.NewInputArena(fakeInputBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.arenas = append(f.arenas, arena)
+	}
+	f.mu.workers, f.mu.fails = make([]fakeWorker, services), map[fakeInput]bool{}
+	for i := range f.mu.workers {
+		f.mu.workers[i].operators = fakeOperators
+	}
+	return f
+}
+
+// fakeConfig is a configuration of so many services, which run one at a time.
+func fakeConfig(services int, change func(*Config)) Config {
+	c := Default()
+	c.Policy = "edf"
+	for i := range services {
+		s := DefaultService()
+		s.Name, s.Model, s.Target = fmt.Sprint("s", i), "zoo:tiny_add", time.Minute
+		c.Services = append(c.Services, s)
+	}
+	if change != nil {
+		change(&c)
+	}
+	return c
+}
+
+// tells sets who is told of events.
+func (f *fakeWorkers) tells(events func(executor.Event)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.events = events
+}
+
+// runsOn gives the workers a device that ends every round at once, or takes it
+// away.
+func (f *fakeWorkers) runsOn(d *fakeDevice) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.device = d
+	if o := f.mu.flight; d != nil && o != nil {
+		f.endLocked(executor.Done)
+	}
+}
+
+// failOn lets a model fail, or not any more.
+func (f *fakeWorkers) failOn(service, size int, fails bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.fails[fakeInput{service, size}] = fails
+}
+
+// check fails the test if memory is still in use. The loop must have ended.
+func (f *fakeWorkers) check() {
+	f.t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, a := range f.arenas {
+		if n := a.Used(); n != 0 {
+			f.t.Errorf("%d bytes of the inputs of service %d are in use", n, i)
+		}
+		a.Close()
+	}
+	for _, q := range f.mu.given {
+		for _, o := range q.Outputs {
+			if o.Data != nil {
+				f.t.Errorf("the outputs of query %d were not given back", q.ID)
+			}
+		}
+	}
+}
+
+// Start starts a worker for every service that has none.
+func (f *fakeWorkers) Start(context.Context) error {
+	for i := range f.mu.workers {
+		f.revive(i, f.operators(i))
+	}
+	return nil
+}
+
+func (f *fakeWorkers) operators(service int) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.workers[service].operators
+}
+
+func (f *fakeWorkers) Run(round uint64, spans []executor.SpanRequest) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.closed {
+		return executor.ErrClosed
+	}
+	if f.mu.flight != nil {
+		f.t.Error("a round was sent while another runs")
+	}
+	f.mu.runs++
+	r := &fakeRound{outcome: executor.Outcome{Round: round}}
+	var group []models.Span
+	for _, request := range spans {
+		group = append(group, request.Span)
+		r.outcome.Spans = append(r.outcome.Spans, executor.SpanOutcome{Span: request.Span, Reached: request.Span.Start})
+	}
+	f.mu.groups = append(f.mu.groups, group)
+	f.mu.flight = r
+	for i := range spans {
+		f.beginLocked(i, f.queriesLocked(&spans[i]))
+	}
+	if f.mu.device != nil {
+		f.endLocked(executor.Done)
+	}
+	f.landLocked()
+	return nil
+}
+
+// queriesLocked checks the queries of a span and returns them.
+func (f *fakeWorkers) queriesLocked(request *executor.SpanRequest) (ids []models.QueryID) {
+	s := request.Span
+	if (s.Start == 0) != (len(request.Queries) > 0) {
+		f.t.Errorf("%v has %d queries", s, len(request.Queries))
+	}
+	for _, q := range request.Queries {
+		ids = append(ids, q.ID)
+		for _, in := range q.Inputs {
+			if !f.arenas[s.Service].Contains(in.Offset, in.Bytes) {
+				f.t.Errorf("query %d: its input is not in the arena", q.ID)
+			}
+		}
+	}
+	return ids
+}
+
+// beginLocked sends a span to its worker, which must hold the batch at the
+// operator where the span starts.
+func (f *fakeWorkers) beginLocked(i int, queries []models.QueryID) {
+	s := f.mu.flight.outcome.Spans[i].Span
+	w := &f.mu.workers[s.Service]
+	b := w.batches[s.Batch]
+	switch {
+	case !w.ready:
+		f.endSpanLocked(i, executor.Lost)
+	case s.Start == 0:
+		if b != nil {
+			f.t.Errorf("%v starts anew, its worker holds it", s)
+		}
+		w.batches[s.Batch] = &fakeBatch{queries: queries}
+	case b == nil:
+		if !w.lost {
+			f.t.Errorf("%v goes on, its worker does not hold it", s)
+		}
+		f.endSpanLocked(i, executor.Failed)
+	case b.next != s.Start:
+		f.t.Errorf("%v goes on, its worker holds it at operator %d", s, b.next)
+	}
+}
+
+// endSpanLocked ends one span of the round that runs.
+func (f *fakeWorkers) endSpanLocked(i int, status executor.Status) {
+	s := &f.mu.flight.outcome.Spans[i]
+	if s.Status != 0 {
+		return
+	}
+	w := &f.mu.workers[s.Span.Service]
+	if status == executor.Done && (s.Span.End > w.operators || f.mu.fails[fakeInput{int(s.Span.Service), s.Span.Size}]) {
+		status = executor.Failed
+	}
+	s.Status = status
+	b := w.batches[s.Span.Batch]
+	if status != executor.Stopped {
+		delete(w.batches, s.Span.Batch)
+	}
+	switch status {
+	case executor.Done:
+		s.Reached, s.Took = s.Span.End, calm.span(s.Span)
+		if d := f.mu.device; d != nil {
+			s.Took = d.span(s.Span)
+		}
+		if s.Finished = s.Reached == w.operators; s.Finished {
+			f.finishLocked(s, b.queries)
+			return
+		}
+		b.next = s.Reached
+		w.batches[s.Span.Batch] = b
+	case executor.Failed:
+		s.Err = segments.ErrEngine
+		if s.Span.End > w.operators {
+			s.Err = executor.ErrBadSpan
+		}
+	case executor.Lost:
+		s.Err = executor.ErrExited
+	}
+}
+
+// finishLocked gives out the outputs of a batch.
+func (f *fakeWorkers) finishLocked(s *executor.SpanOutcome, queries []models.QueryID) {
+	for _, id := range queries {
+		q := executor.QueryOutputs{ID: id, Outputs: []executor.Output{{Data: []byte(fmt.Sprint(id))}}}
+		s.Queries = append(s.Queries, q)
+		f.mu.given = append(f.mu.given, q)
+	}
+}
+
+// endLocked ends the spans of the round that have not ended.
+func (f *fakeWorkers) endLocked(status executor.Status) {
+	for i := range f.mu.flight.outcome.Spans {
+		f.endSpanLocked(i, status)
+	}
+	f.landLocked()
+}
+
+// landLocked delivers the outcome of the round if all of its spans have ended.
+func (f *fakeWorkers) landLocked() {
+	r := f.mu.flight
+	if r == nil {
+		return
+	}
+	for i := range r.outcome.Spans {
+		if r.outcome.Spans[i].Status == 0 {
+			return
+		}
+	}
+	d := f.mu.device
+	if d == nil {
+		d = &calm
+	}
+	r.outcome.Took = d.group(r.outcome.Spans)
+	f.mu.flight = nil
+	f.out <- r.outcome
+}
+
+// end ends the round that runs, if there is one.
+func (f *fakeWorkers) end(status executor.Status) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.flight == nil {
+		return false
+	}
+	f.endLocked(status)
+	return true
+}
+
+// endOf ends the span of a service in the round that runs.
+func (f *fakeWorkers) endOf(service models.ServiceID, status executor.Status) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.flight == nil {
+		f.t.Errorf("no round runs with service %d", service)
+		return
+	}
+	for i := range f.mu.flight.outcome.Spans {
+		if f.mu.flight.outcome.Spans[i].Span.Service == service {
+			f.endSpanLocked(i, status)
+		}
+	}
+	f.landLocked()
+}
+
+// awaitRound returns the spans of the round that runs, when one does.
+func (f *fakeWorkers) awaitRound() (round uint64, spans []models.Span) {
+	f.t.Helper()
+	for begin := time.Now(); time.Since(begin) < 10*time.Second; time.Sleep(time.Millisecond) {
+		f.mu.Lock()
+		if r := f.mu.flight; r != nil {
+			round, spans = r.outcome.Round, f.mu.groups[len(f.mu.groups)-1]
+		}
+		f.mu.Unlock()
+		if spans != nil {
+			return round, spans
+		}
+	}
+	f.t.Fatal("no round is sent")
+	return 0, nil
+}
+
+// await returns when a round runs.
+func (f *fakeWorkers) await() models.Span {
+	f.t.Helper()
+	_, spans := f.awaitRound()
+	return spans[0]
+}
+
+// sent returns the groups of all rounds.
+func (f *fakeWorkers) sent() [][]models.Span {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.groups[:len(f.mu.groups):len(f.mu.groups)]
+}
+
+// held returns how many batches the workers hold.
+func (f *fakeWorkers) held() (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.mu.workers {
+		n += len(f.mu.workers[i].batches)
+	}
+	return n
+}
+
+// kill loses the worker of a service.
+func (f *fakeWorkers) kill(service int) {
+	f.mu.Lock()
+	w := &f.mu.workers[service]
+	if !w.ready {
+		f.mu.Unlock()
+		return
+	}
+	w.ready, w.lost = false, true
+	clear(w.batches)
+	if r := f.mu.flight; r != nil {
+		for i := range r.outcome.Spans {
+			if r.outcome.Spans[i].Span.Service == models.ServiceID(service) {
+				f.endSpanLocked(i, executor.Lost)
+			}
+		}
+		f.landLocked()
+	}
+	f.mu.Unlock()
+	f.tell(executor.WorkerLost{Service: models.ServiceID(service), Err: &executor.LostError{Cause: executor.ErrExited}})
+}
+
+// fail gives a service up.
+func (f *fakeWorkers) fail(service int) {
+	f.kill(service)
+	f.tell(executor.WorkerFailed{Service: models.ServiceID(service), Err: executor.ErrExited})
+}
+
+// revive gives a service a worker whose model has so many operators.
+func (f *fakeWorkers) revive(service, operators int) {
+	f.reviveAs(service, operators, fakeHash(service, operators))
+}
+
+func fakeHash(service, operators int) string {
+	return fmt.Sprintf("model %d of %d", service, operators)
+}
+
+// reviveAs gives a service a worker with a model of this hash.
+func (f *fakeWorkers) reviveAs(service, operators int, hash string) {
+	f.mu.Lock()
+	w := &f.mu.workers[service]
+	if w.ready {
+		f.mu.Unlock()
+		return
+	}
+	w.ready, w.operators, w.hash, w.batches = true, operators, hash, map[models.BatchID]*fakeBatch{}
+	f.mu.pid++
+	pid, d := f.mu.pid, f.mu.device
+	f.mu.Unlock()
+	if d == nil {
+		d = &calm
+	}
+	info := segments.Info{
+		Inputs:    []models.TensorSpec{spec("X", models.Int32, -1, 16)},
+		Outputs:   []models.TensorSpec{spec("Y", models.Int32, -1, 16)},
+		Operators: make([]models.Operator, operators), Hash: hash, ORTVersion: "0",
+	}
+	for _, size := range []int{1, 4} {
+		solo := segments.Solo{Size: size}
+		for i := range operators {
+			solo.Nanos = append(solo.Nanos, int64(d.span(models.Span{Service: models.ServiceID(service), Start: i, End: i + 1, Size: size})))
+		}
+		info.Solo = append(info.Solo, solo)
+	}
+	f.tell(executor.WorkerReady{Service: models.ServiceID(service), PID: pid, Info: info})
+}
+
+// tell delivers an event, or keeps it while holding.
+func (f *fakeWorkers) tell(e executor.Event) {
+	f.mu.Lock()
+	events := f.mu.events
+	if f.mu.holding {
+		f.mu.hold = append(f.mu.hold, e)
+		f.mu.Unlock()
+		return
+	}
+	f.mu.Unlock()
+	events(e)
+}
+
+// hold keeps events back until letGo.
+func (f *fakeWorkers) hold() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.holding = true
+}
+
+// taken ends holding and returns what was held.
+func (f *fakeWorkers) taken() []executor.Event {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	held := f.mu.hold
+	f.mu.hold, f.mu.holding = nil, false
+	return held
+}
+
+func (f *fakeWorkers) letGo() {
+	for _, e := range f.taken() {
+		f.tell(e)
+	}
+}
+
+func (f *fakeWorkers) Outcomes() <-chan executor.Outcome { return f.out }
+
+func (f *fakeWorkers) Stop(id models.ServiceID, batch models.BatchID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.stopped++
+	if f.mu.flight == nil {
+		return false
+	}
+	for i := range f.mu.flight.outcome.Spans {
+		if s := &f.mu.flight.outcome.Spans[i]; s.Span.Service == id && s.Span.Batch == batch && s.Status == 0 {
+			f.endSpanLocked(i, executor.Stopped)
+			f.landLocked()
+			return true
+		}
+	}
+	return false
+}
+
+func (f *fakeWorkers) Release(id models.ServiceID, batch models.BatchID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.mu.workers[id].batches, batch)
+}
+
+func (f *fakeWorkers) Arena(id models.ServiceID) *segments.InputArena { return f.arenas[id] }
+
+func (f *fakeWorkers) State(models.ServiceID) (executor.State, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return executor.State{PID: f.mu.pid}, nil
+}
+
+// Close ends the round that runs as the real one does: its spans are lost.
+func (f *fakeWorkers) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.closed {
+		return executor.ErrClosed
+	}
+	f.mu.closed = true
+	if f.mu.flight != nil {
+		f.endLocked(executor.Lost)
+	}
+	close(f.out)
+	return nil
+}

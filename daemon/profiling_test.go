@@ -1,0 +1,411 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/training"
+)
+
+// inDataset returns how many spans the groups have that were measured, and
+// fails the test where a row is not what the device takes.
+func inDataset(t *testing.T, d *training.Dataset, device *fakeDevice) (spans map[int]int) {
+	t.Helper()
+	spans = map[int]int{}
+	for _, row := range d.Rows {
+		var group []executor.SpanOutcome
+		for _, s := range row.Group.Spans {
+			var service models.ServiceID
+			if _, err := fmt.Sscanf(d.Models[s.Service].Name, "s%d", &service); err != nil {
+				t.Fatal(err)
+			}
+			s.Service = service
+			group = append(group, executor.SpanOutcome{Span: s})
+		}
+		if want := float64(device.group(group)) / 1e3; !nearly(row.Median, want) || row.Repeats != 3 {
+			t.Errorf("%v: %v µs in %d runs, want %v in 3", row.Group, row.Median, row.Repeats, want)
+		}
+		spans[len(row.Group.Spans)]++
+	}
+	return spans
+}
+
+// What an idle daemon measures is in the state file, right and complete.
+func TestMeasuresWhileIdle(t *testing.T) {
+	r := startRig(t, rigOptions{services: 3, device: &calm})
+	p := r.await("solo")
+	says(t, p.Reason, "24 of 24 measurements are made; make a predictor of them with overlapd train")
+	if n := r.workers.held(); n != 0 {
+		t.Errorf("the workers hold %d batches", n)
+	}
+	r.serves()
+	r.stop()
+	d, operators := stored(t, r.config.StateDir)
+	spans := inDataset(t, d, &calm)
+	// Whole models, sampled groups of one, and of two.
+	if len(d.Rows) != 6+12 || spans[1] < 7 || spans[2] < 10 {
+		t.Errorf("%d rows, by spans %v", len(d.Rows), spans)
+	}
+	for i, m := range d.Models {
+		if m != fakeModel(i, fakeOperators) {
+			t.Errorf("model %+v", m)
+		}
+		times := operators[m.Name]
+		if len(times) != 2 {
+			t.Fatalf("%d operator times of %s", len(times), m.Name)
+		}
+		for _, o := range times {
+			for op, micros := range o.Micros {
+				if want := float64(100 * (i + 1) * o.Size); !nearly(micros, want) {
+					t.Errorf("operator %d of %s with batch size %d takes %v µs, want %v", op, m.Name, o.Size, micros, want)
+				}
+			}
+		}
+	}
+}
+
+// A query that comes while a group is measured does not wait for its end, and
+// what it disturbed is measured again once it has been quiet.
+func TestQueryWhileMeasuring(t *testing.T) {
+	r := startRig(t, rigOptions{services: 2})
+	round, before := r.workers.awaitRound()
+	if round < measuringIDs {
+		t.Fatalf("round %d is not one that measures", round)
+	}
+	c := mustSubmit(t, r.backend, 0)
+	for round >= measuringIDs {
+		round, _ = r.workers.awaitRound()
+	}
+	if n := r.workers.held(); n != 1 {
+		t.Errorf("the workers hold %d batches, want that of the query", n)
+	}
+	arrival := c.Arrival
+	r.workers.end(executor.Done)
+	if err := answerOf(t, r.backend, c); err != nil {
+		t.Error(err)
+	}
+	round, again := r.workers.awaitRound()
+	if calm := time.Since(arrival); calm < quietBefore {
+		t.Errorf("measuring goes on %v after a query came", calm)
+	}
+	if round < measuringIDs || len(again) != 1 || len(before) != 1 {
+		t.Fatalf("round %d of %v after %v", round, again, before)
+	}
+	again[0].Batch = before[0].Batch
+	if again[0] != before[0] {
+		t.Errorf("after %v comes %v", before, again)
+	}
+	r.workers.runsOn(&calm)
+	says(t, r.await("solo").Reason, "20 of 20")
+}
+
+// Between two rounds of a step a query goes first, even if nothing could be
+// stopped.
+func TestQueryBetweenTheRoundsOfAStep(t *testing.T) {
+	r := startRig(t, rigOptions{services: 2})
+	for {
+		if _, spans := r.workers.awaitRound(); spans[0].End == 1 {
+			break // the first of an operator each
+		}
+		r.workers.end(executor.Done)
+		r.sync()
+	}
+	var c *Call
+	r.backend.ask(func(*loop) { // the query and the outcome come at once
+		c = mustSubmit(t, r.backend, 1)
+		r.workers.end(executor.Done)
+	})
+	for {
+		round, spans := r.workers.awaitRound()
+		if round < measuringIDs {
+			break
+		}
+		if spans[0].Start > 0 {
+			t.Fatalf("%v runs while a query waits", spans)
+		}
+	}
+	r.workers.runsOn(&calm)
+	if err := answerOf(t, r.backend, c); err != nil {
+		t.Error(err)
+	}
+	says(t, r.await("solo").Reason, "20 of 20")
+}
+
+// While a group is measured, no passing of a deadline makes the loop run in
+// circles.
+func TestDeadlineThatPassesWhileMeasuring(t *testing.T) {
+	r := newRig(t, rigOptions{services: 2})
+	l := r.backend.loop
+	for i := range 2 {
+		r.workers.revive(i, fakeOperators)
+		l.take(<-r.backend.inbox)
+	}
+	l.take(<-r.backend.inbox) // the session, from the keeper
+	l.decide()
+	if !l.profiling.machine.active() {
+		t.Fatal("nothing is measured")
+	}
+	r.workers.endOf(0, executor.Done)
+	l.profiling.machine.broken = true // as if it could not be stopped
+	c, err := submit(t, r.backend, 0, time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.take(<-r.backend.inbox)
+	time.Sleep(2 * time.Millisecond)
+	for len(l.timer.C) > 0 {
+		<-l.timer.C
+	}
+	l.decide()
+	select {
+	case <-l.timer.C:
+		t.Error("the loop is woken though it can only wait")
+	case <-time.After(20 * time.Millisecond):
+	}
+	l.finish(<-r.workers.out)
+	l.decide()
+	wantError(t, answerOf(t, r.backend, c), 503, "deadline_passed")
+}
+
+// A worker that is lost in a measured round costs no measurement, and nothing
+// runs until it is back.
+func TestWorkerLostWhileMeasuring(t *testing.T) {
+	r := startRig(t, rigOptions{services: 2})
+	_, spans := r.workers.awaitRound()
+	for range 3 { // not one of these losses is of the same measurement
+		r.workers.hold()
+		r.workers.kill(int(spans[0].Service))
+		r.sync()
+		if r.workers.end(executor.Done) {
+			t.Fatal("a round is measured on a worker that is lost")
+		}
+		if n := r.workers.arenas[spans[0].Service].Used(); n != 0 {
+			t.Errorf("%d bytes of inputs are in use", n)
+		}
+		r.workers.letGo()
+		r.workers.revive(int(spans[0].Service), fakeOperators)
+		for first := spans; spans[0].Size == first[0].Size && spans[0].Service == first[0].Service; {
+			_, spans = r.workers.awaitRound()
+			r.workers.end(executor.Done)
+			r.sync()
+		}
+		_, spans = r.workers.awaitRound()
+	}
+	r.workers.runsOn(&calm)
+	says(t, r.await("solo").Reason, "20 of 20 measurements are made;")
+	r.stop()
+	if d, _ := stored(t, r.config.StateDir); len(d.Rows) != 4+12 {
+		t.Errorf("%d rows", len(d.Rows))
+	}
+}
+
+// In a group that loses one of its workers, the others are freed.
+func TestWorkerOfAGroupLostWhileMeasuring(t *testing.T) {
+	r := startRig(t, rigOptions{services: 2})
+	var spans []models.Span
+	for {
+		if _, spans = r.workers.awaitRound(); len(spans) == 2 {
+			break
+		}
+		r.workers.end(executor.Done)
+		r.sync()
+	}
+	r.workers.kill(1)
+	r.workers.endOf(0, executor.Done)
+	r.sync()
+	if n := r.workers.held(); n != 0 {
+		t.Errorf("the workers hold %d batches", n)
+	}
+	r.workers.runsOn(&calm)
+	r.workers.revive(1, fakeOperators)
+	says(t, r.await("solo").Reason, "20 of 20 measurements are made;")
+}
+
+// A model that fails on one batch size is measured on all others, and the skip
+// is told.
+func TestModelThatFailsOnOneSize(t *testing.T) {
+	r := startRig(t, rigOptions{services: 2, device: &calm, prepare: func(f *fakeWorkers) { f.failOn(1, 2, true) }})
+	says(t, r.await("solo").Reason, " of 20 measurements are made, ", " cannot be;")
+	says(t, r.log.String(), `"service":"s1","size":2,"seq_len":0,"message":"this could not be measured"`)
+	var report MeasureReport
+	r.backend.ask(func(l *loop) { report = l.measureReport() })
+	if len(report.Skips) == 0 || report.Skips[0].Model != "s1" || report.Skips[0].Size != 2 || !errors.Is(report.Skips[0].Err, errNotMeasured) {
+		t.Errorf("skips: %+v", report.Skips)
+	}
+	r.serves()
+	r.stop()
+	d, operators := stored(t, r.config.StateDir)
+	inDataset(t, d, &calm)
+	for _, row := range d.Rows {
+		for _, s := range row.Group.Spans {
+			if d.Models[s.Service].Name == "s1" && s.Size == 2 {
+				t.Errorf("a row of %v", row.Group)
+			}
+		}
+	}
+	if len(d.Rows) < 8 || len(operators["s0"]) != 2 || len(operators["s1"]) != 1 {
+		t.Errorf("%d rows, operator times %v", len(d.Rows), operators)
+	}
+}
+
+// Inputs that the arena has no room for are left out at once.
+func TestInputsThatDoNotFit(t *testing.T) {
+	r := startRig(t, rigOptions{services: 2, device: &calm, change: func(c *Config) {
+		c.Services[0].Sizes = []int{1, 2 * fakeInputBytes / 64}
+	}})
+	says(t, r.await("solo").Reason, " cannot be;")
+	says(t, r.log.String(), "memory for inputs of batch size 2048")
+	r.serves()
+}
+
+func TestTimeToMeasureIsSpent(t *testing.T) {
+	r := startRig(t, rigOptions{services: 2, device: &calm, change: func(c *Config) { c.Profile.Time = time.Nanosecond }})
+	says(t, r.await("solo").Reason, "0 of 20 measurements are made, and the time for them, 1ns, is spent")
+	r.serves()
+}
+
+// A daemon that ends while it measures goes on at its next start: nothing is
+// lost, nothing is measured twice.
+func TestMeasuringGoesOnAfterARestart(t *testing.T) {
+	const groups, plan = 150, 4 + 4 + 150
+	o := rigOptions{services: 2, device: &calm, dir: t.TempDir(), change: func(c *Config) { c.Profile.Groups = groups }}
+	r := startRig(t, o)
+	done := func() int {
+		if m := r.predictor().Measuring; m != nil {
+			return m.Done
+		}
+		return 0
+	}
+	for r.predictor().Phase == "measuring" && done() < 20 {
+		time.Sleep(100 * time.Microsecond)
+	}
+	r.stop()
+	d, _ := stored(t, o.dir)
+	first := len(d.Rows)
+	if first == 0 || first > groups {
+		t.Fatalf("%d rows at first", first)
+	}
+	r = startRig(t, o)
+	says(t, r.await("solo").Reason, fmt.Sprintf("%d of %d", plan, plan))
+	r.stop()
+	d, _ = stored(t, o.dir)
+	if inDataset(t, d, &calm); len(d.Rows) != 4+groups {
+		t.Errorf("%d rows after %d at first, want %d", len(d.Rows), first, 4+groups)
+	}
+}
+
+// A service that is given up keeps the others from nothing.
+func TestServiceGivenUpWhileMeasuring(t *testing.T) {
+	r := startRig(t, rigOptions{services: 3})
+	_, spans := r.workers.awaitRound()
+	r.workers.fail(0)
+	r.sync()
+	r.workers.runsOn(&calm)
+	says(t, r.await("solo").Reason, "20 of 20 measurements are made;")
+	r.stop()
+	d, _ := stored(t, r.config.StateDir)
+	if len(d.Models) != 2 || d.Models[0].Name != "s1" {
+		t.Errorf("measured: %v", d.Models)
+	}
+	if spans[0].Service != 0 {
+		t.Error("the service that was given up was not the one that was measured")
+	}
+}
+
+// Nor does one that never came up.
+func TestServiceThatNeverLoads(t *testing.T) {
+	r := newRig(t, rigOptions{services: 3, device: &calm})
+	r.backend.running = true
+	r.goroutines.Go(r.backend.loop.run)
+	r.workers.revive(0, fakeOperators)
+	r.workers.revive(2, fakeOperators)
+	if p := r.predictor(); p.Phase != "loading" {
+		t.Errorf("%s before all is known", p.Phase)
+	}
+	r.workers.fail(1)
+	says(t, r.await("solo").Reason, "20 of 20")
+}
+
+// Groups need two services.
+func TestOneServiceIsNotMeasured(t *testing.T) {
+	r := startRig(t, rigOptions{services: 1, device: &calm})
+	says(t, r.await("solo").Reason, "two services at least")
+	r.serves()
+}
+
+// Nothing holds up the end of a daemon that measures.
+func TestStopWhileMeasuring(t *testing.T) {
+	for _, device := range []*fakeDevice{nil, &calm} {
+		r := startRig(t, rigOptions{services: 2, device: device, change: func(c *Config) { c.Profile.Groups = 500 }})
+		if device == nil {
+			r.workers.awaitRound()
+		}
+		r.stop()
+		if log := r.log.String(); len(log) == 0 || contains(log, `"level":"warn"`, `"level":"error"`) {
+			t.Errorf("log:\n%s", log)
+		}
+	}
+}
+
+// While the keeper cannot take more, nothing is measured, and so nothing lost.
+func TestMeasuringWaitsForTheKeeper(t *testing.T) {
+	r := newRig(t, rigOptions{services: 2, device: &calm})
+	hold := make(chan struct{})
+	for !r.keeper.full() {
+		r.keeper.keep("waiting", func(*training.Store) error { <-hold; return nil })
+	}
+	if r.keeper.keep("one too many", nil) {
+		t.Error("a full keeper takes a job")
+	}
+	says(t, r.log.String(), "one too many")
+	<-r.keeper.jobs // room to read what was measured
+	r.backend.running = true
+	r.goroutines.Go(r.backend.loop.run)
+	if err := r.workers.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	r.sync()
+	r.backend.ask(func(l *loop) {
+		if l.measure(); len(r.workers.sent()) != 0 {
+			t.Error("a group is measured that could not be kept")
+		}
+	})
+	close(hold)
+	says(t, r.await("solo").Reason, "20 of 20")
+	r.stop()
+	if d, _ := stored(t, r.config.StateDir); len(d.Rows) != 4+12 {
+		t.Errorf("%d rows", len(d.Rows))
+	}
+}
+
+// The other way round: a keeper that cannot even read is told.
+func TestKeeperTooFullToRead(t *testing.T) {
+	r := newRig(t, rigOptions{services: 2, device: &calm})
+	hold := make(chan struct{})
+	for !r.keeper.full() {
+		r.keeper.keep("waiting", func(*training.Store) error { <-hold; return nil })
+	}
+	r.backend.running = true
+	r.goroutines.Go(r.backend.loop.run)
+	if err := r.workers.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	says(t, r.await("solo").Reason, "the state file is too slow")
+	r.serves()
+	close(hold)
+}
+
+func contains(text string, parts ...string) bool {
+	for _, part := range parts {
+		if strings.Contains(text, part) {
+			return true
+		}
+	}
+	return false
+}
