@@ -54,7 +54,7 @@ func (b *batch) add(q *query) {
 
 // ran moves a batch on after one of its spans has ended.
 func (s *Scheduler) ran(b *batch, so SpanOutcome) {
-	if so.Status != SpanDone || b.service.down {
+	if so.Status != SpanDone {
 		s.overturn()
 	}
 	switch {

@@ -174,3 +174,72 @@ func TestPlanIsMadeOnce(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+// A plan drops no more than its limit; Next drops all.
+func TestPlanDropsAreBounded(t *testing.T) {
+	const hopeless = 3 * maxPlannedDrops
+	config := goodConfig(2)
+	config.Services[1].QueueLimit = hopeless
+	s := newScheduler(config, overlap{})
+	arrive := func(id models.QueryID, service models.ServiceID, deadline time.Duration) {
+		q := models.Query{ID: id, Service: service, Size: 1, Deadline: deadline}
+		if err := s.Arrive(0, q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	arrive(1, 0, time.Hour)
+	r, _ := s.Next(0)
+	for i := range models.QueryID(hopeless) {
+		arrive(i+2, 1, r.Predicted.Latency+time.Millisecond)
+	}
+	asked := config.Predictor.(*costs)
+	calls := asked.calls
+	s.Plan(0)
+	if n := asked.calls - calls; n > maxPlannedDrops+2 {
+		t.Errorf("a plan asked about %d groups", n)
+	}
+	end := r.Predicted.Latency
+	if err := s.Finish(end, Outcome{Round: 1, Spans: []SpanOutcome{{Batch: 1, Reached: 10}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := s.Next(end); ok || len(s.Answers()) != 1+hopeless {
+		t.Error("not all that was hopeless is dropped")
+	}
+	if p := s.Metrics().Plans; p != (PlanMetrics{Made: 1, Overturned: 1}) {
+		t.Errorf("%+v", p)
+	}
+}
+
+// What the predictor has learned since the plan was made counts.
+func TestPlanAsksAgain(t *testing.T) {
+	for name, change := range map[string]func(*costs){
+		"as before": func(*costs) {},
+		"unknown":   func(c *costs) { c.op[1] = 0 },
+		"slower":    func(c *costs) { c.op[1] *= 2 },
+	} {
+		config := goodConfig(2)
+		asked := config.Predictor.(*costs)
+		asked.pair(0, 1, 0.8)
+		s := newScheduler(config, overlap{})
+		arrive := func(id models.QueryID, service models.ServiceID) {
+			if err := s.Arrive(0, models.Query{ID: id, Service: service, Size: 1, Deadline: 27 * time.Millisecond}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		arrive(1, 0)
+		if _, ok := s.Next(0); !ok {
+			t.Fatal("no round")
+		}
+		arrive(2, 0)
+		arrive(3, 1)
+		s.Plan(0)
+		change(asked)
+		if err := s.Finish(10*time.Millisecond, Outcome{Round: 1, Spans: []SpanOutcome{{Batch: 1, Reached: 10}}}); err != nil {
+			t.Fatal(err)
+		}
+		r, ok := s.Next(10 * time.Millisecond)
+		if kept := ok && r.Planned && len(r.Group.Spans) == 2; kept != (name == "as before") {
+			t.Errorf("%s: round %+v", name, r)
+		}
+	}
+}
