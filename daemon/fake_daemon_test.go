@@ -178,15 +178,16 @@ func (r *rig) serves() {
 	}
 }
 
-// stored returns what a daemon that has ended left in its state file.
-func stored(t *testing.T, dir string) (*training.Dataset, map[string][]training.OperatorTimes) {
+// stored returns what a daemon that has ended left in its state file, of these
+// models, or all if there are none.
+func stored(t *testing.T, dir string, list ...training.Model) (*training.Dataset, map[string][]training.OperatorTimes) {
 	t.Helper()
 	s, err := OpenState(dir, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	d, err := s.Datasets().Dataset(fakeDeviceName, nil)
+	d, err := s.Datasets().Dataset(fakeDeviceName, list)
 	if err != nil {
 		t.Fatal(err)
 	}

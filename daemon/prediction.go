@@ -86,15 +86,11 @@ func (l *loop) bindPredictor() {
 		}
 		return
 	}
-	var refused []error
 	for _, f := range p.stored {
 		err := l.use(f, served)
 		if err == nil {
 			return
 		}
-		refused = append(refused, err)
-	}
-	for _, err := range refused {
 		l.log.Debug().Err(err).Msg("a stored predictor does not fit")
 	}
 	l.profile()

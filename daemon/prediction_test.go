@@ -1,0 +1,362 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/training"
+)
+
+// predictorText returns a predictor file of two services as text.
+func predictorText(t *testing.T, change func(*predictor.File)) string {
+	t.Helper()
+	f := fakeFile(2)
+	if change != nil {
+		change(f)
+	}
+	text, err := json.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Whatever is wrong with the configured predictor is told in the status and in
+// the log, and the daemon serves without it, measuring nothing.
+func TestConfiguredPredictor(t *testing.T) {
+	good := predictorText(t, nil)
+	for name, c := range map[string]struct {
+		text string // "" for no file
+		says []string
+	}{
+		"missing":     {"", []string{"no such file"}},
+		"empty":       {" ", []string{"not a JSON object"}},
+		"foreign":     {`{"format":"onnx"}`, []string{"onnx"}},
+		"garbage":     {"\x08\x07\x12\x04test", []string{"not a JSON object"}},
+		"truncated":   {good[:len(good)/2], []string{"truncated"}},
+		"NaN":         {strings.Replace(good, `"bias":[1]`, `"bias":[NaN]`, 1), []string{"invalid character"}},
+		"null":        {strings.Replace(good, `"bias":[1]`, `"bias":[null]`, 1), []string{"null in place of a value"}},
+		"infinite":    {strings.Replace(good, `"bias":[1]`, `"bias":[1e39]`, 1), []string{"float32"}},
+		"two in one":  {good + good, []string{"after top-level value"}},
+		"no layer":    {predictorText(t, func(f *predictor.File) { f.Layers = nil }), []string{"layer"}},
+		"next format": {strings.Replace(good, "predictor/1", "predictor/2", 1), []string{"overlapd-predictor/2"}},
+		"other device": {predictorText(t, func(f *predictor.File) { f.Device = "abacus" }),
+			[]string{`trained on "abacus"`, `this is "fake, ONNX Runtime 0"`}},
+		"other hash": {predictorText(t, func(f *predictor.File) { f.Features.Models[1].Hash = "beef" }),
+			[]string{"s1", "trained with hash beef"}},
+		"other cut": {predictorText(t, func(f *predictor.File) {
+			m := &f.Features.Models[1]
+			m.Operators = 3
+			for i := range m.Costs {
+				m.Costs[i].Micros, m.Costs[i].Work = m.Costs[i].Micros[:3], m.Costs[i].Work[:3]
+			}
+		}), []string{"s1", "3 operators, it has 4"}},
+		"unknown models": {predictorText(t, func(f *predictor.File) {
+			f.Features.Models[0].Name, f.Features.Models[0].Hash = "x", "x"
+			f.Features.Models[1].Name, f.Features.Models[1].Hash = "y", "y"
+		}), []string{`unknown are those of ["s0" "s1"]`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "x.predictor.json")
+			if c.text != "" {
+				if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r := startRig(t, rigOptions{services: 2, device: &calm, change: func(config *Config) { config.Predictor.File = path }})
+			p := r.await("solo")
+			says(t, p.Reason, append(c.says, "the configured predictor is refused")...)
+			says(t, unquoted(r.log.String()), c.says...)
+			if p.File != nil || p.Measuring != nil {
+				t.Errorf("%+v", p)
+			}
+			r.serves()
+			for _, spans := range r.workers.sent() {
+				if len(spans) > 1 {
+					t.Errorf("a group of %v without a predictor", spans)
+				}
+			}
+		})
+	}
+}
+
+// unquoted returns a log without the escapes of JSON.
+func unquoted(log string) string { return strings.ReplaceAll(log, `\"`, `"`) }
+
+func TestConfiguredPredictorThatFits(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.predictor.json")
+	if err := fakeFile(2).WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	r := startRig(t, rigOptions{services: 3, device: &calm, change: func(c *Config) { c.Predictor.File = path }})
+	p := r.await("serving")
+	says(t, p.Reason, "trained on 1000 groups at 2024-02-29 12:00:00", "does not know s2")
+	if p.File == nil || p.File.Rows != 1000 || p.File.MAPE != 3 {
+		t.Errorf("%+v", p.File)
+	}
+	r.serves()
+	for _, spans := range r.workers.sent() {
+		if spans[0].Batch >= measuringIDs {
+			t.Errorf("%v is measured though there is a predictor", spans)
+		}
+	}
+}
+
+// put stores predictors in a new state folder.
+func put(t *testing.T, files ...*predictor.File) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	s, err := OpenState(dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for i, f := range files {
+		f.Created = f.Created.Add(time.Duration(i) * time.Hour)
+		if err := s.Datasets().PutPredictor(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// Of the stored predictors the newest one is used that fits.
+func TestNewestStoredPredictorThatFits(t *testing.T) {
+	old, newer, other, damaged := fakeFile(2), fakeFile(2), fakeFile(2), fakeFile(2)
+	other.Device, damaged.Layers = "abacus", nil
+	r := startRig(t, rigOptions{services: 2, device: &calm, dir: put(t, old, newer, other, damaged)})
+	says(t, r.await("serving").Reason, "at 2024-02-29 13:00:00")
+	says(t, r.log.String(), "abacus", "a stored predictor does not fit")
+}
+
+// Where none fits, groups are measured.
+func TestNoStoredPredictorFits(t *testing.T) {
+	other := fakeFile(2)
+	other.Device = "abacus"
+	r := startRig(t, rigOptions{services: 2, device: &calm, dir: put(t, other)})
+	says(t, r.await("solo").Reason, "20 of 20")
+}
+
+// A worker that comes back with another model is not served with a predictor
+// of the one before.
+func TestModelChangeRebinds(t *testing.T) {
+	r := startRig(t, rigOptions{services: 2, device: &calm, dir: put(t, fakeFile(2))})
+	r.await("serving")
+	r.workers.kill(1)
+	r.workers.revive(1, fakeOperators+1)
+	r.sync()
+	says(t, r.await("solo").Reason, "20 of 20")
+	r.serves()
+	r.workers.kill(1)
+	r.workers.revive(1, fakeOperators)
+	r.await("serving")
+	r.stop()
+	d, _ := stored(t, r.config.StateDir)
+	if want := []training.Model{fakeModel(0, fakeOperators), fakeModel(1, fakeOperators+1)}; !slices.Equal(d.Models, want) {
+		t.Errorf("measured %+v, want %+v", d.Models, want)
+	}
+}
+
+// A worker that comes back with the same model changes nothing.
+func TestSameModelKeepsThePredictor(t *testing.T) {
+	r := startRig(t, rigOptions{services: 2, device: &calm, dir: put(t, fakeFile(2))})
+	r.await("serving")
+	r.workers.kill(1)
+	r.workers.revive(1, fakeOperators)
+	r.sync()
+	if p := r.predictor(); p.Phase != "serving" {
+		t.Errorf("%s: %s", p.Phase, p.Reason)
+	}
+	if n := strings.Count(r.log.String(), "prediction of operator groups"); n != 1 {
+		t.Errorf("%d changes were told", n)
+	}
+}
+
+// What was measured of a model that is replaced meanwhile is not stored as that
+// of the next.
+func TestModelChangeWhileMeasuring(t *testing.T) {
+	r := startRig(t, rigOptions{services: 2})
+	for {
+		if _, spans := r.workers.awaitRound(); spans[0].Service == 1 && spans[0].End == 2 {
+			break // in the middle of a step of service 1
+		}
+		r.workers.end(executor.Done)
+		r.sync()
+	}
+	r.workers.kill(1)
+	r.workers.revive(1, fakeOperators+2)
+	r.sync()
+	r.workers.runsOn(&calm)
+	says(t, r.await("solo").Reason, "20 of 20")
+	r.stop()
+	// Of the first model there is what it took alone.
+	d, _ := stored(t, r.config.StateDir, fakeModel(1, fakeOperators))
+	if inDataset(t, d, &calm); len(d.Rows) != 1 {
+		t.Errorf("%d rows of the first model", len(d.Rows))
+	}
+	d, operators := stored(t, r.config.StateDir, fakeModel(0, fakeOperators), fakeModel(1, fakeOperators+2))
+	inDataset(t, d, &calm)
+	if times := operators["s1"]; len(times) != 2 || len(times[0].Micros) != fakeOperators+2 {
+		t.Errorf("operator times: %v", times)
+	}
+}
+
+// What is fitted is served with at once, stored, and used at the next start.
+func TestFittedPredictorIsServedWith(t *testing.T) {
+	var rows int
+	var operators map[string][]training.OperatorTimes
+	o := rigOptions{services: 2, device: &calm, dir: t.TempDir()}
+	o.fit = func(_ context.Context, d *training.Dataset, times map[string][]training.OperatorTimes) (*predictor.File, error) {
+		rows, operators = len(d.Rows), times
+		return fakeFile(2), nil
+	}
+	r := startRig(t, o)
+	r.await("serving")
+	r.serves()
+	r.stop()
+	if rows != 4+12 || len(operators["s0"]) != 2 || len(operators["s1"]) != 2 {
+		t.Errorf("fitted to %d rows and %v", rows, operators)
+	}
+	r = startRig(t, o)
+	r.await("serving")
+	if n := len(r.workers.sent()); n != 0 {
+		t.Errorf("%d rounds were measured though there is a predictor", n)
+	}
+}
+
+func TestFittingFails(t *testing.T) {
+	wrong := fakeFile(2)
+	wrong.Device = "abacus"
+	for name, c := range map[string]struct {
+		file *predictor.File
+		err  error
+		says string
+	}{
+		"error": {nil, errNoFit, "fitting one failed: the rows do not suffice"},
+		"wrong": {wrong, nil, `fitting one failed: `},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := rigOptions{services: 2, device: &calm, dir: t.TempDir()}
+			o.fit = func(context.Context, *training.Dataset, map[string][]training.OperatorTimes) (*predictor.File, error) {
+				return c.file, c.err
+			}
+			r := startRig(t, o)
+			says(t, r.await("solo").Reason, c.says)
+			says(t, r.log.String(), "fitting")
+			r.serves()
+			r.stop()
+			s, err := OpenState(o.dir, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if files, err := s.Datasets().Predictors(); err != nil || len(files) != 0 {
+				t.Errorf("stored: %v, %v", files, err)
+			}
+		})
+	}
+}
+
+// endlessFit fits nothing before it is told to end.
+type endlessFit struct{ began, ended chan struct{} }
+
+func newEndlessFit() endlessFit {
+	return endlessFit{make(chan struct{}, 8), make(chan struct{}, 8)}
+}
+
+func (e endlessFit) fit(ctx context.Context, _ *training.Dataset, _ map[string][]training.OperatorTimes) (*predictor.File, error) {
+	e.began <- struct{}{}
+	<-ctx.Done()
+	e.ended <- struct{}{}
+	return nil, errors.New("signal: killed")
+}
+
+// within waits for what must happen.
+func within(t *testing.T, what string, c <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(10 * time.Second):
+		t.Fatal("waited in vain for " + what)
+	}
+}
+
+// A predictor that is being fitted to models that are gone is given up.
+func TestModelChangeWhileFitting(t *testing.T) {
+	e := newEndlessFit()
+	r := startRig(t, rigOptions{services: 2, device: &calm, fit: e.fit})
+	within(t, "fitting", e.began)
+	r.workers.kill(0)
+	r.workers.revive(0, fakeOperators+1)
+	within(t, "the end of fitting", e.ended)
+	within(t, "fitting to the next models", e.began)
+	if p := r.predictor(); p.Phase != "training" {
+		t.Errorf("%s: %s", p.Phase, p.Reason)
+	}
+}
+
+// Fitting ends with the daemon, which does not blame it.
+func TestStopWhileFitting(t *testing.T) {
+	e := newEndlessFit()
+	r := startRig(t, rigOptions{services: 2, device: &calm, fit: e.fit})
+	within(t, "fitting", e.began)
+	r.serves()
+	r.stop()
+	within(t, "the end of fitting", e.ended)
+	if log := r.log.String(); contains(log, `"level":"warn"`) {
+		t.Errorf("log:\n%s", log)
+	}
+}
+
+// A policy that runs one batch at a time needs no predictor, and says so.
+func TestPolicyThatDoesNotOverlap(t *testing.T) {
+	r := startRig(t, rigOptions{services: 2, device: &calm, change: func(c *Config) { c.Policy = "sjf" }})
+	if p := r.predictor(); p.Phase != "solo" || p.Reason != "the policy sjf runs one batch at a time" {
+		t.Errorf("%s: %s", p.Phase, p.Reason)
+	}
+	r.serves()
+}
+
+func TestNothingIsMeasuredIfUnwanted(t *testing.T) {
+	r := startRig(t, rigOptions{services: 2, device: &calm, change: func(c *Config) { c.Profile.OnStart = false }})
+	says(t, r.await("solo").Reason, "overlapd profile")
+	if n := len(r.workers.sent()); n != 0 {
+		t.Errorf("%d rounds are sent", n)
+	}
+}
+
+// What is stored and cannot be read is told; the daemon serves.
+func TestUnreadableMeasurements(t *testing.T) {
+	r := newRig(t, rigOptions{services: 2, device: &calm})
+	if err := r.state.db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.backend.running = true
+	r.goroutines.Go(r.backend.loop.run)
+	if err := r.workers.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	says(t, r.await("solo").Reason, "what was measured cannot be used: database not open")
+	r.serves()
+}
+
+// Phases are what status promises.
+func TestPhases(t *testing.T) {
+	var all []string
+	for p := phaseLoading; p <= phaseServing; p++ {
+		all = append(all, p.String())
+	}
+	if got := fmt.Sprint(all); got != "[loading solo measuring training serving]" {
+		t.Error(got)
+	}
+}
