@@ -38,6 +38,8 @@ type fakeWorkers struct {
 		stopped int
 		runs    int
 		closed  bool
+		deaf    bool             // workers do not stop
+		refuses bool             // every round
 		hold    []executor.Event // events that are not delivered yet, if holding
 		holding bool
 		groups  [][]models.Span // of the rounds sent, in that order
@@ -50,6 +52,7 @@ type fakeWorker struct {
 	lost      bool // it, or one before it
 	operators int
 	hash      string
+	bad       bool                          // its model does not load
 	batches   map[models.BatchID]*fakeBatch // that it holds
 }
 
@@ -146,6 +149,13 @@ func (f *fakeWorkers) failOn(service, size int, fails bool) {
 	f.mu.fails[fakeInput{service, size}] = fails
 }
 
+// refuse makes the executor take no round, or take them again.
+func (f *fakeWorkers) refuse(refuses bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.refuses = refuses
+}
+
 // check fails the test if memory is still in use. The loop must have ended.
 func (f *fakeWorkers) check() {
 	f.t.Helper()
@@ -169,9 +179,33 @@ func (f *fakeWorkers) check() {
 // Start starts a worker for every service that has none.
 func (f *fakeWorkers) Start(context.Context) error {
 	for i := range f.mu.workers {
-		f.revive(i, f.operators(i))
+		if f.isBad(i) {
+			f.fail(i)
+		} else {
+			f.revive(i, f.operators(i))
+		}
 	}
 	return nil
+}
+
+func (f *fakeWorkers) isBad(service int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.workers[service].bad
+}
+
+// lose lets the model of a service not load.
+func (f *fakeWorkers) lose(service int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.workers[service].bad = true
+}
+
+// deafen lets workers run on when told to stop.
+func (f *fakeWorkers) deafen() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.deaf = true
 }
 
 func (f *fakeWorkers) operators(service int) int {
@@ -185,6 +219,9 @@ func (f *fakeWorkers) Run(round uint64, spans []executor.SpanRequest) error {
 	defer f.mu.Unlock()
 	if f.mu.closed {
 		return executor.ErrClosed
+	}
+	if f.mu.refuses {
+		return executor.ErrTooManyRounds
 	}
 	if f.mu.flight != nil {
 		f.t.Error("a round was sent while another runs")
@@ -499,7 +536,7 @@ func (f *fakeWorkers) Stop(id models.ServiceID, batch models.BatchID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.stopped++
-	if f.mu.flight == nil {
+	if f.mu.flight == nil || f.mu.deaf {
 		return false
 	}
 	for i := range f.mu.flight.outcome.Spans {

@@ -1,0 +1,261 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap/journal"
+	"github.com/overlapd/overlapd/predictor"
+)
+
+// groupRig is a daemon of two services with a predictor, that runs a round of
+// service 0 alone. Its decisions are logged.
+func groupRig(t *testing.T) (*rig, *Call) {
+	t.Helper()
+	r := startRig(t, rigOptions{services: 2, dir: put(t, fakeFile(2)), change: func(c *Config) { c.Decisions.Log = true }})
+	r.await("serving")
+	c := mustSubmit(t, r.backend, 0)
+	r.workers.await()
+	return r, c
+}
+
+// group lets a group of both services run, and returns a call of each.
+func (r *rig) group(first *Call) (calls []*Call) {
+	r.t.Helper()
+	r.backend.ask(func(*loop) { // they come at one moment
+		calls = []*Call{mustSubmit(r.t, r.backend, 0), mustSubmit(r.t, r.backend, 1)}
+	})
+	r.sync()
+	r.workers.end(executor.Done)
+	if err := answerOf(r.t, r.backend, first); err != nil {
+		r.t.Error(err)
+	}
+	if _, spans := r.workers.awaitRound(); len(spans) != 2 {
+		r.t.Fatalf("the round is %v, want a group of two", spans)
+	}
+	return calls
+}
+
+// replays fails the test unless the decision log of a daemon that has ended
+// reproduces.
+func (r *rig) replays() {
+	r.t.Helper()
+	r.stop()
+	path := filepath.Join(r.config.StateDir, journal.FileName)
+	log, err := os.Open(path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer log.Close()
+	report, err := journal.Replay(path, log, journal.ReplayOptions{Policy: "overlap"})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if report.Difference != nil || report.Rounds == 0 || report.Torn || report.Gaps > 0 {
+		r.t.Errorf("replay: %+v, difference %+v", report, report.Difference)
+	}
+}
+
+// shapes returns what was learned of groups of several services.
+func (r *rig) shapes() (all []ShapeOverview) {
+	r.t.Helper()
+	for _, s := range r.predictor().Shapes {
+		if s.Source == predictor.SourceNetwork.String() {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+func TestGroupIsAnswered(t *testing.T) {
+	r, first := groupRig(t)
+	calls := r.group(first)
+	r.workers.end(executor.Done)
+	for _, c := range calls {
+		if err := answerOf(t, r.backend, c); err != nil {
+			t.Error(err)
+		}
+	}
+	if s := r.shapes(); len(s) != 1 || s[0].Runs != 1 || len(s[0].Services) != 2 || s[0].RawMAPE > 5 {
+		t.Errorf("learned of groups: %+v", s)
+	}
+	o, ok := r.backend.Overview()
+	if !ok || o.Plans.Made == 0 || o.Plans.Kept == 0 || o.Rounds != 2 {
+		t.Errorf("no round was chosen ahead: %+v of %d", o.Plans, o.Rounds)
+	}
+	r.replays()
+}
+
+// Of a group that was partly lost or failed, the rest is answered, and nothing
+// is learned of how long it took.
+func TestGroupWithALostSpan(t *testing.T) {
+	r, first := groupRig(t)
+	calls := r.group(first)
+	r.workers.kill(1)
+	r.workers.endOf(0, executor.Done)
+	if err := answerOf(t, r.backend, calls[0]); err != nil {
+		t.Error(err)
+	}
+	r.workers.revive(1, fakeOperators)
+	if s := r.workers.await(); s.Service != 1 || s.Start != 0 {
+		t.Errorf("after the loss %v runs", s)
+	}
+	r.workers.end(executor.Done)
+	if err := answerOf(t, r.backend, calls[1]); err != nil {
+		t.Error(err)
+	}
+	if s := r.shapes(); len(s) > 0 && s[0].Runs > 0 {
+		t.Errorf("learned of groups: %+v", s)
+	}
+	r.replays()
+}
+
+func TestGroupWithAFailedSpan(t *testing.T) {
+	r, first := groupRig(t)
+	calls := r.group(first)
+	r.workers.endOf(0, executor.Failed)
+	r.workers.endOf(1, executor.Done)
+	wantError(t, answerOf(t, r.backend, calls[0]), 500, "model_failed")
+	if err := answerOf(t, r.backend, calls[1]); err != nil {
+		t.Error(err)
+	}
+	if s := r.shapes(); len(s) > 0 && s[0].Runs > 0 {
+		t.Errorf("learned of groups: %+v", s)
+	}
+	r.replays()
+}
+
+func TestGroupWithACancelledMember(t *testing.T) {
+	r, first := groupRig(t)
+	calls := r.group(first)
+	r.backend.Cancel(calls[1])
+	r.sync()
+	r.workers.endOf(0, executor.Done)
+	wantError(t, answerOf(t, r.backend, calls[1]), 503, "cancelled")
+	if err := answerOf(t, r.backend, calls[0]); err != nil {
+		t.Error(err)
+	}
+	r.sync()
+	if n := r.workers.held(); n != 0 {
+		t.Errorf("the workers hold %d batches", n)
+	}
+	r.replays()
+}
+
+// Both workers of a group are lost, one for good.
+func TestGroupThatIsLost(t *testing.T) {
+	r, first := groupRig(t)
+	calls := r.group(first)
+	r.workers.fail(0)
+	r.workers.kill(1)
+	r.workers.revive(1, fakeOperators)
+	if s := r.workers.await(); s.Service != 1 {
+		t.Errorf("%v runs", s)
+	}
+	r.workers.end(executor.Done)
+	if err := answerOf(t, r.backend, calls[1]); err != nil {
+		t.Error(err)
+	}
+	r.backend.giveUp()
+	wantError(t, answerOf(t, r.backend, calls[0]), 503, "draining")
+	r.replays()
+}
+
+// Spans are cut where deadlines ask for it, and batches go on where they stand.
+// Whatever is decided, every query is answered, and the log reproduces.
+func TestGroupsUnderLoad(t *testing.T) {
+	r := startRig(t, rigOptions{services: 3, dir: put(t, fakeFile(3)), change: func(c *Config) {
+		c.Decisions.Log = true
+		for i := range c.Services {
+			c.Services[i].MaxBatch = 4
+		}
+	}})
+	r.await("serving")
+	var calls []*Call
+	for range 40 {
+		for i := range r.backend.services {
+			c, err := submit(t, r.backend, i, time.Duration(1+len(calls)%7)*10*time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			calls = append(calls, c)
+		}
+	}
+	r.workers.runsOn(&calm)
+	for _, c := range calls {
+		if err := answerOf(t, r.backend, c); err != nil {
+			t.Error(err)
+		}
+	}
+	several := 0
+	for _, spans := range r.workers.sent() {
+		if len(spans) > 1 {
+			several++
+		}
+	}
+	if s := r.shapes(); several == 0 || len(s) == 0 {
+		t.Errorf("%d groups of several spans, learned %v", several, s)
+	}
+	r.replays()
+}
+
+// A group that cannot even be sent fails all its queries.
+func TestGroupThatCannotBeSent(t *testing.T) {
+	r, first := groupRig(t)
+	calls := []*Call{mustSubmit(t, r.backend, 0), mustSubmit(t, r.backend, 1)}
+	r.sync()
+	r.workers.refuse(true)
+	r.workers.end(executor.Done)
+	if err := answerOf(t, r.backend, first); err != nil {
+		t.Error(err)
+	}
+	for _, c := range calls {
+		wantError(t, answerOf(t, r.backend, c), 500, "model_failed")
+	}
+	r.workers.refuse(false)
+	r.workers.runsOn(&calm)
+	r.serves()
+	says(t, r.log.String(), "sending a round to the workers")
+	r.replays()
+}
+
+// The estimates of groups of several follow what they take.
+func TestGroupsTeachThePredictor(t *testing.T) {
+	r, first := groupRig(t)
+	slow := fakeDevice{operator: calm.operator, overlap: 0.8}
+	spans := []models.Span{{Service: 0, End: fakeOperators, Size: 1}, {Service: 1, End: fakeOperators, Size: 1}}
+	estimate := func() (e models.Estimate) {
+		r.backend.ask(func(l *loop) {
+			var got [1]models.Estimate
+			l.predictor.Predict([]models.Group{{Spans: spans}}, got[:])
+			e = got[0]
+		})
+		return e
+	}
+	before := estimate()
+	for range 40 {
+		calls := r.group(first)
+		r.workers.runsOn(&slow)
+		for _, c := range calls {
+			if err := answerOf(t, r.backend, c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.workers.runsOn(nil)
+		first = mustSubmit(t, r.backend, 0)
+		r.workers.await()
+	}
+	after := estimate()
+	if after.Latency <= before.Latency || after.Bound < after.Latency {
+		t.Errorf("before %+v, after groups that took longer %+v", before, after)
+	}
+	r.workers.end(executor.Done)
+	if err := answerOf(t, r.backend, first); err != nil {
+		t.Error(err)
+	}
+	r.replays()
+}

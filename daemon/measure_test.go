@@ -1,0 +1,85 @@
+package daemon
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// measure runs Measure and returns its last report.
+func (r *rig) measure(ctx context.Context, limit time.Duration, report func(MeasureReport)) MeasureReport {
+	r.t.Helper()
+	r.stopped = true
+	last, err := r.Measure(ctx, limit, report)
+	if err != nil {
+		r.t.Errorf("measuring: %v", err)
+	}
+	r.workers.check()
+	return last
+}
+
+func ignore(MeasureReport) {}
+
+// Measure measures even where there is a predictor, and what is wanted of it
+// only.
+func TestMeasure(t *testing.T) {
+	dir := put(t, fakeFile(2))
+	r := newRig(t, rigOptions{services: 2, device: &calm, dir: dir, change: func(c *Config) { c.Profile.OnStart = false }})
+	reports := 0
+	last := r.measure(context.Background(), 0, func(MeasureReport) { reports++ })
+	if !last.Over || last.Ready != 2 || last.Services != 2 || last.Progress.Done != 20 || last.Progress.Total != 20 || reports == 0 {
+		t.Errorf("%+v after %d reports", last, reports)
+	}
+	if d, _ := stored(t, dir); len(d.Rows) != 4+12 {
+		t.Errorf("%d rows", len(d.Rows))
+	}
+}
+
+func TestMeasureIsInterrupted(t *testing.T) {
+	r := newRig(t, rigOptions{services: 2})
+	ctx, cancel := context.WithCancel(context.Background())
+	last := r.measure(ctx, 0, func(m MeasureReport) {
+		if m.Progress.Total > 0 {
+			cancel()
+		}
+	})
+	if last.Over || last.Progress.Total != 20 {
+		t.Errorf("%+v", last)
+	}
+}
+
+// A measurement that hangs holds up the end for as long as answers may.
+func TestMeasureIsInterruptedWhileAWorkerHangs(t *testing.T) {
+	r := newRig(t, rigOptions{services: 2, change: func(c *Config) { c.DrainTimeout = 50 * time.Millisecond }})
+	r.workers.deafen()
+	ctx, cancel := context.WithCancel(context.Background())
+	last := r.measure(ctx, 0, func(m MeasureReport) {
+		if m.Progress.Total > 0 {
+			cancel()
+		}
+	})
+	if last.Over {
+		t.Errorf("%+v", last)
+	}
+}
+
+func TestMeasureWithinATime(t *testing.T) {
+	r := newRig(t, rigOptions{services: 2, device: &calm})
+	last := r.measure(context.Background(), time.Nanosecond, ignore)
+	says(t, last.Reason, "1ns, is spent")
+	if !last.Over || last.Progress.Done == last.Progress.Total {
+		t.Errorf("%+v", last)
+	}
+}
+
+// What does not load is reported, and does not hold the rest up.
+func TestMeasureWithoutAService(t *testing.T) {
+	r := newRig(t, rigOptions{services: 3, device: &calm, prepare: func(f *fakeWorkers) { f.lose(1) }})
+	last := r.measure(context.Background(), 0, ignore)
+	if !last.Over || last.Ready != 2 || len(last.GivenUp) != 1 || last.GivenUp[0] != "s1" || last.Progress.Done != 20 {
+		t.Errorf("%+v", last)
+	}
+	r = newRig(t, rigOptions{services: 2, device: &calm, prepare: func(f *fakeWorkers) { f.lose(1) }})
+	last = r.measure(context.Background(), 0, ignore)
+	says(t, last.Reason, "two services")
+}

@@ -1,0 +1,106 @@
+package daemon
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/overlapd/overlapd/executor"
+)
+
+// golden compares a value with the JSON in a file.
+func golden(t *testing.T, path string, value any) {
+	t.Helper()
+	got, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = append(got, '\n')
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The names of an overview, and what they say of a daemon that has run one
+// group, are relied on by others.
+func TestOverview(t *testing.T) {
+	r, first := groupRig(t)
+	calls := r.group(first)
+	r.workers.end(executor.Done)
+	for _, c := range calls {
+		if err := answerOf(t, r.backend, c); err != nil {
+			t.Error(err)
+		}
+	}
+	o, ok := r.backend.Overview()
+	if !ok || o.UpSeconds <= 0 {
+		t.Fatalf("%t, up for %v s", ok, o.UpSeconds)
+	}
+	o.UpSeconds = 1
+	golden(t, "testdata/overview.json", o)
+}
+
+func TestOverviewWhileMeasuring(t *testing.T) {
+	r := startRig(t, rigOptions{services: 2})
+	r.workers.awaitRound()
+	p := r.predictor()
+	if p.Phase != "measuring" || p.Measuring == nil || p.Measuring.Total != 20 || p.Measuring.Done != 0 || p.File != nil {
+		t.Errorf("%+v, %+v", p, p.Measuring)
+	}
+}
+
+// Lists and tables of an overview are never null, whatever the daemon has done.
+func TestOverviewOfAnIdleDaemon(t *testing.T) {
+	b, _ := startLoop(t, 1, nil)
+	o, ok := b.Overview()
+	text, err := json.Marshal(o)
+	if !ok || err != nil || bytes.Contains(text, []byte("null")) {
+		t.Errorf("%t, %v: %s", ok, err, text)
+	}
+}
+
+// Who asks a loop that is stalled, or has ended, is told so after a while.
+func TestOverviewOfAStalledLoop(t *testing.T) {
+	b, f := startLoop(t, 1, nil)
+	hold, held := make(chan struct{}), make(chan struct{})
+	b.tell(message{ask: func(*loop) { close(held); <-hold }})
+	<-held
+	asked := make(chan bool)
+	go func() {
+		_, ok := b.Overview()
+		asked <- ok
+	}()
+	eventually(t, "the question", func() bool { return len(b.inbox) == 1 })
+	for range inboxLimit { // nor can it be asked
+		select {
+		case b.inbox <- message{ask: func(*loop) {}}:
+		default:
+		}
+	}
+	if _, ok := b.Overview(); ok {
+		t.Error("a stalled loop takes questions")
+	}
+	if <-asked {
+		t.Error("a stalled loop answers")
+	}
+	close(hold)
+	f.Close()
+	<-b.done
+	begin := time.Now()
+	if _, ok := b.Overview(); ok || time.Since(begin) >= overviewTimeout {
+		t.Error("a loop that has ended answers, or keeps one waiting")
+	}
+}
