@@ -107,7 +107,7 @@ func Default() Config {
 		Listen:       "127.0.0.1:8000",
 		StateDir:     defaultStateDir(),
 		Device:       "auto",
-		Policy:       "edf",
+		Policy:       "overlap",
 		Ways:         4,
 		DrainTimeout: 30 * time.Second,
 		LogLevel:     "info",
