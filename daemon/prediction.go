@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -266,6 +267,7 @@ func (l *loop) subjects() ([]training.Subject, []models.ServiceID) {
 		}
 	}
 	slices.SortFunc(services, func(a, b models.ServiceID) int { return strings.Compare(l.services[a].Name, l.services[b].Name) })
+	longest := l.longestSpan(len(services))
 	for _, id := range services {
 		m, _ := l.measured(id)
 		s := training.Subject{Model: m, Sizes: []int{1}}
@@ -275,9 +277,39 @@ func (l *loop) subjects() ([]training.Subject, []models.ServiceID) {
 		if models.HasSeqLen(l.workers[id].info.Inputs) {
 			s.SeqLens = l.config.Services[id].SeqLens
 		}
+		s.Sizes = slices.DeleteFunc(slices.Clone(s.Sizes), func(size int) bool {
+			return size > s.Sizes[0] && l.takes(id, size, s.SeqLens) > longest
+		})
 		subjects = append(subjects, s)
 	}
 	return subjects, services
+}
+
+// longestSpan returns how long a batch may take alone to be measured in groups
+// of so many services while queries may come: a query that waits for such a
+// group has half of its QoS target left. Without an endpoint none comes.
+func (l *loop) longestSpan(services int) time.Duration {
+	if l.prediction.measure {
+		return math.MaxInt64
+	}
+	least := time.Duration(math.MaxInt64)
+	for i := range l.config.Services {
+		if s := &l.config.Services[i]; !s.BestEffort {
+			least = min(least, s.Target)
+		}
+	}
+	return least / 2 / time.Duration(min(services, l.config.Profile.Spans))
+}
+
+// takes returns how long a batch of a service takes alone with the longest
+// sequence, as far as is known.
+func (l *loop) takes(id models.ServiceID, size int, seqLens []int) time.Duration {
+	whole := models.Span{Service: id, End: l.specs[id].Operators, Size: size}
+	if len(seqLens) > 0 {
+		whole.SeqLen = slices.Max(seqLens)
+	}
+	took, _ := l.solo.Span(whole)
+	return took
 }
 
 // profiled is called when nothing is left to measure, or no time.
