@@ -17,8 +17,13 @@ import (
 // them makes sense.
 const leastServices = 2
 
-// storedPredictors is how many predictors are remembered, the newest.
-const storedPredictors = 32
+const (
+	// storedPredictors is how many predictors are remembered, the newest.
+	storedPredictors = 32
+
+	// loggedSkips is how much of what cannot be measured is listed in the log.
+	loggedSkips = 20
+)
 
 // FitFunc fits a predictor to measured groups. The operator times are those of
 // each model by name.
@@ -318,11 +323,8 @@ func (l *loop) profiled() {
 	device, list := l.profiling.device, l.profiling.session.Models()
 	l.prediction.progress = p
 	l.prediction.skips, l.prediction.drift = l.profiling.session.Skips(), l.profiling.session.Drift()
-	for _, skip := range l.prediction.skips {
-		l.log.Warn().Err(skip.Err).Str("service", skip.Model).Int("size", skip.Size).Int("seq_len", skip.SeqLen).Msg("this could not be measured")
-	}
-	if d := l.prediction.drift; d.Exceeded {
-		l.log.Warn().Float64("percent", d.Worst.Percent).Msg("the device became slower or faster while it was measured; measure again when it is calm")
+	if !l.prediction.measure { // else they are reported
+		l.logFaults()
 	}
 	reason := fmt.Sprintf("%d of %d measurements are made", p.Done-p.Skipped, p.Total)
 	if p.Skipped > 0 {
@@ -340,6 +342,20 @@ func (l *loop) profiled() {
 	l.withMeasured(device, list, func(d *training.Dataset, operators map[string][]training.OperatorTimes) (func(*loop), error) {
 		return func(l *loop) { l.train(d, operators) }, nil
 	})
+}
+
+// logFaults writes what went wrong while groups were measured.
+func (l *loop) logFaults() {
+	skips := l.prediction.skips
+	for _, skip := range skips[:min(len(skips), loggedSkips)] {
+		l.log.Warn().Err(skip.Err).Str("service", skip.Model).Int("size", skip.Size).Int("seq_len", skip.SeqLen).Msg("this could not be measured")
+	}
+	if more := len(skips) - loggedSkips; more > 0 {
+		l.log.Warn().Int("more", more).Msg("nor could the rest that is not listed")
+	}
+	if d := l.prediction.drift; d.Exceeded {
+		l.log.Warn().Float64("percent", d.Worst.Percent).Msg("the device became slower or faster while it was measured; measure again when it is calm")
+	}
 }
 
 // train begins to fit a predictor.

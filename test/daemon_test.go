@@ -33,6 +33,7 @@ type config struct {
 	dir      string // state_dir, "" for a new one
 	top      string // lines before the first table
 	worker   string // lines of [worker]
+	tables   string // further tables
 	services []service
 }
 
@@ -50,7 +51,7 @@ func (c *config) text() string {
 		line(`listen = "127.0.0.1:0"`)
 	}
 	line("state_dir = %q\nlog_format = \"json\"\nlog_level = \"debug\"\n%s", c.dir, c.top)
-	line("[worker]\nthreads = 1\ninput_bytes = \"8MiB\"\noutput_bytes = \"8MiB\"\n%s", c.worker)
+	line("[worker]\nthreads = 1\ninput_bytes = \"8MiB\"\noutput_bytes = \"8MiB\"\n%s\n%s", c.worker, c.tables)
 	for _, s := range c.services {
 		line("[[service]]\nname = %q\nmodel = %q\n%s", s.name, s.model, s.lines)
 		if !strings.Contains(s.lines, "target") {
@@ -80,6 +81,7 @@ type process struct {
 // event is one line of the log.
 type event struct {
 	Level, Message, Service, Address, Error, Line string
+	Predictor                                     string // phase
 	PID                                           int
 	Cached                                        bool
 }

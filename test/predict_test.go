@@ -1,0 +1,303 @@
+package test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// tinies are three services whose groups are measured in a moment.
+func tinies() []service {
+	return []service{
+		{"add", "zoo:tiny_add", "sizes = [1, 2]"},
+		{"mlp", "zoo:tiny_mlp", "sizes = [1, 2]"},
+		{"cnn", "zoo:tiny_cnn", "sizes = [1]\nmax_batch = 2"},
+	}
+}
+
+// asks are a query of each of the tinies.
+func asks() map[string]query {
+	random := rand.New(rand.NewPCG(9, 9))
+	return map[string]query{
+		"add": sum(random, 1),
+		"mlp": {Inputs: []tensor{rows("input", "FP32", random, 2, 16)}},
+		"cnn": {Inputs: []tensor{rows("input", "FP32", random, 1, 3, 32, 32)}},
+	}
+}
+
+// standing is what a daemon says of its predictor.
+type standing struct {
+	Policy    string
+	Predictor struct {
+		Phase, Reason string
+		File          *struct{ Rows int }
+		Measuring     *struct{ Done, Total int }
+		Shapes        []struct {
+			Source   string
+			Services []string
+			Runs     int
+		}
+	}
+}
+
+func (p *process) standing() (s standing) {
+	p.t.Helper()
+	status, body := p.get("/overlapd/status")
+	if err := json.Unmarshal(body, &s); err != nil || status != 200 {
+		p.t.Fatalf("status %d, %v: %s", status, err, body)
+	}
+	return s
+}
+
+// reaches waits for a phase and returns why it is.
+func (p *process) reaches(phase string) (reason string) {
+	p.t.Helper()
+	p.eventually("phase "+phase, func() bool {
+		s := p.standing()
+		reason = s.Predictor.Reason
+		return s.Predictor.Phase == phase
+	})
+	return reason
+}
+
+// answers asks every one of the tinies.
+func (p *process) answers() map[string]answer {
+	p.t.Helper()
+	all := map[string]answer{}
+	for name, q := range asks() {
+		a := p.inferBinary(name, q)
+		if a.Status != 200 {
+			p.t.Errorf("%s: %v", name, a)
+		}
+		all[name] = a
+	}
+	return all
+}
+
+// same fails unless answers are as they were.
+func same(t *testing.T, before, after map[string]answer) {
+	t.Helper()
+	if err := checkSum(asks()["add"], after["add"]); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"mlp", "cnn"} {
+		if err := sameOutputs(before[name], after[name]); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// run runs a command of overlapd to its end.
+func run(t *testing.T, args ...string) (out, log string, code int) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command(program, args...)
+	cmd.Env = append(os.Environ(), "OVERLAPD_ORT="+library)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	overdue := time.AfterFunc(patience, func() { cmd.Process.Signal(syscall.SIGQUIT) })
+	defer overdue.Stop()
+	cmd.Wait()
+	says(t, stderr.String())
+	return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
+}
+
+// A daemon that is new measures, trains and then serves with a predictor, and
+// no answer is another for it. What it decided is in its log.
+func TestMeasuresTrainsAndServes(t *testing.T) {
+	c := config{dir: t.TempDir(), top: `policy = "overlap"`, services: tinies(), tables: `
+[profile]
+groups = 90
+repeats = 3
+[decisions]
+log = true`}
+	p := serve(t, c)
+	before := p.answers()
+	says(t, p.reaches("serving"), "trained on ")
+	same(t, before, p.answers())
+	crowd(12, func(client int, random *rand.Rand) {
+		for range fewer(20) {
+			same(t, before, p.answers())
+		}
+	})
+	s := p.standing()
+	if s.Policy != "overlap" || s.Predictor.File == nil || s.Predictor.File.Rows == 0 || len(s.Predictor.Shapes) == 0 || s.Predictor.Shapes[0].Runs == 0 {
+		t.Errorf("status: %+v", s)
+	}
+	p.stop()
+	out, log, code := run(t, "replay", filepath.Join(c.dir, "decisions.log"))
+	if code != 0 || !strings.Contains(out, "reproduced: all ") {
+		t.Errorf("replay: %d\n%s%s", code, out, log)
+	}
+
+	// The next start has what was trained.
+	p = serve(t, c)
+	says(t, p.reaches("serving"), "trained on ")
+	if p.count(func(e event) bool { return e.Predictor == "measuring" }) != 0 {
+		t.Error("it measured again")
+	}
+	same(t, before, p.answers())
+}
+
+// A predictor that cannot be used is told of, and its daemon serves.
+func TestCorruptPredictor(t *testing.T) {
+	for name, text := range map[string]string{
+		"onnx": string(zooFile(t, "tiny_add")), "truncated": `{"format":"overlapd-predictor/1","device":`, "missing": "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "x.predictor.json")
+			if text != "" {
+				path = write(t, "x.predictor.json", []byte(text))
+			}
+			p := serve(t, config{top: `policy = "overlap"`, services: tinies(), tables: "[predictor]\nfile = \"" + path + `"`})
+			says(t, p.reaches("solo"), "the configured predictor is refused", path)
+			says(t, p.logged(), "the configured predictor is refused")
+			p.answers()
+			if s := p.standing(); s.Predictor.Measuring != nil || s.Predictor.File != nil {
+				t.Errorf("status: %+v", s)
+			}
+		})
+	}
+}
+
+// A worker that is killed while groups are measured costs none of them.
+func TestKilledWorkerWhileMeasuring(t *testing.T) {
+	p := serve(t, config{top: `policy = "overlap"`, worker: restarts, services: tinies(), tables: `
+[profile]
+groups = 150
+repeats = 8
+[predictor]
+train = false`})
+	for done := 8; done <= 40; done += 16 {
+		p.eventually("some measurements", func() bool {
+			m := p.standing().Predictor.Measuring
+			return m != nil && m.Done >= done
+		})
+		if err := syscall.Kill(p.worker("mlp"), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		p.eventually("the loss", func() bool { return p.worker("mlp") == 0 })
+		p.eventually("the next worker", func() bool { return p.worker("mlp") != 0 })
+	}
+	p.answers()
+	if reason := p.reaches("solo"); strings.Contains(reason, "cannot be") {
+		t.Error(reason)
+	}
+}
+
+// Nothing holds up the end of a daemon that measures or trains.
+func TestStopWhileMeasuringOrTraining(t *testing.T) {
+	for _, phase := range []string{"measuring", "training"} {
+		groups := map[string]string{"measuring": "5000", "training": "120"}[phase]
+		p := serve(t, config{top: `policy = "overlap"`, services: tinies(), tables: "[profile]\nrepeats = 3\ngroups = " + groups})
+		p.reaches(phase)
+		p.stop()
+		if log := p.logged(); strings.Contains(log, `"level":"error"`) || strings.Contains(log, "fitting a predictor") {
+			t.Errorf("%s: the log holds an error:\n%s", phase, log)
+		}
+	}
+}
+
+// profiled is what profile prints.
+type profiled struct {
+	Measured, Planned, Skipped int
+	Interrupted                bool
+	Device, Commit             string
+}
+
+// profile measures with the command, and interrupts it some time after it has
+// begun to load models, unless that is 0.
+func profile(t *testing.T, path, dir string, after time.Duration) (r profiled) {
+	t.Helper()
+	cmd := exec.Command(program, "profile", "--config", path, "--json")
+	cmd.Env = append(os.Environ(), "OVERLAPD_ORT="+library)
+	var out, log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	overdue := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+	defer overdue.Stop()
+	if after > 0 {
+		for begin := time.Now(); time.Since(begin) < patience; time.Sleep(glance) {
+			if files, _ := os.ReadDir(filepath.Join(dir, "optimized")); len(files) > 0 {
+				break
+			}
+		}
+		time.Sleep(after)
+		cmd.Process.Signal(syscall.SIGINT)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s%s", err, out.String(), log.String())
+	}
+	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
+		t.Fatalf("%v: %s%s", err, out.String(), log.String())
+	}
+	says(t, log.String())
+	return r
+}
+
+// measuredRows returns how many groups the state file of a configuration has.
+func measuredRows(t *testing.T, path string) int {
+	t.Helper()
+	out, log, code := run(t, "dataset", "show", "--config", path, "--json")
+	var shown struct{ Rows int }
+	if err := json.Unmarshal([]byte(out), &shown); err != nil || code != 0 {
+		t.Fatalf("%v: %s%s", err, out, log)
+	}
+	return shown.Rows
+}
+
+// Of what is measured before an interrupt nothing is lost, and nothing is
+// measured again after it.
+func TestProfileIsInterruptedAndGoesOn(t *testing.T) {
+	const groups, inputs = 600, 5
+	c := config{dir: t.TempDir(), services: tinies(), tables: fmt.Sprintf("[profile]\nrepeats = 5\ngroups = %d", groups)}
+	path := write(t, "overlapd.toml", []byte(c.text()))
+	var first profiled
+	for after := 100 * time.Millisecond; first.Measured == 0 && after < patience; after *= 2 {
+		first = profile(t, path, c.dir, after)
+	}
+	rows := measuredRows(t, path)
+	if !first.Interrupted || first.Measured >= first.Planned || first.Skipped > 0 || rows == 0 || rows > first.Measured {
+		t.Fatalf("interrupted: %+v, %d rows", first, rows)
+	}
+	last := profile(t, path, c.dir, 0)
+	if last.Interrupted || last.Measured != last.Planned || last.Planned != first.Planned || last.Skipped > 0 || last.Device == "" || last.Commit == "" {
+		t.Errorf("the second time: %+v", last)
+	}
+	for range 2 { // another time adds nothing
+		if rows := measuredRows(t, path); rows != inputs+groups {
+			t.Errorf("%d rows, want %d", rows, inputs+groups)
+		}
+		profile(t, path, c.dir, 0)
+	}
+}
+
+// What cannot be measured is told in one line.
+func TestProfileRefuses(t *testing.T) {
+	c := config{dir: t.TempDir(), services: []service{tinyAdd}}
+	path := write(t, "overlapd.toml", []byte(c.text()))
+	_, log, code := run(t, "profile", "--config", path)
+	if code != 1 {
+		t.Errorf("exit status %d", code)
+	}
+	says(t, log, "nothing was measured", "two services at least")
+	p := serve(t, c)
+	_, log, code = run(t, "profile", "--config", path)
+	if code != 1 {
+		t.Errorf("exit status %d", code)
+	}
+	says(t, log, "another overlapd uses this state folder", "profile.on_start")
+	p.alive()
+}
