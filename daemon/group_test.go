@@ -1,8 +1,11 @@
 package daemon
 
 import (
+	"context"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,6 +13,7 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/training"
 )
 
 // groupRig is a daemon of two services with a predictor, that runs a round of
@@ -201,6 +205,106 @@ func TestGroupsUnderLoad(t *testing.T) {
 		t.Errorf("%d groups of several spans, learned %v", several, s)
 	}
 	r.replays()
+}
+
+// Two services of one model are two models to a predictor: groups of both are
+// predicted.
+func TestGroupOfOneModelTwice(t *testing.T) {
+	f := fakeFile(2)
+	f.Features.Models[0].Hash = f.Features.Models[1].Hash
+	r := newRig(t, rigOptions{services: 2, dir: put(t, f)})
+	r.backend.running = true
+	r.goroutines.Go(r.backend.loop.run)
+	for i := range 2 {
+		r.workers.reviveAs(i, fakeOperators, fakeHash(1, fakeOperators))
+	}
+	r.await("serving")
+	first := mustSubmit(t, r.backend, 0)
+	r.workers.await()
+	calls := r.group(first)
+	r.workers.end(executor.Done)
+	for _, c := range calls {
+		if err := answerOf(t, r.backend, c); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Whatever happens to workers and clients while groups are measured, fitted to
+// and served, every query gets its one answer, no memory is left, and the log
+// reproduces.
+func TestGroupsUnderRandomEvents(t *testing.T) {
+	const services, clients, each = 3, 6, 60
+	for seed := range uint64(4) {
+		o := rigOptions{services: services, change: func(c *Config) {
+			c.Decisions.Log = true
+			c.Profile.Groups = 300
+			for i := range c.Services {
+				c.Services[i].MaxBatch, c.Services[i].QueueLimit = 4, 8
+			}
+		}}
+		if seed%2 == 0 {
+			o.dir = put(t, fakeFile(services))
+		} else {
+			o.fit = func(context.Context, *training.Dataset, map[string][]training.OperatorTimes) (*predictor.File, error) {
+				return fakeFile(services), nil
+			}
+		}
+		r := startRig(t, o)
+		over := make(chan struct{})
+		var chaos, all sync.WaitGroup
+		chaos.Go(func() { r.disturb(seed, over) })
+		for client := range clients {
+			all.Go(func() {
+				random := rand.New(rand.NewPCG(seed, uint64(100+client)))
+				for range each {
+					c, err := submit(t, r.backend, random.IntN(services), time.Duration(1+random.IntN(40))*time.Millisecond)
+					if err != nil {
+						t.Error(err)
+						continue
+					}
+					if random.IntN(4) == 0 {
+						time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
+						r.backend.Cancel(c)
+					}
+					answerOf(t, r.backend, c)
+				}
+			})
+		}
+		all.Wait()
+		close(over)
+		chaos.Wait()
+		r.replays()
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+// disturb lets workers do this and that until it is over.
+func (r *rig) disturb(seed uint64, over chan struct{}) {
+	random := rand.New(rand.NewPCG(seed, 1))
+	for {
+		select {
+		case <-over:
+			return
+		case <-time.After(time.Duration(random.IntN(100)) * time.Microsecond):
+		}
+		switch service := random.IntN(len(r.backend.services)); random.IntN(20) {
+		case 0:
+			r.workers.kill(service)
+		case 1, 2:
+			r.workers.revive(service, fakeOperators+random.IntN(8)/7)
+		case 3:
+			r.workers.end(executor.Failed)
+		case 4:
+			r.workers.runsOn(&calm)
+		case 5:
+			r.workers.runsOn(nil)
+		default:
+			r.workers.end(executor.Done)
+		}
+	}
 }
 
 // A group that cannot even be sent fails all its queries.

@@ -24,7 +24,9 @@ type Served struct {
 // operators, or if it knows fewer than two of the models.
 //
 // A model is found by its hash, or by its name where the file or the service
-// has none.
+// has none. Where several models of the file have the hash, since they are one
+// model in several services, it is that of the same name, or one that no
+// service before has.
 func (f *File) Match(device string, services []Served) (bind []int, err error) {
 	var faults []error
 	if f.Device != device {
@@ -35,7 +37,7 @@ func (f *File) Match(device string, services []Served) (bind []int, err error) {
 	var unknown []string
 	for i := range services {
 		s := &services[i]
-		bind[i] = f.find(s)
+		bind[i] = f.find(s, known)
 		if bind[i] < 0 {
 			unknown = append(unknown, s.Service)
 			continue
@@ -55,18 +57,25 @@ func (f *File) Match(device string, services []Served) (bind []int, err error) {
 	return bind, nil
 }
 
-// find returns the position of the model of a service, or -1. One of the same
-// name is taken even if its hash differs, so that the difference is told.
-func (f *File) find(s *Served) int {
-	byName := -1
+// find returns the position of the model of a service, or -1; known are those
+// that others have. One of the same name is taken even if its hash differs, so
+// that the difference is told.
+func (f *File) find(s *Served, known map[int]bool) int {
+	byHash, byName := -1, -1
 	for i := range f.Features.Models {
 		m := &f.Features.Models[i]
-		if m.Hash != "" && m.Hash == s.Hash {
+		same := m.Hash != "" && m.Hash == s.Hash
+		switch {
+		case same && m.Name == s.Model:
 			return i
-		}
-		if m.Name == s.Model {
+		case same && (byHash < 0 || known[byHash]):
+			byHash = i
+		case m.Name == s.Model:
 			byName = i
 		}
+	}
+	if byHash >= 0 {
+		return byHash
 	}
 	return byName
 }

@@ -29,6 +29,31 @@ func TestMatch(t *testing.T) {
 	}
 }
 
+// One model that several services had when it was measured is several models.
+func TestMatchOfOneHashTwice(t *testing.T) {
+	f := testFile(3, 4)
+	for i := range f.Features.Models {
+		f.Features.Models[i].Hash = "aaaa"
+	}
+	for name, c := range map[string]struct {
+		models []string
+		want   []int
+	}{
+		"by name":         {[]string{"c", "a", "b"}, []int{2, 0, 1}},
+		"renamed":         {[]string{"x", "y", "z"}, []int{0, 1, 2}},
+		"more than there": {[]string{"x", "y", "z", "a"}, []int{0, 1, 2, 0}},
+		"some renamed":    {[]string{"b", "x"}, []int{1, 0}},
+	} {
+		var services []Served
+		for _, m := range c.models {
+			services = append(services, Served{m, m, "aaaa", 10})
+		}
+		if got, err := f.Match("test", services); err != nil || !cmp.Equal(got, c.want) {
+			t.Errorf("%s: %v, %v; want %v", name, got, err, c.want)
+		}
+	}
+}
+
 func TestMatchRefuses(t *testing.T) {
 	f := testFile(3, 4)
 	f.Features.Models[0].Hash = "aaaa"
