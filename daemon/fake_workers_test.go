@@ -52,6 +52,7 @@ type fakeWorker struct {
 	lost      bool // it, or one before it
 	operators int
 	hash      string
+	input     *models.TensorSpec            // of its model, nil for numbers
 	bad       bool                          // its model does not load
 	batches   map[models.BatchID]*fakeBatch // that it holds
 }
@@ -67,30 +68,6 @@ type fakeInput struct{ service, size int }
 
 // fakeRound is a round that runs. A span has ended when it has a status.
 type fakeRound struct{ outcome executor.Outcome }
-
-// fakeDevice says what rounds take: each span so much for each operator and
-// query, a group its longest span at least and the sum of them times overlap
-// otherwise.
-type fakeDevice struct {
-	operator time.Duration // of service 0; service 1 takes twice as long, and so on
-	overlap  float64
-}
-
-func (d *fakeDevice) span(s models.Span) time.Duration {
-	return d.operator * time.Duration((s.End-s.Start)*s.Size*(1+int(s.Service)))
-}
-
-func (d *fakeDevice) group(spans []executor.SpanOutcome) time.Duration {
-	var sum, longest time.Duration
-	for i := range spans {
-		took := d.span(spans[i].Span)
-		sum, longest = sum+took, max(longest, took)
-	}
-	return max(longest, time.Duration(d.overlap*float64(sum)))
-}
-
-// calm is the device that models have that nobody measures.
-var calm = fakeDevice{operator: 100 * time.Microsecond, overlap: 0.6}
 
 func newFakeWorkers(t *testing.T, services int) *fakeWorkers {
 	t.Helper()
@@ -131,31 +108,6 @@ func (f *fakeWorkers) tells(events func(executor.Event)) {
 	f.mu.events = events
 }
 
-// runsOn gives the workers a device that ends every round at once, or takes it
-// away.
-func (f *fakeWorkers) runsOn(d *fakeDevice) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.mu.device = d
-	if o := f.mu.flight; d != nil && o != nil {
-		f.endLocked(executor.Done)
-	}
-}
-
-// failOn lets a model fail, or not any more.
-func (f *fakeWorkers) failOn(service, size int, fails bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.mu.fails[fakeInput{service, size}] = fails
-}
-
-// refuse makes the executor take no round, or take them again.
-func (f *fakeWorkers) refuse(refuses bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.mu.refuses = refuses
-}
-
 // check fails the test if memory is still in use. The loop must have ended.
 func (f *fakeWorkers) check() {
 	f.t.Helper()
@@ -186,26 +138,6 @@ func (f *fakeWorkers) Start(context.Context) error {
 		}
 	}
 	return nil
-}
-
-func (f *fakeWorkers) isBad(service int) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.mu.workers[service].bad
-}
-
-// lose lets the model of a service not load.
-func (f *fakeWorkers) lose(service int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.mu.workers[service].bad = true
-}
-
-// deafen lets workers run on when told to stop.
-func (f *fakeWorkers) deafen() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.mu.deaf = true
 }
 
 func (f *fakeWorkers) operators(service int) int {
@@ -476,12 +408,16 @@ func (f *fakeWorkers) reviveAs(service, operators int, hash string) {
 	w.ready, w.operators, w.hash, w.batches = true, operators, hash, map[models.BatchID]*fakeBatch{}
 	f.mu.pid++
 	pid, d := f.mu.pid, f.mu.device
+	input := spec("X", models.Int32, -1, 16)
+	if w.input != nil {
+		input = *w.input
+	}
 	f.mu.Unlock()
 	if d == nil {
 		d = &calm
 	}
 	info := segments.Info{
-		Inputs:    []models.TensorSpec{spec("X", models.Int32, -1, 16)},
+		Inputs:    []models.TensorSpec{input},
 		Outputs:   []models.TensorSpec{spec("Y", models.Int32, -1, 16)},
 		Operators: make([]models.Operator, operators), Hash: hash, ORTVersion: "0",
 	}

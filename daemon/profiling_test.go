@@ -332,6 +332,30 @@ func TestServiceThatNeverLoads(t *testing.T) {
 	says(t, r.await("solo").Reason, "20 of 20")
 }
 
+// A model that the protocol cannot carry is not waited for, and its service
+// says so.
+func TestModelThatCannotBeServed(t *testing.T) {
+	r := startRig(t, rigOptions{services: 3, device: &calm, prepare: func(f *fakeWorkers) {
+		f.takes(1, models.TensorSpec{Name: "X", Type: models.Type{Kind: models.KindSequence}})
+	}})
+	says(t, r.await("solo").Reason, "20 of 20")
+	says(t, r.log.String(), "the model cannot be served")
+	wantError(t, answerOf(t, r.backend, mustSubmit(t, r.backend, 1)), 503, "loading")
+}
+
+// A model whose inputs cannot be made up is left out.
+func TestInputsThatCannotBeMadeUp(t *testing.T) {
+	r := startRig(t, rigOptions{services: 3, device: &calm, prepare: func(f *fakeWorkers) {
+		f.takes(1, spec("X", models.String, -1, 16))
+	}})
+	says(t, r.await("solo").Reason, " of 24 measurements are made, ", " cannot be;")
+	says(t, unquoted(r.log.String()), `input "X" is`, "which cannot be made up")
+	r.stop()
+	if d, _ := stored(t, r.config.StateDir); len(d.Models) != 2 {
+		t.Errorf("measured: %v", d.Models)
+	}
+}
+
 // Groups need two services.
 func TestOneServiceIsNotMeasured(t *testing.T) {
 	r := startRig(t, rigOptions{services: 1, device: &calm})
