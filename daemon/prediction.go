@@ -303,7 +303,7 @@ func (l *loop) longestSpan(services int) time.Duration {
 			least = min(least, s.Target)
 		}
 	}
-	return least / 2 / time.Duration(min(services, l.config.Profile.Spans))
+	return least / 2 / time.Duration(max(1, min(services, l.config.Profile.Spans)))
 }
 
 // takes returns how long a batch of a service takes alone with the longest

@@ -332,6 +332,17 @@ func TestServiceThatNeverLoads(t *testing.T) {
 	says(t, r.await("solo").Reason, "20 of 20")
 }
 
+// A daemon without any service goes on to say so.
+func TestEveryServiceIsGivenUp(t *testing.T) {
+	r := newRig(t, rigOptions{services: 2})
+	r.backend.running = true
+	r.goroutines.Go(r.backend.loop.run)
+	r.workers.fail(0)
+	r.workers.fail(1)
+	says(t, r.await("solo").Reason, "two services at least")
+	wantError(t, answerOf(t, r.backend, mustSubmit(t, r.backend, 1)), 503, "loading")
+}
+
 // A model that the protocol cannot carry is not waited for, and its service
 // says so.
 func TestModelThatCannotBeServed(t *testing.T) {
@@ -377,30 +388,39 @@ func TestStopWhileMeasuring(t *testing.T) {
 	}
 }
 
+// stuff gives the keeper more than it can take, which it does not do before
+// hold is closed.
+func (r *rig) stuff(hold chan struct{}) {
+	r.t.Helper()
+	begun := make(chan struct{})
+	r.keeper.keep("waiting", func(*training.Store) error { close(begun); <-hold; return nil })
+	<-begun
+	for !r.keeper.full() {
+		r.keeper.keep("waiting", func(*training.Store) error { return nil })
+	}
+}
+
 // While the keeper cannot take more, nothing is measured, and so nothing lost.
 func TestMeasuringWaitsForTheKeeper(t *testing.T) {
-	r := newRig(t, rigOptions{services: 2, device: &calm})
+	r := startRig(t, rigOptions{services: 2})
+	r.workers.awaitRound()
 	hold := make(chan struct{})
-	for !r.keeper.full() {
-		r.keeper.keep("waiting", func(*training.Store) error { <-hold; return nil })
-	}
+	r.stuff(hold)
 	if r.keeper.keep("one too many", nil) {
 		t.Error("a full keeper takes a job")
 	}
 	says(t, r.log.String(), "one too many")
-	<-r.keeper.jobs // room to read what was measured
-	r.backend.running = true
-	r.goroutines.Go(r.backend.loop.run)
-	if err := r.workers.Start(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	r.sync()
-	r.backend.ask(func(l *loop) {
-		if l.measure(); len(r.workers.sent()) != 0 {
-			t.Error("a group is measured that could not be kept")
-		}
+	r.workers.end(executor.Done)
+	eventually(t, "the end of the round", func() (over bool) {
+		r.backend.ask(func(l *loop) { over = !l.profiling.machine.active() })
+		return over
 	})
+	r.sync()
+	if n := len(r.workers.sent()); n != 1 {
+		t.Errorf("%d rounds are measured that could not be kept", n-1)
+	}
 	close(hold)
+	r.workers.runsOn(&calm)
 	says(t, r.await("solo").Reason, "20 of 20")
 	r.stop()
 	if d, _ := stored(t, r.config.StateDir); len(d.Rows) != 4+12 {
@@ -412,9 +432,7 @@ func TestMeasuringWaitsForTheKeeper(t *testing.T) {
 func TestKeeperTooFullToRead(t *testing.T) {
 	r := newRig(t, rigOptions{services: 2, device: &calm})
 	hold := make(chan struct{})
-	for !r.keeper.full() {
-		r.keeper.keep("waiting", func(*training.Store) error { <-hold; return nil })
-	}
+	r.stuff(hold)
 	r.backend.running = true
 	r.goroutines.Go(r.backend.loop.run)
 	if err := r.workers.Start(context.Background()); err != nil {
