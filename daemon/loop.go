@@ -352,7 +352,7 @@ func (l *loop) down(id models.ServiceID) {
 // giveUp expects no worker of a service any more. The others go on without it.
 func (l *loop) giveUp(id models.ServiceID) {
 	l.workers[id].givenUp = true
-	if l.prediction.phase == phaseMeasuring {
+	if p := l.prediction.phase; p == phaseLoading || p == phaseMeasuring {
 		l.prediction.changed = true
 	}
 	l.bindPredictor()

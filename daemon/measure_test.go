@@ -82,4 +82,7 @@ func TestMeasureWithoutAService(t *testing.T) {
 	r = newRig(t, rigOptions{services: 2, device: &calm, prepare: func(f *fakeWorkers) { f.lose(1) }})
 	last = r.measure(context.Background(), 0, ignore)
 	says(t, last.Reason, "two services")
+	r = newRig(t, rigOptions{services: 1, prepare: func(f *fakeWorkers) { f.lose(0) }})
+	last = r.measure(context.Background(), 0, ignore)
+	says(t, last.Reason, "two services")
 }
