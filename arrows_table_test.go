@@ -126,7 +126,7 @@ var owners = []struct {
 	{"C", []string{"ort"}, "cgo is one package's business, so that all others build and are checked without it"},
 	{"unsafe", []string{"ort", "segments"}, "memory outside Go is turned into slices in few places"},
 	{"os/exec", []string{"executor", "cmd/overlapd", "cmd/overlapd/cutcost", "cmd/overlapd/conformance"}, "whoever starts a process must reap it"},
-	{"syscall", []string{"daemon", "executor", "segments"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
+	{"syscall", []string{"cmd/overlapd", "daemon", "executor", "segments"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
 	{"log", nil, "packages return errors and emit events; the daemon logs them with zerolog"},
 
 	{"google.golang.org/protobuf", []string{"models", "models/zoo", "segments", "cmd/overlapd/conformance"}, "ONNX is read and written by wire format, where files and graphs are handled"},

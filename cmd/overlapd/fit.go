@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -90,6 +91,7 @@ func fitElsewhere(self string) func(context.Context, *training.Dataset, map[stri
 		cmd := exec.CommandContext(ctx, self, "fit")
 		cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 		cmd.WaitDelay = fitGrace
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C on a terminal is for the daemon
 		cmd.Stdout, cmd.Stderr = &out, &message
 		in, err := cmd.StdinPipe() // open until the process has ended
 		if err != nil {

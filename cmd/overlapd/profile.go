@@ -120,7 +120,7 @@ func showMeasuring(bar *progressbar.ProgressBar, r *daemon.MeasureReport) {
 
 func (o *profileOptions) print(w io.Writer, r *daemon.MeasureReport, ctx context.Context) error {
 	p := &r.Progress
-	if o.json {
+	if o.json && p.Total > 0 {
 		return printJSON(w, profileResult{
 			Measured: p.Done - p.Skipped, Planned: p.Total, Skipped: p.Skipped, Seconds: p.Spent.Seconds(),
 			DriftPercent: r.Drift.Worst.Percent, Drifted: r.Drift.Exceeded, Interrupted: ctx.Err() != nil,

@@ -142,8 +142,16 @@ func writeOverview(w io.Writer, o *daemon.Overview) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "\nGROUPS OF\tBY\tRUNS\tERROR\tMEASURED/PREDICTED P50\tP99\tBOUND")
 	for _, s := range p.Shapes {
-		fmt.Fprintf(t, "%s\t%s\t%d\t%.1f %%\t%.2f\t%.2f\t%.2f\n",
-			firstOf(strings.Join(s.Services, " + "), "others"), s.Source, s.Runs, s.MAPE, s.P50, s.P99, s.Bound)
+		fmt.Fprintf(t, "%s\t%s\t%d\t%.1f %%\t%s\t%s\t%.2f\n",
+			firstOf(strings.Join(s.Services, " + "), "others"), s.Source, s.Runs, s.MAPE, ratio(s.P50), ratio(s.P99), s.Bound)
 	}
 	return t.Flush()
+}
+
+// ratio prints a quantile that is 0 until there are runs enough for it.
+func ratio(of float64) string {
+	if of == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", of)
 }
