@@ -149,15 +149,14 @@ func (w *worker) collect(d *segments.Done, ids []models.QueryID) ([]QueryOutputs
 	if len(d.Outputs) != len(ids) {
 		return nil, fmt.Errorf("outputs of %d queries, the batch has %d", len(d.Outputs), len(ids))
 	}
-	queries := make([]QueryOutputs, len(ids))
+	queries := make([]QueryOutputs, 0, len(ids))
 	for i, outputs := range d.Outputs {
-		queries[i] = QueryOutputs{ID: ids[i], Outputs: make([]Output, 0, len(outputs))}
-		for j := range outputs {
-			if err := queries[i].lease(w.outputs, &outputs[j]); err != nil {
-				releaseAll(queries)
-				return nil, err
-			}
+		q, err := Lease(ids[i], w.outputs, outputs)
+		if err != nil {
+			releaseAll(queries)
+			return nil, err
 		}
+		queries = append(queries, q)
 		if len(outputs) != len(w.info.Outputs) {
 			releaseAll(queries)
 			return nil, fmt.Errorf("%d outputs, the model has %d", len(outputs), len(w.info.Outputs))
@@ -166,14 +165,21 @@ func (w *worker) collect(d *segments.Done, ids []models.QueryID) ([]QueryOutputs
 	return queries, nil
 }
 
-func (q *QueryOutputs) lease(from *segments.Outputs, t *segments.OutputTensor) error {
-	lease, data, err := from.Acquire(t)
-	if err != nil {
-		return err
+// Lease returns the outputs of a query, as its worker reported them. If it
+// returns an error, none of them is leased.
+func Lease(id models.QueryID, from *segments.Outputs, tensors []segments.OutputTensor) (QueryOutputs, error) {
+	q := QueryOutputs{ID: id, Outputs: make([]Output, 0, len(tensors))}
+	for i := range tensors {
+		t := &tensors[i]
+		lease, data, err := from.Acquire(t)
+		if err != nil {
+			q.Release()
+			return QueryOutputs{}, err
+		}
+		shape := append([]int64(nil), t.Shape...)
+		q.Outputs = append(q.Outputs, Output{Type: t.Type, Shape: shape, Data: data, lease: lease})
 	}
-	shape := append([]int64(nil), t.Shape...)
-	q.Outputs = append(q.Outputs, Output{Type: t.Type, Shape: shape, Data: data, lease: lease})
-	return nil
+	return q, nil
 }
 
 func releaseAll(queries []QueryOutputs) {
