@@ -74,7 +74,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 		if n := testing.AllocsPerRun(1000, func() { l.round(t) }); n != 0 {
 			t.Errorf("%s: a round allocates %v times", p.info().Name, n)
 		}
-		if err := l.s.check(); err != nil {
+		if err := l.s.Check(); err != nil {
 			t.Error(err)
 		}
 	}

@@ -29,7 +29,7 @@ func TestPausedBatchesAreBounded(t *testing.T) {
 		if err := s.Finish(0, Outcome{Round: r.Number, Spans: []SpanOutcome{{Batch: last.Batch, Reached: last.End}}}); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.check(); err != nil {
+		if err := s.Check(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -50,7 +50,7 @@ func TestNoChoice(t *testing.T) {
 	if r, ok := s.Next(0); ok {
 		t.Errorf("round %+v", r)
 	}
-	if err := s.check(); err != nil {
+	if err := s.Check(); err != nil {
 		t.Error(err)
 	}
 	if m := s.Metrics().Services[0]; m.Queued != 1 {

@@ -140,7 +140,7 @@ func (w *ahead) compare() {
 	if diff := cmp.Diff(w.plain.Metrics(), m); diff != "" {
 		w.Fatalf("metrics:\n%s", diff)
 	}
-	if err := errors.Join(w.plain.check(), w.plans.check()); err != nil {
+	if err := errors.Join(w.plain.Check(), w.plans.Check()); err != nil {
 		w.Fatal(err)
 	}
 }

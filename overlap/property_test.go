@@ -285,7 +285,7 @@ func (w *twin) settle() {
 		delete(w.batches, r.Batch) // it must not run again, or span finds it elsewhere than at 0
 	}
 	for _, s := range []*Scheduler{w.a, w.b} {
-		if err := s.check(); err != nil {
+		if err := s.Check(); err != nil {
 			w.Fatal(err)
 		}
 	}

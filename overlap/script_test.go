@@ -99,7 +99,7 @@ func (c *script) run(line string) {
 			c.s = newScheduler(c.config, testPolicy(c.t, c.config.Policy))
 		}
 		c.event(a)
-		if err := c.s.check(); err != nil {
+		if err := c.s.Check(); err != nil {
 			c.t.Fatalf("after %q: %v", line, err)
 		}
 		c.drain()

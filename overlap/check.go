@@ -1,0 +1,138 @@
+package overlap
+
+import "fmt"
+
+// Check reports the first invariant that does not hold. It looks at everything
+// that waits, so it is for tests and simulators, which call it after events.
+func (s *Scheduler) Check() error {
+	var queued, batched int
+	var accepted, answered uint64
+	for _, sv := range s.services {
+		if err := sv.check(); err != nil {
+			return fmt.Errorf("service %s: %w", sv.Name, err)
+		}
+		queued += sv.queue.len()
+		accepted += sv.metrics.Arrived
+		answered += sv.metrics.answered()
+		for _, b := range sv.paused.items {
+			batched += len(b.members)
+		}
+	}
+	for _, b := range s.running {
+		batched += len(b.members)
+	}
+	if s.waiting.len() != queued {
+		return fmt.Errorf("%d queries are queued, %d wait for their deadline", queued, s.waiting.len())
+	}
+	if s.index.count != queued+batched {
+		return fmt.Errorf("%d queries are known, %d queued and %d in batches", s.index.count, queued, batched)
+	}
+	if accepted != answered+uint64(s.index.count) {
+		return fmt.Errorf("%d queries accepted, %d answered, %d known", accepted, answered, s.index.count)
+	}
+	if err := s.checkHeaps(); err != nil {
+		return err
+	}
+	return s.checkRound()
+}
+
+func (s *Scheduler) checkHeaps() error {
+	paused := 0
+	for _, sv := range s.services {
+		paused += sv.paused.len()
+	}
+	if s.paused.len() != paused {
+		return fmt.Errorf("%d batches are paused, %d wait for their deadline", paused, s.paused.len())
+	}
+	if err := s.waiting.check(func(q *query) int { return q.expiryPos }); err != nil {
+		return fmt.Errorf("waiting queries: %w", err)
+	}
+	if err := s.paused.check(func(b *batch) int { return b.expiryPos }); err != nil {
+		return fmt.Errorf("paused batches: %w", err)
+	}
+	return nil
+}
+
+func (s *Scheduler) checkRound() error {
+	if !s.busy {
+		if len(s.running) != 0 {
+			return fmt.Errorf("%d batches run on an idle device", len(s.running))
+		}
+		return nil
+	}
+	if len(s.running) == 0 || len(s.running) != len(s.round.Group.Spans) || len(s.running) != len(s.round.queries) {
+		return fmt.Errorf("%d batches run %d spans", len(s.running), len(s.round.Group.Spans))
+	}
+	var seen [MaxServices]bool
+	for i, b := range s.running {
+		span := s.round.Group.Spans[i]
+		switch {
+		case seen[span.Service]:
+			return fmt.Errorf("two spans of service %s", b.service.Name)
+		case !b.running || b.pausedPos >= 0 || b.expiryPos >= 0:
+			return fmt.Errorf("batch %d runs and waits", b.id)
+		case span != b.span(span.End) || span.Len() < 1 || span.End > b.service.Operators:
+			return fmt.Errorf("batch %d at operator %d runs %+v", b.id, b.next, span)
+		}
+		if err := b.check(); err != nil {
+			return err
+		}
+		seen[span.Service] = true
+	}
+	return nil
+}
+
+func (sv *service) check() error {
+	if err := sv.queue.check(func(q *query) int { return q.queuePos }); err != nil {
+		return fmt.Errorf("queue: %w", err)
+	}
+	if err := sv.paused.check(func(b *batch) int { return b.pausedPos }); err != nil {
+		return fmt.Errorf("paused batches: %w", err)
+	}
+	if sv.down && sv.paused.len() > 0 || sv.paused.len() > MaxPaused {
+		return fmt.Errorf("%d batches are paused, down is %v", sv.paused.len(), sv.down)
+	}
+	for _, q := range sv.queue.items {
+		if q.batch != nil || q.cancelled {
+			return fmt.Errorf("query %d is queued and in batch %v, cancelled is %v", q.ID, q.batch, q.cancelled)
+		}
+	}
+	for _, b := range sv.paused.items {
+		if b.running || b.next < 1 || b.next >= sv.Operators || !b.wanted() {
+			return fmt.Errorf("batch %d is paused at operator %d, running is %v", b.id, b.next, b.running)
+		}
+		if err := b.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *batch) check() error {
+	size := 0
+	for _, q := range b.members {
+		if q.batch != b || q.queuePos >= 0 || q.expiryPos >= 0 || q.SeqLen != b.seqLen {
+			return fmt.Errorf("query %d does not belong in batch %d", q.ID, b.id)
+		}
+		if !q.cancelled && q.Deadline > b.deadline {
+			return fmt.Errorf("query %d ends after its batch %d", q.ID, b.id)
+		}
+		size += q.Size
+	}
+	if b.id == 0 || size != b.size || size > max(b.service.MaxBatch, b.members[0].Size) {
+		return fmt.Errorf("batch %d has size %d, its members %d", b.id, b.size, size)
+	}
+	return nil
+}
+
+func (h *heap[T]) check(pos func(T) int) error {
+	for i, item := range h.items {
+		if pos(item) != i {
+			return fmt.Errorf("item %d believes to be at %d", i, pos(item))
+		}
+		if i > 0 && h.before(item, h.items[(i-1)/2]) {
+			return fmt.Errorf("item %d belongs before its parent", i)
+		}
+	}
+	return nil
+}
