@@ -1,0 +1,245 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"time"
+)
+
+// Process names how queries come.
+type Process string
+
+// The processes.
+const (
+	Constant Process = "constant" // at equal distances
+	Poisson  Process = "poisson"
+	Gamma    Process = "gamma" // distances of a gamma distribution; its shape below 1 makes bursts
+	MMPP     Process = "mmpp"  // Poisson, whose rate changes with a hidden state
+	Times    Process = "times" // at given times
+	Loads    Process = "loads" // Poisson, whose rate is given for every minute
+)
+
+// Processes lists the processes.
+func Processes() []Process { return []Process{Constant, Poisson, Gamma, MMPP, Times, Loads} }
+
+// Limits of arrivals.
+const (
+	maxQPS    = 1e9
+	maxStates = 64
+	minKeep   = 1e-6
+	maxTime   = 365 * 24 * time.Hour // at which a query may come
+)
+
+// Arrivals says when queries come.
+type Arrivals struct {
+	Process Process
+	QPS     float64         // of constant, poisson and gamma: queries per second
+	Shape   float64         // of gamma
+	States  []State         // of mmpp
+	Times   []time.Duration // of times, in ascending order
+	Loads   []float64       // of loads: queries in each minute
+
+	Scale float64 // the rate is that many times what the process says, 0 for 1
+	Keep  float64 // share of the queries that is kept, each by chance, 0 for all
+}
+
+// State is one of mmpp. After an exponential time with the given mean comes one
+// of the others, each as likely.
+type State struct {
+	QPS  float64
+	Mean time.Duration
+}
+
+func (a *Arrivals) check(queries int) error {
+	fault := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s", ErrArrivals, fmt.Sprintf(format, args...))
+	}
+	finite := a.Process == Times || a.Process == Loads
+	switch {
+	case !within(a.Scale, 0, maxQPS) || !within(a.Keep, 0, 1) || a.Keep > 0 && a.Keep < minKeep:
+		return fault("scaled by %v, of which %v are kept: want a factor and a share, at least %v", a.Scale, a.Keep, minKeep)
+	case queries == 0 && !finite:
+		return fault("no number of queries, and %s goes on for ever", a.Process)
+	}
+	switch a.Process {
+	case Constant, Poisson, Gamma:
+		if !within(a.QPS, 0, maxQPS) || a.QPS == 0 {
+			return fault("%v queries per second: want more than 0, at most %v", a.QPS, maxQPS)
+		}
+		if a.Process == Gamma && (!within(a.Shape, 0, 1e6) || a.Shape < 1e-3) {
+			return fault("shape %v: want 0.001 to 1000000", a.Shape)
+		}
+	case MMPP:
+		return a.checkStates(fault)
+	case Times:
+		if len(a.Times) == 0 {
+			return fault("the trace is empty")
+		}
+		for i, at := range a.Times {
+			if at < 0 || at > maxTime || i > 0 && at < a.Times[i-1] {
+				return fault("time %d is %v: want times in ascending order, from 0 to %v", i, at, maxTime)
+			}
+		}
+	case Loads:
+		total := 0.0
+		for i, load := range a.Loads {
+			if !within(load, 0, maxQPS*60) {
+				return fault("minute %d has a load of %v: want 0 or more queries", i, load)
+			}
+			total += load
+		}
+		if total == 0 {
+			return fault("no minute has a load")
+		}
+	default:
+		names := make([]string, 0, len(Processes()))
+		for _, p := range Processes() {
+			names = append(names, string(p))
+		}
+		return fault("unknown process %q: want %s", a.Process, strings.Join(names, ", "))
+	}
+	return nil
+}
+
+func (a *Arrivals) checkStates(fault func(string, ...any) error) error {
+	if n := len(a.States); n < 2 || n > maxStates {
+		return fault("mmpp with %d states: want 2 to %d", n, maxStates)
+	}
+	most := 0.0
+	for i, s := range a.States {
+		if !within(s.QPS, 0, maxQPS) || s.Mean <= 0 {
+			return fault("state %d has %v queries per second for %v: want 0 or more, for more than 0", i, s.QPS, s.Mean)
+		}
+		most = max(most, s.QPS)
+	}
+	if most == 0 {
+		return fault("no state of mmpp has queries")
+	}
+	return nil
+}
+
+// within is false for what is no number.
+func within(x, low, high float64) bool { return x >= low && x <= high }
+
+// times returns when queries come, n of them, or all if there are fewer or n is
+// 0.
+func (a *Arrivals) times(n int, r, thinning *rand.Rand) ([]time.Duration, error) {
+	scale, keep := a.Scale, a.Keep
+	if scale == 0 {
+		scale = 1
+	}
+	if keep == 0 {
+		keep = 1
+	}
+	most := n
+	if n == 0 {
+		most = MaxQueries
+	}
+	next := a.process(r)
+	list := make([]time.Duration, 0, n)
+	for len(list) < most {
+		seconds, ok := next()
+		if !ok {
+			break
+		}
+		if seconds /= scale; seconds > maxTime.Seconds() {
+			return nil, fmt.Errorf("%w: query %d comes after %v; give more queries per second, or fewer queries", ErrArrivals, len(list), maxTime)
+		}
+		if keep < 1 && thinning.Float64() >= keep {
+			continue
+		}
+		list = append(list, time.Duration(math.Round(seconds*float64(time.Second))))
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%w: no query is left; keep more of them", ErrArrivals)
+	}
+	return list, nil
+}
+
+// process returns a function that tells, one after the other, when queries
+// come, in seconds.
+func (a *Arrivals) process(r *rand.Rand) func() (float64, bool) {
+	at := 0.0
+	switch a.Process {
+	case Poisson:
+		return func() (float64, bool) { at += r.ExpFloat64() / a.QPS; return at, true }
+	case Gamma:
+		return func() (float64, bool) { at += gamma(a.Shape, r) / (a.Shape * a.QPS); return at, true }
+	case MMPP:
+		return a.modulated(r)
+	case Times:
+		i := -1
+		return func() (float64, bool) {
+			if i++; i >= len(a.Times) {
+				return 0, false
+			}
+			return a.Times[i].Seconds(), true
+		}
+	case Loads:
+		return a.minutes(r)
+	}
+	i := -1.0
+	return func() (float64, bool) { i++; return i / a.QPS, true }
+}
+
+// modulated is a Poisson process whose rate is that of the state.
+func (a *Arrivals) modulated(r *rand.Rand) func() (float64, bool) {
+	at, state := 0.0, r.IntN(len(a.States))
+	until := r.ExpFloat64() * a.States[state].Mean.Seconds()
+	return func() (float64, bool) {
+		for work := r.ExpFloat64(); ; {
+			rate := a.States[state].QPS
+			if work <= (until-at)*rate {
+				at += work / rate
+				return at, true
+			}
+			work -= (until - at) * rate
+			at = until
+			state = (state + 1 + r.IntN(len(a.States)-1)) % len(a.States)
+			until += r.ExpFloat64() * a.States[state].Mean.Seconds()
+		}
+	}
+}
+
+// minutes is a Poisson process whose rate is that of the minute.
+func (a *Arrivals) minutes(r *rand.Rand) func() (float64, bool) {
+	const minute = 60.0
+	at, number := 0.0, 0
+	return func() (float64, bool) {
+		for work := r.ExpFloat64(); number < len(a.Loads); number++ {
+			rate, until := a.Loads[number]/minute, float64(number+1)*minute
+			if work <= (until-at)*rate {
+				at += work / rate
+				return at, true
+			}
+			work -= (until - at) * rate
+			at = until
+		}
+		return 0, false
+	}
+}
+
+// gamma draws from a gamma distribution of scale 1, after Marsaglia and Tsang,
+// "A simple method for generating gamma variables" (2000).
+func gamma(shape float64, r *rand.Rand) float64 {
+	boost := 1.0
+	if shape < 1 {
+		boost = math.Pow(1-r.Float64(), 1/shape)
+		shape++
+	}
+	d := shape - 1.0/3
+	c := 1 / math.Sqrt(9*d)
+	for {
+		x := r.NormFloat64()
+		v := 1 + c*x
+		if v <= 0 {
+			continue
+		}
+		v *= v * v
+		if math.Log(1-r.Float64()) < x*x/2+d-d*v+d*math.Log(v) {
+			return boost * d * v
+		}
+	}
+}

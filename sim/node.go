@@ -1,0 +1,273 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/predictor"
+)
+
+// never is a time that does not come.
+const never = time.Duration(math.MaxInt64)
+
+// node is one device with its scheduler.
+type node struct {
+	*world
+	index     int
+	scheduler *overlap.Scheduler
+	predictor *predictor.Predictor
+	noise     *rand.Rand
+	failing   *rand.Rand
+	open      int           // queries that are not answered
+	wake      time.Duration // when a deadline passes
+	touched   bool          // something happened at this instant
+	down      []bool        // of each service, its worker is lost
+
+	running bool
+	round   Round // the one that runs; End is when it will be over
+	queries []models.QueryID
+	outcome overlap.Outcome
+	on      models.Group // the round as the device knows it
+	group   models.Group // memory of learn
+}
+
+func (w *world) newNode(index int, services []models.Service) (*node, error) {
+	solo, err := soloTable(w.scenario, w.bound)
+	if err != nil {
+		return nil, err
+	}
+	n := &node{
+		world: w, index: index, predictor: predictor.New(solo), wake: never,
+		noise:   stream(w.scenario.Seed, forNoise, index),
+		failing: stream(w.scenario.Seed, forFailing, index),
+		down:    make([]bool, len(services)),
+	}
+	if w.bind != nil {
+		if err := n.predictor.Use(w.scenario.Predictor, w.bind); err != nil {
+			return nil, err
+		}
+	}
+	n.scheduler, err = overlap.New(overlap.Config{
+		Services: services, Policy: w.scenario.Policy, Predictor: n.predictor,
+		Ways: w.scenario.Ways, MaxRetries: w.scenario.MaxRetries,
+	})
+	return n, err
+}
+
+// arrive hands a query to the scheduler. It is false if that refused it.
+func (n *node) arrive(number int) bool {
+	n.touched = true
+	q, sv := &n.submitted[number], &n.scenario.Services[n.submitted[number].Service]
+	err := n.scheduler.Arrive(n.now, models.Query{
+		ID: models.QueryID(number + 1), Service: q.Service, Size: q.Size, SeqLen: q.SeqLen,
+		Arrival: q.At, Deadline: n.due(q), Priority: sv.Priority,
+	})
+	if err != nil {
+		n.refused(n.index, number, err)
+		return false
+	}
+	n.open++
+	n.place[number] = int32(n.index)
+	return true
+}
+
+// next is when something happens here by the passing of time.
+func (n *node) next() time.Duration {
+	if n.running && n.round.End < n.wake {
+		return n.round.End
+	}
+	return n.wake
+}
+
+// decide gives the next round to the device if that is free.
+func (n *node) decide() error {
+	n.touched = false
+	for {
+		r, ok := n.scheduler.Next(n.now)
+		if err := n.settle(); err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		n.start(&r)
+	}
+	if n.scenario.Plan {
+		n.scheduler.Plan(n.now)
+	}
+	n.wake = never
+	if at, ok := n.scheduler.Wake(); ok {
+		n.wake = at
+	}
+	return nil
+}
+
+// start runs a round, whose time is known from now on.
+func (n *node) start(r *overlap.Round) {
+	n.running = true
+	at := n.now
+	if !r.Planned {
+		at += n.scenario.DecisionTime
+	}
+	n.on.Spans = n.on.Spans[:0]
+	n.outcome.Round, n.outcome.Spans = r.Number, n.outcome.Spans[:0]
+	for _, s := range r.Group.Spans {
+		o := overlap.SpanOutcome{Batch: s.Batch, Reached: s.End}
+		if n.scenario.Faults.Failing > 0 && n.failing.Float64() < n.scenario.Faults.Failing {
+			o.Status = overlap.SpanFailed
+		}
+		n.outcome.Spans = append(n.outcome.Spans, o)
+		s.Service = models.ServiceID(n.bound[s.Service])
+		n.on.Spans = append(n.on.Spans, s)
+	}
+	took := max(n.scenario.Device.Sample(n.on, n.noise), 1)
+	n.round.Number, n.round.Planned, n.round.Predicted = r.Number, r.Planned, r.Predicted
+	n.round.Chosen, n.round.Start, n.round.Took = n.now, at, took
+	n.round.End = at + n.scenario.RoundTime + took
+	n.round.Spans = append(n.round.Spans[:0], r.Group.Spans...)
+	if n.scenario.Observer.Round != nil {
+		n.keepQueries(r)
+	}
+	n.tally.started(r)
+}
+
+// keepQueries copies who is in the round, since the scheduler's memory of that
+// does not last.
+func (n *node) keepQueries(r *overlap.Round) {
+	n.queries, n.round.Queries = n.queries[:0], n.round.Queries[:0]
+	for i := range r.Group.Spans {
+		from := len(n.queries)
+		n.queries = append(n.queries, r.Queries(i)...)
+		n.round.Queries = append(n.round.Queries, n.queries[from:])
+	}
+}
+
+// finish tells the scheduler how the round went.
+func (n *node) finish() error {
+	n.running, n.touched = false, true
+	n.outcome.Took = n.round.End - n.round.Start
+	for i := range n.outcome.Spans {
+		n.outcome.Spans[i].Took = n.round.Took
+	}
+	n.learn()
+	n.tally.ended(n)
+	if n.scenario.Observer.Round != nil {
+		n.round.Device, n.round.Outcome = n.index, n.outcome
+		n.scenario.Observer.Round(&n.round)
+	}
+	if err := n.scheduler.Finish(n.now, n.outcome); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvariant, err)
+	}
+	return n.settle()
+}
+
+// whole reports whether all spans ran to their ends.
+func (n *node) whole() bool {
+	for i := range n.outcome.Spans {
+		if n.outcome.Spans[i].Status != overlap.SpanDone {
+			return false
+		}
+	}
+	return true
+}
+
+// took is what the predictor is told: of one span its own time, of several that
+// of the round.
+func (n *node) took() time.Duration {
+	if len(n.round.Spans) == 1 {
+		return n.round.Took
+	}
+	return n.outcome.Took
+}
+
+func (n *node) learn() {
+	if !n.whole() {
+		return
+	}
+	n.group.Spans = n.round.Spans
+	_ = n.predictor.Observe(n.group, n.took()) // the daemon goes on as well with one that is out of range
+}
+
+// settle takes the answers, and checks the scheduler if that is asked for.
+func (n *node) settle() error {
+	n.scheduler.Released()
+	for _, a := range n.scheduler.Answers() {
+		if err := n.answered(n, &a); err != nil {
+			return err
+		}
+		n.open--
+	}
+	if !n.scenario.Check {
+		return nil
+	}
+	if err := n.scheduler.Check(); err != nil {
+		return fmt.Errorf("%w: device %d at %v: %w", ErrInvariant, n.index, n.now, err)
+	}
+	return nil
+}
+
+// cancel tells that a client has left. A batch that nobody else wants stops at
+// the next operator.
+func (n *node) cancel(number int) error {
+	n.touched = true
+	stop, _ := n.scheduler.Cancel(n.now, models.QueryID(number+1))
+	if stop == 0 {
+		return n.settle()
+	}
+	for i, s := range n.round.Spans {
+		o := &n.outcome.Spans[i]
+		if s.Batch != stop || o.Status != overlap.SpanDone {
+			continue
+		}
+		begun := min(max(float64(n.now-n.round.Start)/float64(n.round.Took), 0), 1)
+		o.Status = overlap.SpanStopped
+		o.Reached = min(s.Start+int(math.Ceil(begun*float64(s.Len()))), s.End)
+		if len(n.round.Spans) == 1 {
+			part := float64(o.Reached-s.Start) / float64(s.Len())
+			n.cut(n.round.Start + n.scenario.RoundTime + time.Duration(part*float64(n.round.Took)))
+		}
+	}
+	return n.settle()
+}
+
+// die loses the worker of a service and what it runs. A round that has nothing
+// left to run ends.
+func (n *node) die(service models.ServiceID) error {
+	n.touched, n.down[service] = true, true
+	n.scheduler.Down(n.now, service)
+	if n.running {
+		left := 0
+		for i, s := range n.round.Spans {
+			o := &n.outcome.Spans[i]
+			if s.Service == service {
+				o.Status, o.Reached = overlap.SpanLost, s.Start
+			}
+			if o.Status != overlap.SpanLost {
+				left++
+			}
+		}
+		if left == 0 {
+			n.cut(n.now)
+		}
+	}
+	return n.settle()
+}
+
+// cut ends the round earlier.
+func (n *node) cut(end time.Duration) {
+	n.round.End = min(n.round.End, max(end, n.now))
+	n.round.Took = min(n.round.Took, max(n.round.End-n.round.Start, 1))
+}
+
+func (n *node) back(service models.ServiceID) error {
+	n.touched, n.down[service] = true, false
+	n.scheduler.Up(n.now, service)
+	return n.settle()
+}
+
+var errTwice = errors.New("a second answer, or one to nobody")

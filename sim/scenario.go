@@ -1,0 +1,227 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/predictor"
+)
+
+// Limits of a scenario.
+const (
+	MaxQueries = 10_000_000
+	MaxDevices = 1024
+	MaxShapes  = 1024 // sizes or sequence lengths of one service
+
+	// maxLoad is how many times more work may be offered than the devices can
+	// do without overlapping. With more, next to everything is dropped, and
+	// what is seen is a mistake in the load.
+	maxLoad = 100
+)
+
+// defaultQueueLimit is that of the daemon's configuration.
+const defaultQueueLimit = 1024
+
+// Scenario is what is simulated.
+type Scenario struct {
+	Services []Service
+	Arrivals Arrivals
+	Given    []Query // instead of Arrivals, in the order of arrival
+	Queries  int     // 0 for as many as the arrivals have
+	Seed     uint64
+
+	Policy     string
+	Ways       int  // 0 for overlap.DefaultWays
+	Plan       bool // choose the next group while one runs
+	MaxRetries int  // times that a query whose worker was lost is queued again
+
+	Device     Device
+	DeviceName string          // that the predictor was trained for; "" for any
+	Predictor  *predictor.File // nil to take groups for the sum of their solo times
+	Devices    int             // 0 is 1
+	Dispatch   Dispatch        // among several devices
+
+	// DecisionTime passes between the end of a round and the start of one that
+	// was not planned. RoundTime is what sending a round and waiting for it
+	// adds.
+	DecisionTime time.Duration
+	RoundTime    time.Duration
+
+	Faults  Faults
+	Clients Clients
+
+	Observer Observer
+	Check    bool // hold the schedulers to their invariants after every event, which is slow
+}
+
+// Service is a model with a target, and what is asked of it.
+type Service struct {
+	Name       string
+	Model      string // "" if it has the name of the service
+	Target     time.Duration
+	MaxBatch   int // largest batch that queries are merged into; 0 and 1 for none
+	QueueLimit int // 0 for the daemon's default
+	BestEffort bool
+	Priority   int
+	Sizes      []int   // of queries, each as likely; none for 1
+	SeqLens    []int   // the same; none for 0
+	Share      float64 // of the queries, in proportion to those of the others; all 0 for equal ones
+}
+
+// Faults says how workers die. All times are exponential.
+type Faults struct {
+	Every   time.Duration // mean time that a worker of a service lives, 0 for ever
+	Restart time.Duration // until the next one is ready
+	Failing float64       // share of spans that end with an error of the model
+}
+
+// Clients says how clients leave.
+type Clients struct {
+	Leaving float64       // share that leaves at some time before the deadline, unless answered
+	Timeout time.Duration // after which all others leave, 0 for never
+}
+
+// Validate reports every fault of the scenario.
+func (sc *Scenario) Validate() error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if sc.Device == nil {
+		return errors.New("no device")
+	}
+	if n := len(sc.Services); n < 1 || n > overlap.MaxServices {
+		fault("%d services: want 1 to %d", n, overlap.MaxServices)
+	}
+	if sc.Queries < 0 || sc.Queries > MaxQueries {
+		fault("%d queries: want at most %d", sc.Queries, MaxQueries)
+	}
+	if sc.Devices < 0 || sc.Devices > MaxDevices {
+		fault("%d devices: want 1 to %d", sc.Devices, MaxDevices)
+	}
+	if !slices.Contains(Dispatches(), sc.dispatch()) {
+		fault("unknown dispatch %q: want one of %v", sc.Dispatch, Dispatches())
+	}
+	if sc.DecisionTime < 0 || sc.RoundTime < 0 {
+		fault("a decision takes %v and a round %v: want at least 0", sc.DecisionTime, sc.RoundTime)
+	}
+	if sc.Faults.Every < 0 || sc.Faults.Restart < 0 || !(sc.Faults.Failing >= 0 && sc.Faults.Failing <= 1) {
+		fault("workers live %v, are back after %v and fail %v of their spans: want times and a share", sc.Faults.Every, sc.Faults.Restart, sc.Faults.Failing)
+	}
+	if !(sc.Clients.Leaving >= 0 && sc.Clients.Leaving <= 1) || sc.Clients.Timeout < 0 {
+		fault("%v of the clients leave, the others after %v: want a share and a time", sc.Clients.Leaving, sc.Clients.Timeout)
+	}
+	for i := range sc.Services {
+		if err := sc.checkService(&sc.Services[i]); err != nil {
+			fault("service %s: %w", sc.Services[i].Name, err)
+		}
+	}
+	faults = append(faults, sc.checkArrivals())
+	return errors.Join(faults...)
+}
+
+// checkService leaves to the scheduler what it checks itself.
+func (sc *Scenario) checkService(s *Service) error {
+	known, ok := sc.model(s)
+	if !ok {
+		return fmt.Errorf("%w %q: the device knows %v", ErrUnknownModel, s.model(), sc.modelNames())
+	}
+	if len(s.Sizes) > MaxShapes || len(s.SeqLens) > MaxShapes {
+		return fmt.Errorf("%d sizes and %d sequence lengths: want at most %d of each", len(s.Sizes), len(s.SeqLens), MaxShapes)
+	}
+	m := &sc.Device.Models()[known]
+	mostSize, mostSeqLen := most(m.Sizes, predictor.MaxSize), most(m.SeqLens, predictor.MaxSeqLen)
+	for _, size := range append([]int{max(s.MaxBatch, 1)}, s.Sizes...) {
+		if size < 1 || size > mostSize {
+			return fmt.Errorf("batch size %d: model %s was measured with 1 to %d", size, m.Name, mostSize)
+		}
+	}
+	for _, n := range s.SeqLens {
+		if n < 0 || n > mostSeqLen {
+			return fmt.Errorf("sequence length %d: model %s was measured with 0 to %d", n, m.Name, mostSeqLen)
+		}
+	}
+	// Comparisons with NaN are false.
+	if !(s.Share >= 0 && s.Share <= math.MaxFloat32) {
+		return fmt.Errorf("share %v: want 0 or more", s.Share)
+	}
+	if s.Priority < 0 {
+		return fmt.Errorf("priority %d: want 0 or more", s.Priority)
+	}
+	return nil
+}
+
+// most returns the largest of a list, or what there is without one.
+func most(list []int, without int) int {
+	if len(list) == 0 {
+		return without
+	}
+	return slices.Max(list)
+}
+
+func (sc *Scenario) checkArrivals() error {
+	if sc.Given == nil {
+		return sc.Arrivals.check(sc.Queries)
+	}
+	for i := range sc.Given {
+		q := &sc.Given[i]
+		if q.Service < 0 || int(q.Service) >= len(sc.Services) || q.Size < 1 || q.SeqLen < 0 ||
+			q.At < 0 || i > 0 && q.At < sc.Given[i-1].At {
+			return fmt.Errorf("query %d of those given is of service %d, size %d and sequence length %d, at %v: want them in the order of arrival, each of a service that there is", i, q.Service, q.Size, q.SeqLen, q.At)
+		}
+	}
+	return nil
+}
+
+func (s *Service) model() string {
+	if s.Model == "" {
+		return s.Name
+	}
+	return s.Model
+}
+
+// model returns the position of a service's model on the device.
+func (sc *Scenario) model(s *Service) (int, bool) {
+	i := slices.IndexFunc(sc.Device.Models(), func(m device.ModelInfo) bool { return m.Name == s.model() })
+	return i, i >= 0
+}
+
+func (sc *Scenario) modelNames() (names []string) {
+	for _, m := range sc.Device.Models() {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
+func (sc *Scenario) devices() int { return max(sc.Devices, 1) }
+
+func (sc *Scenario) dispatch() Dispatch {
+	if sc.Dispatch == "" {
+		return RoundRobin
+	}
+	return sc.Dispatch
+}
+
+// schedulerServices returns the services as a scheduler knows them, and the
+// position of the model of each on the device.
+func (sc *Scenario) schedulerServices() (list []models.Service, bound []int) {
+	known := sc.Device.Models()
+	for i := range sc.Services {
+		s := &sc.Services[i]
+		m, _ := sc.model(s)
+		limit := s.QueueLimit
+		if limit == 0 {
+			limit = defaultQueueLimit
+		}
+		bound = append(bound, m)
+		list = append(list, models.Service{
+			ID: models.ServiceID(i), Name: s.Name, Operators: known[m].Operators, QoSTarget: s.Target,
+			QueueLimit: limit, MaxBatch: s.MaxBatch, BestEffort: s.BestEffort,
+		})
+	}
+	return list, bound
+}
