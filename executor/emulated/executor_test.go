@@ -1,0 +1,345 @@
+package emulated
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+)
+
+var quick = formula{operator: 50 * time.Microsecond}
+
+// slow takes longer than any test.
+var slow = formula{operator: time.Hour}
+
+func TestSpanAlone(t *testing.T) {
+	r := startRig(t, quick)
+	begin := time.Now()
+	r.run(1, r.on(0, 1, 0, operators, 2))
+	o := <-r.Outcomes()
+	want := operators * 2 * quick.operator
+	if passed := time.Since(begin); passed < want || o.Took < want || o.Took > passed {
+		t.Errorf("it took %v and says %v, want at least %v", passed, o.Took, want)
+	}
+	s := o.Spans[0]
+	if s.Status != executor.Done || !s.Finished || s.Reached != operators || s.Took != want || s.Err != nil {
+		t.Errorf("%+v", s)
+	}
+	if len(s.Queries) != 1 || s.Queries[0].ID != 100 || len(s.Queries[0].Outputs) != 1 {
+		t.Fatalf("queries: %+v", s.Queries)
+	}
+	out := s.Queries[0].Outputs[0]
+	if out.Type != models.Float32 || len(out.Shape) != 2 || out.Shape[0] != 2 || out.Shape[1] != Columns || !bytes.Equal(out.Data, make([]byte, 2*Columns*4)) {
+		t.Errorf("output: %+v", out)
+	}
+	if state, err := r.State(0); err != nil || state.OutputLeases != 1 || state.Phase != executor.Ready || state.InFlight != 0 || state.PID != 0 {
+		t.Errorf("%+v, %v", state, err)
+	}
+	s.Queries[0].Release()
+	if state, _ := r.State(0); state.OutputLeases != 0 {
+		t.Errorf("%d outputs are leased", state.OutputLeases)
+	}
+}
+
+// A batch goes on where it was paused, and its queries get their own parts.
+func TestBatchInParts(t *testing.T) {
+	r := startRig(t, quick)
+	first := executor.SpanRequest{Span: models.Span{Service: 1, Batch: 7, End: 4, Size: 3}, Queries: r.inputs(1, 20, 1, 2)}
+	r.run(1, first)
+	if s := r.next().Spans[0]; s.Finished || s.Reached != 4 || len(s.Queries) != 0 || s.Status != executor.Done {
+		t.Fatalf("%+v", s)
+	}
+	r.run(2, r.on(1, 7, 4, operators, 3))
+	o := <-r.Outcomes()
+	q := o.Spans[0].Queries
+	if len(q) != 2 || q[0].ID != 20 || q[1].ID != 21 || q[0].Outputs[0].Shape[0] != 1 || q[1].Outputs[0].Shape[0] != 2 {
+		t.Errorf("%+v", q)
+	}
+	for i := range q {
+		q[i].Release()
+	}
+	// It exists no more.
+	r.run(3, r.on(1, 7, 4, operators, 3))
+	if s := r.next().Spans[0]; s.Status != executor.Lost || !errors.Is(s.Err, executor.ErrBatchLost) {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestReleasedBatchIsLost(t *testing.T) {
+	r := startRig(t, quick)
+	r.run(1, r.on(0, 1, 0, 4, 1))
+	r.next()
+	r.Release(0, 1)
+	r.Release(9, 1)
+	r.run(2, r.on(0, 1, 4, 5, 1), r.on(1, 2, 0, operators, 1))
+	o := r.next()
+	if s := o.Spans[0]; s.Status != executor.Lost || s.Reached != 4 || !errors.Is(s.Err, executor.ErrBatchLost) {
+		t.Errorf("%+v", s)
+	}
+	if s := o.Spans[1]; s.Status != executor.Done || !s.Finished || s.Took != operators*2*quick.operator {
+		t.Errorf("%+v", s)
+	}
+}
+
+// The shorter span of a group ends in the proportion that it would alone.
+func TestGroup(t *testing.T) {
+	r := startRig(t, quick)
+	r.run(1, r.on(0, 1, 0, operators, 1), r.on(1, 2, 0, operators, 1))
+	o := r.next()
+	want := quick.operator * operators * 5 / 2
+	if o.Spans[1].Took != want || o.Spans[0].Took != want/2 || o.Took < want {
+		t.Errorf("%v: %v and %v, want %v", o.Took, o.Spans[0].Took, o.Spans[1].Took, want)
+	}
+}
+
+// What the device does not know of takes as long as its spans do.
+func TestGroupNotCovered(t *testing.T) {
+	r := startRig(t, quick)
+	r.run(1, r.on(0, 1, 0, operators, 1), r.on(1, 2, 0, operators, 1), r.on(2, 3, 0, operators, 1))
+	if o := r.next(); o.Spans[2].Took != quick.operator*operators*5 {
+		t.Errorf("%v", o.Spans[2].Took)
+	}
+	r.run(2, r.on(0, 4, 0, operators, 9))
+	if s := r.next().Spans[0]; s.Status != executor.Failed || !errors.Is(s.Err, executor.ErrBadSpan) || !strings.Contains(s.Err.Error(), "batch size 9") {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Rounds run in the order in which they were sent, one after another.
+func TestRoundsQueue(t *testing.T) {
+	r := startRig(t, quick)
+	begin := time.Now()
+	for i := range executor.MaxRounds {
+		r.run(uint64(i), r.on(0, models.BatchID(i), 0, operators, 1))
+	}
+	for i := range executor.MaxRounds {
+		if o := r.next(); o.Round != uint64(i) {
+			t.Fatalf("round %d, want %d", o.Round, i)
+		}
+	}
+	if passed, want := time.Since(begin), executor.MaxRounds*operators*quick.operator; passed < want {
+		t.Errorf("%v, want at least %v", passed, want)
+	}
+}
+
+func TestTooManyRounds(t *testing.T) {
+	r := startRig(t, slow)
+	for i := range executor.MaxRounds {
+		r.run(uint64(i), r.on(0, models.BatchID(i), 0, 1, 1))
+	}
+	if err := r.Run(99, []executor.SpanRequest{r.on(0, 99, 0, 1, 1)}); !errors.Is(err, executor.ErrTooManyRounds) {
+		t.Errorf("%v", err)
+	}
+	r.Stop(0, 0)
+	for i := range executor.MaxRounds {
+		r.Stop(0, models.BatchID(i))
+	}
+}
+
+// The same seed draws the same times.
+func TestSeed(t *testing.T) {
+	noisy := formula{operator: 10 * time.Microsecond, spread: 1}
+	draw := func(seed uint64) (all []time.Duration) {
+		r := startRig(t, noisy)
+		r.random = rand.New(rand.NewPCG(seed, seedStream))
+		for i := range 5 {
+			r.run(uint64(i), r.on(0, models.BatchID(i), 0, operators, 1))
+			all = append(all, r.next().Spans[0].Took)
+		}
+		return all
+	}
+	a, b, c := draw(1), draw(1), draw(2)
+	equal := 0
+	for i := range a {
+		if a[i] != b[i] {
+			t.Errorf("%v, then %v", a, b)
+		}
+		if a[i] == c[i] {
+			equal++
+		}
+	}
+	if equal == len(a) {
+		t.Errorf("another seed draws the same: %v", a)
+	}
+}
+
+func TestStopEndsAtABoundary(t *testing.T) {
+	r := startRig(t, formula{operator: 10 * time.Millisecond})
+	r.run(1, r.on(0, 1, 0, operators, 8))
+	if !r.Stop(0, 1) {
+		t.Fatal("it does not run")
+	}
+	o := r.next()
+	s := o.Spans[0]
+	if s.Status != executor.Stopped || s.Finished || s.Reached < 1 || s.Reached >= operators {
+		t.Fatalf("%+v", s)
+	}
+	if want := time.Duration(s.Reached) * 80 * time.Millisecond; s.Took != want || o.Took < want {
+		t.Errorf("stopped at operator %d after %v, want %v", s.Reached, s.Took, want)
+	}
+	if r.Stop(0, 1) || r.Stop(0, 2) || r.Stop(7, 1) {
+		t.Error("what does not run can be stopped")
+	}
+	r.run(2, r.on(0, 1, s.Reached, s.Reached+1, 8)) // it goes on
+	if s := r.next().Spans[0]; s.Status != executor.Done {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A span that waits behind another round is stopped before it begins; others
+// of its round are not.
+func TestStopBeforeItBegins(t *testing.T) {
+	r := startRig(t, formula{operator: time.Millisecond})
+	r.run(1, r.on(0, 1, 0, operators, 1))
+	r.run(2, r.on(0, 2, 0, operators, 1), r.on(1, 3, 0, 1, 1))
+	if !r.Stop(0, 2) {
+		t.Error("it is not in flight")
+	}
+	if o := r.next(); o.Round != 1 || o.Spans[0].Status != executor.Done {
+		t.Errorf("%+v", o)
+	}
+	o := r.next()
+	if s := o.Spans[0]; s.Status != executor.Stopped || s.Reached != 0 || s.Took != 0 {
+		t.Errorf("%+v", s)
+	}
+	if s := o.Spans[1]; s.Status != executor.Done || s.Took != 2*time.Millisecond {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestEvents(t *testing.T) {
+	r := startRig(t, quick)
+	r.run(1, r.on(0, 1, 0, operators, 1))
+	r.next()
+	if err := r.Close(); err == nil || !errors.Is(err, executor.ErrLeak) {
+		t.Errorf("an input is in use: %v", err)
+	}
+	events := r.events()
+	if len(events) != 6 {
+		t.Fatalf("%v", events)
+	}
+	for i := range 3 {
+		ready, ok := events[i].(executor.WorkerReady)
+		stopped, after := events[3+i].(executor.WorkerStopped)
+		if !ok || !after || ready.Service != models.ServiceID(i) || stopped.Service != ready.Service {
+			t.Errorf("%+v, %+v", events[i], events[3+i])
+		}
+	}
+	if _, open := <-r.Outcomes(); open {
+		t.Error("outcomes are open")
+	}
+	if state, err := r.State(0); err != nil || state.Phase != executor.Closed {
+		t.Errorf("%+v, %v", state, err)
+	}
+	if err := r.Run(2, nil); !errors.Is(err, executor.ErrClosed) {
+		t.Errorf("%v", err)
+	}
+	if err := r.Start(context.Background()); !errors.Is(err, executor.ErrClosed) {
+		t.Errorf("%v", err)
+	}
+}
+
+// What runs when the executor ends is lost, and told.
+func TestCloseLosesRounds(t *testing.T) {
+	for name, end := range map[string]func(*rig, context.CancelFunc){
+		"close":   func(r *rig, _ context.CancelFunc) { _ = r.Close() }, // the inputs are in use
+		"context": func(_ *rig, cancel context.CancelFunc) { cancel() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, slow)
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			if err := r.Start(ctx); err != nil {
+				t.Fatal(err)
+			}
+			r.run(1, r.on(0, 1, 0, operators, 1), r.on(1, 2, 0, operators, 1))
+			r.run(2, r.on(0, 3, 0, operators, 1))
+			end(r, cancel)
+			for id := uint64(1); id <= 2; id++ {
+				o := r.next()
+				for _, s := range o.Spans {
+					if o.Round != id || s.Status != executor.Lost || !errors.Is(s.Err, executor.ErrClosed) || s.Reached != 0 {
+						t.Errorf("%d: %+v", id, s)
+					}
+				}
+			}
+			if name == "context" {
+				r.run(3, r.on(0, 4, 0, operators, 1))
+				if s := r.next().Spans[0]; s.Status != executor.Lost || !errors.Is(s.Err, executor.ErrNotReady) {
+					t.Errorf("%+v", s)
+				}
+			}
+		})
+	}
+}
+
+func TestNotStarted(t *testing.T) {
+	r := newRig(t, quick)
+	r.run(1, r.on(0, 1, 0, operators, 1))
+	if s := r.next().Spans[0]; s.Status != executor.Lost || !errors.Is(s.Err, executor.ErrNotReady) {
+		t.Errorf("%+v", s)
+	}
+	if err := r.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Start(context.Background()); !errors.Is(err, executor.ErrClosed) {
+		t.Errorf("%v", err)
+	}
+}
+
+// An output that is not released is a leak, and can be read after Close.
+func TestCloseReportsOutputs(t *testing.T) {
+	r := startRig(t, quick)
+	offset, _, err := r.Arena(0).Alloc(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := executor.SpanRequest{Span: models.Span{Batch: 1, End: operators, Size: 1}, Queries: []executor.QueryTensors{
+		{ID: 1, Inputs: []executor.Tensor{{Type: models.Float32, Shape: []int64{1, Columns}, Offset: offset, Bytes: 16}}}}}
+	r.run(1, request)
+	o := <-r.Outcomes()
+	if err := r.Arena(0).Free(offset); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); !errors.Is(err, executor.ErrLeak) || !strings.Contains(err.Error(), "service zero has 0 inputs and 1 outputs") {
+		t.Errorf("%v", err)
+	}
+	if data := o.Spans[0].Queries[0].Outputs[0].Data; !bytes.Equal(data, make([]byte, 16)) {
+		t.Errorf("%v", data)
+	}
+	o.Spans[0].Queries[0].Release()
+}
+
+// Outputs that do not fit fail the batch, and nothing of it stays.
+func TestOutputsDoNotFit(t *testing.T) {
+	o := options(quick)
+	o.Services[0].OutputBytes = 1 << 12
+	e, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{Executor: e, t: t}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := r.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	span := executor.SpanRequest{Span: models.Span{Batch: 1, End: operators, Size: 2}, Queries: r.inputs(0, 1, 1, 1)}
+	span.Queries[1].Inputs[0].Shape = []int64{1 << 10, Columns}
+	r.run(1, span)
+	if s := r.next().Spans[0]; s.Status != executor.Failed || s.Finished || len(s.Queries) != 0 || !strings.Contains(s.Err.Error(), "shared memory is full") {
+		t.Errorf("%+v", s)
+	}
+	if state, _ := r.State(0); state.OutputLeases != 0 {
+		t.Errorf("%d outputs are leased", state.OutputLeases)
+	}
+}

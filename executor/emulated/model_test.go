@@ -1,0 +1,84 @@
+package emulated
+
+import (
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+)
+
+func TestInfo(t *testing.T) {
+	m := Model{Name: "a", Position: 1, Operators: 3, Hash: "hash", Sizes: []int{1, 4}}
+	i := m.info(formula{operator: time.Microsecond})
+	if got := i.Inputs[0].Type.String(); got != "float32[batch,4]" || i.Inputs[0].Name != InputName {
+		t.Errorf("input %s", got)
+	}
+	if got := i.Outputs[0].Type.String(); got != "float32[batch,4]" || i.Outputs[0].Name != OutputName {
+		t.Errorf("output %s", got)
+	}
+	if len(i.Operators) != 3 || i.Operators[2].Name != "a/2" || i.Hash != "hash" || i.ORTVersion != "" {
+		t.Errorf("%+v", i)
+	}
+	if len(i.Solo) != 2 || i.Solo[1].Size != 4 || i.Solo[1].SeqLen != 0 {
+		t.Fatalf("solo: %+v", i.Solo)
+	}
+	for _, n := range i.Solo[1].Nanos {
+		if n != 8000 {
+			t.Errorf("solo: %v", i.Solo[1].Nanos)
+		}
+	}
+	m.SeqLens = []int{8, 16}
+	i = m.info(formula{operator: time.Microsecond})
+	if got := i.Inputs[0].Type.String(); got != "int64[batch,sequence]" {
+		t.Errorf("input %s", got)
+	}
+	if len(i.Solo) != 4 || i.Solo[1].SeqLen != 16 || i.Solo[2].Size != 4 || !models.HasSeqLen(i.Inputs) {
+		t.Errorf("solo: %+v", i.Solo)
+	}
+}
+
+// stairs is a device on which the second operator of a model takes nothing.
+type stairs struct{ formula }
+
+func (stairs) Latency(g models.Group) time.Duration {
+	return []time.Duration{0, 5, 5, 9}[g.Spans[0].End]
+}
+
+func TestSoloOfOperators(t *testing.T) {
+	m := Model{Name: "a", Operators: 3}
+	if got := m.operators(stairs{}, 1, 0); got[0] != 5 || got[1] != 0 || got[2] != 4 {
+		t.Errorf("%v", got)
+	}
+}
+
+func BenchmarkRound(b *testing.B) {
+	o := options(formula{operator: 20 * time.Microsecond})
+	e, err := New(o)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer e.Close()
+	if err := e.Start(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	offset, _, err := e.Arena(0).Alloc(64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	queries := []executor.QueryTensors{{ID: 1, Inputs: []executor.Tensor{
+		{Type: models.Float32, Shape: []int64{1, Columns}, Offset: offset, Bytes: 16}}}}
+	var late, rounds time.Duration
+	for b.Loop() {
+		if err := e.Run(1, []executor.SpanRequest{{Span: models.Span{Batch: 1, End: operators, Size: 1}, Queries: queries}}); err != nil {
+			b.Fatal(err)
+		}
+		o := <-e.Outcomes()
+		late, rounds = late+o.Took-o.Spans[0].Took, rounds+1
+		o.Spans[0].Queries[0].Release()
+	}
+	b.ReportMetric(float64(late)/float64(rounds), "ns-late/op")
+	if err := e.Arena(0).Free(offset); err != nil {
+		b.Fatal(err)
+	}
+}

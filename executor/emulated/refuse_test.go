@@ -1,0 +1,74 @@
+package emulated
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments"
+)
+
+func TestOptions(t *testing.T) {
+	for name, change := range map[string]func(*Options){
+		"no device":     func(o *Options) { o.Device = nil },
+		"no service":    func(o *Options) { o.Services = nil },
+		"twice":         func(o *Options) { o.Services[1].ID = 0 },
+		"no operators":  func(o *Options) { o.Services[1].Model.Operators = 0 },
+		"no position":   func(o *Options) { o.Services[1].Model.Position = -1 },
+		"input arena":   func(o *Options) { o.Services[1].InputBytes = -1 },
+		"output arena":  func(o *Options) { o.Services[2].OutputBytes = -1 },
+		"output arena ": func(o *Options) { o.Services[0].OutputBytes = segments.MaxArenaBytes + 1 },
+	} {
+		o := options(quick)
+		change(&o)
+		if _, err := New(o); !errors.Is(err, executor.ErrOptions) && !errors.Is(err, segments.ErrArenaSize) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Rounds that cannot be meant are refused, and have no outcome.
+func TestBadRounds(t *testing.T) {
+	r := startRig(t, quick)
+	outside := r.on(0, 1, 0, 1, 1)
+	outside.Queries[0].Inputs[0].Offset = 1 << 16
+	for name, c := range map[string]struct {
+		spans []executor.SpanRequest
+		want  error
+	}{
+		"none":            {nil, executor.ErrBadSpan},
+		"unknown service": {[]executor.SpanRequest{{Span: models.Span{Service: 3, End: 1}}}, executor.ErrUnknownService},
+		"twice":           {[]executor.SpanRequest{r.on(0, 1, 0, 1, 1), r.on(0, 2, 0, 1, 1)}, executor.ErrBadSpan},
+		"empty span":      {[]executor.SpanRequest{r.on(0, 1, 3, 3, 1)}, executor.ErrBadSpan},
+		"negative":        {[]executor.SpanRequest{r.on(0, 1, -1, 3, 1)}, executor.ErrBadSpan},
+		"no queries":      {[]executor.SpanRequest{{Span: models.Span{End: 1, Size: 1}}}, executor.ErrBadSpan},
+		"outside":         {[]executor.SpanRequest{outside}, executor.ErrBadSpan},
+	} {
+		if err := r.Run(1, c.spans); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if r.Arena(3) != nil {
+		t.Error("a service that is not there has an arena")
+	}
+	if _, err := r.State(3); !errors.Is(err, executor.ErrUnknownService) {
+		t.Errorf("%v", err)
+	}
+	for name, change := range map[string]func(*executor.SpanRequest){
+		"too far":   func(s *executor.SpanRequest) { s.Span.End = operators + 1 },
+		"no input":  func(s *executor.SpanRequest) { s.Queries[0].Inputs = nil },
+		"no shape":  func(s *executor.SpanRequest) { s.Queries[0].Inputs[0].Shape = nil },
+		"too large": func(s *executor.SpanRequest) { s.Span.Size = 9 },
+	} {
+		s := r.on(0, 1, 0, 1, 1)
+		change(&s)
+		r.run(1, s)
+		if o := r.next().Spans[0]; o.Status != executor.Failed || !errors.Is(o.Err, executor.ErrBadSpan) {
+			t.Errorf("%s: %+v", name, o)
+		}
+	}
+	if state, _ := r.State(0); state.InFlight != 0 {
+		t.Errorf("%d in flight", state.InFlight)
+	}
+}
