@@ -26,6 +26,7 @@ type decision struct {
 	progress
 	steps  []progress // before each span was added
 	daring bool       // only its latency must keep to the limit, and not its bound
+	strict bool       // its bound must keep to the limit though nobody else is in it
 	unsure bool       // as a plan it cannot hold
 	asked  Asked
 
@@ -62,7 +63,7 @@ func (s *Scheduler) newDecision(ways int) *decision {
 func (d *decision) decide(at time.Duration) {
 	s := d.s
 	d.ask.counts = Asked{}
-	d.at, d.daring, d.unsure = at, false, false
+	d.at, d.daring, d.strict, d.unsure = at, false, false, false
 	d.progress, d.steps = progress{limit: forever}, d.steps[:0]
 	d.candidates, d.drops, d.members = d.candidates[:0], d.drops[:0], d.members[:0]
 	d.group, d.spans = d.group[:0], d.spans[:0]

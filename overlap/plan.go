@@ -70,7 +70,7 @@ func (d *decision) holds() bool {
 	switch {
 	case len(d.group) > 1 && d.predicted.Latency == 0, first.probes:
 		return false
-	case len(d.group) > 1 || len(first.members) > 1 && first.batch == nil:
+	case d.strict || len(d.group) > 1 || len(first.members) > 1 && first.batch == nil:
 		return s.now+d.safe(d.predicted) <= d.limit
 	}
 	return first.service.BestEffort || s.now+d.predicted.Latency <= first.deadline

@@ -37,7 +37,7 @@ type work struct {
 // if that is unknown.
 func (w work) rest() time.Duration { return w.predict.alone(w.left).Latency }
 
-var policies = [...]policy{fcfs{}, sjf{}, edf{}, abacus{}, overlap{}}
+var policies = [...]policy{fcfs{}, sjf{}, edf{}, clockwork{}, abacus{}, overlap{}}
 
 // Policies lists the policies that Config.Policy may name.
 func Policies() []PolicyInfo {

@@ -71,7 +71,7 @@ func newTwin(t *rapid.T) *twin {
 
 func anyPolicy(t *rapid.T) policy {
 	return rapid.SampledFrom([]policy{
-		overlap{}, overlap{spares: moreUrgent}, overlap{spares: nobody}, abacus{}, fcfs{}, sjf{}, edf{},
+		overlap{}, overlap{spares: moreUrgent}, overlap{spares: nobody}, abacus{}, fcfs{}, sjf{}, edf{}, clockwork{},
 		together{operators: 1}, together{operators: 3}, alone{},
 	}).Draw(t, "policy")
 }
@@ -154,6 +154,7 @@ func (w *twin) next(t *rapid.T) {
 // urgent only, and by the latency.
 func (w *twin) inTime(r *Round) {
 	w.same("estimate", w.costs.estimate(r.Group), r.Predicted)
+	w.startedInTime(r)
 	if len(r.Group.Spans) < 2 {
 		return
 	}
@@ -177,6 +178,24 @@ func (w *twin) inTime(r *Round) {
 			}
 		}
 	}
+}
+
+// startedInTime checks that clockwork starts nothing that might be late for
+// everybody in it, unless nothing is known of it or the service probes.
+func (w *twin) startedInTime(r *Round) {
+	if _, ok := w.policy.(clockwork); !ok {
+		return
+	}
+	sv := &w.config.Services[r.Group.Spans[0].Service]
+	if r.Predicted.Latency == 0 || r.Predicted.Latency > sv.QoSTarget || sv.BestEffort {
+		return
+	}
+	for _, id := range r.Queries(0) {
+		if w.now+r.Predicted.Bound <= w.open[id].Deadline {
+			return
+		}
+	}
+	w.Fatalf("at %v a round starts that may be late for all: %+v", w.now, *r)
 }
 
 // plan decides ahead, which nobody must notice.
