@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+
+	"github.com/overlapd/overlapd/cmd/overlapd/reproduce"
+)
+
+func reproduceCommand() *cobra.Command {
+	return group("reproduce", "Put a paper's tables beside ours", reproduceAbacusCommand())
+}
+
+func reproduceAbacusCommand() *cobra.Command {
+	o := reproduce.DefaultOptions()
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "abacus",
+		Short: "The figures of the Abacus paper, on an emulated device",
+		Long: `Abacus fits an emulated device to one half of what the authors of Abacus (SC '21)
+measured, and predictors to the other, and has the production scheduler serve
+their deployments on it, in virtual time. Beside each number of ours stand what
+the paper says and what its authors published of their runs.
+
+--data names a folder that holds abacus-a100/pairs, and what else there is:
+abacus-a100/quad, solo_ms.csv, results_50qps_pairs.csv and
+results_100qps_pairs.csv beside pairs, and maf_loads_per_minute.csv.
+
+--out gets index.html, one page that opens offline, result.json, run.json with
+what differs from run to run, and what was fitted, which the next run with the
+same data and seed uses again. Twice with one seed gives the same result.`,
+		Example: `  overlapd reproduce abacus --data data --out abacus
+  overlapd reproduce abacus --data data --out abacus --figures 14,15,17 --seeds 2
+  overlapd reproduce abacus --data data --out abacus --policies fcfs,overlap --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Commit = buildCommit()
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			bar := newCountBar("reading")
+			o.Progress = func(p reproduce.Progress) { showReproduction(bar, p) }
+			result, timing, err := reproduce.Run(ctx, o)
+			_ = bar.Exit() // the bar is for looks
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), result)
+			}
+			if err := result.WriteText(cmd.OutOrStdout()); err != nil {
+				return err
+			}
+			if err := timing.WriteText(cmd.OutOrStdout()); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "all numbers and charts: %s\n", filepath.Join(o.Out, reproduce.PageFile))
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Data, "data", "", "folder with the measurements of the authors")
+	f.StringVarP(&o.Out, "out", "o", "", "folder for results and for what was fitted")
+	f.IntVar(&o.Seeds, "seeds", o.Seeds, "runs of each deployment, each with its own seed")
+	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the halves, of fitting, and of the first run")
+	f.IntVar(&o.Queries, "queries", o.Queries, "queries of a run")
+	f.IntVar(&o.Epochs, "epochs", 0, "times that fitting sees all rows, 0 for what the recipes say")
+	f.StringSliceVar(&o.Figures, "figures", nil, "only these: "+strings.Join(reproduce.FigureNames(), ", "))
+	f.StringSliceVar(&o.Policies, "policies", nil, "only these: "+strings.Join(reproduce.VariantNames(), ", "))
+	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+// permille is how finely the bar of a reproduction moves.
+const permille = 1000
+
+func showReproduction(bar *progressbar.ProgressBar, p reproduce.Progress) {
+	bar.ChangeMax(permille)
+	bar.Describe(fmt.Sprintf("%s, %v left", p.Stage, p.Left.Round(time.Second)))
+	_ = bar.Set(min(int(math.Round(p.Done*permille)), permille-1)) // a full bar would end its line
+}

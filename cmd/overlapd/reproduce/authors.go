@@ -1,0 +1,134 @@
+package reproduce
+
+import (
+	"bufio"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+)
+
+const (
+	maxAuthorsBytes = 1 << 20 // of a file of results
+	authorsQueries  = 1000    // of each of the authors' runs
+	maxTail         = 1e6     // p99 over target that somebody may have measured
+)
+
+// measured is what the authors measured of one policy.
+type measured struct {
+	tail       float64 // p99 over the QoS target
+	answered   float64 // queries of 1,000
+	violations float64 // part of the queries, drops counted
+}
+
+// authorsPolicies are the policies of the authors' files, as they and as we
+// call them.
+var authorsPolicies = []struct{ column, policy string }{
+	{"FCFS", "fcfs"}, {"SJF", "sjf"}, {"EDF", "edf"}, {"Abacus", "abacus"},
+}
+
+// authorsResults are by label of the co-location and by policy.
+type authorsResults map[string]map[string]measured
+
+// readAuthors reads a file of results; one that is not there holds none.
+func readAuthors(path string) (authorsResults, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return parseAuthors(file, path)
+}
+
+// authorsColumns are the columns of such a file.
+func authorsColumns() []string {
+	columns := []string{"colocation"}
+	for _, p := range authorsPolicies {
+		columns = append(columns, p.column+"_tail", p.column+"_throughput", p.column+"_violation")
+	}
+	return columns
+}
+
+func parseAuthors(r io.Reader, name string) (authorsResults, error) {
+	limited := &io.LimitedReader{R: r, N: maxAuthorsBytes + 1}
+	c := csv.NewReader(bufio.NewReader(limited))
+	c.FieldsPerRecord = -1
+	results := authorsResults{}
+	columns := authorsColumns()
+	for n := 1; ; n++ {
+		fields, err := c.Read()
+		switch {
+		case limited.N <= 0:
+			return nil, fmt.Errorf("%s: %w: more than %d bytes; a file of results has a line for each pair", name, ErrData, maxAuthorsBytes)
+		case errors.Is(err, io.EOF) && len(results) == 0:
+			return nil, fmt.Errorf("%s: %w: no results; its columns are %s", name, ErrData, strings.Join(columns, ","))
+		case errors.Is(err, io.EOF):
+			return results, nil
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w: %w", name, ErrData, err)
+		}
+		line, _ := c.FieldPos(0)
+		if n == 1 {
+			err = checkHeader(fields, columns)
+		} else {
+			err = results.add(fields, columns)
+		}
+		if err != nil {
+			return nil, lineError(name, line, "%w", err)
+		}
+	}
+}
+
+func checkHeader(fields, columns []string) error {
+	for i, want := range columns {
+		if i >= len(fields) {
+			return fmt.Errorf("column %s is missing; the columns are %s", want, strings.Join(columns, ","))
+		}
+		if got := strings.TrimPrefix(strings.TrimSpace(fields[i]), "\ufeff"); got != want {
+			return fmt.Errorf("column %d is %.40q and must be %s", i+1, got, want)
+		}
+	}
+	if len(fields) > len(columns) {
+		return fmt.Errorf("column %d, %.40q, is one that results do not have; remove it", len(columns)+1, fields[len(columns)])
+	}
+	return nil
+}
+
+func (a authorsResults) add(fields, columns []string) error {
+	if len(fields) != len(columns) {
+		return fmt.Errorf("%d fields, not %d", len(fields), len(columns))
+	}
+	list, err := colocation(strings.TrimSpace(fields[0]))
+	if err != nil {
+		return err
+	}
+	key := label(list)
+	if a[key] != nil {
+		return fmt.Errorf("%s stands twice in the file; remove one of the lines", key)
+	}
+	a[key] = map[string]measured{}
+	for i, p := range authorsPolicies {
+		var m measured
+		for k, column := range []struct {
+			into *float64
+			most float64
+		}{{&m.tail, maxTail}, {&m.answered, authorsQueries}, {&m.violations, 1}} {
+			at := 1 + 3*i + k
+			v, err := strconv.ParseFloat(strings.TrimSpace(fields[at]), 64)
+			if err != nil || math.IsNaN(v) || v < 0 || v > column.most {
+				return fmt.Errorf("%s is %.40q, not a number from 0 to %v", columns[at], fields[at], column.most)
+			}
+			*column.into = v
+		}
+		a[key][p.policy] = m
+	}
+	return nil
+}

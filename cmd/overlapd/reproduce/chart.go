@@ -1,0 +1,158 @@
+package reproduce
+
+import (
+	"fmt"
+	"html"
+	"math"
+	"strings"
+)
+
+// Sizes of a chart, in units of its view box.
+const (
+	barWidth     = 8
+	groupGap     = 14
+	plotHeight   = 220
+	leftMargin   = 48
+	topMargin    = 12
+	bottomMargin = 92
+	legendRow    = 18
+	legendColumn = 150
+	legendLeast  = 2 // columns
+	gridLines    = 5
+)
+
+// palette is told apart by the colour-blind too.
+var palette = []string{"#999999", "#e69f00", "#56b4e9", "#cc79a7", "#d55e00", "#009e73", "#0072b2", "#000000"}
+
+// chart is bars in groups, some with a mark for what others measured.
+type chart struct {
+	title  string
+	groups []string
+	series []string
+	colors []string // by series
+	value  func(group, series string) (ours, authors *float64)
+	text   func(v float64) string
+	line   float64 // a level that matters, 0 for none
+}
+
+// svg draws the chart. It names all it shows, so that it can be read without
+// colours too.
+func (c *chart) svg() string {
+	top := nice(c.most())
+	wide := len(c.series)*barWidth + groupGap
+	width := leftMargin + len(c.groups)*wide + groupGap
+	columns := max(legendLeast, (width-leftMargin)/legendColumn)
+	width = max(width, leftMargin+columns*legendColumn)
+	rows := (len(c.series) + 1 + columns - 1) / columns
+	height := topMargin + plotHeight + bottomMargin + rows*legendRow
+
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" role="img" aria-label="%s" font-family="system-ui, sans-serif" font-size="11">`,
+		width, height, width, html.EscapeString(c.title))
+	y := func(v float64) float64 { return topMargin + plotHeight*(1-min(v, top)/top) }
+	for i := 0; i <= gridLines; i++ {
+		v := top * float64(i) / gridLines
+		fmt.Fprintf(&b, `<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#ddd"/><text x="%d" y="%.1f" text-anchor="end" fill="#555">%s</text>`,
+			leftMargin, width, y(v), y(v), leftMargin-6, y(v)+4, html.EscapeString(c.text(v)))
+	}
+	if c.line > 0 && c.line <= top {
+		fmt.Fprintf(&b, `<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#a00" stroke-dasharray="4 3"/>`, leftMargin, width, y(c.line), y(c.line))
+	}
+	for g, group := range c.groups {
+		left := leftMargin + groupGap/2 + g*wide
+		for s, series := range c.series {
+			c.bar(&b, left+s*barWidth, y, group, series, c.colors[s])
+		}
+		x, low := left+len(c.series)*barWidth/2, topMargin+plotHeight+12
+		fmt.Fprintf(&b, `<text transform="translate(%d %d) rotate(-45)" text-anchor="end" fill="#222">%s</text>`, x+4, low, html.EscapeString(group))
+	}
+	c.legend(&b, columns, topMargin+plotHeight+bottomMargin)
+	b.WriteString("</svg>")
+	return b.String()
+}
+
+func (c *chart) bar(b *strings.Builder, x int, y func(float64) float64, group, series, color string) {
+	ours, authors := c.value(group, series)
+	if ours != nil {
+		said := fmt.Sprintf("%s, %s: %s", group, series, c.text(*ours))
+		if authors != nil {
+			said += ", authors " + c.text(*authors)
+		}
+		height := max(topMargin+plotHeight-y(*ours), 0.5)
+		fmt.Fprintf(b, `<rect x="%d" y="%.1f" width="%d" height="%.1f" fill="%s"><title>%s</title></rect>`,
+			x, topMargin+plotHeight-height, barWidth-1, height, color, html.EscapeString(said))
+	}
+	if authors != nil {
+		at := y(*authors)
+		fmt.Fprintf(b, `<path d="M%d %.1fh%d" stroke="#fff" stroke-width="4"/><path d="M%d %.1fh%d" stroke="#000" stroke-width="2"/>`,
+			x-1, at, barWidth+1, x-1, at, barWidth+1)
+	}
+}
+
+func (c *chart) legend(b *strings.Builder, columns, top int) {
+	place := func(i int) (x, y int) { return leftMargin + i%columns*legendColumn, top + i/columns*legendRow }
+	for i, series := range c.series {
+		x, y := place(i)
+		fmt.Fprintf(b, `<rect x="%d" y="%d" width="10" height="10" fill="%s"/><text x="%d" y="%d" fill="#222">%s</text>`,
+			x, y, c.colors[i], x+15, y+9, html.EscapeString(series))
+	}
+	if c.marked() {
+		x, y := place(len(c.series))
+		fmt.Fprintf(b, `<path d="M%d %dh10" stroke="#000" stroke-width="2"/><text x="%d" y="%d" fill="#222">the authors</text>`, x, y+5, x+15, y+9)
+	}
+}
+
+func (c *chart) each(visit func(ours, authors *float64)) {
+	for _, g := range c.groups {
+		for _, s := range c.series {
+			visit(c.value(g, s))
+		}
+	}
+}
+
+func (c *chart) marked() (any bool) {
+	c.each(func(_, authors *float64) { any = any || authors != nil })
+	return any
+}
+
+func (c *chart) most() float64 {
+	most := 0.0
+	c.each(func(ours, authors *float64) {
+		for _, v := range []*float64{ours, authors} {
+			if v != nil {
+				most = max(most, *v)
+			}
+		}
+	})
+	return most
+}
+
+// nice returns the least of 1, 1.5, 2, 3, 4, 5, 6 and 8 times a power of ten
+// that is not below v.
+func nice(v float64) float64 {
+	if v <= 0 {
+		return 1
+	}
+	power := math.Pow(10, math.Floor(math.Log10(v)))
+	for _, step := range []float64{1, 1.5, 2, 3, 4, 5, 6, 8} {
+		if step*power >= v {
+			return step * power
+		}
+	}
+	return 10 * power
+}
+
+// colorsOf gives policies their colours, wherever they stand, and what is no
+// policy the next ones.
+func colorsOf(series []string) []string {
+	colors := make([]string, len(series))
+	for i, s := range series {
+		colors[i] = palette[i%len(palette)]
+		for k, v := range variants {
+			if v.name == s {
+				colors[i] = palette[k%len(palette)]
+			}
+		}
+	}
+	return colors
+}

@@ -1,0 +1,173 @@
+package reproduce
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/overlapd/overlapd/sim"
+)
+
+// The cluster of section 7.6.
+const (
+	clusterDevices = 16
+
+	// replayed is the part of each minute of the trace that is replayed: two
+	// seconds, one after the other.
+	replayed = 30.0
+
+	// crowded is how many times what the devices do one query after another
+	// the scaled trace asks for.
+	crowded = 1.2
+)
+
+// Limits of a file of loads.
+const (
+	maxLoadsBytes = 1 << 20
+	maxMinutes    = 100_000
+	maxLoad       = 1e7 // queries of a minute
+)
+
+// readLoads reads the queries of each minute: a CSV file with the columns
+// minute, which counts from 0, and load.
+func readLoads(path string) ([]float64, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return parseLoads(io.LimitReader(file, maxLoadsBytes), path)
+}
+
+func parseLoads(r io.Reader, name string) ([]float64, error) {
+	var list []float64
+	lines := bufio.NewScanner(r)
+	for n := 1; lines.Scan(); n++ {
+		text := strings.TrimSpace(lines.Text())
+		if n == 1 {
+			if text != "minute,load" {
+				return nil, lineError(name, n, "the columns are %.60q and must be minute,load", text)
+			}
+			continue
+		}
+		minute, load, ok := strings.Cut(text, ",")
+		at, err := strconv.Atoi(minute)
+		if !ok || err != nil || at != len(list) {
+			return nil, lineError(name, n, "%.60q is not minute %d and its load", text, len(list))
+		}
+		v, err := strconv.ParseFloat(load, 64)
+		if err != nil || math.IsNaN(v) || v < 0 || v > maxLoad {
+			return nil, lineError(name, n, "the load %.40q is not a number of queries from 0 to %.0f", load, maxLoad)
+		}
+		if list = append(list, v); len(list) > maxMinutes {
+			return nil, lineError(name, n, "more than %d minutes; shorten the trace", maxMinutes)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if len(list) == 0 || mean(list) == 0 {
+		return nil, fmt.Errorf("%s: %w: the trace is empty; it has a line for each minute, minute,load", name, ErrData)
+	}
+	return list, nil
+}
+
+// clusterVariants are those of figure 22, where they were chosen, each with the
+// way that its queries are spread: Clockwork's wait together.
+func clusterVariants(list []variant) (chosen []variant, ways []sim.Dispatch) {
+	for _, v := range list {
+		switch v.name {
+		case "clockwork":
+			chosen, ways = append(chosen, v), append(ways, sim.Central)
+		case "fcfs", "abacus", "overlap-unmerged", "overlap":
+			chosen, ways = append(chosen, v), append(ways, sim.LeastLoaded)
+		}
+	}
+	return chosen, ways
+}
+
+type clusterRun struct {
+	variant variant
+	times   int // the load of the trace
+	result  *sim.Result
+}
+
+// planCluster plans figure 22.
+func planCluster(p *plan, o *Options, s *stock, list []variant, minutes []float64) func() *Figure {
+	deploy := &beyondPairs(quadSizes, pairSeqLens, oneTarget)[len(quadModels)]
+	// The device is not fitted yet: how often the load fits is told when it is.
+	chosen, ways := clusterVariants(list)
+	var runs []*clusterRun
+	for _, scaled := range []bool{false, true} {
+		for i, v := range chosen {
+			r := &clusterRun{variant: v}
+			runs = append(runs, r)
+			queries := mean(minutes) * float64(len(minutes)) / replayed
+			if scaled {
+				queries *= crowded * typicalScale
+			}
+			p.add("figure 22", v.seconds(int(queries)), func(_ context.Context, l *lane) (err error) {
+				r.times = 1
+				if scaled {
+					d, err := l.device(s)
+					if err != nil {
+						return err
+					}
+					capacity := clusterDevices / meanSolo(d, deploy).Seconds()
+					r.times = max(int(math.Ceil(crowded*capacity/(mean(minutes)/60))), 1)
+				}
+				r.result, err = l.run(&trial{stock: s, deploy: deploy, variant: v, seed: o.Seed, devices: clusterDevices, dispatch: ways[i],
+					arrivals: sim.Arrivals{Process: sim.Loads, Loads: minutes, Scale: replayed, Keep: min(float64(r.times)/replayed, 1)}})
+				return err
+			})
+		}
+	}
+	return func() *Figure { return clusterFigure(runs, minutes) }
+}
+
+// typicalScale is how many times the trace is usually scaled, for the
+// progress.
+const typicalScale = 6
+
+func clusterFigure(runs []*clusterRun, minutes []float64) *Figure {
+	f := &Figure{Figure: "22", Title: "a cluster of 16 devices under the trace of section 7.6", Unit: "see the case", decimals: 2,
+		Notes: []string{
+			fmt.Sprintf("The four models of figure 18 share each device, with batch sizes %v and a target of %v; the paper's devices were V100s. %d minutes, of each of which two seconds are replayed. As given, the loads are %.0f queries per second for all devices; \"scaled\" multiplies them by %d, so that they ask for more than the devices do one query after another.",
+				quadSizes, manyTarget, len(minutes), mean(minutes)/60, scaleOf(runs)),
+			"Clockwork's queries wait together, and an idle device gets the earliest deadline; those of the others go to the device with the fewest queries.",
+		}}
+	names := [2]string{"as given", "scaled"}
+	for _, r := range runs {
+		of := names[0]
+		if r.times > 1 {
+			of = names[1]
+		}
+		for _, m := range []struct {
+			name  string
+			value float64
+		}{
+			{"throughput, queries/s, ", r.result.ThroughputQPS}, {"goodput, queries/s, ", r.result.GoodputQPS},
+			{"violations, %, ", 100 * r.result.Violations}, {"p99, ms, ", r.result.LatencyMS.P99}, {"mean latency, ms, ", r.result.LatencyMS.Mean},
+		} {
+			f.Rows = append(f.Rows, Row{Case: m.name + of, Policy: r.variant.name, Ours: rounded(m.value)})
+		}
+	}
+	for _, of := range names {
+		f.compareCase("throughput, queries/s, "+of, 0, overlapping, []string{"clockwork"}, true, paperCluster)
+		f.compareCase("goodput, queries/s, "+of, 0, overlapping, []string{"clockwork"}, true, statement{})
+	}
+	return f
+}
+
+func scaleOf(runs []*clusterRun) int {
+	times := 1
+	for _, r := range runs {
+		times = max(times, r.times)
+	}
+	return times
+}

@@ -1,0 +1,84 @@
+package reproduce
+
+import (
+	"time"
+
+	"github.com/overlapd/overlapd/sim"
+)
+
+// lane does one job after another. Devices belong to a lane, since one serves
+// one run at a time.
+type lane struct {
+	devices map[*stock]sim.Device
+}
+
+func newLane() *lane { return &lane{devices: map[*stock]sim.Device{}} }
+
+// device returns the lane's own device of a stock.
+func (l *lane) device(s *stock) (sim.Device, error) {
+	if d := l.devices[s]; d != nil {
+		return d, nil
+	}
+	d, err := sim.FromProfile(s.profile)
+	if err != nil {
+		return nil, err
+	}
+	l.devices[s] = d
+	return d, nil
+}
+
+// trial is one run.
+type trial struct {
+	stock    *stock
+	deploy   *deployment
+	variant  variant
+	arrivals sim.Arrivals
+	queries  int
+	devices  int
+	dispatch sim.Dispatch
+	seed     uint64
+}
+
+// poisson are arrivals of so many queries per second.
+func poisson(qps float64) sim.Arrivals { return sim.Arrivals{Process: sim.Poisson, QPS: qps} }
+
+// scenario is the trial as the simulator takes it. Groups are chosen while
+// others run; to choose, send and await them takes no time beside what the
+// authors measured of groups.
+func (t *trial) scenario(d sim.Device) sim.Scenario {
+	sc := sim.Scenario{
+		Arrivals: t.arrivals, Queries: t.queries, Seed: t.seed,
+		Policy: t.variant.policy, Plan: true,
+		Device: d, Predictor: t.stock.files[t.variant.recipe], Devices: t.devices, Dispatch: t.dispatch,
+	}
+	for i, m := range t.deploy.models {
+		s := sim.Service{Name: m, Target: t.deploy.targets[i], MaxBatch: t.variant.maxBatch, Sizes: t.deploy.sizes}
+		if m == sequenceModel {
+			s.SeqLens = t.deploy.seqLens
+		}
+		sc.Services = append(sc.Services, s)
+	}
+	return sc
+}
+
+// run serves the queries of a trial.
+func (l *lane) run(t *trial) (*sim.Result, error) {
+	d, err := l.device(t.stock)
+	if err != nil {
+		return nil, err
+	}
+	return sim.Run(t.scenario(d))
+}
+
+// twiceSolo are targets of two times what each model takes alone.
+func (l *lane) twiceSolo(s *stock, models []string, size, seqLen int) ([]time.Duration, error) {
+	d, err := l.device(s)
+	if err != nil {
+		return nil, err
+	}
+	targets := make([]time.Duration, len(models))
+	for i, m := range models {
+		targets[i] = 2 * solo(d, m, size, seqLen)
+	}
+	return targets, nil
+}

@@ -1,0 +1,96 @@
+package reproduce
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/overlapd/overlapd/sim"
+)
+
+// manyTarget is the target of three and of four services, that of section 7.6:
+// the paper gives none for section 7.4.
+const manyTarget = 100 * time.Millisecond
+
+func oneTarget(models []string) []time.Duration {
+	return slices.Repeat([]time.Duration{manyTarget}, len(models))
+}
+
+// planMany plans figures 18 and 19: three and four services.
+func planMany(p *plan, o *Options, s *stock, list []variant) func() []*Figure {
+	deploys := beyondPairs(quadSizes, pairSeqLens, oneTarget)
+	samples := map[string]*sample{}
+	for i := range deploys {
+		d := &deploys[i]
+		for _, load := range loads {
+			for _, v := range list {
+				samples[runKey(d.label(), load, v.name)] = o.sampled(p, "figures 18 and 19",
+					trial{stock: s, deploy: d, variant: v, arrivals: poisson(float64(load)), queries: o.Queries})
+			}
+		}
+	}
+	note := fmt.Sprintf("Groups of more than two models were measured with batch sizes %v only, so the queries have these; the target of every service is %v, since the paper gives none. The paper's queries were larger.", quadSizes, manyTarget)
+	figure := func(number, title, unit string, percent bool, decimals int, value func(*sim.Result) float64) *Figure {
+		f := &Figure{Figure: number, Title: title, Unit: unit, percent: percent, decimals: decimals, Notes: []string{note}}
+		for _, load := range loads {
+			for i := range deploys {
+				for _, v := range list {
+					row := Row{Case: deploys[i].label(), QPS: float64(load), Policy: v.name}
+					row.Ours, row.Spread = samples[runKey(deploys[i].label(), load, v.name)].of(value)
+					f.Rows = append(f.Rows, row)
+				}
+			}
+		}
+		f.addGroups(deploys, list)
+		return f
+	}
+	return func() []*Figure {
+		var figures []*Figure
+		if o.wants("18") {
+			f := figure("18", "three and four services: 99th percentile of latency over the target", "p99 / target", false, 2, tail)
+			f.level = 1
+			f.compareMany(calmLoad, false, paperManyTails)
+			v := figure("18, violations", "three and four services: violations, drops counted", "violations", true, 4, violations)
+			v.compareMany(calmLoad, false, paperManyViolations)
+			v.compareMany(fullLoad, false, nil)
+			figures = append(figures, f, v)
+		}
+		if o.wants("19") {
+			f := figure("19", "three and four services: queries answered of 1,000", "answered of 1,000", false, 0, answeredOf1000)
+			f.compareMany(fullLoad, true, paperManyThroughputs)
+			figures = append(figures, f)
+		}
+		return figures
+	}
+}
+
+// manyCase names the mean over deployments of so many services.
+func manyCase(services int) string {
+	if services == 3 {
+		return "mean of triplets"
+	}
+	return "quadruplet"
+}
+
+// addGroups adds the mean over the triplets, and names the quadruplet.
+func (f *Figure) addGroups(deploys []deployment, list []variant) {
+	for _, services := range []int{3, 4} {
+		for _, load := range loads {
+			for _, v := range list {
+				var ours []float64
+				for i := range deploys {
+					if len(deploys[i].models) == services {
+						ours = present(ours, f.find(deploys[i].label(), float64(load), v.name).Ours)
+					}
+				}
+				f.Rows = append(f.Rows, Row{Case: manyCase(services), QPS: float64(load), Policy: v.name, Ours: meanOf(ours)})
+			}
+		}
+	}
+}
+
+func (f *Figure) compareMany(load float64, more bool, says map[int]statement) {
+	for _, services := range []int{3, 4} {
+		f.compareCase(manyCase(services), load, overlapping, sequentials, more, says[services])
+	}
+}

@@ -1,0 +1,142 @@
+package reproduce
+
+import (
+	"fmt"
+	"strings"
+)
+
+// pairRuns are the runs of the authors' pairs.
+type pairRuns struct {
+	options  *Options
+	variants []variant
+	deploys  map[int][]deployment // by load
+	samples  map[string]*sample
+	authors  map[int]authorsResults
+}
+
+// loads of the authors' runs.
+var loads = []int{calmLoad, fullLoad}
+
+func runKey(pair string, load int, policy string) string {
+	return fmt.Sprintf("%s %d %s", pair, load, policy)
+}
+
+// measuredTogether tells whether groups of all these models were measured.
+func (s *stock) measuredTogether() func([]string) bool {
+	known := map[string]bool{}
+	for i := range s.measured.Rows {
+		var names []string
+		for _, span := range s.measured.Rows[i].Group.Spans {
+			names = append(names, s.measured.Models[span.Service].Name)
+		}
+		known[key(names)] = true
+	}
+	return func(models []string) bool { return known[key(models)] }
+}
+
+func planPairs(p *plan, o *Options, s *stock, list []variant, authors map[int]authorsResults) *pairRuns {
+	r := &pairRuns{options: o, variants: list, deploys: map[int][]deployment{}, samples: map[string]*sample{}, authors: authors}
+	for _, load := range loads {
+		r.deploys[load] = pairs(load, s.measuredTogether())
+		for i := range r.deploys[load] {
+			d := &r.deploys[load][i]
+			for _, v := range list {
+				r.samples[runKey(d.label(), load, v.name)] = o.sampled(p, "figures 14, 15 and 17",
+					trial{stock: s, deploy: d, variant: v, arrivals: poisson(float64(load)), queries: o.Queries})
+			}
+		}
+	}
+	return r
+}
+
+// figure makes a figure of one value of the runs.
+func (r *pairRuns) figure(f *Figure, value func(*sample) (mid, spread *float64), theirs func(measured) float64) *Figure {
+	for _, load := range loads {
+		for i := range r.deploys[load] {
+			pair := r.deploys[load][i].label()
+			for _, v := range r.variants {
+				row := Row{Case: pair, QPS: float64(load), Policy: v.name}
+				row.Ours, row.Spread = value(r.samples[runKey(pair, load, v.name)])
+				if m, ok := r.authors[load][pair][v.name]; ok {
+					row.Authors = rounded(theirs(m))
+				}
+				f.Rows = append(f.Rows, row)
+			}
+		}
+	}
+	f.addMeans()
+	return f
+}
+
+// overlapping are the variants that run several models at a time.
+var overlapping = []string{"abacus", "overlap-unmerged", "overlap"}
+
+func (r *pairRuns) figures(o *Options) []*Figure {
+	var list []*Figure
+	if o.wants("14") {
+		f := r.figure(&Figure{Figure: "14", Title: "99th percentile of latency over the QoS target", Unit: "p99 / target", decimals: 2, level: 1,
+			Notes: []string{"Of answered queries, late ones too; dropped ones are not among them, so that a policy that drops much looks good here and bad in figure 15. The paper's figure is at 50 queries per second."}},
+			func(s *sample) (mid, spread *float64) { return s.of(tail) }, func(m measured) float64 { return m.tail })
+		f.compare(calmLoad, overlapping, sequentials, false, paperTails)
+		list = append(list, f)
+	}
+	if o.wants("15") {
+		f := r.figure(&Figure{Figure: "15", Title: "queries that violate their target, drops counted", Unit: "violations", decimals: 4, percent: true},
+			func(s *sample) (mid, spread *float64) { return s.of(violations) }, func(m measured) float64 { return m.violations })
+		f.compare(calmLoad, overlapping, sequentials, false, paperCalmViolations)
+		f.compare(fullLoad, overlapping, sequentials, false, paperFullViolations)
+		f.compare(fullLoad, overlapping[1:], []string{"abacus"}, false, statement{})
+		f.Notes = append(f.Notes, r.worse())
+		list = append(list, f)
+	}
+	if o.wants("17") {
+		f := r.figure(&Figure{Figure: "17", Title: "queries answered of 1,000, late ones too", Unit: "answered of 1,000", decimals: 0,
+			Notes: []string{"As the authors count throughput. The paper's figure is at 100 queries per second."}},
+			func(s *sample) (mid, spread *float64) { return s.of(answeredOf1000) }, func(m measured) float64 { return m.answered })
+		f.compare(fullLoad, overlapping, sequentials, true, paperThroughputs)
+		list = append(list, f)
+	}
+	return list
+}
+
+// worse names the pairs in which ours violates more than the best sequential
+// policy does.
+func (r *pairRuns) worse() string {
+	var found []string
+	any := false
+	for _, load := range loads {
+		for i := range r.deploys[load] {
+			pair := r.deploys[load][i].label()
+			of := func(policy string) *float64 {
+				if s := r.samples[runKey(pair, load, policy)]; s != nil {
+					mid, _ := s.of(violations)
+					return mid
+				}
+				return nil
+			}
+			best, name := (*float64)(nil), ""
+			for _, policy := range append(sequentials, "clockwork") {
+				if v := of(policy); v != nil && (best == nil || *v < *best) {
+					best, name = v, policy
+				}
+			}
+			for _, policy := range overlapping[1:] {
+				v := of(policy)
+				if v == nil || best == nil {
+					continue
+				}
+				any = true
+				if *v > *best {
+					found = append(found, fmt.Sprintf("%s at %d under %s: %.2f %%, %s %.2f %%", pair, load, policy, 100**v, name, 100**best))
+				}
+			}
+		}
+	}
+	switch {
+	case !any:
+		return "Ours was not compared with a sequential policy."
+	case len(found) == 0:
+		return "No pair is worse under overlap, merged or not, than under the best sequential policy."
+	}
+	return "Worse under overlap than under the best sequential policy: " + strings.Join(found, "; ") + "."
+}

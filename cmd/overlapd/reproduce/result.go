@@ -1,0 +1,214 @@
+package reproduce
+
+import "math"
+
+// Result is what was reproduced. Nothing in it depends on when, where or how
+// fast it was made.
+type Result struct {
+	Label    string     `json:"label"` // says that the device is emulated
+	Commit   string     `json:"commit"`
+	Data     string     `json:"data_sha256"`
+	Device   string     `json:"device"`
+	Seed     uint64     `json:"seed"`
+	Seeds    int        `json:"seeds"`
+	Queries  int        `json:"queries"` // of a run
+	Policies []Policy   `json:"policies"`
+	Figures  []*Figure  `json:"figures"`
+	Missing  []*Missing `json:"missing"` // figures that cannot be reproduced
+}
+
+// Policy describes a series of the figures.
+type Policy struct {
+	Name    string `json:"name"`
+	Summary string `json:"summary"`
+}
+
+// Missing is a figure without data.
+type Missing struct {
+	Figure string `json:"figure"`
+	Title  string `json:"title"`
+	Why    string `json:"why"`
+}
+
+// Figure is a figure of the paper, or one that it does not have.
+type Figure struct {
+	Figure string   `json:"figure"` // its number, or a name
+	Title  string   `json:"title"`
+	Unit   string   `json:"unit"`
+	Notes  []string `json:"notes"`
+	Rows   []Row    `json:"rows"`
+
+	// Comparisons hold what the paper says in words: a policy against
+	// another, in percent.
+	Comparisons []Row `json:"comparisons"`
+
+	decimals int
+	percent  bool    // values are parts of 1
+	level    float64 // that matters, 0 for none
+}
+
+// Row is one number of a figure, beside what the paper and its authors have
+// for it.
+type Row struct {
+	Case    string   `json:"case"`
+	QPS     float64  `json:"qps,omitempty"`
+	Policy  string   `json:"policy"`
+	Ours    *float64 `json:"ours"`
+	Spread  *float64 `json:"spread,omitempty"` // standard deviation over the seeds
+	Paper   *float64 `json:"paper"`
+	Authors *float64 `json:"authors"`
+	Section string   `json:"section,omitempty"` // of the paper
+}
+
+// caseMean names the mean over all other cases of a load and policy.
+const caseMean = "mean"
+
+// rounded keeps six significant digits, so that what is written is what was
+// meant.
+func rounded(v float64) *float64 {
+	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
+		zero := 0.0
+		if v == 0 {
+			return &zero
+		}
+		return nil
+	}
+	scale := math.Pow(10, 5-math.Floor(math.Log10(math.Abs(v))))
+	r := math.Round(v*scale) / scale
+	return &r
+}
+
+// find returns a row, or nil.
+func (f *Figure) find(name string, qps float64, policy string) *Row {
+	for i := range f.Rows {
+		if r := &f.Rows[i]; r.Case == name && r.QPS == qps && r.Policy == policy {
+			return r
+		}
+	}
+	return nil
+}
+
+// loads are those of the rows, in their order.
+func (f *Figure) loads() []float64 { return distinct(f.Rows, func(r *Row) float64 { return r.QPS }) }
+
+func (f *Figure) cases(qps float64) []string {
+	return distinct(f.Rows, func(r *Row) string {
+		if r.QPS != qps {
+			return ""
+		}
+		return r.Case
+	})
+}
+
+func (f *Figure) policies() []string {
+	return distinct(f.Rows, func(r *Row) string { return r.Policy })
+}
+
+// distinct returns the values of rows, each once. Empty strings are left out.
+func distinct[T comparable](rows []Row, of func(*Row) T) []T {
+	var list []T
+	seen := map[T]bool{}
+	var none T
+	_, isText := any(none).(string)
+	for i := range rows {
+		v := of(&rows[i])
+		if !seen[v] && !(isText && v == none) {
+			seen[v] = true
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// addMeans adds the mean over the cases of each load and policy.
+func (f *Figure) addMeans() {
+	for _, qps := range f.loads() {
+		cases := f.cases(qps)
+		for _, policy := range f.policies() {
+			var ours, authors, spread []float64
+			for _, c := range cases {
+				r := f.find(c, qps, policy)
+				if r == nil {
+					continue
+				}
+				ours, authors, spread = present(ours, r.Ours), present(authors, r.Authors), present(spread, r.Spread)
+			}
+			row := Row{Case: caseMean, QPS: qps, Policy: policy, Ours: meanOf(ours)}
+			if len(authors) == len(ours) {
+				row.Authors = meanOf(authors)
+			}
+			if len(ours) > 0 {
+				f.Rows = append(f.Rows, row)
+			}
+		}
+	}
+}
+
+func present(list []float64, v *float64) []float64 {
+	if v == nil {
+		return list
+	}
+	return append(list, *v)
+}
+
+func meanOf(list []float64) *float64 {
+	if len(list) == 0 {
+		return nil
+	}
+	return rounded(mean(list))
+}
+
+func mean(list []float64) float64 {
+	sum := 0.0
+	for _, v := range list {
+		sum += v
+	}
+	return sum / float64(len(list))
+}
+
+// deviation is the standard deviation of a sample, 0 of fewer than two.
+func deviation(list []float64) float64 {
+	if len(list) < 2 {
+		return 0
+	}
+	m, sum := mean(list), 0.0
+	for _, v := range list {
+		sum += (v - m) * (v - m)
+	}
+	return math.Sqrt(sum / float64(len(list)-1))
+}
+
+// compare adds by how much the mean of each policy in whose is better than
+// that of each in against, in percent: less of it, or more if more is set.
+func (f *Figure) compare(qps float64, whose, against []string, more bool, says statement) {
+	f.compareCase(caseMean, qps, whose, against, more, says)
+}
+
+func (f *Figure) compareCase(name string, qps float64, whose, against []string, more bool, says statement) {
+	for _, policy := range whose {
+		a := f.find(name, qps, policy)
+		for _, other := range against {
+			b := f.find(name, qps, other)
+			if a == nil || b == nil || policy == other {
+				continue
+			}
+			row := Row{Case: name + ": " + policy + " against " + other, QPS: qps, Policy: policy}
+			row.Ours, row.Authors = change(a.Ours, b.Ours, more), change(a.Authors, b.Authors, more)
+			if v, ok := says.against[other]; ok && policy == "abacus" {
+				row.Paper, row.Section = rounded(v), says.section
+			}
+			f.Comparisons = append(f.Comparisons, row)
+		}
+	}
+}
+
+func change(a, b *float64, more bool) *float64 {
+	if a == nil || b == nil || *b == 0 {
+		return nil
+	}
+	c := 100 * (1 - *a / *b)
+	if more {
+		c = -c
+	}
+	return rounded(c)
+}

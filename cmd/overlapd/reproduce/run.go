@@ -1,0 +1,225 @@
+package reproduce
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// Names of the files below the folder for results.
+const (
+	ResultFile = "result.json"
+	PageFile   = "index.html"
+	TimingFile = "run.json"
+)
+
+// emulatedLabel is what every result says first.
+const emulatedLabel = "Emulated: no GPU was used. Groups take as long as a device model says that was made of the authors' measurements, in virtual time; the scheduler and the predictors are those of the daemon."
+
+// figureMIG is why figures 20 and 21 are not reproduced.
+const figureMIG = "nothing was measured on MIG instances, and what a part of a device does does not follow from what the whole does"
+
+// Run reproduces the figures and writes the result, the page and the timing
+// to the folder of the options.
+func Run(ctx context.Context, o Options) (*Result, *Timing, error) {
+	if err := o.Validate(); err != nil {
+		return nil, nil, err
+	}
+	list, err := chosen(o.Policies)
+	if err != nil {
+		return nil, nil, err
+	}
+	timing := &Timing{Began: time.Now().UTC().Truncate(time.Second)}
+	began := time.Now()
+	d, err := readData(o.Data)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := os.MkdirAll(filepath.Join(o.Out, fittedFolder), folderMode); err != nil {
+		return nil, nil, err
+	}
+	r := &Result{
+		Label: emulatedLabel, Commit: o.Commit, Data: d.sha256, Device: deviceName, Seed: o.Seed, Seeds: o.Seeds, Queries: o.Queries,
+		Figures: []*Figure{}, Missing: []*Missing{},
+	}
+	for _, v := range list {
+		r.Policies = append(r.Policies, Policy{v.name, v.summary})
+	}
+	if err := (&reproduction{options: &o, variants: list, data: d, result: r, timing: timing}).run(ctx); err != nil {
+		return nil, nil, err
+	}
+	timing.Seconds = time.Since(began).Seconds()
+	return r, timing, write(o.Out, r, timing)
+}
+
+// reproduction is one run of the command.
+type reproduction struct {
+	options  *Options
+	variants []variant
+	data     *data
+	result   *Result
+	timing   *Timing
+
+	pairs, quad *stock // what was fitted; nil where nothing needs it
+	finish      []func()
+}
+
+func (r *reproduction) run(ctx context.Context) error {
+	fitting, serving := &plan{}, &plan{}
+	r.planFitting(fitting)
+	if err := r.planServing(serving); err != nil {
+		return err
+	}
+	t := newTally(r.options.Progress)
+	t.expect(fitting.work() + serving.work())
+	for _, p := range []*plan{fitting, serving} {
+		if err := p.run(ctx, newLane, t); err != nil {
+			return err
+		}
+		if p == fitting {
+			r.gather()
+		}
+	}
+	for _, f := range r.finish {
+		f()
+	}
+	r.order()
+	return nil
+}
+
+func (r *reproduction) gather() {
+	for _, s := range []*stock{r.pairs, r.quad} {
+		if s != nil {
+			s.gather()
+		}
+	}
+}
+
+func (r *reproduction) planFitting(p *plan) {
+	o := r.options
+	f := &fitter{o, r.data}
+	if o.wants("14", "15", "16", "17", "highest-load", "credibility") {
+		r.pairs = f.stockUp(p, "pairs", r.data.pairs, r.data.solo)
+	}
+	if r.data.quad != nil && o.wants("18", "19", "22", "23") {
+		r.quad = f.stockUp(p, "quadruplets", r.data.quad, nil)
+	}
+	if o.wants("10") {
+		r.later(f.errorsFigure(p))
+	}
+}
+
+// later adds a figure once all jobs are done.
+func (r *reproduction) later(figure func() *Figure) {
+	r.finish = append(r.finish, func() { r.result.Figures = append(r.result.Figures, figure()) })
+}
+
+func (r *reproduction) laterMany(figures func() []*Figure) {
+	r.finish = append(r.finish, func() { r.result.Figures = append(r.result.Figures, figures()...) })
+}
+
+func (r *reproduction) missing(figure, title, why string) {
+	r.result.Missing = append(r.result.Missing, &Missing{figure, title, why})
+}
+
+func (r *reproduction) planServing(p *plan) error {
+	o := r.options
+	var runs *pairRuns
+	if o.wants("14", "15", "17", "credibility") {
+		runs = planPairs(p, o, r.pairs, r.variants, r.data.authors)
+		r.laterMany(func() []*Figure { return runs.figures(o) })
+	}
+	if o.wants("16") {
+		r.later(planSmall(p, o, r.pairs, r.variants))
+	}
+	if o.wants("highest-load") {
+		r.later(planHighest(p, o, r.pairs, r.variants))
+	}
+	if o.wants("credibility") {
+		devices := []*trust{planTrust(p, r.pairs)}
+		if r.quad != nil {
+			devices = append(devices, planTrust(p, r.quad))
+		}
+		r.later(func() *Figure { return credibility(runs, devices) })
+	}
+	if o.wants("20", "21") {
+		r.missing("20 and 21", "MIG instances", figureMIG)
+	}
+	return r.planQuad(p)
+}
+
+// planQuad plans what the measured quadruplets are for.
+func (r *reproduction) planQuad(p *plan) error {
+	o := r.options
+	if r.quad == nil {
+		if o.wants("18", "19", "22", "23") {
+			r.missing("18, 19, 22 and 23", "more than two services", "there are no groups of four models below "+quadFolder)
+		}
+		return nil
+	}
+	if o.wants("18", "19") {
+		r.laterMany(planMany(p, o, r.quad, r.variants))
+	}
+	if o.wants("23") {
+		ways := planWays(p, o, r.quad, r.variants)
+		r.later(func() *Figure { return ways(r.timing) })
+	}
+	if !o.wants("22") {
+		return nil
+	}
+	if r.data.loads == "" {
+		r.missing("22", "a cluster of 16 devices", "there is no "+loadsFile)
+		return nil
+	}
+	minutes, err := readLoads(r.data.loads)
+	if err != nil {
+		return err
+	}
+	r.later(planCluster(p, o, r.quad, r.variants, minutes))
+	return nil
+}
+
+// order puts the figures into that of the paper.
+func (r *reproduction) order() {
+	place := func(f *Figure) int {
+		for i, n := range figureNames {
+			if f.Figure == n || len(f.Figure) > len(n) && f.Figure[:len(n)+1] == n+"," {
+				return i
+			}
+		}
+		return len(figureNames)
+	}
+	slices.SortStableFunc(r.result.Figures, func(a, b *Figure) int { return place(a) - place(b) })
+}
+
+func write(dir string, r *Result, t *Timing) error {
+	return errors.Join(
+		writeFile(filepath.Join(dir, ResultFile), func(w io.Writer) error { return writeJSON(w, r) }),
+		writeFile(filepath.Join(dir, TimingFile), func(w io.Writer) error { return writeJSON(w, t) }),
+		writeFile(filepath.Join(dir, PageFile), r.WriteHTML),
+	)
+}
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+func writeFile(path string, fill func(io.Writer) error) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(fill(file), file.Close()); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}

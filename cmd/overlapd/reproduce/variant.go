@@ -1,0 +1,74 @@
+package reproduce
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// variant is a policy as it is put into a figure.
+type variant struct {
+	name     string
+	policy   string // of package overlap
+	maxBatch int    // 1 for no merging
+	recipe   string // of the predictor that it schedules by, "" for solo times
+	summary  string
+}
+
+// mergedBatch is the largest batch that is merged: the largest that was
+// measured.
+const mergedBatch = 32
+
+// Recipes of the predictors.
+const (
+	recipeOurs  = "overlapd"
+	recipePaper = "paper"
+)
+
+// The variants, in the order of the figures.
+var variants = []variant{
+	{"fcfs", "fcfs", 1, recipeOurs, "first come, first served"},
+	{"sjf", "sjf", 1, recipeOurs, "shortest job first"},
+	{"edf", "edf", 1, recipeOurs, "earliest deadline first"},
+	{"clockwork", "clockwork", 1, recipeOurs, "earliest deadline first; work that would be late is never started"},
+	{"abacus", "abacus", 1, recipePaper, "the paper's algorithm, with a predictor of the paper's recipe"},
+	{"overlap-unmerged", "overlap", 1, recipeOurs, "ours, each query a batch of its own"},
+	{"overlap", "overlap", mergedBatch, recipeOurs, "ours, queries of one service merged up to the largest measured batch"},
+}
+
+// sequentials are the variants that the paper compares Abacus with.
+var sequentials = []string{"fcfs", "sjf", "edf"}
+
+// VariantNames lists what Options.Policies may name.
+func VariantNames() []string {
+	names := make([]string, len(variants))
+	for i, v := range variants {
+		names[i] = v.name
+	}
+	return names
+}
+
+func variantNamed(name string) *variant {
+	i := slices.IndexFunc(variants, func(v variant) bool { return v.name == name })
+	if i < 0 {
+		return nil
+	}
+	return &variants[i]
+}
+
+// chosen returns the named variants in the order of the figures, all of them
+// if none is named.
+func chosen(names []string) ([]variant, error) {
+	for _, n := range names {
+		if variantNamed(n) == nil {
+			return nil, fmt.Errorf("%w: unknown policy %q; there are %s", ErrOptions, n, strings.Join(VariantNames(), ", "))
+		}
+	}
+	var list []variant
+	for _, v := range variants {
+		if len(names) == 0 || slices.Contains(names, v.name) {
+			list = append(list, v)
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,91 @@
+package reproduce
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// searchWays are those of figure 23.
+var searchWays = []int{1, 2, 4, 8, 16}
+
+// decisionStream tells this use of a seed from others.
+const decisionStream = 0x23
+
+type waysRun struct {
+	variant variant
+	ways    int
+	calls   float64 // of the predictor, for a decision
+	groups  float64 // asked about, for a decision
+	median  time.Duration
+}
+
+// DecisionTime is what a decision took, which differs from run to run.
+type DecisionTime struct {
+	Policy string  `json:"policy"`
+	Ways   int     `json:"ways"`
+	Median float64 `json:"median_us"`
+}
+
+// planWays plans figure 23. The times of decisions go to the timing.
+func planWays(p *plan, o *Options, s *stock, list []variant) func(*Timing) *Figure {
+	deploy := &beyondPairs(quadSizes, pairSeqLens, oneTarget)[len(quadModels)]
+	var runs []*waysRun
+	for _, v := range list {
+		if !slices.Contains(overlapping, v.name) {
+			continue
+		}
+		for _, ways := range searchWays {
+			r := &waysRun{variant: v, ways: ways}
+			runs = append(runs, r)
+			p.add("figure 23", v.seconds(o.Queries), func(_ context.Context, l *lane) error {
+				d, err := l.device(s)
+				if err != nil {
+					return err
+				}
+				t := trial{stock: s, deploy: deploy, variant: v, arrivals: poisson(fullLoad), queries: o.Queries, seed: o.Seed}
+				k, err := newDecider(d, t.scenario(d), s.files[v.recipe], ways)
+				if err != nil {
+					return err
+				}
+				if err := k.serve(rand.New(rand.NewPCG(o.Seed, decisionStream))); err != nil {
+					return err
+				}
+				rounds := float64(max(k.rounds, 1))
+				r.calls, r.groups = float64(k.predictor.calls)/rounds, float64(k.predictor.groups)/rounds
+				slices.Sort(k.took)
+				if len(k.took) > 0 {
+					r.median = k.took[len(k.took)/2]
+				}
+				return nil
+			})
+		}
+	}
+	return func(timing *Timing) *Figure {
+		f := &Figure{Figure: "23", Title: "search ways: what a decision asks of the predictor", Unit: "for each decision, mean", decimals: 1, Notes: []string{
+			fmt.Sprintf("The four services of figure 18 at 100 queries per second. The paper: most decisions take fewer than %d calls with four ways and %.2f ms; one call takes %.3f ms with one way, %.3f ms with more. What a decision took here is in run.json and on the terminal, since it differs from run to run. A call of ours may ask about all that does not depend on an answer, also without searching.",
+				paperPredictions, paperDecision, paperOneWay, paperMoreWays),
+		}}
+		for _, what := range []string{"calls", "groups asked about"} {
+			for _, r := range runs {
+				value := r.calls
+				row := Row{Case: fmt.Sprintf("%s, %d ways", what, r.ways), Policy: r.variant.name}
+				if what == "calls" {
+					if r.ways == 4 && r.variant.name == "abacus" {
+						row.Paper, row.Section = rounded(paperPredictions), "7.7"
+					}
+				} else {
+					value = r.groups
+				}
+				row.Ours = rounded(value)
+				f.Rows = append(f.Rows, row)
+			}
+		}
+		for _, r := range runs {
+			timing.Decisions = append(timing.Decisions, DecisionTime{r.variant.name, r.ways, float64(r.median.Nanoseconds()) / 1e3})
+		}
+		return f
+	}
+}
