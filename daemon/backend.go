@@ -36,23 +36,24 @@ const (
 // backend is the [Backend] of a running daemon: it hands calls to the
 // scheduler goroutine, which owns everything that is decided.
 type backend struct {
-	log      zerolog.Logger
-	device   string // what the services run on, in words
-	epoch    time.Time
-	services []*Service
-	names    map[string]*Service
-	exec     runner
-	inbox    chan message
-	ending   chan struct{} // closed when the loop takes no more messages
-	done     chan struct{} // closed when the loop has ended
-	lastID   atomic.Uint64
-	draining atomic.Bool
-	beat     atomic.Int64 // of the loop, since the epoch
-	profiles profiles     // may be nil
-	keeper   *keeper
-	threads  []int // of each service
-	loop     *loop
-	running  bool // the loop was started
+	log       zerolog.Logger
+	device    string // what the services run on, in words
+	epoch     time.Time
+	services  []*Service
+	names     map[string]*Service
+	emulation *emulation // nil for a device that computes
+	exec      runner
+	inbox     chan message
+	ending    chan struct{} // closed when the loop takes no more messages
+	done      chan struct{} // closed when the loop has ended
+	lastID    atomic.Uint64
+	draining  atomic.Bool
+	beat      atomic.Int64 // of the loop, since the epoch
+	profiles  profiles     // may be nil
+	keeper    *keeper
+	threads   []int // of each service
+	loop      *loop
+	running   bool // the loop was started
 
 	life       context.Context // ends when the daemon closes
 	goroutines *sync.WaitGroup // that run besides the loop

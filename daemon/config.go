@@ -16,20 +16,22 @@ const (
 // Config is the configuration of a daemon. [Default] says what each field is
 // when the file does not name it.
 type Config struct {
-	Listen       string // "host:port", or "unix:/path"
-	StateDir     string // state file and cut models
-	Device       string // "auto" or "cpu"
-	Policy       string
-	Ways         int           // groups that a search for the next one asks about at once
-	DrainTimeout time.Duration // how long a stopping daemon works on what it has accepted
-	LogLevel     string
-	LogFormat    string // "console" or "json"
-	Limits       Limits
-	Worker       WorkerConfig
-	Profile      ProfileConfig
-	Predictor    PredictorConfig
-	Decisions    DecisionConfig
-	Services     []ServiceConfig
+	Listen        string // "host:port", or "unix:/path"
+	StateDir      string // state file and cut models
+	Device        string // "auto", "cpu" or "emulated"
+	DeviceProfile string // what an emulated device is made of
+	DeviceSeed    int    // of the times that an emulated device takes
+	Policy        string
+	Ways          int           // groups that a search for the next one asks about at once
+	DrainTimeout  time.Duration // how long a stopping daemon works on what it has accepted
+	LogLevel      string
+	LogFormat     string // "console" or "json"
+	Limits        Limits
+	Worker        WorkerConfig
+	Profile       ProfileConfig
+	Predictor     PredictorConfig
+	Decisions     DecisionConfig
+	Services      []ServiceConfig
 }
 
 // Limits bounds what clients can take of the endpoint.
@@ -86,7 +88,7 @@ type DecisionConfig struct {
 // ServiceConfig is one service.
 type ServiceConfig struct {
 	Name          string
-	Model         string        // "zoo:NAME", or the path of an ONNX file
+	Model         string        // "zoo:NAME", the path of an ONNX file, or "emulated:NAME" on an emulated device
 	Target        time.Duration // QoS target
 	QueueLimit    int
 	MaxBatch      int // largest batch formed by merging queries, 1 for none
@@ -107,6 +109,7 @@ func Default() Config {
 		Listen:       "127.0.0.1:8000",
 		StateDir:     defaultStateDir(),
 		Device:       "auto",
+		DeviceSeed:   1,
 		Policy:       "overlap",
 		Ways:         4,
 		DrainTimeout: 30 * time.Second,

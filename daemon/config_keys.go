@@ -20,6 +20,8 @@ func (c *Config) keys(k keys) {
 	k.text("listen", &c.Listen)
 	k.text("state_dir", &c.StateDir)
 	k.text("device", &c.Device)
+	k.text("device_profile", &c.DeviceProfile)
+	k.number("device_seed", &c.DeviceSeed)
 	k.text("policy", &c.Policy)
 	k.number("ways", &c.Ways)
 	k.duration("drain_timeout", &c.DrainTimeout)

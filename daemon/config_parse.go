@@ -98,12 +98,14 @@ func ParseConfig(path string, data []byte) (Config, error) {
 func (c *Config) resolve(dir string) {
 	for i := range c.Services {
 		s := &c.Services[i]
-		if !strings.HasPrefix(s.Model, ZooPrefix) && !filepath.IsAbs(s.Model) {
+		if !strings.HasPrefix(s.Model, ZooPrefix) && !strings.HasPrefix(s.Model, EmulatedPrefix) && !filepath.IsAbs(s.Model) {
 			s.Model = filepath.Join(dir, s.Model)
 		}
 	}
-	if f := &c.Predictor.File; *f != "" && !filepath.IsAbs(*f) {
-		*f = filepath.Join(dir, *f)
+	for _, f := range []*string{&c.Predictor.File, &c.DeviceProfile} {
+		if *f != "" && !filepath.IsAbs(*f) {
+			*f = filepath.Join(dir, *f)
+		}
 	}
 }
 

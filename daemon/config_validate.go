@@ -115,7 +115,7 @@ func (c *Config) faults() Faults {
 	first := map[string]int{}
 	for i := range c.Services {
 		k.prefix = fmt.Sprintf("service[%d].", i)
-		c.Services[i].check(k)
+		c.Services[i].check(k, c.Emulated())
 		if j, twice := first[c.Services[i].Name]; twice {
 			k.fault("name", "%q is the name of service[%d] too", c.Services[i].Name, j)
 		} else {
@@ -132,18 +132,29 @@ func (c *Config) checkDaemon(k *checker) {
 	if c.StateDir == "" {
 		k.fault("state_dir", "must not be empty")
 	}
-	switch c.Device {
-	case "auto", "cpu":
-	case "cuda":
-		k.fault("device", `this version of overlapd runs on the CPU only: use "cpu" or "auto"`)
-	default:
-		k.fault("device", `must be "auto" or "cpu", not %q`, c.Device)
-	}
+	c.checkDevice(k)
 	k.choice("policy", c.Policy, policyNames())
 	k.number("ways", c.Ways, 1, maxWays)
 	k.choice("log_level", c.LogLevel, logLevels)
 	k.choice("log_format", c.LogFormat, logFormats)
 	k.duration("drain_timeout", c.DrainTimeout)
+}
+
+func (c *Config) checkDevice(k *checker) {
+	switch c.Device {
+	case "auto", "cpu", emulatedLabel:
+	case "cuda":
+		k.fault("device", `this version of overlapd runs on the CPU only: use "cpu" or "auto"`)
+	default:
+		k.fault("device", `must be "auto", "cpu" or "emulated", not %q`, c.Device)
+	}
+	switch {
+	case c.Emulated() && c.DeviceProfile == "":
+		k.fault("device_profile", `must name a file made with overlapd device fit, for device = "emulated"`)
+	case !c.Emulated() && c.DeviceProfile != "":
+		k.fault("device_profile", `only an emulated device has one: set device = "emulated"`)
+	}
+	k.number("device_seed", c.DeviceSeed, 0, maxSeed)
 }
 
 // checkListen checks the form of an address; whether it can be opened is
@@ -228,7 +239,7 @@ func (k *checker) measured(key string, list []int, most int) {
 	}
 }
 
-func (s *ServiceConfig) check(k *checker) {
+func (s *ServiceConfig) check(k *checker, emulated bool) {
 	switch {
 	case !serviceName.MatchString(s.Name) || strings.Contains(s.Name, ".."):
 		k.fault("name", `%q must be 1 to 128 letters, digits, "_", "." or "-", begin with a letter or digit and not contain ".."`, s.Name)
@@ -236,7 +247,11 @@ func (s *ServiceConfig) check(k *checker) {
 		k.fault("name", "%q is reserved: the protocol has /v2/models/stats", s.Name)
 	}
 	name, isZoo := strings.CutPrefix(s.Model, ZooPrefix)
-	switch {
+	switch isEmulated := strings.HasPrefix(s.Model, EmulatedPrefix); {
+	case emulated && !isEmulated:
+		k.fault("model", `must be "emulated:NAME" with device = "emulated", which runs no other, not %q`, s.Model)
+	case isEmulated && !emulated:
+		k.fault("model", `%q runs with device = "emulated" only`, s.Model)
 	case s.Model == "":
 		k.fault("model", `must be "zoo:NAME" or the path of an ONNX file`)
 	case isZoo && !slices.Contains(zoo.Names(), name):

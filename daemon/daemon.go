@@ -35,15 +35,16 @@ const (
 // Daemon is one running overlapd: the endpoint, the scheduler goroutine, the
 // workers and the state file.
 type Daemon struct {
-	config   Config
-	log      zerolog.Logger
-	state    *state
-	backend  *backend
-	endpoint *Endpoint
-	listener net.Listener
-	threads  []int // of each service
-	device   string
-	keeper   *keeper
+	config    Config
+	log       zerolog.Logger
+	state     *state
+	backend   *backend
+	endpoint  *Endpoint
+	listener  net.Listener
+	threads   []int // of each service
+	device    string
+	emulation *emulation // nil for a device that computes
+	keeper    *keeper
 
 	decisions *journal.Writer // nil if they are not logged
 
@@ -63,7 +64,8 @@ type Options struct {
 	Offline bool    // for Measure: there is no endpoint
 	Log     zerolog.Logger
 
-	workers func(executor.Options) (runner, error) // nil for processes
+	workers   func(executor.Options) (runner, error) // nil for processes
+	emulation func(*Config) (*emulation, error)      // nil for that of a profile
 }
 
 // New opens everything that can be refused: the address, the state file, the
@@ -82,6 +84,11 @@ func New(c Config, o Options) (d *Daemon, err error) {
 	if aside != "" {
 		d.log.Warn().Str("kept_as", aside).Msg("the state file was damaged and set aside; what was measured is measured again")
 	}
+	if c.Emulated() {
+		if err = d.emulate(&o); err != nil {
+			return d, err
+		}
+	}
 	if !o.Offline {
 		if d.listener, err = Listen(c.Listen); err != nil {
 			return d, err
@@ -95,24 +102,15 @@ func New(c Config, o Options) (d *Daemon, err error) {
 	d.keeping.Go(d.keeper.run)
 	d.backend = newBackend(c, d.log)
 	d.backend.device, d.backend.threads = d.device, d.threads
-	d.backend.profiles, d.backend.keeper = d, d.keeper
+	d.backend.keeper, d.backend.emulation = d.keeper, d.emulation
+	if d.emulation == nil {
+		d.backend.profiles = d
+	} else {
+		d.emulation.limit(d.backend.services)
+	}
 	d.backend.goroutines = &d.goroutines
 	d.backend.life, d.die = context.WithCancel(context.Background())
-	workers := o.workers
-	if workers == nil {
-		workers = func(o executor.Options) (runner, error) { return executor.New(o) }
-	}
-	exec, err := workers(executor.Options{
-		Command:      o.Worker,
-		Services:     specs,
-		LoadTimeout:  c.Worker.LoadTimeout,
-		SpanTimeout:  c.Worker.SpanTimeout,
-		Poll:         c.Worker.Poll,
-		BackoffMin:   c.Worker.BackoffMin,
-		BackoffMax:   c.Worker.BackoffMax,
-		RestartLimit: c.Worker.RestartLimit,
-		Events:       d.backend.event,
-	})
+	exec, err := d.runner(&o, specs)
 	if err != nil {
 		return d, err
 	}
@@ -128,14 +126,61 @@ func New(c Config, o Options) (d *Daemon, err error) {
 	if o.Offline {
 		return d, nil
 	}
-	d.endpoint, err = NewEndpoint(d.backend, c.Limits, o.Version, d.log)
+	if d.endpoint, err = NewEndpoint(d.backend, c.Limits, o.Version, d.log); err == nil && d.emulation != nil {
+		d.endpoint.labelEmulated()
+	}
 	return d, err
 }
 
+// emulate takes a modelled device instead of a real one.
+func (d *Daemon) emulate(o *Options) (err error) {
+	if o.Offline {
+		return ErrEmulated
+	}
+	read := o.emulation
+	if read == nil {
+		read = newEmulation
+	}
+	if d.emulation, err = read(&d.config); err != nil {
+		return err
+	}
+	d.device = d.emulation.text
+	d.log.Warn().Str("device", d.device).Str("profile", d.config.DeviceProfile).
+		Msg("the device is emulated: nothing is computed, every output is zeros, and only the time that it takes is like a device's")
+	return nil
+}
+
+// runner returns what runs rounds: workers, unless the device is emulated.
+func (d *Daemon) runner(o *Options, specs []executor.ServiceSpec) (runner, error) {
+	if d.emulation != nil {
+		return d.emulation.runner(&d.config, d.backend.event)
+	}
+	workers := o.workers
+	if workers == nil {
+		workers = func(o executor.Options) (runner, error) { return executor.New(o) }
+	}
+	w := &d.config.Worker
+	return workers(executor.Options{
+		Command:      o.Worker,
+		Services:     specs,
+		LoadTimeout:  w.LoadTimeout,
+		SpanTimeout:  w.SpanTimeout,
+		Poll:         w.Poll,
+		BackoffMin:   w.BackoffMin,
+		BackoffMax:   w.BackoffMax,
+		RestartLimit: w.RestartLimit,
+		Events:       d.backend.event,
+	})
+}
+
 // specs describes the workers to the executor and builds the models of the zoo
-// that are not there yet.
+// that are not there yet. An emulated device has no workers.
 func (d *Daemon) specs(o Options) ([]executor.ServiceSpec, error) {
 	var specs []executor.ServiceSpec
+	if d.emulation != nil {
+		d.threads = make([]int, len(d.config.Services))
+		return nil, nil
+	}
 	for i, s := range d.config.Services {
 		path, err := d.model(s.Model)
 		if err != nil {

@@ -80,6 +80,13 @@ func NewEndpoint(b Backend, l Limits, version string, log zerolog.Logger) (*Endp
 	return e, nil
 }
 
+// labelEmulated makes every answer say that nothing is computed: the header
+// Server, and the extensions of /v2.
+func (e *Endpoint) labelEmulated() {
+	e.server.Name = serverName + " (" + emulatedLabel + ")"
+	e.serverMetadata = appendServerMetadata(nil, e.version, emulatedLabel)
+}
+
 // Serve answers the connections of ln until Shutdown. It may be called for
 // several listeners.
 func (e *Endpoint) Serve(ln net.Listener) error {

@@ -76,6 +76,9 @@ func (e *Endpoint) prepare(ctx *fasthttp.RequestCtx, c *Call, s *Service, sig *s
 	if c.Size > s.MaxQueryBatch {
 		return invalid("the batch size is %d, the limit of this service %d", c.Size, s.MaxQueryBatch)
 	}
+	if s.MaxSeqLen > 0 && c.SeqLen > s.MaxSeqLen {
+		return invalid("the sequence length is %d, the limit of this service %d", c.SeqLen, s.MaxSeqLen)
+	}
 	return e.place(c, sig)
 }
 

@@ -331,7 +331,11 @@ func (l *loop) workerEvent(e executor.Event) {
 	case executor.WorkerStopped:
 		l.down(e.Service)
 	}
-	logEvent(l.log, l.services, e)
+	log := l.log
+	if l.emulation != nil {
+		log = log.With().Str("device", l.device).Logger()
+	}
+	logEvent(log, l.services, e)
 }
 
 // lost is called when a span is lost. That is known before the event that its
@@ -360,16 +364,19 @@ func (l *loop) giveUp(id models.ServiceID) {
 
 func (l *loop) up(e executor.WorkerReady) {
 	s := l.services[e.Service]
-	err := s.Loaded(Info{
+	info := Info{
 		Inputs:    e.Info.Inputs,
 		Outputs:   e.Info.Outputs,
 		Operators: len(e.Info.Operators),
 		Hash:      e.Info.Hash,
-		Platform:  "onnxruntime_onnx",
+		Platform:  onnxPlatform,
 		Device:    l.device,
 		Versions:  map[string]string{"onnxruntime": e.Info.ORTVersion},
-	})
-	if err != nil {
+	}
+	if l.emulation != nil {
+		info.Platform, info.Versions = emulatedLabel, nil
+	}
+	if err := s.Loaded(info); err != nil {
 		l.log.Error().Err(err).Str("service", s.Name).Msg("the model cannot be served")
 		l.giveUp(e.Service)
 		return

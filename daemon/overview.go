@@ -12,6 +12,7 @@ import (
 type Overview struct {
 	Policy      string            `json:"policy"`
 	Device      string            `json:"device"`
+	Emulated    bool              `json:"emulated,omitempty"` // nothing is computed
 	UpSeconds   float64           `json:"up_seconds"`
 	Rounds      uint64            `json:"rounds"`
 	BusySeconds float64           `json:"busy_seconds"` // that the rounds took together
@@ -117,7 +118,7 @@ func (b *backend) Overview() (Overview, bool) {
 func (l *loop) overview() Overview {
 	m := l.scheduler.Metrics()
 	o := Overview{
-		Policy: l.config.Policy, Device: l.device, UpSeconds: l.now().Seconds(),
+		Policy: l.config.Policy, Device: l.device, Emulated: l.emulation != nil, UpSeconds: l.now().Seconds(),
 		Rounds: m.Rounds, BusySeconds: m.Busy.Seconds(),
 		Plans:     PlansOverview{Made: m.Plans.Made, Kept: m.Plans.Kept, Overturned: m.Plans.Overturned},
 		Predictor: l.predictorOverview(),

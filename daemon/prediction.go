@@ -131,6 +131,10 @@ func (l *loop) served() []predictor.Served {
 		if m, ok := l.measured(models.ServiceID(i)); ok {
 			list[i].Hash, list[i].Operators = m.Hash, m.Operators
 		}
+		if l.emulation != nil {
+			// Whoever measured the device named the models; nobody has their files.
+			list[i].Model, list[i].Hash = l.emulation.models[i].Name, ""
+		}
 	}
 	return list
 }
@@ -150,8 +154,12 @@ func (l *loop) measured(id models.ServiceID) (training.Model, bool) {
 }
 
 // measuredOn describes the device in datasets, with what else decides how long
-// operators take.
+// operators take. An emulated device is what it is made after: what was measured
+// there holds here.
 func (l *loop) measuredOn() string {
+	if l.emulation != nil {
+		return l.emulation.name
+	}
 	for i := range l.workers {
 		if info := l.workers[i].info; info != nil {
 			return fmt.Sprintf("%s, ONNX Runtime %s", l.device, info.ORTVersion)
@@ -207,6 +215,9 @@ func (l *loop) profile() {
 	o := l.prediction.options
 	subjects, services := l.subjects()
 	switch {
+	case l.emulation != nil:
+		l.stand(phaseSolo, "there is none; an emulated device is not measured: fit one with overlapd train to the data that its profile was made of, and name it in predictor.file")
+		return
 	case !o.OnStart:
 		l.stand(phaseSolo, "there is none for these models on this device; make one with overlapd profile and overlapd train")
 		return

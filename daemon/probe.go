@@ -67,11 +67,15 @@ func answerHealth(ctx *fasthttp.RequestCtx, well bool) {
 }
 
 // appendServerMetadata names the protocol's extensions that the endpoint has.
-// Of model_repository it has the index.
-func appendServerMetadata(b []byte, version string) []byte {
+// Of model_repository it has the index. More are extensions of its own.
+func appendServerMetadata(b []byte, version string, more ...string) []byte {
 	b = appendString(append(b, `{"name":"`+serverName+`","version":`...), version)
-	return append(b, `,"extensions":["binary_tensor_data","parameters","schedule_policy",`+
-		`"model_configuration","statistics","model_repository"]}`...)
+	b = append(b, `,"extensions":["binary_tensor_data","parameters","schedule_policy",`+
+		`"model_configuration","statistics","model_repository"`...)
+	for _, m := range more {
+		b = appendString(append(b, ','), m)
+	}
+	return append(b, `]}`...)
 }
 
 func appendIndex(b []byte, services []*Service) []byte {

@@ -47,7 +47,11 @@ func (d *Daemon) calibration(f *predictor.File) (predictor.CalibrationSnapshot, 
 }
 
 // saveProfiles stores what was measured of every service that was ready once.
+// Of an emulated device nothing was.
 func (d *Daemon) saveProfiles() {
+	if d.emulation != nil {
+		return
+	}
 	type profile struct {
 		key      []byte
 		service  string

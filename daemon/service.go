@@ -17,6 +17,7 @@ type Service struct {
 	QueueLimit    int
 	MaxBatch      int // largest batch that is formed by merging queries, 1 for none
 	MaxQueryBatch int // largest batch dimension of one query
+	MaxSeqLen     int // longest sequence of one query, 0 for any
 	Stats         Stats
 
 	ready     atomic.Bool
@@ -29,7 +30,7 @@ type Info struct {
 	Outputs   []models.TensorSpec
 	Operators int
 	Hash      string // sha256 of the model file, hex
-	Platform  string // what runs it, such as "onnxruntime_onnx"
+	Platform  string // what runs it: "onnxruntime_onnx" or "emulated"
 	Device    string // what it runs on, in words
 	Versions  map[string]string
 }

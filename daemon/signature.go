@@ -3,6 +3,7 @@ package daemon
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/overlapd/overlapd/models"
 )
@@ -12,6 +13,10 @@ const (
 	maxRank  = 8   // dimensions of a tensor
 	maxPorts = 256 // inputs, and outputs, of a model
 )
+
+// onnxPlatform is what runs a model unless the device is emulated, in Triton's
+// words: its backend, and the form of the file.
+const onnxPlatform = "onnxruntime_onnx"
 
 // signature is what a request to a service is checked against, and the
 // answers that follow from the model alone, ready to be sent.
@@ -179,7 +184,8 @@ func appendModelConfig(b []byte, s *Service, sig *signature, i Info) []byte {
 	}
 	b = appendString(append(b, `{"name":`...), s.Name)
 	b = appendString(append(b, `,"platform":`...), i.Platform)
-	b = append(b, `,"backend":"onnxruntime","version_policy":{"latest":{"num_versions":1}},"max_batch_size":`...)
+	b = appendString(append(b, `,"backend":`...), strings.TrimSuffix(i.Platform, "_onnx"))
+	b = append(b, `,"version_policy":{"latest":{"num_versions":1}},"max_batch_size":`...)
 	b = strconv.AppendInt(b, int64(limit), 10)
 	b = appendConfigPorts(append(b, `,"input":[`...), sig.inputs, sig.batched)
 	b = appendConfigPorts(append(b, `],"output":[`...), sig.outputs, sig.batched)
