@@ -2,8 +2,8 @@ package device
 
 import (
 	"math"
+	"math/bits"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -14,11 +14,15 @@ import (
 // so is not safe for concurrent use.
 type Model struct {
 	profile *Profile
-	network *predictor.Model
+	encoder *Encoder
+	network *predictor.Network
 	infos   []ModelInfo
 	index   map[string]int
-	groups  [predictor.MaxSpans + 1]models.Group
-	micros  [predictor.MaxSpans + 1]float64
+	solo    []factors // by model
+	spans   [MaxSpans]models.Span
+	part    [MaxSpans]models.Span
+	bases   [1 << MaxSpans]float64
+	known   memory
 }
 
 // ModelInfo is what a device knows of a model.
@@ -35,29 +39,21 @@ func NewModel(p *Profile) (*Model, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	network, err := predictor.NewModel(&p.Network)
+	network, err := predictor.NewNetwork(p.Network.Layers)
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{profile: p, network: network, index: map[string]int{}}
-	for i := range p.Network.Features.Models {
-		f := &p.Network.Features.Models[i]
-		m.infos = append(m.infos, newModelInfo(f))
+	m := &Model{profile: p, encoder: NewEncoder(p.Network.Models), network: network, index: map[string]int{}}
+	for i := range p.Network.Models {
+		f := &p.Network.Models[i]
+		c := m.encoder.models[i].cells
+		m.infos = append(m.infos, ModelInfo{Name: f.Name, Operators: f.Operators, Sizes: c.sizes, SeqLens: c.seqLens})
 		m.index[f.Name] = i
 	}
+	m.known.init()
+	m.solo = make([]factors, len(m.infos))
+	m.setSolo(p.Solo)
 	return m, nil
-}
-
-func newModelInfo(f *predictor.FeatureModel) ModelInfo {
-	info := ModelInfo{Name: f.Name, Operators: f.Operators}
-	for _, c := range f.Costs {
-		info.Sizes = append(info.Sizes, c.Size)
-		info.SeqLens = append(info.SeqLens, c.SeqLen)
-	}
-	slices.Sort(info.Sizes)
-	slices.Sort(info.SeqLens)
-	info.Sizes, info.SeqLens = slices.Compact(info.Sizes), slices.Compact(info.SeqLens)
-	return info
 }
 
 // Device returns the device in words, "" if unknown.
@@ -79,36 +75,133 @@ func (m *Model) Index(name string) int {
 // name by position different models of the profile, with operators that they
 // have, no larger batches, no longer sequences and no more spans than were
 // measured.
-func (m *Model) Covers(g models.Group) bool { return m.network.Covers(g) }
+func (m *Model) Covers(g models.Group) bool {
+	if len(g.Spans) == 0 || len(g.Spans) > m.profile.Network.Spans {
+		return false
+	}
+	for i := range g.Spans {
+		s := &g.Spans[i]
+		if s.Service < 0 || int(s.Service) >= len(m.infos) || !m.covers(s) {
+			return false
+		}
+		for j := range i {
+			if g.Spans[j].Service == s.Service {
+				return false
+			}
+		}
+	}
+	return true
+}
 
-// Latency returns the middle of the runs of a group that the model covers. It
-// does not allocate.
+func (m *Model) covers(s *models.Span) bool {
+	f := &m.profile.Network.Models[s.Service]
+	return s.Start >= 0 && s.Start < s.End && s.End <= f.Operators &&
+		s.Size >= 1 && s.Size <= f.MaxSize && s.SeqLen >= 0 && s.SeqLen <= f.MaxSeqLen
+}
+
+// Latency returns the middle of the runs of a group that the model covers. The
+// order of its spans changes nothing. It does not allocate.
 func (m *Model) Latency(g models.Group) time.Duration {
-	return duration(m.latency(g))
+	return duration(m.micros(g))
 }
 
 // Sample returns one run of a group that the model covers. It does not
 // allocate.
 func (m *Model) Sample(g models.Group, random *rand.Rand) time.Duration {
-	micros := m.latency(g)
+	micros := m.micros(g)
 	return duration(micros * m.profile.Spread.factor(len(g.Spans), micros, random))
 }
 
+// maxMicros limits what a group takes.
+const maxMicros = float64(predictor.MaxTime) / 1e3
+
 // duration rounds to nanoseconds, of which a run takes at least one.
 func duration(micros float64) time.Duration {
-	return time.Duration(max(math.Round(micros*1e3), 1))
+	return time.Duration(max(math.Round(min(micros, maxMicros)*1e3), 1))
 }
 
-// latency returns microseconds.
-func (m *Model) latency(g models.Group) float64 {
-	m.groups[0] = g
-	n := 1
-	if len(g.Spans) > 1 {
-		for i := range g.Spans {
-			m.groups[n].Spans = g.Spans[i : i+1]
-			n++
+// micros returns the latency in microseconds: it remembers groups that come
+// again.
+func (m *Model) micros(g models.Group) float64 {
+	spans := m.spans[:len(g.Spans)]
+	copy(spans, g.Spans)
+	inModelOrder(spans)
+	k, packed := pack(spans)
+	if packed {
+		if micros, found := m.known.get(&k); found {
+			return micros
 		}
 	}
-	m.network.Predict(m.groups[:n], m.micros[:n])
-	return slices.Max(m.micros[:n])
+	micros := m.most(spans)
+	if packed {
+		m.known.put(&k, micros)
+	}
+	return micros
+}
+
+func inModelOrder(spans []models.Span) {
+	for i := range spans {
+		for j := i; j > 0 && spans[j-1].Service > spans[j].Service; j-- {
+			spans[j-1], spans[j] = spans[j], spans[j-1]
+		}
+	}
+}
+
+// Unheld returns in microseconds what the network says of a whole group that
+// the model covers, whatever it says of its parts, and without solo times.
+func (m *Model) Unheld(g models.Group) float64 {
+	spans := m.spans[:len(g.Spans)]
+	copy(spans, g.Spans)
+	inModelOrder(spans)
+	base := m.encoder.Encode(spans, m.network.Row(0))
+	return base * math.Exp(bounded(float64(m.network.Run(1)[0])))
+}
+
+// most returns the latency of the slowest part of a group, by spans. A network
+// learns of each batch by itself what it does beside others; that no batch
+// makes others faster is left to this.
+func (m *Model) most(spans []models.Span) float64 {
+	slowest := 0.0
+	for set := 1; set < 1<<len(spans); {
+		set = m.fill(spans, set, &slowest)
+	}
+	return slowest
+}
+
+// fill asks the network about as many parts as it takes at a time, from set
+// on, and returns the first that is left.
+func (m *Model) fill(spans []models.Span, set int, slowest *float64) (next int) {
+	rows := min(1<<len(spans)-set, predictor.MaxRows)
+	for r := range rows {
+		m.bases[r] = m.encoder.Encode(m.pick(spans, set+r), m.network.Row(r))
+	}
+	for r, out := range m.network.Run(rows) {
+		micros := m.bases[r] * math.Exp(bounded(float64(out)))
+		if part := set + r; bits.OnesCount(uint(part)) == 1 {
+			s := &spans[bits.TrailingZeros(uint(part))]
+			micros *= m.solo[s.Service].at(s)
+		}
+		*slowest = max(*slowest, micros)
+	}
+	return set + rows
+}
+
+// maxExponent keeps exp finite. No group takes longer or shorter than its base
+// by anything near that factor.
+const maxExponent = 20
+
+// bounded takes what is no number for very much.
+func bounded(out float64) float64 {
+	if math.IsNaN(out) {
+		return maxExponent
+	}
+	return min(max(out, -maxExponent), maxExponent)
+}
+
+func (m *Model) pick(spans []models.Span, set int) []models.Span {
+	part := m.part[:0]
+	for ; set != 0; set &= set - 1 {
+		part = append(part, spans[bits.TrailingZeros(uint(set))])
+	}
+	return part
 }

@@ -11,17 +11,31 @@ const Format = "overlapd-device/1"
 
 // Profile is a device as it is stored.
 type Profile struct {
-	Format  string         `json:"format"`
-	Device  string         `json:"device"` // in words, "" if unknown
-	Created time.Time      `json:"created"`
-	Seed    uint64         `json:"seed"`
-	Rows    int            `json:"rows"`    // measured groups that it was made of, with those kept aside
-	Network predictor.File `json:"network"` // the middle of the runs of groups
-	Spread  Spread         `json:"spread"`
-	Solo    []SoloTime     `json:"solo,omitempty"` // of whole models, where they were given
-	Test    Test           `json:"test"`
-	Checks  Checks         `json:"checks"`
+	Format  string     `json:"format"`
+	Device  string     `json:"device"` // in words, "" if unknown
+	Created time.Time  `json:"created"`
+	Seed    uint64     `json:"seed"`
+	Rows    int        `json:"rows"` // measured groups that it was made of, with those kept aside
+	Network Network    `json:"network"`
+	Spread  Spread     `json:"spread"`
+	Solo    []SoloTime `json:"solo,omitempty"` // of whole models, where they were given
+	Test    Test       `json:"test"`
+	Checks  Checks     `json:"checks"`
 }
+
+// Network tells the middle of the runs of a group: the base of its [Encoder]
+// times the exponential of its output. It is not that of a predictor: more
+// operators never make its output smaller, by the signs of its weights (see
+// [Falls]).
+type Network struct {
+	Spans  int                      `json:"spans"` // most of a group
+	Models []predictor.FeatureModel `json:"models"`
+	Layers []predictor.Layer        `json:"layers"`
+}
+
+// MaxSpans limits the spans of a group. Asking for a group takes as many rows
+// of the network as the group has parts, which are 2^spans-1.
+const MaxSpans = 6
 
 // SoloTime is what a whole model takes alone for a batch size and sequence
 // length, as it was given and as the measured groups have it.
@@ -51,12 +65,14 @@ type SpreadQuantiles struct {
 }
 
 // Checks says what the promises of a device cost, and where measurements do
-// not agree.
+// not agree. Errors are mean absolute percentage errors on all groups kept
+// aside.
 type Checks struct {
-	MAPEFree    float64 `json:"mape_free"`     // percent, on groups kept aside, without the promises
-	MAPE        float64 `json:"mape"`          // percent, with them
-	Raised      float64 `json:"raised"`        // part of the groups kept aside that a smaller group holds up
-	RaisedMost  float64 `json:"raised_most"`   // by what part at most
-	SoloWorst   float64 `json:"solo_worst"`    // most that a given solo time is off from measured groups, as a part of those
-	SoloWorstOf string  `json:"solo_worst_of"` // which
+	Free       float64 `json:"mape_free"`     // of a network that promises nothing
+	Kept       float64 `json:"mape_kept"`     // of one that may not fall when operators are added
+	Latency    float64 `json:"mape_latency"`  // of that and no group faster than a part of it
+	Raised     int     `json:"raised"`        // groups kept aside that a part of them holds up
+	RaisedMost float64 `json:"raised_most"`   // by what part of their latency at most
+	Repeated   float64 `json:"mape_repeated"` // of measuring alone spans again: of the median of their other rows, 0 if none was
+	RepeatedOf int     `json:"repeated_of"`   // rows
 }

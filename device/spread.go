@@ -38,6 +38,15 @@ type SpreadBand struct {
 	Parts  []float64 `json:"parts"` // standard deviation over median, at evenly spaced quantiles from least to most
 }
 
+// Parts returns the relative spreads of groups of so many spans that take so
+// long, none if no run differs. The caller must not change them.
+func (s *Spread) Parts(spans int, micros float64) []float64 {
+	if len(s.Bands) == 0 {
+		return nil
+	}
+	return s.band(spans, micros).Parts
+}
+
 // band returns that of a group. There is one at least.
 func (s *Spread) band(spans int, micros float64) *SpreadBand {
 	best := &s.Bands[0]

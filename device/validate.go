@@ -10,7 +10,7 @@ import (
 
 // Limits of what a profile may hold.
 const (
-	MaxSoloTimes = 1 << 16
+	MaxSoloTimes = 1 << 10
 	maxParts     = 1024 // of a band
 	maxText      = 1024 // bytes of a name
 	maxFaults    = 20   // that one error lists
@@ -29,9 +29,7 @@ func (p *Profile) Validate() error {
 	if p.Rows < 1 {
 		faults = append(faults, fmt.Errorf("made of %d rows", p.Rows))
 	}
-	if err := p.Network.Validate(); err != nil {
-		faults = append(faults, fmt.Errorf("network: %w", err))
-	}
+	faults = append(faults, p.Network.faults()...)
 	faults = append(faults, p.Spread.faults()...)
 	faults = append(faults, p.soloFaults()...)
 	if len(faults) == 0 {
@@ -85,8 +83,8 @@ func (p *Profile) soloFaults() (faults []error) {
 		return []error{fmt.Errorf("%d solo times; the limit is %d", len(p.Solo), MaxSoloTimes)}
 	}
 	known := map[string]bool{}
-	for i := range p.Network.Features.Models {
-		known[p.Network.Features.Models[i].Name] = true
+	for i := range p.Network.Models {
+		known[p.Network.Models[i].Name] = true
 	}
 	type key struct {
 		model        string
@@ -107,5 +105,3 @@ func (p *Profile) soloFaults() (faults []error) {
 	}
 	return faults
 }
-
-const maxMicros = float64(predictor.MaxTime) / 1e3

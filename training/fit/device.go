@@ -1,14 +1,15 @@
 package fit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/training"
 )
@@ -26,9 +27,9 @@ type DeviceOptions struct {
 }
 
 // DefaultDeviceOptions returns options for a device as simulations use it: a
-// network much larger than that of a predictor.
+// network larger than that of a predictor.
 func DefaultDeviceOptions() DeviceOptions {
-	return DeviceOptions{Hidden: []int{128, 128, 128}, Seed: 1, Split: SplitRandom, TestFraction: 0.1}
+	return DeviceOptions{Hidden: []int{64, 64, 64}, Seed: 1, Split: SplitRandom, TestFraction: 0.1}
 }
 
 func (o *DeviceOptions) network() Options {
@@ -56,10 +57,14 @@ type DeviceReport struct {
 	TestRows  int           `json:"test_rows"`
 	Seed      uint64        `json:"seed"`
 	Split     Split         `json:"split"`
+	Hidden    []int         `json:"hidden"`
+	Epochs    int           `json:"epochs"`
 	Seconds   float64       `json:"seconds"`
 	MAPETest  float64       `json:"mape_test"` // percent, on all rows kept aside
 	Test      device.Test   `json:"test"`
 	Checks    device.Checks `json:"checks"`
+
+	Solo []device.SoloTime `json:"solo,omitempty"`
 }
 
 // Device makes a device of a dataset, and of what whole models take alone
@@ -78,35 +83,92 @@ func Device(ctx context.Context, d *training.Dataset, solo []training.SoloTime, 
 		return nil, nil, err
 	}
 	began := time.Now()
-	network, err := fitNetwork(ctx, d, at(d.Rows, folds[0].train), &n, "device")
+	m := maker{data: d, rows: at(d.Rows, folds[0].train), test: at(d.Rows, folds[0].test), options: &n}
+	p, err := m.profile(ctx, solo)
 	if err != nil {
-		return nil, nil, err
-	}
-	test := at(d.Rows, folds[0].test)
-	predicted, err := predictWith(network, test)
-	if err != nil {
-		return nil, nil, err
-	}
-	all, alone, several := testPoints(test, predicted)
-	network.Test = errorsOf(all)
-	p := &device.Profile{
-		Format: device.Format, Device: d.Device, Seed: o.Seed, Rows: len(d.Rows), Network: *network,
-		Spread: spreadOf(at(d.Rows, folds[0].train)),
-		Test:   device.Test{Alone: errorsOf(alone), Several: errorsOf(several)},
-	}
-	if p.Solo, err = soloTimes(d, solo); err != nil {
 		return nil, nil, err
 	}
 	r := &DeviceReport{
-		Device: d.Device, Rows: len(d.Rows), TrainRows: len(folds[0].train), TestRows: len(test),
-		Seed: o.Seed, Split: o.Split, Seconds: time.Since(began).Seconds(),
-		MAPETest: mape(all), Test: p.Test, Checks: p.Checks,
+		Device: d.Device, Rows: len(d.Rows), TrainRows: len(m.rows), TestRows: len(m.test),
+		Seed: o.Seed, Split: o.Split, Hidden: o.Hidden, Epochs: newSchedule(&n, len(m.rows)).epochs,
+		Seconds: time.Since(began).Seconds(), MAPETest: p.Checks.Latency, Test: p.Test, Checks: p.Checks, Solo: p.Solo,
 	}
-	for _, m := range d.Models {
-		r.Models = append(r.Models, m.Name)
+	for _, known := range d.Models {
+		r.Models = append(r.Models, known.Name)
 	}
-	return p, r, p.Validate()
+	return p, r, nil
 }
+
+// maker makes a device of some rows of a dataset and tests it on others.
+type maker struct {
+	data       *training.Dataset
+	rows, test []training.Row
+	options    *Options
+}
+
+func (m *maker) profile(ctx context.Context, solo []training.SoloTime) (*device.Profile, error) {
+	draft, err := m.draft(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := &device.Profile{
+		Format: device.Format, Device: m.data.Device, Seed: m.options.Seed, Rows: len(m.data.Rows),
+		Network: device.Network{Spans: draft.Features.Spans, Models: draft.Features.Models},
+		Spread:  spreadOf(m.rows),
+	}
+	if p.Network.Layers, err = fitGrowing(ctx, p.Network.Models, m.rows, m.options, "device"); err != nil {
+		return nil, err
+	}
+	if err := m.check(p, draft); err != nil {
+		return nil, err
+	}
+	if p.Solo, err = soloTimes(m.data, solo); err != nil {
+		return nil, err
+	}
+	return p, p.Validate()
+}
+
+// draft fits a network that promises nothing. It tells what operators cost,
+// and what the promises do.
+func (m *maker) draft(ctx context.Context) (*predictor.File, error) {
+	o := *m.options
+	o.Hidden = DefaultOptions().Hidden
+	f, err := fitNetwork(ctx, m.data, m.rows, &o, "costs")
+	if err == nil && f.Features.Spans > device.MaxSpans {
+		err = fmt.Errorf("%w: a group of %d spans; a device has at most %d", ErrRows, f.Features.Spans, device.MaxSpans)
+	}
+	return f, err
+}
+
+// check sets what rows kept aside say of a profile without solo times.
+func (m *maker) check(p *device.Profile, draft *predictor.File) error {
+	model, err := device.NewModel(p)
+	if err != nil {
+		return err
+	}
+	free, err := predictWith(draft, m.test)
+	if err != nil {
+		return err
+	}
+	c, kept, latency := &p.Checks, make([]float64, len(m.test)), make([]float64, len(m.test))
+	for i := range m.test {
+		kept[i], latency[i] = model.Unheld(m.test[i].Group), float64(model.Latency(m.test[i].Group))/1e3
+		if by := latency[i]/kept[i] - 1; by > leastRaise {
+			c.Raised++
+			c.RaisedMost = max(c.RaisedMost, by)
+		}
+	}
+	freeAll, _, _ := testPoints(m.test, free)
+	keptAll, _, _ := testPoints(m.test, kept)
+	all, alone, several := testPoints(m.test, latency)
+	c.Free, c.Kept, c.Latency = mape(freeAll), mape(keptAll), mape(all)
+	c.Repeated, c.RepeatedOf = repeated(m.data.Rows)
+	p.Test = device.Test{Alone: errorsOf(alone), Several: errorsOf(several), Spread: spreadTest(&p.Spread, m.test, latency)}
+	return nil
+}
+
+// leastRaise leaves rounding aside.
+const leastRaise = 1e-5
 
 // testPoints returns rows beside what is predicted of them, and those of one
 // span and of several.
@@ -157,102 +219,30 @@ func measuredAlone(d *training.Dataset, model, size, seqLen int) float64 {
 	return quantile(found, 0.5)
 }
 
-// Constants of the spread.
-const (
-	spreadParts   = 21  // quantiles of a band
-	leastBandRows = 200 // a band with fewer joins the one below
-)
-
-// spreadEdges is where bands begin, in microseconds.
-var spreadEdges = []float64{0, 2e3, 5e3, 10e3, 15e3, 20e3, 30e3, 40e3}
-
-// spreadOf measures how much the runs of groups differ.
-func spreadOf(rows []training.Row) device.Spread {
-	var s device.Spread
-	bySpans := map[int][]training.Row{}
-	for _, r := range rows {
-		bySpans[len(r.Group.Spans)] = append(bySpans[len(r.Group.Spans)], r)
-	}
-	for n := 1; n <= predictor.MaxSpans; n++ {
-		s.Bands = append(s.Bands, bandsOf(n, bySpans[n])...)
-	}
-	s.Slow, s.Fast = skewOf(rows)
-	return s
-}
-
-func bandsOf(spans int, rows []training.Row) []device.SpreadBand {
-	if len(rows) < leastBandRows {
-		return nil
-	}
-	slices.SortFunc(rows, func(a, b training.Row) int {
-		switch {
-		case a.Median < b.Median:
-			return -1
-		case a.Median > b.Median:
-			return 1
-		}
-		return 0
-	})
-	var bands []device.SpreadBand
-	from := 0
-	for i, edge := range spreadEdges {
-		to := len(rows)
-		if i+1 < len(spreadEdges) {
-			next := spreadEdges[i+1]
-			to, _ = slices.BinarySearchFunc(rows, next, func(r training.Row, v float64) int {
-				if r.Median < v {
-					return -1
-				}
-				return 1
-			})
-		}
-		if to-from < leastBandRows || len(rows)-to < leastBandRows && to < len(rows) {
-			continue
-		}
-		if len(bands) == 0 {
-			edge = 0
-		}
-		bands = append(bands, device.SpreadBand{Spans: spans, Micros: edge, Parts: relativeSpreads(rows[from:to], spreadParts)})
-		from = to
-	}
-	return bands
-}
-
-// relativeSpreads returns evenly spaced quantiles of standard deviation over
-// median.
-func relativeSpreads(rows []training.Row, n int) []float64 {
-	parts := make([]float64, len(rows))
+// repeated tells how far measurements of one span alone are off from each
+// other: from the median of the others of the same span. No device made of
+// them can be closer.
+func repeated(rows []training.Row) (percent float64, of int) {
+	same := map[models.Span][]float64{}
 	for i := range rows {
-		parts[i] = min(rows[i].Std/rows[i].Median, device.MaxSpread)
+		if spans := rows[i].Group.Spans; len(spans) == 1 {
+			same[spans[0]] = append(same[spans[0]], rows[i].Median)
+		}
 	}
-	slices.Sort(parts)
-	picked := make([]float64, n)
-	for i := range picked {
-		picked[i] = parts[i*(len(parts)-1)/(n-1)]
+	var points []point
+	for _, times := range same {
+		slices.Sort(times)
+		for i, t := range times {
+			if len(times) >= leastRepeats {
+				others := slices.Delete(slices.Clone(times), i, i+1)
+				points = append(points, point{measured: t, predicted: quantile(others, 0.5)})
+			}
+		}
 	}
-	return picked
+	// The order of a map is random, and so would be the last digits of a sum.
+	slices.SortFunc(points, func(a, b point) int { return cmp.Compare(a.off(), b.off()) })
+	return mape(points), len(points)
 }
 
-// skewOf tells late runs from early ones. Half of the runs are on each side
-// of the median, each half as a normal distribution is; the distance of the
-// mean from the median, in standard deviations, tells how much wider the late
-// half is.
-func skewOf(rows []training.Row) (slow, fast float64) {
-	var mean, square float64
-	for i := range rows {
-		mean += (rows[i].Mean - rows[i].Median) / rows[i].Median
-		square += rows[i].Std / rows[i].Median
-	}
-	lean := 0.0
-	if square > 0 {
-		lean = mean / square
-	}
-	// The widths a and b: mean (a-b)/√(2π), variance (a²+b²)/2 - mean².
-	apart := min(max(lean, -maxLean), maxLean) * math.Sqrt(2*math.Pi)
-	both := 2 * (1 + lean*lean)
-	middle := math.Sqrt(max(both/2-apart*apart/4, 0))
-	return max(middle+apart/2, 0), max(middle-apart/2, 0)
-}
-
-// maxLean keeps the early half from vanishing.
-const maxLean = 0.5
+// leastRepeats is how often a span must have been measured to tell.
+const leastRepeats = 3

@@ -10,7 +10,7 @@ import (
 // quickDevice are options for a device that takes a moment to make.
 func quickDevice() DeviceOptions {
 	o := DefaultDeviceOptions()
-	o.Hidden, o.Epochs = []int{16, 16}, 20
+	o.Hidden, o.Epochs = []int{32, 32}, 50
 	return o
 }
 
@@ -25,6 +25,7 @@ func makeDevice(t *testing.T, d *training.Dataset, solo []training.SoloTime, o D
 
 func TestDeviceOfFormula(t *testing.T) {
 	p, r := makeDevice(t, synthetic(1200, 1), nil, quickDevice())
+	t.Logf("%+v", r)
 	if r.MAPETest > 6 {
 		t.Errorf("off by %.2f %% where the noise is 1 %%", r.MAPETest)
 	}

@@ -1,0 +1,175 @@
+package device
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+func newModel(t testing.TB, p *Profile) *Model {
+	t.Helper()
+	m, err := NewModel(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// withSolo gives a profile solo times that no network would say.
+func withSolo(p *Profile) *Profile {
+	p.Solo = []SoloTime{
+		{Model: "a", Size: 4, Micros: 20_000}, {Model: "a", Size: 8, Micros: 3},
+		{Model: "b", Size: 4, SeqLen: 8, Micros: 50}, {Model: "b", Size: 8, SeqLen: 64, Micros: 70_000},
+	}
+	return p
+}
+
+// The promises hold for any network that is accepted.
+func TestPromises(t *testing.T) {
+	for seed := range uint64(30) {
+		p := random(seed)
+		if seed%2 == 0 {
+			withSolo(p)
+		}
+		m, r := newModel(t, p), rand.New(rand.NewPCG(seed, 2))
+		distinct := map[time.Duration]bool{}
+		for range 500 {
+			g := drawGroup(m, r)
+			if !m.Covers(g) {
+				t.Fatalf("%v is not covered", g)
+			}
+			took := m.Latency(g)
+			distinct[took] = true
+			for _, s := range g.Spans {
+				if alone := m.Latency(models.Group{Spans: []models.Span{s}}); alone > took {
+					t.Errorf("seed %d: %v takes %v, its span %v alone %v", seed, g, took, s, alone)
+				}
+			}
+			if less, ok := part(g, r); ok && m.Latency(less) > took {
+				t.Errorf("seed %d: %v takes %v, %v takes %v", seed, g, took, less, m.Latency(less))
+			}
+		}
+		if len(distinct) < 100 {
+			t.Errorf("seed %d: only %d latencies in 500 groups", seed, len(distinct))
+		}
+	}
+}
+
+func TestOrderOfSpansChangesNothing(t *testing.T) {
+	m, r := newModel(t, random(1)), rand.New(rand.NewPCG(1, 2))
+	other := newModel(t, random(1)) // remembers nothing
+	for range 300 {
+		g := drawGroup(m, r)
+		turned := models.Group{Spans: slices.Clone(g.Spans)}
+		slices.Reverse(turned.Spans)
+		if a, b := m.Latency(g), other.Latency(turned); a != b {
+			t.Errorf("%v takes %v, in reverse %v", g, a, b)
+		}
+		if a, b := m.Latency(g), m.Latency(g); a != b {
+			t.Errorf("%v takes %v, then %v", g, a, b)
+		}
+	}
+}
+
+func TestSoloTimesPrevail(t *testing.T) {
+	plain, m := newModel(t, random(3)), newModel(t, withSolo(random(3)))
+	alone := func(m *Model, model models.ServiceID, start, end, size, seqLen int) float64 {
+		s := models.Span{Service: model, Start: start, End: end, Size: size, SeqLen: seqLen}
+		return float64(m.Latency(models.Group{Spans: []models.Span{s}})) / 1e3
+	}
+	for _, s := range m.profile.Solo {
+		i := m.Index(s.Model)
+		if got := alone(m, models.ServiceID(i), 0, m.infos[i].Operators, s.Size, s.SeqLen); math.Abs(got-s.Micros) > 0.001 {
+			t.Errorf("%+v takes %v", s, got)
+		}
+	}
+	// A part takes as much more or less as the whole does.
+	whole := alone(m, 0, 0, 7, 4, 0) / alone(plain, 0, 0, 7, 4, 0)
+	if half := alone(m, 0, 3, 7, 4, 0) / alone(plain, 0, 3, 7, 4, 0); math.Abs(half/whole-1) > 1e-3 {
+		t.Errorf("the whole takes %v times as long, a part %v times", whole, half)
+	}
+	if a, b := alone(m, 3, 0, 20, 4, 0), alone(plain, 3, 0, 20, 4, 0); a != b {
+		t.Errorf("without a solo time it takes %v, not %v", a, b)
+	}
+}
+
+func TestSampleSpreads(t *testing.T) {
+	m, r := newModel(t, random(5)), rand.New(rand.NewPCG(5, 2))
+	for _, c := range []struct {
+		g    models.Group
+		most float64
+	}{
+		{models.Group{Spans: []models.Span{{Service: 3, End: 20, Size: 4}}}, 0.1},
+		{models.Group{Spans: []models.Span{{Service: 3, End: 20, Size: 4}, {Service: 0, End: 7, Size: 4}}}, 0.2},
+	} {
+		middle := float64(m.Latency(c.g))
+		var runs []float64
+		for range 4000 {
+			runs = append(runs, float64(m.Sample(c.g, r)))
+		}
+		slices.Sort(runs)
+		if off := runs[2000]/middle - 1; math.Abs(off) > 0.02 {
+			t.Errorf("the median is off by %v", off)
+		}
+		if late, bound := runs[3999]/middle, math.Exp(MaxDeviations*c.most*m.profile.Spread.Slow); late > bound*1.0001 || late < 1+c.most {
+			t.Errorf("the latest of the runs takes %v, the bound is %v", late, bound)
+		}
+	}
+}
+
+func TestSampleIsDeterministic(t *testing.T) {
+	first, again := newModel(t, random(1)), newModel(t, random(1))
+	r, q := rand.New(rand.NewPCG(1, 2)), rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		if a, b := first.Sample(drawGroup(first, r), r), again.Sample(drawGroup(again, q), q); a != b {
+			t.Fatalf("%v and %v with the same seed", a, b)
+		}
+	}
+}
+
+func TestNoAllocation(t *testing.T) {
+	m, r := newModel(t, withSolo(random(1))), rand.New(rand.NewPCG(1, 2))
+	var groups []models.Group
+	for range 64 {
+		groups = append(groups, drawGroup(m, r))
+	}
+	i := 0
+	if n := testing.AllocsPerRun(1000, func() {
+		m.Latency(groups[i%len(groups)])
+		m.Sample(groups[i%len(groups)], r)
+		clear(m.known.places[:i%100])
+		i++
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestCovers(t *testing.T) {
+	m := newModel(t, random(1))
+	whole := models.Span{Service: 1, End: 12, Size: 8, SeqLen: 64}
+	if !m.Covers(models.Group{Spans: []models.Span{whole}}) {
+		t.Errorf("%v is not covered", whole)
+	}
+	for i, change := range []func(*models.Span){
+		func(s *models.Span) { s.Service = 4 }, func(s *models.Span) { s.Service = -1 },
+		func(s *models.Span) { s.Start = -1 }, func(s *models.Span) { s.End = 13 },
+		func(s *models.Span) { s.Start = 12 }, func(s *models.Span) { s.Size = 9 },
+		func(s *models.Span) { s.Size = 0 }, func(s *models.Span) { s.SeqLen = 65 },
+	} {
+		s := whole
+		change(&s)
+		if m.Covers(models.Group{Spans: []models.Span{s}}) {
+			t.Errorf("case %d: %v is covered", i, s)
+		}
+	}
+	if m.Covers(models.Group{}) || m.Covers(models.Group{Spans: []models.Span{whole, whole}}) {
+		t.Error("no span, or two of a model, are covered")
+	}
+	if m.Index("d") != 3 || m.Index("e") != -1 || len(m.Models()) != 4 || m.Device() != "dice" {
+		t.Errorf("models %v", m.Models())
+	}
+}
