@@ -1,0 +1,437 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap/journal"
+	"github.com/overlapd/overlapd/predictor"
+)
+
+// formula is a device on which each operator takes 20 µs for each query of a
+// batch, and a group as long as its longest span and a half of the others.
+type formula struct{}
+
+const (
+	formulaName      = "formula"
+	formulaOperator  = 20 * time.Microsecond
+	formulaOperators = 10
+)
+
+func (formula) Covers(g models.Group) bool { return len(g.Spans) <= 2 }
+
+func (formula) Latency(g models.Group) time.Duration {
+	var sum, longest time.Duration
+	for _, s := range g.Spans {
+		took := formulaOperator * time.Duration(s.Len()*s.Size)
+		sum, longest = sum+took, max(longest, took)
+	}
+	return longest + (sum-longest)/2
+}
+
+func (f formula) Sample(g models.Group, random *rand.Rand) time.Duration {
+	return time.Duration(float64(f.Latency(g)) * (1 + random.Float64()/10))
+}
+
+// formulaModels are those that the formula knows: the second takes sequences.
+func formulaModels() []device.ModelInfo {
+	return []device.ModelInfo{
+		{Name: "first", Operators: formulaOperators, Sizes: []int{1, 4, 8}, SeqLens: []int{0}},
+		{Name: "second", Operators: formulaOperators, Sizes: []int{1, 8}, SeqLens: []int{8, 32}},
+	}
+}
+
+// formulaEmulation stands for a profile.
+func formulaEmulation(c *Config) (*emulation, error) {
+	e := &emulation{device: formula{}, name: formulaName, text: "emulated " + formulaName}
+	return e, e.find(c, formulaModels(), "hash of the profile")
+}
+
+// formulaFile is a predictor that knows both models, and predicts that groups
+// take three quarters of what they take one after another.
+func formulaFile() *predictor.File {
+	f := fakeFile(2)
+	f.Device = formulaName
+	for i := range f.Features.Models {
+		m := &f.Features.Models[i]
+		m.Name, m.Hash, m.Operators, m.MaxSize, m.MaxSeqLen, m.Costs = formulaModels()[i].Name, "", formulaOperators, 8, 32*i, nil
+		for _, size := range []int{1, 8} {
+			c := predictor.CostCell{Size: size, SeqLen: 8 * i}
+			for range formulaOperators {
+				micros := float64(formulaOperator.Microseconds()) * float64(size)
+				c.Micros, c.Work = append(c.Micros, micros), append(c.Work, 0.75*micros)
+			}
+			m.Costs = append(m.Costs, c)
+		}
+	}
+	width := f.Features.Width()
+	f.Layers = []predictor.Layer{{Inputs: width, Outputs: 1, Weights: make([]float32, width), Bias: []float32{1}}}
+	return f
+}
+
+func emulatedConfig(t *testing.T, change func(*Config)) Config {
+	t.Helper()
+	return fakeConfig(2, func(c *Config) {
+		c.Listen, c.StateDir, c.Policy = "127.0.0.1:0", t.TempDir(), "overlap"
+		c.Device, c.DeviceProfile = "emulated", "formula.device.json"
+		c.Worker.InputBytes, c.Worker.OutputBytes = 1<<20, 1<<20
+		for i := range c.Services {
+			c.Services[i].Model = EmulatedPrefix + formulaModels()[i].Name
+		}
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
+// emulatedDaemon is a daemon on an emulated device that serves.
+type emulatedDaemon struct {
+	*Daemon
+	t    *testing.T
+	log  *logBuffer
+	end  context.CancelFunc
+	over chan error
+}
+
+func serveEmulated(t *testing.T, c Config) *emulatedDaemon {
+	t.Helper()
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	d := &emulatedDaemon{t: t, log: &logBuffer{}, over: make(chan error, 1)}
+	var err error
+	d.Daemon, err = New(c, Options{Version: "test", Device: "this machine", Cores: 1, Log: zerolog.New(d.log), emulation: formulaEmulation})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(context.Background())
+	d.end = end
+	go func() { d.over <- d.Run(ctx, context.Background()) }()
+	t.Cleanup(d.stop)
+	for begin := time.Now(); !d.Ready(); time.Sleep(time.Millisecond) {
+		if time.Since(begin) > 20*time.Second {
+			t.Fatalf("not ready:\n%s", d.log)
+		}
+	}
+	return d
+}
+
+// stop ends the daemon as a signal does, once, and fails the test if it does not
+// end well.
+func (d *emulatedDaemon) stop() {
+	if d.end == nil {
+		return
+	}
+	d.end()
+	d.end = nil
+	http.DefaultClient.CloseIdleConnections()
+	if err := <-d.over; err != nil {
+		d.t.Errorf("the daemon ends with %v\n%s", err, d.log)
+	}
+}
+
+func (d *emulatedDaemon) url(path string) string { return fmt.Sprintf("http://%s%s", d.Addr(), path) }
+
+// get returns an answer and its header Server.
+func (d *emulatedDaemon) get(path string) (body, server string) {
+	d.t.Helper()
+	r, err := http.Get(d.url(path))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil || r.StatusCode != http.StatusOK {
+		d.t.Fatalf("%s: status %d, %v: %s", path, r.StatusCode, err, text)
+	}
+	return string(text), r.Header.Get("Server")
+}
+
+// infer sends a query of zeros to a service and returns the status and answer.
+func (d *emulatedDaemon) infer(service, size, seqLen int) (int, string) {
+	columns, datatype := 4, "FP32"
+	if service == 1 {
+		columns, datatype = seqLen, "INT64"
+	}
+	data := strings.TrimSuffix(strings.Repeat("0,", size*columns), ",")
+	body := fmt.Sprintf(`{"inputs":[{"name":"input","datatype":%q,"shape":[%d,%d],"data":[%s]}]}`, datatype, size, columns, data)
+	r, err := http.Post(d.url(fmt.Sprintf("/v2/models/s%d/infer", service)), contentJSON, strings.NewReader(body))
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return r.StatusCode, string(text)
+}
+
+// An open loop of queries of both services: each is answered once, none sooner
+// than the device can, groups are formed, and what was decided can be decided
+// again.
+func TestEmulatedLoad(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.predictor.json")
+	if err := formulaFile().WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	d := serveEmulated(t, emulatedConfig(t, func(c *Config) {
+		c.Predictor.File, c.Decisions.Log = path, true
+		c.Services[1].MaxBatch = 8
+	}))
+	const queries, gap = 400, 500 * time.Microsecond
+	random := rand.New(rand.NewPCG(3, 3))
+	var clients sync.WaitGroup
+	var answered [2]int
+	var mu sync.Mutex
+	for i := range queries {
+		service, size, seqLen := i%2, 1+random.IntN(8), 1+random.IntN(32)
+		clients.Go(func() {
+			begin := time.Now()
+			status, text := d.infer(service, size, seqLen)
+			took := time.Since(begin)
+			least := formulaOperator * time.Duration(formulaOperators*size)
+			if want := fmt.Sprintf(`"shape":[%d,4]`, size); status != http.StatusOK || !strings.Contains(text, want) || took < least {
+				t.Errorf("service %d, size %d: status %d after %v, at least %v: %s", service, size, status, took, least, text)
+				return
+			}
+			mu.Lock()
+			answered[service]++
+			mu.Unlock()
+		})
+		time.Sleep(gap)
+	}
+	clients.Wait()
+	o, ok := d.backend.Overview()
+	if !ok || answered != [2]int{queries / 2, queries / 2} {
+		t.Fatalf("%d answers", answered)
+	}
+	for i, s := range o.Services {
+		if s.Arrived != queries/2 || s.Finished != queries/2 || s.Queued != 0 {
+			t.Errorf("service %d: %+v", i, s)
+		}
+	}
+	grouped := false
+	for _, s := range o.Predictor.Shapes {
+		grouped = grouped || s.Source == predictor.SourceNetwork.String() && s.Runs > 0
+	}
+	if !grouped || o.Predictor.Phase != "serving" || o.Rounds == 0 {
+		t.Errorf("no group was run, or not by the predictor: %+v", o.Predictor)
+	}
+	for _, s := range d.backend.services {
+		state, err := d.backend.exec.State(s.ID)
+		if err != nil || state.OutputLeases != 0 || state.InputBytes != 0 || state.InFlight != 0 {
+			t.Errorf("%s: %+v, %v", s.Name, state, err)
+		}
+	}
+	d.stop()
+	d.replays()
+}
+
+// replays fails the test unless the decision log reproduces.
+func (d *emulatedDaemon) replays() {
+	d.t.Helper()
+	log, err := os.ReadFile(filepath.Join(d.config.StateDir, journal.FileName))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	report, err := journal.Replay("log", bytes.NewReader(log), journal.ReplayOptions{})
+	if err != nil || !report.Reproduced || report.Rounds == 0 {
+		d.t.Errorf("replay: %v, %+v", err, report)
+	}
+}
+
+// Whatever says what runs a model says that nothing does.
+func TestEmulatedIsLabelled(t *testing.T) {
+	d := serveEmulated(t, emulatedConfig(t, nil))
+	for path, want := range map[string][]string{
+		"/v2":                  {`"model_repository","emulated"]`},
+		"/v2/models/s0":        {`"platform":"emulated"`, `{"name":"input","datatype":"FP32","shape":[-1,4]}`, `{"name":"output","datatype":"FP32","shape":[-1,4]}`},
+		"/v2/models/s1":        {`"platform":"emulated"`, `{"name":"input","datatype":"INT64","shape":[-1,-1]}`},
+		"/v2/models/s0/config": {`"platform":"emulated","backend":"emulated"`, `"max_batch_size":8`, `"device":{"string_value":"emulated formula"}`, `"sha256":{"string_value":"hash of the profile"}`},
+		"/overlapd/status":     {`"device":"emulated formula","emulated":true`},
+	} {
+		body, server := d.get(path)
+		if server != "overlapd (emulated)" {
+			t.Errorf("%s: Server: %s", path, server)
+		}
+		says(t, body, want...)
+	}
+	says(t, d.log.String(), `"level":"warn"`, "the device is emulated: nothing is computed", "emulated formula")
+}
+
+// What the device does not know is refused, and costs the others nothing.
+func TestEmulatedRefuses(t *testing.T) {
+	d := serveEmulated(t, emulatedConfig(t, nil))
+	for _, c := range []struct {
+		service, size, seqLen int
+		want                  string
+	}{
+		{0, 9, 0, "the batch size is 9, the limit of this service 8"},
+		{1, 1, 33, "the sequence length is 33, the limit of this service 32"},
+		{0, 1 << 12, 0, "the limit of this service 8"},
+	} {
+		if status, text := d.infer(c.service, c.size, c.seqLen); status != http.StatusBadRequest || !strings.Contains(text, c.want) {
+			t.Errorf("%+v: status %d: %s", c, status, text)
+		}
+	}
+	if status, text := d.infer(1, 8, 32); status != http.StatusOK {
+		t.Errorf("status %d: %s", status, text)
+	}
+}
+
+// Solo times are those of the profile, and nothing is measured or stored.
+func TestEmulatedIsNotMeasured(t *testing.T) {
+	c := emulatedConfig(t, nil)
+	d := serveEmulated(t, c)
+	o, ok := d.backend.Overview()
+	if !ok || o.Predictor.Phase != "solo" || o.Predictor.Measuring != nil {
+		t.Fatalf("%+v", o.Predictor)
+	}
+	says(t, o.Predictor.Reason, "an emulated device is not measured", "overlapd train", "predictor.file")
+	d.backend.ask(func(l *loop) {
+		for i := range l.services {
+			span := models.Span{Service: models.ServiceID(i), Start: 2, End: 7, Size: 8, SeqLen: 32 * i}
+			if took, ok := l.solo.Span(span); !ok || took != 5*8*formulaOperator {
+				t.Errorf("%+v takes %v, %t", span, took, ok)
+			}
+		}
+	})
+	if status, text := d.infer(0, 1, 0); status != http.StatusOK {
+		t.Errorf("status %d: %s", status, text)
+	}
+	d.stop()
+	s, _, err := openState(c.StateDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	if p, ok, err := s.profile(d.key(0, d.backend.loop.workers[0].info)); ok || err != nil {
+		t.Errorf("a profile is stored: %+v, %v", p, err)
+	}
+	c.StateDir = t.TempDir()
+	_, err = New(c, Options{Offline: true, Log: zerolog.Nop(), emulation: formulaEmulation})
+	if err == nil || !errors.Is(err, ErrEmulated) {
+		t.Errorf("measuring it: %v", err)
+	}
+}
+
+// A predictor of another device is refused, one of the same is taken by the
+// names of its models, whatever the services are called.
+func TestEmulatedPredictor(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*predictor.File)
+		phase  string
+		want   string
+	}{
+		"fits":           {func(*predictor.File) {}, "serving", "trained on 1000 groups"},
+		"hashes":         {func(f *predictor.File) { f.Features.Models[0].Hash = "of a file" }, "serving", "trained on"},
+		"another device": {func(f *predictor.File) { f.Device = "abacus" }, "solo", `trained on "abacus", this is "formula"`},
+		"another model":  {func(f *predictor.File) { f.Features.Models[0].Name = "third" }, "solo", `unknown are those of ["s0"]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := formulaFile()
+			c.change(f)
+			path := filepath.Join(t.TempDir(), "p.predictor.json")
+			if err := f.WriteFile(path); err != nil {
+				t.Fatal(err)
+			}
+			d := serveEmulated(t, emulatedConfig(t, func(c *Config) { c.Predictor.File = path }))
+			o, ok := d.backend.Overview()
+			if !ok || o.Predictor.Phase != c.phase || !strings.Contains(o.Predictor.Reason, c.want) {
+				t.Errorf("%s: %s", o.Predictor.Phase, o.Predictor.Reason)
+			}
+		})
+	}
+}
+
+// A stopping daemon answers what it has accepted.
+func TestEmulatedDrains(t *testing.T) {
+	d := serveEmulated(t, emulatedConfig(t, nil))
+	const queries = 50
+	var clients sync.WaitGroup
+	for range queries {
+		clients.Go(func() {
+			if status, text := d.infer(0, 8, 0); status != http.StatusOK && !strings.Contains(text, "draining") && status != 0 {
+				t.Errorf("status %d: %s", status, text)
+			}
+		})
+	}
+	for begin := time.Now(); time.Since(begin) < 10*time.Second; time.Sleep(time.Millisecond) {
+		if o, ok := d.backend.Overview(); ok && o.Services[0].Arrived > 0 {
+			break
+		}
+	}
+	d.stop()
+	clients.Wait()
+}
+
+func TestEmulationFaults(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Config)
+		want   []string
+	}{
+		"unknown model": {func(c *Config) { c.Services[1].Model = "emulated:resnet50" }, []string{`service s1: "resnet50" is not in the profile, which knows first, second`}},
+		"large batch":   {func(c *Config) { c.Services[0].MaxBatch = 9 }, []string{"service s0: max_batch is 9, the largest batch of first in the profile 8"}},
+	} {
+		config := emulatedConfig(t, c.change)
+		_, err := New(config, Options{Log: zerolog.Nop(), emulation: formulaEmulation})
+		if err == nil {
+			t.Errorf("%s: no error", name)
+			continue
+		}
+		says(t, err.Error(), c.want...)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{"missing": "", "empty": "\n", "foreign": `{"format":"overlapd-predictor/1"}`, "truncated": `{"format":"overlapd-device/1",`} {
+		config := emulatedConfig(t, func(c *Config) { c.DeviceProfile = filepath.Join(dir, name) })
+		if text != "" {
+			if err := os.WriteFile(config.DeviceProfile, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := EmulatedDevice(config); err == nil || !strings.Contains(err.Error(), config.DeviceProfile) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := New(config, Options{Log: zerolog.Nop()}); err == nil {
+			t.Errorf("%s: a daemon of it is made", name)
+		}
+	}
+}
+
+func TestEmulatedConfig(t *testing.T) {
+	const services = "[[service]]\nname = \"a\"\nmodel = \"emulated:resnet50\"\n"
+	c, err := ParseConfig("/etc/overlapd/c.toml", []byte("device = \"emulated\"\ndevice_profile = \"a100.device.json\"\ndevice_seed = 7\n"+services))
+	if err != nil || c.DeviceProfile != "/etc/overlapd/a100.device.json" || c.DeviceSeed != 7 || c.Services[0].Model != "emulated:resnet50" || !c.Emulated() {
+		t.Errorf("%v: %+v", err, c)
+	}
+	if again, err := ParseConfig("c.toml", c.TOML()); err != nil || !bytes.Equal(again.TOML(), c.TOML()) {
+		t.Errorf("what is printed is read as something else: %v", err)
+	}
+	for text, want := range map[string]string{
+		"device = \"emulated\"\n" + services:       `c.toml: device_profile: must name a file made with overlapd device fit`,
+		services:                                   `c.toml:3: service[0].model: "emulated:resnet50" runs with device = "emulated" only`,
+		"device_profile = \"x\"\n" + minimalConfig: `c.toml:1: device_profile: only an emulated device has one`,
+		"device = \"emulated\"\ndevice_profile = \"x\"\n" + minimalConfig: `c.toml:5: service[0].model: must be "emulated:NAME"`,
+		"device_seed = -1\n" + minimalConfig:                              `c.toml:1: device_seed: must be`,
+	} {
+		if _, err := ParseConfig("c.toml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
