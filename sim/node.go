@@ -52,12 +52,21 @@ func (w *world) newNode(index int, services []models.Service) (*node, error) {
 			return nil, err
 		}
 	}
+	var asked overlap.Predictor = n.predictor
+	if w.scenario.Blind {
+		asked = blind{}
+	}
 	n.scheduler, err = overlap.New(overlap.Config{
-		Services: services, Policy: w.scenario.Policy, Predictor: n.predictor,
+		Services: services, Policy: w.scenario.Policy, Predictor: asked,
 		Ways: w.scenario.Ways, MaxRetries: w.scenario.MaxRetries,
 	})
 	return n, err
 }
+
+// blind is a predictor that knows nothing.
+type blind struct{}
+
+func (blind) Predict(_ []models.Group, estimates []models.Estimate) { clear(estimates) }
 
 // arrive hands a query to the scheduler. It is false if that refused it.
 func (n *node) arrive(number int) bool {

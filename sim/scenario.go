@@ -41,6 +41,12 @@ type Scenario struct {
 	Plan       bool // choose the next group while one runs
 	MaxRetries int  // times that a query whose worker was lost is queued again
 
+	// Blind has the scheduler know nothing of how long groups take, so that a
+	// query is dropped only once its deadline has passed, and otherwise runs
+	// even if it ends late. It is how the server of the Abacus authors serves
+	// under its sequential policies (section 7.1). Nothing is overlapped then.
+	Blind bool
+
 	Device     Device
 	DeviceName string          // that the predictor was trained for; "" for any
 	Predictor  *predictor.File // nil to take groups for the sum of their solo times

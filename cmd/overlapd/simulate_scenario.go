@@ -1,0 +1,274 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/sim"
+)
+
+// maxScenarioBytes limits a scenario file.
+const maxScenarioBytes = 16 << 20
+
+// targetOverSolo is the target that a service gets unless it is told: so many
+// times what its largest query takes alone, as in the paper.
+const targetOverSolo = 2
+
+// scenarioFile is what is simulated, as a scenario file and the flags say it.
+type scenarioFile struct {
+	Device    string            `json:"device"`
+	Predictor string            `json:"predictor,omitempty"`
+	Policies  []string          `json:"policies"`
+	Services  []scenarioService `json:"services"`
+	Arrivals  scenarioArrivals  `json:"arrivals"`
+	Queries   int               `json:"queries"`
+	Seed      uint64            `json:"seed"`
+
+	Devices    int    `json:"devices"`
+	Dispatch   string `json:"dispatch,omitempty"`
+	Ways       int    `json:"ways,omitempty"`
+	Plan       bool   `json:"plan,omitempty"`
+	MaxRetries int    `json:"max_retries,omitempty"`
+
+	DecisionMicros float64         `json:"decision_us,omitempty"`
+	RoundMicros    float64         `json:"round_us,omitempty"`
+	Faults         scenarioFaults  `json:"faults,omitzero"`
+	Clients        scenarioClients `json:"clients,omitzero"`
+}
+
+type scenarioService struct {
+	Name         string  `json:"name"`
+	Model        string  `json:"model,omitempty"`
+	TargetMillis float64 `json:"target_ms,omitempty"`
+	MaxBatch     int     `json:"max_batch,omitempty"`
+	QueueLimit   int     `json:"queue_limit,omitempty"`
+	BestEffort   bool    `json:"best_effort,omitempty"`
+	Priority     int     `json:"priority,omitempty"`
+	Sizes        []int   `json:"sizes,omitempty"`
+	SeqLens      []int   `json:"seq_lens,omitempty"`
+	Share        float64 `json:"share,omitempty"`
+}
+
+type scenarioArrivals struct {
+	Process string          `json:"process"`
+	QPS     float64         `json:"qps,omitempty"`
+	Shape   float64         `json:"shape,omitempty"`
+	States  []scenarioState `json:"states,omitempty"`
+	File    string          `json:"file,omitempty"`
+	Scale   float64         `json:"scale,omitempty"`
+	Keep    float64         `json:"keep,omitempty"`
+}
+
+type scenarioState struct {
+	QPS     float64 `json:"qps"`
+	Seconds float64 `json:"seconds"` // mean
+}
+
+type scenarioFaults struct {
+	EverySeconds   float64 `json:"every_s"`
+	RestartSeconds float64 `json:"restart_s"`
+	Failing        float64 `json:"failing,omitempty"`
+}
+
+type scenarioClients struct {
+	Leaving       float64 `json:"leaving,omitempty"`
+	TimeoutMillis float64 `json:"timeout_ms,omitempty"`
+}
+
+// readScenario reads a scenario file. Files that it names lie beside it.
+func readScenario(path string) (*scenarioFile, error) {
+	r, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	data, err := io.ReadAll(io.LimitReader(r, maxScenarioBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxScenarioBytes {
+		return nil, fmt.Errorf("%s is larger than %d bytes; put arrival times into a CSV file", path, maxScenarioBytes)
+	}
+	f := new(scenarioFile)
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(f); err != nil {
+		return nil, fmt.Errorf("%s:%d: %w; see overlapd simulate --help for an example", path, lineOf(data, d, err), err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, fmt.Errorf("%s:%d: more follows the end of the scenario; remove it", path, lineOf(data, d, nil))
+	}
+	for _, p := range []*string{&f.Device, &f.Predictor, &f.Arrivals.File} {
+		if *p != "" && !filepath.IsAbs(*p) {
+			*p = filepath.Join(filepath.Dir(path), *p)
+		}
+	}
+	return f, nil
+}
+
+// lineOf returns the line at which reading ended.
+func lineOf(data []byte, d *json.Decoder, err error) int {
+	at := d.InputOffset()
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		at = syntax.Offset
+	case errors.As(err, &kind):
+		at = kind.Offset
+	}
+	return 1 + bytes.Count(data[:min(int(at), len(data))], []byte("\n"))
+}
+
+// scenario reads the files that are named, and returns the scenario without a
+// policy.
+func (f *scenarioFile) scenario() (sim.Scenario, error) {
+	var sc sim.Scenario
+	if f.Device == "" {
+		return sc, errors.New("no device: give a profile with --device; overlapd device fit makes one")
+	}
+	profile, err := device.ReadFile(f.Device)
+	if err != nil {
+		return sc, err
+	}
+	on, err := sim.FromProfile(profile)
+	if err != nil {
+		return sc, err
+	}
+	sc = sim.Scenario{
+		Device: on, DeviceName: profile.Device, Queries: f.Queries, Seed: f.Seed,
+		Devices: f.Devices, Dispatch: sim.Dispatch(f.Dispatch), Ways: f.Ways, Plan: f.Plan, MaxRetries: f.MaxRetries,
+		DecisionTime: times(f.DecisionMicros, time.Microsecond), RoundTime: times(f.RoundMicros, time.Microsecond),
+		Faults:  sim.Faults{Every: times(f.Faults.EverySeconds, time.Second), Restart: times(f.Faults.RestartSeconds, time.Second), Failing: f.Faults.Failing},
+		Clients: sim.Clients{Leaving: f.Clients.Leaving, Timeout: times(f.Clients.TimeoutMillis, time.Millisecond)},
+	}
+	if f.Predictor != "" {
+		if sc.Predictor, err = predictor.ReadFile(f.Predictor); err != nil {
+			return sc, err
+		}
+	}
+	for i := range f.Services {
+		s, err := f.Services[i].service(on)
+		if err != nil {
+			return sc, err
+		}
+		sc.Services = append(sc.Services, s)
+	}
+	sc.Arrivals, err = f.Arrivals.arrivals()
+	return sc, err
+}
+
+// service gives a service what it is not told: the sizes and sequence lengths
+// that its model was measured with, and a target.
+func (s *scenarioService) service(on *sim.Profiled) (sim.Service, error) {
+	sv := sim.Service{
+		Name: s.Name, Model: s.Model, Target: times(s.TargetMillis, time.Millisecond), MaxBatch: s.MaxBatch, QueueLimit: s.QueueLimit,
+		BestEffort: s.BestEffort, Priority: s.Priority, Sizes: s.Sizes, SeqLens: s.SeqLens, Share: s.Share,
+	}
+	if sv.Model == "" {
+		sv.Model = s.Name
+	}
+	at := on.Index(sv.Model)
+	if at < 0 {
+		var names []string
+		for _, m := range on.Models() {
+			names = append(names, m.Name)
+		}
+		return sv, fmt.Errorf("service %s: the device knows no model %s; it has %s", s.Name, sv.Model, strings.Join(names, ", "))
+	}
+	m := on.Models()[at]
+	if len(sv.Sizes) == 0 {
+		sv.Sizes = m.Sizes
+	}
+	if most := slices.Max(m.SeqLens); most == 0 {
+		sv.SeqLens = nil
+	} else if len(sv.SeqLens) == 0 {
+		sv.SeqLens = m.SeqLens
+	}
+	if sv.Target == 0 {
+		whole := models.Span{Service: models.ServiceID(at), End: m.Operators, Size: slices.Max(sv.Sizes)}
+		if len(sv.SeqLens) > 0 {
+			whole.SeqLen = slices.Max(sv.SeqLens)
+		}
+		solo := on.Latency(models.Group{Spans: []models.Span{whole}})
+		sv.Target = (targetOverSolo * solo).Round(time.Microsecond)
+	}
+	return sv, nil
+}
+
+func (a *scenarioArrivals) arrivals() (sim.Arrivals, error) {
+	list := sim.Arrivals{Process: sim.Process(a.Process), QPS: a.QPS, Shape: a.Shape, Scale: a.Scale, Keep: a.Keep}
+	for _, s := range a.States {
+		list.States = append(list.States, sim.State{QPS: s.QPS, Mean: times(s.Seconds, time.Second)})
+	}
+	var err error
+	switch list.Process {
+	case sim.Times:
+		list.Times, err = sim.ReadTimes(a.File)
+	case sim.Loads:
+		list.Loads, err = sim.ReadLoads(a.File)
+	}
+	return list, err
+}
+
+// parseArrivals reads what --arrivals says into a.
+func (a *scenarioArrivals) parse(text string) error {
+	name, rest, _ := strings.Cut(text, ":")
+	*a = scenarioArrivals{Process: name, QPS: a.QPS, Scale: a.Scale, Keep: a.Keep}
+	var err error
+	switch sim.Process(name) {
+	case sim.Times, sim.Loads:
+		if a.File = rest; rest == "" {
+			err = errors.New("no file")
+		}
+	case sim.Gamma:
+		a.Shape, err = strconv.ParseFloat(rest, 64)
+	case sim.MMPP:
+		for part := range strings.SplitSeq(rest, ",") {
+			qps, mean, _ := strings.Cut(part, "/")
+			var s scenarioState
+			var d time.Duration
+			var e1, e2 error
+			s.QPS, e1 = strconv.ParseFloat(qps, 64)
+			d, e2 = time.ParseDuration(mean)
+			s.Seconds = d.Seconds()
+			a.States, err = append(a.States, s), errors.Join(err, e1, e2)
+		}
+	case sim.Poisson, sim.Constant:
+		if rest != "" {
+			err = fmt.Errorf("%q is too much; the rate is --qps", rest)
+		}
+	default:
+		err = errors.New("no such process")
+	}
+	if err != nil {
+		return fmt.Errorf("--arrivals %s: %w; want poisson, constant, gamma:SHAPE, mmpp:QPS/MEAN,QPS/MEAN, times:FILE or loads:FILE", text, err)
+	}
+	return nil
+}
+
+// times returns so many of a unit.
+func times(x float64, unit time.Duration) time.Duration {
+	return time.Duration(x * float64(unit))
+}
+
+// policyNames returns the names of all policies.
+func policyNames() (names []string) {
+	for _, p := range overlap.Policies() {
+		names = append(names, p.Name)
+	}
+	return names
+}
