@@ -33,6 +33,18 @@ var arrows = []arrow{
 		tests: []string{"predictor"},
 	},
 	{
+		pkg:   "device",
+		may:   []string{"models", "predictor"},
+		why:   "it is what a group runs on, modelled: the simulator and the emulated device share it, and the scheduler's predictor is never it",
+		tests: []string{"training", "training/fit"},
+	},
+	{
+		pkg:   "sim",
+		may:   []string{"device", "models", "overlap", "predictor"},
+		why:   "it drives the scheduler that serves, in virtual time; whatever else decided would not be simulated",
+		tests: []string{"training", "training/fit"},
+	},
+	{
 		pkg:   "overlap/journal",
 		may:   []string{"models", "overlap"},
 		why:   "it writes decisions down and makes them again; whoever decides stays free of files",
@@ -51,7 +63,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg: "training/fit",
-		may: []string{"models", "predictor", "training"},
+		may: []string{"device", "models", "predictor", "training"},
 		why: "only the training command links it, so that the daemon carries no graph library",
 	},
 	{
@@ -71,8 +83,14 @@ var arrows = []arrow{
 		tests: []string{"models/zoo", "ort"},
 	},
 	{
+		pkg:   "executor/emulated",
+		may:   []string{"device", "executor", "models", "segments"},
+		why:   "it is the executor's twin: the daemon cannot tell them apart, so it keeps the same promises with the same types",
+		tests: []string{"predictor"},
+	},
+	{
 		pkg:   "daemon",
-		may:   []string{"executor", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments", "training"},
+		may:   []string{"device", "executor", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments", "training"},
 		why:   "ONNX Runtime stays out of the daemon's process: a model that crashes it must end a worker, not the daemon",
 		tests: []string{"ort"},
 	},
@@ -95,8 +113,14 @@ var arrows = []arrow{
 		tests: []string{"models/zoo"},
 	},
 	{
+		pkg: "cmd/overlapd/reproduce",
+		may: []string{"device", "models", "overlap", "predictor", "sim", "training", "training/fit"},
+		why: "it puts simulated runs beside published ones; what is measured and decided stays where it is",
+	},
+	{
 		pkg: "cmd/overlapd",
 		may: []string{
+			"cmd/overlapd/reproduce", "device", "sim",
 			"cmd/overlapd/conformance", "cmd/overlapd/cutcost", "cmd/overlapd/load", "daemon", "executor",
 			"models", "models/zoo", "ort", "overlap", "overlap/journal", "predictor", "segments", "training",
 			"training/advice", "training/fit",
@@ -146,7 +170,7 @@ var owners = []struct {
 	{"golang.org/x/term", []string{"cmd/overlapd", "cmd/overlapd/load"}, "only commands talk to a terminal"},
 	{"github.com/HdrHistogram/hdrhistogram-go", []string{"cmd/overlapd/load"}, "latencies are counted where load is made"},
 	{"golang.org/x/sys", []string{
-		"models", "segments", "executor", "daemon", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
+		"models", "segments", "executor", "executor/emulated", "daemon", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
 		"cmd/overlapd/conformance",
 	}, "the scheduler and the predictor ask nothing of the system, and ort asks the system through C"},
 
