@@ -99,7 +99,8 @@ type clusterRun struct {
 
 // planCluster plans figure 22.
 func planCluster(p *plan, o *Options, s *stock, list []variant, minutes []float64) func() *Figure {
-	deploy := &beyondPairs(quadSizes, pairSeqLens, oneTarget)[len(quadModels)]
+	sizes := sizesBeyondPairs(s.measured)
+	deploy := &beyondPairs(sizes)[len(quadModels)]
 	// The device is not fitted yet: how often the load fits is told when it is.
 	chosen, ways := clusterVariants(list)
 	var runs []*clusterRun
@@ -127,18 +128,18 @@ func planCluster(p *plan, o *Options, s *stock, list []variant, minutes []float6
 			})
 		}
 	}
-	return func() *Figure { return clusterFigure(runs, minutes) }
+	return func() *Figure { return clusterFigure(runs, minutes, sizes) }
 }
 
 // typicalScale is how many times the trace is usually scaled, for the
 // progress.
 const typicalScale = 6
 
-func clusterFigure(runs []*clusterRun, minutes []float64) *Figure {
+func clusterFigure(runs []*clusterRun, minutes []float64, sizes map[string][]int) *Figure {
 	f := &Figure{Figure: "22", Title: "a cluster of 16 devices under the trace of section 7.6", Unit: "see the case", decimals: 2,
 		Notes: []string{
-			fmt.Sprintf("The four models of figure 18 share each device, with batch sizes %v and a target of %v; the paper's devices were V100s. %d minutes, of each of which two seconds are replayed. As given, the loads are %.0f queries per second for all devices; \"scaled\" multiplies them by %d, so that they ask for more than the devices do one query after another.",
-				quadSizes, manyTarget, len(minutes), mean(minutes)/60, scaleOf(runs)),
+			fmt.Sprintf("The four models of figure 18 share each device, with a target of %v. %s The paper's devices were V100s. %d minutes, of each of which two seconds are replayed. As given, the loads are %.0f queries per second for all devices; \"scaled\" multiplies them by %d, so that they ask for more than the devices do one query after another.",
+				manyTarget, unusualSizes(sizes), len(minutes), mean(minutes)/60, scaleOf(runs)),
 			"Clockwork's queries wait together, and an idle device gets the earliest deadline; those of the others go to the device with the fewest queries.",
 		}}
 	names := [2]string{"as given", "scaled"}

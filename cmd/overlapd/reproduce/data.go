@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -130,6 +131,51 @@ func addFile(h hash.Hash, path string) error {
 	fmt.Fprintf(h, "%s %d\n", filepath.Base(path), info.Size())
 	_, err = io.Copy(h, file)
 	return err
+}
+
+// beyondPairs are the groups of the models of section 7.4, pairs of them among
+// them, so that a device knows what each takes alone and in pairs too.
+func (d *data) beyondPairs() (*training.Dataset, error) {
+	pairs := &training.Dataset{Models: d.pairs.Models}
+	for i := range d.pairs.Rows {
+		row := &d.pairs.Rows[i]
+		if !slices.ContainsFunc(row.Group.Spans, func(s models.Span) bool { return d.quad.Model(d.pairs.Models[s.Service].Name) < 0 }) {
+			pairs.Rows = append(pairs.Rows, *row)
+		}
+	}
+	return training.Merge(onlyUsed(pairs), d.quad)
+}
+
+// onlyUsed leaves out models of which there is no group.
+func onlyUsed(d *training.Dataset) *training.Dataset {
+	used := make([]bool, len(d.Models))
+	for i := range d.Rows {
+		for _, s := range d.Rows[i].Group.Spans {
+			used[s.Service] = true
+		}
+	}
+	rest := &training.Dataset{Device: d.Device}
+	to := make([]models.ServiceID, len(d.Models))
+	for i, m := range d.Models {
+		if used[i] {
+			to[i] = models.ServiceID(len(rest.Models))
+			rest.Models = append(rest.Models, m)
+		}
+	}
+	for _, row := range d.Rows {
+		spans := slices.Clone(row.Group.Spans)
+		for i := range spans {
+			spans[i].Service = to[spans[i].Service]
+		}
+		row.Group.Spans = spans
+		rest.Rows = append(rest.Rows, row)
+	}
+	return rest
+}
+
+// soloOf are the solo times of the models of a dataset.
+func (d *data) soloOf(of *training.Dataset) []training.SoloTime {
+	return slices.DeleteFunc(slices.Clone(d.solo), func(s training.SoloTime) bool { return of.Model(s.Model) < 0 })
 }
 
 // halve divides the rows into those that the device is made of and those that

@@ -1,26 +1,28 @@
 package reproduce
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/overlapd/overlapd/training"
 )
 
 // deployment is services that share a device.
 type deployment struct {
 	models  []string
 	targets []time.Duration // by model
-	sizes   []int
-	seqLens []int // of the sequence model
+	sizes   [][]int         // of queries, by model
+	seqLens []int           // of the sequence model
 }
 
 func (d *deployment) label() string { return label(d.models) }
 
-// The inputs of the paper's table 1, and those of the measured quadruplets.
+// The inputs of the paper's table 1.
 var (
 	pairSizes   = []int{4, 8, 16, 32}
 	pairSeqLens = []int{8, 16, 32, 64}
-	quadSizes   = []int{1, 2}
 )
 
 // pairTargets are those of the authors' pairs: resnet50 with each later model
@@ -49,7 +51,7 @@ func pairs(load int, has func(models []string) bool) []deployment {
 	at := 0
 	for i := range shortNames {
 		for j := i + 1; j < len(shortNames); j++ {
-			d := deployment{models: []string{shortNames[i].model, shortNames[j].model}, sizes: pairSizes, seqLens: pairSeqLens}
+			d := deployment{models: []string{shortNames[i].model, shortNames[j].model}, sizes: [][]int{pairSizes, pairSizes}, seqLens: pairSeqLens}
 			millis := pairTargets[at]
 			at++
 			if other, ok := fullTargets[d.label()]; ok && load == fullLoad {
@@ -67,20 +69,65 @@ func pairs(load int, has func(models []string) bool) []deployment {
 // quadModels are those of the paper's section 7.4.
 var quadModels = []string{"resnet101", "resnet152", "vgg19", "bert"}
 
-// manyTarget is the target of three and of four services.
-type targetRule func(models []string) []time.Duration
+// manyTarget is the target of three and of four services, that of section 7.6:
+// the paper gives none for section 7.4.
+const manyTarget = 100 * time.Millisecond
 
-// beyondPairs returns the triplets and the quadruplet of section 7.4.
-func beyondPairs(sizes, seqLens []int, target targetRule) []deployment {
+// beyondPairs returns the triplets and, last, the quadruplet of section 7.4.
+func beyondPairs(sizes map[string][]int) []deployment {
 	var list []deployment
 	add := func(models []string) {
-		list = append(list, deployment{models: models, targets: target(models), sizes: sizes, seqLens: seqLens})
+		d := deployment{models: models, targets: slices.Repeat([]time.Duration{manyTarget}, len(models)), seqLens: pairSeqLens}
+		for _, m := range models {
+			d.sizes = append(d.sizes, sizes[m])
+		}
+		list = append(list, d)
 	}
 	for left := len(quadModels) - 1; left >= 0; left-- {
 		add(slices.Delete(slices.Clone(quadModels), left, left+1))
 	}
 	add(slices.Clone(quadModels))
 	return list
+}
+
+// sizesBeyondPairs are those of the paper's table 1 with which a model was
+// measured in groups of more than two, or all such if it has none of these.
+func sizesBeyondPairs(d *training.Dataset) map[string][]int {
+	measured := map[string][]int{}
+	for i := range d.Rows {
+		spans := d.Rows[i].Group.Spans
+		if len(spans) < 3 {
+			continue
+		}
+		for _, s := range spans {
+			if m := d.Models[s.Service].Name; !slices.Contains(measured[m], s.Size) {
+				measured[m] = append(measured[m], s.Size)
+			}
+		}
+	}
+	for m, sizes := range measured {
+		slices.Sort(sizes)
+		usual := slices.DeleteFunc(slices.Clone(sizes), func(size int) bool { return !slices.Contains(pairSizes, size) })
+		if len(usual) > 0 {
+			sizes = usual
+		}
+		measured[m] = sizes
+	}
+	return measured
+}
+
+// unusualSizes tells which models have others than those of the table.
+func unusualSizes(sizes map[string][]int) string {
+	var parts []string
+	for _, m := range quadModels {
+		if !slices.Equal(sizes[m], pairSizes) {
+			parts = append(parts, fmt.Sprintf("%s %v", short(m), sizes[m]))
+		}
+	}
+	if len(parts) == 0 {
+		return "Batch sizes are those of the paper's table 1."
+	}
+	return fmt.Sprintf("Batch sizes are those of the paper's table 1, but for %s: in groups of more than two models, others were not measured. The queries of the paper were larger.", strings.Join(parts, ", "))
 }
 
 // key names the models of a deployment whatever their order is.

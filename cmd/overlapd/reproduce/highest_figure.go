@@ -49,7 +49,7 @@ func planHighest(p *plan, o *Options, s *stock, list []variant) func() *Figure {
 	}
 	return func() *Figure {
 		f := &Figure{Figure: "highest-load", Title: "highest load with at most 1 % violations", Unit: "queries per second", decimals: 1,
-			Notes: []string{fmt.Sprintf("By bisection, %d runs of %d queries at each load, all policies with the same queries; at 50 queries per second's targets. The mean is geometric. The paper has no such figure.", highestSeeds, o.Queries)}}
+			Notes: []string{fmt.Sprintf("By bisection, %d runs of %d queries at each load, all policies with the same queries, and the targets of the runs at 50 queries per second. The mean is geometric. The paper has no such figure.", highestSeeds, o.Queries)}}
 		for _, c := range cells {
 			f.Rows = append(f.Rows, Row{Case: c.pair, Policy: c.variant, Ours: rounded(c.qps)})
 		}

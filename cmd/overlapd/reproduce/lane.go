@@ -52,7 +52,7 @@ func (t *trial) scenario(d sim.Device) sim.Scenario {
 		Device: d, Predictor: t.stock.files[t.variant.recipe], Devices: t.devices, Dispatch: t.dispatch,
 	}
 	for i, m := range t.deploy.models {
-		s := sim.Service{Name: m, Target: t.deploy.targets[i], MaxBatch: t.variant.maxBatch, Sizes: t.deploy.sizes}
+		s := sim.Service{Name: m, Target: t.deploy.targets[i], MaxBatch: t.variant.maxBatch, Sizes: t.deploy.sizes[i]}
 		if m == sequenceModel {
 			s.SeqLens = t.deploy.seqLens
 		}

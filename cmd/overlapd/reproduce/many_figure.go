@@ -2,23 +2,14 @@ package reproduce
 
 import (
 	"fmt"
-	"slices"
-	"time"
 
 	"github.com/overlapd/overlapd/sim"
 )
 
-// manyTarget is the target of three and of four services, that of section 7.6:
-// the paper gives none for section 7.4.
-const manyTarget = 100 * time.Millisecond
-
-func oneTarget(models []string) []time.Duration {
-	return slices.Repeat([]time.Duration{manyTarget}, len(models))
-}
-
 // planMany plans figures 18 and 19: three and four services.
 func planMany(p *plan, o *Options, s *stock, list []variant) func() []*Figure {
-	deploys := beyondPairs(quadSizes, pairSeqLens, oneTarget)
+	sizes := sizesBeyondPairs(s.measured)
+	deploys := beyondPairs(sizes)
 	samples := map[string]*sample{}
 	for i := range deploys {
 		d := &deploys[i]
@@ -29,7 +20,7 @@ func planMany(p *plan, o *Options, s *stock, list []variant) func() []*Figure {
 			}
 		}
 	}
-	note := fmt.Sprintf("Groups of more than two models were measured with batch sizes %v only, so the queries have these; the target of every service is %v, since the paper gives none. The paper's queries were larger.", quadSizes, manyTarget)
+	note := fmt.Sprintf("%s The target of every service is %v, that of section 7.6, since the paper gives none.", unusualSizes(sizes), manyTarget)
 	figure := func(number, title, unit string, percent bool, decimals int, value func(*sim.Result) float64) *Figure {
 		f := &Figure{Figure: number, Title: title, Unit: unit, percent: percent, decimals: decimals, Notes: []string{note}}
 		for _, load := range loads {

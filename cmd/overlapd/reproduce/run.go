@@ -72,8 +72,7 @@ type reproduction struct {
 
 func (r *reproduction) run(ctx context.Context) error {
 	fitting, serving := &plan{}, &plan{}
-	r.planFitting(fitting)
-	if err := r.planServing(serving); err != nil {
+	if err := errors.Join(r.planFitting(fitting), r.planServing(serving)); err != nil {
 		return err
 	}
 	t := newTally(r.options.Progress)
@@ -101,18 +100,23 @@ func (r *reproduction) gather() {
 	}
 }
 
-func (r *reproduction) planFitting(p *plan) {
+func (r *reproduction) planFitting(p *plan) error {
 	o := r.options
 	f := &fitter{o, r.data}
 	if o.wants("14", "15", "16", "17", "highest-load", "credibility") {
 		r.pairs = f.stockUp(p, "pairs", r.data.pairs, r.data.solo)
 	}
 	if r.data.quad != nil && o.wants("18", "19", "22", "23") {
-		r.quad = f.stockUp(p, "quadruplets", r.data.quad, nil)
+		together, err := r.data.beyondPairs()
+		if err != nil {
+			return err
+		}
+		r.quad = f.stockUp(p, "quadruplets", together, r.data.soloOf(together))
 	}
 	if o.wants("10") {
 		r.later(f.errorsFigure(p))
 	}
+	return nil
 }
 
 // later adds a figure once all jobs are done.

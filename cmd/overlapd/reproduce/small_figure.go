@@ -16,14 +16,14 @@ func planSmall(p *plan, o *Options, s *stock, list []variant) func() *Figure {
 	}
 	var cells []*cell
 	for _, d := range pairs(calmLoad, s.measuredTogether()) {
-		d.sizes, d.seqLens = pairSizes[:1], pairSeqLens[:1]
+		d.sizes, d.seqLens = [][]int{pairSizes[:1], pairSizes[:1]}, pairSeqLens[:1]
 		for _, v := range list {
 			c := &cell{d.label(), v.name, make([]*sim.Result, o.Seeds)}
 			cells = append(cells, c)
 			for i := range c.results {
 				p.add("figure 16", v.seconds(o.Queries), func(_ context.Context, l *lane) (err error) {
 					d := d
-					if d.targets, err = l.twiceSolo(s, d.models, d.sizes[0], d.seqLens[0]); err != nil {
+					if d.targets, err = l.twiceSolo(s, d.models, pairSizes[0], pairSeqLens[0]); err != nil {
 						return err
 					}
 					c.results[i], err = l.run(&trial{stock: s, deploy: &d, variant: v, arrivals: poisson(calmLoad), queries: o.Queries, seed: o.Seed + uint64(i)})

@@ -27,8 +27,8 @@ func solo(d sim.Device, model string, size, seqLen int) time.Duration {
 func meanSolo(d sim.Device, of *deployment) time.Duration {
 	var sum time.Duration
 	n := time.Duration(0)
-	for _, m := range of.models {
-		for _, size := range of.sizes {
+	for i, m := range of.models {
+		for _, size := range of.sizes[i] {
 			for _, seqLen := range of.seqLens {
 				sum += solo(d, m, size, seqLen)
 				n++

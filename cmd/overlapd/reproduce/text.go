@@ -51,6 +51,9 @@ func (r *Result) WriteText(w io.Writer) error {
 // figureName is "figure 14", or the name of what the paper has no figure of.
 func figureName(number string) string {
 	if number != "" && number[0] >= '0' && number[0] <= '9' {
+		if strings.Contains(number, " and ") {
+			return "figures " + number
+		}
 		return "figure " + number
 	}
 	return number

@@ -31,7 +31,7 @@ type DecisionTime struct {
 
 // planWays plans figure 23. The times of decisions go to the timing.
 func planWays(p *plan, o *Options, s *stock, list []variant) func(*Timing) *Figure {
-	deploy := &beyondPairs(quadSizes, pairSeqLens, oneTarget)[len(quadModels)]
+	deploy := &beyondPairs(sizesBeyondPairs(s.measured))[len(quadModels)]
 	var runs []*waysRun
 	for _, v := range list {
 		if !slices.Contains(overlapping, v.name) {

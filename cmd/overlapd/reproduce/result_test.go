@@ -1,0 +1,178 @@
+package reproduce
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// golden compares text with a file of testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("%s (rewrite it with -update):\n%s", name, d)
+	}
+}
+
+// example is a result as small as it can be.
+func example() *Result {
+	f := &Figure{Figure: "15", Title: "violations", Unit: "violations", decimals: 4, percent: true, Notes: []string{"a < b"}}
+	add := func(name, policy string, ours, authors float64) {
+		f.Rows = append(f.Rows, Row{Case: name, QPS: 100, Policy: policy, Ours: rounded(ours), Spread: rounded(0.01), Authors: rounded(authors)})
+	}
+	add("Res50+Bert", "fcfs", 0.4, 0.3)
+	add("Res50+Bert", "abacus", 0.2, 0.1)
+	add("VGG16+VGG19", "fcfs", 0.2, 0.5)
+	add("VGG16+VGG19", "abacus", 0.1, 0.1)
+	f.addMeans()
+	f.compare(100, overlapping, sequentials, false, paperFullViolations)
+	return &Result{
+		Label: emulatedLabel, Commit: "none", Data: strings.Repeat("0", 64), Device: deviceName, Seed: 1, Seeds: 2, Queries: 10,
+		Policies: []Policy{{"fcfs", "first"}, {"abacus", "the paper's"}}, Figures: []*Figure{f}, Missing: []*Missing{{"20 and 21", "MIG", figureMIG}},
+	}
+}
+
+func TestOutputs(t *testing.T) {
+	r := example()
+	var text, object, page strings.Builder
+	if err := errors.Join(r.WriteText(&text), writeJSON(&object, r), r.WriteHTML(&page)); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "result.txt", text.String())
+	golden(t, "result.json", object.String())
+	golden(t, "page.html", page.String())
+}
+
+func TestMeansAndComparisons(t *testing.T) {
+	f := example().Figures[0]
+	if m := f.find(caseMean, 100, "fcfs"); m == nil || *m.Ours != 0.3 || *m.Authors != 0.4 {
+		t.Errorf("%+v", m)
+	}
+	if len(f.Comparisons) != 1 {
+		t.Fatalf("%+v", f.Comparisons)
+	}
+	if c := f.Comparisons[0]; *c.Ours != 50 || *c.Paper != 55.7 || *c.Authors != 75 || c.Section != "7.3" {
+		t.Errorf("ours %v, paper %v, authors %v, section %s", *c.Ours, *c.Paper, *c.Authors, c.Section)
+	}
+	if misses := f.misses(); len(misses) != 2 || !strings.Contains(misses[0], "50.0 % where the paper has 55.7 %, 5.7 points less") {
+		t.Errorf("%q", misses)
+	}
+	if c := change(rounded(130), rounded(100), true); *c != 30 {
+		t.Errorf("30 %% more is %v", *c)
+	}
+	if c := change(rounded(1), rounded(0), false); c != nil {
+		t.Errorf("less than nothing by %v", *c)
+	}
+}
+
+func TestRounded(t *testing.T) {
+	for v, want := range map[float64]float64{0: 0, 1.23456789: 1.23457, 123456.7: 123457, -0.000123456789: -0.000123457} {
+		if got := rounded(v); got == nil || math.Abs(*got-want) > 1e-12*math.Abs(want) {
+			t.Errorf("%v: %v", v, got)
+		}
+	}
+	for _, v := range []float64{math.NaN(), math.Inf(1)} {
+		if got := rounded(v); got != nil {
+			t.Errorf("%v: %v", v, *got)
+		}
+	}
+}
+
+func TestGeometricMean(t *testing.T) {
+	f := &Figure{Rows: []Row{{Case: "a", Policy: "p", Ours: rounded(10)}, {Case: "b", Policy: "p", Ours: rounded(40)}}}
+	f.addGeometricMeans()
+	if m := f.find(caseMean, 0, "p"); m == nil || *m.Ours != 20 {
+		t.Errorf("%+v", m)
+	}
+}
+
+func TestHighest(t *testing.T) {
+	for _, limit := range []float64{7, 50, 113, 600} {
+		asked := 0
+		got, err := highest(func(qps float64) (float64, error) {
+			asked++
+			if qps <= limit {
+				return mostViolations, nil
+			}
+			return 0.5, nil
+		})
+		if err != nil || got > limit || got < limit*0.97 || asked != bisections {
+			t.Errorf("%v: %v, %v after %d loads", limit, got, err, asked)
+		}
+	}
+	broken := errors.New("broken")
+	if _, err := highest(func(float64) (float64, error) { return 0, broken }); !errors.Is(err, broken) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestNice(t *testing.T) {
+	for v, want := range map[float64]float64{0: 1, 0.07: 0.08, 1: 1, 1.1: 1.5, 9: 10, 640: 800} {
+		if got := nice(v); math.Abs(got-want) > 1e-12 {
+			t.Errorf("%v: %v, want %v", v, got, want)
+		}
+	}
+}
+
+func TestCorrelation(t *testing.T) {
+	a := []float64{1, 2, 3}
+	for want, b := range map[float64][]float64{1: {2, 4, 6}, -1: {3, 2, 1}, 0: {5, 5, 5}} {
+		if got := correlation(a, b); math.Abs(got-want) > 1e-12 {
+			t.Errorf("%v: %v", b, got)
+		}
+	}
+}
+
+func TestPlanEndsWithFirstError(t *testing.T) {
+	broken := errors.New("broken")
+	p := &plan{}
+	var done atomic.Int64
+	for i := range 1000 {
+		p.add("x", 1, func(context.Context, *lane) error {
+			if done.Add(1); i == 3 {
+				return broken
+			}
+			return nil
+		})
+	}
+	if err := p.run(t.Context(), newLane, newTally(nil)); !errors.Is(err, broken) {
+		t.Errorf("%v", err)
+	}
+	if done.Load() == 1000 {
+		t.Error("all jobs were done in spite of the error")
+	}
+}
+
+func TestChosen(t *testing.T) {
+	list, err := chosen([]string{"overlap", "edf"})
+	if err != nil || len(list) != 2 || list[0].name != "edf" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if all, err := chosen(nil); err != nil || len(all) != len(variants) {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if !slices.Contains(VariantNames(), "overlap-unmerged") {
+		t.Error("overlap without merging is missing")
+	}
+}

@@ -1,0 +1,188 @@
+package reproduce
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// quick are options that take seconds.
+func quick(t *testing.T, data string) Options {
+	o := DefaultOptions()
+	o.Data, o.Out, o.Seeds, o.Queries, o.Epochs, o.Commit = data, t.TempDir(), 2, 40, 2, "none"
+	return o
+}
+
+func reproduce(t *testing.T, o Options) *Result {
+	t.Helper()
+	r, _, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func outputs(t *testing.T, o *Options) (result, page []byte) {
+	t.Helper()
+	var read [2][]byte
+	for i, name := range []string{ResultFile, PageFile} {
+		var err error
+		if read[i], err = os.ReadFile(filepath.Join(o.Out, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return read[0], read[1]
+}
+
+func TestRun(t *testing.T) {
+	data := drawnData(t)
+	o := quick(t, data)
+	var last Progress
+	o.Progress = func(p Progress) {
+		if p.Done < last.Done || p.Done > 1 || p.Left < 0 {
+			t.Errorf("progress %+v after %+v", p, last)
+		}
+		last = p
+	}
+	r := reproduce(t, o)
+	if last.Done != 1 {
+		t.Errorf("ended at %+v", last)
+	}
+	var names []string
+	for _, f := range r.Figures {
+		names = append(names, f.Figure)
+		for _, row := range f.Rows {
+			if row.Ours == nil {
+				t.Errorf("figure %s: %+v has no number", f.Figure, row)
+			}
+		}
+	}
+	want := []string{"10", "14", "15", "16", "17", "18", "18, violations", "19", "22", "23", "highest-load", "credibility"}
+	if !slices.Equal(names, want) {
+		t.Errorf("figures %q, want %q", names, want)
+	}
+	if len(r.Missing) != 1 || r.Missing[0].Figure != "20 and 21" {
+		t.Errorf("missing %+v", r.Missing)
+	}
+	result, page := outputs(t, &o)
+	if !bytes.Contains(result, []byte("Emulated: ")) || bytes.Count(page, []byte("(emulated)")) != len(want) {
+		t.Error("the output does not say everywhere that it is emulated")
+	}
+	for _, outside := range []string{"src=", "href=\"http", "url(", "@import"} {
+		if bytes.Contains(page, []byte(outside)) {
+			t.Errorf("the page refers to something outside: %s", outside)
+		}
+	}
+
+	// From what was fitted, and from nothing, the same comes out.
+	o.Progress = nil
+	reproduce(t, o)
+	again, pageAgain := outputs(t, &o)
+	fresh := quick(t, data)
+	reproduce(t, fresh)
+	anew, pageAnew := outputs(t, &fresh)
+	if !bytes.Equal(result, again) || !bytes.Equal(page, pageAgain) || !bytes.Equal(result, anew) || !bytes.Equal(page, pageAnew) {
+		t.Error("one seed gave two results")
+	}
+	var decoded Result
+	if err := json.Unmarshal(result, &decoded); err != nil || len(decoded.Figures) != len(want) {
+		t.Errorf("result.json: %v, %d figures", err, len(decoded.Figures))
+	}
+	var text strings.Builder
+	if err := r.WriteText(&text); err != nil || !strings.Contains(text.String(), "figure 17: ") {
+		t.Errorf("%v:\n%s", err, &text)
+	}
+}
+
+func TestRunOfSome(t *testing.T) {
+	o := quick(t, drawnData(t))
+	o.Figures, o.Policies, o.Seeds = []string{"15"}, []string{"overlap", "fcfs"}, 1
+	r := reproduce(t, o)
+	if len(r.Figures) != 1 || len(r.Missing) != 0 || len(r.Policies) != 2 || r.Policies[0].Name != "fcfs" {
+		t.Fatalf("%+v", r)
+	}
+	f := r.Figures[0]
+	row := f.find("Res50+Res101", fullLoad, "fcfs")
+	if row == nil || row.Authors == nil || *row.Authors != 0.5 || row.Spread == nil {
+		t.Errorf("fcfs of a pair: %+v", row)
+	}
+	if row := f.find("Res101+Bert", calmLoad, "overlap"); row == nil || row.Authors != nil {
+		t.Errorf("overlap of a pair: %+v", row)
+	}
+	if row := f.find(caseMean, fullLoad, "fcfs"); row == nil || row.Authors == nil || *row.Authors != 0.5 {
+		t.Errorf("mean of fcfs: %+v", row)
+	}
+	if f.find("Res50+Bert", calmLoad, "fcfs") != nil {
+		t.Error("a pair without measurements was served")
+	}
+}
+
+func TestRunWithoutQuadruplets(t *testing.T) {
+	data := drawnData(t)
+	if err := errors.Join(os.RemoveAll(filepath.Join(data, abacusFolder, quadFolder)), os.Remove(filepath.Join(data, loadsFile))); err != nil {
+		t.Fatal(err)
+	}
+	o := quick(t, data)
+	o.Figures, o.Policies = []string{"18", "22"}, []string{"fcfs"}
+	if r := reproduce(t, o); len(r.Figures) != 0 || len(r.Missing) != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestRunRefuses(t *testing.T) {
+	data := drawnData(t)
+	for name, c := range map[string]struct {
+		change func(*Options)
+		want   string
+	}{
+		"no data":        {func(o *Options) { o.Data = "" }, "give --data DIR"},
+		"empty folder":   {func(o *Options) { o.Data = t.TempDir() }, "neither abacus-a100/pairs nor pairs"},
+		"unknown figure": {func(o *Options) { o.Figures = []string{"99"} }, `no figure "99"`},
+		"unknown policy": {func(o *Options) { o.Policies = []string{"lifo"} }, `unknown policy "lifo"`},
+		"no seeds":       {func(o *Options) { o.Seeds = 0 }, "0 seeds"},
+		"too many":       {func(o *Options) { o.Queries = MaxQueries + 1 }, "queries a run"},
+		"empty trace": {func(o *Options) {
+			o.Data, o.Figures = broken(t, loadsFile, "minute,load\n"), []string{"22"}
+		}, "the trace is empty"},
+		"missing column": {func(o *Options) {
+			o.Data = broken(t, "abacus-a100/pairs/a.csv", "model,start,end,bs,model\n")
+		}, "a.csv:1"},
+		"negative latency": {func(o *Options) {
+			o.Data = broken(t, "abacus-a100/pairs/a.csv", strings.Repeat("model,start,end,bs,seq_len,", 2)+"median,mean,std\nresnet50,0,6,4,0,resnet101,0,10,4,0,-1,1,1\n")
+		}, "a.csv:2"},
+		"unknown model": {func(o *Options) {
+			o.Data = broken(t, "abacus-a100/"+calmFile, drawnResults("Res50+Alexnet"))
+		}, calmFile + ":2"},
+	} {
+		o := quick(t, data)
+		c.change(&o)
+		if _, _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// broken is a folder of data with one other file.
+func broken(t *testing.T, name, text string) string {
+	t.Helper()
+	dir := drawnData(t)
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestRunEndsWithContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	o := quick(t, drawnData(t))
+	o.Progress = func(Progress) { cancel() }
+	if _, _, err := Run(ctx, o); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
