@@ -44,16 +44,25 @@ func NewModel(p *Profile) (*Model, error) {
 		return nil, err
 	}
 	m := &Model{profile: p, encoder: NewEncoder(p.Network.Models), network: network, index: map[string]int{}}
-	for i := range p.Network.Models {
-		f := &p.Network.Models[i]
-		c := m.encoder.models[i].cells
-		m.infos = append(m.infos, ModelInfo{Name: f.Name, Operators: f.Operators, Sizes: c.sizes, SeqLens: c.seqLens})
-		m.index[f.Name] = i
+	m.infos = p.Models()
+	for i := range m.infos {
+		m.index[m.infos[i].Name] = i
 	}
 	m.known.init()
 	m.solo = make([]factors, len(m.infos))
 	m.setSolo(p.Solo)
 	return m, nil
+}
+
+// Models returns the models of a valid profile, by their positions.
+func (p *Profile) Models() []ModelInfo {
+	var infos []ModelInfo
+	for i := range p.Network.Models {
+		f := &p.Network.Models[i]
+		c := newCells(f.Costs)
+		infos = append(infos, ModelInfo{Name: f.Name, Operators: f.Operators, Sizes: c.sizes, SeqLens: c.seqLens})
+	}
+	return infos
 }
 
 // Device returns the device in words, "" if unknown.

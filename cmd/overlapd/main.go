@@ -54,7 +54,7 @@ Then:        overlapd status               what it serves and has done
 	cmd.SetFlagErrorFunc(func(at *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see %s --help", err, at.CommandPath())
 	})
-	cmd.AddCommand(serveCommand(), profileCommand(), trainCommand(), adviseCommand(), checkCommand(), datasetCommand(), modelsCommand(), benchCommand(), statusCommand(),
+	cmd.AddCommand(serveCommand(), profileCommand(), trainCommand(), adviseCommand(), checkCommand(), datasetCommand(), deviceCommand(), modelsCommand(), benchCommand(), statusCommand(),
 		reproduceCommand(), replayCommand(), simulateCommand(), conformanceCommand(), workerCommand(), fitCommand())
 	return cmd
 }

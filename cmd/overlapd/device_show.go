@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/overlapd/overlapd/device"
+)
+
+// shownProfile is what device show prints.
+type shownProfile struct {
+	Device  string             `json:"device"`
+	Created time.Time          `json:"created"`
+	Seed    uint64             `json:"seed"`
+	Rows    int                `json:"rows"`
+	Spans   int                `json:"spans"` // most of a group
+	Models  []shownDeviceModel `json:"models"`
+	Test    device.Test        `json:"test"`
+	Checks  device.Checks      `json:"checks"`
+	Solo    []device.SoloTime  `json:"solo"`
+	Spread  device.Spread      `json:"spread"`
+}
+
+type shownDeviceModel struct {
+	Name      string `json:"name"`
+	Operators int    `json:"operators"`
+	Sizes     []int  `json:"sizes"`
+	SeqLens   []int  `json:"seq_lens"`
+}
+
+func showProfile(p *device.Profile) *shownProfile {
+	s := &shownProfile{
+		Device: p.Device, Created: p.Created, Seed: p.Seed, Rows: p.Rows, Spans: p.Network.Spans,
+		Test: p.Test, Checks: p.Checks, Solo: p.Solo, Spread: p.Spread,
+	}
+	for _, m := range p.Models() {
+		s.Models = append(s.Models, shownDeviceModel(m))
+	}
+	return s
+}
+
+func (s *shownProfile) writeText(w io.Writer) error {
+	var out strings.Builder
+	name := s.Device
+	if name == "" {
+		name = "a device that the measurements do not name"
+	}
+	fmt.Fprintf(&out, "%s, made of %d measured groups of up to %d spans, seed %d\n\n", name, s.Rows, s.Spans, s.Seed)
+	s.writeModels(&out)
+	s.writeErrors(&out)
+	s.writeSpread(&out)
+	s.writeSolo(&out)
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+func table(out io.Writer, rows func(io.Writer)) {
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	rows(t)
+	_ = t.Flush() // a strings.Builder never fails
+}
+
+func (s *shownProfile) writeModels(out io.Writer) {
+	table(out, func(t io.Writer) {
+		fmt.Fprintln(t, "MODEL\tOPERATORS\tSIZES\tSEQUENCE LENGTHS\t")
+		for _, m := range s.Models {
+			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t\n", m.Name, m.Operators, numbers(m.Sizes), numbers(m.SeqLens))
+		}
+	})
+}
+
+func (s *shownProfile) writeErrors(out io.Writer) {
+	c := s.Checks
+	fmt.Fprintf(out, "\noff on groups kept aside, as the groups alone have it\n")
+	table(out, func(t io.Writer) {
+		fmt.Fprintf(t, "one span\t%.2f %%\tof %d\t\n", s.Test.Alone.MAPE, s.Test.Alone.Rows)
+		fmt.Fprintf(t, "several\t%.2f %%\tof %d\t\n", s.Test.Several.MAPE, s.Test.Several.Rows)
+		fmt.Fprintf(t, "all\t%.2f %%\tof %d\t\n", c.Latency, s.Test.Alone.Rows+s.Test.Several.Rows)
+	})
+	fmt.Fprintf(out, "of them a network that promises nothing is off %.2f %%, one that never falls with more operators %.2f %%;\n", c.Free, c.Kept)
+	fmt.Fprintf(out, "%d are held up by a part of their spans, by at most %.1f %%\n", c.Raised, 100*c.RaisedMost)
+	if c.RepeatedOf > 0 {
+		fmt.Fprintf(out, "spans alone that were measured again differ from themselves by %.2f %% (%d)\n", c.Repeated, c.RepeatedOf)
+	}
+}
+
+func (s *shownProfile) writeSpread(out io.Writer) {
+	if len(s.Test.Spread) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "\nstandard deviation of runs over their median, of groups kept aside: measured, and as the device has it\n")
+	table(out, func(t io.Writer) {
+		fmt.Fprintln(t, "SPANS\tGROUPS\tQUANTILE\tMEASURED\tDEVICE\t")
+		for _, q := range s.Test.Spread {
+			fmt.Fprintf(t, "%d\t%d\t%.0f %%\t%.2f %%\t%.2f %%\t\n", q.Spans, q.Rows, 100*q.Part, 100*q.Measured, 100*q.Predicted)
+		}
+	})
+}
+
+func (s *shownProfile) writeSolo(out io.Writer) {
+	if len(s.Solo) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "\nwhole models alone: as given, which the device takes, and as measured among the groups\n")
+	table(out, func(t io.Writer) {
+		fmt.Fprintln(t, "MODEL\tSIZE\tSEQUENCE\tGIVEN\tGROUPS\tGIVEN IS\t")
+		for _, m := range s.Solo {
+			groups, off := "-", "-"
+			if m.Groups > 0 {
+				groups, off = fmt.Sprintf("%.2f ms", m.Groups/1e3), fmt.Sprintf("%+.1f %%", 100*(m.Micros/m.Groups-1))
+			}
+			fmt.Fprintf(t, "%s\t%d\t%d\t%.2f ms\t%s\t%s\t\n", m.Model, m.Size, m.SeqLen, m.Micros/1e3, groups, off)
+		}
+	})
+}
