@@ -84,7 +84,7 @@ func clusterVariants(list []variant) (chosen []variant, ways []sim.Dispatch) {
 		switch v.name {
 		case "clockwork":
 			chosen, ways = append(chosen, v), append(ways, sim.Central)
-		case "fcfs", "abacus", "overlap-unmerged", "overlap":
+		case "fcfs-dropping", "abacus", "overlap-unmerged", "overlap":
 			chosen, ways = append(chosen, v), append(ways, sim.LeastLoaded)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/sim"
@@ -91,7 +92,7 @@ func credibility(runs *pairRuns, devices []*trust) *Figure {
 		return f
 	}
 	for _, load := range loads {
-		for _, policy := range append([]string{}, append(sequentials, "abacus")...) {
+		for _, policy := range slices.Concat(sequentials, []string{"abacus"}) {
 			runs.believe(f, load, policy)
 		}
 	}

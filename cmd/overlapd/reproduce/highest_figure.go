@@ -54,7 +54,7 @@ func planHighest(p *plan, o *Options, s *stock, list []variant) func() *Figure {
 			f.Rows = append(f.Rows, Row{Case: c.pair, Policy: c.variant, Ours: rounded(c.qps)})
 		}
 		f.addGeometricMeans()
-		f.compare(0, overlapping, []string{"abacus", "fcfs"}, true, statement{})
+		f.compare(0, overlapping, []string{"abacus", "fcfs", "fcfs-dropping", "clockwork"}, true, statement{})
 		return f
 	}
 }

@@ -2,6 +2,7 @@ package reproduce
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -115,7 +116,7 @@ func (r *pairRuns) worse() string {
 				return nil
 			}
 			best, name := (*float64)(nil), ""
-			for _, policy := range append(sequentials, "clockwork") {
+			for _, policy := range slices.Concat(sequentials, knowing) {
 				if v := of(policy); v != nil && (best == nil || *v < *best) {
 					best, name = v, policy
 				}
