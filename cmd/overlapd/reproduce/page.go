@@ -16,6 +16,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"number":   func(f *Figure, v *float64) string { return f.number(v) },
 	"charts":   (*Figure).charts,
 	"misses":   (*Figure).misses,
+	"apart":    (*Figure).apart,
 	"distance": distance,
 }).Parse(`<!DOCTYPE html>
 <html lang="en">
@@ -50,7 +51,8 @@ Beside ours stand what the paper says in words (its figures show no numbers) and
 <tr><th>better by</th><th>queries/s</th><th>ours, emulated</th><th>paper</th><th>section</th><th>authors</th><th>ours less paper, points</th><th>ours less authors</th></tr>
 {{range .}}<tr><td>{{.Case}}</td><td>{{load .QPS}}</td><td>{{percent .Ours}}</td><td>{{percent .Paper}}</td><td>{{.Section}}</td><td>{{percent .Authors}}</td><td>{{distance .Ours .Paper}}</td><td>{{distance .Ours .Authors}}</td></tr>
 {{end}}</table></div>
-{{end}}{{with misses .}}<p>Where ours misses the paper's or the authors' number:</p><ul>{{range .}}<li>{{.}}</li>{{end}}</ul>{{end}}
+{{end}}{{with apart .}}<p>Means beside the authors' runs:</p><ul>{{range .}}<li>{{.}}</li>{{end}}</ul>{{end}}
+{{with misses .}}<p>Where ours misses the paper's or the authors' number:</p><ul>{{range .}}<li>{{.}}</li>{{end}}</ul>{{end}}
 <details><summary>all numbers</summary><div class="wide"><table>
 <tr><th>{{.Unit}}</th><th>queries/s</th><th>policy</th><th>ours, emulated</th><th>± over seeds</th><th>paper</th><th>authors</th></tr>
 {{range .Rows}}<tr><td>{{.Case}}</td><td>{{load .QPS}}</td><td>{{.Policy}}</td><td>{{number $f .Ours}}</td><td>{{number $f .Spread}}</td><td>{{number $f .Paper}}</td><td>{{number $f .Authors}}</td></tr>
@@ -106,6 +108,20 @@ func distance(a, b *float64) string {
 		return absent
 	}
 	return fmt.Sprintf("%+.1f", *a-*b)
+}
+
+// apart tells how far the means are from those of the authors' runs.
+func (f *Figure) apart() []string {
+	var list []string
+	for i := range f.Rows {
+		row := &f.Rows[i]
+		if row.Case != caseMean || row.Ours == nil || row.Authors == nil || *row.Authors == 0 {
+			continue
+		}
+		list = append(list, fmt.Sprintf("%s at %s queries/s: %s emulated, %s by the authors, %+.0f %%.",
+			row.Policy, load(row.QPS), f.number(row.Ours), f.number(row.Authors), 100*(*row.Ours / *row.Authors - 1)))
+	}
+	return list
 }
 
 // missedPoints is from how many percentage points on a number that is not met
