@@ -110,12 +110,18 @@ type emulatedDaemon struct {
 
 func serveEmulated(t *testing.T, c Config) *emulatedDaemon {
 	t.Helper()
+	return serveEmulatedOn(t, c, formulaEmulation)
+}
+
+// serveEmulatedOn serves on what read returns, or on the profile if it is nil.
+func serveEmulatedOn(t *testing.T, c Config, read func(*Config) (*emulation, error)) *emulatedDaemon {
+	t.Helper()
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
 	}
 	d := &emulatedDaemon{t: t, log: &logBuffer{}, over: make(chan error, 1)}
 	var err error
-	d.Daemon, err = New(c, Options{Version: "test", Device: "this machine", Cores: 1, Log: zerolog.New(d.log), emulation: formulaEmulation})
+	d.Daemon, err = New(c, Options{Version: "test", Device: "this machine", Cores: 1, Log: zerolog.New(d.log), emulation: read})
 	if err != nil {
 		t.Fatal(err)
 	}

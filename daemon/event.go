@@ -16,6 +16,10 @@ func logEvent(log zerolog.Logger, services []*Service, event executor.Event) {
 	case executor.WorkerProgress:
 		log.Debug().Str("service", name(e.Service)).Str("phase", e.Phase).Int64("done", e.Done).Int64("total", e.Total).Msg("worker loads")
 	case executor.WorkerReady:
+		if e.PID == 0 {
+			log.Info().Str("service", name(e.Service)).Int("operators", len(e.Info.Operators)).Msg("model is emulated")
+			return
+		}
 		log.Info().Str("service", name(e.Service)).Int("pid", e.PID).Int("operators", len(e.Info.Operators)).
 			Bool("cached", e.Info.CacheHit).Dur("took", e.Took).Msg("worker is ready")
 	case executor.WorkerOutput:
@@ -26,6 +30,9 @@ func logEvent(log zerolog.Logger, services []*Service, event executor.Event) {
 	case executor.WorkerFailed:
 		log.Error().Err(e.Err).Str("service", name(e.Service)).Msg("service is given up: mend what is wrong and restart the daemon")
 	case executor.WorkerStopped:
+		if e.PID == 0 {
+			return
+		}
 		log.Info().Str("service", name(e.Service)).Int("pid", e.PID).Msg("worker stopped")
 	}
 }
