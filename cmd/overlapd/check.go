@@ -40,7 +40,7 @@ error what this host has. Without CONFIG it checks the built-in configuration.`,
 			if err := findModels(c); err != nil {
 				return err
 			}
-			found, err := lookAtHost()
+			found, err := lookAtHost(c)
 			if asJSON {
 				return errors.Join(printJSON(cmd.OutOrStdout(), found), err)
 			}
@@ -59,7 +59,7 @@ error what this host has. Without CONFIG it checks the built-in configuration.`,
 func findModels(c daemon.Config) error {
 	var faults []error
 	for _, s := range c.Services {
-		if strings.HasPrefix(s.Model, daemon.ZooPrefix) {
+		if strings.HasPrefix(s.Model, daemon.ZooPrefix) || c.Emulated() {
 			continue
 		}
 		if _, err := os.Stat(s.Model); err != nil {
@@ -72,19 +72,28 @@ func findModels(c daemon.Config) error {
 // host is what check found on this machine.
 type host struct {
 	Device      string `json:"device"`
+	Emulated    bool   `json:"emulated,omitempty"` // nothing is computed
 	Cores       int    `json:"cores"`
 	MemoryBytes int64  `json:"memory_bytes"`
-	ORTPath     string `json:"ort_path"`
+	ORTPath     string `json:"ort_path"` // this and all below is not looked for if the device is emulated
 	ORTVersion  string `json:"ort_version"`
 	ORTPinned   bool   `json:"ort_pinned"`
 	Fault       string `json:"fault,omitempty"`
 }
 
-func lookAtHost() (host, error) {
+func lookAtHost(c daemon.Config) (host, error) {
 	h := host{Device: cpuName(), Cores: runtime.NumCPU()}
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err == nil {
 		h.MemoryBytes = int64(info.Totalram) * int64(info.Unit)
+	}
+	if c.Emulated() {
+		device, err := daemon.EmulatedDevice(c)
+		if err != nil {
+			h.Fault = err.Error()
+		}
+		h.Device, h.Emulated = device, true
+		return h, err
 	}
 	lib, err := openORT()
 	if err != nil {
@@ -96,6 +105,12 @@ func lookAtHost() (host, error) {
 }
 
 func (h host) writeText(w io.Writer) {
+	if h.Emulated {
+		if h.Fault == "" {
+			fmt.Fprintf(w, "# device: %s: nothing is computed\n", h.Device)
+		}
+		return
+	}
 	fmt.Fprintf(w, "# device: %s, %.1f GiB of memory\n", h.Device, float64(h.MemoryBytes)/(1<<30))
 	if h.Fault != "" {
 		return

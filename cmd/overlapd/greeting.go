@@ -17,7 +17,11 @@ func greeting(program string, addr net.Addr, c daemon.Config) string {
 	}
 	url := "http://" + addr.String()
 	var b strings.Builder
-	fmt.Fprintf(&b, "\noverlapd is ready at %s. Try:\n\n", url)
+	note := ""
+	if c.Emulated() {
+		note = ", on an emulated device: nothing is computed"
+	}
+	fmt.Fprintf(&b, "\noverlapd is ready at %s%s. Try:\n\n", url, note)
 	var names []string
 	for _, s := range c.Services {
 		names = append(names, s.Name)

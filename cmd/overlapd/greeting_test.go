@@ -103,6 +103,10 @@ func TestGreetingWithoutExamples(t *testing.T) {
 	if strings.Contains(said, "curl") || !strings.Contains(said, "--service half,mine ") {
 		t.Errorf("half precision has no JSON form, and a file's inputs are not known:\n%s", said)
 	}
+	c.Device = "emulated"
+	if said := greeting("overlapd", address, c); !strings.Contains(said, "an emulated device: nothing is computed. Try:") {
+		t.Errorf("on an emulated device:\n%s", said)
+	}
 	if said := greeting("overlapd", &net.UnixAddr{Name: "/run/s", Net: "unix"}, c); said != "" {
 		t.Errorf("for a socket: %q", said)
 	}

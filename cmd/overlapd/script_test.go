@@ -40,6 +40,10 @@ func TestMain(m *testing.M) {
 // and the condition [ort], which holds where ONNX Runtime is.
 func TestScripts(t *testing.T) {
 	library, missing := ort.Find()
+	examples, err := filepath.Abs(filepath.Join("..", "..", "docs", "examples"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
@@ -48,6 +52,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
 			e.Setenv("XDG_CACHE_HOME", filepath.Join(e.WorkDir, "cache"))
 			e.Setenv("XDG_STATE_HOME", filepath.Join(e.WorkDir, "state"))
+			e.Setenv("EXAMPLES", examples)
 			e.Setenv("CORES", strconv.Itoa(runtime.NumCPU()))
 			if missing == nil {
 				e.Setenv(ort.PathVariable, library)

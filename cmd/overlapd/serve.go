@@ -28,7 +28,9 @@ func serveCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Run the daemon",
 		Long: `Serve loads every service of the configuration into a worker process of its own
-and answers inference requests over HTTP (Open Inference Protocol).
+and answers inference requests over HTTP (Open Inference Protocol). With
+device = "emulated" nothing is loaded or computed: requests take the time that
+they would on the device of a profile.
 
 SIGTERM and SIGINT stop accepting and answer what was accepted; a second one
 quits at once.`,
@@ -116,8 +118,10 @@ func newDaemon(c daemon.Config, log zerolog.Logger, offline bool) (*daemon.Daemo
 	if err != nil {
 		return nil, err
 	}
-	if err := warnOfORT(log); err != nil {
-		return nil, err
+	if !c.Emulated() {
+		if err := warnOfORT(log); err != nil {
+			return nil, err
+		}
 	}
 	return daemon.New(c, daemon.Options{
 		Worker:  []string{self, "worker"},

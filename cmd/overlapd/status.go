@@ -115,7 +115,11 @@ func askStatus(base string) (s status, err error) {
 }
 
 func (s status) writeText(w io.Writer) error {
-	fmt.Fprintf(w, "live: %t  ready: %t\n\n", s.Live, s.Ready)
+	fmt.Fprintf(w, "live: %t  ready: %t\ndevice: %s", s.Live, s.Ready, s.Overview.Device)
+	if s.Overview.Emulated {
+		fmt.Fprint(w, ": nothing is computed")
+	}
+	fmt.Fprint(w, "\n\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "SERVICE\tANSWERED\tFAILED OR DROPPED\tBATCHES\tMEAN QUEUE\tMEAN RUN")
 	for _, m := range s.Models {
