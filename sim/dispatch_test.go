@@ -1,0 +1,69 @@
+package sim
+
+import (
+	"slices"
+	"testing"
+)
+
+// devicesOf returns the device of each query.
+func devicesOf(t *testing.T, sc Scenario) []int {
+	t.Helper()
+	list := make([]int, len(sc.Given))
+	_, answers := watch(t, sc)
+	for _, a := range answers {
+		list[a.Number] = a.Device
+	}
+	return list
+}
+
+func TestDispatch(t *testing.T) {
+	sc := plainScenario(Query{}, Query{}, Query{}, Query{At: 11 * ms}, Query{At: 12 * ms})
+	sc.Devices = 2
+	for way, want := range map[Dispatch][]int{
+		RoundRobin:  {0, 1, 0, 1, 0},
+		LeastLoaded: {0, 1, 0, 1, 0},
+		Central:     {0, 1, 0, 1, 0},
+	} {
+		sc.Dispatch = way
+		if got := devicesOf(t, sc); !slices.Equal(got, want) {
+			t.Errorf("%s: devices %v, want %v", way, got, want)
+		}
+	}
+	sc = plainScenario(Query{}, Query{}, Query{}, Query{At: 15 * ms})
+	sc.Devices, sc.Dispatch = 2, LeastLoaded
+	if got, want := devicesOf(t, sc), []int{0, 1, 0, 1}; !slices.Equal(got, want) {
+		t.Errorf("least loaded: devices %v, want %v", got, want)
+	}
+}
+
+// TestBalance finds fewer violations the more a dispatcher knows, and each
+// device busy.
+func TestBalance(t *testing.T) {
+	violations := map[Dispatch]float64{}
+	for _, way := range Dispatches() {
+		sc := busyScenario("edf")
+		sc.Devices, sc.Dispatch, sc.Arrivals.QPS, sc.Check = 4, way, 480, true
+		violations[way] = run(t, sc).Violations
+	}
+	if !(violations[Central] < violations[LeastLoaded] && violations[LeastLoaded] < violations[RoundRobin] && violations[RoundRobin] < violations[Random]) {
+		t.Errorf("violations %v", violations)
+	}
+}
+
+// TestCentralServesTheEarliestDeadline of all that wait, and answers those that
+// leave while they do.
+func TestCentralServesTheEarliestDeadline(t *testing.T) {
+	sc := plainScenario(Query{}, Query{At: ms}, Query{At: 2 * ms, Service: 1}, Query{At: 3 * ms, Leaves: 4 * ms})
+	sc.Device = newFormula(1, 0, ms, ms)
+	sc.Services = append(sc.Services, Service{Name: "b", Target: 20 * ms})
+	sc.Services[0].Target = 100 * ms
+	sc.Dispatch, sc.Policy = Central, "clockwork"
+	_, answers := watch(t, sc)
+	var order []int
+	for _, a := range answers {
+		order = append(order, a.Number)
+	}
+	if want := []int{3, 0, 2, 1}; !slices.Equal(order, want) {
+		t.Errorf("answered in the order %v, want %v", order, want)
+	}
+}

@@ -1,0 +1,225 @@
+package sim
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+)
+
+var oneSeed = flag.Uint64("seed", 0, "run only this seed of TestSeeds")
+
+const (
+	manySeeds  = 2000
+	seedChunks = 8 // that run at the same time
+)
+
+// TestSeeds runs scenarios that are made up from seeds: services, loads,
+// policies, noise, workers that die and clients that leave. The schedulers are
+// held to their invariants after every event, and the run to what must be true
+// of every schedule. One that fails is run again with
+//
+//	go test ./sim -run TestSeeds -seed N
+func TestSeeds(t *testing.T) {
+	if *oneSeed != 0 {
+		if err := trySeed(t, *oneSeed); err != nil {
+			t.Fatalf("seed %d: %v", *oneSeed, err)
+		}
+		return
+	}
+	seeds := uint64(manySeeds)
+	if testing.Short() {
+		seeds /= 10
+	}
+	for chunk := range uint64(seedChunks) {
+		t.Run(fmt.Sprint(chunk), func(t *testing.T) {
+			t.Parallel()
+			for seed := chunk + 1; seed <= seeds; seed += seedChunks {
+				if err := trySeed(t, seed); err != nil {
+					t.Errorf("seed %d: %v; again with: go test ./sim -run TestSeeds -seed %d", seed, err, seed)
+				}
+			}
+		})
+	}
+}
+
+// trySeed runs the scenario of a seed, some of them twice.
+func trySeed(t testing.TB, seed uint64) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
+		}
+	}()
+	sc := anyScenario(t, seed)
+	w := newWitness(&sc)
+	sc.Observer = Observer{Round: w.round, Answer: w.answer}
+	r, err := Run(sc)
+	if err = errors.Join(err, w.fault); err != nil {
+		return err
+	}
+	if err := w.agree(r); err != nil || seed%8 != 0 {
+		return err
+	}
+	sc.Observer = Observer{}
+	again, err := Run(sc)
+	if err == nil && text(t, r) != text(t, again) {
+		err = fmt.Errorf("the same scenario gives another result:\n%s\n%s", text(t, r), text(t, again))
+	}
+	return err
+}
+
+// anyScenario makes a scenario up.
+func anyScenario(t testing.TB, seed uint64) Scenario {
+	r := rand.New(rand.NewPCG(seed, 12345))
+	chance := func(of int) bool { return r.IntN(of) == 0 }
+	pick := func(list ...int) int { return list[r.IntN(len(list))] }
+	n := pick(1, 2, 2, 3, 4)
+	var op []time.Duration
+	for range n {
+		op = append(op, time.Duration(20+r.IntN(400))*time.Microsecond)
+	}
+	f := newFormula(0.1+0.7*r.Float64(), []float64{0, 0.02, 0.05, 0.2}[r.IntN(4)], op...)
+	for i := range f.models {
+		f.models[i].Operators = 1 + r.IntN(12)
+	}
+	policies := overlap.Policies()
+	sc := Scenario{
+		Seed: seed, Queries: 100 + r.IntN(300), Device: f, Check: true,
+		Policy: policies[r.IntN(len(policies))].Name, Ways: pick(0, 0, 1, 2, 16), Plan: chance(2), MaxRetries: pick(0, 1, 3),
+		Blind: chance(12), Devices: pick(1, 1, 1, 2, 3), Dispatch: Dispatches()[r.IntN(len(Dispatches()))],
+		DecisionTime: time.Duration(pick(0, 0, 100)) * time.Microsecond, RoundTime: time.Duration(pick(0, 0, 50)) * time.Microsecond,
+	}
+	if chance(2) {
+		sc.Policy = "overlap"
+	}
+	if !chance(4) {
+		sc.Predictor = formulaPredictor(t, f, seed)
+	}
+	work := 0.0 // seconds, of a query
+	for i := range n {
+		s := Service{
+			Name: f.models[i].Name, MaxBatch: pick(0, 1, 8, 32), QueueLimit: pick(0, 0, 3), BestEffort: chance(6),
+			Priority: pick(0, 0, 0, 1, 2), Sizes: [][]int{nil, {1}, {1, 4}, {4, 8, 16, 32}}[r.IntN(4)], Share: float64(pick(1, 1, 5)),
+		}
+		largest := max(most(s.Sizes, 1), 1)
+		solo := f.Latency(models.Group{Spans: []models.Span{{Service: models.ServiceID(i), End: f.models[i].Operators, Size: largest}}})
+		s.Target = time.Duration((0.5 + 6*r.Float64()) * float64(solo))
+		work += solo.Seconds() / float64(n)
+		sc.Services = append(sc.Services, s)
+	}
+	sc.Arrivals = anyArrivals(r, float64(sc.Devices)*(0.3+2.5*r.Float64())/work)
+	if chance(2) {
+		sc.Faults = Faults{Every: time.Duration((5 + 100*r.Float64()) * work * 1e9), Restart: time.Duration(10 * r.Float64() * work * 1e9)}
+	}
+	if chance(3) {
+		sc.Faults.Failing = 0.1
+	}
+	if chance(2) {
+		sc.Clients = Clients{Leaving: 0.5 * r.Float64(), Timeout: time.Duration(pick(0, 1, 5) * int(sc.Services[0].Target))}
+	}
+	return sc
+}
+
+func anyArrivals(r *rand.Rand, qps float64) Arrivals {
+	a := Arrivals{Process: []Process{Constant, Poisson, Gamma, MMPP, Times}[r.IntN(5)], QPS: qps, Shape: 0.3}
+	a.States = []State{{0.2 * qps, time.Duration(2e10 / qps)}, {3 * qps, time.Duration(2e10 / qps)}}
+	for i := range 60 { // ten at a time
+		a.Times = append(a.Times, time.Duration(float64(i/10)*1e10/qps))
+	}
+	return a
+}
+
+// witness sees what happens and holds it to what must be true of every
+// schedule.
+type witness struct {
+	sc      *Scenario
+	fault   error
+	ended   map[int]time.Duration // of each device the last round
+	next    map[[2]uint64]int     // of each batch of a device the operator to run next
+	members map[[2]uint64][]models.QueryID
+	whole   map[models.QueryID]bool // its batch has run to its end
+	seen    map[int]bool
+	good    int
+}
+
+func newWitness(sc *Scenario) *witness {
+	return &witness{
+		sc: sc, ended: map[int]time.Duration{}, next: map[[2]uint64]int{}, members: map[[2]uint64][]models.QueryID{},
+		whole: map[models.QueryID]bool{}, seen: map[int]bool{},
+	}
+}
+
+func (w *witness) fail(format string, args ...any) {
+	if w.fault == nil {
+		w.fault = fmt.Errorf(format, args...)
+	}
+}
+
+func (w *witness) round(r *Round) {
+	if r.Chosen < w.ended[r.Device] || r.Start < r.Chosen || r.End < r.Chosen || len(r.Spans) == 0 {
+		w.fail("round %d of device %d is chosen at %v and runs from %v to %v, the last ended at %v", r.Number, r.Device, r.Chosen, r.Start, r.End, w.ended[r.Device])
+	}
+	w.ended[r.Device] = r.End
+	services := map[models.ServiceID]bool{}
+	for i, s := range r.Spans {
+		batch := [2]uint64{uint64(r.Device), uint64(s.Batch)}
+		ops := w.sc.Device.Models()[s.Service].Operators
+		if services[s.Service] || s.Start != w.next[batch] || s.End <= s.Start || s.End > ops {
+			w.fail("round %d runs %+v, its batch is at operator %d of %d", r.Number, s, w.next[batch], ops)
+		}
+		services[s.Service] = true
+		if s.Start > 0 && fmt.Sprint(w.members[batch]) != fmt.Sprint(r.Queries[i]) {
+			w.fail("batch %d had queries %v and has %v", s.Batch, w.members[batch], r.Queries[i])
+		}
+		w.members[batch] = append([]models.QueryID(nil), r.Queries[i]...)
+		o := r.Outcome.Spans[i]
+		w.next[batch] = o.Reached
+		if o.Status == overlap.SpanLost || o.Status == overlap.SpanFailed {
+			w.next[batch] = ops // it does not run again
+		} else if o.Reached == ops {
+			for _, id := range r.Queries[i] {
+				w.whole[id] = true
+			}
+		}
+	}
+}
+
+func (w *witness) answer(a *Answer) {
+	id := models.QueryID(a.Number + 1)
+	switch {
+	case w.seen[a.Number]:
+		w.fail("query %d is answered twice", id)
+	case a.Ended.At < a.Query.At:
+		w.fail("query %d of %v is answered at %v", id, a.Query.At, a.Ended.At)
+	case (a.Ended.Result == overlap.Finished) && !w.whole[id]:
+		w.fail("query %d is finished, its batch has not run to its end", id)
+	case a.Ended.Result == overlap.Finished && a.Query.Leaves > 0 && a.Ended.At > a.Query.Leaves:
+		w.fail("query %d is finished at %v for a client that left at %v", id, a.Ended.At, a.Query.Leaves)
+	case a.Ended.Result == overlap.Cancelled && (a.Query.Leaves == 0 || a.Ended.At < a.Query.Leaves):
+		w.fail("query %d is cancelled at %v, its client leaves at %v", id, a.Ended.At, a.Query.Leaves)
+	case a.Ended.Result == overlap.Failed && w.sc.Faults == Faults{}:
+		w.fail("query %d failed, and nothing can fail", id)
+	}
+	w.seen[a.Number] = true
+	if a.InTime {
+		w.good++
+	}
+}
+
+// agree compares what was seen with what is counted.
+func (w *witness) agree(r *Result) error {
+	switch {
+	case len(w.seen) != r.Queries || r.Answered+r.Dropped+r.Failed+r.Cancelled != r.Queries:
+		return fmt.Errorf("%d of %d queries are answered: %s", len(w.seen), r.Queries, "exactly one answer each")
+	case r.Answered-r.Late != w.good:
+		return fmt.Errorf("%d answers in time, %d of them late, %d were seen in time", r.Answered, r.Late, w.good)
+	case !within(r.Violations, 0, 1) || !within(r.Busy, 0, 1+1e-9) || r.GoodputQPS > r.ThroughputQPS:
+		return fmt.Errorf("violations %v, busy %v, goodput %v of %v", r.Violations, r.Busy, r.GoodputQPS, r.ThroughputQPS)
+	}
+	return nil
+}
