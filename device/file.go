@@ -52,25 +52,46 @@ func Read(r io.Reader) (*Profile, error) {
 	if _, err := d.Token(); err != io.EOF {
 		return nil, fmt.Errorf("%w: more follows its end", ErrDamaged)
 	}
+	if at := findNull(data); at >= 0 {
+		return nil, fmt.Errorf("%w: byte %d: null in place of a value", ErrDamaged, at)
+	}
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
+// findNull returns where valid JSON holds a null, or -1. The decoder takes one
+// for a zero, but it is how many a tool writes NaN.
+func findNull(data []byte) int64 {
+	d := json.NewDecoder(bytes.NewReader(data))
+	for {
+		token, err := d.Token()
+		switch {
+		case err != nil:
+			return -1
+		case token == nil:
+			return d.InputOffset()
+		}
+	}
+}
+
 // checkFormat looks at nothing but the format, so that a file of another
 // version is not blamed for its fields.
 func checkFormat(data []byte) error {
+	if text := bytes.TrimLeft(data, " \t\r\n"); len(text) == 0 || text[0] != '{' {
+		return fmt.Errorf("%w: not a JSON object", ErrFormat)
+	}
 	var head struct {
 		Format string `json:"format"`
 	}
 	err := json.Unmarshal(data, &head)
 	var syntax *json.SyntaxError
 	switch {
-	case len(data) == 0:
-		return fmt.Errorf("%w: it is empty", ErrFormat)
 	case errors.As(err, &syntax) && syntax.Offset >= int64(len(data)):
 		return fmt.Errorf("%w: truncated after %d bytes", ErrDamaged, len(data))
+	case errors.As(err, &syntax):
+		return fmt.Errorf("%w: byte %d: %w", ErrDamaged, syntax.Offset, err)
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrFormat, err)
 	case head.Format != Format:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/predictor"
 )
 
 func newModel(t testing.TB, p *Profile) *Model {
@@ -28,6 +29,30 @@ func withSolo(p *Profile) *Profile {
 	return p
 }
 
+// keepsPromises draws groups and parts of them.
+func keepsPromises(t *testing.T, m *Model, seed uint64, groups int) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(seed, 2))
+	for range groups {
+		g := drawGroup(m, r)
+		if !m.Covers(g) {
+			t.Fatalf("%v is not covered", g)
+		}
+		took := m.Latency(g)
+		if took < 1 || took > predictor.MaxTime {
+			t.Errorf("seed %d: %v takes %v", seed, g, took)
+		}
+		for _, s := range g.Spans {
+			if alone := m.Latency(models.Group{Spans: []models.Span{s}}); alone > took {
+				t.Errorf("seed %d: %v takes %v, its span %v alone %v", seed, g, took, s, alone)
+			}
+		}
+		if less, ok := part(g, r); ok && m.Latency(less) > took {
+			t.Errorf("seed %d: %v takes %v, %v takes %v", seed, g, took, less, m.Latency(less))
+		}
+	}
+}
+
 // The promises hold for any network that is accepted.
 func TestPromises(t *testing.T) {
 	for seed := range uint64(30) {
@@ -35,26 +60,14 @@ func TestPromises(t *testing.T) {
 		if seed%2 == 0 {
 			withSolo(p)
 		}
-		m, r := newModel(t, p), rand.New(rand.NewPCG(seed, 2))
-		distinct := map[time.Duration]bool{}
-		for range 500 {
-			g := drawGroup(m, r)
-			if !m.Covers(g) {
-				t.Fatalf("%v is not covered", g)
-			}
-			took := m.Latency(g)
-			distinct[took] = true
-			for _, s := range g.Spans {
-				if alone := m.Latency(models.Group{Spans: []models.Span{s}}); alone > took {
-					t.Errorf("seed %d: %v takes %v, its span %v alone %v", seed, g, took, s, alone)
-				}
-			}
-			if less, ok := part(g, r); ok && m.Latency(less) > took {
-				t.Errorf("seed %d: %v takes %v, %v takes %v", seed, g, took, less, m.Latency(less))
-			}
+		m := newModel(t, p)
+		keepsPromises(t, m, seed, 500)
+		r, distinct := rand.New(rand.NewPCG(seed, 2)), map[time.Duration]bool{}
+		for range 200 {
+			distinct[m.Latency(drawGroup(m, r))] = true
 		}
 		if len(distinct) < 100 {
-			t.Errorf("seed %d: only %d latencies in 500 groups", seed, len(distinct))
+			t.Errorf("seed %d: only %d latencies in 200 groups", seed, len(distinct))
 		}
 	}
 }
@@ -172,4 +185,22 @@ func TestCovers(t *testing.T) {
 	if m.Index("d") != 3 || m.Index("e") != -1 || len(m.Models()) != 4 || m.Device() != "dice" {
 		t.Errorf("models %v", m.Models())
 	}
+}
+
+func BenchmarkLatency(b *testing.B) {
+	m, r := newModel(b, random(1)), rand.New(rand.NewPCG(1, 2))
+	var groups []models.Group
+	for range 1024 {
+		groups = append(groups, drawGroup(m, r))
+	}
+	b.Run("known", func(b *testing.B) {
+		for i := range b.N {
+			m.Latency(groups[i%16])
+		}
+	})
+	b.Run("new", func(b *testing.B) {
+		for i := range b.N {
+			m.most(groups[i%len(groups)].Spans)
+		}
+	})
 }

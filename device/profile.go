@@ -52,7 +52,7 @@ type SoloTime struct {
 type Test struct {
 	Alone   predictor.Errors  `json:"alone"` // groups of one span
 	Several predictor.Errors  `json:"several"`
-	Spread  []SpreadQuantiles `json:"spread"` // of groups kept aside, beside those of the profile
+	Spread  []SpreadQuantiles `json:"spread,omitempty"` // of groups kept aside, beside those of the profile
 }
 
 // SpreadQuantiles compares the relative spreads of the runs of groups.
@@ -73,6 +73,6 @@ type Checks struct {
 	Latency    float64 `json:"mape_latency"`  // of that and no group faster than a part of it
 	Raised     int     `json:"raised"`        // groups kept aside that a part of them holds up
 	RaisedMost float64 `json:"raised_most"`   // by what part of their latency at most
-	Repeated   float64 `json:"mape_repeated"` // of measuring alone spans again: of the median of their other rows, 0 if none was
+	Repeated   float64 `json:"mape_repeated"` // of the median of all other rows of the same span alone, for those that have any
 	RepeatedOf int     `json:"repeated_of"`   // rows
 }

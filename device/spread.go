@@ -22,7 +22,7 @@ const (
 // than others of their kind, for which no cause was measured; so each run
 // draws how much it spreads from what the groups of its kind did.
 type Spread struct {
-	Bands []SpreadBand `json:"bands"` // by spans, then latency; may be none: no run differs
+	Bands []SpreadBand `json:"bands,omitempty"` // by spans, then latency; may be none: no run differs
 
 	// A run that is one standard deviation late is Slow of them late, one
 	// that is early Fast of them early.
@@ -47,15 +47,18 @@ func (s *Spread) Parts(spans int, micros float64) []float64 {
 	return s.band(spans, micros).Parts
 }
 
-// band returns that of a group. There is one at least.
+// band returns that of a group: of the most spans that are no more than it
+// has, and of the latency below it. There is one at least.
 func (s *Spread) band(spans int, micros float64) *SpreadBand {
 	best := &s.Bands[0]
 	for i := range s.Bands {
 		b := &s.Bands[i]
-		if b.Spans > spans && b.Spans > best.Spans || b.Spans == best.Spans && b.Micros > micros {
+		if b.Spans > max(spans, s.Bands[0].Spans) {
 			break
 		}
-		best = b
+		if b.Spans > best.Spans || b.Micros <= micros {
+			best = b
+		}
 	}
 	return best
 }

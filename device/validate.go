@@ -32,6 +32,8 @@ func (p *Profile) Validate() error {
 	faults = append(faults, p.Network.faults()...)
 	faults = append(faults, p.Spread.faults()...)
 	faults = append(faults, p.soloFaults()...)
+	faults = append(faults, p.Test.faults()...)
+	faults = append(faults, p.Checks.faults()...)
 	if len(faults) == 0 {
 		return nil
 	}
@@ -102,6 +104,24 @@ func (p *Profile) soloFaults() (faults []error) {
 			faults = append(faults, fmt.Errorf("solo time %d: %s of size %d, sequence length %d takes %v µs, %v in groups", i, s.Model, s.Size, s.SeqLen, s.Micros, s.Groups))
 		}
 		seen[k] = true
+	}
+	return faults
+}
+
+func (t *Test) faults() (faults []error) {
+	for _, e := range []*predictor.Errors{&t.Alone, &t.Several} {
+		if !(e.MAPE >= 0 && e.MAPE <= math.MaxFloat64) || e.Rows < 0 {
+			faults = append(faults, fmt.Errorf("%d groups kept aside are off %v %%", e.Rows, e.MAPE))
+		}
+	}
+	return faults
+}
+
+func (c *Checks) faults() (faults []error) {
+	for _, v := range []float64{c.Free, c.Kept, c.Latency, c.RaisedMost, c.Repeated} {
+		if !(v >= 0 && v <= math.MaxFloat64) {
+			faults = append(faults, fmt.Errorf("a check that gives %v", v))
+		}
 	}
 	return faults
 }

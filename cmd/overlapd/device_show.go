@@ -83,7 +83,7 @@ func (s *shownProfile) writeErrors(out io.Writer) {
 	fmt.Fprintf(out, "of them a network that promises nothing is off %.2f %%, one that never falls with more operators %.2f %%;\n", c.Free, c.Kept)
 	fmt.Fprintf(out, "%d are held up by a part of their spans, by at most %.1f %%\n", c.Raised, 100*c.RaisedMost)
 	if c.RepeatedOf > 0 {
-		fmt.Fprintf(out, "spans alone that were measured again differ from themselves by %.2f %% (%d)\n", c.Repeated, c.RepeatedOf)
+		fmt.Fprintf(out, "%[2]d of one span were measured several times: each is off %.2[1]f %% from the median of its others\n", c.Repeated, c.RepeatedOf)
 	}
 }
 

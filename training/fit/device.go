@@ -1,7 +1,6 @@
 package fit
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -82,12 +81,17 @@ func Device(ctx context.Context, d *training.Dataset, solo []training.SoloTime, 
 	if err != nil {
 		return nil, nil, err
 	}
-	began := time.Now()
-	m := maker{data: d, rows: at(d.Rows, folds[0].train), test: at(d.Rows, folds[0].test), options: &n}
-	p, err := m.profile(ctx, solo)
+	given, err := soloTimes(d, solo)
 	if err != nil {
 		return nil, nil, err
 	}
+	began := time.Now()
+	m := maker{data: d, rows: at(d.Rows, folds[0].train), test: at(d.Rows, folds[0].test), options: &n}
+	p, err := m.profile(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	p.Solo = given
 	r := &DeviceReport{
 		Device: d.Device, Rows: len(d.Rows), TrainRows: len(m.rows), TestRows: len(m.test),
 		Seed: o.Seed, Split: o.Split, Hidden: o.Hidden, Epochs: newSchedule(&n, len(m.rows)).epochs,
@@ -96,7 +100,7 @@ func Device(ctx context.Context, d *training.Dataset, solo []training.SoloTime, 
 	for _, known := range d.Models {
 		r.Models = append(r.Models, known.Name)
 	}
-	return p, r, nil
+	return p, r, p.Validate()
 }
 
 // maker makes a device of some rows of a dataset and tests it on others.
@@ -106,7 +110,8 @@ type maker struct {
 	options    *Options
 }
 
-func (m *maker) profile(ctx context.Context, solo []training.SoloTime) (*device.Profile, error) {
+// profile returns one without solo times.
+func (m *maker) profile(ctx context.Context) (*device.Profile, error) {
 	draft, err := m.draft(ctx)
 	if err != nil {
 		return nil, err
@@ -119,13 +124,7 @@ func (m *maker) profile(ctx context.Context, solo []training.SoloTime) (*device.
 	if p.Network.Layers, err = fitGrowing(ctx, p.Network.Models, m.rows, m.options, "device"); err != nil {
 		return nil, err
 	}
-	if err := m.check(p, draft); err != nil {
-		return nil, err
-	}
-	if p.Solo, err = soloTimes(m.data, solo); err != nil {
-		return nil, err
-	}
-	return p, p.Validate()
+	return p, m.check(p, draft)
 }
 
 // draft fits a network that promises nothing. It tells what operators cost,
@@ -162,7 +161,7 @@ func (m *maker) check(p *device.Profile, draft *predictor.File) error {
 	keptAll, _, _ := testPoints(m.test, kept)
 	all, alone, several := testPoints(m.test, latency)
 	c.Free, c.Kept, c.Latency = mape(freeAll), mape(keptAll), mape(all)
-	c.Repeated, c.RepeatedOf = repeated(m.data.Rows)
+	c.Repeated, c.RepeatedOf = repeated(m.rows, m.test)
 	p.Test = device.Test{Alone: errorsOf(alone), Several: errorsOf(several), Spread: spreadTest(&p.Spread, m.test, latency)}
 	return nil
 }
@@ -189,11 +188,22 @@ func testPoints(rows []training.Row, predicted []float64) (all, alone, several [
 // nothing else.
 func soloTimes(d *training.Dataset, given []training.SoloTime) ([]device.SoloTime, error) {
 	var times []device.SoloTime
+	type batch struct {
+		model        string
+		size, seqLen int
+	}
+	seen := map[batch]bool{}
 	for _, s := range given {
-		model := d.Model(s.Model)
-		if model < 0 {
+		model, b := d.Model(s.Model), batch{s.Model, s.Size, s.SeqLen}
+		switch {
+		case model < 0:
 			return nil, fmt.Errorf("%w: the solo times name %s, of which no group was measured", ErrRows, s.Model)
+		case seen[b]:
+			return nil, fmt.Errorf("%w: there are two solo times of %s with batch size %d, sequence length %d; leave one out", ErrRows, s.Model, s.Size, s.SeqLen)
+		case len(given) > device.MaxSoloTimes:
+			return nil, fmt.Errorf("%w: %d solo times; a device takes %d", ErrRows, len(given), device.MaxSoloTimes)
 		}
+		seen[b] = true
 		times = append(times, device.SoloTime{
 			Model: s.Model, Size: s.Size, SeqLen: s.SeqLen, Micros: s.Micros,
 			Groups: measuredAlone(d, model, s.Size, s.SeqLen),
@@ -219,28 +229,30 @@ func measuredAlone(d *training.Dataset, model, size, seqLen int) float64 {
 	return quantile(found, 0.5)
 }
 
-// repeated tells how far measurements of one span alone are off from each
-// other: from the median of the others of the same span. No device made of
-// them can be closer.
-func repeated(rows []training.Row) (percent float64, of int) {
+// repeated tells how far rows of one span alone that were kept aside are off
+// from the median of the other rows of the same span. No device made of those
+// can be much closer.
+func repeated(rows, test []training.Row) (percent float64, of int) {
 	same := map[models.Span][]float64{}
-	for i := range rows {
-		if spans := rows[i].Group.Spans; len(spans) == 1 {
-			same[spans[0]] = append(same[spans[0]], rows[i].Median)
-		}
-	}
-	var points []point
-	for _, times := range same {
-		slices.Sort(times)
-		for i, t := range times {
-			if len(times) >= leastRepeats {
-				others := slices.Delete(slices.Clone(times), i, i+1)
-				points = append(points, point{measured: t, predicted: quantile(others, 0.5)})
+	for _, part := range [][]training.Row{rows, test} {
+		for i := range part {
+			if spans := part[i].Group.Spans; len(spans) == 1 {
+				same[spans[0]] = append(same[spans[0]], part[i].Median)
 			}
 		}
 	}
-	// The order of a map is random, and so would be the last digits of a sum.
-	slices.SortFunc(points, func(a, b point) int { return cmp.Compare(a.off(), b.off()) })
+	var points []point
+	for i := range test {
+		spans := test[i].Group.Spans
+		if len(spans) > 1 || len(same[spans[0]]) < leastRepeats {
+			continue
+		}
+		others := slices.Clone(same[spans[0]])
+		k := slices.Index(others, test[i].Median)
+		others = slices.Delete(others, k, k+1)
+		slices.Sort(others)
+		points = append(points, point{measured: test[i].Median, predicted: quantile(others, 0.5)})
+	}
 	return mape(points), len(points)
 }
 

@@ -12,7 +12,8 @@ import (
 // Constants of the spread.
 const (
 	spreadParts   = 21  // quantiles of a band
-	leastBandRows = 200 // a band with fewer joins the one below
+	leastBandRows = 200 // a band with fewer joins the next
+	leastKindRows = 10  // groups of so many spans, if fewer, are taken for those of fewer spans
 )
 
 // spreadEdges is where bands may begin, in microseconds.
@@ -33,7 +34,7 @@ func spreadOf(rows []training.Row) device.Spread {
 }
 
 func bandsOf(spans int, rows []training.Row) []device.SpreadBand {
-	if len(rows) < leastBandRows {
+	if len(rows) < leastKindRows {
 		return nil
 	}
 	slices.SortStableFunc(rows, func(a, b training.Row) int { return cmp.Compare(a.Median, b.Median) })
@@ -44,7 +45,7 @@ func bandsOf(spans int, rows []training.Row) []device.SpreadBand {
 		if i+1 < len(spreadEdges) {
 			to, _ = slices.BinarySearchFunc(rows, spreadEdges[i+1], func(r training.Row, edge float64) int { return cmp.Compare(r.Median, edge) })
 		}
-		if to-from < leastBandRows || to < len(rows) && len(rows)-to < leastBandRows {
+		if to < len(rows) && (to-from < leastBandRows || len(rows)-to < leastBandRows) || to == from {
 			continue
 		}
 		bands = append(bands, device.SpreadBand{Spans: spans, Micros: begins, Parts: relativeSpreads(rows[from:to], spreadParts)})
