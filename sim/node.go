@@ -104,7 +104,9 @@ func (n *node) decide() error {
 		if !ok {
 			break
 		}
-		n.start(&r)
+		if err := n.start(&r); err != nil {
+			return err
+		}
 	}
 	if n.scenario.Plan {
 		n.scheduler.Plan(n.now)
@@ -117,7 +119,7 @@ func (n *node) decide() error {
 }
 
 // start runs a round, whose time is known from now on.
-func (n *node) start(r *overlap.Round) {
+func (n *node) start(r *overlap.Round) error {
 	n.running = true
 	at := n.now
 	if !r.Planned {
@@ -126,6 +128,9 @@ func (n *node) start(r *overlap.Round) {
 	n.on.Spans = n.on.Spans[:0]
 	n.outcome.Round, n.outcome.Spans = r.Number, n.outcome.Spans[:0]
 	for _, s := range r.Group.Spans {
+		if n.down[s.Service] {
+			return fmt.Errorf("%w: round %d runs service %d, whose worker is lost", ErrInvariant, r.Number, s.Service)
+		}
 		o := overlap.SpanOutcome{Batch: s.Batch, Reached: s.End}
 		if n.scenario.Faults.Failing > 0 && n.failing.Float64() < n.scenario.Faults.Failing {
 			o.Status = overlap.SpanFailed
@@ -143,6 +148,7 @@ func (n *node) start(r *overlap.Round) {
 		n.keepQueries(r)
 	}
 	n.tally.started(r)
+	return nil
 }
 
 // keepQueries copies who is in the round, since the scheduler's memory of that
@@ -247,7 +253,7 @@ func (n *node) cancel(number int) error {
 // die loses the worker of a service and what it runs. A round that has nothing
 // left to run ends.
 func (n *node) die(service models.ServiceID) error {
-	n.touched, n.down[service] = true, true
+	n.touch(service, true)
 	n.scheduler.Down(n.now, service)
 	if n.running {
 		left := 0
@@ -267,6 +273,14 @@ func (n *node) die(service models.ServiceID) error {
 	return n.settle()
 }
 
+// touch notes that a worker was lost or is back.
+func (n *node) touch(service models.ServiceID, down bool) {
+	n.touched, n.down[service] = true, down
+	if n.scenario.Observer.Worker != nil {
+		n.scenario.Observer.Worker(&Worker{Device: n.index, Service: service, At: n.now, Ready: !down})
+	}
+}
+
 // cut ends the round earlier.
 func (n *node) cut(end time.Duration) {
 	n.round.End = min(n.round.End, max(end, n.now))
@@ -274,7 +288,7 @@ func (n *node) cut(end time.Duration) {
 }
 
 func (n *node) back(service models.ServiceID) error {
-	n.touched, n.down[service] = true, false
+	n.touch(service, false)
 	n.scheduler.Up(n.now, service)
 	return n.settle()
 }

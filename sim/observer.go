@@ -12,6 +12,15 @@ import (
 type Observer struct {
 	Round  func(*Round)
 	Answer func(*Answer)
+	Worker func(*Worker)
+}
+
+// Worker is a worker that was lost, or is back.
+type Worker struct {
+	Device  int
+	Service models.ServiceID
+	At      time.Duration
+	Ready   bool
 }
 
 // Round is a round that is over.

@@ -270,7 +270,7 @@ func TestWorkersDie(t *testing.T) {
 	lost := run(t, sc)
 	sc.MaxRetries = 3
 	again := run(t, sc)
-	if lost.Failed < 20 || again.Failed >= lost.Failed/10 {
+	if lost.Failed < 20 || again.Failed >= lost.Failed/10 || again.Answered < sc.Queries*9/10 {
 		t.Errorf("%d queries failed, with retries %d", lost.Failed, again.Failed)
 	}
 	sc.Faults = Faults{Failing: 1}

@@ -57,7 +57,7 @@ func trySeed(t testing.TB, seed uint64) (err error) {
 	}()
 	sc := anyScenario(t, seed)
 	w := newWitness(&sc)
-	sc.Observer = Observer{Round: w.round, Answer: w.answer}
+	sc.Observer = Observer{Round: w.round, Answer: w.answer, Worker: w.worker}
 	r, err := Run(sc)
 	if err = errors.Join(err, w.fault); err != nil {
 		return err
@@ -144,13 +144,14 @@ type witness struct {
 	members map[[2]uint64][]models.QueryID
 	whole   map[models.QueryID]bool // its batch has run to its end
 	seen    map[int]bool
+	died    map[[2]int]time.Duration // of each device and service, when its worker was last lost
 	good    int
 }
 
 func newWitness(sc *Scenario) *witness {
 	return &witness{
 		sc: sc, ended: map[int]time.Duration{}, next: map[[2]uint64]int{}, members: map[[2]uint64][]models.QueryID{},
-		whole: map[models.QueryID]bool{}, seen: map[int]bool{},
+		whole: map[models.QueryID]bool{}, seen: map[int]bool{}, died: map[[2]int]time.Duration{},
 	}
 }
 
@@ -178,6 +179,10 @@ func (w *witness) round(r *Round) {
 		}
 		w.members[batch] = append([]models.QueryID(nil), r.Queries[i]...)
 		o := r.Outcome.Spans[i]
+		died, dead := w.died[[2]int{r.Device, int(s.Service)}]
+		if dead && died >= r.Chosen && died < r.End && o.Status == overlap.SpanDone {
+			w.fail("round %d from %v to %v runs service %d to its end, whose worker was lost at %v", r.Number, r.Chosen, r.End, s.Service, died)
+		}
 		w.next[batch] = o.Reached
 		if o.Status == overlap.SpanLost || o.Status == overlap.SpanFailed {
 			w.next[batch] = ops // it does not run again
@@ -186,6 +191,12 @@ func (w *witness) round(r *Round) {
 				w.whole[id] = true
 			}
 		}
+	}
+}
+
+func (w *witness) worker(e *Worker) {
+	if !e.Ready {
+		w.died[[2]int{e.Device, int(e.Service)}] = e.At
 	}
 }
 

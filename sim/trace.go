@@ -58,7 +58,9 @@ func NewTrace(w io.Writer, services []Service) *Trace {
 }
 
 // Observer returns what writes the trace.
-func (t *Trace) Observer() Observer { return Observer{Round: t.round, Answer: t.answer} }
+func (t *Trace) Observer() Observer {
+	return Observer{Round: t.round, Answer: t.answer, Worker: t.worker}
+}
 
 // Close ends the trace and returns the first error of writing it. It does not
 // close what it writes to.
@@ -149,6 +151,15 @@ func (t *Trace) answer(a *Answer) {
 		Args: map[string]any{"size": a.Query.Size, "seq_len": a.Query.SeqLen, "result": how}})
 	t.write(traceEvent{Name: name, Cat: "query", Phase: "e", At: micros(a.Ended.At), ID: id, Dev: a.Device, Row: row})
 	t.instant("deadline of "+name, a.Due, a.Device, row, map[string]any{"result": how})
+}
+
+func (t *Trace) worker(e *Worker) {
+	t.introduce(e.Device)
+	name := "worker lost"
+	if e.Ready {
+		name = "worker ready"
+	}
+	t.instant(name, e.At, e.Device, serviceRow+int(e.Service), nil)
 }
 
 func (t *Trace) instant(name string, at time.Duration, device, row int, args map[string]any) {
