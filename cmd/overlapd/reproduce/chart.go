@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"html"
 	"math"
+	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Sizes of a chart, in units of its view box.
@@ -12,12 +14,12 @@ const (
 	barWidth     = 8
 	groupGap     = 14
 	plotHeight   = 220
-	leftMargin   = 48
+	leftMargin   = 60
 	topMargin    = 12
-	bottomMargin = 92
+	letter       = 6.2 // wide, about
+	slanted      = 0.72
+	bottomMargin = 30
 	legendRow    = 18
-	legendColumn = 150
-	legendLeast  = 2 // columns
 	gridLines    = 5
 )
 
@@ -41,10 +43,12 @@ func (c *chart) svg() string {
 	top := nice(c.most())
 	wide := len(c.series)*barWidth + groupGap
 	width := leftMargin + len(c.groups)*wide + groupGap
-	columns := max(legendLeast, (width-leftMargin)/legendColumn)
-	width = max(width, leftMargin+columns*legendColumn)
+	column := int(longest(c.series, authorsMark)*letter) + 2*legendRow
+	columns := max(1, (width-leftMargin)/column)
+	width = max(width, leftMargin+columns*column)
 	rows := (len(c.series) + 1 + columns - 1) / columns
-	height := topMargin + plotHeight + bottomMargin + rows*legendRow
+	below := topMargin + plotHeight + bottomMargin + int(longest(c.groups)*letter*slanted)
+	height := below + rows*legendRow
 
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" role="img" aria-label="%s" font-family="system-ui, sans-serif" font-size="11">`,
@@ -66,7 +70,7 @@ func (c *chart) svg() string {
 		x, low := left+len(c.series)*barWidth/2, topMargin+plotHeight+12
 		fmt.Fprintf(&b, `<text transform="translate(%d %d) rotate(-45)" text-anchor="end" fill="#222">%s</text>`, x+4, low, html.EscapeString(group))
 	}
-	c.legend(&b, columns, topMargin+plotHeight+bottomMargin)
+	c.legend(&b, columns, column, below)
 	b.WriteString("</svg>")
 	return b.String()
 }
@@ -89,8 +93,8 @@ func (c *chart) bar(b *strings.Builder, x int, y func(float64) float64, group, s
 	}
 }
 
-func (c *chart) legend(b *strings.Builder, columns, top int) {
-	place := func(i int) (x, y int) { return leftMargin + i%columns*legendColumn, top + i/columns*legendRow }
+func (c *chart) legend(b *strings.Builder, columns, column, top int) {
+	place := func(i int) (x, y int) { return leftMargin + i%columns*column, top + i/columns*legendRow }
 	for i, series := range c.series {
 		x, y := place(i)
 		fmt.Fprintf(b, `<rect x="%d" y="%d" width="10" height="10" fill="%s"/><text x="%d" y="%d" fill="#222">%s</text>`,
@@ -98,8 +102,20 @@ func (c *chart) legend(b *strings.Builder, columns, top int) {
 	}
 	if c.marked() {
 		x, y := place(len(c.series))
-		fmt.Fprintf(b, `<path d="M%d %dh10" stroke="#000" stroke-width="2"/><text x="%d" y="%d" fill="#222">the authors</text>`, x, y+5, x+15, y+9)
+		fmt.Fprintf(b, `<path d="M%d %dh10" stroke="#000" stroke-width="2"/><text x="%d" y="%d" fill="#222">%s</text>`, x, y+5, x+15, y+9, authorsMark)
 	}
+}
+
+// authorsMark is what the legend calls the mark on a bar.
+const authorsMark = "the authors"
+
+// longest is how many letters the longest of the names has.
+func longest(names []string, more ...string) float64 {
+	most := 0
+	for _, n := range slices.Concat(names, more) {
+		most = max(most, utf8.RuneCountInString(n))
+	}
+	return float64(most)
 }
 
 func (c *chart) each(visit func(ours, authors *float64)) {

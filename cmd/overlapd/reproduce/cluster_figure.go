@@ -93,12 +93,13 @@ func clusterVariants(list []variant) (chosen []variant, ways []sim.Dispatch) {
 
 type clusterRun struct {
 	variant variant
+	scaled  bool
 	times   int // the load of the trace
 	result  *sim.Result
 }
 
 // planCluster plans figure 22.
-func planCluster(p *plan, o *Options, s *stock, list []variant, minutes []float64) func() *Figure {
+func planCluster(p *plan, o *Options, s *stock, list []variant, minutes []float64) func() []*Figure {
 	sizes := sizesBeyondPairs(s.measured)
 	deploy := &beyondPairs(sizes)[len(quadModels)]
 	// The device is not fitted yet: how often the load fits is told when it is.
@@ -106,7 +107,7 @@ func planCluster(p *plan, o *Options, s *stock, list []variant, minutes []float6
 	var runs []*clusterRun
 	for _, scaled := range []bool{false, true} {
 		for i, v := range chosen {
-			r := &clusterRun{variant: v}
+			r := &clusterRun{variant: v, scaled: scaled}
 			runs = append(runs, r)
 			queries := mean(minutes) * float64(len(minutes)) / replayed
 			if scaled {
@@ -128,41 +129,55 @@ func planCluster(p *plan, o *Options, s *stock, list []variant, minutes []float6
 			})
 		}
 	}
-	return func() *Figure { return clusterFigure(runs, minutes, sizes) }
+	return func() []*Figure { return clusterFigures(runs, minutes, sizes) }
 }
 
 // typicalScale is how many times the trace is usually scaled, for the
 // progress.
 const typicalScale = 6
 
-func clusterFigure(runs []*clusterRun, minutes []float64, sizes map[string][]int) *Figure {
-	f := &Figure{Figure: "22", Title: "a cluster of 16 devices under the trace of section 7.6", Unit: "see the case", decimals: 2,
-		Notes: []string{
-			fmt.Sprintf("The four models of figure 18 share each device, with a target of %v. %s The paper's devices were V100s. %d minutes, of each of which two seconds are replayed. As given, the loads are %.0f queries per second for all devices; \"scaled\" multiplies them by %d, so that they ask for more than the devices do one query after another.",
-				manyTarget, unusualSizes(sizes), len(minutes), mean(minutes)/60, scaleOf(runs)),
-			"Clockwork's queries wait together, and an idle device gets the earliest deadline; those of the others go to the device with the fewest queries.",
-		}}
-	names := [2]string{"as given", "scaled"}
-	for _, r := range runs {
-		of := names[0]
-		if r.times > 1 {
-			of = names[1]
-		}
-		for _, m := range []struct {
-			name  string
-			value float64
-		}{
-			{"throughput, queries/s, ", r.result.ThroughputQPS}, {"goodput, queries/s, ", r.result.GoodputQPS},
-			{"violations, %, ", 100 * r.result.Violations}, {"p99, ms, ", r.result.LatencyMS.P99}, {"mean latency, ms, ", r.result.LatencyMS.Mean},
-		} {
-			f.Rows = append(f.Rows, Row{Case: m.name + of, Policy: r.variant.name, Ours: rounded(m.value)})
-		}
+// clusterFigures are figure 22, one for each unit.
+func clusterFigures(runs []*clusterRun, minutes []float64, sizes map[string][]int) []*Figure {
+	notes := []string{
+		fmt.Sprintf("The four models of figure 18 share each device, with a target of %v. %s The paper's devices were V100s. %d minutes, of each of which two seconds are replayed. As given, the loads are %.0f queries per second for all devices; \"scaled\" multiplies them by %d, so that they ask for more than the devices do one query after another.",
+			manyTarget, unusualSizes(sizes), len(minutes), mean(minutes)/60, scaleOf(runs)),
+		"Clockwork's queries wait together, and an idle device gets the earliest deadline; those of the others go to the device with the fewest queries.",
 	}
-	for _, of := range names {
-		f.compareCase("throughput, queries/s, "+of, 0, overlapping, []string{"clockwork"}, true, paperCluster)
-		f.compareCase("goodput, queries/s, "+of, 0, overlapping, []string{"clockwork"}, true, statement{})
+	type value struct {
+		name string
+		of   func(*sim.Result) float64
 	}
-	return f
+	figure := func(f *Figure, values ...value) *Figure {
+		for _, v := range values {
+			for _, r := range runs {
+				f.Rows = append(f.Rows, Row{Case: v.name + r.load(), Policy: r.variant.name, Ours: rounded(v.of(r.result))})
+			}
+		}
+		return f
+	}
+	served := figure(&Figure{Figure: "22", Title: "a cluster of 16 devices under the trace of section 7.6", Unit: "queries per second", decimals: 1, Notes: notes},
+		value{"throughput, ", throughput}, value{"goodput, ", goodput})
+	for _, load := range clusterLoads {
+		served.compareCase("throughput, "+load, 0, overlapping, []string{"clockwork"}, true, paperCluster)
+		served.compareCase("goodput, "+load, 0, overlapping, []string{"clockwork"}, true, statement{})
+	}
+	return []*Figure{
+		served,
+		figure(&Figure{Figure: "22, violations", Title: "the cluster: violations, drops counted", Unit: "violations", decimals: 4, percent: true}, value{"", violations}),
+		figure(&Figure{Figure: "22, latency", Title: "the cluster: latency of answered queries", Unit: "ms", decimals: 1, level: float64(manyTarget.Milliseconds())},
+			value{"99th percentile, ", func(r *sim.Result) float64 { return r.LatencyMS.P99 }},
+			value{"mean, ", func(r *sim.Result) float64 { return r.LatencyMS.Mean }}),
+	}
+}
+
+// clusterLoads name the loads of the trace.
+var clusterLoads = [2]string{"as given", "scaled"}
+
+func (r *clusterRun) load() string {
+	if r.scaled {
+		return clusterLoads[1]
+	}
+	return clusterLoads[0]
 }
 
 func scaleOf(runs []*clusterRun) int {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 )
 
 // The search for the highest load.
@@ -54,7 +55,9 @@ func planHighest(p *plan, o *Options, s *stock, list []variant) func() *Figure {
 			f.Rows = append(f.Rows, Row{Case: c.pair, Policy: c.variant, Ours: rounded(c.qps)})
 		}
 		f.addGeometricMeans()
-		f.compare(0, overlapping, []string{"abacus", "fcfs", "fcfs-dropping", "clockwork"}, true, statement{})
+		others := []string{"abacus", "fcfs", "fcfs-dropping", "clockwork"}
+		f.compare(0, overlapping, others, true, statement{})
+		f.Notes = append(f.Notes, f.ratios(others))
 		return f
 	}
 }
@@ -76,6 +79,23 @@ func highest(violations func(qps float64) (float64, error)) (float64, error) {
 		}
 	}
 	return low, nil
+}
+
+// ratios tells how many times the load of others ours bears.
+func (f *Figure) ratios(others []string) string {
+	var parts []string
+	for _, policy := range overlapping[1:] {
+		a := f.find(caseMean, 0, policy)
+		for _, other := range others {
+			if b := f.find(caseMean, 0, other); a != nil && b != nil {
+				parts = append(parts, fmt.Sprintf("%s %.2f times %s", policy, *a.Ours / *b.Ours, other))
+			}
+		}
+	}
+	if len(parts) == 0 {
+		return "Ours was not compared with another policy."
+	}
+	return "Load borne: " + strings.Join(parts, ", ") + "."
 }
 
 func (f *Figure) addGeometricMeans() {

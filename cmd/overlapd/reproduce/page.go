@@ -6,17 +6,20 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 )
 
 // page is complete in itself: it refers to nothing outside.
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"name":     figureName,
+	"anchor":   anchor,
 	"load":     load,
 	"percent":  percentage,
 	"number":   func(f *Figure, v *float64) string { return f.number(v) },
 	"charts":   (*Figure).charts,
 	"misses":   (*Figure).misses,
 	"apart":    (*Figure).apart,
+	"table":    func(f *Figure) bool { return f.table },
 	"distance": distance,
 }).Parse(`<!DOCTYPE html>
 <html lang="en">
@@ -40,11 +43,11 @@ figcaption { color: #555; font-size: .9em; }
 <p class="label"><strong>Emulated.</strong> {{.Label}}</p>
 <p>{{.Seeds}} seeds from {{.Seed}}, {{.Queries}} queries a run; device: {{.Device}}; data {{printf "%.12s" .Data}}, commit {{.Commit}}.
 Beside ours stand what the paper says in words (its figures show no numbers) and what its authors published of their runs. Times that differ from run to run are in <code>run.json</code>.</p>
-<nav>{{range .Figures}}<a href="#f{{.Figure}}">{{name .Figure}}</a>{{end}}</nav>
+<nav>{{range .Figures}}<a href="#{{anchor .Figure}}">{{name .Figure}}</a>{{end}}</nav>
 <h2>Policies</h2>
 <div class="wide"><table>{{range .Policies}}<tr><td>{{.Name}}</td><td style="text-align:left;white-space:normal">{{.Summary}}</td></tr>{{end}}</table></div>
 {{range $f := .Figures}}
-<h2 id="f{{.Figure}}">{{name .Figure}}: {{.Title}} (emulated)</h2>
+<h2 id="{{anchor .Figure}}">{{name .Figure}}: {{.Title}} (emulated)</h2>
 {{range charts .}}<figure style="margin:0"><div class="wide">{{.SVG}}</div><figcaption>{{.Caption}}</figcaption></figure>
 {{end}}{{range .Notes}}<p>{{.}}</p>
 {{end}}{{with .Comparisons}}<div class="wide"><table>
@@ -53,7 +56,7 @@ Beside ours stand what the paper says in words (its figures show no numbers) and
 {{end}}</table></div>
 {{end}}{{with apart .}}<p>Means beside the authors' runs:</p><ul>{{range .}}<li>{{.}}</li>{{end}}</ul>{{end}}
 {{with misses .}}<p>Where ours misses the paper's or the authors' number:</p><ul>{{range .}}<li>{{.}}</li>{{end}}</ul>{{end}}
-<details><summary>all numbers</summary><div class="wide"><table>
+<details{{if table .}} open{{end}}><summary>all numbers</summary><div class="wide"><table>
 <tr><th>{{.Unit}}</th><th>queries/s</th><th>policy</th><th>ours, emulated</th><th>± over seeds</th><th>paper</th><th>authors</th></tr>
 {{range .Rows}}<tr><td>{{.Case}}</td><td>{{load .QPS}}</td><td>{{.Policy}}</td><td>{{number $f .Ours}}</td><td>{{number $f .Spread}}</td><td>{{number $f .Paper}}</td><td>{{number $f .Authors}}</td></tr>
 {{end}}</table></div></details>
@@ -66,6 +69,11 @@ Beside ours stand what the paper says in words (its figures show no numbers) and
 // WriteHTML writes the result as one page that refers to nothing outside.
 func (r *Result) WriteHTML(w io.Writer) error { return page.Execute(w, r) }
 
+// anchor names the place of a figure in the page.
+func anchor(number string) string {
+	return "figure-" + strings.ReplaceAll(strings.ReplaceAll(number, ",", ""), " ", "-")
+}
+
 // drawing is a chart of a page.
 type drawing struct {
 	SVG     template.HTML
@@ -75,6 +83,9 @@ type drawing struct {
 // charts draws the rows, each load by itself.
 func (f *Figure) charts() []drawing {
 	var list []drawing
+	if f.table {
+		return nil
+	}
 	for _, qps := range f.loads() {
 		c := f.chart(qps)
 		caption := f.Unit

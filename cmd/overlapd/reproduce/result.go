@@ -45,6 +45,7 @@ type Figure struct {
 	decimals int
 	percent  bool    // values are parts of 1
 	level    float64 // that matters, 0 for none
+	table    bool    // values of different kinds, which no chart can hold
 }
 
 // Row is one number of a figure, beside what the paper and its authors have

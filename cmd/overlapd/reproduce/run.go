@@ -185,7 +185,7 @@ func (r *reproduction) planQuad(p *plan) error {
 	if err != nil {
 		return err
 	}
-	r.later(planCluster(p, o, r.quad, r.variants, minutes))
+	r.laterMany(planCluster(p, o, r.quad, r.variants, minutes))
 	return nil
 }
 

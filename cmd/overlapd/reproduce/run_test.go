@@ -63,7 +63,7 @@ func TestRun(t *testing.T) {
 			}
 		}
 	}
-	want := []string{"10", "14", "15", "16", "17", "18", "18, violations", "19", "22", "23", "highest-load", "credibility"}
+	want := []string{"10", "14", "15", "16", "17", "17, goodput", "18", "18, violations", "19", "22", "22, violations", "22, latency", "23", "highest-load", "credibility"}
 	if !slices.Equal(names, want) {
 		t.Errorf("figures %q, want %q", names, want)
 	}
