@@ -93,7 +93,11 @@ func (w *world) bindPredictor(services []models.Service) error {
 	for i, s := range services {
 		served[i] = predictor.Served{Service: s.Name, Model: w.scenario.Services[i].model(), Operators: s.Operators}
 	}
-	bind, err := f.Match(cmp.Or(w.scenario.DeviceName, f.Device), served)
+	device := w.scenario.DeviceName
+	if device == "" || f.Device == "" { // measurements do not always say what they are of
+		device = f.Device
+	}
+	bind, err := f.Match(device, served)
 	w.bind = bind
 	return err
 }

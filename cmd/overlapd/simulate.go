@@ -219,7 +219,10 @@ func (o *simulateOptions) run(cmd *cobra.Command) error {
 		}
 		results = append(results, r)
 	}
-	label := "emulated: " + sc.DeviceName
+	label := "emulated"
+	if sc.DeviceName != "" {
+		label += ": " + sc.DeviceName
+	}
 	switch {
 	case o.asJSON && len(results) == 1:
 		return printJSON(cmd.OutOrStdout(), simulateResult{results[0], label, buildCommit()})
@@ -251,7 +254,7 @@ func (o *simulateOptions) simulate(sc sim.Scenario) (r *sim.Result, err error) {
 // service.
 func writeSimulated(w io.Writer, sc *sim.Scenario, label string, results []*sim.Result) error {
 	first := results[0]
-	fmt.Fprintf(w, "%s, %d of them; %d queries in %.1f s of virtual time, seed %d; they would take %.0f %% of it one after another\n",
+	fmt.Fprintf(w, "%s, devices: %d; %d queries in %.1f s of virtual time, seed %d; one after another they would keep a device busy for %.0f %% of it\n",
 		label, first.Devices, first.Queries, first.Seconds, first.Seed, 100*first.Offered)
 	for i := range sc.Services {
 		fmt.Fprintf(w, "%s: target %v, sizes %v", sc.Services[i].Name, sc.Services[i].Target, sc.Services[i].Sizes)

@@ -119,7 +119,7 @@ func readScenario(path string) (*scenarioFile, error) {
 	return f, nil
 }
 
-// lineOf returns the line at which reading ended.
+// lineOf returns the line of a mistake, or at which reading ended.
 func lineOf(data []byte, d *json.Decoder, err error) int {
 	at := d.InputOffset()
 	var syntax *json.SyntaxError
@@ -129,6 +129,11 @@ func lineOf(data []byte, d *json.Decoder, err error) int {
 		at = syntax.Offset
 	case errors.As(err, &kind):
 		at = kind.Offset
+	case err != nil:
+		// An unknown field is told by its name only, when the object has ended.
+		if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+			at = int64(max(bytes.Index(data, []byte(field)), 0))
+		}
 	}
 	return 1 + bytes.Count(data[:min(int(at), len(data))], []byte("\n"))
 }

@@ -1,0 +1,63 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/predictor"
+)
+
+// profile returns one whose network says what the costs do.
+func profile(t testing.TB, names ...string) *device.Profile {
+	t.Helper()
+	p := &device.Profile{Format: device.Format, Device: "formula", Rows: 1, Network: device.Network{Spans: 2}}
+	for _, name := range names {
+		m := predictor.FeatureModel{Name: name, Operators: 10, MaxSize: 4}
+		for _, size := range []int{1, 4} {
+			c := predictor.CostCell{Size: size}
+			for range m.Operators {
+				c.Micros, c.Work = append(c.Micros, 500*float64(size)), append(c.Work, 300*float64(size))
+			}
+			m.Costs = append(m.Costs, c)
+		}
+		p.Network.Models = append(p.Network.Models, m)
+	}
+	width := device.NewEncoder(p.Network.Models).Width()
+	p.Network.Layers = []predictor.Layer{{Inputs: width, Outputs: 1, Weights: make([]float32, width), Bias: make([]float32, 1)}}
+	return p
+}
+
+// TestProfiled serves three services on a device that was measured in pairs:
+// what it knows nothing of runs one span after another.
+func TestProfiled(t *testing.T) {
+	d, err := FromProfile(profile(t, "a", "b", "c"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	span := func(model models.ServiceID) models.Span { return models.Span{Service: model, End: 10, Size: 4} }
+	group := func(spans ...models.Span) models.Group { return models.Group{Spans: spans} }
+	a, b, pair := d.Latency(group(span(0))), d.Latency(group(span(1))), d.Latency(group(span(0), span(1)))
+	if pair < max(a, b) || pair >= a+b {
+		t.Errorf("alone %v and %v, together %v", a, b, pair)
+	}
+	three := group(span(0), span(1), span(2))
+	if got, want := d.Latency(three), a+b+d.Latency(group(span(2))); got != want {
+		t.Errorf("three spans take %v, want %v", got, want)
+	}
+	random := rand.New(rand.NewPCG(1, 1))
+	if got, want := d.Sample(three, random), d.Latency(three); got != want {
+		t.Errorf("a run of three spans takes %v, want %v: nothing spreads here", got, want)
+	}
+	sc := busyScenario("abacus")
+	sc.Device, sc.DeviceName, sc.Services[1].Sizes, sc.Check = d, d.Device(), []int{1, 4}, true
+	sc.Services[0].MaxBatch = 4
+	sc.Services = append(sc.Services, Service{Name: "c", Target: 200 * ms})
+	if r := run(t, sc); r.Answered == 0 || r.Queries != sc.Queries {
+		t.Errorf("got %+v", r)
+	}
+	if _, err := FromProfile(&device.Profile{}); err == nil {
+		t.Error("an empty profile is taken for a device")
+	}
+}
