@@ -10,32 +10,35 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// Constants of inferring costs. The priors count in rows: one of 1 weighs as
-// much as a row that is off by all its latency.
+// Constants of inferring costs.
 const (
 	costSteps    = 600
 	costRate     = 0.05
 	maxCostRows  = 100_000 // more teach the costs nothing
 	costCorner   = 0.01    // errors below it count by their square
-	smoothPrior  = 0.15    // operators side by side cost about the same, or what was measured of them
-	cellPrior    = 0.03    // so do those of cells side by side
-	sharePrior   = 0.03    // work is what the operator takes alone
 	firstShare   = -0.7    // logarithm of work per solo time before anything is known
 	leastMicros  = 1e-3
-	longestShare = 3.0 // logarithm
+	mostMicros   = float64(predictor.MaxTime) / 1e3 // that a predictor takes
+	longestShare = 3.0                              // logarithm
 )
 
 // costFit infers what each operator costs, and how much of that is work, from
 // the latencies of groups: a group takes as long as the longest of its spans
 // or as all their work, whichever is more. The logarithms of both costs
-// descend the gradient of the mean error of all rows.
+// descend the gradient of the mean error of all rows. A cell has a level of
+// its own, so that it is cheap to say of all its operators that they cost more
+// than those of another cell.
 type costFit struct {
 	grids []grid
 	rows  []costRow
+	hold  firmness
 
-	prior     []float64 // logarithm of microseconds, by parameter
-	deviation []float64 // logarithm of microseconds over the prior
-	share     []float64 // logarithm of work over microseconds
+	prior      []float64 // logarithm of microseconds, by parameter
+	cellOf     []int     // by parameter
+	deviation  []float64 // logarithm of microseconds over prior and level
+	share      []float64 // logarithm of work over microseconds, over that of the cell
+	level      []float64 // logarithm of microseconds over the prior, by cell
+	levelShare []float64 // logarithm of work over microseconds, by cell
 
 	micros, work       []float64 // by parameter
 	slopeMicros        []float64 // of the loss by micros
@@ -55,20 +58,19 @@ type costSpan struct {
 }
 
 // inferCosts returns what the operators of each model cost.
-func inferCosts(ctx context.Context, list []training.Model, rows []training.Row, measured map[string][]training.OperatorTimes, random *rand.Rand) ([][]predictor.CostCell, error) {
-	f := newCostFit(list, rows, measured, random)
-	optimizer := newDescent(len(f.deviation) + len(f.share))
-	slope := make([]float64, len(f.deviation)+len(f.share))
+func inferCosts(ctx context.Context, list []training.Model, rows []training.Row, measured map[string][]training.OperatorTimes, hold firmness, random *rand.Rand) ([][]predictor.CostCell, error) {
+	f := newCostFit(list, rows, measured, hold, random)
+	slope := f.newSlope()
+	optimizer := newDescent(len(slope))
 	for step := range costSteps {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		f.update()
 		f.slopes(slope)
-		optimizer.step(costRate*cosine(step, costSteps), slope, f.deviation, f.share)
-		for i, v := range f.share {
-			f.share[i] = min(v, longestShare)
-		}
+		optimizer.step(costRate*cosine(step, costSteps), slope, f.deviation, f.share, f.level, f.levelShare)
+		atMost(f.share, longestShare)
+		atMost(f.levelShare, longestShare)
 	}
 	f.update()
 	cells := make([][]predictor.CostCell, len(f.grids))
@@ -78,16 +80,26 @@ func inferCosts(ctx context.Context, list []training.Model, rows []training.Row,
 	return cells, nil
 }
 
-func newCostFit(list []training.Model, rows []training.Row, measured map[string][]training.OperatorTimes, random *rand.Rand) *costFit {
-	grids, n := newGrids(list, rows)
-	f := &costFit{grids: grids, prior: make([]float64, n), deviation: make([]float64, n), share: make([]float64, n)}
+func atMost(values []float64, most float64) {
+	for i, v := range values {
+		values[i] = min(v, most)
+	}
+}
+
+func newCostFit(list []training.Model, rows []training.Row, measured map[string][]training.OperatorTimes, hold firmness, random *rand.Rand) *costFit {
+	grids, cells, n := newGrids(list, rows)
+	f := &costFit{grids: grids, hold: hold, prior: make([]float64, n), deviation: make([]float64, n), share: make([]float64, n)}
+	f.level, f.levelShare = make([]float64, cells), make([]float64, cells)
 	f.micros, f.work = make([]float64, n), make([]float64, n)
 	f.slopeMicros, f.slopeWork = make([]float64, n+1), make([]float64, n+1)
 	f.before, f.beforeWork = make([]float64, n+1), make([]float64, n+1)
-	for i := range f.share {
-		f.share[i] = firstShare
+	for cell := range f.levelShare {
+		f.levelShare[cell] = firstShare
 	}
 	for i := range grids {
+		for cell := range grids[i].cells() {
+			f.cellOf = append(f.cellOf, slices.Repeat([]int{grids[i].firstCell + cell}, grids[i].operators)...)
+		}
 		f.setPrior(&grids[i], perOperator(rows, i), measured[list[i].Name])
 	}
 	for _, r := range pick(rows, maxCostRows, random) {
@@ -168,36 +180,43 @@ func nearestTimes(measured []training.OperatorTimes, operators, size, seqLen int
 
 // update sets costs and their sums from the logarithms.
 func (f *costFit) update() {
-	for i := range f.micros {
-		f.micros[i] = max(math.Exp(f.prior[i]+f.deviation[i]), leastMicros)
-		f.work[i] = f.micros[i] * math.Exp(f.share[i])
+	for i, cell := range f.cellOf {
+		f.micros[i] = min(max(math.Exp(f.prior[i]+f.level[cell]+f.deviation[i]), leastMicros), mostMicros)
+		f.work[i] = min(f.micros[i]*math.Exp(f.levelShare[cell]+f.share[i]), mostMicros)
 		f.before[i+1] = f.before[i] + f.micros[i]
 		f.beforeWork[i+1] = f.beforeWork[i] + f.work[i]
 	}
 }
 
+// newSlope returns memory for slopes.
+func (f *costFit) newSlope() []float64 {
+	return make([]float64, 2*len(f.deviation)+2*len(f.level))
+}
+
 // slopes sets slope to the gradient of the mean error and the priors: by
-// deviation, then by share.
+// deviation, by share, by level, and by share of the cell.
 func (f *costFit) slopes(slope []float64) {
+	clear(slope)
 	clear(f.slopeMicros)
 	clear(f.slopeWork)
 	for i := range f.rows {
 		f.addRow(&f.rows[i])
 	}
-	n := len(f.deviation)
-	byDeviation, byShare := slope[:n], slope[n:]
+	n, cells := len(f.deviation), len(f.level)
+	byDeviation, byShare := slope[:n], slope[n:2*n]
+	byLevel, byLevelShare := slope[2*n:2*n+cells], slope[2*n+cells:]
 	var micros, work float64
-	for i := range n {
+	for i, cell := range f.cellOf {
 		// The slopes of spans were added where they start and taken off where
 		// they end.
 		micros += f.slopeMicros[i]
 		work += f.slopeWork[i]
 		byDeviation[i] = f.micros[i]*micros + f.work[i]*work
-		byShare[i] = f.work[i]*work + 2*sharePrior*f.share[i]
+		byShare[i] = f.work[i] * work
+		byLevel[cell] += byDeviation[i]
+		byLevelShare[cell] += byShare[i]
 	}
-	for i := range f.grids {
-		f.addPriors(&f.grids[i], byDeviation, byShare)
-	}
+	f.addPriors(byDeviation, byShare, byLevel, byLevelShare)
 	for i := range slope {
 		slope[i] /= float64(len(f.rows))
 	}
@@ -254,31 +273,4 @@ func power16(x float64) float64 {
 	x *= x
 	x *= x
 	return x * x
-}
-
-func (f *costFit) addPriors(g *grid, byDeviation, byShare []float64) {
-	tie := func(a, b int, prior float64) {
-		d := 2 * prior * (f.deviation[a] - f.deviation[b])
-		byDeviation[a] += d
-		byDeviation[b] -= d
-		d = 2 * prior * (f.share[a] - f.share[b])
-		byShare[a] += d
-		byShare[b] -= d
-	}
-	for q := range g.seqLens {
-		for b := range g.sizes {
-			at := g.cell(b, q)
-			for o := range g.operators {
-				if o > 0 {
-					tie(at+o, at+o-1, smoothPrior)
-				}
-				if b > 0 {
-					tie(at+o, g.cell(b-1, q)+o, cellPrior)
-				}
-				if q > 0 {
-					tie(at+o, g.cell(b, q-1)+o, cellPrior)
-				}
-			}
-		}
-	}
 }

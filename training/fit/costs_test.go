@@ -38,62 +38,80 @@ func (f *costFit) loss() float64 {
 		off := math.Log(base) - r.log
 		sum += math.Sqrt(off*off + costCorner*costCorner)
 	}
-	for _, v := range f.share {
-		sum += sharePrior * v * v
+	return (sum + f.priors()) / float64(len(f.rows))
+}
+
+// priors is what addPriors gives the gradient of.
+func (f *costFit) priors() float64 {
+	sum := 0.0
+	for i := range f.deviation {
+		sum += f.hold.deviation*f.deviation[i]*f.deviation[i] + f.hold.share*f.share[i]*f.share[i]
 	}
-	tie := func(a, b int, prior float64) {
+	for _, v := range f.levelShare {
+		sum += f.hold.levelShare * v * v
+	}
+	tied := func(a, b int, prior float64) {
 		sum += prior * (math.Pow(f.deviation[a]-f.deviation[b], 2) + math.Pow(f.share[a]-f.share[b], 2))
+	}
+	beside := func(g *grid, cell, other int) {
+		for o := range g.operators {
+			tied(g.first+cell*g.operators+o, g.first+other*g.operators+o, f.hold.cells)
+		}
+		cell, other = g.firstCell+cell, g.firstCell+other
+		sum += f.hold.levels * (math.Pow(f.level[cell]-f.level[other], 2) + math.Pow(f.levelShare[cell]-f.levelShare[other], 2))
 	}
 	for g := range f.grids {
 		g := &f.grids[g]
-		for q := range g.seqLens {
-			for b := range g.sizes {
-				for o := range g.operators {
-					if o > 0 {
-						tie(g.cell(b, q)+o, g.cell(b, q)+o-1, smoothPrior)
-					}
-					if b > 0 {
-						tie(g.cell(b, q)+o, g.cell(b-1, q)+o, cellPrior)
-					}
-					if q > 0 {
-						tie(g.cell(b, q)+o, g.cell(b, q-1)+o, cellPrior)
-					}
-				}
+		for cell := range g.cells() {
+			for o := 1; o < g.operators; o++ {
+				tied(g.first+cell*g.operators+o, g.first+cell*g.operators+o-1, f.hold.smooth)
+			}
+			if cell%len(g.sizes) > 0 {
+				beside(g, cell, cell-1)
+			}
+			if cell >= len(g.sizes) {
+				beside(g, cell, cell-len(g.sizes))
 			}
 		}
 	}
-	return sum / float64(len(f.rows))
+	return sum
+}
+
+// everyPrior holds costs by all priors.
+var everyPrior = firmness{"every", 0.15, 0.03, 0.02, 0.01, 0.3, 0.05}
+
+func (f *costFit) draw(random *rand.Rand) {
+	for _, part := range [][]float64{f.deviation, f.share, f.level, f.levelShare} {
+		for i := range part {
+			part[i] = random.NormFloat64() / 2
+		}
+	}
+	f.update()
 }
 
 func TestSlopesAreThoseOfTheLoss(t *testing.T) {
 	d := synthetic(60, 1)
 	random := rand.New(rand.NewPCG(1, 1))
-	f := newCostFit(d.Models, d.Rows, nil, random)
-	for i := range f.deviation {
-		f.deviation[i] = random.NormFloat64() / 2
-		f.share[i] = random.NormFloat64() / 2
-	}
-	f.update()
-	n := len(f.deviation)
-	slope := make([]float64, 2*n)
+	f := newCostFit(d.Models, d.Rows, nil, everyPrior, random)
+	f.draw(random)
+	slope := f.newSlope()
 	f.slopes(slope)
 	const step = 1e-5
-	for range 200 {
-		i := random.IntN(2 * n)
-		part := f.deviation
-		if i >= n {
-			part = f.share
+	at := 0
+	for k, part := range [][]float64{f.deviation, f.share, f.level, f.levelShare} {
+		for range 60 {
+			i := random.IntN(len(part))
+			was := part[i]
+			part[i] = was + step
+			high := f.loss()
+			part[i] = was - step
+			low := f.loss()
+			part[i] = was
+			if got, want := slope[at+i], (high-low)/(2*step); math.Abs(got-want) > 1e-6+1e-3*math.Abs(want) {
+				t.Fatalf("parameter %d of part %d: slope %v, by differences %v", i, k, got, want)
+			}
 		}
-		at := &part[i%n]
-		was := *at
-		*at = was + step
-		high := f.loss()
-		*at = was - step
-		low := f.loss()
-		*at = was
-		if want := (high - low) / (2 * step); math.Abs(slope[i]-want) > 1e-6+1e-3*math.Abs(want) {
-			t.Fatalf("parameter %d of %d: slope %v, by differences %v", i, 2*n, slope[i], want)
-		}
+		at += len(part)
 	}
 }
 
@@ -107,11 +125,8 @@ func TestBaseIsThatOfTheEncoder(t *testing.T) {
 		}
 	}
 	random := rand.New(rand.NewPCG(1, 1))
-	f := newCostFit(d.Models, d.Rows, nil, random)
-	for i := range f.deviation {
-		f.deviation[i], f.share[i] = random.NormFloat64()/2, random.NormFloat64()/2
-	}
-	f.update()
+	f := newCostFit(d.Models, d.Rows, nil, everyPrior, random)
+	f.draw(random)
 	features := features(d, d.Rows, RecipeOurs)
 	for i := range f.grids {
 		features.Models[i].Costs = f.grids[i].featureCells(f.micros, f.work)
@@ -145,7 +160,7 @@ func TestInferCostsStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	d := synthetic(100, 1)
-	if _, err := inferCosts(ctx, d.Models, d.Rows, nil, nil); !errors.Is(err, context.Canceled) {
+	if _, err := inferCosts(ctx, d.Models, d.Rows, nil, everyPrior, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("after an interrupt: %v", err)
 	}
 }
@@ -180,7 +195,7 @@ func TestCostsStayFinite(t *testing.T) {
 		}
 		d.Rows[i].Group.Spans = append([]models.Span(nil), d.Rows[i].Group.Spans...)
 	}
-	cells, err := inferCosts(t.Context(), d.Models, d.Rows, nil, rand.New(rand.NewPCG(1, 1)))
+	cells, err := inferCosts(t.Context(), d.Models, d.Rows, nil, firmnesses[0], rand.New(rand.NewPCG(1, 1)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,14 @@
 // takes about as long as the longest of its spans or as all its work, whichever
 // is more, and a network only corrects that.
 //
+// Few rows, and those that spread, would teach a network chance. So of up to
+// some thousand rows it is tried, by folds of the rows to fit with, how firmly
+// costs are best held to what is likely, and how much of the network's
+// correction is worth keeping: all, a part, or none. The [Restraint] of the
+// report says what came of it.
+//
 // For comparison there are linear regression and support vector regression, as
-// in section 5.5. Test rows have no part in anything that is fitted: neither
-// costs, scaling, weights, nor the number of epochs, which follows from the
-// number of rows.
+// in section 5.5. Test rows have no part in anything that is fitted or chosen:
+// neither costs, scaling, weights, restraint, nor the number of epochs, which
+// follows from the number of rows.
 package fit

@@ -19,6 +19,7 @@ type grid struct {
 	sizes     []int
 	seqLens   []int
 	first     int // the parameter of the first operator of the first cell
+	firstCell int // among the cells of all models
 }
 
 // share is what a cell counts for a span.
@@ -27,9 +28,9 @@ type share struct {
 	weight float64
 }
 
-// newGrids lays out the cells of all models, and returns the number of
-// parameters. A model that is in no row has one cell.
-func newGrids(list []training.Model, rows []training.Row) ([]grid, int) {
+// newGrids lays out the cells of all models, and returns how many cells and
+// parameters there are. A model that is in no row has one cell.
+func newGrids(list []training.Model, rows []training.Row) (grids []grid, cells, parameters int) {
 	sizes, seqLens := make([][]int, len(list)), make([][]int, len(list))
 	for i := range rows {
 		for _, s := range rows[i].Group.Spans {
@@ -37,16 +38,16 @@ func newGrids(list []training.Model, rows []training.Row) ([]grid, int) {
 			seqLens[s.Service] = append(seqLens[s.Service], s.SeqLen)
 		}
 	}
-	grids := make([]grid, len(list))
-	parameters := 0
+	grids = make([]grid, len(list))
 	for i := range grids {
 		if len(sizes[i]) == 0 {
 			sizes[i], seqLens[i] = []int{1}, []int{0}
 		}
-		grids[i] = grid{operators: list[i].Operators, sizes: knots(sizes[i]), seqLens: knots(seqLens[i]), first: parameters}
+		grids[i] = grid{operators: list[i].Operators, sizes: knots(sizes[i]), seqLens: knots(seqLens[i]), first: parameters, firstCell: cells}
+		cells += grids[i].cells()
 		parameters += grids[i].cells() * list[i].Operators
 	}
-	return grids, parameters
+	return grids, cells, parameters
 }
 
 // knots returns the distinct values, thinned out evenly if there are many.
@@ -68,6 +69,24 @@ func (g *grid) cells() int { return len(g.sizes) * len(g.seqLens) }
 // cell returns the first parameter of a cell.
 func (g *grid) cell(size, seqLen int) int {
 	return g.first + (seqLen*len(g.sizes)+size)*g.operators
+}
+
+// eachCell calls visit with each cell, and with those of the next smaller batch
+// size and of the next shorter sequence.
+func (g *grid) eachCell(visit func(cell int, beside []int)) {
+	for q := range g.seqLens {
+		for b := range g.sizes {
+			cell := q*len(g.sizes) + b
+			var beside []int
+			if b > 0 {
+				beside = append(beside, cell-1)
+			}
+			if q > 0 {
+				beside = append(beside, cell-len(g.sizes))
+			}
+			visit(cell, beside)
+		}
+	}
 }
 
 // shares returns the cells around a span, as an encoder takes them.

@@ -33,6 +33,7 @@ const (
 type schedule struct {
 	batch  int
 	epochs int
+	decay  float64 // of weights
 	rate   func(step, steps int) float64
 }
 
@@ -45,6 +46,10 @@ func newSchedule(o *Options, rows int) schedule {
 		}
 		s.batch = min(s.batch, rows)
 		s.epochs = min(max(oursSteps/(rows/s.batch), oursMinEpochs), oursMaxEpochs)
+		s.decay = oursDecay
+		if few(o, rows) {
+			s.epochs, s.decay = fewEpochs, fewDecay
+		}
 		s.rate = func(step, steps int) float64 { return oursRate * oneCycle(step, steps) }
 	}
 	if o.Epochs > 0 {
@@ -55,15 +60,32 @@ func newSchedule(o *Options, rows int) schedule {
 
 // fitNetwork fits a predictor to rows. The file lacks only what a test tells.
 func fitNetwork(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (*predictor.File, error) {
-	random := rand.New(rand.NewPCG(o.Seed, 1))
+	f, _, err := fitRestrained(ctx, d, rows, o, stage)
+	return f, err
+}
+
+// fitRestrained also returns how the fit was restrained, which is nothing the
+// paper knows of.
+func fitRestrained(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (*predictor.File, *Restraint, error) {
 	if o.Recipe == RecipePaper {
 		f := newFile(d, rows, o)
-		return f, fitLayers(ctx, f, rows, o, newSchedule(o, len(rows)), random, stage)
+		return f, nil, fitLayers(ctx, f, rows, o, newSchedule(o, len(rows)), rand.New(rand.NewPCG(o.Seed, 1)), stage)
 	}
-	// What a group takes beyond its costs blurs them. So a draft learns that
-	// first, and the costs are inferred again from what it leaves.
+	r, err := restrain(ctx, d, rows, o, stage)
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := fitOurs(ctx, d, rows, o, r, stage)
+	return f, r, err
+}
+
+// fitOurs fits costs, and a network that corrects them. What a group takes
+// beyond its costs blurs them. So a draft learns that first, and the costs are
+// inferred again from what it leaves.
+func fitOurs(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, r *Restraint, stage string) (*predictor.File, error) {
+	random := rand.New(rand.NewPCG(o.Seed, 1))
 	draft := newFile(d, rows, o)
-	if err := fitCosts(ctx, draft, d, rows, o, random); err != nil {
+	if err := fitCosts(ctx, draft, d, rows, o, r.hold, random); err != nil {
 		return nil, err
 	}
 	plan := newSchedule(o, len(rows))
@@ -71,15 +93,20 @@ func fitNetwork(ctx context.Context, d *training.Dataset, rows []training.Row, o
 	if err := fitLayers(ctx, draft, rows, o, plan, random, stage+", draft"); err != nil {
 		return nil, err
 	}
+	shrink(draft.Layers, r.Kept)
 	plain, err := withoutCorrection(draft, rows)
 	if err != nil {
 		return nil, err
 	}
 	f := newFile(d, rows, o)
-	if err := fitCosts(ctx, f, d, plain, o, random); err != nil {
+	if err := fitCosts(ctx, f, d, plain, o, r.hold, random); err != nil {
 		return nil, err
 	}
-	return f, fitLayers(ctx, f, rows, o, newSchedule(o, len(rows)), random, stage)
+	if err := fitLayers(ctx, f, rows, o, newSchedule(o, len(rows)), random, stage); err != nil {
+		return nil, err
+	}
+	shrink(f.Layers, r.Kept)
+	return f, nil
 }
 
 func newFile(d *training.Dataset, rows []training.Row, o *Options) *predictor.File {
@@ -94,8 +121,8 @@ func newFile(d *training.Dataset, rows []training.Row, o *Options) *predictor.Fi
 }
 
 // fitCosts sets the costs of the file's features.
-func fitCosts(ctx context.Context, f *predictor.File, d *training.Dataset, rows []training.Row, o *Options, random *rand.Rand) error {
-	costs, err := inferCosts(ctx, d.Models, rows, o.Operators, random)
+func fitCosts(ctx context.Context, f *predictor.File, d *training.Dataset, rows []training.Row, o *Options, hold firmness, random *rand.Rand) error {
+	costs, err := inferCosts(ctx, d.Models, rows, o.Operators, hold, random)
 	for i := range costs {
 		f.Features.Models[i].Costs = costs[i]
 	}
@@ -168,7 +195,7 @@ func trainLayers(ctx context.Context, in *inputs, bits int, o *Options, plan sch
 	scaled.apply(in)
 	loss, descent := squared, optimizer(&sgd{})
 	if o.Recipe == RecipeOurs {
-		loss, descent = relative, &adam{decay: oursDecay}
+		loss, descent = relative, &adam{decay: plan.decay}
 	}
 	p, err := newPerceptron(slices.Concat([]int{in.width}, o.Hidden, []int{1}), plan.batch, loss, float32(scale), random)
 	if err != nil {

@@ -67,6 +67,8 @@ type Options struct {
 
 	// Progress is called after each epoch if it is not nil.
 	Progress func(Progress)
+
+	allMany bool // no number of rows is few
 }
 
 // Progress is how far training has come.

@@ -9,11 +9,12 @@ import (
 
 // page is complete in itself: it refers to nothing outside.
 var page = template.Must(template.New("report").Funcs(template.FuncMap{
-	"percent": percent,
-	"join":    strings.Join,
-	"units":   join,
-	"each":    percents,
-	"milli":   func(micros float64) string { return fmt.Sprintf("%.2f", micros/microsPerMilli) },
+	"percent":   percent,
+	"join":      strings.Join,
+	"units":     join,
+	"each":      percents,
+	"restraint": (*Restraint).text,
+	"milli":     func(micros float64) string { return fmt.Sprintf("%.2f", micros/microsPerMilli) },
 }).Parse(`<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -30,7 +31,8 @@ figure { display: inline-block; margin: 1em 1em 0 0; } svg { max-width: 100%; he
 <body>
 <h1>How far a predictor is off</h1>
 <p>{{.Rows}} groups of {{len .Models}} models{{with .Device}}, measured on {{.}}{{end}}.
-Recipe {{.Recipe}}, {{units .Hidden}} hidden units, {{.Inputs}} inputs, {{.Epochs}} epochs, seed {{.Seed}}: {{printf "%.1f" .Seconds}} s.
+Recipe {{.Recipe}}, {{units .Hidden}} hidden units, {{.Inputs}} inputs, {{.Epochs}} epochs, seed {{.Seed}}: {{printf "%.1f" .Seconds}} s.{{with .Restraint}}
+Restraint: {{restraint .}}.{{end}}
 {{.Split}} split: {{.TrainRows}} rows to fit with, {{.TestRows}} kept aside.</p>
 
 <table>

@@ -26,6 +26,8 @@ type Report struct {
 	Split     Split    `json:"split"`
 	Seconds   float64  `json:"seconds"` // to train and test the network
 
+	Restraint *Restraint `json:"restraint,omitempty"` // nil for the recipe of the paper
+
 	MAPETest  float64             `json:"mape_test"`
 	MAPETrain float64             `json:"mape_train"`
 	Folds     []float64           `json:"folds"`     // error of each on what was kept aside

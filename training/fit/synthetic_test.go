@@ -60,10 +60,11 @@ func formula(g models.Group) float64 {
 	return max(longest, work)
 }
 
-// quick are options for a fit that takes a moment.
+// quick are options for a fit that takes a moment: without trial.
 func quick() Options {
 	o := DefaultOptions()
 	o.Hidden = []int{8, 8}
 	o.Epochs = 3
+	o.allMany = true
 	return o
 }

@@ -26,13 +26,13 @@ const (
 )
 
 // networks fits networks, and hands each file to keep.
-func networks(d *training.Dataset, o *Options, keep func(*predictor.File)) technique {
+func networks(d *training.Dataset, o *Options, keep func(*predictor.File, *Restraint)) technique {
 	return technique{nameNetwork, func(ctx context.Context, rows []training.Row, stage string) (predict, error) {
-		f, err := fitNetwork(ctx, d, rows, o, stage)
+		f, r, err := fitRestrained(ctx, d, rows, o, stage)
 		if err != nil {
 			return nil, err
 		}
-		keep(f)
+		keep(f, r)
 		return func(rows []training.Row) ([]float64, error) { return predictWith(f, rows) }, nil
 	}}
 }
@@ -40,8 +40,8 @@ func networks(d *training.Dataset, o *Options, keep func(*predictor.File)) techn
 // others are the techniques that networks are compared with.
 func others(d *training.Dataset, o *Options) []technique {
 	return []technique{
-		{nameCosts, func(ctx context.Context, rows []training.Row, _ string) (predict, error) {
-			return fitCostsAlone(ctx, d, rows, o)
+		{nameCosts, func(ctx context.Context, rows []training.Row, stage string) (predict, error) {
+			return fitCostsAlone(ctx, d, rows, o, stage)
 		}},
 		{nameLinear, func(_ context.Context, rows []training.Row, _ string) (predict, error) {
 			return fitPlane(d, rows, fitLinear)
@@ -55,10 +55,15 @@ func others(d *training.Dataset, o *Options) []technique {
 }
 
 // fitCostsAlone predicts by the costs of operators, without a network.
-func fitCostsAlone(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options) (predict, error) {
-	f := newFile(d, rows, o)
-	f.Features.Set = predictor.FeaturesModel
-	if err := fitCosts(ctx, f, d, rows, o, rand.New(rand.NewPCG(o.Seed, 1))); err != nil {
+func fitCostsAlone(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (predict, error) {
+	ours := *o
+	ours.Recipe = RecipeOurs
+	_, r, err := restrainCosts(ctx, d, rows, &ours, stage)
+	if err != nil {
+		return nil, err
+	}
+	f := newFile(d, rows, &ours)
+	if err := fitCosts(ctx, f, d, rows, &ours, r.hold, rand.New(rand.NewPCG(o.Seed, 1))); err != nil {
 		return nil, err
 	}
 	e, err := predictor.NewEncoder(&f.Features)

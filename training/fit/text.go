@@ -17,6 +17,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	fmt.Fprintf(&b, "%d groups of %d models, measured on %s\n", r.Rows, len(r.Models), device)
 	fmt.Fprintf(&b, "recipe %s, %s hidden units, %d inputs, %d epochs, seed %d: %.1f s\n",
 		r.Recipe, join(r.Hidden), r.Inputs, r.Epochs, r.Seed, r.Seconds)
+	if r.Restraint != nil {
+		fmt.Fprintln(&b, r.Restraint.text())
+	}
 	fmt.Fprintf(&b, "%s split: %d rows to fit with, %d kept aside\n\n", r.Split, r.TrainRows, r.TestRows)
 	r.writeTechniques(&b)
 	q := r.Quantiles

@@ -26,11 +26,12 @@ func Train(ctx context.Context, d *training.Dataset, o Options) (*predictor.File
 		return nil, nil, err
 	}
 	began := time.Now()
-	file, out, err := trainNetwork(ctx, d, &o, folds)
+	file, restraint, out, err := trainNetwork(ctx, d, &o, folds)
 	if err != nil {
 		return nil, nil, err
 	}
 	r := newReport(d, &o, folds, file, out)
+	r.Restraint = restraint
 	r.Seconds = time.Since(began).Seconds()
 	if err := r.compare(ctx, d, &o, folds, out); err != nil {
 		return nil, nil, err
@@ -57,9 +58,10 @@ func check(d *training.Dataset) error {
 
 // trainNetwork tests on all folds. The file is that of the only fold, or
 // fitted to all rows.
-func trainNetwork(ctx context.Context, d *training.Dataset, o *Options, folds []fold) (*predictor.File, *outcome, error) {
+func trainNetwork(ctx context.Context, d *training.Dataset, o *Options, folds []fold) (*predictor.File, *Restraint, *outcome, error) {
 	var file *predictor.File
-	t := networks(d, o, func(f *predictor.File) { file = f })
+	var restraint *Restraint
+	t := networks(d, o, func(f *predictor.File, r *Restraint) { file, restraint = f, r })
 	out, err := try(ctx, t, d.Rows, folds, func(i int) string {
 		if len(folds) == 1 {
 			return t.name
@@ -67,21 +69,21 @@ func trainNetwork(ctx context.Context, d *training.Dataset, o *Options, folds []
 		return fmt.Sprintf("%s, fold %d of %d", t.name, i+1, len(folds))
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if len(folds) > 1 {
 		if _, err := t.fit(ctx, d.Rows, t.name+", all rows"); err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 	}
 	file.Test = errorsOf(out.test)
-	return file, out, nil
+	return file, restraint, out, nil
 }
 
 // compare tries the other techniques, and predictors of single sets of
 // models.
 func (r *Report) compare(ctx context.Context, d *training.Dataset, o *Options, folds []fold, network *outcome) error {
-	tried := []technique{networks(d, o, func(*predictor.File) {})}
+	tried := []technique{networks(d, o, func(*predictor.File, *Restraint) {})}
 	if o.Compare {
 		tried = append(tried, others(d, o)...)
 	}
