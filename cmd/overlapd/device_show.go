@@ -76,9 +76,18 @@ func (s *shownProfile) writeErrors(out io.Writer) {
 	c := s.Checks
 	fmt.Fprintf(out, "\noff on groups kept aside, as the groups alone have it\n")
 	table(out, func(t io.Writer) {
-		fmt.Fprintf(t, "one span\t%.2f %%\tof %d\t\n", s.Test.Alone.MAPE, s.Test.Alone.Rows)
-		fmt.Fprintf(t, "several\t%.2f %%\tof %d\t\n", s.Test.Several.MAPE, s.Test.Several.Rows)
-		fmt.Fprintf(t, "all\t%.2f %%\tof %d\t\n", c.Latency, s.Test.Alone.Rows+s.Test.Several.Rows)
+		for _, of := range []struct {
+			name string
+			rows int
+			mape float64
+		}{
+			{"one span", s.Test.Alone.Rows, s.Test.Alone.MAPE}, {"several", s.Test.Several.Rows, s.Test.Several.MAPE},
+			{"all", s.Test.Alone.Rows + s.Test.Several.Rows, c.Latency},
+		} {
+			if of.rows > 0 {
+				fmt.Fprintf(t, "%s\t%.2f %%\tof %d\t\n", of.name, of.mape, of.rows)
+			}
+		}
 	})
 	fmt.Fprintf(out, "of them a network that promises nothing is off %.2f %%, one that never falls with more operators %.2f %%;\n", c.Free, c.Kept)
 	fmt.Fprintf(out, "%d are held up by a part of their spans, by at most %.1f %%\n", c.Raised, 100*c.RaisedMost)
