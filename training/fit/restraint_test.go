@@ -38,7 +38,7 @@ func restrained(t *testing.T, d *training.Dataset, o Options) (*predictor.File, 
 func TestFewNoisyRowsTeachNoChance(t *testing.T) {
 	d := spread(synthetic(120, 1), 0.1)
 	o := quick()
-	o.Epochs, o.allMany = 15, false
+	o.Epochs, o.allMany = 8, false
 	f, r := restrained(t, d, o)
 	if r.Folds != trialFolds || r.Kept > 0.5 || r.Error > r.CostsError {
 		t.Errorf("restraint %+v", r)
