@@ -1,6 +1,7 @@
 package reproduce
 
 import (
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/sim"
@@ -52,13 +53,24 @@ func (t *trial) scenario(d sim.Device) sim.Scenario {
 		Device: d, Predictor: t.stock.files[t.variant.recipe], Devices: t.devices, Dispatch: t.dispatch,
 	}
 	for i, m := range t.deploy.models {
-		s := sim.Service{Name: m, Target: t.deploy.targets[i], MaxBatch: t.variant.maxBatch, Sizes: t.deploy.sizes[i]}
+		s := sim.Service{Name: m, Target: t.deploy.targets[i], MaxBatch: min(t.variant.maxBatch, largest(d, m)), Sizes: t.deploy.sizes[i]}
 		if m == sequenceModel {
 			s.SeqLens = t.deploy.seqLens
 		}
 		sc.Services = append(sc.Services, s)
 	}
 	return sc
+}
+
+// largest is the largest measured batch of a model, 1 if the device does not
+// know it.
+func largest(d sim.Device, model string) int {
+	for _, m := range d.Models() {
+		if m.Name == model && len(m.Sizes) > 0 {
+			return slices.Max(m.Sizes)
+		}
+	}
+	return 1
 }
 
 // run serves the queries of a trial.

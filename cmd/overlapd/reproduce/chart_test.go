@@ -1,0 +1,118 @@
+package reproduce
+
+import (
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// drawn is a chart of these values, with a mark of the authors' on the first
+// series.
+func drawn(values [][]float64) *chart {
+	c := &chart{title: "a <b>", text: func(v float64) string { return fmt.Sprintf("%.2f", v) }}
+	for g := range values {
+		c.groups = append(c.groups, fmt.Sprintf("group & %d", g))
+	}
+	for s := range values[0] {
+		c.series = append(c.series, fmt.Sprintf("s%d", s))
+	}
+	c.colors = colorsOf(c.series)
+	c.value = func(group, series string) (ours, authors *float64) {
+		g, _ := strconv.Atoi(strings.TrimPrefix(group, "group & "))
+		s, _ := strconv.Atoi(strings.TrimPrefix(series, "s"))
+		if ours = &values[g][s]; s == 0 {
+			authors = ours
+		}
+		return ours, authors
+	}
+	return c
+}
+
+// TestChartIsWhole looks at charts of any size: they are XML, have a bar for
+// each value, and no bar is out of the picture.
+func TestChartIsWhole(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		series := rapid.IntRange(1, 12).Draw(t, "series")
+		values := rapid.SliceOfN(rapid.SliceOfN(rapid.Float64Range(0, 1e6), series, series), 1, 30).Draw(t, "values")
+		c := drawn(values)
+		bars, width, height := 0, 0.0, 0.0
+		d := xml.NewDecoder(strings.NewReader(c.svg()))
+		for {
+			token, err := d.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%v in %s", err, c.svg())
+			}
+			element, ok := token.(xml.StartElement)
+			if !ok {
+				continue
+			}
+			at := map[string]float64{}
+			for _, a := range element.Attr {
+				at[a.Name.Local], _ = strconv.ParseFloat(a.Value, 64)
+				if a.Name.Local == "viewBox" {
+					if _, err := fmt.Sscanf(a.Value, "0 0 %f %f", &width, &height); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if element.Name.Local == "rect" {
+				bars++
+				if at["x"] < 0 || at["y"] < 0 || at["height"] <= 0 || at["x"]+at["width"] > width || at["y"]+at["height"] > height {
+					t.Fatalf("a bar at %v of a picture of %v × %v", at, width, height)
+				}
+			}
+		}
+		if want := len(values)*series + series; bars != want {
+			t.Fatalf("%d bars and boxes of the legend, want %d", bars, want)
+		}
+	})
+}
+
+func TestChartNamesEverything(t *testing.T) {
+	svg := drawn([][]float64{{1, 2}, {3, 0}}).svg()
+	for _, want := range []string{
+		`aria-label="a &lt;b&gt;"`, "group &amp; 0, s0: 1.00, authors 1.00", "group &amp; 0, s1: 2.00<", "group &amp; 1, s1: 0.00<", ">the authors</text>", ">3.00</text>",
+	} {
+		if !strings.Contains(svg, want) {
+			t.Errorf("%s is missing in\n%s", want, svg)
+		}
+	}
+}
+
+func TestChartLevel(t *testing.T) {
+	c := drawn([][]float64{{1, 2}})
+	for level, want := range map[float64]bool{0: false, 1: true, 5: false} {
+		c.line = level
+		if got := strings.Contains(c.svg(), "stroke-dasharray"); got != want {
+			t.Errorf("level %v is drawn: %t", level, got)
+		}
+	}
+}
+
+func TestChartWithoutAuthors(t *testing.T) {
+	c := drawn([][]float64{{1}})
+	c.value = func(string, string) (ours, authors *float64) { return nil, nil }
+	if svg := c.svg(); strings.Contains(svg, "authors") || strings.Contains(svg, "<title>") {
+		t.Errorf("nothing is drawn as\n%s", svg)
+	}
+}
+
+func TestColors(t *testing.T) {
+	seen := map[string]string{}
+	for _, v := range variants {
+		color := colorsOf([]string{"x", v.name})[1]
+		if seen[color] != "" {
+			t.Errorf("%s has the colour of %s", v.name, seen[color])
+		}
+		seen[color] = v.name
+	}
+}

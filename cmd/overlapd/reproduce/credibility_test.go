@@ -1,0 +1,141 @@
+package reproduce
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/sim"
+	"github.com/overlapd/overlapd/training"
+)
+
+func TestSolo(t *testing.T) {
+	d := fixed{[]string{"resnet50", "bert"}}
+	if got := solo(d, "bert", 2, 8); got != 8*time.Millisecond {
+		t.Errorf("%v", got)
+	}
+	if got := solo(d, "vgg16", 2, 8); got != 0 {
+		t.Errorf("an unknown model takes %v", got)
+	}
+	deploy := &deployment{models: []string{"resnet50", "bert"}, sizes: [][]int{{1}, {2}}, seqLens: []int{8, 16}}
+	if got := meanSolo(d, deploy); got != 6*time.Millisecond {
+		t.Errorf("mean %v", got)
+	}
+}
+
+func TestTrust(t *testing.T) {
+	row := func(micros float64, spans ...models.Span) training.Row {
+		return training.Row{Group: models.Group{Spans: spans}, Median: micros}
+	}
+	// The dataset has its models in another order than the device.
+	whole := models.Span{Service: 1, End: fixedOperators, Size: 1}
+	half := models.Span{Service: 0, End: 2, Size: 1}
+	s := &stock{
+		name: "x",
+		half: &training.Dataset{Models: []training.Model{{Name: "bert", Operators: 4}, {Name: "resnet50", Operators: 4}}, Rows: []training.Row{
+			row(4000, whole), row(5000, whole), row(3200, half, whole), row(4000, half, whole),
+		}},
+		solo: []training.SoloTime{{Model: "resnet50", Size: 1, Micros: 2000}, {Model: "vgg16", Size: 1, Micros: 1}},
+	}
+	got := trust{name: "x"}
+	got.compare(fixed{[]string{"resnet50", "bert"}}, s)
+	want := trust{name: "x", alone: 10, several: 12.5, aloneRows: 2, severalRow: 2, solo: 100, soloTimes: 1}
+	if math.Abs(got.alone-want.alone) > 1e-9 || math.Abs(got.several-want.several) > 1e-9 {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got.solo != want.solo || got.soloTimes != want.soloTimes || got.aloneRows != want.aloneRows || got.severalRow != want.severalRow {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// madeRuns are runs of two pairs with these violations.
+func madeRuns(list map[string][2]float64) *pairRuns {
+	r := &pairRuns{deploys: map[int][]deployment{}, samples: map[string]*sample{}, authors: map[int]authorsResults{}}
+	deploys := []deployment{{models: []string{"resnet50", "bert"}}, {models: []string{"vgg16", "vgg19"}}}
+	for _, load := range loads {
+		r.deploys[load], r.authors[load] = deploys, authorsResults{}
+	}
+	for _, v := range variants {
+		values, ok := list[v.name]
+		if !ok {
+			continue
+		}
+		r.variants = append(r.variants, v)
+		for i := range deploys {
+			for _, load := range loads {
+				pair := deploys[i].label()
+				r.samples[runKey(pair, load, v.name)] = &sample{[]*sim.Result{{Violations: values[i], Answered: 50, Queries: 100}}}
+				if r.authors[load][pair] == nil {
+					r.authors[load][pair] = map[string]measured{}
+				}
+				r.authors[load][pair][v.name] = measured{violations: 0.5, tail: 1, answered: 500}
+			}
+		}
+	}
+	return r
+}
+
+func TestCredibility(t *testing.T) {
+	runs := madeRuns(map[string][2]float64{"fcfs": {0.4, 0.7}})
+	f := credibility(runs, []*trust{{name: "pairs", alone: 1, aloneRows: 5, several: 2, severalRow: 6}})
+	for _, c := range []struct {
+		name, policy string
+		qps          float64
+		want         float64
+	}{
+		{"error of the device, one span", "pairs", 0, 1},
+		{"error of the device, several spans", "pairs", 0, 2},
+		{"violations, mean over the pairs", "fcfs", 100, 55},
+		{"violations, ours less the authors'", "fcfs", 100, 5},
+		{"violations, distance in a pair", "fcfs", 50, 15},
+	} {
+		if row := f.find(c.name, c.qps, c.policy); row == nil || math.Abs(*row.Ours-c.want) > 1e-6 {
+			t.Errorf("%s: %+v, want %v", c.name, row, c.want)
+		}
+	}
+	if f.find("error of the device, given solo times", 0, "pairs") != nil {
+		t.Error("solo times were compared, and none was given")
+	}
+	if f.find("violations, mean over the pairs", 100, "abacus") != nil {
+		t.Error("abacus was compared, and never ran")
+	}
+	if len(f.charts()) != 0 {
+		t.Error("a chart of many units")
+	}
+}
+
+func TestWorse(t *testing.T) {
+	for want, list := range map[string]map[string][2]float64{
+		"Ours was not compared": {"fcfs": {0.1, 0.1}},
+		"No pair is worse":      {"fcfs": {0.1, 0.1}, "clockwork": {0.2, 0.1}, "overlap": {0.1, 0.05}},
+		"VGG16+VGG19 at 100 under overlap: 9.00 %, clockwork 8.00 %": {"fcfs": {0.1, 0.1}, "clockwork": {0.2, 0.08}, "overlap": {0.1, 0.09}},
+	} {
+		if got := madeRuns(list).worse(); !strings.Contains(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestPairFigures(t *testing.T) {
+	o := &Options{}
+	list := madeRuns(map[string][2]float64{"fcfs": {0.4, 0.4}, "abacus": {0.2, 0.2}, "overlap": {0.1, 0.1}}).figures(o)
+	if len(list) != 4 {
+		t.Fatalf("%d figures", len(list))
+	}
+	violations, answered, inTime := list[1], list[2], list[3]
+	if row := violations.find(caseMean, fullLoad, "overlap"); *row.Ours != 0.1 || *row.Authors != 0.5 {
+		t.Errorf("%+v", row)
+	}
+	if row := answered.find("Res50+Bert", fullLoad, "fcfs"); *row.Ours != 500 || *row.Authors != 500 {
+		t.Errorf("%+v", row)
+	}
+	if row := inTime.find("Res50+Bert", fullLoad, "overlap"); *row.Ours != 900 || *row.Authors != 500 {
+		t.Errorf("%+v", row)
+	}
+	o.Figures = []string{"17"}
+	if some := madeRuns(map[string][2]float64{"fcfs": {0, 0}}).figures(o); len(some) != 2 || some[0].Figure != "17" {
+		t.Errorf("%+v", some)
+	}
+}

@@ -1,0 +1,108 @@
+package reproduce
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestKeep(t *testing.T) {
+	f := &fitter{&Options{Out: t.TempDir()}, &data{sha256: "x"}}
+	if err := os.Mkdir(filepath.Join(f.options.Out, fittedFolder), folderMode); err != nil {
+		t.Fatal(err)
+	}
+	made := 0
+	table := func() (*errorTable, error) {
+		made++
+		return &errorTable{All: map[string]float64{"network": 2.5}}, nil
+	}
+	for range 2 {
+		got, err := keep(f, "x", table)
+		if err != nil || got.All["network"] != 2.5 {
+			t.Fatalf("%+v, %v", got, err)
+		}
+	}
+	if made != 1 {
+		t.Errorf("made %d times", made)
+	}
+	broken := errors.New("broken")
+	if _, err := keep(f, "y", func() (*errorTable, error) { return nil, broken }); !errors.Is(err, broken) {
+		t.Errorf("%v", err)
+	}
+	if err := os.WriteFile(f.path("x", ".json"), []byte("{"), fileMode); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := keep(f, "x", table); err == nil || !strings.Contains(err.Error(), "remove it to have it made again") {
+		t.Errorf("a damaged file: %v", err)
+	}
+}
+
+// TestPathTellsWhatItDependsOn keeps what was fitted from being used where it
+// does not belong.
+func TestPathTellsWhatItDependsOn(t *testing.T) {
+	path := func(change func(*Options, *data)) string {
+		o, d := Options{Out: "out", Seed: 1, Commit: "a"}, data{sha256: "x"}
+		change(&o, &d)
+		return (&fitter{&o, &d}).path("device", ".json")
+	}
+	plain := path(func(*Options, *data) {})
+	if again := path(func(o *Options, _ *data) { o.Seeds, o.Figures = 7, []string{"10"} }); again != plain {
+		t.Errorf("%s and %s differ by what does not matter", plain, again)
+	}
+	for name, change := range map[string]func(*Options, *data){
+		"seed":   func(o *Options, _ *data) { o.Seed = 2 },
+		"epochs": func(o *Options, _ *data) { o.Epochs = 2 },
+		"commit": func(o *Options, _ *data) { o.Commit = "b" },
+		"data":   func(_ *Options, d *data) { d.sha256 = "y" },
+	} {
+		if path(change) == plain {
+			t.Errorf("another %s uses the same file", name)
+		}
+	}
+}
+
+func TestFittedIsUsedAgain(t *testing.T) {
+	o := quick(t, drawnData(t))
+	o.Figures, o.Policies = []string{"15"}, []string{"fcfs"}
+	reproduce(t, o)
+	files, err := filepath.Glob(filepath.Join(o.Out, fittedFolder, "device-*"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	if err := os.WriteFile(files[0], []byte("{"), fileMode); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), files[0]) {
+		t.Errorf("a damaged device was not read: %v", err)
+	}
+}
+
+func TestLabelsOfSets(t *testing.T) {
+	if got := setLabel([]string{"bert", "resnet101", "unknown"}); got != "Res101+Bert+unknown" {
+		t.Error(got)
+	}
+	if compareLabels("Res50+Bert", "Res101+Res152") >= 0 || compareLabels("Res50+VGG16", "Res50+Bert") >= 0 || compareLabels("Bert", "Bert") != 0 {
+		t.Error("labels are not in the paper's order")
+	}
+}
+
+func TestErrorRows(t *testing.T) {
+	f := &Figure{}
+	f.addErrors(techniqueLinear, map[string]float64{"VGG16+VGG19": 40, "Res50+Bert": 20}, 29)
+	want := []struct {
+		name  string
+		ours  float64
+		paper float64
+	}{{"Res50+Bert", 20, 0}, {"VGG16+VGG19", 40, 0}, {caseMean, 30, 23.5}, {caseAll, 29, 30.1}}
+	if len(f.Rows) != len(want) {
+		t.Fatalf("%+v", f.Rows)
+	}
+	for i, w := range want {
+		row := &f.Rows[i]
+		if row.Case != w.name || *row.Ours != w.ours || (row.Paper != nil) != (w.paper > 0) || row.Paper != nil && *row.Paper != w.paper {
+			t.Errorf("row %d: %+v, want %+v", i, row, w)
+		}
+	}
+}
