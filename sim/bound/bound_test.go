@@ -1,0 +1,122 @@
+package bound
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/sim"
+)
+
+// formula is a device on which an operator takes a half and half of the batch
+// size, in milliseconds, and a group its longest span and a part of the others.
+type formula struct{ part float64 }
+
+func (formula) Models() (list []device.ModelInfo) {
+	for _, name := range []string{"a", "b", "c"} {
+		list = append(list, device.ModelInfo{Name: name, Operators: 10, Sizes: []int{1, 4, 8}, SeqLens: []int{0}})
+	}
+	return list
+}
+
+func (f formula) Latency(g models.Group) time.Duration {
+	sum, longest := 0.0, 0.0
+	for _, s := range g.Spans {
+		took := float64(s.Len()) * (0.5 + 0.5*float64(s.Size))
+		sum, longest = sum+took, max(longest, took)
+	}
+	return time.Duration((longest + f.part*(sum-longest)) * float64(time.Millisecond))
+}
+
+func (f formula) Sample(g models.Group, _ *rand.Rand) time.Duration { return f.Latency(g) }
+
+func scenario(seed uint64, queries int, qps float64) sim.Scenario {
+	return sim.Scenario{
+		Device: formula{0.5}, Seed: seed, Queries: queries, Arrivals: sim.Arrivals{Process: sim.Poisson, QPS: qps}, Policy: "edf",
+		Services: []sim.Service{
+			{Name: "a", Target: 60 * time.Millisecond, Sizes: []int{1, 4}, MaxBatch: 8},
+			{Name: "b", Target: 90 * time.Millisecond, Sizes: []int{1, 2}},
+		},
+	}
+}
+
+// TestNoPolicyBeatsTheBound tries all of them, on few queries and on more.
+func TestNoPolicyBeatsTheBound(t *testing.T) {
+	for seed := range uint64(40) {
+		sc := scenario(seed, []int{8, 12, 150}[seed%3], []float64{60, 120, 300}[seed/3%3])
+		sc.Devices = 1 + int(seed%2)
+		b, err := Of(sc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range overlap.Policies() {
+			sc.Policy = p.Name
+			r, err := sim.Run(sc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if in := r.Answered - r.Late; in > b.InTime || r.Violations < b.Violations-1e-9 {
+				t.Errorf("seed %d: %s answers %d in time, the bound is %d", seed, p.Name, in, b.InTime)
+			}
+		}
+	}
+}
+
+// TestBoundOfAnIdleDevice is what a policy reaches there.
+func TestBoundOfAnIdleDevice(t *testing.T) {
+	b, err := Of(scenario(1, 200, 1))
+	if err != nil || b.InTime != 200 || b.Violations != 0 {
+		t.Errorf("got %+v, %v", b, err)
+	}
+	b, err = Of(scenario(1, 200, 2000))
+	if err != nil || b.Violations < 0.5 {
+		t.Errorf("far too much load: got %+v, %v", b, err)
+	}
+}
+
+// TestGain finds that of two equal spans, and that merging makes work less.
+func TestGain(t *testing.T) {
+	sc := scenario(1, 10, 1)
+	c, err := newCosts(&sc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most := 2 / 1.5; c.gain > most+1e-9 || c.gain < 0.98*most {
+		t.Errorf("gain %v, want %v", c.gain, most)
+	}
+	share, fastest := c.of(&sim.Query{Service: 0, Size: 1})
+	if want := 45 * time.Millisecond / 8; share != want || fastest != 10*time.Millisecond {
+		t.Errorf("a query of 8 in a batch counts %v of at least %v, want %v", share, fastest, want)
+	}
+	if share, _ := c.of(&sim.Query{Service: 1, Size: 1}); share != 10*time.Millisecond {
+		t.Errorf("a query that is not merged counts %v", share)
+	}
+}
+
+// TestImpossibleAndExcused counts a query that nothing could answer in time,
+// and not one whose client leaves.
+func TestImpossibleAndExcused(t *testing.T) {
+	sc := scenario(1, 0, 1)
+	sc.Given = []sim.Query{{Size: 1}, {At: time.Second, Size: 8}, {At: 2 * time.Second, Size: 1, Leaves: 2*time.Second + 1}, {At: 3 * time.Second, Service: 1, Size: 1}}
+	sc.Services[0].Target = 40 * time.Millisecond
+	b, err := Of(sc)
+	if err != nil || b.InTime != 2 || math.Abs(b.Violations-0.25) > 1e-9 || !b.Exact {
+		t.Errorf("got %+v, %v", b, err)
+	}
+}
+
+func TestBoundFaults(t *testing.T) {
+	if _, err := Of(scenario(1, MaxQueries+1, 100)); !errors.Is(err, ErrTooMany) {
+		t.Errorf("too many queries: got %v", err)
+	}
+	sc := scenario(1, 10, 100)
+	sc.Services[1].Model = "x"
+	if _, err := Of(sc); !errors.Is(err, sim.ErrUnknownModel) {
+		t.Errorf("unknown model: got %v", err)
+	}
+}

@@ -1,0 +1,174 @@
+package bound
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/sim"
+)
+
+// points is at how many places a model is cut to look for groups that gain, by
+// the number of models in the group.
+var points = [...]int{0, 9, 7, 4, 3}
+
+// maxShapes limits the batches of one service that groups are tried with.
+const maxShapes = 6
+
+// costs are what batches take on a device, and the largest gain of a group.
+type costs struct {
+	sc        *sim.Scenario
+	bound     []int // of each service the model on the device
+	operators []int
+	shapes    [][]shape // of each service, that its batches may have
+	shares    map[shapeOf]answer
+	gain      float64
+	tried     int
+}
+
+type shape struct{ size, seqLen int }
+
+type shapeOf struct {
+	service models.ServiceID
+	shape
+}
+
+type answer struct{ share, fastest time.Duration }
+
+func newCosts(sc *sim.Scenario) (*costs, error) {
+	c := &costs{sc: sc, gain: 1, shares: map[shapeOf]answer{}}
+	known := sc.Device.Models()
+	for i := range sc.Services {
+		s := &sc.Services[i]
+		name := s.Model
+		if name == "" {
+			name = s.Name
+		}
+		at := slices.IndexFunc(known, func(m device.ModelInfo) bool { return m.Name == name })
+		if at < 0 {
+			return nil, fmt.Errorf("service %s: %w %q", s.Name, sim.ErrUnknownModel, name)
+		}
+		c.bound, c.operators = append(c.bound, at), append(c.operators, known[at].Operators)
+		c.shapes = append(c.shapes, shapesOf(s, known[at].Sizes))
+	}
+	c.search()
+	return c, nil
+}
+
+// shapesOf returns sizes of batches that a service may run, with its sequence
+// lengths.
+func shapesOf(s *sim.Service, measured []int) (list []shape) {
+	largest := max(s.MaxBatch, 1)
+	sizes := []int{largest}
+	for _, size := range s.Sizes {
+		largest = max(largest, size)
+		sizes = append(sizes, size)
+	}
+	if len(s.Sizes) == 0 {
+		sizes = append(sizes, 1)
+	}
+	for _, size := range measured {
+		if size <= s.MaxBatch {
+			sizes = append(sizes, size)
+		}
+	}
+	slices.Sort(sizes)
+	seqLens := s.SeqLens
+	if len(seqLens) == 0 {
+		seqLens = []int{0}
+	}
+	for _, seqLen := range slices.Compact(slices.Sorted(slices.Values(seqLens))) {
+		for _, size := range slices.Compact(sizes) {
+			list = append(list, shape{size, seqLen})
+		}
+	}
+	return list
+}
+
+func (c *costs) latency(spans ...models.Span) time.Duration {
+	return c.sc.Device.Latency(models.Group{Spans: spans})
+}
+
+// of returns the least that a query's share of a batch takes alone, and the
+// least that a batch takes in which it could be.
+func (c *costs) of(q *sim.Query) (share, fastest time.Duration) {
+	key := shapeOf{q.Service, shape{q.Size, q.SeqLen}}
+	a, ok := c.shares[key]
+	if !ok {
+		a.fastest = c.latency(c.whole(q.Service, q.Size, q.SeqLen))
+		a.share = a.fastest
+		// Every size is tried, since the queries in a batch may add up to any.
+		for size := q.Size + 1; size <= c.sc.Services[q.Service].MaxBatch; size++ {
+			took := c.latency(c.whole(q.Service, size, q.SeqLen))
+			a.fastest = min(a.fastest, took)
+			a.share = min(a.share, took*time.Duration(q.Size)/time.Duration(size))
+		}
+		c.shares[key] = a
+	}
+	return a.share, a.fastest
+}
+
+// search looks for the group that gains most.
+func (c *costs) search() {
+	c.grow(0, nil, 0, 0)
+}
+
+// part is a span, and what it counts: the part of the whole model's time that
+// passes from its first operator to its last. What the spans of a batch count
+// adds up to what the batch takes alone, however it is cut.
+type part struct {
+	span  models.Span
+	count time.Duration
+}
+
+// grow tries groups of the services from one on.
+func (c *costs) grow(service int, spans []models.Span, count time.Duration, depth int) {
+	if service == len(c.bound) || depth == len(points)-1 {
+		return
+	}
+	c.grow(service+1, spans, count, depth)
+	for _, p := range c.parts(service) {
+		group := append(slices.Clip(spans), p.span)
+		total := count + p.count
+		c.tried++
+		c.gain = max(c.gain, float64(total)/float64(c.latency(group...)))
+		c.grow(service+1, group, total, depth+1)
+	}
+}
+
+// parts returns spans of a service's batches.
+func (c *costs) parts(service int) (list []part) {
+	n := min(points[min(len(c.bound), len(points)-1)], c.operators[service]+1)
+	for _, sh := range thinned(c.shapes[service], maxShapes) {
+		upTo := make([]time.Duration, n)
+		cut := make([]int, n)
+		whole := c.whole(models.ServiceID(service), sh.size, sh.seqLen)
+		for k := 1; k < n; k++ {
+			cut[k] = k * c.operators[service] / (n - 1)
+			whole.End = cut[k]
+			upTo[k] = c.latency(whole)
+		}
+		for from := range n {
+			for to := from + 1; to < n; to++ {
+				s := whole
+				s.Start, s.End = cut[from], cut[to]
+				list = append(list, part{s, upTo[to] - upTo[from]})
+			}
+		}
+	}
+	return list
+}
+
+// thinned returns at most n of a list, evenly, its ends among them.
+func thinned[T any](list []T, n int) []T {
+	if len(list) <= n {
+		return list
+	}
+	kept := make([]T, n)
+	for i := range kept {
+		kept[i] = list[i*(len(list)-1)/(n-1)]
+	}
+	return kept
+}

@@ -1,0 +1,122 @@
+package bound
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+	"sort"
+	"time"
+)
+
+// maxExact is with how many jobs all sets of them are tried.
+const maxExact = 14
+
+// tolerance is by how many seconds work may exceed an interval, for the sake of
+// rounding.
+const tolerance = 1e-9
+
+// exact returns the size of the largest set of jobs that fits.
+func exact(jobs []job) (most int) {
+	byEnd := slices.Clone(jobs)
+	slices.SortFunc(byEnd, func(a, b job) int { return cmp.Compare(a.to, b.to) })
+	for set := range uint(1) << len(byEnd) {
+		if n := bits.OnesCount(set); n > most && fits(byEnd, set) {
+			most = n
+		}
+	}
+	return most
+}
+
+// fits reports whether no interval holds more work of a set of jobs than time.
+// The jobs are in the order of their ends.
+func fits(byEnd []job, set uint) bool {
+	for i := range byEnd {
+		if set>>i&1 == 0 {
+			continue
+		}
+		from, work := byEnd[i].from, 0.0
+		for k := range byEnd {
+			if j := &byEnd[k]; set>>k&1 == 1 && j.from >= from {
+				if work += j.work; work > (j.to-from).Seconds()+tolerance {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// relaxed returns how many jobs could be done at most if a part of a job counted
+// as that part of one.
+func relaxed(jobs []job) int {
+	t := newTimetable(jobs)
+	done := 0.0
+	for _, i := range t.byWork() {
+		if jobs[i].work == 0 {
+			done++
+			continue
+		}
+		part := min(t.room(i), jobs[i].work)
+		if part > 0 {
+			t.take(i, part)
+			done += part / jobs[i].work
+		}
+	}
+	return min(int(done+tolerance*float64(len(jobs))), len(jobs))
+}
+
+// timetable is the work that has been taken, by where it begins and ends.
+type timetable struct {
+	jobs   []job
+	byFrom []int           // jobs, the latest start first
+	ends   []time.Duration // of all jobs, once, in ascending order
+	end    []int           // of each job its position in ends
+	taken  []float64       // of each job
+	sums   []float64       // memory of room
+}
+
+func newTimetable(jobs []job) *timetable {
+	t := &timetable{jobs: jobs, end: make([]int, len(jobs)), taken: make([]float64, len(jobs))}
+	for i := range jobs {
+		t.byFrom, t.ends = append(t.byFrom, i), append(t.ends, jobs[i].to)
+	}
+	slices.SortFunc(t.byFrom, func(a, b int) int { return cmp.Compare(jobs[b].from, jobs[a].from) })
+	slices.Sort(t.ends)
+	t.ends = slices.Compact(t.ends)
+	for i := range jobs {
+		t.end[i] = sort.Search(len(t.ends), func(k int) bool { return t.ends[k] >= jobs[i].to })
+	}
+	t.sums = make([]float64, len(t.ends))
+	return t
+}
+
+// byWork returns the jobs, the least work first.
+func (t *timetable) byWork() []int {
+	order := slices.Clone(t.byFrom)
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(t.jobs[a].work, t.jobs[b].work) })
+	return order
+}
+
+func (t *timetable) take(i int, work float64) { t.taken[i] += work }
+
+// room returns how much work of a job still fits: the least that is free of any
+// interval that holds its own.
+func (t *timetable) room(i int) float64 {
+	clear(t.sums)
+	least := (t.jobs[i].to - t.jobs[i].from).Seconds()
+	for n, k := range t.byFrom {
+		j := &t.jobs[k]
+		t.sums[t.end[k]] += t.taken[k]
+		last := n+1 == len(t.byFrom) || t.jobs[t.byFrom[n+1]].from != j.from
+		if !last || j.from > t.jobs[i].from {
+			continue
+		}
+		work := 0.0
+		for e, sum := range t.sums {
+			if work += sum; e >= t.end[i] {
+				least = min(least, (t.ends[e]-j.from).Seconds()-work)
+			}
+		}
+	}
+	return max(least, 0)
+}

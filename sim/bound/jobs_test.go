@@ -1,0 +1,55 @@
+package bound
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+const second = time.Second
+
+func TestJobs(t *testing.T) {
+	for name, c := range map[string]struct {
+		jobs           []job
+		exact, relaxed int
+	}{
+		"none":                     {nil, 0, 0},
+		"one fits":                 {[]job{{0, second, 1}}, 1, 1},
+		"one does not":             {[]job{{0, second, 1.1}}, 0, 0},
+		"two in turn":              {[]job{{0, 2 * second, 1}, {0, 2 * second, 1}}, 2, 2},
+		"two at once":              {[]job{{0, second, 1}, {0, second, 1}}, 1, 1},
+		"halves make a whole":      {[]job{{0, 3 * second, 2}, {0, 3 * second, 2}, {0, 3 * second, 2}}, 1, 1},
+		"thirds do as well":        {[]job{{0, 2 * second, 1.5}, {2 * second, 4 * second, 3}, {4 * second, 6 * second, 3}}, 1, 2},
+		"the small ones first":     {[]job{{0, 3 * second, 3}, {0, 3 * second, 1}, {second, 3 * second, 1}}, 2, 2},
+		"interrupted by an urgent": {[]job{{0, 4 * second, 3}, {second, 2 * second, 1}}, 2, 2},
+		"no work":                  {[]job{{0, second, 0}, {0, second, 1}}, 2, 2},
+	} {
+		if got := exact(c.jobs); got != c.exact {
+			t.Errorf("%s: %d can be done, want %d", name, got, c.exact)
+		}
+		if got := relaxed(c.jobs); got != c.relaxed {
+			t.Errorf("%s: %d can be done in parts, want %d", name, got, c.relaxed)
+		}
+	}
+}
+
+// TestPartsAreNoFewer compares the two on jobs that are made up.
+func TestPartsAreNoFewer(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	apart := 0
+	for range 300 {
+		var jobs []job
+		for range 1 + r.IntN(9) {
+			from := time.Duration(r.IntN(20)) * second
+			jobs = append(jobs, job{from, from + time.Duration(1+r.IntN(8))*second, 0.5 + 3*r.Float64()})
+		}
+		whole, parts := exact(jobs), relaxed(jobs)
+		if parts < whole {
+			t.Fatalf("%d jobs can be done, in parts only %d: %v", whole, parts, jobs)
+		}
+		apart += parts - whole
+	}
+	if apart > 150 {
+		t.Errorf("in parts %d more jobs can be done in 300 cases: the bound is too loose", apart)
+	}
+}
