@@ -1,6 +1,7 @@
 package reproduce
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -67,6 +68,11 @@ func TestFittedIsUsedAgain(t *testing.T) {
 	o := quick(t, drawnData(t))
 	o.Figures, o.Policies = []string{"15"}, []string{"fcfs"}
 	reproduce(t, o)
+	first, _ := outputs(t, &o)
+	reproduce(t, o)
+	if again, _ := outputs(t, &o); !bytes.Equal(first, again) {
+		t.Error("what was fitted before gives another result")
+	}
 	files, err := filepath.Glob(filepath.Join(o.Out, fittedFolder, "device-*"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("%q, %v", files, err)

@@ -15,7 +15,7 @@ import (
 // quick are options that take seconds.
 func quick(t *testing.T, data string) Options {
 	o := DefaultOptions()
-	o.Data, o.Out, o.Seeds, o.Queries, o.Epochs, o.Commit = data, t.TempDir(), 2, 40, 2, "none"
+	o.Data, o.Out, o.Seeds, o.Queries, o.Epochs, o.Commit = data, t.TempDir(), 2, 20, 1, "none"
 	return o
 }
 
@@ -80,14 +80,11 @@ func TestRun(t *testing.T) {
 		}
 	}
 
-	// From what was fitted, and from nothing, the same comes out.
-	o.Progress = nil
-	reproduce(t, o)
-	again, pageAgain := outputs(t, &o)
+	// In another folder, with all fitted anew, the same comes out.
 	fresh := quick(t, data)
 	reproduce(t, fresh)
 	anew, pageAnew := outputs(t, &fresh)
-	if !bytes.Equal(result, again) || !bytes.Equal(page, pageAgain) || !bytes.Equal(result, anew) || !bytes.Equal(page, pageAnew) {
+	if !bytes.Equal(result, anew) || !bytes.Equal(page, pageAnew) {
 		t.Error("one seed gave two results")
 	}
 	var decoded Result
