@@ -53,9 +53,6 @@ type State struct {
 }
 
 func (a *Arrivals) check(queries int) error {
-	fault := func(format string, args ...any) error {
-		return fmt.Errorf("%w: %s", ErrArrivals, fmt.Sprintf(format, args...))
-	}
 	finite := a.Process == Times || a.Process == Loads
 	switch {
 	case !within(a.Scale, 0, maxQPS) || !within(a.Keep, 0, 1) || a.Keep > 0 && a.Keep < minKeep:
@@ -65,45 +62,62 @@ func (a *Arrivals) check(queries int) error {
 	}
 	switch a.Process {
 	case Constant, Poisson, Gamma:
-		if !within(a.QPS, 0, maxQPS) || a.QPS == 0 {
-			return fault("%v queries per second: want more than 0, at most %v", a.QPS, maxQPS)
-		}
-		if a.Process == Gamma && (!within(a.Shape, 0, 1e6) || a.Shape < 1e-3) {
-			return fault("shape %v: want 0.001 to 1000000", a.Shape)
-		}
+		return a.checkRate()
 	case MMPP:
-		return a.checkStates(fault)
+		return a.checkStates()
 	case Times:
-		if len(a.Times) == 0 {
-			return fault("the trace is empty")
-		}
-		for i, at := range a.Times {
-			if at < 0 || at > maxTime || i > 0 && at < a.Times[i-1] {
-				return fault("time %d is %v: want times in ascending order, from 0 to %v", i, at, maxTime)
-			}
-		}
+		return a.checkTimes()
 	case Loads:
-		total := 0.0
-		for i, load := range a.Loads {
-			if !within(load, 0, maxQPS*60) {
-				return fault("minute %d has a load of %v: want 0 or more queries", i, load)
-			}
-			total += load
-		}
-		if total == 0 {
-			return fault("no minute has a load")
-		}
-	default:
-		names := make([]string, 0, len(Processes()))
-		for _, p := range Processes() {
-			names = append(names, string(p))
-		}
-		return fault("unknown process %q: want %s", a.Process, strings.Join(names, ", "))
+		return a.checkLoads()
+	}
+	names := make([]string, 0, len(Processes()))
+	for _, p := range Processes() {
+		names = append(names, string(p))
+	}
+	return fault("unknown process %q: want %s", a.Process, strings.Join(names, ", "))
+}
+
+func fault(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrArrivals, fmt.Sprintf(format, args...))
+}
+
+func (a *Arrivals) checkRate() error {
+	if !within(a.QPS, 0, maxQPS) || a.QPS == 0 {
+		return fault("%v queries per second: want more than 0, at most %v", a.QPS, maxQPS)
+	}
+	if a.Process == Gamma && !within(a.Shape, 1e-3, 1e6) {
+		return fault("shape %v: want 0.001 to 1000000", a.Shape)
 	}
 	return nil
 }
 
-func (a *Arrivals) checkStates(fault func(string, ...any) error) error {
+func (a *Arrivals) checkTimes() error {
+	if len(a.Times) == 0 {
+		return fault("the trace is empty")
+	}
+	for i, at := range a.Times {
+		if at < 0 || at > maxTime || i > 0 && at < a.Times[i-1] {
+			return fault("time %d is %v: want times in ascending order, from 0 to %v", i, at, maxTime)
+		}
+	}
+	return nil
+}
+
+func (a *Arrivals) checkLoads() error {
+	total := 0.0
+	for i, load := range a.Loads {
+		if !within(load, 0, maxQPS*60) {
+			return fault("minute %d has a load of %v: want 0 or more queries", i, load)
+		}
+		total += load
+	}
+	if total == 0 {
+		return fault("no minute has a load")
+	}
+	return nil
+}
+
+func (a *Arrivals) checkStates() error {
 	if n := len(a.States); n < 2 || n > maxStates {
 		return fault("mmpp with %d states: want 2 to %d", n, maxStates)
 	}

@@ -319,11 +319,13 @@ func TestScenarioFaults(t *testing.T) {
 		"2 of the clients leave":     func(sc *Scenario) { sc.Clients.Leaving = 2 },
 		`unknown policy "best"`:      func(sc *Scenario) { sc.Policy = "best" },
 		"QoS target 0s":              func(sc *Scenario) { sc.Services[0].Target = 0 },
+		"QoS target 2562047h":        func(sc *Scenario) { sc.Services[0].Target = 1<<63 - 1 },
 		"name occurs twice":          func(sc *Scenario) { sc.Services[1].Name = "a"; sc.Services[1].Model = "b" },
 		"trained on": func(sc *Scenario) {
 			sc.DeviceName = "another"
 			sc.Predictor = formulaPredictor(t, sc.Device.(*formula), 1)
 		},
+		"0 queries are given":    func(sc *Scenario) { sc.Given = []Query{} },
 		"query 0 of those given": func(sc *Scenario) { sc.Given = []Query{{Service: 7, Size: 1}} },
 		"the queries need":       func(sc *Scenario) { sc.Arrivals.QPS = 1e6 },
 	} {

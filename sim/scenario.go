@@ -112,15 +112,10 @@ func (sc *Scenario) Validate() error {
 	if !slices.Contains(Dispatches(), sc.dispatch()) {
 		fault("unknown dispatch %q: want one of %v", sc.Dispatch, Dispatches())
 	}
-	if sc.DecisionTime < 0 || sc.RoundTime < 0 {
-		fault("a decision takes %v and a round %v: want at least 0", sc.DecisionTime, sc.RoundTime)
+	if !lasts(sc.DecisionTime) || !lasts(sc.RoundTime) {
+		fault("a decision takes %v and a round %v: want 0 to a year", sc.DecisionTime, sc.RoundTime)
 	}
-	if sc.Faults.Every < 0 || sc.Faults.Restart < 0 || !(sc.Faults.Failing >= 0 && sc.Faults.Failing <= 1) {
-		fault("workers live %v, are back after %v and fail %v of their spans: want times and a share", sc.Faults.Every, sc.Faults.Restart, sc.Faults.Failing)
-	}
-	if !(sc.Clients.Leaving >= 0 && sc.Clients.Leaving <= 1) || sc.Clients.Timeout < 0 {
-		fault("%v of the clients leave, the others after %v: want a share and a time", sc.Clients.Leaving, sc.Clients.Timeout)
-	}
+	faults = append(faults, sc.Faults.check(), sc.Clients.check())
 	for i := range sc.Services {
 		if err := sc.checkService(&sc.Services[i]); err != nil {
 			fault("service %s: %w", sc.Services[i].Name, err)
@@ -130,11 +125,31 @@ func (sc *Scenario) Validate() error {
 	return errors.Join(faults...)
 }
 
+// lasts reports whether a time can be added to others.
+func lasts(d time.Duration) bool { return d >= 0 && d <= maxTime }
+
+func (f *Faults) check() error {
+	if !lasts(f.Every) || !lasts(f.Restart) || !within(f.Failing, 0, 1) {
+		return fmt.Errorf("workers live %v, are back after %v and fail %v of their spans: want times and a share", f.Every, f.Restart, f.Failing)
+	}
+	return nil
+}
+
+func (c *Clients) check() error {
+	if !within(c.Leaving, 0, 1) || !lasts(c.Timeout) {
+		return fmt.Errorf("%v of the clients leave, the others after %v: want a share and a time", c.Leaving, c.Timeout)
+	}
+	return nil
+}
+
 // checkService leaves to the scheduler what it checks itself.
 func (sc *Scenario) checkService(s *Service) error {
 	known, ok := sc.model(s)
 	if !ok {
 		return fmt.Errorf("%w %q: the device knows %v", ErrUnknownModel, s.model(), sc.modelNames())
+	}
+	if s.Target <= 0 || s.Target > maxTime {
+		return fmt.Errorf("QoS target %v: want more than 0, at most %v", s.Target, maxTime)
 	}
 	if len(s.Sizes) > MaxShapes || len(s.SeqLens) > MaxShapes {
 		return fmt.Errorf("%d sizes and %d sequence lengths: want at most %d of each", len(s.Sizes), len(s.SeqLens), MaxShapes)
@@ -151,8 +166,7 @@ func (sc *Scenario) checkService(s *Service) error {
 			return fmt.Errorf("sequence length %d: model %s was measured with 0 to %d", n, m.Name, mostSeqLen)
 		}
 	}
-	// Comparisons with NaN are false.
-	if !(s.Share >= 0 && s.Share <= math.MaxFloat32) {
+	if !within(s.Share, 0, math.MaxFloat32) {
 		return fmt.Errorf("share %v: want 0 or more", s.Share)
 	}
 	if s.Priority < 0 {
@@ -172,6 +186,9 @@ func most(list []int, without int) int {
 func (sc *Scenario) checkArrivals() error {
 	if sc.Given == nil {
 		return sc.Arrivals.check(sc.Queries)
+	}
+	if n := len(sc.Given); n < 1 || n > MaxQueries {
+		return fmt.Errorf("%d queries are given: want 1 to %d", n, MaxQueries)
 	}
 	for i := range sc.Given {
 		q := &sc.Given[i]

@@ -60,17 +60,13 @@ func newCosts(sc *sim.Scenario) (*costs, error) {
 // shapesOf returns sizes of batches that a service may run, with its sequence
 // lengths.
 func shapesOf(s *sim.Service, measured []int) (list []shape) {
-	largest := max(s.MaxBatch, 1)
-	sizes := []int{largest}
-	for _, size := range s.Sizes {
-		largest = max(largest, size)
-		sizes = append(sizes, size)
-	}
-	if len(s.Sizes) == 0 {
+	sizes := slices.Clone(s.Sizes)
+	if len(sizes) == 0 {
 		sizes = append(sizes, 1)
 	}
-	for _, size := range measured {
-		if size <= s.MaxBatch {
+	smallest := slices.Min(sizes)
+	for _, size := range append([]int{s.MaxBatch}, measured...) {
+		if size > smallest && size <= s.MaxBatch {
 			sizes = append(sizes, size)
 		}
 	}

@@ -22,6 +22,6 @@
 // the right partners at the right time. It is that of a device whose runs all
 // take the middle of their time; single runs that are faster may beat it where
 // the runs of a device spread. And the largest gain is that of the groups that
-// were tried, which are those that start and end at some operators of each
-// model; [Bound].Tried says how many.
+// were tried: of up to four spans that start and end at some operators of each
+// model, in some sizes; [Bound].Tried says how many.
 package bound
