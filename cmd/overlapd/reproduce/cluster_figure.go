@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -77,18 +78,20 @@ func parseLoads(r io.Reader, name string) ([]float64, error) {
 	return list, nil
 }
 
-// clusterVariants are those of figure 22, where they were chosen, each with the
-// way that its queries are spread: Clockwork's wait together.
-func clusterVariants(list []variant) (chosen []variant, ways []sim.Dispatch) {
-	for _, v := range list {
-		switch v.name {
-		case "clockwork":
-			chosen, ways = append(chosen, v), append(ways, sim.Central)
-		case "fcfs-dropping", "abacus", "overlap-unmerged", "overlap":
-			chosen, ways = append(chosen, v), append(ways, sim.LeastLoaded)
-		}
+// clusterVariants are those of figure 22, where they were chosen.
+func clusterVariants(list []variant) []variant {
+	return slices.DeleteFunc(slices.Clone(list), func(v variant) bool {
+		return !slices.Contains([]string{"fcfs-dropping", "clockwork", "abacus", "overlap-unmerged", "overlap"}, v.name)
+	})
+}
+
+// clusterWays are how the queries of a variant may be spread. Clockwork's may
+// wait together too, for the device that is idle first.
+func clusterWays(v *variant) []sim.Dispatch {
+	if v.policy == "clockwork" {
+		return []sim.Dispatch{sim.LeastLoaded, sim.Central}
 	}
-	return chosen, ways
+	return []sim.Dispatch{sim.LeastLoaded}
 }
 
 type clusterRun struct {
@@ -103,10 +106,9 @@ func planCluster(p *plan, o *Options, s *stock, list []variant, minutes []float6
 	sizes := sizesBeyondPairs(s.measured)
 	deploy := &beyondPairs(sizes)[len(quadModels)]
 	// The device is not fitted yet: how often the load fits is told when it is.
-	chosen, ways := clusterVariants(list)
 	var runs []*clusterRun
 	for _, scaled := range []bool{false, true} {
-		for i, v := range chosen {
+		for _, v := range clusterVariants(list) {
 			r := &clusterRun{variant: v, scaled: scaled}
 			runs = append(runs, r)
 			queries := mean(minutes) * float64(len(minutes)) / replayed
@@ -123,9 +125,17 @@ func planCluster(p *plan, o *Options, s *stock, list []variant, minutes []float6
 					capacity := clusterDevices / meanSolo(d, deploy).Seconds()
 					r.times = max(int(math.Ceil(crowded*capacity/(mean(minutes)/60))), 1)
 				}
-				r.result, err = l.run(&trial{stock: s, deploy: deploy, variant: v, seed: o.Seed, devices: clusterDevices, dispatch: ways[i],
-					arrivals: sim.Arrivals{Process: sim.Loads, Loads: minutes, Scale: replayed, Keep: min(float64(r.times)/replayed, 1)}})
-				return err
+				for _, way := range clusterWays(&v) {
+					got, err := l.run(&trial{stock: s, deploy: deploy, variant: v, seed: o.Seed, devices: clusterDevices, dispatch: way,
+						arrivals: sim.Arrivals{Process: sim.Loads, Loads: minutes, Scale: replayed, Keep: min(float64(r.times)/replayed, 1)}})
+					if err != nil {
+						return err
+					}
+					if r.result == nil || got.GoodputQPS > r.result.GoodputQPS {
+						r.result = got
+					}
+				}
+				return nil
 			})
 		}
 	}
@@ -141,7 +151,7 @@ func clusterFigures(runs []*clusterRun, minutes []float64, sizes map[string][]in
 	notes := []string{
 		fmt.Sprintf("The four models of figure 18 share each device, with a target of %v. %s The paper's devices were V100s. %d minutes, of each of which two seconds are replayed. As given, the loads are %.0f queries per second for all devices; \"scaled\" multiplies them by %d, so that they ask for more than the devices do one query after another.",
 			manyTarget, unusualSizes(sizes), len(minutes), mean(minutes)/60, scaleOf(runs)),
-		"Clockwork's queries wait together, and an idle device gets the earliest deadline; those of the others go to the device with the fewest queries.",
+		"A query goes to the device with the fewest queries. Clockwork's are also tried waiting together, an idle device getting the earliest deadline; what gives the better goodput is shown.",
 	}
 	type value struct {
 		name string
@@ -157,10 +167,8 @@ func clusterFigures(runs []*clusterRun, minutes []float64, sizes map[string][]in
 	}
 	served := figure(&Figure{Figure: "22", Title: "a cluster of 16 devices under the trace of section 7.6", Unit: "queries per second", decimals: 1, Notes: notes},
 		value{"throughput, ", throughput}, value{"goodput, ", goodput})
-	for _, load := range clusterLoads {
-		served.compareCase("throughput, "+load, 0, overlapping, []string{"clockwork"}, true, paperCluster)
-		served.compareCase("goodput, "+load, 0, overlapping, []string{"clockwork"}, true, statement{})
-	}
+	served.compareCase("throughput, "+clusterLoads[1], 0, overlapping, []string{"clockwork"}, true, paperCluster)
+	served.compareCase("goodput, "+clusterLoads[1], 0, overlapping, []string{"clockwork"}, true, statement{})
 	return []*Figure{
 		served,
 		figure(&Figure{Figure: "22, violations", Title: "the cluster: violations, drops counted", Unit: "violations", decimals: 4, percent: true}, value{"", violations}),

@@ -21,18 +21,24 @@ func planMany(p *plan, o *Options, s *stock, list []variant) func() []*Figure {
 		}
 	}
 	note := fmt.Sprintf("%s The target of every service is %v, that of section 7.6, since the paper gives none.", unusualSizes(sizes), manyTarget)
+	caseOf := func(d *deployment) string {
+		if len(d.models) > 3 {
+			return manyCase(len(d.models))
+		}
+		return d.label()
+	}
 	figure := func(number, title, unit string, percent bool, decimals int, value func(*sim.Result) float64) *Figure {
 		f := &Figure{Figure: number, Title: title, Unit: unit, percent: percent, decimals: decimals, Notes: []string{note}}
 		for _, load := range loads {
 			for i := range deploys {
 				for _, v := range list {
-					row := Row{Case: deploys[i].label(), QPS: float64(load), Policy: v.name}
+					row := Row{Case: caseOf(&deploys[i]), QPS: float64(load), Policy: v.name}
 					row.Ours, row.Spread = samples[runKey(deploys[i].label(), load, v.name)].of(value)
 					f.Rows = append(f.Rows, row)
 				}
 			}
 		}
-		f.addGroups(deploys, list)
+		f.addTriplets(deploys, list)
 		return f
 	}
 	return func() []*Figure {
@@ -63,19 +69,17 @@ func manyCase(services int) string {
 	return "quadruplet"
 }
 
-// addGroups adds the mean over the triplets, and names the quadruplet.
-func (f *Figure) addGroups(deploys []deployment, list []variant) {
-	for _, services := range []int{3, 4} {
-		for _, load := range loads {
-			for _, v := range list {
-				var ours []float64
-				for i := range deploys {
-					if len(deploys[i].models) == services {
-						ours = present(ours, f.find(deploys[i].label(), float64(load), v.name).Ours)
-					}
+// addTriplets adds the mean over the triplets.
+func (f *Figure) addTriplets(deploys []deployment, list []variant) {
+	for _, load := range loads {
+		for _, v := range list {
+			var ours []float64
+			for i := range deploys {
+				if len(deploys[i].models) == 3 {
+					ours = present(ours, f.find(deploys[i].label(), float64(load), v.name).Ours)
 				}
-				f.Rows = append(f.Rows, Row{Case: manyCase(services), QPS: float64(load), Policy: v.name, Ours: meanOf(ours)})
 			}
+			f.Rows = append(f.Rows, Row{Case: manyCase(3), QPS: float64(load), Policy: v.name, Ours: meanOf(ours)})
 		}
 	}
 }

@@ -3,6 +3,7 @@ package reproduce
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -84,13 +85,19 @@ func load(qps float64) string {
 	return fmt.Sprintf("%g", qps)
 }
 
-// maxTextCases is how many cases a terminal shows beside their mean.
-const maxTextCases = 8
+// maxTextRows is how many rows of a load a terminal shows beside means.
+const maxTextRows = 24
+
+// isMean tells whether a case stands for others, or is the only one of its
+// kind.
+func isMean(name string) bool {
+	return slices.Contains([]string{caseMean, caseAll, caseQuad, manyCase(3), manyCase(4)}, name)
+}
 
 func (f *Figure) writeLoad(b *strings.Builder, qps float64) {
 	cases := f.cases(qps)
-	if len(cases) > maxTextCases && f.hasMean(qps) {
-		cases = []string{caseMean}
+	if means := slices.DeleteFunc(slices.Clone(cases), func(c string) bool { return !isMean(c) }); len(means) > 0 && len(cases)*len(f.policies()) > maxTextRows {
+		cases = means
 	}
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "%s\tqps\tpolicy\tours\tpaper\tauthors\t\n", f.Unit)
@@ -102,13 +109,4 @@ func (f *Figure) writeLoad(b *strings.Builder, qps float64) {
 		}
 	}
 	_ = w.Flush() // a strings.Builder takes all
-}
-
-func (f *Figure) hasMean(qps float64) bool {
-	for _, p := range f.policies() {
-		if f.find(caseMean, qps, p) != nil {
-			return true
-		}
-	}
-	return false
 }
