@@ -1,9 +1,12 @@
 package sim
 
 import (
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/overlapd/overlapd/models"
 )
 
 // TestSizesAreAsLikely finds each size and sequence length about as often.
@@ -74,10 +77,12 @@ func TestStreamsDiffer(t *testing.T) {
 // stuck is a device whose runs take no time.
 type stuck struct{ *formula }
 
+func (stuck) Sample(models.Group, *rand.Rand) time.Duration { return 0 }
+
 // TestRunsTakeTime ends a run on a device that says it takes none.
 func TestRunsTakeTime(t *testing.T) {
 	sc := busyScenario("edf")
-	sc.Device = stuck{newFormula(1, -1e9, time.Millisecond, time.Millisecond)}
+	sc.Device = stuck{newFormula(1, 0, ms, ms)}
 	if r := run(t, sc); r.Answered+r.Dropped != sc.Queries {
 		t.Errorf("got %+v", r)
 	}
