@@ -24,7 +24,7 @@ const (
 )
 
 // palette is told apart by the colour-blind too.
-var palette = []string{"#999999", "#e69f00", "#56b4e9", "#5c5c5c", "#2b6f94", "#cc79a7", "#d55e00", "#009e73", "#0072b2"}
+var palette = []string{"#999999", "#e69f00", "#56b4e9", "#5c5c5c", "#2b6f94", "#cc79a7", "#d55e00", "#009e73", "#0072b2", "#b39ddb", "#f0c0a0"}
 
 // chart is bars in groups, some with a mark for what others measured.
 type chart struct {

@@ -13,6 +13,7 @@ type pairRuns struct {
 	deploys  map[int][]deployment // by load
 	samples  map[string]*sample
 	authors  map[int]authorsResults
+	bounds   bounds // may be none
 }
 
 // loads of the authors' runs.
@@ -85,6 +86,7 @@ func (r *pairRuns) figures(o *Options) []*Figure {
 		f := r.figure(&Figure{Figure: "15", Title: "queries that violate their target, drops counted", Unit: "violations", decimals: 4, percent: true,
 			Notes: []string{"Both services of a pair have one target, so the earliest deadline is that of who came first: edf does what fcfs does here. The authors' runs of the two differ."}},
 			func(s *sample) (mid, spread *float64) { return s.of(violations) }, func(m measured) float64 { return m.violations })
+		f.addBounds(r.bounds, r)
 		f.compare(calmLoad, overlapping, sequentials, false, paperCalmViolations)
 		f.compare(fullLoad, overlapping, sequentials, false, paperFullViolations)
 		f.compare(fullLoad, overlapping[1:], []string{"abacus"}, false, statement{})

@@ -137,6 +137,9 @@ func (r *reproduction) planServing(p *plan) error {
 	var runs *pairRuns
 	if o.wants("14", "15", "17", "credibility") {
 		runs = planPairs(p, o, r.pairs, r.variants, r.data.authors)
+		if o.wants("15") {
+			runs.bounds = planBounds(p, o, r.pairs)
+		}
 		r.laterMany(func() []*Figure { return runs.figures(o) })
 	}
 	if o.wants("16") {
