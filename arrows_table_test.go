@@ -45,6 +45,12 @@ var arrows = []arrow{
 		tests: []string{"training", "training/fit"},
 	},
 	{
+		pkg:   "sim/bound",
+		may:   []string{"device", "models", "sim"},
+		why:   "it says what no schedule could beat, so it may know nothing of how schedules are made",
+		tests: []string{"overlap"},
+	},
+	{
 		pkg:   "overlap/journal",
 		may:   []string{"models", "overlap"},
 		why:   "it writes decisions down and makes them again; whoever decides stays free of files",
@@ -114,13 +120,13 @@ var arrows = []arrow{
 	},
 	{
 		pkg: "cmd/overlapd/reproduce",
-		may: []string{"device", "models", "overlap", "predictor", "sim", "training", "training/fit"},
+		may: []string{"device", "models", "overlap", "predictor", "sim", "sim/bound", "training", "training/fit"},
 		why: "it puts simulated runs beside published ones; what is measured and decided stays where it is",
 	},
 	{
 		pkg: "cmd/overlapd",
 		may: []string{
-			"cmd/overlapd/reproduce", "device", "sim",
+			"cmd/overlapd/reproduce", "device", "executor/emulated", "sim", "sim/bound",
 			"cmd/overlapd/conformance", "cmd/overlapd/cutcost", "cmd/overlapd/load", "daemon", "executor",
 			"models", "models/zoo", "ort", "overlap", "overlap/journal", "predictor", "segments", "training",
 			"training/advice", "training/fit",
