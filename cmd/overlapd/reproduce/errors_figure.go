@@ -22,7 +22,7 @@ const (
 const (
 	caseAll      = "all"
 	caseQuad     = "quadruplets"
-	crossFolds   = 3
+	crossFolds   = 2
 	networkOfFit = "network"
 )
 
@@ -106,7 +106,7 @@ func (f *fitter) errorsFigure(p *plan) func() *Figure {
 			Figure: "10", Title: "errors of prediction, one predictor for each pair", Unit: "mean absolute percentage error", decimals: 2,
 			Notes: []string{
 				"80 % of the rows to fit with, the rest to test with, as section 5.5 has it. \"all\" is one predictor for all pairs; \"quadruplets\" one for the groups of up to four models (paper: 4.9 % for three, 6.4 % for four).",
-				"Cross-validation keeps each third of the rows aside in turn, with one predictor for all pairs. The device of the other figures and the predictors that schedule on it are fitted to disjoint halves, which this figure does not use.",
+				"Cross-validation keeps each half of the rows aside in turn, with one predictor for all pairs. The device of the other figures and the predictors that schedule on it are fitted to disjoint halves, which this figure does not use.",
 			},
 		}
 		fig.addErrors(techniqueLinear, paper.Own[techniqueLinear], paper.All[techniqueLinear])
