@@ -300,7 +300,9 @@ func TestAnythingMayFail(t *testing.T) {
 		for _, times := range d.times {
 			measured += len(times)
 		}
-		if measured != p.Total-p.Skipped || (p.Skipped > 0) != (len(d.s.Skips()) > 0) {
+		// A reference that cannot be run again is told of, but nothing is left out for it.
+		skips := len(d.s.Skips())
+		if measured != p.Total-p.Skipped || p.Skipped > 0 && skips == 0 || p.Skipped == 0 && skips > 0 && o.References == 0 {
 			t.Fatalf("%d measured, %d skips, %+v", measured, len(d.s.Skips()), p)
 		}
 		for _, r := range data.Rows {

@@ -120,10 +120,10 @@ func showMeasuring(bar *progressbar.ProgressBar, r *daemon.MeasureReport) {
 
 func (o *profileOptions) print(w io.Writer, r *daemon.MeasureReport, ctx context.Context) error {
 	p := &r.Progress
-	if o.json && p.Total > 0 {
+	if interrupted := ctx.Err() != nil; o.json && (p.Total > 0 || interrupted) {
 		return printJSON(w, profileResult{
 			Measured: p.Done - p.Skipped, Planned: p.Total, Skipped: p.Skipped, Seconds: p.Spent.Seconds(),
-			DriftPercent: r.Drift.Worst.Percent, Drifted: r.Drift.Exceeded, Interrupted: ctx.Err() != nil,
+			DriftPercent: r.Drift.Worst.Percent, Drifted: r.Drift.Exceeded, Interrupted: interrupted,
 			GivenUp: append([]string{}, r.GivenUp...), Device: cpuName(), Commit: buildCommit(),
 		})
 	}
