@@ -320,8 +320,9 @@ func TestCloseReportsLeaks(t *testing.T) {
 
 func TestCloseEndsWhatRuns(t *testing.T) {
 	f := startReady(t, func(o *Options) { o.CloseGrace = 1 }, 1)
-	f.send(f.whole(0, 1, "1 hang"))
+	f.send(f.whole(0, 1, "1 signal "+t.TempDir()+"/never"))
 	f.send(f.whole(0, 2, "a"))
+	awaitEvent(f, func(e WorkerOutput) bool { return e.Line == "waiting" })
 	f.Close()
 	for round := uint64(1); round <= 2; round++ {
 		o := f.receive()
