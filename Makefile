@@ -18,7 +18,7 @@ endif
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X main.commit=$(COMMIT)
 
-.PHONY: help build run test short fuzz conformance ort lint bench clean
+.PHONY: help build run test short fuzz conformance ort lint bench gpu-bundle gpu-check clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -45,6 +45,12 @@ fuzz: ort ## each fuzz target for FUZZTIME (10m)
 bench: build ## what cutting models at every node costs
 	bin/overlapd bench engine --model resnet50 --batch 1,4,8 --threads 1,2
 	bin/overlapd bench engine --model bert --batch 1 --threads 1,2
+
+gpu-bundle: build ## bin/gpu-bundle: what a machine with a GPU needs to be checked, in pieces (GPU_LIBS=host|carry)
+	ORT_VERSION='$(ORT_VERSION)' scripts/gpu-bundle bin/overlapd bin/gpu-bundle
+
+gpu-check: gpu-bundle ## check this machine's GPU: correctness, speed, what overlapping gains (ARGS for overlapd gpu-check)
+	GPU_CHECK_OUT=bin/gpu-check-results bin/gpu-bundle/gpu-check $(ARGS)
 
 lint: ## golangci-lint, if it is installed
 	golangci-lint run ./...
