@@ -26,11 +26,14 @@ const (
 	ModeTime  = "time"  // whole and cut in turns
 	ModeWhole = "whole" // memory of the whole model
 	ModeCut   = "cut"   // memory of the cut model
+	ModeApart = "apart" // outputs of the cut model against those of the whole one on the CPU
 )
 
 // ProbeSpec is one measurement.
 type ProbeSpec struct {
 	Path     string        `json:"path"`
+	Device   string        `json:"device,omitempty"` // CPU or CUDA, none for the CPU
+	GPU      string        `json:"gpu,omitempty"`    // which, as the configuration names it
 	CacheDir string        `json:"cache_dir"`
 	Batch    int           `json:"batch"`
 	SeqLen   int           `json:"seq_len"`
@@ -55,11 +58,14 @@ type ProbeResult struct {
 	PeakBytes         int64   `json:"peak_bytes"`
 	IntermediateBytes int64   `json:"intermediate_bytes"`
 	LoadMS            float64 `json:"load_ms"`
+
+	Deviation *Deviation `json:"deviation,omitempty"` // of ModeApart
 }
 
 // probe holds what a measurement runs.
 type probe struct {
 	spec   ProbeSpec
+	device device
 	env    *ort.Env
 	cut    *segments.CutModel
 	whole  *ort.Program
@@ -75,6 +81,9 @@ type probe struct {
 // was given back to the allocator would count for the next.
 func Probe(spec ProbeSpec) (r ProbeResult, err error) {
 	p := &probe{spec: spec}
+	if p.device, err = deviceOf(&spec); err != nil {
+		return r, err
+	}
 	defer func() {
 		for _, c := range slices.Backward(p.close) {
 			if cerr := c(); err == nil {
@@ -92,6 +101,8 @@ func Probe(spec ProbeSpec) (r ProbeResult, err error) {
 		err = p.repeat(p.runWhole)
 	case ModeCut:
 		err = p.repeat(p.runCut)
+	case ModeApart:
+		err = p.apart()
 	default:
 		err = fmt.Errorf("unknown mode %q", spec.Mode)
 	}
@@ -146,9 +157,9 @@ func (p *probe) load() error {
 }
 
 func (p *probe) loadCut() (err error) {
-	p.cut, err = segments.OpenModel(p.env, segments.Config{
-		Path: p.spec.Path, CacheDir: p.spec.CacheDir, Target: p.spec.Target, Limits: models.DefaultLimits(),
-	})
+	c := segments.Config{Path: p.spec.Path, CacheDir: p.spec.CacheDir, Target: p.spec.Target, Limits: models.DefaultLimits()}
+	p.device.cut(&c)
+	p.cut, err = segments.OpenModel(p.env, c)
 	if err != nil {
 		return err
 	}
@@ -158,7 +169,11 @@ func (p *probe) loadCut() (err error) {
 }
 
 func (p *probe) loadWhole() error {
-	s, err := p.env.NewSessionFromFile(p.spec.Path, ort.SessionOptions{Optimization: ort.All})
+	options := p.device.whole
+	if p.spec.Mode == ModeApart {
+		options = ort.SessionOptions{Optimization: ort.All} // the CPU is what is right
+	}
+	s, err := p.env.NewSessionFromFile(p.spec.Path, options)
 	if err != nil {
 		return err
 	}
@@ -253,10 +268,23 @@ func (p *probe) output(_, i int, _ models.DataType, _ []int64, bytes int64) ([]b
 	return p.last[i], nil
 }
 
-func (p *probe) compare() bool {
-	if len(p.last) == 0 {
-		return false // there is nothing to tell by
+// apart runs both once and compares their outputs.
+func (p *probe) apart() error {
+	if err := p.repeatOnce(p.runWhole, p.runCut); err != nil {
+		return err
 	}
+	want := make([]*ort.Value, len(p.last))
+	for i := range want {
+		if want[i] = p.whole.Output(0, i); want[i] == nil {
+			return fmt.Errorf("output %d of the whole model is missing", i)
+		}
+	}
+	d, err := compareOutputs(p.last, want)
+	p.result.Deviation = &d
+	return err
+}
+
+func (p *probe) compare() bool {
 	if len(p.last) == 0 {
 		return false
 	}

@@ -135,7 +135,7 @@ func (o *Options) compare(ctx context.Context, m Model, batch, threads int) (Row
 		o.Progress(fmt.Sprintf("%s, batch %d, %d threads: %s", m.Name, batch, threads, mode))
 		spec.Mode = mode
 		var err error
-		if results[i], err = o.probe(ctx, spec); err != nil {
+		if results[i], err = RunProbe(ctx, o.Command, spec); err != nil {
 			return Row{}, err
 		}
 	}
@@ -152,8 +152,9 @@ func (o *Options) compare(ctx context.Context, m Model, batch, threads int) (Row
 	}, nil
 }
 
-// probe runs one measurement in a process of its own.
-func (o *Options) probe(ctx context.Context, spec ProbeSpec) (r ProbeResult, err error) {
+// RunProbe does one measurement in a process of its own, which command starts.
+// The process is killed when ctx ends.
+func RunProbe(ctx context.Context, command []string, spec ProbeSpec) (r ProbeResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	input, err := json.Marshal(spec)
@@ -161,7 +162,7 @@ func (o *Options) probe(ctx context.Context, spec ProbeSpec) (r ProbeResult, err
 		return r, err
 	}
 	var out, failure bytes.Buffer
-	cmd := exec.CommandContext(ctx, o.Command[0], o.Command[1:]...)
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &out, &failure
 	cmd.Env = os.Environ()
 	if err := cmd.Run(); err != nil {

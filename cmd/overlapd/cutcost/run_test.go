@@ -167,6 +167,32 @@ func TestProbe(t *testing.T) {
 	}
 }
 
+// TestProbeApart compares a model with itself, cut: on one device nothing
+// differs, and what was compared is all of the outputs.
+func TestProbeApart(t *testing.T) {
+	if path, err := ort.Find(); err != nil {
+		t.Skip(err)
+	} else {
+		t.Setenv(ort.PathVariable, path)
+	}
+	o := options(t, "real")
+	for name, elements := range map[string]int64{"tiny_mlp": 20, "tiny_add": 64} {
+		path, err := zoo.Build(name, t.TempDir(), 1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := RunProbe(context.Background(), o.Command, ProbeSpec{
+			Path: path, CacheDir: o.CacheDir, Batch: 2, SeqLen: 1, Threads: 1, Mode: ModeApart,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := r.Deviation; d == nil || d.Elements != elements || d.MaxAbs != 0 || d.Largest == 0 || d.NotFinite != 0 {
+			t.Errorf("%s: %+v", name, r.Deviation)
+		}
+	}
+}
+
 func TestProbeRefuses(t *testing.T) {
 	if path, err := ort.Find(); err != nil {
 		t.Skip(err)
@@ -179,11 +205,13 @@ func TestProbeRefuses(t *testing.T) {
 	}
 	o := options(t, "real")
 	for want, spec := range map[string]ProbeSpec{
-		`unknown mode "both"`: {Path: path, Mode: "both"},
-		"nothing.onnx":        {Path: "nothing.onnx", Mode: ModeTime},
+		`unknown mode "both"`:    {Path: path, Mode: "both"},
+		"nothing.onnx":           {Path: "nothing.onnx", Mode: ModeTime},
+		"runs no models on CUDA": {Path: path, Mode: ModeTime, Device: CUDA},
+		`unknown device "tpu"`:   {Path: path, Mode: ModeTime, Device: "tpu"},
 	} {
 		spec.Batch, spec.SeqLen, spec.Threads, spec.CacheDir = 1, 1, 1, o.CacheDir
-		if r, err := o.probe(context.Background(), spec); err == nil || !strings.Contains(err.Error(), want) {
+		if r, err := RunProbe(context.Background(), o.Command, spec); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %+v, %v, want %q", r, err, want)
 		}
 	}

@@ -1,0 +1,87 @@
+package cutcost
+
+import (
+	"encoding/binary"
+	"math"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/overlapd/overlapd/ort"
+)
+
+func floats(values ...float32) []byte {
+	var b []byte
+	for _, v := range values {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	return b
+}
+
+func TestDeviation(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	for name, c := range map[string]struct {
+		got, want []byte
+		expect    Deviation
+	}{
+		"equal":             {floats(1, -8), floats(1, -8), Deviation{Outputs: 1, Elements: 2, Largest: 8}},
+		"apart":             {floats(1.5, -8), floats(1, -8), Deviation{Outputs: 1, Elements: 2, Largest: 8, MaxAbs: .5, MaxRel: .5, RelToMax: .0625}},
+		"next to nothing":   {floats(.5, 1000), floats(0, 1000), Deviation{Outputs: 1, Elements: 2, Largest: 1000, MaxAbs: .5, MaxRel: .5, RelToMax: .0005}},
+		"no number on both": {floats(nan, 2), floats(nan, 2), Deviation{Outputs: 1, Elements: 2, Largest: 2}},
+		"no number on one":  {floats(nan, 2), floats(1, 2), Deviation{Outputs: 1, Elements: 2, Largest: 2, NotFinite: 1}},
+		"infinite on one":   {floats(1, 2), floats(1, inf), Deviation{Outputs: 1, Elements: 2, Largest: 1, NotFinite: 1}},
+		"nothing":           {nil, nil, Deviation{Outputs: 1}},
+	} {
+		var d Deviation
+		if err := d.add(c.got, c.want, ort.Float32); err != nil || d != c.expect {
+			t.Errorf("%s: got %+v, %v, want %+v", name, d, err, c.expect)
+		}
+	}
+}
+
+func TestDeviationRefuses(t *testing.T) {
+	var d Deviation
+	if err := d.add(floats(1), floats(1, 2), ort.Float32); err == nil || !strings.Contains(err.Error(), "4 bytes on the device, 8 on the CPU") {
+		t.Errorf("got %v", err)
+	}
+	if err := d.add(nil, nil, ort.String); err == nil || !strings.Contains(err.Error(), "cannot be compared") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := compareOutputs(make([][]byte, 2), nil); err == nil {
+		t.Error("two outputs were compared with none")
+	}
+}
+
+func TestHalf(t *testing.T) {
+	for bits, want := range map[uint16]float64{
+		0: 0, 0x3c00: 1, 0xc000: -2, 0x3555: 0.333251953125, 0x0001: math.Ldexp(1, -24), 0x7bff: 65504, 0xfc00: math.Inf(-1),
+	} {
+		if got := half(bits); got != want {
+			t.Errorf("%#04x is %v, want %v", bits, got, want)
+		}
+	}
+	if !math.IsNaN(half(0x7e00)) {
+		t.Error("0x7e00 is a number")
+	}
+	rapid.Check(t, func(t *rapid.T) { // they are in order
+		a := rapid.Uint16Range(0, 0x7bfe).Draw(t, "bits")
+		if half(a) >= half(a+1) || half(a) != -half(a|0x8000) {
+			t.Fatalf("%#04x is %v and the next %v", a, half(a), half(a+1))
+		}
+	})
+}
+
+func TestDecoderReadsIntegers(t *testing.T) {
+	for elem, b := range map[ort.ElementType][]byte{
+		ort.Int32:   {0xfe, 0xff, 0xff, 0xff},
+		ort.Int64:   {0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
+		ort.Float64: binary.LittleEndian.AppendUint64(nil, math.Float64bits(-2)),
+		ort.Float16: {0x00, 0xc0},
+	} {
+		size, number := decoder(elem)
+		if size != len(b) || number(b) != -2 {
+			t.Errorf("%s of %d bytes is %v", elem, size, number(b))
+		}
+	}
+}
