@@ -1,0 +1,79 @@
+#include "library.h"
+
+#include <dlfcn.h>
+
+const char *overlapd_cuda_load(struct cuda *t, const char *path, const char **missing) {
+	void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+
+	*missing = NULL;
+	if (handle == NULL)
+		return dlerror();
+#define CUDA_LOAD(name, symbol, parameters)                  \
+	t->name = (cu_result(*) parameters)dlsym(handle, symbol); \
+	if (t->name == NULL && *missing == NULL)                 \
+		*missing = symbol;
+	CUDA_FUNCTIONS(CUDA_LOAD)
+#undef CUDA_LOAD
+	if (*missing != NULL)
+		dlclose(handle);
+	return NULL;
+}
+
+/* Defines overlapd_cuda_NAME: NAME with the context current on this thread. */
+#define IN_CONTEXT(name, declared, passed)                                     \
+	cu_result overlapd_cuda_##name declared {                                  \
+		cu_result r = t->context_set(context);                                 \
+                                                                               \
+		return r != 0 ? r : t->name passed;                                    \
+	}
+
+IN_CONTEXT(priority_range, (const struct cuda *t, cu_context context, int *least, int *greatest), (least, greatest))
+IN_CONTEXT(stream_create, (const struct cuda *t, cu_context context, cu_stream *stream, unsigned flags, int priority),
+           (stream, flags, priority))
+IN_CONTEXT(stream_destroy, (const struct cuda *t, cu_context context, cu_stream stream), (stream))
+IN_CONTEXT(stream_sync, (const struct cuda *t, cu_context context, cu_stream stream), (stream))
+IN_CONTEXT(event_create, (const struct cuda *t, cu_context context, cu_event *event, unsigned flags), (event, flags))
+IN_CONTEXT(event_destroy, (const struct cuda *t, cu_context context, cu_event event), (event))
+IN_CONTEXT(event_record, (const struct cuda *t, cu_context context, cu_event event, cu_stream stream), (event, stream))
+IN_CONTEXT(event_query, (const struct cuda *t, cu_context context, cu_event event), (event))
+IN_CONTEXT(event_sync, (const struct cuda *t, cu_context context, cu_event event), (event))
+IN_CONTEXT(event_elapsed, (const struct cuda *t, cu_context context, float *milliseconds, cu_event from, cu_event to),
+           (milliseconds, from, to))
+IN_CONTEXT(memory_alloc, (const struct cuda *t, cu_context context, cu_address *address, size_t bytes), (address, bytes))
+IN_CONTEXT(memory_free, (const struct cuda *t, cu_context context, cu_address address), (address))
+IN_CONTEXT(memory_info, (const struct cuda *t, cu_context context, size_t *free, size_t *total), (free, total))
+IN_CONTEXT(copy_in, (const struct cuda *t, cu_context context, cu_address to, const void *from, size_t bytes, cu_stream stream),
+           (to, from, bytes, stream))
+IN_CONTEXT(copy_out, (const struct cuda *t, cu_context context, void *to, cu_address from, size_t bytes, cu_stream stream),
+           (to, from, bytes, stream))
+IN_CONTEXT(copy, (const struct cuda *t, cu_context context, cu_address to, cu_address from, size_t bytes, cu_stream stream),
+           (to, from, bytes, stream))
+IN_CONTEXT(host_register, (const struct cuda *t, cu_context context, void *memory, size_t bytes, unsigned flags),
+           (memory, bytes, flags))
+IN_CONTEXT(host_unregister, (const struct cuda *t, cu_context context, void *memory), (memory))
+
+/* What needs no context. cgo cannot call a function pointer. */
+cu_result overlapd_cuda_init(const struct cuda *t) { return t->init(0); }
+cu_result overlapd_cuda_driver_version(const struct cuda *t, int *version) { return t->driver_version(version); }
+cu_result overlapd_cuda_device_count(const struct cuda *t, int *count) { return t->device_count(count); }
+cu_result overlapd_cuda_context_retain(const struct cuda *t, cu_context *context, cu_device device, unsigned flags) {
+	cu_result r = t->context_flags(device, flags);
+
+	return r != 0 ? r : t->context_retain(context, device);
+}
+cu_result overlapd_cuda_context_release(const struct cuda *t, cu_device device) { return t->context_release(device); }
+
+cu_result overlapd_cuda_describe(const struct cuda *t, int ordinal, struct overlapd_device *d) {
+	enum { CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76 };
+	cu_result r = t->device_get(&d->device, ordinal);
+
+	if (r == 0)
+		r = t->device_name(d->name, sizeof d->name, d->device);
+	if (r == 0)
+		r = t->device_uuid(d->uuid, d->device);
+	if (r == 0)
+		r = t->device_attribute(&d->major, CAPABILITY_MAJOR, d->device);
+	if (r == 0)
+		r = t->device_attribute(&d->minor, CAPABILITY_MINOR, d->device);
+	return r != 0 ? r : t->device_memory(&d->bytes, d->device);
+}

@@ -1,0 +1,83 @@
+package driver
+
+/*
+#cgo LDFLAGS: -ldl
+#include <stdlib.h>
+#include "library.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+)
+
+// LibraryName is the file that the system's loader is asked for.
+const LibraryName = "libcuda.so.1"
+
+const remedy = "it comes with the NVIDIA driver: install the package libcuda1 (Debian), libnvidia-compute-NNN (Ubuntu) or " +
+	"nvidia-driver-cuda-libs (Fedora, RHEL); in a container, start it with the NVIDIA container toolkit"
+
+// Library is the loaded driver. It stays loaded until the process ends. Its
+// methods may be called by any goroutine.
+type Library struct {
+	path  string
+	table *C.struct_cuda // in C memory, never freed
+}
+
+// Open loads and initializes the driver in the file path, "" for LibraryName
+// wherever the system's loader finds it.
+func Open(path string) (*Library, error) {
+	if path == "" {
+		path = LibraryName
+	}
+	l := &Library{path: path}
+	if err := l.load(); err != nil {
+		return nil, err
+	}
+	if err := check("cuInit", C.overlapd_cuda_init(l.table)); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *Library) load() error {
+	// The reason of a failure belongs to the thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	name := C.CString(l.path)
+	defer C.free(unsafe.Pointer(name))
+	l.table = (*C.struct_cuda)(C.calloc(1, C.sizeof_struct_cuda))
+	if l.table == nil {
+		return fmt.Errorf("driver: out of host memory")
+	}
+	var missing *C.char
+	reason := C.overlapd_cuda_load(l.table, name, &missing)
+	switch {
+	case reason != nil:
+		return fmt.Errorf("%w: %s; %s", ErrNoLibrary, C.GoString(reason), remedy)
+	case missing != nil:
+		return fmt.Errorf("%w: %s has no %s; install a driver of CUDA 12 or newer", ErrTooOld, l.path, C.GoString(missing))
+	}
+	return nil
+}
+
+// Path returns what the library was loaded as.
+func (l *Library) Path() string { return l.path }
+
+// Version returns the newest CUDA version that the driver supports, 12080 for
+// 12.8.
+func (l *Library) Version() (int, error) {
+	var version C.int
+	err := check("cuDriverGetVersion", C.overlapd_cuda_driver_version(l.table, &version))
+	return int(version), err
+}
+
+// check turns a result into an error that names the call.
+func check(call string, r C.cu_result) error {
+	if r == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", call, Result(r))
+}

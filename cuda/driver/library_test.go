@@ -1,0 +1,80 @@
+package driver
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestOpen(t *testing.T) {
+	if library.Path() != fakePath {
+		t.Errorf("path %q", library.Path())
+	}
+	if v, err := library.Version(); err != nil || v != 13000 {
+		t.Errorf("version %d, %v", v, err)
+	}
+	missing := filepath.Join(t.TempDir(), LibraryName)
+	if _, err := Open(missing); !errors.Is(err, ErrNoLibrary) || !strings.Contains(err.Error(), "install the package") {
+		t.Errorf("no file: %v", err)
+	}
+	failNext(t, callInit, NoDevice)
+	if _, err := Open(fakePath); !errors.Is(err, NoDevice) {
+		t.Errorf("no GPU: %v", err)
+	}
+}
+
+// TestOpenOld loads a driver that has a part of the functions.
+func TestOpenOld(t *testing.T) {
+	source := filepath.Join(t.TempDir(), "old.c")
+	if err := os.WriteFile(source, []byte("int cuInit(unsigned f) { return f; }\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	old := filepath.Join(t.TempDir(), "libcuda-old.so")
+	if out, err := exec.Command("cc", "-shared", "-fPIC", "-o", old, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if _, err := Open(old); !errors.Is(err, ErrTooOld) || !strings.Contains(err.Error(), "cuDriverGetVersion") {
+		t.Errorf("old driver: %v", err)
+	}
+}
+
+func TestDevices(t *testing.T) {
+	devices, err := library.Devices()
+	if err != nil || len(devices) != 2 {
+		t.Fatalf("%v, %v", devices, err)
+	}
+	d := devices[1]
+	if d.Ordinal != 1 || d.Name != "Fake GPU 1" || d.Capability() != "9.0" || d.TotalBytes != 1<<20 ||
+		d.UUID != "a1a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1" {
+		t.Errorf("%+v", d)
+	}
+	for _, call := range []int{callCount, callUUID} {
+		failNext(t, call, Deinitialized)
+		if _, err := library.Devices(); !errors.Is(err, Deinitialized) {
+			t.Errorf("call %d: %v", call, err)
+		}
+	}
+}
+
+func TestFind(t *testing.T) {
+	for name, want := range map[string]int{
+		"": 0, "0": 0, "1": 1, "GPU-a1": 1, "MIG-A0a0": 0, "a1a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1": 1,
+	} {
+		if d, err := library.Find(name); err != nil || d.Ordinal != want {
+			t.Errorf("%q is %+v, %v; expected %d", name, d, err, want)
+		}
+	}
+	for _, name := range []string{"2", "-1", "GPU-", "GPU-a", "b", "a0a0a0a0-a1"} {
+		if d, err := library.Find(name); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%q is %+v, %v", name, d, err)
+		}
+	}
+	page[deviceCount] = 0
+	defer func() { page[deviceCount] = 2 }()
+	if _, err := library.Find(""); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "no devices") {
+		t.Errorf("without a device: %v", err)
+	}
+}

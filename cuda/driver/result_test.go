@@ -1,0 +1,58 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestResultSentences(t *testing.T) {
+	for r, known := range results {
+		if !strings.HasPrefix(known.name, "CUDA_") || known.sentence == "" {
+			t.Errorf("%d is %q: %q", r, known.name, known.sentence)
+		}
+		if want := fmt.Sprintf("%s (%d): %s", known.name, r, known.sentence); r.Error() != want {
+			t.Errorf("%q, expected %q", r.Error(), want)
+		}
+	}
+	if text := Result(12345).Error(); !strings.Contains(text, "12345") {
+		t.Errorf("an unknown result is %q", text)
+	}
+}
+
+func TestResultKinds(t *testing.T) {
+	for _, c := range []struct {
+		r                  Result
+		memory, dead, gone bool
+	}{
+		{Success, false, false, false},
+		{InvalidValue, false, false, false},
+		{OutOfMemory, true, false, false},
+		{NotReady, false, false, false},
+		{712, false, false, false}, // pinned already
+		{700, false, true, false},
+		{719, false, true, false},
+		{710, false, true, false},
+		{214, false, true, true},
+		{MPSConnectionFailed, false, true, true},
+		{806, false, true, true},
+		{999, false, true, true},
+	} {
+		if c.r.OutOfMemory() != c.memory || c.r.Sticky() != c.dead || c.r.DeviceLost() != c.gone {
+			t.Errorf("%v: out of memory %t, sticky %t, lost %t", c.r, c.r.OutOfMemory(), c.r.Sticky(), c.r.DeviceLost())
+		}
+	}
+}
+
+func TestResultIsFoundInErrors(t *testing.T) {
+	c := openContext(t)
+	_, err := c.Alloc(1 << 30)
+	var r Result
+	if !errors.As(err, &r) || !r.OutOfMemory() || !strings.Contains(err.Error(), "cuMemAlloc of 1073741824 bytes") {
+		t.Errorf("too much memory: %v", err)
+	}
+	if _, err := c.Alloc(0); !errors.Is(err, InvalidValue) {
+		t.Errorf("no memory: %v", err)
+	}
+}

@@ -1,0 +1,184 @@
+package driver
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestStreamPriority(t *testing.T) {
+	c := openContext(t)
+	for asked, want := range map[int]uint64{0: 0, 2: 2, 99: 5, -3: 0} {
+		s, err := c.NewStream(asked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if page[priority] != want || s.Pointer() == nil {
+			t.Errorf("priority %d became %d, expected %d", asked, page[priority], want)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, call := range []int{callPriorities, callStreamCreate} {
+		failNext(t, call, OutOfMemory)
+		if _, err := c.NewStream(0); !errors.Is(err, OutOfMemory) {
+			t.Errorf("call %d: %v", call, err)
+		}
+	}
+	s := openStream(t, c)
+	failNext(t, callStreamDestroy, 700)
+	if err := s.Close(); !errors.Is(err, Result(700)) {
+		t.Errorf("Close: %v", err)
+	}
+	page[sticky] = 0
+}
+
+// TestCopiesWait shows that a result is there after the synchronization and not
+// before: what the tests of whoever uses this package count on.
+func TestCopiesWait(t *testing.T) {
+	c := openContext(t)
+	s, a, b := openStream(t, c), alloc(t, c, 64), alloc(t, c, 64)
+	src, dst := hostMemory(t, 64), hostMemory(t, 64)
+	copy(src, "the bytes")
+	if err := errors.Join(s.CopyIn(a, src), s.Copy(b, a, 64), s.CopyOut(dst, b)); err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Equal(src, dst) || page[pending] != 3 {
+		t.Errorf("%q before the synchronization, %d copies pending", dst, page[pending])
+	}
+	if err := s.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(src, dst) {
+		t.Errorf("%q after the synchronization, expected %q", dst, src)
+	}
+}
+
+func TestEmptyCopies(t *testing.T) {
+	c := openContext(t)
+	s := openStream(t, c)
+	if err := errors.Join(s.CopyIn(0, nil), s.CopyOut(nil, 0), s.Copy(0, 0, 0)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCopyErrors(t *testing.T) {
+	c := openContext(t)
+	s, a := openStream(t, c), alloc(t, c, 8)
+	memory := hostMemory(t, 8)
+	for call, f := range map[int]func() error{
+		callCopyIn:     func() error { return s.CopyIn(a, memory) },
+		callCopyOut:    func() error { return s.CopyOut(memory, a) },
+		callCopy:       func() error { return s.Copy(a, a, 8) },
+		callStreamSync: s.Sync,
+	} {
+		failNext(t, call, 719)
+		if err := f(); !errors.Is(err, Result(719)) {
+			t.Errorf("call %d: %v", call, err)
+		}
+		page[sticky] = 0
+	}
+	if err := s.CopyIn(a+1<<30, memory); !errors.Is(err, InvalidValue) {
+		t.Errorf("copy to nowhere: %v", err)
+	}
+	page[faults] = 0
+}
+
+func TestEvents(t *testing.T) {
+	c := openContext(t)
+	s, a := openStream(t, c), alloc(t, c, 8)
+	first, second := openEvent(t, c), openEvent(t, c)
+	if _, err := second.Since(first); err == nil {
+		t.Error("a time between events that were never recorded")
+	}
+	dst := hostMemory(t, 8)
+	if err := errors.Join(first.Record(s), s.CopyOut(dst, a), second.Record(s)); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := first.Done(); !done || err != nil {
+		t.Errorf("the first event: done %t, %v", done, err)
+	}
+	if done, err := second.Done(); done || err != nil {
+		t.Errorf("the second event: done %t, %v", done, err)
+	}
+	if _, err := second.Since(first); !errors.Is(err, NotReady) {
+		t.Errorf("the time before the end: %v", err)
+	}
+	if err := second.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := second.Since(first); err != nil || d <= 0 || d > time.Second {
+		t.Errorf("%v between the events, %v", d, err)
+	}
+}
+
+func TestEventErrors(t *testing.T) {
+	c := openContext(t)
+	s, e := openStream(t, c), openEvent(t, c)
+	for call, f := range map[int]func() error{
+		callEventRecord:  func() error { return e.Record(s) },
+		callEventSync:    e.Sync,
+		callEventDestroy: e.Close,
+	} {
+		failNext(t, call, 700)
+		if err := f(); !errors.Is(err, Result(700)) {
+			t.Errorf("call %d: %v", call, err)
+		}
+		page[sticky] = 0
+	}
+	failNext(t, callEventCreate, OutOfMemory)
+	if _, err := c.NewEvent(false); !errors.Is(err, OutOfMemory) {
+		t.Errorf("NewEvent: %v", err)
+	}
+}
+
+// TestCopiesKeepTheirOrder queues copies at random and does them at once in a
+// model: after a synchronization both agree.
+func TestCopiesKeepTheirOrder(t *testing.T) {
+	const blocks, block = 4, 16
+	c := openContext(t)
+	s, e := openStream(t, c), openEvent(t, c)
+	device := alloc(t, c, blocks*block)
+	in, out := hostMemory(t, 4096), hostMemory(t, blocks*block)
+	rapid.Check(t, func(t *rapid.T) {
+		var model [blocks * block]byte
+		queue := func(err error) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		fresh := 0 // what a queued copy reads is not written again
+		write := func(to int) {
+			src := in[fresh*block : (fresh+1)*block]
+			fresh++
+			copy(src, bytes.Repeat([]byte{rapid.Byte().Draw(t, "byte")}, block))
+			copy(model[to*block:], src)
+			queue(s.CopyIn(device+Address(to*block), src))
+		}
+		for to := range blocks {
+			write(to)
+		}
+		for range rapid.IntRange(0, 20).Draw(t, "copies") {
+			to := rapid.IntRange(0, blocks-1).Draw(t, "to")
+			switch rapid.IntRange(0, 2).Draw(t, "kind") {
+			case 0:
+				write(to)
+			case 1:
+				from := rapid.IntRange(0, blocks-1).Draw(t, "from")
+				copy(model[to*block:(to+1)*block], model[from*block:(from+1)*block])
+				queue(s.Copy(device+Address(to*block), device+Address(from*block), block))
+			default:
+				queue(e.Record(s))
+			}
+		}
+		queue(s.CopyOut(out, device))
+		queue(s.Sync())
+		if !bytes.Equal(out, model[:]) {
+			t.Fatalf("%x, expected %x", out, model)
+		}
+	})
+}
