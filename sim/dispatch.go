@@ -10,7 +10,7 @@ const (
 	RoundRobin  Dispatch = "round-robin"
 	Random      Dispatch = "random"
 	LeastLoaded Dispatch = "least-loaded" // to the device with the fewest queries that are not answered
-	Central     Dispatch = "central"      // all wait together, and a device that is idle gets the earliest deadline
+	Central     Dispatch = "central"      // all wait together, and a device that runs nothing gets the earliest deadline
 )
 
 // Dispatches lists them.

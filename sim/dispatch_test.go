@@ -3,6 +3,7 @@ package sim
 import (
 	"slices"
 	"testing"
+	"time"
 )
 
 // devicesOf returns the device of each query.
@@ -65,5 +66,57 @@ func TestCentralServesTheEarliestDeadline(t *testing.T) {
 	}
 	if want := []int{3, 0, 2, 1}; !slices.Equal(order, want) {
 		t.Errorf("answered in the order %v, want %v", order, want)
+	}
+}
+
+// TestCentralKeepsNoDeviceIdle gives the device two queries at a time. Once it
+// has learned how much runs spread, Clockwork does not start the more urgent one,
+// which might end late. The device runs the other one at once instead of waiting
+// for the first to be hopeless.
+func TestCentralKeepsNoDeviceIdle(t *testing.T) {
+	sc := plainScenario()
+	for i := range 200 {
+		at := time.Duration(i) * 50 * ms
+		sc.Given = append(sc.Given, Query{At: at, Size: 1}, Query{At: at, Size: 1, Service: 1})
+	}
+	sc.Device = newFormula(1, 0.05, ms, ms)
+	sc.Services[0].Target = 10*ms + ms/5
+	sc.Services = append(sc.Services, Service{Name: "b", Target: 40 * ms})
+	sc.Dispatch, sc.Policy = Central, "clockwork"
+	rounds, _ := watch(t, sc)
+	last := rounds[len(rounds)-1]
+	if last.Spans[0].Service != 1 || last.Start != sc.Given[len(sc.Given)-1].At {
+		t.Errorf("the last round is of service %d and starts at %v, want service 1 at %v", last.Spans[0].Service, last.Start, sc.Given[len(sc.Given)-1].At)
+	}
+	if r := run(t, sc); r.Services[0].Dropped < 100 || r.Services[1].Violations != 0 {
+		t.Errorf("%d of the urgent are dropped, %v of the others violated", r.Services[0].Dropped, r.Services[1].Violations)
+	}
+}
+
+// TestCentralPassesLostWorkers: a device whose worker of a service is lost
+// leaves the queries of that service to the others, and takes what it can run.
+func TestCentralPassesLostWorkers(t *testing.T) {
+	sc := plainScenario(Query{}, Query{Service: 1}, Query{})
+	sc.Device = newFormula(1, 0, ms, ms)
+	sc.Services = append(sc.Services, Service{Name: "b", Target: time.Second})
+	sc.Dispatch = Central
+	w, err := newWorld(&sc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range sc.Given {
+		w.central.add(i)
+	}
+	n := w.nodes[0]
+	n.down[0] = true
+	if number, ok := w.central.take(n); !ok || number != 1 {
+		t.Errorf("took %d, %t, want the query of the other service", number, ok)
+	}
+	if number, ok := w.central.take(n); ok || w.central.Len() != 2 {
+		t.Errorf("took %d for a lost worker, %d wait", number, w.central.Len())
+	}
+	w.now = sc.Services[0].Target
+	if number, ok := w.central.take(n); !ok || number != 0 {
+		t.Errorf("took %d, %t, want the first that is too late for any device", number, ok)
 	}
 }

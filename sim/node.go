@@ -21,6 +21,7 @@ type node struct {
 	index     int
 	scheduler *overlap.Scheduler
 	predictor *predictor.Predictor
+	informant informant // what the scheduler asks
 	noise     *rand.Rand
 	failing   *rand.Rand
 	open      int           // queries that are not answered
@@ -52,21 +53,13 @@ func (w *world) newNode(index int, services []models.Service) (*node, error) {
 			return nil, err
 		}
 	}
-	var asked overlap.Predictor = n.predictor
-	if w.scenario.Blind {
-		asked = blind{}
-	}
+	n.informant = informant{Predictor: n.predictor, knows: w.scenario.knows()}
 	n.scheduler, err = overlap.New(overlap.Config{
-		Services: services, Policy: w.scenario.Policy, Predictor: asked,
+		Services: services, Policy: w.scenario.Policy, Predictor: &n.informant,
 		Ways: w.scenario.Ways, MaxRetries: w.scenario.MaxRetries,
 	})
 	return n, err
 }
-
-// blind is a predictor that knows nothing.
-type blind struct{}
-
-func (blind) Predict(_ []models.Group, estimates []models.Estimate) { clear(estimates) }
 
 // arrive hands a query to the scheduler. It is false if that refused it.
 func (n *node) arrive(number int) bool {
@@ -96,6 +89,8 @@ func (n *node) next() time.Duration {
 // decide gives the next round to the device if that is free.
 func (n *node) decide() error {
 	n.touched = false
+	n.informant.choosing = true
+	defer func() { n.informant.choosing = false }()
 	for {
 		r, ok := n.scheduler.Next(n.now)
 		if err := n.settle(); err != nil {

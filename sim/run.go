@@ -1,8 +1,6 @@
 package sim
 
 import (
-	"cmp"
-	"container/heap"
 	"errors"
 	"fmt"
 	"time"
@@ -21,7 +19,7 @@ type world struct {
 	place     []int32 // of each query the device that it is on, or one of those below
 	nodes     []*node
 	dispatch  dispatcher
-	central   deadlines // queries that wait for an idle device
+	central   central // queries that wait for a free device
 	timers    timers
 	deaths    []lifetime // of each worker
 	now       time.Duration
@@ -32,7 +30,7 @@ type world struct {
 
 // Where a query may be besides a device.
 const (
-	notHere  = -1 // it has not arrived, or waits for an idle device
+	notHere  = -1 // it has not arrived, or waits for a free device
 	answered = -2
 )
 
@@ -189,29 +187,12 @@ func (w *world) arrive(number int) error {
 		w.timers.push(timer{at: at, kind: clientLeaves, query: number})
 	}
 	if w.dispatch.way == Central {
-		heap.Push(&w.central, number)
+		w.central.add(number)
 		return nil
 	}
 	n := w.dispatch.choose(w.nodes)
 	if n.arrive(number) {
 		return n.settle()
-	}
-	return nil
-}
-
-// feed gives queries that wait for all devices to those that are idle.
-func (w *world) feed() error {
-	for _, n := range w.nodes {
-		for w.central.Len() > 0 && n.scheduler.Idle() {
-			number := heap.Pop(&w.central).(int)
-			if w.place[number] == answered {
-				continue
-			}
-			n.arrive(number)
-			if err := n.decide(); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
 }
@@ -250,7 +231,7 @@ func (w *world) end(a Answer) {
 	}
 }
 
-// errLeft is why a query that waited for an idle device was not served.
+// errLeft is why a query that waited for a free device was not served.
 var errLeft = errors.New("its client has left")
 
 // leave tells that a client has gone.
@@ -265,28 +246,4 @@ func (w *world) leave(number int) error {
 		}, Refuse: errLeft})
 	}
 	return nil
-}
-
-// deadlines is a heap of queries, the earliest deadline first.
-type deadlines struct {
-	w     *world
-	items []int
-}
-
-func (h *deadlines) Len() int { return len(h.items) }
-
-func (h *deadlines) Less(i, j int) bool {
-	a, b := h.items[i], h.items[j]
-	return cmp.Or(cmp.Compare(h.w.due(&h.w.submitted[a]), h.w.due(&h.w.submitted[b])), cmp.Compare(a, b)) < 0
-}
-
-func (h *deadlines) Swap(i, j int) { h.items[i], h.items[j] = h.items[j], h.items[i] }
-
-func (h *deadlines) Push(x any) { h.items = append(h.items, x.(int)) }
-
-func (h *deadlines) Pop() any {
-	last := len(h.items) - 1
-	x := h.items[last]
-	h.items = h.items[:last]
-	return x
 }

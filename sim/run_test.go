@@ -199,16 +199,6 @@ func TestCounting(t *testing.T) {
 	}
 }
 
-// TestBlind serves as a server without predictions does: the third query
-// starts before its deadline and is late, the fourth is dropped at its own.
-func TestBlind(t *testing.T) {
-	sc := plainScenario(Query{}, Query{}, Query{}, Query{})
-	sc.Blind = true
-	if r := run(t, sc); r.Answered != 3 || r.Late != 1 || r.Dropped != 1 || r.Violations != 0.5 {
-		t.Errorf("got %+v", r)
-	}
-}
-
 // TestTimesOfRounds adds what decisions and rounds take, and leaves out the
 // decision that a plan has made.
 func TestTimesOfRounds(t *testing.T) {
@@ -253,7 +243,7 @@ func TestLeavingIsNoViolation(t *testing.T) {
 		t.Errorf("cancelled %d, violations %v", r.Cancelled, r.Violations)
 	}
 	sc = plainScenario(Query{Leaves: 26 * ms})
-	sc.Blind, sc.Device = true, newFormula(1, 0, 5*ms)
+	sc.Knows, sc.Device = KnowsNothing, newFormula(1, 0, 5*ms)
 	if r := run(t, sc); r.Cancelled != 1 || r.Violations != 1 {
 		t.Errorf("cancelled late %d, violations %v", r.Cancelled, r.Violations)
 	}
@@ -314,6 +304,7 @@ func TestScenarioFaults(t *testing.T) {
 		"no number of queries":       func(sc *Scenario) { sc.Queries = 0 },
 		"2000 devices":               func(sc *Scenario) { sc.Devices = 2000 },
 		`unknown dispatch "nearest"`: func(sc *Scenario) { sc.Dispatch = "nearest" },
+		`unknown knowledge "some"`:   func(sc *Scenario) { sc.Knows = "some" },
 		"a decision takes -1ns":      func(sc *Scenario) { sc.DecisionTime = -1 },
 		"fail 2 of their spans":      func(sc *Scenario) { sc.Faults.Failing = 2 },
 		"2 of the clients leave":     func(sc *Scenario) { sc.Clients.Leaving = 2 },

@@ -41,11 +41,7 @@ type Scenario struct {
 	Plan       bool // choose the next group while one runs
 	MaxRetries int  // times that a query whose worker was lost is queued again
 
-	// Blind has the scheduler know nothing of how long groups take, so that a
-	// query is dropped only once its deadline has passed, and otherwise runs
-	// even if it ends late. It is how the server of the Abacus authors serves
-	// under its sequential policies (section 7.1). Nothing is overlapped then.
-	Blind bool
+	Knows Knowledge // "" is KnowsAll
 
 	Device     Device
 	DeviceName string          // that the predictor was trained for; "" for any
@@ -111,6 +107,9 @@ func (sc *Scenario) Validate() error {
 	}
 	if !slices.Contains(Dispatches(), sc.dispatch()) {
 		fault("unknown dispatch %q: want one of %v", sc.Dispatch, Dispatches())
+	}
+	if !slices.Contains(Knowledges(), sc.knows()) {
+		fault("unknown knowledge %q: want one of %v", sc.Knows, Knowledges())
 	}
 	if !lasts(sc.DecisionTime) || !lasts(sc.RoundTime) {
 		fault("a decision takes %v and a round %v: want 0 to a year", sc.DecisionTime, sc.RoundTime)

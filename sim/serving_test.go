@@ -114,7 +114,7 @@ func TestMerging(t *testing.T) {
 func TestAnswersInTime(t *testing.T) {
 	for target, in := range map[time.Duration]bool{10 * ms: true, 10*ms - 1: false} {
 		sc := plainScenario(Query{})
-		sc.Services[0].Target, sc.Blind = target, true
+		sc.Services[0].Target, sc.Knows = target, KnowsNothing
 		_, answers := watch(t, sc)
 		if a := answers[0]; a.InTime != in || a.Ended.At != 10*ms || a.Due != target {
 			t.Errorf("target %v: %+v", target, a)

@@ -95,7 +95,7 @@ func (o *simulateOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.flag.Dispatch, "dispatch", string(sim.RoundRobin), "to which device a query goes: round-robin, random, least-loaded, or central for a queue before all")
 	f.IntVar(&o.flag.Ways, "ways", 0, "groups that a search asks about at once, 0 for the default")
 	f.BoolVar(&o.flag.Plan, "plan", false, "choose the next group while one runs")
-	f.BoolVar(&o.flag.Blind, "blind", false, "the scheduler knows no times: it drops only what is past its deadline, as the server of the Abacus authors does under fcfs and edf")
+	f.StringVar(&o.flag.Knows, "knows", string(sim.KnowsAll), "what the scheduler knows of latencies: all, order (of queries, for sjf) or nothing; without all it drops only what is past its deadline, as the server of the Abacus authors does")
 	f.DurationVar(&o.decision, "decision-time", 0, "time that a decision takes that was not planned")
 	f.DurationVar(&o.round, "round-time", 0, "time that a round takes besides its group")
 	f.StringVar(&o.trace, "trace", "", "write the timeline to this file, in the Chrome trace format; of one policy")
@@ -121,7 +121,7 @@ func (o *simulateOptions) file(set *pflag.FlagSet) (*scenarioFile, error) {
 		"dispatch":      func() { f.Dispatch = o.flag.Dispatch },
 		"ways":          func() { f.Ways = o.flag.Ways },
 		"plan":          func() { f.Plan = o.flag.Plan },
-		"blind":         func() { f.Blind = o.flag.Blind },
+		"knows":         func() { f.Knows = o.flag.Knows },
 		"qps":           func() { f.Arrivals.QPS = o.flag.Arrivals.QPS },
 		"scale":         func() { f.Arrivals.Scale = o.flag.Arrivals.Scale },
 		"keep":          func() { f.Arrivals.Keep = o.flag.Arrivals.Keep },

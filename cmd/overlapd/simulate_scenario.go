@@ -42,7 +42,7 @@ type scenarioFile struct {
 	Ways       int    `json:"ways,omitempty"`
 	Plan       bool   `json:"plan,omitempty"`
 	MaxRetries int    `json:"max_retries,omitempty"`
-	Blind      bool   `json:"blind,omitempty"`
+	Knows      string `json:"knows,omitempty"`
 
 	DecisionMicros float64         `json:"decision_us,omitempty"`
 	RoundMicros    float64         `json:"round_us,omitempty"`
@@ -156,7 +156,7 @@ func (f *scenarioFile) scenario() (sim.Scenario, error) {
 	}
 	sc = sim.Scenario{
 		Device: on, DeviceName: profile.Device, Queries: f.Queries, Seed: f.Seed,
-		Devices: f.Devices, Dispatch: sim.Dispatch(f.Dispatch), Ways: f.Ways, Plan: f.Plan, MaxRetries: f.MaxRetries, Blind: f.Blind,
+		Devices: f.Devices, Dispatch: sim.Dispatch(f.Dispatch), Ways: f.Ways, Plan: f.Plan, MaxRetries: f.MaxRetries, Knows: sim.Knowledge(f.Knows),
 		DecisionTime: times(f.DecisionMicros, time.Microsecond), RoundTime: times(f.RoundMicros, time.Microsecond),
 		Faults:  sim.Faults{Every: times(f.Faults.EverySeconds, time.Second), Restart: times(f.Faults.RestartSeconds, time.Second), Failing: f.Faults.Failing},
 		Clients: sim.Clients{Leaving: f.Clients.Leaving, Timeout: times(f.Clients.TimeoutMillis, time.Millisecond)},

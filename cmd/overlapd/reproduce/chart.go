@@ -23,8 +23,12 @@ const (
 	gridLines    = 5
 )
 
-// palette is told apart by the colour-blind too.
-var palette = []string{"#999999", "#e69f00", "#56b4e9", "#5c5c5c", "#2b6f94", "#cc79a7", "#d55e00", "#009e73", "#0072b2", "#b39ddb", "#f0c0a0"}
+// palette is told apart by the colour-blind too, on white and on black. The
+// variants have its first colours, in their order.
+var palette = []string{
+	"#999999", "#e69f00", "#56b4e9", "#6e6e6e", "#a87400", "#2b7fb0", "#cc79a7", "#d55e00", "#009e73", "#0072b2",
+	"#b39ddb", "#c9a48a", "#8f9d2a",
+}
 
 // chart is bars in groups, some with a mark for what others measured.
 type chart struct {
@@ -159,15 +163,22 @@ func nice(v float64) float64 {
 }
 
 // colorsOf gives policies their colours, wherever they stand, and what is no
-// policy the next ones.
+// policy those that are left, as long as there are any.
 func colorsOf(series []string) []string {
 	colors := make([]string, len(series))
+	left := slices.Clone(palette)
 	for i, s := range series {
-		colors[i] = palette[i%len(palette)]
-		for k, v := range variants {
-			if v.name == s {
-				colors[i] = palette[k%len(palette)]
-			}
+		if at := slices.IndexFunc(variants, func(v variant) bool { return v.name == s }); at >= 0 {
+			colors[i] = palette[at]
+			left = slices.DeleteFunc(left, func(c string) bool { return c == colors[i] })
+		}
+	}
+	slices.Reverse(left)
+	next := 0
+	for i := range colors {
+		if colors[i] == "" {
+			colors[i] = left[next%len(left)]
+			next++
 		}
 	}
 	return colors

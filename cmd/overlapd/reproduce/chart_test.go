@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -106,13 +107,29 @@ func TestChartWithoutAuthors(t *testing.T) {
 	}
 }
 
+// TestColors gives each policy one colour in all charts, and in one chart no
+// two series the same.
 func TestColors(t *testing.T) {
-	seen := map[string]string{}
-	for _, v := range variants {
-		color := colorsOf([]string{"x", v.name})[1]
+	if len(palette) < len(variants)+2 {
+		t.Errorf("%d colours for %d policies and two bounds", len(palette), len(variants))
+	}
+	all := append(VariantNames(), boundUnmerged, boundMerged)
+	first, seen := colorsOf(all), map[string]string{}
+	for i, color := range first {
 		if seen[color] != "" {
-			t.Errorf("%s has the colour of %s", v.name, seen[color])
+			t.Errorf("%s has the colour of %s", all[i], seen[color])
 		}
-		seen[color] = v.name
+		seen[color] = all[i]
+	}
+	slices.Reverse(all)
+	last := colorsOf(all)
+	for i, v := range variants {
+		if alone := colorsOf([]string{"x", v.name})[1]; alone != first[i] || last[len(last)-1-i] != first[i] {
+			t.Errorf("%s has the colours %s, %s and %s", v.name, first[i], alone, last[len(last)-1-i])
+		}
+	}
+	many := make([]string, 2*len(palette))
+	if got := colorsOf(many); slices.Contains(got, "") {
+		t.Errorf("series without a colour: %q", got)
 	}
 }

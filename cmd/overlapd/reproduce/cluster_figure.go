@@ -86,7 +86,7 @@ func clusterVariants(list []variant) []variant {
 }
 
 // clusterWays are how the queries of a variant may be spread. Clockwork's may
-// wait together too, for the device that is idle first.
+// wait together too, for the device that is free first.
 func clusterWays(v *variant) []sim.Dispatch {
 	if v.policy == "clockwork" {
 		return []sim.Dispatch{sim.LeastLoaded, sim.Central}
@@ -151,7 +151,7 @@ func clusterFigures(runs []*clusterRun, minutes []float64, sizes map[string][]in
 	notes := []string{
 		fmt.Sprintf("The four models of figure 18 share each device, with a target of %v. %s The paper's devices were V100s. %d minutes, of each of which two seconds are replayed. As given, the loads are %.0f queries per second for all devices; \"scaled\" multiplies them by %d, so that they ask for more than the devices do one query after another.",
 			manyTarget, unusualSizes(sizes), len(minutes), mean(minutes)/60, scaleOf(runs)),
-		"A query goes to the device with the fewest queries. Clockwork's are also tried waiting together, an idle device getting the earliest deadline; what gives the better goodput is shown.",
+		"A query goes to the device with the fewest queries. Clockwork's are also tried waiting together, a device that runs nothing getting the earliest deadline; what gives the better goodput is shown.",
 	}
 	type value struct {
 		name string

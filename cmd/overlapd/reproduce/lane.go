@@ -49,7 +49,7 @@ func poisson(qps float64) sim.Arrivals { return sim.Arrivals{Process: sim.Poisso
 func (t *trial) scenario(d sim.Device) sim.Scenario {
 	sc := sim.Scenario{
 		Arrivals: t.arrivals, Queries: t.queries, Seed: t.seed,
-		Policy: t.variant.policy, Blind: t.variant.blind, Plan: true,
+		Policy: t.variant.policy, Knows: t.variant.knows, Plan: true,
 		Device: d, Predictor: t.stock.files[t.variant.recipe], Devices: t.devices, Dispatch: t.dispatch,
 	}
 	for i, m := range t.deploy.models {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/overlapd/overlapd/sim"
 )
 
 // variant is a policy as it is put into a figure.
@@ -12,7 +14,7 @@ type variant struct {
 	policy   string // of package overlap
 	maxBatch int    // 1 for no merging
 	recipe   string // of the predictor that it schedules by
-	blind    bool   // it knows of no latency, and drops only what is late already
+	knows    sim.Knowledge
 	summary  string
 }
 
@@ -28,22 +30,23 @@ const (
 
 // The variants, in the order of the figures.
 var variants = []variant{
-	{"fcfs", "fcfs", 1, recipeOurs, true, "first come, first served; a query is dropped only once it is late, as the authors' server does (section 7.1)"},
-	{"sjf", "sjf", 1, recipeOurs, false, "shortest job first; since it knows how long jobs take, it drops what cannot be in time, which the authors' does not"},
-	{"edf", "edf", 1, recipeOurs, true, "earliest deadline first; a query is dropped only once it is late"},
-	{"fcfs-dropping", "fcfs", 1, recipeOurs, false, "first come, first served, as the daemon does it: what cannot be in time is dropped"},
-	{"edf-dropping", "edf", 1, recipeOurs, false, "earliest deadline first, as the daemon does it: what cannot be in time is dropped"},
-	{"clockwork", "clockwork", 1, recipeOurs, false, "earliest deadline first; work that might be late is never started"},
-	{"abacus", "abacus", 1, recipePaper, false, "the paper's algorithm, with a predictor of the paper's recipe"},
-	{"overlap-unmerged", "overlap", 1, recipeOurs, false, "ours, each query a batch of its own"},
-	{"overlap", "overlap", mergedBatch, recipeOurs, false, "ours, queries of one service merged up to the largest measured batch"},
+	{"fcfs", "fcfs", 1, recipeOurs, sim.KnowsNothing, "first come, first served; a query is dropped only once it is late, as the authors' server does (section 7.1)"},
+	{"sjf", "sjf", 1, recipeOurs, sim.KnowsOrder, "shortest job first, by predicted latency; a query is dropped only once it is late. The authors explain by the time that predictions take why theirs is worst (section 7.2); here they take none"},
+	{"edf", "edf", 1, recipeOurs, sim.KnowsNothing, "earliest deadline first; a query is dropped only once it is late"},
+	{"fcfs-dropping", "fcfs", 1, recipeOurs, sim.KnowsAll, "first come, first served, as the daemon does it: what cannot be in time is dropped"},
+	{"sjf-dropping", "sjf", 1, recipeOurs, sim.KnowsAll, "shortest job first, as the daemon does it: what cannot be in time is dropped"},
+	{"edf-dropping", "edf", 1, recipeOurs, sim.KnowsAll, "earliest deadline first, as the daemon does it: what cannot be in time is dropped"},
+	{"clockwork", "clockwork", 1, recipeOurs, sim.KnowsAll, "earliest deadline first; work that might be late is never started"},
+	{"abacus", "abacus", 1, recipePaper, sim.KnowsAll, "the paper's algorithm, with a predictor of the paper's recipe"},
+	{"overlap-unmerged", "overlap", 1, recipeOurs, sim.KnowsAll, "ours, each query a batch of its own"},
+	{"overlap", "overlap", mergedBatch, recipeOurs, sim.KnowsAll, "ours, queries of one service merged up to the largest measured batch"},
 }
 
 // sequentials are the variants that the paper compares Abacus with.
 var sequentials = []string{"fcfs", "sjf", "edf"}
 
 // knowing are the other variants that run one model at a time.
-var knowing = []string{"fcfs-dropping", "edf-dropping", "clockwork"}
+var knowing = []string{"fcfs-dropping", "sjf-dropping", "edf-dropping", "clockwork"}
 
 // VariantNames lists what Options.Policies may name.
 func VariantNames() []string {

@@ -1,0 +1,83 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestKnowsNothing serves as a server without predictions does: the third query
+// starts before its deadline and is late, the fourth is dropped at its own.
+func TestKnowsNothing(t *testing.T) {
+	sc := plainScenario(Query{}, Query{}, Query{}, Query{})
+	sc.Knows = KnowsNothing
+	if r := run(t, sc); r.Answered != 3 || r.Late != 1 || r.Dropped != 1 || r.Violations != 0.5 {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// TestKnowledgeUnderSJF serves queries of 10, 25 and 10 ms that wait for one of
+// 10 ms, with 33 ms for each. The long one goes last where the order is known:
+// who knows all drops it then, who does not runs it late. Who knows nothing runs
+// it before the last.
+func TestKnowledgeUnderSJF(t *testing.T) {
+	for knows, want := range map[Knowledge][]string{
+		KnowsAll:     {"0 at 10ms", "1 at 20ms", "3 at 30ms", "2 dropped at 30ms"},
+		KnowsOrder:   {"0 at 10ms", "1 at 20ms", "3 at 30ms", "2 late at 55ms"},
+		KnowsNothing: {"0 at 10ms", "1 at 20ms", "3 dropped at 35ms", "2 late at 45ms"},
+	} {
+		sc := plainScenario(Query{}, Query{At: ms}, Query{At: ms, Size: 4}, Query{At: 2 * ms})
+		sc.Services[0].Target, sc.Policy, sc.Knows = 33*ms, "sjf", knows
+		for _, plan := range []bool{false, true} {
+			sc.Plan = plan
+			_, answers := watch(t, sc)
+			var got []string
+			for _, a := range answers {
+				how := ""
+				switch {
+				case a.Ended.Batch == 0:
+					how = " dropped"
+				case !a.InTime:
+					how = " late"
+				}
+				got = append(got, fmt.Sprintf("%d%s at %v", a.Number, how, a.Ended.At))
+			}
+			if d := cmp.Diff(want, got); d != "" {
+				t.Errorf("knowing %q, planned %t: %s", knows, plan, d)
+			}
+		}
+	}
+}
+
+// TestLessKnowledgeRunsAlone neither overlaps nor merges.
+func TestLessKnowledgeRunsAlone(t *testing.T) {
+	for _, knows := range []Knowledge{KnowsOrder, KnowsNothing} {
+		sc := busyScenario("overlap")
+		sc.Knows, sc.Predictor = knows, formulaPredictor(t, sc.Device.(*formula), 1)
+		if r := run(t, sc); len(r.Groups) != 1 || r.Merged != 0 || r.Late == 0 {
+			t.Errorf("knowing %s: groups %v, %d merged, %d late", knows, r.Groups, r.Merged, r.Late)
+		}
+	}
+}
+
+// TestOnlyOrderTellsPoliciesApart: where all jobs are alike, sjf serves as fcfs
+// does, whatever it knows.
+func TestOnlyOrderTellsPoliciesApart(t *testing.T) {
+	ends := func(policy string, knows Knowledge) (list []time.Duration) {
+		sc := plainScenario(Query{}, Query{At: ms}, Query{At: 2 * ms}, Query{At: 30 * ms})
+		sc.Policy, sc.Knows = policy, knows
+		_, answers := watch(t, sc)
+		for _, a := range answers {
+			list = append(list, a.Ended.At)
+		}
+		return list
+	}
+	for _, knows := range Knowledges() {
+		if a, b := ends("fcfs", knows), ends("sjf", knows); !slices.Equal(a, b) {
+			t.Errorf("knowing %s: fcfs answers at %v, sjf at %v", knows, a, b)
+		}
+	}
+}
