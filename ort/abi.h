@@ -14,7 +14,9 @@
 
 typedef struct OrtAllocator OrtAllocator;
 typedef struct OrtArenaCfg OrtArenaCfg;
+typedef struct OrtCUDAProviderOptionsV2 OrtCUDAProviderOptionsV2;
 typedef struct OrtEnv OrtEnv;
+typedef struct OrtIoBinding OrtIoBinding;
 typedef struct OrtKeyValuePairs OrtKeyValuePairs;
 typedef struct OrtMapTypeInfo OrtMapTypeInfo;
 typedef struct OrtMemoryInfo OrtMemoryInfo;
@@ -120,6 +122,27 @@ static inline void ort_GetKeyValuePairs(ort_table t, const OrtKeyValuePairs *p, 
 }
 ORT_RELEASE(300, KeyValuePairs)
 
+/* Where memory is. */
+ORT_5(68, CreateMemoryInfo, const char *, int, int, int, OrtMemoryInfo **)
+ORT_2(71, MemoryInfoGetName, const OrtMemoryInfo *, const char **)
+ORT_2(72, MemoryInfoGetId, const OrtMemoryInfo *, int *)
+static inline void ort_MemoryInfoGetDeviceType(ort_table t, const OrtMemoryInfo *info, int *type) {
+	((void (*)(const OrtMemoryInfo *, int *))t[225])(info, type);
+}
+ORT_2(194, GetTensorMemoryInfo, const OrtValue *, const OrtMemoryInfo **)
+
+/* Execution providers. */
+ORT_2(125, GetAvailableProviders, char ***, int *)
+ORT_2(126, ReleaseAvailableProviders, char **, int)
+ORT_2(204, SessionOptionsAppendExecutionProvider_CUDA_V2, OrtSessionOptions *, const OrtCUDAProviderOptionsV2 *)
+ORT_1(205, CreateCUDAProviderOptions, OrtCUDAProviderOptionsV2 **)
+ORT_4(206, UpdateCUDAProviderOptions, OrtCUDAProviderOptionsV2 *, ort_strings, ort_strings, size_t)
+ORT_3(263, UpdateCUDAProviderOptionsWithValue, OrtCUDAProviderOptionsV2 *, const char *, void *)
+static inline void ort_ReleaseCUDAProviderOptions(ort_table t, OrtCUDAProviderOptionsV2 *a) {
+	((void (*)(OrtCUDAProviderOptionsV2 *))t[208])(a);
+}
+ORT_7(259, CreateAndRegisterAllocatorV2, OrtEnv *, const char *, const OrtMemoryInfo *, const OrtArenaCfg *, ort_strings, ort_strings, size_t)
+
 /* Session. */
 ORT_1(10, CreateSessionOptions, OrtSessionOptions **)
 ORT_2(11, SetOptimizedModelFilePath, OrtSessionOptions *, const char *)
@@ -142,6 +165,21 @@ ORT_3(33, SessionGetInputTypeInfo, const OrtSession *, size_t, OrtTypeInfo **)
 ORT_3(34, SessionGetOutputTypeInfo, const OrtSession *, size_t, OrtTypeInfo **)
 ORT_4(36, SessionGetInputName, const OrtSession *, size_t, OrtAllocator *, char **)
 ORT_4(37, SessionGetOutputName, const OrtSession *, size_t, OrtAllocator *, char **)
+
+ORT_3(380, SessionGetMemoryInfoForInputs, const OrtSession *, const OrtMemoryInfo **, size_t)
+ORT_3(381, SessionGetMemoryInfoForOutputs, const OrtSession *, const OrtMemoryInfo **, size_t)
+
+/* Binding of a session's inputs and outputs to values and places. */
+ORT_2(134, CreateIoBinding, OrtSession *, OrtIoBinding **)
+ORT_3(136, BindInput, OrtIoBinding *, const char *, const OrtValue *)
+ORT_3(137, BindOutput, OrtIoBinding *, const char *, const OrtValue *)
+ORT_3(138, BindOutputToDevice, OrtIoBinding *, const char *, const OrtMemoryInfo *)
+ORT_4(140, GetBoundOutputValues, const OrtIoBinding *, OrtAllocator *, OrtValue ***, size_t *)
+static inline void ort_ClearBoundInputs(ort_table t, OrtIoBinding *b) {
+	((void (*)(OrtIoBinding *))t[141])(b);
+}
+ORT_3(133, RunWithBinding, OrtSession *, const OrtRunOptions *, const OrtIoBinding *)
+ORT_RELEASE(135, IoBinding)
 
 /* Run. */
 ORT_8(9, Run, OrtSession *, const OrtRunOptions *, ort_strings, const OrtValue *const *, size_t, ort_strings, size_t, OrtValue **)

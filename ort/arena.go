@@ -30,22 +30,28 @@ type ArenaOptions struct {
 }
 
 func (e *Env) registerArena() error {
-	strategy := C.size_t(0)
-	if e.options.Arena.ExtendAsRequested {
-		strategy = 1
-	}
-	keys := [...]*C.char{C.CString("arena_extend_strategy"), C.CString("max_mem")}
-	values := [...]C.size_t{strategy, C.size_t(e.options.Arena.LimitBytes)}
-	for _, key := range keys {
-		defer C.free(unsafe.Pointer(key))
-	}
-	var config *C.OrtArenaCfg
-	err := e.lib.check(C.ort_CreateArenaCfgV2(e.lib.api, &keys[0], &values[0], C.size_t(len(keys)), &config))
+	config, err := e.lib.arenaConfig(e.options.Arena)
 	if err != nil {
 		return err
 	}
 	defer C.ort_ReleaseArenaCfg(e.lib.api, config)
 	return e.lib.check(C.ort_CreateAndRegisterAllocator(e.lib.api, e.env, e.memory, config))
+}
+
+// arenaConfig is what the runtime takes. The caller releases it.
+func (l *Library) arenaConfig(o ArenaOptions) (*C.OrtArenaCfg, error) {
+	strategy := C.size_t(0)
+	if o.ExtendAsRequested {
+		strategy = 1
+	}
+	keys := [...]*C.char{C.CString("arena_extend_strategy"), C.CString("max_mem")}
+	values := [...]C.size_t{strategy, C.size_t(o.LimitBytes)}
+	for _, key := range keys {
+		defer C.free(unsafe.Pointer(key))
+	}
+	var config *C.OrtArenaCfg
+	err := l.check(C.ort_CreateArenaCfgV2(l.api, &keys[0], &values[0], C.size_t(len(keys)), &config))
+	return config, err
 }
 
 // ArenaStats is the state of an arena.
@@ -60,14 +66,24 @@ type ArenaStats struct {
 // ArenaStats returns the state of the arena that the session uses, its own or
 // the shared one. It is all zero as long as that was not used. (The runtime
 // tells of the shared arena only through a session.)
-func (s *Session) ArenaStats() (ArenaStats, error) {
+func (s *Session) ArenaStats() (ArenaStats, error) { return s.arenaStats(s.env.memory) }
+
+// ArenaStatsIn is ArenaStats for the arena in m.
+func (s *Session) ArenaStatsIn(m *Memory) (ArenaStats, error) {
+	if m.info == nil {
+		return ArenaStats{}, ErrClosed
+	}
+	return s.arenaStats(m.info)
+}
+
+func (s *Session) arenaStats(memory *C.OrtMemoryInfo) (ArenaStats, error) {
 	var stats ArenaStats
 	if s.session == nil {
 		return stats, ErrClosed
 	}
 	lib := s.env.lib
 	var arena *C.OrtAllocator
-	if err := lib.check(C.ort_CreateAllocator(lib.api, s.session, s.env.memory, &arena)); err != nil {
+	if err := lib.check(C.ort_CreateAllocator(lib.api, s.session, memory, &arena)); err != nil {
 		return stats, err
 	}
 	defer C.ort_ReleaseAllocator(lib.api, arena)

@@ -54,7 +54,7 @@ type Env struct {
 	memory    *C.OrtMemoryInfo // where tensors on our memory lie: the CPU
 	allocator *C.OrtAllocator  // the runtime's own, never released
 	open      struct {
-		sessions, values, programs, runOptions atomic.Int64
+		sessions, values, programs, runOptions, memories atomic.Int64
 	}
 }
 
@@ -150,6 +150,7 @@ func (e *Env) leaks() error {
 		{"values", &e.open.values},
 		{"programs", &e.open.programs},
 		{"run options", &e.open.runOptions},
+		{"memories", &e.open.memories},
 	} {
 		if n := kind.open.Load(); n != 0 {
 			all = append(all, fmt.Errorf("%w: %d %s", ErrLeak, n, kind.name))

@@ -17,6 +17,17 @@ var (
 	ErrTooOld = errors.New("ONNX Runtime is too old")
 )
 
+// Errors of execution providers.
+var (
+	// ErrNoProvider is returned when the library was built without the
+	// execution provider that is asked for.
+	ErrNoProvider = errors.New("ONNX Runtime has no such execution provider")
+
+	// ErrProvider is returned when the library has the execution provider but
+	// cannot start it.
+	ErrProvider = errors.New("the execution provider cannot be used")
+)
+
 // Errors of using the library.
 var (
 	// ErrEnvOpen is returned when an Env is asked for while one is open: the

@@ -39,6 +39,22 @@ bool overlapd_program_set_step(struct overlapd_program *p, size_t i, OrtSession 
 	return true;
 }
 
+OrtStatus *overlapd_program_bind(struct overlapd_program *p, size_t i) {
+	enum { FAIL = 1 };
+	struct overlapd_step *s = &p->step[i];
+
+	s->place = calloc(s->outputs + 1, sizeof *s->place);
+	if (s->place == NULL)
+		return ort_CreateStatus(p->api, FAIL, "out of memory");
+	if (s->outputs > 0) {
+		OrtStatus *status = ort_SessionGetMemoryInfoForOutputs(p->api, s->session, s->place, s->outputs);
+
+		if (status != NULL)
+			return status;
+	}
+	return ort_CreateIoBinding(p->api, s->session, &s->binding);
+}
+
 bool overlapd_program_drop_after(struct overlapd_program *p, size_t step, size_t from, size_t output) {
 	struct overlapd_step *s = &p->step[step];
 	struct overlapd_place *grown = realloc(s->drop, (s->drops + 1) * sizeof *grown);
@@ -70,6 +86,9 @@ void overlapd_program_free(struct overlapd_program *p) {
 		free(s->output);
 		free(s->owned);
 		free(s->drop);
+		free(s->place);
+		if (s->binding != NULL)
+			ort_ReleaseIoBinding(p->api, s->binding);
 	}
 	free(p->step);
 	free(p);
@@ -90,6 +109,64 @@ OrtStatus *overlapd_refuse_empty(ort_table api, const OrtValue *const *values, s
 	return NULL;
 }
 
+/* Binds all outputs, in their order: ours to their values, the runtime's to the
+ * place where the session makes them. */
+static OrtStatus *bind_outputs(struct overlapd_program *p, struct overlapd_step *s) {
+	for (size_t k = 0; k < s->outputs; k++) {
+		OrtStatus *status = s->owned[k]
+		                        ? ort_BindOutputToDevice(p->api, s->binding, s->output_names[k], s->place[k])
+		                        : ort_BindOutput(p->api, s->binding, s->output_names[k], s->output[k]);
+
+		if (status != NULL)
+			return status;
+	}
+	return NULL;
+}
+
+/* Lets go of all values: the binding must not keep alive what the program drops.
+ * Binding an output again forgets the value that a run left there. */
+static void unbind(struct overlapd_program *p, struct overlapd_step *s) {
+	ort_ClearBoundInputs(p->api, s->binding);
+	for (size_t k = 0; k < s->outputs; k++) {
+		OrtStatus *status = ort_BindOutputToDevice(p->api, s->binding, s->output_names[k], s->place[k]);
+
+		if (status != NULL)
+			ort_ReleaseStatus(p->api, status);
+	}
+}
+
+/* Takes the outputs that the runtime made out of the binding. */
+static OrtStatus *take_outputs(struct overlapd_program *p, struct overlapd_step *s) {
+	OrtValue **values = NULL;
+	size_t n = 0;
+	OrtStatus *status = ort_GetBoundOutputValues(p->api, s->binding, p->allocator, &values, &n);
+
+	if (status != NULL)
+		return status;
+	for (size_t k = 0; k < n; k++) {
+		if (k < s->outputs && s->owned[k])
+			s->output[k] = values[k];
+		else
+			ort_ReleaseValue(p->api, values[k]);
+	}
+	return values != NULL ? ort_AllocatorFree(p->api, p->allocator, values) : NULL;
+}
+
+static OrtStatus *run_bound(struct overlapd_program *p, const OrtRunOptions *options, struct overlapd_step *s) {
+	OrtStatus *status = bind_outputs(p, s);
+
+	/* A missing input is left out: the runtime says which. */
+	for (size_t k = 0; k < s->inputs && status == NULL; k++)
+		if (s->input[k] != NULL)
+			status = ort_BindInput(p->api, s->binding, s->input_names[k], s->input[k]);
+	if (status == NULL)
+		status = ort_RunWithBinding(p->api, s->session, options, s->binding);
+	if (status == NULL)
+		status = take_outputs(p, s);
+	unbind(p, s);
+	return status;
+}
+
 static OrtStatus *run_step(struct overlapd_program *p, const OrtRunOptions *options, size_t i) {
 	struct overlapd_step *s = &p->step[i];
 	OrtStatus *status;
@@ -103,9 +180,12 @@ static OrtStatus *run_step(struct overlapd_program *p, const OrtRunOptions *opti
 	/* A value left by an earlier run would be taken for a buffer to fill. */
 	for (size_t k = 0; k < s->outputs; k++)
 		overlapd_program_drop(p, i, k);
-	status = ort_Run(p->api, s->session, options, s->input_names,
-	                 (const OrtValue *const *)s->input, s->inputs, s->output_names,
-	                 s->outputs, s->output);
+	if (s->binding != NULL)
+		status = run_bound(p, options, s);
+	else
+		status = ort_Run(p->api, s->session, options, s->input_names,
+		                 (const OrtValue *const *)s->input, s->inputs, s->output_names,
+		                 s->outputs, s->output);
 	if (status != NULL)
 		return status;
 	for (size_t k = 0; k < s->drops; k++)

@@ -53,6 +53,26 @@ func NewProgram(sessions []*Session) (*Program, error) {
 	return p, nil
 }
 
+// NewBoundProgram is NewProgram for sessions whose inputs and outputs need not
+// lie in the host's memory. An output without a value of the caller's stays
+// where the session makes it, which Session.OutputMemory tells; an input that
+// lies elsewhere than Session.InputMemory says is copied by the runtime, which
+// waits for no stream of the caller's.
+func NewBoundProgram(sessions []*Session) (*Program, error) {
+	p, err := NewProgram(sessions)
+	if err != nil {
+		return nil, err
+	}
+	p.program.allocator = p.env.allocator
+	for i := range sessions {
+		if err := p.env.lib.check(C.overlapd_program_bind(p.program, C.size_t(i))); err != nil {
+			_ = p.Close()
+			return nil, fmt.Errorf("ort: step %d: binding: %w", i, err)
+		}
+	}
+	return p, nil
+}
+
 // Len returns the number of steps.
 func (p *Program) Len() int { return len(p.steps) }
 

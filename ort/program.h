@@ -23,10 +23,13 @@ struct overlapd_step {
 	OrtValue **output;
 	uint8_t *owned;              /* 1: ORT allocates output[i] at each run */
 	struct overlapd_place *drop; /* owned outputs that die with this step */
+	OrtIoBinding *binding;       /* of a bound step, else NULL */
+	const OrtMemoryInfo **place; /* of a bound step: where output[i] shall be */
 };
 
 struct overlapd_program {
 	ort_table api;
+	OrtAllocator *allocator; /* the runtime's own */
 	size_t steps, reached;
 	struct overlapd_step *step;
 };
@@ -35,6 +38,9 @@ struct overlapd_program *overlapd_program_new(ort_table api, size_t steps);
 bool overlapd_program_set_step(struct overlapd_program *p, size_t i, OrtSession *session,
                                ort_strings input_names, size_t inputs,
                                ort_strings output_names, size_t outputs);
+/* Makes a step one that runs through a binding: inputs are taken and outputs
+ * left where the session has them, which need not be the host's memory. */
+OrtStatus *overlapd_program_bind(struct overlapd_program *p, size_t step);
 bool overlapd_program_drop_after(struct overlapd_program *p, size_t step, size_t from, size_t output);
 void overlapd_program_drop(struct overlapd_program *p, size_t step, size_t output);
 void overlapd_program_free(struct overlapd_program *p);

@@ -8,6 +8,10 @@ import "C"
 
 import "unsafe"
 
+// NoSync is the key of a RunOptions entry. With the value "1" a run on a GPU
+// returns when its kernels are queued, not when they have run.
+const NoSync = "disable_synchronize_execution_providers"
+
 // RunOptions are options of a run. One may be used for many runs, one after
 // the other or at once. A nil *RunOptions means the defaults.
 type RunOptions struct {

@@ -42,6 +42,9 @@ type SessionOptions struct {
 	OwnArena          bool
 	DisableCPUArena   bool
 	DisableMemPattern bool
+	// CUDA puts the session on a GPU, nil on the CPU. Operators that have no
+	// kernel there run on the CPU.
+	CUDA *CUDAOptions
 	// Config holds further entries of the runtime's session configuration.
 	Config   map[string]string
 	LogID    string // names the session in log messages and errors
@@ -88,6 +91,9 @@ func (e *Env) setSessionOptions(options *C.OrtSessionOptions, o SessionOptions) 
 		path := C.CString(o.OptimizedModelPath)
 		defer C.free(unsafe.Pointer(path))
 		err = l.check(C.ort_SetOptimizedModelFilePath(l.api, options, path))
+	}
+	if err == nil && o.CUDA != nil {
+		err = e.appendCUDA(options, o.CUDA)
 	}
 	for key, value := range o.Config {
 		if err == nil {

@@ -1,0 +1,212 @@
+package ort
+
+/*
+#include <stdlib.h>
+#include "abi.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+)
+
+// CUDAProvider is the name of the execution provider for NVIDIA's GPUs.
+const CUDAProvider = "CUDAExecutionProvider"
+
+const (
+	cudaRemedy = "take libonnxruntime from the PyPI package onnxruntime-gpu " + PinnedVersion +
+		" for CUDA 13 and set " + PathVariable + " to it"
+	cudaLibrariesRemedy = "its libonnxruntime_providers_cuda.so and libonnxruntime_providers_shared.so must lie beside " +
+		"libonnxruntime.so.1, and the driver's libcuda.so.1, cuDNN 9 and CUDA's cuBLAS, cuFFT, cuRAND and runtime must be found " +
+		"through LD_LIBRARY_PATH or ldconfig"
+)
+
+// ConvSearch is how cuDNN chooses the algorithm of a convolution.
+type ConvSearch string
+
+// The ways of choosing. The runtime's default is ConvExhaustive.
+const (
+	ConvExhaustive ConvSearch = "EXHAUSTIVE" // time all of them, once for each shape
+	ConvHeuristic  ConvSearch = "HEURISTIC"  // ask cuDNN for an estimate
+	ConvDefault    ConvSearch = "DEFAULT"    // always the same one
+)
+
+// CUDAOptions configures the CUDA execution provider of a session. The zero
+// value leaves all to the runtime but TF32, which is off, as on the CPU.
+type CUDAOptions struct {
+	Device int // by the order that CUDA_VISIBLE_DEVICES gives
+	// Stream is a CUstream of the device's primary context on which all kernels
+	// of the session run. nil makes the runtime use one of its own.
+	Stream     unsafe.Pointer
+	Arena      ArenaOptions // of the session, if it does not use the Env's
+	ConvSearch ConvSearch
+	// ConvSmallWorkspace keeps cuDNN from algorithms that want much memory.
+	ConvSmallWorkspace bool
+	TF32               bool // let float32 products round their factors to 10 bits
+	PreferNHWC         bool // channels last, where there is a kernel for that
+	Graph              bool // capture the session as a CUDA graph; needs fixed shapes and addresses
+	CopyStream         bool // copy in a stream of its own; ONNX Runtime warns of races
+	// More holds further options by the names of ONNX Runtime.
+	More map[string]string
+}
+
+// pairs returns the options as the runtime names them.
+func (o *CUDAOptions) pairs() map[string]string {
+	pairs := map[string]string{
+		"device_id":                    strconv.Itoa(o.Device),
+		"use_tf32":                     digit(o.TF32),
+		"prefer_nhwc":                  digit(o.PreferNHWC),
+		"enable_cuda_graph":            digit(o.Graph),
+		"do_copy_in_default_stream":    digit(!o.CopyStream),
+		"cudnn_conv_use_max_workspace": digit(!o.ConvSmallWorkspace),
+		"arena_extend_strategy":        "kNextPowerOfTwo",
+	}
+	if o.Arena.ExtendAsRequested {
+		pairs["arena_extend_strategy"] = "kSameAsRequested"
+	}
+	if o.Arena.LimitBytes > 0 {
+		pairs["gpu_mem_limit"] = strconv.FormatUint(o.Arena.LimitBytes, 10)
+	}
+	if o.ConvSearch != "" {
+		pairs["cudnn_conv_algo_search"] = string(o.ConvSearch)
+	}
+	for key, value := range o.More {
+		pairs[key] = value
+	}
+	return pairs
+}
+
+func digit(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+// Providers returns the execution providers that the library was built with. It
+// does not tell whether they can be used on this machine.
+func (l *Library) Providers() ([]string, error) {
+	var list **C.char
+	var n C.int
+	if err := l.check(C.ort_GetAvailableProviders(l.api, &list, &n)); err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, name := range unsafe.Slice(list, n) {
+		names = append(names, C.GoString(name))
+	}
+	return names, l.check(C.ort_ReleaseAvailableProviders(l.api, list, n))
+}
+
+// needCUDA returns ErrNoProvider for a library without CUDA.
+func (l *Library) needCUDA() error {
+	names, err := l.Providers()
+	if err != nil {
+		return err
+	}
+	return needsCUDA(l.path, names)
+}
+
+func needsCUDA(path string, names []string) error {
+	if slices.Contains(names, CUDAProvider) {
+		return nil
+	}
+	return fmt.Errorf("%w: %s has %s, not %s; %s", ErrNoProvider, path, strings.Join(names, ", "), CUDAProvider, cudaRemedy)
+}
+
+// ProbeCUDA reports why sessions cannot run on the device: ErrNoProvider or
+// ErrProvider. It loads the provider, which takes about a second, and may not
+// find what only running a kernel does.
+func (e *Env) ProbeCUDA(device int) error {
+	if e.env == nil {
+		return ErrClosed
+	}
+	options, err := e.sessionOptions(SessionOptions{CUDA: &CUDAOptions{Device: device}})
+	if err == nil {
+		C.ort_ReleaseSessionOptions(e.lib.api, options)
+	}
+	return err
+}
+
+// appendCUDA makes CUDA the first provider of the session.
+func (e *Env) appendCUDA(options *C.OrtSessionOptions, o *CUDAOptions) error {
+	l := e.lib
+	if err := l.needCUDA(); err != nil {
+		return err
+	}
+	var cuda *C.OrtCUDAProviderOptionsV2
+	if err := l.check(C.ort_CreateCUDAProviderOptions(l.api, &cuda)); err != nil {
+		return providerError(err)
+	}
+	defer C.ort_ReleaseCUDAProviderOptions(l.api, cuda)
+	keys, values, free := cStrings(o.pairs())
+	defer free()
+	err := l.check(C.ort_UpdateCUDAProviderOptions(l.api, cuda,
+		unsafe.SliceData(keys), unsafe.SliceData(values), C.size_t(len(keys))))
+	if err == nil && o.Stream != nil {
+		key := C.CString("user_compute_stream")
+		defer C.free(unsafe.Pointer(key))
+		err = l.check(C.ort_UpdateCUDAProviderOptionsWithValue(l.api, cuda, key, o.Stream))
+	}
+	if err == nil {
+		err = l.check(C.ort_SessionOptionsAppendExecutionProvider_CUDA_V2(l.api, options, cuda))
+	}
+	return providerError(err)
+}
+
+func providerError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w; %s", ErrProvider, err, cudaLibrariesRemedy)
+}
+
+// cStrings returns the keys and values of pairs in C memory, in the order of
+// the keys.
+func cStrings(pairs map[string]string) (keys, values []*C.char, free func()) {
+	var names []string
+	for name := range pairs {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		keys, values = append(keys, C.CString(name)), append(values, C.CString(pairs[name]))
+	}
+	return keys, values, func() {
+		for i := range keys {
+			C.free(unsafe.Pointer(keys[i]))
+			C.free(unsafe.Pointer(values[i]))
+		}
+	}
+}
+
+// RegisterCUDAArena makes one arena in the memory of a GPU that serves all
+// sessions made later that do not ask for their own, which EnvOptions.SharedArena
+// must allow. It can be done once for each device.
+func (e *Env) RegisterCUDAArena(device int, o ArenaOptions) error {
+	// The runtime ends the process when it is asked for an arena of a provider
+	// that it cannot load.
+	if err := e.ProbeCUDA(device); err != nil {
+		return err
+	}
+	memory, err := e.NewMemory(CUDAMemory, device)
+	if err != nil {
+		return err
+	}
+	defer memory.Close()
+	config, err := e.lib.arenaConfig(o)
+	if err != nil {
+		return err
+	}
+	defer C.ort_ReleaseArenaCfg(e.lib.api, config)
+	provider := C.CString(CUDAProvider)
+	defer C.free(unsafe.Pointer(provider))
+	keys, values, free := cStrings(map[string]string{"device_id": strconv.Itoa(device)})
+	defer free()
+	return providerError(e.lib.check(C.ort_CreateAndRegisterAllocatorV2(e.lib.api, e.env, provider, memory.info, config,
+		unsafe.SliceData(keys), unsafe.SliceData(values), C.size_t(len(keys)))))
+}
