@@ -17,13 +17,17 @@ var arrows = []arrow{
 		why: "it is the vocabulary that all packages share; whatever it imported, all would",
 	},
 	{
+		pkg: "intake",
+		why: "it reads files of any kind and knows none of them",
+	},
+	{
 		pkg: "models/zoo",
 		may: []string{"models"},
 		why: "it writes files; to run them is the business of others",
 	},
 	{
 		pkg: "predictor",
-		may: []string{"models"},
+		may: []string{"intake", "models"},
 		why: "training, the daemon and the simulator share it, so it knows none of them",
 	},
 	{
@@ -34,13 +38,13 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "device",
-		may:   []string{"models", "predictor"},
+		may:   []string{"intake", "models", "predictor"},
 		why:   "it is what a group runs on, modelled: the simulator and the emulated device share it, and the scheduler's predictor is never it",
 		tests: []string{"training", "training/fit"},
 	},
 	{
 		pkg:   "sim",
-		may:   []string{"device", "models", "overlap", "predictor"},
+		may:   []string{"device", "intake", "models", "overlap", "predictor"},
 		why:   "it drives the scheduler that serves, in virtual time; whatever else decided would not be simulated",
 		tests: []string{"training", "training/fit"},
 	},
@@ -58,7 +62,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "training",
-		may:   []string{"models", "predictor"},
+		may:   []string{"intake", "models", "predictor"},
 		why:   "what was measured and what is to be measured next; how a group is run is the business of others",
 		tests: []string{"models/zoo"},
 	},
@@ -131,7 +135,7 @@ var arrows = []arrow{
 		pkg: "cmd/overlapd",
 		may: []string{
 			"cmd/overlapd/reproduce", "device", "executor/emulated", "sim", "sim/bound",
-			"cmd/overlapd/conformance", "cmd/overlapd/cutcost", "cmd/overlapd/load", "daemon", "executor",
+			"cmd/overlapd/conformance", "cmd/overlapd/cutcost", "cmd/overlapd/load", "daemon", "executor", "intake",
 			"models", "models/zoo", "ort", "overlap", "overlap/journal", "predictor", "segments", "training",
 			"training/advice", "training/fit",
 		},

@@ -41,7 +41,7 @@ func TestFileKeepsProfile(t *testing.T) {
 	if left, _ := filepath.Glob(path + ".*"); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	if _, err := ReadFile(filepath.Join(t.TempDir(), "absent")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := ReadFile(filepath.Join(t.TempDir(), "absent")); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "overlapd device fit makes") {
 		t.Errorf("no file: %v", err)
 	}
 }
@@ -65,7 +65,7 @@ func TestReadRefuses(t *testing.T) {
 		want       error
 		says       string
 	}{
-		{"empty", "", ErrFormat, "not a JSON object"},
+		{"empty", "", ErrFormat, "it is empty"},
 		{"not JSON", "device", ErrFormat, ""},
 		{"no object", "[1]", ErrFormat, ""},
 		{"no format", "{}", ErrFormat, ""},

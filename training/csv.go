@@ -1,13 +1,13 @@
 package training
 
 import (
-	"bufio"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/overlapd/overlapd/intake"
 )
 
 // Limits of a CSV file.
@@ -35,34 +35,18 @@ func ReadCSV(r io.Reader, name string, known ...Model) (*Dataset, error) {
 }
 
 func readCSV(r io.Reader, name string, known []Model, maxBytes int64) (*Dataset, error) {
-	limited := &io.LimitedReader{R: r, N: maxBytes + 1}
-	c := csvReader{name: name, known: known, byName: map[string]int{}, csv: csv.NewReader(skipBOM(limited))}
-	c.csv.FieldsPerRecord = -1
-	c.csv.ReuseRecord = true
-	err := c.readAll()
-	if limited.N <= 0 {
-		return nil, &CSVError{File: name, Err: fmt.Errorf("%w: more than %d bytes; split the file", ErrLimit, maxBytes)}
-	}
-	if err != nil {
+	c := csvReader{name: name, known: known, byName: map[string]int{}, table: intake.NewTable(r, maxBytes)}
+	if err := c.readAll(); err != nil {
 		return nil, err
 	}
 	return Merge(&Dataset{Models: c.models, Rows: c.rows})
-}
-
-// skipBOM skips the mark that spreadsheets put before UTF-8.
-func skipBOM(r io.Reader) io.Reader {
-	b := bufio.NewReader(r)
-	if mark, err := b.Peek(3); err == nil && string(mark) == "\ufeff" {
-		_, _ = b.Discard(len(mark)) // they have been read
-	}
-	return b
 }
 
 // csvReader reads one file. Its models stand in the order of their first
 // appearance until the end.
 type csvReader struct {
 	name   string
-	csv    *csv.Reader
+	table  *intake.Table
 	slots  int
 	known  []Model
 	models []Model
@@ -84,15 +68,14 @@ func (c *csvReader) readAll() error {
 	for {
 		switch err := c.next(); {
 		case errors.Is(err, io.EOF) && len(c.rows) == 0:
-			return c.fault(wholeFile, "there are columns, but no row below them")
+			return c.fault(wholeFile, "there are columns, but no row below them; measure some groups, or leave the file out")
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
 			return err
 		}
 		if len(c.rows) == MaxRows {
-			line, _ := c.csv.FieldPos(0)
-			return &CSVError{File: c.name, Line: line, Err: fmt.Errorf("%w: more than %d rows; split the file", ErrLimit, MaxRows)}
+			return &CSVError{File: c.name, Line: c.table.Line(), Err: fmt.Errorf("%w: more than %d rows; split the file", ErrLimit, MaxRows)}
 		}
 		if err := c.readRow(); err != nil {
 			return err
@@ -102,18 +85,22 @@ func (c *csvReader) readAll() error {
 
 // next reads a line into fields.
 func (c *csvReader) next() (err error) {
-	c.fields, err = c.csv.Read()
-	var fault *csv.ParseError
-	if errors.As(err, &fault) {
-		return &CSVError{File: c.name, Line: fault.Line, Err: fmt.Errorf("%w: %w", ErrFormat, fault.Err)}
+	c.fields, err = c.table.Read()
+	return tableError(c.name, c.table, err)
+}
+
+// tableError returns an error of a table with the file and the line. The end of
+// the table is as it was.
+func tableError(name string, table *intake.Table, err error) error {
+	switch {
+	case err == nil || errors.Is(err, io.EOF):
+		return err
+	case errors.Is(err, intake.ErrTooLarge):
+		return &CSVError{File: name, Line: table.Line(), Err: fmt.Errorf("%w: %w", ErrLimit, err)}
+	case errors.Is(err, intake.ErrSyntax) || errors.Is(err, intake.ErrNotText):
+		return &CSVError{File: name, Line: table.Line(), Err: fmt.Errorf("%w: %w", ErrFormat, err)}
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: %w", c.name, err)
-	}
-	for i, f := range c.fields {
-		c.fields[i] = strings.TrimSpace(f)
-	}
-	return err
+	return fmt.Errorf("%s: %w", name, err)
 }
 
 // What a fault concerns if not one field.
@@ -126,7 +113,7 @@ const (
 func (c *csvReader) fault(field int, format string, args ...any) error {
 	e := &CSVError{File: c.name, Err: fmt.Errorf("%w: "+format, append([]any{ErrFormat}, args...)...)}
 	if field != wholeFile {
-		e.Line, _ = c.csv.FieldPos(max(field, 0))
+		e.Line = c.table.LineOf(max(field, 0))
 	}
 	if field >= 0 {
 		e.Column, e.Name = field+1, c.column(field)
@@ -165,7 +152,7 @@ func (c *csvReader) readHeader() error {
 		return c.fault(wholeLine, "it does not name the columns; put this line first: %s", c.header(2))
 	}
 	if c.slots > MaxSpans {
-		return c.fault(wholeLine, "%d models to a row, the limit is %d", c.slots, MaxSpans)
+		return c.fault(wholeLine, "%d models to a row, the limit is %d; split the file", c.slots, MaxSpans)
 	}
 	for _, want := range timeColumns {
 		if err := c.want(at, want); err != nil {
@@ -182,13 +169,13 @@ func (c *csvReader) readHeader() error {
 // want checks the name of a column.
 func (c *csvReader) want(field int, want string) error {
 	if field >= len(c.fields) {
-		return c.fault(wholeLine, "column %d, %s, is missing", field+1, want)
+		return c.fault(wholeLine, "column %d, %s, is missing; the columns are %s", field+1, want, c.header(max(c.slots, 1)))
 	}
 	got := strings.ToLower(c.fields[field])
 	if got == want || want == timeColumns[2] && got == oldStd {
 		return nil
 	}
-	err := c.fault(field, "this column is %q and must be %s", clip(c.fields[field]), want)
+	err := c.fault(field, "this column is %q and must be %s; the columns are %s", clip(c.fields[field]), want, c.header(max(c.slots, 1)))
 	var e *CSVError
 	if errors.As(err, &e) {
 		e.Name = ""

@@ -11,7 +11,7 @@ import (
 // readRow turns the fields into a row.
 func (c *csvReader) readRow() (err error) {
 	if want := c.slots*len(slotColumns) + len(timeColumns); len(c.fields) != want {
-		return c.fault(wholeLine, "%d fields, the first line names %d columns", len(c.fields), want)
+		return c.fault(wholeLine, "%d fields, the first line names %d columns; correct the row or remove it", len(c.fields), want)
 	}
 	var row Row
 	row.Group.Spans = make([]models.Span, 0, c.slots)
@@ -55,7 +55,7 @@ func (c *csvReader) readSlot(at int, g *models.Group) (err error) {
 		}
 	}
 	if s.Start > s.End {
-		return c.fault(at+2, "the span [%d, %d) of %s ends before it starts", s.Start, s.End, clip(name))
+		return c.fault(at+2, "the span [%d, %d) of %s ends before it starts; swap them or remove the row", s.Start, s.End, clip(name))
 	}
 	if s.Start == s.End {
 		return nil
@@ -100,7 +100,7 @@ func (c *csvReader) newModel(at int, name string) (Model, error) {
 		return Model{}, c.fault(at, "more than %d models; split the file", MaxModels)
 	}
 	if err := checkName(name); err != nil {
-		return Model{}, &CSVError{File: c.name, Line: c.line(at), Column: at + 1, Name: slotColumns[0], Err: err}
+		return Model{}, &CSVError{File: c.name, Line: c.table.LineOf(at), Column: at + 1, Name: slotColumns[0], Err: err}
 	}
 	if len(c.known) == 0 {
 		return Model{Name: strings.Clone(name)}, nil
@@ -115,19 +115,14 @@ func (c *csvReader) newModel(at int, name string) (Model, error) {
 	return Model{}, c.fault(at, "unknown model %q; the known ones are %s", clip(name), strings.Join(names, ", "))
 }
 
-func (c *csvReader) line(field int) int {
-	line, _ := c.csv.FieldPos(field)
-	return line
-}
-
 // whole reads a whole number.
 func (c *csvReader) whole(field, least, most int) (int, error) {
 	v, err := strconv.Atoi(c.fields[field])
 	if err != nil {
-		return 0, c.fault(field, "%q is not a whole number", clip(c.fields[field]))
+		return 0, c.fault(field, "%q is not a whole number; correct it or remove the row", clip(c.fields[field]))
 	}
 	if v < least || v > most {
-		return 0, c.fault(field, "%d is not between %d and %d", v, least, most)
+		return 0, c.fault(field, "%d is not between %d and %d; correct it or remove the row", v, least, most)
 	}
 	return v, nil
 }

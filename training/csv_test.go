@@ -120,7 +120,7 @@ func TestReadCSVFaults(t *testing.T) {
 		"zero":            {row("a,0,5,1,0,b,0,5,1,0,0,10,1"), "column 11 (median): "},
 		"negative std":    {row("a,0,5,1,0,b,0,5,1,0,10,10,-1"), "column 13 (std): "},
 		"eleven days":     {row("a,0,5,1,0,b,0,5,1,0,1e13,10,1"), "column 11 (median): "},
-		"name":            {row("a\x00,0,5,1,0,b,0,5,1,0,10,10,1"), "column 1 (model): unusable measurements: the model's name"},
+		"name":            {row("a\x01,0,5,1,0,b,0,5,1,0,10,10,1"), "column 1 (model): unusable measurements: the model's name"},
 		"long name":       {row(strings.Repeat("n", 300) + ",0,5,1,0,b,0,5,1,0,10,10,1"), "a model's name of 300 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestReadCSVTooManyModels(t *testing.T) {
 func TestReadCSVTooManyBytes(t *testing.T) {
 	for name, filler := range map[string]byte{"lines": '\n', "one line": 'x'} {
 		_, err := readCSV(io.MultiReader(strings.NewReader(pairHeader), endless{filler}), "f.csv", nil, 1<<20)
-		if !errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), "f.csv: ") {
+		if !errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), "f.csv:2: ") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/overlapd/overlapd/intake"
 )
 
 // maxFiles is how many files of a folder are read at most.
@@ -33,9 +35,8 @@ func ReadPath(path string, known ...Model) (*Dataset, error) {
 
 // csvFiles returns path itself, or the files of the folder that it is.
 func csvFiles(path string) ([]string, error) {
-	info, err := os.Stat(path)
-	if err != nil || !info.IsDir() {
-		return []string{path}, err
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		return []string{path}, nil // opening it tells what is wrong
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
@@ -49,15 +50,15 @@ func csvFiles(path string) ([]string, error) {
 	}
 	switch {
 	case len(files) == 0:
-		return nil, fmt.Errorf("%s: %w: the folder has no file that ends in .csv", path, ErrFormat)
+		return nil, fmt.Errorf("%s: %w: the folder has no file that ends in .csv; name one that has", path, ErrFormat)
 	case len(files) > maxFiles:
-		return nil, fmt.Errorf("%s: %w: %d files, the limit is %d", path, ErrLimit, len(files), maxFiles)
+		return nil, fmt.Errorf("%s: %w: %d files, the limit is %d; split the folder", path, ErrLimit, len(files), maxFiles)
 	}
 	return files, nil
 }
 
 func readFile(path string, known []Model) (*Dataset, error) {
-	file, err := os.Open(path)
+	file, err := intake.Open(path)
 	if err != nil {
 		return nil, err
 	}

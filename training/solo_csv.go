@@ -1,13 +1,14 @@
 package training
 
 import (
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/overlapd/overlapd/intake"
 )
 
 // maxSoloBytes limits a file of solo times.
@@ -21,53 +22,99 @@ type SoloTime struct {
 	Micros float64
 }
 
+// soloColumns are those of a file of solo times.
+var soloColumns = []string{"model", "batch", "seq_len", "min_ms"}
+
+// ReadSoloFile reads a file as ReadSolo does.
+func ReadSoloFile(path string) ([]SoloTime, error) {
+	file, err := intake.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return ReadSolo(file, path)
+}
+
 // ReadSolo reads what whole models take alone, a CSV file with the columns
 // model, batch, seq_len and min_ms, in milliseconds; further ones are passed
 // over. The name stands in errors.
 func ReadSolo(r io.Reader, name string) ([]SoloTime, error) {
-	limited := &io.LimitedReader{R: r, N: maxSoloBytes + 1}
-	lines, err := csv.NewReader(skipBOM(limited)).ReadAll()
-	if limited.N <= 0 {
-		return nil, &CSVError{File: name, Err: fmt.Errorf("%w: more than %d bytes", ErrLimit, maxSoloBytes)}
+	s := soloReader{name: name, table: intake.NewTable(r, maxSoloBytes), seen: map[SoloTime]bool{}}
+	if err := s.readHeader(); err != nil {
+		return nil, err
 	}
-	var fault *csv.ParseError
-	if errors.As(err, &fault) {
-		return nil, &CSVError{File: name, Line: fault.Line, Err: fmt.Errorf("%w: %w", ErrFormat, fault.Err)}
+	for {
+		fields, err := s.table.Read()
+		switch {
+		case errors.Is(err, io.EOF) && len(s.list) == 0:
+			return nil, &CSVError{File: name, Err: fmt.Errorf("%w: there are columns, but no row below them; add the time of a model, or leave the file out", ErrFormat)}
+		case errors.Is(err, io.EOF):
+			return s.list, nil
+		case err != nil:
+			return nil, tableError(name, s.table, err)
+		}
+		if err := s.add(fields); err != nil {
+			return nil, &CSVError{File: name, Line: s.table.Line(), Err: fmt.Errorf("%w: %w", ErrFormat, err)}
+		}
+	}
+}
+
+// soloReader reads one file.
+type soloReader struct {
+	name  string
+	table *intake.Table
+	width int
+	at    [4]int // of each of soloColumns the field
+	list  []SoloTime
+	seen  map[SoloTime]bool // without their times
+}
+
+func (s *soloReader) readHeader() error {
+	fields, err := s.table.Read()
+	if errors.Is(err, io.EOF) {
+		return &CSVError{File: s.name, Err: fmt.Errorf("%w: the file is empty; its columns are %s", ErrFormat, strings.Join(soloColumns, ","))}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return tableError(s.name, s.table, err)
 	}
-	columns := []string{"model", "batch", "seq_len", "min_ms"}
-	if len(lines) == 0 {
-		return nil, &CSVError{File: name, Err: fmt.Errorf("%w: the file is empty; its columns are %s", ErrFormat, strings.Join(columns, ","))}
-	}
-	at := make([]int, len(columns))
-	for i, c := range columns {
-		if at[i] = slices.Index(lines[0], c); at[i] < 0 {
-			return nil, &CSVError{File: name, Line: 1, Err: fmt.Errorf("%w: column %s is missing", ErrFormat, c)}
+	s.width = len(fields)
+	for i, c := range soloColumns {
+		if s.at[i] = slices.Index(fields, c); s.at[i] < 0 {
+			return &CSVError{File: s.name, Line: s.table.Line(), Err: fmt.Errorf("%w: column %s is missing; the columns are %s", ErrFormat, c, strings.Join(soloColumns, ","))}
 		}
 	}
-	list := make([]SoloTime, 0, len(lines)-1)
-	for i, line := range lines[1:] {
-		s, err := parseSolo(line[at[0]], line[at[1]], line[at[2]], line[at[3]])
-		if err != nil {
-			return nil, &CSVError{File: name, Line: i + 2, Err: err}
-		}
-		list = append(list, s)
+	return nil
+}
+
+func (s *soloReader) add(fields []string) error {
+	if len(fields) != s.width {
+		return fmt.Errorf("%d fields, the first line names %d columns; correct the row or remove it", len(fields), s.width)
 	}
-	return list, nil
+	one, err := parseSolo(fields[s.at[0]], fields[s.at[1]], fields[s.at[2]], fields[s.at[3]])
+	if err != nil {
+		return err
+	}
+	key := one
+	key.Micros = 0
+	if s.seen[key] {
+		return fmt.Errorf("%s with batch size %d and sequence length %d stands twice; remove one of the rows", one.Model, one.Size, one.SeqLen)
+	}
+	s.seen[key] = true
+	s.list = append(s.list, one)
+	return nil
 }
 
 func parseSolo(model, size, seqLen, millis string) (SoloTime, error) {
-	s := SoloTime{Model: model}
+	s := SoloTime{Model: strings.Clone(model)}
 	var errs [3]error
 	s.Size, errs[0] = strconv.Atoi(size)
 	s.SeqLen, errs[1] = strconv.Atoi(seqLen)
 	ms, err := strconv.ParseFloat(millis, 64)
 	s.Micros, errs[2] = ms*1000, err
-	if errors.Join(errs[:]...) != nil || s.Size < 1 || s.SeqLen < 0 || checkName(model) != nil || checkMicros(s.Micros, false) != nil {
-		return s, fmt.Errorf("%w: %s,%s,%s,%s is no model, batch size, sequence length and time in milliseconds",
-			ErrFormat, clip(model), clip(size), clip(seqLen), clip(millis))
+	if errors.Join(errs[:]...) != nil || s.Size < 1 || s.Size > MaxSize || s.SeqLen < 0 || s.SeqLen > MaxSeqLen ||
+		checkName(model) != nil || checkMicros(s.Micros, false) != nil {
+		return s, fmt.Errorf("%s,%s,%s,%s is no model, batch size, sequence length and time in milliseconds; correct the row or remove it",
+			clip(model), clip(size), clip(seqLen), clip(millis))
 	}
 	return s, nil
 }

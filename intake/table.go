@@ -1,0 +1,110 @@
+package intake
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// MaxLineBytes limits a record of a table, with the empty lines before it.
+const MaxLineBytes = 1 << 20
+
+// Table reads a CSV file, record by record. Records may have any number of
+// fields.
+type Table struct {
+	in    *meter
+	csv   *csv.Reader
+	line  int
+	begun bool
+}
+
+// NewTable returns a table that is no larger than maxBytes.
+func NewTable(r io.Reader, maxBytes int64) *Table {
+	return &Table{in: &meter{r: r, left: maxBytes, most: maxBytes}}
+}
+
+// Read returns the next record, or [io.EOF] after the last. White space around
+// fields is left out. The record is good until the next call. Other errors wrap
+// [ErrNotText], [ErrTooLarge] or [ErrSyntax], and are of [Table.Line], or they
+// are those of the reader.
+func (t *Table) Read() ([]string, error) {
+	t.in.record = 0
+	if err := t.begin(); err != nil {
+		return nil, err
+	}
+	fields, err := t.csv.Read()
+	if err != nil {
+		return nil, t.fault(err)
+	}
+	t.line, _ = t.csv.FieldPos(0)
+	for i, f := range fields {
+		fields[i] = strings.TrimSpace(f)
+	}
+	return fields, nil
+}
+
+// begin looks at the file before its first record.
+func (t *Table) begin() error {
+	if t.begun {
+		return nil
+	}
+	text, err := NewText(t.in)
+	if err != nil {
+		return err
+	}
+	t.begun = true
+	t.csv = csv.NewReader(text)
+	t.csv.FieldsPerRecord = -1
+	t.csv.ReuseRecord = true
+	return nil
+}
+
+func (t *Table) fault(err error) error {
+	if errors.Is(err, ErrTooLarge) {
+		t.line++
+		return t.in.fault // without the position that the reader adds
+	}
+	var syntax *csv.ParseError
+	if !errors.As(err, &syntax) {
+		return err
+	}
+	t.line = syntax.Line
+	return fmt.Errorf("%w: %w; put a field that has quotes, commas or line ends into quotes, and write its quotes twice", ErrSyntax, syntax.Err)
+}
+
+// Line returns the line, from 1, on which the last record begins, or at which
+// the last error is; 0 if it concerns the whole file.
+func (t *Table) Line() int { return t.line }
+
+// LineOf returns the line on which a field of the last record is.
+func (t *Table) LineOf(field int) int {
+	line, _ := t.csv.FieldPos(field)
+	return line
+}
+
+// meter ends reading with ErrTooLarge where a file or a record of it has more
+// bytes than it may.
+type meter struct {
+	r      io.Reader
+	left   int64 // of the file
+	most   int64
+	record int // bytes read since the record began
+	fault  error
+}
+
+func (m *meter) Read(p []byte) (int, error) {
+	switch {
+	case m.record > MaxLineBytes:
+		m.fault = fmt.Errorf("%w: more than %d bytes and no row; see that every row ends with its line", ErrTooLarge, MaxLineBytes)
+		return 0, m.fault
+	case m.left < 0:
+		m.fault = fmt.Errorf("%w: more than %d bytes; split the file", ErrTooLarge, m.most)
+		return 0, m.fault
+	}
+	n, err := m.r.Read(p[:min(int64(len(p)), m.left+1)])
+	m.left -= int64(n)
+	m.record += n
+	return n, err
+}

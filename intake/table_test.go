@@ -1,0 +1,134 @@
+package intake
+
+import (
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// rowsOf reads a table to its end.
+func rowsOf(t *Table) (rows [][]string, err error) {
+	for {
+		fields, err := t.Read()
+		if err != nil {
+			return rows, err
+		}
+		rows = append(rows, slices.Clone(fields))
+	}
+}
+
+func TestTable(t *testing.T) {
+	want := [][]string{{"a", "b"}, {"1", "x, y"}, {"2"}}
+	for name, text := range map[string]string{
+		"as it is":    "a,b\n1,\"x, y\"\n2\n",
+		"no last end": "a,b\n1,\"x, y\"\n2",
+		"CRLF":        "a,b\r\n1,\"x, y\"\r\n2\r\n",
+		"mark":        "\ufeffa,b\n1,\"x, y\"\n2\n",
+		"spaces":      " a ,b\n1 ,\"x, y\"\n\n\n 2\n",
+	} {
+		rows, err := rowsOf(NewTable(strings.NewReader(text), 1000))
+		if err != io.EOF || !slices.EqualFunc(rows, want, slices.Equal) {
+			t.Errorf("%s: %q, %v", name, rows, err)
+		}
+	}
+}
+
+func TestTableFaults(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		want error
+		line int
+		says string
+	}{
+		"quote":      {"a\n\nb\"c\n", ErrSyntax, 3, "into quotes"},
+		"open quote": {"a\n\"b\nc", ErrSyntax, 3, "quote"},
+		"gzip":       {"\x1f\x8b\x08\x00", ErrNotText, 0, "compressed with gzip; unpack it"},
+		"zip":        {"PK\x03\x04rest", ErrNotText, 0, "spreadsheet"},
+		"UTF-16":     {"\xff\xfea\x00,\x00", ErrNotText, 0, "save it as UTF-8"},
+		"Latin 1":    {"Z\xfcrich\n", ErrNotText, 0, "save it as UTF-8"},
+		"zeros":      {"a,b\x00\n", ErrNotText, 0, "byte 4 is zero"},
+		"large":      {strings.Repeat("a\n", 6000), ErrTooLarge, 5001, "more than 10000 bytes; split"},
+	} {
+		table := NewTable(strings.NewReader(c.text), 10_000)
+		_, err := rowsOf(table)
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) || c.want != ErrTooLarge && table.Line() != c.line {
+			t.Errorf("%s: line %d: %v; want line %d, %q", name, table.Line(), err, c.line, c.says)
+		}
+	}
+}
+
+type endless string
+
+func (e endless) Read(p []byte) (int, error) {
+	n := 0
+	for n < len(p) {
+		n += copy(p[n:], e)
+	}
+	return n, nil
+}
+
+// Lines that do not end are given up before they take much memory.
+func TestTableBoundsMemory(t *testing.T) {
+	for name, filler := range map[string]endless{"letters": "a", "commas": ",", "empty lines": "\n", "a quoted field": "b\n"} {
+		head := "x\n"
+		if name == "a quoted field" {
+			head += `"`
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		table := NewTable(io.MultiReader(strings.NewReader(head), filler), 1<<40)
+		rows, err := rowsOf(table)
+		runtime.ReadMemStats(&after)
+		if !errors.Is(err, ErrTooLarge) || len(rows) != 1 || table.Line() != 2 || !strings.Contains(err.Error(), "no row") {
+			t.Errorf("%s: %d rows, line %d: %v", name, len(rows), table.Line(), err)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 256<<20 {
+			t.Errorf("%s: allocated %d bytes", name, took)
+		}
+	}
+}
+
+func TestTablePassesOnErrors(t *testing.T) {
+	table := NewTable(io.MultiReader(strings.NewReader("a\n"), broken{}), 100)
+	if _, err := rowsOf(table); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("got %v", err)
+	}
+}
+
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+// What is read is what was written.
+func FuzzTable(f *testing.F) {
+	f.Add([]byte("a,b\n1,2\n"))
+	f.Add([]byte("\ufeff\"a\nb\",\"\"\"\"\r\n"))
+	f.Add([]byte{0xff, 0xfe, 0})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		table := NewTable(bytes.NewReader(data), 1<<16)
+		rows, err := rowsOf(table)
+		if err != io.EOF {
+			if !errors.Is(err, ErrSyntax) && !errors.Is(err, ErrNotText) && !errors.Is(err, ErrTooLarge) {
+				t.Fatalf("an error of no kind: %v", err)
+			}
+			return
+		}
+		var text bytes.Buffer
+		w := csv.NewWriter(&text)
+		if err := w.WriteAll(rows); err != nil {
+			t.Fatal(err)
+		}
+		if bytes.HasPrefix(text.Bytes(), []byte(mark)) || checkText(text.Bytes()[:min(text.Len(), 6)], true) != nil {
+			return // a second mark, or what only now looks like another kind of file
+		}
+		again, err := rowsOf(NewTable(&text, 1<<17))
+		if err != io.EOF || !slices.EqualFunc(rows, again, slices.Equal) {
+			t.Fatalf("%q became %q, %v", rows, again, err)
+		}
+	})
+}
