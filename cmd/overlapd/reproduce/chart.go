@@ -14,12 +14,11 @@ const (
 	barWidth     = 8
 	groupGap     = 14
 	plotHeight   = 220
-	leftMargin   = 60
+	leftMargin   = 60 // at least
 	topMargin    = 12
 	letter       = 6.2 // wide, about
 	slanted      = 0.72
 	bottomMargin = 30
-	legendRow    = 18
 	gridLines    = 5
 )
 
@@ -38,45 +37,49 @@ type chart struct {
 	colors []string // by series
 	value  func(group, series string) (ours, authors *float64)
 	text   func(v float64) string
-	line   float64 // a level that matters, 0 for none
+	tick   func(v float64) string // of the axis
+	line   float64                // a level that matters, 0 for none
 }
 
-// svg draws the chart. It names all it shows, so that it can be read without
-// colours too.
+// leastScale is how far a chart shrinks before it is moved in its frame instead.
+const leastScale = 0.8
+
+// svg draws the chart, with a title for each bar, so that it can be read without
+// colours too. Its lines and letters have the colour of the text around it.
 func (c *chart) svg() string {
 	top := nice(c.most())
 	wide := len(c.series)*barWidth + groupGap
-	width := leftMargin + len(c.groups)*wide + groupGap
-	column := int(longest(c.series, authorsMark)*letter) + 2*legendRow
-	columns := max(1, (width-leftMargin)/column)
-	width = max(width, leftMargin+columns*column)
-	rows := (len(c.series) + 1 + columns - 1) / columns
-	below := topMargin + plotHeight + bottomMargin + int(longest(c.groups)*letter*slanted)
-	height := below + rows*legendRow
+	slant := int(longest(c.groups) * letter * slanted)
+	from := max(leftMargin, slant-wide/2)
+	width := from + len(c.groups)*wide + groupGap
+	height := topMargin + plotHeight + bottomMargin + slant
 
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" role="img" aria-label="%s" font-family="system-ui, sans-serif" font-size="11">`,
-		width, height, width, html.EscapeString(c.title))
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" style="min-width:%.0fpx;max-width:%dpx" role="img" aria-label="%s" font-family="system-ui, sans-serif" font-size="12" fill="currentColor">`,
+		width, height, leastScale*float64(width), width, html.EscapeString(c.title))
 	y := func(v float64) float64 { return topMargin + plotHeight*(1-min(v, top)/top) }
-	for i := 0; i <= gridLines; i++ {
-		v := top * float64(i) / gridLines
-		fmt.Fprintf(&b, `<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#ddd"/><text x="%d" y="%.1f" text-anchor="end" fill="#555">%s</text>`,
-			leftMargin, width, y(v), y(v), leftMargin-6, y(v)+4, html.EscapeString(c.text(v)))
-	}
-	if c.line > 0 && c.line <= top {
-		fmt.Fprintf(&b, `<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#a00" stroke-dasharray="4 3"/>`, leftMargin, width, y(c.line), y(c.line))
-	}
+	c.axis(&b, from, width, top, y)
 	for g, group := range c.groups {
-		left := leftMargin + groupGap/2 + g*wide
+		left := from + groupGap/2 + g*wide
 		for s, series := range c.series {
 			c.bar(&b, left+s*barWidth, y, group, series, c.colors[s])
 		}
 		x, low := left+len(c.series)*barWidth/2, topMargin+plotHeight+12
-		fmt.Fprintf(&b, `<text transform="translate(%d %d) rotate(-45)" text-anchor="end" fill="#222">%s</text>`, x+4, low, html.EscapeString(group))
+		fmt.Fprintf(&b, `<text transform="translate(%d %d) rotate(-45)" text-anchor="end">%s</text>`, x+4, low, html.EscapeString(group))
 	}
-	c.legend(&b, columns, column, below)
 	b.WriteString("</svg>")
 	return b.String()
+}
+
+func (c *chart) axis(b *strings.Builder, from, width int, top float64, y func(float64) float64) {
+	for i := 0; i <= gridLines; i++ {
+		v := top * float64(i) / gridLines
+		fmt.Fprintf(b, `<path d="M%d %.1fH%d" stroke="currentColor" stroke-opacity="0.15"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`,
+			from, y(v), width, from-6, y(v)+4, html.EscapeString(c.tick(v)))
+	}
+	if c.line > 0 && c.line <= top {
+		fmt.Fprintf(b, `<path d="M%d %.1fH%d" stroke="#c33" stroke-dasharray="4 3"/>`, from, y(c.line), width)
+	}
 }
 
 func (c *chart) bar(b *strings.Builder, x int, y func(float64) float64, group, series, color string) {
@@ -92,31 +95,15 @@ func (c *chart) bar(b *strings.Builder, x int, y func(float64) float64, group, s
 	}
 	if authors != nil {
 		at := y(*authors)
-		fmt.Fprintf(b, `<path d="M%d %.1fh%d" stroke="#fff" stroke-width="4"/><path d="M%d %.1fh%d" stroke="#000" stroke-width="2"/>`,
+		fmt.Fprintf(b, `<path d="M%d %.1fh%d" stroke="var(--paper)" stroke-width="4"/><path d="M%d %.1fh%d" stroke="currentColor" stroke-width="2"/>`,
 			x-1, at, barWidth+1, x-1, at, barWidth+1)
 	}
 }
 
-func (c *chart) legend(b *strings.Builder, columns, column, top int) {
-	place := func(i int) (x, y int) { return leftMargin + i%columns*column, top + i/columns*legendRow }
-	for i, series := range c.series {
-		x, y := place(i)
-		fmt.Fprintf(b, `<rect x="%d" y="%d" width="10" height="10" fill="%s"/><text x="%d" y="%d" fill="#222">%s</text>`,
-			x, y, c.colors[i], x+15, y+9, html.EscapeString(series))
-	}
-	if c.marked() {
-		x, y := place(len(c.series))
-		fmt.Fprintf(b, `<path d="M%d %dh10" stroke="#000" stroke-width="2"/><text x="%d" y="%d" fill="#222">%s</text>`, x, y+5, x+15, y+9, authorsMark)
-	}
-}
-
-// authorsMark is what the legend calls the mark on a bar.
-const authorsMark = "the authors"
-
 // longest is how many letters the longest of the names has.
-func longest(names []string, more ...string) float64 {
+func longest(names []string) float64 {
 	most := 0
-	for _, n := range slices.Concat(names, more) {
+	for _, n := range names {
 		most = max(most, utf8.RuneCountInString(n))
 	}
 	return float64(most)

@@ -26,6 +26,14 @@ func (f *Figure) plain(v float64) string {
 	return fmt.Sprintf("%.*f", f.decimals, v)
 }
 
+// tick writes a value beside an axis, with no more digits than it has.
+func (f *Figure) tick(v float64) string {
+	if f.percent {
+		return fmt.Sprintf("%.4g %%", 100*v)
+	}
+	return fmt.Sprintf("%.4g", v)
+}
+
 func percentage(v *float64) string {
 	if v == nil {
 		return absent
