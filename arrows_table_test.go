@@ -85,6 +85,21 @@ var arrows = []arrow{
 		why: "it is the CUDA driver's interface in Go; it knows neither models nor ONNX Runtime",
 	},
 	{
+		pkg:   "cuda",
+		why:   "it is what NVML says; who uses the GPU for what is the business of others",
+		tests: []string{"cuda/fake"},
+	},
+	{
+		pkg: "cuda/fake",
+		why: "it is a host with GPUs for tests of any package; no program links it",
+	},
+	{
+		pkg:   "cuda/mig",
+		may:   []string{"cuda"},
+		why:   "it divides GPUs as it is told and knows no services",
+		tests: []string{"cuda/fake"},
+	},
+	{
 		pkg:   "segments",
 		may:   []string{"cuda/driver", "models", "ort"},
 		why:   "it lives inside a worker, which knows one model and nothing of scheduling",
@@ -177,6 +192,7 @@ var owners = []struct {
 	{"gonum.org/v1/gonum", []string{"training/fit"}, "linear algebra belongs to fitting; serving a predictor is plain loops"},
 	{"gonum.org/v1/plot", []string{"training/fit"}, "pictures are for people who read reports"},
 	{"github.com/pelletier/go-toml", []string{"daemon"}, "there is one configuration and one package that reads it"},
+	{"github.com/NVIDIA/go-nvml", []string{"cuda", "cuda/fake"}, "NVML's answers become facts and sentences in one package"},
 	{"github.com/spf13/cobra", []string{"cmd/overlapd"}, "the command line is wiring"},
 	{"github.com/spf13/pflag", []string{"cmd/overlapd"}, "the command line is wiring"},
 	{"github.com/coreos/go-systemd", []string{"cmd/overlapd"}, "how overlapd is started is wiring"},
@@ -205,6 +221,7 @@ var testsOwn = []string{
 // testsToo are prefixes of owners that tests of any package may import as
 // well: they make the files, processes and requests that a test needs.
 var testsToo = []string{
+	"github.com/NVIDIA/go-nvml",
 	"golang.org/x/sys",
 	"google.golang.org/protobuf",
 	"os/exec",

@@ -1,0 +1,430 @@
+package fake
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
+)
+
+type gpuInstance struct {
+	*dgxa100.GpuInstance
+	device  *Device
+	profile *Profile
+	compute []*computeInstance
+	gone    bool
+}
+
+type computeInstance struct {
+	*dgxa100.ComputeInstance
+	instance *gpuInstance
+	slices   uint32
+	gone     bool
+}
+
+// computeSlices are NVML_COMPUTE_INSTANCE_PROFILE_* by number, and what they
+// have.
+var computeSlices = map[int]uint32{
+	nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE: 1, nvml.COMPUTE_INSTANCE_PROFILE_2_SLICE: 2, nvml.COMPUTE_INSTANCE_PROFILE_3_SLICE: 3,
+	nvml.COMPUTE_INSTANCE_PROFILE_4_SLICE: 4, nvml.COMPUTE_INSTANCE_PROFILE_7_SLICE: 7,
+}
+
+// sorted returns the instances by place.
+func (d *Device) sorted() []*gpuInstance {
+	all := slices.Clone(d.instances)
+	slices.SortFunc(all, func(a, b *gpuInstance) int {
+		return int(a.Info.Placement.Start) - int(b.Info.Placement.Start)
+	})
+	return all
+}
+
+// setMIG gives the device what concerns its mode and its profiles.
+func (d *Device) setMIG() {
+	d.GetMigModeFunc = func() (int, int, nvml.Return) {
+		code := d.do("nvmlDeviceGetMigMode", d.capable)
+		return d.MigMode, d.pending, code
+	}
+	d.SetMigModeFunc = func(mode int) (activation, code nvml.Return) {
+		code = d.privileged("nvmlDeviceSetMigMode", func() nvml.Return {
+			activation = d.setMode(mode)
+			return nvml.SUCCESS
+		})
+		return activation, code
+	}
+	d.GetGpuInstanceProfileInfoFunc = func(number int) (info nvml.GpuInstanceProfileInfo, code nvml.Return) {
+		code = d.do("nvmlDeviceGetGpuInstanceProfileInfo", func() nvml.Return {
+			p := d.Model.byNumber(number)
+			if p == nil || d.NoMIG {
+				return nvml.ERROR_NOT_SUPPORTED
+			}
+			info = p.info()
+			return nvml.SUCCESS
+		})
+		return info, code
+	}
+	d.GetGpuInstancePossiblePlacementsFunc = func(info *nvml.GpuInstanceProfileInfo) (all []nvml.GpuInstancePlacement, code nvml.Return) {
+		code = d.withProfile("nvmlDeviceGetGpuInstancePossiblePlacements", info, false, func(p *Profile) nvml.Return {
+			all = p.placements()
+			return nvml.SUCCESS
+		})
+		return all, code
+	}
+	d.GetGpuInstanceRemainingCapacityFunc = func(info *nvml.GpuInstanceProfileInfo) (n int, code nvml.Return) {
+		code = d.withProfile("nvmlDeviceGetGpuInstanceRemainingCapacity", info, true, func(p *Profile) nvml.Return {
+			n = d.room(p)
+			return nvml.SUCCESS
+		})
+		return n, code
+	}
+}
+
+func (d *Device) capable() nvml.Return {
+	if d.NoMIG {
+		return nvml.ERROR_NOT_SUPPORTED
+	}
+	return nvml.SUCCESS
+}
+
+// privileged is do for calls that need root.
+func (d *Device) privileged(call string, work func() nvml.Return) nvml.Return {
+	return d.do(call, func() nvml.Return {
+		switch {
+		case d.NoMIG:
+			return nvml.ERROR_NOT_SUPPORTED
+		case d.server.Unprivileged:
+			return nvml.ERROR_NO_PERMISSION
+		}
+		return work()
+	})
+}
+
+// withProfile is privileged for calls about a profile, by its ID.
+func (d *Device) withProfile(call string, info *nvml.GpuInstanceProfileInfo, needsMode bool, work func(*Profile) nvml.Return) nvml.Return {
+	return d.privileged(call, func() nvml.Return {
+		p := d.Model.byID(info.Id)
+		if p == nil || needsMode && d.MigMode != nvml.DEVICE_MIG_ENABLE {
+			return nvml.ERROR_NOT_SUPPORTED
+		}
+		return work(p)
+	})
+}
+
+// setMode changes the mode if the GPU is idle and empty, else it is pending.
+func (d *Device) setMode(mode int) nvml.Return {
+	d.pending = mode
+	d.server.note("mode %d", mode)
+	switch {
+	case mode == d.MigMode:
+		return nvml.SUCCESS
+	case len(d.processes) > 0, len(d.instances) > 0:
+		return nvml.ERROR_IN_USE
+	case d.NeedsReset:
+		return nvml.ERROR_RESET_REQUIRED
+	}
+	d.MigMode = mode
+	return nvml.SUCCESS
+}
+
+// free reports whether a profile may be placed, by slices and by count.
+func (d *Device) free(p *Profile, start uint32) bool {
+	count := uint32(0)
+	for _, gi := range d.instances {
+		at := gi.Info.Placement
+		if start < at.Start+at.Size && at.Start < start+p.Size {
+			return false
+		}
+		if gi.profile == p {
+			count++
+		}
+	}
+	return count < p.Max
+}
+
+// room returns how many instances of a profile could be created, one after the
+// other, first places first.
+func (d *Device) room(p *Profile) (n int) {
+	end, count := uint32(0), uint32(0)
+	for _, gi := range d.instances {
+		if gi.profile == p {
+			count++
+		}
+	}
+	for _, start := range p.Starts {
+		if start >= end && count < p.Max && d.free(p, start) {
+			n, count, end = n+1, count+1, start+p.Size
+		}
+	}
+	return n
+}
+
+// setInstances gives the device what concerns its instances.
+func (d *Device) setInstances() {
+	d.CreateGpuInstanceWithPlacementFunc = func(info *nvml.GpuInstanceProfileInfo, at *nvml.GpuInstancePlacement) (gi nvml.GpuInstance, code nvml.Return) {
+		code = d.withProfile("nvmlDeviceCreateGpuInstanceWithPlacement", info, true, func(p *Profile) nvml.Return {
+			if !slices.Contains(p.Starts, at.Start) || at.Size != p.Size {
+				return nvml.ERROR_INVALID_ARGUMENT
+			}
+			if !d.free(p, at.Start) {
+				return nvml.ERROR_INSUFFICIENT_RESOURCES
+			}
+			gi = d.add(p, at.Start)
+			return nvml.SUCCESS
+		})
+		return gi, code
+	}
+	d.CreateGpuInstanceFunc = nil // a place is always given
+	d.GetGpuInstancesFunc = func(info *nvml.GpuInstanceProfileInfo) (all []nvml.GpuInstance, code nvml.Return) {
+		code = d.withProfile("nvmlDeviceGetGpuInstances", info, true, func(p *Profile) nvml.Return {
+			for _, gi := range d.instances {
+				if gi.profile == p {
+					all = append(all, gi)
+				}
+			}
+			return nvml.SUCCESS
+		})
+		return all, code
+	}
+	d.GetGpuInstanceByIdFunc = func(id int) (gi nvml.GpuInstance, code nvml.Return) {
+		code = d.privileged("nvmlDeviceGetGpuInstanceById", func() nvml.Return {
+			for _, have := range d.instances {
+				if have.Info.Id == uint32(id) {
+					gi = have
+					return nvml.SUCCESS
+				}
+			}
+			return nvml.ERROR_NOT_FOUND
+		})
+		return gi, code
+	}
+	d.GetMaxMigDeviceCountFunc = func() (int, nvml.Return) {
+		return answer(d, "nvmlDeviceGetMaxMigDeviceCount", func() int { return 7 })
+	}
+	d.GetMigDeviceHandleByIndexFunc = func(index int) (m nvml.Device, code nvml.Return) {
+		code = d.do("nvmlDeviceGetMigDeviceHandleByIndex", func() nvml.Return {
+			all := d.migDevices()
+			if index >= len(all) {
+				return nvml.ERROR_NOT_FOUND
+			}
+			m = all[index]
+			return nvml.SUCCESS
+		})
+		return m, code
+	}
+}
+
+// add makes a GPU instance with the lowest free ID of its kind: drivers give the
+// ID of a destroyed instance again.
+func (d *Device) add(p *Profile, start uint32) *gpuInstance {
+	id := p.FirstID
+	for slices.ContainsFunc(d.instances, func(gi *gpuInstance) bool { return gi.Info.Id == id }) {
+		id++
+	}
+	gi := &gpuInstance{device: d, profile: p, GpuInstance: dgxa100.NewGpuInstance(nvml.GpuInstanceInfo{
+		Device: d, Id: id, ProfileId: p.ID, Placement: nvml.GpuInstancePlacement{Start: start, Size: p.Size},
+	})}
+	gi.set()
+	d.instances = append(d.instances, gi)
+	d.server.note("create instance %d profile %d at %d", id, p.ID, start)
+	return gi
+}
+
+func (gi *gpuInstance) set() {
+	d := gi.device
+	gi.GetInfoFunc = func() (nvml.GpuInstanceInfo, nvml.Return) {
+		return gi.Info, d.do("nvmlGpuInstanceGetInfo", gi.alive)
+	}
+	gi.DestroyFunc = func() nvml.Return { return d.privileged("nvmlGpuInstanceDestroy", gi.destroy) }
+	gi.GetComputeInstanceProfileInfoFunc = func(number, engine int) (info nvml.ComputeInstanceProfileInfo, code nvml.Return) {
+		code = d.do("nvmlGpuInstanceGetComputeInstanceProfileInfo", func() nvml.Return {
+			n, ok := computeSlices[number]
+			if !ok || n > gi.profile.Slices {
+				return nvml.ERROR_NOT_SUPPORTED
+			}
+			info = nvml.ComputeInstanceProfileInfo{Id: uint32(number), SliceCount: n, InstanceCount: gi.profile.Slices / n}
+			return nvml.SUCCESS
+		})
+		return info, code
+	}
+	gi.CreateComputeInstanceFunc = func(info *nvml.ComputeInstanceProfileInfo) (ci nvml.ComputeInstance, code nvml.Return) {
+		code = d.privileged("nvmlGpuInstanceCreateComputeInstance", func() nvml.Return {
+			n := computeSlices[int(info.Id)]
+			if gi.gone || n == 0 {
+				return nvml.ERROR_INVALID_ARGUMENT
+			}
+			if gi.used()+n > gi.profile.Slices {
+				return nvml.ERROR_INSUFFICIENT_RESOURCES
+			}
+			ci = gi.add(info.Id, n)
+			return nvml.SUCCESS
+		})
+		return ci, code
+	}
+	gi.GetComputeInstanceByIdFunc = func(id int) (ci nvml.ComputeInstance, code nvml.Return) {
+		code = d.privileged("nvmlGpuInstanceGetComputeInstanceById", func() nvml.Return {
+			for _, have := range gi.compute {
+				if have.Info.Id == uint32(id) {
+					ci = have
+					return nvml.SUCCESS
+				}
+			}
+			return nvml.ERROR_NOT_FOUND
+		})
+		return ci, code
+	}
+}
+
+func (gi *gpuInstance) alive() nvml.Return {
+	if gi.gone {
+		return nvml.ERROR_INVALID_ARGUMENT
+	}
+	return nvml.SUCCESS
+}
+
+func (gi *gpuInstance) used() (n uint32) {
+	for _, ci := range gi.compute {
+		n += ci.slices
+	}
+	return n
+}
+
+func (gi *gpuInstance) destroy() nvml.Return {
+	switch {
+	case gi.gone:
+		return nvml.ERROR_INVALID_ARGUMENT
+	case len(gi.compute) > 0:
+		return nvml.ERROR_IN_USE
+	}
+	gi.gone = true
+	d := gi.device
+	d.instances = slices.DeleteFunc(d.instances, func(have *gpuInstance) bool { return have == gi })
+	d.server.note("destroy instance %d", gi.Info.Id)
+	return nvml.SUCCESS
+}
+
+func (gi *gpuInstance) add(profile, n uint32) *computeInstance {
+	id := uint32(0)
+	for slices.ContainsFunc(gi.compute, func(ci *computeInstance) bool { return ci.Info.Id == id }) {
+		id++
+	}
+	d := gi.device
+	ci := &computeInstance{instance: gi, slices: n, ComputeInstance: dgxa100.NewComputeInstance(nvml.ComputeInstanceInfo{
+		Device: d, GpuInstance: gi, Id: id, ProfileId: profile,
+	})}
+	ci.GetInfoFunc = func() (nvml.ComputeInstanceInfo, nvml.Return) {
+		return ci.Info, d.do("nvmlComputeInstanceGetInfo", gi.alive)
+	}
+	ci.DestroyFunc = func() nvml.Return { return d.privileged("nvmlComputeInstanceDestroy", ci.destroy) }
+	gi.compute = append(gi.compute, ci)
+	d.server.note("create compute %d in %d", id, gi.Info.Id)
+	return ci
+}
+
+func (ci *computeInstance) destroy() nvml.Return {
+	gi := ci.instance
+	switch {
+	case ci.gone:
+		return nvml.ERROR_INVALID_ARGUMENT
+	case len(gi.device.running(ci.uuid())) > 0:
+		return nvml.ERROR_IN_USE
+	}
+	ci.gone = true
+	gi.compute = slices.DeleteFunc(gi.compute, func(have *computeInstance) bool { return have == ci })
+	gi.device.server.note("destroy compute %d in %d", ci.Info.Id, gi.Info.Id)
+	return nvml.SUCCESS
+}
+
+func (ci *computeInstance) uuid() string {
+	return uuid("MIG", fmt.Sprint(ci.instance.device.UUID, "/", ci.instance.Info.Id, "/", ci.Info.Id))
+}
+
+// migDevice is a compute instance as CUDA sees it.
+type migDevice struct {
+	mock.Device
+	uuid string
+}
+
+// migDevices returns the MIG devices by place.
+func (d *Device) migDevices() (all []*migDevice) {
+	for _, gi := range d.sorted() {
+		for _, ci := range gi.compute {
+			all = append(all, newMIGDevice(ci))
+		}
+	}
+	return all
+}
+
+// newMIGDevice answers about a compute instance what drivers answer: no
+// utilization, and memory and processes of its own.
+func newMIGDevice(ci *computeInstance) *migDevice {
+	gi, d := ci.instance, ci.instance.device
+	m := &migDevice{uuid: ci.uuid()}
+	m.GetUUIDFunc = func() (string, nvml.Return) {
+		return answer(d, "nvmlDeviceGetUUID", func() string { return m.uuid })
+	}
+	m.GetGpuInstanceIdFunc = func() (int, nvml.Return) {
+		return answer(d, "nvmlDeviceGetGpuInstanceId", func() int { return int(gi.Info.Id) })
+	}
+	m.GetComputeInstanceIdFunc = func() (int, nvml.Return) {
+		return answer(d, "nvmlDeviceGetComputeInstanceId", func() int { return int(ci.Info.Id) })
+	}
+	m.GetDeviceHandleFromMigDeviceHandleFunc = func() (nvml.Device, nvml.Return) {
+		return d, d.do("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", succeed)
+	}
+	m.GetAttributesFunc = func() (nvml.DeviceAttributes, nvml.Return) {
+		return answer(d, "nvmlDeviceGetAttributes", func() nvml.DeviceAttributes {
+			return nvml.DeviceAttributes{
+				MultiprocessorCount: gi.profile.Processors * ci.slices / gi.profile.Slices, GpuInstanceSliceCount: gi.profile.Slices,
+				ComputeInstanceSliceCount: ci.slices, MemorySizeMB: gi.profile.MemoryMiB, SharedOfaCount: gi.profile.OFA,
+			}
+		})
+	}
+	m.GetMemoryInfoFunc = func() (nvml.Memory, nvml.Return) {
+		return answer(d, "nvmlDeviceGetMemoryInfo", func() nvml.Memory {
+			total := gi.profile.MemoryMiB << 20
+			return nvml.Memory{Total: total, Free: total}
+		})
+	}
+	m.GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) {
+		return answer(d, "nvmlDeviceGetComputeRunningProcesses", func() []nvml.ProcessInfo { return d.running(m.uuid) })
+	}
+	m.GetMPSComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) {
+		return nil, d.do("nvmlDeviceGetMPSComputeRunningProcesses", func() nvml.Return { return nvml.ERROR_NOT_SUPPORTED })
+	}
+	m.GetUtilizationRatesFunc = func() (nvml.Utilization, nvml.Return) {
+		return nvml.Utilization{}, d.do("nvmlDeviceGetUtilizationRates", func() nvml.Return { return nvml.ERROR_NOT_SUPPORTED })
+	}
+	return m
+}
+
+// Place puts an instance of a profile, by its ID, at a place as a stranger
+// would, with a compute instance of so many slices unless that is 0.
+func (s *Server) Place(index int, profile, start, slices uint32) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.Devices[index]
+	p := d.Model.byID(profile)
+	if p == nil || !d.free(p, start) || slices > p.Slices {
+		return fmt.Errorf("profile %d does not fit at %d", profile, start)
+	}
+	gi := d.add(p, start)
+	for number, n := range computeSlices {
+		if n == slices {
+			gi.add(uint32(number), n)
+		}
+	}
+	return nil
+}
+
+// SetMIG sets the mode of a GPU as if it had been so since the host started.
+func (s *Server) SetMIG(index int, on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.Devices[index]
+	d.MigMode = nvml.DEVICE_MIG_DISABLE
+	if on {
+		d.MigMode = nvml.DEVICE_MIG_ENABLE
+	}
+	d.pending = d.MigMode
+}

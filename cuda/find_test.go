@@ -1,0 +1,67 @@
+package cuda_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/overlapd/overlapd/cuda"
+	"github.com/overlapd/overlapd/cuda/fake"
+)
+
+func TestFind(t *testing.T) {
+	s := fake.New(fake.H100, fake.A100)
+	s.SetMIG(0, true)
+	place(t, s, 9, 4, 3)
+	h := open(t, s)
+	f := facts(t, h)
+	gpu, mig := f.Devices[1].UUID, f.Devices[0].Instances[0].UUID
+	for name, want := range map[string]string{
+		"0": f.Devices[0].UUID, "1": gpu, " 1 ": gpu, gpu: gpu, strings.ToUpper(gpu): gpu, gpu[:12]: gpu,
+		"00000000:3C:00.0": gpu, "0000:3c:00.0": gpu, "3c:00.0": gpu, "3C:00": gpu,
+		mig: mig, mig[:9]: mig,
+	} {
+		got, err := h.Find(name)
+		if err != nil || got.UUID() != want {
+			t.Errorf("%q: %s, %v", name, got.UUID(), err)
+		}
+		if (got.Instance != nil) != strings.HasPrefix(want, "MIG-") {
+			t.Errorf("%q: %+v", name, got.Instance)
+		}
+	}
+	for _, name := range []string{"", "2", "-1", "x", "GPU-", gpu[:7], "GPU-0000dead", "3d:00.0", "3c:0g.0", "::", "MIG-", "1:2:3:4:5"} {
+		if got, err := h.Find(name); !errors.Is(err, cuda.ErrNotFound) || !strings.Contains(err.Error(), gpu) {
+			t.Errorf("%q: %+v, %v", name, got, err)
+		}
+	}
+}
+
+func TestFindAmbiguous(t *testing.T) {
+	f := cuda.Facts{Devices: []cuda.Device{{UUID: "GPU-12345678"}, {UUID: "GPU-12349999", Index: 1}}}
+	if _, err := f.Find("GPU-1234"); !errors.Is(err, cuda.ErrAmbiguous) || !strings.Contains(err.Error(), "GPU-12349999") {
+		t.Errorf("got %v", err)
+	}
+	if got, err := f.Find("GPU-12349"); err != nil || got.Device.Index != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestFindOnEmptyHost(t *testing.T) {
+	if _, err := (cuda.Facts{}).Find("0"); !errors.Is(err, cuda.ErrNotFound) || !strings.Contains(err.Error(), "no GPU") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestFindAnything finds one device or says why, whatever the name.
+func TestFindAnything(t *testing.T) {
+	f := facts(t, open(t, fake.New(fake.H100, fake.A100)))
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.OneOf(rapid.String(), rapid.StringMatching(`(GPU-|MIG-)?[0-9a-f:.\-]{0,12}`)).Draw(t, "name")
+		got, err := f.Find(name)
+		if err == nil && got.UUID() == "" || err != nil && !errors.Is(err, cuda.ErrNotFound) && !errors.Is(err, cuda.ErrAmbiguous) {
+			t.Fatalf("%+v, %v", got, err)
+		}
+	})
+}

@@ -1,0 +1,122 @@
+package mig
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/overlapd/overlapd/cuda"
+)
+
+// SlotState says what is to be done for a wanted instance.
+type SlotState string
+
+// What is done for a slot.
+const (
+	Keep   SlotState = "keep"
+	Create SlotState = "create"
+)
+
+// Slot is a wanted instance with its place.
+type Slot struct {
+	Want
+	State     SlotState
+	Ours      bool           // it is in the record
+	Instance  uint32         // when kept
+	UUID      string         // of the MIG device, when kept
+	Placement cuda.Placement // zero when kept and the driver did not tell
+}
+
+// Layout is a plan for one GPU.
+type Layout struct {
+	Device     cuda.Device
+	EnableMode bool            // the MIG mode is to be turned on first
+	Remove     []Entry         // ours, and no longer wanted or never finished
+	Slots      []Slot          // one for each Want, in order
+	Others     []cuda.Instance // not ours and not used
+
+	wants   []Want
+	options Options
+}
+
+// Changes reports whether anything is to be done.
+func (l Layout) Changes() bool { return len(l.Steps()) > 0 }
+
+// Steps are what Apply will do, in order, in words.
+func (l Layout) Steps() (steps []string) {
+	for _, e := range l.Remove {
+		steps = append(steps, fmt.Sprintf("destroy %s, left by an earlier run", e))
+	}
+	if l.EnableMode {
+		steps = append(steps, "enable MIG mode")
+	}
+	for _, s := range l.Slots {
+		if s.State == Create {
+			steps = append(steps, fmt.Sprintf("create GPU instance %s at %s", s.Profile, s.Placement),
+				"create the compute instance that covers it")
+		}
+	}
+	return steps
+}
+
+// String returns the layout as a table with a bar of the memory slices, and the
+// steps to come there.
+func (l Layout) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\nmemory slices [%s]\n", l.Device, l.bar())
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for i, s := range l.Slots {
+		fmt.Fprintf(t, "%c\t%s\t%s\t%s\t%s\t%s\n", letter(i), s.Profile, where(s.Placement), s.State, s.origin(), strings.Join(s.Services, ", "))
+	}
+	for _, o := range l.Others {
+		fmt.Fprintf(t, "#\t%s\t%s\tleave\tGPU instance %d\tnot ours\n", o.Profile, where(o.Placement), o.ID)
+	}
+	t.Flush()
+	for i, step := range l.Steps() {
+		fmt.Fprintf(&b, "%d. %s\n", i+1, step)
+	}
+	return trimLines(b.String())
+}
+
+func (s Slot) origin() string {
+	if s.State == Create {
+		return "new"
+	}
+	return s.UUID
+}
+
+func where(p cuda.Placement) string {
+	if p.Size == 0 {
+		return "?"
+	}
+	return p.String()
+}
+
+func letter(i int) byte { return 'A' + byte(i%26) }
+
+// bar draws the memory slices: the letter of a slot, # for what is not ours,
+// . for what is free.
+func (l Layout) bar() string {
+	bar := []byte(strings.Repeat(".", l.Device.MIG.Slices))
+	draw := func(p cuda.Placement, c byte) {
+		for i := p.Start; i < min(p.Start+p.Size, len(bar)); i++ {
+			bar[i] = c
+		}
+	}
+	for _, o := range l.Others {
+		draw(o.Placement, '#')
+	}
+	for i, s := range l.Slots {
+		draw(s.Placement, letter(i))
+	}
+	return string(bar)
+}
+
+// trimLines removes the blanks that the table leaves at ends of lines.
+func trimLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,238 @@
+package mig
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/overlapd/overlapd/cuda"
+)
+
+// Options are what a plan depends on besides the facts.
+type Options struct {
+	// Owner says that the daemon may create and destroy instances.
+	Owner bool
+	// Record is what earlier runs made.
+	Record Record
+	// Boot is the host's, as the function Boot returns it.
+	Boot string
+}
+
+// Plan says how to come from a device as it is to what is wanted. Instances that
+// fit are kept, ours first; the owner does not take one in which a stranger's
+// processes run. What is missing is created if the daemon is the owner, at
+// places found by trying all; else the error is an ErrMissing with the commands
+// that create it.
+func Plan(d cuda.Device, wants []Want, o Options) (Layout, error) {
+	l := Layout{Device: d, wants: wants, options: o}
+	if err := ready(d, o); err != nil {
+		return l, err
+	}
+	profiles, err := resolve(d, wants)
+	if err != nil {
+		return l, err
+	}
+	record, err := o.Record.on(d.UUID, o.Boot)
+	if err != nil {
+		return l, err
+	}
+	l.EnableMode = !d.MIG.Enabled
+	l.match(record)
+	missing := l.needs(profiles)
+	switch {
+	case len(missing) == 0:
+		return l, nil
+	case !o.Owner:
+		return l, l.missing(missing)
+	}
+	return l, l.create(missing)
+}
+
+// ready says why a device cannot be divided now.
+func ready(d cuda.Device, o Options) error {
+	switch {
+	case d.Fault != nil:
+		return d.Fault
+	case !d.MIG.Capable:
+		return fmt.Errorf("%w: %s; remove [[mig.instance]] from the configuration, or take an A100, H100, H200 or newer", ErrIncapable, d)
+	case d.MIG.Pending:
+		return fmt.Errorf("%w: on %s; stop what uses the GPU and run nvidia-smi --gpu-reset -i %d, or reboot (overlapd never resets a GPU)", ErrPending, d, d.Index)
+	case o.Owner && !d.MIG.Listed:
+		return fmt.Errorf("with owner = true in [mig] overlapd must see and make instances of %s: %w", d, errors.Join(d.MIG.Why, permissionIfNone(d)))
+	case o.Owner && !d.MIG.Enabled && len(d.Processes.Value) > 0:
+		return fmt.Errorf("%w: MIG mode of %s can be enabled only while nothing uses it, and %s do; stop them", ErrBusy, d, pids(d.Processes.Value))
+	}
+	return nil
+}
+
+// permissionIfNone is the reason where the driver gave none.
+func permissionIfNone(d cuda.Device) error {
+	if d.MIG.Why != nil {
+		return nil
+	}
+	return cuda.ErrUnsupported
+}
+
+func pids(processes []cuda.Process) string {
+	const shown = 8
+	var all []string
+	for _, p := range processes[:min(shown, len(processes))] {
+		all = append(all, fmt.Sprint(p.PID))
+	}
+	if len(processes) > shown {
+		all = append(all, "…")
+	}
+	return "processes " + strings.Join(all, ", ")
+}
+
+// match keeps the instances that fit. What is ours and not kept is in the way.
+func (l *Layout) match(record Record) {
+	l.Slots = make([]Slot, len(l.wants))
+	for i, w := range l.wants {
+		l.Slots[i] = Slot{Want: w, State: Create}
+	}
+	ours := map[uint32]bool{}
+	for _, e := range record.Entries {
+		have := e.find(l.Device)
+		if have == nil || !l.options.Owner {
+			continue
+		}
+		if _, strange := e.stranger(have); strange {
+			continue // somebody divided it further: leave it to them
+		}
+		ours[have.ID] = true
+		if have.UUID == "" || e.State != Ready || !l.keep(*have, true) {
+			l.Remove = append(l.Remove, e)
+		}
+	}
+	for _, have := range l.strangers(ours) {
+		if !l.keep(have, false) {
+			l.Others = append(l.Others, have)
+		}
+	}
+}
+
+// strangers returns the instances that are not ours, the idle ones first.
+func (l *Layout) strangers(ours map[uint32]bool) (all []cuda.Instance) {
+	for _, have := range l.Device.Instances {
+		if !ours[have.ID] {
+			all = append(all, have)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b cuda.Instance) int {
+		return min(1, len(a.Processes())) - min(1, len(b.Processes()))
+	})
+	return all
+}
+
+// keep gives an instance to the first slot that wants it. It reports whether
+// one does.
+func (l *Layout) keep(have cuda.Instance, ours bool) bool {
+	if have.UUID == "" || !ours && l.options.Owner && len(have.Processes()) > 0 {
+		return false
+	}
+	for i := range l.Slots {
+		s := &l.Slots[i]
+		if s.State == Create && s.Profile == have.Profile {
+			s.State, s.Ours, s.Instance, s.UUID, s.Placement = Keep, ours, have.ID, have.UUID, have.Placement
+			return true
+		}
+	}
+	return false
+}
+
+// needs returns the slots that no instance fills.
+func (l *Layout) needs(profiles []cuda.Profile) (all []need) {
+	for i, s := range l.Slots {
+		if s.State == Create {
+			all = append(all, need{want: i, profile: profiles[i]})
+		}
+	}
+	return all
+}
+
+// create finds places for what is missing.
+func (l *Layout) create(missing []need) error {
+	placed, ok, err := place(missing, l.taken())
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNoFit, err)
+	}
+	if over := l.overCount(missing); !ok || over != "" {
+		return l.noFit(missing, over)
+	}
+	for _, n := range placed {
+		l.Slots[n.want].Placement = n.at
+	}
+	return nil
+}
+
+// taken returns where instances lie that stay.
+func (l *Layout) taken() (all []cuda.Placement) {
+	for _, o := range l.Others {
+		all = append(all, o.Placement)
+	}
+	for _, s := range l.Slots {
+		if s.State == Keep {
+			all = append(all, s.Placement)
+		}
+	}
+	return all
+}
+
+// overCount says which profile there would be too many of: some engines exist
+// once, whatever the slices.
+func (l *Layout) overCount(missing []need) string {
+	for _, n := range missing {
+		p := n.profile
+		asked, have := 0, 0
+		for _, m := range missing {
+			if m.profile.Name == p.Name {
+				asked++
+			}
+		}
+		for _, i := range l.Device.Instances {
+			if i.Profile == p.Name && !l.removes(i) {
+				have++
+			}
+		}
+		if asked+have > p.Max {
+			return fmt.Sprintf("%d × %s are there and %d more are asked for, and the GPU has %d at most", have, p.Name, asked, p.Max)
+		}
+		if len(l.Remove) == 0 && p.Room >= 0 && asked > p.Room {
+			return fmt.Sprintf("%d × %s are asked for, and the driver says that there is room for %d", asked, p.Name, p.Room)
+		}
+	}
+	return ""
+}
+
+func (l *Layout) removes(i cuda.Instance) bool {
+	return slices.ContainsFunc(l.Remove, func(e Entry) bool {
+		have := e.find(l.Device)
+		return have != nil && have.ID == i.ID
+	})
+}
+
+// noFit says what is asked for, what is free, and who has the rest.
+func (l *Layout) noFit(missing []need, over string) error {
+	var asked []string
+	memory, compute := 0, 0
+	for _, n := range missing {
+		asked = append(asked, n.profile.Name)
+		compute += n.profile.Slices
+		if len(n.profile.Placements) > 0 {
+			memory += n.profile.Placements[0].Size
+		}
+	}
+	if over == "" {
+		over = "no placement holds them"
+	}
+	for i := range l.Slots {
+		if l.Slots[i].State == Create {
+			l.Slots[i].Placement = cuda.Placement{}
+		}
+	}
+	bar := l.bar()
+	return fmt.Errorf("%w on %s: missing are %s, which take %d memory slices and %d compute slices, and %d of %d memory slices are free, %s (. is free, # not ours); %s; ask for smaller profiles, or remove instances (nvidia-smi mig -lgi lists them)",
+		ErrNoFit, l.Device, strings.Join(asked, ", "), memory, compute, strings.Count(bar, "."), l.Device.MIG.Slices, bar, over)
+}

@@ -1,0 +1,134 @@
+package mig
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/overlapd/overlapd/cuda"
+)
+
+// Format is the version of a Record's JSON.
+const Format = "overlapd-mig/1"
+
+// State is how far an instance of ours came.
+type State string
+
+const (
+	// Creating is written before the GPU instance is asked for: it may exist.
+	Creating State = "creating"
+	// Bare has its GPU instance; the compute instance may exist.
+	Bare State = "bare"
+	// Ready has both.
+	Ready State = "ready"
+)
+
+// Entry is an instance that we made, or are about to make.
+type Entry struct {
+	State     State          `json:"state"`
+	Profile   string         `json:"profile"`
+	Placement cuda.Placement `json:"placement"`
+	Instance  uint32         `json:"gpu_instance"`     // not yet known when Creating
+	Compute   uint32         `json:"compute_instance"` // known when Ready
+	UUID      string         `json:"uuid"`             // of the MIG device, when Ready
+}
+
+func (e Entry) String() string {
+	if e.State == Creating {
+		return fmt.Sprintf("%s at %s", e.Profile, e.Placement)
+	}
+	return fmt.Sprintf("GPU instance %d (%s at %s)", e.Instance, e.Profile, e.Placement)
+}
+
+// Record is all that we made on one GPU.
+type Record struct {
+	Format string `json:"format"`
+	GPU    string `json:"gpu"`  // UUID
+	Boot   string `json:"boot"` // of the host: instances do not outlive it
+	// EnabledMode is set when the MIG mode was off and we turned, or were about to
+	// turn, it on.
+	EnabledMode bool    `json:"enabled_mode"`
+	Entries     []Entry `json:"instances"`
+}
+
+// Empty reports whether there is nothing to release.
+func (r Record) Empty() bool { return !r.EnabledMode && len(r.Entries) == 0 }
+
+func (r Record) clone() Record {
+	r.Entries = slices.Clone(r.Entries)
+	return r
+}
+
+// on returns the record for a GPU and a boot: itself, or an empty one if it
+// speaks of another boot, after which none of its instances exist.
+func (r Record) on(gpu, boot string) (Record, error) {
+	switch {
+	case r.Empty(), r.Boot != boot:
+		return Record{Format: Format, GPU: gpu, Boot: boot}, nil
+	case r.GPU != gpu:
+		return r, fmt.Errorf("%w: it is of %s, and %s is to be divided; release the first with the configuration that made it", ErrRecord, r.GPU, gpu)
+	}
+	return r.clone(), nil
+}
+
+// ParseRecord reads a record's JSON. The error is an ErrRecord.
+func ParseRecord(data []byte) (r Record, err error) {
+	if err := json.Unmarshal(data, &r); err != nil {
+		return Record{}, fmt.Errorf("%w: %w; see nvidia-smi mig -lgi for what exists, and remove it by hand", ErrRecord, err)
+	}
+	if r.Format != Format {
+		return Record{}, fmt.Errorf("%w: format %q, and this version reads %q; release with the version that wrote it", ErrRecord, r.Format, Format)
+	}
+	for _, e := range r.Entries {
+		if err := e.check(); err != nil {
+			return Record{}, err
+		}
+	}
+	return r, nil
+}
+
+func (e Entry) check() error {
+	switch {
+	case !slices.Contains([]State{Creating, Bare, Ready}, e.State),
+		CheckProfile(e.Profile) != nil, e.Placement.Start < 0, e.Placement.Size <= 0,
+		e.State == Ready && !strings.HasPrefix(e.UUID, "MIG-"):
+		return fmt.Errorf("%w: instance %+v makes no sense; see nvidia-smi mig -lgi for what exists", ErrRecord, e)
+	}
+	return nil
+}
+
+// Boot returns what tells this boot of the host from others, "" if the kernel
+// does not say.
+func Boot() string {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// find returns the instance that an entry speaks of, nil if there is none. IDs
+// are given again after an instance is destroyed, so profile and place must be
+// the same, too, and the compute instance the one that we made.
+func (e Entry) find(d cuda.Device) *cuda.Instance {
+	for i := range d.Instances {
+		have := &d.Instances[i]
+		if have.Profile == e.Profile && have.Placement == e.Placement && (e.State == Creating || have.ID == e.Instance) {
+			return have
+		}
+	}
+	return nil
+}
+
+// stranger returns a compute instance in an instance of ours that we did not
+// make.
+func (e Entry) stranger(have *cuda.Instance) (cuda.ComputeInstance, bool) {
+	for _, c := range have.Compute {
+		if e.State == Ready && c.UUID != e.UUID || have.UUID == "" {
+			return c, true
+		}
+	}
+	return cuda.ComputeInstance{}, false
+}
