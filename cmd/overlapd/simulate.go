@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/overlapd/overlapd/sim"
+	"github.com/overlapd/overlapd/sim/bound"
 )
 
 func simulateCommand() *cobra.Command {
@@ -72,6 +73,7 @@ type simulateOptions struct {
 	decision time.Duration
 	round    time.Duration
 	trace    string
+	bound    bool
 	asJSON   bool
 }
 
@@ -99,6 +101,7 @@ func (o *simulateOptions) flags(f *pflag.FlagSet) {
 	f.DurationVar(&o.decision, "decision-time", 0, "time that a decision takes that was not planned")
 	f.DurationVar(&o.round, "round-time", 0, "time that a round takes besides its group")
 	f.StringVar(&o.trace, "trace", "", "write the timeline to this file, in the Chrome trace format; of one policy")
+	f.BoolVar(&o.bound, "bound", false, fmt.Sprintf("tell too what no schedule does better than, of up to %d queries", bound.MaxQueries))
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON object")
 }
 
@@ -184,13 +187,15 @@ func micro(d time.Duration) float64 { return float64(d) / float64(time.Microseco
 // simulateResult is what simulate prints with --json for one policy.
 type simulateResult struct {
 	*sim.Result
-	Device string `json:"device"`
-	Commit string `json:"commit"`
+	Bound  *bound.Bound `json:"bound,omitempty"`
+	Device string       `json:"device"`
+	Commit string       `json:"commit"`
 }
 
 // simulateResults is the same for several.
 type simulateResults struct {
 	Results []*sim.Result `json:"results"`
+	Bound   *bound.Bound  `json:"bound,omitempty"`
 	Seed    uint64        `json:"seed"`
 	Device  string        `json:"device"`
 	Commit  string        `json:"commit"`
@@ -213,6 +218,10 @@ func (o *simulateOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	least, err := o.boundOf(sc)
+	if err != nil {
+		return err
+	}
 	var results []*sim.Result
 	for _, sc.Policy = range f.Policies {
 		r, err := o.simulate(sc)
@@ -227,11 +236,11 @@ func (o *simulateOptions) run(cmd *cobra.Command) error {
 	}
 	switch {
 	case o.asJSON && len(results) == 1:
-		return printJSON(cmd.OutOrStdout(), simulateResult{results[0], label, buildCommit()})
+		return printJSON(cmd.OutOrStdout(), simulateResult{results[0], least, label, buildCommit()})
 	case o.asJSON:
-		return printJSON(cmd.OutOrStdout(), simulateResults{results, f.Seed, label, buildCommit()})
+		return printJSON(cmd.OutOrStdout(), simulateResults{results, least, f.Seed, label, buildCommit()})
 	}
-	return writeSimulated(cmd.OutOrStdout(), &sc, label, results)
+	return errors.Join(writeSimulated(cmd.OutOrStdout(), &sc, label, results), writeBound(cmd.OutOrStdout(), least))
 }
 
 // simulate runs one policy, and writes its timeline if that is asked for.
