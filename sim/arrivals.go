@@ -29,6 +29,7 @@ const (
 	maxQPS    = 1e9
 	maxStates = 64
 	minKeep   = 1e-6
+	maxSwaps  = 1e4                  // of states between two queries, in the mean
 	maxTime   = 365 * 24 * time.Hour // at which a query may come
 )
 
@@ -121,15 +122,18 @@ func (a *Arrivals) checkStates() error {
 	if n := len(a.States); n < 2 || n > maxStates {
 		return fault("mmpp with %d states: want 2 to %d", n, maxStates)
 	}
-	most := 0.0
+	queries := 0.0 // while each state lasts once
 	for i, s := range a.States {
 		if !within(s.QPS, 0, maxQPS) || s.Mean <= 0 {
 			return fault("state %d has %v queries per second for %v: want 0 or more, for more than 0", i, s.QPS, s.Mean)
 		}
-		most = max(most, s.QPS)
+		queries += s.QPS * s.Mean.Seconds()
 	}
-	if most == 0 {
+	switch {
+	case queries == 0:
 		return fault("no state of mmpp has queries")
+	case queries*maxSwaps < float64(len(a.States)):
+		return fault("states change more than %v times from one query to the next; give longer states, or more queries per second", maxSwaps)
 	}
 	return nil
 }

@@ -1,47 +1,44 @@
 package sim
 
 import (
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/overlapd/overlapd/intake"
 )
 
 // maxTraceBytes limits a file of arrivals.
 const maxTraceBytes = 1 << 30
 
-// ReadTimes reads a CSV file of arrival times: a column time_s, seconds since
-// the start in ascending order. Further columns are passed over.
-func ReadTimes(path string) ([]time.Duration, error) {
-	var times []time.Duration
-	err := readColumn(path, "time_s", "a header line with the column time_s and, below, seconds since the start", func(seconds float64) error {
-		if seconds > maxTime.Seconds() {
-			return fmt.Errorf("time %v is after %v; give seconds since the start, not the time of the clock", seconds, maxTime)
-		}
-		at := time.Duration(seconds * float64(time.Second))
-		if n := len(times); n > 0 && at < times[n-1] {
-			return fmt.Errorf("time %v comes before that of the line above; sort the lines", seconds)
-		}
-		times = append(times, at)
-		return nil
-	})
-	return times, err
-}
+// What a file of arrivals must have.
+const (
+	timesForm = "a header line with the column time_s (seconds since the start) or timestamp (dates and times) and, below, a line for each query"
+	loadsForm = "a header line with the column load and, below, the queries of each minute"
+)
 
 // ReadLoads reads a CSV file of loads: a column load, the number of queries in
 // each minute, one line for each. Further columns are passed over.
 func ReadLoads(path string) ([]float64, error) {
 	var loads []float64
 	total := 0.0
-	err := readColumn(path, "load", "a header line with the column load and, below, the queries of each minute", func(load float64) error {
-		loads = append(loads, load)
-		total += load
-		return nil
+	err := readArrivals(path, loadsForm, func(a *arrivalsFile) error {
+		at, err := a.column("load")
+		switch {
+		case err != nil:
+			return err
+		case at < 0:
+			return a.fault("no column load among %s; give the file %s", a.columns(), loadsForm)
+		}
+		return a.each(func(fields []string) error {
+			load, err := a.number(fields, at, 0, maxQPS*60)
+			loads = append(loads, load)
+			total += load
+			return err
+		})
 	})
 	if err == nil && total == 0 {
 		err = fmt.Errorf("%w: %s: no minute has a load; give at least one that has", ErrArrivals, path)
@@ -49,61 +46,96 @@ func ReadLoads(path string) ([]float64, error) {
 	return loads, err
 }
 
-// readColumn hands the numbers of one column to a function.
-func readColumn(path, column, form string, take func(float64) error) error {
-	f, err := os.Open(path)
+// arrivalsFile is a CSV file of arrivals that is being read.
+type arrivalsFile struct {
+	path  string
+	form  string
+	table *intake.Table
+	head  []string
+}
+
+// readArrivals reads the header of a file and leaves the rest to a function.
+func readArrivals(path, form string, read func(*arrivalsFile) error) error {
+	file, err := intake.Open(path)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrArrivals, err)
 	}
-	defer f.Close()
-	limited := &io.LimitedReader{R: f, N: maxTraceBytes + 1}
-	r := csv.NewReader(limited)
-	r.ReuseRecord = true
-	r.TrimLeadingSpace = true
-	at := func(line int, err error) error { return fmt.Errorf("%w: %s:%d: %w", ErrArrivals, path, line, err) }
-	head, err := r.Read()
-	if err == io.EOF {
+	defer file.Close()
+	a := &arrivalsFile{path: path, form: form, table: intake.NewTable(file, maxTraceBytes)}
+	head, err := a.table.Read()
+	if errors.Is(err, io.EOF) {
 		return fmt.Errorf("%w: %s is empty; give it %s", ErrArrivals, path, form)
 	}
 	if err != nil {
-		return at(1, parseError(err))
+		return a.at(err)
 	}
-	head[0] = strings.TrimPrefix(head[0], "\ufeff")
-	k := slices.Index(head, column)
-	if k < 0 {
-		return at(1, fmt.Errorf("no column %s among %s; give the file %s", column, strings.Join(head, ","), form))
+	a.head = slices.Clone(head)
+	return read(a)
+}
+
+// at returns an error with the file and the line.
+func (a *arrivalsFile) at(err error) error {
+	return fmt.Errorf("%w: %w", ErrArrivals, &intake.Fault{File: a.path, Line: a.table.Line(), Err: err})
+}
+
+func (a *arrivalsFile) fault(format string, args ...any) error {
+	return a.at(fmt.Errorf(format, args...))
+}
+
+// maxShown is how much of a header is repeated.
+const maxShown = 80
+
+func (a *arrivalsFile) columns() string {
+	text := strings.Join(a.head, ",")
+	if len(text) > maxShown {
+		text = text[:maxShown] + "..."
 	}
-	for line, n := 2, 0; ; line++ {
-		record, err := r.Read()
+	return strconv.Quote(text)
+}
+
+// column returns the position of the column that has one of the names, in
+// upper or lower case, -1 if there is none.
+func (a *arrivalsFile) column(names ...string) (int, error) {
+	found := -1
+	for i, h := range a.head {
+		if !slices.Contains(names, strings.ToLower(h)) {
+			continue
+		}
+		if found >= 0 {
+			return -1, a.fault("columns %d and %d are both %s; rename one", found+1, i+1, strings.Join(names, " or "))
+		}
+		found = i
+	}
+	return found, nil
+}
+
+// each hands over the fields of every line below the header.
+func (a *arrivalsFile) each(take func(fields []string) error) error {
+	for n := 0; ; n++ {
+		fields, err := a.table.Read()
 		switch {
-		case limited.N <= 0:
-			return fmt.Errorf("%w: %s is larger than %d bytes; cut it", ErrArrivals, path, maxTraceBytes)
-		case err == io.EOF && n == 0:
-			return fmt.Errorf("%w: %s has no line but its header; give it %s", ErrArrivals, path, form)
-		case err == io.EOF:
+		case errors.Is(err, io.EOF) && n == 0:
+			return fmt.Errorf("%w: %s has no line but its header; give it %s", ErrArrivals, a.path, a.form)
+		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return at(line, parseError(err))
+			return a.at(err)
 		case n >= MaxQueries:
-			return at(line, fmt.Errorf("more than %d lines; cut the file", MaxQueries))
+			return a.fault("more than %d lines; cut the file", MaxQueries)
+		case len(fields) != len(a.head):
+			return a.fault("wrong number of fields: %d; every line must have as many as the header, %d", len(fields), len(a.head))
 		}
-		line, _ = r.FieldPos(k)
-		x, err := strconv.ParseFloat(record[k], 64)
-		if err != nil || !within(x, 0, maxQPS*60) {
-			return at(line, fmt.Errorf("column %s is %.40q; it must be a number that is not negative", column, record[k]))
+		if err := take(fields); err != nil {
+			return err
 		}
-		if err := take(x); err != nil {
-			return at(line, err)
-		}
-		n++
 	}
 }
 
-// parseError leaves out the line, which is told with the file.
-func parseError(err error) error {
-	var fault *csv.ParseError
-	if errors.As(err, &fault) {
-		return fmt.Errorf("%w; every line must have as many fields as the header", fault.Err)
+// number reads a field.
+func (a *arrivalsFile) number(fields []string, at int, least, most float64) (float64, error) {
+	x, err := strconv.ParseFloat(fields[at], 64)
+	if err != nil || !within(x, least, most) {
+		return 0, a.fault("column %s is %.40q; it must be a number from %v to %v", a.head[at], fields[at], least, most)
 	}
-	return err
+	return x, nil
 }

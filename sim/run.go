@@ -104,8 +104,9 @@ func (w *world) bindPredictor(services []models.Service) error {
 func (w *world) checkLoad() error {
 	w.tally.offered = w.offered()
 	if w.tally.offered > maxLoad {
-		return fmt.Errorf("%w: the queries need %.0f times what the devices can do one query after another; give fewer queries per second, or more devices",
-			ErrLoad, w.tally.offered)
+		rate := float64(len(w.submitted)) / w.submitted[len(w.submitted)-1].At.Seconds()
+		return fmt.Errorf("%w: %.3g queries per second need %.0f times what the devices can do one query after another, which is about %.3g per second; give fewer queries per second, or more devices",
+			ErrLoad, rate, w.tally.offered, rate/w.tally.offered)
 	}
 	return nil
 }

@@ -48,17 +48,12 @@ are estimated from what they gain with others.`,
 		},
 	}
 	o.flags(cmd)
-	cmd.MarkFlagsMutuallyExclusive("data", "state")
-	cmd.MarkFlagsMutuallyExclusive("data", "config")
-	cmd.MarkFlagsMutuallyExclusive("data", "device")
 	return cmd
 }
 
 // adviseOptions says what is measured and what advice is wanted.
 type adviseOptions struct {
-	data     []string
-	state    stateOptions
-	device   string
+	measuredOptions
 	solo     string
 	services []string
 	loads    []string
@@ -69,10 +64,8 @@ type adviseOptions struct {
 }
 
 func (o *adviseOptions) flags(cmd *cobra.Command) {
-	o.state.flags(cmd)
+	o.measuredOptions.flags(cmd)
 	f := cmd.Flags()
-	f.StringSliceVar(&o.data, "data", nil, "CSV files, or folders of them, of measured groups, instead of the state file")
-	f.StringVar(&o.device, "device", "", "only what was measured on this device")
 	f.StringVar(&o.solo, "solo", "", "CSV file of what whole models take alone: model,batch,seq_len,min_ms")
 	f.StringSliceVar(&o.services, "services", nil, "services, each NAME or NAME=MODEL; all models if not given")
 	f.StringSliceVar(&o.loads, "load", nil, "queries per second of services, each NAME=QPS")
@@ -83,7 +76,10 @@ func (o *adviseOptions) flags(cmd *cobra.Command) {
 }
 
 func (o *adviseOptions) advise() (*advice.Advice, error) {
-	d, err := o.dataset()
+	if err := errors.Join(o.check(), checkOut("report", o.report)); err != nil {
+		return nil, err
+	}
+	d, err := o.read(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -94,40 +90,10 @@ func (o *adviseOptions) advise() (*advice.Advice, error) {
 	if want.Services, err = advisedServices(d, o.services, o.loads); err != nil {
 		return nil, err
 	}
-	if o.solo != "" {
-		file, err := os.Open(o.solo)
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close()
-		if want.Solo, err = training.ReadSolo(file, o.solo); err != nil {
-			return nil, err
-		}
+	if want.Solo, err = readSolo(o.solo); err != nil {
+		return nil, err
 	}
 	return advice.Advise(d, want)
-}
-
-// dataset reads everything that was measured, from files or the state file.
-func (o *adviseOptions) dataset() (d *training.Dataset, err error) {
-	if len(o.data) > 0 {
-		return readDatasets(o.data)
-	}
-	file, err := o.state.open(true)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	store := file.Datasets()
-	sets, err := (&exportOptions{device: o.device}).choose(store)
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range sets {
-		if s.Device != sets[0].Device {
-			return nil, fmt.Errorf("there are groups of %s and of %s; name one with --device", orUnknown(sets[0].Device), orUnknown(s.Device))
-		}
-	}
-	return store.Dataset(sets[0].Device, nil)
 }
 
 // advisedServices reads NAME or NAME=MODEL, and NAME=QPS. Without services,

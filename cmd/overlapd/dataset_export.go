@@ -110,7 +110,7 @@ func (o *exportOptions) choose(store *training.Store) ([]training.Summary, error
 		return o.device != "" && s.Device != o.device || len(o.models) > 0 && slices.ContainsFunc(s.Models, unwanted)
 	})
 	if len(sets) == 0 {
-		return nil, errors.New("nothing is measured that is asked for; see overlapd dataset show")
+		return nil, errors.New("nothing is measured that is asked for; see overlapd dataset show for what is")
 	}
 	return sets, nil
 }

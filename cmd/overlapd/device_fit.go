@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,11 +29,9 @@ groups for what runs alone.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
+	o.fileFlags(cmd)
 	f := cmd.Flags()
-	f.StringSliceVar(&o.data, "data", nil, "CSV files, or folders of them, of measured groups")
-	f.StringVar(&o.format, "format", "abacus", "form of the CSV files; abacus is the only one")
 	f.StringVar(&o.solo, "solo", "", "CSV file of what whole models take alone: model, batch, seq_len, min_ms")
-	f.StringVar(&o.device, "device", "", "what the groups were measured on, in words")
 	f.StringVarP(&o.out, "out", "o", "", "write the profile to this file, by custom NAME.device.json")
 	f.Uint64Var(&o.fit.Seed, "seed", o.fit.Seed, "seed of the split, the weights and the order of the rows")
 	f.IntSliceVar(&o.fit.Hidden, "hidden", o.fit.Hidden, "units of the hidden layers")
@@ -52,11 +49,9 @@ groups for what runs alone.`,
 
 // deviceFitOptions says what a device is made of, and where it goes.
 type deviceFitOptions struct {
+	measuredOptions
 	fit    fit.DeviceOptions
-	data   []string
-	format string
 	solo   string
-	device string
 	out    string
 	asJSON bool
 }
@@ -69,18 +64,17 @@ type deviceFitResult struct {
 }
 
 func (o *deviceFitOptions) run(cmd *cobra.Command) error {
-	if o.format != "abacus" {
-		return fmt.Errorf("--format %s is unknown; abacus is the only one", o.format)
-	}
-	if err := o.fit.Validate(); err != nil {
+	if err := o.check(); err != nil {
 		return err
 	}
-	d, err := readDatasets(o.data)
+	if err := errors.Join(o.fit.Validate(), checkOut("out", o.out)); err != nil {
+		return err
+	}
+	d, err := o.read(nil)
 	if err != nil {
 		return err
 	}
-	d.Device = o.device
-	solo, err := o.readSolo()
+	solo, err := readSolo(o.solo)
 	if err != nil {
 		return err
 	}
@@ -107,16 +101,12 @@ func (o *deviceFitOptions) run(cmd *cobra.Command) error {
 	return err
 }
 
-func (o *deviceFitOptions) readSolo() (times []training.SoloTime, err error) {
-	if o.solo == "" {
+// readSolo reads solo times, if a file of them is given.
+func readSolo(path string) ([]training.SoloTime, error) {
+	if path == "" {
 		return nil, nil
 	}
-	file, err := os.Open(o.solo)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	return training.ReadSolo(file, o.solo)
+	return training.ReadSoloFile(path)
 }
 
 func deviceShowCommand() *cobra.Command {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/overlapd/overlapd/intake"
 	"github.com/overlapd/overlapd/overlap/journal"
 )
 
@@ -89,7 +89,7 @@ type replayResult struct {
 }
 
 func replayFile(path string, o journal.ReplayOptions) (*journal.Report, error) {
-	f, err := os.Open(path)
+	f, err := intake.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -33,8 +33,9 @@ largest query takes alone.
 
 Queries come by --arrivals: poisson, constant, gamma:SHAPE (a shape below 1 makes
 bursts), mmpp:QPS/MEAN,QPS/MEAN (states with their mean time), times:FILE (a CSV
-file with a column time_s), or loads:FILE (one with a column load, the queries of
-each minute). --scale multiplies the rate, --keep is the share that is kept.
+file with a column time_s or timestamp, and perhaps size, seq_len and service),
+or loads:FILE (one with a column load, the queries of each minute). --scale
+multiplies the rate, --keep is the share that is kept.
 
 Violations are queries answered late, dropped, refused or failed, of all that
 were submitted. Without a predictor, groups are taken to last as long as their
@@ -221,6 +222,9 @@ func (o *simulateOptions) run(cmd *cobra.Command) error {
 	least, err := o.boundOf(sc)
 	if err != nil {
 		return err
+	}
+	if len(f.ignored) > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "overlapd: columns of %s that are passed over: %s\n", f.Arrivals.File, strings.Join(f.ignored, ", "))
 	}
 	var results []*sim.Result
 	for _, sc.Policy = range f.Policies {

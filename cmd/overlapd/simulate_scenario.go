@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
+	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -14,6 +11,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/intake"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
@@ -48,6 +46,8 @@ type scenarioFile struct {
 	RoundMicros    float64         `json:"round_us,omitempty"`
 	Faults         scenarioFaults  `json:"faults,omitzero"`
 	Clients        scenarioClients `json:"clients,omitzero"`
+
+	ignored []string // columns of the file of arrivals
 }
 
 type scenarioService struct {
@@ -89,28 +89,17 @@ type scenarioClients struct {
 	TimeoutMillis float64 `json:"timeout_ms,omitempty"`
 }
 
+// errScenario is wrapped by errors of scenario files.
+var errScenario = errors.New("not a scenario")
+
+// scenarioKind is that of scenario files.
+var scenarioKind = intake.Kind{MaxBytes: maxScenarioBytes, Foreign: errScenario, Damaged: errScenario}
+
 // readScenario reads a scenario file. Files that it names lie beside it.
 func readScenario(path string) (*scenarioFile, error) {
-	r, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	data, err := io.ReadAll(io.LimitReader(r, maxScenarioBytes+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxScenarioBytes {
-		return nil, fmt.Errorf("%s is larger than %d bytes; put arrival times into a CSV file", path, maxScenarioBytes)
-	}
 	f := new(scenarioFile)
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(f); err != nil {
-		return nil, fmt.Errorf("%s:%d: %w; see overlapd simulate --help for an example", path, lineOf(data, d, err), err)
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, fmt.Errorf("%s:%d: more follows the end of the scenario; remove it", path, lineOf(data, d, nil))
+	if err := scenarioKind.ReadFile(path, f); err != nil {
+		return nil, fmt.Errorf("%w; see overlapd simulate --help for an example", err)
 	}
 	for _, p := range []*string{&f.Device, &f.Predictor, &f.Arrivals.File} {
 		if *p != "" && !filepath.IsAbs(*p) {
@@ -118,25 +107,6 @@ func readScenario(path string) (*scenarioFile, error) {
 		}
 	}
 	return f, nil
-}
-
-// lineOf returns the line of a mistake, or at which reading ended.
-func lineOf(data []byte, d *json.Decoder, err error) int {
-	at := d.InputOffset()
-	var syntax *json.SyntaxError
-	var kind *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &syntax):
-		at = syntax.Offset
-	case errors.As(err, &kind):
-		at = kind.Offset
-	case err != nil:
-		// An unknown field is told by its name only, when the object has ended.
-		if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-			at = int64(max(bytes.Index(data, []byte(field)), 0))
-		}
-	}
-	return 1 + bytes.Count(data[:min(int(at), len(data))], []byte("\n"))
 }
 
 // scenario reads the files that are named, and returns the scenario without a
@@ -174,7 +144,23 @@ func (f *scenarioFile) scenario() (sim.Scenario, error) {
 		sc.Services = append(sc.Services, s)
 	}
 	sc.Arrivals, err = f.Arrivals.arrivals()
+	if err == nil && sc.Arrivals.Process == sim.Times {
+		err = f.giveRecording(&sc)
+	}
 	return sc, err
+}
+
+// giveRecording has the queries of a file come as they are recorded.
+func (f *scenarioFile) giveRecording(sc *sim.Scenario) error {
+	if f.Arrivals.File == "" {
+		return errors.New("the arrivals are times, but no file of them is given")
+	}
+	r, err := sim.ReadRecording(f.Arrivals.File)
+	if err != nil {
+		return err
+	}
+	f.ignored = r.Ignored
+	return r.Give(sc)
 }
 
 // service gives a service what it is not told: the sizes and sequence lengths
@@ -220,13 +206,14 @@ func (a *scenarioArrivals) arrivals() (sim.Arrivals, error) {
 	for _, s := range a.States {
 		list.States = append(list.States, sim.State{QPS: s.QPS, Mean: times(s.Seconds, time.Second)})
 	}
-	var err error
-	switch list.Process {
-	case sim.Times:
-		list.Times, err = sim.ReadTimes(a.File)
-	case sim.Loads:
-		list.Loads, err = sim.ReadLoads(a.File)
+	if list.Process != sim.Loads {
+		return list, nil
 	}
+	if a.File == "" {
+		return list, errors.New("the arrivals are loads, but no file of them is given")
+	}
+	var err error
+	list.Loads, err = sim.ReadLoads(a.File)
 	return list, err
 }
 
@@ -241,7 +228,9 @@ func (a *scenarioArrivals) parse(text string) error {
 			err = errors.New("no file")
 		}
 	case sim.Gamma:
-		a.Shape, err = strconv.ParseFloat(rest, 64)
+		if a.Shape, err = strconv.ParseFloat(rest, 64); err != nil {
+			err = fmt.Errorf("%q is no shape", rest)
+		}
 	case sim.MMPP:
 		for part := range strings.SplitSeq(rest, ",") {
 			qps, mean, _ := strings.Cut(part, "/")
@@ -251,7 +240,10 @@ func (a *scenarioArrivals) parse(text string) error {
 			s.QPS, e1 = strconv.ParseFloat(qps, 64)
 			d, e2 = time.ParseDuration(mean)
 			s.Seconds = d.Seconds()
-			a.States, err = append(a.States, s), errors.Join(err, e1, e2)
+			a.States = append(a.States, s)
+			if err == nil && (e1 != nil || e2 != nil) {
+				err = fmt.Errorf("%q is no state", part)
+			}
 		}
 	case sim.Poisson, sim.Constant:
 		if rest != "" {
@@ -266,9 +258,12 @@ func (a *scenarioArrivals) parse(text string) error {
 	return nil
 }
 
-// times returns so many of a unit.
+// times returns so many of a unit, the longest time there is for more.
 func times(x float64, unit time.Duration) time.Duration {
-	return time.Duration(x * float64(unit))
+	if x *= float64(unit); x < math.MaxInt64 {
+		return time.Duration(x)
+	}
+	return math.MaxInt64
 }
 
 // policyNames returns the names of all policies.

@@ -42,22 +42,16 @@ each part of the rows in turn, and then the predictor is fitted to all of them.`
 
 // trainOptions says what is fitted to what, and where it goes.
 type trainOptions struct {
+	measuredOptions
 	fit    fit.Options
-	state  stateOptions
-	data   []string
-	format string
-	device string
 	out    string
 	report string
 	asJSON bool
 }
 
 func (o *trainOptions) flags(cmd *cobra.Command) {
-	o.state.flags(cmd)
+	o.measuredOptions.flags(cmd)
 	f := cmd.Flags()
-	f.StringSliceVar(&o.data, "data", nil, "CSV files, or folders of them, of measured groups, instead of the state file")
-	f.StringVar(&o.format, "format", "abacus", "form of the CSV files; abacus is the only one")
-	f.StringVar(&o.device, "device", "", "what the groups of CSV files were measured on; or only those of the state file that were measured on this")
 	f.StringVarP(&o.out, "out", "o", "", "write the predictor to this file")
 	f.StringVar((*string)(&o.fit.Recipe), "recipe", string(o.fit.Recipe), "overlapd, or paper for that of the Abacus authors")
 	f.Uint64Var(&o.fit.Seed, "seed", o.fit.Seed, "seed of the split, the weights and the order of the rows")
@@ -70,8 +64,6 @@ func (o *trainOptions) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.fit.Pairs, "pairs", false, "compare with a predictor for each set of models")
 	f.StringVar(&o.report, "report", "", "write a page with tables and pictures to this file")
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON object")
-	cmd.MarkFlagsMutuallyExclusive("data", "state")
-	cmd.MarkFlagsMutuallyExclusive("data", "config")
 }
 
 // trainResult is what train prints with --json.
@@ -83,13 +75,16 @@ type trainResult struct {
 }
 
 func (o *trainOptions) run(cmd *cobra.Command) error {
-	if o.format != "abacus" {
-		return fmt.Errorf("--format %s is unknown; abacus is the only one", o.format)
-	}
-	if err := o.fit.Validate(); err != nil {
+	if err := o.check(); err != nil {
 		return err
 	}
-	d, err := o.read()
+	if err := errors.Join(o.fit.Validate(), checkOut("out", o.out), checkOut("report", o.report)); err != nil {
+		return err
+	}
+	d, err := o.read(func(store *training.Store, d *training.Dataset) (err error) {
+		o.fit.Operators, err = store.Operators(d.Device, d.Models)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -110,39 +105,6 @@ func (o *trainOptions) run(cmd *cobra.Command) error {
 		return printJSON(cmd.OutOrStdout(), trainResult{Report: report, Out: o.out, Kept: len(o.data) == 0, Commit: buildCommit()})
 	}
 	return report.WriteText(cmd.OutOrStdout())
-}
-
-// read reads the files, or what the state file holds of one device.
-func (o *trainOptions) read() (d *training.Dataset, err error) {
-	if len(o.data) > 0 {
-		d, err := readDatasets(o.data)
-		if err == nil {
-			d.Device = o.device
-		}
-		return d, err
-	}
-	file, err := o.state.open(true)
-	if err != nil {
-		return nil, err
-	}
-	// It is closed while training, so that a daemon may start.
-	defer func() { err = errors.Join(err, file.Close()) }()
-	store := file.Datasets()
-	sets, err := (&exportOptions{device: o.device}).choose(store)
-	if err != nil {
-		return nil, err
-	}
-	device := sets[0].Device
-	for _, s := range sets {
-		if s.Device != device {
-			return nil, fmt.Errorf("there are groups of %s and of %s; name one with --device", orUnknown(device), orUnknown(s.Device))
-		}
-	}
-	if d, err = store.Dataset(device, nil); err != nil {
-		return nil, err
-	}
-	o.fit.Operators, err = store.Operators(device, d.Models)
-	return d, err
 }
 
 // keep writes what was asked for.

@@ -1,0 +1,254 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/predictor"
+)
+
+// Recording is what a CSV file tells of queries that came.
+type Recording struct {
+	Times   []time.Duration // when they came, in ascending order
+	Ignored []string        // columns that were passed over
+
+	path     string
+	sizes    []int // of each query, nil if the file does not say
+	seqLens  []int
+	services []int // of each query the position in names
+	names    []string
+	lines    []int // of each query, unless only times are told
+}
+
+// ReadRecording reads a CSV file with a line for each query. A column tells
+// when it came: time_s in seconds since the start, or timestamp or arrived_at,
+// a date and time, of which the first is taken for the start. The columns size,
+// seq_len and service tell more, if they are there.
+func ReadRecording(path string) (*Recording, error) {
+	r := &Recording{path: path}
+	err := readArrivals(path, timesForm, func(a *arrivalsFile) error {
+		c, err := r.columns(a)
+		if err != nil {
+			return err
+		}
+		return a.each(func(fields []string) error { return r.add(a, c, fields) })
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// OnlyTimes reports whether the file says nothing of queries but when they
+// came.
+func (r *Recording) OnlyTimes() bool { return r.lines == nil }
+
+// recordingColumns are positions of columns, -1 for those that are not there.
+type recordingColumns struct {
+	seconds, clock, size, seqLen, service int
+	first                                 time.Time // what the clock said of the first query
+	known                                 map[string]int
+}
+
+func (r *Recording) columns(a *arrivalsFile) (*recordingColumns, error) {
+	c := &recordingColumns{known: map[string]int{}}
+	for _, column := range []struct {
+		at    *int
+		names []string
+	}{
+		{&c.seconds, []string{"time_s"}}, {&c.clock, []string{"timestamp", "arrived_at"}},
+		{&c.size, []string{"size"}}, {&c.seqLen, []string{"seq_len"}}, {&c.service, []string{"service"}},
+	} {
+		var err error
+		if *column.at, err = a.column(column.names...); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case c.seconds < 0 && c.clock < 0:
+		return nil, a.fault("no column time_s or timestamp among %s; give the file %s", a.columns(), timesForm)
+	case c.seconds >= 0:
+		c.clock = -1
+	}
+	for i, h := range a.head {
+		if !slices.Contains([]int{c.seconds, c.clock, c.size, c.seqLen, c.service}, i) {
+			r.Ignored = append(r.Ignored, h)
+		}
+	}
+	return c, nil
+}
+
+// add takes one line.
+func (r *Recording) add(a *arrivalsFile, c *recordingColumns, fields []string) error {
+	at, err := c.time(a, fields)
+	if err != nil {
+		return err
+	}
+	if n := len(r.Times); n > 0 && at < r.Times[n-1] {
+		return a.fault("time %s comes before that of the line above; sort the lines", fields[max(c.seconds, c.clock)])
+	}
+	r.Times = append(r.Times, at)
+	if c.size < 0 && c.seqLen < 0 && c.service < 0 {
+		return nil
+	}
+	r.lines = append(r.lines, a.table.Line())
+	if c.service >= 0 {
+		r.addService(c, fields[c.service])
+	}
+	for _, column := range []struct {
+		at, least, most int
+		to              *[]int
+	}{{c.size, 1, predictor.MaxSize, &r.sizes}, {c.seqLen, 0, predictor.MaxSeqLen, &r.seqLens}} {
+		if column.at < 0 {
+			continue
+		}
+		v, err := a.number(fields, column.at, float64(column.least), float64(column.most))
+		if err == nil && v != math.Trunc(v) {
+			err = a.fault("column %s is %v; it must be a whole number", a.head[column.at], v)
+		}
+		if err != nil {
+			return err
+		}
+		*column.to = append(*column.to, int(v))
+	}
+	return nil
+}
+
+func (r *Recording) addService(c *recordingColumns, name string) {
+	i, known := c.known[name]
+	if !known {
+		i = len(r.names)
+		name = strings.Clone(name) // not the line that it stands in
+		c.known[name] = i
+		r.names = append(r.names, name)
+	}
+	r.services = append(r.services, i)
+}
+
+// clockForms are how dates and times may be written. Fractions of a second may
+// follow each.
+var clockForms = []string{time.RFC3339, time.DateTime, "2006-01-02T15:04:05"}
+
+// time returns when the query of a line came.
+func (c *recordingColumns) time(a *arrivalsFile, fields []string) (time.Duration, error) {
+	if c.seconds >= 0 {
+		seconds, err := a.number(fields, c.seconds, 0, math.MaxFloat64)
+		if err == nil && seconds > maxTime.Seconds() {
+			err = a.fault("time %v is after %v; give seconds since the start, not the time of the clock", seconds, maxTime)
+		}
+		return time.Duration(seconds * float64(time.Second)), err
+	}
+	for _, form := range clockForms {
+		clock, err := time.Parse(form, fields[c.clock])
+		if err != nil {
+			continue
+		}
+		if c.first.IsZero() {
+			c.first = clock
+		}
+		at := clock.Sub(c.first)
+		if at < 0 {
+			return 0, a.fault("time %s comes before that of the first query; sort the lines", fields[c.clock])
+		}
+		if at > maxTime {
+			return 0, a.fault("time %s is more than %v after the first; cut the file", fields[c.clock], maxTime)
+		}
+		return at, nil
+	}
+	return 0, a.fault("column %s is %.40q; it must be a date and time such as 2006-01-02 15:04:05.9999999 or 2006-01-02T15:04:05Z (seconds since the start go into a column time_s)",
+		a.head[c.clock], fields[c.clock])
+}
+
+// Give has a scenario, complete but for its arrivals, serve the queries of the
+// recording, as many as the scenario wants and as its arrivals scale and keep.
+// What the recording does not say of them is drawn as for any arrivals.
+func (r *Recording) Give(sc *Scenario) error {
+	sc.Arrivals.Process, sc.Arrivals.Times, sc.Given = Times, r.Times, nil
+	if r.OnlyTimes() {
+		return nil
+	}
+	services, err := r.bind(sc)
+	if err != nil {
+		return err
+	}
+	queries, err := sc.Submissions()
+	if err != nil {
+		return err
+	}
+	number := r.kept(sc)
+	for i := range queries {
+		q, n := &queries[i], number()
+		if r.services != nil {
+			q.Service = services[r.services[n]]
+			r.draw(sc, i, q)
+		}
+		if r.sizes != nil {
+			q.Size = r.sizes[n]
+		}
+		if r.seqLens != nil {
+			q.SeqLen = r.seqLens[n]
+		}
+		if err := r.check(sc, q, r.lines[n]); err != nil {
+			return err
+		}
+	}
+	sc.Given = queries
+	return nil
+}
+
+// bind finds the services that the recording names.
+func (r *Recording) bind(sc *Scenario) ([]models.ServiceID, error) {
+	list := make([]models.ServiceID, len(r.names))
+	for i, name := range r.names {
+		at := slices.IndexFunc(sc.Services, func(s Service) bool { return s.Name == name })
+		if at < 0 {
+			line := r.lines[slices.Index(r.services, i)]
+			return nil, fmt.Errorf("%w: %s:%d: there is no service %.40q; the services are %s", ErrArrivals, r.path, line, name, strings.Join(serviceNames(sc), ", "))
+		}
+		list[i] = models.ServiceID(at)
+	}
+	return list, nil
+}
+
+func serviceNames(sc *Scenario) (names []string) {
+	for i := range sc.Services {
+		names = append(names, sc.Services[i].Name)
+	}
+	return names
+}
+
+// kept returns a function that tells which of the recorded queries is next,
+// those left out that the arrivals thin out.
+func (r *Recording) kept(sc *Scenario) func() int {
+	n, keep, thinning := -1, sc.Arrivals.Keep, stream(sc.Seed, forThinning, 0)
+	return func() int {
+		for n++; keep > 0 && keep < 1 && thinning.Float64() >= keep; {
+			n++
+		}
+		return n
+	}
+}
+
+// draw gives a query of a service that was recorded the size and sequence
+// length that one of this service may have, and how long its client stays.
+func (r *Recording) draw(sc *Scenario, number int, q *Query) {
+	s := &sc.Services[q.Service]
+	random := stream(sc.Seed, forSizes, number+1)
+	q.Size, q.SeqLen = oneOf(s.Sizes, 1, random), oneOf(s.SeqLens, 0, random)
+	q.Leaves = sc.Clients.leaves(q.At, s.Target, random)
+}
+
+// check refuses what the device does not know.
+func (r *Recording) check(sc *Scenario, q *Query, line int) error {
+	i, _ := sc.model(&sc.Services[q.Service])
+	m := &sc.Device.Models()[i]
+	if size, seqLen := most(m.Sizes, predictor.MaxSize), most(m.SeqLens, predictor.MaxSeqLen); q.Size > size || q.SeqLen > seqLen {
+		return fmt.Errorf("%w: %s:%d: size %d and sequence length %d; model %s was measured up to %d and %d: leave the query out, or measure the model with them",
+			ErrArrivals, r.path, line, q.Size, q.SeqLen, m.Name, size, seqLen)
+	}
+	return nil
+}
