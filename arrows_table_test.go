@@ -94,6 +94,20 @@ var arrows = []arrow{
 		why: "it is a host with GPUs for tests of any package; no program links it",
 	},
 	{
+		pkg: "cuda/mps/fakemps",
+		why: "it stands for programs of NVIDIA's, so it knows nothing of ours",
+	},
+	{
+		pkg: "cuda/mps/fakemps/nvidia-cuda-mps-control",
+		may: []string{"cuda/mps/fakemps"},
+		why: "it is the fake as a program, to try things by hand; being a main package, nothing imports it",
+	},
+	{
+		pkg:   "cuda/mps",
+		why:   "it runs one program of NVIDIA's; which device that serves, and whose clients come, it is told",
+		tests: []string{"cuda/mps/fakemps"},
+	},
+	{
 		pkg:   "cuda/mig",
 		may:   []string{"cuda"},
 		why:   "it divides GPUs as it is told and knows no services",
@@ -136,6 +150,12 @@ var arrows = []arrow{
 		tests: []string{"models/zoo"},
 	},
 	{
+		pkg:   "cmd/overlapd/gpucheck",
+		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/load", "cuda", "executor", "models", "ort", "segments"},
+		why:   "it finds out what a machine's GPU is worth, from outside of daemons and probes, and with workers whose rounds it says itself",
+		tests: []string{"models/zoo"},
+	},
+	{
 		pkg:   "cmd/overlapd/conformance",
 		may:   []string{"models", "ort", "segments"},
 		why:   "it compares the engine with ONNX Runtime; no daemon is involved",
@@ -150,7 +170,7 @@ var arrows = []arrow{
 		pkg: "cmd/overlapd",
 		may: []string{
 			"cmd/overlapd/reproduce", "device", "executor/emulated", "sim", "sim/bound",
-			"cmd/overlapd/conformance", "cmd/overlapd/cutcost", "cmd/overlapd/load", "daemon", "executor", "intake",
+			"cmd/overlapd/conformance", "cmd/overlapd/cutcost", "cmd/overlapd/gpucheck", "cmd/overlapd/load", "daemon", "executor", "intake",
 			"models", "models/zoo", "ort", "overlap", "overlap/journal", "predictor", "segments", "training",
 			"training/advice", "training/fit",
 		},
@@ -178,8 +198,8 @@ var owners = []struct {
 }{
 	{"C", []string{"cuda/driver", "ort"}, "cgo is the business of whoever calls a C library, so that all others build and are checked without it"},
 	{"unsafe", []string{"cuda/driver", "ort", "segments"}, "memory outside Go is turned into slices in few places"},
-	{"os/exec", []string{"executor", "cmd/overlapd", "cmd/overlapd/cutcost", "cmd/overlapd/conformance"}, "whoever starts a process must reap it"},
-	{"syscall", []string{"cmd/overlapd", "daemon", "executor", "segments"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
+	{"os/exec", []string{"cuda/mps", "cuda/mps/fakemps", "executor", "cmd/overlapd", "cmd/overlapd/cutcost", "cmd/overlapd/conformance", "cmd/overlapd/gpucheck"}, "whoever starts a process must reap it"},
+	{"syscall", []string{"cuda/mps", "cuda/mps/fakemps", "cmd/overlapd", "daemon", "executor", "segments"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
 	{"log", nil, "packages return errors and emit events; the daemon logs them with zerolog"},
 
 	{"google.golang.org/protobuf", []string{"models", "models/zoo", "segments", "cmd/overlapd/conformance"}, "ONNX is read and written by wire format, where files and graphs are handled"},
@@ -200,8 +220,8 @@ var owners = []struct {
 	{"golang.org/x/term", []string{"cmd/overlapd", "cmd/overlapd/load"}, "only commands talk to a terminal"},
 	{"github.com/HdrHistogram/hdrhistogram-go", []string{"cmd/overlapd/load"}, "latencies are counted where load is made"},
 	{"golang.org/x/sys", []string{
-		"models", "segments", "executor", "executor/emulated", "daemon", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
-		"cmd/overlapd/conformance",
+		"cuda/mps", "cuda/mps/fakemps", "models", "segments", "executor", "executor/emulated", "daemon", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
+		"cmd/overlapd/conformance", "cmd/overlapd/gpucheck",
 	}, "the scheduler and the predictor ask nothing of the system, and ort asks the system through C"},
 
 	{"github.com/google/go-cmp", nil, "it is made for tests, and panics"},

@@ -55,7 +55,7 @@ Then:        overlapd status               what it serves and has done
 		return fmt.Errorf("%w; see %s --help", err, at.CommandPath())
 	})
 	cmd.AddCommand(serveCommand(), profileCommand(), trainCommand(), adviseCommand(), checkCommand(), datasetCommand(), deviceCommand(), modelsCommand(), benchCommand(), statusCommand(),
-		reproduceCommand(), replayCommand(), simulateCommand(), conformanceCommand(), workerCommand(), fitCommand())
+		reproduceCommand(), replayCommand(), simulateCommand(), conformanceCommand(), gpuCheckCommand(), workerCommand(), fitCommand())
 	return cmd
 }
 

@@ -1,0 +1,223 @@
+package gpucheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/overlapd/overlapd/cmd/overlapd/cutcost"
+)
+
+// turnShare is the part of a step that its measurements may spend on runs, the
+// rest being for loading models.
+const turnShare = 0.3
+
+// OutputRow tells how far the outputs of one model are from the CPU's.
+type OutputRow struct {
+	Model     string  `json:"model"`
+	Precision string  `json:"precision"`
+	Tolerance float64 `json:"tolerance"` // of the largest difference relative to the largest value
+	Within    bool    `json:"within"`
+	Error     string  `json:"error,omitempty"` // why there is nothing to compare
+
+	cutcost.Deviation
+}
+
+// Tolerances of outputs, relative to the largest value of an output. Sums of some
+// thousand products differ in their last digits with their order; half precision
+// has 11 bits, and errors add up over the layers.
+const (
+	toleranceFP32 = 1e-3
+	toleranceFP16 = 2e-2
+)
+
+// compareOutputs runs each model cut on the device and whole on the CPU.
+func (c *check) compareOutputs(ctx context.Context) error {
+	var faults []error
+	for _, m := range c.Models {
+		row := OutputRow{Model: m.Name, Precision: "fp32", Tolerance: toleranceFP32}
+		if strings.HasSuffix(m.Name, "-fp16") {
+			row.Precision, row.Tolerance = "fp16", toleranceFP16
+		}
+		r, err := c.probe(ctx, m, cutcost.ProbeSpec{Mode: cutcost.ModeApart, Batch: 1})
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			row.Error = err.Error()
+			faults = append(faults, fmt.Errorf("%s: %w", m.Name, err))
+		default:
+			row.Deviation = *r.Deviation
+			row.Within = row.RelToMax <= row.Tolerance && row.NotFinite == 0
+		}
+		c.report.Outputs = append(c.report.Outputs, row)
+	}
+	return errors.Join(faults...)
+}
+
+// CutRow compares a cut model with the whole one.
+type CutRow struct {
+	Model    string  `json:"model"`
+	Batch    int     `json:"batch"`
+	Wanted   int     `json:"wanted"` // operators, 0 for one at every node
+	Segments int     `json:"segments"`
+	Rounds   int     `json:"rounds"`
+	WholeMS  float64 `json:"whole_ms"` // medians
+	CutMS    float64 `json:"cut_ms"`
+	Ratio    float64 `json:"ratio"`
+}
+
+// measureCuts runs each service cut and whole in turns, for each batch and
+// granularity, and chooses how each is cut from then on.
+func (c *check) measureCuts(ctx context.Context) error {
+	n := len(c.Batches) * len(c.Granularities) * len(c.Services)
+	each := time.Duration(float64(timeLeft(ctx)) * turnShare / float64(n))
+	defer func() { c.report.Choices = choose(c.report.Cuts, c.Services) }()
+	var faults []error
+	for _, batch := range c.Batches {
+		for _, wanted := range c.Granularities {
+			for _, m := range c.Services {
+				r, err := c.probe(ctx, m, cutcost.ProbeSpec{Mode: cutcost.ModeTime, Batch: batch, Target: wanted, Duration: each})
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				if err != nil {
+					faults = append(faults, fmt.Errorf("%s, batch %d, %d operators: %w", m.Name, batch, wanted, err))
+					continue
+				}
+				c.report.Cuts = append(c.report.Cuts, CutRow{
+					Model: m.Name, Batch: batch, Wanted: wanted, Segments: r.Segments, Rounds: r.Rounds,
+					WholeMS: r.WholeMS, CutMS: r.CutMS, Ratio: r.CutMS / r.WholeMS,
+				})
+			}
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// cutLimit is what cutting may cost: 5 %.
+const cutLimit = 1.05
+
+// Choice is how a model is cut from then on: the finest way that costs at most
+// 5 % with every batch, else the one that costs least.
+type Choice struct {
+	Model    string  `json:"model"`
+	Wanted   int     `json:"wanted"`
+	Segments int     `json:"segments"`
+	Worst    float64 `json:"worst_ratio"` // over the batches
+	Within   bool    `json:"within"`
+}
+
+// choose returns the choice of each model that was measured.
+func choose(rows []CutRow, list []Model) []Choice {
+	var choices []Choice
+	for _, m := range list {
+		ways := map[int]*Choice{}
+		var order []int
+		for _, r := range rows {
+			if r.Model != m.Name {
+				continue
+			}
+			w := ways[r.Wanted]
+			if w == nil {
+				w = &Choice{Model: m.Name, Wanted: r.Wanted, Segments: r.Segments}
+				ways[r.Wanted], order = w, append(order, r.Wanted)
+			}
+			w.Worst = max(w.Worst, r.Ratio)
+			w.Within = w.Worst <= cutLimit
+		}
+		var best *Choice
+		for _, wanted := range order {
+			if w := ways[wanted]; best == nil || w.better(best) {
+				best = w
+			}
+		}
+		if best != nil {
+			choices = append(choices, *best)
+		}
+	}
+	return choices
+}
+
+func (w *Choice) better(than *Choice) bool {
+	if w.Within != than.Within {
+		return w.Within
+	}
+	if w.Within {
+		return w.Segments > than.Segments
+	}
+	return w.Worst < than.Worst
+}
+
+// cut returns how many operators a model is cut into, 0 for one at every node.
+func (c *check) cut(model string) int {
+	for _, choice := range c.report.Choices {
+		if choice.Model == model {
+			return choice.Wanted
+		}
+	}
+	return 0
+}
+
+// SessionRow tells what the sessions of a cut model cost beside the whole model.
+type SessionRow struct {
+	Model         string  `json:"model"`
+	Wanted        int     `json:"wanted"`
+	Segments      int     `json:"segments"`
+	LoadMS        float64 `json:"load_ms"`
+	WholeLoadMS   float64 `json:"whole_load_ms"`
+	EachMS        float64 `json:"each_ms"` // of loading, by segment
+	RSSBytes      int64   `json:"rss_bytes"`
+	WholeRSSBytes int64   `json:"whole_rss_bytes"`
+	EachBytes     int64   `json:"each_bytes"` // of resident memory beyond the whole model's, by segment; below 0 if the cut one needs less
+}
+
+// measureSessions loads each service whole and cut, each in a process of its own.
+func (c *check) measureSessions(ctx context.Context) error {
+	var faults []error
+	for _, m := range c.Services {
+		whole, err := c.probe(ctx, m, cutcost.ProbeSpec{Mode: cutcost.ModeWhole, Batch: 1})
+		for i := 0; i < len(c.Granularities) && err == nil; i++ {
+			var cut cutcost.ProbeResult
+			if cut, err = c.probe(ctx, m, cutcost.ProbeSpec{Mode: cutcost.ModeCut, Batch: 1, Target: c.Granularities[i]}); err == nil {
+				c.report.Sessions = append(c.report.Sessions, sessionRow(m.Name, c.Granularities[i], &whole, &cut))
+			}
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", m.Name, err))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func sessionRow(model string, wanted int, whole, cut *cutcost.ProbeResult) SessionRow {
+	n := max(cut.Segments, 1)
+	return SessionRow{
+		Model: model, Wanted: wanted, Segments: cut.Segments,
+		LoadMS: cut.LoadMS, WholeLoadMS: whole.LoadMS, EachMS: cut.LoadMS / float64(n),
+		RSSBytes: cut.RSSBytes, WholeRSSBytes: whole.RSSBytes, EachBytes: (cut.RSSBytes - whole.RSSBytes) / int64(n),
+	}
+}
+
+// probe does one measurement in a process of its own.
+func (c *check) probe(ctx context.Context, m Model, spec cutcost.ProbeSpec) (cutcost.ProbeResult, error) {
+	spec.Path, spec.CacheDir, spec.Threads, spec.Seed = m.Path, c.CacheDir, c.Threads, int64(c.Seed)
+	spec.SeqLen = c.SeqLen
+	c.placeProbe(&spec)
+	c.Progress(fmt.Sprintf("  %s, batch %d, %d operators: %s", m.Name, spec.Batch, spec.Target, spec.Mode))
+	return cutcost.RunProbe(ctx, append(c.Command[:len(c.Command):len(c.Command)], "bench", "probe"), spec)
+}
+
+// timeLeft returns how long a step may go on.
+func timeLeft(ctx context.Context) time.Duration {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return maxBudget
+	}
+	return max(time.Until(end), 0)
+}

@@ -1,0 +1,73 @@
+package gpucheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+)
+
+// repeats is how often the fixed group runs, as in the paper (section 5.4).
+const repeats = 100
+
+// Repeat tells how much one group's latency differs from run to run.
+type Repeat struct {
+	Group    string  `json:"group"` // in words
+	Batch    int     `json:"batch"`
+	MPS      bool    `json:"mps"`
+	Runs     int     `json:"runs"`
+	MedianMS float64 `json:"median_ms"`
+	MeanMS   float64 `json:"mean_ms"`
+	StdMS    float64 `json:"std_ms"`
+	Spread   float64 `json:"spread"` // standard deviation by mean
+	P1MS     float64 `json:"p1_ms"`
+	P99MS    float64 `json:"p99_ms"`
+}
+
+// repeatGroup runs all of the first service and half of the second together.
+func (c *check) repeatGroup(ctx context.Context) (err error) {
+	env, err := c.mps.env()
+	if err != nil {
+		return err
+	}
+	w, err := c.startWorkers(ctx, env)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.stop()) }()
+	operators := len(w.infos[1].Operators)
+	first, second := part{service: 0, batch: c.Batches[0]}, part{service: 1, batch: c.Batches[0], end: max(operators/2, 1)}
+	var times []float64
+	for n := -warmups; n < repeats; n++ {
+		took, err := w.run(ctx, first, second)
+		if err != nil {
+			return err
+		}
+		if n >= 0 {
+			times = append(times, milliseconds(took))
+		}
+	}
+	r := spread(times)
+	r.Group = fmt.Sprintf("%s whole, %s operators 0 to %d of %d", c.Services[0].Name, c.Services[1].Name, second.end, operators)
+	r.Batch, r.MPS = c.Batches[0], c.mps != nil
+	c.report.Repeat = &r
+	return nil
+}
+
+// spread sorts the times and describes them.
+func spread(times []float64) Repeat {
+	r := Repeat{Runs: len(times), MedianMS: median(times)}
+	if r.Runs == 0 {
+		return r
+	}
+	for _, t := range times {
+		r.MeanMS += t / float64(r.Runs)
+	}
+	for _, t := range times {
+		r.StdMS += (t - r.MeanMS) * (t - r.MeanMS) / float64(r.Runs)
+	}
+	r.StdMS = math.Sqrt(r.StdMS)
+	r.Spread = r.StdMS / r.MeanMS
+	r.P1MS, r.P99MS = times[r.Runs/100], times[min(r.Runs*99/100, r.Runs-1)]
+	return r
+}

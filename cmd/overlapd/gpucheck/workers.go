@@ -1,0 +1,236 @@
+package gpucheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments"
+)
+
+const (
+	// loadTimeout bounds loading a model from a cold disk, its kernels included.
+	loadTimeout = 2 * time.Minute
+
+	// spanTimeout bounds one span; none of what is measured comes near.
+	spanTimeout = 20 * time.Second
+
+	// alignment is that of inputs in shared memory.
+	alignment = segments.ArenaAlign
+
+	// poll is for how long daemon and worker look for each other's next message,
+	// as in a daemon's default configuration.
+	poll = 200 * time.Microsecond
+
+	// warmups is how often a batch runs before it is timed.
+	warmups = 3
+)
+
+// workers run the services of a check, each in a process of its own, without a
+// daemon: what runs together is said and not decided.
+type workers struct {
+	exec    *executor.Executor
+	infos   []segments.Info // by service, from when it is ready
+	news    chan executor.Event
+	round   uint64
+	batch   models.BatchID
+	seqLen  int
+	inputs  map[inputKey][]segments.Tensor
+	offsets []heldInput
+}
+
+type inputKey struct{ service, batch int }
+
+type heldInput struct {
+	service models.ServiceID
+	offset  int64
+}
+
+// startWorkers starts a worker for each service and waits until all are ready.
+// The environment is that of the workers, nil for ours.
+func (c *check) startWorkers(ctx context.Context, env []string) (w *workers, err error) {
+	w = &workers{
+		infos:  make([]segments.Info, len(c.Services)),
+		news:   make(chan executor.Event, 4*len(c.Services)), // each is ready once or lost once
+		seqLen: c.SeqLen, inputs: map[inputKey][]segments.Tensor{},
+	}
+	o := executor.Options{
+		Command: append(c.Command[:len(c.Command):len(c.Command)], "worker"), Env: env,
+		LoadTimeout: loadTimeout, SpanTimeout: spanTimeout, Poll: poll, RestartLimit: 1, Events: w.event,
+	}
+	for i, m := range c.Services {
+		spec := segments.LoadSpec{
+			Service: m.Name, ModelPath: m.Path, CacheDir: c.CacheDir, Threads: c.Threads, CutTarget: c.cut(m.Name), MaxBatch: largest(c.Batches),
+		}
+		if err := c.placeWorker(&spec); err != nil {
+			return nil, err
+		}
+		o.Services = append(o.Services, executor.ServiceSpec{ID: models.ServiceID(i), Name: m.Name, Load: spec})
+	}
+	if w.exec, err = executor.New(o); err != nil {
+		return nil, err
+	}
+	if err := w.exec.Start(context.Background()); err != nil {
+		return nil, errors.Join(err, w.exec.Close())
+	}
+	if err := w.await(ctx); err != nil {
+		return nil, errors.Join(err, w.stop())
+	}
+	return w, nil
+}
+
+func largest(list []int) int {
+	most := 1
+	for _, n := range list {
+		most = max(most, n)
+	}
+	return most
+}
+
+// event passes on what await wants to know. There is room for all of it.
+func (w *workers) event(e executor.Event) {
+	switch e.(type) {
+	case executor.WorkerReady, executor.WorkerLost:
+		select {
+		case w.news <- e:
+		default: // lost again and again: await has the first
+		}
+	}
+}
+
+// await waits until every worker is ready, or one is lost.
+func (w *workers) await(ctx context.Context) error {
+	for range w.infos {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case e := <-w.news:
+			switch e := e.(type) {
+			case executor.WorkerReady:
+				w.infos[e.Service] = e.Info
+			case executor.WorkerLost:
+				return fmt.Errorf("%w: %w", ErrWorker, e.Err)
+			}
+		}
+	}
+	return nil
+}
+
+// stop ends the workers.
+func (w *workers) stop() error {
+	for _, h := range w.offsets {
+		_ = w.exec.Arena(h.service).Free(h.offset) // it was allocated there
+	}
+	// Outcomes that nobody received would keep their outputs.
+	done := make(chan error, 1)
+	go func() { done <- w.exec.Close() }()
+	for o := range w.exec.Outcomes() {
+		release(&o)
+	}
+	return <-done
+}
+
+// part is what one service has in a group: operators [0, end) of a batch, all of
+// them if end is 0.
+type part struct{ service, batch, end int }
+
+// run runs the parts as one round and returns how long it took.
+func (w *workers) run(ctx context.Context, parts ...part) (time.Duration, error) {
+	requests := make([]executor.SpanRequest, len(parts))
+	for i, p := range parts {
+		tensors, err := w.inputsOf(p)
+		if err != nil {
+			return 0, err
+		}
+		end := p.end
+		if end == 0 {
+			end = len(w.infos[p.service].Operators)
+		}
+		w.batch++
+		requests[i] = executor.SpanRequest{
+			Span: models.Span{
+				Service: models.ServiceID(p.service), Batch: w.batch, End: end, Size: p.batch, SeqLen: w.seqLenOf(p.service),
+			},
+			Queries: []executor.QueryTensors{{ID: models.QueryID(w.batch), Inputs: tensors}},
+		}
+	}
+	w.round++
+	if err := w.exec.Run(w.round, requests); err != nil {
+		return 0, err
+	}
+	select {
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case o := <-w.exec.Outcomes():
+		return o.Took, w.settle(&o)
+	}
+}
+
+// settle gives back what a round left, and tells what went wrong in it.
+func (w *workers) settle(o *executor.Outcome) error {
+	release(o)
+	var faults []error
+	for i := range o.Spans {
+		s := &o.Spans[i]
+		if s.Status != executor.Done {
+			faults = append(faults, fmt.Errorf("%w: a span of service %d is %s: %w", ErrWorker, s.Span.Service, s.Status, s.Err))
+		} else if !s.Finished {
+			w.exec.Release(s.Span.Service, s.Span.Batch)
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func release(o *executor.Outcome) {
+	for i := range o.Spans {
+		for j := range o.Spans[i].Queries {
+			o.Spans[i].Queries[j].Release()
+		}
+	}
+}
+
+func (w *workers) seqLenOf(service int) int {
+	if models.HasSeqLen(w.infos[service].Inputs) {
+		return w.seqLen
+	}
+	return 0
+}
+
+// inputsOf returns inputs of zeros. They are made once: a worker only reads them,
+// and has one batch at a time.
+func (w *workers) inputsOf(p part) ([]segments.Tensor, error) {
+	key := inputKey{p.service, p.batch}
+	if t, ok := w.inputs[key]; ok {
+		return t, nil
+	}
+	specs := w.infos[p.service].Inputs
+	var tensors []segments.Tensor
+	var sum int64
+	for i, shape := range models.Fill(specs, p.batch, w.seqLen) {
+		elem := specs[i].Type.Elem
+		bytes := int64(elem.Bytes())
+		for _, d := range shape {
+			bytes *= d
+		}
+		if bytes == 0 {
+			return nil, fmt.Errorf("%w: input %q is %s, which cannot be made up", ErrWorker, specs[i].Name, specs[i].Type)
+		}
+		tensors = append(tensors, segments.Tensor{Type: elem, Shape: shape, Offset: sum, Bytes: bytes})
+		sum += (bytes + alignment - 1) / alignment * alignment
+	}
+	id := models.ServiceID(p.service)
+	offset, data, err := w.exec.Arena(id).Alloc(max(sum, 1))
+	if err != nil {
+		return nil, fmt.Errorf("memory for inputs of batch size %d: %w", p.batch, err)
+	}
+	clear(data)
+	w.offsets = append(w.offsets, heldInput{id, offset})
+	for i := range tensors {
+		tensors[i].Offset += offset
+	}
+	w.inputs[key] = tensors
+	return tensors, nil
+}
