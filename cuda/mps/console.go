@@ -1,0 +1,221 @@
+package mps
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	outputMax = 64 << 10               // bytes that one command may print
+	pipeGrace = 100 * time.Millisecond // for output after the program's end
+	rounding  = 0.5                    // by which a percentage may be rounded
+)
+
+// Console sends commands to the control daemon of one pipe directory, one at a
+// time. All methods may be called at the same time, and each is bounded by its
+// context and by the command timeout.
+type Console struct {
+	program string
+	pipe    string
+	timeout time.Duration
+	turn    chan struct{} // holds a token while nobody sends
+}
+
+func newConsole(program, pipe string, timeout time.Duration) *Console {
+	c := &Console{program: program, pipe: pipe, timeout: timeout, turn: make(chan struct{}, 1)}
+	c.turn <- struct{}{}
+	return c
+}
+
+// Servers returns the PIDs of the servers, usually none or one.
+func (c *Console) Servers(ctx context.Context) ([]int, error) {
+	const command = "get_server_list"
+	text, err := c.send(ctx, command)
+	if err != nil {
+		return nil, err
+	}
+	pids, err := parsePIDs(command, text)
+	if errors.Is(err, ErrNoServer) {
+		return nil, nil
+	}
+	return pids, err
+}
+
+// Status returns what a server says of itself.
+func (c *Console) Status(ctx context.Context, server int) (Status, error) {
+	command := "get_server_status " + strconv.Itoa(server)
+	text, err := c.send(ctx, command)
+	if err != nil {
+		return "", err
+	}
+	return parseStatus(command, text)
+}
+
+// StartServer starts a server for a user, so that the first client need not
+// wait for it. It is there when Servers lists it.
+func (c *Console) StartServer(ctx context.Context, uid int) error {
+	return c.order(ctx, "start_server -uid "+strconv.Itoa(uid))
+}
+
+// ShutdownServer ends a server once its clients are gone, or at once, with
+// them, if force is set. It is gone when Servers lists it no more.
+func (c *Console) ShutdownServer(ctx context.Context, server int, force bool) error {
+	command := "shutdown_server " + strconv.Itoa(server)
+	if force {
+		command += " -f"
+	}
+	return c.order(ctx, command)
+}
+
+// ClientPIDs returns the PIDs of a server's clients.
+func (c *Console) ClientPIDs(ctx context.Context, server int) ([]int, error) {
+	command := "get_client_list " + strconv.Itoa(server)
+	text, err := c.send(ctx, command)
+	if err != nil {
+		return nil, err
+	}
+	return parsePIDs(command, text)
+}
+
+// Clients returns the clients of all servers, with their devices.
+func (c *Console) Clients(ctx context.Context) ([]Client, error) {
+	text, err := c.send(ctx, "ps")
+	if err != nil {
+		return nil, err
+	}
+	return parseClients("ps", text)
+}
+
+// TerminateClient ends a client's work on the device. The process lives on,
+// and its next CUDA call fails.
+func (c *Console) TerminateClient(ctx context.Context, server, client int) error {
+	command := fmt.Sprintf("terminate_client %d %d", server, client)
+	text, err := c.send(ctx, command)
+	if err != nil {
+		return err
+	}
+	if missing(text) {
+		return ErrNoServer
+	}
+	if strings.TrimSpace(text) != "0" {
+		return unknown(command, text)
+	}
+	return nil
+}
+
+// DefaultActiveThreadPercentage returns what the next server gives to clients
+// that set no percentage themselves.
+func (c *Console) DefaultActiveThreadPercentage(ctx context.Context) (float64, error) {
+	const command = "get_default_active_thread_percentage"
+	text, err := c.send(ctx, command)
+	if err != nil {
+		return 0, err
+	}
+	return parsePercentage(command, text)
+}
+
+// SetDefaultActiveThreadPercentage sets it, 1 to 100. Servers that run keep
+// theirs, and a control daemon that is started again forgets it.
+func (c *Console) SetDefaultActiveThreadPercentage(ctx context.Context, percentage int) error {
+	if err := (Limits{ActiveThreadPercentage: percentage}).Validate(); err != nil || percentage == 0 {
+		return fmt.Errorf("%w: default active thread percentage is %d: write 1 to 100", ErrLimits, percentage)
+	}
+	// What the command prints is not documented: what it did is.
+	if _, err := c.send(ctx, "set_default_active_thread_percentage "+strconv.Itoa(percentage)); err != nil {
+		return err
+	}
+	now, err := c.DefaultActiveThreadPercentage(ctx)
+	if err != nil {
+		return err
+	}
+	if math.Abs(now-float64(percentage)) > rounding {
+		return fmt.Errorf("%w: the default active thread percentage is %v after setting it to %d", ErrCommand, now, percentage)
+	}
+	return nil
+}
+
+// Quit ends the control daemon and its servers.
+func (c *Console) Quit(ctx context.Context) error { return c.order(ctx, "quit") }
+
+// order sends a command that is documented to print nothing of use: what it
+// did shows elsewhere.
+func (c *Console) order(ctx context.Context, command string) error {
+	text, err := c.send(ctx, command)
+	if err == nil && missing(text) {
+		return ErrNoServer
+	}
+	return err
+}
+
+// send runs the control program with one command on its standard input, and
+// returns what it printed.
+func (c *Console) send(ctx context.Context, command string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	select {
+	case <-c.turn:
+		defer func() { c.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return "", c.unanswered(ctx, command)
+	}
+	var out output
+	cmd := exec.CommandContext(ctx, c.program)
+	cmd.Env = environment("CUDA_MPS_PIPE_DIRECTORY=" + c.pipe)
+	cmd.Stdin = strings.NewReader(command + "\n")
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	cmd.WaitDelay = pipeGrace
+	// The program is killed when its thread ends, so this one must stay.
+	runtime.LockOSThread()
+	err := cmd.Run()
+	runtime.UnlockOSThread()
+	text := out.data.String()
+	switch {
+	case out.full:
+		return "", fmt.Errorf("%w: %s printed more than %d bytes, beginning with %q", ErrOutput, command, outputMax, text[:quoteMax])
+	case strings.Contains(text, noDaemon):
+		return "", fmt.Errorf("%w in %s: start one there, or set mps mode = \"own\"", ErrNoDaemon, c.pipe)
+	case ctx.Err() != nil:
+		return "", c.unanswered(ctx, command)
+	case errors.Is(err, exec.ErrWaitDelay): // it ended well, and something it started lives on
+	case err != nil:
+		return "", fmt.Errorf("%w: %s: %w; it printed %q", ErrCommand, command, err, text[:min(len(text), quoteMax)])
+	}
+	return text, nil
+}
+
+// unanswered returns the error of a command that was given up.
+func (c *Console) unanswered(ctx context.Context, command string) error {
+	if ctx.Err() == context.Canceled {
+		return fmt.Errorf("mps: %s: %w", command, ctx.Err())
+	}
+	return fmt.Errorf("%w: %s in %s took longer than %v: the daemon or the GPU hangs; stop the workers, then restart the daemon",
+		ErrNoAnswer, command, c.pipe, c.timeout)
+}
+
+// output keeps what a command prints, and fails beyond outputMax.
+type output struct {
+	data bytes.Buffer
+	full bool
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	if o.data.Len()+len(p) > outputMax {
+		o.full = true
+		o.data.Write(p[:outputMax-o.data.Len()])
+		return 0, ErrOutput
+	}
+	return o.data.Write(p)
+}

@@ -1,0 +1,317 @@
+package mps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Control is one control daemon, ours or somebody else's. All methods may be
+// called at the same time.
+type Control struct {
+	opts    Options
+	program string
+	pipe    string
+	console *Console
+	dir     *directory // nil if the daemon is not ours
+
+	events chan Event
+	orders chan *order
+	ctx    context.Context // ends with Stop
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // all goroutines
+	ended  chan struct{}  // closed when the supervisor has ended
+	err    error          // what Stop returns; written before ended is closed
+
+	mu struct {
+		sync.Mutex
+		state State
+	}
+}
+
+func newControl(opts Options, program, pipe string) *Control {
+	c := &Control{
+		opts: opts, program: program, pipe: pipe,
+		console: newConsole(program, pipe, opts.CommandTimeout),
+		events:  make(chan Event, EventsMax),
+		orders:  make(chan *order),
+		ended:   make(chan struct{}),
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// Start runs a control daemon for one device and returns once it answers. What
+// a daemon of an earlier overlapd left in the directory is ended first.
+func Start(ctx context.Context, opts Options) (*Control, error) {
+	opts = opts.withDefaults()
+	if err := errors.Join(opts.validate(), opts.validateOwn()); err != nil {
+		return nil, err
+	}
+	program, err := findProgram(opts.Program)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := openDirectory(filepath.Clean(opts.Directory))
+	if err != nil {
+		return nil, err
+	}
+	c := newControl(opts, program, dir.pipe())
+	c.dir = dir
+	p, err := c.launch(ctx)
+	if err != nil {
+		c.cancel()
+		c.wg.Wait()
+		return nil, errors.Join(err, dir.close())
+	}
+	c.running(p)
+	c.spawn(func() { newSupervisor(c).run(p) })
+	return c, nil
+}
+
+// Existing attaches to a control daemon that somebody else runs, after asking
+// it once. It is watched, and never stopped.
+func Existing(ctx context.Context, opts Options) (*Control, error) {
+	opts = opts.withDefaults()
+	if opts.Directory == "" {
+		opts.Directory = existingPipe()
+	}
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	program, err := findProgram(opts.Program)
+	if err != nil {
+		return nil, err
+	}
+	c := newControl(opts, program, filepath.Clean(opts.Directory))
+	found := c.look(ctx)
+	if err := errors.Join(found.err, checkServers(found.servers, os.Geteuid(), false)); err != nil {
+		c.cancel()
+		return nil, err
+	}
+	c.running(nil)
+	c.spawn(func() { newSupervisor(c).run(nil) })
+	return c, nil
+}
+
+// spawn starts a goroutine that Stop waits for.
+func (c *Control) spawn(f func()) { c.wg.Go(f) }
+
+// Console returns the console of this daemon.
+func (c *Control) Console() *Console { return c.console }
+
+// Events returns the channel of all events. It is closed by Stop.
+func (c *Control) Events() <-chan Event { return c.events }
+
+// State returns how the daemon was when it was last looked at.
+func (c *Control) State() State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state := c.mu.state
+	state.Servers = slices.Clone(state.Servers)
+	return state
+}
+
+func (c *Control) change(f func(*State)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(&c.mu.state)
+}
+
+// running notes that the daemon serves.
+func (c *Control) running(p *process) {
+	c.change(func(s *State) {
+		s.Phase, s.PID, s.Err = PhaseRunning, 0, nil
+		if p != nil {
+			s.PID = p.pid()
+		}
+		s.Starts++
+	})
+}
+
+// ClientEnv returns the whole environment of a worker that shall be a client
+// of this daemon: ours, without what that says of devices and MPS.
+func (c *Control) ClientEnv(l Limits) ([]string, error) {
+	if err := l.Validate(); err != nil {
+		return nil, err
+	}
+	env := []string{"CUDA_MPS_PIPE_DIRECTORY=" + c.pipe}
+	if c.dir != nil {
+		env = append(env, "CUDA_MPS_LOG_DIRECTORY="+c.dir.log())
+	}
+	// A UUID means the same device to the daemon and to its clients; numbers
+	// are counted anew by the server.
+	if device := c.opts.Device; device != "" {
+		env = append(env, "CUDA_VISIBLE_DEVICES="+device)
+	} else if device := os.Getenv("CUDA_VISIBLE_DEVICES"); device != "" {
+		env = append(env, "CUDA_VISIBLE_DEVICES="+device)
+	}
+	return environment(append(env, l.variables()...)...), nil
+}
+
+// Healthy asks the daemon and its servers now.
+func (c *Control) Healthy(ctx context.Context) error {
+	switch state := c.State(); state.Phase {
+	case PhaseStopped:
+		return ErrStopped
+	case PhaseGivenUp, PhaseRestarting:
+		return state.Err
+	}
+	found := c.look(ctx)
+	return errors.Join(found.err, checkServers(found.servers, os.Geteuid(), true))
+}
+
+// HasClient reports whether a server serves a process. One that has a CUDA
+// context and is no client runs without MPS.
+func (c *Control) HasClient(ctx context.Context, pid int) (bool, error) {
+	servers, err := c.console.Servers(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, server := range servers {
+		clients, err := c.console.ClientPIDs(ctx, server)
+		if err != nil && !errors.Is(err, ErrNoServer) {
+			return false, err
+		}
+		if slices.Contains(clients, pid) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Restart ends the daemon, its servers and their clients' contexts, and starts
+// it again, even if it was given up. End the workers before.
+func (c *Control) Restart(ctx context.Context) error {
+	if c.dir == nil {
+		return fmt.Errorf("%w: whoever runs the daemon of %s must restart it", ErrNotOwned, c.pipe)
+	}
+	o := &order{reply: make(chan error, 1)}
+	select {
+	case c.orders <- o:
+	case <-c.ended:
+		return ErrStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-o.reply:
+		return err
+	case <-c.ended:
+		return ErrStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// order is a Restart that waits for its outcome.
+type order struct{ reply chan error }
+
+// Stop ends a daemon of ours with its servers, waits for all goroutines and
+// gives the directory up. It returns ErrKilled if the daemon did not end when
+// asked, which it does not while workers are connected: end them before. A
+// second call returns the same.
+func (c *Control) Stop() error {
+	c.cancel()
+	<-c.ended
+	c.wg.Wait()
+	return c.err
+}
+
+// launch starts a daemon of ours and waits until it answers.
+func (c *Control) launch(ctx context.Context) (*process, error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(c.ctx, stop)()
+	sweeping, done := context.WithTimeout(ctx, c.opts.StopTimeout)
+	defer done()
+	if err := errors.Join(sweep(sweeping, c.console, c.pipe), c.dir.clear(), c.dir.rotate()); err != nil {
+		return nil, err
+	}
+	p, err := startProcess(c.spawn, c.program, environment(
+		"CUDA_VISIBLE_DEVICES="+c.opts.Device,
+		"CUDA_MPS_PIPE_DIRECTORY="+c.dir.pipe(),
+		"CUDA_MPS_LOG_DIRECTORY="+c.dir.log(),
+	))
+	if err != nil {
+		return nil, err
+	}
+	if err := c.awaitReady(ctx, p); err != nil {
+		c.kill(p)
+		return nil, fmt.Errorf("%w: %w%s", ErrNotReady, err, c.lastWords(p))
+	}
+	return p, nil
+}
+
+// Waiting for the first answer.
+const (
+	readyTries    = 200
+	readyDelayMin = 5 * time.Millisecond
+	readyDelayMax = 250 * time.Millisecond
+)
+
+// awaitReady asks until the daemon answers, ends, or has taken too long.
+func (c *Control) awaitReady(ctx context.Context, p *process) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.opts.ReadyTimeout, fmt.Errorf("it did not answer within %v", c.opts.ReadyTimeout))
+	defer cancel()
+	delay := readyDelayMin
+	var last error
+	for range readyTries {
+		if _, last = c.console.Servers(ctx); last == nil {
+			return nil
+		}
+		if errors.Is(last, ErrOutput) {
+			return last
+		}
+		timer := time.NewTimer(delay)
+		select {
+		case <-p.exited:
+			timer.Stop()
+			return fmt.Errorf("it ended at once (%v)", p.cmd.ProcessState)
+		case <-ctx.Done():
+			timer.Stop()
+			return errors.Join(context.Cause(ctx), unless(last, ErrNoDaemon))
+		case <-timer.C:
+		}
+		delay = min(2*delay, readyDelayMax)
+	}
+	return fmt.Errorf("it did not answer %d times: %w", readyTries, last)
+}
+
+// unless returns err, or nil if it is of a kind.
+func unless(err, kind error) error {
+	if errors.Is(err, kind) {
+		return nil
+	}
+	return err
+}
+
+// kill ends a daemon at once, with all that serves its directory.
+func (c *Control) kill(p *process) error {
+	p.signal(killSignal)
+	<-p.exited
+	return c.killRest()
+}
+
+// killRest ends servers whose daemon is gone. It also works during Stop.
+func (c *Control) killRest() error {
+	ctx, cancel := context.WithTimeout(context.Background(), c.opts.StopTimeout)
+	defer cancel()
+	return killLeftovers(ctx, c.pipe)
+}
+
+// lastWords quotes what a daemon printed last, else what it logged.
+func (c *Control) lastWords(p *process) string {
+	if lines := lastLines(p.tail.text()); lines != "" {
+		return "; it printed: " + lines
+	}
+	if lines := lastLines(c.dir.tail("control.log")); lines != "" {
+		return "; control.log ends: " + lines
+	}
+	return "; it printed nothing; try it by hand: CUDA_MPS_PIPE_DIRECTORY=" + c.pipe + " " + c.program + " -f"
+}

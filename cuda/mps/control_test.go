@@ -1,0 +1,332 @@
+package mps
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/cuda/mps/fakemps"
+)
+
+func TestStartAndStop(t *testing.T) {
+	o := newOptions(t)
+	c, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := c.State(); s.Phase != PhaseRunning || !alive(s.PID) || s.Starts != 1 || s.Err != nil {
+		t.Errorf("state %+v", s)
+	}
+	if err := c.Healthy(t.Context()); err != nil {
+		t.Error(err)
+	}
+	server := serverOf(t, c)
+	want := []Server{{PID: server, Status: StatusActive, User: os.Getuid()}}
+	if s := c.State(); !slices.Equal(s.Servers, want) {
+		t.Errorf("servers %+v, expected %+v", s.Servers, want)
+	}
+	for _, path := range []string{o.Directory, o.pipe(), filepath.Join(o.Directory, logName)} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %v, %v", path, info.Mode(), err)
+		}
+	}
+	pid := c.State().PID
+	for range 2 { // the second call finds it stopped
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	}
+	if alive(pid) || alive(server) {
+		t.Error("processes are left")
+	}
+	if s := c.State(); s.Phase != PhaseStopped || s.PID != 0 || len(s.Servers) > 0 {
+		t.Errorf("state %+v", s)
+	}
+	if err := c.Healthy(t.Context()); !errors.Is(err, ErrStopped) {
+		t.Error(err)
+	}
+	if err := c.Restart(t.Context()); !errors.Is(err, ErrStopped) {
+		t.Error(err)
+	}
+	for range c.Events() { // it is closed
+	}
+	for _, name := range []string{pipeName, lockName} {
+		if _, err := os.Lstat(filepath.Join(o.Directory, name)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left: %v", name, err)
+		}
+	}
+}
+
+func TestReadyLate(t *testing.T) {
+	o := newOptions(t)
+	file := filepath.Join(o.Directory, "go")
+	behave(t, o, "await "+file)
+	started := make(chan error, 1)
+	var c *Control
+	go func() {
+		var err error
+		c, err = Start(t.Context(), o)
+		started <- err
+	}()
+	eventually(t, "the daemon runs", func() bool { return len(leftovers(o.pipe())) > 0 })
+	select {
+	case err := <-started:
+		t.Fatal("ready before the daemon: ", err)
+	default:
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStartFails(t *testing.T) {
+	for name, test := range map[string]struct {
+		behaviour string
+		change    func(*Options)
+		want      error
+		text      string
+	}{
+		"never ready": {"never", func(o *Options) { o.ReadyTimeout = 300 * time.Millisecond }, ErrNotReady, "did not answer within 300ms"},
+		"exits":       {"exit MPS is not supported on this GPU", nil, ErrNotReady, "exit status 1); it printed: MPS is not supported on this GPU"},
+		"garbage":     {"garbage get_server_list", nil, ErrOutput, `\xffgarbage`},
+		"hangs": {"hang get_server_list", func(o *Options) {
+			o.CommandTimeout, o.ReadyTimeout = 200*time.Millisecond, 2*time.Second
+		}, ErrNoAnswer, "stop the workers"},
+		"no program": {"", func(o *Options) { o.Program = "/nonexistent/mps" }, ErrNoProgram, "nvidia-compute-utils"},
+		"no device":  {"", func(o *Options) { o.Device = "" }, ErrOptions, "name the UUID"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newOptions(t)
+			behave(t, o, test.behaviour)
+			if test.change != nil {
+				test.change(&o)
+			}
+			c, err := Start(t.Context(), o)
+			if c != nil || !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.text) {
+				t.Errorf("%v, %v", c, err)
+			}
+		})
+	}
+}
+
+func TestStartIsCancelled(t *testing.T) {
+	o := newOptions(t)
+	behave(t, o, "never")
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error, 1)
+	go func() {
+		_, err := Start(ctx, o)
+		failed <- err
+	}()
+	eventually(t, "the daemon runs", func() bool { return len(leftovers(o.pipe())) > 0 })
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestTwoInOneDirectory(t *testing.T) {
+	o := newOptions(t)
+	c := start(t, o)
+	if _, err := Start(t.Context(), o); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "directory of its own") {
+		t.Error(err)
+	}
+	if err := c.Healthy(t.Context()); err != nil {
+		t.Error("the first is disturbed: ", err)
+	}
+}
+
+// A daemon and a server of an earlier overlapd still live.
+func TestLeftoversAreEnded(t *testing.T) {
+	for name, behaviour := range map[string][]string{
+		"obeys": {"orphan"}, "stays": {"orphan", "stay"}, "hangs": {"orphan", "hang quit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newOptions(t)
+			o.CommandTimeout = 3 * time.Second
+			behave(t, o, behaviour...)
+			pid := alien(t, o)
+			console := newConsole(o.Program, o.pipe(), patience)
+			if err := console.StartServer(t.Context(), os.Getuid()); err != nil {
+				t.Fatal(err)
+			}
+			servers, err := console.Servers(t.Context())
+			if err != nil || len(servers) != 1 {
+				t.Fatal(servers, err)
+			}
+			behave(t, o)
+			behave(t, o, behaviour[1:]...)
+			c, err := Start(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			behave(t, o)
+			if alive(servers[0]) || alive(pid) || c.State().PID == pid {
+				t.Error("the earlier daemon is left")
+			}
+			if err := c.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// The sockets of a dead daemon do not hinder a new one; what is not a
+// daemon's stays.
+func TestStalePipe(t *testing.T) {
+	o := newOptions(t)
+	folder := filepath.Join(o.pipe(), "folder")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("unixpacket", filepath.Join(o.pipe(), "control"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	listener.Close()
+	if err := os.WriteFile(filepath.Join(o.pipe(), "nvidia-cuda-mps-control.pid"), []byte("1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start(t, o)
+	if _, err := os.Stat(folder); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestClients(t *testing.T) {
+	o := newOptions(t)
+	c := start(t, o)
+	ctx := t.Context()
+	if has, err := c.HasClient(ctx, os.Getpid()); err != nil || has {
+		t.Errorf("%v, %v before there is a server", has, err)
+	}
+	client, err := fakemps.Connect(o.pipe())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := await[ServerActive](t, c).PID
+	if server != client.Server {
+		t.Errorf("server %d, the client has %d", server, client.Server)
+	}
+	if has, err := c.HasClient(ctx, os.Getpid()); err != nil || !has {
+		t.Errorf("%v, %v", has, err)
+	}
+	clients, err := c.Console().Clients(ctx)
+	want := []Client{{PID: os.Getpid(), ID: 1, Server: server, Device: testDevice[:22], Namespace: os.Getpid(), Command: "./client"}}
+	if err != nil || !slices.Equal(clients, want) {
+		t.Errorf("%+v, %v", clients, err)
+	}
+	if err := c.Console().TerminateClient(ctx, server, os.Getpid()); err != nil {
+		t.Error(err)
+	}
+	if err := c.Console().TerminateClient(ctx, server, 1); !errors.Is(err, ErrOutput) {
+		t.Error(err)
+	}
+	if err := c.Console().ShutdownServer(ctx, server, true); err != nil {
+		t.Error(err)
+	}
+	<-client.Lost()
+	if dead := await[ServerDied](t, c); dead.PID != server {
+		t.Errorf("%+v", dead)
+	}
+	client.Close()
+	if clients, err := c.Console().Clients(ctx); err != nil || len(clients) > 0 {
+		t.Errorf("%+v, %v", clients, err)
+	}
+	for name, err := range map[string]error{
+		"status": second(c.Console().Status(ctx, server)), "clients": second(c.Console().ClientPIDs(ctx, server)),
+		"terminate": c.Console().TerminateClient(ctx, server, 1), "shutdown": c.Console().ShutdownServer(ctx, server, false),
+	} {
+		if !errors.Is(err, ErrNoServer) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestDefaultPercentage(t *testing.T) {
+	console := start(t, newOptions(t)).Console()
+	if p, err := console.DefaultActiveThreadPercentage(t.Context()); err != nil || p != 100 {
+		t.Error(p, err)
+	}
+	if err := console.SetDefaultActiveThreadPercentage(t.Context(), 25); err != nil {
+		t.Error(err)
+	}
+	if p, err := console.DefaultActiveThreadPercentage(t.Context()); err != nil || p != 25 {
+		t.Error(p, err)
+	}
+	for _, p := range []int{-1, 0, 101} {
+		if err := console.SetDefaultActiveThreadPercentage(t.Context(), p); !errors.Is(err, ErrLimits) {
+			t.Error(p, err)
+		}
+	}
+}
+
+func TestConsoleErrors(t *testing.T) {
+	o := newOptions(t)
+	c := start(t, o)
+	console := newConsole(o.Program, o.pipe(), patience)
+	for _, test := range []struct {
+		behaviour string
+		want      error
+		text      string
+	}{
+		{"garbage ps", ErrOutput, `\xffgarbage`},
+		{"huge ps", ErrOutput, "more than 65536 bytes"},
+	} {
+		behave(t, o, test.behaviour)
+		if _, err := console.Clients(t.Context()); !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.text) {
+			t.Error(test.behaviour, err)
+		}
+	}
+	behave(t, o, "hang ps")
+	short := newConsole(o.Program, o.pipe(), 100*time.Millisecond)
+	if _, err := short.Clients(t.Context()); !errors.Is(err, ErrNoAnswer) {
+		t.Error(err)
+	}
+	behave(t, o)
+	if _, err := console.Clients(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := newConsole(o.Program, o.Directory, patience).Clients(t.Context()); !errors.Is(err, ErrNoDaemon) {
+		t.Error(err)
+	}
+	if _, err := newConsole("/bin/false", o.pipe(), patience).Clients(t.Context()); !errors.Is(err, ErrCommand) {
+		t.Error(err)
+	}
+	if err := c.Healthy(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A daemon that ignores quit is killed, with its server.
+func TestStopKills(t *testing.T) {
+	o := newOptions(t)
+	o.StopTimeout = time.Second
+	behave(t, o, "stay", "orphan")
+	c, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, pid := serverOf(t, c), c.State().PID
+	if err := c.Stop(); !errors.Is(err, ErrKilled) {
+		t.Error(err)
+	}
+	if alive(server) || alive(pid) {
+		t.Error("processes are left")
+	}
+}

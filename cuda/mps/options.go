@@ -1,0 +1,153 @@
+package mps
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"time"
+)
+
+// programName is the control program: the daemon, and what commands it.
+const programName = "nvidia-cuda-mps-control"
+
+// DefaultPipe is the pipe directory of a control daemon that was told none.
+const DefaultPipe = "/tmp/nvidia-mps"
+
+// socketLimit is the longest path of a Unix socket on Linux, in bytes: 108
+// with the zero at its end.
+const socketLimit = 107
+
+// longestSocket is the longest name that the control daemon binds below its
+// pipe directory.
+const longestSocket = "control_privileged"
+
+// Options say which daemon to run, or to attach to. Zero durations and counts
+// take the defaults that are named beside them.
+type Options struct {
+	// Program is the path of nvidia-cuda-mps-control; "" looks in PATH.
+	Program string
+
+	// Device is the UUID of the GPU or MIG instance. Start requires it.
+	Device string
+
+	// Directory is an absolute path. For Start it is ours alone, made if
+	// missing; the daemon's pipe and log directories lie below it. For
+	// Existing it is the pipe directory of the other daemon; "" is what
+	// CUDA_MPS_PIPE_DIRECTORY says, or DefaultPipe.
+	Directory string
+
+	ReadyTimeout   time.Duration // from start to the first answer: 10 s
+	CommandTimeout time.Duration // for one command: 5 s
+	StopTimeout    time.Duration // from quit to SIGKILL: 5 s
+	Poll           time.Duration // between questions for the servers: 2 s
+
+	BackoffMin    time.Duration // before the first restart: 100 ms
+	BackoffMax    time.Duration // before later ones: 10 s
+	HealthyAfter  time.Duration // running this long forgets the back-off: 1 min
+	RestartLimit  int           // deaths within RestartWindow: 5
+	RestartWindow time.Duration // 1 min
+}
+
+// withDefaults fills in what is zero.
+func (o Options) withDefaults() Options {
+	for _, d := range []struct {
+		field    *time.Duration
+		fallback time.Duration
+	}{
+		{&o.ReadyTimeout, 10 * time.Second},
+		{&o.CommandTimeout, 5 * time.Second},
+		{&o.StopTimeout, 5 * time.Second},
+		{&o.Poll, 2 * time.Second},
+		{&o.BackoffMin, 100 * time.Millisecond},
+		{&o.BackoffMax, 10 * time.Second},
+		{&o.HealthyAfter, time.Minute},
+		{&o.RestartWindow, time.Minute},
+	} {
+		if *d.field == 0 {
+			*d.field = d.fallback
+		}
+	}
+	if o.RestartLimit == 0 {
+		o.RestartLimit = 5
+	}
+	return o
+}
+
+// deviceUUID is how NVML and nvidia-smi -L name GPUs and MIG instances. A
+// comma would name a second device.
+var deviceUUID = regexp.MustCompile(`^(GPU|MIG)-[0-9A-Za-z/-]+$`)
+
+// validate reports all faults at once.
+func (o Options) validate() error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if !filepath.IsAbs(o.Directory) {
+		fault("directory %q is not an absolute path: workers start elsewhere and must find it too", o.Directory)
+	}
+	if o.Device != "" && !deviceUUID.MatchString(o.Device) {
+		fault("device %q is not the UUID of one GPU or MIG instance: nvidia-smi -L lists them", o.Device)
+	}
+	for name, d := range map[string]time.Duration{
+		"ready timeout": o.ReadyTimeout, "command timeout": o.CommandTimeout, "stop timeout": o.StopTimeout,
+		"poll": o.Poll, "least back-off": o.BackoffMin, "restart window": o.RestartWindow, "healthy after": o.HealthyAfter,
+	} {
+		if d <= 0 {
+			fault("%s is %v: must be above 0", name, d)
+		}
+	}
+	if o.BackoffMax < o.BackoffMin {
+		fault("largest back-off %v is below the least, %v", o.BackoffMax, o.BackoffMin)
+	}
+	if o.RestartLimit < 0 {
+		fault("restart limit is %d: must be above 0", o.RestartLimit)
+	}
+	return join(ErrOptions, faults)
+}
+
+// validateOwn reports the faults that only a daemon of our own can have.
+func (o Options) validateOwn() error {
+	var faults []error
+	if o.Device == "" {
+		faults = append(faults, errors.New("no device: name the UUID of the GPU or MIG instance that the daemon serves"))
+	}
+	if path := filepath.Join(o.Directory, pipeName, longestSocket); len(path) > socketLimit {
+		faults = append(faults, fmt.Errorf("the socket %s has a path of %d bytes, the system's limit is %d: use a directory whose path is %d bytes shorter",
+			path, len(path), socketLimit, len(path)-socketLimit))
+	}
+	return join(ErrOptions, faults)
+}
+
+// join returns the faults below a sentinel, or nil if there are none.
+func join(sentinel error, faults []error) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", sentinel, errors.Join(faults...))
+}
+
+// findProgram returns the absolute path of the control program.
+func findProgram(name string) (string, error) {
+	if name == "" {
+		name = programName
+	}
+	path, err := exec.LookPath(name)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: %w; it comes with NVIDIA's driver: install nvidia-compute-utils (Ubuntu), "+
+			"nvidia-cuda-mps (Debian) or nvidia-driver-cuda (Fedora, RHEL), or set mps mode = \"off\"", ErrNoProgram, err)
+	}
+	return path, nil
+}
+
+// existingPipe returns the pipe directory that a client would use.
+func existingPipe() string {
+	if path := os.Getenv("CUDA_MPS_PIPE_DIRECTORY"); path != "" {
+		return path
+	}
+	return DefaultPipe
+}

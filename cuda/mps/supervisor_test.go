@@ -1,0 +1,299 @@
+package mps
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/cuda/mps/fakemps"
+)
+
+func TestControlDies(t *testing.T) {
+	o := newOptions(t)
+	c := start(t, o)
+	server, pid := serverOf(t, c), c.State().PID
+	kill(t, pid)
+	dead := await[ControlDied](t, c)
+	if dead.PID != pid || !errors.Is(dead.Err, ErrExited) || !strings.Contains(dead.Err.Error(), "signal: killed") ||
+		!strings.Contains(dead.Err.Error(), "Starting new server") {
+		t.Errorf("%+v", dead)
+	}
+	again := await[Restarted](t, c)
+	if s := c.State(); again.Starts != 2 || again.PID == pid || s.Phase != PhaseRunning || s.PID != again.PID || s.Err != nil {
+		t.Errorf("%+v, state %+v", again, s)
+	}
+	if alive(server) {
+		t.Error("the server outlived its daemon")
+	}
+	if err := c.Healthy(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Servers that the death of their daemon does not end are killed.
+func TestOrphansDieWithControl(t *testing.T) {
+	o := newOptions(t)
+	behave(t, o, "orphan")
+	c := start(t, o)
+	server := serverOf(t, c)
+	kill(t, c.State().PID)
+	await[ControlDied](t, c)
+	if alive(server) {
+		t.Error("the server outlived its daemon")
+	}
+}
+
+// A dead server takes its clients along; the daemon stays and starts another
+// for the next client.
+func TestServerDies(t *testing.T) {
+	o := newOptions(t)
+	c := start(t, o)
+	client, err := fakemps.Connect(o.pipe())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, pid := await[ServerActive](t, c).PID, c.State().PID
+	kill(t, server)
+	if dead := await[ServerDied](t, c); dead.PID != server {
+		t.Errorf("%+v, server %d", dead, server)
+	}
+	<-client.Lost()
+	client.Close()
+	if s := c.State(); s.PID != pid || s.Phase != PhaseRunning || len(s.Servers) > 0 {
+		t.Errorf("state %+v", s)
+	}
+	var next *fakemps.Client
+	eventually(t, "a new server", func() bool {
+		next, err = fakemps.Connect(o.pipe())
+		return err == nil
+	})
+	defer next.Close()
+	if again := await[ServerActive](t, c); again.PID != next.Server || again.PID == server {
+		t.Errorf("%+v, client has %d", again, next.Server)
+	}
+}
+
+func TestServerFaults(t *testing.T) {
+	o := newOptions(t)
+	c := start(t, o)
+	client, err := fakemps.Connect(o.pipe())
+	if err != nil {
+		t.Fatal(err)
+	}
+	await[ServerActive](t, c)
+	if err := fakemps.Fault(o.pipe(), client.Server); err != nil {
+		t.Fatal(err)
+	}
+	if e := await[ServerFaulted](t, c); e.PID != client.Server {
+		t.Errorf("%+v", e)
+	}
+	if err := c.Healthy(t.Context()); !errors.Is(err, ErrFault) {
+		t.Error(err)
+	}
+	if _, err := fakemps.Connect(o.pipe()); !errors.Is(err, fakemps.ErrNotReady) {
+		t.Error(err)
+	}
+	client.Close()
+	if e := await[ServerActive](t, c); e.PID != client.Server {
+		t.Errorf("%+v", e)
+	}
+	if err := c.Healthy(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestServerStartsSlowly(t *testing.T) {
+	o := newOptions(t)
+	behave(t, o, "slow")
+	c := start(t, o)
+	if err := c.Console().StartServer(t.Context(), os.Getuid()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the server is known", func() bool { return len(c.State().Servers) == 1 })
+	if s := c.State().Servers[0]; s.Status != StatusStarting {
+		t.Errorf("%+v", s)
+	}
+	select {
+	case e := <-c.Events():
+		t.Errorf("event %+v of a server that takes no client", e)
+	default:
+	}
+}
+
+// A daemon that does not answer is told of and not killed: its clients work
+// on. Restart ends it.
+func TestControlHangs(t *testing.T) {
+	o := newOptions(t)
+	o.CommandTimeout, o.StopTimeout = 200*time.Millisecond, 300*time.Millisecond
+	c := start(t, o)
+	pid := c.State().PID
+	behave(t, o, "hang get_server_list")
+	if e := await[Unresponsive](t, c); !errors.Is(e.Err, ErrNoAnswer) {
+		t.Errorf("%+v", e)
+	}
+	if err := c.Healthy(t.Context()); !errors.Is(err, ErrNoAnswer) {
+		t.Error(err)
+	}
+	if !alive(pid) || c.State().PID != pid {
+		t.Error("it was killed")
+	}
+	behave(t, o)
+	if err := c.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if e := await[Restarted](t, c); e.PID == pid || e.Starts != 2 || alive(pid) {
+		t.Errorf("%+v", e)
+	}
+}
+
+func TestGiveUp(t *testing.T) {
+	o := newOptions(t)
+	o.RestartLimit = 3
+	c := start(t, o)
+	behave(t, o, "exit no GPU any more")
+	kill(t, c.State().PID)
+	for i := range 1 + o.RestartLimit {
+		dead := await[ControlDied](t, c)
+		if i > 0 && (!errors.Is(dead.Err, ErrNotReady) || !strings.Contains(dead.Err.Error(), "no GPU any more")) {
+			t.Errorf("death %d: %+v", i, dead)
+		}
+	}
+	if e := await[GaveUp](t, c); !errors.Is(e.Err, ErrRestartLimit) || !strings.Contains(e.Err.Error(), "no GPU any more") {
+		t.Errorf("%+v", e)
+	}
+	if err := c.Healthy(t.Context()); !errors.Is(err, ErrRestartLimit) {
+		t.Error(err)
+	}
+	if err := c.Restart(t.Context()); !errors.Is(err, ErrNotReady) {
+		t.Error(err)
+	}
+	behave(t, o)
+	if err := c.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Healthy(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStopWhileGivenUp(t *testing.T) {
+	o := newOptions(t)
+	o.RestartLimit = 1
+	c := start(t, o)
+	behave(t, o, "exit gone")
+	kill(t, c.State().PID)
+	await[GaveUp](t, c)
+	if err := c.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Twenty restarts, every other one because the daemon was killed, leave one
+// daemon and no file behind.
+func TestTwentyRestarts(t *testing.T) {
+	o := newOptions(t)
+	o.RestartLimit = 100
+	c := start(t, o)
+	for i := range 20 {
+		server, pid := serverOf(t, c), c.State().PID
+		if i%2 == 0 {
+			kill(t, pid)
+		} else if err := c.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if e := await[Restarted](t, c); e.Starts != i+2 || alive(pid) || alive(server) {
+			t.Fatalf("restart %d: %+v", i, e)
+		}
+	}
+	if left := leftovers(o.pipe()); len(left) != 1 || left[0] != c.State().PID {
+		t.Errorf("processes %v, expected %d alone", left, c.State().PID)
+	}
+}
+
+// Nobody receives the events: the last ones are there.
+func TestEventsAreBounded(t *testing.T) {
+	c := &Control{events: make(chan Event, EventsMax)}
+	for i := range 3 * EventsMax {
+		c.emit(ServerDied{PID: i})
+	}
+	if n := len(c.events); n != EventsMax {
+		t.Errorf("%d events wait", n)
+	}
+	if e := (<-c.events).(ServerDied); e.PID != 2*EventsMax {
+		t.Errorf("the oldest is %+v", e)
+	}
+}
+
+func TestExisting(t *testing.T) {
+	other := newOptions(t)
+	pid := alien(t, other)
+	o := other
+	o.Directory, o.Device = other.pipe(), ""
+	c, err := Existing(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := c.State(); s.Phase != PhaseRunning || s.PID != 0 {
+		t.Errorf("state %+v", s)
+	}
+	server := serverOf(t, c)
+	if err := c.Restart(t.Context()); !errors.Is(err, ErrNotOwned) {
+		t.Error(err)
+	}
+	kill(t, pid)
+	if e := await[ControlDied](t, c); !errors.Is(e.Err, ErrNoDaemon) || e.PID != 0 {
+		t.Errorf("%+v", e)
+	}
+	if err := c.Healthy(t.Context()); !errors.Is(err, ErrNoDaemon) {
+		t.Error(err)
+	}
+	eventually(t, "the server dies", func() bool { return !alive(server) })
+	again := alien(t, other)
+	if e := await[Restarted](t, c); e.Starts != 2 {
+		t.Errorf("%+v", e)
+	}
+	if err := c.Stop(); err != nil {
+		t.Error(err)
+	}
+	if !alive(again) {
+		t.Error("the other's daemon was stopped")
+	}
+	if _, err := os.Stat(filepath.Join(other.pipe(), "control")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestExistingIsNotThere(t *testing.T) {
+	o := newOptions(t)
+	if _, err := Existing(t.Context(), o); !errors.Is(err, ErrNoDaemon) || !strings.Contains(err.Error(), "start one there") {
+		t.Error(err)
+	}
+	pipe := o.pipe()
+	t.Setenv("CUDA_MPS_PIPE_DIRECTORY", pipe)
+	o.Directory = ""
+	if _, err := Existing(t.Context(), o); !errors.Is(err, ErrNoDaemon) || !strings.Contains(err.Error(), pipe) {
+		t.Error(err)
+	}
+}
+
+func TestCheckServers(t *testing.T) {
+	for name, test := range map[string]struct {
+		server Server
+		faults bool
+		want   error
+	}{
+		"ours":             {Server{1, StatusActive, 1000}, true, nil},
+		"several users'":   {Server{1, StatusActive, 0}, true, nil},
+		"unknown user":     {Server{1, StatusActive, -1}, true, nil},
+		"another's":        {Server{1, StatusActive, 1001}, true, ErrUser},
+		"faulted":          {Server{1, StatusFault, 1000}, true, ErrFault},
+		"may have faulted": {Server{1, StatusFault, 1000}, false, nil},
+	} {
+		if err := checkServers([]Server{test.server}, 1000, test.faults); !errors.Is(err, test.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
