@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -118,5 +119,38 @@ func TestBoundFaults(t *testing.T) {
 	sc.Services[1].Model = "x"
 	if _, err := Of(sc); !errors.Is(err, sim.ErrUnknownModel) {
 		t.Errorf("unknown model: got %v", err)
+	}
+}
+
+// TestShapes has each size with each sequence length once, none below the
+// smallest query, and of many some that lie evenly.
+func TestShapes(t *testing.T) {
+	s := &sim.Service{Sizes: []int{4, 8, 4}, SeqLens: []int{64, 8, 8}, MaxBatch: 16}
+	got := shapesOf(s, []int{1, 4, 8, 16, 32})
+	want := []shape{{4, 8}, {8, 8}, {16, 8}, {4, 64}, {8, 64}, {16, 64}}
+	if !slices.Equal(got, want) {
+		t.Errorf("shapes %v, want %v", got, want)
+	}
+	if got := shapesOf(&sim.Service{}, []int{1, 4}); !slices.Equal(got, []shape{{1, 0}}) {
+		t.Errorf("a service that says nothing has the shapes %v", got)
+	}
+	if got := thinned([]int{1, 2, 3, 4, 5}, 3); !slices.Equal(got, []int{1, 3, 5}) {
+		t.Errorf("thinned to %v", got)
+	}
+}
+
+// TestMergingOnlyHelps: who may merge can do all that others can.
+func TestMergingOnlyHelps(t *testing.T) {
+	of := func(maxBatch int) *Bound {
+		sc := scenario(1, 60, 100)
+		sc.Services[0].Sizes, sc.Services[0].MaxBatch = []int{1}, maxBatch
+		b, err := Of(sc)
+		if err != nil || b.Gain < 1 || math.IsNaN(b.Gain) || math.IsInf(b.Gain, 0) {
+			t.Fatalf("merged up to %d: %+v, %v", maxBatch, b, err)
+		}
+		return b
+	}
+	if a, b := of(1), of(8); b.InTime < a.InTime {
+		t.Errorf("in time %d, merged %d: merging may not make a schedule worse", a.InTime, b.InTime)
 	}
 }

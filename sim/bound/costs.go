@@ -70,18 +70,21 @@ func shapesOf(s *sim.Service, measured []int) (list []shape) {
 			sizes = append(sizes, size)
 		}
 	}
-	slices.Sort(sizes)
+	sizes = distinct(sizes)
 	seqLens := s.SeqLens
 	if len(seqLens) == 0 {
 		seqLens = []int{0}
 	}
-	for _, seqLen := range slices.Compact(slices.Sorted(slices.Values(seqLens))) {
-		for _, size := range slices.Compact(sizes) {
+	for _, seqLen := range distinct(seqLens) {
+		for _, size := range sizes {
 			list = append(list, shape{size, seqLen})
 		}
 	}
 	return list
 }
+
+// distinct returns what is in a list, once and in order.
+func distinct(list []int) []int { return slices.Compact(slices.Sorted(slices.Values(list))) }
 
 func (c *costs) latency(spans ...models.Span) time.Duration {
 	return c.sc.Device.Latency(models.Group{Spans: spans})
@@ -129,7 +132,9 @@ func (c *costs) grow(service int, spans []models.Span, count time.Duration, dept
 		group := append(slices.Clip(spans), p.span)
 		total := count + p.count
 		c.tried++
-		c.gain = max(c.gain, float64(total)/float64(c.latency(group...)))
+		if took := c.latency(group...); took > 0 {
+			c.gain = max(c.gain, float64(total)/float64(took))
+		}
 		c.grow(service+1, group, total, depth+1)
 	}
 }
