@@ -151,9 +151,9 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "cmd/overlapd/gpucheck",
-		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/load", "cuda", "executor", "models", "ort", "segments"},
+		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/load", "cuda", "cuda/mps", "executor", "models", "ort", "segments"},
 		why:   "it finds out what a machine's GPU is worth, from outside of daemons and probes, and with workers whose rounds it says itself",
-		tests: []string{"models/zoo"},
+		tests: []string{"cuda/mps/fakemps", "models/zoo"},
 	},
 	{
 		pkg:   "cmd/overlapd/conformance",

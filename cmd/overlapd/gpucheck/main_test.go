@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/cmd/overlapd/cutcost"
+	"github.com/overlapd/overlapd/cuda/mps/fakemps"
 	"github.com/overlapd/overlapd/segments"
 )
 
@@ -34,6 +35,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	fakemps.Take()
 	role := os.Getenv(roleVariable)
 	if role == "" {
 		goleak.VerifyTestMain(m)

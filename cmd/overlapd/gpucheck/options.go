@@ -24,6 +24,7 @@ const services = 3
 type Options struct {
 	Device  string // cutcost.CPU or cutcost.CUDA
 	GPU     string // which: index, UUID or PCI address
+	MPS     string // path of nvidia-cuda-mps-control, "" looks in PATH
 	Threads int    // intra-op threads of each process
 
 	Models   []Model // whose outputs are compared with the CPU's
