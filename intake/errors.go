@@ -12,11 +12,11 @@ var (
 
 	// ErrNotText is returned when a file is compressed, of another encoding
 	// than UTF-8, or no text at all.
-	ErrNotText = errors.New("it is no text")
+	ErrNotText = errors.New("not plain text")
 
 	// ErrTooLarge is returned when a file, or a line of it, has more bytes than
 	// are read.
-	ErrTooLarge = errors.New("it is too large")
+	ErrTooLarge = errors.New("too large")
 
 	// ErrSyntax is returned when text is not of the form that its kind has.
 	ErrSyntax = errors.New("wrong syntax")

@@ -70,7 +70,7 @@ func TestReadFaults(t *testing.T) {
 	}{
 		"empty":         {" \n", errForeign, "f: no test: it is empty"},
 		"list":          {"[1]", errForeign, "f: no test: not a JSON object"},
-		"gzip":          {"\x1f\x8b\x08", errForeign, "f: no test: not a JSON object: it is no text: it is compressed with gzip; unpack it"},
+		"gzip":          {"\x1f\x8b\x08", errForeign, "f: no test: not a JSON object: not plain text: compressed with gzip; unpack it"},
 		"zeros":         {"\x00\x00", errForeign, "byte 1 is zero"},
 		"other version": {edit("test/1", "test/2"), errForeign, `f: no test: its format is "test/2", want "test/1"`},
 		"no format":     {`{"count":1}`, errForeign, `its format is "", want`},

@@ -26,23 +26,27 @@ func NewTable(r io.Reader, maxBytes int64) *Table {
 }
 
 // Read returns the next record, or [io.EOF] after the last. White space around
-// fields is left out. The record is good until the next call. Other errors wrap
-// [ErrNotText], [ErrTooLarge] or [ErrSyntax], and are of [Table.Line], or they
-// are those of the reader.
+// fields is left out, as are lines of nothing else. The record is good until
+// the next call. Other errors wrap [ErrNotText], [ErrTooLarge] or [ErrSyntax],
+// and are of [Table.Line], or they are those of the reader.
 func (t *Table) Read() ([]string, error) {
 	t.in.record = 0
 	if err := t.begin(); err != nil {
 		return nil, err
 	}
-	fields, err := t.csv.Read()
-	if err != nil {
-		return nil, t.fault(err)
+	for {
+		fields, err := t.csv.Read()
+		if err != nil {
+			return nil, t.fault(err)
+		}
+		t.line, _ = t.csv.FieldPos(0)
+		for i, f := range fields {
+			fields[i] = strings.TrimSpace(f)
+		}
+		if len(fields) > 1 || fields[0] != "" {
+			return fields, nil
+		}
 	}
-	t.line, _ = t.csv.FieldPos(0)
-	for i, f := range fields {
-		fields[i] = strings.TrimSpace(f)
-	}
-	return fields, nil
 }
 
 // begin looks at the file before its first record.

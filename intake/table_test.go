@@ -29,6 +29,7 @@ func TestTable(t *testing.T) {
 		"no last end": "a,b\n1,\"x, y\"\n2",
 		"CRLF":        "a,b\r\n1,\"x, y\"\r\n2\r\n",
 		"mark":        "\ufeffa,b\n1,\"x, y\"\n2\n",
+		"blank lines": "\n  \na,b\n\n1,\"x, y\"\n2\n \n",
 		"spaces":      " a ,b\n1 ,\"x, y\"\n\n\n 2\n",
 	} {
 		rows, err := rowsOf(NewTable(strings.NewReader(text), 1000))
@@ -109,6 +110,7 @@ func FuzzTable(f *testing.F) {
 	f.Add([]byte("a,b\n1,2\n"))
 	f.Add([]byte("\ufeff\"a\nb\",\"\"\"\"\r\n"))
 	f.Add([]byte{0xff, 0xfe, 0})
+	f.Add([]byte("0,0\n "))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		table := NewTable(bytes.NewReader(data), 1<<16)
 		rows, err := rowsOf(table)

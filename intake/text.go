@@ -21,8 +21,8 @@ var others = []struct{ begins, is string }{
 	{"\x28\xb5\x2f\xfd", "compressed with zstd; unpack it first"},
 	{"\xfd7zXZ\x00", "compressed with xz; unpack it first"},
 	{"BZh", "compressed with bzip2; unpack it first"},
-	{"\xff\xfe", "text in UTF-16; save it as UTF-8"},
-	{"\xfe\xff", "text in UTF-16; save it as UTF-8"},
+	{"\xff\xfe", "UTF-16; save it as UTF-8"},
+	{"\xfe\xff", "UTF-16; save it as UTF-8"},
 }
 
 // NewText returns what reads the text of r without the mark that spreadsheets
@@ -46,7 +46,7 @@ func NewText(r io.Reader) (io.Reader, error) {
 func checkText(head []byte, all bool) error {
 	for _, o := range others {
 		if bytes.HasPrefix(head, []byte(o.begins)) {
-			return fmt.Errorf("%w: it is %s", ErrNotText, o.is)
+			return fmt.Errorf("%w: %s", ErrNotText, o.is)
 		}
 	}
 	if !all { // the last character may be cut
@@ -57,10 +57,10 @@ func checkText(head []byte, all bool) error {
 		head = head[:max(len(head)-1, 0)]
 	}
 	if at := bytes.IndexByte(head, 0); at >= 0 {
-		return fmt.Errorf("%w: byte %d is zero; name the text that it was made of", ErrNotText, at+1)
+		return fmt.Errorf("%w: byte %d is zero, as in binary files; name a text file", ErrNotText, at+1)
 	}
 	if !utf8.Valid(head) {
-		return fmt.Errorf("%w in UTF-8; save it as UTF-8", ErrNotText)
+		return fmt.Errorf("%w: neither ASCII nor UTF-8; save it as UTF-8", ErrNotText)
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func (o *deviceFitOptions) run(cmd *cobra.Command) error {
 	if err := errors.Join(o.fit.Validate(), checkOut("out", o.out)); err != nil {
 		return err
 	}
-	d, err := o.read(nil)
+	d, err := o.readFiles()
 	if err != nil {
 		return err
 	}

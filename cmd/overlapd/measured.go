@@ -50,11 +50,7 @@ func (o *measuredOptions) check() error {
 // second case it also hands the open state file over, if anybody wants it.
 func (o *measuredOptions) read(more func(*training.Store, *training.Dataset) error) (d *training.Dataset, err error) {
 	if len(o.data) > 0 {
-		d, err := readDatasets(o.data)
-		if err == nil {
-			d.Device = o.device
-		}
-		return d, err
+		return o.readFiles()
 	}
 	file, err := o.state.open(true)
 	if err != nil {
@@ -75,6 +71,18 @@ func (o *measuredOptions) read(more func(*training.Store, *training.Dataset) err
 	}
 	if d, err = store.Dataset(device, nil); err == nil && more != nil {
 		err = more(store, d)
+	}
+	return d, err
+}
+
+// readFiles reads the CSV files.
+func (o *measuredOptions) readFiles() (*training.Dataset, error) {
+	if len(o.data) == 0 {
+		return nil, errors.New("no measured groups: name CSV files with --data")
+	}
+	d, err := readDatasets(o.data)
+	if err == nil {
+		d.Device = o.device
 	}
 	return d, err
 }

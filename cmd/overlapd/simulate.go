@@ -106,8 +106,28 @@ func (o *simulateOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON object")
 }
 
+// check refuses flags whose zero would be taken for what is usual.
+func (o *simulateOptions) check() error {
+	switch {
+	case len(o.flag.Policies) == 0:
+		return fmt.Errorf("no policy: name some of %s with --policy", strings.Join(policyNames(), ", "))
+	case o.flag.Devices == 0:
+		return errors.New("--devices is 0; simulate at least one")
+	case o.flag.Arrivals.Scale == 0:
+		return errors.New("--scale is 0, so that no query would come; give a factor above 0")
+	case o.flag.Arrivals.Keep == 0:
+		return errors.New("--keep is 0, so that no query would be left; give a share above 0")
+	case len(o.seqLens) > 0 && slices.Min(o.seqLens) < 0:
+		return fmt.Errorf("--seq-lens has %d; give lengths of 0 or more", slices.Min(o.seqLens))
+	}
+	return nil
+}
+
 // file joins the scenario file and the flags.
 func (o *simulateOptions) file(set *pflag.FlagSet) (*scenarioFile, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
 	f := &o.flag
 	if o.scenario != "" {
 		var err error

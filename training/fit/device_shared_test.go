@@ -3,7 +3,6 @@ package fit
 import (
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -13,33 +12,10 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// TestSharedDevice makes a device of a part of the groups that the Abacus
-// authors measured on an A100, few epochs long.
+// TestSharedDevice makes a device of a part of the groups, few epochs long.
 func TestSharedDevice(t *testing.T) {
-	root := os.Getenv("OVERLAPD_SHARED_DATA")
-	if root == "" {
-		t.Skip("OVERLAPD_SHARED_DATA does not name the folder with the measurements")
-	}
-	if testing.Short() {
-		t.Skip("it takes some seconds")
-	}
-	d, err := training.ReadPath(filepath.Join(root, "abacus-a100", "pairs"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range d.Rows {
-		if i%4 == 0 {
-			d.Rows[i/4] = d.Rows[i]
-		}
-	}
-	d.Rows = d.Rows[:len(d.Rows)/4]
-	path := filepath.Join(root, "abacus-a100", "solo_ms.csv")
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	solo, err := training.ReadSolo(file, path)
+	d, folder := sharedPairs(t)
+	solo, err := training.ReadSoloFile(filepath.Join(folder, "solo_ms.csv"))
 	if err != nil {
 		t.Fatal(err)
 	}

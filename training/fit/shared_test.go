@@ -8,9 +8,11 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// TestSharedPairs fits a part of the groups that the Abacus authors measured
-// on an A100, few epochs long.
-func TestSharedPairs(t *testing.T) {
+// sharedPairs returns every fourth of the groups that the Abacus authors
+// measured on an A100, and the folder that they lie in. It skips the test where
+// they are not.
+func sharedPairs(t *testing.T) (d *training.Dataset, folder string) {
+	t.Helper()
 	root := os.Getenv("OVERLAPD_SHARED_DATA")
 	if root == "" {
 		t.Skip("OVERLAPD_SHARED_DATA does not name the folder with the measurements")
@@ -18,7 +20,8 @@ func TestSharedPairs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes some seconds")
 	}
-	d, err := training.ReadPath(filepath.Join(root, "abacus-a100", "pairs"))
+	folder = filepath.Join(root, "abacus-a100")
+	d, err := training.ReadPath(filepath.Join(folder, "pairs"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,6 +31,12 @@ func TestSharedPairs(t *testing.T) {
 		}
 	}
 	d.Rows = d.Rows[:len(d.Rows)/4]
+	return d, folder
+}
+
+// TestSharedPairs fits a part of the groups, few epochs long.
+func TestSharedPairs(t *testing.T) {
+	d, _ := sharedPairs(t)
 	o := DefaultOptions()
 	o.Compare = true
 	o.Epochs = 15
