@@ -74,7 +74,7 @@ func TestReadyLate(t *testing.T) {
 		c, err = Start(t.Context(), o)
 		started <- err
 	}()
-	eventually(t, "the daemon runs", func() bool { return len(leftovers(o.pipe())) > 0 })
+	eventually(t, "the daemon runs", func() bool { return len(leftovers(&directory{path: o.Directory})) > 0 })
 	select {
 	case err := <-started:
 		t.Fatal("ready before the daemon: ", err)
@@ -130,7 +130,7 @@ func TestStartIsCancelled(t *testing.T) {
 		_, err := Start(ctx, o)
 		failed <- err
 	}()
-	eventually(t, "the daemon runs", func() bool { return len(leftovers(o.pipe())) > 0 })
+	eventually(t, "the daemon runs", func() bool { return len(leftovers(&directory{path: o.Directory})) > 0 })
 	cancel()
 	if err := <-failed; !errors.Is(err, context.Canceled) {
 		t.Error(err)

@@ -40,6 +40,11 @@ type directory struct {
 func (d *directory) pipe() string { return filepath.Join(d.path, pipeName) }
 func (d *directory) log() string  { return filepath.Join(d.path, logName) }
 
+// variables tell a daemon and its clients where to meet and where to log.
+func (d *directory) variables() []string {
+	return []string{"CUDA_MPS_PIPE_DIRECTORY=" + d.pipe(), "CUDA_MPS_LOG_DIRECTORY=" + d.log()}
+}
+
 // openDirectory makes the directory, locks it and makes room in its logs.
 func openDirectory(path string) (*directory, error) {
 	d := &directory{path: path}

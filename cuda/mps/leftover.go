@@ -21,38 +21,43 @@ const commName = "nvidia-cuda-mps"
 // environMax is how much of a process's environment is searched.
 const environMax = 1 << 20
 
-// leftovers returns the control daemons and servers of this user that serve a
-// pipe directory. Their environment says which.
-func leftovers(pipe string) (pids []int) {
+// leftovers returns the control daemons and servers that live in a directory
+// of ours. Their environment says so; a console has no log directory.
+func leftovers(d *directory) (pids []int) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
 	}
 	for _, e := range entries {
-		if pid, err := parsePID(e.Name()); err == nil && pid != os.Getpid() && serves(pid, pipe) {
+		if pid, err := parsePID(e.Name()); err == nil && pid != os.Getpid() && serves(pid, d) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids
 }
 
-// serves reports whether a process is of MPS, of this user, and serves pipe.
-func serves(pid int, pipe string) bool {
-	folder := filepath.Join("/proc", strconv.Itoa(pid))
-	comm, err := os.ReadFile(filepath.Join(folder, "comm"))
-	if err != nil || strings.TrimSpace(string(comm)) != commName || userOf(pid) != os.Geteuid() {
+// serves reports whether a process is of MPS, of this user, and lives in d.
+func serves(pid int, d *directory) bool {
+	if userOf(pid) != os.Geteuid() {
 		return false
 	}
-	env, err := os.ReadFile(filepath.Join(folder, "environ"))
+	env, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
 	if err != nil || len(env) > environMax {
 		return false
 	}
-	return slices.Contains(strings.Split(string(env), "\x00"), "CUDA_MPS_PIPE_DIRECTORY="+pipe)
+	variables := strings.Split(string(env), "\x00")
+	return !slices.ContainsFunc(d.variables(), func(v string) bool { return !slices.Contains(variables, v) })
 }
 
-// userOf returns whose a process is, or -1 if it is gone.
+// userOf returns whose a process of MPS is. It is -1 if it is gone, or is not
+// of MPS: a daemon in another container numbers its processes otherwise.
 func userOf(pid int) int {
-	info, err := os.Stat(filepath.Join("/proc", strconv.Itoa(pid)))
+	folder := filepath.Join("/proc", strconv.Itoa(pid))
+	comm, err := os.ReadFile(filepath.Join(folder, "comm"))
+	if err != nil || strings.TrimSpace(string(comm)) != commName {
+		return -1
+	}
+	info, err := os.Stat(folder)
 	if err != nil {
 		return -1
 	}
@@ -68,19 +73,19 @@ func userOf(pid int) int {
 // that it would neither die with us nor tell us when it dies, and what it was
 // told before is not known. Its clients were the workers of the dead overlapd
 // and died with that.
-func sweep(ctx context.Context, console *Console, pipe string) error {
-	if len(leftovers(pipe)) == 0 {
+func sweep(ctx context.Context, console *Console, d *directory) error {
+	if len(leftovers(d)) == 0 {
 		return nil
 	}
 	_ = console.Quit(ctx) // what counts is whether they end
-	return killLeftovers(ctx, pipe)
+	return killLeftovers(ctx, d)
 }
 
-// killLeftovers kills all that serves a pipe directory.
-func killLeftovers(ctx context.Context, pipe string) error {
+// killLeftovers kills all that lives in a directory.
+func killLeftovers(ctx context.Context, d *directory) error {
 	var faults []error
-	for _, pid := range leftovers(pipe) {
-		if err := killServing(ctx, pid, pipe); err != nil {
+	for _, pid := range leftovers(d) {
+		if err := killServing(ctx, pid, d); err != nil {
 			faults = append(faults, err)
 		}
 	}
@@ -89,22 +94,22 @@ func killLeftovers(ctx context.Context, pipe string) error {
 
 // killServing kills a process and waits for its end. The descriptor makes sure
 // that it is the process that was looked at.
-func killServing(ctx context.Context, pid int, pipe string) error {
+func killServing(ctx context.Context, pid int, d *directory) error {
 	w, err := watchProcess(pid)
 	if err != nil {
 		return nil // gone
 	}
 	defer w.close()
-	if !serves(pid, pipe) {
+	if !serves(pid, d) {
 		return nil
 	}
 	if err := w.kill(); err != nil && err != unix.ESRCH {
-		return fmt.Errorf("%w: process %d still serves %s and cannot be killed: %w", ErrInUse, pid, pipe, err)
+		return fmt.Errorf("%w: process %d still lives in %s and cannot be killed: %w", ErrInUse, pid, d.path, err)
 	}
 	defer context.AfterFunc(ctx, w.close)()
 	if !w.wait() {
-		return fmt.Errorf("%w: process %d still serves %s after SIGKILL: it hangs in the driver; look for Xid errors in dmesg, reboot if need be",
-			ErrInUse, pid, pipe)
+		return fmt.Errorf("%w: process %d still lives in %s after SIGKILL: it hangs in the driver; look for Xid errors in dmesg, reboot if need be",
+			ErrInUse, pid, d.path)
 	}
 	return nil
 }

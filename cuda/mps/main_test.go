@@ -55,25 +55,25 @@ func parent(directory string) {
 // newOptions returns options for the fake, in a directory with a short path.
 func newOptions(t testing.TB) Options {
 	t.Helper()
-	directory, err := os.MkdirTemp("", "mps")
+	path, err := os.MkdirTemp("", "mps")
 	if err != nil {
 		t.Fatal(err)
 	}
-	program, err := fakemps.Install(directory)
+	program, err := fakemps.Install(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if left := leftovers(filepath.Join(directory, pipeName)); len(left) > 0 {
+		if left := leftovers(&directory{path: path}); len(left) > 0 {
 			t.Errorf("processes are left: %v", left)
 			for _, pid := range left {
 				unix.Kill(pid, unix.SIGKILL)
 			}
 		}
-		os.RemoveAll(directory)
+		os.RemoveAll(path)
 	})
 	return Options{
-		Program: program, Device: testDevice, Directory: directory,
+		Program: program, Device: testDevice, Directory: path,
 		Poll: 20 * time.Millisecond, BackoffMin: time.Millisecond, BackoffMax: 10 * time.Millisecond,
 		ReadyTimeout: patience, CommandTimeout: patience, StopTimeout: patience,
 	}
@@ -149,7 +149,7 @@ func alien(t testing.TB, o Options) int {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(o.Program, "-f")
-	cmd.Env = environment("CUDA_MPS_PIPE_DIRECTORY="+o.pipe(), "CUDA_MPS_LOG_DIRECTORY="+filepath.Join(o.Directory, logName))
+	cmd.Env = environment((&directory{path: o.Directory}).variables()...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

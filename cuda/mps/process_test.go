@@ -33,18 +33,20 @@ func TestLastLines(t *testing.T) {
 // A process is taken for one of MPS only if all says so.
 func TestServes(t *testing.T) {
 	o := newOptions(t)
-	pid := alien(t, o)
-	if !serves(pid, o.pipe()) {
+	pid, home := alien(t, o), &directory{path: o.Directory}
+	if !serves(pid, home) {
 		t.Error("the daemon is not recognised")
 	}
-	if serves(pid, o.Directory) || serves(os.Getpid(), o.pipe()) || serves(pidMax, o.pipe()) {
+	if serves(pid, &directory{path: o.pipe()}) || serves(os.Getpid(), home) || serves(pidMax, home) {
 		t.Error("another is taken for it")
 	}
 	if user := userOf(pid); user != os.Geteuid() {
 		t.Errorf("user %d", user)
 	}
-	if user := userOf(pidMax); user != -1 {
-		t.Errorf("user %d of nobody", user)
+	for _, pid := range []int{os.Getpid(), pidMax} {
+		if user := userOf(pid); user != -1 {
+			t.Errorf("user %d of %d, which is not of MPS", user, pid)
+		}
 	}
 }
 

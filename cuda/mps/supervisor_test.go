@@ -76,6 +76,31 @@ func TestServerDies(t *testing.T) {
 	}
 }
 
+// A look that began before a server's end lists it once more.
+func TestDeadServerIsListed(t *testing.T) {
+	c := newControl(Options{}, "", "/d")
+	s := newSupervisor(c)
+	one := Server{PID: pidMax, Status: StatusActive, User: 1}
+	two := Server{PID: pidMax - 1, Status: StatusActive, User: 1}
+	s.judge(look{servers: []Server{one}})
+	s.dead[one.PID] = true
+	s.lose(s.servers[one.PID])
+	s.judge(look{servers: []Server{one}})
+	s.judge(look{servers: []Server{one, two}})
+	s.judge(look{servers: []Server{two}})
+	s.judge(look{servers: []Server{one, two}}) // its number is used again
+	close(c.events)
+	want := []Event{ServerActive{one.PID}, ServerDied{one.PID}, ServerActive{two.PID}, ServerActive{one.PID}}
+	for i := range want {
+		if e := <-c.events; e != want[i] {
+			t.Errorf("event %d: %#v, expected %#v", i, e, want[i])
+		}
+	}
+	if e, more := <-c.events; more {
+		t.Errorf("event %#v", e)
+	}
+}
+
 func TestServerFaults(t *testing.T) {
 	o := newOptions(t)
 	c := start(t, o)
@@ -208,7 +233,7 @@ func TestTwentyRestarts(t *testing.T) {
 			t.Fatalf("restart %d: %+v", i, e)
 		}
 	}
-	if left := leftovers(o.pipe()); len(left) != 1 || left[0] != c.State().PID {
+	if left := leftovers(&directory{path: o.Directory}); len(left) != 1 || left[0] != c.State().PID {
 		t.Errorf("processes %v, expected %d alone", left, c.State().PID)
 	}
 }

@@ -1,0 +1,93 @@
+package mps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// end stops a process: first it is asked, at last it is killed.
+func (s *supervisor) end(p *process) error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.opts.StopTimeout)
+	defer cancel()
+	began := time.Now()
+	_ = s.console.Quit(ctx) // what counts is whether it ends
+	if p.awaitExit(s.opts.StopTimeout - time.Since(began)) {
+		return s.killRest()
+	}
+	err := fmt.Errorf("%w: process %d did not end within %v after quit; were its clients still running?", ErrKilled, p.pid(), s.opts.StopTimeout)
+	return errors.Join(err, s.kill(p))
+}
+
+// bury tells of a process that ended by itself.
+func (s *supervisor) bury(p *process) {
+	err := fmt.Errorf("%w: process %d of device %s (%v)%s", ErrExited, p.pid(), s.opts.Device, p.cmd.ProcessState, s.lastWords(p))
+	err = errors.Join(err, s.killRest())
+	s.change(func(state *State) { state.Phase, state.PID, state.Err = PhaseRestarting, 0, err })
+	s.emit(ControlDied{PID: p.pid(), Err: err})
+}
+
+// revive starts the daemon again, on order or after a pause. It returns nil
+// when Stop is called.
+func (s *supervisor) revive(o *order, ranFor time.Duration) *process {
+	for {
+		if o == nil {
+			o = s.pause(ranFor)
+		}
+		if s.ctx.Err() != nil {
+			return nil
+		}
+		if o != nil {
+			s.restarts.forgive()
+		}
+		p, err := s.launch(s.ctx)
+		if err == nil {
+			s.running(p)
+			s.emit(Restarted{PID: p.pid(), Starts: s.State().Starts})
+			o.answer(nil)
+			return p
+		}
+		o.answer(err)
+		if s.ctx.Err() != nil {
+			return nil
+		}
+		s.change(func(state *State) { state.Phase, state.PID, state.Err = PhaseRestarting, 0, err })
+		s.emit(ControlDied{Err: err})
+		o, ranFor = nil, 0
+	}
+}
+
+// answer tells whoever ordered a restart, if somebody did.
+func (o *order) answer(err error) {
+	if o != nil {
+		o.reply <- err
+	}
+}
+
+// pause waits before a restart, without end if the daemon is given up. It
+// returns early with an order, or when Stop is called.
+func (s *supervisor) pause(ranFor time.Duration) *order {
+	var over <-chan time.Time
+	if delay, ok := s.restarts.next(time.Now(), ranFor); ok {
+		timer := time.NewTimer(delay)
+		defer timer.Stop()
+		over = timer.C
+	} else {
+		s.giveUp()
+	}
+	select {
+	case <-over:
+	case <-s.ctx.Done():
+	case o := <-s.orders:
+		return o
+	}
+	return nil
+}
+
+func (s *supervisor) giveUp() {
+	err := fmt.Errorf("%w: more than %d times within %v; mend the cause, then restart it: %w",
+		ErrRestartLimit, s.opts.RestartLimit, s.opts.RestartWindow, s.State().Err)
+	s.change(func(state *State) { state.Phase, state.Err = PhaseGivenUp, err })
+	s.emit(GaveUp{Err: err})
+}

@@ -1,0 +1,134 @@
+package mps
+
+import (
+	"errors"
+	"maps"
+	"slices"
+)
+
+// server is one that is watched.
+type server struct {
+	Server
+	process *watched // nil if it cannot be watched
+}
+
+// judge compares a look with what was known.
+func (s *supervisor) judge(found look) {
+	if found.err != nil {
+		s.miss(found.err)
+		return
+	}
+	s.misses = 0
+	if s.State().Phase == PhaseRestarting { // somebody else restarted it
+		s.running(nil)
+		s.emit(Restarted{Starts: s.State().Starts})
+	}
+	listed := map[int]bool{}
+	for _, one := range found.servers {
+		listed[one.PID] = true
+		if !s.dead[one.PID] {
+			s.meet(one)
+		}
+	}
+	maps.DeleteFunc(s.dead, func(pid int, _ bool) bool { return !listed[pid] })
+	for pid, known := range s.servers {
+		if !listed[pid] {
+			s.lose(known)
+		}
+	}
+	s.publish()
+	s.change(func(state *State) { state.Err = nil })
+}
+
+// miss counts a look that failed: one alone means nothing.
+func (s *supervisor) miss(err error) {
+	s.misses++
+	s.change(func(state *State) { state.Err = err })
+	if s.misses != missesMax {
+		return
+	}
+	if s.dir == nil && errors.Is(err, ErrNoDaemon) {
+		s.forget()
+		s.change(func(state *State) { state.Phase, state.Err = PhaseRestarting, err })
+		s.emit(ControlDied{Err: err})
+		return
+	}
+	s.emit(Unresponsive{Err: err})
+}
+
+// meet notes a server's state and tells when it changed.
+func (s *supervisor) meet(one Server) {
+	known := s.servers[one.PID]
+	if known == nil {
+		known = &server{Server: Server{PID: one.PID}}
+		s.servers[one.PID] = known
+		s.follow(known)
+	}
+	before := known.Status
+	known.Server = one
+	switch {
+	case one.Status == before:
+	case one.Status == StatusActive:
+		s.emit(ServerActive{PID: one.PID})
+	case one.Status == StatusFault:
+		s.emit(ServerFaulted{PID: one.PID})
+	}
+}
+
+// follow waits for a server's end. Where that cannot be seen, looks find it
+// out.
+func (s *supervisor) follow(one *server) {
+	if userOf(one.PID) < 0 {
+		return
+	}
+	w, err := watchProcess(one.PID)
+	if err != nil {
+		return
+	}
+	one.process = w
+	s.spawn(func() {
+		if !w.wait() {
+			return
+		}
+		select {
+		case s.gone <- one:
+		case <-s.ctx.Done():
+		}
+	})
+}
+
+// lose tells of a server's end, once.
+func (s *supervisor) lose(one *server) {
+	if s.servers[one.PID] != one {
+		return
+	}
+	s.drop(one)
+	s.publish()
+	s.emit(ServerDied{PID: one.PID})
+}
+
+func (s *supervisor) drop(one *server) {
+	delete(s.servers, one.PID)
+	if one.process != nil {
+		one.process.close()
+	}
+}
+
+// forget drops all servers: whoever hears of their daemon's end knows.
+func (s *supervisor) forget() {
+	for _, one := range s.servers {
+		s.drop(one)
+	}
+	clear(s.dead)
+	s.misses = 0
+	s.publish()
+}
+
+// publish puts what is known where State finds it.
+func (s *supervisor) publish() {
+	var servers []Server
+	for _, pid := range slices.Sorted(maps.Keys(s.servers)) {
+		servers = append(servers, s.servers[pid].Server)
+	}
+	s.change(func(state *State) { state.Servers = servers })
+}
