@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -129,6 +130,101 @@ func TestRunWithoutQuadruplets(t *testing.T) {
 	o.Figures, o.Policies = []string{"18", "22"}, []string{"fcfs"}
 	if r := reproduce(t, o); len(r.Figures) != 0 || len(r.Missing) != 1 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestMissingFiguresAreTold, each with why, and those that were not asked for
+// are not.
+func TestMissingFiguresAreTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		figures, remove []string
+		want            map[string]string
+	}{
+		"no quadruplets": {[]string{"19", "23"}, []string{"abacus-a100/quad"}, map[string]string{"18, 19, 22 and 23": "no groups of four models below quad"}},
+		"no loads":       {[]string{"22"}, []string{loadsFile}, map[string]string{"22": "there is no " + loadsFile}},
+		"never any MIG":  {[]string{"21"}, nil, map[string]string{"20 and 21": "nothing was measured on MIG instances"}},
+		"not asked for":  {[]string{"15"}, []string{"abacus-a100/quad", loadsFile}, map[string]string{}},
+	} {
+		o := quick(t, drawnData(t))
+		o.Figures, o.Policies, o.Seeds = c.figures, []string{"fcfs"}, 1
+		for _, path := range c.remove {
+			if err := os.RemoveAll(filepath.Join(o.Data, path)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := reproduce(t, o)
+		if len(r.Missing) != len(c.want) {
+			t.Errorf("%s: %d are missing, want %d", name, len(r.Missing), len(c.want))
+		}
+		_, page := outputs(t, &o)
+		for _, m := range r.Missing {
+			if want, ok := c.want[m.Figure]; !ok || !strings.Contains(m.Why, want) {
+				t.Errorf("%s: %+v, want %q", name, m, want)
+			}
+			if !bytes.Contains(page, []byte(m.Title)) {
+				t.Errorf("%s: the page does not tell of %+v", name, m)
+			}
+		}
+	}
+}
+
+// TestOrderOfFigures is that of the paper, whatever was done first. Parts of a
+// figure stay in their order.
+func TestOrderOfFigures(t *testing.T) {
+	want := []string{"10", "14", "17", "17, goodput", "18", "18, violations", "22", "22, violations", "22, latency", "highest-load", "credibility", "something"}
+	r := &reproduction{result: &Result{}}
+	for _, i := range []int{6, 11, 2, 3, 9, 4, 0, 7, 10, 5, 8, 1} {
+		r.result.Figures = append(r.result.Figures, &Figure{Figure: want[i]})
+	}
+	r.order()
+	var got []string
+	for _, f := range r.result.Figures {
+		got = append(got, f.Figure)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestOneCoreGivesTheSame as many do: who does a job does not matter.
+func TestOneCoreGivesTheSame(t *testing.T) {
+	data := drawnData(t)
+	var first []byte
+	for _, cores := range []int{1, 4} {
+		before := runtime.GOMAXPROCS(cores)
+		o := quick(t, data)
+		o.Figures, o.Policies = []string{"15", "22", "highest-load"}, []string{"sjf", "clockwork", "overlap"}
+		_, _, err := Run(t.Context(), o)
+		runtime.GOMAXPROCS(before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, _ := outputs(t, &o)
+		if first == nil {
+			first = result
+		}
+		if !bytes.Equal(first, result) {
+			t.Errorf("with %d cores another result comes out", cores)
+		}
+	}
+}
+
+// TestRunTellsWhereItCannotWrite: a file has the place of the folder.
+func TestRunTellsWhereItCannotWrite(t *testing.T) {
+	o := quick(t, drawnData(t))
+	o.Out = filepath.Join(o.Out, "file")
+	if err := os.WriteFile(o.Out, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "file") {
+		t.Errorf("%v", err)
+	}
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, PageFile), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(dir, example(), &Timing{}); err == nil || !strings.Contains(err.Error(), PageFile) {
+		t.Errorf("a folder has the place of the page: %v", err)
 	}
 }
 

@@ -1,0 +1,132 @@
+package reproduce
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/overlapd/overlapd/sim"
+)
+
+func TestParseLoads(t *testing.T) {
+	got, err := parseLoads(strings.NewReader("minute,load\n0,10\n1,0\n2,2.5\n"), "loads.csv")
+	if err != nil || !slices.Equal(got, []float64{10, 0, 2.5}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	for text, want := range map[string]string{
+		"":                         "the trace is empty",
+		"minute,load\n":            "the trace is empty",
+		"minute,load\n0,0\n":       "the trace is empty",
+		"load,minute\n":            "loads.csv:1: unusable data: the columns are",
+		"minute,load\n1,5\n":       "loads.csv:2: unusable data: \"1,5\" is not minute 0",
+		"minute,load\n0,5\n\n":     "loads.csv:3",
+		"minute,load\n0,-5\n":      `the load "-5"`,
+		"minute,load\n0,NaN\n":     `the load "NaN"`,
+		"minute,load\n0,20000000":  `the load "20000000"`,
+		"minute,load\n0,5 # ten\n": `the load "5 # ten"`,
+	} {
+		if _, err := parseLoads(strings.NewReader(text), "loads.csv"); !errors.Is(err, ErrData) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestClusterFigures of made-up runs: every value of every variant at both
+// loads, a comparison with Clockwork beside the paper's words, and the scale.
+func TestClusterFigures(t *testing.T) {
+	var runs []*clusterRun
+	for _, scaled := range []bool{false, true} {
+		for i, v := range someVariants(t, "clockwork", "abacus", "overlap") {
+			r := &clusterRun{variant: v, scaled: scaled, times: 1, result: &sim.Result{
+				ThroughputQPS: 100 * float64(i+1), GoodputQPS: 50 * float64(i+1), Violations: 0.1 * float64(i), LatencyMS: sim.Latency{P99: 90, Mean: 30},
+			}}
+			if scaled {
+				r.times = 7
+			}
+			runs = append(runs, r)
+		}
+	}
+	list := clusterFigures(runs, []float64{600, 1200}, map[string][]int{"resnet101": {1, 2}, "resnet152": pairSizes, "vgg19": pairSizes, "bert": pairSizes})
+	if len(list) != 3 {
+		t.Fatalf("%d figures", len(list))
+	}
+	served := list[0]
+	for name, want := range map[string]float64{"throughput, as given": 200, "goodput, scaled": 100} {
+		if r := served.find(name, 0, "abacus"); r == nil || *r.Ours != want {
+			t.Errorf("%s: %+v, want %v", name, r, want)
+		}
+	}
+	if r := figureNamed(t, list, "22, violations").find("scaled", 0, "overlap"); r == nil || *r.Ours != 0.2 {
+		t.Errorf("violations %+v", r)
+	}
+	if r := figureNamed(t, list, "22, latency").find("99th percentile, scaled", 0, "overlap"); r == nil || *r.Ours != 90 {
+		t.Errorf("latency %+v", r)
+	}
+	if len(served.Comparisons) != 4 {
+		t.Fatalf("%+v", served.Comparisons)
+	}
+	if c := served.Comparisons[0]; c.Case != "throughput, scaled: abacus against clockwork" || *c.Ours != 100 || *c.Paper != 17.8 {
+		t.Errorf("%+v", c)
+	}
+	if c := served.Comparisons[2]; c.Paper != nil {
+		t.Errorf("the paper says nothing of goodput: %+v", c)
+	}
+	for _, want := range []string{"2 minutes", "15 queries per second", "multiplies them by 7", "but for Res101 [1 2]", "a device that runs nothing getting the earliest deadline"} {
+		if !strings.Contains(strings.Join(served.Notes, " "), want) {
+			t.Errorf("%q is not among the notes %q", want, served.Notes)
+		}
+	}
+}
+
+// TestClusterWays spreads Clockwork's queries in the better of two ways, and
+// leaves out the variants that drop only what is late.
+func TestClusterWays(t *testing.T) {
+	if got := clusterWays(variantNamed("clockwork")); !slices.Contains(got, sim.Central) || len(got) != 2 {
+		t.Errorf("clockwork: %v", got)
+	}
+	for _, v := range clusterVariants(variants) {
+		if v.knows != sim.KnowsAll {
+			t.Errorf("%s is in the cluster", v.name)
+		}
+		if got := clusterWays(&v); v.name != "clockwork" && !slices.Equal(got, []sim.Dispatch{sim.LeastLoaded}) {
+			t.Errorf("%s: %v", v.name, got)
+		}
+	}
+	if got := clusterVariants(someVariants(t, "edf")); len(got) != 0 {
+		t.Errorf("of edf alone there are %v", got)
+	}
+}
+
+// TestClusterTakesTheBetterWay, and asks for more than the devices do one query
+// after another where the load is scaled.
+func TestClusterTakesTheBetterWay(t *testing.T) {
+	o, p, s := fewOptions(), &plan{}, stockOf(quadModels)
+	figures := planCluster(p, o, s, someVariants(t, "fcfs-dropping", "clockwork"), []float64{45000})
+	if len(p.jobs) != 4 {
+		t.Fatalf("%d jobs, want two for each load", len(p.jobs))
+	}
+	if err := serve(t, p, s, quadDevice); err != nil {
+		t.Fatal(err)
+	}
+	list := figures()
+	rates := figureNamed(t, list, "22, violations")
+	given, scaled := rates.find("as given", 0, "clockwork"), rates.find("scaled", 0, "clockwork")
+	if given == nil || scaled == nil || *given.Ours > 0.01 || *scaled.Ours < 0.02 {
+		t.Errorf("violations as given %v, scaled %v", *given.Ours, *scaled.Ours)
+	}
+	goodputs := list[0]
+	if a, b := goodputs.find("goodput, scaled", 0, "clockwork"), goodputs.find("goodput, scaled", 0, "fcfs-dropping"); *a.Ours < 0.95**b.Ours {
+		t.Errorf("clockwork serves %v in time, fcfs %v: its devices are idle", *a.Ours, *b.Ours)
+	}
+}
+
+func TestUnusualSizes(t *testing.T) {
+	usual := map[string][]int{}
+	for _, m := range quadModels {
+		usual[m] = pairSizes
+	}
+	if got := unusualSizes(usual); got != "Batch sizes are those of the paper's table 1." {
+		t.Errorf("%q", got)
+	}
+}

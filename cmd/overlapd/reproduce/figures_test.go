@@ -1,0 +1,243 @@
+package reproduce
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/overlapd/overlapd/sim"
+)
+
+// fewOptions serve few queries, twice.
+func fewOptions() *Options {
+	o := DefaultOptions()
+	o.Seeds, o.Queries = 2, 60
+	return &o
+}
+
+func someVariants(t *testing.T, names ...string) []variant {
+	t.Helper()
+	list, err := chosen(names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func figureNamed(t *testing.T, list []*Figure, name string) *Figure {
+	t.Helper()
+	i := slices.IndexFunc(list, func(f *Figure) bool { return f.Figure == name })
+	if i < 0 {
+		t.Fatalf("figure %s is missing", name)
+	}
+	return list[i]
+}
+
+// TestSamplesHaveSeedsInTurn, and give the mean and the standard deviation over
+// them.
+func TestSamplesHaveSeedsInTurn(t *testing.T) {
+	o, p, s := fewOptions(), &plan{}, stockOf([]string{"resnet50", "bert"})
+	o.Seed, o.Seeds = 7, 3
+	d := &pairs(fullLoad, s.measuredTogether())[0]
+	got := o.sampled(p, "x", trial{stock: s, deploy: d, variant: *variantNamed("fcfs"), arrivals: poisson(fullLoad), queries: o.Queries})
+	if err := serve(t, p, s, large{fixed{d.models}}); err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range got.results {
+		if r.Seed != 7+uint64(i) || r.Queries != o.Queries || r.Policy != "fcfs" {
+			t.Errorf("run %d has seed %d and %d queries under %s", i, r.Seed, r.Queries, r.Policy)
+		}
+	}
+	made := &sample{[]*sim.Result{
+		{Violations: 0.1, Answered: 90, Queries: 100, P99OverTarget: 1, ThroughputQPS: 5, GoodputQPS: 4},
+		{Violations: 0.3, Answered: 70, Queries: 100, P99OverTarget: 2, ThroughputQPS: 7, GoodputQPS: 6},
+	}}
+	for name, c := range map[string]struct {
+		value       func(*sim.Result) float64
+		mid, spread float64
+	}{
+		"violations": {violations, 0.2, 0.141421}, "tail": {tail, 1.5, 0.707107}, "answered": {answeredOf1000, 800, 141.421},
+		"in time": {inTimeOf1000, 800, 141.421}, "throughput": {throughput, 6, 1.41421}, "goodput": {goodput, 5, 1.41421},
+	} {
+		if mid, spread := made.of(c.value); *mid != c.mid || math.Abs(*spread-c.spread) > 1e-9 {
+			t.Errorf("%s: %v ± %v, want %v ± %v", name, *mid, *spread, c.mid, c.spread)
+		}
+	}
+	if got := answeredOf1000(&sim.Result{}); got != 0 {
+		t.Errorf("of no queries %v are answered", got)
+	}
+}
+
+// TestPairFigureOfRuns serves a pair, once with a load that the device bears.
+func TestPairFigureOfRuns(t *testing.T) {
+	o, p, s := fewOptions(), &plan{}, stockOf([]string{"resnet50", "bert"})
+	runs := planPairs(p, o, s, someVariants(t, "fcfs", "overlap-unmerged"), map[int]authorsResults{
+		fullLoad: {"Res50+Bert": {"fcfs": {tail: 1.5, violations: 0.25, answered: 700}}},
+	})
+	runs.bounds = planBounds(p, o, s)
+	if err := serve(t, p, s, large{fixed{[]string{"resnet50", "bert"}}}); err != nil {
+		t.Fatal(err)
+	}
+	list := runs.figures(o)
+	var names []string
+	for _, f := range list {
+		names = append(names, f.Figure)
+	}
+	if want := []string{"14", "15", "17", "17, goodput"}; !slices.Equal(names, want) {
+		t.Errorf("figures %q, want %q", names, want)
+	}
+	f := figureNamed(t, list, "15")
+	row, mean := f.find("Res50+Bert", fullLoad, "fcfs"), f.find(caseMean, fullLoad, "fcfs")
+	if row == nil || mean == nil || *row.Ours != *mean.Ours || *row.Authors != 0.25 || *mean.Authors != 0.25 {
+		t.Errorf("the only pair %+v, the mean %+v", row, mean)
+	}
+	for _, series := range []string{boundMerged, boundUnmerged} {
+		for _, load := range []float64{calmLoad, fullLoad} {
+			if b := f.find(caseMean, load, series); b == nil || *b.Ours < 0 || *b.Ours > *f.find(caseMean, load, "overlap-unmerged").Ours+0.02 {
+				t.Errorf("%s at %v is %v, overlap has %v", series, load, *b.Ours, *f.find(caseMean, load, "overlap-unmerged").Ours)
+			}
+		}
+	}
+	if !slices.ContainsFunc(f.Notes, func(n string) bool { return strings.Contains(n, "They are of the first seed") }) {
+		t.Errorf("notes %q do not tell of which seed the bounds are", f.Notes)
+	}
+	if g := figureNamed(t, list, "17, goodput").find("Res50+Bert", fullLoad, "fcfs"); *g.Authors != 750 {
+		t.Errorf("of a quarter that violates follow %v of 1,000 in time", *g.Authors)
+	}
+	o.Figures = []string{"17"}
+	if list := runs.figures(o); len(list) != 2 {
+		t.Errorf("%d figures where 17 is wanted", len(list))
+	}
+}
+
+// TestBoundsAreLimited in seeds, since they take long.
+func TestBoundsAreLimited(t *testing.T) {
+	o, p, s := fewOptions(), &plan{}, stockOf([]string{"resnet50", "bert"})
+	o.Seeds = 5
+	all := planBounds(p, o, s)
+	if len(all) != 2*len(loads) || len(p.jobs) != 2*len(loads)*boundSeeds {
+		t.Errorf("%d bounds of %d jobs", len(all), len(p.jobs))
+	}
+	for k, list := range all {
+		if len(list) != boundSeeds {
+			t.Errorf("%s has %d seeds", k, len(list))
+		}
+	}
+}
+
+// TestSmallFigure gives queries that hardly ever wait half of the target.
+func TestSmallFigure(t *testing.T) {
+	o, p, s := fewOptions(), &plan{}, stockOf([]string{"resnet50", "bert"}, []string{"vgg16", "vgg19"})
+	o.Seeds = smallSeeds + 4
+	figure := planSmall(p, o, s, someVariants(t, "fcfs"))
+	if len(p.jobs) != 2*smallSeeds {
+		t.Errorf("%d jobs, want %d for each of two pairs", len(p.jobs), smallSeeds)
+	}
+	if err := serve(t, p, s, large{fixed{[]string{"resnet50", "bert", "vgg16", "vgg19"}}}); err != nil {
+		t.Fatal(err)
+	}
+	f := figure()
+	for _, pair := range []string{"Res50+Bert", "VGG16+VGG19", caseMean} {
+		if r := f.find(pair, calmLoad, "fcfs"); r == nil || *r.Ours < 0.5 || *r.Ours > 1.2 {
+			t.Errorf("%s: %v, want a little more than half of the target", pair, *r.Ours)
+		}
+	}
+	if f.level != 1 || f.find("Res50+Bert", calmLoad, "fcfs").Spread == nil {
+		t.Errorf("%+v", f)
+	}
+}
+
+// TestManyFigures has the mean of the triplets, the quadruplet by itself, and
+// comparisons with the paper's words for both.
+func TestManyFigures(t *testing.T) {
+	o, p, s := fewOptions(), &plan{}, stockOf(quadModels)
+	figures := planMany(p, o, s, someVariants(t, "fcfs", "abacus"))
+	if err := serve(t, p, s, quadDevice); err != nil {
+		t.Fatal(err)
+	}
+	list := figures()
+	tails, rates := figureNamed(t, list, "18"), figureNamed(t, list, "18, violations")
+	answered := figureNamed(t, list, "19")
+	for _, f := range list {
+		for _, load := range []float64{calmLoad, fullLoad} {
+			var sum float64
+			triplets := 0
+			for _, c := range f.cases(load) {
+				if strings.Count(c, "+") == 2 {
+					sum += *f.find(c, load, "fcfs").Ours
+					triplets++
+				}
+			}
+			if m := f.find(manyCase(3), load, "fcfs"); triplets != 4 || m == nil || math.Abs(*m.Ours-sum/4) > 1e-5*max(sum, 1) {
+				t.Errorf("figure %s at %v: %d triplets with the sum %v, mean %+v", f.Figure, load, triplets, sum, m)
+			}
+			if f.find(manyCase(4), load, "abacus") == nil {
+				t.Errorf("figure %s at %v lacks the quadruplet", f.Figure, load)
+			}
+		}
+	}
+	if tails.level != 1 || !rates.percent || rates.level != 0 || answered.percent {
+		t.Error("the figures are drawn as others")
+	}
+	says := map[string]float64{}
+	for _, c := range tails.Comparisons {
+		says[c.Case] = *c.Paper
+	}
+	if len(says) != 2 || says["quadruplet: abacus against fcfs"] != 16.1 || says["mean of triplets: abacus against fcfs"] != 21.3 {
+		t.Errorf("the paper says %v", says)
+	}
+	if n := len(rates.Comparisons); n != 4 {
+		t.Errorf("%d comparisons of violations, want two at each load", n)
+	}
+	o.Figures = []string{"19"}
+	if list := figures(); len(list) != 1 || list[0].Figure != "19" {
+		t.Errorf("%d figures where 19 is wanted", len(list))
+	}
+}
+
+// TestHighestFigure finds the same load for policies that do the same, and
+// tells in words what ours bears.
+func TestHighestFigure(t *testing.T) {
+	o, p, s := fewOptions(), &plan{}, stockOf([]string{"resnet50", "bert"})
+	figure := planHighest(p, o, s, someVariants(t, "fcfs", "edf", "overlap"))
+	if err := serve(t, p, s, large{fixed{[]string{"resnet50", "bert"}}}); err != nil {
+		t.Fatal(err)
+	}
+	f := figure()
+	of := func(policy string) float64 { return *f.find("Res50+Bert", 0, policy).Ours }
+	if of("fcfs") != of("edf") || of("fcfs") < leastQPS || of("overlap") < of("fcfs") || of("overlap") > mostQPS {
+		t.Errorf("fcfs bears %v, edf %v, overlap %v", of("fcfs"), of("edf"), of("overlap"))
+	}
+	if want := fmt.Sprintf("Load borne: overlap %.2f times fcfs.", of("overlap")/of("fcfs")); f.Notes[len(f.Notes)-1] != want {
+		t.Errorf("notes %q, want %q", f.Notes, want)
+	}
+	if c := f.Comparisons; len(c) != 1 || math.Abs(*c[0].Ours-100*(of("overlap")/of("fcfs")-1)) > 0.01 || c[0].Paper != nil {
+		t.Errorf("comparisons %+v", c)
+	}
+	if got := (&Figure{}).ratios([]string{"fcfs"}); !strings.Contains(got, "not compared") {
+		t.Errorf("without runs: %q", got)
+	}
+}
+
+// TestWaysFigure has what the paper says beside the calls with four ways, and
+// tells times apart from the figure, which must be the same in every run.
+func TestWaysFigure(t *testing.T) {
+	o, p, s := fewOptions(), &plan{}, stockOf(quadModels)
+	figure := planWays(p, o, s, someVariants(t, "fcfs", "abacus"))
+	if len(p.jobs) != len(searchWays) {
+		t.Errorf("%d jobs, want one for each way of abacus", len(p.jobs))
+	}
+	f := figure(&Timing{}) // nothing was run: no number, no division by zero
+	if r := f.find("calls, 4 ways", 0, "abacus"); r == nil || *r.Ours != 0 || r.Paper == nil || *r.Paper != paperPredictions {
+		t.Errorf("%+v", r)
+	}
+	if r := f.find("groups asked about, 4 ways", 0, "abacus"); r == nil || r.Paper != nil {
+		t.Errorf("%+v", r)
+	}
+	var timing Timing
+	if figure(&timing); len(timing.Decisions) != len(searchWays) || timing.Decisions[0].Policy != "abacus" || timing.Decisions[0].Ways != 1 {
+		t.Errorf("%+v", timing)
+	}
+}

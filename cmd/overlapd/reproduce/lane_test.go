@@ -1,0 +1,139 @@
+package reproduce
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/sim"
+	"github.com/overlapd/overlapd/training"
+)
+
+// large is a device for the sizes of the paper, on which an operator takes an
+// eighth of a millisecond for each query.
+type large struct{ fixed }
+
+func (d large) Models() []device.ModelInfo {
+	list := d.fixed.Models()
+	for i := range list {
+		list[i].Sizes, list[i].SeqLens = []int{1, 4, 8, 16, 32}, append([]int{0}, pairSeqLens...)
+	}
+	return list
+}
+
+func (d large) Latency(g models.Group) time.Duration { return d.fixed.Latency(g) / 8 }
+
+func (d large) Sample(g models.Group, _ *rand.Rand) time.Duration { return d.Latency(g) }
+
+// stockOf is a stock of groups of these sets of models, without any device.
+func stockOf(sets ...[]string) *stock {
+	d := &training.Dataset{}
+	for _, set := range sets {
+		var row training.Row
+		for _, m := range set {
+			at := slices.IndexFunc(d.Models, func(k training.Model) bool { return k.Name == m })
+			if at < 0 {
+				at = len(d.Models)
+				d.Models = append(d.Models, training.Model{Name: m, Operators: fixedOperators})
+			}
+			row.Group.Spans = append(row.Group.Spans, models.Span{Service: models.ServiceID(at), Size: 4})
+		}
+		d.Rows = append(d.Rows, row)
+	}
+	return &stock{name: "x", measured: d}
+}
+
+// serve does a plan on a device.
+func serve(t *testing.T, p *plan, s *stock, d sim.Device) error {
+	t.Helper()
+	return p.run(t.Context(), func() *lane { return &lane{map[*stock]sim.Device{s: d}} }, newTally(nil))
+}
+
+var quadDevice = large{fixed{quadModels}}
+
+func TestScenarioOfTrial(t *testing.T) {
+	file := &predictor.File{}
+	s := &stock{files: map[string]*predictor.File{recipePaper: file}}
+	deploy := &deployment{
+		models: []string{"resnet50", "bert"}, targets: []time.Duration{time.Second, 2 * time.Second},
+		sizes: [][]int{{1}, {1, 2}}, seqLens: []int{8},
+	}
+	of := func(v string) sim.Scenario {
+		one := trial{stock: s, deploy: deploy, variant: *variantNamed(v), arrivals: poisson(7), queries: 3, devices: 2, dispatch: sim.Central, seed: 5}
+		return one.scenario(fixed{deploy.models})
+	}
+	sc := of("abacus")
+	if sc.Policy != "abacus" || sc.Predictor != file || sc.Queries != 3 || sc.Devices != 2 || sc.Dispatch != sim.Central || sc.Seed != 5 || !sc.Plan || sc.Arrivals.QPS != 7 {
+		t.Errorf("%+v", sc)
+	}
+	if a, b := sc.Services[0], sc.Services[1]; a.SeqLens != nil || !slices.Equal(b.SeqLens, []int{8}) || a.Target != time.Second || b.Target != 2*time.Second || len(b.Sizes) != 2 {
+		t.Errorf("services %+v", sc.Services)
+	}
+	for name, want := range map[string]struct {
+		knows sim.Knowledge
+		batch int
+	}{
+		"fcfs": {sim.KnowsNothing, 1}, "sjf": {sim.KnowsOrder, 1}, "edf": {sim.KnowsNothing, 1}, "sjf-dropping": {sim.KnowsAll, 1},
+		"clockwork": {sim.KnowsAll, 1}, "overlap-unmerged": {sim.KnowsAll, 1}, "overlap": {sim.KnowsAll, 2}, // the device has no more
+	} {
+		if sc := of(name); sc.Knows != want.knows || sc.Services[0].MaxBatch != want.batch || sc.Validate() != nil {
+			t.Errorf("%s knows %s and merges up to %d: %v", name, sc.Knows, sc.Services[0].MaxBatch, sc.Validate())
+		}
+	}
+	if n := largest(fixed{}, "resnet50"); n != 1 {
+		t.Errorf("a model that the device does not know is merged up to %d", n)
+	}
+}
+
+// TestLaneTellsOfBadDevices in all that it is asked.
+func TestLaneTellsOfBadDevices(t *testing.T) {
+	s := &stock{profile: &device.Profile{}}
+	l := newLane()
+	if _, err := l.device(s); err == nil {
+		t.Error("an empty profile is a device")
+	}
+	if _, err := l.run(&trial{stock: s, deploy: &deployment{}}); err == nil {
+		t.Error("an empty profile serves")
+	}
+	if _, err := l.twiceSolo(s, []string{"bert"}, 1, 8); err == nil {
+		t.Error("an empty profile has solo times")
+	}
+	l.devices[s] = fixed{[]string{"resnet50", "bert"}}
+	if got, err := l.twiceSolo(s, []string{"bert", "resnet50"}, 2, 8); err != nil || !slices.Equal(got, []time.Duration{16 * time.Millisecond, 16 * time.Millisecond}) {
+		t.Errorf("targets %v, %v", got, err)
+	}
+}
+
+// TestRunsEndWithFaults of the deployment, whichever figure they are for.
+func TestRunsEndWithFaults(t *testing.T) {
+	s, o := stockOf([]string{"resnet50", "bert"}, quadModels), DefaultOptions()
+	o.Seeds, o.Queries = 1, 5
+	list := variants[:1]
+	for name, add := range map[string]func(*plan){
+		"pairs":   func(p *plan) { planPairs(p, &o, s, list, nil) },
+		"small":   func(p *plan) { planSmall(p, &o, s, list) },
+		"highest": func(p *plan) { planHighest(p, &o, s, list) },
+		"many":    func(p *plan) { planMany(p, &o, s, list) },
+		"ways":    func(p *plan) { planWays(p, &o, s, variants) },
+		"cluster": func(p *plan) { planCluster(p, &o, s, variants, []float64{600}) },
+		"bounds":  func(p *plan) { planBounds(p, &o, s) },
+	} {
+		p := &plan{}
+		add(p)
+		err := serve(t, p, s, large{fixed{[]string{"vgg16"}}})
+		if err == nil || !strings.Contains(err.Error(), "resnet") && !strings.Contains(err.Error(), "model") {
+			t.Errorf("%s on a device without the models: %v", name, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := p.run(ctx, newLane, newTally(nil)); err == nil {
+			t.Errorf("%s goes on though it is cancelled", name)
+		}
+	}
+}

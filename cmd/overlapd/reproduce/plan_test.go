@@ -1,0 +1,113 @@
+package reproduce
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// TestPlanDoesEveryJobOnce, on no more lanes than there are cores, and never two
+// jobs of one lane at a time.
+func TestPlanDoesEveryJobOnce(t *testing.T) {
+	const jobs = 200
+	p := &plan{}
+	var done [jobs]atomic.Int64
+	var mu sync.Mutex
+	busy, lanes := map[*lane]bool{}, 0
+	set := func(l *lane, to bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if busy[l] == to {
+			t.Errorf("a lane has two jobs at a time")
+		}
+		busy[l] = to
+	}
+	for i := range jobs {
+		p.add("x", 0.5, func(_ context.Context, l *lane) error {
+			set(l, true)
+			defer set(l, false)
+			done[i].Add(1)
+			return nil
+		})
+	}
+	if p.work() != jobs/2 {
+		t.Errorf("%v of work, want %d", p.work(), jobs/2)
+	}
+	var last Progress
+	told := newTally(func(p Progress) { last = p })
+	told.expect(p.work())
+	err := p.run(t.Context(), func() *lane {
+		mu.Lock()
+		defer mu.Unlock()
+		lanes++
+		l := newLane()
+		busy[l] = false
+		return l
+	}, told)
+	if err != nil || last.Done != 1 {
+		t.Errorf("%v, ended at %+v", err, last)
+	}
+	for i := range done {
+		if n := done[i].Load(); n != 1 {
+			t.Errorf("job %d was done %d times", i, n)
+		}
+	}
+	if lanes > runtime.GOMAXPROCS(0) {
+		t.Errorf("%d lanes on %d cores", lanes, runtime.GOMAXPROCS(0))
+	}
+}
+
+func TestPlanWithoutJobs(t *testing.T) {
+	if err := (&plan{}).run(t.Context(), newLane, newTally(nil)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPlanIsCancelled before it begins, so that nothing is done, and in the
+// middle, so that jobs are left and those that run are told.
+func TestPlanIsCancelled(t *testing.T) {
+	var done atomic.Int64
+	p := &plan{}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for range 100 {
+		p.add("x", 1, func(inner context.Context, _ *lane) error {
+			if done.Add(1) == 3 {
+				cancel()
+				<-inner.Done()
+			}
+			return nil
+		})
+	}
+	if err := p.run(ctx, newLane, newTally(nil)); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled in the middle: %v", err)
+	}
+	if n := done.Load(); n < 3 || n > 3+int64(runtime.GOMAXPROCS(0)) {
+		t.Errorf("%d jobs were begun, and the third cancelled", n)
+	}
+	done.Store(10)
+	if err := p.run(ctx, newLane, newTally(nil)); !errors.Is(err, context.Canceled) || done.Load() != 10 {
+		t.Errorf("cancelled before: %v, %d jobs done", err, done.Load()-10)
+	}
+}
+
+// TestPlanTellsTheFault and not that the others were cancelled for it.
+func TestPlanTellsTheFault(t *testing.T) {
+	broken := errors.New("broken")
+	p := &plan{}
+	for i := range 8 {
+		p.add("x", 1, func(ctx context.Context, _ *lane) error {
+			if i == 0 {
+				return broken
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+	}
+	if err := p.run(t.Context(), newLane, newTally(nil)); !errors.Is(err, broken) {
+		t.Errorf("%v", err)
+	}
+}

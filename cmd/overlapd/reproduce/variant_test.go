@@ -1,0 +1,63 @@
+package reproduce
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/sim"
+)
+
+// TestVariants holds each to what its name says.
+func TestVariants(t *testing.T) {
+	for _, v := range variants {
+		if !slices.ContainsFunc(overlap.Policies(), func(p overlap.PolicyInfo) bool { return p.Name == v.policy }) {
+			t.Errorf("%s has no policy %s", v.name, v.policy)
+		}
+		if v.summary == "" || v.recipe != recipeOurs && v.recipe != recipePaper {
+			t.Errorf("%+v", v)
+		}
+		if plain, ok := strings.CutSuffix(v.name, "-dropping"); ok {
+			if other := variantNamed(plain); other == nil || other.policy != v.policy || other.knows == sim.KnowsAll || v.knows != sim.KnowsAll {
+				t.Errorf("%s differs from %+v by more than what it knows: %+v", v.name, other, v)
+			}
+		}
+		if merges := v.name == "overlap"; merges != (v.maxBatch == mergedBatch) || !merges && v.maxBatch != 1 {
+			t.Errorf("%s merges up to %d", v.name, v.maxBatch)
+		}
+	}
+}
+
+// TestKindsOfVariants finds all in one of the lists, and those with the authors'
+// rule in that of the authors.
+func TestKindsOfVariants(t *testing.T) {
+	all := slices.Concat(sequentials, knowing, overlapping)
+	slices.Sort(all)
+	names := VariantNames()
+	slices.Sort(names)
+	if !slices.Equal(all, names) {
+		t.Errorf("the lists have %q, there are %q", all, names)
+	}
+	for _, name := range sequentials {
+		if v := variantNamed(name); v.knows == sim.KnowsAll {
+			t.Errorf("%s drops by prediction, which the authors' does not", name)
+		}
+	}
+	if variantNamed("lifo") != nil {
+		t.Error("there is a policy lifo")
+	}
+	if _, err := chosen([]string{"fcfs", "lifo"}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "sjf-dropping") {
+		t.Errorf("an unknown one is refused with %v, which should tell what there is", err)
+	}
+}
+
+// TestSeconds expects runs that search to take longer, in proportion to their
+// queries.
+func TestSeconds(t *testing.T) {
+	fcfs, ours := variantNamed("fcfs"), variantNamed("overlap")
+	if fcfs.seconds(1000) >= ours.seconds(1000) || ours.seconds(2000) != 2*ours.seconds(1000) {
+		t.Errorf("fcfs %v, overlap %v and %v", fcfs.seconds(1000), ours.seconds(1000), ours.seconds(2000))
+	}
+}
