@@ -17,9 +17,11 @@ type Facts struct {
 // Facts reads all devices. A device that does not answer is in the list with a
 // Fault, so that one broken GPU does not hide the others.
 func (h *Host) Facts() (Facts, error) {
-	if err := h.open(); err != nil {
+	done, err := h.use()
+	if err != nil {
 		return Facts{}, err
 	}
+	defer done()
 	f, err := h.versions()
 	if err != nil {
 		return Facts{}, err
@@ -59,6 +61,11 @@ func (h *Host) deviceAt(index int) Device {
 
 // Device reads one device anew, by its UUID.
 func (h *Host) Device(uuid string) (Device, error) {
+	done, err := h.use()
+	if err != nil {
+		return Device{}, err
+	}
+	defer done()
 	handle, err := h.handle(uuid)
 	if err != nil {
 		return Device{}, err

@@ -151,6 +151,16 @@ func TestOneLostGPU(t *testing.T) {
 	}
 }
 
+// TestLostMeanwhile loses the GPU in the middle.
+func TestLostMeanwhile(t *testing.T) {
+	s := fake.New()
+	s.Devices[0].NoMIG = true
+	s.Fail("nvmlDeviceGetMemoryInfo", 0, 1, nvml.ERROR_GPU_IS_LOST)
+	if d := facts(t, open(t, s)).Devices[0]; !errors.Is(d.Fault, cuda.ErrLost) {
+		t.Errorf("%+v", d)
+	}
+}
+
 // TestEveryFailureIsTold fails every call of Facts: it is an error, a fault, or
 // a reading that is unknown, and never a zero that looks like a fact.
 func TestEveryFailureIsTold(t *testing.T) {

@@ -48,6 +48,14 @@ func TestFindAmbiguous(t *testing.T) {
 	}
 }
 
+// TestFindExact prefers a UUID that is the name to one that begins with it.
+func TestFindExact(t *testing.T) {
+	f := cuda.Facts{Devices: []cuda.Device{{UUID: "GPU-123456"}, {UUID: "GPU-12345", Index: 1}}}
+	if got, err := f.Find("GPU-12345"); err != nil || got.Device.Index != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func TestFindOnEmptyHost(t *testing.T) {
 	if _, err := (cuda.Facts{}).Find("0"); !errors.Is(err, cuda.ErrNotFound) || !strings.Contains(err.Error(), "no GPU") {
 		t.Errorf("got %v", err)

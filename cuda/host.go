@@ -22,8 +22,10 @@ type Host struct {
 	nvml    nvml.Interface
 	symbols map[string]bool // the optional ones: calling one that is not there ends the process
 
+	// mu is held for reading during every call into the library, so that Close
+	// cannot take it away under a call.
 	mu struct {
-		sync.Mutex
+		sync.RWMutex
 		closed bool
 	}
 }
@@ -58,7 +60,8 @@ func Open(o Options) (*Host, error) {
 	return h, nil
 }
 
-// Close gives the library back. Closing again does nothing.
+// Close gives the library back, after the calls that are under way. Closing
+// again does nothing.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,15 +72,15 @@ func (h *Host) Close() error {
 	return check(h.nvml.Shutdown(), "nvmlShutdown", "")
 }
 
-// open reports with ErrClosed that the library is gone: to call into it then
-// would crash.
-func (h *Host) open() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// use begins calls into the library, which done ends. The error is ErrClosed: to
+// call into a library that is gone would crash.
+func (h *Host) use() (done func(), err error) {
+	h.mu.RLock()
 	if h.mu.closed {
-		return ErrClosed
+		h.mu.RUnlock()
+		return nil, ErrClosed
 	}
-	return nil
+	return h.mu.RUnlock, nil
 }
 
 // missing returns the error of an optional call that the driver does not have.
@@ -88,11 +91,8 @@ func (h *Host) missing(symbol string) error {
 	return &Fault{Call: symbol, Code: nvml.ERROR_FUNCTION_NOT_FOUND}
 }
 
-// handle returns the NVML handle of a GPU or MIG UUID.
+// handle returns the NVML handle of a GPU or MIG UUID, between use and done.
 func (h *Host) handle(uuid string) (nvml.Device, error) {
-	if err := h.open(); err != nil {
-		return nil, err
-	}
 	device, code := h.nvml.DeviceGetHandleByUUID(uuid)
 	if code == nvml.ERROR_INVALID_ARGUMENT {
 		code = nvml.ERROR_NOT_FOUND // what some versions mean by it

@@ -10,6 +10,11 @@ import (
 // bind the idle GPU for it. Where that does not do, the change is pending and
 // the error an ErrInUse or ErrReset.
 func (h *Host) SetMIGMode(gpu string, on bool) error {
+	done, err := h.use()
+	if err != nil {
+		return err
+	}
+	defer done()
 	handle, err := h.handle(gpu)
 	if err != nil {
 		return err
@@ -28,6 +33,11 @@ func (h *Host) SetMIGMode(gpu string, on bool) error {
 // CreateGPUInstance creates an instance of a profile at a place and returns its
 // ID. After an error the instance may exist all the same.
 func (h *Host) CreateGPUInstance(gpu string, p Profile, at Placement) (id uint32, err error) {
+	done, err := h.use()
+	if err != nil {
+		return 0, err
+	}
+	defer done()
 	handle, err := h.handle(gpu)
 	if err != nil {
 		return 0, err
@@ -44,6 +54,11 @@ func (h *Host) CreateGPUInstance(gpu string, p Profile, at Placement) (id uint32
 // CreateComputeInstance creates the compute instance that covers a GPU instance
 // and returns its ID. After an error it may exist all the same.
 func (h *Host) CreateComputeInstance(gpu string, instance uint32) (id uint32, err error) {
+	done, err := h.use()
+	if err != nil {
+		return 0, err
+	}
+	defer done()
 	gi, subject, err := h.gpuInstance(gpu, instance)
 	if err != nil {
 		return 0, err
@@ -83,6 +98,11 @@ func wholeProfile(gi nvml.GpuInstance, subject string) (most nvml.ComputeInstanc
 
 // DestroyComputeInstance destroys a compute instance in which nothing runs.
 func (h *Host) DestroyComputeInstance(gpu string, instance, compute uint32) error {
+	done, err := h.use()
+	if err != nil {
+		return err
+	}
+	defer done()
 	gi, subject, err := h.gpuInstance(gpu, instance)
 	if err != nil {
 		return err
@@ -96,6 +116,11 @@ func (h *Host) DestroyComputeInstance(gpu string, instance, compute uint32) erro
 
 // DestroyGPUInstance destroys a GPU instance that has no compute instance.
 func (h *Host) DestroyGPUInstance(gpu string, instance uint32) error {
+	done, err := h.use()
+	if err != nil {
+		return err
+	}
+	defer done()
 	gi, subject, err := h.gpuInstance(gpu, instance)
 	if err != nil {
 		return err

@@ -37,6 +37,11 @@ type Utilization struct {
 // calls, 14 at most, and keeps nothing. A reading that the device cannot tell is
 // unknown; the error is of the whole device, as ErrLost.
 func (h *Host) Sample(uuid string) (Sample, error) {
+	done, err := h.use()
+	if err != nil {
+		return Sample{}, err
+	}
+	defer done()
 	handle, err := h.handle(uuid)
 	if err != nil {
 		return Sample{}, err

@@ -185,6 +185,13 @@ func (s *Server) Calls() int {
 	return s.calls
 }
 
+// Closed reports whether the library was shut down as often as initialised.
+func (s *Server) Closed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.opened == 0
+}
+
 // Log returns what was changed, in order.
 func (s *Server) Log() []string {
 	s.mu.Lock()

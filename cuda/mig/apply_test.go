@@ -81,6 +81,126 @@ func TestRemovesLeftovers(t *testing.T) {
 	}
 }
 
+// TestBusyLeftover changes nothing while a process runs in what is to go.
+func TestBusyLeftover(t *testing.T) {
+	f := open(t, fake.H100)
+	done := f.apply("3g.40gb")
+	if err := f.StartProcess(done.Slots[0].UUID, 31, 1); err != nil {
+		t.Fatal(err)
+	}
+	state := f.State()
+	l, err := f.plan("7g.80gb")
+	if err != nil || l.Steps()[0] != "destroy GPU instance 1 (3g.40gb at 4:4), left by an earlier run" {
+		t.Fatalf("%v, %v", err, l.Steps())
+	}
+	if _, record, err := mig.Apply(f.host, l, f.save); !errors.Is(err, mig.ErrBusy) || len(record.Entries) != 1 || f.State() != state {
+		t.Errorf("%v, %+v\n%s", err, record, f.State())
+	}
+}
+
+// TestStaleRecord forgets what somebody destroyed.
+func TestStaleRecord(t *testing.T) {
+	f := open(t, fake.H100)
+	f.apply("3g.40gb", "1g.10gb")
+	f.Reset(0)
+	before := f.State()
+	done := f.apply("2g.20gb")
+	if len(f.last().Entries) != 1 || f.last().Entries[0].UUID != done.Slots[0].UUID {
+		t.Errorf("the record has %+v", f.last())
+	}
+	if err := f.release(); err != nil || f.State() != before {
+		t.Errorf("%v\n%s", err, f.State())
+	}
+}
+
+// TestSomebodyElseDivides takes the place between the plan and its work.
+func TestSomebodyElseDivides(t *testing.T) {
+	f := open(t, fake.H100)
+	l, err := f.plan("3g.40gb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.place(19, 5, 1)
+	done, _, err := mig.Apply(f.host, l, f.save)
+	if err != nil || done.Slots[0].Placement.Start != 0 {
+		t.Errorf("%v, %+v", err, done.Slots)
+	}
+	f.place(19, 4, 1)
+	if _, err := f.plan("3g.40gb", "3g.40gb"); !errors.Is(err, mig.ErrNoFit) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestPlaceGivenAgain has a stranger get our place and profile, with another ID.
+func TestPlaceGivenAgain(t *testing.T) {
+	f := open(t, fake.H100)
+	done := f.apply("2g.20gb")
+	f.Reset(0)
+	f.place(15, 0, 1) // takes the ID
+	f.place(14, uint32(done.Slots[0].Placement.Start), 2)
+	state := f.State()
+	if err := f.release(); err != nil || f.State() != state || !f.last().Empty() {
+		t.Errorf("%v, %+v\n%s", err, f.last(), f.State())
+	}
+}
+
+// TestDestroyedMeanwhile takes it for success that somebody was faster.
+func TestDestroyedMeanwhile(t *testing.T) {
+	f := open(t, fake.H100)
+	before := f.State()
+	f.apply("2g.20gb")
+	f.FailAfter("nvmlComputeInstanceDestroy", 0, 1, nvml.ERROR_NOT_FOUND)
+	f.FailAfter("nvmlGpuInstanceDestroy", 0, 1, nvml.ERROR_NOT_FOUND)
+	if err := f.release(); err != nil || f.State() != before || !f.last().Empty() {
+		t.Errorf("%v, %+v\n%s", err, f.last(), f.State())
+	}
+}
+
+// TestFailureAfterLeftovers undoes what is new when something old was removed
+// before.
+func TestFailureAfterLeftovers(t *testing.T) {
+	f := open(t, fake.H100)
+	empty := f.State()
+	f.apply("3g.40gb", "3g.40gb")
+	l, err := f.plan("2g.20gb", "1g.10gb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Fail("nvmlGpuInstanceCreateComputeInstance", 1, 1, nvml.ERROR_UNKNOWN)
+	if _, record, err := mig.Apply(f.host, l, f.save); err == nil || !record.Empty() || f.State() != empty {
+		t.Errorf("%v, %+v\n%s", err, record, f.State())
+	}
+}
+
+// TestReleaseUnprivileged keeps the record while it cannot see.
+func TestReleaseUnprivileged(t *testing.T) {
+	f := open(t, fake.H100)
+	f.apply("2g.20gb")
+	f.Unprivileged = true
+	if err := f.release(); !errors.Is(err, cuda.ErrPermission) || len(f.last().Entries) != 1 {
+		t.Errorf("%v, %+v", err, f.last())
+	}
+}
+
+// TestDestroyedAtTheEnd notices that what it made is gone before it was done.
+func TestDestroyedAtTheEnd(t *testing.T) {
+	f := open(t, fake.H100)
+	l, err := f.plan("2g.20gb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, record, err := mig.Apply(f.host, l, func(r mig.Record) error {
+		if len(r.Entries) == 1 && r.Entries[0].State == mig.Ready {
+			f.Reset(0)
+			f.SetMIG(0, true)
+		}
+		return nil
+	})
+	if !errors.Is(err, mig.ErrForeign) || !record.Empty() {
+		t.Errorf("%v, %+v", err, record)
+	}
+}
+
 // TestIDGivenAgain destroys our instance behind our back and has a stranger get
 // its ID.
 func TestIDGivenAgain(t *testing.T) {
@@ -406,14 +526,19 @@ func TestApplyAfterCrash(t *testing.T) {
 	for n := 0; ; n++ {
 		f := open(t, fake.H100)
 		before := f.State()
-		l, err := f.plan("1g.10gb", "3g.40gb")
+		l, err := f.plan("1g.10gb+me", "3g.40gb")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !crashAt(f, n, func() { _, _, _ = mig.Apply(f.host, l, f.save) }) {
 			break
 		}
-		f.apply("1g.10gb", "3g.40gb")
+		f.apply("1g.10gb+me", "3g.40gb")
+		for _, e := range f.last().Entries {
+			if e.State != mig.Ready {
+				t.Fatalf("call %d: %+v", n, e)
+			}
+		}
 		if got := strings.Count(f.State(), "instance"); got != 2 {
 			t.Fatalf("call %d: %d instances\n%s", n, got, f.State())
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
@@ -65,6 +66,9 @@ func TestPlanRefuses(t *testing.T) {
 			phrases: []string{"..#..#..", "6 of 8"}},
 		"too many with media": {model: fake.A100, wants: []string{"1g.5gb+me", "1g.5gb+me"}, is: mig.ErrNoFit,
 			phrases: []string{"1 at most"}},
+		"less room than places": {model: fake.H100, change: func(f *fixture) {
+			f.Devices[0].GetGpuInstanceRemainingCapacityFunc = func(*nvml.GpuInstanceProfileInfo) (int, nvml.Return) { return 1, nvml.SUCCESS }
+		}, wants: []string{"1g.10gb", "1g.10gb"}, is: mig.ErrNoFit, phrases: []string{"the driver says that there is room for 1"}},
 		"unknown profile": {model: fake.A100, wants: []string{"3g.40gb"}, is: mig.ErrWant,
 			phrases: []string{"no profile 3g.40gb", "1g.5gb, 1g.5gb+me, 1g.10gb, 2g.10gb, 3g.20gb, 4g.20gb, 7g.40gb"}},
 		"no profile": {model: fake.A100, wants: []string{"half"}, is: mig.ErrWant, phrases: []string{"3g.40gb or 1g.10gb+me"}},

@@ -1,0 +1,106 @@
+package cuda_test
+
+import (
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"pgregory.net/rapid"
+
+	"github.com/overlapd/overlapd/cuda"
+	"github.com/overlapd/overlapd/cuda/fake"
+)
+
+func TestComputeModes(t *testing.T) {
+	for mode, want := range map[nvml.ComputeMode]cuda.ComputeMode{
+		nvml.COMPUTEMODE_DEFAULT: cuda.DefaultMode, nvml.COMPUTEMODE_EXCLUSIVE_THREAD: cuda.ExclusiveThread,
+		nvml.COMPUTEMODE_PROHIBITED: cuda.Prohibited, nvml.COMPUTEMODE_EXCLUSIVE_PROCESS: cuda.ExclusiveProcess, 9: "mode 9",
+	} {
+		s := fake.New()
+		s.Devices[0].Mode = mode
+		if got := facts(t, open(t, s)).Devices[0].ComputeMode.Value; got != want {
+			t.Errorf("%d is %s", mode, got)
+		}
+	}
+}
+
+func TestDeviceString(t *testing.T) {
+	d := cuda.Device{Index: 3}
+	if d.String() != "GPU 3" {
+		t.Error(d)
+	}
+	d.UUID, d.Name = "GPU-1", "NVIDIA H100"
+	if d.String() != "GPU 3 (NVIDIA H100, GPU-1)" {
+		t.Error(d)
+	}
+}
+
+// TestUnknownIsNotZero writes null for readings that nobody took.
+func TestUnknownIsNotZero(t *testing.T) {
+	text, err := json.Marshal(cuda.Device{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"memory", "power_limit_watts", "compute_mode", "persistence", "ecc", "processes"} {
+		if !strings.Contains(string(text), `"`+name+`":null`) {
+			t.Errorf("%s is not null in %s", name, text)
+		}
+	}
+	known, err := json.Marshal(cuda.Reading[int]{Known: true})
+	if err != nil || string(known) != "0" {
+		t.Errorf("%s, %v", known, err)
+	}
+}
+
+func TestPlacementOverlaps(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		draw := func(name string) cuda.Placement {
+			return cuda.Placement{Start: rapid.IntRange(0, 8).Draw(t, name), Size: rapid.IntRange(1, 8).Draw(t, name+" size")}
+		}
+		p, q := draw("p"), draw("q")
+		shared := false
+		for i := p.Start; i < p.Start+p.Size; i++ {
+			shared = shared || i >= q.Start && i < q.Start+q.Size
+		}
+		if p.Overlaps(q) != shared || q.Overlaps(p) != shared {
+			t.Fatalf("%s and %s: %t", p, q, p.Overlaps(q))
+		}
+	})
+}
+
+// TestCloseWaits closes the library under the calls of many goroutines. The
+// fake answers a call after its Shutdown with a failure of the test.
+func TestCloseWaits(t *testing.T) {
+	s := fake.New(fake.H100)
+	h, err := cuda.Open(cuda.Options{Library: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var late sync.Once
+	s.OnCall = func(call string) {
+		if s.Closed() {
+			late.Do(func() { t.Errorf("%s was called after the library was closed", call) })
+		}
+	}
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			for {
+				if _, err := h.Sample(s.Devices[0].UUID); err != nil {
+					return
+				}
+			}
+		})
+	}
+	for s.Calls() < 1000 {
+		if _, err := h.Facts(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+	callers.Wait()
+}
