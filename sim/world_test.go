@@ -1,0 +1,210 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+)
+
+// begun returns a run before its first step.
+func begun(t *testing.T, sc Scenario) *world {
+	t.Helper()
+	w, err := newWorld(&sc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// TestSecondAnswerIsAFault, and one to nobody, or from another device.
+func TestSecondAnswerIsAFault(t *testing.T) {
+	w := begun(t, plainScenario(Query{}, Query{}))
+	n := w.nodes[0]
+	if !n.arrive(0) {
+		t.Fatal("the query was refused")
+	}
+	answer := func(id models.QueryID) error {
+		return w.answered(n, &overlap.Answer{Query: id, Result: overlap.Finished})
+	}
+	for _, id := range []models.QueryID{0, 2, 3} {
+		if err := answer(id); !errors.Is(err, ErrInvariant) {
+			t.Errorf("query %d, which is not on the device, is answered: %v", id, err)
+		}
+	}
+	if err := answer(1); err != nil || w.left != 1 {
+		t.Errorf("%v, %d are left", err, w.left)
+	}
+	if err := answer(1); !errors.Is(err, ErrInvariant) || w.left != 1 {
+		t.Errorf("a second answer: %v, %d are left", err, w.left)
+	}
+}
+
+// TestWaitingForEverIsAFault: nothing is to come, and a query is not answered.
+func TestWaitingForEverIsAFault(t *testing.T) {
+	w := begun(t, plainScenario(Query{}))
+	w.arriving = 1
+	if err := w.step(); !errors.Is(err, ErrInvariant) || !strings.Contains(err.Error(), "1 queries wait for ever") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestLostWorkerRunsNothing: to start a span of it is a fault of the scheduler.
+func TestLostWorkerRunsNothing(t *testing.T) {
+	w := begun(t, plainScenario(Query{}))
+	n := w.nodes[0]
+	n.down[0] = true // and the scheduler is not told
+	n.arrive(0)
+	if err := n.decide(); !errors.Is(err, ErrInvariant) || !strings.Contains(err.Error(), "whose worker is lost") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestRefusedQueriesAreViolations, told apart from dropped ones by their reason.
+func TestRefusedQueriesAreViolations(t *testing.T) {
+	sc := plainScenario(Query{}, Query{}, Query{}, Query{})
+	sc.Services[0].Target, sc.Services[0].QueueLimit = time.Second, 1
+	_, answers := watch(t, sc)
+	refused := 0
+	for _, a := range answers {
+		if a.Refuse != nil {
+			refused++
+			if a.InTime || a.Ended.Result != overlap.Dropped || a.Ended.Reason != overlap.ReasonQueueFull {
+				t.Errorf("%+v", a)
+			}
+		}
+	}
+	if r := run(t, sc); refused == 0 || r.Dropped != refused || r.Violations != float64(refused)/4 {
+		t.Errorf("%d are refused; %d dropped, violations %v", refused, r.Dropped, r.Violations)
+	}
+}
+
+// TestCentralQueriesAreRefusedWhenLate: all wait together, and whoever is past
+// its deadline when a device takes it is not served.
+func TestCentralQueriesAreRefusedWhenLate(t *testing.T) {
+	sc := plainScenario(Query{}, Query{}, Query{}, Query{})
+	sc.Knows, sc.Dispatch = KnowsNothing, Central
+	_, answers := watch(t, sc)
+	last := answers[len(answers)-1]
+	if r := run(t, sc); r.Late != 1 || r.Dropped != 1 || r.Answered != 3 {
+		t.Errorf("%+v", r)
+	}
+	if last.Ended.At != 30*ms || !errors.Is(last.Refuse, overlap.ErrExpired) {
+		t.Errorf("the last is answered %+v", last)
+	}
+}
+
+// TestTraceOfTroubles tells of workers that are lost and back, of queries that
+// come to no device, of failures and of late answers.
+func TestTraceOfTroubles(t *testing.T) {
+	sc := busyScenario("edf")
+	sc.Queries, sc.Devices, sc.Dispatch, sc.Knows = 400, 2, Central, KnowsNothing
+	sc.Arrivals.QPS = 300
+	sc.Faults = Faults{Every: 100 * ms, Restart: 20 * ms, Failing: 0.1}
+	sc.Clients = Clients{Leaving: 0.3}
+	var out bytes.Buffer
+	trace := NewTrace(&out, sc.Services)
+	sc.Observer = trace.Observer()
+	r := run(t, sc)
+	if err := trace.Close(); err != nil || r.Failed == 0 || r.Late == 0 {
+		t.Fatalf("%v, %+v", err, r)
+	}
+	var file struct {
+		TraceEvents []struct {
+			Name, Ph string
+			Pid      int
+			Args     map[string]any
+		}
+	}
+	if err := json.Unmarshal(out.Bytes(), &file); err != nil {
+		t.Fatal(err)
+	}
+	lost, ready, open, late := 0, 0, 0, 0
+	names := map[int]string{}
+	for _, e := range file.TraceEvents {
+		switch {
+		case e.Name == "worker lost":
+			lost++
+		case e.Name == "worker ready":
+			ready++
+		case e.Ph == "b":
+			open++
+			if e.Args["result"] == "late" {
+				late++
+			}
+		case e.Ph == "e":
+			open--
+		case e.Name == "process_name":
+			names[e.Pid] = e.Args["name"].(string)
+		}
+	}
+	if lost == 0 || ready > lost || lost-ready > 2*len(sc.Services) {
+		t.Errorf("%d workers are lost, %d back", lost, ready)
+	}
+	if open != 0 || late != r.Late {
+		t.Errorf("%d queries have no end; %d are late, want %d", open, late, r.Late)
+	}
+	if names[0] != "simulated device 0" || names[1] != "simulated device 1" {
+		t.Errorf("devices %v", names)
+	}
+}
+
+// TestTraceIsLimited in events, and is whole all the same.
+func TestTraceIsLimited(t *testing.T) {
+	var out bytes.Buffer
+	trace := NewTrace(&out, []Service{{Name: "a"}})
+	trace.worker(&Worker{Device: -1, At: ms})
+	before := trace.events
+	trace.events = maxTraceEvents
+	trace.worker(&Worker{Device: -1, At: 2 * ms, Ready: true})
+	if err := trace.Close(); err != nil || trace.events != maxTraceEvents || before == 0 {
+		t.Errorf("%v, %d events", err, trace.events)
+	}
+	if !json.Valid(out.Bytes()) || !strings.Contains(out.String(), "no device") || strings.Contains(out.String(), "worker ready") {
+		t.Errorf("the trace is\n%s", &out)
+	}
+}
+
+// TestPicker draws services by their shares, to the ends of its range.
+func TestPicker(t *testing.T) {
+	for _, c := range []struct {
+		shares []float64
+		at     float64
+		want   models.ServiceID
+	}{
+		{[]float64{0, 0}, 0, 0}, {[]float64{0, 0}, 0.49, 0}, {[]float64{0, 0}, 0.5, 1}, {[]float64{1, 3}, 0.24, 0}, {[]float64{1, 3}, 0.26, 1},
+		{[]float64{0, 1}, 0, 1}, {[]float64{1, 0}, 0.999, 0}, {[]float64{1, 1, 0}, 1, 1}, {[]float64{1}, 1, 0},
+	} {
+		sc := Scenario{}
+		for _, share := range c.shares {
+			sc.Services = append(sc.Services, Service{Share: share})
+		}
+		if got := sc.picker()(c.at); got != c.want {
+			t.Errorf("of %v the one at %v is %d, want %d", c.shares, c.at, got, c.want)
+		}
+	}
+}
+
+// TestClientsLeaveAtTimes: some before their deadline, the others after the
+// timeout, or never.
+func TestClientsLeaveAtTimes(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 100 {
+		all, none, timed := Clients{Leaving: 1, Timeout: time.Hour}, Clients{}, Clients{Timeout: 5 * ms}
+		if at := all.leaves(time.Second, 20*ms, r); at <= time.Second || at > time.Second+20*ms {
+			t.Errorf("leaves at %v", at)
+		}
+		if at := none.leaves(time.Second, 20*ms, r); at != 0 {
+			t.Errorf("who stays leaves at %v", at)
+		}
+		if at := timed.leaves(time.Second, 20*ms, r); at != time.Second+5*ms {
+			t.Errorf("times out at %v", at)
+		}
+	}
+}
