@@ -21,7 +21,7 @@ func planOf(t *testing.T, g *graph, small ...string) (*cutting, *layout) {
 		id, _ := c.values.ID(name)
 		shapes[id] = shape{dims: []int64{1, 1}, bytes: 4, known: true}
 	}
-	return c, newLayout(c, shapes, nil, true, false)
+	return c, newLayout(c, shapes, nil, layoutOptions{inPlace: true})
 }
 
 func TestSharing(t *testing.T) {

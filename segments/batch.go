@@ -14,14 +14,18 @@ type batch struct {
 	frame    *frame
 	given    []*ort.Value // model inputs that are the batch's to close
 	key      layoutKey
-	shapes   []shape // by value, what this run taught so far; nil if nothing is to learn
-	bytes    int64   // what ONNX Runtime holds for it
-	gathered int64   // the part of bytes that holds gathered inputs
+	shapes   []shape  // by value, what this run taught so far; nil if nothing is to learn
+	bytes    int64    // what ONNX Runtime holds for it
+	gathered int64    // the part of bytes that holds gathered inputs
+	regions  []region // of the device's memory, that are the batch's to free
 }
 
 // run runs operators [b.next, end) and stops early at an operator boundary
 // once *stop is not zero.
 func (b *batch) run(e *CutModel, end int, stop *uint32) (err error) {
+	if e.device.far() {
+		return b.runFar(e, end, stop)
+	}
 	if b.shapes != nil {
 		return b.learn(e, end, stop)
 	}
@@ -89,11 +93,15 @@ func (b *batch) value(e *CutModel, id int32) *ort.Value {
 	return b.frame.program.Output(made.piece, made.pos)
 }
 
-// close lets go of all that the batch holds but its frame.
-func (b *batch) close() {
+// close lets go of all that the batch holds but its frame. Nothing that uses
+// it may be queued.
+func (b *batch) close(d device) {
 	for _, v := range b.given {
 		v.Close()
 	}
-	b.given = nil
+	for _, m := range b.regions {
+		_ = d.free(m) // what cannot be freed is gone with the device
+	}
+	b.given, b.regions = nil, nil
 	b.bytes = 0
 }

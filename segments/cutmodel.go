@@ -53,6 +53,14 @@ type CutModel struct {
 	ablation   Ablation
 	cacheHit   bool
 	loadTook   time.Duration
+
+	device     device
+	hostHome   []bool // by value, whether it lies in the host's memory
+	waits      []bool // by piece, whether the device must have come that far before it runs
+	pending    bool   // something was queued since the last wait
+	deviceTook time.Duration
+	memory     DeviceMemory
+	pins       [][]byte
 }
 
 // use is a place where a value enters or leaves a session.
@@ -89,9 +97,12 @@ func (e *CutModel) Start(id models.BatchID, queries []QueryInputs) error {
 	if err != nil {
 		return err
 	}
-	if len(queries) == 1 {
+	switch {
+	case e.device.far():
+		err = e.upload(b, dims, queries)
+	case len(queries) == 1:
 		err = e.wrapInputs(b, queries[0])
-	} else {
+	default:
 		err = e.gather(b, dims, queries)
 	}
 	if err != nil {
@@ -105,7 +116,7 @@ func (e *CutModel) Start(id models.BatchID, queries []QueryInputs) error {
 // newBatch makes a batch for inputs of these shapes, with a frame. The sizes
 // are those of its queries.
 func (e *CutModel) newBatch(dims [][]int64, sizes []int) (*batch, error) {
-	b := &batch{key: layoutKey{signature(dims), len(sizes) > 1}, sizes: sizes, size: sum(sizes)}
+	b := &batch{key: layoutKey{signature(dims), len(sizes) > 1 || e.device.far()}, sizes: sizes, size: sum(sizes)}
 	var l *layout
 	if entry := e.layouts[b.key]; entry != nil {
 		e.clock++
@@ -144,7 +155,7 @@ func (e *CutModel) Run(id models.BatchID, start, end int, stop *uint32) (int, er
 	}
 	if err := b.run(e, end, stop); err != nil {
 		e.Release(id)
-		return b.next, e.explain(b.next, err)
+		return b.next, e.explain(b.next, e.device.fault(err))
 	}
 	return b.next, nil
 }
@@ -153,6 +164,10 @@ func (e *CutModel) Run(id models.BatchID, start, end int, stop *uint32) (int, er
 func (e *CutModel) explain(at int, err error) error {
 	if at >= len(e.model.Operators) || errors.Is(err, ErrMemory) {
 		return err
+	}
+	if e.device.far() {
+		// Of what was queued, something before may be the reason.
+		return fmt.Errorf("at or before operator %d: %w", at, err)
 	}
 	op := e.model.Operators[at]
 	return fmt.Errorf("operator %d (%s %q): %w", at, op.Type, op.Name, err)
@@ -168,7 +183,9 @@ func (e *CutModel) Release(id models.BatchID) {
 }
 
 func (e *CutModel) drop(b *batch) {
-	b.close()
+	// An error is one of the device, which whoever uses it next is told.
+	_ = e.settle()
+	b.close(e.device)
 	e.giveFrame(b.frame, b.key)
 	b.frame = nil
 }
@@ -211,6 +228,13 @@ func (e *CutModel) takeFrame(l *layout) (*frame, error) {
 			ErrMemory, l.bytes, e.IntermediateBytes(), e.budget, len(e.batches))
 	}
 	f, err := e.newFrame(l)
+	if errors.Is(err, ErrDeviceMemory) && len(e.idle) > 0 {
+		// Others take memory of a GPU as well: what is kept for later may help.
+		for len(e.idle) > 0 {
+			e.closeIdle(0)
+		}
+		f, err = e.newFrame(l)
+	}
 	if err == nil {
 		e.used += f.bytes()
 	}
@@ -242,7 +266,7 @@ func (e *CutModel) giveFrame(f *frame, key layoutKey) {
 
 func (e *CutModel) closeIdle(i int) {
 	e.used -= e.idle[i].bytes()
-	e.idle[i].close()
+	e.idle[i].close(e.device)
 	e.idle = slices.Delete(e.idle, i, i+1)
 }
 
@@ -257,7 +281,8 @@ func (e *CutModel) learn(b *batch) {
 			gathered = append(gathered, id)
 		}
 	}
-	l := newLayout(e.cut, b.shapes, gathered, !e.ablation.NoInPlace, e.ablation.NoReuse)
+	l := newLayout(e.cut, b.shapes, gathered,
+		layoutOptions{inPlace: !e.ablation.NoInPlace, noReuse: e.ablation.NoReuse, far: e.device.far()})
 	e.forgetOldLayouts()
 	e.clock++
 	e.layouts[b.key] = &layoutEntry{layout: l, size: b.size, used: e.clock}
@@ -299,6 +324,7 @@ func (e *CutModel) Close() error {
 		errs = append(errs, s.Close())
 	}
 	e.sessions = nil
+	e.unpin()
 	if e.runOptions != nil {
 		e.runOptions.Close()
 	}

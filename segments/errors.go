@@ -11,6 +11,23 @@ var (
 	// ErrUnservable is returned when a model cannot be offered over the
 	// endpoint, because an input or output is not a tensor.
 	ErrUnservable = errors.New("the model has an input or output that is not a tensor")
+
+	// ErrDeviceFull is returned when a model needs more of a GPU's memory than
+	// the worker is given or the GPU has.
+	ErrDeviceFull = errors.New("the model does not fit the memory of the GPU")
+)
+
+// These errors end a worker: only another process may get further.
+var (
+	// ErrDeviceMemory is returned when a GPU has no memory left for what a
+	// batch needs.
+	ErrDeviceMemory = errors.New("the GPU is out of memory")
+
+	// ErrDeviceLost is returned when a GPU answers nothing but errors any more:
+	// a kernel failed, the MPS server is gone, or the GPU itself.
+	ErrDeviceLost = errors.New("the GPU cannot be used any more by this process")
+
+	errFar = errors.New("segments: no device to copy from")
 )
 
 // These errors are returned while batches run.

@@ -15,17 +15,19 @@ func (e *CutModel) Finish(id models.BatchID, out OutputFunc) error {
 		return err
 	}
 	defer e.Release(id)
-	for i, value := range e.outputs {
-		if err := e.split(b, i, b.value(e, value), out); err != nil {
-			return err
+	r := reader{e: e}
+	for i := range e.outputs {
+		if err := e.split(b, i, &r, out); err != nil {
+			return e.device.fault(err)
 		}
 	}
-	return nil
+	return e.device.fault(r.done())
 }
 
 // split hands the i-th output to the queries of b.
-func (e *CutModel) split(b *batch, i int, v *ort.Value, out OutputFunc) error {
+func (e *CutModel) split(b *batch, i int, r *reader, out OutputFunc) error {
 	name := e.model.Outputs[i].Name
+	v := b.value(e, e.outputs[i])
 	if v == nil || !v.IsTensor() {
 		return fmt.Errorf("%w: output %q is not a tensor", ErrOutput, name)
 	}
@@ -35,12 +37,15 @@ func (e *CutModel) split(b *batch, i int, v *ort.Value, out OutputFunc) error {
 			ErrOutput, name, dims, len(b.sizes), b.size)
 	}
 	if elem == models.String {
+		if err := e.settle(); err != nil {
+			return err
+		}
 		return splitStrings(b, i, v, dims, out)
 	}
-	data, err := v.Bytes()
-	if err != nil {
+	if err := r.open(v, e.outputs[i]); err != nil {
 		return fmt.Errorf("%w: output %q: %w", ErrOutput, name, err)
 	}
+	var offset int64
 	for q, size := range b.sizes {
 		share := append([]int64(nil), dims...)
 		if len(b.sizes) > 1 {
@@ -51,8 +56,10 @@ func (e *CutModel) split(b *batch, i int, v *ort.Value, out OutputFunc) error {
 		if err != nil {
 			return err
 		}
-		copy(dst, data[:n])
-		data = data[n:]
+		if err := r.read(dst[:n], offset); err != nil {
+			return err
+		}
+		offset += n
 	}
 	return nil
 }

@@ -1,10 +1,6 @@
 package segments
 
 import (
-	"fmt"
-
-	"golang.org/x/sys/unix"
-
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 )
@@ -16,7 +12,9 @@ import (
 // after their last use.
 type frame struct {
 	layout  *layout // nil while the shapes are being learned
-	memory  []byte
+	memory  region
+	staging []byte       // of a device, host memory in which small inputs are gathered
+	pinned  bool         // whether staging is
 	values  []*ort.Value // by value; planned ones only
 	program *ort.Program
 	loose   []use // values that ONNX Runtime allocates for each batch
@@ -25,18 +23,18 @@ type frame struct {
 // newFrame binds all sessions of e to fresh memory laid out by l, or to none
 // if l is nil.
 func (e *CutModel) newFrame(l *layout) (*frame, error) {
-	program, err := ort.NewProgram(e.sessions)
+	program, err := e.device.program(e.sessions)
 	if err != nil {
 		return nil, err
 	}
 	f := &frame{layout: l, program: program, values: make([]*ort.Value, len(e.types))}
 	if err := f.place(e); err != nil {
-		f.close()
+		f.close(e.device)
 		return nil, err
 	}
 	for p := range e.cut.pieces {
 		if err := f.bind(e, p); err != nil {
-			f.close()
+			f.close(e.device)
 			return nil, err
 		}
 	}
@@ -48,15 +46,15 @@ func (f *frame) place(e *CutModel) (err error) {
 	if f.layout == nil || f.layout.bytes == 0 {
 		return nil
 	}
-	f.memory, err = unix.Mmap(-1, 0, int(f.layout.bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		return fmt.Errorf("memory for intermediates (%d bytes): %w", f.layout.bytes, err)
+	if f.memory, err = e.device.alloc(f.layout.bytes); err != nil {
+		return err
 	}
 	for id, b := range f.layout.buffer {
 		if b < 0 {
 			continue
 		}
-		f.values[id], err = e.env.TensorOn(f.data(int32(id)), ort.ElementType(e.types[id].Elem), f.layout.shapes[id].dims)
+		s := f.layout.shapes[id]
+		f.values[id], err = e.device.tensor(f.memory, f.offset(int32(id)), s.bytes, ort.ElementType(e.types[id].Elem), s.dims)
 		if err != nil {
 			return err
 		}
@@ -91,12 +89,15 @@ func (f *frame) bind(e *CutModel, p int) error {
 	return nil
 }
 
-func (f *frame) bytes() int64 { return int64(len(f.memory)) }
+func (f *frame) bytes() int64 { return f.memory.bytes }
 
-// data returns the bytes of a planned value.
+// offset returns where a planned value lies in the frame's memory.
+func (f *frame) offset(id int32) int64 { return f.layout.buffers[f.layout.buffer[id]].offset }
+
+// data returns the bytes of a planned value, which the host must see.
 func (f *frame) data(id int32) []byte {
-	at := f.layout.buffers[f.layout.buffer[id]].offset
-	return f.memory[at : at+f.layout.shapes[id].bytes]
+	at := f.offset(id)
+	return f.memory.host[at : at+f.layout.shapes[id].bytes]
 }
 
 // looseBytes returns the size of the values that ONNX Runtime holds.
@@ -116,17 +117,28 @@ func (f *frame) reset() {
 	}
 }
 
-func (f *frame) close() {
+// close frees the frame. Nothing that uses it may be queued.
+func (f *frame) close(d device) {
 	f.program.Close()
 	for _, v := range f.values {
 		if v != nil {
 			v.Close()
 		}
 	}
-	if f.memory != nil {
-		unmapMemory(f.memory)
-		f.memory = nil
+	if f.memory.bytes > 0 {
+		// What cannot be freed is gone with the device, which says so elsewhere.
+		_ = d.free(f.memory)
+		f.memory = region{}
 	}
+	f.closeStaging(d)
+}
+
+func (f *frame) closeStaging(d device) {
+	if f.pinned {
+		_ = d.unpin(f.staging) // as above
+	}
+	unmapMemory(f.staging)
+	f.staging, f.pinned = nil, false
 }
 
 // shapeOf returns the shape of a tensor, and nothing for any other value.

@@ -12,13 +12,19 @@ import (
 )
 
 // expectWhole runs a model cut into segments of several sizes, a few times
-// each, and expects what the whole model gives.
+// each, on the CPU and on a device without a GPU, and expects what the whole
+// model gives.
 func expectWhole(t *testing.T, path string, queries ...QueryInputs) {
 	t.Helper()
 	env := openEnv(t)
 	w := openWhole(t, env, path)
-	for _, target := range []int{0, 1, 2} {
-		m := openCut(t, env, Config{Path: path, Target: target})
+	gpu, _ := openFakeGPU(t, env, CUDASpec{})
+	for i, target := range []int{0, 1, 2, 0, 1, 2} {
+		c := Config{Path: path, Target: target}
+		if i >= 3 {
+			c.Device = gpu
+		}
+		m := openCut(t, env, c)
 		for run := range 3 {
 			for _, q := range queries {
 				want, err := w.run([]QueryInputs{q})

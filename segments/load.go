@@ -1,6 +1,7 @@
 package segments
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -18,6 +19,7 @@ type Config struct {
 	IntermediateBytes int64  // budget for the intermediates of all batches, 0 for DefaultIntermediateBytes
 	Limits            models.Limits
 	Ablation          Ablation
+	Device            *Device                               // nil for the CPU
 	Progress          func(phase string, done, total int64) // may be nil
 }
 
@@ -38,10 +40,13 @@ func OpenModel(env *ort.Env, c Config) (*CutModel, error) {
 		batches:  map[models.BatchID]*batch{},
 		budget:   c.IntermediateBytes,
 		ablation: c.Ablation,
+		device:   hostDevice{env},
+	}
+	if c.Device != nil {
+		e.device = c.Device.device
 	}
 	if err := e.load(c); err != nil {
-		e.Close()
-		return nil, err
+		return nil, errors.Join(e.device.fault(err), e.Close())
 	}
 	// The bytes of every segment passed through the heap; ONNX Runtime has its
 	// own copy of the weights now.
@@ -85,7 +90,7 @@ func (e *CutModel) optimize(c Config) (string, error) {
 	}
 	e.model = *model
 	e.batchDims = models.BatchDims(model.Inputs).Batch
-	path, hit, err := optimize(e.env, file, model.Hash, c.CacheDir, optimizedLimits(c.Limits))
+	path, hit, err := optimize(e.env, e.device, file, model.Hash, c.CacheDir, optimizedLimits(c.Limits))
 	e.cacheHit = hit
 	return path, err
 }
@@ -107,8 +112,16 @@ func (e *CutModel) loadOptimized(path string, c Config) error {
 			return err
 		}
 	}
+	if err := e.findHomes(); err != nil {
+		return err
+	}
 	if e.runOptions, err = e.env.NewRunOptions(); err != nil {
 		return err
+	}
+	if e.device.far() {
+		if err := e.runOptions.AddConfigEntry(ort.NoSync, "1"); err != nil {
+			return err
+		}
 	}
 	e.cut.file, e.cut.inits = nil, nil
 	return nil
@@ -122,6 +135,11 @@ func (e *CutModel) cutAndLoad(file *models.File, c Config, joined []nodes) (err 
 	e.types = make([]models.Type, len(e.cut.values.Names))
 	if err := e.findEnds(file); err != nil {
 		return err
+	}
+	if e.device.far() {
+		if err := e.account(); err != nil {
+			return err
+		}
 	}
 	return e.makeSessions(c)
 }
@@ -168,6 +186,7 @@ func (e *CutModel) findEnds(f *models.File) error {
 // its outputs, which are the input types of later ones.
 func (e *CutModel) makeSessions(c Config) error {
 	options := ort.SessionOptions{Optimization: ort.None, OwnArena: c.Ablation.OwnArenas, PerSessionThreads: c.Ablation.OwnPools}
+	e.device.session(&options)
 	e.model.Operators = nil
 	e.uses = make([][]use, len(e.inputs))
 	inputOf := make(map[int32]int, len(e.inputs))

@@ -18,8 +18,9 @@ var _ Engine = (*service)(nil)
 // the process has for it alone.
 type service struct {
 	*CutModel
-	env  *ort.Env
-	solo []Solo
+	env    *ort.Env
+	device *Device // nil for the CPU
+	solo   []Solo
 }
 
 // LoadONNX loads the model of a worker process with ONNX Runtime and warms it
@@ -49,11 +50,28 @@ func LoadONNX(spec LoadSpec, progress ProgressFunc) (Engine, error) {
 		return nil, err
 	}
 	err = kindly(func() error {
-		s, err = loadService(env, spec, progress)
+		s, err = openService(env, spec, progress)
 		return err
 	})
 	if err != nil {
 		return nil, errors.Join(err, env.Close())
+	}
+	return s, nil
+}
+
+// openService loads the model on the device that the spec names.
+func openService(env *ort.Env, spec LoadSpec, progress ProgressFunc) (*service, error) {
+	if spec.CUDA == nil {
+		return loadService(env, nil, spec, progress)
+	}
+	progress("device", 0, 1)
+	device, err := OpenCUDA(env, *spec.CUDA)
+	if err != nil {
+		return nil, err
+	}
+	s, err := loadService(env, device, spec, progress)
+	if err != nil {
+		return nil, errors.Join(err, device.Close())
 	}
 	return s, nil
 }
@@ -76,11 +94,20 @@ func kindly(f func() error) error {
 	return <-done
 }
 
-func loadService(env *ort.Env, spec LoadSpec, progress ProgressFunc) (*service, error) {
+// DefaultCUDATarget is how many segments a model is cut into on a GPU if nothing
+// else is said: each has handles of the libraries, and launches of its own.
+const DefaultCUDATarget = 24
+
+func loadService(env *ort.Env, device *Device, spec LoadSpec, progress ProgressFunc) (*service, error) {
+	target := spec.CutTarget
+	if device != nil && target == 0 {
+		target = DefaultCUDATarget
+	}
 	m, err := OpenModel(env, Config{
 		Path:              spec.ModelPath,
 		CacheDir:          spec.CacheDir,
-		Target:            spec.CutTarget,
+		Target:            target,
+		Device:            device,
 		IntermediateBytes: spec.IntermediateBytes,
 		Limits:            models.DefaultLimits(),
 		Progress:          progress,
@@ -91,8 +118,14 @@ func loadService(env *ort.Env, spec LoadSpec, progress ProgressFunc) (*service, 
 	if err := servable(m.Model()); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
-	s := &service{CutModel: m, env: env}
-	s.warm(max(spec.MaxBatch, 1), progress)
+	s := &service{CutModel: m, env: env, device: device}
+	err = s.warm(spec, progress)
+	if err == nil && device != nil {
+		err = m.DeviceMemory().check()
+	}
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
 	return s, nil
 }
 
@@ -108,31 +141,59 @@ func servable(m *models.Model) error {
 	return nil
 }
 
-// warm runs batches of one and of the largest size. A model that cannot run
-// on zeros is served all the same, and learns from its first queries.
-func (s *service) warm(maxBatch int, progress ProgressFunc) {
+// maxWarmSizes is up to which batch size each one is warmed up on a GPU, where
+// the first run of a shape chooses kernels. Above that, powers of two and the
+// largest are.
+const maxWarmSizes = 32
+
+// warmSizes returns the batch sizes to warm up: on the CPU the ends are enough.
+func warmSizes(largest int, every bool) []int {
 	sizes := []int{1}
-	if maxBatch > 1 {
-		sizes = append(sizes, maxBatch)
-	}
-	for i, size := range sizes {
-		progress("warm", int64(i), int64(len(sizes)))
-		solo, err := s.Warm(size)
-		if errors.Is(err, ErrInput) {
-			return // nothing can be made up for this model
+	for n := 2; n < largest && every; n++ {
+		if largest <= maxWarmSizes || n&(n-1) == 0 {
+			sizes = append(sizes, n)
 		}
-		if err != nil {
-			fmt.Fprintf(os.Stderr, "warming up with a batch of %d: %v\n", size, err)
-			return
-		}
-		s.solo = append(s.solo, solo)
 	}
+	if largest > 1 {
+		sizes = append(sizes, largest)
+	}
+	return sizes
+}
+
+// warm runs batches of several sizes and lengths. A model that cannot run on
+// zeros is served all the same, and learns from its first queries. An error is
+// one that ends the worker.
+func (s *service) warm(spec LoadSpec, progress ProgressFunc) error {
+	sizes := warmSizes(max(spec.MaxBatch, 1), s.device != nil)
+	lengths := []int{warmSeqLen}
+	if s.device != nil && len(spec.WarmSeqLens) > 0 && models.HasSeqLen(s.Model().Inputs) {
+		lengths = spec.WarmSeqLens
+	}
+	for i, length := range lengths {
+		for j, size := range sizes {
+			progress("warm", int64(i*len(sizes)+j), int64(len(lengths)*len(sizes)))
+			solo, err := s.WarmAt(size, length)
+			switch {
+			case ends(err):
+				return err
+			case errors.Is(err, ErrInput):
+				return nil // nothing can be made up for this model
+			case errors.Is(err, ErrMemory) && s.device != nil:
+				return fmt.Errorf("%w: a batch of %d does not: %w; %s", ErrDeviceFull, size, err, s.DeviceMemory())
+			case err != nil:
+				fmt.Fprintf(os.Stderr, "warming up with a batch of %d: %v\n", size, err)
+				return nil
+			}
+			s.solo = append(s.solo, solo)
+		}
+	}
+	return nil
 }
 
 // Info returns what the daemon is told of the model.
 func (s *service) Info() Info {
 	m := s.Model()
-	return Info{
+	info := Info{
 		Inputs:     m.Inputs,
 		Outputs:    m.Outputs,
 		Operators:  m.Operators,
@@ -142,9 +203,18 @@ func (s *service) Info() Info {
 		LoadNanos:  int64(s.loadTook),
 		Solo:       s.solo,
 	}
+	if s.device != nil {
+		memory := s.DeviceMemory()
+		info.Device, info.Memory = s.device.Name(), &memory
+	}
+	return info
 }
 
 // Close frees the model and the runtime.
 func (s *service) Close() error {
-	return errors.Join(s.CutModel.Close(), s.env.Close())
+	err := s.CutModel.Close()
+	if s.device != nil {
+		err = errors.Join(err, s.device.Close())
+	}
+	return errors.Join(err, s.env.Close())
 }

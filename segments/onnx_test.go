@@ -145,7 +145,7 @@ func TestWarmNeedsPlainInputs(t *testing.T) {
 	if _, err := m.Warm(1); !errors.Is(err, ErrInput) {
 		t.Errorf("strings: %v, expected %v", err, ErrInput)
 	}
-	if _, _, err := m.zeroQuery(1); !errors.Is(err, ErrInput) {
+	if _, _, err := m.zeroQuery(1, warmSeqLen); !errors.Is(err, ErrInput) {
 		t.Errorf("a query of strings: %v", err)
 	}
 }

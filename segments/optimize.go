@@ -18,10 +18,10 @@ import (
 const cacheVersion = 2
 
 // cacheName names the optimized form of a model. What ONNX Runtime writes at
-// its highest level holds for one version of it and one kind of processor. It
+// its highest level holds for one version of it and the device of that key. It
 // does not depend on the batch: batch dimensions stay open.
-func cacheName(hash string, lib *ort.Library) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s ort %s cpu %s", cacheVersion, hash, lib.Version(), cpuFeatures()))
+func cacheName(hash string, lib *ort.Library, key string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s ort %s %s", cacheVersion, hash, lib.Version(), key))
 	return hex.EncodeToString(sum[:16]) + ".onnx"
 }
 
@@ -34,11 +34,11 @@ func cpuFeatures() string {
 
 // optimize returns the path of the optimized form of f, whose hash is given,
 // making it if the cache does not hold it.
-func optimize(env *ort.Env, f *models.File, hash, cacheDir string, limits models.Limits) (path string, hit bool, err error) {
+func optimize(env *ort.Env, d device, f *models.File, hash, cacheDir string, limits models.Limits) (path string, hit bool, err error) {
 	if err := os.MkdirAll(cacheDir, 0o700); err != nil {
 		return "", false, fmt.Errorf("cache of optimized models: %w", err)
 	}
-	path = filepath.Join(cacheDir, cacheName(hash, env.Library()))
+	path = filepath.Join(cacheDir, cacheName(hash, env.Library(), d.key()))
 	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
 		return path, true, nil
 	}
@@ -52,12 +52,14 @@ func optimize(env *ort.Env, f *models.File, hash, cacheDir string, limits models
 	}
 	incoming.Close()
 	defer os.Remove(incoming.Name())
-	session, err := env.NewSession(raw, ort.SessionOptions{
+	options := ort.SessionOptions{
 		Optimization:       ort.All,
 		OptimizedModelPath: incoming.Name(),
 		LogID:              "optimize",
 		LogLevel:           ort.LogError, // a warning that the file is for this machine only
-	})
+	}
+	d.session(&options)
+	session, err := env.NewSession(raw, options)
 	if err != nil {
 		return "", false, fmt.Errorf("%s: ONNX Runtime cannot load the model: %w", f.Path, err)
 	}

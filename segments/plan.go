@@ -19,20 +19,29 @@ type layout struct {
 
 // planner makes a layout.
 type planner struct {
-	cut     *cutting
-	inPlace bool
-	noReuse bool
-	out     *layout
+	cut *cutting
+	layoutOptions
+	out *layout
 }
+
+type layoutOptions struct {
+	inPlace bool // an output may take the memory of an input that dies
+	noReuse bool // every value has memory of its own
+	far     bool // the memory is a device's
+}
+
+// deviceAlign is the alignment of every value in a device's memory, in bytes:
+// what its allocations have, and what kernels may count on.
+const deviceAlign = 256
 
 // newLayout plans the memory of a batch whose values have these shapes.
 // Values of the model's inputs are given only when the batch is gathered.
-func newLayout(c *cutting, shapes []shape, gathered []int32, inPlace, noReuse bool) *layout {
+func newLayout(c *cutting, shapes []shape, gathered []int32, o layoutOptions) *layout {
 	l := &layout{shapes: shapes, buffer: make([]int, len(shapes))}
 	for id := range l.buffer {
 		l.buffer[id] = -1
 	}
-	p := &planner{cut: c, inPlace: inPlace, noReuse: noReuse, out: l}
+	p := &planner{cut: c, layoutOptions: o, out: l}
 	for _, id := range gathered {
 		p.give(id, 0)
 	}
@@ -54,8 +63,12 @@ func (p *planner) give(id int32, step int) {
 	if p.noReuse {
 		last = len(p.cut.pieces)
 	}
+	bytes := p.out.shapes[id].bytes
+	if p.far {
+		bytes = alignUp(max(bytes, 1), deviceAlign)
+	}
 	p.out.buffer[id] = len(p.out.buffers)
-	p.out.buffers = append(p.out.buffers, lifetime{bytes: p.out.shapes[id].bytes, first: step, last: last})
+	p.out.buffers = append(p.out.buffers, lifetime{bytes: bytes, first: step, last: last})
 }
 
 // share puts the value into the buffer of an input of its operator, if that
@@ -66,6 +79,9 @@ func (p *planner) share(id int32, step int) bool {
 		return false
 	}
 	r, in := pc.reuse, pc.nodeInputs
+	if p.far && !r.view {
+		return false // no kernel of a device copies there what is not shared
+	}
 	for _, pos := range r.inputs {
 		if pos >= len(in) || in[pos] < 0 {
 			continue

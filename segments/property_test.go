@@ -160,10 +160,27 @@ func (g *randomGraph) addIf() string {
 // Runtime gives for the whole model, bit by bit.
 func TestInterleavedBatches(t *testing.T) {
 	env := openEnv(t)
-	rapid.Check(t, func(rt *rapid.T) { checkInterleaved(t, rt, env) })
+	rapid.Check(t, func(rt *rapid.T) { checkInterleaved(t, rt, env, nil) })
 }
 
-func checkInterleaved(t *testing.T, rt *rapid.T, env *ort.Env) {
+// TestInterleavedBatchesOnGPU does so on a device whose memory is not the
+// host's, which queues its work, and with some values at home on the host.
+func TestInterleavedBatchesOnGPU(t *testing.T) {
+	env := openEnv(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		device, fake, err := newFakeGPU(env, CUDASpec{Ahead: rapid.IntRange(1, 3).Draw(rt, "ahead")})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		defer closeFakeGPU(rt, device)
+		if rapid.Bool().Draw(rt, "host") {
+			fake.random = rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "homes"), 0))
+		}
+		checkInterleaved(t, rt, env, device)
+	})
+}
+
+func checkInterleaved(t *testing.T, rt *rapid.T, env *ort.Env, device *Device) {
 	g, steps := drawGraph(rt)
 	path := g.write(t)
 	session, err := env.NewSessionFromFile(path, ort.SessionOptions{Optimization: ort.All, LogLevel: ort.LogFatal})
@@ -177,6 +194,7 @@ func checkInterleaved(t *testing.T, rt *rapid.T, env *ort.Env) {
 		Target:   rapid.IntRange(0, 6).Draw(rt, "target"),
 		Limits:   models.DefaultLimits(),
 		Ablation: Ablation{NoInPlace: rapid.Bool().Draw(rt, "no in-place")},
+		Device:   device,
 	})
 	if err != nil {
 		rt.Fatalf("%s: %v", steps, err)

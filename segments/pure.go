@@ -29,6 +29,8 @@ var pureOps = set(
 	"Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Size", "Softmax", "SoftmaxCrossEntropyLoss",
 	"Softplus", "Softsign", "SpaceToDepth", "Sqrt", "Sub", "Sum", "Swish", "Tan", "Tanh",
 	"ThresholdedRelu", "Transpose", "Trilu", "Where", "Xor",
+	// What ONNX Runtime puts between the host and a device.
+	"MemcpyFromHost", "MemcpyToHost",
 )
 
 // shapedOps are operators of the default domain whose output shapes also

@@ -149,19 +149,26 @@ const maxElements = 1 << 48
 // wrapInputs makes the inputs of b of a query's tensors where they lie.
 func (e *CutModel) wrapInputs(b *batch, q QueryInputs) error {
 	for i, in := range q.Inputs {
-		var v *ort.Value
-		var err error
-		if in.Type == models.String {
-			v, err = e.stringValue(in)
-		} else {
-			v, err = e.env.TensorOn(in.Data, ort.ElementType(in.Type), in.Shape)
-		}
-		if err != nil {
+		if err := e.wrapInput(b, i, in); err != nil {
 			return err
 		}
-		b.given = append(b.given, v)
-		e.bindInput(b, i, v)
 	}
+	return nil
+}
+
+// wrapInput makes the i-th input of b of a tensor where it lies.
+func (e *CutModel) wrapInput(b *batch, i int, in TensorView) (err error) {
+	var v *ort.Value
+	if in.Type == models.String {
+		v, err = e.stringValue(in)
+	} else {
+		v, err = e.env.TensorOn(in.Data, ort.ElementType(in.Type), in.Shape)
+	}
+	if err != nil {
+		return err
+	}
+	b.given = append(b.given, v)
+	e.bindInput(b, i, v)
 	return nil
 }
 
@@ -178,30 +185,42 @@ func (e *CutModel) stringValue(in TensorView) (*ort.Value, error) {
 // Runtime's that the batch owns.
 func (e *CutModel) gather(b *batch, dims [][]int64, queries []QueryInputs) error {
 	for i, id := range e.inputs {
-		var dst []byte
-		if b.frame.values[id] != nil {
-			dst = b.frame.data(id)
-		} else {
-			v, err := e.gatherValue(i, dims[i], queries)
-			if err != nil {
+		if b.frame.values[id] == nil {
+			if err := e.gatherInput(b, i, dims[i], queries); err != nil {
 				return err
 			}
-			b.given = append(b.given, v)
-			e.bindInput(b, i, v)
-			if e.model.Inputs[i].Type.Elem == models.String {
-				continue
-			}
-			if dst, err = v.Bytes(); err != nil {
-				return err
-			}
-			b.bytes += int64(len(dst))
-			b.gathered = b.bytes
+			continue
 		}
-		for _, q := range queries {
-			dst = dst[copy(dst, q.Inputs[i].Data):]
-		}
+		gatherInto(b.frame.data(id), i, queries)
 	}
 	return nil
+}
+
+// gatherInput gathers the i-th input in memory of ONNX Runtime's.
+func (e *CutModel) gatherInput(b *batch, i int, dims []int64, queries []QueryInputs) error {
+	v, err := e.gatherValue(i, dims, queries)
+	if err != nil {
+		return err
+	}
+	b.given = append(b.given, v)
+	e.bindInput(b, i, v)
+	if e.model.Inputs[i].Type.Elem == models.String {
+		return nil
+	}
+	dst, err := v.Bytes()
+	if err != nil {
+		return err
+	}
+	b.bytes += int64(len(dst))
+	b.gathered = b.bytes
+	gatherInto(dst, i, queries)
+	return nil
+}
+
+func gatherInto(dst []byte, i int, queries []QueryInputs) {
+	for _, q := range queries {
+		dst = dst[copy(dst, q.Inputs[i].Data):]
+	}
 }
 
 // gatherValue makes the value that the i-th input is gathered into. Strings

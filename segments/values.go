@@ -47,6 +47,14 @@ func (e *CutModel) Values(id models.BatchID) ([]*ort.Value, error) {
 	values := make([]*ort.Value, len(e.outputs))
 	for i, out := range e.outputs {
 		values[i] = b.value(e, out)
+		if e.device.far() {
+			if values[i], err = e.hostCopy(b, values[i], out); err != nil {
+				return nil, e.device.fault(err)
+			}
+		}
+	}
+	if e.device.far() {
+		return values, e.endSpan()
 	}
 	return values, nil
 }

@@ -38,8 +38,11 @@ type Solo struct {
 // Warm runs a batch of zeros of the given size a few times, so that its memory
 // is laid out before the first query comes, and returns how long its operators
 // took.
-func (e *CutModel) Warm(size int) (Solo, error) {
-	q, seqLen, err := e.zeroQuery(size)
+func (e *CutModel) Warm(size int) (Solo, error) { return e.WarmAt(size, warmSeqLen) }
+
+// WarmAt is Warm with a sequence length, which a model that has none ignores.
+func (e *CutModel) WarmAt(size, seqLen int) (Solo, error) {
+	q, seqLen, err := e.zeroQuery(size, seqLen)
 	if err != nil {
 		return Solo{}, err
 	}
@@ -71,13 +74,16 @@ func (e *CutModel) Warm(size int) (Solo, error) {
 // runTimed runs a whole batch and writes how long each operator took.
 func (e *CutModel) runTimed(id models.BatchID, nanos []int64) error {
 	b := e.batches[id]
-	if b.shapes == nil {
+	if b.shapes == nil && !e.device.far() {
 		_, err := b.frame.program.RunTimed(e.runOptions, 0, len(nanos), nil, nanos)
 		return err
 	}
 	for p := range nanos {
 		started := time.Now()
 		if _, err := e.Run(id, p, p+1, nil); err != nil {
+			return err
+		}
+		if err := e.settle(); err != nil { // the last one waits for its outputs otherwise
 			return err
 		}
 		nanos[p] = int64(time.Since(started))
@@ -100,10 +106,9 @@ func medians(times [][]int64) []int64 {
 
 // zeroQuery makes a query of zeros. Dimensions that are open and neither the
 // batch nor the sequence length are taken as 1.
-func (e *CutModel) zeroQuery(size int) (QueryInputs, int, error) {
-	seqLen := 0
-	if models.HasSeqLen(e.model.Inputs) {
-		seqLen = warmSeqLen
+func (e *CutModel) zeroQuery(size, seqLen int) (QueryInputs, int, error) {
+	if !models.HasSeqLen(e.model.Inputs) {
+		seqLen = 0
 	}
 	var q QueryInputs
 	for i, shape := range models.Fill(e.model.Inputs, size, seqLen) {

@@ -14,6 +14,8 @@ type Info struct {
 	Operators  []models.Operator   `json:"operators"`
 	Hash       string              `json:"hash"`
 	ORTVersion string              `json:"ort_version"`
+	Device     string              `json:"device,omitempty"` // the name of the GPU, "" for the CPU
+	Memory     *DeviceMemory       `json:"memory,omitempty"` // of the GPU
 	CacheHit   bool                `json:"cache_hit"`
 	LoadNanos  int64               `json:"load_nanos"`
 	Solo       []Solo              `json:"solo,omitempty"` // as measured while warming up
@@ -70,7 +72,8 @@ func (m *Ready) appendPayload(dst []byte) ([]byte, error) { return appendJSON(ds
 
 // LoadFailed says why the model cannot be served. The worker then exits.
 type LoadFailed struct {
-	Message string `json:"message"`
+	Code    FailCode `json:"code,omitempty"`
+	Message string   `json:"message"`
 }
 
 // Kind returns KindLoadFailed.
@@ -83,7 +86,7 @@ func (m *LoadFailed) Decode(payload []byte) error {
 }
 
 func (m *LoadFailed) appendPayload(dst []byte) ([]byte, error) {
-	return appendJSON(dst, &LoadFailed{Message: clip(m.Message)})
+	return appendJSON(dst, &LoadFailed{Code: m.Code, Message: clip(m.Message)})
 }
 
 // OutputTensor is an output in the output arena, leased to the daemon under a
@@ -96,11 +99,19 @@ type OutputTensor struct {
 const outputBytes = tensorBytes + 4
 
 // Done answers a Run.
+//
+// It tells two times of one span. Nanos is the host's, from before the inputs
+// are copied until the device has been waited for: the latency of the span as
+// predictors see it. DeviceNanos is the device's own, between two marks in its
+// queue: from the first operator to the last, or to the last copy of an output
+// if the batch is finished. The difference is what launching, copying and
+// waking up cost.
 type Done struct {
 	Round             uint64
 	Batch             models.BatchID
 	Reached           int              // the operator that would run next
-	Nanos             int64            // time in the engine
+	Nanos             int64            // time in the engine, by the host's clock
+	DeviceNanos       int64            // time of the device, by its own clock; 0 on the CPU
 	IntermediateBytes int64            // held by the paused batches of this worker
 	Finished          bool             // the batch ran to its end; the worker has forgotten it
 	Outputs           [][]OutputTensor // of every query, in the order of the Run that started the batch; only if Finished
@@ -114,8 +125,9 @@ func (*Done) Kind() Kind { return KindDone }
 
 func (m *Done) check() error {
 	switch {
-	case m.Reached < 0 || m.Reached > maxPosition || m.Nanos < 0 || m.IntermediateBytes < 0:
-		return fmt.Errorf("%w: done at %d in %d ns, %d bytes", ErrMessage, m.Reached, m.Nanos, m.IntermediateBytes)
+	case m.Reached < 0 || m.Reached > maxPosition || m.Nanos < 0 || m.DeviceNanos < 0 || m.IntermediateBytes < 0:
+		return fmt.Errorf("%w: done at %d in %d ns (device %d ns), %d bytes",
+			ErrMessage, m.Reached, m.Nanos, m.DeviceNanos, m.IntermediateBytes)
 	case len(m.Outputs) > MaxQueries:
 		return fmt.Errorf("%w: done with %d queries", ErrMessage, len(m.Outputs))
 	case m.Finished != (len(m.Outputs) > 0):
@@ -132,6 +144,7 @@ func (m *Done) appendPayload(dst []byte) ([]byte, error) {
 	dst = le.AppendUint64(dst, uint64(m.Batch))
 	dst = le.AppendUint32(dst, uint32(m.Reached))
 	dst = le.AppendUint64(dst, uint64(m.Nanos))
+	dst = le.AppendUint64(dst, uint64(m.DeviceNanos))
 	dst = le.AppendUint64(dst, uint64(m.IntermediateBytes))
 	dst = appendBool(dst, m.Finished)
 	dst = le.AppendUint32(dst, uint32(len(m.Outputs)))
@@ -173,6 +186,7 @@ func (m *Done) Decode(payload []byte) error {
 	m.Batch = models.BatchID(d.uint64())
 	m.Reached = d.position()
 	m.Nanos = d.size()
+	m.DeviceNanos = d.size()
 	m.IntermediateBytes = d.size()
 	m.Finished = d.bool()
 	m.Outputs = resize(m.Outputs, d.count(MaxQueries, 4))

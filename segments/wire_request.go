@@ -14,11 +14,13 @@ type LoadSpec struct {
 	Threads           int               `json:"threads,omitempty"`            // intra-op threads of the process, 0 lets the engine choose
 	Spin              bool              `json:"spin,omitempty"`               // waiting threads spin
 	PollNanos         int64             `json:"poll_nanos,omitempty"`         // how long to look for the next message before sleeping
-	CutTarget         int               `json:"cut_target,omitempty"`         // operators wanted, 0 for every node
+	CutTarget         int               `json:"cut_target,omitempty"`         // operators wanted, 0 for every node, on a GPU for DefaultCUDATarget; -1 for every node there too
 	MaxBatch          int               `json:"max_batch,omitempty"`          // largest batch that will be run
 	IntermediateBytes int64             `json:"intermediate_bytes,omitempty"` // budget of all paused batches together, 0 for none
 	Optimization      string            `json:"optimization,omitempty"`       // level of graph optimization, "" for the engine's default
 	Options           map[string]string `json:"options,omitempty"`
+	WarmSeqLens       []int             `json:"warm_seq_lens,omitempty"` // sequence lengths that are warmed up on a GPU, none for one of our choice
+	CUDA              *CUDASpec         `json:"cuda,omitempty"`          // nil for the CPU
 }
 
 // Load is the first message to a worker.

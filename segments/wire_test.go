@@ -57,10 +57,11 @@ func testMessages() []Message {
 			Operators: []models.Operator{{Name: "conv", Type: "Conv+Relu", Nodes: 2, LiveBytes: -1}},
 			Hash:      "00ff", ORTVersion: "1.30.0", CacheHit: true, LoadNanos: 5,
 		}},
-		&Done{Round: 7, Batch: 8, Reached: 12, Nanos: 99, IntermediateBytes: 1 << 33},
+		&Done{Round: 7, Batch: 8, Reached: 12, Nanos: 99, DeviceNanos: 90, IntermediateBytes: 1 << 33},
 		&Done{Round: 1, Finished: true, Outputs: [][]OutputTensor{{{testTensor, 3}, {testTensor, 4}}, {}}},
 		&Failed{Round: 1, Batch: 2, Code: CodeMemory, Message: "too much"},
 		&LoadFailed{Message: "no such file"},
+		&LoadFailed{Code: CodeDeviceFull, Message: "too large"},
 	}
 }
 
@@ -125,6 +126,7 @@ func TestEncodeRefuses(t *testing.T) {
 		"negative dim":      &Run{End: 1, Queries: []QueryTensors{{Inputs: []Tensor{{Shape: []int64{-1}}}}}},
 		"negative offset":   &Run{End: 1, Queries: []QueryTensors{{Inputs: []Tensor{{Offset: -1}}}}},
 		"negative time":     &Done{Nanos: -1},
+		"negative device":   &Done{DeviceNanos: -1},
 		"outputs, not done": &Done{Outputs: [][]OutputTensor{{}}},
 		"too many outputs":  &Done{Finished: true, Outputs: [][]OutputTensor{make([]OutputTensor, MaxTensors+1)}},
 	}

@@ -130,16 +130,31 @@ func (w *worker) start(load LoadFunc) error {
 	}
 	engine, err := load(message.Spec, w.progress())
 	if err != nil {
-		if serr := w.send(&LoadFailed{Message: err.Error()}); serr != nil {
+		if serr := w.send(&LoadFailed{Code: loadCodeOf(err), Message: err.Error()}); serr != nil {
 			return errors.Join(err, serr)
 		}
 		return fmt.Errorf("%w: %w", ErrLoadFailed, err)
 	}
 	w.engine = engine
+	w.pin()
 	w.socket.poll = time.Duration(message.Spec.PollNanos)
 	info := engine.Info()
 	w.end = len(info.Operators)
 	return w.send(&Ready{Info: info})
+}
+
+// pin asks the engine to keep the shared memory in place. What cannot be pinned
+// is copied more slowly, and that is all.
+func (w *worker) pin() {
+	p, ok := w.engine.(pinner)
+	if !ok {
+		return
+	}
+	for _, err := range []error{p.Pin(w.inputs, true), p.Pin(w.outputs.mapped, false)} {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "overlapd worker: warning:", err)
+		}
+	}
 }
 
 // progress returns a ProgressFunc that passes on what is new or worth seeing.
@@ -177,18 +192,26 @@ func (w *worker) handle(kind Kind, payload []byte) error {
 	return fmt.Errorf("%w: %s", ErrUnexpectedKind, kind)
 }
 
-// answer does a run and sends Done or Failed.
+// answer does a run and sends Done or Failed. An error that ends the worker is
+// sent, and then returned.
 func (w *worker) answer(r *Run) error {
 	begin := time.Now()
 	done := Done{Round: r.Round, Batch: r.Batch}
 	err := w.perform(r, &done)
 	if err == nil {
 		done.Nanos = int64(time.Since(begin))
+		if t, ok := w.engine.(deviceTimer); ok {
+			done.DeviceNanos = int64(t.DeviceTime())
+		}
 		done.IntermediateBytes = w.engine.IntermediateBytes()
 		return w.send(&done)
 	}
 	w.forget(r.Batch)
-	return w.send(&Failed{Round: r.Round, Batch: r.Batch, Code: codeOf(err), Message: err.Error()})
+	serr := w.send(&Failed{Round: r.Round, Batch: r.Batch, Code: codeOf(err), Message: err.Error()})
+	if ends(err) {
+		return fmt.Errorf("segments: the worker ends: %w", errors.Join(err, serr))
+	}
+	return serr
 }
 
 func (w *worker) perform(r *Run, done *Done) error {

@@ -1,6 +1,10 @@
 package segments
 
-import "github.com/overlapd/overlapd/models"
+import (
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
 
 // TensorView is a tensor in shared memory as a worker sees it. A string tensor
 // is in the protocol's serialized form: four bytes of length, little-endian,
@@ -29,6 +33,18 @@ type ProgressFunc func(phase string, done, total int64)
 
 // LoadFunc loads the model of a worker.
 type LoadFunc func(spec LoadSpec, progress ProgressFunc) (Engine, error)
+
+// deviceTimer is an Engine that runs on a device with a clock of its own.
+type deviceTimer interface {
+	// DeviceTime returns how long the device took for the last span.
+	DeviceTime() time.Duration
+}
+
+// pinner is an Engine that copies from and to shared memory faster if that
+// stays in place.
+type pinner interface {
+	Pin(memory []byte, readOnly bool) error
+}
 
 // Engine runs the operators of one model. The worker's main loop calls it from
 // one thread.

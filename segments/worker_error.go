@@ -23,6 +23,9 @@ const (
 	CodeMemory
 	CodeInput
 	CodeOutput
+	CodeDeviceMemory
+	CodeDeviceLost
+	CodeDeviceFull
 )
 
 var failures = map[FailCode]error{
@@ -34,6 +37,15 @@ var failures = map[FailCode]error{
 	CodeMemory:       ErrMemory,
 	CodeInput:        ErrInput,
 	CodeOutput:       ErrOutput,
+	CodeDeviceMemory: ErrDeviceMemory,
+	CodeDeviceLost:   ErrDeviceLost,
+	CodeDeviceFull:   ErrDeviceFull,
+}
+
+// ends reports whether the worker has to end after this error: its process
+// would answer nothing else any more, or what it holds must be given back.
+func ends(err error) bool {
+	return errors.Is(err, ErrDeviceMemory) || errors.Is(err, ErrDeviceLost)
 }
 
 func codeOf(err error) FailCode {
@@ -45,11 +57,25 @@ func codeOf(err error) FailCode {
 	return CodeEngine
 }
 
+// loadCodeOf returns the code of an error of loading, 0 if it is none that is
+// told apart.
+func loadCodeOf(err error) FailCode {
+	if code := codeOf(err); code != CodeEngine {
+		return code
+	}
+	return 0
+}
+
 // Err returns the failure as an error that wraps the sentinel of its code.
-func (m *Failed) Err() error {
-	sentinel, ok := failures[m.Code]
+func (m *Failed) Err() error { return m.Code.wrap(m.Message) }
+
+func (c FailCode) wrap(message string) error {
+	sentinel, ok := failures[c]
 	if !ok {
 		sentinel = ErrEngine
 	}
-	return fmt.Errorf("%w: %s", sentinel, m.Message)
+	return fmt.Errorf("%w: %s", sentinel, message)
 }
+
+// Ends reports whether the worker ends after this failure by itself.
+func (c FailCode) Ends() bool { return c == CodeDeviceMemory || c == CodeDeviceLost }

@@ -143,11 +143,21 @@ static int begin(enum call c, int needs_context) {
 			return begun;                   \
 	} while (0)
 
-/* The host's view of device memory, NULL for what is not inside of one block. */
+/* The host's view of device memory, NULL for what is not inside of one block.
+ * Where the host can use device addresses, what is in no block at all may be
+ * memory that somebody else has allocated. */
 static char *device_memory(uint64_t address, size_t bytes) {
-	for (size_t i = 0; i < block_count; i++)
-		if (blocks[i].bytes != 0 && address >= blocks[i].address && address + bytes <= blocks[i].address + blocks[i].bytes)
-			return blocks[i].memory + (address - blocks[i].address);
+	int touched = 0;
+
+	for (size_t i = 0; i < block_count; i++) {
+		struct block b = blocks[i];
+
+		if (address >= b.address && address + bytes <= b.address + b.bytes)
+			return b.memory + (address - b.address);
+		touched |= address < b.address + b.bytes && b.address < address + bytes;
+	}
+	if (page[IDENTITY] && !touched)
+		return (char *)address;
 	fault("a copy outside of device memory");
 	return NULL;
 }

@@ -1,0 +1,413 @@
+package segments
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/overlapd/overlapd/cuda/driver"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/ort"
+)
+
+// openGPU opens a model of the zoo on a device without a GPU, and the whole of
+// it beside.
+func openGPU(t testing.TB, name string, c Config, spec CUDASpec) (*CutModel, *whole) {
+	t.Helper()
+	env := openEnv(t)
+	path := openZoo(t, name)
+	c.Path = path
+	c.Device, _ = openFakeGPU(t, env, spec)
+	return openCut(t, env, c), openWhole(t, env, path)
+}
+
+// counted returns by how much some words of the fake driver rise while f runs.
+func counted(f func(), words ...int) []uint64 {
+	before := slices.Clone(fakePage)
+	f()
+	var rises []uint64
+	for _, w := range words {
+		rises = append(rises, fakePage[w]-before[w])
+	}
+	return rises
+}
+
+func TestGPUModels(t *testing.T) {
+	for _, name := range list("tiny_add", "tiny_identity", "tiny_mlp", "tiny_cnn", "tiny_bert") {
+		for _, target := range []int{0, 3} {
+			t.Run(fmt.Sprint(name, target), func(t *testing.T) {
+				m, w := openGPU(t, name, Config{Target: target}, CUDASpec{})
+				r := rand.New(rand.NewPCG(1, 2))
+				a, b := randomQuery(t, m.Model(), 1, 16, r), randomQuery(t, m.Model(), 2, 16, r)
+				defer thaw(a)
+				defer thaw(b)
+				for _, queries := range [][]QueryInputs{{a}, {b}, {a, b}, {b, a}, {a}} {
+					expectRun(t, m, w, queries)
+				}
+			})
+		}
+	}
+}
+
+// expectRun runs a batch and expects what the whole model gives.
+func expectRun(t *testing.T, m *CutModel, w *whole, queries []QueryInputs) {
+	t.Helper()
+	want, err := w.run(queries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := runAll(m, 1, queries...)
+	if err == nil {
+		err = compare(got, want)
+	}
+	if err != nil {
+		t.Errorf("%d queries: %v", len(queries), err)
+	}
+}
+
+// TestGPUCopies counts copies and waits: each input goes to the device once,
+// each output comes back once, and each span ends with one wait.
+func TestGPUCopies(t *testing.T) {
+	m, _ := openGPU(t, "tiny_mlp", Config{}, CUDASpec{Ahead: 100})
+	q := queryOf(t, m, 1, 0)
+	if _, err := runAll(m, 1, q); err != nil {
+		t.Fatal(err)
+	}
+	middle := len(m.sessions) / 2
+	inputs, outputs := uint64(len(m.inputs)), uint64(len(m.outputs))
+	for _, step := range []struct {
+		name                    string
+		f                       func() error
+		in, out, waits, pending uint64
+	}{
+		{"start", func() error { return m.Start(1, []QueryInputs{q}) }, inputs, 0, 0, inputs},
+		{"first span", func() error { _, err := m.Run(1, 0, middle, nil); return err }, 0, 0, 1, 0},
+		{"last span", func() error { _, err := m.Run(1, middle, len(m.sessions), nil); return err }, 0, 0, 0, 0},
+		{"finish", func() error { return m.Finish(1, new(collect).take) }, 0, outputs, 1, 0},
+	} {
+		var err error
+		rises := counted(func() { err = step.f() }, fakeCopiesIn, fakeCopiesOut, fakeSyncs)
+		if want := []uint64{step.in, step.out, step.waits}; err != nil || !slices.Equal(rises, want) {
+			t.Errorf("%s: %v copies in, copies out and waits, expected %v: %v", step.name, rises, want, err)
+		}
+		if fakePage[fakePending] != step.pending {
+			t.Errorf("%s: %d copies are queued, expected %d", step.name, fakePage[fakePending], step.pending)
+		}
+	}
+	if m.DeviceTime() <= 0 {
+		t.Errorf("the device took %v", m.DeviceTime())
+	}
+}
+
+// TestGPURunsAhead counts how often the host waits while it launches.
+func TestGPURunsAhead(t *testing.T) {
+	for _, ahead := range []int{1, 2, 100} {
+		t.Run(fmt.Sprint(ahead), func(t *testing.T) {
+			m, _ := openGPU(t, "tiny_mlp", Config{}, CUDASpec{Ahead: ahead})
+			q := queryOf(t, m, 1, 0)
+			if _, err := runAll(m, 1, q); err != nil {
+				t.Fatal(err)
+			}
+			waits := counted(func() {
+				if _, err := runAll(m, 1, q); err != nil {
+					t.Fatal(err)
+				}
+			}, fakeSyncs)[0]
+			if want := uint64(max(0, len(m.sessions)-ahead+1) + 1); waits != want {
+				t.Errorf("%d segments: %d waits, expected %d", len(m.sessions), waits, want)
+			}
+		})
+	}
+}
+
+// TestGPUGather gathers inputs of which some are copied from where they lie and
+// some from the staging memory, pinned or not.
+func TestGPUGather(t *testing.T) {
+	g := newGraph()
+	g.input("wide", models.Float32, open, directCopyBytes/4)
+	g.input("narrow", models.Float32, open, 3)
+	g.node("Relu", list("wide"), list("a"))
+	g.node("Neg", list("narrow"), list("b"))
+	g.output("a", models.Float32)
+	g.output("b", models.Float32)
+	path := g.write(t)
+	for _, pinned := range []bool{true, false} {
+		t.Run(fmt.Sprint("pinned ", pinned), func(t *testing.T) {
+			env := openEnv(t)
+			device, _ := openFakeGPU(t, env, CUDASpec{})
+			m, w := openCut(t, env, Config{Path: path, Device: device}), openWhole(t, env, path)
+			if !pinned {
+				failCall(t, callPin, 1, driver.OutOfMemory)
+			}
+			a, b := queryOf(t, m, 1, 0), queryOf(t, m, 2, 0)
+			for _, queries := range [][]QueryInputs{{a, b}, {b, a}, {a, b}, {a}} {
+				expectRun(t, m, w, queries)
+			}
+			if pins := fakePage[fakePins]; pinned && pins == 0 {
+				t.Error("the staging memory is not pinned")
+			}
+		})
+	}
+}
+
+// TestGPUFaults fails each call of the driver in turn: the error tells that the
+// worker has to end, nothing is left behind, and a driver that recovers serves
+// on. (After an error that sticks to the process nothing can be freed; but then
+// it ends.)
+func TestGPUFaults(t *testing.T) {
+	m, w := openGPU(t, "tiny_mlp", Config{}, CUDASpec{Ahead: 2})
+	a, b := queryOf(t, m, 1, 0), queryOf(t, m, 2, 0)
+	for name, c := range map[string]struct {
+		call   int
+		nth    uint64
+		result driver.Result
+		want   error
+	}{
+		"memory":            {callAlloc, 1, driver.OutOfMemory, ErrDeviceMemory},
+		"copy in":           {callCopyIn, 1, 810, ErrDeviceLost},
+		"mark":              {callEventRecord, 2, 999, ErrDeviceLost},
+		"wait":              {callEventSync, 2, 806, ErrDeviceLost},
+		"copy out":          {callCopyOut, 1, 214, ErrDeviceLost},
+		"memory of the MPS": {callEventRecord, 1, driver.OutOfMemory, ErrDeviceMemory},
+	} {
+		if len(m.idle) > 0 { // so that memory is wanted
+			m.closeIdle(0)
+		}
+		failCall(t, c.call, c.nth, c.result)
+		_, err := runAll(m, 1, a, b)
+		var r driver.Result
+		if !errors.Is(err, c.want) || !errors.As(err, &r) || r != c.result || !ends(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if m.Batches() != 0 {
+			t.Errorf("%s: %d batches are left", name, m.Batches())
+		}
+		fakePage[fakeSticky] = 0
+		expectRun(t, m, w, []QueryInputs{a, b})
+	}
+}
+
+// TestGPUMemoryOfNeighbours takes back what is kept for later when there is no
+// memory left for a batch.
+func TestGPUMemoryOfNeighbours(t *testing.T) {
+	m, w := openGPU(t, "tiny_mlp", Config{}, CUDASpec{})
+	small, large := queryOf(t, m, 1, 0), queryOf(t, m, 8, 0)
+	for range 2 {
+		expectRun(t, m, w, []QueryInputs{small})
+		expectRun(t, m, w, []QueryInputs{large})
+	}
+	for i := range m.idle {
+		if m.idle[i].layout == m.layouts[layoutKey{signature([][]int64{small.Inputs[0].Shape}), true}].layout {
+			m.closeIdle(i)
+			break
+		}
+	}
+	kept := len(m.idle)
+	failCall(t, callAlloc, 1, driver.OutOfMemory)
+	expectRun(t, m, w, []QueryInputs{small})
+	if kept == 0 || len(m.idle) != 1 {
+		t.Errorf("%d frames were kept before and %d after", kept, len(m.idle))
+	}
+}
+
+// TestHomes gives ends of sessions to the host at random, and expects a wait
+// wherever the host reads what the device may still be writing.
+func TestHomes(t *testing.T) {
+	env := openEnv(t)
+	device, fake := openFakeGPU(t, env, CUDASpec{})
+	fake.random = rand.New(rand.NewPCG(5, 6))
+	m := openCut(t, env, Config{Path: openZoo(t, "tiny_bert"), Device: device})
+	homes, waits := 0, 0
+	for id, host := range m.hostHome {
+		if host {
+			homes++
+			if m.known[id].shape {
+				t.Errorf("%s lives on the host and is planned for the device", m.cut.values.Names[id])
+			}
+		}
+	}
+	for p := range m.cut.pieces {
+		if m.waits[p] {
+			waits++
+		}
+		for _, id := range m.cut.pieces[p].inputs {
+			if m.hostHome[id] && m.made[id].piece >= 0 && !m.waits[p] {
+				t.Errorf("segment %d does not wait for %s", p, m.cut.values.Names[id])
+			}
+		}
+	}
+	if homes == 0 || waits == 0 || waits == len(m.waits) {
+		t.Fatalf("%d values live on the host, %d of %d segments wait: nothing is tested", homes, waits, len(m.waits))
+	}
+}
+
+// TestGPUValues takes the outputs as values, on the host.
+func TestGPUValues(t *testing.T) {
+	m, w := openGPU(t, "tiny_mlp", Config{}, CUDASpec{})
+	q := queryOf(t, m, 2, 0)
+	want, err := w.run([]QueryInputs{q})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := m.Start(1, []QueryInputs{q}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.Run(1, 0, len(m.sessions), nil); err != nil {
+			t.Fatal(err)
+		}
+		values, err := m.Values(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := values[0].Bytes()
+		if err != nil || !bytes.Equal(data, want[0][0].data) {
+			t.Errorf("%x, %v; expected %x", data, err, want[0][0].data)
+		}
+		m.Release(1)
+	}
+}
+
+func TestPin(t *testing.T) {
+	m, _ := openGPU(t, "tiny_add", Config{}, CUDASpec{})
+	memory := frozen(t, make([]byte, 8192))
+	if err := m.Pin(memory, true); err != nil || fakePage[fakePins] != 1 {
+		t.Errorf("%d ranges are pinned: %v", fakePage[fakePins], err)
+	}
+	if err := m.Pin(memory, true); err == nil || !strings.Contains(err.Error(), "slower") {
+		t.Errorf("pinned twice: %v", err)
+	}
+	if err := m.Pin(make([]byte, maxPinnedBytes+1), true); err == nil {
+		t.Error("too much was pinned")
+	}
+	near, _ := openTinyIn(t, m.env, "tiny_add")
+	if err := near.Pin(memory, false); err != nil {
+		t.Errorf("on the CPU: %v", err)
+	}
+}
+
+func openTinyIn(t testing.TB, env *ort.Env, name string) (*CutModel, string) {
+	t.Helper()
+	path := openZoo(t, name)
+	return openCut(t, env, Config{Path: path}), path
+}
+
+func TestResultOf(t *testing.T) {
+	for message, want := range map[string]driver.Result{
+		"CUDA failure 700: an illegal memory access was encountered ; GPU=0 ; hostname=h": 700,
+		"a kernel: CUDA failure 2: out of memory ; GPU=0":                                 driver.OutOfMemory,
+		"Failed to allocate memory for requested buffer of size 123":                      driver.OutOfMemory,
+		"Available memory of 1 is smaller than requested bytes of 2":                      driver.OutOfMemory,
+		"CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED ; GPU=0":                            driver.OutOfMemory,
+		"CUDA failure without a number":                                                   0,
+		"an invalid argument":                                                             0,
+	} {
+		if got, ok := resultOf(&ort.Error{Code: ort.Fail, Message: message}); got != want || ok != (want != 0) {
+			t.Errorf("%q is %v, %t; expected %v", message, got, ok, want)
+		}
+	}
+	if _, ok := resultOf(errors.New("CUDA failure 700:")); ok {
+		t.Error("an error of somebody else is taken for one of CUDA")
+	}
+}
+
+// TestGPUFaultIsAskedFor has ONNX Runtime fail for a reason that only the
+// driver tells.
+func TestGPUFaultIsAskedFor(t *testing.T) {
+	env := openEnv(t)
+	_, fake := openFakeGPU(t, env, CUDASpec{})
+	said := &ort.Error{Code: ort.Fail, Message: "something went wrong"}
+	if err := fake.fault(said); err != error(said) {
+		t.Errorf("with a device that works: %v", err)
+	}
+	fakePage[fakeSticky] = 719
+	if err := fake.fault(said); !errors.Is(err, ErrDeviceLost) || !errors.Is(err, said) {
+		t.Errorf("with one that does not: %v", err)
+	}
+	fakePage[fakeSticky] = 0
+}
+
+func TestHostDevice(t *testing.T) {
+	env := openEnv(t)
+	d := hostDevice{env}
+	b, err := d.alloc(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := d.tensor(b, 16, 8, ort.Float32, []int64{2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.copyIn(b, 16, floatBytes(1, 2)); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := v.Bytes(); err != nil || !bytes.Equal(data, floatBytes(1, 2)) {
+		t.Errorf("%x, %v", data, err)
+	}
+	if err := errors.Join(v.Close(), d.free(b), d.begin(), d.launched(), d.sync(), (&Device{d}).Close()); err != nil {
+		t.Error(err)
+	}
+	if d.copyOut(nil, 0) == nil {
+		t.Error("the host has no addresses")
+	}
+}
+
+// TestOpenCUDAWithoutDriver says what is missing.
+func TestOpenCUDAWithoutDriver(t *testing.T) {
+	if _, err := driver.Open(""); err == nil {
+		t.Skip("this machine has the driver")
+	}
+	_, err := OpenCUDA(openEnv(t), CUDASpec{})
+	if !errors.Is(err, driver.ErrNoLibrary) || !strings.Contains(err.Error(), "install") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestOpenGPUFails(t *testing.T) {
+	env := openEnv(t)
+	for call := 12; call <= 16; call++ { // priorities, streams and events
+		if call == 14 || call == callStreamSync {
+			continue
+		}
+		failCall(t, call, 1, driver.OutOfMemory)
+		if _, err := openCUDA(fakeLibrary, env, CUDASpec{}); !errors.Is(err, driver.OutOfMemory) {
+			t.Errorf("call %d: %v", call, err)
+		}
+	}
+	if _, err := openCUDA(fakeLibrary, env, CUDASpec{Device: "7"}); !errors.Is(err, driver.ErrNotFound) {
+		t.Errorf("no such device: %v", err)
+	}
+	if fakePage[fakeContexts] != 0 || fakePage[fakeEvents] != 0 || fakePage[fakeStreams] != 0 {
+		t.Error("something was left open")
+	}
+}
+
+// TestCUDASessionOptions looks at what sessions are told.
+func TestCUDASessionOptions(t *testing.T) {
+	env := openEnv(t)
+	_, fake := openFakeGPU(t, env, CUDASpec{
+		MemoryBytes: 1 << 30, ExtendAsRequested: true, TF32: true, ConvSearch: ort.ConvHeuristic, Options: map[string]string{"a": "b"},
+	})
+	o := ort.SessionOptions{Config: map[string]string{"x": "y"}}
+	fake.cudaDevice.session(&o)
+	c := o.CUDA
+	if c == nil || c.Stream != fake.stream.Pointer() || !c.TF32 || c.Arena.LimitBytes != 1<<30 || !c.Arena.ExtendAsRequested ||
+		c.ConvSearch != ort.ConvHeuristic || c.More["a"] != "b" || o.Config["x"] != "y" || o.Config[keyDeviceInitializers] != "1" {
+		t.Errorf("%+v", o)
+	}
+	key := fake.cudaDevice.key()
+	if !strings.Contains(key, "Fake GPU 0") || !strings.Contains(key, "9.0") || !strings.Contains(key, ort.CUDAProvider) {
+		t.Errorf("key %q", key)
+	}
+	lib := env.Library()
+	if cacheName("h", lib, key) == cacheName("h", lib, (hostDevice{}).key()) {
+		t.Error("both devices share optimized models")
+	}
+	if fake.cudaDevice.onHost(ort.MemoryInfo{Name: ort.CUDAMemory}) || !fake.cudaDevice.onHost(ort.MemoryInfo{Host: true}) {
+		t.Error("where values live")
+	}
+}
