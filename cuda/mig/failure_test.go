@@ -1,0 +1,158 @@
+package mig_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"pgregory.net/rapid"
+
+	"github.com/overlapd/overlapd/cuda/fake"
+	"github.com/overlapd/overlapd/cuda/mig"
+)
+
+// failOnce applies a scene with its n-th call failing, before or after its
+// work. It reports whether there were so many calls.
+func failOnce(t failer, s scene, n int, after bool) bool {
+	t.Helper()
+	f := s.open(t)
+	before := f.State()
+	l, err := f.plan(s.profiles...)
+	if err != nil {
+		return false
+	}
+	fail := f.Fail
+	if after {
+		fail = f.FailAfter
+	}
+	fail("", n, 1, nvml.ERROR_UNKNOWN)
+	calls := f.Calls()
+	_, record, err := mig.Apply(f.host, l, f.save)
+	calls = f.Calls() - calls
+	f.Mend()
+	if err == nil { // no call failed, or one whose answer is not needed
+		if err := f.release(); err != nil {
+			t.Fatal(err)
+		}
+	} else if !record.Empty() {
+		t.Fatalf("call %d: %v: the record has %+v", n, err, record)
+	}
+	if f.State() != before {
+		t.Fatalf("call %d failed (%v); before\n%safter\n%s", n, err, before, f.State())
+	}
+	return n < calls
+}
+
+// TestFailuresLeaveNothing fails every call of an Apply in turn.
+func TestFailuresLeaveNothing(t *testing.T) {
+	for _, s := range []scene{
+		{model: fake.H100, existing: [][3]uint32{{19, 0, 1}, {19, 1, 0}}, profiles: []string{"1g.10gb", "3g.40gb", "1g.10gb"}},
+		{model: fake.A100, off: true, profiles: []string{"2g.10gb", "1g.5gb+me"}},
+	} {
+		for _, after := range []bool{false, true} {
+			n := 0
+			for failOnce(t, s, n, after) {
+				n++
+			}
+			if n < 50 {
+				t.Errorf("only %d calls were tried", n)
+			}
+		}
+	}
+}
+
+// TestRandomFailures fails any call on any GPU.
+func TestRandomFailures(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		failOnce(t, drawScene(t), rapid.IntRange(0, 400).Draw(t, "call"), rapid.Bool().Draw(t, "after"))
+	})
+}
+
+// crash is what a test panics with to end a process.
+type crash struct{}
+
+// TestCrashesLeakNothing ends the process at every call of an Apply, and of a
+// Release, and releases what the last record on disk says.
+func TestCrashesLeakNothing(t *testing.T) {
+	for _, off := range []bool{false, true} {
+		s := scene{model: fake.H100, off: off, existing: [][3]uint32{{19, 0, 1}}, profiles: []string{"1g.10gb", "3g.40gb"}}
+		crashes := 0
+		for n := 0; ; n++ {
+			f := s.open(t)
+			before := f.State()
+			l, err := f.plan(s.profiles...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !crashAt(f, n, func() {
+				if _, _, err := mig.Apply(f.host, l, f.save); err != nil {
+					t.Fatal(err)
+				}
+				if err := f.release(); err != nil {
+					t.Fatal(err)
+				}
+			}) {
+				break
+			}
+			crashes++
+			if err := f.release(); err != nil {
+				t.Fatalf("call %d: %v", n, err)
+			}
+			if f.State() != before {
+				t.Fatalf("call %d: before\n%safter\n%s", n, before, f.State())
+			}
+		}
+		if crashes < 50 {
+			t.Errorf("only %d calls were tried", crashes)
+		}
+	}
+}
+
+// crashAt runs work and ends it at its n-th call. It reports whether it came so
+// far.
+func crashAt(f *fixture, n int, work func()) (crashed bool) {
+	defer func() {
+		f.OnCall = nil
+		if r := recover(); r == (any)(crash{}) {
+			crashed = true
+		} else if r != nil {
+			panic(r)
+		}
+	}()
+	f.OnCall = func(string) {
+		if n == 0 {
+			panic(crash{})
+		}
+		n--
+	}
+	work()
+	return false
+}
+
+// TestApplyAfterCrash starts again, wanting the same, after a crash at every
+// call.
+func TestApplyAfterCrash(t *testing.T) {
+	for n := 0; ; n++ {
+		f := open(t, fake.H100)
+		before := f.State()
+		l, err := f.plan("1g.10gb+me", "3g.40gb")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !crashAt(f, n, func() { _, _, _ = mig.Apply(f.host, l, f.save) }) {
+			break
+		}
+		f.apply("1g.10gb+me", "3g.40gb")
+		for _, e := range f.last().Entries {
+			if e.State != mig.Ready {
+				t.Fatalf("call %d: %+v", n, e)
+			}
+		}
+		if got := strings.Count(f.State(), "instance"); got != 2 {
+			t.Fatalf("call %d: %d instances\n%s", n, got, f.State())
+		}
+		if err := f.release(); err != nil || f.State() != before {
+			t.Fatalf("call %d: %v\n%s", n, err, f.State())
+		}
+	}
+}
