@@ -8,8 +8,7 @@ import (
 	"github.com/overlapd/overlapd/segments"
 )
 
-// ErrDevice is returned when a measurement names a device that this build
-// cannot run models on.
+// ErrDevice is returned when a measurement names a device that there is not.
 var ErrDevice = errors.New("cutcost: device")
 
 // The devices of a measurement. No name means the CPU.
@@ -18,20 +17,32 @@ const (
 	CUDA = "cuda"
 )
 
-// device is how models get onto a device. This is the one place where a
-// measurement chooses it.
-type device struct {
-	whole ort.SessionOptions     // of a whole model
-	cut   func(*segments.Config) // makes the segments of a cut model run there
+// place is where models run. This is the one file in which a measurement chooses
+// it.
+type place struct {
+	whole ort.SessionOptions // of a whole model
+	gpu   *segments.Device   // nil for the CPU
 }
 
-// deviceOf returns the device that a measurement asks for.
-func deviceOf(spec *ProbeSpec) (device, error) {
-	switch spec.Device {
-	case "", CPU:
-		return device{whole: ort.SessionOptions{Optimization: ort.All}, cut: func(*segments.Config) {}}, nil
-	case CUDA:
-		return device{}, fmt.Errorf("%w: this build runs no models on CUDA; take another build, or the CPU", ErrDevice)
+// checkDevice refuses the name of a device that there is not.
+func checkDevice(name string) error {
+	switch name {
+	case "", CPU, CUDA:
+		return nil
 	}
-	return device{}, fmt.Errorf("%w: unknown device %q; there are %s and %s", ErrDevice, spec.Device, CPU, CUDA)
+	return fmt.Errorf("%w: unknown device %q; there are %s and %s", ErrDevice, name, CPU, CUDA)
+}
+
+// openPlace takes the device that the measurement names into use.
+func (p *probe) openPlace() (err error) {
+	p.place.whole.Optimization = ort.All
+	if p.spec.Device != CUDA {
+		return nil
+	}
+	if p.place.gpu, err = segments.OpenCUDA(p.env, segments.CUDASpec{Device: p.spec.GPU}); err != nil {
+		return err
+	}
+	p.close = append(p.close, p.place.gpu.Close)
+	p.place.gpu.Session(&p.place.whole)
+	return nil
 }

@@ -59,13 +59,14 @@ type ProbeResult struct {
 	IntermediateBytes int64   `json:"intermediate_bytes"`
 	LoadMS            float64 `json:"load_ms"`
 
-	Deviation *Deviation `json:"deviation,omitempty"` // of ModeApart
+	Deviation *Deviation             `json:"deviation,omitempty"` // of ModeApart
+	Device    *segments.DeviceMemory `json:"device,omitempty"`    // of a cut model on a GPU
 }
 
 // probe holds what a measurement runs.
 type probe struct {
 	spec   ProbeSpec
-	device device
+	place  place
 	env    *ort.Env
 	cut    *segments.CutModel
 	whole  *ort.Program
@@ -81,7 +82,7 @@ type probe struct {
 // was given back to the allocator would count for the next.
 func Probe(spec ProbeSpec) (r ProbeResult, err error) {
 	p := &probe{spec: spec}
-	if p.device, err = deviceOf(&spec); err != nil {
+	if err := checkDevice(spec.Device); err != nil {
 		return r, err
 	}
 	defer func() {
@@ -112,6 +113,10 @@ func Probe(spec ProbeSpec) (r ProbeResult, err error) {
 	if p.cut != nil {
 		p.result.IntermediateBytes = p.cut.IntermediateBytes()
 	}
+	if p.cut != nil && p.place.gpu != nil {
+		memory := p.cut.DeviceMemory()
+		p.result.Device = &memory
+	}
 	p.result.RSSBytes, p.result.PeakBytes, err = residentBytes()
 	return p.result, err
 }
@@ -132,6 +137,9 @@ func (p *probe) load() error {
 		return err
 	}
 	p.close = append(p.close, p.env.Close)
+	if err := p.openPlace(); err != nil {
+		return err
+	}
 	started := time.Now()
 	if p.spec.Mode != ModeWhole {
 		if err := p.loadCut(); err != nil {
@@ -157,9 +165,9 @@ func (p *probe) load() error {
 }
 
 func (p *probe) loadCut() (err error) {
-	c := segments.Config{Path: p.spec.Path, CacheDir: p.spec.CacheDir, Target: p.spec.Target, Limits: models.DefaultLimits()}
-	p.device.cut(&c)
-	p.cut, err = segments.OpenModel(p.env, c)
+	p.cut, err = segments.OpenModel(p.env, segments.Config{
+		Path: p.spec.Path, CacheDir: p.spec.CacheDir, Target: p.spec.Target, Device: p.place.gpu, Limits: models.DefaultLimits(),
+	})
 	if err != nil {
 		return err
 	}
@@ -169,7 +177,7 @@ func (p *probe) loadCut() (err error) {
 }
 
 func (p *probe) loadWhole() error {
-	options := p.device.whole
+	options := p.place.whole
 	if p.spec.Mode == ModeApart {
 		options = ort.SessionOptions{Optimization: ort.All} // the CPU is what is right
 	}

@@ -47,13 +47,14 @@ func (c *check) target(model string) time.Duration {
 // writeConfig writes the configuration of a daemon that keeps its state in dir,
 // and returns its path.
 func (c *check) writeConfig(dir string) (string, error) {
-	device, err := c.placeDaemon()
+	device, tables, err := c.placeDaemon()
 	if err != nil {
 		return "", err
 	}
 	var b strings.Builder
 	b.WriteString(device)
 	fmt.Fprintf(&b, "listen = \"127.0.0.1:0\"\nstate_dir = %q\nlog_format = \"json\"\n", dir)
+	b.WriteString(tables)
 	fmt.Fprintf(&b, "\n[worker]\nthreads = %d\n", c.Threads)
 	fmt.Fprintf(&b, "\n[profile]\non_start = false\ngroups = %d\nspans = %d\nseed = %d\n", c.Groups, services, c.Seed)
 	for _, s := range c.Services {

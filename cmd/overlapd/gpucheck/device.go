@@ -12,22 +12,32 @@ func (o *Options) rehearsal() bool { return o.Device == cutcost.CPU }
 
 // placeProbe makes a measurement of one model run on the device. It and the two
 // below are all that says how something gets there.
-func (o *Options) placeProbe(spec *cutcost.ProbeSpec) {
-	spec.Device, spec.GPU = o.Device, o.GPU
+func (c *check) placeProbe(spec *cutcost.ProbeSpec) {
+	spec.Device = c.Device
+	if !c.rehearsal() {
+		spec.GPU = c.deviceName()
+	}
 }
 
-// placeWorker makes a worker run its model on the device.
-func (o *Options) placeWorker(*segments.LoadSpec) error {
-	if o.Device == cutcost.CUDA {
-		return fmt.Errorf("%w: workers of this build run no models on CUDA; take another build, or rehearse with --device cpu", ErrDevice)
+// placeWorker makes a worker run its model on the device. Its environment shows it
+// no other GPU.
+func (c *check) placeWorker(spec *segments.LoadSpec) {
+	if !c.rehearsal() {
+		spec.CUDA = &segments.CUDASpec{}
+		spec.WarmSeqLens = []int{c.SeqLen}
 	}
-	return nil
 }
 
-// placeDaemon returns the lines of a configuration that choose the device.
-func (c *check) placeDaemon() (string, error) {
-	if c.Device == cutcost.CUDA {
-		return "", fmt.Errorf("%w: the daemon of this build runs no models on CUDA; take another build, or rehearse with --device cpu", ErrDevice)
+// placeDaemon returns what a configuration says of the device: keys of the top
+// level, and tables. All daemons share one MPS.
+func (c *check) placeDaemon() (top, tables string, err error) {
+	if c.rehearsal() {
+		return fmt.Sprintf("device = %q\n", c.Device), "", nil
 	}
-	return fmt.Sprintf("device = %q\n", c.Device), nil
+	top = fmt.Sprintf("device = %q\ngpu = %q\n", c.Device, c.deviceName())
+	if c.mps == nil {
+		return top, "\n[mps]\nmode = \"off\"\n", nil
+	}
+	dir, err := c.mps.pipe()
+	return top, fmt.Sprintf("\n[mps]\nmode = \"existing\"\ndir = %q\n", dir), err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/overlapd/overlapd/cmd/overlapd/cutcost"
 	"github.com/overlapd/overlapd/cmd/overlapd/load"
 	"github.com/overlapd/overlapd/cuda"
+	"github.com/overlapd/overlapd/segments"
 )
 
 func TestChoose(t *testing.T) {
@@ -235,16 +236,33 @@ func TestVerdicts(t *testing.T) {
 }
 
 func TestPlaces(t *testing.T) {
-	o := Rehearsal()
-	spec := cutcost.ProbeSpec{}
-	o.placeProbe(&spec)
-	if !o.rehearsal() || spec.Device != cutcost.CPU {
-		t.Errorf("%+v", spec)
+	c := withPairs(Rehearsal())
+	probe, worker := cutcost.ProbeSpec{}, segments.LoadSpec{}
+	c.placeProbe(&probe)
+	c.placeWorker(&worker)
+	if top, tables, err := c.placeDaemon(); !c.rehearsal() || probe.Device != cutcost.CPU || worker.CUDA != nil || top != "device = \"cpu\"\n" || tables != "" || err != nil {
+		t.Errorf("on the CPU: %+v, %+v, %q, %q, %v", probe, worker, top, tables, err)
 	}
-	o.Device, o.GPU = cutcost.CUDA, "1"
-	o.placeProbe(&spec)
-	if o.rehearsal() || spec.Device != cutcost.CUDA || spec.GPU != "1" {
-		t.Errorf("%+v", spec)
+	c = withPairs(DefaultOptions())
+	c.GPU = testDevice
+	c.placeProbe(&probe)
+	c.placeWorker(&worker)
+	top, tables, err := c.placeDaemon()
+	if c.rehearsal() || probe.Device != cutcost.CUDA || probe.GPU != testDevice || worker.CUDA == nil || err != nil {
+		t.Errorf("on CUDA: %+v, %+v, %v", probe, worker, err)
+	}
+	if want := "device = \"cuda\"\ngpu = \"" + testDevice + "\"\n"; top != want || !strings.Contains(tables, "mode = \"off\"") {
+		t.Errorf("%q, %q", top, tables)
+	}
+}
+
+func TestCut(t *testing.T) {
+	c := withPairs(DefaultOptions())
+	c.report.Choices = []Choice{{Model: "a", Wanted: 0, Segments: 58}, {Model: "b", Wanted: 16, Segments: 16}}
+	for model, want := range map[string]int{"a": 58, "b": 16, "c": 0} {
+		if got := c.cut(model); got != want {
+			t.Errorf("%s is cut into %d, want %d", model, got, want)
+		}
 	}
 }
 

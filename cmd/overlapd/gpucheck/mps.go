@@ -55,6 +55,14 @@ func (s *shared) pipe() (string, error) {
 	return "", fmt.Errorf("%w: MPS told of no %s", ErrDevice, pipeVariable)
 }
 
+// workerEnv returns the environment of a worker as it is from the pairs on.
+func (c *check) workerEnv() ([]string, error) {
+	if c.mps == nil && !c.rehearsal() {
+		return c.offEnv(), nil
+	}
+	return c.mps.env()
+}
+
 // offEnv returns the environment of a worker that is nobody's client.
 func (c *check) offEnv() []string { return mps.OffEnv(c.deviceName()) }
 

@@ -42,6 +42,9 @@ func TestMPS(t *testing.T) {
 	if off := c.offEnv(); slices.Contains(off, pipeVariable+"="+pipe) || !hasVariable(off, "PATH") {
 		t.Errorf("the environment of a worker that is no client is %q", off)
 	}
+	if _, tables, err := c.placeDaemon(); err != nil || !strings.Contains(tables, "mode = \"existing\"\ndir = \""+pipe+"\"") {
+		t.Errorf("a daemon's configuration has %q, %v", tables, err)
+	}
 	for _, f := range slices.Backward(c.close) {
 		if err := f(); err != nil {
 			t.Error(err)

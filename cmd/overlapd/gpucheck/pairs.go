@@ -44,7 +44,7 @@ func (c *check) measurePairs(ctx context.Context) error {
 	if merr := c.startMPS(ctx); merr != nil {
 		return errors.Join(err, merr)
 	}
-	env, merr := c.mps.env()
+	env, merr := c.workerEnv()
 	if merr == nil {
 		merr = c.pairsUnder(ctx, env, true)
 	}

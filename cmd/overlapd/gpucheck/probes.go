@@ -151,11 +151,12 @@ func (w *Choice) better(than *Choice) bool {
 	return w.Worst < than.Worst
 }
 
-// cut returns how many operators a model is cut into, 0 for one at every node.
+// cut returns how many operators a model is cut into, 0 for what suits the device
+// where nothing was chosen.
 func (c *check) cut(model string) int {
 	for _, choice := range c.report.Choices {
 		if choice.Model == model {
-			return choice.Wanted
+			return choice.Segments // at every node there are as many
 		}
 	}
 	return 0
@@ -171,7 +172,8 @@ type SessionRow struct {
 	EachMS        float64 `json:"each_ms"` // of loading, by segment
 	RSSBytes      int64   `json:"rss_bytes"`
 	WholeRSSBytes int64   `json:"whole_rss_bytes"`
-	EachBytes     int64   `json:"each_bytes"` // of resident memory beyond the whole model's, by segment; below 0 if the cut one needs less
+	DeviceBytes   int64   `json:"device_bytes"` // of a GPU's memory, with the context and libraries; 0 on the CPU
+	EachBytes     int64   `json:"each_bytes"`   // of resident memory beyond the whole model's, by segment; below 0 if the cut one needs less
 }
 
 // measureSessions loads each service whole and cut, each in a process of its own.
@@ -179,17 +181,20 @@ func (c *check) measureSessions(ctx context.Context) error {
 	var faults []error
 	for _, m := range c.Services {
 		whole, err := c.probe(ctx, m, cutcost.ProbeSpec{Mode: cutcost.ModeWhole, Batch: 1})
-		for i := 0; i < len(c.Granularities) && err == nil; i++ {
-			var cut cutcost.ProbeResult
-			if cut, err = c.probe(ctx, m, cutcost.ProbeSpec{Mode: cutcost.ModeCut, Batch: 1, Target: c.Granularities[i]}); err == nil {
-				c.report.Sessions = append(c.report.Sessions, sessionRow(m.Name, c.Granularities[i], &whole, &cut))
-			}
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
 		if err != nil {
-			faults = append(faults, fmt.Errorf("%s: %w", m.Name, err))
+			faults = append(faults, fmt.Errorf("%s, whole: %w", m.Name, err))
+			continue
+		}
+		for _, wanted := range c.Granularities {
+			cut, err := c.probe(ctx, m, cutcost.ProbeSpec{Mode: cutcost.ModeCut, Batch: 1, Target: wanted})
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if err != nil {
+				faults = append(faults, fmt.Errorf("%s, %d operators: %w", m.Name, wanted, err))
+				continue
+			}
+			c.report.Sessions = append(c.report.Sessions, sessionRow(m.Name, wanted, &whole, &cut))
 		}
 	}
 	return errors.Join(faults...)
@@ -197,11 +202,15 @@ func (c *check) measureSessions(ctx context.Context) error {
 
 func sessionRow(model string, wanted int, whole, cut *cutcost.ProbeResult) SessionRow {
 	n := max(cut.Segments, 1)
-	return SessionRow{
+	row := SessionRow{
 		Model: model, Wanted: wanted, Segments: cut.Segments,
 		LoadMS: cut.LoadMS, WholeLoadMS: whole.LoadMS, EachMS: cut.LoadMS / float64(n),
 		RSSBytes: cut.RSSBytes, WholeRSSBytes: whole.RSSBytes, EachBytes: (cut.RSSBytes - whole.RSSBytes) / int64(n),
 	}
+	if cut.Device != nil {
+		row.DeviceBytes = cut.Device.Sum()
+	}
+	return row
 }
 
 // probe does one measurement in a process of its own.

@@ -26,7 +26,7 @@ type Repeat struct {
 
 // repeatGroup runs all of the first service and half of the second together.
 func (c *check) repeatGroup(ctx context.Context) (err error) {
-	env, err := c.mps.env()
+	env, err := c.workerEnv()
 	if err != nil {
 		return err
 	}

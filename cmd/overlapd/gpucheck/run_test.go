@@ -157,12 +157,16 @@ func TestRunGoesOn(t *testing.T) {
 			if len(r.Steps) != len(steps) {
 				t.Errorf("%d steps", len(r.Steps))
 			}
+			if role == noTraining {
+				checkUntrained(t, r)
+			}
 		})
 	}
 }
 
-func TestRunWithoutPredictor(t *testing.T) {
-	r := run(t, brief(rehearse(t, noTraining)))
+// checkUntrained: without a predictor there is load all the same, and a word of it.
+func checkUntrained(t *testing.T, r *Report) {
+	t.Helper()
 	if r.Profile == nil || r.Profile.Measured != 40 || r.Profile.Rows != 0 {
 		t.Errorf("%+v", r.Profile)
 	}
@@ -175,13 +179,18 @@ func TestRunWithoutPredictor(t *testing.T) {
 }
 
 func TestOutputsApart(t *testing.T) {
-	r := run(t, brief(rehearse(t, oneApart)))
-	for _, o := range r.Outputs {
+	o := rehearse(t, oneApart)
+	o.Progress = func(string) {}
+	c := &check{Options: o, report: newReport(&o, time.Now())}
+	if err := c.compareOutputs(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range c.report.Outputs {
 		if o.Within != (o.Model != "tiny_mlp") {
 			t.Errorf("%+v", o)
 		}
 	}
-	if v := r.judgeOutputs(); v.Answer != Misses || v.Got != "1 of 2 models" {
+	if v := c.report.judgeOutputs(); v.Answer != Misses || v.Got != "1 of 2 models" {
 		t.Errorf("%+v", v)
 	}
 }

@@ -12,7 +12,7 @@ import (
 type step struct {
 	name  string
 	title string
-	share float64 // of the budget, relative to those of the others
+	share float64 // of the budget, relative to those of the others: seconds of the default one
 	run   func(*check, context.Context) error
 }
 
@@ -20,13 +20,13 @@ type step struct {
 // ones found.
 var steps = []step{
 	{"facts", "What the machine has", 2, (*check).lookAround},
-	{"outputs", "Outputs against the CPU's", 14, (*check).compareOutputs},
-	{"cuts", "Cut against whole", 18, (*check).measureCuts},
-	{"sessions", "Time and memory of each segment", 8, (*check).measureSessions},
-	{"pairs", "Two services together", 12, (*check).measurePairs},
-	{"repeat", "One group, again and again", 3, (*check).repeatGroup},
-	{"profile", "Profile and predictor", 26, (*check).profile},
-	{"load", "Load under each policy", 20, (*check).loadPolicies},
+	{"outputs", "Outputs against the CPU's", 50, (*check).compareOutputs},
+	{"cuts", "Cut against whole", 90, (*check).measureCuts},
+	{"sessions", "Time and memory of each segment", 35, (*check).measureSessions},
+	{"pairs", "Two services together", 55, (*check).measurePairs},
+	{"repeat", "One group, again and again", 12, (*check).repeatGroup},
+	{"profile", "Profile and predictor", 100, (*check).profile},
+	{"load", "Load under each policy", 126, (*check).loadPolicies},
 }
 
 // check is one run of all steps.

@@ -95,12 +95,12 @@ func (r *Report) choiceTable() table {
 func (r *Report) sessionTable() table {
 	t := table{
 		anchor: "sessions", Title: "Time and memory of each segment",
-		Note: "Each model in a process of its own, after a few runs. Memory is resident memory of the process; each is what a segment adds to the whole model, below 0 where cutting saves some.",
-		Head: strings.Split("model|wanted|segments|load ms|whole|each ms|MiB|whole|each KiB", "|"),
+		Note: "Each model in a process of its own, after a few runs. Memory is resident memory of the process; each is what a segment adds to the whole model, below 0 where cutting saves some. GPU memory is what the worker counts on: weights, intermediates, libraries and context.",
+		Head: strings.Split("model|wanted|segments|load ms|whole|each ms|MiB|whole|each KiB|GPU MiB", "|"),
 	}
 	for _, s := range r.Sessions {
-		t.row("%s|%s|%d|%.0f|%.0f|%.2f|%.0f|%.0f|%.0f", s.Model, operators(s.Wanted), s.Segments, s.LoadMS, s.WholeLoadMS, s.EachMS,
-			float64(s.RSSBytes)/(1<<20), float64(s.WholeRSSBytes)/(1<<20), float64(s.EachBytes)/(1<<10))
+		t.row("%s|%s|%d|%.0f|%.0f|%.2f|%.0f|%.0f|%.0f|%.0f", s.Model, operators(s.Wanted), s.Segments, s.LoadMS, s.WholeLoadMS, s.EachMS,
+			float64(s.RSSBytes)/(1<<20), float64(s.WholeRSSBytes)/(1<<20), float64(s.EachBytes)/(1<<10), float64(s.DeviceBytes)/(1<<20))
 	}
 	return t
 }
