@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/overlapd/overlapd/cuda/driver"
@@ -24,7 +23,7 @@ type CUDASpec struct {
 	MemoryBytes       int64             `json:"memory_bytes,omitempty"`        // what the process may take in all, 0 for what is free
 	ExtendAsRequested bool              `json:"extend_as_requested,omitempty"` // the arena grows by what is asked for, instead of doubling
 	TF32              bool              `json:"tf32,omitempty"`                // float32 products may round their factors to 10 bits
-	ConvSearch        ort.ConvSearch    `json:"conv_search,omitempty"`         // how cuDNN chooses, "" for ort.ConvExhaustive
+	ConvSearch        ort.ConvSearch    `json:"conv_search,omitempty"`         // how cuDNN chooses, "" for ort.ConvHeuristic
 	Priority          int               `json:"priority,omitempty"`            // of the stream, 0 is the default, greater is sooner
 	Ahead             int               `json:"ahead,omitempty"`               // segments queued at a time, 0 for 4
 	Spin              bool              `json:"spin,omitempty"`                // a thread that waits for the GPU burns its core
@@ -100,11 +99,17 @@ func openCUDA(lib *driver.Library, env *ort.Env, spec CUDASpec) (*cudaDevice, er
 	if err := d.open(spec); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
+	search := spec.ConvSearch
+	if search == "" {
+		// Trying all algorithms takes a moment for each convolution and shape, and
+		// what wins differs from start to start.
+		search = ort.ConvHeuristic
+	}
 	d.options = ort.CUDAOptions{
 		Device:     found.Ordinal,
 		Stream:     d.stream.Pointer(),
 		Arena:      ort.ArenaOptions{ExtendAsRequested: spec.ExtendAsRequested, LimitBytes: uint64(max(spec.MemoryBytes, 0))},
-		ConvSearch: spec.ConvSearch,
+		ConvSearch: search,
 		TF32:       spec.TF32,
 		More:       spec.Options,
 	}
@@ -245,59 +250,4 @@ func (d *cudaDevice) unpin(memory []byte) error { return d.context.Unpin(memory)
 func (d *cudaDevice) memory() (free, given int64, err error) {
 	free, _, err = d.context.MemInfo()
 	return free, d.given, d.fault(err)
-}
-
-// fault adds to an error what it means for the worker. ONNX Runtime only has
-// words for what the driver said, and keeps errors of a kernel for itself until
-// the next one; so the driver is asked again.
-func (d *cudaDevice) fault(err error) error {
-	if err == nil || errors.Is(err, ErrDeviceMemory) || errors.Is(err, ErrDeviceLost) {
-		return err
-	}
-	if r, ok := resultOf(err); ok {
-		return deviceError(r, err)
-	}
-	var said *ort.Error
-	if errors.As(err, &said) {
-		var r driver.Result
-		if errors.As(d.stream.Sync(), &r) {
-			return deviceError(r, err)
-		}
-	}
-	return err
-}
-
-// deviceError wraps err, which the result is the reason of.
-func deviceError(r driver.Result, err error) error {
-	switch {
-	case r.OutOfMemory():
-		return fmt.Errorf("%w: %w", ErrDeviceMemory, err)
-	case r.Sticky():
-		return fmt.Errorf("%w: %w", ErrDeviceLost, err)
-	}
-	return err
-}
-
-// resultOf finds the driver's result in an error: as itself, or in the words of
-// ONNX Runtime.
-func resultOf(err error) (driver.Result, bool) {
-	var r driver.Result
-	if errors.As(err, &r) {
-		return r, true
-	}
-	var said *ort.Error
-	if !errors.As(err, &said) {
-		return 0, false
-	}
-	if _, rest, ok := strings.Cut(said.Message, "CUDA failure "); ok {
-		if _, err := fmt.Sscanf(rest, "%d:", &r); err == nil {
-			return r, true
-		}
-	}
-	for _, words := range [...]string{"Failed to allocate memory for requested buffer", "Available memory of", "CUDA out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"} {
-		if strings.Contains(said.Message, words) {
-			return driver.OutOfMemory, true
-		}
-	}
-	return 0, false
 }

@@ -390,13 +390,13 @@ func TestOpenGPUFails(t *testing.T) {
 func TestCUDASessionOptions(t *testing.T) {
 	env := openEnv(t)
 	_, fake := openFakeGPU(t, env, CUDASpec{
-		MemoryBytes: 1 << 30, ExtendAsRequested: true, TF32: true, ConvSearch: ort.ConvHeuristic, Options: map[string]string{"a": "b"},
+		MemoryBytes: 1 << 30, ExtendAsRequested: true, TF32: true, ConvSearch: ort.ConvDefault, Options: map[string]string{"a": "b"},
 	})
 	o := ort.SessionOptions{Config: map[string]string{"x": "y"}}
 	fake.cudaDevice.session(&o)
 	c := o.CUDA
 	if c == nil || c.Stream != fake.stream.Pointer() || !c.TF32 || c.Arena.LimitBytes != 1<<30 || !c.Arena.ExtendAsRequested ||
-		c.ConvSearch != ort.ConvHeuristic || c.More["a"] != "b" || o.Config["x"] != "y" || o.Config[keyDeviceInitializers] != "1" {
+		c.ConvSearch != ort.ConvDefault || c.More["a"] != "b" || o.Config["x"] != "y" || o.Config[keyDeviceInitializers] != "1" {
 		t.Errorf("%+v", o)
 	}
 	key := fake.cudaDevice.key()

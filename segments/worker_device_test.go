@@ -2,12 +2,14 @@ package segments
 
 import (
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/overlapd/overlapd/cuda/driver"
+	"github.com/overlapd/overlapd/models"
 )
 
 // timedEngine is a fakeEngine on a device with a clock, that pins memory or
@@ -32,15 +34,15 @@ func TestServeOnADevice(t *testing.T) {
 			w := startWorker(t, func(LoadSpec, ProgressFunc) (Engine, error) { return engine, nil })
 			w.send(&Load{})
 			expect[*Ready](w)
-			if !slices.Equal(engine.pinned, []bool{true, false}) {
-				t.Errorf("pinned %v", engine.pinned)
-			}
 			w.send(&Run{Batch: 1, End: 1, Size: 1, Queries: []QueryTensors{w.query(1, "a")}})
 			if d := expect[*Done](w); d.DeviceNanos != 42 || d.Nanos <= 0 {
 				t.Errorf("%+v", d)
 			}
 			w.send(&Quit{})
 			w.end(nil)
+			if !slices.Equal(engine.pinned, []bool{true, false}) {
+				t.Errorf("pinned %v", engine.pinned)
+			}
 		})
 	}
 }
@@ -85,9 +87,8 @@ func TestServeOnGPU(t *testing.T) {
 	reference := openWhole(t, env, path)
 	device, _ := openFakeGPU(t, env, CUDASpec{})
 	spec := LoadSpec{ModelPath: path, CacheDir: t.TempDir(), MaxBatch: 3, CutTarget: 3}
-	var s *service
-	w := startWorker(t, func(_ LoadSpec, progress ProgressFunc) (engine Engine, err error) {
-		s, err = loadService(env, device, spec, progress)
+	w := startWorker(t, func(_ LoadSpec, progress ProgressFunc) (Engine, error) {
+		s, err := loadService(env, device, spec, progress)
 		return shared{s}, err
 	})
 	w.send(&Load{Spec: spec})
@@ -114,7 +115,8 @@ func TestServeOnGPU(t *testing.T) {
 	if fakePage[fakePins] < 2 {
 		t.Errorf("%d ranges are pinned", fakePage[fakePins])
 	}
-	q := queryOf(t, s.CutModel, 2, 0)
+	q := randomQuery(t, &models.Model{Inputs: info.Inputs}, 2, 0, rand.New(rand.NewPCG(7, 8)))
+	defer thaw(q)
 	want, err := reference.run([]QueryInputs{q})
 	if err != nil {
 		t.Fatal(err)
