@@ -1,6 +1,10 @@
 // Package ort is a thin layer over ONNX Runtime's C ABI. The library is loaded
 // at run time: building needs neither it nor its header.
 //
+// Sessions run on the CPU, or on an NVIDIA GPU through [CUDAOptions]. There a
+// [Memory] names the GPU's memory, [Env.TensorAt] makes tensors in it, and a
+// program made by [NewBoundProgram] leaves them there.
+//
 // A [Library] is the loaded runtime, an [Env] its threads and its arena, a
 // [Session] a model ready to run, a [Value] a tensor (or sequence) that goes in
 // or out, and a [Program] a list of sessions that run one after the other in

@@ -15,7 +15,24 @@ func TestRunAllocatesNothing(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	m, _ := openTiny(t, "tiny_cnn", Config{})
+	for name, open := range opens {
+		t.Run(name, func(t *testing.T) { expectNoAllocations(t, open(t)) })
+	}
+}
+
+// opens are the devices on which allocations are counted.
+var opens = map[string]func(t *testing.T) *CutModel{
+	"CPU": func(t *testing.T) *CutModel {
+		m, _ := openTiny(t, "tiny_cnn", Config{})
+		return m
+	},
+	"GPU": func(t *testing.T) *CutModel {
+		m, _ := openGPU(t, "tiny_cnn", Config{}, CUDASpec{})
+		return m
+	},
+}
+
+func expectNoAllocations(t *testing.T, m *CutModel) {
 	q := queryOf(t, m, 1, 0)
 	if _, err := runAll(m, 1, q); err != nil {
 		t.Fatal(err)
@@ -42,7 +59,12 @@ func TestBatchAllocatesLittle(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	m, _ := openTiny(t, "tiny_cnn", Config{})
+	for name, open := range opens {
+		t.Run(name, func(t *testing.T) { expectFewAllocations(t, open(t)) })
+	}
+}
+
+func expectFewAllocations(t *testing.T, m *CutModel) {
 	q := queryOf(t, m, 1, 0)
 	queries := []QueryInputs{q}
 	room := make([]byte, 1<<16)

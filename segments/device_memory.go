@@ -31,6 +31,7 @@ type DeviceMemory struct {
 	Context       int64 `json:"context"`
 	Given         int64 `json:"given"` // what the worker may take in all, 0 for no limit
 	Free          int64 `json:"free"`  // what the GPU had when the context was there
+	Taken         int64 `json:"taken"` // how much less it has now; other processes count as well
 }
 
 // Sum returns what the worker needs in all.
@@ -110,6 +111,9 @@ func (e *CutModel) DeviceMemory() DeviceMemory {
 	if e.device.far() {
 		for _, entry := range e.layouts {
 			m.Intermediates = max(m.Intermediates, entry.layout.bytes)
+		}
+		if free, _, err := e.device.memory(); err == nil {
+			m.Taken = m.Free - free
 		}
 	}
 	return m

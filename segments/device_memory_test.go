@@ -60,7 +60,8 @@ func TestGPUAccounts(t *testing.T) {
 	if _, err := runAll(m, 1, q); err != nil {
 		t.Fatal(err)
 	}
-	if after := m.DeviceMemory(); after.Intermediates == 0 || after.Sum() != before.Sum()+after.Intermediates {
+	if after := m.DeviceMemory(); after.Intermediates == 0 || after.Sum() != before.Sum()+after.Intermediates ||
+		before.Taken != 0 || after.Taken != int64(fakePage[fakeBytes]) {
 		t.Errorf("after a run: %v", after)
 	}
 	fake.given = contextBytes + 2*sessionHandleBytes + before.Weights/2

@@ -5,6 +5,9 @@
 // service. The package also holds both ends of the protocol that the daemon
 // and a worker speak, and the memory they share.
 //
+// A model runs on the CPU or, through a [Device], on a GPU: its intermediates
+// then lie in the GPU's memory, and its work is queued on one stream.
+//
 // A CutModel belongs to one goroutine. The four conditions that make cutting
 // at every node cheap are kept here: one thread pool for all sessions of the
 // process, one arena for all sessions, intermediates that reuse each other's

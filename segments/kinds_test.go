@@ -219,7 +219,14 @@ func TestStrings(t *testing.T) {
 	g.node("Identity", list("s"), list("a"))
 	g.node("Identity", list("a"), list("b"))
 	g.output("b", models.String)
-	m := openCut(t, openEnv(t), Config{Path: g.write(t)})
+	path, env := g.write(t), openEnv(t)
+	gpu, _ := openFakeGPU(t, env, CUDASpec{})
+	for name, device := range map[string]*Device{"CPU": nil, "GPU": gpu} {
+		t.Run(name, func(t *testing.T) { checkStrings(t, openCut(t, env, Config{Path: path, Device: device})) })
+	}
+}
+
+func checkStrings(t *testing.T, m *CutModel) {
 	one := []byte("\x02\x00\x00\x00hi\x00\x00\x00\x00")
 	two := []byte("\x01\x00\x00\x00a\x03\x00\x00\x00b\x00c\x00\x00\x00\x00\x01\x00\x00\x00d")
 	a := QueryInputs{Inputs: []TensorView{{models.String, []int64{1, 2}, one}}}
@@ -258,8 +265,14 @@ func TestValues(t *testing.T) {
 	g.node("Neg", list("first"), list("negative"))
 	g.node("SequenceInsert", list("s", "negative"), list("longer"))
 	g.parts.Outputs = append(g.parts.Outputs, models.AppendValueInfo(nil, "longer", sequence))
-	env := openEnv(t)
-	m := openCut(t, env, Config{Path: g.write(t)})
+	path, env := g.write(t), openEnv(t)
+	gpu, _ := openFakeGPU(t, env, CUDASpec{})
+	for name, device := range map[string]*Device{"CPU": nil, "GPU": gpu} {
+		t.Run(name, func(t *testing.T) { checkValues(t, env, openCut(t, env, Config{Path: path, Device: device})) })
+	}
+}
+
+func checkValues(t *testing.T, env *ort.Env, m *CutModel) {
 	if err := servable(m.Model()); err == nil {
 		t.Error("a sequence passes for a tensor")
 	}

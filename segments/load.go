@@ -61,7 +61,8 @@ func (e *CutModel) load(c Config) error {
 		return err
 	}
 	err = e.loadOptimized(path, c)
-	if err != nil && e.cacheHit {
+	err = e.device.fault(err)
+	if err != nil && e.cacheHit && !errors.Is(err, ErrDeviceFull) && !ends(err) {
 		// A cached file that does not load is worth one more try from the
 		// model itself: the disk may have been full when it was written.
 		os.Remove(path)

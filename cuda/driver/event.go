@@ -1,6 +1,12 @@
 package driver
 
 /*
+#cgo noescape overlapd_cuda_event_elapsed
+#cgo nocallback overlapd_cuda_event_elapsed
+#cgo noescape overlapd_cuda_event_record
+#cgo nocallback overlapd_cuda_event_record
+#cgo noescape overlapd_cuda_event_sync
+#cgo nocallback overlapd_cuda_event_sync
 #include "library.h"
 */
 import "C"

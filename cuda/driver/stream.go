@@ -1,6 +1,12 @@
 package driver
 
 /*
+#cgo nocallback overlapd_cuda_copy_in
+#cgo nocallback overlapd_cuda_copy_out
+#cgo noescape overlapd_cuda_copy
+#cgo nocallback overlapd_cuda_copy
+#cgo noescape overlapd_cuda_stream_sync
+#cgo nocallback overlapd_cuda_stream_sync
 #include "library.h"
 */
 import "C"
