@@ -20,6 +20,7 @@ import (
 const probeVariable = "OVERLAPD_CUTCOST_TEST"
 
 func TestMain(m *testing.M) {
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // else each process that the race detector watches takes a second to end
 	switch os.Getenv(probeVariable) {
 	case "":
 		goleak.VerifyTestMain(m)

@@ -2,7 +2,6 @@ package gpucheck
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -35,7 +34,7 @@ const (
 
 // compareOutputs runs each model cut on the device and whole on the CPU.
 func (c *check) compareOutputs(ctx context.Context) error {
-	var faults []error
+	var faults faults
 	for _, m := range c.Models {
 		row := OutputRow{Model: m.Name, Precision: "fp32", Tolerance: toleranceFP32}
 		if strings.HasSuffix(m.Name, "-fp16") {
@@ -47,14 +46,14 @@ func (c *check) compareOutputs(ctx context.Context) error {
 			return ctx.Err()
 		case err != nil:
 			row.Error = err.Error()
-			faults = append(faults, fmt.Errorf("%s: %w", m.Name, err))
+			faults.add(m.Name, err)
 		default:
 			row.Deviation = *r.Deviation
 			row.Within = row.RelToMax <= row.Tolerance && row.NotFinite == 0
 		}
 		c.report.Outputs = append(c.report.Outputs, row)
 	}
-	return errors.Join(faults...)
+	return faults.err()
 }
 
 // CutRow compares a cut model with the whole one.
@@ -75,7 +74,7 @@ func (c *check) measureCuts(ctx context.Context) error {
 	n := len(c.Batches) * len(c.Granularities) * len(c.Services)
 	each := time.Duration(float64(timeLeft(ctx)) * turnShare / float64(n))
 	defer func() { c.report.Choices = choose(c.report.Cuts, c.Services) }()
-	var faults []error
+	var faults faults
 	for _, batch := range c.Batches {
 		for _, wanted := range c.Granularities {
 			for _, m := range c.Services {
@@ -84,7 +83,7 @@ func (c *check) measureCuts(ctx context.Context) error {
 					return ctx.Err()
 				}
 				if err != nil {
-					faults = append(faults, fmt.Errorf("%s, batch %d, %d operators: %w", m.Name, batch, wanted, err))
+					faults.add(fmt.Sprintf("%s, batch %d, %d operators", m.Name, batch, wanted), err)
 					continue
 				}
 				c.report.Cuts = append(c.report.Cuts, CutRow{
@@ -94,7 +93,7 @@ func (c *check) measureCuts(ctx context.Context) error {
 			}
 		}
 	}
-	return errors.Join(faults...)
+	return faults.err()
 }
 
 // cutLimit is what cutting may cost: 5 %.
@@ -178,11 +177,11 @@ type SessionRow struct {
 
 // measureSessions loads each service whole and cut, each in a process of its own.
 func (c *check) measureSessions(ctx context.Context) error {
-	var faults []error
+	var faults faults
 	for _, m := range c.Services {
 		whole, err := c.probe(ctx, m, cutcost.ProbeSpec{Mode: cutcost.ModeWhole, Batch: 1})
 		if err != nil {
-			faults = append(faults, fmt.Errorf("%s, whole: %w", m.Name, err))
+			faults.add(m.Name+", whole", err)
 			continue
 		}
 		for _, wanted := range c.Granularities {
@@ -191,13 +190,13 @@ func (c *check) measureSessions(ctx context.Context) error {
 				return ctx.Err()
 			}
 			if err != nil {
-				faults = append(faults, fmt.Errorf("%s, %d operators: %w", m.Name, wanted, err))
+				faults.add(fmt.Sprintf("%s, %d operators", m.Name, wanted), err)
 				continue
 			}
 			c.report.Sessions = append(c.report.Sessions, sessionRow(m.Name, wanted, &whole, &cut))
 		}
 	}
-	return errors.Join(faults...)
+	return faults.err()
 }
 
 func sessionRow(model string, wanted int, whole, cut *cutcost.ProbeResult) SessionRow {
