@@ -129,6 +129,10 @@ ORT_2(72, MemoryInfoGetId, const OrtMemoryInfo *, int *)
 static inline void ort_MemoryInfoGetDeviceType(ort_table t, const OrtMemoryInfo *info, int *type) {
 	((void (*)(const OrtMemoryInfo *, int *))t[225])(info, type);
 }
+/* 0 for a device's own memory, another number for what the host can use too. */
+static inline int ort_MemoryInfoGetDeviceMemType(ort_table t, const OrtMemoryInfo *info) {
+	return ((int (*)(const OrtMemoryInfo *))t[321])(info);
+}
 ORT_2(194, GetTensorMemoryInfo, const OrtValue *, const OrtMemoryInfo **)
 
 /* Execution providers. */

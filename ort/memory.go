@@ -84,10 +84,12 @@ func (l *Library) memoryInfo(info *C.OrtMemoryInfo) (MemoryInfo, error) {
 		return MemoryInfo{}, err
 	}
 	C.ort_MemoryInfoGetDeviceType(l.api, info, &kind)
-	m := MemoryInfo{Name: C.GoString(name), Device: int(device)}
-	// Memory that is pinned for a GPU says that it is the GPU's.
-	m.Host = kind == 0 || m.Name == "CudaPinned"
-	return m, nil
+	const cpu, deviceOnly = 0, 0
+	return MemoryInfo{
+		Name: C.GoString(name), Device: int(device),
+		// The host's memory that is pinned for a GPU says that it is the GPU's.
+		Host: kind == cpu || C.ort_MemoryInfoGetDeviceMemType(l.api, info) != deviceOnly,
+	}, nil
 }
 
 // Memory returns where a tensor lies.

@@ -218,7 +218,7 @@ func TestGPUMemoryOfNeighbours(t *testing.T) {
 // wherever the host reads what the device may still be writing.
 func TestHomes(t *testing.T) {
 	env := openEnv(t)
-	device, fake := openFakeGPU(t, env, CUDASpec{})
+	device, fake := openFakeGPU(t, env, CUDASpec{Ahead: 1000})
 	fake.random = rand.New(rand.NewPCG(5, 6))
 	m := openCut(t, env, Config{Path: openZoo(t, "tiny_bert"), Device: device})
 	homes, waits := 0, 0
@@ -242,6 +242,15 @@ func TestHomes(t *testing.T) {
 	}
 	if homes == 0 || waits == 0 || waits == len(m.waits) {
 		t.Fatalf("%d values live on the host, %d of %d segments wait: nothing is tested", homes, waits, len(m.waits))
+	}
+	q := queryOf(t, m, 1, 16)
+	done := counted(func() {
+		if _, err := runAll(m, 1, q); err != nil {
+			t.Fatal(err)
+		}
+	}, fakeSyncs)[0]
+	if want := uint64(waits + 1); done != want {
+		t.Errorf("%d waits, expected %d", done, want)
 	}
 }
 
