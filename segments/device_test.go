@@ -376,6 +376,22 @@ func TestOpenCUDAWithoutDriver(t *testing.T) {
 	}
 }
 
+// TestLoadONNXWithoutDriver leaves the runtime free for the next one.
+func TestLoadONNXWithoutDriver(t *testing.T) {
+	skipWithoutLibrary(t)
+	if _, err := driver.Open(""); err == nil {
+		t.Skip("this machine has the driver")
+	}
+	spec := LoadSpec{Service: "tiny", ModelPath: openZoo(t, "tiny_add"), CacheDir: t.TempDir(), CUDA: &CUDASpec{}}
+	for range 2 {
+		if _, err := LoadONNX(spec, func(string, int64, int64) {}); !errors.Is(err, driver.ErrNoLibrary) || errors.Is(err, ort.ErrEnvOpen) {
+			t.Errorf("%v", err)
+		}
+	}
+	spec.CUDA = nil
+	loadTiny(t, spec)
+}
+
 func TestOpenGPUFails(t *testing.T) {
 	env := openEnv(t)
 	for call := 12; call <= 16; call++ { // priorities, streams and events

@@ -27,7 +27,6 @@ type service struct {
 // up. It is the LoadFunc of a real worker.
 func LoadONNX(spec LoadSpec, progress ProgressFunc) (Engine, error) {
 	var lib *ort.Library
-	var s *service
 	err := kindly(func() error {
 		path, err := ort.Find()
 		if err == nil {
@@ -49,10 +48,7 @@ func LoadONNX(spec LoadSpec, progress ProgressFunc) (Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = kindly(func() error {
-		s, err = openService(env, spec, progress)
-		return err
-	})
+	s, err := openService(env, spec, progress)
 	if err != nil {
 		return nil, errors.Join(err, env.Close())
 	}
@@ -60,20 +56,23 @@ func LoadONNX(spec LoadSpec, progress ProgressFunc) (Engine, error) {
 }
 
 // openService loads the model on the device that the spec names.
-func openService(env *ort.Env, spec LoadSpec, progress ProgressFunc) (*service, error) {
-	if spec.CUDA == nil {
-		return loadService(env, nil, spec, progress)
+func openService(env *ort.Env, spec LoadSpec, progress ProgressFunc) (s *service, err error) {
+	var device *Device
+	if spec.CUDA != nil {
+		// The driver's threads, too, have the priority of the one that makes them.
+		progress("device", 0, 1)
+		if device, err = OpenCUDA(env, *spec.CUDA); err != nil {
+			return nil, err
+		}
 	}
-	progress("device", 0, 1)
-	device, err := OpenCUDA(env, *spec.CUDA)
-	if err != nil {
-		return nil, err
+	err = kindly(func() error {
+		s, err = loadService(env, device, spec, progress)
+		return err
+	})
+	if err != nil && device != nil {
+		err = errors.Join(err, device.Close())
 	}
-	s, err := loadService(env, device, spec, progress)
-	if err != nil {
-		return nil, errors.Join(err, device.Close())
-	}
-	return s, nil
+	return s, err
 }
 
 // loadNice is by how much loading yields to what serves, as nice(1) has it. It

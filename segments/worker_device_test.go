@@ -10,6 +10,7 @@ import (
 
 	"github.com/overlapd/overlapd/cuda/driver"
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/ort"
 )
 
 // timedEngine is a fakeEngine on a device with a clock, that pins memory or
@@ -215,5 +216,41 @@ func TestWarmLengths(t *testing.T) {
 	fake.given = memory.Sum() - 1
 	if _, err := loadService(env, device, spec, none); !errors.Is(err, ErrDeviceFull) || !strings.Contains(err.Error(), "a batch of 2") {
 		t.Errorf("a byte too little: %v", err)
+	}
+}
+
+// TestServiceClosesItsDevice closes all that a worker's service holds.
+func TestServiceClosesItsDevice(t *testing.T) {
+	skipWithoutLibrary(t)
+	path, err := ort.Find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lib, err := ort.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env, err := lib.NewEnv(ort.EnvOptions{IntraThreads: 1, SharedArena: true, LogLevel: ort.LogFatal})
+	if err != nil {
+		t.Fatal(err)
+	}
+	device, _, err := newFakeGPU(env, CUDASpec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := LoadSpec{ModelPath: openZoo(t, "tiny_mlp"), CacheDir: t.TempDir()}
+	s, err := loadService(env, device, spec, func(string, int64, int64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Pin(make([]byte, 4096), false); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	expectEmptyGPU(t)
+	if fakePage[fakeContexts] != 0 || fakePage[fakeStreams] != 0 || fakePage[fakeEvents] != 0 {
+		t.Error("the device is still open")
 	}
 }
