@@ -9,14 +9,15 @@ import (
 // candidate is the most urgent work of one service: a batch that has started,
 // or one that is to be formed.
 type candidate struct {
-	service  *service
-	batch    *batch // nil if it is to be formed
-	head     *query // around which it is to be formed
-	rank     rank
-	rest     models.Span   // all operators that are left
-	deadline time.Duration // the latest of its members
-	members  []*query      // of the batch; only the head until merge
-	end      int           // of its span in the group, 0 if it is not in it
+	service   *service
+	batch     *batch // nil if it is to be formed
+	head      *query // around which it is to be formed
+	rank      rank
+	rest      models.Span   // all operators that are left
+	deadline  time.Duration // the latest of its members
+	members   []*query      // of the batch; only the head until merge
+	postponed bool          // it is to be formed around a query that a triage has postponed
+	end       int           // of its span in the group, 0 if it is not in it
 
 	// What settle finds out, and merge changes.
 	settled bool
@@ -32,9 +33,18 @@ type candidate struct {
 	verdict verdict
 }
 
+// before orders candidates: by rank, but for those that are postponed, after
+// which only best effort comes.
+func (c *candidate) before(o *candidate) bool {
+	if c.rank.filler == o.rank.filler && c.postponed != o.postponed {
+		return o.postponed
+	}
+	return c.rank.before(&o.rank)
+}
+
 // candidate returns a waiting query as the head of a batch to be formed.
 func (q *query) candidate(sv *service) candidate {
-	return candidate{service: sv, head: q, rank: q.rank, rest: q.span(sv.Operators), deadline: q.Deadline}
+	return candidate{service: sv, head: q, rank: q.rank, rest: q.span(sv.Operators), deadline: q.Deadline, postponed: sv.outlook.second}
 }
 
 // candidate returns a paused batch as it will go on.

@@ -34,6 +34,7 @@ type decision struct {
 	joining []joiner   // scratch of merge
 	passed  []*service // scratch of settle
 	trials  []int      // scratch of the overlap policy
+	sorting triage
 }
 
 // progress is how far a group has come.
@@ -56,7 +57,7 @@ func (s *Scheduler) newDecision(ways int) *decision {
 	if ways == 0 {
 		ways = DefaultWays
 	}
-	return &decision{s: s, ask: &s.predict, ways: ways}
+	return &decision{s: s, ask: &s.predict, ways: ways, sorting: newTriage()}
 }
 
 // decide starts from scratch, for a time.
@@ -72,6 +73,9 @@ func (d *decision) decide(at time.Duration) {
 	}
 	if s.busy {
 		s.foresee(at)
+	}
+	if _, sorts := s.policy.(triager); sorts {
+		d.triage()
 	}
 	for _, sv := range s.services {
 		d.gather(sv)
@@ -94,7 +98,7 @@ func (d *decision) gather(sv *service) {
 		c.members = d.keep(c.head)
 	}
 	d.candidates = append(d.candidates, c)
-	for i := len(d.candidates) - 1; i > 0 && c.rank.before(&d.candidates[i-1].rank); i-- {
+	for i := len(d.candidates) - 1; i > 0 && c.before(&d.candidates[i-1]); i-- {
 		d.candidates[i], d.candidates[i-1] = d.candidates[i-1], c
 	}
 }

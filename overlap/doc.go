@@ -26,7 +26,9 @@
 // deadline. A query that could finish if it ran now is never dropped, and
 // where the predictor knows nothing only the deadline counts, as it does for
 // best effort. The sequential policies and abacus look at the most urgent work
-// only, overlap at the head of each service. The queries of a batch that has
+// only, overlap at the head of each service. Where there is not enough time for
+// all that waits, overlap postpones what takes longest, which then is dropped as
+// everything else is (see Triage). The queries of a batch that has
 // started share its fate: it is dropped when none of them can be answered in
 // time any more.
 //
@@ -45,6 +47,9 @@
 //   - A span is added only if the group is then predicted to end before it
 //     would if the span ran after it. Of those that fit, the one comes first
 //     with which the group gains the most solo time per time.
+//   - A span ends where the group gains most, not where it fills the headroom:
+//     operators that run on when all others have ended overlap nothing, and
+//     run as well beside those of the next round.
 //   - Whoever waits and would be in time right after the most urgent batch
 //     alone, as far as the head of each service and the query behind each
 //     batch of the group go, is not made late. A group is first grown without
@@ -56,6 +61,18 @@
 //   - Best effort gets what room is left. With nothing else waiting it runs
 //     for at most half of the least slack that a query of another service,
 //     arriving just then, would have.
+//
+// # Triage
+//
+// Earliest deadline first is best as long as there is time for all. Where there
+// is not, it lets everything wait until it is late. So before it chooses, overlap
+// finds out for which waiting queries there is no time, by the rule of Moore
+// (Management Science 15(1), 1968), which keeps as many as any choice could: in
+// the order of deadlines it adds up what queries take one after another, and
+// whenever one would be late, postpones the longest so far. Priorities come
+// first: nothing is postponed for what has less. A postponed query waits until
+// its service has nothing else, fills the room that groups leave, and may join a
+// batch; with every decision the choice is made again.
 //
 // Whatever is asked of the predictor and does not depend on an answer is asked
 // in one call, and ends are searched several at a time ([Config].Ways).

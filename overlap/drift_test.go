@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	target   = 22 * time.Millisecond
-	arrivals = 120.0 // queries per second
-	backlog  = 3     // queries that wait, of the best-effort service
+	target   = 14 * time.Millisecond
+	arrivals = 55.0 // queries per second
+	backlog  = 3    // queries that wait, of the best-effort service
 )
 
 // drifting is a scheduler with a device that takes what the predictor says at

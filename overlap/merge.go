@@ -61,7 +61,7 @@ func (d *decision) scan(c *candidate) {
 	d.ask.clear()
 	queue.pass()
 	for size, scanned := head.Size, 1; size < c.service.MaxBatch && scanned < mergeScan; scanned++ {
-		q, ok := c.service.outlook.query()
+		q, ok := c.service.outlook.anyQuery()
 		if !ok {
 			break
 		}
@@ -124,17 +124,20 @@ func (c *candidate) take(d *decision, reach int, solo models.Estimate) {
 	c.aim(end)
 }
 
-// leaves notes a query that waits behind the batch.
+// leaves notes a query that waits behind the batch and is not postponed.
 func (c *candidate) leaves(q *query) {
+	if c.service.outlook.postpones(q) {
+		return
+	}
 	if c.next == nil || q.rank.before(&c.next.rank) {
 		c.next = q
 	}
 }
 
-// follower returns the most urgent query that waits behind the batch, nil if
-// there is none.
+// follower returns the most urgent query that waits behind the batch and is
+// not postponed, nil if there is none.
 func (c *candidate) follower() *query {
-	if c.next != nil {
+	if c.next != nil || c.service.outlook.second {
 		return c.next
 	}
 	q, ok := c.service.outlook.query()

@@ -8,6 +8,8 @@ import "time"
 // is.
 type outlook struct {
 	at     time.Duration
+	triage uint64 // the last one, 0 for none
+	second bool   // queue shows what is postponed, and nothing else
 	queue  walk[*query]
 	paused walk[*batch]
 	runs   bool // a batch of the service is in the round that runs
@@ -20,6 +22,7 @@ type outlook struct {
 func (sv *service) look(at time.Duration) {
 	o := &sv.outlook
 	o.at, o.runs, o.goesOn = at, false, false
+	o.triage, o.second = 0, false
 	o.queue.start()
 	o.paused.start()
 	o.open = MaxPaused
@@ -44,16 +47,40 @@ func (s *Scheduler) foresee(at time.Duration) {
 	}
 }
 
-// query returns the most urgent waiting query.
+// query returns the most urgent waiting query of those that are not postponed,
+// or of those that are.
 func (o *outlook) query() (*query, bool) {
 	for {
 		q, ok := o.queue.top()
-		if !ok || q.Deadline > o.at {
+		if !ok || q.Deadline > o.at && o.second == o.postpones(q) {
 			return q, ok
 		}
 		o.queue.pass()
 	}
 }
+
+// anyQuery returns the most urgent waiting query. Those that are postponed come
+// after all others.
+func (o *outlook) anyQuery() (*query, bool) {
+	q, ok := o.query()
+	if !ok && !o.second {
+		o.second = true
+		o.queue.start()
+		return o.query()
+	}
+	return q, ok
+}
+
+// queryBeside returns the most urgent waiting query, and one that is postponed
+// only if no batch has started.
+func (o *outlook) queryBeside(started bool) (*query, bool) {
+	if started {
+		return o.query()
+	}
+	return o.anyQuery()
+}
+
+func (o *outlook) postpones(q *query) bool { return o.triage != 0 && q.postponed == o.triage }
 
 // started returns the most urgent batch that has started.
 func (o *outlook) started() (c candidate, ok bool) {
@@ -82,7 +109,7 @@ func (sv *service) head() (candidate, bool) {
 	o := &sv.outlook
 	c, ok := o.started()
 	if o.open > 0 {
-		if q, waits := o.query(); waits && (!ok || q.rank.before(&c.rank)) {
+		if q, waits := o.queryBeside(ok); waits && (!ok || q.rank.before(&c.rank)) {
 			return q.candidate(sv), true
 		}
 	}

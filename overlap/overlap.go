@@ -11,9 +11,10 @@ import (
 // the most urgent first. It bounds how often the predictor is asked.
 const maxCandidates = 16
 
-// overlap is our policy. The most urgent batch gets all its operators. Of the
-// others, those that gain most are added as long as everybody's deadline
-// allows, whole where they fit, else one of them up to some operator.
+// overlap is our policy. A triage says which queries there is no time for. Of
+// the others, the most urgent batch gets all its operators, and those are added
+// with which most is gained as long as everybody's deadline allows, up to the
+// operator where that is most.
 type overlap struct {
 	edf
 	spares sparing
@@ -30,6 +31,8 @@ const (
 	nobody
 )
 
+func (overlap) triages() {}
+
 func (overlap) info() PolicyInfo {
 	return PolicyInfo{"overlap", "Overlap by headroom where it is predicted to gain, with merging, margins and best effort."}
 }
@@ -39,8 +42,8 @@ type verdict uint8
 
 const (
 	untried verdict = iota // or another one was better
-	tooLong                // somebody would be late
-	useless                // it is predicted to gain nothing, or unknown
+	unfit                  // somebody would be late, or nothing is gained
+	unknown                // how long it takes, or it is known to be late
 )
 
 func (p overlap) choose(d *decision) {
@@ -119,59 +122,49 @@ func (p overlap) room(d *decision, i int) time.Duration {
 		case p.spares == nobody:
 		case c.next != nil && (i == j || c.end > 0):
 			spare(c, &c.next.rank, c.behind)
-		case i != j && c.end == 0 && c.verdict != untried:
+		case i != j && c.end == 0 && c.verdict != untried && !c.postponed:
 			spare(c, &c.rank, c.latest)
 		}
 	}
 	return room
 }
 
-// fill adds candidates that are best effort, or those that are not: whole ones
-// first, less those for which somebody who did not get in would be late, then
-// a part of one, after which there is no room for another.
+// fill adds candidates that are best effort, or those that are not: first those
+// that fit whole, less those for which somebody who did not get in would be
+// late, then a part of one that does not fit.
 func (p overlap) fill(d *decision, bestEffort bool) {
 	for p.addBest(d, bestEffort) {
 	}
 	for len(d.group) > 1 && d.at+d.predicted.Bound > p.room(d, 0) {
-		d.takeBack().verdict = tooLong
+		d.takeBack().verdict = unfit
 	}
 	for i := range d.candidates {
-		if c := &d.candidates[i]; c.verdict == tooLong && c.service.BestEffort == bestEffort && p.addPart(d, i) {
+		if c := &d.candidates[i]; c.verdict == unfit && c.service.BestEffort == bestEffort && p.addPart(d, i, d.gain()) {
 			return
 		}
 	}
 }
 
+// gain returns the solo time of the group per time.
+func (d *decision) gain() float64 { return float64(d.solo) / float64(d.predicted.Latency) }
+
 // addBest asks about all candidates at once and adds the one with which the
-// group gains the most solo time per time. It is false if there is none that
-// fits and with which the group is predicted to end before it would if the
-// candidate ran after it.
+// group gains the most solo time per time: whole, or up to the operator where
+// it gains still more. It is false if there is none that fits whole and with
+// which the group is predicted to end before it would if the candidate ran
+// after it.
 func (p overlap) addBest(d *decision, bestEffort bool) bool {
-	d.trials = d.trials[:0]
-	d.ask.clear()
-	for i := range d.candidates {
-		c := &d.candidates[i]
-		switch {
-		case c.end > 0 || c.verdict != untried || c.service.BestEffort != bestEffort:
-		case c.probes || c.solo.Latency == 0:
-			c.verdict = useless
-		case d.at+max(d.predicted.Bound, c.solo.Bound) > min(p.room(d, i), c.due):
-			c.verdict = tooLong
-		default:
-			d.trials = append(d.trials, i)
-			d.ask.add(d.spans, c.rest)
-		}
-	}
+	p.tryWhole(d, bestEffort)
 	best, bestGain := -1, 0.0
 	var found models.Estimate
 	for k, e := range d.ask.take() {
 		i := d.trials[k]
 		c := &d.candidates[i]
 		switch gain := float64(d.solo+c.solo.Latency) / float64(e.Latency); {
-		case e.Latency == 0 || e.Latency >= d.predicted.Latency+c.solo.Latency:
-			c.verdict = useless
-		case d.at+e.Bound > min(p.room(d, i), c.due):
-			c.verdict = tooLong
+		case e.Latency == 0:
+			c.verdict = unknown
+		case e.Latency >= d.predicted.Latency+c.solo.Latency || d.at+e.Bound > min(p.room(d, i), c.due):
+			c.verdict = unfit
 		case gain > bestGain:
 			best, bestGain, found = i, gain, e
 		}
@@ -180,40 +173,101 @@ func (p overlap) addBest(d *decision, bestEffort bool) bool {
 		return false
 	}
 	c := &d.candidates[best]
+	if float64(found.Latency) > roomy*float64(d.predicted.Latency) && p.addPart(d, best, bestGain) {
+		return true
+	}
 	d.add(best, c.rest.End, found, c.solo.Latency)
 	d.limit = min(d.limit, c.due)
 	return true
 }
 
-// addPart adds as many operators of candidate i as fit, if that gains anything
-// and what is left of it can still be in time after the group. With fewer
-// operators it could not: it is in a group for less than it takes alone.
-func (p overlap) addPart(d *decision, i int) bool {
-	c := &d.candidates[i]
-	room := p.room(d, i)
-	var group models.Estimate
-	end := d.search(c.rest.Start, c.rest.End-1, func(end int) {
-		d.ask.add(d.spans, c.upTo(end))
-	}, func(_ int, e models.Estimate) bool {
-		if e.Latency == 0 || d.at+e.Bound > room {
-			return false
-		}
-		group = e
-		return true
-	})
-	if end == c.rest.Start {
-		return false
-	}
+// tryWhole asks about the group with each candidate that may get into it.
+func (p overlap) tryWhole(d *decision, bestEffort bool) {
+	d.trials = d.trials[:0]
 	d.ask.clear()
-	d.ask.add(nil, c.upTo(end))
-	d.ask.add(nil, c.from(end))
-	alone := d.ask.take()
-	part, left := alone[0].Latency, alone[1].Latency
-	limit := min(d.limit, c.due-left)
-	if part == 0 || left == 0 || group.Latency >= d.predicted.Latency+part || d.at+group.Bound > limit {
+	for i := range d.candidates {
+		c := &d.candidates[i]
+		switch {
+		case c.end > 0 || c.verdict != untried || c.service.BestEffort != bestEffort:
+		case c.probes || c.solo.Latency == 0:
+			c.verdict = unknown
+		case d.at+max(d.predicted.Bound, c.solo.Bound) > min(p.room(d, i), c.due):
+			c.verdict = unfit
+		default:
+			d.trials = append(d.trials, i)
+			d.ask.add(d.spans, c.rest)
+		}
+	}
+}
+
+// roomy is how much longer than without it a group with a candidate may take
+// for the candidate to count as whole beside the others: to end it sooner would
+// not gain much.
+const roomy = 1.2
+
+// part is a candidate up to some operator, in the group.
+type part struct {
+	end   int
+	group models.Estimate
+	alone time.Duration
+	gain  float64
+}
+
+// partLevels is how often the end of a part is searched for: after the second
+// time it is known to a part in (ways+1)²/2 of the operators, which is nearer
+// than predictions are.
+const partLevels = 2
+
+// addPart adds candidate i up to the operator where the group gains most, if
+// that is more than a gain, it is then predicted to end before it would if the
+// part ran after it, and what is left of the candidate can still be in time
+// after the group. Ends are tried some at a time, first over all operators, then
+// around the best.
+func (p overlap) addPart(d *decision, i int, gain float64) bool {
+	c := &d.candidates[i]
+	best := part{gain: gain}
+	low, high := c.rest.Start, c.rest.End
+	for step, level := high-low, 0; step > 1 && level < partLevels; level++ {
+		step = min(step-1, (high-low+d.ways)/(d.ways+1))
+		if p.tryParts(d, i, low, high, step, &best); best.end == 0 {
+			high = min(low+step, high)
+		} else {
+			low, high = max(best.end-step, low), min(best.end+step, high)
+		}
+	}
+	if best.end == 0 {
 		return false
 	}
-	d.add(i, end, group, part)
+	left := d.ask.alone(c.from(best.end)).Latency
+	limit := min(d.limit, c.due-left)
+	if left == 0 || d.at+best.group.Bound > limit {
+		return false
+	}
+	d.add(i, best.end, best.group, best.alone)
 	d.limit = limit
 	return true
+}
+
+// tryParts asks about candidate i up to every step-th operator in (low, high),
+// and takes what is better than the best. What is left of it is taken to need
+// the rest of the time that all of it needs.
+func (p overlap) tryParts(d *decision, i, low, high, step int, best *part) {
+	c, room := &d.candidates[i], p.room(d, i)
+	d.ask.clear()
+	for end := low + step; end < high; end += step {
+		d.ask.add(d.spans, c.upTo(end))
+		d.ask.add(nil, c.upTo(end))
+	}
+	estimates := d.ask.take()
+	for end := low + step; end < high; end += step {
+		group, alone := estimates[0], estimates[1].Latency
+		estimates = estimates[2:]
+		if group.Latency == 0 || alone == 0 || group.Latency >= d.predicted.Latency+alone {
+			continue
+		}
+		gain := float64(d.solo+alone) / float64(group.Latency)
+		if left := max(c.solo.Latency-alone, 0); gain > best.gain && d.at+group.Bound <= min(room, c.due-left) {
+			*best = part{end, group, alone, gain}
+		}
+	}
 }

@@ -25,6 +25,9 @@ type policy interface {
 	choose(d *decision)
 }
 
+// triager is a policy before whose choices a triage is made.
+type triager interface{ triages() }
+
 // work is a waiting query or a paused batch, seen by a policy.
 type work struct {
 	arrival  time.Duration

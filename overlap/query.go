@@ -1,11 +1,17 @@
 package overlap
 
-import "github.com/overlapd/overlapd/models"
+import (
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
 
 // query is an accepted query until it is answered.
 type query struct {
 	models.Query
 	rank      rank
+	alone     time.Duration // that it was predicted to take alone when it was queued, 0 where nobody asked
+	postponed uint64        // the last triage that did so
 	retries   int
 	cancelled bool
 	batch     *batch // nil while it waits in the queue of its service

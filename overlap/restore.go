@@ -87,7 +87,7 @@ func (r *restoring) query(k *QuerySnapshot) (*query, error) {
 		return nil, fmt.Errorf("query %d: %w", m.ID, ErrDuplicateQuery)
 	}
 	q := r.s.pool.query()
-	q.Query, q.rank, q.retries, q.cancelled = *m, k.Rank.rank(), k.Retries, k.Cancelled
+	q.Query, q.rank, q.alone, q.retries, q.cancelled = *m, k.Rank.rank(), k.Alone, k.Retries, k.Cancelled
 	r.s.index.put(q)
 	return q, nil
 }

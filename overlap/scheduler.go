@@ -20,6 +20,7 @@ type Scheduler struct {
 	now      time.Duration
 	draining bool
 	services []*service
+	triages  uint64       // that were made
 	index    index        // every query that is not answered
 	waiting  heap[*query] // those in a queue, by deadline
 	paused   heap[*batch] // of all services, by deadline
@@ -182,7 +183,11 @@ func (s *Scheduler) expired(deadline time.Duration) {
 // enqueue puts a query without a batch into the queue of its service.
 func (s *Scheduler) enqueue(q *query) {
 	sv := s.services[q.Service]
-	q.rank = s.rankOf(q, q.span(sv.Operators))
+	whole := q.span(sv.Operators)
+	q.rank = s.rankOf(q, whole)
+	if _, sorts := s.policy.(triager); sorts && sv.sorted() {
+		q.alone = s.predict.alone(whole).Latency
+	}
 	sv.queue.push(q)
 	s.waiting.push(q)
 }

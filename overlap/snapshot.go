@@ -52,6 +52,7 @@ type ServiceSnapshot struct {
 type QuerySnapshot struct {
 	Query     models.Query
 	Rank      RankSnapshot
+	Alone     time.Duration // that it was predicted to take alone, 0 where nobody asked
 	Retries   int
 	Cancelled bool
 }
@@ -133,7 +134,7 @@ func (sv *service) snapshot() ServiceSnapshot {
 }
 
 func (q *query) snapshot() QuerySnapshot {
-	return QuerySnapshot{Query: q.Query, Rank: q.rank.snapshot(), Retries: q.retries, Cancelled: q.cancelled}
+	return QuerySnapshot{Query: q.Query, Rank: q.rank.snapshot(), Alone: q.alone, Retries: q.retries, Cancelled: q.cancelled}
 }
 
 func (b *batch) snapshot() BatchSnapshot {

@@ -165,8 +165,8 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 			"now": "Now", "draining": "Draining", "services": "Services", "index": "rebuilt",
 			"waiting": "Waiting", "paused": "Batches", "pool": "memory only", "lastID": "LastBatch",
 			"busy": "Busy", "round": "Round", "running": "Running", "draft": "scratch, or a plan that is overturned", "planned": "overturned", "last": "for Explain only",
-			"explained": "scratch",
-			"answers":   "Answers", "released": "Released", "metrics": "Metrics",
+			"explained": "scratch", "triages": "only told apart from others",
+			"answers": "Answers", "released": "Released", "metrics": "Metrics",
 		}},
 		{service{}, map[string]string{
 			"Service": "Config; Operators and MaxBatch are kept", "down": "Down", "queue": "Queue", "paused": "Paused",
@@ -174,7 +174,7 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 			"outlook": "scratch", "lastSize": "Size", "lastSeqLen": "SeqLen",
 		}},
 		{query{}, map[string]string{
-			"Query": "Query", "rank": "Rank", "retries": "Retries", "cancelled": "Cancelled",
+			"Query": "Query", "rank": "Rank", "alone": "Alone", "postponed": "of one decision", "retries": "Retries", "cancelled": "Cancelled",
 			"batch": "by being a member", "queuePos": "by Queue", "expiryPos": "by Waiting",
 		}},
 		{batch{}, map[string]string{

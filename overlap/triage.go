@@ -1,0 +1,128 @@
+package overlap
+
+import (
+	"time"
+)
+
+// Limits of a triage.
+const (
+	// triageScan is how many waiting queries a triage looks at, the most urgent
+	// first. Those behind them count as in time.
+	triageScan = 128
+
+	// triageLeast is with how many waiting queries it begins: with fewer there
+	// is nothing to choose.
+	triageLeast = 2
+)
+
+// triage finds the waiting queries for which there is no time, so that as many
+// as possible are answered in time: the rule of Moore (Management Science
+// 15(1), 1968). It goes through the queries in the order of their ranks and
+// adds up what they take one after another, behind the batches that have
+// started. Whenever one would be late, the longest so far of its priority is
+// postponed. Overlap makes things faster than that; what is postponed runs when
+// nothing else of its service does.
+type triage struct {
+	number    uint64        // of the triage; queries note which has postponed them
+	taken     time.Duration // that these and the queries kept so far take
+	level     int           // the priority that kept is of
+	kept      heap[*query]  // the longest first
+	postponed int
+}
+
+func newTriage() triage {
+	return triage{kept: heap[*query]{
+		before: func(a, b *query) bool { return a.alone > b.alone || a.alone == b.alone && b.rank.before(&a.rank) },
+		moved:  func(*query, int) {},
+	}}
+}
+
+// triage finds out which queries are postponed in this decision.
+func (d *decision) triage() {
+	s, t := d.s, &d.sorting
+	s.triages++
+	t.number, t.postponed, t.taken, t.level = s.triages, 0, 0, 0
+	t.kept.items = t.kept.items[:0]
+	waiting := 0
+	for _, sv := range s.services {
+		sv.outlook.triage = t.number
+		if sv.sorted() {
+			waiting += sv.queue.len()
+		}
+	}
+	if waiting < triageLeast {
+		return
+	}
+	d.started()
+	for range min(waiting, triageScan) {
+		q, ok := d.nextWaiting()
+		if !ok {
+			break
+		}
+		t.add(q, d.at)
+	}
+	for _, sv := range s.services {
+		sv.outlook.queue.start()
+	}
+}
+
+// sorted reports whether queries of the service may be postponed.
+func (sv *service) sorted() bool { return !sv.down && !sv.BestEffort }
+
+// started adds up what the batches still take that have started.
+func (d *decision) started() {
+	d.ask.clear()
+	for _, sv := range d.s.services {
+		if !sv.sorted() {
+			continue
+		}
+		for _, b := range sv.paused.items {
+			if b.deadline > d.at {
+				d.ask.add(nil, b.rest())
+			}
+		}
+		if o := &sv.outlook; o.goesOn {
+			d.ask.add(nil, o.going.rest)
+		}
+	}
+	for _, e := range d.ask.take() {
+		d.sorting.taken += e.Latency
+	}
+}
+
+// nextWaiting returns the most urgent query of those that were not returned
+// yet.
+func (d *decision) nextWaiting() (first *query, ok bool) {
+	for _, sv := range d.s.services {
+		if !sv.sorted() {
+			continue
+		}
+		if q, some := sv.outlook.query(); some && (first == nil || q.rank.before(&first.rank)) {
+			first = q
+		}
+	}
+	if first == nil {
+		return nil, false
+	}
+	d.s.services[first.Service].outlook.queue.pass()
+	return first, true
+}
+
+// add takes in the next query in the order of ranks. What is not known to take
+// any time is never late, and what is late even alone is there to be dropped.
+func (t *triage) add(q *query, at time.Duration) {
+	if q.alone == 0 || at+q.alone > q.Deadline {
+		return
+	}
+	if q.rank.level != t.level {
+		t.level, t.kept.items = q.rank.level, t.kept.items[:0]
+	}
+	t.taken += q.alone
+	t.kept.push(q)
+	for t.kept.len() > 0 && at+t.taken > q.Deadline {
+		longest := t.kept.pop()
+		longest.postponed = t.number
+		t.taken -= longest.alone
+		t.postponed++
+	}
+}

@@ -1,0 +1,120 @@
+package overlap
+
+import (
+	"math/bits"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// sorted draws queries in the order of their ranks, with the earliest deadline
+// first.
+func sorted(t *rapid.T, most int) []*query {
+	list := make([]*query, rapid.IntRange(0, most).Draw(t, "queries"))
+	for i := range list {
+		list[i] = &query{
+			Query: models.Query{ID: models.QueryID(i + 1), Deadline: time.Duration(rapid.IntRange(1, 60).Draw(t, "deadline"))},
+			alone: time.Duration(rapid.IntRange(0, 15).Draw(t, "alone")),
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *query) int { return int(a.Deadline - b.Deadline) })
+	return list
+}
+
+// late counts the queries of those in a set that would be late one after
+// another.
+func late(list []*query, in func(i int) bool, at time.Duration) (n int) {
+	for i, q := range list {
+		if !in(i) {
+			continue
+		}
+		if at += q.alone; q.alone > 0 && at > q.Deadline {
+			n++
+		}
+	}
+	return n
+}
+
+// No choice of queries is larger than that of a triage, and all of its are in
+// time. What nothing is known of counts as in time, and what is late even alone
+// is left to be dropped.
+func TestTriageIsTheBestChoice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		list, at := sorted(t, 9), time.Duration(rapid.IntRange(0, 5).Draw(t, "at"))
+		started := time.Duration(rapid.IntRange(0, 10).Draw(t, "started"))
+		tr := newTriage()
+		tr.number, tr.taken = 7, started
+		for _, q := range list {
+			tr.add(q, at)
+		}
+		hopeless := func(q *query) bool { return at+q.alone > q.Deadline && q.alone > 0 }
+		kept := func(i int) bool { return list[i].postponed != 7 && !hopeless(list[i]) }
+		if n := late(list, kept, at+started); n > 0 {
+			t.Fatalf("%d of those that were kept are late", n)
+		}
+		count := 0
+		for i, q := range list {
+			if kept(i) {
+				count++
+			}
+			if q.postponed == 7 && (hopeless(q) || q.alone == 0) {
+				t.Fatalf("query %d is postponed, but is late even alone or unknown: %v of %v", q.ID, q.alone, q.Deadline)
+			}
+		}
+		for set := range uint(1) << len(list) {
+			if bits.OnesCount(set) > count && late(list, func(i int) bool { return set>>i&1 == 1 }, at+started) == 0 {
+				t.Fatalf("set %b is in time and larger than %d", set, count)
+			}
+		}
+	})
+}
+
+// Of those with the least priority the longest are postponed, whatever those
+// with more take.
+func TestTriageKeepsPriorities(t *testing.T) {
+	queries := []*query{
+		{Query: models.Query{ID: 1, Deadline: 100}, rank: rank{level: 1}, alone: 60},
+		{Query: models.Query{ID: 2, Deadline: 100}, rank: rank{level: 2}, alone: 30},
+		{Query: models.Query{ID: 3, Deadline: 100}, rank: rank{level: 2}, alone: 20},
+	}
+	tr := newTriage()
+	tr.number = 1
+	for _, q := range queries {
+		tr.add(q, 0)
+	}
+	for i, want := range []uint64{0, 1, 0} {
+		if queries[i].postponed != want {
+			t.Errorf("query %d is postponed by triage %d, want %d", queries[i].ID, queries[i].postponed, want)
+		}
+	}
+}
+
+// However long the queue, a triage looks at the most urgent only.
+func TestTriageIsBounded(t *testing.T) {
+	config := goodConfig(1)
+	config.Services[0].QueueLimit = 4 * triageScan
+	config.Policy = "overlap"
+	s, err := New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 * triageScan {
+		if err := s.Arrive(0, models.Query{ID: models.QueryID(i + 1), Size: 1, Deadline: 50 * time.Millisecond}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.draft.decide(0)
+	postponed := 0
+	for _, q := range s.services[0].queue.items {
+		if q.postponed == s.triages {
+			postponed++
+		}
+	}
+	if postponed == 0 || postponed > triageScan || s.draft.sorting.postponed != postponed {
+		t.Errorf("%d queries are postponed, by the triage's own count %d", postponed, s.draft.sorting.postponed)
+	}
+}
