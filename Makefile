@@ -15,6 +15,9 @@ ifeq ($(shell go env GOARCH),amd64)
 export GOEXPERIMENT ?= simd
 endif
 
+# The header of NVML deprecates calls that its Go binding still declares.
+export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
+
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X main.commit=$(COMMIT)
 

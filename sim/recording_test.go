@@ -60,8 +60,8 @@ func TestRecordingFaults(t *testing.T) {
 		"trace.csv:3: column size is 1.5; it must be a whole number":                                   "time_s,size\n0,1\n0,1.5\n",
 		`trace.csv:2: column seq_len is "-1"; it must be a number from 0`:                              "time_s,seq_len\n0,-1\n",
 		`trace.csv:2: column time_s is "Inf"; it must be a number from 0`:                              "time_s\nInf\n",
-		"trace.csv: not plain text: compressed with gzip; unpack it first":                        "\x1f\x8b\x08",
-		"trace.csv:2: too large: more than 1048576 bytes and no row":                             "time_s\n" + strings.Repeat("1", 2<<20),
+		"trace.csv: not plain text: compressed with gzip; unpack it first":                             "\x1f\x8b\x08",
+		"trace.csv:2: too large: more than 1048576 bytes and no row":                                   "time_s\n" + strings.Repeat("1", 2<<20),
 		`trace.csv:1: no column time_s or timestamp among "` + strings.Repeat("x", maxShown) + "...\"": strings.Repeat("x", 1000) + "\n",
 		"trace.csv:3: wrong syntax": "time_s\n1\n\"2\n",
 	} {
