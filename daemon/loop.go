@@ -356,6 +356,7 @@ func (l *loop) down(id models.ServiceID) {
 // giveUp expects no worker of a service any more. The others go on without it.
 func (l *loop) giveUp(id models.ServiceID) {
 	l.workers[id].givenUp = true
+	l.services[id].givenUp.Store(true)
 	if p := l.prediction.phase; p == phaseLoading || p == phaseMeasuring {
 		l.prediction.changed = true
 	}
@@ -398,6 +399,7 @@ func (l *loop) up(e executor.WorkerReady) {
 	l.workers[e.Service].fresh, l.workers[e.Service].givenUp = true, false
 	l.profiling.cold(e.Service)
 	l.scheduler.Up(l.now(), e.Service)
+	s.givenUp.Store(false)
 	s.SetReady(true)
 	l.bindPredictor()
 }

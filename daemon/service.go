@@ -21,6 +21,7 @@ type Service struct {
 	Stats         Stats
 
 	ready     atomic.Bool
+	givenUp   atomic.Bool // no worker of it is expected any more
 	signature atomic.Pointer[signature]
 }
 

@@ -209,7 +209,7 @@ func (a *agreement) daemon(t *testing.T) (url string, stop func()) {
 	over := make(chan error, 1)
 	go func() { over <- d.Run(ctx, context.Background()) }()
 	for begin := time.Now(); !d.Ready() && time.Since(begin) < serveTimeout; {
-		time.Sleep(readyPoll)
+		time.Sleep(serveProbe)
 	}
 	return "http://" + d.Addr().String() + "/v2/models/", func() {
 		end()

@@ -23,6 +23,9 @@ import (
 // serveTimeout bounds how long a daemon of a script may take to be ready.
 const serveTimeout = time.Minute
 
+// serveProbe is how often a script looks whether its daemon is ready.
+const serveProbe = 50 * time.Millisecond
+
 func TestMain(m *testing.M) {
 	if os.Getenv("OVERLAPD_TEST_FIT") != "" {
 		main() // a test started its own binary as overlapd
@@ -163,7 +166,7 @@ func servingCommand(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: serving LOG")
 	}
 	var log []byte
-	for deadline := time.Now().Add(serveTimeout); time.Now().Before(deadline); time.Sleep(readyPoll) {
+	for deadline := time.Now().Add(serveTimeout); time.Now().Before(deadline); time.Sleep(serveProbe) {
 		log, _ = os.ReadFile(ts.MkAbs(args[0])) // it may not be there yet
 		address := ""
 		for line := range bytes.Lines(log) {

@@ -3,14 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"runtime"
 	"time"
 
-	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -18,9 +16,6 @@ import (
 
 	"github.com/overlapd/overlapd/daemon"
 )
-
-// readyPoll is how often serve looks whether all services are ready.
-const readyPoll = 50 * time.Millisecond
 
 func serveCommand() *cobra.Command {
 	var o serveOptions
@@ -93,19 +88,14 @@ func serve(c daemon.Config, out io.Writer) error {
 	log := newLogger(c, out)
 	ctx, hurry, release := stopSignals()
 	defer release()
+	tellSystemd(opening, log)
 	d, err := newDaemon(c, log, false)
 	if err != nil {
 		return err
 	}
-	announced := make(chan struct{})
-	running, ran := context.WithCancel(ctx)
-	go func() {
-		defer close(announced)
-		announce(running, d, c, log)
-	}()
+	reported := report(ctx, d, c, log)
 	err = d.Run(ctx, hurry)
-	ran()
-	<-announced
+	reported()
 	if err == nil && hurry.Err() != nil {
 		return errors.New("quit by a second signal; some requests were not answered")
 	}
@@ -176,34 +166,6 @@ func warnOfORT(log zerolog.Logger) error {
 			Msg("this is not the version of ONNX Runtime that overlapd is tested with")
 	}
 	return nil
-}
-
-// announce tells people and systemd when all services are ready.
-func announce(ctx context.Context, d *daemon.Daemon, c daemon.Config, log zerolog.Logger) {
-	started := time.Now()
-	poll := time.NewTicker(readyPoll)
-	defer poll.Stop()
-	for !d.Ready() {
-		select {
-		case <-ctx.Done():
-			return
-		case <-poll.C:
-		}
-	}
-	log.Info().Dur("took", time.Since(started)).Msg("all services are ready")
-	tellSystemd(sd.SdNotifyReady, log)
-	if term.IsTerminal(int(os.Stdout.Fd())) || c.LogFormat == "console" {
-		fmt.Fprint(os.Stdout, greeting(os.Args[0], d.Addr(), c))
-	}
-	<-ctx.Done()
-	tellSystemd(sd.SdNotifyStopping, log)
-}
-
-// tellSystemd tells it the state of the daemon, if it wants to know.
-func tellSystemd(state string, log zerolog.Logger) {
-	if _, err := sd.SdNotify(false, state); err != nil {
-		log.Warn().Err(err).Msg("telling systemd")
-	}
 }
 
 func newLogger(c daemon.Config, out io.Writer) zerolog.Logger {

@@ -1,0 +1,177 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// How a service manager is kept informed.
+const (
+	// loadingReport and servingReport are how often the daemon looks whether
+	// there is something to tell: often while somebody waits for it.
+	loadingReport = 50 * time.Millisecond
+	servingReport = 500 * time.Millisecond
+
+	// extendEvery is how often a daemon that loads asks for more time, and
+	// extendBy is how much it asks for: what its scheduler goroutine may stall
+	// and a little more.
+	extendEvery = 5 * time.Second
+	extendBy    = stalled + 2*extendEvery
+
+	// stopSlack is what stopping takes at most after the last answer: the
+	// workers end and the state file is closed.
+	stopSlack = 15 * time.Second
+
+	// watchdogShare is how many signs of life are given in the time in which
+	// the manager wants one, so that one may be late.
+	watchdogShare = 3
+)
+
+// Manager is what started the daemon and wants to know how it does, such as
+// systemd. The words are those of sd_notify(3).
+type Manager struct {
+	Tell     func(state string) error // one notification, of one or more lines
+	Watchdog time.Duration            // within which it wants a sign of life, 0 for never
+	Ready    func(without []string)   // called once, when READY=1 is told; the services that were given up
+}
+
+// Report tells a manager when the daemon is ready, when it stops, and that it
+// lives, until ended. Stopping ends when the daemon begins to stop.
+//
+// READY=1 is told when no service loads any more and one at least can answer,
+// not when the endpoint listens: until then every query would be refused. A
+// service that was given up does not keep the others from being ready. While
+// services load, more time is asked for, for as long as they may take.
+//
+// WATCHDOG=1 is told only if the scheduler goroutine has shown that it runs
+// since the last one. The watchdog thus fires when nothing is scheduled any
+// more, however well the rest of the process does.
+func (d *Daemon) Report(stopping, ended context.Context, m Manager) {
+	h := newHerald(&d.config, m.Watchdog)
+	tick := time.NewTicker(loadingReport)
+	defer tick.Stop()
+	stop := stopping.Done()
+	for {
+		ready := h.announced
+		s := d.backend.standing()
+		s.stopping = stopping.Err() != nil
+		if states := h.step(d.backend.now(), s); len(states) > 0 {
+			if err := m.Tell(strings.Join(states, "\n")); err != nil {
+				d.log.Warn().Err(err).Msg("telling the service manager")
+			}
+		}
+		if h.announced && !ready {
+			tick.Reset(servingReport)
+			m.Ready(s.givenUp)
+		}
+		select {
+		case <-tick.C:
+		case <-stop:
+			stop = nil
+		case <-ended.Done():
+			return
+		}
+	}
+}
+
+// standing is how the daemon does, as a manager sees it.
+type standing struct {
+	beat     time.Duration // the last sign of the scheduler goroutine, since the epoch
+	services int
+	ready    int
+	givenUp  []string
+	stopping bool
+}
+
+func (b *backend) standing() standing {
+	s := standing{beat: time.Duration(b.beat.Load()), services: len(b.services)}
+	for _, service := range b.services {
+		switch {
+		case service.Ready():
+			s.ready++
+		case service.givenUp.Load():
+			s.givenUp = append(s.givenUp, service.Name)
+		}
+	}
+	return s
+}
+
+// loading returns how many services may still become ready.
+func (s *standing) loading() int { return s.services - s.ready - len(s.givenUp) }
+
+func (s *standing) text() string {
+	verb := "serving"
+	switch {
+	case s.stopping:
+		return "stopping: answering what was accepted"
+	case s.ready == 0 && s.loading() > 0:
+		verb = "loading"
+	}
+	text := fmt.Sprintf("%s: %d of %d services are ready", verb, s.ready, s.services)
+	if len(s.givenUp) > 0 {
+		text += "; given up: " + strings.Join(s.givenUp, ", ")
+	}
+	return text
+}
+
+// herald decides what a manager is told. Time is an argument.
+type herald struct {
+	watchdog time.Duration
+	loading  time.Duration // more time is asked for until then
+	draining time.Duration // how long stopping may take
+
+	announced bool
+	stopping  bool
+	status    string
+	fed       pulse // the last WATCHDOG=1
+	extended  pulse // the last EXTEND_TIMEOUT_USEC
+}
+
+// pulse is when something was told, and the sign of life that stood behind it.
+type pulse struct{ told, beat time.Duration }
+
+// due reports whether it may be told again, and notes that it is.
+func (p *pulse) due(now, beat, every time.Duration) bool {
+	if beat == p.beat || p.told != 0 && now-p.told < every {
+		return false
+	}
+	*p = pulse{told: now, beat: beat}
+	return true
+}
+
+func newHerald(c *Config, watchdog time.Duration) *herald {
+	return &herald{
+		watchdog: watchdog,
+		loading:  c.Worker.LoadTimeout * time.Duration(len(c.Services)+1),
+		draining: c.DrainTimeout + refuseTime + stopSlack,
+	}
+}
+
+// step returns what is to be told now.
+func (h *herald) step(now time.Duration, s standing) (states []string) {
+	switch {
+	case s.stopping && !h.stopping:
+		h.stopping = true
+		states = append(states, "STOPPING=1", extension(h.draining))
+	case s.stopping, h.announced:
+	case s.loading() == 0 && s.ready > 0:
+		h.announced = true
+		states = append(states, "READY=1")
+	case s.loading() > 0 && now < h.loading && h.extended.due(now, s.beat, extendEvery):
+		states = append(states, extension(extendBy))
+	}
+	if h.watchdog > 0 && h.fed.due(now, s.beat, h.watchdog/watchdogShare) {
+		states = append(states, "WATCHDOG=1")
+	}
+	if text := s.text(); text != h.status {
+		h.status = text
+		states = append(states, "STATUS="+text)
+	}
+	return states
+}
+
+func extension(by time.Duration) string {
+	return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", by.Microseconds())
+}

@@ -1,0 +1,153 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+func testHerald(watchdog time.Duration) *herald {
+	c := Default()
+	c.Worker.LoadTimeout, c.DrainTimeout = time.Minute, 30*time.Second
+	c.Services = make([]ServiceConfig, 2)
+	return newHerald(&c, watchdog)
+}
+
+func TestHerald(t *testing.T) {
+	h := testHerald(30 * time.Second)
+	const loading, half = "STATUS=loading: 0 of 2 services are ready", "STATUS=serving: 1 of 2 services are ready"
+	for _, c := range []struct {
+		what string
+		now  time.Duration
+		s    standing
+		want []string
+	}{
+		{"the scheduler has not begun", 0, standing{services: 2}, []string{loading}},
+		{"it begins", 1 * time.Second, standing{services: 2, beat: 1 * time.Second},
+			[]string{"EXTEND_TIMEOUT_USEC=20000000", "WATCHDOG=1"}},
+		{"nothing new", 2 * time.Second, standing{services: 2, beat: 2 * time.Second}, nil},
+		{"more time", 6 * time.Second, standing{services: 2, beat: 6 * time.Second}, []string{"EXTEND_TIMEOUT_USEC=20000000"}},
+		{"the scheduler hangs", 20 * time.Second, standing{services: 2, beat: 6 * time.Second}, []string{"WATCHDOG=1"}},
+		{"it still does", 40 * time.Second, standing{services: 2, beat: 6 * time.Second}, nil},
+		{"it goes on", 41 * time.Second, standing{services: 2, beat: 41 * time.Second},
+			[]string{"EXTEND_TIMEOUT_USEC=20000000", "WATCHDOG=1"}},
+		{"one is ready", 42 * time.Second, standing{services: 2, ready: 1, beat: 42 * time.Second}, []string{half}},
+		{"too long", 3 * time.Minute, standing{services: 2, ready: 1, beat: 3 * time.Minute}, []string{"WATCHDOG=1"}},
+		{"the other is given up", 181 * time.Second, standing{services: 2, ready: 1, givenUp: []string{"b"}, beat: 181 * time.Second},
+			[]string{"READY=1", half + "; given up: b"}},
+		{"a worker is lost", 200 * time.Second, standing{services: 2, givenUp: []string{"b"}, beat: 200 * time.Second},
+			[]string{"WATCHDOG=1", "STATUS=loading: 0 of 2 services are ready; given up: b"}},
+		{"stop", 201 * time.Second, standing{services: 2, ready: 2, beat: 201 * time.Second, stopping: true},
+			[]string{"STOPPING=1", "EXTEND_TIMEOUT_USEC=46000000", "STATUS=stopping: answering what was accepted"}},
+		{"stopping", 215 * time.Second, standing{services: 2, ready: 0, beat: 215 * time.Second, stopping: true}, []string{"WATCHDOG=1"}},
+	} {
+		if diff := cmp.Diff(c.want, h.step(c.now, c.s)); diff != "" {
+			t.Fatalf("%s (-want +got):\n%s", c.what, diff)
+		}
+	}
+}
+
+// TestHeraldIsNeverReadyWithoutServices holds READY=1 back where nothing can
+// be answered.
+func TestHeraldIsNeverReadyWithoutServices(t *testing.T) {
+	h := testHerald(0)
+	for now := range 10 {
+		s := standing{services: 2, givenUp: []string{"a", "b"}, beat: time.Duration(now) * time.Second}
+		for _, state := range h.step(s.beat, s) {
+			if !strings.HasPrefix(state, "STATUS=") {
+				t.Errorf("second %d: told %s", now, state)
+			}
+		}
+	}
+}
+
+// TestWatchdogFollowsTheBeat draws how the scheduler lives: there is never a
+// sign of life without one of its own, and while it has some the manager hears
+// of it in time.
+func TestWatchdogFollowsTheBeat(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		watchdog := time.Duration(rapid.IntRange(4000, 60000).Draw(t, "watchdog")) * time.Millisecond
+		h := testHerald(watchdog)
+		var beat, fed, last time.Duration
+		for now := servingReport; now < 3*time.Minute; now += servingReport {
+			if rapid.IntRange(0, 9).Draw(t, "stall") > 0 {
+				beat = now.Truncate(heartbeat)
+			}
+			states := h.step(now, standing{services: 2, ready: 2, beat: beat})
+			if slices.Contains(states, "WATCHDOG=1") {
+				if beat == fed {
+					t.Fatalf("%v: a sign of life, and the scheduler has given none since %v", now, fed)
+				}
+				fed, last = beat, now
+			} else if beat != fed && now-last > watchdog/2+servingReport {
+				t.Fatalf("%v: the scheduler lives, and the manager of %v has heard nothing since %v", now, watchdog, last)
+			}
+		}
+	})
+}
+
+// TestReport sees a daemon tell of itself, through all that it does.
+func TestReport(t *testing.T) {
+	r := startRig(t, rigOptions{services: 2})
+	told := make(chan string, 100)
+	stopping, stop := context.WithCancel(context.Background())
+	ended, end := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	defer func() {
+		end()
+		<-done
+	}()
+	ready := make(chan []string, 2)
+	go func() {
+		defer close(done)
+		r.Report(stopping, ended, Manager{
+			Tell:     func(s string) error { told <- s; return errors.New("nobody listens") },
+			Watchdog: time.Second,
+			Ready:    func(without []string) { ready <- without },
+		})
+	}()
+	wait := func(want string) {
+		t.Helper()
+		limit := time.After(time.Minute)
+		for {
+			select {
+			case states := <-told:
+				if slices.Contains(strings.Split(states, "\n"), want) {
+					return
+				}
+			case <-limit:
+				t.Fatalf("%s was not told", want)
+			}
+		}
+	}
+	wait("READY=1")
+	if without := <-ready; len(without) != 0 {
+		t.Errorf("ready without %v", without)
+	}
+	wait("WATCHDOG=1")
+	stop()
+	wait("STOPPING=1")
+	if log := r.log.String(); !strings.Contains(log, "nobody listens") {
+		t.Errorf("that telling failed is not in the log:\n%s", log)
+	}
+}
+
+// TestStandingKnowsWhoIsGivenUp gives a service up and takes it back.
+func TestStandingKnowsWhoIsGivenUp(t *testing.T) {
+	r := startRig(t, rigOptions{services: 2})
+	name := r.backend.services[1].Name
+	r.backend.ask(func(l *loop) {
+		l.down(1)
+		l.giveUp(1)
+	})
+	s := r.backend.standing()
+	if s.ready != 1 || s.loading() != 0 || !slices.Equal(s.givenUp, []string{name}) {
+		t.Errorf("got %+v", s)
+	}
+}
