@@ -156,6 +156,12 @@ var arrows = []arrow{
 		tests: []string{"cuda/mps/fakemps", "models/zoo"},
 	},
 	{
+		pkg:   "cmd/overlapd/hostcheck",
+		may:   []string{"cuda", "cuda/mig", "cuda/mps"},
+		why:   "it looks at a host and not at models: who runs one to see is a function that it is given",
+		tests: []string{"cuda/fake", "cuda/mps/fakemps"},
+	},
+	{
 		pkg:   "cmd/overlapd/conformance",
 		may:   []string{"models", "ort", "segments"},
 		why:   "it compares the engine with ONNX Runtime; no daemon is involved",
@@ -170,7 +176,7 @@ var arrows = []arrow{
 		pkg: "cmd/overlapd",
 		may: []string{
 			"cmd/overlapd/reproduce", "device", "executor/emulated", "sim", "sim/bound",
-			"cmd/overlapd/conformance", "cmd/overlapd/cutcost", "cmd/overlapd/gpucheck", "cmd/overlapd/load", "daemon", "executor", "intake",
+			"cmd/overlapd/conformance", "cmd/overlapd/cutcost", "cmd/overlapd/gpucheck", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "daemon", "executor", "intake",
 			"models", "models/zoo", "ort", "overlap", "overlap/journal", "predictor", "segments", "training",
 			"training/advice", "training/fit",
 		},
@@ -199,7 +205,7 @@ var owners = []struct {
 	{"C", []string{"cuda/driver", "ort"}, "cgo is the business of whoever calls a C library, so that all others build and are checked without it"},
 	{"unsafe", []string{"cuda/driver", "ort", "segments"}, "memory outside Go is turned into slices in few places"},
 	{"os/exec", []string{"cuda/mps", "cuda/mps/fakemps", "executor", "cmd/overlapd", "cmd/overlapd/cutcost", "cmd/overlapd/conformance", "cmd/overlapd/gpucheck"}, "whoever starts a process must reap it"},
-	{"syscall", []string{"cuda/mps", "cuda/mps/fakemps", "cmd/overlapd", "daemon", "executor", "segments"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
+	{"syscall", []string{"cuda/mps", "cuda/mps/fakemps", "cmd/overlapd", "cmd/overlapd/hostcheck", "daemon", "executor", "segments"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
 	{"log", nil, "packages return errors and emit events; the daemon logs them with zerolog"},
 
 	{"google.golang.org/protobuf", []string{"models", "models/zoo", "segments", "cmd/overlapd/conformance"}, "ONNX is read and written by wire format, where files and graphs are handled"},
@@ -221,7 +227,7 @@ var owners = []struct {
 	{"github.com/HdrHistogram/hdrhistogram-go", []string{"cmd/overlapd/load"}, "latencies are counted where load is made"},
 	{"golang.org/x/sys", []string{
 		"cuda/mps", "cuda/mps/fakemps", "models", "segments", "executor", "executor/emulated", "daemon", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
-		"cmd/overlapd/conformance", "cmd/overlapd/gpucheck",
+		"cmd/overlapd/conformance", "cmd/overlapd/gpucheck", "cmd/overlapd/hostcheck",
 	}, "the scheduler and the predictor ask nothing of the system, and ort asks the system through C"},
 
 	{"github.com/google/go-cmp", nil, "it is made for tests, and panics"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/overlapd/overlapd/cmd/overlapd/hostcheck"
 	"github.com/overlapd/overlapd/daemon"
 )
 
@@ -21,7 +23,11 @@ func checkCommand() *cobra.Command {
 		Short: "Check a configuration, print the effective one, and what this host has",
 		Long: `Check reports everything that is wrong with a configuration at once. If nothing
 is, it prints the configuration with every default filled in, and to standard
-error what this host has. Without CONFIG it checks the built-in configuration.`,
+error what this host has. Without CONFIG it checks the built-in configuration.
+
+Where the configuration may use an NVIDIA GPU, that is driver, versions and
+libraries, permissions, MPS and MIG, with what to do about each fault. A small
+model is run on the GPU, in a process of its own.`,
 		Example: `  overlapd check overlapd.toml
   overlapd check --embedded > overlapd.toml    a file to start from`,
 		Args: cobra.MaximumNArgs(1),
@@ -40,7 +46,7 @@ error what this host has. Without CONFIG it checks the built-in configuration.`,
 			if err := findModels(c); err != nil {
 				return err
 			}
-			found, err := lookAtHost(c)
+			found, err := lookAtHost(cmd.Context(), c)
 			if asJSON {
 				return errors.Join(printJSON(cmd.OutOrStdout(), found), err)
 			}
@@ -79,9 +85,11 @@ type host struct {
 	ORTVersion  string `json:"ort_version"`
 	ORTPinned   bool   `json:"ort_pinned"`
 	Fault       string `json:"fault,omitempty"`
+
+	GPU *hostcheck.Report `json:"gpu,omitempty"` // absent where the configuration uses none
 }
 
-func lookAtHost(c daemon.Config) (host, error) {
+func lookAtHost(ctx context.Context, c daemon.Config) (host, error) {
 	h := host{Device: cpuName(), Cores: runtime.NumCPU()}
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err == nil {
@@ -96,12 +104,18 @@ func lookAtHost(c daemon.Config) (host, error) {
 		return h, err
 	}
 	lib, err := openORT()
+	if err == nil {
+		h.ORTPath, h.ORTVersion, h.ORTPinned = lib.Path(), lib.Version(), lib.Pinned()
+	}
+	if mayUseGPU(c) {
+		found := lookAtGPUs(ctx, c, lib)
+		h.GPU = &found
+		err = errors.Join(err, found.Err())
+	}
 	if err != nil {
 		h.Fault = err.Error()
-		return h, err
 	}
-	h.ORTPath, h.ORTVersion, h.ORTPinned = lib.Path(), lib.Version(), lib.Pinned()
-	return h, nil
+	return h, err
 }
 
 func (h host) writeText(w io.Writer) {
@@ -112,12 +126,14 @@ func (h host) writeText(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "# device: %s, %.1f GiB of memory\n", h.Device, float64(h.MemoryBytes)/(1<<30))
-	if h.Fault != "" {
-		return
+	if h.ORTPath != "" {
+		note := ""
+		if !h.ORTPinned {
+			note = ", which is not the version overlapd is tested with"
+		}
+		fmt.Fprintf(w, "# ONNX Runtime %s%s: %s\n", h.ORTVersion, note, h.ORTPath)
 	}
-	note := ""
-	if !h.ORTPinned {
-		note = ", which is not the version overlapd is tested with"
+	if h.GPU != nil {
+		h.GPU.WriteText(w)
 	}
-	fmt.Fprintf(w, "# ONNX Runtime %s%s: %s\n", h.ORTVersion, note, h.ORTPath)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/overlapd/overlapd/cmd/overlapd/hostcheck"
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/ort"
 )
@@ -35,9 +36,13 @@ func TestHostText(t *testing.T) {
 	}{
 		{func(*host) {}, "# device: cpu, 2 cores, 3.0 GiB of memory\n# ONNX Runtime 1.30.0: /lib/o.so\n"},
 		{func(h *host) { h.ORTPinned = false }, "# device: cpu, 2 cores, 3.0 GiB of memory\n# ONNX Runtime 1.30.0, which is not the version overlapd is tested with: /lib/o.so\n"},
-		{func(h *host) { h.Fault = "not found" }, "# device: cpu, 2 cores, 3.0 GiB of memory\n"},
+		{func(h *host) { h.ORTPath, h.Fault = "", "not found" }, "# device: cpu, 2 cores, 3.0 GiB of memory\n"},
 		{func(h *host) { h.Device, h.Emulated = "emulated a100", true }, "# device: emulated a100: nothing is computed\n"},
 		{func(h *host) { h.Emulated, h.Fault = true, "not found" }, ""},
+		{func(h *host) {
+			h.GPU = &hostcheck.Report{Findings: []hostcheck.Finding{{Level: hostcheck.Fault, Says: "no cuBLAS", Remedy: "install it"}}}
+			h.Fault = "no cuBLAS; install it"
+		}, "# device: cpu, 2 cores, 3.0 GiB of memory\n# ONNX Runtime 1.30.0: /lib/o.so\n# fault: no cuBLAS; install it\n"},
 	} {
 		h := h
 		c.change(&h)
@@ -53,7 +58,7 @@ func TestLookAtHostEmulated(t *testing.T) {
 	t.Setenv(ort.PathVariable, "/nonexistent")
 	c := daemon.Default()
 	c.Device, c.DeviceProfile = "emulated", "/nonexistent.device.json"
-	h, err := lookAtHost(c)
+	h, err := lookAtHost(t.Context(), c)
 	if err == nil || h.Fault != err.Error() || !h.Emulated || !strings.Contains(h.Fault, c.DeviceProfile) || h.ORTPath != "" {
 		t.Errorf("got %+v, %v", h, err)
 	}
@@ -61,7 +66,7 @@ func TestLookAtHostEmulated(t *testing.T) {
 
 func TestLookAtHostWithoutORT(t *testing.T) {
 	t.Setenv(ort.PathVariable, "/nonexistent")
-	h, err := lookAtHost(daemon.Default())
+	h, err := lookAtHost(t.Context(), daemon.Default())
 	if err == nil || h.Fault != err.Error() || h.Cores != runtime.NumCPU() || h.MemoryBytes <= 0 {
 		t.Errorf("got %+v, %v", h, err)
 	}

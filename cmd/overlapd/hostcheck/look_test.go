@@ -1,0 +1,380 @@
+package hostcheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"go.uber.org/goleak"
+
+	"github.com/overlapd/overlapd/cuda"
+	"github.com/overlapd/overlapd/cuda/fake"
+	"github.com/overlapd/overlapd/cuda/mig"
+	"github.com/overlapd/overlapd/cuda/mps"
+	"github.com/overlapd/overlapd/cuda/mps/fakemps"
+)
+
+func TestMain(m *testing.M) {
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // else each process that the race detector watches takes a second to end
+	fakemps.Take()
+	goleak.VerifyTestMain(m)
+}
+
+const (
+	runtimePath = "/opt/ort/libonnxruntime.so.1"
+	someone     = 1000
+)
+
+// machine is a host that a test breaks: a file tree, GPUs, and a user.
+type machine struct {
+	t      *testing.T
+	gpus   *fake.Server
+	o      Options
+	denied map[string]bool
+}
+
+// newMachine returns a host on which all is well.
+func newMachine(t *testing.T) *machine {
+	root, err := os.MkdirTemp("", "host") // sockets below it need a short path
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(root) })
+	program, err := fakemps.Install(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{t: t, gpus: fake.New(fake.H100), denied: map[string]bool{}}
+	m.o = Options{
+		Wanted:  Wanted{CUDA: true, Services: 2, MPS: MPSOwn},
+		Runtime: Runtime{Path: runtimePath, Pinned: "1.30.0", Providers: []string{"CUDAExecutionProvider", "CPUExecutionProvider"}},
+		Root:    root, MPSProgram: program, User: os.Getuid(),
+		Open:   func() (*cuda.Host, error) { return cuda.Open(cuda.Options{Library: m.gpus}) },
+		Access: m.access,
+		Needs: func(string) ([]string, error) {
+			return []string{"libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", "libcudart.so.13", "libc.so.6"}, nil
+		},
+		Try: func(context.Context, string) error { return nil },
+	}
+	for _, path := range []string{
+		"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0", runtimePath,
+		"/opt/ort/libonnxruntime_providers_cuda.so", "/opt/ort/libonnxruntime_providers_shared.so",
+		"/opt/cuda/libcublas.so.13", "/opt/cuda/libcublasLt.so.13", "/opt/cuda/libcudart.so.13", "/opt/cuda/libcurand.so.10",
+		"/usr/lib64/libcudnn.so.9", "/usr/lib64/libcufft.so.12", "/usr/lib64/libnvrtc.so.13",
+	} {
+		m.write(path, "")
+	}
+	m.write("/etc/ld.so.conf", "# folders\ninclude ld.so.conf.d/*.conf\n")
+	m.write("/etc/ld.so.conf.d/cuda.conf", "/opt/cuda # of NVIDIA\n")
+	return m
+}
+
+func (m *machine) write(path, text string) {
+	m.t.Helper()
+	path = filepath.Join(m.o.Root, path)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *machine) remove(path string) {
+	if err := os.Remove(filepath.Join(m.o.Root, path)); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// access denies what the test says, to whomever runs it.
+func (m *machine) access(path string) error {
+	rel, err := filepath.Rel(m.o.Root, path)
+	if err != nil {
+		return err
+	}
+	if m.denied["/"+rel] {
+		return fs.ErrPermission
+	}
+	_, err = os.Stat(path)
+	return err
+}
+
+// divide makes MIG instances, and returns the first one's UUID.
+func (m *machine) divide(profiles ...uint32) string {
+	m.t.Helper()
+	m.gpus.SetMIG(0, true)
+	for i, id := range profiles {
+		if err := m.gpus.Place(0, id, uint32(4*i), fake.H100.Slices(id)); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	host, err := m.o.Open()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer host.Close()
+	facts, err := host.Facts()
+	if err != nil || len(facts.Devices[0].Instances) != len(profiles) {
+		m.t.Fatalf("%+v, %v", facts.Devices[0].Instances, err)
+	}
+	return facts.Devices[0].Instances[0].UUID
+}
+
+// noDriver makes NVML absent.
+func (m *machine) noDriver() { m.gpus.Fail("nvmlInit", 0, -1, nvml.ERROR_LIBRARY_NOT_FOUND) }
+
+// onPCI puts a device of NVIDIA on the bus.
+func (m *machine) onPCI(class string) {
+	m.write("/sys/bus/pci/devices/0000:3b:00.0/vendor", "0x10de\n")
+	m.write("/sys/bus/pci/devices/0000:3b:00.0/class", class+"\n")
+}
+
+// serve runs a control daemon of somebody in a directory of the machine.
+func (m *machine) serve(dir string) {
+	m.t.Helper()
+	c, err := mps.Start(m.t.Context(), mps.Options{
+		Program: m.o.MPSProgram, Device: m.gpus.Devices[0].UUID, Directory: filepath.Join(m.o.Root, dir),
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() { c.Stop() })
+}
+
+// scenes are what may be wrong, each with the rules that say so. On a host where
+// all is well there are other findings; the ones beside "well" are left out here.
+var scenes = []struct {
+	name  string
+	spoil func(*machine)
+	want  string // rules in order
+	says  string // is part of a sentence
+}{
+	{"all is well", func(*machine) {}, "", "apart"},
+	{"no GPU", func(m *machine) { m.noDriver(); m.o.CUDA = false }, "no-gpu", "no NVIDIA GPU: no such PCI device"},
+	{"no GPU and one is wanted", (*machine).noDriver, "gpu-wanted", "--gpus all"},
+	{"a driver without a GPU", func(m *machine) { m.gpus.Devices = nil }, "gpu-wanted", "580.65.06 sees none"},
+	{"an audio device only", func(m *machine) { m.noDriver(); m.onPCI("0x040300"); m.o.CUDA = false }, "no-gpu", ""},
+	{"no driver", func(m *machine) { m.noDriver(); m.onPCI("0x030200") }, "no-driver", "GPU at 0000:3b:00.0 has no driver"},
+	{"no libraries of a driver that is loaded", func(m *machine) { m.noDriver(); m.write("/proc/driver/nvidia/version", "580") }, "no-driver", "not shown"},
+	{"nouveau", func(m *machine) { m.noDriver(); m.onPCI("0x030000"); m.write("/sys/module/nouveau/refcnt", "1") }, "nouveau", "0000:3b:00.0"},
+	{"an upgrade without a reboot", func(m *machine) { m.gpus.Fail("nvmlInit", 0, -1, nvml.ERROR_LIB_RM_VERSION_MISMATCH) }, "driver-silent", "reboot"},
+	{"a driver that does not answer", func(m *machine) { m.gpus.Fail("nvmlDeviceGetCount", 0, -1, nvml.ERROR_UNKNOWN) }, "driver-silent", "Xid"},
+	{"another GPU is named", func(m *machine) { m.o.GPU = "7" }, "gpu-unknown", `gpu = "7": not found`},
+	{"a lost GPU", func(m *machine) { m.gpus.Lose(0); m.o.GPU = "0" }, "gpu-broken", "fallen off the bus"},
+
+	{"no uvm", func(m *machine) { m.remove("/dev/nvidia-uvm") }, "device-file-missing", "/dev/nvidia-uvm is not there; run nvidia-modprobe"},
+	{"a group", func(m *machine) { m.denied["/dev/nvidia0"] = true }, "device-file-denied", "may not use /dev/nvidia0: permission denied"},
+	{"a device file of another number", func(m *machine) {
+		m.write("/proc/driver/nvidia/gpus/0000:3b:00.0/information", "Model:\tH100\nDevice Minor: \t 3\n")
+	}, "device-file-missing", "/dev/nvidia3 is not there"},
+
+	{"an old driver", func(m *machine) { m.gpus.DriverVersion, m.gpus.CudaDriverVersion = "535.261.03", 12020 }, "versions", "580 or newer"},
+	{"a build for the CPU", func(m *machine) { m.o.Runtime.Providers = []string{"CPUExecutionProvider"} }, "ort-cpu", "onnxruntime-gpu 1.30.0"},
+	{"no runtime", func(m *machine) { m.o.Runtime = Runtime{} }, "", "apart"},
+	{"half a package", func(m *machine) { m.remove("/opt/ort/libonnxruntime_providers_shared.so") }, "provider-missing", "_shared.so is not beside"},
+	{"a file that is none", func(m *machine) { m.o.Needs = nil }, "provider-unreadable", "cannot be read"},
+	{"no cuBLAS", func(m *machine) { m.remove("/opt/cuda/libcublas.so.13") }, "library-missing", "apt-get install libcublas-13-0 (NVIDIA's repository) or pip install nvidia-cublas,"},
+	{"no cuDNN", func(m *machine) { m.remove("/usr/lib64/libcudnn.so.9") }, "library-late", "apt-get install libcudnn9-cuda-13 (NVIDIA's repository) or pip install nvidia-cudnn-cu13,"},
+	{"an old GPU", func(m *machine) { m.gpus.Devices[0].CudaComputeCapability.Major = 7 }, "capability", "7.0"},
+	{"it does not run", func(m *machine) {
+		m.o.Try = func(_ context.Context, gpu string) error { return fmt.Errorf("%s aborted", gpu) }
+	}, "try-failed", "aborted"},
+
+	{"prohibited", func(m *machine) { m.gpus.Devices[0].Mode = nvml.COMPUTEMODE_PROHIBITED }, "compute-prohibited", "nvidia-smi -i 0 -c 0"},
+	{"exclusive without MPS", func(m *machine) { m.gpus.Devices[0].Mode = nvml.COMPUTEMODE_EXCLUSIVE_PROCESS; m.o.MPS = MPSOff }, "compute-exclusive mps-off", "EXCLUSIVE_PROCESS, there are 2 services"},
+	{"default without MPS", func(m *machine) { m.gpus.Devices[0].Mode = nvml.COMPUTEMODE_DEFAULT; m.o.MPS, m.o.Services = MPSOff, 1 }, "", "apart"},
+	{"default with MPS", func(m *machine) { m.gpus.Devices[0].Mode = nvml.COMPUTEMODE_DEFAULT }, "compute-default", "nvidia-smi -i 0 -c 3"},
+	{"no persistence", func(m *machine) {
+		m.gpus.Devices[0].GetPersistenceModeFunc = func() (nvml.EnableState, nvml.Return) { return nvml.FEATURE_DISABLED, nvml.SUCCESS }
+	}, "persistence", "nvidia-smi -i 0 -pm 1"},
+	{"memory errors", func(m *machine) {
+		m.gpus.Devices[0].GetTotalEccErrorsFunc = func(nvml.MemoryErrorType, nvml.EccCounterType) (uint64, nvml.Return) { return 3, nvml.SUCCESS }
+	}, "ecc-errors", "has 3 memory errors"},
+	{"no ECC", func(m *machine) {
+		m.gpus.Devices[0].GetEccModeFunc = func() (nvml.EnableState, nvml.EnableState, nvml.Return) {
+			return nvml.FEATURE_DISABLED, nvml.FEATURE_DISABLED, nvml.SUCCESS
+		}
+	}, "ecc-off", "-e 1"},
+	{"used", func(m *machine) { m.must(m.gpus.StartProcess(m.gpus.Devices[0].UUID, 4711, 1<<30)) }, "busy", "processes 4711"},
+
+	{"no MPS program", func(m *machine) { m.o.MPSProgram = "/absent/nvidia-cuda-mps-control" }, "mps-program", "nvidia-cuda-mps (Debian)"},
+	{"somebody's MPS", func(m *machine) {
+		m.serve("/s")
+		m.must(os.MkdirAll(filepath.Join(m.o.Root, "tmp"), 0o755))
+		m.link("/s/pipe", mps.DefaultPipe)
+	}, "mps-stranger", "/tmp/nvidia-mps"},
+	{"somebody's MPS is wanted", func(m *machine) { m.serve("/s"); m.o.MPS, m.o.MPSDir = MPSExisting, "/s/pipe" }, "", "apart"},
+	{"no MPS where one is wanted", func(m *machine) { m.o.MPS, m.o.MPSDir = MPSExisting, "/s/pipe" }, "mps-existing", "no control daemon"},
+	{"no program for somebody's MPS", func(m *machine) { m.o.MPS, m.o.MPSDir, m.o.MPSProgram = MPSExisting, "/s", "/absent/x" }, "mps-program", ""},
+	{"a directory of another", func(m *machine) { m.write("/run/mps/x", ""); m.o.MPSDir, m.o.User = "/run/mps", someone+os.Getuid() }, "mps-directory", "belongs to user"},
+	{"a directory for all", func(m *machine) {
+		m.write("/run/mps/x", "")
+		m.o.MPSDir = "/run/mps"
+		m.must(os.Chmod(filepath.Join(m.o.Root, "/run/mps"), 0o777))
+	}, "mps-directory", "others may write"},
+	{"a file for a directory", func(m *machine) { m.write("/run/mps", ""); m.o.MPSDir = "/run/mps" }, "mps-directory", "it is a"},
+	{"no right to make one", func(m *machine) { m.write("/run/x", ""); m.o.MPSDir = "/run/a/mps"; m.denied["/run"] = true }, "mps-directory", "cannot be made in /run"},
+	{"a directory to be made", func(m *machine) { m.write("/run/x", ""); m.o.MPSDir = "/run/a/mps" }, "", "apart"},
+	{"a long path", func(m *machine) { m.o.MPSDir = "/" + strings.Repeat("x", 90) }, "mps-path", "too long by 8 bytes"},
+
+	{"MIG and no instance named", func(m *machine) { m.divide(9) }, "mig-whole", "gpu = \"MIG-"},
+	{"a MIG device", func(m *machine) { m.o.GPU = m.divide(9) }, "", "apart"},
+	{"a MIG device that is used", func(m *machine) { m.o.GPU = m.divide(9); m.must(m.gpus.StartProcess(m.o.GPU, 99, 1)) }, "busy", "processes 99"},
+	{"a MIG device without its file", func(m *machine) { m.o.GPU = m.divide(9); m.capability(30) }, "caps-missing caps-missing", "/dev/nvidia-caps/nvidia-cap30 of MIG device MIG-"},
+	{"a MIG device with a directory for a file", func(m *machine) {
+		m.o.GPU = m.divide(9)
+		m.capability(30)
+		m.link("/dev/nvidia-caps/nvidia-cap30", "/dev/nvidia-caps/nvidia-cap30")
+	}, "caps-denied caps-denied", "may not use"},
+	{"MIG instances that are there", func(m *machine) { m.divide(9, 9); m.o.MIG = []mig.Want{{Profile: "3g.40gb"}, {Profile: "3g.40gb"}} }, "", "apart"},
+	{"MIG instances that are missing", func(m *machine) { m.gpus.SetMIG(0, true); m.o.MIG = []mig.Want{{Profile: "3g.40gb"}} }, "mig-layout", "nvidia-smi mig -i 0 -cgi"},
+	{"MIG instances that will be made", func(m *machine) {
+		m.gpus.SetMIG(0, true)
+		m.o.MIG, m.o.MIGOwner, m.o.User = []mig.Want{{Profile: "3g.40gb"}}, true, 0
+	}, "mig-steps", "2 steps"},
+	{"MIG instances without root", func(m *machine) {
+		m.gpus.SetMIG(0, true)
+		m.o.MIG, m.o.MIGOwner, m.o.User = []mig.Want{{Profile: "3g.40gb"}}, true, someone
+	}, "mig-root mig-steps", "only root"},
+	{"MIG instances that do not fit", func(m *machine) {
+		m.o.MIG, m.o.MIGOwner, m.o.User = []mig.Want{{Profile: "7g.80gb"}, {Profile: "1g.10gb"}}, true, 0
+	}, "mig-layout", "does not fit"},
+}
+
+func (m *machine) must(err error) {
+	m.t.Helper()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *machine) link(from, to string) {
+	m.t.Helper()
+	from, to = filepath.Join(m.o.Root, from), filepath.Join(m.o.Root, to)
+	m.must(errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.Symlink(from, to)))
+}
+
+// capability makes the driver's files of every MIG instance point to one device
+// file.
+func (m *machine) capability(number int) {
+	for id := range 16 {
+		for _, path := range []string{fmt.Sprintf("gi%d/access", id), fmt.Sprintf("gi%d/ci0/access", id)} {
+			m.write("/proc/driver/nvidia/capabilities/gpu0/mig/"+path, fmt.Sprintf("DeviceFileMinor: %d\nDeviceFileMode: 292\n", number))
+		}
+	}
+}
+
+// expected are findings of a host on which all is well.
+var expected = []string{"driver", "gpu", "provider", "try", "compute-default", "mps", "mig"}
+
+func TestScenes(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range scenes {
+		t.Run(s.name, func(t *testing.T) {
+			m := newMachine(t)
+			m.gpus.Devices[0].Mode = nvml.COMPUTEMODE_EXCLUSIVE_PROCESS
+			s.spoil(m)
+			r := Look(t.Context(), m.o)
+			var got []string
+			var text strings.Builder
+			r.WriteText(&text)
+			faulty := false
+			for _, f := range r.Findings {
+				seen[f.Rule] = true
+				faulty = faulty || f.Level == Fault
+				if f.Level == OK && slices.Contains(expected, f.Rule) {
+					continue
+				}
+				got = append(got, f.Rule)
+				if strings.ContainsAny(f.String(), "{}") {
+					t.Errorf("words are missing in %q", f)
+				}
+			}
+			if strings.Join(got, " ") != s.want {
+				t.Errorf("found %q, want %q:\n%s", got, s.want, &text)
+			}
+			if s.says != "apart" && !strings.Contains(text.String(), s.says) {
+				t.Errorf("%q is not in\n%s", s.says, &text)
+			}
+			if err := r.Err(); (err != nil) != faulty || err != nil && !errors.Is(err, ErrHost) {
+				t.Errorf("the error is %v", err)
+			}
+			if !m.gpus.Closed() {
+				t.Error("NVML is left open")
+			}
+		})
+	}
+	for _, r := range rules {
+		if !seen[r.id] {
+			t.Errorf("no scene has rule %s", r.id)
+		}
+	}
+}
+
+// TestChangesNothing: a look leaves GPUs and files as they were.
+func TestChangesNothing(t *testing.T) {
+	m := newMachine(t)
+	m.o.MIG, m.o.MIGOwner, m.o.User = []mig.Want{{Profile: "3g.40gb"}}, true, 0
+	before := m.gpus.State() + m.files()
+	if r := Look(t.Context(), m.o); !strings.Contains(r.Layout, "create GPU instance 3g.40gb") {
+		t.Errorf("the layout is %q", r.Layout)
+	}
+	if after := m.gpus.State() + m.files(); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+	if log := m.gpus.Log(); len(log) > 0 {
+		t.Errorf("changed: %q", log)
+	}
+}
+
+func (m *machine) files() string {
+	var all []string
+	m.must(filepath.WalkDir(m.o.Root, func(path string, _ fs.DirEntry, err error) error {
+		all = append(all, path)
+		return err
+	}))
+	return strings.Join(all, "\n")
+}
+
+func TestDefaults(t *testing.T) {
+	r := Look(t.Context(), Options{Root: t.TempDir(), Open: func() (*cuda.Host, error) { return nil, cuda.ErrNoDriver }})
+	if len(r.Findings) != 1 || r.Findings[0].Rule != "no-gpu" || r.Err() != nil {
+		t.Errorf("found %+v", r)
+	}
+	if _, err := needs("/proc/self/exe"); err != nil {
+		t.Error(err)
+	}
+	if _, err := needs("look_test.go"); err == nil {
+		t.Error("a text is read as a library")
+	}
+}
+
+func TestPackages(t *testing.T) {
+	for _, c := range []struct {
+		library       string
+		major         int
+		debian, wheel string
+	}{
+		{"libcudart.so.13", 13, "cuda-cudart-13-0", "nvidia-cuda-runtime"},
+		{"libcudart.so.12", 12, "cuda-cudart-12-8", "nvidia-cuda-runtime-cu12"},
+		{"libcublasLt.so.13", 13, "libcublas-13-0", "nvidia-cublas"},
+		{"libcudnn.so.9", 12, "libcudnn9-cuda-12", "nvidia-cudnn-cu12"},
+		{"libcuda.so.1", 13, "libcuda1", "nothing: it comes with the driver"},
+	} {
+		if p, ok := packageOf(c.library, c.major); !ok || p.debian != c.debian || p.wheel != c.wheel {
+			t.Errorf("%s of CUDA %d comes with %+v", c.library, c.major, p)
+		}
+	}
+	if p, ok := packageOf("libm.so.6", 13); ok {
+		t.Errorf("libm comes with %+v", p)
+	}
+	for list, want := range map[string]int{"libcublas.so.12": 12, "libcudart.so.13": 13, "libm.so.6": 0} {
+		if got := cudaMajor([]string{"libz.so", list}); got != want {
+			t.Errorf("%s is of CUDA %d, not %d", list, got, want)
+		}
+	}
+}
