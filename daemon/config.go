@@ -3,7 +3,6 @@ package daemon
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -181,7 +180,7 @@ func Embedded() Config {
 
 // defaultStateDir is what systemd gives, else the user's own.
 func defaultStateDir() string {
-	if dir, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":"); dir != "" {
+	if dir := SystemdFolder("STATE_DIRECTORY"); dir != "" {
 		return dir
 	}
 	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {

@@ -201,7 +201,7 @@ func (d *Daemon) specs(o Options) ([]executor.ServiceSpec, error) {
 			Load: segments.LoadSpec{
 				Service:           s.Name,
 				ModelPath:         path,
-				CacheDir:          filepath.Join(d.config.StateDir, "optimized"),
+				CacheDir:          filepath.Join(d.config.cacheDir(), "optimized"),
 				Threads:           threads,
 				Spin:              w.Spin,
 				CutTarget:         s.Cut,
@@ -223,7 +223,7 @@ func (d *Daemon) model(model string) (string, error) {
 		return filepath.Abs(model)
 	}
 	started := time.Now()
-	path, err := zoo.Build(name, filepath.Join(d.config.StateDir, "models"), zooSeed, nil)
+	path, err := zoo.Build(name, filepath.Join(d.config.cacheDir(), "models"), zooSeed, nil)
 	if took := time.Since(started); err == nil && took > time.Second/2 {
 		d.log.Info().Str("model", name).Dur("took", took).Msg("model of the zoo is built")
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/daemon"
 )
 
 // version and commit identify the build; the Makefile sets commit.
@@ -25,8 +27,20 @@ func main() {
 		if !errors.Is(err, errReported) {
 			fmt.Fprintln(os.Stderr, "overlapd:", err)
 		}
-		os.Exit(1)
+		os.Exit(exitStatus(err))
 	}
+}
+
+// exitConfig is the status of sysexits.h for a wrong configuration. systemd
+// does not start the daemon again after it: the file would be as wrong.
+const exitConfig = 78
+
+func exitStatus(err error) int {
+	var faults daemon.Faults
+	if errors.As(err, &faults) {
+		return exitConfig
+	}
+	return 1
 }
 
 // errReported ends a command that has said itself what is wrong.
@@ -55,7 +69,10 @@ Then:        overlapd status               what it serves and has done
 		return fmt.Errorf("%w; see %s --help", err, at.CommandPath())
 	})
 	cmd.AddCommand(serveCommand(), profileCommand(), trainCommand(), adviseCommand(), checkCommand(), datasetCommand(), deviceCommand(), modelsCommand(), benchCommand(), statusCommand(),
-		reproduceCommand(), replayCommand(), simulateCommand(), conformanceCommand(), gpuCheckCommand(), workerCommand(), fitCommand())
+		reproduceCommand(), replayCommand(), simulateCommand(), conformanceCommand(), gpuCheckCommand(), workerCommand(), fitCommand(), completionCommand(), manCommand())
+	if err := completeValues(cmd); err != nil {
+		panic(err) // two completions for one option
+	}
 	return cmd
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
+	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/models/zoo"
 )
 
@@ -17,8 +18,12 @@ import (
 // is asked for.
 const zooSeed = 1
 
-// cacheDir returns the folder below the user's cache for files of this kind.
+// cacheDir returns the folder for files of this kind: below the cache that
+// systemd gives, else the user's.
 func cacheDir(kind string) (string, error) {
+	if dir := daemon.SystemdFolder("CACHE_DIRECTORY"); dir != "" {
+		return filepath.Join(dir, kind), nil
+	}
 	base, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("no cache folder: %w; set XDG_CACHE_HOME", err)

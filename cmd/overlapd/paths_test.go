@@ -41,6 +41,11 @@ func TestCacheDir(t *testing.T) {
 	if got, err := cacheDir("models"); got != "/var/cache/overlapd/models" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
+	t.Setenv("CACHE_DIRECTORY", "/var/cache/overlapd/cpu:/var/cache/other")
+	if got, err := cacheDir("models"); got != "/var/cache/overlapd/cpu/models" || err != nil {
+		t.Errorf("below systemd: got %q, %v", got, err)
+	}
+	t.Setenv("CACHE_DIRECTORY", "")
 	t.Setenv("XDG_CACHE_HOME", "")
 	t.Setenv("HOME", "")
 	if got, err := cacheDir("models"); err == nil || !strings.Contains(err.Error(), "set XDG_CACHE_HOME") {
