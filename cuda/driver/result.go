@@ -1,6 +1,12 @@
 package driver
 
-import "strconv"
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
 
 // Result is what the CUDA driver returns when a call fails, numbered as in its
 // CUresult. Errors of the CUDA runtime library have the same numbers where both
@@ -86,7 +92,41 @@ func (r Result) Error() string {
 	if known, ok := results[r]; ok {
 		sentence = known.sentence
 	}
-	return r.Name() + " (" + strconv.Itoa(int(r)) + "): " + sentence
+	return r.Name() + " (" + strconv.Itoa(int(r)) + "): " + sentence + r.remedy(sentence)
+}
+
+// remedy returns what to do where the sentence does not say it.
+func (r Result) remedy(sentence string) string {
+	switch {
+	case r == Success || strings.Contains(sentence, "; "):
+		return ""
+	case r.DeviceLost():
+		return "; the worker is started again: if it fails again, look at dmesg for an Xid and at the logs of MPS"
+	case r.Sticky():
+		return "; the worker is started again: if it comes again, look at dmesg for an Xid"
+	}
+	return "; if it comes again, please report it with the log and the output of nvidia-smi -q"
+}
+
+// ResultTable returns the results that have a name here, their sentences and what
+// becomes of the worker as a Markdown table, as the documentation has it.
+func ResultTable() string {
+	var b strings.Builder
+	b.WriteString("| the CUDA driver says | it means, and what to do | the worker |\n|---|---|---|\n")
+	for _, r := range slices.Sorted(maps.Keys(results)) {
+		becomes := "goes on"
+		switch {
+		case r == Success:
+			continue
+		case r.DeviceLost():
+			becomes = "ends; others may fail alike"
+		case r.Sticky(), r.OutOfMemory():
+			becomes = "ends, and is started again"
+		}
+		_, sentence, _ := strings.Cut(r.Error(), ": ")
+		fmt.Fprintf(&b, "| `%s` (%d) | %s | %s |\n", r.Name(), r, sentence, becomes)
+	}
+	return b.String()
 }
 
 // OutOfMemory reports whether the GPU had not enough memory. The context is

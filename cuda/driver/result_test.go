@@ -3,6 +3,7 @@ package driver
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 )
@@ -12,7 +13,7 @@ func TestResultSentences(t *testing.T) {
 		if !strings.HasPrefix(known.name, "CUDA_") || known.sentence == "" {
 			t.Errorf("%d is %q: %q", r, known.name, known.sentence)
 		}
-		if want := fmt.Sprintf("%s (%d): %s", known.name, r, known.sentence); r.Error() != want {
+		if want := fmt.Sprintf("%s (%d): %s", known.name, r, known.sentence); !strings.HasPrefix(r.Error(), want) {
 			t.Errorf("%q, expected %q", r.Error(), want)
 		}
 	}
@@ -54,5 +55,25 @@ func TestResultIsFoundInErrors(t *testing.T) {
 	}
 	if _, err := c.Alloc(0); !errors.Is(err, InvalidValue) {
 		t.Errorf("no memory: %v", err)
+	}
+}
+
+// TestResultTable holds the table that people read to the sentences in use, each
+// with a remedy.
+func TestResultTable(t *testing.T) {
+	text, err := os.ReadFile("../../docs/gpu.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), ResultTable()) {
+		t.Errorf("docs/gpu.md does not hold this table:\n%s", ResultTable())
+	}
+	for r := range results {
+		if r != Success && !strings.Contains(r.Error(), "; ") {
+			t.Errorf("no remedy in %q", r.Error())
+		}
+	}
+	if got := Result(12345).Error(); !strings.Contains(got, "please report") {
+		t.Errorf("a result without a name: %q", got)
 	}
 }
