@@ -27,11 +27,14 @@ func groupRig(t *testing.T) (*rig, *Call) {
 	return r, c
 }
 
-// group lets a group of both services run, and returns a call of each.
+// group lets a group of both services run, and returns a call of each. That of
+// service 1 is the more urgent: it takes longer, and if it were the other one's
+// it would run only as far as that goes.
 func (r *rig) group(first *Call) (calls []*Call) {
 	r.t.Helper()
 	r.backend.ask(func(*loop) { // they come at one moment
-		calls = []*Call{mustSubmit(r.t, r.backend, 0), mustSubmit(r.t, r.backend, 1)}
+		longer := mustSubmit(r.t, r.backend, 1)
+		calls = []*Call{mustSubmit(r.t, r.backend, 0), longer}
 	})
 	r.sync()
 	r.workers.end(executor.Done)

@@ -40,7 +40,7 @@ func TestConfiguredPredictor(t *testing.T) {
 		says []string
 	}{
 		"missing":     {"", []string{"no such file"}},
-		"empty":       {" ", []string{"not a JSON object"}},
+		"empty":       {" ", []string{"it is empty"}},
 		"foreign":     {`{"format":"onnx"}`, []string{"onnx"}},
 		"garbage":     {"\x08\x07\x12\x04test", []string{"not a JSON object"}},
 		"truncated":   {good[:len(good)/2], []string{"truncated"}},
