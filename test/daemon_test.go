@@ -344,10 +344,16 @@ func (p *process) descriptors(pid int) int {
 }
 
 // refused starts a daemon that must not come up, and returns what it says.
-func refused(t *testing.T, c config) string {
+func refused(t *testing.T, c config) string { return refusedWithCode(t, c, 1) }
+
+// faulty is how a daemon ends whose configuration is wrong, which systemd tells
+// from other reasons.
+const faulty = 78
+
+func refusedWithCode(t *testing.T, c config, want int) string {
 	t.Helper()
 	p := launch(t, c)
-	if code := p.exit(); code != 1 {
+	if code := p.exit(); code != want {
 		t.Errorf("exit status %d", code)
 	}
 	return p.logged()

@@ -37,18 +37,18 @@ func TestPortInUse(t *testing.T) {
 }
 
 func TestAllFaultsOfAConfigurationAtOnce(t *testing.T) {
-	says(t, refused(t, config{
+	says(t, refusedWithCode(t, config{
 		top:    `policy = "luck"`,
 		worker: "span_timeout = \"0s\"\nno_such_key = 1\n",
 		services: []service{
 			tinyAdd, {name: "add", model: "zoo:tiny_mlp", lines: `target = "0s"`},
 			{name: "negative", model: "zoo:tiny_mlp", lines: "target = \"-1s\"\nqueue_limit = 0"},
 		},
-	}), "no_such_key", "luck", "span_timeout", "target", "queue_limit", `"add" is the name of`)
+	}, faulty), "no_such_key", "luck", "span_timeout", "target", "queue_limit", `"add" is the name of`)
 }
 
 func TestUnknownZooModel(t *testing.T) {
-	says(t, refused(t, config{services: []service{{name: "a", model: "zoo:no_such"}}}), "no_such", "service[0].model")
+	says(t, refusedWithCode(t, config{services: []service{{name: "a", model: "zoo:no_such"}}}, faulty), "no_such", "service[0].model")
 }
 
 func TestDamagedStateFile(t *testing.T) {
