@@ -220,10 +220,14 @@ func (p *Predictor) Observe(g models.Group, took time.Duration) error {
 
 // Report returns how well predictions do.
 func (p *Predictor) Report() Report {
-	r := Report{
-		Network: p.model != nil, Answers: p.answers, Unknown: p.unknown,
-		Fallbacks: p.fallbacks, Shapes: p.calibration.report(),
-	}
+	r := p.Counts()
+	r.Shapes = p.calibration.report()
+	return r
+}
+
+// Counts returns a report without its shapes, which take long to make.
+func (p *Predictor) Counts() Report {
+	r := Report{Network: p.model != nil, Answers: p.answers, Unknown: p.unknown, Fallbacks: p.fallbacks}
 	for i := range r.Levels {
 		r.Levels[i] = p.calibration.speeds[i].level
 	}
