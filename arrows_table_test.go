@@ -132,8 +132,12 @@ var arrows = []arrow{
 		tests: []string{"predictor"},
 	},
 	{
+		pkg: "daemon/metrics",
+		why: "it tells Prometheus the numbers that it is given, and knows nothing of where they come from",
+	},
+	{
 		pkg:   "daemon",
-		may:   []string{"device", "executor", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments", "training"},
+		may:   []string{"daemon/metrics", "device", "executor", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments", "training"},
 		why:   "ONNX Runtime stays out of the daemon's process: a model that crashes it must end a worker, not the daemon",
 		tests: []string{"ort"},
 	},
@@ -217,6 +221,7 @@ var owners = []struct {
 	{"go4.org/unsafe/assume-no-moving-gc", []string{"training/fit"}, "gorgonia wants a version that knows this Go"},
 	{"gonum.org/v1/gonum", []string{"training/fit"}, "linear algebra belongs to fitting; serving a predictor is plain loops"},
 	{"gonum.org/v1/plot", []string{"training/fit"}, "pictures are for people who read reports"},
+	{"github.com/prometheus", []string{"daemon/metrics"}, "the core counts in plain numbers; only what answers a scrape speaks Prometheus"},
 	{"github.com/pelletier/go-toml", []string{"daemon"}, "there is one configuration and one package that reads it"},
 	{"github.com/NVIDIA/go-nvml", []string{"cuda", "cuda/fake"}, "NVML's answers become facts and sentences in one package"},
 	{"github.com/spf13/cobra", []string{"cmd/overlapd"}, "the command line is wiring"},

@@ -1,0 +1,214 @@
+package metrics
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+)
+
+// apart returns the first line of overlapd's own in which two texts differ.
+func apart(a, b string) (line string, same bool) {
+	own := func(text string) []string {
+		return slices.DeleteFunc(strings.Split(text, "\n"), func(l string) bool { return !strings.HasPrefix(l, "overlapd_") })
+	}
+	x, y := own(a), own(b)
+	for i := range min(len(x), len(y)) {
+		if x[i] != y[i] {
+			return y[i], false
+		}
+	}
+	return "", len(x) == len(y)
+}
+
+// foreign are the rules that names of Triton break, and why that is so: whoever
+// reads them reads Triton's.
+var foreign = regexp.MustCompile(`^nv_(inference_.* (counter metrics should have "_total" suffix|metric names should not contain abbreviated units|` +
+	`non-histogram and non-summary metrics should not have "_count" suffix)|gpu_utilization|gpu_power_usage|gpu_power_limit)$`)
+
+// Names, units and helps are as Prometheus wants them, apart from those that
+// Triton has chosen.
+func TestLint(t *testing.T) {
+	problems, err := promlint.New(strings.NewReader(text(t, full(2)))).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if !foreign.MatchString(p.Metric + " " + p.Text) {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+}
+
+// The lint finds what is wrong, or the test above says nothing.
+func TestLintFinds(t *testing.T) {
+	for _, wrong := range []string{
+		"# TYPE overlapd_x_ms gauge\noverlapd_x_ms 1\n",
+		"# HELP overlapd_x X.\n# TYPE overlapd_x counter\noverlapd_x 1\n",
+		"# HELP overlapd_x_hours X.\n# TYPE overlapd_x_hours gauge\noverlapd_x_hours 1\n",
+	} {
+		problems, err := promlint.New(strings.NewReader(wrong)).Lint()
+		if err != nil || len(problems) == 0 || foreign.MatchString(problems[0].Metric+" "+problems[0].Text) {
+			t.Errorf("%q: %v, %v", wrong, problems, err)
+		}
+	}
+}
+
+// Helps are sentences, and no two metrics have one name.
+func TestFamilies(t *testing.T) {
+	seen := map[string]bool{}
+	for i := range families {
+		f := &families[i]
+		if seen[f.name] || !strings.HasSuffix(f.help, ".") || strings.ToUpper(f.help[:1]) != f.help[:1] {
+			t.Errorf("%s: %q", f.name, f.help)
+		}
+		seen[f.name] = true
+		for _, l := range f.labels {
+			if !slices.Contains(Labels, l) {
+				t.Errorf("%s has the label %s", f.name, l)
+			}
+		}
+	}
+}
+
+// Every family is told, once everything has happened, as what it is.
+func TestEveryFamilyIsTold(t *testing.T) {
+	told := parse(t, text(t, full(2)))
+	for i := range families {
+		f := &families[i]
+		if m := told[f.name]; m == nil || len(m.Metric) == 0 || strings.ToLower(m.GetType().String()) != f.kind.String() || m.GetHelp() != f.help {
+			t.Errorf("%s: %v", f.name, m)
+		}
+	}
+}
+
+// maxSeriesOfService is how many series one service has at most.
+const maxSeriesOfService = 140
+
+// The number of series is bounded by the number of services, and what is told
+// of 64 is in proportion to what is told of one.
+func TestCardinality(t *testing.T) {
+	series := func(services int) (n int) {
+		for line := range strings.Lines(text(t, full(services))) {
+			if strings.HasPrefix(line, "overlapd_") || strings.HasPrefix(line, "nv_") {
+				n++
+			}
+		}
+		return n
+	}
+	none, one, all := series(0), series(1), series(64)
+	if own := one - none; own > maxSeriesOfService || all != none+64*own {
+		t.Errorf("%d series without services, %d with one, %d with 64; a service may have %d", none, one, all, maxSeriesOfService)
+	}
+}
+
+func TestValues(t *testing.T) {
+	s := full(1)
+	everything(s.Record)
+	says(t, text(t, s),
+		`nv_inference_request_success{model="s0",version="1"} 60`,
+		`nv_inference_request_failure{model="s0",reason="CANCELED",version="1"} 2`,
+		`nv_inference_count{model="s0",version="1"} 120`,
+		`nv_inference_exec_count{model="s0",version="1"} 30`,
+		`nv_inference_request_duration_us{model="s0",version="1"} 1500`,
+		`nv_inference_pending_request_count{model="s0",version="1"} 3`,
+		`overlapd_info{policy="overlap",version="1.2.3"} 1`,
+		`overlapd_service_ready{service="s0"} 1`,
+		`overlapd_service_target_seconds{service="s0"} 1`,
+		`overlapd_queries_dropped_total{reason="cannot_finish",service="s0"} 4`,
+		`overlapd_deadline_misses_total{service="s0"} 77`, // 5 late, 36 dropped, 36 failed
+		`overlapd_queue_oldest_age_seconds{service="s0"} 2`,
+		`overlapd_intermediate_bytes{service="s0"} 4096`,
+		`overlapd_query_latency_seconds_bucket{service="s0",le="0.5"} 2`,
+		`overlapd_query_latency_seconds_bucket{service="s0",le="0.02"} 0`,
+		`overlapd_group_spans_sum 2`,
+		`overlapd_overlap_gained_seconds_total 0.002`,
+		`overlapd_scheduler_busy_seconds_total 2.001`,
+		`overlapd_scheduler_turns_total 2`,
+		`overlapd_predictor_serving 1`,
+		`overlapd_predictor_fallbacks_total{reason="queue_full"} 2`,
+	)
+}
+
+// perf_analyzer finds readings of GPUs by these lines, at the start of one and
+// with one label.
+func TestReadingsForPerfAnalyzer(t *testing.T) {
+	got := text(t, full(1))
+	says(t, got, `nv_gpu_utilization{gpu_uuid="GPU-1"} 0.41`, `nv_gpu_power_usage{gpu_uuid="GPU-1"} 300`)
+	for _, name := range []string{"nv_gpu_utilization", "nv_gpu_power_usage", "nv_gpu_memory_used_bytes", "nv_gpu_memory_total_bytes"} {
+		if !regexp.MustCompile(`\n` + name + `\{gpu_uuid="[^"]*"\} [0-9.e+]+\n`).MatchString(got) {
+			t.Errorf("%s is not told as perf_analyzer reads it", name)
+		}
+	}
+}
+
+// Without a GPU nothing is told of one, and of a MIG device only what it knows.
+func TestReadingsThatAreMissing(t *testing.T) {
+	s := full(1)
+	s.GPUs = []GPU{{UUID: "MIG-1", Utilization: -1, MemoryTotalBytes: 10, MemoryUsedBytes: 0, PowerWatts: -1, PowerLimitWatts: -1}}
+	got := text(t, s)
+	says(t, got, `nv_gpu_memory_used_bytes{gpu_uuid="MIG-1"} 0`)
+	if strings.Contains(got, "nv_gpu_utilization") || strings.Contains(got, "nv_gpu_power") {
+		t.Error("it tells what is not known")
+	}
+	s.GPUs = nil
+	if strings.Contains(text(t, s), "nv_gpu_") {
+		t.Error("it tells of a GPU that is not there")
+	}
+}
+
+// A name that Prometheus cannot have fails the scrape and nothing else.
+func TestForeignName(t *testing.T) {
+	s := full(1)
+	s.Services[0].Name = "\xff"
+	if b, err := NewExporter(func() *Snapshot { return s }).Text(); err == nil {
+		t.Errorf("no error: %.100s", b)
+	}
+}
+
+// Scrapes of any number are answered with the same text while it is fresh.
+func TestScrapesAreBounded(t *testing.T) {
+	asked, now := 0, time.Duration(0)
+	x := NewExporter(func() *Snapshot { asked++; return full(1) })
+	x.now = func() time.Duration { return now }
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			if _, err := x.Text(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	now = Fresh - 1
+	first, _ := x.Text()
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+	now = Fresh
+	if again, err := x.Text(); asked != 2 || err != nil || &first[0] == &again[0] {
+		t.Errorf("asked %d times, %v", asked, err)
+	}
+}
+
+// BenchmarkText is what a scrape costs whoever asks.
+func BenchmarkText(b *testing.B) {
+	for _, services := range []int{2, 64} {
+		b.Run(fmt.Sprintf("%d services", services), func(b *testing.B) {
+			s := full(services)
+			x := NewExporter(func() *Snapshot { return s })
+			x.fresh = 0
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := x.Text(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,75 @@
+package metrics
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// Whatever is observed, the buckets are those that one would count by hand.
+func TestHistogramCounts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		bounds := rapid.SliceOfNDistinct(rapid.Float64Range(-10, 10), 1, 8, rapid.ID).Draw(t, "bounds")
+		slices.Sort(bounds)
+		values := rapid.SliceOf(rapid.Float64Range(-12, 12)).Draw(t, "values")
+		h := newHistogram(bounds)
+		sum := 0.0
+		for _, v := range values {
+			h.observe(v)
+			sum += v
+		}
+		count, buckets := h.cumulative()
+		if int(count) != len(values) || h.sum != sum || len(buckets) != len(bounds) {
+			t.Fatalf("%d values, sum %v, %d buckets", count, h.sum, len(buckets))
+		}
+		for _, b := range bounds {
+			want := 0
+			for _, v := range values {
+				if v <= b {
+					want++
+				}
+			}
+			if int(buckets[b]) != want {
+				t.Fatalf("%d do not exceed %v, want %d", buckets[b], b, want)
+			}
+		}
+	})
+}
+
+func TestHistogramLeavesOutNoNumbers(t *testing.T) {
+	h := newHistogram(ratioBounds)
+	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		h.observe(v)
+	}
+	if count, _ := h.cumulative(); count != 0 || h.sum != 0 {
+		t.Errorf("%d, sum %v", count, h.sum)
+	}
+}
+
+func TestHistogramCloneIsApart(t *testing.T) {
+	h := newHistogram(spanBounds)
+	c := h.clone()
+	h.observe(1)
+	if count, _ := c.cumulative(); count != 0 {
+		t.Error("a copy has counted what its original observed")
+	}
+}
+
+func TestBoundsAscend(t *testing.T) {
+	for name, bounds := range map[string][]float64{
+		"latency": latencyBounds, "target": targetBounds, "round": roundBounds, "room": roomBounds,
+		"span": spanBounds, "ratio": ratioBounds, "error": errorBounds, "margin": marginBounds,
+	} {
+		if !slices.IsSorted(bounds) || len(slices.Compact(slices.Clone(bounds))) != len(bounds) {
+			t.Errorf("%s: %v", name, bounds)
+		}
+		if len(bounds) > maxBounds {
+			t.Errorf("%s: %d bounds, at most %d", name, len(bounds), maxBounds)
+		}
+	}
+}
+
+// maxBounds bounds what a histogram adds to a scrape.
+const maxBounds = 20

@@ -1,0 +1,161 @@
+package metrics
+
+import (
+	"math"
+	"time"
+)
+
+// Record is what the scheduler goroutine notes of its turns, of the groups that
+// it runs and of the queries that it answers. It belongs to that goroutine, which
+// gives others a Clone; none of its methods allocates, apart from Clone.
+type Record struct {
+	services []queries
+
+	turns uint64
+	busy  time.Duration // that its turns took together
+	woke  time.Duration // when this turn began
+
+	group    Group // that runs
+	running  bool
+	spans    Histogram
+	headroom Histogram
+	margin   Histogram
+	round    Histogram
+	exceeded uint64 // rounds that took longer than their bound
+
+	soloRatio  Histogram // measured/predicted of one span
+	groupRatio Histogram // of several
+	groupError Histogram
+
+	solo, gained, lost time.Duration // of groups of several spans
+}
+
+// queries is what is noted of the finished queries of a service.
+type queries struct{ latency, target, queue Histogram }
+
+// Group is an operator group that is sent to the workers.
+type Group struct {
+	Spans     int
+	Predicted time.Duration // 0 if that is not known
+	Bound     time.Duration // that 99 of 100 keep, as far as is known
+	Solo      time.Duration // that its spans take one after another, 0 if that is not known
+	Headroom  time.Duration // until the first deadline in the group
+	Urgent    bool          // whether there is a deadline
+}
+
+// Outcome is how a group went.
+type Outcome struct {
+	Took     time.Duration // from sending it until its last span had ended
+	Compared time.Duration // what Predicted speaks of, which for one span is the time in the engine
+	Whole    bool          // each of its spans ran to its end
+}
+
+// Query is a query that finished.
+type Query struct {
+	Latency time.Duration // from its arrival
+	Queue   time.Duration // of that before its first span
+	Target  time.Duration // of its service
+}
+
+// NewRecord returns an empty record of so many services.
+func NewRecord(services int) *Record {
+	r := &Record{
+		services: make([]queries, services),
+		spans:    newHistogram(spanBounds), headroom: newHistogram(roomBounds), margin: newHistogram(marginBounds),
+		round:     newHistogram(roundBounds),
+		soloRatio: newHistogram(ratioBounds), groupRatio: newHistogram(ratioBounds), groupError: newHistogram(errorBounds),
+	}
+	for i := range r.services {
+		r.services[i] = queries{newHistogram(latencyBounds), newHistogram(targetBounds), newHistogram(latencyBounds)}
+	}
+	return r
+}
+
+// Wake notes that a turn of the goroutine begins: it has something to do.
+func (r *Record) Wake(now time.Duration) { r.woke = now }
+
+// Rest notes that the turn is over.
+func (r *Record) Rest(now time.Duration) {
+	r.turns++
+	r.busy += max(now-r.woke, 0)
+}
+
+// Dispatch notes a group that is sent. It is followed by Finish.
+func (r *Record) Dispatch(g Group) {
+	r.group, r.running = g, true
+	r.spans.observe(float64(g.Spans))
+	if g.Urgent {
+		r.headroom.observe(max(g.Headroom, 0).Seconds())
+	}
+	if g.Predicted > 0 {
+		r.margin.observe(ratio(g.Bound, g.Predicted))
+	}
+}
+
+// Finish notes how the group went that was sent last. What did not run to its
+// end says nothing of predictions.
+func (r *Record) Finish(o Outcome) {
+	if !r.running {
+		return
+	}
+	r.running = false
+	r.round.observe(o.Took.Seconds())
+	if g := &r.group; o.Whole && o.Compared > 0 {
+		r.predicted(g, o.Compared)
+		r.gain(g, o.Took)
+	}
+}
+
+func (r *Record) predicted(g *Group, took time.Duration) {
+	if g.Predicted <= 0 {
+		return
+	}
+	if took > g.Bound {
+		r.exceeded++
+	}
+	if g.Spans == 1 {
+		r.soloRatio.observe(ratio(took, g.Predicted))
+		return
+	}
+	r.groupRatio.observe(ratio(took, g.Predicted))
+	r.groupError.observe(math.Abs(ratio(g.Predicted, took) - 1))
+}
+
+func (r *Record) gain(g *Group, took time.Duration) {
+	if g.Spans < 2 || g.Solo <= 0 {
+		return
+	}
+	r.solo += g.Solo
+	r.gained += max(g.Solo-took, 0)
+	r.lost += max(took-g.Solo, 0)
+}
+
+// Answer notes a query that finished. A service that the record was not made for
+// is left out.
+func (r *Record) Answer(service int, q Query) {
+	if service < 0 || service >= len(r.services) {
+		return
+	}
+	s := &r.services[service]
+	s.latency.observe(q.Latency.Seconds())
+	s.queue.observe(q.Queue.Seconds())
+	if q.Target > 0 {
+		s.target.observe(ratio(q.Latency, q.Target))
+	}
+}
+
+// Clone returns a copy for another goroutine.
+func (r *Record) Clone() *Record {
+	c := *r
+	for _, h := range []*Histogram{&c.spans, &c.headroom, &c.margin, &c.round, &c.soloRatio, &c.groupRatio, &c.groupError} {
+		*h = h.clone()
+	}
+	c.services = make([]queries, len(r.services))
+	for i := range r.services {
+		s := &r.services[i]
+		c.services[i] = queries{s.latency.clone(), s.target.clone(), s.queue.clone()}
+	}
+	return &c
+}
+
+func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }

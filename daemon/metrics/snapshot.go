@@ -1,0 +1,79 @@
+package metrics
+
+import "time"
+
+// Snapshot is everything that is told of a daemon at one moment. Counters count
+// from the start of the daemon.
+type Snapshot struct {
+	Version string
+	Policy  string
+
+	Record    *Record       // of the scheduler goroutine
+	Age       time.Duration // of Record, Scheduler and what the services have of it
+	Scheduler Scheduler
+	Services  []Service // in the order of Record's
+	GPUs      []GPU     // none if the services run on no GPU, or it cannot be asked
+}
+
+// Count is how often something happened for one reason.
+type Count struct {
+	Reason string // one of a list in the program
+	N      uint64
+}
+
+// Scheduler is what the scheduler and its goroutine did.
+type Scheduler struct {
+	Rounds                 uint64
+	Busy                   time.Duration // of the device: what the rounds took together
+	Made, Kept, Overturned uint64        // plans
+	Inbox, InboxLimit      int           // messages that wait, now
+	BeatAge                time.Duration // since the goroutine last ended a turn
+	Predictor              bool          // groups of several spans are predicted by a network
+	Fallbacks              []Count       // of the network, by reason
+	Unknown                uint64        // groups of which nothing could be predicted
+}
+
+// Service is a service. What is marked "now" is how it stands, the rest counts.
+type Service struct {
+	Name       string
+	Ready      bool          // now
+	Target     time.Duration // its QoS target
+	QueueLimit int
+	Queued     int           // queries, now
+	OldestAge  time.Duration // of the query that has waited longest, now
+	Postponed  int           // queries, now
+	Paused     int           // batches, now
+
+	Accepted, Finished, Late, Cancelled uint64
+	Refused, Dropped, Failed            []Count
+	Batches, Merged, Retried            uint64
+
+	Restarts          uint64 // of its worker
+	IntermediateBytes int64  // now, as the following
+	InputBytes        int64
+	ResidentBytes     int64 // of its worker, 0 if that is not known
+
+	Requests Requests
+}
+
+// Requests is what Triton counts of a model: requests as clients see them.
+type Requests struct {
+	Success    uint64
+	Failure    []Count // all of Triton's reasons, in any order
+	Queries    uint64  // sum of the batch sizes of Success
+	Executions uint64  // batches
+
+	// What the requests of Success took together.
+	Request, Queue, ComputeInput, ComputeInfer, ComputeOutput time.Duration
+}
+
+// GPU is a reading of a GPU or MIG device. What it cannot tell is negative, and
+// left out.
+type GPU struct {
+	UUID             string
+	Utilization      float64 // 0 to 1
+	MemoryTotalBytes int64
+	MemoryUsedBytes  int64
+	PowerWatts       float64
+	PowerLimitWatts  float64
+}
