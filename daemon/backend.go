@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/overlapd/overlapd/daemon/metrics"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
@@ -54,6 +55,8 @@ type backend struct {
 	threads   []int // of each service
 	loop      *loop
 	running   bool // the loop was started
+
+	gpus func() []metrics.GPU // readings of what the services run on, which must not wait; nil if that is no GPU
 
 	life       context.Context // ends when the daemon closes
 	goroutines *sync.WaitGroup // that run besides the loop
@@ -314,6 +317,9 @@ func (b *backend) newLoop(c Config, log *journal.Writer, header journal.Header) 
 		specs: list, workers: make([]worker, len(list)),
 		calls: make(map[models.QueryID]*pending),
 		timer: time.NewTimer(time.Hour),
+	}
+	if c.Metrics {
+		b.loop.record = metrics.NewRecord(len(list))
 	}
 	b.loop.prediction.options = c.Profile
 	b.loop.profiling.keeper = b.keeper

@@ -25,6 +25,7 @@ type Config struct {
 	DrainTimeout  time.Duration // how long a stopping daemon works on what it has accepted
 	LogLevel      string
 	LogFormat     string // "console" or "json"
+	Metrics       bool   // the endpoint has /metrics
 	Limits        Limits
 	Worker        WorkerConfig
 	Profile       ProfileConfig
@@ -114,6 +115,7 @@ func Default() Config {
 		DrainTimeout: 30 * time.Second,
 		LogLevel:     "info",
 		LogFormat:    "console",
+		Metrics:      true,
 		Limits: Limits{
 			RequestBytes: 64 << 20,
 			MemoryBytes:  512 << 20,

@@ -27,6 +27,7 @@ func (c *Config) keys(k keys) {
 	k.duration("drain_timeout", &c.DrainTimeout)
 	k.text("log_level", &c.LogLevel)
 	k.text("log_format", &c.LogFormat)
+	k.flag("metrics", &c.Metrics)
 	k.table("limits", c.Limits.keys)
 	k.table("worker", c.Worker.keys)
 	k.table("profile", c.Profile.keys)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/overlapd/overlapd/daemon/metrics"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/models/zoo"
@@ -126,10 +127,16 @@ func New(c Config, o Options) (d *Daemon, err error) {
 	if o.Offline {
 		return d, nil
 	}
-	if d.endpoint, err = NewEndpoint(d.backend, c.Limits, o.Version, d.log); err == nil && d.emulation != nil {
+	if d.endpoint, err = NewEndpoint(d.backend, c.Limits, o.Version, d.log); err != nil {
+		return d, err
+	}
+	if d.emulation != nil {
 		d.endpoint.labelEmulated()
 	}
-	return d, err
+	if c.Metrics {
+		d.endpoint.metrics = metrics.NewExporter(newScraper(d.backend, o.Version, c.Policy).snapshot).Text
+	}
+	return d, nil
 }
 
 // emulate takes a modelled device instead of a real one.

@@ -36,7 +36,8 @@ type Endpoint struct {
 	watch          *watch
 	hosts          map[string]struct{}
 	services       map[string]*Service
-	serverMetadata []byte // answer to /v2
+	serverMetadata []byte                 // answer to /v2
+	metrics        func() ([]byte, error) // answer to /metrics, nil for none
 
 	memoryBytes atomic.Int64 // held by bodies; at most limits.MemoryBytes
 	bodies      sync.Pool    // of *body

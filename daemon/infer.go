@@ -32,9 +32,10 @@ func (e *Endpoint) infer(ctx *fasthttp.RequestCtx, s *Service) {
 	}
 	if err := e.backend.Submit(c); err != nil {
 		e.backend.Free(s, c.Memory)
-		s.Stats.fail.add(time.Since(c.Arrival))
+		refusal := asError(err)
+		s.Stats.failed(refusal, time.Since(c.Arrival))
 		e.done(c)
-		writeError(ctx, asError(err))
+		writeError(ctx, refusal)
 		return
 	}
 	e.wait(ctx, c)
@@ -45,7 +46,7 @@ func (e *Endpoint) infer(ctx *fasthttp.RequestCtx, s *Service) {
 	e.backend.Release(c)
 	took := time.Since(c.Arrival)
 	if err != nil {
-		s.Stats.fail.add(took)
+		s.Stats.failed(err, took)
 		writeError(ctx, err)
 	} else {
 		s.Stats.succeed(c.Size, c.Arrival.Add(took), took, c.reply.Timing)

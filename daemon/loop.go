@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/metrics"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
@@ -36,6 +37,7 @@ type loop struct {
 	workers  []worker                    // of each service
 	late     []executor.WorkerReady      // came while a round of their service runs
 	calls    map[models.QueryID]*pending // accepted and not answered
+	record   *metrics.Record             // of what it does, for scrapes; nil without metrics
 	timer    *time.Timer
 	requests []executor.SpanRequest // memory of dispatch
 	outcome  overlap.Outcome        // memory of finish
@@ -60,14 +62,18 @@ func (l *loop) run() {
 	for {
 		select {
 		case m := <-l.inbox:
+			l.wakes()
 			l.take(m)
 		case o, ok := <-outcomes:
 			if !ok {
 				return
 			}
+			l.wakes()
 			l.finish(o)
 		case <-l.timer.C:
+			l.wakes()
 		case <-beat.C:
+			l.wakes()
 		}
 		for range inboxBurst {
 			select {
@@ -79,7 +85,7 @@ func (l *loop) run() {
 			break
 		}
 		l.decide()
-		l.beat.Store(int64(l.now()))
+		l.rests()
 	}
 }
 
@@ -203,6 +209,7 @@ func (l *loop) dispatch(r overlap.Round) {
 		}
 		l.requests = append(l.requests, request)
 	}
+	l.noteRound(&r)
 	if err := l.exec.Run(r.Number, l.requests); err != nil {
 		l.log.Error().Err(err).Uint64("round", r.Number).Msg("sending a round to the workers")
 		o := overlap.Outcome{Round: r.Number}
@@ -238,6 +245,7 @@ func (l *loop) finish(o executor.Outcome) {
 	for i := range o.Spans {
 		l.outcome.Spans = append(l.outcome.Spans, l.spanOutcome(&o.Spans[i]))
 	}
+	l.noteOutcome(&o)
 	l.learn(&o)
 	l.settle(l.outcome)
 	l.catchUp()
@@ -275,14 +283,8 @@ func (l *loop) spanOutcome(s *executor.SpanOutcome) overlap.SpanOutcome {
 	return out
 }
 
-// learn lets the predictor follow what was measured of a group. The time of a
-// span that ran alone is that in the engine; it is known to be free of what
-// sending and waiting take, which a group has once, however many spans it has.
+// learn lets the predictor follow what was measured of a group.
 func (l *loop) learn(o *executor.Outcome) {
-	took := o.Took
-	if len(o.Spans) == 1 {
-		took = o.Spans[0].Took
-	}
 	l.group.Spans = l.group.Spans[:0]
 	for i := range o.Spans {
 		if o.Spans[i].Status != executor.Done {
@@ -290,7 +292,7 @@ func (l *loop) learn(o *executor.Outcome) {
 		}
 		l.group.Spans = append(l.group.Spans, o.Spans[i].Span)
 	}
-	if err := l.predictor.Observe(l.group, took); err != nil {
+	if err := l.predictor.Observe(l.group, observed(o)); err != nil {
 		l.log.Debug().Err(err).Msg("a measured time was not taken in")
 	}
 }
@@ -310,6 +312,7 @@ func (l *loop) answerAll() {
 		l.exec.Release(r.Service, r.Batch)
 	}
 	for _, a := range l.scheduler.Answers() {
+		l.noteAnswer(&a)
 		if p := l.calls[a.Query]; p != nil {
 			delete(l.calls, a.Query)
 			p.call.Answer(l.reply(p, &a))

@@ -36,6 +36,8 @@ func (e *Endpoint) answer(ctx *fasthttp.RequestCtx, r route) {
 		writeJSON(ctx, appendStats(nil, e.backend.Services()...))
 	case routeOverview:
 		e.answerOverview(ctx)
+	case routeMetrics:
+		e.answerMetrics(ctx)
 	case routeIndex:
 		writeJSON(ctx, appendIndex(nil, e.backend.Services()))
 	}

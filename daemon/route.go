@@ -21,6 +21,7 @@ const (
 	routeAllStats
 	routeIndex
 	routeOverview
+	routeMetrics
 	routeInfer
 )
 
@@ -40,6 +41,7 @@ var fixedRoutes = map[string]routeKind{
 	"/v2/models/stats":     routeAllStats,
 	"/v2/repository/index": routeIndex,
 	"/overlapd/status":     routeOverview,
+	"/metrics":             routeMetrics,
 }
 
 // modelRoutes are what may follow the name and version of a model.

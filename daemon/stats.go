@@ -12,8 +12,35 @@ type Stats struct {
 	executions atomic.Uint64
 	last       atomic.Int64 // unix milliseconds of the last answer with outputs
 
+	failures [failureKinds]atomic.Uint64 // of fail
+
 	success, fail                                    total
 	queue, computeInput, computeInfer, computeOutput total
+}
+
+// failureKind is why a request failed, as Triton's metrics divide it.
+type failureKind int
+
+const (
+	failureRejected  failureKind = iota // there was no room or no time for it
+	failureCancelled                    // its client left
+	failureBackend                      // the model or its worker failed
+	failureOther
+	failureKinds
+)
+
+var failureNames = [failureKinds]string{"REJECTED", "CANCELED", "BACKEND", "OTHER"}
+
+func kindOf(reason string) failureKind {
+	switch reason {
+	case ReasonQueueFull, ReasonNoMemory, ReasonDraining, ReasonLoading, ReasonDeadline, ReasonCannotFinish:
+		return failureRejected
+	case ReasonCancelled:
+		return failureCancelled
+	case ReasonModelFailed, ReasonWorkerLost:
+		return failureBackend
+	}
+	return failureOther
 }
 
 // total is a number of events and the time they took together.
@@ -35,6 +62,12 @@ func (s *Stats) Succeeded() uint64 { return s.success.count.Load() }
 
 // Failed returns how many queries were accepted and answered with an error.
 func (s *Stats) Failed() uint64 { return s.fail.count.Load() }
+
+// failed counts a query that was answered with an error.
+func (s *Stats) failed(err *Error, took time.Duration) {
+	s.fail.add(took)
+	s.failures[kindOf(err.Reason)].Add(1)
+}
 
 func (s *Stats) succeed(size int, now time.Time, took time.Duration, t Timing) {
 	s.queries.Add(uint64(size))

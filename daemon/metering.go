@@ -1,0 +1,108 @@
+package daemon
+
+import (
+	"time"
+
+	"github.com/overlapd/overlapd/daemon/metrics"
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/predictor"
+)
+
+// What the loop notes of itself goes into its record, which is plain memory of
+// its own. Without metrics there is no record, and nothing is noted.
+
+// wakes notes that the loop has something to do.
+func (l *loop) wakes() {
+	if l.record != nil {
+		l.record.Wake(l.now())
+	}
+}
+
+// rests shows that the loop is alive and has nothing more to do.
+func (l *loop) rests() {
+	now := l.now()
+	l.beat.Store(int64(now))
+	if l.record != nil {
+		l.record.Rest(now)
+	}
+}
+
+// noteRound notes a round that is sent.
+func (l *loop) noteRound(r *overlap.Round) {
+	if l.record == nil {
+		return
+	}
+	g := metrics.Group{Spans: len(r.Group.Spans), Predicted: r.Predicted.Latency, Bound: r.Predicted.Bound}
+	chosen := l.scheduler.Explain().Candidates
+	for i := range chosen {
+		if left := chosen[i].Deadline - r.Start; chosen[i].Place > 0 && (!g.Urgent || left < g.Headroom) {
+			g.Headroom, g.Urgent = left, true
+		}
+	}
+	if g.Spans > 1 {
+		g.Solo = l.soloOf(r)
+	}
+	l.record.Dispatch(g)
+}
+
+// soloOf returns what the spans of a round take one after another, or 0 if that
+// is not known.
+func (l *loop) soloOf(r *overlap.Round) (sum time.Duration) {
+	for _, span := range r.Group.Spans {
+		took, ok := l.solo.Span(span)
+		if !ok {
+			return 0
+		}
+		sum += took
+	}
+	return sum
+}
+
+// noteOutcome notes how the round went that was sent last.
+func (l *loop) noteOutcome(o *executor.Outcome) {
+	if l.record == nil {
+		return
+	}
+	whole := true
+	for i := range o.Spans {
+		whole = whole && o.Spans[i].Status == executor.Done
+	}
+	l.record.Finish(metrics.Outcome{Took: o.Took, Compared: observed(o), Whole: whole})
+}
+
+// observed returns what a prediction for a round speaks of. The time of a span
+// that ran alone is that in the engine; it is known to be free of what sending
+// and waiting take, which a group has once, however many spans it has.
+func observed(o *executor.Outcome) time.Duration {
+	if len(o.Spans) == 1 {
+		return o.Spans[0].Took
+	}
+	return o.Took
+}
+
+// noteAnswer notes a query that is over.
+func (l *loop) noteAnswer(a *overlap.Answer) {
+	if l.record == nil || a.Result != overlap.Finished {
+		return
+	}
+	l.record.Answer(int(a.Service), metrics.Query{
+		Latency: a.At - a.Started + a.Queue, Queue: a.Queue, Target: l.services[a.Service].QoSTarget,
+	})
+}
+
+// told is what the loop tells a scrape: copies of what only it may read.
+type told struct {
+	at        time.Duration
+	record    *metrics.Record
+	scheduler overlap.Metrics
+	waiting   []overlap.Waiting
+	predictor predictor.Report // without shapes
+}
+
+func (l *loop) told() *told {
+	return &told{
+		at: l.now(), record: l.record.Clone(), scheduler: l.scheduler.Metrics(),
+		waiting: l.scheduler.Waiting(nil), predictor: l.predictor.Counts(),
+	}
+}

@@ -1,0 +1,149 @@
+package daemon
+
+import (
+	"strings"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/overlapd/overlapd/daemon/metrics"
+	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/predictor"
+)
+
+// scrapeTimeout is how long a scrape waits for the scheduler goroutine before
+// it tells what it was told last.
+const scrapeTimeout = 100 * time.Millisecond
+
+// scraper collects what a scrape tells. It is used by one goroutine at a time.
+// At most one question of it waits in the inbox, whatever becomes of the loop.
+type scraper struct {
+	*backend
+	version string
+	policy  string
+	last    *told      // by the loop
+	asked   chan *told // what the loop is to tell, nil if it has
+}
+
+func newScraper(b *backend, version, policy string) *scraper {
+	empty := &told{record: metrics.NewRecord(len(b.services))}
+	empty.scheduler.Services = make([]overlap.ServiceMetrics, len(b.services))
+	empty.waiting = make([]overlap.Waiting, len(b.services))
+	return &scraper{backend: b, version: version, policy: policy, last: empty}
+}
+
+// ask lets the loop tell how it stands. If it cannot be asked now, or does not
+// answer in time, what it told last stays.
+func (s *scraper) ask() {
+	if s.asked == nil {
+		asked := make(chan *told, 1)
+		select {
+		case s.inbox <- message{ask: func(l *loop) { asked <- l.told() }}:
+			s.asked = asked
+		default:
+			return
+		}
+	}
+	limit := time.NewTimer(scrapeTimeout)
+	defer limit.Stop()
+	select {
+	case s.last = <-s.asked:
+		s.asked = nil
+	case <-s.done:
+	case <-limit.C:
+	}
+}
+
+// snapshot returns everything that is told of the daemon now.
+func (s *scraper) snapshot() *metrics.Snapshot {
+	s.ask()
+	t, now := s.last, s.now()
+	snap := &metrics.Snapshot{Version: s.version, Policy: s.policy, Record: t.record, Age: now - t.at, Scheduler: s.scheduler(now)}
+	for i := range s.services {
+		snap.Services = append(snap.Services, s.service(i))
+	}
+	if s.gpus != nil {
+		snap.GPUs = s.gpus()
+	}
+	return snap
+}
+
+func (s *scraper) scheduler(now time.Duration) metrics.Scheduler {
+	m, p := &s.last.scheduler, &s.last.predictor
+	of := metrics.Scheduler{
+		Rounds: m.Rounds, Busy: m.Busy, Made: m.Plans.Made, Kept: m.Plans.Kept, Overturned: m.Plans.Overturned,
+		Inbox: len(s.inbox), InboxLimit: cap(s.inbox), BeatAge: now - time.Duration(s.beat.Load()),
+		Predictor: p.Network, Unknown: p.Unknown,
+	}
+	for r := predictor.FallbackNone + 1; r < predictor.Fallbacks; r++ {
+		of.Fallbacks = append(of.Fallbacks, metrics.Count{Reason: strings.ReplaceAll(r.String(), " ", "_"), N: p.Fallbacks[r]})
+	}
+	return of
+}
+
+func (s *scraper) service(i int) metrics.Service {
+	sv, m, w := s.services[i], &s.last.scheduler.Services[i], s.last.waiting[i]
+	of := metrics.Service{
+		Name: sv.Name, Ready: sv.Ready(), Target: sv.QoSTarget, QueueLimit: sv.QueueLimit,
+		Queued: m.Queued, Paused: m.Paused, Postponed: w.Postponed,
+		Accepted: m.Arrived, Finished: m.Finished, Late: m.Late, Cancelled: m.Cancelled,
+		Refused: countsOf(&m.Refused, overlap.ReasonQueueFull, overlap.ReasonDeadlinePassed, overlap.ReasonDraining),
+		Dropped: countsOf(&m.Dropped, overlap.ReasonDeadlinePassed, overlap.ReasonCannotFinish),
+		Failed:  countsOf(&m.Failed, overlap.ReasonWorkerLost, overlap.ReasonModelFailed),
+		Batches: m.Batches, Merged: m.Merged, Retried: m.Retried,
+		Requests: sv.Stats.requests(),
+	}
+	if m.Queued > 0 {
+		of.OldestAge = max(s.last.at-w.Oldest, 0)
+	}
+	if state, err := s.exec.State(sv.ID); err == nil {
+		of.Restarts = uint64(max(state.Starts-1, 0))
+		of.IntermediateBytes, of.InputBytes, of.ResidentBytes = state.IntermediateBytes, state.InputBytes, state.ResidentBytes
+	}
+	return of
+}
+
+// countsOf names counts. The usual reasons are there from the start, so that
+// their rates begin at 0; others once there was one.
+func countsOf(counts *[overlap.ReasonCount]uint64, usual ...overlap.Reason) (named []metrics.Count) {
+	for _, r := range usual {
+		named = append(named, metrics.Count{Reason: r.String(), N: counts[r]})
+		counts[r] = 0
+	}
+	for r, n := range counts {
+		if n > 0 {
+			named = append(named, metrics.Count{Reason: overlap.Reason(r).String(), N: n})
+		}
+	}
+	return named
+}
+
+// requests returns what was counted, as Triton divides it.
+func (s *Stats) requests() metrics.Requests {
+	took := func(t *total) time.Duration { return time.Duration(t.ns.Load()) }
+	r := metrics.Requests{
+		Success: s.success.count.Load(), Queries: s.queries.Load(), Executions: s.executions.Load(),
+		Request: took(&s.success), Queue: took(&s.queue), ComputeInput: took(&s.computeInput),
+		ComputeInfer: took(&s.computeInfer), ComputeOutput: took(&s.computeOutput),
+	}
+	for kind := range s.failures {
+		r.Failure = append(r.Failure, metrics.Count{Reason: failureNames[kind], N: s.failures[kind].Load()})
+	}
+	return r
+}
+
+// answerMetrics answers a scrape.
+func (e *Endpoint) answerMetrics(ctx *fasthttp.RequestCtx) {
+	if e.metrics == nil {
+		writeError(ctx, notFound("there are no metrics: the configuration has metrics = false"))
+		return
+	}
+	text, err := e.metrics()
+	if err != nil {
+		e.log.Error().Err(err).Msg("the metrics cannot be told")
+		writeError(ctx, errInternal)
+		return
+	}
+	ctx.SetContentType(metrics.ContentType)
+	e.writeBody(ctx, text)
+}

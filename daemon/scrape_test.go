@@ -1,0 +1,344 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/daemon/metrics"
+	"github.com/overlapd/overlapd/executor"
+)
+
+// scrape returns what a scrape of a backend is answered with, made anew.
+func scrape(t testing.TB, b *backend) string {
+	t.Helper()
+	text, err := metrics.NewExporter(newScraper(b, "test", b.loop.config.Policy).snapshot).Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// series returns the names and labels in a text, without values, but for those
+// of the Go runtime.
+func series(text string) (all []string) {
+	for line := range strings.Lines(text) {
+		if name, _, ok := strings.Cut(line, " "); ok && !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "go_") {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// tells fails the test unless a text has all of the lines.
+func tells(t *testing.T, text string, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			name, _, _ := strings.Cut(line, " ")
+			t.Errorf("it does not tell %s, but %s", line, regexp.MustCompile(regexp.QuoteMeta(name)+".*").FindString(text))
+		}
+	}
+}
+
+// A real daemon tells what clients have seen of it, by the names that
+// perf_analyzer and dashboards of Triton look for and by our own.
+func TestMetricsOfADaemon(t *testing.T) {
+	d := serveEmulated(t, emulatedConfig(t, nil))
+	for i := range 6 {
+		if status, text := d.infer(i%2, 1+i, 8); status != http.StatusOK {
+			t.Fatalf("status %d: %s", status, text)
+		}
+	}
+	text, server := d.get("/metrics")
+	if server != "overlapd (emulated)" {
+		t.Errorf("Server: %s", server)
+	}
+	tells(t, text,
+		`nv_inference_request_success{model="s0",version="1"} 3`,
+		`nv_inference_count{model="s0",version="1"} 9`, // of 1, 3 and 5
+		`nv_inference_exec_count{model="s1",version="1"} 3`,
+		`nv_inference_request_failure{model="s0",reason="REJECTED",version="1"} 0`,
+		`nv_inference_pending_request_count{model="s0",version="1"} 0`,
+		`overlapd_info{policy="overlap",version="test"} 1`,
+		`overlapd_service_ready{service="s1"} 1`,
+		`overlapd_service_target_seconds{service="s1"} 60`,
+		`overlapd_queries_accepted_total{service="s0"} 3`,
+		`overlapd_queries_finished_total{service="s1"} 3`,
+		`overlapd_deadline_misses_total{service="s1"} 0`,
+		`overlapd_query_latency_seconds_count{service="s1"} 3`,
+		`overlapd_query_latency_target_ratio_bucket{service="s1",le="1"} 3`,
+		`overlapd_queue_limit{service="s0"} 256`,
+		`overlapd_queue_oldest_age_seconds{service="s0"} 0`,
+		`overlapd_rounds_total 6`,
+		`overlapd_group_spans_sum 6`,
+		`overlapd_dispatch_headroom_seconds_count 6`,
+		`overlapd_solo_prediction_ratio_count 6`,
+		`overlapd_predictor_serving 0`,
+	)
+	if strings.Contains(text, "nv_gpu_") {
+		t.Error("it tells of a GPU without one")
+	}
+	if busy := valueOf(t, text, "overlapd_scheduler_busy_seconds_total"); busy <= 0 || busy > time.Since(d.backend.epoch).Seconds() {
+		t.Errorf("the scheduler goroutine was busy for %v s", busy)
+	}
+	if took := valueOf(t, text, `nv_inference_request_duration_us{model="s0",version="1"}`); took < 9*10*20 {
+		t.Errorf("the requests took %v µs, less than the device", took)
+	}
+}
+
+// valueOf returns the value of a series.
+func valueOf(t *testing.T, text, name string) (v float64) {
+	t.Helper()
+	_, rest, ok := strings.Cut(text, "\n"+name+" ")
+	if _, err := fmt.Sscan(rest, &v); !ok || err != nil {
+		t.Fatalf("there is no %s: %v", name, err)
+	}
+	return v
+}
+
+// Groups of several spans tell what overlapping gains and how far predictions
+// are off.
+func TestMetricsOfGroups(t *testing.T) {
+	b, f := startLoop(t, 2, nil)
+	b.ask(func(l *loop) {
+		for service := range 2 {
+			if err := l.solo.SetOperators(l.specs[service].ID, 1, 0, []int64{1e6, 1e6, 1e6, 1e6}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	first, second := mustSubmit(t, b, 0), mustSubmit(t, b, 1)
+	for range 2 {
+		f.await()
+		f.end(executor.Done)
+	}
+	for _, c := range []*Call{first, second} {
+		if err := answerOf(t, b, c); err != nil {
+			t.Error(err)
+		}
+	}
+	b.ask(func(l *loop) { // as if the policy had sent both together
+		l.record.Dispatch(metrics.Group{Spans: 2, Predicted: 6 * time.Millisecond, Bound: 7 * time.Millisecond, Solo: 8 * time.Millisecond})
+		l.record.Finish(metrics.Outcome{Took: 6 * time.Millisecond, Compared: 6 * time.Millisecond, Whole: true})
+	})
+	tells(t, scrape(t, b),
+		`overlapd_group_spans_bucket{le="1"} 2`, `overlapd_group_spans_bucket{le="2"} 3`,
+		`overlapd_overlap_gained_seconds_total 0.002`, `overlapd_overlap_solo_seconds_total 0.008`,
+		`overlapd_group_prediction_ratio_bucket{le="1"} 1`, `overlapd_group_prediction_ratio_bucket{le="0.97"} 0`,
+		`overlapd_solo_prediction_ratio_count 2`,
+	)
+}
+
+// What becomes of queries that get no outputs is told by reason, to clients of
+// Triton by theirs.
+func TestMetricsOfFailures(t *testing.T) {
+	b, f := startLoop(t, 1, func(c *Config) { c.Services[0].QueueLimit = 1 })
+	c := mustSubmit(t, b, 0)
+	f.await()
+	f.end(executor.Failed)
+	wantError(t, answerOf(t, b, c), 500, ReasonModelFailed)
+	running := mustSubmit(t, b, 0)
+	f.await()
+	waiting, refused := mustSubmit(t, b, 0), mustSubmit(t, b, 0)
+	wantError(t, answerOf(t, b, refused), 503, ReasonQueueFull)
+	text := scrape(t, b)
+	tells(t, text,
+		`overlapd_queries_failed_total{reason="model_failed",service="s0"} 1`,
+		`overlapd_queries_failed_total{reason="worker_lost",service="s0"} 0`,
+		`overlapd_queries_refused_total{reason="queue_full",service="s0"} 1`,
+		`overlapd_deadline_misses_total{service="s0"} 1`,
+		`overlapd_queue_length{service="s0"} 1`,
+	)
+	if age := valueOf(t, text, `overlapd_queue_oldest_age_seconds{service="s0"}`); age <= 0 {
+		t.Errorf("the query waits for %v s", age)
+	}
+	for _, c := range []*Call{running, waiting} {
+		f.await()
+		f.end(executor.Done)
+		if err := answerOf(t, b, c); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Every reason that the endpoint may give has a reason of Triton.
+func TestFailureKinds(t *testing.T) {
+	want := map[failureKind][]string{
+		failureRejected:  {ReasonQueueFull, ReasonNoMemory, ReasonDraining, ReasonLoading, ReasonDeadline, ReasonCannotFinish},
+		failureCancelled: {ReasonCancelled},
+		failureBackend:   {ReasonModelFailed, ReasonWorkerLost},
+		failureOther:     {ReasonInternal, ReasonNotJSON, ReasonInvalid, "another"},
+	}
+	var s Stats
+	for kind, reasons := range want {
+		for _, r := range reasons {
+			s.failed(&Error{Reason: r}, time.Millisecond)
+			if got := kindOf(r); got != kind {
+				t.Errorf("%s is %s, want %s", r, failureNames[got], failureNames[kind])
+			}
+		}
+	}
+	total := uint64(0)
+	for _, c := range s.requests().Failure {
+		total += c.N
+	}
+	if total != s.Failed() || total != 13 {
+		t.Errorf("%d by reason, %d in all", total, s.Failed())
+	}
+}
+
+// Nothing of a request becomes a label, whatever it holds.
+func TestRequestsAddNoSeries(t *testing.T) {
+	d := serveEmulated(t, emulatedConfig(t, nil))
+	d.infer(0, 1, 0)
+	before, _ := d.get("/metrics")
+	for i := range 50 {
+		d.infer(0, 1000+i, 0) // too large
+		for _, path := range []string{fmt.Sprintf("/v2/models/none%d", i), fmt.Sprintf("/v2/models/s0/versions/%d", i+2), fmt.Sprintf("/metrics/%d", i), fmt.Sprintf("/%d", i)} {
+			if r, err := http.Get(d.url(path)); err == nil {
+				r.Body.Close()
+			}
+		}
+		body := fmt.Sprintf(`{"id":"id%d","parameters":{"p%d":"v%d","priority":%d},"inputs":[{"name":"input","datatype":"FP32","shape":[1,4],"data":[0,0,0,0]}]}`, i, i, i, i+1)
+		if r, err := http.Post(d.url("/v2/models/s0/infer"), contentJSON, strings.NewReader(body)); err == nil {
+			r.Body.Close()
+		}
+	}
+	after := scrape(t, d.backend)
+	if want, got := series(before), series(after); !slices.Equal(want, got) {
+		t.Errorf("%d series have become %d", len(want), len(got))
+	}
+	for _, name := range regexp.MustCompile(`([a-z_]+)="`).FindAllStringSubmatch(after, -1) {
+		if !slices.Contains(append(metrics.Labels, "le", "quantile"), name[1]) {
+			t.Errorf("there is a label %s", name[1])
+		}
+	}
+}
+
+// A scrape of a loop that is stalled, or has ended, tells what it told last, and
+// leaves one question behind at most.
+func TestScrapeOfAStalledLoop(t *testing.T) {
+	b, f := startLoop(t, 1, nil)
+	s := newScraper(b, "test", "edf")
+	c := mustSubmit(t, b, 0)
+	f.await()
+	f.end(executor.Done)
+	if err := answerOf(t, b, c); err != nil {
+		t.Error(err)
+	}
+	if n := s.snapshot().Services[0].Finished; n != 1 {
+		t.Fatalf("%d queries finished", n)
+	}
+	hold, held := make(chan struct{}), make(chan struct{})
+	b.tell(message{ask: func(*loop) { close(held); <-hold }})
+	<-held
+	for range 3 {
+		if snap := s.snapshot(); snap.Services[0].Finished != 1 || snap.Age <= 0 {
+			t.Errorf("%d finished, %v ago", snap.Services[0].Finished, snap.Age)
+		}
+	}
+	if n := len(b.inbox); n != 1 {
+		t.Errorf("%d questions wait", n)
+	}
+	close(hold)
+	b.ask(func(*loop) {})
+	if last := s.last.at; s.snapshot().Age < 0 || s.last.at <= last {
+		t.Error("the loop goes on, and what it tells does not")
+	}
+	f.Close()
+	<-b.done
+	if n := s.snapshot().Services[0].Finished; n != 1 {
+		t.Errorf("a loop that has ended tells of %d", n)
+	}
+}
+
+// Nor does a scrape wait for room in the inbox.
+func TestScrapeOfAFullInbox(t *testing.T) {
+	b, _ := startLoop(t, 1, nil)
+	s := newScraper(b, "test", "edf")
+	hold, held := make(chan struct{}), make(chan struct{})
+	b.tell(message{ask: func(*loop) { close(held); <-hold }})
+	<-held
+	for range inboxLimit {
+		b.inbox <- message{ask: func(*loop) {}}
+	}
+	if snap := s.snapshot(); s.asked != nil || snap.Scheduler.Inbox != inboxLimit || snap.Scheduler.InboxLimit != inboxLimit {
+		t.Errorf("asked %t, %d messages of %d", s.asked != nil, snap.Scheduler.Inbox, snap.Scheduler.InboxLimit)
+	}
+	close(hold)
+}
+
+// Scrapes while it serves, from many sides, do not keep it from answering.
+func TestScrapesWhileServing(t *testing.T) {
+	d := serveEmulated(t, emulatedConfig(t, nil))
+	stop := make(chan struct{})
+	var scrapers, clients sync.WaitGroup
+	for range 4 {
+		scrapers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := metrics.NewExporter(newScraper(d.backend, "test", "overlap").snapshot).Text(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for i := range 40 {
+		clients.Go(func() {
+			if status, text := d.infer(i%2, 1, 8); status != http.StatusOK {
+				t.Errorf("status %d: %s", status, text)
+			}
+		})
+	}
+	clients.Wait()
+	close(stop)
+	scrapers.Wait()
+}
+
+func TestMetricsOff(t *testing.T) {
+	d := serveEmulated(t, emulatedConfig(t, func(c *Config) { c.Metrics = false }))
+	if status, text := d.infer(0, 1, 0); status != http.StatusOK {
+		t.Errorf("status %d: %s", status, text)
+	}
+	r, err := http.Get(d.url("/metrics"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	if r.StatusCode != http.StatusNotFound || d.backend.loop.record != nil {
+		t.Errorf("status %d, record %v", r.StatusCode, d.backend.loop.record)
+	}
+}
+
+func TestMetricsRoute(t *testing.T) {
+	s := serve(t, testLimits())
+	if a := s.get("/metrics"); a.status != http.StatusNotFound || !strings.Contains(string(a.body), "metrics = false") {
+		t.Errorf("without metrics: %d %s", a.status, a.body)
+	}
+	text := strings.Repeat("overlapd_rounds_total 1\n", 100)
+	s.endpoint.metrics = func() ([]byte, error) { return []byte(text), nil }
+	if a := s.get("/metrics"); a.status != http.StatusOK || string(a.body) != text || a.header.Get("Content-Type") != metrics.ContentType {
+		t.Errorf("%d %v %.40s", a.status, a.header, a.body)
+	}
+	if a := s.exchange(rawRequest("GET", "/metrics", map[string]string{"Accept-Encoding": "gzip"}, nil)); a.header.Get("Content-Encoding") != "gzip" || len(a.body) >= len(text) {
+		t.Errorf("%d %v", a.status, a.header)
+	}
+	if a := s.exchange(rawRequest("POST", "/metrics", nil, []byte{})); a.status != http.StatusMethodNotAllowed || a.header.Get("Allow") != "GET, HEAD" {
+		t.Errorf("POST: %d %v", a.status, a.header)
+	}
+	s.endpoint.metrics = func() ([]byte, error) { return nil, errors.New("two of one name") }
+	if a := s.get("/metrics"); a.status != http.StatusInternalServerError || strings.Contains(string(a.body), "two of one name") {
+		t.Errorf("a defect: %d %s", a.status, a.body)
+	}
+}
