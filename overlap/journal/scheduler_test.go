@@ -152,7 +152,7 @@ func TestEveryMethodIsKnown(t *testing.T) {
 	known := []string{
 		"Arrive", "Cancel", "Down", "Drain", "Finish", "Load", "Next", "Plan", "Up", // recorded
 		"Answers", "Released", // take what is recorded before
-		"Check", "Ended", "Explain", "Idle", "Members", "Metrics", "Wake", // look only
+		"Check", "Ended", "Explain", "Idle", "Members", "Metrics", "Waiting", "Wake", // look only
 		"Snapshot", // overturns a plan; only taken where a checkpoint is
 	}
 	typ := reflect.TypeFor[*overlap.Scheduler]()
