@@ -155,9 +155,9 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "cmd/overlapd/gpucheck",
-		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/load", "cuda", "cuda/mps", "executor", "models", "ort", "segments"},
+		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/load", "cuda", "cuda/driver", "cuda/mps", "executor", "models", "ort", "segments"},
 		why:   "it finds out what a machine's GPU is worth, from outside of daemons and probes, and with workers whose rounds it says itself",
-		tests: []string{"cuda/mps/fakemps", "models/zoo"},
+		tests: []string{"cuda/fake", "cuda/mps/fakemps", "models/zoo"},
 	},
 	{
 		pkg:   "cmd/overlapd/hostcheck",

@@ -48,6 +48,7 @@ rehearses: every step runs with small models, and says nothing about a GPU.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
+	cmd.AddCommand(gpuClientCommand())
 	f := cmd.Flags()
 	f.StringVar(&o.device, "device", cutcost.CUDA, "cuda, or cpu for a rehearsal")
 	f.StringVar(&o.gpu, "gpu", "", "which GPU: index, UUID or PCI address")
@@ -62,6 +63,22 @@ rehearses: every step runs with small models, and says nothing about a GPU.`,
 	f.Float64Var(&o.factor, "load-factor", 0, "work offered: 1 keeps the device busy one batch after another")
 	f.StringVar(&o.out, "out", "gpu-check-results", "folder of the results")
 	f.BoolVar(&o.json, "json", false, "print the report as one JSON object at the end")
+	return cmd
+}
+
+// gpuClientCommand is a process that hardly uses a GPU, to see what MPS makes of
+// it.
+func gpuClientCommand() *cobra.Command {
+	var gpu string
+	cmd := &cobra.Command{
+		Use:   "client",
+		Short: "Use the GPU a little, as told on standard input (started by gpu-check)",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return gpucheck.RunClient("", gpu, cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&gpu, "gpu", "", "which GPU: ordinal or UUID")
 	return cmd
 }
 

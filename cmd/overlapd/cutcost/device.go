@@ -39,7 +39,7 @@ func (p *probe) openPlace() (err error) {
 	if p.spec.Device != CUDA {
 		return nil
 	}
-	if p.place.gpu, err = segments.OpenCUDA(p.env, segments.CUDASpec{Device: p.spec.GPU}); err != nil {
+	if p.place.gpu, err = segments.OpenCUDA(p.env, segments.CUDASpec{Device: p.spec.GPU, Spin: p.spec.Spin, ConvSearch: p.spec.ConvSearch}); err != nil {
 		return err
 	}
 	p.close = append(p.close, p.place.gpu.Close)

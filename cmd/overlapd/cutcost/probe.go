@@ -31,18 +31,19 @@ const (
 
 // ProbeSpec is one measurement.
 type ProbeSpec struct {
-	Path     string        `json:"path"`
-	Device   string        `json:"device,omitempty"` // CPU or CUDA, none for the CPU
-	GPU      string        `json:"gpu,omitempty"`    // which, as the configuration names it
-	CacheDir string        `json:"cache_dir"`
-	Batch    int           `json:"batch"`
-	SeqLen   int           `json:"seq_len"`
-	Threads  int           `json:"threads"`
-	Target   int           `json:"target"` // segments wanted, 0 for every node
-	Seed     int64         `json:"seed"`
-	Mode     string        `json:"mode"`
-	Spin     bool          `json:"spin"`
-	Duration time.Duration `json:"duration"` // of taking turns
+	Path       string         `json:"path"`
+	Device     string         `json:"device,omitempty"` // CPU or CUDA, none for the CPU
+	GPU        string         `json:"gpu,omitempty"`    // which, as the configuration names it
+	CacheDir   string         `json:"cache_dir"`
+	Batch      int            `json:"batch"`
+	SeqLen     int            `json:"seq_len"`
+	Threads    int            `json:"threads"`
+	Target     int            `json:"target"` // segments wanted, 0 for every node
+	Seed       int64          `json:"seed"`
+	Mode       string         `json:"mode"`
+	Spin       bool           `json:"spin"`
+	ConvSearch ort.ConvSearch `json:"conv_search,omitempty"` // on a GPU, "" for what workers use
+	Duration   time.Duration  `json:"duration"`              // of taking turns
 }
 
 // ProbeResult is what a probe found. Times are medians.
@@ -51,6 +52,7 @@ type ProbeResult struct {
 	Rounds            int     `json:"rounds"`
 	WholeMS           float64 `json:"whole_ms"`
 	CutMS             float64 `json:"cut_ms"`
+	DeviceMS          float64 `json:"device_ms"` // of the cut one, between events on a GPU
 	WholeMinMS        float64 `json:"whole_min_ms"`
 	CutMinMS          float64 `json:"cut_min_ms"`
 	Equal             bool    `json:"equal"` // all outputs are the same to the bit
@@ -203,7 +205,7 @@ func (p *probe) takeTurns() error {
 		}
 	}
 	p.result.Equal = p.compare()
-	var whole, cut []float64
+	var whole, cut, device []float64
 	deadline := time.Now().Add(p.spec.Duration)
 	for n := 0; n < maxRounds && (n < minRounds || time.Now().Before(deadline)); n++ {
 		order := []func() error{p.runWhole, p.runCut}
@@ -222,10 +224,13 @@ func (p *probe) takeTurns() error {
 			took[0], took[1] = took[1], took[0]
 		}
 		whole, cut = append(whole, took[0]), append(cut, took[1])
+		device = append(device, float64(p.cut.DeviceTime())/1e6)
 	}
 	p.result.Rounds = len(whole)
 	slices.Sort(whole)
 	slices.Sort(cut)
+	slices.Sort(device)
+	p.result.DeviceMS = device[len(device)/2]
 	p.result.WholeMS, p.result.CutMS = whole[len(whole)/2], cut[len(cut)/2]
 	p.result.WholeMinMS, p.result.CutMinMS = whole[0], cut[0]
 	return nil

@@ -3,12 +3,12 @@ package gpucheck
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -23,7 +23,8 @@ type Facts struct {
 	Kernel      string   `json:"kernel"`
 	Cores       int      `json:"cores"`
 	MemoryBytes int64    `json:"memory_bytes"`
-	ORT         string   `json:"ort"` // version of ONNX Runtime
+	User        int      `json:"user"` // number of the one who checks
+	ORT         string   `json:"ort"`  // version of ONNX Runtime
 	ORTPath     string   `json:"ort_path"`
 	ORTPinned   bool     `json:"ort_pinned"`
 	Libraries   []string `json:"libraries,omitempty"` // of CUDA, as far as folders that the loader was told of have them
@@ -34,7 +35,7 @@ type Facts struct {
 
 // lookAround fills in the facts. What cannot be told is left out.
 func (c *check) lookAround(context.Context) error {
-	f := &Facts{Machine: c.Machine, Cores: runtime.NumCPU()}
+	f := &Facts{Machine: c.Machine, Cores: runtime.NumCPU(), User: os.Geteuid()}
 	c.report.Facts = f
 	var name unix.Utsname
 	if err := unix.Uname(&name); err == nil {
@@ -67,10 +68,18 @@ func (f *Facts) addRuntime() error {
 	return nil
 }
 
+// openNVML opens the host's NVML, or a test's.
+func (c *check) openNVML() (*cuda.Host, error) {
+	if c.nvml != nil {
+		return c.nvml()
+	}
+	return cuda.Open(cuda.Options{})
+}
+
 // addGPU reads what NVML says, and names the device after it.
 func (c *check) addGPU(f *Facts) error {
 	err := func() error {
-		host, err := cuda.Open(cuda.Options{})
+		host, err := c.openNVML()
 		if err != nil {
 			return err
 		}
@@ -85,24 +94,61 @@ func (c *check) addGPU(f *Facts) error {
 		f.GPUFault = err.Error()
 		return fmt.Errorf("%w: %w", ErrDevice, err)
 	}
-	if d := c.chosen(); d != nil {
-		c.report.Device = d.Name
+	t, err := f.GPU.Find(c.GPU)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDevice, err)
+	}
+	c.report.Device = t.Device.Name
+	if t.Instance != nil {
+		c.report.Device += ", MIG " + t.Instance.Profile
+		return c.sampleMIG(t.UUID())
 	}
 	return nil
 }
 
-// chosen returns the device that is checked, as far as it is known.
-func (c *check) chosen() *cuda.Device {
-	if c.report.Facts == nil || c.report.Facts.GPU == nil {
-		return nil
+// sampleMIG looks at what a MIG device tells of itself.
+func (c *check) sampleMIG(uuid string) (err error) {
+	host, err := c.openNVML()
+	if err != nil {
+		return err
 	}
-	for i := range c.report.Facts.GPU.Devices {
-		d := &c.report.Facts.GPU.Devices[i]
-		if c.GPU == fmt.Sprint(d.Index) || c.GPU == d.UUID || strings.EqualFold(c.GPU, d.PCI) {
-			return d
+	defer func() { err = errors.Join(err, host.Close()) }()
+	s, err := host.Sample(uuid)
+	c.expect("F2", err == nil && s.Memory.Known && s.Power.Known, "memory known: %t, power known: %t, %v", s.Memory.Known, s.Power.Known, err)
+	c.expect("F5", err == nil && !s.Utilization.Known, "utilization known: %t, %v", s.Utilization.Known, s.Utilization.Err)
+	return nil
+}
+
+// deviceName returns the UUID of the GPU or MIG device that is checked, or what it
+// was called where NVML said nothing.
+func (c *check) deviceName() string {
+	if c.report.Facts != nil && c.report.Facts.GPU != nil {
+		if t, err := c.report.Facts.GPU.Find(c.GPU); err == nil {
+			return t.UUID()
 		}
 	}
-	return nil
+	return c.GPU
+}
+
+// listed returns the processes that NVML has on the device now.
+func (c *check) listed() (pids []int, err error) {
+	host, err := c.openNVML()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, host.Close()) }()
+	t, err := host.Find(c.deviceName())
+	if err != nil {
+		return nil, err
+	}
+	list := t.Device.Processes.Value
+	if t.Instance != nil {
+		list = t.Instance.Processes()
+	}
+	for _, p := range list {
+		pids = append(pids, p.PID)
+	}
+	return pids, t.Device.Processes.Err
 }
 
 // cudaLibraries are the ones that ONNX Runtime's CUDA provider loads, at its start

@@ -266,15 +266,20 @@ func TestCut(t *testing.T) {
 	}
 }
 
-func TestChosen(t *testing.T) {
+func TestDeviceName(t *testing.T) {
 	c := withPairs(DefaultOptions())
-	if c.chosen() != nil || c.deviceName() != "0" {
+	if c.deviceName() != "0" {
 		t.Error("a device was chosen without facts")
 	}
 	c.report.Facts = &Facts{GPU: &cuda.Facts{Devices: []cuda.Device{
-		{Index: 0, UUID: "GPU-a", PCI: "00000000:3B:00.0"}, {Index: 1, UUID: "GPU-b", PCI: "00000000:5E:00.0"},
+		{Index: 0, UUID: "GPU-aaaa-1", PCI: "00000000:3B:00.0"},
+		{Index: 1, UUID: "GPU-bbbb-2", PCI: "00000000:5E:00.0", Instances: []cuda.Instance{
+			{ID: 1, Compute: []cuda.ComputeInstance{{UUID: "MIG-cccc-3"}}},
+		}},
 	}}}
-	for name, want := range map[string]string{"0": "GPU-a", "1": "GPU-b", "GPU-b": "GPU-b", "00000000:5e:00.0": "GPU-b", "7": "7"} {
+	for name, want := range map[string]string{
+		"0": "GPU-aaaa-1", "1": "GPU-bbbb-2", "GPU-bbbb": "GPU-bbbb-2", "5e:00.0": "GPU-bbbb-2", "MIG-cccc": "MIG-cccc-3", "7": "7",
+	} {
 		c.GPU = name
 		if got := c.deviceName(); got != want {
 			t.Errorf("%s is %s, want %s", name, got, want)

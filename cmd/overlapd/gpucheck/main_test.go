@@ -56,6 +56,8 @@ func act(role string, args []string) error {
 	switch args[0] {
 	case "bench":
 		return actProbe(role)
+	case "gpu-check":
+		return actClient(os.Stdin, os.Stdout)
 	case "worker":
 		return segments.RunWorker(segments.LoadONNX)
 	case "profile":

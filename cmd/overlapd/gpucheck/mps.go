@@ -65,12 +65,3 @@ func (c *check) workerEnv() ([]string, error) {
 
 // offEnv returns the environment of a worker that is nobody's client.
 func (c *check) offEnv() []string { return mps.OffEnv(c.deviceName()) }
-
-// deviceName returns the UUID of the device that is checked, or what it was
-// called where NVML said nothing.
-func (c *check) deviceName() string {
-	if d := c.chosen(); d != nil {
-		return d.UUID
-	}
-	return c.GPU
-}

@@ -65,6 +65,7 @@ type CutRow struct {
 	Rounds   int     `json:"rounds"`
 	WholeMS  float64 `json:"whole_ms"` // medians
 	CutMS    float64 `json:"cut_ms"`
+	DeviceMS float64 `json:"device_ms"` // of the cut one between events, 0 on the CPU
 	Ratio    float64 `json:"ratio"`
 }
 
@@ -88,7 +89,7 @@ func (c *check) measureCuts(ctx context.Context) error {
 				}
 				c.report.Cuts = append(c.report.Cuts, CutRow{
 					Model: m.Name, Batch: batch, Wanted: wanted, Segments: r.Segments, Rounds: r.Rounds,
-					WholeMS: r.WholeMS, CutMS: r.CutMS, Ratio: r.CutMS / r.WholeMS,
+					WholeMS: r.WholeMS, CutMS: r.CutMS, DeviceMS: r.DeviceMS, Ratio: r.CutMS / r.WholeMS,
 				})
 			}
 		}
@@ -172,6 +173,7 @@ type SessionRow struct {
 	RSSBytes      int64   `json:"rss_bytes"`
 	WholeRSSBytes int64   `json:"whole_rss_bytes"`
 	DeviceBytes   int64   `json:"device_bytes"` // of a GPU's memory, with the context and libraries; 0 on the CPU
+	TakenBytes    int64   `json:"taken_bytes"`  // of a GPU's memory, from when the context was there; 0 on the CPU
 	EachBytes     int64   `json:"each_bytes"`   // of resident memory beyond the whole model's, by segment; below 0 if the cut one needs less
 }
 
@@ -207,7 +209,7 @@ func sessionRow(model string, wanted int, whole, cut *cutcost.ProbeResult) Sessi
 		RSSBytes: cut.RSSBytes, WholeRSSBytes: whole.RSSBytes, EachBytes: (cut.RSSBytes - whole.RSSBytes) / int64(n),
 	}
 	if cut.Device != nil {
-		row.DeviceBytes = cut.Device.Sum()
+		row.DeviceBytes, row.TakenBytes = cut.Device.Sum(), cut.Device.Taken
 	}
 	return row
 }

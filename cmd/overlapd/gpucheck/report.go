@@ -36,6 +36,9 @@ type Report struct {
 	Cuts     []CutRow       `json:"cuts,omitempty"`
 	Choices  []Choice       `json:"choices,omitempty"`
 	Sessions []SessionRow   `json:"sessions,omitempty"`
+	Variants []VariantRow   `json:"variants,omitempty"`
+	Looks    []Look         `json:"looks,omitempty"` // at MPS; those of measurements are in Assumed
+	Assumed  []Look         `json:"assumed,omitempty"`
 	Pairs    []PairRow      `json:"pairs,omitempty"`
 	Repeat   *Repeat        `json:"repeat,omitempty"`
 	Profile  *Profile       `json:"profile,omitempty"`
@@ -72,6 +75,7 @@ func newReport(o *Options, now time.Time) *Report {
 
 // save writes the report in all its forms. A file is there whole or as it was.
 func (r *Report) save(dir string) error {
+	r.Assumed = r.derived()
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return fmt.Errorf("the report cannot be written: %w", err)

@@ -103,7 +103,7 @@ func TestRun(t *testing.T) {
 	if fcfs, overlap := r.policy("fcfs"), r.policy("overlap"); fcfs == nil || overlap == nil || fcfs.Violations != 1 || fcfs.Requests == 0 || overlap.Violations > 0.9 {
 		t.Errorf("%+v", r.Policies)
 	}
-	if len(told) < len(steps) || !strings.HasPrefix(told[0], "1 of 8: ") {
+	if len(told) < len(steps) || !strings.HasPrefix(told[0], "1 of 10: ") {
 		t.Errorf("told %q", told)
 	}
 	checkFiles(t, o.Out, r)
@@ -217,7 +217,7 @@ func TestRunInterrupted(t *testing.T) {
 	o := rehearse(t, healthy)
 	ctx, cancel := context.WithCancel(context.Background())
 	o.Progress = func(s string) {
-		if strings.HasPrefix(s, "3 of 8") {
+		if strings.HasPrefix(s, "3 of 10") {
 			cancel()
 		}
 	}
@@ -229,7 +229,7 @@ func TestRunInterrupted(t *testing.T) {
 	for _, s := range r.Steps {
 		ends = append(ends, s.Status)
 	}
-	if got := strings.Join(ends, " "); got != "done done"+strings.Repeat(" "+Left, 6) {
+	if got := strings.Join(ends, " "); got != "done done"+strings.Repeat(" "+Left, 8) {
 		t.Errorf("ended %s", got)
 	}
 }

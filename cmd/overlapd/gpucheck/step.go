@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/overlapd/overlapd/cuda"
 )
 
 // step is one part of a check.
@@ -23,6 +25,8 @@ var steps = []step{
 	{"outputs", "Outputs against the CPU's", 50, (*check).compareOutputs},
 	{"cuts", "Cut against whole", 90, (*check).measureCuts},
 	{"sessions", "Time and memory of each segment", 35, (*check).measureSessions},
+	{"variants", "Other ways of running a model", 12, (*check).measureVariants},
+	{"mps", "What MPS prints and does", 14, (*check).lookAtMPS},
 	{"pairs", "Two services together", 55, (*check).measurePairs},
 	{"repeat", "One group, again and again", 12, (*check).repeatGroup},
 	{"profile", "Profile and predictor", 100, (*check).profile},
@@ -32,10 +36,12 @@ var steps = []step{
 // check is one run of all steps.
 type check struct {
 	Options
-	report *Report
-	close  []func() error // what a step left open for the next ones, in order
-	state  string         // folder of what was profiled, "" until then
-	mps    *shared        // nil until services run together, and where there is none
+	report   *Report
+	close    []func() error             // what a step left open for the next ones, in order
+	state    string                     // folder of what was profiled, "" until then
+	nvml     func() (*cuda.Host, error) // nil for the host's
+	patience time.Duration              // with a client, 0 for clientPatience
+	mps      *shared                    // nil until services run together, and where there is none
 }
 
 // Run checks a device. The error tells of options that make no sense and of a

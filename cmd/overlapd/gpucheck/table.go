@@ -23,7 +23,7 @@ func (t table) Anchor() string { return t.anchor }
 func (r *Report) tables() []table {
 	var list []table
 	for _, t := range []table{
-		r.outputTable(), r.cutTable(), r.choiceTable(), r.sessionTable(), r.pairTable(), r.repeatTable(), r.profileTable(), r.policyTable(),
+		r.outputTable(), r.cutTable(), r.choiceTable(), r.sessionTable(), r.variantTable(), r.pairTable(), r.repeatTable(), r.profileTable(), r.policyTable(), r.lookTable(),
 	} {
 		if len(t.Rows) > 0 {
 			list = append(list, t)
@@ -68,10 +68,10 @@ func (r *Report) cutTable() table {
 	t := table{
 		anchor: "cuts", Title: "Cut against whole",
 		Note: "Both run in turns in one process; medians. Ratio is cut / whole.",
-		Head: strings.Split("model|batch|wanted|segments|rounds|whole ms|cut ms|ratio", "|"),
+		Head: strings.Split("model|batch|wanted|segments|rounds|whole ms|cut ms|on the GPU ms|ratio", "|"),
 	}
 	for _, c := range r.Cuts {
-		t.row("%s|%d|%s|%d|%d|%.3f|%.3f|%.3f", c.Model, c.Batch, operators(c.Wanted), c.Segments, c.Rounds, c.WholeMS, c.CutMS, c.Ratio)
+		t.row("%s|%d|%s|%d|%d|%.3f|%.3f|%.3f|%.3f", c.Model, c.Batch, operators(c.Wanted), c.Segments, c.Rounds, c.WholeMS, c.CutMS, c.DeviceMS, c.Ratio)
 	}
 	return t
 }
@@ -96,11 +96,23 @@ func (r *Report) sessionTable() table {
 	t := table{
 		anchor: "sessions", Title: "Time and memory of each segment",
 		Note: "Each model in a process of its own, after a few runs. Memory is resident memory of the process; each is what a segment adds to the whole model, below 0 where cutting saves some. GPU memory is what the worker counts on: weights, intermediates, libraries and context.",
-		Head: strings.Split("model|wanted|segments|load ms|whole|each ms|MiB|whole|each KiB|GPU MiB", "|"),
+		Head: strings.Split("model|wanted|segments|load ms|whole|each ms|MiB|whole|each KiB|GPU MiB counted|taken", "|"),
 	}
 	for _, s := range r.Sessions {
-		t.row("%s|%s|%d|%.0f|%.0f|%.2f|%.0f|%.0f|%.0f|%.0f", s.Model, operators(s.Wanted), s.Segments, s.LoadMS, s.WholeLoadMS, s.EachMS,
-			float64(s.RSSBytes)/(1<<20), float64(s.WholeRSSBytes)/(1<<20), float64(s.EachBytes)/(1<<10), float64(s.DeviceBytes)/(1<<20))
+		t.row("%s|%s|%d|%.0f|%.0f|%.2f|%.0f|%.0f|%.0f|%.0f|%.0f", s.Model, operators(s.Wanted), s.Segments, s.LoadMS, s.WholeLoadMS, s.EachMS,
+			float64(s.RSSBytes)/(1<<20), float64(s.WholeRSSBytes)/(1<<20), float64(s.EachBytes)/(1<<10), float64(s.DeviceBytes)/(1<<20), float64(s.TakenBytes)/(1<<20))
+	}
+	return t
+}
+
+func (r *Report) variantTable() table {
+	t := table{
+		anchor: "variants", Title: "Other ways of running a model",
+		Note: "Batch 1, medians: what the usual way loses against ways that cost processor time, or time at the start.",
+		Head: strings.Split("model|way|segments|ms|on the GPU ms|load ms", "|"),
+	}
+	for _, v := range r.Variants {
+		t.row("%s|%s|%d|%.3f|%.3f|%.0f", v.Model, v.Variant, v.Segments, v.CutMS, v.DeviceMS, v.LoadMS)
 	}
 	return t
 }
