@@ -21,7 +21,7 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X main.commit=$(COMMIT)
 
-.PHONY: help build run test short fuzz conformance ort lint bench gpu-bundle gpu-check clean
+.PHONY: help build run test short fuzz conformance ort lint bench gpu-bundle gpu-check deb check-deb check-units clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -54,6 +54,15 @@ gpu-bundle: build ## bin/gpu-bundle: what a machine with a GPU needs to be check
 
 gpu-check: gpu-bundle ## check this machine's GPU: correctness, speed, what overlapping gains (ARGS for overlapd gpu-check)
 	GPU_CHECK_OUT=bin/gpu-check-results bin/gpu-bundle/gpu-check $(ARGS)
+
+deb: ort ## a Debian package in bin/
+	scripts/deb '$(ORT_LIB)' bin
+
+check-deb: deb ## install, upgrade and remove that package in a clean Debian tree; as root
+	scripts/check-deb bin
+
+check-units: build ## let systemd verify and rate the units
+	scripts/check-units bin/overlapd
 
 lint: ## golangci-lint, if it is installed
 	golangci-lint run ./...
