@@ -136,8 +136,18 @@ var arrows = []arrow{
 		why: "it tells Prometheus the numbers that it is given, and knows nothing of where they come from",
 	},
 	{
+		pkg:   "daemon/timeline",
+		may:   []string{"models", "overlap"},
+		why:   "it remembers what was decided; commands that look at a daemon read it as well, so it knows nothing of serving",
+		tests: []string{"predictor"},
+	},
+	{
+		pkg: "daemon/dashboard",
+		why: "it is a page; what the page shows it asks for as any client does",
+	},
+	{
 		pkg:   "daemon",
-		may:   []string{"daemon/metrics", "device", "executor", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments", "training"},
+		may:   []string{"daemon/dashboard", "daemon/metrics", "daemon/timeline", "device", "executor", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments", "training"},
 		why:   "ONNX Runtime stays out of the daemon's process: a model that crashes it must end a worker, not the daemon",
 		tests: []string{"ort"},
 	},

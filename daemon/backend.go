@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/overlapd/overlapd/daemon/metrics"
+	"github.com/overlapd/overlapd/daemon/timeline"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
@@ -53,6 +54,7 @@ type backend struct {
 	profiles  profiles     // may be nil
 	keeper    *keeper
 	threads   []int // of each service
+	timeline  *timeline.Ring
 	loop      *loop
 	running   bool // the loop was started
 
@@ -312,6 +314,7 @@ func (b *backend) newLoop(c Config, log *journal.Writer, header journal.Header) 
 	for i := range list {
 		scheduler.Down(0, models.ServiceID(i))
 	}
+	b.timeline = timeline.New(b.epoch, list)
 	b.loop = &loop{
 		backend: b, config: c, scheduler: scheduler, solo: solo, predictor: p,
 		specs: list, workers: make([]worker, len(list)),

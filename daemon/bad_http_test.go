@@ -43,7 +43,7 @@ func TestMethods(t *testing.T) {
 func TestUnknownPaths(t *testing.T) {
 	s := serve(t, testLimits())
 	for _, path := range []string{
-		"/", "/v1", "/v2/health", "/v2/models", "/v2/models/", "/v2/models//infer", "/v2/models/nobody",
+		"/index.html", "/v1", "/v2/health", "/v2/models", "/v2/models/", "/v2/models//infer", "/v2/models/nobody",
 		"/v2/models/simple/", "/v2/models/simple/versions", "/v2/models/simple/versions/", "/v2/models/simple/versions/2",
 		"/v2/models/simple/versions/1/", "/v2/models/simple/versions/01", "/v2/models/simple/other", "/v2/models/simple/ready/x",
 		"/v2/models/%73imple", "/v2/models/simple%00", "/v2/models/..%2f..%2fetc", "/v2/models/../health/live",

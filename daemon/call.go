@@ -3,6 +3,7 @@ package daemon
 import (
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/timeline"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -46,6 +47,9 @@ type Backend interface {
 	// Overview returns what was decided and predicted. It is false if the
 	// scheduler goroutine has ended or does not answer.
 	Overview() (Overview, bool)
+
+	// Timeline returns what remembers the last rounds.
+	Timeline() *timeline.Ring
 }
 
 // Memory is a piece of memory shared with a worker.

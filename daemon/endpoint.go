@@ -42,6 +42,7 @@ type Endpoint struct {
 	memoryBytes atomic.Int64 // held by bodies; at most limits.MemoryBytes
 	bodies      sync.Pool    // of *body
 	calls       sync.Pool    // of *Call
+	watchers    watchers
 }
 
 // NewEndpoint returns an endpoint that listens nowhere yet. Version is what

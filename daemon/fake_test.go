@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/timeline"
 	"github.com/overlapd/overlapd/models"
 	"github.com/rs/zerolog"
 )
@@ -27,6 +28,7 @@ const fakeMemoryBytes = 32 << 20
 type fake struct {
 	t        testing.TB
 	services []*Service
+	timeline *timeline.Ring
 	dead     atomic.Bool
 	unready  atomic.Bool
 	hold     atomic.Bool            // submitted calls wait for an answer
@@ -96,6 +98,7 @@ func newFake(t testing.TB) *fake {
 		Outputs: []models.TensorSpec{spec("A", models.Int64, -2, -3), spec("B", models.Int64, -2, -3), spec("C", models.Float32, -2, 4)},
 	})
 	add("unloaded", Info{})
+	f.timeline = timeline.New(time.Now(), []models.Service{{Name: "simple", Operators: 2, QoSTarget: time.Second}})
 	return f
 }
 
@@ -221,6 +224,8 @@ func (f *fake) Release(*Call) {
 func (f *fake) Overview() (Overview, bool) {
 	return Overview{Policy: "edf", Services: []ServiceOverview{}}, !f.dead.Load()
 }
+
+func (f *fake) Timeline() *timeline.Ring { return f.timeline }
 
 func (f *fake) Live() bool  { return !f.dead.Load() }
 func (f *fake) Ready() bool { return !f.unready.Load() }

@@ -198,6 +198,7 @@ func (l *loop) measurable() bool {
 // dispatch sends a round to the workers. A round that cannot be sent fails at
 // once, so that its queries are answered.
 func (l *loop) dispatch(r overlap.Round) {
+	l.remember(&r)
 	l.requests = l.requests[:0]
 	for i, span := range r.Group.Spans {
 		l.workers[span.Service].fresh = false
@@ -300,7 +301,9 @@ func (l *loop) learn(o *executor.Outcome) {
 // settle tells the scheduler how a round went, and the workers what they need
 // not keep any more.
 func (l *loop) settle(o overlap.Outcome) {
-	if err := l.scheduler.Finish(l.now(), o); err != nil {
+	now := l.now()
+	l.timeline.Finish(now, &o)
+	if err := l.scheduler.Finish(now, o); err != nil {
 		l.log.Error().Err(err).Uint64("round", o.Round).Msg("finishing a round")
 	}
 	l.answerAll()
@@ -315,6 +318,7 @@ func (l *loop) answerAll() {
 		l.noteAnswer(&a)
 		if p := l.calls[a.Query]; p != nil {
 			delete(l.calls, a.Query)
+			l.rememberAnswer(p.call, &a)
 			p.call.Answer(l.reply(p, &a))
 		}
 	}

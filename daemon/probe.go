@@ -38,6 +38,12 @@ func (e *Endpoint) answer(ctx *fasthttp.RequestCtx, r route) {
 		e.answerOverview(ctx)
 	case routeMetrics:
 		e.answerMetrics(ctx)
+	case routeTimeline:
+		e.answerTimeline(ctx)
+	case routeEvents:
+		e.answerEvents(ctx)
+	case routeDashboard:
+		answerDashboard(ctx)
 	case routeIndex:
 		writeJSON(ctx, appendIndex(nil, e.backend.Services()))
 	}

@@ -22,6 +22,9 @@ const (
 	routeIndex
 	routeOverview
 	routeMetrics
+	routeTimeline
+	routeEvents
+	routeDashboard
 	routeInfer
 )
 
@@ -42,6 +45,9 @@ var fixedRoutes = map[string]routeKind{
 	"/v2/repository/index": routeIndex,
 	"/overlapd/status":     routeOverview,
 	"/metrics":             routeMetrics,
+	"/overlapd/timeline":   routeTimeline,
+	"/overlapd/events":     routeEvents,
+	"/":                    routeDashboard,
 }
 
 // modelRoutes are what may follow the name and version of a model.

@@ -1,0 +1,179 @@
+// What comes from the daemon, and what people do.
+
+const KEPT = 512;          // rounds
+const STALE_MS = 3500;     // without a frame the connection counts as lost
+const RETRY_MS = 2000;
+
+const now = { overview: null, services: [], rounds: [], running: null, at: 0, epoch: null, frame: 0, broken: false };
+let held = null;           // the rounds that are looked at while others come
+let chosen = null;         // the number of the round that is explained
+let open = false;          // its decision is shown
+let visible = [];          // numbers of the rounds in the picture
+
+function take(frame) {
+  const t = frame.timeline;
+  if (t.epoch !== now.epoch) {                    // another daemon, or it was started again
+    now.rounds = []; past.length = 0; now.epoch = t.epoch;
+    if (chosen !== null && held) follow();
+  }
+  const last = now.rounds.length ? now.rounds[now.rounds.length - 1].round : 0;
+  now.rounds.push(...t.rounds.filter(r => r.round > last));
+  now.rounds.splice(0, Math.max(0, now.rounds.length - KEPT));
+  now.running = t.running || null;
+  now.services = t.services;
+  now.at = t.now_ns;
+  now.frame = performance.now();
+  now.overview = frame.overview;
+  if (frame.overview) remember(frame.overview);
+  show();
+}
+
+function show() {
+  const o = now.overview;
+  if (o) showOverview(o, now.services);
+  showLink();
+  if (!now.epoch) return;
+  if (!held) render();
+}
+
+// showLink says how the connection and the daemon stand.
+function showLink() {
+  const quiet = performance.now() - now.frame, lost = now.broken || now.frame > 0 && quiet > STALE_MS;
+  const link = byId("link"), notice = byId("notice");
+  const text = lost ? "connection lost" : now.frame ? "live" : "connecting";
+  if (link.textContent !== text) link.textContent = text;
+  link.className = "link " + (lost ? "lost" : now.frame ? "live" : "");
+  let say = "", bad = false;
+  if (lost) {
+    say = now.frame ? "The connection to the daemon is lost: what is shown is " + ago(quiet / 1000) + " old. Trying again." : "No daemon answers here, or too many pages are open. Trying again.";
+    bad = true;
+  } else if (now.frame && !now.overview) {
+    say = "The scheduler does not answer: the log of the daemon may say why.";
+    bad = true;
+  } else if (now.overview && now.overview.services.some(s => !s.ready)) {
+    say = "Loading: " + now.overview.services.filter(s => !s.ready).map(s => s.name).join(", ") + ".";
+  }
+  notice.hidden = say === "";
+  notice.className = bad ? "notice bad" : "notice";
+  if (notice.textContent !== say) notice.textContent = say;
+}
+
+// hold keeps the picture as it is.
+function hold() {
+  if (held || now.rounds.length === 0) return;
+  held = { rounds: now.rounds.slice(), last: now.rounds.length - 1, live: { now: now.at, running: now.running } };
+  byId("held").hidden = false;
+}
+
+// follow shows what comes again.
+function follow() {
+  held = null; chosen = null; open = false;
+  byId("held").hidden = true;
+  byId("decision").hidden = true;
+  history.replaceState(null, "", location.pathname + location.search);
+  render();
+}
+
+function render() {
+  const box = byId("timeline");
+  if (now.rounds.length === 0 && !held) {
+    const first = now.services.length ? now.services[0].name : "NAME";
+    box.replaceChildren(html("p", { class: "empty" }, "No group has run yet. To see some:",
+      html("code", {}, "overlapd bench serve --url " + location.origin + " --service " + first + " --rate 20 --duration 10s")));
+    return;
+  }
+  const view = held || { rounds: now.rounds, last: now.rounds.length - 1, live: { now: now.at, running: now.running } };
+  visible = draw(box, view, now.services, chosen);
+  if (chosen !== null) box.setAttribute("aria-activedescendant", "round-" + chosen);
+  else box.removeAttribute("aria-activedescendant");
+}
+
+// choose marks a round, brings it into the picture, and explains it if asked.
+function choose(number, explained) {
+  hold();
+  if (!held) return;
+  const index = held.rounds.findIndex(r => r.round === number);
+  if (index < 0) return;
+  chosen = number; open = explained;
+  if (!visible.includes(number) || visible[0] === number) {
+    held.live = null;
+    held.last = Math.min(held.rounds.length - 1, Math.max(index + 2, index > held.last ? index : 0));
+  }
+  render();
+  const panel = byId("decision");
+  panel.hidden = !open;
+  if (!open) return;
+  panel.replaceChildren(...explain(held.rounds[index], now.services, now.overview ? now.overview.policy : ""));
+  byId("before").onclick = () => step(-1);
+  byId("after").onclick = () => step(1);
+  byId("close").onclick = () => { follow(); byId("timeline").focus(); };
+  history.replaceState(null, "", "#select=" + number);
+}
+
+// step goes to a neighbour of the round that is chosen.
+function step(by) {
+  hold();
+  if (!held) return;
+  const at = held.rounds.findIndex(r => r.round === chosen);
+  const to = at < 0 ? held.rounds.length - 1 : Math.min(held.rounds.length - 1, Math.max(0, at + by));
+  const button = document.activeElement && document.activeElement.id;
+  choose(held.rounds[to].round, open);
+  if (button === "before" || button === "after") byId(button).focus();
+}
+
+byId("timeline").addEventListener("click", e => {
+  const g = e.target.closest("[data-round]");
+  if (g) choose(Number(g.dataset.round), true);
+});
+byId("timeline").addEventListener("pointerenter", e => { if (e.pointerType === "mouse") hold(); });
+byId("timeline").addEventListener("pointerleave", () => { if (chosen === null && held) follow(); });
+byId("timeline").addEventListener("keydown", e => {
+  const keys = {
+    ArrowLeft: () => step(-1), ArrowRight: () => step(1),
+    Home: () => { hold(); if (held) choose(held.rounds[0].round, open); },
+    End: () => { hold(); if (held) choose(held.rounds[held.rounds.length - 1].round, open); },
+    Enter: () => { if (chosen === null) step(0); if (chosen !== null) choose(chosen, true); },
+    " ": () => { if (held) follow(); else hold(); },
+  };
+  if (keys[e.key] && !e.ctrlKey && !e.metaKey && !e.altKey) { keys[e.key](); e.preventDefault(); }
+});
+document.addEventListener("keydown", e => { if (e.key === "Escape" && held) { follow(); byId("timeline").focus(); } });
+new ResizeObserver(() => { if (now.epoch) render(); }).observe(byId("timeline"));
+
+// fromFragment opens the round that the address names, once.
+async function fromFragment() {
+  const m = /^#select=(\d{1,15})$/.exec(location.hash);
+  if (!m) return;
+  const number = Number(m[1]);
+  if (!now.rounds.some(r => r.round === number)) {
+    const answer = await fetch("overlapd/timeline?since=" + (number - 1), { cache: "no-store" });
+    const page = answer.ok ? await answer.json() : { rounds: [] };
+    if (!page.rounds.length || page.rounds[0].round !== number) {
+      byId("decision").hidden = false;
+      byId("decision").replaceChildren(html("p", {}, "Round " + number + " is not remembered any more, or has not run yet."));
+      return;
+    }
+    held = { rounds: page.rounds, last: 0, live: null };
+    byId("held").hidden = false;
+  }
+  choose(number, true);
+}
+
+let source = null;
+function connect() {
+  source = new EventSource("overlapd/events");
+  let first = true;
+  source.onmessage = e => {
+    now.broken = false;
+    take(JSON.parse(e.data));
+    if (first) { first = false; if (chosen === null) fromFragment(); }
+  };
+  source.onerror = () => {
+    now.broken = true;
+    showLink();
+    if (source.readyState === EventSource.CLOSED) setTimeout(connect, RETRY_MS); // else it tries itself
+  };
+}
+setInterval(showLink, 1000);
+window.addEventListener("hashchange", () => { if (chosen === null) fromFragment(); });
+connect();

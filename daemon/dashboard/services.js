@@ -1,0 +1,107 @@
+// The services, the predictor and the daemon as a whole.
+
+// The bar of a service ends at so many targets.
+const BULLET = 1.25;
+// Rates are those of so many milliseconds.
+const RATE_WINDOW = 5000;
+
+const past = [];
+
+// remember keeps what rates are counted from.
+function remember(overview) {
+  past.push({
+    at: performance.now(), rounds: overview.rounds, busy: overview.busy_seconds,
+    finished: overview.services.map(s => s.finished),
+  });
+  while (past.length > 2 && past[0].at < performance.now() - RATE_WINDOW) past.shift();
+}
+
+// perSecond returns how fast a counter grows.
+function perSecond(of) {
+  const first = past[0], last = past[past.length - 1];
+  const seconds = (last.at - first.at) / 1000;
+  return seconds > 0.2 ? Math.max(0, (of(last) - of(first)) / seconds) : 0;
+}
+
+function showOverview(o, recent) {
+  byId("device").textContent = o.device;
+  byId("emulated").hidden = !o.emulated;
+  document.title = "overlapd: " + o.services.length + " on " + o.device;
+  const facts = [
+    ["policy", o.policy], ["up", ago(o.up_seconds)], ["rounds/s", rate(perSecond(h => h.rounds))],
+    ["device busy", percent(Math.min(1, perSecond(h => h.busy)), 0)],
+  ];
+  if (o.plans.made > 0) facts.push(["chosen ahead", percent(o.plans.kept / Math.max(1, o.rounds), 0)]);
+  if (o.predictor.file) facts.push(["predictor's error", o.predictor.file.mape_test.toFixed(1) + " %"]);
+  facts.push(...deviceFacts(o));
+  byId("facts").replaceChildren(...facts.map(([name, value]) => html("div", {}, html("dt", {}, name), html("dd", {}, value))));
+  byId("services").tBodies[0].replaceChildren(...o.services.map((s, i) => serviceRow(s, i, recent[i] || {})));
+  showPredictor(o.predictor);
+}
+
+// deviceFacts says what is known of a GPU, if there is one.
+function deviceFacts(o) {
+  const g = o.gpu, facts = [];
+  if (!g) return facts;
+  if (g.memory_total_bytes) facts.push(["memory", gib(g.memory_used_bytes) + " of " + gib(g.memory_total_bytes)]);
+  if (g.mps) facts.push(["MPS", g.mps === true ? "on" : String(g.mps)]);
+  if (g.mig) facts.push(["MIG", String(g.mig)]);
+  return facts;
+}
+const gib = bytes => ((bytes || 0) / 2 ** 30).toFixed(1) + " GiB";
+
+function serviceRow(s, i, recent) {
+  const target = s.target_ms * MS;
+  const lost = total(s.refused) + total(s.dropped) + total(s.failed) + s.late;
+  const share = recent.recent ? recent.recent_missed / recent.recent : 0;
+  const speed = rate(perSecond(h => h.finished[i] || 0));
+  const late = recent.p99_ns > target ? "bad" : "";
+  const state = s.ready ? (s.best_effort ? "best effort" : "") : "loading";
+  return html("tr", { class: s.ready ? colour(i) : colour(i) + " down" },
+    html("td", {},
+      html("div", { class: "name" }, html("i", {}), html("span", { title: s.name }, s.name), state ? html("span", { class: "badge" }, state) : null),
+      html("div", { class: "sub" }, duration(target) + " · " + speed + "/s")),
+    html("td", { class: "n wide" }, duration(target)),
+    html("td", { class: "wide" }, bullet(recent, target)),
+    html("td", { class: "n" }, recent.recent ? duration(recent.p50_ns) : "–"),
+    html("td", { class: "n " + late }, recent.recent ? duration(recent.p99_ns) : "–"),
+    html("td", { class: "n wide" }, speed),
+    html("td", { class: "n " + (share > 0.01 ? "bad" : share > 0 ? "warned" : "") }, recent.recent ? percent(share) : "–"),
+    html("td", { class: "n wide soft", title: losses(s) }, count(lost) + " of " + count(s.arrived + total(s.refused))),
+    html("td", { class: "n" }, count(s.queued) + (s.paused ? " +" + s.paused : "")));
+}
+
+// losses says what became of the queries that were not answered in time.
+function losses(s) {
+  const parts = s.late ? ["late: " + s.late] : [];
+  for (const [how, counts] of [["refused", s.refused], ["dropped", s.dropped], ["failed", s.failed]]) {
+    for (const [reason, n] of Object.entries(counts || {})) parts.push(how + ", " + reason + ": " + n);
+  }
+  return parts.join("\n") || "none was missed";
+}
+
+// bullet draws p99, p50 over it, and the target as a line.
+function bullet(recent, target) {
+  const at = ns => (100 * Math.min(1, (ns || 0) / (BULLET * target))).toFixed(1) + "%";
+  const p99 = html("b", {}), p50 = html("b", {}), line = html("i", {});
+  p99.style.width = at(recent.p99_ns);
+  p50.style.width = at(recent.p50_ns);
+  line.style.left = (100 / BULLET) + "%";
+  const text = recent.recent ? "p50 " + duration(recent.p50_ns) + ", p99 " + duration(recent.p99_ns) + " of " + duration(target) : "no query yet";
+  return html("div", { class: "bullet", role: "img", "aria-label": text, title: text }, p99, p50, line);
+}
+
+function showPredictor(p) {
+  let phase = p.phase + (p.reason ? ": " + p.reason : "");
+  if (p.measuring) phase += " (" + count(p.measuring.done) + " of " + count(p.measuring.total) + " measured" +
+    (p.measuring.left_seconds ? ", " + ago(p.measuring.left_seconds) + " left" : "") + ")";
+  byId("phase").textContent = phase;
+  byId("shapes").hidden = p.shapes.length === 0;
+  const ratio = r => r ? r.toFixed(2) : "–";
+  byId("shapes").tBodies[0].replaceChildren(...p.shapes.map(s => html("tr", {},
+    html("td", {}, s.services.join(" + ") || "others"), html("td", { class: "wide soft" }, s.source),
+    html("td", { class: "n wide" }, count(s.runs)),
+    html("td", { class: "n " + (s.mape > 15 ? "warned" : "") }, s.mape.toFixed(1) + " %"),
+    html("td", { class: "n wide" }, ratio(s.p50)), html("td", { class: "n" }, ratio(s.p99)),
+    html("td", { class: "n" }, "× " + s.bound.toFixed(2)))));
+}

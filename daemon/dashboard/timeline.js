@@ -1,0 +1,155 @@
+// The last groups as a picture: a row for the device and one for each service.
+
+const ROW = 26, TOP = 30, PAD = 5;
+const MEDIAN_PX = 46;   // of a round, where there is room
+const GAP_PX = 48;      // of a time in which nothing ran, however long
+const AHEAD = 0.14;     // of the width is for what is predicted
+
+// nice rounds up to 1, 2 or 5 and zeros.
+function nice(x) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(x, 1)));
+  return [1, 2, 5, 10].map(f => f * power).find(v => v >= x * 0.999);
+}
+
+// nsPer100 chooses the scale: one for all that is seen.
+function nsPer100(rounds, width) {
+  const last = rounds.slice(-48).map(r => r.end_ns - r.start_ns).sort((a, b) => a - b);
+  return nice((last[last.length >> 1] || 10 * MS) / (width < 560 ? MEDIAN_PX / 2 : MEDIAN_PX) * 100);
+}
+
+// layout says where the times of the rounds up to the one at index last are.
+// Times in which nothing ran are drawn short.
+function layout(rounds, last, live, width, left) {
+  const per = nsPer100(rounds, width) / 100, right = left + (width - left) * (1 - AHEAD);
+  const pieces = []; // {from, to, x0, x1, idle}, the latest first
+  const shown = [];
+  let x = right, t = rounds[last].end_ns, wall = rounds[last].end_ns;
+  const add = (from, to, idle) => {
+    const w = idle ? GAP_PX : (to - from) / per;
+    pieces.push({ from, to, x0: x - w, x1: x, idle });
+    x -= w;
+  };
+  if (live) {
+    wall = live.now;
+    const busyFrom = live.running ? live.running.start_ns : wall;
+    if (live.running) add(busyFrom, wall, (wall - busyFrom) / per > right - left);
+    if (busyFrom - t > 0) add(t, busyFrom, (busyFrom - t) / per > GAP_PX);
+  }
+  for (let i = last; i >= 0 && x > left; i--) {
+    const r = rounds[i];
+    add(r.start_ns, r.end_ns, false);
+    shown.unshift(r); // the first may be cut off
+    t = i > 0 ? rounds[i - 1].end_ns : r.start_ns;
+    if (i > 0 && r.start_ns > t) add(t, r.start_ns, (r.start_ns - t) / per > GAP_PX);
+  }
+  pieces.reverse();
+  const at = time => {
+    if (time >= wall) return right + (time - wall) / per;
+    const p = pieces.find(p => time >= p.from && time <= p.to);
+    if (!p) return pieces.length && time < pieces[0].from ? -1 : NaN;
+    return p.x0 + (p.x1 - p.x0) * (time - p.from) / Math.max(1, p.to - p.from);
+  };
+  return { per, right, left, width, shown, pieces, at };
+}
+
+// draw fills the picture and returns the numbers of the rounds in it.
+function draw(box, view, services, chosen) {
+  const width = Math.max(300, box.clientWidth), left = width < 560 ? 70 : 120;
+  const height = TOP + ROW * services.length + 4;
+  const plan = layout(view.rounds, view.last, view.live, width, left);
+  const clip = svg("clipPath", { id: "plot" }, svg("rect", { x: left, y: 0, width: width - left, height }));
+  const plot = svg("g", { "clip-path": "url(#plot)" });
+  const picture = svg("svg", { viewBox: "0 0 " + width + " " + height, height, "aria-hidden": false, role: "presentation" },
+    svg("defs", {}, clip), lanes(services, left, width), plot);
+  for (const p of plan.pieces) if (p.idle) plot.append(...idle(p, height));
+  for (const r of plan.shown) plot.append(group(r, plan, services, chosen, height));
+  if (view.live && view.live.running) plot.append(...inFlight(view.live.running, view.live.now, plan));
+  if (view.live) plot.append(svg("line", { class: "here", x1: plan.right, x2: plan.right, y1: 0, y2: height }));
+  box.replaceChildren(picture);
+  const scale = byId("scale");
+  scale.replaceChildren(html("span", {}, duration(plan.per * 100)));
+  return plan.shown.map(r => r.round);
+}
+
+function lanes(services, left, width) {
+  const g = svg("g", { "aria-hidden": true }, svg("text", { class: "label", x: 0, y: 18 }, "device"));
+  services.forEach((s, i) => {
+    const y = TOP + ROW * i;
+    g.append(svg("rect", { class: "lane", x: left, y: y + 1, width: width - left, height: ROW - 2, rx: 3 }));
+    g.append(svg("text", { x: 0, y: y + 17 }, fitText(s.name, left - 8)));
+  });
+  return g;
+}
+
+// fitText cuts a name so that it fits a width.
+function fitText(name, width) {
+  const most = Math.floor(width / 6.6);
+  return name.length <= most ? name : name.slice(0, Math.max(1, most - 1)) + "…";
+}
+
+function idle(p, height) {
+  const x = (p.x0 + p.x1) / 2;
+  return [
+    svg("line", { class: "gap", x1: x, x2: x, y1: 28, y2: height }),
+    svg("text", { class: "label", x, y: 20, "text-anchor": "middle", "aria-hidden": true }, duration(p.to - p.from).replace(" ", "\u2009")),
+  ];
+}
+
+// describe says what a round was, for those who do not see it.
+function describe(r, services) {
+  const parts = r.spans.map(s => services[s.service].name + " operators " + s.start + " to " + s.end + " of " + s.of + ", batch of " + s.size);
+  return "round " + r.round + ": " + parts.join("; ") + "; predicted " + duration(r.predicted_ns) + ", took " + duration(r.took_ns);
+}
+
+function group(r, plan, services, chosen, height) {
+  const x0 = plan.at(r.start_ns), x1 = Math.max(x0 + 1.5, plan.at(r.end_ns));
+  const picked = r.round === chosen;
+  const g = svg("g", {
+    class: picked ? "round chosen" : "round", id: "round-" + r.round, role: "option",
+    "aria-selected": picked, "aria-label": describe(r, services), "data-round": r.round,
+  });
+  const over = r.took_ns > r.bound_ns && r.bound_ns > 0;
+  g.append(svg("rect", { class: over ? "took over" : "took", x: x0 + 0.5, y: PAD + 3, width: Math.max(1, x1 - x0 - 1), height: 14, rx: 2 }));
+  for (const s of r.spans) g.append(...span(s, r, x0, x1, plan));
+  if (r.predicted_ns > 0) g.append(...prediction(r, plan));
+  g.append(svg("rect", { class: "hit", x: x0, y: 1, width: Math.max(4, x1 - x0), height: height - 2, rx: 3 }));
+  return g;
+}
+
+// prediction draws when the group was predicted to end, and by when 99 of 100
+// would have ended.
+function prediction(r, plan) {
+  const x = plan.at(r.start_ns + r.predicted_ns), b = plan.at(r.start_ns + r.bound_ns), out = [];
+  if (isFinite(b) && isFinite(x) && b > x) out.push(svg("line", { class: "bounded", x1: x, x2: b, y1: PAD, y2: PAD }));
+  if (isFinite(x)) out.push(svg("line", { class: "predicted", x1: x, x2: x, y1: PAD - 3, y2: PAD + 20 }));
+  return out;
+}
+
+// span draws the operators of one service: the dark part says which of the
+// model they were.
+function span(s, r, x0, x1, plan) {
+  const y = TOP + ROW * s.service, w = Math.max(1.5, x1 - x0 - 1), out = [];
+  const wrong = s.status !== "done" && s.status !== "running";
+  out.push(svg("rect", { class: "span " + colour(s.service) + (wrong ? " wrong" : ""), x: x0 + 0.5, y: y + 3, width: w, height: ROW - 6, rx: 2 }));
+  out.push(svg("rect", { class: "part " + colour(s.service), x: x0 + 0.5 + w * s.start / s.of, y: y + ROW - 7, width: Math.max(1, w * (s.end - s.start) / s.of), height: 4 }));
+  const part = s.start === 0 && s.end === s.of ? "" : s.start + "–" + s.end;
+  const label = wrong ? s.status : part + (part ? " " : "") + "×" + s.size;
+  if (w > label.length * 6.2 + 6) out.push(svg("text", { class: "inside", x: x0 + 5, y: y + 15 }, label));
+  const due = s.deadline_ns ? plan.at(s.deadline_ns) : NaN;
+  if (isFinite(due) && due > plan.left) {
+    const late = r.end_ns > s.deadline_ns;
+    out.push(svg("path", { class: "deadline " + colour(s.service) + (late ? " late" : ""), d: "M" + (due - 4) + " " + y + "h8l-4 7z" }));
+  }
+  return out;
+}
+
+// inFlight draws the round that runs now.
+function inFlight(r, now, plan) {
+  const x0 = plan.at(r.start_ns), end = plan.at(Math.max(now, r.start_ns + r.predicted_ns)), out = [];
+  const w = Math.max(2, end - x0 - 1);
+  out.push(svg("rect", { class: "took now", x: x0 + 1, y: PAD + 4, width: w, height: 12, rx: 2 }));
+  for (const s of r.spans) {
+    out.push(svg("rect", { class: "span " + colour(s.service), opacity: 0.55, x: x0 + 0.5, y: TOP + ROW * s.service + 3, width: w, height: ROW - 6, rx: 2 }));
+  }
+  return out;
+}

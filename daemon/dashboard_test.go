@@ -1,0 +1,127 @@
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// lookAt names a daemon that runs, to make the pictures of docs/images with.
+const lookAt = "OVERLAPD_DASHBOARD_URL"
+
+// TestDashboardPictures makes the pictures for the documentation.
+func TestDashboardPictures(t *testing.T) {
+	url := os.Getenv(lookAt)
+	if url == "" {
+		t.Skip(lookAt + " names no daemon: no picture is made")
+	}
+	b := startBrowser(t)
+	dir := filepath.Join("..", "docs", "images")
+	for _, c := range []struct {
+		name, scheme  string
+		width, height int
+	}{
+		{"dashboard.png", "light", 1400, 980},
+		{"dashboard-phone.png", "dark", 390, 1500},
+	} {
+		p := b.open(url, c.width, c.height, c.scheme)
+		p.await(`document.querySelectorAll(".round").length > 3 && document.querySelector("#services td.n:nth-child(6)").innerText !== "0.0"`)
+		p.eval(`(() => { const two = now.rounds.filter(r => r.spans.length > 1 && r.candidates.length > 2); choose(two[two.length - 1].round, true); return "" })()`)
+		p.shot(filepath.Join(dir, c.name))
+	}
+	b.clean()
+}
+
+// A group that is clicked tells its decision; so does the keyboard.
+func TestDashboard(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.predictor.json")
+	if err := formulaFile().WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	b := startBrowser(t)
+	d := serveEmulated(t, emulatedConfig(t, func(c *Config) {
+		c.Predictor.File = path
+		for i := range c.Services {
+			c.Services[i].MaxBatch = 8
+		}
+	}))
+	p := b.open(d.url("/"), 1400, 900, "light")
+	p.await(`document.querySelector(".empty") !== null && byId("link").innerText === "live"`)
+	says(t, p.text("body"), "No group has run yet", "overlapd bench serve", "emulated: nothing is computed", "emulated formula", "s0", "s1")
+
+	var clients sync.WaitGroup
+	for i := range 60 {
+		clients.Go(func() { d.infer(i%2, 1+i%8, 8) })
+	}
+	clients.Wait()
+	last := d.backend.Timeline().Read(0, 256, nil).Next
+	p.await(fmt.Sprintf(`document.querySelector("#round-%d") !== null`, last))
+	p.click(fmt.Sprintf("#round-%d .hit", last))
+	title := fmt.Sprintf("Round %d", last)
+	says(t, p.text("#decision"), title, "The most urgent that ran was s", "predicted", "took", "of 10")
+	if got := p.text("#held"); got != "held" {
+		t.Errorf("the picture is not held while a group is looked at: %q", got)
+	}
+	if got := p.eval(`document.querySelector("#decision .candidates") !== null && location.hash`); got != fmt.Sprintf("#select=%d", last) {
+		t.Errorf("the candidates or the address are not those of the round: %s", got)
+	}
+
+	p.key("Escape")
+	p.await(`byId("decision").hidden`)
+	p.key("ArrowLeft") // the first key takes the last round
+	p.key("ArrowLeft")
+	p.key("Enter")
+	says(t, p.text("#decision"), fmt.Sprintf("Round %d", last-1))
+	if got := p.eval(`byId("timeline").getAttribute("aria-activedescendant")`); got != fmt.Sprintf("round-%d", last-1) {
+		t.Errorf("the active group is %s", got)
+	}
+	p.click("#after")
+	says(t, p.text("#decision"), title)
+	b.clean()
+	d.stop()
+	p.await(`byId("link").innerText === "connection lost"`)
+	says(t, p.text("#notice"), "The connection to the daemon is lost")
+}
+
+// An address opens the decision that it names, and a phone shows all of it
+// without scrolling sideways.
+func TestDashboardOnAPhone(t *testing.T) {
+	b := startBrowser(t)
+	d := serveEmulated(t, emulatedConfig(t, func(c *Config) { c.Services[0].Name = strings.Repeat("long-name-", 6) }))
+	for range 3 {
+		if status, text := d.inferNamed(strings.Repeat("long-name-", 6)); status != 200 {
+			t.Fatal(status, text)
+		}
+	}
+	p := b.open(d.url("/#select=2"), 390, 844, "dark")
+	p.await(`!byId("decision").hidden`)
+	says(t, p.text("#decision"), "Round 2", "long-name-")
+	if got := p.eval(`document.documentElement.scrollWidth <= 390`); got != "true" {
+		t.Errorf("the page is %s wide, by %s", p.eval(`document.documentElement.scrollWidth`),
+			p.eval(`[...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > 390).map(e => e.tagName + "." + e.getAttribute("class")).join(" ")`))
+	}
+	p = b.open(d.url("/#select=77"), 390, 844, "dark")
+	p.await(`!byId("decision").hidden`)
+	says(t, p.text("#decision"), "Round 77 is not remembered any more")
+	b.clean()
+}
+
+// inferNamed sends a query of zeros to a service that takes four numbers.
+func (d *emulatedDaemon) inferNamed(service string) (int, string) {
+	body := `{"inputs":[{"name":"input","datatype":"FP32","shape":[1,4],"data":[0,0,0,0]}]}`
+	r, err := http.Post(d.url("/v2/models/"+service+"/infer"), contentJSON, strings.NewReader(body))
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return r.StatusCode, string(text)
+}

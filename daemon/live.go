@@ -1,0 +1,228 @@
+package daemon
+
+import (
+	"encoding/json"
+	"io"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	page "github.com/overlapd/overlapd/daemon/dashboard"
+	"github.com/overlapd/overlapd/daemon/timeline"
+	"github.com/overlapd/overlapd/overlap"
+)
+
+const (
+	// maxWatchers is how many clients may have the events at once.
+	maxWatchers = 16
+
+	// frameEvery is the least time between two frames of events, and restEvery
+	// that while nothing runs.
+	frameEvery = 250 * time.Millisecond
+	restEvery  = time.Second
+
+	// frameRounds is how many rounds a frame holds, the latest ones.
+	frameRounds = 64
+
+	// slowWatcher is how long a client may take to read a frame before it is
+	// dropped.
+	slowWatcher = 5 * time.Second
+)
+
+// ReasonWatchers is given where too many clients watch the events.
+const ReasonWatchers = "watchers"
+
+var (
+	errWatchers = unavailable(ReasonWatchers, "too many clients watch this daemon: close a dashboard")
+	errSince    = invalid("since must be the number of a round: the next of the answer before, or 0")
+)
+
+// Timeline implements Backend.
+func (b *backend) Timeline() *timeline.Ring { return b.timeline }
+
+// remember puts a round into the timeline.
+func (l *loop) remember(r *overlap.Round) {
+	why := l.scheduler.Explain()
+	l.timeline.Begin(r, &why, l.specs)
+}
+
+// rememberAnswer puts the end of a query into the timeline. One that nobody
+// waits for any more has no latency.
+func (l *loop) rememberAnswer(c *Call, a *overlap.Answer) {
+	if a.Result == overlap.Cancelled {
+		return
+	}
+	took := a.At - c.Arrival.Sub(l.epoch)
+	deadline := c.Deadline().Sub(c.Arrival)
+	l.timeline.Answered(a.Service, took, a.Result == overlap.Finished && took <= deadline)
+}
+
+// answerTimeline tells of the rounds after one, or of the latest ones.
+func (e *Endpoint) answerTimeline(ctx *fasthttp.RequestCtx) {
+	since := timeline.Latest
+	if v := ctx.QueryArgs().Peek("since"); v != nil {
+		var err error
+		if since, err = strconv.ParseUint(string(v), 10, 63); err != nil {
+			writeError(ctx, errSince)
+			return
+		}
+	}
+	text, err := json.Marshal(e.backend.Timeline().Read(since, timeline.PageRounds, nil))
+	if err != nil {
+		writeError(ctx, errInternal)
+		return
+	}
+	writeJSON(ctx, text)
+}
+
+// answerDashboard sends the page.
+func answerDashboard(ctx *fasthttp.RequestCtx) {
+	h := &ctx.Response.Header
+	h.Set("Content-Security-Policy", page.Policy())
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set(fasthttp.HeaderCacheControl, "no-cache")
+	ctx.SetContentType("text/html; charset=utf-8")
+	ctx.Response.SetBody(page.Page())
+}
+
+// watchers are the clients that have the events, and the overview that they
+// share: the loop is asked no more often however many there are.
+type watchers struct {
+	count atomic.Int32
+
+	mu struct {
+		sync.Mutex
+		at       time.Time
+		overview json.RawMessage
+	}
+}
+
+// overviewOf returns the overview of now or of a moment ago, or null if the
+// loop does not tell.
+func (w *watchers) overviewOf(b Backend) json.RawMessage {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.overview != nil && time.Since(w.mu.at) < frameEvery/2 {
+		return w.mu.overview
+	}
+	o, ok := b.Overview()
+	text, err := json.Marshal(&o)
+	if !ok || err != nil {
+		text = json.RawMessage("null")
+	}
+	w.mu.at, w.mu.overview = time.Now(), text
+	return text
+}
+
+// answerEvents sends the events for as long as the client reads them and the
+// daemon serves.
+func (e *Endpoint) answerEvents(ctx *fasthttp.RequestCtx) {
+	if e.watchers.count.Add(1) > maxWatchers {
+		e.watchers.count.Add(-1)
+		writeError(ctx, errWatchers)
+		return
+	}
+	ctx.SetContentType("text/event-stream")
+	ctx.Response.Header.Set(fasthttp.HeaderCacheControl, "no-store")
+	ctx.Response.Header.Set("X-Accel-Buffering", "no")
+	ctx.SetConnectionClose()
+	if ctx.IsHead() {
+		e.watchers.count.Add(-1)
+		return
+	}
+	s := &events{endpoint: e, stopped: ctx.Done(), since: timeline.Latest}
+	s.conn, _ = ctx.Conn().(*conn)
+	ctx.Response.SetBodyStream(s, -1)
+}
+
+// events is the body of the answer to one watcher: reading it waits for the
+// next frame.
+type events struct {
+	endpoint *Endpoint
+	conn     *conn // nil in tests without a socket
+	stopped  <-chan struct{}
+	since    uint64
+	page     *timeline.Page
+	sent     time.Time // the last frame, zero before the first
+	rest     []byte    // of the frame, not read yet
+}
+
+// frame is what one event holds.
+type frame struct {
+	Overview json.RawMessage `json:"overview"`
+	Timeline *timeline.Page  `json:"timeline"`
+}
+
+func (s *events) Read(p []byte) (int, error) {
+	if len(s.rest) == 0 {
+		if !s.wait() {
+			return 0, io.EOF
+		}
+		if err := s.next(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, s.rest)
+	s.rest = s.rest[n:]
+	return n, nil
+}
+
+// Close counts the watcher off.
+func (s *events) Close() error {
+	s.endpoint.watchers.count.Add(-1)
+	return nil
+}
+
+// wait waits until the next frame is due. It reports false if there is to be
+// none.
+func (s *events) wait() bool {
+	ring := s.endpoint.backend.Timeline()
+	for tick := time.Until(s.sent.Add(frameEvery)); ; tick = frameEvery {
+		select {
+		case <-s.stopped:
+			return false
+		case <-time.After(max(tick, 0)):
+		}
+		if s.conn != nil && s.conn.gone() {
+			return false
+		}
+		if s.page == nil || ring.Changed(s.since) || time.Since(s.sent) >= restEvery {
+			return true
+		}
+	}
+}
+
+// next writes the next frame. The rounds that do not fit in are those that a
+// person would not see.
+func (s *events) next() error {
+	ring, e := s.endpoint.backend.Timeline(), s.endpoint
+	if s.conn != nil {
+		if err := s.conn.SetWriteDeadline(time.Now().Add(slowWatcher)); err != nil {
+			return err
+		}
+	}
+	if s.page == nil {
+		s.page = ring.Read(timeline.Latest, timeline.PageRounds, nil)
+	} else {
+		s.page = ring.ReadLatest(s.since, frameRounds, s.page)
+	}
+	s.since, s.sent = s.page.Next, time.Now()
+	text, err := json.Marshal(frame{e.watchers.overviewOf(e.backend), s.page})
+	if err != nil {
+		return err
+	}
+	s.rest = append(append([]byte("data: "), text...), "\n\n"...)
+	return nil
+}
+
+// gone reports whether the client has left.
+func (c *conn) gone() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.left
+}

@@ -1,0 +1,105 @@
+package timeline
+
+import (
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+)
+
+// linear is a predictor: an operator takes a millisecond for each query, and
+// groups half of the sum of their spans.
+type linear struct{}
+
+func (linear) Predict(groups []models.Group, to []models.Estimate) {
+	for i, g := range groups {
+		var sum time.Duration
+		for _, s := range g.Spans {
+			sum += time.Duration(s.Len()*s.Size) * time.Millisecond
+		}
+		if len(g.Spans) > 1 {
+			sum /= 2
+		}
+		to[i] = models.Estimate{Latency: sum, Bound: sum * 11 / 10}
+	}
+}
+
+const operators = 10
+
+func services(n int) []models.Service {
+	list := make([]models.Service, n)
+	for i := range list {
+		list[i] = models.Service{
+			ID: models.ServiceID(i), Name: string(rune('a' + i)), Operators: operators,
+			QoSTarget: 100 * time.Millisecond, QueueLimit: 100, MaxBatch: 4,
+		}
+	}
+	return list
+}
+
+// scheduled is a real scheduler whose rounds go into a ring.
+type scheduled struct {
+	t *testing.T
+	*overlap.Scheduler
+	ring     *Ring
+	services []models.Service
+	now      time.Duration
+	lastID   models.QueryID
+}
+
+func newScheduled(t *testing.T, n int) *scheduled {
+	t.Helper()
+	list := services(n)
+	s, err := overlap.New(overlap.Config{Services: list, Policy: "overlap", Predictor: linear{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &scheduled{t: t, Scheduler: s, ring: New(time.Now(), list), services: list}
+}
+
+// arrive queues a query.
+func (s *scheduled) arrive(service int, target time.Duration) {
+	s.t.Helper()
+	s.lastID++
+	q := models.Query{ID: s.lastID, Service: models.ServiceID(service), Size: 1, Arrival: s.now, Deadline: s.now + target}
+	if err := s.Arrive(s.now, q); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// begin starts a round.
+func (s *scheduled) begin() overlap.Round {
+	s.t.Helper()
+	r, ok := s.Next(s.now)
+	if !ok {
+		s.t.Fatal("no round")
+	}
+	why := s.Explain()
+	s.ring.Begin(&r, &why, s.services)
+	return r
+}
+
+// end ends it as predicted and a tenth more.
+func (s *scheduled) end(r overlap.Round) {
+	s.t.Helper()
+	o := overlap.Outcome{Round: r.Number, Took: r.Predicted.Latency * 11 / 10}
+	for _, span := range r.Group.Spans {
+		o.Spans = append(o.Spans, overlap.SpanOutcome{Batch: span.Batch, Reached: span.End, Took: o.Took})
+	}
+	s.now += o.Took
+	s.ring.Finish(s.now, &o)
+	if err := s.Finish(s.now, o); err != nil {
+		s.t.Fatal(err)
+	}
+	s.Answers()
+}
+
+// rounds runs so many, of a query each.
+func (s *scheduled) rounds(n int) {
+	s.t.Helper()
+	for range n {
+		s.arrive(0, time.Second)
+		s.end(s.begin())
+	}
+}

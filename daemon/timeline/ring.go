@@ -1,0 +1,206 @@
+package timeline
+
+import (
+	"sync"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+)
+
+const (
+	// Rounds is how many rounds are remembered.
+	Rounds = 2048
+
+	// PageRounds is how many rounds are told of at once.
+	PageRounds = 256
+
+	// copied is how many rounds are copied while whoever feeds may have to
+	// wait: some microseconds.
+	copied = 16
+)
+
+// Ring holds the last rounds and answers. Begin, Finish and Answered are called
+// by one goroutine, Read by any.
+type Ring struct {
+	epoch    time.Time
+	services []models.Service // names and targets never change
+
+	mu struct {
+		sync.Mutex
+		slots     []Round // round n is in n % Rounds
+		last      uint64  // that has begun
+		busy      bool    // it has not ended
+		latencies []latencies
+	}
+}
+
+// New returns an empty ring. Rounds will be of these services; all times are
+// since the epoch.
+func New(epoch time.Time, services []models.Service) *Ring {
+	r := &Ring{epoch: epoch, services: append([]models.Service(nil), services...)}
+	r.mu.slots = make([]Round, Rounds)
+	r.mu.latencies = make([]latencies, len(services))
+	return r
+}
+
+// Begin remembers a round that is sent to the device, and why it was chosen.
+// The services are those of now: their models may have changed.
+func (r *Ring) Begin(round *overlap.Round, why *overlap.Explanation, services []models.Service) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.last, r.mu.busy = round.Number, true
+	r.mu.slots[round.Number%Rounds].begin(round, why, services)
+}
+
+// Finish remembers how the round that began last went.
+func (r *Ring) Finish(now time.Duration, o *overlap.Outcome) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.busy && o.Round == r.mu.last {
+		r.mu.busy = false
+		r.mu.slots[o.Round%Rounds].finish(now, o)
+	}
+}
+
+// Answered remembers how a query of a service ended: how long after it came,
+// and whether its client got its outputs in time.
+func (r *Ring) Answered(service models.ServiceID, took time.Duration, inTime bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.latencies[service].add(took, inTime)
+}
+
+// Latest asks Read for the last rounds, whatever was read before.
+const Latest = ^uint64(0)
+
+// Page is what happened lately.
+type Page struct {
+	Epoch    time.Time     `json:"epoch"`  // when the daemon started
+	Now      time.Duration `json:"now_ns"` // since then
+	Services []Service     `json:"services"`
+	Rounds   []Round       `json:"rounds"`            // that have ended, in order
+	Running  *Round        `json:"running,omitempty"` // that has not
+	Next     uint64        `json:"next"`              // the last of the rounds: ask for what follows it
+	Missed   uint64        `json:"missed"`            // rounds that would have come first, and are forgotten
+	More     bool          `json:"more"`              // there are rounds after these
+}
+
+// Service is what became of the last queries of a service.
+type Service struct {
+	Name   string        `json:"name"`
+	Target time.Duration `json:"target_ns"`
+	Recent
+}
+
+// Read tells of the rounds after one, oldest first, at most so many; or of the
+// latest ones. A page that was read before may be given to be written over, or
+// nil.
+func (r *Ring) Read(since uint64, limit int, p *Page) *Page {
+	if p == nil {
+		p = new(Page)
+	}
+	limit = max(0, min(limit, PageRounds))
+	p.Epoch, p.Now = r.epoch, time.Since(r.epoch)
+	p.Rounds, p.Running, p.Missed, p.More = refill(p.Rounds, nil), nil, 0, false
+	r.readServices(p)
+	next, ended := r.first(since, limit, p)
+	for next <= ended && len(p.Rounds) < limit {
+		next = r.copyRounds(next, limit, p)
+	}
+	p.Next = max(next, 1) - 1
+	p.More = p.Next < ended
+	return p
+}
+
+// ReadLatest is Read of the latest rounds after one: those before them are
+// missed.
+func (r *Ring) ReadLatest(since uint64, limit int, p *Page) *Page {
+	r.mu.Lock()
+	ended := r.endedLocked()
+	r.mu.Unlock()
+	from := max(since, ended-min(ended, uint64(limit)))
+	p = r.Read(from, limit, p)
+	p.Missed += from - since
+	return p
+}
+
+// Changed reports whether a round has ended or begun since.
+func (r *Ring) Changed(since uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.last > since
+}
+
+// first returns the round to start with, and the last that has ended.
+func (r *Ring) first(since uint64, limit int, p *Page) (next, ended uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ended = r.endedLocked()
+	if r.mu.busy {
+		p.Running = new(Round)
+		r.mu.slots[r.mu.last%Rounds].copyTo(p.Running)
+	}
+	oldest := r.oldestLocked()
+	switch {
+	case since == Latest:
+		return max(oldest, ended+1-min(ended, uint64(limit))), ended
+	case since >= ended:
+		return ended + 1, ended
+	}
+	next = max(since+1, oldest)
+	p.Missed = next - since - 1
+	return next, ended
+}
+
+// endedLocked returns the last round that has ended, 0 if there is none.
+func (r *Ring) endedLocked() uint64 {
+	if r.mu.busy {
+		return r.mu.last - 1
+	}
+	return r.mu.last
+}
+
+// oldestLocked returns the first round that is still there.
+func (r *Ring) oldestLocked() uint64 {
+	if r.mu.last < Rounds {
+		return 1
+	}
+	return r.mu.last - Rounds + 1
+}
+
+// copyRounds appends a few rounds from next on, and returns the one after them.
+func (r *Ring) copyRounds(next uint64, limit int, p *Page) uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if oldest := r.oldestLocked(); next < oldest { // it was overwritten meanwhile: a page has no holes
+		p.Missed += oldest - next + uint64(len(p.Rounds))
+		next, p.Rounds = oldest, p.Rounds[:0]
+	}
+	ended := r.endedLocked()
+	for range copied {
+		if next > ended || len(p.Rounds) == limit {
+			break
+		}
+		n := len(p.Rounds)
+		if n < cap(p.Rounds) {
+			p.Rounds = p.Rounds[:n+1]
+		} else {
+			p.Rounds = append(p.Rounds, Round{})
+		}
+		r.mu.slots[next%Rounds].copyTo(&p.Rounds[n])
+		next++
+	}
+	return next
+}
+
+func (r *Ring) readServices(p *Page) {
+	p.Services = refill(p.Services, nil)
+	var last latencies
+	for i := range r.services {
+		r.mu.Lock()
+		last = r.mu.latencies[i]
+		r.mu.Unlock()
+		p.Services = append(p.Services, Service{Name: r.services[i].Name, Target: r.services[i].QoSTarget, Recent: last.recent()})
+	}
+}

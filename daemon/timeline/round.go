@@ -1,0 +1,175 @@
+package timeline
+
+import (
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+)
+
+// Limits of what is kept of one round. What is over them is counted.
+const (
+	maxQueries = 16 // named of one span
+	maxDropped = 16
+)
+
+// Round is one round and the decision behind it. Times are since the daemon
+// started; in JSON all of them are nanoseconds.
+type Round struct {
+	Number    uint64        `json:"round"`
+	Start     time.Duration `json:"start_ns"`
+	End       time.Duration `json:"end_ns"`  // 0 while it runs
+	Took      time.Duration `json:"took_ns"` // as measured, 0 while it runs
+	Predicted time.Duration `json:"predicted_ns"`
+	Bound     time.Duration `json:"bound_ns"` // that 99 of 100 runs keep
+	Deadline  time.Duration `json:"deadline_ns"`
+	Headroom  time.Duration `json:"headroom_ns"` // what the group had to keep to, 0 if nothing depended on that
+	Solo      time.Duration `json:"solo_ns"`     // of its spans one after another, 0 if nobody asked
+	Planned   bool          `json:"planned"`     // it was chosen while the round before it ran
+	For       time.Duration `json:"for_ns"`      // when it was taken to start
+	Asked     Asked         `json:"asked"`
+
+	Spans      []Span      `json:"spans"`
+	Candidates []Candidate `json:"candidates"` // the most urgent first
+	Dropped    []Dropped   `json:"dropped"`
+	More       int         `json:"dropped_more,omitempty"` // dropped and not listed
+}
+
+// Asked counts what the predictor was asked to choose a round.
+type Asked struct {
+	Calls  int `json:"calls"`
+	Groups int `json:"groups"`
+}
+
+// Span is operators [Start, End) of a batch, of the Of that its model has.
+type Span struct {
+	Service  int           `json:"service"` // position among the services
+	Batch    uint64        `json:"batch"`
+	Start    int           `json:"start"`
+	End      int           `json:"end"`
+	Of       int           `json:"of"`
+	Size     int           `json:"size"`
+	SeqLen   int           `json:"seq_len,omitempty"`
+	Queries  int           `json:"queries"`
+	IDs      []uint64      `json:"ids"`         // of the first queries
+	Deadline time.Duration `json:"deadline_ns"` // of the last query that wants it, 0 if unknown
+	Took     time.Duration `json:"took_ns"`
+	Status   string        `json:"status"` // "running" until the round has ended
+}
+
+// Candidate is work of one service that could have been in the group.
+type Candidate struct {
+	Work
+	Solo  time.Duration `json:"solo_ns"` // of all that was left of it, 0 if unknown or not asked
+	Place int           `json:"place"`   // in the group, 0 if it is not in it
+	End   int           `json:"end"`     // of its span in the group
+}
+
+// Dropped is work that was predicted to be too late even alone.
+type Dropped struct {
+	Work
+}
+
+// Work is the most urgent work of one service, before the round.
+type Work struct {
+	Service  int           `json:"service"`
+	Batch    uint64        `json:"batch"` // 0 if it was to be formed
+	Query    uint64        `json:"query"` // the most urgent
+	Start    int           `json:"start"` // the operator to run next
+	Size     int           `json:"size"`
+	SeqLen   int           `json:"seq_len,omitempty"`
+	Deadline time.Duration `json:"deadline_ns"`
+	Headroom time.Duration `json:"headroom_ns"`
+}
+
+// running is the status of a span until its round has ended.
+const running = "running"
+
+// begin writes a round into the memory of r.
+func (r *Round) begin(from *overlap.Round, why *overlap.Explanation, services []models.Service) {
+	*r = Round{
+		Number: from.Number, Start: from.Start, Predicted: from.Predicted.Latency, Bound: from.Predicted.Bound,
+		Headroom: why.Headroom, Solo: why.Solo, Planned: why.Planned, For: why.For,
+		Asked: Asked(why.Asked),
+		Spans: r.Spans[:0], Candidates: r.Candidates[:0], Dropped: r.Dropped[:0],
+	}
+	for i := range why.Candidates {
+		c := &why.Candidates[i]
+		r.Candidates = append(r.Candidates, Candidate{Work: workOf(&c.Head, c.Headroom), Solo: c.Solo.Latency, Place: c.Place, End: c.End})
+		if c.Place == 1 {
+			r.Deadline = c.Deadline
+		}
+	}
+	for i := range why.Dropped {
+		if i == maxDropped {
+			r.More = len(why.Dropped) - maxDropped
+			break
+		}
+		d := &why.Dropped[i]
+		r.Dropped = append(r.Dropped, Dropped{workOf(&d.Head, d.Headroom)})
+	}
+	for i, s := range from.Group.Spans {
+		r.addSpan(s, services[s.Service].Operators, from.Queries(i))
+	}
+}
+
+func workOf(h *overlap.Head, headroom time.Duration) Work {
+	return Work{
+		Service: int(h.Service), Batch: uint64(h.Batch), Query: uint64(h.Query), Start: h.Start,
+		Size: h.Size, SeqLen: h.SeqLen, Deadline: h.Deadline, Headroom: headroom,
+	}
+}
+
+// addSpan appends a span, in the memory of one that was there before if there
+// is one.
+func (r *Round) addSpan(s models.Span, operators int, queries []models.QueryID) {
+	n := len(r.Spans)
+	if n < cap(r.Spans) {
+		r.Spans = r.Spans[:n+1]
+	} else {
+		r.Spans = append(r.Spans, Span{})
+	}
+	to := &r.Spans[n]
+	*to = Span{
+		Service: int(s.Service), Batch: uint64(s.Batch), Start: s.Start, End: s.End, Of: operators,
+		Size: s.Size, SeqLen: s.SeqLen, Queries: len(queries), IDs: to.IDs[:0], Status: running,
+	}
+	for _, id := range queries[:min(len(queries), maxQueries)] {
+		to.IDs = append(to.IDs, uint64(id))
+	}
+	for i := range r.Candidates {
+		if c := &r.Candidates[i]; c.Service == to.Service && c.Place > 0 {
+			to.Deadline = c.Deadline
+		}
+	}
+}
+
+// finish writes down how the round went.
+func (r *Round) finish(now time.Duration, o *overlap.Outcome) {
+	r.End, r.Took = now, o.Took
+	for i := range o.Spans {
+		s := &o.Spans[i]
+		for j := range r.Spans {
+			if to := &r.Spans[j]; to.Batch == uint64(s.Batch) {
+				to.Took, to.Status = s.Took, s.Status.String()
+			}
+		}
+	}
+}
+
+// copyTo copies the round into the memory of another. Its lists are never nil.
+func (r *Round) copyTo(to *Round) {
+	spans, candidates, dropped := to.Spans, to.Candidates, to.Dropped
+	*to = *r
+	to.Candidates, to.Dropped, to.Spans = refill(candidates, r.Candidates), refill(dropped, r.Dropped), refill(spans, r.Spans)
+	for i := range to.Spans {
+		to.Spans[i].IDs = append([]uint64{}, r.Spans[i].IDs...)
+	}
+}
+
+func refill[T any](to, from []T) []T {
+	if to == nil {
+		to = []T{}
+	}
+	return append(to[:0], from...)
+}
