@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/overlapd/overlapd/cmd/overlapd/cutcost"
 	"github.com/overlapd/overlapd/cmd/overlapd/hostcheck"
 	"github.com/overlapd/overlapd/daemon"
 )
@@ -110,7 +111,9 @@ func lookAtHost(ctx context.Context, c daemon.Config) (host, error) {
 	if mayUseGPU(c) {
 		found := lookAtGPUs(ctx, c, lib)
 		h.GPU = &found
-		err = errors.Join(err, found.Err())
+		if c.Device == cutcost.CUDA { // "auto" takes the CPU where the GPU cannot be used
+			err = errors.Join(err, found.Err())
+		}
 	}
 	if err != nil {
 		h.Fault = err.Error()

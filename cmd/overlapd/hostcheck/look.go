@@ -32,6 +32,7 @@ type Wanted struct {
 	MPSDir   string // "" for what the mode takes by itself
 	MIGOwner bool
 	MIG      []mig.Want
+	Record   string // file of the instances that the daemon made, "" for none
 }
 
 // Runtime is the ONNX Runtime that was found.
@@ -65,6 +66,14 @@ type looking struct {
 // Look finds out what the host has. It does not hang longer than MPS and Try do.
 func Look(ctx context.Context, o Options) Report {
 	l := &looking{Options: o}
+	l.look(ctx)
+	if l.Facts != nil && l.Err() != nil && !l.CUDA {
+		l.add("auto-cpu")
+	}
+	return l.Report
+}
+
+func (l *looking) look(ctx context.Context) {
 	if l.Open == nil {
 		l.Open = func() (*cuda.Host, error) { return cuda.Open(cuda.Options{}) }
 	}
@@ -76,17 +85,13 @@ func Look(ctx context.Context, o Options) Report {
 	if l.Needs == nil {
 		l.Needs = needs
 	}
-	if !l.readFacts() {
-		return l.Report
-	}
-	if l.findTarget() {
+	if l.readFacts() && l.findTarget() {
 		l.lookAtFiles()
 		l.lookAtDevice()
 		l.lookAtRuntime(ctx)
 		l.lookAtMPS(ctx)
 		l.lookAtMIG()
 	}
-	return l.Report
 }
 
 // readFacts asks NVML, and says why it does not answer.

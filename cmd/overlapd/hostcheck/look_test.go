@@ -179,6 +179,9 @@ var scenes = []struct {
 	{"a file that is none", func(m *machine) { m.o.Needs = nil }, "provider-unreadable", "cannot be read"},
 	{"no cuBLAS", func(m *machine) { m.remove("/opt/cuda/libcublas.so.13") }, "library-missing", "apt-get install libcublas-13-0 (NVIDIA's repository) or pip install nvidia-cublas,"},
 	{"no cuDNN", func(m *machine) { m.remove("/usr/lib64/libcudnn.so.9") }, "library-late", "apt-get install libcudnn9-cuda-13 (NVIDIA's repository) or pip install nvidia-cudnn-cu13,"},
+	{"an old driver for auto", func(m *machine) {
+		m.gpus.DriverVersion, m.gpus.CudaDriverVersion, m.o.CUDA = "535.261.03", 12020, false
+	}, "versions auto-cpu", "takes the CPU"},
 	{"an old GPU", func(m *machine) { m.gpus.Devices[0].CudaComputeCapability.Major = 7 }, "capability", "7.0"},
 	{"it does not run", func(m *machine) {
 		m.o.Try = func(_ context.Context, gpu string) error { return fmt.Errorf("%s aborted", gpu) }
@@ -240,6 +243,15 @@ var scenes = []struct {
 		m.gpus.SetMIG(0, true)
 		m.o.MIG, m.o.MIGOwner, m.o.User = []mig.Want{{Profile: "3g.40gb"}}, true, someone
 	}, "mig-root mig-steps", "only root"},
+	{"a record that is damaged", func(m *machine) {
+		m.gpus.SetMIG(0, true)
+		m.write("/state/mig.json", "{")
+		m.o.MIG, m.o.MIGOwner, m.o.User, m.o.Record = []mig.Want{{Profile: "3g.40gb"}}, true, 0, "/state/mig.json"
+	}, "mig-layout", "record of MIG instances /state/mig.json"},
+	{"a record of nothing", func(m *machine) {
+		m.gpus.SetMIG(0, true)
+		m.o.MIG, m.o.MIGOwner, m.o.User, m.o.Record = []mig.Want{{Profile: "3g.40gb"}}, true, 0, "/state/mig.json"
+	}, "mig-steps", "2 steps"},
 	{"MIG instances that do not fit", func(m *machine) {
 		m.o.MIG, m.o.MIGOwner, m.o.User = []mig.Want{{Profile: "7g.80gb"}, {Profile: "1g.10gb"}}, true, 0
 	}, "mig-layout", "does not fit"},
@@ -377,4 +389,103 @@ func TestPackages(t *testing.T) {
 			t.Errorf("%s is of CUDA %d, not %d", list, got, want)
 		}
 	}
+}
+
+// TestNeeds: what the found library is linked with decides what is looked for.
+func TestNeeds(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		needs  []string
+		driver string
+		want   []string // libraries or rules that are named
+	}{
+		{"CUDA 12 on a driver for it", []string{"libcudart.so.12", "libcublas.so.12"}, "535.261.03", []string{"libcudart.so.12", "libcublas.so.12", "libcufft.so.11", "libnvrtc.so.12", "cuda-cudart-12-8", "nvidia-cublas-cu12"}},
+		{"CUDA 11", []string{"libcudart.so.11.0"}, "580.65.06", []string{"libcudart.so.11.0", "libnvrtc.so.11"}},
+		{"CUDA 14", []string{"libcudart.so.14"}, "580.65.06", []string{"nothing is known of CUDA 14"}},
+		{"nothing of CUDA", []string{"libc.so.6"}, "580.65.06", []string{"nothing is known of CUDA 0"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newMachine(t)
+			m.gpus.DriverVersion = c.driver
+			m.o.Needs = func(path string) ([]string, error) {
+				if !strings.HasSuffix(path, "/opt/ort/libonnxruntime_providers_cuda.so") {
+					t.Errorf("asked for %s", path)
+				}
+				return c.needs, nil
+			}
+			ran := false
+			m.o.Try = func(context.Context, string) error { ran = true; return nil }
+			r := Look(t.Context(), m.o)
+			var text strings.Builder
+			r.WriteText(&text)
+			for _, want := range c.want {
+				if !strings.Contains(text.String(), want) {
+					t.Errorf("%s is not in\n%s", want, &text)
+				}
+			}
+			if ran {
+				t.Error("a model was tried without what it needs")
+			}
+		})
+	}
+}
+
+// TestWhereLibrariesAre: every place that the loader looks in counts.
+func TestWhereLibrariesAre(t *testing.T) {
+	for _, place := range []string{"/opt/ort", "/opt/cuda", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib", "/home/me/lib"} {
+		m := newMachine(t)
+		m.remove("/opt/cuda/libcublas.so.13")
+		m.o.LibraryPath = []string{"/home/me/lib"}
+		if r := Look(t.Context(), m.o); r.Err() == nil {
+			t.Fatal("it is found before it is there")
+		}
+		m.write(place+"/libcublas.so.13", "")
+		if r := Look(t.Context(), m.o); r.Err() != nil {
+			t.Errorf("in %s: %v", place, r.Err())
+		}
+	}
+}
+
+// TestConfigured: files of ldconfig that include each other for ever end.
+func TestConfigured(t *testing.T) {
+	m := newMachine(t)
+	m.write("/etc/ld.so.conf", "include /etc/ld.so.conf\n/a\n# /b\n\n  /c # of c\ninclude\n")
+	l := &looking{Options: m.o}
+	folders := l.configured("/etc/ld.so.conf", 0)
+	if n := len(folders); n == 0 || n > 4*(includesMax+2) || slices.Contains(folders, "/b") || !slices.Contains(folders, "/c") {
+		t.Errorf("%q", folders)
+	}
+	if got := l.configured("/etc/absent.conf", 0); got != nil {
+		t.Errorf("an absent file has %q", got)
+	}
+}
+
+// TestReport: findings are told in the order of their discovery, faults by name.
+func TestReport(t *testing.T) {
+	var r Report
+	r.add("driver", "driver", "580.65.06", "cuda", "13.0")
+	r.add("mig-layout", "why", "two\nlines")
+	r.add("persistence", "gpu", "GPU 3", "index", "3")
+	r.Layout = "memory slices [AA]\nA  1g\n"
+	var b strings.Builder
+	r.WriteText(&b)
+	want := `# NVIDIA driver 580.65.06 runs CUDA 13.0 and older
+# fault: two
+#   lines
+# warning: persistence mode of GPU 3 is off: without a process that uses it the driver lets go of the GPU, and the next start takes seconds longer; systemctl enable --now nvidia-persistenced, or nvidia-smi -i 3 -pm 1, as root
+# memory slices [AA]
+# A  1g
+`
+	if b.String() != want {
+		t.Errorf("got\n%s", &b)
+	}
+	if err := r.Err(); err == nil || err.Error() != ErrHost.Error()+": two\nlines" {
+		t.Errorf("got %v", err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a rule that there is not is no fault of ours")
+		}
+	}()
+	r.add("no such rule")
 }

@@ -1,7 +1,10 @@
 package hostcheck
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 
 	"github.com/overlapd/overlapd/cuda/mig"
 )
@@ -18,7 +21,13 @@ func (l *looking) lookAtMIG() {
 	if l.MIGOwner && l.User != 0 {
 		l.add("mig-root", "user", fmt.Sprint(l.User))
 	}
-	layout, err := mig.Plan(d, l.MIG, mig.Options{Owner: l.MIGOwner})
+	o := mig.Options{Owner: l.MIGOwner, Boot: mig.Boot()}
+	var err error
+	if o.Record, err = l.record(); err != nil {
+		l.add("mig-layout", "why", err.Error())
+		return
+	}
+	layout, err := mig.Plan(d, l.MIG, o)
 	if err != nil {
 		l.add("mig-layout", "why", err.Error())
 		return
@@ -29,6 +38,24 @@ func (l *looking) lookAtMIG() {
 		return
 	}
 	l.add("mig", "instances", fmt.Sprint(len(l.MIG)))
+}
+
+// record returns what a daemon made and left in its state folder.
+func (l *looking) record() (r mig.Record, err error) {
+	if l.Record == "" {
+		return r, nil
+	}
+	data, err := os.ReadFile(l.path(l.Record))
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err == nil {
+		r, err = mig.ParseRecord(data)
+	}
+	if err != nil {
+		return r, fmt.Errorf("the record of MIG instances %s: %w", l.Record, err)
+	}
+	return r, nil
 }
 
 // instances names the MIG devices that there are.

@@ -21,6 +21,7 @@ const installDriver = "install driver 580 or newer and reboot (Debian 12 has 535
 // documentation has them as a table.
 var rules = []rule{
 	{"no-gpu", "no NVIDIA GPU: {why}", "", Note},
+	{"auto-cpu", `device = "auto" takes the CPU, since this GPU cannot be used as it is`, "", Note},
 	{"gpu-wanted", `device = "cuda" and there is no NVIDIA GPU: {why}`,
 		`run overlapd where there is one, or set device = "cpu"; a container must be given its GPU (--gpus all, with the NVIDIA container toolkit)`, Fault},
 	{"nouveau", "the kernel module nouveau holds the GPU at {pci}", installDriver + "; that keeps nouveau away", Fault},
