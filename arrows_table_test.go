@@ -146,10 +146,19 @@ var arrows = []arrow{
 		why: "it is a page; what the page shows it asks for as any client does",
 	},
 	{
+		pkg: "daemon/rpc/inference",
+		why: "it is generated: the protocol and nothing else",
+	},
+	{
+		pkg: "daemon/rpc",
+		may: []string{"daemon/rpc/inference", "models"},
+		why: "it is a protocol's two ends: it reads a query and writes an answer; what becomes of one is the host's to say",
+	},
+	{
 		pkg:   "daemon",
-		may:   []string{"daemon/dashboard", "daemon/metrics", "daemon/timeline", "device", "executor", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments", "training"},
+		may:   []string{"daemon/dashboard", "daemon/metrics", "daemon/rpc", "daemon/timeline", "device", "executor", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments", "training"},
 		why:   "ONNX Runtime stays out of the daemon's process: a model that crashes it must end a worker, not the daemon",
-		tests: []string{"ort"},
+		tests: []string{"daemon/rpc/inference", "ort"},
 	},
 	{
 		pkg:   "cmd/overlapd/load",
@@ -199,7 +208,7 @@ var arrows = []arrow{
 	{
 		pkg:   "test",
 		why:   "it holds tests of the built program, which it meets as its clients and users do",
-		tests: []string{"models", "models/zoo", "ort"},
+		tests: []string{"daemon/rpc/inference", "models", "models/zoo", "ort"},
 	},
 	{
 		pkg:   ".",
@@ -217,12 +226,14 @@ var owners = []struct {
 	why    string
 }{
 	{"C", []string{"cuda/driver", "ort"}, "cgo is the business of whoever calls a C library, so that all others build and are checked without it"},
-	{"unsafe", []string{"cuda/driver", "ort", "segments"}, "memory outside Go is turned into slices in few places"},
+	{"unsafe", []string{"cuda/driver", "daemon/rpc/inference", "ort", "segments"}, "memory outside Go is turned into slices in few places, and generated code turns a text into bytes"},
 	{"os/exec", []string{"cuda/mps", "cuda/mps/fakemps", "executor", "cmd/overlapd", "cmd/overlapd/cutcost", "cmd/overlapd/conformance", "cmd/overlapd/gpucheck"}, "whoever starts a process must reap it"},
 	{"syscall", []string{"cuda/mps", "cuda/mps/fakemps", "cmd/overlapd", "cmd/overlapd/hostcheck", "daemon", "executor", "segments"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
 	{"log", nil, "packages return errors and emit events; the daemon logs them with zerolog"},
 
-	{"google.golang.org/protobuf", []string{"models", "models/zoo", "segments", "cmd/overlapd/conformance"}, "ONNX is read and written by wire format, where files and graphs are handled"},
+	{"google.golang.org/protobuf", []string{"daemon/rpc", "daemon/rpc/inference", "models", "models/zoo", "segments", "cmd/overlapd/conformance"}, "ONNX is read and written by wire format, where files and graphs are handled, and gRPC carries messages"},
+	{"google.golang.org/grpc", []string{"daemon/rpc", "daemon/rpc/inference"}, "gRPC ends at its server; nothing behind it knows of calls"},
+	{"google.golang.org/genproto/googleapis/rpc", []string{"daemon/rpc"}, "what a status carries besides its text is written where statuses are"},
 	{"github.com/valyala/fasthttp", []string{"daemon", "cmd/overlapd", "cmd/overlapd/load"}, "HTTP ends at the endpoint; nothing behind it knows of requests"},
 	{"github.com/rs/zerolog", []string{"daemon", "cmd/overlapd"}, "the core emits events; only the daemon logs"},
 	{"go.etcd.io/bbolt", []string{"daemon", "training"}, "there is one state file: the daemon opens it, and training keeps what was measured in it"},
@@ -264,6 +275,8 @@ var testsOwn = []string{
 var testsToo = []string{
 	"github.com/NVIDIA/go-nvml",
 	"golang.org/x/sys",
+	"google.golang.org/genproto/googleapis/rpc",
+	"google.golang.org/grpc",
 	"google.golang.org/protobuf",
 	"os/exec",
 	"syscall",

@@ -16,6 +16,7 @@ const (
 // when the file does not name it.
 type Config struct {
 	Listen        string // "host:port", or "unix:/path"
+	GRPCListen    string // the same for gRPC, "" for none
 	StateDir      string // state file and cut models
 	Device        string // "auto", "cpu" or "emulated"
 	DeviceProfile string // what an emulated device is made of
@@ -107,6 +108,7 @@ const ZooPrefix = "zoo:"
 func Default() Config {
 	return Config{
 		Listen:       "127.0.0.1:8000",
+		GRPCListen:   "127.0.0.1:8001",
 		StateDir:     defaultStateDir(),
 		Device:       "auto",
 		DeviceSeed:   1,

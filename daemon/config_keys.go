@@ -18,6 +18,7 @@ type keys interface {
 
 func (c *Config) keys(k keys) {
 	k.text("listen", &c.Listen)
+	k.text("grpc_listen", &c.GRPCListen)
 	k.text("state_dir", &c.StateDir)
 	k.text("device", &c.Device)
 	k.text("device_profile", &c.DeviceProfile)

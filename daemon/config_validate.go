@@ -129,6 +129,7 @@ func (c *Config) checkDaemon(k *checker) {
 	if err := checkListen(c.Listen); err != nil {
 		k.fault("listen", "%v", err)
 	}
+	c.checkGRPC(k)
 	if c.StateDir == "" {
 		k.fault("state_dir", "must not be empty")
 	}
@@ -138,6 +139,17 @@ func (c *Config) checkDaemon(k *checker) {
 	k.choice("log_level", c.LogLevel, logLevels)
 	k.choice("log_format", c.LogFormat, logFormats)
 	k.duration("drain_timeout", c.DrainTimeout)
+}
+
+func (c *Config) checkGRPC(k *checker) {
+	if c.GRPCListen == "" {
+		return
+	}
+	if err := checkListen(c.GRPCListen); err != nil {
+		k.fault("grpc_listen", "%v", err)
+	} else if c.GRPCListen == c.Listen && !strings.HasSuffix(c.Listen, ":0") {
+		k.fault("grpc_listen", "%q is the address of listen too: gRPC has a port of its own", c.Listen)
+	}
 }
 
 func (c *Config) checkDevice(k *checker) {

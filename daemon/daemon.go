@@ -42,6 +42,7 @@ type Daemon struct {
 	backend   *backend
 	endpoint  *Endpoint
 	listener  net.Listener
+	remote    remoteEndpoint
 	threads   []int // of each service
 	device    string
 	emulation *emulation // nil for a device that computes
@@ -94,6 +95,9 @@ func New(c Config, o Options) (d *Daemon, err error) {
 		if d.listener, err = Listen(c.Listen); err != nil {
 			return d, err
 		}
+		if err = d.remote.listen(c.GRPCListen); err != nil {
+			return d, err
+		}
 	}
 	specs, err := d.specs(o)
 	if err != nil {
@@ -133,6 +137,7 @@ func New(c Config, o Options) (d *Daemon, err error) {
 	if d.emulation != nil {
 		d.endpoint.labelEmulated()
 	}
+	d.remote.open(d.endpoint)
 	if c.Metrics {
 		d.endpoint.metrics = metrics.NewExporter(newScraper(d.backend, o.Version, c.Policy).snapshot).Text
 	}
@@ -277,6 +282,9 @@ func (d *Daemon) predictors(fit FitFunc) {
 // Addr returns the address that the endpoint listens on.
 func (d *Daemon) Addr() net.Addr { return d.listener.Addr() }
 
+// GRPCAddr returns the address of gRPC, or nil if it is off.
+func (d *Daemon) GRPCAddr() net.Addr { return d.remote.addr() }
+
 // Ready reports whether every service can answer queries.
 func (d *Daemon) Ready() bool { return d.backend.Ready() }
 
@@ -289,8 +297,12 @@ func (d *Daemon) Run(ctx, hurry context.Context) error {
 	if err := d.backend.exec.Start(context.Background()); err != nil {
 		return errors.Join(err, d.close())
 	}
-	served := make(chan error, 1)
+	served := make(chan error, 2)
 	d.goroutines.Go(func() { served <- d.endpoint.Serve(d.listener) })
+	if d.remote.listener != nil {
+		d.goroutines.Go(func() { served <- d.remote.serve() })
+		d.log.Info().Stringer("address", d.GRPCAddr()).Msg("listening for gRPC")
+	}
 	d.log.Info().Stringer("address", d.Addr()).Str("policy", d.config.Policy).Int("services", len(d.config.Services)).Msg("listening")
 	err := d.wait(ctx, served)
 
@@ -315,7 +327,8 @@ func (d *Daemon) shutdown(hurry context.Context) error {
 	stop := context.AfterFunc(limit, d.backend.giveUp)
 	defer stop()
 	merr := d.backend.stopMeasuring(last)
-	err := d.endpoint.Shutdown(last)
+	stopped := d.remote.shutdown(last)
+	err := errors.Join(d.endpoint.Shutdown(last), <-stopped)
 	if err != nil && !errors.Is(err, context.Canceled) {
 		d.log.Warn().Err(err).Msg("not every request was answered in time")
 	}
@@ -359,6 +372,7 @@ func (d *Daemon) close() error {
 			errs = append(errs, err)
 		}
 	}
+	errs = append(errs, d.remote.close())
 	d.goroutines.Wait()
 	if d.decisions != nil {
 		errs = append(errs, d.decisions.Close())

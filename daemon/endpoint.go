@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,6 +37,7 @@ type Endpoint struct {
 	watch          *watch
 	hosts          map[string]struct{}
 	services       map[string]*Service
+	extensions     []string               // of the protocol, that the daemon has
 	serverMetadata []byte                 // answer to /v2
 	metrics        func() ([]byte, error) // answer to /metrics, nil for none
 
@@ -57,7 +59,7 @@ func NewEndpoint(b Backend, l Limits, version string, log zerolog.Logger) (*Endp
 	for _, s := range b.Services() {
 		e.services[s.Name] = s
 	}
-	e.serverMetadata = appendServerMetadata(nil, version)
+	e.extend()
 	e.bodies.New = func() any { return new(body) }
 	e.calls.New = func() any { return NewCall() }
 	e.server = &fasthttp.Server{
@@ -86,7 +88,14 @@ func NewEndpoint(b Backend, l Limits, version string, log zerolog.Logger) (*Endp
 // Server, and the extensions of /v2.
 func (e *Endpoint) labelEmulated() {
 	e.server.Name = serverName + " (" + emulatedLabel + ")"
-	e.serverMetadata = appendServerMetadata(nil, e.version, emulatedLabel)
+	e.extend(emulatedLabel)
+}
+
+// extend names the protocol's extensions that the daemon has, and more of its
+// own.
+func (e *Endpoint) extend(more ...string) {
+	e.extensions = append(slices.Clone(protocolExtensions), more...)
+	e.serverMetadata = appendServerMetadata(nil, e.version, e.extensions)
 }
 
 // Serve answers the connections of ln until Shutdown. It may be called for

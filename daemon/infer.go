@@ -67,10 +67,16 @@ func (e *Endpoint) prepare(ctx *fasthttp.RequestCtx, c *Call, s *Service, sig *s
 	if err != nil {
 		return err
 	}
-	r := &c.request
-	if err := r.decode(sig, b.b, head); err != nil {
+	if err := c.request.decode(sig, b.b, head); err != nil {
 		return err
 	}
+	return e.admit(c, s, sig)
+}
+
+// admit fills a call from its request, whose head is decoded, and puts the
+// tensors into shared memory.
+func (e *Endpoint) admit(c *Call, s *Service, sig *signature) *Error {
+	r := &c.request
 	c.Service, c.ID, c.Timeout, c.Priority = s, r.id, r.timeout, r.priority
 	c.Size, c.SeqLen = r.dimensions(sig)
 	c.Shape = r.shapeHash(sig.batched)

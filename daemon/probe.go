@@ -74,14 +74,20 @@ func answerHealth(ctx *fasthttp.RequestCtx, well bool) {
 	writeJSON(ctx, nil)
 }
 
-// appendServerMetadata names the protocol's extensions that the endpoint has.
-// Of model_repository it has the index. More are extensions of its own.
-func appendServerMetadata(b []byte, version string, more ...string) []byte {
+// protocolExtensions are the protocol's extensions that the endpoint has. Of
+// model_repository it has the index.
+var protocolExtensions = []string{
+	"binary_tensor_data", "parameters", "schedule_policy", "model_configuration", "statistics", "model_repository",
+}
+
+func appendServerMetadata(b []byte, version string, extensions []string) []byte {
 	b = appendString(append(b, `{"name":"`+serverName+`","version":`...), version)
-	b = append(b, `,"extensions":["binary_tensor_data","parameters","schedule_policy",`+
-		`"model_configuration","statistics","model_repository"`...)
-	for _, m := range more {
-		b = appendString(append(b, ','), m)
+	b = append(b, `,"extensions":[`...)
+	for i, x := range extensions {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(b, x)
 	}
 	return append(b, `]}`...)
 }

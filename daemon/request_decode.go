@@ -135,17 +135,24 @@ func (d *decoder) id() *Error {
 	if err != nil {
 		return err
 	}
-	if len(v) > maxIDBytes {
-		return invalid(`"id" has %d bytes, the limit is %d`, len(v), maxIDBytes)
+	if err := checkID(v); err != nil {
+		return err
 	}
-	for s := v; len(s) > 0; {
-		c, size := utf8.DecodeRune(s)
+	d.r.id = append(d.r.id[:0], v...)
+	return nil
+}
+
+func checkID(id []byte) *Error {
+	if len(id) > maxIDBytes {
+		return invalid(`"id" has %d bytes, the limit is %d`, len(id), maxIDBytes)
+	}
+	for len(id) > 0 {
+		c, size := utf8.DecodeRune(id)
 		if !unicode.IsPrint(c) {
 			return invalid(`"id" holds a character that is not printable`)
 		}
-		s = s[size:]
+		id = id[size:]
 	}
-	d.r.id = append(d.r.id[:0], v...)
 	return nil
 }
 

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"encoding/binary"
-	"math"
 
 	"github.com/overlapd/overlapd/models"
 )
@@ -129,16 +128,7 @@ func (d *decoder) dimension() *Error {
 	if err != nil {
 		return err
 	}
-	if v < 1 {
-		return invalid("a dimension must be at least 1, not %d", v)
-	}
-	if v > math.MaxInt64/in.elements {
-		return invalid("the elements of a shape overflow")
-	}
-	in.shape[in.rank] = v
-	in.rank++
-	in.elements *= v
-	return nil
+	return in.dimension(v)
 }
 
 // keep files an input under its port.

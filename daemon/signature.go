@@ -27,6 +27,7 @@ type signature struct {
 	links   int  // distinct names among the inputs' dimensions that are not fixed
 	seq     seqs // where the sequence length is read
 
+	info     Info   // that it was made of
 	metadata []byte // answer to /v2/models/M
 	config   []byte // answer to /v2/models/M/config
 }
@@ -46,7 +47,7 @@ type port struct {
 }
 
 func newSignature(s *Service, i Info) (*signature, error) {
-	sig := &signature{seq: seqs{input: -1}}
+	sig := &signature{seq: seqs{input: -1}, info: i}
 	if len(i.Inputs) > maxPorts || len(i.Outputs) > maxPorts {
 		return nil, fmt.Errorf("%s: %d inputs and %d outputs, the limit is %d of each",
 			s.Name, len(i.Inputs), len(i.Outputs), maxPorts)
@@ -194,13 +195,28 @@ func appendModelConfig(b []byte, s *Service, sig *signature, i Info) []byte {
 		b = append(b, `,"dynamic_batching":{"preferred_batch_size":[],"max_queue_delay_microseconds":0}`...)
 	}
 	b = append(b, `,"parameters":{`...)
-	b = appendConfigParameter(b, "qos_target_us", strconv.FormatInt(s.QoSTarget.Microseconds(), 10))
-	b = appendConfigParameter(append(b, ','), "queue_limit", strconv.Itoa(s.QueueLimit))
-	b = appendConfigParameter(append(b, ','), "policy", s.Policy)
-	b = appendConfigParameter(append(b, ','), "device", i.Device)
-	b = appendConfigParameter(append(b, ','), "operators", strconv.Itoa(i.Operators))
-	b = appendConfigParameter(append(b, ','), "sha256", i.Hash)
+	for n, p := range s.configParameters(i) {
+		if n > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(append(appendString(b, p.key), `:{"string_value":`...), p.value)
+		b = append(b, '}')
+	}
 	return append(b, `}}`...)
+}
+
+// configParameter is what a model configuration says beyond Triton's fields.
+type configParameter struct{ key, value string }
+
+func (s *Service) configParameters(i Info) []configParameter {
+	return []configParameter{
+		{"qos_target_us", strconv.FormatInt(s.QoSTarget.Microseconds(), 10)},
+		{"queue_limit", strconv.Itoa(s.QueueLimit)},
+		{"policy", s.Policy},
+		{"device", i.Device},
+		{"operators", strconv.Itoa(i.Operators)},
+		{"sha256", i.Hash},
+	}
 }
 
 func appendConfigPorts(b []byte, ports []port, batched bool) []byte {
@@ -220,11 +236,6 @@ func appendConfigPorts(b []byte, ports []port, batched bool) []byte {
 		b = append(appendDims(b, dims), `]}`...)
 	}
 	return b
-}
-
-func appendConfigParameter(b []byte, key, value string) []byte {
-	b = append(appendString(b, key), `:{"string_value":`...)
-	return append(appendString(b, value), '}')
 }
 
 // configType returns the name of a type in a model configuration.

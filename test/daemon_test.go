@@ -31,6 +31,7 @@ const (
 // config is the part of a configuration that tests choose.
 type config struct {
 	dir      string // state_dir, "" for a new one
+	grpc     string // grpc_listen, "" for none
 	top      string // lines before the first table
 	worker   string // lines of [worker]
 	tables   string // further tables
@@ -50,6 +51,7 @@ func (c *config) text() string {
 	if !strings.Contains(c.top, "listen") {
 		line(`listen = "127.0.0.1:0"`)
 	}
+	line("grpc_listen = %q", c.grpc)
 	line("state_dir = %q\nlog_format = \"json\"\nlog_level = \"debug\"\n%s", c.dir, c.top)
 	line("[worker]\nthreads = 1\ninput_bytes = \"8MiB\"\noutput_bytes = \"8MiB\"\n%s\n%s", c.worker, c.tables)
 	for _, s := range c.services {

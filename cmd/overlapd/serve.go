@@ -49,6 +49,7 @@ type serveOptions struct {
 	path     string
 	embedded bool
 	listen   string
+	grpc     string
 	policy   string
 }
 
@@ -57,6 +58,7 @@ func (o *serveOptions) flags(cmd *cobra.Command) {
 	f.StringVarP(&o.path, "config", "c", "", "configuration file")
 	f.BoolVar(&o.embedded, "embedded", false, "run the built-in configuration: resnet50 and bert on the CPU")
 	f.StringVar(&o.listen, "listen", "", "address, instead of the configuration's")
+	f.StringVar(&o.grpc, "grpc-listen", "", "address of gRPC, instead of the configuration's")
 	f.StringVar(&o.policy, "policy", "", "scheduling policy, instead of the configuration's")
 	cmd.MarkFlagsMutuallyExclusive("config", "embedded")
 }
@@ -76,6 +78,9 @@ func (o *serveOptions) config() (daemon.Config, error) {
 	}
 	if o.listen != "" {
 		c.Listen = o.listen
+	}
+	if o.grpc != "" {
+		c.GRPCListen = o.grpc
 	}
 	if o.policy != "" {
 		c.Policy = o.policy

@@ -53,7 +53,7 @@ func (c *check) writeConfig(dir string) (string, error) {
 	}
 	var b strings.Builder
 	b.WriteString(device)
-	fmt.Fprintf(&b, "listen = \"127.0.0.1:0\"\nstate_dir = %q\nlog_format = \"json\"\n", dir)
+	fmt.Fprintf(&b, "listen = \"127.0.0.1:0\"\ngrpc_listen = \"\"\nstate_dir = %q\nlog_format = \"json\"\n", dir)
 	b.WriteString(tables)
 	fmt.Fprintf(&b, "\n[worker]\nthreads = %d\n", c.Threads)
 	fmt.Fprintf(&b, "\n[profile]\non_start = false\ngroups = %d\nspans = %d\nseed = %d\n", c.Groups, services, c.Seed)

@@ -1,0 +1,297 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/overlapd/overlapd/daemon/rpc/inference"
+	"github.com/overlapd/overlapd/executor"
+)
+
+// serveRemote serves gRPC before a backend, and returns a client of it.
+func serveRemote(t testing.TB, b Backend, l Limits) inference.GRPCInferenceServiceClient {
+	t.Helper()
+	e, err := NewEndpoint(b, l, "test", zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r remoteEndpoint
+	if err := r.listen("127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	r.open(e)
+	served := make(chan error, 1)
+	go func() { served <- r.serve() }()
+	c, err := grpc.NewClient(r.addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := errors.Join(<-r.shutdown(ctx), <-served, r.close(), e.Shutdown(ctx)); err != nil {
+			t.Errorf("stopping: %v", err)
+		}
+	})
+	return inference.NewGRPCInferenceServiceClient(c)
+}
+
+// patient returns a context that a test cannot outlast.
+func patient(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// remoteInput is an input of a request.
+type remoteInput struct {
+	name, datatype string
+	shape          []int64
+	data           []byte
+}
+
+func remoteRequest(model string, inputs ...remoteInput) *inference.ModelInferRequest {
+	r := &inference.ModelInferRequest{ModelName: model}
+	for _, in := range inputs {
+		r.Inputs = append(r.Inputs, &inference.ModelInferRequest_InferInputTensor{Name: in.name, Datatype: in.datatype, Shape: in.shape})
+		r.RawInputContents = append(r.RawInputContents, in.data)
+	}
+	return r
+}
+
+func usec(n int64) *inference.InferParameter {
+	return &inference.InferParameter{ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: n}}
+}
+
+// The call of a gRPC query is the call of the same query over HTTP.
+func TestRemoteCallIsTheSame(t *testing.T) {
+	s := serve(t, testLimits())
+	if a := s.infer("linked", `{"id":"q1","parameters":{"timeout":5000,"priority":2},"inputs":[
+		{"name":"C","datatype":"FP32","shape":[1,4],"data":[0,0,0,0]},
+		{"name":"A","datatype":"INT64","shape":[1,2],"data":[1,0]},
+		{"name":"B","datatype":"INT64","shape":[1,2],"data":[0,0]}]}`); a.status != 200 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	want := s.mu.last
+	client := serveRemote(t, s.fake, testLimits())
+	q := remoteRequest("linked",
+		remoteInput{"C", "FP32", []int64{1, 4}, make([]byte, 16)},
+		remoteInput{"A", "INT64", []int64{1, 2}, append([]byte{1}, make([]byte, 15)...)},
+		remoteInput{"B", "INT64", []int64{1, 2}, make([]byte, 16)})
+	q.Id, q.Parameters = "q1", map[string]*inference.InferParameter{"timeout": usec(5000), "priority": usec(2)}
+	if _, err := client.ModelInfer(patient(t), q); err != nil {
+		t.Fatal(err)
+	}
+	s.fake.mu.Lock()
+	got := s.mu.last
+	s.fake.mu.Unlock()
+	if string(got.ID) != "q1" || got.Service != want.Service || got.Size != want.Size || got.SeqLen != want.SeqLen || got.Shape != want.Shape ||
+		got.Timeout != want.Timeout || got.Priority != want.Priority || len(got.Inputs) != len(want.Inputs) {
+		t.Fatalf("got %+v, want %+v", &got, &want)
+	}
+	for i := range want.Inputs {
+		g, w := &got.Inputs[i], &want.Inputs[i]
+		if g.Name != w.Name || g.Type != w.Type || g.Offset != w.Offset || !bytes.Equal(g.Data, w.Data) {
+			t.Errorf("input %d: got %+v, want %+v", i, g, w)
+		}
+	}
+}
+
+// Every type survives the way there and back.
+func TestRemoteTypes(t *testing.T) {
+	f := newFake(t)
+	client := serveRemote(t, f, testLimits())
+	for _, typ := range elementTypes {
+		data := []byte("\x02\x00\x00\x00ab\x00\x00\x00\x00")
+		shape := []int64{2, 1}
+		if n := typ.Bytes(); n > 0 {
+			data = make([]byte, 2*n)
+			data[0], data[2*n-1] = 1, 1
+		}
+		a, err := client.ModelInfer(patient(t), remoteRequest("echo_"+typ.Protocol(), remoteInput{"X", typ.Protocol(), shape, data}))
+		if err != nil || len(a.RawOutputContents) != 1 || !bytes.Equal(a.RawOutputContents[0], data) || a.Outputs[0].Datatype != typ.Protocol() {
+			t.Errorf("%v: %v, %v", typ, a, err)
+		}
+	}
+}
+
+func TestRemoteDeadlines(t *testing.T) {
+	f := newFake(t)
+	client := serveRemote(t, f, testLimits())
+	q := remoteRequest("echo_UINT8", remoteInput{"X", "UINT8", []int64{1, 1}, []byte{1}})
+	for name, c := range map[string]struct {
+		parameter int64         // microseconds
+		call      time.Duration // of the context
+		most      time.Duration
+		least     time.Duration
+	}{
+		"none":               {0, 0, 0, 0},
+		"parameter":          {5000, 0, 5 * time.Millisecond, 5 * time.Millisecond},
+		"call":               {0, time.Hour, time.Hour, 59 * time.Minute},
+		"call, parameter":    {5000, time.Hour, 5 * time.Millisecond, 5 * time.Millisecond},
+		"parameter is later": {int64(2 * time.Hour / time.Microsecond), time.Hour, time.Hour, 59 * time.Minute},
+	} {
+		ctx, cancel := context.Background(), context.CancelFunc(func() {})
+		if c.call > 0 {
+			ctx, cancel = context.WithTimeout(ctx, c.call)
+		}
+		q.Parameters = nil
+		if c.parameter > 0 {
+			q.Parameters = map[string]*inference.InferParameter{"timeout": usec(c.parameter)}
+		}
+		_, err := client.ModelInfer(ctx, q)
+		cancel()
+		f.mu.Lock()
+		got := f.mu.last.Timeout
+		f.mu.Unlock()
+		if err != nil || got > c.most || got < c.least {
+			t.Errorf("%s: %v, the call has %v", name, err, got)
+		}
+	}
+	past, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
+	defer cancel()
+	if err := new(request).shorten(past, time.Now()); err == nil || err.Reason != ReasonDeadline {
+		t.Errorf("a deadline that has passed: %v", err)
+	}
+}
+
+func TestRemoteRefuses(t *testing.T) {
+	f := newFake(t)
+	client := serveRemote(t, f, testLimits())
+	one := remoteInput{"X", "FP32", []int64{1, 1}, make([]byte, 4)}
+	with := func(change func(*remoteInput)) *inference.ModelInferRequest {
+		in := one
+		change(&in)
+		return remoteRequest("echo_FP32", in)
+	}
+	wants := func(name string, q *inference.ModelInferRequest, code codes.Code) {
+		t.Helper()
+		if a, err := client.ModelInfer(patient(t), q); status.Code(err) != code {
+			t.Errorf("%s: %v, %v; want %v", name, a, err, code)
+		}
+	}
+	wants("no such model", remoteRequest("none", one), codes.NotFound)
+	wants("not loaded", remoteRequest("unloaded", one), codes.Unavailable)
+	version := remoteRequest("echo_FP32", one)
+	version.ModelVersion = "2"
+	wants("no such version", version, codes.NotFound)
+	for name, q := range map[string]*inference.ModelInferRequest{
+		"no input":       remoteRequest("echo_FP32"),
+		"unknown input":  with(func(in *remoteInput) { in.name = "Z" }),
+		"twice":          remoteRequest("echo_FP32", one, one),
+		"another type":   with(func(in *remoteInput) { in.datatype = "INT32" }),
+		"rank":           with(func(in *remoteInput) { in.shape = []int64{1} }),
+		"rank 9":         with(func(in *remoteInput) { in.shape = []int64{1, 1, 1, 1, 1, 1, 1, 1, 1} }),
+		"zero":           with(func(in *remoteInput) { in.shape = []int64{1, 0} }),
+		"negative":       with(func(in *remoteInput) { in.shape = []int64{-1, -1} }),
+		"wraps":          with(func(in *remoteInput) { in.shape = []int64{1 << 4, 1<<60 + 2} }),
+		"wraps in bytes": with(func(in *remoteInput) { in.shape = []int64{1 << 2, 1<<60 + 2} }),
+		"too few bytes":  with(func(in *remoteInput) { in.data = in.data[:3] }),
+		"too many bytes": with(func(in *remoteInput) { in.data = make([]byte, 5) }),
+		"batch":          with(func(in *remoteInput) { in.shape, in.data = []int64{9, 1}, make([]byte, 36) }),
+		"text cut off":   remoteRequest("echo_BYTES", remoteInput{"X", "BYTES", []int64{1, 1}, []byte{255, 255, 255, 255, 0}}),
+	} {
+		wants(name, q, codes.InvalidArgument)
+	}
+	id := remoteRequest("echo_FP32", one)
+	id.Id = "a\nb"
+	wants("id", id, codes.InvalidArgument)
+	output := func(names ...string) *inference.ModelInferRequest {
+		q := remoteRequest("echo_FP32", one)
+		for _, n := range names {
+			q.Outputs = append(q.Outputs, &inference.ModelInferRequest_InferRequestedOutputTensor{Name: n})
+		}
+		return q
+	}
+	wants("unknown output", output("Z"), codes.InvalidArgument)
+	wants("output twice", output("Y", "Y"), codes.InvalidArgument)
+	wants("output", output("Y"), codes.OK)
+	var secret error = errors.New("secret: /path")
+	f.refuse.Store(&secret)
+	wants("an error of the backend", output("Y"), codes.Internal)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.out != 0 {
+		t.Errorf("%d pieces of memory are out", f.mu.out)
+	}
+	if n := f.services[1].Stats.Failed(); n != 1 {
+		t.Errorf("%d failed, want 1: the others were not accepted", n)
+	}
+}
+
+// A query of a client that leaves is taken out of the queue, or stopped where
+// it runs; no further span of it is sent.
+func TestRemoteCancels(t *testing.T) {
+	b, f := startLoop(t, 1, nil)
+	client := serveRemote(t, b, testLimits())
+	q := remoteRequest("s0", remoteInput{"X", "INT32", []int64{1, 16}, make([]byte, 64)})
+	leave := make([]context.CancelFunc, 2)
+	ended := make([]chan error, 2)
+	for i := range ended {
+		var ctx context.Context
+		ctx, leave[i] = context.WithCancel(patient(t))
+		ended[i] = make(chan error, 1)
+		go func() {
+			_, err := client.ModelInfer(ctx, q)
+			ended[i] <- err
+		}()
+		if i == 0 {
+			f.await()
+		}
+	}
+	eventually(t, "the second to be queued", func() bool {
+		n := 0
+		b.ask(func(l *loop) { n = len(l.calls) })
+		return n == 2
+	})
+	for _, i := range []int{1, 0} {
+		leave[i]()
+		if err := <-ended[i]; status.Code(err) != codes.Canceled {
+			t.Errorf("query %d: %v", i, err)
+		}
+		left := b.services[0].Stats.Failed
+		eventually(t, "the query to end", func() bool { return left() == uint64(2-i) })
+	}
+	if f.mu.stopped != 1 || f.mu.runs != 1 {
+		t.Errorf("%d stops, %d rounds; want one of each", f.mu.stopped, f.mu.runs)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := client.ModelInfer(patient(t), q)
+		done <- err
+	}()
+	f.await()
+	f.end(executor.Done)
+	if err := <-done; err != nil {
+		t.Errorf("a query after them: %v", err)
+	}
+}
+
+// An address that cannot be had is told before anything is served, and one
+// that is off is none.
+func TestRemoteListens(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	var r remoteEndpoint
+	if err := r.listen(taken.Addr().String()); err == nil {
+		t.Error("an address was had twice")
+	}
+	r = remoteEndpoint{}
+	if err := r.listen(""); err != nil || r.addr() != nil || r.close() != nil || <-r.shutdown(context.Background()) != nil {
+		t.Errorf("off: %v, %v", err, r.addr())
+	}
+}

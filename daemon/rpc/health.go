@@ -1,0 +1,81 @@
+package rpc
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/overlapd/overlapd/daemon/rpc/inference"
+)
+
+// watchInterval is how often a watched health is looked at.
+const watchInterval = time.Second
+
+// health serves grpc.health.v1: the daemon, under the empty name and that of
+// the protocol's service, and each service under its own.
+type health struct {
+	grpc_health_v1.UnimplementedHealthServer
+	server *Server
+}
+
+// of returns how a name stands.
+func (h health) of(name string) grpc_health_v1.HealthCheckResponse_ServingStatus {
+	if name == "" || name == inference.GRPCInferenceService_ServiceDesc.ServiceName {
+		return serving(h.server.host.Ready())
+	}
+	m, fault := h.server.model(name, "")
+	if fault != nil {
+		return grpc_health_v1.HealthCheckResponse_SERVICE_UNKNOWN
+	}
+	return serving(m.Ready)
+}
+
+func serving(ready bool) grpc_health_v1.HealthCheckResponse_ServingStatus {
+	if ready {
+		return grpc_health_v1.HealthCheckResponse_SERVING
+	}
+	return grpc_health_v1.HealthCheckResponse_NOT_SERVING
+}
+
+// Check tells how a name stands, and NOT_FOUND if there is none such.
+func (h health) Check(_ context.Context, r *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	now := h.of(r.Service)
+	if now == grpc_health_v1.HealthCheckResponse_SERVICE_UNKNOWN {
+		return nil, status.Errorf(codes.NotFound, "unknown service %q", cut(r.Service))
+	}
+	return &grpc_health_v1.HealthCheckResponse{Status: now}, nil
+}
+
+// List tells how all names stand.
+func (h health) List(context.Context, *grpc_health_v1.HealthListRequest) (*grpc_health_v1.HealthListResponse, error) {
+	all := map[string]*grpc_health_v1.HealthCheckResponse{"": {Status: h.of("")}}
+	for _, m := range h.server.host.Models() {
+		all[m.Name] = &grpc_health_v1.HealthCheckResponse{Status: serving(m.Ready)}
+	}
+	return &grpc_health_v1.HealthListResponse{Statuses: all}, nil
+}
+
+// Watch tells how a name stands, now and whenever that changes.
+func (h health) Watch(r *grpc_health_v1.HealthCheckRequest, w grpc.ServerStreamingServer[grpc_health_v1.HealthCheckResponse]) error {
+	tick := time.NewTicker(watchInterval)
+	defer tick.Stop()
+	for last := grpc_health_v1.HealthCheckResponse_UNKNOWN; ; {
+		if now := h.of(r.Service); now != last {
+			if err := w.Send(&grpc_health_v1.HealthCheckResponse{Status: now}); err != nil {
+				return err
+			}
+			last = now
+		}
+		select {
+		case <-tick.C:
+		case <-h.server.stopping:
+			return errDraining.status()
+		case <-w.Context().Done():
+			return status.FromContextError(w.Context().Err()).Err()
+		}
+	}
+}

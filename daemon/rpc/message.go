@@ -1,0 +1,177 @@
+package rpc
+
+import (
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/overlapd/overlapd/daemon/rpc/inference"
+)
+
+// Limits on one request, besides its bytes.
+const (
+	maxTensors    = 256 // inputs, outputs asked for
+	maxParameters = 64  // of the request, and of each tensor
+	maxShapeBytes = 128 // of the dimensions of an input, encoded
+
+	// growth is how many times larger than on the wire typed contents may be
+	// in memory: an empty element of BYTES has two bytes there and a slice
+	// here.
+	growth = 12
+)
+
+// message is a request as it is received. What is wrong with it is kept, not
+// returned: gRPC would call it a fault of the server.
+type message struct {
+	request inference.ModelInferRequest
+	fault   *Fault
+	held    int64 // of the server's memory
+}
+
+// codec decodes requests within limits, and all else as usual.
+type codec struct {
+	encoding.CodecV2
+	memory *budget
+}
+
+func newCodec(b *budget) codec {
+	return codec{CodecV2: encoding.GetCodecV2(proto.Name), memory: b}
+}
+
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	m, ok := v.(*message)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	buffer := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer buffer.Free()
+	m.decode(buffer.ReadOnlyData(), c.memory)
+	return nil
+}
+
+func (m *message) decode(b []byte, memory *budget) {
+	bytes, fault := measure(b)
+	if fault != nil {
+		m.fault = fault
+		return
+	}
+	if !memory.take(bytes) {
+		m.fault = errMemory
+		return
+	}
+	m.held = bytes
+	if err := unmarshal.Unmarshal(b, &m.request); err != nil {
+		m.fault = errMalformed
+	}
+}
+
+// Numbers of the fields that are counted.
+const (
+	fieldParameters = 4 // of the request, and of an input
+	fieldInputs     = 5
+	fieldOutputs    = 6
+	fieldRaw        = 7
+
+	fieldShape            = 3 // of an input
+	fieldContents         = 5
+	fieldOutputParameters = 2 // of an output
+)
+
+// measure returns how much memory a request takes once it is decoded, at
+// most, or refuses it for having too many parts.
+func measure(b []byte) (int64, *Fault) {
+	var inputs, outputs, raw, parameters int
+	bytes := int64(len(b))
+	fault := fields(b, func(n protowire.Number, value []byte) (fault *Fault) {
+		var typed int64
+		switch n {
+		case fieldParameters:
+			parameters++
+		case fieldRaw:
+			raw++
+		case fieldInputs:
+			inputs++
+			typed, fault = measureInput(value)
+			bytes += growth * typed
+		case fieldOutputs:
+			outputs++
+			fault = measureOutput(value)
+		}
+		return fault
+	})
+	switch {
+	case fault != nil:
+		return 0, fault
+	case max(inputs, outputs, raw) > maxTensors:
+		return 0, invalid("the request has %d inputs, %d outputs and %d raw contents; the limit is %d of each", inputs, outputs, raw, maxTensors)
+	case parameters > maxParameters:
+		return 0, invalid("the request has %d parameters, the limit is %d", parameters, maxParameters)
+	}
+	return bytes, nil
+}
+
+// measureInput returns how many bytes of typed contents an input has.
+func measureInput(b []byte) (typed int64, fault *Fault) {
+	var parameters, shape int
+	fault = fields(b, func(n protowire.Number, value []byte) *Fault {
+		switch n {
+		case fieldParameters:
+			parameters++
+		case fieldShape:
+			shape += 1 + len(value)
+		case fieldContents:
+			typed += int64(len(value))
+		}
+		return nil
+	})
+	switch {
+	case fault != nil:
+		return 0, fault
+	case parameters > maxParameters:
+		return 0, invalid("an input has %d parameters, the limit is %d", parameters, maxParameters)
+	case shape > maxShapeBytes:
+		return 0, invalid("the shape of an input has too many dimensions")
+	}
+	return typed, nil
+}
+
+func measureOutput(b []byte) *Fault {
+	parameters := 0
+	fault := fields(b, func(n protowire.Number, _ []byte) *Fault {
+		if n == fieldOutputParameters {
+			parameters++
+		}
+		return nil
+	})
+	if fault == nil && parameters > maxParameters {
+		return invalid("an output has %d parameters, the limit is %d", parameters, maxParameters)
+	}
+	return fault
+}
+
+// fields calls field for each field of a message; value is nil for one that is
+// not bytes.
+func fields(b []byte, field func(n protowire.Number, value []byte) *Fault) *Fault {
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return errMalformed
+		}
+		b = b[n:]
+		var value []byte
+		if kind == protowire.BytesType {
+			value, n = protowire.ConsumeBytes(b)
+		} else {
+			n = protowire.ConsumeFieldValue(number, kind, b)
+		}
+		if n < 0 {
+			return errMalformed
+		}
+		if fault := field(number, value); fault != nil {
+			return fault
+		}
+		b = b[n:]
+	}
+	return nil
+}

@@ -1,0 +1,178 @@
+package rpc
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/overlapd/overlapd/daemon/rpc/inference"
+)
+
+func encode(t testing.TB, m proto.Message) []byte {
+	t.Helper()
+	b, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// repeated returns a message whose field n stands there so many times.
+func repeated(n protowire.Number, value []byte, times int) []byte {
+	return bytes.Repeat(protowire.AppendBytes(protowire.AppendTag(nil, n, protowire.BytesType), value), times)
+}
+
+func TestMeasureRefuses(t *testing.T) {
+	input := func(b []byte) []byte { return repeated(fieldInputs, b, 1) }
+	shape := []byte(nil)
+	for range maxShapeBytes + 1 {
+		shape = protowire.AppendVarint(protowire.AppendTag(shape, fieldShape, protowire.VarintType), 1)
+	}
+	for name, c := range map[string]struct {
+		message []byte
+		want    string
+	}{
+		"inputs":               {repeated(fieldInputs, nil, maxTensors+1), "257 inputs"},
+		"outputs":              {repeated(fieldOutputs, nil, maxTensors+1), "257 outputs"},
+		"raw":                  {repeated(fieldRaw, nil, maxTensors+1), "257 raw"},
+		"parameters":           {repeated(fieldParameters, nil, maxParameters+1), "65 parameters"},
+		"parameters of input":  {input(repeated(fieldParameters, nil, maxParameters+1)), "65 parameters"},
+		"parameters of output": {repeated(fieldOutputs, repeated(fieldOutputParameters, nil, maxParameters+1), 1), "65 parameters"},
+		"shape":                {input(repeated(fieldShape, make([]byte, maxShapeBytes), 1)), "too many dimensions"},
+		"shape, not packed":    {input(shape), "too many dimensions"},
+		"half a tag":           {[]byte{0x80}, "not one of the protocol"},
+		"field 0":              {[]byte{0x00, 0x00}, "not one of the protocol"},
+		"length over the end":  {[]byte{0x2a, 0x05, 0x00}, "not one of the protocol"},
+		"broken input":         {input([]byte{0xff}), "not one of the protocol"},
+		"broken output":        {repeated(fieldOutputs, []byte{0xff}, 1), "not one of the protocol"},
+		"text that is not":     {protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "\xff"), "not one of the protocol"},
+	} {
+		var m message
+		b := budget{limit: 1 << 30}
+		m.decode(c.message, &b)
+		says(t, name, m.fault, c.want)
+		if b.give(m.held); b.used.Load() != 0 {
+			t.Errorf("%s: %d bytes are held", name, b.used.Load())
+		}
+	}
+}
+
+// What is measured covers what decoding makes of the bytes, even of those that
+// grow most.
+func TestMeasureCovers(t *testing.T) {
+	many := &inference.InferTensorContents{BytesContents: make([][]byte, 1000)}
+	r := &inference.ModelInferRequest{Inputs: []*inference.ModelInferRequest_InferInputTensor{{Contents: many}}}
+	bytes, fault := measure(encode(t, r))
+	const slice = 24
+	if fault != nil || bytes < 1000*slice {
+		t.Errorf("%d bytes, %v", bytes, fault)
+	}
+	if bytes, _ = measure(encode(t, rawRequest(1000))); bytes > 1100 {
+		t.Errorf("%d bytes for 1000 raw ones, which do not grow", bytes)
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	b := budget{limit: 3000}
+	var first, second, third message
+	first.decode(encode(t, rawRequest(2000)), &b)
+	second.decode(encode(t, rawRequest(2000)), &b)
+	if first.fault != nil || second.fault != errMemory || second.held != 0 {
+		t.Fatalf("%v, %v", first.fault, second.fault)
+	}
+	b.give(first.held)
+	if third.decode(encode(t, rawRequest(2000)), &b); third.fault != nil {
+		t.Errorf("%v, although there is room again", third.fault)
+	}
+}
+
+// FuzzRequest decodes arbitrary messages: whatever passes keeps the limits, and
+// its tensors are what the contents say.
+func FuzzRequest(f *testing.F) {
+	f.Add(encode(f, typedRequest("1")))
+	f.Add(encode(f, rawRequest(8)))
+	f.Add(repeated(fieldInputs, repeated(fieldContents, []byte{0x42, 0x00}, 3), 2))
+	for _, typ := range typedTypes {
+		f.Add(encode(f, &inference.ModelInferRequest{Inputs: []*inference.ModelInferRequest_InferInputTensor{{
+			Name: "X", Datatype: typ.Protocol(), Shape: []int64{1}, Parameters: map[string]*inference.InferParameter{"a": parameter("b")},
+			Contents: &inference.InferTensorContents{IntContents: []int32{1}, BytesContents: [][]byte{[]byte("a")}, Fp32Contents: []float32{1}},
+		}}}))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		budget := budget{limit: 1 << 20}
+		var m message
+		m.decode(b, &budget)
+		if budget.used.Load() != m.held {
+			t.Fatalf("%d bytes are taken, %d held", budget.used.Load(), m.held)
+		}
+		if m.fault != nil {
+			return
+		}
+		r := &m.request
+		if len(r.Inputs) > maxTensors || len(r.Outputs) > maxTensors || len(r.RawInputContents) > maxTensors || len(r.Parameters) > maxParameters {
+			t.Fatal("the limits do not hold")
+		}
+		q, form, fault := decode(r)
+		if fault != nil {
+			if fault.Status != 400 || fault.Message == "" {
+				t.Fatalf("%+v", fault)
+			}
+			return
+		}
+		a := Answer{Version: "1", Outputs: q.Inputs}
+		answer := respond(q, form, &a)
+		if len(answer.Outputs) != len(r.Inputs) || len(answer.RawOutputContents) != 0 && len(answer.RawOutputContents) != len(r.Inputs) {
+			t.Fatalf("%d outputs for %d inputs", len(answer.Outputs), len(r.Inputs))
+		}
+	})
+}
+
+func TestDecode(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*inference.ModelInferRequest)
+		want   string
+	}{
+		"raw for some": {func(r *inference.ModelInferRequest) {
+			r.Inputs = append(r.Inputs, r.Inputs[0])
+			r.RawInputContents = [][]byte{nil}
+		}, "for all inputs or for none"},
+		"raw and typed": {func(r *inference.ModelInferRequest) { r.RawInputContents = [][]byte{nil} }, "send one of them"},
+		"datatype":      {func(r *inference.ModelInferRequest) { r.Inputs[0].Datatype = "FLOAT" }, `unknown datatype "FLOAT"`},
+		"no datatype":   {func(r *inference.ModelInferRequest) { r.Inputs[0].Datatype = "" }, "unknown datatype"},
+		"shared memory": {func(r *inference.ModelInferRequest) { r.Inputs[0].Parameters = named("shared_memory_region", "a") }, "does not offer"},
+		"classification": {func(r *inference.ModelInferRequest) {
+			r.Outputs = []*inference.ModelInferRequest_InferRequestedOutputTensor{{Name: "X", Parameters: named("classification", int64(3))}}
+		}, "does not offer"},
+		"sequence":          {func(r *inference.ModelInferRequest) { r.Parameters = named("sequence_id", int64(1)) }, "reserved"},
+		"triton":            {func(r *inference.ModelInferRequest) { r.Parameters = named("triton_x", int64(1)) }, "reserved"},
+		"headers":           {func(r *inference.ModelInferRequest) { r.Parameters = named("headers", "a") }, "reserved"},
+		"timeout negative":  {func(r *inference.ModelInferRequest) { r.Parameters = named("timeout", int64(-1)) }, "not -1"},
+		"timeout too long":  {func(r *inference.ModelInferRequest) { r.Parameters = named("timeout", uint64(1<<63)) }, "must be in"},
+		"timeout as text":   {func(r *inference.ModelInferRequest) { r.Parameters = named("timeout", "5") }, "int64_param"},
+		"timeout unset":     {func(r *inference.ModelInferRequest) { r.Parameters = named("timeout", nil) }, "int64_param"},
+		"priority negative": {func(r *inference.ModelInferRequest) { r.Parameters = named("priority", int64(-1)) }, "must be in"},
+		"priority huge":     {func(r *inference.ModelInferRequest) { r.Parameters = named("priority", uint64(1<<40)) }, "must be in"},
+		"binary as text":    {func(r *inference.ModelInferRequest) { r.Parameters = named("binary_data_output", "yes") }, "bool_param"},
+	} {
+		r := typedRequest("1")
+		c.change(r)
+		_, _, fault := decode(r)
+		says(t, name, fault, c.want)
+	}
+	r := typedRequest(strings.Repeat("i", 10))
+	r.Parameters = map[string]*inference.InferParameter{
+		"timeout": parameter(int64(1500)), "priority": parameter(uint64(2)), "unknown": parameter("x"), "binary_data_output": parameter(true),
+	}
+	r.Outputs = []*inference.ModelInferRequest_InferRequestedOutputTensor{{Name: "X"}}
+	q, form, fault := decode(r)
+	if fault != nil || q.Timeout.Microseconds() != 1500 || q.Priority != 2 || q.ID != "iiiiiiiiii" || !form.raw || len(q.Outputs) != 1 || q.Outputs[0] != "X" {
+		t.Errorf("%+v, %+v, %v", q, form, fault)
+	}
+}
+
+func named(key string, value any) map[string]*inference.InferParameter {
+	return map[string]*inference.InferParameter{key: parameter(value)}
+}

@@ -1,0 +1,128 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	_ "google.golang.org/grpc/encoding/gzip" // for clients that compress
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
+
+	"github.com/overlapd/overlapd/daemon/rpc/inference"
+)
+
+// Limits on what a client may keep busy, besides those of the configuration.
+const (
+	// maxStreams is how many calls one connection may have open.
+	maxStreams = 128
+
+	// maxPending is how many queries of one stream may wait for their
+	// answers. The next is read when the first of them is answered.
+	maxPending = 64
+
+	// handshakeTime is for a new connection to say that it speaks HTTP/2.
+	handshakeTime = 10 * time.Second
+
+	// pingTime is how long a connection is quiet before it is asked whether
+	// its client is still there, and pingWait how long the client may take to
+	// say so. Its queries are cancelled if it does not.
+	pingTime = 30 * time.Second
+	pingWait = 10 * time.Second
+
+	// pingLeast is how often a client may ask the same of us.
+	pingLeast = 5 * time.Second
+)
+
+// Limits are those of the configuration that hold for the server.
+type Limits struct {
+	MessageBytes int64         // one request, before and after decompression
+	MemoryBytes  int64         // all requests that are being answered
+	HeaderBytes  int64         // header of one call
+	Connections  int           // open at once
+	ReadTimeout  time.Duration // from the start of a call to the end of its request
+	IdleTimeout  time.Duration // of a connection without calls
+}
+
+// Server serves the protocol.
+type Server struct {
+	inference.UnimplementedGRPCInferenceServiceServer
+
+	host     Host
+	limits   Limits
+	memory   budget
+	grpc     *grpc.Server
+	open     atomic.Int64  // connections
+	stopping chan struct{} // closed when no further request is read
+	stop     sync.Once
+}
+
+// New returns a server that listens nowhere yet.
+func New(h Host, l Limits) *Server {
+	s := &Server{host: h, limits: l, stopping: make(chan struct{})}
+	s.memory.limit = l.MemoryBytes
+	s.grpc = grpc.NewServer(
+		grpc.ForceServerCodecV2(newCodec(&s.memory)),
+		grpc.MaxRecvMsgSize(int(l.MessageBytes)),
+		grpc.MaxHeaderListSize(uint32(l.HeaderBytes)),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(handshakeTime),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: l.IdleTimeout, Time: pingTime, Timeout: pingWait}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingLeast, PermitWithoutStream: true}),
+		grpc.InTapHandle(s.hurry),
+		grpc.UnaryInterceptor(unhurry),
+		grpc.WaitForHandlers(true),
+	)
+	s.grpc.RegisterService(serviceDesc(), s)
+	grpc_health_v1.RegisterHealthServer(s.grpc, health{server: s})
+	reflectors := newReflectors(s)
+	reflectionv1.RegisterServerReflectionServer(s.grpc, reflectors.v1)
+	reflectionv1alpha.RegisterServerReflectionServer(s.grpc, reflectors.v1alpha)
+	return s
+}
+
+// Serve answers the connections of ln until Shutdown.
+func (s *Server) Serve(ln net.Listener) error {
+	err := s.grpc.Serve(&listener{Listener: ln, server: s})
+	if errors.Is(err, grpc.ErrServerStopped) || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// Shutdown stops accepting, waits until the queries that were read are
+// answered or ctx ends, and closes every connection.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.stop.Do(func() { close(s.stopping) })
+	cut := context.AfterFunc(ctx, s.grpc.Stop)
+	s.grpc.GracefulStop()
+	if !cut() {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// serviceDesc is the generated description of the service with readers of
+// requests that count before they decode.
+func serviceDesc() *grpc.ServiceDesc {
+	d := inference.GRPCInferenceService_ServiceDesc
+	d.Methods = append([]grpc.MethodDesc(nil), d.Methods...)
+	for i := range d.Methods {
+		if d.Methods[i].MethodName == "ModelInfer" {
+			d.Methods[i].Handler = modelInfer
+		}
+	}
+	d.Streams = append([]grpc.StreamDesc(nil), d.Streams...)
+	for i := range d.Streams {
+		if d.Streams[i].StreamName == "ModelStreamInfer" {
+			d.Streams[i].Handler = modelStreamInfer
+		}
+	}
+	return &d
+}

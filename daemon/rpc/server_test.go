@@ -1,0 +1,352 @@
+package rpc
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/overlapd/overlapd/daemon/rpc/inference"
+)
+
+// wants fails the test unless err has this code and says that.
+func wants(t *testing.T, name string, err error, code codes.Code, text string) {
+	t.Helper()
+	if status.Code(err) != code || !strings.Contains(status.Convert(err).Message(), text) {
+		t.Errorf("%s: got %v, want %v that says %q", name, err, code, text)
+	}
+}
+
+func TestProbes(t *testing.T) {
+	r := start(t, &fake{}, testLimits())
+	ctx := r.context()
+	if a, err := r.client.ServerLive(ctx, &inference.ServerLiveRequest{}); err != nil || !a.Live {
+		t.Errorf("live: %v, %v", a, err)
+	}
+	if a, err := r.client.ServerReady(ctx, &inference.ServerReadyRequest{}); err != nil || !a.Ready {
+		t.Errorf("ready: %v, %v", a, err)
+	}
+	if a, err := r.client.ModelReady(ctx, &inference.ModelReadyRequest{Name: "echo", Version: "1"}); err != nil || !a.Ready {
+		t.Errorf("echo ready: %v, %v", a, err)
+	}
+	if a, err := r.client.ModelReady(ctx, &inference.ModelReadyRequest{Name: "absent"}); err != nil || a.Ready {
+		t.Errorf("absent ready: %v, %v", a, err)
+	}
+	r.setDown(true)
+	if a, err := r.client.ServerReady(ctx, &inference.ServerReadyRequest{}); err != nil || a.Ready {
+		t.Errorf("ready, but down: %v, %v", a, err)
+	}
+	if a, err := r.client.ServerMetadata(ctx, &inference.ServerMetadataRequest{}); err != nil || a.Name != "overlapd" || a.Version != "test" || len(a.Extensions) != 1 {
+		t.Errorf("metadata: %v, %v", a, err)
+	}
+	_, err := r.client.ModelReady(ctx, &inference.ModelReadyRequest{Name: "none"})
+	wants(t, "ready", err, codes.NotFound, "none")
+	_, err = r.client.ModelMetadata(ctx, &inference.ModelMetadataRequest{Name: "echo", Version: "2"})
+	wants(t, "version", err, codes.NotFound, "only version 1")
+	_, err = r.client.ModelMetadata(ctx, &inference.ModelMetadataRequest{Name: "absent"})
+	wants(t, "metadata of what is not loaded", err, codes.Unavailable, "not ready")
+	_, err = r.client.ModelConfig(ctx, &inference.ModelConfigRequest{Name: "absent"})
+	wants(t, "configuration of what is not loaded", err, codes.Unavailable, "not ready")
+	_, err = r.client.ModelStatistics(ctx, &inference.ModelStatisticsRequest{Name: "none"})
+	wants(t, "statistics", err, codes.NotFound, "none")
+	_, err = r.client.RepositoryIndex(ctx, &inference.RepositoryIndexRequest{RepositoryName: "x"})
+	wants(t, "index", err, codes.NotFound, "repository")
+}
+
+func same(t *testing.T, name string, got, want any) {
+	t.Helper()
+	if d := cmp.Diff(want, got, protocmp.Transform()); d != "" {
+		t.Errorf("%s: -want +got\n%s", name, d)
+	}
+}
+
+func TestDescriptions(t *testing.T) {
+	r := start(t, &fake{}, testLimits())
+	ctx := r.context()
+	m, err := r.client.ModelMetadata(ctx, &inference.ModelMetadataRequest{Name: "echo"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &inference.ModelMetadataResponse_TensorMetadata{Name: "X", Datatype: "FP32", Shape: []int64{-1, 4}}
+	text := &inference.ModelMetadataResponse_TensorMetadata{Name: "T", Datatype: "BYTES", Shape: []int64{-1, 1}}
+	same(t, "metadata", m, &inference.ModelMetadataResponse{
+		Name: "echo", Versions: []string{"1"}, Platform: "onnxruntime_onnx",
+		Inputs: []*inference.ModelMetadataResponse_TensorMetadata{x, text}, Outputs: []*inference.ModelMetadataResponse_TensorMetadata{x},
+	})
+	c, err := r.client.ModelConfig(ctx, &inference.ModelConfigRequest{Name: "echo"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "configuration", c.Config, &inference.ModelConfig{
+		Name: "echo", Platform: "onnxruntime_onnx", Backend: "onnxruntime", MaxBatchSize: 8,
+		VersionPolicy: &inference.ModelVersionPolicy{PolicyChoice: &inference.ModelVersionPolicy_Latest_{Latest: &inference.ModelVersionPolicy_Latest{NumVersions: 1}}},
+		Input: []*inference.ModelInput{
+			{Name: "X", DataType: inference.DataType_TYPE_FP32, Dims: []int64{4}}, {Name: "T", DataType: inference.DataType_TYPE_STRING, Dims: []int64{1}},
+		},
+		Output:                 []*inference.ModelOutput{{Name: "X", DataType: inference.DataType_TYPE_FP32, Dims: []int64{4}}},
+		SchedulingChoice:       &inference.ModelConfig_DynamicBatching{DynamicBatching: &inference.ModelDynamicBatching{}},
+		Parameters:             map[string]*inference.ModelParameter{"qos_target_us": {StringValue: "1000"}},
+		ModelTransactionPolicy: &inference.ModelTransactionPolicy{},
+	})
+	free, err := r.client.ModelConfig(ctx, &inference.ModelConfigRequest{Name: "free"})
+	if err != nil || free.Config.MaxBatchSize != 0 || free.Config.SchedulingChoice != nil || free.Config.Input[0].DataType != inference.DataType_TYPE_FP16 || free.Config.Input[0].Dims[0] != -1 {
+		t.Errorf("configuration of any rank: %v, %v", free, err)
+	}
+	s, err := r.client.ModelStatistics(ctx, &inference.ModelStatisticsRequest{})
+	if err != nil || len(s.ModelStats) != 3 || s.ModelStats[1].LastInference != 0 {
+		t.Fatalf("%v, %v", s, err)
+	}
+	same(t, "statistics", s.ModelStats[0], &inference.ModelStatistics{
+		Name: "echo", Version: "1", LastInference: 1234, InferenceCount: 7, ExecutionCount: 5,
+		InferenceStats: &inference.InferStatistics{
+			Success: &inference.StatisticDuration{Count: 3, Ns: 30}, Queue: &inference.StatisticDuration{Count: 3, Ns: 9}, Fail: &inference.StatisticDuration{},
+			ComputeInput: &inference.StatisticDuration{}, ComputeInfer: &inference.StatisticDuration{}, ComputeOutput: &inference.StatisticDuration{},
+			CacheHit: &inference.StatisticDuration{}, CacheMiss: &inference.StatisticDuration{},
+		},
+	})
+	i, err := r.client.RepositoryIndex(ctx, &inference.RepositoryIndexRequest{})
+	if err != nil || len(i.Models) != 3 || i.Models[0].State != "READY" || i.Models[1].State != "UNAVAILABLE" || i.Models[1].Reason != "loading" {
+		t.Errorf("index: %v, %v", i, err)
+	}
+	if i, err = r.client.RepositoryIndex(ctx, &inference.RepositoryIndexRequest{Ready: true}); err != nil || len(i.Models) != 2 {
+		t.Errorf("index of what is ready: %v, %v", i, err)
+	}
+}
+
+// Answers come in the form of the request, unless it says otherwise or the
+// type has only one.
+func TestForms(t *testing.T) {
+	r := start(t, &fake{}, testLimits())
+	data := "\x00\x00\x80\x3f\x00\x00\x00\x40\x00\x00\x40\x40\x00\x00\x80\x40"
+	raw := typedRequest("a")
+	raw.Inputs[0].Contents, raw.RawInputContents = nil, [][]byte{[]byte(data)}
+	ask := func(q *inference.ModelInferRequest, more ...any) *inference.ModelInferRequest {
+		if len(more) > 0 {
+			q.Parameters = named("binary_data_output", more[0])
+		}
+		return q
+	}
+	half := &inference.ModelInferRequest{
+		ModelName: "echo", Parameters: named("binary_data_output", false), RawInputContents: [][]byte{[]byte("ab"), []byte(data)},
+		Inputs: []*inference.ModelInferRequest_InferInputTensor{{Name: "H", Datatype: "FP16", Shape: []int64{1}}, {Name: "X", Datatype: "FP32", Shape: []int64{4}}},
+	}
+	for name, c := range map[string]struct {
+		request *inference.ModelInferRequest
+		raw     bool
+	}{
+		"typed":                 {typedRequest("a"), false},
+		"raw":                   {raw, true},
+		"typed, raw asked for":  {ask(typedRequest("a"), true), true},
+		"half, typed asked for": {half, true},
+	} {
+		a, err := r.client.ModelInfer(r.context(), c.request)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if a.ModelName != "echo" || a.ModelVersion != "1" || a.Id != c.request.Id || len(a.Outputs) != len(c.request.Inputs) {
+			t.Errorf("%s: %v", name, a)
+		}
+		last := len(a.Outputs) - 1
+		if c.raw && (len(a.RawOutputContents) != last+1 || string(a.RawOutputContents[last]) != data || a.Outputs[last].Contents != nil || a.Outputs[0].Contents != nil) {
+			t.Errorf("%s: %v", name, a)
+		}
+		if !c.raw && (len(a.RawOutputContents) != 0 || !cmp.Equal(a.Outputs[0].Contents.Fp32Contents, []float32{1, 2, 3, 4})) {
+			t.Errorf("%s: %v", name, a)
+		}
+		if !bytes.Equal(r.last().Inputs[last].Data, []byte(data)) {
+			t.Errorf("%s: the host got % x", name, r.last().Inputs[last].Data)
+		}
+	}
+	if a, err := r.client.ModelInfer(r.context(), raw, grpc.UseCompressor(gzip.Name)); err != nil || string(a.RawOutputContents[0]) != data {
+		t.Errorf("compressed: %v, %v", a, err)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	r := start(t, &fake{}, testLimits())
+	for _, c := range []struct {
+		status int
+		reason string
+		want   codes.Code
+	}{
+		{400, "invalid", codes.InvalidArgument},
+		{403, "forbidden", codes.PermissionDenied},
+		{404, "not_found", codes.NotFound},
+		{408, "timeout", codes.DeadlineExceeded},
+		{413, "too_large", codes.ResourceExhausted},
+		{500, "worker_lost", codes.Internal},
+		{500, "model_failed", codes.Internal},
+		{503, "queue_full", codes.Unavailable},
+		{503, "cannot_finish", codes.Unavailable},
+		{503, "draining", codes.Unavailable},
+		{503, "deadline_passed", codes.DeadlineExceeded},
+		{503, "cancelled", codes.Canceled},
+	} {
+		f := &Fault{Status: c.status, Reason: c.reason, Message: "it is " + c.reason}
+		if c.status == 503 {
+			f.RetryAfter = 3 * time.Second
+		}
+		r.fail(f)
+		var trailer metadata.MD
+		_, err := r.client.ModelInfer(r.context(), typedRequest("1"), grpc.Trailer(&trailer))
+		wants(t, c.reason, err, c.want, "it is "+c.reason)
+		if got := trailer.Get(ReasonTrailer); len(got) != 1 || got[0] != c.reason {
+			t.Errorf("%s: the trailer has %q", c.reason, got)
+		}
+		var info *errdetails.ErrorInfo
+		var retry *errdetails.RetryInfo
+		for _, d := range status.Convert(err).Details() {
+			switch d := d.(type) {
+			case *errdetails.ErrorInfo:
+				info = d
+			case *errdetails.RetryInfo:
+				retry = d
+			}
+		}
+		if info == nil || info.Reason != strings.ToUpper(c.reason) || info.Domain != ErrorDomain {
+			t.Errorf("%s: %v", c.reason, info)
+		}
+		if (retry != nil) != (c.status == 503) || retry != nil && retry.RetryDelay.AsDuration() != 3*time.Second {
+			t.Errorf("%s: %v", c.reason, retry)
+		}
+	}
+	r.fail(context.DeadlineExceeded) // what is not meant for clients
+	_, err := r.client.ModelInfer(r.context(), typedRequest("1"))
+	wants(t, "an error of the host's own", err, codes.Internal, "its log says more")
+}
+
+func TestMessageLimit(t *testing.T) {
+	l := testLimits()
+	l.MemoryBytes = 700 << 10
+	r := start(t, &fake{}, l)
+	_, err := r.client.ModelInfer(r.context(), rawRequest(1<<20))
+	wants(t, "too large", err, codes.ResourceExhausted, "larger than max")
+	_, err = r.client.ModelInfer(r.context(), rawRequest(800<<10))
+	wants(t, "no memory", err, codes.Unavailable, "limits.memory_bytes")
+	_, err = r.client.ModelInfer(r.context(), rawRequest(1<<20), grpc.UseCompressor(gzip.Name))
+	wants(t, "too large once decompressed", err, codes.ResourceExhausted, "")
+	if _, _, all := r.counts(); all != 0 {
+		t.Errorf("the host got %d of them", all)
+	}
+	if _, err = r.client.ModelInfer(r.context(), rawRequest(500<<10)); err != nil {
+		t.Errorf("one that fits: %v", err)
+	}
+}
+
+func TestConnectionLimit(t *testing.T) {
+	l := testLimits()
+	l.Connections = 1
+	r := start(t, &fake{}, l)
+	if _, err := r.client.ServerLive(r.context(), &inference.ServerLiveRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	second := r.dial()
+	defer second.Close()
+	_, err := inference.NewGRPCInferenceServiceClient(second).ServerLive(r.context(), &inference.ServerLiveRequest{})
+	wants(t, "second connection", err, codes.Unavailable, "")
+	r.conn.Close()
+	eventually(t, "room for another", func() bool { return r.server.open.Load() == 0 })
+	third := r.dial()
+	defer third.Close()
+	if _, err := inference.NewGRPCInferenceServiceClient(third).ServerLive(r.context(), &inference.ServerLiveRequest{}); err != nil {
+		t.Errorf("after the first is gone: %v", err)
+	}
+}
+
+// A call whose request does not come is ended, and one whose request has come
+// is not.
+func TestReadTimeout(t *testing.T) {
+	l := testLimits()
+	l.ReadTimeout = 50 * time.Millisecond
+	f := &fake{hold: make(chan struct{})}
+	r := start(t, f, l)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := r.client.ModelInfer(r.context(), typedRequest("1"))
+		answered <- err
+	}()
+	eventually(t, "the query to run", func() bool { n, _, _ := f.counts(); return n == 1 })
+	quiet, err := r.conn.NewStream(r.context(), &grpc.StreamDesc{ClientStreams: true}, inference.GRPCInferenceService_ModelInfer_FullMethodName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants(t, "no request", quiet.RecvMsg(&inference.ModelInferResponse{}), codes.Canceled, "")
+	close(f.hold)
+	if err := <-answered; err != nil {
+		t.Errorf("a query that takes longer than its request may: %v", err)
+	}
+}
+
+func TestCancellationReachesTheHost(t *testing.T) {
+	f := &fake{hold: make(chan struct{})}
+	r := start(t, f, testLimits())
+	ctx, cancel := context.WithCancel(r.context())
+	answered := make(chan error, 1)
+	go func() {
+		_, err := r.client.ModelInfer(ctx, typedRequest("1"))
+		answered <- err
+	}()
+	eventually(t, "the query to run", func() bool { n, _, _ := f.counts(); return n == 1 })
+	cancel()
+	wants(t, "cancelled", <-answered, codes.Canceled, "")
+	eventually(t, "the host to be told", func() bool { n, _, _ := f.counts(); return n == 0 })
+}
+
+// Shutdown lets what was accepted finish, and takes nothing more.
+func TestShutdownAnswers(t *testing.T) {
+	f := &fake{hold: make(chan struct{})}
+	r := start(t, f, testLimits())
+	answered := make(chan error, 1)
+	go func() {
+		_, err := r.client.ModelInfer(r.context(), typedRequest("1"))
+		answered <- err
+	}()
+	eventually(t, "the query to run", func() bool { n, _, _ := f.counts(); return n == 1 })
+	stopped := make(chan error, 1)
+	go func() { stopped <- r.stop(patience) }()
+	<-r.server.stopping
+	eventually(t, "the listener to be closed", func() bool {
+		c, err := net.Dial("tcp", r.address)
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	})
+	close(f.hold)
+	if err := <-answered; err != nil {
+		t.Errorf("the query: %v", err)
+	}
+	if err := <-stopped; err != nil {
+		t.Errorf("stopping: %v", err)
+	}
+}
+
+// Shutdown does not wait for longer than it may.
+func TestShutdownGivesUp(t *testing.T) {
+	f := &fake{hold: make(chan struct{})}
+	r := start(t, f, testLimits())
+	answered := make(chan error, 1)
+	go func() {
+		_, err := r.client.ModelInfer(r.context(), typedRequest("1"))
+		answered <- err
+	}()
+	eventually(t, "the query to run", func() bool { n, _, _ := f.counts(); return n == 1 })
+	if err := r.stop(time.Millisecond); err != context.DeadlineExceeded {
+		t.Errorf("stopping: %v", err)
+	}
+	if err := <-answered; err == nil {
+		t.Error("the query was answered with outputs")
+	}
+}

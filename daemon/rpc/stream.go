@@ -1,0 +1,141 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"github.com/overlapd/overlapd/daemon/rpc/inference"
+)
+
+// modelStreamInfer answers the queries of a stream, each on its own, in the
+// order in which they came. One goroutine reads, this one writes, and each
+// query that waits has one.
+func modelStreamInfer(service any, g grpc.ServerStream) error {
+	ctx, cancel := context.WithCancel(g.Context())
+	t := &stream{
+		server:  service.(*Server),
+		grpc:    g,
+		pending: make(chan chan *inference.ModelStreamInferResponse, maxPending-1),
+		ended:   make(chan error, 1),
+	}
+	go t.read(ctx)
+	err := t.write()
+	cancel()
+	t.close()
+	t.queries.Wait()
+	return err
+}
+
+// stream is one ModelStreamInfer.
+type stream struct {
+	server  *Server
+	grpc    grpc.ServerStream
+	pending chan chan *inference.ModelStreamInferResponse // in order
+	ended   chan error                                    // why there is no further request; nil if the client is done
+	queries sync.WaitGroup                                // that were begun
+
+	mu struct {
+		sync.Mutex
+		begun  int // requests that are owed an answer
+		closed bool
+	}
+}
+
+// begin accepts a request, unless the stream is closed.
+func (t *stream) begin() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.mu.closed {
+		return false
+	}
+	t.mu.begun++
+	t.queries.Add(1)
+	return true
+}
+
+// close accepts no further request, and returns how many were.
+func (t *stream) close() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.closed = true
+	return t.mu.begun
+}
+
+// read takes in requests until the client is done or gone. It ends with the
+// call at the latest.
+func (t *stream) read(ctx context.Context) {
+	for {
+		m := new(message)
+		err := t.grpc.RecvMsg(m)
+		if err != nil || !t.begin() {
+			t.server.memory.give(m.held)
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			t.ended <- err
+			return
+		}
+		answer := make(chan *inference.ModelStreamInferResponse, 1)
+		select {
+		case t.pending <- answer:
+		case <-ctx.Done():
+			t.server.memory.give(m.held)
+			t.queries.Done()
+			return
+		}
+		go func() {
+			defer t.queries.Done()
+			answer <- t.answer(ctx, m)
+		}()
+	}
+}
+
+// write sends the answers. When the daemon stops it sends those that are due,
+// and then ends the call.
+func (t *stream) write() error {
+	for sent := 0; ; sent++ {
+		select {
+		case answer := <-t.pending:
+			if err := t.grpc.SendMsg(<-answer); err != nil {
+				return err
+			}
+		case err := <-t.ended:
+			return t.rest(sent, err)
+		case <-t.server.stopping:
+			return t.rest(sent, errDraining.status())
+		}
+	}
+}
+
+// rest sends the answers that are still owed, and returns last.
+func (t *stream) rest(sent int, last error) error {
+	for owed := t.close(); sent < owed; sent++ {
+		if err := t.grpc.SendMsg(<-<-t.pending); err != nil {
+			return err
+		}
+	}
+	return last
+}
+
+// answer answers one request of the stream. What is wrong with it does not end
+// the stream.
+func (t *stream) answer(ctx context.Context, m *message) *inference.ModelStreamInferResponse {
+	r, err := t.server.answer(ctx, m)
+	if err == nil {
+		return &inference.ModelStreamInferResponse{InferResponse: r}
+	}
+	f := asFault(err)
+	return &inference.ModelStreamInferResponse{
+		ErrorMessage: f.Message,
+		InferResponse: &inference.ModelInferResponse{
+			ModelName: m.request.ModelName, Id: m.request.Id,
+			Parameters: map[string]*inference.InferParameter{
+				ReasonTrailer: {ParameterChoice: &inference.InferParameter_StringParam{StringParam: f.Reason}},
+			},
+		},
+	}
+}
