@@ -159,7 +159,7 @@ func TestExampleServes(t *testing.T) {
 	if text, err := EmulatedDevice(c); err != nil || text != "emulated "+exampleDevice {
 		t.Errorf("%s, %v", text, err)
 	}
-	c.StateDir, c.Listen = t.TempDir(), "127.0.0.1:0"
+	c.StateDir, c.Listen, c.GRPCListen = t.TempDir(), "127.0.0.1:0", ""
 	d := serveEmulatedOn(t, c, nil)
 	p := d.predictor()
 	if p.Phase != "serving" {
