@@ -96,6 +96,7 @@ func (w *worker) done(d *segments.Done) error {
 	if d.Reached < f.span.End {
 		s.Status = Stopped
 	}
+	s.DeviceTook = time.Duration(d.DeviceNanos)
 	s.Took, s.IntermediateBytes = min(time.Duration(d.Nanos), time.Since(f.since)), d.IntermediateBytes
 	w.land(f, d.Finished, d.IntermediateBytes, s.Took)
 	f.round.end()
@@ -108,8 +109,34 @@ func (w *worker) failed(m *segments.Failed) error {
 		return err
 	}
 	w.land(f, true, -1, 0)
-	f.round.fail(f.index, Failed, m.Err())
+	if !m.Code.Ends() {
+		f.round.fail(f.index, Failed, m.Err())
+		return nil
+	}
+	// The query is not to blame: another worker may run it.
+	w.expire(m.Err())
+	f.round.fail(f.index, Lost, m.Err())
 	return nil
+}
+
+// expire expects the worker to end by itself, and ends it if it does not: what
+// it waits for may be a device that is gone.
+func (w *worker) expire(cause error) {
+	w.mu.Lock()
+	w.mu.dying = cause
+	if w.mu.cause == ErrExited { //nolint:errorlint // one that wraps it says more
+		w.mu.cause = cause
+	}
+	w.mu.Unlock()
+	w.service.executor.start(func() {
+		timer := time.NewTimer(w.service.executor.opts.CloseGrace)
+		defer timer.Stop()
+		select {
+		case <-w.lost:
+		case <-timer.C:
+			w.lose(cause)
+		}
+	})
 }
 
 // flight returns the oldest run in flight, which an answer must be for.

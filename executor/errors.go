@@ -60,8 +60,15 @@ var (
 	// ErrStart is the reason when no process could be started.
 	ErrStart = errors.New("executor: worker did not start")
 
+	// ErrHeld is the reason when Hold ended the worker.
+	ErrHeld = errors.New("executor: worker was ended with others")
+
 	// ErrRestartLimit is the reason when a service was given up.
 	ErrRestartLimit = errors.New("executor: worker was lost too often")
+
+	// ErrNoRoom is the reason when a service was given up because its model
+	// does not fit the memory of the device.
+	ErrNoRoom = errors.New("executor: no room on the device")
 )
 
 // LostError tells how a worker ended.

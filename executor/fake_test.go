@@ -47,6 +47,10 @@ func loadFake(spec segments.LoadSpec, progress segments.ProgressFunc) (segments.
 		if _, err := os.Stat(arg); err != nil {
 			return nil, err
 		}
+	case "full":
+		return nil, fmt.Errorf("%w: %s", segments.ErrDeviceFull, arg)
+	case "env":
+		return nil, errors.New(arg + " is " + os.Getenv(arg))
 	case "":
 	default:
 		misbehave(verb, arg, 0)
@@ -85,6 +89,9 @@ func (e *fakeEngine) obey(text string, op int, id models.BatchID) error {
 	verb, arg, _ := strings.Cut(rest, " ")
 	if verb == "fail" {
 		return fmt.Errorf("told to: %s", arg)
+	}
+	if verb == "device" {
+		return fmt.Errorf("%w: %s", segments.ErrDeviceLost, arg)
 	}
 	misbehave(verb, arg, id)
 	return nil

@@ -26,7 +26,7 @@ func (s *service) spawn() (*worker, error) {
 	defer other.Close()
 	begin := time.Now()
 	opts := &s.executor.opts
-	process, err := startProcess(s.executor.spawner, opts.Command, opts.Env, other, s.arena.File(), outputs.File())
+	process, err := startProcess(s.executor.spawner, opts.Command, s.env(), other, s.arena.File(), outputs.File())
 	if err != nil {
 		outputs.Close()
 		conn.close()
@@ -34,7 +34,7 @@ func (s *service) spawn() (*worker, error) {
 	}
 	w := &worker{
 		service: s, process: process, conn: conn, frames: segments.NewFrameReader(conn), outputs: outputs,
-		begin: begin, fly: make(chan struct{}, 1), lost: make(chan struct{}), read: make(chan struct{}),
+		begin: begin, fly: make(chan struct{}, 1), lost: make(chan struct{}), read: make(chan struct{}), gone: make(chan struct{}),
 	}
 	w.mu.batches = make(map[models.BatchID][]models.QueryID)
 	s.executor.start(w.awaitExit)
@@ -129,9 +129,26 @@ func (w *worker) awaitReady() error {
 			if err := failed.Decode(payload); err != nil {
 				return protocol(err)
 			}
-			return fmt.Errorf("%w: %s", ErrLoad, failed.Message)
+			return loadError(&failed)
 		default:
 			return fmt.Errorf("%w: %s while loading", ErrProtocol, kind)
 		}
 	}
+}
+
+// env returns the environment of the worker, nil for that of this process.
+func (s *service) env() []string {
+	if s.spec.Env != nil {
+		return s.spec.Env
+	}
+	return s.executor.opts.Env
+}
+
+// loadError wraps, besides ErrLoad, the sentinel of package segments that says
+// why.
+func loadError(m *segments.LoadFailed) error {
+	if m.Code == 0 {
+		return fmt.Errorf("%w: %s", ErrLoad, m.Message)
+	}
+	return fmt.Errorf("%w: %w", ErrLoad, (&segments.Failed{Code: m.Code, Message: m.Message}).Err())
 }

@@ -15,8 +15,10 @@ type ServiceSpec struct {
 	ID          models.ServiceID
 	Name        string
 	Load        segments.LoadSpec
-	InputBytes  int64 // size of the input arena, 0 for segments.DefaultInputBytes
-	OutputBytes int64 // size of the output arena, 0 for segments.DefaultOutputBytes
+	InputBytes  int64    // size of the input arena, 0 for segments.DefaultInputBytes
+	OutputBytes int64    // size of the output arena, 0 for segments.DefaultOutputBytes
+	Env         []string // of its worker, nil for that of Options
+	Refused     error    // why it is not started unless somebody asks for it, nil if it is
 }
 
 // Options of an executor. What is zero is set to its default.

@@ -59,6 +59,7 @@ type SpanOutcome struct {
 	Err               error          // why, if it is Lost or Failed
 	Reached           int            // the operator that would run next
 	Took              time.Duration  // in the engine, as the worker measured it
+	DeviceTook        time.Duration  // the same by the device's own clock, 0 if it has none
 	IntermediateBytes int64          // held by the worker's paused batches
 	Finished          bool           // the batch ran to its end
 	Queries           []QueryOutputs // of the batch, in the order in which they were given, if it finished

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,6 +28,9 @@ type service struct {
 		sync.Mutex
 		state   State
 		worker  *worker             // nil unless it is ready
+		living  *worker             // that has a process, ready or not
+		held    error               // why none may start, nil if one may
+		free    chan struct{}       // closed when it is not held any more
 		outputs []*segments.Outputs // of all workers whose outputs may be leased
 	}
 }
@@ -34,20 +38,28 @@ type service struct {
 // supervise is the life of a service: a worker after the other.
 func (s *service) supervise(ctx context.Context) {
 	policy := restarts{opts: &s.executor.opts}
-	for ctx.Err() == nil {
+	if err := s.spec.Refused; err != nil {
+		s.giveUp(ctx, &policy, err)
+	}
+	for s.awaitFree(ctx); ctx.Err() == nil; s.awaitFree(ctx) {
 		lost, readyFor := s.serve(ctx)
 		if ctx.Err() != nil {
 			s.emit(WorkerStopped{s.spec.ID, lost.PID})
 			break
 		}
-		delay, again := policy.next(time.Now(), readyFor)
+		if errors.Is(lost.Err, ErrHeld) {
+			s.setDown(Waiting, lost.Err)
+			s.emit(lost)
+			continue
+		}
+		delay, verdict := policy.next(time.Now(), readyFor, lost.Err)
 		lost.RestartIn = delay
 		s.setDown(Waiting, lost.Err)
 		s.emit(lost)
-		if again {
+		if verdict == nil {
 			sleep(ctx, delay)
 		} else {
-			s.giveUp(ctx, &policy, lost.Err)
+			s.giveUp(ctx, &policy, verdict)
 		}
 	}
 	s.setDown(Closed, ErrClosed)
@@ -62,7 +74,9 @@ func (s *service) serve(ctx context.Context) (lost WorkerLost, readyFor time.Dur
 		cause := fmt.Errorf("%w: %w", ErrStart, err)
 		return WorkerLost{Service: s.spec.ID, Err: &LostError{Service: s.spec.Name, Cause: cause}}, 0
 	}
-	s.setSpawned(w)
+	if held := s.setSpawned(w); held != nil {
+		w.lose(held)
+	}
 	s.emit(WorkerStarting{s.spec.ID, w.process.pid()})
 	if err := w.load(ctx); err != nil {
 		w.lose(err)
@@ -125,6 +139,7 @@ func (s *service) bury(w *worker) WorkerLost {
 	<-w.process.heard
 	w.conn.close()
 	w.outputs.Close()
+	s.setGone(w)
 	return WorkerLost{Service: s.spec.ID, PID: w.process.pid(), Err: w.obituary(), Batches: batches}
 }
 
@@ -137,9 +152,7 @@ func (w *worker) obituary() *LostError {
 }
 
 // giveUp waits for a person.
-func (s *service) giveUp(ctx context.Context, policy *restarts, last error) {
-	err := fmt.Errorf("%w: more than %d times in %v, given up until it is restarted by hand; last: %w",
-		ErrRestartLimit, s.executor.opts.RestartLimit, s.executor.opts.RestartWindow, last)
+func (s *service) giveUp(ctx context.Context, policy *restarts, err error) {
 	select {
 	case <-s.restart: // asked for before it was given up this time
 	default:

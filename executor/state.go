@@ -89,12 +89,24 @@ func (s *service) setStarting() {
 	s.mu.outputs = slices.DeleteFunc(s.mu.outputs, func(o *segments.Outputs) bool { return o.Leases() == 0 })
 }
 
-func (s *service) setSpawned(w *worker) {
+// setSpawned returns why the worker may not stay, if the service was held
+// meanwhile.
+func (s *service) setSpawned(w *worker) (held error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.state.Starts++
 	s.mu.state.PID = w.process.pid()
 	s.mu.outputs = append(s.mu.outputs, w.outputs)
+	s.mu.living = w
+	return s.mu.held
+}
+
+// setGone notes that nothing is left of a worker's process.
+func (s *service) setGone(w *worker) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.living = nil
+	close(w.gone)
 }
 
 func (s *service) setReady(w *worker) {

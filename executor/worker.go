@@ -21,10 +21,12 @@ type worker struct {
 	fly     chan struct{} // tells the reader that a run is in flight
 	lost    chan struct{} // closed by lose
 	read    chan struct{} // closed when the reader has ended
+	gone    chan struct{} // closed when the process is reaped and nothing is left of it
 
 	mu struct {
 		sync.Mutex
 		cause   error // why it is lost, nil while it lives
+		dying   error // why it ends by itself, if it told
 		flights flights
 		batches map[models.BatchID][]models.QueryID
 		frame   []byte        // memory that every send uses again
@@ -37,6 +39,9 @@ type worker struct {
 // that says more than that the process exited replaces that.
 func (w *worker) lose(cause error) {
 	w.mu.Lock()
+	if cause == ErrExited && w.mu.dying != nil { //nolint:errorlint // one that wraps it says more
+		cause = w.mu.dying
+	}
 	first := w.mu.cause == nil
 	if first || w.mu.cause == ErrExited { //nolint:errorlint // one that wraps it says more
 		w.mu.cause = cause

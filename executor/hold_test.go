@@ -1,0 +1,148 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments"
+)
+
+var errServer = errors.New("the server died")
+
+// What is held ends together, loses what it ran, and starts only when it is
+// resumed; another service goes on.
+func TestHold(t *testing.T) {
+	f := startReady(t, func(o *Options) { o.RestartLimit = 1 }, 3)
+	held := []models.ServiceID{0, 1}
+	for range 3 { // more often than the restart limit
+		f.send(f.whole(0, 1, "0 sleep 1h"), f.whole(1, 1, "0 sleep 1h"))
+		if err := f.Hold(context.Background(), held, errServer); err != nil {
+			t.Fatal(err)
+		}
+		for i, s := range f.receive().Spans {
+			if s.Status != Lost || !errors.Is(s.Err, errServer) {
+				t.Errorf("span %d: %s, %v", i, s.Status, s.Err)
+			}
+		}
+		for _, id := range held {
+			e := awaitEvent(f, func(e WorkerLost) bool { return e.Service == id })
+			if !errors.Is(e.Err, ErrHeld) || e.RestartIn != 0 {
+				t.Errorf("%+v", e)
+			}
+			if state, _ := f.State(id); state.PID != 0 || state.Phase != Waiting {
+				t.Errorf("held: %+v", state)
+			}
+		}
+		if s := f.do(f.whole(0, 2, "x")); s.Status != Lost || !errors.Is(s.Err, ErrNotReady) {
+			t.Errorf("while held: %s, %v", s.Status, s.Err)
+		}
+		if s := f.do(f.whole(2, 1, "x")); s.Status != Done || texts(s)[0] != "x0123" {
+			t.Errorf("beside them: %s, %v", s.Status, s.Err)
+		}
+		if err := f.Resume(held); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range held {
+			awaitEvent(f, func(e WorkerReady) bool { return e.Service == id })
+		}
+	}
+	if s := f.do(f.whole(1, 3, "x")); s.Status != Done || texts(s)[0] != "x0123" {
+		t.Errorf("resumed: %s, %v", s.Status, s.Err)
+	}
+	if state, _ := f.State(2); state.Starts != 1 {
+		t.Errorf("the other service was started %d times", state.Starts)
+	}
+}
+
+// Holding is possible at every moment of a worker's life, and closing while
+// something is held ends.
+func TestHoldWhileStarting(t *testing.T) {
+	f := start(t, nil, "sleep 1h", "")
+	awaitEvent[WorkerStarting](f, nil)
+	held := []models.ServiceID{0, 1}
+	for range 2 {
+		if err := f.Hold(context.Background(), held, errServer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Resume(held[1:]); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Resume(held[1:]); err != nil {
+		t.Fatal("again:", err)
+	}
+	awaitEvent(f, func(e WorkerReady) bool { return e.Service == 1 })
+	if state, _ := f.State(0); state.PID != 0 {
+		t.Errorf("%+v", state)
+	}
+	if err := f.Hold(context.Background(), []models.ServiceID{7}, errServer); !errors.Is(err, ErrUnknownService) {
+		t.Error(err)
+	}
+}
+
+// A service that was refused has no worker until somebody asks for one, and one
+// whose model does not fit is given up at once.
+func TestRefused(t *testing.T) {
+	refusal := errors.New("2 + 2 = 4, and there are 3")
+	f := start(t, func(o *Options) { o.Services[0].Refused = refusal }, "", "full 5 are needed", "")
+	if e := awaitEvent(f, func(e WorkerFailed) bool { return e.Service == 0 }); !errors.Is(e.Err, refusal) {
+		t.Error(e.Err)
+	}
+	e := awaitEvent(f, func(e WorkerFailed) bool { return e.Service == 1 })
+	if !errors.Is(e.Err, ErrNoRoom) || !errors.Is(e.Err, segments.ErrDeviceFull) || !strings.Contains(e.Err.Error(), "5 are needed") {
+		t.Error(e.Err)
+	}
+	awaitEvent(f, func(e WorkerReady) bool { return e.Service == 2 })
+	if state, _ := f.State(0); state.Starts != 0 || state.Phase != GivenUp {
+		t.Errorf("%+v", state)
+	}
+	if err := f.Restart(0); err != nil {
+		t.Fatal(err)
+	}
+	awaitEvent(f, func(e WorkerReady) bool { return e.Service == 0 })
+}
+
+// A device that is lost under a span ends the worker, and the span can be run
+// again.
+func TestDeviceLost(t *testing.T) {
+	f := startReady(t, nil, 1)
+	s := f.do(f.whole(0, 1, "1 device is gone"))
+	if s.Status != Lost || !errors.Is(s.Err, segments.ErrDeviceLost) {
+		t.Errorf("%s, %v", s.Status, s.Err)
+	}
+	if e := awaitEvent[WorkerLost](f, nil); !errors.Is(e.Err, segments.ErrDeviceLost) {
+		t.Error(e.Err)
+	}
+	awaitEvent[WorkerReady](f, nil)
+	if s := f.do(f.whole(0, 2, "x")); s.Status != Done || texts(s)[0] != "x0123" {
+		t.Errorf("%s, %v", s.Status, s.Err)
+	}
+}
+
+// A worker that does not end after it lost its device is ended.
+func TestExpire(t *testing.T) {
+	f := startReady(t, func(o *Options) { o.CloseGrace = time.Millisecond }, 1)
+	f.services[0].ready().expire(segments.ErrDeviceLost)
+	if e := awaitEvent[WorkerLost](f, nil); !errors.Is(e.Err, segments.ErrDeviceLost) {
+		t.Error(e.Err)
+	}
+}
+
+// Each service has an environment of its own.
+func TestServiceEnv(t *testing.T) {
+	f := start(t, func(o *Options) {
+		o.RestartLimit = 1
+		o.Services[0].Env = append(os.Environ(), roleWorker, "OVERLAPD_TEST_DEVICE=MIG-0")
+	}, "env OVERLAPD_TEST_DEVICE", "env OVERLAPD_TEST_DEVICE")
+	for id, want := range []string{"OVERLAPD_TEST_DEVICE is MIG-0", "OVERLAPD_TEST_DEVICE is "} {
+		e := awaitEvent(f, func(e WorkerLost) bool { return e.Service == models.ServiceID(id) })
+		if !strings.HasSuffix(e.Err.Cause.Error(), want) {
+			t.Errorf("service %d: %v, want %s", id, e.Err.Cause, want)
+		}
+	}
+}
