@@ -43,3 +43,14 @@ func (r Reading[T]) MarshalJSON() ([]byte, error) {
 	}
 	return json.Marshal(r.Value)
 }
+
+// UnmarshalJSON reads what MarshalJSON wrote. Why a value is unknown is not in
+// it.
+func (r *Reading[T]) UnmarshalJSON(data []byte) error {
+	*r = Reading[T]{}
+	if string(data) == "null" {
+		return nil
+	}
+	r.Known = true
+	return json.Unmarshal(data, &r.Value)
+}

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -11,12 +12,14 @@ import (
 // bits that NVML names.
 type Reasons uint64
 
-// reasonTable is in the order in which they are told.
-var reasonTable = []struct {
+type reason struct {
 	bit   Reasons
 	slows bool // takes speed away under load, so that measured times lie
 	words string
-}{
+}
+
+// reasonTable is in the order in which they are told.
+var reasonTable = []reason{
 	{nvml.ClocksThrottleReasonHwSlowdown, true, "hardware slowdown"},
 	{nvml.ClocksThrottleReasonHwThermalSlowdown, true, "too hot (hardware)"},
 	{nvml.ClocksThrottleReasonHwPowerBrakeSlowdown, true, "external power brake"},
@@ -64,6 +67,27 @@ func (r Reasons) Throttled() bool {
 
 // MarshalText writes the words.
 func (r Reasons) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (r *Reasons) UnmarshalText(text []byte) error {
+	*r = 0
+	if string(text) == Reasons(0).String() {
+		return nil
+	}
+	for _, words := range strings.Split(string(text), ", ") {
+		var number uint64
+		i := slices.IndexFunc(reasonTable, func(e reason) bool { return e.words == words })
+		switch _, err := fmt.Sscanf(words, "reason %v", &number); {
+		case i >= 0:
+			*r |= reasonTable[i].bit
+		case err == nil:
+			*r |= Reasons(number)
+		default:
+			return fmt.Errorf("clock reason %q is not known", words)
+		}
+	}
+	return nil
+}
 
 // clockReasons asks by the name of the call that the driver has: it was renamed
 // in version 535.
