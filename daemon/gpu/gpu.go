@@ -1,0 +1,207 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/overlapd/overlapd/cuda"
+	"github.com/overlapd/overlapd/cuda/mig"
+)
+
+// GPU is a GPU that a daemon takes into use. Its methods but those of its
+// parts belong to one goroutine.
+type GPU struct {
+	config Config
+	opts   Options
+	host   *cuda.Host
+	facts  cuda.Facts
+	target cuda.Target
+	layout *mig.Layout // nil unless it is divided
+	record mig.Record
+	file   recordFile
+	parts  []*Part
+	taken  bool // Take was called
+}
+
+// Look finds the GPU and plans what Take does. It changes nothing. The error is
+// one of cuda if there is no such GPU, of mig if it cannot be divided as it is
+// wanted, or ErrDivided. Give must be called.
+func Look(c Config, o Options) (*GPU, error) {
+	host, err := cuda.Open(o.NVML)
+	if err != nil {
+		return nil, err
+	}
+	g := &GPU{config: c, opts: o, host: host, file: recordFile{c.StateDir}}
+	if err := g.look(); err != nil {
+		return nil, errors.Join(err, host.Close())
+	}
+	return g, nil
+}
+
+func (g *GPU) look() (err error) {
+	if g.record, err = g.file.read(); err != nil {
+		return err
+	}
+	if err := g.find(); err != nil {
+		return err
+	}
+	if len(g.config.Instances) > 0 {
+		return g.plan()
+	}
+	if g.target.Instance == nil && g.target.Device.MIG.Enabled && !g.leftover() {
+		return g.divided()
+	}
+	g.parts = []*Part{g.whole()}
+	return nil
+}
+
+// find looks the GPU up in what the host has now.
+func (g *GPU) find() (err error) {
+	if g.facts, err = g.host.Facts(); err != nil {
+		return err
+	}
+	name := g.config.Name
+	if name == "" {
+		name = "0"
+	}
+	g.target, err = g.facts.Find(name)
+	return err
+}
+
+func (g *GPU) plan() error {
+	if g.target.Instance != nil {
+		return fmt.Errorf("%w: %s is an instance; name the GPU that is to be divided", ErrDivided, g.target.UUID())
+	}
+	layout, err := mig.Plan(g.target.Device, g.config.Instances, mig.Options{
+		Owner: g.config.Owner, Record: g.record, Boot: g.opts.boot(),
+	})
+	if err != nil {
+		return err
+	}
+	g.layout = &layout
+	for i := range layout.Slots {
+		g.parts = append(g.parts, g.slot(&layout.Slots[i]))
+	}
+	return nil
+}
+
+// leftover reports whether an earlier daemon left instances on this GPU, which
+// nobody wants any more.
+func (g *GPU) leftover() bool {
+	return len(g.config.Instances) == 0 && !g.record.Empty() && g.record.GPU == g.target.Device.UUID
+}
+
+func (g *GPU) divided() error {
+	var have []string
+	for i := range g.target.Device.Instances {
+		if uuid := g.target.Device.Instances[i].UUID; uuid != "" {
+			have = append(have, uuid)
+		}
+	}
+	said := "it has no instance that could be used"
+	if len(have) > 0 {
+		said = "name one of its instances in gpu: " + strings.Join(have, ", ")
+	}
+	return fmt.Errorf("%w: %s; %s; or declare [[mig.instance]], or turn MIG off with nvidia-smi -i %d -mig 0",
+		ErrDivided, g.target.Device, said, g.target.Device.Index)
+}
+
+// Parts returns what groups of services run on, in the order of the instances
+// that are declared. Before Take an instance that is to be created has no UUID.
+func (g *GPU) Parts() []*Part { return g.parts }
+
+// Facts returns what the host said of its GPUs when the GPU was found.
+func (g *GPU) Facts() cuda.Facts { return g.facts }
+
+// String returns the GPU in words, and what Take does to divide it.
+func (g *GPU) String() string {
+	if g.layout != nil {
+		return g.layout.String()
+	}
+	p := g.parts[0]
+	if g.target.Compute != nil {
+		return fmt.Sprintf("%s\n%s  %s  %s\n", g.target.Device, p.Profile, p.UUID, strings.Join(p.Services, ", "))
+	}
+	return fmt.Sprintf("%s\nnot divided  %s\n", g.target.Device, strings.Join(p.Services, ", "))
+}
+
+// Take divides the GPU as planned and runs MPS on each part. What it did is
+// undone by Give, also after an error.
+func (g *GPU) Take(ctx context.Context) error {
+	g.taken = true
+	if err := g.divide(); err != nil {
+		return err
+	}
+	for _, p := range g.parts {
+		if err := p.start(ctx); err != nil {
+			return fmt.Errorf("MPS on %s: %w", p.Text, err)
+		}
+	}
+	return nil
+}
+
+func (g *GPU) divide() (err error) {
+	if g.layout == nil {
+		return g.clear()
+	}
+	layout, record, err := mig.Apply(g.host, *g.layout, g.file.write)
+	g.layout, g.record = &layout, record
+	if err != nil {
+		return err
+	}
+	if err := g.find(); err != nil {
+		return err
+	}
+	for i := range layout.Slots {
+		g.parts[i].UUID = layout.Slots[i].UUID
+		g.parts[i].memory = g.memoryOf(layout.Slots[i].UUID, g.parts[i].memory)
+	}
+	return nil
+}
+
+// clear destroys what an earlier daemon left where nothing is divided now.
+func (g *GPU) clear() error {
+	if !g.leftover() {
+		return nil
+	}
+	if err := g.release(); err != nil {
+		return fmt.Errorf("releasing what an earlier daemon left: %w", err)
+	}
+	if err := g.find(); err != nil {
+		return err
+	}
+	if g.target.Instance == nil && g.target.Device.MIG.Enabled {
+		return g.divided()
+	}
+	g.parts[0] = g.whole()
+	return nil
+}
+
+// release destroys the instances that are ours. It waits for a moment for the
+// last process in them to be gone.
+func (g *GPU) release() (err error) {
+	for range busyTries {
+		if g.record, err = mig.Release(g.host, g.record, g.opts.boot(), g.file.write); !errors.Is(err, mig.ErrBusy) {
+			return err
+		}
+		time.Sleep(busyPause)
+	}
+	return err
+}
+
+// Give ends MPS, destroys the instances that Take created, or that an earlier
+// daemon left for it, and closes NVML. No worker may be left.
+func (g *GPU) Give() error {
+	var errs []error
+	for _, p := range slices.Backward(g.parts) {
+		errs = append(errs, p.stop())
+	}
+	if g.taken && g.layout != nil && g.config.Owner && !g.record.Empty() {
+		errs = append(errs, g.release())
+	}
+	return errors.Join(append(errs, g.host.Close())...)
+}

@@ -1,0 +1,58 @@
+package gpu
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Need is how much of a GPU's memory a service takes.
+type Need struct {
+	Service string
+	Bytes   int64
+	Sums    string // what they are made of
+}
+
+// Ledger is who has how much of a part's memory.
+type Ledger struct {
+	part  *Part
+	taken []Need
+	left  int64
+}
+
+// Ledger returns an empty account of the part's memory.
+func (p *Part) Ledger() *Ledger { return &Ledger{part: p, left: p.memory} }
+
+// Admit gives a service what it needs, or returns an ErrNoRoom with the sums.
+func (l *Ledger) Admit(n Need) error {
+	if n.Bytes > l.left {
+		return fmt.Errorf("%w %s: it needs %s (%s), and of the %s of %s %s: %s are left; "+
+			"lower its cut or max_batch, give a neighbour a lower pinned_memory_limit, or move a service to another GPU or instance",
+			ErrNoRoom, n.Service, mega(n.Bytes), n.Sums, mega(l.part.memory), l.part.Text, l.others(), mega(l.left))
+	}
+	l.taken, l.left = append(l.taken, n), l.left-n.Bytes
+	return nil
+}
+
+func (l *Ledger) others() string {
+	if len(l.taken) == 0 {
+		return "nothing is taken"
+	}
+	all := make([]string, len(l.taken))
+	for i, n := range l.taken {
+		all[i] = fmt.Sprintf("%s has %s", n.Service, mega(n.Bytes))
+	}
+	return strings.Join(all, ", ")
+}
+
+// String returns the account, a line for each service.
+func (l *Ledger) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "memory of %s: %s free\n", l.part.Text, mega(l.part.memory))
+	for _, n := range l.taken {
+		fmt.Fprintf(&b, "  %s  %s  (%s)\n", n.Service, mega(n.Bytes), n.Sums)
+	}
+	fmt.Fprintf(&b, "  %s are left\n", mega(l.left))
+	return b.String()
+}
+
+func mega(bytes int64) string { return fmt.Sprintf("%d MiB", (bytes+1<<20-1)>>20) }

@@ -1,0 +1,169 @@
+package gpu
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/overlapd/overlapd/cuda"
+	"github.com/overlapd/overlapd/cuda/mig"
+	"github.com/overlapd/overlapd/cuda/mps"
+)
+
+// Part is what one group of services runs on: a GPU or one MIG instance.
+type Part struct {
+	Text     string   // name, compute capability and MIG profile: what makes two of them alike
+	UUID     string   // "" for an instance that is not there yet
+	Profile  string   // of a MIG instance, else ""
+	Services []string // that run there
+
+	gpu     *GPU
+	memory  int64 // free bytes
+	control *mps.Control
+	latest  atomic.Pointer[reading]
+}
+
+// reading is the latest sample, or why there is none.
+type reading struct {
+	sample cuda.Sample
+	err    error
+}
+
+// text returns what the times of models depend on.
+func text(d *cuda.Device, profile string) string {
+	t := fmt.Sprintf("%s, compute capability %s", d.Name, d.Capability)
+	if profile != "" {
+		t += ", MIG " + profile
+	}
+	return t
+}
+
+// whole returns the part of a GPU, or an instance, that is used as it is.
+func (g *GPU) whole() *Part {
+	d := &g.target.Device
+	p := &Part{gpu: g, UUID: g.target.UUID(), Services: g.config.Services, memory: int64(d.Memory.Value.Free)}
+	if g.target.Instance != nil {
+		p.Profile = g.target.Instance.Profile
+		p.memory = g.memoryOf(p.UUID, 0)
+	}
+	p.Text = text(d, p.Profile)
+	return p
+}
+
+// slot returns the part of a MIG instance that is there, or planned.
+func (g *GPU) slot(s *mig.Slot) *Part {
+	d := &g.target.Device
+	p := &Part{gpu: g, UUID: s.UUID, Profile: s.Profile, Services: s.Services, Text: text(d, s.Profile)}
+	if profile, ok := d.MIG.Profile(s.Profile); ok {
+		p.memory = int64(profile.Memory)
+	}
+	if s.UUID != "" {
+		p.memory = g.memoryOf(s.UUID, p.memory)
+	}
+	return p
+}
+
+// memoryOf returns the free memory of an instance, or what was known.
+func (g *GPU) memoryOf(uuid string, known int64) int64 {
+	for i := range g.target.Device.Instances {
+		for _, c := range g.target.Device.Instances[i].Compute {
+			if c.UUID == uuid && c.Memory.Known {
+				return int64(c.Memory.Value.Free)
+			}
+		}
+	}
+	return known
+}
+
+// start runs MPS on the part.
+func (p *Part) start(ctx context.Context) (err error) {
+	o := p.gpu.opts.MPS
+	o.Device = p.UUID
+	switch p.gpu.config.MPS {
+	case Own:
+		o.Directory = p.gpu.config.mpsDir(p.UUID)
+		p.control, err = mps.Start(ctx, o)
+	case Existing:
+		o.Directory = p.gpu.config.MPSDir
+		p.control, err = mps.Existing(ctx, o)
+	}
+	return err
+}
+
+func (p *Part) stop() error {
+	if p.control == nil {
+		return nil
+	}
+	return p.control.Stop()
+}
+
+// Env returns the environment of a worker that runs on the part.
+func (p *Part) Env(l mps.Limits) ([]string, error) {
+	if p.control == nil {
+		return mps.OffEnv(p.UUID), nil
+	}
+	return p.control.ClientEnv(l)
+}
+
+// Events returns the channel of what happens to MPS, nil if the part has none.
+// It is closed by Give.
+func (p *Part) Events() <-chan mps.Event {
+	if p.control == nil {
+		return nil
+	}
+	return p.control.Events()
+}
+
+// Look takes a sample of the part, for Status.
+func (p *Part) Look() {
+	s, err := p.gpu.host.Sample(p.UUID)
+	p.latest.Store(&reading{s, err})
+}
+
+// Status is how a part stands.
+type Status struct {
+	Device   string       `json:"device"`
+	UUID     string       `json:"uuid"`
+	Profile  string       `json:"mig_profile,omitempty"`
+	Services []string     `json:"services"`
+	MPS      *MPSStatus   `json:"mps,omitempty"`    // nil without MPS
+	Sample   *cuda.Sample `json:"sample,omitempty"` // the latest, nil if there is none
+	Fault    string       `json:"fault,omitempty"`  // why there is none
+}
+
+// MPSStatus is how a control daemon stands.
+type MPSStatus struct {
+	Phase   string `json:"phase"`
+	PID     int    `json:"pid,omitempty"`
+	Starts  int    `json:"starts"`
+	Servers []int  `json:"server_pids"`
+	Fault   string `json:"fault,omitempty"`
+}
+
+// Status returns how the part stands, by the latest Look. It may be called by
+// any goroutine.
+func (p *Part) Status() Status {
+	s := Status{Device: p.Text, UUID: p.UUID, Profile: p.Profile, Services: p.Services}
+	if p.control != nil {
+		s.MPS = mpsStatus(p.control.State())
+	}
+	switch r := p.latest.Load(); {
+	case r == nil:
+	case r.err != nil:
+		s.Fault = r.err.Error()
+	default:
+		s.Sample = &r.sample
+	}
+	return s
+}
+
+func mpsStatus(state mps.State) *MPSStatus {
+	s := &MPSStatus{Phase: state.Phase.String(), PID: state.PID, Starts: state.Starts, Servers: []int{}}
+	for _, server := range state.Servers {
+		s.Servers = append(s.Servers, server.PID)
+	}
+	if state.Err != nil {
+		s.Fault = state.Err.Error()
+	}
+	return s
+}

@@ -1,0 +1,98 @@
+package gpu
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/overlapd/overlapd/cuda"
+	"github.com/overlapd/overlapd/cuda/fake"
+	"github.com/overlapd/overlapd/cuda/mig"
+	"github.com/overlapd/overlapd/cuda/mps"
+	"github.com/overlapd/overlapd/cuda/mps/fakemps"
+)
+
+func TestMain(m *testing.M) {
+	fakemps.Take()
+	code := m.Run()
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// patience is how long a test waits for what must happen.
+const patience = 20 * time.Second
+
+// rig is a host with fake GPUs and a fake MPS.
+type rig struct {
+	t      *testing.T
+	server *fake.Server
+	config Config
+	opts   Options
+}
+
+func newRig(t *testing.T, s *fake.Server) *rig {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "gpu") // the path of a socket has little room
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	program, err := fakemps.Install(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rig{t: t, server: s,
+		config: Config{StateDir: t.TempDir(), Services: []string{"a", "b"}, MPS: Own, MPSDir: filepath.Join(dir, "mps")},
+		opts: Options{NVML: cuda.Options{Library: s}, Boot: "this boot", MPS: mps.Options{
+			Program: program, Poll: 20 * time.Millisecond,
+			ReadyTimeout: patience, CommandTimeout: patience, StopTimeout: patience,
+		}},
+	}
+}
+
+// divided declares two instances that the daemon owns.
+func (r *rig) divided() *rig {
+	r.config.Owner, r.config.Services = true, nil
+	r.config.Instances = []mig.Want{{Profile: "3g.40gb", Services: []string{"a", "b"}}, {Profile: "2g.20gb", Services: []string{"c"}}}
+	return r
+}
+
+func (r *rig) look() *GPU {
+	r.t.Helper()
+	g, err := Look(r.config, r.opts)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return g
+}
+
+func (r *rig) take() *GPU {
+	r.t.Helper()
+	g := r.look()
+	if err := g.Take(context.Background()); err != nil {
+		r.t.Fatal(err, g.Give())
+	}
+	return g
+}
+
+// checkClean tells what is left of a daemon.
+func (r *rig) checkClean(state string) {
+	r.t.Helper()
+	if got := r.server.State(); got != state {
+		r.t.Errorf("the GPU is\n%snot\n%s", got, state)
+	}
+	if !r.server.Closed() {
+		r.t.Error("NVML is open")
+	}
+	if _, err := os.Stat(filepath.Join(r.config.StateDir, recordName)); err == nil {
+		r.t.Error("the record is left")
+	}
+}
