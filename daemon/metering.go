@@ -91,7 +91,8 @@ func (l *loop) noteAnswer(a *overlap.Answer) {
 	})
 }
 
-// told is what the loop tells a scrape: copies of what only it may read.
+// told is what the loop tells a scrape: copies of what only it may read. Its
+// memory is used again.
 type told struct {
 	at        time.Duration
 	record    *metrics.Record
@@ -100,9 +101,16 @@ type told struct {
 	predictor predictor.Report // without shapes
 }
 
-func (l *loop) told() *told {
-	return &told{
-		at: l.now(), record: l.record.Clone(), scheduler: l.scheduler.Metrics(),
-		waiting: l.scheduler.Waiting(nil), predictor: l.predictor.Counts(),
-	}
+func newTold(services int) *told {
+	t := &told{record: metrics.NewRecord(services), waiting: make([]overlap.Waiting, services)}
+	t.scheduler.Services = make([]overlap.ServiceMetrics, services)
+	return t
+}
+
+func (l *loop) tellTo(t *told) {
+	t.at = l.now()
+	l.record.CopyTo(t.record)
+	t.scheduler = l.scheduler.Metrics()
+	t.waiting = l.scheduler.Waiting(t.waiting[:0])
+	t.predictor = l.predictor.Counts()
 }

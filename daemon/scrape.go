@@ -21,24 +21,23 @@ type scraper struct {
 	*backend
 	version string
 	policy  string
-	last    *told      // by the loop
-	asked   chan *told // what the loop is to tell, nil if it has
+	last    *told         // by the loop
+	next    *told         // what it is to tell: the loop's to write while it is asked
+	asked   chan struct{} // is sent to once it has told, nil if it is not asked
 }
 
 func newScraper(b *backend, version, policy string) *scraper {
-	empty := &told{record: metrics.NewRecord(len(b.services))}
-	empty.scheduler.Services = make([]overlap.ServiceMetrics, len(b.services))
-	empty.waiting = make([]overlap.Waiting, len(b.services))
-	return &scraper{backend: b, version: version, policy: policy, last: empty}
+	n := len(b.services)
+	return &scraper{backend: b, version: version, policy: policy, last: newTold(n), next: newTold(n)}
 }
 
 // ask lets the loop tell how it stands. If it cannot be asked now, or does not
 // answer in time, what it told last stays.
 func (s *scraper) ask() {
 	if s.asked == nil {
-		asked := make(chan *told, 1)
+		asked, to := make(chan struct{}, 1), s.next
 		select {
-		case s.inbox <- message{ask: func(l *loop) { asked <- l.told() }}:
+		case s.inbox <- message{ask: func(l *loop) { l.tellTo(to); asked <- struct{}{} }}:
 			s.asked = asked
 		default:
 			return
@@ -47,8 +46,8 @@ func (s *scraper) ask() {
 	limit := time.NewTimer(scrapeTimeout)
 	defer limit.Stop()
 	select {
-	case s.last = <-s.asked:
-		s.asked = nil
+	case <-s.asked:
+		s.last, s.next, s.asked = s.next, s.last, nil
 	case <-s.done:
 	case <-limit.C:
 	}

@@ -26,10 +26,10 @@ func apart(a, b string) (line string, same bool) {
 	return "", len(x) == len(y)
 }
 
-// foreign are the rules that names of Triton break, and why that is so: whoever
-// reads them reads Triton's.
-var foreign = regexp.MustCompile(`^nv_(inference_.* (counter metrics should have "_total" suffix|metric names should not contain abbreviated units|` +
-	`non-histogram and non-summary metrics should not have "_count" suffix)|gpu_utilization|gpu_power_usage|gpu_power_limit)$`)
+// foreign are the rules that counters named by Triton break. Whoever reads them
+// reads Triton's.
+var foreign = regexp.MustCompile(`^nv_inference_\w+ (counter metrics should have "_total" suffix|` +
+	`metric names should not contain abbreviated units|non-histogram and non-summary metrics should not have "_count" suffix)$`)
 
 // Names, units and helps are as Prometheus wants them, apart from those that
 // Triton has chosen.

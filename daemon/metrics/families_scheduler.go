@@ -10,10 +10,10 @@ var schedulerFamilies = []family{
 	whole("overlapd_rounds_total", counter, "Rounds that were begun.", func(s *Snapshot) uint64 { return s.Scheduler.Rounds }),
 	whole("overlapd_device_busy_seconds_total", counter, "Time that the rounds took together; its rate is the share of time in which the device had work.",
 		func(s *Snapshot) float64 { return s.Scheduler.Busy.Seconds() }),
-	histogramOf("overlapd_round_seconds", "Time that a round took.", func(r *Record) *Histogram { return &r.round }),
-	histogramOf("overlapd_group_spans", "Spans in a group.", func(r *Record) *Histogram { return &r.spans }),
+	histogramOf("overlapd_round_seconds", "Time that a round took.", func(r *Record) *Histogram { return &r.groups.round }),
+	histogramOf("overlapd_group_spans", "Spans in a group.", func(r *Record) *Histogram { return &r.groups.spans }),
 	histogramOf("overlapd_dispatch_headroom_seconds", "Time from the start of a group to the first deadline in it; 0 if that had passed.",
-		func(r *Record) *Histogram { return &r.headroom }),
+		func(r *Record) *Histogram { return &r.groups.headroom }),
 
 	whole("overlapd_overlap_solo_seconds_total", counter, "Solo times of the spans in groups of several, one after another.",
 		func(s *Snapshot) float64 { return s.Record.solo.Seconds() }),
@@ -47,12 +47,12 @@ var predictionFamilies = []family{
 			}
 			return 0
 		}),
-	histogramOf("overlapd_group_prediction_ratio", "Measured/predicted time of groups of several spans.", func(r *Record) *Histogram { return &r.groupRatio }),
+	histogramOf("overlapd_group_prediction_ratio", "Measured/predicted time of groups of several spans.", func(r *Record) *Histogram { return &r.groups.groupRatio }),
 	histogramOf("overlapd_group_prediction_error_ratio", "Error of the prediction for groups of several spans: |predicted/measured - 1|.",
-		func(r *Record) *Histogram { return &r.groupError }),
-	histogramOf("overlapd_solo_prediction_ratio", "Measured/predicted time of spans that ran alone.", func(r *Record) *Histogram { return &r.soloRatio }),
+		func(r *Record) *Histogram { return &r.groups.groupError }),
+	histogramOf("overlapd_solo_prediction_ratio", "Measured/predicted time of spans that ran alone.", func(r *Record) *Histogram { return &r.groups.soloRatio }),
 	histogramOf("overlapd_prediction_margin_ratio", "Margin of a group: what is compared with its deadlines as a multiple of the predicted time.",
-		func(r *Record) *Histogram { return &r.margin }),
+		func(r *Record) *Histogram { return &r.groups.margin }),
 	whole("overlapd_prediction_bound_exceeded_total", counter, "Rounds that took longer than predicted with the margin; one in a hundred is meant to.",
 		func(s *Snapshot) uint64 { return s.Record.exceeded }),
 	{

@@ -1,14 +1,11 @@
 package metrics
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
 // Histogram counts values in buckets. It is plain memory and belongs to one
 // goroutine.
 type Histogram struct {
-	bounds []float64 // upper, ascending; shared by copies, since they never change
+	bounds []float64 // upper, ascending; never changed
 	counts []uint64  // of each bucket alone; the last has what exceeds all bounds
 	sum    float64
 }
@@ -30,11 +27,10 @@ func (h *Histogram) observe(v float64) {
 	h.sum += v
 }
 
-// clone returns a copy that shares nothing that changes.
-func (h *Histogram) clone() Histogram {
-	c := *h
-	c.counts = slices.Clone(h.counts)
-	return c
+// copyTo copies the values to a histogram with the same bounds.
+func (h *Histogram) copyTo(to *Histogram) {
+	copy(to.counts, h.counts)
+	to.sum = h.sum
 }
 
 // cumulative returns how many values there are in all, and for each bound how

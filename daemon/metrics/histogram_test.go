@@ -48,15 +48,6 @@ func TestHistogramLeavesOutNoNumbers(t *testing.T) {
 	}
 }
 
-func TestHistogramCloneIsApart(t *testing.T) {
-	h := newHistogram(spanBounds)
-	c := h.clone()
-	h.observe(1)
-	if count, _ := c.cumulative(); count != 0 {
-		t.Error("a copy has counted what its original observed")
-	}
-}
-
 func TestBoundsAscend(t *testing.T) {
 	for name, bounds := range map[string][]float64{
 		"latency": latencyBounds, "target": targetBounds, "round": roundBounds, "room": roomBounds,

@@ -7,27 +7,30 @@ import (
 
 // Record is what the scheduler goroutine notes of its turns, of the groups that
 // it runs and of the queries that it answers. It belongs to that goroutine, which
-// gives others a Clone; none of its methods allocates, apart from Clone.
+// gives others a copy; none of its methods allocates.
 type Record struct {
+	totals
 	services []queries
+	groups   groups
 
-	turns uint64
-	busy  time.Duration // that its turns took together
-	woke  time.Duration // when this turn began
+	woke    time.Duration // when this turn began
+	group   Group         // that runs
+	running bool
+}
 
-	group    Group // that runs
-	running  bool
-	spans    Histogram
-	headroom Histogram
-	margin   Histogram
-	round    Histogram
-	exceeded uint64 // rounds that took longer than their bound
-
-	soloRatio  Histogram // measured/predicted of one span
-	groupRatio Histogram // of several
-	groupError Histogram
+// totals are added up.
+type totals struct {
+	turns    uint64
+	busy     time.Duration // that the turns took together
+	exceeded uint64        // rounds that took longer than their bound
 
 	solo, gained, lost time.Duration // of groups of several spans
+}
+
+// groups is what is noted of groups and of their predictions.
+type groups struct {
+	spans, headroom, margin, round    Histogram
+	soloRatio, groupRatio, groupError Histogram // measured/predicted of one span and of several, and how far off that is
 }
 
 // queries is what is noted of the finished queries of a service.
@@ -59,12 +62,10 @@ type Query struct {
 
 // NewRecord returns an empty record of so many services.
 func NewRecord(services int) *Record {
-	r := &Record{
-		services: make([]queries, services),
-		spans:    newHistogram(spanBounds), headroom: newHistogram(roomBounds), margin: newHistogram(marginBounds),
-		round:     newHistogram(roundBounds),
-		soloRatio: newHistogram(ratioBounds), groupRatio: newHistogram(ratioBounds), groupError: newHistogram(errorBounds),
-	}
+	r := &Record{services: make([]queries, services), groups: groups{
+		newHistogram(spanBounds), newHistogram(roomBounds), newHistogram(marginBounds), newHistogram(roundBounds),
+		newHistogram(ratioBounds), newHistogram(ratioBounds), newHistogram(errorBounds),
+	}}
 	for i := range r.services {
 		r.services[i] = queries{newHistogram(latencyBounds), newHistogram(targetBounds), newHistogram(latencyBounds)}
 	}
@@ -83,12 +84,12 @@ func (r *Record) Rest(now time.Duration) {
 // Dispatch notes a group that is sent. It is followed by Finish.
 func (r *Record) Dispatch(g Group) {
 	r.group, r.running = g, true
-	r.spans.observe(float64(g.Spans))
+	r.groups.spans.observe(float64(g.Spans))
 	if g.Urgent {
-		r.headroom.observe(max(g.Headroom, 0).Seconds())
+		r.groups.headroom.observe(max(g.Headroom, 0).Seconds())
 	}
 	if g.Predicted > 0 {
-		r.margin.observe(ratio(g.Bound, g.Predicted))
+		r.groups.margin.observe(ratio(g.Bound, g.Predicted))
 	}
 }
 
@@ -99,7 +100,7 @@ func (r *Record) Finish(o Outcome) {
 		return
 	}
 	r.running = false
-	r.round.observe(o.Took.Seconds())
+	r.groups.round.observe(o.Took.Seconds())
 	if g := &r.group; o.Whole && o.Compared > 0 {
 		r.predicted(g, o.Compared)
 		r.gain(g, o.Took)
@@ -114,11 +115,11 @@ func (r *Record) predicted(g *Group, took time.Duration) {
 		r.exceeded++
 	}
 	if g.Spans == 1 {
-		r.soloRatio.observe(ratio(took, g.Predicted))
+		r.groups.soloRatio.observe(ratio(took, g.Predicted))
 		return
 	}
-	r.groupRatio.observe(ratio(took, g.Predicted))
-	r.groupError.observe(math.Abs(ratio(g.Predicted, took) - 1))
+	r.groups.groupRatio.observe(ratio(took, g.Predicted))
+	r.groups.groupError.observe(math.Abs(ratio(g.Predicted, took) - 1))
 }
 
 func (r *Record) gain(g *Group, took time.Duration) {
@@ -144,18 +145,24 @@ func (r *Record) Answer(service int, q Query) {
 	}
 }
 
-// Clone returns a copy for another goroutine.
-func (r *Record) Clone() *Record {
-	c := *r
-	for _, h := range []*Histogram{&c.spans, &c.headroom, &c.margin, &c.round, &c.soloRatio, &c.groupRatio, &c.groupError} {
-		*h = h.clone()
+// CopyTo copies what was noted, for another goroutine, to a record that was made
+// for as many services.
+func (r *Record) CopyTo(to *Record) {
+	to.totals = r.totals
+	from, at := r.groups.all(), to.groups.all()
+	for i := range from {
+		from[i].copyTo(at[i])
 	}
-	c.services = make([]queries, len(r.services))
-	for i := range r.services {
-		s := &r.services[i]
-		c.services[i] = queries{s.latency.clone(), s.target.clone(), s.queue.clone()}
+	for i := range min(len(r.services), len(to.services)) {
+		from, at := &r.services[i], &to.services[i]
+		from.latency.copyTo(&at.latency)
+		from.target.copyTo(&at.target)
+		from.queue.copyTo(&at.queue)
 	}
-	return &c
+}
+
+func (g *groups) all() [7]*Histogram {
+	return [...]*Histogram{&g.spans, &g.headroom, &g.margin, &g.round, &g.soloRatio, &g.groupRatio, &g.groupError}
 }
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }

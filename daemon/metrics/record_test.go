@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -39,19 +40,19 @@ func TestRecordOfGroups(t *testing.T) {
 		if r.gained != c.gained || r.lost != c.lost || r.exceeded != c.exceeded {
 			t.Errorf("%s: gained %v, lost %v, exceeded %d", name, r.gained, r.lost, r.exceeded)
 		}
-		if _, sum := sumOf(&r.groupRatio); sum != c.ratio {
+		if _, sum := sumOf(&r.groups.groupRatio); sum != c.ratio {
 			t.Errorf("%s: ratio %v", name, sum)
 		}
-		if _, sum := sumOf(&r.soloRatio); sum != c.solo {
+		if _, sum := sumOf(&r.groups.soloRatio); sum != c.solo {
 			t.Errorf("%s: ratio of one span %v", name, sum)
 		}
-		if n, sum := sumOf(&r.round); n != 1 || sum != c.outcome.Took.Seconds() {
+		if n, sum := sumOf(&r.groups.round); n != 1 || sum != c.outcome.Took.Seconds() {
 			t.Errorf("%s: %d rounds of %v s", name, n, sum)
 		}
-		if _, sum := sumOf(&r.spans); sum != float64(c.group.Spans) {
+		if _, sum := sumOf(&r.groups.spans); sum != float64(c.group.Spans) {
 			t.Errorf("%s: %v spans", name, sum)
 		}
-		if n, sum := sumOf(&r.headroom); (n == 1) != c.group.Urgent || sum != max(c.group.Headroom, 0).Seconds() {
+		if n, sum := sumOf(&r.groups.headroom); (n == 1) != c.group.Urgent || sum != max(c.group.Headroom, 0).Seconds() {
 			t.Errorf("%s: %d headrooms of %v", name, n, sum)
 		}
 	}
@@ -62,10 +63,10 @@ func TestRecordOfErrors(t *testing.T) {
 	r := NewRecord(0)
 	r.Dispatch(Group{Spans: 3, Predicted: 15 * ms, Bound: 18 * ms})
 	r.Finish(Outcome{Took: 10 * ms, Compared: 10 * ms, Whole: true})
-	if n, sum := sumOf(&r.groupError); n != 1 || sum != 0.5 {
+	if n, sum := sumOf(&r.groups.groupError); n != 1 || sum != 0.5 {
 		t.Errorf("%d errors of %v", n, sum)
 	}
-	if n, sum := sumOf(&r.margin); n != 1 || sum != 1.2 {
+	if n, sum := sumOf(&r.groups.margin); n != 1 || sum != 1.2 {
 		t.Errorf("%d margins of %v", n, sum)
 	}
 }
@@ -75,7 +76,7 @@ func TestRecordOfErrors(t *testing.T) {
 func TestRecordOfUnknownOutcome(t *testing.T) {
 	r := NewRecord(0)
 	r.Finish(Outcome{Took: ms, Compared: ms, Whole: true})
-	if n, _ := sumOf(&r.round); n != 0 {
+	if n, _ := sumOf(&r.groups.round); n != 0 {
 		t.Errorf("%d rounds", n)
 	}
 }
@@ -111,17 +112,21 @@ func TestRecordOfQueries(t *testing.T) {
 	}
 }
 
-// A clone stays as it is, whatever happens to the original.
-func TestRecordClone(t *testing.T) {
-	r := NewRecord(1)
-	c := r.Clone()
-	before := text(t, &Snapshot{Record: c, Services: make([]Service, 1)})
+// A copy tells the same, and stays as it is whatever happens to the original.
+func TestRecordCopy(t *testing.T) {
+	tell := func(r *Record) string { return text(t, &Snapshot{Record: r, Services: make([]Service, 1)}) }
+	r, c := NewRecord(1), NewRecord(1)
+	empty := tell(c)
 	everything(r)
-	if changed, same := apart(before, text(t, &Snapshot{Record: c, Services: make([]Service, 1)})); !same {
-		t.Errorf("a clone follows its original: %s", changed)
+	if line, same := apart(empty, tell(c)); !same {
+		t.Errorf("a copy follows its original: %s", line)
 	}
-	if _, same := apart(before, text(t, &Snapshot{Record: r, Services: make([]Service, 1)})); same {
-		t.Error("nothing has happened to the original")
+	r.CopyTo(c)
+	if line, same := apart(tell(r), tell(c)); !same {
+		t.Errorf("a copy tells %s", line)
+	}
+	if _, same := apart(empty, tell(c)); same {
+		t.Error("nothing was copied")
 	}
 }
 
@@ -137,7 +142,8 @@ func everything(r *Record) {
 // The scheduler goroutine pays for no memory.
 func TestRecordDoesNotAllocate(t *testing.T) {
 	r := NewRecord(1)
-	if n := testing.AllocsPerRun(100, func() { everything(r) }); n != 0 {
+	c := NewRecord(1)
+	if n := testing.AllocsPerRun(100, func() { everything(r); r.CopyTo(c) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -152,14 +158,14 @@ func BenchmarkRecord(b *testing.B) {
 	}
 }
 
-// BenchmarkClone is what a scrape costs the scheduler goroutine here.
-func BenchmarkClone(b *testing.B) {
-	for name, services := range map[string]int{"2 services": 2, "64 services": 64} {
-		b.Run(name, func(b *testing.B) {
-			r := NewRecord(services)
+// BenchmarkCopy is what a scrape costs the scheduler goroutine here.
+func BenchmarkCopy(b *testing.B) {
+	for _, services := range []int{2, 64} {
+		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
+			r, to := NewRecord(services), NewRecord(services)
 			b.ReportAllocs()
 			for b.Loop() {
-				r.Clone()
+				r.CopyTo(to)
 			}
 		})
 	}

@@ -1,0 +1,114 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap/journal"
+	"github.com/overlapd/overlapd/segments"
+)
+
+// instant is an executor whose rounds are over at once, so that what is measured
+// is the loop.
+type instant struct {
+	arenas []*segments.InputArena
+	out    chan executor.Outcome
+	spans  [2][]executor.SpanOutcome // of two rounds, used in turn
+	turn   int
+}
+
+func (f *instant) Run(round uint64, spans []executor.SpanRequest) error {
+	f.turn++
+	to := f.spans[f.turn%2][:0]
+	o := executor.Outcome{Round: round, Took: time.Microsecond}
+	for i := range spans {
+		s := executor.SpanOutcome{Span: spans[i].Span, Status: executor.Done, Reached: spans[i].Span.End, Took: time.Microsecond, Finished: true}
+		for _, q := range spans[i].Queries {
+			s.Queries = append(s.Queries, executor.QueryOutputs{ID: q.ID})
+		}
+		to = append(to, s)
+	}
+	f.spans[f.turn%2], o.Spans = to, to
+	f.out <- o
+	return nil
+}
+
+func (f *instant) Start(context.Context) error                    { return nil }
+func (f *instant) Outcomes() <-chan executor.Outcome              { return f.out }
+func (f *instant) Stop(models.ServiceID, models.BatchID) bool     { return false }
+func (f *instant) Release(models.ServiceID, models.BatchID)       {}
+func (f *instant) Arena(id models.ServiceID) *segments.InputArena { return f.arenas[id] }
+func (f *instant) State(models.ServiceID) (executor.State, error) { return executor.State{}, nil }
+func (f *instant) Close() error                                   { close(f.out); return nil }
+
+// startInstant starts a backend on it, with services of one operator that are
+// ready.
+func startInstant(t testing.TB, services int, change func(*Config)) *backend {
+	t.Helper()
+	c := fakeConfig(services, change)
+	b := newBackend(c, zerolog.Nop())
+	f := &instant{out: make(chan executor.Outcome, executor.MaxRounds)}
+	for range services {
+		arena, err := segments.NewInputArena(fakeInputBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.arenas = append(f.arenas, arena)
+	}
+	b.exec, b.threads = f, make([]int, services)
+	if err := b.newLoop(c, nil, journal.Header{}); err != nil {
+		t.Fatal(err)
+	}
+	go b.loop.run()
+	for i := range services {
+		b.event(executor.WorkerReady{Service: models.ServiceID(i), PID: i + 1, Info: segments.Info{
+			Inputs:    []models.TensorSpec{spec("X", models.Int32, -1, 16)},
+			Outputs:   []models.TensorSpec{spec("Y", models.Int32, -1, 16)},
+			Operators: make([]models.Operator, 1), Hash: fmt.Sprint(i), ORTVersion: "0",
+			Solo: []segments.Solo{{Size: 1, Nanos: []int64{1000}}, {Size: 4, Nanos: []int64{3000}}},
+		}})
+	}
+	b.ask(func(*loop) {})
+	t.Cleanup(func() {
+		f.Close()
+		<-b.done
+		for _, a := range f.arenas {
+			a.Close()
+		}
+	})
+	return b
+}
+
+// asker sends one query after another.
+type asker struct {
+	b *backend
+	c *Call
+}
+
+func newAsker(b *backend, service int) *asker {
+	c := NewCall()
+	c.Service, c.Size = b.services[service], 1
+	return &asker{b, c}
+}
+
+func (a *asker) ask(t testing.TB) {
+	m, err := a.b.Alloc(a.c.Service, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.c.Memory, a.c.Arrival = m, time.Now()
+	if err := a.b.Submit(a.c); err != nil {
+		t.Fatal(err)
+	}
+	<-a.c.answer
+	if a.c.reply.Err != nil {
+		t.Fatal(a.c.reply.Err)
+	}
+	a.b.Release(a.c)
+}
