@@ -17,7 +17,7 @@ type MIG struct {
 	// Listed is set when placements and all GPU instances are known, also those
 	// without a compute instance. Without privileges they are not.
 	Listed   bool      `json:"listed"`
-	Why      error     `json:"-"`      // why they are not listed
+	Why      error     `json:"-"`      // why they are not listed, or why not even the mode is known
 	Slices   int       `json:"slices"` // of memory; 0 if unknown
 	Profiles []Profile `json:"profiles"`
 }
@@ -67,7 +67,11 @@ func (h *Host) readMIG(d *Device, handle nvml.Device) error {
 	}
 	current, pending, code := handle.GetMigMode()
 	if code != nvml.SUCCESS {
-		return fatal(check(code, "nvmlDeviceGetMigMode", d.UUID))
+		err := check(code, "nvmlDeviceGetMigMode", d.UUID)
+		if !errors.Is(err, ErrUnsupported) {
+			d.MIG.Why = err // it may have MIG
+		}
+		return fatal(err)
 	}
 	d.MIG.Capable = true
 	d.MIG.Enabled = current == nvml.DEVICE_MIG_ENABLE

@@ -1,12 +1,14 @@
 package mig_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"pgregory.net/rapid"
 
+	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/cuda/fake"
 	"github.com/overlapd/overlapd/cuda/mig"
 )
@@ -154,5 +156,25 @@ func TestApplyAfterCrash(t *testing.T) {
 		if err := f.release(); err != nil || f.State() != before {
 			t.Fatalf("call %d: %v\n%s", n, err, f.State())
 		}
+	}
+}
+
+// TestPlanOfUnknownMode: a GPU that does not tell its mode is not called one
+// without MIG.
+func TestPlanOfUnknownMode(t *testing.T) {
+	s := fake.New(fake.H100)
+	s.Fail("nvmlDeviceGetMigMode", 0, -1, nvml.ERROR_TIMEOUT)
+	h, err := cuda.Open(cuda.Options{Library: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	f, err := h.Facts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = mig.Plan(f.Devices[0], []mig.Want{{Profile: "3g.40gb"}}, mig.Options{})
+	if errors.Is(err, mig.ErrIncapable) || !errors.Is(err, cuda.ErrDriver) || !strings.Contains(err.Error(), "is unknown: nvmlDeviceGetMigMode") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -54,6 +54,8 @@ func ready(d cuda.Device, o Options) error {
 	switch {
 	case d.Fault != nil:
 		return d.Fault
+	case !d.MIG.Capable && d.MIG.Why != nil:
+		return fmt.Errorf("whether %s has MIG is unknown: %w", d, d.MIG.Why)
 	case !d.MIG.Capable:
 		return fmt.Errorf("%w: %s; remove [[mig.instance]] from the configuration, or take an A100, H100, H200 or newer", ErrIncapable, d)
 	case d.MIG.Pending:

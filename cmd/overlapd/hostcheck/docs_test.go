@@ -25,11 +25,13 @@ var told = map[string]string{
 	"cuda/driver/errors.go":             "driver: ",
 	"cmd/overlapd/gpucheck/errors.go":   "",
 	"cmd/overlapd/hostcheck/finding.go": "",
+	"daemon/gpu/errors.go":              "",
 }
 
 // someTold are those of packages that are not of GPUs alone.
 var someTold = map[string][]string{
 	"ort/error.go":       {"ErrNotFound", "ErrNotRuntime", "ErrTooOld", "ErrNoProvider", "ErrProvider"},
+	"executor/errors.go": {"ErrHeld", "ErrNoRoom", "ErrRestartLimit"},
 	"segments/errors.go": {"ErrDeviceFull", "ErrDeviceMemory", "ErrDeviceLost"},
 }
 
