@@ -155,10 +155,16 @@ var arrows = []arrow{
 		why: "it is a protocol's two ends: it reads a query and writes an answer; what becomes of one is the host's to say",
 	},
 	{
+		pkg:   "daemon/gpu",
+		may:   []string{"cuda", "cuda/mig", "cuda/mps"},
+		why:   "it takes a GPU into use and gives it back; which services run there, and how, is the daemon's business",
+		tests: []string{"cuda/fake", "cuda/mps/fakemps"},
+	},
+	{
 		pkg:   "daemon",
-		may:   []string{"daemon/dashboard", "daemon/metrics", "daemon/rpc", "daemon/timeline", "device", "executor", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments", "training"},
+		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/dashboard", "daemon/gpu", "daemon/metrics", "daemon/rpc", "daemon/timeline", "device", "executor", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments", "training"},
 		why:   "ONNX Runtime stays out of the daemon's process: a model that crashes it must end a worker, not the daemon",
-		tests: []string{"daemon/rpc/inference", "ort"},
+		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/rpc/inference", "ort"},
 	},
 	{
 		pkg:   "cmd/overlapd/load",

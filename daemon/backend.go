@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/metrics"
 	"github.com/overlapd/overlapd/daemon/timeline"
 	"github.com/overlapd/overlapd/executor"
@@ -55,8 +56,11 @@ type backend struct {
 	keeper    *keeper
 	threads   []int // of each service
 	timeline  *timeline.Ring
+	part      *gpu.Part // nil without a GPU
 	loop      *loop
 	running   bool // the loop was started
+
+	percentages []int // of a GPU's multiprocessors, that each service may use; nil without a GPU
 
 	gpus func() []metrics.GPU // readings of what the services run on, which must not wait; nil if that is no GPU
 

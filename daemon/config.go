@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/overlapd/overlapd/cuda/mps"
 )
 
 // Limits on the configuration itself.
@@ -18,7 +20,8 @@ type Config struct {
 	Listen        string // "host:port", or "unix:/path"
 	GRPCListen    string // the same for gRPC, "" for none
 	StateDir      string // state file and cut models
-	Device        string // "auto", "cpu" or "emulated"
+	Device        string // "auto", "cpu", "cuda" or "emulated"
+	GPU           string // index, UUID or PCI address, "" for the first
 	DeviceProfile string // what an emulated device is made of
 	DeviceSeed    int    // of the times that an emulated device takes
 	Policy        string
@@ -32,6 +35,9 @@ type Config struct {
 	Profile       ProfileConfig
 	Predictor     PredictorConfig
 	Decisions     DecisionConfig
+	CUDA          CUDAConfig
+	MPS           MPSConfig
+	MIG           MIGConfig
 	Services      []ServiceConfig
 }
 
@@ -95,10 +101,11 @@ type ServiceConfig struct {
 	MaxBatch      int // largest batch formed by merging queries, 1 for none
 	MaxQueryBatch int // largest batch dimension of one query
 	Threads       int // 0 for worker.threads
-	Cut           int // segments to cut the model into, 0 for one per node
+	Cut           int // segments to cut the model into, 0 for one per node, on a GPU for 24; -1 for one per node there, too
 	BestEffort    bool
 	Sizes         []int // batch sizes that are measured, none for 1 and doubles of it up to MaxBatch and at least 4
 	SeqLens       []int // sequence lengths that are measured, if the model has one
+	MPS           MPSLimits
 }
 
 // ZooPrefix starts a model that overlapd builds itself.
@@ -110,7 +117,7 @@ func Default() Config {
 		Listen:       "127.0.0.1:8000",
 		GRPCListen:   "127.0.0.1:8001",
 		StateDir:     defaultStateDir(),
-		Device:       "auto",
+		Device:       deviceAuto,
 		DeviceSeed:   1,
 		Policy:       "overlap",
 		Ways:         4,
@@ -143,6 +150,8 @@ func Default() Config {
 		Profile:   ProfileConfig{OnStart: true, Time: 2 * time.Minute, Groups: 600, Repeats: 8, Spans: 4, Seed: 1},
 		Predictor: PredictorConfig{Train: true},
 		Decisions: DecisionConfig{FileBytes: 64 << 20, Files: 4},
+		CUDA:      CUDAConfig{ArenaExtend: extendDoubling},
+		MPS:       MPSConfig{Mode: mpsOwn},
 	}
 }
 
@@ -151,7 +160,7 @@ func Default() Config {
 func DefaultService() ServiceConfig {
 	return ServiceConfig{
 		Target: 100 * time.Millisecond, QueueLimit: 256, MaxBatch: 1, MaxQueryBatch: 64,
-		SeqLens: []int{16, 64},
+		SeqLens: []int{16, 64}, MPS: MPSLimits{Priority: mps.PriorityNormal.String()},
 	}
 }
 
@@ -173,7 +182,7 @@ func (s *ServiceConfig) sizes() []int {
 // of the zoo on the CPU.
 func Embedded() Config {
 	c := Default()
-	c.Device = "cpu"
+	c.Device = deviceCPU
 	for _, name := range []string{"resnet50", "bert"} {
 		s := DefaultService()
 		s.Name, s.Model, s.Target = name, ZooPrefix+name, 500*time.Millisecond

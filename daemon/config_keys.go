@@ -14,6 +14,10 @@ type keys interface {
 	duration(key string, v *time.Duration)
 	bytes(key string, v *int64)
 	table(key string, visit func(keys))
+
+	// tables visits an array of tables, of which there are n. Reading one, it
+	// first makes room, which returns for how many there is.
+	tables(key string, n int, room func(n int) int, visit func(i int, k keys))
 }
 
 func (c *Config) keys(k keys) {
@@ -21,6 +25,7 @@ func (c *Config) keys(k keys) {
 	k.text("grpc_listen", &c.GRPCListen)
 	k.text("state_dir", &c.StateDir)
 	k.text("device", &c.Device)
+	k.text("gpu", &c.GPU)
 	k.text("device_profile", &c.DeviceProfile)
 	k.number("device_seed", &c.DeviceSeed)
 	k.text("policy", &c.Policy)
@@ -34,6 +39,9 @@ func (c *Config) keys(k keys) {
 	k.table("profile", c.Profile.keys)
 	k.table("predictor", c.Predictor.keys)
 	k.table("decisions", c.Decisions.keys)
+	k.table("cuda", c.CUDA.keys)
+	k.table("mps", c.MPS.keys)
+	k.table("mig", c.MIG.keys)
 }
 
 func (p *ProfileConfig) keys(k keys) {
@@ -94,4 +102,5 @@ func (s *ServiceConfig) keys(k keys) {
 	k.flag("best_effort", &s.BestEffort)
 	k.numbers("sizes", &s.Sizes)
 	k.numbers("seq_lens", &s.SeqLens)
+	s.MPS.keys(k)
 }

@@ -255,6 +255,22 @@ func (t *tomlTable) table(key string, visit func(keys)) {
 	}
 }
 
+func (t *tomlTable) tables(key string, _ int, room func(int) int, visit func(int, keys)) {
+	name := t.prefix + key
+	list, ok := take[[]any](t, key, "an array of tables: [["+name+"]]")
+	if !ok {
+		return
+	}
+	for i := range room(len(list)) {
+		at := fmt.Sprintf("%s[%d]", key, i)
+		if tree, ok := list[i].(map[string]any); ok {
+			t.r.read(t.prefix+at+".", tree, func(k keys) { visit(i, k) })
+		} else {
+			t.fault(at, "must be a table")
+		}
+	}
+}
+
 // services reads the entries of [[service]].
 func (r *tomlReader) services(t *tomlTable) []ServiceConfig {
 	list, ok := take[[]any](t, "service", "an array of tables: [[service]]")

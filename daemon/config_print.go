@@ -19,7 +19,10 @@ func (c Config) TOML() []byte {
 }
 
 // tomlPrinter prints the keys it visits, in that order.
-type tomlPrinter struct{ b []byte }
+type tomlPrinter struct {
+	b      []byte
+	prefix string // of the table
+}
 
 func (p *tomlPrinter) line(key, value string) {
 	p.b = fmt.Appendf(p.b, "%s = %s\n", key, value)
@@ -50,8 +53,17 @@ func (p *tomlPrinter) numbers(key string, v *[]int) {
 }
 
 func (p *tomlPrinter) table(key string, visit func(keys)) {
-	p.head("[" + key + "]")
+	p.head("[" + p.prefix + key + "]")
+	p.prefix += key + "."
 	visit(p)
+	p.prefix = strings.TrimSuffix(p.prefix, key+".")
+}
+
+func (p *tomlPrinter) tables(key string, n int, _ func(int) int, visit func(int, keys)) {
+	for i := range n {
+		p.head("[[" + p.prefix + key + "]]")
+		visit(i, p)
+	}
 }
 
 // quoteTOML returns a basic string. TOML's escapes are those of JSON, except

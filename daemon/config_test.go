@@ -104,13 +104,12 @@ func TestConfigFaults(t *testing.T) {
 		{"name twice", minimalConfig + minimalConfig, []string{`c.toml:5: service[1].name: "a" is the name of service[0] too`}},
 		{"inline", "service = [{name = \"a\", model = \"m\"},\n{name = \"a\", model = \"\"}]\n", []string{
 			`c.toml:2: service[1].model: must be`, `c.toml:2: service[1].name: "a" is the name`}},
-		{"cuda", "device = \"cuda\"\n" + minimalConfig, []string{"c.toml:1: device: this version of overlapd runs on the CPU only"}},
 		{"choices", "device = \"tpu\"\npolicy = \"lifo\"\nlog_level = \"loud\"\nlog_format = \"xml\"\n" + minimalConfig, []string{
 			"c.toml:1: device", "c.toml:2: policy: must be one of fcfs, sjf, edf", "c.toml:3: log_level", "c.toml:4: log_format"}},
 		{"relations", "[limits]\nrequest_bytes = \"1GiB\"\nmemory_bytes = \"1GiB\"\n[worker]\nbackoff_min = \"2s\"\nbackoff_max = \"1s\"\n" + minimalConfig, []string{
 			"c.toml:3: limits.memory_bytes: must be at least twice", "c.toml:6: worker.backoff_max: must be at least worker.backoff_min (2s), not 1s"}},
 		{"ranges", "[limits]\nconnections = 0\nheader_bytes = 1\nread_timeout = \"0s\"\nhosts = [\"a b\"]\n[worker]\nthreads = -1\ninput_bytes = 0\n" + minimalConfig +
-			"queue_limit = 0\nmax_batch = 0\nmax_query_batch = 5000\nthreads = 2000\ncut = -1\n", []string{
+			"queue_limit = 0\nmax_batch = 0\nmax_query_batch = 5000\nthreads = 2000\ncut = -2\n", []string{
 			"limits.connections", "limits.header_bytes", "limits.read_timeout", "limits.hosts", "worker.threads", "worker.input_bytes",
 			"service[0].queue_limit", "service[0].max_batch", "service[0].max_query_batch", "service[0].threads", "service[0].cut"}},
 		{"measured", "ways = 0\n" + minimalConfig + "sizes = [0, 4, 4]\nseq_lens = [1, \"a\"]\n" +

@@ -115,13 +115,15 @@ func (c *Config) faults() Faults {
 	first := map[string]int{}
 	for i := range c.Services {
 		k.prefix = fmt.Sprintf("service[%d].", i)
-		c.Services[i].check(k, c.Emulated())
+		c.Services[i].check(k, c)
 		if j, twice := first[c.Services[i].Name]; twice {
 			k.fault("name", "%q is the name of service[%d] too", c.Services[i].Name, j)
 		} else {
 			first[c.Services[i].Name] = i
 		}
 	}
+	k.prefix = ""
+	c.checkGPU(k)
 	return k.found
 }
 
@@ -154,11 +156,9 @@ func (c *Config) checkGRPC(k *checker) {
 
 func (c *Config) checkDevice(k *checker) {
 	switch c.Device {
-	case "auto", "cpu", emulatedLabel:
-	case "cuda":
-		k.fault("device", `this version of overlapd runs on the CPU only: use "cpu" or "auto"`)
+	case deviceAuto, deviceCPU, deviceCUDA, emulatedLabel:
 	default:
-		k.fault("device", `must be "auto", "cpu" or "emulated", not %q`, c.Device)
+		k.fault("device", `must be "auto", "cpu", "cuda" or "emulated", not %q`, c.Device)
 	}
 	switch {
 	case c.Emulated() && c.DeviceProfile == "":
@@ -251,7 +251,11 @@ func (k *checker) measured(key string, list []int, most int) {
 	}
 }
 
-func (s *ServiceConfig) check(k *checker, emulated bool) {
+func (s *ServiceConfig) check(k *checker, c *Config) {
+	emulated, leastCut := c.Emulated(), 0
+	if c.mayGPU() {
+		leastCut = -1
+	}
 	switch {
 	case !serviceName.MatchString(s.Name) || strings.Contains(s.Name, ".."):
 		k.fault("name", `%q must be 1 to 128 letters, digits, "_", "." or "-", begin with a letter or digit and not contain ".."`, s.Name)
@@ -276,7 +280,7 @@ func (s *ServiceConfig) check(k *checker, emulated bool) {
 	k.number("max_batch", s.MaxBatch, 1, maxBatch)
 	k.number("max_query_batch", s.MaxQueryBatch, 1, maxBatch)
 	k.number("threads", s.Threads, 0, maxThreads)
-	k.number("cut", s.Cut, 0, maxCut)
+	k.number("cut", s.Cut, leastCut, maxCut)
 	k.measured("sizes", s.Sizes, max(s.MaxBatch, s.MaxQueryBatch))
 	k.measured("seq_lens", s.SeqLens, maxSeqLen)
 }

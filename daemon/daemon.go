@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/metrics"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
@@ -36,19 +37,14 @@ const (
 // Daemon is one running overlapd: the endpoint, the scheduler goroutine, the
 // workers and the state file.
 type Daemon struct {
-	config    Config
-	log       zerolog.Logger
-	state     *state
-	backend   *backend
-	endpoint  *Endpoint
-	listener  net.Listener
-	remote    remoteEndpoint
-	threads   []int // of each service
-	device    string
-	emulation *emulation // nil for a device that computes
-	keeper    *keeper
-
-	decisions *journal.Writer // nil if they are not logged
+	*unit    // the first; the only one unless a GPU is divided
+	units    []*unit
+	config   Config // of all units
+	log      zerolog.Logger
+	gpu      *gpu.GPU
+	endpoint *Endpoint
+	listener net.Listener
+	remote   remoteEndpoint
 
 	die        context.CancelFunc // ends what runs besides serving
 	goroutines sync.WaitGroup     // the scheduler, the listener and what they start; close waits for them
@@ -64,6 +60,7 @@ type Options struct {
 	Cores   int     // threads of a service that sets none
 	Fit     FitFunc // nil if no predictor is to be fitted
 	Offline bool    // for Measure: there is no endpoint
+	GPU     GPUOptions
 	Log     zerolog.Logger
 
 	workers   func(executor.Options) (runner, error) // nil for processes
@@ -73,7 +70,8 @@ type Options struct {
 // New opens everything that can be refused: the address, the state file, the
 // models. Nothing is served before Run. The configuration must be valid.
 func New(c Config, o Options) (d *Daemon, err error) {
-	d = &Daemon{config: c, log: o.Log, device: o.Device}
+	d = &Daemon{unit: &unit{config: c, log: o.Log, device: o.Device}, config: c, log: o.Log}
+	d.units = []*unit{d.unit}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.close())
@@ -99,39 +97,17 @@ func New(c Config, o Options) (d *Daemon, err error) {
 			return d, err
 		}
 	}
-	specs, err := d.specs(o)
-	if err != nil {
-		return d, err
-	}
 	d.keeper = newKeeper(d.state.datasets, d.log)
 	d.keeping.Go(d.keeper.run)
-	d.backend = newBackend(c, d.log)
-	d.backend.device, d.backend.threads = d.device, d.threads
-	d.backend.keeper, d.backend.emulation = d.keeper, d.emulation
-	if d.emulation == nil {
-		d.backend.profiles = d
-	} else {
-		d.emulation.limit(d.backend.services)
-	}
-	d.backend.goroutines = &d.goroutines
-	d.backend.life, d.die = context.WithCancel(context.Background())
-	exec, err := d.runner(&o, specs)
-	if err != nil {
+	if err = d.takeGPU(&o); err != nil {
 		return d, err
 	}
-	d.backend.exec = exec
-	if err = d.openDecisions(); err != nil {
+	var life context.Context
+	life, d.die = context.WithCancel(context.Background())
+	if err = d.each(func(u *unit) error { return u.open(d, &o, life) }); err != nil || o.Offline {
 		return d, err
 	}
-	header := journal.Header{Version: o.Version, Commit: o.Commit, Device: d.device, Epoch: d.backend.epoch}
-	if err = d.backend.newLoop(c, d.decisions, header); err != nil {
-		return d, err
-	}
-	d.predictors(o.Fit)
-	if o.Offline {
-		return d, nil
-	}
-	if d.endpoint, err = NewEndpoint(d.backend, c.Limits, o.Version, d.log); err != nil {
+	if d.endpoint, err = NewEndpoint(d.front(), c.Limits, o.Version, d.log); err != nil {
 		return d, err
 	}
 	if d.emulation != nil {
@@ -163,7 +139,7 @@ func (d *Daemon) emulate(o *Options) (err error) {
 }
 
 // runner returns what runs rounds: workers, unless the device is emulated.
-func (d *Daemon) runner(o *Options, specs []executor.ServiceSpec) (runner, error) {
+func (d *unit) runner(o *Options, specs []executor.ServiceSpec) (runner, error) {
 	if d.emulation != nil {
 		return d.emulation.runner(&d.config, d.backend.event)
 	}
@@ -187,11 +163,15 @@ func (d *Daemon) runner(o *Options, specs []executor.ServiceSpec) (runner, error
 
 // specs describes the workers to the executor and builds the models of the zoo
 // that are not there yet. An emulated device has no workers.
-func (d *Daemon) specs(o Options) ([]executor.ServiceSpec, error) {
+func (d *unit) specs(o Options) ([]executor.ServiceSpec, error) {
 	var specs []executor.ServiceSpec
 	if d.emulation != nil {
 		d.threads = make([]int, len(d.config.Services))
 		return nil, nil
+	}
+	var memory *gpu.Ledger
+	if d.part != nil {
+		memory = d.part.Ledger()
 	}
 	for i, s := range d.config.Services {
 		path, err := d.model(s.Model)
@@ -223,13 +203,19 @@ func (d *Daemon) specs(o Options) ([]executor.ServiceSpec, error) {
 			InputBytes:  w.InputBytes,
 			OutputBytes: w.OutputBytes,
 		})
+		if d.part == nil {
+			continue
+		}
+		if err := d.place(&specs[i], &s, memory); err != nil {
+			return nil, fmt.Errorf("service %s: %w", s.Name, err)
+		}
 	}
 	return specs, nil
 }
 
 // model returns the file of a model, which is built first if it is one of the
 // zoo's.
-func (d *Daemon) model(model string) (string, error) {
+func (d *unit) model(model string) (string, error) {
 	name, ok := strings.CutPrefix(model, ZooPrefix)
 	if !ok {
 		return filepath.Abs(model)
@@ -243,7 +229,7 @@ func (d *Daemon) model(model string) (string, error) {
 }
 
 // openDecisions opens the decision log, if there is to be one.
-func (d *Daemon) openDecisions() (err error) {
+func (d *unit) openDecisions() (err error) {
 	c := &d.config.Decisions
 	if !c.Log {
 		return nil
@@ -256,13 +242,13 @@ func (d *Daemon) openDecisions() (err error) {
 	o.Resumed = func(lost uint64) {
 		d.log.Info().Uint64("lost", lost).Msg("the decision log is written again")
 	}
-	d.decisions, err = journal.Open(d.config.StateDir, o)
+	d.decisions, err = journal.Open(d.decisionDir(), o)
 	return err
 }
 
 // predictors reads the predictors that may be used once the models are known.
 // One that cannot be read is told of, and serving goes on without it.
-func (d *Daemon) predictors(fit FitFunc) {
+func (d *unit) predictors(fit FitFunc) {
 	p := &d.backend.loop.prediction
 	if d.config.Predictor.Train {
 		p.fit = fit
@@ -285,16 +271,17 @@ func (d *Daemon) Addr() net.Addr { return d.listener.Addr() }
 // GRPCAddr returns the address of gRPC, or nil if it is off.
 func (d *Daemon) GRPCAddr() net.Addr { return d.remote.addr() }
 
+// Device returns what the services run on, in words.
+func (d *Daemon) Device() string { return d.device }
+
 // Ready reports whether every service can answer queries.
-func (d *Daemon) Ready() bool { return d.backend.Ready() }
+func (d *Daemon) Ready() bool { return d.front().Ready() }
 
 // Run serves until ctx ends, and then answers what it has accepted, for at
 // most the drain timeout. It ends at once if hurry ends. The order of starting
 // and stopping is here and nowhere else.
 func (d *Daemon) Run(ctx, hurry context.Context) error {
-	d.backend.running = true
-	d.goroutines.Go(d.backend.loop.run)
-	if err := d.backend.exec.Start(context.Background()); err != nil {
+	if err := d.each((*unit).start); err != nil {
 		return errors.Join(err, d.close())
 	}
 	served := make(chan error, 2)
@@ -308,7 +295,7 @@ func (d *Daemon) Run(ctx, hurry context.Context) error {
 
 	d.log.Info().Dur("at_most", d.config.DrainTimeout).Msg("stopping: answering what was accepted")
 	late := d.shutdown(hurry)
-	d.saveProfiles()
+	d.saveAll()
 	if cerr := d.close(); late == nil || !errors.Is(cerr, executor.ErrLeak) {
 		err = errors.Join(err, cerr)
 	}
@@ -323,10 +310,12 @@ func (d *Daemon) shutdown(hurry context.Context) error {
 	defer cancel()
 	last, cancel := context.WithTimeout(hurry, d.config.DrainTimeout+refuseTime)
 	defer cancel()
-	d.backend.drain()
-	stop := context.AfterFunc(limit, d.backend.giveUp)
-	defer stop()
-	merr := d.backend.stopMeasuring(last)
+	for _, u := range d.units {
+		u.backend.drain()
+		stop := context.AfterFunc(limit, u.backend.giveUp)
+		defer stop()
+	}
+	merr := d.each(func(u *unit) error { return u.backend.stopMeasuring(last) })
 	stopped := d.remote.shutdown(last)
 	err := errors.Join(d.endpoint.Shutdown(last), <-stopped)
 	if err != nil && !errors.Is(err, context.Canceled) {
@@ -350,7 +339,7 @@ func (d *Daemon) wait(ctx context.Context, served <-chan error) error {
 			}
 			return err
 		case <-save.C:
-			d.saveProfiles()
+			d.saveAll()
 		}
 	}
 }
@@ -361,12 +350,7 @@ func (d *Daemon) close() error {
 	if d.die != nil {
 		d.die()
 	}
-	if b := d.backend; b != nil && b.exec != nil {
-		errs = append(errs, b.exec.Close())
-		if b.loop != nil && b.running {
-			<-b.done
-		}
-	}
+	errs = append(errs, d.each((*unit).stop))
 	if d.listener != nil {
 		if err := d.listener.Close(); !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
@@ -374,8 +358,13 @@ func (d *Daemon) close() error {
 	}
 	errs = append(errs, d.remote.close())
 	d.goroutines.Wait()
-	if d.decisions != nil {
-		errs = append(errs, d.decisions.Close())
+	for _, u := range d.units {
+		if u.decisions != nil {
+			errs = append(errs, u.decisions.Close())
+		}
+	}
+	if d.gpu != nil {
+		errs = append(errs, d.gpu.Give())
 	}
 	if d.keeper != nil {
 		d.keeper.close()

@@ -48,6 +48,7 @@ type loop struct {
 type worker struct {
 	info    *segments.Info // what the last one learned of its model, nil before
 	fresh   bool           // it became ready after the last round of its service was sent
+	fault   error          // why it was given up, nil if that is not known
 	givenUp bool           // it was lost too often and does not come back, or has a model that cannot be served
 }
 
@@ -334,6 +335,7 @@ func (l *loop) workerEvent(e executor.Event) {
 		l.down(e.Service)
 	case executor.WorkerFailed:
 		l.down(e.Service)
+		l.workers[e.Service].fault = e.Err
 		l.giveUp(e.Service)
 	case executor.WorkerStopped:
 		l.down(e.Service)

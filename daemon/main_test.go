@@ -1,14 +1,30 @@
 package daemon
 
 import (
+	"fmt"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/overlapd/overlapd/cuda/mps/fakemps"
+	"github.com/overlapd/overlapd/segments"
 )
+
+// workerArgument makes this binary a worker that takes itself for one on a GPU.
+const workerArgument = "worker"
 
 // fasthttp keeps one goroutine per process that rewrites the Date header, and
 // one per server that notices the end of the server only when it wakes.
 func TestMain(m *testing.M) {
+	fakemps.Take()
+	if len(os.Args) == 2 && os.Args[1] == workerArgument {
+		if err := segments.RunWorker(loadOnFakeGPU); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))

@@ -32,9 +32,7 @@ func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(M
 	p := &d.backend.loop.prediction
 	p.measure, p.fit = true, nil
 	p.options.OnStart, p.options.Time = true, limit
-	d.backend.running = true
-	d.goroutines.Go(d.backend.loop.run)
-	if err := d.backend.exec.Start(context.Background()); err != nil {
+	if err := d.unit.start(); err != nil {
 		return last, errors.Join(err, d.close())
 	}
 	tick := time.NewTicker(measureInterval)

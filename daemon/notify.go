@@ -55,7 +55,7 @@ func (d *Daemon) Report(stopping, ended context.Context, m Manager) {
 	stop := stopping.Done()
 	for {
 		ready := h.announced
-		s := d.backend.standing()
+		s := d.standing()
 		s.stopping = stopping.Err() != nil
 		if states := h.step(d.backend.now(), s); len(states) > 0 {
 			if err := m.Tell(strings.Join(states, "\n")); err != nil {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
 )
@@ -19,6 +20,8 @@ type Overview struct {
 	Plans       PlansOverview     `json:"plans"`
 	Predictor   PredictorOverview `json:"predictor"`
 	Services    []ServiceOverview `json:"services"`
+	GPU         []gpu.Status      `json:"gpu,omitempty"`       // each part that services run on, none on another device
+	Instances   []Overview        `json:"instances,omitempty"` // of each part, if there are several; the rest is their sum
 }
 
 // PlansOverview counts the rounds that were chosen ahead.
@@ -75,6 +78,7 @@ type ShapeOverview struct {
 type ServiceOverview struct {
 	Name       string            `json:"name"`
 	Ready      bool              `json:"ready"`
+	Fault      string            `json:"fault,omitempty"` // why it was given up
 	BestEffort bool              `json:"best_effort"`
 	TargetMS   float64           `json:"target_ms"`
 	Queued     int               `json:"queued"` // queries, now
@@ -125,6 +129,12 @@ func (l *loop) overview() Overview {
 	}
 	for i, s := range l.services {
 		o.Services = append(o.Services, serviceOverview(s, l.config.Services[i].BestEffort, &m.Services[i]))
+		if w := &l.workers[i]; w.givenUp && w.fault != nil {
+			o.Services[i].Fault = w.fault.Error()
+		}
+	}
+	if l.part != nil {
+		o.GPU = []gpu.Status{l.part.Status()}
 	}
 	return o
 }

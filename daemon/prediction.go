@@ -148,7 +148,7 @@ func (l *loop) measured(id models.ServiceID) (training.Model, bool) {
 	}
 	return training.Model{
 		Name:      l.services[id].Name,
-		Hash:      fmt.Sprintf("%s/%d threads", info.Hash, l.threads[id]),
+		Hash:      info.Hash + "/" + l.share(id),
 		Operators: len(info.Operators),
 	}, true
 }

@@ -14,12 +14,12 @@ type profiles interface {
 	calibration(f *predictor.File) (predictor.CalibrationSnapshot, bool)
 }
 
-func (d *Daemon) key(service models.ServiceID, info *segments.Info) []byte {
-	return profileKey(d.device, info.Hash, info.ORTVersion, len(info.Operators), d.threads[service])
+func (d *unit) key(service models.ServiceID, info *segments.Info) []byte {
+	return profileKey(d.device, info.Hash, info.ORTVersion, len(info.Operators), d.backend.share(service))
 }
 
 // stored implements profiles.
-func (d *Daemon) stored(e *executor.WorkerReady) (predictor.Snapshot, bool) {
+func (d *unit) stored(e *executor.WorkerReady) (predictor.Snapshot, bool) {
 	p, ok, err := d.state.profile(d.key(e.Service, &e.Info))
 	if err != nil {
 		d.log.Warn().Err(err).Str("service", d.config.Services[e.Service].Name).Msg("the stored profile cannot be read; it is measured again")
@@ -29,7 +29,7 @@ func (d *Daemon) stored(e *executor.WorkerReady) (predictor.Snapshot, bool) {
 
 // calibrationKey names what a calibration holds for: it speaks of services by
 // their position.
-func (d *Daemon) calibrationKey(identity string) []byte {
+func (d *unit) calibrationKey(identity string) []byte {
 	key := []byte(identity)
 	for i := range d.config.Services {
 		key = append(append(key, '|'), d.config.Services[i].Name...)
@@ -38,7 +38,7 @@ func (d *Daemon) calibrationKey(identity string) []byte {
 }
 
 // calibration implements profiles.
-func (d *Daemon) calibration(f *predictor.File) (predictor.CalibrationSnapshot, bool) {
+func (d *unit) calibration(f *predictor.File) (predictor.CalibrationSnapshot, bool) {
 	c, ok, err := d.state.calibration(d.calibrationKey(f.Identity()))
 	if err != nil {
 		d.log.Warn().Err(err).Msg("the stored calibration of the predictor cannot be read; it is learned again")
@@ -48,7 +48,7 @@ func (d *Daemon) calibration(f *predictor.File) (predictor.CalibrationSnapshot, 
 
 // saveProfiles stores what was measured of every service that was ready once.
 // Of an emulated device nothing was.
-func (d *Daemon) saveProfiles() {
+func (d *unit) saveProfiles() {
 	if d.emulation != nil {
 		return
 	}

@@ -221,8 +221,8 @@ func readBucket(name []byte, b *bbolt.Bucket) error {
 }
 
 // profileKey names what a solo profile holds for.
-func profileKey(device, modelHash, ortVersion string, operators, threads int) []byte {
-	return fmt.Appendf(nil, "%s|%s|ort %s|%d operators|%d threads", device, modelHash, ortVersion, operators, threads)
+func profileKey(device, modelHash, ortVersion string, operators int, share string) []byte {
+	return fmt.Appendf(nil, "%s|%s|ort %s|%d operators|%s", device, modelHash, ortVersion, operators, share)
 }
 
 // saveProfile stores what was measured of a model.

@@ -43,7 +43,7 @@ func closeState(t *testing.T, s *state) {
 
 func TestProfilesOutliveTheDaemon(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "for", "it")
-	key := profileKey("a processor", "abc", "1.30.0", 3, 2)
+	key := profileKey("a processor", "abc", "1.30.0", 3, "2 threads")
 	want := testProfile(2)
 	s := openTestState(t, dir)
 	if _, ok, err := s.profile(key); ok || err != nil {
@@ -68,8 +68,8 @@ func TestProfilesOutliveTheDaemon(t *testing.T) {
 func TestProfileKeyTellsEverythingApart(t *testing.T) {
 	keys := map[string]bool{}
 	for _, key := range [][]byte{
-		profileKey("a", "h", "1", 3, 2), profileKey("b", "h", "1", 3, 2), profileKey("a", "i", "1", 3, 2),
-		profileKey("a", "h", "2", 3, 2), profileKey("a", "h", "1", 4, 2), profileKey("a", "h", "1", 3, 1),
+		profileKey("a", "h", "1", 3, "2 threads"), profileKey("b", "h", "1", 3, "2 threads"), profileKey("a", "i", "1", 3, "2 threads"),
+		profileKey("a", "h", "2", 3, "2 threads"), profileKey("a", "h", "1", 4, "2 threads"), profileKey("a", "h", "1", 3, "1 threads"),
 	} {
 		keys[string(key)] = true
 	}
@@ -193,7 +193,7 @@ func wholeState(t *testing.T) []byte {
 	dir := t.TempDir()
 	s := openTestState(t, dir)
 	for i := range 200 {
-		if err := s.saveProfile(profileKey("device", "hash", "1.30.0", i, 1), testProfile(20)); err != nil {
+		if err := s.saveProfile(profileKey("device", "hash", "1.30.0", i, "1 threads"), testProfile(20)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -102,7 +102,7 @@ func (o *profileOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return o.print(cmd.OutOrStdout(), &last, ctx)
+	return o.print(cmd.OutOrStdout(), &last, d.Device(), ctx)
 }
 
 func showMeasuring(bar *progressbar.ProgressBar, r *daemon.MeasureReport) {
@@ -118,13 +118,13 @@ func showMeasuring(bar *progressbar.ProgressBar, r *daemon.MeasureReport) {
 	_ = bar.Set(r.Progress.Done) // it can only fail to write
 }
 
-func (o *profileOptions) print(w io.Writer, r *daemon.MeasureReport, ctx context.Context) error {
+func (o *profileOptions) print(w io.Writer, r *daemon.MeasureReport, device string, ctx context.Context) error {
 	p := &r.Progress
 	if interrupted := ctx.Err() != nil; o.json && (p.Total > 0 || interrupted) {
 		return printJSON(w, profileResult{
 			Measured: p.Done - p.Skipped, Planned: p.Total, Skipped: p.Skipped, Seconds: p.Spent.Seconds(),
 			DriftPercent: r.Drift.Worst.Percent, Drifted: r.Drift.Exceeded, Interrupted: interrupted,
-			GivenUp: append([]string{}, r.GivenUp...), Device: cpuName(), Commit: buildCommit(),
+			GivenUp: append([]string{}, r.GivenUp...), Device: device, Commit: buildCommit(),
 		})
 	}
 	if len(r.GivenUp) > 0 {

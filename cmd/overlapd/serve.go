@@ -37,10 +37,14 @@ quits at once.`,
 			if err != nil {
 				return err
 			}
+			if o.dryRun {
+				return planGPU(c, cmd.OutOrStdout())
+			}
 			return serve(c, os.Stderr)
 		},
 	}
 	o.flags(cmd)
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "print how a GPU would be divided and who would have how much of its memory, and change nothing")
 	return cmd
 }
 
@@ -51,6 +55,7 @@ type serveOptions struct {
 	listen   string
 	grpc     string
 	policy   string
+	dryRun   bool
 }
 
 func (o *serveOptions) flags(cmd *cobra.Command) {
@@ -126,8 +131,18 @@ func newDaemon(c daemon.Config, log zerolog.Logger, offline bool) (*daemon.Daemo
 		Cores:   runtime.NumCPU(),
 		Fit:     fitElsewhere(self),
 		Offline: offline,
+		GPU:     daemon.GPUOptions{Probe: tryGPU},
 		Log:     log,
 	})
+}
+
+// planGPU prints what a daemon would do with a GPU.
+func planGPU(c daemon.Config, out io.Writer) error {
+	text, err := daemon.PlanGPU(c, daemon.Options{GPU: daemon.GPUOptions{Probe: tryGPU}, Log: newLogger(c, os.Stderr)})
+	if err == nil {
+		_, err = io.WriteString(out, text)
+	}
+	return err
 }
 
 // signalPause is how long after the first signal another one is taken for the

@@ -1,0 +1,228 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/overlapd/overlapd/cuda/mig"
+	"github.com/overlapd/overlapd/cuda/mps"
+	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments"
+)
+
+// GPUOptions are how a GPU is reached. Zero is the host's own.
+type GPUOptions struct {
+	gpu.Options
+
+	// Probe returns why ONNX Runtime cannot use a GPU, named by its UUID, or nil
+	// if it can. It is asked with device = "auto"; without it that is the CPU.
+	Probe func(ctx context.Context, uuid string) error
+}
+
+// errNoProbe is why "auto" takes the CPU where nobody can say more.
+var errNoProbe = errors.New("it is not known whether ONNX Runtime can use one")
+
+// lookGPU finds the GPU of a configuration and plans what is to be done with
+// it.
+func lookGPU(c *Config, o *GPUOptions) (*gpu.GPU, error) {
+	program := o.Options
+	if c.MPS.Program != "" {
+		program.MPS.Program = c.MPS.Program
+	}
+	g := gpu.Config{
+		Name: c.GPU, StateDir: c.StateDir, Owner: c.MIG.Owner, MPS: gpu.Mode(c.MPS.Mode), MPSDir: c.MPS.Dir,
+	}
+	for _, i := range c.MIG.Instances {
+		g.Instances = append(g.Instances, mig.Want{Profile: i.Profile, Services: i.Services})
+	}
+	for i := range c.Services {
+		g.Services = append(g.Services, c.Services[i].Name)
+	}
+	return gpu.Look(g, program)
+}
+
+// chooseGPU returns the GPU to run on, nil for the CPU. With "auto" a GPU that
+// cannot be used is no error, and the log says why.
+func (d *Daemon) chooseGPU(ctx context.Context, o *GPUOptions) (*gpu.GPU, error) {
+	if !d.config.mayGPU() {
+		return nil, nil
+	}
+	auto := d.config.Device == deviceAuto
+	if auto && o.Probe == nil {
+		d.log.Info().Err(errNoProbe).Msg(`device = "auto" takes the CPU`)
+		return nil, nil
+	}
+	g, err := lookGPU(&d.config, o)
+	if err == nil && auto {
+		if err = o.Probe(ctx, g.Parts()[0].UUID); err != nil {
+			err = errors.Join(err, g.Give())
+		}
+	}
+	switch {
+	case err != nil && auto:
+		d.log.Info().Str("why", err.Error()).Msg(`device = "auto" takes the CPU, for no GPU can be used`)
+		return nil, nil
+	case err == nil && auto:
+		d.log.Info().Str("device", g.Parts()[0].Text).Msg(`device = "auto" takes the GPU`)
+	}
+	return g, err
+}
+
+// takeGPU takes a GPU into use, if the services are to run on one.
+func (d *Daemon) takeGPU(o *Options) (err error) {
+	ctx := context.Background() // every step has a limit of its own
+	if d.gpu, err = d.chooseGPU(ctx, &o.GPU); d.gpu == nil || err != nil {
+		return err
+	}
+	if o.Offline && len(d.gpu.Parts()) > 1 {
+		return errManyInstances
+	}
+	for _, line := range strings.Split(strings.TrimSpace(d.gpu.String()), "\n") {
+		d.log.Info().Str("gpu", line).Msg("plan")
+	}
+	if err := d.gpu.Take(ctx); err != nil {
+		return err
+	}
+	parts := d.gpu.Parts()
+	d.part, d.device = parts[0], parts[0].Text
+	d.split(parts)
+	return nil
+}
+
+// errManyInstances is returned when several instances are to be measured by one
+// command.
+var errManyInstances = errors.New("overlapd profile measures one device: write a configuration for each instance, " +
+	"with gpu = \"MIG-…\" and its services, or let overlapd serve measure all of them while it is idle")
+
+// place makes the worker of a service run on the unit's part of the GPU. It
+// returns what the service has of the part's memory; a service that does not
+// fit is refused, and the others serve.
+func (d *unit) place(spec *executor.ServiceSpec, s *ServiceConfig, memory *gpu.Ledger) error {
+	limits, err := s.MPS.limits()
+	if err != nil {
+		return err
+	}
+	if spec.Env, err = d.part.Env(limits); err != nil {
+		return err
+	}
+	spec.Load.CUDA = &segments.CUDASpec{
+		MemoryBytes:       d.given(s),
+		TF32:              d.config.CUDA.TF32,
+		ExtendAsRequested: d.config.CUDA.ArenaExtend == extendRequested,
+	}
+	spec.Load.WarmSeqLens = s.SeqLens
+	spec.Refused, err = d.admit(spec.Load.ModelPath, s, memory)
+	return err
+}
+
+func (l *MPSLimits) limits() (mps.Limits, error) {
+	priority, err := mps.ParsePriority(l.Priority)
+	return mps.Limits{ActiveThreadPercentage: l.Percentage, PinnedMemoryBytes: l.PinnedMemory, Priority: priority}, err
+}
+
+// given returns how much of the GPU's memory a service may take, 0 for what
+// there is.
+func (d *unit) given(s *ServiceConfig) int64 {
+	limit, own := d.config.CUDA.MemoryLimit, s.MPS.PinnedMemory
+	if limit == 0 || own != 0 && own < limit {
+		return own
+	}
+	return limit
+}
+
+// admit accounts for a service: what it is given if that is said, else what its
+// model is expected to need. It returns why there is no room for it.
+func (d *unit) admit(path string, s *ServiceConfig, memory *gpu.Ledger) (refused, err error) {
+	f, err := models.Open(path, models.DefaultLimits())
+	if err != nil {
+		return nil, nil // the worker says what is wrong with it
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	m := segments.ExpectDeviceMemory(f, s.Cut)
+	need := gpu.Need{Service: s.Name, Bytes: m.Sum(), Sums: m.Sums()}
+	switch given := d.given(s); {
+	case given > 0 && given < need.Bytes:
+		return fmt.Errorf("%w %s: it needs %s = %d MiB and is given %d MiB; raise pinned_memory_limit or cuda.memory_limit, or lower its cut",
+			gpu.ErrNoRoom, s.Name, need.Sums, need.Bytes>>20, given>>20), nil
+	case given > 0:
+		need.Bytes, need.Sums = given, "what it is given, for "+need.Sums
+	}
+	return memory.Admit(need), nil
+}
+
+// share returns what else than the device decides how long a service's
+// operators take: its threads, and its part of a GPU that it shares.
+func (b *backend) share(id models.ServiceID) string {
+	text := fmt.Sprintf("%d threads", b.threads[id])
+	if p := b.percentages; p != nil && p[id] > 0 {
+		text += fmt.Sprintf(", MPS %d%%", p[id])
+	}
+	return text
+}
+
+// percentages returns the active thread percentage of each service, nil
+// without a GPU.
+func (d *unit) percentages() (all []int) {
+	if d.part == nil {
+		return nil
+	}
+	for i := range d.config.Services {
+		all = append(all, d.config.Services[i].MPS.Percentage)
+	}
+	return all
+}
+
+// PlanGPU returns in words what a daemon with this configuration would do with
+// a GPU, and what its services would have of the memory. It changes nothing but
+// that models of the zoo are built. On a CPU it says so.
+func PlanGPU(c Config, o Options) (text string, err error) {
+	d := &Daemon{unit: &unit{config: c, log: o.Log}, config: c, log: o.Log}
+	d.units = []*unit{d.unit}
+	g, err := d.chooseGPU(context.Background(), &o.GPU)
+	if err != nil {
+		return "", err
+	}
+	if g == nil {
+		return "no GPU is used\n", nil
+	}
+	defer func() { err = errors.Join(err, g.Give()) }()
+	var b strings.Builder
+	b.WriteString(g.String())
+	d.part = g.Parts()[0]
+	d.split(g.Parts())
+	for _, u := range d.units {
+		if err := u.planMemory(&b); err != nil {
+			return "", err
+		}
+	}
+	return b.String(), nil
+}
+
+// planMemory writes who has how much of the memory, and who is refused.
+func (d *unit) planMemory(b *strings.Builder) error {
+	memory := d.part.Ledger()
+	var refusals []error
+	for i := range d.config.Services {
+		s := &d.config.Services[i]
+		path, err := d.model(s.Model)
+		if err != nil {
+			return fmt.Errorf("service %s: %w", s.Name, err)
+		}
+		refused, err := d.admit(path, s, memory)
+		if err != nil {
+			return err
+		}
+		if refused != nil {
+			refusals = append(refusals, refused)
+		}
+	}
+	b.WriteString(memory.String())
+	for _, r := range refusals {
+		fmt.Fprintf(b, "  refused: %v\n", r)
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/overlapd/overlapd/cuda/mps/fakemps"
+	"github.com/overlapd/overlapd/daemon/gpu"
+)
+
+// Two MIG instances with two services each, behind one endpoint: MPS dies in
+// every way under load, workers of its instance restart together and those of
+// the other do not notice, and each query has one answer.
+func TestInstances(t *testing.T) {
+	r := newGPURig(t, "a", "b", "c", "d").divide(
+		MIGInstance{"3g.40gb", []string{"a", "c"}}, MIGInstance{"2g.20gb", []string{"b", "d"}})
+	r.start()
+	r.eventually("ready", r.Ready)
+	o := r.overview()
+	if len(o.GPU) != 2 || len(o.Instances) != 2 || len(o.Services) != 4 ||
+		o.GPU[0].Device != "NVIDIA H100 80GB HBM3, compute capability 9.0, MIG 3g.40gb" || !slices.Equal(o.GPU[1].Services, []string{"b", "d"}) {
+		t.Errorf("%+v", o)
+	}
+	if r.units[0].backend.loop.measuredOn() == r.units[1].backend.loop.measuredOn() {
+		t.Error("both instances are the same device to a predictor")
+	}
+	stop := r.load()
+	for _, trouble := range []struct {
+		name  string
+		cause func()
+	}{
+		{"the server dies", func() { kill(t, r.servers(0)[0]) }},
+		{"the server faults", func() {
+			pipe := r.config.MPS.Dir + "/" + r.overview().GPU[0].UUID[:12] + "/pipe"
+			if err := fakemps.Fault(pipe, r.servers(0)[0]); err != nil {
+				t.Error(err)
+			}
+		}},
+		{"the control daemon dies", func() { kill(t, r.overview().GPU[0].MPS.PID) }},
+	} {
+		r.eventually("ready", r.Ready)
+		before := r.pids()
+		r.servers(0)
+		trouble.cause()
+		r.eventually(trouble.name+": other workers of the first instance", func() bool {
+			after := r.pids()
+			return r.Ready() && after["a"] != before["a"] && after["c"] != before["c"]
+		})
+		if diff := cmp.Diff([]string{"a", "c"}, changed(before, r.pids())); diff != "" {
+			t.Errorf("%s: restarted workers: %s", trouble.name, diff)
+		}
+		r.eventually(trouble.name+": workers are clients of MPS", func() bool { return len(r.servers(0)) == 1 })
+	}
+	if n := stop(); n == 0 {
+		t.Error("no query was answered")
+	}
+	for _, s := range r.config.Services {
+		if status, text := r.ask(http.DefaultClient, s.Name); status != http.StatusOK {
+			t.Errorf("%s: %d %s", s.Name, status, text)
+		}
+	}
+	r.eventually("a sample", func() bool { return r.overview().GPU[1].Sample != nil })
+	if s := r.overview().GPU[1].Sample; s.Memory == nil || s.Memory.Total == 0 || s.Utilization != nil {
+		t.Errorf("of an instance there is memory and no utilization: %+v", s)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// A service that does not fit is refused with the sums, and the other serves.
+func TestNoRoomOnGPU(t *testing.T) {
+	r := newGPURig(t, "a", "b", "c").divide(MIGInstance{"1g.10gb", []string{"a", "b", "c"}})
+	r.config.Services[0].MPS.PinnedMemory = 8 << 30
+	r.config.Services[1].MPS.PinnedMemory = 4 << 30
+	r.config.Services[2].MPS.PinnedMemory = 1 << 20
+	r.start()
+	r.eventually("that one serves and two are given up", func() bool {
+		o := r.overview()
+		return o.Services[0].Ready && o.Services[1].Fault != "" && o.Services[2].Fault != ""
+	})
+	o := r.overview()
+	for _, want := range []string{"b: it needs 4096 MiB", "a has 8192 MiB", "are left"} {
+		if !strings.Contains(o.Services[1].Fault, want) {
+			t.Errorf("%q is not in %q", want, o.Services[1].Fault)
+		}
+	}
+	if want := "is given 1 MiB"; !strings.Contains(o.Services[2].Fault, want) {
+		t.Errorf("%q is not in %q", want, o.Services[2].Fault)
+	}
+	if status, text := r.ask(http.DefaultClient, "a"); status != http.StatusOK {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, text := r.ask(http.DefaultClient, "b"); status != http.StatusServiceUnavailable || !strings.Contains(text, ReasonLoading) {
+		t.Errorf("%d %s", status, text)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// When MPS is given up, so are its services, and the status says why.
+func TestMPSGivenUp(t *testing.T) {
+	r := newGPURig(t, "a")
+	r.opts.GPU.MPS.RestartLimit = 1
+	r.start()
+	for range 2 {
+		r.eventually("ready", r.Ready)
+		starts := r.overview().GPU[0].MPS.Starts
+		kill(t, r.overview().GPU[0].MPS.PID)
+		r.eventually("an end", func() bool {
+			m := r.overview().GPU[0].MPS
+			return m.Starts > starts || m.Phase == "given up"
+		})
+	}
+	r.eventually("a fault", func() bool { return r.overview().Services[0].Fault != "" })
+	if fault := r.overview().Services[0].Fault; !strings.Contains(fault, "MPS is given up") {
+		t.Error(fault)
+	}
+	if status, text := r.ask(http.DefaultClient, "a"); status != http.StatusServiceUnavailable {
+		t.Errorf("%d %s", status, text)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// What is refused leaves nothing behind.
+func TestGPURefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(r *gpuRig)
+		want   string
+	}{
+		"no such GPU": {func(r *gpuRig) { r.config.GPU = "3" }, `gpu = "3"`},
+		"no room": {func(r *gpuRig) {
+			r.divide(MIGInstance{"7g.80gb", []string{"a"}}, MIGInstance{"1g.10gb", []string{"b"}})
+		}, "MIG layout does not fit"},
+		"no program":   {func(r *gpuRig) { r.config.MPS.Program = "/nonexistent/mps" }, "no MPS control program"},
+		"bad listener": {func(r *gpuRig) { r.config.Listen = "unix:/nonexistent/socket" }, "socket"},
+		"profile": {func(r *gpuRig) {
+			r.opts.Offline = true
+			r.divide(MIGInstance{"1g.10gb", []string{"a"}}, MIGInstance{"1g.10gb", []string{"b"}})
+		}, "overlapd profile measures one device"},
+	} {
+		r := newGPURig(t, "a", "b")
+		tt.change(r)
+		_, err := New(r.config, r.opts)
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if now := r.server.State(); now != r.before || !r.server.Closed() {
+			t.Errorf("%s: the GPU is\n%s", name, now)
+		}
+	}
+}
+
+// "auto" takes a GPU that ONNX Runtime can use, else the CPU, and says why.
+func TestAuto(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(r *gpuRig)
+		gpu    bool
+		log    string
+	}{
+		"a GPU":  {func(*gpuRig) {}, true, "takes the GPU"},
+		"no GPU": {func(r *gpuRig) { r.server.Devices = nil }, false, "this host has no GPU"},
+		"no CUDA": {func(r *gpuRig) {
+			r.opts.GPU.Probe = func(context.Context, string) error { return errors.New("no cuDNN") }
+		}, false, "no cuDNN"},
+		"not known": {func(r *gpuRig) { r.opts.GPU.Probe = nil }, false, "not known"},
+	} {
+		r := newGPURig(t, "a")
+		r.config.Device, r.opts.Offline = deviceAuto, true
+		tt.change(r)
+		d, err := New(r.config, r.opts)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if onGPU := d.gpu != nil; onGPU != tt.gpu || (d.Device() == "a processor") == tt.gpu || !strings.Contains(r.log.String(), tt.log) {
+			t.Errorf("%s: on a GPU: %t, device %q\n%s", name, onGPU, d.Device(), r.log)
+		}
+		if err := d.close(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestPlanGPU(t *testing.T) {
+	r := newGPURig(t, "a", "b").divide(MIGInstance{"1g.10gb", []string{"a", "b"}})
+	r.config.Services[0].MPS.PinnedMemory = 9900 << 20
+	text, err := PlanGPU(r.config, r.opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"1. enable MIG mode", "A  1g.10gb", "memory of NVIDIA H100 80GB HBM3, compute capability 9.0, MIG 1g.10gb: 9984 MiB free",
+		"a  9900 MiB", "refused: " + gpu.ErrNoRoom.Error() + " b"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+	if r.server.State() != r.before || !r.server.Closed() {
+		t.Error("a plan changed something")
+	}
+	r.config.Device, r.config.MIG = deviceCPU, MIGConfig{}
+	if text, err := PlanGPU(r.config, r.opts); err != nil || !strings.Contains(text, "no GPU is used") {
+		t.Errorf("%q, %v", text, err)
+	}
+}
