@@ -19,6 +19,7 @@ import (
 
 func checkCommand() *cobra.Command {
 	var asJSON, embedded bool
+	var on string
 	cmd := &cobra.Command{
 		Use:   "check [CONFIG]",
 		Short: "Check a configuration, print the effective one, and what this host has",
@@ -33,7 +34,7 @@ model is run on the GPU, in a process of its own.`,
   overlapd check --embedded > overlapd.toml    a file to start from`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o := serveOptions{embedded: len(args) == 0}
+			o := serveOptions{embedded: len(args) == 0, on: on}
 			if len(args) > 0 {
 				if embedded {
 					return errors.New("check either a file or the built-in configuration")
@@ -58,6 +59,7 @@ model is run on the GPU, in a process of its own.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print what the host has as one JSON object")
 	cmd.Flags().BoolVar(&embedded, "embedded", false, "check the built-in configuration")
+	cmd.Flags().StringVar(&on, "on", "", "the device to check it for, as serve has it")
 	return cmd
 }
 

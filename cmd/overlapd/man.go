@@ -40,7 +40,7 @@ func (m *manual) page(root *cobra.Command) {
 	m.prose(root.Long)
 	m.section("COMMANDS")
 	eachCommand(root, func(cmd *cobra.Command) {
-		if cmd.Runnable() && cmd.IsAvailableCommand() && cmd != root && !cmd.HasAvailableSubCommands() {
+		if cmd.Runnable() && !hidden(cmd) && cmd != root && !cmd.HasAvailableSubCommands() {
 			m.command(cmd)
 		}
 	})
@@ -53,6 +53,17 @@ func (m *manual) page(root *cobra.Command) {
 			m.entry(roff(e.name), e.text)
 		}
 	}
+}
+
+// hidden reports whether people are not told of a command, or of one that it
+// belongs to.
+func hidden(cmd *cobra.Command) bool {
+	for ; cmd != nil; cmd = cmd.Parent() {
+		if cmd.Hidden {
+			return true
+		}
+	}
+	return false
 }
 
 func (m *manual) command(cmd *cobra.Command) {

@@ -20,7 +20,7 @@ func TestManualTellsAll(t *testing.T) {
 	commands := 0
 	eachCommand(root(), func(cmd *cobra.Command) {
 		text, told := sections[quoted(cmd.UseLine())]
-		if !cmd.IsAvailableCommand() || cmd.HasAvailableSubCommands() || underHidden(cmd) {
+		if !cmd.IsAvailableCommand() || cmd.HasAvailableSubCommands() || hidden(cmd) {
 			if told {
 				t.Errorf("%s is hidden and in the page", cmd.CommandPath())
 			}
@@ -47,15 +47,6 @@ func TestManualTellsAll(t *testing.T) {
 	if page != run(t, "man") {
 		t.Error("the page is another each time, so packages would be, too")
 	}
-}
-
-func underHidden(cmd *cobra.Command) bool {
-	for ; cmd != nil; cmd = cmd.Parent() {
-		if cmd.Hidden {
-			return true
-		}
-	}
-	return false
 }
 
 func TestRoff(t *testing.T) {

@@ -56,6 +56,7 @@ type serveOptions struct {
 	grpc     string
 	policy   string
 	dryRun   bool
+	on       string
 }
 
 func (o *serveOptions) flags(cmd *cobra.Command) {
@@ -65,6 +66,7 @@ func (o *serveOptions) flags(cmd *cobra.Command) {
 	f.StringVar(&o.listen, "listen", "", "address, instead of the configuration's")
 	f.StringVar(&o.grpc, "grpc-listen", "", "address of gRPC, instead of the configuration's")
 	f.StringVar(&o.policy, "policy", "", "scheduling policy, instead of the configuration's")
+	f.StringVar(&o.on, "on", "", `device, where the configuration leaves it open: "cpu", or index or UUID of a GPU`)
 	cmd.MarkFlagsMutuallyExclusive("config", "embedded")
 }
 
@@ -89,6 +91,9 @@ func (o *serveOptions) config() (daemon.Config, error) {
 	}
 	if o.policy != "" {
 		c.Policy = o.policy
+	}
+	if err := runOn(&c, o.on); err != nil {
+		return c, err
 	}
 	return c, c.Validate()
 }
