@@ -43,8 +43,12 @@ var arrows = []arrow{
 		tests: []string{"training", "training/fit"},
 	},
 	{
+		pkg: "perfetto",
+		why: "it is a file format; whose timeline it holds, it is not told",
+	},
+	{
 		pkg:   "sim",
-		may:   []string{"device", "intake", "models", "overlap", "predictor"},
+		may:   []string{"device", "intake", "models", "overlap", "perfetto", "predictor"},
 		why:   "it drives the scheduler that serves, in virtual time; whatever else decided would not be simulated",
 		tests: []string{"training", "training/fit"},
 	},
@@ -207,7 +211,7 @@ var arrows = []arrow{
 			"cmd/overlapd/reproduce", "device", "executor/emulated", "sim", "sim/bound",
 			"cmd/overlapd/conformance", "cmd/overlapd/cutcost", "cmd/overlapd/gpucheck", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "daemon", "executor", "intake",
 			"models", "models/zoo", "ort", "overlap", "overlap/journal", "predictor", "segments", "training",
-			"training/advice", "training/fit",
+			"training/advice", "training/fit", "daemon/timeline", "perfetto",
 		},
 		why: "it wires everything; being a main package, nothing imports it",
 	},

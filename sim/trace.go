@@ -1,17 +1,13 @@
 package sim
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/perfetto"
 )
-
-// maxTraceEvents limits the events of a trace. What comes later is left out.
-const maxTraceEvents = 2_000_000
 
 // Rows of a device in a trace. The row of a service is its position and
 // serviceRow.
@@ -25,35 +21,18 @@ const (
 // predicted, and a row of spans for each service, with its deadlines, and the
 // queries.
 type Trace struct {
-	w      *bufio.Writer
-	err    error
-	events int
-	names  []string // of services
-	known  map[int]bool
-}
-
-// traceEvent is one event. Times are in microseconds.
-type traceEvent struct {
-	Name  string         `json:"name"`
-	Cat   string         `json:"cat,omitempty"`
-	Phase string         `json:"ph"`
-	At    float64        `json:"ts"`
-	Dur   *float64       `json:"dur,omitempty"`
-	ID    string         `json:"id,omitempty"`
-	Scope string         `json:"s,omitempty"`
-	Dev   int            `json:"pid"`
-	Row   int            `json:"tid"`
-	Args  map[string]any `json:"args,omitempty"`
+	w     *perfetto.Writer
+	names []string // of services
+	known map[int]bool
 }
 
 // NewTrace begins a trace. Its Observer goes into the scenario, and Close ends
 // it.
 func NewTrace(w io.Writer, services []Service) *Trace {
-	t := &Trace{w: bufio.NewWriter(w), known: map[int]bool{}}
+	t := &Trace{w: perfetto.NewWriter(w), known: map[int]bool{}}
 	for i := range services {
 		t.names = append(t.names, services[i].Name)
 	}
-	_, t.err = t.w.WriteString(`{"displayTimeUnit":"ms","traceEvents":[`)
 	return t
 }
 
@@ -64,34 +43,7 @@ func (t *Trace) Observer() Observer {
 
 // Close ends the trace and returns the first error of writing it. It does not
 // close what it writes to.
-func (t *Trace) Close() error {
-	if t.err == nil {
-		_, t.err = t.w.WriteString("\n]}\n")
-	}
-	if t.err == nil {
-		t.err = t.w.Flush()
-	}
-	return t.err
-}
-
-func (t *Trace) write(e traceEvent) {
-	if t.err != nil || t.events >= maxTraceEvents {
-		return
-	}
-	data, err := json.Marshal(e)
-	if err != nil {
-		t.err = err
-		return
-	}
-	separator := ",\n"
-	if t.events == 0 {
-		separator = "\n"
-	}
-	t.events++
-	if _, t.err = t.w.WriteString(separator); t.err == nil {
-		_, t.err = t.w.Write(data)
-	}
-}
+func (t *Trace) Close() error { return t.w.Close() }
 
 // introduce names a device and its rows.
 func (t *Trace) introduce(device int) {
@@ -99,39 +51,36 @@ func (t *Trace) introduce(device int) {
 		return
 	}
 	t.known[device] = true
-	name := func(what, name string, row int) {
-		t.write(traceEvent{Name: what, Phase: "M", Dev: device, Row: row, Args: map[string]any{"name": name}})
-	}
 	label := fmt.Sprintf("simulated device %d", device)
 	if device < 0 {
 		label = "no device"
 	}
-	name("process_name", label, 0)
-	name("thread_name", "rounds", roundRow)
+	t.w.NameDevice(device, label)
+	t.w.NameRow(device, roundRow, "rounds")
 	for i, service := range t.names {
-		name("thread_name", service, serviceRow+i)
+		t.w.NameRow(device, serviceRow+i, service)
 	}
 }
 
 func (t *Trace) round(r *Round) {
 	t.introduce(r.Device)
-	lasted := micros(r.End - r.Start)
-	t.write(traceEvent{
-		Name: fmt.Sprintf("round %d", r.Number), Cat: "round", Phase: "X", At: micros(r.Start), Dur: &lasted, Dev: r.Device, Row: roundRow,
+	lasted := r.End - r.Start
+	t.w.Slice(perfetto.Event{
+		Name: fmt.Sprintf("round %d", r.Number), Kind: "round", At: r.Start, Device: r.Device, Row: roundRow,
 		Args: map[string]any{
-			"spans": len(r.Spans), "took_us": micros(r.Took), "planned": r.Planned,
-			"predicted_us": micros(r.Predicted.Latency), "bound_us": micros(r.Predicted.Bound),
+			"spans": len(r.Spans), "took_us": perfetto.Micros(r.Took), "planned": r.Planned,
+			"predicted_us": perfetto.Micros(r.Predicted.Latency), "bound_us": perfetto.Micros(r.Predicted.Bound),
 		},
-	})
+	}, lasted)
 	if r.Predicted.Latency > 0 {
 		t.instant("predicted end", r.Start+r.Predicted.Latency, r.Device, roundRow, map[string]any{"round": r.Number})
 	}
 	for i, s := range r.Spans {
-		t.write(traceEvent{
-			Name: fmt.Sprintf("batch %d [%d,%d)", s.Batch, s.Start, s.End), Cat: "span", Phase: "X", At: micros(r.Start), Dur: &lasted,
-			Dev: r.Device, Row: serviceRow + int(s.Service),
+		t.w.Slice(perfetto.Event{
+			Name: fmt.Sprintf("batch %d [%d,%d)", s.Batch, s.Start, s.End), Kind: "span", At: r.Start,
+			Device: r.Device, Row: serviceRow + int(s.Service),
 			Args: map[string]any{"size": s.Size, "seq_len": s.SeqLen, "queries": r.Queries[i], "status": r.Outcome.Spans[i].Status.String(), "round": r.Number},
-		})
+		}, lasted)
 	}
 }
 
@@ -147,9 +96,8 @@ func (t *Trace) answer(a *Answer) {
 		how += ": " + a.Ended.Reason.String()
 		t.instant(name+" "+how, a.Ended.At, a.Device, row, nil)
 	}
-	t.write(traceEvent{Name: name, Cat: "query", Phase: "b", At: micros(a.Query.At), ID: id, Dev: a.Device, Row: row,
-		Args: map[string]any{"size": a.Query.Size, "seq_len": a.Query.SeqLen, "result": how}})
-	t.write(traceEvent{Name: name, Cat: "query", Phase: "e", At: micros(a.Ended.At), ID: id, Dev: a.Device, Row: row})
+	t.w.Range(perfetto.Event{Name: name, Kind: "query", At: a.Query.At, Device: a.Device, Row: row,
+		Args: map[string]any{"size": a.Query.Size, "seq_len": a.Query.SeqLen, "result": how}}, id, a.Ended.At)
 	t.instant("deadline of "+name, a.Due, a.Device, row, map[string]any{"result": how})
 }
 
@@ -163,7 +111,5 @@ func (t *Trace) worker(e *Worker) {
 }
 
 func (t *Trace) instant(name string, at time.Duration, device, row int, args map[string]any) {
-	t.write(traceEvent{Name: name, Cat: "instant", Phase: "i", At: micros(at), Scope: "t", Dev: device, Row: row, Args: args})
+	t.w.Instant(perfetto.Event{Name: name, Kind: "instant", At: at, Device: device, Row: row, Args: args})
 }
-
-func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
