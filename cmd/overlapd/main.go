@@ -59,6 +59,7 @@ by round, which operators of which queries run.
 Start with:  overlapd serve --embedded     two zoo models on the CPU
 Then:        overlapd status               what it serves and has done
              overlapd bench serve          put load on it
+             overlapd top                  watch it
              overlapd models inspect NAME  see how a model is cut
              overlapd check --embedded     a configuration to start from`,
 		Version:       version + " (" + buildCommit() + ")",
@@ -68,7 +69,7 @@ Then:        overlapd status               what it serves and has done
 	cmd.SetFlagErrorFunc(func(at *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see %s --help", err, at.CommandPath())
 	})
-	cmd.AddCommand(serveCommand(), profileCommand(), trainCommand(), adviseCommand(), checkCommand(), datasetCommand(), deviceCommand(), modelsCommand(), benchCommand(), statusCommand(),
+	cmd.AddCommand(serveCommand(), profileCommand(), trainCommand(), adviseCommand(), checkCommand(), datasetCommand(), deviceCommand(), modelsCommand(), benchCommand(), statusCommand(), topCommand(), traceCommand(),
 		reproduceCommand(), replayCommand(), simulateCommand(), conformanceCommand(), gpuCheckCommand(), workerCommand(), fitCommand(), completionCommand(), manCommand())
 	if err := completeValues(cmd); err != nil {
 		panic(err) // two completions for one option

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/url"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/timeline"
 )
 
 // statusTimeout bounds each question to the daemon.
@@ -24,6 +24,12 @@ func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what a running daemon serves and has done",
+		Long: `Status asks a daemon once and prints a table: what became of the queries of each
+service since it started, and of the last 256 of them the p50, the p99 and the
+share that was late or without an answer (MISSED); then how rounds are chosen
+and how far predictions are off.
+
+The same lives at / of the daemon, for a browser, and in overlapd top.`,
 		Example: `  overlapd status
   overlapd status --url http://127.0.0.1:9000 --json`,
 		Args: cobra.NoArgs,
@@ -49,6 +55,8 @@ type status struct {
 	Ready    bool            `json:"ready"`
 	Models   []modelStatus   `json:"models"`
 	Overview daemon.Overview `json:"overview"`
+
+	Recent []timeline.Service `json:"recent"` // of the last queries of each service
 }
 
 // modelStatus is the statistics of one service, in the protocol's names.
@@ -78,9 +86,9 @@ func (t total) mean() time.Duration {
 
 // askStatus asks the daemon at url.
 func askStatus(base string) (s status, err error) {
-	u, err := url.Parse(base)
-	if err != nil || u.Scheme != "http" || u.Host == "" {
-		return s, fmt.Errorf("the URL of a daemon is http://host:port, not %q", base)
+	u, err := daemonURL(base)
+	if err != nil {
+		return s, err
 	}
 	get := func(path string) (int, []byte, error) {
 		return fasthttp.GetTimeout(nil, u.JoinPath(path).String(), statusTimeout)
@@ -111,7 +119,8 @@ func askStatus(base string) (s status, err error) {
 	if err := json.Unmarshal(body, &s.Overview); err != nil || code != fasthttp.StatusOK {
 		return s, fmt.Errorf("the daemon at %s does not say how it stands (HTTP status %d)", base, code)
 	}
-	return s, nil
+	s.Recent, err = askRecent(u)
+	return s, err
 }
 
 func (s status) writeText(w io.Writer) error {
@@ -121,10 +130,15 @@ func (s status) writeText(w io.Writer) error {
 	}
 	fmt.Fprint(w, "\n\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "SERVICE\tANSWERED\tFAILED OR DROPPED\tBATCHES\tMEAN QUEUE\tMEAN RUN")
-	for _, m := range s.Models {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%v\t%v\n", m.Name, m.Stats.Success.Count, m.Stats.Fail.Count,
+	fmt.Fprintln(t, "SERVICE\tANSWERED\tFAILED OR DROPPED\tBATCHES\tMEAN QUEUE\tMEAN RUN\tTARGET\tP50\tP99\tMISSED\tQUEUE")
+	for i, m := range s.Models {
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%v\t%v", m.Name, m.Stats.Success.Count, m.Stats.Fail.Count,
 			m.ExecutionCount, m.Stats.Queue.mean(), m.Stats.Infer.mean())
+		if i < len(s.Recent) && i < len(s.Overview.Services) {
+			r := &s.Recent[i]
+			fmt.Fprintf(t, "\t%v\t%s\t%s\t%s\t%d", r.Target, short(r.P50), short(r.P99), missedOf(r), s.Overview.Services[i].Queued)
+		}
+		fmt.Fprintln(t)
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/overlapd/overlapd/daemon/timeline"
+)
+
+const (
+	// leastPicture is how many columns the timeline has at least.
+	leastPicture = 20
+
+	// nameColumns is the width of names.
+	nameColumns = 16
+
+	// fixedLines are those of the view that are no service's: with less height,
+	// services are left out.
+	fixedLines = 7
+)
+
+// render draws the view, at most so wide and, unless it is 0, so high.
+func (v *view) render(width, height int, colour bool) string {
+	var b strings.Builder
+	services := len(v.now.Timeline.Services)
+	shown := services
+	if height > 0 {
+		shown = min(services, max(1, (height-fixedLines)/2))
+	}
+	paint := func(code int, text string) string {
+		if !colour {
+			return text
+		}
+		return fmt.Sprintf("\x1b[%dm%s\x1b[0m", code, text)
+	}
+	line := func(text string) { b.WriteString(text + "\n") }
+	line(clip(v.title(), width))
+	line(clip(v.summary(), width))
+	line(paint(2, clip(v.columns(), width)))
+	for i := range shown {
+		line(paint(v.mood(i), clip(v.service(i), width)))
+	}
+	if shown < services {
+		line(clip(fmt.Sprintf("and %d more: make the terminal higher, or see overlapd status", services-shown), width))
+	}
+	picture := v.picture(max(leastPicture, width-nameColumns-1))
+	line(paint(2, clip(picture.legend, width)))
+	line(clip(name("device"), nameColumns) + " " + picture.device)
+	for i := range shown {
+		line(clip(name(v.now.Timeline.Services[i].Name), nameColumns) + " " + paint(hues[i%len(hues)], picture.rows[i]))
+	}
+	return b.String()
+}
+
+// hues are the colours of services.
+var hues = []int{34, 33, 32, 35, 36, 31}
+
+func (v *view) title() string {
+	o := &v.now.Status.Overview
+	state := "q quits, p holds"
+	switch {
+	case v.lost != nil:
+		state = "CONNECTION LOST: " + v.lost.Error()
+	case v.held:
+		state = "HELD, p goes on"
+	case !v.now.Status.Ready:
+		state = "not ready: " + strings.Join(v.loading(), ", ")
+	}
+	text := "overlapd on " + o.Device
+	if o.Emulated {
+		text += ", nothing is computed"
+	}
+	return text + "   " + state
+}
+
+// loading names the services that are not ready.
+func (v *view) loading() (names []string) {
+	for i := range v.now.Status.Overview.Services {
+		if s := &v.now.Status.Overview.Services[i]; !s.Ready {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// since is the time between the two looks, 0 at first.
+func (v *view) since() time.Duration { return v.now.Timeline.Now - v.before.Timeline.Now }
+
+// perSecond is how fast a counter grows, as text.
+func (v *view) perSecond(now, before uint64) string {
+	if v.since() <= 0 || now < before {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f", float64(now-before)/v.since().Seconds())
+}
+
+func (v *view) summary() string {
+	o, was := &v.now.Status.Overview, &v.before.Status.Overview
+	busy := "-"
+	if v.since() > 0 {
+		busy = fmt.Sprintf("%.0f %%", 100*min(1, (o.BusySeconds-was.BusySeconds)/v.since().Seconds()))
+	}
+	text := fmt.Sprintf("up %v  policy %s  rounds/s %s  busy %s  predictor %s", time.Duration(o.UpSeconds*1e9).Round(time.Second),
+		o.Policy, v.perSecond(o.Rounds, was.Rounds), busy, o.Predictor.Phase)
+	if f := o.Predictor.File; f != nil {
+		text += fmt.Sprintf(", error %.1f %%", f.MAPE)
+	}
+	return text
+}
+
+const serviceFormat = "%s %8s %9s %9s %8s %7s %6s %9s"
+
+func (v *view) columns() string {
+	return fmt.Sprintf(serviceFormat, name("SERVICE"), "TARGET", "P50", "P99", "MISSED", "QUEUE", "DONE/S", "LOST")
+}
+
+// service is the line of one service. Lost are all queries that were late or
+// without an answer since the daemon started.
+func (v *view) service(i int) string {
+	r, o := &v.now.Timeline.Services[i], v.now.Status.Overview.Services
+	if i >= len(o) {
+		return name(r.Name)
+	}
+	s := &o[i]
+	var before uint64
+	if was := v.before.Status.Overview.Services; i < len(was) {
+		before = was[i].Finished
+	}
+	lost := s.Late + sum(s.Dropped) + sum(s.Failed) + sum(s.Refused)
+	return fmt.Sprintf(serviceFormat, name(r.Name), short(r.Target), short(r.P50), short(r.P99), missedOf(r),
+		fmt.Sprint(s.Queued), v.perSecond(s.Finished, before), fmt.Sprint(lost))
+}
+
+// mood is the colour of a service's line: red if its p99 is over its target.
+func (v *view) mood(i int) int {
+	r := &v.now.Timeline.Services[i]
+	switch {
+	case r.P99 > r.Target:
+		return 31
+	case r.Missed > 0:
+		return 33
+	}
+	return 0
+}
+
+func sum(counts map[string]uint64) (n uint64) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
+// picture is what ran lately, a character for each piece of time.
+type picture struct {
+	legend string
+	device string
+	rows   []string
+}
+
+// picture draws the last rounds, up to now.
+func (v *view) picture(columns int) picture {
+	p := &v.now.Timeline
+	rounds := p.Rounds
+	if len(rounds) == 0 {
+		return picture{legend: "no group has run yet: overlapd bench serve puts load on the daemon", rows: make([]string, len(p.Services))}
+	}
+	each := columnTime(rounds)
+	end := rounds[len(rounds)-1].End
+	begin := end - each*time.Duration(columns)
+	device := blank(columns)
+	rows := make([][]rune, len(p.Services))
+	for i := range rows {
+		rows[i] = blank(columns)
+	}
+	for i := range rounds {
+		r := &rounds[i]
+		from, to := int((r.Start-begin)/each), int((r.End-begin-1)/each)
+		mark := '='
+		if r.Bound > 0 && r.Took > r.Bound {
+			mark = '!'
+		}
+		fill(device, from, to, mark, r.End > begin)
+		for j := range r.Spans {
+			s := &r.Spans[j]
+			fill(rows[s.Service], from, to, '#', r.End > begin)
+			if due := s.Deadline - begin; due > 0 && s.End == s.Of && rows[s.Service][min(columns-1, int(due/each))] == '.' && due < each*time.Duration(columns) {
+				rows[s.Service][int(due/each)] = 'v'
+			}
+		}
+	}
+	out := picture{device: string(device), legend: fmt.Sprintf("each column %v: # runs, v deadline, ! a round longer than its bound", each)}
+	for _, row := range rows {
+		out.rows = append(out.rows, string(row))
+	}
+	return out
+}
+
+func blank(columns int) []rune { return slices.Repeat([]rune{'.'}, columns) }
+
+func fill(row []rune, from, to int, mark rune, seen bool) {
+	if !seen {
+		return
+	}
+	for x := max(0, from); x <= min(to, len(row)-1); x++ {
+		row[x] = mark
+	}
+}
+
+// columnTime is how long a column lasts: a round in the middle of the latest
+// has about three, and the number is a round one.
+func columnTime(rounds []timeline.Round) time.Duration {
+	var took []time.Duration
+	for i := max(0, len(rounds)-50); i < len(rounds); i++ {
+		took = append(took, rounds[i].End-rounds[i].Start)
+	}
+	slices.Sort(took)
+	third := max(float64(took[len(took)/2])/3, float64(10*time.Microsecond))
+	power := math.Pow(10, math.Floor(math.Log10(third)))
+	for _, f := range []float64{1, 2, 5} {
+		if f*power >= third*0.999 {
+			return time.Duration(math.Round(f * power))
+		}
+	}
+	return time.Duration(math.Round(10 * power))
+}
+
+// name pads a name to the width that all names have.
+func name(s string) string { return fmt.Sprintf("%-*s", nameColumns, clip(s, nameColumns)) }
+
+// clip cuts a text that is too wide, and takes out what would do something to a
+// terminal.
+func clip(s string, width int) string {
+	runes := []rune(strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s))
+	if len(runes) > width {
+		return string(runes[:max(0, width-1)]) + "~"
+	}
+	return string(runes)
+}
+
+// onScreen makes a text one for a terminal in raw mode, over an older one.
+func onScreen(text string) string { return strings.ReplaceAll(text, "\n", restOfLine+"\r\n") }

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/overlapd/overlapd/daemon/timeline"
+	"github.com/overlapd/overlapd/perfetto"
+)
+
+const (
+	// tracePoll is how often a trace asks for what is new: many times before
+	// the daemon forgets a round.
+	tracePoll = 100 * time.Millisecond
+
+	maxTraceSeconds = 3600
+)
+
+// Rows of a trace. The row of a service is its position and traceServiceRow.
+const (
+	traceRoundRow   = 1
+	traceServiceRow = 2
+)
+
+// traceOptions says what is traced, and where to.
+type traceOptions struct {
+	base    string
+	seconds float64
+	out     string
+	asJSON  bool
+}
+
+func traceCommand() *cobra.Command {
+	o := traceOptions{}
+	cmd := &cobra.Command{
+		Use:   "trace",
+		Short: "Record the rounds of a running daemon for Perfetto",
+		Long: `Trace records what a daemon runs for some seconds, in the Chrome trace format:
+a row of rounds with predicted and measured times and what the scheduler saw and
+asked, and a row for each service with its spans and deadlines. Open the file at
+ui.perfetto.dev, which keeps it on your machine, or in chrome://tracing.
+
+The daemon remembers its rounds anyway: tracing changes nothing in how it runs.
+Ctrl-C ends a trace early; what was recorded by then is whole.`,
+		Example: `  overlapd trace --seconds 5 > trace.json
+  overlapd trace --seconds 30 --out trace.json --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			return o.run(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.base, "url", defaultURL, "the daemon")
+	f.Float64Var(&o.seconds, "seconds", 5, "how long to record")
+	f.StringVarP(&o.out, "out", "o", "", "file, instead of standard output")
+	f.BoolVar(&o.asJSON, "json", false, "with --out: print one JSON object that says what was recorded")
+	return cmd
+}
+
+// traced says what a trace holds.
+type traced struct {
+	Rounds  int     `json:"rounds"`
+	Spans   int     `json:"spans"`
+	Missed  uint64  `json:"missed"` // rounds that the daemon had forgotten when it was asked
+	Seconds float64 `json:"seconds"`
+	Device  string  `json:"device"`
+}
+
+func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
+	u, err := daemonURL(o.base)
+	if err != nil {
+		return err
+	}
+	if !(o.seconds > 0) || o.seconds > maxTraceSeconds {
+		return fmt.Errorf("--seconds is %v: want more than 0, at most %d", o.seconds, maxTraceSeconds)
+	}
+	if o.asJSON && o.out == "" {
+		return errors.New("--json tells of a trace in a file: give --out FILE")
+	}
+	s, err := askStatus(o.base) // before a file is made
+	if err != nil {
+		return err
+	}
+	to := stdout
+	if o.out != "" {
+		file, ferr := os.Create(o.out)
+		if ferr != nil {
+			return ferr
+		}
+		defer func() { err = errors.Join(err, file.Close()) }()
+		to = file
+	} else if term.IsTerminal(int(os.Stdout.Fd())) {
+		return errors.New("a trace is for programs: send it to a file, overlapd trace --seconds 5 > trace.json")
+	}
+	r := recorder{w: perfetto.NewWriter(to), traced: traced{Device: s.Overview.Device}}
+	err = r.record(ctx, u, time.Duration(o.seconds*float64(time.Second)))
+	if err = errors.Join(err, r.w.Close()); err != nil {
+		return err
+	}
+	if o.asJSON {
+		return printJSON(stdout, r.traced)
+	}
+	fmt.Fprintf(stderr, "%d rounds in %.1f s, %d missed; open the file at ui.perfetto.dev\n", r.traced.Rounds, r.traced.Seconds, r.traced.Missed)
+	return nil
+}
+
+// recorder writes the rounds of a daemon into a trace.
+type recorder struct {
+	w      *perfetto.Writer
+	traced traced
+	epoch  time.Time
+	since  uint64
+}
+
+// record writes what ends from now on, until the time is over or ctx ends.
+func (r *recorder) record(ctx context.Context, u *url.URL, lasts time.Duration) error {
+	begin := time.Now()
+	p, err := askTimeline(u, noRounds)
+	if err != nil {
+		return err
+	}
+	r.epoch, r.since = p.Epoch, p.Next
+	r.introduce(p.Services)
+	poll := time.NewTicker(tracePoll)
+	defer poll.Stop()
+	over := time.NewTimer(lasts)
+	defer over.Stop()
+	for last := false; !last; {
+		select {
+		case <-ctx.Done():
+			last = true
+		case <-over.C:
+			last = true
+		case <-poll.C:
+		}
+		if err := r.catchUp(u); err != nil {
+			return err
+		}
+	}
+	r.traced.Seconds = time.Since(begin).Seconds()
+	return nil
+}
+
+// catchUp writes all rounds that are new.
+func (r *recorder) catchUp(u *url.URL) error {
+	for more := true; more; {
+		p, err := askTimeline(u, r.since)
+		if err != nil {
+			return err
+		}
+		if !p.Epoch.Equal(r.epoch) {
+			return fmt.Errorf("the daemon at %s was started again: the trace ends there", u)
+		}
+		for i := range p.Rounds {
+			r.round(&p.Rounds[i])
+		}
+		r.traced.Missed += p.Missed
+		r.since, more = p.Next, p.More
+	}
+	return nil
+}
+
+func (r *recorder) introduce(services []timeline.Service) {
+	r.w.NameDevice(0, r.traced.Device)
+	r.w.NameRow(0, traceRoundRow, "rounds")
+	for i := range services {
+		r.w.NameRow(0, traceServiceRow+i, services[i].Name)
+	}
+}
+
+// round writes one round, its spans, and the deadlines of those that end a
+// batch.
+func (r *recorder) round(at *timeline.Round) {
+	r.traced.Rounds++
+	lasted := at.End - at.Start
+	r.w.Slice(perfetto.Event{
+		Name: fmt.Sprintf("round %d", at.Number), Kind: "round", At: at.Start, Row: traceRoundRow,
+		Args: map[string]any{
+			"spans": len(at.Spans), "took_us": perfetto.Micros(at.Took), "planned": at.Planned,
+			"predicted_us": perfetto.Micros(at.Predicted), "bound_us": perfetto.Micros(at.Bound),
+			"headroom_us": perfetto.Micros(at.Headroom), "solo_us": perfetto.Micros(at.Solo),
+			"asked_groups": at.Asked.Groups, "candidates": len(at.Candidates), "dropped": len(at.Dropped) + at.More,
+		},
+	}, lasted)
+	if at.Predicted > 0 {
+		r.instant("predicted end", at.Start+at.Predicted, traceRoundRow, at.Number)
+	}
+	for i := range at.Spans {
+		s := &at.Spans[i]
+		r.traced.Spans++
+		r.w.Slice(perfetto.Event{
+			Name: fmt.Sprintf("batch %d [%d,%d)", s.Batch, s.Start, s.End), Kind: "span", At: at.Start, Row: traceServiceRow + s.Service,
+			Args: map[string]any{"of": s.Of, "size": s.Size, "seq_len": s.SeqLen, "queries": s.IDs, "status": s.Status, "round": at.Number},
+		}, lasted)
+		if s.Deadline > 0 && s.End == s.Of {
+			r.instant(fmt.Sprintf("deadline of batch %d", s.Batch), s.Deadline, traceServiceRow+s.Service, at.Number)
+		}
+	}
+}
+
+func (r *recorder) instant(name string, at time.Duration, row int, round uint64) {
+	r.w.Instant(perfetto.Event{Name: name, Kind: "instant", At: at, Row: row, Args: map[string]any{"round": round}})
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/overlapd/overlapd/daemon/timeline"
+)
+
+// defaultURL is where a daemon listens that was told nothing else.
+const defaultURL = "http://127.0.0.1:8000"
+
+// noRounds asks a timeline for nothing but how it stands.
+const noRounds = math.MaxInt64
+
+// daemonURL reads the address of a daemon.
+func daemonURL(base string) (*url.URL, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Scheme != "http" || u.Host == "" {
+		return nil, fmt.Errorf("the URL of a daemon is http://host:port, not %q", base)
+	}
+	return u, nil
+}
+
+// askTimeline asks a daemon for the rounds after one, or for the latest ones.
+func askTimeline(u *url.URL, since uint64) (p timeline.Page, err error) {
+	at := u.JoinPath("/overlapd/timeline")
+	if since != timeline.Latest {
+		at.RawQuery = "since=" + strconv.FormatUint(since, 10)
+	}
+	code, body, err := fasthttp.GetTimeout(nil, at.String(), statusTimeout)
+	if err != nil {
+		return p, fmt.Errorf("no daemon answers at %s: %w; start one with overlapd serve", u, err)
+	}
+	if err := json.Unmarshal(body, &p); err != nil || code != fasthttp.StatusOK || p.Services == nil {
+		return p, fmt.Errorf("what answers at %s has no timeline (HTTP status %d): it is no overlapd, or an older one", u, code)
+	}
+	return p, nil
+}
+
+// askRecent asks what became of the last queries.
+func askRecent(u *url.URL) ([]timeline.Service, error) {
+	p, err := askTimeline(u, noRounds)
+	return p.Services, err
+}
+
+// short writes a latency with three digits, and none as a dash.
+func short(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return "-"
+	case d < 100*time.Millisecond:
+		return d.Round(10 * time.Microsecond).String()
+	}
+	return d.Round(time.Millisecond).String()
+}
+
+// missedOf writes the share of the last queries that were late or without an
+// answer.
+func missedOf(s *timeline.Service) string {
+	if s.Ended == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f %%", 100*float64(s.Missed)/float64(s.Ended))
+}
