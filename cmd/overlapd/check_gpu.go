@@ -9,7 +9,9 @@ import (
 
 	"github.com/overlapd/overlapd/cmd/overlapd/cutcost"
 	"github.com/overlapd/overlapd/cmd/overlapd/hostcheck"
+	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/ort"
 )
 
@@ -29,7 +31,7 @@ const (
 // lookAtGPUs finds out what this host's GPUs can do for a configuration.
 func lookAtGPUs(ctx context.Context, c daemon.Config, lib *ort.Library) hostcheck.Report {
 	o := hostcheck.Options{
-		Wanted: wantedOfGPU(c), Try: tryGPU, User: os.Geteuid(),
+		Wanted: wantedOfGPU(c), Try: tryGPU, User: os.Geteuid(), MPSProgram: c.MPS.Program,
 		LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")),
 	}
 	if lib != nil {
@@ -41,7 +43,15 @@ func lookAtGPUs(ctx context.Context, c daemon.Config, lib *ort.Library) hostchec
 
 // wantedOfGPU returns what a configuration asks for.
 func wantedOfGPU(c daemon.Config) hostcheck.Wanted {
-	return hostcheck.Wanted{CUDA: c.Device == cutcost.CUDA, Services: len(c.Services), MPS: hostcheck.MPSOwn}
+	w := hostcheck.Wanted{
+		CUDA: c.Device == cutcost.CUDA, GPU: c.GPU, Services: len(c.Services),
+		MPS: c.MPS.Mode, MPSDir: c.MPS.Dir,
+		MIGOwner: c.MIG.Owner, Record: filepath.Join(c.StateDir, gpu.RecordName),
+	}
+	for _, i := range c.MIG.Instances {
+		w.MIG = append(w.MIG, mig.Want{Profile: i.Profile, Services: i.Services})
+	}
+	return w
 }
 
 // mayUseGPU reports whether a GPU would be used: with "auto", if there is one.
@@ -49,7 +59,7 @@ func mayUseGPU(c daemon.Config) bool { return c.Device == cutcost.CUDA || c.Devi
 
 // tryGPU runs a small model in a process of its own, for a broken provider may end
 // it, and compares with the CPU.
-func tryGPU(ctx context.Context, gpu string) error {
+func tryGPU(ctx context.Context, uuid string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, tryTimeout, fmt.Errorf("it took longer than %v: the GPU or the driver hangs, look for Xid messages (dmesg)", tryTimeout))
 	defer cancel()
 	path, err := modelPath(tryModel)
@@ -65,7 +75,7 @@ func tryGPU(ctx context.Context, gpu string) error {
 		return err
 	}
 	r, err := cutcost.RunProbe(ctx, []string{self, "bench", "probe"}, cutcost.ProbeSpec{
-		Path: path, Device: cutcost.CUDA, GPU: gpu, CacheDir: cache, Batch: 1, SeqLen: 1, Threads: 1, Mode: cutcost.ModeApart,
+		Path: path, Device: cutcost.CUDA, GPU: uuid, CacheDir: cache, Batch: 1, SeqLen: 1, Threads: 1, Mode: cutcost.ModeApart,
 	})
 	switch {
 	case err != nil:

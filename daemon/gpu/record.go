@@ -11,15 +11,15 @@ import (
 	"github.com/overlapd/overlapd/cuda/mig"
 )
 
-// recordName is the file in the state folder that says which MIG instances are
+// RecordName is the file in the state folder that says which MIG instances are
 // ours.
-const recordName = "mig.json"
+const RecordName = "mig.json"
 
 // recordFile is the record on disk. A file that is there is complete: it is
 // written beside the old one and takes its place.
 type recordFile struct{ dir string }
 
-func (f recordFile) path() string { return filepath.Join(f.dir, recordName) }
+func (f recordFile) path() string { return filepath.Join(f.dir, RecordName) }
 
 // read returns the record, an empty one if there is none.
 func (f recordFile) read() (mig.Record, error) {

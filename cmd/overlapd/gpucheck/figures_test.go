@@ -383,3 +383,49 @@ func TestTablesAreEven(t *testing.T) {
 		t.Error("the page has markup of a cell, or no errors by reason")
 	}
 }
+
+// TestConfig holds the configuration of a daemon to the one in testdata, which the
+// binary's tests have the daemon read.
+func TestConfig(t *testing.T) {
+	c := underFake(t, healthy)
+	c.report.Pairs = withPairs(DefaultOptions()).report.Pairs
+	c.Services = named("resnet50", "bert", "vgg16")
+	for i := range c.Services {
+		c.Services[i].Path = "/models/" + c.Services[i].Name + ".onnx"
+	}
+	c.report.Choices = []Choice{{Model: "bert", Segments: 64}}
+	for _, name := range []string{"cuda_off.toml", "cuda_mps.toml"} {
+		if name == "cuda_mps.toml" {
+			if err := c.startMPS(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		dir := t.TempDir()
+		path, err := c.writeConfig(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.ReplaceAll(string(data), dir, "/state")
+		if c.mps != nil {
+			pipe, err := c.mps.pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = strings.ReplaceAll(text, pipe, "/run/mps/pipe")
+			c.mps = nil
+		}
+		want, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil || text != string(want) {
+			t.Errorf("%s should be\n%s\n%v", name, text, err)
+		}
+	}
+	for _, f := range slices.Backward(c.close) {
+		if err := f(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -213,16 +213,16 @@ var scenes = []struct {
 	{"somebody's MPS is wanted", func(m *machine) { m.serve("/s"); m.o.MPS, m.o.MPSDir = MPSExisting, "/s/pipe" }, "", "apart"},
 	{"no MPS where one is wanted", func(m *machine) { m.o.MPS, m.o.MPSDir = MPSExisting, "/s/pipe" }, "mps-existing", "no control daemon"},
 	{"no program for somebody's MPS", func(m *machine) { m.o.MPS, m.o.MPSDir, m.o.MPSProgram = MPSExisting, "/s", "/absent/x" }, "mps-program", ""},
-	{"a directory of another", func(m *machine) { m.write("/run/mps/x", ""); m.o.MPSDir, m.o.User = "/run/mps", someone+os.Getuid() }, "mps-directory", "belongs to user"},
+	{"a directory of another", func(m *machine) { m.write(m.leaf()+"/x", ""); m.o.MPSDir, m.o.User = "/run/mps", someone+os.Getuid() }, "mps-directory", "belongs to user"},
 	{"a directory for all", func(m *machine) {
-		m.write("/run/mps/x", "")
+		m.write(m.leaf()+"/x", "")
 		m.o.MPSDir = "/run/mps"
-		m.must(os.Chmod(filepath.Join(m.o.Root, "/run/mps"), 0o777))
+		m.must(os.Chmod(filepath.Join(m.o.Root, m.leaf()), 0o777))
 	}, "mps-directory", "others may write"},
-	{"a file for a directory", func(m *machine) { m.write("/run/mps", ""); m.o.MPSDir = "/run/mps" }, "mps-directory", "it is a"},
+	{"a file for a directory", func(m *machine) { m.write(m.leaf(), ""); m.o.MPSDir = "/run/mps" }, "mps-directory", "it is a"},
 	{"no right to make one", func(m *machine) { m.write("/run/x", ""); m.o.MPSDir = "/run/a/mps"; m.denied["/run"] = true }, "mps-directory", "cannot be made in /run"},
 	{"a directory to be made", func(m *machine) { m.write("/run/x", ""); m.o.MPSDir = "/run/a/mps" }, "", "apart"},
-	{"a long path", func(m *machine) { m.o.MPSDir = "/" + strings.Repeat("x", 90) }, "mps-path", "too long by 8 bytes"},
+	{"a long path", func(m *machine) { m.o.MPSDir = "/" + strings.Repeat("x", 90) }, "mps-path", "too long by 21 bytes"},
 
 	{"MIG and no instance named", func(m *machine) { m.divide(9) }, "mig-whole", "gpu = \"MIG-"},
 	{"a MIG device", func(m *machine) { m.o.GPU = m.divide(9) }, "", "apart"},
@@ -256,6 +256,9 @@ var scenes = []struct {
 		m.o.MIG, m.o.MIGOwner, m.o.User = []mig.Want{{Profile: "7g.80gb"}, {Profile: "1g.10gb"}}, true, 0
 	}, "mig-layout", "does not fit"},
 }
+
+// leaf is where the control daemon of the first GPU lives with dir = "/run/mps".
+func (m *machine) leaf() string { return "/run/mps/" + m.gpus.Devices[0].UUID[:uuidShown] }
 
 func (m *machine) must(err error) {
 	m.t.Helper()

@@ -18,6 +18,10 @@ const (
 	socketMax  = 107
 	socketName = "pipe/control_privileged"
 
+	// uuidShown is how much of a GPU's or instance's UUID names the directory of
+	// its control daemon, below the configured one.
+	uuidShown = len("GPU-") + 8
+
 	othersWrite = 0o022 // permission of group and others to write
 )
 
@@ -34,7 +38,7 @@ func (l *looking) lookAtMPS(ctx context.Context) {
 		return
 	}
 	if l.MPSDir != "" {
-		l.lookAtDirectory(l.MPSDir)
+		l.lookAtDirectory(filepath.Join(l.MPSDir, l.UUID[:min(len(l.UUID), uuidShown)]))
 	}
 	// Whoever serves the place that programs look in by themselves is not ours.
 	err := l.ask(ctx, mps.DefaultPipe)
