@@ -115,7 +115,7 @@ func New(c Config, o Options) (d *Daemon, err error) {
 	}
 	d.remote.open(d.endpoint)
 	if c.Metrics {
-		d.endpoint.metrics = metrics.NewExporter(newScraper(d.backend, o.Version, c.Policy).snapshot).Text
+		d.endpoint.metrics = metrics.NewExporter(newScrapers(d.units, o.Version, c.Policy).snapshot).Text
 	}
 	return d, nil
 }

@@ -15,7 +15,26 @@ import (
 // it tells what it was told last.
 const scrapeTimeout = 100 * time.Millisecond
 
-// scraper collects what a scrape tells. It is used by one goroutine at a time.
+// scrapers collect what a scrape tells of a daemon, one for each unit.
+type scrapers []*scraper
+
+func newScrapers(units []*unit, version, policy string) (all scrapers) {
+	for _, u := range units {
+		all = append(all, newScraper(u.backend, version, policy))
+	}
+	return all
+}
+
+// snapshot returns what all units tell as one.
+func (s scrapers) snapshot() *metrics.Snapshot {
+	parts := make([]*metrics.Snapshot, len(s))
+	for i := range s {
+		parts[i] = s[i].snapshot()
+	}
+	return metrics.Join(parts...)
+}
+
+// scraper collects what a unit tells. It is used by one goroutine at a time.
 // At most one question of it waits in the inbox, whatever becomes of the loop.
 type scraper struct {
 	*backend
@@ -53,7 +72,8 @@ func (s *scraper) ask() {
 	}
 }
 
-// snapshot returns everything that is told of the daemon now.
+// snapshot returns everything that is told of the unit now. It is valid until the
+// next call.
 func (s *scraper) snapshot() *metrics.Snapshot {
 	s.ask()
 	t, now := s.last, s.now()
@@ -70,7 +90,8 @@ func (s *scraper) snapshot() *metrics.Snapshot {
 func (s *scraper) scheduler(now time.Duration) metrics.Scheduler {
 	m, p := &s.last.scheduler, &s.last.predictor
 	of := metrics.Scheduler{
-		Rounds: m.Rounds, Busy: m.Busy, Made: m.Plans.Made, Kept: m.Plans.Kept, Overturned: m.Plans.Overturned,
+		Schedulers: 1,
+		Rounds:     m.Rounds, Busy: m.Busy, Made: m.Plans.Made, Kept: m.Plans.Kept, Overturned: m.Plans.Overturned,
 		Inbox: len(s.inbox), InboxLimit: cap(s.inbox), BeatAge: now - time.Duration(s.beat.Load()),
 		Predictor: p.Network, Unknown: p.Unknown,
 	}

@@ -275,6 +275,29 @@ func TestScrapeOfAFullInbox(t *testing.T) {
 	close(hold)
 }
 
+// A daemon with several units, as on a GPU that is divided, is told of as one.
+func TestScrapeOfSeveralUnits(t *testing.T) {
+	one, f := startLoop(t, 1, nil)
+	two, _ := startLoop(t, 1, func(c *Config) { c.Services[0].Name = "other" })
+	c := mustSubmit(t, one, 0)
+	f.await()
+	f.end(executor.Done)
+	if err := answerOf(t, one, c); err != nil {
+		t.Error(err)
+	}
+	x := metrics.NewExporter(newScrapers([]*unit{{backend: one}, {backend: two}}, "test", "edf").snapshot)
+	text, err := x.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tells(t, string(text),
+		`overlapd_schedulers 2`, `overlapd_rounds_total 1`, fmt.Sprintf(`overlapd_scheduler_inbox_limit %d`, 2*inboxLimit),
+		`overlapd_service_ready{service="s0"} 1`, `overlapd_service_ready{service="other"} 1`,
+		`overlapd_query_latency_seconds_count{service="s0"} 1`, `overlapd_query_latency_seconds_count{service="other"} 0`,
+		`nv_inference_pending_request_count{model="other",version="1"} 0`,
+	)
+}
+
 // Scrapes while it serves, from many sides, do not keep it from answering.
 func TestScrapesWhileServing(t *testing.T) {
 	d := serveEmulated(t, emulatedConfig(t, nil))

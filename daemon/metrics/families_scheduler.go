@@ -27,7 +27,9 @@ var schedulerFamilies = []family{
 	whole("overlapd_plans_overturned_total", counter, "Plans that were given up, for news or because they did not fit any more.",
 		func(s *Snapshot) uint64 { return s.Scheduler.Overturned }),
 
-	whole("overlapd_scheduler_busy_seconds_total", counter, "Time that the scheduler goroutine worked; its rate is the saturation of the goroutine, 1 at most.",
+	whole("overlapd_schedulers", gauge, "Scheduler goroutines: one, or one for each instance of a GPU that is divided.",
+		func(s *Snapshot) int { return s.Scheduler.Schedulers }),
+	whole("overlapd_scheduler_busy_seconds_total", counter, "Time that the scheduler goroutines worked; its rate for each of overlapd_schedulers is their saturation, 1 at most.",
 		func(s *Snapshot) float64 { return s.Record.busy.Seconds() }),
 	whole("overlapd_scheduler_turns_total", counter, "Times that the scheduler goroutine woke up.", func(s *Snapshot) uint64 { return s.Record.turns }),
 	whole("overlapd_scheduler_inbox_length", gauge, "Messages that wait for the scheduler goroutine, now.", func(s *Snapshot) int { return s.Scheduler.Inbox }),

@@ -23,6 +23,7 @@ type Count struct {
 
 // Scheduler is what the scheduler and its goroutine did.
 type Scheduler struct {
+	Schedulers             int // how many are told of: one, or those of a daemon on a GPU that is divided
 	Rounds                 uint64
 	Busy                   time.Duration // of the device: what the rounds took together
 	Made, Kept, Overturned uint64        // plans

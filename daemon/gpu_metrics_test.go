@@ -1,0 +1,80 @@
+package daemon
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/overlapd/overlapd/cuda"
+	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/daemon/metrics"
+)
+
+// text returns what a scrape is answered with, made anew.
+func (r *gpuRig) text() string {
+	r.t.Helper()
+	text, err := metrics.NewExporter(newScrapers(r.units, "test", r.config.Policy).snapshot).Text()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// A GPU is told of as NVML sees it, and an instance of one by what it knows: it
+// has memory and no utilization.
+func TestMetricsOfGPUs(t *testing.T) {
+	for name, c := range map[string]struct {
+		instances   []MIGInstance
+		gpus        int
+		utilization int
+	}{
+		"whole":   {nil, 1, 1},
+		"divided": {[]MIGInstance{{"3g.40gb", []string{"a"}}, {"2g.20gb", []string{"b"}}}, 2, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newGPURig(t, "a", "b")
+			if c.instances != nil {
+				r.divide(c.instances...)
+			}
+			r.start()
+			r.eventually("ready", r.Ready)
+			for _, s := range []string{"a", "b"} {
+				if status, text := r.ask(http.DefaultClient, s); status != http.StatusOK {
+					t.Errorf("%s: %d %s", s, status, text)
+				}
+			}
+			http.DefaultClient.CloseIdleConnections()
+			count := func(metric string) int {
+				return len(regexp.MustCompile(`\n`+metric+`\{gpu_uuid="[^"]+"\} [0-9.e+]+`).FindAllString(r.text(), -1))
+			}
+			r.eventually("samples", func() bool { return count("nv_gpu_memory_total_bytes") == c.gpus })
+			if n := count("nv_gpu_utilization"); n != c.utilization {
+				t.Errorf("%d tell how much they are used", n)
+			}
+			if n := count("nv_gpu_power_usage"); n != c.gpus {
+				t.Errorf("%d tell their power", n)
+			}
+			text := r.text()
+			tells(t, text, `overlapd_queries_finished_total{service="a"} 1`, `overlapd_queries_finished_total{service="b"} 1`,
+				`overlapd_worker_restarts_total{service="a"} 0`)
+			if n := valueOf(t, text, "overlapd_schedulers"); int(n) != c.gpus {
+				t.Errorf("%v schedulers", n)
+			}
+			if strings.Contains(text, `overlapd_worker_resident_bytes{service="b"} 0`) {
+				t.Error("a worker takes no memory")
+			}
+		})
+	}
+}
+
+// What NVML does not know is left out, and not told as nothing.
+func TestReadingsOfAnUnknownGPU(t *testing.T) {
+	if got := gpuMetrics(gpu.Status{}); got != nil {
+		t.Errorf("without a sample: %+v", got)
+	}
+	got := gpuMetrics(gpu.Status{Sample: &cuda.Sample{UUID: "GPU-1"}})
+	if want := (metrics.GPU{UUID: "GPU-1", Utilization: -1, MemoryTotalBytes: -1, MemoryUsedBytes: -1, PowerWatts: -1, PowerLimitWatts: -1}); len(got) != 1 || got[0] != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
