@@ -89,7 +89,7 @@ func newFakeWorkers(t *testing.T, services int) *fakeWorkers {
 // fakeConfig is a configuration of so many services, which run one at a time.
 func fakeConfig(services int, change func(*Config)) Config {
 	c := Default()
-	c.Policy = "edf"
+	c.Policy, c.GRPCListen = "edf", "" // whoever wants gRPC chooses a port
 	for i := range services {
 		s := DefaultService()
 		s.Name, s.Model, s.Target = fmt.Sprint("s", i), "zoo:tiny_add", time.Minute
