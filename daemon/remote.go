@@ -113,8 +113,9 @@ func (r remote) Infer(ctx context.Context, q *rpc.Query) (rpc.Answer, error) {
 	}
 	if err := r.backend.Submit(c); err != nil {
 		r.backend.Free(s, c.Memory)
-		s.Stats.fail.add(time.Since(c.Arrival))
-		return rpc.Answer{}, fault(asError(err))
+		refusal := asError(err)
+		s.Stats.failed(refusal, time.Since(c.Arrival))
+		return rpc.Answer{}, fault(refusal)
 	}
 	r.await(ctx, c)
 	return r.collect(c, sig)
@@ -165,7 +166,7 @@ func (r remote) collect(c *Call, sig *signature) (rpc.Answer, error) {
 	r.backend.Release(c)
 	took := time.Since(c.Arrival)
 	if err != nil {
-		c.Service.Stats.fail.add(took)
+		c.Service.Stats.failed(err, took)
 		return rpc.Answer{}, fault(err)
 	}
 	c.Service.Stats.succeed(c.Size, c.Arrival.Add(took), took, c.reply.Timing)

@@ -295,3 +295,24 @@ func TestRemoteListens(t *testing.T) {
 		t.Errorf("off: %v, %v", err, r.addr())
 	}
 }
+
+// The reasons of queries that failed are counted as those of HTTP are.
+func TestRemoteCountsReasons(t *testing.T) {
+	f := newFake(t)
+	client := serveRemote(t, f, testLimits())
+	q := remoteRequest("echo_FP32", remoteInput{"X", "FP32", []int64{1, 1}, make([]byte, 4)})
+	var full error = ErrQueueFull
+	f.refuse.Store(&full)
+	if _, err := client.ModelInfer(patient(t), q); status.Code(err) != codes.Unavailable {
+		t.Errorf("got %v", err)
+	}
+	f.refuse.Store(nil)
+	f.output.Store(&[]byte{1, 2, 3, 4})
+	if _, err := client.ModelInfer(patient(t), q); err != nil {
+		t.Error(err)
+	}
+	s := &f.services[1].Stats
+	if n := s.failures[kindOf(ReasonQueueFull)].Load(); n != 1 || s.Failed() != 1 || s.Succeeded() != 1 {
+		t.Errorf("%d refused, %d failed, %d succeeded; want one of each", n, s.Failed(), s.Succeeded())
+	}
+}

@@ -145,12 +145,8 @@ func start(t testing.TB, f *fake, l Limits) *rig {
 		if err := <-served; err != nil {
 			t.Errorf("Serve: %v", err)
 		}
-		if n := r.server.memory.used.Load(); n != 0 {
-			t.Errorf("%d bytes of requests were not given back", n)
-		}
-		if n := r.server.open.Load(); n != 0 {
-			t.Errorf("%d connections are still counted", n)
-		}
+		eventually(t, "the memory of requests to be given back", func() bool { return r.server.memory.used.Load() == 0 })
+		eventually(t, "connections to be counted off", func() bool { return r.server.open.Load() == 0 })
 	})
 	return r
 }

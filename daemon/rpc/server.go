@@ -77,7 +77,6 @@ func New(h Host, l Limits) *Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingLeast, PermitWithoutStream: true}),
 		grpc.InTapHandle(s.hurry),
 		grpc.UnaryInterceptor(unhurry),
-		grpc.WaitForHandlers(true),
 	)
 	s.grpc.RegisterService(serviceDesc(), s)
 	grpc_health_v1.RegisterHealthServer(s.grpc, health{server: s})
@@ -100,12 +99,18 @@ func (s *Server) Serve(ln net.Listener) error {
 // answered or ctx ends, and closes every connection.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop.Do(func() { close(s.stopping) })
-	cut := context.AfterFunc(ctx, s.grpc.Stop)
-	s.grpc.GracefulStop()
-	if !cut() {
+	ended := make(chan struct{})
+	go func() {
+		s.grpc.GracefulStop() // it waits for what the host still owes, however long
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		s.grpc.Stop()
 		return ctx.Err()
 	}
-	return nil
 }
 
 // serviceDesc is the generated description of the service with readers of
