@@ -18,6 +18,8 @@ const workerArgument = "worker"
 // one per server that notices the end of the server only when it wakes.
 func TestMain(m *testing.M) {
 	fakemps.Take()
+	// Else each process that the race detector watches takes a second to end.
+	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	if len(os.Args) == 2 && os.Args[1] == workerArgument {
 		if err := segments.RunWorker(loadOnFakeGPU); err != nil {
 			fmt.Fprintln(os.Stderr, err)

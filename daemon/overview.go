@@ -3,7 +3,6 @@ package daemon
 import (
 	"time"
 
-	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
 )
@@ -20,7 +19,7 @@ type Overview struct {
 	Plans       PlansOverview     `json:"plans"`
 	Predictor   PredictorOverview `json:"predictor"`
 	Services    []ServiceOverview `json:"services"`
-	GPU         []gpu.Status      `json:"gpu,omitempty"`       // each part that services run on, none on another device
+	GPU         []GPUOverview     `json:"gpu,omitempty"`       // each part that services run on, none on another device
 	Instances   []Overview        `json:"instances,omitempty"` // of each part, if there are several; the rest is their sum
 }
 
@@ -134,7 +133,7 @@ func (l *loop) overview() Overview {
 		}
 	}
 	if l.part != nil {
-		o.GPU = []gpu.Status{l.part.Status()}
+		o.GPU = []GPUOverview{l.part.Status()}
 	}
 	return o
 }

@@ -143,6 +143,7 @@ func (s status) writeText(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	writeGPUs(w, &s.Overview)
 	return writeOverview(w, &s.Overview)
 }
 

@@ -19,6 +19,8 @@ import (
 
 func TestMain(m *testing.M) {
 	fakemps.Take()
+	// Else each process that the race detector watches takes a second to end.
+	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	code := m.Run()
 	if err := goleak.Find(); code == 0 && err != nil {
 		fmt.Fprintln(os.Stderr, err)
