@@ -138,3 +138,78 @@ func TestRunClientWithout(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// failing makes a call of the fake driver fail from its n-th time on.
+func failing(t *testing.T, call, after, result uint64) {
+	t.Helper()
+	const failAfter, failWith = 128, 192
+	path := os.Getenv("FAKE_CUDA")
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary.LittleEndian.PutUint64(page[8*(failAfter+call):], after)
+	binary.LittleEndian.PutUint64(page[8*(failWith+call):], result)
+	if err := os.WriteFile(path, page, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestClientWhenACallFails: whatever call fails, the client says which and with
+// what result, and goes on or ends as it has to.
+func TestClientWhenACallFails(t *testing.T) {
+	const illegal = 700
+	for _, c := range []struct {
+		name  string
+		call  uint64
+		after uint64
+		says  string
+		ends  bool // before it does anything
+	}{
+		{"initializing", 0, 1, "cuInit", true},
+		{"counting devices", 2, 1, "cuDeviceGetCount", true},
+		{"making a context", 9, 1, "cuDevicePrimaryCtxRetain", true},
+		{"making a stream", 13, 1, "cuStreamCreate", true},
+		{"memory", 22, 1, "cuMemAlloc", true},
+		{"asking for free memory", 24, 1, "cuMemGetInfo", true},
+		{"copying in", 25, 1, "cuMemcpyHtoD", false},
+		{"copying out", 26, 1, "cuMemcpyDtoH", false},
+		{"waiting", 15, 1, "cuStreamSynchronize", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			library := fakeDriver(t, 1, 4<<20)
+			failing(t, c.call, c.after, illegal)
+			var out bytes.Buffer
+			err := RunClient(library, "", strings.NewReader("copy\ncopy\n"), &out)
+			r := reports(t, &out)
+			if (err != nil) != c.ends {
+				t.Errorf("it ends with %v", err)
+			}
+			want := 3 // of itself, and of each copy
+			at := 1
+			if c.ends {
+				want, at = 1, 0
+			}
+			if len(r) != want || !strings.Contains(r[at].Error, c.says) || r[at].Result != illegal {
+				t.Fatalf("%+v", r)
+			}
+			if !c.ends && r[0].Error != "" {
+				t.Errorf("of itself: %+v", r[0])
+			}
+		})
+	}
+}
+
+// TestClientThatCannotPin says so and goes on: workers do, too.
+func TestClientThatCannotPin(t *testing.T) {
+	const pin, unpin, refused = 28, 29, 801
+	for call, says := range map[uint64]string{pin: "cuMemHostRegister", unpin: "unpinning: cuMemHostUnregister"} {
+		library := fakeDriver(t, 1, 4<<20)
+		failing(t, call, 1, refused)
+		var out bytes.Buffer
+		_ = RunClient(library, "", strings.NewReader("copy\n"), &out) // what is left pinned is a leak, and the process ends
+		if r := reports(t, &out); len(r) != 2 || !strings.HasPrefix(r[0].Pinned, says) || r[0].Error != "" || r[1].Error != "" {
+			t.Errorf("%+v", r)
+		}
+	}
+}

@@ -134,7 +134,8 @@ func TestLookAtOddMPS(t *testing.T) {
 		"garbage get_client_list":                      "P4",
 		"garbage set_default_active_thread_percentage": "",
 		"garbage get_default_active_thread_percentage": "P8",
-		"slow": "P16",
+		"exit no such device":                          "P1",
+		"slow":                                         "P16",
 	} {
 		t.Run(behaviour, func(t *testing.T) {
 			c := underFake(t, healthy)
@@ -241,5 +242,47 @@ func TestVariants(t *testing.T) {
 	t.Setenv(roleVariable, noProbes)
 	if err := c.measureVariants(t.Context()); err == nil || !strings.Contains(err.Error(), usualVariant+" and 2 more") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestLookAtOrphans: servers that outlive their control daemon are found and ended
+// with it.
+func TestLookAtOrphans(t *testing.T) {
+	c := underFake(t, healthy)
+	done := make(chan error, 1)
+	go func() { done <- behaveSoon(t.Context(), os.Getenv("TMPDIR"), "orphan") }()
+	if err := c.lookAtMPS(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	got := answers(c.report.Looks)
+	if !slices.Equal(got["P12"], []string{Holds}) || !slices.Equal(got["P15"], []string{Holds}) {
+		t.Errorf("%v", c.report.Looks)
+	}
+}
+
+// TestLookAtMPSInterrupted: an interrupt ends the looks, and leaves nothing.
+func TestLookAtMPSInterrupted(t *testing.T) {
+	for _, at := range []string{"once", "its daemon's start"} {
+		c := underFake(t, healthy)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			defer cancel()
+			// What is looked at can be seen by its effects only: the daemon's socket.
+			if at != "once" {
+				for ctx.Err() == nil {
+					if found, _ := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), "*", "mps", "pipe", "control")); len(found) > 0 {
+						return
+					}
+					time.Sleep(time.Millisecond)
+				}
+			}
+		}()
+		if err := c.lookAtMPS(ctx); err == nil {
+			t.Errorf("at %s: it ended well", at)
+		}
+		cancel()
 	}
 }
