@@ -65,7 +65,7 @@ func (c *config) text() string {
 
 // process is a running daemon.
 type process struct {
-	t       *testing.T
+	t       testing.TB
 	config  config
 	cmd     *exec.Cmd
 	run     string // value of marker
@@ -94,7 +94,7 @@ var runs struct {
 }
 
 // launch starts a daemon, which may refuse to.
-func launch(t *testing.T, c config) *process {
+func launch(t testing.TB, c config) *process {
 	t.Helper()
 	if c.dir == "" {
 		c.dir = t.TempDir()
@@ -126,7 +126,7 @@ func launch(t *testing.T, c config) *process {
 }
 
 // start starts a daemon and waits until it listens.
-func start(t *testing.T, c config) *process {
+func start(t testing.TB, c config) *process {
 	t.Helper()
 	p := launch(t, c)
 	p.address = p.await("that it listens", func(e event) bool { return e.Message == "listening" }).Address
@@ -134,7 +134,7 @@ func start(t *testing.T, c config) *process {
 }
 
 // serve starts a daemon and waits until it is ready.
-func serve(t *testing.T, c config) *process {
+func serve(t testing.TB, c config) *process {
 	t.Helper()
 	p := start(t, c)
 	p.eventually("readiness", func() bool { return p.health("/v2/health/ready") == 200 })
