@@ -72,7 +72,7 @@ func (c *check) lookAtMPS(ctx context.Context) (err error) {
 	}
 	l.pipe = filepath.Join(l.dir, "pipe")
 	for _, part := range []func(context.Context) error{
-		l.idle, l.twoClients, l.beside, l.limited, l.terminated, l.serverKilled, l.daemonKilled,
+		l.idle, l.twoClients, l.beside, l.limited, l.killed, l.terminated, l.serverKilled, l.daemonKilled,
 	} {
 		if perr := part(ctx); perr != nil {
 			err = errors.Join(err, perr)
@@ -222,6 +222,23 @@ func (l *mpsLooks) limited(ctx context.Context) error {
 	return nil
 }
 
+// killed kills a client beside the others.
+func (l *mpsLooks) killed(ctx context.Context) error {
+	if l.server == 0 {
+		return nil // twoClients has told why
+	}
+	r, err := l.startClient(ctx, l.env)
+	if err != nil {
+		return err
+	}
+	err = r.cmd.Process.Kill()
+	r.stop()
+	_, berr := l.b.ask(ctx, "copy")
+	status, serr := l.control.Console().Status(ctx, l.server)
+	l.expect("S2", berr == nil && status == mps.StatusActive, "a client was killed (%v); another one's next copy: %v, the server is %s, %v", err, berr, status, serr)
+	return nil
+}
+
 // terminated has the server end a client.
 func (l *mpsLooks) terminated(ctx context.Context) error {
 	if l.server == 0 {
@@ -254,7 +271,9 @@ func (l *mpsLooks) serverKilled(ctx context.Context) error {
 		return err
 	}
 	b, berr := l.b.ask(ctx, "copy")
-	l.expect("P13", berr != nil, "a client of a killed server copies: %v (result %d)", berr, b.Result)
+	for _, id := range []string{"P13", "S1"} {
+		l.expect(id, berr != nil, "a client of a killed server copies: %v (result %d)", berr, b.Result)
+	}
 	again, aerr := l.b.ask(ctx, "copy")
 	l.expect("E15", aerr != nil, "and once more: %v (result %d)", aerr, again.Result)
 	l.a.stop()

@@ -101,7 +101,7 @@ func TestLookAtMPS(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := answers(c.report.Looks)
-	for _, id := range []string{"P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "P9", "P10", "P11", "P12", "P13", "P15", "P16", "P17", "P18", "E12", "E15", "E20", "F4"} {
+	for _, id := range []string{"P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "P9", "P10", "P11", "P12", "P13", "P15", "P16", "P17", "P18", "S1", "S2", "E12", "E15", "E20", "F4"} {
 		if len(got[id]) == 0 {
 			t.Errorf("%s was not looked at", id)
 		}
