@@ -48,8 +48,8 @@ type Backend interface {
 	// scheduler goroutine has ended or does not answer.
 	Overview() (Overview, bool)
 
-	// Timeline returns what remembers the last rounds.
-	Timeline() *timeline.Ring
+	// Timelines returns what remembers the last rounds, of each instance.
+	Timelines() []*timeline.Ring
 }
 
 // Memory is a piece of memory shared with a worker.

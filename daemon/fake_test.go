@@ -225,7 +225,7 @@ func (f *fake) Overview() (Overview, bool) {
 	return Overview{Policy: "edf", Services: []ServiceOverview{}}, !f.dead.Load()
 }
 
-func (f *fake) Timeline() *timeline.Ring { return f.timeline }
+func (f *fake) Timelines() []*timeline.Ring { return []*timeline.Ring{f.timeline} }
 
 func (f *fake) Live() bool  { return !f.dead.Load() }
 func (f *fake) Ready() bool { return !f.unready.Load() }

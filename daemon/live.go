@@ -40,8 +40,8 @@ var (
 	errSince    = invalid("since must be the number of a round: the next of the answer before, or 0")
 )
 
-// Timeline implements Backend.
-func (b *backend) Timeline() *timeline.Ring { return b.timeline }
+// Timelines implements Backend.
+func (b *backend) Timelines() []*timeline.Ring { return []*timeline.Ring{b.timeline} }
 
 // remember puts a round into the timeline.
 func (l *loop) remember(r *overlap.Round) {
@@ -60,8 +60,26 @@ func (l *loop) rememberAnswer(c *Call, a *overlap.Answer) {
 	l.timeline.Answered(a.Service, took, a.Result == overlap.Finished && took <= deadline)
 }
 
+// ringOf returns the timeline that a request asks for: that of the first
+// instance, unless it names another.
+func (e *Endpoint) ringOf(ctx *fasthttp.RequestCtx) (*timeline.Ring, *Error) {
+	rings, n := e.backend.Timelines(), 0
+	if v := ctx.QueryArgs().Peek("instance"); v != nil {
+		var err error
+		if n, err = strconv.Atoi(string(v)); err != nil || n < 0 || n >= len(rings) {
+			return nil, invalid("instance must be a number from 0 to %d", len(rings)-1)
+		}
+	}
+	return rings[n], nil
+}
+
 // answerTimeline tells of the rounds after one, or of the latest ones.
 func (e *Endpoint) answerTimeline(ctx *fasthttp.RequestCtx) {
+	ring, fault := e.ringOf(ctx)
+	if fault != nil {
+		writeError(ctx, fault)
+		return
+	}
 	since := timeline.Latest
 	if v := ctx.QueryArgs().Peek("since"); v != nil {
 		var err error
@@ -70,7 +88,7 @@ func (e *Endpoint) answerTimeline(ctx *fasthttp.RequestCtx) {
 			return
 		}
 	}
-	text, err := json.Marshal(e.backend.Timeline().Read(since, timeline.PageRounds, nil))
+	text, err := json.Marshal(ring.Read(since, timeline.PageRounds, nil))
 	if err != nil {
 		writeError(ctx, errInternal)
 		return
@@ -122,6 +140,11 @@ func (w *watchers) overviewOf(b Backend) json.RawMessage {
 // answerEvents sends the events for as long as the client reads them and the
 // daemon serves.
 func (e *Endpoint) answerEvents(ctx *fasthttp.RequestCtx) {
+	ring, fault := e.ringOf(ctx)
+	if fault != nil {
+		writeError(ctx, fault)
+		return
+	}
 	if e.watchers.count.Add(1) > maxWatchers {
 		e.watchers.count.Add(-1)
 		writeError(ctx, errWatchers)
@@ -135,7 +158,7 @@ func (e *Endpoint) answerEvents(ctx *fasthttp.RequestCtx) {
 		e.watchers.count.Add(-1)
 		return
 	}
-	s := &events{endpoint: e, stopped: ctx.Done(), since: timeline.Latest}
+	s := &events{endpoint: e, ring: ring, stopped: ctx.Done(), since: timeline.Latest}
 	s.conn, _ = ctx.Conn().(*conn)
 	ctx.Response.SetBodyStream(s, -1)
 }
@@ -144,6 +167,7 @@ func (e *Endpoint) answerEvents(ctx *fasthttp.RequestCtx) {
 // next frame.
 type events struct {
 	endpoint *Endpoint
+	ring     *timeline.Ring
 	conn     *conn // nil in tests without a socket
 	stopped  <-chan struct{}
 	since    uint64
@@ -156,6 +180,8 @@ type events struct {
 type frame struct {
 	Overview json.RawMessage `json:"overview"`
 	Timeline *timeline.Page  `json:"timeline"`
+
+	Recent []timeline.Service `json:"recent"` // of all instances
 }
 
 func (s *events) Read(p []byte) (int, error) {
@@ -181,7 +207,6 @@ func (s *events) Close() error {
 // wait waits until the next frame is due. It reports false if there is to be
 // none.
 func (s *events) wait() bool {
-	ring := s.endpoint.backend.Timeline()
 	for tick := time.Until(s.sent.Add(frameEvery)); ; tick = frameEvery {
 		select {
 		case <-s.stopped:
@@ -191,7 +216,7 @@ func (s *events) wait() bool {
 		if s.conn != nil && s.conn.gone() {
 			return false
 		}
-		if s.page == nil || ring.Changed(s.since) || time.Since(s.sent) >= restEvery {
+		if s.page == nil || s.ring.Changed(s.since) || time.Since(s.sent) >= restEvery {
 			return true
 		}
 	}
@@ -200,7 +225,7 @@ func (s *events) wait() bool {
 // next writes the next frame. The rounds that do not fit in are those that a
 // person would not see.
 func (s *events) next() error {
-	ring, e := s.endpoint.backend.Timeline(), s.endpoint
+	ring, e := s.ring, s.endpoint
 	if s.conn != nil {
 		if err := s.conn.SetWriteDeadline(time.Now().Add(slowWatcher)); err != nil {
 			return err
@@ -212,12 +237,20 @@ func (s *events) next() error {
 		s.page = ring.ReadLatest(s.since, frameRounds, s.page)
 	}
 	s.since, s.sent = s.page.Next, time.Now()
-	text, err := json.Marshal(frame{e.watchers.overviewOf(e.backend), s.page})
+	text, err := json.Marshal(frame{e.watchers.overviewOf(e.backend), s.page, e.recent()})
 	if err != nil {
 		return err
 	}
 	s.rest = append(append([]byte("data: "), text...), "\n\n"...)
 	return nil
+}
+
+// recent returns what became of the last queries of every service.
+func (e *Endpoint) recent() (all []timeline.Service) {
+	for _, ring := range e.backend.Timelines() {
+		all = append(all, ring.Services()...)
+	}
+	return all
 }
 
 // gone reports whether the client has left.

@@ -55,6 +55,17 @@ func TestTimelineRoute(t *testing.T) {
 			t.Errorf("since=%s: %d %s", since, a.status, a.body)
 		}
 	}
+	for _, instance := range []string{"", "-1", "1", "x"} {
+		for _, path := range []string{"timeline", "events"} {
+			a := s.get("/overlapd/" + path + "?instance=" + instance)
+			if message, _ := a.failure(t); a.status != 400 || !strings.Contains(message, "instance must be a number from 0 to 0") {
+				t.Errorf("%s, instance=%s: %d %s", path, instance, a.status, a.body)
+			}
+		}
+	}
+	if p := pageOf(t, s.get("/overlapd/timeline?instance=0&since=4")); len(p.Rounds) != 1 {
+		t.Errorf("of the first instance: %+v", p)
+	}
 	s.live()
 }
 
@@ -93,7 +104,7 @@ func TestEvents(t *testing.T) {
 	s.play(10)
 	next, leave := s.watchEvents()
 	f, ok := next()
-	if !ok || len(f.Timeline.Rounds) != 10 || !strings.Contains(string(f.Overview), `"policy":"edf"`) {
+	if !ok || len(f.Timeline.Rounds) != 10 || len(f.Recent) != 1 || !strings.Contains(string(f.Overview), `"policy":"edf"`) {
 		t.Fatalf("%t: %+v", ok, f)
 	}
 	s.play(2)
@@ -166,7 +177,7 @@ func TestWatchersAreBounded(t *testing.T) {
 // A client that reads nothing is dropped once its socket is full.
 func TestSlowWatcherIsDropped(t *testing.T) {
 	s := serve(t, testLimits())
-	e := &events{endpoint: s.endpoint, stopped: make(chan struct{}), since: timeline.Latest}
+	e := &events{endpoint: s.endpoint, ring: s.timeline, stopped: make(chan struct{}), since: timeline.Latest}
 	s.endpoint.watchers.count.Add(1)
 	client, nc := net.Pipe()
 	defer client.Close()
@@ -240,7 +251,7 @@ func TestLoopFeedsTheTimeline(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	p := r.backend.Timeline().Read(0, timeline.PageRounds, nil)
+	p := r.backend.timeline.Read(0, timeline.PageRounds, nil)
 	if len(p.Rounds) != 2 || p.Running != nil {
 		t.Fatalf("%+v", p)
 	}

@@ -227,6 +227,10 @@ func (o *Overview) add(other *Overview) {
 	o.Instances = append(o.Instances, *other)
 }
 
-// Timeline implements Backend. Rounds of different instances have nothing to
-// do with each other, and only those of the first are told.
-func (f *front) Timeline() *timeline.Ring { return f.backends[0].timeline }
+// Timelines implements Backend.
+func (f *front) Timelines() (all []*timeline.Ring) {
+	for _, b := range f.backends {
+		all = append(all, b.timeline)
+	}
+	return all
+}

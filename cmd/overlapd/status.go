@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -119,7 +120,7 @@ func askStatus(base string) (s status, err error) {
 	if err := json.Unmarshal(body, &s.Overview); err != nil || code != fasthttp.StatusOK {
 		return s, fmt.Errorf("the daemon at %s does not say how it stands (HTTP status %d)", base, code)
 	}
-	s.Recent, err = askRecent(u)
+	s.Recent, err = askRecent(u, len(s.Overview.Instances))
 	return s, err
 }
 
@@ -134,8 +135,9 @@ func (s status) writeText(w io.Writer) error {
 	for i, m := range s.Models {
 		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%v\t%v", m.Name, m.Stats.Success.Count, m.Stats.Fail.Count,
 			m.ExecutionCount, m.Stats.Queue.mean(), m.Stats.Infer.mean())
-		if i < len(s.Recent) && i < len(s.Overview.Services) {
-			r := &s.Recent[i]
+		at := slices.IndexFunc(s.Recent, func(r timeline.Service) bool { return r.Name == m.Name })
+		if at >= 0 && i < len(s.Overview.Services) {
+			r := &s.Recent[at]
 			fmt.Fprintf(t, "\t%v\t%s\t%s\t%s\t%d", r.Target, short(r.P50), short(r.P99), missedOf(r), s.Overview.Services[i].Queued)
 		}
 		fmt.Fprintln(t)

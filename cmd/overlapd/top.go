@@ -27,6 +27,7 @@ const (
 
 func topCommand() *cobra.Command {
 	var base string
+	var which int
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "top",
@@ -45,7 +46,7 @@ a click on a group there tells why it was chosen.`,
   overlapd top --json          once, for programs`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var v view
+			v := view{which: which}
 			if err := v.ask(base); err != nil {
 				return err
 			}
@@ -63,6 +64,7 @@ a click on a group there tells why it was chosen.`,
 		},
 	}
 	cmd.Flags().StringVar(&base, "url", defaultURL, "the daemon")
+	cmd.Flags().IntVar(&which, "instance", 0, "instance of a GPU that is divided, from 0")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object: the status and the latest rounds")
 	return cmd
 }
@@ -77,6 +79,7 @@ type seen struct {
 // difference.
 type view struct {
 	now, before seen
+	which       int // instance
 	held        bool
 	lost        error // why there is nothing newer
 }
@@ -92,7 +95,7 @@ func (v *view) ask(base string) error {
 	if err != nil {
 		return err
 	}
-	if s.Timeline, err = askTimeline(u, timeline.Latest); err != nil {
+	if s.Timeline, err = askTimeline(u, v.which, timeline.Latest); err != nil {
 		return err
 	}
 	v.before, v.now = v.now, s

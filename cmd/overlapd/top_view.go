@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/timeline"
 )
 
@@ -102,7 +103,7 @@ func (v *view) summary() string {
 	o, was := &v.now.Status.Overview, &v.before.Status.Overview
 	busy := "-"
 	if v.since() > 0 {
-		busy = fmt.Sprintf("%.0f %%", 100*min(1, (o.BusySeconds-was.BusySeconds)/v.since().Seconds()))
+		busy = fmt.Sprintf("%.0f %%", 100*min(1, (o.BusySeconds-was.BusySeconds)/v.since().Seconds()/float64(max(1, len(o.Instances)))))
 	}
 	text := fmt.Sprintf("up %v  policy %s  rounds/s %s  busy %s  predictor %s", time.Duration(o.UpSeconds*1e9).Round(time.Second),
 		o.Policy, v.perSecond(o.Rounds, was.Rounds), busy, o.Predictor.Phase)
@@ -121,18 +122,21 @@ func (v *view) columns() string {
 // service is the line of one service. Lost are all queries that were late or
 // without an answer since the daemon started.
 func (v *view) service(i int) string {
-	r, o := &v.now.Timeline.Services[i], v.now.Status.Overview.Services
-	if i >= len(o) {
-		return name(r.Name)
-	}
-	s := &o[i]
-	var before uint64
-	if was := v.before.Status.Overview.Services; i < len(was) {
-		before = was[i].Finished
-	}
+	r := &v.now.Timeline.Services[i]
+	s, was := serviceNamed(&v.now.Status, r.Name), serviceNamed(&v.before.Status, r.Name)
 	lost := s.Late + sum(s.Dropped) + sum(s.Failed) + sum(s.Refused)
 	return fmt.Sprintf(serviceFormat, name(r.Name), short(r.Target), short(r.P50), short(r.P99), missedOf(r),
-		fmt.Sprint(s.Queued), v.perSecond(s.Finished, before), fmt.Sprint(lost))
+		fmt.Sprint(s.Queued), v.perSecond(s.Finished, was.Finished), fmt.Sprint(lost))
+}
+
+// serviceNamed returns the counters of a service, none if it is not there.
+func serviceNamed(s *status, name string) daemon.ServiceOverview {
+	for i := range s.Overview.Services {
+		if s.Overview.Services[i].Name == name {
+			return s.Overview.Services[i]
+		}
+	}
+	return daemon.ServiceOverview{}
 }
 
 // mood is the colour of a service's line: red if its p99 is over its target.

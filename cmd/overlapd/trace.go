@@ -33,6 +33,7 @@ const (
 // traceOptions says what is traced, and where to.
 type traceOptions struct {
 	base    string
+	which   int // instance
 	seconds float64
 	out     string
 	asJSON  bool
@@ -61,6 +62,7 @@ Ctrl-C ends a trace early; what was recorded by then is whole.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.base, "url", defaultURL, "the daemon")
+	f.IntVar(&o.which, "instance", 0, "instance of a GPU that is divided, from 0")
 	f.Float64Var(&o.seconds, "seconds", 5, "how long to record")
 	f.StringVarP(&o.out, "out", "o", "", "file, instead of standard output")
 	f.BoolVar(&o.asJSON, "json", false, "with --out: print one JSON object that says what was recorded")
@@ -102,7 +104,7 @@ func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) (err e
 	} else if term.IsTerminal(int(os.Stdout.Fd())) {
 		return errors.New("a trace is for programs: send it to a file, overlapd trace --seconds 5 > trace.json")
 	}
-	r := recorder{w: perfetto.NewWriter(to), traced: traced{Device: s.Overview.Device}}
+	r := recorder{which: o.which, w: perfetto.NewWriter(to), traced: traced{Device: s.Overview.Device}}
 	err = r.record(ctx, u, time.Duration(o.seconds*float64(time.Second)))
 	if err = errors.Join(err, r.w.Close()); err != nil {
 		return err
@@ -118,6 +120,7 @@ func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) (err e
 type recorder struct {
 	w      *perfetto.Writer
 	traced traced
+	which  int // instance
 	epoch  time.Time
 	since  uint64
 }
@@ -125,7 +128,7 @@ type recorder struct {
 // record writes what ends from now on, until the time is over or ctx ends.
 func (r *recorder) record(ctx context.Context, u *url.URL, lasts time.Duration) error {
 	begin := time.Now()
-	p, err := askTimeline(u, noRounds)
+	p, err := askTimeline(u, r.which, noRounds)
 	if err != nil {
 		return err
 	}
@@ -154,7 +157,7 @@ func (r *recorder) record(ctx context.Context, u *url.URL, lasts time.Duration) 
 // catchUp writes all rounds that are new.
 func (r *recorder) catchUp(u *url.URL) error {
 	for more := true; more; {
-		p, err := askTimeline(u, r.since)
+		p, err := askTimeline(u, r.which, r.since)
 		if err != nil {
 			return err
 		}

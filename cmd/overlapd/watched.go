@@ -28,15 +28,20 @@ func daemonURL(base string) (*url.URL, error) {
 	return u, nil
 }
 
-// askTimeline asks a daemon for the rounds after one, or for the latest ones.
-func askTimeline(u *url.URL, since uint64) (p timeline.Page, err error) {
+// askTimeline asks a daemon for the rounds of an instance after one, or for the
+// latest ones.
+func askTimeline(u *url.URL, instance int, since uint64) (p timeline.Page, err error) {
 	at := u.JoinPath("/overlapd/timeline")
+	at.RawQuery = "instance=" + strconv.Itoa(instance)
 	if since != timeline.Latest {
-		at.RawQuery = "since=" + strconv.FormatUint(since, 10)
+		at.RawQuery += "&since=" + strconv.FormatUint(since, 10)
 	}
 	code, body, err := fasthttp.GetTimeout(nil, at.String(), statusTimeout)
 	if err != nil {
 		return p, fmt.Errorf("no daemon answers at %s: %w; start one with overlapd serve", u, err)
+	}
+	if code == fasthttp.StatusBadRequest {
+		return p, fmt.Errorf("the daemon at %s has no instance %d: overlapd status --json lists them", u, instance)
 	}
 	if err := json.Unmarshal(body, &p); err != nil || code != fasthttp.StatusOK || p.Services == nil {
 		return p, fmt.Errorf("what answers at %s has no timeline (HTTP status %d): it is no overlapd, or an older one", u, code)
@@ -44,10 +49,16 @@ func askTimeline(u *url.URL, since uint64) (p timeline.Page, err error) {
 	return p, nil
 }
 
-// askRecent asks what became of the last queries.
-func askRecent(u *url.URL) ([]timeline.Service, error) {
-	p, err := askTimeline(u, noRounds)
-	return p.Services, err
+// askRecent asks what became of the last queries, on every instance.
+func askRecent(u *url.URL, instances int) (all []timeline.Service, err error) {
+	for i := range max(1, instances) {
+		p, err := askTimeline(u, i, noRounds)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p.Services...)
+	}
+	return all, nil
 }
 
 // short writes a latency with three digits, and none as a dash.

@@ -4,7 +4,7 @@ const KEPT = 512;          // rounds
 const STALE_MS = 3500;     // without a frame the connection counts as lost
 const RETRY_MS = 2000;
 
-const now = { overview: null, services: [], rounds: [], running: null, at: 0, epoch: null, frame: 0, broken: false };
+const now = { overview: null, services: [], recent: {}, rounds: [], running: null, at: 0, epoch: null, frame: 0, broken: false };
 let held = null;           // the rounds that are looked at while others come
 let chosen = null;         // the number of the round that is explained
 let open = false;          // its decision is shown
@@ -21,6 +21,7 @@ function take(frame) {
   now.rounds.splice(0, Math.max(0, now.rounds.length - KEPT));
   now.running = t.running || null;
   now.services = t.services;
+  now.recent = Object.fromEntries(frame.recent.map(s => [s.name, s]));
   now.at = t.now_ns;
   now.frame = performance.now();
   now.overview = frame.overview;
@@ -30,7 +31,8 @@ function take(frame) {
 
 function show() {
   const o = now.overview;
-  if (o) showOverview(o, now.services);
+  if (o) showOverview(o, now.recent);
+  if (o) showInstances(o.instances || []);
   showLink();
   if (!now.epoch) return;
   if (!held) render();
@@ -146,7 +148,7 @@ async function fromFragment() {
   if (!m) return;
   const number = Number(m[1]);
   if (!now.rounds.some(r => r.round === number)) {
-    const answer = await fetch("overlapd/timeline?since=" + (number - 1), { cache: "no-store" });
+    const answer = await fetch("overlapd/timeline?instance=" + instance + "&since=" + (number - 1), { cache: "no-store" });
     const page = answer.ok ? await answer.json() : { rounds: [] };
     if (!page.rounds.length || page.rounds[0].round !== number) {
       byId("decision").hidden = false;
@@ -159,9 +161,30 @@ async function fromFragment() {
   choose(number, true);
 }
 
+let instance = 0;          // whose groups are shown
 let source = null;
+
+// showInstances offers the instances of a GPU that is divided.
+function showInstances(all) {
+  const box = byId("instances");
+  box.hidden = all.length < 2;
+  if (box.hidden || box.childElementCount === all.length) return;
+  box.replaceChildren(...all.map((o, i) => {
+    const b = html("button", { type: "button", "aria-pressed": i === instance }, o.device);
+    b.onclick = () => {
+      instance = i;
+      [...box.children].forEach((c, j) => c.setAttribute("aria-pressed", j === i));
+      source.close();
+      if (held) follow();
+      now.epoch = null;
+      connect();
+    };
+    return b;
+  }));
+}
+
 function connect() {
-  source = new EventSource("overlapd/events");
+  source = new EventSource("overlapd/events?instance=" + instance);
   let first = true;
   source.onmessage = e => {
     now.broken = false;

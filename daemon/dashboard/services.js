@@ -29,23 +29,29 @@ function showOverview(o, recent) {
   document.title = "overlapd: " + o.services.length + " on " + o.device;
   const facts = [
     ["policy", o.policy], ["up", ago(o.up_seconds)], ["rounds/s", rate(perSecond(h => h.rounds))],
-    ["device busy", percent(Math.min(1, perSecond(h => h.busy)), 0)],
+    ["device busy", percent(Math.min(1, perSecond(h => h.busy) / Math.max(1, (o.instances || []).length)), 0)],
   ];
   if (o.plans.made > 0) facts.push(["chosen ahead", percent(o.plans.kept / Math.max(1, o.rounds), 0)]);
   if (o.predictor.file) facts.push(["predictor's error", o.predictor.file.mape_test.toFixed(1) + " %"]);
   facts.push(...deviceFacts(o));
   byId("facts").replaceChildren(...facts.map(([name, value]) => html("div", {}, html("dt", {}, name), html("dd", {}, value))));
-  byId("services").tBodies[0].replaceChildren(...o.services.map((s, i) => serviceRow(s, i, recent[i] || {})));
+  byId("services").tBodies[0].replaceChildren(...o.services.map((s, i) => serviceRow(s, i, recent[s.name] || {})));
   showPredictor(o.predictor);
 }
 
-// deviceFacts says what is known of a GPU, if there is one.
+// deviceFacts says what is known of each GPU or instance, if there is one.
 function deviceFacts(o) {
-  const g = o.gpu, facts = [];
-  if (!g) return facts;
-  if (g.memory_total_bytes) facts.push(["memory", gib(g.memory_used_bytes) + " of " + gib(g.memory_total_bytes)]);
-  if (g.mps) facts.push(["MPS", g.mps === true ? "on" : String(g.mps)]);
-  if (g.mig) facts.push(["MIG", String(g.mig)]);
+  const facts = [];
+  for (const g of o.gpu || []) {
+    const which = (o.gpu.length > 1 ? (g.mig_profile || g.uuid) + " " : ""), s = g.sample || {};
+    if (g.mig_profile && o.gpu.length === 1) facts.push(["MIG", g.mig_profile]);
+    if (s.memory) facts.push([which + "memory", gib(s.memory.used_bytes) + " of " + gib(s.memory.total_bytes)]);
+    if (s.utilization) facts.push([which + "kernels", s.utilization.gpu_percent + " % of the time"]);
+    if (s.temperature_celsius) facts.push([which + "temperature", s.temperature_celsius + " °C"]);
+    if (s.power_watts) facts.push([which + "power", s.power_watts.toFixed(0) + " W"]);
+    if (g.mps) facts.push([which + "MPS", g.mps.phase + (g.mps.fault ? ": " + g.mps.fault : "")]);
+    if (g.fault) facts.push([which + "GPU", g.fault]);
+  }
   return facts;
 }
 const gib = bytes => ((bytes || 0) / 2 ** 30).toFixed(1) + " GiB";

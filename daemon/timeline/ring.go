@@ -103,7 +103,7 @@ func (r *Ring) Read(since uint64, limit int, p *Page) *Page {
 	limit = max(0, min(limit, PageRounds))
 	p.Epoch, p.Now = r.epoch, time.Since(r.epoch)
 	p.Rounds, p.Running, p.Missed, p.More = refill(p.Rounds, nil), nil, 0, false
-	r.readServices(p)
+	p.Services = r.Services()
 	next, ended := r.first(since, limit, p)
 	for next <= ended && len(p.Rounds) < limit {
 		next = r.copyRounds(next, limit, p)
@@ -194,13 +194,15 @@ func (r *Ring) copyRounds(next uint64, limit int, p *Page) uint64 {
 	return next
 }
 
-func (r *Ring) readServices(p *Page) {
-	p.Services = refill(p.Services, nil)
+// Services returns what became of the last queries of each service.
+func (r *Ring) Services() []Service {
+	all := make([]Service, 0, len(r.services))
 	var last latencies
 	for i := range r.services {
 		r.mu.Lock()
 		last = r.mu.latencies[i]
 		r.mu.Unlock()
-		p.Services = append(p.Services, Service{Name: r.services[i].Name, Target: r.services[i].QoSTarget, Recent: last.recent()})
+		all = append(all, Service{Name: r.services[i].Name, Target: r.services[i].QoSTarget, Recent: last.recent()})
 	}
+	return all
 }
