@@ -226,6 +226,23 @@ func TestLedger(t *testing.T) {
 	}
 }
 
+// A driver that does not tell of memory keeps no service away.
+func TestUnknownMemory(t *testing.T) {
+	r := newRig(t, fake.New())
+	r.server.Fail("nvmlDeviceGetMemoryInfo", 0, -1, nvml.ERROR_NOT_SUPPORTED)
+	g := r.look()
+	l := g.Parts()[0].Ledger()
+	if err := l.Admit(Need{Service: "a", Bytes: 1 << 40}); err != nil {
+		t.Error(err)
+	}
+	if text := l.String(); !strings.Contains(text, "unknown free") || strings.Contains(text, "left") {
+		t.Error(text)
+	}
+	if err := g.Give(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestRuntimeDir(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", "/run/overlapd")
 	c := Config{}

@@ -12,6 +12,10 @@ type Need struct {
 	Sums    string // what they are made of
 }
 
+// unknownMemory stands where the driver does not tell, as for GPUs that share
+// the host's memory: then every service is admitted, and its worker reckons.
+const unknownMemory = -1
+
 // Ledger is who has how much of a part's memory.
 type Ledger struct {
 	part  *Part
@@ -24,7 +28,7 @@ func (p *Part) Ledger() *Ledger { return &Ledger{part: p, left: p.memory} }
 
 // Admit gives a service what it needs, or returns an ErrNoRoom with the sums.
 func (l *Ledger) Admit(n Need) error {
-	if n.Bytes > l.left {
+	if l.part.memory != unknownMemory && n.Bytes > l.left {
 		return fmt.Errorf("%w %s: it needs %s (%s), and of the %s of %s %s: %s are left; "+
 			"lower its cut or max_batch, give a neighbour a lower pinned_memory_limit, or move a service to another GPU or instance",
 			ErrNoRoom, n.Service, mega(n.Bytes), n.Sums, mega(l.part.memory), l.part.Text, l.others(), mega(l.left))
@@ -47,11 +51,17 @@ func (l *Ledger) others() string {
 // String returns the account, a line for each service.
 func (l *Ledger) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "memory of %s: %s free\n", l.part.Text, mega(l.part.memory))
+	free := "unknown"
+	if l.part.memory != unknownMemory {
+		free = mega(l.part.memory)
+	}
+	fmt.Fprintf(&b, "memory of %s: %s free\n", l.part.Text, free)
 	for _, n := range l.taken {
 		fmt.Fprintf(&b, "  %s  %s  (%s)\n", n.Service, mega(n.Bytes), n.Sums)
 	}
-	fmt.Fprintf(&b, "  %s are left\n", mega(l.left))
+	if l.part.memory != unknownMemory {
+		fmt.Fprintf(&b, "  %s are left\n", mega(l.left))
+	}
 	return b.String()
 }
 

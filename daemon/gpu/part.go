@@ -18,7 +18,7 @@ type Part struct {
 	Services []string // that run there
 
 	gpu     *GPU
-	memory  int64 // free bytes
+	memory  int64 // free bytes, unknownMemory if the driver does not tell
 	control *mps.Control
 	latest  atomic.Pointer[reading]
 }
@@ -41,10 +41,13 @@ func text(d *cuda.Device, profile string) string {
 // whole returns the part of a GPU, or an instance, that is used as it is.
 func (g *GPU) whole() *Part {
 	d := &g.target.Device
-	p := &Part{gpu: g, UUID: g.target.UUID(), Services: g.config.Services, memory: int64(d.Memory.Value.Free)}
+	p := &Part{gpu: g, UUID: g.target.UUID(), Services: g.config.Services, memory: unknownMemory}
+	if d.Memory.Known {
+		p.memory = int64(d.Memory.Value.Free)
+	}
 	if g.target.Instance != nil {
 		p.Profile = g.target.Instance.Profile
-		p.memory = g.memoryOf(p.UUID, 0)
+		p.memory = g.memoryOf(p.UUID, unknownMemory)
 	}
 	p.Text = text(d, p.Profile)
 	return p
@@ -53,7 +56,7 @@ func (g *GPU) whole() *Part {
 // slot returns the part of a MIG instance that is there, or planned.
 func (g *GPU) slot(s *mig.Slot) *Part {
 	d := &g.target.Device
-	p := &Part{gpu: g, UUID: s.UUID, Profile: s.Profile, Services: s.Services, Text: text(d, s.Profile)}
+	p := &Part{gpu: g, UUID: s.UUID, Profile: s.Profile, Services: s.Services, Text: text(d, s.Profile), memory: unknownMemory}
 	if profile, ok := d.MIG.Profile(s.Profile); ok {
 		p.memory = int64(profile.Memory)
 	}
