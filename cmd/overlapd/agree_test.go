@@ -191,6 +191,7 @@ func requestOf(q *sim.Query) []byte {
 func (a *agreement) daemon(t *testing.T) (url string, stop func()) {
 	t.Helper()
 	c := daemon.Default()
+	c.GRPCListen = ""
 	c.Listen, c.StateDir, c.Policy = "127.0.0.1:0", t.TempDir(), a.policy
 	c.Device, c.DeviceProfile, c.Predictor.File = "emulated", a.device, a.predictor
 	for _, name := range a.models {

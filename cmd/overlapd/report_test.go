@@ -25,7 +25,7 @@ func TestServeTellsSystemd(t *testing.T) {
 	}
 	defer listener.Close()
 	var log bytes.Buffer
-	daemon := exec.Command(os.Args[0], "serve", "--config", filepath.Join("..", "..", "docs", "examples", "emulated.toml"), "--listen", "127.0.0.1:0")
+	daemon := exec.Command(os.Args[0], "serve", "--config", filepath.Join("..", "..", "docs", "examples", "emulated.toml"), "--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0")
 	daemon.Env = append(os.Environ(), "OVERLAPD_TEST_FIT=1", "STATE_DIRECTORY="+dir, "NOTIFY_SOCKET="+address, "WATCHDOG_USEC=3000000")
 	daemon.Stderr = &log
 	if err := daemon.Start(); err != nil {

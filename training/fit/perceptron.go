@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sync"
 
 	_ "go4.org/unsafe/assume-no-moving-gc" // gorgonia panics with a version that does not know this Go
 	"gorgonia.org/gorgonia"
@@ -40,6 +41,10 @@ const (
 	squared                // mean of (output-target)²
 )
 
+// building is held while a graph is built: gorgonia counts its groups of nodes
+// in a variable of the package.
+var building sync.Mutex
+
 // newPerceptron makes a network with random weights. The scale is that of the
 // relative loss.
 func newPerceptron(widths []int, batch int, of lossOf, scale float32, random *rand.Rand) (p *perceptron, err error) {
@@ -50,6 +55,8 @@ func newPerceptron(widths []int, batch int, of lossOf, scale float32, random *ra
 			err = fmt.Errorf("building the graph: %v", r)
 		}
 	}()
+	building.Lock()
+	defer building.Unlock()
 	p = &perceptron{graph: gorgonia.NewGraph(), batch: batch, widths: widths}
 	var x, t *gorgonia.Node
 	x, p.inputs = p.matrix("x", batch, widths[0])
