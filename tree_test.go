@@ -57,7 +57,7 @@ func walk() (paths []string, err error) {
 		case d.IsDir() && path == "bin",
 			d.IsDir() && path != "." && path != ".ci" && strings.HasPrefix(d.Name(), "."):
 			return fs.SkipDir
-		case d.Type().IsRegular():
+		case d.Type().IsRegular() && path != ".git": // of a worktree, a file
 			paths = append(paths, path)
 		}
 		return nil

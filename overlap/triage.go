@@ -1,8 +1,6 @@
 package overlap
 
-import (
-	"time"
-)
+import "time"
 
 // Limits of a triage.
 const (
@@ -23,11 +21,10 @@ const (
 // postponed. Overlap makes things faster than that; what is postponed runs when
 // nothing else of its service does.
 type triage struct {
-	number    uint64        // of the triage; queries note which has postponed them
-	taken     time.Duration // that these and the queries kept so far take
-	level     int           // the priority that kept is of
-	kept      heap[*query]  // the longest first
-	postponed int
+	number uint64        // of the triage; queries note which has postponed them
+	taken  time.Duration // that these and the queries kept so far take
+	level  int           // the priority that kept is of
+	kept   heap[*query]  // the longest first
 }
 
 func newTriage() triage {
@@ -41,7 +38,7 @@ func newTriage() triage {
 func (d *decision) triage() {
 	s, t := d.s, &d.sorting
 	s.triages++
-	t.number, t.postponed, t.taken, t.level = s.triages, 0, 0, 0
+	t.number, t.taken, t.level = s.triages, 0, 0
 	t.kept.items = t.kept.items[:0]
 	waiting := 0
 	for _, sv := range s.services {
@@ -123,6 +120,5 @@ func (t *triage) add(q *query, at time.Duration) {
 		longest := t.kept.pop()
 		longest.postponed = t.number
 		t.taken -= longest.alone
-		t.postponed++
 	}
 }

@@ -114,7 +114,7 @@ func TestTriageIsBounded(t *testing.T) {
 			postponed++
 		}
 	}
-	if postponed == 0 || postponed > triageScan || s.draft.sorting.postponed != postponed {
-		t.Errorf("%d queries are postponed, by the triage's own count %d", postponed, s.draft.sorting.postponed)
+	if postponed == 0 || postponed > triageScan {
+		t.Errorf("%d queries are postponed, of %d that a triage looks at", postponed, triageScan)
 	}
 }
