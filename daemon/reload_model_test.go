@@ -1,0 +1,77 @@
+package daemon
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/models/zoo"
+)
+
+func TestRewritten(t *testing.T) {
+	dir := t.TempDir()
+	add, err := zoo.Build("tiny_add", dir, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mlp, err := zoo.Build("tiny_mlp", dir, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash, err := hashModel(add)
+	if err != nil || len(hash) != 64 {
+		t.Fatalf("hash %q, %v", hash, err)
+	}
+	absent := filepath.Join(dir, "absent.onnx")
+	for _, test := range []struct {
+		model, hash string
+		want        bool
+	}{
+		{add, hash, false}, {add, "", true}, {mlp, hash, true}, {absent, hash, true},
+		{"zoo:tiny_add", "", false}, {"emulated:bert", "", false},
+	} {
+		if got := rewritten(test.model, test.hash); got != test.want {
+			t.Errorf("rewritten(%q, %q) = %t", test.model, test.hash, got)
+		}
+	}
+	if err := os.Rename(mlp, add); err != nil {
+		t.Fatal(err)
+	}
+	if !rewritten(add, hash) {
+		t.Error("another file at the same path is taken for the same")
+	}
+	if _, err := hashModel(absent); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+// A model that is cut short while it is read must not end the daemon.
+func TestModelCutShort(t *testing.T) {
+	path, err := zoo.Build("tiny_cnn", t.TempDir(), 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = surviving(path, func() error {
+		f, err := models.Open(path, models.DefaultLimits())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := os.Truncate(path, 0); err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.Hash()
+		return err
+	})
+	if !errors.Is(err, errModelInMotion) {
+		t.Errorf("got %v", err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a defect of ours is taken for a file that was cut short")
+		}
+	}()
+	_ = surviving(path, func() error { panic("a defect") })
+}
