@@ -39,11 +39,10 @@ const (
 // backend is the [Backend] of a running daemon: it hands calls to the
 // scheduler goroutine, which owns everything that is decided.
 type backend struct {
-	log       zerolog.Logger
-	device    string // what the services run on, in words
-	epoch     time.Time
-	services  []*Service
-	names     map[string]*Service
+	log    zerolog.Logger
+	device string // what the services run on, in words
+	epoch  time.Time
+	*registry
 	emulation *emulation // nil for a device that computes
 	exec      runner
 	inbox     chan message
@@ -54,13 +53,10 @@ type backend struct {
 	beat      atomic.Int64 // of the loop, since the epoch
 	profiles  profiles     // may be nil
 	keeper    *keeper
-	threads   []int // of each service
 	timeline  *timeline.Ring
 	part      *gpu.Part // nil without a GPU
 	loop      *loop
 	running   bool // the loop was started
-
-	percentages []int // of a GPU's multiprocessors, that each service may use; nil without a GPU
 
 	gpus func() []metrics.GPU // readings of what the services run on, which must not wait; nil if that is no GPU
 
@@ -101,29 +97,24 @@ type pending struct {
 
 func newBackend(c Config, log zerolog.Logger) *backend {
 	b := &backend{
-		log:    log,
-		epoch:  time.Now(),
-		names:  make(map[string]*Service, len(c.Services)),
-		inbox:  make(chan message, inboxLimit),
-		ending: make(chan struct{}),
-		done:   make(chan struct{}),
+		log:      log,
+		epoch:    time.Now(),
+		registry: new(registry),
+		inbox:    make(chan message, inboxLimit),
+		ending:   make(chan struct{}),
+		done:     make(chan struct{}),
 	}
+	list := make([]*Service, len(c.Services))
 	for i, s := range c.Services {
-		service := NewService(models.ServiceID(i), s, c.Policy)
-		b.services = append(b.services, service)
-		b.names[s.Name] = service
+		list[i] = NewService(models.ServiceID(i), s, c.Policy)
+		list[i].home = b
 	}
+	b.publish(list)
 	return b
 }
 
 // now returns the time since the epoch, by the monotonic clock.
 func (b *backend) now() time.Duration { return time.Since(b.epoch) }
-
-// Services implements Backend.
-func (b *backend) Services() []*Service { return b.services }
-
-// Service implements Backend.
-func (b *backend) Service(name string) *Service { return b.names[name] }
 
 // Alloc implements Backend.
 func (b *backend) Alloc(s *Service, bytes int64) (Memory, error) {
@@ -223,7 +214,7 @@ func (b *backend) Ready() bool {
 	if b.draining.Load() {
 		return false
 	}
-	for _, s := range b.services {
+	for _, s := range b.Services() {
 		if !s.Ready() {
 			return false
 		}
@@ -265,20 +256,6 @@ func (b *backend) ask(f func(*loop)) bool {
 	}
 }
 
-// scheduled returns the services as the scheduler first sees them. Their
-// operators are not known before the workers have loaded the models; until
-// then they are down.
-func scheduled(c Config) []models.Service {
-	var list []models.Service
-	for i, s := range c.Services {
-		list = append(list, models.Service{
-			ID: models.ServiceID(i), Name: s.Name, Operators: 1,
-			QoSTarget: s.Target, QueueLimit: s.QueueLimit, MaxBatch: s.MaxBatch, BestEffort: s.BestEffort,
-		})
-	}
-	return list
-}
-
 // stopMeasuring measures nothing any more, and waits for the round that runs,
 // until ctx ends.
 func (b *backend) stopMeasuring(ctx context.Context) error {
@@ -299,9 +276,13 @@ func (b *backend) stopMeasuring(ctx context.Context) error {
 // newLoop makes the scheduler and its goroutine's state. Decisions are written
 // to log, unless it is nil.
 func (b *backend) newLoop(c Config, log *journal.Writer, header journal.Header) error {
-	list := scheduled(c)
-	operators := make([]int, len(list))
-	for i := range list {
+	slots := make([]*slot, len(c.Services))
+	for i, s := range b.Services() {
+		slots[i] = &slot{service: s, config: c.Services[i]}
+	}
+	list, operators := make([]models.Service, len(slots)), make([]int, len(slots))
+	for i, s := range slots {
+		list[i] = scheduled(s.service.ID, &s.config)
 		operators[i] = list[i].Operators
 	}
 	solo, err := predictor.NewSolo(operators...)
@@ -321,7 +302,7 @@ func (b *backend) newLoop(c Config, log *journal.Writer, header journal.Header) 
 	b.timeline = timeline.New(b.epoch, list)
 	b.loop = &loop{
 		backend: b, config: c, scheduler: scheduler, solo: solo, predictor: p,
-		specs: list, workers: make([]worker, len(list)),
+		slots: slots, specs: list,
 		calls: make(map[models.QueryID]*pending),
 		timer: time.NewTimer(time.Hour),
 	}

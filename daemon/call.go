@@ -16,8 +16,12 @@ import (
 // once, when it has read the outputs.
 type Backend interface {
 	// Services returns every service in the order of the configuration. The
-	// slice never changes, and it is there before the endpoint is.
+	// slice never changes: when services come or go, the next call returns
+	// another.
 	Services() []*Service
+
+	// Service returns the service of a name, or nil.
+	Service(name []byte) *Service
 
 	// Alloc returns memory shared with the service's worker, for all inputs of
 	// one query. It fails with ErrNoMemory, ErrTooLarge or ErrUnavailable.

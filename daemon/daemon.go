@@ -3,10 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
-	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,11 +12,8 @@ import (
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/metrics"
 	"github.com/overlapd/overlapd/executor"
-	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/models/zoo"
 	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
-	"github.com/overlapd/overlapd/segments"
 )
 
 // zooSeed is the seed of the weights of the zoo's models.
@@ -42,6 +36,7 @@ type Daemon struct {
 	config   Config // of all units
 	log      zerolog.Logger
 	gpu      *gpu.GPU
+	face     Backend // of all units, that the endpoints speak to
 	endpoint *Endpoint
 	listener net.Listener
 	remote   remoteEndpoint
@@ -107,7 +102,8 @@ func New(c Config, o Options) (d *Daemon, err error) {
 	if err = d.each(func(u *unit) error { return u.open(d, &o, life) }); err != nil || o.Offline {
 		return d, err
 	}
-	if d.endpoint, err = NewEndpoint(d.front(), c.Limits, o.Version, d.log); err != nil {
+	d.face = d.front()
+	if d.endpoint, err = NewEndpoint(d.face, c.Limits, o.Version, d.log); err != nil {
 		return d, err
 	}
 	if d.emulation != nil {
@@ -136,96 +132,6 @@ func (d *Daemon) emulate(o *Options) (err error) {
 	d.log.Warn().Str("device", d.device).Str("profile", d.config.DeviceProfile).
 		Msg("the device is emulated: nothing is computed, every output is zeros, and only the time that it takes is like a device's")
 	return nil
-}
-
-// runner returns what runs rounds: workers, unless the device is emulated.
-func (d *unit) runner(o *Options, specs []executor.ServiceSpec) (runner, error) {
-	if d.emulation != nil {
-		return d.emulation.runner(&d.config, d.backend.event)
-	}
-	workers := o.workers
-	if workers == nil {
-		workers = func(o executor.Options) (runner, error) { return executor.New(o) }
-	}
-	w := &d.config.Worker
-	return workers(executor.Options{
-		Command:      o.Worker,
-		Services:     specs,
-		LoadTimeout:  w.LoadTimeout,
-		SpanTimeout:  w.SpanTimeout,
-		Poll:         w.Poll,
-		BackoffMin:   w.BackoffMin,
-		BackoffMax:   w.BackoffMax,
-		RestartLimit: w.RestartLimit,
-		Events:       d.backend.event,
-	})
-}
-
-// specs describes the workers to the executor and builds the models of the zoo
-// that are not there yet. An emulated device has no workers.
-func (d *unit) specs(o Options) ([]executor.ServiceSpec, error) {
-	var specs []executor.ServiceSpec
-	if d.emulation != nil {
-		d.threads = make([]int, len(d.config.Services))
-		return nil, nil
-	}
-	var memory *gpu.Ledger
-	if d.part != nil {
-		memory = d.part.Ledger()
-	}
-	for i, s := range d.config.Services {
-		path, err := d.model(s.Model)
-		if err != nil {
-			return nil, fmt.Errorf("service %s: %w", s.Name, err)
-		}
-		w := &d.config.Worker
-		threads := s.Threads
-		if threads == 0 {
-			threads = w.Threads
-		}
-		if threads == 0 {
-			threads = o.Cores
-		}
-		d.threads = append(d.threads, threads)
-		specs = append(specs, executor.ServiceSpec{
-			ID:   models.ServiceID(i),
-			Name: s.Name,
-			Load: segments.LoadSpec{
-				Service:           s.Name,
-				ModelPath:         path,
-				CacheDir:          filepath.Join(d.config.cacheDir(), "optimized"),
-				Threads:           threads,
-				Spin:              w.Spin,
-				CutTarget:         s.Cut,
-				MaxBatch:          s.MaxBatch,
-				IntermediateBytes: w.IntermediateBytes,
-			},
-			InputBytes:  w.InputBytes,
-			OutputBytes: w.OutputBytes,
-		})
-		if d.part == nil {
-			continue
-		}
-		if err := d.place(&specs[i], &s, memory); err != nil {
-			return nil, fmt.Errorf("service %s: %w", s.Name, err)
-		}
-	}
-	return specs, nil
-}
-
-// model returns the file of a model, which is built first if it is one of the
-// zoo's.
-func (d *unit) model(model string) (string, error) {
-	name, ok := strings.CutPrefix(model, ZooPrefix)
-	if !ok {
-		return filepath.Abs(model)
-	}
-	started := time.Now()
-	path, err := zoo.Build(name, filepath.Join(d.config.cacheDir(), "models"), zooSeed, nil)
-	if took := time.Since(started); err == nil && took > time.Second/2 {
-		d.log.Info().Str("model", name).Dur("took", took).Msg("model of the zoo is built")
-	}
-	return path, err
 }
 
 // openDecisions opens the decision log, if there is to be one.
@@ -275,7 +181,7 @@ func (d *Daemon) GRPCAddr() net.Addr { return d.remote.addr() }
 func (d *Daemon) Device() string { return d.device }
 
 // Ready reports whether every service can answer queries.
-func (d *Daemon) Ready() bool { return d.front().Ready() }
+func (d *Daemon) Ready() bool { return d.face.Ready() }
 
 // Run serves until ctx ends, and then answers what it has accepted, for at
 // most the drain timeout. It ends at once if hurry ends. The order of starting

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,11 +35,16 @@ func (c *Config) Emulated() bool { return c.Device == emulatedLabel }
 
 // emulation is a modelled device, and the models of the services on it.
 type emulation struct {
-	device  emulated.Device
-	name    string           // of the device that it is made after, "" if unknown
-	text    string           // for people
-	models  []emulated.Model // of each service
-	longest []int            // sequence of each service that the device knows, 0 if it takes none
+	device emulated.Device
+	name   string // of the device that it is made after, "" if unknown
+	text   string // for people
+	known  map[string]knownModel
+}
+
+// knownModel is a model whose times the device knows.
+type knownModel struct {
+	emulated.Model
+	longest int // sequence, 0 if it takes none
 }
 
 // EmulatedDevice returns what the services of a configuration would run on, in
@@ -70,7 +76,8 @@ func newEmulation(c *Config) (*emulation, error) {
 	sum := sha256.Sum256(data)
 	e := &emulation{device: model, name: profile.Device}
 	e.text = emulatedLabel + " " + orName(profile.Device, filepath.Base(c.DeviceProfile))
-	if err := e.find(c, model.Models(), hex.EncodeToString(sum[:])); err != nil {
+	e.know(model.Models(), hex.EncodeToString(sum[:]))
+	if err := e.check(c); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.DeviceProfile, err)
 	}
 	return e, nil
@@ -83,56 +90,51 @@ func orName(name, other string) string {
 	return name
 }
 
-// find finds the models of the services among those that the device knows.
-func (e *emulation) find(c *Config, known []device.ModelInfo, hash string) error {
+// know takes in the models that the device knows; hash is that of its profile.
+func (e *emulation) know(list []device.ModelInfo, hash string) {
+	e.known = make(map[string]knownModel, len(list))
+	for at := range list {
+		m := &list[at]
+		own := knownModel{emulated.Model{Name: m.Name, Position: at, Operators: m.Operators, Hash: hash, Sizes: m.Sizes}, slices.Max(m.SeqLens)}
+		if own.longest > 0 {
+			own.SeqLens = m.SeqLens
+		}
+		e.known[m.Name] = own
+	}
+}
+
+// check returns every fault of services that the device cannot run.
+func (e *emulation) check(c *Config) error {
 	var faults []error
 	for i := range c.Services {
 		s := &c.Services[i]
 		name := strings.TrimPrefix(s.Model, EmulatedPrefix)
-		at := slices.IndexFunc(known, func(m device.ModelInfo) bool { return m.Name == name })
-		if at < 0 {
-			faults = append(faults, fmt.Errorf("service %s: %q is not in the profile, which knows %s", s.Name, name, names(known)))
+		m, ok := e.known[name]
+		if !ok {
+			names := strings.Join(slices.Sorted(maps.Keys(e.known)), ", ")
+			faults = append(faults, fmt.Errorf("service %s: %q is not in the profile, which knows %s", s.Name, name, names))
 			continue
 		}
-		m := &known[at]
 		if most := slices.Max(m.Sizes); s.MaxBatch > most {
 			faults = append(faults, fmt.Errorf("service %s: max_batch is %d, the largest batch of %s in the profile %d", s.Name, s.MaxBatch, name, most))
 		}
-		own := emulated.Model{Name: name, Position: at, Operators: m.Operators, Hash: hash, Sizes: m.Sizes}
-		longest := slices.Max(m.SeqLens)
-		if longest > 0 {
-			own.SeqLens = m.SeqLens
-		}
-		e.models, e.longest = append(e.models, own), append(e.longest, longest)
 	}
 	return errors.Join(faults...)
-}
-
-func names(known []device.ModelInfo) string {
-	list := make([]string, len(known))
-	for i := range known {
-		list[i] = known[i].Name
-	}
-	slices.Sort(list)
-	return strings.Join(list, ", ")
-}
-
-// limit lets the services take nothing that the device does not know.
-func (e *emulation) limit(services []*Service) {
-	for i, s := range services {
-		s.MaxQueryBatch = min(s.MaxQueryBatch, slices.Max(e.models[i].Sizes))
-		s.MaxSeqLen = e.longest[i]
-	}
 }
 
 // runner returns what takes the place of the workers.
 func (e *emulation) runner(c *Config, events func(executor.Event)) (runner, error) {
 	o := emulated.Options{Device: e.device, Seed: uint64(c.DeviceSeed), Events: events}
 	for i := range c.Services {
-		o.Services = append(o.Services, emulated.Service{
-			ID: models.ServiceID(i), Name: c.Services[i].Name, Model: e.models[i],
-			InputBytes: c.Worker.InputBytes, OutputBytes: c.Worker.OutputBytes,
-		})
+		o.Services = append(o.Services, e.service(models.ServiceID(i), &c.Services[i], &c.Worker))
 	}
 	return emulated.New(o)
+}
+
+// service describes a service to the executor.
+func (e *emulation) service(id models.ServiceID, s *ServiceConfig, w *WorkerConfig) emulated.Service {
+	return emulated.Service{
+		ID: id, Name: s.Name, Model: e.known[strings.TrimPrefix(s.Model, EmulatedPrefix)].Model,
+		InputBytes: w.InputBytes, OutputBytes: w.OutputBytes,
+	}
 }

@@ -59,7 +59,8 @@ func formulaModels() []device.ModelInfo {
 // formulaEmulation stands for a profile.
 func formulaEmulation(c *Config) (*emulation, error) {
 	e := &emulation{device: formula{}, name: formulaName, text: "emulated " + formulaName}
-	return e, e.find(c, formulaModels(), "hash of the profile")
+	e.know(formulaModels(), "hash of the profile")
+	return e, e.check(c)
 }
 
 // formulaFile is a predictor that knows both models, and predicts that groups
@@ -239,7 +240,7 @@ func TestEmulatedLoad(t *testing.T) {
 	if !grouped || o.Predictor.Phase != "serving" || o.Rounds == 0 {
 		t.Errorf("no group was run, or not by the predictor: %+v", o.Predictor)
 	}
-	for _, s := range d.backend.services {
+	for _, s := range d.backend.Services() {
 		state, err := d.backend.exec.State(s.ID)
 		if err != nil || state.OutputLeases != 0 || state.InputBytes != 0 || state.InFlight != 0 {
 			t.Errorf("%s: %+v, %v", s.Name, state, err)
@@ -311,7 +312,7 @@ func TestEmulatedIsNotMeasured(t *testing.T) {
 	}
 	says(t, o.Predictor.Reason, "an emulated device is not measured", "overlapd train", "predictor.file")
 	d.backend.ask(func(l *loop) {
-		for i := range l.services {
+		for i := range l.slots {
 			span := models.Span{Service: models.ServiceID(i), Start: 2, End: 7, Size: 8, SeqLen: 32 * i}
 			if took, ok := l.solo.Span(span); !ok || took != 5*8*formulaOperator {
 				t.Errorf("%+v takes %v, %t", span, took, ok)
@@ -327,7 +328,7 @@ func TestEmulatedIsNotMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.close()
-	if p, ok, err := s.profile(d.key(0, d.backend.loop.workers[0].info)); ok || err != nil {
+	if p, ok, err := s.profile(d.key(0, d.backend.loop.slots[0].worker.info)); ok || err != nil {
 		t.Errorf("a profile is stored: %+v, %v", p, err)
 	}
 	c.StateDir = t.TempDir()

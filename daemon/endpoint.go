@@ -36,7 +36,6 @@ type Endpoint struct {
 	server         *fasthttp.Server
 	watch          *watch
 	hosts          map[string]struct{}
-	services       map[string]*Service
 	extensions     []string               // of the protocol, that the daemon has
 	serverMetadata []byte                 // answer to /v2
 	metrics        func() ([]byte, error) // answer to /metrics, nil for none
@@ -55,10 +54,6 @@ func NewEndpoint(b Backend, l Limits, version string, log zerolog.Logger) (*Endp
 		return nil, err
 	}
 	e := &Endpoint{backend: b, limits: l, log: log, version: version, watch: w, hosts: hostSet(l.Hosts)}
-	e.services = make(map[string]*Service)
-	for _, s := range b.Services() {
-		e.services[s.Name] = s
-	}
 	e.extend()
 	e.bodies.New = func() any { return new(body) }
 	e.calls.New = func() any { return NewCall() }

@@ -8,8 +8,7 @@ import (
 )
 
 // logEvent writes what happened to a worker.
-func logEvent(log zerolog.Logger, services []*Service, event executor.Event) {
-	name := func(id models.ServiceID) string { return services[id].Name }
+func logEvent(log zerolog.Logger, name func(models.ServiceID) string, event executor.Event) {
 	switch e := event.(type) {
 	case executor.WorkerStarting:
 		log.Info().Str("service", name(e.Service)).Int("pid", e.PID).Msg("worker starts")

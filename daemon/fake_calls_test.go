@@ -12,7 +12,7 @@ import (
 func submit(t *testing.T, b *backend, service int, timeout time.Duration) (*Call, error) {
 	t.Helper()
 	c := NewCall()
-	c.Service, c.Size, c.Arrival, c.Timeout = b.services[service], 1, time.Now(), timeout
+	c.Service, c.Size, c.Arrival, c.Timeout = b.Services()[service], 1, time.Now(), timeout
 	m, err := b.Alloc(c.Service, 64)
 	if err != nil {
 		return nil, err

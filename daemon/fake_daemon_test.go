@@ -171,7 +171,7 @@ func says(t *testing.T, text string, parts ...string) {
 // serves fails the test unless every service answers a query.
 func (r *rig) serves() {
 	r.t.Helper()
-	for i := range r.backend.services {
+	for i := range r.backend.Services() {
 		if err := answerOf(r.t, r.backend, mustSubmit(r.t, r.backend, i)); err != nil {
 			r.t.Errorf("service %d: %v", i, err)
 		}

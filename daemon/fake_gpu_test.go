@@ -252,7 +252,7 @@ func (r *gpuRig) overview() (o struct {
 func (r *gpuRig) pids() map[string]int {
 	all := map[string]int{}
 	for _, u := range r.units {
-		for _, s := range u.backend.services {
+		for _, s := range u.backend.Services() {
 			state, err := u.backend.exec.State(s.ID)
 			if err != nil {
 				r.t.Fatal(err)

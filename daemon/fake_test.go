@@ -104,6 +104,15 @@ func newFake(t testing.TB) *fake {
 
 func (f *fake) Services() []*Service { return f.services }
 
+func (f *fake) Service(name []byte) *Service {
+	for _, s := range f.services {
+		if s.Name == string(name) {
+			return s
+		}
+	}
+	return nil
+}
+
 func (f *fake) Alloc(s *Service, n int64) (Memory, error) {
 	if n > fakeMemoryBytes {
 		return Memory{}, ErrTooLarge

@@ -159,24 +159,13 @@ func (d *unit) admit(path string, s *ServiceConfig, memory *gpu.Ledger) (refused
 
 // share returns what else than the device decides how long a service's
 // operators take: its threads, and its part of a GPU that it shares.
-func (b *backend) share(id models.ServiceID) string {
-	text := fmt.Sprintf("%d threads", b.threads[id])
-	if p := b.percentages; p != nil && p[id] > 0 {
-		text += fmt.Sprintf(", MPS %d%%", p[id])
+func (l *loop) share(id models.ServiceID) string {
+	s := l.slots[id]
+	text := fmt.Sprintf("%d threads", s.threads)
+	if p := s.config.MPS.Percentage; l.part != nil && p > 0 {
+		text += fmt.Sprintf(", MPS %d%%", p)
 	}
 	return text
-}
-
-// percentages returns the active thread percentage of each service, nil
-// without a GPU.
-func (d *unit) percentages() (all []int) {
-	if d.part == nil {
-		return nil
-	}
-	for i := range d.config.Services {
-		all = append(all, d.config.Services[i].MPS.Percentage)
-	}
-	return all
 }
 
 // PlanGPU returns in words what a daemon with this configuration would do with

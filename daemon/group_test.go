@@ -184,7 +184,7 @@ func TestGroupsUnderLoad(t *testing.T) {
 	r.await("serving")
 	var calls []*Call
 	for range 40 {
-		for i := range r.backend.services {
+		for i := range r.backend.Services() {
 			c, err := submit(t, r.backend, i, time.Duration(1+len(calls)%7)*10*time.Second)
 			if err != nil {
 				t.Fatal(err)
@@ -293,7 +293,7 @@ func (r *rig) disturb(seed uint64, over chan struct{}) {
 			return
 		case <-time.After(time.Duration(random.IntN(100)) * time.Microsecond):
 		}
-		switch service := random.IntN(len(r.backend.services)); random.IntN(20) {
+		switch service := random.IntN(len(r.backend.Services())); random.IntN(20) {
 		case 0:
 			r.workers.kill(service)
 		case 1, 2:

@@ -18,6 +18,13 @@ const (
 
 // infer answers an inference request.
 func (e *Endpoint) infer(ctx *fasthttp.RequestCtx, s *Service) {
+	s, gone := e.hold(s)
+	if gone != nil {
+		writeError(ctx, gone)
+		e.leaveBody(ctx)
+		return
+	}
+	defer s.letGo()
 	sig := s.signature.Load()
 	if sig == nil {
 		writeError(ctx, ErrUnavailable)
@@ -52,6 +59,18 @@ func (e *Endpoint) infer(ctx *fasthttp.RequestCtx, s *Service) {
 		s.Stats.succeed(c.Size, c.Arrival.Add(took), took, c.reply.Timing)
 	}
 	e.done(c)
+}
+
+// hold holds a service that was found a moment ago, or the one that has taken
+// its place since.
+func (e *Endpoint) hold(s *Service) (*Service, *Error) {
+	for !s.hold() {
+		name := s.Name
+		if s = e.backend.Service([]byte(name)); s == nil {
+			return nil, notFound("unknown model %q", name)
+		}
+	}
+	return s, nil
 }
 
 // prepare fills a call from its request: the head is decoded, the tensors go

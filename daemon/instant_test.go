@@ -61,7 +61,7 @@ func startInstant(t testing.TB, services int, change func(*Config)) *backend {
 		}
 		f.arenas = append(f.arenas, arena)
 	}
-	b.exec, b.threads = f, make([]int, services)
+	b.exec = f
 	if err := b.newLoop(c, nil, journal.Header{}); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ type asker struct {
 
 func newAsker(b *backend, service int) *asker {
 	c := NewCall()
-	c.Service, c.Size = b.services[service], 1
+	c.Service, c.Size = b.Services()[service], 1
 	return &asker{b, c}
 }
 

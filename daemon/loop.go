@@ -33,8 +33,8 @@ type loop struct {
 	profiling  profiling
 	arrived    time.Time // when the last query came
 
-	specs    []models.Service
-	workers  []worker                    // of each service
+	slots    []*slot                     // by service ID
+	specs    []models.Service            // as the scheduler knows them, by ID
 	late     []executor.WorkerReady      // came while a round of their service runs
 	calls    map[models.QueryID]*pending // accepted and not answered
 	record   *metrics.Record             // of what it does, for scrapes; nil without metrics
@@ -42,14 +42,6 @@ type loop struct {
 	requests []executor.SpanRequest // memory of dispatch
 	outcome  overlap.Outcome        // memory of finish
 	group    models.Group           // memory of learn
-}
-
-// worker is what the loop knows of a service's worker.
-type worker struct {
-	info    *segments.Info // what the last one learned of its model, nil before
-	fresh   bool           // it became ready after the last round of its service was sent
-	fault   error          // why it was given up, nil if that is not known
-	givenUp bool           // it was lost too often and does not come back, or has a model that cannot be served
 }
 
 // run takes events in and gives rounds out until the executor is closed.
@@ -109,7 +101,7 @@ func (l *loop) take(m message) {
 }
 
 func (l *loop) arrive(c *Call) {
-	if l.workers[c.Service.ID].givenUp {
+	if l.slots[c.Service.ID].worker.givenUp {
 		c.Answer(Reply{Err: errGivenUp(c.Service)})
 		return
 	}
@@ -189,7 +181,7 @@ func (l *loop) measure() (next time.Duration) {
 // run.
 func (l *loop) measurable() bool {
 	for _, id := range l.profiling.services {
-		if !l.services[id].Ready() {
+		if !l.slots[id].service.Ready() {
 			return false
 		}
 	}
@@ -202,7 +194,7 @@ func (l *loop) dispatch(r overlap.Round) {
 	l.remember(&r)
 	l.requests = l.requests[:0]
 	for i, span := range r.Group.Spans {
-		l.workers[span.Service].fresh = false
+		l.slots[span.Service].worker.fresh = false
 		request := executor.SpanRequest{Span: span}
 		if span.Start == 0 {
 			for _, id := range r.Queries(i) {
@@ -273,7 +265,7 @@ func (l *loop) spanOutcome(s *executor.SpanOutcome) overlap.SpanOutcome {
 		l.blame(l.scheduler.Members(s.Span.Batch), s.Err)
 	}
 	if s.Finished {
-		l.services[s.Span.Service].Stats.Executed()
+		l.slots[s.Span.Service].service.Stats.Executed()
 	}
 	for i := range s.Queries {
 		if p := l.calls[s.Queries[i].ID]; p != nil {
@@ -335,7 +327,7 @@ func (l *loop) workerEvent(e executor.Event) {
 		l.down(e.Service)
 	case executor.WorkerFailed:
 		l.down(e.Service)
-		l.workers[e.Service].fault = e.Err
+		l.slots[e.Service].worker.fault = e.Err
 		l.giveUp(e.Service)
 	case executor.WorkerStopped:
 		l.down(e.Service)
@@ -344,28 +336,30 @@ func (l *loop) workerEvent(e executor.Event) {
 	if l.emulation != nil {
 		log = log.With().Str("device", l.device).Logger()
 	}
-	logEvent(log, l.services, e)
+	logEvent(log, l.name, e)
 }
 
 // lost is called when a span is lost. That is known before the event that its
 // worker is, unless the next worker is ready already.
 func (l *loop) lost(id models.ServiceID) {
-	if !l.workers[id].fresh {
+	if !l.slots[id].worker.fresh {
 		l.down(id)
 	}
 }
 
 func (l *loop) down(id models.ServiceID) {
-	l.workers[id].fresh = false
-	l.services[id].SetReady(false)
+	s := l.slots[id]
+	s.worker.fresh = false
+	s.service.SetReady(false)
 	l.scheduler.Down(l.now(), id)
 	l.answerAll()
 }
 
 // giveUp expects no worker of a service any more. The others go on without it.
 func (l *loop) giveUp(id models.ServiceID) {
-	l.workers[id].givenUp = true
-	l.services[id].givenUp.Store(true)
+	s := l.slots[id]
+	s.worker.givenUp = true
+	s.service.givenUp.Store(true)
 	if p := l.prediction.phase; p == phaseLoading || p == phaseMeasuring {
 		l.prediction.changed = true
 	}
@@ -373,7 +367,8 @@ func (l *loop) giveUp(id models.ServiceID) {
 }
 
 func (l *loop) up(e executor.WorkerReady) {
-	s := l.services[e.Service]
+	slot := l.slots[e.Service]
+	s := slot.service
 	info := Info{
 		Inputs:    e.Info.Inputs,
 		Outputs:   e.Info.Outputs,
@@ -405,7 +400,7 @@ func (l *loop) up(e executor.WorkerReady) {
 		l.giveUp(e.Service)
 		return
 	}
-	l.workers[e.Service].fresh, l.workers[e.Service].givenUp = true, false
+	slot.worker.fresh, slot.worker.givenUp = true, false
 	l.profiling.cold(e.Service)
 	l.scheduler.Up(l.now(), e.Service)
 	s.givenUp.Store(false)
@@ -414,11 +409,11 @@ func (l *loop) up(e executor.WorkerReady) {
 }
 
 // sent is told of a span that is measured.
-func (l *loop) sent(id models.ServiceID) { l.workers[id].fresh = false }
+func (l *loop) sent(id models.ServiceID) { l.slots[id].worker.fresh = false }
 
 // inputs returns the inputs of a service's model.
 func (l *loop) inputs(id models.ServiceID) []models.TensorSpec {
-	return l.workers[id].info.Inputs
+	return l.slots[id].worker.info.Inputs
 }
 
 // catchUp takes in the workers that came back with another model while a
@@ -436,7 +431,8 @@ func (l *loop) catchUp() {
 // load tells scheduler and predictor what the worker learned of the model. A
 // worker that comes back with the same model changes nothing.
 func (l *loop) load(spec models.Service, e *executor.WorkerReady) error {
-	w := &l.workers[spec.ID]
+	slot := l.slots[spec.ID]
+	w := &slot.worker
 	if w.info != nil && l.specs[spec.ID] == spec && w.info.Hash == e.Info.Hash {
 		return nil
 	}

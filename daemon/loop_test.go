@@ -22,7 +22,7 @@ func startLoop(t *testing.T, services int, change func(*Config)) (*backend, *fak
 	b := newBackend(c, zerolog.Nop())
 	f := newFakeWorkers(t, services)
 	f.tells(b.event)
-	b.exec, b.threads = f, make([]int, services)
+	b.exec = f
 	if err := b.newLoop(c, nil, journal.Header{}); err != nil {
 		t.Fatal(err)
 	}

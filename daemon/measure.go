@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -54,13 +53,13 @@ func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(M
 }
 
 func (l *loop) measureReport() MeasureReport {
-	r := MeasureReport{Services: len(l.services)}
-	for i, s := range l.services {
-		if s.Ready() {
+	r := MeasureReport{Services: len(l.slots)}
+	for _, s := range l.slots {
+		if s.service.Ready() {
 			r.Ready++
 		}
-		if l.workers[models.ServiceID(i)].givenUp {
-			r.GivenUp = append(r.GivenUp, s.Name)
+		if s.worker.givenUp {
+			r.GivenUp = append(r.GivenUp, s.config.Name)
 		}
 	}
 	p := &l.prediction

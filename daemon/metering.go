@@ -87,7 +87,7 @@ func (l *loop) noteAnswer(a *overlap.Answer) {
 		return
 	}
 	l.record.Answer(int(a.Service), metrics.Query{
-		Latency: a.At - a.Started + a.Queue, Queue: a.Queue, Target: l.services[a.Service].QoSTarget,
+		Latency: a.At - a.Started + a.Queue, Queue: a.Queue, Target: l.slots[a.Service].config.Target,
 	})
 }
 
@@ -98,13 +98,19 @@ type told struct {
 	record    *metrics.Record
 	scheduler overlap.Metrics
 	waiting   []overlap.Waiting
+	services  []toldService
 	predictor predictor.Report // without shapes
 }
 
+// toldService is how a service stands, in the order of the directory.
+type toldService struct {
+	service *Service
+	metrics overlap.ServiceMetrics
+	waiting overlap.Waiting
+}
+
 func newTold(services int) *told {
-	t := &told{record: metrics.NewRecord(services), waiting: make([]overlap.Waiting, services)}
-	t.scheduler.Services = make([]overlap.ServiceMetrics, services)
-	return t
+	return &told{record: metrics.NewRecord(services)}
 }
 
 func (l *loop) tellTo(t *told) {
@@ -112,5 +118,9 @@ func (l *loop) tellTo(t *told) {
 	l.record.CopyTo(t.record)
 	t.scheduler = l.scheduler.Metrics()
 	t.waiting = l.scheduler.Waiting(t.waiting[:0])
+	t.services = t.services[:0]
+	for _, s := range l.Services() {
+		t.services = append(t.services, toldService{s, t.scheduler.Services[s.ID], t.waiting[s.ID]})
+	}
 	t.predictor = l.predictor.Counts()
 }

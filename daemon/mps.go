@@ -44,7 +44,7 @@ func (b *backend) watchGPU() {
 	b.goroutines.Go(b.sampleGPU)
 	if h, ok := b.exec.(holder); ok && b.part.Events() != nil {
 		w := &mpsWatch{backend: b, holder: h}
-		for _, s := range b.services {
+		for _, s := range b.Services() {
 			w.ids = append(w.ids, s.ID)
 		}
 		b.goroutines.Go(func() { w.run(b.part.Events()) })

@@ -89,12 +89,13 @@ func TestMPSWatchEnds(t *testing.T) {
 }
 
 func TestShare(t *testing.T) {
-	b := &backend{threads: []int{4, 4}}
-	if got := b.share(1); got != "4 threads" {
+	l := &loop{backend: new(backend), slots: []*slot{{threads: 4}, {threads: 4}}}
+	l.slots[1].config.MPS.Percentage = 50
+	if got := l.share(1); got != "4 threads" {
 		t.Error(got)
 	}
-	b.percentages = []int{0, 50}
-	if a, c := b.share(0), b.share(1); a != "4 threads" || c != "4 threads, MPS 50%" {
+	l.part = new(gpu.Part)
+	if a, c := l.share(0), l.share(1); a != "4 threads" || c != "4 threads, MPS 50%" {
 		t.Errorf("%q, %q", a, c)
 	}
 }

@@ -86,8 +86,8 @@ type standing struct {
 }
 
 func (b *backend) standing() standing {
-	s := standing{beat: time.Duration(b.beat.Load()), services: len(b.services)}
-	for _, service := range b.services {
+	s := standing{beat: time.Duration(b.beat.Load()), services: len(b.Services())}
+	for _, service := range b.Services() {
 		switch {
 		case service.Ready():
 			s.ready++

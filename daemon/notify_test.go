@@ -141,7 +141,7 @@ func TestReport(t *testing.T) {
 // TestStandingKnowsWhoIsGivenUp gives a service up and takes it back.
 func TestStandingKnowsWhoIsGivenUp(t *testing.T) {
 	r := startRig(t, rigOptions{services: 2})
-	name := r.backend.services[1].Name
+	name := r.backend.Services()[1].Name
 	r.backend.ask(func(l *loop) {
 		l.down(1)
 		l.giveUp(1)

@@ -126,11 +126,8 @@ func (l *loop) overview() Overview {
 		Plans:     PlansOverview{Made: m.Plans.Made, Kept: m.Plans.Kept, Overturned: m.Plans.Overturned},
 		Predictor: l.predictorOverview(),
 	}
-	for i, s := range l.services {
-		o.Services = append(o.Services, serviceOverview(s, l.config.Services[i].BestEffort, &m.Services[i]))
-		if w := &l.workers[i]; w.givenUp && w.fault != nil {
-			o.Services[i].Fault = w.fault.Error()
-		}
+	for i, s := range l.slots {
+		o.Services = append(o.Services, s.overview(&m.Services[i]))
 	}
 	if l.part != nil {
 		o.GPU = []GPUOverview{l.part.Status()}
@@ -138,13 +135,17 @@ func (l *loop) overview() Overview {
 	return o
 }
 
-func serviceOverview(s *Service, bestEffort bool, m *overlap.ServiceMetrics) ServiceOverview {
-	return ServiceOverview{
-		Name: s.Name, Ready: s.Ready(), BestEffort: bestEffort, TargetMS: float64(s.QoSTarget) / 1e6,
+func (s *slot) overview(m *overlap.ServiceMetrics) ServiceOverview {
+	o := ServiceOverview{
+		Name: s.config.Name, Ready: s.service.Ready(), BestEffort: s.config.BestEffort, TargetMS: float64(s.config.Target) / 1e6,
 		Queued: m.Queued, Paused: m.Paused, Arrived: m.Arrived, Refused: byReason(m.Refused),
 		Finished: m.Finished, Late: m.Late, Dropped: byReason(m.Dropped), Failed: byReason(m.Failed), Cancelled: m.Cancelled,
 		Batches: m.Batches, Merged: m.Merged, Retried: m.Retried,
 	}
+	if w := &s.worker; w.givenUp && w.fault != nil {
+		o.Fault = w.fault.Error()
+	}
+	return o
 }
 
 func byReason(counts [overlap.ReasonCount]uint64) map[string]uint64 {
@@ -191,7 +192,7 @@ func (l *loop) shapeOverview(s *predictor.ShapeReport) ShapeOverview {
 		P01: q.P01, P50: q.P50, P90: q.P90, P99: q.P99, Bound: s.Bound,
 	}
 	for _, id := range s.Services {
-		o.Services = append(o.Services, l.services[id].Name)
+		o.Services = append(o.Services, l.slots[id].config.Name)
 	}
 	return o
 }

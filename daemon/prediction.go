@@ -115,8 +115,8 @@ func (l *loop) rebind() {
 
 // settled reports whether every worker has loaded its model or was given up.
 func (l *loop) settled() bool {
-	for i := range l.workers {
-		if w := &l.workers[i]; w.info == nil && !w.givenUp {
+	for _, s := range l.slots {
+		if w := &s.worker; w.info == nil && !w.givenUp {
 			return false
 		}
 	}
@@ -125,15 +125,15 @@ func (l *loop) settled() bool {
 
 // served describes the models of all services.
 func (l *loop) served() []predictor.Served {
-	list := make([]predictor.Served, len(l.services))
-	for i, s := range l.services {
-		list[i] = predictor.Served{Service: s.Name, Model: s.Name}
+	list := make([]predictor.Served, len(l.slots))
+	for i, s := range l.slots {
+		list[i] = predictor.Served{Service: s.config.Name, Model: s.config.Name}
 		if m, ok := l.measured(models.ServiceID(i)); ok {
 			list[i].Hash, list[i].Operators = m.Hash, m.Operators
 		}
 		if l.emulation != nil {
 			// Whoever measured the device named the models; nobody has their files.
-			list[i].Model, list[i].Hash = l.emulation.models[i].Name, ""
+			list[i].Model, list[i].Hash = s.model.Name, ""
 		}
 	}
 	return list
@@ -142,12 +142,12 @@ func (l *loop) served() []predictor.Served {
 // measured returns the model of a service as it stands in datasets. Its
 // threads are part of what makes it the same: they decide how long it takes.
 func (l *loop) measured(id models.ServiceID) (training.Model, bool) {
-	info := l.workers[id].info
+	info := l.slots[id].worker.info
 	if info == nil {
 		return training.Model{}, false
 	}
 	return training.Model{
-		Name:      l.services[id].Name,
+		Name:      l.name(id),
 		Hash:      info.Hash + "/" + l.share(id),
 		Operators: len(info.Operators),
 	}, true
@@ -160,8 +160,8 @@ func (l *loop) measuredOn() string {
 	if l.emulation != nil {
 		return l.emulation.name
 	}
-	for i := range l.workers {
-		if info := l.workers[i].info; info != nil {
+	for _, s := range l.slots {
+		if info := s.worker.info; info != nil {
 			return fmt.Sprintf("%s, ONNX Runtime %s", l.device, info.ORTVersion)
 		}
 	}
@@ -186,7 +186,7 @@ func (l *loop) use(f *predictor.File, served []predictor.Served) error {
 	var without []string
 	for i, b := range bind {
 		if b < 0 {
-			without = append(without, l.services[i].Name)
+			without = append(without, l.name(models.ServiceID(i)))
 		}
 	}
 	reason := fmt.Sprintf("trained on %d groups at %s, error %.1f %%", f.Rows, f.Created.Format(time.DateTime), f.Test.MAPE)
@@ -277,21 +277,21 @@ func (l *loop) withMeasured(device string, list []training.Model, prepare func(*
 func (l *loop) subjects() ([]training.Subject, []models.ServiceID) {
 	var subjects []training.Subject
 	var services []models.ServiceID
-	for i := range l.services {
-		if l.workers[i].info != nil && !l.workers[i].givenUp {
-			services = append(services, models.ServiceID(i))
+	for _, s := range l.slots {
+		if s.worker.info != nil && !s.worker.givenUp {
+			services = append(services, s.service.ID)
 		}
 	}
-	slices.SortFunc(services, func(a, b models.ServiceID) int { return strings.Compare(l.services[a].Name, l.services[b].Name) })
+	slices.SortFunc(services, func(a, b models.ServiceID) int { return strings.Compare(l.name(a), l.name(b)) })
 	longest := l.longestSpan(len(services))
 	for _, id := range services {
 		m, _ := l.measured(id)
-		s := training.Subject{Model: m, Sizes: []int{1}}
-		if l.services[id].Batched() {
-			s.Sizes = l.config.Services[id].sizes()
+		s, own := training.Subject{Model: m, Sizes: []int{1}}, l.slots[id]
+		if own.service.Batched() {
+			s.Sizes = own.config.sizes()
 		}
-		if models.HasSeqLen(l.workers[id].info.Inputs) {
-			s.SeqLens = l.config.Services[id].SeqLens
+		if models.HasSeqLen(own.worker.info.Inputs) {
+			s.SeqLens = own.config.SeqLens
 		}
 		s.Sizes = slices.DeleteFunc(slices.Clone(s.Sizes), func(size int) bool {
 			return size > s.Sizes[0] && l.takes(id, size, s.SeqLens) > longest
@@ -309,9 +309,9 @@ func (l *loop) longestSpan(services int) time.Duration {
 		return math.MaxInt64
 	}
 	least := time.Duration(math.MaxInt64)
-	for i := range l.config.Services {
-		if s := &l.config.Services[i]; !s.BestEffort {
-			least = min(least, s.Target)
+	for _, s := range l.slots {
+		if !s.config.BestEffort {
+			least = min(least, s.config.Target)
 		}
 	}
 	return least / 2 / time.Duration(max(1, min(services, l.config.Profile.Spans)))

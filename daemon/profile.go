@@ -15,14 +15,14 @@ type profiles interface {
 }
 
 func (d *unit) key(service models.ServiceID, info *segments.Info) []byte {
-	return profileKey(d.device, info.Hash, info.ORTVersion, len(info.Operators), d.backend.share(service))
+	return profileKey(d.device, info.Hash, info.ORTVersion, len(info.Operators), d.backend.loop.share(service))
 }
 
 // stored implements profiles.
 func (d *unit) stored(e *executor.WorkerReady) (predictor.Snapshot, bool) {
 	p, ok, err := d.state.profile(d.key(e.Service, &e.Info))
 	if err != nil {
-		d.log.Warn().Err(err).Str("service", d.config.Services[e.Service].Name).Msg("the stored profile cannot be read; it is measured again")
+		d.log.Warn().Err(err).Str("service", d.backend.loop.name(e.Service)).Msg("the stored profile cannot be read; it is measured again")
 	}
 	return p, ok
 }
@@ -31,8 +31,8 @@ func (d *unit) stored(e *executor.WorkerReady) (predictor.Snapshot, bool) {
 // their position.
 func (d *unit) calibrationKey(identity string) []byte {
 	key := []byte(identity)
-	for i := range d.config.Services {
-		key = append(append(key, '|'), d.config.Services[i].Name...)
+	for _, s := range d.backend.loop.slots {
+		key = append(append(key, '|'), s.config.Name...)
 	}
 	return key
 }
@@ -59,14 +59,17 @@ func (d *unit) saveProfiles() {
 	}
 	var measured []profile
 	var calibration predictor.CalibrationSnapshot
+	var calibrated []byte // its key
 	d.backend.ask(func(l *loop) {
 		calibration = l.predictor.Snapshot()
-		for i, s := range l.services {
-			info := l.workers[i].info
-			if p, err := l.solo.Snapshot(s.ID); err == nil && info != nil && len(p.Cells) > 0 {
-				measured = append(measured, profile{d.key(s.ID, info), s.Name, p})
+		for _, s := range l.slots {
+			id := s.service.ID
+			info := s.worker.info
+			if p, err := l.solo.Snapshot(id); err == nil && info != nil && len(p.Cells) > 0 {
+				measured = append(measured, profile{d.key(id, info), s.config.Name, p})
 			}
 		}
+		calibrated = d.calibrationKey(calibration.Predictor)
 	})
 	for _, p := range measured {
 		if err := d.state.saveProfile(p.key, p.snapshot); err != nil {
@@ -76,7 +79,7 @@ func (d *unit) saveProfiles() {
 	if calibration.Predictor == "" {
 		return
 	}
-	if err := d.state.saveCalibration(d.calibrationKey(calibration.Predictor), calibration); err != nil {
+	if err := d.state.saveCalibration(calibrated, calibration); err != nil {
 		d.log.Warn().Err(err).Msg("storing how well the predictor does")
 	}
 }

@@ -88,10 +88,15 @@ func (t *total) remote() rpc.Total {
 // Infer implements rpc.Host. It is infer with another request in front and
 // another answer behind.
 func (r remote) Infer(ctx context.Context, q *rpc.Query) (rpc.Answer, error) {
-	s := r.services[q.Model]
+	s := r.backend.Service([]byte(q.Model))
 	if s == nil {
 		return rpc.Answer{}, fault(notFound("unknown model %q", cut([]byte(q.Model))))
 	}
+	s, gone := r.hold(s)
+	if gone != nil {
+		return rpc.Answer{}, fault(gone)
+	}
+	defer s.letGo()
 	if q.Version != "" && q.Version != modelVersion {
 		return rpc.Answer{}, fault(notFound("model %q has only version %s", s.Name, modelVersion))
 	}

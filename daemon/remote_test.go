@@ -260,7 +260,7 @@ func TestRemoteCancels(t *testing.T) {
 		if err := <-ended[i]; status.Code(err) != codes.Canceled {
 			t.Errorf("query %d: %v", i, err)
 		}
-		left := b.services[0].Stats.Failed
+		left := b.Services()[0].Stats.Failed
 		eventually(t, "the query to end", func() bool { return left() == uint64(2-i) })
 	}
 	if f.mu.stopped != 1 || f.mu.runs != 1 {
@@ -311,7 +311,7 @@ func TestRemoteCountsReasons(t *testing.T) {
 	if _, err := client.ModelInfer(patient(t), q); err != nil {
 		t.Error(err)
 	}
-	s := &f.services[1].Stats
+	s := f.services[1].Stats
 	if n := s.failures[kindOf(ReasonQueueFull)].Load(); n != 1 || s.Failed() != 1 || s.Succeeded() != 1 {
 		t.Errorf("%d refused, %d failed, %d succeeded; want one of each", n, s.Failed(), s.Succeeded())
 	}

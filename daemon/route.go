@@ -104,7 +104,7 @@ func (e *Endpoint) find(path []byte) (route, *Error) {
 	if !ok {
 		return route{}, notFound("there is nothing at this path")
 	}
-	s := e.services[string(name)]
+	s := e.backend.Service(name)
 	if s == nil {
 		return route{}, notFound("unknown model %q", cut(name))
 	}

@@ -46,7 +46,7 @@ type scraper struct {
 }
 
 func newScraper(b *backend, version, policy string) *scraper {
-	n := len(b.services)
+	n := len(b.Services())
 	return &scraper{backend: b, version: version, policy: policy, last: newTold(n), next: newTold(n)}
 }
 
@@ -78,8 +78,8 @@ func (s *scraper) snapshot() *metrics.Snapshot {
 	s.ask()
 	t, now := s.last, s.now()
 	snap := &metrics.Snapshot{Version: s.version, Policy: s.policy, Record: t.record, Age: now - t.at, Scheduler: s.scheduler(now)}
-	for i := range s.services {
-		snap.Services = append(snap.Services, s.service(i))
+	for i := range t.services {
+		snap.Services = append(snap.Services, s.service(&t.services[i]))
 	}
 	if s.gpus != nil {
 		snap.GPUs = s.gpus()
@@ -101,8 +101,8 @@ func (s *scraper) scheduler(now time.Duration) metrics.Scheduler {
 	return of
 }
 
-func (s *scraper) service(i int) metrics.Service {
-	sv, m, w := s.services[i], &s.last.scheduler.Services[i], s.last.waiting[i]
+func (s *scraper) service(t *toldService) metrics.Service {
+	sv, m, w := t.service, &t.metrics, t.waiting
 	of := metrics.Service{
 		Name: sv.Name, Ready: sv.Ready(), Target: sv.QoSTarget, QueueLimit: sv.QueueLimit,
 		Queued: m.Queued, Paused: m.Paused, Postponed: w.Postponed,

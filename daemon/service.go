@@ -8,7 +8,9 @@ import (
 )
 
 // Service is a service as the endpoint sees it. What its model looks like is
-// known only once its worker has loaded it: see Loaded.
+// known only once its worker has loaded it: see Loaded. When its targets are
+// changed, another Service takes its place, and requests go on with the one that
+// they began with.
 type Service struct {
 	ID            models.ServiceID
 	Name          string
@@ -18,11 +20,19 @@ type Service struct {
 	MaxBatch      int // largest batch that is formed by merging queries, 1 for none
 	MaxQueryBatch int // largest batch dimension of one query
 	MaxSeqLen     int // longest sequence of one query, 0 for any
-	Stats         Stats
+	Stats         *Stats
 
-	ready     atomic.Bool
-	givenUp   atomic.Bool // no worker of it is expected any more
+	*condition
+	home      *backend // that serves it, nil in tests
 	signature atomic.Pointer[signature]
+}
+
+// condition is how a service stands, whatever its targets are changed to.
+type condition struct {
+	ready   atomic.Bool
+	givenUp atomic.Bool  // no worker of it is expected any more
+	retired atomic.Bool  // it takes no further requests
+	users   atomic.Int64 // requests that use it, from before their body is read until their memory is given back
 }
 
 // Info is what the worker of a service learned of its model.
@@ -41,8 +51,23 @@ func NewService(id models.ServiceID, c ServiceConfig, policy string) *Service {
 	return &Service{
 		ID: id, Name: c.Name, Policy: policy, QoSTarget: c.Target, QueueLimit: c.QueueLimit,
 		MaxBatch: c.MaxBatch, MaxQueryBatch: c.MaxQueryBatch,
+		Stats: new(Stats), condition: new(condition),
 	}
 }
+
+// hold keeps the service from being removed until letGo. It is false if the
+// service takes no requests any more: the directory then has another one of
+// its name, or none.
+func (s *Service) hold() bool {
+	s.users.Add(1)
+	if !s.retired.Load() {
+		return true
+	}
+	s.letGo()
+	return false
+}
+
+func (s *Service) letGo() { s.users.Add(-1) }
 
 // Loaded tells what the model looks like. It fails if the protocol cannot
 // carry the model's inputs or outputs. It may be called again after a restart

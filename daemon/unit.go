@@ -24,7 +24,8 @@ type unit struct {
 	state     *state
 	keeper    *keeper
 	backend   *backend
-	threads   []int // of each service
+	cores     int         // threads of a service that sets none
+	memory    *gpu.Ledger // of the part, nil without a GPU
 	device    string
 	emulation *emulation // nil for a device that computes
 	part      *gpu.Part  // nil without a GPU
@@ -55,22 +56,24 @@ func (d *Daemon) split(parts []*gpu.Part) {
 
 // open makes everything of a unit that can be refused.
 func (u *unit) open(d *Daemon, o *Options, life context.Context) error {
-	specs, err := u.specs(*o)
+	u.cores = o.Cores
+	if u.part != nil {
+		u.memory = u.part.Ledger()
+	}
+	specs, err := u.specs()
 	if err != nil {
 		return err
 	}
 	b := newBackend(u.config, u.log)
 	u.backend = b
-	b.device, b.threads, b.keeper, b.emulation = u.device, u.threads, u.keeper, u.emulation
+	b.device, b.keeper, b.emulation = u.device, u.keeper, u.emulation
 	b.goroutines, b.life = &d.goroutines, life
-	b.part, b.percentages = u.part, u.percentages()
+	b.part = u.part
 	if u.part != nil {
 		b.gpus = gpuReadings(u.part)
 	}
 	if u.emulation == nil {
 		b.profiles = u
-	} else {
-		u.emulation.limit(b.services)
 	}
 	if b.exec, err = u.runner(o, specs); err != nil {
 		return err
@@ -81,6 +84,9 @@ func (u *unit) open(d *Daemon, o *Options, life context.Context) error {
 	header := journal.Header{Version: o.Version, Commit: o.Commit, Device: u.device, Epoch: b.epoch}
 	if err := b.newLoop(u.config, u.decisions, header); err != nil {
 		return err
+	}
+	for _, s := range b.loop.slots {
+		u.furnish(s)
 	}
 	u.predictors(o.Fit)
 	return nil
@@ -145,40 +151,42 @@ func (d *Daemon) front() Backend {
 	if len(d.units) == 1 {
 		return d.backend
 	}
-	f := &front{of: map[*Service]*backend{}, names: map[string]*Service{}}
+	f := new(front)
 	for _, u := range d.units {
 		f.backends = append(f.backends, u.backend)
-		for _, s := range u.backend.services {
-			f.of[s], f.names[s.Name] = u.backend, s
+	}
+	f.gather(d.config.Services)
+	return f
+}
+
+// gather publishes the services of all units in an order.
+func (f *front) gather(order []ServiceConfig) {
+	var list []*Service
+	for i := range order {
+		for _, b := range f.backends {
+			if s := b.Service([]byte(order[i].Name)); s != nil {
+				list = append(list, s)
+			}
 		}
 	}
-	for _, s := range d.config.Services {
-		f.services = append(f.services, f.names[s.Name])
-	}
-	return f
+	f.publish(list)
 }
 
 // front hands each call to the unit that has its service.
 type front struct {
+	registry
 	backends []*backend
-	services []*Service // in the order of the configuration
-	names    map[string]*Service
-	of       map[*Service]*backend
 }
 
-func (f *front) Services() []*Service { return f.services }
+func (f *front) Alloc(s *Service, bytes int64) (Memory, error) { return s.home.Alloc(s, bytes) }
 
-func (f *front) Service(name string) *Service { return f.names[name] }
+func (f *front) Free(s *Service, m Memory) { s.home.Free(s, m) }
 
-func (f *front) Alloc(s *Service, bytes int64) (Memory, error) { return f.of[s].Alloc(s, bytes) }
+func (f *front) Submit(c *Call) error { return c.Service.home.Submit(c) }
 
-func (f *front) Free(s *Service, m Memory) { f.of[s].Free(s, m) }
+func (f *front) Cancel(c *Call) { c.Service.home.Cancel(c) }
 
-func (f *front) Submit(c *Call) error { return f.of[c.Service].Submit(c) }
-
-func (f *front) Cancel(c *Call) { f.of[c.Service].Cancel(c) }
-
-func (f *front) Release(c *Call) { f.of[c.Service].Release(c) }
+func (f *front) Release(c *Call) { c.Service.home.Release(c) }
 
 // Live implements Backend: one scheduler that hangs is a daemon that does.
 func (f *front) Live() bool {
@@ -206,8 +214,9 @@ func (f *front) Overview() (Overview, bool) {
 		}
 		all.add(&o)
 	}
+	list := f.Services()
 	order := func(o ServiceOverview) int {
-		return slices.IndexFunc(f.services, func(s *Service) bool { return s.Name == o.Name })
+		return slices.IndexFunc(list, func(s *Service) bool { return s.Name == o.Name })
 	}
 	slices.SortFunc(all.Services, func(a, b ServiceOverview) int { return order(a) - order(b) })
 	return all, true

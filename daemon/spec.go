@@ -1,0 +1,111 @@
+package daemon
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/models/zoo"
+	"github.com/overlapd/overlapd/segments"
+)
+
+// runner returns what runs rounds: workers, unless the device is emulated.
+func (u *unit) runner(o *Options, specs []executor.ServiceSpec) (runner, error) {
+	if u.emulation != nil {
+		return u.emulation.runner(&u.config, u.backend.event)
+	}
+	workers := o.workers
+	if workers == nil {
+		workers = func(o executor.Options) (runner, error) { return executor.New(o) }
+	}
+	w := &u.config.Worker
+	return workers(executor.Options{
+		Command:      o.Worker,
+		Services:     specs,
+		LoadTimeout:  w.LoadTimeout,
+		SpanTimeout:  w.SpanTimeout,
+		Poll:         w.Poll,
+		BackoffMin:   w.BackoffMin,
+		BackoffMax:   w.BackoffMax,
+		RestartLimit: w.RestartLimit,
+		Events:       u.backend.event,
+	})
+}
+
+// specs describes the workers of all services to the executor. An emulated
+// device has none.
+func (u *unit) specs() ([]executor.ServiceSpec, error) {
+	if u.emulation != nil {
+		return nil, nil
+	}
+	specs := make([]executor.ServiceSpec, len(u.config.Services))
+	for i := range specs {
+		var err error
+		if specs[i], err = u.spec(models.ServiceID(i), &u.config.Services[i]); err != nil {
+			return nil, err
+		}
+	}
+	return specs, nil
+}
+
+// spec describes the worker of a service to the executor. A model of the zoo is
+// built if it is not there yet. On a GPU, memory is accounted for.
+func (u *unit) spec(id models.ServiceID, s *ServiceConfig) (spec executor.ServiceSpec, err error) {
+	path, err := u.model(s.Model)
+	if err != nil {
+		return spec, fmt.Errorf("service %s: %w", s.Name, err)
+	}
+	w := &u.config.Worker
+	spec = executor.ServiceSpec{
+		ID:   id,
+		Name: s.Name,
+		Load: segments.LoadSpec{
+			Service:           s.Name,
+			ModelPath:         path,
+			CacheDir:          filepath.Join(u.config.cacheDir(), "optimized"),
+			Threads:           u.threads(s),
+			Spin:              w.Spin,
+			CutTarget:         s.Cut,
+			MaxBatch:          s.MaxBatch,
+			IntermediateBytes: w.IntermediateBytes,
+		},
+		InputBytes:  w.InputBytes,
+		OutputBytes: w.OutputBytes,
+	}
+	if u.part != nil {
+		err = u.place(&spec, s, u.memory)
+	}
+	if err != nil {
+		err = fmt.Errorf("service %s: %w", s.Name, err)
+	}
+	return spec, err
+}
+
+// threads returns how many threads the worker of a service has.
+func (u *unit) threads(s *ServiceConfig) int {
+	switch {
+	case s.Threads != 0:
+		return s.Threads
+	case u.config.Worker.Threads != 0:
+		return u.config.Worker.Threads
+	}
+	return u.cores
+}
+
+// model returns the file of a model, which is built first if it is one of the
+// zoo's.
+func (u *unit) model(model string) (string, error) {
+	name, ok := strings.CutPrefix(model, ZooPrefix)
+	if !ok {
+		return filepath.Abs(model)
+	}
+	started := time.Now()
+	path, err := zoo.Build(name, filepath.Join(u.config.cacheDir(), "models"), zooSeed, nil)
+	if took := time.Since(started); err == nil && took > time.Second/2 {
+		u.log.Info().Str("model", name).Dur("took", took).Msg("model of the zoo is built")
+	}
+	return path, err
+}
