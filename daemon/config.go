@@ -30,6 +30,7 @@ type Config struct {
 	LogLevel      string
 	LogFormat     string // "console" or "json"
 	Metrics       bool   // the endpoint has /metrics
+	Admin         AdminConfig
 	Limits        Limits
 	Worker        WorkerConfig
 	Profile       ProfileConfig
@@ -125,6 +126,7 @@ func Default() Config {
 		LogLevel:     "info",
 		LogFormat:    "console",
 		Metrics:      true,
+		Admin:        AdminConfig{Socket: adminAuto},
 		Limits: Limits{
 			RequestBytes: 64 << 20,
 			MemoryBytes:  512 << 20,

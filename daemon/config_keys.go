@@ -34,6 +34,7 @@ func (c *Config) keys(k keys) {
 	k.text("log_level", &c.LogLevel)
 	k.text("log_format", &c.LogFormat)
 	k.flag("metrics", &c.Metrics)
+	c.Admin.keys(k)
 	k.table("limits", c.Limits.keys)
 	k.table("worker", c.Worker.keys)
 	k.table("profile", c.Profile.keys)

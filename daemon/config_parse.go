@@ -102,6 +102,7 @@ func (c *Config) resolve(dir string) {
 			s.Model = filepath.Join(dir, s.Model)
 		}
 	}
+	c.Admin.resolve(dir)
 	for _, f := range []*string{&c.Predictor.File, &c.DeviceProfile} {
 		if *f != "" && !filepath.IsAbs(*f) {
 			*f = filepath.Join(dir, *f)

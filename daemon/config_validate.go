@@ -132,6 +132,7 @@ func (c *Config) checkDaemon(k *checker) {
 		k.fault("listen", "%v", err)
 	}
 	c.checkGRPC(k)
+	c.checkAdmin(k)
 	if c.StateDir == "" {
 		k.fault("state_dir", "must not be empty")
 	}
@@ -173,9 +174,8 @@ func (c *Config) checkDevice(k *checker) {
 // found when it is.
 func checkListen(address string) error {
 	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
-		const maxSocketPath = 107 // of sockaddr_un
-		if path == "" || len(path) > maxSocketPath || strings.ContainsRune(path, 0) {
-			return fmt.Errorf("a socket path has 1 to %d bytes", maxSocketPath)
+		if path == "" || len(path) > MaxSocketPath || strings.ContainsRune(path, 0) {
+			return fmt.Errorf("a socket path has 1 to %d bytes", MaxSocketPath)
 		}
 		return nil
 	}

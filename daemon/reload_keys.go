@@ -31,6 +31,8 @@ var effects = map[string]effect{
 	"log_level":      atOnce,
 	"log_format":     atRestart, // one log, one form
 	"metrics":        atRestart,
+	"admin_socket":   atRestart, // what asks for the reload is connected to it
+	"admin_group":    atRestart,
 	"limits":         atRestart, // connections that are open were accepted under them
 	"worker":         atRestart, // every worker has them, or waits by them
 	"profile":        atRestart, // what is measured follows one plan
