@@ -248,6 +248,21 @@ func (r *gpuRig) overview() (o struct {
 	return o
 }
 
+// get returns what a path of the endpoint answers.
+func (r *gpuRig) get(path string) string {
+	r.t.Helper()
+	resp, err := http.Get(r.url(path))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(text)
+}
+
 // pids returns the workers of all services, by name.
 func (r *gpuRig) pids() map[string]int {
 	all := map[string]int{}

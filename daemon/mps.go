@@ -44,9 +44,6 @@ func (b *backend) watchGPU() {
 	b.goroutines.Go(b.sampleGPU)
 	if h, ok := b.exec.(holder); ok && b.part.Events() != nil {
 		w := &mpsWatch{backend: b, holder: h}
-		for _, s := range b.Services() {
-			w.ids = append(w.ids, s.ID)
-		}
 		b.goroutines.Go(func() { w.run(b.part.Events()) })
 	}
 }
@@ -71,7 +68,6 @@ func (b *backend) sampleGPU() {
 type mpsWatch struct {
 	*backend
 	holder  holder
-	ids     []models.ServiceID
 	down    bool        // there is no control daemon: a worker would run without MPS and not notice
 	recover *time.Timer // set while a server that has faulted is to recover
 }
@@ -124,10 +120,18 @@ func (w *mpsWatch) take(event mps.Event) {
 	}
 }
 
+// ids returns the services that run on the part now.
+func (w *mpsWatch) ids() (all []models.ServiceID) {
+	for _, s := range w.Services() {
+		all = append(all, s.ID)
+	}
+	return all
+}
+
 func (w *mpsWatch) hold(cause error) {
 	ctx, cancel := context.WithTimeout(w.life, holdTimeout)
 	defer cancel()
-	if err := w.holder.Hold(ctx, w.ids, cause); err != nil && w.life.Err() == nil {
+	if err := w.holder.Hold(ctx, w.ids(), cause); err != nil && w.life.Err() == nil {
 		w.log.Error().Err(err).Msg("ending the workers of MPS")
 	}
 }
@@ -137,7 +141,7 @@ func (w *mpsWatch) resume() {
 	if w.down {
 		return
 	}
-	if err := w.holder.Resume(w.ids); err != nil {
+	if err := w.holder.Resume(w.ids()); err != nil {
 		w.log.Error().Err(err).Msg("starting the workers of MPS")
 	}
 }
@@ -147,7 +151,7 @@ func (w *mpsWatch) giveUp(cause error) {
 	w.down = true
 	err := fmt.Errorf(`MPS is given up: %w; mend the cause and restart overlapd, or set mode = "off" in [mps]`, cause)
 	w.hold(err)
-	for _, id := range w.ids {
+	for _, id := range w.ids() {
 		w.event(executor.WorkerFailed{Service: id, Err: err})
 	}
 }

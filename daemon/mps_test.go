@@ -56,9 +56,10 @@ func TestMPSWatch(t *testing.T) {
 		"two faults before it serves": {[]mps.Event{mps.ServerFaulted{}, mps.ServerFaulted{}, mps.ServerActive{}}, []string{faulted, faulted, "resume"}},
 	} {
 		for _, err := range []error{nil, errors.New("a process does not end")} {
-			b := &backend{log: zerolog.Nop(), life: context.Background(), part: &gpu.Part{}, inbox: make(chan message, 1)}
+			b := &backend{log: zerolog.Nop(), life: context.Background(), part: &gpu.Part{}, inbox: make(chan message, 1), registry: new(registry)}
+			b.publish([]*Service{{ID: 0}})
 			h := &fakeHolder{err: err}
-			w := &mpsWatch{backend: b, holder: h, ids: []models.ServiceID{0}, recover: time.NewTimer(time.Hour)}
+			w := &mpsWatch{backend: b, holder: h, recover: time.NewTimer(time.Hour)}
 			for _, e := range tt.events {
 				w.take(e)
 			}

@@ -92,6 +92,8 @@ type ServiceOverview struct {
 	Batches    uint64            `json:"batches"`
 	Merged     uint64            `json:"merged"` // queries that started in a batch with others
 	Retried    uint64            `json:"retried"`
+
+	OutsideMPS *OutsideOverview `json:"outside_mps,omitempty"` // nil if every worker was a client of MPS, or none was to be
 }
 
 // overviewTimeout is how long the scheduler goroutine may take to answer.
@@ -131,6 +133,7 @@ func (l *loop) overview() Overview {
 	}
 	if l.part != nil {
 		o.GPU = []GPUOverview{l.part.Status()}
+		l.tellJoins(&o)
 	}
 	return o
 }

@@ -120,6 +120,10 @@ func (s *scraper) service(t *toldService) metrics.Service {
 		of.Restarts = uint64(max(state.Starts-1, 0))
 		of.IntermediateBytes, of.InputBytes, of.ResidentBytes = state.IntermediateBytes, state.InputBytes, state.ResidentBytes
 	}
+	if s.joins != nil {
+		j := s.joins.of(sv.ID)
+		of.MPS = &metrics.MPS{Outside: j.outside, Standing: j.standing}
+	}
 	return of
 }
 

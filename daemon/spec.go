@@ -31,7 +31,7 @@ func (u *unit) runner(o *Options, specs []executor.ServiceSpec) (runner, error) 
 		BackoffMin:   w.BackoffMin,
 		BackoffMax:   w.BackoffMax,
 		RestartLimit: w.RestartLimit,
-		Events:       u.backend.event,
+		Events:       u.backend.workerEvents(),
 	})
 }
 

@@ -63,6 +63,9 @@ var (
 	// ErrHeld is the reason when Hold ended the worker.
 	ErrHeld = errors.New("executor: worker was ended with others")
 
+	// ErrReplaced is the reason when Replace ended the worker.
+	ErrReplaced = errors.New("executor: worker is replaced by another")
+
 	// ErrRestartLimit is the reason when a service was given up.
 	ErrRestartLimit = errors.New("executor: worker was lost too often")
 

@@ -47,7 +47,7 @@ func (s *service) supervise(ctx context.Context) {
 			s.emit(WorkerStopped{s.spec.ID, lost.PID})
 			break
 		}
-		if errors.Is(lost.Err, ErrHeld) {
+		if errors.Is(lost.Err, ErrHeld) || errors.Is(lost.Err, ErrReplaced) {
 			s.setDown(Waiting, lost.Err)
 			s.emit(lost)
 			continue

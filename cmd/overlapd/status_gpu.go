@@ -18,6 +18,9 @@ func writeGPUs(w io.Writer, o *daemon.Overview) {
 		if s.Fault != "" {
 			fmt.Fprintf(w, "\n%s is given up: %s\n", s.Name, s.Fault)
 		}
+		if out := s.OutsideMPS; out != nil && out.Fault != "" {
+			fmt.Fprintf(w, "\n%s, %d times: %s\n", s.Name, out.Workers, out.Fault)
+		}
 	}
 }
 
@@ -29,6 +32,9 @@ func gpuText(g *daemon.GPUOverview) string {
 		add("MPS %s, started %d times", m.Phase, m.Starts)
 		if m.Fault != "" {
 			add("%s", m.Fault)
+		}
+		if len(m.Outside) > 0 {
+			add("OUTSIDE OF MPS: %s", strings.Join(m.Outside, ", "))
 		}
 	}
 	if g.Fault != "" {

@@ -166,7 +166,8 @@ func (c *Control) Healthy(ctx context.Context) error {
 }
 
 // HasClient reports whether a server serves a process. One that has a CUDA
-// context and is no client runs without MPS.
+// context and is no client runs without MPS. The error is ErrNamespace if the
+// daemon is somebody else's and counts processes otherwise than we do.
 func (c *Control) HasClient(ctx context.Context, pid int) (bool, error) {
 	servers, err := c.console.Servers(ctx)
 	if err != nil {
@@ -181,7 +182,21 @@ func (c *Control) HasClient(ctx context.Context, pid int) (bool, error) {
 			return true, nil
 		}
 	}
-	return false, nil
+	return false, c.elsewhere(servers)
+}
+
+// elsewhere returns ErrNamespace if servers of a daemon that somebody else runs
+// are none of the processes that are seen here.
+func (c *Control) elsewhere(servers []int) error {
+	if c.dir != nil {
+		return nil // it is our child, and its servers are its own
+	}
+	for _, server := range servers {
+		if userOf(server) < 0 {
+			return fmt.Errorf("%w: no MPS server %d is seen here; share the PID namespace (--pid=host, hostPID), or set mode = \"own\" in [mps]", ErrNamespace, server)
+		}
+	}
+	return nil
 }
 
 // Restart ends the daemon, its servers and their clients' contexts, and starts

@@ -31,7 +31,7 @@ var told = map[string]string{
 // someTold are those of packages that are not of GPUs alone.
 var someTold = map[string][]string{
 	"ort/error.go":       {"ErrNotFound", "ErrNotRuntime", "ErrTooOld", "ErrNoProvider", "ErrProvider"},
-	"executor/errors.go": {"ErrHeld", "ErrNoRoom", "ErrRestartLimit"},
+	"executor/errors.go": {"ErrHeld", "ErrReplaced", "ErrNoRoom", "ErrRestartLimit"},
 	"segments/errors.go": {"ErrDeviceFull", "ErrDeviceMemory", "ErrDeviceLost"},
 }
 
