@@ -13,6 +13,8 @@ type load struct {
 	now   time.Duration
 	id    models.QueryID
 	spans []SpanOutcome
+
+	services int // that queries come for, the first ones
 }
 
 const loadDepth = 16 // queries that wait, of each service
@@ -24,7 +26,7 @@ func newLoad(t testing.TB, p policy, services int) *load {
 			config.Predictor.(*costs).pair(a, b, 0.95)
 		}
 	}
-	l := &load{s: newScheduler(config, p)}
+	l := &load{s: newScheduler(config, p), services: services}
 	for range loadDepth * services {
 		l.arrive(t)
 	}
@@ -34,7 +36,7 @@ func newLoad(t testing.TB, p policy, services int) *load {
 func (l *load) arrive(t testing.TB) {
 	l.id++
 	q := models.Query{
-		ID: l.id, Service: models.ServiceID(int(l.id) % len(l.s.services)), Size: 1 + int(l.id)%2,
+		ID: l.id, Service: models.ServiceID(int(l.id) % l.services), Size: 1 + int(l.id)%2,
 		Shape: uint64(l.id / 7 % 2), Arrival: l.now, Deadline: l.now + time.Hour - time.Duration(l.id*7919%1000),
 	}
 	if err := l.s.Arrive(l.now, q); err != nil {
@@ -85,7 +87,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 func TestNextAsksAboutHeadsOnly(t *testing.T) {
 	config := goodConfig(1)
 	config.Services[0].MaxBatch = 1
-	l := &load{s: newScheduler(config, fcfs{})}
+	l := &load{s: newScheduler(config, fcfs{}), services: 1}
 	for range 90 {
 		l.arrive(t)
 	}

@@ -147,7 +147,7 @@ func (s *Scheduler) lose(b *batch) {
 func (s *Scheduler) canFinish(q *query) bool {
 	sv := s.services[q.Service]
 	end := s.now
-	if !sv.BestEffort {
+	if !q.rank.filler {
 		end += s.predict.alone(q.span(sv.Operators)).Latency
 	}
 	return q.Deadline >= end && q.Deadline > s.now

@@ -47,14 +47,14 @@ func (d *decision) addSlice() {
 func (d *decision) allowance() time.Duration {
 	d.ask.clear()
 	for _, sv := range d.s.services {
-		if !sv.BestEffort {
+		if sv.promises() {
 			d.ask.add(nil, sv.typical())
 		}
 	}
 	estimates := d.ask.take()
 	least := forever
 	for _, sv := range d.s.services {
-		if sv.BestEffort {
+		if !sv.promises() {
 			continue
 		}
 		if slack := sv.QoSTarget - estimates[0].Latency; slack > 0 {
@@ -67,6 +67,10 @@ func (d *decision) allowance() time.Duration {
 	}
 	return time.Duration(bestEffortShare * float64(least))
 }
+
+// promises reports whether queries of the service that may arrive have a
+// target that others must leave room for.
+func (sv *service) promises() bool { return !sv.removed && !sv.BestEffort }
 
 // typical returns the span of a whole query like the latest that arrived.
 func (sv *service) typical() models.Span {

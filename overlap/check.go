@@ -89,6 +89,9 @@ func (sv *service) check() error {
 	if err := sv.paused.check(func(b *batch) int { return b.pausedPos }); err != nil {
 		return fmt.Errorf("paused batches: %w", err)
 	}
+	if sv.removed && (!sv.down || sv.queue.len() > 0 || sv.metrics != ServiceMetrics{}) {
+		return fmt.Errorf("it was removed and is not empty: %+v", sv.metrics)
+	}
 	if sv.down && sv.paused.len() > 0 || sv.paused.len() > MaxPaused {
 		return fmt.Errorf("%d batches are paused, down is %v", sv.paused.len(), sv.down)
 	}
@@ -119,7 +122,7 @@ func (b *batch) check() error {
 		}
 		size += q.Size
 	}
-	if b.id == 0 || size != b.size || size > max(b.service.MaxBatch, b.members[0].Size) {
+	if b.id == 0 || size != b.size {
 		return fmt.Errorf("batch %d has size %d, its members %d", b.id, b.size, size)
 	}
 	return nil

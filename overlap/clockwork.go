@@ -14,7 +14,7 @@ func (clockwork) info() PolicyInfo {
 func (clockwork) choose(d *decision) {
 	for len(d.settle(1)) > 0 {
 		c := &d.candidates[0]
-		known := c.solo.Latency > 0 && !c.probes && !c.service.BestEffort
+		known := c.solo.Latency > 0 && !c.probes && !c.rank.filler
 		if !known || d.at+c.solo.Bound <= c.deadline {
 			d.strict = known
 			d.merge(0)

@@ -24,13 +24,22 @@ type Config struct {
 	MaxRetries int              // times that a query whose worker was lost is queued again
 }
 
-// Validate reports every fault of the configuration.
+// Validate reports every fault of the configuration. Two services may have the
+// same name: one of them takes the place of the other.
 func (c *Config) Validate() error {
-	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	faults := c.ruleFaults()
 	if n := len(c.Services); n < 1 || n > MaxServices {
-		fault("%d services: want 1 to %d", n, MaxServices)
+		faults = append(faults, fmt.Errorf("%d services: want 1 to %d", n, MaxServices))
 	}
+	for i := range c.Services {
+		faults = append(faults, serviceFaults(&c.Services[i], i)...)
+	}
+	return errors.Join(faults...)
+}
+
+// ruleFaults are those of everything but the services.
+func (c *Config) ruleFaults() (faults []error) {
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if policyNamed(c.Policy) == nil {
 		fault("unknown policy %q", c.Policy)
 	}
@@ -43,16 +52,7 @@ func (c *Config) Validate() error {
 	if c.MaxRetries < 0 || c.MaxRetries > MaxMaxRetries {
 		fault("max retries %d: want 0 to %d", c.MaxRetries, MaxMaxRetries)
 	}
-	names := map[string]bool{}
-	for i := range c.Services {
-		sv := &c.Services[i]
-		faults = append(faults, serviceFaults(sv, i)...)
-		if names[sv.Name] {
-			fault("service %s: name occurs twice", sv.Name)
-		}
-		names[sv.Name] = true
-	}
-	return errors.Join(faults...)
+	return faults
 }
 
 func serviceFaults(sv *models.Service, position int) (faults []error) {

@@ -37,7 +37,6 @@ func TestConfigReportsEveryFault(t *testing.T) {
 		"max retries 17":                func(c *Config) { c.MaxRetries = MaxMaxRetries + 1 },
 		"ID 7 is not its position":      func(c *Config) { c.Services[1].ID = 7 },
 		"no name":                       func(c *Config) { c.Services[1].Name = "" },
-		"service a: name occurs twice":  func(c *Config) { c.Services[1].Name = "a" },
 		"service 1 (b): 0 operators":    func(c *Config) { c.Services[1].Operators = 0 },
 		"service 1 (b): QoS target 0s":  func(c *Config) { c.Services[1].QoSTarget = 0 },
 		"service 1 (b): queue limit 0":  func(c *Config) { c.Services[1].QueueLimit = 0 },

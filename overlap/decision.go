@@ -162,7 +162,7 @@ func (d *decision) replace() {
 func (d *decision) hopeless(c *candidate) bool {
 	end := d.at + c.solo.Latency
 	c.aim(end)
-	if end <= c.deadline || c.service.BestEffort {
+	if end <= c.deadline || c.rank.filler {
 		return false
 	}
 	if c.batch == nil { // how the round that runs ends may change whether it probes

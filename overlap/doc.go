@@ -87,7 +87,7 @@
 // it out.
 //
 // A plan is overturned by every arrival, cancellation, loss, return or load of
-// a worker, by a span that did not run to its end, and by a deadline that
+// a worker, by a service that comes, changes or goes, by a span that did not run to its end, and by a deadline that
 // passes unforeseen. What is left to Next is one call of the predictor: what
 // the plan drops must still be hopeless, and a group of more than one query
 // must, by its bound and from the true start, keep to the limit that it was
@@ -99,6 +99,15 @@
 // another time, a plan that is kept hurts nobody that a decision made then
 // would have spared by that limit, but its group may be another one. The same
 // events, calls of Plan among them, always give the same decisions.
+//
+// # Services that come and go
+//
+// [Scheduler.Add], [Scheduler.Change] and [Scheduler.Remove] change the
+// services while queries run. An ID is a position that a later service may
+// have again once nothing is left of the one before. A model is replaced by a
+// service of the same name beside it: the new one is added and goes up, new
+// queries name it, the old one finishes what it has and is removed. What was
+// promised to an accepted query stays, its deadline and its rank.
 //
 // # Answers
 //

@@ -11,8 +11,8 @@ var (
 	// its queue limit allows. The error is a *QueueFullError.
 	ErrQueueFull = errors.New("queue is full")
 
-	// ErrUnknownService is returned when the query names a service that the
-	// configuration does not have.
+	// ErrUnknownService is returned when there is no service with this ID, or
+	// it was removed.
 	ErrUnknownService = errors.New("unknown service")
 
 	// ErrExpired is returned when the deadline has passed on arrival.
@@ -30,11 +30,26 @@ var (
 	ErrDuplicateQuery = errors.New("query ID is in use")
 )
 
-// Errors of Load.
+// Errors of Load, Add, Change and Remove, which have ErrUnknownService too.
+// Nothing has changed.
 var (
-	// ErrServiceBusy is returned when the service is not down, or one of its
-	// batches runs.
+	// ErrServiceBusy is returned by Load when the service is not down or one of
+	// its batches runs, and by Remove when one of its queries is not answered.
 	ErrServiceBusy = errors.New("service is in use")
+
+	// ErrServiceID is returned by Add when the ID is neither that of a service
+	// that was removed nor the next one.
+	ErrServiceID = errors.New("service ID is not free")
+
+	// ErrTooManyServices is returned by Add when there are MaxServices.
+	ErrTooManyServices = errors.New("too many services")
+
+	// ErrOtherModel is returned by Change when the name or the number of
+	// operators is another one: that takes a service of its own.
+	ErrOtherModel = errors.New("the name and the operators of a service stay")
+
+	// ErrBadService is returned when the definition of a service is impossible.
+	ErrBadService = errors.New("impossible service")
 )
 
 // Errors of Finish.

@@ -25,6 +25,14 @@ func (c *costs) add(op time.Duration, grow int) {
 	c.grow = append(c.grow, grow)
 }
 
+// set is add for a service that may have been there before.
+func (c *costs) set(id models.ServiceID, op time.Duration, grow int) {
+	if int(id) == len(c.op) {
+		c.add(op, grow)
+	}
+	c.op[id], c.grow[id] = op, grow
+}
+
 func (c *costs) pair(a, b models.ServiceID, factor float64) {
 	if c.factor == nil {
 		c.factor = map[[2]models.ServiceID]float64{}

@@ -40,17 +40,40 @@ type ServiceMetrics struct {
 	Merged  uint64 // queries that started in a batch with others
 }
 
-// Metrics returns a copy of the counters.
+// Metrics returns a copy of the counters, by service ID. Those of a service
+// that was removed are zero, its name too.
 func (s *Scheduler) Metrics() Metrics {
 	m := s.metrics
 	m.Services = make([]ServiceMetrics, len(s.services))
 	for i, sv := range s.services {
+		if sv.removed {
+			continue
+		}
 		m.Services[i] = sv.metrics
 		m.Services[i].Down = sv.down
 		m.Services[i].Queued = sv.queue.len()
 		m.Services[i].Paused = sv.paused.len()
 	}
 	return m
+}
+
+// Add adds what other counts, and what waits there now. The name stays, and
+// whether the service is down.
+func (m *ServiceMetrics) Add(other ServiceMetrics) {
+	m.Queued += other.Queued
+	m.Paused += other.Paused
+	m.Arrived += other.Arrived
+	m.Finished += other.Finished
+	m.Late += other.Late
+	m.Cancelled += other.Cancelled
+	m.Batches += other.Batches
+	m.Retried += other.Retried
+	m.Merged += other.Merged
+	for r := range ReasonCount {
+		m.Refused[r] += other.Refused[r]
+		m.Dropped[r] += other.Dropped[r]
+		m.Failed[r] += other.Failed[r]
+	}
 }
 
 func (m *ServiceMetrics) count(a *Answer, deadline time.Duration) {

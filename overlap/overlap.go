@@ -54,7 +54,7 @@ func (p overlap) choose(d *decision) {
 	d.candidates = candidates
 	p.form(d)
 	first := &d.candidates[0]
-	if first.service.BestEffort {
+	if first.rank.filler {
 		d.addSlice()
 	} else {
 		d.addWhole(0)
@@ -112,8 +112,8 @@ func (p overlap) room(d *decision, i int) time.Duration {
 		last = max(last, j)
 	}
 	soon := d.at + d.candidates[0].solo.Latency
-	spare := func(c *candidate, r *rank, latest time.Duration) {
-		if latest >= soon && !c.service.BestEffort && (p.spares == everybody || r.before(&d.candidates[last].rank)) {
+	spare := func(r *rank, latest time.Duration) {
+		if latest >= soon && !r.filler && (p.spares == everybody || r.before(&d.candidates[last].rank)) {
 			room = min(room, latest)
 		}
 	}
@@ -121,9 +121,9 @@ func (p overlap) room(d *decision, i int) time.Duration {
 		switch c := &d.candidates[j]; {
 		case p.spares == nobody:
 		case c.next != nil && (i == j || c.end > 0):
-			spare(c, &c.next.rank, c.behind)
+			spare(&c.next.rank, c.behind)
 		case i != j && c.end == 0 && c.verdict != untried && !c.postponed:
-			spare(c, &c.rank, c.latest)
+			spare(&c.rank, c.latest)
 		}
 	}
 	return room
@@ -139,7 +139,7 @@ func (p overlap) fill(d *decision, bestEffort bool) {
 		d.takeBack().verdict = unfit
 	}
 	for i := range d.candidates {
-		if c := &d.candidates[i]; c.verdict == unfit && c.service.BestEffort == bestEffort && p.addPart(d, i, d.gain()) {
+		if c := &d.candidates[i]; c.verdict == unfit && c.rank.filler == bestEffort && p.addPart(d, i, d.gain()) {
 			return
 		}
 	}
@@ -188,7 +188,7 @@ func (p overlap) tryWhole(d *decision, bestEffort bool) {
 	for i := range d.candidates {
 		c := &d.candidates[i]
 		switch {
-		case c.end > 0 || c.verdict != untried || c.service.BestEffort != bestEffort:
+		case c.end > 0 || c.verdict != untried || c.rank.filler != bestEffort:
 		case c.probes || c.solo.Latency == 0:
 			c.verdict = unknown
 		case d.at+max(d.predicted.Bound, c.solo.Bound) > min(p.room(d, i), c.due):

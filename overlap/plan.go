@@ -73,5 +73,5 @@ func (d *decision) holds() bool {
 	case d.strict || len(d.group) > 1 || len(first.members) > 1 && first.batch == nil:
 		return s.now+d.safe(d.predicted) <= d.limit
 	}
-	return first.service.BestEffort || s.now+d.predicted.Latency <= first.deadline
+	return first.rank.filler || s.now+d.predicted.Latency <= first.deadline
 }

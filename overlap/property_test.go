@@ -2,6 +2,7 @@ package overlap
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -26,6 +27,10 @@ type twin struct {
 	left    map[models.QueryID]bool // whose client has left
 	down    map[models.ServiceID]bool
 	round   *Round
+
+	services []models.Service // as they are now; config has those of the beginning
+	removed  map[models.ServiceID]bool
+	filler   map[models.QueryID]bool // whose service was best effort when they arrived
 }
 
 // track is what was seen of a batch that is not over.
@@ -46,8 +51,9 @@ func TestSchedulerProperties(t *testing.T) {
 			"finish": w.finish, "finish ": w.finish,
 			"cancel": w.cancel,
 			"worker": w.worker,
-			"wait":   w.wait,
-			"plan":   w.plan, "plan ": w.plan,
+			"add":    w.add, "change": w.change, "remove": w.remove,
+			"wait": w.wait,
+			"plan": w.plan, "plan ": w.plan,
 		})
 		w.drain()
 	})
@@ -58,6 +64,7 @@ func newTwin(t *rapid.T) *twin {
 	w := &twin{
 		T: t, costs: c, open: map[models.QueryID]models.Query{},
 		batches: map[models.BatchID]*track{}, left: map[models.QueryID]bool{}, down: map[models.ServiceID]bool{},
+		removed: map[models.ServiceID]bool{}, filler: map[models.QueryID]bool{},
 	}
 	w.policy = anyPolicy(t)
 	w.config = Config{
@@ -65,6 +72,7 @@ func newTwin(t *rapid.T) *twin {
 		Ways:     rapid.SampledFrom([]int{0, 1, 2, 3, 16}).Draw(t, "ways"),
 		Services: anyServices(t, c),
 	}
+	w.services = slices.Clone(w.config.Services)
 	w.a, w.b = newScheduler(w.config, w.policy), newScheduler(w.config, w.policy)
 	return w
 }
@@ -80,18 +88,29 @@ func anyPolicy(t *rapid.T) policy {
 func anyServices(t *rapid.T, c *costs) (services []models.Service) {
 	c.margin = rapid.SampledFrom([]int{0, 0, 20, 50}).Draw(t, "margin")
 	for i := range models.ServiceID(rapid.IntRange(1, 5).Draw(t, "services")) {
-		c.add(time.Duration(rapid.IntRange(0, 4).Draw(t, "op")), rapid.IntRange(0, 100).Draw(t, "grow"))
-		services = append(services, models.Service{
-			ID: i, Name: string(rune('a' + i)), Operators: rapid.IntRange(1, 6).Draw(t, "operators"),
-			QoSTarget:  rapid.SampledFrom([]time.Duration{10, 1000}).Draw(t, "target"),
-			QueueLimit: rapid.IntRange(1, 8).Draw(t, "queue"), MaxBatch: rapid.IntRange(0, 5).Draw(t, "batch"),
-			BestEffort: rapid.IntRange(0, 4).Draw(t, "best effort") == 0,
-		})
+		services = append(services, anyService(t, c, i))
 		for o := range i {
 			c.pair(o, i, float64(rapid.IntRange(50, 120).Draw(t, "factor"))/100)
 		}
 	}
 	return services
+}
+
+// anyService draws a service and what it costs.
+func anyService(t *rapid.T, c *costs, id models.ServiceID) models.Service {
+	c.set(id, time.Duration(rapid.IntRange(0, 4).Draw(t, "op")), rapid.IntRange(0, 100).Draw(t, "grow"))
+	return anyPromise(t, models.Service{
+		ID: id, Name: string(rune('a' + id)), Operators: rapid.IntRange(1, 6).Draw(t, "operators"),
+	})
+}
+
+// anyPromise draws what may change of a service.
+func anyPromise(t *rapid.T, m models.Service) models.Service {
+	m.QoSTarget = rapid.SampledFrom([]time.Duration{10, 1000}).Draw(t, "target")
+	m.QueueLimit = rapid.IntRange(1, 8).Draw(t, "queue")
+	m.MaxBatch = rapid.IntRange(0, 5).Draw(t, "batch")
+	m.BestEffort = rapid.IntRange(0, 4).Draw(t, "best effort") == 0
+	return m
 }
 
 // same fails the test if the two schedulers have decided differently.
@@ -102,7 +121,7 @@ func (w *twin) same(what string, a, b any) {
 }
 
 func (w *twin) service(t *rapid.T) models.ServiceID {
-	return models.ServiceID(rapid.IntRange(0, len(w.config.Services)-1).Draw(t, "service"))
+	return models.ServiceID(rapid.IntRange(0, len(w.services)-1).Draw(t, "service"))
 }
 
 func (w *twin) arrive(t *rapid.T) {
@@ -116,8 +135,14 @@ func (w *twin) arrive(t *rapid.T) {
 	if !errors.Is(errB, errors.Unwrap(errA)) && !errors.Is(errB, errA) {
 		t.Fatalf("%v against %v", errA, errB)
 	}
+	if w.removed[q.Service] {
+		if !errors.Is(errA, ErrUnknownService) {
+			t.Fatalf("a query of a service that was removed: %v", errA)
+		}
+		return
+	}
 	if errA == nil {
-		w.open[q.ID] = q
+		w.open[q.ID], w.filler[q.ID] = q, w.services[q.Service].BestEffort
 	} else if !errors.Is(errA, ErrQueueFull) && (!errors.Is(errA, ErrExpired) || q.Deadline > w.now) {
 		t.Fatalf("a good query is refused: %v", errA)
 	}
@@ -140,7 +165,7 @@ func (w *twin) next(t *rapid.T) {
 	w.inTime(&r)
 	seen := map[models.ServiceID]bool{}
 	for i, s := range r.Group.Spans {
-		if seen[s.Service] || w.down[s.Service] {
+		if seen[s.Service] || w.down[s.Service] || w.removed[s.Service] {
 			t.Fatalf("service %d: two spans, or its worker is down: %+v", s.Service, r)
 		}
 		seen[s.Service] = true
@@ -167,7 +192,7 @@ func (w *twin) inTime(r *Round) {
 		return
 	}
 	for i, s := range spans {
-		if s.End < w.config.Services[s.Service].Operators {
+		if s.End < w.services[s.Service].Operators {
 			continue
 		}
 		for _, id := range r.Queries(i) {
@@ -186,8 +211,8 @@ func (w *twin) startedInTime(r *Round) {
 	if _, ok := w.policy.(clockwork); !ok {
 		return
 	}
-	sv := &w.config.Services[r.Group.Spans[0].Service]
-	if r.Predicted.Latency == 0 || r.Predicted.Latency > sv.QoSTarget || sv.BestEffort {
+	sv := &w.services[r.Group.Spans[0].Service]
+	if r.Predicted.Latency == 0 || r.Predicted.Latency > sv.QoSTarget || w.filler[r.Queries(0)[0]] {
 		return
 	}
 	for _, id := range r.Queries(0) {
@@ -222,8 +247,11 @@ func (w *twin) span(s models.Span, queries []models.QueryID) {
 				w.Fatalf("query %d runs, but is not waiting for an answer", id)
 			}
 		}
+		if largest := max(w.services[s.Service].MaxBatch, w.open[queries[0]].Size); s.Size > largest {
+			w.Fatalf("batch %d of size %d starts, at most %d is merged", s.Batch, s.Size, largest)
+		}
 	}
-	if s.Start != b.next || s.End <= s.Start || s.End > w.config.Services[s.Service].Operators {
+	if s.Start != b.next || s.End <= s.Start || s.End > w.services[s.Service].Operators {
 		w.Fatalf("batch %d is at operator %d and runs [%d,%d)", s.Batch, b.next, s.Start, s.End)
 	}
 	w.same("members of a batch", b.queries, queries)
@@ -294,7 +322,7 @@ func (w *twin) settle() {
 	w.same("released", released, w.b.Released())
 	for _, a := range answers {
 		q, ok := w.open[a.Query]
-		if !ok {
+		if !ok || w.removed[a.Service] {
 			w.Fatalf("a second answer, or one to nobody: %+v", a)
 		}
 		delete(w.open, a.Query)
@@ -312,13 +340,13 @@ func (w *twin) settle() {
 
 // justified checks that a query was not given up that could have finished.
 func (w *twin) justified(a Answer, q models.Query) {
-	left := models.Span{Service: q.Service, End: w.config.Services[q.Service].Operators, Size: q.Size}
+	left := models.Span{Service: q.Service, End: w.services[q.Service].Operators, Size: q.Size}
 	b := w.batches[a.Batch]
 	if b != nil && a.Result == Dropped {
 		left.Start, left.Size = b.next, b.size
 	}
 	rest := w.costs.span(left)
-	hopeless := rest > 0 && w.now+rest > q.Deadline && !w.config.Services[q.Service].BestEffort
+	hopeless := rest > 0 && w.now+rest > q.Deadline && !w.filler[q.ID]
 	expired := w.now >= q.Deadline
 	ok := true
 	switch a.Reason {
@@ -340,7 +368,7 @@ func (w *twin) justified(a Answer, q models.Query) {
 
 // drain lets everything run to its end: every query must get its answer.
 func (w *twin) drain() {
-	for id := range w.config.Services {
+	for id := range w.services {
 		w.setDown(models.ServiceID(id), false)
 	}
 	w.settle()

@@ -10,7 +10,7 @@ import (
 // rank is the place of a query or a batch in the order in which they run. It
 // is total: no two queries have the same ID.
 type rank struct {
-	filler  bool          // it is best effort, and runs after all that is not
+	filler  bool          // its service was best effort when it arrived: it runs after all that is not
 	level   int           // the priority, with 0 moved behind the numbered ones
 	retried bool          // runs before its equals, it has waited for a worker already
 	key     time.Duration // of the policy

@@ -1,6 +1,7 @@
 package overlap
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -8,23 +9,16 @@ import (
 )
 
 // Restore returns a scheduler that goes on from a snapshot as the one would
-// that it was taken of. The configuration must be that of the other one;
-// Operators and MaxBatch of its services come from the snapshot. A snapshot
-// that contradicts itself or the configuration is refused with ErrSnapshot.
-// The predictor is not asked.
+// that it was taken of. The configuration must be that of the other one; its
+// services come from the snapshot. Only a snapshot of earlier versions, which
+// has no names of services, has them as they are in the configuration, but for
+// Operators and MaxBatch. A snapshot that contradicts itself or the
+// configuration is refused with ErrSnapshot. The predictor is not asked.
 func Restore(config Config, k Snapshot) (*Scheduler, error) {
-	if len(k.Services) != len(config.Services) {
-		return nil, fmt.Errorf("%w: %d services, the configuration has %d", ErrSnapshot, len(k.Services), len(config.Services))
+	if faults := config.ruleFaults(); len(faults) > 0 {
+		return nil, errors.Join(faults...)
 	}
-	config.Services = slices.Clone(config.Services)
-	for i := range k.Services {
-		config.Services[i].Operators = k.Services[i].Operators
-		config.Services[i].MaxBatch = k.Services[i].MaxBatch
-	}
-	s, err := New(config)
-	if err != nil {
-		return nil, err
-	}
+	s := newScheduler(config, policyNamed(config.Policy))
 	if err := s.restore(&k); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrSnapshot, err)
 	}
@@ -39,6 +33,9 @@ type restoring struct {
 }
 
 func (s *Scheduler) restore(k *Snapshot) error {
+	if err := s.define(k.Services); err != nil {
+		return err
+	}
 	if len(k.Metrics.Services) != len(s.services) {
 		return fmt.Errorf("metrics of %d services", len(k.Metrics.Services))
 	}
@@ -75,11 +72,40 @@ func (s *Scheduler) restore(k *Snapshot) error {
 	return r.held()
 }
 
+// define makes the services of a snapshot out of those of the configuration.
+func (s *Scheduler) define(ks []ServiceSnapshot) error {
+	if n := len(s.services); len(ks) < n || len(ks) > MaxServices {
+		return fmt.Errorf("%d services: the configuration has %d, the limit is %d", len(ks), n, MaxServices)
+	}
+	for i := range ks {
+		k := &ks[i]
+		m := k.definition(i)
+		switch {
+		case k.Removed && !k.empty():
+			return fmt.Errorf("service %d was removed and holds something", i)
+		case k.Name == "" && !k.Removed && i < len(s.services):
+			m = s.services[i].Service
+			m.Operators, m.MaxBatch = k.Operators, k.MaxBatch
+		}
+		sv := newService(m)
+		if sv.removed = k.Removed; !sv.removed {
+			if err := badService(&m); err != nil {
+				return err
+			}
+		}
+		if i == len(s.services) {
+			s.services = append(s.services, nil)
+		}
+		s.services[i] = sv
+	}
+	return nil
+}
+
 // query restores a query that is in no batch and no queue yet.
 func (r *restoring) query(k *QuerySnapshot) (*query, error) {
 	m := &k.Query
 	switch {
-	case m.Service < 0 || int(m.Service) >= len(r.s.services):
+	case r.s.service(m.Service) == nil:
 		return nil, fmt.Errorf("query %d: %w", m.ID, ErrUnknownService)
 	case m.Size < 1 || m.SeqLen < 0 || m.Priority < 0 || k.Retries < 0:
 		return nil, fmt.Errorf("query %d: %w", m.ID, ErrBadQuery)
@@ -94,10 +120,10 @@ func (r *restoring) query(k *QuerySnapshot) (*query, error) {
 
 // batch restores a batch that neither runs nor is paused yet.
 func (r *restoring) batch(k *BatchSnapshot) error {
-	if k.Service < 0 || int(k.Service) >= len(r.s.services) {
+	sv := r.s.service(k.Service)
+	if sv == nil {
 		return ErrUnknownService
 	}
-	sv := r.s.services[k.Service]
 	switch {
 	case k.ID == 0 || k.ID > r.s.lastID || r.batches[k.ID] != nil:
 		return fmt.Errorf("the ID cannot be")
@@ -159,6 +185,12 @@ func (r *restoring) round(k *Snapshot) error {
 }
 
 func (r *restoring) service(sv *service, k *ServiceSnapshot, m *ServiceMetrics) error {
+	if sv.removed {
+		if sv.down = true; *m != (ServiceMetrics{}) {
+			return fmt.Errorf("it was removed and has metrics")
+		}
+		return nil
+	}
 	if k.Caution < 0 || k.Caution > maxCaution {
 		return fmt.Errorf("caution %d", k.Caution)
 	}

@@ -74,10 +74,10 @@ func newScheduler(config Config, p policy) *Scheduler {
 // gets one Answer.
 func (s *Scheduler) Arrive(now time.Duration, m models.Query) error {
 	s.clock(now)
-	if m.Service < 0 || int(m.Service) >= len(s.services) {
+	sv := s.service(m.Service)
+	if sv == nil {
 		return ErrUnknownService
 	}
-	sv := s.services[m.Service]
 	if err := s.refusal(sv, &m); err != nil {
 		sv.metrics.Refused[ReasonOf(err)]++
 		return err
@@ -86,7 +86,7 @@ func (s *Scheduler) Arrive(now time.Duration, m models.Query) error {
 	sv.lastSize, sv.lastSeqLen = m.Size, m.SeqLen
 	s.overturn()
 	q := s.pool.query()
-	q.Query = m
+	q.Query, q.rank.filler = m, sv.BestEffort
 	s.index.put(q)
 	s.enqueue(q)
 	return nil
@@ -185,7 +185,7 @@ func (s *Scheduler) enqueue(q *query) {
 	sv := s.services[q.Service]
 	whole := q.span(sv.Operators)
 	q.rank = s.rankOf(q, whole)
-	if _, sorts := s.policy.(triager); sorts && sv.sorted() {
+	if _, sorts := s.policy.(triager); sorts && sv.sorted() && !q.rank.filler {
 		q.alone = s.predict.alone(whole).Latency
 	}
 	sv.queue.push(q)
@@ -199,7 +199,7 @@ func (s *Scheduler) dequeue(q *query) *query {
 
 func (s *Scheduler) rankOf(q *query, left models.Span) rank {
 	return rank{
-		filler:  s.services[q.Service].BestEffort,
+		filler:  q.rank.filler,
 		level:   level(q.Priority),
 		retried: q.retries > 0,
 		key:     s.policy.key(work{q.Arrival, q.Deadline, left, &s.predict}),

@@ -24,6 +24,7 @@ const (
 // service is the scheduler's side of a deployed model.
 type service struct {
 	models.Service
+	removed bool // its ID is free, and it stays down
 	down    bool
 	queue   heap[*query]
 	paused  heap[*batch]
@@ -38,7 +39,6 @@ type service struct {
 
 func newService(m models.Service) *service {
 	sv := &service{
-		Service: m,
 		queue: heap[*query]{
 			before: func(a, b *query) bool { return a.rank.before(&b.rank) },
 			moved:  func(q *query, pos int) { q.queuePos = pos },
@@ -47,11 +47,16 @@ func newService(m models.Service) *service {
 			before: func(a, b *batch) bool { return a.rank.before(&b.rank) },
 			moved:  func(b *batch, pos int) { b.pausedPos = pos },
 		},
-		full:    &QueueFullError{Service: m.Name, Limit: m.QueueLimit},
 		metrics: ServiceMetrics{Name: m.Name},
 	}
+	sv.define(m)
 	sv.outlook.queue, sv.outlook.paused = newWalk(&sv.queue), newWalk(&sv.paused)
 	return sv
+}
+
+// define sets what the service promises.
+func (sv *service) define(m models.Service) {
+	sv.Service, sv.full = m, &QueueFullError{Service: m.Name, Limit: m.QueueLimit}
 }
 
 // probe reports whether a query that is predicted to end too late is to run

@@ -8,7 +8,7 @@ import (
 )
 
 // Snapshot is everything that a Scheduler's later decisions depend on, apart
-// from its Config, in a form that can be kept as JSON.
+// from the rules of its Config, in a form that can be kept as JSON.
 type Snapshot struct {
 	Now       time.Duration
 	Draining  bool
@@ -34,18 +34,23 @@ type RoundSnapshot struct {
 	Queries   [][]models.QueryID // of each span
 }
 
-// ServiceSnapshot is what changes of a service. Its lists are in the order in
-// which they are held.
+// ServiceSnapshot is a service, which may have been added or changed since the
+// Config was made. Its lists are in the order in which they are held.
 type ServiceSnapshot struct {
-	Operators int
-	MaxBatch  int
-	Down      bool
-	LastEnd   time.Duration
-	Caution   int
-	Size      int // of the query that arrived last
-	SeqLen    int
-	Queue     []models.QueryID
-	Paused    []models.BatchID
+	Removed    bool `json:",omitempty"` // its ID is free: all else is zero
+	Name       string
+	Operators  int
+	QoSTarget  time.Duration
+	QueueLimit int
+	MaxBatch   int
+	BestEffort bool
+	Down       bool
+	LastEnd    time.Duration
+	Caution    int
+	Size       int // of the query that arrived last
+	SeqLen     int
+	Queue      []models.QueryID
+	Paused     []models.BatchID
 }
 
 // QuerySnapshot is an accepted query.
@@ -110,6 +115,29 @@ func (s *Scheduler) Snapshot() Snapshot {
 	return k
 }
 
+// Definitions returns the services that the snapshot holds, by ID. One that was
+// removed has its ID only.
+func (k *Snapshot) Definitions() []models.Service {
+	services := make([]models.Service, len(k.Services))
+	for i := range k.Services {
+		services[i] = k.Services[i].definition(i)
+	}
+	return services
+}
+
+func (k *ServiceSnapshot) definition(position int) models.Service {
+	return models.Service{
+		ID: models.ServiceID(position), Name: k.Name, Operators: k.Operators, QoSTarget: k.QoSTarget,
+		QueueLimit: k.QueueLimit, MaxBatch: k.MaxBatch, BestEffort: k.BestEffort,
+	}
+}
+
+// empty reports whether there is nothing but whether it was removed.
+func (k *ServiceSnapshot) empty() bool {
+	return k.definition(0) == models.Service{} && !k.Down && k.LastEnd == 0 && k.Caution == 0 &&
+		k.Size == 0 && k.SeqLen == 0 && len(k.Queue)+len(k.Paused) == 0
+}
+
 func (r *Round) snapshot() RoundSnapshot {
 	k := RoundSnapshot{Number: r.Number, Start: r.Start, Spans: slices.Clone(r.Group.Spans), Predicted: r.Predicted, Planned: r.Planned}
 	for _, ids := range r.queries {
@@ -119,8 +147,12 @@ func (r *Round) snapshot() RoundSnapshot {
 }
 
 func (sv *service) snapshot() ServiceSnapshot {
+	if sv.removed {
+		return ServiceSnapshot{Removed: true}
+	}
 	k := ServiceSnapshot{
-		Operators: sv.Operators, MaxBatch: sv.MaxBatch, Down: sv.down,
+		Name: sv.Name, Operators: sv.Operators, QoSTarget: sv.QoSTarget, QueueLimit: sv.QueueLimit,
+		MaxBatch: sv.MaxBatch, BestEffort: sv.BestEffort, Down: sv.down,
 		LastEnd: sv.lastEnd, Caution: sv.caution, Size: sv.lastSize, SeqLen: sv.lastSeqLen,
 	}
 	k.Queue = slices.Grow(k.Queue, sv.queue.len())

@@ -24,8 +24,9 @@ func TestRestoredGoesOnAlike(t *testing.T) {
 			"arrive": w.arrive, "arrive ": w.arrive, "arrive  ": w.arrive,
 			"next": w.next, "next ": w.next,
 			"finish": w.finish, "finish ": w.finish,
-			"cancel":  w.cancel,
-			"worker":  w.worker,
+			"cancel": w.cancel,
+			"worker": w.worker,
+			"add":    w.add, "change": w.change, "remove": w.remove,
 			"wait":    w.wait,
 			"restore": w.restore, "restore ": w.restore,
 			"plan": w.plan,
@@ -137,7 +138,15 @@ func TestRestoreRefuses(t *testing.T) {
 		"running elsewhere": func(k *Snapshot) { k.Round.Spans[0].Start++ },
 		"running idle":      func(k *Snapshot) { k.Busy = false },
 		"busy without":      func(k *Snapshot) { k.Running, k.Round.Spans, k.Round.Queries = nil, nil, nil },
-		"caution":           func(k *Snapshot) { k.Services[0].Caution = maxCaution + 1 },
+		"no name":           func(k *Snapshot) { k.Services = append(k.Services, ServiceSnapshot{}) },
+		"too many":          func(k *Snapshot) { k.Services = make([]ServiceSnapshot, MaxServices+1) },
+		"removed":           func(k *Snapshot) { k.Services[0].Removed = true },
+		"removed with work": func(k *Snapshot) { k.Services[1] = ServiceSnapshot{Removed: true} },
+		"removed, metrics": func(k *Snapshot) {
+			k.Services = append(k.Services, ServiceSnapshot{Removed: true})
+			k.Metrics.Services = append(k.Metrics.Services, ServiceMetrics{Arrived: 1})
+		},
+		"caution": func(k *Snapshot) { k.Services[0].Caution = maxCaution + 1 },
 	} {
 		config := goodConfig(2)
 		k := paused(t).Snapshot()
@@ -146,7 +155,7 @@ func TestRestoreRefuses(t *testing.T) {
 		}
 		spoil(&k)
 		_, err := Restore(config, k)
-		if err == nil || !errors.Is(err, ErrSnapshot) && name != "operators" {
+		if err == nil || !errors.Is(err, ErrSnapshot) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -169,8 +178,8 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 			"answers": "Answers", "released": "Released", "metrics": "Metrics",
 		}},
 		{service{}, map[string]string{
-			"Service": "Config; Operators and MaxBatch are kept", "down": "Down", "queue": "Queue", "paused": "Paused",
-			"lastEnd": "LastEnd", "caution": "Caution", "full": "Config", "metrics": "Metrics",
+			"Service": "by its fields", "removed": "Removed", "down": "Down", "queue": "Queue", "paused": "Paused",
+			"lastEnd": "LastEnd", "caution": "Caution", "full": "made of Service", "metrics": "Metrics",
 			"outlook": "scratch", "lastSize": "Size", "lastSeqLen": "SeqLen",
 		}},
 		{query{}, map[string]string{

@@ -74,11 +74,11 @@ func (d *decision) started() {
 			continue
 		}
 		for _, b := range sv.paused.items {
-			if b.deadline > d.at {
+			if b.deadline > d.at && !b.rank.filler {
 				d.ask.add(nil, b.rest())
 			}
 		}
-		if o := &sv.outlook; o.goesOn {
+		if o := &sv.outlook; o.goesOn && !o.going.rank.filler {
 			d.ask.add(nil, o.going.rest)
 		}
 	}
@@ -106,9 +106,9 @@ func (d *decision) nextWaiting() (first *query, ok bool) {
 }
 
 // add takes in the next query in the order of ranks. What is not known to take
-// any time is never late, and what is late even alone is there to be dropped.
+// any time is never late, nor is what was best effort when it arrived, and what is late even alone is there to be dropped.
 func (t *triage) add(q *query, at time.Duration) {
-	if q.alone == 0 || at+q.alone > q.Deadline {
+	if q.alone == 0 || q.rank.filler || at+q.alone > q.Deadline {
 		return
 	}
 	if q.rank.level != t.level {

@@ -2,17 +2,20 @@ package overlap
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
 )
 
 // Down tells that the worker of a service is lost. Its paused batches are
-// lost with it; its queries wait, without holding up other services.
+// lost with it; its queries wait, without holding up other services. A service
+// that was removed stays as it is.
 func (s *Scheduler) Down(now time.Duration, id models.ServiceID) {
 	s.clock(now)
-	sv := s.services[id]
+	sv := s.service(id)
+	if sv == nil {
+		return
+	}
 	sv.down = true
 	s.overturn()
 	for sv.paused.len() > 0 {
@@ -22,11 +25,14 @@ func (s *Scheduler) Down(now time.Duration, id models.ServiceID) {
 	}
 }
 
-// Up tells that the worker of a service is ready again.
+// Up tells that the worker of a service is ready again. A
+// service that was removed stays down.
 func (s *Scheduler) Up(now time.Duration, id models.ServiceID) {
 	s.clock(now)
-	s.services[id].down = false
-	s.overturn()
+	if sv := s.service(id); sv != nil {
+		sv.down = false
+		s.overturn()
+	}
 }
 
 // Load tells what a worker has learned of a service's model: the number of
@@ -35,12 +41,11 @@ func (s *Scheduler) Up(now time.Duration, id models.ServiceID) {
 // may be running.
 func (s *Scheduler) Load(now time.Duration, m models.Service) error {
 	s.clock(now)
-	if m.ID < 0 || int(m.ID) >= len(s.services) {
+	sv := s.service(m.ID)
+	if sv == nil {
 		return ErrUnknownService
 	}
-	sv := s.services[m.ID]
-	running := slices.ContainsFunc(s.running, func(b *batch) bool { return b.service == sv })
-	if !sv.down || running {
+	if !sv.down || s.runs(sv) {
 		return fmt.Errorf("service %s: %w", sv.Name, ErrServiceBusy)
 	}
 	if faults := serviceFaults(&m, int(m.ID)); len(faults) > 0 {

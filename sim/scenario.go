@@ -115,10 +115,16 @@ func (sc *Scenario) Validate() error {
 		fault("a decision takes %v and a round %v: want 0 to a year", sc.DecisionTime, sc.RoundTime)
 	}
 	faults = append(faults, sc.Faults.check(), sc.Clients.check())
+	names := map[string]bool{}
 	for i := range sc.Services {
+		name := sc.Services[i].Name
 		if err := sc.checkService(&sc.Services[i]); err != nil {
-			fault("service %s: %w", sc.Services[i].Name, err)
+			fault("service %s: %w", name, err)
 		}
+		if names[name] {
+			fault("service %s: name occurs twice", name)
+		}
+		names[name] = true
 	}
 	faults = append(faults, sc.checkArrivals())
 	return errors.Join(faults...)

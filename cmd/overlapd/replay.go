@@ -97,9 +97,21 @@ func replayFile(path string, o journal.ReplayOptions) (*journal.Report, error) {
 	return journal.Replay(path, f, o)
 }
 
+// deployed returns the name of each service once: those that took the place of
+// another may have its name, and of one that was removed before the log began
+// there is none.
+func deployed(r *journal.Report) (names []string) {
+	for _, name := range r.Services {
+		if name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 func writeReport(w io.Writer, path string, r *journal.Report) error {
 	fmt.Fprintf(w, "%s: policy %s, services %s; recorded by overlapd %s (%s) on %s\n",
-		filepath.Base(path), r.Policy, strings.Join(r.Services, ", "), r.Version, r.Commit, r.Device)
+		filepath.Base(path), r.Policy, strings.Join(deployed(r), ", "), r.Version, r.Commit, r.Device)
 	if r.Reproduced {
 		fmt.Fprintf(w, "reproduced: all %d rounds%s and %d events\n", r.Rounds, roundRange(r), r.Events)
 	} else {

@@ -18,10 +18,16 @@ const (
 	eventDown       event = "down"
 	eventUp         event = "up"
 	eventLoad       event = "load"
+	eventAdd        event = "add"
+	eventChange     event = "change"
+	eventRemove     event = "remove"
 	eventDrain      event = "drain"
 	eventCheckpoint event = "checkpoint"
 	eventGap        event = "gap"
 )
+
+// defines reports whether the event holds the definition of a service.
+func (e event) defines() bool { return e == eventLoad || e == eventAdd || e == eventChange }
 
 // failures are the errors that the scheduler's methods return, by the names
 // they have in the log.
@@ -38,6 +44,10 @@ var failures = []struct {
 	{overlap.ErrUnknownRound, "unknown_round"},
 	{overlap.ErrBadOutcome, "bad_outcome"},
 	{overlap.ErrServiceBusy, "service_busy"},
+	{overlap.ErrServiceID, "service_id"},
+	{overlap.ErrTooManyServices, "too_many_services"},
+	{overlap.ErrOtherModel, "other_model"},
+	{overlap.ErrBadService, "bad_service"},
 }
 
 // failureName returns the name of an error, "" for none.

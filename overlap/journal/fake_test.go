@@ -95,7 +95,9 @@ func (w *world) step(t testing.TB) {
 				w.services[sv] = m
 			}
 		}
-	case n < 78:
+	case n < 74:
+		w.deploy(sv)
+	case n < 80:
 		w.down[sv] = false
 		w.s.Up(w.now, sv)
 	}
@@ -105,6 +107,29 @@ func (w *world) step(t testing.TB) {
 	}
 	w.answers += len(w.s.Answers())
 	w.s.Released()
+}
+
+// deploy adds a service, changes one or removes it.
+func (w *world) deploy(sv models.ServiceID) {
+	m := w.services[sv]
+	switch w.rand.IntN(4) {
+	case 0:
+		m.Name, m.ID = string(rune('a'+w.rand.IntN(26))), models.ServiceID(len(w.services))
+		if w.s.Add(w.now, m) == nil {
+			w.services, w.down = append(w.services, m), append(w.down, true)
+		}
+	case 1:
+		m.QoSTarget, m.BestEffort = m.QoSTarget*3/2, !m.BestEffort
+		if w.s.Change(w.now, m) == nil {
+			w.services[sv] = m
+		}
+	default:
+		if w.s.Remove(w.now, sv) == nil && w.rand.IntN(2) == 0 {
+			m.Operators = 1 + w.rand.IntN(9)
+			w.services[sv] = m
+			_ = w.s.Add(w.now, m)
+		}
+	}
 }
 
 func (w *world) arrive(sv models.ServiceID) {

@@ -8,7 +8,11 @@ import (
 )
 
 // Format is the first field of every decision log.
-const Format = "overlapd-decisions/1"
+const Format = "overlapd-decisions/2"
+
+// earlierFormat is read too: its services stay as they were at first, and the
+// configuration alone holds their targets.
+const earlierFormat = "overlapd-decisions/1"
 
 // Header says where a log comes from.
 type Header struct {
@@ -18,7 +22,8 @@ type Header struct {
 	Epoch   time.Time `json:"epoch"` // that the times of the log count from
 }
 
-// head is the first line of a file.
+// head is the first line of a file. The services of its configuration are those
+// of the checkpoint that follows; of one that was removed there is the ID only.
 type head struct {
 	Format string `json:"format"`
 	Header

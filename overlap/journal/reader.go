@@ -19,6 +19,8 @@ type reader struct {
 	text    []byte
 	torn    bool // the last line has no end, and was left out
 	resumes bool // the next record must be a checkpoint
+
+	services int // that there were so far; IDs are below that
 }
 
 // quotedBytes bounds what a message repeats of a log.
@@ -43,12 +45,13 @@ func newReader(name string, in io.Reader) (*reader, error) {
 	kind, _, _ := strings.Cut(Format, "/")
 	if known, version, _ := strings.Cut(format.Format, "/"); known != kind {
 		return nil, r.fault(ErrFormat, fmt.Sprintf("the first line has the format %s, not %q", quote(format.Format), Format))
-	} else if format.Format != Format {
+	} else if format.Format != Format && format.Format != earlierFormat {
 		return nil, r.fault(ErrVersion, quote(version))
 	}
 	if err := strict(text, &r.head); err != nil {
 		return nil, r.fault(ErrFormat, err.Error())
 	}
+	r.services = len(r.head.Config.Services)
 	return r, nil
 }
 
@@ -65,13 +68,14 @@ func (r *reader) read() (*record, error) {
 	if err := strict(text, rec); err != nil {
 		return nil, r.fault(ErrRecord, err.Error())
 	}
-	if err := rec.validate(len(r.head.Config.Services)); err != nil {
+	if err := rec.validate(r.services); err != nil {
 		return nil, r.fault(ErrRecord, err.Error())
 	}
 	if r.resumes && rec.Event != eventCheckpoint && rec.Event != eventGap {
 		return nil, r.fault(ErrCheckpoint, fmt.Sprintf("%q stands where one is due", rec.Event))
 	}
 	r.resumes = rec.Event == eventGap
+	r.services = rec.services(r.services)
 	return rec, nil
 }
 

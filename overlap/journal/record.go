@@ -26,7 +26,7 @@ type record struct {
 	Arrived  time.Duration    `json:"arrived"`
 	Deadline time.Duration    `json:"deadline"`
 	Priority int              `json:"priority"`
-	Loaded   *models.Service  `json:"service"`
+	Defined  *models.Service  `json:"service"`
 	Took     time.Duration    `json:"took"`
 	Spans    []spanRecord     `json:"s"`
 
@@ -118,7 +118,7 @@ func (r *record) validate(services int) error {
 			return fmt.Errorf("status %q", s.Status)
 		}
 	}
-	if (r.Event == eventLoad) != (r.Loaded != nil) || (r.Event == eventCheckpoint) != (r.State != nil) {
+	if r.Event.defines() != (r.Defined != nil) || (r.Event == eventCheckpoint) != (r.State != nil) {
 		return fmt.Errorf("not what belongs to %q", r.Event)
 	}
 	for _, call := range r.Asked {
@@ -127,10 +127,21 @@ func (r *record) validate(services int) error {
 		}
 	}
 	switch r.Event {
-	case eventArrive, eventNext, eventPlan, eventFinish, eventCancel, eventDown, eventUp, eventLoad, eventDrain, eventCheckpoint, eventGap:
+	case eventArrive, eventNext, eventPlan, eventFinish, eventCancel, eventDown, eventUp, eventLoad, eventAdd, eventChange, eventRemove, eventDrain, eventCheckpoint, eventGap:
 		return nil
 	}
 	return fmt.Errorf("unknown event %q", r.Event)
+}
+
+// services returns how many services there are after the event, of so many.
+func (r *record) services(before int) int {
+	switch {
+	case r.Event == eventCheckpoint:
+		return len(r.State.Services)
+	case r.Event == eventAdd && r.Failure == "" && r.Defined.ID == models.ServiceID(before):
+		return before + 1
+	}
+	return before
 }
 
 func (r *record) shape() (uint64, error) {

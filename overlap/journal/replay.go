@@ -104,6 +104,9 @@ func (p *replay) restore(r *record) error {
 	answers, released := s.Ended()
 	s.answered, s.released = len(answers), len(released)
 	p.s, p.round = s, nil
+	for _, m := range r.State.Definitions() {
+		p.report.service(m)
+	}
 	p.report.Checkpoints++
 	return nil
 }
@@ -127,7 +130,13 @@ func (p *replay) drive(r *record) {
 	case eventUp:
 		p.s.Up(r.At, r.Service)
 	case eventLoad:
-		_ = p.s.Load(r.At, *r.Loaded)
+		_ = p.s.Load(r.At, *r.Defined)
+	case eventAdd:
+		_ = p.s.Add(r.At, *r.Defined)
+	case eventChange:
+		_ = p.s.Change(r.At, *r.Defined)
+	case eventRemove:
+		_ = p.s.Remove(r.At, r.Service)
 	case eventDrain:
 		p.s.Drain(r.At)
 	}
@@ -136,6 +145,8 @@ func (p *replay) drive(r *record) {
 // account takes a record that was reproduced into the report.
 func (p *replay) account(r *record, answers []overlap.Answer, took time.Duration) {
 	switch {
+	case r.Event == eventAdd && r.Failure == "":
+		p.report.service(*r.Defined)
 	case r.Event == eventPlan:
 		p.plan = draft{r.calls(), took}
 	case r.Event == eventNext && r.Round != 0:

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 )
 
@@ -15,7 +16,7 @@ type Report struct {
 	Device      string            `json:"device"`
 	Created     time.Time         `json:"created"`
 	Policy      string            `json:"policy"`
-	Services    []string          `json:"services"`
+	Services    []string          `json:"services"` // by ID; of those that had the same, the last
 	Reproduced  bool              `json:"reproduced"`
 	Events      uint64            `json:"events"`
 	Rounds      uint64            `json:"rounds"`
@@ -76,6 +77,17 @@ func newReport(h *head) *Report {
 		r.Services = append(r.Services, h.Config.Services[i].Name)
 	}
 	return r
+}
+
+// service takes in the name of a service that the log tells of. One that was
+// removed keeps its name until another one has its ID.
+func (r *Report) service(m models.Service) {
+	for int(m.ID) >= len(r.Services) {
+		r.Services = append(r.Services, "")
+	}
+	if m.Name != "" {
+		r.Services[m.ID] = m.Name
+	}
 }
 
 // span takes in the time of an event.

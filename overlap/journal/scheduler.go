@@ -230,14 +230,49 @@ func (s *Scheduler) service(on bool, e event, now time.Duration, id models.Servi
 func (s *Scheduler) Load(now time.Duration, m models.Service) error {
 	now, on := s.begin(now)
 	err := s.Scheduler.Load(now, m)
+	s.definition(on, eventLoad, now, &m, err)
+	return err
+}
+
+// Add is that of overlap.Scheduler.
+func (s *Scheduler) Add(now time.Duration, m models.Service) error {
+	now, on := s.begin(now)
+	err := s.Scheduler.Add(now, m)
+	s.definition(on, eventAdd, now, &m, err)
+	return err
+}
+
+// Change is that of overlap.Scheduler.
+func (s *Scheduler) Change(now time.Duration, m models.Service) error {
+	now, on := s.begin(now)
+	err := s.Scheduler.Change(now, m)
+	s.definition(on, eventChange, now, &m, err)
+	return err
+}
+
+// definition records an event that holds the definition of a service.
+func (s *Scheduler) definition(on bool, e event, now time.Duration, m *models.Service, err error) {
 	if on {
-		s.line.begin(eventLoad, now)
+		s.line.begin(e, now)
 		s.line.text(`,"service":`)
 		text, jsonErr := json.Marshal(m)
 		if jsonErr != nil {
 			text = []byte("null") // it holds nothing that could not be written
 		}
 		s.line.buf = append(s.line.buf, text...)
+		s.questions()
+		s.line.word(`,"err":`, failureName(err))
+	}
+	s.end(on, false)
+}
+
+// Remove is that of overlap.Scheduler.
+func (s *Scheduler) Remove(now time.Duration, id models.ServiceID) error {
+	now, on := s.begin(now)
+	err := s.Scheduler.Remove(now, id)
+	if on {
+		s.line.begin(eventRemove, now)
+		s.line.int(`,"sv":`, int64(id))
 		s.questions()
 		s.line.word(`,"err":`, failureName(err))
 	}

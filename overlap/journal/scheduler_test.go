@@ -82,7 +82,7 @@ func TestGoldenLog(t *testing.T) {
 	if err != nil || !report.Reproduced || report.Rounds < 3 {
 		t.Errorf("%v, %+v", err, report)
 	}
-	for _, e := range []event{eventArrive, eventNext, eventPlan, eventFinish, eventCancel, eventDown, eventUp, eventLoad, eventDrain, eventCheckpoint} {
+	for _, e := range []event{eventArrive, eventNext, eventPlan, eventFinish, eventCancel, eventDown, eventUp, eventLoad, eventAdd, eventChange, eventRemove, eventDrain, eventCheckpoint} {
 		if !bytes.Contains(want, []byte(`{"e":"`+e+`"`)) {
 			t.Errorf("no %s in the log", e)
 		}
@@ -140,9 +140,43 @@ func play(t *testing.T, s *Scheduler) {
 		t.Fatal(err)
 	}
 	s.Up(62*ms, 1)
+	replace(t, s)
 	s.Drain(63 * ms)
-	if err := arrive(64*ms, 8, 1, 50*ms); !errors.Is(err, overlap.ErrDraining) {
+	if err := arrive(64*ms, 8, 2, 50*ms); !errors.Is(err, overlap.ErrDraining) {
 		t.Fatal(err)
+	}
+}
+
+// replace has a service take the place of another one.
+func replace(t *testing.T, s *Scheduler) {
+	m := models.Service{ID: 2, Name: "bert", Operators: 8, QoSTarget: 50 * ms, QueueLimit: 2, MaxBatch: 1}
+	if err := s.Add(62*ms, m); err != nil {
+		t.Fatal(err)
+	}
+	s.Up(62*ms, 2)
+	m.QoSTarget = 80 * ms
+	for _, err := range []error{s.Change(62*ms, m), s.Remove(62*ms, 1)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Remove(62*ms, 1); !errors.Is(err, overlap.ErrUnknownService) {
+		t.Fatal(err)
+	}
+}
+
+// TestEarlierLog holds that a log of the version before is still read.
+func TestEarlierLog(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("testdata", "earlier.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(text, []byte(earlierFormat)) {
+		t.Fatalf("its format is not %s", earlierFormat)
+	}
+	report, err := Replay("earlier.log", bytes.NewReader(text), ReplayOptions{})
+	if err != nil || !report.Reproduced || report.Rounds < 3 || !slices.Equal(report.Services, []string{"resnet", "bert"}) {
+		t.Errorf("%v, %+v", err, report)
 	}
 }
 
@@ -150,7 +184,7 @@ func play(t *testing.T, s *Scheduler) {
 // recorded nor known to change no decision.
 func TestEveryMethodIsKnown(t *testing.T) {
 	known := []string{
-		"Arrive", "Cancel", "Down", "Drain", "Finish", "Load", "Next", "Plan", "Up", // recorded
+		"Add", "Arrive", "Cancel", "Change", "Down", "Drain", "Finish", "Load", "Next", "Plan", "Remove", "Up", // recorded
 		"Answers", "Released", // take what is recorded before
 		"Check", "Ended", "Explain", "Idle", "Members", "Metrics", "Waiting", "Wake", // look only
 		"Snapshot", // overturns a plan; only taken where a checkpoint is
@@ -208,19 +242,24 @@ type load struct {
 	now   time.Duration
 	id    models.QueryID
 	spans []overlap.SpanOutcome
+	serve [4]models.ServiceID // that queries come for, in turn
 }
 
-func newLoad(t testing.TB, w *Writer, policy string) *load {
+func loadConfig(policy string) overlap.Config {
 	c := testConfig(policy, 4, 1)
 	c.Predictor = steady{}
 	for i := range c.Services {
 		c.Services[i].QueueLimit = 100
 	}
-	s, err := New(c, w, testHeader())
+	return c
+}
+
+func newLoad(t testing.TB, w *Writer, policy string) *load {
+	s, err := New(loadConfig(policy), w, testHeader())
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &load{s: s}
+	l := &load{s: s, serve: [4]models.ServiceID{0, 1, 2, 3}}
 	for range 64 {
 		l.arrive(t)
 	}
@@ -230,7 +269,7 @@ func newLoad(t testing.TB, w *Writer, policy string) *load {
 func (l *load) arrive(t testing.TB) {
 	l.id++
 	err := l.s.Arrive(l.now, models.Query{
-		ID: l.id, Service: models.ServiceID(l.id % 4), Size: 1, Arrival: l.now, Deadline: l.now + time.Hour,
+		ID: l.id, Service: l.serve[l.id%4], Size: 1, Arrival: l.now, Deadline: l.now + time.Hour,
 	})
 	if err != nil {
 		t.Fatal(err)

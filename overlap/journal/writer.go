@@ -3,7 +3,6 @@ package journal
 import (
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -106,7 +105,7 @@ func (w *Writer) use(h Header, c overlap.Config) error {
 	}
 	w.mu.used = true
 	w.mu.head = head{Format: Format, Header: h, Config: config{Config: c}}
-	w.mu.head.Config.Services = slices.Clone(c.Services)
+	w.mu.head.Config.Services = nil // those of each file's first checkpoint
 	return nil
 }
 
@@ -309,7 +308,7 @@ func (w *Writer) preface(b []byte, s *stateBefore) (_ []byte, err error) {
 		w.mu.Lock()
 		h := w.mu.head
 		w.mu.Unlock()
-		h.Created = time.Now().UTC()
+		h.Created, h.Config.Services = time.Now().UTC(), s.state.Definitions()
 		if b, err = appendJSON(b, &h); err != nil {
 			return b, err
 		}

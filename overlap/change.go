@@ -1,0 +1,106 @@
+package overlap
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// Add takes in a further service, which is down until Up. Its ID is the next
+// one, or that of a service that was removed, of which nothing is left. It may
+// have the name of a service whose place it is to take.
+func (s *Scheduler) Add(now time.Duration, m models.Service) error {
+	s.clock(now)
+	if err := badService(&m); err != nil {
+		return err
+	}
+	next := len(s.services)
+	switch {
+	case !slices.ContainsFunc(s.services, func(sv *service) bool { return sv.removed }) && next >= MaxServices:
+		return fmt.Errorf("service %s: %w: %d are in use, remove one first", m.Name, ErrTooManyServices, next)
+	case m.ID < 0 || int(m.ID) > next || s.service(m.ID) != nil || int(m.ID) == MaxServices:
+		return fmt.Errorf("service %s: %w: %d, want %d or that of a service that was removed", m.Name, ErrServiceID, m.ID, next)
+	case int(m.ID) == next:
+		s.services = append(s.services, nil)
+	}
+	sv := newService(m)
+	sv.down = true
+	s.services[m.ID] = sv
+	s.overturn()
+	return nil
+}
+
+// Change gives a service another target, queue limit or largest batch, or
+// makes it best effort or not; ID, name and operators must be what they were.
+// Queries that were accepted keep their deadlines and their ranks: of those
+// that arrived before, best effort stays best effort.
+func (s *Scheduler) Change(now time.Duration, m models.Service) error {
+	s.clock(now)
+	sv := s.service(m.ID)
+	if sv == nil {
+		return ErrUnknownService
+	}
+	if err := badService(&m); err != nil {
+		return err
+	}
+	if m.Name != sv.Name || m.Operators != sv.Operators {
+		return fmt.Errorf("service %s: %w: %d of %s; add %s with %d as a service of its own",
+			sv.Name, ErrOtherModel, sv.Operators, sv.Name, m.Name, m.Operators)
+	}
+	sv.define(m)
+	s.overturn()
+	return nil
+}
+
+// Remove takes out a service of which nothing is left: every query it accepted
+// is answered. Its ID is free then, and its metrics are gone. Take Answers and
+// Released before, or they tell of a service that is not there.
+func (s *Scheduler) Remove(now time.Duration, id models.ServiceID) error {
+	s.clock(now)
+	sv := s.service(id)
+	if sv == nil {
+		return ErrUnknownService
+	}
+	if n := sv.queue.len(); n > 0 || sv.paused.len() > 0 || s.runs(sv) {
+		return fmt.Errorf("service %s: %w: %d queries wait, %d batches are paused or run", sv.Name, ErrServiceBusy, n, s.started(sv))
+	}
+	free := newService(models.Service{ID: id})
+	free.removed, free.down = true, true
+	s.services[id] = free
+	s.overturn()
+	return nil
+}
+
+// service returns the service with an ID, nil if there is none or it was
+// removed.
+func (s *Scheduler) service(id models.ServiceID) *service {
+	if id < 0 || int(id) >= len(s.services) || s.services[id].removed {
+		return nil
+	}
+	return s.services[id]
+}
+
+// runs reports whether a batch of the service is in the round that runs.
+func (s *Scheduler) runs(sv *service) bool {
+	return slices.ContainsFunc(s.running, func(b *batch) bool { return b.service == sv })
+}
+
+// started returns how many batches of the service have started.
+func (s *Scheduler) started(sv *service) int {
+	n := sv.paused.len()
+	if s.runs(sv) {
+		n++
+	}
+	return n
+}
+
+// badService reports every fault of a definition.
+func badService(m *models.Service) error {
+	if faults := serviceFaults(m, int(m.ID)); len(faults) > 0 {
+		return fmt.Errorf("%w: %w", ErrBadService, errors.Join(faults...))
+	}
+	return nil
+}
