@@ -74,6 +74,8 @@ type runner interface {
 	Release(models.ServiceID, models.BatchID)
 	Arena(models.ServiceID) *segments.InputArena
 	State(models.ServiceID) (executor.State, error)
+	Add(executor.ServiceSpec) error
+	Remove(models.ServiceID) (<-chan error, error)
 	Close() error
 }
 

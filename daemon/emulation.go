@@ -128,7 +128,29 @@ func (e *emulation) runner(c *Config, events func(executor.Event)) (runner, erro
 	for i := range c.Services {
 		o.Services = append(o.Services, e.service(models.ServiceID(i), &c.Services[i], &c.Worker))
 	}
-	return emulated.New(o)
+	exec, err := emulated.New(o)
+	if err != nil {
+		return nil, err
+	}
+	return &emulatedRunner{exec, e}, nil
+}
+
+// emulatedRunner is an emulated executor that takes services as workers do.
+type emulatedRunner struct {
+	*emulated.Executor
+	emulation *emulation
+}
+
+// Add adds a service with the model that its load names, as a configuration
+// does.
+func (r *emulatedRunner) Add(spec executor.ServiceSpec) error {
+	m, ok := r.emulation.known[strings.TrimPrefix(spec.Load.ModelPath, EmulatedPrefix)]
+	if !ok {
+		return fmt.Errorf("service %s: %q is not in the device's profile", spec.Name, spec.Load.ModelPath)
+	}
+	return r.Executor.Add(emulated.Service{
+		ID: spec.ID, Name: spec.Name, Model: m.Model, InputBytes: spec.InputBytes, OutputBytes: spec.OutputBytes,
+	})
 }
 
 // service describes a service to the executor.

@@ -114,6 +114,9 @@ func (f *fakeWorkers) check() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, a := range f.arenas {
+		if a == nil {
+			continue
+		}
 		if n := a.Used(); n != 0 {
 			f.t.Errorf("%d bytes of the inputs of service %d are in use", n, i)
 		}
@@ -491,7 +494,53 @@ func (f *fakeWorkers) Release(id models.ServiceID, batch models.BatchID) {
 	delete(f.mu.workers[id].batches, batch)
 }
 
-func (f *fakeWorkers) Arena(id models.ServiceID) *segments.InputArena { return f.arenas[id] }
+func (f *fakeWorkers) Arena(id models.ServiceID) *segments.InputArena {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if int(id) >= len(f.arenas) {
+		return nil
+	}
+	return f.arenas[id]
+}
+
+// Add adds a service, whose worker comes when the test revives it. It may take
+// the place of one that was removed, whose inputs were freed.
+func (f *fakeWorkers) Add(spec executor.ServiceSpec) error {
+	arena, err := segments.NewInputArena(fakeInputBytes)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for int(spec.ID) >= len(f.arenas) {
+		f.arenas, f.mu.workers = append(f.arenas, nil), append(f.mu.workers, fakeWorker{})
+	}
+	if f.arenas[spec.ID] != nil {
+		arena.Close()
+		return executor.ErrInUse
+	}
+	f.arenas[spec.ID], f.mu.workers[spec.ID] = arena, fakeWorker{operators: fakeOperators}
+	return nil
+}
+
+// Remove loses the worker of a service, which is gone at once.
+func (f *fakeWorkers) Remove(id models.ServiceID) (<-chan error, error) {
+	arena := f.Arena(id)
+	if arena == nil {
+		return nil, executor.ErrUnknownService
+	}
+	f.kill(int(id))
+	f.tell(executor.WorkerStopped{Service: id})
+	f.mu.Lock()
+	f.arenas[id] = nil
+	f.mu.Unlock()
+	gone := make(chan error, 1)
+	defer close(gone)
+	if inputs, err := arena.Close(); err != nil || inputs > 0 {
+		gone <- executor.ErrLeak
+	}
+	return gone, nil
+}
 
 func (f *fakeWorkers) State(models.ServiceID) (executor.State, error) {
 	f.mu.Lock()

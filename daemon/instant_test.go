@@ -45,7 +45,12 @@ func (f *instant) Stop(models.ServiceID, models.BatchID) bool     { return false
 func (f *instant) Release(models.ServiceID, models.BatchID)       {}
 func (f *instant) Arena(id models.ServiceID) *segments.InputArena { return f.arenas[id] }
 func (f *instant) State(models.ServiceID) (executor.State, error) { return executor.State{}, nil }
+func (f *instant) Add(executor.ServiceSpec) error                 { return executor.ErrInUse }
 func (f *instant) Close() error                                   { close(f.out); return nil }
+
+func (f *instant) Remove(models.ServiceID) (<-chan error, error) {
+	return nil, executor.ErrUnknownService
+}
 
 // startInstant starts a backend on it, with services of one operator that are
 // ready.

@@ -128,7 +128,7 @@ func (w *worker) expire(cause error) {
 		w.mu.cause = cause
 	}
 	w.mu.Unlock()
-	w.service.executor.start(func() {
+	w.service.start(func() {
 		timer := time.NewTimer(w.service.executor.opts.CloseGrace)
 		defer timer.Stop()
 		select {

@@ -17,7 +17,11 @@
 // worker, loads it, watches for spans that take too long, and buries it. For
 // each process a waiter learns of its exit, a listener reads its standard
 // error, a reader takes its answers and ends the spans, and a writer sends
-// what the socket did not take at once. All of them end before Close returns.
+// what the socket did not take at once. For each service that is removed one
+// waits until nothing of it is left. All of them end before Close returns.
+//
+// Services come and go while others run: [Executor.Add] and [Executor.Remove].
+// Who runs spans reads a map of them that is never changed, only replaced.
 //
 // A worker is in a process group of its own: ^C on a terminal reaches the
 // daemon only, and what a worker may have started dies with it. Signals that a

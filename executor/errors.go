@@ -27,7 +27,12 @@ var (
 	// that were not received.
 	ErrTooManyRounds = errors.New("executor: too many rounds in flight")
 
-	// ErrLeak is returned by Close when shared memory is still in use.
+	// ErrInUse is returned by Add when there is a service with this ID, or one
+	// that is being removed: wait until that is gone, or take another ID.
+	ErrInUse = errors.New("executor: service ID is in use")
+
+	// ErrLeak is returned by Close, and comes of Remove, when shared memory is
+	// still in use.
 	ErrLeak = errors.New("executor: shared memory was not given back")
 )
 
@@ -65,6 +70,10 @@ var (
 
 	// ErrReplaced is the reason when Replace ended the worker.
 	ErrReplaced = errors.New("executor: worker is replaced by another")
+
+	// ErrRemoved is the reason when Remove ended the worker. Remove returns it
+	// for a service that is being removed already.
+	ErrRemoved = errors.New("executor: service is removed")
 
 	// ErrRestartLimit is the reason when a service was given up.
 	ErrRestartLimit = errors.New("executor: worker was lost too often")

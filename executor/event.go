@@ -52,10 +52,11 @@ type WorkerFailed struct {
 	Err     error
 }
 
-// WorkerStopped says that a worker is gone because the executor closes.
+// WorkerStopped says that a service has no worker any more, because it was
+// removed or the executor closes. It is the last event of a service.
 type WorkerStopped struct {
 	Service models.ServiceID
-	PID     int
+	PID     int // of the worker that was ended, 0 if there was none
 }
 
 func (WorkerStarting) event() {}

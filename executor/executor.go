@@ -14,13 +14,14 @@ import (
 // Executor owns the workers of all services.
 type Executor struct {
 	opts     Options
-	services map[models.ServiceID]*service
+	services atomic.Pointer[services]
 	outcomes chan Outcome
 	running  atomic.Int32 // rounds whose outcome is not delivered
 	spawner  *spawner
 	ctx      context.Context
 	cancel   context.CancelFunc
 	workers  sync.WaitGroup // every goroutine but the spawner
+	closing  chan struct{}  // closed by Close
 
 	mu struct {
 		sync.Mutex
@@ -38,17 +39,16 @@ func New(opts Options) (*Executor, error) {
 	}
 	e := &Executor{
 		opts:     opts,
-		services: make(map[models.ServiceID]*service),
 		outcomes: make(chan Outcome, MaxRounds),
 		cancel:   func() {},
 		spawner:  startSpawner(),
+		closing:  make(chan struct{}),
 	}
+	e.services.Store(&services{})
 	for _, spec := range opts.Services {
-		arena, err := segments.NewInputArena(spec.InputBytes)
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("service %s: %w", spec.Name, err), e.Close())
+		if err := e.Add(spec); err != nil {
+			return nil, errors.Join(err, e.Close())
 		}
-		e.services[spec.ID] = &service{executor: e, spec: spec, arena: arena, restart: make(chan struct{}, 1)}
 	}
 	return e, nil
 }
@@ -64,14 +64,11 @@ func (e *Executor) Start(ctx context.Context) error {
 	}
 	e.mu.started = true
 	e.ctx, e.cancel = context.WithCancel(ctx)
-	for _, s := range e.services {
-		e.start(func() { s.supervise(e.ctx) })
+	for _, s := range *e.services.Load() {
+		s.begin(e.ctx)
 	}
 	return nil
 }
-
-// start runs f in a goroutine that Close waits for.
-func (e *Executor) start(f func()) { e.workers.Go(f) }
 
 // Close ends the workers and waits for everything. Spans in flight are stopped
 // or lost, their outcomes delivered, and then Outcomes is closed. The error is
@@ -85,26 +82,16 @@ func (e *Executor) Close() error {
 	}
 	e.mu.closed = true
 	e.cancel()
+	close(e.closing)
 	e.mu.Unlock()
 	e.workers.Wait()
 	e.spawner.stop()
 	close(e.outcomes)
 	var errs []error
-	for _, s := range e.services {
+	for _, s := range *e.services.Load() {
 		errs = append(errs, s.close())
 	}
 	return errors.Join(errs...)
-}
-
-func (s *service) close() error {
-	inputs, err := s.arena.Close()
-	if err != nil {
-		return err
-	}
-	if outputs := s.leases(); inputs > 0 || outputs > 0 {
-		return fmt.Errorf("%w: service %s has %d inputs and %d outputs in use", ErrLeak, s.spec.Name, inputs, outputs)
-	}
-	return nil
 }
 
 // Run sends the spans of a round and returns at once. If it returns no error,
@@ -129,14 +116,20 @@ func (e *Executor) Run(id uint64, spans []SpanRequest) error {
 	e.running.Add(1)
 	r := newRound(id, spans, e.deliver)
 	for i := range spans {
-		e.services[spans[i].Span.Service].run(r, i, &spans[i])
+		s := e.service(spans[i].Span.Service)
+		s.rounds.Add(1)
+		s.run(r, i, &spans[i])
 	}
 	return nil
 }
 
+// deliver ends a round. None of its services is forgotten before.
 func (e *Executor) deliver(o Outcome) {
 	e.outcomes <- o
 	e.running.Add(-1)
+	for i := range o.Spans {
+		e.service(o.Spans[i].Span.Service).rounds.Add(-1)
+	}
 }
 
 // check refuses a round that cannot be meant.
@@ -146,8 +139,8 @@ func (e *Executor) check(spans []SpanRequest) error {
 	}
 	for i := range spans {
 		span := spans[i].Span
-		s, ok := e.services[span.Service]
-		if !ok {
+		s := e.service(span.Service)
+		if s == nil {
 			return fmt.Errorf("%w: %d", ErrUnknownService, span.Service)
 		}
 		for _, other := range spans[:i] {
@@ -172,8 +165,8 @@ func (e *Executor) Outcomes() <-chan Outcome { return e.outcomes }
 // boundary. It reports whether there was one: a span that ends at the same
 // moment may end as Done nevertheless. The batch stays until it is released.
 func (e *Executor) Stop(id models.ServiceID, batch models.BatchID) bool {
-	s, ok := e.services[id]
-	if !ok {
+	s := e.service(id)
+	if s == nil {
 		return false
 	}
 	w := s.ready()
@@ -183,7 +176,7 @@ func (e *Executor) Stop(id models.ServiceID, batch models.BatchID) bool {
 // Release makes the worker forget a paused batch. One that finished, failed or
 // was lost is forgotten already, and releasing it does nothing.
 func (e *Executor) Release(id models.ServiceID, batch models.BatchID) {
-	if s, ok := e.services[id]; ok {
+	if s := e.service(id); s != nil {
 		if w := s.ready(); w != nil {
 			w.release(batch)
 		}
@@ -193,7 +186,7 @@ func (e *Executor) Release(id models.ServiceID, batch models.BatchID) {
 // Arena returns the input arena of a service, or nil if there is no such
 // service.
 func (e *Executor) Arena(id models.ServiceID) *segments.InputArena {
-	if s, ok := e.services[id]; ok {
+	if s := e.service(id); s != nil {
 		return s.arena
 	}
 	return nil
@@ -201,8 +194,8 @@ func (e *Executor) Arena(id models.ServiceID) *segments.InputArena {
 
 // State returns what is known of a service.
 func (e *Executor) State(id models.ServiceID) (State, error) {
-	s, ok := e.services[id]
-	if !ok {
+	s := e.service(id)
+	if s == nil {
 		return State{}, fmt.Errorf("%w: %d", ErrUnknownService, id)
 	}
 	return s.state(), nil
@@ -211,8 +204,8 @@ func (e *Executor) State(id models.ServiceID) (State, error) {
 // Restart makes a service that was given up try again. It does nothing for
 // another.
 func (e *Executor) Restart(id models.ServiceID) error {
-	s, ok := e.services[id]
-	if !ok {
+	s := e.service(id)
+	if s == nil {
 		return fmt.Errorf("%w: %d", ErrUnknownService, id)
 	}
 	s.mu.Lock()

@@ -43,8 +43,8 @@ func (e *Executor) Resume(ids []models.ServiceID) error {
 func (e *Executor) find(ids []models.ServiceID) ([]*service, error) {
 	var found []*service
 	for _, id := range ids {
-		s, ok := e.services[id]
-		if !ok {
+		s := e.service(id)
+		if s == nil {
 			return nil, fmt.Errorf("%w: %d", ErrUnknownService, id)
 		}
 		found = append(found, s)

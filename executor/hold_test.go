@@ -127,7 +127,7 @@ func TestDeviceLost(t *testing.T) {
 // A worker that does not end after it lost its device is ended.
 func TestExpire(t *testing.T) {
 	f := startReady(t, func(o *Options) { o.CloseGrace = time.Millisecond }, 1)
-	f.services[0].ready().expire(segments.ErrDeviceLost)
+	f.service(0).ready().expire(segments.ErrDeviceLost)
 	if e := awaitEvent[WorkerLost](f, nil); !errors.Is(e.Err, segments.ErrDeviceLost) {
 		t.Error(e.Err)
 	}

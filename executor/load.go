@@ -37,9 +37,9 @@ func (s *service) spawn() (*worker, error) {
 		begin: begin, fly: make(chan struct{}, 1), lost: make(chan struct{}), read: make(chan struct{}), gone: make(chan struct{}),
 	}
 	w.mu.batches = make(map[models.BatchID][]models.QueryID)
-	s.executor.start(w.awaitExit)
-	s.executor.start(func() { process.listen(s.output) })
-	s.executor.start(func() { conn.write(w.lost) })
+	s.start(w.awaitExit)
+	s.start(func() { process.listen(s.output) })
+	s.start(func() { conn.write(w.lost) })
 	return w, nil
 }
 

@@ -160,10 +160,7 @@ func start(t testing.TB, change func(*Options), paths ...string) *fixture {
 		Events:     f.event,
 	}
 	for i, path := range paths {
-		opts.Services = append(opts.Services, ServiceSpec{
-			ID: models.ServiceID(i), Name: fmt.Sprintf("service%d", i),
-			Load: segments.LoadSpec{ModelPath: path}, InputBytes: 1 << 20, OutputBytes: 1 << 20,
-		})
+		opts.Services = append(opts.Services, fakeSpec(models.ServiceID(i), path))
 	}
 	if change != nil {
 		change(&opts)
@@ -185,6 +182,13 @@ func start(t testing.TB, change func(*Options), paths ...string) *fixture {
 		}
 	})
 	return f
+}
+
+func fakeSpec(id models.ServiceID, path string) ServiceSpec {
+	return ServiceSpec{
+		ID: id, Name: fmt.Sprintf("service%d", id),
+		Load: segments.LoadSpec{ModelPath: path}, InputBytes: 1 << 20, OutputBytes: 1 << 20,
+	}
 }
 
 // startReady returns an executor all of whose workers are ready.
@@ -232,15 +236,23 @@ func awaitEvent[E Event](f *fixture, fits func(E) bool) E {
 // query puts a text into a service's arena.
 func (f *fixture) query(service models.ServiceID, id models.QueryID, text string) QueryTensors {
 	f.t.Helper()
-	offset, data, err := f.Arena(service).Alloc(int64(len(text)))
+	q, free := f.place(service, id, text)
+	f.t.Cleanup(free)
+	return q
+}
+
+// place is query for who frees the text himself.
+func (f *fixture) place(service models.ServiceID, id models.QueryID, text string) (q QueryTensors, free func()) {
+	f.t.Helper()
+	arena := f.Arena(service)
+	offset, data, err := arena.Alloc(int64(len(text)))
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	copy(data, text)
-	f.t.Cleanup(func() { f.Arena(service).Free(offset) })
 	return QueryTensors{ID: id, Inputs: []Tensor{{
 		Type: models.Uint8, Shape: []int64{int64(len(text))}, Offset: offset, Bytes: int64(len(text)),
-	}}}
+	}}}, func() { arena.Free(offset) }
 }
 
 // whole returns the span of all operators of a new batch.

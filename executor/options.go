@@ -3,7 +3,6 @@ package executor
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -30,7 +29,12 @@ type Options struct {
 	LoadTimeout time.Duration // from the start of a process until it is ready
 	SpanTimeout time.Duration // of one span; the worker is then killed
 	Poll        time.Duration // both ends of a socket look this long for the next message before they sleep, 0 for not at all
-	CloseGrace  time.Duration // for a worker to exit by itself when the executor closes
+	CloseGrace  time.Duration // for a worker to exit by itself when the executor closes or its service is removed
+
+	// ReleaseGrace is for how long Remove waits for the inputs and outputs that
+	// are still in use once the worker is gone: a client may be reading an
+	// answer.
+	ReleaseGrace time.Duration
 
 	BackoffMin    time.Duration // before the first restart; it doubles with each further one
 	BackoffMax    time.Duration
@@ -47,6 +51,7 @@ func (o Options) withDefaults() Options {
 	o.LoadTimeout = orDefault(o.LoadTimeout, 10*time.Minute)
 	o.SpanTimeout = orDefault(o.SpanTimeout, 30*time.Second)
 	o.CloseGrace = orDefault(o.CloseGrace, 2*time.Second)
+	o.ReleaseGrace = orDefault(o.ReleaseGrace, 30*time.Second)
 	o.BackoffMin = orDefault(o.BackoffMin, 50*time.Millisecond)
 	o.BackoffMax = orDefault(o.BackoffMax, time.Second)
 	o.HealthyAfter = orDefault(o.HealthyAfter, 10*time.Second)
@@ -55,14 +60,25 @@ func (o Options) withDefaults() Options {
 	if o.Events == nil {
 		o.Events = func(Event) {}
 	}
-	o.Services = slices.Clone(o.Services)
-	for i := range o.Services {
-		s := &o.Services[i]
-		s.Load.Service = orDefault(s.Load.Service, s.Name)
-		s.InputBytes = orDefault(s.InputBytes, segments.DefaultInputBytes)
-		s.OutputBytes = orDefault(s.OutputBytes, segments.DefaultOutputBytes)
-	}
 	return o
+}
+
+func (s ServiceSpec) withDefaults() ServiceSpec {
+	s.Load.Service = orDefault(s.Load.Service, s.Name)
+	s.InputBytes = orDefault(s.InputBytes, segments.DefaultInputBytes)
+	s.OutputBytes = orDefault(s.OutputBytes, segments.DefaultOutputBytes)
+	return s
+}
+
+// validate returns what is wrong with a service that has its defaults.
+func (s *ServiceSpec) validate() error {
+	for name, bytes := range map[string]int64{"input": s.InputBytes, "output": s.OutputBytes} {
+		if bytes < 0 || bytes > segments.MaxArenaBytes {
+			return fmt.Errorf("%w: service %s: %w: an %s arena of %d bytes, choose from 1 to %d",
+				ErrOptions, s.Name, segments.ErrArenaSize, name, bytes, int64(segments.MaxArenaBytes))
+		}
+	}
+	return nil
 }
 
 func orDefault[T comparable](v, standard T) T {
@@ -84,7 +100,7 @@ func (o Options) validate() error {
 	fault(len(o.Command) == 0, "no command")
 	fault(len(o.Services) == 0, "no service")
 	for name, d := range map[string]time.Duration{
-		"load timeout": o.LoadTimeout, "span timeout": o.SpanTimeout, "poll": o.Poll, "close grace": o.CloseGrace,
+		"load timeout": o.LoadTimeout, "span timeout": o.SpanTimeout, "poll": o.Poll, "close grace": o.CloseGrace, "release grace": o.ReleaseGrace,
 		"least backoff": o.BackoffMin, "healthy after": o.HealthyAfter, "restart window": o.RestartWindow,
 	} {
 		fault(d < 0, "%s of %v", name, d)

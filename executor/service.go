@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/overlapd/overlapd/segments"
@@ -22,11 +23,16 @@ type service struct {
 	executor *Executor
 	spec     ServiceSpec
 	arena    *segments.InputArena
-	restart  chan struct{} // a person wants a service that was given up to be tried again
+	restart  chan struct{}           // a person wants a service that was given up to be tried again
+	rounds   atomic.Int32            // with spans of this service, whose outcome is not delivered
+	threads  sync.WaitGroup          // every goroutine of this service
+	end      context.CancelCauseFunc // ends the supervisor, nil before there is one; under Executor.mu
+	leaves   bool                    // a Remove runs; under Executor.mu
 
 	mu struct {
 		sync.Mutex
 		state   State
+		gone    error               // why there will be no worker any more, nil if there may be
 		worker  *worker             // nil unless it is ready
 		living  *worker             // that has a process, ready or not
 		held    error               // why none may start, nil if one may
@@ -38,13 +44,14 @@ type service struct {
 // supervise is the life of a service: a worker after the other.
 func (s *service) supervise(ctx context.Context) {
 	policy := restarts{opts: &s.executor.opts}
+	last := 0 // the process that ended with the service
 	if err := s.spec.Refused; err != nil {
 		s.giveUp(ctx, &policy, err)
 	}
 	for s.awaitFree(ctx); ctx.Err() == nil; s.awaitFree(ctx) {
 		lost, readyFor := s.serve(ctx)
 		if ctx.Err() != nil {
-			s.emit(WorkerStopped{s.spec.ID, lost.PID})
+			last = lost.PID
 			break
 		}
 		if errors.Is(lost.Err, ErrHeld) || errors.Is(lost.Err, ErrReplaced) {
@@ -62,7 +69,16 @@ func (s *service) supervise(ctx context.Context) {
 			s.giveUp(ctx, &policy, verdict)
 		}
 	}
-	s.setDown(Closed, ErrClosed)
+	s.setDown(Closed, ending(ctx))
+	s.emit(WorkerStopped{s.spec.ID, last})
+}
+
+// ending returns why ctx, which has ended, ends a service.
+func ending(ctx context.Context) error {
+	if cause := context.Cause(ctx); errors.Is(cause, ErrRemoved) {
+		return cause
+	}
+	return ErrClosed
 }
 
 // serve starts a worker and returns when it is gone, with how long it was
@@ -83,7 +99,7 @@ func (s *service) serve(ctx context.Context) (lost WorkerLost, readyFor time.Dur
 		close(w.read)
 		return s.bury(w), 0
 	}
-	s.executor.start(w.listen)
+	s.start(w.listen)
 	ready := time.Now()
 	s.setReady(w)
 	s.emit(WorkerReady{s.spec.ID, w.process.pid(), w.info, ready.Sub(w.begin)})
@@ -103,7 +119,7 @@ func (s *service) watch(ctx context.Context, w *worker) {
 		case <-w.lost:
 			return
 		case <-ctx.Done():
-			s.dismiss(w)
+			s.dismiss(w, ending(ctx))
 			return
 		case <-ticker.C:
 			if w.hangs(limit) {
@@ -114,7 +130,7 @@ func (s *service) watch(ctx context.Context, w *worker) {
 }
 
 // dismiss lets a worker exit by itself, for as long as CloseGrace.
-func (s *service) dismiss(w *worker) {
+func (s *service) dismiss(w *worker, cause error) {
 	w.quit()
 	timer := time.NewTimer(s.executor.opts.CloseGrace)
 	defer timer.Stop()
@@ -122,7 +138,7 @@ func (s *service) dismiss(w *worker) {
 	case <-w.lost:
 	case <-timer.C:
 	}
-	w.lose(ErrClosed)
+	w.lose(cause)
 }
 
 // bury ends what a lost worker had to do, and returns when nothing is left of
@@ -215,10 +231,15 @@ func (s *service) leasesLocked() (sum int) {
 
 // run sends the span of a round to the worker.
 func (s *service) run(r *round, index int, request *SpanRequest) {
-	w := s.ready()
-	if w == nil {
+	s.mu.Lock()
+	w, gone := s.mu.worker, s.mu.gone
+	s.mu.Unlock()
+	switch {
+	case gone != nil:
+		r.fail(index, Lost, gone)
+	case w == nil:
 		r.fail(index, Lost, ErrNotReady)
-		return
+	default:
+		w.run(r, index, request)
 	}
-	w.run(r, index, request)
 }

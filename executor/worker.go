@@ -122,7 +122,7 @@ func (w *worker) sendLocked(m segments.Message) error {
 	}
 	w.mu.frame = frame
 	if err := w.conn.send(frame); err != nil {
-		w.service.executor.start(func() { w.lose(fmt.Errorf("%w: %w", ErrExited, err)) })
+		w.service.start(func() { w.lose(fmt.Errorf("%w: %w", ErrExited, err)) })
 	}
 	return nil
 }

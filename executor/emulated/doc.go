@@ -18,5 +18,7 @@
 // One goroutine, the device, sleeps until the round that runs ends, and
 // delivers its outcome. It owns nothing: all that changes lies under one lock,
 // which is held for a few microseconds. The device wakes a little early and
-// looks at the clock for the rest, at most pollTime.
+// looks at the clock for the rest, at most pollTime. One for each service tells
+// when it is ready and when it is not any more; another one waits, while a
+// service is removed, until nothing of it is in use.
 package emulated

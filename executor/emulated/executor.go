@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/overlapd/overlapd/executor"
@@ -25,11 +26,12 @@ const seedStream = 0x656d756c61746564
 // Executor runs the rounds of services whose models a device knows.
 type Executor struct {
 	opts     Options
-	services map[models.ServiceID]*service
+	services atomic.Pointer[services]
 	outcomes chan executor.Outcome
 	alarm    *alarm
-	device   sync.WaitGroup // its goroutine
+	device   sync.WaitGroup // every goroutine
 	unwatch  func() bool    // the context of Start
+	closing  chan struct{}  // closed by Close
 
 	mu     sync.Mutex // guards what follows, and what changes in services
 	began  bool
@@ -52,18 +54,17 @@ func New(opts Options) (*Executor, error) {
 	}
 	e := &Executor{
 		opts:     opts,
-		services: make(map[models.ServiceID]*service, len(opts.Services)),
 		outcomes: make(chan executor.Outcome, executor.MaxRounds),
 		alarm:    a,
 		random:   rand.New(rand.NewPCG(opts.Seed, seedStream)),
 		unwatch:  func() bool { return true },
+		closing:  make(chan struct{}),
 	}
+	e.services.Store(&services{})
 	for _, spec := range opts.Services {
-		s, err := newService(spec, opts.Device)
-		if err != nil {
+		if err := e.Add(spec); err != nil {
 			return nil, errors.Join(err, e.Close())
 		}
-		e.services[spec.ID] = s
 	}
 	return e, nil
 }
@@ -78,8 +79,8 @@ func (e *Executor) Start(ctx context.Context) error {
 		return executor.ErrClosed
 	}
 	e.began = true
-	for _, s := range e.services {
-		s.setPhase(executor.Ready)
+	for _, s := range e.listed() {
+		e.beginLocked(s)
 	}
 	e.unwatch = context.AfterFunc(ctx, e.end)
 	e.device.Go(e.run)
@@ -88,19 +89,12 @@ func (e *Executor) Start(ctx context.Context) error {
 
 // run is the device.
 func (e *Executor) run() {
-	for i := range e.opts.Services {
-		s := e.services[e.opts.Services[i].ID]
-		e.opts.Events(executor.WorkerReady{Service: s.spec.ID, Info: s.info})
-	}
 	for e.alarm.wait() {
 		for end, left := e.finish(); left; end, left = e.finish() {
 			for time.Now().Before(end) {
 				runtime.Gosched()
 			}
 		}
-	}
-	for i := range e.opts.Services {
-		e.opts.Events(executor.WorkerStopped{Service: e.opts.Services[i].ID})
 	}
 }
 
@@ -141,9 +135,7 @@ func (e *Executor) deliver(r *round) {
 
 // settle says what became of a span that has not ended.
 func (e *Executor) settle(s *span, o *executor.SpanOutcome) {
-	if s.service != nil {
-		s.service.flying--
-	}
+	s.service.flying--
 	if o.Status != 0 {
 		return
 	}
@@ -203,7 +195,7 @@ func (e *Executor) Run(id uint64, spans []executor.SpanRequest) error {
 
 // open makes a span of a round out of what was asked for.
 func (e *Executor) open(s *span, o *executor.SpanOutcome, r *executor.SpanRequest) {
-	s.service = e.services[r.Span.Service]
+	s.service = e.service(r.Span.Service)
 	s.service.flying++
 	s.on, s.reached = r.Span, r.Span.Start
 	s.on.Service = models.ServiceID(s.service.spec.Model.Position)
@@ -223,8 +215,8 @@ func (e *Executor) check(spans []executor.SpanRequest) error {
 		return fmt.Errorf("%w: a round without spans", executor.ErrBadSpan)
 	}
 	for i := range spans {
-		s, ok := e.services[spans[i].Span.Service]
-		if !ok {
+		s := e.service(spans[i].Span.Service)
+		if s == nil {
 			return fmt.Errorf("%w: %d", executor.ErrUnknownService, spans[i].Span.Service)
 		}
 		for _, other := range spans[:i] {
@@ -266,7 +258,7 @@ func (e *Executor) Stop(id models.ServiceID, batch models.BatchID) (found bool) 
 func (e *Executor) Release(id models.ServiceID, batch models.BatchID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if s, ok := e.services[id]; ok {
+	if s := e.service(id); s != nil {
 		delete(s.batches, batch)
 	}
 }
@@ -274,7 +266,7 @@ func (e *Executor) Release(id models.ServiceID, batch models.BatchID) {
 // Arena returns the input arena of a service, or nil if there is no such
 // service.
 func (e *Executor) Arena(id models.ServiceID) *segments.InputArena {
-	if s, ok := e.services[id]; ok {
+	if s := e.service(id); s != nil {
 		return s.arena
 	}
 	return nil
@@ -282,8 +274,8 @@ func (e *Executor) Arena(id models.ServiceID) *segments.InputArena {
 
 // State returns what is known of a service. There is no process.
 func (e *Executor) State(id models.ServiceID) (executor.State, error) {
-	s, ok := e.services[id]
-	if !ok {
+	s := e.service(id)
+	if s == nil {
 		return executor.State{}, fmt.Errorf("%w: %d", executor.ErrUnknownService, id)
 	}
 	e.mu.Lock()
@@ -298,7 +290,7 @@ func (e *Executor) State(id models.ServiceID) (executor.State, error) {
 func (e *Executor) end() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, s := range e.services {
+	for _, s := range e.listed() {
 		s.setPhase(executor.Closed)
 		clear(s.batches)
 	}
@@ -325,6 +317,7 @@ func (e *Executor) Close() error {
 		return executor.ErrClosed
 	}
 	e.closed = true
+	close(e.closing)
 	e.mu.Unlock()
 	e.unwatch()
 	e.end()
@@ -332,10 +325,8 @@ func (e *Executor) Close() error {
 	e.device.Wait()
 	close(e.outcomes)
 	errs := []error{err}
-	for i := range e.opts.Services {
-		if s := e.services[e.opts.Services[i].ID]; s != nil {
-			errs = append(errs, s.close())
-		}
+	for _, s := range e.listed() {
+		errs = append(errs, s.close())
 	}
 	return errors.Join(errs...)
 }

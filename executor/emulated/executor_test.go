@@ -224,11 +224,22 @@ func TestEvents(t *testing.T) {
 	if len(events) != 6 {
 		t.Fatalf("%v", events)
 	}
-	for i := range 3 {
-		ready, ok := events[i].(executor.WorkerReady)
-		stopped, after := events[3+i].(executor.WorkerStopped)
-		if !ok || !after || ready.Service != models.ServiceID(i) || stopped.Service != ready.Service {
-			t.Errorf("%+v, %+v", events[i], events[3+i])
+	for id := range models.ServiceID(3) {
+		var own []executor.Event
+		for _, e := range events {
+			switch e := e.(type) {
+			case executor.WorkerReady:
+				if e.Service == id {
+					own = append(own, executor.WorkerReady{Service: id})
+				}
+			case executor.WorkerStopped:
+				if e.Service == id {
+					own = append(own, e)
+				}
+			}
+		}
+		if len(own) != 2 || own[1] != (executor.WorkerStopped{Service: id}) {
+			t.Errorf("service %d: %+v", id, own)
 		}
 	}
 	if _, open := <-r.Outcomes(); open {

@@ -30,9 +30,14 @@ type Model struct {
 	SeqLens   []int  // sequence lengths that were measured, none if it takes no sequences
 }
 
+// latencies is what a model asks a device.
+type latencies interface {
+	Latency(models.Group) time.Duration
+}
+
 // info describes the model as a worker would that has loaded it, with the times
 // that the device says its operators take alone.
-func (m *Model) info(d Device) segments.Info {
+func (m *Model) info(d latencies) segments.Info {
 	batch := models.Dim{Value: -1, Name: "batch"}
 	columns := models.Dim{Value: Columns}
 	input := models.Tensor(models.Float32, batch, columns)
@@ -60,7 +65,7 @@ func (m *Model) info(d Device) segments.Info {
 
 // operators returns what each operator takes alone: what the model takes longer
 // to its end than to its beginning.
-func (m *Model) operators(d Device, size, seqLen int) []int64 {
+func (m *Model) operators(d latencies, size, seqLen int) []int64 {
 	nanos := make([]int64, m.Operators)
 	group := models.Group{Spans: []models.Span{{Service: models.ServiceID(m.Position), Size: size, SeqLen: seqLen}}}
 	var before time.Duration

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/executor"
@@ -33,8 +32,12 @@ type Options struct {
 	Seed     uint64 // of what is drawn: the same rounds take the same times
 	Services []Service
 
+	// ReleaseGrace is for how long Remove waits for inputs and outputs that are
+	// still in use, 0 for 30 s.
+	ReleaseGrace time.Duration
+
 	// Events is told that the services are ready, and when they are not any
-	// more. It must return soon.
+	// more. It is called from several goroutines and must return soon.
 	Events func(executor.Event)
 }
 
@@ -48,20 +51,23 @@ type Service struct {
 }
 
 func (o Options) withDefaults() Options {
+	if o.ReleaseGrace == 0 {
+		o.ReleaseGrace = releaseGrace
+	}
 	if o.Events == nil {
 		o.Events = func(executor.Event) {}
 	}
-	o.Services = slices.Clone(o.Services)
-	for i := range o.Services {
-		s := &o.Services[i]
-		if s.InputBytes == 0 {
-			s.InputBytes = segments.DefaultInputBytes
-		}
-		if s.OutputBytes == 0 {
-			s.OutputBytes = segments.DefaultOutputBytes
-		}
-	}
 	return o
+}
+
+func (s Service) withDefaults() Service {
+	if s.InputBytes == 0 {
+		s.InputBytes = segments.DefaultInputBytes
+	}
+	if s.OutputBytes == 0 {
+		s.OutputBytes = segments.DefaultOutputBytes
+	}
+	return s
 }
 
 // validate returns every fault of options that have their defaults.
@@ -73,14 +79,25 @@ func (o *Options) validate() error {
 		}
 	}
 	fault(o.Device == nil, "no device")
+	fault(o.ReleaseGrace < 0, "release grace of %v", o.ReleaseGrace)
 	fault(len(o.Services) == 0, "no service")
 	seen := map[models.ServiceID]bool{}
 	for i := range o.Services {
 		s := &o.Services[i]
 		fault(seen[s.ID], "two services %d", s.ID)
 		seen[s.ID] = true
-		fault(s.Model.Position < 0, "service %s: the model is at %d", s.Name, s.Model.Position)
-		fault(s.Model.Operators < 1, "service %s: a model of %d operators", s.Name, s.Model.Operators)
+		faults = append(faults, s.validate())
 	}
 	return errors.Join(faults...)
+}
+
+// validate returns what is wrong with a service.
+func (s *Service) validate() error {
+	switch {
+	case s.Model.Position < 0:
+		return fmt.Errorf("%w: service %s: the model is at %d", executor.ErrOptions, s.Name, s.Model.Position)
+	case s.Model.Operators < 1:
+		return fmt.Errorf("%w: service %s: a model of %d operators", executor.ErrOptions, s.Name, s.Model.Operators)
+	}
+	return nil
 }

@@ -17,6 +17,11 @@ type service struct {
 	arena   *segments.InputArena
 	outputs *segments.LocalOutputs
 	batches map[models.BatchID]*batch
+	ended   chan struct{} // closed when it is removed
+	shut    bool          // its outputs are closed
+	told    chan struct{} // closed when it has no events any more, nil before Start
+	leaves  bool          // a Remove runs
+	gone    error         // why it runs nothing any more, nil if it may
 	phase   executor.Phase
 	since   time.Time
 	flying  int // spans that were sent and have not ended
@@ -28,8 +33,8 @@ type batch struct {
 	sizes   []int64
 }
 
-func newService(spec Service, d Device) (*service, error) {
-	s := &service{spec: spec, info: spec.Model.info(d), batches: make(map[models.BatchID]*batch), since: time.Now()}
+func newService(spec Service, d latencies) (*service, error) {
+	s := &service{spec: spec, info: spec.Model.info(d), batches: make(map[models.BatchID]*batch), since: time.Now(), ended: make(chan struct{})}
 	var err error
 	if s.arena, err = segments.NewInputArena(spec.InputBytes); err != nil {
 		return nil, fmt.Errorf("service %s: %w", spec.Name, err)
@@ -61,6 +66,8 @@ func (s *service) check(r *executor.SpanRequest) error {
 func (s *service) open(r *executor.SpanRequest) (*batch, executor.Status, error) {
 	span := r.Span
 	switch {
+	case s.gone != nil:
+		return nil, executor.Lost, s.gone
 	case s.phase != executor.Ready:
 		return nil, executor.Lost, executor.ErrNotReady
 	case span.End > s.spec.Model.Operators:
@@ -107,7 +114,10 @@ func (s *service) setPhase(p executor.Phase) { s.phase, s.since = p, time.Now() 
 
 func (s *service) close() error {
 	inputs, err := s.arena.Close()
-	err = errors.Join(err, s.outputs.Close())
+	if !s.shut {
+		s.shut = true
+		err = errors.Join(err, s.outputs.Close())
+	}
 	if outputs := s.outputs.Outputs().Leases(); inputs > 0 || outputs > 0 {
 		err = errors.Join(err, fmt.Errorf("%w: service %s has %d inputs and %d outputs in use", executor.ErrLeak, s.spec.Name, inputs, outputs))
 	}

@@ -1,0 +1,333 @@
+package emulated
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments"
+)
+
+// fourth is a service that a rig has not.
+func fourth() Service {
+	return Service{
+		ID: 3, Name: "three", InputBytes: 1 << 16, OutputBytes: 1 << 16,
+		Model: Model{Name: "a", Position: 0, Operators: operators, Hash: "h", Sizes: []int{1}},
+	}
+}
+
+// once returns a span of all operators, and what frees its input.
+func (r *rig) once(id models.ServiceID, batch models.BatchID) (executor.SpanRequest, func()) {
+	r.t.Helper()
+	arena := r.Arena(id)
+	offset, _, err := arena.Alloc(Columns * 4)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return executor.SpanRequest{
+			Span: models.Span{Service: id, Batch: batch, End: operators, Size: 1},
+			Queries: []executor.QueryTensors{{ID: 1, Inputs: []segments.Tensor{
+				{Type: models.Float32, Shape: []int64{1, Columns}, Offset: offset, Bytes: Columns * 4}}}},
+		}, func() {
+			if err := arena.Free(offset); err != nil {
+				r.t.Error(err)
+			}
+		}
+}
+
+func (r *rig) remove(id models.ServiceID) <-chan error {
+	r.t.Helper()
+	gone, err := r.Remove(id)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return gone
+}
+
+// awaitRemoved returns what became of a removal, whose channel must be closed.
+func (r *rig) awaitRemoved(gone <-chan error) error {
+	r.t.Helper()
+	select {
+	case err := <-gone:
+		if _, more := <-gone; more {
+			r.t.Error("a removal told its end twice")
+		}
+		return err
+	case <-time.After(patience):
+		r.t.Fatal("the service does not go away")
+		return nil
+	}
+}
+
+// of returns how many events a service has had, and whether the last one says
+// that it is over.
+func (r *rig) of(id models.ServiceID) (n int, over bool) {
+	for _, e := range r.events() {
+		switch e := e.(type) {
+		case executor.WorkerReady:
+			if e.Service == id {
+				n, over = n+1, false
+			}
+		case executor.WorkerStopped:
+			if e.Service == id {
+				n, over = n+1, true
+			}
+		}
+	}
+	return n, over
+}
+
+func TestAddAndRemove(t *testing.T) {
+	r := startRig(t, quick)
+	for i := 1; i <= 3; i++ {
+		if err := r.Add(fourth()); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Add(fourth()); !errors.Is(err, executor.ErrInUse) {
+			t.Error("twice:", err)
+		}
+		span, free := r.once(3, 1)
+		r.run(1, span)
+		if s := r.next().Spans[0]; s.Status != executor.Done || !s.Finished {
+			t.Errorf("%+v", s)
+		}
+		free()
+		if err := r.awaitRemoved(r.remove(3)); err != nil {
+			t.Fatal(err)
+		}
+		if n, over := r.of(3); n != 2*i || !over {
+			t.Errorf("%+v", r.events())
+		}
+		if _, err := r.Remove(3); !errors.Is(err, executor.ErrUnknownService) || r.Arena(3) != nil {
+			t.Error(err)
+		}
+	}
+	bad := fourth()
+	bad.Model.Operators = 0
+	if err := r.Add(bad); !errors.Is(err, executor.ErrOptions) {
+		t.Error(err)
+	}
+	bad = fourth()
+	bad.OutputBytes = -1
+	if err := r.Add(bad); !errors.Is(err, segments.ErrArenaSize) {
+		t.Error(err)
+	}
+}
+
+// What runs is lost, in the round that runs and in those behind it; the other
+// spans are not.
+func TestRemoveWithSpansInFlight(t *testing.T) {
+	r := startRig(t, formula{operator: time.Millisecond})
+	if err := r.Add(fourth()); err != nil {
+		t.Fatal(err)
+	}
+	var frees []func()
+	for round := uint64(1); round <= 2; round++ {
+		one, free := r.once(3, models.BatchID(round))
+		r.run(round, one, r.on(1, models.BatchID(10+round), 0, 1, 1))
+		frees = append(frees, free)
+	}
+	gone := r.remove(3)
+	if _, err := r.Remove(3); !errors.Is(err, executor.ErrRemoved) {
+		t.Error("again:", err)
+	}
+	late, free := r.once(3, 3)
+	r.run(3, late)
+	for round := uint64(1); round <= 3; round++ {
+		o := r.next()
+		if s := o.Spans[0]; o.Round != round || s.Status != executor.Lost || !errors.Is(s.Err, executor.ErrRemoved) || s.Reached != 0 {
+			t.Errorf("round %d: %+v", o.Round, s)
+		}
+		if len(o.Spans) > 1 && o.Spans[1].Status != executor.Done {
+			t.Errorf("beside it: %+v", o.Spans[1])
+		}
+	}
+	for _, f := range append(frees, free) {
+		f()
+	}
+	if err := r.awaitRemoved(gone); err != nil {
+		t.Error(err)
+	}
+}
+
+// A round of nothing but a service that is removed ends at once.
+func TestRemoveEndsItsRound(t *testing.T) {
+	r := startRig(t, slow)
+	if err := r.Add(fourth()); err != nil {
+		t.Fatal(err)
+	}
+	span, free := r.once(3, 1)
+	r.run(1, span)
+	gone := r.remove(3)
+	if s := r.next().Spans[0]; s.Status != executor.Lost {
+		t.Errorf("%+v", s)
+	}
+	free()
+	if err := r.awaitRemoved(gone); err != nil {
+		t.Error(err)
+	}
+}
+
+// The ID stays in use for as long as inputs or outputs are.
+func TestRemoveWithLeases(t *testing.T) {
+	r := startRig(t, quick)
+	r.opts.ReleaseGrace = time.Millisecond
+	if err := r.Add(fourth()); err != nil {
+		t.Fatal(err)
+	}
+	span, free := r.once(3, 1)
+	r.run(1, span)
+	o := <-r.Outcomes()
+	if err := r.awaitRemoved(r.remove(3)); !errors.Is(err, executor.ErrLeak) {
+		t.Error(err)
+	}
+	free()
+	if err := r.awaitRemoved(r.remove(3)); !errors.Is(err, executor.ErrLeak) {
+		t.Error("an answer is being read:", err)
+	}
+	if err := r.Add(fourth()); !errors.Is(err, executor.ErrInUse) {
+		t.Error(err)
+	}
+	if data := o.Spans[0].Queries[0].Outputs[0].Data; len(data) != Columns*4 || data[0] != 0 {
+		t.Errorf("%v", data)
+	}
+	o.Spans[0].Queries[0].Release()
+	if err := r.awaitRemoved(r.remove(3)); err != nil {
+		t.Error(err)
+	}
+	if n, over := r.of(3); n != 2 || !over {
+		t.Errorf("%+v", r.events())
+	}
+}
+
+// Close ends a removal, and what was not given back is a leak of both.
+func TestCloseDuringRemove(t *testing.T) {
+	for name, leak := range map[string]bool{"clean": false, "leak": true} {
+		t.Run(name, func(t *testing.T) {
+			r := startRig(t, slow)
+			span, free := r.once(0, 1)
+			r.run(1, span)
+			gone := r.remove(0)
+			r.next()
+			if !leak {
+				free()
+			}
+			err := r.Close()
+			if removed := r.awaitRemoved(gone); errors.Is(err, executor.ErrLeak) != leak || errors.Is(removed, executor.ErrLeak) != leak {
+				t.Errorf("closing: %v; removing: %v", err, removed)
+			}
+			if leak {
+				free()
+			}
+			if _, err := r.Remove(1); !errors.Is(err, executor.ErrClosed) {
+				t.Error(err)
+			}
+			if err := r.Add(fourth()); !errors.Is(err, executor.ErrClosed) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestAddBeforeStart(t *testing.T) {
+	r := newRig(t, quick)
+	if err := r.Add(fourth()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.awaitRemoved(r.remove(0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	span, free := r.once(3, 1)
+	defer free()
+	r.run(1, span)
+	if s := r.next().Spans[0]; s.Status != executor.Done {
+		t.Errorf("%+v", s)
+	}
+	if n, _ := r.of(0); n != 0 {
+		t.Errorf("%+v", r.events())
+	}
+}
+
+// Whatever is added, removed and run, each round has one outcome, in order.
+func TestAnyChanges(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		r := startRig(t, formula{operator: time.Microsecond, spread: 2})
+		var sent, received uint64
+		free := map[uint64]func(){}
+		var gone <-chan error
+		present := false
+		receive := func() {
+			received++
+			if o := r.next(); o.Round != received {
+				rt.Fatalf("round %d, want %d", o.Round, received)
+			}
+			free[received]()
+		}
+		settle := func() {
+			for received < sent {
+				receive()
+			}
+			if gone != nil {
+				if err := r.awaitRemoved(gone); err != nil {
+					rt.Fatal(err)
+				}
+				gone, present = nil, false
+			}
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"run": func(rt *rapid.T) {
+				if sent-received == executor.MaxRounds {
+					receive()
+				}
+				sent++
+				one, freeOne := r.once(0, models.BatchID(sent))
+				spans, frees := []executor.SpanRequest{one}, []func(){freeOne}
+				if present && gone == nil && rapid.Bool().Draw(rt, "with") {
+					other, freeOther := r.once(3, models.BatchID(sent))
+					spans, frees = append(spans, other), append(frees, freeOther)
+				}
+				free[sent] = func() {
+					for _, f := range frees {
+						f()
+					}
+				}
+				r.run(sent, spans...)
+			},
+			"receive": func(*rapid.T) {
+				if received < sent {
+					receive()
+				}
+			},
+			"add": func(rt *rapid.T) {
+				if gone != nil {
+					settle()
+				}
+				if err := r.Add(fourth()); (err == nil) == present {
+					rt.Fatal(err)
+				}
+				present = true
+			},
+			"remove": func(rt *rapid.T) {
+				channel, err := r.Remove(3)
+				if (err == nil) != (present && gone == nil) {
+					rt.Fatal(err)
+				}
+				if err == nil {
+					gone = channel
+				}
+			},
+		})
+		settle()
+		if err := r.Close(); err != nil {
+			rt.Error(err)
+		}
+	})
+}
