@@ -13,7 +13,7 @@ const (
 
 	// maxShapeServices is how many services a shape can tell apart. Groups
 	// with others are calibrated together.
-	maxShapeServices = 64
+	maxShapeServices = MaxServices
 
 	// enoughRuns is how many runs a window needs before it is trusted.
 	enoughRuns = 64
@@ -86,6 +86,21 @@ func (c *calibration) restart(source Source, start Quantiles) {
 			delete(c.shapes, key)
 		}
 	}
+}
+
+// forget forgets every shape with a service. What was learned of all shapes
+// together stays.
+func (c *calibration) forget(service models.ServiceID) {
+	for key := range c.shapes {
+		if key.has(service) {
+			delete(c.shapes, key)
+		}
+	}
+}
+
+// has reports whether a service is in the shape.
+func (k shapeKey) has(id models.ServiceID) bool {
+	return id >= 0 && id < maxShapeServices && k.services&(1<<id) != 0
 }
 
 func keyOf(spans []models.Span, source Source) shapeKey {

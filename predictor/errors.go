@@ -1,11 +1,16 @@
 package predictor
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 var (
 	// ErrRange is returned when a service, span, batch size, sequence length
 	// or time is not one that the table can hold. Nothing has changed.
 	ErrRange = errors.New("out of range")
+
+	errDropped = fmt.Errorf("the service was dropped: %w", ErrRange) // made once: a scheduler may ask often
 
 	// ErrFull is returned when a service has as many cells as it may have.
 	ErrFull = errors.New("too many cells")

@@ -23,7 +23,7 @@ type Predictor struct {
 
 	model *Model // nil for none
 	file  *File
-	bind  []int // of each service the model in the file, or -1
+	bind  []binding // of each service there was when the network began to be used
 
 	answers   [sources]uint64
 	unknown   uint64
@@ -48,33 +48,6 @@ type answer struct {
 // New returns a predictor that has no network.
 func New(solo *Solo) *Predictor {
 	return &Predictor{solo: solo, calibration: newCalibration()}
-}
-
-// Use begins to use a network. bind gives for each service the position of its
-// model in the file, or -1; see [File.Match]. The file must not change from
-// then on. On an error nothing has changed.
-func (p *Predictor) Use(f *File, bind []int) error {
-	if len(bind) != len(p.solo.services) {
-		return fmt.Errorf("%w: models of %d services, there are %d", ErrRange, len(bind), len(p.solo.services))
-	}
-	for service, model := range bind {
-		if model < -1 || model >= len(f.Features.Models) {
-			return fmt.Errorf("%w: service %d has model %d of %d", ErrRange, service, model, len(f.Features.Models))
-		}
-	}
-	m, err := NewModel(f)
-	if err != nil {
-		return err
-	}
-	p.model, p.file, p.bind = m, f, append([]int(nil), bind...)
-	p.calibration.restart(SourceNetwork, f.Test.Quantiles)
-	return nil
-}
-
-// Forget stops using the network.
-func (p *Predictor) Forget() {
-	p.model, p.file, p.bind = nil, nil, nil
-	p.calibration.restart(SourceNetwork, exact)
 }
 
 // Predict sets estimates[i] to the estimate of groups[i], or to zero if the
@@ -154,7 +127,7 @@ func (p *Predictor) cover(spans []models.Span) Fallback {
 	reason := FallbackGroup
 	for i := range spans {
 		as[i] = spans[i]
-		model := p.bind[spans[i].Service]
+		model := p.bound(spans[i].Service)
 		if model < 0 {
 			return FallbackModel
 		}

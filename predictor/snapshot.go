@@ -50,7 +50,7 @@ func (t *Solo) Restore(service models.ServiceID, s Snapshot) error {
 	if len(s.Cells) > MaxCells {
 		return fmt.Errorf("%w: %d cells", ErrSnapshot, len(s.Cells))
 	}
-	restored := soloService{operators: sv.operators}
+	restored := soloService{operators: sv.operators, model: sv.model}
 	for i := range s.Cells {
 		if err := restored.restore(&s.Cells[i]); err != nil {
 			return fmt.Errorf("%w: cell %d: %v", ErrSnapshot, i, err)

@@ -9,6 +9,7 @@ import (
 
 // Limits of a table.
 const (
+	MaxServices  = 64 // that a table may come to have
 	MaxCells     = 64 // of one service
 	MaxOperators = 1 << 16
 	MaxSize      = 1 << 16   // batch size
@@ -22,7 +23,8 @@ type Solo struct {
 }
 
 type soloService struct {
-	operators int
+	operators int     // 0 if there is no such service any more
+	model     int     // how many models had this ID before the one that has it
 	cells     []*cell // by sequence length, then size
 	asked     around  // of the batch asked about last
 }
@@ -41,17 +43,37 @@ func NewSolo(operators ...int) (*Solo, error) {
 }
 
 // Reset forgets what is known of a service, whose model has the given number of
-// operators from now on.
+// operators from now on. It may be a service that was dropped, or one more than
+// there were: its ID is then the next one.
 func (t *Solo) Reset(service models.ServiceID, operators int) error {
-	sv, err := t.service(service)
-	if err != nil {
-		return err
+	if next := len(t.services); service < 0 || int(service) > next || service >= MaxServices {
+		return fmt.Errorf("service %d: want 0 to %d, and less than %d: %w", service, next, MaxServices, ErrRange)
 	}
 	if operators < 1 || operators > MaxOperators {
 		return fmt.Errorf("service %d has %d operators: %w", service, operators, ErrRange)
 	}
-	*sv = soloService{operators: operators}
+	if int(service) == len(t.services) {
+		t.services = append(t.services, soloService{operators: operators})
+		return nil
+	}
+	t.services[service].replace(operators)
 	return nil
+}
+
+// Drop forgets a service. Nothing is known of its ID until Reset gives it to
+// another one. Where there is a [Predictor], call its Drop instead.
+func (t *Solo) Drop(service models.ServiceID) error {
+	sv, err := t.service(service)
+	if err != nil {
+		return err
+	}
+	sv.replace(0)
+	return nil
+}
+
+// replace makes room for another model.
+func (sv *soloService) replace(operators int) {
+	*sv = soloService{operators: operators, model: sv.model + 1}
 }
 
 // Span returns the solo time of a span. It is false if nothing is known of
@@ -153,6 +175,9 @@ func (t *Solo) Observe(service models.ServiceID, start, end, size, seqLen int, t
 func (t *Solo) service(id models.ServiceID) (*soloService, error) {
 	if id < 0 || int(id) >= len(t.services) {
 		return nil, fmt.Errorf("service %d of %d: %w", id, len(t.services), ErrRange)
+	}
+	if t.services[id].operators == 0 {
+		return nil, errDropped
 	}
 	return &t.services[id], nil
 }

@@ -196,7 +196,7 @@ func TestReset(t *testing.T) {
 	if d, ok := solo.Span(models.Span{Service: 1, End: 5, Size: 1}); !ok || d != 15 {
 		t.Fatalf("got %v, %v; want 15ns", d, ok)
 	}
-	if solo.Reset(2, 1) == nil || solo.Reset(0, 0) == nil {
+	if solo.Reset(3, 1) == nil || solo.Reset(-1, 1) == nil || solo.Reset(0, 0) == nil || solo.Reset(2, 0) == nil {
 		t.Fatal("Reset of an unknown service or to no operators succeeded")
 	}
 }
