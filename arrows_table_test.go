@@ -171,6 +171,11 @@ var arrows = []arrow{
 		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/rpc/inference", "ort"},
 	},
 	{
+		pkg: "daemon/admin",
+		may: []string{"daemon"},
+		why: "it asks and answers about a daemon; what is done, and what is logged, is the host's to say",
+	},
+	{
 		pkg:   "cmd/overlapd/load",
 		may:   []string{"models"},
 		why:   "it loads a daemon from outside, as any client does",
@@ -209,7 +214,7 @@ var arrows = []arrow{
 		pkg: "cmd/overlapd",
 		may: []string{
 			"cmd/overlapd/reproduce", "device", "executor/emulated", "sim", "sim/bound",
-			"cmd/overlapd/conformance", "cmd/overlapd/cutcost", "cmd/overlapd/gpucheck", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "cuda/mig", "daemon", "daemon/gpu", "executor", "intake",
+			"cmd/overlapd/conformance", "cmd/overlapd/cutcost", "cmd/overlapd/gpucheck", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "cuda/mig", "daemon", "daemon/admin", "daemon/gpu", "executor", "intake",
 			"models", "models/zoo", "ort", "overlap", "overlap/journal", "predictor", "segments", "training",
 			"training/advice", "training/fit", "daemon/timeline", "perfetto",
 		},
@@ -236,7 +241,7 @@ var owners = []struct {
 	why    string
 }{
 	{"C", []string{"cuda/driver", "ort"}, "cgo is the business of whoever calls a C library, so that all others build and are checked without it"},
-	{"unsafe", []string{"cuda/driver", "daemon/rpc/inference", "ort", "segments"}, "memory outside Go is turned into slices in few places, and generated code turns a text into bytes"},
+	{"unsafe", []string{"cuda/driver", "daemon/admin", "daemon/rpc/inference", "ort", "segments"}, "memory outside Go is turned into slices in few places, the kernel is asked for a peer's groups in one, and generated code turns a text into bytes"},
 	{"os/exec", []string{"cuda/mps", "cuda/mps/fakemps", "executor", "cmd/overlapd", "cmd/overlapd/cutcost", "cmd/overlapd/conformance", "cmd/overlapd/gpucheck"}, "whoever starts a process must reap it"},
 	{"syscall", []string{"cuda/mps", "cuda/mps/fakemps", "cmd/overlapd", "cmd/overlapd/hostcheck", "daemon", "executor", "segments"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
 	{"log", nil, "packages return errors and emit events; the daemon logs them with zerolog"},
@@ -262,7 +267,7 @@ var owners = []struct {
 	{"golang.org/x/term", []string{"cmd/overlapd", "cmd/overlapd/load"}, "only commands talk to a terminal"},
 	{"github.com/HdrHistogram/hdrhistogram-go", []string{"cmd/overlapd/load"}, "latencies are counted where load is made"},
 	{"golang.org/x/sys", []string{
-		"cuda/mps", "cuda/mps/fakemps", "models", "segments", "executor", "executor/emulated", "daemon", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
+		"cuda/mps", "cuda/mps/fakemps", "models", "segments", "executor", "executor/emulated", "daemon", "daemon/admin", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
 		"cmd/overlapd/conformance", "cmd/overlapd/gpucheck", "cmd/overlapd/hostcheck",
 	}, "the scheduler and the predictor ask nothing of the system, and ort asks the system through C"},
 

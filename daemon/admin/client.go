@@ -1,0 +1,159 @@
+package admin
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/daemon"
+)
+
+const (
+	// maxLineBytes is how long a line of an answer may be, and maxAnswerBytes
+	// how long one without progress.
+	maxLineBytes   = 1 << 20
+	maxAnswerBytes = 4 << 20
+
+	// dialTimeout is how long the daemon may take to accept.
+	dialTimeout = 5 * time.Second
+)
+
+// Client asks a daemon at its admin socket. What it returns as an error says
+// what to do; one of the daemon is an [Error].
+type Client struct {
+	path string
+	http *http.Client
+}
+
+// NewClient returns a client of the socket at path. Nothing is asked yet.
+func NewClient(path string) *Client {
+	dialer := &net.Dialer{Timeout: dialTimeout}
+	return &Client{path: path, http: &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", path)
+		},
+	}}}
+}
+
+// Reload has the daemon read its configuration again, and returns what became
+// of it. Progress is told as it comes. That ctx ends does not end the reload.
+func (c *Client) Reload(ctx context.Context, progress func(daemon.ReloadStep)) (*daemon.Reloaded, error) {
+	r, err := c.do(ctx, http.MethodPost, "/reload")
+	if err != nil {
+		return nil, err
+	}
+	defer r.Body.Close()
+	lines := bufio.NewScanner(r.Body)
+	lines.Buffer(nil, maxLineBytes)
+	for lines.Scan() {
+		var line Line
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			return nil, c.foreign(err)
+		}
+		switch {
+		case line.Error != nil:
+			return nil, line.Error
+		case line.Reloaded != nil:
+			return line.Reloaded, nil
+		case line.Step != nil:
+			progress(*line.Step)
+		}
+	}
+	err = lines.Err()
+	if err == nil {
+		err = io.ErrUnexpectedEOF
+	}
+	return nil, fmt.Errorf("the daemon left before the reload was over: %w; its log says why", err)
+}
+
+// Last returns the reload that runs, or the last one.
+func (c *Client) Last(ctx context.Context) (Report, error) {
+	var report Report
+	err := c.get(ctx, "/reload", func(data []byte) error { return json.Unmarshal(data, &report) })
+	return report, err
+}
+
+// Restart has the daemon try a service again that was given up.
+func (c *Client) Restart(ctx context.Context, service string) error {
+	r, err := c.do(ctx, http.MethodPost, "/services/"+url.PathEscape(service)+"/restart")
+	if err != nil {
+		return err
+	}
+	return r.Body.Close()
+}
+
+// Config returns the configuration that holds, as a file.
+func (c *Client) Config(ctx context.Context) (file []byte, err error) {
+	err = c.get(ctx, "/config", func(data []byte) error { file = data; return nil })
+	return file, err
+}
+
+func (c *Client) get(ctx context.Context, path string, read func([]byte) error) error {
+	r, err := c.do(ctx, http.MethodGet, path)
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(r.Body, maxAnswerBytes))
+	if err == nil {
+		err = read(data)
+	}
+	if err != nil {
+		return c.foreign(err)
+	}
+	return nil
+}
+
+// do asks, and returns the answer unless it is an error.
+func (c *Client) do(ctx context.Context, method, path string) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, method, "http://overlapd"+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	r, err := c.http.Do(request)
+	if err != nil {
+		return nil, c.unreached(err)
+	}
+	if r.StatusCode == http.StatusOK {
+		return r, nil
+	}
+	defer r.Body.Close()
+	var line Line
+	if err := json.NewDecoder(io.LimitReader(r.Body, maxLineBytes)).Decode(&line); err != nil || line.Error == nil {
+		return nil, c.foreign(fmt.Errorf("HTTP status %d", r.StatusCode))
+	}
+	return nil, line.Error
+}
+
+// unreached says why nobody answers.
+func (c *Client) unreached(err error) error {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("there is no admin socket %s: either no daemon runs, or it has another (admin_socket in its configuration)", c.path)
+	case errors.Is(err, unix.ECONNREFUSED):
+		return fmt.Errorf("nobody listens at %s any more: the daemon that made it is gone; start one with overlapd serve", c.path)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("you may not use %s: become root or the daemon's user, or a member of its admin_group", c.path)
+	case errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.EINVAL) && len(c.path) > daemon.MaxSocketPath:
+		return fmt.Errorf("%s: %w", c.path, ErrPathTooLong)
+	}
+	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("asking at %s: %w", c.path, err)
+	}
+	return fmt.Errorf("asking at %s: %w; if it was closed at once, it has %d connections already or the daemon is ending: try again", c.path, err, maxConnections)
+}
+
+func (c *Client) foreign(err error) error {
+	return fmt.Errorf("what answers at %s is no overlapd, or another version of it: %w", c.path, err)
+}

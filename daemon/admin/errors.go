@@ -1,0 +1,70 @@
+package admin
+
+import (
+	"errors"
+	"net/http"
+)
+
+// Error is a request that was not fulfilled, as the client is told.
+type Error struct {
+	Kind    string `json:"kind"` // one of the Kind constants
+	Message string `json:"message"`
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// The kinds of errors. They are part of the protocol.
+const (
+	KindConfig    = "config"    // the configuration is wrong, and nothing was changed
+	KindBusy      = "busy"      // another reload runs
+	KindStopping  = "stopping"  // the daemon ends
+	KindForbidden = "forbidden" // by who the peer is
+	KindNotFound  = "not_found" // no such service or path
+	KindState     = "state"     // the service is in no state for it
+	KindFailed    = "failed"    // anything else
+)
+
+// statuses are those of HTTP. A kind that is missing is a 500.
+var statuses = map[string]int{
+	KindConfig: http.StatusUnprocessableEntity, KindBusy: http.StatusConflict, KindStopping: http.StatusServiceUnavailable,
+	KindForbidden: http.StatusForbidden, KindNotFound: http.StatusNotFound, KindState: http.StatusConflict,
+}
+
+func (e *Error) status() int {
+	if s, ok := statuses[e.Kind]; ok {
+		return s
+	}
+	return http.StatusInternalServerError
+}
+
+// These errors are for those who ask for a reload.
+var (
+	// ErrBusy is returned when another reload runs.
+	ErrBusy = &Error{KindBusy, "a reload is in progress; try again when it is over (overlapd reload --last shows it)"}
+
+	// ErrStopping is returned when the daemon is about to end.
+	ErrStopping = &Error{KindStopping, "the daemon is stopping; the next one reads the file as it is then"}
+)
+
+// These errors are for Listen.
+var (
+	// ErrSocketInUse is returned when another daemon listens at the path.
+	ErrSocketInUse = errors.New("another daemon is administered there; stop it, or give this one another admin_socket")
+
+	// ErrNoSocket is returned when something at the path is no socket.
+	ErrNoSocket = errors.New("there is something that is no socket; remove it, or choose another admin_socket")
+
+	// ErrPathTooLong is returned when the kernel takes no path as long.
+	ErrPathTooLong = errors.New("the path of a socket has at most 107 bytes; set admin_socket to a shorter one")
+
+	// ErrGroup is returned when the socket cannot be given to its group.
+	ErrGroup = errors.New("the socket cannot be given to admin_group")
+)
+
+// told returns an error as a client is told it.
+func told(err error) *Error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	return &Error{KindFailed, err.Error()}
+}

@@ -1,0 +1,127 @@
+package admin
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/daemon"
+)
+
+// patience bounds every wait; only what hangs gets there.
+const patience = 30 * time.Second
+
+// fakeDaemon is a daemon whose reloads do what a test tells them.
+type fakeDaemon struct {
+	reload    ReloadFunc
+	restarted []string
+	refused   chan Peer
+	life      context.Context
+	end       context.CancelFunc
+	*Reloads
+}
+
+func newFakeDaemon(reload ReloadFunc) *fakeDaemon {
+	f := &fakeDaemon{reload: reload, refused: make(chan Peer, 1)}
+	f.life, f.end = context.WithCancel(context.Background())
+	f.Reloads = NewReloads(f.life, reload)
+	return f
+}
+
+func (f *fakeDaemon) Restart(service string) error {
+	f.restarted = append(f.restarted, service)
+	if service != "lost" {
+		return &Error{KindNotFound, "there is no service " + service}
+	}
+	return nil
+}
+
+func (f *fakeDaemon) Config() []byte { return []byte("listen = \"127.0.0.1:0\"\n") }
+
+// socketPath returns a path that is short enough.
+func socketPath(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "admin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return filepath.Join(dir, "a.sock")
+}
+
+// serve has the daemon administered, by whom ask says that connects.
+func (f *fakeDaemon) serve(t *testing.T, ask func(*net.UnixConn) (Peer, error)) *Client {
+	t.Helper()
+	path := socketPath(t)
+	s, err := Listen(Options{
+		Path: path, Reloads: f.Reloads, Host: f, credentials: ask,
+		Refused: func(p Peer) {
+			select {
+			case f.refused <- p:
+			default:
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve() }()
+	t.Cleanup(sync.OnceFunc(func() {
+		f.end()
+		f.Wait()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Lstat(path); !os.IsNotExist(err) {
+			t.Errorf("the socket is left: %v", err)
+		}
+	}))
+	return NewClient(path)
+}
+
+// from says who connects.
+func from(p Peer) func(*net.UnixConn) (Peer, error) {
+	return func(*net.UnixConn) (Peer, error) { return p, nil }
+}
+
+// nothing is a reload that changes nothing.
+func nothing(context.Context, func(daemon.ReloadStep)) (*daemon.Reloaded, error) {
+	return &daemon.Reloaded{}, nil
+}
+
+// gate is a reload that waits: it begins by closing begun, and ends when the
+// test or the daemon says so.
+type gate struct {
+	begun chan struct{}
+	open  chan struct{}
+}
+
+func newGate() *gate { return &gate{make(chan struct{}, 8), make(chan struct{})} }
+
+func (g *gate) reload(ctx context.Context, _ func(daemon.ReloadStep)) (*daemon.Reloaded, error) {
+	g.begun <- struct{}{}
+	select {
+	case <-g.open:
+		return &daemon.Reloaded{}, nil
+	case <-ctx.Done():
+		return nil, ErrStopping
+	}
+}
+
+func await[T any](t *testing.T, c <-chan T, what string) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(patience):
+		t.Fatalf("waited in vain for %s", what)
+	}
+	return v
+}

@@ -1,0 +1,87 @@
+package admin
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxGroups is in how many groups a process can be, which the kernel says
+// (NGROUPS_MAX).
+const maxGroups = 1 << 16
+
+// Peer is who connected, as of then.
+type Peer struct {
+	PID    int
+	UID    uint32
+	Groups []uint32 // its own, and those it is in besides
+}
+
+func (p Peer) String() string { return fmt.Sprintf("process %d of user %d", p.PID, p.UID) }
+
+// rule says who may ask for anything.
+type rule struct {
+	own   uint32 // the user of the daemon
+	group int    // -1 for none
+}
+
+func (r rule) allows(p Peer) bool {
+	return p.UID == 0 || p.UID == r.own || r.group >= 0 && slices.Contains(p.Groups, uint32(r.group))
+}
+
+// sentence says who may.
+func (r rule) sentence() string {
+	text := fmt.Sprintf("only root and the daemon's user (%d)", r.own)
+	if r.group >= 0 {
+		return text + fmt.Sprintf(" and members of group %d (admin_group) may administer it", r.group)
+	}
+	return text + " may administer it; admin_group in its configuration lets the members of a group"
+}
+
+func ownRule(group int) rule { return rule{own: uint32(os.Geteuid()), group: group} }
+
+// credentials asks the kernel who is at the other end. It is who connected:
+// what becomes of that process later changes nothing.
+func credentials(c *net.UnixConn) (p Peer, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return p, err
+	}
+	var asked error
+	err = raw.Control(func(fd uintptr) {
+		var u *unix.Ucred
+		if u, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); asked != nil {
+			return
+		}
+		p = Peer{PID: int(u.Pid), UID: u.Uid}
+		var more []uint32
+		more, asked = peerGroups(fd)
+		p.Groups = append([]uint32{u.Gid}, more...)
+	})
+	if err == nil {
+		err = asked
+	}
+	return p, err
+}
+
+// peerGroups returns the groups that a peer is in besides its own.
+func peerGroups(fd uintptr) ([]uint32, error) {
+	const each = uint32(unsafe.Sizeof(uint32(0)))
+	for room := uint32(64); room <= maxGroups; room = maxGroups {
+		groups := make([]uint32, room)
+		bytes := room * each
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+			uintptr(unsafe.Pointer(&groups[0])), uintptr(unsafe.Pointer(&bytes)), 0)
+		switch {
+		case errno == 0:
+			return groups[:bytes/each], nil
+		case errno != unix.ERANGE || room == maxGroups:
+			return nil, os.NewSyscallError("getsockopt", errno)
+		}
+	}
+	return nil, unix.ERANGE
+}

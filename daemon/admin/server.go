@@ -1,0 +1,220 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Limits on what is asked.
+const (
+	maxHeaderBytes = 8 << 10
+	maxBodyBytes   = 4 << 10 // no request needs one
+
+	headerTimeout = 5 * time.Second  // to read a header
+	readTimeout   = 10 * time.Second // to read a request
+	idleTimeout   = 30 * time.Second // between two requests
+	lineTimeout   = 10 * time.Second // to write a line, or an answer
+	closeTimeout  = 2 * time.Second  // to answer what was asked, at the end
+)
+
+// Host is the daemon that is administered.
+type Host interface {
+	// Restart tries a service again that was given up. An *Error says what else
+	// became of it.
+	Restart(service string) error
+
+	// Config returns the configuration that holds now, as a file, without what
+	// is secret in it.
+	Config() []byte
+}
+
+// Options says where a daemon is administered, and by whom.
+type Options struct {
+	Path    string // of the socket
+	Group   string // name or number of the group whose members may, "" for none
+	Reloads *Reloads
+	Host    Host
+
+	// Refused is told of each connection of somebody who may not.
+	Refused func(Peer)
+
+	credentials func(*net.UnixConn) (Peer, error) // nil for the kernel's
+}
+
+// Server answers at an admin socket.
+type Server struct {
+	opts     Options
+	listener *listener
+	http     *http.Server
+	ended    chan struct{} // closed when nothing is accepted any more
+}
+
+// Listen makes the socket. Nothing is answered before Serve.
+func Listen(o Options) (*Server, error) {
+	group, err := findGroup(o.Group)
+	if err != nil {
+		return nil, err
+	}
+	at, err := listen(o.Path, group)
+	if err != nil {
+		return nil, fmt.Errorf("admin socket: %w", err)
+	}
+	if o.credentials == nil {
+		o.credentials = credentials
+	}
+	s := &Server{opts: o, listener: newListener(at, ownRule(group), o.credentials), ended: make(chan struct{})}
+	s.http = &http.Server{
+		Handler:           s.guard(s.routes()),
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       readTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ConnContext:       withConn,
+	}
+	return s, nil
+}
+
+// Path returns where it listens.
+func (s *Server) Path() string { return s.opts.Path }
+
+// Serve answers until Close.
+func (s *Server) Serve() error {
+	defer close(s.ended)
+	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Close answers what was asked, for a moment, and removes the socket. Serve
+// must have been called.
+func (s *Server) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	err := s.http.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = s.http.Close()
+	}
+	<-s.ended
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /reload", s.reload)
+	mux.HandleFunc("GET /reload", s.lastReload)
+	mux.HandleFunc("POST /services/{name}/restart", s.restart)
+	mux.HandleFunc("GET /config", s.config)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, &Error{KindNotFound, fmt.Sprintf("there is no %s %.100q; there are POST and GET /reload, POST /services/NAME/restart and GET /config", r.Method, r.URL.Path)})
+	})
+	return mux
+}
+
+// guard answers those who may not ask, and bounds what the others may take.
+func (s *Server) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out := http.NewResponseController(w)
+		if err := out.SetWriteDeadline(time.Now().Add(lineTimeout)); err != nil {
+			return
+		}
+		c := connOf(r.Context())
+		if c == nil || !c.allowed {
+			w.Header().Set("Connection", "close")
+			refuse(w, &Error{KindForbidden, s.listener.rule.sentence()})
+			if c != nil && s.opts.Refused != nil {
+				s.opts.Refused(c.peer)
+			}
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
+		next.ServeHTTP(w, r)
+	})
+}
+
+func refuse(w http.ResponseWriter, e *Error) { answer(w, e.status(), Line{Error: e}) }
+
+func answer(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // who left needs no answer
+}
+
+// reload begins a reload and tells how it goes. That the client leaves does
+// not end it.
+func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
+	run, err := s.opts.Reloads.Begin()
+	if err != nil {
+		refuse(w, told(err))
+		return
+	}
+	lines := &lineWriter{to: w}
+	for seen := 0; ; {
+		steps, latest, grown := run.since(seen)
+		seen = latest
+		for i := range steps {
+			lines.write(Line{Step: &steps[i]})
+		}
+		select {
+		case <-grown:
+			continue
+		case <-r.Context().Done():
+			return
+		case <-run.Done():
+		}
+		steps, _, _ = run.since(seen)
+		for i := range steps {
+			lines.write(Line{Step: &steps[i]})
+		}
+		lines.write(run.end())
+		return
+	}
+}
+
+// lineWriter writes JSON lines, each at once. The status is that of the first:
+// an error that comes before anything was done has its own.
+type lineWriter struct {
+	to    http.ResponseWriter
+	begun bool
+}
+
+func (l *lineWriter) write(line Line) {
+	if !l.begun {
+		l.begun = true
+		status := http.StatusOK
+		if line.Error != nil {
+			status = line.Error.status()
+		}
+		l.to.Header().Set("Content-Type", "application/x-ndjson")
+		l.to.WriteHeader(status)
+	}
+	out := http.NewResponseController(l.to)
+	_ = out.SetWriteDeadline(time.Now().Add(lineTimeout)) // who left needs no answer
+	_ = json.NewEncoder(l.to).Encode(line)
+	_ = out.Flush()
+}
+
+func (s *Server) lastReload(w http.ResponseWriter, _ *http.Request) {
+	answer(w, http.StatusOK, report(s.opts.Reloads.Last()))
+}
+
+func (s *Server) restart(w http.ResponseWriter, r *http.Request) {
+	if err := s.opts.Host.Restart(r.PathValue("name")); err != nil {
+		refuse(w, told(err))
+		return
+	}
+	answer(w, http.StatusOK, Line{})
+}
+
+func (s *Server) config(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/toml")
+	_, _ = w.Write(s.opts.Host.Config()) // who left needs no answer
+}

@@ -1,0 +1,297 @@
+package admin
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/overlapd/overlapd/daemon"
+)
+
+var fixedTime = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+
+// me is this process, as the kernel says.
+func me() Peer { return Peer{PID: os.Getpid(), UID: uint32(os.Geteuid())} }
+
+// stranger is nobody that may ask.
+func stranger() Peer { return Peer{PID: 7, UID: uint32(os.Geteuid()) + 1} }
+
+func TestReload(t *testing.T) {
+	want := &daemon.Reloaded{
+		Changes: daemon.Changes{Added: []string{"a"}, Replaced: []string{"b"}, Restart: []string{"limits.connections"}},
+		Failed:  map[string]string{"b": "no such file"}, Took: time.Second,
+	}
+	f := newFakeDaemon(func(_ context.Context, progress func(daemon.ReloadStep)) (*daemon.Reloaded, error) {
+		progress(daemon.ReloadStep{Service: "a", State: daemon.StepDone})
+		progress(daemon.ReloadStep{Service: "b", State: daemon.StepFailed, Done: 1, Total: 2})
+		return want, nil
+	})
+	c := f.serve(t, nil)
+	if r, err := c.Last(t.Context()); err != nil || r.State != ReportNone {
+		t.Errorf("before any: %+v, %v", r, err)
+	}
+	var steps []daemon.ReloadStep
+	got, err := c.Reload(t.Context(), func(s daemon.ReloadStep) { steps = append(steps, s) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	told := []daemon.ReloadStep{{Service: "a", State: "done"}, {Service: "b", State: "failed", Done: 1, Total: 2}}
+	if d := cmp.Diff(told, steps); d != "" {
+		t.Error(d)
+	}
+	last, err := c.Last(t.Context())
+	if err != nil || last.State != ReportDone || last.Began.IsZero() {
+		t.Errorf("afterwards: %+v, %v", last, err)
+	}
+	if d := cmp.Diff(want, last.Reloaded); d != "" {
+		t.Error(d)
+	}
+}
+
+// Progress is told while the reload runs, and who leaves does not end it.
+func TestReloadIsStreamed(t *testing.T) {
+	begun, open := make(chan struct{}), make(chan struct{})
+	f := newFakeDaemon(func(_ context.Context, progress func(daemon.ReloadStep)) (*daemon.Reloaded, error) {
+		progress(daemon.ReloadStep{Service: "a", State: daemon.StepLoading})
+		close(begun)
+		<-open
+		progress(daemon.ReloadStep{Service: "a", State: daemon.StepDone})
+		return &daemon.Reloaded{}, nil
+	})
+	c := f.serve(t, nil)
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		_, err := c.Reload(ctx, func(daemon.ReloadStep) { leave() })
+		left <- err
+	}()
+	await(t, begun, "the reload")
+	if err := await(t, left, "progress, and who leaves"); err == nil {
+		t.Error("the reload was over before it was over")
+	}
+	if r, err := c.Last(t.Context()); err != nil || r.State != ReportRunning || len(r.Steps) != 1 {
+		t.Errorf("while it runs: %+v, %v", r, err)
+	}
+	if _, err := c.Reload(t.Context(), nil); told(err).Kind != KindBusy {
+		t.Errorf("a second one: %v", err)
+	}
+	close(open)
+	await(t, f.Last().Done(), "the end")
+	if r, err := c.Last(t.Context()); err != nil || r.State != ReportDone || r.Steps[0].State != daemon.StepDone {
+		t.Errorf("afterwards: %+v, %v", r, err)
+	}
+}
+
+func TestReloadOfAWrongFile(t *testing.T) {
+	f := newFakeDaemon(func(context.Context, func(daemon.ReloadStep)) (*daemon.Reloaded, error) {
+		return nil, daemon.Faults{{File: "/etc/o.toml", Line: 3, Key: "ways", Message: "must be less"}, {Key: "policy", Message: "must be one"}}
+	})
+	c := f.serve(t, nil)
+	_, err := c.Reload(t.Context(), nil)
+	if e := told(err); e.Kind != KindConfig || e.Message != "/etc/o.toml:3: ways: must be less\npolicy: must be one" {
+		t.Errorf("got %+v", e)
+	}
+	if r, err := c.Last(t.Context()); err != nil || r.State != ReportFailed || r.Error.Kind != KindConfig {
+		t.Errorf("afterwards: %+v, %v", r, err)
+	}
+	if status, _ := raw(t, c, "POST /reload HTTP/1.1\r\nHost: x\r\n\r\n"); status != http.StatusUnprocessableEntity {
+		t.Errorf("HTTP status %d", status)
+	}
+}
+
+func TestRestart(t *testing.T) {
+	f := newFakeDaemon(nothing)
+	c := f.serve(t, nil)
+	if err := c.Restart(t.Context(), "lost"); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"other", "a/b?c", "..", "é"} {
+		if err := c.Restart(t.Context(), name); err == nil || told(err).Kind != KindNotFound {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if len(f.restarted) < 3 || f.restarted[0] != "lost" || f.restarted[2] != "a/b?c" {
+		t.Errorf("restarted %q", f.restarted)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	f := newFakeDaemon(nothing)
+	if file, err := f.serve(t, nil).Config(t.Context()); err != nil || string(file) != string(f.Config()) {
+		t.Errorf("got %q, %v", file, err)
+	}
+}
+
+func TestStrangersAreRefused(t *testing.T) {
+	f := newFakeDaemon(nothing)
+	c := f.serve(t, from(stranger()))
+	_, err := c.Reload(t.Context(), nil)
+	if e := told(err); e.Kind != KindForbidden || !strings.Contains(e.Message, "only root and the daemon's user") {
+		t.Errorf("reload: %+v", e)
+	}
+	if p := await(t, f.refused, "the host to be told"); p.UID != stranger().UID {
+		t.Errorf("refused %v", p)
+	}
+	for what, ask := range map[string]func() error{
+		"last":    func() error { _, err := c.Last(t.Context()); return err },
+		"config":  func() error { _, err := c.Config(t.Context()); return err },
+		"restart": func() error { return c.Restart(t.Context(), "lost") },
+		"unknown": func() error { _, err := c.do(t.Context(), http.MethodGet, "/nothing"); return err },
+	} {
+		if err := ask(); told(err).Kind != KindForbidden {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if f.Last() != nil || len(f.restarted) > 0 {
+		t.Error("something was done for a stranger")
+	}
+}
+
+// Who may not ask cannot keep out who may.
+func TestStrangersTakeNoPlaces(t *testing.T) {
+	f := newFakeDaemon(nothing)
+	strange := make(chan bool, 100)
+	c := f.serve(t, func(*net.UnixConn) (Peer, error) {
+		if <-strange {
+			return stranger(), nil
+		}
+		return me(), nil
+	})
+	for range 3 * maxConnections {
+		strange <- true
+		if err := connect(t, c.path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	strange <- false
+	if _, err := c.Reload(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	f := newFakeDaemon(nothing)
+	c := f.serve(t, from(me()))
+	for range maxConnections {
+		if err := connect(t, c.path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.Last(t.Context()); err == nil || !strings.Contains(err.Error(), "closed at once") {
+		t.Errorf("one more: %v", err)
+	}
+}
+
+// raw sends bytes and returns the status of the answer and its body.
+func raw(t *testing.T, c *Client, request string) (int, string) {
+	t.Helper()
+	to, err := net.Dial("unix", c.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+	if err := to.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	go io.WriteString(to, request)
+	r, err := http.ReadResponse(bufio.NewReader(to), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, _ := io.ReadAll(r.Body)
+	return r.StatusCode, string(body)
+}
+
+func TestWhatIsNotThere(t *testing.T) {
+	c := newFakeDaemon(nothing).serve(t, from(me()))
+	for request, want := range map[string]int{
+		"GET /": 404, "DELETE /reload": 404, "GET /services/a/restart": 404, "POST /config": 404,
+		"GET /" + strings.Repeat("x", maxHeaderBytes+4096): 431,
+	} {
+		status, body := raw(t, c, request+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		if status != want {
+			t.Errorf("%.40s: status %d", request, status)
+		}
+		var line Line
+		if err := json.Unmarshal([]byte(body), &line); want == 404 && (err != nil || !strings.Contains(line.Error.Message, "POST and GET /reload")) {
+			t.Errorf("%.40s: %s", request, body)
+		}
+	}
+	if status, _ := raw(t, c, "nonsense\r\n\r\n"); status != http.StatusBadRequest {
+		t.Errorf("nonsense: status %d", status)
+	}
+}
+
+// FuzzPath finds paths that the server stumbles over.
+func FuzzPath(f *testing.F) {
+	for _, seed := range []string{"/reload", "/services/a/restart", "/services//restart", "/services/%2f/restart", "//", "/../config"} {
+		f.Add("POST", seed)
+		f.Add("GET", seed)
+	}
+	d := newFakeDaemon(nothing)
+	s := &Server{opts: Options{Reloads: d.Reloads, Host: d}}
+	routes := s.routes()
+	f.Fuzz(func(t *testing.T, method, path string) {
+		if !strings.HasPrefix(path, "/") {
+			path = "/" + path
+		}
+		r, err := http.NewRequestWithContext(t.Context(), method, "http://x", nil)
+		if err != nil {
+			return
+		}
+		r.URL.Path = path
+		w := &answerWriter{header: http.Header{}}
+		routes.ServeHTTP(w, r)
+		d.Wait()
+		if w.status == 0 || w.status >= 500 {
+			t.Errorf("%s %q: status %d", method, path, w.status)
+		}
+	})
+}
+
+// answerWriter notes a status.
+type answerWriter struct {
+	header http.Header
+	status int
+}
+
+func (w *answerWriter) Header() http.Header { return w.header }
+func (w *answerWriter) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+}
+func (w *answerWriter) Write(p []byte) (int, error) { w.WriteHeader(200); return len(p), nil }
+
+func TestListenRefuses(t *testing.T) {
+	for name, o := range map[string]Options{
+		"group": {Path: socketPath(t), Group: "no-such-group"},
+		"path":  {Path: "/" + strings.Repeat("x", 200)},
+	} {
+		if s, err := Listen(o); err == nil {
+			t.Errorf("%s: made %s", name, s.Path())
+		} else if !strings.Contains(err.Error(), "admin_") {
+			t.Errorf("%s: no remedy: %v", name, err)
+		}
+	}
+}
+
+func TestPeerInWords(t *testing.T) {
+	if got := fmt.Sprint(Peer{PID: 3, UID: 1000}); got != "process 3 of user 1000" {
+		t.Error(got)
+	}
+}
