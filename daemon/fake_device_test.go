@@ -13,6 +13,8 @@ import (
 type fakeDevice struct {
 	operator time.Duration // of service 0; service 1 takes twice as long, and so on
 	overlap  float64
+	sending  time.Duration // what a round takes besides its spans
+	clock    float64       // of what a span takes, how much by the device's own clock; 0 for none
 }
 
 func (d *fakeDevice) span(s models.Span) time.Duration {

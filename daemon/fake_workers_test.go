@@ -241,6 +241,7 @@ func (f *fakeWorkers) endSpanLocked(i int, status executor.Status) {
 		s.Reached, s.Took = s.Span.End, calm.span(s.Span)
 		if d := f.mu.device; d != nil {
 			s.Took = d.span(s.Span)
+			s.DeviceTook = time.Duration(d.clock * float64(s.Took))
 		}
 		if s.Finished = s.Reached == w.operators; s.Finished {
 			f.finishLocked(s, b.queries)
@@ -290,7 +291,7 @@ func (f *fakeWorkers) landLocked() {
 	if d == nil {
 		d = &calm
 	}
-	r.outcome.Took = d.group(r.outcome.Spans)
+	r.outcome.Took = d.group(r.outcome.Spans) + d.sending
 	f.mu.flight = nil
 	f.out <- r.outcome
 }

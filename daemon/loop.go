@@ -264,6 +264,7 @@ func (l *loop) spanOutcome(s *executor.SpanOutcome) overlap.SpanOutcome {
 		out.Status = overlap.SpanFailed
 		l.blame(l.scheduler.Members(s.Span.Batch), s.Err)
 	}
+	l.noteSpan(s)
 	if s.Finished {
 		l.slots[s.Span.Service].service.Stats.Executed()
 	}
@@ -286,7 +287,7 @@ func (l *loop) learn(o *executor.Outcome) {
 		}
 		l.group.Spans = append(l.group.Spans, o.Spans[i].Span)
 	}
-	if err := l.predictor.Observe(l.group, observed(o)); err != nil {
+	if err := l.predictor.Observe(l.group, o.Latency()); err != nil {
 		l.log.Debug().Err(err).Msg("a measured time was not taken in")
 	}
 }

@@ -38,9 +38,9 @@ type measurement struct {
 	held   []heldBatch
 }
 
-// roundTime is how long a round took: all of it, and its longest span in the
-// engine.
-type roundTime struct{ round, engine time.Duration }
+// roundTime is how long the group of a round took: its latency as predictors see
+// it, and by the device's own clock, 0 if that has none.
+type roundTime struct{ latency, device time.Duration }
 
 // heldBatch is a batch that a worker may hold, and its inputs.
 type heldBatch struct {
@@ -108,7 +108,7 @@ func (m *measurement) stop() {
 // unless queries wait. It reports true when none runs any more: all have, or
 // there is an error.
 func (m *measurement) finish(o *executor.Outcome, wanted bool) (over bool, err error) {
-	t := roundTime{round: o.Took}
+	t := roundTime{o.Latency(), o.DeviceTime()}
 	stopped := false
 	for i := range o.Spans {
 		s := &o.Spans[i]
@@ -121,7 +121,6 @@ func (m *measurement) finish(o *executor.Outcome, wanted bool) (over bool, err e
 		case s.Status != executor.Done:
 			err = errors.Join(fmt.Errorf("%w: %s", errNotMeasured, s.Status), s.Err)
 		}
-		t.engine = max(t.engine, s.Took)
 	}
 	m.took, m.rounds = append(m.took, t), m.rounds[1:]
 	switch {

@@ -68,17 +68,18 @@ func (l *loop) noteOutcome(o *executor.Outcome) {
 	for i := range o.Spans {
 		whole = whole && o.Spans[i].Status == executor.Done
 	}
-	l.record.Finish(metrics.Outcome{Took: o.Took, Compared: observed(o), Whole: whole})
+	l.record.Finish(metrics.Outcome{Took: o.Took, Compared: o.Latency(), Whole: whole})
 }
 
-// observed returns what a prediction for a round speaks of. The time of a span
-// that ran alone is that in the engine; it is known to be free of what sending
-// and waiting take, which a group has once, however many spans it has.
-func observed(o *executor.Outcome) time.Duration {
-	if len(o.Spans) == 1 {
-		return o.Spans[0].Took
+// noteSpan notes what both clocks say of a span.
+func (l *loop) noteSpan(s *executor.SpanOutcome) {
+	if s.Status != executor.Done && s.Status != executor.Stopped {
+		return
 	}
-	return o.Took
+	l.slots[s.Span.Service].service.Stats.Ran(s.Took, s.DeviceTook)
+	if s.DeviceTook > 0 {
+		l.timeline.OnDevice(l.outcome.Round, s.Span.Batch, s.DeviceTook)
+	}
 }
 
 // noteAnswer notes a query that is over.

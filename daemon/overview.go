@@ -93,6 +93,9 @@ type ServiceOverview struct {
 	Merged     uint64            `json:"merged"` // queries that started in a batch with others
 	Retried    uint64            `json:"retried"`
 
+	EngineSeconds float64 `json:"engine_seconds"`           // that its spans were in the engine, by the host's clock
+	DeviceSeconds float64 `json:"device_seconds,omitempty"` // that the device took for them by its own clock, 0 if it has none
+
 	OutsideMPS *OutsideOverview `json:"outside_mps,omitempty"` // nil if every worker was a client of MPS, or none was to be
 }
 
@@ -139,11 +142,13 @@ func (l *loop) overview() Overview {
 }
 
 func (s *slot) overview(m *overlap.ServiceMetrics) ServiceOverview {
+	clocks := s.service.Stats.clocks()
 	o := ServiceOverview{
 		Name: s.config.Name, Ready: s.service.Ready(), BestEffort: s.config.BestEffort, TargetMS: float64(s.config.Target) / 1e6,
 		Queued: m.Queued, Paused: m.Paused, Arrived: m.Arrived, Refused: byReason(m.Refused),
 		Finished: m.Finished, Late: m.Late, Dropped: byReason(m.Dropped), Failed: byReason(m.Failed), Cancelled: m.Cancelled,
 		Batches: m.Batches, Merged: m.Merged, Retried: m.Retried,
+		EngineSeconds: clocks.Engine.Seconds(), DeviceSeconds: clocks.Device.Seconds(),
 	}
 	if w := &s.worker; w.givenUp && w.fault != nil {
 		o.Fault = w.fault.Error()

@@ -158,7 +158,8 @@ func (p *profiling) subject(service models.ServiceID) models.ServiceID {
 
 func (p *profiling) took(spent time.Duration) {
 	rounds := p.machine.took
-	row, ok := p.session.Took(rounds[len(rounds)-1].round, spent)
+	timed := rounds[len(rounds)-1]
+	row, ok := p.session.Took(timed.latency, timed.device, spent)
 	if !ok {
 		return
 	}
@@ -169,7 +170,7 @@ func (p *profiling) took(spent time.Duration) {
 func (p *profiling) tookOperators(spent time.Duration) {
 	times := make([]time.Duration, len(p.machine.took))
 	for i, t := range p.machine.took {
-		times[i] = t.engine
+		times[i] = t.latency
 	}
 	if model, result, ok := p.session.TookOperators(times, spent); ok {
 		device := p.device

@@ -111,7 +111,7 @@ func (s *scraper) service(t *toldService) metrics.Service {
 		Dropped: countsOf(&m.Dropped, overlap.ReasonDeadlinePassed, overlap.ReasonCannotFinish),
 		Failed:  countsOf(&m.Failed, overlap.ReasonWorkerLost, overlap.ReasonModelFailed),
 		Batches: m.Batches, Merged: m.Merged, Retried: m.Retried,
-		Requests: sv.Stats.requests(),
+		Requests: sv.Stats.requests(), Clocks: sv.Stats.clocks(),
 	}
 	if m.Queued > 0 {
 		of.OldestAge = max(s.last.at-w.Oldest, 0)

@@ -3,6 +3,8 @@ package daemon
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/overlapd/overlapd/daemon/metrics"
 )
 
 // Stats counts what a service did since the daemon started. The endpoint
@@ -16,6 +18,8 @@ type Stats struct {
 
 	success, fail                                    total
 	queue, computeInput, computeInfer, computeOutput total
+
+	spans, device total // that ran to their end or were stopped, by the host's clock and, where there is one, the device's
 }
 
 // failureKind is why a request failed, as Triton's metrics divide it.
@@ -53,6 +57,21 @@ func (t *total) add(d time.Duration) {
 
 // Executed counts one batch whose last span has ended.
 func (s *Stats) Executed() { s.executions.Add(1) }
+
+// Ran counts a span: how long it was in the engine, and how long the device took
+// by its own clock, 0 if it has none.
+func (s *Stats) Ran(took, device time.Duration) {
+	s.spans.add(took)
+	if device > 0 {
+		s.device.add(device)
+	}
+}
+
+// clocks returns the sums of Ran.
+func (s *Stats) clocks() metrics.Clocks {
+	took := func(t *total) time.Duration { return time.Duration(t.ns.Load()) }
+	return metrics.Clocks{Spans: s.spans.count.Load(), Engine: took(&s.spans), Device: took(&s.device)}
+}
 
 // Executions returns how many batches ended.
 func (s *Stats) Executions() uint64 { return s.executions.Load() }

@@ -10,10 +10,10 @@ import (
 // maxAttempts is how often a measurement may fail before it is given up.
 const maxAttempts = 2
 
-// Took answers a StepGroup: the timed round took took, all of the step, with
-// what was prepared, spent. It returns the row of a group that has been run
-// often enough.
-func (s *Session) Took(took, spent time.Duration) (Row, bool) {
+// Took answers a StepGroup: the latency of the timed group was took, and device
+// by the device's own clock, 0 if it has none; all of the step, with what was
+// prepared, spent. It returns the row of a group that has been run often enough.
+func (s *Session) Took(took, device, spent time.Duration) (Row, bool) {
 	step, ok := s.answer(spent)
 	if !ok || step.Kind != StepGroup {
 		return Row{}, false
@@ -23,10 +23,16 @@ func (s *Session) Took(took, spent time.Duration) (Row, bool) {
 		return Row{}, false
 	}
 	s.runs = append(s.runs, micros(took))
+	if device > 0 {
+		s.device = append(s.device, micros(device))
+	}
 	if !s.enough() {
 		return Row{}, false
 	}
 	row := newRow(s.current.group, s.runs)
+	if len(s.device) == len(s.runs) {
+		row.Device = medianOf(s.device)
+	}
 	s.finish()
 	if step.Reference {
 		s.drift.compare(s.current.reference, row.Median)
@@ -85,7 +91,7 @@ func (s *Session) Failed(model models.ServiceID, err error, spent time.Duration)
 		}
 	}
 	if s.attempts++; s.attempts < maxAttempts {
-		s.runs, s.operators = s.runs[:0], s.operators[:0]
+		s.runs, s.device, s.operators = s.runs[:0], s.device[:0], s.operators[:0]
 		return
 	}
 	s.giveUp(step, model, err)

@@ -23,6 +23,10 @@ var (
 	timeColumns = []string{"median", "mean", "std"}
 )
 
+// deviceColumn may follow them: the median by the device's own clock. A field of
+// it may be empty.
+const deviceColumn = "device"
+
 // oldStd is what the original system calls its standard deviation.
 const oldStd = "var"
 
@@ -48,6 +52,7 @@ type csvReader struct {
 	name   string
 	table  *intake.Table
 	slots  int
+	device bool // the file has the column
 	known  []Model
 	models []Model
 	byName map[string]int
@@ -128,6 +133,8 @@ func (c *csvReader) column(field int) string {
 		return slotColumns[field%len(slotColumns)]
 	case field < first+len(timeColumns):
 		return timeColumns[field-first]
+	case c.device && field == first+len(timeColumns):
+		return deviceColumn
 	}
 	return ""
 }
@@ -158,6 +165,10 @@ func (c *csvReader) readHeader() error {
 		if err := c.want(at, want); err != nil {
 			return err
 		}
+		at++
+	}
+	if at < len(c.fields) && strings.EqualFold(c.fields[at], deviceColumn) {
+		c.device = true
 		at++
 	}
 	if at < len(c.fields) {

@@ -10,7 +10,7 @@ import (
 
 // readRow turns the fields into a row.
 func (c *csvReader) readRow() (err error) {
-	if want := c.slots*len(slotColumns) + len(timeColumns); len(c.fields) != want {
+	if want := c.columns(); len(c.fields) != want {
 		return c.fault(wholeLine, "%d fields, the first line names %d columns; correct the row or remove it", len(c.fields), want)
 	}
 	var row Row
@@ -29,8 +29,22 @@ func (c *csvReader) readRow() (err error) {
 			return err
 		}
 	}
+	if at += len(timeColumns); c.device && c.fields[at] != "" {
+		if row.Device, err = c.micros(at, true); err != nil {
+			return err
+		}
+	}
 	c.rows = append(c.rows, row)
 	return nil
+}
+
+// columns returns how many fields a row has.
+func (c *csvReader) columns() int {
+	n := c.slots*len(slotColumns) + len(timeColumns)
+	if c.device {
+		n++
+	}
+	return n
 }
 
 // readSlot adds the span of a slot. A slot without a model is empty, as is

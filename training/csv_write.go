@@ -8,20 +8,28 @@ import (
 )
 
 // WriteCSV writes all rows. There are as many slots as the largest group has
-// spans; smaller groups leave slots empty.
+// spans; smaller groups leave slots empty. There is a column for the device's own
+// clock if that is known of any row.
 func WriteCSV(w io.Writer, d *Dataset) error {
 	if err := d.Check(); err != nil {
 		return err
 	}
-	slots := 1
+	slots, device := 1, false
 	for i := range d.Rows {
 		slots = max(slots, len(d.Rows[i].Group.Spans))
+		device = device || d.Rows[i].Device > 0
 	}
 	out := csv.NewWriter(w)
 	fields := append(slices.Repeat(slotColumns, slots), timeColumns...)
+	if device {
+		fields = append(fields, deviceColumn)
+	}
 	_ = out.Write(fields) // Error tells
 	for i := range d.Rows {
 		fields = d.fields(fields[:0], &d.Rows[i], slots)
+		if device {
+			fields = append(fields, deviceField(d.Rows[i].Device))
+		}
 		_ = out.Write(fields)
 	}
 	out.Flush()
@@ -39,4 +47,12 @@ func (d *Dataset) fields(fields []string, r *Row, slots int) []string {
 		fields = append(fields, strconv.FormatFloat(v, 'g', -1, 64))
 	}
 	return fields
+}
+
+// deviceField leaves empty what is unknown.
+func deviceField(micros float64) string {
+	if micros == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(micros, 'g', -1, 64)
 }

@@ -45,6 +45,7 @@ type Row struct {
 	Median  float64      // of the runs, microseconds
 	Mean    float64      // microseconds
 	Std     float64      // standard deviation, microseconds
+	Device  float64      // median by the device's own clock, microseconds; 0 if it is unknown, as on a CPU
 }
 
 // Check reports the first fault of a dataset: models out of order or without
@@ -106,6 +107,9 @@ func (r *Row) check(list []Model) error {
 		if err := checkMicros(micros, false); err != nil {
 			return err
 		}
+	}
+	if err := checkMicros(r.Device, true); err != nil {
+		return err
 	}
 	return checkMicros(r.Std, true)
 }

@@ -19,11 +19,12 @@ type device struct {
 	subjects []Subject
 	warm     map[input]bool
 	batches  map[models.BatchID]bool
-	slower   float64        // factor of all times
-	noise    func() float64 // factor of one time
-	broken   map[input]bool // fails whenever it runs
-	flaky    func() bool    // whether this step fails
-	rows     []Row          // measured
+	slower   float64                                // factor of all times
+	noise    func() float64                         // factor of one time
+	clock    func(took time.Duration) time.Duration // of the device
+	broken   map[input]bool                         // fails whenever it runs
+	flaky    func() bool                            // whether this step fails
+	rows     []Row                                  // measured
 	times    map[string][]OperatorTimes
 	kinds    map[string]int // steps given
 	steps    int
@@ -36,7 +37,7 @@ func newDevice(t rapid.TB, o SessionOptions, stored *Dataset, operators map[stri
 		t.Fatal(err)
 	}
 	return &device{t: t, s: s, subjects: o.Subjects, warm: map[input]bool{}, batches: map[models.BatchID]bool{}, slower: 1,
-		noise: func() float64 { return 1 }, broken: map[input]bool{}, flaky: func() bool { return false },
+		noise: func() float64 { return 1 }, clock: func(time.Duration) time.Duration { return 0 }, broken: map[input]bool{}, flaky: func() bool { return false },
 		times: map[string][]OperatorTimes{}, kinds: map[string]int{}}
 }
 
@@ -147,7 +148,7 @@ func (d *device) execute(step Step) {
 	default:
 		d.kinds["group"]++
 	}
-	if row, ok := d.s.Took(took, spent); ok {
+	if row, ok := d.s.Took(took, d.clock(took), spent); ok {
 		d.rows = append(d.rows, row)
 	}
 }

@@ -125,7 +125,7 @@ func (s *Session) nextTask() bool {
 			return false
 		}
 		s.current, s.active, s.attempts = t, true, 0
-		s.runs, s.operators = s.runs[:0], s.operators[:0]
+		s.runs, s.device, s.operators = s.runs[:0], s.device[:0], s.operators[:0]
 		if !s.isBroken(t.group) {
 			return true
 		}

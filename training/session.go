@@ -27,6 +27,7 @@ type Session struct {
 	batch   models.BatchID
 
 	runs      []float64   // microseconds, of the current task
+	device    []float64   // microseconds by the device's clock, of those runs that have them
 	operators [][]float64 // microseconds by run and operator
 	attempts  int
 

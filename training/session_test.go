@@ -349,7 +349,7 @@ func TestCold(t *testing.T) {
 
 func TestAnswersOutOfTurn(t *testing.T) {
 	d := newDevice(t, testOptions(5), nil, nil)
-	if _, ok := d.s.Took(time.Second, time.Second); ok {
+	if _, ok := d.s.Took(time.Second, 0, time.Second); ok {
 		t.Error("a row of nothing")
 	}
 	d.s.Failed(0, errBroken, time.Second)

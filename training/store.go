@@ -86,10 +86,11 @@ type storedRow struct {
 	Spans   [][5]int   `json:"s"` // position in the set, start, end, size, sequence length
 	Repeats int        `json:"n,omitempty"`
 	Micros  [3]float64 `json:"us"` // median, mean, standard deviation
+	Device  float64    `json:"dev,omitempty"`
 }
 
 func (r storedRow) row() Row {
-	row := Row{Repeats: r.Repeats, Median: r.Micros[0], Mean: r.Micros[1], Std: r.Micros[2]}
+	row := Row{Repeats: r.Repeats, Median: r.Micros[0], Mean: r.Micros[1], Std: r.Micros[2], Device: r.Device}
 	for _, s := range r.Spans {
 		row.Group.Spans = append(row.Group.Spans, models.Span{Service: models.ServiceID(s[0]), Start: s[1], End: s[2], Size: s[3], SeqLen: s[4]})
 	}
@@ -126,7 +127,7 @@ func (s *Store) Append(d *Dataset) error {
 // split returns the set that a row belongs to, and the row in terms of it.
 func (d *Dataset) split(r *Row) (storedSet, storedRow) {
 	set := storedSet{Device: d.Device}
-	row := storedRow{Repeats: r.Repeats, Micros: [3]float64{r.Median, r.Mean, r.Std}}
+	row := storedRow{Repeats: r.Repeats, Micros: [3]float64{r.Median, r.Mean, r.Std}, Device: r.Device}
 	for i, span := range r.Group.Spans {
 		set.Models = append(set.Models, d.Models[span.Service])
 		row.Spans = append(row.Spans, [5]int{i, span.Start, span.End, span.Size, span.SeqLen})

@@ -14,10 +14,11 @@ type Summary struct {
 	Device  string  `json:"device"`
 	Models  []Model `json:"models"`
 	Rows    int     `json:"rows"`
-	Sizes   []int   `json:"sizes"`     // batch sizes
-	SeqLens []int   `json:"seq_lens"`  // none if no model has one
-	Median  float64 `json:"median_us"` // of the rows' medians
-	Spread  float64 `json:"spread"`    // of the runs of a group: standard deviation by mean, median over the rows
+	Sizes   []int   `json:"sizes"`                  // batch sizes
+	SeqLens []int   `json:"seq_lens"`               // none if no model has one
+	Median  float64 `json:"median_us"`              // of the rows' medians
+	Share   float64 `json:"device_share,omitempty"` // time by the device's own clock by latency, median over the rows that have it; 0 if none has
+	Spread  float64 `json:"spread"`                 // of the runs of a group: standard deviation by mean, median over the rows
 }
 
 // Name joins the names of the models.
@@ -48,9 +49,12 @@ func (s *Store) List() ([]Summary, error) {
 
 func summarize(tx *bbolt.Tx, id SetID, set *storedSet) (Summary, error) {
 	s := Summary{ID: id, Device: set.Device, Models: set.Models, Sizes: []int{}, SeqLens: []int{}}
-	var medians, spreads []float64
+	var medians, spreads, shares []float64
 	err := eachRow(tx, id, func(r Row) {
 		medians, spreads = append(medians, r.Median), append(spreads, r.Std/r.Mean)
+		if r.Device > 0 {
+			shares = append(shares, r.Device/r.Median)
+		}
 		for _, span := range r.Group.Spans {
 			s.Sizes = insert(s.Sizes, span.Size)
 			if span.SeqLen > 0 {
@@ -60,6 +64,9 @@ func summarize(tx *bbolt.Tx, id SetID, set *storedSet) (Summary, error) {
 	})
 	if s.Rows = len(medians); s.Rows > 0 {
 		s.Median, s.Spread = medianOf(medians), medianOf(spreads)
+	}
+	if len(shares) > 0 {
+		s.Share = medianOf(shares)
 	}
 	return s, err
 }

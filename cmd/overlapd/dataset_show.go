@@ -87,11 +87,11 @@ func newShownPredictor(f *predictor.File) shownPredictor {
 
 func (s shown) writeText(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "SET\tDEVICE\tMODELS\tROWS\tBATCH SIZES\tSEQUENCES\tMEDIAN\tSPREAD")
+	fmt.Fprintln(t, "SET\tDEVICE\tMODELS\tROWS\tBATCH SIZES\tSEQUENCES\tMEDIAN\tON DEVICE\tSPREAD")
 	for _, set := range s.Sets {
 		took := time.Duration(set.Median * float64(time.Microsecond)).Round(time.Microsecond)
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%v\t%.1f %%\n", set.ID, orUnknown(set.Device), set.Name(), set.Rows,
-			numbers(set.Sizes), numbers(set.SeqLens), took, 100*set.Spread)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%v\t%s\t%.1f %%\n", set.ID, orUnknown(set.Device), set.Name(), set.Rows,
+			numbers(set.Sizes), numbers(set.SeqLens), took, share(set.Share), 100*set.Spread)
 	}
 	fmt.Fprintf(t, "\t\t%d sets\t%d\n", len(s.Sets), s.Rows)
 	if len(s.Predictors) > 0 {
@@ -117,4 +117,12 @@ func numbers(list []int) string {
 		return "-"
 	}
 	return strings.ReplaceAll(strings.Trim(fmt.Sprint(list), "[]"), " ", ",")
+}
+
+// share returns a part of a whole in percent, "-" if it is unknown.
+func share(part float64) string {
+	if part == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f %%", 100*part)
 }

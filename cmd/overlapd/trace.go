@@ -201,9 +201,15 @@ func (r *recorder) round(at *timeline.Round) {
 	for i := range at.Spans {
 		s := &at.Spans[i]
 		r.traced.Spans++
+		args := map[string]any{
+			"of": s.Of, "size": s.Size, "seq_len": s.SeqLen, "queries": s.IDs, "status": s.Status, "round": at.Number,
+			"took_us": perfetto.Micros(s.Took),
+		}
+		if s.Device > 0 {
+			args["device_us"] = perfetto.Micros(s.Device)
+		}
 		r.w.Slice(perfetto.Event{
-			Name: fmt.Sprintf("batch %d [%d,%d)", s.Batch, s.Start, s.End), Kind: "span", At: at.Start, Row: traceServiceRow + s.Service,
-			Args: map[string]any{"of": s.Of, "size": s.Size, "seq_len": s.SeqLen, "queries": s.IDs, "status": s.Status, "round": at.Number},
+			Name: fmt.Sprintf("batch %d [%d,%d)", s.Batch, s.Start, s.End), Kind: "span", At: at.Start, Row: traceServiceRow + s.Service, Args: args,
 		}, lasted)
 		if s.Deadline > 0 && s.End == s.Of {
 			r.instant(fmt.Sprintf("deadline of batch %d", s.Batch), s.Deadline, traceServiceRow+s.Service, at.Number)

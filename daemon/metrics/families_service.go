@@ -53,6 +53,14 @@ var serviceFamilies = []family{
 	ofService("overlapd_queries_retried_total", counter, "Times that a query was queued again because its worker was lost.",
 		func(s *Service) uint64 { return s.Retried }),
 
+	ofService("overlapd_spans_total", counter, "Spans that ran, to their end or until they were stopped.",
+		func(s *Service) uint64 { return s.Clocks.Spans }),
+	ofService("overlapd_span_engine_seconds_total", counter, "Time that spans were in the engine, by the host's clock.",
+		func(s *Service) float64 { return s.Clocks.Engine.Seconds() }),
+	onDevice("overlapd_span_device_seconds_total",
+		"Time that the device took for spans, by its own clock; the rest of the engine's went into copies, launches and waking up. Only where there is such a clock.",
+		func(c *Clocks) float64 { return c.Device.Seconds() }),
+
 	ofService("overlapd_worker_restarts_total", counter, "Times that the worker was started again.",
 		func(s *Service) uint64 { return s.Restarts }),
 	ofMPS("overlapd_worker_outside_mps_total", counter, "Workers that should have been clients of MPS and were not. Only with MPS.",
@@ -78,6 +86,17 @@ func ofMPS(name string, k kind, help string, value func(*MPS) float64) family {
 		for i := range s.Services {
 			if m := s.Services[i].MPS; m != nil {
 				e.value(value(m), s.Services[i].Name)
+			}
+		}
+	}}
+}
+
+// onDevice is a counter of each service that runs on a device with a clock.
+func onDevice(name, help string, value func(*Clocks) float64) family {
+	return family{name: name, kind: counter, help: help, labels: []string{"service"}, values: func(s *Snapshot, e *emitter) {
+		for i := range s.Services {
+			if c := &s.Services[i].Clocks; c.Device > 0 {
+				e.value(value(c), s.Services[i].Name)
 			}
 		}
 	}}

@@ -57,6 +57,14 @@ type Service struct {
 	MPS *MPS // nil without MPS
 
 	Requests Requests
+	Clocks   Clocks
+}
+
+// Clocks are what the spans of a service took together.
+type Clocks struct {
+	Spans  uint64        // a number
+	Engine time.Duration // in its worker's engine, by the host's clock
+	Device time.Duration // by the device's own clock, 0 if it has none
 }
 
 // MPS is how the workers of a service and MPS get on.

@@ -20,7 +20,7 @@ const (
 	copied = 16
 )
 
-// Ring holds the last rounds and answers. Begin, Finish and Answered are called
+// Ring holds the last rounds and answers. Begin, OnDevice, Finish and Answered are called
 // by one goroutine, Read by any.
 type Ring struct {
 	epoch    time.Time
@@ -60,6 +60,16 @@ func (r *Ring) Finish(now time.Duration, o *overlap.Outcome) {
 	if r.mu.busy && o.Round == r.mu.last {
 		r.mu.busy = false
 		r.mu.slots[o.Round%Rounds].finish(now, o)
+	}
+}
+
+// OnDevice remembers how long the device took by its own clock for a span of the
+// round that began last.
+func (r *Ring) OnDevice(round uint64, batch models.BatchID, took time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.busy && round == r.mu.last {
+		r.mu.slots[round%Rounds].onDevice(batch, took)
 	}
 }
 

@@ -54,7 +54,8 @@ type Span struct {
 	IDs      []uint64      `json:"ids"`         // of the first queries
 	Deadline time.Duration `json:"deadline_ns"` // of the last query that wants it, 0 if unknown
 	Took     time.Duration `json:"took_ns"`
-	Status   string        `json:"status"` // "running" until the round has ended
+	Device   time.Duration `json:"device_ns,omitempty"` // of Took, by the device's own clock; 0 if it has none
+	Status   string        `json:"status"`              // "running" until the round has ended
 }
 
 // Candidate is work of one service that could have been in the group.
@@ -153,6 +154,15 @@ func (r *Round) finish(now time.Duration, o *overlap.Outcome) {
 			if to := &r.Spans[j]; to.Batch == uint64(s.Batch) {
 				to.Took, to.Status = s.Took, s.Status.String()
 			}
+		}
+	}
+}
+
+// onDevice writes down what the device's clock says of a span.
+func (r *Round) onDevice(batch models.BatchID, took time.Duration) {
+	for i := range r.Spans {
+		if to := &r.Spans[i]; to.Batch == uint64(batch) {
+			to.Device = took
 		}
 	}
 }

@@ -25,7 +25,10 @@ func TestRound(t *testing.T) {
 	if got := page.Running.Spans[0].Status; got != "running" {
 		t.Errorf("a span that runs is %s", got)
 	}
+	s.ring.OnDevice(1, r.Group.Spans[0].Batch, 4*time.Millisecond)
+	s.ring.OnDevice(2, r.Group.Spans[1].Batch, time.Second) // of a round that does not run
 	s.end(r)
+	s.ring.OnDevice(1, r.Group.Spans[1].Batch, time.Second) // too late
 	page = s.ring.Read(0, PageRounds, page)
 	if len(page.Rounds) != 1 || page.Running != nil || page.Next != 1 || page.More {
 		t.Fatalf("once it ended: %+v", page)
@@ -39,6 +42,9 @@ func TestRound(t *testing.T) {
 	}
 	if len(got.Spans) != 2 || len(got.Candidates) != 2 || len(got.Dropped) != 1 || got.Dropped[0].Service != 2 || got.More != 0 {
 		t.Fatalf("lists: %+v", got)
+	}
+	if a, b := got.Spans[0].Device, got.Spans[1].Device; a != 4*time.Millisecond || b != 0 {
+		t.Errorf("on the device: %v and %v", a, b)
 	}
 	first := got.Spans[0]
 	if first.Service != 0 || first.Start != 0 || first.End != operators || first.Of != operators || first.Queries != 1 ||

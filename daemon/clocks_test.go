@@ -1,0 +1,72 @@
+package daemon
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/daemon/metrics"
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+)
+
+// What is measured of a group is its latency as predictions have it, and beside
+// it what the device's own clock says.
+func TestMeasuresBothClocks(t *testing.T) {
+	gpu := fakeDevice{operator: 100 * time.Microsecond, overlap: 0.6, sending: 40 * time.Microsecond, clock: 0.5}
+	r := startRig(t, rigOptions{services: 2, device: &gpu})
+	r.await("solo")
+	r.stop()
+	d, _ := stored(t, r.config.StateDir)
+	spans := map[int]int{}
+	for _, row := range d.Rows {
+		var outcome executor.Outcome
+		for _, s := range row.Group.Spans {
+			if _, err := fmt.Sscanf(d.Models[s.Service].Name, "s%d", &s.Service); err != nil {
+				t.Fatal(err)
+			}
+			took := gpu.span(s)
+			outcome.Spans = append(outcome.Spans, executor.SpanOutcome{Span: s, Took: took, DeviceTook: took / 2})
+		}
+		outcome.Took = gpu.group(outcome.Spans) + gpu.sending
+		micros := func(t time.Duration) float64 { return float64(t) / 1e3 }
+		if !nearly(row.Median, micros(outcome.Latency())) || !nearly(row.Device, micros(outcome.DeviceTime())) {
+			t.Errorf("%v: %v µs, on the device %v; want %v and %v", row.Group, row.Median, row.Device, outcome.Latency(), outcome.DeviceTime())
+		}
+		spans[len(row.Group.Spans)]++
+	}
+	if spans[1] == 0 || spans[2] == 0 {
+		t.Errorf("rows by spans: %v", spans)
+	}
+}
+
+// Both clocks of each span that serves are told: in the status, to a scrape and
+// in the timeline. A device without a clock says nothing.
+func TestServesWithBothClocks(t *testing.T) {
+	for _, clock := range []float64{0, 0.5} {
+		device := fakeDevice{operator: 100 * time.Microsecond, overlap: 0.6, clock: clock}
+		r := startRig(t, rigOptions{services: 1, device: &device, change: func(c *Config) { c.Profile.OnStart = false }})
+		r.serves()
+		r.sync()
+		engine := device.span(models.Span{End: fakeOperators, Size: 1})
+		onDevice := time.Duration(clock * float64(engine))
+		o, ok := r.backend.Overview()
+		if s := o.Services[0]; !ok || s.EngineSeconds != engine.Seconds() || s.DeviceSeconds != onDevice.Seconds() {
+			t.Errorf("clock %v: %v s and %v s, want %v and %v", clock, s.EngineSeconds, s.DeviceSeconds, engine, onDevice)
+		}
+		snap := newScraper(r.backend, "v", "edf").snapshot()
+		if got, want := snap.Services[0].Clocks, (metrics.Clocks{Spans: 1, Engine: engine, Device: onDevice}); got != want {
+			t.Errorf("clock %v: %+v, want %+v", clock, got, want)
+		}
+		text, err := metrics.NewExporter(func() *metrics.Snapshot { return snap }).Text()
+		if told := strings.Contains(string(text), `overlapd_span_device_seconds_total{service="s0"} 0.0002`); err != nil || told != (clock > 0) {
+			t.Errorf("clock %v: it is told: %t, %v", clock, told, err)
+		}
+		page := r.backend.timeline.Read(0, 9, nil)
+		if len(page.Rounds) != 1 || page.Rounds[0].Spans[0].Device != onDevice || page.Rounds[0].Spans[0].Took != engine {
+			t.Errorf("clock %v: %+v", clock, page.Rounds)
+		}
+		r.stop()
+	}
+}
