@@ -43,7 +43,9 @@ func (v *view) render(width, height int, colour bool) string {
 	line(clip(v.summary(), width))
 	line(paint(2, clip(v.columns(), width)))
 	for i := range shown {
-		line(paint(v.mood(i), clip(v.service(i), width)))
+		if !v.now.Timeline.Services[i].Gone { // its last groups are still in the picture
+			line(paint(v.mood(i), clip(v.service(i), width)))
+		}
 	}
 	if shown < services {
 		line(clip(fmt.Sprintf("and %d more: make the terminal higher, or see overlapd status", services-shown), width))

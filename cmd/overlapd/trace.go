@@ -123,6 +123,7 @@ type recorder struct {
 	which  int // instance
 	epoch  time.Time
 	since  uint64
+	named  int // rows of services that have a name
 }
 
 // record writes what ends from now on, until the time is over or ctx ends.
@@ -133,6 +134,8 @@ func (r *recorder) record(ctx context.Context, u *url.URL, lasts time.Duration) 
 		return err
 	}
 	r.epoch, r.since = p.Epoch, p.Next
+	r.w.NameDevice(0, r.traced.Device)
+	r.w.NameRow(0, traceRoundRow, "rounds")
 	r.introduce(p.Services)
 	poll := time.NewTicker(tracePoll)
 	defer poll.Stop()
@@ -164,6 +167,7 @@ func (r *recorder) catchUp(u *url.URL) error {
 		if !p.Epoch.Equal(r.epoch) {
 			return fmt.Errorf("the daemon at %s was started again: the trace ends there", u)
 		}
+		r.introduce(p.Services)
 		for i := range p.Rounds {
 			r.round(&p.Rounds[i])
 		}
@@ -173,11 +177,10 @@ func (r *recorder) catchUp(u *url.URL) error {
 	return nil
 }
 
+// introduce names the rows of services that are new.
 func (r *recorder) introduce(services []timeline.Service) {
-	r.w.NameDevice(0, r.traced.Device)
-	r.w.NameRow(0, traceRoundRow, "rounds")
-	for i := range services {
-		r.w.NameRow(0, traceServiceRow+i, services[i].Name)
+	for ; r.named < len(services); r.named++ {
+		r.w.NameRow(0, traceServiceRow+r.named, services[r.named].Name)
 	}
 }
 

@@ -79,7 +79,7 @@ function follow() {
 function render() {
   const box = byId("timeline");
   if (now.rounds.length === 0 && !held) {
-    const first = now.services.length ? now.services[0].name : "NAME";
+    const serving = now.services.find(s => !s.gone), first = serving ? serving.name : "NAME";
     box.replaceChildren(html("p", { class: "empty" }, "No group has run yet. To see some:",
       html("code", {}, "overlapd bench serve --url " + location.origin + " --service " + first + " --rate 20 --duration 10s")));
     return;

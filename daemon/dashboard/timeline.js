@@ -76,7 +76,7 @@ function lanes(services, left, width) {
   services.forEach((s, i) => {
     const y = TOP + ROW * i;
     g.append(svg("rect", { class: "lane", x: left, y: y + 1, width: width - left, height: ROW - 2, rx: 3 }));
-    g.append(svg("text", { x: 0, y: y + 17 }, fitText(s.name, left - 8)));
+    g.append(svg("text", { x: 0, y: y + 17 }, fitText(s.gone ? s.name + " (gone)" : s.name, left - 8)));
   });
   return g;
 }

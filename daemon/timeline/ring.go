@@ -20,37 +20,41 @@ const (
 	copied = 16
 )
 
-// Ring holds the last rounds and answers. Begin, OnDevice, Finish and Answered are called
-// by one goroutine, Read by any.
+// Ring holds the last rounds and answers. Begin, OnDevice, Finish, Answered,
+// SetService and DropService are called by one goroutine, Read by any.
 type Ring struct {
-	epoch    time.Time
-	services []models.Service // names and targets never change
+	epoch time.Time
 
 	mu struct {
 		sync.Mutex
-		slots     []Round // round n is in n % Rounds
-		last      uint64  // that has begun
-		busy      bool    // it has not ended
-		latencies []latencies
+		slots []Round // round n is in n % Rounds
+		last  uint64  // that has begun
+		busy  bool    // it has not ended
+		lanes []lane
+		of    []place // of each service, by its ID
 	}
 }
 
 // New returns an empty ring. Rounds will be of these services; all times are
 // since the epoch.
 func New(epoch time.Time, services []models.Service) *Ring {
-	r := &Ring{epoch: epoch, services: append([]models.Service(nil), services...)}
+	r := &Ring{epoch: epoch}
 	r.mu.slots = make([]Round, Rounds)
-	r.mu.latencies = make([]latencies, len(services))
+	for _, m := range services {
+		r.set(m, false)
+	}
 	return r
 }
 
 // Begin remembers a round that is sent to the device, and why it was chosen.
-// The services are those of now: their models may have changed.
+// The services are those of now, by their ID: their models may have changed.
 func (r *Ring) Begin(round *overlap.Round, why *overlap.Explanation, services []models.Service) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.last, r.mu.busy = round.Number, true
-	r.mu.slots[round.Number%Rounds].begin(round, why, services)
+	at := &r.mu.slots[round.Number%Rounds]
+	at.begin(round, why, services)
+	r.name(at, services)
 }
 
 // Finish remembers how the round that began last went.
@@ -74,11 +78,14 @@ func (r *Ring) OnDevice(round uint64, batch models.BatchID, took time.Duration) 
 }
 
 // Answered remembers how a query of a service ended: how long after it came,
-// and whether its client got its outputs in time.
+// and whether its client got its outputs in time. What a service that was
+// dropped still answers counts for its name.
 func (r *Ring) Answered(service models.ServiceID, took time.Duration, inTime bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mu.latencies[service].add(took, inTime)
+	if l := r.laneOf(service); l != nil {
+		l.latencies.add(took, inTime)
+	}
 }
 
 // Latest asks Read for the last rounds, whatever was read before.
@@ -86,9 +93,9 @@ const Latest = ^uint64(0)
 
 // Page is what happened lately.
 type Page struct {
-	Epoch    time.Time     `json:"epoch"`  // when the daemon started
-	Now      time.Duration `json:"now_ns"` // since then
-	Services []Service     `json:"services"`
+	Epoch    time.Time     `json:"epoch"`             // when the daemon started
+	Now      time.Duration `json:"now_ns"`            // since then
+	Services []Service     `json:"services"`          // those that are gone too, as long as there are rounds of theirs
 	Rounds   []Round       `json:"rounds"`            // that have ended, in order
 	Running  *Round        `json:"running,omitempty"` // that has not
 	Next     uint64        `json:"next"`              // the last of the rounds: ask for what follows it
@@ -96,10 +103,13 @@ type Page struct {
 	More     bool          `json:"more"`              // there are rounds after these
 }
 
-// Service is what became of the last queries of a service.
+// Service is what became of the last queries of a service. Its position on a
+// page stays as long as there are rounds of it, also when it is gone or another
+// one with its name takes its place.
 type Service struct {
 	Name   string        `json:"name"`
 	Target time.Duration `json:"target_ns"`
+	Gone   bool          `json:"gone,omitempty"` // it was removed
 	Recent
 }
 
@@ -113,11 +123,11 @@ func (r *Ring) Read(since uint64, limit int, p *Page) *Page {
 	limit = max(0, min(limit, PageRounds))
 	p.Epoch, p.Now = r.epoch, time.Since(r.epoch)
 	p.Rounds, p.Running, p.Missed, p.More = refill(p.Rounds, nil), nil, 0, false
-	p.Services = r.Services()
 	next, ended := r.first(since, limit, p)
 	for next <= ended && len(p.Rounds) < limit {
 		next = r.copyRounds(next, limit, p)
 	}
+	p.Services = r.tell(p.positions())
 	p.Next = max(next, 1) - 1
 	p.More = p.Next < ended
 	return p
@@ -202,17 +212,4 @@ func (r *Ring) copyRounds(next uint64, limit int, p *Page) uint64 {
 		next++
 	}
 	return next
-}
-
-// Services returns what became of the last queries of each service.
-func (r *Ring) Services() []Service {
-	all := make([]Service, 0, len(r.services))
-	var last latencies
-	for i := range r.services {
-		r.mu.Lock()
-		last = r.mu.latencies[i]
-		r.mu.Unlock()
-		all = append(all, Service{Name: r.services[i].Name, Target: r.services[i].QoSTarget, Recent: last.recent()})
-	}
-	return all
 }

@@ -43,7 +43,7 @@ type Asked struct {
 
 // Span is operators [Start, End) of a batch, of the Of that its model has.
 type Span struct {
-	Service  int           `json:"service"` // position among the services
+	Service  int           `json:"service"` // position among the services of a page
 	Batch    uint64        `json:"batch"`
 	Start    int           `json:"start"`
 	End      int           `json:"end"`
@@ -73,10 +73,10 @@ type Dropped struct {
 
 // Work is the most urgent work of one service, before the round.
 type Work struct {
-	Service  int           `json:"service"`
-	Batch    uint64        `json:"batch"` // 0 if it was to be formed
-	Query    uint64        `json:"query"` // the most urgent
-	Start    int           `json:"start"` // the operator to run next
+	Service  int           `json:"service"` // position among the services of a page
+	Batch    uint64        `json:"batch"`   // 0 if it was to be formed
+	Query    uint64        `json:"query"`   // the most urgent
+	Start    int           `json:"start"`   // the operator to run next
 	Size     int           `json:"size"`
 	SeqLen   int           `json:"seq_len,omitempty"`
 	Deadline time.Duration `json:"deadline_ns"`
@@ -86,7 +86,7 @@ type Work struct {
 // running is the status of a span until its round has ended.
 const running = "running"
 
-// begin writes a round into the memory of r.
+// begin writes a round into the memory of r, with services by their ID.
 func (r *Round) begin(from *overlap.Round, why *overlap.Explanation, services []models.Service) {
 	*r = Round{
 		Number: from.Number, Start: from.Start, Predicted: from.Predicted.Latency, Bound: from.Predicted.Bound,
