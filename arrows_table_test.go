@@ -159,6 +159,15 @@ var arrows = []arrow{
 		why: "it is a protocol's two ends: it reads a query and writes an answer; what becomes of one is the host's to say",
 	},
 	{
+		pkg:   "daemon/tracing",
+		why:   "it sends what was noted of queries to a collector, and knows nothing of how they are answered",
+		tests: []string{"daemon/tracing/collector"},
+	},
+	{
+		pkg: "daemon/tracing/collector",
+		why: "it is a collector of spans for tests of any package; no program links it",
+	},
+	{
 		pkg:   "daemon/gpu",
 		may:   []string{"cuda", "cuda/mig", "cuda/mps"},
 		why:   "it takes a GPU into use and gives it back; which services run there, and how, is the daemon's business",
@@ -166,9 +175,9 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "daemon",
-		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/dashboard", "daemon/gpu", "daemon/metrics", "daemon/rpc", "daemon/timeline", "device", "executor", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments", "training"},
+		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/dashboard", "daemon/gpu", "daemon/metrics", "daemon/rpc", "daemon/timeline", "daemon/tracing", "device", "executor", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments", "training"},
 		why:   "ONNX Runtime stays out of the daemon's process: a model that crashes it must end a worker, not the daemon",
-		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/rpc/inference", "ort"},
+		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/rpc/inference", "daemon/tracing/collector", "ort"},
 	},
 	{
 		pkg: "daemon/admin",
@@ -246,7 +255,7 @@ var owners = []struct {
 	{"syscall", []string{"cuda/mps", "cuda/mps/fakemps", "cmd/overlapd", "cmd/overlapd/hostcheck", "daemon", "executor", "segments"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
 	{"log", nil, "packages return errors and emit events; the daemon logs them with zerolog"},
 
-	{"google.golang.org/protobuf", []string{"daemon/rpc", "daemon/rpc/inference", "models", "models/zoo", "segments", "cmd/overlapd/conformance"}, "ONNX is read and written by wire format, where files and graphs are handled, and gRPC carries messages"},
+	{"google.golang.org/protobuf", []string{"daemon/rpc", "daemon/rpc/inference", "daemon/tracing/collector", "models", "models/zoo", "segments", "cmd/overlapd/conformance"}, "ONNX is read and written by wire format, where files and graphs are handled, and gRPC carries messages"},
 	{"google.golang.org/grpc", []string{"daemon/rpc", "daemon/rpc/inference"}, "gRPC ends at its server; nothing behind it knows of calls"},
 	{"google.golang.org/genproto/googleapis/rpc", []string{"daemon/rpc"}, "what a status carries besides its text is written where statuses are"},
 	{"github.com/valyala/fasthttp", []string{"daemon", "cmd/overlapd", "cmd/overlapd/load"}, "HTTP ends at the endpoint; nothing behind it knows of requests"},
@@ -258,6 +267,8 @@ var owners = []struct {
 	{"gonum.org/v1/gonum", []string{"training/fit"}, "linear algebra belongs to fitting; serving a predictor is plain loops"},
 	{"gonum.org/v1/plot", []string{"training/fit"}, "pictures are for people who read reports"},
 	{"github.com/prometheus", []string{"daemon/metrics"}, "the core counts in plain numbers; only what answers a scrape speaks Prometheus"},
+	{"go.opentelemetry.io/otel", []string{"daemon/tracing"}, "the daemon notes what becomes of a query in plain numbers; only what sends them to a collector speaks OpenTelemetry"},
+	{"go.opentelemetry.io/proto/otlp", []string{"daemon/tracing/collector"}, "what a collector is sent is read where tests have one"},
 	{"github.com/pelletier/go-toml", []string{"daemon"}, "there is one configuration and one package that reads it"},
 	{"github.com/NVIDIA/go-nvml", []string{"cuda", "cuda/fake"}, "NVML's answers become facts and sentences in one package"},
 	{"github.com/spf13/cobra", []string{"cmd/overlapd"}, "the command line is wiring"},

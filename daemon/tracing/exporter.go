@@ -1,0 +1,95 @@
+package tracing
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+)
+
+// reportEvery is how often somebody is told of losses at most.
+const reportEvery = time.Minute
+
+// Loss is what did not reach the collector since the last report.
+type Loss struct {
+	Queries uint64 // that were left out
+	Spans   uint64 // that could not be sent
+	Err     error  // why, the last time
+}
+
+// exporter sends spans on and counts them. That some cannot be sent is told to
+// people now and then, and to nobody else: the library would write it to stderr.
+type exporter struct {
+	to      sdktrace.SpanExporter
+	tell    func(Loss)
+	dropped *atomic.Uint64 // queries, the tracer's count
+
+	life   context.Context // ends when sending is to end
+	giveUp context.CancelFunc
+
+	exported, failed atomic.Uint64
+
+	mu struct {
+		sync.Mutex
+		told    time.Time // when a loss was told last
+		dropped uint64    // of the counts, those that were told
+		failed  uint64
+	}
+}
+
+func newExporter(to sdktrace.SpanExporter, tell func(Loss)) *exporter {
+	e := &exporter{to: to, tell: tell}
+	e.life, e.giveUp = context.WithCancel(context.Background())
+	return e
+}
+
+// ExportSpans implements sdktrace.SpanExporter.
+func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(e.life, cancel)
+	defer stop()
+	if err := e.to.ExportSpans(ctx, spans); err != nil {
+		e.failed.Add(uint64(len(spans)))
+		e.lost(err)
+		return nil
+	}
+	e.exported.Add(uint64(len(spans)))
+	return nil
+}
+
+// Shutdown implements sdktrace.SpanExporter.
+func (e *exporter) Shutdown(ctx context.Context) error { return e.to.Shutdown(ctx) }
+
+// report is told of what the library notices by itself, such as that the
+// collector took a part of a batch only.
+func (e *exporter) report(err error) { e.lost(err) }
+
+// lost tells of a loss, unless somebody was told lately.
+func (e *exporter) lost(err error) {
+	if e.tell == nil {
+		return
+	}
+	e.mu.Lock()
+	now := time.Now()
+	if !e.mu.told.IsZero() && now.Sub(e.mu.told) < reportEvery {
+		e.mu.Unlock()
+		return
+	}
+	dropped, failed := e.dropped.Load(), e.failed.Load()
+	l := Loss{Queries: dropped - e.mu.dropped, Spans: failed - e.mu.failed, Err: err}
+	e.mu.told, e.mu.dropped, e.mu.failed = now, dropped, failed
+	e.mu.Unlock()
+	e.tell(l)
+}
+
+// why returns an error if there was no time to send everything.
+func (e *exporter) why(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return fmt.Errorf("tracing: the collector did not take all spans within the %v that stopping leaves it", FlushTime)
+}

@@ -1,0 +1,135 @@
+package tracing
+
+import (
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+)
+
+// maxRuns is how many spans of operators are kept of one query. Those beyond are
+// counted.
+const maxRuns = 256
+
+// Query is what was noted of one query. Whoever has it writes it: first the
+// endpoint, then the scheduler goroutine until it answers, then the endpoint
+// again, which gives it back to [Tracer.End].
+type Query struct {
+	parent trace.SpanContext
+
+	Request  Request
+	Service  string // "" if it was not found
+	Device   string // that it ran on
+	ID       string // the client's name for it
+	Number   uint64 // the daemon's
+	Size     int    // its batch dimension, 0 if it was not read as far as that
+	SeqLen   int
+	Priority int
+
+	Began    time.Time // its request
+	Arrival  time.Time // when its request had been read; zero if it was not
+	Deadline time.Time // zero as well if it was not
+	Epoch    time.Time // from which the times of Runs and Answer count
+	Runs     []Run     // in the order in which they were sent
+	LeftOut  int       // runs beyond the limit
+	Answered bool      // the scheduler did; Answer is set
+	Answer   Answer    // of the scheduler
+	Encoding time.Time // from when on the answer was written; zero if none was
+	Ended    time.Time // when it had been written
+	Status   Status    // that the client sees
+}
+
+// Request is how a query came.
+type Request struct {
+	Protocol  string // "http" or "grpc"
+	Method    string // of HTTP; or of gRPC, with its service
+	Route     string // of HTTP, with the names of what varies
+	Path      string
+	Scheme    string
+	Version   string // of the protocol, "" if unknown
+	Server    string // host as the client named it, without the port
+	Port      int    // that the client named, 0 for none
+	Client    string // address of the client, "" for none
+	UserAgent string
+}
+
+// Run is a span of operators that ran for a query.
+type Run struct {
+	Round     uint64
+	Batch     uint64
+	BatchSize int
+	Start     int // operators [Start, End)
+	End       int
+	Of        int // operators of the model
+	Reached   int // the next operator to run
+	Group     []Member
+	Planned   bool
+	Predicted time.Duration // of the group
+	Bound     time.Duration
+	Began     time.Duration
+	Ended     time.Duration // of the round; 0 if the query was answered before
+	Took      time.Duration // of the span, as measured
+	RoundTook time.Duration
+	Status    string // "done", "stopped", "lost", "failed"; "" if it was not over
+}
+
+// Member is a span of a group, the query's own among them.
+type Member struct {
+	Service    string
+	Start, End int
+}
+
+// Answer is how the scheduler answered.
+type Answer struct {
+	At      time.Duration
+	Queue   time.Duration
+	Run     time.Duration
+	Result  string
+	Reason  string // "none" if it finished
+	Retries int
+}
+
+// Status is what a client sees.
+type Status struct {
+	Code    int    // of HTTP, or its like
+	GRPC    string // of gRPC
+	Reason  string // of an error, for programs; "" if there was none
+	Message string // of an error
+	Ours    bool   // the error is not the client's
+}
+
+// Ran notes a span that is sent.
+func (q *Query) Ran(r Run) {
+	if len(q.Runs) == maxRuns {
+		q.LeftOut++
+		return
+	}
+	q.Runs = append(q.Runs, r)
+}
+
+// Last returns the run of a round, if it is the last one, or nil.
+func (q *Query) Last(round uint64) *Run {
+	if n := len(q.Runs); n > 0 && q.Runs[n-1].Round == round {
+		return &q.Runs[n-1]
+	}
+	return nil
+}
+
+// forget empties a query, and keeps its memory.
+func (q *Query) forget() {
+	clear(q.Runs)
+	*q = Query{Runs: q.Runs[:0]}
+}
+
+// at returns a moment of the scheduler's, within the query.
+func (q *Query) at(since time.Duration) time.Time { return q.within(q.Epoch.Add(since)) }
+
+// within returns the moment of the query that is next to t.
+func (q *Query) within(t time.Time) time.Time {
+	if t.Before(q.Began) {
+		return q.Began
+	}
+	if t.After(q.Ended) {
+		return q.Ended
+	}
+	return t
+}

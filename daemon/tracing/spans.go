@@ -1,0 +1,235 @@
+package tracing
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Names of the spans below that of the query.
+const (
+	spanRead   = "read"
+	spanQueue  = "queue"
+	spanRun    = "run"
+	spanEncode = "encode"
+)
+
+// Names of events.
+const (
+	eventRetry = "retry" // its worker was lost, and it waits again
+	eventPause = "pause" // rounds began without it, while its batch was under way
+)
+
+// Status of a run whose worker was lost.
+const statusLost = "lost"
+
+// emit makes the spans of a query.
+func (t *Tracer) emit(q *Query) {
+	ctx := context.Background()
+	if q.parent.IsValid() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, q.parent)
+	}
+	ctx, root := t.tracer.Start(ctx, q.name(), trace.WithTimestamp(q.Began), trace.WithSpanKind(trace.SpanKindServer))
+	root.SetAttributes(q.Request.attributes(&q.Status)...)
+	root.SetAttributes(q.attributes()...)
+	if q.Status.Ours {
+		root.SetStatus(codes.Error, clean(q.Status.Message))
+	}
+	if q.Arrival.After(q.Began) {
+		t.child(ctx, spanRead, q.Began, q.within(q.Arrival))
+	}
+	t.emitRuns(ctx, root, q)
+	if !q.Encoding.IsZero() {
+		t.child(ctx, spanEncode, q.within(q.Encoding), q.Ended)
+	}
+	root.End(trace.WithTimestamp(q.Ended))
+}
+
+func (t *Tracer) child(ctx context.Context, name string, from, to time.Time, attributes ...attribute.KeyValue) {
+	_, s := t.tracer.Start(ctx, name, trace.WithTimestamp(from), trace.WithAttributes(attributes...))
+	s.End(trace.WithTimestamp(to))
+}
+
+// emitRuns makes the spans of what the scheduler did: waiting, and running.
+func (t *Tracer) emitRuns(ctx context.Context, root trace.Span, q *Query) {
+	if q.Arrival.IsZero() || !q.Answered && len(q.Runs) == 0 {
+		return // it was refused
+	}
+	answered := q.Ended
+	if q.Answered {
+		answered = q.at(q.Answer.At)
+	}
+	waits := q.within(q.Arrival)
+	waiting := true
+	for i := range q.Runs {
+		r := &q.Runs[i]
+		began := q.at(r.Began)
+		if waiting {
+			t.child(ctx, spanQueue, waits, began)
+		} else if before := &q.Runs[i-1]; r.Round > before.Round+1 {
+			root.AddEvent(eventPause, trace.WithTimestamp(q.at(before.Ended)), trace.WithAttributes(
+				attribute.Int("overlapd.operator", before.Reached), millis("overlapd.pause_ms", r.Began-before.Ended)))
+		}
+		t.emitRun(ctx, q, r, answered)
+		if waiting = r.Status == statusLost; waiting {
+			waits = q.at(r.Ended)
+			if i+1 < len(q.Runs) {
+				root.AddEvent(eventRetry, trace.WithTimestamp(waits), trace.WithAttributes(attribute.Int64("overlapd.round", int64(r.Round))))
+			}
+		}
+	}
+	if waiting && answered.After(waits) {
+		t.child(ctx, spanQueue, waits, answered)
+	}
+}
+
+func (t *Tracer) emitRun(ctx context.Context, q *Query, r *Run, answered time.Time) {
+	end := answered
+	if r.Ended > 0 {
+		end = q.at(r.Ended)
+		if own := q.at(r.Began + r.Took); r.Took > 0 && own.Before(end) {
+			end = own
+		}
+	}
+	_, s := t.tracer.Start(ctx, spanRun, trace.WithTimestamp(q.at(r.Began)), trace.WithAttributes(r.attributes()...))
+	if r.Status == statusLost || r.Status == "failed" {
+		s.SetStatus(codes.Error, "its worker: "+r.Status)
+	}
+	s.End(trace.WithTimestamp(end))
+}
+
+// name is that of the conventions: what was asked, without what varies.
+func (q *Query) name() string {
+	if q.Request.Protocol == HTTP {
+		return q.Request.Method + " " + q.Request.Route
+	}
+	return q.Request.Method
+}
+
+// Values of Request.Protocol.
+const (
+	HTTP = "http"
+	GRPC = "grpc"
+)
+
+// maxTextBytes is how much is sent of a text that a client chose.
+const maxTextBytes = 256
+
+// clean returns a client's text as a span can carry it.
+func clean(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxTextBytes)], "\uFFFD") }
+
+// attributes are those that the conventions ask of a server.
+func (r *Request) attributes(s *Status) []attribute.KeyValue {
+	var a []attribute.KeyValue
+	if r.Protocol == HTTP {
+		a = append(a, semconv.HTTPRequestMethodKey.String(r.Method), semconv.HTTPRoute(r.Route), semconv.URLPath(clean(r.Path)),
+			semconv.URLScheme(r.Scheme), semconv.HTTPResponseStatusCode(s.Code))
+		if r.Version != "" {
+			a = append(a, semconv.NetworkProtocolVersion(r.Version))
+		}
+	} else {
+		a = append(a, semconv.RPCSystemNameGRPC, semconv.RPCMethod(r.Method), semconv.RPCResponseStatusCode(s.GRPC))
+	}
+	for _, text := range []struct {
+		key   attribute.Key
+		value string
+	}{
+		{semconv.ServerAddressKey, r.Server}, {semconv.ClientAddressKey, r.Client},
+		{semconv.UserAgentOriginalKey, r.UserAgent}, {semconv.ErrorTypeKey, s.Reason},
+	} {
+		if text.value != "" {
+			a = append(a, text.key.String(clean(text.value)))
+		}
+	}
+	if r.Port > 0 {
+		a = append(a, semconv.ServerPort(r.Port))
+	}
+	return a
+}
+
+// attributes are our own, of the query.
+func (q *Query) attributes() []attribute.KeyValue {
+	a := []attribute.KeyValue{attribute.String("overlapd.service", clean(q.Service))}
+	if q.Device != "" {
+		a = append(a, attribute.String("overlapd.device", q.Device))
+	}
+	if q.ID != "" {
+		a = append(a, attribute.String("overlapd.query.id", clean(q.ID)))
+	}
+	if q.Number > 0 {
+		a = append(a, attribute.Int64("overlapd.query", int64(q.Number)))
+	}
+	if q.Size > 0 {
+		a = append(a, attribute.Int("overlapd.size", q.Size), attribute.Int("overlapd.seq_len", q.SeqLen), attribute.Int("overlapd.priority", q.Priority))
+	}
+	if !q.Deadline.IsZero() {
+		a = append(a, millis("overlapd.deadline_ms", q.Deadline.Sub(q.Arrival)), attribute.Bool("overlapd.late", q.Ended.After(q.Deadline)))
+	}
+	if q.Answered {
+		a = append(a, q.Answer.attributes()...)
+	}
+	if q.LeftOut > 0 {
+		a = append(a, attribute.Int("overlapd.runs_left_out", q.LeftOut))
+	}
+	return append(a, q.lastRun()...)
+}
+
+// lastRun tells of the batch that the query ran in last.
+func (q *Query) lastRun() []attribute.KeyValue {
+	if len(q.Runs) == 0 {
+		return nil
+	}
+	var predicted, measured time.Duration
+	for i := range q.Runs {
+		predicted += q.Runs[i].Predicted
+		measured += q.Runs[i].RoundTook
+	}
+	last := &q.Runs[len(q.Runs)-1]
+	return []attribute.KeyValue{
+		attribute.Int64("overlapd.batch", int64(last.Batch)), attribute.Int("overlapd.batch.size", last.BatchSize),
+		attribute.Int("overlapd.rounds", len(q.Runs)+q.LeftOut),
+		millis("overlapd.predicted_ms", predicted), millis("overlapd.measured_ms", measured),
+	}
+}
+
+func (w *Answer) attributes() []attribute.KeyValue {
+	a := []attribute.KeyValue{
+		attribute.String("overlapd.result", w.Result), millis("overlapd.queue_ms", w.Queue), millis("overlapd.run_ms", w.Run),
+	}
+	if w.Reason != "none" {
+		a = append(a, attribute.String("overlapd.reason", w.Reason))
+	}
+	if w.Retries > 0 {
+		a = append(a, attribute.Int("overlapd.retries", w.Retries))
+	}
+	return a
+}
+
+// attributes are of a span that ran, and of its round.
+func (r *Run) attributes() []attribute.KeyValue {
+	members := make([]string, len(r.Group))
+	for i, m := range r.Group {
+		members[i] = fmt.Sprintf("%s[%d,%d)", m.Service, m.Start, m.End)
+	}
+	a := []attribute.KeyValue{
+		attribute.Int64("overlapd.round", int64(r.Round)), attribute.Int64("overlapd.batch", int64(r.Batch)), attribute.Int("overlapd.batch.size", r.BatchSize),
+		attribute.Int("overlapd.span.start", r.Start), attribute.Int("overlapd.span.end", r.End), attribute.Int("overlapd.span.of", r.Of),
+		attribute.StringSlice("overlapd.group", members), attribute.Bool("overlapd.planned", r.Planned),
+		millis("overlapd.predicted_ms", r.Predicted), millis("overlapd.bound_ms", r.Bound),
+	}
+	if r.Status != "" {
+		a = append(a, attribute.String("overlapd.span.status", r.Status), attribute.Int("overlapd.span.reached", r.Reached),
+			millis("overlapd.took_ms", r.Took), millis("overlapd.measured_ms", r.RoundTook))
+	}
+	return a
+}
+
+func millis(key string, d time.Duration) attribute.KeyValue {
+	return attribute.Float64(key, float64(d)/float64(time.Millisecond))
+}
