@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/timeline"
+	"github.com/overlapd/overlapd/daemon/tracing"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -91,7 +92,8 @@ type Call struct {
 	reply  Reply
 	answer chan struct{} // holds one
 
-	request request // what the endpoint decoded
+	request request        // what the endpoint decoded
+	trace   *tracing.Query // what is noted of it, nil if it is not traced
 }
 
 // Reply is the answer to a call.

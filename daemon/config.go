@@ -36,6 +36,7 @@ type Config struct {
 	Profile       ProfileConfig
 	Predictor     PredictorConfig
 	Decisions     DecisionConfig
+	Tracing       TracingConfig
 	CUDA          CUDAConfig
 	MPS           MPSConfig
 	MIG           MIGConfig
@@ -152,6 +153,7 @@ func Default() Config {
 		Profile:   ProfileConfig{OnStart: true, Time: 2 * time.Minute, Groups: 600, Repeats: 8, Spans: 4, Seed: 1},
 		Predictor: PredictorConfig{Train: true},
 		Decisions: DecisionConfig{FileBytes: 64 << 20, Files: 4},
+		Tracing:   TracingConfig{Sample: 1, Service: serverName},
 		CUDA:      CUDAConfig{ArenaExtend: extendDoubling},
 		MPS:       MPSConfig{Mode: mpsOwn},
 	}

@@ -13,6 +13,7 @@ type keys interface {
 	flag(key string, v *bool)
 	duration(key string, v *time.Duration)
 	bytes(key string, v *int64)
+	ratio(key string, v *float64)
 	table(key string, visit func(keys))
 
 	// tables visits an array of tables, of which there are n. Reading one, it
@@ -40,6 +41,7 @@ func (c *Config) keys(k keys) {
 	k.table("profile", c.Profile.keys)
 	k.table("predictor", c.Predictor.keys)
 	k.table("decisions", c.Decisions.keys)
+	k.table("tracing", c.Tracing.keys)
 	k.table("cuda", c.CUDA.keys)
 	k.table("mps", c.MPS.keys)
 	k.table("mig", c.MIG.keys)

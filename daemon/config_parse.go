@@ -103,7 +103,7 @@ func (c *Config) resolve(dir string) {
 		}
 	}
 	c.Admin.resolve(dir)
-	for _, f := range []*string{&c.Predictor.File, &c.DeviceProfile} {
+	for _, f := range append(c.Tracing.files(), &c.Predictor.File, &c.DeviceProfile) {
 		if *f != "" && !filepath.IsAbs(*f) {
 			*f = filepath.Join(dir, *f)
 		}
@@ -183,6 +183,17 @@ func (t *tomlTable) flag(key string, v *bool) {
 func (t *tomlTable) number(key string, v *int) {
 	if n, ok := take[int64](t, key, "an integer"); ok {
 		*v = int(n)
+	}
+}
+
+func (t *tomlTable) ratio(key string, v *float64) {
+	if n, ok := t.tree[key].(int64); ok {
+		delete(t.tree, key)
+		*v = float64(n)
+		return
+	}
+	if f, ok := take[float64](t, key, "a number from 0 to 1"); ok {
+		*v = f
 	}
 }
 

@@ -30,9 +30,12 @@ func (p *tomlPrinter) line(key, value string) {
 
 func (p *tomlPrinter) head(line string) { p.b = append(p.b, "\n"+line+"\n"...) }
 
-func (p *tomlPrinter) text(key string, v *string)            { p.line(key, quoteTOML(*v)) }
-func (p *tomlPrinter) number(key string, v *int)             { p.line(key, strconv.Itoa(*v)) }
-func (p *tomlPrinter) flag(key string, v *bool)              { p.line(key, strconv.FormatBool(*v)) }
+func (p *tomlPrinter) text(key string, v *string) { p.line(key, quoteTOML(*v)) }
+func (p *tomlPrinter) number(key string, v *int)  { p.line(key, strconv.Itoa(*v)) }
+func (p *tomlPrinter) flag(key string, v *bool)   { p.line(key, strconv.FormatBool(*v)) }
+func (p *tomlPrinter) ratio(key string, v *float64) {
+	p.line(key, strconv.FormatFloat(*v, 'f', -1, 64))
+}
 func (p *tomlPrinter) duration(key string, v *time.Duration) { p.line(key, quoteTOML(v.String())) }
 func (p *tomlPrinter) bytes(key string, v *int64)            { p.line(key, quoteTOML(formatBytes(*v))) }
 

@@ -105,6 +105,8 @@ func (c *Config) faults() Faults {
 	k.prefix = "decisions."
 	k.bytes("file_bytes", c.Decisions.FileBytes, minLogBytes, maxBytes)
 	k.number("files", c.Decisions.Files, 1, maxLogFiles)
+	k.prefix = "tracing."
+	c.Tracing.check(k)
 	k.prefix = ""
 	if len(c.Services) == 0 {
 		k.fault("service", "there is no service")

@@ -110,8 +110,11 @@ func New(c Config, o Options) (d *Daemon, err error) {
 		d.endpoint.labelEmulated()
 	}
 	d.remote.open(d.endpoint)
+	if d.endpoint.tracer, err = d.newTracer(o.Version); err != nil {
+		return d, err
+	}
 	if c.Metrics {
-		d.endpoint.metrics = metrics.NewExporter(newScrapers(d.units, o.Version, c.Policy).snapshot).Text
+		d.endpoint.metrics = metrics.NewExporter(d.telling(newScrapers(d.units, o.Version, c.Policy))).Text
 	}
 	return d, nil
 }
@@ -269,6 +272,7 @@ func (d *Daemon) close() error {
 			errs = append(errs, u.decisions.Close())
 		}
 	}
+	d.closeTracer()
 	if d.gpu != nil {
 		errs = append(errs, d.gpu.Give())
 	}

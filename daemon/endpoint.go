@@ -12,6 +12,8 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/valyala/fasthttp"
+
+	"github.com/overlapd/overlapd/daemon/tracing"
 )
 
 const (
@@ -39,6 +41,7 @@ type Endpoint struct {
 	extensions     []string               // of the protocol, that the daemon has
 	serverMetadata []byte                 // answer to /v2
 	metrics        func() ([]byte, error) // answer to /metrics, nil for none
+	tracer         *tracing.Tracer        // nil for none
 
 	memoryBytes atomic.Int64 // held by bodies; at most limits.MemoryBytes
 	bodies      sync.Pool    // of *body

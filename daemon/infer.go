@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"github.com/overlapd/overlapd/daemon/tracing"
 )
 
 const (
@@ -18,47 +20,53 @@ const (
 
 // infer answers an inference request.
 func (e *Endpoint) infer(ctx *fasthttp.RequestCtx, s *Service) {
+	trace := e.beginTrace(ctx, s)
+	failed := e.query(ctx, s, trace)
+	if failed != nil {
+		writeError(ctx, failed)
+	}
+	e.endTrace(trace, failed)
+}
+
+// query answers the query of a request, unless it returns an error.
+func (e *Endpoint) query(ctx *fasthttp.RequestCtx, s *Service, trace *tracing.Query) *Error {
 	s, gone := e.hold(s)
 	if gone != nil {
-		writeError(ctx, gone)
 		e.leaveBody(ctx)
-		return
+		return gone
 	}
 	defer s.letGo()
 	sig := s.signature.Load()
 	if sig == nil {
-		writeError(ctx, ErrUnavailable)
 		e.leaveBody(ctx)
-		return
+		return ErrUnavailable
 	}
 	c := e.calls.Get().(*Call)
+	defer e.done(c)
+	c.trace = trace
 	if err := e.prepare(ctx, c, s, sig); err != nil {
-		e.done(c)
-		writeError(ctx, err)
-		return
+		return err
 	}
 	if err := e.backend.Submit(c); err != nil {
 		e.backend.Free(s, c.Memory)
 		refusal := asError(err)
 		s.Stats.failed(refusal, time.Since(c.Arrival))
-		e.done(c)
-		writeError(ctx, refusal)
-		return
+		return refusal
 	}
 	e.wait(ctx, c)
 	err := c.reply.Err
 	if err == nil {
+		c.noteEncoding()
 		err = e.writeReply(ctx, c, sig)
 	}
 	e.backend.Release(c)
 	took := time.Since(c.Arrival)
 	if err != nil {
 		s.Stats.failed(err, took)
-		writeError(ctx, err)
-	} else {
-		s.Stats.succeed(c.Size, c.Arrival.Add(took), took, c.reply.Timing)
+		return err
 	}
-	e.done(c)
+	s.Stats.succeed(c.Size, c.Arrival.Add(took), took, c.reply.Timing)
+	return nil
 }
 
 // hold holds a service that was found a moment ago, or the one that has taken
@@ -170,9 +178,10 @@ func (e *Endpoint) wait(ctx *fasthttp.RequestCtx, c *Call) {
 
 // done takes back a call that the backend does not know, or no longer.
 func (e *Endpoint) done(c *Call) {
+	c.noteTrace()
 	c.request.forget()
 	clear(c.Inputs)
-	c.Service, c.Memory, c.reply, c.QueryID = nil, Memory{}, Reply{}, 0
+	c.Service, c.Memory, c.reply, c.QueryID, c.Arrival = nil, Memory{}, Reply{}, 0, time.Time{}
 	e.calls.Put(c)
 }
 

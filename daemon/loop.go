@@ -38,6 +38,7 @@ type loop struct {
 	late     []executor.WorkerReady      // came while a round of their service runs
 	calls    map[models.QueryID]*pending // accepted and not answered
 	record   *metrics.Record             // of what it does, for scrapes; nil without metrics
+	traces   traces
 	timer    *time.Timer
 	requests []executor.SpanRequest // memory of dispatch
 	outcome  overlap.Outcome        // memory of finish
@@ -121,6 +122,7 @@ func (l *loop) arrive(c *Call) {
 	}
 	l.calls[q.ID] = c.Backend.(*pending)
 	l.arrived = c.Arrival
+	l.traceArrival(c)
 }
 
 func (l *loop) cancel(id models.QueryID) {
@@ -204,6 +206,7 @@ func (l *loop) dispatch(r overlap.Round) {
 		l.requests = append(l.requests, request)
 	}
 	l.noteRound(&r)
+	l.traceRound(&r)
 	if err := l.exec.Run(r.Number, l.requests); err != nil {
 		l.log.Error().Err(err).Uint64("round", r.Number).Msg("sending a round to the workers")
 		o := overlap.Outcome{Round: r.Number}
@@ -297,6 +300,7 @@ func (l *loop) learn(o *executor.Outcome) {
 func (l *loop) settle(o overlap.Outcome) {
 	now := l.now()
 	l.timeline.Finish(now, &o)
+	l.traceOutcome(now, &o)
 	if err := l.scheduler.Finish(now, o); err != nil {
 		l.log.Error().Err(err).Uint64("round", o.Round).Msg("finishing a round")
 	}
@@ -313,6 +317,7 @@ func (l *loop) answerAll() {
 		if p := l.calls[a.Query]; p != nil {
 			delete(l.calls, a.Query)
 			l.rememberAnswer(p.call, &a)
+			l.traceAnswer(p.call, &a)
 			p.call.Answer(l.reply(p, &a))
 		}
 	}

@@ -38,6 +38,7 @@ var effects = map[string]effect{
 	"profile":        atRestart, // what is measured follows one plan
 	"predictor":      atRestart,
 	"decisions":      atRestart,
+	"tracing":        atRestart, // one collector, one tracer
 	"cuda":           atRestart, // every worker has them
 	"mps":            atRestart, // every worker is a client of it
 	"mig":            atRestart, // but for the places of services that come and go
@@ -93,6 +94,9 @@ func (k *keyList) numbers(key string, v *[]int) {
 func (k *keyList) flag(key string, v *bool) { k.print(key, func(p *tomlPrinter) { p.flag(key, v) }) }
 func (k *keyList) bytes(key string, v *int64) {
 	k.print(key, func(p *tomlPrinter) { p.bytes(key, v) })
+}
+func (k *keyList) ratio(key string, v *float64) {
+	k.print(key, func(p *tomlPrinter) { p.ratio(key, v) })
 }
 func (k *keyList) duration(key string, v *time.Duration) { k.note(key, v.String()) }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/rpc"
+	"github.com/overlapd/overlapd/daemon/tracing"
 )
 
 // remote is the endpoint as the gRPC server asks it: what a call may be, and
@@ -85,9 +86,17 @@ func (t *total) remote() rpc.Total {
 	return rpc.Total{Count: t.count.Load(), Took: time.Duration(t.ns.Load())}
 }
 
-// Infer implements rpc.Host. It is infer with another request in front and
-// another answer behind.
+// Infer implements rpc.Host.
 func (r remote) Infer(ctx context.Context, q *rpc.Query) (rpc.Answer, error) {
+	trace := r.beginTrace(ctx, q)
+	a, err := r.query(ctx, q, trace)
+	r.endTrace(trace, err)
+	return a, err
+}
+
+// query is that of the endpoint with another request in front and another
+// answer behind.
+func (r remote) query(ctx context.Context, q *rpc.Query, trace *tracing.Query) (rpc.Answer, error) {
 	s := r.backend.Service([]byte(q.Model))
 	if s == nil {
 		return rpc.Answer{}, fault(notFound("unknown model %q", cut([]byte(q.Model))))
@@ -106,7 +115,7 @@ func (r remote) Infer(ctx context.Context, q *rpc.Query) (rpc.Answer, error) {
 	}
 	c := r.calls.Get().(*Call)
 	defer r.done(c)
-	c.Arrival = time.Now()
+	c.trace, c.Arrival = trace, time.Now()
 	if err := c.request.adopt(sig, q); err != nil {
 		return rpc.Answer{}, fault(err)
 	}
@@ -162,6 +171,7 @@ func (r remote) collect(c *Call, sig *signature) (rpc.Answer, error) {
 		err = errInternal
 	}
 	if err == nil {
+		c.noteEncoding()
 		c.request.fillOutputs(sig)
 		for _, o := range c.request.outputs {
 			t, p := &c.reply.Outputs[o.port], &sig.outputs[o.port]

@@ -21,10 +21,17 @@ import (
 // serveRemote serves gRPC before a backend, and returns a client of it.
 func serveRemote(t testing.TB, b Backend, l Limits) inference.GRPCInferenceServiceClient {
 	t.Helper()
+	return serveRemoteWith(t, b, l, func(*Endpoint) {})
+}
+
+// serveRemoteWith is serveRemote with an endpoint that is changed first.
+func serveRemoteWith(t testing.TB, b Backend, l Limits, change func(*Endpoint)) inference.GRPCInferenceServiceClient {
+	t.Helper()
 	e, err := NewEndpoint(b, l, "test", zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
+	change(e)
 	var r remoteEndpoint
 	if err := r.listen("127.0.0.1:0"); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,8 @@ type Snapshot struct {
 	Age       time.Duration // of Record, Scheduler and what the services have of it
 	Scheduler Scheduler
 	Services  []Service // in the order of Record's
-	GPUs      []GPU     // none if the services run on no GPU, or it cannot be asked
+	Traces    Traces
+	GPUs      []GPU // none if the services run on no GPU, or it cannot be asked
 }
 
 // Count is how often something happened for one reason.
@@ -32,6 +33,12 @@ type Scheduler struct {
 	Predictor              bool          // groups of several spans are predicted by a network
 	Fallbacks              []Count       // of the network, by reason
 	Unknown                uint64        // groups of which nothing could be predicted
+}
+
+// Traces is what became of the traces of queries.
+type Traces struct {
+	Queries, Dropped uint64 // traced; of them, left out
+	Exported, Failed uint64 // spans
 }
 
 // Service is a service. What is marked "now" is how it stands, the rest counts.

@@ -1,0 +1,336 @@
+package daemon
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/overlapd/overlapd/daemon/rpc/inference"
+	"github.com/overlapd/overlapd/daemon/tracing"
+	"github.com/overlapd/overlapd/daemon/tracing/collector"
+	"github.com/overlapd/overlapd/executor"
+	"github.com/rs/zerolog"
+)
+
+// parentOf returns a traceparent with these flags.
+func parentOf(flags string) string { return "00-" + traceOfTest + "-b7ad6b7169203331-" + flags }
+
+const traceOfTest = "0af7651916cd43dd8448eb211c80319c"
+
+// tracedServer is a backend with fake workers behind both endpoints, of which
+// every query is traced that does not say otherwise.
+type tracedServer struct {
+	*backend
+	t         *testing.T
+	workers   *fakeWorkers
+	collector *collector.Collector
+	url       string
+	tracer    *tracing.Tracer
+	client    inference.GRPCInferenceServiceClient
+	close     func() // sends all spans
+}
+
+func serveTraced(t *testing.T, services int, sample float64, change func(*Config)) *tracedServer {
+	t.Helper()
+	b, f := startLoop(t, services, change)
+	c := collector.New(t)
+	tracer, err := tracing.New(tracing.Options{Endpoint: c.URL, Sample: sample, Service: serverName, Instance: "test", Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := false
+	s := &tracedServer{backend: b, t: t, workers: f, collector: c, tracer: tracer}
+	s.close = func() {
+		if !closed {
+			closed = true
+			if err := tracer.Close(patient(t)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Cleanup(s.close)
+	trace := func(e *Endpoint) { e.tracer = tracer }
+	s.url = "http://" + serveHTTP(t, b, trace).String()
+	s.client = serveRemoteWith(t, b, testLimits(), trace)
+	return s
+}
+
+// serveHTTP serves a backend by HTTP until the test ends.
+func serveHTTP(t *testing.T, b Backend, change func(*Endpoint)) net.Addr {
+	t.Helper()
+	e, err := NewEndpoint(b, testLimits(), "test", zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(e)
+	ln, err := Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- e.Serve(ln) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		e.Shutdown(ctx)
+		ln.Close()
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return ln.Addr()
+}
+
+// ask asks a service in a goroutine. Its output is no tensor, so only binary
+// answers can be written.
+func (s *tracedServer) ask(service, body string, header ...string) <-chan int {
+	status := make(chan int, 1)
+	go func() {
+		r, err := http.NewRequest("POST", s.url+"/v2/models/"+service+"/infer", strings.NewReader(body))
+		if err != nil {
+			s.t.Error(err)
+		}
+		for i := 0; i < len(header); i += 2 {
+			r.Header.Add(header[i], header[i+1])
+		}
+		r.Header.Set("User-Agent", "a test")
+		r.Close = true
+		a, err := http.DefaultClient.Do(r)
+		if err != nil {
+			s.t.Error(err)
+			status <- 0
+			return
+		}
+		defer a.Body.Close()
+		io.Copy(io.Discard, a.Body)
+		for _, name := range []string{"Traceparent", "Tracestate"} {
+			if a.Header.Get(name) != "" {
+				s.t.Errorf("the answer has %s, which is for requests", name)
+			}
+		}
+		status <- a.StatusCode
+	}()
+	return status
+}
+
+var tracedBody = `{"id":"mine","inputs":[{"name":"X","shape":[1,16],"datatype":"INT32","data":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}],` +
+	`"outputs":[{"name":"Y","parameters":{"binary_data":true}}]}`
+
+// tree sorts spans below their root, which is returned first.
+func tree(t *testing.T, all []collector.Span) (root collector.Span, below map[string][]collector.Span) {
+	t.Helper()
+	below = map[string][]collector.Span{}
+	for _, s := range all {
+		if s.Server {
+			root = s
+			continue
+		}
+		below[s.Name] = append(below[s.Name], s)
+	}
+	for name, list := range below {
+		for _, s := range list {
+			if s.Parent != root.ID || s.TraceID != root.TraceID {
+				t.Errorf("%s is not below the query: %+v", name, s)
+			}
+			if s.Start.Before(root.Start) || s.End.After(root.End) || s.End.Before(s.Start) {
+				t.Errorf("%s lasts from %v to %v, the query from %v to %v", name, s.Start, s.End, root.Start, root.End)
+			}
+		}
+	}
+	return root, below
+}
+
+// A query over HTTP: the whole tree, below the client's span.
+func TestTraceHTTP(t *testing.T) {
+	s := serveTraced(t, 1, 0, nil)
+	status := s.ask("s0", tracedBody, "traceparent", parentOf("01"), "tracestate", "a=1", "tracestate", "b=2")
+	s.workers.await()
+	s.workers.end(executor.Done)
+	if got := <-status; got != 200 {
+		t.Fatalf("status %d", got)
+	}
+	s.close()
+	root, below := tree(t, s.collector.Spans())
+	if root.TraceID != traceOfTest || root.Parent != "b7ad6b7169203331" || root.State != "a=1,b=2" || root.Name != "POST /v2/models/{model}/infer" {
+		t.Errorf("root: %+v", root)
+	}
+	for key, want := range map[string]any{
+		"overlapd.service": "s0", "overlapd.query.id": "mine", "overlapd.size": int64(1), "overlapd.result": "finished",
+		"http.response.status_code": int64(200), "user_agent.original": "a test", "overlapd.deadline_ms": 60000.0, "overlapd.rounds": int64(1),
+		"server.address": "127.0.0.1", "client.address": "127.0.0.1", "url.scheme": "http", "network.protocol.version": "1.1",
+	} {
+		if root.Attributes[key] != want {
+			t.Errorf("%s is %v, want %v", key, root.Attributes[key], want)
+		}
+	}
+	if len(below["queue"]) != 1 || len(below["run"]) != 1 || len(below["encode"]) != 1 {
+		t.Fatalf("below it: %+v", below)
+	}
+	run := below["run"][0]
+	if group, _ := run.Attributes["overlapd.group"].([]string); len(group) != 1 || group[0] != "s0[0,4)" || run.Attributes["overlapd.span.status"] != "done" || run.Attributes["overlapd.span.of"] != int64(fakeOperators) {
+		t.Errorf("run: %+v", run)
+	}
+	if !below["queue"][0].End.Equal(run.Start) || below["encode"][0].Start.Before(run.Start) {
+		t.Errorf("order: %+v", below)
+	}
+}
+
+// Who is not to be traced is not, whatever the ratio.
+func TestTraceOnlyWhatIsSampled(t *testing.T) {
+	s := serveTraced(t, 1, 1, nil)
+	for _, c := range []struct {
+		header []string
+		traced bool
+	}{
+		{[]string{"traceparent", parentOf("00")}, false},
+		{[]string{"traceparent", "junk"}, true}, // as if it were not there
+		{[]string{"traceparent", parentOf("01"), "traceparent", parentOf("01")}, true},
+		{nil, true},
+	} {
+		before := s.traced()
+		status := s.ask("s0", tracedBody, c.header...)
+		s.workers.await()
+		s.workers.end(executor.Done)
+		<-status
+		if got := s.traced() > before; got != c.traced {
+			t.Errorf("%v: traced is %t", c.header, got)
+		}
+	}
+	s.close()
+	for _, span := range s.collector.Spans() {
+		if span.TraceID == traceOfTest {
+			t.Errorf("a parent was taken that is none: %+v", span)
+		}
+	}
+}
+
+// traced returns how many queries were traced so far.
+func (s *tracedServer) traced() uint64 { return s.tracer.Counts().Queries }
+
+// A gRPC call carries its parent in its metadata.
+func TestTraceGRPC(t *testing.T) {
+	s := serveTraced(t, 1, 0, nil)
+	ctx := metadata.AppendToOutgoingContext(patient(t), "traceparent", parentOf("01"), "tracestate", "c=3")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.client.ModelInfer(ctx, remoteRequest("s0", remoteInput{"X", "INT32", []int64{1, 16}, make([]byte, 64)}))
+		ended <- err
+	}()
+	s.workers.await()
+	s.workers.end(executor.Done)
+	<-ended // its output is no tensor of that type; that it was answered is what counts
+	s.close()
+	root, below := tree(t, s.collector.Spans())
+	if root.TraceID != traceOfTest || root.State != "c=3" || root.Name != "inference.GRPCInferenceService/ModelInfer" || root.Attributes["rpc.method"] != root.Name {
+		t.Errorf("root: %+v", root)
+	}
+	if root.Attributes["rpc.response.status_code"] != "OK" || root.Attributes["overlapd.service"] != "s0" || len(below["run"]) != 1 || len(below["queue"]) != 1 {
+		t.Errorf("%+v below %+v", below, root.Attributes)
+	}
+}
+
+// A query whose worker is lost waits and runs again.
+func TestTraceOfRetry(t *testing.T) {
+	s := serveTraced(t, 1, 1, nil)
+	status := s.ask("s0", tracedBody)
+	s.workers.await()
+	s.workers.kill(0)
+	s.workers.revive(0, fakeOperators)
+	s.workers.await()
+	s.workers.end(executor.Done)
+	if got := <-status; got != 200 {
+		t.Fatalf("status %d", got)
+	}
+	s.close()
+	root, below := tree(t, s.collector.Spans())
+	if len(below["run"]) != 2 || len(below["queue"]) != 2 || len(root.Events) != 1 || root.Events[0].Name != "retry" || root.Attributes["overlapd.retries"] != int64(1) {
+		t.Errorf("%+v below %+v", below, root)
+	}
+}
+
+// What is refused has a span that says why, and none below it.
+func TestTraceOfErrors(t *testing.T) {
+	s := serveTraced(t, 1, 1, func(c *Config) { c.Services[0].QueueLimit = 1 })
+	if got := <-s.ask("s0", `{`); got != 400 {
+		t.Errorf("status %d", got)
+	}
+	running := s.ask("s0", tracedBody)
+	s.workers.await()
+	waiting := s.ask("s0", tracedBody)
+	for s.waiting() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if got := <-s.ask("s0", tracedBody); got != 503 {
+		t.Errorf("status %d", got)
+	}
+	s.workers.end(executor.Failed)
+	if got := <-running; got != 500 {
+		t.Errorf("status %d", got)
+	}
+	s.workers.await()
+	s.workers.end(executor.Done)
+	<-waiting
+	s.close()
+	seen := map[string]collector.Span{}
+	for _, span := range s.collector.Spans() {
+		if reason, _ := span.Attributes["error.type"].(string); span.Server && reason != "" {
+			seen[reason] = span
+		}
+	}
+	for reason, ours := range map[string]bool{ReasonInvalid: false, ReasonQueueFull: true, ReasonModelFailed: true} {
+		if span, ok := seen[reason]; !ok || span.Failed != ours {
+			t.Errorf("%s: %+v", reason, span)
+		}
+	}
+}
+
+// waiting returns how many queries wait.
+func (s *tracedServer) waiting() (n int) {
+	s.backend.ask(func(l *loop) { n = l.scheduler.Metrics().Services[0].Queued })
+	return n
+}
+
+// A client that leaves ends its query; what ran for it stays.
+func TestTraceOfCancelled(t *testing.T) {
+	s := serveTraced(t, 1, 1, nil)
+	ctx, cancel := context.WithCancel(patient(t))
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.client.ModelInfer(ctx, remoteRequest("s0", remoteInput{"X", "INT32", []int64{1, 16}, make([]byte, 64)}))
+		ended <- err
+	}()
+	s.workers.await()
+	cancel()
+	<-ended
+	all := s.collector.Await(t, 3)
+	s.workers.end(executor.Stopped)
+	s.backend.ask(func(*loop) {})
+	root, below := tree(t, all)
+	if root.Attributes["rpc.response.status_code"] != "CANCELLED" || root.Failed || root.Attributes["overlapd.result"] != "cancelled" || len(below["run"]) != 1 {
+		t.Errorf("%+v below %+v", below, root)
+	}
+}
+
+// Without tracing, and for queries that are not sampled, nothing is allocated
+// for it.
+func TestTracingOffAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector empties pools")
+	}
+	b := startInstant(t, 1, nil)
+	a := newAsker(b, 0)
+	l := b.loop
+	if n := testing.AllocsPerRun(100, func() {
+		l.traceArrival(a.c)
+		a.c.noteEncoding()
+		a.c.noteTrace()
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
