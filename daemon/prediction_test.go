@@ -338,7 +338,7 @@ func TestNothingIsMeasuredIfUnwanted(t *testing.T) {
 // What is stored and cannot be read is told; the daemon serves.
 func TestUnreadableMeasurements(t *testing.T) {
 	r := newRig(t, rigOptions{services: 2, device: &calm})
-	if err := r.state.db.Close(); err != nil {
+	if err := r.state.db.close(); err != nil {
 		t.Fatal(err)
 	}
 	r.backend.running = true

@@ -51,7 +51,7 @@ var (
 // state is the file that outlives the daemon: what was measured of each model
 // on this device.
 type state struct {
-	db       *bbolt.DB
+	db       *guardedFile
 	datasets *training.Store
 }
 
@@ -119,7 +119,7 @@ func openFile(path string) (*state, error) {
 	}
 	datasets, err := training.NewStore(db)
 	if err != nil {
-		return nil, errors.Join(err, db.Close())
+		return nil, errors.Join(err, db.close())
 	}
 	return &state{db, datasets}, nil
 }
@@ -127,7 +127,8 @@ func openFile(path string) (*state, error) {
 // openDB opens a bbolt file and reads all of it once: a page that is broken
 // must be found now, not while serving. The error is errDamaged if the content
 // of the file is at fault.
-func openDB(path string) (db *bbolt.DB, err error) {
+func openDB(path string) (g *guardedFile, err error) {
+	var db *bbolt.DB
 	var file *os.File
 	open := func(name string, flag int, mode os.FileMode) (*os.File, error) {
 		file, err = os.OpenFile(name, flag, mode)
@@ -155,7 +156,7 @@ func openDB(path string) (db *bbolt.DB, err error) {
 	if err != nil {
 		return nil, errors.Join(sortOpenError(path, err), db.Close())
 	}
-	return db, nil
+	return &guardedFile{db: db, file: file}, nil
 }
 
 // guarded runs f and returns a panic as errDamaged. A file that is shorter
@@ -281,4 +282,4 @@ func (s *state) load(bucket, key []byte, value any) (ok bool, err error) {
 	return ok && err == nil, err
 }
 
-func (s *state) close() error { return s.db.Close() }
+func (s *state) close() error { return s.db.close() }

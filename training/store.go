@@ -33,11 +33,17 @@ var ErrNoSet = errors.New("no such set of measured groups")
 // every daemon that has both models. It is as safe for concurrent use as the
 // file.
 type Store struct {
-	db *bbolt.DB
+	db File
 }
 
-// NewStore returns the store in a state file. Close closes the file.
-func NewStore(db *bbolt.DB) (*Store, error) {
+// File is an open state file: a bbolt.DB, or what stands before one.
+type File interface {
+	View(func(*bbolt.Tx) error) error
+	Update(func(*bbolt.Tx) error) error
+}
+
+// NewStore returns the store in a state file, which stays the caller's.
+func NewStore(db File) (*Store, error) {
 	err := db.Update(func(tx *bbolt.Tx) error {
 		for _, name := range [][]byte{setBucket, rowBucket, operatorBucket, predictorBucket} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
