@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strconv"
 	"testing"
@@ -68,25 +69,37 @@ func (p *process) infer(service string, q query) answer {
 
 // inferBinary sends a query with its data, and asks for outputs, in binary.
 func (p *process) inferBinary(service string, q query) answer {
+	body, head, err := q.binary()
+	if err != nil {
+		return answer{Err: err}
+	}
+	return p.post(service, body, head)
+}
+
+// binary returns a request with its data, and asking for outputs, in binary,
+// and how much of it is JSON.
+func (q query) binary() (body []byte, head int, err error) {
 	var data []byte
 	q.Inputs = append([]tensor(nil), q.Inputs...)
 	for i := range q.Inputs {
 		in := &q.Inputs[i]
 		from := len(data)
-		for _, v := range in.Data {
-			data = appendElement(data, in.Datatype, v)
-		}
+		data = append(data, in.bytes()...)
 		in.Data, in.Parameters = nil, map[string]any{"binary_data_size": len(data) - from}
 	}
-	if q.Parameters == nil {
-		q.Parameters = map[string]any{}
+	parameters := map[string]any{"binary_data_output": true}
+	maps.Copy(parameters, q.Parameters)
+	q.Parameters = parameters
+	text, err := json.Marshal(q)
+	return append(text, data...), len(text), err
+}
+
+// bytes returns the data of a tensor in binary.
+func (t *tensor) bytes() (data []byte) {
+	for _, v := range t.Data {
+		data = appendElement(data, t.Datatype, v)
 	}
-	q.Parameters["binary_data_output"] = true
-	head, err := json.Marshal(q)
-	if err != nil {
-		return answer{Err: err}
-	}
-	return p.post(service, append(head, data...), len(head))
+	return data
 }
 
 func (p *process) post(service string, body []byte, head int) answer {
@@ -135,13 +148,18 @@ func (a *answer) takeBinary(data []byte) {
 			a.Err = fmt.Errorf("output %s has %v bytes, the body %d", out.Name, size, len(data))
 			return
 		}
-		for at := 0; at < int(size); at += 4 {
-			out.Data = append(out.Data, element(data[at:], out.Datatype))
-		}
+		out.take(data[:int(size)])
 		data = data[int(size):]
 	}
 	if len(data) > 0 {
 		a.Err = fmt.Errorf("%d bytes after the last output", len(data))
+	}
+}
+
+// take reads the data of an output, of elements of four bytes.
+func (t *tensor) take(data []byte) {
+	for ; len(data) >= 4; data = data[4:] {
+		t.Data = append(t.Data, element(data, t.Datatype))
 	}
 }
 

@@ -52,7 +52,10 @@ func (c *config) text() string {
 		line(`listen = "127.0.0.1:0"`)
 	}
 	line("grpc_listen = %q", c.grpc)
-	line("state_dir = %q\nlog_format = \"json\"\nlog_level = \"debug\"\n%s", c.dir, c.top)
+	if !strings.Contains(c.top, "log_level") {
+		line(`log_level = "debug"`)
+	}
+	line("state_dir = %q\nlog_format = \"json\"\n%s", c.dir, c.top)
 	line("[worker]\nthreads = 1\ninput_bytes = \"8MiB\"\noutput_bytes = \"8MiB\"\n%s\n%s", c.worker, c.tables)
 	for _, s := range c.services {
 		line("[[service]]\nname = %q\nmodel = %q\n%s", s.name, s.model, s.lines)
@@ -69,6 +72,7 @@ type process struct {
 	config  config
 	cmd     *exec.Cmd
 	run     string // value of marker
+	path    string // of the configuration
 	address string
 	exited  chan struct{} // closed when it is reaped and its log complete
 
@@ -107,7 +111,7 @@ func launch(t testing.TB, c config) *process {
 	runs.n++
 	run := fmt.Sprintf("%d-%d", os.Getpid(), runs.n)
 	runs.Unlock()
-	p := &process{t: t, config: c, run: run, exited: make(chan struct{})}
+	p := &process{t: t, config: c, run: run, path: path, exited: make(chan struct{})}
 	p.mu.grown = make(chan struct{})
 	p.cmd = exec.Command(program, "serve", "--config", path)
 	p.cmd.Env = append(os.Environ(), "OVERLAPD_ORT="+library, marker+"="+run)

@@ -68,6 +68,17 @@ func (p *process) reaches(phase string) (reason string) {
 	return reason
 }
 
+// settles waits until there is a predictor, or none to be had, and returns why.
+func (p *process) settles() (reason string) {
+	p.t.Helper()
+	p.eventually("the end of measuring and training", func() bool {
+		s := p.standing()
+		reason = s.Predictor.Reason
+		return s.Predictor.Phase == "serving" || s.Predictor.Phase == "solo" && s.Predictor.Measuring == nil
+	})
+	return reason
+}
+
 // answers asks every one of the tinies.
 func (p *process) answers() map[string]answer {
 	p.t.Helper()

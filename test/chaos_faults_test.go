@@ -1,0 +1,295 @@
+package test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// disturbed are the services whose workers are killed and stopped.
+var disturbed = []string{"merged", "slow", "burst"}
+
+// victim returns a worker that may be disturbed, 0 if it is not there.
+func (c *chaos) victim(random *rand.Rand) (service string, pid int) {
+	service = disturbed[random.IntN(len(disturbed))]
+	return service, c.p.worker(service)
+}
+
+// kill ends a worker.
+func (c *chaos) kill(d *disturbance) {
+	service, pid := c.victim(d.random)
+	if pid == 0 {
+		c.note("kill: %s is not there", service)
+		return
+	}
+	c.note("kill: %s, process %d: %v", service, pid, syscall.Kill(pid, syscall.SIGKILL))
+}
+
+// stop makes a worker hang, for less or for more than the watchdog allows.
+// While it does, the round that it is in does not end for anybody.
+func (c *chaos) stop(d *disturbance) {
+	service, pid := c.victim(d.random)
+	if pid == 0 {
+		c.note("stop: %s is not there", service)
+		return
+	}
+	defer c.take()()
+	c.note("stop: %s, process %d, for %v: %v", service, pid, d.lasts, syscall.Kill(pid, syscall.SIGSTOP))
+	time.Sleep(d.lasts)
+	c.note("continue: %s, process %d: %v", service, pid, syscall.Kill(pid, syscall.SIGCONT))
+}
+
+// fillDisk leaves no byte of the state folder's file system, or where it has
+// none of its own, forbids the daemon to write to any file.
+func (c *chaos) fillDisk(d *disturbance) {
+	if !c.ownDisk {
+		c.note("disk: no file may grow (RLIMIT_FSIZE), for %v", d.lasts)
+		defer c.limit(unix.RLIMIT_FSIZE, 0)()
+		time.Sleep(d.lasts)
+		return
+	}
+	path := filepath.Join(c.dir, "filler")
+	file, err := os.Create(path)
+	if err != nil {
+		c.note("disk: %v", err)
+		return
+	}
+	defer os.Remove(path)
+	defer file.Close()
+	chunk, n := make([]byte, 1<<16), 0
+	for begin := time.Now(); time.Since(begin) < d.lasts; {
+		written, err := file.Write(chunk)
+		if n += written; err != nil { // full; whatever is freed meanwhile is taken as well
+			chunk = chunk[:max(len(chunk)/2, 1)]
+			time.Sleep(glance)
+		}
+	}
+	c.note("disk: filled with %d bytes for %v", n, d.lasts)
+}
+
+// limit sets one of the daemon's limits and returns how to set it back.
+func (c *chaos) limit(resource int, to uint64) (back func()) {
+	pid := c.p.cmd.Process.Pid
+	var was unix.Rlimit
+	err := unix.Prlimit(pid, resource, nil, &was)
+	if err == nil {
+		err = unix.Prlimit(pid, resource, &unix.Rlimit{Cur: min(to, was.Max), Max: was.Max}, nil)
+	}
+	if err != nil {
+		c.note("a limit cannot be set: %v", err)
+		return func() {}
+	}
+	return func() {
+		if err := unix.Prlimit(pid, resource, &was, nil); err != nil {
+			c.ledger.fault("a limit cannot be set back: %v", err)
+		}
+	}
+}
+
+// fewDescriptors is how many more the daemon may open when they run out.
+const fewDescriptors = 5
+
+// exhaustDescriptors leaves the daemon few of them, and opens connections.
+func (c *chaos) exhaustDescriptors(d *disturbance) {
+	used, err := measure(c.p.cmd.Process.Pid)
+	if err != nil {
+		c.note("descriptors: %v", err)
+		return
+	}
+	c.note("descriptors: %d and %d more, for %v", used.descriptors, fewDescriptors, d.lasts)
+	defer c.noWay()()
+	defer c.limit(unix.RLIMIT_NOFILE, uint64(used.descriptors+fewDescriptors))()
+	defer c.connect(8 * fewDescriptors)()
+	time.Sleep(d.lasts)
+}
+
+// flood opens more connections than the daemon allows.
+func (c *chaos) flood(d *disturbance) {
+	c.note("connections: %d more than allowed, for %v", connectionLimit/4, d.lasts)
+	defer c.noWay()()
+	defer c.connect(connectionLimit + connectionLimit/4)()
+	time.Sleep(d.lasts)
+}
+
+// connect opens connections on which nothing is asked.
+func (c *chaos) connect(n int) (back func()) {
+	var all []net.Conn
+	for range n {
+		conn, err := net.DialTimeout("tcp", c.p.address, time.Second)
+		if err != nil {
+			break
+		}
+		all = append(all, conn)
+	}
+	return func() {
+		for _, conn := range all {
+			conn.Close()
+		}
+	}
+}
+
+// stepClock sets the clocks of the daemon and of its workers forward or back,
+// as an administrator or NTP does.
+func (c *chaos) stepClock(d *disturbance) {
+	if c.clock == nil {
+		c.note("clock: %v", c.noClock)
+		return
+	}
+	steps := []time.Duration{time.Hour, -time.Hour, 48 * time.Hour, -48 * time.Hour, time.Minute, -time.Minute, 2 * time.Second, -2 * time.Second}
+	by := steps[d.random.IntN(len(steps))]
+	if err := c.clock.step(by); err != nil {
+		c.ledger.fault("the clock: %v", err)
+		return
+	}
+	time.Sleep(min(time.Second+d.lasts/2, d.lasts)) // the date in answers is renewed once a second
+	seen, err := c.dateOff()
+	c.note("clock: stepped by %v for %v, answers are dated %v off (%v)", by, d.lasts, seen, err)
+	time.Sleep(d.lasts / 2)
+	if err := c.clock.step(0); err != nil {
+		c.ledger.fault("the clock: %v", err)
+	}
+	c.stepped.Add(1)
+}
+
+// dateOff returns by how much the daemon's clock is off, as its answers say.
+func (c *chaos) dateOff() (time.Duration, error) {
+	response, err := client.Get(c.p.url("/v2/health/live"))
+	if err != nil {
+		return 0, err
+	}
+	response.Body.Close()
+	date, err := time.Parse(time.RFC1123, response.Header.Get("Date"))
+	return time.Until(date).Round(time.Second), err
+}
+
+// corrupt writes rubbish over parts of the state file, or cuts it.
+func (c *chaos) corrupt(d *disturbance) {
+	path := filepath.Join(c.dir, "state.db")
+	c.note("corrupt: %s", spoil(path, d.random))
+	c.rest(50 * time.Millisecond)
+	// What a worker that comes back finds stored of its model is read.
+	service, pid := c.victim(d.random)
+	if pid != 0 {
+		c.note("kill: %s, process %d: %v", service, pid, syscall.Kill(pid, syscall.SIGKILL))
+	}
+}
+
+// spoil corrupts a file in some way, and says how. While the disk is full it
+// tries on: not even rubbish can be written to a place that was never written.
+func spoil(path string, random *rand.Rand) (how string) {
+	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(glance) {
+		var err error
+		if how, err = spoilOnce(path, random); !errors.Is(err, syscall.ENOSPC) {
+			return fmt.Sprint(how, " ", err)
+		}
+	}
+	return "the disk stays full"
+}
+
+func spoilOnce(path string, random *rand.Rand) (how string, err error) {
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return path, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil || info.Size() == 0 {
+		return "there is nothing to spoil", err
+	}
+	if random.IntN(3) == 0 {
+		to := random.Int64N(info.Size())
+		return fmt.Sprintf("%s cut from %d to %d bytes", filepath.Base(path), info.Size(), to), file.Truncate(to)
+	}
+	const stretch, times = 512, 24
+	rubbish := make([]byte, stretch)
+	for range times {
+		for i := range rubbish {
+			rubbish[i] = byte(random.Uint32())
+		}
+		if _, err := file.WriteAt(rubbish[:random.IntN(stretch)], random.Int64N(info.Size())); err != nil {
+			return path, err
+		}
+	}
+	return fmt.Sprintf("%d stretches of the %d bytes of %s", times, info.Size(), filepath.Base(path)), nil
+}
+
+// burstClients is how many requests of an overload wait for their answers at
+// most; those that would be more are not sent.
+const burstClients = 128
+
+// overload asks the service for bursts ten times more than it can do.
+func (c *chaos) overload(d *disturbance) {
+	defer c.take()()
+	next, source := bursts(d.random), "drawn with the variation of the trace"
+	if trace, ok := azureTrace(d.random); ok {
+		next, source = trace, "of the trace itself"
+	}
+	mean := c.burstTook / 10
+	begin := time.Now()
+	var sent, left int
+	var clients sync.WaitGroup
+	room := make(chan struct{}, burstClients)
+	for at := time.Duration(0); ; {
+		if at += time.Duration(next() * float64(mean)); at > d.lasts {
+			break
+		}
+		time.Sleep(time.Until(begin.Add(at)))
+		select {
+		case room <- struct{}{}:
+			sent++
+			x := d.random.Float64()
+			clients.Go(func() {
+				c.burst(x)
+				<-room
+			})
+		default:
+			left++
+		}
+	}
+	c.rest(d.lasts - time.Since(begin))
+	clients.Wait()
+	c.note("overload: %d requests and %d not sent, one each %v on average, %s, for %v", sent, left, mean, source, d.lasts)
+}
+
+// burst sends one request of an overload, on a connection of its own.
+func (c *chaos) burst(x float64) {
+	client := httpCaller{address: c.p.address, binary: true}
+	a := client.ask("burst", one(x))
+	if err := client.close(); a.Err == nil {
+		a.Err = err
+	}
+	how, err := judge(one(x), a, checkOne, workerRefusals)
+	if c.notTaken(a) {
+		how, err = "no connection", nil
+	}
+	c.ledger.end("burst", how)
+	if err != nil {
+		c.ledger.fault("burst: %v", err)
+	}
+}
+
+// checkOne tells what is wrong with an answer of a model that answers what it
+// was asked.
+func checkOne(q query, a answer) error {
+	if len(a.Outputs) != 1 || len(a.Outputs[0].Data) != 1 || float32(a.Outputs[0].Data[0]) != float32(q.Inputs[0].Data[0]) || a.ID != q.ID {
+		return fmt.Errorf("asked %v, got %v, id %q", q, a.Outputs, a.ID)
+	}
+	return nil
+}
+
+// reload has the daemon read its configuration again.
+func (c *chaos) reload(d *disturbance) {
+	if !c.reloads {
+		c.note("reload: this daemon cannot")
+		return
+	}
+	c.note("reload: %v", c.p.cmd.Process.Signal(syscall.SIGHUP))
+}
