@@ -35,8 +35,8 @@ type Facts struct {
 
 // lookAround fills in the facts. What cannot be told is left out.
 func (c *check) lookAround(context.Context) error {
-	f := &Facts{Machine: c.Machine, Cores: runtime.NumCPU(), User: os.Geteuid()}
-	c.report.Facts = f
+	f := Facts{Machine: c.Machine, Cores: runtime.NumCPU(), User: os.Geteuid()}
+	defer func() { c.keep(func(r *Report) { r.Facts = &f }) }()
 	var name unix.Utsname
 	if err := unix.Uname(&name); err == nil {
 		f.Kernel = unix.ByteSliceToString(name.Release[:])
@@ -52,7 +52,7 @@ func (c *check) lookAround(context.Context) error {
 	if c.Device != cutcost.CUDA {
 		return nil
 	}
-	return c.addGPU(f)
+	return c.addGPU(&f)
 }
 
 func (f *Facts) addRuntime() error {
@@ -98,9 +98,12 @@ func (c *check) addGPU(f *Facts) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrDevice, err)
 	}
-	c.report.Device = t.Device.Name
+	name := t.Device.Name
 	if t.Instance != nil {
-		c.report.Device += ", MIG " + t.Instance.Profile
+		name += ", MIG " + t.Instance.Profile
+	}
+	c.keep(func(r *Report) { r.Device = name })
+	if t.Instance != nil {
 		return c.sampleMIG(t.UUID())
 	}
 	return nil

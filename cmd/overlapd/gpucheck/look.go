@@ -5,15 +5,19 @@ import (
 	"strings"
 )
 
-// Seen is the answer of a look whose evidence a person has to judge.
-const Seen = "see"
+// The answers of a look.
+const (
+	Holds  = "holds"
+	Misses = "misses"
+	Seen   = "see" // evidence that a person has to judge
+)
 
 // Look is what was seen of one thing that docs/gpu-assumptions.md says is taken
 // for granted, by its number there.
 type Look struct {
 	ID     string `json:"id"`
 	Saw    string `json:"saw"`
-	Answer string `json:"answer"` // Holds, Misses, Seen or NotMeasured
+	Answer string `json:"answer"` // Holds, Misses or Seen
 }
 
 // sawMax is how many bytes of something printed are kept.
@@ -36,7 +40,7 @@ func (c *check) look(id, answer, format string, args ...any) {
 	if len(saw) > sawMax {
 		saw = strings.ToValidUTF8(saw[:sawMax], "") + "…"
 	}
-	c.report.Looks = append(c.report.Looks, Look{id, saw, answer})
+	c.keep(func(r *Report) { r.Looks = append(r.Looks, Look{id, saw, answer}) })
 }
 
 // lookTable returns all looks, those that miss first.

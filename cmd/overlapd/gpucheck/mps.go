@@ -29,7 +29,7 @@ func (c *check) startMPS(ctx context.Context) error {
 		return fmt.Errorf("MPS: %w", err)
 	}
 	c.mps = &shared{control}
-	c.close = append(c.close, func() error { return os.RemoveAll(dir) }, control.Stop)
+	c.later(func() error { return os.RemoveAll(dir) }, control.Stop)
 	return nil
 }
 

@@ -45,7 +45,7 @@ func TestMPS(t *testing.T) {
 	if _, tables, err := c.placeDaemon(); err != nil || !strings.Contains(tables, "mode = \"existing\"\ndir = \""+pipe+"\"") {
 		t.Errorf("a daemon's configuration has %q, %v", tables, err)
 	}
-	for _, f := range slices.Backward(c.close) {
+	for _, f := range slices.Backward(c.mu.close) {
 		if err := f(); err != nil {
 			t.Error(err)
 		}
@@ -65,7 +65,7 @@ func TestMPSIsMissing(t *testing.T) {
 	if err := c.startMPS(context.Background()); err == nil || !strings.HasPrefix(err.Error(), "MPS: ") {
 		t.Errorf("got %v", err)
 	}
-	if c.mps != nil || len(c.close) > 0 {
+	if c.mps != nil || len(c.mu.close) > 0 {
 		t.Error("a daemon that did not start is kept")
 	}
 	if env, err := c.mps.env(); env != nil || err != nil {

@@ -37,7 +37,7 @@ nav a { margin-right: .8em; color: #0058a0; } p { max-width: 56em; }
 <nav>{{range .Tables}}<a href="#{{.Anchor}}">{{.Title}}</a>{{end}}</nav>
 <h2>Wanted and found</h2>
 <div class="wide"><table class="words"><tr><th></th><th>what</th><th>found</th><th>wanted</th></tr>
-{{range .Report.Verdicts}}<tr><td class="{{if eq .Answer "holds"}}holds{{else if eq .Answer "misses"}}misses{{else}}else{{end}}">{{.Answer}}</td><td>{{.What}}</td><td>{{.Got}}</td><td>{{.Want}}</td></tr>
+{{range .Report.Verdicts}}<tr><td class="{{if eq .Answer "PASS"}}holds{{else if eq .Answer "MISS"}}misses{{else}}else{{end}}">{{.Answer}}</td><td>{{.What}}</td><td>{{.Got}}</td><td>{{.Want}}</td></tr>
 {{end}}</table></div>
 <h2>Steps</h2>
 <div class="wide"><table class="words"><tr><th>step</th><th>ended</th><th>s</th><th>of s</th><th>why</th></tr>

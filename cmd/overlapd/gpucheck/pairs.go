@@ -69,7 +69,7 @@ func (c *check) pairsUnder(ctx context.Context, env []string, shared bool) (err 
 			if err := w.pair(ctx, &row, p, limit); err != nil {
 				return err
 			}
-			c.report.Pairs = append(c.report.Pairs, row)
+			c.keep(func(r *Report) { r.Pairs = append(r.Pairs, row) })
 		}
 	}
 	return nil

@@ -51,7 +51,7 @@ func (c *check) compareOutputs(ctx context.Context) error {
 			row.Deviation = *r.Deviation
 			row.Within = row.RelToMax <= row.Tolerance && row.NotFinite == 0
 		}
-		c.report.Outputs = append(c.report.Outputs, row)
+		c.keep(func(r *Report) { r.Outputs = append(r.Outputs, row) })
 	}
 	return faults.err()
 }
@@ -74,7 +74,7 @@ type CutRow struct {
 func (c *check) measureCuts(ctx context.Context) error {
 	n := len(c.Batches) * len(c.Granularities) * len(c.Services)
 	each := time.Duration(float64(timeLeft(ctx)) * turnShare / float64(n))
-	defer func() { c.report.Choices = choose(c.report.Cuts, c.Services) }()
+	defer func() { c.keep(func(r *Report) { r.Choices = choose(r.Cuts, c.Services) }) }()
 	var faults faults
 	for _, batch := range c.Batches {
 		for _, wanted := range c.Granularities {
@@ -87,25 +87,28 @@ func (c *check) measureCuts(ctx context.Context) error {
 					faults.add(fmt.Sprintf("%s, batch %d, %d operators", m.Name, batch, wanted), err)
 					continue
 				}
-				c.report.Cuts = append(c.report.Cuts, CutRow{
+				row := CutRow{
 					Model: m.Name, Batch: batch, Wanted: wanted, Segments: r.Segments, Rounds: r.Rounds,
 					WholeMS: r.WholeMS, CutMS: r.CutMS, DeviceMS: r.DeviceMS, Ratio: r.CutMS / r.WholeMS,
-				})
+				}
+				c.keep(func(r *Report) { r.Cuts = append(r.Cuts, row) })
 			}
 		}
 	}
 	return faults.err()
 }
 
-// cutLimit is what cutting may cost: 5 %.
-const cutLimit = 1.05
+// cutLimit is what cutting may cost, as a ratio.
+const cutLimit = 1 + wantCut/100
 
 // Choice is how a model is cut from then on: the finest way that costs at most
-// 5 % with every batch, else the one that costs least.
+// 5 % with every batch, else the one that costs least. Ways that were measured with
+// fewer batches than others, since time ran out, are not chosen.
 type Choice struct {
 	Model    string  `json:"model"`
 	Wanted   int     `json:"wanted"`
 	Segments int     `json:"segments"`
+	Batches  int     `json:"batches"`     // that it was measured with
 	Worst    float64 `json:"worst_ratio"` // over the batches
 	Within   bool    `json:"within"`
 }
@@ -125,6 +128,7 @@ func choose(rows []CutRow, list []Model) []Choice {
 				w = &Choice{Model: m.Name, Wanted: r.Wanted, Segments: r.Segments}
 				ways[r.Wanted], order = w, append(order, r.Wanted)
 			}
+			w.Batches++
 			w.Worst = max(w.Worst, r.Ratio)
 			w.Within = w.Worst <= cutLimit
 		}
@@ -142,6 +146,9 @@ func choose(rows []CutRow, list []Model) []Choice {
 }
 
 func (w *Choice) better(than *Choice) bool {
+	if w.Batches != than.Batches {
+		return w.Batches > than.Batches
+	}
 	if w.Within != than.Within {
 		return w.Within
 	}
@@ -195,7 +202,8 @@ func (c *check) measureSessions(ctx context.Context) error {
 				faults.add(fmt.Sprintf("%s, %d operators", m.Name, wanted), err)
 				continue
 			}
-			c.report.Sessions = append(c.report.Sessions, sessionRow(m.Name, wanted, &whole, &cut))
+			row := sessionRow(m.Name, wanted, &whole, &cut)
+			c.keep(func(r *Report) { r.Sessions = append(r.Sessions, row) })
 		}
 	}
 	return faults.err()

@@ -37,7 +37,7 @@ func (c *check) profile(ctx context.Context) error {
 		return err
 	}
 	c.state = dir
-	c.close = append(c.close, func() error { return os.RemoveAll(dir) })
+	c.later(func() error { return os.RemoveAll(dir) })
 	config, err := c.writeConfig(dir)
 	if err != nil {
 		return err
@@ -52,8 +52,9 @@ func (c *check) profile(ctx context.Context) error {
 	if err := c.ask(ctx, &measured, "profile", "--config", config, "--time", limit.String(), "--json"); err != nil {
 		return err
 	}
-	p := &Profile{MeasureSeconds: measured.Seconds, Measured: measured.Measured, DriftPercent: measured.Drift}
-	c.report.Profile = p
+	p := Profile{MeasureSeconds: measured.Seconds, Measured: measured.Measured, DriftPercent: measured.Drift}
+	untrained := p
+	c.keep(func(r *Report) { r.Profile = &untrained })
 	var trained struct {
 		Rows    int     `json:"rows"`
 		Seconds float64 `json:"seconds"`
@@ -64,5 +65,6 @@ func (c *check) profile(ctx context.Context) error {
 		return err
 	}
 	p.Rows, p.TrainSeconds, p.MAPE = trained.Rows, trained.Seconds, trained.MAPE
+	c.keep(func(r *Report) { r.Profile = &p })
 	return nil
 }

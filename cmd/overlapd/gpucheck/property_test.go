@@ -52,7 +52,7 @@ func TestReportHolds(t *testing.T) {
 			}
 		}
 		for _, v := range r.Verdicts {
-			if !slices.Contains([]string{Holds, Misses, NotMeasured}, v.Answer) || (v.Answer == NotMeasured) != (v.Got == "") {
+			if !slices.Contains([]string{Pass, Miss, NotMeasured}, v.Answer) || (v.Answer == NotMeasured) != (v.Number == nil) {
 				t.Fatalf("%+v", v)
 			}
 		}
@@ -60,10 +60,10 @@ func TestReportHolds(t *testing.T) {
 		for _, p := range r.Pairs {
 			best = max(best, p.Gain)
 		}
-		if v := r.judgePairs(); len(r.Pairs) > 0 && (v.Answer == Holds) != (best >= wantGain) {
+		if v := r.judgePairs(); len(r.Pairs) > 0 && (v.Answer == Pass) != (best >= wantGain) {
 			t.Fatalf("the best pair gains %g: %+v", best, v)
 		}
-		if v := r.judgeRepeat(); r.Repeat != nil && (v.Answer == Holds) != (r.Repeat.Spread <= wantSpread) {
+		if v := r.judgeRepeat(); r.Repeat != nil && (v.Answer == Pass) != (r.Repeat.Spread <= wantSpread) {
 			t.Fatalf("spread %g: %+v", r.Repeat.Spread, v)
 		}
 		for _, l := range r.Assumed {

@@ -40,6 +40,16 @@ func (c *check) repeatGroup(ctx context.Context) (err error) {
 	first, second := part{service: 0, batch: c.Batches[0]}, part{service: 1, batch: c.Batches[0], end: max(operators/2, 1)}
 	var times []float64
 	var cold float64
+	// What was measured is kept also if the time is up.
+	defer func() {
+		r := spread(times)
+		if r.Runs == 0 {
+			return
+		}
+		r.Group = fmt.Sprintf("%s whole, %s operators 0 to %d of %d", c.Services[0].Name, c.Services[1].Name, second.end, operators)
+		r.FirstMS, r.Batch, r.MPS = cold, c.Batches[0], c.mps != nil
+		c.keep(func(report *Report) { report.Repeat = &r })
+	}()
 	for n := -warmups; n < repeats; n++ {
 		took, err := w.run(ctx, first, second)
 		if err != nil {
@@ -52,11 +62,6 @@ func (c *check) repeatGroup(ctx context.Context) (err error) {
 			times = append(times, milliseconds(took))
 		}
 	}
-	r := spread(times)
-	r.Group = fmt.Sprintf("%s whole, %s operators 0 to %d of %d", c.Services[0].Name, c.Services[1].Name, second.end, operators)
-	r.FirstMS = cold
-	r.Batch, r.MPS = c.Batches[0], c.mps != nil
-	c.report.Repeat = &r
 	return nil
 }
 

@@ -24,10 +24,14 @@ type Report struct {
 	Rehearsal bool      `json:"rehearsal"` // on the CPU: nothing here is about a GPU
 	Device    string    `json:"device"`    // in words
 	Started   time.Time `json:"started"`
-	Seconds   float64   `json:"seconds"`
-	Version   string    `json:"version"`
-	Commit    string    `json:"commit"`
-	Seed      uint64    `json:"seed"`
+	Seconds   float64   `json:"seconds"` // of the steps
+	// PreparingSeconds were spent before the first step: on unpacking, and on models
+	// of the zoo that had to be built.
+	PreparingSeconds float64 `json:"preparing_seconds"`
+
+	Version string `json:"version"`
+	Commit  string `json:"commit"`
+	Seed    uint64 `json:"seed"`
 
 	Steps    []StepResult   `json:"steps"`
 	Verdicts []Verdict      `json:"verdicts"`
@@ -69,7 +73,7 @@ type StepResult struct {
 func newReport(o *Options, now time.Time) *Report {
 	return &Report{
 		Format: Format, Rehearsal: o.rehearsal(), Device: o.Machine, Started: now.UTC().Truncate(time.Second),
-		Version: o.Version, Commit: o.Commit, Seed: o.Seed,
+		PreparingSeconds: o.Spent.Seconds(), Version: o.Version, Commit: o.Commit, Seed: o.Seed,
 	}
 }
 

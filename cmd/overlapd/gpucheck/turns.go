@@ -82,13 +82,13 @@ func (c *check) loadPolicies(ctx context.Context) (err error) {
 		for _, d := range list {
 			err = errors.Join(err, d.stop())
 		}
-		c.report.Policies = sumUp(c.Policies, c.report.Turns)
+		c.keep(func(r *Report) { r.Policies = sumUp(c.Policies, r.Turns) })
 	}()
 	if err != nil {
 		return err
 	}
 	s := c.setting(timeLeft(ctx))
-	c.report.Load = &s
+	c.keep(func(r *Report) { r.Load = &s })
 	for round := range s.Rounds {
 		for i, policy := range c.Policies {
 			c.Progress(fmt.Sprintf("  turn %d of %d: %s", round+1, s.Rounds, policy))
@@ -97,7 +97,7 @@ func (c *check) loadPolicies(ctx context.Context) (err error) {
 				return fmt.Errorf("%s: %w", policy, err)
 			}
 			t.Policy = policy
-			c.report.Turns = append(c.report.Turns, t)
+			c.keep(func(r *Report) { r.Turns = append(r.Turns, t) })
 		}
 	}
 	return nil

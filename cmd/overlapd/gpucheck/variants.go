@@ -55,7 +55,8 @@ func (c *check) measureVariants(ctx context.Context) error {
 			faults.add(m.Name+" "+w.name, err)
 			continue
 		}
-		c.report.Variants = append(c.report.Variants, VariantRow{m.Name, w.name, r.Segments, r.CutMS, r.DeviceMS, r.LoadMS})
+		row := VariantRow{m.Name, w.name, r.Segments, r.CutMS, r.DeviceMS, r.LoadMS}
+		c.keep(func(r *Report) { r.Variants = append(r.Variants, row) })
 	}
 	return faults.err()
 }
