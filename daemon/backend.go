@@ -76,6 +76,7 @@ type runner interface {
 	State(models.ServiceID) (executor.State, error)
 	Add(executor.ServiceSpec) error
 	Remove(models.ServiceID) (<-chan error, error)
+	Grant(models.ServiceID) error
 	Close() error
 }
 

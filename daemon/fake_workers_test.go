@@ -42,6 +42,7 @@ type fakeWorkers struct {
 		refuses bool             // every round
 		hold    []executor.Event // events that are not delivered yet, if holding
 		holding bool
+		granted []models.ServiceID
 		groups  [][]models.Span // of the rounds sent, in that order
 	}
 }
@@ -541,6 +542,27 @@ func (f *fakeWorkers) Remove(id models.ServiceID) (<-chan error, error) {
 		gone <- executor.ErrLeak
 	}
 	return gone, nil
+}
+
+// Grant notes who may load.
+func (f *fakeWorkers) Grant(id models.ServiceID) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.granted = append(f.mu.granted, id)
+	return nil
+}
+
+// ask lets the worker of a service ask for leave to load.
+func (f *fakeWorkers) ask(service models.ServiceID, phase string) {
+	f.tell(executor.WorkerAsks{Service: service, Phase: phase, Total: 1})
+}
+
+// grants returns who was given leave since the last call.
+func (f *fakeWorkers) grants() (ids []models.ServiceID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ids, f.mu.granted = f.mu.granted, nil
+	return ids
 }
 
 func (f *fakeWorkers) State(models.ServiceID) (executor.State, error) {

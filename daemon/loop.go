@@ -31,6 +31,7 @@ type loop struct {
 
 	prediction prediction
 	profiling  profiling
+	loading    loading
 	arrived    time.Time // when the last query came
 
 	slots    []*slot                     // by service ID
@@ -149,6 +150,7 @@ func (l *loop) decide() {
 	l.scheduler.Plan(l.now())
 	next, wake := l.scheduler.Wake()
 	idle := l.scheduler.Idle()
+	l.giveLeave(idle)
 	switch {
 	case l.profiling.machine.active():
 		if !idle {
@@ -158,7 +160,7 @@ func (l *loop) decide() {
 	case idle && l.profiling.pending():
 		next, wake = l.measure(), true
 	}
-	if wake {
+	if next, wake = l.sooner(next, wake); wake {
 		l.timer.Reset(max(next-l.now(), 0))
 	}
 }
@@ -180,8 +182,11 @@ func (l *loop) measure() (next time.Duration) {
 }
 
 // measurable reports whether the workers of all services that are measured
-// run.
+// run, and none loads.
 func (l *loop) measurable() bool {
+	if l.loading.active() {
+		return false
+	}
 	for _, id := range l.profiling.services {
 		if !l.slots[id].service.Ready() {
 			return false
@@ -235,7 +240,7 @@ func (l *loop) finish(o executor.Outcome) {
 				l.lost(s.Span.Service)
 			}
 		}
-		l.profiling.finish(&o, !l.scheduler.Idle())
+		l.profiling.finish(&o, !l.scheduler.Idle() || l.loading.impatient(l.now()))
 		return
 	}
 	l.outcome.Round, l.outcome.Took, l.outcome.Spans = o.Round, o.Took, l.outcome.Spans[:0]
@@ -326,6 +331,7 @@ func (l *loop) answerAll() {
 // workerEvent takes in what happened to a worker. The outcome of a span that
 // was lost with it may come before or after.
 func (l *loop) workerEvent(e executor.Event) {
+	l.loadEvent(e)
 	switch e := e.(type) {
 	case executor.WorkerReady:
 		l.up(e)

@@ -38,7 +38,7 @@ var fakeInfo = segments.Info{
 }
 
 // loadFake does what the model path says.
-func loadFake(spec segments.LoadSpec, progress segments.ProgressFunc) (segments.Engine, error) {
+func loadFake(spec segments.LoadSpec, progress segments.ProgressFunc, step segments.StepFunc) (segments.Engine, error) {
 	progress("fake", 1, 1)
 	switch verb, arg, _ := strings.Cut(spec.ModelPath, " "); verb {
 	case "fail":
@@ -51,9 +51,22 @@ func loadFake(spec segments.LoadSpec, progress segments.ProgressFunc) (segments.
 		return nil, fmt.Errorf("%w: %s", segments.ErrDeviceFull, arg)
 	case "env":
 		return nil, errors.New(arg + " is " + os.Getenv(arg))
+	case "steps": // so many, of 2 ms each
+		return loadInSteps(arg, step)
 	case "":
 	default:
 		misbehave(verb, arg, 0)
+	}
+	return &fakeEngine{batches: map[models.BatchID]*fakeBatch{}}, nil
+}
+
+func loadInSteps(n string, step segments.StepFunc) (segments.Engine, error) {
+	steps, _ := strconv.ParseInt(n, 10, 64)
+	for i := range steps {
+		if err := step("fake", i, steps); err != nil {
+			return nil, err
+		}
+		time.Sleep(2 * time.Millisecond)
 	}
 	return &fakeEngine{batches: map[models.BatchID]*fakeBatch{}}, nil
 }
@@ -209,6 +222,11 @@ func lie(about string, id models.BatchID) {
 		done.Finished, done.Outputs = false, nil
 	case "hello":
 		m = &segments.Hello{}
+	case "asks": // twice
+		m = &segments.Ask{Phase: "a lie", Total: 1}
+		lie("asked", id)
+	case "asked":
+		m = &segments.Ask{Phase: "a lie", Total: 1}
 	case "failed":
 		m = &segments.Failed{Round: 7, Batch: id}
 	}

@@ -50,11 +50,10 @@ func (w *worker) awaitExit() {
 
 // load brings a worker that was just started to where it can run spans.
 func (w *worker) load(ctx context.Context) error {
-	timeout := w.service.executor.opts.LoadTimeout
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w: over %v", ErrLoadTimeout, timeout))
-	defer cancel()
 	unwatch := context.AfterFunc(ctx, func() { w.lose(context.Cause(ctx)) })
 	defer unwatch()
+	w.clock.start(&w.service.executor.opts, w.lose)
+	defer w.clock.stop()
 	var hello segments.Hello
 	if err := w.expect(&hello); err != nil {
 		return err
@@ -64,6 +63,7 @@ func (w *worker) load(ctx context.Context) error {
 			ErrProtocol, hello.PID, hello.Protocol, w.process.pid(), segments.ProtocolVersion)
 	}
 	spec := w.service.spec.Load
+	spec.Gated = w.service.executor.opts.Gated
 	spec.PollNanos = int64(w.service.executor.opts.Poll)
 	w.mu.Lock()
 	err := w.sendLocked(&segments.Load{Spec: spec})
@@ -117,6 +117,10 @@ func (w *worker) awaitReady() error {
 				return protocol(err)
 			}
 			w.service.emit(WorkerProgress{w.service.spec.ID, p.Phase, p.Done, p.Total})
+		case segments.KindAsk:
+			if err := w.asks(payload); err != nil {
+				return err
+			}
 		case segments.KindReady:
 			var ready segments.Ready
 			if err := ready.Decode(payload); err != nil {

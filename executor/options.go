@@ -26,7 +26,11 @@ type Options struct {
 	Env      []string // of a worker, nil for that of this process
 	Services []ServiceSpec
 
-	LoadTimeout time.Duration // from the start of a process until it is ready
+	// Gated makes workers that load ask before each step: see WorkerAsks.
+	Gated bool
+
+	LoadTimeout time.Duration // from the start of a process until it is ready, without the time that it waits for leave
+	LoadLimit   time.Duration // the same with that time, 0 for six times LoadTimeout
 	SpanTimeout time.Duration // of one span; the worker is then killed
 	Poll        time.Duration // both ends of a socket look this long for the next message before they sleep, 0 for not at all
 	CloseGrace  time.Duration // for a worker to exit by itself when the executor closes or its service is removed
@@ -49,6 +53,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.LoadTimeout = orDefault(o.LoadTimeout, 10*time.Minute)
+	o.LoadLimit = orDefault(o.LoadLimit, 6*o.LoadTimeout)
 	o.SpanTimeout = orDefault(o.SpanTimeout, 30*time.Second)
 	o.CloseGrace = orDefault(o.CloseGrace, 2*time.Second)
 	o.ReleaseGrace = orDefault(o.ReleaseGrace, 30*time.Second)
@@ -100,11 +105,12 @@ func (o Options) validate() error {
 	fault(len(o.Command) == 0, "no command")
 	fault(len(o.Services) == 0, "no service")
 	for name, d := range map[string]time.Duration{
-		"load timeout": o.LoadTimeout, "span timeout": o.SpanTimeout, "poll": o.Poll, "close grace": o.CloseGrace, "release grace": o.ReleaseGrace,
+		"load timeout": o.LoadTimeout, "load limit": o.LoadLimit, "span timeout": o.SpanTimeout, "poll": o.Poll, "close grace": o.CloseGrace, "release grace": o.ReleaseGrace,
 		"least backoff": o.BackoffMin, "healthy after": o.HealthyAfter, "restart window": o.RestartWindow,
 	} {
 		fault(d < 0, "%s of %v", name, d)
 	}
+	fault(o.LoadLimit < o.LoadTimeout, "load limit of %v is below the load timeout of %v", o.LoadLimit, o.LoadTimeout)
 	fault(o.BackoffMax < o.BackoffMin, "largest backoff of %v is below the least of %v", o.BackoffMax, o.BackoffMin)
 	fault(o.RestartLimit < 0, "restart limit of %d", o.RestartLimit)
 	seen := map[models.ServiceID]bool{}

@@ -102,7 +102,7 @@ func (s *service) serve(ctx context.Context) (lost WorkerLost, readyFor time.Dur
 	s.start(w.listen)
 	ready := time.Now()
 	s.setReady(w)
-	s.emit(WorkerReady{s.spec.ID, w.process.pid(), w.info, ready.Sub(w.begin)})
+	s.emit(WorkerReady{s.spec.ID, w.process.pid(), w.info, ready.Sub(w.begin), w.clock.waited()})
 	s.watch(ctx, w)
 	readyFor = time.Since(ready)
 	return s.bury(w), readyFor

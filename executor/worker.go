@@ -18,6 +18,7 @@ type worker struct {
 	outputs *segments.Outputs
 	info    segments.Info
 	begin   time.Time
+	clock   loadClock
 	fly     chan struct{} // tells the reader that a run is in flight
 	lost    chan struct{} // closed by lose
 	read    chan struct{} // closed when the reader has ended
@@ -26,6 +27,7 @@ type worker struct {
 	mu struct {
 		sync.Mutex
 		cause   error // why it is lost, nil while it lives
+		asks    bool  // it waits for leave
 		dying   error // why it ends by itself, if it told
 		flights flights
 		batches map[models.BatchID][]models.QueryID

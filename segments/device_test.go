@@ -384,7 +384,7 @@ func TestLoadONNXWithoutDriver(t *testing.T) {
 	}
 	spec := LoadSpec{Service: "tiny", ModelPath: openZoo(t, "tiny_add"), CacheDir: t.TempDir(), CUDA: &CUDASpec{}}
 	for range 2 {
-		if _, err := LoadONNX(spec, func(string, int64, int64) {}); !errors.Is(err, driver.ErrNoLibrary) || errors.Is(err, ort.ErrEnvOpen) {
+		if _, err := LoadONNX(spec, nothing, freely(nothing)); !errors.Is(err, driver.ErrNoLibrary) || errors.Is(err, ort.ErrEnvOpen) {
 			t.Errorf("%v", err)
 		}
 	}

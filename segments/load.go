@@ -19,8 +19,9 @@ type Config struct {
 	IntermediateBytes int64  // budget for the intermediates of all batches, 0 for DefaultIntermediateBytes
 	Limits            models.Limits
 	Ablation          Ablation
-	Device            *Device                               // nil for the CPU
-	Progress          func(phase string, done, total int64) // may be nil
+	Device            *Device      // nil for the CPU
+	Progress          ProgressFunc // may be nil
+	Step              StepFunc     // nil for no leave that is needed
 }
 
 // DefaultIntermediateBytes is the budget for intermediates where none is set.
@@ -30,6 +31,9 @@ const DefaultIntermediateBytes = 2 << 30
 func OpenModel(env *ort.Env, c Config) (*CutModel, error) {
 	if c.Progress == nil {
 		c.Progress = func(string, int64, int64) {}
+	}
+	if c.Step == nil {
+		c.Step = freely(c.Progress)
 	}
 	if c.IntermediateBytes <= 0 {
 		c.IntermediateBytes = DefaultIntermediateBytes
@@ -62,7 +66,7 @@ func (e *CutModel) load(c Config) error {
 	}
 	err = e.loadOptimized(path, c)
 	err = e.device.fault(err)
-	if err != nil && e.cacheHit && !errors.Is(err, ErrDeviceFull) && !ends(err) {
+	if err != nil && e.cacheHit && !errors.Is(err, ErrDeviceFull) && !errors.Is(err, ErrNoLeave) && !ends(err) {
 		// A cached file that does not load is worth one more try from the
 		// model itself: the disk may have been full when it was written.
 		os.Remove(path)
@@ -79,18 +83,23 @@ func (e *CutModel) load(c Config) error {
 // model is closed again by then, so that its pages do not add up with those of
 // the optimized one.
 func (e *CutModel) optimize(c Config) (string, error) {
+	if err := c.Step("read", 0, 1); err != nil {
+		return "", err
+	}
 	file, err := models.Open(c.Path, c.Limits)
 	if err != nil {
 		return "", err
 	}
 	defer file.Close()
-	c.Progress("optimize", 0, 1)
 	model, err := file.Model("")
 	if err != nil {
 		return "", err
 	}
 	e.model = *model
 	e.batchDims = models.BatchDims(model.Inputs).Batch
+	if err := c.Step("optimize", 0, 1); err != nil {
+		return "", err
+	}
 	path, hit, err := optimize(e.env, e.device, file, model.Hash, c.CacheDir, optimizedLimits(c.Limits))
 	e.cacheHit = hit
 	return path, err
@@ -98,6 +107,9 @@ func (e *CutModel) optimize(c Config) (string, error) {
 
 // loadOptimized cuts the optimized file and makes the sessions.
 func (e *CutModel) loadOptimized(path string, c Config) error {
+	if err := c.Step("cut", 0, 1); err != nil {
+		return err
+	}
 	file, err := models.Open(path, optimizedLimits(c.Limits))
 	if err != nil {
 		return err
@@ -200,7 +212,9 @@ func (e *CutModel) makeSessions(c Config) error {
 		e.made[id].piece = -1
 	}
 	for p := range e.cut.pieces {
-		c.Progress("load", int64(p), int64(len(e.cut.pieces)))
+		if err := c.Step("load", int64(p), int64(len(e.cut.pieces))); err != nil {
+			return err
+		}
 		var err error
 		if raw, err = e.cut.appendModel(raw[:0], p, e.types); err != nil {
 			return err

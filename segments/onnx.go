@@ -25,7 +25,10 @@ type service struct {
 
 // LoadONNX loads the model of a worker process with ONNX Runtime and warms it
 // up. It is the LoadFunc of a real worker.
-func LoadONNX(spec LoadSpec, progress ProgressFunc) (Engine, error) {
+func LoadONNX(spec LoadSpec, progress ProgressFunc, step StepFunc) (Engine, error) {
+	if err := step("runtime", 0, 1); err != nil {
+		return nil, err
+	}
 	var lib *ort.Library
 	err := kindly(func() error {
 		path, err := ort.Find()
@@ -48,7 +51,7 @@ func LoadONNX(spec LoadSpec, progress ProgressFunc) (Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := openService(env, spec, progress)
+	s, err := openService(env, spec, progress, step)
 	if err != nil {
 		return nil, errors.Join(err, env.Close())
 	}
@@ -56,17 +59,19 @@ func LoadONNX(spec LoadSpec, progress ProgressFunc) (Engine, error) {
 }
 
 // openService loads the model on the device that the spec names.
-func openService(env *ort.Env, spec LoadSpec, progress ProgressFunc) (s *service, err error) {
+func openService(env *ort.Env, spec LoadSpec, progress ProgressFunc, step StepFunc) (s *service, err error) {
 	var device *Device
 	if spec.CUDA != nil {
 		// The driver's threads, too, have the priority of the one that makes them.
-		progress("device", 0, 1)
+		if err := step("device", 0, 1); err != nil {
+			return nil, err
+		}
 		if device, err = OpenCUDA(env, *spec.CUDA); err != nil {
 			return nil, err
 		}
 	}
 	err = kindly(func() error {
-		s, err = loadService(env, device, spec, progress)
+		s, err = loadService(env, device, spec, progress, step)
 		return err
 	})
 	if err != nil && device != nil {
@@ -97,7 +102,7 @@ func kindly(f func() error) error {
 // else is said: each has handles of the libraries, and launches of its own.
 const DefaultCUDATarget = 24
 
-func loadService(env *ort.Env, device *Device, spec LoadSpec, progress ProgressFunc) (*service, error) {
+func loadService(env *ort.Env, device *Device, spec LoadSpec, progress ProgressFunc, step StepFunc) (*service, error) {
 	target := spec.CutTarget
 	if device != nil && target == 0 {
 		target = DefaultCUDATarget
@@ -110,6 +115,7 @@ func loadService(env *ort.Env, device *Device, spec LoadSpec, progress ProgressF
 		IntermediateBytes: spec.IntermediateBytes,
 		Limits:            models.DefaultLimits(),
 		Progress:          progress,
+		Step:              step,
 	})
 	if err != nil {
 		return nil, err
@@ -118,7 +124,7 @@ func loadService(env *ort.Env, device *Device, spec LoadSpec, progress ProgressF
 		return nil, errors.Join(err, m.Close())
 	}
 	s := &service{CutModel: m, env: env, device: device}
-	err = s.warm(spec, progress)
+	err = s.warm(spec, step)
 	if err == nil && device != nil {
 		err = m.DeviceMemory().check()
 	}
@@ -162,7 +168,7 @@ func warmSizes(largest int, every bool) []int {
 // warm runs batches of several sizes and lengths. A model that cannot run on
 // zeros is served all the same, and learns from its first queries. An error is
 // one that ends the worker.
-func (s *service) warm(spec LoadSpec, progress ProgressFunc) error {
+func (s *service) warm(spec LoadSpec, step StepFunc) error {
 	sizes := warmSizes(max(spec.MaxBatch, 1), s.device != nil)
 	lengths := []int{warmSeqLen}
 	if s.device != nil && len(spec.WarmSeqLens) > 0 && models.HasSeqLen(s.Model().Inputs) {
@@ -170,10 +176,12 @@ func (s *service) warm(spec LoadSpec, progress ProgressFunc) error {
 	}
 	for i, length := range lengths {
 		for j, size := range sizes {
-			progress("warm", int64(i*len(sizes)+j), int64(len(lengths)*len(sizes)))
-			solo, err := s.WarmAt(size, length)
+			solo, err := s.warmAt(size, length, func(run int) error {
+				each := int64(1 + warmRuns)
+				return step("warm", int64(i*len(sizes)+j)*each+int64(run), int64(len(lengths)*len(sizes))*each)
+			})
 			switch {
-			case ends(err):
+			case ends(err), errors.Is(err, ErrNoLeave):
 				return err
 			case errors.Is(err, ErrInput):
 				return nil // nothing can be made up for this model

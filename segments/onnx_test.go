@@ -20,7 +20,7 @@ func skipWithoutLibrary(t *testing.T) {
 
 func loadTiny(t *testing.T, spec LoadSpec) Engine {
 	t.Helper()
-	e, err := LoadONNX(spec, func(string, int64, int64) {})
+	e, err := LoadONNX(spec, nothing, freely(nothing))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestLoadONNXRefuses(t *testing.T) {
 		"a sequence comes out": {sequence.write(t), ErrUnservable},
 		"unknown operator":     {unknown.write(t), nil},
 	} {
-		e, err := LoadONNX(LoadSpec{ModelPath: test.path, CacheDir: t.TempDir()}, func(string, int64, int64) {})
+		e, err := LoadONNX(LoadSpec{ModelPath: test.path, CacheDir: t.TempDir()}, nothing, freely(nothing))
 		if err == nil {
 			e.Close()
 		}

@@ -42,6 +42,11 @@ func (e *CutModel) Warm(size int) (Solo, error) { return e.WarmAt(size, warmSeqL
 
 // WarmAt is Warm with a sequence length, which a model that has none ignores.
 func (e *CutModel) WarmAt(size, seqLen int) (Solo, error) {
+	return e.warmAt(size, seqLen, func(int) error { return nil })
+}
+
+// warmAt is WarmAt with leave for each run, which is counted from 0.
+func (e *CutModel) warmAt(size, seqLen int, leave func(run int) error) (Solo, error) {
 	q, seqLen, err := e.zeroQuery(size, seqLen)
 	if err != nil {
 		return Solo{}, err
@@ -55,6 +60,9 @@ func (e *CutModel) WarmAt(size, seqLen int) (Solo, error) {
 	}()
 	times := make([][]int64, 0, warmRuns)
 	for run := range 1 + warmRuns {
+		if err := leave(run); err != nil {
+			return Solo{}, err
+		}
 		if err := e.Start(warmBatch, []QueryInputs{q}); err != nil {
 			return Solo{}, err
 		}

@@ -14,7 +14,7 @@ import (
 
 // ProtocolVersion is what both ends must agree on. They are the same binary,
 // so a difference means that the file was replaced under a running daemon.
-const ProtocolVersion = 2
+const ProtocolVersion = 3
 
 // Limits of the protocol. A decoder refuses what exceeds them.
 const (
@@ -52,6 +52,7 @@ const (
 	KindRun
 	KindRelease
 	KindQuit
+	KindGrant
 )
 
 // Messages from a worker to the daemon.
@@ -62,12 +63,13 @@ const (
 	KindDone
 	KindFailed
 	KindLoadFailed
+	KindAsk
 )
 
 var kindNames = map[Kind]string{
-	KindLoad: "load", KindRun: "run", KindRelease: "release", KindQuit: "quit",
+	KindLoad: "load", KindRun: "run", KindRelease: "release", KindQuit: "quit", KindGrant: "grant",
 	KindHello: "hello", KindProgress: "progress", KindReady: "ready",
-	KindDone: "done", KindFailed: "failed", KindLoadFailed: "load failed",
+	KindDone: "done", KindFailed: "failed", KindLoadFailed: "load failed", KindAsk: "ask",
 }
 
 func (k Kind) String() string {

@@ -18,6 +18,7 @@ type LoadSpec struct {
 	MaxBatch          int               `json:"max_batch,omitempty"`          // largest batch that will be run
 	IntermediateBytes int64             `json:"intermediate_bytes,omitempty"` // budget of all paused batches together, 0 for none
 	Optimization      string            `json:"optimization,omitempty"`       // level of graph optimization, "" for the engine's default
+	Gated             bool              `json:"gated,omitempty"`              // loading waits for a Grant before each step
 	Options           map[string]string `json:"options,omitempty"`
 	WarmSeqLens       []int             `json:"warm_seq_lens,omitempty"` // sequence lengths that are warmed up on a GPU, none for one of our choice
 	CUDA              *CUDASpec         `json:"cuda,omitempty"`          // nil for the CPU
@@ -175,3 +176,17 @@ func (*Quit) Decode(payload []byte) error {
 }
 
 func (*Quit) appendPayload(dst []byte) ([]byte, error) { return dst, nil }
+
+// Grant answers an Ask: the worker may do the next step of loading.
+type Grant struct{}
+
+// Kind returns KindGrant.
+func (*Grant) Kind() Kind { return KindGrant }
+
+// Decode implements Message.
+func (*Grant) Decode(payload []byte) error {
+	d := decoder{data: payload}
+	return d.done(KindGrant)
+}
+
+func (*Grant) appendPayload(dst []byte) ([]byte, error) { return dst, nil }

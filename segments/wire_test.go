@@ -24,6 +24,8 @@ func newMessage(k Kind) Message {
 		return &Release{}
 	case KindQuit:
 		return &Quit{}
+	case KindGrant:
+		return &Grant{}
 	case KindHello:
 		return &Hello{}
 	case KindProgress:
@@ -36,6 +38,8 @@ func newMessage(k Kind) Message {
 		return &Failed{}
 	case KindLoadFailed:
 		return &LoadFailed{}
+	case KindAsk:
+		return &Ask{}
 	}
 	return nil
 }
@@ -50,6 +54,8 @@ func testMessages() []Message {
 		&Run{Batch: 1, End: 1, Size: 2, Queries: []QueryTensors{{ID: 5, Inputs: []Tensor{testTensor, {Type: models.String}}}, {ID: 6}}},
 		&Release{Batch: 9},
 		&Quit{},
+		&Grant{},
+		&Ask{Phase: "load", Done: 3, Total: 58},
 		&Hello{Protocol: ProtocolVersion, PID: 4711},
 		&Progress{Phase: "sessions", Done: 3, Total: 58},
 		&Ready{Info: Info{
@@ -251,7 +257,7 @@ func checkCanonical(t *testing.T, m Message, payload []byte) {
 		t.Fatalf("%s was decoded but cannot be encoded: %v", m.Kind(), err)
 	}
 	switch m.Kind() {
-	case KindRun, KindRelease, KindQuit, KindDone:
+	case KindRun, KindRelease, KindQuit, KindGrant, KindDone:
 		if !bytes.Equal(first, payload) {
 			t.Fatalf("%s has two forms", m.Kind())
 		}

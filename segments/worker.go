@@ -128,7 +128,9 @@ func (w *worker) start(load LoadFunc) error {
 	if err := message.Decode(payload); err != nil {
 		return err
 	}
-	engine, err := load(message.Spec, w.progress())
+	progress := w.progress()
+	step := w.step(message.Spec.Gated, progress)
+	engine, err := load(message.Spec, progress, step)
 	if err != nil {
 		if serr := w.send(&LoadFailed{Code: loadCodeOf(err), Message: err.Error()}); serr != nil {
 			return errors.Join(err, serr)
@@ -136,7 +138,9 @@ func (w *worker) start(load LoadFunc) error {
 		return fmt.Errorf("%w: %w", ErrLoadFailed, err)
 	}
 	w.engine = engine
-	w.pin()
+	if err := w.pin(step); err != nil {
+		return err
+	}
 	w.socket.poll = time.Duration(message.Spec.PollNanos)
 	info := engine.Info()
 	w.end = len(info.Operators)
@@ -145,16 +149,20 @@ func (w *worker) start(load LoadFunc) error {
 
 // pin asks the engine to keep the shared memory in place. What cannot be pinned
 // is copied more slowly, and that is all.
-func (w *worker) pin() {
+func (w *worker) pin(step StepFunc) error {
 	p, ok := w.engine.(pinner)
 	if !ok {
-		return
+		return nil
+	}
+	if err := step("pin", 0, 1); err != nil {
+		return err
 	}
 	for _, err := range []error{p.Pin(w.inputs, true), p.Pin(w.outputs.mapped, false)} {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "overlapd worker: warning:", err)
 		}
 	}
+	return nil
 }
 
 // progress returns a ProgressFunc that passes on what is new or worth seeing.

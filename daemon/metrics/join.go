@@ -12,11 +12,7 @@ func Join(parts ...*Snapshot) *Snapshot {
 	all.Scheduler.Predictor = true
 	for _, p := range parts {
 		all.Age = max(all.Age, p.Age)
-		before := len(all.Record.services)
-		for _, sv := range p.Services {
-			sv.Slot += before
-			all.Services = append(all.Services, sv)
-		}
+		all.Services = append(all.Services, p.Services...)
 		all.GPUs = append(all.GPUs, p.GPUs...)
 		all.Scheduler.add(&p.Scheduler)
 		all.Record.add(p.Record)

@@ -7,8 +7,7 @@ import (
 
 // Record is what the scheduler goroutine notes of its turns, of the groups that
 // it runs and of the queries that it answers. It belongs to that goroutine, which
-// gives others a copy; none of its methods allocates but those that make it
-// larger.
+// gives others a copy; none of its methods allocates.
 type Record struct {
 	totals
 	services []queries
@@ -68,7 +67,7 @@ func NewRecord(services int) *Record {
 		newHistogram(ratioBounds), newHistogram(ratioBounds), newHistogram(errorBounds),
 	}}
 	for i := range r.services {
-		r.services[i] = newQueries()
+		r.services[i] = queries{newHistogram(latencyBounds), newHistogram(targetBounds), newHistogram(latencyBounds)}
 	}
 	return r
 }
@@ -146,21 +145,19 @@ func (r *Record) Answer(service int, q Query) {
 	}
 }
 
-// CopyTo copies what was noted, for another goroutine, to another record, which
-// comes to have as many services.
+// CopyTo copies what was noted, for another goroutine, to a record that was made
+// for as many services.
 func (r *Record) CopyTo(to *Record) {
 	to.totals = r.totals
 	from, at := r.groups.all(), to.groups.all()
 	for i := range from {
 		from[i].copyTo(at[i])
 	}
-	to.SetServices(len(r.services))
-	to.services = to.services[:len(r.services)]
-	for i := range r.services {
-		from, at := r.services[i].all(), to.services[i].all()
-		for k := range from {
-			from[k].copyTo(at[k])
-		}
+	for i := range min(len(r.services), len(to.services)) {
+		from, at := &r.services[i], &to.services[i]
+		from.latency.copyTo(&at.latency)
+		from.target.copyTo(&at.target)
+		from.queue.copyTo(&at.queue)
 	}
 }
 
