@@ -62,5 +62,5 @@ func (l *loop) failure(p *pending, a *overlap.Answer) *Error {
 // errGivenUp answers the queries of a service whose worker does not come back.
 func errGivenUp(s *Service) *Error {
 	return unavailable(ReasonLoading, fmt.Sprintf(
-		"service %s was given up: its worker was lost too often, or its model cannot be served; the log of overlapd says why", s.Name))
+		"service %s was given up: its worker was lost too often, or its model cannot be served; the log of overlapd says why; overlapd restart %s tries again", s.Name, s.Name))
 }

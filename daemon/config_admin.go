@@ -68,19 +68,29 @@ func (c *Config) checkAdmin(k *checker) {
 // AdminPath returns where the admin socket is, "" for nowhere. Two daemons of
 // one user have two, since each has a state folder of its own.
 func (c *Config) AdminPath() string {
+	if paths := c.AdminPaths(); len(paths) > 0 {
+		return paths[0]
+	}
+	return ""
+}
+
+// AdminPaths returns where the admin socket of a daemon with this configuration
+// may be, which depends on how it was started: the first is where one is that
+// has this environment.
+func (c *Config) AdminPaths() (paths []string) {
 	switch {
 	case c.Admin.off():
-		return ""
+		return nil
 	case c.Admin.Chosen():
-		return c.Admin.Socket
+		return []string{c.Admin.Socket}
 	}
 	if dir := SystemdFolder("RUNTIME_DIRECTORY"); dir != "" {
-		return filepath.Join(dir, adminName)
+		paths = append(paths, filepath.Join(dir, adminName))
 	}
 	if dir := UserSockets(); dir != "" {
-		return filepath.Join(dir, c.adminID()+".sock")
+		paths = append(paths, filepath.Join(dir, c.adminID()+".sock"))
 	}
-	return filepath.Join(c.StateDir, adminName)
+	return append(paths, filepath.Join(c.StateDir, adminName))
 }
 
 // UserSockets returns the folder of the admin sockets of daemons that a user

@@ -53,7 +53,7 @@ func (d *Daemon) Report(stopping, ended context.Context, m Manager) {
 	tick := time.NewTicker(loadingReport)
 	defer tick.Stop()
 	stop := stopping.Done()
-	for {
+	for last := false; ; {
 		ready := h.announced
 		s := d.standing()
 		s.stopping = stopping.Err() != nil
@@ -66,12 +66,18 @@ func (d *Daemon) Report(stopping, ended context.Context, m Manager) {
 			tick.Reset(servingReport)
 			m.Ready(s.givenUp)
 		}
+		if last {
+			return
+		}
 		select {
 		case <-tick.C:
 		case <-stop:
 			stop = nil
 		case <-ended.Done():
-			return
+			if s.stopping || stopping.Err() == nil {
+				return
+			}
+			last = true // a daemon that stops at once must tell that it does
 		}
 	}
 }

@@ -19,6 +19,7 @@ const patience = 30 * time.Second
 type fakeDaemon struct {
 	reload    ReloadFunc
 	restarted []string
+	hides     error // its configuration
 	refused   chan Peer
 	life      context.Context
 	end       context.CancelFunc
@@ -40,7 +41,10 @@ func (f *fakeDaemon) Restart(service string) error {
 	return nil
 }
 
-func (f *fakeDaemon) Config() []byte { return []byte("listen = \"127.0.0.1:0\"\n") }
+func (f *fakeDaemon) Config() ([]byte, error) { return []byte(fakeFile), f.hides }
+
+// fakeFile is the configuration of a fakeDaemon.
+const fakeFile = "listen = \"127.0.0.1:0\"\n"
 
 // socketPath returns a path that is short enough.
 func socketPath(t *testing.T) string {

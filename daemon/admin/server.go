@@ -30,7 +30,7 @@ type Host interface {
 
 	// Config returns the configuration that holds now, as a file, without what
 	// is secret in it.
-	Config() []byte
+	Config() ([]byte, error)
 }
 
 // Options says where a daemon is administered, and by whom.
@@ -215,6 +215,11 @@ func (s *Server) restart(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) config(w http.ResponseWriter, _ *http.Request) {
+	file, err := s.opts.Host.Config()
+	if err != nil {
+		refuse(w, told(err))
+		return
+	}
 	w.Header().Set("Content-Type", "application/toml")
-	_, _ = w.Write(s.opts.Host.Config()) // who left needs no answer
+	_, _ = w.Write(file) // who left needs no answer
 }

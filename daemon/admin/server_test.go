@@ -130,7 +130,12 @@ func TestRestart(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	f := newFakeDaemon(nothing)
-	if file, err := f.serve(t, nil).Config(t.Context()); err != nil || string(file) != string(f.Config()) {
+	c := f.serve(t, nil)
+	if file, err := c.Config(t.Context()); err != nil || string(file) != fakeFile {
+		t.Errorf("got %q, %v", file, err)
+	}
+	f.hides = &Error{KindBusy, "it is opened"}
+	if file, err := c.Config(t.Context()); told(err).Kind != KindBusy {
 		t.Errorf("got %q, %v", file, err)
 	}
 }

@@ -1,0 +1,65 @@
+package daemon
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+)
+
+// givingUp is an executor of which some services were given up.
+type givingUp struct {
+	runner
+	phases    []executor.Phase
+	restarted []models.ServiceID
+}
+
+func (g *givingUp) State(id models.ServiceID) (executor.State, error) {
+	return executor.State{Phase: g.phases[id]}, nil
+}
+
+func (g *givingUp) Restart(id models.ServiceID) error {
+	g.restarted = append(g.restarted, id)
+	return nil
+}
+
+// stateOnly is an executor that cannot restart anything.
+type stateOnly struct{ runner }
+
+func (stateOnly) State(models.ServiceID) (executor.State, error) {
+	return executor.State{Phase: executor.GivenUp}, nil
+}
+
+func TestRestart(t *testing.T) {
+	b := newBackend(fakeConfig(3, nil), zerolog.Nop())
+	g := &givingUp{phases: []executor.Phase{executor.Ready, executor.GivenUp, executor.Ready}}
+	b.exec = g
+	d := &Daemon{unit: &unit{backend: b, log: zerolog.Nop()}, face: b, log: zerolog.Nop()}
+	b.Services()[2].givenUp.Store(true)
+	for _, test := range []struct {
+		service, want string
+		is            error
+	}{
+		{"s0", "this one is ready", ErrNotGivenUp},
+		{"s1", "", nil},
+		{"s2", "change the model and reload", ErrNotGivenUp},
+		{"other", "overlapd status lists them", ErrNoService},
+	} {
+		err := d.Restart(test.service)
+		if !errors.Is(err, test.is) || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v", test.service, err)
+		}
+	}
+	if !slices.Equal(g.restarted, []models.ServiceID{1}) {
+		t.Errorf("restarted %v", g.restarted)
+	}
+	b.exec = stateOnly{}
+	if err := d.Restart("s1"); !errors.Is(err, ErrNotGivenUp) {
+		t.Errorf("an executor without processes: %v", err)
+	}
+}
