@@ -53,6 +53,7 @@ func completionCommand() *cobra.Command {
 func completeValues(root *cobra.Command) error {
 	values := map[string]cobra.CompletionFunc{
 		"config": files("toml"),
+		"admin":  files("sock"),
 		"policy": func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return policyNames(), cobra.ShellCompDirectiveNoFileComp
 		},

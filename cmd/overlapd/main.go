@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/admin"
 )
 
 // version and commit identify the build; the Makefile sets commit.
@@ -40,6 +41,9 @@ func exitStatus(err error) int {
 	if errors.As(err, &faults) {
 		return exitConfig
 	}
+	if e, ok := errors.AsType[*admin.Error](err); ok && e.Kind == admin.KindConfig {
+		return exitConfig
+	}
 	return 1
 }
 
@@ -60,6 +64,7 @@ Start with:  overlapd serve --embedded     two zoo models on the CPU
 Then:        overlapd status               what it serves and has done
              overlapd bench serve          put load on it
              overlapd top                  watch it
+             overlapd reload               have it follow its file
              overlapd models inspect NAME  see how a model is cut
              overlapd check --embedded     a configuration to start from`,
 		Version:       version + " (" + buildCommit() + ")",
@@ -69,7 +74,7 @@ Then:        overlapd status               what it serves and has done
 	cmd.SetFlagErrorFunc(func(at *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see %s --help", err, at.CommandPath())
 	})
-	cmd.AddCommand(serveCommand(), profileCommand(), trainCommand(), adviseCommand(), checkCommand(), datasetCommand(), deviceCommand(), modelsCommand(), benchCommand(), statusCommand(), topCommand(), traceCommand(),
+	cmd.AddCommand(serveCommand(), profileCommand(), trainCommand(), adviseCommand(), checkCommand(), datasetCommand(), deviceCommand(), modelsCommand(), benchCommand(), statusCommand(), topCommand(), traceCommand(), reloadCommand(), restartCommand(),
 		reproduceCommand(), replayCommand(), simulateCommand(), conformanceCommand(), gpuCheckCommand(), workerCommand(), fitCommand(), completionCommand(), manCommand())
 	if err := completeValues(cmd); err != nil {
 		panic(err) // two completions for one option

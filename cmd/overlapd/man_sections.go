@@ -13,6 +13,7 @@ var manualSections = []struct {
 			{"/var/lib/overlapd/INSTANCE", "The state: what was measured, the predictors, the decision log."},
 			{"/var/cache/overlapd/INSTANCE", "Models that were built or cut, which are built again if they are missing."},
 			{"/run/overlapd/INSTANCE", "Sockets, and those of MPS, while it runs."},
+			{"/run/overlapd/INSTANCE/admin.sock", "The admin socket, for root, the user overlapd and the members of admin_group."},
 			{"/usr/lib/overlapd/libonnxruntime.so.1", "ONNX Runtime, for overlapd alone."},
 		},
 	},
@@ -22,7 +23,7 @@ var manualSections = []struct {
 			{"OVERLAPD_ORT", "The ONNX Runtime to load, before any other place."},
 			{"STATE_DIRECTORY", "The state folder, unless the configuration names one. systemd sets it. Else it is overlapd below XDG_STATE_HOME or ~/.local/state."},
 			{"CACHE_DIRECTORY", "The folder of what can be built again. systemd sets it. Else it is overlapd below XDG_CACHE_HOME or ~/.cache; a daemon takes its state folder instead."},
-			{"RUNTIME_DIRECTORY", "The folder of sockets. systemd sets it."},
+			{"RUNTIME_DIRECTORY", "The folder of sockets. systemd sets it. Else the admin socket is in overlapd below XDG_RUNTIME_DIR, or in the state folder."},
 			{"NOTIFY_SOCKET, WATCHDOG_USEC", "Where the daemon tells how it does, and how often systemd wants to hear that it lives."},
 		},
 	},
@@ -30,6 +31,7 @@ var manualSections = []struct {
 		title: "SIGNALS",
 		entries: []struct{ name, text string }{
 			{"SIGTERM, SIGINT", "Accept nothing more, answer what was accepted, and end. A second one ends at once."},
+			{"SIGHUP", "Read the configuration again, as overlapd reload has the daemon do. The log says what became of it. If it comes of a terminal that is gone, the daemon ends as with SIGTERM."},
 		},
 	},
 	{
@@ -37,7 +39,7 @@ var manualSections = []struct {
 		entries: []struct{ name, text string }{
 			{"0", "All went well."},
 			{"1", "Something failed; standard error says what."},
-			{"78", "The configuration is wrong. systemd does not start the daemon again then."},
+			{"78", "The configuration is wrong. systemd does not start the daemon again then. Of overlapd reload: nothing was changed."},
 		},
 	},
 	{

@@ -23,7 +23,8 @@ var opening = fmt.Sprintf("STATUS=opening the state and the models\nEXTEND_TIMEO
 
 // report tells people and systemd how the daemon does. The function that it
 // returns ends that and waits; it is to be called when the daemon has ended.
-func report(stopping context.Context, d *daemon.Daemon, c daemon.Config, log zerolog.Logger) func() {
+// Once systemd knows that the daemon is ready, announced is called.
+func report(stopping context.Context, d *daemon.Daemon, c daemon.Config, log zerolog.Logger, announced func()) func() {
 	started := time.Now()
 	ended, end := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -33,6 +34,7 @@ func report(stopping context.Context, d *daemon.Daemon, c daemon.Config, log zer
 			Tell:     notify,
 			Watchdog: watchdog(log),
 			Ready: func(without []string) {
+				announced()
 				sayReady(log, time.Since(started), without)
 				if term.IsTerminal(int(os.Stdout.Fd())) || c.LogFormat == "console" {
 					fmt.Fprint(os.Stdout, greeting(os.Args[0], d.Addr(), c))

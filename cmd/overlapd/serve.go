@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/admin"
 )
 
 func serveCommand() *cobra.Command {
@@ -28,7 +29,8 @@ device = "emulated" nothing is loaded or computed: requests take the time that
 they would on the device of a profile.
 
 SIGTERM and SIGINT stop accepting and answer what was accepted; a second one
-quits at once.`,
+quits at once. SIGHUP reads the configuration file again, as overlapd reload
+does, and the log says what became of it.`,
 		Example: `  overlapd serve --embedded             two zoo models on the CPU
   overlapd serve --config overlapd.toml`,
 		Args: cobra.NoArgs,
@@ -40,7 +42,7 @@ quits at once.`,
 			if o.dryRun {
 				return planGPU(c, cmd.OutOrStdout())
 			}
-			return serve(c, os.Stderr)
+			return serve(c, o.config, os.Stderr)
 		},
 	}
 	o.flags(cmd)
@@ -70,6 +72,7 @@ func (o *serveOptions) flags(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("config", "embedded")
 }
 
+// config reads the configuration. A daemon that runs does so again.
 func (o *serveOptions) config() (daemon.Config, error) {
 	var c daemon.Config
 	switch {
@@ -98,19 +101,36 @@ func (o *serveOptions) config() (daemon.Config, error) {
 	return c, c.Validate()
 }
 
-// serve runs the daemon until it is told to stop.
-func serve(c daemon.Config, out io.Writer) error {
+// serve runs the daemon until it is told to stop. What is read again makes it
+// follow its configuration.
+func serve(c daemon.Config, again func() (daemon.Config, error), out io.Writer) error {
 	log := newLogger(c, out)
-	ctx, hurry, release := stopSignals()
+	ctx, hurry, stop, release := stopSignals()
 	defer release()
+	hangups, deaf := hangupSignals()
+	defer deaf()
 	tellSystemd(opening, log)
+	r := &reloader{read: again, tell: notify, log: log}
+	reloads := admin.NewReloads(ctx, r.reload)
+	unadministered, err := administer(&c, reloads, r, log)
+	if err != nil {
+		return err
+	}
+	defer unadministered()
 	d, err := newDaemon(c, log, false)
 	if err != nil {
 		return err
 	}
-	reported := report(ctx, d, c, log)
+	if d, ok := any(d).(running); ok {
+		r.follow(d)
+	}
+	reported := report(ctx, d, c, log, func() { r.announced.Store(true) })
+	heard := onHangup(ctx, hangups, reloads, stop)
 	err = d.Run(ctx, hurry)
 	reported()
+	stop()
+	heard()
+	reloads.Wait()
 	if err == nil && hurry.Err() != nil {
 		return errors.New("quit by a second signal; some requests were not answered")
 	}
@@ -154,9 +174,9 @@ func planGPU(c daemon.Config, out io.Writer) error {
 // same: timeout(1) and some shells tell the process and then its group.
 const signalPause = 200 * time.Millisecond
 
-// stopSignals returns a context that ends with the first signal to stop and
-// one that ends with the second.
-func stopSignals() (ctx, hurry context.Context, release func()) {
+// stopSignals returns a context that ends with the first signal to stop, or
+// with stop, and one that ends with the second signal.
+func stopSignals() (ctx, hurry context.Context, stop, release func()) {
 	ctx, first := context.WithCancel(context.Background())
 	hurry, second := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
@@ -173,7 +193,7 @@ func stopSignals() (ctx, hurry context.Context, release func()) {
 			}
 		}
 	}()
-	return ctx, hurry, func() {
+	return ctx, hurry, first, func() {
 		signal.Stop(signals)
 		close(signals)
 		first()
@@ -196,12 +216,19 @@ func warnOfORT(log zerolog.Logger) error {
 func newLogger(c daemon.Config, out io.Writer) zerolog.Logger {
 	zerolog.TimeFieldFormat = time.RFC3339Nano
 	zerolog.DurationFieldUnit = time.Millisecond
-	level, err := zerolog.ParseLevel(c.LogLevel)
-	if err != nil {
-		level = zerolog.InfoLevel
-	}
+	setLogLevel(c.LogLevel)
 	if c.LogFormat == "console" {
 		out = zerolog.ConsoleWriter{Out: out, TimeFormat: "15:04:05.000", NoColor: !term.IsTerminal(int(os.Stderr.Fd()))}
 	}
-	return zerolog.New(out).Level(level).With().Timestamp().Logger()
+	return zerolog.New(out).With().Timestamp().Logger()
+}
+
+// setLogLevel sets the level of the process, so that it can change while the
+// logger is in many hands.
+func setLogLevel(name string) {
+	level, err := zerolog.ParseLevel(name)
+	if err != nil {
+		level = zerolog.InfoLevel
+	}
+	zerolog.SetGlobalLevel(level)
 }

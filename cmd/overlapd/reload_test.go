@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/admin"
+)
+
+// administered opens the admin socket of a fake daemon and returns its path.
+func administered(t *testing.T, f *fakeRunning, read func() (daemon.Config, error)) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "admin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	c := daemon.Embedded()
+	c.Admin.Socket = filepath.Join(dir, "a.sock")
+	r := newListening(read)
+	r.follow(f)
+	reloads := admin.NewReloads(t.Context(), r.reload)
+	release, err := administer(&c, reloads, r, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(release)
+	return c.Admin.Socket
+}
+
+// say runs a command and returns what it prints, and its exit status.
+func say(t *testing.T, args ...string) (out string, status int, err error) {
+	t.Helper()
+	var text bytes.Buffer
+	cmd := root()
+	cmd.SetArgs(args)
+	cmd.SetOut(&text)
+	if err = cmd.ExecuteContext(t.Context()); err != nil {
+		status = exitStatus(err)
+	}
+	return text.String(), status, err
+}
+
+func TestReloadCommand(t *testing.T) {
+	f := &fakeRunning{done: &daemon.Reloaded{
+		Changes: daemon.Changes{Added: []string{"n"}, Replaced: []string{"resnet"}, Restart: []string{"limits.connections"}},
+		Took:    1500 * time.Millisecond,
+	}}
+	path := administered(t, f, func() (daemon.Config, error) { return daemon.Embedded(), nil })
+	if out, status, _ := say(t, "reload", "--last", "--admin", path); status != 0 || !strings.Contains(out, "has not read its configuration again") {
+		t.Errorf("before any: %d, %s", status, out)
+	}
+	out, status, err := say(t, "reload", "--admin", path)
+	want := "a: done\nadded     n                   \nreplaced  resnet              \nlater     limits.connections  takes effect after a restart\ntook 1.5s\n"
+	if d := cmp.Diff(want, out); d != "" || status != 0 {
+		t.Errorf("%d, %v: %s", status, err, d)
+	}
+	if out, _, _ := say(t, "reload", "--last", "--admin", path); !strings.HasPrefix(out, "done, begun at ") || !strings.HasSuffix(out, want) {
+		t.Errorf("afterwards: %s", out)
+	}
+	var got daemon.Reloaded
+	out, _, _ = say(t, "reload", "--json", "--admin", path)
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	if d := cmp.Diff(*f.done, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestReloadCommandThatFails(t *testing.T) {
+	f := &fakeRunning{done: &daemon.Reloaded{
+		Changes: daemon.Changes{Added: []string{"n"}, Replaced: []string{"r"}},
+		Failed:  map[string]string{"r": "no such file", "n": "no room"},
+	}}
+	path := administered(t, f, func() (daemon.Config, error) { return daemon.Embedded(), nil })
+	out, status, err := say(t, "reload", "--admin", path)
+	if status != 1 || err == nil || !strings.Contains(err.Error(), "n, r could not be loaded") ||
+		!strings.Contains(out, "FAILED  r  not replaced: no such file; the old one serves on") || !strings.Contains(out, "not added: no room") {
+		t.Errorf("%d, %v: %s", status, err, out)
+	}
+	wrong := administered(t, f, func() (daemon.Config, error) {
+		return daemon.Config{}, daemon.Faults{{Key: "ways", Message: "must be less"}}
+	})
+	if out, status, err := say(t, "reload", "--admin", wrong); status != exitConfig || err.Error() != "ways: must be less" || out != "" {
+		t.Errorf("a wrong file: %d, %v: %s", status, err, out)
+	}
+	if out, _, _ := say(t, "reload", "--last", "--json", "--admin", wrong); !strings.Contains(out, `"kind": "config"`) {
+		t.Errorf("afterwards: %s", out)
+	}
+	if _, status, err := say(t, "reload", "--admin", path+"x"); status != 1 || !strings.Contains(err.Error(), "there is no admin socket") {
+		t.Errorf("nobody there: %d, %v", status, err)
+	}
+}
+
+func TestReloadThatChangesNothing(t *testing.T) {
+	path := administered(t, &fakeRunning{done: new(daemon.Reloaded)}, func() (daemon.Config, error) { return daemon.Embedded(), nil })
+	if out, status, _ := say(t, "reload", "--admin", path); status != 0 || !strings.Contains(out, "nothing has changed") {
+		t.Errorf("%d: %s", status, out)
+	}
+}
+
+func TestRestartCommand(t *testing.T) {
+	path := administered(t, &fakeRunning{}, nil)
+	for service, want := range map[string]string{"lost": "is started again", "well": "only a service that was given up", "none": "no such service"} {
+		out, status, err := say(t, "restart", service, "--admin", path)
+		if err != nil {
+			out = err.Error()
+		}
+		if (status == 0) != (service == "lost") || !strings.Contains(out, want) {
+			t.Errorf("%s: %d, %s", service, status, out)
+		}
+	}
+	if _, status, _ := say(t, "restart"); status != 1 {
+		t.Error("no service is needed")
+	}
+}
+
+// A socket that was chosen must be there; one that nobody asked for need not.
+func TestAdministerWithoutASocket(t *testing.T) {
+	c := daemon.Embedded()
+	c.StateDir = "/dev/null/nowhere"
+	t.Setenv("RUNTIME_DIRECTORY", "")
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	var log bytes.Buffer
+	release, err := administer(&c, nil, nil, zerolog.New(&log))
+	if err != nil || !strings.Contains(log.String(), "there is no admin socket") {
+		t.Errorf("auto: %v, %s", err, &log)
+	}
+	release()
+	c.Admin.Socket = "/dev/null/nowhere/a.sock"
+	if _, err := administer(&c, nil, nil, zerolog.Nop()); err == nil {
+		t.Error("one that was chosen is missing")
+	}
+	c.Admin.Socket = "off"
+	if release, err := administer(&c, nil, nil, zerolog.Nop()); err != nil {
+		t.Error(err)
+	} else {
+		release()
+	}
+}

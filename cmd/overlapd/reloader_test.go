@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/admin"
+)
+
+// fakeRunning is a daemon that does what a test says.
+type fakeRunning struct {
+	config daemon.Config
+	done   *daemon.Reloaded
+	err    error
+}
+
+func (f *fakeRunning) Reload(_ context.Context, c daemon.Config, progress func(daemon.ReloadStep)) (*daemon.Reloaded, error) {
+	f.config = c
+	progress(daemon.ReloadStep{Service: "a", State: daemon.StepDone})
+	return f.done, f.err
+}
+
+func (f *fakeRunning) Restart(service string) error {
+	switch service {
+	case "lost":
+		return nil
+	case "well":
+		return fmt.Errorf("well: %w", daemon.ErrNotGivenUp)
+	}
+	return fmt.Errorf("%s: %w", service, daemon.ErrNoService)
+}
+
+func (f *fakeRunning) Config() daemon.Config { return f.config }
+
+// listening is a reloader that notes what it tells.
+type listening struct {
+	*reloader
+	told []string
+	log  bytes.Buffer
+}
+
+func newListening(read func() (daemon.Config, error)) *listening {
+	l := &listening{}
+	l.reloader = &reloader{read: read, log: zerolog.New(&l.log), tell: func(s string) error {
+		l.told = append(l.told, s)
+		return nil
+	}}
+	return l
+}
+
+// lines returns the messages of the log, with what each is about.
+func (l *listening) lines(t *testing.T) (lines []string) {
+	t.Helper()
+	for text := range strings.Lines(l.log.String()) {
+		var line struct{ Level, Message, Service, Key, Error string }
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, strings.Join(slices.DeleteFunc([]string{line.Level, line.Service, line.Key, line.Message, line.Error}, func(s string) bool { return s == "" }), " "))
+	}
+	return lines
+}
+
+func TestReloaderLogsEachChange(t *testing.T) {
+	c := daemon.Embedded()
+	l := newListening(func() (daemon.Config, error) { return c, nil })
+	f := &fakeRunning{done: &daemon.Reloaded{
+		Changes: daemon.Changes{
+			Added: []string{"n"}, Removed: []string{"o"}, Replaced: []string{"r", "s"}, Changed: []string{"t"},
+			Settings: []string{"log_level"}, Restart: []string{"policy"},
+		},
+		Failed: map[string]string{"s": "no such file"}, Took: time.Second,
+	}}
+	l.follow(f)
+	if _, err := l.reload(t.Context(), func(daemon.ReloadStep) {}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"info reading the configuration again",
+		"info n the service is added", "info r the service is replaced",
+		"error s the service could not be replaced; the old one serves on no such file",
+		"info t the service is changed", "info o the service is removed",
+		"info log_level the setting is changed",
+		"warn policy the setting is another in the file, which takes effect after a restart",
+		"error the configuration was read again",
+	}
+	if got := l.lines(t); !slices.Equal(got, want) {
+		t.Errorf("got\n%s", strings.Join(got, "\n"))
+	}
+	if len(l.told) != 0 {
+		t.Errorf("a manager that waits for the start was told %q", l.told)
+	}
+}
+
+func TestReloaderTellsTheManager(t *testing.T) {
+	l := newListening(func() (daemon.Config, error) { return daemon.Config{}, errors.New("unreadable") })
+	l.follow(&fakeRunning{})
+	l.announced.Store(true)
+	if _, err := l.reload(t.Context(), nil); err == nil {
+		t.Fatal("an unreadable file was read")
+	}
+	if len(l.told) != 2 || !strings.HasPrefix(l.told[0], "RELOADING=1\nMONOTONIC_USEC=") || l.told[1] != "READY=1" {
+		t.Errorf("told %q", l.told)
+	}
+}
+
+// A file that is wrong is one clear error, and the daemon is not asked.
+func TestReloaderOfAWrongFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "o.toml")
+	if err := os.WriteFile(path, []byte("ways = 0\npolicy = \"luck\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := serveOptions{path: path}
+	l := newListening(o.config)
+	f := &fakeRunning{err: errors.New("asked")}
+	l.follow(f)
+	_, err := l.reload(t.Context(), nil)
+	if exitStatus(err) != exitConfig || len(f.config.Services) > 0 {
+		t.Errorf("got %v, and the daemon has %v", err, f.config.Services)
+	}
+	lines := l.lines(t)
+	if len(lines) != 2 || !strings.Contains(lines[1], "error the configuration is wrong; nothing was changed") ||
+		!strings.Contains(lines[1], "o.toml:1: ways: ") || !strings.Contains(lines[1], "; "+path+":2: policy") {
+		t.Errorf("the log: %q", lines)
+	}
+}
+
+// What flags said at the start, they say again.
+func TestReloaderKeepsFlags(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "o.toml")
+	file := []byte("listen = \"127.0.0.1:1\"\ndevice = \"cpu\"\n[[service]]\nname = \"a\"\nmodel = \"m.onnx\"\n")
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := serveOptions{path: path, listen: "127.0.0.1:2", policy: "edf"}
+	l := newListening(o.config)
+	f := &fakeRunning{done: new(daemon.Reloaded)}
+	l.follow(f)
+	if _, err := l.reload(t.Context(), func(daemon.ReloadStep) {}); err != nil {
+		t.Fatal(err)
+	}
+	if c := f.config; c.Listen != "127.0.0.1:2" || c.Policy != "edf" || c.Services[0].Model != filepath.Join(filepath.Dir(path), "m.onnx") {
+		t.Errorf("the daemon got %+v", c)
+	}
+}
+
+func TestReloaderBeforeTheDaemon(t *testing.T) {
+	l := newListening(nil)
+	_, reload := l.reload(t.Context(), nil)
+	_, config := l.Config()
+	for what, err := range map[string]error{"reload": reload, "config": config, "restart": l.Restart("a")} {
+		if !errors.Is(err, errOpening) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func TestReloaderRestarts(t *testing.T) {
+	l := newListening(nil)
+	l.follow(&fakeRunning{})
+	for service, kind := range map[string]string{"lost": "", "well": admin.KindState, "none": admin.KindNotFound} {
+		err := l.Restart(service)
+		if e, ok := errors.AsType[*admin.Error](err); ok != (kind != "") || ok && e.Kind != kind {
+			t.Errorf("%s: %v", service, err)
+		}
+	}
+}
