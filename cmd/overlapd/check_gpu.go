@@ -30,15 +30,21 @@ const (
 
 // lookAtGPUs finds out what this host's GPUs can do for a configuration.
 func lookAtGPUs(ctx context.Context, c daemon.Config, lib *ort.Library) hostcheck.Report {
+	return hostcheck.Look(ctx, optionsOfCheck(c, lib))
+}
+
+// optionsOfCheck says what is looked for, and through what.
+func optionsOfCheck(c daemon.Config, lib *ort.Library) hostcheck.Options {
 	o := hostcheck.Options{
 		Wanted: wantedOfGPU(c), Try: tryGPU, User: os.Geteuid(), MPSProgram: c.MPS.Program,
+		OwnMPSDir:   func(uuid string) string { return gpu.MPSDirOf(c.MPS.Dir, uuid) },
 		LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")),
 	}
 	if lib != nil {
 		o.Runtime = hostcheck.Runtime{Path: lib.Path(), Pinned: ort.PinnedVersion}
 		o.Runtime.Providers, _ = lib.Providers() // none is as good as no CUDA
 	}
-	return hostcheck.Look(ctx, o)
+	return o
 }
 
 // wantedOfGPU returns what a configuration asks for.

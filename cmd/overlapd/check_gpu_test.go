@@ -90,3 +90,15 @@ func TestConfigOfGPUCheck(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnMPSDirIsLookedAt: check looks at the very directory in which the daemon
+// would run MPS, also if the configuration names none.
+func TestOwnMPSDirIsLookedAt(t *testing.T) {
+	t.Setenv("RUNTIME_DIRECTORY", "/run/somewhere")
+	for text, want := range map[string]string{"": "/run/somewhere/mps/GPU-01234567", "[mps]\ndir = \"/srv/mps\"\n": "/srv/mps/GPU-01234567"} {
+		o := optionsOfCheck(parsed(t, text+twoServices), nil)
+		if got := o.OwnMPSDir("GPU-0123456789"); got != want {
+			t.Errorf("%q: it looks at %s, want %s", text, got, want)
+		}
+	}
+}

@@ -13,8 +13,13 @@ import (
 // programName is the control program: the daemon, and what commands it.
 const programName = "nvidia-cuda-mps-control"
 
-// DefaultPipe is the pipe directory of a control daemon that was told none.
-const DefaultPipe = "/tmp/nvidia-mps"
+// DefaultPipe is the pipe directory of a control daemon that was told none, and
+// RootPipe that of one which root started with protocol 3 (NVIDIA's "MPS v3
+// Interface", drivers of branch 610 on). Ours speak protocol 2, the default.
+const (
+	DefaultPipe = "/tmp/nvidia-mps"
+	RootPipe    = "/run/nvidia-mps"
+)
 
 // socketLimit is the longest path of a Unix socket on Linux, in bytes: 108
 // with the zero at its end.

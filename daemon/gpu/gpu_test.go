@@ -245,8 +245,10 @@ func TestUnknownMemory(t *testing.T) {
 
 func TestRuntimeDir(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", "/run/overlapd")
-	c := Config{}
-	if got := c.mpsDir("GPU-0123456789abcdef"); got != "/run/overlapd/mps/GPU-01234567" {
+	if got := MPSDirOf("", "GPU-0123456789abcdef"); got != "/run/overlapd/mps/GPU-01234567" {
+		t.Error(got)
+	}
+	if got := MPSDirOf("/srv/mps", "MIG-01"); got != "/srv/mps/MIG-01" {
 		t.Error(got)
 	}
 	t.Setenv("RUNTIME_DIRECTORY", "")

@@ -59,13 +59,13 @@ func (o Options) boot() string {
 // directory locked.
 const uuidShown = len("GPU-") + 8
 
-// mpsDir returns the directory of a part's own control daemon.
-func (c *Config) mpsDir(uuid string) string {
-	dir := c.MPSDir
-	if dir == "" {
-		dir = filepath.Join(runtimeDir(), "mps")
+// MPSDirOf returns the directory of a part's own control daemon, below the one that
+// is configured: "" is in what systemd gives, else in the user's own.
+func MPSDirOf(configured, uuid string) string {
+	if configured == "" {
+		configured = filepath.Join(runtimeDir(), "mps")
 	}
-	return filepath.Join(dir, uuid[:min(len(uuid), uuidShown)])
+	return filepath.Join(configured, uuid[:min(len(uuid), uuidShown)])
 }
 
 // runtimeDir is what systemd gives, else the user's own.

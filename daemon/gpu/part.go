@@ -84,7 +84,7 @@ func (p *Part) start(ctx context.Context) (err error) {
 	o.Device = p.UUID
 	switch p.gpu.config.MPS {
 	case Own:
-		o.Directory = p.gpu.config.mpsDir(p.UUID)
+		o.Directory = MPSDirOf(p.gpu.config.MPSDir, p.UUID)
 		p.control, err = mps.Start(ctx, o)
 	case Existing:
 		o.Directory = p.gpu.config.MPSDir

@@ -15,24 +15,29 @@ import (
 // documentation is where all that a GPU can make go wrong is told.
 const documentation = "../../../docs/gpu.md"
 
-// told are the files whose sentinel errors the documentation has in full, and how
-// they begin where that is the package's name.
+// told are the packages all of whose errors the documentation has, and how they
+// begin where that is the package's name.
 var told = map[string]string{
-	"cuda/errors.go":                    "",
-	"cuda/versions.go":                  "",
-	"cuda/mig/errors.go":                "",
-	"cuda/mps/errors.go":                "mps: ",
-	"cuda/driver/errors.go":             "driver: ",
-	"cmd/overlapd/gpucheck/errors.go":   "",
-	"cmd/overlapd/hostcheck/finding.go": "",
-	"daemon/gpu/errors.go":              "",
+	"cuda":                   "",
+	"cuda/mig":               "",
+	"cuda/mps":               "mps: ",
+	"cuda/driver":            "driver: ",
+	"cmd/overlapd/gpucheck":  "",
+	"cmd/overlapd/hostcheck": "",
+	"daemon/gpu":             "",
+	"daemon/mps*.go":         "", // the rest of the daemon is not of GPUs
+	"daemon/gpu.go":          "",
 }
 
-// someTold are those of packages that are not of GPUs alone.
-var someTold = map[string][]string{
-	"ort/error.go":       {"ErrNotFound", "ErrNotRuntime", "ErrTooOld", "ErrNoProvider", "ErrProvider"},
-	"executor/errors.go": {"ErrHeld", "ErrReplaced", "ErrNoRoom", "ErrRestartLimit"},
-	"segments/errors.go": {"ErrDeviceFull", "ErrDeviceMemory", "ErrDeviceLost"},
+// shared are packages that are not of GPUs alone, each with the errors that no GPU
+// brings about. A new error must go here or into the documentation.
+var shared = map[string]string{
+	// What a caller in this process did wrong, or what it gets when it closes.
+	"ort":      "ErrEnvOpen ErrLeak ErrClosed ErrNoValue",
+	"executor": "ErrClosed ErrOptions ErrUnknownService ErrBadSpan ErrTooManyRounds ErrInUse ErrLeak ErrRemoved ErrProtocol errBacklog",
+	// Models, queries and the wire between daemon and worker.
+	"segments": "ErrUnservable ErrUnknownBatch ErrBatchExists ErrSpanOrder ErrUnfinished ErrInput ErrOutput errFar " +
+		"ErrFrameSize ErrMessage ErrUnexpectedKind ErrBadOutput ErrArenaFull ErrNotAllocated ErrArenaSize",
 }
 
 // TestDocumentation: each sentence that a GPU can cause is in the documentation,
@@ -46,18 +51,87 @@ func TestDocumentation(t *testing.T) {
 	if !strings.Contains(text, Table()) {
 		t.Errorf("docs/gpu.md does not hold this table:\n%s", Table())
 	}
-	for file, prefix := range told {
-		for name, sentence := range sentinels(t, file) {
-			checkRow(t, text, file+" "+name, strings.TrimPrefix(sentence, prefix))
+	for dir, prefix := range told {
+		for name, sentence := range sentinels(t, dir) {
+			checkRow(t, text, dir+" "+name, strings.TrimPrefix(sentence, prefix))
 		}
 	}
-	for file, names := range someTold {
-		all := sentinels(t, file)
-		for _, name := range names {
+	for dir, others := range shared {
+		all := sentinels(t, dir)
+		for _, name := range strings.Fields(others) {
 			if all[name] == "" {
-				t.Errorf("%s has no %s", file, name)
+				t.Errorf("%s has no %s", dir, name)
 			}
-			checkRow(t, text, file+" "+name, all[name])
+			delete(all, name)
+		}
+		for name, sentence := range all {
+			checkRow(t, text, dir+" "+name, sentence)
+		}
+	}
+}
+
+// TestRowsAreOfErrors: a sentence that no package has any more is not told.
+func TestRowsAreOfErrors(t *testing.T) {
+	data, err := os.ReadFile(documentation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for dir, prefix := range told {
+		for _, sentence := range sentinels(t, dir) {
+			known[strings.TrimPrefix(sentence, prefix)] = true
+		}
+	}
+	for dir := range shared {
+		for _, sentence := range sentinels(t, dir) {
+			known[sentence] = true
+		}
+	}
+	_, rest, _ := strings.Cut(string(data), "### Sentences by where they come from")
+	section, _, _ := strings.Cut(rest, "\n### ")
+	rows := regexp.MustCompile("(?m)^\\| `([^`]+)`").FindAllStringSubmatch(section, -1)
+	if len(rows) < 40 {
+		t.Errorf("only %d rows", len(rows))
+	}
+	for _, row := range rows {
+		if !known[row[1]] {
+			t.Errorf("docs/gpu.md tells of `%s`, which no package has", row[1])
+		}
+	}
+}
+
+// TestRulesAreWhole: no rule is told twice, none says nothing, and who is told of a
+// fault is told what to do, by its remedy or by the reason that it quotes.
+func TestRulesAreWhole(t *testing.T) {
+	seen := map[string]bool{}
+	word := regexp.MustCompile(`\{[a-z]+\}`)
+	for _, r := range rules {
+		if seen[r.id] || r.says == "" {
+			t.Errorf("rule %q is there twice, or says nothing", r.id)
+		}
+		seen[r.id] = true
+		if r.level == Fault && r.remedy == "" && !strings.Contains(r.says, "{why}") {
+			t.Errorf("rule %s is a fault without a remedy", r.id)
+		}
+		if strings.ContainsAny(word.ReplaceAllString(r.says+r.remedy, ""), "{}") {
+			t.Errorf("rule %s has odd braces: %q", r.id, r.says+r.remedy)
+		}
+		if strings.HasSuffix(r.says, ".") || strings.HasSuffix(r.remedy, ".") || strings.ContainsAny(r.says+r.remedy, "|\n") && r.id != "mps-stranger" {
+			t.Errorf("rule %s is no part of a sentence, or breaks a table: %q", r.id, r.says+"; "+r.remedy)
+		}
+		if row := "| `" + r.id + "`, "; strings.Contains(Table(), row) != (r.level != OK) {
+			t.Errorf("the table has rule %s: %t", r.id, r.level == OK)
+		}
+	}
+}
+
+// TestSentinelsAreFound: the test reads errors wherever a package declares them.
+func TestSentinelsAreFound(t *testing.T) {
+	for dir, want := range map[string]string{
+		"cuda": "ErrVersions", "cuda/mig": "errSteps", "segments": "ErrEngine", "executor": "errBacklog", "cmd/overlapd/hostcheck": "ErrHost",
+	} {
+		if sentinels(t, dir)[want] == "" {
+			t.Errorf("%s is not found in %s", want, dir)
 		}
 	}
 }
@@ -72,30 +146,53 @@ func checkRow(t *testing.T, text, what, sentence string) {
 	}
 }
 
-// sentinels returns the errors that a file declares, by name.
-func sentinels(t *testing.T, file string) map[string]string {
+// sentinels returns the errors that a package, or one file, declares, by name.
+func sentinels(t *testing.T, dir string) map[string]string {
 	t.Helper()
-	parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join("../../..", file), nil, 0)
+	pattern := filepath.Join("../../..", dir)
+	if filepath.Ext(dir) != ".go" {
+		pattern = filepath.Join(pattern, "*.go")
+	}
+	files, err := filepath.Glob(pattern)
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := map[string]string{}
-	ast.Inspect(parsed, func(n ast.Node) bool {
-		spec, ok := n.(*ast.ValueSpec)
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range parsed.Decls {
+			if vars, ok := d.(*ast.GenDecl); ok && vars.Tok == token.VAR {
+				addSentinels(all, vars)
+			}
+		}
+	}
+	if len(all) == 0 {
+		t.Errorf("%s declares no errors", dir)
+	}
+	return all
+}
+
+// addSentinels adds what errors.New makes of a text.
+func addSentinels(all map[string]string, vars *ast.GenDecl) {
+	for _, s := range vars.Specs {
+		spec, ok := s.(*ast.ValueSpec)
 		if !ok || len(spec.Values) != 1 {
-			return true
+			continue
 		}
 		call, ok := spec.Values[0].(*ast.CallExpr)
 		if !ok || len(call.Args) != 1 {
-			return true
+			continue
 		}
-		if text, ok := call.Args[0].(*ast.BasicLit); ok {
+		from, ok := call.Fun.(*ast.SelectorExpr)
+		text, literal := call.Args[0].(*ast.BasicLit)
+		if ok && literal && from.Sel.Name == "New" {
 			all[spec.Names[0].Name], _ = strconv.Unquote(text.Value)
 		}
-		return true
-	})
-	if len(all) == 0 {
-		t.Errorf("%s declares no errors", file)
 	}
-	return all
 }

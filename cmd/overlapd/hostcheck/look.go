@@ -29,7 +29,7 @@ type Wanted struct {
 	GPU      string // which, "" for the first
 	Services int
 	MPS      string // MPSOwn, MPSExisting or MPSOff
-	MPSDir   string // "" for what the mode takes by itself
+	MPSDir   string // of MPSExisting, "" for where programs look by themselves
 	MIGOwner bool
 	MIG      []mig.Want
 	Record   string // file of the instances that the daemon made, "" for none
@@ -48,6 +48,7 @@ type Options struct {
 	Runtime     Runtime
 	LibraryPath []string                                    // folders of LD_LIBRARY_PATH
 	MPSProgram  string                                      // "" looks in PATH
+	OwnMPSDir   func(gpu string) string                     // where a control daemon of ours would live, by the UUID of what it serves; nil leaves it out
 	Open        func() (*cuda.Host, error)                  // nil opens NVML
 	Root        string                                      // of the file tree, "" for the host's
 	Access      func(path string) error                     // may this user read and write it; nil asks the kernel

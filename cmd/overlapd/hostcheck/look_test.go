@@ -56,8 +56,9 @@ func newMachine(t *testing.T) *machine {
 		Wanted:  Wanted{CUDA: true, Services: 2, MPS: MPSOwn},
 		Runtime: Runtime{Path: runtimePath, Pinned: "1.30.0", Providers: []string{"CUDAExecutionProvider", "CPUExecutionProvider"}},
 		Root:    root, MPSProgram: program, User: os.Getuid(),
-		Open:   func() (*cuda.Host, error) { return cuda.Open(cuda.Options{Library: m.gpus}) },
-		Access: m.access,
+		OwnMPSDir: func(gpu string) string { return "/run/overlapd/" + gpu[:uuidShown] },
+		Open:      func() (*cuda.Host, error) { return cuda.Open(cuda.Options{Library: m.gpus}) },
+		Access:    m.access,
 		Needs: func(string) ([]string, error) {
 			return []string{"libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", "libcudart.so.13", "libc.so.6"}, nil
 		},
@@ -210,19 +211,33 @@ var scenes = []struct {
 		m.must(os.MkdirAll(filepath.Join(m.o.Root, "tmp"), 0o755))
 		m.link("/s/pipe", mps.DefaultPipe)
 	}, "mps-stranger", "/tmp/nvidia-mps"},
+	{"MPS of root with protocol 3", func(m *machine) {
+		m.serve("/s")
+		m.must(os.MkdirAll(filepath.Join(m.o.Root, "run"), 0o755))
+		m.link("/s/pipe", mps.RootPipe)
+	}, "mps-stranger", "serves /run/nvidia-mps"},
+	{"the daemon's own directory", func(m *machine) { m.o.User = os.Getuid() }, "", "our control daemon will live in /run/overlapd/GPU-"},
+	{"nobody tells of a directory", func(m *machine) { m.write(m.leaf(), ""); m.o.OwnMPSDir = nil }, "", "is there, and nobody serves"},
+	{"strangers at both places", func(m *machine) {
+		m.serve("/s")
+		m.must(errors.Join(os.MkdirAll(filepath.Join(m.o.Root, "run"), 0o755), os.MkdirAll(filepath.Join(m.o.Root, "tmp"), 0o755)))
+		m.link("/s/pipe", mps.RootPipe)
+		m.link("/s/pipe", mps.DefaultPipe)
+	}, "mps-stranger mps-stranger", "join it with mode"},
 	{"somebody's MPS is wanted", func(m *machine) { m.serve("/s"); m.o.MPS, m.o.MPSDir = MPSExisting, "/s/pipe" }, "", "apart"},
 	{"no MPS where one is wanted", func(m *machine) { m.o.MPS, m.o.MPSDir = MPSExisting, "/s/pipe" }, "mps-existing", "no control daemon"},
 	{"no program for somebody's MPS", func(m *machine) { m.o.MPS, m.o.MPSDir, m.o.MPSProgram = MPSExisting, "/s", "/absent/x" }, "mps-program", ""},
-	{"a directory of another", func(m *machine) { m.write(m.leaf()+"/x", ""); m.o.MPSDir, m.o.User = "/run/mps", someone+os.Getuid() }, "mps-directory", "belongs to user"},
+	{"a directory of another", func(m *machine) { m.write(m.leaf()+"/x", ""); m.o.User = someone + os.Getuid() }, "mps-directory", "belongs to user"},
 	{"a directory for all", func(m *machine) {
 		m.write(m.leaf()+"/x", "")
-		m.o.MPSDir = "/run/mps"
 		m.must(os.Chmod(filepath.Join(m.o.Root, m.leaf()), 0o777))
 	}, "mps-directory", "others may write"},
-	{"a file for a directory", func(m *machine) { m.write(m.leaf(), ""); m.o.MPSDir = "/run/mps" }, "mps-directory", "it is a"},
-	{"no right to make one", func(m *machine) { m.write("/run/x", ""); m.o.MPSDir = "/run/a/mps"; m.denied["/run"] = true }, "mps-directory", "cannot be made in /run"},
-	{"a directory to be made", func(m *machine) { m.write("/run/x", ""); m.o.MPSDir = "/run/a/mps" }, "", "apart"},
-	{"a long path", func(m *machine) { m.o.MPSDir = "/" + strings.Repeat("x", 90) }, "mps-path", "too long by 21 bytes"},
+	{"a file for a directory", func(m *machine) { m.write(m.leaf(), "") }, "mps-directory", "it is a"},
+	{"no right to make one", func(m *machine) { m.write("/run/x", ""); m.denied["/run"] = true }, "mps-directory", "cannot be made in /run"},
+	{"a directory to be made", func(m *machine) { m.write("/run/overlapd/x", "") }, "", "apart"},
+	{"a long path", func(m *machine) {
+		m.o.OwnMPSDir = func(gpu string) string { return "/" + strings.Repeat("x", 90) + "/" + gpu[:uuidShown] }
+	}, "mps-path", "too long by 21 bytes"},
 
 	{"MIG and no instance named", func(m *machine) { m.divide(9) }, "mig-whole", "gpu = \"MIG-"},
 	{"a MIG device", func(m *machine) { m.o.GPU = m.divide(9) }, "", "apart"},
@@ -257,8 +272,11 @@ var scenes = []struct {
 	}, "mig-layout", "does not fit"},
 }
 
-// leaf is where the control daemon of the first GPU lives with dir = "/run/mps".
-func (m *machine) leaf() string { return "/run/mps/" + m.gpus.Devices[0].UUID[:uuidShown] }
+// uuidShown is how much of a UUID names a directory here.
+const uuidShown = 12
+
+// leaf is where the control daemon of the first GPU would live.
+func (m *machine) leaf() string { return m.o.OwnMPSDir(m.gpus.Devices[0].UUID) }
 
 func (m *machine) must(err error) {
 	m.t.Helper()

@@ -18,10 +18,6 @@ const (
 	socketMax  = 107
 	socketName = "pipe/control_privileged"
 
-	// uuidShown is how much of a GPU's or instance's UUID names the directory of
-	// its control daemon, below the configured one.
-	uuidShown = len("GPU-") + 8
-
 	othersWrite = 0o022 // permission of group and others to write
 )
 
@@ -37,18 +33,32 @@ func (l *looking) lookAtMPS(ctx context.Context) {
 		l.join(ctx, l.MPSDir)
 		return
 	}
-	if l.MPSDir != "" {
-		l.lookAtDirectory(filepath.Join(l.MPSDir, l.UUID[:min(len(l.UUID), uuidShown)]))
+	where := ""
+	if l.OwnMPSDir != nil {
+		dir := l.OwnMPSDir(l.UUID)
+		l.lookAtDirectory(dir)
+		where = ", our control daemon will live in " + dir
 	}
-	// Whoever serves the place that programs look in by themselves is not ours.
-	err := l.ask(ctx, mps.DefaultPipe)
-	switch {
-	case errors.Is(err, mps.ErrNoProgram):
-		l.add("mps-program", "why", err.Error())
-	case errors.Is(err, mps.ErrNoDaemon):
-		l.add("mps", "what", "the control program is there, and nobody serves "+mps.DefaultPipe)
-	default:
-		l.add("mps-stranger", "path", mps.DefaultPipe)
+	l.lookForStrangers(ctx, where)
+}
+
+// lookForStrangers looks who serves the places that programs look in by themselves:
+// it is not ours.
+func (l *looking) lookForStrangers(ctx context.Context, where string) {
+	nobody := true
+	for _, dir := range []string{mps.DefaultPipe, mps.RootPipe} {
+		err := l.ask(ctx, dir)
+		switch {
+		case errors.Is(err, mps.ErrNoProgram):
+			l.add("mps-program", "why", err.Error())
+			return
+		case !errors.Is(err, mps.ErrNoDaemon):
+			l.add("mps-stranger", "path", dir)
+			nobody = false
+		}
+	}
+	if nobody {
+		l.add("mps", "what", "the control program is there"+where+", and nobody serves "+mps.DefaultPipe+" or "+mps.RootPipe)
 	}
 }
 
