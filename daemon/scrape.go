@@ -104,7 +104,7 @@ func (s *scraper) scheduler(now time.Duration) metrics.Scheduler {
 func (s *scraper) service(t *toldService) metrics.Service {
 	sv, m, w := t.service, &t.metrics, t.waiting
 	of := metrics.Service{
-		Name: sv.Name, Ready: sv.Ready(), Target: sv.QoSTarget, QueueLimit: sv.QueueLimit,
+		Name: sv.Name, Slot: int(sv.ID), Ready: sv.Ready(), Target: sv.QoSTarget, QueueLimit: sv.QueueLimit,
 		Queued: m.Queued, Paused: m.Paused, Postponed: w.Postponed,
 		Accepted: m.Arrived, Finished: m.Finished, Late: m.Late, Cancelled: m.Cancelled,
 		Refused: countsOf(&m.Refused, overlap.ReasonQueueFull, overlap.ReasonDeadlinePassed, overlap.ReasonDraining),

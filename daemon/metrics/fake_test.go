@@ -33,7 +33,7 @@ func full(services int) *Snapshot {
 	s.Record.Rest(3 * time.Second)
 	for i := range services {
 		s.Services = append(s.Services, Service{
-			Name: fmt.Sprint("s", i), Ready: true, Target: time.Second, Queued: 3, QueueLimit: 9, OldestAge: 2 * time.Second,
+			Name: fmt.Sprint("s", i), Slot: i, Ready: true, Target: time.Second, Queued: 3, QueueLimit: 9, OldestAge: 2 * time.Second,
 			Accepted: 100, Finished: 60, Late: 5, Refused: counts(reasons...), Dropped: counts(reasons...), Failed: counts(reasons...),
 			IntermediateBytes: 4096, MPS: &MPS{Outside: 3, Standing: true},
 			Clocks:   Clocks{Spans: 30, Engine: 3 * time.Second, Device: 2 * time.Second},

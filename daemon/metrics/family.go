@@ -100,9 +100,9 @@ func byReason(name, help string, counts func(*Service) []Count) family {
 // histogramOfService is a histogram for each service.
 func histogramOfService(name, help string, of func(*queries) *Histogram) family {
 	return family{name: name, kind: histogram, help: help, labels: []string{"service"}, values: func(s *Snapshot, e *emitter) {
-		for i := range s.Record.services {
-			if i < len(s.Services) {
-				e.histogram(of(&s.Record.services[i]), s.Services[i].Name)
+		for i := range s.Services {
+			if sv := &s.Services[i]; sv.Slot < len(s.Record.services) {
+				e.histogram(of(&s.Record.services[sv.Slot]), sv.Name)
 			}
 		}
 	}}

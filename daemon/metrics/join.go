@@ -12,7 +12,11 @@ func Join(parts ...*Snapshot) *Snapshot {
 	all.Scheduler.Predictor = true
 	for _, p := range parts {
 		all.Age = max(all.Age, p.Age)
-		all.Services = append(all.Services, p.Services...)
+		before := len(all.Record.services)
+		for _, sv := range p.Services {
+			sv.Slot += before
+			all.Services = append(all.Services, sv)
+		}
 		all.GPUs = append(all.GPUs, p.GPUs...)
 		all.Scheduler.add(&p.Scheduler)
 		all.Record.add(p.Record)

@@ -7,7 +7,8 @@ import (
 
 // Record is what the scheduler goroutine notes of its turns, of the groups that
 // it runs and of the queries that it answers. It belongs to that goroutine, which
-// gives others a copy; none of its methods allocates.
+// gives others a copy; none of its methods allocates but those that make it
+// larger.
 type Record struct {
 	totals
 	services []queries
@@ -67,7 +68,7 @@ func NewRecord(services int) *Record {
 		newHistogram(ratioBounds), newHistogram(ratioBounds), newHistogram(errorBounds),
 	}}
 	for i := range r.services {
-		r.services[i] = queries{newHistogram(latencyBounds), newHistogram(targetBounds), newHistogram(latencyBounds)}
+		r.services[i] = newQueries()
 	}
 	return r
 }
@@ -145,19 +146,21 @@ func (r *Record) Answer(service int, q Query) {
 	}
 }
 
-// CopyTo copies what was noted, for another goroutine, to a record that was made
-// for as many services.
+// CopyTo copies what was noted, for another goroutine, to another record, which
+// comes to have as many services.
 func (r *Record) CopyTo(to *Record) {
 	to.totals = r.totals
 	from, at := r.groups.all(), to.groups.all()
 	for i := range from {
 		from[i].copyTo(at[i])
 	}
-	for i := range min(len(r.services), len(to.services)) {
-		from, at := &r.services[i], &to.services[i]
-		from.latency.copyTo(&at.latency)
-		from.target.copyTo(&at.target)
-		from.queue.copyTo(&at.queue)
+	to.SetServices(len(r.services))
+	to.services = to.services[:len(r.services)]
+	for i := range r.services {
+		from, at := r.services[i].all(), to.services[i].all()
+		for k := range from {
+			from[k].copyTo(at[k])
+		}
 	}
 }
 

@@ -11,7 +11,7 @@ type Snapshot struct {
 	Record    *Record       // of the scheduler goroutine
 	Age       time.Duration // of Record, Scheduler and what the services have of it
 	Scheduler Scheduler
-	Services  []Service // in the order of Record's
+	Services  []Service // each name once
 	Traces    Traces
 	GPUs      []GPU // none if the services run on no GPU, or it cannot be asked
 }
@@ -44,6 +44,7 @@ type Traces struct {
 // Service is a service. What is marked "now" is how it stands, the rest counts.
 type Service struct {
 	Name       string
+	Slot       int           // its place among the services of Record
 	Ready      bool          // now
 	Target     time.Duration // its QoS target
 	QueueLimit int
