@@ -357,3 +357,43 @@ func TestRoundsAfterChangesDoNotAllocate(t *testing.T) {
 		t.Errorf("a round allocates %v times", n)
 	}
 }
+
+// strict is a predictor that must not be asked about a service.
+type strict struct {
+	*costs
+	t    *testing.T
+	gone models.ServiceID
+}
+
+func (p strict) Predict(groups []models.Group, estimates []models.Estimate) {
+	for _, g := range groups {
+		for _, s := range g.Spans {
+			if s.Service == p.gone {
+				p.t.Errorf("asked about a service that was removed: %+v", s)
+			}
+		}
+	}
+	p.costs.Predict(groups, estimates)
+}
+
+// Best effort leaves no room for queries of a service that is gone.
+func TestRemovedServiceIsNotAskedAbout(t *testing.T) {
+	for _, p := range Policies() {
+		c := goodConfig(2)
+		c.Policy = p.Name
+		c.Services[0].BestEffort = true
+		c.Predictor = strict{c.Predictor.(*costs), t, 1}
+		s, err := New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Remove(0, 1); err != nil {
+			t.Fatal(err)
+		}
+		ask(t, s, 1, 0)
+		ask(t, s, 2, 0)
+		if answers := runAll(t, s); len(answers) != 2 {
+			t.Errorf("%s: %+v", p.Name, answers)
+		}
+	}
+}
