@@ -57,7 +57,8 @@ type backend struct {
 	part      *gpu.Part // nil without a GPU
 	joins     *joins    // nil without MPS
 	loop      *loop
-	running   bool // the loop was started
+	running   bool                               // the loop was started
+	occupied  atomic.Pointer[[]models.ServiceID] // slots whose services have workers
 
 	gpus func() []metrics.GPU // readings of what the services run on, which must not wait; nil if that is no GPU
 
@@ -282,7 +283,7 @@ func (b *backend) stopMeasuring(ctx context.Context) error {
 func (b *backend) newLoop(c Config, log *journal.Writer, header journal.Header) error {
 	slots := make([]*slot, len(c.Services))
 	for i, s := range b.Services() {
-		slots[i] = &slot{service: s, config: c.Services[i]}
+		slots[i] = &slot{service: s, config: c.Services[i], series: s.ID, release: func() {}}
 	}
 	list, operators := make([]models.Service, len(slots)), make([]int, len(slots))
 	for i, s := range slots {
@@ -306,10 +307,11 @@ func (b *backend) newLoop(c Config, log *journal.Writer, header journal.Header) 
 	b.timeline = timeline.New(b.epoch, list)
 	b.loop = &loop{
 		backend: b, config: c, scheduler: scheduler, solo: solo, predictor: p,
-		slots: slots, specs: list,
+		slots: slots, specs: list, order: c.names(),
 		calls: make(map[models.QueryID]*pending),
 		timer: time.NewTimer(time.Hour),
 	}
+	b.loop.occupy()
 	if c.Metrics {
 		b.loop.record = metrics.NewRecord(len(list))
 	}

@@ -41,6 +41,10 @@ type Daemon struct {
 	listener net.Listener
 	remote   remoteEndpoint
 
+	configured sync.Mutex      // guards config once the daemon runs
+	reloading  sync.Mutex      // held by the reload that is on its way
+	life       context.Context // ends when the daemon closes
+
 	die        context.CancelFunc // ends what runs besides serving
 	goroutines sync.WaitGroup     // the scheduler, the listener and what they start; close waits for them
 	keeping    sync.WaitGroup     // the keeper, which ends last
@@ -97,9 +101,8 @@ func New(c Config, o Options) (d *Daemon, err error) {
 	if err = d.takeGPU(&o); err != nil {
 		return d, err
 	}
-	var life context.Context
-	life, d.die = context.WithCancel(context.Background())
-	if err = d.each(func(u *unit) error { return u.open(d, &o, life) }); err != nil || o.Offline {
+	d.life, d.die = context.WithCancel(context.Background())
+	if err = d.each(func(u *unit) error { return u.open(d, &o, d.life) }); err != nil || o.Offline {
 		return d, err
 	}
 	d.face = d.front()
@@ -202,7 +205,7 @@ func (d *Daemon) Run(ctx, hurry context.Context) error {
 	d.log.Info().Stringer("address", d.Addr()).Str("policy", d.config.Policy).Int("services", len(d.config.Services)).Msg("listening")
 	err := d.wait(ctx, served)
 
-	d.log.Info().Dur("at_most", d.config.DrainTimeout).Msg("stopping: answering what was accepted")
+	d.log.Info().Dur("at_most", d.Config().DrainTimeout).Msg("stopping: answering what was accepted")
 	late := d.shutdown(hurry)
 	d.saveAll()
 	if cerr := d.close(); late == nil || !errors.Is(cerr, executor.ErrLeak) {
@@ -215,9 +218,10 @@ func (d *Daemon) Run(ctx, hurry context.Context) error {
 // refuses the rest. It returns an error if somebody was left without an
 // answer.
 func (d *Daemon) shutdown(hurry context.Context) error {
-	limit, cancel := context.WithTimeout(hurry, d.config.DrainTimeout)
+	drain := d.Config().DrainTimeout
+	limit, cancel := context.WithTimeout(hurry, drain)
 	defer cancel()
-	last, cancel := context.WithTimeout(hurry, d.config.DrainTimeout+refuseTime)
+	last, cancel := context.WithTimeout(hurry, drain+refuseTime)
 	defer cancel()
 	for _, u := range d.units {
 		u.backend.drain()
@@ -259,6 +263,7 @@ func (d *Daemon) close() error {
 	if d.die != nil {
 		d.die()
 	}
+	d.reloading.Lock() // the last one sees that the daemon stops, and ends
 	errs = append(errs, d.each((*unit).stop))
 	if d.listener != nil {
 		if err := d.listener.Close(); !errors.Is(err, net.ErrClosed) {

@@ -7,6 +7,29 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
+// serviceOf returns whose worker an event is about.
+func serviceOf(event executor.Event) models.ServiceID {
+	switch e := event.(type) {
+	case executor.WorkerStarting:
+		return e.Service
+	case executor.WorkerAsks:
+		return e.Service
+	case executor.WorkerProgress:
+		return e.Service
+	case executor.WorkerReady:
+		return e.Service
+	case executor.WorkerOutput:
+		return e.Service
+	case executor.WorkerLost:
+		return e.Service
+	case executor.WorkerFailed:
+		return e.Service
+	case executor.WorkerStopped:
+		return e.Service
+	}
+	panic("daemon: an event of no service")
+}
+
 // logEvent writes what happened to a worker.
 func logEvent(log zerolog.Logger, name func(models.ServiceID) string, event executor.Event) {
 	switch e := event.(type) {

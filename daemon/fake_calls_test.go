@@ -13,14 +13,19 @@ func submit(t *testing.T, b *backend, service int, timeout time.Duration) (*Call
 	t.Helper()
 	c := NewCall()
 	c.Service, c.Size, c.Arrival, c.Timeout = b.Services()[service], 1, time.Now(), timeout
+	if !c.Service.hold() {
+		return nil, ErrUnavailable
+	}
 	m, err := b.Alloc(c.Service, 64)
 	if err != nil {
+		c.Service.letGo()
 		return nil, err
 	}
 	c.Memory = m
 	c.Inputs = []Tensor{{Type: models.Int32, Shape: []int64{1, 16}, Data: m.Bytes, Offset: m.Offset}}
 	if err := b.Submit(c); err != nil {
 		b.Free(c.Service, m)
+		c.Service.letGo()
 		return nil, err
 	}
 	return c, nil
@@ -50,6 +55,7 @@ func answerOf(t *testing.T, b *backend, c *Call) *Error {
 		t.Errorf("call %s got the outputs %v", want, c.reply.Outputs)
 	}
 	b.Release(c)
+	c.Service.letGo()
 	return err
 }
 

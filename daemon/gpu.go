@@ -101,16 +101,17 @@ func (d *Daemon) takeGPU(o *Options) (err error) {
 var errManyInstances = errors.New("overlapd profile measures one device: write a configuration for each instance, " +
 	"with gpu = \"MIG-…\" and its services, or let overlapd serve measure all of them while it is idle")
 
-// place makes the worker of a service run on the unit's part of the GPU. It
-// returns what the service has of the part's memory; a service that does not
-// fit is refused, and the others serve.
-func (d *unit) place(spec *executor.ServiceSpec, s *ServiceConfig, memory *gpu.Ledger) error {
+// place makes the worker of a service run on the unit's part of the GPU, and
+// returns what gives back its share of the part's memory. A service that does
+// not fit is refused, and the others serve.
+func (d *unit) place(spec *executor.ServiceSpec, s *ServiceConfig, memory *gpu.Ledger) (release func(), err error) {
+	release = func() {}
 	limits, err := s.MPS.limits()
 	if err != nil {
-		return err
+		return release, err
 	}
 	if spec.Env, err = d.part.Env(limits); err != nil {
-		return err
+		return release, err
 	}
 	spec.Load.CUDA = &segments.CUDASpec{
 		MemoryBytes:       d.given(s),
@@ -118,8 +119,11 @@ func (d *unit) place(spec *executor.ServiceSpec, s *ServiceConfig, memory *gpu.L
 		ExtendAsRequested: d.config.CUDA.ArenaExtend == extendRequested,
 	}
 	spec.Load.WarmSeqLens = s.SeqLens
-	spec.Refused, err = d.admit(spec.Load.ModelPath, s, memory)
-	return err
+	need, refused, err := d.admit(spec.Load.ModelPath, s, memory)
+	if spec.Refused = refused; refused == nil && err == nil {
+		release = func() { memory.Release(need) }
+	}
+	return release, err
 }
 
 func (l *MPSLimits) limits() (mps.Limits, error) {
@@ -138,23 +142,23 @@ func (d *unit) given(s *ServiceConfig) int64 {
 }
 
 // admit accounts for a service: what it is given if that is said, else what its
-// model is expected to need. It returns why there is no room for it.
-func (d *unit) admit(path string, s *ServiceConfig, memory *gpu.Ledger) (refused, err error) {
+// model is expected to need. It returns that, or why there is no room for it.
+func (d *unit) admit(path string, s *ServiceConfig, memory *gpu.Ledger) (need gpu.Need, refused, err error) {
 	f, err := models.Open(path, models.DefaultLimits())
 	if err != nil {
-		return nil, nil // the worker says what is wrong with it
+		return need, nil, nil // the worker says what is wrong with it
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	m := segments.ExpectDeviceMemory(f, s.Cut)
-	need := gpu.Need{Service: s.Name, Bytes: m.Sum(), Sums: m.Sums()}
+	need = gpu.Need{Service: s.Name, Bytes: m.Sum(), Sums: m.Sums()}
 	switch given := d.given(s); {
 	case given > 0 && given < need.Bytes:
-		return fmt.Errorf("%w %s: it needs %s = %d MiB and is given %d MiB; raise pinned_memory_limit or cuda.memory_limit, or lower its cut",
+		return need, fmt.Errorf("%w %s: it needs %s = %d MiB and is given %d MiB; raise pinned_memory_limit or cuda.memory_limit, or lower its cut",
 			gpu.ErrNoRoom, s.Name, need.Sums, need.Bytes>>20, given>>20), nil
 	case given > 0:
 		need.Bytes, need.Sums = given, "what it is given, for "+need.Sums
 	}
-	return memory.Admit(need), nil
+	return need, memory.Admit(need), nil
 }
 
 // share returns what else than the device decides how long a service's
@@ -204,7 +208,7 @@ func (d *unit) planMemory(b *strings.Builder) error {
 		if err != nil {
 			return fmt.Errorf("service %s: %w", s.Name, err)
 		}
-		refused, err := d.admit(path, s, memory)
+		_, refused, err := d.admit(path, s, memory)
 		if err != nil {
 			return err
 		}

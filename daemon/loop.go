@@ -36,6 +36,9 @@ type loop struct {
 
 	slots    []*slot                     // by service ID
 	specs    []models.Service            // as the scheduler knows them, by ID
+	order    []string                    // of the services, as the configuration has them
+	reloaded bool                        // services came or went since the start
+	leaving  int                         // services that are retired and not gone
 	late     []executor.WorkerReady      // came while a round of their service runs
 	calls    map[models.QueryID]*pending // accepted and not answered
 	record   *metrics.Record             // of what it does, for scrapes; nil without metrics
@@ -139,6 +142,7 @@ func (l *loop) cancel(id models.QueryID) {
 // decide answers what is over, chooses the next round if the device is free,
 // and sets the timer for what happens by the passing of time alone.
 func (l *loop) decide() {
+	l.reap()
 	for !l.profiling.machine.active() {
 		round, ok := l.scheduler.Next(l.now())
 		l.answerAll()
@@ -332,6 +336,17 @@ func (l *loop) answerAll() {
 // was lost with it may come before or after.
 func (l *loop) workerEvent(e executor.Event) {
 	l.loadEvent(e)
+	if s := l.slots[serviceOf(e)]; s != nil && s.state != slotLeaving {
+		l.workerFares(s, e)
+	}
+	log := l.log
+	if l.emulation != nil {
+		log = log.With().Str("device", l.device).Logger()
+	}
+	logEvent(log, l.name, e)
+}
+
+func (l *loop) workerFares(s *slot, e executor.Event) {
 	switch e := e.(type) {
 	case executor.WorkerReady:
 		l.up(e)
@@ -339,16 +354,14 @@ func (l *loop) workerEvent(e executor.Event) {
 		l.down(e.Service)
 	case executor.WorkerFailed:
 		l.down(e.Service)
-		l.slots[e.Service].worker.fault = e.Err
+		s.worker.fault = e.Err
 		l.giveUp(e.Service)
 	case executor.WorkerStopped:
 		l.down(e.Service)
 	}
-	log := l.log
-	if l.emulation != nil {
-		log = log.With().Str("device", l.device).Logger()
+	if s.state == slotJoining {
+		l.heard(s, e)
 	}
-	logEvent(log, l.name, e)
 }
 
 // lost is called when a span is lost. That is known before the event that its
@@ -381,21 +394,9 @@ func (l *loop) giveUp(id models.ServiceID) {
 func (l *loop) up(e executor.WorkerReady) {
 	slot := l.slots[e.Service]
 	s := slot.service
-	info := Info{
-		Inputs:    e.Info.Inputs,
-		Outputs:   e.Info.Outputs,
-		Operators: len(e.Info.Operators),
-		Hash:      e.Info.Hash,
-		Platform:  onnxPlatform,
-		Device:    l.device,
-		Versions:  map[string]string{"onnxruntime": e.Info.ORTVersion},
-	}
-	if l.emulation != nil {
-		info.Platform, info.Versions = emulatedLabel, nil
-	}
-	if err := s.Loaded(info); err != nil {
+	if err := s.Loaded(l.infoOf(&e.Info)); err != nil {
 		l.log.Error().Err(err).Str("service", s.Name).Msg("the model cannot be served")
-		l.giveUp(e.Service)
+		l.refuse(e.Service, err)
 		return
 	}
 	spec := l.specs[e.Service]
@@ -409,7 +410,7 @@ func (l *loop) up(e executor.WorkerReady) {
 		return
 	case err != nil:
 		l.log.Error().Err(err).Str("service", s.Name).Msg("the model cannot be scheduled")
-		l.giveUp(e.Service)
+		l.refuse(e.Service, err)
 		return
 	}
 	slot.worker.fresh, slot.worker.givenUp = true, false
@@ -417,7 +418,33 @@ func (l *loop) up(e executor.WorkerReady) {
 	l.scheduler.Up(l.now(), e.Service)
 	s.givenUp.Store(false)
 	s.SetReady(true)
+	l.takeOver(slot)
 	l.bindPredictor()
+}
+
+// infoOf returns what requests are checked against.
+func (l *loop) infoOf(i *segments.Info) Info {
+	info := Info{
+		Inputs:    i.Inputs,
+		Outputs:   i.Outputs,
+		Operators: len(i.Operators),
+		Hash:      i.Hash,
+		Platform:  onnxPlatform,
+		Device:    l.device,
+		Versions:  map[string]string{"onnxruntime": i.ORTVersion},
+	}
+	if l.emulation != nil {
+		info.Platform, info.Versions = emulatedLabel, nil
+	}
+	return info
+}
+
+// refuse gives up a service whose worker has loaded a model that cannot be
+// served.
+func (l *loop) refuse(id models.ServiceID, err error) {
+	l.slots[id].worker.fault = err
+	l.withdraw(l.slots[id], err)
+	l.giveUp(id)
 }
 
 // sent is told of a span that is measured.

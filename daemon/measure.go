@@ -54,7 +54,7 @@ func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(M
 
 func (l *loop) measureReport() MeasureReport {
 	r := MeasureReport{Services: len(l.slots)}
-	for _, s := range l.slots {
+	for _, s := range l.served() {
 		if s.service.Ready() {
 			r.Ready++
 		}

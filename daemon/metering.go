@@ -87,7 +87,7 @@ func (l *loop) noteAnswer(a *overlap.Answer) {
 	if l.record == nil || a.Result != overlap.Finished {
 		return
 	}
-	l.record.Answer(int(a.Service), metrics.Query{
+	l.record.Answer(int(l.slots[a.Service].series), metrics.Query{
 		Latency: a.At - a.Started + a.Queue, Queue: a.Queue, Target: l.slots[a.Service].config.Target,
 	})
 }
@@ -105,9 +105,10 @@ type told struct {
 
 // toldService is how a service stands, in the order of the directory.
 type toldService struct {
-	service *Service
-	metrics overlap.ServiceMetrics
-	waiting overlap.Waiting
+	service  *Service
+	metrics  overlap.ServiceMetrics
+	waiting  overlap.Waiting
+	restarts uint64 // of workers that are gone
 }
 
 func newTold(services int) *told {
@@ -116,12 +117,13 @@ func newTold(services int) *told {
 
 func (l *loop) tellTo(t *told) {
 	t.at = l.now()
-	l.record.CopyTo(t.record)
 	t.scheduler = l.scheduler.Metrics()
 	t.waiting = l.scheduler.Waiting(t.waiting[:0])
 	t.services = t.services[:0]
 	for _, s := range l.Services() {
-		t.services = append(t.services, toldService{s, t.scheduler.Services[s.ID], t.waiting[s.ID]})
+		slot := l.slots[s.ID]
+		t.services = append(t.services, toldService{s, l.counted(slot, &t.scheduler), t.waiting[s.ID], slot.restarts})
 	}
+	l.record.CopyTo(t.record)
 	t.predictor = l.predictor.Counts()
 }

@@ -120,13 +120,8 @@ func (w *mpsWatch) take(event mps.Event) {
 	}
 }
 
-// ids returns the services that run on the part now.
-func (w *mpsWatch) ids() (all []models.ServiceID) {
-	for _, s := range w.Services() {
-		all = append(all, s.ID)
-	}
-	return all
-}
+// ids returns the services that have workers on the part now.
+func (w *mpsWatch) ids() []models.ServiceID { return *w.occupied.Load() }
 
 func (w *mpsWatch) hold(cause error) {
 	ctx, cancel := context.WithTimeout(w.life, holdTimeout)

@@ -257,8 +257,8 @@ func (l *loop) tellJoins(o *Overview) {
 	if err := l.joins.fault(); err != nil && mps.Fault == "" {
 		mps.Fault = "whether workers are its clients is not known: " + err.Error()
 	}
-	for i := range o.Services {
-		s := l.joins.of(l.slots[i].service.ID)
+	for i, service := range l.Services() {
+		s := l.joins.of(service.ID)
 		if s.outside == 0 {
 			continue
 		}

@@ -57,7 +57,7 @@ func TestMPSWatch(t *testing.T) {
 	} {
 		for _, err := range []error{nil, errors.New("a process does not end")} {
 			b := &backend{log: zerolog.Nop(), life: context.Background(), part: &gpu.Part{}, inbox: make(chan message, 1), registry: new(registry)}
-			b.publish([]*Service{{ID: 0}})
+			b.occupied.Store(&[]models.ServiceID{0})
 			h := &fakeHolder{err: err}
 			w := &mpsWatch{backend: b, holder: h, recover: time.NewTimer(time.Hour)}
 			for _, e := range tt.events {

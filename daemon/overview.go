@@ -131,11 +131,15 @@ func (l *loop) overview() Overview {
 		Plans:     PlansOverview{Made: m.Plans.Made, Kept: m.Plans.Kept, Overturned: m.Plans.Overturned},
 		Predictor: l.predictorOverview(),
 	}
-	for i, s := range l.slots {
-		o.Services = append(o.Services, s.overview(&m.Services[i]))
+	for _, s := range l.Services() {
+		slot := l.slots[s.ID]
+		counted := l.counted(slot, &m)
+		o.Services = append(o.Services, slot.overview(&counted))
 	}
 	if l.part != nil {
-		o.GPU = []GPUOverview{l.part.Status()}
+		status := l.part.Status()
+		status.Services = l.order
+		o.GPU = []GPUOverview{status}
 		l.tellJoins(&o)
 	}
 	return o
@@ -200,7 +204,7 @@ func (l *loop) shapeOverview(s *predictor.ShapeReport) ShapeOverview {
 		P01: q.P01, P50: q.P50, P90: q.P90, P99: q.P99, Bound: s.Bound,
 	}
 	for _, id := range s.Services {
-		o.Services = append(o.Services, l.slots[id].config.Name)
+		o.Services = append(o.Services, l.name(id))
 	}
 	return o
 }

@@ -77,7 +77,7 @@ func (l *loop) bindPredictor() {
 	}
 	p.changed = false
 	l.rebind()
-	served := l.served()
+	served := l.models()
 	if p.measure {
 		l.profile()
 		return
@@ -115,7 +115,7 @@ func (l *loop) rebind() {
 
 // settled reports whether every worker has loaded its model or was given up.
 func (l *loop) settled() bool {
-	for _, s := range l.slots {
+	for _, s := range l.served() {
 		if w := &s.worker; w.info == nil && !w.givenUp {
 			return false
 		}
@@ -123,10 +123,23 @@ func (l *loop) settled() bool {
 	return true
 }
 
-// served describes the models of all services.
-func (l *loop) served() []predictor.Served {
+// served returns the services that requests find.
+func (l *loop) served() (list []*slot) {
+	for _, s := range l.slots {
+		if s != nil && s.state == slotServing {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// models describes the models of all slots.
+func (l *loop) models() []predictor.Served {
 	list := make([]predictor.Served, len(l.slots))
 	for i, s := range l.slots {
+		if s == nil {
+			continue
+		}
 		list[i] = predictor.Served{Service: s.config.Name, Model: s.config.Name}
 		if m, ok := l.measured(models.ServiceID(i)); ok {
 			list[i].Hash, list[i].Operators = m.Hash, m.Operators
@@ -160,7 +173,7 @@ func (l *loop) measuredOn() string {
 	if l.emulation != nil {
 		return l.emulation.name
 	}
-	for _, s := range l.slots {
+	for _, s := range l.served() {
 		if info := s.worker.info; info != nil {
 			return fmt.Sprintf("%s, ONNX Runtime %s", l.device, info.ORTVersion)
 		}
@@ -168,8 +181,25 @@ func (l *loop) measuredOn() string {
 	return l.device
 }
 
+// known leaves only those models that a predictor was trained on. What was
+// replaced while the daemon serves is a stranger to it, and no reason to do
+// without it for the others.
+func known(f *predictor.File, served []predictor.Served) []predictor.Served {
+	for i := range served {
+		s := &served[i]
+		trained := func(m predictor.FeatureModel) bool { return m.Hash == "" || m.Hash == s.Hash }
+		if s.Hash != "" && !slices.ContainsFunc(f.Features.Models, trained) {
+			*s = predictor.Served{Service: s.Service}
+		}
+	}
+	return served
+}
+
 // use serves with a predictor, if it fits.
 func (l *loop) use(f *predictor.File, served []predictor.Served) error {
+	if l.reloaded {
+		served = known(f, served)
+	}
 	bind, err := f.Match(l.measuredOn(), served)
 	if err != nil {
 		return err
@@ -185,7 +215,7 @@ func (l *loop) use(f *predictor.File, served []predictor.Served) error {
 	}
 	var without []string
 	for i, b := range bind {
-		if b < 0 {
+		if b < 0 && l.slots[i] != nil {
 			without = append(without, l.name(models.ServiceID(i)))
 		}
 	}
@@ -277,7 +307,7 @@ func (l *loop) withMeasured(device string, list []training.Model, prepare func(*
 func (l *loop) subjects() ([]training.Subject, []models.ServiceID) {
 	var subjects []training.Subject
 	var services []models.ServiceID
-	for _, s := range l.slots {
+	for _, s := range l.served() {
 		if s.worker.info != nil && !s.worker.givenUp {
 			services = append(services, s.service.ID)
 		}
@@ -309,7 +339,7 @@ func (l *loop) longestSpan(services int) time.Duration {
 		return math.MaxInt64
 	}
 	least := time.Duration(math.MaxInt64)
-	for _, s := range l.slots {
+	for _, s := range l.served() {
 		if !s.config.BestEffort {
 			least = min(least, s.config.Target)
 		}
@@ -387,7 +417,7 @@ func (l *loop) train(d *training.Dataset, operators map[string][]training.Operat
 // trained serves with the predictor that was fitted, and stores it.
 func (l *loop) trained(f *predictor.File, err error) {
 	if err == nil {
-		err = l.use(f, l.served())
+		err = l.use(f, l.models())
 	}
 	if err != nil {
 		l.log.Warn().Err(err).Msg("fitting a predictor")

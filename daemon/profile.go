@@ -32,7 +32,9 @@ func (d *unit) stored(e *executor.WorkerReady) (predictor.Snapshot, bool) {
 func (d *unit) calibrationKey(identity string) []byte {
 	key := []byte(identity)
 	for _, s := range d.backend.loop.slots {
-		key = append(append(key, '|'), s.config.Name...)
+		if key = append(key, '|'); s != nil {
+			key = append(key, s.config.Name...)
+		}
 	}
 	return key
 }
@@ -62,7 +64,7 @@ func (d *unit) saveProfiles() {
 	var calibrated []byte // its key
 	d.backend.ask(func(l *loop) {
 		calibration = l.predictor.Snapshot()
-		for _, s := range l.slots {
+		for _, s := range l.served() {
 			id := s.service.ID
 			info := s.worker.info
 			if p, err := l.solo.Snapshot(id); err == nil && info != nil && len(p.Cells) > 0 {

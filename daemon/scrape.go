@@ -117,7 +117,7 @@ func (s *scraper) service(t *toldService) metrics.Service {
 		of.OldestAge = max(s.last.at-w.Oldest, 0)
 	}
 	if state, err := s.exec.State(sv.ID); err == nil {
-		of.Restarts = uint64(max(state.Starts-1, 0))
+		of.Restarts = t.restarts + uint64(max(state.Starts-1, 0))
 		of.IntermediateBytes, of.InputBytes, of.ResidentBytes = state.IntermediateBytes, state.InputBytes, state.ResidentBytes
 	}
 	if s.joins != nil {

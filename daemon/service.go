@@ -55,6 +55,14 @@ func NewService(id models.ServiceID, c ServiceConfig, policy string) *Service {
 	}
 }
 
+// with returns the service with other targets. Who holds either, holds both.
+// The new one is to be told how its model looks like.
+func (s *Service) with(c *ServiceConfig) *Service {
+	next := NewService(s.ID, *c, s.Policy)
+	next.Stats, next.condition, next.home = s.Stats, s.condition, s.home
+	return next
+}
+
 // hold keeps the service from being removed until letGo. It is false if the
 // service takes no requests any more: the directory then has another one of
 // its name, or none.

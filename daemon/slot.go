@@ -6,18 +6,53 @@ import (
 
 	"github.com/overlapd/overlapd/executor/emulated"
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/segments"
 )
 
 // slot is a place among the services of a unit: its position is the ID by
-// which scheduler, executor and predictor know the service in it. The slots
-// belong to the scheduler goroutine.
+// which scheduler, executor and predictor know the service in it. A place that
+// is free is nil. The slots belong to the scheduler goroutine.
 type slot struct {
 	service *Service
 	config  ServiceConfig
 	threads int            // of its worker
 	model   emulated.Model // on an emulated device
 	worker  worker
+	release func() // gives back what it was admitted to of a GPU's memory
+
+	state   slotState
+	joining *joining      // while it joins
+	ended   chan struct{} // closed when a service that was retired is gone, nil if nobody waits
+
+	series   models.ServiceID       // slot under which its queries are counted
+	past     overlap.ServiceMetrics // counted by those whose place it has taken, and that are gone
+	restarts uint64                 // of their workers
+}
+
+// slotState is where a service stands between coming and going.
+type slotState uint8
+
+const (
+	slotServing  slotState = iota // requests find it
+	slotJoining                   // it loads its model for the first time
+	slotRetiring                  // requests do not find it any more, and those that did are answered
+	slotLeaving                   // its worker ends
+)
+
+// joining is a service on its way to take requests.
+type joining struct {
+	news  chan ReloadStep
+	ready chan error // holds one: nil, or why it does not come
+	lost  int        // workers
+}
+
+// tell passes progress on, unless nobody has read what was told before.
+func (j *joining) tell(s ReloadStep) {
+	select {
+	case j.news <- s:
+	default:
+	}
 }
 
 // worker is what the loop knows of a service's worker.
@@ -37,13 +72,18 @@ func scheduled(id models.ServiceID, s *ServiceConfig) models.Service {
 	}
 }
 
-// name returns the name of the service in a slot.
-func (l *loop) name(id models.ServiceID) string { return l.slots[id].config.Name }
+// name returns the name of the service in a slot. Late news may be of one that
+// is gone.
+func (l *loop) name(id models.ServiceID) string {
+	if s := l.slots[id]; s != nil {
+		return s.config.Name
+	}
+	return "(removed)"
+}
 
 // furnish gives a slot what follows from its configuration.
 func (u *unit) furnish(s *slot) {
-	if u.emulation == nil {
-		s.threads = u.threads(&s.config)
+	if s.threads = u.threads(&s.config); u.emulation == nil {
 		return
 	}
 	known := u.emulation.known[strings.TrimPrefix(s.config.Model, EmulatedPrefix)]

@@ -36,28 +36,30 @@ func (u *unit) runner(o *Options, specs []executor.ServiceSpec) (runner, error) 
 	})
 }
 
-// specs describes the workers of all services to the executor. An emulated
-// device has none.
-func (u *unit) specs() ([]executor.ServiceSpec, error) {
+// specs describes the workers of all services to the executor, with what gives
+// back their memory. An emulated device has none.
+func (u *unit) specs() (specs []executor.ServiceSpec, releases []func(), err error) {
 	if u.emulation != nil {
-		return nil, nil
+		return nil, nil, nil
 	}
-	specs := make([]executor.ServiceSpec, len(u.config.Services))
+	n := len(u.config.Services)
+	specs, releases = make([]executor.ServiceSpec, n), make([]func(), n)
 	for i := range specs {
-		var err error
-		if specs[i], err = u.spec(models.ServiceID(i), &u.config.Services[i]); err != nil {
-			return nil, err
+		if specs[i], releases[i], err = u.spec(models.ServiceID(i), &u.config.Services[i]); err != nil {
+			return nil, nil, err
 		}
 	}
-	return specs, nil
+	return specs, releases, nil
 }
 
 // spec describes the worker of a service to the executor. A model of the zoo is
-// built if it is not there yet. On a GPU, memory is accounted for.
-func (u *unit) spec(id models.ServiceID, s *ServiceConfig) (spec executor.ServiceSpec, err error) {
+// built if it is not there yet. On a GPU, memory is accounted for until release
+// is called.
+func (u *unit) spec(id models.ServiceID, s *ServiceConfig) (spec executor.ServiceSpec, release func(), err error) {
+	release = func() {}
 	path, err := u.model(s.Model)
 	if err != nil {
-		return spec, fmt.Errorf("service %s: %w", s.Name, err)
+		return spec, release, fmt.Errorf("service %s: %w", s.Name, err)
 	}
 	w := &u.config.Worker
 	spec = executor.ServiceSpec{
@@ -77,12 +79,12 @@ func (u *unit) spec(id models.ServiceID, s *ServiceConfig) (spec executor.Servic
 		OutputBytes: w.OutputBytes,
 	}
 	if u.part != nil {
-		err = u.place(&spec, s, u.memory)
+		release, err = u.place(&spec, s, u.memory)
 	}
 	if err != nil {
 		err = fmt.Errorf("service %s: %w", s.Name, err)
 	}
-	return spec, err
+	return spec, release, err
 }
 
 // threads returns how many threads the worker of a service has.
@@ -97,8 +99,11 @@ func (u *unit) threads(s *ServiceConfig) int {
 }
 
 // model returns the file of a model, which is built first if it is one of the
-// zoo's.
+// zoo's. A model of an emulated device has none.
 func (u *unit) model(model string) (string, error) {
+	if u.emulation != nil {
+		return model, nil // of the profile
+	}
 	name, ok := strings.CutPrefix(model, ZooPrefix)
 	if !ok {
 		return filepath.Abs(model)

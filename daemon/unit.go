@@ -60,7 +60,7 @@ func (u *unit) open(d *Daemon, o *Options, life context.Context) error {
 	if u.part != nil {
 		u.memory = u.part.Ledger()
 	}
-	specs, err := u.specs()
+	specs, releases, err := u.specs()
 	if err != nil {
 		return err
 	}
@@ -85,8 +85,10 @@ func (u *unit) open(d *Daemon, o *Options, life context.Context) error {
 	if err := b.newLoop(u.config, u.decisions, header); err != nil {
 		return err
 	}
-	for _, s := range b.loop.slots {
-		u.furnish(s)
+	for i, s := range b.loop.slots {
+		if u.furnish(s); releases != nil {
+			s.release = releases[i]
+		}
 	}
 	u.predictors(o.Fit)
 	return nil

@@ -1,0 +1,413 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+)
+
+// reloadRig is a rig whose services come and go.
+type reloadRig struct {
+	*rig
+	result chan reloaded
+	steps  chan ReloadStep
+}
+
+type reloaded struct {
+	*Reloaded
+	err error
+}
+
+func newReloadRig(t *testing.T, services int) *reloadRig {
+	r := &reloadRig{rig: startRig(t, rigOptions{services: services, change: func(c *Config) { c.Policy = "edf" }}),
+		result: make(chan reloaded, 1), steps: make(chan ReloadStep, 1000)}
+	r.face = r.front()
+	return r
+}
+
+// begin begins a reload with another configuration.
+func (r *reloadRig) begin(change func(*Config)) {
+	next := r.Config()
+	next.Services = slices.Clone(next.Services)
+	change(&next)
+	go func() {
+		done, err := r.Reload(context.Background(), next, func(s ReloadStep) { r.steps <- s })
+		r.result <- reloaded{done, err}
+	}()
+}
+
+// reload reloads, and fails the test if that is cut short.
+func (r *reloadRig) reload(change func(*Config)) *Reloaded {
+	r.t.Helper()
+	r.begin(change)
+	return r.end()
+}
+
+func (r *reloadRig) end() *Reloaded {
+	r.t.Helper()
+	select {
+	case done := <-r.result:
+		if done.err != nil {
+			r.t.Fatal(done.err)
+		}
+		return done.Reloaded
+	case <-time.After(10 * time.Second):
+		r.t.Fatal("the reload does not end")
+		return nil
+	}
+}
+
+// until waits for the loop to come to a state.
+func (r *reloadRig) until(what string, f func(*loop) bool) {
+	r.t.Helper()
+	for begin := time.Now(); time.Since(begin) < 10*time.Second; time.Sleep(time.Millisecond) {
+		ok := false
+		r.backend.ask(func(l *loop) { ok = f(l) })
+		if ok {
+			return
+		}
+	}
+	r.t.Fatalf("never: %s", what)
+}
+
+// joins waits for a service that joins, and returns its slot.
+func (r *reloadRig) joins() (id int) {
+	r.t.Helper()
+	r.until("a service joins", func(l *loop) bool {
+		id = slices.IndexFunc(l.slots, func(s *slot) bool { return s != nil && s.state == slotJoining })
+		return id >= 0
+	})
+	return id
+}
+
+func (r *reloadRig) names() string {
+	var names []string
+	for _, s := range r.face.Services() {
+		names = append(names, s.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+// calls sends a query to a service and returns its answer.
+func (r *reloadRig) calls(name string) *Error {
+	r.t.Helper()
+	at := slices.IndexFunc(r.backend.Services(), func(s *Service) bool { return s.Name == name })
+	if at < 0 {
+		r.t.Fatalf("there is no %s", name)
+	}
+	c := mustSubmit(r.t, r.backend, at)
+	r.workers.await()
+	r.workers.end(executor.Done)
+	return answerOf(r.t, r.backend, c)
+}
+
+func added(name string) ServiceConfig {
+	s := DefaultService()
+	s.Name, s.Model, s.Target = name, "zoo:tiny_add", time.Minute
+	return s
+}
+
+func TestReloadAdds(t *testing.T) {
+	r := newReloadRig(t, 2)
+	r.begin(func(c *Config) { c.Services = slices.Insert(c.Services, 1, added("new")) })
+	id := r.joins()
+	if got := r.names(); got != "s0 s1" {
+		t.Errorf("while it loads there are %s", got)
+	}
+	if err := r.calls("s0"); err != nil {
+		t.Error(err)
+	}
+	r.workers.revive(id, fakeOperators)
+	if done := r.end(); len(done.Failed) > 0 || !slices.Equal(done.Added, []string{"new"}) {
+		t.Errorf("%+v", done)
+	}
+	if got := r.names(); got != "s0 new s1" {
+		t.Errorf("there are %s", got)
+	}
+	for _, name := range []string{"new", "s0", "s1"} {
+		if err := r.calls(name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if names := r.Daemon.Config(); strings.Join(names.names(), " ") != "s0 new s1" {
+		t.Errorf("the configuration has %v", names.names())
+	}
+}
+
+func TestReloadReplaces(t *testing.T) {
+	r := newReloadRig(t, 2)
+	if err := r.calls("s0"); err != nil {
+		t.Fatal(err)
+	}
+	old := r.face.Service([]byte("s0"))
+	r.begin(func(c *Config) { c.Services[0].Threads = 7 })
+	id := r.joins()
+	if err := r.calls("s0"); err != nil || r.face.Service([]byte("s0")) != old {
+		t.Errorf("the old one does not serve: %v", err)
+	}
+	inFlight := mustSubmit(t, r.backend, 0)
+	r.workers.await()
+	r.workers.revive(id, fakeOperators)
+	if done := r.end(); !slices.Equal(done.Replaced, []string{"s0"}) || len(done.Failed) > 0 {
+		t.Errorf("%+v", done)
+	}
+	now := r.face.Service([]byte("s0"))
+	if now == old || int(now.ID) != id || now.Stats != old.Stats {
+		t.Errorf("%+v has taken the place of %+v", now, old)
+	}
+	if old.hold() {
+		t.Error("the old one still takes requests")
+	}
+	r.workers.end(executor.Done)
+	if err := answerOf(t, r.backend, inFlight); err != nil {
+		t.Errorf("a query that was in flight: %v", err)
+	}
+	r.until("the old one is gone", func(l *loop) bool { return l.slots[0] == nil })
+	if err := r.calls("s0"); err != nil {
+		t.Error(err)
+	}
+	o, _ := r.backend.Overview()
+	if len(o.Services) != 2 || o.Services[0].Name != "s0" || o.Services[0].Finished != 4 {
+		t.Errorf("counted: %+v", o.Services)
+	}
+}
+
+func TestReloadFails(t *testing.T) {
+	for name, fail := range map[string]func(*reloadRig, int){
+		"given up": func(r *reloadRig, id int) { r.workers.fail(id) },
+		"model": func(r *reloadRig, id int) {
+			r.workers.tell(executor.WorkerLost{Service: models.ServiceID(id), Err: &executor.LostError{Cause: executor.ErrLoad}})
+		},
+		"lost again and again": func(r *reloadRig, id int) {
+			for range loadTries {
+				r.workers.tell(executor.WorkerLost{Service: models.ServiceID(id), Err: &executor.LostError{Cause: executor.ErrExited}})
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newReloadRig(t, 2)
+			r.begin(func(c *Config) {
+				c.Services[0].Threads = 7
+				c.Services = append(c.Services, added("new"))
+			})
+			first := r.joins()
+			r.workers.revive(first, fakeOperators)
+			r.until("the next joins", func(l *loop) bool { return l.serving("new") != nil && l.leaving == 0 })
+			fail(r, r.joins())
+			done := r.end()
+			if len(done.Failed) != 1 || done.Failed["s0"] == "" {
+				t.Errorf("%+v", done)
+			}
+			if err := r.calls("s0"); err != nil {
+				t.Errorf("the old one does not serve: %v", err)
+			}
+			r.until("its slot is free", func(l *loop) bool { return l.leaving == 0 })
+			if c := r.Daemon.Config(); c.service("s0").Threads != 0 || !c.has("new") {
+				t.Errorf("the configuration has %+v", c.Services)
+			}
+		})
+	}
+}
+
+func TestReloadRemoves(t *testing.T) {
+	r := newReloadRig(t, 3)
+	c := mustSubmit(t, r.backend, 1)
+	r.workers.await()
+	r.begin(func(c *Config) { c.Services = slices.Delete(c.Services, 1, 2) })
+	r.until("it is retired", func(l *loop) bool { return l.leaving == 1 })
+	if got := r.names(); got != "s0 s2" {
+		t.Errorf("there are %s", got)
+	}
+	select {
+	case <-r.result:
+		t.Error("the reload did not wait for a query that was accepted")
+	default:
+	}
+	r.workers.end(executor.Done)
+	if err := answerOf(t, r.backend, c); err != nil {
+		t.Error(err)
+	}
+	r.end()
+	r.begin(func(c *Config) { c.Services = append(c.Services, added("new")) })
+	if id := r.joins(); id != 1 {
+		t.Errorf("slot %d is taken, 1 is free", id)
+	}
+	r.workers.revive(1, fakeOperators)
+	r.end()
+	if err := r.calls("new"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReloadChanges(t *testing.T) {
+	r := newReloadRig(t, 2)
+	before := r.face.Service([]byte("s1"))
+	done := r.reload(func(c *Config) {
+		c.Services[1].Target, c.Services[1].QueueLimit, c.Services[1].MaxQueryBatch = 2*time.Minute, 1, 3
+		c.DrainTimeout, c.Ways = time.Hour, c.Ways+1
+	})
+	if !slices.Equal(done.Changed, []string{"s1"}) || !slices.Equal(done.Restart, []string{"ways"}) || len(done.Settings) != 1 {
+		t.Errorf("%+v", done)
+	}
+	s := r.face.Service([]byte("s1"))
+	if s.QoSTarget != 2*time.Minute || s.MaxQueryBatch != 3 || !s.Ready() || s.condition != before.condition || s.signature.Load() == nil {
+		t.Errorf("%+v", s)
+	}
+	if c := r.Daemon.Config(); c.DrainTimeout != time.Hour {
+		t.Errorf("drain timeout of %v", c.DrainTimeout)
+	}
+	running := mustSubmit(t, r.backend, 1)
+	r.workers.await()
+	waiting := mustSubmit(t, r.backend, 1)
+	r.sync()
+	refused := mustSubmit(t, r.backend, 1)
+	wantError(t, answerOf(t, r.backend, refused), 503, ReasonQueueFull)
+	for _, c := range []*Call{running, waiting} {
+		r.workers.await()
+		r.workers.end(executor.Done)
+		if err := answerOf(t, r.backend, c); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestReloadOneAtATime(t *testing.T) {
+	r := newReloadRig(t, 1)
+	r.begin(func(c *Config) { c.Services = append(c.Services, added("new")) })
+	id := r.joins()
+	if _, err := r.Reload(context.Background(), r.Daemon.Config(), nil); !errors.Is(err, ErrReloading) {
+		t.Error(err)
+	}
+	r.workers.revive(id, fakeOperators)
+	r.end()
+	if done := r.reload(func(*Config) {}); !done.None() {
+		t.Errorf("nothing changed: %+v", done)
+	}
+}
+
+func TestReloadIsCutShort(t *testing.T) {
+	r := newReloadRig(t, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	next := r.Daemon.Config()
+	next.Services = append(slices.Clone(next.Services), added("new"), added("newer"))
+	go func() {
+		done, err := r.Reload(ctx, next, nil)
+		r.result <- reloaded{done, err}
+	}()
+	r.joins()
+	cancel()
+	done := <-r.result
+	if !errors.Is(done.err, context.Canceled) || done.Failed["new"] == "" {
+		t.Errorf("%+v, %v", done.Reloaded, done.err)
+	}
+	r.until("nothing is left of it", func(l *loop) bool { return l.leaving == 0 })
+	if got := r.names(); got != "s0" {
+		t.Errorf("there are %s", got)
+	}
+}
+
+func TestReloadOfADaemonThatStops(t *testing.T) {
+	r := newReloadRig(t, 1)
+	r.begin(func(c *Config) { c.Services = append(c.Services, added("new")) })
+	r.joins()
+	r.stop()
+	if done := <-r.result; !errors.Is(done.err, ErrStopping) {
+		t.Errorf("%+v, %v", done.Reloaded, done.err)
+	}
+	if _, err := r.Reload(context.Background(), r.Daemon.Config(), nil); !errors.Is(err, ErrStopping) {
+		t.Error(err)
+	}
+}
+
+// TestReloadUnderLoad reloads again and again while queries are sent. Every
+// query that was accepted is answered, by the service that it was sent to.
+func TestReloadUnderLoad(t *testing.T) {
+	r := newReloadRig(t, 3)
+	r.workers.runsOn(&calm)
+	ctx, stop := context.WithCancel(context.Background())
+	var clients sync.WaitGroup
+	for range 4 {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				r.client()
+			}
+		})
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 60 {
+		r.begin(func(c *Config) {
+			switch random.IntN(3) {
+			case 0:
+				c.Services[random.IntN(len(c.Services))].Threads = 1 + random.IntN(100)
+			case 1:
+				c.Services = append(c.Services, added("n"+time.Now().Format("150405.000000000")))
+			default:
+				if len(c.Services) > 1 {
+					c.Services = slices.Delete(c.Services, 1, 2)
+				}
+			}
+		})
+		done := r.serve()
+		if len(done.Failed) > 0 {
+			t.Fatalf("%+v", done)
+		}
+	}
+	stop()
+	clients.Wait()
+	r.until("all that was removed is gone", func(l *loop) bool { return l.leaving == 0 && len(l.calls) == 0 })
+}
+
+// serve lets whatever joins become ready until the reload has ended.
+func (r *reloadRig) serve() *Reloaded {
+	for {
+		select {
+		case done := <-r.result:
+			if done.err != nil {
+				r.t.Fatal(done.err)
+			}
+			return done.Reloaded
+		case <-time.After(time.Millisecond):
+		}
+		id := -1
+		r.backend.ask(func(l *loop) {
+			id = slices.IndexFunc(l.slots, func(s *slot) bool { return s != nil && s.state == slotJoining })
+		})
+		if id >= 0 {
+			r.workers.revive(id, fakeOperators)
+		}
+	}
+}
+
+// client sends one query to some service, as the endpoint does.
+func (r *reloadRig) client() {
+	list := r.face.Services()
+	s := list[rand.IntN(len(list))]
+	if !s.hold() { // answerOf lets it go
+		return
+	}
+	c := NewCall()
+	c.Service, c.Size, c.Arrival = s, 1, time.Now()
+	m, err := r.backend.Alloc(s, 64)
+	if err != nil {
+		r.t.Error(err)
+		return
+	}
+	c.Memory = m
+	if err := r.backend.Submit(c); err != nil {
+		r.t.Error(err)
+		return
+	}
+	answerOf(r.t, r.backend, c)
+	if c.reply.Err != nil {
+		r.t.Error(c.reply.Err)
+	}
+}
