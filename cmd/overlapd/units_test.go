@@ -111,14 +111,14 @@ func TestUnitsStartWhatIsThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	starts := 0
+	starts := map[string]int{}
 	for name, list := range unitFiles(t) {
 		for _, d := range list {
 			words := strings.Fields(strings.TrimLeft(d.value, "+-@!"))
-			if d.key != "ExecStart" || len(words) == 0 {
+			if d.key != "ExecStart" && d.key != "ExecReload" || len(words) == 0 {
 				continue
 			}
-			starts++
+			starts[d.key]++
 			if err := checkStart(words); err != nil {
 				t.Errorf("systemd/%s:%d: %v", name, d.line, err)
 			}
@@ -127,8 +127,10 @@ func TestUnitsStartWhatIsThere(t *testing.T) {
 			}
 		}
 	}
-	if starts == 0 {
-		t.Error("no unit starts anything")
+	for _, key := range []string{"ExecStart", "ExecReload"} {
+		if starts[key] == 0 {
+			t.Errorf("no unit has %s", key)
+		}
 	}
 }
 
@@ -156,6 +158,8 @@ func checkStart(words []string) error {
 func TestCheckStart(t *testing.T) {
 	for line, good := range map[string]bool{
 		"/usr/bin/overlapd serve --config %E/overlapd/%i.toml $OVERLAPD_OPTIONS": true,
+		"/usr/bin/overlapd reload --config %E/overlapd/%i.toml":                  true,
+		"/usr/bin/overlapd reload --on %i":                                       false,
 		"/usr/bin/overlapd serve --konfig %E/overlapd/%i.toml":                   false,
 		"/usr/bin/overlapd sreve --config x":                                     false,
 		"/usr/bin/overlapd serve --config x y":                                   false,
@@ -193,5 +197,20 @@ func TestUnitsAreVerified(t *testing.T) {
 	out, err := exec.Command(filepath.Join("..", "..", "scripts", "check-units"), binary).CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestReloadFindsItsDaemon: the start and the reload of an instance read the
+// same file, so that the reload finds the socket of that instance.
+func TestReloadFindsItsDaemon(t *testing.T) {
+	files := map[string]string{}
+	for _, d := range unitFiles(t)["overlapd@.service"] {
+		words := strings.Fields(d.value)
+		if i := slices.Index(words, "--config"); i >= 0 && i+1 < len(words) {
+			files[d.key] = words[i+1]
+		}
+	}
+	if files["ExecStart"] == "" || files["ExecStart"] != files["ExecReload"] {
+		t.Errorf("the files are %q", files)
 	}
 }
