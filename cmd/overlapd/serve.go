@@ -104,6 +104,7 @@ func (o *serveOptions) config() (daemon.Config, error) {
 // serve runs the daemon until it is told to stop. What is read again makes it
 // follow its configuration.
 func serve(c daemon.Config, again func() (daemon.Config, error), out io.Writer) error {
+	defer outliveLog()()
 	log := newLogger(c, out)
 	ctx, hurry, stop, release := stopSignals()
 	defer release()
