@@ -2,6 +2,7 @@ package test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,6 +35,7 @@ type caller interface {
 // httpCaller speaks HTTP on a socket of its own, so that it sees every byte
 // that comes.
 type httpCaller struct {
+	network string // "" for TCP
 	address string
 	binary  bool
 	conn    net.Conn
@@ -62,7 +64,7 @@ func (c *httpCaller) exchange(service string, q query) (a answer, last bool) {
 	}
 	if err == nil && c.conn == nil {
 		c.answers = 0
-		if c.conn, err = net.Dial("tcp", c.address); err == nil {
+		if c.conn, err = net.Dial(cmp.Or(c.network, "tcp"), c.address); err == nil {
 			c.in = bufio.NewReader(c.conn)
 		}
 	}

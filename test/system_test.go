@@ -1,0 +1,372 @@
+package test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The faults of a system, 33 to 40 of the bad inputs: a worker that crashes
+// (33) or hangs (35), a device without memory or lost (34), overload (36), a
+// spoilt predictor (37), a clock that steps (38), a disk or a reader of the log
+// that takes no more (39), signals, sockets and scrapes at the wrong moment (40).
+// Some have tests elsewhere: 33 TestKilledWorkers; 34 TestModelThatExplodes, and
+// on fake GPUs TestInstances and TestNoRoomOnGPU in daemon; 35
+// TestHangingWorkerIsReplaced; 36 TestQueueFull; 37 TestCorruptPredictor, and
+// TestStateDamagedWhileOpen in daemon; 40 TestStopUnderLoad, TestDrainTimeout,
+// TestSecondSignalQuitsAtOnce, TestStopWhileLoading and TestPortInUse. TestChaos
+// has them all at once.
+
+// 33: a worker that crashes takes nothing from its neighbour, and the query
+// that it had is run again by the next.
+func TestSystem33WorkerCrashes(t *testing.T) {
+	p := serve(t, config{worker: restarts, services: []service{tinyAdd, slowService(t, "target = \"80s\"")}})
+	p.crashes = true
+	signals := []syscall.Signal{syscall.SIGKILL, syscall.SIGSEGV, syscall.SIGABRT}
+	for i, s := range signals {
+		t.Run(s.String(), func(t *testing.T) {
+			pid := p.worker("slow")
+			running := make(chan answer, 1)
+			go func() { running <- p.infer("slow", one(float64(i))) }()
+			p.eventually("the query to run", func() bool {
+				return p.metrics()[`overlapd_input_bytes{service="slow"}`] > 0
+			})
+			if err := syscall.Kill(pid, s); err != nil {
+				t.Fatal(err)
+			}
+			q := sum(rand.New(rand.NewPCG(1, uint64(i))), 1)
+			if err := checkSum(q, p.infer("add", q)); err != nil {
+				t.Errorf("the neighbour: %v", err)
+			}
+			if a := <-running; a.Status != 200 || a.Outputs[0].Data[0] != float64(i) {
+				t.Errorf("the query whose worker crashed: %v", a)
+			}
+			p.eventually("the next worker", func() bool { w := p.worker("slow"); return w != 0 && w != pid })
+		})
+	}
+	if n := p.count(func(e event) bool { return e.Message == "worker is lost" && e.Service == "slow" }); n != len(signals) {
+		t.Errorf("%d workers were lost", n)
+	}
+}
+
+// 36: what is asked for above what can be done is refused, with a reason, and
+// what is answered is right.
+func TestSystem36Overload(t *testing.T) {
+	p := serve(t, config{services: []service{{"slow", write(t, "slow.onnx", slow(16)), "target = \"300ms\"\nqueue_limit = 16"}}})
+	begin := time.Now()
+	if a := p.infer("slow", one(1)); a.Status != 200 {
+		t.Fatalf("got %v", a)
+	}
+	mean := time.Since(begin) / 10
+	random := rand.New(rand.NewPCG(7, 13))
+	next := bursts(random)
+	var all sync.WaitGroup
+	var got tally
+	room := make(chan struct{}, burstClients)
+	for range fewer(2000) {
+		time.Sleep(min(time.Duration(next()*float64(mean)), 100*time.Millisecond))
+		room <- struct{}{}
+		x := random.Float64()
+		all.Go(func() {
+			defer func() { <-room }()
+			a := p.inferBinary("slow", one(x))
+			got.add(a)
+			if _, err := judge(one(x), a, checkOne, refusals); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if got.ok.Load() == 0 || got.refused.Load() == 0 {
+		t.Errorf("%d were answered and %d refused; both should happen", got.ok.Load(), got.refused.Load())
+	}
+	m := p.metrics()
+	t.Logf("%d answered, %d refused; of those that ran to their end %v of %v were late", got.ok.Load(), got.refused.Load(),
+		m[`overlapd_queries_late_total{service="slow"}`], m[`overlapd_queries_finished_total{service="slow"}`])
+}
+
+// 37: a predictor that holds no numbers, or is another device's, is refused
+// with what is wrong, and the daemon serves without.
+func TestSystem37PredictorThatIsUnfit(t *testing.T) {
+	whole, err := os.ReadFile(filepath.Join("..", "docs", "examples", "synthetic.predictor.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := []byte(`"micros":[70`)
+	for name, c := range map[string]struct {
+		text []byte
+		says string
+	}{
+		"of another device": {whole, "synthetic device"},
+		"NaN":               {bytes.Replace(whole, number, []byte(`"micros":[NaN`), 1), "predictor"},
+		"no finite number":  {bytes.Replace(whole, number, []byte(`"micros":[1e999`), 1), "predictor"},
+		"negative":          {bytes.Replace(whole, number, []byte(`"micros":[-70`), 1), "predictor"},
+		"cut off":           {whole[:len(whole)/2], "predictor"},
+		"another format":    {bytes.Replace(whole, []byte("overlapd-predictor/1"), []byte("overlapd-predictor/9"), 1), "overlapd-predictor/9"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := write(t, "x.predictor.json", c.text)
+			p := serve(t, config{top: `policy = "overlap"`, services: []service{tinyAdd, {name: "other", model: "zoo:tiny_add"}}, tables: "[predictor]\nfile = \"" + path + `"`})
+			says(t, p.reaches("solo"), c.says)
+			q := sum(rand.New(rand.NewPCG(1, 1)), 1)
+			if err := checkSum(q, p.infer("add", q)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// 38: a step of the clock changes no deadline, no measured time and no
+// watchdog.
+func TestSystem38ClockSteps(t *testing.T) {
+	p := serve(t, config{services: []service{{"add", "zoo:tiny_add", `target = "50s"`}, slowService(t, "target = \"80s\"")}})
+	clock, err := takeClock(p.cmd.Process.Pid)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer clock.close()
+	random := rand.New(rand.NewPCG(1, 1))
+	for _, by := range []time.Duration{time.Hour, -time.Hour, 10 * 365 * 24 * time.Hour, -30 * 365 * 24 * time.Hour, 0} {
+		running := make(chan answer, 1)
+		go func() { running <- p.infer("slow", one(1)) }()
+		p.eventually("the query to run", func() bool { return p.metrics()[`overlapd_input_bytes{service="slow"}`] > 0 || len(running) > 0 })
+		if err := clock.step(by); err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			q := sum(random, 1)
+			if err := checkSum(q, p.infer("add", q)); err != nil {
+				t.Errorf("stepped by %v: %v", by, err)
+			}
+		}
+		if a := <-running; a.Status != 200 {
+			t.Errorf("running while the clock was stepped by %v: %v", by, a)
+		}
+		// The date in answers is renewed once a second.
+		p.eventually(fmt.Sprintf("answers that are dated %v off", by), func() bool {
+			response, err := client.Get(p.url("/v2/health/live"))
+			if err != nil {
+				return false
+			}
+			response.Body.Close()
+			date, err := time.Parse(time.RFC1123, response.Header.Get("Date"))
+			const blur = time.Minute
+			return err == nil && (time.Until(date)-by).Abs() < blur
+		})
+	}
+	for _, s := range []string{"add", "slow"} {
+		for what, took := range p.stats(s).Times {
+			if took.NS < 0 || time.Duration(took.NS) > time.Duration(max(took.Count, 1))*patience {
+				t.Errorf("%s: %s took %v together", s, what, time.Duration(took.NS))
+			}
+		}
+	}
+	if n := p.count(func(e event) bool { return e.Message == "worker is lost" }); n != 0 {
+		t.Errorf("%d workers were lost", n)
+	}
+}
+
+// 39: a disk that takes no more costs the decision log what was decided
+// meanwhile, and the daemon nothing.
+func TestSystem39DiskFull(t *testing.T) {
+	p := serve(t, config{services: []service{tinyAdd}, tables: "[decisions]\nlog = true\nfile_bytes = \"64KiB\"\nfiles = 2"})
+	pid := p.cmd.Process.Pid
+	var was unix.Rlimit
+	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, nil, &was); err != nil {
+		t.Skip(err)
+	}
+	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 0, Max: was.Max}, nil); err != nil {
+		t.Skip(err)
+	}
+	random := rand.New(rand.NewPCG(1, 1))
+	ask := func() {
+		q := sum(random, 1)
+		if err := checkSum(q, p.infer("add", q)); err != nil {
+			t.Error(err)
+		}
+	}
+	p.eventually("the log to say so", func() bool {
+		ask()
+		return strings.Contains(p.logged(), "the decision log cannot be written; serving goes on")
+	})
+	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &was, nil); err != nil {
+		t.Fatal(err)
+	}
+	p.eventually("the log to be written again", func() bool {
+		ask()
+		return strings.Contains(p.logged(), "the decision log is written again")
+	})
+	p.stop()
+	out, log, code := run(t, "replay", filepath.Join(p.config.dir, "decisions.log"))
+	if code != 0 {
+		t.Errorf("what was written cannot be replayed: %d\n%s%s", code, out, log)
+	}
+}
+
+// 39: a daemon whose log nobody takes serves on.
+func TestSystem39LogThatNobodyTakes(t *testing.T) {
+	for name, open := range map[string]func(t *testing.T) (log *os.File, begun func()){
+		"the reader ends": func(t *testing.T) (*os.File, func()) {
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return w, func() { r.Close() }
+		},
+		"the disk is full": func(t *testing.T) (*os.File, func()) {
+			full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+			if err != nil {
+				t.Skip(err)
+			}
+			return full, func() {}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log, begun := open(t)
+			p := start39(t, log)
+			log.Close()
+			begun()
+			p.serves(t)
+			for _, pid := range p.processes() { // which the log would tell of
+				if pid != p.cmd.Process.Pid {
+					syscall.Kill(pid, syscall.SIGKILL)
+				}
+			}
+			p.serves(t)
+			if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Error(err)
+			}
+			if err := p.cmd.Wait(); err != nil {
+				t.Errorf("it ended with %v", err)
+			}
+		})
+	}
+}
+
+// 39: a command whose output nobody takes says so, and ends.
+func TestSystem39OutputThatNobodyTakes(t *testing.T) {
+	p := serve(t, config{services: []service{tinyAdd}})
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	for _, args := range [][]string{{"status", "--url", p.url("")}, {"models", "list"}, {"trace", "--url", p.url(""), "--seconds", "1"}} {
+		var stderr bytes.Buffer
+		cmd := command(args...)
+		cmd.Stdout, cmd.Stderr = full, &stderr
+		err := cmd.Run()
+		if err == nil || !strings.Contains(stderr.String(), "no space left on device") {
+			t.Errorf("%v: %v, %q", args, err, &stderr)
+		}
+		says(t, stderr.String())
+	}
+	p.alive()
+}
+
+// 40: the socket of a daemon that was killed is taken over, that of one that
+// lives is not.
+func TestSystem40StaleSocket(t *testing.T) {
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	first := start39(t, null)
+	first.serves(t)
+	text := refused(t, config{top: `listen = "unix:` + first.address + `"`, services: []service{tinyAdd}})
+	says(t, text, first.address, "address already in use")
+	first.serves(t)
+	first.cmd.Process.Kill()
+	first.cmd.Wait()
+	if _, err := os.Stat(first.address); err != nil {
+		t.Fatalf("the socket did not stay: %v", err)
+	}
+	second := launchSocket(t, first.address, null)
+	second.serves(t)
+}
+
+// 40: the most eager scraper takes no query from anybody.
+func TestSystem40ScrapedAllTheTime(t *testing.T) {
+	p := serve(t, config{services: []service{tinyAdd}})
+	scrapes := fewer(1000)
+	crowd(8, func(client int, random *rand.Rand) {
+		if client < 4 {
+			for range scrapes / 4 {
+				if status, text := p.get("/metrics"); status != 200 || !bytes.Contains(text, []byte("overlapd_rounds_total")) {
+					t.Errorf("a scrape: status %d", status)
+					return
+				}
+			}
+			return
+		}
+		for range scrapes / 4 {
+			q := sum(random, 1)
+			if err := checkSum(q, p.infer("add", q)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+}
+
+// start39 starts a daemon that listens on a socket in the file system, since
+// nobody reads in its log where it listens.
+func start39(t *testing.T, log *os.File) *process {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "overlapd-socket-") // t.TempDir may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return launchSocket(t, filepath.Join(dir, "s"), log)
+}
+
+func launchSocket(t *testing.T, socket string, log *os.File) *process {
+	t.Helper()
+	c := config{dir: t.TempDir(), top: `listen = "unix:` + socket + `"`, worker: restarts, services: []service{tinyAdd}}
+	path := write(t, "overlapd.toml", []byte(c.text()))
+	p := &process{t: t, config: c, address: socket, run: newRun()}
+	p.cmd = command("serve", "--config", path)
+	p.cmd.Env = append(p.cmd.Env, marker+"="+p.run)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.cmd.Process.Kill()
+		p.cmd.Wait()
+	})
+	return p
+}
+
+// serves waits until a daemon on a socket answers a query.
+func (p *process) serves(t *testing.T) {
+	t.Helper()
+	q := sum(rand.New(rand.NewPCG(1, 1)), 1)
+	var last error
+	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(glance) {
+		c := httpCaller{network: "unix", address: p.address}
+		last = checkSum(q, c.ask("add", q))
+		c.close()
+		if last == nil {
+			return
+		}
+		if err := p.cmd.Process.Signal(syscall.Signal(0)); err != nil {
+			t.Fatalf("the daemon ended: %v", err)
+		}
+		if state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid)); err == nil && strings.Contains(string(state), ") Z ") {
+			t.Fatalf("the daemon ended: %v", p.cmd.Wait())
+		}
+	}
+	t.Fatalf("it does not answer: %v", last)
+}
