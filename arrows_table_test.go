@@ -150,13 +150,23 @@ var arrows = []arrow{
 		why: "it is a page; what the page shows it asks for as any client does",
 	},
 	{
+		pkg:   "daemon/access",
+		why:   "it says who may ask, of bytes and files; what is asked for, and over which protocol, it is not told",
+		tests: []string{"daemon/access/fakeca"},
+	},
+	{
+		pkg: "daemon/access/fakeca",
+		why: "it makes certificates for tests of any package; no program links it",
+	},
+	{
 		pkg: "daemon/rpc/inference",
 		why: "it is generated: the protocol and nothing else",
 	},
 	{
-		pkg: "daemon/rpc",
-		may: []string{"daemon/rpc/inference", "models"},
-		why: "it is a protocol's two ends: it reads a query and writes an answer; what becomes of one is the host's to say",
+		pkg:   "daemon/rpc",
+		may:   []string{"daemon/rpc/inference", "models"},
+		why:   "it is a protocol's two ends: it reads a query and writes an answer; what becomes of one is the host's to say",
+		tests: []string{"daemon/access/fakeca"},
 	},
 	{
 		pkg:   "daemon/tracing",
@@ -175,9 +185,9 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "daemon",
-		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/dashboard", "daemon/gpu", "daemon/metrics", "daemon/rpc", "daemon/timeline", "daemon/tracing", "device", "executor", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments", "training"},
+		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/access", "daemon/dashboard", "daemon/gpu", "daemon/metrics", "daemon/rpc", "daemon/timeline", "daemon/tracing", "device", "executor", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments", "training"},
 		why:   "ONNX Runtime stays out of the daemon's process: a model that crashes it must end a worker, not the daemon",
-		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/rpc/inference", "daemon/tracing/collector", "ort"},
+		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca", "daemon/rpc/inference", "daemon/tracing/collector", "ort"},
 	},
 	{
 		pkg: "daemon/admin",
@@ -225,9 +235,10 @@ var arrows = []arrow{
 			"cmd/overlapd/reproduce", "device", "executor/emulated", "sim", "sim/bound",
 			"cmd/overlapd/conformance", "cmd/overlapd/cutcost", "cmd/overlapd/gpucheck", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "cuda/mig", "daemon", "daemon/admin", "daemon/gpu", "executor", "intake",
 			"models", "models/zoo", "ort", "overlap", "overlap/journal", "predictor", "segments", "training",
-			"training/advice", "training/fit", "daemon/timeline", "perfetto",
+			"daemon/access", "training/advice", "training/fit", "daemon/timeline", "perfetto",
 		},
-		why: "it wires everything; being a main package, nothing imports it",
+		why:   "it wires everything; being a main package, nothing imports it",
+		tests: []string{"daemon/access/fakeca"},
 	},
 	{
 		pkg:   "test",

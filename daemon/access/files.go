@@ -1,0 +1,112 @@
+package access
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// lookEvery is the least time between two looks at whether files have changed.
+const lookEvery = time.Second
+
+// others are the rights of every user of the machine.
+const others = 0o007
+
+// files are followed: they are read again when one of them has changed. Whoever
+// uses what they hold looks first, so that nothing runs in between.
+type files struct {
+	paths   []string
+	take    func() error // takes what they hold into use, or leaves all as it is
+	changed func(error)  // may be nil
+	next    atomic.Int64 // when to look again, in nanoseconds of the clock
+
+	mu struct {
+		sync.Mutex
+		seen []os.FileInfo
+	}
+}
+
+// look takes files into use that have changed. At most one caller a second
+// waits for that.
+func (f *files) look() {
+	now := time.Now().UnixNano()
+	next := f.next.Load()
+	if now < next && next-now <= int64(lookEvery) || !f.next.CompareAndSwap(next, now+int64(lookEvery)) {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	seen := stamps(f.paths)
+	if same(seen, f.mu.seen) {
+		return
+	}
+	f.mu.seen = seen
+	if err := f.take(); f.changed != nil {
+		f.changed(err)
+	}
+}
+
+// reload takes the files into use whether or not they have changed.
+func (f *files) reload() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.seen = stamps(f.paths)
+	return f.take()
+}
+
+// stamps returns what tells a file from another one; nil where there is none.
+func stamps(paths []string) []os.FileInfo {
+	all := make([]os.FileInfo, len(paths))
+	for i, path := range paths {
+		if info, err := os.Stat(path); err == nil {
+			all[i] = info
+		}
+	}
+	return all
+}
+
+func same(a, b []os.FileInfo) bool {
+	for i := range a {
+		if (a[i] == nil) != (b[i] == nil) {
+			return false
+		}
+		if a[i] != nil && (!os.SameFile(a[i], b[i]) || !a[i].ModTime().Equal(b[i].ModTime()) || a[i].Size() != b[i].Size()) {
+			return false
+		}
+	}
+	return true
+}
+
+// read returns the content of a file of at most so many bytes. What is no
+// regular file is not opened: a pipe would be waited for.
+func read(path string, most int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = fmt.Errorf("%s has more than %d bytes", path, most)
+	}
+	return text, err
+}
+
+// tooOpen warns of a secret that every user of the machine can get at.
+func tooOpen(path string) []string {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode()&others == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("every user of this machine can get at %s (mode %04o): chmod o= %s", path, info.Mode().Perm(), path)}
+}
