@@ -191,6 +191,10 @@ func (e *Endpoint) leaveBody(ctx *fasthttp.RequestCtx) {
 	if !ctx.Request.IsBodyStream() {
 		return
 	}
+	if int64(ctx.Request.Header.ContentLength()) > drainBytes {
+		closeAfter(ctx) // the answer need not wait for what may never come
+		return
+	}
 	n, err := io.CopyN(io.Discard, ctx.RequestBodyStream(), drainBytes)
 	if !errors.Is(err, io.EOF) || int64(ctx.Request.Header.ContentLength()) > n {
 		closeAfter(ctx)

@@ -32,6 +32,8 @@ type Config struct {
 	Metrics       bool   // the endpoint has /metrics
 	Admin         AdminConfig
 	Limits        Limits
+	TLS           TLSConfig
+	Access        AccessConfig
 	Worker        WorkerConfig
 	Profile       ProfileConfig
 	Predictor     PredictorConfig
@@ -139,6 +141,8 @@ func Default() Config {
 
 			CompressBytes: 1 << 10,
 		},
+		TLS:    TLSConfig{MinVersion: "1.3"},
+		Access: AccessConfig{Metrics: true},
 		Worker: WorkerConfig{
 			Poll:              200 * time.Microsecond,
 			SpanTimeout:       10 * time.Second,

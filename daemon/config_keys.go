@@ -37,6 +37,8 @@ func (c *Config) keys(k keys) {
 	k.flag("metrics", &c.Metrics)
 	c.Admin.keys(k)
 	k.table("limits", c.Limits.keys)
+	k.table("tls", c.TLS.keys)
+	k.table("access", c.Access.keys)
 	k.table("worker", c.Worker.keys)
 	k.table("profile", c.Profile.keys)
 	k.table("predictor", c.Predictor.keys)

@@ -103,7 +103,7 @@ func (c *Config) resolve(dir string) {
 		}
 	}
 	c.Admin.resolve(dir)
-	for _, f := range append(c.Tracing.files(), &c.Predictor.File, &c.DeviceProfile) {
+	for _, f := range append(append(c.Tracing.files(), c.accessFiles()...), &c.Predictor.File, &c.DeviceProfile) {
 		if *f != "" && !filepath.IsAbs(*f) {
 			*f = filepath.Join(dir, *f)
 		}

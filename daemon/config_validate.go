@@ -98,6 +98,8 @@ func (c *Config) faults() Faults {
 	c.checkDaemon(k)
 	k.prefix = "limits."
 	c.Limits.check(k)
+	k.prefix = "tls."
+	c.TLS.check(k)
 	k.prefix = "worker."
 	c.Worker.check(k)
 	k.prefix = "profile."

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -82,7 +83,8 @@ func loopback(a net.Addr) bool {
 type listener struct {
 	net.Listener
 	endpoint *Endpoint
-	guarded  bool // Host and Origin are checked
+	guarded  bool        // Host and Origin are checked
+	tls      *tls.Config // nil for none
 	open     atomic.Int64
 }
 
@@ -99,11 +101,14 @@ func (l *listener) Accept() (net.Conn, error) {
 		}
 		if l.open.Add(1) > int64(l.endpoint.limits.Connections) {
 			l.open.Add(-1)
-			refuse(nc)
+			refuse(nc, l.tls != nil)
 			continue
 		}
 		c := &conn{Conn: nc, listener: l, backend: l.endpoint.backend}
-		if err := l.endpoint.watch.add(c); err != nil {
+		if l.tls != nil {
+			c.secure(l.tls)
+		}
+		if err := l.endpoint.watch.add(c); err != nil || l.endpoint.stopping.Load() {
 			c.Close()
 			continue
 		}
@@ -121,20 +126,26 @@ func passing(err error) bool {
 	return false
 }
 
-// refuse never waits: the send buffer of a new connection holds the answer.
-func refuse(nc net.Conn) {
-	_ = nc.SetWriteDeadline(time.Now().Add(acceptPause))
-	_, _ = io.WriteString(nc, errConnections)
+// refuse never waits: the send buffer of a new connection holds the answer. A
+// client that expects a handshake gets none.
+func refuse(nc net.Conn, secure bool) {
+	if !secure {
+		_ = nc.SetWriteDeadline(time.Now().Add(acceptPause))
+		_, _ = io.WriteString(nc, errConnections)
+	}
 	nc.Close()
 }
 
 // conn is a client's connection. It knows the call that it waits for, so that
 // the watch can cancel it.
 type conn struct {
-	net.Conn
+	net.Conn           // the socket
+	tls      *tls.Conn // on it, nil for none
+	shaken   bool      // its handshake is over
 	listener *listener
 	backend  Backend
-	token    uint64 // in the watch
+	token    uint64      // in the watch
+	spoken   atomic.Bool // the client has sent something
 	linger   atomic.Bool
 	closed   atomic.Bool
 
@@ -183,13 +194,16 @@ func (c *conn) Close() error {
 		c.drain()
 	}
 	c.listener.endpoint.watch.remove(c)
-	err := c.Conn.Close()
+	err := c.closeSecure()
 	c.listener.open.Add(-1)
 	return err
 }
 
 // drain ends our side and reads what the client still sends.
 func (c *conn) drain() {
+	if c.tls != nil {
+		_ = c.tls.CloseWrite() // it fails if there was no handshake
+	}
 	half, ok := c.Conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
 		return

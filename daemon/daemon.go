@@ -9,6 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/metrics"
 	"github.com/overlapd/overlapd/executor"
@@ -40,6 +41,7 @@ type Daemon struct {
 	endpoint *Endpoint
 	listener net.Listener
 	remote   remoteEndpoint
+	access   *access.Access
 
 	configured sync.Mutex      // guards config once the daemon runs
 	reloading  sync.Mutex      // held by the reload that is on its way
@@ -89,6 +91,9 @@ func New(c Config, o Options) (d *Daemon, err error) {
 		}
 	}
 	if !o.Offline {
+		if err = d.openAccess(); err != nil {
+			return d, err
+		}
 		if d.listener, err = Listen(c.Listen); err != nil {
 			return d, err
 		}
@@ -112,6 +117,7 @@ func New(c Config, o Options) (d *Daemon, err error) {
 	if d.emulation != nil {
 		d.endpoint.labelEmulated()
 	}
+	d.endpoint.access, d.endpoint.openMetrics = d.access, !c.Access.Metrics
 	d.remote.open(d.endpoint)
 	if d.endpoint.tracer, err = d.newTracer(o.Version); err != nil {
 		return d, err

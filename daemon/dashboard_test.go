@@ -125,3 +125,39 @@ func (d *emulatedDaemon) inferNamed(service string) (int, string) {
 	}
 	return r.StatusCode, string(text)
 }
+
+// The page asks for the token that the daemon wants, forgets one that is wrong,
+// and shows nothing before it has one.
+func TestDashboardWantsAToken(t *testing.T) {
+	b := startBrowser(t)
+	d := serveEmulated(t, emulatedConfig(t, func(c *Config) { c.Access.TokenFile = tokenFile(t, testToken) }))
+	p := b.open(d.url("/"), 1400, 900, "light")
+	enter := func(token string) {
+		p.eval(fmt.Sprintf(`(byId("token").value = %q, "")`, token))
+		p.click("#door button")
+	}
+	p.await(`!byId("door").hidden && byId("link").innerText === "token wanted"`)
+	if got := p.eval(`byId("services").tBodies[0].rows.length + " " + byId("wrong").hidden`); got != "0 true" {
+		t.Errorf("before a token is there: %s", got)
+	}
+	enter("0123456789abcdef-wrong")
+	p.await(`!byId("wrong").hidden && sessionStorage.length === 0`)
+	enter("not a token")
+	p.await(`!byId("wrong").hidden && sessionStorage.length === 0`)
+	enter(testToken)
+	p.await(`byId("door").hidden && byId("link").innerText === "live" && byId("services").tBodies[0].rows.length === 2`)
+	p.do("Page.reload", map[string]any{})
+	p.await(`byId("door").hidden && byId("link").innerText === "live"`)
+	if got := p.eval(`document.cookie + localStorage.length + location.href`); got != "0"+d.url("/") {
+		t.Errorf("the token may be elsewhere, too: %s", got)
+	}
+	other := b.open(d.url("/"), 1400, 900, "light")
+	other.await(`!byId("door").hidden`) // another tab has none
+	if err := os.WriteFile(d.config.Access.TokenFile, []byte("0123456789abcdef-next\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.access.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	p.await(`!byId("door").hidden && !byId("wrong").hidden && sessionStorage.length === 0`)
+}

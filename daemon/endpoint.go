@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/valyala/fasthttp"
 
+	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/tracing"
 )
 
@@ -42,7 +43,10 @@ type Endpoint struct {
 	serverMetadata []byte                 // answer to /v2
 	metrics        func() ([]byte, error) // answer to /metrics, nil for none
 	tracer         *tracing.Tracer        // nil for none
+	access         *access.Access         // nil lets everybody in
+	openMetrics    bool                   // /metrics needs no token
 
+	stopping    atomic.Bool  // connections that have not said anything are closed
 	memoryBytes atomic.Int64 // held by bodies; at most limits.MemoryBytes
 	bodies      sync.Pool    // of *body
 	calls       sync.Pool    // of *Call
@@ -99,7 +103,7 @@ func (e *Endpoint) extend(more ...string) {
 // Serve answers the connections of ln until Shutdown. It may be called for
 // several listeners.
 func (e *Endpoint) Serve(ln net.Listener) error {
-	err := e.server.Serve(&listener{Listener: ln, endpoint: e, guarded: loopback(ln.Addr())})
+	err := e.server.Serve(&listener{Listener: ln, endpoint: e, guarded: loopback(ln.Addr()), tls: e.access.TLS(protocolHTTP)})
 	if errors.Is(err, net.ErrClosed) {
 		return nil
 	}
@@ -109,18 +113,15 @@ func (e *Endpoint) Serve(ln net.Listener) error {
 // Shutdown stops accepting, waits until the requests that were accepted are
 // answered or ctx ends, and closes every connection. It is called once.
 func (e *Endpoint) Shutdown(ctx context.Context) error {
+	e.stopping.Store(true)
+	e.watch.closeSilent()
 	err := e.server.ShutdownWithContext(ctx)
 	return errors.Join(err, e.watch.Close())
 }
 
 // Handle answers one request.
 func (e *Endpoint) Handle(ctx *fasthttp.RequestCtx) {
-	if err := e.guard(ctx); err != nil {
-		writeError(ctx, err)
-		e.leaveBody(ctx)
-		return
-	}
-	r, err := e.route(ctx)
+	r, err := e.decide(ctx)
 	if err != nil {
 		writeError(ctx, err)
 		e.leaveBody(ctx)
@@ -152,12 +153,9 @@ func (e *Endpoint) refuseConnection(ctx *fasthttp.RequestCtx, err error) {
 
 // expect decides about a body that the client asks leave to send.
 func (e *Endpoint) expect(ctx *fasthttp.RequestCtx) int {
-	err := e.guard(ctx)
+	_, err := e.decide(ctx)
 	if err == nil && int64(ctx.Request.Header.ContentLength()) > e.limits.RequestBytes {
 		err = e.errBodyTooLarge()
-	}
-	if err == nil {
-		_, err = e.route(ctx)
 	}
 	if err != nil {
 		writeError(ctx, err)
@@ -171,6 +169,9 @@ func writeError(ctx *fasthttp.RequestCtx, err *Error) {
 	ctx.Response.ResetBody()
 	ctx.SetStatusCode(err.Status)
 	ctx.SetContentType(contentJSON)
+	if err.Status == http.StatusUnauthorized {
+		ctx.Response.Header.Set(fasthttp.HeaderWWWAuthenticate, challenge)
+	}
 	if err.Status == http.StatusServiceUnavailable {
 		seconds := retrySeconds(err.RetryAfter)
 		ctx.Response.Header.Set(fasthttp.HeaderRetryAfter, seconds)

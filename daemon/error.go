@@ -21,6 +21,7 @@ const (
 	ReasonInvalid      = "invalid"         // the request is wrong
 	ReasonNotFound     = "not_found"       // no such service, version or route
 	ReasonMethod       = "method"          // the route does not take this method
+	ReasonUnauthorized = "unauthorized"    // no token, or a wrong one
 	ReasonForbidden    = "forbidden"       // foreign Host or Origin
 	ReasonTooLarge     = "too_large"       // over a limit of the configuration
 	ReasonEncoding     = "encoding"        // unknown Content-Encoding

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"strconv"
@@ -160,6 +161,7 @@ func (e *Endpoint) answerEvents(ctx *fasthttp.RequestCtx) {
 	}
 	s := &events{endpoint: e, ring: ring, stopped: ctx.Done(), since: timeline.Latest}
 	s.conn, _ = ctx.Conn().(*conn)
+	s.authorization = bytes.Clone(ctx.Request.Header.Peek(fasthttp.HeaderAuthorization))
 	ctx.Response.SetBodyStream(s, -1)
 }
 
@@ -170,10 +172,12 @@ type events struct {
 	ring     *timeline.Ring
 	conn     *conn // nil in tests without a socket
 	stopped  <-chan struct{}
-	since    uint64
-	page     *timeline.Page
-	sent     time.Time // the last frame, zero before the first
-	rest     []byte    // of the frame, not read yet
+
+	authorization []byte // what let the client in; the events end when it does so no more
+	since         uint64
+	page          *timeline.Page
+	sent          time.Time // the last frame, zero before the first
+	rest          []byte    // of the frame, not read yet
 }
 
 // frame is what one event holds.
@@ -213,7 +217,7 @@ func (s *events) wait() bool {
 			return false
 		case <-time.After(max(tick, 0)):
 		}
-		if s.conn != nil && s.conn.gone() {
+		if s.conn != nil && s.conn.gone() || !s.endpoint.access.Allows(s.authorization) {
 			return false
 		}
 		if s.page == nil || s.ring.Changed(s.since) || time.Since(s.sent) >= restEvery {

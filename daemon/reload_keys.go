@@ -33,6 +33,8 @@ var effects = map[string]effect{
 	"metrics":        atRestart,
 	"admin_socket":   atRestart, // what asks for the reload is connected to it
 	"admin_group":    atRestart,
+	"tls":            atRestart, // listeners speak it or not; the files that it names are read anew all the same
+	"access":         atRestart, // likewise
 	"limits":         atRestart, // connections that are open were accepted under them
 	"worker":         atRestart, // every worker has them, or waits by them
 	"profile":        atRestart, // what is measured follows one plan

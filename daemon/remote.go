@@ -16,10 +16,14 @@ type remote struct{ *Endpoint }
 // newRemote returns the gRPC server of an endpoint.
 func newRemote(e *Endpoint) *rpc.Server {
 	l := &e.limits
+	guard := rpc.Guard{TLS: e.access.TLS(rpc.ProtocolHTTP2)}
+	if e.access.Guarded() {
+		guard.Allows = e.access.Allows
+	}
 	return rpc.New(remote{e}, rpc.Limits{
 		MessageBytes: l.RequestBytes, MemoryBytes: l.MemoryBytes, HeaderBytes: l.HeaderBytes,
 		Connections: l.Connections, ReadTimeout: l.ReadTimeout, IdleTimeout: l.IdleTimeout,
-	})
+	}, guard)
 }
 
 // Live implements rpc.Host.

@@ -89,6 +89,23 @@ func (w *watch) remove(c *conn) {
 	w.mu.Unlock()
 }
 
+// closeSilent closes the connections whose clients have not said anything, such
+// as those that browsers open in advance: a shutdown would wait for them.
+func (w *watch) closeSilent() {
+	w.mu.Lock()
+	var silent []*conn
+	for _, c := range w.mu.conns {
+		if !c.spoken.Load() {
+			silent = append(silent, c)
+		}
+	}
+	w.mu.Unlock()
+	for _, c := range silent {
+		c.leave()
+		c.Close()
+	}
+}
+
 func (w *watch) run() {
 	defer close(w.done)
 	events := make([]unix.EpollEvent, watchEvents)

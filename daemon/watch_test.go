@@ -242,3 +242,35 @@ func TestTokensAreNotUsedTwice(t *testing.T) {
 		eventually(t, "the connection to be closed", func() bool { return s.watched() == 0 })
 	}
 }
+
+// A shutdown does not wait for connections that were opened in advance.
+func TestShutdownClosesSilentConnections(t *testing.T) {
+	s := serve(t, testLimits())
+	for range 3 {
+		s.dial()
+	}
+	speaks := s.dial()
+	speaks.Write([]byte("GET /"))
+	eventually(t, "the connections to be accepted", func() bool { return s.watched() == 4 && s.spoken() == 1 })
+	s.endpoint.stopping.Store(true)
+	s.endpoint.watch.closeSilent()
+	eventually(t, "the silent ones to be closed", func() bool { return s.watched() == 1 })
+	closed(t, "one that comes later", s.dial())
+	speaks.Write([]byte("v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+	if a := s.read(speaks); a.status != http.StatusOK {
+		t.Errorf("the one that has begun a request: %d", a.status)
+	}
+}
+
+// spoken returns how many connections have sent something.
+func (s *server) spoken() (n int) {
+	w := s.endpoint.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.mu.conns {
+		if c.spoken.Load() {
+			n++
+		}
+	}
+	return n
+}

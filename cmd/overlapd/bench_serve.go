@@ -7,11 +7,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/overlapd/overlapd/cmd/overlapd/load"
+	"github.com/overlapd/overlapd/daemon/access"
 )
 
 func benchServeCommand() *cobra.Command {
 	o := load.DefaultOptions()
 	var asJSON bool
+	var files access.ClientOptions
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Put load on a running daemon and report latency, goodput and errors",
@@ -34,6 +36,11 @@ measured.`,
 			if o.Rate == 0 && o.Connections == 0 && o.Scenario == "" {
 				return errors.New("how much load? Give --rate R for an open loop, --connections N for a closed one, or --scenario NAME")
 			}
+			brings, err := readCredentials(files)
+			if err != nil {
+				return err
+			}
+			o.Authorization, o.TLS = brings.Header(), brings.TLS
 			o.Version, o.Commit = version, buildCommit()
 			if !asJSON {
 				o.Progress = os.Stderr
@@ -51,7 +58,8 @@ measured.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.URL, "url", "http://127.0.0.1:8000", "the daemon")
+	f.StringVar(&o.URL, "url", defaultURL, "the daemon, http:// or https://")
+	credentialFlags(f, &files)
 	f.StringSliceVar(&o.Services, "service", nil, "services to ask")
 	f.StringVar((*string)(&o.Scenario), "scenario", "", "open, closed, server, single-stream, multi-stream or offline")
 	f.Float64Var(&o.Rate, "rate", 0, "requests per second of an open loop, all services together")

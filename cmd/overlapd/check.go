@@ -25,7 +25,8 @@ func checkCommand() *cobra.Command {
 		Short: "Check a configuration, print the effective one, and what this host has",
 		Long: `Check reports everything that is wrong with a configuration at once. If nothing
 is, it prints the configuration with every default filled in, and to standard
-error what this host has. Without CONFIG it checks the built-in configuration.
+error what this host has, and what is unsafe about addresses that other machines
+reach, tokens and certificates. Without CONFIG it checks the built-in configuration.
 
 Where the configuration may use an NVIDIA GPU, that is driver, versions and
 libraries, permissions, MPS and MIG, with what to do about each fault. A small
@@ -48,7 +49,12 @@ model is run on the GPU, in a process of its own.`,
 			if err := findModels(c); err != nil {
 				return err
 			}
+			exposed, err := c.CheckAccess()
+			if err != nil {
+				return err
+			}
 			found, err := lookAtHost(cmd.Context(), c)
+			found.Exposed = exposed
 			if asJSON {
 				return errors.Join(printJSON(cmd.OutOrStdout(), found), err)
 			}
@@ -89,6 +95,8 @@ type host struct {
 	ORTPinned   bool   `json:"ort_pinned"`
 	Fault       string `json:"fault,omitempty"`
 
+	Exposed []string `json:"exposed,omitempty"` // what is unsafe about addresses, tokens and certificates
+
 	GPU *hostcheck.Report `json:"gpu,omitempty"` // absent where the configuration uses none
 }
 
@@ -124,6 +132,9 @@ func lookAtHost(ctx context.Context, c daemon.Config) (host, error) {
 }
 
 func (h host) writeText(w io.Writer) {
+	for _, e := range h.Exposed {
+		fmt.Fprintf(w, "# unsafe: %s\n", e)
+	}
 	if h.Emulated {
 		if h.Fault == "" {
 			fmt.Fprintf(w, "# device: %s: nothing is computed\n", h.Device)

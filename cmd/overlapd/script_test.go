@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
+	"github.com/overlapd/overlapd/daemon/access/fakeca"
 	"github.com/overlapd/overlapd/ort"
 )
 
@@ -37,7 +38,8 @@ func TestMain(m *testing.M) {
 // TestScripts runs shell sessions. Besides testscript's own they have
 //
 //	json PATH [REGEXP]    looks into the JSON object on the last standard output
-//	serving LOG           waits until the daemon that logs there is ready; sets $URL
+//	serving LOG           waits until the daemon that logs there is ready; sets $URL and $SECURE_URL
+//	authority             makes an authority, ca.pem, and pairs of it: server.pem, server.key, client.pem, client.key
 //	stop-daemon           tells the daemon in the background to stop
 //
 // and the condition [ort], which holds where ONNX Runtime is.
@@ -71,6 +73,7 @@ func TestScripts(t *testing.T) {
 			return missing == nil, nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"authority":   authorityCommand,
 			"json":        jsonCommand,
 			"serving":     servingCommand,
 			"stop-daemon": stopDaemonCommand,
@@ -179,11 +182,22 @@ func servingCommand(ts *testscript.TestScript, neg bool, args []string) {
 				address = entry.Address
 			case "all services are ready":
 				ts.Setenv("URL", "http://"+address)
+				ts.Setenv("SECURE_URL", "https://"+address)
 				return
 			}
 		}
 	}
 	ts.Fatalf("the daemon is not ready after %v:\n%s", serveTimeout, log)
+}
+
+// authorityCommand makes certificates where the script stands.
+func authorityCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: authority")
+	}
+	ca := fakeca.New(ts.MkAbs("."))
+	ca.Pair("server", 30*24*time.Hour)
+	ca.Pair("client", 30*24*time.Hour)
 }
 
 // stopDaemonCommand sends SIGTERM, which testscript's kill does not know, to

@@ -16,11 +16,8 @@ import (
 	"github.com/overlapd/overlapd/daemon/timeline"
 )
 
-// statusTimeout bounds each question to the daemon.
-const statusTimeout = 5 * time.Second
-
 func statusCommand() *cobra.Command {
-	var base string
+	var at target
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -35,7 +32,10 @@ The same lives at / of the daemon, for a browser, and in overlapd top.`,
   overlapd status --url http://127.0.0.1:9000 --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := askStatus(base)
+			if err := at.open(); err != nil {
+				return err
+			}
+			s, err := askStatus(&at)
 			if err != nil {
 				return err
 			}
@@ -45,7 +45,7 @@ The same lives at / of the daemon, for a browser, and in overlapd top.`,
 			return s.writeText(cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&base, "url", "http://127.0.0.1:8000", "the daemon")
+	at.flags(cmd.Flags())
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
@@ -85,18 +85,12 @@ func (t total) mean() time.Duration {
 	return time.Duration(t.NS / t.Count).Round(time.Microsecond)
 }
 
-// askStatus asks the daemon at url.
-func askStatus(base string) (s status, err error) {
-	u, err := daemonURL(base)
-	if err != nil {
-		return s, err
-	}
-	get := func(path string) (int, []byte, error) {
-		return fasthttp.GetTimeout(nil, u.JoinPath(path).String(), statusTimeout)
-	}
+// askStatus asks a daemon.
+func askStatus(t *target) (s status, err error) {
+	get := func(path string) (int, []byte, error) { return t.get(path, "") }
 	code, _, err := get("/v2/health/live")
 	if err != nil {
-		return s, fmt.Errorf("no daemon answers at %s: %w; start one with overlapd serve", base, err)
+		return s, fmt.Errorf("no daemon answers at %s: %w; start one with overlapd serve", t.base, err)
 	}
 	s.Live = code == fasthttp.StatusOK
 	if code, _, err = get("/v2/health/ready"); err != nil {
@@ -111,16 +105,16 @@ func askStatus(base string) (s status, err error) {
 		Models []modelStatus `json:"model_stats"`
 	}
 	if err := json.Unmarshal(body, &stats); err != nil || code != fasthttp.StatusOK || stats.Models == nil {
-		return s, fmt.Errorf("what answers at %s is no overlapd: it has no statistics (HTTP status %d)", base, code)
+		return s, fmt.Errorf("what answers at %s is no overlapd: it has no statistics (HTTP status %d)", t.base, code)
 	}
 	s.Models = stats.Models
 	if code, body, err = get("/overlapd/status"); err != nil {
 		return s, err
 	}
 	if err := json.Unmarshal(body, &s.Overview); err != nil || code != fasthttp.StatusOK {
-		return s, fmt.Errorf("the daemon at %s does not say how it stands (HTTP status %d)", base, code)
+		return s, fmt.Errorf("the daemon at %s does not say how it stands (HTTP status %d)", t.base, code)
 	}
-	s.Recent, err = askRecent(u, len(s.Overview.Instances))
+	s.Recent, err = askRecent(t, len(s.Overview.Instances))
 	return s, err
 }
 

@@ -26,7 +26,7 @@ const (
 )
 
 func topCommand() *cobra.Command {
-	var base string
+	var at target
 	var which int
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -47,7 +47,10 @@ a click on a group there tells why it was chosen.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := view{which: which}
-			if err := v.ask(base); err != nil {
+			if err := at.open(); err != nil {
+				return err
+			}
+			if err := v.ask(&at); err != nil {
 				return err
 			}
 			in, out := int(os.Stdin.Fd()), int(os.Stdout.Fd())
@@ -57,13 +60,13 @@ a click on a group there tells why it was chosen.`,
 			case term.IsTerminal(in) && term.IsTerminal(out):
 				ctx, stop := interruptible(cmd)
 				defer stop()
-				return watch(ctx, &v, base, in, out)
+				return watch(ctx, &v, &at, in, out)
 			}
 			_, err := io.WriteString(cmd.OutOrStdout(), v.render(plainWidth, 0, false))
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&base, "url", defaultURL, "the daemon")
+	at.flags(cmd.Flags())
 	cmd.Flags().IntVar(&which, "instance", 0, "instance of a GPU that is divided, from 0")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object: the status and the latest rounds")
 	return cmd
@@ -85,17 +88,13 @@ type view struct {
 }
 
 // ask asks the daemon how it stands.
-func (v *view) ask(base string) error {
+func (v *view) ask(t *target) error {
 	var s seen
 	var err error
-	if s.Status, err = askStatus(base); err != nil {
+	if s.Status, err = askStatus(t); err != nil {
 		return err
 	}
-	u, err := daemonURL(base)
-	if err != nil {
-		return err
-	}
-	if s.Timeline, err = askTimeline(u, v.which, timeline.Latest); err != nil {
+	if s.Timeline, err = askTimeline(t, v.which, timeline.Latest); err != nil {
 		return err
 	}
 	v.before, v.now = v.now, s
@@ -116,7 +115,7 @@ const (
 
 // watch draws the view until q is pressed or ctx ends, and leaves the terminal
 // as it was.
-func watch(ctx context.Context, v *view, base string, in, out int) error {
+func watch(ctx context.Context, v *view, t *target, in, out int) error {
 	was, err := term.MakeRaw(in)
 	if err != nil {
 		return fmt.Errorf("the terminal cannot be used: %w; overlapd status prints a table", err)
@@ -135,7 +134,7 @@ func watch(ctx context.Context, v *view, base string, in, out int) error {
 			return nil
 		}
 		if !v.held {
-			v.lost = v.ask(base)
+			v.lost = v.ask(t)
 		}
 	}
 }

@@ -193,11 +193,14 @@ func TestWatchRestoresTheTerminal(t *testing.T) {
 	stdout := os.Stdout
 	os.Stdout = out
 	var v view
-	url := standIn(t)
-	err = v.ask(url)
+	at := target{base: standIn(t)}
+	if err := at.open(); err != nil {
+		t.Fatal(err)
+	}
+	err = v.ask(&at)
 	if err == nil {
 		if _, err = ours.WriteString("q"); err == nil {
-			err = watch(context.Background(), &v, url, int(theirs.Fd()), int(theirs.Fd()))
+			err = watch(context.Background(), &v, &at, int(theirs.Fd()), int(theirs.Fd()))
 		}
 	}
 	os.Stdout = stdout

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"time"
 
@@ -32,7 +31,7 @@ const (
 
 // traceOptions says what is traced, and where to.
 type traceOptions struct {
-	base    string
+	target
 	which   int // instance
 	seconds float64
 	out     string
@@ -61,7 +60,7 @@ Ctrl-C ends a trace early; what was recorded by then is whole.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.base, "url", defaultURL, "the daemon")
+	o.flags(f)
 	f.IntVar(&o.which, "instance", 0, "instance of a GPU that is divided, from 0")
 	f.Float64Var(&o.seconds, "seconds", 5, "how long to record")
 	f.StringVarP(&o.out, "out", "o", "", "file, instead of standard output")
@@ -79,8 +78,7 @@ type traced struct {
 }
 
 func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
-	u, err := daemonURL(o.base)
-	if err != nil {
+	if err := o.open(); err != nil {
 		return err
 	}
 	if !(o.seconds > 0) || o.seconds > maxTraceSeconds {
@@ -89,7 +87,7 @@ func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) (err e
 	if o.asJSON && o.out == "" {
 		return errors.New("--json tells of a trace in a file: give --out FILE")
 	}
-	s, err := askStatus(o.base) // before a file is made
+	s, err := askStatus(&o.target) // before a file is made
 	if err != nil {
 		return err
 	}
@@ -105,7 +103,7 @@ func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) (err e
 		return errors.New("a trace is for programs: send it to a file, overlapd trace --seconds 5 > trace.json")
 	}
 	r := recorder{which: o.which, w: perfetto.NewWriter(to), traced: traced{Device: s.Overview.Device}}
-	err = r.record(ctx, u, time.Duration(o.seconds*float64(time.Second)))
+	err = r.record(ctx, &o.target, time.Duration(o.seconds*float64(time.Second)))
 	if err = errors.Join(err, r.w.Close()); err != nil {
 		return err
 	}
@@ -127,9 +125,9 @@ type recorder struct {
 }
 
 // record writes what ends from now on, until the time is over or ctx ends.
-func (r *recorder) record(ctx context.Context, u *url.URL, lasts time.Duration) error {
+func (r *recorder) record(ctx context.Context, t *target, lasts time.Duration) error {
 	begin := time.Now()
-	p, err := askTimeline(u, r.which, noRounds)
+	p, err := askTimeline(t, r.which, noRounds)
 	if err != nil {
 		return err
 	}
@@ -149,7 +147,7 @@ func (r *recorder) record(ctx context.Context, u *url.URL, lasts time.Duration) 
 			last = true
 		case <-poll.C:
 		}
-		if err := r.catchUp(u); err != nil {
+		if err := r.catchUp(t); err != nil {
 			return err
 		}
 	}
@@ -158,14 +156,14 @@ func (r *recorder) record(ctx context.Context, u *url.URL, lasts time.Duration) 
 }
 
 // catchUp writes all rounds that are new.
-func (r *recorder) catchUp(u *url.URL) error {
+func (r *recorder) catchUp(t *target) error {
 	for more := true; more; {
-		p, err := askTimeline(u, r.which, r.since)
+		p, err := askTimeline(t, r.which, r.since)
 		if err != nil {
 			return err
 		}
 		if !p.Epoch.Equal(r.epoch) {
-			return fmt.Errorf("the daemon at %s was started again: the trace ends there", u)
+			return fmt.Errorf("the daemon at %s was started again: the trace ends there", t.base)
 		}
 		r.introduce(p.Services)
 		for i := range p.Rounds {

@@ -2,9 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -13,46 +13,36 @@ import (
 	"github.com/overlapd/overlapd/daemon/timeline"
 )
 
-// defaultURL is where a daemon listens that was told nothing else.
-const defaultURL = "http://127.0.0.1:8000"
-
 // noRounds asks a timeline for nothing but how it stands.
 const noRounds = math.MaxInt64
 
-// daemonURL reads the address of a daemon.
-func daemonURL(base string) (*url.URL, error) {
-	u, err := url.Parse(base)
-	if err != nil || u.Scheme != "http" || u.Host == "" {
-		return nil, fmt.Errorf("the URL of a daemon is http://host:port, not %q", base)
-	}
-	return u, nil
-}
-
 // askTimeline asks a daemon for the rounds of an instance after one, or for the
 // latest ones.
-func askTimeline(u *url.URL, instance int, since uint64) (p timeline.Page, err error) {
-	at := u.JoinPath("/overlapd/timeline")
-	at.RawQuery = "instance=" + strconv.Itoa(instance)
+func askTimeline(t *target, instance int, since uint64) (p timeline.Page, err error) {
+	query := "instance=" + strconv.Itoa(instance)
 	if since != timeline.Latest {
-		at.RawQuery += "&since=" + strconv.FormatUint(since, 10)
+		query += "&since=" + strconv.FormatUint(since, 10)
 	}
-	code, body, err := fasthttp.GetTimeout(nil, at.String(), statusTimeout)
+	code, body, err := t.get("/overlapd/timeline", query)
+	if errors.Is(err, errUnauthorized) {
+		return p, err
+	}
 	if err != nil {
-		return p, fmt.Errorf("no daemon answers at %s: %w; start one with overlapd serve", u, err)
+		return p, fmt.Errorf("no daemon answers at %s: %w; start one with overlapd serve", t.base, err)
 	}
 	if code == fasthttp.StatusBadRequest {
-		return p, fmt.Errorf("the daemon at %s has no instance %d: overlapd status --json lists them", u, instance)
+		return p, fmt.Errorf("the daemon at %s has no instance %d: overlapd status --json lists them", t.base, instance)
 	}
 	if err := json.Unmarshal(body, &p); err != nil || code != fasthttp.StatusOK || p.Services == nil {
-		return p, fmt.Errorf("what answers at %s has no timeline (HTTP status %d): it is no overlapd, or an older one", u, code)
+		return p, fmt.Errorf("what answers at %s has no timeline (HTTP status %d): it is no overlapd, or an older one", t.base, code)
 	}
 	return p, nil
 }
 
 // askRecent asks what became of the last queries, on every instance.
-func askRecent(u *url.URL, instances int) (all []timeline.Service, err error) {
+func askRecent(t *target, instances int) (all []timeline.Service, err error) {
 	for i := range max(1, instances) {
-		p, err := askTimeline(u, i, noRounds)
+		p, err := askTimeline(t, i, noRounds)
 		if err != nil {
 			return nil, err
 		}

@@ -13,7 +13,7 @@ import (
 var files embed.FS
 
 // scripts are the parts of the page's program, in the order in which they run.
-var scripts = []string{"text.js", "services.js", "timeline.js", "decision.js", "page.js"}
+var scripts = []string{"text.js", "services.js", "timeline.js", "decision.js", "token.js", "page.js"}
 
 // Marks in page.html for what goes into it.
 const (

@@ -40,16 +40,17 @@ function show() {
 
 // showLink says how the connection and the daemon stand.
 function showLink() {
-  const quiet = performance.now() - now.frame, lost = now.broken || now.frame > 0 && quiet > STALE_MS;
+  const barred = !byId("door").hidden;
+  const quiet = performance.now() - now.frame, lost = !barred && (now.broken || now.frame > 0 && quiet > STALE_MS);
   const link = byId("link"), notice = byId("notice");
-  const text = lost ? "connection lost" : now.frame ? "live" : "connecting";
+  const text = barred ? "token wanted" : lost ? "connection lost" : now.frame ? "live" : "connecting";
   if (link.textContent !== text) link.textContent = text;
-  link.className = "link " + (lost ? "lost" : now.frame ? "live" : "");
+  link.className = "link " + (lost ? "lost" : now.frame && !barred ? "live" : "");
   let say = "", bad = false;
   if (lost) {
     say = now.frame ? "The connection to the daemon is lost: what is shown is " + ago(quiet / 1000) + " old. Trying again." : "No daemon answers here, or too many pages are open. Trying again.";
     bad = true;
-  } else if (now.frame && !now.overview) {
+  } else if (now.frame && !barred && !now.overview) {
     say = "The scheduler does not answer: the log of the daemon may say why.";
     bad = true;
   } else if (now.overview && now.overview.services.some(s => !s.ready)) {
@@ -148,7 +149,7 @@ async function fromFragment() {
   if (!m) return;
   const number = Number(m[1]);
   if (!now.rounds.some(r => r.round === number)) {
-    const answer = await fetch("overlapd/timeline?instance=" + instance + "&since=" + (number - 1), { cache: "no-store" });
+    const answer = await ask("overlapd/timeline?instance=" + instance + "&since=" + (number - 1));
     const page = answer.ok ? await answer.json() : { rounds: [] };
     if (!page.rounds.length || page.rounds[0].round !== number) {
       byId("decision").hidden = false;
@@ -174,7 +175,7 @@ function showInstances(all) {
     b.onclick = () => {
       instance = i;
       [...box.children].forEach((c, j) => c.setAttribute("aria-pressed", j === i));
-      source.close();
+      source.abort();
       if (held) follow();
       now.epoch = null;
       connect();
@@ -183,19 +184,28 @@ function showInstances(all) {
   }));
 }
 
-function connect() {
-  source = new EventSource("overlapd/events?instance=" + instance);
-  let first = true;
-  source.onmessage = e => {
-    now.broken = false;
-    take(JSON.parse(e.data));
-    if (first) { first = false; if (chosen === null) fromFragment(); }
-  };
-  source.onerror = () => {
-    now.broken = true;
-    showLink();
-    if (source.readyState === EventSource.CLOSED) setTimeout(connect, RETRY_MS); // else it tries itself
-  };
+// connect shows what the daemon tells until the connection ends, and tries
+// again. EventSource could not send a token.
+async function connect() {
+  const end = source = new AbortController();
+  try {
+    const answer = await ask("overlapd/events?instance=" + instance, end.signal);
+    if (answer.status === 401) { wantToken(); return; }
+    if (!answer.ok) throw new Error(answer.status);
+    admitted();
+    let first = true;
+    await eachEvent(answer.body, text => {
+      now.broken = false;
+      take(JSON.parse(text));
+      if (first) { first = false; if (chosen === null) fromFragment(); }
+    });
+  } catch (e) {
+    if (!end.signal.aborted && e.name === "SyntaxError") console.error(e);
+  }
+  if (end.signal.aborted) return;
+  now.broken = true;
+  showLink();
+  setTimeout(() => { if (source === end) connect(); }, RETRY_MS);
 }
 setInterval(showLink, 1000);
 window.addEventListener("hashchange", () => { if (chosen === null) fromFragment(); });

@@ -2,12 +2,14 @@ package rpc
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
@@ -119,6 +121,8 @@ type rig struct {
 	conn    *grpc.ClientConn
 	client  inference.GRPCInferenceServiceClient
 	stopped bool
+
+	credentials credentials.TransportCredentials // of the client
 }
 
 func testLimits() Limits {
@@ -128,13 +132,20 @@ func testLimits() Limits {
 	}
 }
 
-func start(t testing.TB, f *fake, l Limits) *rig {
+func start(t testing.TB, f *fake, l Limits) *rig { return startGuarded(t, f, l, Guard{}, nil) }
+
+// startGuarded starts a server that does not let everybody in, and a client of
+// it that trusts as client says.
+func startGuarded(t testing.TB, f *fake, l Limits, g Guard, client *tls.Config) *rig {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{fake: f, t: t, server: New(f, l), address: ln.Addr().String()}
+	r := &rig{fake: f, t: t, server: New(f, l, g), address: ln.Addr().String(), credentials: insecure.NewCredentials()}
+	if client != nil {
+		r.credentials = credentials.NewTLS(client)
+	}
 	served := make(chan error, 1)
 	go func() { served <- r.server.Serve(ln) }()
 	r.conn = r.dial()
@@ -160,7 +171,7 @@ func (r *rig) stop(patient time.Duration) error {
 
 func (r *rig) dial() *grpc.ClientConn {
 	r.t.Helper()
-	c, err := grpc.NewClient(r.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	c, err := grpc.NewClient(r.address, grpc.WithTransportCredentials(r.credentials))
 	if err != nil {
 		r.t.Fatal(err)
 	}

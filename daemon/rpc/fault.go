@@ -35,6 +35,8 @@ const (
 	reasonDeadline  = "deadline_passed"
 	reasonCancelled = "cancelled"
 	reasonInternal  = "internal"
+
+	reasonUnauthorized = "unauthorized"
 )
 
 // retryAfter is what an error of the server's own asks of the client.
@@ -83,6 +85,8 @@ func (f *Fault) code() codes.Code {
 	switch f.Status {
 	case http.StatusBadRequest:
 		return codes.InvalidArgument
+	case http.StatusUnauthorized:
+		return codes.Unauthenticated
 	case http.StatusForbidden:
 		return codes.PermissionDenied
 	case http.StatusNotFound:

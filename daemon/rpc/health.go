@@ -24,7 +24,7 @@ type health struct {
 
 // of returns how a name stands.
 func (h health) of(name string) grpc_health_v1.HealthCheckResponse_ServingStatus {
-	if name == "" || name == inference.GRPCInferenceService_ServiceDesc.ServiceName {
+	if whole(name) {
 		return serving(h.server.host.Ready())
 	}
 	m, fault := h.server.model(name, "")
@@ -41,8 +41,19 @@ func serving(ready bool) grpc_health_v1.HealthCheckResponse_ServingStatus {
 	return grpc_health_v1.HealthCheckResponse_NOT_SERVING
 }
 
-// Check tells how a name stands, and NOT_FOUND if there is none such.
-func (h health) Check(_ context.Context, r *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+// whole reports whether a name is that of the daemon.
+func whole(name string) bool {
+	return name == "" || name == inference.GRPCInferenceService_ServiceDesc.ServiceName
+}
+
+// Check tells how a name stands, and NOT_FOUND if there is none such. How a
+// service stands is not told to those who may not ask.
+func (h health) Check(ctx context.Context, r *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	if !whole(r.Service) {
+		if fault := h.server.guard.allows(ctx); fault != nil {
+			return nil, fail(ctx, fault)
+		}
+	}
 	now := h.of(r.Service)
 	if now == grpc_health_v1.HealthCheckResponse_SERVICE_UNKNOWN {
 		return nil, status.Errorf(codes.NotFound, "unknown service %q", cut(r.Service))

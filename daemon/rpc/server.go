@@ -56,6 +56,7 @@ type Server struct {
 
 	host     Host
 	limits   Limits
+	guard    Guard
 	memory   budget
 	grpc     *grpc.Server
 	open     atomic.Int64  // connections
@@ -64,10 +65,12 @@ type Server struct {
 }
 
 // New returns a server that listens nowhere yet.
-func New(h Host, l Limits) *Server {
-	s := &Server{host: h, limits: l, stopping: make(chan struct{})}
+func New(h Host, l Limits, g Guard) *Server {
+	s := &Server{host: h, limits: l, guard: g, stopping: make(chan struct{})}
 	s.memory.limit = l.MemoryBytes
 	s.grpc = grpc.NewServer(
+		grpc.Creds(g.credentials()),
+		grpc.UnknownServiceHandler(s.unknown),
 		grpc.ForceServerCodecV2(newCodec(&s.memory)),
 		grpc.MaxRecvMsgSize(int(l.MessageBytes)),
 		grpc.MaxHeaderListSize(uint32(l.HeaderBytes)),
@@ -78,11 +81,11 @@ func New(h Host, l Limits) *Server {
 		grpc.InTapHandle(s.hurry),
 		grpc.UnaryInterceptor(unhurry),
 	)
-	s.grpc.RegisterService(serviceDesc(), s)
-	grpc_health_v1.RegisterHealthServer(s.grpc, health{server: s})
+	s.register(*serviceDesc(), s)
+	s.register(grpc_health_v1.Health_ServiceDesc, health{server: s})
 	reflectors := newReflectors(s)
-	reflectionv1.RegisterServerReflectionServer(s.grpc, reflectors.v1)
-	reflectionv1alpha.RegisterServerReflectionServer(s.grpc, reflectors.v1alpha)
+	s.register(reflectionv1.ServerReflection_ServiceDesc, reflectors.v1)
+	s.register(reflectionv1alpha.ServerReflection_ServiceDesc, reflectors.v1alpha)
 	return s
 }
 

@@ -71,6 +71,9 @@ func (t *stream) read(ctx context.Context) {
 	for {
 		m := new(message)
 		err := t.grpc.RecvMsg(m)
+		if fault := t.server.guard.allows(ctx); err == nil && fault != nil {
+			err = fault.status() // the token has been replaced since
+		}
 		if err != nil || !t.begin() {
 			t.server.memory.give(m.held)
 			if errors.Is(err, io.EOF) {

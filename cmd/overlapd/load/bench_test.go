@@ -20,7 +20,7 @@ func BenchmarkConn(b *testing.B) {
 	s, wire := benchServer(b)
 	u, _ := url.Parse(s.url)
 	bench(b, func() (func() error, func()) {
-		c := newConn(u.Host)
+		c := newConn(u.Host, nil)
 		return func() error { return c.do(wire, time.Now().Add(10*time.Second)) }, c.close
 	})
 }
@@ -48,7 +48,7 @@ func BenchmarkHostClient(b *testing.B) {
 func benchServer(b *testing.B) (*server, []byte) {
 	s := serve(b, answerOK)
 	u, _ := url.Parse(s.url)
-	return s, newWire(u, "a", make([]byte, 512), 0)
+	return s, newWire(u, "a", "", make([]byte, 512), 0)
 }
 
 func bench(b *testing.B, client func() (do func() error, stop func())) {

@@ -3,6 +3,7 @@ package load
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"sync"
@@ -31,6 +32,7 @@ var errStopped = errors.New("load: stopped")
 // time. One goroutine uses a conn; only abort may be called from another.
 type conn struct {
 	addr     string
+	tls      *tls.Config // nil for none
 	reader   *bufio.Reader
 	answer   fasthttp.Response
 	lastUsed time.Time
@@ -44,8 +46,8 @@ type conn struct {
 	}
 }
 
-func newConn(addr string) *conn {
-	c := &conn{addr: addr, reader: bufio.NewReaderSize(nil, readBufferBytes)}
+func newConn(addr string, secure *tls.Config) *conn {
+	c := &conn{addr: addr, tls: secure, reader: bufio.NewReaderSize(nil, readBufferBytes)}
 	c.dialing, c.stopDial = context.WithCancel(context.Background())
 	return c
 }
@@ -95,8 +97,12 @@ func (c *conn) dialLocked(deadline time.Time) error {
 		return errStopped
 	}
 	d := net.Dialer{Deadline: deadline}
+	dial := d.DialContext
+	if c.tls != nil {
+		dial = (&tls.Dialer{NetDialer: &d, Config: c.tls}).DialContext
+	}
 	c.mu.Unlock()
-	nc, err := d.DialContext(c.dialing, "tcp", c.addr)
+	nc, err := dial(c.dialing, "tcp", c.addr)
 	c.mu.Lock()
 	if err != nil {
 		return err
@@ -142,6 +148,9 @@ func (c *conn) closeLocked() {
 // closedByPeer reports whether a connection on which no answer is due has been
 // closed, or holds bytes that nobody asked for.
 func closedByPeer(nc net.Conn) bool {
+	if secure, ok := nc.(*tls.Conn); ok {
+		nc = secure.NetConn()
+	}
 	tcp, ok := nc.(*net.TCPConn)
 	if !ok {
 		return false

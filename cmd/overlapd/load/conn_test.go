@@ -51,10 +51,10 @@ func TestConnNoticesThatTheServerLeft(t *testing.T) {
 			nc.Write([]byte(okAnswer))
 		}
 	})
-	c := newConn(u.Host)
+	c := newConn(u.Host, nil)
 	defer c.close()
 	for i := range 3 {
-		if err := c.do(getWire(u, "/"), soon()); err != nil {
+		if err := c.do(getWire(u, "/", ""), soon()); err != nil {
 			t.Fatalf("request %d: %v", i, err)
 		}
 		for !closedByPeer(c.mu.nc) { // until the server has closed it
@@ -71,9 +71,9 @@ func TestConnNeverSendsTwice(t *testing.T) {
 			got.Add(1)
 		}
 	})
-	c := newConn(u.Host)
+	c := newConn(u.Host, nil)
 	defer c.close()
-	err := c.do(getWire(u, "/"), soon())
+	err := c.do(getWire(u, "/", ""), soon())
 	if err == nil || reasonOf(err) != "connection" || got.Load() != 1 {
 		t.Errorf("error %v after the server got %d requests, want one", err, got.Load())
 	}
@@ -85,9 +85,9 @@ func TestConnReadsAnAnswerThatComesEarly(t *testing.T) {
 		nc.Write([]byte("HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"))
 		<-written
 	})
-	c := newConn(u.Host)
+	c := newConn(u.Host, nil)
 	defer c.close()
-	err := c.do(newWire(u, "a", make([]byte, 64), -1), soon())
+	err := c.do(newWire(u, "a", "", make([]byte, 64), -1), soon())
 	close(written)
 	if err != nil || c.answer.StatusCode() != 413 {
 		t.Errorf("status %d and error %v, want 413", c.answer.StatusCode(), err)
@@ -104,8 +104,8 @@ func TestConnRefusesBrokenAnswers(t *testing.T) {
 				nc.Write([]byte(answer))
 			}
 		})
-		c := newConn(u.Host)
-		if err := c.do(getWire(u, "/"), soon()); reasonOf(err) != "connection" {
+		c := newConn(u.Host, nil)
+		if err := c.do(getWire(u, "/", ""), soon()); reasonOf(err) != "connection" {
 			t.Errorf("answer %q: error %v", answer, err)
 		}
 		c.close()
@@ -121,13 +121,13 @@ func TestAbortEndsARequestInFlight(t *testing.T) {
 		<-release
 	})
 	defer close(release)
-	c := newConn(u.Host)
+	c := newConn(u.Host, nil)
 	defer c.close()
 	go func() { <-asked; c.abort() }()
-	if err := c.do(getWire(u, "/"), time.Now().Add(time.Hour)); !errors.Is(err, errStopped) {
+	if err := c.do(getWire(u, "/", ""), time.Now().Add(time.Hour)); !errors.Is(err, errStopped) {
 		t.Errorf("error %v, want %v", err, errStopped)
 	}
-	if err := c.do(getWire(u, "/"), soon()); !errors.Is(err, errStopped) {
+	if err := c.do(getWire(u, "/", ""), soon()); !errors.Is(err, errStopped) {
 		t.Errorf("error %v after abort, want %v", err, errStopped)
 	}
 }
@@ -144,8 +144,8 @@ func TestRequestsDoNotAllocate(t *testing.T) {
 			nc.Write(answer)
 		}
 	})
-	wire = newWire(u, "a", make([]byte, 64), 0)
-	c := newConn(u.Host)
+	wire = newWire(u, "a", "", make([]byte, 64), 0)
+	c := newConn(u.Host, nil)
 	defer c.close()
 	deadline := soon()
 	n := testing.AllocsPerRun(200, func() {

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -27,8 +28,11 @@ var ErrOptions = errors.New("load: options")
 
 // Options say what load to put on which services. Start from DefaultOptions.
 type Options struct {
-	URL      string   // of the daemon, "http://host:port"
+	URL      string   // of the daemon, "http://host:port" or "https://host:port"
 	Services []string // at least one
+
+	Authorization string      // header of every request, "" for none
+	TLS           *tls.Config // of connections to https://, nil for Go's defaults
 
 	// Scenario may be empty: it is then Open if Rate is set and Closed if not.
 	Scenario Scenario
@@ -159,7 +163,7 @@ func (o *Options) loadFaults() []error {
 func (o *Options) shapeFaults() []error {
 	var f faults
 	u, err := url.Parse(o.URL)
-	f.check(err == nil && u.Scheme == "http" && u.Host != "" && (u.Path == "" || u.Path == "/"), "URL %q, want http://host:port", o.URL)
+	f.check(err == nil && (u.Scheme == "http" || u.Scheme == secureScheme) && u.Host != "" && (u.Path == "" || u.Path == "/"), "URL %q, want http://host:port or https://host:port", o.URL)
 	f.check(o.Batch >= 1, "batch %d, want 1 or more", o.Batch)
 	f.check(o.SeqLen >= 1, "sequence length %d, want 1 or more", o.SeqLen)
 	f.check(o.MaxID >= 1, "integers below %d, want 1 or more", o.MaxID)

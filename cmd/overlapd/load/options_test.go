@@ -56,7 +56,7 @@ func TestResolveRefuses(t *testing.T) {
 		"target":                 func(o *Options) { o.Target = -1 },
 		"0 samples":              func(o *Options) { o.Scenario, o.Samples = Offline, 0 },
 		"requests due":           func(o *Options) { o.Rate, o.Duration = 1e6, time.Hour },
-		"want http://host:port":  func(o *Options) { o.URL = "https://127.0.0.1:8000" },
+		"want http://host:port":  func(o *Options) { o.URL = "ftp://127.0.0.1:8000" },
 		"batch":                  func(o *Options) { o.Batch = 0 },
 		"sequence length":        func(o *Options) { o.SeqLen = 0 },
 		"integers below":         func(o *Options) { o.MaxID = 0 },

@@ -59,7 +59,7 @@ func newRequests(o *Options, u *url.URL, service string, inputs []tensor, stream
 		if err != nil {
 			return nil, err
 		}
-		req := &request{wire: newWire(u, service, body, headerBytes)}
+		req := &request{wire: newWire(u, service, o.Authorization, body, headerBytes)}
 		total += len(req.wire)
 		if i > 0 && total > maxRequestsBytes {
 			break
@@ -118,7 +118,7 @@ func (o *Options) parameters() map[string]any {
 }
 
 // newWire returns a whole HTTP request with a body.
-func newWire(u *url.URL, service string, body []byte, headerBytes int) []byte {
+func newWire(u *url.URL, service, authorization string, body []byte, headerBytes int) []byte {
 	r := fasthttp.AcquireRequest()
 	defer fasthttp.ReleaseRequest(r)
 	r.Header.SetMethod(fasthttp.MethodPost)
@@ -130,19 +130,22 @@ func newWire(u *url.URL, service string, body []byte, headerBytes int) []byte {
 		r.Header.Set("Inference-Header-Content-Length", strconv.Itoa(headerBytes))
 	}
 	r.SetBodyRaw(body)
-	return wireOf(r)
+	return wireOf(r, authorization)
 }
 
 // getWire returns a whole HTTP request without a body.
-func getWire(u *url.URL, path string) []byte {
+func getWire(u *url.URL, path, authorization string) []byte {
 	r := fasthttp.AcquireRequest()
 	defer fasthttp.ReleaseRequest(r)
 	r.SetRequestURI(path)
 	r.Header.SetHost(u.Host)
-	return wireOf(r)
+	return wireOf(r, authorization)
 }
 
-func wireOf(r *fasthttp.Request) []byte {
+func wireOf(r *fasthttp.Request, authorization string) []byte {
+	if authorization != "" {
+		r.Header.Set(fasthttp.HeaderAuthorization, authorization)
+	}
 	r.Header.SetUserAgent("overlapd-bench")
 	var b bytes.Buffer
 	b.Grow(len(r.Body()) + 512)

@@ -87,7 +87,7 @@ func (r *run) connect() error {
 		if err != nil {
 			return err
 		}
-		c := newConn(r.daemon.addr)
+		c := newConn(r.daemon.addr, r.daemon.tls)
 		s := r.streams[i%len(r.streams)]
 		s.senders = append(s.senders, &sender{conn: c, waker: w, turn: i / len(r.streams)})
 		_, _ = c.open(deadline)

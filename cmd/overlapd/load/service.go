@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,6 +27,9 @@ const (
 	targetParameter = "qos_target_us"
 )
 
+// secureScheme is that of the URL of a daemon with TLS.
+const secureScheme = "https"
+
 // service is what the daemon says about a service, and the requests made of it.
 type service struct {
 	name     string
@@ -37,7 +41,8 @@ type service struct {
 // daemon is what a daemon says about itself.
 type daemon struct {
 	addr     string
-	server   string // name and version
+	tls      *tls.Config // nil for none
+	server   string      // name and version
 	services []*service
 }
 
@@ -74,16 +79,24 @@ func ask(ctx context.Context, o *Options) (*daemon, error) {
 		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
 	}
 	d := &daemon{addr: u.Host}
-	if u.Port() == "" {
-		d.addr = net.JoinHostPort(u.Hostname(), "80")
+	port := "80"
+	if u.Scheme == secureScheme {
+		port, d.tls = "443", &tls.Config{}
+		if o.TLS != nil {
+			d.tls = o.TLS.Clone()
+		}
+		d.tls.ServerName = u.Hostname()
 	}
-	c := newConn(d.addr)
+	if u.Port() == "" {
+		d.addr = net.JoinHostPort(u.Hostname(), port)
+	}
+	c := newConn(d.addr, d.tls)
 	defer c.close()
 	defer c.stopDial()
 	defer onCancel(ctx, c.abort)()
 
 	var about struct{ Name, Version string }
-	if err := get(c, u, serverPath, o.Timeout, &about); err != nil {
+	if err := get(c, o, u, serverPath, &about); err != nil {
 		return nil, err
 	}
 	d.server = about.Name + " " + about.Version
@@ -99,7 +112,7 @@ func ask(ctx context.Context, o *Options) (*daemon, error) {
 
 func askService(c *conn, o *Options, u *url.URL, name string, stream uint64) (*service, error) {
 	var m metadata
-	if err := get(c, u, modelPath(name), o.Timeout, &m); err != nil {
+	if err := get(c, o, u, modelPath(name), &m); err != nil {
 		return nil, fmt.Errorf("%w %q: %w", ErrService, name, err)
 	}
 	s := &service{name: name}
@@ -108,7 +121,7 @@ func askService(c *conn, o *Options, u *url.URL, name string, stream uint64) (*s
 		Parameters parameters `json:"parameters"`
 	}
 	// The configuration is an extension of the protocol; do without it.
-	if get(c, u, modelPath(name)+"/config", o.Timeout, &config) == nil {
+	if get(c, o, u, modelPath(name)+"/config", &config) == nil {
 		s.learn(config.Parameters)
 	}
 	if o.Target > 0 {
@@ -138,8 +151,8 @@ func (s *service) learn(p parameters) {
 }
 
 // get asks for a JSON object.
-func get(c *conn, u *url.URL, path string, timeout time.Duration, into any) error {
-	if err := c.do(getWire(u, path), time.Now().Add(timeout)); err != nil {
+func get(c *conn, o *Options, u *url.URL, path string, into any) error {
+	if err := c.do(getWire(u, path, o.Authorization), time.Now().Add(o.Timeout)); err != nil {
 		return fmt.Errorf("%w: GET %s%s: %w", ErrDaemon, u.Host, path, err)
 	}
 	if status := c.answer.StatusCode(); status != 200 {

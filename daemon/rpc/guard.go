@@ -1,0 +1,112 @@
+package rpc
+
+import (
+	"context"
+	"crypto/tls"
+	"net/http"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/overlapd/overlapd/daemon/rpc/inference"
+)
+
+// Guard says who may ask. The zero Guard lets everybody in, without TLS.
+type Guard struct {
+	TLS    *tls.Config                     // nil for none
+	Allows func(authorization []byte) bool // nil for everybody
+}
+
+// ProtocolHTTP2 is what clients of gRPC ask for by ALPN.
+const ProtocolHTTP2 = "h2"
+
+var (
+	errNoToken = &Fault{Status: http.StatusUnauthorized, Reason: reasonUnauthorized,
+		Message: "this daemon wants a token: send the metadata authorization: Bearer TOKEN, with a token of its access.token_file"}
+	errWrongToken = &Fault{Status: http.StatusUnauthorized, Reason: reasonUnauthorized,
+		Message: "the token of this call is not one of the daemon's: it may have been replaced in access.token_file"}
+)
+
+// openMethods need no token: they tell probes how the daemon stands. What Check
+// tells of a service by name needs one all the same, see health.
+var openMethods = map[string]bool{
+	inference.GRPCInferenceService_ServerLive_FullMethodName:  true,
+	inference.GRPCInferenceService_ServerReady_FullMethodName: true,
+	grpc_health_v1.Health_Check_FullMethodName:                true,
+}
+
+// credentials returns how connections are encrypted. A handshake has as long as
+// a connection has to begin, see handshakeTime.
+func (g *Guard) credentials() credentials.TransportCredentials {
+	if g.TLS == nil {
+		return insecure.NewCredentials()
+	}
+	return credentials.NewTLS(g.TLS)
+}
+
+// allows refuses a call without a token, if it needs one.
+func (g *Guard) allows(ctx context.Context) *Fault {
+	if g.Allows == nil {
+		return nil
+	}
+	sent := metadata.ValueFromIncomingContext(ctx, "authorization")
+	switch {
+	case len(sent) == 0:
+		return errNoToken
+	case len(sent) == 1 && g.Allows([]byte(sent[0])):
+		return nil
+	}
+	return errWrongToken
+}
+
+// enter decides whether a call may begin. It is asked before anything of its
+// request is read, by every method that there is.
+func (s *Server) enter(ctx context.Context, method string) *Fault {
+	if openMethods[method] {
+		return nil
+	}
+	return s.guard.allows(ctx)
+}
+
+// register serves what d describes. Every method is entered first, so that
+// there is no path around the guard.
+func (s *Server) register(d grpc.ServiceDesc, service any) {
+	methods, streams := d.Methods, d.Streams
+	d.Methods, d.Streams = nil, nil
+	for _, m := range methods {
+		full, handle := "/"+d.ServiceName+"/"+m.MethodName, m.Handler
+		m.Handler = func(service any, ctx context.Context, read func(any) error, i grpc.UnaryServerInterceptor) (any, error) {
+			if fault := s.enter(ctx, full); fault != nil {
+				return nil, fail(ctx, fault)
+			}
+			return handle(service, ctx, read, i)
+		}
+		d.Methods = append(d.Methods, m)
+	}
+	for _, m := range streams {
+		full, handle := "/"+d.ServiceName+"/"+m.StreamName, m.Handler
+		m.Handler = func(service any, g grpc.ServerStream) error {
+			if fault := s.enter(g.Context(), full); fault != nil {
+				return fail(g.Context(), fault)
+			}
+			return handle(service, g)
+		}
+		d.Streams = append(d.Streams, m)
+	}
+	s.grpc.RegisterService(&d, service)
+}
+
+// unknown answers a call of a method that there is not. Who may not ask does
+// not learn that.
+func (s *Server) unknown(_ any, g grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(g)
+	if fault := s.enter(g.Context(), method); fault != nil {
+		return fail(g.Context(), fault)
+	}
+	return status.Errorf(codes.Unimplemented, "unknown method %q", cut(method))
+}
