@@ -47,8 +47,8 @@ func (s *Scheduler) Change(now time.Duration, m models.Service) error {
 		return err
 	}
 	if m.Name != sv.Name || m.Operators != sv.Operators {
-		return fmt.Errorf("service %s: %w: %d of %s; add %s with %d as a service of its own",
-			sv.Name, ErrOtherModel, sv.Operators, sv.Name, m.Name, m.Operators)
+		return fmt.Errorf("service %s: %w: it has %d; add %s with %d operators as a service of its own",
+			sv.Name, ErrOtherModel, sv.Operators, m.Name, m.Operators)
 	}
 	sv.define(m)
 	s.overturn()

@@ -31,6 +31,8 @@ var update = flag.Bool("update", false, "write the decisions into testdata")
 //	explain                       what was behind the last round
 //	plans                         how many were made, kept and overturned
 //	finish SERVICE=done|stopped@N|lost|failed …
+//	add NAME id=N …               a service as with service; N is the next ID if not given
+//	change SERVICE … | remove SERVICE
 //	cancel ID | down SERVICE | up SERVICE | drain | wake | idle | metrics SERVICE
 //
 // An operator takes op, and grow percent of that more for each further unit
@@ -117,12 +119,7 @@ func (c *script) configure(a args) bool {
 		}
 	case "service":
 		c.costs.add(a.ms("op", 10), a.number("grow", 100))
-		c.config.Services = append(c.config.Services, models.Service{
-			ID: models.ServiceID(len(c.config.Services)), Name: a.words[0],
-			Operators: a.number("operators", 4), QoSTarget: a.ms("qos", 100),
-			QueueLimit: a.number("queue", 10), MaxBatch: a.number("batch", 1),
-			BestEffort: a.number("besteffort", 0) > 0,
-		})
+		c.config.Services = append(c.config.Services, a.service(models.ServiceID(len(c.config.Services))))
 	case "overlap":
 		factor, err := strconv.ParseFloat(a.text("factor"), 64)
 		if err != nil {
@@ -168,7 +165,9 @@ func (c *script) event(a args) {
 	case "metrics":
 		c.printf("%+v", c.s.Metrics().Services[c.service(a.words[0])])
 	default:
-		c.t.Fatalf("unknown command %q", a.name)
+		if !c.change(a) {
+			c.t.Fatalf("unknown command %q", a.name)
+		}
 	}
 }
 

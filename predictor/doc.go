@@ -18,6 +18,10 @@
 // lately, and for each set of services by how much measurements differ from
 // predictions. Both have snapshots.
 //
+// Services come and go by [Solo.Reset] and [Predictor.Drop]. A network answers
+// for those that it was bound to by [Predictor.Use], as long as they keep their
+// models; groups with others fall back to the sum.
+//
 // None of these is safe for concurrent use but an Encoder. They belong to the
 // goroutine that owns the scheduler. Only [ReadFile] and [File.WriteFile]
 // touch files.

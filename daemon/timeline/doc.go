@@ -3,6 +3,9 @@
 // those that answer people; [Page] is what they are told, and what the commands
 // that look at a running daemon read.
 //
+// What is remembered belongs to the name of a service, whoever has its ID: see
+// [Ring.SetService].
+//
 // Feeding copies into memory that is used again, so that it costs well under a
 // microsecond and allocates nothing once the ring has been round.
 package timeline
