@@ -85,8 +85,13 @@ var arrows = []arrow{
 		why: "it is ONNX Runtime's interface in Go and knows neither models nor queries",
 	},
 	{
-		pkg: "cuda/driver",
-		why: "it is the CUDA driver's interface in Go; it knows neither models nor ONNX Runtime",
+		pkg: "cuda/driver/fakedriver",
+		why: "it is a CUDA driver for tests of whoever calls one; no program links it",
+	},
+	{
+		pkg:   "cuda/driver",
+		why:   "it is the CUDA driver's interface in Go; it knows neither models nor ONNX Runtime",
+		tests: []string{"cuda/driver/fakedriver"},
 	},
 	{
 		pkg:   "cuda",
@@ -121,7 +126,7 @@ var arrows = []arrow{
 		pkg:   "segments",
 		may:   []string{"cuda/driver", "models", "ort"},
 		why:   "it lives inside a worker, which knows one model and nothing of scheduling",
-		tests: []string{"models/zoo"},
+		tests: []string{"cuda/driver/fakedriver", "models/zoo"},
 	},
 	{
 		pkg:   "executor",
@@ -210,7 +215,7 @@ var arrows = []arrow{
 		pkg:   "cmd/overlapd/gpucheck",
 		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/load", "cuda", "cuda/driver", "cuda/mps", "executor", "models", "ort", "segments"},
 		why:   "it finds out what a machine's GPU is worth, from outside of daemons and probes, and with workers whose rounds it says itself",
-		tests: []string{"cuda/fake", "cuda/mps/fakemps", "models/zoo"},
+		tests: []string{"cuda/driver/fakedriver", "cuda/fake", "cuda/mps/fakemps", "models/zoo"},
 	},
 	{
 		pkg:   "cmd/overlapd/hostcheck",
@@ -261,8 +266,8 @@ var owners = []struct {
 	why    string
 }{
 	{"C", []string{"cuda/driver", "ort"}, "cgo is the business of whoever calls a C library, so that all others build and are checked without it"},
-	{"unsafe", []string{"cuda/driver", "daemon/admin", "daemon/rpc/inference", "ort", "segments"}, "memory outside Go is turned into slices in few places, the kernel is asked for a peer's groups in one, and generated code turns a text into bytes"},
-	{"os/exec", []string{"cuda/mps", "cuda/mps/fakemps", "executor", "cmd/overlapd", "cmd/overlapd/cutcost", "cmd/overlapd/conformance", "cmd/overlapd/gpucheck"}, "whoever starts a process must reap it"},
+	{"unsafe", []string{"cuda/driver", "cuda/driver/fakedriver", "daemon/admin", "daemon/rpc/inference", "ort", "segments"}, "memory outside Go is turned into slices in few places, the kernel is asked for a peer's groups in one, and generated code turns a text into bytes"},
+	{"os/exec", []string{"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "executor", "cmd/overlapd", "cmd/overlapd/cutcost", "cmd/overlapd/conformance", "cmd/overlapd/gpucheck"}, "whoever starts a process must reap it"},
 	{"syscall", []string{"cuda/mps", "cuda/mps/fakemps", "cmd/overlapd", "cmd/overlapd/hostcheck", "daemon", "executor", "segments"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
 	{"log", nil, "packages return errors and emit events; the daemon logs them with zerolog"},
 
@@ -289,7 +294,7 @@ var owners = []struct {
 	{"golang.org/x/term", []string{"cmd/overlapd", "cmd/overlapd/load"}, "only commands talk to a terminal"},
 	{"github.com/HdrHistogram/hdrhistogram-go", []string{"cmd/overlapd/load"}, "latencies are counted where load is made"},
 	{"golang.org/x/sys", []string{
-		"cuda/mps", "cuda/mps/fakemps", "models", "segments", "executor", "executor/emulated", "daemon", "daemon/admin", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
+		"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "models", "segments", "executor", "executor/emulated", "daemon", "daemon/admin", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
 		"cmd/overlapd/conformance", "cmd/overlapd/gpucheck", "cmd/overlapd/hostcheck",
 	}, "the scheduler and the predictor ask nothing of the system, and ort asks the system through C"},
 

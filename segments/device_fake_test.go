@@ -1,88 +1,31 @@
 package segments
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/cuda/driver"
+	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
 	"github.com/overlapd/overlapd/ort"
 )
 
-// Words of the page of cuda/driver/testdata/fakecuda.c.
-const (
-	fakeMemoryLimit = 0
-	fakeIdentity    = 1
-	fakeDevices     = 2
-	fakeVersion     = 3
-
-	fakeBytes       = 16
-	fakeAllocations = 17
-	fakeStreams     = 18
-	fakeEvents      = 19
-	fakePins        = 20
-	fakeContexts    = 21
-	fakePending     = 22
-	fakeCopiesIn    = 23
-	fakeCopiesOut   = 24
-	fakeSyncs       = 26
-	fakeFaults      = 27
-	fakeSticky      = 29
-	fakeFailAfter   = 128
-	fakeFailWith    = 192
-	fakeWords       = 512
-
-	fakeLimitBytes = 8 << 30
-)
-
-// Calls of the driver, as the fake numbers them.
-const (
-	callStreamSync  = 15
-	callEventRecord = 18
-	callEventSync   = 20
-	callAlloc       = 22
-	callInfo        = 24
-	callCopyIn      = 25
-	callCopyOut     = 26
-	callPin         = 28
-)
+// fakeLimitBytes is the memory of the fake GPU.
+const fakeLimitBytes = 8 << 30
 
 var (
-	fakePage    []uint64
+	fakeDriver  *fakedriver.Driver
+	fakePage    []uint64 // of the driver
 	fakeLibrary *driver.Library
 )
 
 // openFakeCUDA compiles and loads the CUDA driver that needs no GPU.
-func openFakeCUDA(dir string) error {
-	path := filepath.Join(dir, driver.LibraryName)
-	source := filepath.Join("..", "cuda", "driver", "testdata", "fakecuda.c")
-	if out, err := exec.Command("cc", "-O1", "-shared", "-fPIC", "-o", path, source).CombinedOutput(); err != nil {
-		return fmt.Errorf("cc: %w: %s", err, out)
-	}
-	file, err := os.Create(filepath.Join(dir, "page"))
-	if err != nil {
+func openFakeCUDA(dir string) (err error) {
+	if fakeDriver, err = fakedriver.Build(dir, 1, fakeLimitBytes); err != nil {
 		return err
 	}
-	defer file.Close()
-	if err := file.Truncate(fakeWords * 8); err != nil {
-		return err
-	}
-	memory, err := unix.Mmap(int(file.Fd()), 0, fakeWords*8, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return err
-	}
-	fakePage = unsafe.Slice((*uint64)(unsafe.Pointer(&memory[0])), fakeWords)
-	fakePage[fakeMemoryLimit], fakePage[fakeDevices], fakePage[fakeVersion], fakePage[fakeIdentity] = fakeLimitBytes, 1, 13000, 1
-	if err := os.Setenv("FAKE_CUDA", file.Name()); err != nil {
-		return err
-	}
-	fakeLibrary, err = driver.Open(path)
+	fakePage = fakeDriver.Page
+	fakePage[fakedriver.Identity] = 1
+	fakeLibrary, err = driver.Open(fakeDriver.Path)
 	return err
 }
 
@@ -125,12 +68,12 @@ func newFakeGPU(env *ort.Env, spec CUDASpec) (*Device, *fakeGPU, error) {
 
 func closeFakeGPU(t failer, d *Device) {
 	t.Helper()
-	fakePage[fakeSticky] = 0
+	fakePage[fakedriver.Sticky] = 0
 	expectEmptyGPU(t)
 	if err := d.Close(); err != nil {
 		t.Errorf("%v", err)
 	}
-	for _, word := range []int{fakeStreams, fakeEvents, fakeContexts} {
+	for _, word := range []int{fakedriver.Streams, fakedriver.Events, fakedriver.Contexts} {
 		if fakePage[word] != 0 {
 			t.Errorf("word %d of the fake driver is %d after the test", word, fakePage[word])
 			fakePage[word] = 0
@@ -143,7 +86,7 @@ func closeFakeGPU(t failer, d *Device) {
 func expectEmptyGPU(t failer) {
 	t.Helper()
 	for name, word := range map[string]int{
-		"bytes": fakeBytes, "allocations": fakeAllocations, "pinned ranges": fakePins, "queued copies": fakePending, "faults": fakeFaults,
+		"bytes": fakedriver.Bytes, "allocations": fakedriver.Allocations, "pinned ranges": fakedriver.Pins, "queued copies": fakedriver.Pending, "faults": fakedriver.Faults,
 	} {
 		if fakePage[word] != 0 {
 			t.Errorf("%d %s are left on the GPU", fakePage[word], name)
@@ -155,6 +98,6 @@ func expectEmptyGPU(t failer) {
 // failCall makes the n-th such call from now give the result.
 func failCall(t testing.TB, call int, n uint64, r driver.Result) {
 	t.Helper()
-	fakePage[fakeFailAfter+call], fakePage[fakeFailWith+call] = n, uint64(r)
-	t.Cleanup(func() { fakePage[fakeFailAfter+call] = 0 })
+	fakeDriver.Fail(call, n, uint64(r))
+	t.Cleanup(func() { fakeDriver.Fail(call, 0, 0) })
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -61,7 +62,7 @@ func TestGPUAccounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after := m.DeviceMemory(); after.Intermediates == 0 || after.Sum() != before.Sum()+after.Intermediates ||
-		before.Taken != 0 || after.Taken != int64(fakePage[fakeBytes]) {
+		before.Taken != 0 || after.Taken != int64(fakePage[fakedriver.Bytes]) {
 		t.Errorf("after a run: %v", after)
 	}
 	fake.given = contextBytes + 2*sessionHandleBytes + before.Weights/2
@@ -73,11 +74,11 @@ func TestGPUAccounts(t *testing.T) {
 	if _, err := runAll(tight, 1, q); !errors.Is(err, ErrMemory) {
 		t.Errorf("no room for intermediates: %v", err)
 	}
-	failCall(t, callInfo, 1, 719)
+	failCall(t, fakedriver.CallInfo, 1, 719)
 	if _, err := OpenModel(env, c); !errors.Is(err, ErrDeviceLost) {
 		t.Errorf("a device that does not answer: %v", err)
 	}
-	fakePage[fakeSticky] = 0
+	fakePage[fakedriver.Sticky] = 0
 	if near := openCut(t, env, Config{Path: path}); near.DeviceMemory() != (DeviceMemory{}) {
 		t.Errorf("on the CPU: %+v", near.DeviceMemory())
 	}

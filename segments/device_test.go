@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/cuda/driver"
+	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 )
@@ -90,12 +91,12 @@ func TestGPUCopies(t *testing.T) {
 		{"finish", func() error { return m.Finish(1, new(collect).take) }, 0, outputs, 1, 0},
 	} {
 		var err error
-		rises := counted(func() { err = step.f() }, fakeCopiesIn, fakeCopiesOut, fakeSyncs)
+		rises := counted(func() { err = step.f() }, fakedriver.CopiesIn, fakedriver.CopiesOut, fakedriver.Syncs)
 		if want := []uint64{step.in, step.out, step.waits}; err != nil || !slices.Equal(rises, want) {
 			t.Errorf("%s: %v copies in, copies out and waits, expected %v: %v", step.name, rises, want, err)
 		}
-		if fakePage[fakePending] != step.pending {
-			t.Errorf("%s: %d copies are queued, expected %d", step.name, fakePage[fakePending], step.pending)
+		if fakePage[fakedriver.Pending] != step.pending {
+			t.Errorf("%s: %d copies are queued, expected %d", step.name, fakePage[fakedriver.Pending], step.pending)
 		}
 	}
 	if m.DeviceTime() <= 0 {
@@ -116,7 +117,7 @@ func TestGPURunsAhead(t *testing.T) {
 				if _, err := runAll(m, 1, q); err != nil {
 					t.Fatal(err)
 				}
-			}, fakeSyncs)[0]
+			}, fakedriver.Syncs)[0]
 			if want := uint64(max(0, len(m.sessions)-ahead+1) + 1); waits != want {
 				t.Errorf("%d segments: %d waits, expected %d", len(m.sessions), waits, want)
 			}
@@ -141,13 +142,13 @@ func TestGPUGather(t *testing.T) {
 			device, _ := openFakeGPU(t, env, CUDASpec{})
 			m, w := openCut(t, env, Config{Path: path, Device: device}), openWhole(t, env, path)
 			if !pinned {
-				failCall(t, callPin, 1, driver.OutOfMemory)
+				failCall(t, fakedriver.CallPin, 1, driver.OutOfMemory)
 			}
 			a, b := queryOf(t, m, 1, 0), queryOf(t, m, 2, 0)
 			for _, queries := range [][]QueryInputs{{a, b}, {b, a}, {a, b}, {a}} {
 				expectRun(t, m, w, queries)
 			}
-			if pins := fakePage[fakePins]; pinned && pins == 0 {
+			if pins := fakePage[fakedriver.Pins]; pinned && pins == 0 {
 				t.Error("the staging memory is not pinned")
 			}
 		})
@@ -167,12 +168,12 @@ func TestGPUFaults(t *testing.T) {
 		result driver.Result
 		want   error
 	}{
-		"memory":            {callAlloc, 1, driver.OutOfMemory, ErrDeviceMemory},
-		"copy in":           {callCopyIn, 1, 810, ErrDeviceLost},
-		"mark":              {callEventRecord, 2, 999, ErrDeviceLost},
-		"wait":              {callEventSync, 2, 806, ErrDeviceLost},
-		"copy out":          {callCopyOut, 1, 214, ErrDeviceLost},
-		"memory of the MPS": {callEventRecord, 1, driver.OutOfMemory, ErrDeviceMemory},
+		"memory":            {fakedriver.CallAlloc, 1, driver.OutOfMemory, ErrDeviceMemory},
+		"copy in":           {fakedriver.CallCopyIn, 1, 810, ErrDeviceLost},
+		"mark":              {fakedriver.CallEventRecord, 2, 999, ErrDeviceLost},
+		"wait":              {fakedriver.CallEventSync, 2, 806, ErrDeviceLost},
+		"copy out":          {fakedriver.CallCopyOut, 1, 214, ErrDeviceLost},
+		"memory of the MPS": {fakedriver.CallEventRecord, 1, driver.OutOfMemory, ErrDeviceMemory},
 	} {
 		if len(m.idle) > 0 { // so that memory is wanted
 			m.closeIdle(0)
@@ -186,7 +187,7 @@ func TestGPUFaults(t *testing.T) {
 		if m.Batches() != 0 {
 			t.Errorf("%s: %d batches are left", name, m.Batches())
 		}
-		fakePage[fakeSticky] = 0
+		fakePage[fakedriver.Sticky] = 0
 		expectRun(t, m, w, []QueryInputs{a, b})
 	}
 }
@@ -207,7 +208,7 @@ func TestGPUMemoryOfNeighbours(t *testing.T) {
 		}
 	}
 	kept := len(m.idle)
-	failCall(t, callAlloc, 1, driver.OutOfMemory)
+	failCall(t, fakedriver.CallAlloc, 1, driver.OutOfMemory)
 	expectRun(t, m, w, []QueryInputs{small})
 	if kept == 0 || len(m.idle) != 1 {
 		t.Errorf("%d frames were kept before and %d after", kept, len(m.idle))
@@ -248,7 +249,7 @@ func TestHomes(t *testing.T) {
 		if _, err := runAll(m, 1, q); err != nil {
 			t.Fatal(err)
 		}
-	}, fakeSyncs)[0]
+	}, fakedriver.Syncs)[0]
 	if want := uint64(waits + 1); done != want {
 		t.Errorf("%d waits, expected %d", done, want)
 	}
@@ -284,8 +285,8 @@ func TestGPUValues(t *testing.T) {
 func TestPin(t *testing.T) {
 	m, _ := openGPU(t, "tiny_add", Config{}, CUDASpec{})
 	memory := frozen(t, make([]byte, 8192))
-	if err := m.Pin(memory, true); err != nil || fakePage[fakePins] != 1 {
-		t.Errorf("%d ranges are pinned: %v", fakePage[fakePins], err)
+	if err := m.Pin(memory, true); err != nil || fakePage[fakedriver.Pins] != 1 {
+		t.Errorf("%d ranges are pinned: %v", fakePage[fakedriver.Pins], err)
 	}
 	if err := m.Pin(memory, true); err == nil || !strings.Contains(err.Error(), "slower") {
 		t.Errorf("pinned twice: %v", err)
@@ -333,11 +334,11 @@ func TestGPUFaultIsAskedFor(t *testing.T) {
 	if err := fake.fault(said); err != error(said) {
 		t.Errorf("with a device that works: %v", err)
 	}
-	fakePage[fakeSticky] = 719
+	fakePage[fakedriver.Sticky] = 719
 	if err := fake.fault(said); !errors.Is(err, ErrDeviceLost) || !errors.Is(err, said) {
 		t.Errorf("with one that does not: %v", err)
 	}
-	fakePage[fakeSticky] = 0
+	fakePage[fakedriver.Sticky] = 0
 }
 
 func TestHostDevice(t *testing.T) {
@@ -395,7 +396,7 @@ func TestLoadONNXWithoutDriver(t *testing.T) {
 func TestOpenGPUFails(t *testing.T) {
 	env := openEnv(t)
 	for call := 12; call <= 16; call++ { // priorities, streams and events
-		if call == 14 || call == callStreamSync {
+		if call == 14 || call == fakedriver.CallStreamSync {
 			continue
 		}
 		failCall(t, call, 1, driver.OutOfMemory)
@@ -406,7 +407,7 @@ func TestOpenGPUFails(t *testing.T) {
 	if _, err := openCUDA(fakeLibrary, env, CUDASpec{Device: "7"}); !errors.Is(err, driver.ErrNotFound) {
 		t.Errorf("no such device: %v", err)
 	}
-	if fakePage[fakeContexts] != 0 || fakePage[fakeEvents] != 0 || fakePage[fakeStreams] != 0 {
+	if fakePage[fakedriver.Contexts] != 0 || fakePage[fakedriver.Events] != 0 || fakePage[fakedriver.Streams] != 0 {
 		t.Error("something was left open")
 	}
 }

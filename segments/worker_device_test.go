@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/cuda/driver"
+	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 )
@@ -116,8 +117,8 @@ func TestServeOnGPU(t *testing.T) {
 	if !slices.Equal(sizes, []int{1, 2, 3}) {
 		t.Errorf("batches of %v were warmed up", sizes)
 	}
-	if fakePage[fakePins] < 2 {
-		t.Errorf("%d ranges are pinned", fakePage[fakePins])
+	if fakePage[fakedriver.Pins] < 2 {
+		t.Errorf("%d ranges are pinned", fakePage[fakedriver.Pins])
 	}
 	q := randomQuery(t, &models.Model{Inputs: info.Inputs}, 2, 0, rand.New(rand.NewPCG(7, 8)))
 	defer thaw(q)
@@ -139,7 +140,7 @@ func TestServeOnGPU(t *testing.T) {
 	if err != nil || !slices.Equal(data, want[0][0].data) {
 		t.Errorf("%x, %v; expected %x", data, err, want[0][0].data)
 	}
-	failCall(t, callEventSync, 1, 806) // the MPS server went away; what is freed later is freed
+	failCall(t, fakedriver.CallEventSync, 1, 806) // the MPS server went away; what is freed later is freed
 	w.send(&Run{Batch: 2, End: end, Size: 2, Queries: []QueryTensors{w.tensors(q)}})
 	if f := expect[*Failed](w); f.Code != CodeDeviceLost || !strings.Contains(f.Message, driver.Result(806).Name()) {
 		t.Errorf("%+v", f)
@@ -211,7 +212,7 @@ func TestWarmLengths(t *testing.T) {
 	if err := s.CutModel.Close(); err != nil {
 		t.Error(err)
 	}
-	failCall(t, callEventSync, 3, 806)
+	failCall(t, fakedriver.CallEventSync, 3, 806)
 	if _, err := loadService(env, device, spec, nothing, freely(nothing)); !errors.Is(err, ErrDeviceLost) {
 		t.Errorf("a device that fails: %v", err)
 	}
@@ -252,7 +253,7 @@ func TestServiceClosesItsDevice(t *testing.T) {
 		t.Error(err)
 	}
 	expectEmptyGPU(t)
-	if fakePage[fakeContexts] != 0 || fakePage[fakeStreams] != 0 || fakePage[fakeEvents] != 0 {
+	if fakePage[fakedriver.Contexts] != 0 || fakePage[fakedriver.Streams] != 0 || fakePage[fakedriver.Events] != 0 {
 		t.Error("the device is still open")
 	}
 }

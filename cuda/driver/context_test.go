@@ -6,20 +6,22 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
 )
 
 func TestContext(t *testing.T) {
 	c := openContext(t)
-	if page[flags] != scheduleBlock || c.Device().Ordinal != 0 {
-		t.Errorf("flags %d on device %d", page[flags], c.Device().Ordinal)
+	if page[fakedriver.Flags] != scheduleBlock || c.Device().Ordinal != 0 {
+		t.Errorf("flags %d on device %d", page[fakedriver.Flags], c.Device().Ordinal)
 	}
 	free, total, err := c.MemInfo()
 	if err != nil || free != 1<<20 || total != 1<<20 {
 		t.Errorf("%d of %d bytes free, %v", free, total, err)
 	}
 	alloc(t, c, 1000)
-	page[memoryTaken] = 4096
-	defer func() { page[memoryTaken] = 0 }()
+	page[fakedriver.MemoryTaken] = 4096
+	defer func() { page[fakedriver.MemoryTaken] = 0 }()
 	if free, _, err = c.MemInfo(); err != nil || free != 1<<20-1024-4096 {
 		t.Errorf("%d bytes free after taking some, %v", free, err)
 	}
@@ -30,7 +32,7 @@ func TestContextErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, call := range []int{callSetFlags, callRetain} {
+	for _, call := range []int{fakedriver.CallSetFlags, fakedriver.CallRetain} {
 		failNext(t, call, MPSConnectionFailed)
 		_, err := library.Retain(d, ContextOptions{Spin: true})
 		if !errors.Is(err, MPSConnectionFailed) || !strings.Contains(err.Error(), "Fake GPU 1") {
@@ -38,17 +40,17 @@ func TestContextErrors(t *testing.T) {
 		}
 	}
 	c, err := library.Retain(d, ContextOptions{Spin: true})
-	if err != nil || page[flags] != scheduleSpin {
-		t.Fatalf("flags %d, %v", page[flags], err)
+	if err != nil || page[fakedriver.Flags] != scheduleSpin {
+		t.Fatalf("flags %d, %v", page[fakedriver.Flags], err)
 	}
-	failNext(t, callInfo, 700)
+	failNext(t, fakedriver.CallInfo, 700)
 	if _, _, err := c.MemInfo(); !errors.Is(err, Result(700)) {
 		t.Errorf("MemInfo: %v", err)
 	}
 	if _, err := c.Alloc(1); !errors.Is(err, Result(700)) {
 		t.Errorf("after a sticky error: %v", err)
 	}
-	page[sticky] = 0
+	page[fakedriver.Sticky] = 0
 	if err := c.Release(); err != nil {
 		t.Error(err)
 	}
@@ -121,18 +123,18 @@ func TestPin(t *testing.T) {
 	if err := c.Pin(memory[4096:], false); !errors.Is(err, Result(712)) {
 		t.Errorf("pinned twice: %v", err)
 	}
-	failNext(t, callUnpin, 719)
+	failNext(t, fakedriver.CallUnpin, 719)
 	if err := c.Unpin(memory); !errors.Is(err, Result(719)) {
 		t.Errorf("Unpin: %v", err)
 	}
-	page[sticky] = 0
+	page[fakedriver.Sticky] = 0
 	if err := c.Unpin(memory); err != nil {
 		t.Error(err)
 	}
 	if err := c.Unpin(memory); !errors.Is(err, Result(713)) {
 		t.Errorf("unpinned twice: %v", err)
 	}
-	failNext(t, callPin, OutOfMemory)
+	failNext(t, fakedriver.CallPin, OutOfMemory)
 	if err := c.Pin(memory, false); !errors.Is(err, OutOfMemory) {
 		t.Errorf("Pin: %v", err)
 	}
@@ -144,7 +146,7 @@ func TestFreeErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	failNext(t, callFree, InvalidValue)
+	failNext(t, fakedriver.CallFree, InvalidValue)
 	if err := c.Free(a); !errors.Is(err, InvalidValue) {
 		t.Errorf("Free: %v", err)
 	}

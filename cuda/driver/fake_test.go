@@ -3,54 +3,18 @@ package driver
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
-	"unsafe"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
-)
 
-// Words of the page that is shared with testdata/fakecuda.c.
-const (
-	memoryLimit = 0
-	identity    = 1
-	deviceCount = 2
-	version     = 3
-	memoryTaken = 4
-
-	bytesUsed   = 16
-	allocations = 17
-	streamsOpen = 18
-	eventsOpen  = 19
-	pinsOpen    = 20
-	contexts    = 21
-	pending     = 22
-	syncs       = 26
-	faults      = 27
-	sticky      = 29
-	flags       = 30
-	priority    = 31
-	failAfter   = 128
-	failWith    = 192
-	words       = 512
-)
-
-// Calls of the driver, as the fake numbers them.
-const (
-	callInit, callSetFlags, callRetain, callRelease      = 0, 8, 9, 10
-	callPriorities, callStreamCreate, callStreamDestroy  = 12, 13, 14
-	callStreamSync, callEventCreate, callEventDestroy    = 15, 16, 17
-	callAlloc, callFree, callInfo, callCopyIn, callUnpin = 22, 23, 24, 25, 29
-	callCount, callUUID, callCopyOut, callCopy, callPin  = 2, 5, 26, 27, 28
-	callEventSync, callEventRecord                       = 20, 18
+	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
 )
 
 var (
-	page     []uint64
-	fakePath string
-	library  *Library
+	fake    *fakedriver.Driver
+	page    []uint64 // of the fake
+	library *Library
 )
 
 func TestMain(m *testing.M) {
@@ -69,37 +33,20 @@ func TestMain(m *testing.M) {
 }
 
 // openFake compiles the driver that needs no GPU, and loads it.
-func openFake(dir string) error {
-	fakePath = filepath.Join(dir, LibraryName)
-	if out, err := exec.Command("cc", "-shared", "-fPIC", "-o", fakePath, "testdata/fakecuda.c").CombinedOutput(); err != nil {
-		return fmt.Errorf("cc: %w: %s", err, out)
-	}
-	file, err := os.Create(filepath.Join(dir, "page"))
-	if err != nil {
+func openFake(dir string) (err error) {
+	if fake, err = fakedriver.Build(dir, 2, 1<<20); err != nil {
 		return err
 	}
-	defer file.Close()
-	if err := file.Truncate(words * 8); err != nil {
-		return err
-	}
-	memory, err := unix.Mmap(int(file.Fd()), 0, words*8, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return err
-	}
-	page = unsafe.Slice((*uint64)(unsafe.Pointer(&memory[0])), words)
-	page[memoryLimit], page[deviceCount], page[version] = 1<<20, 2, 13000
-	if err := os.Setenv("FAKE_CUDA", file.Name()); err != nil {
-		return err
-	}
-	library, err = Open(fakePath)
+	page = fake.Page
+	library, err = Open(fake.Path)
 	return err
 }
 
 // failNext makes the next such call give the result.
 func failNext(t testing.TB, call int, r Result) {
 	t.Helper()
-	page[failAfter+call], page[failWith+call] = 1, uint64(r)
-	t.Cleanup(func() { page[failAfter+call] = 0 })
+	fake.Fail(call, 1, uint64(r))
+	t.Cleanup(func() { fake.Fail(call, 0, 0) })
 }
 
 // openContext returns a context that is released after the test, which must
@@ -115,11 +62,13 @@ func openContext(t testing.TB) *Context {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		page[sticky] = 0
+		page[fakedriver.Sticky] = 0
 		if err := c.Release(); err != nil {
 			t.Error(err)
 		}
-		for _, word := range []int{bytesUsed, allocations, streamsOpen, eventsOpen, pinsOpen, contexts, pending, faults} {
+		for _, word := range []int{
+			fakedriver.Bytes, fakedriver.Allocations, fakedriver.Streams, fakedriver.Events, fakedriver.Pins, fakedriver.Contexts, fakedriver.Pending, fakedriver.Faults,
+		} {
 			if page[word] != 0 {
 				t.Errorf("word %d of the fake is %d after the test", word, page[word])
 				page[word] = 0

@@ -7,10 +7,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
 )
 
 func TestOpen(t *testing.T) {
-	if library.Path() != fakePath {
+	if library.Path() != fake.Path {
 		t.Errorf("path %q", library.Path())
 	}
 	if v, err := library.Version(); err != nil || v != 13000 {
@@ -20,8 +22,8 @@ func TestOpen(t *testing.T) {
 	if _, err := Open(missing); !errors.Is(err, ErrNoLibrary) || !strings.Contains(err.Error(), "install the package") {
 		t.Errorf("no file: %v", err)
 	}
-	failNext(t, callInit, NoDevice)
-	if _, err := Open(fakePath); !errors.Is(err, NoDevice) {
+	failNext(t, fakedriver.CallInit, NoDevice)
+	if _, err := Open(fake.Path); !errors.Is(err, NoDevice) {
 		t.Errorf("no GPU: %v", err)
 	}
 }
@@ -51,7 +53,7 @@ func TestDevices(t *testing.T) {
 		d.UUID != "a1a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1" {
 		t.Errorf("%+v", d)
 	}
-	for _, call := range []int{callCount, callUUID} {
+	for _, call := range []int{fakedriver.CallCount, fakedriver.CallUUID} {
 		failNext(t, call, Deinitialized)
 		if _, err := library.Devices(); !errors.Is(err, Deinitialized) {
 			t.Errorf("call %d: %v", call, err)
@@ -72,8 +74,8 @@ func TestFind(t *testing.T) {
 			t.Errorf("%q is %+v, %v", name, d, err)
 		}
 	}
-	page[deviceCount] = 0
-	defer func() { page[deviceCount] = 2 }()
+	page[fakedriver.Devices] = 0
+	defer func() { page[fakedriver.Devices] = 2 }()
 	if _, err := library.Find(""); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "no devices") {
 		t.Errorf("without a device: %v", err)
 	}

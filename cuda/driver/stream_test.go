@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
 )
 
 func TestStreamPriority(t *testing.T) {
@@ -16,25 +18,25 @@ func TestStreamPriority(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if page[priority] != want || s.Pointer() == nil {
-			t.Errorf("priority %d became %d, expected %d", asked, page[priority], want)
+		if page[fakedriver.Priority] != want || s.Pointer() == nil {
+			t.Errorf("priority %d became %d, expected %d", asked, page[fakedriver.Priority], want)
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, call := range []int{callPriorities, callStreamCreate} {
+	for _, call := range []int{fakedriver.CallPriorities, fakedriver.CallStreamCreate} {
 		failNext(t, call, OutOfMemory)
 		if _, err := c.NewStream(0); !errors.Is(err, OutOfMemory) {
 			t.Errorf("call %d: %v", call, err)
 		}
 	}
 	s := openStream(t, c)
-	failNext(t, callStreamDestroy, 700)
+	failNext(t, fakedriver.CallStreamDestroy, 700)
 	if err := s.Close(); !errors.Is(err, Result(700)) {
 		t.Errorf("Close: %v", err)
 	}
-	page[sticky] = 0
+	page[fakedriver.Sticky] = 0
 }
 
 // TestCopiesWait shows that a result is there after the synchronization and not
@@ -47,8 +49,8 @@ func TestCopiesWait(t *testing.T) {
 	if err := errors.Join(s.CopyIn(a, src), s.Copy(b, a, 64), s.CopyOut(dst, b)); err != nil {
 		t.Fatal(err)
 	}
-	if bytes.Equal(src, dst) || page[pending] != 3 {
-		t.Errorf("%q before the synchronization, %d copies pending", dst, page[pending])
+	if bytes.Equal(src, dst) || page[fakedriver.Pending] != 3 {
+		t.Errorf("%q before the synchronization, %d copies pending", dst, page[fakedriver.Pending])
 	}
 	if err := s.Sync(); err != nil {
 		t.Fatal(err)
@@ -71,21 +73,21 @@ func TestCopyErrors(t *testing.T) {
 	s, a := openStream(t, c), alloc(t, c, 8)
 	memory := hostMemory(t, 8)
 	for call, f := range map[int]func() error{
-		callCopyIn:     func() error { return s.CopyIn(a, memory) },
-		callCopyOut:    func() error { return s.CopyOut(memory, a) },
-		callCopy:       func() error { return s.Copy(a, a, 8) },
-		callStreamSync: s.Sync,
+		fakedriver.CallCopyIn:     func() error { return s.CopyIn(a, memory) },
+		fakedriver.CallCopyOut:    func() error { return s.CopyOut(memory, a) },
+		fakedriver.CallCopy:       func() error { return s.Copy(a, a, 8) },
+		fakedriver.CallStreamSync: s.Sync,
 	} {
 		failNext(t, call, 719)
 		if err := f(); !errors.Is(err, Result(719)) {
 			t.Errorf("call %d: %v", call, err)
 		}
-		page[sticky] = 0
+		page[fakedriver.Sticky] = 0
 	}
 	if err := s.CopyIn(a+1<<30, memory); !errors.Is(err, InvalidValue) {
 		t.Errorf("copy to nowhere: %v", err)
 	}
-	page[faults] = 0
+	page[fakedriver.Faults] = 0
 }
 
 func TestEvents(t *testing.T) {
@@ -120,17 +122,17 @@ func TestEventErrors(t *testing.T) {
 	c := openContext(t)
 	s, e := openStream(t, c), openEvent(t, c)
 	for call, f := range map[int]func() error{
-		callEventRecord:  func() error { return e.Record(s) },
-		callEventSync:    e.Sync,
-		callEventDestroy: e.Close,
+		fakedriver.CallEventRecord:  func() error { return e.Record(s) },
+		fakedriver.CallEventSync:    e.Sync,
+		fakedriver.CallEventDestroy: e.Close,
 	} {
 		failNext(t, call, 700)
 		if err := f(); !errors.Is(err, Result(700)) {
 			t.Errorf("call %d: %v", call, err)
 		}
-		page[sticky] = 0
+		page[fakedriver.Sticky] = 0
 	}
-	failNext(t, callEventCreate, OutOfMemory)
+	failNext(t, fakedriver.CallEventCreate, OutOfMemory)
 	if _, err := c.NewEvent(false); !errors.Is(err, OutOfMemory) {
 		t.Errorf("NewEvent: %v", err)
 	}

@@ -3,17 +3,15 @@ package gpucheck
 import (
 	"bufio"
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
 	"github.com/overlapd/overlapd/cuda/mps/fakemps"
 )
 
@@ -68,24 +66,15 @@ func actClient(in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// fakeDriver builds the CUDA driver that needs no GPU and returns its path.
-func fakeDriver(t *testing.T, devices, bytes uint64) string {
+// fakeDriver builds the CUDA driver that needs no GPU.
+func fakeDriver(t *testing.T, devices, bytes uint64) *fakedriver.Driver {
 	t.Helper()
-	const memoryLimit, deviceCount, version, words = 0, 2, 3, 512
-	dir := t.TempDir()
-	library := filepath.Join(dir, "libcuda.so.1")
-	if out, err := exec.Command("cc", "-shared", "-fPIC", "-o", library, "../../../cuda/driver/testdata/fakecuda.c").CombinedOutput(); err != nil {
-		t.Fatalf("cc: %v: %s", err, out)
-	}
-	page := make([]byte, words*8)
-	for word, value := range map[int]uint64{memoryLimit: bytes, deviceCount: devices, version: 13000} {
-		binary.LittleEndian.PutUint64(page[8*word:], value)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "page"), page, 0o600); err != nil {
+	t.Setenv("FAKE_CUDA", "") // it is set anew
+	d, err := fakedriver.Build(t.TempDir(), devices, bytes)
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("FAKE_CUDA", filepath.Join(dir, "page"))
-	return library
+	return d
 }
 
 // reports reads what a client wrote.
@@ -102,7 +91,7 @@ func reports(t *testing.T, out *bytes.Buffer) (list []clientReport) {
 }
 
 func TestRunClient(t *testing.T) {
-	library := fakeDriver(t, 2, 4<<20)
+	library := fakeDriver(t, 2, 4<<20).Path
 	var out bytes.Buffer
 	if err := RunClient(library, "1", strings.NewReader("copy\nalloc 1048576\nalloc 8388608\nalloc much\nfly\n"), &out); err != nil {
 		t.Fatal(err)
@@ -131,27 +120,11 @@ func TestRunClientWithout(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	out.Reset()
-	if err := RunClient(fakeDriver(t, 1, 1<<10), "", strings.NewReader(""), &out); err == nil {
+	if err := RunClient(fakeDriver(t, 1, 1<<10).Path, "", strings.NewReader(""), &out); err == nil {
 		t.Error("it runs without memory")
 	}
 	if r := reports(t, &out); len(r) != 1 || r[0].Result != outOfMemory {
 		t.Errorf("%+v", r)
-	}
-}
-
-// failing makes a call of the fake driver fail from its n-th time on.
-func failing(t *testing.T, call, after, result uint64) {
-	t.Helper()
-	const failAfter, failWith = 128, 192
-	path := os.Getenv("FAKE_CUDA")
-	page, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	binary.LittleEndian.PutUint64(page[8*(failAfter+call):], after)
-	binary.LittleEndian.PutUint64(page[8*(failWith+call):], result)
-	if err := os.WriteFile(path, page, 0o600); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -160,27 +133,26 @@ func failing(t *testing.T, call, after, result uint64) {
 func TestClientWhenACallFails(t *testing.T) {
 	const illegal = 700
 	for _, c := range []struct {
-		name  string
-		call  uint64
-		after uint64
-		says  string
-		ends  bool // before it does anything
+		name string
+		call int
+		says string
+		ends bool // before it does anything
 	}{
-		{"initializing", 0, 1, "cuInit", true},
-		{"counting devices", 2, 1, "cuDeviceGetCount", true},
-		{"making a context", 9, 1, "cuDevicePrimaryCtxRetain", true},
-		{"making a stream", 13, 1, "cuStreamCreate", true},
-		{"memory", 22, 1, "cuMemAlloc", true},
-		{"asking for free memory", 24, 1, "cuMemGetInfo", true},
-		{"copying in", 25, 1, "cuMemcpyHtoD", false},
-		{"copying out", 26, 1, "cuMemcpyDtoH", false},
-		{"waiting", 15, 1, "cuStreamSynchronize", false},
+		{"initializing", fakedriver.CallInit, "cuInit", true},
+		{"counting devices", fakedriver.CallCount, "cuDeviceGetCount", true},
+		{"making a context", fakedriver.CallRetain, "cuDevicePrimaryCtxRetain", true},
+		{"making a stream", fakedriver.CallStreamCreate, "cuStreamCreate", true},
+		{"memory", fakedriver.CallAlloc, "cuMemAlloc", true},
+		{"asking for free memory", fakedriver.CallInfo, "cuMemGetInfo", true},
+		{"copying in", fakedriver.CallCopyIn, "cuMemcpyHtoD", false},
+		{"copying out", fakedriver.CallCopyOut, "cuMemcpyDtoH", false},
+		{"waiting", fakedriver.CallStreamSync, "cuStreamSynchronize", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			library := fakeDriver(t, 1, 4<<20)
-			failing(t, c.call, c.after, illegal)
+			fake := fakeDriver(t, 1, 4<<20)
+			fake.Fail(c.call, 1, illegal)
 			var out bytes.Buffer
-			err := RunClient(library, "", strings.NewReader("copy\ncopy\n"), &out)
+			err := RunClient(fake.Path, "", strings.NewReader("copy\ncopy\n"), &out)
 			r := reports(t, &out)
 			if (err != nil) != c.ends {
 				t.Errorf("it ends with %v", err)
@@ -202,12 +174,12 @@ func TestClientWhenACallFails(t *testing.T) {
 
 // TestClientThatCannotPin says so and goes on: workers do, too.
 func TestClientThatCannotPin(t *testing.T) {
-	const pin, unpin, refused = 28, 29, 801
-	for call, says := range map[uint64]string{pin: "cuMemHostRegister", unpin: "unpinning: cuMemHostUnregister"} {
-		library := fakeDriver(t, 1, 4<<20)
-		failing(t, call, 1, refused)
+	const refused = 801
+	for call, says := range map[int]string{fakedriver.CallPin: "cuMemHostRegister", fakedriver.CallUnpin: "unpinning: cuMemHostUnregister"} {
+		fake := fakeDriver(t, 1, 4<<20)
+		fake.Fail(call, 1, refused)
 		var out bytes.Buffer
-		_ = RunClient(library, "", strings.NewReader("copy\n"), &out) // what is left pinned is a leak, and the process ends
+		_ = RunClient(fake.Path, "", strings.NewReader("copy\n"), &out) // what is left pinned is a leak, and the process ends
 		if r := reports(t, &out); len(r) != 2 || !strings.HasPrefix(r[0].Pinned, says) || r[0].Error != "" || r[1].Error != "" {
 			t.Errorf("%+v", r)
 		}

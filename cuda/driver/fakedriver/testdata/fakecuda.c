@@ -8,7 +8,7 @@
  * synchronization that is missing gives wrong bytes, every time.
  *
  * A page of 64-bit words, shared with the test, tells how it behaves and what
- * happened. FAKE_CUDA names its file. The words are in fake_test.go too.
+ * happened. FAKE_CUDA names its file. The words are in page.go too.
  */
 #include <fcntl.h>
 #include <stddef.h>

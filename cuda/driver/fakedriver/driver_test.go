@@ -1,0 +1,82 @@
+package fakedriver
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func TestBuild(t *testing.T) {
+	t.Setenv(pageVariable, "") // is set anew, and as it was after the test
+	dir := t.TempDir()
+	d, err := Build(dir, 3, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(d.Path); err != nil || info.Size() == 0 || filepath.Base(d.Path) != LibraryName {
+		t.Errorf("%s: %v, %v", d.Path, info, err)
+	}
+	if os.Getenv(pageVariable) != filepath.Join(dir, "page") {
+		t.Errorf("the page is said to be %q", os.Getenv(pageVariable))
+	}
+	d.Fail(CallAlloc, 2, 700)
+	data, err := os.ReadFile(filepath.Join(dir, "page"))
+	if err != nil || len(data) != 8*words {
+		t.Fatalf("%d bytes, %v", len(data), err)
+	}
+	for word, want := range map[int]byte{Devices: 3, failAfter + CallAlloc: 2} {
+		if data[8*word] != want {
+			t.Errorf("word %d is %d, want %d: what the test sets is not what the driver reads", word, data[8*word], want)
+		}
+	}
+	if _, err := Build(filepath.Join(dir, "absent"), 1, 1); err == nil {
+		t.Error("built in a folder that is not there")
+	}
+}
+
+// TestNumbers holds the words and the calls to those of the C source.
+func TestNumbers(t *testing.T) {
+	text := regexp.MustCompile(`(?s)/\*.*?\*/`).ReplaceAllString(string(source), "")
+	enum := func(begin string) map[string]int {
+		_, rest, _ := strings.Cut(text, begin)
+		body, _, _ := strings.Cut(rest, "};")
+		names, next := map[string]int{}, 0
+		for _, field := range strings.Split(body, ",") {
+			name, value, given := strings.Cut(strings.TrimSpace(field), " = ")
+			if n, err := strconv.Atoi(value); err == nil {
+				next = n
+			} else if given {
+				next = names[value]
+			}
+			if name != "" {
+				names[name] = next
+			}
+			next++
+		}
+		return names
+	}
+	page, calls := enum("enum {"), enum("enum call {")
+	for name, got := range map[string]int{
+		"MEMORY_LIMIT": MemoryLimit, "IDENTITY": Identity, "DEVICES": Devices, "DRIVER_VERSION": Version, "MEMORY_TAKEN": MemoryTaken,
+		"BYTES": Bytes, "ALLOCATIONS": Allocations, "STREAMS": Streams, "EVENTS": Events, "PINS": Pins, "CONTEXTS": Contexts, "PENDING": Pending,
+		"COPIES_IN": CopiesIn, "COPIES_OUT": CopiesOut, "SYNCS": Syncs, "FAULTS": Faults, "STICKY": Sticky, "FLAGS": Flags, "PRIORITY": Priority,
+		"FAIL_AFTER": failAfter, "FAIL_WITH": failWith, "WORDS": words,
+	} {
+		if want, ok := page[name]; !ok || got != want {
+			t.Errorf("%s is word %d of the source (there: %t), and %d here", name, want, ok, got)
+		}
+	}
+	for name, got := range map[string]int{
+		"INIT": CallInit, "COUNT": CallCount, "UUID": CallUUID, "SET_FLAGS": CallSetFlags, "RETAIN": CallRetain, "RELEASE": CallRelease,
+		"PRIORITIES": CallPriorities, "STREAM_CREATE": CallStreamCreate, "STREAM_DESTROY": CallStreamDestroy, "STREAM_SYNC": CallStreamSync,
+		"EVENT_CREATE": CallEventCreate, "EVENT_DESTROY": CallEventDestroy, "EVENT_RECORD": CallEventRecord, "EVENT_SYNC": CallEventSync,
+		"ALLOC": CallAlloc, "FREE": CallFree, "INFO": CallInfo, "COPY_IN": CallCopyIn, "COPY_OUT": CallCopyOut, "COPY": CallCopy, "PIN": CallPin, "UNPIN": CallUnpin,
+	} {
+		if want, ok := calls[name]; !ok || got != want {
+			t.Errorf("%s is call %d of the source (there: %t), and %d here", name, want, ok, got)
+		}
+	}
+}
