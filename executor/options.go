@@ -20,6 +20,10 @@ type ServiceSpec struct {
 	Refused     error    // why it is not started unless somebody asks for it, nil if it is
 }
 
+// loadLimitTimes is how many times longer a load may take as a whole than its own
+// work: whoever gives leave may give it a tenth of the time of a busy device.
+const loadLimitTimes = 20
+
 // Options of an executor. What is zero is set to its default.
 type Options struct {
 	Command  []string // argv of a worker
@@ -30,7 +34,7 @@ type Options struct {
 	Gated bool
 
 	LoadTimeout time.Duration // from the start of a process until it is ready, without the time that it waits for leave
-	LoadLimit   time.Duration // the same with that time, 0 for six times LoadTimeout
+	LoadLimit   time.Duration // the same with that time, 0 for loadLimitTimes LoadTimeout
 	SpanTimeout time.Duration // of one span; the worker is then killed
 	Poll        time.Duration // both ends of a socket look this long for the next message before they sleep, 0 for not at all
 	CloseGrace  time.Duration // for a worker to exit by itself when the executor closes or its service is removed
@@ -53,7 +57,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.LoadTimeout = orDefault(o.LoadTimeout, 10*time.Minute)
-	o.LoadLimit = orDefault(o.LoadLimit, 6*o.LoadTimeout)
+	o.LoadLimit = orDefault(o.LoadLimit, loadLimitTimes*o.LoadTimeout)
 	o.SpanTimeout = orDefault(o.SpanTimeout, 30*time.Second)
 	o.CloseGrace = orDefault(o.CloseGrace, 2*time.Second)
 	o.ReleaseGrace = orDefault(o.ReleaseGrace, 30*time.Second)

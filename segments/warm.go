@@ -45,7 +45,8 @@ func (e *CutModel) WarmAt(size, seqLen int) (Solo, error) {
 	return e.warmAt(size, seqLen, func(int) error { return nil })
 }
 
-// warmAt is WarmAt with leave for each run, which is counted from 0.
+// warmAt is WarmAt with leave before each operator of each run; runs are counted
+// from 0.
 func (e *CutModel) warmAt(size, seqLen int, leave func(run int) error) (Solo, error) {
 	q, seqLen, err := e.zeroQuery(size, seqLen)
 	if err != nil {
@@ -60,14 +61,11 @@ func (e *CutModel) warmAt(size, seqLen int, leave func(run int) error) (Solo, er
 	}()
 	times := make([][]int64, 0, warmRuns)
 	for run := range 1 + warmRuns {
-		if err := leave(run); err != nil {
-			return Solo{}, err
-		}
 		if err := e.Start(warmBatch, []QueryInputs{q}); err != nil {
 			return Solo{}, err
 		}
 		nanos := make([]int64, len(e.sessions))
-		err := e.runTimed(warmBatch, nanos)
+		err := e.runTimed(warmBatch, nanos, func() error { return leave(run) })
 		e.Release(warmBatch)
 		if err != nil {
 			return Solo{}, err
@@ -79,14 +77,21 @@ func (e *CutModel) warmAt(size, seqLen int, leave func(run int) error) (Solo, er
 	return Solo{Size: size, SeqLen: seqLen, Nanos: medians(times)}, nil
 }
 
-// runTimed runs a whole batch and writes how long each operator took.
-func (e *CutModel) runTimed(id models.BatchID, nanos []int64) error {
+// runTimed runs a whole batch and writes how long each operator took. What one
+// waits for leave does not count.
+func (e *CutModel) runTimed(id models.BatchID, nanos []int64, leave func() error) error {
 	b := e.batches[id]
-	if b.shapes == nil && !e.device.far() {
-		_, err := b.frame.program.RunTimed(e.runOptions, 0, len(nanos), nil, nanos)
-		return err
-	}
+	known := b.shapes == nil && !e.device.far()
 	for p := range nanos {
+		if err := leave(); err != nil {
+			return err
+		}
+		if known {
+			if _, err := b.frame.program.RunTimed(e.runOptions, p, p+1, nil, nanos); err != nil {
+				return err
+			}
+			continue
+		}
 		started := time.Now()
 		if _, err := e.Run(id, p, p+1, nil); err != nil {
 			return err
