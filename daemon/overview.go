@@ -138,7 +138,10 @@ func (l *loop) overview() Overview {
 	}
 	if l.part != nil {
 		status := l.part.Status()
-		status.Services = l.order
+		status.Services = nil
+		for _, s := range l.Services() {
+			status.Services = append(status.Services, s.Name)
+		}
 		o.GPU = []GPUOverview{status}
 		l.tellJoins(&o)
 	}

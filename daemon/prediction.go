@@ -207,8 +207,9 @@ func (l *loop) use(f *predictor.File, served []predictor.Served) error {
 	if err := l.predictor.Use(f, bind); err != nil {
 		return err
 	}
+	again := l.prediction.file == f // what it has learned holds for the services that stay
 	l.prediction.file = f
-	if l.profiles != nil {
+	if l.profiles != nil && !again {
 		if c, ok := l.profiles.calibration(f); ok && l.predictor.Restore(c) != nil {
 			l.log.Warn().Msg("the stored calibration of the predictor is impossible; it is learned again")
 		}

@@ -1,0 +1,94 @@
+package daemon
+
+import (
+	"context"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestReloadKeepsThePredictor replaces a model while a predictor serves: the
+// others are predicted as before, and the new model is a stranger.
+func TestReloadKeepsThePredictor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.predictor.json")
+	if err := fakeFile(3).WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	r := &reloadRig{rig: startRig(t, rigOptions{services: 3, device: &calm, change: func(c *Config) { c.Predictor.File = path }}),
+		result: make(chan reloaded, 1), steps: make(chan ReloadStep, 1000)}
+	r.face = r.front()
+	r.await("serving")
+	r.begin(func(c *Config) { c.Services[1].Threads = 7 })
+	id := r.joins()
+	r.workers.reviveAs(id, fakeOperators, "another model")
+	if done := r.end(); len(done.Failed) > 0 {
+		t.Fatalf("%+v", done)
+	}
+	r.until("the old one is gone", func(l *loop) bool { return l.leaving == 0 })
+	p := r.predictor()
+	if p.Phase != "serving" {
+		t.Fatalf("%s: %s", p.Phase, p.Reason)
+	}
+	says(t, p.Reason, "does not know s1")
+	if n := strings.Count(p.Reason, "s1"); n != 1 {
+		t.Errorf("it is told %d times: %s", n, p.Reason)
+	}
+	r.serves()
+}
+
+// TestReloadOnInstances reloads a daemon on a divided GPU: each service comes
+// and goes on the instance where it has its place, and gives its memory back.
+func TestReloadOnInstances(t *testing.T) {
+	r := newGPURig(t, "a", "b", "c", "d").divide(
+		MIGInstance{"3g.40gb", []string{"a", "c"}}, MIGInstance{"2g.20gb", []string{"b", "d"}})
+	r.start()
+	r.eventually("ready", r.Ready)
+	before := r.units[1].memory.String()
+	stop := r.load()
+	reload := func(change func(*Config)) *Reloaded {
+		t.Helper()
+		next := r.Daemon.Config()
+		next.Services = slices.Clone(next.Services)
+		next.MIG.Instances = slices.Clone(next.MIG.Instances)
+		change(&next)
+		done, err := r.Reload(context.Background(), next, nil)
+		if err != nil || len(done.Failed) > 0 {
+			t.Fatalf("%+v, %v\n%s", done, err, r.log)
+		}
+		return done
+	}
+	done := reload(func(c *Config) {
+		c.Services[0].Threads = 3 // a has another worker then
+		e := c.Services[1]
+		e.Name = "e"
+		c.Services = append(c.Services, e)
+		c.MIG.Instances[1].Services = []string{"b", "d", "e"}
+	})
+	if !slices.Equal(done.Added, []string{"e"}) || !slices.Equal(done.Replaced, []string{"a"}) || len(done.Restart) > 0 {
+		t.Errorf("%+v", done)
+	}
+	if status, text := r.ask(http.DefaultClient, "e"); status != http.StatusOK {
+		t.Errorf("e: %d %s", status, text)
+	}
+	o := r.overview()
+	if len(o.Services) != 5 || !slices.Equal(o.GPU[1].Services, []string{"b", "d", "e"}) || len(o.Instances[0].Services) != 2 {
+		t.Errorf("%+v", o)
+	}
+	if now := r.units[1].memory.String(); !strings.Contains(now, "  e  ") {
+		t.Errorf("memory of the second instance:\n%s", now)
+	}
+	reload(func(c *Config) {
+		c.Services = slices.Delete(c.Services, 4, 5)
+		c.MIG.Instances[1].Services = []string{"b", "d"}
+	})
+	if stop() == 0 {
+		t.Error("no query was answered")
+	}
+	r.eventually("the memory is given back", func() bool { return r.units[1].memory.String() == before })
+	if status, _ := r.ask(http.DefaultClient, "e"); status != http.StatusNotFound {
+		t.Errorf("e: %d", status)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
