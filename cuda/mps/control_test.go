@@ -225,7 +225,7 @@ func TestClients(t *testing.T) {
 		t.Errorf("%v, %v", has, err)
 	}
 	clients, err := c.Console().Clients(ctx)
-	want := []Client{{PID: os.Getpid(), ID: 1, Server: server, Device: testDevice[:22], Namespace: os.Getpid(), Command: "./client"}}
+	want := []Client{{PID: os.Getpid(), ID: 1, Server: server, Device: testDevice[:22], Namespace: 4026531836, Command: "./client"}}
 	if err != nil || !slices.Equal(clients, want) {
 		t.Errorf("%+v, %v", clients, err)
 	}

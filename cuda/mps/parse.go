@@ -24,7 +24,7 @@ type Client struct {
 	ID        uint64 // the server's number for it
 	Server    int    // the server's PID
 	Device    string // the beginning of the UUID
-	Namespace int    // the PID in the client's own namespace
+	Namespace uint64 // of its PID: NVIDIA's text says a PID, its example has the number of a namespace (4026531836)
 	Command   string
 }
 
@@ -103,6 +103,9 @@ func parseClients(command, text string) ([]Client, error) {
 	header := true
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
+		if len(fields) == 0 {
+			continue
+		}
 		if header {
 			if strings.Join(fields, " ") != psColumns {
 				return nil, unknown(command, text)
@@ -127,10 +130,13 @@ func parseClient(fields []string) (c Client, err error) {
 	for _, f := range []struct {
 		into *int
 		text string
-	}{{&c.PID, fields[0]}, {&c.Server, fields[2]}, {&c.Namespace, fields[4]}} {
+	}{{&c.PID, fields[0]}, {&c.Server, fields[2]}} {
 		if *f.into, err = parsePID(f.text); err != nil {
 			return c, err
 		}
+	}
+	if c.Namespace, err = strconv.ParseUint(fields[4], 10, 64); err != nil {
+		return c, err
 	}
 	c.ID, err = strconv.ParseUint(fields[1], 10, 64)
 	c.Device, c.Command = fields[3], strings.Join(fields[5:], " ")

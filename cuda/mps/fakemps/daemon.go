@@ -221,6 +221,9 @@ func (d *daemon) setStatusLocked(status string) {
 	d.log("Server %d is %s", d.mu.server.pid, status)
 }
 
+// hostNamespace is how Linux numbers the host's namespace of processes.
+const hostNamespace = 4026531836
+
 func (d *daemon) psLocked() string {
 	if d.mu.server == nil || len(d.mu.clients) == 0 {
 		return ""
@@ -228,7 +231,7 @@ func (d *daemon) psLocked() string {
 	lines := []string{fmt.Sprintf("%-8s %-6s %-8s %-22s %-12s %s", "PID", "ID", "SERVER", "DEVICE", "NAMESPACE", "COMMAND")}
 	device := os.Getenv("CUDA_VISIBLE_DEVICES")
 	for _, c := range d.mu.clients {
-		lines = append(lines, fmt.Sprintf("%-8d %-6d %-8d %-22.22s %-12d %s", c.pid, c.id, d.mu.server.pid, device, c.pid, "./client"))
+		lines = append(lines, fmt.Sprintf("%-8d %-6d %-8d %-22.22s %-12d %s", c.pid, c.id, d.mu.server.pid, device, hostNamespace, "./client"))
 	}
 	return strings.Join(lines, "\n")
 }
