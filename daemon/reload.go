@@ -22,7 +22,8 @@ var (
 // valid. Services are taken away first, then changed, then added and replaced,
 // one after another: a new worker loads beside the old one, which serves until
 // the new one is ready, and goes on if that fails. What needs a restart is told
-// and stays as it was. Progress may be nil.
+// and stays as it was. Tokens and certificates are read again. Progress may be
+// nil.
 //
 // The error is why a reload did not begin or was cut short; what is in Reloaded
 // is done nevertheless. A service that cannot be loaded is no error, but told in
@@ -39,6 +40,9 @@ func (d *Daemon) Reload(ctx context.Context, next Config, progress func(ReloadSt
 		if err := d.emulation.check(&next); err != nil {
 			return nil, err
 		}
+	}
+	if err := d.access.Reload(); err != nil {
+		return nil, err
 	}
 	if progress == nil {
 		progress = func(ReloadStep) {}

@@ -2,11 +2,15 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/overlapd/overlapd/daemon/access"
 )
 
 // TestReloadKeepsThePredictor replaces a model while a predictor serves: the
@@ -91,4 +95,30 @@ func TestReloadOnInstances(t *testing.T) {
 		t.Errorf("e: %d", status)
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// TestReloadReadsTokensAgain changes who may ask. A file that cannot be used
+// changes nothing.
+func TestReloadReadsTokensAgain(t *testing.T) {
+	d := serveEmulated(t, emulatedConfig(t, func(c *Config) { c.Access.TokenFile = tokenFile(t, testToken) }))
+	const next = "0123456789abcdef-next"
+	write := func(text string) {
+		if err := os.WriteFile(d.config.Access.TokenFile, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("short\n")
+	if done, err := d.Reload(context.Background(), d.Config(), nil); !errors.Is(err, access.ErrTokens) || done != nil {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if !d.access.Allows([]byte("Bearer " + testToken)) {
+		t.Error("the old token is not taken any more")
+	}
+	write(next + "\n")
+	if _, err := d.Reload(context.Background(), d.Config(), nil); err != nil {
+		t.Error(err)
+	}
+	if !d.access.Allows([]byte("Bearer "+next)) || d.access.Allows([]byte("Bearer "+testToken)) {
+		t.Error("the new token is not the one that is taken")
+	}
 }
