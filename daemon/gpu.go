@@ -119,7 +119,11 @@ func (d *unit) place(spec *executor.ServiceSpec, s *ServiceConfig, memory *gpu.L
 		ExtendAsRequested: d.config.CUDA.ArenaExtend == extendRequested,
 	}
 	spec.Load.WarmSeqLens = s.SeqLens
-	need, refused, err := d.admit(spec.Load.ModelPath, s, memory)
+	cut := s.Cut
+	if spec.Load.Choose = d.question(spec.Load.ModelPath, s); spec.Load.Choose != nil && spec.Load.Choose.Known != nil {
+		cut = spec.Load.Choose.Known.Target
+	}
+	need, refused, err := d.admit(spec.Load.ModelPath, s, cut, memory)
 	if spec.Refused = refused; refused == nil && err == nil {
 		release = func() { memory.Release(need) }
 	}
@@ -142,14 +146,15 @@ func (d *unit) given(s *ServiceConfig) int64 {
 }
 
 // admit accounts for a service: what it is given if that is said, else what its
-// model is expected to need. It returns that, or why there is no room for it.
-func (d *unit) admit(path string, s *ServiceConfig, memory *gpu.Ledger) (need gpu.Need, refused, err error) {
+// model is expected to need if it is cut so, 0 standing for the default. It
+// returns that, or why there is no room for it.
+func (d *unit) admit(path string, s *ServiceConfig, cut int, memory *gpu.Ledger) (need gpu.Need, refused, err error) {
 	f, err := models.Open(path, models.DefaultLimits())
 	if err != nil {
 		return need, nil, nil // the worker says what is wrong with it
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	m := segments.ExpectDeviceMemory(f, s.Cut)
+	m := segments.ExpectDeviceMemory(f, cut)
 	need = gpu.Need{Service: s.Name, Bytes: m.Sum(), Sums: m.Sums()}
 	switch given := d.given(s); {
 	case given > 0 && given < need.Bytes:
@@ -161,15 +166,10 @@ func (d *unit) admit(path string, s *ServiceConfig, memory *gpu.Ledger) (need gp
 	return need, memory.Admit(need), nil
 }
 
-// share returns what else than the device decides how long a service's
-// operators take: its threads, and its part of a GPU that it shares.
+// share is shareOf a service.
 func (l *loop) share(id models.ServiceID) string {
 	s := l.slots[id]
-	text := fmt.Sprintf("%d threads", s.threads)
-	if p := s.config.MPS.Percentage; l.part != nil && p > 0 {
-		text += fmt.Sprintf(", MPS %d%%", p)
-	}
-	return text
+	return shareOf(s.threads, &s.config, l.part != nil)
 }
 
 // PlanGPU returns in words what a daemon with this configuration would do with
@@ -208,7 +208,7 @@ func (d *unit) planMemory(b *strings.Builder) error {
 		if err != nil {
 			return fmt.Errorf("service %s: %w", s.Name, err)
 		}
-		_, refused, err := d.admit(path, s, memory)
+		_, refused, err := d.admit(path, s, s.Cut, memory)
 		if err != nil {
 			return err
 		}

@@ -394,6 +394,7 @@ func (l *loop) giveUp(id models.ServiceID) {
 func (l *loop) up(e executor.WorkerReady) {
 	slot := l.slots[e.Service]
 	s := slot.service
+	l.noteCut(slot, &e.Info)
 	if err := s.Loaded(l.infoOf(&e.Info)); err != nil {
 		l.log.Error().Err(err).Str("service", s.Name).Msg("the model cannot be served")
 		l.refuse(e.Service, err)
@@ -435,6 +436,9 @@ func (l *loop) infoOf(i *segments.Info) Info {
 	}
 	if l.emulation != nil {
 		info.Platform, info.Versions = emulatedLabel, nil
+	}
+	if i.Cut != nil {
+		info.Cut = i.Cut.Reason
 	}
 	return info
 }

@@ -93,6 +93,8 @@ type ServiceOverview struct {
 	Merged     uint64            `json:"merged"` // queries that started in a batch with others
 	Retried    uint64            `json:"retried"`
 
+	Cut *CutOverview `json:"cut,omitempty"` // nil if the configuration says it
+
 	EngineSeconds float64 `json:"engine_seconds"`           // that its spans were in the engine, by the host's clock
 	DeviceSeconds float64 `json:"device_seconds,omitempty"` // that the device took for them by its own clock, 0 if it has none
 
@@ -157,6 +159,7 @@ func (s *slot) overview(m *overlap.ServiceMetrics) ServiceOverview {
 		Batches: m.Batches, Merged: m.Merged, Retried: m.Retried,
 		EngineSeconds: clocks.Engine.Seconds(), DeviceSeconds: clocks.Device.Seconds(),
 	}
+	o.Cut = cutOverview(s.worker.info)
 	if w := &s.worker; w.givenUp && w.fault != nil {
 		o.Fault = w.fault.Error()
 	}

@@ -12,6 +12,7 @@ import (
 type profiles interface {
 	stored(e *executor.WorkerReady) (predictor.Snapshot, bool)
 	calibration(f *predictor.File) (predictor.CalibrationSnapshot, bool)
+	chose(s ServiceConfig, c *segments.CutChoice)
 }
 
 func (d *unit) key(service models.ServiceID, info *segments.Info) []byte {

@@ -40,6 +40,7 @@ type Info struct {
 	Inputs    []models.TensorSpec
 	Outputs   []models.TensorSpec
 	Operators int
+	Cut       string // why so many, "" if the configuration says it
 	Hash      string // sha256 of the model file, hex
 	Platform  string // what runs it: "onnxruntime_onnx" or "emulated"
 	Device    string // what it runs on, in words

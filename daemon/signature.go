@@ -209,7 +209,7 @@ func appendModelConfig(b []byte, s *Service, sig *signature, i Info) []byte {
 type configParameter struct{ key, value string }
 
 func (s *Service) configParameters(i Info) []configParameter {
-	return []configParameter{
+	list := []configParameter{
 		{"qos_target_us", strconv.FormatInt(s.QoSTarget.Microseconds(), 10)},
 		{"queue_limit", strconv.Itoa(s.QueueLimit)},
 		{"policy", s.Policy},
@@ -217,6 +217,10 @@ func (s *Service) configParameters(i Info) []configParameter {
 		{"operators", strconv.Itoa(i.Operators)},
 		{"sha256", i.Hash},
 	}
+	if i.Cut != "" {
+		list = append(list, configParameter{"cut", i.Cut})
+	}
+	return list
 }
 
 func appendConfigPorts(b []byte, ports []port, batched bool) []byte {

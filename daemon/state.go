@@ -146,11 +146,12 @@ func openDB(path string) (g *guardedFile, err error) {
 	}
 	if err = guarded(func() error { return verify(db) }); err == nil {
 		err = db.Update(func(tx *bbolt.Tx) error {
-			_, err := tx.CreateBucketIfNotExists(profileBucket)
-			if err == nil {
-				_, err = tx.CreateBucketIfNotExists(calibrationBucket)
+			for _, name := range [][]byte{profileBucket, calibrationBucket, cutBucket} {
+				if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+					return err
+				}
 			}
-			return err
+			return nil
 		})
 	}
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 // with every operator that ran appended. A text of the form "OP VERB ARG" makes
 // operator OP do something bad.
 type fakeEngine struct {
+	choice  *segments.CutChoice
 	batches map[models.BatchID]*fakeBatch
 }
 
@@ -57,7 +58,7 @@ func loadFake(spec segments.LoadSpec, progress segments.ProgressFunc, step segme
 	default:
 		misbehave(verb, arg, 0)
 	}
-	return &fakeEngine{batches: map[models.BatchID]*fakeBatch{}}, nil
+	return &fakeEngine{choice: fakeChoice(spec.Choose), batches: map[models.BatchID]*fakeBatch{}}, nil
 }
 
 func loadInSteps(n string, step segments.StepFunc) (segments.Engine, error) {
@@ -71,7 +72,22 @@ func loadInSteps(n string, step segments.StepFunc) (segments.Engine, error) {
 	return &fakeEngine{batches: map[models.BatchID]*fakeBatch{}}, nil
 }
 
-func (e *fakeEngine) Info() segments.Info { return fakeInfo }
+// fakeChoice answers a question at once.
+func fakeChoice(asked *segments.ChooseSpec) *segments.CutChoice {
+	if asked == nil {
+		return nil
+	}
+	if asked.Known != nil {
+		return &segments.CutChoice{Target: asked.Known.Target, Reason: "known"}
+	}
+	return &segments.CutChoice{Target: asked.Finest, Costs: []segments.CutCost{{Segments: asked.Finest}}, Reason: "measured"}
+}
+
+func (e *fakeEngine) Info() segments.Info {
+	info := fakeInfo
+	info.Cut = e.choice
+	return info
+}
 
 func (e *fakeEngine) Start(id models.BatchID, queries []segments.QueryInputs) error {
 	e.batches[id] = &fakeBatch{queries: queries}

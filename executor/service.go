@@ -100,6 +100,7 @@ func (s *service) serve(ctx context.Context) (lost WorkerLost, readyFor time.Dur
 		return s.bury(w), 0
 	}
 	s.start(w.listen)
+	s.remember(&w.info)
 	ready := time.Now()
 	s.setReady(w)
 	s.emit(WorkerReady{s.spec.ID, w.process.pid(), w.info, ready.Sub(w.begin), w.clock.waited()})

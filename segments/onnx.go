@@ -19,7 +19,8 @@ var _ Engine = (*service)(nil)
 type service struct {
 	*CutModel
 	env    *ort.Env
-	device *Device // nil for the CPU
+	device *Device    // nil for the CPU
+	choice *CutChoice // nil if none was asked for
 	solo   []Solo
 }
 
@@ -99,31 +100,27 @@ func kindly(f func() error) error {
 }
 
 // DefaultCUDATarget is how many segments a model is cut into on a GPU if nothing
-// else is said: each has handles of the libraries, and launches of its own.
+// else is said, and at most unless it has memory of its own: each has handles of
+// the libraries, and launches of its own.
 const DefaultCUDATarget = 24
 
 func loadService(env *ort.Env, device *Device, spec LoadSpec, progress ProgressFunc, step StepFunc) (*service, error) {
-	target := spec.CutTarget
-	if device != nil && target == 0 {
-		target = DefaultCUDATarget
-	}
-	m, err := OpenModel(env, Config{
+	m, choice, err := openChosen(env, Config{
 		Path:              spec.ModelPath,
 		CacheDir:          spec.CacheDir,
-		Target:            target,
 		Device:            device,
 		IntermediateBytes: spec.IntermediateBytes,
 		Limits:            models.DefaultLimits(),
 		Progress:          progress,
 		Step:              step,
-	})
+	}, &spec)
 	if err != nil {
 		return nil, err
 	}
 	if err := servable(m.Model()); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
-	s := &service{CutModel: m, env: env, device: device}
+	s := &service{CutModel: m, env: env, device: device, choice: choice}
 	err = s.warm(spec, step)
 	if err == nil && device != nil {
 		err = m.DeviceMemory().check()
@@ -208,6 +205,7 @@ func (s *service) Info() Info {
 		ORTVersion: s.env.Library().Version(),
 		CacheHit:   s.cacheHit,
 		LoadNanos:  int64(s.loadTook),
+		Cut:        s.choice,
 		Solo:       s.solo,
 	}
 	if s.device != nil {

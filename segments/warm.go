@@ -52,13 +52,7 @@ func (e *CutModel) warmAt(size, seqLen int, leave func(run int) error) (Solo, er
 	if err != nil {
 		return Solo{}, err
 	}
-	defer func() {
-		for _, in := range q.Inputs {
-			if in.Data != nil {
-				unmapMemory(in.Data[:cap(in.Data)])
-			}
-		}
-	}()
+	defer q.unmap()
 	times := make([][]int64, 0, warmRuns)
 	for run := range 1 + warmRuns {
 		if err := e.Start(warmBatch, []QueryInputs{q}); err != nil {
@@ -146,4 +140,13 @@ func (e *CutModel) zeroQuery(size, seqLen int) (QueryInputs, int, error) {
 		q.Inputs = append(q.Inputs, view)
 	}
 	return q, seqLen, nil
+}
+
+// unmap gives back what zeroQuery made.
+func (q *QueryInputs) unmap() {
+	for _, in := range q.Inputs {
+		if in.Data != nil {
+			unmapMemory(in.Data[:cap(in.Data)])
+		}
+	}
 }

@@ -16,6 +16,7 @@ type Info struct {
 	ORTVersion string              `json:"ort_version"`
 	Device     string              `json:"device,omitempty"` // the name of the GPU, "" for the CPU
 	Memory     *DeviceMemory       `json:"memory,omitempty"` // of the GPU
+	Cut        *CutChoice          `json:"cut,omitempty"`    // into how many operators, and why; nil if none was to be chosen
 	CacheHit   bool                `json:"cache_hit"`
 	LoadNanos  int64               `json:"load_nanos"`
 	Solo       []Solo              `json:"solo,omitempty"` // as measured while warming up

@@ -15,6 +15,7 @@ type LoadSpec struct {
 	Spin              bool              `json:"spin,omitempty"`               // waiting threads spin
 	PollNanos         int64             `json:"poll_nanos,omitempty"`         // how long to look for the next message before sleeping
 	CutTarget         int               `json:"cut_target,omitempty"`         // operators wanted, 0 for every node, on a GPU for DefaultCUDATarget; -1 for every node there too
+	Choose            *ChooseSpec       `json:"choose,omitempty"`             // how the worker chooses where CutTarget is 0, nil for not at all
 	MaxBatch          int               `json:"max_batch,omitempty"`          // largest batch that will be run
 	IntermediateBytes int64             `json:"intermediate_bytes,omitempty"` // budget of all paused batches together, 0 for none
 	Optimization      string            `json:"optimization,omitempty"`       // level of graph optimization, "" for the engine's default

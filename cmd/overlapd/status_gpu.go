@@ -18,6 +18,9 @@ func writeGPUs(w io.Writer, o *daemon.Overview) {
 		if s.Fault != "" {
 			fmt.Fprintf(w, "\n%s is given up: %s\n", s.Name, s.Fault)
 		}
+		if s.Cut != nil {
+			fmt.Fprintf(w, "\n%s is cut into %d operators: %s\n", s.Name, s.Cut.Operators, s.Cut.Reason)
+		}
 		if out := s.OutsideMPS; out != nil && out.Fault != "" {
 			fmt.Fprintf(w, "\n%s, %d times: %s\n", s.Name, out.Workers, out.Fault)
 		}

@@ -20,6 +20,8 @@ func TestWriteGPUs(t *testing.T) {
 		"outside of MPS": {`{"gpu": [{"device": "H", "uuid": "GPU-1", "services": ["a"], "mps": {"phase": "running", "starts": 1, "outside": ["a"]}}],
 			"services": [{"name": "a", "outside_mps": {"workers": 3, "fault": "no client"}}, {"name": "b", "outside_mps": {"workers": 1}}]}`,
 			"\nH (GPU-1): a; MPS running, started 1 times; OUTSIDE OF MPS: a\n\na, 3 times: no client\n"},
+		"a cut": {`{"services": [{"name": "a", "cut": {"operators": 16, "reason": "it is cheap", "costs": []}}]}`,
+			"\na is cut into 16 operators: it is cheap\n"},
 		"faults": {`{"gpu": [{"device": "H", "uuid": "GPU-1", "services": ["a"], "mps": {"phase": "given up", "starts": 6, "fault": "it died"}, "fault": "the GPU is lost"}],
 			"services": [{"name": "a", "fault": "no MPS"}, {"name": "b"}]}`,
 			"\nH (GPU-1): a; MPS given up, started 6 times; it died; no readings: the GPU is lost\n\na is given up: no MPS\n"},

@@ -205,36 +205,29 @@ func (p *probe) takeTurns() error {
 		}
 	}
 	p.result.Equal = p.compare()
-	var whole, cut, device []float64
-	deadline := time.Now().Add(p.spec.Duration)
-	for n := 0; n < maxRounds && (n < minRounds || time.Now().Before(deadline)); n++ {
-		order := []func() error{p.runWhole, p.runCut}
-		if n%2 == 1 {
-			slices.Reverse(order)
-		}
-		var took [2]float64
-		for i, run := range order {
-			started := time.Now()
-			if err := run(); err != nil {
-				return err
-			}
-			took[i] = float64(time.Since(started)) / 1e6
-		}
-		if n%2 == 1 {
-			took[0], took[1] = took[1], took[0]
-		}
-		whole, cut = append(whole, took[0]), append(cut, took[1])
-		device = append(device, float64(p.cut.DeviceTime())/1e6)
+	var device []time.Duration
+	runCut := func() error {
+		err := p.runCut()
+		device = append(device, p.cut.DeviceTime())
+		return err
 	}
-	p.result.Rounds = len(whole)
-	slices.Sort(whole)
-	slices.Sort(cut)
-	slices.Sort(device)
-	p.result.DeviceMS = device[len(device)/2]
-	p.result.WholeMS, p.result.CutMS = whole[len(whole)/2], cut[len(cut)/2]
-	p.result.WholeMinMS, p.result.CutMinMS = whole[0], cut[0]
+	deadline := time.Now().Add(p.spec.Duration)
+	whole, cut, err := segments.TakeTurns(p.runWhole, runCut, func(n int) bool {
+		return n < maxRounds && (n < minRounds || time.Now().Before(deadline))
+	})
+	if err != nil {
+		return err
+	}
+	for _, times := range [][]time.Duration{whole, cut, device} {
+		slices.Sort(times)
+	}
+	p.result.Rounds, p.result.DeviceMS = len(whole), ms(device[len(device)/2])
+	p.result.WholeMS, p.result.CutMS = ms(whole[len(whole)/2]), ms(cut[len(cut)/2])
+	p.result.WholeMinMS, p.result.CutMinMS = ms(whole[0]), ms(cut[0])
 	return nil
 }
+
+func ms(t time.Duration) float64 { return float64(t) / 1e6 }
 
 func (p *probe) repeat(run func() error) error {
 	for range warmups * 2 {

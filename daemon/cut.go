@@ -1,0 +1,133 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/training"
+)
+
+const (
+	// chooseBudget is how long a worker may measure what cutting its model costs,
+	// the first time; choosePart is which part of worker.load_timeout that is at
+	// most.
+	chooseBudget = 20 * time.Second
+	choosePart   = 4
+)
+
+// cutBucket holds into how many operators models are cut, as was measured.
+var cutBucket = []byte("cut-choices")
+
+// question asks the worker of a service on a GPU to choose into how many
+// operators its model is cut, if the configuration does not say. It has what was
+// chosen before, if that is known: then nothing is measured.
+func (u *unit) question(path string, s *ServiceConfig) *segments.ChooseSpec {
+	if s.Cut != 0 {
+		return nil
+	}
+	q := &segments.ChooseSpec{BudgetNanos: int64(min(chooseBudget, u.config.Worker.LoadTimeout/choosePart))}
+	if u.given(s) > 0 {
+		q.Finest = segments.FinestChoice // what it takes is bounded, and was admitted
+	}
+	if u.state == nil {
+		return q
+	}
+	hash, err := hashOf(path)
+	if err != nil {
+		return q // the worker says what is wrong with it
+	}
+	if q.Known, err = u.state.cut(u.cutKey(hash, s)); err != nil {
+		u.log.Warn().Err(err).Str("service", s.Name).Msg("the stored choice of a cut cannot be read; it is made again")
+	}
+	return q
+}
+
+func hashOf(path string) (hash string, err error) {
+	f, err := models.Open(path, models.DefaultLimits())
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return f.Hash()
+}
+
+// cutKey names what a choice holds for: the model, the device, and what part of
+// it the service has. What else it depends on, the choice says itself.
+func (u *unit) cutKey(hash string, s *ServiceConfig) []byte {
+	return fmt.Appendf(nil, "%s|%s|%s|max_batch %d|tf32 %t", u.device, hash, shareOf(u.threads(s), s, u.part != nil), s.MaxBatch, u.config.CUDA.TF32)
+}
+
+// shareOf returns what else than the device decides how long a service's
+// operators take: its threads, and its part of a GPU that it shares.
+func shareOf(threads int, s *ServiceConfig, gpu bool) string {
+	text := fmt.Sprintf("%d threads", threads)
+	if p := s.MPS.Percentage; gpu && p > 0 {
+		text += fmt.Sprintf(", MPS %d%%", p)
+	}
+	return text
+}
+
+// chose keeps what a worker has chosen, away from the scheduler goroutine.
+func (u *unit) chose(s ServiceConfig, c *segments.CutChoice) {
+	key := u.cutKey(c.Hash, &s)
+	u.keeper.keep("storing the choice of a cut", func(*training.Store) error { return u.state.saveCut(key, c) })
+}
+
+// saveCut stores a choice.
+func (s *state) saveCut(key []byte, c *segments.CutChoice) error { return s.save(cutBucket, key, c) }
+
+// cut returns what was stored under key, nil if nothing was.
+func (s *state) cut(key []byte) (*segments.CutChoice, error) {
+	c := &segments.CutChoice{}
+	if ok, err := s.load(cutBucket, key, c); !ok || err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// noteCut tells of a choice that a worker has made, and has it kept.
+func (l *loop) noteCut(slot *slot, info *segments.Info) {
+	c := info.Cut
+	if c == nil {
+		return
+	}
+	if before := slot.worker.info; before != nil && before.Cut != nil && before.Cut.Reason == c.Reason && before.Hash == info.Hash {
+		return
+	}
+	l.log.Info().Str("service", slot.config.Name).Int("operators", len(info.Operators)).Str("why", c.Reason).Msg("model is cut")
+	if c.Measured() && l.profiles != nil {
+		l.profiles.chose(slot.config, c)
+	}
+}
+
+// CutOverview is into how many operators a model was chosen to be cut, and why.
+type CutOverview struct {
+	Operators int       `json:"operators"`
+	Reason    string    `json:"reason"`
+	Costs     []CutCost `json:"costs"` // that were measured, none if nothing could be
+}
+
+// CutCost is what a cut costs with one batch.
+type CutCost struct {
+	Operators int     `json:"operators"`
+	Batch     int     `json:"batch"`
+	WholeMS   float64 `json:"whole_ms"`
+	CutMS     float64 `json:"cut_ms"`
+	Percent   float64 `json:"cost_percent"`
+}
+
+// cutOverview returns nil if nothing was to be chosen.
+func cutOverview(info *segments.Info) *CutOverview {
+	if info == nil || info.Cut == nil {
+		return nil
+	}
+	o := &CutOverview{Operators: len(info.Operators), Reason: info.Cut.Reason, Costs: []CutCost{}}
+	for i := range info.Cut.Costs {
+		c := &info.Cut.Costs[i]
+		o.Costs = append(o.Costs, CutCost{c.Segments, c.Batch, float64(c.WholeNanos) / 1e6, float64(c.CutNanos) / 1e6, 100 * c.Relative()})
+	}
+	return o
+}

@@ -1,0 +1,230 @@
+package segments
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/overlapd/overlapd/ort"
+)
+
+// openChosen opens a service's model, cut as the spec says, as was chosen before,
+// or as is chosen now by measuring. The choice is nil if the spec asks for none.
+// It is made before the worker is ready, so nothing is served meanwhile.
+func openChosen(env *ort.Env, c Config, spec *LoadSpec) (*CutModel, *CutChoice, error) {
+	c.Target = spec.CutTarget
+	if c.Target == 0 && c.Device != nil {
+		c.Target = DefaultCUDATarget
+	}
+	if spec.CutTarget != 0 || spec.Choose == nil {
+		m, err := OpenModel(env, c)
+		return m, nil, err
+	}
+	asked := askedOf(env, spec)
+	if known := spec.Choose.Known; known.holds(asked) {
+		cut := c
+		cut.Target = known.Target
+		m, err := OpenModel(env, cut)
+		if err != nil || m.Model().Hash == known.Hash {
+			return m, known, err
+		}
+		if err := m.Close(); err != nil { // the file is another one now
+			return nil, nil, err
+		}
+	}
+	made, err := measureCuts(env, c, spec, asked)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.Target = made.Target
+	m, err := OpenModel(env, c)
+	return m, made, err
+}
+
+// askedOf returns a choice that is not made yet, with all that it depends on but
+// the model.
+func askedOf(env *ort.Env, spec *LoadSpec) *CutChoice {
+	asked := &CutChoice{
+		ORTVersion: env.Library().Version(), MaxBatch: max(spec.MaxBatch, 1), Finest: DefaultCUDATarget,
+		SeqLen: warmSeqLen, Limit: costLimit, Costs: []CutCost{},
+	}
+	if finest := spec.Choose.Finest; finest > 0 {
+		asked.Finest = min(finest, FinestChoice)
+	}
+	if len(spec.WarmSeqLens) > 0 {
+		asked.SeqLen = slices.Min(spec.WarmSeqLens) // where cutting costs most
+	}
+	return asked
+}
+
+// measureCuts chooses. Where that is not possible, as for a model that nothing
+// can be made up for, the target of c stays, and the reason is told; only that
+// the device or the daemon is lost is an error.
+func measureCuts(env *ort.Env, c Config, spec *LoadSpec, made *CutChoice) (_ *CutChoice, err error) {
+	b := &modelBench{env: env, config: c, leave: c.Step, seqLen: made.SeqLen, queries: map[int]QueryInputs{}}
+	if b.leave == nil {
+		b.leave = freely(c.Progress)
+	}
+	b.config.Step = func(string, int64, int64) error {
+		asked := time.Now()
+		err := b.step()
+		b.spent -= time.Since(asked) // it is within the time of opening
+		return err
+	}
+	made.Target = c.Target
+	defer func() {
+		if cerr := b.close(); errors.Is(cerr, ErrDeviceLost) {
+			err = errors.Join(err, cerr)
+		}
+	}()
+	err = b.choose(made, spec)
+	if errors.Is(err, ErrDeviceLost) || errors.Is(err, ErrNoLeave) {
+		return nil, err
+	}
+	if err != nil { // whether the model can be served at all, loading it will tell
+		made.Target, made.Costs = c.Target, []CutCost{}
+		made.Reason = fmt.Sprintf("what cuts cost cannot be measured: %v", err)
+	}
+	return made, nil
+}
+
+// modelBench measures cuts of a model beside the whole of it, which is the same
+// engine with one segment: what differs is the cut and nothing else.
+type modelBench struct {
+	env     *ort.Env
+	config  Config
+	whole   *CutModel
+	cut     *CutModel
+	seqLen  int
+	spent   time.Duration       // on loading and running, not on waiting for leave
+	queries map[int]QueryInputs // by batch, of zeros
+	leave   StepFunc
+	at, of  int // the cut that is tried
+}
+
+// choose opens the whole model, and then one cut after the other.
+func (b *modelBench) choose(made *CutChoice, spec *LoadSpec) error {
+	if err := b.openWhole(); err != nil {
+		return err
+	}
+	made.Hash = b.whole.Model().Hash
+	batches := []int{1}
+	if made.MaxBatch > 1 {
+		batches = append(batches, made.MaxBatch)
+	}
+	c := choice{CutChoice: made, bench: b, batches: batches, at: b.tell, over: func() bool { return b.spent > time.Duration(spec.Choose.BudgetNanos) }}
+	return c.run()
+}
+
+func (b *modelBench) tell(cut, of int) { b.at, b.of = cut, of }
+
+// step asks for leave to load more, or to run both models once.
+func (b *modelBench) step() error { return b.leave("choose", int64(b.at), int64(b.of)) }
+
+// spend counts the time since began.
+func (b *modelBench) spend(began time.Time) { b.spent += time.Since(began) }
+
+func (b *modelBench) openWhole() (err error) {
+	defer b.spend(time.Now())
+	b.config.Target = 1
+	b.whole, err = OpenModel(b.env, b.config)
+	return err
+}
+
+func (b *modelBench) open(target int) (int, error) {
+	defer b.spend(time.Now())
+	if err := b.closeCut(); err != nil {
+		return 0, err
+	}
+	if err := b.room(target); err != nil {
+		return 0, err
+	}
+	b.config.Target = target
+	var err error
+	if b.cut, err = OpenModel(b.env, b.config); err != nil {
+		return 0, err
+	}
+	return len(b.cut.sessions), nil
+}
+
+// room returns ErrDeviceFull if a cut does not fit the device beside the whole.
+func (b *modelBench) room(target int) error {
+	if !b.whole.device.far() {
+		return nil
+	}
+	free, given, err := b.whole.device.memory()
+	if err != nil {
+		return err
+	}
+	beside := b.whole.memory.Weights + int64(target)*sessionHandleBytes
+	if beside > free || given > 0 && b.whole.memory.Sum()+beside > given {
+		return fmt.Errorf("%w: %d segments beside the whole take %s more", ErrDeviceFull, target, mega(beside))
+	}
+	return nil
+}
+
+func (b *modelBench) time(batch int, more func(rounds int) bool) (whole, cut time.Duration, err error) {
+	q, ok := b.queries[batch]
+	if !ok {
+		if q, _, err = b.whole.zeroQuery(batch, b.seqLen); err != nil {
+			return 0, 0, err
+		}
+		b.queries[batch] = q
+	}
+	run := func(m *CutModel) func() error {
+		return func() error {
+			defer b.spend(time.Now())
+			return m.runOnce(q)
+		}
+	}
+	runWhole, runCut := run(b.whole), run(b.cut)
+	var denied error
+	allowed := func(more func(int) bool) func(int) bool {
+		return func(n int) bool {
+			if !more(n) {
+				return false
+			}
+			denied = b.step()
+			return denied == nil
+		}
+	}
+	_, _, err = TakeTurns(runWhole, runCut, allowed(func(n int) bool { return n < chooseWarmups }))
+	if err = errors.Join(err, denied); err != nil {
+		return 0, 0, err
+	}
+	a, c, err := TakeTurns(runWhole, runCut, allowed(more))
+	return medianTime(a), medianTime(c), errors.Join(err, denied)
+}
+
+// runOnce runs a batch of one query to its end and forgets it.
+func (e *CutModel) runOnce(q QueryInputs) error {
+	if err := e.Start(warmBatch, []QueryInputs{q}); err != nil {
+		return err
+	}
+	defer e.Release(warmBatch)
+	if _, err := e.Run(warmBatch, 0, len(e.sessions), nil); err != nil {
+		return err
+	}
+	return e.device.fault(e.settle())
+}
+
+func (b *modelBench) closeCut() error {
+	if b.cut == nil {
+		return nil
+	}
+	m := b.cut
+	b.cut = nil
+	return m.Close()
+}
+
+func (b *modelBench) close() error {
+	err := b.closeCut()
+	if b.whole != nil {
+		err = errors.Join(err, b.whole.Close())
+	}
+	for _, q := range b.queries {
+		q.unmap()
+	}
+	return err
+}

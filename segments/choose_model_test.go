@@ -1,0 +1,159 @@
+package segments
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
+	"github.com/overlapd/overlapd/models"
+)
+
+// chooseSpec asks for a choice with time enough.
+func chooseSpec(t *testing.T, model string, finest int) LoadSpec {
+	return LoadSpec{
+		ModelPath: openZoo(t, model), CacheDir: t.TempDir(), MaxBatch: 3,
+		Choose: &ChooseSpec{Finest: finest, BudgetNanos: int64(time.Hour)},
+	}
+}
+
+// TestChooseOnGPU measures on a device without a GPU: the choice is one of what
+// was tried, told on the way and in Info, and taken again without measuring.
+func TestChooseOnGPU(t *testing.T) {
+	env := openEnv(t)
+	device, _ := openFakeGPU(t, env, CUDASpec{})
+	spec := chooseSpec(t, "tiny_cnn", 6)
+	var phases []string
+	load := func() Info {
+		t.Helper()
+		phases = nil
+		progress := func(phase string, _, _ int64) { phases = append(phases, phase) }
+		s, err := loadService(env, device, spec, progress, freely(progress))
+		if err != nil {
+			t.Fatal(err)
+		}
+		info := s.Info()
+		if err := s.CutModel.Close(); err != nil {
+			t.Error(err)
+		}
+		return info
+	}
+	info := load()
+	c := info.Cut
+	if !c.Measured() || c.Hash != info.Hash || c.MaxBatch != 3 || !slices.Contains(phases, "choose") || c.Reason == "" {
+		t.Fatalf("%+v, phases %v", c, phases)
+	}
+	if first := c.Costs[0]; first.Segments != 6 || first.Batch != 1 || first.WholeNanos <= 0 || first.CutNanos <= 0 || c.Costs[1].Batch != 3 {
+		t.Errorf("%+v", c.Costs)
+	}
+	if c.Target > 6 || len(info.Operators) > c.Target || c.Target > 1 && c.worst(len(info.Operators)) > costLimit {
+		t.Errorf("%d operators of %+v", len(info.Operators), c)
+	}
+	known := *c
+	known.Target, known.Reason = 2, "as it was"
+	spec.Choose.Known = &known
+	if info = load(); len(info.Operators) != 2 || info.Cut.Reason != "as it was" || slices.Contains(phases, "choose") {
+		t.Errorf("a known choice: %d operators, %+v, %v", len(info.Operators), info.Cut, phases)
+	}
+	known.Hash = "another model's"
+	if info = load(); info.Cut.Hash != info.Hash || !slices.Contains(phases, "choose") {
+		t.Errorf("a choice for another model: %+v, %v", info.Cut, phases)
+	}
+	spec.CutTarget = 3
+	if info = load(); info.Cut != nil || len(info.Operators) != 3 {
+		t.Errorf("a cut that is said: %d operators, %+v", len(info.Operators), info.Cut)
+	}
+}
+
+// A model whose cuts cannot be measured is cut as if nothing had been asked.
+func TestChooseCannotMeasure(t *testing.T) {
+	env := openEnv(t)
+	g := newGraph()
+	g.input("in", models.String, 3)
+	g.node("Identity", list("in"), list("mid"))
+	g.node("Identity", list("mid"), list("out"))
+	g.output("out", models.String)
+	spec := LoadSpec{ModelPath: g.write(t), CacheDir: t.TempDir(), Choose: &ChooseSpec{BudgetNanos: int64(time.Hour)}}
+	s, err := loadService(env, nil, spec, nothing, freely(nothing))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := s.Info().Cut; c.Measured() || c.Target != 0 || !strings.Contains(c.Reason, "cannot be made up") {
+		t.Errorf("%+v", c)
+	}
+	if err := s.CutModel.Close(); err != nil {
+		t.Error(err)
+	}
+	spec.ModelPath = "/nonexistent"
+	if _, err := loadService(env, nil, spec, nothing, freely(nothing)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no model: %v", err)
+	}
+}
+
+// Where two of a model do not fit, nothing is measured; a device that is lost
+// meanwhile ends the worker.
+func TestChooseWithoutRoom(t *testing.T) {
+	env := openEnv(t)
+	device, fake := openFakeGPU(t, env, CUDASpec{})
+	spec := chooseSpec(t, "tiny_add", 0)
+	fake.given = contextBytes + 5*sessionHandleBytes/2 // room for its two operators, not beside the whole
+	s, err := loadService(env, device, spec, nothing, freely(nothing))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := s.Info().Cut; c.Measured() || c.Target != DefaultCUDATarget || !strings.Contains(c.Reason, ErrDeviceFull.Error()) {
+		t.Errorf("%+v", c)
+	}
+	if err := s.CutModel.Close(); err != nil {
+		t.Error(err)
+	}
+	fake.given = 0
+	failCall(t, fakedriver.CallStreamSync, 2, 806)
+	if _, err := loadService(env, device, spec, nothing, freely(nothing)); !errors.Is(err, ErrDeviceLost) {
+		t.Errorf("a device that fails: %v", err)
+	}
+}
+
+// Choosing asks for leave before each session and each pair of runs, and ends
+// when it gets none. What it waits for leave does not count as its time.
+func TestChooseAsksForLeave(t *testing.T) {
+	env := openEnv(t)
+	spec := chooseSpec(t, "tiny_cnn", 4)
+	spec.Choose.BudgetNanos = int64(time.Minute)
+	asked := 0
+	step := func(phase string, _, _ int64) error {
+		if phase == "choose" {
+			asked++
+		}
+		return nil
+	}
+	s, err := loadService(env, nil, spec, nothing, step)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := s.Info().Cut
+	if least := len(c.Costs) * (chooseLeast + chooseWarmups); asked < least {
+		t.Errorf("asked %d times for %d measurements of at least %d rounds", asked, len(c.Costs), least)
+	}
+	if err := s.CutModel.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, after := range []int{0, 4, 2 * (chooseLeast + chooseWarmups)} { // which are asked for, whatever cuts cost
+		left := after
+		denied := func(phase string, _, _ int64) error {
+			if phase != "choose" {
+				return nil
+			}
+			if left--; left < 0 {
+				return ErrNoLeave
+			}
+			return nil
+		}
+		if _, err := loadService(env, nil, spec, nothing, denied); !errors.Is(err, ErrNoLeave) {
+			t.Errorf("denied after %d: %v", after, err)
+		}
+	}
+}
