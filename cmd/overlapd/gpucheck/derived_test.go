@@ -2,6 +2,7 @@ package gpucheck
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -116,16 +117,35 @@ func TestAssumptionsAreLookedAt(t *testing.T) {
 	for _, id := range regexp.MustCompile(`"([A-Z]\d+)"`).FindAllStringSubmatch(source.String(), -1) {
 		looked[id[1]] = true
 	}
-	rows := regexp.MustCompile(`(?m)^\| ([A-Z]\d+) \|.*\| ([^|]+) \|$`).FindAllStringSubmatch(string(text), -1)
-	if len(rows) < 60 {
-		t.Errorf("only %d things are taken for granted", len(rows))
+	open := regexp.MustCompile(`(?m)^\| (\d+) \| ([A-Z]\d+) \|.*\| ([^|]+) \| ([^|]+) \|$`).FindAllStringSubmatch(string(text), -1)
+	settled := regexp.MustCompile(`(?m)^\| ([A-Z]\d+) \| [^|]+ \| ([^|]+) \|$`).FindAllStringSubmatch(string(text), -1)
+	if len(open)+len(settled) < 70 {
+		t.Errorf("only %d and %d things are taken for granted", len(open), len(settled))
 	}
-	for _, row := range rows {
-		id, settled := row[1], row[2]
-		if byHand := strings.HasPrefix(settled, "by hand: "); byHand == looked[id] {
-			t.Errorf("%s is looked at: %t; the documentation says %q", id, looked[id], settled)
+	seen := map[string]bool{}
+	once := func(id string) {
+		if seen[id] {
+			t.Errorf("%s is there twice", id)
+		}
+		seen[id] = true
+	}
+	for i, row := range open {
+		rank, id, lookAt, remedy := row[1], row[2], row[3], row[4]
+		once(id)
+		if rank != fmt.Sprint(i+1) || len(remedy) < len("the same") {
+			t.Errorf("%s has number %s, want %d, and %q if it does not hold", id, rank, i+1, remedy)
+		}
+		if byHand := strings.HasPrefix(lookAt, "by hand: "); byHand == looked[id] {
+			t.Errorf("%s is looked at: %t; the documentation says %q", id, looked[id], lookAt)
 		}
 		delete(looked, id)
+	}
+	for _, row := range settled {
+		once(row[1])
+		if !regexp.MustCompile(`^(MPS|MIG User Guide|NVML API Reference|CUDA Runtime API), "?\w`).MatchString(row[2]) {
+			t.Errorf("%s names no document: %q", row[1], row[2])
+		}
+		delete(looked, row[1])
 	}
 	for id := range looked {
 		t.Errorf("%s is looked at and not in the documentation", id)

@@ -84,7 +84,7 @@ func (l *looking) mayRead(p string) (there bool, err error) {
 func (l *looking) lookAtDevice() {
 	d := l.target.Device
 	gpu, index := fmt.Sprintf("GPU %d", d.Index), fmt.Sprint(d.Index)
-	l.lookAtMode(d.ComputeMode.Value, gpu, index)
+	l.lookAtMode(d.ComputeMode.Value, gpu, index, d.MIG.Enabled)
 	if d.Persistence.Known && !d.Persistence.Value {
 		l.add("persistence", "gpu", gpu, "index", index)
 	}
@@ -109,7 +109,9 @@ func (l *looking) lookAtDevice() {
 	}
 }
 
-func (l *looking) lookAtMode(mode cuda.ComputeMode, gpu, index string) {
+// lookAtMode tells of compute modes that hinder. A GPU that is divided has to be in
+// the default one: an MPS server for each instance is more than one process.
+func (l *looking) lookAtMode(mode cuda.ComputeMode, gpu, index string, divided bool) {
 	switch mode {
 	case cuda.Prohibited:
 		l.add("compute-prohibited", "gpu", gpu, "index", index)
@@ -118,7 +120,7 @@ func (l *looking) lookAtMode(mode cuda.ComputeMode, gpu, index string) {
 			l.add("compute-exclusive", "gpu", gpu, "index", index, "mode", strings.ToUpper(string(mode)), "services", fmt.Sprint(l.Services))
 		}
 	case cuda.DefaultMode:
-		if l.MPS != MPSOff {
+		if l.MPS != MPSOff && !divided {
 			l.add("compute-default", "gpu", gpu, "index", index)
 		}
 	}

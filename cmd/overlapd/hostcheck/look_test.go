@@ -191,6 +191,7 @@ var scenes = []struct {
 	{"prohibited", func(m *machine) { m.gpus.Devices[0].Mode = nvml.COMPUTEMODE_PROHIBITED }, "compute-prohibited", "nvidia-smi -i 0 -c 0"},
 	{"exclusive without MPS", func(m *machine) { m.gpus.Devices[0].Mode = nvml.COMPUTEMODE_EXCLUSIVE_PROCESS; m.o.MPS = MPSOff }, "compute-exclusive mps-off", "EXCLUSIVE_PROCESS, there are 2 services"},
 	{"default without MPS", func(m *machine) { m.gpus.Devices[0].Mode = nvml.COMPUTEMODE_DEFAULT; m.o.MPS, m.o.Services = MPSOff, 1 }, "", "apart"},
+	{"default on a divided GPU with MPS", func(m *machine) { m.o.GPU = m.divide(9); m.gpus.Devices[0].Mode = nvml.COMPUTEMODE_DEFAULT }, "", "apart"},
 	{"default with MPS", func(m *machine) { m.gpus.Devices[0].Mode = nvml.COMPUTEMODE_DEFAULT }, "compute-default", "nvidia-smi -i 0 -c 3"},
 	{"no persistence", func(m *machine) {
 		m.gpus.Devices[0].GetPersistenceModeFunc = func() (nvml.EnableState, nvml.Return) { return nvml.FEATURE_DISABLED, nvml.SUCCESS }

@@ -48,6 +48,9 @@ func (l *looking) lookForStrangers(ctx context.Context, where string) {
 	nobody := true
 	for _, dir := range []string{mps.DefaultPipe, mps.RootPipe} {
 		err := l.ask(ctx, dir)
+		if errors.Is(err, mps.ErrNoAnswer) || errors.Is(err, mps.ErrCommand) {
+			err = l.ask(ctx, dir) // it may fail once when several are asked
+		}
 		switch {
 		case errors.Is(err, mps.ErrNoProgram):
 			l.add("mps-program", "why", err.Error())
