@@ -21,7 +21,7 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X main.commit=$(COMMIT)
 
-.PHONY: help build run test short chaos fuzz conformance ort lint bench gpu-bundle gpu-check deb check-deb check-units clean
+.PHONY: help build run test short chaos soak fuzz conformance ort lint bench gpu-bundle gpu-check deb check-deb check-units clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -44,6 +44,10 @@ conformance: build ## every model of Debian's libonnx-testdata, cut at every nod
 
 chaos: ort ## two minutes under load while everything goes wrong around the daemon (CHAOS_TIME, CHAOS_SEED, CHAOS_OUT)
 	CHAOS_TIME=$(or $(CHAOS_TIME),2m) go test -count=1 -timeout 30m -v -run '^TestChaos$$' ./test
+
+soak: build ## thirty minutes under steady load, and whether memory stays flat (SOAK_TIME); its course in bin/soak
+	mkdir -p bin/soak
+	SOAK_TIME=$(or $(SOAK_TIME),30m) SOAK_OUT='$(CURDIR)/bin/soak' go test -count=1 -timeout 24h -v -run '^TestSoak$$' ./test
 
 fuzz: ort ## each fuzz target for FUZZTIME (10m)
 	scripts/fuzz $(or $(FUZZTIME),10m)

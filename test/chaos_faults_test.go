@@ -284,12 +284,3 @@ func checkOne(q query, a answer) error {
 	}
 	return nil
 }
-
-// reload has the daemon read its configuration again.
-func (c *chaos) reload(d *disturbance) {
-	if !c.reloads {
-		c.note("reload: this daemon cannot")
-		return
-	}
-	c.note("reload: %v", c.p.cmd.Process.Signal(syscall.SIGHUP))
-}

@@ -25,7 +25,7 @@ var kinds = []kind{
 	{"clock", 15 * time.Second, time.Second, 5 * time.Second, (*chaos).stepClock},
 	{"corrupt", 40 * time.Second, 0, 0, (*chaos).corrupt},
 	{"overload", 30 * time.Second, 2 * time.Second, 6 * time.Second, (*chaos).overload},
-	{"reload", 15 * time.Second, 0, 0, (*chaos).reload},
+	{"reload", 8 * time.Second, 0, 0, (*chaos).reload},
 }
 
 // disturbance is one of them at its time.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -39,7 +38,6 @@ type chaos struct {
 	length  time.Duration
 	begin   time.Time
 	long    bool
-	reloads bool // the daemon can
 	ledger  ledger
 
 	over      atomic.Bool // the load ends
@@ -131,7 +129,6 @@ func newChaos(t *testing.T, length time.Duration, seed uint64) *chaos {
 		c.ownDisk = true
 		t.Cleanup(func() { syscall.Unmount(c.dir, syscall.MNT_DETACH) })
 	}
-	c.reloads = exec.Command(program, "reload", "--help").Run() == nil
 	c.p = serve(t, c.config(""))
 	t.Cleanup(func() { c.over.Store(true); c.clients.Wait() })
 	if c.clock, c.noClock = takeClock(c.p.cmd.Process.Pid); c.noClock == nil {
@@ -277,6 +274,7 @@ func (c *chaos) disturb() {
 	}
 	running.Wait()
 	c.rest(time.Until(c.begin.Add(c.length)))
+	c.settleConfiguration()
 	for _, s := range c.names() {
 		c.p.eventually("the worker of "+s, func() bool { return c.p.worker(s) != 0 })
 	}

@@ -334,7 +334,7 @@ func (p *process) worker(service string) (pid int) {
 		case e.Service != service:
 		case e.Message == "worker is ready":
 			pid = e.PID
-		case e.Message == "worker is lost":
+		case e.Message == "worker is lost" && e.PID == pid:
 			pid = 0
 		}
 	}

@@ -1,0 +1,147 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// reloadEnds are what the log says at the end of a reload.
+var reloadEnds = []string{
+	"the configuration was read again", "the configuration is wrong; nothing was changed", "the configuration could not be read again",
+}
+
+// edits are what is changed in the configuration of a daemon, by what they are.
+// None touches the service that is let alone.
+var edits = map[string]func(c *chaos, d *disturbance, services *[]service) (text string){
+	"a target": func(c *chaos, d *disturbance, services *[]service) string {
+		s := c.edited(services, "burst")
+		s.lines = fmt.Sprintf("target = \"%dms\"\nqueue_limit = %d", 300+d.random.IntN(100), 32+d.random.IntN(64))
+		return ""
+	},
+	"a model": func(c *chaos, d *disturbance, services *[]service) string {
+		c.edited(services, "slow").model = c.file(fmt.Sprintf("slow-%d.onnx", d.random.Uint32()), slow(10+d.random.IntN(5)))
+		return ""
+	},
+	"a service more": func(c *chaos, d *disturbance, services *[]service) string {
+		*services = append(*services, service{"extra", "zoo:tiny_add", fmt.Sprintf("target = %q", patience)})
+		return ""
+	},
+	"a broken model": func(c *chaos, d *disturbance, services *[]service) string {
+		c.edited(services, "merged").model = c.file("broken.onnx", message("half writ"))
+		return ""
+	},
+	"a wrong file": func(*chaos, *disturbance, *[]service) string { return "listen = [\n" },
+}
+
+func (c *chaos) edited(services *[]service, name string) *service {
+	return &(*services)[slices.IndexFunc(*services, func(s service) bool { return s.name == name })]
+}
+
+// file puts a file where the models lie.
+func (c *chaos) file(name string, content []byte) string {
+	path := filepath.Join(filepath.Dir(c.p.path), name)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		c.ledger.fault("a model cannot be written: %v", err)
+	}
+	return path
+}
+
+// reload has the daemon read a configuration that was edited, and then again
+// the one that it had.
+func (c *chaos) reload(d *disturbance) {
+	names := []string{"a target", "a model", "a service more", "a broken model", "a wrong file"}
+	what := names[d.random.IntN(len(names))]
+	changed := c.p.config
+	changed.services = slices.Clone(changed.services)
+	text := edits[what](c, d, &changed.services)
+	if text == "" {
+		text = changed.text()
+	}
+	how := c.readAgain(text, d.random)
+	if what == "a service more" {
+		c.askExtra(d.random)
+	}
+	c.note("reload: with %s: %s; and back: %s", what, how, c.readAgain(c.p.config.text(), d.random))
+}
+
+// askExtra asks the service that was added. It may not be there: its worker
+// could not be started, for want of descriptors say.
+func (c *chaos) askExtra(random *rand.Rand) {
+	client := httpCaller{address: c.p.address}
+	q := sum(random, 1)
+	a := client.ask("extra", q)
+	if how, err := judge(q, a, checkSum, append([]string{"not_found"}, workerRefusals...)); err != nil && !c.notTaken(a) {
+		c.ledger.fault("the added service: %v", err)
+	} else {
+		c.ledger.end("extra", how)
+	}
+	client.close()
+}
+
+// readAgain writes a configuration and has it read, by a signal or by command,
+// and says what became of it.
+func (c *chaos) readAgain(text string, random *rand.Rand) string {
+	part := c.p.path + ".new"
+	err := os.WriteFile(part, []byte(text), 0o600)
+	if err == nil {
+		err = os.Rename(part, c.p.path)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	ends := func() (n int, last string) {
+		n = c.p.count(func(e event) bool {
+			if slices.Contains(reloadEnds, e.Message) {
+				last = e.Message
+				return true
+			}
+			return false
+		})
+		return n, last
+	}
+	before, _ := ends()
+	if random.IntN(2) == 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, program, "reload", "--config", c.p.path)
+		out, err := cmd.CombinedOutput()
+		if ctx.Err() != nil {
+			c.ledger.fault("overlapd reload does not end: %s", out)
+		}
+		return fmt.Sprintf("by command, %v, %.300q", err, out)
+	}
+	if err := c.p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		return err.Error()
+	}
+	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(glance) {
+		if n, last := ends(); n > before {
+			return "by signal, " + last
+		}
+	}
+	c.ledger.fault("a reload does not end")
+	return "by signal, no end"
+}
+
+// settleConfiguration has the daemon follow the configuration that it began
+// with, now that nothing hinders it.
+func (c *chaos) settleConfiguration() {
+	path := c.p.path
+	if err := os.WriteFile(path, []byte(c.p.config.text()), 0o600); err != nil {
+		c.ledger.fault("%v", err)
+	}
+	var out []byte
+	var err error
+	for range 3 {
+		if out, err = exec.Command(program, "reload", "--config", path).CombinedOutput(); err == nil {
+			return
+		}
+	}
+	c.ledger.fault("the daemon does not take its own configuration back: %v: %s", err, out)
+}
