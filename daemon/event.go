@@ -52,7 +52,7 @@ func logEvent(log zerolog.Logger, name func(models.ServiceID) string, event exec
 		log.Error().Err(e.Err).Str("service", name(e.Service)).Int("pid", e.PID).Int("batches", len(e.Batches)).
 			Dur("restart_in", e.RestartIn).Msg("worker is lost")
 	case executor.WorkerFailed:
-		log.Error().Err(e.Err).Str("service", name(e.Service)).Msg("service is given up: mend what is wrong and restart the daemon")
+		log.Error().Err(e.Err).Str("service", name(e.Service)).Msg("service is given up: mend what is wrong, and try again with overlapd restart")
 	case executor.WorkerStopped:
 		if e.PID == 0 {
 			return

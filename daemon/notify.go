@@ -49,14 +49,16 @@ type Manager struct {
 // since the last one. The watchdog thus fires when nothing is scheduled any
 // more, however well the rest of the process does.
 func (d *Daemon) Report(stopping, ended context.Context, m Manager) {
-	h := newHerald(&d.config, m.Watchdog)
+	h := newHerald(d.Config(), m.Watchdog)
 	tick := time.NewTicker(loadingReport)
 	defer tick.Stop()
 	stop := stopping.Done()
 	for last := false; ; {
 		ready := h.announced
 		s := d.standing()
-		s.stopping = stopping.Err() != nil
+		if s.stopping = stopping.Err() != nil; s.stopping {
+			h.draining = drainingTime(d.Config().DrainTimeout) // which a reload may have changed
+		}
 		if states := h.step(d.backend.now(), s); len(states) > 0 {
 			if err := m.Tell(strings.Join(states, "\n")); err != nil {
 				d.log.Warn().Err(err).Msg("telling the service manager")
@@ -147,13 +149,16 @@ func (p *pulse) due(now, beat, every time.Duration) bool {
 	return true
 }
 
-func newHerald(c *Config, watchdog time.Duration) *herald {
+func newHerald(c Config, watchdog time.Duration) *herald {
 	return &herald{
 		watchdog: watchdog,
 		loading:  c.Worker.LoadTimeout * time.Duration(len(c.Services)+1),
-		draining: c.DrainTimeout + refuseTime + stopSlack,
+		draining: drainingTime(c.DrainTimeout),
 	}
 }
+
+// drainingTime returns how long stopping may take.
+func drainingTime(timeout time.Duration) time.Duration { return timeout + refuseTime + stopSlack }
 
 // step returns what is to be told now.
 func (h *herald) step(now time.Duration, s standing) (states []string) {

@@ -16,7 +16,7 @@ func testHerald(watchdog time.Duration) *herald {
 	c := Default()
 	c.Worker.LoadTimeout, c.DrainTimeout = time.Minute, 30*time.Second
 	c.Services = make([]ServiceConfig, 2)
-	return newHerald(&c, watchdog)
+	return newHerald(c, watchdog)
 }
 
 func TestHerald(t *testing.T) {

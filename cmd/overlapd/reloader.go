@@ -83,9 +83,24 @@ func (r *reloader) reload(ctx context.Context, progress func(daemon.ReloadStep))
 	}
 	if err != nil {
 		r.sayRefused(err)
-		return nil, err
+		return nil, kindOf(err)
 	}
 	return done, nil
+}
+
+// kindOf tells whoever asks what kind of error the daemon has.
+func kindOf(err error) error {
+	switch {
+	case errors.Is(err, daemon.ErrStopping):
+		return admin.ErrStopping
+	case errors.Is(err, daemon.ErrReloading):
+		return admin.ErrBusy
+	case errors.Is(err, daemon.ErrNoService):
+		return &admin.Error{Kind: admin.KindNotFound, Message: err.Error()}
+	case errors.Is(err, daemon.ErrNotGivenUp):
+		return &admin.Error{Kind: admin.KindState, Message: err.Error()}
+	}
+	return err
 }
 
 func (r *reloader) sayRefused(err error) {
@@ -126,14 +141,7 @@ func (r *reloader) Restart(service string) error {
 	if err != nil {
 		return err
 	}
-	err = d.Restart(service)
-	switch {
-	case errors.Is(err, daemon.ErrNoService):
-		return &admin.Error{Kind: admin.KindNotFound, Message: err.Error()}
-	case errors.Is(err, daemon.ErrNotGivenUp):
-		return &admin.Error{Kind: admin.KindState, Message: err.Error()}
-	}
-	return err
+	return kindOf(d.Restart(service))
 }
 
 // Config implements [admin.Host].

@@ -122,9 +122,7 @@ func serve(c daemon.Config, again func() (daemon.Config, error), out io.Writer) 
 	if err != nil {
 		return err
 	}
-	if d, ok := any(d).(running); ok {
-		r.follow(d)
-	}
+	r.follow(d)
 	reported := report(ctx, d, c, log, func() { r.announced.Store(true) })
 	heard := onHangup(ctx, hangups, reloads, stop)
 	err = d.Run(ctx, hurry)
