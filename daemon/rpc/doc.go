@@ -13,7 +13,9 @@
 // # Limits
 //
 // A message is counted before it is decoded: how many tensors, dimensions and
-// parameters it has, so that few bytes cannot become many objects. What is
-// being decoded or answered is held to [Limits.MemoryBytes]. Connections,
-// calls of a connection and queries of a stream have limits of their own.
+// parameters it has, so that few bytes cannot become many objects. What has
+// come of a request, what is made of it, and what a call may hold besides are
+// accounted before they are taken, and held to [Limits.MemoryBytes] together.
+// Connections, calls of a connection and queries of a stream have limits of their
+// own.
 package rpc

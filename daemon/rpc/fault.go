@@ -36,6 +36,7 @@ const (
 	reasonCancelled = "cancelled"
 	reasonInternal  = "internal"
 
+	reasonTooLarge     = "too_large"
 	reasonUnauthorized = "unauthorized"
 )
 
@@ -115,6 +116,15 @@ func (f *Fault) status() error {
 		s = with
 	}
 	return s.Err()
+}
+
+// refuse is fail for what reading a request returned: gRPC's own errors stay.
+func refuse(ctx context.Context, err error) error {
+	var f *Fault
+	if errors.As(err, &f) {
+		return fail(ctx, f)
+	}
+	return err
 }
 
 // fail returns the status of an error, and puts its reason into the trailer.

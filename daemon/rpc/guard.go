@@ -65,12 +65,19 @@ func (g *Guard) allows(ctx context.Context) *Fault {
 }
 
 // enter decides whether a call may begin. It is asked before anything of its
-// request is read, by every method that there is.
-func (s *Server) enter(ctx context.Context, method string) *Fault {
+// request is read, by every method that there is. What it returns is called when
+// a call that may has ended.
+func (s *Server) enter(ctx context.Context, method string) (leave func(), fault *Fault) {
+	memory := &s.memory
 	if openMethods[method] {
-		return nil
+		memory = &s.probes
+	} else if fault := s.guard.allows(ctx); fault != nil {
+		return nil, fault
 	}
-	return s.guard.allows(ctx)
+	if !memory.take(callBytes) {
+		return nil, errMemory
+	}
+	return func() { memory.give(callBytes) }, nil
 }
 
 // register serves what d describes. Every method is entered first, so that
@@ -81,9 +88,11 @@ func (s *Server) register(d grpc.ServiceDesc, service any) {
 	for _, m := range methods {
 		full, handle := "/"+d.ServiceName+"/"+m.MethodName, m.Handler
 		m.Handler = func(service any, ctx context.Context, read func(any) error, i grpc.UnaryServerInterceptor) (any, error) {
-			if fault := s.enter(ctx, full); fault != nil {
+			leave, fault := s.enter(ctx, full)
+			if fault != nil {
 				return nil, fail(ctx, fault)
 			}
+			defer leave()
 			return handle(service, ctx, read, i)
 		}
 		d.Methods = append(d.Methods, m)
@@ -91,9 +100,11 @@ func (s *Server) register(d grpc.ServiceDesc, service any) {
 	for _, m := range streams {
 		full, handle := "/"+d.ServiceName+"/"+m.StreamName, m.Handler
 		m.Handler = func(service any, g grpc.ServerStream) error {
-			if fault := s.enter(g.Context(), full); fault != nil {
+			leave, fault := s.enter(g.Context(), full)
+			if fault != nil {
 				return fail(g.Context(), fault)
 			}
+			defer leave()
 			return handle(service, g)
 		}
 		d.Streams = append(d.Streams, m)
@@ -105,8 +116,10 @@ func (s *Server) register(d grpc.ServiceDesc, service any) {
 // not learn that.
 func (s *Server) unknown(_ any, g grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(g)
-	if fault := s.enter(g.Context(), method); fault != nil {
+	leave, fault := s.enter(g.Context(), method)
+	if fault != nil {
 		return fail(g.Context(), fault)
 	}
+	leave()
 	return status.Errorf(codes.Unimplemented, "unknown method %q", cut(method))
 }

@@ -10,10 +10,10 @@ import (
 )
 
 // modelInfer reads the request of a ModelInfer and has it answered.
-func modelInfer(service any, ctx context.Context, read func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+func modelInfer(service any, ctx context.Context, _ func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 	m := new(message)
-	if err := read(m); err != nil {
-		return nil, err
+	if err := service.(*Server).receiveOnly(ctx, m); err != nil {
+		return nil, refuse(ctx, err)
 	}
 	arrived(ctx)
 	r, err := service.(*Server).answer(ctx, m)

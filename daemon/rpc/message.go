@@ -1,9 +1,6 @@
 package rpc
 
 import (
-	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/encoding/proto"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
@@ -27,27 +24,6 @@ type message struct {
 	request inference.ModelInferRequest
 	fault   *Fault
 	held    int64 // of the server's memory
-}
-
-// codec decodes requests within limits, and all else as usual.
-type codec struct {
-	encoding.CodecV2
-	memory *budget
-}
-
-func newCodec(b *budget) codec {
-	return codec{CodecV2: encoding.GetCodecV2(proto.Name), memory: b}
-}
-
-func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	m, ok := v.(*message)
-	if !ok {
-		return c.CodecV2.Unmarshal(data, v)
-	}
-	buffer := data.MaterializeToBuffer(mem.DefaultBufferPool())
-	defer buffer.Free()
-	m.decode(buffer.ReadOnlyData(), c.memory)
-	return nil
 }
 
 func (m *message) decode(b []byte, memory *budget) {

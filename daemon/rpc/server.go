@@ -58,6 +58,7 @@ type Server struct {
 	limits   Limits
 	guard    Guard
 	memory   budget
+	probes   budget // of calls that need no token
 	grpc     *grpc.Server
 	open     atomic.Int64  // connections
 	stopping chan struct{} // closed when no further request is read
@@ -67,12 +68,13 @@ type Server struct {
 // New returns a server that listens nowhere yet.
 func New(h Host, l Limits, g Guard) *Server {
 	s := &Server{host: h, limits: l, guard: g, stopping: make(chan struct{})}
-	s.memory.limit = l.MemoryBytes
+	s.memory.limit, s.probes.limit = l.MemoryBytes, maxProbes*callBytes
 	s.grpc = grpc.NewServer(
 		grpc.Creds(g.credentials()),
 		grpc.UnknownServiceHandler(s.unknown),
-		grpc.ForceServerCodecV2(newCodec(&s.memory)),
-		grpc.MaxRecvMsgSize(int(l.MessageBytes)),
+		grpc.MaxRecvMsgSize(controlBytes),
+		grpc.StaticStreamWindowSize(windowBytes),
+		grpc.StaticConnWindowSize(connWindowBytes),
 		grpc.MaxHeaderListSize(uint32(l.HeaderBytes)),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakeTime),

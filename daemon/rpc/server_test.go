@@ -229,7 +229,7 @@ func TestFaults(t *testing.T) {
 
 func TestMessageLimit(t *testing.T) {
 	l := testLimits()
-	l.MemoryBytes = 700 << 10
+	l.MemoryBytes = 1200<<10 + callBytes // a request, and what is made of it
 	r := start(t, &fake{}, l)
 	_, err := r.client.ModelInfer(r.context(), rawRequest(1<<20))
 	wants(t, "too large", err, codes.ResourceExhausted, "larger than max")

@@ -15,25 +15,31 @@ import (
 // order in which they came. One goroutine reads, this one writes, and each
 // query that waits has one.
 func modelStreamInfer(service any, g grpc.ServerStream) error {
+	in, err := incomingOf(g.Context())
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(g.Context())
 	t := &stream{
+		in:      in,
 		server:  service.(*Server),
 		grpc:    g,
 		pending: make(chan chan *inference.ModelStreamInferResponse, maxPending-1),
 		ended:   make(chan error, 1),
 	}
 	go t.read(ctx)
-	err := t.write()
+	err = t.write()
 	cancel()
 	t.close()
 	t.queries.Wait()
-	return err
+	return refuse(g.Context(), err)
 }
 
 // stream is one ModelStreamInfer.
 type stream struct {
 	server  *Server
 	grpc    grpc.ServerStream
+	in      incoming
 	pending chan chan *inference.ModelStreamInferResponse // in order
 	ended   chan error                                    // why there is no further request; nil if the client is done
 	queries sync.WaitGroup                                // that were begun
@@ -70,7 +76,7 @@ func (t *stream) close() int {
 func (t *stream) read(ctx context.Context) {
 	for {
 		m := new(message)
-		err := t.grpc.RecvMsg(m)
+		err := t.server.receive(t.in, m)
 		if fault := t.server.guard.allows(ctx); err == nil && fault != nil {
 			err = fault.status() // the token has been replaced since
 		}
