@@ -34,10 +34,13 @@ type DroppedWork struct {
 	Headroom time.Duration
 }
 
-// Explain returns what was behind the last round. Its slices are valid until
-// the next call of Explain.
+// Explain returns what was behind the last round, as it stood when it was first
+// asked about that round. Its slices are valid until it is asked about another.
 func (s *Scheduler) Explain() Explanation {
 	d, e := s.last, &s.explained
+	if e.Round == s.round.Number && e.Round > 0 {
+		return *e // the log, the timeline and the metrics ask about each round
+	}
 	*e = Explanation{
 		Round: s.round.Number, Planned: s.round.Planned, For: d.at,
 		Candidates: e.Candidates[:0], Dropped: e.Dropped[:0],

@@ -99,6 +99,14 @@ func (s *Scheduler) questions() {
 	}
 }
 
+// unchanged reports whether nothing was asked and nothing ended so far. An event
+// of which nothing else could follow is not worth a line, not even one that end
+// leaves out.
+func (s *Scheduler) unchanged() bool {
+	answers, released := s.Ended()
+	return !s.asked.any() && len(answers) == s.answered && len(released) == s.released
+}
+
 // end adds what ended with the event and hands the record over. If the event
 // may be idle, and nothing was asked and nothing ended, it has changed nothing
 // but the time, which later records tell: it is left out.
@@ -147,7 +155,8 @@ func (s *Scheduler) Next(now time.Duration) (overlap.Round, bool) {
 	busy := s.busy
 	r, ok := s.Scheduler.Next(now)
 	s.busy = busy || ok
-	if on {
+	idle := busy || !ok && s.Idle() // there was nothing to choose from
+	if on = on && !(idle && s.unchanged()); on {
 		s.line.begin(eventNext, now)
 		s.questions()
 		if ok {
@@ -156,7 +165,7 @@ func (s *Scheduler) Next(now time.Duration) (overlap.Round, bool) {
 			s.line.round(&r)
 		}
 	}
-	s.end(on, busy)
+	s.end(on, idle)
 	return r, ok
 }
 
@@ -164,7 +173,7 @@ func (s *Scheduler) Next(now time.Duration) (overlap.Round, bool) {
 func (s *Scheduler) Plan(now time.Duration) {
 	now, on := s.begin(now)
 	s.Scheduler.Plan(now)
-	if on {
+	if on = on && !s.unchanged(); on {
 		s.line.begin(eventPlan, now)
 		s.questions()
 	}
