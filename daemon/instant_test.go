@@ -57,6 +57,12 @@ func (f *instant) Remove(models.ServiceID) (<-chan error, error) {
 // ready.
 func startInstant(t testing.TB, services int, change func(*Config)) *backend {
 	t.Helper()
+	return startInstantLogged(t, services, change, nil)
+}
+
+// startInstantLogged is startInstant with a decision log, unless it is nil.
+func startInstantLogged(t testing.TB, services int, change func(*Config), log *journal.Writer) *backend {
+	t.Helper()
 	c := fakeConfig(services, change)
 	b := newBackend(c, zerolog.Nop())
 	f := &instant{out: make(chan executor.Outcome, executor.MaxRounds)}
@@ -68,7 +74,7 @@ func startInstant(t testing.TB, services int, change func(*Config)) *backend {
 		f.arenas = append(f.arenas, arena)
 	}
 	b.exec = f
-	if err := b.newLoop(c, nil, journal.Header{}); err != nil {
+	if err := b.newLoop(c, log, journal.Header{}); err != nil {
 		t.Fatal(err)
 	}
 	go b.loop.run()

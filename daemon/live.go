@@ -22,7 +22,7 @@ const (
 
 	// frameEvery is the least time between two frames of events, and restEvery
 	// that while nothing runs.
-	frameEvery = 250 * time.Millisecond
+	frameEvery = 500 * time.Millisecond
 	restEvery  = time.Second
 
 	// frameRounds is how many rounds a frame holds, the latest ones.

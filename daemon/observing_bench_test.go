@@ -1,0 +1,138 @@
+package daemon
+
+import (
+	"io"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/overlap/journal"
+)
+
+// observing is how a daemon can be looked at while it serves.
+type observing struct {
+	name                       string
+	metrics, journal, watchers bool
+}
+
+// startObserved starts a backend on the executor that takes no time, and all who
+// look at it. What it returns is to be called at the end.
+func startObserved(b *testing.B, o observing) (*backend, func()) {
+	var log *journal.Writer
+	var ends []func()
+	if o.journal {
+		var err error
+		if log, err = journal.Open(b.TempDir(), journal.DefaultOptions()); err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { log.Close() }) // before which the loop has ended
+	}
+	back := startInstantLogged(b, 2, func(c *Config) { c.Metrics = o.metrics }, log)
+	if o.metrics {
+		ends = append(ends, scrapeEvery(b, back, 5*time.Second))
+	}
+	if o.watchers {
+		ends = append(ends, readEvents(b, back))
+	}
+	return back, func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+}
+
+// readEvents reads what a dashboard reads, until the function that it returns is
+// called.
+func readEvents(b *testing.B, back *backend) (end func()) {
+	e, err := NewEndpoint(back, testLimits(), "test", zerolog.Nop())
+	if err != nil {
+		b.Fatal(err)
+	}
+	stop := make(chan struct{})
+	e.watchers.count.Add(1)
+	s := &events{endpoint: e, ring: back.Timelines()[0], stopped: stop, since: ^uint64(0)}
+	var reading sync.WaitGroup
+	reading.Go(func() { io.Copy(io.Discard, s) })
+	return func() {
+		close(stop)
+		reading.Wait()
+		s.Close()
+		e.watch.Close()
+	}
+}
+
+// processorTime returns what this process has taken of its processors.
+func processorTime(b *testing.B) time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(t.Nano())
+}
+
+// BenchmarkObserved is what each way of looking at a daemon adds to the way of a
+// query through the loop, on an executor that takes no time: time of processors,
+// of blocks that alternate with those of a daemon at which nobody looks. With
+// 2,000 queries a block, a tenth of which is a frame of the dashboard.
+func BenchmarkObserved(b *testing.B) {
+	const queries = 2000
+	for _, o := range []observing{
+		{"metrics", true, false, false}, {"journal", false, true, false}, {"dashboard", false, false, true}, {"all", true, true, true},
+	} {
+		b.Run(o.name, func(b *testing.B) {
+			plain, _ := startObserved(b, observing{})
+			looked, end := startObserved(b, o)
+			defer end()
+			off, on := newAsker(plain, 0), newAsker(looked, 0)
+			var offs, ons, ratios []float64
+			block := func(a *asker) float64 {
+				begin := processorTime(b)
+				for range queries {
+					a.ask(b)
+				}
+				return float64(processorTime(b)-begin) / queries
+			}
+			for b.Loop() {
+				x, y := block(off), block(on)
+				offs, ons, ratios = append(offs, x), append(ons, y), append(ratios, y/x)
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(middle(offs), "off-ns/query")
+			b.ReportMetric(middle(ons), "on-ns/query")
+			b.ReportMetric(100*(middle(ratios)-1), "overhead-%")
+		})
+	}
+}
+
+func middle(values []float64) float64 {
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+// BenchmarkFrame is what a frame of the dashboard costs.
+func BenchmarkFrame(b *testing.B) {
+	back := startInstant(b, 2, nil)
+	e, err := NewEndpoint(back, testLimits(), "test", zerolog.Nop())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer e.watch.Close()
+	a := newAsker(back, 0)
+	s := &events{endpoint: e, ring: back.Timelines()[0], since: ^uint64(0)}
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		for range 2 * frameRounds {
+			a.ask(b)
+		}
+		b.StartTimer()
+		if err := s.next(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(len(s.rest)), "bytes")
+}
