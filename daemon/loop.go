@@ -121,6 +121,7 @@ func (l *loop) arrive(c *Call) {
 		Priority: c.Priority,
 	}
 	if err := l.scheduler.Arrive(l.now(), q); err != nil {
+		l.rememberRefusal(c, err)
 		c.Answer(Reply{Err: refusal(err)})
 		return
 	}
@@ -326,6 +327,7 @@ func (l *loop) answerAll() {
 		if p := l.calls[a.Query]; p != nil {
 			delete(l.calls, a.Query)
 			l.rememberAnswer(p.call, &a)
+			l.rememberQuery(p.call, &a)
 			l.traceAnswer(p.call, &a)
 			p.call.Answer(l.reply(p, &a))
 		}

@@ -40,6 +40,8 @@ func (e *Endpoint) answer(ctx *fasthttp.RequestCtx, r route) {
 		e.answerMetrics(ctx)
 	case routeTimeline:
 		e.answerTimeline(ctx)
+	case routeQueries:
+		e.answerQueries(ctx)
 	case routeEvents:
 		e.answerEvents(ctx)
 	case routeDashboard:

@@ -24,6 +24,7 @@ const (
 	routeMetrics
 	routeTimeline
 	routeEvents
+	routeQueries
 	routeDashboard
 	routeInfer
 )
@@ -47,6 +48,7 @@ var fixedRoutes = map[string]routeKind{
 	"/metrics":             routeMetrics,
 	"/overlapd/timeline":   routeTimeline,
 	"/overlapd/events":     routeEvents,
+	"/overlapd/queries":    routeQueries,
 	"/":                    routeDashboard,
 }
 

@@ -17,6 +17,8 @@ const (
 	phaseInstant  = "i"
 	phaseBegin    = "b"
 	phaseEnd      = "e"
+	phaseFlow     = "s"
+	phaseFlowEnd  = "f"
 )
 
 // Event is one event. Who writes it calls the groups of rows devices.
@@ -38,6 +40,7 @@ type line struct {
 	Dur   *float64       `json:"dur,omitempty"`
 	ID    string         `json:"id,omitempty"`
 	Scope string         `json:"s,omitempty"`
+	Bind  string         `json:"bp,omitempty"`
 	Dev   int            `json:"pid"`
 	Row   int            `json:"tid"`
 	Args  map[string]any `json:"args,omitempty"`
@@ -103,6 +106,19 @@ func (t *Writer) Range(e Event, id string, end time.Duration) {
 	e.At, e.Args = end, nil
 	l = lineOf(&e, phaseEnd)
 	l.ID = id
+	t.write(l)
+}
+
+// Flow writes an arrow between the slices that last at two moments. The ID is
+// that of no other arrow of its kind.
+func (t *Writer) Flow(from, to Event, id string) {
+	from.Args, to.Args = nil, nil
+	l := lineOf(&from, phaseFlow)
+	l.ID = id
+	t.write(l)
+	to.Name, to.Kind = from.Name, from.Kind // or viewers do not see that they belong together
+	l = lineOf(&to, phaseFlowEnd)
+	l.ID, l.Bind = id, "e"
 	t.write(l)
 }
 

@@ -16,6 +16,7 @@ func TestWriter(t *testing.T) {
 	w.Slice(Event{Name: "round 1", Kind: "round", At: 1500 * time.Nanosecond, Device: 3, Row: 1, Args: map[string]any{"spans": 2}}, 2*time.Microsecond)
 	w.Instant(Event{Name: "deadline", Kind: "instant", At: time.Millisecond, Device: 3, Row: 1})
 	w.Range(Event{Name: "query", Kind: "query", At: 1, Device: 3, Row: 1, Args: map[string]any{"size": 4}}, "7", time.Microsecond)
+	w.Flow(Event{Name: "query 7", Kind: "arrival", At: time.Microsecond, Device: 3, Row: 1}, Event{Name: "?", At: 2 * time.Microsecond, Device: 3, Row: 2}, "7")
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +26,9 @@ func TestWriter(t *testing.T) {
 {"name":"round 1","cat":"round","ph":"X","ts":1.5,"dur":2,"pid":3,"tid":1,"args":{"spans":2}},
 {"name":"deadline","cat":"instant","ph":"i","ts":1000,"s":"t","pid":3,"tid":1},
 {"name":"query","cat":"query","ph":"b","ts":0.001,"id":"7","pid":3,"tid":1,"args":{"size":4}},
-{"name":"query","cat":"query","ph":"e","ts":1,"id":"7","pid":3,"tid":1}
+{"name":"query","cat":"query","ph":"e","ts":1,"id":"7","pid":3,"tid":1},
+{"name":"query 7","cat":"arrival","ph":"s","ts":1,"id":"7","pid":3,"tid":1},
+{"name":"query 7","cat":"arrival","ph":"f","ts":2,"id":"7","bp":"e","pid":3,"tid":2}
 ]}
 `
 	if out.String() != want {

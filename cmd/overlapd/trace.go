@@ -45,7 +45,9 @@ func traceCommand() *cobra.Command {
 		Short: "Record the rounds of a running daemon for Perfetto",
 		Long: `Trace records what a daemon runs for some seconds, in the Chrome trace format:
 a row of rounds with predicted and measured times and what the scheduler saw and
-asked, and a row for each service with its spans and deadlines. Open the file at
+asked, and a row for each service with its spans and deadlines; and the queries
+that were answered: when they came, how long they waited, and an arrow from each
+arrival to the first span that ran for it. Open the file at
 ui.perfetto.dev, which keeps it on your machine, or in chrome://tracing.
 
 The daemon remembers its rounds anyway: tracing changes nothing in how it runs.
@@ -70,9 +72,13 @@ Ctrl-C ends a trace early; what was recorded by then is whole.`,
 
 // traced says what a trace holds.
 type traced struct {
-	Rounds  int     `json:"rounds"`
-	Spans   int     `json:"spans"`
-	Missed  uint64  `json:"missed"` // rounds that the daemon had forgotten when it was asked
+	Rounds  int    `json:"rounds"`
+	Spans   int    `json:"spans"`
+	Missed  uint64 `json:"missed"`  // rounds that the daemon had forgotten when it was asked
+	Queries int    `json:"queries"` // that were over
+
+	QueriesMissed uint64 `json:"queries_missed"`
+
 	Seconds float64 `json:"seconds"`
 	Device  string  `json:"device"`
 }
@@ -110,7 +116,8 @@ func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) (err e
 	if o.asJSON {
 		return printJSON(stdout, r.traced)
 	}
-	fmt.Fprintf(stderr, "%d rounds in %.1f s, %d missed; open the file at ui.perfetto.dev\n", r.traced.Rounds, r.traced.Seconds, r.traced.Missed)
+	fmt.Fprintf(stderr, "%d rounds and %d queries in %.1f s, %d missed; open the file at ui.perfetto.dev\n",
+		r.traced.Rounds, r.traced.Queries, r.traced.Seconds, r.traced.Missed+r.traced.QueriesMissed)
 	return nil
 }
 
@@ -121,7 +128,10 @@ type recorder struct {
 	which  int // instance
 	epoch  time.Time
 	since  uint64
-	named  int // rows of services that have a name
+	named  int            // rows of services that have a name
+	rows   map[string]int // of them, by name
+
+	queriesSince uint64
 }
 
 // record writes what ends from now on, until the time is over or ctx ends.
@@ -132,6 +142,11 @@ func (r *recorder) record(ctx context.Context, t *target, lasts time.Duration) e
 		return err
 	}
 	r.epoch, r.since = p.Epoch, p.Next
+	q, err := askQueries(t, r.which, timeline.Latest)
+	if err != nil {
+		return err
+	}
+	r.queriesSince = q.Next
 	r.w.NameDevice(0, r.traced.Device)
 	r.w.NameRow(0, traceRoundRow, "rounds")
 	r.introduce(p.Services)
@@ -172,13 +187,19 @@ func (r *recorder) catchUp(t *target) error {
 		r.traced.Missed += p.Missed
 		r.since, more = p.Next, p.More
 	}
-	return nil
+	return r.catchUpQueries(t)
 }
 
 // introduce names the rows of services that are new.
 func (r *recorder) introduce(services []timeline.Service) {
+	if r.rows == nil {
+		r.rows = map[string]int{}
+	}
 	for ; r.named < len(services); r.named++ {
-		r.w.NameRow(0, traceServiceRow+r.named, services[r.named].Name)
+		name := services[r.named].Name
+		r.rows[name] = r.named
+		r.w.NameRow(0, traceServiceRow+r.named, name)
+		r.w.NameRow(0, traceArrivalRow+r.named, name+" arrivals")
 	}
 }
 

@@ -32,6 +32,8 @@ type Ring struct {
 		busy  bool    // it has not ended
 		lanes []lane
 		of    []place // of each service, by its ID
+
+		queries queries
 	}
 }
 
