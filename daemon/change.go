@@ -216,6 +216,14 @@ func (l *loop) takeOut(id models.ServiceID, s *slot) {
 // left frees a slot of whose service nothing is left.
 func (l *loop) left(id models.ServiceID, err error) {
 	s := l.slots[id]
+	if s.ended != nil {
+		defer close(s.ended)
+	}
+	if errors.Is(err, executor.ErrLeak) {
+		// Somebody still reads its memory: nobody else may have the slot.
+		l.log.Error().Err(err).Str("service", s.config.Name).Msg("a service that was taken away keeps its place")
+		return
+	}
 	l.slots[id], l.specs[id] = nil, models.Service{ID: id}
 	l.leaving--
 	for i, other := range l.slots {
@@ -233,9 +241,6 @@ func (l *loop) left(id models.ServiceID, err error) {
 		l.joins.forget(id)
 	}
 	s.release()
-	if s.ended != nil {
-		close(s.ended)
-	}
 	l.bindPredictor()
 }
 

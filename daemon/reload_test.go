@@ -247,6 +247,31 @@ func TestReloadRemoves(t *testing.T) {
 	}
 }
 
+// TestReloadOfALeak takes a service away whose memory somebody forgot to give
+// back: nobody else gets its place.
+func TestReloadOfALeak(t *testing.T) {
+	r := newReloadRig(t, 2)
+	arena := r.workers.Arena(1)
+	offset, _, err := arena.Alloc(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.reload(func(c *Config) { c.Services = c.Services[:1] })
+	r.begin(func(c *Config) { c.Services = append(c.Services, added("new")) })
+	id := r.joins()
+	r.workers.revive(id, fakeOperators)
+	r.end()
+	if id != 2 || !strings.Contains(r.log.String(), "keeps its place") {
+		t.Errorf("slot %d\n%s", id, r.log)
+	}
+	if err := r.calls("new"); err != nil {
+		t.Error(err)
+	}
+	if err := arena.Free(offset); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestReloadChanges(t *testing.T) {
 	r := newReloadRig(t, 2)
 	before := r.face.Service([]byte("s1"))
