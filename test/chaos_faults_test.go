@@ -149,14 +149,27 @@ func (c *chaos) stepClock(d *disturbance) {
 		c.ledger.fault("the clock: %v", err)
 		return
 	}
-	time.Sleep(min(time.Second+d.lasts/2, d.lasts)) // the date in answers is renewed once a second
-	seen, err := c.dateOff()
-	c.note("clock: stepped by %v for %v, answers are dated %v off (%v)", by, d.lasts, seen, err)
-	time.Sleep(d.lasts / 2)
+	begin := time.Now()
+	seen := c.awaitDate(by)
+	c.note("clock: stepped by %v for %v, answers are dated %v off", by, d.lasts, seen)
+	c.rest(d.lasts - time.Since(begin))
 	if err := c.clock.step(0); err != nil {
 		c.ledger.fault("the clock: %v", err)
 	}
-	c.stepped.Add(1)
+}
+
+// awaitDate waits until answers are dated off by that much, which shows that
+// the daemon's clock is; their date is renewed once a second.
+func (c *chaos) awaitDate(by time.Duration) (seen time.Duration) {
+	const blur = 5 * time.Second
+	var err error
+	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(glance) {
+		if seen, err = c.dateOff(); err == nil && (seen-by).Abs() < blur {
+			return seen
+		}
+	}
+	c.ledger.fault("the clock was stepped by %v and answers are dated %v off (%v)", by, seen, err)
+	return seen
 }
 
 // dateOff returns by how much the daemon's clock is off, as its answers say.

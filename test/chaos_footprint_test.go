@@ -25,7 +25,6 @@ const (
 type footprint struct {
 	goroutines  int
 	zombies     int
-	shared      int // files in /dev/shm, of anybody
 	processes   map[string]usage
 	outstanding string // what the daemon says is not answered or given back
 }
@@ -55,8 +54,6 @@ func (p *process) footprint(services []string) (f footprint, err error) {
 	if children != len(services)+f.zombies {
 		return f, fmt.Errorf("%d child processes of %d services", children, len(services))
 	}
-	shared, _ := os.ReadDir("/dev/shm")
-	f.shared = len(shared)
 	metrics := p.metrics()
 	f.goroutines = int(metrics["go_goroutines"])
 	for _, name := range []string{"overlapd_queue_length", "overlapd_batches_paused", "overlapd_input_bytes", "nv_inference_pending_request_count"} {
