@@ -88,7 +88,10 @@ func (d *Daemon) rewritten(name string) bool {
 	}
 	c := d.Config()
 	sig, of := s.signature.Load(), c.service(name)
-	return sig != nil && of != nil && rewritten(of.Model, sig.info.Hash)
+	if sig == nil {
+		return s.givenUp.Load() // no file was ever loaded: whatever is there now is another
+	}
+	return of != nil && rewritten(of.Model, sig.info.Hash)
 }
 
 // reload is one reload on its way.

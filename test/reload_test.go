@@ -304,6 +304,18 @@ func TestRestartOfAServiceThatWasGivenUp(t *testing.T) {
 	p.mustScale("m", 4)
 }
 
+// The same by a reload, once the model is one.
+func TestReloadOfAServiceThatWasGivenUp(t *testing.T) {
+	path := write(t, "m.onnx", []byte("no model"))
+	p := start(t, administered(t, config{services: []service{{name: "m", model: path}, tinyAdd}, worker: "restart_limit = 1\nbackoff_max = \"50ms\""}))
+	p.await("that it is given up", func(e event) bool {
+		return e.Service == "m" && strings.HasPrefix(e.Message, "service is given up")
+	})
+	replaceFile(t, path, scaled(2))
+	p.reload(0, "replaced m")
+	p.mustScale("m", 4)
+}
+
 // The end comes while a model loads: the command is told, and the daemon ends.
 func TestStopDuringAReload(t *testing.T) {
 	p := serve(t, administered(t, config{services: []service{tinyAdd}}))
