@@ -50,9 +50,6 @@ func (d *Daemon) Reload(ctx context.Context, next Config, progress func(ReloadSt
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(d.life, func() { cancel(ErrStopping) })()
-	if err := d.access.Reload(); err != nil {
-		return nil, err
-	}
 	old := d.Config()
 	r := &reload{
 		Daemon: d, ctx: ctx, next: applied(old, next), progress: progress,

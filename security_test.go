@@ -1,0 +1,49 @@
+package overlapd
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// testName matches what the page of security names as a test.
+var testName = regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9]+)`")
+
+// TestSecurityPageNamesTests holds docs/security.md to the tests that there are:
+// every class of faults names at least one, and none that is gone.
+func TestSecurityPageNamesTests(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("docs", "security.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]bool{}
+	for _, f := range goFiles(t) {
+		if f.isTest() {
+			for _, m := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`).FindAllSubmatch(f.source, -1) {
+				tests[string(m[1])] = true
+			}
+		}
+	}
+	for _, m := range testName.FindAllStringSubmatch(string(page), -1) {
+		if !tests[m[1]] {
+			t.Errorf("docs/security.md names %s, which is no test", m[1])
+		}
+	}
+	_, faults, _ := strings.Cut(string(page), "## Faults of other servers\n")
+	faults, _, _ = strings.Cut(faults, "\n## ")
+	rows := 0
+	for line := range strings.Lines(faults) {
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| class |") {
+			continue
+		}
+		rows++
+		if !testName.MatchString(line) {
+			t.Errorf("no test shows this: %s", line)
+		}
+	}
+	if rows < 20 {
+		t.Errorf("only %d classes of faults were found", rows)
+	}
+}
