@@ -48,6 +48,7 @@ type joins struct {
 	pass    func(executor.Event) // to the scheduler goroutine
 	told    func(joinNews)
 	pause   time.Duration
+	limit   time.Duration // on asking for one worker
 
 	mu struct {
 		sync.Mutex
@@ -116,7 +117,7 @@ func (j *joins) serves(e *executor.WorkerReady) bool {
 // ask asks whether a process is a client, a few times if it is not listed: the
 // list may be a moment behind.
 func (j *joins) ask(pid int) (client bool, err error) {
-	ctx, cancel := context.WithTimeout(j.life, joinTimeout)
+	ctx, cancel := context.WithTimeout(j.life, j.limit)
 	defer cancel()
 	for n := 1; ; n++ {
 		if client, err = j.client(ctx, pid); client || err != nil || n == joinAsks {
@@ -204,12 +205,18 @@ func (j *joins) fault() error {
 }
 
 // workerEvents returns who is told what happens to workers: the scheduler
-// goroutine, by way of MPS if that is on.
-func (b *backend) workerEvents() func(executor.Event) {
+// goroutine, by way of MPS if that is on. Asking may take as long as limit, 0 for
+// joinTimeout.
+func (b *backend) workerEvents(limit time.Duration) func(executor.Event) {
 	if b.part == nil || b.part.Events() == nil {
 		return b.event
 	}
-	b.joins = &joins{life: b.life, client: b.part.HasClient, replace: b.replaceWorker, pass: b.event, told: b.tellJoin, pause: joinPause}
+	if limit == 0 {
+		limit = joinTimeout
+	}
+	b.joins = &joins{
+		life: b.life, client: b.part.HasClient, replace: b.replaceWorker, pass: b.event, told: b.tellJoin, pause: joinPause, limit: limit,
+	}
 	b.joins.mu.of = map[models.ServiceID]*join{}
 	return b.joins.event
 }

@@ -26,7 +26,7 @@ type joinTest struct {
 func newJoinTest(answers ...any) *joinTest {
 	t := &joinTest{answers: answers}
 	t.joins = &joins{
-		life: context.Background(),
+		life: context.Background(), limit: gpuPatience,
 		client: func(context.Context, int) (bool, error) {
 			t.asked++
 			answer := t.answers[0]

@@ -32,7 +32,7 @@ func (u *unit) runner(o *Options, specs []executor.ServiceSpec) (runner, error) 
 		BackoffMin:   w.BackoffMin,
 		BackoffMax:   w.BackoffMax,
 		RestartLimit: w.RestartLimit,
-		Events:       u.backend.workerEvents(),
+		Events:       u.backend.workerEvents(o.joinTimeout),
 	})
 }
 
