@@ -171,7 +171,7 @@ function showInstances(all) {
   box.hidden = all.length < 2;
   if (box.hidden || box.childElementCount === all.length) return;
   box.replaceChildren(...all.map((o, i) => {
-    const b = html("button", { type: "button", "aria-pressed": i === instance }, o.device);
+    const b = html("button", { type: "button", "aria-pressed": String(i === instance) }, o.device);
     b.onclick = () => {
       instance = i;
       [...box.children].forEach((c, j) => c.setAttribute("aria-pressed", j === i));
