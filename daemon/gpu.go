@@ -149,12 +149,18 @@ func (d *unit) given(s *ServiceConfig) int64 {
 // model is expected to need if it is cut so, 0 standing for the default. It
 // returns that, or why there is no room for it.
 func (d *unit) admit(path string, s *ServiceConfig, cut int, memory *gpu.Ledger) (need gpu.Need, refused, err error) {
-	f, err := models.Open(path, models.DefaultLimits())
+	var m segments.DeviceMemory
+	err = surviving(path, func() error {
+		f, err := models.Open(path, models.DefaultLimits())
+		if err != nil {
+			return err
+		}
+		m = segments.ExpectDeviceMemory(f, cut)
+		return f.Close()
+	})
 	if err != nil {
 		return need, nil, nil // the worker says what is wrong with it
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	m := segments.ExpectDeviceMemory(f, cut)
 	need = gpu.Need{Service: s.Name, Bytes: m.Sum(), Sums: m.Sums()}
 	switch given := d.given(s); {
 	case given > 0 && given < need.Bytes:

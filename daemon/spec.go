@@ -33,6 +33,7 @@ func (u *unit) runner(o *Options, specs []executor.ServiceSpec) (runner, error) 
 		BackoffMax:   w.BackoffMax,
 		RestartLimit: w.RestartLimit,
 		Events:       u.backend.workerEvents(o.joinTimeout),
+		BeforeKill:   u.backend.beforeKill(),
 	})
 }
 

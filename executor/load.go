@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -140,12 +141,15 @@ func (w *worker) awaitReady() error {
 	}
 }
 
-// env returns the environment of the worker, nil for that of this process.
+// env returns the environment of the worker.
 func (s *service) env() []string {
-	if s.spec.Env != nil {
-		return s.spec.Env
+	switch {
+	case s.spec.Env != nil:
+		return withoutSecrets(s.spec.Env)
+	case s.executor.opts.Env != nil:
+		return withoutSecrets(s.executor.opts.Env)
 	}
-	return s.executor.opts.Env
+	return withoutSecrets(os.Environ())
 }
 
 // loadError wraps, besides ErrLoad, the sentinel of package segments that says

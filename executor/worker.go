@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -48,12 +49,24 @@ func (w *worker) lose(cause error) {
 	if first || w.mu.cause == ErrExited { //nolint:errorlint // one that wraps it says more
 		w.mu.cause = cause
 	}
+	busy := w.mu.flights.count > 0
 	w.mu.Unlock()
-	if first {
+	if !first {
+		return
+	}
+	warn := w.service.executor.opts.BeforeKill
+	if warn == nil || !busy || errors.Is(cause, ErrExited) {
 		w.process.kill()
 		w.conn.shutdown()
 		close(w.lost)
+		return
 	}
+	w.conn.shutdown()
+	close(w.lost)
+	w.service.start(func() {
+		warn(w.service.spec.ID, w.process.pid())
+		w.process.kill()
+	})
 }
 
 func (w *worker) cause() error {

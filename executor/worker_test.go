@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -231,5 +232,36 @@ func TestBadHello(t *testing.T) {
 	}, "")
 	if lost := awaitEvent[WorkerLost](f, nil); !errors.Is(lost.Err, ErrProtocol) || !strings.Contains(lost.Err.Error(), "hello of process 0") {
 		t.Error(lost.Err)
+	}
+}
+
+// TestBeforeKill hangs a worker: whoever shares the device with it is told
+// before it is killed, while its neighbours go on. One that has nothing to do
+// is killed without a word.
+func TestBeforeKill(t *testing.T) {
+	told := make(chan int, 8)
+	f := startReady(t, func(o *Options) {
+		o.SpanTimeout = 300 * time.Millisecond
+		o.BeforeKill = func(_ models.ServiceID, pid int) {
+			if err := syscall.Kill(pid, 0); err != nil {
+				t.Errorf("process %d: %v", pid, err)
+			}
+			told <- pid
+		}
+	}, 1)
+	s := f.do(f.whole(0, 1, "1 hang"))
+	if s.Status != Lost || !errors.Is(s.Err, ErrSpanTimeout) {
+		t.Fatalf("%+v", s)
+	}
+	if lost := awaitEvent[WorkerLost](f, nil); lost.PID != <-told {
+		t.Errorf("another process than %d", lost.PID)
+	}
+	awaitAnother(f, 1)
+	if err := f.Replace(0, ErrHeld); err != nil {
+		t.Fatal(err)
+	}
+	awaitAnother(f, 2)
+	if len(told) > 0 {
+		t.Error("it is told of a worker that had nothing to do")
 	}
 }

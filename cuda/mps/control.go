@@ -185,6 +185,26 @@ func (c *Control) HasClient(ctx context.Context, pid int) (bool, error) {
 	return false, c.elsewhere(servers)
 }
 
+// TerminateClient ends the work of a process on the device, so that it can be
+// killed without harm to the other clients of its server. It does nothing to a
+// process that is no client.
+func (c *Control) TerminateClient(ctx context.Context, pid int) error {
+	servers, err := c.console.Servers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, server := range servers {
+		clients, err := c.console.ClientPIDs(ctx, server)
+		if err == nil && slices.Contains(clients, pid) {
+			err = c.console.TerminateClient(ctx, server, pid)
+		}
+		if err != nil && !errors.Is(err, ErrNoServer) {
+			return err
+		}
+	}
+	return nil
+}
+
 // elsewhere returns ErrNamespace if servers of a daemon that somebody else runs
 // are none of the processes that are seen here.
 func (c *Control) elsewhere(servers []int) error {

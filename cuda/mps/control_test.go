@@ -229,6 +229,12 @@ func TestClients(t *testing.T) {
 	if err != nil || !slices.Equal(clients, want) {
 		t.Errorf("%+v, %v", clients, err)
 	}
+	if err := c.TerminateClient(ctx, os.Getpid()); err != nil {
+		t.Error(err)
+	}
+	if err := c.TerminateClient(ctx, 1); err != nil { // no client, so nothing is asked
+		t.Error(err)
+	}
 	if err := c.Console().TerminateClient(ctx, server, os.Getpid()); err != nil {
 		t.Error(err)
 	}

@@ -123,6 +123,15 @@ func (p *Part) HasClient(ctx context.Context, pid int) (bool, error) {
 	return p.control.HasClient(ctx, pid)
 }
 
+// TerminateClient ends the work of a process on the part, if that has MPS. See
+// [mps.Control.TerminateClient].
+func (p *Part) TerminateClient(ctx context.Context, pid int) error {
+	if p.control == nil {
+		return nil
+	}
+	return p.control.TerminateClient(ctx, pid)
+}
+
 // Look takes a sample of the part, for Status.
 func (p *Part) Look() {
 	s, err := p.gpu.host.Sample(p.UUID)
