@@ -294,7 +294,7 @@ var owners = []struct {
 	{"golang.org/x/term", []string{"cmd/overlapd", "cmd/overlapd/load"}, "only commands talk to a terminal"},
 	{"github.com/HdrHistogram/hdrhistogram-go", []string{"cmd/overlapd/load"}, "latencies are counted where load is made"},
 	{"golang.org/x/sys", []string{
-		"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "models", "segments", "executor", "executor/emulated", "daemon", "daemon/admin", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
+		"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "models", "segments", "executor", "executor/emulated", "daemon", "daemon/rpc", "daemon/admin", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
 		"cmd/overlapd/conformance", "cmd/overlapd/gpucheck", "cmd/overlapd/hostcheck",
 	}, "the scheduler and the predictor ask nothing of the system, and ort asks the system through C"},
 

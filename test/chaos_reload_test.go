@@ -138,7 +138,7 @@ func (c *chaos) settleConfiguration() {
 	}
 	var out []byte
 	var err error
-	for range 3 {
+	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(glance) {
 		if out, err = exec.Command(program, "reload", "--config", path).CombinedOutput(); err == nil {
 			return
 		}

@@ -3,6 +3,8 @@ package rpc
 import (
 	"net"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // listener bounds the number of connections. One over the limit is closed at
@@ -18,11 +20,28 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
+		probe(c)
 		if l.server.open.Add(1) <= int64(l.server.limits.Connections) {
 			return &conn{Conn: c, server: l.server}, nil
 		}
 		l.server.open.Add(-1)
 		_ = c.Close()
+	}
+}
+
+// probe has the kernel find out when the client of a connection is gone without
+// a word. One that cannot be asked that, such as over a Unix socket, cannot go
+// like that either.
+func probe(c net.Conn) {
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: probeAfter, Interval: probeWait, Count: probes})
+	if raw, err := tcp.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unheard.Milliseconds()))
+		})
 	}
 }
 

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -30,13 +31,19 @@ const (
 	// handshakeTime is for a new connection to say that it speaks HTTP/2.
 	handshakeTime = 10 * time.Second
 
-	// pingTime is how long a connection is quiet before it is asked whether
-	// its client is still there, and pingWait how long the client may take to
-	// say so. Its queries are cancelled if it does not.
-	pingTime = 30 * time.Second
-	pingWait = 10 * time.Second
+	// probeAfter is how long a connection is quiet before the kernel asks
+	// whether its client is still there, probes how often it asks, and probeWait
+	// how long it waits for an answer each time. What is sent to a client that is
+	// gone has unheard to be acknowledged. Its queries are cancelled then.
+	//
+	// The pings of gRPC are not for this: they go by the clock on the wall, and
+	// take everybody for gone for as long as that was set back.
+	probeAfter = 30 * time.Second
+	probeWait  = 5 * time.Second
+	probes     = 2
+	unheard    = 10 * time.Second
 
-	// pingLeast is how often a client may ask the same of us.
+	// pingLeast is how often a client may ping us.
 	pingLeast = 5 * time.Second
 )
 
@@ -78,7 +85,7 @@ func New(h Host, l Limits, g Guard) *Server {
 		grpc.MaxHeaderListSize(uint32(l.HeaderBytes)),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakeTime),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: l.IdleTimeout, Time: pingTime, Timeout: pingWait}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: l.IdleTimeout, Time: math.MaxInt64}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingLeast, PermitWithoutStream: true}),
 		grpc.InTapHandle(s.hurry),
 		grpc.UnaryInterceptor(unhurry),
