@@ -53,6 +53,9 @@ func Open(path string) (*Library, error) {
 	if err := checkFile(path); err != nil {
 		return nil, fmt.Errorf("%w: %s: %v; %s", ErrNotFound, path, err, remedy)
 	}
+	if err := silence(); err != nil {
+		return nil, err
+	}
 	base, err := load(path)
 	if err != nil {
 		return nil, err
