@@ -74,6 +74,17 @@ func (e *Endpoint) ringOf(ctx *fasthttp.RequestCtx) (*timeline.Ring, *Error) {
 	return rings[n], nil
 }
 
+// sinceOf returns after what a request asks to be told, the latest if it does
+// not say.
+func sinceOf(ctx *fasthttp.RequestCtx) (since uint64, ok bool) {
+	v := ctx.QueryArgs().Peek("since")
+	if v == nil {
+		return timeline.Latest, true
+	}
+	since, err := strconv.ParseUint(string(v), 10, 63)
+	return since, err == nil
+}
+
 // answerTimeline tells of the rounds after one, or of the latest ones.
 func (e *Endpoint) answerTimeline(ctx *fasthttp.RequestCtx) {
 	ring, fault := e.ringOf(ctx)
@@ -81,13 +92,10 @@ func (e *Endpoint) answerTimeline(ctx *fasthttp.RequestCtx) {
 		writeError(ctx, fault)
 		return
 	}
-	since := timeline.Latest
-	if v := ctx.QueryArgs().Peek("since"); v != nil {
-		var err error
-		if since, err = strconv.ParseUint(string(v), 10, 63); err != nil {
-			writeError(ctx, errSince)
-			return
-		}
+	since, ok := sinceOf(ctx)
+	if !ok {
+		writeError(ctx, errSince)
+		return
 	}
 	text, err := json.Marshal(ring.Read(since, timeline.PageRounds, nil))
 	if err != nil {

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"encoding/json"
-	"strconv"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -51,13 +50,10 @@ func (e *Endpoint) answerQueries(ctx *fasthttp.RequestCtx) {
 		writeError(ctx, fault)
 		return
 	}
-	since := timeline.Latest
-	if v := ctx.QueryArgs().Peek("since"); v != nil {
-		var err error
-		if since, err = strconv.ParseUint(string(v), 10, 63); err != nil {
-			writeError(ctx, errQueriesSince)
-			return
-		}
+	since, ok := sinceOf(ctx)
+	if !ok {
+		writeError(ctx, errQueriesSince)
+		return
 	}
 	text, err := json.Marshal(ring.ReadQueries(since))
 	if err != nil {
