@@ -338,7 +338,7 @@ func TestNothingIsMeasuredIfUnwanted(t *testing.T) {
 // What is stored and cannot be read is told; the daemon serves.
 func TestUnreadableMeasurements(t *testing.T) {
 	r := newRig(t, rigOptions{services: 2, device: &calm})
-	if err := r.state.db.close(); err != nil {
+	if err := r.state.db.Close(); err != nil {
 		t.Fatal(err)
 	}
 	r.backend.running = true
@@ -346,7 +346,7 @@ func TestUnreadableMeasurements(t *testing.T) {
 	if err := r.workers.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	says(t, r.await("solo").Reason, "what was measured cannot be used: database not open")
+	says(t, r.await("solo").Reason, "what was measured cannot be used: the state file is closed")
 	r.serves()
 }
 

@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
-	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
-	berrors "go.etcd.io/bbolt/errors"
 
+	"github.com/overlapd/overlapd/daemon/statefile"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/training"
 )
@@ -21,9 +19,6 @@ import (
 const (
 	stateName = "state.db"
 
-	// stateLock is how long another daemon may hold the file.
-	stateLock = time.Second
-
 	// asideTime is the form of the time in the name of a file set aside.
 	asideTime = "20060102-150405.000000000"
 
@@ -31,17 +26,8 @@ const (
 	maxProfileBytes = 16 << 20
 )
 
-// errDamaged is returned when the content of the state file is broken.
-var errDamaged = errors.New("the state file is damaged")
-
-var (
-	// ErrStateInUse is returned when another overlapd has the state file open.
-	ErrStateInUse = errors.New("another overlapd uses this state folder; stop that daemon, or give each its own state_dir. " +
-		"What can be measured while a daemon serves, it measures itself (profile.on_start)")
-
-	// ErrNoState is returned when a folder has no state file.
-	ErrNoState = errors.New("there is no state file")
-)
+// ErrNoState is returned when a folder has no state file.
+var ErrNoState = errors.New("there is no state file")
 
 var (
 	profileBucket     = []byte("solo-profiles")
@@ -51,7 +37,7 @@ var (
 // state is the file that outlives the daemon: what was measured of each model
 // on this device.
 type state struct {
-	db       *guardedFile
+	db       *statefile.File
 	datasets *training.Store
 }
 
@@ -93,7 +79,7 @@ func openState(dir string) (s *state, aside string, err error) {
 		return nil, "", err
 	}
 	path := filepath.Join(dir, stateName)
-	if s, err = openFile(path); !errors.Is(err, errDamaged) {
+	if s, err = openFile(path); !errors.Is(err, statefile.ErrDamaged) {
 		return s, "", err
 	}
 	aside = fmt.Sprintf("%s.damaged-%s", path, time.Now().UTC().Format(asideTime))
@@ -113,113 +99,43 @@ func makeStateDir(dir string) error {
 
 // openFile opens a state file, or makes it.
 func openFile(path string) (*state, error) {
-	db, err := openDB(path)
+	db, err := statefile.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	datasets, err := training.NewStore(db)
-	if err != nil {
-		return nil, errors.Join(err, db.close())
+	if err = db.View(func(tx *bbolt.Tx) error { return tx.ForEach(readBucket) }); err == nil {
+		err = db.Update(makeBuckets)
 	}
-	return &state{db, datasets}, nil
-}
-
-// openDB opens a bbolt file and reads all of it once: a page that is broken
-// must be found now, not while serving. The error is errDamaged if the content
-// of the file is at fault.
-func openDB(path string) (g *guardedFile, err error) {
-	var db *bbolt.DB
-	var file *os.File
-	open := func(name string, flag int, mode os.FileMode) (*os.File, error) {
-		file, err = os.OpenFile(name, flag, mode)
-		return file, err
-	}
-	err = guarded(func() error {
-		db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: stateLock, OpenFile: open})
-		return err
-	})
-	if err != nil {
-		if file != nil {
-			file.Close() // a fault leaves it open, and locked
-		}
-		return nil, sortOpenError(path, err)
-	}
-	if err = guarded(func() error { return verify(db) }); err == nil {
-		err = db.Update(func(tx *bbolt.Tx) error {
-			for _, name := range [][]byte{profileBucket, calibrationBucket, cutBucket} {
-				if _, err := tx.CreateBucketIfNotExists(name); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+	s := &state{db: db}
+	if err == nil {
+		s.datasets, err = training.NewStore(db)
 	}
 	if err != nil {
-		return nil, errors.Join(sortOpenError(path, err), db.Close())
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), db.Close())
 	}
-	return &guardedFile{db: db, file: file}, nil
-}
-
-// guarded runs f and returns a panic as errDamaged. A file that is shorter
-// than it says makes reading its mapping a fault, which panics here only.
-func guarded(f func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if fault := recover(); fault != nil {
-			err = fmt.Errorf("%w: %v", errDamaged, fault)
-		}
-	}()
-	return f()
-}
-
-// sortOpenError tells a damaged file from one that cannot be had: only the
-// former is set aside.
-func sortOpenError(path string, err error) error {
-	var number syscall.Errno
-	switch {
-	case errors.Is(err, berrors.ErrTimeout):
-		return fmt.Errorf("%s: %w", path, ErrStateInUse)
-	case errors.Is(err, errDamaged):
-		return fmt.Errorf("%s: %w", path, err)
-	case errors.As(err, &number):
-		return fmt.Errorf("state file: %w", err)
-	}
-	return fmt.Errorf("%s: %w: %w", path, errDamaged, err)
-}
-
-// verify reads every page of the file. It walks all entries itself before the
-// check of bbolt, which runs in a goroutine where a fault would end the
-// process.
-func verify(db *bbolt.DB) error {
-	return db.View(func(tx *bbolt.Tx) error {
-		info, err := os.Stat(db.Path())
-		if err != nil {
-			return err
-		}
-		if tx.Size() > info.Size() {
-			return fmt.Errorf("%w: it has %d bytes of %d", errDamaged, info.Size(), tx.Size())
-		}
-		if err := tx.ForEach(readBucket); err != nil {
-			return err
-		}
-		for fault := range tx.Check() {
-			err = errors.Join(err, fault)
-		}
-		return err
-	})
+	return s, nil
 }
 
 // readBucket reads the entries of a bucket. There are no buckets in buckets.
 func readBucket(name []byte, b *bbolt.Bucket) error {
 	if b == nil {
-		return fmt.Errorf("%w: %q is no bucket", errDamaged, name)
+		return fmt.Errorf("%w: %q is no bucket", statefile.ErrDamaged, name)
 	}
 	return b.ForEach(func(k, text []byte) error {
 		if !json.Valid(text) {
-			return fmt.Errorf("%w: the value of %q is not JSON", errDamaged, k)
+			return fmt.Errorf("%w: the value of %q is not JSON", statefile.ErrDamaged, k)
 		}
 		return nil
 	})
+}
+
+func makeBuckets(tx *bbolt.Tx) error {
+	for _, name := range [][]byte{profileBucket, calibrationBucket, cutBucket} {
+		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // profileKey names what a solo profile holds for.
@@ -283,4 +199,4 @@ func (s *state) load(bucket, key []byte, value any) (ok bool, err error) {
 	return ok && err == nil, err
 }
 
-func (s *state) close() error { return s.db.close() }
+func (s *state) close() error { return s.db.Close() }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.etcd.io/bbolt"
 
+	"github.com/overlapd/overlapd/daemon/statefile"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/training"
@@ -103,7 +104,7 @@ func TestStateIsOfOneDaemon(t *testing.T) {
 	dir := t.TempDir()
 	s := openTestState(t, dir)
 	defer closeState(t, s)
-	if _, _, err := openState(dir); !errors.Is(err, ErrStateInUse) {
+	if _, _, err := openState(dir); !errors.Is(err, statefile.ErrInUse) {
 		t.Errorf("a second daemon got %v", err)
 	}
 	if left := listDir(t, dir); len(left) != 1 {
@@ -125,7 +126,7 @@ func TestOpenState(t *testing.T) {
 	if err := s.Datasets().Append(d); err != nil {
 		t.Error(err)
 	}
-	if _, err := OpenState(dir, true); !errors.Is(err, ErrStateInUse) {
+	if _, err := OpenState(dir, true); !errors.Is(err, statefile.ErrInUse) {
 		t.Errorf("a file in use: %v", err)
 	}
 	if err := s.Close(); err != nil {
@@ -146,7 +147,7 @@ func TestOpenDamagedState(t *testing.T) {
 	if err := os.WriteFile(path, []byte("no database"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenState(dir, false); !errors.Is(err, errDamaged) {
+	if _, err := OpenState(dir, false); !errors.Is(err, statefile.ErrDamaged) {
 		t.Errorf("got %v", err)
 	}
 	if left := listDir(t, dir); len(left) != 1 || left[0] != stateName {
@@ -160,7 +161,7 @@ func TestStateThatCannotBeOpenedStays(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, stateName), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, aside, err := openState(dir); err == nil || errors.Is(err, errDamaged) || aside != "" {
+	if _, aside, err := openState(dir); err == nil || errors.Is(err, statefile.ErrDamaged) || aside != "" {
 		t.Errorf("got %v, set aside %q", err, aside)
 	}
 	if left := listDir(t, dir); len(left) != 1 {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"github.com/overlapd/overlapd/daemon/statefile"
 )
 
 // Damage that is done to the file while it is open is an error of whoever reads
@@ -36,7 +38,7 @@ func TestStateDamagedWhileOpen(t *testing.T) {
 			})
 		}
 		users.Wait()
-		if err := s.saveProfile([]byte("key"), testProfile(1)); errors.Is(err, errStateLost) {
+		if err := s.saveProfile([]byte("key"), testProfile(1)); errors.Is(err, statefile.ErrLost) {
 			lost++
 		} else if err != nil {
 			t.Errorf("round %d: %v", round, err)

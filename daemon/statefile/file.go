@@ -1,0 +1,202 @@
+package statefile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+	"golang.org/x/sys/unix"
+)
+
+// lockWait is how long another process may hold the file.
+const lockWait = time.Second
+
+// File is an open state file. Its methods may be called from any goroutine, but
+// not from within a transaction.
+type File struct {
+	db   *bbolt.DB
+	path string
+	file *os.File // of db
+
+	access sync.RWMutex // writing changes what the file looks like
+	left   os.FileInfo  // when the last transaction had ended
+	lost   atomic.Bool
+	closed atomic.Bool
+}
+
+// Open opens the file at path, or makes it. All its pages are read: one that is
+// broken must be found now and not while serving. An error that is neither
+// ErrDamaged nor ErrInUse says that the file cannot be had.
+func Open(path string) (*File, error) {
+	f := &File{path: path}
+	open := func(name string, flag int, mode os.FileMode) (file *os.File, err error) {
+		f.file, err = openChecked(name, flag, mode)
+		return f.file, err
+	}
+	err := guarded(func() (err error) {
+		f.db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, OpenFile: open})
+		return err
+	})
+	if err == nil {
+		err = f.leave()
+	}
+	if err != nil {
+		if f.file != nil {
+			f.file.Close() // a fault leaves it open, and locked
+		}
+		return nil, sortOpenError(path, err)
+	}
+	return f, nil
+}
+
+// openChecked opens and locks the file, and checks its content before bbolt
+// sees it.
+func openChecked(name string, flag int, mode os.FileMode) (*os.File, error) {
+	file, err := os.OpenFile(name, flag, mode)
+	if err != nil {
+		return nil, err
+	}
+	if err = lock(file); err == nil {
+		err = checkFile(file)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// lock takes the lock that bbolt takes once more.
+func lock(file *os.File) error {
+	const pause = 20 * time.Millisecond
+	for range lockWait / pause {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return err
+		}
+		time.Sleep(pause)
+	}
+	return berrors.ErrTimeout
+}
+
+// checkFile checks the pages of a file. An empty one is new.
+func checkFile(file *os.File) error {
+	info, err := file.Stat()
+	if err != nil || info.Size() == 0 {
+		return err
+	}
+	return check(file, info.Size())
+}
+
+// errFault is within what guarded makes of a panic.
+var errFault = errors.New("reading it failed")
+
+// guarded runs f and returns a panic as ErrDamaged. A file that is shorter than
+// it says makes reading its mapping a fault, which panics here only.
+func guarded(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("%w: %w: %v", ErrDamaged, errFault, fault)
+		}
+	}()
+	return f()
+}
+
+// sortOpenError tells a damaged file from one that cannot be had.
+func sortOpenError(path string, err error) error {
+	var number unix.Errno
+	switch {
+	case errors.Is(err, berrors.ErrTimeout):
+		return fmt.Errorf("%s: %w", path, ErrInUse)
+	case errors.Is(err, ErrDamaged):
+		return fmt.Errorf("%s: %w", path, err)
+	case errors.As(err, &number):
+		return fmt.Errorf("state file: %w", err)
+	}
+	return fmt.Errorf("%s: %w: %w", path, ErrDamaged, err)
+}
+
+// View reads in a transaction.
+func (f *File) View(read func(*bbolt.Tx) error) error {
+	f.access.RLock()
+	defer f.access.RUnlock()
+	return f.do(func() error { return f.db.View(read) })
+}
+
+// Update writes in a transaction. When it returns nil, all of it is on disk,
+// otherwise nothing.
+func (f *File) Update(write func(*bbolt.Tx) error) error {
+	f.access.Lock()
+	defer f.access.Unlock()
+	err := f.do(func() error { return f.db.Update(write) })
+	if f.lost.Load() || f.closed.Load() {
+		return err
+	}
+	return errors.Join(err, f.leave()) // one that failed may have made it longer
+}
+
+// do runs a transaction on the file if it is as it was left.
+func (f *File) do(transaction func() error) error {
+	switch {
+	case f.closed.Load():
+		return ErrClosed
+	case f.lost.Load():
+		return ErrLost
+	}
+	err := f.asLeft()
+	if err == nil {
+		if err = guarded(transaction); !errors.Is(err, errFault) {
+			return err
+		}
+	}
+	f.lost.Store(true)
+	return fmt.Errorf("%w (%w)", ErrLost, err)
+}
+
+// leave notes what the file looks like.
+func (f *File) leave() (err error) {
+	f.left, err = f.file.Stat()
+	return err
+}
+
+// asLeft returns an error if the file is not as the last transaction left it,
+// or no more where it was.
+func (f *File) asLeft() error {
+	at, err := os.Stat(f.path)
+	if err != nil {
+		return err
+	}
+	info, err := f.file.Stat()
+	switch {
+	case err != nil:
+		return err
+	case !os.SameFile(info, at):
+		return errors.New("another file is in its place")
+	case info.Size() != f.left.Size():
+		return fmt.Errorf("it had %d bytes and has %d", f.left.Size(), info.Size())
+	case !info.ModTime().Equal(f.left.ModTime()):
+		return fmt.Errorf("it was written to at %s", info.ModTime().UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// Close gives the file back after the transactions that run. Of one that was
+// lost the mapping stays, for fear of what bbolt would wait for, and would keep
+// the lock.
+func (f *File) Close() error {
+	f.access.Lock()
+	defer f.access.Unlock()
+	if f.closed.Swap(true) {
+		return nil
+	}
+	if f.lost.Load() {
+		return errors.Join(unix.Flock(int(f.file.Fd()), unix.LOCK_UN), f.file.Close())
+	}
+	return guarded(f.db.Close)
+}
