@@ -68,6 +68,12 @@ func (r *reload) load(name string) error {
 	if err != nil {
 		return r.ended(name, err)
 	}
+	return r.await(name, u, s, j)
+}
+
+// await returns when a service has joined or does not, or when the reload is cut
+// short.
+func (r *reload) await(name string, u *unit, s *slot, j *joining) error {
 	for {
 		select {
 		case step := <-j.news:
@@ -76,8 +82,12 @@ func (r *reload) load(name string) error {
 			r.gather()
 			return r.ended(name, err)
 		case <-r.ctx.Done():
-			u.backend.ask(func(l *loop) { l.withdraw(s, errCutShort) })
-			r.done.Failed[name] = errCutShort.Error()
+			err := errCutShort
+			if u.backend.ask(func(l *loop) { l.withdraw(s, errCutShort) }) {
+				err = <-j.ready // it may have joined before
+			}
+			r.gather()
+			_ = r.ended(name, err) // which ends nothing
 			return context.Cause(r.ctx)
 		}
 	}
