@@ -180,6 +180,16 @@ type front struct {
 	backends []*backend
 }
 
+// Service implements Backend. Its unit knows first what has taken the place of a
+// service: until that is gathered, the unit is asked.
+func (f *front) Service(name []byte) *Service {
+	s := f.registry.Service(name)
+	if s != nil && s.retired.Load() {
+		return s.home.Service(name)
+	}
+	return s
+}
+
 func (f *front) Alloc(s *Service, bytes int64) (Memory, error) { return s.home.Alloc(s, bytes) }
 
 func (f *front) Free(s *Service, m Memory) { s.home.Free(s, m) }
