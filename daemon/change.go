@@ -57,16 +57,15 @@ func (l *loop) open(u *unit, s *slot, spec executor.ServiceSpec) error {
 	if err := l.scheduler.Add(l.now(), m); err != nil {
 		return err
 	}
-	err := l.solo.Reset(id, m.Operators)
-	if err == nil {
-		spec.ID = id
-		err = l.exec.Add(spec)
+	if int(id) == len(l.slots) { // also if it stays free: all tables are of one length
+		l.slots, l.specs = append(l.slots, nil), append(l.specs, models.Service{ID: id})
 	}
-	if err != nil {
+	if err := l.solo.Reset(id, m.Operators); err != nil {
 		return errors.Join(err, l.scheduler.Remove(l.now(), id))
 	}
-	if int(id) == len(l.slots) {
-		l.slots, l.specs = append(l.slots, nil), append(l.specs, m)
+	spec.ID = id
+	if err := l.exec.Add(spec); err != nil {
+		return errors.Join(err, l.scheduler.Remove(l.now(), id), l.predictor.Drop(id))
 	}
 	l.slots[id], l.specs[id], l.reloaded = s, m, true
 	if l.record != nil {

@@ -43,6 +43,7 @@ type fakeWorkers struct {
 		hold    []executor.Event // events that are not delivered yet, if holding
 		holding bool
 		granted []models.ServiceID
+		noRoom  error           // why no service can be added, nil if one can
 		groups  [][]models.Span // of the rounds sent, in that order
 	}
 }
@@ -514,6 +515,10 @@ func (f *fakeWorkers) Add(spec executor.ServiceSpec) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.mu.noRoom != nil {
+		arena.Close()
+		return f.mu.noRoom
+	}
 	for int(spec.ID) >= len(f.arenas) {
 		f.arenas, f.mu.workers = append(f.arenas, nil), append(f.mu.workers, fakeWorker{})
 	}
@@ -523,6 +528,13 @@ func (f *fakeWorkers) Add(spec executor.ServiceSpec) error {
 	}
 	f.arenas[spec.ID], f.mu.workers[spec.ID] = arena, fakeWorker{operators: fakeOperators}
 	return nil
+}
+
+// refuseAdd lets no service be added from now on, unless err is nil.
+func (f *fakeWorkers) refuseAdd(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.noRoom = err
 }
 
 // Remove loses the worker of a service, which is gone at once.

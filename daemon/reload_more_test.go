@@ -122,3 +122,22 @@ func TestReloadReadsTokensAgain(t *testing.T) {
 		t.Error("the new token is not the one that is taken")
 	}
 }
+
+// A service that cannot be added, as when no memory file can be made for it,
+// leaves nothing behind: the predictor serves on when another goes.
+func TestReloadAfterAServiceThatCannotBeAdded(t *testing.T) {
+	r := startRig(t, rigOptions{services: 3, device: &calm, dir: put(t, fakeFile(3))})
+	rr := &reloadRig{rig: r, result: make(chan reloaded, 1), steps: make(chan ReloadStep, 1000)}
+	r.face = r.front()
+	r.await("serving")
+	r.workers.refuseAdd(errors.New("too many open files"))
+	if done := rr.reload(func(c *Config) { c.Services = append(c.Services, added("new")) }); done.Failed["new"] == "" {
+		t.Fatalf("%+v", done)
+	}
+	rr.reload(func(c *Config) { c.Services = c.Services[:2] })
+	rr.until("the old one is gone", func(l *loop) bool { return l.leaving == 0 })
+	if p := r.predictor(); p.Phase != "serving" {
+		t.Errorf("%s: %s", p.Phase, p.Reason)
+	}
+	r.serves()
+}
