@@ -82,6 +82,8 @@ func (l *loop) heard(s *slot, e executor.Event) {
 	switch e := e.(type) {
 	case executor.WorkerProgress:
 		j.tell(ReloadStep{Service: s.config.Name, State: StepLoading, Done: e.Done, Total: e.Total})
+	case executor.WorkerAsks: // one that loads by leave tells no other progress
+		j.tell(ReloadStep{Service: s.config.Name, State: StepLoading, Done: e.Done, Total: e.Total})
 	case executor.WorkerLost:
 		if j.lost++; j.lost >= loadTries || errors.Is(e.Err, executor.ErrLoad) {
 			l.withdraw(s, e.Err)

@@ -265,3 +265,21 @@ func TestLoadingAndMeasuring(t *testing.T) {
 		}
 	})
 }
+
+// What a worker that loads by leave tells of its steps is progress of the reload.
+func TestReloadTellsOfStepsThatAreAskedFor(t *testing.T) {
+	r := newReloadRig(t, 1)
+	r.begin(func(c *Config) { c.Services = append(c.Services, added("new")) })
+	id := r.joins()
+	r.workers.tell(executor.WorkerAsks{Service: models.ServiceID(id), Phase: "load", Done: 3, Total: 9})
+	r.sync()
+	r.workers.revive(id, fakeOperators)
+	r.end()
+	close(r.steps)
+	for step := range r.steps {
+		if step == (ReloadStep{Service: "new", State: StepLoading, Done: 3, Total: 9}) {
+			return
+		}
+	}
+	t.Error("nothing is told of the steps")
+}
