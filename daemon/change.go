@@ -60,7 +60,7 @@ func (l *loop) open(u *unit, s *slot, spec executor.ServiceSpec) error {
 	if int(id) == len(l.slots) { // also if it stays free: all tables are of one length
 		l.slots, l.specs = append(l.slots, nil), append(l.specs, models.Service{ID: id})
 	}
-	if err := l.solo.Reset(id, m.Operators); err != nil {
+	if err := l.predictor.Reset(id, m.Operators); err != nil {
 		return errors.Join(err, l.scheduler.Remove(l.now(), id))
 	}
 	spec.ID = id

@@ -94,7 +94,8 @@ func newRig(t *testing.T, o rigOptions) *rig {
 		t.Fatal(err)
 	}
 	r.Daemon = d
-	t.Cleanup(func() { r.stop() })
+	level := zerolog.GlobalLevel() // which a reload sets
+	t.Cleanup(func() { r.stop(); zerolog.SetGlobalLevel(level) })
 	return r
 }
 

@@ -484,7 +484,7 @@ func (l *loop) load(spec models.Service, e *executor.WorkerReady) error {
 	if err := l.scheduler.Load(l.now(), spec); err != nil {
 		return err
 	}
-	if err := l.solo.Reset(spec.ID, spec.Operators); err != nil {
+	if err := l.predictor.Reset(spec.ID, spec.Operators); err != nil {
 		return err
 	}
 	l.specs[spec.ID], w.info = spec, &e.Info

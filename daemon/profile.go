@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"fmt"
+
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
@@ -29,12 +31,17 @@ func (d *unit) stored(e *executor.WorkerReady) (predictor.Snapshot, bool) {
 }
 
 // calibrationKey names what a calibration holds for: it speaks of services by
-// their position.
+// their position, and what was learned of a model holds for no other that has
+// its place, or its name.
 func (d *unit) calibrationKey(identity string) []byte {
 	key := []byte(identity)
-	for _, s := range d.backend.loop.slots {
-		if key = append(key, '|'); s != nil {
-			key = append(key, s.config.Name...)
+	for i, s := range d.backend.loop.slots {
+		if key = append(key, '|'); s == nil {
+			continue
+		}
+		key = append(key, s.config.Name...)
+		if m, ok := d.backend.loop.measured(models.ServiceID(i)); ok {
+			key = fmt.Appendf(key, " %s/%d", m.Hash, m.Operators)
 		}
 	}
 	return key

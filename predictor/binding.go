@@ -69,6 +69,16 @@ func (p *Predictor) bound(service models.ServiceID) int {
 	return p.bind[service].file
 }
 
+// Reset is [Solo.Reset] for a service that may have run before: what was learned
+// of groups with its last model is not believed of the next one.
+func (p *Predictor) Reset(service models.ServiceID, operators int) error {
+	if err := p.solo.Reset(service, operators); err != nil {
+		return err
+	}
+	p.calibration.forget(service)
+	return nil
+}
+
 // Drop forgets a service: its solo times, and what was learned of groups with
 // it. Its ID may be given to another one by Reset of the table.
 func (p *Predictor) Drop(service models.ServiceID) error {

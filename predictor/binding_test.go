@@ -2,6 +2,7 @@ package predictor
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -181,5 +182,24 @@ func TestChangedPredictorDoesNotAllocate(t *testing.T) {
 	groups, estimates := manyGroups(MaxRows), make([]models.Estimate, MaxRows)
 	if n := testing.AllocsPerRun(20, func() { p.Predict(groups, estimates) }); n != 0 {
 		t.Errorf("Predict allocates %v times", n)
+	}
+}
+
+// Nor is it believed of the next model that the same service has.
+func TestResetForgetsWhatWasLearned(t *testing.T) {
+	p, f := newSerial(t, 3), constant(testFile(3), 0.9)
+	use(t, p, f, 0, 1, 2)
+	alone := []models.Span{span(2, 0, 10, 1, 0)}
+	teach(t, p, 200, ask(p, alone...).Latency*5/4, alone...)
+	kept := []models.Span{span(0, 0, 10, 1, 0)}
+	teach(t, p, 200, ask(p, kept...).Latency*5/4, kept...)
+	if err := p.Reset(2, 10); err != nil {
+		t.Fatal(err)
+	}
+	if shapes := p.Report().Shapes; slices.ContainsFunc(shapes, func(s ShapeReport) bool { return slices.Contains(s.Services, 2) }) || len(shapes) == 0 {
+		t.Errorf("what is known: %+v", shapes)
+	}
+	if err := p.Reset(9, 10); !errors.Is(err, ErrRange) {
+		t.Errorf("an ID that is not the next: %v", err)
 	}
 }

@@ -1,0 +1,80 @@
+package daemon
+
+import (
+	"slices"
+	"testing"
+)
+
+// learned returns of which services alone it was learned how well they are
+// predicted.
+func (r *rig) learned() (names []string) {
+	r.t.Helper()
+	for _, s := range r.predictor().Shapes {
+		if len(s.Services) == 1 && s.Runs > 0 {
+			names = append(names, s.Services[0])
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// What was learned of a model is not believed of another one that a worker comes
+// back with.
+func TestCalibrationOfAModelThatChanged(t *testing.T) {
+	r := startRig(t, rigOptions{services: 2, device: &calm, dir: put(t, fakeFile(2))})
+	r.await("serving")
+	r.serves()
+	if got := r.learned(); !slices.Equal(got, []string{"s0", "s1"}) {
+		t.Fatalf("learned of %q", got)
+	}
+	r.workers.kill(1)
+	r.workers.reviveAs(1, fakeOperators, "another model")
+	r.sync()
+	if got := r.learned(); !slices.Equal(got, []string{"s0"}) {
+		t.Errorf("learned of %q, and s1 has another model", got)
+	}
+}
+
+// A calibration speaks of services by their place. It is stored for the models in
+// these places: with others a daemon that starts learns anew.
+func TestCalibrationOfOtherModelsIsNotTaken(t *testing.T) {
+	dir := put(t, fakeFile(3))
+	r := startRig(t, rigOptions{services: 3, device: &calm, dir: dir})
+	rr := &reloadRig{rig: r, result: make(chan reloaded, 1), steps: make(chan ReloadStep, 1000)}
+	r.face = r.front()
+	r.await("serving")
+	middle := r.Daemon.Config().Services[1]
+	rr.reload(func(c *Config) { c.Services = slices.Delete(c.Services, 1, 2) })
+	rr.until("it is gone", func(l *loop) bool { return l.leaving == 0 })
+	rr.begin(func(c *Config) { c.Services = slices.Insert(c.Services, 1, middle) })
+	if id := rr.joins(); id != 1 {
+		t.Fatalf("it has slot %d", id)
+	}
+	r.workers.reviveAs(1, fakeOperators, "another model")
+	rr.end()
+	r.serves()
+	if got := r.learned(); len(got) != 3 {
+		t.Fatalf("learned of %q", got)
+	}
+	r.stop()
+
+	again := startRig(t, rigOptions{services: 3, device: &calm, dir: dir})
+	again.await("serving")
+	if got := again.learned(); slices.Contains(got, "s1") {
+		t.Errorf("learned of %q, of which s1 had another model then", got)
+	}
+}
+
+// A daemon that starts with the models that it had goes on with what it learned.
+func TestCalibrationIsTakenAgain(t *testing.T) {
+	dir := put(t, fakeFile(2))
+	r := startRig(t, rigOptions{services: 2, device: &calm, dir: dir})
+	r.await("serving")
+	r.serves()
+	r.stop()
+	again := startRig(t, rigOptions{services: 2, device: &calm, dir: dir})
+	again.await("serving")
+	if got := again.learned(); len(got) != 2 {
+		t.Errorf("learned of %q", got)
+	}
+}
