@@ -1,11 +1,9 @@
 package daemon
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments"
 	"github.com/overlapd/overlapd/training"
 )
@@ -35,7 +33,7 @@ func (u *unit) question(path string, s *ServiceConfig) *segments.ChooseSpec {
 	if u.state == nil {
 		return q
 	}
-	hash, err := hashOf(path)
+	hash, err := hashModel(path)
 	if err != nil {
 		return q // the worker says what is wrong with it
 	}
@@ -43,15 +41,6 @@ func (u *unit) question(path string, s *ServiceConfig) *segments.ChooseSpec {
 		u.log.Warn().Err(err).Str("service", s.Name).Msg("the stored choice of a cut cannot be read; it is made again")
 	}
 	return q
-}
-
-func hashOf(path string) (hash string, err error) {
-	f, err := models.Open(path, models.DefaultLimits())
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	return f.Hash()
 }
 
 // cutKey names what a choice holds for: the model, the device, and what part of

@@ -76,7 +76,7 @@ func TestCutQuestion(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	hash, err := hashOf(path)
+	hash, err := hashModel(path)
 	if err != nil {
 		t.Fatal(err)
 	}
