@@ -181,13 +181,16 @@ func (l *loop) measuredOn() string {
 	return l.device
 }
 
-// known leaves only those models that a predictor was trained on. What was
-// replaced while the daemon serves is a stranger to it, and no reason to do
-// without it for the others.
+// known leaves only those models that a predictor was trained on, cut as they
+// were then. What was replaced while the daemon serves is a stranger to it, and no
+// reason to do without it for the others.
 func known(f *predictor.File, served []predictor.Served) []predictor.Served {
 	for i := range served {
 		s := &served[i]
-		trained := func(m predictor.FeatureModel) bool { return m.Hash == "" || m.Hash == s.Hash }
+		trained := func(m predictor.FeatureModel) bool {
+			same := m.Hash == s.Hash || m.Hash == "" && m.Name == s.Model
+			return same && m.Operators == s.Operators
+		}
 		if s.Hash != "" && !slices.ContainsFunc(f.Features.Models, trained) {
 			*s = predictor.Served{Service: s.Service}
 		}

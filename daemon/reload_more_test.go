@@ -141,3 +141,24 @@ func TestReloadAfterAServiceThatCannotBeAdded(t *testing.T) {
 	}
 	r.serves()
 }
+
+// TestReloadOfACut replaces a service whose model stays, but is cut otherwise:
+// that is another model to the predictor, and no reason to do without it.
+func TestReloadOfACut(t *testing.T) {
+	r := startRig(t, rigOptions{services: 3, device: &calm, dir: put(t, fakeFile(3))})
+	rr := &reloadRig{rig: r, result: make(chan reloaded, 1), steps: make(chan ReloadStep, 1000)}
+	r.face = r.front()
+	r.await("serving")
+	rr.begin(func(c *Config) { c.Services[1].Cut = fakeOperators + 1 })
+	r.workers.reviveAs(rr.joins(), fakeOperators+1, fakeHash(1, fakeOperators))
+	if done := rr.end(); len(done.Failed) > 0 {
+		t.Fatalf("%+v", done)
+	}
+	rr.until("the old one is gone", func(l *loop) bool { return l.leaving == 0 })
+	p := r.predictor()
+	if p.Phase != "serving" {
+		t.Errorf("%s: %s", p.Phase, p.Reason)
+	}
+	says(t, p.Reason, "does not know s1")
+	r.serves()
+}
