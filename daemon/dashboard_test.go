@@ -52,6 +52,9 @@ func TestDashboard(t *testing.T) {
 	}))
 	p := b.open(d.url("/"), 1400, 900, "light")
 	p.await(`document.querySelector(".empty") !== null && byId("link").innerText === "live"`)
+	if got := p.eval(`byId("legend").hidden && byId("keys").hidden`); got != "true" {
+		t.Error("what is not there is explained")
+	}
 	says(t, p.text("body"), "No group has run yet", "overlapd bench serve", "emulated: nothing is computed", "emulated formula", "s0", "s1")
 
 	var clients sync.WaitGroup
@@ -73,6 +76,12 @@ func TestDashboard(t *testing.T) {
 
 	p.key("Escape")
 	p.await(`byId("decision").hidden`)
+	if got := p.eval(`(() => { // each once, and above every span, or a span hides it
+		const marks = [...document.querySelectorAll(".deadline")], spans = [...document.querySelectorAll(".span")];
+		const last = spans[spans.length - 1], places = new Set(marks.map(m => m.getAttribute("d")));
+		return marks.length > 0 && places.size === marks.length && marks.every(m => last.compareDocumentPosition(m) & Node.DOCUMENT_POSITION_FOLLOWING) })()`); got != "true" {
+		t.Errorf("deadlines are hidden or drawn twice")
+	}
 	p.key("ArrowLeft") // the first key takes the last round
 	p.key("ArrowLeft")
 	p.key("Enter")
@@ -108,6 +117,15 @@ func TestDashboardOnAPhone(t *testing.T) {
 	p = b.open(d.url("/#select=77"), 390, 844, "dark")
 	p.await(`!byId("decision").hidden`)
 	says(t, p.text("#decision"), "Round 77 is not remembered any more")
+	p.key("Escape")
+	p.await(`byId("decision").hidden && location.hash === ""`)
+	p = b.open(d.url("/"), 320, 700, "light")
+	p.await(`document.querySelectorAll(".round").length > 0 && document.documentElement.scrollWidth <= 320`)
+	p = b.open(d.url("/"), 730, 700, "light")
+	p.await(`document.querySelectorAll(".round").length > 0`)
+	if got := p.eval(`byId("services").getBoundingClientRect().right - byId("timeline").getBoundingClientRect().right <= 1`); got != "true" {
+		t.Errorf("the table of services is wider than its card: %s", p.text("#services"))
+	}
 	b.clean()
 }
 

@@ -88,5 +88,5 @@ function verdict(c, s, policy) {
 function dropped(r, name) {
   const items = r.dropped.map(d => name(d.service) + ": query " + d.query + ", due in " + duration(d.headroom_ns));
   if (r.dropped_more) items.push("and " + count(r.dropped_more) + " more");
-  return html("p", { class: "why bad" }, "Dropped, since even alone they would have ended too late: " + items.join("; ") + ".");
+  return html("p", { class: "why" }, html("span", { class: "bad" }, "Dropped"), ", since even alone they would have ended too late: " + items.join("; ") + ".");
 }

@@ -77,9 +77,17 @@ function follow() {
   render();
 }
 
+// close leaves the decision for the picture, for the keyboard, too.
+function close() {
+  follow();
+  byId("timeline").focus();
+}
+
 function render() {
   const box = byId("timeline");
-  if (now.rounds.length === 0 && !held) {
+  const empty = now.rounds.length === 0 && !held;
+  byId("legend").hidden = byId("keys").hidden = empty;
+  if (empty) {
     const serving = now.services.find(s => !s.gone), first = serving ? serving.name : "NAME";
     box.replaceChildren(html("p", { class: "empty" }, "No group has run yet. To see some:",
       html("code", {}, "overlapd bench serve --url " + location.origin + " --service " + first + " --rate 20 --duration 10s")));
@@ -109,7 +117,7 @@ function choose(number, explained) {
   panel.replaceChildren(...explain(held.rounds[index], now.services, now.overview ? now.overview.policy : ""));
   byId("before").onclick = () => step(-1);
   byId("after").onclick = () => step(1);
-  byId("close").onclick = () => { follow(); byId("timeline").focus(); };
+  byId("close").onclick = close;
   history.replaceState(null, "", "#select=" + number);
 }
 
@@ -140,7 +148,7 @@ byId("timeline").addEventListener("keydown", e => {
   };
   if (keys[e.key] && !e.ctrlKey && !e.metaKey && !e.altKey) { keys[e.key](); e.preventDefault(); }
 });
-document.addEventListener("keydown", e => { if (e.key === "Escape" && held) { follow(); byId("timeline").focus(); } });
+document.addEventListener("keydown", e => { if (e.key === "Escape" && (held || !byId("decision").hidden)) close(); });
 new ResizeObserver(() => { if (now.epoch) render(); }).observe(byId("timeline"));
 
 // fromFragment opens the round that the address names, once.
@@ -153,7 +161,10 @@ async function fromFragment() {
     const page = answer.ok ? await answer.json() : { rounds: [] };
     if (!page.rounds.length || page.rounds[0].round !== number) {
       byId("decision").hidden = false;
-      byId("decision").replaceChildren(html("p", {}, "Round " + number + " is not remembered any more, or has not run yet."));
+      byId("decision").replaceChildren(html("div", { class: "bar" },
+        html("p", {}, "Round " + number + " is not remembered any more, or has not run yet."),
+        html("button", { id: "close", type: "button" }, "Close")));
+      byId("close").onclick = close;
       return;
     }
     held = { rounds: page.rounds, last: 0, live: null };

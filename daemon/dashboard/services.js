@@ -32,7 +32,7 @@ function showOverview(o, recent) {
     ["device busy", percent(Math.min(1, perSecond(h => h.busy) / Math.max(1, (o.instances || []).length)), 0)],
   ];
   if (o.plans.made > 0) facts.push(["chosen ahead", percent(o.plans.kept / Math.max(1, o.rounds), 0)]);
-  if (o.predictor.file) facts.push(["predictor's error", o.predictor.file.mape_test.toFixed(1) + " %"]);
+  if (o.predictor.file) facts.push(["predictor's error", o.predictor.file.mape_test.toFixed(1) + NEAR + "%"]);
   facts.push(...deviceFacts(o));
   byId("facts").replaceChildren(...facts.map(([name, value]) => html("div", {}, html("dt", {}, name), html("dd", {}, value))));
   byId("services").tBodies[0].replaceChildren(...o.services.map((s, i) => serviceRow(s, i, recent[s.name] || {})));
@@ -108,7 +108,7 @@ function showPredictor(p) {
   byId("shapes").tBodies[0].replaceChildren(...p.shapes.map(s => html("tr", {},
     html("td", {}, s.services.join(" + ") || "others"), html("td", { class: "wide soft" }, s.source),
     html("td", { class: "n wide" }, count(s.runs)),
-    html("td", { class: "n " + (s.mape > 15 ? "warned" : "") }, s.mape.toFixed(1) + " %"),
+    html("td", { class: "n " + (s.mape > 15 ? "warned" : "") }, s.mape.toFixed(1) + NEAR + "%"),
     html("td", { class: "n wide" }, ratio(s.p50)), html("td", { class: "n" }, ratio(s.p99)),
     html("td", { class: "n" }, "× " + s.bound.toFixed(2)))));
 }

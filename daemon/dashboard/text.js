@@ -15,15 +15,16 @@ const html = (tag, attributes, ...children) => put(document.createElement(tag), 
 const svg = (tag, attributes, ...children) => put(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 
 const MS = 1e6, SECOND = 1e9;
+const NEAR = "\u00a0";     // between a number and its unit: no line ends there
 
 function duration(ns) {
   const a = Math.abs(ns);
   if (a === 0) return "0";
-  if (a < 1000 * 100) return (ns / 1e3).toFixed(a < 1e4 ? 1 : 0) + " µs";
-  if (a < 10 * MS) return (ns / MS).toFixed(2) + " ms";
-  if (a < 100 * MS) return (ns / MS).toFixed(1) + " ms";
-  if (a < SECOND) return (ns / MS).toFixed(0) + " ms";
-  if (a < 120 * SECOND) return (ns / SECOND).toFixed(a < 10 * SECOND ? 2 : 1) + " s";
+  if (a < 1000 * 100) return (ns / 1e3).toFixed(a < 1e4 ? 1 : 0) + NEAR + "µs";
+  if (a < 10 * MS) return (ns / MS).toFixed(2) + NEAR + "ms";
+  if (a < 100 * MS) return (ns / MS).toFixed(1) + NEAR + "ms";
+  if (a < SECOND) return (ns / MS).toFixed(0) + NEAR + "ms";
+  if (a < 120 * SECOND) return (ns / SECOND).toFixed(a < 10 * SECOND ? 2 : 1) + NEAR + "s";
   return ago(ns / SECOND);
 }
 
@@ -31,13 +32,13 @@ function duration(ns) {
 function ago(seconds) {
   const s = Math.round(seconds), parts = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
   const first = parts.findIndex(([size]) => s >= size);
-  if (first < 0) return "0 s";
-  return parts.slice(first, first + 2).map(([size, unit], i) => Math.floor((i ? s % parts[first][0] : s) / size) + " " + unit).join(" ");
+  if (first < 0) return "0" + NEAR + "s";
+  return parts.slice(first, first + 2).map(([size, unit], i) => Math.floor((i ? s % parts[first][0] : s) / size) + NEAR + unit).join(" ");
 }
 
 const count = n => Math.round(n).toLocaleString("en");
 const rate = n => n < 10 ? n.toFixed(1) : count(n);
-const percent = (share, digits = 1) => (100 * share).toFixed(digits) + " %";
+const percent = (share, digits = 1) => (100 * share).toFixed(digits) + NEAR + "%";
 const signed = share => (share >= 0 ? "+" : "−") + percent(Math.abs(share));
 const total = counts => Object.values(counts || {}).reduce((a, b) => a + b, 0);
 const many = (n, one, more) => count(n) + " " + (n === 1 ? one : more);

@@ -63,7 +63,9 @@ function draw(box, view, services, chosen) {
     svg("defs", {}, clip), lanes(services, left, width), plot);
   for (const p of plan.pieces) if (p.idle) plot.append(...idle(p, height));
   for (const r of plan.shown) plot.append(group(r, plan, services, chosen, height));
-  if (view.live && view.live.running) plot.append(...inFlight(view.live.running, view.live.now, plan));
+  const live = view.live || {};
+  if (live.running) plot.append(...inFlight(live.running, live.now, plan));
+  plot.append(...deadlines(plan.shown, live.running, live.now, plan), ...plan.shown.flatMap(r => labels(r, plan)));
   if (view.live) plot.append(svg("line", { class: "here", x1: plan.right, x2: plan.right, y1: 0, y2: height }));
   box.replaceChildren(picture);
   const scale = byId("scale");
@@ -91,7 +93,7 @@ function idle(p, height) {
   const x = (p.x0 + p.x1) / 2;
   return [
     svg("line", { class: "gap", x1: x, x2: x, y1: 28, y2: height }),
-    svg("text", { class: "label", x, y: 20, "text-anchor": "middle", "aria-hidden": true }, duration(p.to - p.from).replace(" ", "\u2009")),
+    svg("text", { class: "label", x, y: 20, "text-anchor": "middle", "aria-hidden": true }, duration(p.to - p.from).replace(NEAR, "\u2009")),
   ];
 }
 
@@ -129,16 +131,44 @@ function prediction(r, plan) {
 // model they were.
 function span(s, r, x0, x1, plan) {
   const y = TOP + ROW * s.service, w = Math.max(1.5, x1 - x0 - 1), out = [];
-  const wrong = s.status !== "done" && s.status !== "running";
-  out.push(svg("rect", { class: "span " + colour(s.service) + (wrong ? " wrong" : ""), x: x0 + 0.5, y: y + 3, width: w, height: ROW - 6, rx: 2 }));
+  out.push(svg("rect", { class: "span " + colour(s.service) + (failed(s) ? " wrong" : ""), x: x0 + 0.5, y: y + 3, width: w, height: ROW - 6, rx: 2 }));
   out.push(svg("rect", { class: "part " + colour(s.service), x: x0 + 0.5 + w * s.start / s.of, y: y + ROW - 7, width: Math.max(1, w * (s.end - s.start) / s.of), height: 4 }));
-  const part = s.start === 0 && s.end === s.of ? "" : s.start + "–" + s.end;
-  const label = wrong ? s.status : part + (part ? " " : "") + "×" + s.size;
-  if (w > label.length * 6.2 + 6) out.push(svg("text", { class: "inside", x: x0 + 5, y: y + 15 }, label));
-  const due = s.deadline_ns ? plan.at(s.deadline_ns) : NaN;
-  if (isFinite(due) && due > plan.left) {
-    const late = r.end_ns > s.deadline_ns;
-    out.push(svg("path", { class: "deadline " + colour(s.service) + (late ? " late" : ""), d: "M" + (due - 4) + " " + y + "h8l-4 7z" }));
+  return out;
+}
+
+const failed = s => s.status !== "done" && s.status !== "running";
+
+// labels says what a group ran of each service, where that fits: above the
+// deadlines, and inside the picture if the group began before it.
+function labels(r, plan) {
+  const x0 = Math.max(plan.left, plan.at(r.start_ns)), w = plan.at(r.end_ns) - x0 - 1, out = [];
+  for (const s of r.spans) {
+    const part = s.start === 0 && s.end === s.of ? "" : s.start + "–" + s.end;
+    const label = failed(s) ? s.status : part + (part ? " " : "") + "×" + s.size;
+    if (w > label.length * 6.2 + 6) out.push(svg("text", { class: "inside", x: x0 + 5, y: TOP + ROW * s.service + 15, "aria-hidden": true }, label));
+  }
+  return out;
+}
+
+// deadlines draws each of them once, above all spans, which would hide it: when
+// the batch is due, red if it was still running then.
+function deadlines(rounds, running, now, plan) {
+  const due = new Map();
+  const see = (r, end) => {
+    for (const s of r.spans) {
+      if (!s.deadline_ns) continue;
+      const key = s.service + " " + s.deadline_ns, seen = due.get(key);
+      due.set(key, { service: s.service, at: s.deadline_ns, late: end > s.deadline_ns || !!seen && seen.late });
+    }
+  };
+  for (const r of rounds) see(r, r.end_ns);
+  if (running) see(running, now);
+  const out = [];
+  for (const d of due.values()) {
+    const x = plan.at(d.at), y = TOP + ROW * d.service;
+    if (!isFinite(x) || x < plan.left) continue;
+    const path = "M" + (x - 4.5) + " " + (y - 1) + "h9l-4 7V" + (y + ROW - 2) + "h-1V" + (y + 6) + "z";
+    out.push(svg("path", { class: "deadline " + colour(d.service) + (d.late ? " late" : ""), d: path, "aria-hidden": true }));
   }
   return out;
 }
