@@ -22,7 +22,7 @@ func newRemote(e *Endpoint) *rpc.Server {
 	}
 	return rpc.New(remote{e}, rpc.Limits{
 		MessageBytes: l.RequestBytes, MemoryBytes: l.MemoryBytes, HeaderBytes: l.HeaderBytes,
-		Connections: l.Connections, ReadTimeout: l.ReadTimeout, IdleTimeout: l.IdleTimeout,
+		Connections: l.Connections, ReadTimeout: l.ReadTimeout, WriteTimeout: l.WriteTimeout, IdleTimeout: l.IdleTimeout,
 	}, guard)
 }
 

@@ -28,6 +28,11 @@ const (
 	// callBytes is accounted for a call besides what it sends to infer.
 	callBytes = windowBytes + controlBytes
 
+	// streamShare is the part of the memory, one in so many, that open streams
+	// may have for being open. They may ask nothing for as long as they like;
+	// the rest is for calls.
+	streamShare = 2
+
 	// maxProbes is how many calls may be open at once that need no token. They
 	// have memory of their own, so that probes are answered under any load.
 	maxProbes = 64
@@ -68,14 +73,16 @@ func incomingOf(ctx context.Context) (incoming, error) {
 	return in, nil
 }
 
-// receive reads the next request of a call, or returns io.EOF after the last.
-func (s *Server) receive(in incoming, m *message) error {
+// receive reads the next request of a call, or returns io.EOF after the last. It
+// calls begun when one begins to come.
+func (s *Server) receive(in incoming, m *message, begun func()) error {
 	var head [headBytes]byte
 	if err := in.ReadMessageHeader(head[:]); errors.Is(err, io.ErrUnexpectedEOF) {
 		return errBrokenOff
 	} else if err != nil {
 		return err
 	}
+	begun()
 	a := arrival{memory: &s.memory, most: s.limits.MessageBytes}
 	defer a.free()
 	if err := a.fill(partsOf(in), int64(binary.BigEndian.Uint32(head[1:]))); err != nil {
@@ -101,7 +108,7 @@ func (s *Server) receiveOnly(ctx context.Context, m *message) error {
 	if err != nil {
 		return err
 	}
-	err = s.receive(in, m)
+	err = s.receive(in, m, func() {}) // the time for it began with the call
 	if err == nil {
 		if err = in.ReadMessageHeader(make([]byte, headBytes)); errors.Is(err, io.EOF) {
 			return nil

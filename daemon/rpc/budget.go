@@ -8,6 +8,7 @@ import (
 
 var (
 	errMemory    = unavailable(reasonMemory, "the requests that are being answered hold all memory there is for them (limits.memory_bytes)")
+	errStreams   = unavailable(reasonMemory, "the streams that are open hold all memory there is for them (half of limits.memory_bytes): close some")
 	errMalformed = invalid("the message is not one of the protocol")
 )
 
@@ -28,5 +29,9 @@ func (b *budget) take(bytes int64) bool {
 	}
 	return true
 }
+
+// force reserves memory that is taken already. While there is more of that than
+// the limit, take reports that there is none.
+func (b *budget) force(bytes int64) { b.used.Add(bytes) }
 
 func (b *budget) give(bytes int64) { b.used.Add(-bytes) }

@@ -15,7 +15,8 @@
 // A message is counted before it is decoded: how many tensors, dimensions and
 // parameters it has, so that few bytes cannot become many objects. What has
 // come of a request, what is made of it, and what a call may hold besides are
-// accounted before they are taken, and held to [Limits.MemoryBytes] together.
+// accounted before they are taken, and held to [Limits.MemoryBytes] together;
+// answers that clients have not taken yet count for it, too.
 // Connections, calls of a connection and queries of a stream have limits of their
 // own.
 package rpc

@@ -128,7 +128,7 @@ type rig struct {
 func testLimits() Limits {
 	return Limits{
 		MessageBytes: 1 << 20, MemoryBytes: 16 << 20, HeaderBytes: 16 << 10, Connections: 8,
-		ReadTimeout: patience, IdleTimeout: time.Minute,
+		ReadTimeout: patience, WriteTimeout: time.Minute, IdleTimeout: time.Minute,
 	}
 }
 

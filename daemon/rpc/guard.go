@@ -77,7 +77,26 @@ func (s *Server) enter(ctx context.Context, method string) (leave func(), fault 
 	if !memory.take(callBytes) {
 		return nil, errMemory
 	}
-	return func() { memory.give(callBytes) }, nil
+	return func() {
+		memory.give(callBytes)
+		arrived(ctx)
+	}, nil
+}
+
+// enterStream is enter for a call that may stay for as long as it likes.
+func (s *Server) enterStream(ctx context.Context, method string) (leave func(), fault *Fault) {
+	end, fault := s.enter(ctx, method)
+	if fault != nil {
+		return nil, fault
+	}
+	if !s.streams.take(callBytes) {
+		end()
+		return nil, errStreams
+	}
+	return func() {
+		s.streams.give(callBytes)
+		end()
+	}, nil
 }
 
 // register serves what d describes. Every method is entered first, so that
@@ -100,7 +119,7 @@ func (s *Server) register(d grpc.ServiceDesc, service any) {
 	for _, m := range streams {
 		full, handle := "/"+d.ServiceName+"/"+m.StreamName, m.Handler
 		m.Handler = func(service any, g grpc.ServerStream) error {
-			leave, fault := s.enter(g.Context(), full)
+			leave, fault := s.enterStream(g.Context(), full)
 			if fault != nil {
 				return fail(g.Context(), fault)
 			}

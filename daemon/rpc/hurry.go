@@ -2,10 +2,11 @@ package rpc
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 	"google.golang.org/grpc/tap"
 
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
@@ -14,19 +15,32 @@ import (
 // hurryKey is where a context keeps the timer of its request.
 type hurryKey struct{}
 
+// quiet are the methods whose clients may stay and ask nothing. All others
+// bring one request, and at once.
+var quiet = map[string]bool{
+	inference.GRPCInferenceService_ModelStreamInfer_FullMethodName:         true,
+	reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName:      true,
+	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: true,
+}
+
 // hurry ends a call whose request does not arrive in time. A stream may be
-// quiet for as long as its client is there.
+// quiet for as long as its client is there; a request that it has begun to send
+// has as long as that of any other call.
 func (s *Server) hurry(ctx context.Context, call *tap.Info) (context.Context, error) {
-	if !strings.HasPrefix(call.FullMethodName, unaryPrefix) || call.FullMethodName == inference.GRPCInferenceService_ModelStreamInfer_FullMethodName {
-		return ctx, nil
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	timer := time.AfterFunc(s.limits.ReadTimeout, cancel)
+	if quiet[call.FullMethodName] {
+		timer.Stop()
+	}
 	return context.WithValue(ctx, hurryKey{}, timer), nil
 }
 
-// unaryPrefix starts the names of the calls that bring one request.
-const unaryPrefix = "/inference.GRPCInferenceService/"
+// begun says that the next request of a stream has begun to come.
+func (s *Server) begun(ctx context.Context) {
+	if timer, ok := ctx.Value(hurryKey{}).(*time.Timer); ok {
+		timer.Reset(s.limits.ReadTimeout)
+	}
+}
 
 // arrived says that the request of a call is there.
 func arrived(ctx context.Context) {

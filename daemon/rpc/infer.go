@@ -20,7 +20,7 @@ func modelInfer(service any, ctx context.Context, _ func(any) error, _ grpc.Unar
 	if err != nil {
 		return nil, fail(ctx, err)
 	}
-	return r, nil
+	return service.(*Server).outgoing(ctx, r), nil
 }
 
 // answer answers a request and gives back its memory.

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"net"
 	"sync"
 
@@ -22,7 +23,8 @@ func (l *listener) Accept() (net.Conn, error) {
 		}
 		probe(c)
 		if l.server.open.Add(1) <= int64(l.server.limits.Connections) {
-			return &conn{Conn: c, server: l.server}, nil
+			open, end := context.WithCancel(context.Background())
+			return &conn{Conn: c, server: l.server, open: open, end: end}, nil
 		}
 		l.server.open.Add(-1)
 		_ = c.Close()
@@ -50,9 +52,14 @@ type conn struct {
 	net.Conn
 	server *Server
 	once   sync.Once
+	open   context.Context // until it is closed
+	end    context.CancelFunc
 }
 
 func (c *conn) Close() error {
-	c.once.Do(func() { c.server.open.Add(-1) })
+	c.once.Do(func() {
+		c.server.open.Add(-1)
+		c.end()
+	})
 	return c.Conn.Close()
 }

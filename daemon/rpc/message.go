@@ -11,11 +11,6 @@ const (
 	maxTensors    = 256 // inputs, outputs asked for
 	maxParameters = 64  // of the request, and of each tensor
 	maxShapeBytes = 128 // of the dimensions of an input, encoded
-
-	// growth is how many times larger than on the wire typed contents may be
-	// in memory: an empty element of BYTES has two bytes there and a slice
-	// here.
-	growth = 12
 )
 
 // message is a request as it is received. What is wrong with it is kept, not
@@ -60,20 +55,22 @@ func measure(b []byte) (int64, *Fault) {
 	var inputs, outputs, raw, parameters int
 	bytes := int64(len(b))
 	fault := fields(b, func(n protowire.Number, value []byte) (fault *Fault) {
-		var typed int64
+		var made int64
 		switch n {
 		case fieldParameters:
 			parameters++
+			made = parameterBytes
 		case fieldRaw:
 			raw++
+			made = rawBytes
 		case fieldInputs:
 			inputs++
-			typed, fault = measureInput(value)
-			bytes += growth * typed
+			made, fault = measureInput(value)
 		case fieldOutputs:
 			outputs++
-			fault = measureOutput(value)
+			made, fault = measureOutput(value)
 		}
+		bytes += made
 		return fault
 	})
 	switch {
@@ -87,19 +84,21 @@ func measure(b []byte) (int64, *Fault) {
 	return bytes, nil
 }
 
-// measureInput returns how many bytes of typed contents an input has.
-func measureInput(b []byte) (typed int64, fault *Fault) {
+// measureInput returns how much memory an input takes besides its bytes.
+func measureInput(b []byte) (made int64, fault *Fault) {
 	var parameters, shape int
-	fault = fields(b, func(n protowire.Number, value []byte) *Fault {
+	fault = fields(b, func(n protowire.Number, value []byte) (fault *Fault) {
 		switch n {
 		case fieldParameters:
 			parameters++
 		case fieldShape:
 			shape += 1 + len(value)
 		case fieldContents:
-			typed += int64(len(value))
+			var typed int64
+			typed, fault = measureContents(value)
+			made += typed
 		}
-		return nil
+		return fault
 	})
 	switch {
 	case fault != nil:
@@ -109,10 +108,12 @@ func measureInput(b []byte) (typed int64, fault *Fault) {
 	case shape > maxShapeBytes:
 		return 0, invalid("the shape of an input has too many dimensions")
 	}
-	return typed, nil
+	return made + tensorBytes + int64(shape)*dimensionBytes + int64(parameters)*parameterBytes, nil
 }
 
-func measureOutput(b []byte) *Fault {
+// measureOutput returns how much memory an output that is asked for takes
+// besides its bytes.
+func measureOutput(b []byte) (int64, *Fault) {
 	parameters := 0
 	fault := fields(b, func(n protowire.Number, _ []byte) *Fault {
 		if n == fieldOutputParameters {
@@ -121,9 +122,9 @@ func measureOutput(b []byte) *Fault {
 		return nil
 	})
 	if fault == nil && parameters > maxParameters {
-		return invalid("an output has %d parameters, the limit is %d", parameters, maxParameters)
+		return 0, invalid("an output has %d parameters, the limit is %d", parameters, maxParameters)
 	}
-	return fault
+	return tensorBytes + int64(parameters)*parameterBytes, fault
 }
 
 // fields calls field for each field of a message; value is nil for one that is

@@ -60,21 +60,6 @@ func TestMeasureRefuses(t *testing.T) {
 	}
 }
 
-// What is measured covers what decoding makes of the bytes, even of those that
-// grow most.
-func TestMeasureCovers(t *testing.T) {
-	many := &inference.InferTensorContents{BytesContents: make([][]byte, 1000)}
-	r := &inference.ModelInferRequest{Inputs: []*inference.ModelInferRequest_InferInputTensor{{Contents: many}}}
-	bytes, fault := measure(encode(t, r))
-	const slice = 24
-	if fault != nil || bytes < 1000*slice {
-		t.Errorf("%d bytes, %v", bytes, fault)
-	}
-	if bytes, _ = measure(encode(t, rawRequest(1000))); bytes > 1100 {
-		t.Errorf("%d bytes for 1000 raw ones, which do not grow", bytes)
-	}
-}
-
 func TestMemoryIsBounded(t *testing.T) {
 	b := budget{limit: 3000}
 	var first, second, third message

@@ -53,7 +53,8 @@ type Limits struct {
 	MemoryBytes  int64         // all requests that are being answered
 	HeaderBytes  int64         // header of one call
 	Connections  int           // open at once
-	ReadTimeout  time.Duration // from the start of a call to the end of its request
+	ReadTimeout  time.Duration // from the start of a call, or of a stream's next request, to the end of its request
+	WriteTimeout time.Duration // until a client has taken an answer
 	IdleTimeout  time.Duration // of a connection without calls
 }
 
@@ -66,6 +67,7 @@ type Server struct {
 	guard    Guard
 	memory   budget
 	probes   budget // of calls that need no token
+	streams  budget // what streams may have of memory
 	grpc     *grpc.Server
 	open     atomic.Int64  // connections
 	stopping chan struct{} // closed when no further request is read
@@ -75,9 +77,10 @@ type Server struct {
 // New returns a server that listens nowhere yet.
 func New(h Host, l Limits, g Guard) *Server {
 	s := &Server{host: h, limits: l, guard: g, stopping: make(chan struct{})}
-	s.memory.limit, s.probes.limit = l.MemoryBytes, maxProbes*callBytes
+	s.memory.limit, s.streams.limit, s.probes.limit = l.MemoryBytes, l.MemoryBytes/streamShare, maxProbes*callBytes
 	s.grpc = grpc.NewServer(
-		grpc.Creds(g.credentials()),
+		grpc.Creds(linking{g.credentials()}),
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.UnknownServiceHandler(s.unknown),
 		grpc.MaxRecvMsgSize(controlBytes),
 		grpc.StaticStreamWindowSize(windowBytes),

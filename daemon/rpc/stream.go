@@ -76,7 +76,8 @@ func (t *stream) close() int {
 func (t *stream) read(ctx context.Context) {
 	for {
 		m := new(message)
-		err := t.server.receive(t.in, m)
+		err := t.server.receive(t.in, m, func() { t.server.begun(ctx) })
+		arrived(ctx)
 		if fault := t.server.guard.allows(ctx); err == nil && fault != nil {
 			err = fault.status() // the token has been replaced since
 		}
@@ -109,7 +110,7 @@ func (t *stream) write() error {
 	for sent := 0; ; sent++ {
 		select {
 		case answer := <-t.pending:
-			if err := t.grpc.SendMsg(<-answer); err != nil {
+			if err := t.send(<-answer); err != nil {
 				return err
 			}
 		case err := <-t.ended:
@@ -120,10 +121,14 @@ func (t *stream) write() error {
 	}
 }
 
+func (t *stream) send(r *inference.ModelStreamInferResponse) error {
+	return t.grpc.SendMsg(t.server.outgoing(t.grpc.Context(), r))
+}
+
 // rest sends the answers that are still owed, and returns last.
 func (t *stream) rest(sent int, last error) error {
 	for owed := t.close(); sent < owed; sent++ {
-		if err := t.grpc.SendMsg(<-<-t.pending); err != nil {
+		if err := t.send(<-<-t.pending); err != nil {
 			return err
 		}
 	}

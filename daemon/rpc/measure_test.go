@@ -1,0 +1,112 @@
+package rpc
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/overlapd/overlapd/daemon/rpc/inference"
+)
+
+// grown returns how much memory is in use when make has returned that was not
+// before, with what it made.
+func grown(make func() any) int64 {
+	live := func() int64 {
+		runtime.GC()
+		runtime.GC() // what has a finalizer goes now
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := live()
+	made := make()
+	after := live()
+	runtime.KeepAlive(made)
+	return after - before
+}
+
+// keys returns entries of a map of parameters with as many keys, as short as
+// can be.
+func keys(n protowire.Number, count int) (b []byte) {
+	for i := range count {
+		entry := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), []byte{byte('!' + i)})
+		entry = protowire.AppendBytes(protowire.AppendTag(entry, 2, protowire.BytesType), []byte{0x08, 0x01})
+		b = protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), entry)
+	}
+	return b
+}
+
+// What is measured covers what is made of a message, even of those that grow
+// most.
+func TestMeasureCovers(t *testing.T) {
+	const many = 1 << 14
+	typed := func(datatype string, contents []byte) []byte {
+		input := protowire.AppendString(protowire.AppendTag(nil, 2, protowire.BytesType), datatype)
+		return repeated(fieldInputs, append(input, repeated(fieldContents, contents, 1)...), 1)
+	}
+	scalars := func(n protowire.Number) (b []byte) {
+		for range many {
+			b = protowire.AppendVarint(protowire.AppendTag(b, n, protowire.VarintType), 0)
+		}
+		return b
+	}
+	shape := repeated(fieldShape, make([]byte, maxShapeBytes-1), 1)
+	for name, b := range map[string][]byte{
+		"empty BYTES":         typed("BYTES", repeated(fieldBytes, nil, many)),
+		"BYTES of one":        typed("BYTES", repeated(fieldBytes, []byte{1}, many)),
+		"BYTES of 33":         typed("BYTES", repeated(fieldBytes, make([]byte, 33), many)),
+		"INT64":               typed("INT64", repeated(3, make([]byte, many), 1)),
+		"INT64 in pieces":     typed("INT64", repeated(3, []byte{0}, many)),
+		"INT64, not packed":   typed("INT64", scalars(3)),
+		"UINT64":              typed("UINT64", repeated(5, make([]byte, many), 1)),
+		"INT32":               typed("INT32", repeated(2, make([]byte, many), 1)),
+		"UINT8":               typed("UINT8", repeated(4, make([]byte, many), 1)),
+		"BOOL":                typed("BOOL", repeated(1, make([]byte, many), 1)),
+		"FP32":                typed("FP32", repeated(fieldFP32, make([]byte, 4*many), 1)),
+		"FP32 in pieces":      typed("FP32", repeated(fieldFP32, make([]byte, 4), many)),
+		"FP64":                typed("FP64", repeated(fieldFP64, make([]byte, 8*many), 1)),
+		"empty inputs":        repeated(fieldInputs, nil, maxTensors),
+		"empty outputs":       repeated(fieldOutputs, nil, maxTensors),
+		"empty raw":           repeated(fieldRaw, nil, maxTensors),
+		"empty contents":      repeated(fieldInputs, repeated(fieldContents, nil, 1), maxTensors),
+		"shapes":              repeated(fieldInputs, shape, maxTensors),
+		"parameters":          keys(fieldParameters, maxParameters),
+		"inputs' parameters":  repeated(fieldInputs, keys(fieldParameters, maxParameters), maxTensors),
+		"outputs' parameters": repeated(fieldOutputs, keys(fieldOutputParameters, maxParameters), maxTensors),
+		"a long name":         repeated(1, []byte(strings.Repeat("a", many)), 1),
+	} {
+		var m message
+		budget := budget{limit: 1 << 40}
+		took := grown(func() any {
+			m.decode(b, &budget)
+			q, _, _ := decode(&m.request)
+			return []any{q, &m}
+		})
+		if m.fault != nil {
+			t.Errorf("%s: %v", name, m.fault)
+		}
+		const noise = 16 << 10 // of the runtime's own
+		if took > m.held+noise {
+			t.Errorf("%s: %d bytes of the wire take %d, and %d are accounted", name, len(b), took, m.held)
+		}
+	}
+}
+
+// What does not grow is not taken for more than it is.
+func TestMeasureIsNear(t *testing.T) {
+	floats := typedRequest("1")
+	floats.Inputs[0].Contents.Fp32Contents = make([]float32, 1<<16)
+	for name, c := range map[string]struct {
+		q    *inference.ModelInferRequest
+		most int64
+	}{
+		"raw":  {rawRequest(1 << 16), 1<<16 + 2<<10},
+		"FP32": {floats, 4*(4<<16) + 2<<10},
+	} {
+		if bytes, fault := measure(encode(t, c.q)); fault != nil || bytes > c.most {
+			t.Errorf("%s: %d bytes, want at most %d; %v", name, bytes, c.most, fault)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package rpc
+
+import (
+	"bytes"
+	stdgzip "compress/gzip"
+	"encoding/binary"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding/gzip"
+
+	"github.com/overlapd/overlapd/daemon/rpc/inference"
+)
+
+// unread begins calls whose answers nobody reads beyond the smallest window.
+func unread(t *testing.T, r *rig, method string, calls int, q []byte, encoding string) {
+	t.Helper()
+	tr := &http.Transport{Protocols: new(http.Protocols), HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10}}
+	tr.Protocols.SetUnencryptedHTTP2(true)
+	client := &http.Client{Transport: tr}
+	t.Cleanup(tr.CloseIdleConnections)
+	for range calls {
+		req, err := http.NewRequestWithContext(r.context(), http.MethodPost, "http://"+r.address+method, bytes.NewReader(q))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/grpc")
+		req.Header.Set("Te", "trailers")
+		if encoding != "" {
+			req.Header.Set("Grpc-Encoding", encoding)
+			req.Header.Set("Grpc-Accept-Encoding", encoding)
+		}
+		go func() {
+			if a, err := client.Do(req); err == nil {
+				t.Cleanup(func() { a.Body.Close() })
+			}
+		}()
+	}
+}
+
+func framed(flag byte, b []byte) []byte {
+	return append(binary.BigEndian.AppendUint32([]byte{flag}, uint32(len(b))), b...)
+}
+
+// Answers that a client does not read are accounted, and cost it the connection.
+func TestUnreadAnswers(t *testing.T) {
+	const bytes = 512 << 10
+	raw := encode(t, rawRequest(bytes))
+	for name, c := range map[string]struct {
+		method, encoding string
+		q                []byte
+	}{
+		"calls":      {inference.GRPCInferenceService_ModelInfer_FullMethodName, "", framed(0, raw)},
+		"compressed": {inference.GRPCInferenceService_ModelInfer_FullMethodName, "gzip", framed(1, zipped(t, raw))},
+		"streams":    {inference.GRPCInferenceService_ModelStreamInfer_FullMethodName, "", framed(0, raw)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := testLimits()
+			l.MemoryBytes, l.Connections = 64<<20, 8
+			f := &fake{}
+			r := start(t, f, l)
+			const calls = 8
+			unread(t, r, c.method, calls, c.q, c.encoding)
+			eventually(t, "the answers to be accounted", func() bool {
+				_, _, all := f.counts()
+				return all == calls && r.server.memory.used.Load() >= calls*bytes
+			})
+		})
+		t.Run(name+" in time", func(t *testing.T) {
+			l := testLimits()
+			l.MemoryBytes, l.WriteTimeout = 64<<20, 50*time.Millisecond
+			r := start(t, &fake{}, l)
+			unread(t, r, c.method, 8, c.q, c.encoding)
+			eventually(t, "a query to be answered", func() bool { _, _, all := r.counts(); return all > 0 })
+			eventually(t, "the connection to be closed", func() bool { return r.server.open.Load() == 0 })
+			eventually(t, "the memory to be given back", func() bool { return r.server.memory.used.Load() == 0 })
+		})
+	}
+}
+
+func zipped(t *testing.T, b []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := stdgzip.NewWriter(&out)
+	if _, err := w.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	return out.Bytes()
+}
+
+// A client that reads is not in a hurry, and gets what it asked for whether its
+// requests are compressed or not.
+func TestReadAnswers(t *testing.T) {
+	l := testLimits()
+	l.MemoryBytes = 64 << 20
+	r := start(t, &fake{}, l)
+	for range 20 {
+		for name, o := range map[string][]grpc.CallOption{"plain": nil, "gzip": {grpc.UseCompressor(gzip.Name)}} {
+			a, err := r.client.ModelInfer(r.context(), rawRequest(512<<10), o...)
+			if err != nil || len(a.RawOutputContents[0]) != 512<<10 {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+	}
+	s := r.stream(r.context())
+	for range 20 {
+		send(t, s, rawRequest(512<<10))
+		if a, err := s.Recv(); err != nil || len(a.InferResponse.RawOutputContents[0]) != 512<<10 {
+			t.Fatal(err)
+		}
+	}
+	s.CloseSend()
+	if _, err := s.Recv(); err != io.EOF {
+		t.Error(err)
+	}
+	eventually(t, "the memory to be given back", func() bool { return r.server.memory.used.Load() == 0 })
+	if r.server.open.Load() == 0 {
+		t.Error("the connection is closed")
+	}
+}
