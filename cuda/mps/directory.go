@@ -51,7 +51,7 @@ func openDirectory(path string) (*directory, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDirectory, err)
 	}
-	if err := checkOwner(path); err != nil {
+	if err := errors.Join(checkOwner(path), checkWay(path)); err != nil {
 		return nil, err
 	}
 	if err := d.acquire(); err != nil {

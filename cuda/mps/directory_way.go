@@ -1,0 +1,48 @@
+package mps
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// checkWay refuses a directory that another user could put one of his own in the
+// place of, with sockets that workers then give their tensors to: who owns a
+// folder above it may rename what lies there, and so may everybody if the folder
+// is writable and not sticky.
+func checkWay(path string) error {
+	resolved, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDirectory, err)
+	}
+	for _, end := range []string{path, resolved} { // what leads through a link leads through both
+		for at := filepath.Dir(end); ; at = filepath.Dir(at) {
+			if err := checkAbove(at, path); err != nil {
+				return err
+			}
+			if at == filepath.Dir(at) {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// checkAbove looks at one folder, or link, on the way to a directory.
+func checkAbove(at, path string) error {
+	info, err := os.Lstat(at)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDirectory, err)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	switch self := os.Geteuid(); {
+	case !ok || stat.Uid != 0 && int(stat.Uid) != self:
+		return fmt.Errorf("%w: %s, on the way to %s, belongs to another user than %d or root, who could put another directory there: name a path of this user's",
+			ErrDirectory, at, path, self)
+	case info.IsDir() && info.Mode().Perm()&0o002 != 0 && info.Mode()&fs.ModeSticky == 0:
+		return fmt.Errorf("%w: everybody may rename what lies in %s, on the way to %s (mode %v): chmod o-w %[2]s", ErrDirectory, at, path, info.Mode().Perm())
+	}
+	return nil
+}
