@@ -96,13 +96,15 @@ func (d *Daemon) instance() string {
 	return host + "/" + d.config.Listen
 }
 
-// telling adds what became of traces to what a scrape tells.
+// telling adds what became of traces, and what is not stored, to what a scrape
+// tells.
 func (d *Daemon) telling(s scrapers) func() *metrics.Snapshot {
-	tracer := d.endpoint.tracer
+	tracer, storage := d.endpoint.tracer, d.endpoint.storage
 	return func() *metrics.Snapshot {
 		snap := s.snapshot()
 		n := tracer.Counts()
 		snap.Traces = metrics.Traces{Queries: n.Queries, Dropped: n.Dropped, Exported: n.Exported, Failed: n.Failed}
+		snap.Storage = storage.counts()
 		return snap
 	}
 }

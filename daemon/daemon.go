@@ -119,6 +119,7 @@ func New(c Config, o Options) (d *Daemon, err error) {
 	if d.emulation != nil {
 		d.endpoint.labelEmulated()
 	}
+	d.endpoint.storage = d.storage()
 	d.endpoint.access, d.endpoint.openMetrics = d.access, !c.Access.Metrics
 	d.remote.open(d.endpoint)
 	if d.endpoint.tracer, err = d.newTracer(o.Version); err != nil {

@@ -43,6 +43,7 @@ type Endpoint struct {
 	serverMetadata []byte                 // answer to /v2
 	metrics        func() ([]byte, error) // answer to /metrics, nil for none
 	tracer         *tracing.Tracer        // nil for none
+	storage        *storage               // nil for one that nothing is known of
 	access         *access.Access         // nil lets everybody in
 	openMetrics    bool                   // /metrics needs no token
 

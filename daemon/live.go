@@ -131,15 +131,14 @@ type watchers struct {
 
 // overviewOf returns the overview of now or of a moment ago, or null if the
 // loop does not tell.
-func (w *watchers) overviewOf(b Backend) json.RawMessage {
+func (w *watchers) overviewOf(e *Endpoint) json.RawMessage {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.mu.overview != nil && time.Since(w.mu.at) < frameEvery/2 {
 		return w.mu.overview
 	}
-	o, ok := b.Overview()
-	text, err := json.Marshal(&o)
-	if !ok || err != nil {
+	text, ok := e.overview()
+	if !ok {
 		text = json.RawMessage("null")
 	}
 	w.mu.at, w.mu.overview = time.Now(), text
@@ -249,7 +248,7 @@ func (s *events) next() error {
 		s.page = ring.ReadLatest(s.since, frameRounds, s.page)
 	}
 	s.since, s.sent = s.page.Next, time.Now()
-	text, err := json.Marshal(frame{e.watchers.overviewOf(e.backend), s.page, e.recent()})
+	text, err := json.Marshal(frame{e.watchers.overviewOf(e), s.page, e.recent()})
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,8 @@ type Overview struct {
 	Services    []ServiceOverview `json:"services"`
 	GPU         []GPUOverview     `json:"gpu,omitempty"`       // each part that services run on, none on another device
 	Instances   []Overview        `json:"instances,omitempty"` // of each part, if there are several; the rest is their sum
+
+	NotStored []string `json:"not_stored,omitempty"` // what cannot be written to the state folder now, and why
 }
 
 // PlansOverview counts the rounds that were chosen ahead.

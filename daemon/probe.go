@@ -52,13 +52,20 @@ func (e *Endpoint) answer(ctx *fasthttp.RequestCtx, r route) {
 }
 
 func (e *Endpoint) answerOverview(ctx *fasthttp.RequestCtx) {
-	o, ok := e.backend.Overview()
-	text, err := json.Marshal(&o)
-	if !ok || err != nil {
+	text, ok := e.overview()
+	if !ok {
 		writeError(ctx, ErrUnavailable)
 		return
 	}
 	writeJSON(ctx, text)
+}
+
+// overview returns the overview as JSON, or false if the loop does not tell.
+func (e *Endpoint) overview() ([]byte, bool) {
+	o, ok := e.backend.Overview()
+	o.NotStored = e.storage.faults()
+	text, err := json.Marshal(&o)
+	return text, ok && err == nil
 }
 
 func writeJSON(ctx *fasthttp.RequestCtx, b []byte) {

@@ -148,6 +148,9 @@ func writeOverview(w io.Writer, o *daemon.Overview) error {
 	p := &o.Predictor
 	fmt.Fprintf(w, "\npolicy %s: %d rounds, %d of them chosen ahead\npredictor %s: %s\n",
 		o.Policy, o.Rounds, o.Plans.Kept, p.Phase, firstOf(p.Reason, "not all services are ready"))
+	for _, fault := range o.NotStored {
+		fmt.Fprintf(w, "NOT STORED: %s\n", fault)
+	}
 	if m := p.Measuring; m != nil {
 		fmt.Fprintf(w, "measured %d of %d, %v left\n", m.Done, m.Total, time.Duration(m.LeftSeconds*1e9).Round(time.Second))
 	}

@@ -31,7 +31,7 @@ type family struct {
 }
 
 // families are all metrics, in the order in which they are documented.
-var families = describe(tritonFamilies, serviceFamilies, schedulerFamilies, predictionFamilies, tracingFamilies, gpuFamilies)
+var families = describe(tritonFamilies, serviceFamilies, schedulerFamilies, predictionFamilies, tracingFamilies, storageFamilies, gpuFamilies)
 
 func describe(lists ...[]family) (all []family) {
 	for _, list := range lists {

@@ -13,6 +13,7 @@ type Snapshot struct {
 	Scheduler Scheduler
 	Services  []Service // each name once
 	Traces    Traces
+	Storage   Storage
 	GPUs      []GPU // none if the services run on no GPU, or it cannot be asked
 }
 
@@ -39,6 +40,13 @@ type Scheduler struct {
 type Traces struct {
 	Queries, Dropped uint64 // traced; of them, left out
 	Exported, Failed uint64 // spans
+}
+
+// Storage is what cannot be stored.
+type Storage struct {
+	StateLost     bool // nothing is stored any more of what is measured
+	LogStopped    bool // decisions are not written down, now
+	DecisionsLost uint64
 }
 
 // Service is a service. What is marked "now" is how it stands, the rest counts.

@@ -26,7 +26,7 @@ type File struct {
 
 	access sync.RWMutex // writing changes what the file looks like
 	left   os.FileInfo  // when the last transaction had ended
-	lost   atomic.Bool
+	lost   atomic.Pointer[error]
 	closed atomic.Bool
 }
 
@@ -135,7 +135,7 @@ func (f *File) Update(write func(*bbolt.Tx) error) error {
 	f.access.Lock()
 	defer f.access.Unlock()
 	err := f.do(func() error { return f.db.Update(write) })
-	if f.lost.Load() || f.closed.Load() {
+	if f.lost.Load() != nil || f.closed.Load() {
 		return err
 	}
 	return errors.Join(err, f.leave()) // one that failed may have made it longer
@@ -146,7 +146,7 @@ func (f *File) do(transaction func() error) error {
 	switch {
 	case f.closed.Load():
 		return ErrClosed
-	case f.lost.Load():
+	case f.lost.Load() != nil:
 		return ErrLost
 	}
 	err := f.asLeft()
@@ -155,8 +155,17 @@ func (f *File) do(transaction func() error) error {
 			return err
 		}
 	}
-	f.lost.Store(true)
-	return fmt.Errorf("%w (%w)", ErrLost, err)
+	err = fmt.Errorf("%w (%w)", ErrLost, err)
+	f.lost.Store(&err)
+	return err
+}
+
+// Lost returns ErrLost, with what was found, if the file is not used any more.
+func (f *File) Lost() error {
+	if err := f.lost.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // leave notes what the file looks like.
@@ -195,7 +204,7 @@ func (f *File) Close() error {
 	if f.closed.Swap(true) {
 		return nil
 	}
-	if f.lost.Load() {
+	if f.Lost() != nil {
 		return errors.Join(unix.Flock(int(f.file.Fd()), unix.LOCK_UN), f.file.Close())
 	}
 	return guarded(f.db.Close)

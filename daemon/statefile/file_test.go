@@ -198,6 +198,9 @@ func TestLost(t *testing.T) {
 			if _, err := has(f, "key"); !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("reading: %v", err)
 			}
+			if err := f.Lost(); !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("later: %v", err)
+			}
 			if err := put(f, "key", 1); !errors.Is(err, ErrLost) {
 				t.Errorf("writing: %v", err)
 			}
@@ -231,6 +234,9 @@ func TestFileOfMany(t *testing.T) {
 		})
 	}
 	users.Wait()
+	if err := f.Lost(); err != nil {
+		t.Error(err)
+	}
 	if err := f.Close(); err != nil {
 		t.Error(err)
 	}

@@ -34,6 +34,8 @@ type Writer struct {
 		since   int64 // bytes of records in the file since its checkpoint
 		lost    uint64
 		why     string // the last record was lost
+		total   uint64 // events lost since the log was opened
+		fault   error  // of the disk, now
 		head    head   // of every file
 		used    bool
 	}
@@ -117,7 +119,7 @@ func (w *Writer) begin() taking {
 	case w.mu.open && w.mu.since < w.options.MaxFileBytes:
 		return takesRecord
 	case w.mu.stopped:
-		w.mu.lost++
+		w.miss(1)
 		return takesNothing
 	case w.mu.open && w.mu.filling.records > 0:
 		w.send()
@@ -152,7 +154,7 @@ func (w *Writer) record(line []byte) {
 	defer w.mu.Unlock()
 	switch {
 	case !w.mu.open: // since begin
-		w.mu.lost++
+		w.miss(1)
 		return
 	case len(line) > MaxLineBytes:
 		w.lose(lostLong)
@@ -175,8 +177,14 @@ func (w *Writer) record(line []byte) {
 // lose drops a record. What follows needs a checkpoint.
 func (w *Writer) lose(why string) {
 	w.mu.open = false
-	w.mu.lost++
+	w.miss(1)
 	w.mu.why = why
+}
+
+// miss counts records that are not written.
+func (w *Writer) miss(n uint64) {
+	w.mu.lost += n
+	w.mu.total += n
 }
 
 // send gives the buffer to the goroutine.
@@ -270,7 +278,7 @@ func (w *Writer) write(c chunk) {
 		if err := w.put(&c); err != nil {
 			w.fail(err, &c)
 		} else if w.failed {
-			w.failed, w.err = false, nil
+			w.resume()
 			if w.options.Resumed != nil {
 				w.options.Resumed(c.state.lost)
 			}
@@ -330,7 +338,7 @@ func (w *Writer) fail(err error, c *chunk) {
 	first := !w.failed
 	w.failed, w.failedAt, w.err = true, time.Now(), err
 	w.mu.Lock()
-	w.mu.open, w.mu.stopped, w.mu.why = false, true, err.Error()
+	w.mu.open, w.mu.stopped, w.mu.why, w.mu.fault = false, true, err.Error(), err
 	w.mu.Unlock()
 	w.forget(c)
 	if first && w.options.Stopped != nil {
@@ -338,21 +346,32 @@ func (w *Writer) fail(err error, c *chunk) {
 	}
 }
 
+// resume ends what fail began.
+func (w *Writer) resume() {
+	w.failed, w.err = false, nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.fault = nil
+}
+
+// Lost returns how many events were not written since the log was opened, and
+// why none are written now, nil if they are.
+func (w *Writer) Lost() (events uint64, fault error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.total, w.mu.fault
+}
+
 // forget counts what is in a chunk, and in the buffer that is being filled, as
 // lost.
 func (w *Writer) forget(c *chunk) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mu.lost += c.events()
-	w.mu.lost += w.mu.filling.events()
-	w.mu.filling = chunk{data: w.mu.filling.data[:0]}
-}
-
-// events returns how many the chunk stands for, with those that were lost
-// before it.
-func (c *chunk) events() uint64 {
-	if c.state != nil {
-		return c.records + c.state.lost
+	w.miss(c.records + w.mu.filling.records)
+	for _, s := range []*stateBefore{c.state, w.mu.filling.state} {
+		if s != nil {
+			w.mu.lost += s.lost // that no gap tells of now
+		}
 	}
-	return c.records
+	w.mu.filling = chunk{data: w.mu.filling.data[:0]}
 }

@@ -220,8 +220,14 @@ func TestFullDisk(t *testing.T) {
 			for range 2000 {
 				run.step(t)
 			}
+			if lost, fault := w.Lost(); lost < 1000 || !errors.Is(fault, unix.ENOSPC) {
+				t.Errorf("while the disk is full: %d lost, %v", lost, fault)
+			}
 			d.free(1 << 30)
 			until(func() bool { return resumed.Load() > 0 })
+			if lost, fault := w.Lost(); lost != uint64(resumed.Load()) || fault != nil {
+				t.Errorf("afterwards: %d lost of %d, %v", lost, resumed.Load(), fault)
+			}
 			for range 200 {
 				run.step(t)
 			}

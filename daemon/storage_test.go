@@ -1,0 +1,91 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/overlapd/overlapd/daemon/metrics"
+	"github.com/overlapd/overlapd/daemon/statefile"
+)
+
+// fakeLog is a decision log.
+type fakeLog struct {
+	lost  uint64
+	fault error
+}
+
+func (f *fakeLog) Lost() (uint64, error) { return f.lost, f.fault }
+
+func TestStorage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), stateName)
+	file, err := statefile.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	first, second := &fakeLog{}, &fakeLog{lost: 3}
+	s := &storage{state: file, decisions: []decisionLog{first, second}}
+	if faults := s.faults(); len(faults) > 0 {
+		t.Errorf("whole: %q", faults)
+	}
+	if diff := cmp.Diff(metrics.Storage{DecisionsLost: 3}, s.counts()); diff != "" {
+		t.Error(diff)
+	}
+
+	first.lost, first.fault = 4, errors.New("no space left on device")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.View(nil); !errors.Is(err, statefile.ErrLost) {
+		t.Fatal(err)
+	}
+	faults := s.faults()
+	if len(faults) != 2 {
+		t.Fatalf("%q", faults)
+	}
+	says(t, faults[0], "until the daemon is started again", "no such file")
+	says(t, faults[1], "has lost 4 events: no space left on device")
+	if diff := cmp.Diff(metrics.Storage{StateLost: true, LogStopped: true, DecisionsLost: 7}, s.counts()); diff != "" {
+		t.Error(diff)
+	}
+	if faults := (*storage)(nil).faults(); faults != nil {
+		t.Errorf("no storage: %q", faults)
+	}
+}
+
+// A daemon whose state file was damaged serves on, and says everywhere that it
+// stores nothing.
+func TestNotStored(t *testing.T) {
+	d := serveEmulated(t, emulatedConfig(t, func(c *Config) { c.Metrics, c.Decisions.Log = true, true }))
+	told := func(metric, fault string) {
+		t.Helper()
+		body, _ := d.get("/overlapd/status")
+		var o Overview
+		if err := json.Unmarshal([]byte(body), &o); err != nil {
+			t.Fatal(err)
+		}
+		if all := strings.Join(o.NotStored, "; "); (all == "") != (fault == "") || !strings.Contains(all, fault) {
+			t.Errorf("status: %q, want %q", all, fault)
+		}
+		text, _ := d.get("/metrics")
+		says(t, text, "\noverlapd_state_file_lost "+metric+"\n", "\noverlapd_decision_log_stopped 0\n", "\noverlapd_decisions_lost_total 0\n")
+	}
+	told("0", "")
+	if err := os.Truncate(filepath.Join(d.config.StateDir, stateName), 100); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.state.datasets.Predictors(); !errors.Is(err, statefile.ErrLost) {
+		t.Fatal(err)
+	}
+	d.endpoint.metrics = metrics.NewExporter(d.telling(newScrapers(d.units, "test", "overlap"))).Text // whose text is new
+	told("1", "it had")
+	if status, text := d.infer(0, 1, 0); status != 200 {
+		t.Errorf("status %d: %s", status, text)
+	}
+}
