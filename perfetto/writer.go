@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"io"
+	"math"
 	"time"
 )
 
@@ -21,7 +22,8 @@ const (
 	phaseFlowEnd  = "f"
 )
 
-// Event is one event. Who writes it calls the groups of rows devices.
+// Event is one event. Who writes it calls the groups of rows devices; viewers
+// take the number 0 for the idle process, so they count from 1.
 type Event struct {
 	Name   string
 	Kind   string // such as "span"; a viewer can filter by it
@@ -75,8 +77,11 @@ func (t *Writer) Close() error {
 // NameDevice names a group of rows.
 func (t *Writer) NameDevice(device int, name string) { t.name("process_name", device, 0, name) }
 
-// NameRow names a row.
-func (t *Writer) NameRow(device, row int, name string) { t.name("thread_name", device, row, name) }
+// NameRow names a row. Viewers show rows in the order of their numbers.
+func (t *Writer) NameRow(device, row int, name string) {
+	t.name("thread_name", device, row, name)
+	t.write(line{Name: "thread_sort_index", Phase: phaseName, Dev: device, Row: row, Args: map[string]any{"sort_index": row}})
+}
 
 func (t *Writer) name(what string, device, row int, name string) {
 	t.write(line{Name: what, Phase: phaseName, Dev: device, Row: row, Args: map[string]any{"name": name}})
@@ -85,7 +90,7 @@ func (t *Writer) name(what string, device, row int, name string) {
 // Slice writes what lasted for some time.
 func (t *Writer) Slice(e Event, lasted time.Duration) {
 	l := lineOf(&e, phaseComplete)
-	micros := Micros(lasted)
+	micros := stamp(lasted)
 	l.Dur = &micros
 	t.write(l)
 }
@@ -100,6 +105,9 @@ func (t *Writer) Instant(e Event) {
 // Range writes what may overlap with others in its row, from begin to end. The
 // ID is that of no other range of its kind.
 func (t *Writer) Range(e Event, id string, end time.Duration) {
+	if t.events > MaxEvents-2 {
+		return // half of it is worse than nothing
+	}
 	l := lineOf(&e, phaseBegin)
 	l.ID = id
 	t.write(l)
@@ -112,6 +120,9 @@ func (t *Writer) Range(e Event, id string, end time.Duration) {
 // Flow writes an arrow between the slices that last at two moments. The ID is
 // that of no other arrow of its kind.
 func (t *Writer) Flow(from, to Event, id string) {
+	if t.events > MaxEvents-2 {
+		return
+	}
 	from.Args, to.Args = nil, nil
 	l := lineOf(&from, phaseFlow)
 	l.ID = id
@@ -123,7 +134,7 @@ func (t *Writer) Flow(from, to Event, id string) {
 }
 
 func lineOf(e *Event, phase string) line {
-	return line{Name: e.Name, Cat: e.Kind, Phase: phase, At: Micros(e.At), Dev: e.Device, Row: e.Row, Args: e.Args}
+	return line{Name: e.Name, Cat: e.Kind, Phase: phase, At: stamp(e.At), Dev: e.Device, Row: e.Row, Args: e.Args}
 }
 
 func (t *Writer) write(l line) {
@@ -143,6 +154,18 @@ func (t *Writer) write(l line) {
 	if _, t.err = t.w.WriteString(separator); t.err == nil {
 		_, t.err = t.w.Write(data)
 	}
+}
+
+// stamp returns a time in the unit of the format. Perfetto multiplies it by 1000
+// and drops what is behind the point: it must not lose a nanosecond by that, or
+// one slice would begin before the last one has ended, and be left out. After
+// 2^53 ns, 104 days, that may happen all the same.
+func stamp(d time.Duration) float64 {
+	micros := Micros(d)
+	if time.Duration(micros*1000) < d {
+		micros = math.Nextafter(micros, math.Inf(1))
+	}
+	return micros
 }
 
 // Micros returns a time in the unit of the format, for arguments.

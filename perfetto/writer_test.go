@@ -6,6 +6,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 func TestWriter(t *testing.T) {
@@ -23,6 +25,7 @@ func TestWriter(t *testing.T) {
 	const want = `{"displayTimeUnit":"ms","traceEvents":[
 {"name":"process_name","ph":"M","ts":0,"pid":3,"tid":0,"args":{"name":"a \"device\""}},
 {"name":"thread_name","ph":"M","ts":0,"pid":3,"tid":1,"args":{"name":"rounds"}},
+{"name":"thread_sort_index","ph":"M","ts":0,"pid":3,"tid":1,"args":{"sort_index":1}},
 {"name":"round 1","cat":"round","ph":"X","ts":1.5,"dur":2,"pid":3,"tid":1,"args":{"spans":2}},
 {"name":"deadline","cat":"instant","ph":"i","ts":1000,"s":"t","pid":3,"tid":1},
 {"name":"query","cat":"query","ph":"b","ts":0.001,"id":"7","pid":3,"tid":1,"args":{"size":4}},
@@ -34,6 +37,15 @@ func TestWriter(t *testing.T) {
 	if out.String() != want {
 		t.Errorf("got\n%s", out.String())
 	}
+}
+
+func TestStampsAreExact(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := time.Duration(rapid.Int64Range(0, int64(100*24*time.Hour)).Draw(t, "time")) / time.Duration(rapid.SampledFrom([]int{1, 1000, 1e6, 1e9}).Draw(t, "unit"))
+		if got := time.Duration(stamp(d) * 1000); got != d {
+			t.Errorf("%d is read as %d", d, got)
+		}
+	})
 }
 
 func TestEmptyFileIsJSON(t *testing.T) {
@@ -69,6 +81,8 @@ func TestEventsAreLimited(t *testing.T) {
 	var out bytes.Buffer
 	w := NewWriter(&out)
 	w.events = MaxEvents - 1
+	w.Range(Event{Name: "over"}, "1", 1)
+	w.Flow(Event{Name: "over"}, Event{Name: "over"}, "1")
 	w.Instant(Event{Name: "last"})
 	w.Instant(Event{Name: "over"})
 	if err := w.Close(); err != nil || bytes.Contains(out.Bytes(), []byte("over")) || !bytes.Contains(out.Bytes(), []byte("last")) {

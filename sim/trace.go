@@ -55,18 +55,22 @@ func (t *Trace) introduce(device int) {
 	if device < 0 {
 		label = "no device"
 	}
-	t.w.NameDevice(device, label)
-	t.w.NameRow(device, roundRow, "rounds")
+	t.w.NameDevice(process(device), label)
+	t.w.NameRow(process(device), roundRow, "rounds")
 	for i, service := range t.names {
-		t.w.NameRow(device, serviceRow+i, service)
+		t.w.NameRow(process(device), serviceRow+i, service)
 	}
 }
+
+// process returns what stands for a device: viewers take 0 for the idle process,
+// and none below it. The first is that of no device, which is -1.
+func process(device int) int { return device + 2 }
 
 func (t *Trace) round(r *Round) {
 	t.introduce(r.Device)
 	lasted := r.End - r.Start
 	t.w.Slice(perfetto.Event{
-		Name: fmt.Sprintf("round %d", r.Number), Kind: "round", At: r.Start, Device: r.Device, Row: roundRow,
+		Name: fmt.Sprintf("round %d", r.Number), Kind: "round", At: r.Start, Device: process(r.Device), Row: roundRow,
 		Args: map[string]any{
 			"spans": len(r.Spans), "took_us": perfetto.Micros(r.Took), "planned": r.Planned,
 			"predicted_us": perfetto.Micros(r.Predicted.Latency), "bound_us": perfetto.Micros(r.Predicted.Bound),
@@ -78,7 +82,7 @@ func (t *Trace) round(r *Round) {
 	for i, s := range r.Spans {
 		t.w.Slice(perfetto.Event{
 			Name: fmt.Sprintf("batch %d [%d,%d)", s.Batch, s.Start, s.End), Kind: "span", At: r.Start,
-			Device: r.Device, Row: serviceRow + int(s.Service),
+			Device: process(r.Device), Row: serviceRow + int(s.Service),
 			Args: map[string]any{"size": s.Size, "seq_len": s.SeqLen, "queries": r.Queries[i], "status": r.Outcome.Spans[i].Status.String(), "round": r.Number},
 		}, lasted)
 	}
@@ -96,7 +100,7 @@ func (t *Trace) answer(a *Answer) {
 		how += ": " + a.Ended.Reason.String()
 		t.instant(name+" "+how, a.Ended.At, a.Device, row, nil)
 	}
-	t.w.Range(perfetto.Event{Name: name, Kind: "query", At: a.Query.At, Device: a.Device, Row: row,
+	t.w.Range(perfetto.Event{Name: name, Kind: "query", At: a.Query.At, Device: process(a.Device), Row: row,
 		Args: map[string]any{"size": a.Query.Size, "seq_len": a.Query.SeqLen, "result": how}}, id, a.Ended.At)
 	t.instant("deadline of "+name, a.Due, a.Device, row, map[string]any{"result": how})
 }
@@ -111,5 +115,5 @@ func (t *Trace) worker(e *Worker) {
 }
 
 func (t *Trace) instant(name string, at time.Duration, device, row int, args map[string]any) {
-	t.w.Instant(perfetto.Event{Name: name, Kind: "instant", At: at, Device: device, Row: row, Args: args})
+	t.w.Instant(perfetto.Event{Name: name, Kind: "instant", At: at, Device: process(device), Row: row, Args: args})
 }

@@ -33,9 +33,9 @@ func TestTrace(t *testing.T) {
 			t.Errorf("the second round is %+v", e)
 		}
 	}
-	// Three names; two rounds with a span each; three queries from begin to
+	// Three names and the places of two rows; two rounds with a span each; three queries from begin to
 	// end; their deadlines, two predicted ends, and one that was dropped.
-	if counts["M"] != 3 || counts["X"] != 4 || counts["b"] != 3 || counts["e"] != 3 || counts["i"] != 6 {
+	if counts["M"] != 5 || counts["X"] != 4 || counts["b"] != 3 || counts["e"] != 3 || counts["i"] != 6 {
 		t.Errorf("events by phase %v", counts)
 	}
 }

@@ -150,7 +150,7 @@ func TestTraceOfTroubles(t *testing.T) {
 	if open != 0 || late != r.Late {
 		t.Errorf("%d queries have no end; %d are late, want %d", open, late, r.Late)
 	}
-	if names[0] != "simulated device 0" || names[1] != "simulated device 1" {
+	if names[process(0)] != "simulated device 0" || names[process(1)] != "simulated device 1" {
 		t.Errorf("devices %v", names)
 	}
 }

@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 // TestScripts runs shell sessions. Besides testscript's own they have
 //
 //	json PATH [REGEXP]    looks into the JSON object on the last standard output
+//	perfetto FILE         checks a trace by the rules of Perfetto
 //	serving LOG           waits until the daemon that logs there is ready; sets $URL and $SECURE_URL
 //	authority             makes an authority, ca.pem, and pairs of it: server.pem, server.key, client.pem, client.key
 //	stop-daemon           tells the daemon in the background to stop
@@ -75,6 +76,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"authority":   authorityCommand,
 			"json":        jsonCommand,
+			"perfetto":    perfettoCommand,
 			"serving":     servingCommand,
 			"stop-daemon": stopDaemonCommand,
 		},

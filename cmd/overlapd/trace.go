@@ -25,6 +25,7 @@ const (
 
 // Rows of a trace. The row of a service is its position and traceServiceRow.
 const (
+	traceDevice     = 1
 	traceRoundRow   = 1
 	traceServiceRow = 2
 )
@@ -128,6 +129,7 @@ type recorder struct {
 	which  int // instance
 	epoch  time.Time
 	since  uint64
+	from   time.Duration  // when the first round in the trace began
 	named  int            // rows of services that have a name
 	rows   map[string]int // of them, by name
 
@@ -147,8 +149,8 @@ func (r *recorder) record(ctx context.Context, t *target, lasts time.Duration) e
 		return err
 	}
 	r.queriesSince = q.Next
-	r.w.NameDevice(0, r.traced.Device)
-	r.w.NameRow(0, traceRoundRow, "rounds")
+	r.w.NameDevice(traceDevice, r.traced.Device)
+	r.w.NameRow(traceDevice, traceRoundRow, "rounds")
 	r.introduce(p.Services)
 	poll := time.NewTicker(tracePoll)
 	defer poll.Stop()
@@ -170,8 +172,13 @@ func (r *recorder) record(ctx context.Context, t *target, lasts time.Duration) e
 	return nil
 }
 
-// catchUp writes all rounds that are new.
+// catchUp writes all that is new. It asks for queries first, so that the spans
+// that they ran in are over, too.
 func (r *recorder) catchUp(t *target) error {
+	over, err := r.newQueries(t)
+	if err != nil {
+		return err
+	}
 	for more := true; more; {
 		p, err := askTimeline(t, r.which, r.since)
 		if err != nil {
@@ -187,7 +194,10 @@ func (r *recorder) catchUp(t *target) error {
 		r.traced.Missed += p.Missed
 		r.since, more = p.Next, p.More
 	}
-	return r.catchUpQueries(t)
+	for i := range over {
+		r.query(&over[i])
+	}
+	return nil
 }
 
 // introduce names the rows of services that are new.
@@ -198,18 +208,21 @@ func (r *recorder) introduce(services []timeline.Service) {
 	for ; r.named < len(services); r.named++ {
 		name := services[r.named].Name
 		r.rows[name] = r.named
-		r.w.NameRow(0, traceServiceRow+r.named, name)
-		r.w.NameRow(0, traceArrivalRow+r.named, name+" arrivals")
+		r.w.NameRow(traceDevice, traceServiceRow+r.named, name)
+		r.w.NameRow(traceDevice, traceArrivalRow+r.named, name+" arrivals")
 	}
 }
 
 // round writes one round, its spans, and the deadlines of those that end a
 // batch.
 func (r *recorder) round(at *timeline.Round) {
+	if r.traced.Rounds == 0 {
+		r.from = at.Start
+	}
 	r.traced.Rounds++
 	lasted := at.End - at.Start
 	r.w.Slice(perfetto.Event{
-		Name: fmt.Sprintf("round %d", at.Number), Kind: "round", At: at.Start, Row: traceRoundRow,
+		Name: fmt.Sprintf("round %d", at.Number), Kind: "round", At: at.Start, Device: traceDevice, Row: traceRoundRow,
 		Args: map[string]any{
 			"spans": len(at.Spans), "took_us": perfetto.Micros(at.Took), "planned": at.Planned,
 			"predicted_us": perfetto.Micros(at.Predicted), "bound_us": perfetto.Micros(at.Bound),
@@ -231,7 +244,7 @@ func (r *recorder) round(at *timeline.Round) {
 			args["device_us"] = perfetto.Micros(s.Device)
 		}
 		r.w.Slice(perfetto.Event{
-			Name: fmt.Sprintf("batch %d [%d,%d)", s.Batch, s.Start, s.End), Kind: "span", At: at.Start, Row: traceServiceRow + s.Service, Args: args,
+			Name: fmt.Sprintf("batch %d [%d,%d)", s.Batch, s.Start, s.End), Kind: "span", At: at.Start, Device: traceDevice, Row: traceServiceRow + s.Service, Args: args,
 		}, lasted)
 		if s.Deadline > 0 && s.End == s.Of {
 			r.instant(fmt.Sprintf("deadline of batch %d", s.Batch), s.Deadline, traceServiceRow+s.Service, at.Number)
@@ -240,5 +253,9 @@ func (r *recorder) round(at *timeline.Round) {
 }
 
 func (r *recorder) instant(name string, at time.Duration, row int, round uint64) {
-	r.w.Instant(perfetto.Event{Name: name, Kind: "instant", At: at, Row: row, Args: map[string]any{"round": round}})
+	e := perfetto.Event{Name: name, Kind: "instant", At: at, Device: traceDevice, Row: row}
+	if round > 0 {
+		e.Args = map[string]any{"round": round}
+	}
+	r.w.Instant(e)
 }

@@ -17,8 +17,8 @@ const (
 	traceArrivalRow = 1000
 
 	// arrivalMark is how long an arrival looks: an arrow must begin in something
-	// that lasts.
-	arrivalMark = 100 * time.Nanosecond
+	// that lasts, and two slices of a row must not overlap.
+	arrivalMark = time.Nanosecond
 )
 
 // askQueries asks a daemon for the queries of an instance that are over after so
@@ -38,21 +38,19 @@ func askQueries(t *target, instance int, since uint64) (p timeline.QueryPage, er
 	return p, nil
 }
 
-// catchUpQueries writes all queries that are over since it was called last. They
-// may have come before the trace began; those that are not over are not in it.
-func (r *recorder) catchUpQueries(t *target) error {
+// newQueries returns the queries that are over since it was called last. They may
+// have come before the trace began; those that are not over are not in it.
+func (r *recorder) newQueries(t *target) (over []timeline.Query, err error) {
 	for more := true; more; {
 		p, err := askQueries(t, r.which, r.queriesSince)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		for i := range p.Queries {
-			r.query(&p.Queries[i])
-		}
+		over = append(over, p.Queries...)
 		r.traced.QueriesMissed += p.Missed
-		r.queriesSince, more = p.Next, p.More
+		r.queriesSince, more = p.Next, p.More && len(over) < timeline.Queries
 	}
-	return nil
+	return over, nil
 }
 
 // query writes a query: from its arrival to its answer, within that its waiting,
@@ -71,12 +69,12 @@ func (r *recorder) query(q *timeline.Query) {
 	if q.Reason != "" {
 		args["reason"] = q.Reason
 	}
-	e := perfetto.Event{Name: q.Service + " queries", Kind: "query", At: q.Arrival, Row: traceServiceRow + i, Args: args}
+	e := perfetto.Event{Name: q.Service + " queries", Kind: "query", At: q.Arrival, Device: traceDevice, Row: traceServiceRow + i, Args: args}
 	r.w.Range(e, id, q.End)
 	if q.Deadline > q.Arrival && q.Deadline < q.End {
 		r.instant("deadline of query "+id, q.Deadline, traceArrivalRow+i, 0)
 	}
-	arrival := perfetto.Event{Name: "query " + id, Kind: "arrival", At: q.Arrival, Row: traceArrivalRow + i, Args: args}
+	arrival := perfetto.Event{Name: "query " + id, Kind: "arrival", At: q.Arrival, Device: traceDevice, Row: traceArrivalRow + i, Args: args}
 	r.w.Slice(arrival, arrivalMark)
 	if q.Started == 0 {
 		return
@@ -84,6 +82,9 @@ func (r *recorder) query(q *timeline.Query) {
 	if q.Started > q.Arrival && q.Started < q.End {
 		e.Name, e.Args = "waits", nil
 		r.w.Range(e, id, q.Started)
+	}
+	if r.traced.Rounds == 0 || q.Started < r.from {
+		return // the span where the arrow would end is not in the trace
 	}
 	first := arrival
 	// A moment after the span began, so that the arrow ends in it.
