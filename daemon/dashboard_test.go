@@ -91,6 +91,11 @@ func TestDashboard(t *testing.T) {
 	}
 	p.click("#after")
 	says(t, p.text("#decision"), title)
+	if got := p.eval(`(() => {
+		const r = {policy: "overlap", spans: [], dropped: [], asked: {}, candidates: [3, 0, 1, 2].map(place => ({place, service: 0}))};
+		return [...candidates(r, i => "s", "overlap").querySelectorAll("td:first-child")].map(e => e.textContent).join(" ") })()`); got != "1 2 3 –" {
+		t.Errorf("places come as %s", got)
+	}
 	b.clean()
 	d.stop()
 	p.await(`byId("link").innerText === "connection lost"`)

@@ -46,16 +46,16 @@ func viewOf(services, rounds int) *view {
 
 // Whatever there is to show fits in the terminal.
 func TestViewFits(t *testing.T) {
-	for _, size := range [][2]int{{80, 24}, {40, 10}, {200, 60}, {25, 9}, {1, 1}} {
+	for _, size := range [][2]int{{80, 24}, {40, 10}, {200, 60}, {25, 9}, {40, 20}, {30, 6}, {1, 1}} {
 		for _, services := range []int{1, 2, 8, 64} {
 			v := viewOf(services, 300)
 			v.now.Status.Overview.Device = strings.Repeat("long ", 60)
 			lines := strings.Split(strings.TrimSuffix(v.render(size[0], size[1], false), "\n"), "\n")
-			if size[1] >= 9 && len(lines) > size[1] {
+			if len(lines) > max(1, size[1]-1) {
 				t.Errorf("%d services take %d lines of %d", services, len(lines), size[1])
 			}
 			for _, l := range lines {
-				if n := len([]rune(l)); n > max(size[0], nameColumns+1+leastPicture) {
+				if n := len([]rune(l)); n > max(size[0], leastNames+2) {
 					t.Errorf("%d of %d columns: %q", n, size[0], l)
 				}
 			}
@@ -68,7 +68,7 @@ func TestView(t *testing.T) {
 	for _, want := range []string{
 		"overlapd on a device   q quits, p holds\n",
 		"service-0            50ms       9ms      30ms    0.0 %       0      0         0\n",
-		"each column 1ms: # runs, v deadline, ! a round longer than its bound\n",
+		"each column 1ms: # runs, v deadline, ! longer than bound\n",
 		"!!!===!!!===\n", "###.v.###.v.\n", "...###.v.###\n",
 	} {
 		if !strings.Contains(text, want) {
@@ -93,6 +93,39 @@ func TestView(t *testing.T) {
 	v.held, v.now.Status.Ready, v.now.Status.Overview.Services[0].Ready = false, false, false
 	if text := v.render(200, 24, false); !strings.Contains(text, "not ready: service-0") {
 		t.Errorf("while loading:\n%s", text)
+	}
+}
+
+// What matters most stays in a narrow terminal: what is late, and a connection
+// that is lost; where there is room, names are whole.
+func TestNarrowViews(t *testing.T) {
+	v := viewOf(2, 4)
+	for width, want := range map[int]string{
+		80: "SERVICE            TARGET       P50       P99   MISSED   QUEUE DONE/S      LOST\n",
+		70: "SERVICE     TARGET       P50       P99   MISSED   QUEUE DONE/S\n",
+		40: "SERVICE         P99   MISSED   QUEUE\n",
+		20: "SERV~       P99\n",
+	} {
+		if text := v.render(width, 24, false); !strings.Contains(text, "\n"+want) {
+			t.Errorf("%d columns have no %q:\n%s", width, want, text)
+		}
+	}
+	v.now.Status.Overview.Device, v.lost = strings.Repeat("device ", 20), errors.New("refused")
+	if text := v.render(80, 24, false); !strings.Contains(text, "~   CONNECTION LOST: refused\n") {
+		t.Errorf("a lost connection is cut off:\n%s", text)
+	}
+	if text := v.render(20, 24, false); !strings.HasPrefix(text, "CONNECTION LOST: re~\n") {
+		t.Errorf("a lost connection is cut off:\n%s", text)
+	}
+	v.lost = nil
+	if text := v.render(80, 0, false); strings.Contains(text, "quits") {
+		t.Errorf("keys are told of where there are none:\n%s", text)
+	}
+	v.now.Timeline.Services[0].Name = "service-of-28-characters-long"
+	for width, want := range map[int]string{80: "service-of-28-c~ ", 100: "service-of-28-characters-long ", 70: "service-of-28-ch~ "} {
+		if text := v.render(width, 24, false); strings.Count(text, "\n"+want) != 2 {
+			t.Errorf("%d columns: want %q\n%s", width, want, text)
+		}
 	}
 }
 

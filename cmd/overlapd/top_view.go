@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// leastPicture is how many columns the timeline has at least.
-	leastPicture = 20
+	// leastNames and mostNames are between how wide names are.
+	leastNames, mostNames = 4, 32
 
-	// nameColumns is the width of names.
-	nameColumns = 16
+	// usualNames is how wide they are in a terminal of plainWidth.
+	usualNames = 16
 
 	// fixedLines are those of the view that are no service's: with less height,
 	// services are left out.
@@ -38,33 +38,58 @@ func (v *view) render(width, height int, colour bool) string {
 		}
 		return fmt.Sprintf("\x1b[%dm%s\x1b[0m", code, text)
 	}
-	line := func(text string) { b.WriteString(text + "\n") }
-	line(clip(v.title(), width))
+	lines := 0
+	line := func(text string) {
+		if lines++; height == 0 || lines <= max(1, height-1) { // the cursor has the last one
+			b.WriteString(text + "\n")
+		}
+	}
+	names := v.nameWidth(width)
+	columns := columnsFor(width - names)
+	line(v.title(width, height > 0))
 	line(clip(v.summary(), width))
-	line(paint(2, clip(v.columns(), width)))
+	line(paint(2, clip(v.heads(names, columns), width)))
 	for i := range shown {
 		if !v.now.Timeline.Services[i].Gone { // its last groups are still in the picture
-			line(paint(v.mood(i), clip(v.service(i), width)))
+			line(paint(v.mood(i), clip(v.service(i, names, columns), width)))
 		}
 	}
 	if shown < services {
 		line(clip(fmt.Sprintf("and %d more: make the terminal higher, or see overlapd status", services-shown), width))
 	}
-	picture := v.picture(max(leastPicture, width-nameColumns-1))
+	picture := v.picture(max(1, width-names-1))
 	line(paint(2, clip(picture.legend, width)))
-	line(clip(name("device"), nameColumns) + " " + picture.device)
+	line(name("device", names) + " " + picture.device)
 	for i := range shown {
-		line(clip(name(v.now.Timeline.Services[i].Name), nameColumns) + " " + paint(hues[i%len(hues)], picture.rows[i]))
+		line(name(v.now.Timeline.Services[i].Name, names) + " " + paint(hues[i%len(hues)], picture.rows[i]))
 	}
 	return b.String()
+}
+
+// nameWidth is how wide names are: as wide as the longest, where there is room
+// for that beside all columns.
+func (v *view) nameWidth(width int) int {
+	longest := len("SERVICE")
+	for i := range v.now.Timeline.Services {
+		longest = max(longest, len([]rune(v.now.Timeline.Services[i].Name)))
+	}
+	if width < plainWidth {
+		return max(leastNames, min(longest, width/4))
+	}
+	return min(max(longest, usualNames), mostNames, usualNames+width-plainWidth)
 }
 
 // hues are the colours of services.
 var hues = []int{34, 33, 32, 35, 36, 31}
 
-func (v *view) title() string {
+// title names the device and says how the view stands; where there is not enough
+// room, it is the device that is cut.
+func (v *view) title(width int, keys bool) string {
 	o := &v.now.Status.Overview
-	state := "q quits, p holds"
+	state := ""
+	if keys {
+		state = "q quits, p holds"
+	}
 	switch {
 	case v.lost != nil:
 		state = "CONNECTION LOST: " + v.lost.Error()
@@ -77,7 +102,15 @@ func (v *view) title() string {
 	if o.Emulated {
 		text += ", nothing is computed"
 	}
-	return text + "   " + state
+	if state == "" {
+		return clip(text, width)
+	}
+	state = clip(state, width)
+	left := clip(text, width-len([]rune(state))-3)
+	if left == "" {
+		return state
+	}
+	return left + "   " + state
 }
 
 // loading names the services that are not ready.
@@ -115,19 +148,56 @@ func (v *view) summary() string {
 	return text
 }
 
-const serviceFormat = "%s %8s %9s %9s %8s %7s %6s %9s"
+// column is one of the table of services.
+type column struct {
+	head  string
+	width int
+	place int // of those that stay in a narrow terminal, from 0
+}
 
-func (v *view) columns() string {
-	return fmt.Sprintf(serviceFormat, name("SERVICE"), "TARGET", "P50", "P99", "MISSED", "QUEUE", "DONE/S", "LOST")
+var allColumns = []column{
+	{"TARGET", 8, 4}, {"P50", 9, 3}, {"P99", 9, 0}, {"MISSED", 8, 1}, {"QUEUE", 7, 2}, {"DONE/S", 6, 5}, {"LOST", 9, 6},
+}
+
+// columnsFor returns the columns for which there is room: all, or those that say
+// the most. Others are nil.
+func columnsFor(width int) []*column {
+	out := make([]*column, len(allColumns))
+	for place := range allColumns {
+		i := slices.IndexFunc(allColumns, func(c column) bool { return c.place == place })
+		if width -= allColumns[i].width + 1; width < 0 {
+			break
+		}
+		out[i] = &allColumns[i]
+	}
+	return out
+}
+
+// row writes a line of the table of services.
+func row(first string, columns []*column, cells ...string) string {
+	for i, c := range columns {
+		if c != nil {
+			first += fmt.Sprintf(" %*s", c.width, cells[i])
+		}
+	}
+	return first
+}
+
+func (v *view) heads(names int, columns []*column) string {
+	var heads []string
+	for _, c := range allColumns {
+		heads = append(heads, c.head)
+	}
+	return row(name("SERVICE", names), columns, heads...)
 }
 
 // service is the line of one service. Lost are all queries that were late or
 // without an answer since the daemon started.
-func (v *view) service(i int) string {
+func (v *view) service(i, names int, columns []*column) string {
 	r := &v.now.Timeline.Services[i]
 	s, was := serviceNamed(&v.now.Status, r.Name), serviceNamed(&v.before.Status, r.Name)
 	lost := s.Late + sum(s.Dropped) + sum(s.Failed) + sum(s.Refused)
-	return fmt.Sprintf(serviceFormat, name(r.Name), short(r.Target), short(r.P50), short(r.P99), missedOf(r),
+	return row(name(r.Name, names), columns, short(r.Target), short(r.P50), short(r.P99), missedOf(r),
 		fmt.Sprint(s.Queued), v.perSecond(s.Finished, was.Finished), fmt.Sprint(lost))
 }
 
@@ -198,7 +268,7 @@ func (v *view) picture(columns int) picture {
 			}
 		}
 	}
-	out := picture{device: string(device), legend: fmt.Sprintf("each column %v: # runs, v deadline, ! a round longer than its bound", each)}
+	out := picture{device: string(device), legend: fmt.Sprintf("each column %v: # runs, v deadline, ! longer than bound", each)}
 	for _, row := range rows {
 		out.rows = append(out.rows, string(row))
 	}
@@ -234,8 +304,8 @@ func columnTime(rounds []timeline.Round) time.Duration {
 	return time.Duration(math.Round(10 * power))
 }
 
-// name pads a name to the width that all names have.
-func name(s string) string { return fmt.Sprintf("%-*s", nameColumns, clip(s, nameColumns)) }
+// name pads a name to the width that all names have, or cuts it.
+func name(s string, width int) string { return fmt.Sprintf("%-*s", width, clip(s, width)) }
 
 // clip cuts a text that is too wide, and takes out what would do something to a
 // terminal.
@@ -246,8 +316,11 @@ func clip(s string, width int) string {
 		}
 		return r
 	}, s))
+	if width <= 0 {
+		return ""
+	}
 	if len(runes) > width {
-		return string(runes[:max(0, width-1)]) + "~"
+		return string(runes[:width-1]) + "~"
 	}
 	return string(runes)
 }

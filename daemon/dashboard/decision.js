@@ -58,7 +58,8 @@ function compare(r) {
 
 function candidates(r, name, policy) {
   const head = ["place", "service", "headroom", "alone", "what became of it"];
-  const rows = r.candidates.map(c => {
+  const order = c => c.place || r.candidates.length + 1; // what did not run comes last
+  const rows = r.candidates.slice().sort((a, b) => order(a) - order(b)).map(c => {
     const s = r.spans.find(s => s.service === c.service && c.place > 0);
     return html("tr", { class: colour(c.service) },
       html("td", { class: "n" }, c.place || "–"),
