@@ -87,6 +87,9 @@ func Existing(ctx context.Context, opts Options) (*Control, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkExisting(opts.Directory); err != nil {
+		return nil, err
+	}
 	c := newControl(opts, program, filepath.Clean(opts.Directory))
 	found := c.look(ctx)
 	if err := errors.Join(found.err, checkServers(found.servers, os.Geteuid(), false)); err != nil {

@@ -46,3 +46,22 @@ func checkAbove(at, path string) error {
 	}
 	return nil
 }
+
+// unmapped is whom files belong to whose user has no number in this namespace.
+const unmapped = 65534
+
+// checkExisting refuses the pipe directory of a stranger: who may make one where
+// root's is looked for, below /tmp, could have workers give their tensors to him.
+// One that is not there is no stranger's; asking it says so.
+func checkExisting(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil //nolint:nilerr // see above
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if self := os.Geteuid(); ok && stat.Uid != 0 && int(stat.Uid) != self && stat.Uid != unmapped {
+		return fmt.Errorf("%w: %s belongs to user %d, and to neither %d nor root: have root or this user run MPS, or set mode = \"own\" in [mps]",
+			ErrDirectory, path, stat.Uid, self)
+	}
+	return nil
+}

@@ -61,3 +61,26 @@ func link(path string, user int) error {
 	to := filepath.Join(filepath.Dir(path), "elsewhere")
 	return errors.Join(os.Remove(path), os.Mkdir(to, 0o700), os.Symlink(to, path), os.Lchown(path, user, -1))
 }
+
+// A control daemon of a stranger is not joined, also if it answers.
+func TestExistingOfAStranger(t *testing.T) {
+	path := t.TempDir()
+	if err := checkExisting(filepath.Join(path, "absent")); err != nil {
+		t.Errorf("none: %v", err)
+	}
+	for user, want := range map[int]bool{os.Geteuid(): true, 0: true, unmapped: true, stranger: false} {
+		if err := os.Chown(path, user, -1); err != nil {
+			continue // only root gives folders away
+		}
+		err := checkExisting(path)
+		if (err == nil) != want || err != nil && (!errors.Is(err, ErrDirectory) || !strings.Contains(err.Error(), path)) {
+			t.Errorf("of user %d: %v", user, err)
+		}
+		if want {
+			continue
+		}
+		if _, err := Existing(t.Context(), Options{Program: os.Args[0], Directory: path}); !errors.Is(err, ErrDirectory) {
+			t.Errorf("of user %d, attached to: %v", user, err)
+		}
+	}
+}
