@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/cpu"
 
@@ -39,7 +40,7 @@ func optimize(env *ort.Env, d device, f *models.File, hash, cacheDir string, lim
 		return "", false, fmt.Errorf("cache of optimized models: %w", err)
 	}
 	path = filepath.Join(cacheDir, cacheName(hash, env.Library(), d.key()))
-	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
+	if kept(path) {
 		return path, true, nil
 	}
 	raw, err := normalize(f)
@@ -73,6 +74,18 @@ func optimize(env *ort.Env, d device, f *models.File, hash, cacheDir string, lim
 		return "", false, fmt.Errorf("cache of optimized models: %w", err)
 	}
 	return path, false, nil
+}
+
+// kept reports whether the cache holds a file that we made, or root: what it holds
+// runs as it is. Links and files of others are what somebody put there who may
+// write in the folder; they are made anew.
+func kept(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && (stat.Uid == 0 || int(stat.Uid) == os.Geteuid()) && info.Mode().Perm()&0o022 == 0
 }
 
 // bridgeFolded gives every output of the optimized model at path an operator
