@@ -54,6 +54,10 @@ var (
 	// ErrNoSocket is returned when something at the path is no socket.
 	ErrNoSocket = errors.New("there is something that is no socket; remove it, or choose another admin_socket")
 
+	// ErrReplaced is returned when something else has taken the place of the
+	// socket as soon as it was made.
+	ErrReplaced = errors.New("somebody puts other files in the place of the socket; set admin_socket to a path in a folder of your own")
+
 	// ErrPathTooLong is returned when the kernel takes no path as long.
 	ErrPathTooLong = errors.New("the path of a socket has at most 107 bytes; set admin_socket to a shorter one")
 

@@ -53,7 +53,7 @@ func listen(path string, group int) (*socket, error) {
 	ln.SetUnlinkOnClose(false)
 	s := &socket{UnixListener: ln, path: path}
 	if s.file, err = os.Lstat(path); err == nil {
-		err = give(path, group)
+		err = give(path, s.file, group)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -61,14 +61,26 @@ func listen(path string, group int) (*socket, error) {
 	return s, nil
 }
 
-// give lets a group connect to a socket.
-func give(path string, group int) error {
+// give lets a group connect to a socket. What is given is the file that was made,
+// held open meanwhile: whoever may write in its folder could have put a link in
+// its place, to a file that is not his.
+func give(path string, made os.FileInfo, group int) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	held := os.NewFile(uintptr(fd), path)
+	defer held.Close()
+	if now, err := held.Stat(); err != nil || !os.SameFile(now, made) || now.Mode().Type() != os.ModeSocket {
+		return errors.Join(ErrReplaced, err)
+	}
+	by := fmt.Sprintf("/proc/self/fd/%d", fd)
 	if group >= 0 {
-		if err := os.Chown(path, -1, group); err != nil {
+		if err := os.Chown(by, -1, group); err != nil {
 			return fmt.Errorf("%w: %w; the daemon's user must be in that group", ErrGroup, err)
 		}
 	}
-	return os.Chmod(path, socketMode)
+	return os.Chmod(by, socketMode)
 }
 
 // Close ends listening and removes the file, unless another one has taken its

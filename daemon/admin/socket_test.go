@@ -5,8 +5,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/daemon"
 )
@@ -37,6 +40,34 @@ func TestSocketComesAndGoes(t *testing.T) {
 	}
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("it is left: %v", err)
+	}
+}
+
+// What somebody put in the place of the socket is not given away.
+func TestOnlyTheSocketIsGiven(t *testing.T) {
+	path := socketPath(t)
+	s := mustListen(t, path, -1)
+	precious := filepath.Join(filepath.Dir(path), "precious")
+	if err := os.WriteFile(precious, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(filepath.Dir(path), "other.sock")
+	mustListen(t, other, -1)
+	for name, replace := range map[string]func() error{
+		"a link":         func() error { return os.Symlink(precious, path) },
+		"a file":         func() error { return os.Link(precious, path) },
+		"another socket": func() error { return os.Link(other, path) },
+		"a link to it":   func() error { return os.Symlink(other, path) },
+	} {
+		if err := errors.Join(os.Remove(path), replace()); err != nil {
+			t.Fatal(err)
+		}
+		if err := give(path, s.file, os.Getegid()); !errors.Is(err, ErrReplaced) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if info, err := os.Stat(precious); err != nil || info.Mode().Perm() != 0o600 {
+			t.Fatalf("%s: the file has mode %v, %v", name, info.Mode(), err)
+		}
 	}
 }
 
@@ -112,7 +143,27 @@ func TestFindGroup(t *testing.T) {
 }
 
 func TestGroupThatCannotBeGiven(t *testing.T) {
-	if err := give(filepath.Join(t.TempDir(), "absent"), 1); !errors.Is(err, ErrGroup) {
+	path := socketPath(t)
+	s := mustListen(t, path, -1)
+	const foreign = 12345
+	if err := withoutRights(t, func() error { return give(path, s.file, foreign) }); !errors.Is(err, ErrGroup) || !strings.Contains(err.Error(), "must be in that group") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// withoutRights calls f as somebody who may do no more than any user.
+func withoutRights(t *testing.T, f func() error) error {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // the thread ends with this goroutine
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var none [2]unix.CapUserData
+		if err := unix.Capset(&header, &none[0]); err != nil {
+			ended <- err
+			return
+		}
+		ended <- f()
+	}()
+	return <-ended
 }

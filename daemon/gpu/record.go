@@ -68,8 +68,13 @@ func (f recordFile) replace(r mig.Record) error {
 	return os.Rename(next, f.path())
 }
 
+// writeSynced writes a new file. What stands in its place goes: it is of a daemon
+// that died, or a link which would have another file written.
 func writeSynced(path string, data []byte) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
