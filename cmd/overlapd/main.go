@@ -26,7 +26,7 @@ var (
 func main() {
 	if err := root().Execute(); err != nil {
 		if !errors.Is(err, errReported) {
-			fmt.Fprintln(os.Stderr, "overlapd:", err)
+			fmt.Fprintln(forTerminal(os.Stderr), "overlapd:", err)
 		}
 		os.Exit(exitStatus(err))
 	}
@@ -76,6 +76,8 @@ Then:        overlapd status               what it serves and has done
 	})
 	cmd.AddCommand(serveCommand(), profileCommand(), trainCommand(), adviseCommand(), checkCommand(), datasetCommand(), deviceCommand(), modelsCommand(), benchCommand(), statusCommand(), topCommand(), traceCommand(), reloadCommand(), restartCommand(),
 		reproduceCommand(), replayCommand(), simulateCommand(), conformanceCommand(), gpuCheckCommand(), workerCommand(), fitCommand(), completionCommand(), manCommand())
+	cmd.SetOut(forTerminal(os.Stdout))
+	cmd.SetErr(forTerminal(os.Stderr))
 	if err := completeValues(cmd); err != nil {
 		panic(err) // two completions for one option
 	}

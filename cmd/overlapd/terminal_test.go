@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/rs/zerolog"
+	"pgregory.net/rapid"
+
+	"github.com/overlapd/overlapd/daemon"
+)
+
+func TestHarmless(t *testing.T) {
+	for in, want := range map[string]string{
+		"a name\tof a service\n": "a name\tof a service\n",
+		"ä € 𝄞 日本":               "ä € 𝄞 日本",
+		"\x1b[2J\x1b]0;title\a":  `\u001b[2J\u001b]0;title\u0007`,
+		"one\rtwo":               `one\u000dtwo`,
+		"\u009b31m":              `\u009b31m`,
+		"\x9b31m":                `\x9b31m`,
+		"user\u202efdp.exe":      `user\u202efdp.exe`,
+		"\u2028":                 `\u2028`,
+		"\x00\x7f\xff\xc3(":      `\u0000\u007f\xff\xc3(`,
+		"":                       "",
+	} {
+		var out bytes.Buffer
+		h := &harmless{to: &out}
+		if n, err := io.WriteString(h, in); n != len(in) || err != nil || out.String() != want {
+			t.Errorf("%q: %q, %d, %v, want %q", in, out.String(), n, err, want)
+		}
+	}
+}
+
+// However text is cut into pieces, the same is written, and nothing of it does
+// anything.
+func TestHarmlessInPieces(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.SliceOf(rapid.SampledFrom([]byte("a\n\t\x1b\x9b\xc2\xe2\x80\xae\xf0\x9d\x84\x9e\xff"))).Draw(t, "text")
+		var whole, pieces bytes.Buffer
+		_, _ = (&harmless{to: &whole}).Write(text)
+		h := &harmless{to: &pieces}
+		for rest := text; len(rest) > 0; {
+			n := rapid.IntRange(1, len(rest)).Draw(t, "piece")
+			_, _ = h.Write(rest[:n])
+			rest = rest[n:]
+		}
+		if whole.String() != pieces.String() || !utf8.Valid(whole.Bytes()) {
+			t.Fatalf("%q in pieces is %q, whole %q", text, pieces.String(), whole.String())
+		}
+		for _, r := range whole.String() {
+			if r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {
+				t.Fatalf("%q has %q", whole.String(), r)
+			}
+		}
+	})
+}
+
+// A writer that fails is told of.
+func TestHarmlessFails(t *testing.T) {
+	broken := errors.New("broken")
+	if _, err := (&harmless{to: failing{broken}}).Write([]byte("x")); !errors.Is(err, broken) {
+		t.Error(err)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }
+
+// What clients and models say makes no second line of the log and does nothing to a
+// terminal, in either format.
+func TestLogLinesAreNotForged(t *testing.T) {
+	defer zerolog.SetGlobalLevel(zerolog.GlobalLevel())
+	const forged = "x\n{\"level\":\"info\",\"message\":\"forged\"}\r\n12:00:00 INF forged\x1b[2J\x1b]0;t\a"
+	for _, format := range []string{"json", "console"} {
+		c := daemon.Default()
+		c.LogFormat, c.LogLevel = format, "debug"
+		var out bytes.Buffer
+		log := newLogger(c, &out)
+		log.Warn().Str("id", forged).Strs("names", []string{forged}).Err(errors.New(forged)).Bytes("stderr", []byte(forged)).Msg("a worker is lost")
+		text := out.String()
+		if strings.Count(text, "\n") != 1 || !strings.HasSuffix(text, "\n") || strings.ContainsAny(text, "\x1b\r\a") {
+			t.Errorf("%s: %q", format, text)
+		}
+		if format == "json" {
+			var line struct{ ID, Message string }
+			if err := json.Unmarshal(out.Bytes(), &line); err != nil || line.ID != forged || line.Message != "a worker is lost" {
+				t.Errorf("%+v, %v", line, err)
+			}
+		}
+	}
+}
+
+// A file is written as it is: another program reads it.
+func TestFilesAreWrittenAsTheyAre(t *testing.T) {
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if w := forTerminal(f); w != io.Writer(f) {
+		t.Errorf("it is written through %T", w)
+	}
+}
