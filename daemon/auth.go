@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"net/http"
+	"os"
+	"slices"
 
 	"github.com/valyala/fasthttp"
 
@@ -64,7 +66,7 @@ func (d *Daemon) openAccess() (err error) {
 	if err != nil {
 		return err
 	}
-	for _, w := range append(d.config.Exposures(), d.access.Warnings()...) {
+	for _, w := range slices.Concat(d.config.Exposures(), d.access.Warnings(), d.config.openFolders(os.Geteuid())) {
 		d.log.Warn().Msg(w)
 	}
 	return nil

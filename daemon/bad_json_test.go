@@ -133,6 +133,7 @@ func TestBadJSON(t *testing.T) {
 		{"24: binary_data_output 1", "simple", simple(`"parameters":{"binary_data_output":1},`), "true or false"},
 		{"24: classification", "simple", simple(`"outputs":[{"name":"OUTPUT0","parameters":{"classification":3}}],`), "classification"},
 		{"24: shared memory", "simple", simple(`"outputs":[{"name":"OUTPUT0","parameters":{"shared_memory_region":"a"}}],`), "shared_memory"},
+		{"24: shared memory of an input", "echo_FP32", `{"inputs":[{"name":"X","datatype":"FP32","shape":[1,1],"parameters":{"shared_memory_region":"a","shared_memory_byte_size":4}}]}`, "shared_memory"},
 		{"25: FP32 1e999", "echo_FP32", fp32("[1,1]", "[1e999]"), "out of the range"},
 		{"25: FP32 3.5e38", "echo_FP32", fp32("[1,1]", "[3.5e38]"), "out of the range"},
 		{"25: FP64 1e999", "echo_FP64", echo("FP64", "[1,1]", "[-1e999]"), "out of the range"},

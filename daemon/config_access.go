@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/overlapd/overlapd/daemon/access"
@@ -68,7 +69,7 @@ func (c *Config) CheckAccess() (warnings []string, err error) {
 	if err != nil {
 		return c.Exposures(), err
 	}
-	return append(c.Exposures(), a.Warnings()...), nil
+	return slices.Concat(c.Exposures(), a.Warnings(), c.openFolders(-1)), nil // who asks need not be the daemon's user
 }
 
 // Exposures returns what is unsafe about the addresses: those that other

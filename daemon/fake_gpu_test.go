@@ -59,8 +59,41 @@ func (e *fakeGPUEngine) Run(id models.BatchID, start, end int, stop *uint32) (in
 	case <-e.client.Lost():
 		return start, fmt.Errorf("%w: the server is gone", segments.ErrDeviceLost)
 	default:
-		return e.Engine.Run(id, start, end, stop)
 	}
+	if err := ordered(); err != nil {
+		return start, err
+	}
+	return e.Engine.Run(id, start, end, stop)
+}
+
+// faultsVariable names a folder where a test orders faults of workers, a file
+// for each, named by its process.
+const faultsVariable = "OVERLAPD_TEST_FAULTS"
+
+// Faults that can be ordered.
+const (
+	faultMemory = "memory"
+	faultLost   = "lost"
+	faultHang   = "hang"
+)
+
+// ordered is the fault of this worker that was ordered, once.
+func ordered() error {
+	path := filepath.Join(os.Getenv(faultsVariable), strconv.Itoa(os.Getpid()))
+	order, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	os.Remove(path)
+	switch string(order) {
+	case faultMemory:
+		return fmt.Errorf("%w: it was ordered", segments.ErrDeviceMemory)
+	case faultLost:
+		return fmt.Errorf("%w: it was ordered", segments.ErrDeviceLost)
+	case faultHang:
+		time.Sleep(time.Hour) // a kernel that does not end
+	}
+	return nil
 }
 
 // gpuRig is a daemon with an endpoint, real workers, a fake GPU and a fake MPS.

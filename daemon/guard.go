@@ -52,9 +52,21 @@ func (e *Endpoint) guard(ctx *fasthttp.RequestCtx) *Error {
 		if err != nil || !e.ours([]byte(u.Host)) {
 			return errForeignOrigin
 		}
+		return nil
+	}
+	if string(h.Peek(headerFetchSite)) == "cross-site" && string(h.Peek(headerFetchMode)) != "navigate" {
+		return errForeignOrigin
 	}
 	return nil
 }
+
+// What browsers say of a request besides its Origin, which they leave out for
+// images and the like: from where it was made, and what for. A link to us may be
+// followed.
+const (
+	headerFetchSite = "Sec-Fetch-Site"
+	headerFetchMode = "Sec-Fetch-Mode"
+)
 
 // ours reports whether a host, with or without a port, is one of our names.
 func (e *Endpoint) ours(host []byte) bool {
