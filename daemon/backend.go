@@ -57,8 +57,7 @@ type backend struct {
 	part      *gpu.Part // nil without a GPU
 	joins     *joins    // nil without MPS
 	loop      *loop
-	running   bool                               // the loop was started
-	occupied  atomic.Pointer[[]models.ServiceID] // slots whose services have workers
+	running   bool // the loop was started
 
 	gpus func() []metrics.GPU // readings of what the services run on, which must not wait; nil if that is no GPU
 
@@ -311,7 +310,6 @@ func (b *backend) newLoop(c Config, log *journal.Writer, header journal.Header) 
 		calls: make(map[models.QueryID]*pending),
 		timer: time.NewTimer(time.Hour),
 	}
-	b.loop.occupy()
 	if c.Metrics {
 		b.loop.record = metrics.NewRecord(len(list))
 	}

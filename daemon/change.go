@@ -47,8 +47,11 @@ func (l *loop) open(u *unit, s *slot, spec executor.ServiceSpec) error {
 	if at := slices.Index(l.slots, nil); at >= 0 {
 		id = models.ServiceID(at)
 	}
-	if id >= overlap.MaxServices {
+	switch {
+	case id >= overlap.MaxServices:
 		return errNoSlot
+	case l.withoutMPS != nil:
+		return l.withoutMPS
 	}
 	s.service = NewService(id, s.config, l.config.Policy)
 	s.service.home, s.series = l.backend, id
@@ -72,7 +75,6 @@ func (l *loop) open(u *unit, s *slot, spec executor.ServiceSpec) error {
 		l.record.SetServices(len(l.slots))
 		l.record.Clear(int(id))
 	}
-	l.occupy()
 	return nil
 }
 
@@ -237,7 +239,6 @@ func (l *loop) left(id models.ServiceID, err error) {
 	if err != nil && !errors.Is(err, executor.ErrClosed) {
 		l.log.Error().Err(err).Str("service", s.config.Name).Msg("taking a service away")
 	}
-	l.occupy()
 	if l.joins != nil {
 		l.joins.forget(id)
 	}
@@ -270,17 +271,6 @@ func (l *loop) publishServices() {
 		}
 	}
 	l.publish(list)
-}
-
-// occupy tells others which IDs have workers.
-func (l *loop) occupy() {
-	var ids []models.ServiceID
-	for i, s := range l.slots {
-		if s != nil {
-			ids = append(ids, models.ServiceID(i))
-		}
-	}
-	l.occupied.Store(&ids)
 }
 
 // counted returns what the services have counted together whose queries are

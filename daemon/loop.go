@@ -34,11 +34,14 @@ type loop struct {
 	loading    loading
 	arrived    time.Time // when the last query came
 
-	slots    []*slot                     // by service ID
-	specs    []models.Service            // as the scheduler knows them, by ID
-	order    []string                    // of the services, as the configuration has them
-	reloaded bool                        // services came or went since the start
-	leaving  int                         // services that are retired and not gone
+	slots    []*slot          // by service ID
+	specs    []models.Service // as the scheduler knows them, by ID
+	order    []string         // of the services, as the configuration has them
+	reloaded bool             // services came or went since the start
+	leaving  int              // services that are retired and not gone
+
+	withoutMPS error // why there are no workers any more, nil if there may be
+
 	late     []executor.WorkerReady      // came while a round of their service runs
 	calls    map[models.QueryID]*pending // accepted and not answered
 	record   *metrics.Record             // of what it does, for scrapes; nil without metrics

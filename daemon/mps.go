@@ -32,8 +32,8 @@ var (
 
 // holder ends workers together and starts them again. The executor is one.
 type holder interface {
-	Hold(ctx context.Context, ids []models.ServiceID, cause error) error
-	Resume(ids []models.ServiceID) error
+	Hold(ctx context.Context, cause error) error
+	Resume()
 }
 
 // watchGPU starts what watches the unit's part of a GPU, if it has one.
@@ -69,6 +69,7 @@ type mpsWatch struct {
 	*backend
 	holder  holder
 	down    bool        // there is no control daemon: a worker would run without MPS and not notice
+	gaveUp  bool        // and none will come by itself
 	recover *time.Timer // set while a server that has faulted is to recover
 }
 
@@ -120,13 +121,10 @@ func (w *mpsWatch) take(event mps.Event) {
 	}
 }
 
-// ids returns the services that have workers on the part now.
-func (w *mpsWatch) ids() []models.ServiceID { return *w.occupied.Load() }
-
 func (w *mpsWatch) hold(cause error) {
 	ctx, cancel := context.WithTimeout(w.life, holdTimeout)
 	defer cancel()
-	if err := w.holder.Hold(ctx, w.ids(), cause); err != nil && w.life.Err() == nil {
+	if err := w.holder.Hold(ctx, cause); err != nil && w.life.Err() == nil {
 		w.log.Error().Err(err).Msg("ending the workers of MPS")
 	}
 }
@@ -136,17 +134,28 @@ func (w *mpsWatch) resume() {
 	if w.down {
 		return
 	}
-	if err := w.holder.Resume(w.ids()); err != nil {
-		w.log.Error().Err(err).Msg("starting the workers of MPS")
+	if w.gaveUp {
+		w.gaveUp = false
+		w.tell(message{ask: func(l *loop) { l.withoutMPS = nil }})
 	}
+	w.holder.Resume()
 }
 
 // giveUp serves nothing any more that needs MPS, and says why.
 func (w *mpsWatch) giveUp(cause error) {
-	w.down = true
+	w.down, w.gaveUp = true, true
 	err := fmt.Errorf(`MPS is given up: %w; mend the cause and restart overlapd, or set mode = "off" in [mps]`, cause)
 	w.hold(err)
-	for _, id := range w.ids() {
-		w.event(executor.WorkerFailed{Service: id, Err: err})
+	w.tell(message{ask: func(l *loop) { l.loseMPS(err) }})
+}
+
+// loseMPS gives up every service, those too that come later: their workers are
+// held.
+func (l *loop) loseMPS(err error) {
+	l.withoutMPS = err
+	for i, s := range l.slots {
+		if s != nil {
+			l.workerEvent(executor.WorkerFailed{Service: models.ServiceID(i), Err: err})
+		}
 	}
 }

@@ -12,8 +12,6 @@ import (
 
 	"github.com/overlapd/overlapd/cuda/mps"
 	"github.com/overlapd/overlapd/daemon/gpu"
-	"github.com/overlapd/overlapd/executor"
-	"github.com/overlapd/overlapd/models"
 )
 
 // fakeHolder writes down what it is told.
@@ -22,16 +20,13 @@ type fakeHolder struct {
 	err  error
 }
 
-func (h *fakeHolder) Hold(_ context.Context, _ []models.ServiceID, cause error) error {
+func (h *fakeHolder) Hold(_ context.Context, cause error) error {
 	first, _, _ := strings.Cut(cause.Error(), ":")
 	h.said = append(h.said, "hold: "+first)
 	return h.err
 }
 
-func (h *fakeHolder) Resume([]models.ServiceID) error {
-	h.said = append(h.said, "resume")
-	return h.err
-}
+func (h *fakeHolder) Resume() { h.said = append(h.said, "resume") }
 
 func TestMPSWatch(t *testing.T) {
 	gone := mps.ControlDied{Err: errors.New("exited")}
@@ -56,8 +51,7 @@ func TestMPSWatch(t *testing.T) {
 		"two faults before it serves": {[]mps.Event{mps.ServerFaulted{}, mps.ServerFaulted{}, mps.ServerActive{}}, []string{faulted, faulted, "resume"}},
 	} {
 		for _, err := range []error{nil, errors.New("a process does not end")} {
-			b := &backend{log: zerolog.Nop(), life: context.Background(), part: &gpu.Part{}, inbox: make(chan message, 1), registry: new(registry)}
-			b.occupied.Store(&[]models.ServiceID{0})
+			b := &backend{log: zerolog.Nop(), life: context.Background(), part: &gpu.Part{}, inbox: make(chan message, 2), registry: new(registry)}
 			h := &fakeHolder{err: err}
 			w := &mpsWatch{backend: b, holder: h, recover: time.NewTimer(time.Hour)}
 			for _, e := range tt.events {
@@ -66,14 +60,43 @@ func TestMPSWatch(t *testing.T) {
 			if !slices.Equal(h.said, tt.want) {
 				t.Errorf("%s: %q, want %q", name, h.said, tt.want)
 			}
-			if gaveUp := len(b.inbox) == 1; gaveUp != strings.Contains(strings.Join(h.said, " "), "given up") {
-				t.Errorf("%s: the services are given up: %t", name, gaveUp)
-			} else if gaveUp {
-				if e, ok := (<-b.inbox).event.(executor.WorkerFailed); !ok || !strings.Contains(e.Err.Error(), `mode = "off"`) {
-					t.Errorf("%s: %+v", name, e)
-				}
+			l := &loop{backend: b}
+			for range len(b.inbox) {
+				l.take(<-b.inbox)
+			}
+			last := h.said[max(len(h.said)-1, 0):]
+			lost := len(last) > 0 && strings.Contains(last[0], "given up")
+			if lost != (l.withoutMPS != nil) || lost && !strings.Contains(l.withoutMPS.Error(), `mode = "off"`) {
+				t.Errorf("%s: without MPS: %v", name, l.withoutMPS)
 			}
 		}
+	}
+}
+
+// When MPS is given up, all services are, those that load for the first time
+// among them, and none can be added before it is back.
+func TestServicesWithoutMPS(t *testing.T) {
+	r := newReloadRig(t, 1)
+	r.begin(func(c *Config) { c.Services = append(c.Services, added("new")) })
+	r.joins()
+	w := &mpsWatch{backend: r.backend, holder: &fakeHolder{}, recover: time.NewTimer(time.Hour)}
+	w.giveUp(errors.New("too often"))
+	if done := r.end(); !strings.Contains(done.Failed["new"], "MPS is given up") {
+		t.Errorf("%+v", done)
+	}
+	if !r.face.Service([]byte("s0")).givenUp.Load() {
+		t.Error("the service that served is not given up")
+	}
+	add := func(c *Config) { c.Services = append(c.Services, added("newer")) }
+	if done := r.reload(add); !strings.Contains(done.Failed["newer"], `mode = "off"`) {
+		t.Errorf("%+v", done)
+	}
+	w.down = false
+	w.resume()
+	r.begin(add)
+	r.workers.revive(r.joins(), fakeOperators)
+	if done := r.end(); done.Failed["newer"] != "" {
+		t.Errorf("MPS is back: %+v", done)
 	}
 }
 

@@ -27,6 +27,7 @@ type Executor struct {
 		sync.Mutex
 		started bool
 		closed  bool
+		held    error // why no worker may start, nil if one may
 	}
 }
 

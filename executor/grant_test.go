@@ -6,8 +6,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/overlapd/overlapd/models"
 )
 
 // gated makes the workers of a fixture ask.
@@ -135,7 +133,7 @@ func TestLostWhileAsking(t *testing.T) {
 	if second.PID == first.PID || second.Done != 0 {
 		t.Errorf("%+v, then %+v", first, second)
 	}
-	if err := f.Hold(t.Context(), []models.ServiceID{0}, errServer); err != nil {
+	if err := f.Hold(t.Context(), errServer); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Grant(0); err != nil {

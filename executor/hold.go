@@ -3,53 +3,45 @@ package executor
 import (
 	"context"
 	"fmt"
-
-	"github.com/overlapd/overlapd/models"
 )
 
-// Hold ends the workers of some services together and starts none of them
-// until Resume. It returns when all of their processes are gone, or when ctx
-// ends: then they are held nevertheless. What they ran is lost with the cause
-// and can be run again. No such loss counts towards giving a service up.
-func (e *Executor) Hold(ctx context.Context, ids []models.ServiceID, cause error) error {
-	held, err := e.find(ids)
-	if err != nil {
-		return err
-	}
-	gone := make([]<-chan struct{}, len(held))
-	for i, s := range held {
-		gone[i] = s.hold(cause)
-	}
-	for i, s := range held {
+// Hold ends the workers of all services together and starts none until Resume,
+// also none of a service that is added meanwhile. It returns when all of their
+// processes are gone, or when ctx ends: then they are held nevertheless. What they
+// ran is lost with the cause and can be run again. No such loss counts towards
+// giving a service up.
+func (e *Executor) Hold(ctx context.Context, cause error) error {
+	for name, gone := range e.holdAll(cause) {
 		select {
-		case <-gone[i]:
+		case <-gone:
 		case <-ctx.Done():
-			return fmt.Errorf("the worker of service %s does not end: %w", s.spec.Name, ctx.Err())
+			return fmt.Errorf("the worker of service %s does not end: %w", name, ctx.Err())
 		}
 	}
 	return nil
 }
 
-// Resume lets the workers of services that Hold stopped start again.
-func (e *Executor) Resume(ids []models.ServiceID) error {
-	held, err := e.find(ids)
-	for _, s := range held {
-		s.resume()
+// holdAll returns what is closed when the process of a service is gone, by name
+// and ID.
+func (e *Executor) holdAll(cause error) map[string]<-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.mu.held = cause
+	gone := make(map[string]<-chan struct{})
+	for id, s := range *e.services.Load() {
+		gone[fmt.Sprintf("%s (%d)", s.spec.Name, id)] = s.hold(cause)
 	}
-	return err
+	return gone
 }
 
-// find returns the services with these IDs.
-func (e *Executor) find(ids []models.ServiceID) ([]*service, error) {
-	var found []*service
-	for _, id := range ids {
-		s := e.service(id)
-		if s == nil {
-			return nil, fmt.Errorf("%w: %d", ErrUnknownService, id)
-		}
-		found = append(found, s)
+// Resume lets the workers that Hold stopped start again.
+func (e *Executor) Resume() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.mu.held = nil
+	for _, s := range *e.services.Load() {
+		s.resume()
 	}
-	return found, nil
 }
 
 // closed is a channel on which nobody waits.

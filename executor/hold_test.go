@@ -15,13 +15,12 @@ import (
 var errServer = errors.New("the server died")
 
 // What is held ends together, loses what it ran, and starts only when it is
-// resumed; another service goes on.
+// resumed.
 func TestHold(t *testing.T) {
-	f := startReady(t, func(o *Options) { o.RestartLimit = 1 }, 3)
-	held := []models.ServiceID{0, 1}
+	f := startReady(t, func(o *Options) { o.RestartLimit = 1 }, 2)
 	for range 3 { // more often than the restart limit
 		f.send(f.whole(0, 1, "0 sleep 1h"), f.whole(1, 1, "0 sleep 1h"))
-		if err := f.Hold(context.Background(), held, errServer); err != nil {
+		if err := f.Hold(context.Background(), errServer); err != nil {
 			t.Fatal(err)
 		}
 		for i, s := range f.receive().Spans {
@@ -29,7 +28,7 @@ func TestHold(t *testing.T) {
 				t.Errorf("span %d: %s, %v", i, s.Status, s.Err)
 			}
 		}
-		for _, id := range held {
+		for id := range models.ServiceID(2) {
 			e := awaitEvent(f, func(e WorkerLost) bool { return e.Service == id })
 			if !errors.Is(e.Err, ErrHeld) || e.RestartIn != 0 {
 				t.Errorf("%+v", e)
@@ -41,46 +40,61 @@ func TestHold(t *testing.T) {
 		if s := f.do(f.whole(0, 2, "x")); s.Status != Lost || !errors.Is(s.Err, ErrNotReady) {
 			t.Errorf("while held: %s, %v", s.Status, s.Err)
 		}
-		if s := f.do(f.whole(2, 1, "x")); s.Status != Done || texts(s)[0] != "x0123" {
-			t.Errorf("beside them: %s, %v", s.Status, s.Err)
-		}
-		if err := f.Resume(held); err != nil {
-			t.Fatal(err)
-		}
-		for _, id := range held {
+		f.Resume()
+		for id := range models.ServiceID(2) {
 			awaitEvent(f, func(e WorkerReady) bool { return e.Service == id })
 		}
 	}
 	if s := f.do(f.whole(1, 3, "x")); s.Status != Done || texts(s)[0] != "x0123" {
 		t.Errorf("resumed: %s, %v", s.Status, s.Err)
 	}
-	if state, _ := f.State(2); state.Starts != 1 {
-		t.Errorf("the other service was started %d times", state.Starts)
+}
+
+// A service that is added while workers are held has none before they are
+// resumed, and one that is removed meanwhile keeps no other from it.
+func TestHoldWhileServicesComeAndGo(t *testing.T) {
+	f := startReady(t, nil, 2)
+	if err := f.Hold(context.Background(), errServer); err != nil {
+		t.Fatal(err)
 	}
+	if err := f.awaitRemoved(f.remove(1)); err != nil {
+		t.Error(err)
+	}
+	if err := f.Add(fakeSpec(2, "")); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Hold(context.Background(), errServer); err != nil {
+		t.Error("again:", err)
+	}
+	f.Resume()
+	for _, id := range []models.ServiceID{0, 2} {
+		awaitEvent(f, func(e WorkerReady) bool { return e.Service == id })
+	}
+	if state, _ := f.State(2); state.Starts != 1 {
+		t.Errorf("what was added while workers were held was started %d times", state.Starts)
+	}
+	f.once(2, 1)
 }
 
 // Holding is possible at every moment of a worker's life, and closing while
 // something is held ends.
 func TestHoldWhileStarting(t *testing.T) {
-	f := start(t, nil, "sleep 1h", "")
+	f := start(t, nil, "sleep 1h")
 	awaitEvent[WorkerStarting](f, nil)
-	held := []models.ServiceID{0, 1}
 	for range 2 {
-		if err := f.Hold(context.Background(), held, errServer); err != nil {
+		if err := f.Hold(context.Background(), errServer); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := f.Resume(held[1:]); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Resume(held[1:]); err != nil {
-		t.Fatal("again:", err)
-	}
-	awaitEvent(f, func(e WorkerReady) bool { return e.Service == 1 })
 	if state, _ := f.State(0); state.PID != 0 {
 		t.Errorf("%+v", state)
 	}
-	if err := f.Hold(context.Background(), []models.ServiceID{7}, errServer); !errors.Is(err, ErrUnknownService) {
+	f.Resume()
+	f.Resume()
+	awaitEvent[WorkerStarting](f, nil)
+	ended, end := context.WithCancel(context.Background())
+	end()
+	if err := f.Hold(ended, errServer); err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }

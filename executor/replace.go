@@ -11,11 +11,10 @@ import (
 // not count towards giving the service up, so whoever calls this has a limit of
 // his own. It does not wait, and may be called while an event is told.
 func (e *Executor) Replace(id models.ServiceID, cause error) error {
-	found, err := e.find([]models.ServiceID{id})
-	if err != nil {
-		return err
+	s := e.service(id)
+	if s == nil {
+		return fmt.Errorf("%w: %d", ErrUnknownService, id)
 	}
-	s := found[0]
 	s.mu.Lock()
 	w := s.mu.living
 	s.mu.Unlock()

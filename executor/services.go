@@ -30,7 +30,7 @@ func (e *Executor) changeLocked(change func(services)) {
 }
 
 // Add adds a service. Its worker is started at once, or at Start if that is
-// still to come. The error is ErrInUse if there is a service with this ID.
+// still to come, or at Resume while workers are held. The error is ErrInUse if there is a service with this ID.
 func (e *Executor) Add(spec ServiceSpec) error {
 	spec = spec.withDefaults()
 	if err := spec.validate(); err != nil {
@@ -58,6 +58,9 @@ func (e *Executor) enter(s *service) error {
 		return fmt.Errorf("%w: %d is that of service %s; wait until it is removed, or take another", ErrInUse, s.spec.ID, other.spec.Name)
 	}
 	e.changeLocked(func(list services) { list[s.spec.ID] = s })
+	if e.mu.held != nil {
+		s.hold(e.mu.held)
+	}
 	if e.mu.started {
 		s.begin(e.ctx)
 	}

@@ -162,7 +162,7 @@ func TestRemoveWithoutWorker(t *testing.T) {
 	awaitEvent(f, func(e WorkerLost) bool { return e.Service == 0 })
 	awaitEvent(f, func(e WorkerFailed) bool { return e.Service == 1 })
 	awaitEvent(f, func(e WorkerReady) bool { return e.Service == 2 })
-	if err := f.Hold(context.Background(), []models.ServiceID{2}, errServer); err != nil {
+	if err := f.Hold(context.Background(), errServer); err != nil {
 		t.Fatal(err)
 	}
 	for id := range models.ServiceID(3) {
@@ -172,6 +172,9 @@ func TestRemoveWithoutWorker(t *testing.T) {
 		if e := f.lastEvent(id); e != (WorkerStopped{id, 0}) {
 			t.Errorf("service %d: the last event is %T %+v", id, e, e)
 		}
+	}
+	f.Resume()
+	for id := range models.ServiceID(3) {
 		if err := f.Add(fakeSpec(id, "")); err != nil {
 			t.Error(err)
 		}
