@@ -19,6 +19,9 @@ func (b *backend) beforeKill() func(models.ServiceID, int) {
 		return nil
 	}
 	return func(id models.ServiceID, pid int) {
+		if b.life.Err() != nil {
+			return // all clients end now, and their server with them
+		}
 		ctx, cancel := context.WithTimeout(b.life, terminateTimeout)
 		defer cancel()
 		if err := b.part.TerminateClient(ctx, pid); err != nil {

@@ -68,6 +68,7 @@ func (w *worker) load(ctx context.Context) error {
 	spec.PollNanos = int64(w.service.executor.opts.Poll)
 	w.mu.Lock()
 	err := w.sendLocked(&segments.Load{Spec: spec})
+	w.mu.loads = true
 	w.mu.Unlock()
 	if err != nil {
 		return err
@@ -128,17 +129,26 @@ func (w *worker) awaitReady() error {
 				return protocol(err)
 			}
 			w.info = ready.Info
+			w.answered()
 			return nil
 		case segments.KindLoadFailed:
 			var failed segments.LoadFailed
 			if err := failed.Decode(payload); err != nil {
 				return protocol(err)
 			}
+			w.answered()
 			return loadError(&failed)
 		default:
 			return fmt.Errorf("%w: %s while loading", ErrProtocol, kind)
 		}
 	}
+}
+
+// answered notes that the worker does not load any more.
+func (w *worker) answered() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.loads = false
 }
 
 // env returns the environment of the worker.

@@ -51,8 +51,9 @@ type Options struct {
 	RestartWindow time.Duration
 
 	// BeforeKill, if it is set, is called before a worker is killed that has not
-	// answered all it was sent: whoever shares a device with it may need to be
-	// protected from its end. Its rounds are over by then. It must have a limit.
+	// answered all it was sent, a model to load included, unless it waits for
+	// leave: whoever shares a device with it may need to be protected from its
+	// end. Its rounds are over by then. It must have a limit.
 	BeforeKill func(id models.ServiceID, pid int)
 
 	// Events is told what happens to the workers. It is called from several

@@ -28,6 +28,7 @@ type worker struct {
 	mu struct {
 		sync.Mutex
 		cause   error // why it is lost, nil while it lives
+		loads   bool  // it was sent a model and has not answered
 		asks    bool  // it waits for leave
 		dying   error // why it ends by itself, if it told
 		flights flights
@@ -49,7 +50,7 @@ func (w *worker) lose(cause error) {
 	if first || w.mu.cause == ErrExited { //nolint:errorlint // one that wraps it says more
 		w.mu.cause = cause
 	}
-	busy := w.mu.flights.count > 0
+	busy := w.mu.flights.count > 0 || w.mu.loads && !w.mu.asks
 	w.mu.Unlock()
 	if !first {
 		return

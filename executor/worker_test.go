@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -264,4 +265,52 @@ func TestBeforeKill(t *testing.T) {
 	if len(told) > 0 {
 		t.Error("it is told of a worker that had nothing to do")
 	}
+}
+
+// TestBeforeKillOfALoad kills workers that load: that is work on the device as
+// well, unless they wait for leave.
+func TestBeforeKillOfALoad(t *testing.T) {
+	for name, c := range map[string]struct {
+		path  string
+		gated bool
+		begun func(*fixture)
+		want  int
+	}{
+		"works":           {"sleep 1h", false, func(f *fixture) { f.awaitLoad(0) }, 1},
+		"waits for leave": {"steps 2", true, func(f *fixture) { awaitEvent[WorkerAsks](f, nil) }, 0},
+		"has failed":      {"fail", false, func(f *fixture) { awaitEvent[WorkerLost](f, nil) }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var told atomic.Int32
+			f := start(t, func(o *Options) {
+				o.Gated, o.BackoffMin, o.BackoffMax = c.gated, time.Hour, time.Hour
+				o.BeforeKill = func(models.ServiceID, int) { told.Add(1) }
+			}, c.path)
+			c.begun(f)
+			if err := f.awaitRemoved(f.remove(0)); err != nil {
+				t.Error(err)
+			}
+			if n := int(told.Load()); n != c.want {
+				t.Errorf("it is told %d times, want %d", n, c.want)
+			}
+		})
+	}
+}
+
+// awaitLoad returns when a worker was told to load.
+func (f *fixture) awaitLoad(id models.ServiceID) {
+	awaitEvent[WorkerStarting](f, nil)
+	for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(time.Millisecond) {
+		s := f.service(id)
+		s.mu.Lock()
+		w := s.mu.living
+		s.mu.Unlock()
+		w.mu.Lock()
+		loads := w.mu.loads
+		w.mu.Unlock()
+		if loads {
+			return
+		}
+	}
+	f.t.Fatal("no worker loads")
 }
