@@ -128,6 +128,7 @@ func (l *loop) inherit(s, old *slot) {
 	if state, err := l.exec.State(old.service.ID); err == nil {
 		s.restarts += uint64(max(state.Starts-1, 0))
 	}
+	l.joins.inherit(old.service.ID, s.service.ID)
 	if l.record != nil {
 		l.record.Fold(int(old.series), int(s.series))
 	}

@@ -166,6 +166,19 @@ func (j *joins) stand(id models.ServiceID) {
 	j.atLocked(id).standing = true
 }
 
+// inherit lets a service go on with the count of the one whose place it takes.
+func (j *joins) inherit(from, to models.ServiceID) {
+	if j == nil {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if old := j.mu.of[from]; old != nil {
+		j.atLocked(to).outside += old.outside
+		old.outside = 0
+	}
+}
+
 // forget forgets a service that is no more: another may take its place.
 func (j *joins) forget(id models.ServiceID) {
 	j.mu.Lock()

@@ -91,6 +91,19 @@ func TestJoins(t *testing.T) {
 	}
 }
 
+// The successor of a service goes on with its count, which is a metric.
+func TestJoinsOfASuccessor(t *testing.T) {
+	j := newJoinTest(false)
+	j.event(executor.WorkerReady{Service: 1})
+	j.event(executor.WorkerReady{Service: 4})
+	j.inherit(1, 4)
+	j.inherit(7, 4) // of which nothing is known
+	(*joins)(nil).inherit(1, 4)
+	if got := j.of(4); got.outside != 2 || got.row != 1 || j.of(1).outside != 0 {
+		t.Errorf("%+v, %+v", got, j.of(1))
+	}
+}
+
 // Services are told apart, other events pass, and a worker that cannot be
 // replaced serves.
 func TestJoinsOfEachService(t *testing.T) {
