@@ -8,6 +8,7 @@ import (
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/segments"
 )
 
 // loadTries is how often the worker of a service that joins may be lost before
@@ -87,7 +88,11 @@ func (l *loop) heard(s *slot, e executor.Event) {
 	case executor.WorkerAsks: // one that loads by leave tells no other progress
 		j.tell(ReloadStep{Service: s.config.Name, State: StepLoading, Done: e.Done, Total: e.Total})
 	case executor.WorkerLost:
-		if j.lost++; j.lost >= loadTries || errors.Is(e.Err, executor.ErrLoad) {
+		if errors.Is(e.Err, executor.ErrHeld) || errors.Is(e.Err, executor.ErrReplaced) {
+			return // for the sake of others, who have limits of their own
+		}
+		hopeless := errors.Is(e.Err, executor.ErrLoad) && !errors.Is(e.Err, segments.ErrDeviceMemory)
+		if j.lost++; j.lost >= loadTries || hopeless {
 			l.withdraw(s, e.Err)
 		}
 	case executor.WorkerFailed:
