@@ -222,18 +222,17 @@ func (l *loop) takeOut(id models.ServiceID, s *slot) {
 	})
 }
 
-// left frees a slot of whose service nothing is left.
+// left frees a slot of whose service nothing is left. If somebody still reads the
+// memory of the service, nobody else may have the slot, but all else goes.
 func (l *loop) left(id models.ServiceID, err error) {
 	s := l.slots[id]
 	if s.ended != nil {
 		defer close(s.ended)
 	}
-	if errors.Is(err, executor.ErrLeak) {
-		// Somebody still reads its memory: nobody else may have the slot.
-		l.log.Error().Err(err).Str("service", s.config.Name).Msg("a service that was taken away keeps its place")
-		return
+	leaks := errors.Is(err, executor.ErrLeak)
+	if !leaks {
+		l.slots[id], l.specs[id] = nil, models.Service{ID: id}
 	}
-	l.slots[id], l.specs[id] = nil, models.Service{ID: id}
 	l.leaving--
 	for i, other := range l.slots {
 		if other != nil && other.series == id {
@@ -242,7 +241,10 @@ func (l *loop) left(id models.ServiceID, err error) {
 	}
 	err = errors.Join(err, l.predictor.Drop(id))
 	l.timeline.DropService(id)
-	if err != nil && !errors.Is(err, executor.ErrClosed) {
+	switch {
+	case leaks:
+		l.log.Error().Err(err).Str("service", s.config.Name).Msg("a service that was taken away keeps its place until overlapd is restarted")
+	case err != nil && !errors.Is(err, executor.ErrClosed):
 		l.log.Error().Err(err).Str("service", s.config.Name).Msg("taking a service away")
 	}
 	if l.joins != nil {

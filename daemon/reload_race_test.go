@@ -3,8 +3,13 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments"
 )
 
 // A reload that is cut short at the moment at which a service has joined says so:
@@ -37,6 +42,57 @@ func TestReloadIsCutShortTooLate(t *testing.T) {
 		}
 	}
 	if err := r.calls("new"); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a joining worker is lost by that is not its own fault does not count
+// against it.
+func TestReloadOutlivesTheLossesOfOthers(t *testing.T) {
+	r := newReloadRig(t, 1)
+	r.begin(func(c *Config) { c.Services = append(c.Services, added("new")) })
+	id := models.ServiceID(r.joins())
+	full := fmt.Errorf("%w: %w", executor.ErrLoad, segments.ErrDeviceMemory) // a neighbour may just go
+	for range loadTries {
+		for _, cause := range []error{executor.ErrHeld, executor.ErrReplaced} {
+			r.workers.tell(executor.WorkerLost{Service: id, Err: &executor.LostError{Cause: cause}})
+		}
+	}
+	r.workers.tell(executor.WorkerLost{Service: id, Err: &executor.LostError{Cause: full}})
+	r.sync()
+	r.workers.revive(int(id), fakeOperators)
+	if done := r.end(); len(done.Failed) > 0 {
+		t.Errorf("%+v", done)
+	}
+}
+
+// A service that leaves its slot behind leaves nothing else: its share of a GPU's
+// memory is free, and groups of the others are measured again.
+func TestWhatALeakLeaves(t *testing.T) {
+	r := startRig(t, rigOptions{services: 3})
+	rr := &reloadRig{rig: r, result: make(chan reloaded, 1), steps: make(chan ReloadStep, 1000)}
+	r.face = r.front()
+	r.workers.await() // a group is measured
+	free := make(chan struct{})
+	arena := r.workers.Arena(2)
+	offset, _, err := arena.Alloc(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.backend.ask(func(l *loop) { l.slots[2].release = func() { close(free) } })
+	rr.reload(func(c *Config) { c.Services = c.Services[:2] })
+	rr.until("groups of the others are measured", func(l *loop) bool { return l.profiling.session != nil })
+	select {
+	case <-free:
+	default:
+		t.Error("the memory of the GPU is not given back")
+	}
+	r.backend.ask(func(l *loop) {
+		if l.slots[2] == nil {
+			t.Error("its slot is free, and somebody reads its memory")
+		}
+	})
+	if err := arena.Free(offset); err != nil {
 		t.Error(err)
 	}
 }
