@@ -41,16 +41,31 @@ type loadStep struct {
 	phase    string
 	since    time.Duration // when it was asked for, then when it began
 	patience time.Duration
+
+	began       time.Duration // when the worker asked for the first time
+	waited      time.Duration // for leave to do the steps before this one, and for this one once it has begun
+	done, total int64         // steps, total is 0 if it is not known
 }
 
 // ask takes in that a worker waits to do a step. The one before it is over.
 func (g *loading) ask(now time.Duration, id models.ServiceID, phase string) {
-	next := loadStep{service: id, phase: phase, since: now, patience: patienceLimit}
-	if i := indexOfStep(g.works, id); i >= 0 && g.works[i].phase == phase {
-		next.patience = min(max(patienceShare*(now-g.works[i].since), patienceLeast), patienceLimit)
+	next := loadStep{service: id, phase: phase, since: now, patience: patienceLimit, began: now}
+	if i := indexOfStep(g.works, id); i >= 0 {
+		last := &g.works[i]
+		next.began, next.waited = last.began, last.waited
+		if last.phase == phase {
+			next.patience = min(max(patienceShare*(now-last.since), patienceLeast), patienceLimit)
+		}
 	}
 	g.end(id)
 	g.asks = append(g.asks, next)
+}
+
+// count takes in how far a worker that asks has come.
+func (g *loading) count(id models.ServiceID, done, total int64) {
+	if i := indexOfStep(g.asks, id); i >= 0 {
+		g.asks[i].done, g.asks[i].total = done, total
+	}
 }
 
 // end forgets a worker that is loaded, or lost.
@@ -79,7 +94,9 @@ func (g *loading) grant(now time.Duration, use deviceUse) (loadStep, bool) {
 	}
 	granted := g.asks[0]
 	g.asks = slices.Delete(g.asks, 0, 1)
-	g.works = append(g.works, loadStep{service: granted.service, phase: granted.phase, since: now})
+	began := granted
+	began.since, began.waited = now, granted.waited+now-granted.since
+	g.works = append(g.works, began)
 	return granted, true
 }
 
@@ -109,6 +126,7 @@ func (l *loop) loadEvent(e executor.Event) {
 	switch e := e.(type) {
 	case executor.WorkerAsks:
 		l.loading.ask(l.now(), e.Service, e.Phase)
+		l.loading.count(e.Service, e.Done, e.Total)
 	case executor.WorkerReady:
 		l.loading.end(e.Service)
 	case executor.WorkerLost:

@@ -19,6 +19,7 @@ type Overview struct {
 	Plans       PlansOverview     `json:"plans"`
 	Predictor   PredictorOverview `json:"predictor"`
 	Services    []ServiceOverview `json:"services"`
+	Loading     []LoadingOverview `json:"loading,omitempty"`   // workers that load by leave, those of services that are not served yet among them
 	GPU         []GPUOverview     `json:"gpu,omitempty"`       // each part that services run on, none on another device
 	Instances   []Overview        `json:"instances,omitempty"` // of each part, if there are several; the rest is their sum
 
@@ -37,6 +38,8 @@ type PlansOverview struct {
 type PredictorOverview struct {
 	Phase     string            `json:"phase"`
 	Reason    string            `json:"reason"`
+	Strangers []string          `json:"strangers,omitempty"` // services whose models it does not know: nothing is overlapped with them on a guess
+	Remedy    string            `json:"remedy,omitempty"`    // how to have it know them
 	File      *FileOverview     `json:"file,omitempty"`
 	Measuring *ProgressOverview `json:"measuring,omitempty"`
 	Answers   map[string]uint64 `json:"answers"`   // estimates given, by source
@@ -58,6 +61,8 @@ type ProgressOverview struct {
 	Done        int     `json:"done"`
 	Total       int     `json:"total"`
 	LeftSeconds float64 `json:"left_seconds"` // 0 if that is not known
+
+	LimitSeconds float64 `json:"limit_seconds"` // on all measuring, 0 for none
 }
 
 // ShapeOverview is how well the groups of some services are predicted.
@@ -134,6 +139,7 @@ func (l *loop) overview() Overview {
 		Rounds: m.Rounds, BusySeconds: m.Busy.Seconds(),
 		Plans:     PlansOverview{Made: m.Plans.Made, Kept: m.Plans.Kept, Overturned: m.Plans.Overturned},
 		Predictor: l.predictorOverview(),
+		Loading:   l.loads(l.now()),
 	}
 	for _, s := range l.Services() {
 		slot := l.slots[s.ID]
@@ -181,7 +187,7 @@ func byReason(counts [overlap.ReasonCount]uint64) map[string]uint64 {
 func (l *loop) predictorOverview() PredictorOverview {
 	p, r := &l.prediction, l.predictor.Report()
 	o := PredictorOverview{
-		Phase: p.phase.String(), Reason: p.reason, Unknown: r.Unknown,
+		Phase: p.phase.String(), Reason: p.reason, Strangers: p.strangers, Remedy: l.remedy(), Unknown: r.Unknown,
 		Answers: map[string]uint64{}, Fallbacks: map[string]uint64{}, Shapes: []ShapeOverview{},
 	}
 	if f := p.file; f != nil {
@@ -189,7 +195,7 @@ func (l *loop) predictorOverview() PredictorOverview {
 	}
 	if s := l.profiling.session; s != nil {
 		now := s.Progress()
-		o.Measuring = &ProgressOverview{Done: now.Done, Total: now.Total, LeftSeconds: now.Left.Seconds()}
+		o.Measuring = &ProgressOverview{Done: now.Done, Total: now.Total, LeftSeconds: now.Left.Seconds(), LimitSeconds: l.profiling.limit.Seconds()}
 	}
 	for source, n := range r.Answers {
 		o.Answers[predictor.Source(source).String()] = n

@@ -53,6 +53,7 @@ type prediction struct {
 	refused    error             // why there is no configured one though there should be
 	stored     []*predictor.File // newest first
 	file       *predictor.File   // in use
+	strangers  []string          // services whose models it does not know
 	fit        FitFunc           // nil if none may be fitted
 	options    ProfileConfig
 	changed    bool               // the models, since a predictor was chosen for them
@@ -217,16 +218,17 @@ func (l *loop) use(f *predictor.File, served []predictor.Served) error {
 			l.log.Warn().Msg("the stored calibration of the predictor is impossible; it is learned again")
 		}
 	}
-	var without []string
-	for i, b := range bind {
-		if b < 0 && l.slots[i] != nil {
-			without = append(without, l.name(models.ServiceID(i)))
+	var strangers []string
+	for _, slot := range l.served() {
+		if bind[slot.service.ID] < 0 {
+			strangers = append(strangers, slot.config.Name)
 		}
 	}
 	reason := fmt.Sprintf("trained on %d groups at %s, error %.1f %%", f.Rows, f.Created.Format(time.DateTime), f.Test.MAPE)
-	if len(without) > 0 {
-		reason += "; it does not know " + strings.Join(without, ", ")
+	if len(strangers) > 0 {
+		reason += "; it does not know " + strings.Join(strangers, ", ")
 	}
+	l.prediction.strangers = strangers
 	l.stand(phaseServing, reason)
 	return nil
 }
@@ -240,8 +242,31 @@ func (l *loop) stand(p phase, reason string) {
 	l.log.Info().Stringer("predictor", p).Str("why", reason).Msg("prediction of operator groups")
 	if p != phaseServing {
 		l.predictor.Forget()
-		l.prediction.file = nil
+		l.prediction.file, l.prediction.strangers = nil, nil
 	}
+}
+
+// remedy says how a predictor is to be had that knows the strangers, "" if there
+// are none. One with a name that the predictor was trained on keeps a daemon that
+// starts from using it, so that it measures anew.
+func (l *loop) remedy() string {
+	p := &l.prediction
+	if len(p.strangers) == 0 {
+		return ""
+	}
+	const byHand = "stop overlapd, run overlapd profile and overlapd train, "
+	replaced := slices.ContainsFunc(p.strangers, func(name string) bool {
+		return slices.ContainsFunc(p.file.Features.Models, func(m predictor.FeatureModel) bool { return m.Name == name })
+	})
+	switch {
+	case l.emulation != nil:
+		return "stop overlapd, fit a predictor with overlapd train to data that has them, name it in predictor.file, and start overlapd again"
+	case l.config.Predictor.File != "":
+		return byHand + "name the new file in predictor.file, and start it again"
+	case replaced && p.options.OnStart && p.fit != nil:
+		return "restart overlapd, which then measures groups while no query comes and fits another predictor; or " + byHand + "and start it again"
+	}
+	return byHand + "and start it again"
 }
 
 // profile begins to measure groups, if that is wanted.
@@ -268,7 +293,7 @@ func (l *loop) profile() {
 	sessionOptions.Spans, sessionOptions.Seed = min(o.Spans, len(subjects)), uint64(o.Seed)
 	sessionOptions.MaxRepeats = o.Repeats
 	sessionOptions.MinRepeats = min(sessionOptions.MinRepeats, o.Repeats)
-	l.stand(phaseMeasuring, fmt.Sprintf("there is none for these models on this device: groups are measured while no query comes, for %v at most; until then batches run one at a time", o.Time))
+	l.stand(phaseMeasuring, "there is none for these models on this device, so batches run one at a time: groups are measured while no query comes")
 	l.withMeasured(device, list, func(stored *training.Dataset, operators map[string][]training.OperatorTimes) (func(*loop), error) {
 		session, err := training.NewSession(sessionOptions, stored, operators)
 		return func(l *loop) { l.profiling.begin(session, device, services, o.Time) }, err

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/daemon/access"
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/training"
 )
 
 // TestReloadKeepsThePredictor replaces a model while a predictor serves: the
@@ -39,7 +41,56 @@ func TestReloadKeepsThePredictor(t *testing.T) {
 	if n := strings.Count(p.Reason, "s1"); n != 1 {
 		t.Errorf("it is told %d times: %s", n, p.Reason)
 	}
+	if !slices.Equal(p.Strangers, []string{"s1"}) {
+		t.Errorf("strangers: %q", p.Strangers)
+	}
+	says(t, p.Remedy, "overlapd profile", "predictor.file")
 	r.serves()
+	// The next reload of it takes its place again, while the one before still
+	// answers: it is named once.
+	held := r.face.Service([]byte("s1"))
+	if !held.hold() {
+		t.Fatal("s1 takes no requests")
+	}
+	r.begin(func(c *Config) { c.Services[1].Threads = 8 })
+	r.workers.reviveAs(r.joins(), fakeOperators, "a third model")
+	r.end()
+	if p := r.predictor(); !slices.Equal(p.Strangers, []string{"s1"}) || strings.Count(p.Reason, "s1") != 1 {
+		t.Errorf("%q: %s", p.Strangers, p.Reason)
+	}
+	held.letGo()
+}
+
+// What is to be done depends on where the predictor comes from, and on whether a
+// start would take it again.
+func TestRemedyOfStrangers(t *testing.T) {
+	fit := FitFunc(func(context.Context, *training.Dataset, map[string][]training.OperatorTimes) (*predictor.File, error) {
+		return nil, errNoFit
+	})
+	for name, tt := range map[string]struct {
+		strangers []string
+		file      string
+		emulated  bool
+		fit       FitFunc
+		want      string
+	}{
+		"none":                     {nil, "", false, fit, ""},
+		"replaced":                 {[]string{"s1"}, "", false, fit, "restart overlapd, which then measures"},
+		"added":                    {[]string{"new"}, "", false, fit, "stop overlapd, run overlapd profile"},
+		"replaced, no training":    {[]string{"s1"}, "", false, nil, "stop overlapd, run overlapd profile"},
+		"a predictor of one's own": {[]string{"s1"}, "x", false, fit, "name the new file in predictor.file"},
+		"emulated":                 {[]string{"s1"}, "x", true, nil, "to data that has them"},
+	} {
+		l := &loop{backend: &backend{}}
+		l.config.Predictor.File = tt.file
+		if tt.emulated {
+			l.emulation = &emulation{}
+		}
+		l.prediction = prediction{strangers: tt.strangers, file: fakeFile(2), fit: tt.fit, options: ProfileConfig{OnStart: true}}
+		if got := l.remedy(); !strings.Contains(got, tt.want) || (got == "") != (tt.want == "") {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
 }
 
 // TestReloadOnInstances reloads a daemon on a divided GPU: each service comes

@@ -219,7 +219,7 @@ func (f *front) Overview() (Overview, bool) {
 		}
 		if i == 0 {
 			all = o
-			all.Services = nil
+			all.Services, all.Loading = nil, slices.Clone(o.Loading)
 			all.Instances = []Overview{o}
 			all.Services = append(all.Services, o.Services...)
 			continue
@@ -245,6 +245,7 @@ func (o *Overview) add(other *Overview) {
 	o.Plans.Overturned += other.Plans.Overturned
 	o.GPU = append(o.GPU[:len(o.GPU):len(o.GPU)], other.GPU...)
 	o.Services = append(o.Services, other.Services...)
+	o.Loading = append(o.Loading, other.Loading...)
 	o.Instances = append(o.Instances, *other)
 }
 

@@ -139,6 +139,7 @@ func (s status) writeText(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	writeLoading(w, s.Overview.Loading)
 	writeGPUs(w, &s.Overview)
 	return writeOverview(w, &s.Overview)
 }
@@ -151,8 +152,12 @@ func writeOverview(w io.Writer, o *daemon.Overview) error {
 	for _, fault := range o.NotStored {
 		fmt.Fprintf(w, "NOT STORED: %s\n", fault)
 	}
+	if len(p.Strangers) > 0 {
+		fmt.Fprintf(w, "what %s takes in groups is not predicted, so nothing is overlapped with it on a guess; to have it known, %s\n",
+			strings.Join(p.Strangers, ", "), p.Remedy)
+	}
 	if m := p.Measuring; m != nil {
-		fmt.Fprintf(w, "measured %d of %d, %v left\n", m.Done, m.Total, time.Duration(m.LeftSeconds*1e9).Round(time.Second))
+		fmt.Fprintln(w, measuredText(m))
 	}
 	if len(p.Shapes) == 0 {
 		return nil

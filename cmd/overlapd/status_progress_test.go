@@ -1,0 +1,58 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/daemon"
+)
+
+func TestBrief(t *testing.T) {
+	for of, want := range map[time.Duration]string{
+		0: "0s", 12300 * time.Microsecond: "12ms", 1500 * time.Nanosecond: "2µs", 90 * time.Second: "1m30s", 2 * time.Minute: "2m",
+		10 * time.Second: "10s", time.Hour: "1h", time.Hour + 30*time.Second: "1h0m30s", 90 * time.Minute: "1h30m", 10 * time.Minute: "10m",
+	} {
+		if got := brief(of.Seconds()); got != want {
+			t.Errorf("%v: %s, want %s", of, got, want)
+		}
+	}
+}
+
+func TestMeasuredText(t *testing.T) {
+	for want, m := range map[string]daemon.ProgressOverview{
+		"measured 0 of 20": {Total: 20},
+		"measured 3 of 20, about 45s left; what is not measured after 2m is left out": {Done: 3, Total: 20, LeftSeconds: 45.2, LimitSeconds: 120},
+	} {
+		if got := measuredText(&m); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestWriteLoading(t *testing.T) {
+	var b strings.Builder
+	writeLoading(&b, []daemon.LoadingOverview{
+		{Service: "bert", Phase: "load", Waiting: true, Seconds: 0.4, Done: 41, Total: 353, LoadSeconds: 60, WaitedSeconds: 52.4},
+		{Service: "new", Phase: "read", Seconds: 2, LoadSeconds: 2},
+	})
+	want := "\nbert loads its model (load, 41 of 353 steps done): for 1m, of which it waited 52s; it waits for leave, as others are served, for 400ms now\n" +
+		"\nnew loads its model (read): for 2s, of which it waited 0s; it works on a step for 2s now\n"
+	if b.String() != want {
+		t.Errorf("%q, want %q", b.String(), want)
+	}
+}
+
+// What the predictor does not know is said with what to do.
+func TestWriteOverviewOfStrangers(t *testing.T) {
+	o := &daemon.Overview{Policy: "overlap", Predictor: daemon.PredictorOverview{
+		Phase: "serving", Reason: "trained; it does not know bert", Strangers: []string{"bert"}, Remedy: "restart overlapd",
+	}}
+	var b strings.Builder
+	if err := writeOverview(&b, o); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(b.String(), "what bert takes in groups is not predicted") || !strings.Contains(b.String(), "restart overlapd\n") {
+		t.Error(b.String())
+	}
+}
