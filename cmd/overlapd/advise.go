@@ -66,7 +66,7 @@ type adviseOptions struct {
 func (o *adviseOptions) flags(cmd *cobra.Command) {
 	o.measuredOptions.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.solo, "solo", "", "CSV file of what whole models take alone: model,batch,seq_len,min_ms")
+	f.StringVar(&o.solo, "solo", "", "CSV file of what whole models take alone: model, batch, seq_len, min_ms")
 	f.StringSliceVar(&o.services, "services", nil, "services, each NAME or NAME=MODEL; all models if not given")
 	f.StringSliceVar(&o.loads, "load", nil, "queries per second of services, each NAME=QPS")
 	f.IntVar(&o.size, "size", 2, "most services of a device")

@@ -52,8 +52,27 @@ func completionCommand() *cobra.Command {
 // in every command that has them.
 func completeValues(root *cobra.Command) error {
 	values := map[string]cobra.CompletionFunc{
-		"config": files("toml"),
-		"admin":  files("sock"),
+		"config":    files("toml"),
+		"admin":     files("sock"),
+		"arrivals":  words("poisson", "constant", "gamma"),
+		"dispatch":  words("round-robin", "random", "least-loaded", "central"),
+		"format":    words("abacus"),
+		"knows":     words("all", "order", "nothing"),
+		"predictor": files("json"),
+		"recipe":    words("overlapd", "paper"),
+		"scenario": func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if cmd.Name() == "simulate" { // a file there
+				return []string{"json"}, cobra.ShellCompDirectiveFilterFileExt
+			}
+			return []string{"open", "closed", "server", "single-stream", "multi-stream", "offline"}, cobra.ShellCompDirectiveNoFileComp
+		},
+		"split": func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+			splits := []string{"random", "grouped"}
+			if cmd.Name() == "train" {
+				splits = append(splits, "kfold")
+			}
+			return splits, cobra.ShellCompDirectiveNoFileComp
+		},
 		"policy": func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return policyNames(), cobra.ShellCompDirectiveNoFileComp
 		},
@@ -68,14 +87,42 @@ func completeValues(root *cobra.Command) error {
 				fault = cmd.RegisterFlagCompletionFunc(f.Name, complete)
 			}
 		})
-		if cmd.Name() == "check" {
-			cmd.ValidArgsFunction = files("toml")
-		}
+		completeArguments(cmd)
 	})
 	if fault != nil {
 		return fmt.Errorf("completion: %w", fault)
 	}
 	return nil
+}
+
+// completeArguments lets shells complete what a command is about: nothing, where it
+// takes no arguments.
+func completeArguments(cmd *cobra.Command) {
+	switch cmd.CommandPath() {
+	case "overlapd check":
+		cmd.ValidArgsFunction = files("toml")
+	case "overlapd models build":
+		cmd.ValidArgsFunction = words(zoo.Names()...)
+	case "overlapd models inspect":
+		cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return zoo.Names(), cobra.ShellCompDirectiveDefault
+		}
+	case "overlapd device show":
+		cmd.ValidArgsFunction = files("json")
+	case "overlapd restart", "overlapd dataset delete": // what there is, only a daemon or a state file knows
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	default:
+		if cmd.Args != nil && cmd.Args(cmd, []string{"any"}) != nil {
+			cmd.ValidArgsFunction = cobra.NoFileCompletions
+		}
+	}
+}
+
+// words completes one of some words.
+func words(list ...string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return list, cobra.ShellCompDirectiveNoFileComp
+	}
 }
 
 // files completes the names of files that end like this.

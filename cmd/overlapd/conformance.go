@@ -54,7 +54,7 @@ does not run correctly is skipped; any other must give the same outputs.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&o.Data, "data", nil, "folder of models, may be given several times")
+	f.StringArrayVar(&o.Data, "data", nil, "`folder` of models, may be given several times")
 	f.DurationVar(&o.Timeout, "timeout", conformance.DefaultTimeout, "time that one model may take")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.AddCommand(conformanceChildCommand())

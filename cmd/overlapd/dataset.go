@@ -30,7 +30,7 @@ type stateOptions struct {
 }
 
 func (o *stateOptions) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.dir, "state", "", "state folder, instead of the configuration's")
+	cmd.Flags().StringVar(&o.dir, "state", "", "state folder, instead of the configuration's or the usual one")
 	cmd.Flags().StringVarP(&o.config, "config", "c", "", "configuration file that names the state folder")
 }
 

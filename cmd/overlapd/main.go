@@ -9,8 +9,11 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/daemon"
@@ -78,11 +81,49 @@ Then:        overlapd status               what it serves and has done
 		reproduceCommand(), replayCommand(), simulateCommand(), conformanceCommand(), gpuCheckCommand(), workerCommand(), fitCommand(), completionCommand(), manCommand())
 	cmd.SetOut(forTerminal(os.Stdout))
 	cmd.SetErr(forTerminal(os.Stderr))
+	arrange(cmd)
 	if err := completeValues(cmd); err != nil {
 		panic(err) // two completions for one option
 	}
 	return cmd
 }
+
+// topics are under which heads the help lists commands.
+var topics = []struct {
+	head    string
+	members []string
+}{
+	{"Serving", []string{"serve", "check", "reload", "restart"}},
+	{"Watching", []string{"status", "top", "trace", "replay"}},
+	{"Measuring and predicting", []string{"profile", "train", "dataset"}},
+	{"Trying and planning", []string{"advise", "bench", "device", "models", "reproduce", "simulate"}},
+	{"Others", []string{"completion", "help"}},
+}
+
+// arrange puts commands under their heads, says which options must be given, and
+// leaves out of the usage of a group that it can be called without a command.
+func arrange(root *cobra.Command) {
+	for _, t := range topics {
+		root.AddGroup(&cobra.Group{ID: t.head, Title: t.head + ":"})
+		for _, c := range root.Commands() {
+			if slices.Contains(t.members, c.Name()) {
+				c.GroupID = t.head
+			}
+		}
+	}
+	eachCommand(root, func(cmd *cobra.Command) {
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if required(f) {
+				f.Usage += " (required)"
+			}
+		})
+	})
+	root.SetHelpCommandGroupID(topics[len(topics)-1].head)
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
+}
+
+// required reports whether a command does nothing without an option.
+func required(f *pflag.Flag) bool { return len(f.Annotations[cobra.BashCompOneRequiredFlag]) > 0 }
 
 // group returns a command that only holds others. Cobra would answer a
 // misspelt one with the help of the group, as if all were well.

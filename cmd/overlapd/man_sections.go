@@ -22,6 +22,7 @@ var manualSections = []struct {
 		entries: []struct{ name, text string }{
 			{"OVERLAPD_ORT", "The ONNX Runtime to load, before any other place."},
 			{"OVERLAPD_TOKEN_FILE", "A file whose first token status, top, trace and bench serve bring, unless --token-file names another."},
+			{"NO_COLOR", "If it is not empty, top shows no colours."},
 			{"STATE_DIRECTORY", "The state folder, unless the configuration names one. systemd sets it. Else it is overlapd below XDG_STATE_HOME or ~/.local/state."},
 			{"CACHE_DIRECTORY", "The folder of what can be built again. systemd sets it. Else it is overlapd below XDG_CACHE_HOME or ~/.cache; a daemon takes its state folder instead."},
 			{"RUNTIME_DIRECTORY", "The folder of sockets. systemd sets it. Else the admin socket is in overlapd below XDG_RUNTIME_DIR, or in the state folder."},

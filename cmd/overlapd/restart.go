@@ -11,9 +11,9 @@ func restartCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restart SERVICE",
 		Short: "Try a service again that a daemon gave up",
-		Long: `Restart has a running daemon start the worker of a service again that it gave up:
-because it was lost more often than worker.restart_limit allows, or because a GPU
-had no room for it. The log of the daemon says which. The others serve meanwhile.
+		Long: `Restart has a running daemon try a service again that it gave up: one whose worker
+was lost more often than worker.restart_limit allows, or for which a GPU had no
+room. The log of the daemon says which it was. The others serve meanwhile.
 
 To have a service that serves load its model anew, change the file and use
 overlapd reload; to restart the daemon, systemctl restart.`,

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -67,7 +68,7 @@ func (o *serveOptions) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.embedded, "embedded", false, "run the built-in configuration: resnet50 and bert on the CPU")
 	f.StringVar(&o.listen, "listen", "", "address, instead of the configuration's")
 	f.StringVar(&o.grpc, "grpc-listen", "", "address of gRPC, instead of the configuration's")
-	f.StringVar(&o.policy, "policy", "", "scheduling policy, instead of the configuration's")
+	f.StringVar(&o.policy, "policy", "", "scheduling policy, instead of the configuration's: "+strings.Join(policyNames(), ", "))
 	f.StringVar(&o.on, "on", "", `device, where the configuration leaves it open: "cpu", or index or UUID of a GPU`)
 	cmd.MarkFlagsMutuallyExclusive("config", "embedded")
 }

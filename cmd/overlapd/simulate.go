@@ -84,7 +84,8 @@ func (o *simulateOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.flag.Predictor, "predictor", "", "predictor that the scheduler uses (*.predictor.json)")
 	f.StringSliceVar(&o.flag.Policies, "policy", []string{"overlap"}, "policies: "+strings.Join(policyNames(), ", "))
 	f.StringSliceVar(&o.services, "services", nil, "services, by their models")
-	f.DurationSliceVar(&o.targets, "targets", nil, "QoS target of each service, or one for all")
+	f.DurationSliceVar(&o.targets, "targets", nil, "QoS targets of the services in `durations`, such as 90ms,1s, or one for all")
+	f.Lookup("targets").DefValue = "" // or it says []
 	f.IntSliceVar(&o.sizes, "sizes", nil, "batch sizes of queries")
 	f.IntSliceVar(&o.seqLens, "seq-lens", nil, "sequence lengths of queries, for models that have them")
 	f.IntVar(&o.maxBatch, "max-batch", 1, "largest batch that queries are merged into, 1 for no merging")
