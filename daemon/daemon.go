@@ -158,7 +158,7 @@ func (d *unit) openDecisions() (err error) {
 	o := journal.DefaultOptions()
 	o.MaxFileBytes, o.MaxFiles = c.FileBytes, c.Files
 	o.Stopped = func(err error) {
-		d.log.Error().Err(err).Msg("the decision log cannot be written; serving goes on")
+		d.log.Error().Err(err).Msg("the decision log cannot be written; serving goes on, and writing is tried again: see to it that the state folder has room")
 	}
 	o.Resumed = func(lost uint64) {
 		d.log.Info().Uint64("lost", lost).Msg("the decision log is written again")

@@ -65,7 +65,7 @@ func (s *Scheduler) Remove(now time.Duration, id models.ServiceID) error {
 		return ErrUnknownService
 	}
 	if n := sv.queue.len(); n > 0 || sv.paused.len() > 0 || s.runs(sv) {
-		return fmt.Errorf("service %s: %w: %d queries wait, %d batches are paused or run", sv.Name, ErrServiceBusy, n, s.started(sv))
+		return fmt.Errorf("service %s: %w: %d queries wait, %d batches are paused or run; remove it when they have ended", sv.Name, ErrServiceBusy, n, s.started(sv))
 	}
 	free := newService(models.Service{ID: id})
 	free.removed, free.down = true, true

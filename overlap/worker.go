@@ -46,7 +46,7 @@ func (s *Scheduler) Load(now time.Duration, m models.Service) error {
 		return ErrUnknownService
 	}
 	if !sv.down || s.runs(sv) {
-		return fmt.Errorf("service %s: %w", sv.Name, ErrServiceBusy)
+		return fmt.Errorf("service %s: %w: take it down, and load when its batch that runs has ended", sv.Name, ErrServiceBusy)
 	}
 	if faults := serviceFaults(&m, int(m.ID)); len(faults) > 0 {
 		return faults[0]

@@ -76,14 +76,19 @@ func Open(dir string, o Options) (*Writer, error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
+		return nil, unwritable(err)
 	}
 	w := newWriter(dir, o, createFile)
 	if err := w.files.rotate(); err != nil {
-		return nil, err
+		return nil, unwritable(err)
 	}
 	go w.run()
 	return w, nil
+}
+
+// unwritable says what to do about a log that cannot be begun.
+func unwritable(err error) error {
+	return fmt.Errorf("decision log: %w; see to it that its folder can be written and has room, or record no decisions (decisions.log = false)", err)
 }
 
 func newWriter(dir string, o Options, create func(path string) (file, error)) *Writer {
@@ -328,7 +333,7 @@ func (w *Writer) preface(b []byte, s *stateBefore) (_ []byte, err error) {
 	}
 	before := len(b)
 	if b, err = appendJSON(b, &checkpoint{eventCheckpoint, s.now, s.state}); err == nil && len(b)-before > MaxLineBytes {
-		err = fmt.Errorf("%w: a checkpoint of %d bytes", ErrLimit, len(b)-before)
+		err = fmt.Errorf("%w: a checkpoint of %d bytes, at most %d can be read again; lower the queue limits of services", ErrLimit, len(b)-before, MaxLineBytes)
 	}
 	return b, err
 }
