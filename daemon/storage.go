@@ -46,7 +46,11 @@ func (s *storage) faults() (all []string) {
 	return all
 }
 
+// counts returns what a scrape tells of it, none without a storage.
 func (s *storage) counts() (c metrics.Storage) {
+	if s == nil {
+		return c
+	}
 	c.StateLost = s.state.Lost() != nil
 	for _, w := range s.decisions {
 		lost, fault := w.Lost()
