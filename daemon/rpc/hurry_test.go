@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -32,7 +33,10 @@ func TestUnsentRequestsEnd(t *testing.T) {
 	}
 	for _, c := range all {
 		select {
-		case <-c.status:
+		case status := <-c.status:
+			if strings.Contains(status, "deadline") { // that of the test
+				t.Fatal(status)
+			}
 		case <-r.context().Done():
 			t.Fatal("a call is still open whose request has not come")
 		}
