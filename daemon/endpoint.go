@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/valyala/fasthttp"
@@ -149,17 +150,29 @@ func (e *Endpoint) refuseConnection(ctx *fasthttp.RequestCtx, err error) {
 	default:
 		writeError(ctx, invalid("this is not an HTTP request that can be read"))
 	}
+	e.beginWriting(ctx)
 	closeAfter(ctx)
 }
 
-// expect decides about a body that the client asks leave to send.
+// beginWriting gives what is written now the time of an answer. For what does
+// not come from Handle, fasthttp leaves that of the answer before, which is over
+// if the connection has rested.
+func (e *Endpoint) beginWriting(ctx *fasthttp.RequestCtx) {
+	// It fails for a connection that is closed, as writing does.
+	_ = ctx.Conn().SetWriteDeadline(time.Now().Add(e.limits.WriteTimeout))
+}
+
+// expect decides about a body that the client asks leave to send. One that did
+// not wait for it can read the answer all the same.
 func (e *Endpoint) expect(ctx *fasthttp.RequestCtx) int {
+	e.beginWriting(ctx)
 	_, err := e.decide(ctx)
 	if err == nil && int64(ctx.Request.Header.ContentLength()) > e.limits.RequestBytes {
 		err = e.errBodyTooLarge()
 	}
 	if err != nil {
 		writeError(ctx, err)
+		closeAfter(ctx)
 		return err.Status
 	}
 	return http.StatusContinue
