@@ -87,7 +87,7 @@ func (d *decoder) dataType(in *inputHead) *Error {
 	if err != nil {
 		return err
 	}
-	t, ok := models.ProtocolType(string(name))
+	t, ok := models.ProtocolType(string(cut(name)))
 	if !ok {
 		return invalid("unknown datatype %q", cut(name))
 	}

@@ -7,8 +7,17 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth is how deep arrays and objects of a request may nest.
-const maxDepth = 100
+const (
+	// maxDepth is how deep arrays and objects of a request may nest.
+	maxDepth = 100
+
+	// maxWord is how long a name may be that has escapes, and so is copied.
+	maxWord = 64 << 10
+
+	// maxNumber is how long a number may be. The shortest that tells all digits
+	// of a double has some 1,100.
+	maxNumber = 4 << 10
+)
 
 // scanner reads JSON, as strict as RFC 8259, from a body in memory. Its
 // methods are called when the next byte that is not space starts what they
@@ -84,7 +93,8 @@ func (s *scanner) key() ([]byte, *Error) {
 }
 
 // str reads a string. The result lies in the body if it has no escapes, else
-// behind what scratch holds.
+// behind what scratch holds; it may then have maxWord bytes, or as many as
+// scratch has room for.
 func (s *scanner) str(scratch []byte) ([]byte, *Error) {
 	if err := s.want('"'); err != nil {
 		return nil, s.fail("expected a string")
@@ -100,7 +110,11 @@ func (s *scanner) str(scratch []byte) ([]byte, *Error) {
 			s.i++
 			return v, nil
 		case c == '\\':
-			return s.escaped(append(scratch, s.b[start:s.i]...), len(scratch))
+			most := max(maxWord, cap(scratch))
+			if s.i-start > most {
+				return nil, s.longWord()
+			}
+			return s.escaped(append(scratch, s.b[start:s.i]...), len(scratch), most)
 		case c < ' ':
 			return nil, s.fail("a control character in a string")
 		}
@@ -110,8 +124,11 @@ func (s *scanner) str(scratch []byte) ([]byte, *Error) {
 }
 
 // escaped reads the rest of a string, from its first escape on.
-func (s *scanner) escaped(v []byte, from int) ([]byte, *Error) {
+func (s *scanner) escaped(v []byte, from, most int) ([]byte, *Error) {
 	for s.i < len(s.b) {
+		if len(v) > most {
+			return nil, s.longWord()
+		}
 		c := s.b[s.i]
 		s.i++
 		switch {
@@ -133,6 +150,35 @@ func (s *scanner) escaped(v []byte, from int) ([]byte, *Error) {
 		}
 	}
 	return nil, s.fail("a string does not end")
+}
+
+func (s *scanner) longWord() *Error {
+	return s.fail("a name with escapes of more than " + strconv.Itoa(maxWord) + " bytes")
+}
+
+// pass reads a string and throws it away.
+func (s *scanner) pass() *Error {
+	if err := s.want('"'); err != nil {
+		return s.fail("expected a string")
+	}
+	for start := s.i; s.i < len(s.b); {
+		c := s.b[s.i]
+		s.i++
+		switch {
+		case c == '"':
+			if !utf8.Valid(s.b[start : s.i-1]) { // escapes are ASCII: they neither end nor begin a character
+				return s.fail("a string is not UTF-8")
+			}
+			return nil
+		case c < ' ':
+			return s.fail("a control character in a string")
+		case c == '\\':
+			if _, err := s.escape(); err != nil {
+				return err
+			}
+		}
+	}
+	return s.fail("a string does not end")
 }
 
 // escape reads what follows a backslash.
@@ -217,6 +263,9 @@ func (s *scanner) number() (token []byte, integer bool, err *Error) {
 			return nil, false, s.fail("a number has an empty exponent")
 		}
 	}
+	if s.i-start > maxNumber {
+		return nil, false, s.fail("a number of more than " + strconv.Itoa(maxNumber) + " bytes")
+	}
 	return s.b[start:s.i], integer, nil
 }
 
@@ -272,8 +321,7 @@ func (s *scanner) skip(depth int) *Error {
 	case '[':
 		return s.skipArray(depth)
 	case '"':
-		_, err := s.str(nil)
-		return err
+		return s.pass()
 	default:
 		if s.literal("true") || s.literal("false") || s.literal("null") {
 			return nil
@@ -290,7 +338,10 @@ func (s *scanner) skipObject(depth int) *Error {
 		if !more || err != nil {
 			return err
 		}
-		if _, err := s.key(); err != nil {
+		if err := s.pass(); err != nil {
+			return err
+		}
+		if err := s.want(':'); err != nil {
 			return err
 		}
 		if err := s.skip(depth + 1); err != nil {
