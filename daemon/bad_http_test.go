@@ -214,6 +214,10 @@ func TestHeaderLength(t *testing.T) {
 		}
 		a.failure(t)
 	}
+	twice := fmt.Sprintf("%d\r\n%s: 10", len(simple("")), headerLength)
+	if a := s.exchange(rawRequest("POST", "/v2/models/simple/infer", map[string]string{headerLength: twice}, []byte(simple("")))); a.status != http.StatusBadRequest {
+		t.Errorf("11: twice: %d %s", a.status, a.body)
+	}
 	s.live()
 }
 
@@ -260,8 +264,10 @@ func TestCompression(t *testing.T) {
 	}
 	for _, encoding := range []string{"gzip", "deflate"} {
 		whole := packed(t, encoding, strings.NewReader(simple("")))
-		if a := post(encoding, whole); a.status != http.StatusOK {
-			t.Errorf("%s: %d %s", encoding, a.status, a.body)
+		for _, name := range []string{encoding, strings.ToUpper(encoding)} {
+			if a := post(name, whole); a.status != http.StatusOK {
+				t.Errorf("%s: %d %s", name, a.status, a.body)
+			}
 		}
 		bomb := packed(t, encoding, io.LimitReader(spaces{}, 64<<20))
 		bounded(t, 1<<20, func() {

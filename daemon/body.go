@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/valyala/fasthttp"
 )
@@ -58,12 +59,12 @@ func (e *Endpoint) readBody(ctx *fasthttp.RequestCtx) (*body, *Error) {
 		}
 		return nil, err
 	}
-	encoding := ctx.Request.Header.ContentEncoding()
-	if len(encoding) == 0 || string(encoding) == "identity" {
+	encoding := strings.ToLower(string(ctx.Request.Header.ContentEncoding()))
+	if encoding == "" || encoding == "identity" {
 		return raw, nil
 	}
 	defer e.release(raw)
-	return e.inflate(raw.b, string(encoding))
+	return e.inflate(raw.b, encoding)
 }
 
 func (e *Endpoint) readRaw(ctx *fasthttp.RequestCtx) (*body, *Error) {

@@ -122,6 +122,9 @@ func headBytes(ctx *fasthttp.RequestCtx, bodyBytes int) (int, *Error) {
 	if v == nil {
 		return bodyBytes, nil
 	}
+	if len(ctx.Request.Header.PeekAll(headerLength)) > 1 {
+		return 0, invalid(headerLength + " is given twice")
+	}
 	n, err := strconv.ParseUint(string(v), 10, 63)
 	switch {
 	case err != nil:
