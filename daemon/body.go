@@ -42,10 +42,12 @@ func (e *Endpoint) errBodyTooLarge() *Error {
 		Message: "the body exceeds limits.request_bytes (" + strconv.FormatInt(e.limits.RequestBytes, 10) + ")"}
 }
 
-// body is the body of one request. Its capacity is accounted to the endpoint.
+// body is the body of one request, or of its answer. Its capacity is accounted
+// to the endpoint.
 type body struct {
 	b         []byte
 	accounted int64
+	shared    bool // b is not to be used again
 }
 
 // readBody reads the body of a request, decompressed. The caller hands it
@@ -84,8 +86,7 @@ func (e *Endpoint) fill(r io.Reader, announced int64) (*body, *Error) {
 	b := e.bodies.Get().(*body)
 	b.b = b.b[:0]
 	if !e.account(b, int64(cap(b.b))) {
-		b.b, b.accounted = nil, 0
-		return nil, e.fail(b, errBodyMemory)
+		b.b = nil // it may need less
 	}
 	for int64(len(b.b)) != announced {
 		if len(b.b) == cap(b.b) {
@@ -143,8 +144,8 @@ func (e *Endpoint) account(b *body, bytes int64) bool {
 
 func (e *Endpoint) release(b *body) {
 	e.account(b, 0)
-	if cap(b.b) > keptBytes {
-		b.b = nil
+	if cap(b.b) > keptBytes || b.shared {
+		b.b, b.shared = nil, false
 	}
 	e.bodies.Put(b)
 }

@@ -205,3 +205,20 @@ func TestInflate(t *testing.T) {
 		t.Errorf("br: %v", err)
 	}
 }
+
+// A short body is not refused because the buffer that is at hand is a large
+// one, for which there is no memory.
+func TestShortBodyInALargeBuffer(t *testing.T) {
+	e := unserved(t, func(l *Limits) { l.RequestBytes, l.MemoryBytes = 100, 1000 })
+	for range 10 { // the pool may throw one away
+		e.bodies.Put(&body{b: make([]byte, 0, 1001)})
+	}
+	b, err := e.fill(strings.NewReader("abc"), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if held := e.memoryBytes.Load(); string(b.b) != "abc" || held != int64(cap(b.b)) || held > 100 {
+		t.Errorf("%q in %d bytes, %d accounted", b.b, cap(b.b), held)
+	}
+	e.release(b)
+}

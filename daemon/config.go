@@ -48,7 +48,7 @@ type Config struct {
 // Limits bounds what clients can take of the endpoint.
 type Limits struct {
 	RequestBytes  int64         // body of one request, before and after decompression
-	MemoryBytes   int64         // bodies of all requests being read or decoded
+	MemoryBytes   int64         // bodies of all requests being read or decoded, and long answers until they are sent
 	HeaderBytes   int64         // header of one request
 	Connections   int           // open at once
 	ReadTimeout   time.Duration // from the first byte of a request to its last

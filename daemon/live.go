@@ -102,11 +102,11 @@ func (e *Endpoint) answerTimeline(ctx *fasthttp.RequestCtx) {
 		writeError(ctx, errInternal)
 		return
 	}
-	writeJSON(ctx, text)
+	e.writeJSON(ctx, text)
 }
 
 // answerDashboard sends the page.
-func answerDashboard(ctx *fasthttp.RequestCtx) {
+func (e *Endpoint) answerDashboard(ctx *fasthttp.RequestCtx) {
 	h := &ctx.Response.Header
 	h.Set("Content-Security-Policy", page.Policy())
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -114,7 +114,7 @@ func answerDashboard(ctx *fasthttp.RequestCtx) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set(fasthttp.HeaderCacheControl, "no-cache")
 	ctx.SetContentType("text/html; charset=utf-8")
-	ctx.Response.SetBody(page.Page())
+	e.tell(ctx, page.Page())
 }
 
 // watchers are the clients that have the events, and the overview that they

@@ -60,7 +60,7 @@ func (e *Endpoint) answerQueries(ctx *fasthttp.RequestCtx) {
 		writeError(ctx, errInternal)
 		return
 	}
-	writeJSON(ctx, text)
+	e.writeJSON(ctx, text)
 }
 
 var errQueriesSince = invalid("since must be a number of queries: the next of the answer before, or 0")

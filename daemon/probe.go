@@ -12,13 +12,13 @@ import (
 func (e *Endpoint) answer(ctx *fasthttp.RequestCtx, r route) {
 	switch r.kind {
 	case routeLive:
-		answerHealth(ctx, e.backend.Live())
+		e.answerHealth(ctx, e.backend.Live())
 	case routeReady:
-		answerHealth(ctx, e.backend.Ready())
+		e.answerHealth(ctx, e.backend.Ready())
 	case routeModelReady:
-		answerHealth(ctx, r.service.Ready())
+		e.answerHealth(ctx, r.service.Ready())
 	case routeServer:
-		writeJSON(ctx, e.serverMetadata)
+		e.writeJSON(ctx, e.serverMetadata)
 	case routeMetadata, routeModelConfig:
 		sig := r.service.signature.Load()
 		if sig == nil {
@@ -26,14 +26,14 @@ func (e *Endpoint) answer(ctx *fasthttp.RequestCtx, r route) {
 			return
 		}
 		if r.kind == routeMetadata {
-			writeJSON(ctx, sig.metadata)
+			e.writeJSON(ctx, sig.metadata)
 		} else {
-			writeJSON(ctx, sig.config)
+			e.writeJSON(ctx, sig.config)
 		}
 	case routeModelStats:
-		writeJSON(ctx, appendStats(nil, r.service))
+		e.writeJSON(ctx, appendStats(nil, r.service))
 	case routeAllStats:
-		writeJSON(ctx, appendStats(nil, e.backend.Services()...))
+		e.writeJSON(ctx, appendStats(nil, e.backend.Services()...))
 	case routeOverview:
 		e.answerOverview(ctx)
 	case routeMetrics:
@@ -45,9 +45,9 @@ func (e *Endpoint) answer(ctx *fasthttp.RequestCtx, r route) {
 	case routeEvents:
 		e.answerEvents(ctx)
 	case routeDashboard:
-		answerDashboard(ctx)
+		e.answerDashboard(ctx)
 	case routeIndex:
-		writeJSON(ctx, appendIndex(nil, e.backend.Services()))
+		e.writeJSON(ctx, appendIndex(nil, e.backend.Services()))
 	}
 }
 
@@ -57,7 +57,7 @@ func (e *Endpoint) answerOverview(ctx *fasthttp.RequestCtx) {
 		writeError(ctx, ErrUnavailable)
 		return
 	}
-	writeJSON(ctx, text)
+	e.writeJSON(ctx, text)
 }
 
 // overview returns the overview as JSON, or false if the loop does not tell.
@@ -68,19 +68,19 @@ func (e *Endpoint) overview() ([]byte, bool) {
 	return text, ok && err == nil
 }
 
-func writeJSON(ctx *fasthttp.RequestCtx, b []byte) {
+func (e *Endpoint) writeJSON(ctx *fasthttp.RequestCtx, b []byte) {
 	ctx.SetContentType(contentJSON)
-	ctx.Response.SetBody(b)
+	e.tell(ctx, b)
 }
 
 // answerHealth says by its status alone whether something is well; the body
 // of a failure is an error like any other.
-func answerHealth(ctx *fasthttp.RequestCtx, well bool) {
+func (e *Endpoint) answerHealth(ctx *fasthttp.RequestCtx, well bool) {
 	if !well {
 		writeError(ctx, ErrUnavailable)
 		return
 	}
-	writeJSON(ctx, nil)
+	e.writeJSON(ctx, nil)
 }
 
 // protocolExtensions are the protocol's extensions that the endpoint has. Of

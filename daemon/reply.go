@@ -24,29 +24,28 @@ func (e *Endpoint) writeReply(ctx *fasthttp.RequestCtx, c *Call, sig *signature)
 	}
 	r := &c.request
 	r.fillOutputs(sig)
-	b := e.bodies.Get().(*body)
-	defer e.bodies.Put(b)
-	out, err := appendReplyHead(b.b[:0], c, sig)
+	b, err := e.replyBody(c, sig)
 	if err != nil {
 		return err
 	}
-	head := len(out)
+	if b.b, err = appendReplyHead(b.b, c, sig); err != nil {
+		return e.fail(b, err)
+	}
+	head := len(b.b)
 	anyBinary := false
 	for _, o := range r.outputs {
 		if o.binary {
 			anyBinary = true
-			out = append(out, c.reply.Outputs[o.port].Data...)
+			b.b = append(b.b, c.reply.Outputs[o.port].Data...)
 		}
-	}
-	if b.b = out; cap(out) > keptBytes {
-		b.b = nil
 	}
 	ctx.SetContentType(contentJSON)
 	if anyBinary {
 		ctx.SetContentType(contentBinary)
 		ctx.Response.Header.Set(headerLength, strconv.Itoa(head))
 	}
-	e.writeBody(ctx, out)
+	e.force(b)
+	e.send(ctx, b)
 	return nil
 }
 
@@ -58,22 +57,6 @@ func (r *request) fillOutputs(sig *signature) {
 	for i := range sig.outputs {
 		r.outputs = append(r.outputs, requestOutput{port: i, binary: r.binary})
 	}
-}
-
-// writeBody sets the body of an answer, compressed if the client asked and it
-// is worth it.
-func (e *Endpoint) writeBody(ctx *fasthttp.RequestCtx, b []byte) {
-	if int64(len(b)) < e.limits.CompressBytes {
-		ctx.Response.SetBody(b)
-		return
-	}
-	encoding := acceptedEncoding(ctx.Request.Header.Peek(fasthttp.HeaderAcceptEncoding))
-	if encoding == "" {
-		ctx.Response.SetBody(b)
-		return
-	}
-	ctx.Response.SetBodyRaw(pack(encoding, b))
-	ctx.Response.Header.SetContentEncoding(encoding)
 }
 
 func appendReplyHead(b []byte, c *Call, sig *signature) ([]byte, *Error) {

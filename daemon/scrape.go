@@ -169,5 +169,5 @@ func (e *Endpoint) answerMetrics(ctx *fasthttp.RequestCtx) {
 		return
 	}
 	ctx.SetContentType(metrics.ContentType)
-	e.writeBody(ctx, text)
+	e.send(ctx, e.told(text))
 }
