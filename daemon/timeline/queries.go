@@ -12,6 +12,9 @@ const (
 
 	// PageQueries is how many are told of at once.
 	PageQueries = 1024
+
+	// copiedQueries is how many are copied while whoever feeds may have to wait.
+	copiedQueries = 64
 )
 
 // Query is a query that is over. Times are since the daemon started; in JSON all
@@ -62,18 +65,33 @@ func (r *Ring) Ended(service models.ServiceID, q *Query) {
 // ReadQueries tells of the queries that ended after so many, oldest first and at
 // most PageQueries; with Latest, of none but how many there were.
 func (r *Ring) ReadQueries(since uint64) *QueryPage {
-	p := &QueryPage{Epoch: r.epoch, Queries: []Query{}}
+	p := &QueryPage{Epoch: r.epoch, Queries: []Query{}, Next: since}
+	var chunk [copiedQueries]Query
+	for {
+		n := r.copyQueries(p, chunk[:min(copiedQueries, PageQueries-len(p.Queries))])
+		p.Queries = append(p.Queries, chunk[:n]...) // without the lock: it may take memory
+		if !p.More || len(p.Queries) == PageQueries {
+			return p
+		}
+	}
+}
+
+// copyQueries copies those that follow what p has, as many as chunk takes, and
+// moves p on.
+func (r *Ring) copyQueries(p *QueryPage, chunk []Query) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	over := &r.mu.queries
-	if since = min(since, over.last); since+Queries < over.last {
-		p.Missed = over.last - Queries - since
-		since = over.last - Queries
+	p.Next = min(p.Next, over.last)
+	if oldest := over.last - min(over.last, Queries); p.Next < oldest { // some were overwritten meanwhile: a page has no holes
+		p.Missed += oldest - p.Next + uint64(len(p.Queries))
+		p.Next, p.Queries = oldest, p.Queries[:0]
 	}
-	p.Next = min(over.last, since+PageQueries)
-	for n := since + 1; n <= p.Next; n++ {
-		p.Queries = append(p.Queries, over.slots[n%Queries])
+	n := int(min(over.last-p.Next, uint64(len(chunk))))
+	for i := range n {
+		p.Next++
+		chunk[i] = over.slots[p.Next%Queries]
 	}
 	p.More = p.Next < over.last
-	return p
+	return n
 }

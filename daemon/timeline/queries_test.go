@@ -60,6 +60,29 @@ func TestQueriesFollowEachOther(t *testing.T) {
 	})
 }
 
+// A page that is overtaken while it is read has no holes.
+func TestQueriesOvertaken(t *testing.T) {
+	r := New(time.Now(), services(1))
+	end := func(n int) {
+		for range n {
+			r.Ended(0, &Query{ID: r.mu.queries.last + 1})
+		}
+	}
+	end(200)
+	p := &QueryPage{Next: 50}
+	chunk := make([]Query, copiedQueries)
+	n := r.copyQueries(p, chunk)
+	p.Queries = append(p.Queries, chunk[:n]...)
+	if n != copiedQueries || p.Next != 50+copiedQueries || !p.More || p.Missed != 0 || chunk[0].ID != 51 {
+		t.Fatalf("%d copied, next %d, more %t, %d missed, from %d", n, p.Next, p.More, p.Missed, chunk[0].ID)
+	}
+	end(Queries)
+	n = r.copyQueries(p, chunk)
+	if n != copiedQueries || p.Missed != 150 || len(p.Queries) != 0 || chunk[0].ID != 201 {
+		t.Errorf("overtaken: %d copied, %d missed, %d kept, from %d", n, p.Missed, len(p.Queries), chunk[0].ID)
+	}
+}
+
 // Reading while it is fed is safe, and feeding allocates nothing.
 func TestQueriesWhileFed(t *testing.T) {
 	r := New(time.Now(), services(1))
