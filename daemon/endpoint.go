@@ -53,6 +53,7 @@ type Endpoint struct {
 	bodies      sync.Pool    // of *body
 	calls       sync.Pool    // of *Call
 	watchers    watchers
+	shared      sharedOverview
 }
 
 // NewEndpoint returns an endpoint that listens nowhere yet. Version is what

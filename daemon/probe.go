@@ -60,8 +60,11 @@ func (e *Endpoint) answerOverview(ctx *fasthttp.RequestCtx) {
 	e.writeJSON(ctx, text)
 }
 
-// overview returns the overview as JSON, or false if the loop does not tell.
-func (e *Endpoint) overview() ([]byte, bool) {
+// overview returns the overview as JSON, or false if the loop does not tell. It
+// is shared: it must not be changed.
+func (e *Endpoint) overview() ([]byte, bool) { return e.shared.get(e.askOverview) }
+
+func (e *Endpoint) askOverview() ([]byte, bool) {
 	o, ok := e.backend.Overview()
 	o.NotStored = e.storage.faults()
 	text, err := json.Marshal(&o)
