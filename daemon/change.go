@@ -129,10 +129,7 @@ func (l *loop) takeOver(s *slot) {
 // inherit lets no series of metrics go backward.
 func (l *loop) inherit(s, old *slot) {
 	s.service.Stats = old.service.Stats
-	s.past, s.restarts = old.past, old.restarts
-	if state, err := l.exec.State(old.service.ID); err == nil {
-		s.restarts += uint64(max(state.Starts-1, 0))
-	}
+	s.past, s.restarts = old.past, old.startedAgain()
 	l.joins.inherit(old.service.ID, s.service.ID)
 	if l.record != nil {
 		l.record.Fold(int(old.series), int(s.series))

@@ -353,6 +353,8 @@ func (l *loop) workerEvent(e executor.Event) {
 
 func (l *loop) workerFares(s *slot, e executor.Event) {
 	switch e := e.(type) {
+	case executor.WorkerStarting:
+		s.starts++
 	case executor.WorkerReady:
 		l.up(e)
 	case executor.WorkerLost:

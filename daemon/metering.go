@@ -109,7 +109,7 @@ type toldService struct {
 	service  *Service
 	metrics  overlap.ServiceMetrics
 	waiting  overlap.Waiting
-	restarts uint64 // of workers that are gone
+	restarts uint64 // of workers
 }
 
 func newTold(services int) *told {
@@ -123,7 +123,7 @@ func (l *loop) tellTo(t *told) {
 	t.services = t.services[:0]
 	for _, s := range l.Services() {
 		slot := l.slots[s.ID]
-		t.services = append(t.services, toldService{s, l.counted(slot, &t.scheduler), t.waiting[s.ID], slot.restarts})
+		t.services = append(t.services, toldService{s, l.counted(slot, &t.scheduler), t.waiting[s.ID], slot.startedAgain()})
 	}
 	t.loading = l.tellLoads(t.loading[:0], t.at)
 	l.record.CopyTo(t.record)

@@ -111,13 +111,12 @@ func (s *scraper) service(t *toldService) metrics.Service {
 		Dropped: countsOf(&m.Dropped, overlap.ReasonDeadlinePassed, overlap.ReasonCannotFinish),
 		Failed:  countsOf(&m.Failed, overlap.ReasonWorkerLost, overlap.ReasonModelFailed),
 		Batches: m.Batches, Merged: m.Merged, Retried: m.Retried,
-		Requests: sv.Stats.requests(), Clocks: sv.Stats.clocks(),
+		Restarts: t.restarts, Requests: sv.Stats.requests(), Clocks: sv.Stats.clocks(),
 	}
 	if m.Queued > 0 {
 		of.OldestAge = max(s.last.at-w.Oldest, 0)
 	}
 	if state, err := s.exec.State(sv.ID); err == nil {
-		of.Restarts = t.restarts + uint64(max(state.Starts-1, 0))
 		of.IntermediateBytes, of.InputBytes, of.ResidentBytes = state.IntermediateBytes, state.InputBytes, state.ResidentBytes
 	}
 	if s.joins != nil {

@@ -28,6 +28,7 @@ type slot struct {
 	series   models.ServiceID       // slot under which its queries are counted
 	past     overlap.ServiceMetrics // counted by those whose place it has taken, and that are gone
 	restarts uint64                 // of their workers
+	starts   uint64                 // of its own
 }
 
 // slotState is where a service stands between coming and going.
@@ -71,6 +72,10 @@ func scheduled(id models.ServiceID, s *ServiceConfig) models.Service {
 		QoSTarget: s.Target, QueueLimit: s.QueueLimit, MaxBatch: s.MaxBatch, BestEffort: s.BestEffort,
 	}
 }
+
+// startedAgain returns how often workers were started again, its own and those of the
+// services whose place it has taken.
+func (s *slot) startedAgain() uint64 { return s.restarts + max(s.starts, 1) - 1 }
 
 // name returns the name of the service in a slot. Late news may be of one that
 // is gone.
