@@ -79,14 +79,17 @@ func (o *adviseOptions) advise() (*advice.Advice, error) {
 	if err := errors.Join(o.check(), checkOut("report", o.report)); err != nil {
 		return nil, err
 	}
-	d, err := o.read(nil)
+	want := advice.Options{Size: o.size, Devices: o.devices}
+	d, err := o.read(func(store *training.Store, d *training.Dataset) (err error) {
+		want.Operators, err = store.Operators(d.Device, d.Models)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
 	if o.size < 1 {
 		return nil, fmt.Errorf("--size is %d; a device holds at least one service", o.size)
 	}
-	want := advice.Options{Size: o.size, Devices: o.devices}
 	if want.Services, err = advisedServices(d, o.services, o.loads); err != nil {
 		return nil, err
 	}

@@ -29,6 +29,10 @@ type Options struct {
 	Size     int                 // most services of a device, 0 for two
 	Devices  int                 // 0 for as few as hold all services
 	Solo     []training.SoloTime // of whole models; these are taken before those of the groups
+
+	// Operators are what the operators of models take alone, by model. They tell
+	// how the time of a model spreads, and all of it where groups do not.
+	Operators map[string][]training.OperatorTimes
 }
 
 // Service is a service that gets a device.
@@ -135,6 +139,7 @@ func newPanel(d *training.Dataset, o Options) (*panel, error) {
 		p.model = append(p.model, d.Model(s.Model))
 	}
 	c.infer()
+	c.profile(d, o.Operators)
 	p.solo = c.soloTimes(d, c.give(d, o.Solo))
 	p.sets = c.gains(d)
 	p.fit = newCompatibility(len(d.Models), p.sets)

@@ -45,6 +45,7 @@ type soloCell struct {
 	prefix    []float64 // of the operators before each one
 	alone     int       // groups that held only this span
 	groups    int       // groups that held it with others
+	profiled  bool      // prefix is made of the times of its operators, not of cost
 	source    SoloSource
 }
 
@@ -90,6 +91,13 @@ func (c *soloCell) cover(start, end int, x []float64) (first, last int) {
 
 // scale makes the whole model take the given time.
 func (c *soloCell) scale(micros float64) {
+	if c.profiled {
+		factor := micros / c.whole()
+		for o := range c.prefix {
+			c.prefix[o] *= factor
+		}
+		return
+	}
 	if c.whole() < minMicros {
 		for p := range c.cost {
 			c.cost[p] = micros / float64(len(c.cost))

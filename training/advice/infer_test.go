@@ -110,6 +110,49 @@ func TestGivenSoloTimes(t *testing.T) {
 	}
 }
 
+// The times of operators tell how the time spreads; all of it only where nothing
+// ran alone; and what a file says of the whole holds all the same.
+func TestProfiledSoloTimes(t *testing.T) {
+	w := newWorkshop(4, 2)
+	d := w.dataset(200, []int{0, 1})
+	c, err := newCells(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.infer()
+	n := w.models[0].Operators
+	micros := make([]float64, n)
+	for o := range micros {
+		micros[o] = float64(100 * (o + 1))
+	}
+	sum := float64(50 * n * (n + 1))
+	inferred, measured := c.byKey[cellKey{0, 1, 0}], c.byKey[cellKey{0, 2, 0}]
+	other := c.byKey[cellKey{1, 1, 0}].whole()
+	inferred.source, measured.source = SoloInferred, SoloMeasured
+	whole := measured.whole()
+	c.profile(d, map[string][]training.OperatorTimes{
+		"m00": {{Size: 1, Micros: micros}, {Size: 2, Micros: micros}, {Size: 64, Micros: micros}}, "m01": {{Size: 1, Micros: micros[:1]}}, "foreign": {{Size: 1, Micros: micros}},
+	})
+	if !near(inferred.whole(), sum, 1e-9) || inferred.source != SoloProfiled || !near(inferred.span(1, 2), 200, 1e-9) {
+		t.Errorf("the operators sum up to %v, %s, want %v; the second takes %v", inferred.whole(), inferred.source, sum, inferred.span(1, 2))
+	}
+	if !near(measured.whole(), whole, 1e-9) || measured.source != SoloMeasured || !near(measured.span(1, 2), 200*whole/sum, 1e-9) {
+		t.Errorf("a whole that was measured takes %v, %s, want %v; its second operator %v", measured.whole(), measured.source, whole, measured.span(1, 2))
+	}
+	if got := c.byKey[cellKey{1, 1, 0}].whole(); got != other {
+		t.Errorf("the times of another number of operators were taken: %v, was %v", got, other)
+	}
+	c.give(d, []training.SoloTime{{Model: "m00", Size: 1, Micros: 3 * sum}})
+	if !near(inferred.whole(), 3*sum, 1e-9) || inferred.source != SoloGiven || !near(inferred.span(1, 2), 600, 1e-9) {
+		t.Errorf("given: %v, %s, its second operator %v", inferred.whole(), inferred.source, inferred.span(1, 2))
+	}
+	zero := c.byKey[cellKey{1, 1, 0}]
+	zero.takes(make([]float64, w.models[1].Operators))
+	if zero.whole() != other || zero.profiled {
+		t.Errorf("operators that take no time were believed")
+	}
+}
+
 // TestCover holds the two ways to take a span's time together: from prefix
 // sums, and from the pieces that the span covers.
 func TestCover(t *testing.T) {

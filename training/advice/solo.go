@@ -14,9 +14,10 @@ type SoloSource string
 
 // The sources.
 const (
-	SoloMeasured SoloSource = "measured" // groups of one span
-	SoloGiven    SoloSource = "file"     // a list of solo times
-	SoloInferred SoloSource = "inferred" // groups of several spans
+	SoloMeasured SoloSource = "measured"  // groups of one span
+	SoloGiven    SoloSource = "file"      // a list of solo times
+	SoloProfiled SoloSource = "operators" // the times of its operators
+	SoloInferred SoloSource = "inferred"  // groups of several spans
 )
 
 // SoloTime is what a whole model takes alone.
@@ -37,7 +38,7 @@ func (s SoloTime) Apart() bool {
 }
 
 // give sets the time of whole models to what a list says. How it spreads over
-// the operators stays as the groups have it.
+// the operators stays as it was.
 func (c *cells) give(d *training.Dataset, list []training.SoloTime) (fitted map[cellKey]float64) {
 	fitted = map[cellKey]float64{}
 	for _, s := range list {
@@ -49,6 +50,40 @@ func (c *cells) give(d *training.Dataset, list []training.SoloTime) (fitted map[
 		}
 	}
 	return fitted
+}
+
+// profile spreads the time of whole models over their operators as these were
+// measured one by one. Where too few spans ran alone to tell the whole, it is
+// their sum.
+func (c *cells) profile(d *training.Dataset, operators map[string][]training.OperatorTimes) {
+	for i, m := range d.Models {
+		for _, o := range operators[m.Name] {
+			if cell := c.byKey[cellKey{i, o.Size, o.SeqLen}]; cell != nil && len(o.Micros) == cell.operators {
+				cell.takes(o.Micros)
+			}
+		}
+	}
+}
+
+// takes sets the time of each operator, in microseconds.
+func (c *soloCell) takes(micros []float64) {
+	measured := c.whole()
+	sum := 0.0
+	for _, m := range micros {
+		sum += m
+	}
+	if sum < minMicros {
+		return // they tell nothing
+	}
+	for o, m := range micros {
+		c.prefix[o+1] = c.prefix[o] + m
+	}
+	c.profiled = true
+	if c.source == SoloMeasured {
+		c.scale(measured)
+		return
+	}
+	c.source = SoloProfiled
 }
 
 // soloTimes returns the solo times that gains are made of.

@@ -60,8 +60,9 @@ func (t *adviceText) solo() {
 		source SoloSource
 		means  string
 	}{
-		{SoloGiven, "from the file given; operators share them as the groups have it"},
+		{SoloGiven, "from the file given; how they spread over operators stays as measured"},
 		{SoloMeasured, "measured: spans that ran alone, fitted together with groups of several"},
+		{SoloProfiled, "the sum of what each operator takes"},
 		{SoloInferred, "inferred from groups of several spans"},
 	} {
 		if n := counts[s.source]; n > 0 {
