@@ -109,12 +109,14 @@ func (p *process) wait() {
 	_ = p.stderr.SetReadDeadline(time.Now().Add(stderrGrace))
 }
 
-// kill ends the process and its group, if it has not ended yet.
+// kill ends the process and its group, if it has not ended yet. The process may
+// have left the group, so it is named as well.
 func (p *process) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.mu.reaped {
 		_ = unix.Kill(-p.pid(), unix.SIGKILL)
+		_ = unix.Kill(p.pid(), unix.SIGKILL)
 	}
 }
 

@@ -42,6 +42,7 @@ func TestCrashes(t *testing.T) {
 		{"garbage", "1 garbage", ErrProtocol, []string{"signal: killed"}},
 		{"socket closed", "1 close", ErrExited, []string{"signal: killed"}},
 		{"hang", "1 hang", ErrSpanTimeout, []string{"signal: killed"}},
+		{"hang in another group", "1 regroup", ErrSpanTimeout, []string{"signal: killed"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := startReady(t, func(o *Options) { o.SpanTimeout = 300 * time.Millisecond }, 1)
