@@ -62,12 +62,14 @@ func (w *worker) lose(cause error) {
 		close(w.lost)
 		return
 	}
-	w.conn.shutdown()
-	close(w.lost)
+	// Once it is lost, nobody may wait for fewer goroutines than there will be.
 	w.service.start(func() {
+		<-w.lost
 		warn(w.service.spec.ID, w.process.pid())
 		w.process.kill()
 	})
+	w.conn.shutdown()
+	close(w.lost)
 }
 
 func (w *worker) cause() error {

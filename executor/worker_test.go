@@ -3,7 +3,9 @@ package executor
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -314,4 +316,34 @@ func (f *fixture) awaitLoad(id models.ServiceID) {
 		}
 	}
 	f.t.Fatal("no worker loads")
+}
+
+// Whoever waits for a service's goroutines once its worker is lost waits for the
+// one that kills it, too. Run with the race detector, which sees one that is
+// counted too late.
+func TestKillerIsCounted(t *testing.T) {
+	for range 100 {
+		told := false
+		e := &Executor{opts: Options{BeforeKill: func(models.ServiceID, int) { told = true }}}
+		s := &service{executor: e}
+		c, other, err := newConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &process{cmd: &exec.Cmd{Process: &os.Process{Pid: os.Getpid()}}}
+		p.mu.reaped = true // nobody is killed
+		w := &worker{service: s, process: p, conn: c, lost: make(chan struct{})}
+		w.mu.flights.count = 1
+		var caller sync.WaitGroup
+		caller.Go(func() { w.lose(ErrSpanTimeout) })
+		<-w.lost
+		s.threads.Wait()
+		if !told {
+			t.Fatal("the killer outlives its service")
+		}
+		caller.Wait()
+		e.workers.Wait()
+		c.close()
+		other.Close()
+	}
 }
