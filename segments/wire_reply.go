@@ -34,7 +34,7 @@ func (*Hello) Kind() Kind { return KindHello }
 // Decode implements Message.
 func (m *Hello) Decode(payload []byte) error {
 	*m = Hello{}
-	return decodeJSON(payload, KindHello, m)
+	return decodeNote(payload, KindHello, m)
 }
 
 func (m *Hello) appendPayload(dst []byte) ([]byte, error) { return appendJSON(dst, m) }
@@ -52,7 +52,10 @@ func (*Progress) Kind() Kind { return KindProgress }
 // Decode implements Message.
 func (m *Progress) Decode(payload []byte) error {
 	*m = Progress{}
-	return decodeJSON(payload, KindProgress, m)
+	if err := decodeNote(payload, KindProgress, m); err != nil {
+		return err
+	}
+	return checkProgress(KindProgress, m.Phase, m.Done, m.Total)
 }
 
 func (m *Progress) appendPayload(dst []byte) ([]byte, error) { return appendJSON(dst, m) }
@@ -72,7 +75,10 @@ func (*Ask) Kind() Kind { return KindAsk }
 // Decode implements Message.
 func (m *Ask) Decode(payload []byte) error {
 	*m = Ask{}
-	return decodeJSON(payload, KindAsk, m)
+	if err := decodeNote(payload, KindAsk, m); err != nil {
+		return err
+	}
+	return checkProgress(KindAsk, m.Phase, m.Done, m.Total)
 }
 
 func (m *Ask) appendPayload(dst []byte) ([]byte, error) { return appendJSON(dst, m) }
@@ -86,7 +92,13 @@ func (*Ready) Kind() Kind { return KindReady }
 // Decode implements Message.
 func (m *Ready) Decode(payload []byte) error {
 	m.Info = Info{}
-	return decodeJSON(payload, KindReady, &m.Info)
+	if err := checkElements(payload); err != nil {
+		return err
+	}
+	if err := decodeJSON(payload, KindReady, &m.Info); err != nil {
+		return err
+	}
+	return m.Info.check()
 }
 
 func (m *Ready) appendPayload(dst []byte) ([]byte, error) { return appendJSON(dst, &m.Info) }
@@ -103,7 +115,9 @@ func (*LoadFailed) Kind() Kind { return KindLoadFailed }
 // Decode implements Message.
 func (m *LoadFailed) Decode(payload []byte) error {
 	*m = LoadFailed{}
-	return decodeJSON(payload, KindLoadFailed, m)
+	err := decodeNote(payload, KindLoadFailed, m)
+	m.Message = clip(m.Message)
+	return err
 }
 
 func (m *LoadFailed) appendPayload(dst []byte) ([]byte, error) {
@@ -260,7 +274,7 @@ func (m *Failed) Decode(payload []byte) error {
 	m.Round = d.uint64()
 	m.Batch = models.BatchID(d.uint64())
 	m.Code = FailCode(d.uint8())
-	m.Message = string(d.take(d.count(maxMessageBytes, 1)))
+	m.Message = clip(string(d.take(d.count(maxMessageBytes, 1))))
 	return d.done(KindFailed)
 }
 

@@ -1,0 +1,85 @@
+package segments
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+func info(change func(*Info)) *Ready {
+	m := &Ready{Info{Operators: make([]models.Operator, 2), Hash: "00", Cut: &CutChoice{Reason: "it is"}, Solo: []Solo{{Nanos: []int64{1, 2}}}}}
+	change(&m.Info)
+	return m
+}
+
+// What a worker says while it loads has a limit in every part.
+func TestDecodeRefusesTooMuch(t *testing.T) {
+	long := strings.Repeat("x", maxLabelBytes+1)
+	for name, m := range map[string]Message{
+		"phase":           &Progress{Phase: long},
+		"phase of a step": &Ask{Phase: long},
+		"negative done":   &Progress{Done: -1},
+		"negative total":  &Ask{Total: -1},
+		"no operators":    info(func(i *Info) { i.Operators, i.Solo = nil, nil }),
+		"inputs":          info(func(i *Info) { i.Inputs = make([]models.TensorSpec, MaxTensors+1) }),
+		"outputs":         info(func(i *Info) { i.Outputs = make([]models.TensorSpec, MaxTensors+1) }),
+		"rank": info(func(i *Info) {
+			i.Inputs = []models.TensorSpec{{Type: models.Type{Shape: make([]models.Dim, MaxRank+1)}}}
+		}),
+		"time":          info(func(i *Info) { i.LoadNanos = -1 }),
+		"hash":          info(func(i *Info) { i.Hash = long }),
+		"version":       info(func(i *Info) { i.ORTVersion = long }),
+		"device":        info(func(i *Info) { i.Device = long }),
+		"hash of a cut": info(func(i *Info) { i.Cut.Hash = long }),
+		"times":         info(func(i *Info) { i.Solo[0].Nanos = []int64{1} }),
+		"elements":      info(func(i *Info) { i.Solo[0].Nanos = make([]int64, maxInfoElements+2) }),
+	} {
+		payload, err := m.appendPayload(nil)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if err := newMessage(m.Kind()).Decode(payload); !errors.Is(err, ErrMessage) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	fair := info(func(*Info) {})
+	payload, _ := fair.appendPayload(nil)
+	if err := (&Ready{}).Decode(payload); err != nil {
+		t.Error(err)
+	}
+}
+
+// A note is refused before memory is spent on it, and its text is cut.
+func TestNotesAreBounded(t *testing.T) {
+	for _, k := range []Kind{KindHello, KindProgress, KindAsk, KindLoadFailed} {
+		payload := []byte(`{"x":"` + strings.Repeat("y", maxNoteBytes) + `"}`)
+		if err := newMessage(k).Decode(payload); !errors.Is(err, ErrMessage) {
+			t.Errorf("%s: %v", k, err)
+		}
+	}
+	payload, _ := json.Marshal(map[string]string{"message": strings.Repeat("y", 2*maxMessageBytes)})
+	var failed LoadFailed
+	if err := failed.Decode(payload); err != nil || len(failed.Message) > maxMessageBytes {
+		t.Errorf("%d bytes, %v", len(failed.Message), err)
+	}
+	cut := info(func(i *Info) { i.Cut.Reason = strings.Repeat("y", 2*maxMessageBytes) })
+	payload, _ = cut.appendPayload(nil)
+	var ready Ready
+	if err := ready.Decode(payload); err != nil || len(ready.Info.Cut.Reason) > maxMessageBytes {
+		t.Errorf("%v", err)
+	}
+}
+
+// The text of a failure goes to clients, so it is text.
+func TestFailedIsText(t *testing.T) {
+	payload, _ := (&Failed{Message: "12"}).appendPayload(nil)
+	copy(payload[len(payload)-2:], "\xff\xfe")
+	var m Failed
+	if err := m.Decode(payload); err != nil || !utf8.ValidString(m.Message) {
+		t.Errorf("%q, %v", m.Message, err)
+	}
+}
