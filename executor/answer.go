@@ -96,8 +96,8 @@ func (w *worker) done(d *segments.Done) error {
 	if d.Reached < f.span.End {
 		s.Status = Stopped
 	}
-	s.DeviceTook = time.Duration(d.DeviceNanos)
 	s.Took, s.IntermediateBytes = min(time.Duration(d.Nanos), time.Since(f.since)), d.IntermediateBytes
+	s.DeviceTook = min(time.Duration(d.DeviceNanos), time.Since(f.since))
 	w.land(f, d.Finished, d.IntermediateBytes, s.Took)
 	f.round.end()
 	return nil
@@ -178,18 +178,33 @@ func (w *worker) collect(d *segments.Done, ids []models.QueryID) ([]QueryOutputs
 	}
 	queries := make([]QueryOutputs, 0, len(ids))
 	for i, outputs := range d.Outputs {
+		if err := w.checkOutputs(outputs); err != nil {
+			releaseAll(queries)
+			return nil, err
+		}
 		q, err := Lease(ids[i], w.outputs, outputs)
 		if err != nil {
 			releaseAll(queries)
 			return nil, err
 		}
 		queries = append(queries, q)
-		if len(outputs) != len(w.info.Outputs) {
-			releaseAll(queries)
-			return nil, fmt.Errorf("%d outputs, the model has %d", len(outputs), len(w.info.Outputs))
-		}
 	}
 	return queries, nil
+}
+
+// checkOutputs refuses outputs that are not the model's. Their shapes may differ
+// from those that it declares, for ONNX Runtime lets them; their types may not:
+// they are written to clients as what the model declares.
+func (w *worker) checkOutputs(outputs []segments.OutputTensor) error {
+	if len(outputs) != len(w.info.Outputs) {
+		return fmt.Errorf("%d outputs, the model has %d", len(outputs), len(w.info.Outputs))
+	}
+	for i := range outputs {
+		if want := w.info.Outputs[i].Type.Elem; outputs[i].Type != want {
+			return fmt.Errorf("output %d is %s, the model has %s", i, outputs[i].Type, want)
+		}
+	}
+	return nil
 }
 
 // Lease returns the outputs of a query, as its worker reported them. If it

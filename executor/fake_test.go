@@ -229,6 +229,10 @@ func lie(about string, id models.BatchID) {
 		first.Slot = segments.MaxSlots
 	case "shape":
 		first.Shape = []int64{5}
+	case "type":
+		first.Type = models.Int8
+	case "type as large":
+		first.Type, first.Shape = models.Float32, []int64{1}
 	case "overlap":
 		done.Outputs[0] = append(done.Outputs[0], out)
 		done.Outputs[0][1].Slot = 1
@@ -242,6 +246,8 @@ func lie(about string, id models.BatchID) {
 		done.Reached = fakeOperators + 1
 	case "unfinished":
 		done.Finished, done.Outputs = false, nil
+	case "time": // of the device, and no lie else
+		done.DeviceNanos = 1 << 62
 	case "hello":
 		m = &segments.Hello{}
 	case "asks": // twice
@@ -260,6 +266,6 @@ func lie(about string, id models.BatchID) {
 }
 
 var lies = []string{
-	"round", "batch", "offset", "length", "slot", "shape", "overlap", "outputs", "queries",
+	"round", "batch", "offset", "length", "slot", "shape", "type", "type as large", "overlap", "outputs", "queries",
 	"reached", "beyond", "unfinished", "hello", "failed",
 }

@@ -88,6 +88,16 @@ func TestLyingWorkersAreKilled(t *testing.T) {
 	}
 }
 
+// No device works longer on a span than the host waits for it.
+func TestDeviceTimeIsBounded(t *testing.T) {
+	f := startReady(t, nil, 1)
+	s := f.do(f.whole(0, 1, "1 lie time"))
+	if s.Status != Done || s.DeviceTook > patience || s.Took > patience {
+		t.Errorf("%+v", s)
+	}
+	texts(s)
+}
+
 // What was lost with a worker is not found in the next one, and what the
 // daemon has of it stays.
 func TestLossTakesPausedBatches(t *testing.T) {
