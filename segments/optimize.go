@@ -47,11 +47,11 @@ func optimize(env *ort.Env, d device, f *models.File, hash, cacheDir string, lim
 	if err != nil {
 		return "", false, err
 	}
-	incoming, err := os.CreateTemp(cacheDir, ".incoming-*.onnx")
+	incoming, err := newIncoming(cacheDir)
 	if err != nil {
-		return "", false, fmt.Errorf("cache of optimized models: %w", err)
+		return "", false, err
 	}
-	incoming.Close()
+	defer incoming.Close()
 	defer os.Remove(incoming.Name())
 	options := ort.SessionOptions{
 		Optimization:       ort.All,
