@@ -29,7 +29,7 @@ const (
 	releasesOffset = 64
 	stopsOffset    = 1024
 	slotsOffset    = 4096
-	controlBytes   = slotsOffset + 4*MaxSlots
+	controlBytes   = 64 << 10 // of which slotsOffset + 4*MaxSlots are used: outputs begin on a page, whatever its size
 )
 
 const (

@@ -277,3 +277,11 @@ func TestMemoryIsSealed(t *testing.T) {
 		}
 	}
 }
+
+// Outputs are mapped from behind the control page on, so that is whole pages of
+// every kernel: some have pages of 64 KiB.
+func TestControlPageIsWholePages(t *testing.T) {
+	if controlBytes%(64<<10) != 0 || slotsOffset+4*MaxSlots > controlBytes {
+		t.Errorf("the control page has %d bytes", controlBytes)
+	}
+}
