@@ -149,3 +149,19 @@ func TestWarmNeedsPlainInputs(t *testing.T) {
 		t.Errorf("a query of strings: %v", err)
 	}
 }
+
+// TestWarmGivesMemoryBack makes up one input before it finds that it cannot make
+// up the next.
+func TestWarmGivesMemoryBack(t *testing.T) {
+	g := newGraph()
+	g.input("x", models.Float32, open, 1<<16)
+	g.input("s", models.String, open)
+	g.node("Identity", list("s"), list("y"))
+	g.node("Relu", list("x"), list("z"))
+	g.output("y", models.String)
+	g.output("z", models.Float32)
+	m := openCut(t, openEnv(t), Config{Path: g.write(t)})
+	if q, _, err := m.zeroQuery(1, warmSeqLen); !errors.Is(err, ErrInput) || len(q.Inputs) != 1 || q.Inputs[0].Data != nil {
+		t.Errorf("%v, %d inputs are kept", err, len(q.Inputs))
+	}
+}

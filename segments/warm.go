@@ -113,11 +113,15 @@ func medians(times [][]int64) []int64 {
 
 // zeroQuery makes a query of zeros. Dimensions that are open and neither the
 // batch nor the sequence length are taken as 1.
-func (e *CutModel) zeroQuery(size, seqLen int) (QueryInputs, int, error) {
+func (e *CutModel) zeroQuery(size, seqLen int) (q QueryInputs, _ int, err error) {
 	if !models.HasSeqLen(e.model.Inputs) {
 		seqLen = 0
 	}
-	var q QueryInputs
+	defer func() {
+		if err != nil {
+			q.unmap()
+		}
+	}()
 	for i, shape := range models.Fill(e.model.Inputs, size, seqLen) {
 		in := e.model.Inputs[i]
 		bytes := int64(in.Type.Elem.Bytes())
@@ -125,9 +129,10 @@ func (e *CutModel) zeroQuery(size, seqLen int) (QueryInputs, int, error) {
 			return q, 0, fmt.Errorf("%w: input %q is %s, which cannot be made up", ErrInput, in.Name, in.Type)
 		}
 		for _, d := range shape {
-			if bytes *= d; bytes > maxWarmBytes {
+			if d > maxWarmBytes/max(bytes, 1) {
 				return q, 0, fmt.Errorf("%w: input %q of shape %v is too large to be made up", ErrInput, in.Name, shape)
 			}
+			bytes *= d
 		}
 		view := TensorView{Type: in.Type.Elem, Shape: shape}
 		if bytes > 0 {
@@ -144,9 +149,10 @@ func (e *CutModel) zeroQuery(size, seqLen int) (QueryInputs, int, error) {
 
 // unmap gives back what zeroQuery made.
 func (q *QueryInputs) unmap() {
-	for _, in := range q.Inputs {
-		if in.Data != nil {
+	for i := range q.Inputs {
+		if in := &q.Inputs[i]; in.Data != nil {
 			unmapMemory(in.Data[:cap(in.Data)])
+			in.Data = nil
 		}
 	}
 }
