@@ -51,21 +51,26 @@ var closed = func() <-chan struct{} {
 	return c
 }()
 
-// hold loses the worker, if there is one, and returns what is closed when its
-// process is gone.
+// hold loses the worker, if there is one or one just starts, and returns what is
+// closed when its process is gone.
 func (s *service) hold(cause error) <-chan struct{} {
 	s.mu.Lock()
 	if s.mu.held == nil {
 		s.mu.free = make(chan struct{})
 	}
 	s.mu.held = fmt.Errorf("%w: %w", ErrHeld, cause)
-	w, err := s.mu.living, s.mu.held
+	w, over, err := s.mu.living, s.mu.over, s.mu.held
+	if over != nil {
+		s.mu.doomed = err
+	}
 	s.mu.Unlock()
-	if w == nil {
+	if over == nil {
 		return closed
 	}
-	w.lose(err)
-	return w.gone
+	if w != nil {
+		w.lose(err)
+	}
+	return over
 }
 
 func (s *service) resume() {
@@ -77,18 +82,15 @@ func (s *service) resume() {
 	}
 }
 
-// held returns why no worker may start, nil if one may.
-func (s *service) held() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.held
-}
-
-// awaitFree returns when a worker may start, or ctx ends.
+// awaitFree returns when a worker may start, which the caller then does, or ctx
+// ends. Whoever holds the service from then on waits until setGone.
 func (s *service) awaitFree(ctx context.Context) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
 		held, free := s.mu.held, s.mu.free
+		if held == nil {
+			s.mu.over, s.mu.doomed = make(chan struct{}), nil
+		}
 		s.mu.Unlock()
 		if held == nil {
 			return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +97,33 @@ func TestHoldWhileStarting(t *testing.T) {
 	end()
 	if err := f.Hold(ended, errServer); err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// However far a start has come, Hold does not return before nothing is left of
+// it, and the worker does not stay.
+func TestHoldWhileSpawning(t *testing.T) {
+	for _, resumed := range []bool{false, true} {
+		s := &service{}
+		s.awaitFree(context.Background()) // what follows starts a process
+		gone := s.hold(errServer)
+		select {
+		case <-gone:
+			t.Fatal("a process may be there")
+		default:
+		}
+		if resumed {
+			s.resume()
+		}
+		w := &worker{process: &process{cmd: &exec.Cmd{Process: &os.Process{}}}}
+		if err := s.setSpawned(w); !errors.Is(err, errServer) {
+			t.Errorf("the worker stays: %v", err)
+		}
+		s.setGone()
+		<-gone
+		if again := s.hold(errServer); again != closed {
+			t.Error("nothing is there to wait for")
+		}
 	}
 }
 

@@ -37,6 +37,8 @@ type service struct {
 		living  *worker             // that has a process, ready or not
 		held    error               // why none may start, nil if one may
 		free    chan struct{}       // closed when it is not held any more
+		over    chan struct{}       // closed when nothing is left of the process that starts or lives, nil if there is none
+		doomed  error               // why the process that starts may not stay, nil if it may
 		outputs []*segments.Outputs // of all workers whose outputs may be leased
 	}
 }
@@ -69,6 +71,7 @@ func (s *service) supervise(ctx context.Context) {
 			s.giveUp(ctx, &policy, verdict)
 		}
 	}
+	s.setGone()
 	s.setDown(Closed, ending(ctx))
 	s.emit(WorkerStopped{s.spec.ID, last})
 }
@@ -87,6 +90,7 @@ func (s *service) serve(ctx context.Context) (lost WorkerLost, readyFor time.Dur
 	s.setStarting()
 	w, err := s.spawn()
 	if err != nil {
+		s.setGone()
 		cause := fmt.Errorf("%w: %w", ErrStart, err)
 		return WorkerLost{Service: s.spec.ID, Err: &LostError{Service: s.spec.Name, Cause: cause}}, 0
 	}
@@ -156,7 +160,7 @@ func (s *service) bury(w *worker) WorkerLost {
 	<-w.process.heard
 	w.conn.close()
 	w.outputs.Close()
-	s.setGone(w)
+	s.setGone()
 	return WorkerLost{Service: s.spec.ID, PID: w.process.pid(), Err: w.obituary(), Batches: batches}
 }
 

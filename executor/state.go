@@ -90,7 +90,7 @@ func (s *service) setStarting() {
 }
 
 // setSpawned returns why the worker may not stay, if the service was held
-// meanwhile.
+// meanwhile, even if it is not any more.
 func (s *service) setSpawned(w *worker) (held error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,15 +98,19 @@ func (s *service) setSpawned(w *worker) (held error) {
 	s.mu.state.PID = w.process.pid()
 	s.mu.outputs = append(s.mu.outputs, w.outputs)
 	s.mu.living = w
-	return s.mu.held
+	return s.mu.doomed
 }
 
-// setGone notes that nothing is left of a worker's process.
-func (s *service) setGone(w *worker) {
+// setGone notes that nothing is left of a worker's process, or that none came
+// of a start.
+func (s *service) setGone() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.living = nil
-	close(w.gone)
+	if s.mu.over != nil {
+		close(s.mu.over)
+		s.mu.over = nil
+	}
 }
 
 func (s *service) setReady(w *worker) {

@@ -23,7 +23,6 @@ type worker struct {
 	fly     chan struct{} // tells the reader that a run is in flight
 	lost    chan struct{} // closed by lose
 	read    chan struct{} // closed when the reader has ended
-	gone    chan struct{} // closed when the process is reaped and nothing is left of it
 
 	mu struct {
 		sync.Mutex
