@@ -184,6 +184,15 @@ func misbehave(verb, arg string, id models.BatchID) {
 		}
 	case "say":
 		fmt.Fprintln(os.Stderr, arg)
+	case "progress": // as fast as the socket takes it, and then exit
+		frame, err := segments.AppendFrame(nil, &segments.Progress{Phase: "a flood", Total: 1})
+		if err != nil {
+			panic(err)
+		}
+		for range 20 * progressBurst {
+			unix.Write(socketFD, frame)
+		}
+		os.Exit(1)
 	case "flood":
 		for i := range 3000 {
 			fmt.Fprintln(os.Stderr, "line", i)

@@ -107,6 +107,7 @@ func protocol(err error) error {
 
 // awaitReady passes on progress until the model is loaded.
 func (w *worker) awaitReady() error {
+	var limit progressLimit
 	for {
 		kind, payload, err := w.next()
 		if err != nil {
@@ -118,7 +119,9 @@ func (w *worker) awaitReady() error {
 			if err := p.Decode(payload); err != nil {
 				return protocol(err)
 			}
-			w.service.emit(WorkerProgress{w.service.spec.ID, p.Phase, p.Done, p.Total})
+			if limit.allow(time.Now()) {
+				w.service.emit(WorkerProgress{w.service.spec.ID, p.Phase, p.Done, p.Total})
+			}
 		case segments.KindAsk:
 			if err := w.asks(payload); err != nil {
 				return err
