@@ -184,12 +184,17 @@ func misbehave(verb, arg string, id models.BatchID) {
 		}
 	case "say":
 		fmt.Fprintln(os.Stderr, arg)
+	case "torrent": // of lines
+		for i := range 20 * outputRate.burst {
+			fmt.Fprintln(os.Stderr, "drop", i)
+		}
+		os.Exit(1)
 	case "progress": // as fast as the socket takes it, and then exit
 		frame, err := segments.AppendFrame(nil, &segments.Progress{Phase: "a flood", Total: 1})
 		if err != nil {
 			panic(err)
 		}
-		for range 20 * progressBurst {
+		for range 20 * progressRate.burst {
 			unix.Write(socketFD, frame)
 		}
 		os.Exit(1)

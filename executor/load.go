@@ -39,7 +39,11 @@ func (s *service) spawn() (*worker, error) {
 	}
 	w.mu.batches = make(map[models.BatchID][]models.QueryID)
 	s.start(w.awaitExit)
-	s.start(func() { process.listen(s.output) })
+	s.start(func() {
+		said := lines{limiter: limiter{rate: outputRate}, emit: s.output}
+		process.listen(func(line string) { said.take(line, time.Now()) })
+		said.tell()
+	})
 	s.start(func() { conn.write(w.lost) })
 	return w, nil
 }
@@ -107,7 +111,7 @@ func protocol(err error) error {
 
 // awaitReady passes on progress until the model is loaded.
 func (w *worker) awaitReady() error {
-	var limit progressLimit
+	limit := limiter{rate: progressRate}
 	for {
 		kind, payload, err := w.next()
 		if err != nil {

@@ -136,7 +136,7 @@ func TestRunWithoutWorker(t *testing.T) {
 	}
 }
 
-// Everything that is written is passed on; the error has the end of it.
+// What is written is passed on; the error has the end of it.
 func TestOutputOfWorkers(t *testing.T) {
 	f := startReady(t, nil, 1)
 	texts(f.do(f.whole(0, 1, "0 say hello there")))

@@ -1,0 +1,70 @@
+package executor
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestLimiter(t *testing.T) {
+	now := time.Now()
+	l := limiter{rate: progressRate}
+	for i := range progressRate.burst {
+		if !l.allow(now) {
+			t.Fatalf("number %d is too much", i)
+		}
+	}
+	if l.allow(now) || l.allow(now.Add(progressRate.every/2)) {
+		t.Error("more than a burst")
+	}
+	if now = now.Add(2 * progressRate.every); !l.allow(now) || !l.allow(now) || l.allow(now) {
+		t.Error("time gives others")
+	}
+	if now = now.Add(time.Hour); !l.allow(now) || l.left > progressRate.burst {
+		t.Errorf("%d are saved up", l.left)
+	}
+}
+
+// A worker that tells progress without end does not keep those busy who are
+// told.
+func TestProgressFlood(t *testing.T) {
+	f := start(t, func(o *Options) { o.RestartLimit = 1; o.BackoffMin, o.BackoffMax = time.Hour, time.Hour }, "progress")
+	begin := time.Now()
+	awaitEvent[WorkerLost](f, nil)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	told := 0
+	for _, e := range f.events {
+		if _, ok := e.(WorkerProgress); ok {
+			told++
+		}
+	}
+	if most := 2*progressRate.burst + int(time.Since(begin)/progressRate.every); told > most {
+		t.Errorf("told %d times", told)
+	}
+}
+
+// A worker that writes without end fills neither the log nor the time of those
+// who are told, and how much was left out is said.
+func TestOutputFlood(t *testing.T) {
+	f := start(t, func(o *Options) { o.RestartLimit = 1; o.BackoffMin, o.BackoffMax = time.Hour, time.Hour }, "torrent")
+	begin := time.Now()
+	lost := awaitEvent[WorkerLost](f, nil)
+	if !strings.Contains(lost.Err.Stderr, "drop") {
+		t.Errorf("the end of it is not kept: %q", lost.Err.Stderr)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	told, out := 0, 0
+	for _, e := range f.events {
+		if line, ok := e.(WorkerOutput); ok {
+			told++
+			if strings.Contains(line.Line, "left out") {
+				out++
+			}
+		}
+	}
+	if most := 2*outputRate.burst + 2*int(time.Since(begin)/outputRate.every); told > most || out == 0 {
+		t.Errorf("told %d lines, %d times that some were left out", told, out)
+	}
+}
