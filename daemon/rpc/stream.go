@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
@@ -107,6 +108,7 @@ func (t *stream) read(ctx context.Context) {
 // write sends the answers. When the daemon stops it sends those that are due,
 // and then ends the call.
 func (t *stream) write() error {
+	gone := t.grpc.Context()
 	for sent := 0; ; sent++ {
 		select {
 		case answer := <-t.pending:
@@ -117,6 +119,8 @@ func (t *stream) write() error {
 			return t.rest(sent, err)
 		case <-t.server.stopping:
 			return t.rest(sent, errDraining.status())
+		case <-gone.Done():
+			return status.FromContextError(gone.Err()).Err()
 		}
 	}
 }
@@ -125,11 +129,18 @@ func (t *stream) send(r *inference.ModelStreamInferResponse) error {
 	return t.grpc.SendMsg(t.server.outgoing(t.grpc.Context(), r))
 }
 
-// rest sends the answers that are still owed, and returns last.
+// rest sends the answers that are still owed, and returns last. Once the client
+// has left, one that is owed may never come.
 func (t *stream) rest(sent int, last error) error {
+	gone := t.grpc.Context()
 	for owed := t.close(); sent < owed; sent++ {
-		if err := t.send(<-<-t.pending); err != nil {
-			return err
+		select {
+		case answer := <-t.pending:
+			if err := t.send(<-answer); err != nil {
+				return err
+			}
+		case <-gone.Done():
+			return status.FromContextError(gone.Err()).Err()
 		}
 	}
 	return last
