@@ -83,6 +83,7 @@ func startProcess(s *spawner, argv, env []string, files ...*os.File) (*process, 
 		r.Close()
 		return nil, err
 	}
+	offer(cmd.Process.Pid)
 	return &process{cmd: cmd, stderr: r, exited: make(chan struct{}), heard: make(chan struct{})}, nil
 }
 
