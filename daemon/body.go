@@ -30,7 +30,7 @@ const (
 var (
 	errSlowClient = &Error{Status: http.StatusRequestTimeout, Reason: ReasonTimeout,
 		Message: "the request did not arrive in time (limits.read_timeout)"}
-	errBodyMemory = unavailable(ReasonNoMemory, "the requests that are being read hold all memory there is for them (limits.memory_bytes)")
+	errBodyMemory = unavailable(ReasonNoMemory, "the requests and answers that are under way hold all memory there is for them (limits.memory_bytes)")
 	errBroken     = invalid("the body of the request is broken off or wrongly framed")
 	errEncoding   = &Error{Status: http.StatusUnsupportedMediaType, Reason: ReasonEncoding,
 		Message: "Content-Encoding must be gzip, deflate or identity"}

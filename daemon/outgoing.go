@@ -12,8 +12,6 @@ import (
 // is copied into the connection's own buffer, which the connection keeps.
 const smallAnswer = 16 << 10
 
-var errAnswerMemory = unavailable(ReasonNoMemory, "the requests and answers that are under way hold all memory there is for them (limits.memory_bytes)")
-
 // outgoing is the body of an answer on its way to a client, which may take its
 // time. fasthttp closes it when it is sent, or will not be.
 type outgoing struct {
@@ -122,7 +120,7 @@ func (e *Endpoint) replyBody(c *Call, sig *signature) (*body, *Error) {
 		b.b = nil
 	}
 	if !e.account(b, max(room, int64(cap(b.b)))) {
-		return nil, e.fail(b, errAnswerMemory)
+		return nil, e.fail(b, errBodyMemory)
 	}
 	if b.b == nil {
 		b.b = make([]byte, 0, room)
