@@ -51,9 +51,13 @@ func (d *Daemon) Reload(ctx context.Context, next Config, progress func(ReloadSt
 	defer cancel(nil)
 	defer context.AfterFunc(d.life, func() { cancel(ErrStopping) })()
 	old := d.Config()
+	changes := diff(old, next, func(name string) bool { return ctx.Err() == nil && d.rewritten(name) })
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
 	r := &reload{
 		Daemon: d, ctx: ctx, next: applied(old, next), progress: progress,
-		done: Reloaded{Changes: diff(old, next, d.rewritten), Failed: map[string]string{}},
+		done: Reloaded{Changes: changes, Failed: map[string]string{}},
 	}
 	began := time.Now()
 	err := r.run()
@@ -80,7 +84,7 @@ func (d *Daemon) configure(change func(*Config)) {
 // its worker has loaded.
 func (d *Daemon) rewritten(name string) bool {
 	s := d.face.Service([]byte(name))
-	if s == nil || d.emulation != nil {
+	if s == nil || d.emulation != nil || d.life.Err() != nil { // what stops, reloads nothing
 		return false
 	}
 	c := d.Config()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -94,5 +95,23 @@ func TestWhatALeakLeaves(t *testing.T) {
 	})
 	if err := arena.Free(offset); err != nil {
 		t.Error(err)
+	}
+}
+
+// A daemon that stops reads no further model files to see whether they changed:
+// they may be large, and closing waits for the reload.
+func TestNoFilesAreReadWhenStopping(t *testing.T) {
+	r := newReloadRig(t, 1)
+	path := filepath.Join(t.TempDir(), "other.onnx")
+	r.configure(func(c *Config) {
+		c.Services = slices.Clone(c.Services)
+		c.Services[0].Model = path // which is not there: that counts as another model
+	})
+	if !r.rewritten("s0") {
+		t.Error("a file that is not there is taken for the one that was loaded")
+	}
+	r.die()
+	if r.rewritten("s0") {
+		t.Error("a file is read while the daemon stops")
 	}
 }
