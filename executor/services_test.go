@@ -208,6 +208,7 @@ func TestRemoveWithSpansInFlight(t *testing.T) {
 			if kill {
 				syscall.Kill(pid, syscall.SIGKILL)
 			} else {
+				f.awaitStop(0)
 				touch(t, gate)
 			}
 			o := f.receive()
@@ -521,4 +522,21 @@ func (m *changes) settled(id models.ServiceID) {
 		m.f.t.Fatal(err)
 	}
 	m.gone[id], m.present[id] = nil, false
+}
+
+// awaitStop returns when the span of a service that is removed was told to stop:
+// its supervisor does that in its own time.
+func (f *fixture) awaitStop(id models.ServiceID) {
+	f.t.Helper()
+	for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(time.Millisecond) {
+		w := f.service(id).ready()
+		w.mu.Lock()
+		head, _ := w.mu.flights.at(0)
+		stopped := head.stopped
+		w.mu.Unlock()
+		if stopped {
+			return
+		}
+	}
+	f.t.Fatal("its span is not told to stop")
 }
