@@ -96,6 +96,12 @@ func TestDashboard(t *testing.T) {
 		return [...candidates(r, i => "s", "overlap").querySelectorAll("td:first-child")].map(e => e.textContent).join(" ") })()`); got != "1 2 3 –" {
 		t.Errorf("places come as %s", got)
 	}
+	if err := os.Remove(filepath.Join(d.config.StateDir, stateName)); err != nil {
+		t.Fatal(err)
+	}
+	d.state.datasets.Predictors()
+	p.await(`!byId("notice").hidden`)
+	says(t, p.text("#notice"), "Not stored: the state file was changed by another program")
 	b.clean()
 	d.stop()
 	p.await(`byId("link").innerText === "connection lost"`)

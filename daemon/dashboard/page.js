@@ -56,6 +56,7 @@ function showLink() {
   } else if (now.overview && now.overview.services.some(s => !s.ready)) {
     say = "Loading: " + now.overview.services.filter(s => !s.ready).map(s => s.name).join(", ") + ".";
   }
+  if (!say && now.overview && now.overview.not_stored) say = "Not stored: " + now.overview.not_stored.join(". ") + ".";
   notice.hidden = say === "";
   notice.className = bad ? "notice bad" : "notice";
   if (notice.textContent !== say) notice.textContent = say;
