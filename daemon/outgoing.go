@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"io"
+	"net/http"
+	"strconv"
 
 	"github.com/valyala/fasthttp"
 
@@ -11,6 +13,13 @@ import (
 // smallAnswer is the longest answer that is not accounted while it is sent. It
 // is copied into the connection's own buffer, which the connection keeps.
 const smallAnswer = 16 << 10
+
+// errAnswerTooLarge is for an answer that there is never memory for: trying again
+// is of no use.
+func errAnswerTooLarge(bytes int64) *Error {
+	return &Error{Status: http.StatusRequestEntityTooLarge, Reason: ReasonTooLarge, Message: "the answer could take " +
+		strconv.FormatInt(bytes, 10) + " bytes, more than limits.memory_bytes: ask for binary output, for fewer outputs, or send less"}
+}
 
 // outgoing is the body of an answer on its way to a client, which may take its
 // time. fasthttp closes it when it is sent, or will not be.
@@ -114,6 +123,9 @@ func (e *Endpoint) replyBody(c *Call, sig *signature) (*body, *Error) {
 		} else {
 			room += textBytes(p.typ, int64(len(t.Data)))
 		}
+	}
+	if room > e.limits.MemoryBytes {
+		return nil, errAnswerTooLarge(room)
 	}
 	b := e.bodies.Get().(*body)
 	if int64(cap(b.b)) < room {

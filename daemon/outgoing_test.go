@@ -150,6 +150,25 @@ func TestCompressionWithoutMemory(t *testing.T) {
 	}
 }
 
+// What would never fit is not to be tried again.
+func TestAnswerTooLarge(t *testing.T) {
+	l := testLimits()
+	l.RequestBytes, l.MemoryBytes = 1<<20, 3<<20
+	s := serve(t, l)
+	s.plenty(1 << 20)
+	if a := s.exchange(binaryAnswer); a.status != http.StatusOK {
+		t.Errorf("as binary data: %d %.100s", a.status, a.body)
+	}
+	a := s.infer("echo_UINT8", echo("UINT8", "[1,2]", "[1,2]"))
+	if _, reason := a.failure(t); a.status != http.StatusRequestEntityTooLarge || reason != ReasonTooLarge || a.header.Get("Retry-After") != "" {
+		t.Errorf("as JSON: %d %.200s", a.status, a.body)
+	}
+	s.plenty(100 << 10)
+	if a := s.infer("echo_UINT8", echo("UINT8", "[1,2]", "[1,2]")); a.status != http.StatusOK {
+		t.Errorf("less, as JSON: %d %.100s", a.status, a.body)
+	}
+}
+
 // An answer is given back if its client leaves while it is written.
 func TestAnswerToNobody(t *testing.T) {
 	s := serve(t, testLimits())
