@@ -58,17 +58,29 @@ func Open(path string) (*File, error) {
 // openChecked opens and locks the file, and checks its content before bbolt
 // sees it.
 func openChecked(name string, flag int, mode os.FileMode) (*os.File, error) {
-	file, err := os.OpenFile(name, flag, mode)
+	file, err := os.OpenFile(name, flag|unix.O_NOFOLLOW, mode)
 	if err != nil {
 		return nil, err
 	}
-	if err = lock(file); err == nil {
+	if err = regular(file); err == nil {
+		err = lock(file)
+	}
+	if err == nil {
 		err = checkFile(file)
 	}
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
+}
+
+// regular refuses what is no file, such as a pipe that somebody put there.
+func regular(file *os.File) error {
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &os.PathError{Op: "open", Path: file.Name(), Err: unix.EINVAL}
+	}
+	return err
 }
 
 // lock takes the lock that bbolt takes once more.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 )
 
 var bucket = []byte("bucket")
@@ -115,7 +116,16 @@ func TestFileInUse(t *testing.T) {
 
 func TestFileThatCannotBeHad(t *testing.T) {
 	dir := t.TempDir()
-	for _, path := range []string{dir, filepath.Join(dir, "none", "state.db")} {
+	link, pipe, other := filepath.Join(dir, "link"), filepath.Join(dir, "pipe"), filepath.Join(dir, "other")
+	if err := errors.Join(os.Symlink(other, link), unix.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if _, err := os.Stat(other); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("a link was followed: %v", err)
+		}
+	}()
+	for _, path := range []string{dir, link, pipe, filepath.Join(dir, "none", "state.db")} {
 		if _, err := Open(path); err == nil || errors.Is(err, ErrDamaged) || errors.Is(err, ErrInUse) {
 			t.Errorf("%s: %v", path, err)
 		}
