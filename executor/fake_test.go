@@ -226,6 +226,9 @@ func misbehave(verb, arg string, id models.BatchID) {
 // lie sends an answer that the daemon must not believe. The first round of a
 // test is number 1.
 func lie(about string, id models.BatchID) {
+	if about == "asks forever" {
+		askForever()
+	}
 	out := segments.OutputTensor{Tensor: segments.Tensor{Type: models.Uint8, Shape: []int64{4}, Bytes: 4}}
 	done := &segments.Done{Round: 1, Batch: id, Reached: fakeOperators, Finished: true, Outputs: [][]segments.OutputTensor{{out}}}
 	var m segments.Message = done
@@ -277,6 +280,20 @@ func lie(about string, id models.BatchID) {
 		panic(err)
 	}
 	unix.Write(socketFD, frame)
+}
+
+// askForever asks for leave as soon as it has it.
+func askForever() {
+	frame, err := segments.AppendFrame(nil, &segments.Ask{Phase: "a lie", Total: 1})
+	if err != nil {
+		panic(err)
+	}
+	for answer := make([]byte, 64); ; {
+		unix.Write(socketFD, frame)
+		if n, err := unix.Read(socketFD, answer); n <= 0 || err != nil {
+			os.Exit(1)
+		}
+	}
 }
 
 var lies = []string{

@@ -46,6 +46,9 @@ func (w *worker) asks(payload []byte) error {
 	if !w.service.executor.opts.Gated {
 		return fmt.Errorf("%w: it asks for leave that it need not have", ErrProtocol)
 	}
+	if !w.asked.allow(time.Now()) {
+		return fmt.Errorf("%w: it asks for leave again and again without working", ErrProtocol)
+	}
 	w.mu.Lock()
 	twice := w.mu.asks
 	w.mu.asks = true

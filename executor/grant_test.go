@@ -160,3 +160,20 @@ func TestAsksThatCannotBe(t *testing.T) {
 		})
 	}
 }
+
+// A worker that asks without working between its questions keeps the scheduler
+// from its own work, and is ended.
+func TestAskFlood(t *testing.T) {
+	var e atomic.Pointer[Executor]
+	ready := make(chan struct{})
+	f := start(t, func(o *Options) {
+		o.Gated, o.RestartLimit, o.BackoffMin, o.BackoffMax = true, 1, time.Hour, time.Hour
+		grant := grantAll(&e, o.Events)
+		o.Events = func(event Event) { <-ready; grant(event) }
+	}, "lie asks forever")
+	e.Store(f.Executor)
+	close(ready)
+	if lost := awaitEvent[WorkerLost](f, nil); !errors.Is(lost.Err, ErrProtocol) {
+		t.Error(lost.Err)
+	}
+}

@@ -35,7 +35,7 @@ func (s *service) spawn() (*worker, error) {
 	}
 	w := &worker{
 		service: s, process: process, conn: conn, frames: segments.NewFrameReader(conn), outputs: outputs,
-		begin: begin, fly: make(chan struct{}, 1), lost: make(chan struct{}), read: make(chan struct{}),
+		begin: begin, asked: limiter{rate: askRate}, fly: make(chan struct{}, 1), lost: make(chan struct{}), read: make(chan struct{}),
 	}
 	w.mu.batches = make(map[models.BatchID][]models.QueryID)
 	s.start(w.awaitExit)

@@ -20,6 +20,7 @@ type worker struct {
 	info    segments.Info
 	begin   time.Time
 	clock   loadClock
+	asked   limiter       // of asks; of whoever loads it
 	fly     chan struct{} // tells the reader that a run is in flight
 	lost    chan struct{} // closed by lose
 	read    chan struct{} // closed when the reader has ended
