@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -133,6 +134,25 @@ func (p *process) await(grace time.Duration) {
 			return
 		}
 	}
+}
+
+// stuckAfter is after how long it is told that a worker does not end.
+const stuckAfter = 10 * time.Second
+
+// awaitEnd waits until the process, which was killed, is reaped and all of its
+// standard error read. If that takes long it tells so, and waits on: nothing else
+// ends such a process, and while it is there it holds what it has of a device.
+func (p *process) awaitEnd(after time.Duration, tell func(string)) {
+	timer := time.NewTimer(after)
+	defer timer.Stop()
+	select {
+	case <-p.exited:
+	case <-timer.C:
+		tell(fmt.Sprintf("(process %d was killed and has not ended after %v: the kernel holds it, most likely in a driver; "+
+			"see /proc/%d/stack and dmesg; its service starts no other before it is gone)", p.pid(), after, p.pid()))
+		<-p.exited
+	}
+	<-p.heard
 }
 
 // status says how the process ended, or "" if it was not reaped yet.

@@ -156,8 +156,7 @@ func (s *service) bury(w *worker) WorkerLost {
 	batches := slices.Sorted(maps.Keys(w.mu.batches))
 	w.mu.Unlock()
 	w.strand(w.obituary())
-	<-w.process.exited
-	<-w.process.heard
+	w.process.awaitEnd(stuckAfter, s.output)
 	w.conn.close()
 	w.outputs.Close()
 	s.setGone()
