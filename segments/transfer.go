@@ -92,6 +92,7 @@ func (e *CutModel) gatherUpload(b *batch, staged int, to region, offset int64, i
 	for _, q := range queries {
 		staged += copy(room[staged:], q.Inputs[i].Data)
 	}
+	e.pending = true // making room may have waited for what was queued
 	return staged, e.device.copyIn(to, offset, room[start:staged])
 }
 
