@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -324,21 +325,24 @@ func (p *process) processes() (pids []int) {
 	return pids
 }
 
-// worker returns the process of the worker of a service that was ready last,
-// 0 if it is not ready now.
-func (p *process) worker(service string) (pid int) {
+// worker returns the process of the worker of a service that was ready last of
+// those that are there, 0 if there is none. While a service is replaced there
+// may be two, and the old one may be ready after the new one: it answers what it
+// has accepted, and then stops.
+func (p *process) worker(service string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	ready := []int{0}
 	for _, e := range p.mu.log {
 		switch {
 		case e.Service != service:
 		case e.Message == "worker is ready":
-			pid = e.PID
-		case e.Message == "worker is lost" && e.PID == pid:
-			pid = 0
+			ready = append(ready, e.PID)
+		case e.Message == "worker is lost", e.Message == "worker stopped":
+			ready = slices.DeleteFunc(ready, func(pid int) bool { return pid == e.PID && pid != 0 })
 		}
 	}
-	return pid
+	return ready[len(ready)-1]
 }
 
 // residentBytes and descriptors measure a process.
