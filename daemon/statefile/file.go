@@ -24,10 +24,10 @@ type File struct {
 	path string
 	file *os.File // of db
 
-	access sync.RWMutex // writing changes what the file looks like
+	access sync.RWMutex // of left and closed; writing changes what the file looks like
 	left   os.FileInfo  // when the last transaction had ended
 	lost   atomic.Pointer[error]
-	closed atomic.Bool
+	closed bool
 }
 
 // Open opens the file at path, or makes it. All its pages are read: one that is
@@ -59,6 +59,9 @@ func Open(path string) (*File, error) {
 // sees it.
 func openChecked(name string, flag int, mode os.FileMode) (*os.File, error) {
 	file, err := os.OpenFile(name, flag|unix.O_NOFOLLOW, mode)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("%s is a link, and not followed; put the file itself there: %w", name, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +81,7 @@ func openChecked(name string, flag int, mode os.FileMode) (*os.File, error) {
 func regular(file *os.File) error {
 	info, err := file.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = &os.PathError{Op: "open", Path: file.Name(), Err: unix.EINVAL}
+		err = fmt.Errorf("%s is no file (%v); move it away: %w", file.Name(), info.Mode().Type(), unix.EINVAL)
 	}
 	return err
 }
@@ -147,7 +150,7 @@ func (f *File) Update(write func(*bbolt.Tx) error) error {
 	f.access.Lock()
 	defer f.access.Unlock()
 	err := f.do(func() error { return f.db.Update(write) })
-	if f.lost.Load() != nil || f.closed.Load() {
+	if f.closed || f.lost.Load() != nil {
 		return err
 	}
 	return errors.Join(err, f.leave()) // one that failed may have made it longer
@@ -156,7 +159,7 @@ func (f *File) Update(write func(*bbolt.Tx) error) error {
 // do runs a transaction on the file if it is as it was left.
 func (f *File) do(transaction func() error) error {
 	switch {
-	case f.closed.Load():
+	case f.closed:
 		return ErrClosed
 	case f.lost.Load() != nil:
 		return ErrLost
@@ -213,9 +216,10 @@ func (f *File) asLeft() error {
 func (f *File) Close() error {
 	f.access.Lock()
 	defer f.access.Unlock()
-	if f.closed.Swap(true) {
+	if f.closed {
 		return nil
 	}
+	f.closed = true
 	if f.Lost() != nil {
 		return errors.Join(unix.Flock(int(f.file.Fd()), unix.LOCK_UN), f.file.Close())
 	}

@@ -125,8 +125,11 @@ func TestFileThatCannotBeHad(t *testing.T) {
 			t.Errorf("a link was followed: %v", err)
 		}
 	}()
-	for _, path := range []string{dir, link, pipe, filepath.Join(dir, "none", "state.db")} {
-		if _, err := Open(path); err == nil || errors.Is(err, ErrDamaged) || errors.Is(err, ErrInUse) {
+	for path, says := range map[string]string{
+		dir: "is a directory", link: "put the file itself there", pipe: "move it away", filepath.Join(dir, "none", "state.db"): "no such file",
+	} {
+		_, err := Open(path)
+		if err == nil || errors.Is(err, ErrDamaged) || errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
