@@ -36,16 +36,16 @@ type PlansOverview struct {
 // PredictorOverview is where the predictions of groups come from and how good
 // they are.
 type PredictorOverview struct {
-	Phase     string            `json:"phase"`
-	Reason    string            `json:"reason"`
-	Strangers []string          `json:"strangers,omitempty"` // services whose models it does not know: nothing is overlapped with them on a guess
-	Remedy    string            `json:"remedy,omitempty"`    // how to have it know them
-	File      *FileOverview     `json:"file,omitempty"`
-	Measuring *ProgressOverview `json:"measuring,omitempty"`
-	Answers   map[string]uint64 `json:"answers"`   // estimates given, by source
-	Unknown   uint64            `json:"unknown"`   // groups for which none could be given
-	Fallbacks map[string]uint64 `json:"fallbacks"` // groups that the network did not answer for, by reason
-	Shapes    []ShapeOverview   `json:"shapes"`
+	Phase           string            `json:"phase"`
+	Reason          string            `json:"reason"`
+	UnknownServices []string          `json:"unknown_services,omitempty"` // services whose models it does not know: nothing is overlapped with them on a guess
+	Remedy          string            `json:"remedy,omitempty"`           // how to have it know them
+	File            *FileOverview     `json:"file,omitempty"`
+	Measuring       *ProgressOverview `json:"measuring,omitempty"`
+	Answers         map[string]uint64 `json:"answers"`   // estimates given, by source
+	Unknown         uint64            `json:"unknown"`   // groups for which none could be given
+	Fallbacks       map[string]uint64 `json:"fallbacks"` // groups that the network did not answer for, by reason
+	Shapes          []ShapeOverview   `json:"shapes"`
 }
 
 // FileOverview is the predictor in use.
@@ -187,7 +187,7 @@ func byReason(counts [overlap.ReasonCount]uint64) map[string]uint64 {
 func (l *loop) predictorOverview() PredictorOverview {
 	p, r := &l.prediction, l.predictor.Report()
 	o := PredictorOverview{
-		Phase: p.phase.String(), Reason: p.reason, Strangers: p.strangers, Remedy: l.remedy(), Unknown: r.Unknown,
+		Phase: p.phase.String(), Reason: p.reason, UnknownServices: p.unknown, Remedy: l.remedy(), Unknown: r.Unknown,
 		Answers: map[string]uint64{}, Fallbacks: map[string]uint64{}, Shapes: []ShapeOverview{},
 	}
 	if f := p.file; f != nil {

@@ -53,7 +53,7 @@ type prediction struct {
 	refused    error             // why there is no configured one though there should be
 	stored     []*predictor.File // newest first
 	file       *predictor.File   // in use
-	strangers  []string          // services whose models it does not know
+	unknown    []string          // services whose models it does not know
 	fit        FitFunc           // nil if none may be fitted
 	options    ProfileConfig
 	changed    bool               // the models, since a predictor was chosen for them
@@ -183,7 +183,7 @@ func (l *loop) measuredOn() string {
 }
 
 // known leaves only those models that a predictor was trained on, cut as they
-// were then. What was replaced while the daemon serves is a stranger to it, and no
+// were then. What was replaced while the daemon serves is unknown to it, and no
 // reason to do without it for the others.
 func known(f *predictor.File, served []predictor.Served) []predictor.Served {
 	for i := range served {
@@ -218,17 +218,17 @@ func (l *loop) use(f *predictor.File, served []predictor.Served) error {
 			l.log.Warn().Msg("the stored calibration of the predictor is impossible; it is learned again")
 		}
 	}
-	var strangers []string
+	var unknown []string
 	for _, slot := range l.served() {
 		if bind[slot.service.ID] < 0 {
-			strangers = append(strangers, slot.config.Name)
+			unknown = append(unknown, slot.config.Name)
 		}
 	}
 	reason := fmt.Sprintf("trained on %d groups at %s, error %.1f %%", f.Rows, f.Created.Format(time.DateTime), f.Test.MAPE)
-	if len(strangers) > 0 {
-		reason += "; it does not know " + strings.Join(strangers, ", ")
+	if len(unknown) > 0 {
+		reason += "; it does not know " + strings.Join(unknown, ", ")
 	}
-	l.prediction.strangers = strangers
+	l.prediction.unknown = unknown
 	l.stand(phaseServing, reason)
 	return nil
 }
@@ -242,20 +242,20 @@ func (l *loop) stand(p phase, reason string) {
 	l.log.Info().Stringer("predictor", p).Str("why", reason).Msg("prediction of operator groups")
 	if p != phaseServing {
 		l.predictor.Forget()
-		l.prediction.file, l.prediction.strangers = nil, nil
+		l.prediction.file, l.prediction.unknown = nil, nil
 	}
 }
 
-// remedy says how a predictor is to be had that knows the strangers, "" if there
+// remedy says how a predictor is to be had that knows the unknown services, "" if there
 // are none. One with a name that the predictor was trained on keeps a daemon that
 // starts from using it, so that it measures anew.
 func (l *loop) remedy() string {
 	p := &l.prediction
-	if len(p.strangers) == 0 {
+	if len(p.unknown) == 0 {
 		return ""
 	}
 	const byHand = "stop overlapd, run overlapd profile and overlapd train, "
-	replaced := slices.ContainsFunc(p.strangers, func(name string) bool {
+	replaced := slices.ContainsFunc(p.unknown, func(name string) bool {
 		return slices.ContainsFunc(p.file.Features.Models, func(m predictor.FeatureModel) bool { return m.Name == name })
 	})
 	switch {

@@ -16,7 +16,7 @@ import (
 )
 
 // TestReloadKeepsThePredictor replaces a model while a predictor serves: the
-// others are predicted as before, and the new model is a stranger.
+// others are predicted as before, and the new model is unknown.
 func TestReloadKeepsThePredictor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.predictor.json")
 	if err := fakeFile(3).WriteFile(path); err != nil {
@@ -41,8 +41,8 @@ func TestReloadKeepsThePredictor(t *testing.T) {
 	if n := strings.Count(p.Reason, "s1"); n != 1 {
 		t.Errorf("it is told %d times: %s", n, p.Reason)
 	}
-	if !slices.Equal(p.Strangers, []string{"s1"}) {
-		t.Errorf("strangers: %q", p.Strangers)
+	if !slices.Equal(p.UnknownServices, []string{"s1"}) {
+		t.Errorf("unknown services: %q", p.UnknownServices)
 	}
 	says(t, p.Remedy, "overlapd profile", "predictor.file")
 	r.serves()
@@ -55,24 +55,24 @@ func TestReloadKeepsThePredictor(t *testing.T) {
 	r.begin(func(c *Config) { c.Services[1].Threads = 8 })
 	r.workers.reviveAs(r.joins(), fakeOperators, "a third model")
 	r.end()
-	if p := r.predictor(); !slices.Equal(p.Strangers, []string{"s1"}) || strings.Count(p.Reason, "s1") != 1 {
-		t.Errorf("%q: %s", p.Strangers, p.Reason)
+	if p := r.predictor(); !slices.Equal(p.UnknownServices, []string{"s1"}) || strings.Count(p.Reason, "s1") != 1 {
+		t.Errorf("%q: %s", p.UnknownServices, p.Reason)
 	}
 	held.letGo()
 }
 
 // What is to be done depends on where the predictor comes from, and on whether a
 // start would take it again.
-func TestRemedyOfStrangers(t *testing.T) {
+func TestRemedyOfUnknownServices(t *testing.T) {
 	fit := FitFunc(func(context.Context, *training.Dataset, map[string][]training.OperatorTimes) (*predictor.File, error) {
 		return nil, errNoFit
 	})
 	for name, tt := range map[string]struct {
-		strangers []string
-		file      string
-		emulated  bool
-		fit       FitFunc
-		want      string
+		unknown  []string
+		file     string
+		emulated bool
+		fit      FitFunc
+		want     string
 	}{
 		"none":                     {nil, "", false, fit, ""},
 		"replaced":                 {[]string{"s1"}, "", false, fit, "restart overlapd, which then measures"},
@@ -86,7 +86,7 @@ func TestRemedyOfStrangers(t *testing.T) {
 		if tt.emulated {
 			l.emulation = &emulation{}
 		}
-		l.prediction = prediction{strangers: tt.strangers, file: fakeFile(2), fit: tt.fit, options: ProfileConfig{OnStart: true}}
+		l.prediction = prediction{unknown: tt.unknown, file: fakeFile(2), fit: tt.fit, options: ProfileConfig{OnStart: true}}
 		if got := l.remedy(); !strings.Contains(got, tt.want) || (got == "") != (tt.want == "") {
 			t.Errorf("%s: %q", name, got)
 		}

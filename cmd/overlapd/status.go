@@ -152,9 +152,9 @@ func writeOverview(w io.Writer, o *daemon.Overview) error {
 	for _, fault := range o.NotStored {
 		fmt.Fprintf(w, "NOT STORED: %s\n", fault)
 	}
-	if len(p.Strangers) > 0 {
+	if len(p.UnknownServices) > 0 {
 		fmt.Fprintf(w, "what %s takes in groups is not predicted, so nothing is overlapped with it on a guess; to have it known, %s\n",
-			strings.Join(p.Strangers, ", "), p.Remedy)
+			strings.Join(p.UnknownServices, ", "), p.Remedy)
 	}
 	if m := p.Measuring; m != nil {
 		fmt.Fprintln(w, measuredText(m))

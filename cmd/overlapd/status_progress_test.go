@@ -44,9 +44,9 @@ func TestWriteLoading(t *testing.T) {
 }
 
 // What the predictor does not know is said with what to do.
-func TestWriteOverviewOfStrangers(t *testing.T) {
+func TestWriteOverviewOfUnknownServices(t *testing.T) {
 	o := &daemon.Overview{Policy: "overlap", Predictor: daemon.PredictorOverview{
-		Phase: "serving", Reason: "trained; it does not know bert", Strangers: []string{"bert"}, Remedy: "restart overlapd",
+		Phase: "serving", Reason: "trained; it does not know bert", UnknownServices: []string{"bert"}, Remedy: "restart overlapd",
 	}}
 	var b strings.Builder
 	if err := writeOverview(&b, o); err != nil {
