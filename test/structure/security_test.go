@@ -1,4 +1,4 @@
-package overlapd
+package structure
 
 import (
 	"os"

@@ -1,8 +1,7 @@
-package overlapd
+package structure
 
 import (
 	"bytes"
-	"go/ast"
 	"go/format"
 	"os"
 	"path"
@@ -14,10 +13,8 @@ import (
 	"github.com/overlapd/overlapd/daemon"
 )
 
-const (
-	maxFileLines = 600     // of a Go file
-	maxTextBytes = 1 << 20 // of a file that is searched for words
-)
+// maxTextBytes is the size up to which a file is searched for words.
+const maxTextBytes = 1 << 20
 
 // TestPackageDocs holds every package to a comment that says what it is.
 func TestPackageDocs(t *testing.T) {
@@ -50,14 +47,6 @@ func TestPackageNames(t *testing.T) {
 		}
 		if name != "main" && f.dir != "." && name != path.Base(f.dir) {
 			t.Errorf("%s: package %s lies in a folder of another name", f.path, name)
-		}
-	}
-}
-
-func TestFileLength(t *testing.T) {
-	for _, f := range goFiles(t) {
-		if lines := bytes.Count(f.source, []byte("\n")); lines > maxFileLines && !ast.IsGenerated(f.syntax) {
-			t.Errorf("%s has %d lines, the limit is %d: it holds more than one noun", f.path, lines, maxFileLines)
 		}
 	}
 }
