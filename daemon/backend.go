@@ -76,7 +76,6 @@ type runner interface {
 	State(models.ServiceID) (executor.State, error)
 	Add(executor.ServiceSpec) error
 	Remove(models.ServiceID) (<-chan error, error)
-	Grant(models.ServiceID) error
 	Close() error
 }
 
@@ -307,8 +306,8 @@ func (b *backend) newLoop(c Config, log *journal.Writer, header journal.Header) 
 	b.loop = &loop{
 		backend: b, config: c, scheduler: scheduler, solo: solo, predictor: p,
 		slots: slots, specs: list, order: c.names(),
-		calls: make(map[models.QueryID]*pending),
-		timer: time.NewTimer(time.Hour),
+		calls:   make(map[models.QueryID]*pending),
+		loading: loading{}, timer: time.NewTimer(time.Hour),
 	}
 	if c.Metrics {
 		b.loop.record = metrics.NewRecord(len(list))

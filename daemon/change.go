@@ -85,8 +85,6 @@ func (l *loop) heard(s *slot, e executor.Event) {
 	switch e := e.(type) {
 	case executor.WorkerProgress:
 		j.tell(ReloadStep{Service: s.config.Name, State: StepLoading, Done: e.Done, Total: e.Total})
-	case executor.WorkerAsks: // one that loads by leave tells no other progress
-		j.tell(ReloadStep{Service: s.config.Name, State: StepLoading, Done: e.Done, Total: e.Total})
 	case executor.WorkerLost:
 		if errors.Is(e.Err, executor.ErrHeld) || errors.Is(e.Err, executor.ErrReplaced) {
 			return // for the sake of others, who have limits of their own

@@ -12,8 +12,6 @@ func serviceOf(event executor.Event) models.ServiceID {
 	switch e := event.(type) {
 	case executor.WorkerStarting:
 		return e.Service
-	case executor.WorkerAsks:
-		return e.Service
 	case executor.WorkerProgress:
 		return e.Service
 	case executor.WorkerReady:
@@ -37,15 +35,13 @@ func logEvent(log zerolog.Logger, name func(models.ServiceID) string, event exec
 		log.Info().Str("service", name(e.Service)).Int("pid", e.PID).Msg("worker starts")
 	case executor.WorkerProgress:
 		log.Debug().Str("service", name(e.Service)).Str("phase", e.Phase).Int64("done", e.Done).Int64("total", e.Total).Msg("worker loads")
-	case executor.WorkerAsks:
-		log.Debug().Str("service", name(e.Service)).Str("phase", e.Phase).Int64("done", e.Done).Int64("total", e.Total).Msg("worker loads")
 	case executor.WorkerReady:
 		if e.PID == 0 {
 			log.Info().Str("service", name(e.Service)).Int("operators", len(e.Info.Operators)).Msg("model is emulated")
 			return
 		}
 		log.Info().Str("service", name(e.Service)).Int("pid", e.PID).Int("operators", len(e.Info.Operators)).
-			Bool("cached", e.Info.CacheHit).Dur("took", e.Took).Dur("waited", e.Waited).Msg("worker is ready")
+			Bool("cached", e.Info.CacheHit).Dur("took", e.Took).Msg("worker is ready")
 	case executor.WorkerOutput:
 		log.Warn().Str("service", name(e.Service)).Str("line", e.Line).Msg("worker says")
 	case executor.WorkerLost:

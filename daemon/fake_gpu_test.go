@@ -41,7 +41,7 @@ type fakeGPUEngine struct {
 }
 
 // loadOnFakeGPU is what a worker on the fake GPU does instead of opening CUDA.
-func loadOnFakeGPU(spec segments.LoadSpec, progress segments.ProgressFunc, step segments.StepFunc) (segments.Engine, error) {
+func loadOnFakeGPU(spec segments.LoadSpec, progress segments.ProgressFunc) (segments.Engine, error) {
 	if spec.CUDA == nil || !strings.HasPrefix(os.Getenv("CUDA_VISIBLE_DEVICES"), "MIG-") && !strings.HasPrefix(os.Getenv("CUDA_VISIBLE_DEVICES"), "GPU-") {
 		return nil, errors.New("this worker was sent to no GPU")
 	}
@@ -50,7 +50,7 @@ func loadOnFakeGPU(spec segments.LoadSpec, progress segments.ProgressFunc, step 
 		return nil, fmt.Errorf("%w: %w", segments.ErrDeviceLost, err)
 	}
 	spec.CUDA = nil
-	engine, err := segments.LoadONNX(spec, progress, step)
+	engine, err := segments.LoadONNX(spec, progress)
 	return &fakeGPUEngine{engine, client}, err
 }
 

@@ -556,27 +556,6 @@ func (f *fakeWorkers) Remove(id models.ServiceID) (<-chan error, error) {
 	return gone, nil
 }
 
-// Grant notes who may load.
-func (f *fakeWorkers) Grant(id models.ServiceID) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.mu.granted = append(f.mu.granted, id)
-	return nil
-}
-
-// ask lets the worker of a service ask for leave to load.
-func (f *fakeWorkers) ask(service models.ServiceID, phase string) {
-	f.tell(executor.WorkerAsks{Service: service, Phase: phase, Total: 1})
-}
-
-// grants returns who was given leave since the last call.
-func (f *fakeWorkers) grants() (ids []models.ServiceID) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	ids, f.mu.granted = f.mu.granted, nil
-	return ids
-}
-
 func (f *fakeWorkers) State(models.ServiceID) (executor.State, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -158,17 +158,16 @@ func (l *loop) decide() {
 	l.scheduler.Plan(l.now())
 	next, wake := l.scheduler.Wake()
 	idle := l.scheduler.Idle()
-	l.giveLeave(idle)
 	switch {
 	case l.profiling.machine.active():
-		if !idle {
+		if !idle || l.loading.active() {
 			l.profiling.machine.stop()
 		}
 		wake = false // whatever waits, waits for the outcome
 	case idle && l.profiling.pending():
 		next, wake = l.measure(), true
 	}
-	if next, wake = l.sooner(next, wake); wake {
+	if wake {
 		l.timer.Reset(max(next-l.now(), 0))
 	}
 }
@@ -248,7 +247,7 @@ func (l *loop) finish(o executor.Outcome) {
 				l.lost(s.Span.Service)
 			}
 		}
-		l.profiling.finish(&o, !l.scheduler.Idle() || l.loading.impatient(l.now()))
+		l.profiling.finish(&o, !l.scheduler.Idle() || l.loading.active())
 		return
 	}
 	l.outcome.Round, l.outcome.Took, l.outcome.Spans = o.Round, o.Took, l.outcome.Spans[:0]
@@ -340,7 +339,7 @@ func (l *loop) answerAll() {
 // workerEvent takes in what happened to a worker. The outcome of a span that
 // was lost with it may come before or after.
 func (l *loop) workerEvent(e executor.Event) {
-	l.loadEvent(e)
+	l.loading.heard(e, time.Now())
 	if s := l.slots[serviceOf(e)]; s != nil && s.state != slotLeaving {
 		l.workerFares(s, e)
 	}

@@ -100,7 +100,6 @@ type told struct {
 	scheduler overlap.Metrics
 	waiting   []overlap.Waiting
 	services  []toldService
-	loading   []metrics.Loading
 	predictor predictor.Report // without shapes
 }
 
@@ -125,7 +124,6 @@ func (l *loop) tellTo(t *told) {
 		slot := l.slots[s.ID]
 		t.services = append(t.services, toldService{s, l.counted(slot, &t.scheduler), t.waiting[s.ID], slot.startedAgain()})
 	}
-	t.loading = l.tellLoads(t.loading[:0], t.at)
 	l.record.CopyTo(t.record)
 	t.predictor = l.predictor.Counts()
 }

@@ -19,7 +19,7 @@ type Overview struct {
 	Plans       PlansOverview     `json:"plans"`
 	Predictor   PredictorOverview `json:"predictor"`
 	Services    []ServiceOverview `json:"services"`
-	Loading     []LoadingOverview `json:"loading,omitempty"`   // workers that load by leave, those of services that are not served yet among them
+	Loading     []LoadingOverview `json:"loading,omitempty"`   // workers that load their models, those of services that are not served yet among them
 	GPU         []GPUOverview     `json:"gpu,omitempty"`       // each part that services run on, none on another device
 	Instances   []Overview        `json:"instances,omitempty"` // of each part, if there are several; the rest is their sum
 
@@ -139,7 +139,7 @@ func (l *loop) overview() Overview {
 		Rounds: m.Rounds, BusySeconds: m.Busy.Seconds(),
 		Plans:     PlansOverview{Made: m.Plans.Made, Kept: m.Plans.Kept, Overturned: m.Plans.Overturned},
 		Predictor: l.predictorOverview(),
-		Loading:   l.loads(l.now()),
+		Loading:   l.loading.overview(l.name, time.Now()),
 	}
 	for _, s := range l.Services() {
 		slot := l.slots[s.ID]

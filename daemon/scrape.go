@@ -77,7 +77,7 @@ func (s *scraper) ask() {
 func (s *scraper) snapshot() *metrics.Snapshot {
 	s.ask()
 	t, now := s.last, s.now()
-	snap := &metrics.Snapshot{Version: s.version, Policy: s.policy, Record: t.record, Age: now - t.at, Scheduler: s.scheduler(now), Loading: t.loading}
+	snap := &metrics.Snapshot{Version: s.version, Policy: s.policy, Record: t.record, Age: now - t.at, Scheduler: s.scheduler(now)}
 	for i := range t.services {
 		snap.Services = append(snap.Services, s.service(&t.services[i]))
 	}

@@ -25,7 +25,6 @@ func (u *unit) runner(o *Options, specs []executor.ServiceSpec) (runner, error) 
 	return workers(executor.Options{
 		Command:      o.Worker,
 		Services:     specs,
-		Gated:        true,
 		LoadTimeout:  w.LoadTimeout,
 		SpanTimeout:  w.SpanTimeout,
 		Poll:         w.Poll,

@@ -20,9 +20,6 @@
 // what the socket did not take at once. For each service that is removed one
 // waits until nothing of it is left. All of them end before Close returns.
 //
-// With [Options.Gated] a worker that loads asks for leave before each step that
-// takes time, and waits for [Executor.Grant].
-//
 // Services come and go while others run: [Executor.Add] and [Executor.Remove].
 // Who runs spans reads a map of them that is never changed, only replaced.
 //

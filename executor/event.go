@@ -23,23 +23,12 @@ type WorkerProgress struct {
 	Done, Total int64 // Total is 0 if it is not known
 }
 
-// WorkerAsks says that a worker waits for Grant before its next step of loading,
-// and that the step before it is over. It comes only with Options.Gated, and
-// tells progress as WorkerProgress does.
-type WorkerAsks struct {
-	Service     models.ServiceID
-	PID         int
-	Phase       string
-	Done, Total int64 // Total is 0 if it is not known
-}
-
 // WorkerReady says that spans of the service can be run.
 type WorkerReady struct {
 	Service models.ServiceID
 	PID     int
 	Info    segments.Info
 	Took    time.Duration // since the start of the process
-	Waited  time.Duration // of that, for leave to load
 }
 
 // WorkerOutput is a line that a worker wrote to standard output or error.
@@ -72,7 +61,6 @@ type WorkerStopped struct {
 
 func (WorkerStarting) event() {}
 func (WorkerProgress) event() {}
-func (WorkerAsks) event()     {}
 func (WorkerReady) event()    {}
 func (WorkerOutput) event()   {}
 func (WorkerLost) event()     {}

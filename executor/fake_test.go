@@ -39,7 +39,7 @@ var fakeInfo = segments.Info{
 }
 
 // loadFake does what the model path says.
-func loadFake(spec segments.LoadSpec, progress segments.ProgressFunc, step segments.StepFunc) (segments.Engine, error) {
+func loadFake(spec segments.LoadSpec, progress segments.ProgressFunc) (segments.Engine, error) {
 	progress("fake", 1, 1)
 	switch verb, arg, _ := strings.Cut(spec.ModelPath, " "); verb {
 	case "fail":
@@ -52,24 +52,11 @@ func loadFake(spec segments.LoadSpec, progress segments.ProgressFunc, step segme
 		return nil, fmt.Errorf("%w: %s", segments.ErrDeviceFull, arg)
 	case "env":
 		return nil, errors.New(arg + " is " + os.Getenv(arg))
-	case "steps": // so many, of 2 ms each
-		return loadInSteps(arg, step)
 	case "":
 	default:
 		misbehave(verb, arg, 0)
 	}
 	return &fakeEngine{choice: fakeChoice(spec.Choose), batches: map[models.BatchID]*fakeBatch{}}, nil
-}
-
-func loadInSteps(n string, step segments.StepFunc) (segments.Engine, error) {
-	steps, _ := strconv.ParseInt(n, 10, 64)
-	for i := range steps {
-		if err := step("fake", i, steps); err != nil {
-			return nil, err
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
-	return &fakeEngine{batches: map[models.BatchID]*fakeBatch{}}, nil
 }
 
 // fakeChoice answers a question at once.
@@ -226,9 +213,6 @@ func misbehave(verb, arg string, id models.BatchID) {
 // lie sends an answer that the daemon must not believe. The first round of a
 // test is number 1.
 func lie(about string, id models.BatchID) {
-	if about == "asks forever" {
-		askForever()
-	}
 	out := segments.OutputTensor{Tensor: segments.Tensor{Type: models.Uint8, Shape: []int64{4}, Bytes: 4}}
 	done := &segments.Done{Round: 1, Batch: id, Reached: fakeOperators, Finished: true, Outputs: [][]segments.OutputTensor{{out}}}
 	var m segments.Message = done
@@ -267,11 +251,6 @@ func lie(about string, id models.BatchID) {
 		done.DeviceNanos = 1 << 62
 	case "hello":
 		m = &segments.Hello{}
-	case "asks": // twice
-		m = &segments.Ask{Phase: "a lie", Total: 1}
-		lie("asked", id)
-	case "asked":
-		m = &segments.Ask{Phase: "a lie", Total: 1}
 	case "failed":
 		m = &segments.Failed{Round: 7, Batch: id}
 	}
@@ -280,20 +259,6 @@ func lie(about string, id models.BatchID) {
 		panic(err)
 	}
 	unix.Write(socketFD, frame)
-}
-
-// askForever asks for leave as soon as it has it.
-func askForever() {
-	frame, err := segments.AppendFrame(nil, &segments.Ask{Phase: "a lie", Total: 1})
-	if err != nil {
-		panic(err)
-	}
-	for answer := make([]byte, 64); ; {
-		unix.Write(socketFD, frame)
-		if n, err := unix.Read(socketFD, answer); n <= 0 || err != nil {
-			os.Exit(1)
-		}
-	}
 }
 
 var lies = []string{

@@ -35,7 +35,7 @@ func (s *service) spawn() (*worker, error) {
 	}
 	w := &worker{
 		service: s, process: process, conn: conn, frames: segments.NewFrameReader(conn), outputs: outputs,
-		begin: begin, asked: limiter{rate: askRate}, fly: make(chan struct{}, 1), lost: make(chan struct{}), read: make(chan struct{}),
+		begin: begin, fly: make(chan struct{}, 1), lost: make(chan struct{}), read: make(chan struct{}),
 	}
 	w.mu.batches = make(map[models.BatchID][]models.QueryID)
 	s.start(w.awaitExit)
@@ -57,8 +57,9 @@ func (w *worker) awaitExit() {
 func (w *worker) load(ctx context.Context) error {
 	unwatch := context.AfterFunc(ctx, func() { w.lose(context.Cause(ctx)) })
 	defer unwatch()
-	w.clock.start(&w.service.executor.opts, w.lose)
-	defer w.clock.stop()
+	limit := w.service.executor.opts.LoadTimeout
+	late := time.AfterFunc(limit, func() { w.lose(fmt.Errorf("%w: over %v", ErrLoadTimeout, limit)) })
+	defer late.Stop()
 	var hello segments.Hello
 	if err := w.expect(&hello); err != nil {
 		return err
@@ -68,7 +69,6 @@ func (w *worker) load(ctx context.Context) error {
 			ErrProtocol, hello.PID, hello.Protocol, w.process.pid(), segments.ProtocolVersion)
 	}
 	spec := w.service.spec.Load
-	spec.Gated = w.service.executor.opts.Gated
 	spec.PollNanos = int64(w.service.executor.opts.Poll)
 	w.mu.Lock()
 	err := w.sendLocked(&segments.Load{Spec: spec})
@@ -125,10 +125,6 @@ func (w *worker) awaitReady() error {
 			}
 			if limit.allow(time.Now()) {
 				w.service.emit(WorkerProgress{w.service.spec.ID, p.Phase, p.Done, p.Total})
-			}
-		case segments.KindAsk:
-			if err := w.asks(payload); err != nil {
-				return err
 			}
 		case segments.KindReady:
 			var ready segments.Ready

@@ -20,21 +20,13 @@ type ServiceSpec struct {
 	Refused     error    // why it is not started unless somebody asks for it, nil if it is
 }
 
-// loadLimitTimes is how many times longer a load may take as a whole than its own
-// work: whoever gives leave may give it a tenth of the time of a busy device.
-const loadLimitTimes = 20
-
 // Options of an executor. What is zero is set to its default.
 type Options struct {
 	Command  []string // argv of a worker
 	Env      []string // of a worker, nil for that of this process
 	Services []ServiceSpec
 
-	// Gated makes workers that load ask before each step: see WorkerAsks.
-	Gated bool
-
-	LoadTimeout time.Duration // from the start of a process until it is ready, without the time that it waits for leave
-	LoadLimit   time.Duration // the same with that time, 0 for loadLimitTimes LoadTimeout
+	LoadTimeout time.Duration // from the start of a process until it is ready
 	SpanTimeout time.Duration // of one span; the worker is then killed
 	Poll        time.Duration // both ends of a socket look this long for the next message before they sleep, 0 for not at all
 	CloseGrace  time.Duration // for a worker to exit by itself when the executor closes or its service is removed
@@ -51,9 +43,8 @@ type Options struct {
 	RestartWindow time.Duration
 
 	// BeforeKill, if it is set, is called before a worker is killed that has not
-	// answered all it was sent, a model to load included, unless it waits for
-	// leave: whoever shares a device with it may need to be protected from its
-	// end. Its rounds are over by then. It must have a limit.
+	// answered all it was sent, a model to load included: whoever shares a device with it may need to be
+	// protected from its end. Its rounds are over by then. It must have a limit.
 	BeforeKill func(id models.ServiceID, pid int)
 
 	// Events is told what happens to the workers. It is called from several
@@ -63,7 +54,6 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.LoadTimeout = orDefault(o.LoadTimeout, 10*time.Minute)
-	o.LoadLimit = orDefault(o.LoadLimit, loadLimitTimes*o.LoadTimeout)
 	o.SpanTimeout = orDefault(o.SpanTimeout, 30*time.Second)
 	o.CloseGrace = orDefault(o.CloseGrace, 2*time.Second)
 	o.ReleaseGrace = orDefault(o.ReleaseGrace, 30*time.Second)
@@ -115,12 +105,11 @@ func (o Options) validate() error {
 	fault(len(o.Command) == 0, "no command")
 	fault(len(o.Services) == 0, "no service")
 	for name, d := range map[string]time.Duration{
-		"load timeout": o.LoadTimeout, "load limit": o.LoadLimit, "span timeout": o.SpanTimeout, "poll": o.Poll, "close grace": o.CloseGrace, "release grace": o.ReleaseGrace,
+		"load timeout": o.LoadTimeout, "span timeout": o.SpanTimeout, "poll": o.Poll, "close grace": o.CloseGrace, "release grace": o.ReleaseGrace,
 		"least backoff": o.BackoffMin, "healthy after": o.HealthyAfter, "restart window": o.RestartWindow,
 	} {
 		fault(d < 0, "%s of %v", name, d)
 	}
-	fault(o.LoadLimit < o.LoadTimeout, "load limit of %v is below the load timeout of %v", o.LoadLimit, o.LoadTimeout)
 	fault(o.BackoffMax < o.BackoffMin, "largest backoff of %v is below the least of %v", o.BackoffMax, o.BackoffMin)
 	fault(o.RestartLimit < 0, "restart limit of %d", o.RestartLimit)
 	seen := map[models.ServiceID]bool{}

@@ -11,9 +11,6 @@ import (
 var (
 	progressRate = rate{burst: 256, every: 10 * time.Millisecond}
 	outputRate   = rate{burst: 1024, every: 10 * time.Millisecond}
-
-	// An honest worker works a millisecond with each leave that it gets.
-	askRate = rate{burst: 1024, every: time.Millisecond / 2}
 )
 
 // rate is how much is passed on at once, and after how long one more is.

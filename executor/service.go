@@ -107,7 +107,7 @@ func (s *service) serve(ctx context.Context) (lost WorkerLost, readyFor time.Dur
 	s.remember(&w.info)
 	ready := time.Now()
 	s.setReady(w)
-	s.emit(WorkerReady{s.spec.ID, w.process.pid(), w.info, ready.Sub(w.begin), w.clock.waited()})
+	s.emit(WorkerReady{s.spec.ID, w.process.pid(), w.info, ready.Sub(w.begin)})
 	s.watch(ctx, w)
 	readyFor = time.Since(ready)
 	return s.bury(w), readyFor

@@ -74,8 +74,6 @@ func serviceOf(e Event) models.ServiceID {
 		return e.Service
 	case WorkerProgress:
 		return e.Service
-	case WorkerAsks:
-		return e.Service
 	case WorkerReady:
 		return e.Service
 	case WorkerOutput:

@@ -19,8 +19,6 @@ type worker struct {
 	outputs *segments.Outputs
 	info    segments.Info
 	begin   time.Time
-	clock   loadClock
-	asked   limiter       // of asks; of whoever loads it
 	fly     chan struct{} // tells the reader that a run is in flight
 	lost    chan struct{} // closed by lose
 	read    chan struct{} // closed when the reader has ended
@@ -29,7 +27,6 @@ type worker struct {
 		sync.Mutex
 		cause   error // why it is lost, nil while it lives
 		loads   bool  // it was sent a model and has not answered
-		asks    bool  // it waits for leave
 		dying   error // why it ends by itself, if it told
 		flights flights
 		batches map[models.BatchID][]models.QueryID
@@ -50,7 +47,7 @@ func (w *worker) lose(cause error) {
 	if first || w.mu.cause == ErrExited { //nolint:errorlint // one that wraps it says more
 		w.mu.cause = cause
 	}
-	busy := w.mu.flights.count > 0 || w.mu.loads && !w.mu.asks
+	busy := w.mu.flights.count > 0 || w.mu.loads
 	w.mu.Unlock()
 	if !first {
 		return

@@ -281,22 +281,20 @@ func TestBeforeKill(t *testing.T) {
 }
 
 // TestBeforeKillOfALoad kills workers that load: that is work on the device as
-// well, unless they wait for leave.
+// well.
 func TestBeforeKillOfALoad(t *testing.T) {
 	for name, c := range map[string]struct {
 		path  string
-		gated bool
 		begun func(*fixture)
 		want  int
 	}{
-		"works":           {"sleep 1h", false, func(f *fixture) { f.awaitLoad(0) }, 1},
-		"waits for leave": {"steps 2", true, func(f *fixture) { awaitEvent[WorkerAsks](f, nil) }, 0},
-		"has failed":      {"fail", false, func(f *fixture) { awaitEvent[WorkerLost](f, nil) }, 0},
+		"works":      {"sleep 1h", func(f *fixture) { f.awaitLoad(0) }, 1},
+		"has failed": {"fail", func(f *fixture) { awaitEvent[WorkerLost](f, nil) }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var told atomic.Int32
 			f := start(t, func(o *Options) {
-				o.Gated, o.BackoffMin, o.BackoffMax = c.gated, time.Hour, time.Hour
+				o.BackoffMin, o.BackoffMax = time.Hour, time.Hour
 				o.BeforeKill = func(models.ServiceID, int) { told.Add(1) }
 			}, c.path)
 			c.begun(f)
@@ -355,5 +353,15 @@ func TestKillerIsCounted(t *testing.T) {
 		e.workers.Wait()
 		c.close()
 		other.Close()
+	}
+}
+
+// A load that takes too long ends the worker.
+func TestLoadTakesTooLong(t *testing.T) {
+	f := start(t, func(o *Options) {
+		o.LoadTimeout, o.BackoffMin, o.BackoffMax = 50*time.Millisecond, time.Hour, time.Hour
+	}, "sleep 1h")
+	if e := awaitEvent[WorkerLost](f, nil); !errors.Is(e.Err, ErrLoadTimeout) {
+		t.Error(e.Err)
 	}
 }

@@ -60,18 +60,13 @@ func askedOf(env *ort.Env, spec *LoadSpec) *CutChoice {
 
 // measureCuts chooses. Where that is not possible, as for a model that nothing
 // can be made up for, the target of c stays, and the reason is told; only that
-// the device or the daemon is lost is an error.
+// the device is lost is an error.
 func measureCuts(env *ort.Env, c Config, spec *LoadSpec, made *CutChoice) (_ *CutChoice, err error) {
-	b := &modelBench{env: env, config: c, leave: c.Step, seqLen: made.SeqLen, queries: map[int]QueryInputs{}}
-	if b.leave == nil {
-		b.leave = freely(c.Progress)
+	b := &modelBench{env: env, config: c, progress: c.Progress, seqLen: made.SeqLen, queries: map[int]QueryInputs{}}
+	if b.progress == nil {
+		b.progress = func(string, int64, int64) {}
 	}
-	b.config.Step = func(string, int64, int64) error {
-		asked := time.Now()
-		err := b.step()
-		b.spent -= time.Since(asked) // it is within the time of opening
-		return err
-	}
+	b.config.Progress = func(string, int64, int64) {} // of each model that is tried
 	made.Target = c.Target
 	defer func() {
 		if cerr := b.close(); errors.Is(cerr, ErrDeviceLost) {
@@ -79,7 +74,7 @@ func measureCuts(env *ort.Env, c Config, spec *LoadSpec, made *CutChoice) (_ *Cu
 		}
 	}()
 	err = b.choose(made, spec)
-	if errors.Is(err, ErrDeviceLost) || errors.Is(err, ErrNoLeave) {
+	if errors.Is(err, ErrDeviceLost) {
 		return nil, err
 	}
 	if err != nil { // whether the model can be served at all, loading it will tell
@@ -92,15 +87,14 @@ func measureCuts(env *ort.Env, c Config, spec *LoadSpec, made *CutChoice) (_ *Cu
 // modelBench measures cuts of a model beside the whole of it, which is the same
 // engine with one segment: what differs is the cut and nothing else.
 type modelBench struct {
-	env     *ort.Env
-	config  Config
-	whole   *CutModel
-	cut     *CutModel
-	seqLen  int
-	spent   time.Duration       // on loading and running, not on waiting for leave
-	queries map[int]QueryInputs // by batch, of zeros
-	leave   StepFunc
-	at, of  int // the cut that is tried
+	env      *ort.Env
+	config   Config
+	whole    *CutModel
+	cut      *CutModel
+	seqLen   int
+	spent    time.Duration       // on loading and running
+	queries  map[int]QueryInputs // by batch, of zeros
+	progress ProgressFunc
 }
 
 // choose opens the whole model, and then one cut after the other.
@@ -113,14 +107,13 @@ func (b *modelBench) choose(made *CutChoice, spec *LoadSpec) error {
 	if made.MaxBatch > 1 {
 		batches = append(batches, made.MaxBatch)
 	}
-	c := choice{CutChoice: made, bench: b, batches: batches, at: b.tell, over: func() bool { return b.spent > time.Duration(spec.Choose.BudgetNanos) }}
+	c := choice{
+		CutChoice: made, bench: b, batches: batches,
+		at:   func(cut, of int) { b.progress("choose", int64(cut), int64(of)) },
+		over: func() bool { return b.spent > time.Duration(spec.Choose.BudgetNanos) },
+	}
 	return c.run()
 }
-
-func (b *modelBench) tell(cut, of int) { b.at, b.of = cut, of }
-
-// step asks for leave to load more, or to run both models once.
-func (b *modelBench) step() error { return b.leave("choose", int64(b.at), int64(b.of)) }
 
 // spend counts the time since began.
 func (b *modelBench) spend(began time.Time) { b.spent += time.Since(began) }
@@ -179,22 +172,11 @@ func (b *modelBench) time(batch int, more func(rounds int) bool) (whole, cut tim
 		}
 	}
 	runWhole, runCut := run(b.whole), run(b.cut)
-	var denied error
-	allowed := func(more func(int) bool) func(int) bool {
-		return func(n int) bool {
-			if !more(n) {
-				return false
-			}
-			denied = b.step()
-			return denied == nil
-		}
-	}
-	_, _, err = TakeTurns(runWhole, runCut, allowed(func(n int) bool { return n < chooseWarmups }))
-	if err = errors.Join(err, denied); err != nil {
+	if _, _, err = TakeTurns(runWhole, runCut, func(n int) bool { return n < chooseWarmups }); err != nil {
 		return 0, 0, err
 	}
-	a, c, err := TakeTurns(runWhole, runCut, allowed(more))
-	return medianTime(a), medianTime(c), errors.Join(err, denied)
+	a, c, err := TakeTurns(runWhole, runCut, more)
+	return medianTime(a), medianTime(c), err
 }
 
 // runOnce runs a batch of one query to its end and forgets it.

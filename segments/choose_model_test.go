@@ -31,7 +31,7 @@ func TestChooseOnGPU(t *testing.T) {
 		t.Helper()
 		phases = nil
 		progress := func(phase string, _, _ int64) { phases = append(phases, phase) }
-		s, err := loadService(env, device, spec, progress, freely(progress))
+		s, err := loadService(env, device, spec, progress)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func TestChooseCannotMeasure(t *testing.T) {
 	g.node("Identity", list("mid"), list("out"))
 	g.output("out", models.String)
 	spec := LoadSpec{ModelPath: g.write(t), CacheDir: t.TempDir(), Choose: &ChooseSpec{BudgetNanos: int64(time.Hour)}}
-	s, err := loadService(env, nil, spec, nothing, freely(nothing))
+	s, err := loadService(env, nil, spec, nothing)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestChooseCannotMeasure(t *testing.T) {
 		t.Error(err)
 	}
 	spec.ModelPath = "/nonexistent"
-	if _, err := loadService(env, nil, spec, nothing, freely(nothing)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := loadService(env, nil, spec, nothing); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no model: %v", err)
 	}
 }
@@ -100,7 +100,7 @@ func TestChooseWithoutRoom(t *testing.T) {
 	device, fake := openFakeGPU(t, env, CUDASpec{})
 	spec := chooseSpec(t, "tiny_add", 0)
 	fake.given = contextBytes + 5*sessionHandleBytes/2 // room for its two operators, not beside the whole
-	s, err := loadService(env, device, spec, nothing, freely(nothing))
+	s, err := loadService(env, device, spec, nothing)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,48 +112,7 @@ func TestChooseWithoutRoom(t *testing.T) {
 	}
 	fake.given = 0
 	failCall(t, fakedriver.CallStreamSync, 2, 806)
-	if _, err := loadService(env, device, spec, nothing, freely(nothing)); !errors.Is(err, ErrDeviceLost) {
+	if _, err := loadService(env, device, spec, nothing); !errors.Is(err, ErrDeviceLost) {
 		t.Errorf("a device that fails: %v", err)
-	}
-}
-
-// Choosing asks for leave before each session and each pair of runs, and ends
-// when it gets none. What it waits for leave does not count as its time.
-func TestChooseAsksForLeave(t *testing.T) {
-	env := openEnv(t)
-	spec := chooseSpec(t, "tiny_cnn", 4)
-	spec.Choose.BudgetNanos = int64(time.Minute)
-	asked := 0
-	step := func(phase string, _, _ int64) error {
-		if phase == "choose" {
-			asked++
-		}
-		return nil
-	}
-	s, err := loadService(env, nil, spec, nothing, step)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := s.Info().Cut
-	if least := len(c.Costs) * (chooseLeast + chooseWarmups); asked < least {
-		t.Errorf("asked %d times for %d measurements of at least %d rounds", asked, len(c.Costs), least)
-	}
-	if err := s.CutModel.Close(); err != nil {
-		t.Error(err)
-	}
-	for _, after := range []int{0, 4, 2 * (chooseLeast + chooseWarmups)} { // which are asked for, whatever cuts cost
-		left := after
-		denied := func(phase string, _, _ int64) error {
-			if phase != "choose" {
-				return nil
-			}
-			if left--; left < 0 {
-				return ErrNoLeave
-			}
-			return nil
-		}
-		if _, err := loadService(env, nil, spec, nothing, denied); !errors.Is(err, ErrNoLeave) {
-			t.Errorf("denied after %d: %v", after, err)
-		}
 	}
 }

@@ -3,8 +3,6 @@ package segments
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/cuda/driver"
@@ -19,15 +17,13 @@ const segmentsAhead = 4
 
 // CUDASpec tells how a model uses the GPU that its process sees.
 type CUDASpec struct {
-	Device            string            `json:"device,omitempty"`              // ordinal or UUID of a GPU or MIG instance, "" for the first that is visible
-	MemoryBytes       int64             `json:"memory_bytes,omitempty"`        // what the process may take in all, 0 for what is free
-	ExtendAsRequested bool              `json:"extend_as_requested,omitempty"` // the arena grows by what is asked for, instead of doubling
-	TF32              bool              `json:"tf32,omitempty"`                // float32 products may round their factors to 10 bits
-	ConvSearch        ort.ConvSearch    `json:"conv_search,omitempty"`         // how cuDNN chooses, "" for ort.ConvHeuristic
-	Priority          int               `json:"priority,omitempty"`            // of the stream, 0 is the default, greater is sooner
-	Ahead             int               `json:"ahead,omitempty"`               // segments queued at a time, 0 for 4
-	Spin              bool              `json:"spin,omitempty"`                // a thread that waits for the GPU burns its core
-	Options           map[string]string `json:"options,omitempty"`             // more of the CUDA execution provider's, by its names
+	Device            string         `json:"device,omitempty"`              // ordinal or UUID of a GPU or MIG instance, "" for the first that is visible
+	MemoryBytes       int64          `json:"memory_bytes,omitempty"`        // what the process may take in all, 0 for what is free
+	ExtendAsRequested bool           `json:"extend_as_requested,omitempty"` // the arena grows by what is asked for, instead of doubling
+	TF32              bool           `json:"tf32,omitempty"`                // float32 products may round their factors to 10 bits
+	ConvSearch        ort.ConvSearch `json:"conv_search,omitempty"`         // how cuDNN chooses, "" for ort.ConvHeuristic
+	Ahead             int            `json:"ahead,omitempty"`               // segments queued at a time, 0 for 4
+	Spin              bool           `json:"spin,omitempty"`                // a thread that waits for the GPU burns its core
 }
 
 // Device is a GPU that models run on, or one of its MIG instances, with the one
@@ -111,13 +107,12 @@ func openCUDA(lib *driver.Library, env *ort.Env, spec CUDASpec) (*cudaDevice, er
 		Arena:      ort.ArenaOptions{ExtendAsRequested: spec.ExtendAsRequested, LimitBytes: uint64(max(spec.MemoryBytes, 0))},
 		ConvSearch: search,
 		TF32:       spec.TF32,
-		More:       spec.Options,
 	}
 	return d, nil
 }
 
 func (d *cudaDevice) open(spec CUDASpec) (err error) {
-	if d.stream, err = d.context.NewStream(spec.Priority); err != nil {
+	if d.stream, err = d.context.NewStream(0); err != nil {
 		return err
 	}
 	ahead := segmentsAhead
@@ -163,11 +158,7 @@ func (d *cudaDevice) name() string {
 // key tells apart what the optimizer may: the GPU, and options that choose
 // kernels.
 func (d *cudaDevice) key() string {
-	key := fmt.Sprintf("%s %s tf32=%t", ort.CUDAProvider, d.name(), d.options.TF32)
-	for _, option := range slices.Sorted(maps.Keys(d.options.More)) {
-		key += fmt.Sprintf(" %s=%s", option, d.options.More[option])
-	}
-	return key
+	return fmt.Sprintf("%s %s tf32=%t", ort.CUDAProvider, d.name(), d.options.TF32)
 }
 
 // keyDeviceInitializers keeps weights out of the arena, which would round their

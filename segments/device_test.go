@@ -385,7 +385,7 @@ func TestLoadONNXWithoutDriver(t *testing.T) {
 	}
 	spec := LoadSpec{Service: "tiny", ModelPath: openZoo(t, "tiny_add"), CacheDir: t.TempDir(), CUDA: &CUDASpec{}}
 	for range 2 {
-		if _, err := LoadONNX(spec, nothing, freely(nothing)); !errors.Is(err, driver.ErrNoLibrary) || errors.Is(err, ort.ErrEnvOpen) {
+		if _, err := LoadONNX(spec, nothing); !errors.Is(err, driver.ErrNoLibrary) || errors.Is(err, ort.ErrEnvOpen) {
 			t.Errorf("%v", err)
 		}
 	}
@@ -416,13 +416,13 @@ func TestOpenGPUFails(t *testing.T) {
 func TestCUDASessionOptions(t *testing.T) {
 	env := openEnv(t)
 	_, fake := openFakeGPU(t, env, CUDASpec{
-		MemoryBytes: 1 << 30, ExtendAsRequested: true, TF32: true, ConvSearch: ort.ConvDefault, Options: map[string]string{"a": "b"},
+		MemoryBytes: 1 << 30, ExtendAsRequested: true, TF32: true, ConvSearch: ort.ConvDefault,
 	})
 	o := ort.SessionOptions{Config: map[string]string{"x": "y"}}
 	fake.cudaDevice.session(&o)
 	c := o.CUDA
 	if c == nil || c.Stream != fake.stream.Pointer() || !c.TF32 || c.Arena.LimitBytes != 1<<30 || !c.Arena.ExtendAsRequested ||
-		c.ConvSearch != ort.ConvDefault || c.More["a"] != "b" || o.Config["x"] != "y" || o.Config[keyDeviceInitializers] != "1" {
+		c.ConvSearch != ort.ConvDefault || o.Config["x"] != "y" || o.Config[keyDeviceInitializers] != "1" {
 		t.Errorf("%+v", o)
 	}
 	key := fake.cudaDevice.key()

@@ -21,7 +21,6 @@ type Config struct {
 	Ablation          Ablation
 	Device            *Device      // nil for the CPU
 	Progress          ProgressFunc // may be nil
-	Step              StepFunc     // nil for no leave that is needed
 }
 
 // DefaultIntermediateBytes is the budget for intermediates where none is set.
@@ -31,9 +30,6 @@ const DefaultIntermediateBytes = 2 << 30
 func OpenModel(env *ort.Env, c Config) (*CutModel, error) {
 	if c.Progress == nil {
 		c.Progress = func(string, int64, int64) {}
-	}
-	if c.Step == nil {
-		c.Step = freely(c.Progress)
 	}
 	if c.IntermediateBytes <= 0 {
 		c.IntermediateBytes = DefaultIntermediateBytes
@@ -66,7 +62,7 @@ func (e *CutModel) load(c Config) error {
 	}
 	err = e.loadOptimized(path, c)
 	err = e.device.fault(err)
-	if err != nil && e.cacheHit && !errors.Is(err, ErrDeviceFull) && !errors.Is(err, ErrNoLeave) && !ends(err) {
+	if err != nil && e.cacheHit && !errors.Is(err, ErrDeviceFull) && !ends(err) {
 		// A cached file that does not load is worth one more try from the
 		// model itself: the disk may have been full when it was written.
 		os.Remove(path)
@@ -83,9 +79,7 @@ func (e *CutModel) load(c Config) error {
 // model is closed again by then, so that its pages do not add up with those of
 // the optimized one.
 func (e *CutModel) optimize(c Config) (string, error) {
-	if err := c.Step("read", 0, 1); err != nil {
-		return "", err
-	}
+	c.Progress("read", 0, 1)
 	file, err := models.Open(c.Path, c.Limits)
 	if err != nil {
 		return "", err
@@ -97,9 +91,7 @@ func (e *CutModel) optimize(c Config) (string, error) {
 	}
 	e.model = *model
 	e.batchDims = models.BatchDims(model.Inputs).Batch
-	if err := c.Step("optimize", 0, 1); err != nil {
-		return "", err
-	}
+	c.Progress("optimize", 0, 1)
 	path, hit, err := optimize(e.env, e.device, file, model.Hash, c.CacheDir, optimizedLimits(c.Limits))
 	e.cacheHit = hit
 	return path, err
@@ -107,9 +99,7 @@ func (e *CutModel) optimize(c Config) (string, error) {
 
 // loadOptimized cuts the optimized file and makes the sessions.
 func (e *CutModel) loadOptimized(path string, c Config) error {
-	if err := c.Step("cut", 0, 1); err != nil {
-		return err
-	}
+	c.Progress("cut", 0, 1)
 	file, err := models.Open(path, optimizedLimits(c.Limits))
 	if err != nil {
 		return err
@@ -212,9 +202,7 @@ func (e *CutModel) makeSessions(c Config) error {
 		e.made[id].piece = -1
 	}
 	for p := range e.cut.pieces {
-		if err := c.Step("load", int64(p), int64(len(e.cut.pieces))); err != nil {
-			return err
-		}
+		c.Progress("load", int64(p), int64(len(e.cut.pieces)))
 		var err error
 		if raw, err = e.cut.appendModel(raw[:0], p, e.types); err != nil {
 			return err

@@ -26,10 +26,8 @@ type service struct {
 
 // LoadONNX loads the model of a worker process with ONNX Runtime and warms it
 // up. It is the LoadFunc of a real worker.
-func LoadONNX(spec LoadSpec, progress ProgressFunc, step StepFunc) (Engine, error) {
-	if err := step("runtime", 0, 1); err != nil {
-		return nil, err
-	}
+func LoadONNX(spec LoadSpec, progress ProgressFunc) (Engine, error) {
+	progress("runtime", 0, 1)
 	var lib *ort.Library
 	err := kindly(func() error {
 		path, err := ort.Find()
@@ -52,7 +50,7 @@ func LoadONNX(spec LoadSpec, progress ProgressFunc, step StepFunc) (Engine, erro
 	if err != nil {
 		return nil, err
 	}
-	s, err := openService(env, spec, progress, step)
+	s, err := openService(env, spec, progress)
 	if err != nil {
 		return nil, errors.Join(err, env.Close())
 	}
@@ -60,19 +58,17 @@ func LoadONNX(spec LoadSpec, progress ProgressFunc, step StepFunc) (Engine, erro
 }
 
 // openService loads the model on the device that the spec names.
-func openService(env *ort.Env, spec LoadSpec, progress ProgressFunc, step StepFunc) (s *service, err error) {
+func openService(env *ort.Env, spec LoadSpec, progress ProgressFunc) (s *service, err error) {
 	var device *Device
 	if spec.CUDA != nil {
 		// The driver's threads, too, have the priority of the one that makes them.
-		if err := step("device", 0, 1); err != nil {
-			return nil, err
-		}
+		progress("device", 0, 1)
 		if device, err = OpenCUDA(env, *spec.CUDA); err != nil {
 			return nil, err
 		}
 	}
 	err = kindly(func() error {
-		s, err = loadService(env, device, spec, progress, step)
+		s, err = loadService(env, device, spec, progress)
 		return err
 	})
 	if err != nil && device != nil {
@@ -104,7 +100,7 @@ func kindly(f func() error) error {
 // the libraries, and launches of its own.
 const DefaultCUDATarget = 24
 
-func loadService(env *ort.Env, device *Device, spec LoadSpec, progress ProgressFunc, step StepFunc) (*service, error) {
+func loadService(env *ort.Env, device *Device, spec LoadSpec, progress ProgressFunc) (*service, error) {
 	m, choice, err := openChosen(env, Config{
 		Path:              spec.ModelPath,
 		CacheDir:          spec.CacheDir,
@@ -112,7 +108,6 @@ func loadService(env *ort.Env, device *Device, spec LoadSpec, progress ProgressF
 		IntermediateBytes: spec.IntermediateBytes,
 		Limits:            models.DefaultLimits(),
 		Progress:          progress,
-		Step:              step,
 	}, &spec)
 	if err != nil {
 		return nil, err
@@ -121,7 +116,7 @@ func loadService(env *ort.Env, device *Device, spec LoadSpec, progress ProgressF
 		return nil, errors.Join(err, m.Close())
 	}
 	s := &service{CutModel: m, env: env, device: device, choice: choice}
-	err = s.warm(spec, step)
+	err = s.warm(spec, progress)
 	if err == nil && device != nil {
 		err = m.DeviceMemory().check()
 	}
@@ -165,7 +160,7 @@ func warmSizes(largest int, every bool) []int {
 // warm runs batches of several sizes and lengths. A model that cannot run on
 // zeros is served all the same, and learns from its first queries. An error is
 // one that ends the worker.
-func (s *service) warm(spec LoadSpec, step StepFunc) error {
+func (s *service) warm(spec LoadSpec, progress ProgressFunc) error {
 	sizes := warmSizes(max(spec.MaxBatch, 1), s.device != nil)
 	lengths := []int{warmSeqLen}
 	if s.device != nil && len(spec.WarmSeqLens) > 0 && models.HasSeqLen(s.Model().Inputs) {
@@ -173,12 +168,10 @@ func (s *service) warm(spec LoadSpec, step StepFunc) error {
 	}
 	for i, length := range lengths {
 		for j, size := range sizes {
-			solo, err := s.warmAt(size, length, func(run int) error {
-				each := int64(1 + warmRuns)
-				return step("warm", int64(i*len(sizes)+j)*each+int64(run), int64(len(lengths)*len(sizes))*each)
-			})
+			progress("warm", int64(i*len(sizes)+j), int64(len(lengths)*len(sizes)))
+			solo, err := s.WarmAt(size, length)
 			switch {
-			case ends(err), errors.Is(err, ErrNoLeave):
+			case ends(err):
 				return err
 			case errors.Is(err, ErrInput):
 				return nil // nothing can be made up for this model

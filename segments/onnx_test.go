@@ -4,11 +4,15 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 )
+
+// nothing is a ProgressFunc.
+func nothing(string, int64, int64) {}
 
 // skipWithoutLibrary skips a test that opens the library itself.
 func skipWithoutLibrary(t *testing.T) {
@@ -20,7 +24,7 @@ func skipWithoutLibrary(t *testing.T) {
 
 func loadTiny(t *testing.T, spec LoadSpec) Engine {
 	t.Helper()
-	e, err := LoadONNX(spec, nothing, freely(nothing))
+	e, err := LoadONNX(spec, nothing)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +86,7 @@ func TestLoadONNXRefuses(t *testing.T) {
 		"a sequence comes out": {sequence.write(t), ErrUnservable},
 		"unknown operator":     {unknown.write(t), nil},
 	} {
-		e, err := LoadONNX(LoadSpec{ModelPath: test.path, CacheDir: t.TempDir()}, nothing, freely(nothing))
+		e, err := LoadONNX(LoadSpec{ModelPath: test.path, CacheDir: t.TempDir()}, nothing)
 		if err == nil {
 			e.Close()
 		}
@@ -163,5 +167,35 @@ func TestWarmGivesMemoryBack(t *testing.T) {
 	m := openCut(t, openEnv(t), Config{Path: g.write(t)})
 	if q, _, err := m.zeroQuery(1, warmSeqLen); !errors.Is(err, ErrInput) || len(q.Inputs) != 1 || q.Inputs[0].Data != nil {
 		t.Errorf("%v, %d inputs are kept", err, len(q.Inputs))
+	}
+}
+
+// Loading a model shows its phases in their order, and each segment that it makes.
+func TestProgressOfAModel(t *testing.T) {
+	skipWithoutLibrary(t)
+	spec := LoadSpec{ModelPath: openZoo(t, "tiny_mlp"), CacheDir: t.TempDir(), MaxBatch: 4}
+	told := map[string]int64{}
+	var order []string
+	engine, err := LoadONNX(spec, func(phase string, done, total int64) {
+		if _, ok := told[phase]; !ok {
+			order = append(order, phase)
+		}
+		if done < told[phase] || done > total {
+			t.Errorf("%s: step %d of %d after %d", phase, done, total, told[phase])
+		}
+		told[phase] = done
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	operators := int64(len(engine.Info().Operators))
+	if err := engine.Close(); err != nil {
+		t.Error(err)
+	}
+	if want := list("runtime", "read", "optimize", "cut", "load", "warm"); !slices.Equal(order, want) {
+		t.Errorf("phases %q, want %q", order, want)
+	}
+	if told["load"] != operators {
+		t.Errorf("%d operators: %v", operators, told)
 	}
 }

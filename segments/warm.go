@@ -42,12 +42,6 @@ func (e *CutModel) Warm(size int) (Solo, error) { return e.WarmAt(size, warmSeqL
 
 // WarmAt is Warm with a sequence length, which a model that has none ignores.
 func (e *CutModel) WarmAt(size, seqLen int) (Solo, error) {
-	return e.warmAt(size, seqLen, func(int) error { return nil })
-}
-
-// warmAt is WarmAt with leave before each operator of each run; runs are counted
-// from 0.
-func (e *CutModel) warmAt(size, seqLen int, leave func(run int) error) (Solo, error) {
 	q, seqLen, err := e.zeroQuery(size, seqLen)
 	if err != nil {
 		return Solo{}, err
@@ -59,7 +53,7 @@ func (e *CutModel) warmAt(size, seqLen int, leave func(run int) error) (Solo, er
 			return Solo{}, err
 		}
 		nanos := make([]int64, len(e.sessions))
-		err := e.runTimed(warmBatch, nanos, func() error { return leave(run) })
+		err := e.runTimed(warmBatch, nanos)
 		e.Release(warmBatch)
 		if err != nil {
 			return Solo{}, err
@@ -71,15 +65,11 @@ func (e *CutModel) warmAt(size, seqLen int, leave func(run int) error) (Solo, er
 	return Solo{Size: size, SeqLen: seqLen, Nanos: medians(times)}, nil
 }
 
-// runTimed runs a whole batch and writes how long each operator took. What one
-// waits for leave does not count.
-func (e *CutModel) runTimed(id models.BatchID, nanos []int64, leave func() error) error {
+// runTimed runs a whole batch and writes how long each operator took.
+func (e *CutModel) runTimed(id models.BatchID, nanos []int64) error {
 	b := e.batches[id]
 	known := b.shapes == nil && !e.device.far()
 	for p := range nanos {
-		if err := leave(); err != nil {
-			return err
-		}
 		if known {
 			if _, err := b.frame.program.RunTimed(e.runOptions, p, p+1, nil, nanos); err != nil {
 				return err

@@ -52,7 +52,6 @@ const (
 	KindRun
 	KindRelease
 	KindQuit
-	KindGrant
 )
 
 // Messages from a worker to the daemon.
@@ -63,13 +62,12 @@ const (
 	KindDone
 	KindFailed
 	KindLoadFailed
-	KindAsk
 )
 
 var kindNames = map[Kind]string{
-	KindLoad: "load", KindRun: "run", KindRelease: "release", KindQuit: "quit", KindGrant: "grant",
+	KindLoad: "load", KindRun: "run", KindRelease: "release", KindQuit: "quit",
 	KindHello: "hello", KindProgress: "progress", KindReady: "ready",
-	KindDone: "done", KindFailed: "failed", KindLoadFailed: "load failed", KindAsk: "ask",
+	KindDone: "done", KindFailed: "failed", KindLoadFailed: "load failed",
 }
 
 func (k Kind) String() string {

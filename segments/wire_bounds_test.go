@@ -20,13 +20,12 @@ func info(change func(*Info)) *Ready {
 func TestDecodeRefusesTooMuch(t *testing.T) {
 	long := strings.Repeat("x", maxLabelBytes+1)
 	for name, m := range map[string]Message{
-		"phase":           &Progress{Phase: long},
-		"phase of a step": &Ask{Phase: long},
-		"negative done":   &Progress{Done: -1},
-		"negative total":  &Ask{Total: -1},
-		"no operators":    info(func(i *Info) { i.Operators, i.Solo = nil, nil }),
-		"inputs":          info(func(i *Info) { i.Inputs = make([]models.TensorSpec, MaxTensors+1) }),
-		"outputs":         info(func(i *Info) { i.Outputs = make([]models.TensorSpec, MaxTensors+1) }),
+		"phase":          &Progress{Phase: long},
+		"negative done":  &Progress{Done: -1},
+		"negative total": &Progress{Total: -1},
+		"no operators":   info(func(i *Info) { i.Operators, i.Solo = nil, nil }),
+		"inputs":         info(func(i *Info) { i.Inputs = make([]models.TensorSpec, MaxTensors+1) }),
+		"outputs":        info(func(i *Info) { i.Outputs = make([]models.TensorSpec, MaxTensors+1) }),
 		"rank": info(func(i *Info) {
 			i.Inputs = []models.TensorSpec{{Type: models.Type{Shape: make([]models.Dim, MaxRank+1)}}}
 		}),
@@ -55,7 +54,7 @@ func TestDecodeRefusesTooMuch(t *testing.T) {
 
 // A note is refused before memory is spent on it, and its text is cut.
 func TestNotesAreBounded(t *testing.T) {
-	for _, k := range []Kind{KindHello, KindProgress, KindAsk, KindLoadFailed} {
+	for _, k := range []Kind{KindHello, KindProgress, KindLoadFailed} {
 		payload := []byte(`{"x":"` + strings.Repeat("y", maxNoteBytes) + `"}`)
 		if err := newMessage(k).Decode(payload); !errors.Is(err, ErrMessage) {
 			t.Errorf("%s: %v", k, err)

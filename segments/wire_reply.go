@@ -60,29 +60,6 @@ func (m *Progress) Decode(payload []byte) error {
 
 func (m *Progress) appendPayload(dst []byte) ([]byte, error) { return appendJSON(dst, m) }
 
-// Ask asks for leave to do the next step of loading, which a Grant gives. The
-// step before it is over, and with it the leave that it had. It tells how far
-// loading has come.
-type Ask struct {
-	Phase string `json:"phase"`
-	Done  int64  `json:"done"`
-	Total int64  `json:"total"` // 0 if it is not known
-}
-
-// Kind returns KindAsk.
-func (*Ask) Kind() Kind { return KindAsk }
-
-// Decode implements Message.
-func (m *Ask) Decode(payload []byte) error {
-	*m = Ask{}
-	if err := decodeNote(payload, KindAsk, m); err != nil {
-		return err
-	}
-	return checkProgress(KindAsk, m.Phase, m.Done, m.Total)
-}
-
-func (m *Ask) appendPayload(dst []byte) ([]byte, error) { return appendJSON(dst, m) }
-
 // Ready says that the model is loaded and spans can be run.
 type Ready struct{ Info Info }
 

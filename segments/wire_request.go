@@ -8,21 +8,18 @@ import (
 
 // LoadSpec tells a worker which model to load and how.
 type LoadSpec struct {
-	Service           string            `json:"service"`
-	ModelPath         string            `json:"model_path"`
-	CacheDir          string            `json:"cache_dir,omitempty"`
-	Threads           int               `json:"threads,omitempty"`            // intra-op threads of the process, 0 lets the engine choose
-	Spin              bool              `json:"spin,omitempty"`               // waiting threads spin
-	PollNanos         int64             `json:"poll_nanos,omitempty"`         // how long to look for the next message before sleeping
-	CutTarget         int               `json:"cut_target,omitempty"`         // operators wanted, 0 for every node, on a GPU for DefaultCUDATarget; -1 for every node there too
-	Choose            *ChooseSpec       `json:"choose,omitempty"`             // how the worker chooses where CutTarget is 0, nil for not at all
-	MaxBatch          int               `json:"max_batch,omitempty"`          // largest batch that will be run
-	IntermediateBytes int64             `json:"intermediate_bytes,omitempty"` // budget of all paused batches together, 0 for none
-	Optimization      string            `json:"optimization,omitempty"`       // level of graph optimization, "" for the engine's default
-	Gated             bool              `json:"gated,omitempty"`              // loading waits for a Grant before each step
-	Options           map[string]string `json:"options,omitempty"`
-	WarmSeqLens       []int             `json:"warm_seq_lens,omitempty"` // sequence lengths that are warmed up on a GPU, none for one of our choice
-	CUDA              *CUDASpec         `json:"cuda,omitempty"`          // nil for the CPU
+	Service           string      `json:"service"`
+	ModelPath         string      `json:"model_path"`
+	CacheDir          string      `json:"cache_dir,omitempty"`
+	Threads           int         `json:"threads,omitempty"`            // intra-op threads of the process, 0 lets the engine choose
+	Spin              bool        `json:"spin,omitempty"`               // waiting threads spin
+	PollNanos         int64       `json:"poll_nanos,omitempty"`         // how long to look for the next message before sleeping
+	CutTarget         int         `json:"cut_target,omitempty"`         // operators wanted, 0 for every node, on a GPU for DefaultCUDATarget; -1 for every node there too
+	Choose            *ChooseSpec `json:"choose,omitempty"`             // how the worker chooses where CutTarget is 0, nil for not at all
+	MaxBatch          int         `json:"max_batch,omitempty"`          // largest batch that will be run
+	IntermediateBytes int64       `json:"intermediate_bytes,omitempty"` // budget of all paused batches together, 0 for none
+	WarmSeqLens       []int       `json:"warm_seq_lens,omitempty"`      // sequence lengths that are warmed up on a GPU, none for one of our choice
+	CUDA              *CUDASpec   `json:"cuda,omitempty"`               // nil for the CPU
 }
 
 // Load is the first message to a worker.
@@ -177,17 +174,3 @@ func (*Quit) Decode(payload []byte) error {
 }
 
 func (*Quit) appendPayload(dst []byte) ([]byte, error) { return dst, nil }
-
-// Grant answers an Ask: the worker may do the next step of loading.
-type Grant struct{}
-
-// Kind returns KindGrant.
-func (*Grant) Kind() Kind { return KindGrant }
-
-// Decode implements Message.
-func (*Grant) Decode(payload []byte) error {
-	d := decoder{data: payload}
-	return d.done(KindGrant)
-}
-
-func (*Grant) appendPayload(dst []byte) ([]byte, error) { return dst, nil }

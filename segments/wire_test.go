@@ -24,8 +24,6 @@ func newMessage(k Kind) Message {
 		return &Release{}
 	case KindQuit:
 		return &Quit{}
-	case KindGrant:
-		return &Grant{}
 	case KindHello:
 		return &Hello{}
 	case KindProgress:
@@ -38,8 +36,6 @@ func newMessage(k Kind) Message {
 		return &Failed{}
 	case KindLoadFailed:
 		return &LoadFailed{}
-	case KindAsk:
-		return &Ask{}
 	}
 	return nil
 }
@@ -49,13 +45,11 @@ var testTensor = Tensor{Type: models.Float32, Shape: []int64{1, 3, 224, 224}, Of
 // testMessages has at least one message of every kind.
 func testMessages() []Message {
 	return []Message{
-		&Load{Spec: LoadSpec{Service: "resnet50", ModelPath: "/m.onnx", Threads: 2, CutTarget: 9, Options: map[string]string{"a": "b"}}},
+		&Load{Spec: LoadSpec{Service: "resnet50", ModelPath: "/m.onnx", Threads: 2, CutTarget: 9}},
 		&Run{Round: 7, Batch: 1 << 40, Start: 3, End: 12, Size: 4, Stop: 63},
 		&Run{Batch: 1, End: 1, Size: 2, Queries: []QueryTensors{{ID: 5, Inputs: []Tensor{testTensor, {Type: models.String}}}, {ID: 6}}},
 		&Release{Batch: 9},
 		&Quit{},
-		&Grant{},
-		&Ask{Phase: "load", Done: 3, Total: 58},
 		&Hello{Protocol: ProtocolVersion, PID: 4711},
 		&Progress{Phase: "sessions", Done: 3, Total: 58},
 		&Ready{Info: Info{
@@ -257,7 +251,7 @@ func checkCanonical(t *testing.T, m Message, payload []byte) {
 		t.Fatalf("%s was decoded but cannot be encoded: %v", m.Kind(), err)
 	}
 	switch m.Kind() {
-	case KindRun, KindRelease, KindQuit, KindGrant, KindDone:
+	case KindRun, KindRelease, KindQuit, KindDone:
 		if !bytes.Equal(first, payload) {
 			t.Fatalf("%s has two forms", m.Kind())
 		}

@@ -129,8 +129,7 @@ func (w *worker) start(load LoadFunc) error {
 		return err
 	}
 	progress := w.progress()
-	step := w.step(message.Spec.Gated, progress)
-	engine, err := load(message.Spec, progress, step)
+	engine, err := load(message.Spec, progress)
 	if err != nil {
 		if serr := w.send(&LoadFailed{Code: loadCodeOf(err), Message: err.Error()}); serr != nil {
 			return errors.Join(err, serr)
@@ -138,9 +137,7 @@ func (w *worker) start(load LoadFunc) error {
 		return fmt.Errorf("%w: %w", ErrLoadFailed, err)
 	}
 	w.engine = engine
-	if err := w.pin(step); err != nil {
-		return err
-	}
+	w.pin(progress)
 	w.socket.poll = time.Duration(message.Spec.PollNanos)
 	info := engine.Info()
 	w.end = len(info.Operators)
@@ -149,20 +146,17 @@ func (w *worker) start(load LoadFunc) error {
 
 // pin asks the engine to keep the shared memory in place. What cannot be pinned
 // is copied more slowly, and that is all.
-func (w *worker) pin(step StepFunc) error {
+func (w *worker) pin(progress ProgressFunc) {
 	p, ok := w.engine.(pinner)
 	if !ok {
-		return nil
+		return
 	}
-	if err := step("pin", 0, 1); err != nil {
-		return err
-	}
+	progress("pin", 0, 1)
 	for _, err := range []error{p.Pin(w.inputs, true), p.Pin(w.outputs.mapped, false)} {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "overlapd worker: warning:", err)
 		}
 	}
-	return nil
 }
 
 // progress returns a ProgressFunc that passes on what is new or worth seeing.

@@ -33,7 +33,7 @@ func TestServeOnADevice(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			engine := &timedEngine{fakeEngine: newFakeEngine()}
 			engine.fail["pin"] = refusal
-			w := startWorker(t, func(LoadSpec, ProgressFunc, StepFunc) (Engine, error) { return engine, nil })
+			w := startWorker(t, func(LoadSpec, ProgressFunc) (Engine, error) { return engine, nil })
 			w.send(&Load{})
 			if p := expect[*Progress](w); p.Phase != "pin" {
 				t.Errorf("%+v", p)
@@ -75,7 +75,7 @@ func TestServeEndsWithItsDevice(t *testing.T) {
 
 func TestLoadFailedHasACode(t *testing.T) {
 	for want, fault := range map[FailCode]error{CodeDeviceFull: ErrDeviceFull, 0: errors.New("something else")} {
-		w := startWorker(t, func(LoadSpec, ProgressFunc, StepFunc) (Engine, error) { return nil, fault })
+		w := startWorker(t, func(LoadSpec, ProgressFunc) (Engine, error) { return nil, fault })
 		w.send(&Load{})
 		if f := expect[*LoadFailed](w); f.Code != want || f.Message != fault.Error() {
 			t.Errorf("%+v", f)
@@ -92,8 +92,8 @@ func TestServeOnGPU(t *testing.T) {
 	reference := openWhole(t, env, path)
 	device, _ := openFakeGPU(t, env, CUDASpec{})
 	spec := LoadSpec{ModelPath: path, CacheDir: t.TempDir(), MaxBatch: 3, CutTarget: 3}
-	w := startWorker(t, func(_ LoadSpec, progress ProgressFunc, step StepFunc) (Engine, error) {
-		s, err := loadService(env, device, spec, progress, step)
+	w := startWorker(t, func(_ LoadSpec, progress ProgressFunc) (Engine, error) {
+		s, err := loadService(env, device, spec, progress)
 		return shared{s}, err
 	})
 	w.send(&Load{Spec: spec})
@@ -194,7 +194,7 @@ func TestWarmLengths(t *testing.T) {
 	spec := LoadSpec{
 		ModelPath: openZoo(t, "tiny_bert"), CacheDir: t.TempDir(), MaxBatch: 2, WarmSeqLens: []int{8, 16}, CutTarget: 2,
 	}
-	s, err := loadService(env, device, spec, nothing, freely(nothing))
+	s, err := loadService(env, device, spec, nothing)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,11 +213,11 @@ func TestWarmLengths(t *testing.T) {
 		t.Error(err)
 	}
 	failCall(t, fakedriver.CallEventSync, 3, 806)
-	if _, err := loadService(env, device, spec, nothing, freely(nothing)); !errors.Is(err, ErrDeviceLost) {
+	if _, err := loadService(env, device, spec, nothing); !errors.Is(err, ErrDeviceLost) {
 		t.Errorf("a device that fails: %v", err)
 	}
 	fake.given = memory.Sum() - 1
-	if _, err := loadService(env, device, spec, nothing, freely(nothing)); !errors.Is(err, ErrDeviceFull) || !strings.Contains(err.Error(), "a batch of 2") {
+	if _, err := loadService(env, device, spec, nothing); !errors.Is(err, ErrDeviceFull) || !strings.Contains(err.Error(), "a batch of 2") {
 		t.Errorf("a byte too little: %v", err)
 	}
 }
@@ -242,7 +242,7 @@ func TestServiceClosesItsDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := LoadSpec{ModelPath: openZoo(t, "tiny_mlp"), CacheDir: t.TempDir()}
-	s, err := loadService(env, device, spec, nothing, freely(nothing))
+	s, err := loadService(env, device, spec, nothing)
 	if err != nil {
 		t.Fatal(err)
 	}

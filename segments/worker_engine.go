@@ -31,9 +31,8 @@ type OutputFunc func(query, output int, t models.DataType, shape []int64, bytes 
 // It may be called from any goroutine and as often as one likes.
 type ProgressFunc func(phase string, done, total int64)
 
-// LoadFunc loads the model of a worker. It asks for leave before each step that
-// takes more than about a millisecond.
-type LoadFunc func(spec LoadSpec, progress ProgressFunc, step StepFunc) (Engine, error)
+// LoadFunc loads the model of a worker.
+type LoadFunc func(spec LoadSpec, progress ProgressFunc) (Engine, error)
 
 // deviceTimer is an Engine that runs on a device with a clock of its own.
 type deviceTimer interface {

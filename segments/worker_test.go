@@ -134,7 +134,7 @@ func startWorker(t *testing.T, load LoadFunc) *workerTest {
 // the engine before.
 func startLoaded(t *testing.T, prepare func(*workerTest)) *workerTest {
 	loaded := make(chan *workerTest, 1)
-	w := startWorker(t, func(LoadSpec, ProgressFunc, StepFunc) (Engine, error) {
+	w := startWorker(t, func(LoadSpec, ProgressFunc) (Engine, error) {
 		w := <-loaded
 		if prepare != nil {
 			prepare(w)
@@ -364,7 +364,7 @@ func TestServeOutputArenaFull(t *testing.T) {
 
 func TestServeLoadFails(t *testing.T) {
 	told := errors.New("no such model")
-	w := startWorker(t, func(LoadSpec, ProgressFunc, StepFunc) (Engine, error) { return nil, told })
+	w := startWorker(t, func(LoadSpec, ProgressFunc) (Engine, error) { return nil, told })
 	w.send(&Load{})
 	if f := expect[*LoadFailed](w); f.Message != told.Error() {
 		t.Errorf("message %q", f.Message)
@@ -374,7 +374,7 @@ func TestServeLoadFails(t *testing.T) {
 
 func TestServeProgressIsThinnedOut(t *testing.T) {
 	specs := make(chan LoadSpec, 1)
-	w := startWorker(t, func(spec LoadSpec, progress ProgressFunc, _ StepFunc) (Engine, error) {
+	w := startWorker(t, func(spec LoadSpec, progress ProgressFunc) (Engine, error) {
 		specs <- spec
 		for i := range int64(1001) {
 			progress("read", i, 1000)
@@ -437,7 +437,7 @@ func TestServeRefusesNonsense(t *testing.T) {
 		}
 		w.end(c.want)
 	}
-	w := startWorker(t, func(LoadSpec, ProgressFunc, StepFunc) (Engine, error) { panic("was never told to load") })
+	w := startWorker(t, func(LoadSpec, ProgressFunc) (Engine, error) { panic("was never told to load") })
 	w.send(&Release{})
 	w.end(ErrUnexpectedKind)
 }

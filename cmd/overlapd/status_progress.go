@@ -9,26 +9,20 @@ import (
 	"github.com/overlapd/overlapd/daemon"
 )
 
-// writeLoading prints which workers load their models beside what is served, and
-// how far they are.
+// writeLoading prints which workers load their models, and how far they are.
 func writeLoading(w io.Writer, list []daemon.LoadingOverview) {
 	for i := range list {
 		fmt.Fprintf(w, "\n%s\n", loadingText(&list[i]))
 	}
 }
 
-// loadingText says how far a worker is that loads by leave.
+// loadingText describes how far a worker is that loads.
 func loadingText(l *daemon.LoadingOverview) string {
-	doing := "works on a step"
-	if l.Waiting {
-		doing = "waits for leave, as others are served,"
-	}
 	steps := ""
 	if l.Total > 0 {
 		steps = fmt.Sprintf(", %d of %d steps done", l.Done, l.Total)
 	}
-	return fmt.Sprintf("%s loads its model (%s%s): for %s, of which it waited %s; it %s for %s now",
-		l.Service, l.Phase, steps, brief(l.LoadSeconds), brief(l.WaitedSeconds), doing, brief(l.Seconds))
+	return fmt.Sprintf("%s loads its model (%s%s) since %s", l.Service, l.Phase, steps, brief(l.LoadSeconds))
 }
 
 // measuredText says how far measuring is, and when it ends.

@@ -33,11 +33,10 @@ func TestMeasuredText(t *testing.T) {
 func TestWriteLoading(t *testing.T) {
 	var b strings.Builder
 	writeLoading(&b, []daemon.LoadingOverview{
-		{Service: "bert", Phase: "load", Waiting: true, Seconds: 0.4, Done: 41, Total: 353, LoadSeconds: 60, WaitedSeconds: 52.4},
-		{Service: "new", Phase: "read", Seconds: 2, LoadSeconds: 2},
+		{Service: "bert", Phase: "load", Done: 41, Total: 353, LoadSeconds: 60},
+		{Service: "new", Phase: "read", LoadSeconds: 2},
 	})
-	want := "\nbert loads its model (load, 41 of 353 steps done): for 1m, of which it waited 52s; it waits for leave, as others are served, for 400ms now\n" +
-		"\nnew loads its model (read): for 2s, of which it waited 0s; it works on a step for 2s now\n"
+	want := "\nbert loads its model (load, 41 of 353 steps done) since 1m\n\nnew loads its model (read) since 2s\n"
 	if b.String() != want {
 		t.Errorf("%q, want %q", b.String(), want)
 	}

@@ -123,7 +123,6 @@ func TestValues(t *testing.T) {
 		`overlapd_queries_dropped_total{reason="cannot_finish",service="s0"} 4`,
 		`overlapd_deadline_misses_total{service="s0"} 77`, // 5 late, 36 dropped, 36 failed
 		`overlapd_queue_oldest_age_seconds{service="s0"} 2`,
-		`overlapd_loading_waited_seconds{service="s0"} 2`,
 		`overlapd_intermediate_bytes{service="s0"} 4096`,
 		`overlapd_query_latency_seconds_bucket{service="s0",le="0.5"} 2`,
 		`overlapd_query_latency_seconds_bucket{service="s0",le="0.02"} 0`,

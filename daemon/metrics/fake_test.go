@@ -39,7 +39,6 @@ func full(services int) *Snapshot {
 			Clocks:   Clocks{Spans: 30, Engine: 3 * time.Second, Device: 2 * time.Second},
 			Requests: Requests{Success: 60, Queries: 120, Executions: 30, Failure: counts("REJECTED", "CANCELED", "BACKEND", "OTHER"), Request: 1500 * time.Microsecond},
 		})
-		s.Loading = append(s.Loading, Loading{fmt.Sprint("s", i), 2 * time.Second}, Loading{fmt.Sprint("s", i), time.Second})
 		s.Record.Answer(i, Query{Latency: 500 * time.Millisecond, Queue: time.Millisecond, Target: time.Second})
 	}
 	return s

@@ -1,7 +1,5 @@
 package metrics
 
-import "time"
-
 // serviceFamilies tell what became of the queries of each service.
 var serviceFamilies = []family{
 	ofService("overlapd_service_ready", gauge, "1 if the service can answer queries, else 0.", func(s *Service) float64 {
@@ -65,8 +63,6 @@ var serviceFamilies = []family{
 
 	ofService("overlapd_worker_restarts_total", counter, "Times that the worker was started again.",
 		func(s *Service) uint64 { return s.Restarts }),
-	{name: "overlapd_loading_waited_seconds", kind: gauge, labels: []string{"service"}, values: loadingWaited,
-		help: "Time that a worker that loads its model has waited for leave to do so, as others are served, up to now; of two for one service, that of the longer. Only while one loads."},
 	ofMPS("overlapd_worker_outside_mps_total", counter, "Workers that should have been clients of MPS and were not. Only with MPS.",
 		func(m *MPS) float64 { return float64(m.Outside) }),
 	ofMPS("overlapd_service_outside_mps", gauge, "1 if the worker that serves is no client of MPS, so that predictions are wrong, else 0. Only with MPS.",
@@ -82,17 +78,6 @@ var serviceFamilies = []family{
 		func(s *Service) int64 { return s.IntermediateBytes }),
 	ofService("overlapd_input_bytes", gauge, "Inputs of queries that are not answered, in shared memory, now.",
 		func(s *Service) int64 { return s.InputBytes }),
-}
-
-// loadingWaited tells of each name once.
-func loadingWaited(s *Snapshot, e *emitter) {
-	longest := make(map[string]time.Duration, len(s.Loading))
-	for _, l := range s.Loading {
-		longest[l.Service] = max(longest[l.Service], l.Waited)
-	}
-	for name, waited := range longest {
-		e.value(waited.Seconds(), name)
-	}
 }
 
 // ofMPS is a metric of each service that shares a GPU through MPS.

@@ -17,7 +17,6 @@ func Join(parts ...*Snapshot) *Snapshot {
 			sv.Slot += before
 			all.Services = append(all.Services, sv)
 		}
-		all.Loading = append(all.Loading, p.Loading...)
 		all.GPUs = append(all.GPUs, p.GPUs...)
 		all.Scheduler.add(&p.Scheduler)
 		all.Record.add(p.Record)

@@ -12,7 +12,6 @@ type Snapshot struct {
 	Age       time.Duration // of Record, Scheduler and what the services have of it
 	Scheduler Scheduler
 	Services  []Service // each name once
-	Loading   []Loading // workers that load by leave
 	Traces    Traces
 	Storage   Storage
 	GPUs      []GPU // none if the services run on no GPU, or it cannot be asked
@@ -75,13 +74,6 @@ type Service struct {
 
 	Requests Requests
 	Clocks   Clocks
-}
-
-// Loading is a worker that loads the model of a service, which may not be served
-// yet: several may have one name.
-type Loading struct {
-	Service string
-	Waited  time.Duration // for leave to do its steps, so far
 }
 
 // Clocks are what the spans of a service took together.

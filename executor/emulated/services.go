@@ -203,11 +203,3 @@ func (e *Executor) flies(s *service) bool {
 	defer e.mu.Unlock()
 	return s.flying > 0
 }
-
-// Grant does nothing: models of an emulated device need no loading.
-func (e *Executor) Grant(id models.ServiceID) error {
-	if e.service(id) == nil {
-		return fmt.Errorf("%w: %d", executor.ErrUnknownService, id)
-	}
-	return nil
-}

@@ -37,7 +37,7 @@ var shared = map[string]string{
 	"executor": "ErrClosed ErrOptions ErrUnknownService ErrBadSpan ErrTooManyRounds ErrInUse ErrLeak ErrRemoved ErrProtocol errBacklog",
 	// Models, queries and the wire between daemon and worker.
 	"segments": "ErrUnservable ErrUnknownBatch ErrBatchExists ErrSpanOrder ErrUnfinished ErrInput ErrOutput errFar " +
-		"ErrNoLeave ErrFrameSize ErrMessage ErrUnexpectedKind ErrBadOutput ErrArenaFull ErrNotAllocated ErrArenaSize errNoTime",
+		"ErrFrameSize ErrMessage ErrUnexpectedKind ErrBadOutput ErrArenaFull ErrNotAllocated ErrArenaSize errNoTime",
 }
 
 // TestDocumentation: each sentence that a GPU can cause is in the documentation,
