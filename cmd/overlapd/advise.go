@@ -34,7 +34,7 @@ are estimated from what they gain with others.`,
 				return err
 			}
 			if o.report != "" {
-				if err := writeFile(o.report, found.WritePage); err != nil {
+				if err := writeFile(o.report, found.Document().WriteHTML); err != nil {
 					return err
 				}
 			}
@@ -44,7 +44,7 @@ are estimated from what they gain with others.`,
 					Commit string `json:"commit"`
 				}{found, buildCommit()})
 			}
-			return found.WriteText(cmd.OutOrStdout())
+			return found.Document().WriteText(cmd.OutOrStdout())
 		},
 	}
 	o.flags(cmd)

@@ -104,7 +104,7 @@ func (o *trainOptions) run(cmd *cobra.Command) error {
 	if o.asJSON {
 		return printJSON(cmd.OutOrStdout(), trainResult{Report: report, Out: o.out, Kept: len(o.data) == 0, Commit: buildCommit()})
 	}
-	return report.WriteText(cmd.OutOrStdout())
+	return report.Document().WriteText(cmd.OutOrStdout())
 }
 
 // keep writes what was asked for.
@@ -115,7 +115,7 @@ func (o *trainOptions) keep(f *predictor.File, r *fit.Report) (err error) {
 		}
 	}
 	if o.report != "" {
-		if err := writeFile(o.report, r.WriteHTML); err != nil {
+		if err := writeFile(o.report, r.Document().WriteHTML); err != nil {
 			return err
 		}
 	}

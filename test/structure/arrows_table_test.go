@@ -43,6 +43,10 @@ var arrows = []arrow{
 		tests: []string{"training", "training/fit"},
 	},
 	{
+		pkg: "report",
+		why: "it writes what commands found; what that is they say in words and numbers",
+	},
+	{
 		pkg: "perfetto",
 		why: "it is a file format; whose timeline it holds, it is not told",
 	},
@@ -72,12 +76,12 @@ var arrows = []arrow{
 	},
 	{
 		pkg: "training/advice",
-		may: []string{"models", "training"},
+		may: []string{"models", "report", "training"},
 		why: "it reads what was measured; nothing that serves depends on it",
 	},
 	{
 		pkg: "training/fit",
-		may: []string{"device", "models", "predictor", "training"},
+		may: []string{"device", "models", "predictor", "report", "training"},
 		why: "only the training command links it, so that the daemon carries no graph library",
 	},
 	{
@@ -285,7 +289,7 @@ var owners = []struct {
 	{"gorgonia.org/tensor", []string{"training/fit"}, "networks are fitted in one package, which the daemon does not link"},
 	{"go4.org/unsafe/assume-no-moving-gc", []string{"training/fit"}, "gorgonia wants a version that knows this Go"},
 	{"gonum.org/v1/gonum", []string{"training/fit"}, "linear algebra belongs to fitting; serving a predictor is plain loops"},
-	{"gonum.org/v1/plot", []string{"training/fit"}, "pictures are for people who read reports"},
+	{"gonum.org/v1/plot", []string{"report"}, "pictures are for people who read reports"},
 	{"github.com/prometheus", []string{"daemon/metrics"}, "the core counts in plain numbers; only what answers a scrape speaks Prometheus"},
 	{"go.opentelemetry.io/otel", []string{"daemon/tracing"}, "the daemon notes what becomes of a query in plain numbers; only what sends them to a collector speaks OpenTelemetry"},
 	{"go.opentelemetry.io/proto/otlp", []string{"daemon/tracing/collector"}, "what a collector is sent is read where tests have one"},

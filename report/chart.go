@@ -1,0 +1,196 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"html/template"
+	"image/color"
+	"math"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// Chart is a drawing with two axes: lines and dots over numbers, or bars over
+// names.
+type Chart struct {
+	Caption string
+	X, Y    string // what the axes show, with the unit
+
+	// Groups name places on the X axis. With them, every series is bars, one at
+	// each group.
+	Groups []string
+
+	Series []Series
+
+	// Level is where a dashed line runs across, and LevelName what it means; a
+	// chart without a name has no such line.
+	Level     float64
+	LevelName string
+
+	// MarkName is what the marks on bars mean.
+	MarkName string
+}
+
+// Series is numbers of one kind, drawn in one colour.
+type Series struct {
+	Name  string
+	Color int       // a position in the palette
+	X     []float64 // of each point; bars have none
+	Y     []float64 // as many; of bars, one for each group, NaN where there is none
+	Marks []float64 // what others have in the place of each bar, NaN where there is none
+	Dots  bool      // points are not joined
+}
+
+// palette is told apart by the colour-blind too. The first are the strongest.
+var palette = []color.RGBA{
+	{0x00, 0x72, 0xb2, 0xff}, {0xd5, 0x5e, 0x00, 0xff}, {0x00, 0x9e, 0x73, 0xff}, {0xcc, 0x79, 0xa7, 0xff},
+	{0x2b, 0x7f, 0xb0, 0xff}, {0xa8, 0x74, 0x00, 0xff}, {0x6e, 0x6e, 0x6e, 0xff}, {0x56, 0xb4, 0xe9, 0xff},
+	{0xe6, 0x9f, 0x00, 0xff}, {0x99, 0x99, 0x99, 0xff}, {0xb3, 0x9d, 0xdb, 0xff}, {0xc9, 0xa4, 0x8a, 0xff},
+	{0x8f, 0x9d, 0x2a, 0xff},
+}
+
+func (s *Series) color() color.RGBA { return palette[s.Color%len(palette)] }
+
+// legendEntry is a name with its colour, or with the class of what stands for it.
+type legendEntry struct{ Name, Color, Class string }
+
+// legend is written apart from the drawing, so that it stays in sight while a
+// wide one is moved.
+func (c *Chart) legend() (list []legendEntry) {
+	for i := range c.Series {
+		k := c.Series[i].color()
+		list = append(list, legendEntry{Name: c.Series[i].Name, Color: fmt.Sprintf("#%02x%02x%02x", k.R, k.G, k.B)})
+	}
+	if c.MarkName != "" {
+		list = append(list, legendEntry{Name: c.MarkName, Class: "mark"})
+	}
+	if c.LevelName != "" {
+		list = append(list, legendEntry{Name: c.LevelName, Class: "level"})
+	}
+	return list
+}
+
+// Sizes of drawings.
+const (
+	height   = 9 * vg.Centimeter
+	width    = 16 * vg.Centimeter
+	barWidth = 0.17 * vg.Centimeter
+	barGap   = 1.5 // between groups, in bars
+)
+
+// svg draws the chart as an element of a page. Names in it are escaped.
+func (c *Chart) svg() (template.HTML, error) {
+	p := plot.New()
+	p.X.Label.Text, p.Y.Label.Text = c.X, c.Y
+	grid := plotter.NewGrid()
+	p.Add(grid)
+	wide := width
+	if len(c.Groups) > 0 {
+		grid.Vertical.Width = 0
+		c.nominal(p)
+		p.Add(bars{c})
+		wide = 2*vg.Centimeter + barWidth*vg.Length(float64(len(c.Groups))*(float64(len(c.Series))+barGap))
+	} else if err := c.lines(p); err != nil {
+		return "", err
+	}
+	if c.LevelName != "" {
+		p.Add(level(c.Level))
+	}
+	canvas := vgsvg.New(wide, height)
+	p.Draw(draw.New(canvas))
+	var b bytes.Buffer
+	if _, err := canvas.WriteTo(&b); err != nil {
+		return "", err
+	}
+	// What stands before the element is for a file of its own.
+	return template.HTML(b.Bytes()[max(bytes.Index(b.Bytes(), []byte("<svg")), 0):]), nil
+}
+
+// nominal writes the names of the groups aslant below the axis.
+func (c *Chart) nominal(p *plot.Plot) {
+	p.NominalX(c.Groups...)
+	p.X.Tick.Label.Rotation = math.Pi / 4
+	p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = draw.XRight, draw.YCenter
+	p.X.Tick.Label.Font.Size = font.Length(9)
+}
+
+func (c *Chart) lines(p *plot.Plot) error {
+	for i := range c.Series {
+		s := &c.Series[i]
+		points := make(plotter.XYs, len(s.X))
+		for k := range points {
+			points[k] = plotter.XY{X: s.X[k], Y: s.Y[k]}
+		}
+		line, dots, err := plotter.NewLinePoints(points)
+		if err != nil {
+			return err
+		}
+		if s.Dots {
+			dots.GlyphStyle = draw.GlyphStyle{Color: s.color(), Radius: vg.Points(1), Shape: draw.CircleGlyph{}}
+			p.Add(dots)
+			continue
+		}
+		line.LineStyle = draw.LineStyle{Color: s.color(), Width: vg.Points(1.5)}
+		p.Add(line)
+	}
+	return nil
+}
+
+// bars draws the series of a chart side by side at each group.
+type bars struct{ *Chart }
+
+// DataRange implements plot.DataRanger. Bars begin at 0.
+func (b bars) DataRange() (xmin, xmax, ymin, ymax float64) {
+	for _, s := range b.Series {
+		for _, values := range [][]float64{s.Y, s.Marks} {
+			for _, v := range values {
+				if v > ymax { // NaN is not
+					ymax = v
+				}
+			}
+		}
+	}
+	if ymax == 0 {
+		ymax = 1
+	}
+	return -0.5, float64(len(b.Groups)) - 0.5, 0, ymax
+}
+
+// Plot implements plot.Plotter.
+func (b bars) Plot(canvas draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&canvas)
+	wide := (x(1) - x(0)) / vg.Length(float64(len(b.Series))+barGap)
+	for i := range b.Series {
+		s := &b.Series[i]
+		for g := range b.Groups {
+			left := x(float64(g)) + wide*(vg.Length(i)-vg.Length(len(b.Series))/2)
+			right := left + wide*0.9
+			if g < len(s.Y) && !math.IsNaN(s.Y[g]) {
+				top := y(s.Y[g])
+				canvas.FillPolygon(s.color(), []vg.Point{{X: left, Y: y(0)}, {X: left, Y: top}, {X: right, Y: top}, {X: right, Y: y(0)}})
+			}
+			if g < len(s.Marks) && !math.IsNaN(s.Marks[g]) {
+				at := y(s.Marks[g])
+				canvas.StrokeLine2(draw.LineStyle{Color: color.White, Width: vg.Points(3)}, left, at, right, at)
+				canvas.StrokeLine2(draw.LineStyle{Color: color.Black, Width: vg.Points(1.5)}, left, at, right, at)
+			}
+		}
+	}
+}
+
+// level is a dashed line across a chart, where it is within.
+type level float64
+
+// Plot implements plot.Plotter.
+func (l level) Plot(canvas draw.Canvas, p *plot.Plot) {
+	if at := float64(l); at >= p.Y.Min && at <= p.Y.Max {
+		_, y := p.Transforms(&canvas)
+		dashed := draw.LineStyle{Color: color.RGBA{R: 0xcc, G: 0x33, B: 0x33, A: 0xff}, Width: vg.Points(1), Dashes: []vg.Length{vg.Points(4), vg.Points(3)}}
+		canvas.StrokeLine2(dashed, canvas.Min.X, y(at), canvas.Max.X, y(at))
+	}
+}

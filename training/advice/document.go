@@ -1,0 +1,240 @@
+package advice
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/overlapd/overlapd/report"
+)
+
+// Limits of what is shown. All of it is in the JSON form.
+const (
+	maxShownPairs = 24 // services
+	maxShownSets  = 60
+)
+
+// Document returns the advice as text and tables, one of them a heat map of what
+// each two services gain.
+func (a *Advice) Document() *report.Document {
+	d := &report.Document{Title: "Which services gain by sharing a device"}
+	on := ""
+	if a.Device != "" {
+		on = ", on " + a.Device
+	}
+	d.Text("%s, %s measured together%s", plural(a.Rows, "group"), plural(len(a.Sets), "set of models", "sets of models"), on)
+	a.showSolo(d)
+	a.showSets(d)
+	a.showPairs(d)
+	d.Heading("Should not share a device")
+	d.List(a.badPairs()...)
+	a.showDivision(d)
+	d.Heading("To be measured next")
+	var next []string
+	for _, n := range a.Next {
+		next = append(next, fmt.Sprintf("%s + %s: %s", n.Models[0], n.Models[1], n.Reason))
+	}
+	d.List(orElse(next, "nothing; all that share a device were measured together")...)
+	a.showCost(d)
+	return d
+}
+
+// orElse returns a list, or another item where it is empty.
+func orElse(list []string, none string) []string {
+	if len(list) == 0 {
+		return []string{none}
+	}
+	return list
+}
+
+// showSolo says where the solo times come from that gains are made of.
+func (a *Advice) showSolo(d *report.Document) {
+	counts := map[SoloSource]int{}
+	for _, s := range a.Solo {
+		counts[s.Source]++
+	}
+	d.Heading("Solo times of %s", plural(len(a.Solo), "model and batch size", "models and batch sizes"))
+	for _, s := range []struct {
+		source SoloSource
+		means  string
+	}{
+		{SoloGiven, "from the file given; how they spread over operators stays as measured"},
+		{SoloMeasured, "measured: spans that ran alone, fitted together with groups of several"},
+		{SoloProfiled, "the sum of what each operator takes"},
+		{SoloInferred, "inferred from groups of several spans"},
+	} {
+		if n := counts[s.source]; n > 0 {
+			d.List(fmt.Sprintf("%d %s", n, s.means))
+		}
+	}
+	for _, s := range a.Solo {
+		if s.Apart() {
+			d.List(fmt.Sprintf("%s: %.2f ms in the file, %.2f ms in the groups; which of them was measured under other conditions?", s.name(), s.Micros/1e3, s.Fitted/1e3))
+		}
+	}
+}
+
+func (s SoloTime) name() string {
+	if s.SeqLen > 0 {
+		return fmt.Sprintf("%s at batch size %d, sequence length %d", s.Model, s.Size, s.SeqLen)
+	}
+	return fmt.Sprintf("%s at batch size %d", s.Model, s.Size)
+}
+
+func (a *Advice) showSets(d *report.Document) {
+	d.Heading("Models measured together")
+	if len(a.Sets) == 0 {
+		d.Text("No two models were measured together.")
+		return
+	}
+	d.Text("Gain is solo time over the group's latency; beyond 1 overlapping pays.")
+	t := report.NewTable("MODELS", "GROUPS", "GAIN", "P10", "MEDIAN", "P90", "PAYS", "HIDDEN", "NOISE", "VERDICT")
+	for _, s := range a.Sets[:min(len(a.Sets), maxShownSets)] {
+		t.Rowf("%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f %%\t%.0f %%\t%.0f %%\t%s", s.name(), s.Groups, s.Gain,
+			s.P10, s.Median, s.P90, 100*s.Pays, 100*s.Hidden, 100*s.Noise, s.Verdict)
+	}
+	d.Table(t)
+	if more := len(a.Sets) - maxShownSets; more > 0 {
+		d.Text("and %d more", more)
+	}
+}
+
+// showPairs shows what each two services gain.
+func (a *Advice) showPairs(d *report.Document) {
+	n := len(a.Services)
+	if n < 2 || n > maxShownPairs {
+		return
+	}
+	d.Heading("Gain of two services (~ estimated, ! should not share a device)")
+	head := []string{""}
+	for i := range n {
+		head = append(head, fmt.Sprint(i+1))
+	}
+	t := report.NewTable(head...)
+	estimated := false
+	for i, name := range a.Services {
+		row := []string{fmt.Sprintf("%d %s", i+1, name)}
+		for j, g := range a.Pairs[i] {
+			estimated = estimated || i != j && !g.Measured
+			row = append(row, g.cell(i == j))
+		}
+		t.Row(row...)
+		for j, g := range a.Pairs[i] {
+			if i != j {
+				t.Paint(j+1, g.color())
+			}
+		}
+	}
+	d.Table(t)
+	if estimated {
+		d.Text("Estimates take a model to gain alike with all others, which misses the measured gains by %.0f %%.", 100*a.Off)
+	}
+}
+
+func (g PairGain) cell(self bool) string {
+	if self {
+		return "."
+	}
+	mark := ""
+	if !g.Measured {
+		mark = "~"
+	}
+	if g.Bad {
+		mark = "!" + mark
+	}
+	return fmt.Sprintf("%s%.2f", mark, g.Gain)
+}
+
+// mostColored is the gain beyond 1 at which a cell has its full colour.
+const mostColored = 0.6
+
+// color is red up to a gain of 1 and then the greener the greater it is.
+func (g PairGain) color() string {
+	if g.Bad || g.Gain <= 1 {
+		return "#e9a3a3"
+	}
+	part := min((g.Gain-1)/mostColored, 1)
+	fade := func(to int) int { return 255 - int(part*float64(255-to)) }
+	return fmt.Sprintf("#%02x%02x%02x", fade(0x5f), fade(0xb3), fade(0x7a))
+}
+
+func (a *Advice) badPairs() (list []string) {
+	for i := range a.Sets {
+		if s := &a.Sets[i]; s.Bad() {
+			list = append(list, s.name()+": "+s.Reason())
+		}
+	}
+	for i, row := range a.Pairs {
+		for j, g := range row[:i] {
+			if g.Bad && !g.Measured {
+				list = append(list, fmt.Sprintf("%s + %s: no gain is expected, from what they gain with others", a.Services[j], a.Services[i]))
+			}
+		}
+	}
+	return orElse(list, "none")
+}
+
+func (a *Advice) showDivision(d *report.Document) {
+	v := &a.Division
+	how := "the best there is"
+	if !v.Exact {
+		how = "found by exchanging services while that helped"
+	}
+	d.Heading("Division into groups of at most %d, %s", v.Size, how)
+	t := report.NewTable("DEVICE", "SERVICES", "GAIN")
+	for i, s := range v.Devices {
+		t.Rowf("device %d\t%s\t%s", i+1, strings.Join(s.Services, ", "), s.note())
+	}
+	d.Table(t)
+	unavoidable := "no division without was found"
+	if v.Enough > 0 {
+		unavoidable = fmt.Sprintf("it takes %d devices to keep such services apart", v.Enough)
+	}
+	for _, b := range v.Bad {
+		d.List(fmt.Sprintf("%s and %s share a device all the same: %s", b[0], b[1], unavoidable))
+	}
+}
+
+func (s *DeviceShare) note() string {
+	notes := []string{"alone"}
+	if len(s.Services) > 1 {
+		how := map[Basis]string{BasisMeasured: "measured", BasisPairs: "from its pairs", BasisEstimated: "estimated"}
+		notes[0] = fmt.Sprintf("gain %.2f, %s", s.Gain, how[s.Basis])
+	}
+	if s.Busy > 0 {
+		notes = append(notes, fmt.Sprintf("busy %.0f %%", 100*s.Busy))
+	}
+	if s.Busy > 1 {
+		notes = append(notes, "more than the device has")
+	}
+	return strings.Join(notes, "; ")
+}
+
+func (a *Advice) showCost(d *report.Document) {
+	c := &a.Cost
+	known := "as here"
+	if !c.RepeatsKnown {
+		known = "assumed"
+	}
+	d.Heading("Measuring takes %d groups a pair, %.2f s a group (%d runs, %s)", c.GroupsPerPair, c.SecondsPerGroup, c.Repeats, known)
+	t := report.NewTable("", "PAIRS", "GROUPS", "HOURS")
+	for _, some := range []struct {
+		name string
+		cost CostOfSome
+	}{{"all pairs", c.AllPairs}, {"those that share a device", c.Division}, {"left to be measured", c.Next}} {
+		t.Rowf("%s\t%d\t%d\t%.1f", some.name, some.cost.Pairs, some.cost.Groups, some.cost.Hours)
+	}
+	d.Table(t)
+}
+
+// plural returns a number of things; the name of several is that of one with
+// an s unless it is given.
+func plural(n int, names ...string) string {
+	name := names[len(names)-1]
+	switch {
+	case n == 1:
+		name = names[0]
+	case len(names) == 1:
+		name += "s"
+	}
+	return fmt.Sprintf("%d %s", n, name)
+}

@@ -1,0 +1,159 @@
+package fit
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/overlapd/overlapd/report"
+)
+
+// Limits of a chart.
+const (
+	maxDots     = 2500 // at most so many rows are drawn, so that a page stays small
+	curvePoints = 200
+	mostOff     = 60.0 // percent, where the curves of errors end
+)
+
+// Document returns the report as text, tables and charts.
+func (r *Report) Document() *report.Document {
+	d := &report.Document{Title: "How far a predictor is off"}
+	device := r.Device
+	if device == "" {
+		device = "a device that the measurements do not name"
+	}
+	d.Text("%d groups of %d models, measured on %s", r.Rows, len(r.Models), device)
+	d.Text("recipe %s, %s hidden units, %d inputs, %d epochs, seed %d: %.1f s", r.Recipe, join(r.Hidden, "%d"), r.Inputs, r.Epochs, r.Seed, r.Seconds)
+	if r.Restraint != nil {
+		d.Text("%s", r.Restraint.text())
+	}
+	d.Text("%s split: %d rows to fit with, %d kept aside", r.Split, r.TrainRows, r.TestRows)
+	d.Heading("Error in percent, mean absolute")
+	d.Table(r.techniqueTable())
+	q := r.Quantiles
+	d.Text("measured/predicted of the network, rows kept aside: 1 %% %.3f, 50 %% %.3f, 90 %% %.3f, 95 %% %.3f, 99 %% %.3f", q.P01, q.P50, q.P90, q.P95, q.P99)
+	if len(r.Folds) > 1 {
+		d.Text("folds: %s %%", join(r.Folds, "%.2f"))
+	}
+	d.Chart(scatter(r.tested[nameNetwork]))
+	d.Chart(r.curves())
+	d.Heading("Error by number of spans")
+	d.Table(r.spanTable())
+	d.Heading("Error by models")
+	d.Table(r.setTable())
+	d.Heading("Worst rows kept aside")
+	d.Table(r.worstTable())
+	return d
+}
+
+func join[T any](values []T, format string) string {
+	parts := make([]string, len(values))
+	for i, v := range values {
+		parts[i] = fmt.Sprintf(format, v)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (r *Report) techniqueTable() *report.Table {
+	t := report.NewTable("technique", "kept aside", "fitted with", "one for each set")
+	for _, e := range r.Techniques {
+		perSet := "-"
+		if e.PerSet != nil {
+			perSet = fmt.Sprintf("%.2f", *e.PerSet)
+		}
+		t.Rowf("%s\t%.2f\t%.2f\t%s", e.Name, e.Test, e.Train, perSet)
+	}
+	return t
+}
+
+func (r *Report) spanTable() *report.Table {
+	head := []string{"spans", "rows"}
+	for _, e := range r.Techniques {
+		head = append(head, e.Name)
+	}
+	t := report.NewTable(head...)
+	for _, s := range r.Spans {
+		row := []string{fmt.Sprint(s.Spans), fmt.Sprint(s.Rows)}
+		for _, e := range r.Techniques {
+			row = append(row, percent(s.MAPE, e.Name))
+		}
+		t.Row(row...)
+	}
+	return t
+}
+
+// setTable has, of each technique, the error of one predictor for all sets of
+// models, and that of one for each set where there is one.
+func (r *Report) setTable() *report.Table {
+	head := []string{"models", "rows"}
+	for _, e := range r.Techniques {
+		if head = append(head, e.Name); e.PerSet != nil {
+			head = append(head, "for itself")
+		}
+	}
+	t := report.NewTable(head...)
+	for _, s := range r.Sets {
+		row := []string{strings.Join(s.Models, " + "), fmt.Sprint(s.Rows)}
+		for _, e := range r.Techniques {
+			if row = append(row, percent(s.MAPE, e.Name)); e.PerSet != nil {
+				row = append(row, percent(s.PerSet, e.Name))
+			}
+		}
+		t.Row(row...)
+	}
+	return t
+}
+
+// percent writes an error that may be missing.
+func percent(errors map[string]float64, name string) string {
+	if v, ok := errors[name]; ok {
+		return fmt.Sprintf("%.2f", v)
+	}
+	return "-"
+}
+
+func (r *Report) worstTable() *report.Table {
+	t := report.NewTable("measured ms", "spread", "predicted ms", "group")
+	for _, row := range r.Worst {
+		t.Rowf("%.2f\t%.2f\t%.2f\t%s", row.Measured/microsPerMilli, row.Std/microsPerMilli, row.Predicted/microsPerMilli, row.Group)
+	}
+	return t
+}
+
+// scatter draws predicted over measured latencies.
+func scatter(tested []point) *report.Chart {
+	dots, most := report.Series{Name: "a row kept aside", Dots: true}, 0.0
+	for i := 0; i < len(tested); i += max(1, (len(tested)+maxDots-1)/maxDots) {
+		measured := tested[i].measured / microsPerMilli
+		dots.X, dots.Y = append(dots.X, measured), append(dots.Y, tested[i].predicted/microsPerMilli)
+		most = max(most, measured)
+	}
+	same := report.Series{Name: "predicted = measured", Color: 1, X: []float64{0, most}, Y: []float64{0, most}}
+	return &report.Chart{Caption: "Predicted over measured latency, rows kept aside", X: "measured, ms", Y: "predicted, ms", Series: []report.Series{dots, same}}
+}
+
+// curves draws, by technique, which part of the rows is off by at most how much.
+func (r *Report) curves() *report.Chart {
+	c := &report.Chart{Caption: "How many rows are off by at most how much", X: "off by at most, percent", Y: "part of the rows kept aside, percent"}
+	for i, t := range r.Techniques {
+		s := report.Series{Name: t.Name, Color: i}
+		s.X, s.Y = curve(r.tested[t.Name])
+		c.Series = append(c.Series, s)
+	}
+	return c
+}
+
+func curve(tested []point) (x, y []float64) {
+	off := make([]float64, len(tested))
+	for i, t := range tested {
+		off[i] = 100 * t.off()
+	}
+	slices.Sort(off)
+	for i := range curvePoints + 1 {
+		most := mostOff * float64(i) / curvePoints
+		within, _ := slices.BinarySearch(off, math.Nextafter(most, math.Inf(1)))
+		x, y = append(x, most), append(y, 100*float64(within)/float64(max(len(off), 1)))
+	}
+	return x, y
+}
