@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
@@ -38,7 +39,7 @@ func TestFailureSaysWhy(t *testing.T) {
 		"model failed":       {overlap.ReasonModelFailed, told, false, 500, ReasonModelFailed, "the kernel said no"},
 		"model, no word":     {overlap.ReasonModelFailed, nil, false, 500, ReasonModelFailed, "the model failed"},
 	} {
-		s := NewService(0, ServiceConfig{Name: "s"}, "edf")
+		s := NewService(0, config.Service{Name: "s"}, "edf")
 		if err := s.Loaded(Info{Inputs: []models.TensorSpec{spec("x", models.Int8, 1)}}); err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/metrics"
 	"github.com/overlapd/overlapd/daemon/timeline"
@@ -98,7 +99,7 @@ type pending struct {
 	failure error    // why its batch failed, if it did
 }
 
-func newBackend(c Config, log zerolog.Logger) *backend {
+func newBackend(c config.Config, log zerolog.Logger) *backend {
 	b := &backend{
 		log:      log,
 		epoch:    time.Now(),
@@ -278,7 +279,7 @@ func (b *backend) stopMeasuring(ctx context.Context) error {
 
 // newLoop makes the scheduler and its goroutine's state. Decisions are written
 // to log, unless it is nil.
-func (b *backend) newLoop(c Config, log *journal.Writer, header journal.Header) error {
+func (b *backend) newLoop(c config.Config, log *journal.Writer, header journal.Header) error {
 	slots := make([]*slot, len(c.Services))
 	for i, s := range b.Services() {
 		slots[i] = &slot{service: s, config: c.Services[i], series: s.ID, release: func() {}}
@@ -305,7 +306,7 @@ func (b *backend) newLoop(c Config, log *journal.Writer, header journal.Header) 
 	b.timeline = timeline.New(b.epoch, list)
 	b.loop = &loop{
 		backend: b, config: c, scheduler: scheduler, solo: solo, predictor: p,
-		slots: slots, specs: list, order: c.names(),
+		slots: slots, specs: list, order: c.Names(),
 		calls:   make(map[models.QueryID]*pending),
 		loading: loading{}, timer: time.NewTimer(time.Hour),
 	}

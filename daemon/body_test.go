@@ -12,10 +12,12 @@ import (
 	"testing/iotest"
 
 	"github.com/rs/zerolog"
+
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // unserved returns an endpoint that listens nowhere.
-func unserved(t *testing.T, change func(*Limits)) *Endpoint {
+func unserved(t *testing.T, change func(*config.Limits)) *Endpoint {
 	t.Helper()
 	l := testLimits()
 	if change != nil {
@@ -45,7 +47,7 @@ func randomBytes(n int) []byte {
 
 // A body is what was sent, however its bytes arrive.
 func TestFill(t *testing.T) {
-	e := unserved(t, func(l *Limits) { l.RequestBytes = 3<<20 + 1 })
+	e := unserved(t, func(l *config.Limits) { l.RequestBytes = 3<<20 + 1 })
 	for _, size := range []int{0, 1, firstBytes - 1, firstBytes, firstBytes + 1, 3<<20 + 1} {
 		want := randomBytes(size)
 		for name, arrive := range map[string]func(io.Reader) io.Reader{
@@ -87,7 +89,7 @@ func TestFillRefuses(t *testing.T) {
 		"slow":                {io.MultiReader(strings.NewReader("abc"), iotest.ErrReader(os.ErrDeadlineExceeded)), 50, 1 << 20, ReasonTimeout, "in time"},
 		"no memory":           {strings.NewReader("abc"), 50, 49, ReasonNoMemory, "limits.memory_bytes"},
 	} {
-		e := unserved(t, func(l *Limits) { l.RequestBytes, l.MemoryBytes = 100, tt.memory })
+		e := unserved(t, func(l *config.Limits) { l.RequestBytes, l.MemoryBytes = 100, tt.memory })
 		b, err := e.fill(tt.r, tt.announced)
 		if b != nil || err == nil || err.Reason != tt.reason || !strings.Contains(err.Message, tt.message) {
 			t.Errorf("%s: %v with error %v", name, b, err)
@@ -137,7 +139,7 @@ func TestFillGrowsWithWhatComes(t *testing.T) {
 // The memory for bodies is shared: one that holds it keeps others out until
 // it is given back.
 func TestBodiesShareMemory(t *testing.T) {
-	e := unserved(t, func(l *Limits) { l.RequestBytes, l.MemoryBytes = 60, 100 })
+	e := unserved(t, func(l *config.Limits) { l.RequestBytes, l.MemoryBytes = 60, 100 })
 	sixty := make([]byte, 60)
 	first, err := e.fill(bytes.NewReader(sixty), 60)
 	if err != nil {
@@ -173,7 +175,7 @@ func TestLargeBuffersAreNotKept(t *testing.T) {
 }
 
 func TestInflate(t *testing.T) {
-	e := unserved(t, func(l *Limits) { l.RequestBytes = 1 << 16 })
+	e := unserved(t, func(l *config.Limits) { l.RequestBytes = 1 << 16 })
 	want := randomBytes(1 << 16)
 	for _, encoding := range []string{"gzip", "deflate"} {
 		packed := pack(encoding, want)
@@ -209,7 +211,7 @@ func TestInflate(t *testing.T) {
 // A short body is not refused because the buffer that is at hand is a large
 // one, for which there is no memory.
 func TestShortBodyInALargeBuffer(t *testing.T) {
-	e := unserved(t, func(l *Limits) { l.RequestBytes, l.MemoryBytes = 100, 1000 })
+	e := unserved(t, func(l *config.Limits) { l.RequestBytes, l.MemoryBytes = 100, 1000 })
 	for range 10 { // the pool may throw one away
 		e.bodies.Put(&body{b: make([]byte, 0, 1001)})
 	}

@@ -3,6 +3,8 @@ package daemon
 import (
 	"slices"
 	"testing"
+
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // learned returns of which services alone it was learned how well they are
@@ -44,9 +46,9 @@ func TestCalibrationOfOtherModelsIsNotTaken(t *testing.T) {
 	r.face = r.front()
 	r.await("serving")
 	middle := r.Daemon.Config().Services[1]
-	rr.reload(func(c *Config) { c.Services = slices.Delete(c.Services, 1, 2) })
+	rr.reload(func(c *config.Config) { c.Services = slices.Delete(c.Services, 1, 2) })
 	rr.until("it is gone", func(l *loop) bool { return l.leaving == 0 })
-	rr.begin(func(c *Config) { c.Services = slices.Insert(c.Services, 1, middle) })
+	rr.begin(func(c *config.Config) { c.Services = slices.Insert(c.Services, 1, middle) })
 	if id := rr.joins(); id != 1 {
 		t.Fatalf("it has slot %d", id)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
@@ -23,7 +24,7 @@ var (
 
 // join starts the worker of a service that queries cannot reach yet. Once it is
 // ready the service takes the place of the one of its name, if there is one.
-func (u *unit) join(c *ServiceConfig, j *joining) (s *slot, err error) {
+func (u *unit) join(c *config.Service, j *joining) (s *slot, err error) {
 	s = &slot{config: *c, state: slotJoining, joining: j}
 	spec, release, err := u.spec(0, c)
 	if err == nil {
@@ -141,7 +142,7 @@ func (l *loop) inherit(s, old *slot) {
 }
 
 // change gives a service other targets. Queries that were accepted keep theirs.
-func (l *loop) change(u *unit, s *slot, c *ServiceConfig) error {
+func (l *loop) change(u *unit, s *slot, c *config.Service) error {
 	if s == nil {
 		return errNotServed
 	}

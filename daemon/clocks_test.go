@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/metrics"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
@@ -46,7 +47,7 @@ func TestMeasuresBothClocks(t *testing.T) {
 func TestServesWithBothClocks(t *testing.T) {
 	for _, clock := range []float64{0, 0.5} {
 		device := fakeDevice{operator: 100 * time.Microsecond, overlap: 0.6, clock: clock}
-		r := startRig(t, rigOptions{services: 1, device: &device, change: func(c *Config) { c.Profile.OnStart = false }})
+		r := startRig(t, rigOptions{services: 1, device: &device, change: func(c *config.Config) { c.Profile.OnStart = false }})
 		r.serves()
 		r.sync()
 		engine := device.span(models.Span{End: fakeOperators, Size: 1})

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 const (
@@ -25,8 +27,6 @@ const (
 	// closing at once would take the answer from the client.
 	lingerTime  = time.Second
 	lingerBytes = 256 << 20
-
-	unixPrefix = "unix:"
 )
 
 // errConnections goes to a connection over the limit, whole.
@@ -38,7 +38,7 @@ const errConnections = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: applic
 // The socket of a daemon that died is taken over; that of a living one is
 // not.
 func Listen(address string) (net.Listener, error) {
-	path, unix := strings.CutPrefix(address, unixPrefix)
+	path, unix := strings.CutPrefix(address, config.UnixPrefix)
 	if !unix {
 		return net.Listen("tcp", address)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/segments"
 	"github.com/overlapd/overlapd/training"
 )
@@ -22,7 +23,7 @@ var cutBucket = []byte("cut-choices")
 // question asks the worker of a service on a GPU to choose into how many
 // operators its model is cut, if the configuration does not say. It has what was
 // chosen before, if that is known: then nothing is measured.
-func (u *unit) question(path string, s *ServiceConfig) *segments.ChooseSpec {
+func (u *unit) question(path string, s *config.Service) *segments.ChooseSpec {
 	if s.Cut != 0 {
 		return nil
 	}
@@ -45,13 +46,13 @@ func (u *unit) question(path string, s *ServiceConfig) *segments.ChooseSpec {
 
 // cutKey names what a choice holds for: the model, the device, and what part of
 // it the service has. What else it depends on, the choice says itself.
-func (u *unit) cutKey(hash string, s *ServiceConfig) []byte {
+func (u *unit) cutKey(hash string, s *config.Service) []byte {
 	return fmt.Appendf(nil, "%s|%s|%s|max_batch %d|tf32 %t", u.device, hash, shareOf(u.threads(s), s, u.part != nil), s.MaxBatch, u.config.CUDA.TF32)
 }
 
 // shareOf returns what else than the device decides how long a service's
 // operators take: its threads, and its part of a GPU that it shares.
-func shareOf(threads int, s *ServiceConfig, gpu bool) string {
+func shareOf(threads int, s *config.Service, gpu bool) string {
 	text := fmt.Sprintf("%d threads", threads)
 	if p := s.MPS.Percentage; gpu && p > 0 {
 		text += fmt.Sprintf(", MPS %d%%", p)
@@ -60,7 +61,7 @@ func shareOf(threads int, s *ServiceConfig, gpu bool) string {
 }
 
 // chose keeps what a worker has chosen, away from the scheduler goroutine.
-func (u *unit) chose(s ServiceConfig, c *segments.CutChoice) {
+func (u *unit) chose(s config.Service, c *segments.CutChoice) {
 	key := u.cutKey(c.Hash, &s)
 	u.keeper.keep("storing the choice of a cut", func(*training.Store) error { return u.state.saveCut(key, c) })
 }

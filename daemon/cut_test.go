@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/segments"
 )
 
@@ -69,9 +70,9 @@ func TestCutQuestion(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.close()
-	u := &unit{config: Default(), state: s, device: "a GPU", cores: 2}
+	u := &unit{config: config.Default(), state: s, device: "a GPU", cores: 2}
 	u.config.StateDir = t.TempDir()
-	service := DefaultService()
+	service := config.DefaultService()
 	path, err := u.model("zoo:tiny_add")
 	if err != nil {
 		t.Skip(err)
@@ -105,7 +106,7 @@ func TestCutQuestion(t *testing.T) {
 		if change(); u.question(path, &service).Known != nil {
 			t.Errorf("%s: what was chosen for something else is known", name)
 		}
-		service, u.device, u.config.CUDA.TF32 = DefaultService(), "a GPU", Default().CUDA.TF32
+		service, u.device, u.config.CUDA.TF32 = config.DefaultService(), "a GPU", config.Default().CUDA.TF32
 	}
 	if err := s.save(cutBucket, u.cutKey(hash, &service), "no choice"); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/overlapd/overlapd/daemon/access"
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/metrics"
 	"github.com/overlapd/overlapd/executor"
@@ -34,7 +35,7 @@ const (
 type Daemon struct {
 	*unit    // the first; the only one unless a GPU is divided
 	units    []*unit
-	config   Config // of all units
+	config   config.Config // of all units
 	log      zerolog.Logger
 	gpu      *gpu.GPU
 	face     Backend // of all units, that the endpoints speak to
@@ -66,13 +67,13 @@ type Options struct {
 
 	joinTimeout time.Duration // on asking MPS for a worker, 0 for the usual
 
-	workers   func(executor.Options) (runner, error) // nil for processes
-	emulation func(*Config) (*emulation, error)      // nil for that of a profile
+	workers   func(executor.Options) (runner, error)   // nil for processes
+	emulation func(*config.Config) (*emulation, error) // nil for that of a profile
 }
 
 // New opens everything that can be refused: the address, the state file, the
 // models. Nothing is served before Run. The configuration must be valid.
-func New(c Config, o Options) (d *Daemon, err error) {
+func New(c config.Config, o Options) (d *Daemon, err error) {
 	d = &Daemon{unit: &unit{config: c, log: o.Log, device: o.Device}, config: c, log: o.Log}
 	d.units = []*unit{d.unit}
 	defer func() {

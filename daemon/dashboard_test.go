@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // lookAt names a daemon that runs, to make the pictures of docs/images with.
@@ -44,7 +46,7 @@ func TestDashboard(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := startBrowser(t)
-	d := serveEmulated(t, emulatedConfig(t, func(c *Config) {
+	d := serveEmulated(t, emulatedConfig(t, func(c *config.Config) {
 		c.Predictor.File = path
 		for i := range c.Services {
 			c.Services[i].MaxBatch = 8
@@ -112,7 +114,7 @@ func TestDashboard(t *testing.T) {
 // without scrolling sideways.
 func TestDashboardOnAPhone(t *testing.T) {
 	b := startBrowser(t)
-	d := serveEmulated(t, emulatedConfig(t, func(c *Config) { c.Services[0].Name = strings.Repeat("long-name-", 6) }))
+	d := serveEmulated(t, emulatedConfig(t, func(c *config.Config) { c.Services[0].Name = strings.Repeat("long-name-", 6) }))
 	for range 3 {
 		if status, text := d.inferNamed(strings.Repeat("long-name-", 6)); status != 200 {
 			t.Fatal(status, text)
@@ -159,7 +161,7 @@ func (d *emulatedDaemon) inferNamed(service string) (int, string) {
 // and shows nothing before it has one.
 func TestDashboardWantsAToken(t *testing.T) {
 	b := startBrowser(t)
-	d := serveEmulated(t, emulatedConfig(t, func(c *Config) { c.Access.TokenFile = tokenFile(t, testToken) }))
+	d := serveEmulated(t, emulatedConfig(t, func(c *config.Config) { c.Access.TokenFile = tokenFile(t, testToken) }))
 	p := b.open(d.url("/"), 1400, 900, "light")
 	enter := func(token string) {
 		p.eval(fmt.Sprintf(`(byId("token").value = %q, "")`, token))

@@ -1,6 +1,6 @@
 // Package daemon is the running service. Its [Endpoint] speaks the Open
 // Inference Protocol over HTTP, with Triton's binary tensor extension, and
-// turns each request into a [Call] on a [Backend]. Its [Config] is read from
+// turns each request into a [Call] on a [Backend]. Its [config.Config] is read from
 // one TOML file.
 //
 // # Answers that are not outputs

@@ -11,27 +11,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/executor/emulated"
 	"github.com/overlapd/overlapd/models"
 )
 
-const (
-	// EmulatedPrefix starts a model of an emulated device.
-	EmulatedPrefix = "emulated:"
-
-	// emulatedLabel is what stands wherever it is said what runs a model.
-	emulatedLabel = "emulated"
-)
-
 // ErrEmulated is returned when an emulated device is to be measured: it is made
 // of measurements, and none of it may be taken for one.
 var ErrEmulated = errors.New(`the device is emulated: there is nothing to measure; fit a predictor with overlapd train to the data that its profile was made of`)
-
-// Emulated reports whether nothing is computed, and groups only take the time
-// that they would on a device.
-func (c *Config) Emulated() bool { return c.Device == emulatedLabel }
 
 // emulation is a modelled device, and the models of the services on it.
 type emulation struct {
@@ -50,7 +39,7 @@ type knownModel struct {
 // EmulatedDevice returns what the services of a configuration would run on, in
 // words. It fails if the profile cannot be used, or does not know one of their
 // models.
-func EmulatedDevice(c Config) (string, error) {
+func EmulatedDevice(c config.Config) (string, error) {
 	e, err := newEmulation(&c)
 	if err != nil {
 		return "", err
@@ -60,7 +49,7 @@ func EmulatedDevice(c Config) (string, error) {
 
 // newEmulation reads the profile of a configuration and finds the models of its
 // services in it.
-func newEmulation(c *Config) (*emulation, error) {
+func newEmulation(c *config.Config) (*emulation, error) {
 	data, err := os.ReadFile(c.DeviceProfile)
 	if err != nil {
 		return nil, err
@@ -75,7 +64,7 @@ func newEmulation(c *Config) (*emulation, error) {
 	}
 	sum := sha256.Sum256(data)
 	e := &emulation{device: model, name: profile.Device}
-	e.text = emulatedLabel + " " + orName(profile.Device, filepath.Base(c.DeviceProfile))
+	e.text = config.DeviceEmulated + " " + orName(profile.Device, filepath.Base(c.DeviceProfile))
 	e.know(model.Models(), hex.EncodeToString(sum[:]))
 	if err := e.check(c); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.DeviceProfile, err)
@@ -104,11 +93,11 @@ func (e *emulation) know(list []device.ModelInfo, hash string) {
 }
 
 // check returns every fault of services that the device cannot run.
-func (e *emulation) check(c *Config) error {
+func (e *emulation) check(c *config.Config) error {
 	var faults []error
 	for i := range c.Services {
 		s := &c.Services[i]
-		name := strings.TrimPrefix(s.Model, EmulatedPrefix)
+		name := strings.TrimPrefix(s.Model, config.EmulatedPrefix)
 		m, ok := e.known[name]
 		if !ok {
 			names := strings.Join(slices.Sorted(maps.Keys(e.known)), ", ")
@@ -123,7 +112,7 @@ func (e *emulation) check(c *Config) error {
 }
 
 // runner returns what takes the place of the workers.
-func (e *emulation) runner(c *Config, events func(executor.Event)) (runner, error) {
+func (e *emulation) runner(c *config.Config, events func(executor.Event)) (runner, error) {
 	o := emulated.Options{Device: e.device, Seed: uint64(c.DeviceSeed), Events: events}
 	for i := range c.Services {
 		o.Services = append(o.Services, e.service(models.ServiceID(i), &c.Services[i], &c.Worker))
@@ -144,7 +133,7 @@ type emulatedRunner struct {
 // Add adds a service with the model that its load names, as a configuration
 // does.
 func (r *emulatedRunner) Add(spec executor.ServiceSpec) error {
-	m, ok := r.emulation.known[strings.TrimPrefix(spec.Load.ModelPath, EmulatedPrefix)]
+	m, ok := r.emulation.known[strings.TrimPrefix(spec.Load.ModelPath, config.EmulatedPrefix)]
 	if !ok {
 		return fmt.Errorf("service %s: %q is not in the device's profile", spec.Name, spec.Load.ModelPath)
 	}
@@ -154,9 +143,9 @@ func (r *emulatedRunner) Add(spec executor.ServiceSpec) error {
 }
 
 // service describes a service to the executor.
-func (e *emulation) service(id models.ServiceID, s *ServiceConfig, w *WorkerConfig) emulated.Service {
+func (e *emulation) service(id models.ServiceID, s *config.Service, w *config.Worker) emulated.Service {
 	return emulated.Service{
-		ID: id, Name: s.Name, Model: e.known[strings.TrimPrefix(s.Model, EmulatedPrefix)].Model,
+		ID: id, Name: s.Name, Model: e.known[strings.TrimPrefix(s.Model, config.EmulatedPrefix)].Model,
 		InputBytes: w.InputBytes, OutputBytes: w.OutputBytes,
 	}
 }

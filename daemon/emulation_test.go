@@ -17,6 +17,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
@@ -59,7 +60,7 @@ func formulaModels() []device.ModelInfo {
 }
 
 // formulaEmulation stands for a profile.
-func formulaEmulation(c *Config) (*emulation, error) {
+func formulaEmulation(c *config.Config) (*emulation, error) {
 	e := &emulation{device: formula{}, name: formulaName, text: "emulated " + formulaName}
 	e.know(formulaModels(), "hash of the profile")
 	return e, e.check(c)
@@ -87,14 +88,14 @@ func formulaFile() *predictor.File {
 	return f
 }
 
-func emulatedConfig(t *testing.T, change func(*Config)) Config {
+func emulatedConfig(t *testing.T, change func(*config.Config)) config.Config {
 	t.Helper()
-	return fakeConfig(2, func(c *Config) {
+	return fakeConfig(2, func(c *config.Config) {
 		c.Listen, c.StateDir, c.Policy = "127.0.0.1:0", t.TempDir(), "overlap"
 		c.Device, c.DeviceProfile = "emulated", "formula.device.json"
 		c.Worker.InputBytes, c.Worker.OutputBytes = 1<<20, 1<<20
 		for i := range c.Services {
-			c.Services[i].Model = EmulatedPrefix + formulaModels()[i].Name
+			c.Services[i].Model = config.EmulatedPrefix + formulaModels()[i].Name
 		}
 		if change != nil {
 			change(c)
@@ -111,13 +112,13 @@ type emulatedDaemon struct {
 	over chan error
 }
 
-func serveEmulated(t *testing.T, c Config) *emulatedDaemon {
+func serveEmulated(t *testing.T, c config.Config) *emulatedDaemon {
 	t.Helper()
 	return serveEmulatedOn(t, c, formulaEmulation)
 }
 
 // serveEmulatedOn serves on what read returns, or on the profile if it is nil.
-func serveEmulatedOn(t *testing.T, c Config, read func(*Config) (*emulation, error)) *emulatedDaemon {
+func serveEmulatedOn(t *testing.T, c config.Config, read func(*config.Config) (*emulation, error)) *emulatedDaemon {
 	t.Helper()
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
@@ -199,7 +200,7 @@ func TestEmulatedLoad(t *testing.T) {
 	if err := formulaFile().WriteFile(path); err != nil {
 		t.Fatal(err)
 	}
-	d := serveEmulated(t, emulatedConfig(t, func(c *Config) {
+	d := serveEmulated(t, emulatedConfig(t, func(c *config.Config) {
 		c.Predictor.File, c.Decisions.Log = path, true
 		c.Services[1].MaxBatch = 8
 	}))
@@ -360,7 +361,7 @@ func TestEmulatedPredictor(t *testing.T) {
 			if err := f.WriteFile(path); err != nil {
 				t.Fatal(err)
 			}
-			d := serveEmulated(t, emulatedConfig(t, func(c *Config) { c.Predictor.File = path }))
+			d := serveEmulated(t, emulatedConfig(t, func(c *config.Config) { c.Predictor.File = path }))
 			o, ok := d.backend.Overview()
 			if !ok || o.Predictor.Phase != c.phase || !strings.Contains(o.Predictor.Reason, c.want) {
 				t.Errorf("%s: %s", o.Predictor.Phase, o.Predictor.Reason)
@@ -392,11 +393,11 @@ func TestEmulatedDrains(t *testing.T) {
 
 func TestEmulationFaults(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*Config)
+		change func(*config.Config)
 		want   []string
 	}{
-		"unknown model": {func(c *Config) { c.Services[1].Model = "emulated:resnet50" }, []string{`service s1: "resnet50" is not in the profile, which knows first, second`}},
-		"large batch":   {func(c *Config) { c.Services[0].MaxBatch = 9 }, []string{"service s0: max_batch is 9, the largest batch of first in the profile 8"}},
+		"unknown model": {func(c *config.Config) { c.Services[1].Model = "emulated:resnet50" }, []string{`service s1: "resnet50" is not in the profile, which knows first, second`}},
+		"large batch":   {func(c *config.Config) { c.Services[0].MaxBatch = 9 }, []string{"service s0: max_batch is 9, the largest batch of first in the profile 8"}},
 	} {
 		config := emulatedConfig(t, c.change)
 		_, err := New(config, Options{Log: zerolog.Nop(), emulation: formulaEmulation})
@@ -408,7 +409,7 @@ func TestEmulationFaults(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for name, text := range map[string]string{"missing": "", "empty": "\n", "foreign": `{"format":"overlapd-predictor/1"}`, "truncated": `{"format":"overlapd-device/1",`} {
-		config := emulatedConfig(t, func(c *Config) { c.DeviceProfile = filepath.Join(dir, name) })
+		config := emulatedConfig(t, func(c *config.Config) { c.DeviceProfile = filepath.Join(dir, name) })
 		if text != "" {
 			if err := os.WriteFile(config.DeviceProfile, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
@@ -419,28 +420,6 @@ func TestEmulationFaults(t *testing.T) {
 		}
 		if _, err := New(config, Options{Log: zerolog.Nop()}); err == nil {
 			t.Errorf("%s: a daemon of it is made", name)
-		}
-	}
-}
-
-func TestEmulatedConfig(t *testing.T) {
-	const services = "[[service]]\nname = \"a\"\nmodel = \"emulated:resnet50\"\n"
-	c, err := ParseConfig("/etc/overlapd/c.toml", []byte("device = \"emulated\"\ndevice_profile = \"a100.device.json\"\ndevice_seed = 7\n"+services))
-	if err != nil || c.DeviceProfile != "/etc/overlapd/a100.device.json" || c.DeviceSeed != 7 || c.Services[0].Model != "emulated:resnet50" || !c.Emulated() {
-		t.Errorf("%v: %+v", err, c)
-	}
-	if again, err := ParseConfig("c.toml", c.TOML()); err != nil || !bytes.Equal(again.TOML(), c.TOML()) {
-		t.Errorf("what is printed is read as something else: %v", err)
-	}
-	for text, want := range map[string]string{
-		"device = \"emulated\"\n" + services:       `c.toml: device_profile: must name a file made with overlapd device fit`,
-		services:                                   `c.toml:3: service[0].model: "emulated:resnet50" runs with device = "emulated" only`,
-		"device_profile = \"x\"\n" + minimalConfig: `c.toml:1: device_profile: only an emulated device has one`,
-		"device = \"emulated\"\ndevice_profile = \"x\"\n" + minimalConfig: `c.toml:5: service[0].model: must be "emulated:NAME"`,
-		"device_seed = -1\n" + minimalConfig:                              `c.toml:1: device_seed: must be`,
-	} {
-		if _, err := ParseConfig("c.toml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
 		}
 	}
 }
@@ -457,14 +436,14 @@ func TestEmulatedRunnerAdds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer exec.Close()
-	spec := executor.ServiceSpec{ID: 2, Name: "s2", Load: segments.LoadSpec{ModelPath: EmulatedPrefix + "second"}, InputBytes: 1 << 16, OutputBytes: 1 << 16}
+	spec := executor.ServiceSpec{ID: 2, Name: "s2", Load: segments.LoadSpec{ModelPath: config.EmulatedPrefix + "second"}, InputBytes: 1 << 16, OutputBytes: 1 << 16}
 	if err := exec.Add(spec); err != nil {
 		t.Fatal(err)
 	}
 	if state, err := exec.State(2); err != nil || len(state.Info.Operators) != formulaOperators || len(state.Info.Solo) != 4 {
 		t.Errorf("%+v, %v", state, err)
 	}
-	spec.ID, spec.Load.ModelPath = 3, EmulatedPrefix+"third"
+	spec.ID, spec.Load.ModelPath = 3, config.EmulatedPrefix+"third"
 	if err := exec.Add(spec); err == nil || !strings.Contains(err.Error(), "third") {
 		t.Error(err)
 	}

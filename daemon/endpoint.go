@@ -15,6 +15,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/overlapd/overlapd/daemon/access"
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/tracing"
 )
 
@@ -34,7 +35,7 @@ const (
 // Endpoint serves the Open Inference Protocol over HTTP.
 type Endpoint struct {
 	backend        Backend
-	limits         Limits
+	limits         config.Limits
 	log            zerolog.Logger
 	version        string
 	server         *fasthttp.Server
@@ -58,7 +59,7 @@ type Endpoint struct {
 
 // NewEndpoint returns an endpoint that listens nowhere yet. Version is what
 // /v2 says of the daemon.
-func NewEndpoint(b Backend, l Limits, version string, log zerolog.Logger) (*Endpoint, error) {
+func NewEndpoint(b Backend, l config.Limits, version string, log zerolog.Logger) (*Endpoint, error) {
 	w, err := newWatch(b)
 	if err != nil {
 		return nil, err
@@ -92,8 +93,8 @@ func NewEndpoint(b Backend, l Limits, version string, log zerolog.Logger) (*Endp
 // labelEmulated makes every answer say that nothing is computed: the header
 // Server, and the extensions of /v2.
 func (e *Endpoint) labelEmulated() {
-	e.server.Name = serverName + " (" + emulatedLabel + ")"
-	e.extend(emulatedLabel)
+	e.server.Name = serverName + " (" + config.DeviceEmulated + ")"
+	e.extend(config.DeviceEmulated)
 }
 
 // extend names the protocol's extensions that the daemon has, and more of its

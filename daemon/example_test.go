@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
@@ -152,7 +153,7 @@ func TestExampleFiles(t *testing.T) {
 
 // The example serves, with its predictor.
 func TestExampleServes(t *testing.T) {
-	c, err := LoadConfig(filepath.Join(examples, "emulated.toml"))
+	c, err := config.Load(filepath.Join(examples, "emulated.toml"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/access/fakeca"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // testToken is one that lets in.
@@ -42,7 +43,7 @@ type guardedServer struct {
 
 // serveGuarded serves with TLS if secure is set, and wants a token if there is
 // one.
-func serveGuarded(t testing.TB, l Limits, secure bool, token string, change func(*Endpoint, *access.Options)) *guardedServer {
+func serveGuarded(t testing.TB, l config.Limits, secure bool, token string, change func(*Endpoint, *access.Options)) *guardedServer {
 	t.Helper()
 	g := &guardedServer{ca: fakeca.New(t.TempDir())}
 	var o access.Options

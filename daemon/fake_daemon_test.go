@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
@@ -37,7 +38,7 @@ type rigOptions struct {
 	dir      string // state_dir, "" for a new one
 	device   *fakeDevice
 	fit      FitFunc
-	change   func(*Config)
+	change   func(*config.Config)
 	prepare  func(*fakeWorkers) // before the workers start
 }
 
@@ -67,9 +68,9 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	if o.dir == "" {
 		o.dir = t.TempDir()
 	}
-	c := fakeConfig(o.services, func(c *Config) {
+	c := fakeConfig(o.services, func(c *config.Config) {
 		c.Policy, c.StateDir = "overlap", o.dir
-		c.Profile = ProfileConfig{OnStart: true, Time: time.Minute, Groups: 12, Repeats: 3, Spans: 2, Seed: 1}
+		c.Profile = config.Profile{OnStart: true, Time: time.Minute, Groups: 12, Repeats: 3, Spans: 2, Seed: 1}
 		for i := range c.Services {
 			c.Services[i].Sizes = []int{1, 2}
 		}

@@ -24,6 +24,7 @@ import (
 	gpufake "github.com/overlapd/overlapd/cuda/fake"
 	"github.com/overlapd/overlapd/cuda/mps"
 	"github.com/overlapd/overlapd/cuda/mps/fakemps"
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
@@ -102,7 +103,7 @@ type gpuRig struct {
 	t      *testing.T
 	server *gpufake.Server
 	before string // state of the GPU
-	config Config
+	config config.Config
 	opts   Options
 	log    *logBuffer
 	stop   func() error
@@ -123,14 +124,14 @@ func newGPURig(t *testing.T, services ...string) *gpuRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &gpuRig{t: t, server: gpufake.New(), config: Default(), log: &logBuffer{}}
+	r := &gpuRig{t: t, server: gpufake.New(), config: config.Default(), log: &logBuffer{}}
 	c := &r.config
-	c.Device, c.Listen, c.GRPCListen, c.StateDir = deviceCUDA, "127.0.0.1:0", "", t.TempDir()
+	c.Device, c.Listen, c.GRPCListen, c.StateDir = config.DeviceCUDA, "127.0.0.1:0", "", t.TempDir()
 	c.MPS.Dir = filepath.Join(dir, "mps")
 	c.Profile.OnStart, c.Worker.Threads = false, 1
 	c.Worker.InputBytes, c.Worker.OutputBytes = 1<<20, 1<<20
 	for _, name := range services {
-		s := DefaultService()
+		s := config.DefaultService()
 		s.Name, s.Model, s.Target = name, "zoo:tiny_add", gpuPatience
 		c.Services = append(c.Services, s)
 	}
@@ -150,8 +151,8 @@ func newGPURig(t *testing.T, services ...string) *gpuRig {
 }
 
 // divide puts the services on instances that the daemon creates.
-func (r *gpuRig) divide(instances ...MIGInstance) *gpuRig {
-	r.config.MIG = MIGConfig{Owner: true, Instances: instances}
+func (r *gpuRig) divide(instances ...config.MIGInstance) *gpuRig {
+	r.config.MIG = config.MIG{Owner: true, Instances: instances}
 	return r
 }
 

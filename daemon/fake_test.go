@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/timeline"
 	"github.com/overlapd/overlapd/models"
 	"github.com/rs/zerolog"
@@ -70,7 +71,7 @@ var elementTypes = []models.DataType{
 func newFake(t testing.TB) *fake {
 	f := &fake{t: t}
 	add := func(name string, info Info) *Service {
-		c := DefaultService()
+		c := config.DefaultService()
 		c.Name, c.MaxQueryBatch = name, 8
 		s := NewService(models.ServiceID(len(f.services)), c, "edf")
 		info.Platform, info.Device, info.Operators, info.Hash = "onnxruntime_onnx", "cpu", 2, "abc123"
@@ -258,15 +259,15 @@ type server struct {
 	addr     net.Addr
 }
 
-func testLimits() Limits {
-	l := Default().Limits
+func testLimits() config.Limits {
+	l := config.Default().Limits
 	l.IdleTimeout = 20 * time.Second
 	return l
 }
 
-func serve(t testing.TB, l Limits) *server { return serveAt(t, l, "127.0.0.1:0") }
+func serve(t testing.TB, l config.Limits) *server { return serveAt(t, l, "127.0.0.1:0") }
 
-func serveAt(t testing.TB, l Limits, address string) *server {
+func serveAt(t testing.TB, l config.Limits, address string) *server {
 	t.Helper()
 	f := newFake(t)
 	e, err := NewEndpoint(f, l, "test", zerolog.Nop())

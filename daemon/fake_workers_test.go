@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments"
@@ -89,11 +90,11 @@ func newFakeWorkers(t *testing.T, services int) *fakeWorkers {
 }
 
 // fakeConfig is a configuration of so many services, which run one at a time.
-func fakeConfig(services int, change func(*Config)) Config {
-	c := Default()
+func fakeConfig(services int, change func(*config.Config)) config.Config {
+	c := config.Default()
 	c.Policy, c.GRPCListen = "edf", "" // whoever wants gRPC chooses a port
 	for i := range services {
-		s := DefaultService()
+		s := config.DefaultService()
 		s.Name, s.Model, s.Target = fmt.Sprint("s", i), "zoo:tiny_add", time.Minute
 		c.Services = append(c.Services, s)
 	}

@@ -131,20 +131,3 @@ func fuzzWrite(t *testing.T, c *Call, sig *signature) bool {
 	}
 	return true
 }
-
-// FuzzConfig reads configurations. What is accepted prints as one that reads
-// back the same.
-func FuzzConfig(f *testing.F) {
-	f.Add(Embedded().TOML())
-	f.Add([]byte("[[service]]\nname = \"a\"\nmodel = \"zoo:resnet50\"\n"))
-	f.Add([]byte("listen = 1\n[limits]\nrequest_bytes = \"1XB\"\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := ParseConfig("/etc/overlapd.toml", data)
-		if err != nil {
-			return
-		}
-		if _, err := ParseConfig("/etc/overlapd.toml", c.TOML()); err != nil {
-			t.Fatalf("%s\n%v", c.TOML(), err)
-		}
-	})
-}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/cuda/mps"
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
@@ -31,7 +32,7 @@ var errNoProbe = errors.New("it is not known whether ONNX Runtime can use one")
 
 // lookGPU finds the GPU of a configuration and plans what is to be done with
 // it.
-func lookGPU(c *Config, o *GPUOptions) (*gpu.GPU, error) {
+func lookGPU(c *config.Config, o *GPUOptions) (*gpu.GPU, error) {
 	program := o.Options
 	if c.MPS.Program != "" {
 		program.MPS.Program = c.MPS.Program
@@ -51,10 +52,10 @@ func lookGPU(c *Config, o *GPUOptions) (*gpu.GPU, error) {
 // chooseGPU returns the GPU to run on, nil for the CPU. With "auto" a GPU that
 // cannot be used is no error, and the log says why.
 func (d *Daemon) chooseGPU(ctx context.Context, o *GPUOptions) (*gpu.GPU, error) {
-	if !d.config.mayGPU() {
+	if !d.config.MayUseGPU() {
 		return nil, nil
 	}
-	auto := d.config.Device == deviceAuto
+	auto := d.config.Device == config.DeviceAuto
 	if auto && o.Probe == nil {
 		d.log.Info().Err(errNoProbe).Msg(`device = "auto" takes the CPU`)
 		return nil, nil
@@ -104,9 +105,9 @@ var errManyInstances = errors.New("overlapd profile measures one device: write a
 // place makes the worker of a service run on the unit's part of the GPU, and
 // returns what gives back its share of the part's memory. A service that does
 // not fit is refused, and the others serve.
-func (d *unit) place(spec *executor.ServiceSpec, s *ServiceConfig, memory *gpu.Ledger) (release func(), err error) {
+func (d *unit) place(spec *executor.ServiceSpec, s *config.Service, memory *gpu.Ledger) (release func(), err error) {
 	release = func() {}
-	limits, err := s.MPS.limits()
+	limits, err := mpsLimits(&s.MPS)
 	if err != nil {
 		return release, err
 	}
@@ -116,7 +117,7 @@ func (d *unit) place(spec *executor.ServiceSpec, s *ServiceConfig, memory *gpu.L
 	spec.Load.CUDA = &segments.CUDASpec{
 		MemoryBytes:       d.given(s),
 		TF32:              d.config.CUDA.TF32,
-		ExtendAsRequested: d.config.CUDA.ArenaExtend == extendRequested,
+		ExtendAsRequested: d.config.CUDA.ArenaExtend == config.ExtendRequested,
 	}
 	spec.Load.WarmSeqLens = s.SeqLens
 	cut := s.Cut
@@ -130,14 +131,14 @@ func (d *unit) place(spec *executor.ServiceSpec, s *ServiceConfig, memory *gpu.L
 	return release, err
 }
 
-func (l *MPSLimits) limits() (mps.Limits, error) {
+func mpsLimits(l *config.MPSLimits) (mps.Limits, error) {
 	priority, err := mps.ParsePriority(l.Priority)
 	return mps.Limits{ActiveThreadPercentage: l.Percentage, PinnedMemoryBytes: l.PinnedMemory, Priority: priority}, err
 }
 
 // given returns how much of the GPU's memory a service may take, 0 for what
 // there is.
-func (d *unit) given(s *ServiceConfig) int64 {
+func (d *unit) given(s *config.Service) int64 {
 	limit, own := d.config.CUDA.MemoryLimit, s.MPS.PinnedMemory
 	if limit == 0 || own != 0 && own < limit {
 		return own
@@ -148,7 +149,7 @@ func (d *unit) given(s *ServiceConfig) int64 {
 // admit accounts for a service: what it is given if that is said, else what its
 // model is expected to need if it is cut so, 0 standing for the default. It
 // returns that, or why there is no room for it.
-func (d *unit) admit(path string, s *ServiceConfig, cut int, memory *gpu.Ledger) (need gpu.Need, refused, err error) {
+func (d *unit) admit(path string, s *config.Service, cut int, memory *gpu.Ledger) (need gpu.Need, refused, err error) {
 	var m segments.DeviceMemory
 	err = surviving(path, func() error {
 		f, err := models.Open(path, models.DefaultLimits())
@@ -181,7 +182,7 @@ func (l *loop) share(id models.ServiceID) string {
 // PlanGPU returns in words what a daemon with this configuration would do with
 // a GPU, and what its services would have of the memory. It changes nothing but
 // that models of the zoo are built. On a CPU it says so.
-func PlanGPU(c Config, o Options) (text string, err error) {
+func PlanGPU(c config.Config, o Options) (text string, err error) {
 	d := &Daemon{unit: &unit{config: c, log: o.Log}, config: c, log: o.Log}
 	d.units = []*unit{d.unit}
 	g, err := d.chooseGPU(context.Background(), &o.GPU)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/cuda"
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/metrics"
 )
@@ -25,12 +26,12 @@ func (r *gpuRig) text() string {
 // has memory and no utilization.
 func TestMetricsOfGPUs(t *testing.T) {
 	for name, c := range map[string]struct {
-		instances   []MIGInstance
+		instances   []config.MIGInstance
 		gpus        int
 		utilization int
 	}{
 		"whole":   {nil, 1, 1},
-		"divided": {[]MIGInstance{{"3g.40gb", []string{"a"}}, {"2g.20gb", []string{"b"}}}, 2, 0},
+		"divided": {[]config.MIGInstance{{Profile: "3g.40gb", Services: []string{"a"}}, {Profile: "2g.20gb", Services: []string{"b"}}}, 2, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newGPURig(t, "a", "b")

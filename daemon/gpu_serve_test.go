@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/overlapd/overlapd/cuda/mps/fakemps"
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 )
 
@@ -19,7 +20,7 @@ import (
 // the other do not notice, and each query has one answer.
 func TestInstances(t *testing.T) {
 	r := newGPURig(t, "a", "b", "c", "d").divide(
-		MIGInstance{"3g.40gb", []string{"a", "c"}}, MIGInstance{"2g.20gb", []string{"b", "d"}})
+		config.MIGInstance{Profile: "3g.40gb", Services: []string{"a", "c"}}, config.MIGInstance{Profile: "2g.20gb", Services: []string{"b", "d"}})
 	r.start()
 	r.eventually("ready", r.Ready)
 	o := r.overview()
@@ -74,7 +75,7 @@ func TestInstances(t *testing.T) {
 
 // A service that does not fit is refused with the sums, and the other serves.
 func TestNoRoomOnGPU(t *testing.T) {
-	r := newGPURig(t, "a", "b", "c").divide(MIGInstance{"1g.10gb", []string{"a", "b", "c"}})
+	r := newGPURig(t, "a", "b", "c").divide(config.MIGInstance{Profile: "1g.10gb", Services: []string{"a", "b", "c"}})
 	r.config.Services[0].MPS.PinnedMemory = 8 << 30
 	r.config.Services[1].MPS.PinnedMemory = 4 << 30
 	r.config.Services[2].MPS.PinnedMemory = 1 << 20
@@ -133,13 +134,13 @@ func TestGPURefused(t *testing.T) {
 	}{
 		"no such GPU": {func(r *gpuRig) { r.config.GPU = "3" }, `gpu = "3"`},
 		"no room": {func(r *gpuRig) {
-			r.divide(MIGInstance{"7g.80gb", []string{"a"}}, MIGInstance{"1g.10gb", []string{"b"}})
+			r.divide(config.MIGInstance{Profile: "7g.80gb", Services: []string{"a"}}, config.MIGInstance{Profile: "1g.10gb", Services: []string{"b"}})
 		}, "MIG layout does not fit"},
 		"no program":   {func(r *gpuRig) { r.config.MPS.Program = "/nonexistent/mps" }, "no MPS control program"},
 		"bad listener": {func(r *gpuRig) { r.config.Listen = "unix:/nonexistent/socket" }, "socket"},
 		"profile": {func(r *gpuRig) {
 			r.opts.Offline = true
-			r.divide(MIGInstance{"1g.10gb", []string{"a"}}, MIGInstance{"1g.10gb", []string{"b"}})
+			r.divide(config.MIGInstance{Profile: "1g.10gb", Services: []string{"a"}}, config.MIGInstance{Profile: "1g.10gb", Services: []string{"b"}})
 		}, "overlapd profile measures one device"},
 	} {
 		r := newGPURig(t, "a", "b")
@@ -169,7 +170,7 @@ func TestAuto(t *testing.T) {
 		"not known": {func(r *gpuRig) { r.opts.GPU.Probe = nil }, false, "not known"},
 	} {
 		r := newGPURig(t, "a")
-		r.config.Device, r.opts.Offline = deviceAuto, true
+		r.config.Device, r.opts.Offline = config.DeviceAuto, true
 		tt.change(r)
 		d, err := New(r.config, r.opts)
 		if err != nil {
@@ -185,7 +186,7 @@ func TestAuto(t *testing.T) {
 }
 
 func TestPlanGPU(t *testing.T) {
-	r := newGPURig(t, "a", "b").divide(MIGInstance{"1g.10gb", []string{"a", "b"}})
+	r := newGPURig(t, "a", "b").divide(config.MIGInstance{Profile: "1g.10gb", Services: []string{"a", "b"}})
 	r.config.Services[0].MPS.PinnedMemory = 9900 << 20
 	text, err := PlanGPU(r.config, r.opts)
 	if err != nil {
@@ -200,7 +201,7 @@ func TestPlanGPU(t *testing.T) {
 	if r.server.State() != r.before || !r.server.Closed() {
 		t.Error("a plan changed something")
 	}
-	r.config.Device, r.config.MIG = deviceCPU, MIGConfig{}
+	r.config.Device, r.config.MIG = config.DeviceCPU, config.MIG{}
 	if text, err := PlanGPU(r.config, r.opts); err != nil || !strings.Contains(text, "no GPU is used") {
 		t.Errorf("%q, %v", text, err)
 	}

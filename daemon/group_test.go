@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap/journal"
@@ -20,7 +21,7 @@ import (
 // service 0 alone. Its decisions are logged.
 func groupRig(t *testing.T) (*rig, *Call) {
 	t.Helper()
-	r := startRig(t, rigOptions{services: 2, dir: put(t, fakeFile(2)), change: func(c *Config) { c.Decisions.Log = true }})
+	r := startRig(t, rigOptions{services: 2, dir: put(t, fakeFile(2)), change: func(c *config.Config) { c.Decisions.Log = true }})
 	r.await("serving")
 	c := mustSubmit(t, r.backend, 0)
 	r.workers.await()
@@ -175,7 +176,7 @@ func TestGroupThatIsLost(t *testing.T) {
 // Spans are cut where deadlines ask for it, and batches go on where they stand.
 // Whatever is decided, every query is answered, and the log reproduces.
 func TestGroupsUnderLoad(t *testing.T) {
-	r := startRig(t, rigOptions{services: 3, dir: put(t, fakeFile(3)), change: func(c *Config) {
+	r := startRig(t, rigOptions{services: 3, dir: put(t, fakeFile(3)), change: func(c *config.Config) {
 		c.Decisions.Log = true
 		for i := range c.Services {
 			c.Services[i].MaxBatch = 4
@@ -239,7 +240,7 @@ func TestGroupOfOneModelTwice(t *testing.T) {
 func TestGroupsUnderRandomEvents(t *testing.T) {
 	const services, clients, each = 3, 6, 60
 	for seed := range uint64(4) {
-		o := rigOptions{services: services, change: func(c *Config) {
+		o := rigOptions{services: services, change: func(c *config.Config) {
 			c.Decisions.Log = true
 			c.Profile.Groups = 300
 			for i := range c.Services {

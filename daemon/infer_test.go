@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -251,7 +252,7 @@ func TestStatistics(t *testing.T) {
 }
 
 func TestSignature(t *testing.T) {
-	c := DefaultService()
+	c := config.DefaultService()
 	c.Name, c.MaxBatch = `m"x`, 4
 	for name, tt := range map[string]struct {
 		in, out []models.TensorSpec

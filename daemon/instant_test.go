@@ -8,6 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap/journal"
@@ -54,13 +55,13 @@ func (f *instant) Remove(models.ServiceID) (<-chan error, error) {
 
 // startInstant starts a backend on it, with services of one operator that are
 // ready.
-func startInstant(t testing.TB, services int, change func(*Config)) *backend {
+func startInstant(t testing.TB, services int, change func(*config.Config)) *backend {
 	t.Helper()
 	return startInstantLogged(t, services, change, nil)
 }
 
 // startInstantLogged is startInstant with a decision log, unless it is nil.
-func startInstantLogged(t testing.TB, services int, change func(*Config), log *journal.Writer) *backend {
+func startInstantLogged(t testing.TB, services int, change func(*config.Config), log *journal.Writer) *backend {
 	t.Helper()
 	c := fakeConfig(services, change)
 	b := newBackend(c, zerolog.Nop())

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/timeline"
 	"github.com/overlapd/overlapd/executor"
 )
@@ -19,7 +20,7 @@ func over(t *testing.T, b *backend) []timeline.Query {
 
 // Each query that ends is remembered, whatever becomes of it.
 func TestQueriesThatEnd(t *testing.T) {
-	b, f := startLoop(t, 1, func(c *Config) { c.Services[0].QueueLimit = 1 })
+	b, f := startLoop(t, 1, func(c *config.Config) { c.Services[0].QueueLimit = 1 })
 	c := mustSubmit(t, b, 0)
 	f.await()
 	waiting := mustSubmit(t, b, 0)

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 )
@@ -60,7 +61,7 @@ func TestLoadingAndMeasuring(t *testing.T) {
 // ask it, with its progress among the steps of the reload.
 func TestLoadingIsShown(t *testing.T) {
 	r := newReloadRig(t, 1)
-	r.begin(func(c *Config) { c.Services = append(c.Services, added("new")) })
+	r.begin(func(c *config.Config) { c.Services = append(c.Services, added("new")) })
 	id := r.joins()
 	r.workers.tell(executor.WorkerProgress{Service: models.ServiceID(id), Phase: "load", Done: 3, Total: 9})
 	r.sync()

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/metrics"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
@@ -24,7 +25,7 @@ var errModelChanged = errors.New("its model has just changed")
 // loop is the state of the scheduler goroutine. Nothing else touches it.
 type loop struct {
 	*backend
-	config    Config
+	config    config.Config
 	scheduler *journal.Scheduler
 	solo      *predictor.Solo
 	predictor *predictor.Predictor // of groups; it has solo
@@ -441,7 +442,7 @@ func (l *loop) infoOf(i *segments.Info) Info {
 		Versions:  map[string]string{"onnxruntime": i.ORTVersion},
 	}
 	if l.emulation != nil {
-		info.Platform, info.Versions = emulatedLabel, nil
+		info.Platform, info.Versions = config.DeviceEmulated, nil
 	}
 	if i.Cut != nil {
 		info.Cut = i.Cut.Reason

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/overlap/journal"
@@ -16,7 +17,7 @@ import (
 
 // startLoop starts a backend with so many services and fake workers, all of
 // them ready. It ends with the test.
-func startLoop(t *testing.T, services int, change func(*Config)) (*backend, *fakeWorkers) {
+func startLoop(t *testing.T, services int, change func(*config.Config)) (*backend, *fakeWorkers) {
 	t.Helper()
 	c := fakeConfig(services, change)
 	b := newBackend(c, zerolog.Nop())
@@ -189,7 +190,7 @@ func TestLoopAnswersCallsThatComeAtTheEnd(t *testing.T) {
 func TestLoopUnderRandomEvents(t *testing.T) {
 	const services, clients, each = 3, 8, 60
 	for seed := range uint64(4) {
-		b, f := startLoop(t, services, func(c *Config) {
+		b, f := startLoop(t, services, func(c *config.Config) {
 			for i := range c.Services {
 				c.Services[i].MaxBatch, c.Services[i].QueueLimit = 4, 5
 			}

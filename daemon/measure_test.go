@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // measure runs Measure and returns its last report.
@@ -24,7 +26,7 @@ func ignore(MeasureReport) {}
 // only.
 func TestMeasure(t *testing.T) {
 	dir := put(t, fakeFile(2))
-	r := newRig(t, rigOptions{services: 2, device: &calm, dir: dir, change: func(c *Config) { c.Profile.OnStart = false }})
+	r := newRig(t, rigOptions{services: 2, device: &calm, dir: dir, change: func(c *config.Config) { c.Profile.OnStart = false }})
 	reports := 0
 	last := r.measure(context.Background(), 0, func(MeasureReport) { reports++ })
 	if !last.Over || last.Ready != 2 || last.Services != 2 || last.Progress.Done != 20 || last.Progress.Total != 20 || reports == 0 {
@@ -50,7 +52,7 @@ func TestMeasureIsInterrupted(t *testing.T) {
 
 // A measurement that hangs holds up the end for as long as answers may.
 func TestMeasureIsInterruptedWhileAWorkerHangs(t *testing.T) {
-	r := newRig(t, rigOptions{services: 2, change: func(c *Config) { c.DrainTimeout = 50 * time.Millisecond }})
+	r := newRig(t, rigOptions{services: 2, change: func(c *config.Config) { c.DrainTimeout = 50 * time.Millisecond }})
 	r.workers.deafen()
 	ctx, cancel := context.WithCancel(context.Background())
 	last := r.measure(ctx, 0, func(m MeasureReport) {

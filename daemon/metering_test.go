@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/metrics"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
@@ -36,7 +37,7 @@ func TestMeteringOfRounds(t *testing.T) {
 // What is behind a note: the first deadline in the group, not that of others
 // that wait, from its start on.
 func TestMeteringOfHeadroom(t *testing.T) {
-	b, f := startLoop(t, 2, func(c *Config) { c.Policy = "fcfs" })
+	b, f := startLoop(t, 2, func(c *config.Config) { c.Policy = "fcfs" })
 	late := mustSubmit(t, b, 0)
 	f.await()
 	soon, err := submit(t, b, 1, 10*time.Second)
@@ -122,7 +123,7 @@ func BenchmarkMetering(b *testing.B) {
 	for _, services := range []int{2, 16} {
 		for _, m := range meterings {
 			b.Run(fmt.Sprintf("services=%d/%s", services, m.name), func(b *testing.B) {
-				back := startInstant(b, services, func(c *Config) { c.Metrics = m.metrics })
+				back := startInstant(b, services, func(c *config.Config) { c.Metrics = m.metrics })
 				if m.pause > 0 {
 					defer scrapeEvery(b, back, m.pause)()
 				}
@@ -170,7 +171,7 @@ func BenchmarkOverhead(b *testing.B) {
 	const queries = 200 // of a block
 	for _, m := range meterings[1:] {
 		b.Run(m.name, func(b *testing.B) {
-			off := newAsker(startInstant(b, 2, func(c *Config) { c.Metrics = false }), 0)
+			off := newAsker(startInstant(b, 2, func(c *config.Config) { c.Metrics = false }), 0)
 			back := startInstant(b, 2, nil)
 			if m.pause > 0 {
 				defer scrapeEvery(b, back, m.pause)()

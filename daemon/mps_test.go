@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/overlapd/overlapd/cuda/mps"
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 )
 
@@ -77,7 +78,7 @@ func TestMPSWatch(t *testing.T) {
 // among them, and none can be added before it is back.
 func TestServicesWithoutMPS(t *testing.T) {
 	r := newReloadRig(t, 1)
-	r.begin(func(c *Config) { c.Services = append(c.Services, added("new")) })
+	r.begin(func(c *config.Config) { c.Services = append(c.Services, added("new")) })
 	r.joins()
 	w := &mpsWatch{backend: r.backend, holder: &fakeHolder{}, recover: time.NewTimer(time.Hour)}
 	w.giveUp(errors.New("too often"))
@@ -87,7 +88,7 @@ func TestServicesWithoutMPS(t *testing.T) {
 	if !r.face.Service([]byte("s0")).givenUp.Load() {
 		t.Error("the service that served is not given up")
 	}
-	add := func(c *Config) { c.Services = append(c.Services, added("newer")) }
+	add := func(c *config.Config) { c.Services = append(c.Services, added("newer")) }
 	if done := r.reload(add); !strings.Contains(done.Failed["newer"], `mode = "off"`) {
 		t.Errorf("%+v", done)
 	}
@@ -126,8 +127,8 @@ func TestShare(t *testing.T) {
 
 func TestGiven(t *testing.T) {
 	for _, tt := range []struct{ limit, own, want int64 }{{0, 0, 0}, {5, 0, 5}, {0, 6, 6}, {5, 6, 5}, {6, 5, 5}} {
-		u := &unit{config: Config{CUDA: CUDAConfig{MemoryLimit: tt.limit}}}
-		if got := u.given(&ServiceConfig{MPS: MPSLimits{PinnedMemory: tt.own}}); got != tt.want {
+		u := &unit{config: config.Config{CUDA: config.CUDA{MemoryLimit: tt.limit}}}
+		if got := u.given(&config.Service{MPS: config.MPSLimits{PinnedMemory: tt.own}}); got != tt.want {
 			t.Errorf("%+v: %d", tt, got)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // How a service manager is kept informed.
@@ -149,7 +151,7 @@ func (p *pulse) due(now, beat, every time.Duration) bool {
 	return true
 }
 
-func newHerald(c Config, watchdog time.Duration) *herald {
+func newHerald(c config.Config, watchdog time.Duration) *herald {
 	return &herald{
 		watchdog: watchdog,
 		loading:  c.Worker.LoadTimeout * time.Duration(len(c.Services)+1),

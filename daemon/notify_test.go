@@ -10,12 +10,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 func testHerald(watchdog time.Duration) *herald {
-	c := Default()
+	c := config.Default()
 	c.Worker.LoadTimeout, c.DrainTimeout = time.Minute, 30*time.Second
-	c.Services = make([]ServiceConfig, 2)
+	c.Services = make([]config.Service, 2)
 	return newHerald(c, watchdog)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/overlap/journal"
 )
 
@@ -31,7 +32,7 @@ func startObserved(b *testing.B, o observing) (*backend, func()) {
 		}
 		b.Cleanup(func() { log.Close() }) // before which the loop has ended
 	}
-	back := startInstantLogged(b, 2, func(c *Config) { c.Metrics = o.metrics }, log)
+	back := startInstantLogged(b, 2, func(c *config.Config) { c.Metrics = o.metrics }, log)
 	if o.metrics {
 		ends = append(ends, scrapeEvery(b, back, 5*time.Second))
 	}

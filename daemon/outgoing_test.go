@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/valyala/fasthttp"
+
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // manyBytes are more than the buffers of a connection take.
@@ -110,7 +112,7 @@ func TestAnswersOfAllLengths(t *testing.T) {
 
 // What is told of the daemon is counted, and never refused: it is short.
 func TestPagesAreAccounted(t *testing.T) {
-	e := unserved(t, func(l *Limits) { l.RequestBytes, l.MemoryBytes = 1000, 1000 })
+	e := unserved(t, func(l *config.Limits) { l.RequestBytes, l.MemoryBytes = 1000, 1000 })
 	for _, n := range []int64{0, 1, smallAnswer, smallAnswer + 1} {
 		var ctx fasthttp.RequestCtx
 		text := make([]byte, n)
@@ -134,7 +136,7 @@ func TestPagesAreAccounted(t *testing.T) {
 
 // Without memory for compressing, an answer goes as it is.
 func TestCompressionWithoutMemory(t *testing.T) {
-	e := unserved(t, func(l *Limits) { l.RequestBytes, l.MemoryBytes = 150_000, 150_000 })
+	e := unserved(t, func(l *config.Limits) { l.RequestBytes, l.MemoryBytes = 150_000, 150_000 })
 	for length, want := range map[int]string{70_000: "gzip", 80_000: ""} {
 		var ctx fasthttp.RequestCtx
 		ctx.Request.Header.Set("Accept-Encoding", "gzip")

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/training"
@@ -55,7 +56,7 @@ type prediction struct {
 	file       *predictor.File   // in use
 	unknown    []string          // services whose models it does not know
 	fit        FitFunc           // nil if none may be fitted
-	options    ProfileConfig
+	options    config.Profile
 	changed    bool               // the models, since a predictor was chosen for them
 	generation int                // counts such choices: what was begun for an earlier one comes too late
 	cancel     context.CancelFunc // ends the fitting that was begun last, nil if none was
@@ -347,7 +348,7 @@ func (l *loop) subjects() ([]training.Subject, []models.ServiceID) {
 		m, _ := l.measured(id)
 		s, own := training.Subject{Model: m, Sizes: []int{1}}, l.slots[id]
 		if own.service.Batched() {
-			s.Sizes = own.config.sizes()
+			s.Sizes = own.config.MeasuredSizes()
 		}
 		if models.HasSeqLen(own.worker.info.Inputs) {
 			s.SeqLens = own.config.SeqLens

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/training"
@@ -73,7 +74,7 @@ func TestConfiguredPredictor(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			r := startRig(t, rigOptions{services: 2, device: &calm, change: func(config *Config) { config.Predictor.File = path }})
+			r := startRig(t, rigOptions{services: 2, device: &calm, change: func(config *config.Config) { config.Predictor.File = path }})
 			p := r.await("solo")
 			says(t, p.Reason, append(c.says, "the configured predictor is refused")...)
 			says(t, unquoted(r.log.String()), c.says...)
@@ -98,7 +99,7 @@ func TestConfiguredPredictorThatFits(t *testing.T) {
 	if err := fakeFile(2).WriteFile(path); err != nil {
 		t.Fatal(err)
 	}
-	r := startRig(t, rigOptions{services: 3, device: &calm, change: func(c *Config) { c.Predictor.File = path }})
+	r := startRig(t, rigOptions{services: 3, device: &calm, change: func(c *config.Config) { c.Predictor.File = path }})
 	p := r.await("serving")
 	says(t, p.Reason, "trained on 1000 groups at 2024-02-29 12:00:00", "does not know s2")
 	if p.File == nil || p.File.Rows != 1000 || p.File.MAPE != 3 {
@@ -320,7 +321,7 @@ func TestStopWhileFitting(t *testing.T) {
 
 // A policy that runs one batch at a time needs no predictor, and says so.
 func TestPolicyThatDoesNotOverlap(t *testing.T) {
-	r := startRig(t, rigOptions{services: 2, device: &calm, change: func(c *Config) { c.Policy = "sjf" }})
+	r := startRig(t, rigOptions{services: 2, device: &calm, change: func(c *config.Config) { c.Policy = "sjf" }})
 	if p := r.predictor(); p.Phase != "solo" || p.Reason != "the policy sjf runs one batch at a time" {
 		t.Errorf("%s: %s", p.Phase, p.Reason)
 	}
@@ -328,7 +329,7 @@ func TestPolicyThatDoesNotOverlap(t *testing.T) {
 }
 
 func TestNothingIsMeasuredIfUnwanted(t *testing.T) {
-	r := startRig(t, rigOptions{services: 2, device: &calm, change: func(c *Config) { c.Profile.OnStart = false }})
+	r := startRig(t, rigOptions{services: 2, device: &calm, change: func(c *config.Config) { c.Profile.OnStart = false }})
 	says(t, r.await("solo").Reason, "overlapd profile")
 	if n := len(r.workers.sent()); n != 0 {
 		t.Errorf("%d rounds are sent", n)

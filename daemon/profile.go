@@ -3,6 +3,7 @@ package daemon
 import (
 	"fmt"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
@@ -14,7 +15,7 @@ import (
 type profiles interface {
 	stored(e *executor.WorkerReady) (predictor.Snapshot, bool)
 	calibration(f *predictor.File) (predictor.CalibrationSnapshot, bool)
-	chose(s ServiceConfig, c *segments.CutChoice)
+	chose(s config.Service, c *segments.CutChoice)
 }
 
 func (d *unit) key(service models.ServiceID, info *segments.Info) []byte {

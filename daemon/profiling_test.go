@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/training"
@@ -256,7 +257,7 @@ func TestModelThatFailsOnOneSize(t *testing.T) {
 
 // Inputs that the arena has no room for are left out at once.
 func TestInputsThatDoNotFit(t *testing.T) {
-	r := startRig(t, rigOptions{services: 2, device: &calm, change: func(c *Config) {
+	r := startRig(t, rigOptions{services: 2, device: &calm, change: func(c *config.Config) {
 		c.Services[0].Sizes = []int{1, 2 * fakeInputBytes / 64}
 	}})
 	says(t, r.await("solo").Reason, " cannot be;")
@@ -265,7 +266,7 @@ func TestInputsThatDoNotFit(t *testing.T) {
 }
 
 func TestTimeToMeasureIsSpent(t *testing.T) {
-	r := startRig(t, rigOptions{services: 2, device: &calm, change: func(c *Config) { c.Profile.Time = time.Nanosecond }})
+	r := startRig(t, rigOptions{services: 2, device: &calm, change: func(c *config.Config) { c.Profile.Time = time.Nanosecond }})
 	says(t, r.await("solo").Reason, "0 of 20 measurements are made, and the time for them, 1ns, is spent")
 	r.serves()
 }
@@ -274,7 +275,7 @@ func TestTimeToMeasureIsSpent(t *testing.T) {
 // lost, nothing is measured twice.
 func TestMeasuringGoesOnAfterARestart(t *testing.T) {
 	const groups, plan = 150, 4 + 4 + 150
-	o := rigOptions{services: 2, device: &calm, dir: t.TempDir(), change: func(c *Config) { c.Profile.Groups = groups }}
+	o := rigOptions{services: 2, device: &calm, dir: t.TempDir(), change: func(c *config.Config) { c.Profile.Groups = groups }}
 	r := startRig(t, o)
 	done := func() int {
 		if m := r.predictor().Measuring; m != nil {
@@ -377,7 +378,7 @@ func TestOneServiceIsNotMeasured(t *testing.T) {
 // Nothing holds up the end of a daemon that measures.
 func TestStopWhileMeasuring(t *testing.T) {
 	for _, device := range []*fakeDevice{nil, &calm} {
-		r := startRig(t, rigOptions{services: 2, device: device, change: func(c *Config) { c.Profile.Groups = 500 }})
+		r := startRig(t, rigOptions{services: 2, device: device, change: func(c *config.Config) { c.Profile.Groups = 500 }})
 		if device == nil {
 			r.workers.awaitRound()
 		}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 var (
@@ -28,7 +30,7 @@ var (
 // The error is why a reload did not begin or was cut short; what is in Reloaded
 // is done nevertheless. A service that cannot be loaded is no error, but told in
 // Failed.
-func (d *Daemon) Reload(ctx context.Context, next Config, progress func(ReloadStep)) (*Reloaded, error) {
+func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(ReloadStep)) (*Reloaded, error) {
 	if d.life.Err() != nil || d.backend.draining.Load() {
 		return nil, ErrStopping
 	}
@@ -51,12 +53,12 @@ func (d *Daemon) Reload(ctx context.Context, next Config, progress func(ReloadSt
 	defer cancel(nil)
 	defer context.AfterFunc(d.life, func() { cancel(ErrStopping) })()
 	old := d.Config()
-	changes := diff(old, next, func(name string) bool { return ctx.Err() == nil && d.rewritten(name) })
+	changes := config.Diff(old, next, func(name string) bool { return ctx.Err() == nil && d.rewritten(name) })
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
 	r := &reload{
-		Daemon: d, ctx: ctx, next: applied(old, next), progress: progress,
+		Daemon: d, ctx: ctx, next: config.Applied(old, next), progress: progress,
 		done: Reloaded{Changes: changes, Failed: map[string]string{}},
 	}
 	began := time.Now()
@@ -66,7 +68,7 @@ func (d *Daemon) Reload(ctx context.Context, next Config, progress func(ReloadSt
 }
 
 // Config returns the configuration that holds now.
-func (d *Daemon) Config() Config {
+func (d *Daemon) Config() config.Config {
 	d.configured.Lock()
 	defer d.configured.Unlock()
 	return d.config
@@ -74,7 +76,7 @@ func (d *Daemon) Config() Config {
 
 // configure changes the configuration that holds. Its lists are not to be
 // written to: others may read them.
-func (d *Daemon) configure(change func(*Config)) {
+func (d *Daemon) configure(change func(*config.Config)) {
 	d.configured.Lock()
 	defer d.configured.Unlock()
 	change(&d.config)
@@ -88,7 +90,7 @@ func (d *Daemon) rewritten(name string) bool {
 		return false
 	}
 	c := d.Config()
-	sig, of := s.signature.Load(), c.service(name)
+	sig, of := s.signature.Load(), c.Service(name)
 	if sig == nil {
 		return s.givenUp.Load() // no file was ever loaded: whatever is there now is another
 	}
@@ -99,17 +101,17 @@ func (d *Daemon) rewritten(name string) bool {
 type reload struct {
 	*Daemon
 	ctx      context.Context
-	next     Config // without what needs a restart
+	next     config.Config // without what needs a restart
 	progress func(ReloadStep)
 	done     Reloaded
 }
 
 func (r *reload) run() error {
-	r.configure(func(c *Config) { c.LogLevel, c.DrainTimeout = r.next.LogLevel, r.next.DrainTimeout })
+	r.configure(func(c *config.Config) { c.LogLevel, c.DrainTimeout = r.next.LogLevel, r.next.DrainTimeout })
 	if level, err := zerolog.ParseLevel(r.next.LogLevel); err == nil {
 		zerolog.SetGlobalLevel(level)
 	}
-	if err := r.tell(func(l *loop) { l.order = r.next.names() }); err != nil {
+	if err := r.tell(func(l *loop) { l.order = r.next.Names() }); err != nil {
 		return err
 	}
 	if err := r.remove(); err != nil {
@@ -146,15 +148,6 @@ func (r *reload) gather() {
 	}
 }
 
-// names returns the names of the services in their order.
-func (c *Config) names() []string {
-	names := make([]string, len(c.Services))
-	for i := range c.Services {
-		names[i] = c.Services[i].Name
-	}
-	return names
-}
-
 // unitOf returns the unit that has a service, or where a new one has its place;
 // nil if that is nowhere.
 func (r *reload) unitOf(name string) *unit {
@@ -166,7 +159,7 @@ func (r *reload) unitOf(name string) *unit {
 	if len(r.units) == 1 {
 		return r.unit
 	}
-	if i := r.next.MIG.place(name); i >= 0 && i < len(r.units) {
+	if i := r.next.MIG.Place(name); i >= 0 && i < len(r.units) {
 		return r.units[i]
 	}
 	return nil
@@ -175,12 +168,12 @@ func (r *reload) unitOf(name string) *unit {
 // holds notes in the configuration what a service has become. It keeps the
 // order of the new configuration, and drops what that does not have.
 func (r *reload) holds(name string) {
-	r.configure(func(c *Config) {
+	r.configure(func(c *config.Config) {
 		before := c.Services
 		c.Services = nil
 		for i := range r.next.Services {
 			s := &r.next.Services[i]
-			at := slices.IndexFunc(before, func(b ServiceConfig) bool { return b.Name == s.Name })
+			at := slices.IndexFunc(before, func(b config.Service) bool { return b.Name == s.Name })
 			switch {
 			case s.Name == name:
 				c.Services = append(c.Services, *s)

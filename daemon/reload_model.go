@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -15,7 +16,7 @@ var errModelInMotion = errors.New("the file changed while it was read: write the
 // isFile reports whether a service's model is a file that somebody may
 // replace. Those of the zoo and of an emulated device are not.
 func isFile(model string) bool {
-	return !strings.HasPrefix(model, ZooPrefix) && !strings.HasPrefix(model, EmulatedPrefix)
+	return !strings.HasPrefix(model, config.ZooPrefix) && !strings.HasPrefix(model, config.EmulatedPrefix)
 }
 
 // rewritten reports whether the file of a model is not the one with this hash,

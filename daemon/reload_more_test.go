@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/daemon/access"
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/training"
 )
@@ -22,11 +23,11 @@ func TestReloadKeepsThePredictor(t *testing.T) {
 	if err := fakeFile(3).WriteFile(path); err != nil {
 		t.Fatal(err)
 	}
-	r := &reloadRig{rig: startRig(t, rigOptions{services: 3, device: &calm, change: func(c *Config) { c.Predictor.File = path }}),
+	r := &reloadRig{rig: startRig(t, rigOptions{services: 3, device: &calm, change: func(c *config.Config) { c.Predictor.File = path }}),
 		result: make(chan reloaded, 1), steps: make(chan ReloadStep, 1000)}
 	r.face = r.front()
 	r.await("serving")
-	r.begin(func(c *Config) { c.Services[1].Threads = 7 })
+	r.begin(func(c *config.Config) { c.Services[1].Threads = 7 })
 	id := r.joins()
 	r.workers.reviveAs(id, fakeOperators, "another model")
 	if done := r.end(); len(done.Failed) > 0 {
@@ -52,7 +53,7 @@ func TestReloadKeepsThePredictor(t *testing.T) {
 	if !held.hold() {
 		t.Fatal("s1 takes no requests")
 	}
-	r.begin(func(c *Config) { c.Services[1].Threads = 8 })
+	r.begin(func(c *config.Config) { c.Services[1].Threads = 8 })
 	r.workers.reviveAs(r.joins(), fakeOperators, "a third model")
 	r.end()
 	if p := r.predictor(); !slices.Equal(p.UnknownServices, []string{"s1"}) || strings.Count(p.Reason, "s1") != 1 {
@@ -86,7 +87,7 @@ func TestRemedyOfUnknownServices(t *testing.T) {
 		if tt.emulated {
 			l.emulation = &emulation{}
 		}
-		l.prediction = prediction{unknown: tt.unknown, file: fakeFile(2), fit: tt.fit, options: ProfileConfig{OnStart: true}}
+		l.prediction = prediction{unknown: tt.unknown, file: fakeFile(2), fit: tt.fit, options: config.Profile{OnStart: true}}
 		if got := l.remedy(); !strings.Contains(got, tt.want) || (got == "") != (tt.want == "") {
 			t.Errorf("%s: %q", name, got)
 		}
@@ -97,12 +98,12 @@ func TestRemedyOfUnknownServices(t *testing.T) {
 // and goes on the instance where it has its place, and gives its memory back.
 func TestReloadOnInstances(t *testing.T) {
 	r := newGPURig(t, "a", "b", "c", "d").divide(
-		MIGInstance{"3g.40gb", []string{"a", "c"}}, MIGInstance{"2g.20gb", []string{"b", "d"}})
+		config.MIGInstance{Profile: "3g.40gb", Services: []string{"a", "c"}}, config.MIGInstance{Profile: "2g.20gb", Services: []string{"b", "d"}})
 	r.start()
 	r.eventually("ready", r.Ready)
 	before := r.units[1].memory.String()
 	stop := r.load()
-	reload := func(change func(*Config)) *Reloaded {
+	reload := func(change func(*config.Config)) *Reloaded {
 		t.Helper()
 		next := r.Daemon.Config()
 		next.Services = slices.Clone(next.Services)
@@ -114,7 +115,7 @@ func TestReloadOnInstances(t *testing.T) {
 		}
 		return done
 	}
-	done := reload(func(c *Config) {
+	done := reload(func(c *config.Config) {
 		c.Services[0].Threads = 3 // a has another worker then
 		e := c.Services[1]
 		e.Name = "e"
@@ -134,7 +135,7 @@ func TestReloadOnInstances(t *testing.T) {
 	if now := r.units[1].memory.String(); !strings.Contains(now, "  e  ") {
 		t.Errorf("memory of the second instance:\n%s", now)
 	}
-	reload(func(c *Config) {
+	reload(func(c *config.Config) {
 		c.Services = slices.Delete(c.Services, 4, 5)
 		c.MIG.Instances[1].Services = []string{"b", "d"}
 	})
@@ -151,7 +152,7 @@ func TestReloadOnInstances(t *testing.T) {
 // TestReloadReadsTokensAgain changes who may ask. A file that cannot be used
 // changes nothing.
 func TestReloadReadsTokensAgain(t *testing.T) {
-	d := serveEmulated(t, emulatedConfig(t, func(c *Config) { c.Access.TokenFile = tokenFile(t, testToken) }))
+	d := serveEmulated(t, emulatedConfig(t, func(c *config.Config) { c.Access.TokenFile = tokenFile(t, testToken) }))
 	const next = "0123456789abcdef-next"
 	write := func(text string) {
 		if err := os.WriteFile(d.config.Access.TokenFile, []byte(text), 0o600); err != nil {
@@ -182,10 +183,10 @@ func TestReloadAfterAServiceThatCannotBeAdded(t *testing.T) {
 	r.face = r.front()
 	r.await("serving")
 	r.workers.refuseAdd(errors.New("too many open files"))
-	if done := rr.reload(func(c *Config) { c.Services = append(c.Services, added("new")) }); done.Failed["new"] == "" {
+	if done := rr.reload(func(c *config.Config) { c.Services = append(c.Services, added("new")) }); done.Failed["new"] == "" {
 		t.Fatalf("%+v", done)
 	}
-	rr.reload(func(c *Config) { c.Services = c.Services[:2] })
+	rr.reload(func(c *config.Config) { c.Services = c.Services[:2] })
 	rr.until("the old one is gone", func(l *loop) bool { return l.leaving == 0 })
 	if p := r.predictor(); p.Phase != "serving" {
 		t.Errorf("%s: %s", p.Phase, p.Reason)
@@ -200,7 +201,7 @@ func TestReloadOfACut(t *testing.T) {
 	rr := &reloadRig{rig: r, result: make(chan reloaded, 1), steps: make(chan ReloadStep, 1000)}
 	r.face = r.front()
 	r.await("serving")
-	rr.begin(func(c *Config) { c.Services[1].Cut = fakeOperators + 1 })
+	rr.begin(func(c *config.Config) { c.Services[1].Cut = fakeOperators + 1 })
 	r.workers.reviveAs(rr.joins(), fakeOperators+1, fakeHash(1, fakeOperators))
 	if done := rr.end(); len(done.Failed) > 0 {
 		t.Fatalf("%+v", done)

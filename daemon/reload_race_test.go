@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments"
@@ -23,7 +24,7 @@ func TestReloadIsCutShortTooLate(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	j := &joining{news: make(chan ReloadStep, newsLimit), ready: make(chan error, 1)}
-	s, err := r.join(next.service("new"), j)
+	s, err := r.join(next.Service("new"), j)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +35,7 @@ func TestReloadIsCutShortTooLate(t *testing.T) {
 		if err := run.await("new", r.unit, s, j); err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		if c := r.Daemon.Config(); len(run.done.Failed) > 0 || !c.has("new") {
+		if c := r.Daemon.Config(); len(run.done.Failed) > 0 || !c.Has("new") {
 			t.Fatalf("it serves, and is told to have failed: %+v", run.done.Failed)
 		}
 		select {
@@ -51,7 +52,7 @@ func TestReloadIsCutShortTooLate(t *testing.T) {
 // against it.
 func TestReloadOutlivesTheLossesOfOthers(t *testing.T) {
 	r := newReloadRig(t, 1)
-	r.begin(func(c *Config) { c.Services = append(c.Services, added("new")) })
+	r.begin(func(c *config.Config) { c.Services = append(c.Services, added("new")) })
 	id := models.ServiceID(r.joins())
 	full := fmt.Errorf("%w: %w", executor.ErrLoad, segments.ErrDeviceMemory) // a neighbour may just go
 	for range loadTries {
@@ -81,7 +82,7 @@ func TestWhatALeakLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.backend.ask(func(l *loop) { l.slots[2].release = func() { close(free) } })
-	rr.reload(func(c *Config) { c.Services = c.Services[:2] })
+	rr.reload(func(c *config.Config) { c.Services = c.Services[:2] })
 	rr.until("groups of the others are measured", func(l *loop) bool { return l.profiling.session != nil })
 	select {
 	case <-free:
@@ -103,7 +104,7 @@ func TestWhatALeakLeaves(t *testing.T) {
 func TestNoFilesAreReadWhenStopping(t *testing.T) {
 	r := newReloadRig(t, 1)
 	path := filepath.Join(t.TempDir(), "other.onnx")
-	r.configure(func(c *Config) {
+	r.configure(func(c *config.Config) {
 		c.Services = slices.Clone(c.Services)
 		c.Services[0].Model = path // which is not there: that counts as another model
 	})

@@ -47,7 +47,7 @@ func (r *reload) remove() error {
 
 // change gives a service other targets.
 func (r *reload) change(name string) error {
-	u, next := r.unitOf(name), r.next.service(name)
+	u, next := r.unitOf(name), r.next.Service(name)
 	var err error
 	if !u.backend.ask(func(l *loop) { err = l.change(u, l.serving(name), next) }) {
 		return ErrStopping
@@ -64,7 +64,7 @@ func (r *reload) load(name string) error {
 		return r.ended(name, fmt.Errorf("it is on no instance of the GPU: name it in one, and restart the daemon if that is a new one"))
 	}
 	j := &joining{news: make(chan ReloadStep, newsLimit), ready: make(chan error, 1)}
-	s, err := u.join(r.next.service(name), j)
+	s, err := u.join(r.next.Service(name), j)
 	if err != nil {
 		return r.ended(name, err)
 	}

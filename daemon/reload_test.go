@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 )
@@ -27,14 +28,14 @@ type reloaded struct {
 }
 
 func newReloadRig(t *testing.T, services int) *reloadRig {
-	r := &reloadRig{rig: startRig(t, rigOptions{services: services, change: func(c *Config) { c.Policy = "edf" }}),
+	r := &reloadRig{rig: startRig(t, rigOptions{services: services, change: func(c *config.Config) { c.Policy = "edf" }}),
 		result: make(chan reloaded, 1), steps: make(chan ReloadStep, 1000)}
 	r.face = r.front()
 	return r
 }
 
 // begin begins a reload with another configuration.
-func (r *reloadRig) begin(change func(*Config)) {
+func (r *reloadRig) begin(change func(*config.Config)) {
 	next := r.Config()
 	next.Services = slices.Clone(next.Services)
 	change(&next)
@@ -45,7 +46,7 @@ func (r *reloadRig) begin(change func(*Config)) {
 }
 
 // reload reloads, and fails the test if that is cut short.
-func (r *reloadRig) reload(change func(*Config)) *Reloaded {
+func (r *reloadRig) reload(change func(*config.Config)) *Reloaded {
 	r.t.Helper()
 	r.begin(change)
 	return r.end()
@@ -109,15 +110,15 @@ func (r *reloadRig) calls(name string) *Error {
 	return answerOf(r.t, r.backend, c)
 }
 
-func added(name string) ServiceConfig {
-	s := DefaultService()
+func added(name string) config.Service {
+	s := config.DefaultService()
 	s.Name, s.Model, s.Target = name, "zoo:tiny_add", time.Minute
 	return s
 }
 
 func TestReloadAdds(t *testing.T) {
 	r := newReloadRig(t, 2)
-	r.begin(func(c *Config) { c.Services = slices.Insert(c.Services, 1, added("new")) })
+	r.begin(func(c *config.Config) { c.Services = slices.Insert(c.Services, 1, added("new")) })
 	id := r.joins()
 	if got := r.names(); got != "s0 s1" {
 		t.Errorf("while it loads there are %s", got)
@@ -137,8 +138,8 @@ func TestReloadAdds(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if names := r.Daemon.Config(); strings.Join(names.names(), " ") != "s0 new s1" {
-		t.Errorf("the configuration has %v", names.names())
+	if names := r.Daemon.Config(); strings.Join(names.Names(), " ") != "s0 new s1" {
+		t.Errorf("the configuration has %v", names.Names())
 	}
 }
 
@@ -148,7 +149,7 @@ func TestReloadReplaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := r.face.Service([]byte("s0"))
-	r.begin(func(c *Config) { c.Services[0].Threads = 7 })
+	r.begin(func(c *config.Config) { c.Services[0].Threads = 7 })
 	id := r.joins()
 	if err := r.calls("s0"); err != nil || r.face.Service([]byte("s0")) != old {
 		t.Errorf("the old one does not serve: %v", err)
@@ -194,7 +195,7 @@ func TestReloadFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newReloadRig(t, 2)
-			r.begin(func(c *Config) {
+			r.begin(func(c *config.Config) {
 				c.Services[0].Threads = 7
 				c.Services = append(c.Services, added("new"))
 			})
@@ -210,7 +211,7 @@ func TestReloadFails(t *testing.T) {
 				t.Errorf("the old one does not serve: %v", err)
 			}
 			r.until("its slot is free", func(l *loop) bool { return l.leaving == 0 })
-			if c := r.Daemon.Config(); c.service("s0").Threads != 0 || !c.has("new") {
+			if c := r.Daemon.Config(); c.Service("s0").Threads != 0 || !c.Has("new") {
 				t.Errorf("the configuration has %+v", c.Services)
 			}
 		})
@@ -221,7 +222,7 @@ func TestReloadRemoves(t *testing.T) {
 	r := newReloadRig(t, 3)
 	c := mustSubmit(t, r.backend, 1)
 	r.workers.await()
-	r.begin(func(c *Config) { c.Services = slices.Delete(c.Services, 1, 2) })
+	r.begin(func(c *config.Config) { c.Services = slices.Delete(c.Services, 1, 2) })
 	r.until("it is retired", func(l *loop) bool { return l.leaving == 1 })
 	if got := r.names(); got != "s0 s2" {
 		t.Errorf("there are %s", got)
@@ -236,7 +237,7 @@ func TestReloadRemoves(t *testing.T) {
 		t.Error(err)
 	}
 	r.end()
-	r.begin(func(c *Config) { c.Services = append(c.Services, added("new")) })
+	r.begin(func(c *config.Config) { c.Services = append(c.Services, added("new")) })
 	if id := r.joins(); id != 1 {
 		t.Errorf("slot %d is taken, 1 is free", id)
 	}
@@ -256,8 +257,8 @@ func TestReloadOfALeak(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.reload(func(c *Config) { c.Services = c.Services[:1] })
-	r.begin(func(c *Config) { c.Services = append(c.Services, added("new")) })
+	r.reload(func(c *config.Config) { c.Services = c.Services[:1] })
+	r.begin(func(c *config.Config) { c.Services = append(c.Services, added("new")) })
 	id := r.joins()
 	r.workers.revive(id, fakeOperators)
 	r.end()
@@ -275,7 +276,7 @@ func TestReloadOfALeak(t *testing.T) {
 func TestReloadChanges(t *testing.T) {
 	r := newReloadRig(t, 2)
 	before := r.face.Service([]byte("s1"))
-	done := r.reload(func(c *Config) {
+	done := r.reload(func(c *config.Config) {
 		c.Services[1].Target, c.Services[1].QueueLimit, c.Services[1].MaxQueryBatch = 2*time.Minute, 1, 3
 		c.DrainTimeout, c.Ways = time.Hour, c.Ways+1
 	})
@@ -306,14 +307,14 @@ func TestReloadChanges(t *testing.T) {
 
 func TestReloadOneAtATime(t *testing.T) {
 	r := newReloadRig(t, 1)
-	r.begin(func(c *Config) { c.Services = append(c.Services, added("new")) })
+	r.begin(func(c *config.Config) { c.Services = append(c.Services, added("new")) })
 	id := r.joins()
 	if _, err := r.Reload(context.Background(), r.Daemon.Config(), nil); !errors.Is(err, ErrReloading) {
 		t.Error(err)
 	}
 	r.workers.revive(id, fakeOperators)
 	r.end()
-	if done := r.reload(func(*Config) {}); !done.None() {
+	if done := r.reload(func(*config.Config) {}); !done.None() {
 		t.Errorf("nothing changed: %+v", done)
 	}
 }
@@ -342,7 +343,7 @@ func TestReloadIsCutShort(t *testing.T) {
 
 func TestReloadOfADaemonThatStops(t *testing.T) {
 	r := newReloadRig(t, 1)
-	r.begin(func(c *Config) { c.Services = append(c.Services, added("new")) })
+	r.begin(func(c *config.Config) { c.Services = append(c.Services, added("new")) })
 	r.joins()
 	r.stop()
 	if done := <-r.result; !errors.Is(done.err, ErrStopping) {
@@ -369,7 +370,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 60 {
-		r.begin(func(c *Config) {
+		r.begin(func(c *config.Config) {
 			switch random.IntN(3) {
 			case 0:
 				c.Services[random.IntN(len(c.Services))].Threads = 1 + random.IntN(100)

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
 )
 
@@ -18,7 +19,7 @@ import (
 // span first.
 func TestRemoteCancelsWhatIsPaused(t *testing.T) {
 	slow := fakeDevice{operator: 5 * time.Second, overlap: 1} // so a batch of s1 is more than s0 has time for
-	r := startRig(t, rigOptions{services: 2, device: &slow, change: func(c *Config) {
+	r := startRig(t, rigOptions{services: 2, device: &slow, change: func(c *config.Config) {
 		c.Services[1].BestEffort, c.Profile.OnStart = true, false
 	}})
 	r.workers.runsOn(nil)

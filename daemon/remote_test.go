@@ -14,18 +14,19 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 	"github.com/overlapd/overlapd/executor"
 )
 
 // serveRemote serves gRPC before a backend, and returns a client of it.
-func serveRemote(t testing.TB, b Backend, l Limits) inference.GRPCInferenceServiceClient {
+func serveRemote(t testing.TB, b Backend, l config.Limits) inference.GRPCInferenceServiceClient {
 	t.Helper()
 	return serveRemoteWith(t, b, l, func(*Endpoint) {})
 }
 
 // serveRemoteWith is serveRemote with an endpoint that is changed first.
-func serveRemoteWith(t testing.TB, b Backend, l Limits, change func(*Endpoint)) inference.GRPCInferenceServiceClient {
+func serveRemoteWith(t testing.TB, b Backend, l config.Limits, change func(*Endpoint)) inference.GRPCInferenceServiceClient {
 	t.Helper()
 	e, err := NewEndpoint(b, l, "test", zerolog.Nop())
 	if err != nil {

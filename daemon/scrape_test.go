@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/metrics"
 	"github.com/overlapd/overlapd/executor"
 )
@@ -139,7 +140,7 @@ func TestMetricsOfGroups(t *testing.T) {
 // What becomes of queries that get no outputs is told by reason, to clients of
 // Triton by theirs.
 func TestMetricsOfFailures(t *testing.T) {
-	b, f := startLoop(t, 1, func(c *Config) { c.Services[0].QueueLimit = 1 })
+	b, f := startLoop(t, 1, func(c *config.Config) { c.Services[0].QueueLimit = 1 })
 	c := mustSubmit(t, b, 0)
 	f.await()
 	f.end(executor.Failed)
@@ -278,7 +279,7 @@ func TestScrapeOfAFullInbox(t *testing.T) {
 // A daemon with several units, as on a GPU that is divided, is told of as one.
 func TestScrapeOfSeveralUnits(t *testing.T) {
 	one, f := startLoop(t, 1, nil)
-	two, _ := startLoop(t, 1, func(c *Config) { c.Services[0].Name = "other" })
+	two, _ := startLoop(t, 1, func(c *config.Config) { c.Services[0].Name = "other" })
 	c := mustSubmit(t, one, 0)
 	f.await()
 	f.end(executor.Done)
@@ -330,7 +331,7 @@ func TestScrapesWhileServing(t *testing.T) {
 }
 
 func TestMetricsOff(t *testing.T) {
-	d := serveEmulated(t, emulatedConfig(t, func(c *Config) { c.Metrics = false }))
+	d := serveEmulated(t, emulatedConfig(t, func(c *config.Config) { c.Metrics = false }))
 	if status, text := d.infer(0, 1, 0); status != http.StatusOK {
 		t.Errorf("status %d: %s", status, text)
 	}

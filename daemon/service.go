@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -48,7 +49,7 @@ type Info struct {
 }
 
 // NewService returns the service of a configuration entry, not loaded yet.
-func NewService(id models.ServiceID, c ServiceConfig, policy string) *Service {
+func NewService(id models.ServiceID, c config.Service, policy string) *Service {
 	return &Service{
 		ID: id, Name: c.Name, Policy: policy, QoSTarget: c.Target, QueueLimit: c.QueueLimit,
 		MaxBatch: c.MaxBatch, MaxQueryBatch: c.MaxQueryBatch,
@@ -58,7 +59,7 @@ func NewService(id models.ServiceID, c ServiceConfig, policy string) *Service {
 
 // with returns the service with other targets. Who holds either, holds both.
 // The new one is to be told how its model looks like.
-func (s *Service) with(c *ServiceConfig) *Service {
+func (s *Service) with(c *config.Service) *Service {
 	next := NewService(s.ID, *c, s.Policy)
 	next.Stats, next.condition, next.home = s.Stats, s.condition, s.home
 	return next

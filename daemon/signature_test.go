@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/models"
 )
 
 func signatureOf(t *testing.T, inputs, outputs []models.TensorSpec) *signature {
 	t.Helper()
-	c := DefaultService()
+	c := config.DefaultService()
 	c.Name = "m"
 	sig, err := newSignature(NewService(0, c, "edf"), Info{Inputs: inputs, Outputs: outputs, Platform: "p"})
 	if err != nil {
@@ -84,7 +85,7 @@ func TestPortLimits(t *testing.T) {
 		"output of rank 9":  {nil, []models.TensorSpec{spec("x", models.Int8, 1, 1, 1, 1, 1, 1, 1, 1, 1)}, `output "x": rank 9`},
 		"output complex":    {nil, []models.TensorSpec{spec("x", models.Complex64, 1)}, `output "x": the protocol cannot carry`},
 	} {
-		err := NewService(0, DefaultService(), "edf").Loaded(Info{Inputs: tt.in, Outputs: tt.out})
+		err := NewService(0, config.DefaultService(), "edf").Loaded(Info{Inputs: tt.in, Outputs: tt.out})
 		if (err == nil) != (tt.fault == "") || err != nil && !strings.Contains(err.Error(), tt.fault) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -93,7 +94,7 @@ func TestPortLimits(t *testing.T) {
 
 // A model that is refused leaves the service as it was.
 func TestLoadedKeepsTheModelBefore(t *testing.T) {
-	s := NewService(0, DefaultService(), "edf")
+	s := NewService(0, config.DefaultService(), "edf")
 	s.SetReady(true)
 	if s.Ready() || s.Batched() {
 		t.Error("a service without a model is ready")

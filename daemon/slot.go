@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor/emulated"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
@@ -15,7 +16,7 @@ import (
 // is free is nil. The slots belong to the scheduler goroutine.
 type slot struct {
 	service *Service
-	config  ServiceConfig
+	config  config.Service
 	threads int            // of its worker
 	model   emulated.Model // on an emulated device
 	worker  worker
@@ -66,7 +67,7 @@ type worker struct {
 
 // scheduled returns a service as the scheduler first sees it. Its operators
 // are not known before its worker has loaded the model; until then it is down.
-func scheduled(id models.ServiceID, s *ServiceConfig) models.Service {
+func scheduled(id models.ServiceID, s *config.Service) models.Service {
 	return models.Service{
 		ID: id, Name: s.Name, Operators: 1,
 		QoSTarget: s.Target, QueueLimit: s.QueueLimit, MaxBatch: s.MaxBatch, BestEffort: s.BestEffort,
@@ -91,7 +92,7 @@ func (u *unit) furnish(s *slot) {
 	if s.threads = u.threads(&s.config); u.emulation == nil {
 		return
 	}
-	known := u.emulation.known[strings.TrimPrefix(s.config.Model, EmulatedPrefix)]
+	known := u.emulation.known[strings.TrimPrefix(s.config.Model, config.EmulatedPrefix)]
 	s.model = known.Model
 	s.service.MaxQueryBatch = min(s.service.MaxQueryBatch, slices.Max(known.Sizes))
 	s.service.MaxSeqLen = known.longest

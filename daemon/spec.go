@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/models/zoo"
@@ -55,7 +56,7 @@ func (u *unit) specs() (specs []executor.ServiceSpec, releases []func(), err err
 // spec describes the worker of a service to the executor. A model of the zoo is
 // built if it is not there yet. On a GPU, memory is accounted for until release
 // is called.
-func (u *unit) spec(id models.ServiceID, s *ServiceConfig) (spec executor.ServiceSpec, release func(), err error) {
+func (u *unit) spec(id models.ServiceID, s *config.Service) (spec executor.ServiceSpec, release func(), err error) {
 	release = func() {}
 	path, err := u.model(s.Model)
 	if err != nil {
@@ -68,7 +69,7 @@ func (u *unit) spec(id models.ServiceID, s *ServiceConfig) (spec executor.Servic
 		Load: segments.LoadSpec{
 			Service:           s.Name,
 			ModelPath:         path,
-			CacheDir:          filepath.Join(u.config.cacheDir(), "optimized"),
+			CacheDir:          filepath.Join(u.config.CacheDir(), "optimized"),
 			Threads:           u.threads(s),
 			Spin:              w.Spin,
 			CutTarget:         s.Cut,
@@ -88,7 +89,7 @@ func (u *unit) spec(id models.ServiceID, s *ServiceConfig) (spec executor.Servic
 }
 
 // threads returns how many threads the worker of a service has.
-func (u *unit) threads(s *ServiceConfig) int {
+func (u *unit) threads(s *config.Service) int {
 	switch {
 	case s.Threads != 0:
 		return s.Threads
@@ -104,12 +105,12 @@ func (u *unit) model(model string) (string, error) {
 	if u.emulation != nil {
 		return model, nil // of the profile
 	}
-	name, ok := strings.CutPrefix(model, ZooPrefix)
+	name, ok := strings.CutPrefix(model, config.ZooPrefix)
 	if !ok {
 		return filepath.Abs(model)
 	}
 	started := time.Now()
-	path, err := zoo.Build(name, filepath.Join(u.config.cacheDir(), "models"), zooSeed, nil)
+	path, err := zoo.Build(name, filepath.Join(u.config.CacheDir(), "models"), zooSeed, nil)
 	if took := time.Since(started); err == nil && took > time.Second/2 {
 		u.log.Info().Str("model", name).Dur("took", took).Msg("model of the zoo is built")
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/metrics"
 	"github.com/overlapd/overlapd/daemon/statefile"
 )
@@ -62,7 +63,7 @@ func TestStorage(t *testing.T) {
 // A daemon whose state file was damaged serves on, and says everywhere that it
 // stores nothing.
 func TestNotStored(t *testing.T) {
-	d := serveEmulated(t, emulatedConfig(t, func(c *Config) { c.Metrics, c.Decisions.Log = true, true }))
+	d := serveEmulated(t, emulatedConfig(t, func(c *config.Config) { c.Metrics, c.Decisions.Log = true, true }))
 	told := func(metric, fault string) {
 		t.Helper()
 		body, _ := d.get("/overlapd/status")

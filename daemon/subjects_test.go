@@ -6,13 +6,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/models"
 )
 
 // While queries may come, batches that would hold one up for too long are not
 // measured; the smallest always is.
 func TestSubjectsWhileServing(t *testing.T) {
-	b, _ := startLoop(t, 2, func(c *Config) {
+	b, _ := startLoop(t, 2, func(c *config.Config) {
 		c.Policy, c.Profile.OnStart = "overlap", false
 		c.Services[0].Target, c.Services[0].Sizes = 400*time.Millisecond, []int{2, 4, 8}
 		c.Services[1].Target, c.Services[1].Sizes = time.Second, []int{1, 2}

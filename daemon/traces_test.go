@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 	"github.com/overlapd/overlapd/daemon/tracing"
 	"github.com/overlapd/overlapd/daemon/tracing/collector"
@@ -36,7 +37,7 @@ type tracedServer struct {
 	close     func() // sends all spans
 }
 
-func serveTraced(t *testing.T, services int, sample float64, change func(*Config)) *tracedServer {
+func serveTraced(t *testing.T, services int, sample float64, change func(*config.Config)) *tracedServer {
 	t.Helper()
 	b, f := startLoop(t, services, change)
 	c := collector.New(t)
@@ -256,7 +257,7 @@ func TestTraceOfRetry(t *testing.T) {
 
 // What is refused has a span that says why, and none below it.
 func TestTraceOfErrors(t *testing.T) {
-	s := serveTraced(t, 1, 1, func(c *Config) { c.Services[0].QueueLimit = 1 })
+	s := serveTraced(t, 1, 1, func(c *config.Config) { c.Services[0].QueueLimit = 1 })
 	if got := <-s.ask("s0", `{`); got != 400 {
 		t.Errorf("status %d", got)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/timeline"
 	"github.com/overlapd/overlapd/overlap/journal"
@@ -19,7 +20,7 @@ import (
 // decides about. A daemon has one, or one for each instance of a GPU that is
 // divided: what runs on one instance takes nothing from another.
 type unit struct {
-	config    Config // with its own services only
+	config    config.Config // with its own services only
 	log       zerolog.Logger
 	state     *state
 	keeper    *keeper
@@ -44,7 +45,7 @@ func (d *Daemon) split(parts []*gpu.Part) {
 	for i, p := range parts {
 		u := first
 		u.part, u.device = p, p.Text
-		u.config.Services = slices.DeleteFunc(slices.Clone(first.config.Services), func(s ServiceConfig) bool {
+		u.config.Services = slices.DeleteFunc(slices.Clone(first.config.Services), func(s config.Service) bool {
 			return !slices.Contains(p.Services, s.Name)
 		})
 		u.dir = fmt.Sprintf("instance-%d", i)
@@ -162,7 +163,7 @@ func (d *Daemon) front() Backend {
 }
 
 // gather publishes the services of all units in an order.
-func (f *front) gather(order []ServiceConfig) {
+func (f *front) gather(order []config.Service) {
 	var list []*Service
 	for i := range order {
 		for _, b := range f.backends {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"testing"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 )
@@ -32,7 +33,7 @@ func TestRestartsDoNotGoBackward(t *testing.T) {
 	if n := restarts(); n != 2 {
 		t.Errorf("%d restarts, want 2", n)
 	}
-	r.begin(func(c *Config) { c.Services[0].Threads = 7 })
+	r.begin(func(c *config.Config) { c.Services[0].Threads = 7 })
 	id := r.joins()
 	start(id)
 	r.workers.revive(id, fakeOperators)

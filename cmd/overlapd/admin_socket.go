@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/admin"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // runtimeDir is where systemd makes the folders of the instances.
@@ -72,9 +72,9 @@ func (o *socketOptions) find(systemd string) (string, error) {
 // socketPatterns are where daemons without an admin_socket of their own have
 // theirs.
 func socketPatterns(systemd string) []string {
-	c := daemon.Default()
+	c := config.Default()
 	patterns := append(c.AdminPaths(), filepath.Join(systemd, "*", "admin.sock"))
-	if dir := daemon.UserSockets(); dir != "" {
+	if dir := config.UserSockets(); dir != "" {
 		patterns = append(patterns, filepath.Join(dir, "admin-*.sock"))
 	}
 	return patterns
@@ -83,7 +83,7 @@ func socketPatterns(systemd string) []string {
 // ofConfig returns the socket of the daemon that was started with a file. If
 // none of the places has one it is the first, so that the error names it.
 func (o *socketOptions) ofConfig(systemd string) (string, error) {
-	c, err := daemon.LoadConfig(o.config)
+	c, err := config.Load(o.config)
 	if err != nil {
 		return "", err
 	}

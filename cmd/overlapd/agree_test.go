@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/sim"
@@ -190,13 +191,13 @@ func requestOf(q *sim.Query) []byte {
 // daemon serves on the emulated device until stop is called.
 func (a *agreement) daemon(t *testing.T) (url string, stop func()) {
 	t.Helper()
-	c := daemon.Default()
+	c := config.Default()
 	c.GRPCListen = ""
 	c.Listen, c.StateDir, c.Policy = "127.0.0.1:0", t.TempDir(), a.policy
 	c.Device, c.DeviceProfile, c.Predictor.File = "emulated", a.device, a.predictor
 	for _, name := range a.models {
-		s := daemon.DefaultService()
-		s.Name, s.Model, s.Target, s.MaxBatch = name, daemon.EmulatedPrefix+name, a.target, a.maxBatch
+		s := config.DefaultService()
+		s.Name, s.Model, s.Target, s.MaxBatch = name, config.EmulatedPrefix+name, a.target, a.maxBatch
 		c.Services = append(c.Services, s)
 	}
 	if err := c.Validate(); err != nil {

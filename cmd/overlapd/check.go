@@ -15,6 +15,7 @@ import (
 	"github.com/overlapd/overlapd/cmd/overlapd/cutcost"
 	"github.com/overlapd/overlapd/cmd/overlapd/hostcheck"
 	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 func checkCommand() *cobra.Command {
@@ -49,7 +50,7 @@ model is run on the GPU, in a process of its own.`,
 			if err := findModels(c); err != nil {
 				return err
 			}
-			exposed, err := c.CheckAccess()
+			exposed, err := daemon.CheckAccess(&c)
 			if err != nil {
 				return err
 			}
@@ -71,10 +72,10 @@ model is run on the GPU, in a process of its own.`,
 
 // findModels reports every model file of a configuration that is not there.
 // The configuration itself knows the zoo.
-func findModels(c daemon.Config) error {
+func findModels(c config.Config) error {
 	var faults []error
 	for _, s := range c.Services {
-		if strings.HasPrefix(s.Model, daemon.ZooPrefix) || c.Emulated() {
+		if strings.HasPrefix(s.Model, config.ZooPrefix) || c.Emulated() {
 			continue
 		}
 		if _, err := os.Stat(s.Model); err != nil {
@@ -100,7 +101,7 @@ type host struct {
 	GPU *hostcheck.Report `json:"gpu,omitempty"` // absent where the configuration uses none
 }
 
-func lookAtHost(ctx context.Context, c daemon.Config) (host, error) {
+func lookAtHost(ctx context.Context, c config.Config) (host, error) {
 	h := host{Device: cpuName(), Cores: runtime.NumCPU()}
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err == nil {

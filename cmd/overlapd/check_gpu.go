@@ -10,7 +10,7 @@ import (
 	"github.com/overlapd/overlapd/cmd/overlapd/cutcost"
 	"github.com/overlapd/overlapd/cmd/overlapd/hostcheck"
 	"github.com/overlapd/overlapd/cuda/mig"
-	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/ort"
 )
@@ -29,12 +29,12 @@ const (
 )
 
 // lookAtGPUs finds out what this host's GPUs can do for a configuration.
-func lookAtGPUs(ctx context.Context, c daemon.Config, lib *ort.Library) hostcheck.Report {
+func lookAtGPUs(ctx context.Context, c config.Config, lib *ort.Library) hostcheck.Report {
 	return hostcheck.Look(ctx, optionsOfCheck(c, lib))
 }
 
 // optionsOfCheck says what is looked for, and through what.
-func optionsOfCheck(c daemon.Config, lib *ort.Library) hostcheck.Options {
+func optionsOfCheck(c config.Config, lib *ort.Library) hostcheck.Options {
 	o := hostcheck.Options{
 		Wanted: wantedOfGPU(c), Try: tryGPU, User: os.Geteuid(), MPSProgram: c.MPS.Program,
 		OwnMPSDir:   func(uuid string) string { return gpu.MPSDirOf(c.MPS.Dir, uuid) },
@@ -48,7 +48,7 @@ func optionsOfCheck(c daemon.Config, lib *ort.Library) hostcheck.Options {
 }
 
 // wantedOfGPU returns what a configuration asks for.
-func wantedOfGPU(c daemon.Config) hostcheck.Wanted {
+func wantedOfGPU(c config.Config) hostcheck.Wanted {
 	w := hostcheck.Wanted{
 		CUDA: c.Device == cutcost.CUDA, GPU: c.GPU, Services: len(c.Services),
 		MPS: c.MPS.Mode, MPSDir: c.MPS.Dir,
@@ -61,7 +61,7 @@ func wantedOfGPU(c daemon.Config) hostcheck.Wanted {
 }
 
 // mayUseGPU reports whether a GPU would be used: with "auto", if there is one.
-func mayUseGPU(c daemon.Config) bool { return c.Device == cutcost.CUDA || c.Device == "auto" }
+func mayUseGPU(c config.Config) bool { return c.Device == cutcost.CUDA || c.Device == "auto" }
 
 // tryGPU runs a small model in a process of its own, for a broken provider may end
 // it, and compares with the CPU.

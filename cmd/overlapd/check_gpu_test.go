@@ -7,12 +7,12 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/cmd/overlapd/hostcheck"
-	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
-func parsed(t *testing.T, text string) daemon.Config {
+func parsed(t *testing.T, text string) config.Config {
 	t.Helper()
-	c, err := daemon.ParseConfig("/etc/overlapd/c.toml", []byte(text))
+	c, err := config.Parse("/etc/overlapd/c.toml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestLookAtGPUs(t *testing.T) {
 // TestConfigOfGPUCheck: the daemon reads what gpu-check writes for it.
 func TestConfigOfGPUCheck(t *testing.T) {
 	for name, mode := range map[string]string{"cuda_off.toml": "off", "cuda_mps.toml": "existing"} {
-		c, err := daemon.LoadConfig(filepath.Join("gpucheck", "testdata", name))
+		c, err := config.Load(filepath.Join("gpucheck", "testdata", name))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -39,9 +40,9 @@ func (o *stateOptions) folder() (string, error) {
 	case o.dir != "":
 		return o.dir, nil
 	case o.config == "":
-		return daemon.Default().StateDir, nil
+		return config.Default().StateDir, nil
 	}
-	c, err := daemon.LoadConfig(o.config)
+	c, err := config.Load(o.config)
 	return c.StateDir, err
 }
 

@@ -5,13 +5,13 @@ import (
 	"net"
 	"strings"
 
-	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // greeting is what a person is told when the daemon is ready: requests that
 // can be pasted into another terminal. Program is the command that runs there.
 // Models of half precision have no example, since FP16 has no JSON form.
-func greeting(program string, addr net.Addr, c daemon.Config) string {
+func greeting(program string, addr net.Addr, c config.Config) string {
 	if addr.Network() == "unix" {
 		return ""
 	}
@@ -25,7 +25,7 @@ func greeting(program string, addr net.Addr, c daemon.Config) string {
 	var names []string
 	for _, s := range c.Services {
 		names = append(names, s.Name)
-		switch strings.TrimPrefix(s.Model, daemon.ZooPrefix) {
+		switch strings.TrimPrefix(s.Model, config.ZooPrefix) {
 		case "bert":
 			fmt.Fprintf(&b, `  curl -s %s/v2/models/%s/infer -d '{"inputs":[
     {"name":"input_ids","datatype":"INT64","shape":[1,4],"data":[101,7592,2088,102]},

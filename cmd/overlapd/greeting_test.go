@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // TestGreeting pastes what is printed into a shell, whose curl and overlapd
@@ -32,7 +32,7 @@ echo "$@" >> "$OUT/bench"
 			t.Fatal(err)
 		}
 	}
-	c := daemon.Embedded()
+	c := config.Embedded()
 	said := greeting("overlapd", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8000}, c)
 	_, said, ok := strings.Cut(said, "Try:\n")
 	script, last, found := strings.Cut(said, "Ctrl-C")
@@ -96,7 +96,7 @@ func checkBodies(t *testing.T, bodies string) {
 
 func TestGreetingWithoutExamples(t *testing.T) {
 	address := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}
-	c := daemon.Config{Services: []daemon.ServiceConfig{
+	c := config.Config{Services: []config.Service{
 		{Name: "half", Model: "zoo:resnet50-fp16"}, {Name: "mine", Model: "bert.onnx"},
 	}}
 	said := greeting("overlapd", address, c)

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/cmd/overlapd/hostcheck"
-	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/ort"
 )
 
@@ -56,7 +56,7 @@ func TestHostText(t *testing.T) {
 // A device that is emulated needs no ONNX Runtime.
 func TestLookAtHostEmulated(t *testing.T) {
 	t.Setenv(ort.PathVariable, "/nonexistent")
-	c := daemon.Default()
+	c := config.Default()
 	c.Device, c.DeviceProfile = "emulated", "/nonexistent.device.json"
 	h, err := lookAtHost(t.Context(), c)
 	if err == nil || h.Fault != err.Error() || !h.Emulated || !strings.Contains(h.Fault, c.DeviceProfile) || h.ORTPath != "" {
@@ -66,7 +66,7 @@ func TestLookAtHostEmulated(t *testing.T) {
 
 func TestLookAtHostWithoutORT(t *testing.T) {
 	t.Setenv(ort.PathVariable, "/nonexistent")
-	h, err := lookAtHost(t.Context(), daemon.Default())
+	h, err := lookAtHost(t.Context(), config.Default())
 	if err == nil || h.Fault != err.Error() || h.Cores != runtime.NumCPU() || h.MemoryBytes <= 0 {
 		t.Errorf("got %+v, %v", h, err)
 	}

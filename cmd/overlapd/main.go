@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
-	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/admin"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // version and commit identify the build; the Makefile sets commit.
@@ -40,7 +40,7 @@ func main() {
 const exitConfig = 78
 
 func exitStatus(err error) int {
-	var faults daemon.Faults
+	var faults config.Faults
 	if errors.As(err, &faults) {
 		return exitConfig
 	}

@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // gpuName matches the names of a GPU that can be nothing else: an index, or a
@@ -17,7 +17,7 @@ var gpuName = regexp.MustCompile(`(?i)^([0-9]+|(GPU|MIG)-[0-9a-f-]+)$`)
 // stands. But a copy of one GPU's file that still names that GPU would put two
 // daemons on it, so another name is refused. Instances of other names have a
 // configuration that names a device.
-func runOn(c *daemon.Config, device string) error {
+func runOn(c *config.Config, device string) error {
 	switch {
 	case device == "cpu" && c.Device == "auto" && c.GPU == "":
 		c.Device = device

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 func TestRunOn(t *testing.T) {
@@ -28,7 +28,7 @@ func TestRunOn(t *testing.T) {
 		{"auto", "", "vision", "auto", "", ""},
 		{"cuda", "2", "vision", "cuda", "2", ""},
 	} {
-		config := daemon.Config{Device: c.device, GPU: c.gpu}
+		config := config.Config{Device: c.device, GPU: c.gpu}
 		err := runOn(&config, c.on)
 		switch {
 		case c.fault != "":

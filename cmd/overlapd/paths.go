@@ -10,7 +10,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
-	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/models/zoo"
 )
 
@@ -21,7 +21,7 @@ const zooSeed = 1
 // cacheDir returns the folder for files of this kind: below the cache that
 // systemd gives, else the user's.
 func cacheDir(kind string) (string, error) {
-	if dir := daemon.SystemdFolder("CACHE_DIRECTORY"); dir != "" {
+	if dir := config.SystemdFolder("CACHE_DIRECTORY"); dir != "" {
 		return filepath.Join(dir, kind), nil
 	}
 	base, err := os.UserCacheDir()

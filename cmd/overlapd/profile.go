@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 func profileCommand() *cobra.Command {
@@ -66,7 +67,7 @@ type profileResult struct {
 	Commit       string   `json:"commit"`
 }
 
-func (o *profileOptions) config() (daemon.Config, error) {
+func (o *profileOptions) config() (config.Config, error) {
 	c, err := o.serve.config()
 	if err != nil {
 		return c, err

@@ -14,17 +14,18 @@ import (
 
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/admin"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // administered opens the admin socket of a fake daemon and returns its path.
-func administered(t *testing.T, f *fakeRunning, read func() (daemon.Config, error)) string {
+func administered(t *testing.T, f *fakeRunning, read func() (config.Config, error)) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "admin")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	c := daemon.Embedded()
+	c := config.Embedded()
 	c.Admin.Socket = filepath.Join(dir, "a.sock")
 	r := newListening(read)
 	r.follow(f)
@@ -52,10 +53,10 @@ func say(t *testing.T, args ...string) (out string, status int, err error) {
 
 func TestReloadCommand(t *testing.T) {
 	f := &fakeRunning{done: &daemon.Reloaded{
-		Changes: daemon.Changes{Added: []string{"n"}, Replaced: []string{"resnet"}, Restart: []string{"limits.connections"}},
+		Changes: config.Changes{Added: []string{"n"}, Replaced: []string{"resnet"}, Restart: []string{"limits.connections"}},
 		Took:    1500 * time.Millisecond,
 	}}
-	path := administered(t, f, func() (daemon.Config, error) { return daemon.Embedded(), nil })
+	path := administered(t, f, func() (config.Config, error) { return config.Embedded(), nil })
 	if out, status, _ := say(t, "reload", "--last", "--admin", path); status != 0 || !strings.Contains(out, "has not read its configuration again") {
 		t.Errorf("before any: %d, %s", status, out)
 	}
@@ -79,17 +80,17 @@ func TestReloadCommand(t *testing.T) {
 
 func TestReloadCommandThatFails(t *testing.T) {
 	f := &fakeRunning{done: &daemon.Reloaded{
-		Changes: daemon.Changes{Added: []string{"n"}, Replaced: []string{"r"}},
+		Changes: config.Changes{Added: []string{"n"}, Replaced: []string{"r"}},
 		Failed:  map[string]string{"r": "no such file", "n": "no room"},
 	}}
-	path := administered(t, f, func() (daemon.Config, error) { return daemon.Embedded(), nil })
+	path := administered(t, f, func() (config.Config, error) { return config.Embedded(), nil })
 	out, status, err := say(t, "reload", "--admin", path)
 	if status != 1 || err == nil || !strings.Contains(err.Error(), "n, r could not be loaded") ||
 		!strings.Contains(out, "FAILED  r  not replaced: no such file; the old one serves on") || !strings.Contains(out, "not added: no room") {
 		t.Errorf("%d, %v: %s", status, err, out)
 	}
-	wrong := administered(t, f, func() (daemon.Config, error) {
-		return daemon.Config{}, daemon.Faults{{Key: "ways", Message: "must be less"}}
+	wrong := administered(t, f, func() (config.Config, error) {
+		return config.Config{}, config.Faults{{Key: "ways", Message: "must be less"}}
 	})
 	if out, status, err := say(t, "reload", "--admin", wrong); status != exitConfig || err.Error() != "ways: must be less" || out != "" {
 		t.Errorf("a wrong file: %d, %v: %s", status, err, out)
@@ -103,7 +104,7 @@ func TestReloadCommandThatFails(t *testing.T) {
 }
 
 func TestReloadThatChangesNothing(t *testing.T) {
-	path := administered(t, &fakeRunning{done: new(daemon.Reloaded)}, func() (daemon.Config, error) { return daemon.Embedded(), nil })
+	path := administered(t, &fakeRunning{done: new(daemon.Reloaded)}, func() (config.Config, error) { return config.Embedded(), nil })
 	if out, status, _ := say(t, "reload", "--admin", path); status != 0 || !strings.Contains(out, "nothing has changed") {
 		t.Errorf("%d: %s", status, out)
 	}
@@ -127,7 +128,7 @@ func TestRestartCommand(t *testing.T) {
 
 // A socket that was chosen must be there; one that nobody asked for need not.
 func TestAdministerWithoutASocket(t *testing.T) {
-	c := daemon.Embedded()
+	c := config.Embedded()
 	c.StateDir = "/dev/null/nowhere"
 	t.Setenv("RUNTIME_DIRECTORY", "")
 	t.Setenv("XDG_RUNTIME_DIR", "")

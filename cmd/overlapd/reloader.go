@@ -15,19 +15,20 @@ import (
 
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/admin"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // running is a daemon that can be changed.
 type running interface {
-	Reload(ctx context.Context, c daemon.Config, progress func(daemon.ReloadStep)) (*daemon.Reloaded, error)
+	Reload(ctx context.Context, c config.Config, progress func(daemon.ReloadStep)) (*daemon.Reloaded, error)
 	Restart(service string) error
-	Config() daemon.Config
+	Config() config.Config
 }
 
 // reloader makes a running daemon follow its configuration file, and tells of
 // it in the log. It is there before the daemon, which may take minutes to open.
 type reloader struct {
-	read      func() (daemon.Config, error) // the file, as at the start
+	read      func() (config.Config, error) // the file, as at the start
 	tell      func(state string) error      // the service manager
 	log       zerolog.Logger
 	announced atomic.Bool // the service manager knows that the daemon is ready
@@ -104,7 +105,7 @@ func kindOf(err error) error {
 }
 
 func (r *reloader) sayRefused(err error) {
-	if faults, ok := errors.AsType[daemon.Faults](err); ok {
+	if faults, ok := errors.AsType[config.Faults](err); ok {
 		r.log.Error().Str("error", strings.ReplaceAll(faults.Error(), "\n", "; ")).Msg("the configuration is wrong; nothing was changed")
 		return
 	}
@@ -189,7 +190,7 @@ func onHangup(stopping context.Context, heard <-chan os.Signal, reloads *admin.R
 
 // administer opens the admin socket, if there is to be one, and answers there
 // until released. One that was not asked for is no reason not to serve.
-func administer(c *daemon.Config, reloads *admin.Reloads, host admin.Host, log zerolog.Logger) (release func(), err error) {
+func administer(c *config.Config, reloads *admin.Reloads, host admin.Host, log zerolog.Logger) (release func(), err error) {
 	path := c.AdminPath()
 	if path == "" {
 		return func() {}, nil

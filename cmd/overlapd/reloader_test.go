@@ -17,16 +17,17 @@ import (
 
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/admin"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // fakeRunning is a daemon that does what a test says.
 type fakeRunning struct {
-	config daemon.Config
+	config config.Config
 	done   *daemon.Reloaded
 	err    error
 }
 
-func (f *fakeRunning) Reload(_ context.Context, c daemon.Config, progress func(daemon.ReloadStep)) (*daemon.Reloaded, error) {
+func (f *fakeRunning) Reload(_ context.Context, c config.Config, progress func(daemon.ReloadStep)) (*daemon.Reloaded, error) {
 	f.config = c
 	progress(daemon.ReloadStep{Service: "a", State: daemon.StepDone})
 	return f.done, f.err
@@ -42,7 +43,7 @@ func (f *fakeRunning) Restart(service string) error {
 	return fmt.Errorf("%s: %w", service, daemon.ErrNoService)
 }
 
-func (f *fakeRunning) Config() daemon.Config { return f.config }
+func (f *fakeRunning) Config() config.Config { return f.config }
 
 // listening is a reloader that notes what it tells.
 type listening struct {
@@ -51,7 +52,7 @@ type listening struct {
 	log  bytes.Buffer
 }
 
-func newListening(read func() (daemon.Config, error)) *listening {
+func newListening(read func() (config.Config, error)) *listening {
 	l := &listening{}
 	l.reloader = &reloader{read: read, log: zerolog.New(&l.log), tell: func(s string) error {
 		l.told = append(l.told, s)
@@ -74,10 +75,10 @@ func (l *listening) lines(t *testing.T) (lines []string) {
 }
 
 func TestReloaderLogsEachChange(t *testing.T) {
-	c := daemon.Embedded()
-	l := newListening(func() (daemon.Config, error) { return c, nil })
+	c := config.Embedded()
+	l := newListening(func() (config.Config, error) { return c, nil })
 	f := &fakeRunning{done: &daemon.Reloaded{
-		Changes: daemon.Changes{
+		Changes: config.Changes{
 			Added: []string{"n"}, Removed: []string{"o"}, Replaced: []string{"r", "s"}, Changed: []string{"t"},
 			Settings: []string{"log_level"}, Restart: []string{"policy"},
 		},
@@ -105,7 +106,7 @@ func TestReloaderLogsEachChange(t *testing.T) {
 }
 
 func TestReloaderTellsTheManager(t *testing.T) {
-	l := newListening(func() (daemon.Config, error) { return daemon.Config{}, errors.New("unreadable") })
+	l := newListening(func() (config.Config, error) { return config.Config{}, errors.New("unreadable") })
 	l.follow(&fakeRunning{})
 	l.announced.Store(true)
 	if _, err := l.reload(t.Context(), nil); err == nil {

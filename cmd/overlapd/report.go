@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // openTime is how long it may take to build what the configuration names of
@@ -24,7 +25,7 @@ var opening = fmt.Sprintf("STATUS=opening the state and the models\nEXTEND_TIMEO
 // report tells people and systemd how the daemon does. The function that it
 // returns ends that and waits; it is to be called when the daemon has ended.
 // Once systemd knows that the daemon is ready, announced is called.
-func report(stopping context.Context, d *daemon.Daemon, c daemon.Config, log zerolog.Logger, announced func()) func() {
+func report(stopping context.Context, d *daemon.Daemon, c config.Config, log zerolog.Logger, announced func()) func() {
 	started := time.Now()
 	ended, end := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/admin"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 func serveCommand() *cobra.Command {
@@ -74,14 +75,14 @@ func (o *serveOptions) flags(cmd *cobra.Command) {
 }
 
 // config reads the configuration. A daemon that runs does so again.
-func (o *serveOptions) config() (daemon.Config, error) {
-	var c daemon.Config
+func (o *serveOptions) config() (config.Config, error) {
+	var c config.Config
 	switch {
 	case o.embedded:
-		c = daemon.Embedded()
+		c = config.Embedded()
 	case o.path != "":
 		var err error
-		if c, err = daemon.LoadConfig(o.path); err != nil {
+		if c, err = config.Load(o.path); err != nil {
 			return c, err
 		}
 	default:
@@ -104,7 +105,7 @@ func (o *serveOptions) config() (daemon.Config, error) {
 
 // serve runs the daemon until it is told to stop. What is read again makes it
 // follow its configuration.
-func serve(c daemon.Config, again func() (daemon.Config, error), out io.Writer) error {
+func serve(c config.Config, again func() (config.Config, error), out io.Writer) error {
 	defer outliveLog()()
 	log := newLogger(c, out)
 	ctx, hurry, stop, release := stopSignals()
@@ -138,7 +139,7 @@ func serve(c daemon.Config, again func() (daemon.Config, error), out io.Writer) 
 }
 
 // newDaemon returns a daemon whose workers are processes of this binary.
-func newDaemon(c daemon.Config, log zerolog.Logger, offline bool) (*daemon.Daemon, error) {
+func newDaemon(c config.Config, log zerolog.Logger, offline bool) (*daemon.Daemon, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -162,7 +163,7 @@ func newDaemon(c daemon.Config, log zerolog.Logger, offline bool) (*daemon.Daemo
 }
 
 // planGPU prints what a daemon would do with a GPU.
-func planGPU(c daemon.Config, out io.Writer) error {
+func planGPU(c config.Config, out io.Writer) error {
 	text, err := daemon.PlanGPU(c, daemon.Options{GPU: daemon.GPUOptions{Probe: tryGPU}, Log: newLogger(c, os.Stderr)})
 	if err == nil {
 		_, err = io.WriteString(out, text)
@@ -213,7 +214,7 @@ func warnOfORT(log zerolog.Logger) error {
 	return nil
 }
 
-func newLogger(c daemon.Config, out io.Writer) zerolog.Logger {
+func newLogger(c config.Config, out io.Writer) zerolog.Logger {
 	zerolog.TimeFieldFormat = time.RFC3339Nano
 	zerolog.DurationFieldUnit = time.Millisecond
 	setLogLevel(c.LogLevel)

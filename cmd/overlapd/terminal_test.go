@@ -14,7 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"pgregory.net/rapid"
 
-	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 func TestHarmless(t *testing.T) {
@@ -80,7 +80,7 @@ func TestLogLinesAreNotForged(t *testing.T) {
 	defer zerolog.SetGlobalLevel(zerolog.GlobalLevel())
 	const forged = "x\n{\"level\":\"info\",\"message\":\"forged\"}\r\n12:00:00 INF forged\x1b[2J\x1b]0;t\a"
 	for _, format := range []string{"json", "console"} {
-		c := daemon.Default()
+		c := config.Default()
 		c.LogFormat, c.LogLevel = format, "debug"
 		var out bytes.Buffer
 		log := newLogger(c, &out)

@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // ReloadFunc reads the configuration again and makes the daemon follow it. A
-// [daemon.Faults] error says that the configuration is wrong.
+// [config.Faults] error says that the configuration is wrong.
 type ReloadFunc func(ctx context.Context, progress func(daemon.ReloadStep)) (*daemon.Reloaded, error)
 
 // Reloads runs one reload at a time and remembers the last.
@@ -79,7 +80,7 @@ func (r *Reloads) Wait() { r.runs.Wait() }
 
 // wrong tells a wrong configuration from other errors.
 func wrong(err error) error {
-	if faults, ok := errors.AsType[daemon.Faults](err); ok {
+	if faults, ok := errors.AsType[config.Faults](err); ok {
 		return &Error{KindConfig, faults.Error()}
 	}
 	return err
@@ -134,7 +135,7 @@ func (r *Reload) step(s daemon.ReloadStep) {
 
 // maxSteps is of how many services progress is kept: those that go and those
 // that come.
-const maxSteps = 2 * daemon.MaxServices
+const maxSteps = 2 * config.MaxServices
 
 func (r *Reload) growLocked() {
 	close(r.mu.grown)

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 func TestReloadsAreOneAtATime(t *testing.T) {
@@ -58,7 +59,7 @@ func TestReloadsAreOneAtATime(t *testing.T) {
 
 func TestReloadTellsWrongConfigurations(t *testing.T) {
 	f := newFakeDaemon(func(context.Context, func(daemon.ReloadStep)) (*daemon.Reloaded, error) {
-		return nil, fmt.Errorf("reading: %w", daemon.Faults{{Key: "ways", Message: "must be less"}})
+		return nil, fmt.Errorf("reading: %w", config.Faults{{Key: "ways", Message: "must be less"}})
 	})
 	defer f.end()
 	r, err := f.Begin()

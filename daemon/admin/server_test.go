@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 var fixedTime = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
@@ -28,7 +29,7 @@ func stranger() Peer { return Peer{PID: 7, UID: uint32(os.Geteuid()) + 1} }
 
 func TestReload(t *testing.T) {
 	want := &daemon.Reloaded{
-		Changes: daemon.Changes{Added: []string{"a"}, Replaced: []string{"b"}, Restart: []string{"limits.connections"}},
+		Changes: config.Changes{Added: []string{"a"}, Replaced: []string{"b"}, Restart: []string{"limits.connections"}},
 		Failed:  map[string]string{"b": "no such file"}, Took: time.Second,
 	}
 	f := newFakeDaemon(func(_ context.Context, progress func(daemon.ReloadStep)) (*daemon.Reloaded, error) {
@@ -97,7 +98,7 @@ func TestReloadIsStreamed(t *testing.T) {
 
 func TestReloadOfAWrongFile(t *testing.T) {
 	f := newFakeDaemon(func(context.Context, func(daemon.ReloadStep)) (*daemon.Reloaded, error) {
-		return nil, daemon.Faults{{File: "/etc/o.toml", Line: 3, Key: "ways", Message: "must be less"}, {Key: "policy", Message: "must be one"}}
+		return nil, config.Faults{{File: "/etc/o.toml", Line: 3, Key: "ways", Message: "must be less"}, {Key: "policy", Message: "must be one"}}
 	})
 	c := f.serve(t, nil)
 	_, err := c.Reload(t.Context(), nil)

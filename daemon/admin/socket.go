@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 const (
@@ -37,7 +37,7 @@ type socket struct {
 // listen makes a socket at path for a group, -1 for none. The socket file of a
 // daemon that is gone is replaced.
 func listen(path string, group int) (*socket, error) {
-	if len(path) > daemon.MaxSocketPath {
+	if len(path) > config.MaxSocketPath {
 		return nil, fmt.Errorf("%s: %w", path, ErrPathTooLong)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), folderMode); err != nil {
@@ -126,7 +126,7 @@ func findGroup(name string) (int, error) {
 	}
 	g, err := user.LookupGroup(name)
 	if err != nil {
-		return -1, daemon.Faults{{Key: "admin_group", Message: fmt.Sprintf("this host has no group %q: make it (groupadd --system %s), or name another one", name, name)}}
+		return -1, config.Faults{{Key: "admin_group", Message: fmt.Sprintf("this host has no group %q: make it (groupadd --system %s), or name another one", name, name)}}
 	}
 	return strconv.Atoi(g.Gid)
 }

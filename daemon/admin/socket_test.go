@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // mustListen makes a socket that the test ends.
@@ -123,7 +123,7 @@ func TestSocketLeavesOthersAlone(t *testing.T) {
 
 func TestSocketPathTooLong(t *testing.T) {
 	dir := filepath.Dir(socketPath(t))
-	exact := filepath.Join(dir, strings.Repeat("x", daemon.MaxSocketPath-len(dir)-1))
+	exact := filepath.Join(dir, strings.Repeat("x", config.MaxSocketPath-len(dir)-1))
 	mustListen(t, exact, -1)
 	if _, err := listen(exact+"x", -1); !errors.Is(err, ErrPathTooLong) {
 		t.Errorf("108 bytes: %v", err)
@@ -137,7 +137,7 @@ func TestFindGroup(t *testing.T) {
 		}
 	}
 	_, err := findGroup("no-such-group")
-	if faults, ok := errors.AsType[daemon.Faults](err); !ok || !strings.Contains(faults.Error(), "groupadd") {
+	if faults, ok := errors.AsType[config.Faults](err); !ok || !strings.Contains(faults.Error(), "groupadd") {
 		t.Errorf("a group that is not there: %v", err)
 	}
 }

@@ -197,14 +197,19 @@ var arrows = []arrow{
 		why: "it keeps bytes whole; what they mean is the business of whoever stores them",
 	},
 	{
+		pkg: "daemon/config",
+		may: []string{"cuda/mig", "cuda/mps", "daemon/access", "daemon/tracing", "models/zoo", "overlap"},
+		why: "it knows which values there are, and asks the packages that know them; what is done with them is the business of whoever reads it",
+	},
+	{
 		pkg:   "daemon",
-		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/access", "daemon/dashboard", "daemon/gpu", "daemon/metrics", "daemon/rpc", "daemon/statefile", "daemon/timeline", "daemon/tracing", "device", "executor", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments", "training"},
+		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/access", "daemon/config", "daemon/dashboard", "daemon/gpu", "daemon/metrics", "daemon/rpc", "daemon/statefile", "daemon/timeline", "daemon/tracing", "device", "executor", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments", "training"},
 		why:   "ONNX Runtime stays out of the daemon's process: a model that crashes it must end a worker, not the daemon",
 		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca", "daemon/rpc/inference", "daemon/tracing/collector", "ort"},
 	},
 	{
 		pkg: "daemon/admin",
-		may: []string{"daemon"},
+		may: []string{"daemon", "daemon/config"},
 		why: "it asks and answers about a daemon; what is done, and what is logged, is the host's to say",
 	},
 	{
@@ -246,7 +251,7 @@ var arrows = []arrow{
 		pkg: "cmd/overlapd",
 		may: []string{
 			"cmd/overlapd/reproduce", "device", "executor/emulated", "sim", "sim/bound",
-			"cmd/overlapd/conformance", "cmd/overlapd/cutcost", "cmd/overlapd/gpucheck", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "cuda/mig", "daemon", "daemon/admin", "daemon/gpu", "executor", "intake",
+			"cmd/overlapd/conformance", "cmd/overlapd/cutcost", "cmd/overlapd/gpucheck", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "cuda/mig", "daemon", "daemon/admin", "daemon/config", "daemon/gpu", "executor", "intake",
 			"models", "models/zoo", "ort", "overlap", "overlap/journal", "predictor", "segments", "training",
 			"daemon/access", "training/advice", "training/fit", "daemon/timeline", "perfetto",
 		},
@@ -261,7 +266,7 @@ var arrows = []arrow{
 	{
 		pkg:   "test/structure",
 		why:   "it reads the source and builds nothing; only the example configurations are parsed as the daemon does",
-		tests: []string{"daemon"},
+		tests: []string{"daemon/config"},
 	},
 }
 
@@ -276,7 +281,7 @@ var owners = []struct {
 	{"C", []string{"cuda/driver", "ort"}, "cgo is the business of whoever calls a C library, so that all others build and are checked without it"},
 	{"unsafe", []string{"cuda/driver", "cuda/driver/fakedriver", "daemon/admin", "daemon/rpc/inference", "ort", "segments"}, "memory outside Go is turned into slices in few places, the kernel is asked for a peer's groups in one, and generated code turns a text into bytes"},
 	{"os/exec", []string{"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "executor", "cmd/overlapd", "cmd/overlapd/cutcost", "cmd/overlapd/conformance", "cmd/overlapd/gpucheck"}, "whoever starts a process must reap it"},
-	{"syscall", []string{"cuda/mps", "cuda/mps/fakemps", "cmd/overlapd", "cmd/overlapd/hostcheck", "daemon", "executor", "segments"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
+	{"syscall", []string{"cuda/mps", "cuda/mps/fakemps", "cmd/overlapd", "cmd/overlapd/hostcheck", "daemon", "daemon/config", "executor", "segments"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
 	{"log", nil, "packages return errors and emit events; the daemon logs them with zerolog"},
 
 	{"google.golang.org/protobuf", []string{"daemon/rpc", "daemon/rpc/inference", "daemon/tracing/collector", "models", "models/zoo", "segments", "cmd/overlapd/conformance"}, "ONNX is read and written by wire format, where files and graphs are handled, and gRPC carries messages"},
@@ -293,7 +298,7 @@ var owners = []struct {
 	{"github.com/prometheus", []string{"daemon/metrics"}, "the core counts in plain numbers; only what answers a scrape speaks Prometheus"},
 	{"go.opentelemetry.io/otel", []string{"daemon/tracing"}, "the daemon notes what becomes of a query in plain numbers; only what sends them to a collector speaks OpenTelemetry"},
 	{"go.opentelemetry.io/proto/otlp", []string{"daemon/tracing/collector"}, "what a collector is sent is read where tests have one"},
-	{"github.com/pelletier/go-toml", []string{"daemon"}, "there is one configuration and one package that reads it"},
+	{"github.com/pelletier/go-toml", []string{"daemon/config"}, "there is one configuration and one package that reads it"},
 	{"github.com/NVIDIA/go-nvml", []string{"cuda", "cuda/fake"}, "NVML's answers become facts and sentences in one package"},
 	{"github.com/spf13/cobra", []string{"cmd/overlapd"}, "the command line is wiring"},
 	{"github.com/spf13/pflag", []string{"cmd/overlapd"}, "the command line is wiring"},

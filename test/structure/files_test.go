@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // maxTextBytes is the size up to which a file is searched for words.
@@ -140,7 +140,7 @@ func TestExampleConfigurations(t *testing.T) {
 
 func checkExample(t *testing.T, path string, text []byte) {
 	t.Helper()
-	c, err := daemon.ParseConfig(path, text)
+	c, err := config.Parse(path, text)
 	if err == nil {
 		err = c.Validate()
 	}

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import "time"
 
@@ -49,7 +49,7 @@ func (c *Config) keys(k keys) {
 	k.table("mig", c.MIG.keys)
 }
 
-func (p *ProfileConfig) keys(k keys) {
+func (p *Profile) keys(k keys) {
 	k.flag("on_start", &p.OnStart)
 	k.duration("time", &p.Time)
 	k.number("groups", &p.Groups)
@@ -58,12 +58,12 @@ func (p *ProfileConfig) keys(k keys) {
 	k.number("seed", &p.Seed)
 }
 
-func (p *PredictorConfig) keys(k keys) {
+func (p *Predictor) keys(k keys) {
 	k.text("file", &p.File)
 	k.flag("train", &p.Train)
 }
 
-func (d *DecisionConfig) keys(k keys) {
+func (d *Decisions) keys(k keys) {
 	k.flag("log", &d.Log)
 	k.bytes("file_bytes", &d.FileBytes)
 	k.number("files", &d.Files)
@@ -81,7 +81,7 @@ func (l *Limits) keys(k keys) {
 	k.bytes("compress_bytes", &l.CompressBytes)
 }
 
-func (w *WorkerConfig) keys(k keys) {
+func (w *Worker) keys(k keys) {
 	k.number("threads", &w.Threads)
 	k.flag("spin", &w.Spin)
 	k.duration("poll", &w.Poll)
@@ -95,7 +95,7 @@ func (w *WorkerConfig) keys(k keys) {
 	k.bytes("intermediate_bytes", &w.IntermediateBytes)
 }
 
-func (s *ServiceConfig) keys(k keys) {
+func (s *Service) keys(k keys) {
 	k.text("name", &s.Name)
 	k.text("model", &s.Model)
 	k.duration("target", &s.Target)

@@ -1,9 +1,11 @@
-package daemon
+package config
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +19,7 @@ model = "m.onnx"
 `
 
 func TestParseConfig(t *testing.T) {
-	c, err := ParseConfig("/etc/overlapd/overlapd.toml", []byte(`
+	c, err := Parse("/etc/overlapd/overlapd.toml", []byte(`
 listen = "unix:/run/overlapd.sock"
 state_dir = "/var/lib/overlapd"
 device = "cpu"
@@ -76,7 +78,7 @@ files = 2
 	want.Profile.OnStart, want.Profile.Groups = false, 100
 	want.Predictor.File = "/etc/overlapd/own.predictor.json"
 	want.Decisions.Log, want.Decisions.Files = true, 2
-	want.Services = []ServiceConfig{resnet, own}
+	want.Services = []Service{resnet, own}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Error(diff)
 	}
@@ -122,7 +124,7 @@ func TestConfigFaults(t *testing.T) {
 		{"state_dir", "state_dir = \"\"\n" + minimalConfig, []string{"c.toml:1: state_dir"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := ParseConfig("c.toml", []byte(tt.file))
+			_, err := Parse("c.toml", []byte(tt.file))
 			var faults Faults
 			if !errors.As(err, &faults) {
 				t.Fatalf("%v", err)
@@ -150,8 +152,8 @@ func TestMeasuredSizes(t *testing.T) {
 		{12, 64, nil, []int{1, 2, 4, 8, 12}},
 		{12, 64, []int{5}, []int{5}},
 	} {
-		s := ServiceConfig{MaxBatch: tt.maxBatch, MaxQueryBatch: tt.maxQueryBatch, Sizes: tt.sizes}
-		if d := cmp.Diff(tt.want, s.sizes()); d != "" {
+		s := Service{MaxBatch: tt.maxBatch, MaxQueryBatch: tt.maxQueryBatch, Sizes: tt.sizes}
+		if d := cmp.Diff(tt.want, s.MeasuredSizes()); d != "" {
 			t.Errorf("%+v: %s", tt, d)
 		}
 	}
@@ -189,41 +191,45 @@ func TestListenAddresses(t *testing.T) {
 func TestConfigBombs(t *testing.T) {
 	services := strings.Repeat(minimalConfig, MaxServices+1)
 	for name, file := range map[string]string{
-		"size":     "#" + strings.Repeat("x", MaxConfigBytes),
+		"size":     "#" + strings.Repeat("x", MaxBytes),
 		"services": services,
 		"nested":   "a = " + strings.Repeat("[", 500_000),
 		"inline":   "a = " + strings.Repeat("{a=", 300_000),
 		"dotted":   strings.Repeat("a.", 50_000) + "a = 1",
 		"keys":     strings.Repeat("[limits]\n", 100_000),
 	} {
-		bounded(t, 100*len(file), func() {
-			if _, err := ParseConfig("c.toml", []byte(file)); err == nil || len(err.Error()) > 1<<20 {
-				t.Errorf("%s: %.200v", name, err)
-			}
-		})
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if _, err := Parse("c.toml", []byte(file)); err == nil || len(err.Error()) > 1<<20 {
+			t.Errorf("%s: %.200v", name, err)
+		}
+		runtime.ReadMemStats(&after)
+		if rise := after.TotalAlloc - before.TotalAlloc; rise > uint64(4<<20+800*len(file)) {
+			t.Errorf("%s: %d bytes allocated %d", name, len(file), rise)
+		}
 	}
 }
 
 func TestLoadConfig(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "c.toml")
-	if _, err := LoadConfig(path); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Load(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
 	if err := os.WriteFile(path, []byte(minimalConfig), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, err := LoadConfig(path)
+	c, err := Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := filepath.Join(dir, "m.onnx"); c.Services[0].Model != want {
 		t.Errorf("model %q, want %q", c.Services[0].Model, want)
 	}
-	if err := os.WriteFile(path, make([]byte, 3*MaxConfigBytes), 0o600); err != nil {
+	if err := os.WriteFile(path, make([]byte, 3*MaxBytes), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := LoadConfig(path); err == nil || !strings.Contains(err.Error(), "exceeds") {
+	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "exceeds") {
 		t.Errorf("a long file: %v", err)
 	}
 }
@@ -235,7 +241,7 @@ func TestConfigPrints(t *testing.T) {
 	c.Limits.MemoryBytes = 1<<30 + 1
 	c.Services[0].Model = "/models/ä b.onnx"
 	c.Services[1].Target = 1500 * time.Microsecond
-	back, err := ParseConfig("/x/c.toml", c.TOML())
+	back, err := Parse("/x/c.toml", c.TOML())
 	if err != nil {
 		t.Fatalf("%s\n%v", c.TOML(), err)
 	}
@@ -268,5 +274,44 @@ func TestDefaultStateDir(t *testing.T) {
 	t.Setenv("HOME", "/home/u")
 	if got := Default().StateDir; got != "/home/u/.local/state/overlapd" {
 		t.Errorf("at home: %q", got)
+	}
+}
+
+// FuzzConfig reads configurations. What is accepted prints as one that reads
+// back the same.
+func FuzzConfig(f *testing.F) {
+	f.Add(Embedded().TOML())
+	f.Add([]byte("[[service]]\nname = \"a\"\nmodel = \"zoo:resnet50\"\n"))
+	f.Add([]byte("listen = 1\n[limits]\nrequest_bytes = \"1XB\"\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := Parse("/etc/overlapd.toml", data)
+		if err != nil {
+			return
+		}
+		if _, err := Parse("/etc/overlapd.toml", c.TOML()); err != nil {
+			t.Fatalf("%s\n%v", c.TOML(), err)
+		}
+	})
+}
+
+func TestEmulatedConfig(t *testing.T) {
+	const services = "[[service]]\nname = \"a\"\nmodel = \"emulated:resnet50\"\n"
+	c, err := Parse("/etc/overlapd/c.toml", []byte("device = \"emulated\"\ndevice_profile = \"a100.device.json\"\ndevice_seed = 7\n"+services))
+	if err != nil || c.DeviceProfile != "/etc/overlapd/a100.device.json" || c.DeviceSeed != 7 || c.Services[0].Model != "emulated:resnet50" || !c.Emulated() {
+		t.Errorf("%v: %+v", err, c)
+	}
+	if again, err := Parse("c.toml", c.TOML()); err != nil || !bytes.Equal(again.TOML(), c.TOML()) {
+		t.Errorf("what is printed is read as something else: %v", err)
+	}
+	for text, want := range map[string]string{
+		"device = \"emulated\"\n" + services:       `c.toml: device_profile: must name a file made with overlapd device fit`,
+		services:                                   `c.toml:3: service[0].model: "emulated:resnet50" runs with device = "emulated" only`,
+		"device_profile = \"x\"\n" + minimalConfig: `c.toml:1: device_profile: only an emulated device has one`,
+		"device = \"emulated\"\ndevice_profile = \"x\"\n" + minimalConfig: `c.toml:5: service[0].model: must be "emulated:NAME"`,
+		"device_seed = -1\n" + minimalConfig:                              `c.toml:1: device_seed: must be`,
+	} {
+		if _, err := Parse("c.toml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"path/filepath"
@@ -49,7 +49,7 @@ func TestAdminConfig(t *testing.T) {
 		`admin_group = "a group"`:                            "name or the number",
 		"admin_socket = \"off\"\nadmin_group = \"overlapd\"": "there is no admin_socket",
 	} {
-		c, err := ParseConfig("/etc/overlapd/0.toml", []byte(text+"\n"+minimalConfig))
+		c, err := Parse("/etc/overlapd/0.toml", []byte(text+"\n"+minimalConfig))
 		switch {
 		case want == "" && err != nil, want != "" && (err == nil || !strings.Contains(err.Error(), want)):
 			t.Errorf("%q: %v", text, err)
@@ -57,7 +57,7 @@ func TestAdminConfig(t *testing.T) {
 			t.Errorf("%q: there is no default", text)
 		}
 	}
-	c, err := ParseConfig("/etc/overlapd/0.toml", []byte("admin_socket = \"my.sock\"\n"+minimalConfig))
+	c, err := Parse("/etc/overlapd/0.toml", []byte("admin_socket = \"my.sock\"\n"+minimalConfig))
 	if err != nil || c.AdminPath() != "/etc/overlapd/my.sock" {
 		t.Errorf("a relative path: %q, %v", c.AdminPath(), err)
 	}

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"os"
@@ -19,8 +19,8 @@ func TestFolders(t *testing.T) {
 		t.Setenv("STATE_DIRECTORY", c.state)
 		t.Setenv("CACHE_DIRECTORY", c.cache)
 		config := Default()
-		if config.StateDir != c.wantState || config.cacheDir() != c.wantCache {
-			t.Errorf("%+v: got %s and %s", c, config.StateDir, config.cacheDir())
+		if config.StateDir != c.wantState || config.CacheDir() != c.wantCache {
+			t.Errorf("%+v: got %s and %s", c, config.StateDir, config.CacheDir())
 		}
 	}
 }
@@ -56,7 +56,7 @@ func TestOpenFolders(t *testing.T) {
 		if c.owner >= 0 && os.Chown(config.StateDir, c.owner, -1) != nil {
 			continue // only root gives folders away
 		}
-		got := config.openFolders(os.Geteuid())
+		got := config.OpenFolders(os.Geteuid())
 		if len(got) != len(c.want) {
 			t.Errorf("%s: %q", name, got)
 			continue
@@ -68,7 +68,7 @@ func TestOpenFolders(t *testing.T) {
 		}
 		t.Setenv("CACHE_DIRECTORY", config.StateDir)
 		config.StateDir = t.TempDir()
-		if got := config.openFolders(os.Geteuid()); len(got) != len(c.want) {
+		if got := config.OpenFolders(os.Geteuid()); len(got) != len(c.want) {
 			t.Errorf("%s, as a cache: %q", name, got)
 		}
 	}

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"os"
@@ -10,8 +10,8 @@ import (
 
 // Limits on the configuration itself.
 const (
-	MaxConfigBytes = 1 << 20
-	MaxServices    = 64
+	MaxBytes    = 1 << 20
+	MaxServices = 64
 )
 
 // Config is the configuration of a daemon. [Default] says what each field is
@@ -30,19 +30,19 @@ type Config struct {
 	LogLevel      string
 	LogFormat     string // "console" or "json"
 	Metrics       bool   // the endpoint has /metrics
-	Admin         AdminConfig
+	Admin         Admin
 	Limits        Limits
-	TLS           TLSConfig
-	Access        AccessConfig
-	Worker        WorkerConfig
-	Profile       ProfileConfig
-	Predictor     PredictorConfig
-	Decisions     DecisionConfig
-	Tracing       TracingConfig
-	CUDA          CUDAConfig
-	MPS           MPSConfig
-	MIG           MIGConfig
-	Services      []ServiceConfig
+	TLS           TLS
+	Access        Access
+	Worker        Worker
+	Profile       Profile
+	Predictor     Predictor
+	Decisions     Decisions
+	Tracing       Tracing
+	CUDA          CUDA
+	MPS           MPS
+	MIG           MIG
+	Services      []Service
 }
 
 // Limits bounds what clients can take of the endpoint.
@@ -58,8 +58,8 @@ type Limits struct {
 	CompressBytes int64         // answers shorter than this are never compressed
 }
 
-// WorkerConfig is what every worker gets. A service may set its own threads.
-type WorkerConfig struct {
+// Worker is what every worker gets. A service may set its own threads.
+type Worker struct {
 	Threads           int           // intra-op, 0 for one per core
 	Spin              bool          // waiting threads spin
 	Poll              time.Duration // how long daemon and worker look for each other's next message before they sleep
@@ -73,8 +73,8 @@ type WorkerConfig struct {
 	IntermediateBytes int64 // for the intermediates of paused batches
 }
 
-// ProfileConfig says how operator groups are measured.
-type ProfileConfig struct {
+// Profile says how operator groups are measured.
+type Profile struct {
 	OnStart bool          // a daemon whose policy overlaps measures while it is idle, if it has no predictor
 	Time    time.Duration // that it may spend on that after each start
 	Groups  int           // to measure in all
@@ -83,21 +83,21 @@ type ProfileConfig struct {
 	Seed    int           // of what is measured
 }
 
-// PredictorConfig says where the predictor of groups comes from.
-type PredictorConfig struct {
+// Predictor says where the predictor of groups comes from.
+type Predictor struct {
 	File  string // "" for the newest in the state file that knows these models on this device
 	Train bool   // fit one when measuring is done
 }
 
-// DecisionConfig bounds the decision log in the state folder.
-type DecisionConfig struct {
+// Decisions bounds the decision log in the state folder.
+type Decisions struct {
 	Log       bool
 	FileBytes int64 // after which the next file begins
 	Files     int   // that are kept
 }
 
-// ServiceConfig is one service.
-type ServiceConfig struct {
+// Service is one service.
+type Service struct {
 	Name          string
 	Model         string        // "zoo:NAME", the path of an ONNX file, or "emulated:NAME" on an emulated device
 	Target        time.Duration // QoS target
@@ -112,8 +112,20 @@ type ServiceConfig struct {
 	MPS           MPSLimits
 }
 
-// ZooPrefix starts a model that overlapd builds itself.
-const ZooPrefix = "zoo:"
+const (
+	// ZooPrefix starts a model that overlapd builds itself.
+	ZooPrefix = "zoo:"
+
+	// EmulatedPrefix starts a model of an emulated device.
+	EmulatedPrefix = "emulated:"
+
+	// UnixPrefix starts an address that is the path of a Unix socket.
+	UnixPrefix = "unix:"
+)
+
+// Emulated reports whether nothing is computed, and groups only take the time
+// that they would on a device.
+func (c *Config) Emulated() bool { return c.Device == DeviceEmulated }
 
 // Default returns the configuration of an empty file. It has no service.
 func Default() Config {
@@ -121,7 +133,7 @@ func Default() Config {
 		Listen:       "127.0.0.1:8000",
 		GRPCListen:   "127.0.0.1:8001",
 		StateDir:     defaultStateDir(),
-		Device:       deviceAuto,
+		Device:       DeviceAuto,
 		DeviceSeed:   1,
 		Policy:       "overlap",
 		Ways:         4,
@@ -129,7 +141,7 @@ func Default() Config {
 		LogLevel:     "info",
 		LogFormat:    "console",
 		Metrics:      true,
-		Admin:        AdminConfig{Socket: adminAuto},
+		Admin:        Admin{Socket: adminAuto},
 		Limits: Limits{
 			RequestBytes: 64 << 20,
 			MemoryBytes:  512 << 20,
@@ -141,9 +153,9 @@ func Default() Config {
 
 			CompressBytes: 1 << 10,
 		},
-		TLS:    TLSConfig{MinVersion: "1.3"},
-		Access: AccessConfig{Metrics: true},
-		Worker: WorkerConfig{
+		TLS:    TLS{MinVersion: "1.3"},
+		Access: Access{Metrics: true},
+		Worker: Worker{
 			Poll:              200 * time.Microsecond,
 			SpanTimeout:       10 * time.Second,
 			LoadTimeout:       2 * time.Minute,
@@ -154,26 +166,26 @@ func Default() Config {
 			OutputBytes:       128 << 20,
 			IntermediateBytes: 1 << 30,
 		},
-		Profile:   ProfileConfig{OnStart: true, Time: 2 * time.Minute, Groups: 600, Repeats: 8, Spans: 4, Seed: 1},
-		Predictor: PredictorConfig{Train: true},
-		Decisions: DecisionConfig{FileBytes: 64 << 20, Files: 4},
-		Tracing:   TracingConfig{Sample: 1, Service: serverName},
-		CUDA:      CUDAConfig{ArenaExtend: extendDoubling},
-		MPS:       MPSConfig{Mode: mpsOwn},
+		Profile:   Profile{OnStart: true, Time: 2 * time.Minute, Groups: 600, Repeats: 8, Spans: 4, Seed: 1},
+		Predictor: Predictor{Train: true},
+		Decisions: Decisions{FileBytes: 64 << 20, Files: 4},
+		Tracing:   Tracing{Sample: 1, Service: "overlapd"},
+		CUDA:      CUDA{ArenaExtend: extendDoubling},
+		MPS:       MPS{Mode: MPSOwn},
 	}
 }
 
 // DefaultService returns a service of which only the name and the model are
 // missing.
-func DefaultService() ServiceConfig {
-	return ServiceConfig{
+func DefaultService() Service {
+	return Service{
 		Target: 100 * time.Millisecond, QueueLimit: 256, MaxBatch: 1, MaxQueryBatch: 64,
 		SeqLens: []int{16, 64}, MPS: MPSLimits{Priority: mps.PriorityNormal.String()},
 	}
 }
 
 // sizes returns the batch sizes that are measured.
-func (s *ServiceConfig) sizes() []int {
+func (s *Service) MeasuredSizes() []int {
 	if len(s.Sizes) > 0 {
 		return s.Sizes
 	}
@@ -190,7 +202,7 @@ func (s *ServiceConfig) sizes() []int {
 // of the zoo on the CPU.
 func Embedded() Config {
 	c := Default()
-	c.Device = deviceCPU
+	c.Device = DeviceCPU
 	for _, name := range []string{"resnet50", "bert"} {
 		s := DefaultService()
 		s.Name, s.Model, s.Target = name, ZooPrefix+name, 500*time.Millisecond
@@ -212,4 +224,13 @@ func defaultStateDir() string {
 		return ""
 	}
 	return filepath.Join(home, ".local", "state", "overlapd")
+}
+
+// Names returns the names of the services in their order.
+func (c *Config) Names() []string {
+	names := make([]string, len(c.Services))
+	for i := range c.Services {
+		names[i] = c.Services[i].Name
+	}
+	return names
 }

@@ -1,17 +1,36 @@
-package daemon
+package config
 
 import (
 	"slices"
 )
 
-// diff returns what the next configuration changes of the old one. Both are
+// Changes says what a new configuration changes, and when. Services go by
+// name, in the order of the configuration that has them.
+type Changes struct {
+	Added    []string `json:"added,omitempty"`    // services that only the new one has
+	Removed  []string `json:"removed,omitempty"`  // services that only the old one has
+	Replaced []string `json:"replaced,omitempty"` // need a new worker; what else changes of them comes with it
+	Changed  []string `json:"changed,omitempty"`  // need none
+	Settings []string `json:"settings,omitempty"` // keys outside the services that take effect at once, such as log_level
+	Restart  []string `json:"restart,omitempty"`  // keys outside the services that take effect after a restart, such as limits.connections
+}
+
+// None reports whether nothing changes, neither now nor after a restart.
+func (c *Changes) None() bool { return c.services()+len(c.Settings)+len(c.Restart) == 0 }
+
+// services returns how many services are concerned.
+func (c *Changes) services() int {
+	return len(c.Added) + len(c.Removed) + len(c.Replaced) + len(c.Changed)
+}
+
+// Diff returns what the next configuration changes of the old one. Both are
 // valid. A model that has kept its path is asked about: rewritten reports
 // whether the file of a service is not the one that its worker has loaded.
-func diff(old, next Config, rewritten func(service string) bool) Changes {
+func Diff(old, next Config, rewritten func(service string) bool) Changes {
 	c := Changes{Removed: missing(&old, &next)}
 	for i := range next.Services {
 		s := &next.Services[i]
-		was := old.service(s.Name)
+		was := old.Service(s.Name)
 		switch {
 		case was == nil:
 			c.Added = append(c.Added, s.Name)
@@ -37,9 +56,9 @@ func diff(old, next Config, rewritten func(service string) bool) Changes {
 // instanceKey is the key of how a GPU is divided.
 const instanceKey = "mig.instance"
 
-// service returns the entry of a service, or nil.
-func (c *Config) service(name string) *ServiceConfig {
-	i := slices.IndexFunc(c.Services, func(s ServiceConfig) bool { return s.Name == name })
+// Service returns the entry of a service, or nil.
+func (c *Config) Service(name string) *Service {
+	i := slices.IndexFunc(c.Services, func(s Service) bool { return s.Name == name })
 	if i < 0 {
 		return nil
 	}
@@ -49,7 +68,7 @@ func (c *Config) service(name string) *ServiceConfig {
 // missing returns the services of c that other has not.
 func missing(c, other *Config) (names []string) {
 	for i := range c.Services {
-		if name := c.Services[i].Name; !other.has(name) {
+		if name := c.Services[i].Name; !other.Has(name) {
 			names = append(names, name)
 		}
 	}
@@ -58,7 +77,7 @@ func missing(c, other *Config) (names []string) {
 
 // needsWorker reports whether what a worker was started with is another in
 // next.
-func (s *ServiceConfig) needsWorker(next *ServiceConfig) bool {
+func (s *Service) needsWorker(next *Service) bool {
 	return s.Model != next.Model || s.Threads != next.Threads || s.Cut != next.Cut || !s.MPS.same(&next.MPS)
 }
 
@@ -69,10 +88,10 @@ func (l *MPSLimits) same(other *MPSLimits) bool {
 // changes reports whether anything differs that the daemon itself goes by. A
 // worker does with whatever batches come; max_batch and seq_lens are for it no
 // more than what it warms up.
-func (s *ServiceConfig) changes(next *ServiceConfig) bool {
+func (s *Service) changes(next *Service) bool {
 	return s.Target != next.Target || s.QueueLimit != next.QueueLimit ||
 		s.MaxBatch != next.MaxBatch || s.MaxQueryBatch != next.MaxQueryBatch || s.BestEffort != next.BestEffort ||
-		!slices.Equal(s.sizes(), next.sizes()) || !slices.Equal(s.SeqLens, next.SeqLens)
+		!slices.Equal(s.MeasuredSizes(), next.MeasuredSizes()) || !slices.Equal(s.SeqLens, next.SeqLens)
 }
 
 // samePlaces reports whether a GPU is divided alike and each service that stays
@@ -83,35 +102,35 @@ func samePlaces(old, next *Config) bool {
 	}
 	for i := range old.Services {
 		name := old.Services[i].Name
-		if next.has(name) && old.MIG.place(name) != next.MIG.place(name) {
+		if next.Has(name) && old.MIG.Place(name) != next.MIG.Place(name) {
 			return false
 		}
 	}
 	return true
 }
 
-// place returns on which instance a service is, or -1.
-func (m *MIGConfig) place(service string) int {
+// Place returns on which instance a service is, or -1.
+func (m *MIG) Place(service string) int {
 	return slices.IndexFunc(m.Instances, func(i MIGInstance) bool { return slices.Contains(i.Services, service) })
 }
 
-// applied returns the configuration that holds once next has taken effect as
+// Applied returns the configuration that holds once next has taken effect as
 // far as it can without a restart: its services and its settings, and all the
 // rest as it was. A service that is new has a place on a divided GPU if there
 // is an instance of that number and profile.
-func applied(old, next Config) Config {
+func Applied(old, next Config) Config {
 	c := old
 	c.LogLevel, c.DrainTimeout = next.LogLevel, next.DrainTimeout
 	c.Services = slices.Clone(next.Services)
 	c.MIG.Instances = slices.Clone(old.MIG.Instances)
 	for i := range c.MIG.Instances {
 		at := &c.MIG.Instances[i]
-		at.Services = slices.DeleteFunc(slices.Clone(at.Services), func(name string) bool { return !next.has(name) })
+		at.Services = slices.DeleteFunc(slices.Clone(at.Services), func(name string) bool { return !next.Has(name) })
 		if i >= len(next.MIG.Instances) || next.MIG.Instances[i].Profile != at.Profile {
 			continue
 		}
 		for _, name := range next.MIG.Instances[i].Services {
-			if !old.has(name) {
+			if !old.Has(name) {
 				at.Services = append(at.Services, name)
 			}
 		}

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"errors"
@@ -39,22 +39,22 @@ model = "m.onnx"
 `
 
 func TestGPUConfig(t *testing.T) {
-	c, err := ParseConfig("/etc/c.toml", []byte(dividedConfig))
+	c, err := Parse("/etc/c.toml", []byte(dividedConfig))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := Default()
-	want.Device, want.GPU, want.CUDA = "cuda", "0", CUDAConfig{TF32: true, MemoryLimit: 8 << 30, ArenaExtend: "same_as_requested"}
-	want.MPS = MPSConfig{Mode: "own", Dir: "/run/mps", Program: "/opt/mps"}
-	want.MIG = MIGConfig{Owner: true, Instances: []MIGInstance{{"3g.40gb", []string{"a"}}, {"2g.20gb", []string{"b"}}}}
+	want.Device, want.GPU, want.CUDA = "cuda", "0", CUDA{TF32: true, MemoryLimit: 8 << 30, ArenaExtend: "same_as_requested"}
+	want.MPS = MPS{Mode: "own", Dir: "/run/mps", Program: "/opt/mps"}
+	want.MIG = MIG{Owner: true, Instances: []MIGInstance{{"3g.40gb", []string{"a"}}, {"2g.20gb", []string{"b"}}}}
 	a, b := DefaultService(), DefaultService()
 	a.Name, b.Name, a.Model, b.Model, a.Cut = "a", "b", "/etc/m.onnx", "/etc/m.onnx", -1
 	a.MPS = MPSLimits{Percentage: 50, PinnedMemory: 2 << 30, Priority: "below_normal"}
-	want.Services = []ServiceConfig{a, b}
+	want.Services = []Service{a, b}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Error(diff)
 	}
-	back, err := ParseConfig("/etc/c.toml", c.TOML())
+	back, err := Parse("/etc/c.toml", c.TOML())
 	if diff := cmp.Diff(c, back); err != nil || diff != "" {
 		t.Errorf("printed and read: %v\n%s\n%s", err, c.TOML(), diff)
 	}
@@ -96,7 +96,7 @@ func TestGPUConfigFaults(t *testing.T) {
 		{"too many", gpu + strings.Repeat(instance("1g.5gb", `"a"`), maxInstances+1) + minimalConfig, []string{"mig.instance: more than 16 instances"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := ParseConfig("c.toml", []byte(tt.file))
+			_, err := Parse("c.toml", []byte(tt.file))
 			var faults Faults
 			if !errors.As(err, &faults) {
 				t.Fatalf("%v", err)

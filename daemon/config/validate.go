@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"fmt"
@@ -37,6 +37,7 @@ const (
 	maxSeqLen      = 1 << 20
 	maxLogFiles    = 1 << 10
 	minLogBytes    = 1 << 16
+	minArenaBytes  = 64
 )
 
 var (
@@ -161,7 +162,7 @@ func (c *Config) checkGRPC(k *checker) {
 
 func (c *Config) checkDevice(k *checker) {
 	switch c.Device {
-	case deviceAuto, deviceCPU, deviceCUDA, emulatedLabel:
+	case DeviceAuto, DeviceCPU, DeviceCUDA, DeviceEmulated:
 	default:
 		k.fault("device", `must be "auto", "cpu", "cuda" or "emulated", not %q`, c.Device)
 	}
@@ -177,7 +178,7 @@ func (c *Config) checkDevice(k *checker) {
 // checkListen checks the form of an address; whether it can be opened is
 // found when it is.
 func checkListen(address string) error {
-	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
+	if path, ok := strings.CutPrefix(address, UnixPrefix); ok {
 		if path == "" || len(path) > MaxSocketPath || strings.ContainsRune(path, 0) {
 			return fmt.Errorf("a socket path has 1 to %d bytes", MaxSocketPath)
 		}
@@ -216,7 +217,7 @@ func (l *Limits) check(k *checker) {
 	}
 }
 
-func (w *WorkerConfig) check(k *checker) {
+func (w *Worker) check(k *checker) {
 	k.number("threads", w.Threads, 0, maxThreads)
 	if w.Poll < 0 || w.Poll > maxPoll {
 		k.fault("poll", "must be at least 0 and at most %v, not %v", maxPoll, w.Poll)
@@ -229,12 +230,12 @@ func (w *WorkerConfig) check(k *checker) {
 	if w.BackoffMax < w.BackoffMin {
 		k.fault("backoff_max", "must be at least worker.backoff_min (%v), not %v", w.BackoffMin, w.BackoffMax)
 	}
-	k.bytes("input_bytes", w.InputBytes, alignment, maxBytes)
-	k.bytes("output_bytes", w.OutputBytes, alignment, maxBytes)
-	k.bytes("intermediate_bytes", w.IntermediateBytes, alignment, maxBytes)
+	k.bytes("input_bytes", w.InputBytes, minArenaBytes, maxBytes)
+	k.bytes("output_bytes", w.OutputBytes, minArenaBytes, maxBytes)
+	k.bytes("intermediate_bytes", w.IntermediateBytes, minArenaBytes, maxBytes)
 }
 
-func (p *ProfileConfig) check(k *checker) {
+func (p *Profile) check(k *checker) {
 	k.duration("time", p.Time)
 	k.number("groups", p.Groups, 1, maxGroups)
 	k.number("repeats", p.Repeats, 1, maxRepeats)
@@ -255,9 +256,9 @@ func (k *checker) measured(key string, list []int, most int) {
 	}
 }
 
-func (s *ServiceConfig) check(k *checker, c *Config) {
+func (s *Service) check(k *checker, c *Config) {
 	emulated, leastCut := c.Emulated(), 0
-	if c.mayGPU() {
+	if c.MayUseGPU() {
 		leastCut = -1
 	}
 	switch {

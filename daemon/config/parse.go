@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"cmp"
@@ -49,27 +49,27 @@ func (f Faults) Error() string {
 	return strings.Join(all, "\n")
 }
 
-// LoadConfig reads and checks the configuration file at path.
-func LoadConfig(path string) (Config, error) {
+// Load reads and checks the configuration file at path.
+func Load(path string) (Config, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return Config{}, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, MaxConfigBytes+1))
+	data, err := io.ReadAll(io.LimitReader(f, MaxBytes+1))
 	if err != nil {
 		return Config{}, err
 	}
-	return ParseConfig(path, data)
+	return Parse(path, data)
 }
 
-// ParseConfig reads and checks a configuration. The path is used in messages,
+// Parse reads and checks a configuration. The path is used in messages,
 // and paths in it are relative to its folder. A Faults error reports
 // everything that is wrong; only if the file is not TOML is there no more to
 // say than that.
-func ParseConfig(path string, data []byte) (Config, error) {
-	if len(data) > MaxConfigBytes {
-		return Config{}, Faults{{File: path, Message: fmt.Sprintf("the file exceeds %d bytes", MaxConfigBytes)}}
+func Parse(path string, data []byte) (Config, error) {
+	if len(data) > MaxBytes {
+		return Config{}, Faults{{File: path, Message: fmt.Sprintf("the file exceeds %d bytes", MaxBytes)}}
 	}
 	var tree map[string]any
 	if err := toml.Unmarshal(data, &tree); err != nil {
@@ -284,7 +284,7 @@ func (t *tomlTable) tables(key string, _ int, room func(int) int, visit func(int
 }
 
 // services reads the entries of [[service]].
-func (r *tomlReader) services(t *tomlTable) []ServiceConfig {
+func (r *tomlReader) services(t *tomlTable) []Service {
 	list, ok := take[[]any](t, "service", "an array of tables: [[service]]")
 	if !ok {
 		return nil
@@ -293,7 +293,7 @@ func (r *tomlReader) services(t *tomlTable) []ServiceConfig {
 		t.fault("service", "%d services, the limit is %d", len(list), MaxServices)
 		return nil
 	}
-	var all []ServiceConfig
+	var all []Service
 	for i, item := range list {
 		key := fmt.Sprintf("service[%d]", i)
 		tree, ok := item.(map[string]any)

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"fmt"
@@ -12,19 +12,22 @@ import (
 
 // The devices of a configuration.
 const (
-	deviceAuto = "auto"
-	deviceCPU  = "cpu"
-	deviceCUDA = "cuda"
+	DeviceAuto = "auto"
+	DeviceCPU  = "cpu"
+	DeviceCUDA = "cuda"
+
+	// DeviceEmulated is what stands wherever it is said what runs a model.
+	DeviceEmulated = "emulated"
 )
 
 // Values of [mps] mode and [cuda] arena_extend.
 const (
-	mpsOwn      = "own"
-	mpsExisting = "existing"
-	mpsOff      = "off"
+	MPSOwn      = "own"
+	MPSExisting = "existing"
+	MPSOff      = "off"
 
 	extendDoubling  = "next_power_of_two"
-	extendRequested = "same_as_requested"
+	ExtendRequested = "same_as_requested"
 )
 
 // Limits of what concerns a GPU.
@@ -34,15 +37,15 @@ const (
 	maxPercentage = 100
 )
 
-// MPSConfig says how workers share a GPU.
-type MPSConfig struct {
+// MPS says how workers share a GPU.
+type MPS struct {
 	Mode    string // "own", "existing" or "off"
 	Dir     string // "" for one of our choice, or where the existing one is
 	Program string // nvidia-cuda-mps-control, "" looks in PATH
 }
 
-// MIGConfig says how a GPU is divided. Without instances it is not.
-type MIGConfig struct {
+// MIG says how a GPU is divided. Without instances it is not.
+type MIG struct {
 	Owner     bool // the daemon creates what is missing, and destroys that again
 	Instances []MIGInstance
 }
@@ -53,8 +56,8 @@ type MIGInstance struct {
 	Services []string
 }
 
-// CUDAConfig is what every worker on a GPU gets.
-type CUDAConfig struct {
+// CUDA is what every worker on a GPU gets.
+type CUDA struct {
 	TF32        bool   // float32 products may round their factors to 10 bits
 	MemoryLimit int64  // of one worker, 0 for none
 	ArenaExtend string // "next_power_of_two" or "same_as_requested"
@@ -67,13 +70,13 @@ type MPSLimits struct {
 	Priority     string // "normal" or "below_normal"
 }
 
-func (m *MPSConfig) keys(k keys) {
+func (m *MPS) keys(k keys) {
 	k.text("mode", &m.Mode)
 	k.text("dir", &m.Dir)
 	k.text("program", &m.Program)
 }
 
-func (m *MIGConfig) keys(k keys) {
+func (m *MIG) keys(k keys) {
 	k.flag("owner", &m.Owner)
 	k.tables("instance", len(m.Instances), func(n int) int {
 		m.Instances = make([]MIGInstance, min(n, maxInstances+1))
@@ -84,7 +87,7 @@ func (m *MIGConfig) keys(k keys) {
 	})
 }
 
-func (c *CUDAConfig) keys(k keys) {
+func (c *CUDA) keys(k keys) {
 	k.flag("tf32", &c.TF32)
 	k.bytes("memory_limit", &c.MemoryLimit)
 	k.text("arena_extend", &c.ArenaExtend)
@@ -97,19 +100,19 @@ func (l *MPSLimits) keys(k keys) {
 }
 
 // mayGPU reports whether the services may come to run on a GPU.
-func (c *Config) mayGPU() bool { return c.Device == deviceAuto || c.Device == deviceCUDA }
+func (c *Config) MayUseGPU() bool { return c.Device == DeviceAuto || c.Device == DeviceCUDA }
 
 // checkGPU checks what concerns GPUs. On another device nothing of it may be
 // said.
 func (c *Config) checkGPU(k *checker) {
-	if !c.mayGPU() {
+	if !c.MayUseGPU() {
 		c.checkNoGPU(k)
 		return
 	}
 	k.prefix = "mps."
 	c.MPS.check(k)
 	k.prefix = "cuda."
-	k.choice("arena_extend", c.CUDA.ArenaExtend, []string{extendDoubling, extendRequested})
+	k.choice("arena_extend", c.CUDA.ArenaExtend, []string{extendDoubling, ExtendRequested})
 	k.gpuMemory("memory_limit", c.CUDA.MemoryLimit)
 	k.prefix = "mig."
 	c.checkMIG(k)
@@ -152,12 +155,12 @@ func (k *checker) gpuMemory(key string, v int64) {
 	}
 }
 
-func (m *MPSConfig) check(k *checker) {
-	k.choice("mode", m.Mode, []string{mpsOwn, mpsExisting, mpsOff})
+func (m *MPS) check(k *checker) {
+	k.choice("mode", m.Mode, []string{MPSOwn, MPSExisting, MPSOff})
 	if m.Dir != "" && !filepath.IsAbs(m.Dir) {
 		k.fault("dir", "must be an absolute path, for workers stand elsewhere, not %q", m.Dir)
 	}
-	if m.Mode == mpsOff && (m.Dir != "" || m.Program != "") {
+	if m.Mode == MPSOff && (m.Dir != "" || m.Program != "") {
 		k.fault("mode", `is "off", so nothing may be said of dir and program: leave them out, or set mode = "own"`)
 	}
 }
@@ -174,7 +177,7 @@ func (l *MPSLimits) check(k *checker, mode string) {
 	k.number("active_thread_percentage", l.Percentage, 0, maxPercentage)
 	k.gpuMemory("pinned_memory_limit", l.PinnedMemory)
 	k.choice("client_priority", l.priority(), []string{mps.PriorityNormal.String(), mps.PriorityBelowNormal.String()})
-	if mode != mpsOff {
+	if mode != MPSOff {
 		return
 	}
 	for key, said := range map[string]bool{
@@ -198,10 +201,10 @@ func (c *Config) checkMIG(k *checker) {
 	case n > maxInstances:
 		k.fault("instance", "more than %d instances, which no GPU has", maxInstances)
 		return
-	case n > 1 && c.MPS.Mode == mpsExisting:
+	case n > 1 && c.MPS.Mode == MPSExisting:
 		k.fault("instance", `each instance needs an MPS control daemon of its own: set mode = "own" or "off" in [mps]`)
 	}
-	if c.Device != deviceCUDA {
+	if c.Device != DeviceCUDA {
 		k.fault("instance", `needs device = "cuda", not %q: there is no other device to divide`, c.Device)
 	}
 	if strings.HasPrefix(strings.ToUpper(c.GPU), "MIG-") {
@@ -225,7 +228,7 @@ func (c *Config) checkPlaces(k *checker) {
 		for _, name := range instance.Services {
 			j, twice := places[name]
 			switch {
-			case !c.has(name):
+			case !c.Has(name):
 				k.fault(key+"services", "there is no service %q", name)
 			case twice:
 				k.fault(key+"services", "%q is on mig.instance[%d] already", name, j)
@@ -240,6 +243,6 @@ func (c *Config) checkPlaces(k *checker) {
 	}
 }
 
-func (c *Config) has(service string) bool {
-	return slices.ContainsFunc(c.Services, func(s ServiceConfig) bool { return s.Name == service })
+func (c *Config) Has(service string) bool {
+	return slices.ContainsFunc(c.Services, func(s Service) bool { return s.Name == service })
 }

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"crypto/sha256"
@@ -25,25 +25,25 @@ const adminName = "admin.sock"
 // groupName is what a group may be called, or its number.
 var groupName = regexp.MustCompile(`^([a-z_][a-z0-9_-]{0,31}|[0-9]{1,9})$`)
 
-// AdminConfig says who may change the daemon while it runs, and where.
-type AdminConfig struct {
+// Admin says who may change the daemon while it runs, and where.
+type Admin struct {
 	Socket string // path, "auto", or "" or "off" for none
 	Group  string // whose members may, "" for root and the daemon's own user alone
 }
 
-func (a *AdminConfig) keys(k keys) {
+func (a *Admin) keys(k keys) {
 	k.text("admin_socket", &a.Socket)
 	k.text("admin_group", &a.Group)
 }
 
 // off reports whether there is no admin socket.
-func (a *AdminConfig) off() bool { return a.Socket == "" || a.Socket == adminOff }
+func (a *Admin) off() bool { return a.Socket == "" || a.Socket == adminOff }
 
 // Chosen reports whether the socket's path was configured, so that a daemon
 // without it is not what was asked for.
-func (a *AdminConfig) Chosen() bool { return !a.off() && a.Socket != adminAuto }
+func (a *Admin) Chosen() bool { return !a.off() && a.Socket != adminAuto }
 
-func (a *AdminConfig) resolve(dir string) {
+func (a *Admin) resolve(dir string) {
 	if a.Chosen() && !filepath.IsAbs(a.Socket) {
 		a.Socket = filepath.Join(dir, a.Socket)
 	}
@@ -54,7 +54,7 @@ func (c *Config) checkAdmin(k *checker) {
 	switch {
 	case a.Chosen() && (len(a.Socket) > MaxSocketPath || strings.ContainsRune(a.Socket, 0)):
 		k.fault("admin_socket", "a socket path has 1 to %d bytes, and this has %d: choose a shorter one, such as /run/overlapd.sock", MaxSocketPath, len(a.Socket))
-	case a.Chosen() && (c.Listen == unixPrefix+a.Socket || c.GRPCListen == unixPrefix+a.Socket):
+	case a.Chosen() && (c.Listen == UnixPrefix+a.Socket || c.GRPCListen == UnixPrefix+a.Socket):
 		k.fault("admin_socket", "%q is where clients are served, too: administration has a socket of its own", a.Socket)
 	}
 	switch {

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 
 // cacheDir is the folder of what can be built again: the models of the zoo and
 // those that were cut. It is what systemd gives, else the state folder.
-func (c *Config) cacheDir() string {
+func (c *Config) CacheDir() string {
 	if dir := SystemdFolder("CACHE_DIRECTORY"); dir != "" {
 		return dir
 	}
@@ -28,8 +28,8 @@ func SystemdFolder(variable string) string {
 // files: the daemon would take those for its own, and a model that was cut runs in a
 // worker as it lies there. It is no fault, for who mounts a volume may mean it. User
 // is the daemon's, -1 if that is not known.
-func (c *Config) openFolders(user int) (all []string) {
-	for _, dir := range slices.Compact([]string{c.StateDir, c.cacheDir()}) {
+func (c *Config) OpenFolders(user int) (all []string) {
+	for _, dir := range slices.Compact([]string{c.StateDir, c.CacheDir()}) {
 		info, err := os.Stat(dir)
 		if err != nil {
 			continue // it is made, or opening it says what is wrong

@@ -1,43 +1,42 @@
-package daemon
+package config
 
 import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/overlapd/overlapd/daemon/access"
 )
 
-// TLSConfig says how both endpoints are encrypted. They are not without a
+// TLS says how both endpoints are encrypted. They are not without a
 // certificate.
-type TLSConfig struct {
+type TLS struct {
 	Cert       string // PEM file, the daemon's own certificate first
 	Key        string // PEM file
 	ClientCA   string // PEM file: authorities of the certificates that clients must have, "" if they need none
 	MinVersion string // "1.2" or "1.3"
 }
 
-// AccessConfig says who may ask.
-type AccessConfig struct {
+// Access says who may ask.
+type Access struct {
 	TokenFile string // tokens, one a line, one of which every request must carry, "" for none
 	Metrics   bool   // /metrics needs one, too
 }
 
-func (t *TLSConfig) keys(k keys) {
+func (t *TLS) keys(k keys) {
 	k.text("cert", &t.Cert)
 	k.text("key", &t.Key)
 	k.text("client_ca", &t.ClientCA)
 	k.text("min_version", &t.MinVersion)
 }
 
-func (a *AccessConfig) keys(k keys) {
+func (a *Access) keys(k keys) {
 	k.text("token_file", &a.TokenFile)
 	k.flag("metrics", &a.Metrics)
 }
 
-func (t *TLSConfig) check(k *checker) {
+func (t *TLS) check(k *checker) {
 	k.choice("min_version", t.MinVersion, access.Versions)
 	switch {
 	case t.Cert == "" && t.Key != "":
@@ -53,23 +52,6 @@ func (t *TLSConfig) check(k *checker) {
 // accessFiles are the paths that may be relative.
 func (c *Config) accessFiles() []*string {
 	return []*string{&c.TLS.Cert, &c.TLS.Key, &c.TLS.ClientCA, &c.Access.TokenFile}
-}
-
-func (c *Config) accessOptions(changed func(error)) access.Options {
-	return access.Options{
-		TokenFile: c.Access.TokenFile, Cert: c.TLS.Cert, Key: c.TLS.Key, ClientCA: c.TLS.ClientCA,
-		MinVersion: c.TLS.MinVersion, Changed: changed,
-	}
-}
-
-// CheckAccess reads the files that say who may ask. It returns what is unsafe
-// about them and about the addresses, each with a remedy.
-func (c *Config) CheckAccess() (warnings []string, err error) {
-	a, err := access.Open(c.accessOptions(nil))
-	if err != nil {
-		return c.Exposures(), err
-	}
-	return slices.Concat(c.Exposures(), a.Warnings(), c.openFolders(-1)), nil // who asks need not be the daemon's user
 }
 
 // Exposures returns what is unsafe about the addresses: those that other
@@ -94,7 +76,7 @@ func (c *Config) Exposures() (all []string) {
 
 // local reports whether only this machine can reach an address.
 func local(address string) bool {
-	if strings.HasPrefix(address, unixPrefix) {
+	if strings.HasPrefix(address, UnixPrefix) {
 		return true
 	}
 	host, _, err := net.SplitHostPort(address)

@@ -1,13 +1,14 @@
-package daemon
+package config
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// TOML returns the configuration as a file that ParseConfig reads back.
+// TOML returns the configuration as a file that Parse reads back.
 func (c Config) TOML() []byte {
 	p := &tomlPrinter{}
 	c.keys(p)
@@ -72,5 +73,9 @@ func (p *tomlPrinter) tables(key string, n int, _ func(int) int, visit func(int,
 // quoteTOML returns a basic string. TOML's escapes are those of JSON, except
 // that DEL needs one too.
 func quoteTOML(s string) string {
-	return strings.ReplaceAll(string(appendString(nil, s)), "\x7f", `\u007f`)
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(s) // a string can be encoded
+	return strings.ReplaceAll(strings.TrimSuffix(b.String(), "\n"), "\x7f", `\u007f`)
 }

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"fmt"
@@ -48,13 +48,13 @@ func TestDiff(t *testing.T) {
 			c.Services[2].Model, c.Services[2].Target = "/other.onnx", time.Second
 		}, want: Changes{Replaced: []string{"c"}}},
 		"outside": {change: func(c *Config) {
-			c.LogLevel, c.Policy, c.Limits.Connections, c.DrainTimeout, c.MPS.Mode = "warn", "edf", 7, time.Hour, mpsOff
+			c.LogLevel, c.Policy, c.Limits.Connections, c.DrainTimeout, c.MPS.Mode = "warn", "edf", 7, time.Hour, MPSOff
 		}, want: Changes{Settings: []string{"drain_timeout", "log_level"}, Restart: []string{"policy", "limits.connections", "mps.mode"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old, next := configOf("a", "b", "c"), configOf("a", "b", "c")
 			test.change(&next)
-			got := diff(old, next, func(s string) bool { return slices.Contains(test.rewritten, s) })
+			got := Diff(old, next, func(s string) bool { return slices.Contains(test.rewritten, s) })
 			if d := cmp.Diff(test.want, got); d != "" {
 				t.Error(d)
 			}
@@ -87,11 +87,11 @@ func TestDiffOfInstances(t *testing.T) {
 		"one more":    {more, Changes{Added: []string{"c"}, Restart: []string{"mig.instance"}}, [][]string{{"a"}, {"b"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if d := cmp.Diff(test.want, diff(old, test.next, kept)); d != "" {
+			if d := cmp.Diff(test.want, Diff(old, test.next, kept)); d != "" {
 				t.Error(d)
 			}
 			var places [][]string
-			for _, i := range applied(old, test.next).MIG.Instances {
+			for _, i := range Applied(old, test.next).MIG.Instances {
 				places = append(places, i.Services)
 			}
 			if d := cmp.Diff(test.places, places); d != "" {
@@ -110,13 +110,13 @@ var serviceEffects = map[string]string{
 }
 
 func TestEveryFieldOfAServiceHasAnEffect(t *testing.T) {
-	eachLeaf(reflect.TypeFor[ServiceConfig](), nil, func(path []int, name string) {
+	eachLeaf(reflect.TypeFor[Service](), nil, func(path []int, name string) {
 		old, next := configOf("a"), configOf("a")
 		mutate(t, reflect.ValueOf(&next.Services[0]).Elem().FieldByIndex(path))
-		c := diff(old, next, kept)
+		c := Diff(old, next, kept)
 		got := map[[4]int]string{{1, 1, 0, 0}: "added and removed", {0, 0, 1, 0}: "replaced", {0, 0, 0, 1}: "changed"}[[4]int{
 			len(c.Added), len(c.Removed), len(c.Replaced), len(c.Changed)}]
-		top := reflect.TypeFor[ServiceConfig]().Field(path[0]).Name
+		top := reflect.TypeFor[Service]().Field(path[0]).Name
 		if want := serviceEffects[top]; want == "" || got != want {
 			t.Errorf("ServiceConfig.%s: diff says %q, serviceEffects %q; a new field needs an entry there, "+
 				"and a line in needsWorker (its worker was started with it) or in changes (the daemon goes by it)", name, got, want)
@@ -133,7 +133,7 @@ func TestEveryOtherFieldHasAnEffect(t *testing.T) {
 		seen++
 		old, next := configOf("a"), configOf("a")
 		mutate(t, reflect.ValueOf(&next).Elem().FieldByIndex(path))
-		c := diff(old, next, kept)
+		c := Diff(old, next, kept)
 		if c.services() > 0 || len(c.Settings)+len(c.Restart) != 1 {
 			t.Errorf("Config.%s: diff says %+v; a new field needs a key in config_keys.go and an effect in reload_keys.go", name, c)
 			return
@@ -220,22 +220,22 @@ func anyConfig(t *rapid.T, label string) Config {
 func TestDiffProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		old, next := anyConfig(t, "old"), anyConfig(t, "next")
-		if same := diff(old, old, kept); !same.None() {
+		if same := Diff(old, old, kept); !same.None() {
 			t.Fatalf("a configuration differs from itself: %+v", same)
 		}
-		c := diff(old, next, kept)
+		c := Diff(old, next, kept)
 		list := slices.Concat(c.Added, c.Replaced, c.Changed, c.Removed)
 		slices.Sort(list)
 		if len(slices.Compact(list)) != c.services() {
 			t.Fatalf("a service is twice in %+v", c)
 		}
 		for _, name := range c.Added {
-			if old.has(name) || !next.has(name) {
+			if old.Has(name) || !next.Has(name) {
 				t.Fatalf("%s was added", name)
 			}
 		}
 		for _, s := range next.Services {
-			was := old.service(s.Name)
+			was := old.Service(s.Name)
 			if same := was != nil && reflect.DeepEqual(*was, s); same == slices.Contains(slices.Concat(c.Added, c.Replaced, c.Changed), s.Name) {
 				t.Fatalf("%s is the same: %t, but the changes are %+v", s.Name, same, c)
 			}
@@ -247,13 +247,13 @@ func TestDiffProperties(t *testing.T) {
 // checkApplied checks that what holds after a reload differs from the old
 // configuration by what took effect, and from the new one by the rest.
 func checkApplied(t *rapid.T, old, next Config, c Changes) {
-	now := applied(old, next)
-	rest := diff(now, next, kept)
+	now := Applied(old, next)
+	rest := Diff(now, next, kept)
 	if rest.services()+len(rest.Settings) > 0 || !slices.Equal(rest.Restart, c.Restart) {
 		t.Fatalf("after %+v there is left %+v", c, rest)
 	}
 	c.Restart = nil
-	if d := cmp.Diff(c, diff(old, now, kept)); d != "" {
+	if d := cmp.Diff(c, Diff(old, now, kept)); d != "" {
 		t.Fatal(d)
 	}
 }

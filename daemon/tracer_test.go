@@ -1,0 +1,59 @@
+package daemon
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/tracing"
+	"github.com/overlapd/overlapd/daemon/tracing/collector"
+)
+
+// A daemon has a tracer if the configuration or the environment names a
+// collector, and is refused if it cannot have the one that is configured.
+func TestNewTracer(t *testing.T) {
+	log := new(logBuffer)
+	daemonOf := func(change func(*config.Tracing)) *Daemon {
+		c := config.Default()
+		change(&c.Tracing)
+		return &Daemon{unit: &unit{}, units: make([]*unit, 1), config: c, log: zerolog.New(log)}
+	}
+	if tracer, err := daemonOf(func(*config.Tracing) {}).newTracer("test"); tracer != nil || err != nil {
+		t.Errorf("none is configured: %v, %v", tracer, err)
+	}
+	absent := filepath.Join(t.TempDir(), "absent")
+	d := daemonOf(func(c *config.Tracing) { c.Endpoint, c.HeadersFile = "http://localhost:4318", absent })
+	if _, err := d.newTracer("test"); !errors.Is(err, tracing.ErrHeaders) || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its headers are not there: %v", err)
+	}
+	c := collector.New(t)
+	c.Refuse(100, 403)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.URL)
+	d = daemonOf(func(*config.Tracing) {})
+	tracer, err := d.newTracer("test")
+	if err != nil || tracer == nil {
+		t.Fatalf("the environment names one: %v", err)
+	}
+	d.endpoint = &Endpoint{tracer: tracer}
+	tracer.End(tracer.Begin(tracing.Parent{}))
+	d.closeTracer()
+	says(t, log.String(), "queries are traced", "traces are lost; serving goes on", "403")
+	if n := d.telling(scrapers{newScraper(startInstant(t, 1, nil), "test", "edf")})().Traces; n.Queries != 1 || n.Failed != 1 {
+		t.Errorf("a scrape tells %+v", n)
+	}
+}
+
+func TestInstanceOfTraces(t *testing.T) {
+	d := &Daemon{unit: &unit{}, units: make([]*unit, 1), config: config.Default()}
+	if got := d.instance(); !strings.HasSuffix(got, "/"+d.config.Listen) || strings.HasPrefix(got, "/") {
+		t.Errorf("%q", got)
+	}
+	if d.config.Tracing.Instance = "blue"; d.instance() != "blue" {
+		t.Errorf("%q", d.instance())
+	}
+}
