@@ -7,22 +7,23 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// Answer says how an accepted query ended.
+// Answer is the end of an accepted query: what became of it, why, and where its
+// time went.
 type Answer struct {
 	Query     models.QueryID
 	Service   models.ServiceID
 	Result    Result
 	Reason    Reason         // ReasonNone if it finished
-	Batch     models.BatchID // that it last ran in, 0 if it never ran
-	BatchSize int            // of that batch
+	Batch     models.BatchID // the last one it ran in, 0 if it never ran
+	BatchSize int            // the size of Batch
 	Retries   int            // times it was queued again after a lost worker
 	At        time.Duration  // when it ended
 	Started   time.Duration  // when the first span of its batch started
 	Queue     time.Duration  // it waited before that, or until it ended
-	Run       time.Duration  // that the spans of its batch took together
+	Run       time.Duration  // the time the spans of its batch took together
 }
 
-// Result tells how a query ended.
+// Result is what became of a query.
 type Result uint8
 
 // The ways a query ends.
@@ -37,7 +38,7 @@ func (r Result) String() string {
 	return [...]string{"finished", "dropped", "failed", "cancelled"}[r]
 }
 
-// Reason says why a query was not accepted or did not finish.
+// Reason is why a query was not accepted or did not finish.
 type Reason uint8
 
 // The reasons. Their names, given by String, are for machines and stay.

@@ -15,14 +15,14 @@ type candidate struct {
 	rank      rank
 	rest      models.Span   // all operators that are left
 	deadline  time.Duration // the latest of its members
-	members   []*query      // of the batch; only the head until merge
+	members   []*query      // in gather order; only the head until merge
 	postponed bool          // it is to be formed around a query that a triage has postponed
-	end       int           // of its span in the group, 0 if it is not in it
+	end       int           // where its span in the group ends, 0 if it is not in it
 
 	// What settle finds out, and merge changes.
 	settled bool
 	dropped bool
-	solo    models.Estimate // of rest, alone
+	solo    models.Estimate // the estimate of rest, alone
 	probes  bool            // it runs although it is predicted to be late: alone, or not at all
 	due     time.Duration   // the earliest deadline of its members that the rest, alone, would meet
 	next    *query          // the most urgent that merge has left out; the overlap policy looks further
@@ -44,21 +44,12 @@ func (c *candidate) before(o *candidate) bool {
 
 // candidate returns a waiting query as the head of a batch to be formed.
 func (q *query) candidate(sv *service) candidate {
-	return candidate{service: sv, head: q, rank: q.rank, rest: q.span(sv.Operators), deadline: q.Deadline, postponed: sv.outlook.second}
+	return candidate{service: sv, head: q, rank: q.rank, rest: q.span(sv.Operators), deadline: q.Deadline, postponed: sv.view.second}
 }
 
 // candidate returns a paused batch as it will go on.
 func (b *batch) candidate() candidate {
 	return candidate{service: b.service, batch: b, rank: b.rank, rest: b.rest(), deadline: b.deadline}
-}
-
-// candidate returns a batch as it will go on from operator next, once the
-// round that runs is over. Somebody must want it.
-func (s *Scheduler) candidate(b *batch, next int) candidate {
-	c := b.candidate()
-	c.rest.Start = next
-	c.rank, c.deadline = s.standing(b, c.rest)
-	return c
 }
 
 // upTo returns the span that ends before operator end.

@@ -246,8 +246,8 @@ func TestChangeHolds(t *testing.T) {
 	if err := s.Change(0, m); err != nil {
 		t.Fatal(err)
 	}
-	var full *QueueFullError
-	if err := s.Arrive(0, models.Query{ID: 4, Size: 1, Deadline: time.Hour}); !errors.As(err, &full) || full.Limit != 3 {
+	err := s.Arrive(0, models.Query{ID: 4, Size: 1, Deadline: time.Hour})
+	if !errors.Is(err, ErrQueueFull) || !strings.Contains(err.Error(), "3 queries wait") {
 		t.Errorf("a fourth query: %v", err)
 	}
 	if r, ok := s.Next(0); !ok || len(r.Queries(0)) != 1 {

@@ -5,13 +5,15 @@ import "fmt"
 // Check reports the first invariant that does not hold. It looks at everything
 // that waits, so it is for tests and simulators, which call it after events.
 func (s *Scheduler) Check() error {
-	var queued, batched int
+	if err := s.backlog.check(); err != nil {
+		return err
+	}
+	if err := s.flight.check(); err != nil {
+		return err
+	}
+	batched := 0
 	var accepted, answered uint64
 	for _, sv := range s.services {
-		if err := sv.check(); err != nil {
-			return fmt.Errorf("service %s: %w", sv.Name, err)
-		}
-		queued += sv.queue.len()
 		accepted += sv.metrics.Arrived
 		answered += sv.metrics.answered()
 		for _, b := range sv.paused.items {
@@ -21,63 +23,35 @@ func (s *Scheduler) Check() error {
 	for _, b := range s.running {
 		batched += len(b.members)
 	}
-	if s.waiting.len() != queued {
-		return fmt.Errorf("%d queries are queued, %d wait for their deadline", queued, s.waiting.len())
-	}
-	if s.index.count != queued+batched {
+	if queued := s.waiting.len(); s.index.count != queued+batched {
 		return fmt.Errorf("%d queries are known, %d queued and %d in batches", s.index.count, queued, batched)
 	}
 	if accepted != answered+uint64(s.index.count) {
 		return fmt.Errorf("%d queries accepted, %d answered, %d known", accepted, answered, s.index.count)
 	}
-	if err := s.checkHeaps(); err != nil {
-		return err
-	}
-	return s.checkRound()
-}
-
-func (s *Scheduler) checkHeaps() error {
-	paused := 0
-	for _, sv := range s.services {
-		paused += sv.paused.len()
-	}
-	if s.paused.len() != paused {
-		return fmt.Errorf("%d batches are paused, %d wait for their deadline", paused, s.paused.len())
-	}
-	if err := s.waiting.check(func(q *query) int { return q.expiryPos }); err != nil {
-		return fmt.Errorf("waiting queries: %w", err)
-	}
-	if err := s.paused.check(func(b *batch) int { return b.expiryPos }); err != nil {
-		return fmt.Errorf("paused batches: %w", err)
-	}
 	return nil
 }
 
-func (s *Scheduler) checkRound() error {
-	if !s.busy {
-		if len(s.running) != 0 {
-			return fmt.Errorf("%d batches run on an idle device", len(s.running))
+func (l *backlog) check() error {
+	queued, paused := 0, 0
+	for _, sv := range l.services {
+		if err := sv.check(); err != nil {
+			return fmt.Errorf("service %s: %w", sv.Name, err)
 		}
-		return nil
+		queued += sv.queue.len()
+		paused += sv.paused.len()
 	}
-	if len(s.running) == 0 || len(s.running) != len(s.round.Group.Spans) || len(s.running) != len(s.round.queries) {
-		return fmt.Errorf("%d batches run %d spans", len(s.running), len(s.round.Group.Spans))
+	if l.waiting.len() != queued {
+		return fmt.Errorf("%d queries are queued, %d wait for their deadline", queued, l.waiting.len())
 	}
-	var seen [MaxServices]bool
-	for i, b := range s.running {
-		span := s.round.Group.Spans[i]
-		switch {
-		case seen[span.Service]:
-			return fmt.Errorf("two spans of service %s", b.service.Name)
-		case !b.running || b.pausedPos >= 0 || b.expiryPos >= 0:
-			return fmt.Errorf("batch %d runs and waits", b.id)
-		case span != b.span(span.End) || span.Len() < 1 || span.End > b.service.Operators:
-			return fmt.Errorf("batch %d at operator %d runs %+v", b.id, b.next, span)
-		}
-		if err := b.check(); err != nil {
-			return err
-		}
-		seen[span.Service] = true
+	if l.paused.len() != paused {
+		return fmt.Errorf("%d batches are paused, %d wait for their deadline", paused, l.paused.len())
+	}
+	if err := l.waiting.check(func(q *query) int { return q.expiryPos }); err != nil {
+		return fmt.Errorf("waiting queries: %w", err)
+	}
+	if err := l.paused.check(func(b *batch) int { return b.expiryPos }); err != nil {
+		return fmt.Errorf("paused batches: %w", err)
 	}
 	return nil
 }
@@ -124,6 +98,35 @@ func (b *batch) check() error {
 	}
 	if b.id == 0 || size != b.size {
 		return fmt.Errorf("batch %d has size %d, its members %d", b.id, b.size, size)
+	}
+	return nil
+}
+
+func (f *flight) check() error {
+	if !f.busy {
+		if len(f.running) != 0 {
+			return fmt.Errorf("%d batches run on an idle device", len(f.running))
+		}
+		return nil
+	}
+	if len(f.running) == 0 || len(f.running) != len(f.round.Group.Spans) || len(f.running) != len(f.round.queries) {
+		return fmt.Errorf("%d batches run %d spans", len(f.running), len(f.round.Group.Spans))
+	}
+	var seen [MaxServices]bool
+	for i, b := range f.running {
+		span := f.round.Group.Spans[i]
+		switch {
+		case seen[span.Service]:
+			return fmt.Errorf("two spans of service %s", b.service.Name)
+		case !b.running || b.pausedPos >= 0 || b.expiryPos >= 0:
+			return fmt.Errorf("batch %d runs and waits", b.id)
+		case span != b.span(span.End) || span.Len() < 1 || span.End > b.service.Operators:
+			return fmt.Errorf("batch %d at operator %d runs %+v", b.id, b.next, span)
+		}
+		if err := b.check(); err != nil {
+			return err
+		}
+		seen[span.Service] = true
 	}
 	return nil
 }

@@ -31,6 +31,6 @@ func (d *decision) skip() {
 	c := d.candidates[0]
 	d.candidates = append(d.candidates[:0], d.candidates[1:]...)
 	d.unsure = d.unsure || d.s.busy // it may start if the round that runs ends earlier
-	c.service.outlook.pass(&c)
+	c.service.view.pass(&c)
 	d.gather(c.service)
 }

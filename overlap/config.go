@@ -15,7 +15,7 @@ const (
 	MaxMaxRetries = 16
 )
 
-// Config says what a Scheduler schedules, and how.
+// Config is what a Scheduler schedules, and by which rules.
 type Config struct {
 	Services   []models.Service // each ID is its position
 	Policy     string           // one of Policies

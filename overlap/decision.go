@@ -11,7 +11,7 @@ import (
 const maxPlannedDrops = 64
 
 // decision is what a policy sees, and where it puts the group. Making it
-// changes nothing but itself and the outlooks of the services: it may be for a
+// changes nothing but itself and the views of the services: it may be for a
 // time to come, and is carried out by commit, or not at all.
 type decision struct {
 	s    *Scheduler
@@ -22,7 +22,7 @@ type decision struct {
 	candidates []candidate   // one of each service that has work, the most urgent first
 	drops      []drop
 	group      []int         // candidates, in the order in which they were added
-	spans      []models.Span // of the group
+	spans      []models.Span // the spans of the group
 	progress
 	steps  []progress // before each span was added
 	daring bool       // only its latency must keep to the limit, and not its bound
@@ -40,7 +40,7 @@ type decision struct {
 // progress is how far a group has come.
 type progress struct {
 	predicted models.Estimate
-	solo      time.Duration // of the spans, one after another
+	solo      time.Duration // the time the spans take one after another
 	limit     time.Duration // when the group must have ended, forever if nothing depends on that
 }
 
@@ -53,7 +53,7 @@ type drop struct {
 	deadline time.Duration
 }
 
-func (s *Scheduler) newDecision(ways int) *decision {
+func newDecision(s *Scheduler, ways int) *decision {
 	if ways == 0 {
 		ways = DefaultWays
 	}
@@ -72,10 +72,10 @@ func (d *decision) decide(at time.Duration) {
 		sv.look(at)
 	}
 	if s.busy {
-		s.foresee(at)
+		d.foresee()
 	}
 	if _, sorts := s.policy.(triager); sorts {
-		d.triage()
+		d.sorting.sort(d)
 	}
 	for _, sv := range s.services {
 		d.gather(sv)
@@ -84,6 +84,21 @@ func (d *decision) decide(at time.Duration) {
 		s.policy.choose(d)
 	}
 	d.asked = d.ask.counts
+}
+
+// foresee takes it that the round that runs is over, each span at its end.
+func (d *decision) foresee() {
+	s := d.s
+	for i, b := range s.running {
+		o := &b.service.view
+		o.runs = true
+		if end := s.round.Group.Spans[i].End; end < b.service.Operators && b.wanted() {
+			if c := s.candidate(b, end); c.deadline > d.at {
+				o.going, o.goesOn = c, true
+				o.open--
+			}
+		}
+	}
 }
 
 // gather inserts the head of a service.
@@ -143,7 +158,7 @@ func (d *decision) replace() {
 		}
 		d.drops = append(d.drops, drop{c.head, c.batch, c.rank.id, c.rest, c.deadline})
 		d.passed = append(d.passed, c.service)
-		c.service.outlook.pass(c)
+		c.service.view.pass(c)
 	}
 	d.candidates = kept
 	if d.s.busy && len(d.drops) > maxPlannedDrops {
@@ -166,7 +181,7 @@ func (d *decision) hopeless(c *candidate) bool {
 		return false
 	}
 	if c.batch == nil { // how the round that runs ends may change whether it probes
-		d.unsure = d.unsure || c.service.outlook.runs
+		d.unsure = d.unsure || c.service.view.runs
 		c.probes = c.service.probe(d.at, c.solo.Latency)
 	}
 	return !c.probes
@@ -219,42 +234,44 @@ func (d *decision) safe(e models.Estimate) time.Duration {
 	return e.Bound
 }
 
+// gain returns the solo time of the group per time.
+func (d *decision) gain() float64 { return float64(d.solo) / float64(d.predicted.Latency) }
+
 // empty reports whether the decision changes nothing.
 func (d *decision) empty() bool { return len(d.group) == 0 && len(d.drops) == 0 }
 
-// commit drops what is to be dropped and starts the group, if there is one.
-func (s *Scheduler) commit(planned bool) (Round, bool) {
-	d := s.draft
+// holds reports whether what was decided ahead may be carried out now, by what
+// the predictor says now: all that was taken to be past its deadline is, what
+// is to be dropped is hopeless, and the group keeps to its limit. News have
+// overturned the plan before, and expire has where more deadlines passed.
+func (d *decision) holds() bool {
+	s := d.s
+	if at, ok := s.Wake(); d.unsure || ok && at <= d.at {
+		return false
+	}
+	d.ask.clear()
 	for _, o := range d.drops {
-		if o.batch != nil {
-			s.abandon(o.batch, Dropped, ReasonCannotFinish)
-		} else {
-			s.answer(s.dequeue(o.query), Dropped, ReasonCannotFinish)
+		d.ask.add(nil, o.rest)
+	}
+	if len(d.group) > 0 {
+		d.ask.add(d.spans)
+	}
+	estimates := d.ask.take()
+	for i, o := range d.drops {
+		if s.now+estimates[i].Latency <= o.deadline {
+			return false
 		}
 	}
 	if len(d.group) == 0 {
-		return Round{}, false
+		return true
 	}
-	s.open(d.predicted, planned)
-	for _, i := range d.group {
-		c := &d.candidates[i]
-		b := c.batch
-		if b == nil {
-			b = s.form(c)
-		}
-		s.start(b, c.end)
-		c.rest.Batch = b.id
+	d.predicted = estimates[len(d.drops)]
+	first := &d.candidates[d.group[0]]
+	switch {
+	case len(d.group) > 1 && d.predicted.Latency == 0, first.probes:
+		return false
+	case d.strict || len(d.group) > 1 || len(first.members) > 1 && first.batch == nil:
+		return s.now+d.safe(d.predicted) <= d.limit
 	}
-	s.draft, s.last = s.last, s.draft
-	return s.round, true
-}
-
-// form takes the members of a batch out of their queue.
-func (s *Scheduler) form(c *candidate) *batch {
-	b := s.pool.batch(c.service)
-	b.seqLen, b.rank = c.head.SeqLen, c.head.rank
-	for _, q := range c.members {
-		b.add(s.dequeue(q))
-	}
-	return b
+	return first.rank.filler || s.now+d.predicted.Latency <= first.deadline
 }

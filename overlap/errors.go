@@ -1,14 +1,11 @@
 package overlap
 
-import (
-	"errors"
-	"fmt"
-)
+import "errors"
 
 // Errors of Arrive: the query was not accepted and gets no Answer.
 var (
 	// ErrQueueFull is returned when as many queries of the service wait as
-	// its queue limit allows. The error is a *QueueFullError.
+	// its queue limit allows.
 	ErrQueueFull = errors.New("queue is full")
 
 	// ErrUnknownService is returned when there is no service with this ID, or
@@ -62,18 +59,6 @@ var (
 	// contradicts it. The span counts as failed.
 	ErrBadOutcome = errors.New("outcome contradicts its round")
 )
-
-// QueueFullError says whose queue is full. It matches ErrQueueFull.
-type QueueFullError struct {
-	Service string
-	Limit   int // queries
-}
-
-func (e *QueueFullError) Error() string {
-	return fmt.Sprintf("service %s: %v: %d queries wait", e.Service, ErrQueueFull, e.Limit)
-}
-
-func (e *QueueFullError) Unwrap() error { return ErrQueueFull }
 
 // Errors of Restore.
 var (

@@ -12,8 +12,8 @@ const mergeScan = 64
 // joiner is a waiting query that may be in a batch.
 type joiner struct {
 	*query
-	solo time.Duration // that it takes alone
-	size int           // of the batch up to here
+	solo time.Duration // the time it takes alone
+	size int           // the size of the batch up to here
 }
 
 // merge fills the batch of candidate i, if it is one to be formed, with
@@ -56,12 +56,12 @@ func (d *decision) merge(i int) {
 // scan lists the head of a candidate and those that may join it, up to the
 // largest batch.
 func (d *decision) scan(c *candidate) {
-	head, queue := c.head, &c.service.outlook.queue
+	head, queue := c.head, &c.service.view.queue
 	d.joining = append(d.joining[:0], joiner{head, c.solo.Latency, head.Size})
 	d.ask.clear()
 	queue.pass()
 	for size, scanned := head.Size, 1; size < c.service.MaxBatch && scanned < mergeScan; scanned++ {
-		q, ok := c.service.outlook.anyQuery()
+		q, ok := c.service.view.anyQuery()
 		if !ok {
 			break
 		}
@@ -124,9 +124,9 @@ func (c *candidate) take(d *decision, reach int, solo models.Estimate) {
 	c.aim(end)
 }
 
-// leaves notes a query that waits behind the batch and is not postponed.
+// leaves remembers a query that waits behind the batch and is not postponed.
 func (c *candidate) leaves(q *query) {
-	if c.service.outlook.postpones(q) {
+	if c.service.view.postpones(q) {
 		return
 	}
 	if c.next == nil || q.rank.before(&c.next.rank) {
@@ -137,13 +137,13 @@ func (c *candidate) leaves(q *query) {
 // follower returns the most urgent query that waits behind the batch and is
 // not postponed, nil if there is none.
 func (c *candidate) follower() *query {
-	if c.next != nil || c.service.outlook.second {
+	if c.next != nil || c.service.view.second {
 		return c.next
 	}
-	q, ok := c.service.outlook.query()
+	q, ok := c.service.view.query()
 	if ok && q == c.head {
-		c.service.outlook.queue.pass()
-		q, _ = c.service.outlook.query()
+		c.service.view.queue.pass()
+		q, _ = c.service.view.query()
 	}
 	return q
 }

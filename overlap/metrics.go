@@ -1,12 +1,16 @@
 package overlap
 
-import "time"
+import (
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
 
 // Metrics counts since the scheduler was made, apart from the fields that
 // say "now".
 type Metrics struct {
 	Rounds   uint64
-	Busy     time.Duration // that the rounds took together
+	Busy     time.Duration // the time the rounds took together
 	Plans    PlanMetrics
 	Services []ServiceMetrics
 }
@@ -30,7 +34,7 @@ type ServiceMetrics struct {
 	Refused [ReasonCount]uint64 // a query at fault itself counts as ReasonNone
 
 	Finished  uint64
-	Late      uint64 // of the finished, after their deadline
+	Late      uint64 // finished after their deadline, which Finished counts as well
 	Dropped   [ReasonCount]uint64
 	Failed    [ReasonCount]uint64
 	Cancelled uint64
@@ -38,23 +42,6 @@ type ServiceMetrics struct {
 	Batches uint64
 	Retried uint64
 	Merged  uint64 // queries that started in a batch with others
-}
-
-// Metrics returns a copy of the counters, by service ID. Those of a service
-// that was removed are zero, its name too.
-func (s *Scheduler) Metrics() Metrics {
-	m := s.metrics
-	m.Services = make([]ServiceMetrics, len(s.services))
-	for i, sv := range s.services {
-		if sv.removed {
-			continue
-		}
-		m.Services[i] = sv.metrics
-		m.Services[i].Down = sv.down
-		m.Services[i].Queued = sv.queue.len()
-		m.Services[i].Paused = sv.paused.len()
-	}
-	return m
 }
 
 // Add adds what other counts, and what waits there now. The name stays, and
@@ -99,4 +86,52 @@ func (m *ServiceMetrics) answered() uint64 {
 		n += m.Dropped[r] + m.Failed[r]
 	}
 	return n
+}
+
+// Waiting is how the queue of a service stands. It is found by looking at every
+// query in it, so it is for those who watch and not for decisions.
+type Waiting struct {
+	Oldest    time.Duration // arrival of the query that came first, if any waits
+	Postponed int           // queries that the last triage found no time for
+}
+
+// Explanation is what a policy saw and chose for a round.
+type Explanation struct {
+	Round      uint64
+	Planned    bool            // it was decided ahead
+	For        time.Duration   // the time it was decided for: the start of the round, or when a plan took it to start
+	Candidates []Candidate     // the most urgent first
+	Dropped    []Candidate     // predicted to be too late even alone
+	Asked      Asked           // what the predictor was asked
+	Predicted  models.Estimate // the estimate of the group
+	Solo       time.Duration   // the time its spans are predicted to take one after another, where the policy asked
+	Headroom   time.Duration   // what the group had to keep to, 0 if nothing depended on that
+}
+
+// Candidate is work of one service that could have been in a group.
+type Candidate struct {
+	Head                     // the batch as it was formed, before the round
+	Headroom time.Duration   // until the deadline of the last that wants it
+	Solo     models.Estimate // the estimate of all that was left of it, 0 if unknown or not asked
+	Place    int             // in the group, 0 if it is not in it
+	End      int             // where its span in the group ends
+}
+
+// Head is the most urgent work of one service: a paused batch, or the query
+// that its next batch is formed around.
+type Head struct {
+	Service  models.ServiceID
+	Batch    models.BatchID // 0 if it is to be formed
+	Query    models.QueryID // the most urgent
+	Deadline time.Duration
+	Start    int // the operator to run next
+	Size     int
+	SeqLen   int
+}
+
+func headOf(urgent models.QueryID, rest models.Span, deadline time.Duration) Head {
+	return Head{
+		Service: rest.Service, Batch: rest.Batch, Query: urgent, Deadline: deadline,
+		Start: rest.Start, Size: rest.Size, SeqLen: rest.SeqLen,
+	}
 }

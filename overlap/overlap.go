@@ -11,7 +11,7 @@ import (
 // the most urgent first. It bounds how often the predictor is asked.
 const maxCandidates = 16
 
-// overlap is our policy. A triage says which queries there is no time for. Of
+// overlap is our policy. A triage finds out which queries there is no time for. Of
 // the others, the most urgent batch gets all its operators, and those are added
 // with which most is gained as long as everybody's deadline allows, up to the
 // operator where that is most.
@@ -20,14 +20,14 @@ type overlap struct {
 	spares sparing
 }
 
-// sparing says who of those that wait is not to be made late by a group: of
+// sparing is who of those that wait is not to be made late by a group: of
 // those that would be in time if they ran right after the most urgent batch
 // alone.
 type sparing uint8
 
 const (
 	everybody  sparing = iota // the head of each service, and what comes behind a batch in the group
-	moreUrgent                // of these, who is more urgent than somebody in the group
+	moreUrgent                // those of everybody who are more urgent than somebody in the group
 	nobody
 )
 
@@ -55,7 +55,7 @@ func (p overlap) choose(d *decision) {
 	p.form(d)
 	first := &d.candidates[0]
 	if first.rank.filler {
-		d.addSlice()
+		p.addSlice(d)
 	} else {
 		d.addWhole(0)
 	}
@@ -144,9 +144,6 @@ func (p overlap) fill(d *decision, bestEffort bool) {
 		}
 	}
 }
-
-// gain returns the solo time of the group per time.
-func (d *decision) gain() float64 { return float64(d.solo) / float64(d.predicted.Latency) }
 
 // addBest asks about all candidates at once and adds the one with which the
 // group gains the most solo time per time: whole, or up to the operator where
@@ -270,4 +267,66 @@ func (p overlap) tryParts(d *decision, i, low, high, step int, best *part) {
 			*best = part{end, group, alone, gain}
 		}
 	}
+}
+
+// bestEffortShare is what part of the least slack of the other services a
+// group of best-effort work may take. A query of such a service that arrives
+// meanwhile has the rest of its slack left.
+const bestEffortShare = 0.5
+
+// addSlice puts operators of candidate 0, which is best effort, into the group
+// as its first span: nothing else waits, so as many as are predicted to end
+// within the allowance, and one at least.
+func (overlap) addSlice(d *decision) {
+	c := &d.candidates[0]
+	allowance := allowance(d)
+	if d.limit = forever; allowance < forever {
+		d.limit = d.at + allowance
+	}
+	if c.solo.Bound <= allowance {
+		d.addWhole(0)
+		return
+	}
+	var found models.Estimate
+	end := d.search(c.rest.Start, c.rest.End-1, func(end int) {
+		d.ask.add(nil, c.upTo(end))
+	}, func(_ int, e models.Estimate) bool {
+		if e.Bound > allowance {
+			return false
+		}
+		found = e
+		return true
+	})
+	if end == c.rest.Start {
+		end++
+		found = d.ask.alone(c.upTo(end))
+	}
+	d.add(0, end, found, found.Latency)
+}
+
+// allowance returns how long best-effort work may hold the device against the
+// queries of other services that may arrive: a share of the least slack, which
+// is the QoS target less the time alone of a query like the latest.
+func allowance(d *decision) time.Duration {
+	d.ask.clear()
+	for _, sv := range d.s.services {
+		if sv.promises() {
+			d.ask.add(nil, sv.typical())
+		}
+	}
+	estimates := d.ask.take()
+	least := forever
+	for _, sv := range d.s.services {
+		if !sv.promises() {
+			continue
+		}
+		if slack := sv.QoSTarget - estimates[0].Latency; slack > 0 {
+			least = min(least, slack)
+		}
+		estimates = estimates[1:]
+	}
+	if least == forever {
+		return forever
+	}
+	return time.Duration(bestEffortShare * float64(least))
 }

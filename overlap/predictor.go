@@ -6,7 +6,7 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// Predictor tells the latency of operator groups.
+// Predictor estimates the latency of operator groups.
 type Predictor interface {
 	// Predict sets estimates[i] to the estimate of groups[i], or to zero if
 	// it is unknown. It keeps neither slice and must depend on nothing but
@@ -18,7 +18,7 @@ type Predictor interface {
 // allocating: clear, add groups, take the estimates.
 type prediction struct {
 	Predictor
-	spans     []models.Span // of all groups
+	spans     []models.Span // the spans of all groups
 	groups    []models.Group
 	estimates []models.Estimate
 	counts    Asked

@@ -1,6 +1,7 @@
 package overlap
 
 import (
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -23,14 +24,14 @@ type Round struct {
 // gathers them; in later spans the batch is the same.
 func (r Round) Queries(i int) []models.QueryID { return r.queries[i] }
 
-// Outcome tells how a round went.
+// Outcome is how a round went.
 type Outcome struct {
 	Round uint64
 	Took  time.Duration
 	Spans []SpanOutcome // one for each span of the group, in any order
 }
 
-// SpanOutcome tells how one span of a round went.
+// SpanOutcome is how one span of a round went.
 type SpanOutcome struct {
 	Batch   models.BatchID
 	Status  Status
@@ -38,7 +39,7 @@ type SpanOutcome struct {
 	Took    time.Duration
 }
 
-// Status tells how a span ended.
+// Status is how a span ended.
 type Status uint8
 
 // The ways a span ends.
@@ -84,67 +85,61 @@ func (o *Outcome) span(b *batch, span models.Span) (so SpanOutcome, ok bool) {
 	return SpanOutcome{Batch: b.id, Status: SpanFailed}, false
 }
 
-// open begins a round without spans.
-func (s *Scheduler) open(predicted models.Estimate, planned bool) {
-	s.busy = true
-	s.round.Start, s.round.Predicted, s.round.Planned = s.now, predicted, planned
-	s.metrics.Rounds++
-	s.running = s.running[:0]
-	s.round.Number++
-	s.round.Group.Spans = s.round.Group.Spans[:0]
-	s.round.queries = s.round.queries[:0]
+// flight is the round that runs, or else the last one that ran.
+type flight struct {
+	busy    bool
+	round   Round
+	running []*batch // the batch of each span, none once the round is over
+	lastID  models.BatchID
 }
 
-// start adds the operators up to end of a batch to the round.
-func (s *Scheduler) start(b *batch, end int) {
+// open begins a round without spans.
+func (f *flight) open(now time.Duration, predicted models.Estimate, planned bool) {
+	f.busy = true
+	f.running = f.running[:0]
+	r := &f.round
+	r.Number++
+	r.Start, r.Predicted, r.Planned = now, predicted, planned
+	r.Group.Spans, r.queries = r.Group.Spans[:0], r.queries[:0]
+}
+
+// start adds the operators up to end of a batch to the round. A batch that
+// starts gets its ID.
+func (f *flight) start(b *batch, end int) {
 	if b.id == 0 {
-		s.lastID++
-		b.id, b.started = s.lastID, s.now
-		b.service.metrics.Batches++
-		if n := len(b.members); n > 1 {
-			b.service.metrics.Merged += uint64(n)
-		}
-	} else {
-		s.unpause(b)
+		f.lastID++
+		b.id, b.started = f.lastID, f.round.Start
 	}
 	b.running = true
-	s.running = append(s.running, b)
-	s.round.Group.Spans = append(s.round.Group.Spans, b.span(end))
-	n := len(s.round.queries)
-	if n < cap(s.round.queries) {
-		s.round.queries = s.round.queries[:n+1]
+	f.running = append(f.running, b)
+	r := &f.round
+	r.Group.Spans = append(r.Group.Spans, b.span(end))
+	n := len(r.queries)
+	if n < cap(r.queries) {
+		r.queries = r.queries[:n+1] // its memory is used again
 	} else {
-		s.round.queries = append(s.round.queries, nil)
+		r.queries = append(r.queries, nil)
 	}
-	ids := s.round.queries[n][:0]
+	ids := r.queries[n][:0]
 	for _, q := range b.members {
 		ids = append(ids, q.ID)
 	}
-	s.round.queries[n] = ids
+	r.queries[n] = ids
 }
 
-// Finish tells how the round that runs has gone, and frees the device. A span
-// whose worker was lost sends its queries back into the queue, as long as
-// they can still finish and have retries left. Tell Down before it, or Next
-// may choose that service again.
-func (s *Scheduler) Finish(now time.Duration, o Outcome) error {
-	s.clock(now)
-	if !s.busy || o.Round != s.round.Number {
-		return ErrUnknownRound
-	}
-	var err error
-	s.busy = false
-	s.metrics.Busy += max(o.Took, 0)
-	for i, b := range s.running {
-		so, ok := o.span(b, s.round.Group.Spans[i])
-		if !ok {
-			err = ErrBadOutcome
+// runs reports whether a batch of the service is in the round that runs.
+func (f *flight) runs(sv *service) bool {
+	return slices.ContainsFunc(f.running, func(b *batch) bool { return b.service == sv })
+}
+
+// Members returns the queries of a batch that is running, in the order in
+// which they were gathered, and nil for any other batch. The slice is valid
+// until the next call of Next.
+func (f *flight) Members(id models.BatchID) []models.QueryID {
+	for i, b := range f.running {
+		if b != nil && b.id == id {
+			return f.round.queries[i]
 		}
-		b.running = false
-		b.run += max(so.Took, 0)
-		s.ran(b, so)
-		s.running[i] = nil
 	}
-	s.running = s.running[:0]
-	return err
+	return nil
 }

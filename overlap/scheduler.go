@@ -1,43 +1,28 @@
 package overlap
 
 import (
-	"math"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
 )
 
-// Scheduler decides which spans run together. Events must be told in the
-// order of their time; an earlier time is taken as the latest seen.
+// Scheduler decides which spans run together. Events must come in the order of
+// their time; an earlier time is taken as the latest seen.
 //
 // Answers and Released fill up until they are drained, so the caller drains
 // them after every event.
 type Scheduler struct {
-	policy     policy
-	predict    prediction
-	maxRetries int
+	backlog
+	flight
 
-	now      time.Duration
 	draining bool
-	services []*service
-	triages  uint64       // that were made
-	index    index        // every query that is not answered
-	waiting  heap[*query] // those in a queue, by deadline
-	paused   heap[*batch] // of all services, by deadline
-	pool     pool
-	lastID   models.BatchID
-
-	busy     bool
-	round    Round
-	running  []*batch  // of each span of the round
-	draft    *decision // the plan, or what the next decision is made in
+	triages  uint64    // made so far; a query remembers the last that postponed it
+	draft    *decision // the plan, or where the next decision is made
 	planned  bool      // draft is a plan
 	last     *decision // the one behind the last round
-	answers  drain[Answer]
-	released drain[Release]
 	metrics  Metrics
 
-	explained Explanation // memory of Explain
+	explained Explanation // reused by Explain
 }
 
 // New returns an idle scheduler, or every fault of the configuration.
@@ -49,24 +34,8 @@ func New(config Config) (*Scheduler, error) {
 }
 
 func newScheduler(config Config, p policy) *Scheduler {
-	s := &Scheduler{
-		policy:     p,
-		predict:    prediction{Predictor: config.Predictor},
-		maxRetries: config.MaxRetries,
-		now:        math.MinInt64,
-		waiting: heap[*query]{
-			before: func(a, b *query) bool { return a.Deadline < b.Deadline || a.Deadline == b.Deadline && a.ID < b.ID },
-			moved:  func(q *query, pos int) { q.expiryPos = pos },
-		},
-		paused: heap[*batch]{
-			before: func(a, b *batch) bool { return a.deadline < b.deadline || a.deadline == b.deadline && a.id < b.id },
-			moved:  func(b *batch, pos int) { b.expiryPos = pos },
-		},
-	}
-	s.draft, s.last = s.newDecision(config.Ways), s.newDecision(config.Ways)
-	for _, m := range config.Services {
-		s.services = append(s.services, newService(m))
-	}
+	s := &Scheduler{backlog: newBacklog(config, p)}
+	s.draft, s.last = newDecision(s, config.Ways), newDecision(s, config.Ways)
 	return s
 }
 
@@ -108,6 +77,38 @@ func (s *Scheduler) refusal(sv *service, m *models.Query) error {
 	return nil
 }
 
+// Cancel gives up a query whose client has left. running reports that the batch
+// of the query runs now; if nobody else wants that batch, stop names it, and
+// its worker should be asked to stop at the next operator boundary. A query
+// that is unknown or answered is left alone.
+func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop models.BatchID, running bool) {
+	s.clock(now)
+	q := s.index.get(id)
+	if q == nil || q.cancelled {
+		return 0, false
+	}
+	s.overturn()
+	b := q.batch
+	if b == nil {
+		s.answer(s.dequeue(q), Cancelled, ReasonCancelled)
+		return 0, false
+	}
+	q.cancelled = true
+	switch wanted := b.wanted(); {
+	case b.running && !wanted:
+		return b.id, true
+	case b.running:
+		return 0, true
+	case !wanted:
+		s.abandon(b, Cancelled, ReasonCancelled)
+	default:
+		b.rank, b.deadline = s.standing(b, b.rest())
+		b.service.paused.fix(b.pausedPos)
+		s.paused.fix(b.expiryPos)
+	}
+	return 0, false
+}
+
 // Next returns the next round to run, after which the device is busy until
 // Finish. It is false while the device is busy and when there is nothing to
 // run; Wake then says when to call it again though nothing happened. What Plan
@@ -125,40 +126,124 @@ func (s *Scheduler) Next(now time.Duration) (Round, bool) {
 	return s.commit(planned)
 }
 
-// Wake returns when the earliest deadline of what waits passes, so that Next
-// can answer it. It is false if nothing waits.
-func (s *Scheduler) Wake() (at time.Duration, ok bool) {
-	if s.waiting.len() > 0 {
-		at, ok = s.waiting.top().Deadline, true
+// Plan chooses, while a round runs, the group that is to start when it ends:
+// at the predicted latency after its start (Abacus, equation 3), or now if
+// that has passed. Nothing is dequeued, dropped or answered. Next takes the
+// plan if it still holds. While there is a plan already that no event has
+// overturned, and while no round runs, Plan does nothing.
+func (s *Scheduler) Plan(now time.Duration) {
+	s.clock(now)
+	if !s.busy || s.planned {
+		return
 	}
-	if s.paused.len() > 0 {
-		if first := s.paused.top().deadline; !ok || first < at {
-			at, ok = first, true
+	s.draft.decide(max(s.now, s.round.Start+s.round.Predicted.Latency))
+	if !s.draft.empty() {
+		s.planned = true
+		s.metrics.Plans.Made++
+	}
+}
+
+// overturn gives up the plan, if there is one.
+func (s *Scheduler) overturn() {
+	if s.planned {
+		s.planned = false
+		s.metrics.Plans.Overturned++
+	}
+}
+
+// keepPlan reports whether the plan, if there is one, is to be carried out
+// now, and gives it up if not.
+func (s *Scheduler) keepPlan() bool {
+	if s.planned && !s.draft.holds() {
+		s.overturn()
+	}
+	kept := s.planned
+	if s.planned = false; kept {
+		s.metrics.Plans.Kept++
+	}
+	return kept
+}
+
+// commit drops what is to be dropped and starts the group, if there is one.
+func (s *Scheduler) commit(planned bool) (Round, bool) {
+	d := s.draft
+	for _, o := range d.drops {
+		if o.batch != nil {
+			s.abandon(o.batch, Dropped, ReasonCannotFinish)
+		} else {
+			s.answer(s.dequeue(o.query), Dropped, ReasonCannotFinish)
 		}
 	}
-	return at, ok
+	if len(d.group) == 0 {
+		return Round{}, false
+	}
+	s.open(s.now, d.predicted, planned)
+	s.metrics.Rounds++
+	for _, i := range d.group {
+		c := &d.candidates[i]
+		b := c.batch
+		if b == nil {
+			b = s.form(c)
+		} else {
+			s.unpause(b)
+		}
+		s.start(b, c.end)
+		c.rest.Batch = b.id
+	}
+	s.draft, s.last = s.last, s.draft
+	return s.round, true
 }
 
-// Answers returns the queries that have ended since the last call, in that
-// order. The slice is valid until the next call.
-func (s *Scheduler) Answers() []Answer { return s.answers.take() }
-
-// Released returns the batches whose intermediates may be freed, in the order
-// in which they were given up since the last call. The slice is valid until
-// the next call. A batch that finished or was lost is not among them.
-func (s *Scheduler) Released() []Release { return s.released.take() }
-
-// Drain makes Arrive refuse every further query. What was accepted is served
-// to its end, which Idle tells.
-func (s *Scheduler) Drain(now time.Duration) {
+// Finish takes in how the round that runs has gone, and frees the device. A span
+// whose worker was lost sends its queries back into the queue, as long as
+// they can still finish and have retries left. Tell Down before it, or Next
+// may choose that service again.
+func (s *Scheduler) Finish(now time.Duration, o Outcome) error {
 	s.clock(now)
-	s.draining = true
+	if !s.busy || o.Round != s.round.Number {
+		return ErrUnknownRound
+	}
+	var err error
+	s.busy = false
+	s.metrics.Busy += max(o.Took, 0)
+	for i, b := range s.running {
+		so, ok := o.span(b, s.round.Group.Spans[i])
+		if !ok {
+			err = ErrBadOutcome
+		}
+		b.running = false
+		b.run += max(so.Took, 0)
+		s.ran(b, so)
+		s.running[i] = nil
+	}
+	s.running = s.running[:0]
+	return err
 }
 
-// Idle reports whether every accepted query is answered and nothing runs.
-func (s *Scheduler) Idle() bool { return s.index.count == 0 && !s.busy }
-
-func (s *Scheduler) clock(now time.Duration) { s.now = max(s.now, now) }
+// ran moves a batch on after one of its spans has ended.
+func (s *Scheduler) ran(b *batch, so SpanOutcome) {
+	if so.Status != SpanDone {
+		s.overturn()
+	}
+	switch {
+	case so.Status == SpanFailed:
+		s.abandon(b, Failed, ReasonModelFailed)
+	case so.Status == SpanLost:
+		s.lose(b)
+	case so.Reached == b.service.Operators:
+		b.service.proved(s.now, b.run)
+		s.end(b, Finished, ReasonNone)
+	case !b.wanted():
+		s.abandon(b, Cancelled, ReasonCancelled)
+	case b.service.down:
+		s.lose(b)
+	case so.Reached == 0:
+		s.takeBack(b)
+	default:
+		b.next = so.Reached
+		s.pause(b)
+	}
+}
 
 // expire drops what waits past its deadline. A plan has foreseen what is past
 // by the time that it is for.
@@ -180,61 +265,67 @@ func (s *Scheduler) expired(deadline time.Duration) {
 	}
 }
 
-// enqueue puts a query without a batch into the queue of its service.
-func (s *Scheduler) enqueue(q *query) {
-	sv := s.services[q.Service]
-	whole := q.span(sv.Operators)
-	q.rank = s.rankOf(q, whole)
-	if _, sorts := s.policy.(triager); sorts && sv.sorted() && !q.rank.filler {
-		q.alone = s.predict.alone(whole).Latency
-	}
-	sv.queue.push(q)
-	s.waiting.push(q)
+// Drain makes Arrive refuse every further query. What was accepted is served
+// to its end, after which the scheduler is Idle.
+func (s *Scheduler) Drain(now time.Duration) {
+	s.clock(now)
+	s.draining = true
 }
 
-func (s *Scheduler) dequeue(q *query) *query {
-	s.services[q.Service].queue.remove(q.queuePos)
-	return s.waiting.remove(q.expiryPos)
+// Idle reports whether every accepted query is answered and nothing runs.
+func (s *Scheduler) Idle() bool { return s.index.count == 0 && !s.busy }
+
+// Metrics returns a copy of the counters, by service ID. Those of a service
+// that was removed are zero, its name too.
+func (s *Scheduler) Metrics() Metrics {
+	m := s.metrics
+	m.Services = make([]ServiceMetrics, len(s.services))
+	for i, sv := range s.services {
+		if sv.removed {
+			continue
+		}
+		m.Services[i] = sv.metrics
+		m.Services[i].Down = sv.down
+		m.Services[i].Queued = sv.queue.len()
+		m.Services[i].Paused = sv.paused.len()
+	}
+	return m
 }
 
-func (s *Scheduler) rankOf(q *query, left models.Span) rank {
-	return rank{
-		filler:  q.rank.filler,
-		level:   level(q.Priority),
-		retried: q.retries > 0,
-		key:     s.policy.key(work{q.Arrival, q.Deadline, left, &s.predict}),
-		arrival: q.Arrival,
-		id:      q.ID,
+// Waiting appends how the queue of each service stands.
+func (s *Scheduler) Waiting(to []Waiting) []Waiting {
+	for _, sv := range s.services {
+		to = append(to, sv.waiting(s.triages))
 	}
+	return to
 }
 
-// answer ends a query that is in no queue. One that was tried again after its
-// worker was lost owes its failure to that.
-func (s *Scheduler) answer(q *query, result Result, reason Reason) {
-	if result == Dropped && q.retries > 0 {
-		result, reason = Failed, ReasonWorkerLost
+// Explain returns what was behind the last round, as it stood when it was first
+// asked about that round. Its slices are valid until it is asked about another.
+func (s *Scheduler) Explain() Explanation {
+	d, e := s.last, &s.explained
+	if e.Round == s.round.Number && e.Round > 0 {
+		return *e // the log, the timeline and the metrics ask about each round
 	}
-	a := Answer{
-		Query: q.ID, Service: q.Service, Result: result, Reason: reason,
-		Retries: q.retries, At: s.now, Queue: s.now - q.Arrival,
+	*e = Explanation{
+		Round: s.round.Number, Planned: s.round.Planned, For: d.at,
+		Candidates: e.Candidates[:0], Dropped: e.Dropped[:0],
+		Asked: d.asked, Predicted: s.round.Predicted, Solo: d.solo,
 	}
-	if b := q.batch; b != nil && b.id != 0 {
-		a.Batch, a.BatchSize, a.Started, a.Run = b.id, b.size, b.started, b.run
-		a.Queue = b.started - q.Arrival
+	if d.limit != forever {
+		e.Headroom = d.limit - d.at
 	}
-	s.services[q.Service].metrics.count(&a, q.Deadline)
-	s.answers.add(a)
-	s.index.remove(q.ID)
-	s.pool.putQuery(q)
-}
-
-// drain is a list that is taken whole. Two buffers take turns, so that what
-// was taken stays valid while the other fills.
-type drain[T any] struct{ fill, taken []T }
-
-func (d *drain[T]) add(item T) { d.fill = append(d.fill, item) }
-
-func (d *drain[T]) take() []T {
-	d.fill, d.taken = d.taken[:0], d.fill
-	return d.taken
+	for i := range d.candidates {
+		c := &d.candidates[i]
+		e.Candidates = append(e.Candidates, Candidate{
+			Head: headOf(c.rank.id, c.rest, c.deadline), Headroom: c.deadline - d.at, Solo: c.solo, End: c.end,
+		})
+	}
+	for place, i := range d.group {
+		e.Candidates[i].Place = place + 1
+	}
+	for _, o := range d.drops {
+		e.Dropped = append(e.Dropped, Candidate{Head: headOf(o.urgent, o.rest, o.deadline), Headroom: o.deadline - d.at})
+	}
+	return *e
 }

@@ -1,6 +1,7 @@
 package overlap
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -28,13 +29,13 @@ type service struct {
 	down    bool
 	queue   heap[*query]
 	paused  heap[*batch]
-	outlook outlook
+	view    view
 	lastEnd time.Duration // when one of its batches last ran to its end
 	caution int           // predicted times to rest between two probes
 	full    error
 	metrics ServiceMetrics
 
-	lastSize, lastSeqLen int // of the query that arrived last
+	lastSize, lastSeqLen int // the dimensions of the query that arrived last
 }
 
 func newService(m models.Service) *service {
@@ -50,13 +51,13 @@ func newService(m models.Service) *service {
 		metrics: ServiceMetrics{Name: m.Name},
 	}
 	sv.define(m)
-	sv.outlook.queue, sv.outlook.paused = newWalk(&sv.queue), newWalk(&sv.paused)
+	sv.view.queue, sv.view.paused = newWalk(&sv.queue), newWalk(&sv.paused)
 	return sv
 }
 
 // define sets what the service promises.
 func (sv *service) define(m models.Service) {
-	sv.Service, sv.full = m, &QueueFullError{Service: m.Name, Limit: m.QueueLimit}
+	sv.Service, sv.full = m, fmt.Errorf("service %s: %w: %d queries wait", m.Name, ErrQueueFull, m.QueueLimit)
 }
 
 // probe reports whether a query that is predicted to end too late is to run
@@ -76,4 +77,28 @@ func (sv *service) proved(now, took time.Duration) {
 	} else {
 		sv.caution = min(max(1, 2*sv.caution), maxCaution)
 	}
+}
+
+// sorted reports whether queries of the service may be postponed.
+func (sv *service) sorted() bool { return !sv.down && !sv.BestEffort }
+
+// promises reports whether queries of the service that may arrive have a
+// target that others must leave room for.
+func (sv *service) promises() bool { return !sv.removed && !sv.BestEffort }
+
+// typical returns the span of a whole query like the latest that arrived.
+func (sv *service) typical() models.Span {
+	return models.Span{Service: sv.ID, End: sv.Operators, Size: max(sv.lastSize, 1), SeqLen: sv.lastSeqLen}
+}
+
+func (sv *service) waiting(triage uint64) (w Waiting) {
+	for i, q := range sv.queue.items {
+		if i == 0 || q.Arrival < w.Oldest {
+			w.Oldest = q.Arrival
+		}
+		if triage > 0 && q.postponed == triage {
+			w.Postponed++
+		}
+	}
+	return w
 }

@@ -49,7 +49,7 @@ func (w *twin) restore(*rapid.T) {
 	}
 	calls := w.costs.calls
 	s := newScheduler(w.config, w.b.policy)
-	if err := s.restore(&k); err != nil {
+	if err := restore(s, &k); err != nil {
 		w.Fatal(err)
 	}
 	if w.costs.calls != calls {
@@ -70,7 +70,7 @@ func TestRestoreKeepsWhatEnded(t *testing.T) {
 	}
 	r := newScheduler(goodConfig(2), together{operators: 2})
 	k := s.Snapshot()
-	if err := r.restore(&k); err != nil {
+	if err := restore(r, &k); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]any{s.Answers(), s.Released()}, []any{r.Answers(), r.Released()}); diff != "" {
@@ -138,12 +138,12 @@ func TestRestoreRefuses(t *testing.T) {
 		"running elsewhere": func(k *Snapshot) { k.Round.Spans[0].Start++ },
 		"running idle":      func(k *Snapshot) { k.Busy = false },
 		"busy without":      func(k *Snapshot) { k.Running, k.Round.Spans, k.Round.Queries = nil, nil, nil },
-		"no name":           func(k *Snapshot) { k.Services = append(k.Services, ServiceSnapshot{}) },
-		"too many":          func(k *Snapshot) { k.Services = make([]ServiceSnapshot, MaxServices+1) },
+		"no name":           func(k *Snapshot) { k.Services = append(k.Services, serviceSnapshot{}) },
+		"too many":          func(k *Snapshot) { k.Services = make([]serviceSnapshot, MaxServices+1) },
 		"removed":           func(k *Snapshot) { k.Services[0].Removed = true },
-		"removed with work": func(k *Snapshot) { k.Services[1] = ServiceSnapshot{Removed: true} },
+		"removed with work": func(k *Snapshot) { k.Services[1] = serviceSnapshot{Removed: true} },
 		"removed, metrics": func(k *Snapshot) {
-			k.Services = append(k.Services, ServiceSnapshot{Removed: true})
+			k.Services = append(k.Services, serviceSnapshot{Removed: true})
 			k.Metrics.Services = append(k.Metrics.Services, ServiceMetrics{Arrived: 1})
 		},
 		"caution": func(k *Snapshot) { k.Services[0].Caution = maxCaution + 1 },
@@ -170,17 +170,23 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 		known map[string]string // how each field is kept
 	}{
 		{Scheduler{}, map[string]string{
+			"backlog": "by its fields", "flight": "by its fields", "draining": "Draining",
+			"draft": "scratch, or a plan that is overturned", "planned": "overturned", "last": "for Explain only",
+			"explained": "scratch", "triages": "only told apart from others", "metrics": "Metrics",
+		}},
+		{backlog{}, map[string]string{
 			"policy": "Config", "predict": "Config, and scratch", "maxRetries": "Config",
-			"now": "Now", "draining": "Draining", "services": "Services", "index": "rebuilt",
-			"waiting": "Waiting", "paused": "Batches", "pool": "memory only", "lastID": "LastBatch",
-			"busy": "Busy", "round": "Round", "running": "Running", "draft": "scratch, or a plan that is overturned", "planned": "overturned", "last": "for Explain only",
-			"explained": "scratch", "triages": "only told apart from others",
-			"answers": "Answers", "released": "Released", "metrics": "Metrics",
+			"now": "Now", "services": "Services", "index": "rebuilt",
+			"waiting": "Waiting", "paused": "Batches", "pool": "memory only",
+			"answers": "Answers", "released": "Released",
+		}},
+		{flight{}, map[string]string{
+			"busy": "Busy", "round": "Round", "running": "Running", "lastID": "LastBatch",
 		}},
 		{service{}, map[string]string{
 			"Service": "by its fields", "removed": "Removed", "down": "Down", "queue": "Queue", "paused": "Paused",
 			"lastEnd": "LastEnd", "caution": "Caution", "full": "made of Service", "metrics": "Metrics",
-			"outlook": "scratch", "lastSize": "Size", "lastSeqLen": "SeqLen",
+			"view": "scratch", "lastSize": "Size", "lastSeqLen": "SeqLen",
 		}},
 		{query{}, map[string]string{
 			"Query": "Query", "rank": "Rank", "alone": "Alone", "postponed": "of one decision", "retries": "Retries", "cancelled": "Cancelled",

@@ -21,8 +21,8 @@ const (
 // postponed. Overlap makes things faster than that; what is postponed runs when
 // nothing else of its service does.
 type triage struct {
-	number uint64        // of the triage; queries note which has postponed them
-	taken  time.Duration // that these and the queries kept so far take
+	number uint64        // counts triages; a query remembers the one that postponed it
+	taken  time.Duration // by the batches that have started and the queries kept so far
 	level  int           // the priority that kept is of
 	kept   heap[*query]  // the longest first
 }
@@ -34,15 +34,15 @@ func newTriage() triage {
 	}}
 }
 
-// triage finds out which queries are postponed in this decision.
-func (d *decision) triage() {
-	s, t := d.s, &d.sorting
+// sort finds out which queries are postponed in a decision.
+func (t *triage) sort(d *decision) {
+	s := d.s
 	s.triages++
 	t.number, t.taken, t.level = s.triages, 0, 0
 	t.kept.items = t.kept.items[:0]
 	waiting := 0
 	for _, sv := range s.services {
-		sv.outlook.triage = t.number
+		sv.view.triage = t.number
 		if sv.sorted() {
 			waiting += sv.queue.len()
 		}
@@ -50,24 +50,22 @@ func (d *decision) triage() {
 	if waiting < triageLeast {
 		return
 	}
-	d.started()
+	t.taken = started(d)
 	for range min(waiting, triageScan) {
-		q, ok := d.nextWaiting()
+		q, ok := nextWaiting(s.services)
 		if !ok {
 			break
 		}
 		t.add(q, d.at)
 	}
 	for _, sv := range s.services {
-		sv.outlook.queue.start()
+		sv.view.queue.start()
 	}
 }
 
-// sorted reports whether queries of the service may be postponed.
-func (sv *service) sorted() bool { return !sv.down && !sv.BestEffort }
-
-// started adds up what the batches still take that have started.
-func (d *decision) started() {
+// started returns how long the batches that have started still take, one after
+// another.
+func started(d *decision) (taken time.Duration) {
 	d.ask.clear()
 	for _, sv := range d.s.services {
 		if !sv.sorted() {
@@ -78,30 +76,31 @@ func (d *decision) started() {
 				d.ask.add(nil, b.rest())
 			}
 		}
-		if o := &sv.outlook; o.goesOn && !o.going.rank.filler {
+		if o := &sv.view; o.goesOn && !o.going.rank.filler {
 			d.ask.add(nil, o.going.rest)
 		}
 	}
 	for _, e := range d.ask.take() {
-		d.sorting.taken += e.Latency
+		taken += e.Latency
 	}
+	return taken
 }
 
-// nextWaiting returns the most urgent query of those that were not returned
-// yet.
-func (d *decision) nextWaiting() (first *query, ok bool) {
-	for _, sv := range d.s.services {
+// nextWaiting passes the most urgent waiting query of all services, and returns
+// it.
+func nextWaiting(services []*service) (first *query, ok bool) {
+	for _, sv := range services {
 		if !sv.sorted() {
 			continue
 		}
-		if q, some := sv.outlook.query(); some && (first == nil || q.rank.before(&first.rank)) {
+		if q, some := sv.view.query(); some && (first == nil || q.rank.before(&first.rank)) {
 			first = q
 		}
 	}
 	if first == nil {
 		return nil, false
 	}
-	d.s.services[first.Service].outlook.queue.pass()
+	services[first.Service].view.queue.pass()
 	return first, true
 }
 

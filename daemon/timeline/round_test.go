@@ -61,7 +61,7 @@ func TestRoundIsBounded(t *testing.T) {
 	var r, to Round
 	why := overlap.Explanation{}
 	for range maxDropped + 5 {
-		why.Dropped = append(why.Dropped, overlap.DroppedWork{})
+		why.Dropped = append(why.Dropped, overlap.Candidate{})
 	}
 	r.begin(&overlap.Round{Number: 1}, &why, nil)
 	if len(r.Dropped) != maxDropped || r.More != 5 {

@@ -74,20 +74,6 @@ func (s *Scheduler) Remove(now time.Duration, id models.ServiceID) error {
 	return nil
 }
 
-// service returns the service with an ID, nil if there is none or it was
-// removed.
-func (s *Scheduler) service(id models.ServiceID) *service {
-	if id < 0 || int(id) >= len(s.services) || s.services[id].removed {
-		return nil
-	}
-	return s.services[id]
-}
-
-// runs reports whether a batch of the service is in the round that runs.
-func (s *Scheduler) runs(sv *service) bool {
-	return slices.ContainsFunc(s.running, func(b *batch) bool { return b.service == sv })
-}
-
 // started returns how many batches of the service have started.
 func (s *Scheduler) started(sv *service) int {
 	n := sv.paused.len()
@@ -95,6 +81,55 @@ func (s *Scheduler) started(sv *service) int {
 		n++
 	}
 	return n
+}
+
+// Down takes a service out of scheduling because its worker is lost. Its paused batches are
+// lost with it; its queries wait, without holding up other services. A service
+// that was removed stays as it is.
+func (s *Scheduler) Down(now time.Duration, id models.ServiceID) {
+	s.clock(now)
+	sv := s.service(id)
+	if sv == nil {
+		return
+	}
+	sv.down = true
+	s.overturn()
+	for sv.paused.len() > 0 {
+		b := sv.paused.top()
+		s.unpause(b)
+		s.lose(b)
+	}
+}
+
+// Up lets a service be scheduled again because its worker is ready. A service that
+// was removed stays down.
+func (s *Scheduler) Up(now time.Duration, id models.ServiceID) {
+	s.clock(now)
+	if sv := s.service(id); sv != nil {
+		sv.down = false
+		s.overturn()
+	}
+}
+
+// Load sets what a worker has learned of a service's model: the number of
+// its operators, and the largest batch that may be formed. The other fields of
+// m must be what they were. The service must be down, and none of its batches
+// may be running.
+func (s *Scheduler) Load(now time.Duration, m models.Service) error {
+	s.clock(now)
+	sv := s.service(m.ID)
+	if sv == nil {
+		return ErrUnknownService
+	}
+	if !sv.down || s.runs(sv) {
+		return fmt.Errorf("service %s: %w: take it down, and load when its batch that runs has ended", sv.Name, ErrServiceBusy)
+	}
+	if faults := serviceFaults(&m, int(m.ID)); len(faults) > 0 {
+		return faults[0]
+	}
+	sv.Operators, sv.MaxBatch = m.Operators, m.MaxBatch
+	s.overturn()
+	return nil
 }
 
 // badService reports every fault of a definition.

@@ -2,11 +2,11 @@ package overlap
 
 import "time"
 
-// outlook is what a decision sees of a service: the work that there will be
+// view is what a decision sees of a service: the work that there will be
 // when its group starts, in rank order. What is past its deadline by then is
 // not seen, what the decision drops is passed. The service itself stays as it
 // is.
-type outlook struct {
+type view struct {
 	at     time.Duration
 	triage uint64 // the last one, 0 for none
 	second bool   // queue shows what is postponed, and nothing else
@@ -18,38 +18,9 @@ type outlook struct {
 	open   int // further batches that may be paused
 }
 
-// look starts the outlook on the work at a time.
-func (sv *service) look(at time.Duration) {
-	o := &sv.outlook
-	o.at, o.runs, o.goesOn = at, false, false
-	o.triage, o.second = 0, false
-	o.queue.start()
-	o.paused.start()
-	o.open = MaxPaused
-	for _, b := range sv.paused.items {
-		if b.deadline > at {
-			o.open--
-		}
-	}
-}
-
-// foresee takes it that the round that runs is over, each span at its end.
-func (s *Scheduler) foresee(at time.Duration) {
-	for i, b := range s.running {
-		o := &b.service.outlook
-		o.runs = true
-		if end := s.round.Group.Spans[i].End; end < b.service.Operators && b.wanted() {
-			if c := s.candidate(b, end); c.deadline > at {
-				o.going, o.goesOn = c, true
-				o.open--
-			}
-		}
-	}
-}
-
 // query returns the most urgent waiting query of those that are not postponed,
 // or of those that are.
-func (o *outlook) query() (*query, bool) {
+func (o *view) query() (*query, bool) {
 	for {
 		q, ok := o.queue.top()
 		if !ok || q.Deadline > o.at && o.second == o.postpones(q) {
@@ -61,7 +32,7 @@ func (o *outlook) query() (*query, bool) {
 
 // anyQuery returns the most urgent waiting query. Those that are postponed come
 // after all others.
-func (o *outlook) anyQuery() (*query, bool) {
+func (o *view) anyQuery() (*query, bool) {
 	q, ok := o.query()
 	if !ok && !o.second {
 		o.second = true
@@ -73,17 +44,17 @@ func (o *outlook) anyQuery() (*query, bool) {
 
 // queryBeside returns the most urgent waiting query, and one that is postponed
 // only if no batch has started.
-func (o *outlook) queryBeside(started bool) (*query, bool) {
+func (o *view) queryBeside(started bool) (*query, bool) {
 	if started {
 		return o.query()
 	}
 	return o.anyQuery()
 }
 
-func (o *outlook) postpones(q *query) bool { return o.triage != 0 && q.postponed == o.triage }
+func (o *view) postpones(q *query) bool { return o.triage != 0 && q.postponed == o.triage }
 
 // started returns the most urgent batch that has started.
-func (o *outlook) started() (c candidate, ok bool) {
+func (o *view) started() (c candidate, ok bool) {
 	for {
 		b, more := o.paused.top()
 		if more && b.deadline <= o.at {
@@ -100,24 +71,8 @@ func (o *outlook) started() (c candidate, ok bool) {
 	}
 }
 
-// head returns the most urgent work of the service. It is false if there is
-// none that can run.
-func (sv *service) head() (candidate, bool) {
-	if sv.down {
-		return candidate{}, false
-	}
-	o := &sv.outlook
-	c, ok := o.started()
-	if o.open > 0 {
-		if q, waits := o.queryBeside(ok); waits && (!ok || q.rank.before(&c.rank)) {
-			return q.candidate(sv), true
-		}
-	}
-	return c, ok
-}
-
-// pass leaves out the head c of the outlook, to see what comes after it.
-func (o *outlook) pass(c *candidate) {
+// pass leaves out the head c of the view, to see what comes after it.
+func (o *view) pass(c *candidate) {
 	switch {
 	case c.batch == nil:
 		o.queue.pass()
@@ -128,4 +83,35 @@ func (o *outlook) pass(c *candidate) {
 		o.paused.pass()
 		o.open++
 	}
+}
+
+// look starts the view on the work at a time.
+func (sv *service) look(at time.Duration) {
+	o := &sv.view
+	o.at, o.runs, o.goesOn = at, false, false
+	o.triage, o.second = 0, false
+	o.queue.start()
+	o.paused.start()
+	o.open = MaxPaused
+	for _, b := range sv.paused.items {
+		if b.deadline > at {
+			o.open--
+		}
+	}
+}
+
+// head returns the most urgent work of the service. It is false if there is
+// none that can run.
+func (sv *service) head() (candidate, bool) {
+	if sv.down {
+		return candidate{}, false
+	}
+	o := &sv.view
+	c, ok := o.started()
+	if o.open > 0 {
+		if q, waits := o.queryBeside(ok); waits && (!ok || q.rank.before(&c.rank)) {
+			return q.candidate(sv), true
+		}
+	}
+	return c, ok
 }

@@ -1,0 +1,269 @@
+package overlap
+
+import (
+	"math"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// backlog is everything that was accepted and is not answered: queries that
+// wait in the queue of their service, and batches that are paused or run. It
+// gives every query its one Answer.
+type backlog struct {
+	policy     policy
+	predict    prediction
+	maxRetries int
+
+	now      time.Duration // the latest time seen
+	services []*service    // by ID
+	index    index         // every query that is not answered
+	waiting  heap[*query]  // queries in a queue, by deadline
+	paused   heap[*batch]  // batches of all services, by deadline
+	pool     pool
+	answers  drain[Answer]
+	released drain[Release]
+}
+
+func newBacklog(config Config, p policy) backlog {
+	l := backlog{
+		policy:     p,
+		predict:    prediction{Predictor: config.Predictor},
+		maxRetries: config.MaxRetries,
+		now:        math.MinInt64,
+		waiting: heap[*query]{
+			before: func(a, b *query) bool { return a.Deadline < b.Deadline || a.Deadline == b.Deadline && a.ID < b.ID },
+			moved:  func(q *query, pos int) { q.expiryPos = pos },
+		},
+		paused: heap[*batch]{
+			before: func(a, b *batch) bool { return a.deadline < b.deadline || a.deadline == b.deadline && a.id < b.id },
+			moved:  func(b *batch, pos int) { b.expiryPos = pos },
+		},
+	}
+	for _, m := range config.Services {
+		l.services = append(l.services, newService(m))
+	}
+	return l
+}
+
+func (l *backlog) clock(now time.Duration) { l.now = max(l.now, now) }
+
+// service returns the service with an ID, nil if there is none or it was
+// removed.
+func (l *backlog) service(id models.ServiceID) *service {
+	if id < 0 || int(id) >= len(l.services) || l.services[id].removed {
+		return nil
+	}
+	return l.services[id]
+}
+
+// Wake returns when the earliest deadline of what waits passes, so that Next
+// can answer it. It is false if nothing waits.
+func (l *backlog) Wake() (at time.Duration, ok bool) {
+	if l.waiting.len() > 0 {
+		at, ok = l.waiting.top().Deadline, true
+	}
+	if l.paused.len() > 0 {
+		if first := l.paused.top().deadline; !ok || first < at {
+			at, ok = first, true
+		}
+	}
+	return at, ok
+}
+
+// enqueue puts a query without a batch into the queue of its service.
+func (l *backlog) enqueue(q *query) {
+	sv := l.services[q.Service]
+	whole := q.span(sv.Operators)
+	q.rank = l.rankOf(q, whole)
+	if _, sorts := l.policy.(triager); sorts && sv.sorted() && !q.rank.filler {
+		q.alone = l.predict.alone(whole).Latency
+	}
+	sv.queue.push(q)
+	l.waiting.push(q)
+}
+
+func (l *backlog) dequeue(q *query) *query {
+	l.services[q.Service].queue.remove(q.queuePos)
+	return l.waiting.remove(q.expiryPos)
+}
+
+func (l *backlog) rankOf(q *query, left models.Span) rank {
+	return rank{
+		filler:  q.rank.filler,
+		level:   level(q.Priority),
+		retried: q.retries > 0,
+		key:     l.policy.key(work{q.Arrival, q.Deadline, left, &l.predict}),
+		arrival: q.Arrival,
+		id:      q.ID,
+	}
+}
+
+// form makes a batch of queries, which it takes out of their queue.
+func (l *backlog) form(c *candidate) *batch {
+	b := l.pool.batch(c.service)
+	b.seqLen, b.rank = c.head.SeqLen, c.head.rank
+	for _, q := range c.members {
+		b.add(l.dequeue(q))
+	}
+	sv := c.service
+	sv.metrics.Batches++
+	if n := len(b.members); n > 1 {
+		sv.metrics.Merged += uint64(n)
+	}
+	return b
+}
+
+// candidate returns a batch as it will go on from operator next, once the
+// round that runs is over. Somebody must want it.
+func (l *backlog) candidate(b *batch, next int) candidate {
+	c := b.candidate()
+	c.rest.Start = next
+	c.rank, c.deadline = l.standing(b, c.rest)
+	return c
+}
+
+// standing returns the rank and the deadline of a batch of which a span is
+// left: those of its most urgent and its latest member that are not cancelled.
+// There must be one.
+func (l *backlog) standing(b *batch, left models.Span) (least rank, latest time.Duration) {
+	first := true
+	for _, q := range b.members {
+		if q.cancelled {
+			continue
+		}
+		r := l.rankOf(q, left)
+		if first || r.before(&least) {
+			least = r
+		}
+		if first || q.Deadline > latest {
+			latest = q.Deadline
+		}
+		first = false
+	}
+	return least, latest
+}
+
+// pause makes a batch wait for its next round.
+func (l *backlog) pause(b *batch) {
+	b.rank, b.deadline = l.standing(b, b.rest())
+	b.service.paused.push(b)
+	l.paused.push(b)
+}
+
+func (l *backlog) unpause(b *batch) {
+	b.service.paused.remove(b.pausedPos)
+	l.paused.remove(b.expiryPos)
+}
+
+// takeBack dissolves a batch that was stopped before it ran an operator.
+func (l *backlog) takeBack(b *batch) {
+	l.release(b)
+	for _, q := range b.members {
+		if q.cancelled {
+			l.answer(q, Cancelled, ReasonCancelled)
+			continue
+		}
+		q.batch = nil
+		l.enqueue(q)
+	}
+	l.pool.putBatch(b)
+}
+
+// lose ends a batch whose worker is gone, and queues its members again where
+// that makes sense.
+func (l *backlog) lose(b *batch) {
+	for _, q := range b.members {
+		switch {
+		case q.cancelled:
+			l.answer(q, Cancelled, ReasonCancelled)
+		case q.retries < l.maxRetries && l.canFinish(q):
+			q.retries++
+			q.batch = nil
+			l.services[q.Service].metrics.Retried++
+			l.enqueue(q)
+		default:
+			l.answer(q, Failed, ReasonWorkerLost)
+		}
+	}
+	l.pool.putBatch(b)
+}
+
+// canFinish reports whether a query that ran now, alone, would be in time.
+func (l *backlog) canFinish(q *query) bool {
+	sv := l.services[q.Service]
+	end := l.now
+	if !q.rank.filler {
+		end += l.predict.alone(q.span(sv.Operators)).Latency
+	}
+	return q.Deadline >= end && q.Deadline > l.now
+}
+
+// abandon ends a batch whose worker may hold intermediates.
+func (l *backlog) abandon(b *batch, result Result, reason Reason) {
+	if b.pausedPos >= 0 {
+		l.unpause(b)
+	}
+	l.release(b)
+	l.end(b, result, reason)
+}
+
+func (l *backlog) release(b *batch) {
+	l.released.add(Release{Service: b.service.ID, Batch: b.id})
+}
+
+// end answers every member of a batch.
+func (l *backlog) end(b *batch, result Result, reason Reason) {
+	for _, q := range b.members {
+		if q.cancelled {
+			l.answer(q, Cancelled, ReasonCancelled)
+		} else {
+			l.answer(q, result, reason)
+		}
+	}
+	l.pool.putBatch(b)
+}
+
+// answer ends a query that is in no queue. One that was tried again after its
+// worker was lost owes its failure to that.
+func (l *backlog) answer(q *query, result Result, reason Reason) {
+	if result == Dropped && q.retries > 0 {
+		result, reason = Failed, ReasonWorkerLost
+	}
+	a := Answer{
+		Query: q.ID, Service: q.Service, Result: result, Reason: reason,
+		Retries: q.retries, At: l.now, Queue: l.now - q.Arrival,
+	}
+	if b := q.batch; b != nil && b.id != 0 {
+		a.Batch, a.BatchSize, a.Started, a.Run = b.id, b.size, b.started, b.run
+		a.Queue = b.started - q.Arrival
+	}
+	l.services[q.Service].metrics.count(&a, q.Deadline)
+	l.answers.add(a)
+	l.index.remove(q.ID)
+	l.pool.putQuery(q)
+}
+
+// Answers returns the queries that have ended since the last call, in that
+// order. The slice is valid until the next call.
+func (l *backlog) Answers() []Answer { return l.answers.take() }
+
+// Released returns the batches whose intermediates may be freed, in the order
+// in which they were given up since the last call. The slice is valid until
+// the next call. A batch that finished or was lost is not among them.
+func (l *backlog) Released() []Release { return l.released.take() }
+
+// Ended returns what Answers and Released would return, without taking it. The
+// slices are valid until the next call of another method.
+func (l *backlog) Ended() ([]Answer, []Release) { return l.answers.fill, l.released.fill }
+
+// drain is a list that is taken whole. Two buffers take turns, so that what
+// was taken stays valid while the other fills.
+type drain[T any] struct{ fill, taken []T }
+
+func (d *drain[T]) add(item T) { d.fill = append(d.fill, item) }
+
+func (d *drain[T]) take() []T {
+	d.fill, d.taken = d.taken[:0], d.fill
+	return d.taken
+}
