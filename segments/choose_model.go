@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/stats"
 )
 
 // openChosen opens a service's model, cut as the spec says, as was chosen before,
@@ -176,7 +177,7 @@ func (b *modelBench) time(batch int, more func(rounds int) bool) (whole, cut tim
 		return 0, 0, err
 	}
 	a, c, err := TakeTurns(runWhole, runCut, more)
-	return medianTime(a), medianTime(c), err
+	return stats.Median(a), stats.Median(c), err
 }
 
 // runOnce runs a batch of one query to its end and forgets it.

@@ -1,9 +1,6 @@
 package segments
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // TakeTurns runs two things one after the other, in changing order, so that
 // whatever slows the machine down slows both. It goes on while more says so of
@@ -22,13 +19,4 @@ func TakeTurns(first, second func() error, more func(rounds int) bool) (a, b []t
 		}
 	}
 	return took[0], took[1], nil
-}
-
-// medianTime returns the middle of some times, 0 of none.
-func medianTime(times []time.Duration) time.Duration {
-	if len(times) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(times))
-	return sorted[len(sorted)/2]
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestTakeTurns(t *testing.T) {
@@ -19,13 +18,5 @@ func TestTakeTurns(t *testing.T) {
 	broken := errors.New("broken")
 	if _, _, err := TakeTurns(say("a"), func() error { return broken }, func(int) bool { return true }); !errors.Is(err, broken) {
 		t.Error(err)
-	}
-}
-
-func TestMedianTime(t *testing.T) {
-	for want, times := range map[time.Duration][]time.Duration{0: nil, 3: {3}, 5: {9, 5, 1}, 7: {7, 1, 9, 2}} {
-		if got := medianTime(times); got != want {
-			t.Errorf("%v: %d", times, got)
-		}
 	}
 }

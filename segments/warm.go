@@ -3,12 +3,12 @@ package segments
 import (
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/stats"
 )
 
 // Limits of warming up.
@@ -62,7 +62,7 @@ func (e *CutModel) WarmAt(size, seqLen int) (Solo, error) {
 			times = append(times, nanos)
 		}
 	}
-	return Solo{Size: size, SeqLen: seqLen, Nanos: medians(times)}, nil
+	return Solo{Size: size, SeqLen: seqLen, Nanos: stats.Medians(times)}, nil
 }
 
 // runTimed runs a whole batch and writes how long each operator took.
@@ -86,19 +86,6 @@ func (e *CutModel) runTimed(id models.BatchID, nanos []int64) error {
 		nanos[p] = int64(time.Since(started))
 	}
 	return nil
-}
-
-func medians(times [][]int64) []int64 {
-	m := make([]int64, len(times[0]))
-	column := make([]int64, len(times))
-	for p := range m {
-		for i := range times {
-			column[i] = times[i][p]
-		}
-		slices.Sort(column)
-		m[p] = column[len(column)/2]
-	}
-	return m
 }
 
 // zeroQuery makes a query of zeros. Dimensions that are open and neither the

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/stats"
 )
 
 // Result is what came out of a run. Shares are of 1, and what cannot be told
@@ -195,11 +196,12 @@ func (w *world) addServices(r *Result) {
 			over[k] = float64(l) / float64(sv.Target)
 		}
 		relative, all = append(relative, over...), append(all, s.latencies...)
+		slices.Sort(over)
 		r.Services = append(r.Services, ServiceResult{
 			Name: sv.Name, Queries: s.queries, Answered: s.answered, Late: s.late, Dropped: s.dropped,
 			Failed: s.failed, Cancelled: s.cancelled,
 			Violations:    ratio(float64(s.violations), float64(s.queries)),
-			P99OverTarget: quantile(over, 0.99),
+			P99OverTarget: stats.Quantile(over, 0.99),
 			ThroughputQPS: ratio(float64(s.answered), r.Seconds),
 			GoodputQPS:    ratio(float64(s.answered-s.late), r.Seconds),
 			LatencyMS:     latencyOf(s.latencies),
@@ -212,42 +214,26 @@ func (w *world) addServices(r *Result) {
 		r.Cancelled += s.cancelled
 	}
 	r.Violations = ratio(float64(violations), float64(r.Queries))
-	r.P99OverTarget = quantile(relative, 0.99)
+	slices.Sort(relative)
+	r.P99OverTarget = stats.Quantile(relative, 0.99)
 	r.ThroughputQPS = ratio(float64(r.Answered), r.Seconds)
 	r.GoodputQPS = ratio(float64(r.Answered-r.Late), r.Seconds)
 	r.LatencyMS = latencyOf(all)
 }
 
-// latencyOf sorts its argument.
+// latencyOf sums up latencies, in milliseconds.
 func latencyOf(list []time.Duration) (l Latency) {
 	if len(list) == 0 {
 		return l
 	}
 	millis := make([]float64, len(list))
-	sum := 0.0
 	for i, d := range list {
 		millis[i] = float64(d) / float64(time.Millisecond)
-		sum += millis[i]
 	}
-	l.Mean = sum / float64(len(list))
-	l.P50, l.P99 = quantile(millis, 0.5), quantile(millis, 0.99)
-	l.Max = millis[len(millis)-1]
+	l.Mean = stats.Mean(millis)
+	slices.Sort(millis)
+	l.P50, l.P99, l.Max = stats.Quantile(millis, 0.5), stats.Quantile(millis, 0.99), millis[len(millis)-1]
 	return l
-}
-
-// quantile sorts its argument, and takes what lies between two values in
-// proportion.
-func quantile(list []float64, q float64) float64 {
-	if len(list) == 0 {
-		return 0
-	}
-	slices.Sort(list)
-	at := q * float64(len(list)-1)
-	i := int(at)
-	if i+1 >= len(list) {
-		return list[len(list)-1]
-	}
-	return list[i] + (at-float64(i))*(list[i+1]-list[i])
 }
 
 // ratio is 0 where there is nothing to compare with.

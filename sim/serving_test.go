@@ -136,17 +136,3 @@ func TestOfferedLoad(t *testing.T) {
 		t.Errorf("two devices: offered %v, busy %v", r.Offered, r.Busy)
 	}
 }
-
-func TestQuantile(t *testing.T) {
-	for _, c := range []struct {
-		list []float64
-		q    float64
-		want float64
-	}{
-		{nil, 0.5, 0}, {[]float64{7}, 0.99, 7}, {[]float64{3, 1, 2}, 0.5, 2}, {[]float64{1, 2}, 0.25, 1.25}, {[]float64{2, 1}, 1, 2},
-	} {
-		if got := quantile(c.list, c.q); math.Abs(got-c.want) > 1e-12 {
-			t.Errorf("quantile %v of %v is %v, want %v", c.q, c.list, got, c.want)
-		}
-	}
-}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/stats"
 )
 
 // maxAttempts is how often a measurement may fail before it is given up.
@@ -31,7 +32,7 @@ func (s *Session) Took(took, device, spent time.Duration) (Row, bool) {
 	}
 	row := newRow(s.current.group, s.runs)
 	if len(s.device) == len(s.runs) {
-		row.Device = medianOf(s.device)
+		row.Device = stats.Median(s.device)
 	}
 	s.finish()
 	if step.Reference {
@@ -62,7 +63,7 @@ func (s *Session) TookOperators(took []time.Duration, spent time.Duration) (Mode
 		return Model{}, OperatorTimes{}, false
 	}
 	span := s.current.group.Spans[0]
-	result := OperatorTimes{Size: span.Size, SeqLen: span.SeqLen, Repeats: len(s.runs), Micros: columnMedians(s.operators)}
+	result := OperatorTimes{Size: span.Size, SeqLen: span.SeqLen, Repeats: len(s.runs), Micros: stats.Medians(s.operators)}
 	s.finish()
 	return s.options.Subjects[span.Service].Model, result, true
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/stats"
 )
 
 // drift compares the times of a few reference groups with their first ones.
@@ -97,7 +98,7 @@ func (d *drift) settle() {
 	}
 	d.running = false
 	if len(d.changes) > 0 {
-		d.checks = append(d.checks, DriftCheck{After: d.after, Percent: medianOf(d.changes)})
+		d.checks = append(d.checks, DriftCheck{After: d.after, Percent: stats.Median(d.changes)})
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/overlapd/overlapd/stats"
 )
 
 func testSubjects() []Subject {
@@ -136,7 +138,7 @@ func TestRelativeErrorIsThatOfTheMedian(t *testing.T) {
 		for i := range values {
 			values[i] = 100 + 10*random.NormFloat64()
 		}
-		medians = append(medians, medianOf(values))
+		medians = append(medians, stats.Median(values))
 		mean += relativeError(values) / trials
 	}
 	if spread := newRow(group(), medians).Std / 100; math.Abs(mean/spread-1) > 0.1 {

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"go.etcd.io/bbolt"
+
+	"github.com/overlapd/overlapd/stats"
 )
 
 // Summary is what a set of measured groups holds.
@@ -63,10 +65,10 @@ func summarize(tx *bbolt.Tx, id SetID, set *storedSet) (Summary, error) {
 		}
 	})
 	if s.Rows = len(medians); s.Rows > 0 {
-		s.Median, s.Spread = medianOf(medians), medianOf(spreads)
+		s.Median, s.Spread = stats.Median(medians), stats.Median(spreads)
 	}
 	if len(shares) > 0 {
-		s.Share = medianOf(shares)
+		s.Share = stats.Median(shares)
 	}
 	return s, err
 }

@@ -3,6 +3,8 @@ package timeline
 import (
 	"slices"
 	"time"
+
+	"github.com/overlapd/overlapd/stats"
 )
 
 // window is how many of the last queries of a service are looked at.
@@ -44,17 +46,6 @@ func (l *latencies) recent() (r Recent) {
 	}
 	took := l.took[:r.Ended]
 	slices.Sort(took)
-	r.P50, r.P99, r.Max = quantile(took, 0.5), quantile(took, 0.99), took[r.Ended-1]
+	r.P50, r.P99, r.Max = stats.Quantile(took, 0.5), stats.Quantile(took, 0.99), took[r.Ended-1]
 	return r
-}
-
-// quantile returns the smallest of the sorted times that so much of them do not
-// exceed.
-func quantile(sorted []time.Duration, q float64) time.Duration {
-	n := float64(len(sorted)) * q
-	at := int(n)
-	if float64(at) == n {
-		at--
-	}
-	return sorted[max(at, 0)]
 }

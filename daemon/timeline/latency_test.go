@@ -3,8 +3,6 @@ package timeline
 import (
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 )
 
 func TestRecent(t *testing.T) {
@@ -19,21 +17,4 @@ func TestRecent(t *testing.T) {
 	if r := l.recent(); r != want {
 		t.Errorf("got %+v, want %+v", r, want)
 	}
-}
-
-// Of the times, so much do not exceed a quantile, and less than that do not
-// exceed what comes before it.
-func TestQuantile(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, window).Draw(t, "n")
-		q := float64(rapid.IntRange(1, 99).Draw(t, "percent")) / 100
-		sorted := make([]time.Duration, n)
-		for i := range sorted {
-			sorted[i] = time.Duration(i)
-		}
-		got := quantile(sorted, q)
-		if float64(got+1) < q*float64(n) || float64(got) >= q*float64(n)+1e-9 {
-			t.Errorf("the %v quantile of %d is number %d", q, n, got)
-		}
-	})
 }

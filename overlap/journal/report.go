@@ -7,6 +7,7 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/stats"
 )
 
 // Report is what a replay found.
@@ -136,7 +137,7 @@ func (r *Report) finish() {
 		r.Seconds = (r.last - r.first).Seconds()
 	}
 	slices.Sort(r.decisions)
-	r.Decision = DecisionTimes{quantile(r.decisions, 0.5), quantile(r.decisions, 0.99), quantile(r.decisions, 1)}
+	r.Decision = DecisionTimes{stats.Quantile(r.decisions, 0.5), stats.Quantile(r.decisions, 0.99), stats.Quantile(r.decisions, 1)}
 	for n := 1; n <= overlap.MaxServices; n++ {
 		ratios := r.ratios[n]
 		if len(ratios) == 0 && r.unknown[n] == 0 {
@@ -145,7 +146,7 @@ func (r *Report) finish() {
 		slices.Sort(ratios)
 		e := SpanErrors{
 			Spans: n, Rounds: uint64(len(ratios)) + r.unknown[n], None: r.unknown[n],
-			P01: quantile(ratios, 0.01), P50: quantile(ratios, 0.5), P90: quantile(ratios, 0.9), P99: quantile(ratios, 0.99),
+			P01: stats.Quantile(ratios, 0.01), P50: stats.Quantile(ratios, 0.5), P90: stats.Quantile(ratios, 0.9), P99: stats.Quantile(ratios, 0.99),
 		}
 		if len(ratios) > 0 {
 			e.OverBound = 100 * float64(r.over[n]) / float64(len(ratios))
@@ -155,14 +156,4 @@ func (r *Report) finish() {
 		}
 		r.Errors = append(r.Errors, e)
 	}
-}
-
-// quantile returns the least value that has a part q of all values at or
-// below it, 0 if there are none.
-func quantile(sorted []float64, q float64) float64 {
-	if len(sorted) == 0 {
-		return 0
-	}
-	i := int(math.Ceil(q*float64(len(sorted)))) - 1
-	return sorted[min(max(i, 0), len(sorted)-1)]
 }

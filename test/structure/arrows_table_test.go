@@ -17,6 +17,10 @@ var arrows = []arrow{
 		why: "it is the vocabulary that all packages share; whatever it imported, all would",
 	},
 	{
+		pkg: "stats",
+		why: "it sums up numbers of any kind and knows none of them",
+	},
+	{
 		pkg: "intake",
 		why: "it reads files of any kind and knows none of them",
 	},
@@ -52,7 +56,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "sim",
-		may:   []string{"device", "intake", "models", "overlap", "perfetto", "predictor"},
+		may:   []string{"device", "intake", "models", "overlap", "perfetto", "predictor", "stats"},
 		why:   "it drives the scheduler that serves, in virtual time; whatever else decided would not be simulated",
 		tests: []string{"training", "training/fit"},
 	},
@@ -64,24 +68,24 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "overlap/journal",
-		may:   []string{"models", "overlap"},
+		may:   []string{"models", "overlap", "stats"},
 		why:   "it writes decisions down and makes them again; whoever decides stays free of files",
 		tests: []string{"predictor"},
 	},
 	{
 		pkg:   "training",
-		may:   []string{"intake", "models", "predictor"},
+		may:   []string{"intake", "models", "predictor", "stats"},
 		why:   "what was measured and what is to be measured next; how a group is run is the business of others",
 		tests: []string{"models/zoo"},
 	},
 	{
 		pkg: "training/advice",
-		may: []string{"models", "report", "training"},
+		may: []string{"models", "report", "stats", "training"},
 		why: "it reads what was measured; nothing that serves depends on it",
 	},
 	{
 		pkg: "training/fit",
-		may: []string{"device", "models", "predictor", "report", "training"},
+		may: []string{"device", "models", "predictor", "report", "stats", "training"},
 		why: "only the training command links it, so that the daemon carries no graph library",
 	},
 	{
@@ -128,7 +132,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "segments",
-		may:   []string{"cuda/driver", "models", "ort"},
+		may:   []string{"cuda/driver", "models", "ort", "stats"},
 		why:   "it lives inside a worker, which knows one model and nothing of scheduling",
 		tests: []string{"cuda/driver/fakedriver", "models/zoo"},
 	},
@@ -150,7 +154,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "daemon/timeline",
-		may:   []string{"models", "overlap"},
+		may:   []string{"models", "overlap", "stats"},
 		why:   "it remembers what was decided; commands that look at a daemon read it as well, so it knows nothing of serving",
 		tests: []string{"predictor"},
 	},
@@ -220,13 +224,13 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "cmd/overlapd/cutcost",
-		may:   []string{"models", "ort", "segments"},
+		may:   []string{"models", "ort", "segments", "stats"},
 		why:   "it compares the engine with ONNX Runtime; no daemon is involved",
 		tests: []string{"models/zoo"},
 	},
 	{
 		pkg:   "cmd/overlapd/gpucheck",
-		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/load", "cuda", "cuda/driver", "cuda/mps", "executor", "models", "ort", "segments"},
+		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/load", "cuda", "cuda/driver", "cuda/mps", "executor", "models", "ort", "segments", "stats"},
 		why:   "it finds out what a machine's GPU is worth, from outside of daemons and probes, and with workers whose rounds it says itself",
 		tests: []string{"cuda/driver/fakedriver", "cuda/fake", "cuda/mps/fakemps", "models/zoo"},
 	},
@@ -244,7 +248,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg: "cmd/overlapd/reproduce",
-		may: []string{"device", "models", "overlap", "predictor", "sim", "sim/bound", "training", "training/fit"},
+		may: []string{"device", "models", "overlap", "predictor", "sim", "sim/bound", "stats", "training", "training/fit"},
 		why: "it puts simulated runs beside published ones; what is measured and decided stays where it is",
 	},
 	{

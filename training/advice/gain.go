@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/overlapd/overlapd/stats"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -92,8 +93,9 @@ func (s *setRows) gain(d *training.Dataset) SetGain {
 	if rest > 0 {
 		g.Hidden = saved / rest
 	}
-	g.Noise = noise(values, g.Gain, quantileOf(off, 0.5))
-	g.P10, g.Median, g.P90 = quantileOf(values, 0.1), quantileOf(values, 0.5), quantileOf(values, 0.9)
+	g.Noise = noise(values, g.Gain, stats.Median(off))
+	slices.Sort(values)
+	g.P10, g.Median, g.P90 = stats.Quantile(values, 0.1), stats.Median(values), stats.Quantile(values, 0.9)
 	for _, v := range values {
 		if v > 1+g.Noise {
 			g.Pays += 1 / float64(len(values))

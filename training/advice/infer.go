@@ -1,5 +1,11 @@
 package advice
 
+import (
+	"slices"
+
+	"github.com/overlapd/overlapd/stats"
+)
+
 // infer fits solo times to all groups. Each is taken to last as long as its
 // longest span and the exposed part of the others. Solo times and exposed
 // parts are fitted in turns: groups in which all but one span are short tell
@@ -43,7 +49,8 @@ func (c *soloCell) start(uses []cellUse) {
 		s := u.row.spans[u.at]
 		perOperator = append(perOperator, u.row.micros/float64(s.end-s.start))
 	}
-	c.scale(quantileOf(perOperator, 0.1) * float64(c.operators))
+	slices.Sort(perOperator)
+	c.scale(stats.Quantile(perOperator, 0.1) * float64(c.operators))
 }
 
 // fit sets the pieces by non-negative least squares of the relative errors,

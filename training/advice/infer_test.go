@@ -188,14 +188,3 @@ func TestGramStaysPositive(t *testing.T) {
 		t.Errorf("got %v, want [7 0]", x)
 	}
 }
-
-func TestQuantileOf(t *testing.T) {
-	for share, want := range map[float64]float64{0: 1, 0.5: 2.5, 1: 4, 0.1: 1.3} {
-		if got := quantileOf([]float64{4, 1, 3, 2}, share); !near(got, want, 1e-9) {
-			t.Errorf("%v: got %v, want %v", share, got, want)
-		}
-	}
-	if got := quantileOf(nil, 0.5); got != 0 {
-		t.Errorf("of nothing: %v", got)
-	}
-}

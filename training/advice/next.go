@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/overlapd/overlapd/stats"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -116,7 +117,7 @@ func (p *panel) cost(d *training.Dataset, devices [][]int, next []NextPair) Cost
 		}
 	}
 	if len(perPair) > 0 {
-		c.GroupsPerPair = int(quantileOf(perPair, 0.5))
+		c.GroupsPerPair = int(stats.Median(perPair))
 	}
 	micros := 0.0
 	for _, r := range d.Rows {
@@ -126,7 +127,7 @@ func (p *panel) cost(d *training.Dataset, devices [][]int, next []NextPair) Cost
 		}
 	}
 	if len(repeats) > 0 {
-		c.Repeats, c.RepeatsKnown = int(quantileOf(repeats, 0.5)), true
+		c.Repeats, c.RepeatsKnown = int(stats.Median(repeats)), true
 	}
 	c.SecondsPerGroup = micros * float64(c.Repeats) / 1e6
 	within := 0

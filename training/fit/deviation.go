@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/stats"
 )
 
 // point is a row that was kept aside, and what was predicted of it.
@@ -32,6 +33,9 @@ const leastPredicted = 1e-2 // of the measured time
 
 // errorsOf sums up how far predictions were off.
 func errorsOf(points []point) predictor.Errors {
+	if len(points) == 0 {
+		return predictor.Errors{Quantiles: predictor.Quantiles{P01: 1, P50: 1, P90: 1, P95: 1, P99: 1}}
+	}
 	ratios := make([]float64, len(points))
 	for i, p := range points {
 		ratios[i] = p.measured / max(p.predicted, leastPredicted*p.measured)
@@ -40,17 +44,8 @@ func errorsOf(points []point) predictor.Errors {
 	return predictor.Errors{
 		Rows: len(points), MAPE: mape(points),
 		Quantiles: predictor.Quantiles{
-			P01: quantile(ratios, 0.01), P50: quantile(ratios, 0.50), P90: quantile(ratios, 0.90),
-			P95: quantile(ratios, 0.95), P99: quantile(ratios, 0.99),
+			P01: stats.Quantile(ratios, 0.01), P50: stats.Quantile(ratios, 0.50), P90: stats.Quantile(ratios, 0.90),
+			P95: stats.Quantile(ratios, 0.95), P99: stats.Quantile(ratios, 0.99),
 		},
 	}
-}
-
-// quantile returns the least of the sorted values that so many are at most.
-func quantile(sorted []float64, part float64) float64 {
-	if len(sorted) == 0 {
-		return 1
-	}
-	i := int(math.Ceil(part*float64(len(sorted)))) - 1
-	return sorted[min(max(i, 0), len(sorted)-1)]
 }

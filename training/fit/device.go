@@ -10,6 +10,7 @@ import (
 	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/stats"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -226,7 +227,7 @@ func measuredAlone(d *training.Dataset, model, size, seqLen int) float64 {
 		return 0
 	}
 	slices.Sort(found)
-	return quantile(found, 0.5)
+	return stats.Quantile(found, 0.5)
 }
 
 // repeated tells how far rows of one span alone that were kept aside are off
@@ -251,7 +252,7 @@ func repeated(rows, test []training.Row) (percent float64, of int) {
 		k := slices.Index(others, test[i].Median)
 		others = slices.Delete(others, k, k+1)
 		slices.Sort(others)
-		points = append(points, point{measured: test[i].Median, predicted: quantile(others, 0.5)})
+		points = append(points, point{measured: test[i].Median, predicted: stats.Quantile(others, 0.5)})
 	}
 	return mape(points), len(points)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/stats"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -118,7 +119,7 @@ func spreadTest(s *device.Spread, rows []training.Row, latency []float64) []devi
 		for _, part := range testedParts {
 			list = append(list, device.SpreadQuantiles{
 				Spans: n, Rows: len(measured), Part: part,
-				Measured: quantile(measured, part), Predicted: quantile(predicted, part),
+				Measured: stats.Quantile(measured, part), Predicted: stats.Quantile(predicted, part),
 			})
 		}
 	}

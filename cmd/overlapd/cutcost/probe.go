@@ -12,6 +12,7 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/stats"
 )
 
 // Bounds of one measurement.
@@ -218,12 +219,9 @@ func (p *probe) takeTurns() error {
 	if err != nil {
 		return err
 	}
-	for _, times := range [][]time.Duration{whole, cut, device} {
-		slices.Sort(times)
-	}
-	p.result.Rounds, p.result.DeviceMS = len(whole), ms(device[len(device)/2])
-	p.result.WholeMS, p.result.CutMS = ms(whole[len(whole)/2]), ms(cut[len(cut)/2])
-	p.result.WholeMinMS, p.result.CutMinMS = ms(whole[0]), ms(cut[0])
+	p.result.Rounds, p.result.DeviceMS = len(whole), ms(stats.Median(device))
+	p.result.WholeMS, p.result.CutMS = ms(stats.Median(whole)), ms(stats.Median(cut))
+	p.result.WholeMinMS, p.result.CutMinMS = ms(slices.Min(whole)), ms(slices.Min(cut))
 	return nil
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/overlapd/overlapd/stats"
 )
 
 // Bounds of the rounds of one pair.
@@ -114,8 +116,8 @@ func (w *workers) pair(ctx context.Context, row *PairRow, p [2]int, limit time.D
 		sequential, together = append(sequential, milliseconds(both)), append(together, milliseconds(at))
 	}
 	row.Rounds = len(together)
-	row.AloneAMS, row.AloneBMS = median(alone[0]), median(alone[1])
-	row.SequentialMS, row.TogetherMS = median(sequential), median(together)
+	row.AloneAMS, row.AloneBMS = stats.Median(alone[0]), stats.Median(alone[1])
+	row.SequentialMS, row.TogetherMS = stats.Median(sequential), stats.Median(together)
 	row.Gain = row.SequentialMS / row.TogetherMS
 	return nil
 }
@@ -136,12 +138,3 @@ func (c *check) alone(model string, batch int) float64 {
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / 1e6 }
-
-// median returns the one in the middle, 0 of none. It sorts the list.
-func median(list []float64) float64 {
-	if len(list) == 0 {
-		return 0
-	}
-	slices.Sort(list)
-	return list[len(list)/2]
-}

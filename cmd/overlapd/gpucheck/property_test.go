@@ -125,7 +125,7 @@ func TestSpreadIsRight(t *testing.T) {
 		}
 		n := float64(len(times))
 		mean /= n
-		variance := max(square/n-mean*mean, 0)
+		variance := max(square/n-mean*mean, 0) * n / max(n-1, 1)
 		if math.Abs(r.MeanMS-mean) > 1e-6*mean || math.Abs(r.StdMS*r.StdMS-variance) > 1e-6*(1+square/n) {
 			t.Fatalf("%+v, mean %g, variance %g", r, mean, variance)
 		}

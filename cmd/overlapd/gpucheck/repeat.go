@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"slices"
+
+	"github.com/overlapd/overlapd/stats"
 )
 
 // repeats is how often the fixed group runs, as in the paper (section 5.4).
@@ -67,18 +69,12 @@ func (c *check) repeatGroup(ctx context.Context) (err error) {
 
 // spread sorts the times and describes them.
 func spread(times []float64) Repeat {
-	r := Repeat{Runs: len(times), MedianMS: median(times)}
+	r := Repeat{Runs: len(times), MedianMS: stats.Median(times), MeanMS: stats.Mean(times), StdMS: stats.Deviation(times)}
 	if r.Runs == 0 {
 		return r
 	}
-	for _, t := range times {
-		r.MeanMS += t / float64(r.Runs)
-	}
-	for _, t := range times {
-		r.StdMS += (t - r.MeanMS) * (t - r.MeanMS) / float64(r.Runs)
-	}
-	r.StdMS = math.Sqrt(r.StdMS)
 	r.Spread = r.StdMS / r.MeanMS
-	r.P1MS, r.P99MS = times[r.Runs/100], times[min(r.Runs*99/100, r.Runs-1)]
+	slices.Sort(times)
+	r.P1MS, r.P99MS = stats.Quantile(times, 0.01), stats.Quantile(times, 0.99)
 	return r
 }

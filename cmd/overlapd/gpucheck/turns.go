@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/cmd/overlapd/load"
+	"github.com/overlapd/overlapd/stats"
 )
 
 const (
@@ -205,7 +206,7 @@ func sumUp(policies []string, turns []Turn) []PolicyResult {
 			continue
 		}
 		p.Violations /= float64(max(p.Requests, 1))
-		p.Goodput, p.P99 = median(goodput), median(p99)
+		p.Goodput, p.P99 = stats.Median(goodput), stats.Median(p99)
 		list = append(list, p)
 	}
 	return list

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/overlapd/overlapd/sim/bound"
+	"github.com/overlapd/overlapd/stats"
 )
 
 // boundSeeds is how many runs of a pair are bounded at most: it takes longer
@@ -71,8 +72,8 @@ func (f *Figure) addBounds(all bounds, r *pairRuns) {
 			pair := r.deploys[load][i].label()
 			for _, series := range []string{boundUnmerged, boundMerged} {
 				if list, ok := all[runKey(pair, load, series)]; ok {
-					f.Rows = append(f.Rows, Row{Case: pair, QPS: float64(load), Policy: series, Ours: meanOf(list), Spread: rounded(deviation(list))})
-					means[series][load] = append(means[series][load], mean(list))
+					f.Rows = append(f.Rows, Row{Case: pair, QPS: float64(load), Policy: series, Ours: meanOf(list), Spread: rounded(stats.Deviation(list))})
+					means[series][load] = append(means[series][load], stats.Mean(list))
 				}
 			}
 		}

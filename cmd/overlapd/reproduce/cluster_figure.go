@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/overlapd/overlapd/sim"
+	"github.com/overlapd/overlapd/stats"
 )
 
 // The cluster of section 7.6.
@@ -72,7 +73,7 @@ func parseLoads(r io.Reader, name string) ([]float64, error) {
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	if len(list) == 0 || mean(list) == 0 {
+	if len(list) == 0 || stats.Mean(list) == 0 {
 		return nil, fmt.Errorf("%s: %w: the trace is empty; it has a line for each minute, minute,load", name, ErrData)
 	}
 	return list, nil
@@ -111,7 +112,7 @@ func planCluster(p *plan, o *Options, s *stock, list []variant, minutes []float6
 		for _, v := range clusterVariants(list) {
 			r := &clusterRun{variant: v, scaled: scaled}
 			runs = append(runs, r)
-			queries := mean(minutes) * float64(len(minutes)) / replayed
+			queries := stats.Mean(minutes) * float64(len(minutes)) / replayed
 			if scaled {
 				queries *= crowded * typicalScale
 			}
@@ -123,7 +124,7 @@ func planCluster(p *plan, o *Options, s *stock, list []variant, minutes []float6
 						return err
 					}
 					capacity := clusterDevices / meanSolo(d, deploy).Seconds()
-					r.times = max(int(math.Ceil(crowded*capacity/(mean(minutes)/60))), 1)
+					r.times = max(int(math.Ceil(crowded*capacity/(stats.Mean(minutes)/60))), 1)
 				}
 				for _, way := range clusterWays(&v) {
 					got, err := l.run(&trial{stock: s, deploy: deploy, variant: v, seed: o.Seed, devices: clusterDevices, dispatch: way,
@@ -150,7 +151,7 @@ const typicalScale = 6
 func clusterFigures(runs []*clusterRun, minutes []float64, sizes map[string][]int) []*Figure {
 	notes := []string{
 		fmt.Sprintf("The four models of figure 18 share each device, with a target of %v. %s The paper's devices were V100s. %d minutes, of each of which two seconds are replayed. As given, the loads are %.0f queries per second for all devices; \"scaled\" multiplies them by %d, so that they ask for more than the devices do one query after another.",
-			manyTarget, unusualSizes(sizes), len(minutes), mean(minutes)/60, scaleOf(runs)),
+			manyTarget, unusualSizes(sizes), len(minutes), stats.Mean(minutes)/60, scaleOf(runs)),
 		"A query goes to the device with the fewest queries. Clockwork's are also tried waiting together, a device that runs nothing getting the earliest deadline; what gives the better goodput is shown.",
 	}
 	type value struct {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/sim"
+	"github.com/overlapd/overlapd/stats"
 )
 
 // trust is how far a device is off from groups that it was not made of.
@@ -59,16 +60,9 @@ func (t *trust) compare(d sim.Device, s *stock) {
 			whole = append(whole, 100*math.Abs(float64(took)/1e3-given.Micros)/given.Micros)
 		}
 	}
-	t.alone, t.aloneRows = meanOrZero(alone), len(alone)
-	t.several, t.severalRow = meanOrZero(several), len(several)
-	t.solo, t.soloTimes = meanOrZero(whole), len(whole)
-}
-
-func meanOrZero(list []float64) float64 {
-	if len(list) == 0 {
-		return 0
-	}
-	return mean(list)
+	t.alone, t.aloneRows = stats.Mean(alone), len(alone)
+	t.several, t.severalRow = stats.Mean(several), len(several)
+	t.solo, t.soloTimes = stats.Mean(whole), len(whole)
 }
 
 // credibility tells how far the emulated device is to be believed.
@@ -122,14 +116,14 @@ func (r *pairRuns) believe(f *Figure, load int, policy string) {
 	row("violations, mean over the pairs", meanOf(ours), meanOf(theirs))
 	row("violations, ours less the authors'", meanOf(apart), nil)
 	row("violations, distance in a pair", meanOf(absolute), nil)
-	row("violations, standard deviation of the distances", rounded(deviation(apart)), nil)
+	row("violations, standard deviation of the distances", rounded(stats.Deviation(apart)), nil)
 	f.Notes = append(f.Notes, fmt.Sprintf("%s at %d queries/s: %.1f %% of the queries violate, the authors have %.1f %%; over the pairs the two correlate by %.2f.",
-		policy, load, mean(ours), mean(theirs), correlation(ours, theirs)))
+		policy, load, stats.Mean(ours), stats.Mean(theirs), correlation(ours, theirs)))
 }
 
 // correlation is 0 where one list does not vary.
 func correlation(a, b []float64) float64 {
-	x, y := mean(a), mean(b)
+	x, y := stats.Mean(a), stats.Mean(b)
 	var xy, xx, yy float64
 	for i := range a {
 		xy += (a[i] - x) * (b[i] - y)

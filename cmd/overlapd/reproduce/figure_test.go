@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/overlapd/overlapd/stats"
 )
 
 func TestDeviation(t *testing.T) {
@@ -13,7 +15,7 @@ func TestDeviation(t *testing.T) {
 		list []float64
 		want float64
 	}{{nil, 0}, {[]float64{5}, 0}, {[]float64{1, 3}, math.Sqrt2}, {[]float64{2, 2, 2}, 0}, {[]float64{1, 2, 3, 4}, math.Sqrt(5.0 / 3)}} {
-		if got := deviation(c.list); math.Abs(got-c.want) > 1e-12 {
+		if got := stats.Deviation(c.list); math.Abs(got-c.want) > 1e-12 {
 			t.Errorf("%v spreads %v, want %v", c.list, got, c.want)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/overlapd/overlapd/stats"
 )
 
 // The search for the highest load.
@@ -108,7 +110,7 @@ func (f *Figure) addGeometricMeans() {
 			}
 		}
 		if len(logs) > 0 {
-			f.Rows = append(f.Rows, Row{Case: caseMean, Policy: policy, Ours: rounded(math.Exp(mean(logs)))})
+			f.Rows = append(f.Rows, Row{Case: caseMean, Policy: policy, Ours: rounded(math.Exp(stats.Mean(logs)))})
 		}
 	}
 }

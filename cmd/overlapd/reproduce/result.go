@@ -1,6 +1,10 @@
 package reproduce
 
-import "math"
+import (
+	"math"
+
+	"github.com/overlapd/overlapd/stats"
+)
 
 // Result is what was reproduced. Nothing in it depends on when, where or how
 // fast it was made.
@@ -156,27 +160,7 @@ func meanOf(list []float64) *float64 {
 	if len(list) == 0 {
 		return nil
 	}
-	return rounded(mean(list))
-}
-
-func mean(list []float64) float64 {
-	sum := 0.0
-	for _, v := range list {
-		sum += v
-	}
-	return sum / float64(len(list))
-}
-
-// deviation is the standard deviation of a sample, 0 of fewer than two.
-func deviation(list []float64) float64 {
-	if len(list) < 2 {
-		return 0
-	}
-	m, sum := mean(list), 0.0
-	for _, v := range list {
-		sum += (v - m) * (v - m)
-	}
-	return math.Sqrt(sum / float64(len(list)-1))
+	return rounded(stats.Mean(list))
 }
 
 // compare adds by how much the mean of each policy in whose is better than

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/overlapd/overlapd/sim"
+	"github.com/overlapd/overlapd/stats"
 )
 
 // Queries that are served in a second or so of one core.
@@ -45,7 +46,7 @@ func (s *sample) of(value func(*sim.Result) float64) (mid, spread *float64) {
 	for i, r := range s.results {
 		list[i] = value(r)
 	}
-	return meanOf(list), rounded(deviation(list))
+	return meanOf(list), rounded(stats.Deviation(list))
 }
 
 func violations(r *sim.Result) float64 { return r.Violations }

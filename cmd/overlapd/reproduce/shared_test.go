@@ -4,6 +4,8 @@ import (
 	"math"
 	"os"
 	"testing"
+
+	"github.com/overlapd/overlapd/stats"
 )
 
 // TestSharedData reads what the authors of Abacus measured and published.
@@ -30,8 +32,8 @@ func TestSharedData(t *testing.T) {
 			for i := range deploys {
 				list = append(list, 100*d.authors[load][deploys[i].label()][policy].violations)
 			}
-			if math.Abs(mean(list)-mid) > 0.051 {
-				t.Errorf("%s at %d: %.2f %%, want %.1f %%", policy, load, mean(list), mid)
+			if math.Abs(stats.Mean(list)-mid) > 0.051 {
+				t.Errorf("%s at %d: %.2f %%, want %.1f %%", policy, load, stats.Mean(list), mid)
 			}
 		}
 	}

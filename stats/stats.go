@@ -1,0 +1,74 @@
+// Package stats is the one place where numbers are summed up, so that what two
+// commands report under one name is one thing: [Quantile] wherever a report, a
+// status page or a file says p50 or p99, [Median] for the middle of repeated
+// measurements, [Mean] and [Deviation] beside it. Any package may use it. What
+// must hold of runs to come, as the bound of a prediction, is not summed up
+// here: that is package predictor's.
+package stats
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// Quantile returns the nearest-rank quantile: the least of the values that at
+// least a part q of all values, between 0 and 1, do not exceed. It is always
+// one of the values, so that a p99 is the latency of a query that there was.
+// The values must be in ascending order; of none it returns zero.
+func Quantile[T cmp.Ordered](sorted []T, q float64) T {
+	if len(sorted) == 0 {
+		var none T
+		return none
+	}
+	rank := int(math.Ceil(q * float64(len(sorted))))
+	return sorted[min(max(rank, 1), len(sorted))-1]
+}
+
+// Median returns the middle of values in any order, which it leaves as they
+// are. Of an even number it is the mean of the two in the middle: it estimates
+// what a measurement is around, where Quantile picks a value. Of none it is
+// zero.
+func Median[T ~int64 | ~float64](values []T) T {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+// Mean returns the arithmetic mean, zero of no values.
+func Mean(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(max(len(values), 1))
+}
+
+// Deviation returns the standard deviation of a sample (divided by n-1), zero
+// of fewer than two values.
+func Deviation(values []float64) float64 {
+	if len(values) < 2 {
+		return 0
+	}
+	mean, squares := Mean(values), 0.0
+	for _, v := range values {
+		squares += (v - mean) * (v - mean)
+	}
+	return math.Sqrt(squares / float64(len(values)-1))
+}
+
+// Medians returns the median of each column of a table that has a row at least,
+// all of one length.
+func Medians[T ~int64 | ~float64](rows [][]T) []T {
+	medians, column := make([]T, len(rows[0])), make([]T, len(rows))
+	for i := range medians {
+		for j, row := range rows {
+			column[j] = row[i]
+		}
+		medians[i] = Median(column)
+	}
+	return medians
+}
