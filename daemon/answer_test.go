@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
@@ -27,24 +27,24 @@ func TestFailureSaysWhy(t *testing.T) {
 		want    string // reason
 		message string
 	}{
-		"deadline":           {overlap.ReasonDeadlinePassed, nil, false, 503, ReasonDeadline, "after 3ms in the queue"},
-		"deadline, starting": {overlap.ReasonDeadlinePassed, nil, true, 503, ReasonDeadline, "being started again"},
-		"hopeless":           {overlap.ReasonCannotFinish, nil, false, 503, ReasonCannotFinish, "could not have finished"},
-		"draining":           {overlap.ReasonDraining, nil, false, 503, ReasonDraining, "stopping"},
-		"closed while run":   {overlap.ReasonWorkerLost, fmt.Errorf("lost: %w", executor.ErrClosed), false, 503, ReasonDraining, "stopping"},
-		"cancelled":          {overlap.ReasonCancelled, nil, false, 503, ReasonCancelled, "left"},
-		"worker lost":        {overlap.ReasonWorkerLost, nil, false, 500, ReasonWorkerLost, "no time to run the query again"},
-		"no memory":          {overlap.ReasonModelFailed, fmt.Errorf("run: %w", segments.ErrMemory), false, 503, ReasonNoMemory, "service s"},
-		"no room for output": {overlap.ReasonModelFailed, fmt.Errorf("run: %w", segments.ErrArenaFull), false, 503, ReasonNoMemory, "service s"},
-		"model failed":       {overlap.ReasonModelFailed, told, false, 500, ReasonModelFailed, "the kernel said no"},
-		"model, no word":     {overlap.ReasonModelFailed, nil, false, 500, ReasonModelFailed, "the model failed"},
+		"deadline":           {overlap.ReasonDeadlinePassed, nil, false, 503, query.ReasonDeadline, "after 3ms in the queue"},
+		"deadline, starting": {overlap.ReasonDeadlinePassed, nil, true, 503, query.ReasonDeadline, "being started again"},
+		"hopeless":           {overlap.ReasonCannotFinish, nil, false, 503, query.ReasonCannotFinish, "could not have finished"},
+		"draining":           {overlap.ReasonDraining, nil, false, 503, query.ReasonDraining, "stopping"},
+		"closed while run":   {overlap.ReasonWorkerLost, fmt.Errorf("lost: %w", executor.ErrClosed), false, 503, query.ReasonDraining, "stopping"},
+		"cancelled":          {overlap.ReasonCancelled, nil, false, 503, query.ReasonCancelled, "left"},
+		"worker lost":        {overlap.ReasonWorkerLost, nil, false, 500, query.ReasonWorkerLost, "no time to run the query again"},
+		"no memory":          {overlap.ReasonModelFailed, fmt.Errorf("run: %w", segments.ErrMemory), false, 503, query.ReasonNoMemory, "service s"},
+		"no room for output": {overlap.ReasonModelFailed, fmt.Errorf("run: %w", segments.ErrArenaFull), false, 503, query.ReasonNoMemory, "service s"},
+		"model failed":       {overlap.ReasonModelFailed, told, false, 500, query.ReasonModelFailed, "the kernel said no"},
+		"model, no word":     {overlap.ReasonModelFailed, nil, false, 500, query.ReasonModelFailed, "the model failed"},
 	} {
-		s := NewService(0, config.Service{Name: "s"}, "edf")
-		if err := s.Loaded(Info{Inputs: []models.TensorSpec{spec("x", models.Int8, 1)}}); err != nil {
+		s := query.NewService(0, "s")
+		if err := s.Loaded(query.Info{Inputs: []models.TensorSpec{spec("x", models.Int8, 1)}}); err != nil {
 			t.Fatal(err)
 		}
 		s.SetReady(!tt.unready)
-		p := &pending{call: &Call{Service: s}, failure: tt.failure}
+		p := &pending{call: &query.Call{Service: s}, failure: tt.failure}
 		r := new(loop).reply(p, &overlap.Answer{Result: overlap.Dropped, Reason: tt.reason, Queue: 3 * time.Millisecond})
 		err := r.Err
 		if err == nil || err.Status != tt.status || err.Reason != tt.want || !strings.Contains(err.Message, tt.message) {
@@ -54,14 +54,14 @@ func TestFailureSaysWhy(t *testing.T) {
 		if again := err.RetryAfter > 0; again != (err.Status == http.StatusServiceUnavailable) {
 			t.Errorf("%s: status %d, Retry-After %v", name, err.Status, err.RetryAfter)
 		}
-		if r.Timing.Queue != 3*time.Millisecond || len(r.Outputs) != 0 {
+		if r.Queue != 3*time.Millisecond || len(r.Outputs) != 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
 }
 
 func TestReplyOfAFinishedQuery(t *testing.T) {
-	p := &pending{call: &Call{}}
+	p := &pending{call: &query.Call{}}
 	p.outputs.Outputs = []executor.Output{
 		{Type: models.Int8, Shape: []int64{2}, Data: []byte{1, 2}},
 		{Type: models.Bool, Shape: []int64{}, Data: []byte{1}},
@@ -69,7 +69,7 @@ func TestReplyOfAFinishedQuery(t *testing.T) {
 	for range 2 { // the memory of a reply is used again
 		r := new(loop).reply(p, &overlap.Answer{Result: overlap.Finished, Queue: 1, Run: 2})
 		if r.Err != nil || len(r.Outputs) != 2 || r.Outputs[0].Data[1] != 2 || r.Outputs[1].Type != models.Bool ||
-			r.Timing != (Timing{Queue: 1, ComputeInfer: 2}) {
+			r.Queue != 1 || r.Compute != 2 {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -81,10 +81,10 @@ func TestRefusalOfTheScheduler(t *testing.T) {
 		reason string
 		status int
 	}{
-		{overlap.ErrQueueFull, ReasonQueueFull, 503},
-		{overlap.ErrDraining, ReasonDraining, 503},
-		{overlap.ErrExpired, ReasonDeadline, 503},
-		{errors.New("a defect"), ReasonInternal, 500},
+		{overlap.ErrQueueFull, query.ReasonQueueFull, 503},
+		{overlap.ErrDraining, query.ReasonDraining, 503},
+		{overlap.ErrExpired, query.ReasonDeadline, 503},
+		{errors.New("a defect"), query.ReasonInternal, 500},
 	} {
 		if got := refusal(fmt.Errorf("overlap: %w", tt.err)); got.Reason != tt.reason || got.Status != tt.status {
 			t.Errorf("%v: %+v", tt.err, got)

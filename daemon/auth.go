@@ -9,12 +9,13 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/query"
 )
 
 var (
-	errNoToken = &Error{Status: http.StatusUnauthorized, Reason: ReasonUnauthorized,
+	errNoToken = &query.Error{Status: http.StatusUnauthorized, Reason: query.ReasonUnauthorized,
 		Message: "this daemon wants a token: send the header Authorization: Bearer TOKEN, with a token of its access.token_file"}
-	errWrongToken = &Error{Status: http.StatusUnauthorized, Reason: ReasonUnauthorized,
+	errWrongToken = &query.Error{Status: http.StatusUnauthorized, Reason: query.ReasonUnauthorized,
 		Message: "the token of this request is not one of the daemon's: it may have been replaced in access.token_file"}
 )
 
@@ -24,7 +25,7 @@ const challenge = `Bearer realm="overlapd"`
 // decide finds what a request asks for, if whoever sent it may ask. Every
 // request passes here before anything of it is done, so that there is one place
 // where tokens are looked at and no path around it.
-func (e *Endpoint) decide(ctx *fasthttp.RequestCtx) (route, *Error) {
+func (e *Endpoint) decide(ctx *fasthttp.RequestCtx) (route, *query.Error) {
 	if err := e.guard(ctx); err != nil {
 		return route{}, err
 	}
@@ -45,7 +46,7 @@ func (e *Endpoint) decide(ctx *fasthttp.RequestCtx) (route, *Error) {
 // open reports whether a route needs no token: health, for probes, and the page
 // of the dashboard, which holds nothing of the daemon's and asks for a token
 // itself. What is at no path needs one, so that nobody learns which paths are.
-func (e *Endpoint) open(kind routeKind, err *Error) bool {
+func (e *Endpoint) open(kind routeKind, err *query.Error) bool {
 	switch {
 	case err != nil && err.Status == http.StatusNotFound:
 		return false

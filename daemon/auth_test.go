@@ -12,6 +12,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/query"
 )
 
 // openPaths need no token.
@@ -92,11 +93,11 @@ func TestTokenLetsIn(t *testing.T) {
 		t.Errorf("infer: %d %s", a.status, a.body)
 	}
 	message, reason := g.exchange(rawRequest("POST", "/v2/models/simple/infer", nil, body)).failure(t)
-	if reason != ReasonUnauthorized || !strings.Contains(message, "Authorization: Bearer") {
+	if reason != query.ReasonUnauthorized || !strings.Contains(message, "Authorization: Bearer") {
 		t.Errorf("without: %s (%s)", message, reason)
 	}
 	message, reason = g.exchange(rawRequest("POST", "/v2/models/simple/infer", bearer("0123456789abcdef-wrong"), body)).failure(t)
-	if reason != ReasonUnauthorized || !strings.Contains(message, "not one of the daemon's") || strings.Contains(message, "wrong") {
+	if reason != query.ReasonUnauthorized || !strings.Contains(message, "not one of the daemon's") || strings.Contains(message, "wrong") {
 		t.Errorf("with a wrong one: %s (%s)", message, reason)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/metrics"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/timeline"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
@@ -37,13 +38,13 @@ const (
 	stalled   = 10 * time.Second
 )
 
-// backend is the [Backend] of a running daemon: it hands calls to the
+// backend is the [query.Backend] of a running daemon: it hands calls to the
 // scheduler goroutine, which owns everything that is decided.
 type backend struct {
 	log    zerolog.Logger
 	device string // what the services run on, in words
 	epoch  time.Time
-	*registry
+	*query.Registry
 	emulation *emulation // nil for a device that computes
 	exec      runner
 	inbox     chan message
@@ -82,7 +83,7 @@ type runner interface {
 
 // message is what the scheduler goroutine is told. One of the fields is set.
 type message struct {
-	call   *Call
+	call   *query.Call
 	cancel models.QueryID
 	event  executor.Event
 	drain  bool
@@ -92,61 +93,80 @@ type message struct {
 
 // pending is what the backend keeps of a call, in Call.Backend.
 type pending struct {
-	call    *Call
+	call    *query.Call
 	tensors []segments.Tensor
 	outputs executor.QueryOutputs
-	reply   []Tensor // memory of Reply.Outputs
-	failure error    // why its batch failed, if it did
+	reply   []query.Tensor // memory of Reply.Outputs
+	failure error          // why its batch failed, if it did
 }
 
 func newBackend(c config.Config, log zerolog.Logger) *backend {
 	b := &backend{
 		log:      log,
 		epoch:    time.Now(),
-		registry: new(registry),
+		Registry: new(query.Registry),
 		inbox:    make(chan message, inboxLimit),
 		ending:   make(chan struct{}),
 		done:     make(chan struct{}),
 	}
-	list := make([]*Service, len(c.Services))
+	list := make([]*query.Service, len(c.Services))
 	for i, s := range c.Services {
-		list[i] = NewService(models.ServiceID(i), s, c.Policy)
-		list[i].home = b
+		list[i] = newService(models.ServiceID(i), &s, c.Policy, b)
 	}
-	b.publish(list)
+	b.Publish(list)
 	return b
+}
+
+// newService returns the service of a configuration entry, not loaded yet.
+func newService(id models.ServiceID, c *config.Service, policy string, b query.Backend) *query.Service {
+	s := query.NewService(id, c.Name)
+	s.Policy, s.Backend = policy, b
+	setTargets(s, c)
+	return s
+}
+
+// renewed returns a service with other targets. The new one is to be told how
+// its model looks like.
+func renewed(s *query.Service, c *config.Service) *query.Service {
+	next := s.Successor()
+	setTargets(next, c)
+	return next
+}
+
+func setTargets(s *query.Service, c *config.Service) {
+	s.QoSTarget, s.QueueLimit, s.MaxBatch, s.MaxQueryBatch = c.Target, c.QueueLimit, c.MaxBatch, c.MaxQueryBatch
 }
 
 // now returns the time since the epoch, by the monotonic clock.
 func (b *backend) now() time.Duration { return time.Since(b.epoch) }
 
 // Alloc implements Backend.
-func (b *backend) Alloc(s *Service, bytes int64) (Memory, error) {
+func (b *backend) Alloc(s *query.Service, bytes int64) (query.Memory, error) {
 	arena := b.exec.Arena(s.ID)
 	if bytes > arena.Bytes() {
-		return Memory{}, ErrTooLarge
+		return query.Memory{}, query.ErrTooLarge
 	}
 	offset, data, err := arena.Alloc(bytes)
 	switch {
 	case errors.Is(err, segments.ErrArenaFull):
-		return Memory{}, ErrNoMemory
+		return query.Memory{}, query.ErrNoMemory
 	case err != nil:
-		return Memory{}, ErrUnavailable
+		return query.Memory{}, query.ErrUnavailable
 	}
-	return Memory{Bytes: data, Offset: offset}, nil
+	return query.Memory{Bytes: data, Offset: offset}, nil
 }
 
 // Free implements Backend.
-func (b *backend) Free(s *Service, m Memory) {
+func (b *backend) Free(s *query.Service, m query.Memory) {
 	if err := b.exec.Arena(s.ID).Free(m.Offset); err != nil {
 		b.log.Error().Err(err).Str("service", s.Name).Msg("giving back the memory of a query")
 	}
 }
 
 // Submit implements Backend.
-func (b *backend) Submit(c *Call) error {
+func (b *backend) Submit(c *query.Call) error {
 	if b.draining.Load() {
-		return ErrDraining
+		return query.ErrDraining
 	}
 	p, ok := c.Backend.(*pending)
 	if !ok {
@@ -165,7 +185,7 @@ func (b *backend) Submit(c *Call) error {
 	select {
 	case b.inbox <- message{call: c}:
 	default:
-		return ErrQueueFull
+		return query.ErrQueueFull
 	}
 	select {
 	case <-b.ending:
@@ -183,7 +203,7 @@ func (b *backend) refuseAll() {
 		select {
 		case m := <-b.inbox:
 			if m.call != nil {
-				m.call.Answer(Reply{Err: ErrDraining})
+				m.call.Answer(query.Reply{Err: query.ErrDraining})
 			}
 		default:
 			return
@@ -192,7 +212,7 @@ func (b *backend) refuseAll() {
 }
 
 // Cancel implements Backend. If the inbox is full the query runs in vain.
-func (b *backend) Cancel(c *Call) {
+func (b *backend) Cancel(c *query.Call) {
 	select {
 	case b.inbox <- message{cancel: c.QueryID}:
 	default:
@@ -200,7 +220,7 @@ func (b *backend) Cancel(c *Call) {
 }
 
 // Release implements Backend.
-func (b *backend) Release(c *Call) {
+func (b *backend) Release(c *query.Call) {
 	p := c.Backend.(*pending)
 	p.outputs.Release()
 	p.outputs.Outputs = nil

@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"compress/zlib"
 	"fmt"
+	"github.com/overlapd/overlapd/daemon/query"
 	"io"
 	"net"
 	"net/http"
@@ -32,7 +33,7 @@ func TestMethods(t *testing.T) {
 			if a.status != http.StatusMethodNotAllowed || a.header.Get("Allow") != allow {
 				t.Errorf("%s %s: %d, allow %q", method, path, a.status, a.header.Get("Allow"))
 			}
-			if _, reason := a.failure(t); reason != ReasonMethod {
+			if _, reason := a.failure(t); reason != query.ReasonMethod {
 				t.Errorf("%s %s: reason %q", method, path, reason)
 			}
 		}
@@ -55,7 +56,7 @@ func TestUnknownPaths(t *testing.T) {
 			t.Errorf("%.40s: %d %.100s", path, a.status, a.body)
 			continue
 		}
-		if message, _ := a.failure(t); len(message) > 2*maxNameEcho+100 {
+		if message, _ := a.failure(t); len(message) > 2*128+100 {
 			t.Errorf("%.40s: an error of %d bytes", path, len(message))
 		}
 	}
@@ -163,7 +164,7 @@ func TestBodyLimit(t *testing.T) {
 			if a.status != http.StatusRequestEntityTooLarge {
 				t.Errorf("%s: %d %s", name, a.status, a.body)
 			}
-			if _, reason := a.failure(t); reason != ReasonTooLarge {
+			if _, reason := a.failure(t); reason != query.ReasonTooLarge {
 				t.Errorf("%s: reason %q", name, reason)
 			}
 		})
@@ -193,7 +194,7 @@ func TestBodyMemory(t *testing.T) {
 	}
 	eventually(t, "the memory to be taken", func() bool { return s.endpoint.memoryBytes.Load() >= 8<<20 })
 	a := s.infer("simple", simple("")+strings.Repeat(" ", 2<<20))
-	if _, reason := a.failure(t); a.status != http.StatusServiceUnavailable || reason != ReasonNoMemory || a.header.Get("Retry-After") != "1" {
+	if _, reason := a.failure(t); a.status != http.StatusServiceUnavailable || reason != query.ReasonNoMemory || a.header.Get("Retry-After") != "1" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	for _, c := range slow {
@@ -284,7 +285,7 @@ func TestCompression(t *testing.T) {
 		}
 	}
 	a := post("br", []byte(simple("")))
-	if _, reason := a.failure(t); a.status != http.StatusUnsupportedMediaType || reason != ReasonEncoding {
+	if _, reason := a.failure(t); a.status != http.StatusUnsupportedMediaType || reason != query.ReasonEncoding {
 		t.Errorf("12: unknown encoding: %d %s", a.status, a.body)
 	}
 	s.live()
@@ -334,7 +335,7 @@ func TestSlowClients(t *testing.T) {
 		c := s.dial()
 		io.WriteString(c, start)
 		a := s.read(c)
-		if _, reason := a.failure(t); a.status != http.StatusRequestTimeout || reason != ReasonTimeout {
+		if _, reason := a.failure(t); a.status != http.StatusRequestTimeout || reason != query.ReasonTimeout {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
 	}
@@ -436,7 +437,7 @@ func TestConnectionLimit(t *testing.T) {
 	}
 	for range 100 {
 		a := s.read(s.dial())
-		if _, reason := a.failure(t); a.status != http.StatusServiceUnavailable || reason != ReasonConnections || a.header.Get("Retry-After") == "" {
+		if _, reason := a.failure(t); a.status != http.StatusServiceUnavailable || reason != query.ReasonConnections || a.header.Get("Retry-After") == "" {
 			t.Fatalf("13: %d %s", a.status, a.body)
 		}
 	}

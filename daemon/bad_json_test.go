@@ -3,6 +3,7 @@ package daemon
 import (
 	"encoding/binary"
 	"fmt"
+	"github.com/overlapd/overlapd/daemon/query"
 	"net/http"
 	"runtime"
 	"strings"
@@ -145,7 +146,7 @@ func TestBadJSON(t *testing.T) {
 		{"batch over the limit", "echo_FP32", fp32("[9,1]", repeat("1", 9)), "batch size"},
 		{"batches differ", "simple", strings.Replace(simple(""), `"INT32","shape":[1,16]`, `"INT32","shape":[2,8]`, 1), "8 in dimension 1"},
 		{"id not printable", "simple", simple(`"id":"a\r\nb",`), "printable"},
-		{"id too long", "simple", simple(`"id":"` + strings.Repeat("a", maxIDBytes+1) + `",`), "limit"},
+		{"id too long", "simple", simple(`"id":"` + strings.Repeat("a", query.MaxIDBytes+1) + `",`), "limit"},
 		{"id a number", "simple", simple(`"id":1,`), "expected a string"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -156,7 +157,7 @@ func TestBadJSON(t *testing.T) {
 					t.Errorf("status %d, %s", a.status, a.body)
 				}
 				message, reason := a.failure(t)
-				if !strings.Contains(message, tt.want) || reason != ReasonInvalid {
+				if !strings.Contains(message, tt.want) || reason != query.ReasonInvalid {
 					t.Errorf("%s: %q, want %q in it", reason, message, tt.want)
 				}
 			})
@@ -237,7 +238,7 @@ func TestBytesTensor(t *testing.T) {
 	}
 	if a := s.exchange(binaryRequest("echo_BYTES", binaryEcho("BYTES", "[1,1]", 6), text("\xff\xfe"))); a.status != http.StatusBadRequest {
 		t.Errorf("invalid UTF-8 as JSON: %d %s", a.status, a.body)
-	} else if _, reason := a.failure(t); reason != ReasonNotJSON {
+	} else if _, reason := a.failure(t); reason != query.ReasonNotJSON {
 		t.Errorf("reason %q", reason)
 	}
 	a := s.infer("echo_BYTES", echo("BYTES", "[2,2]", `[["a\u0000\n","\ud834\udd1e"],["","\"\\\/"]]`))

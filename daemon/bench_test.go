@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/rs/zerolog"
 	"github.com/valyala/fasthttp"
 )
@@ -16,16 +17,18 @@ import (
 type reuse struct {
 	*fake
 	memory  []byte
-	outputs []Tensor
+	outputs []query.Tensor
 }
 
-func (r *reuse) Alloc(*Service, int64) (Memory, error) { return Memory{Bytes: r.memory}, nil }
-func (r *reuse) Free(*Service, Memory)                 {}
-func (r *reuse) Release(*Call)                         {}
+func (r *reuse) Alloc(*query.Service, int64) (query.Memory, error) {
+	return query.Memory{Bytes: r.memory}, nil
+}
+func (r *reuse) Free(*query.Service, query.Memory) {}
+func (r *reuse) Release(*query.Call)               {}
 
-func (r *reuse) Submit(c *Call) error {
+func (r *reuse) Submit(c *query.Call) error {
 	r.outputs = append(r.outputs[:0], c.Inputs...)
-	c.Answer(Reply{Outputs: r.outputs})
+	c.Answer(query.Reply{Outputs: r.outputs})
 	return nil
 }
 
@@ -33,7 +36,11 @@ func (r *reuse) Submit(c *Call) error {
 // socket.
 func handling(t testing.TB, body string, header map[string]string) func() {
 	t.Helper()
-	e, err := NewEndpoint(&reuse{fake: newFake(t), memory: make([]byte, 1<<20)}, testLimits(), "test", zerolog.Nop())
+	r := &reuse{fake: newFake(t), memory: make([]byte, 1<<20)}
+	for _, s := range r.services {
+		s.Backend = r
+	}
+	e, err := NewEndpoint(r, testLimits(), "test", zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/valyala/fasthttp"
 )
 
@@ -28,17 +29,17 @@ const (
 )
 
 var (
-	errSlowClient = &Error{Status: http.StatusRequestTimeout, Reason: ReasonTimeout,
+	errSlowClient = &query.Error{Status: http.StatusRequestTimeout, Reason: query.ReasonTimeout,
 		Message: "the request did not arrive in time (limits.read_timeout)"}
-	errBodyMemory = unavailable(ReasonNoMemory, "the requests and answers that are under way hold all memory there is for them (limits.memory_bytes)")
-	errBroken     = invalid("the body of the request is broken off or wrongly framed")
-	errEncoding   = &Error{Status: http.StatusUnsupportedMediaType, Reason: ReasonEncoding,
+	errBodyMemory = query.Unavailable(query.ReasonNoMemory, "the requests and answers that are under way hold all memory there is for them (limits.memory_bytes)")
+	errBroken     = query.Invalid("the body of the request is broken off or wrongly framed")
+	errEncoding   = &query.Error{Status: http.StatusUnsupportedMediaType, Reason: query.ReasonEncoding,
 		Message: "Content-Encoding must be gzip, deflate or identity"}
-	errCompressed = invalid("the body of the request is not what Content-Encoding says")
+	errCompressed = query.Invalid("the body of the request is not what Content-Encoding says")
 )
 
-func (e *Endpoint) errBodyTooLarge() *Error {
-	return &Error{Status: http.StatusRequestEntityTooLarge, Reason: ReasonTooLarge,
+func (e *Endpoint) errBodyTooLarge() *query.Error {
+	return &query.Error{Status: http.StatusRequestEntityTooLarge, Reason: query.ReasonTooLarge,
 		Message: "the body exceeds limits.request_bytes (" + strconv.FormatInt(e.limits.RequestBytes, 10) + ")"}
 }
 
@@ -53,7 +54,7 @@ type body struct {
 // readBody reads the body of a request, decompressed. The caller hands it
 // back with release. After an error the connection is closed if the body is
 // still under way.
-func (e *Endpoint) readBody(ctx *fasthttp.RequestCtx) (*body, *Error) {
+func (e *Endpoint) readBody(ctx *fasthttp.RequestCtx) (*body, *query.Error) {
 	raw, err := e.readRaw(ctx)
 	if err != nil {
 		if err != errEncoding {
@@ -69,7 +70,7 @@ func (e *Endpoint) readBody(ctx *fasthttp.RequestCtx) (*body, *Error) {
 	return e.inflate(raw.b, encoding)
 }
 
-func (e *Endpoint) readRaw(ctx *fasthttp.RequestCtx) (*body, *Error) {
+func (e *Endpoint) readRaw(ctx *fasthttp.RequestCtx) (*body, *query.Error) {
 	announced := int64(ctx.Request.Header.ContentLength())
 	if announced > e.limits.RequestBytes {
 		return nil, e.errBodyTooLarge()
@@ -82,7 +83,7 @@ func (e *Endpoint) readRaw(ctx *fasthttp.RequestCtx) (*body, *Error) {
 
 // fill reads r to its end. Announced is its length, negative if that is not
 // known.
-func (e *Endpoint) fill(r io.Reader, announced int64) (*body, *Error) {
+func (e *Endpoint) fill(r io.Reader, announced int64) (*body, *query.Error) {
 	b := e.bodies.Get().(*body)
 	b.b = b.b[:0]
 	if !e.account(b, int64(cap(b.b))) {
@@ -117,7 +118,7 @@ func (e *Endpoint) fill(r io.Reader, announced int64) (*body, *Error) {
 }
 
 // grow makes room: twice as much as before, and no more than can be needed.
-func (e *Endpoint) grow(b *body, announced int64) *Error {
+func (e *Endpoint) grow(b *body, announced int64) *query.Error {
 	size := max(2*int64(cap(b.b)), firstBytes)
 	if announced >= 0 {
 		size = min(size, announced)
@@ -150,12 +151,12 @@ func (e *Endpoint) release(b *body) {
 	e.bodies.Put(b)
 }
 
-func (e *Endpoint) fail(b *body, err *Error) *Error {
+func (e *Endpoint) fail(b *body, err *query.Error) *query.Error {
 	e.release(b)
 	return err
 }
 
-func readError(err error) *Error {
+func readError(err error) *query.Error {
 	var netErr net.Error
 	if errors.As(err, &netErr) && netErr.Timeout() {
 		return errSlowClient
@@ -165,7 +166,7 @@ func readError(err error) *Error {
 
 // inflate decompresses a body, which must not exceed the limit afterwards
 // either.
-func (e *Endpoint) inflate(compressed []byte, encoding string) (*body, *Error) {
+func (e *Endpoint) inflate(compressed []byte, encoding string) (*body, *query.Error) {
 	var r io.ReadCloser
 	var err error
 	switch encoding {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/rs/zerolog"
 
 	"github.com/overlapd/overlapd/daemon/config"
@@ -82,12 +83,12 @@ func TestFillRefuses(t *testing.T) {
 		reason    string
 		message   string
 	}{
-		"less than announced": {strings.NewReader("abc"), 4, 1 << 20, ReasonInvalid, "broken off"},
-		"over the limit":      {bytes.NewReader(make([]byte, 101)), -1, 1 << 20, ReasonTooLarge, "limits.request_bytes (100)"},
-		"endless":             {endless('x'), -1, 1 << 20, ReasonTooLarge, "limits.request_bytes (100)"},
-		"broken":              {io.MultiReader(strings.NewReader("abc"), iotest.ErrReader(broken)), -1, 1 << 20, ReasonInvalid, "broken off"},
-		"slow":                {io.MultiReader(strings.NewReader("abc"), iotest.ErrReader(os.ErrDeadlineExceeded)), 50, 1 << 20, ReasonTimeout, "in time"},
-		"no memory":           {strings.NewReader("abc"), 50, 49, ReasonNoMemory, "limits.memory_bytes"},
+		"less than announced": {strings.NewReader("abc"), 4, 1 << 20, query.ReasonInvalid, "broken off"},
+		"over the limit":      {bytes.NewReader(make([]byte, 101)), -1, 1 << 20, query.ReasonTooLarge, "limits.request_bytes (100)"},
+		"endless":             {endless('x'), -1, 1 << 20, query.ReasonTooLarge, "limits.request_bytes (100)"},
+		"broken":              {io.MultiReader(strings.NewReader("abc"), iotest.ErrReader(broken)), -1, 1 << 20, query.ReasonInvalid, "broken off"},
+		"slow":                {io.MultiReader(strings.NewReader("abc"), iotest.ErrReader(os.ErrDeadlineExceeded)), 50, 1 << 20, query.ReasonTimeout, "in time"},
+		"no memory":           {strings.NewReader("abc"), 50, 49, query.ReasonNoMemory, "limits.memory_bytes"},
 	} {
 		e := unserved(t, func(l *config.Limits) { l.RequestBytes, l.MemoryBytes = 100, tt.memory })
 		b, err := e.fill(tt.r, tt.announced)
@@ -188,7 +189,7 @@ func TestInflate(t *testing.T) {
 		damaged[len(damaged)-5] ^= 1 // of the checksum, or of the data before it
 		for name, tt := range map[string]struct {
 			data []byte
-			want *Error
+			want *query.Error
 		}{
 			"cut short": {packed[:len(packed)/2], errCompressed},
 			"no head":   {packed[:1], errCompressed},
@@ -199,7 +200,7 @@ func TestInflate(t *testing.T) {
 				t.Errorf("%s, %s: %v, %v", encoding, name, b, err)
 			}
 		}
-		if _, err := e.inflate(pack(encoding, make([]byte, 1<<16+1)), encoding); err == nil || err.Reason != ReasonTooLarge {
+		if _, err := e.inflate(pack(encoding, make([]byte, 1<<16+1)), encoding); err == nil || err.Reason != query.ReasonTooLarge {
 			t.Errorf("%s: a byte too much: %v", encoding, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
@@ -55,8 +56,7 @@ func (l *loop) open(u *unit, s *slot, spec executor.ServiceSpec) error {
 	case l.withoutMPS != nil:
 		return l.withoutMPS
 	}
-	s.service = NewService(id, s.config, l.config.Policy)
-	s.service.home, s.series = l.backend, id
+	s.service, s.series = newService(id, &s.config, l.config.Policy, l.backend), id
 	u.furnish(s)
 	m := scheduled(id, &s.config)
 	if err := l.scheduler.Add(l.now(), m); err != nil {
@@ -149,7 +149,7 @@ func (l *loop) change(u *unit, s *slot, c *config.Service) error {
 	id := s.service.ID
 	m := scheduled(id, c)
 	m.Operators = l.specs[id].Operators
-	next := &slot{config: *c, service: s.service.with(c)}
+	next := &slot{config: *c, service: renewed(s.service, c)}
 	u.furnish(next)
 	if info := s.worker.info; info != nil {
 		if err := next.service.Loaded(l.infoOf(info)); err != nil {
@@ -181,7 +181,7 @@ func (l *loop) retire(s *slot, ended chan struct{}) {
 	l.leaving++
 	l.reloaded = true
 	l.publishServices()
-	s.service.retired.Store(true)
+	s.service.Retire()
 	l.rebind()
 	l.prediction.changed = true
 }
@@ -192,7 +192,7 @@ func (l *loop) reap() {
 		return
 	}
 	for i, s := range l.slots {
-		if s != nil && s.state == slotRetiring && s.service.users.Load() == 0 {
+		if s != nil && s.state == slotRetiring && !s.service.InUse() {
 			l.takeOut(models.ServiceID(i), s)
 		}
 	}
@@ -263,7 +263,7 @@ func (l *loop) serving(name string) *slot {
 
 // publishServices lets requests find the services that serve, in their order.
 func (l *loop) publishServices() {
-	var list []*Service
+	var list []*query.Service
 	for _, name := range l.order {
 		if s := l.serving(name); s != nil {
 			list = append(list, s.service)
@@ -274,7 +274,7 @@ func (l *loop) publishServices() {
 			list = append(list, s.service)
 		}
 	}
-	l.publish(list)
+	l.Publish(list)
 }
 
 // counted returns what the services have counted together whose queries are

@@ -3,6 +3,7 @@ package daemon
 import (
 	"crypto/tls"
 	"errors"
+	"github.com/overlapd/overlapd/daemon/query"
 	"io"
 	"net"
 	"os"
@@ -104,7 +105,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			refuse(nc, l.tls != nil)
 			continue
 		}
-		c := &conn{Conn: nc, listener: l, backend: l.endpoint.backend}
+		c := &conn{Conn: nc, listener: l}
 		if l.tls != nil {
 			c.secure(l.tls)
 		}
@@ -143,7 +144,6 @@ type conn struct {
 	tls      *tls.Conn // on it, nil for none
 	shaken   bool      // its handshake is over
 	listener *listener
-	backend  Backend
 	token    uint64      // in the watch
 	spoken   atomic.Bool // the client has sent something
 	linger   atomic.Bool
@@ -151,18 +151,18 @@ type conn struct {
 
 	mu struct {
 		sync.Mutex
-		call *Call // submitted and not yet read
+		call *query.Call // submitted and not yet read
 		left bool
 	}
 }
 
 // begin names the call that the connection waits for. The call is cancelled
 // at once if the client has left already.
-func (c *conn) begin(call *Call) {
+func (c *conn) begin(call *query.Call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.left {
-		c.backend.Cancel(call)
+		call.Service.Backend.Cancel(call)
 		return
 	}
 	c.mu.call = call
@@ -181,7 +181,7 @@ func (c *conn) leave() {
 	defer c.mu.Unlock()
 	c.mu.left = true
 	if c.mu.call != nil {
-		c.backend.Cancel(c.mu.call)
+		c.mu.call.Service.Backend.Cancel(c.mu.call)
 		c.mu.call = nil
 	}
 }

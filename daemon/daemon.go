@@ -38,7 +38,7 @@ type Daemon struct {
 	config   config.Config // of all units
 	log      zerolog.Logger
 	gpu      *gpu.GPU
-	face     Backend // of all units, that the endpoints speak to
+	face     Host // of all units, that the endpoints speak to
 	endpoint *Endpoint
 	listener net.Listener
 	remote   remoteEndpoint

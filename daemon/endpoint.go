@@ -16,12 +16,13 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/timeline"
 	"github.com/overlapd/overlapd/daemon/tracing"
 )
 
 const (
-	serverName   = "overlapd"
-	modelVersion = "1" // of every model
+	serverName = "overlapd"
 
 	// responseBufferBytes is the write buffer of a connection: an answer of
 	// a small model leaves in one system call.
@@ -32,9 +33,28 @@ const (
 	spareWorkers = 64
 )
 
+// Host is what the endpoint asks of the rest of the daemon besides queries. Its
+// methods are called from many goroutines at once, and none of them may block.
+type Host interface {
+	query.Directory
+
+	// Live reports whether the scheduler goroutine makes progress.
+	Live() bool
+
+	// Ready reports whether every service can answer queries.
+	Ready() bool
+
+	// Overview returns what was decided and predicted. It is false if the
+	// scheduler goroutine has ended or does not answer.
+	Overview() (Overview, bool)
+
+	// Timelines returns what remembers the last rounds, of each instance.
+	Timelines() []*timeline.Ring
+}
+
 // Endpoint serves the Open Inference Protocol over HTTP.
 type Endpoint struct {
-	backend        Backend
+	backend        Host
 	limits         config.Limits
 	log            zerolog.Logger
 	version        string
@@ -52,22 +72,22 @@ type Endpoint struct {
 	stopping    atomic.Bool  // connections that have not said anything are closed
 	memoryBytes atomic.Int64 // held by bodies; at most limits.MemoryBytes
 	bodies      sync.Pool    // of *body
-	calls       sync.Pool    // of *Call
+	exchanges   sync.Pool    // of *exchange
 	watchers    watchers
 	shared      sharedOverview
 }
 
 // NewEndpoint returns an endpoint that listens nowhere yet. Version is what
 // /v2 says of the daemon.
-func NewEndpoint(b Backend, l config.Limits, version string, log zerolog.Logger) (*Endpoint, error) {
-	w, err := newWatch(b)
+func NewEndpoint(b Host, l config.Limits, version string, log zerolog.Logger) (*Endpoint, error) {
+	w, err := newWatch()
 	if err != nil {
 		return nil, err
 	}
 	e := &Endpoint{backend: b, limits: l, log: log, version: version, watch: w, hosts: hostSet(l.Hosts)}
 	e.extend()
 	e.bodies.New = func() any { return new(body) }
-	e.calls.New = func() any { return NewCall() }
+	e.exchanges.New = func() any { return &exchange{call: query.NewCall()} }
 	e.server = &fasthttp.Server{
 		Handler:                      e.Handle,
 		ErrorHandler:                 e.refuseConnection,
@@ -145,12 +165,12 @@ func (e *Endpoint) refuseConnection(ctx *fasthttp.RequestCtx, err error) {
 	var netErr net.Error
 	switch {
 	case errors.As(err, &small):
-		writeError(ctx, &Error{Status: http.StatusRequestHeaderFieldsTooLarge, Reason: ReasonTooLarge,
+		writeError(ctx, &query.Error{Status: http.StatusRequestHeaderFieldsTooLarge, Reason: query.ReasonTooLarge,
 			Message: "the header of the request exceeds limits.header_bytes"})
 	case errors.As(err, &netErr) && netErr.Timeout():
 		writeError(ctx, errSlowClient)
 	default:
-		writeError(ctx, invalid("this is not an HTTP request that can be read"))
+		writeError(ctx, query.Invalid("this is not an HTTP request that can be read"))
 	}
 	e.beginWriting(ctx)
 	closeAfter(ctx)
@@ -181,7 +201,7 @@ func (e *Endpoint) expect(ctx *fasthttp.RequestCtx) int {
 }
 
 // writeError answers with an error.
-func writeError(ctx *fasthttp.RequestCtx, err *Error) {
+func writeError(ctx *fasthttp.RequestCtx, err *query.Error) {
 	ctx.Response.ResetBody()
 	ctx.SetStatusCode(err.Status)
 	ctx.SetContentType(contentJSON)

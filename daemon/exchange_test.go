@@ -68,9 +68,9 @@ func TestExchanges(t *testing.T) {
 		})
 	}
 	s.t = t
-	simple := s.services[0]
-	if queued := simple.Stats.queue.count.Load(); queued == 0 || queued != simple.Stats.Succeeded() {
-		t.Errorf("%d queries were queued, %d succeeded", queued, simple.Stats.Succeeded())
+	simple := s.services[0].Stats.Counts()
+	if queued := simple.Queue.Count; queued == 0 || queued != simple.Success.Count {
+		t.Errorf("%d queries were queued, %d succeeded", queued, simple.Success.Count)
 	}
 }
 

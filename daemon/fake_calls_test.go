@@ -5,34 +5,35 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/models"
 )
 
 // submit hands a call to the backend, or frees its memory if it is refused.
-func submit(t *testing.T, b *backend, service int, timeout time.Duration) (*Call, error) {
+func submit(t *testing.T, b *backend, service int, timeout time.Duration) (*query.Call, error) {
 	t.Helper()
-	c := NewCall()
+	c := query.NewCall()
 	c.Service, c.Size, c.Arrival, c.Timeout = b.Services()[service], 1, time.Now(), timeout
-	if !c.Service.hold() {
-		return nil, ErrUnavailable
+	if !c.Service.Hold() {
+		return nil, query.ErrUnavailable
 	}
 	m, err := b.Alloc(c.Service, 64)
 	if err != nil {
-		c.Service.letGo()
+		c.Service.LetGo()
 		return nil, err
 	}
 	c.Memory = m
-	c.Inputs = []Tensor{{Type: models.Int32, Shape: []int64{1, 16}, Data: m.Bytes, Offset: m.Offset}}
+	c.Inputs = []query.Tensor{{Type: models.Int32, Shape: []int64{1, 16}, Data: m.Bytes, Offset: m.Offset}}
 	if err := b.Submit(c); err != nil {
 		b.Free(c.Service, m)
-		c.Service.letGo()
+		c.Service.LetGo()
 		return nil, err
 	}
 	return c, nil
 }
 
 // mustSubmit hands in a call that is not refused.
-func mustSubmit(t *testing.T, b *backend, service int) *Call {
+func mustSubmit(t *testing.T, b *backend, service int) *query.Call {
 	t.Helper()
 	c, err := submit(t, b, service, 0)
 	if err != nil {
@@ -43,24 +44,24 @@ func mustSubmit(t *testing.T, b *backend, service int) *Call {
 
 // answerOf waits for the one answer of a call, checks whose it is and takes
 // the call's memory back.
-func answerOf(t *testing.T, b *backend, c *Call) *Error {
+func answerOf(t *testing.T, b *backend, c *query.Call) *query.Error {
 	t.Helper()
 	select {
-	case <-c.answer:
+	case <-c.Answered():
 	case <-time.After(10 * time.Second):
 		t.Fatal("a call is not answered")
 	}
-	err := c.reply.Err
-	if want := fmt.Sprint(c.QueryID); err == nil && (len(c.reply.Outputs) != 1 || string(c.reply.Outputs[0].Data) != want) {
-		t.Errorf("call %s got the outputs %v", want, c.reply.Outputs)
+	err := c.Reply.Err
+	if want := fmt.Sprint(c.QueryID); err == nil && (len(c.Reply.Outputs) != 1 || string(c.Reply.Outputs[0].Data) != want) {
+		t.Errorf("call %s got the outputs %v", want, c.Reply.Outputs)
 	}
 	b.Release(c)
-	c.Service.letGo()
+	c.Service.LetGo()
 	return err
 }
 
 // wantError fails unless a call was answered with that reason.
-func wantError(t *testing.T, err *Error, status int, reason string) {
+func wantError(t *testing.T, err *query.Error, status int, reason string) {
 	t.Helper()
 	if err == nil || err.Status != status || err.Reason != reason {
 		t.Errorf("got %+v, want status %d, reason %s", err, status, reason)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/timeline"
 	"github.com/overlapd/overlapd/models"
 	"github.com/rs/zerolog"
@@ -28,7 +29,7 @@ const fakeMemoryBytes = 32 << 20
 // they get (the others). It answers within Submit unless hold is set.
 type fake struct {
 	t        testing.TB
-	services []*Service
+	services []*query.Service
 	timeline *timeline.Ring
 	dead     atomic.Bool
 	unready  atomic.Bool
@@ -38,11 +39,11 @@ type fake struct {
 
 	mu struct {
 		sync.Mutex
-		held      []*Call
+		held      []*query.Call
 		out       int // pieces of memory that are out
 		cancelled int
 		released  int
-		last      Call // the call submitted last, tensors copied
+		last      query.Call // the call submitted last, tensors copied
 		largest   int64
 	}
 }
@@ -70,10 +71,10 @@ var elementTypes = []models.DataType{
 
 func newFake(t testing.TB) *fake {
 	f := &fake{t: t}
-	add := func(name string, info Info) *Service {
+	add := func(name string, info query.Info) *query.Service {
 		c := config.DefaultService()
 		c.Name, c.MaxQueryBatch = name, 8
-		s := NewService(models.ServiceID(len(f.services)), c, "edf")
+		s := newService(models.ServiceID(len(f.services)), &c, "edf", f)
 		info.Platform, info.Device, info.Operators, info.Hash = "onnxruntime_onnx", "cpu", 2, "abc123"
 		if len(info.Inputs) > 0 {
 			if err := s.Loaded(info); err != nil {
@@ -84,28 +85,28 @@ func newFake(t testing.TB) *fake {
 		f.services = append(f.services, s)
 		return s
 	}
-	add("simple", Info{
+	add("simple", query.Info{
 		Inputs:  []models.TensorSpec{spec("INPUT0", models.Int32, -1, 16), spec("INPUT1", models.Int32, -1, 16)},
 		Outputs: []models.TensorSpec{spec("OUTPUT0", models.Int32, -1, 16), spec("OUTPUT1", models.Int32, -1, 16)},
 	})
 	for _, e := range elementTypes {
-		add("echo_"+e.Protocol(), Info{
+		add("echo_"+e.Protocol(), query.Info{
 			Inputs:  []models.TensorSpec{spec("X", e, -1, -1)},
 			Outputs: []models.TensorSpec{spec("Y", e, -1, -1)},
 		})
 	}
-	add("linked", Info{
+	add("linked", query.Info{
 		Inputs:  []models.TensorSpec{spec("A", models.Int64, -2, -3), spec("B", models.Int64, -2, -3), spec("C", models.Float32, -2, 4)},
 		Outputs: []models.TensorSpec{spec("A", models.Int64, -2, -3), spec("B", models.Int64, -2, -3), spec("C", models.Float32, -2, 4)},
 	})
-	add("unloaded", Info{})
+	add("unloaded", query.Info{})
 	f.timeline = timeline.New(time.Now(), []models.Service{{Name: "simple", Operators: 2, QoSTarget: time.Second}})
 	return f
 }
 
-func (f *fake) Services() []*Service { return f.services }
+func (f *fake) Services() []*query.Service { return f.services }
 
-func (f *fake) Service(name []byte) *Service {
+func (f *fake) Service(name []byte) *query.Service {
 	for _, s := range f.services {
 		if s.Name == string(name) {
 			return s
@@ -114,30 +115,30 @@ func (f *fake) Service(name []byte) *Service {
 	return nil
 }
 
-func (f *fake) Alloc(s *Service, n int64) (Memory, error) {
+func (f *fake) Alloc(s *query.Service, n int64) (query.Memory, error) {
 	if n > fakeMemoryBytes {
-		return Memory{}, ErrTooLarge
+		return query.Memory{}, query.ErrTooLarge
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.out++
 	f.mu.largest = max(f.mu.largest, n)
-	return Memory{Bytes: make([]byte, n), Offset: 128}, nil
+	return query.Memory{Bytes: make([]byte, n), Offset: 128}, nil
 }
 
-func (f *fake) Free(*Service, Memory) {
+func (f *fake) Free(*query.Service, query.Memory) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.out--
 }
 
-func (f *fake) Submit(c *Call) error {
+func (f *fake) Submit(c *query.Call) error {
 	if err := f.refuse.Load(); err != nil {
 		return *err
 	}
 	f.check(c)
 	f.mu.Lock()
-	f.mu.last = Call{Service: c.Service, ID: bytes.Clone(c.ID), Size: c.Size, SeqLen: c.SeqLen, Shape: c.Shape,
+	f.mu.last = query.Call{Service: c.Service, ID: bytes.Clone(c.ID), Size: c.Size, SeqLen: c.SeqLen, Shape: c.Shape,
 		Timeout: c.Timeout, Priority: c.Priority}
 	for _, in := range c.Inputs {
 		in.Data = bytes.Clone(in.Data)
@@ -154,7 +155,7 @@ func (f *fake) Submit(c *Call) error {
 }
 
 // check holds what every call promises.
-func (f *fake) check(c *Call) {
+func (f *fake) check(c *query.Call) {
 	for _, in := range c.Inputs {
 		elements := int64(1)
 		for _, d := range in.Shape {
@@ -163,17 +164,17 @@ func (f *fake) check(c *Call) {
 		if size := int64(in.Type.Bytes()); size > 0 && int64(len(in.Data)) != elements*size {
 			f.t.Errorf("input %s: %d bytes for shape %v of %v", in.Name, len(in.Data), in.Shape, in.Type)
 		}
-		if in.Offset%alignment != 0 {
+		if in.Offset%query.Alignment != 0 {
 			f.t.Errorf("input %s is not aligned: %d", in.Name, in.Offset)
 		}
 	}
 }
 
-func (f *fake) run(c *Call) Reply {
-	r := Reply{Timing: Timing{Queue: 1, ComputeInput: 2, ComputeInfer: 3, ComputeOutput: 4}}
+func (f *fake) run(c *query.Call) query.Reply {
+	r := query.Reply{Queue: 1, Compute: 3}
 	c.Service.Stats.Executed()
 	for _, in := range c.Inputs {
-		r.Outputs = append(r.Outputs, Tensor{Name: in.Name, Type: in.Type, Shape: in.Shape, Data: in.Data})
+		r.Outputs = append(r.Outputs, query.Tensor{Name: in.Name, Type: in.Type, Shape: in.Shape, Data: in.Data})
 	}
 	if c.Service.Name == "simple" {
 		sum, diff := make([]byte, len(c.Inputs[0].Data)), make([]byte, len(c.Inputs[0].Data))
@@ -193,7 +194,7 @@ func (f *fake) run(c *Call) Reply {
 }
 
 // answerHeld answers the calls that wait.
-func (f *fake) answerHeld(r func(*Call) Reply) {
+func (f *fake) answerHeld(r func(*query.Call) query.Reply) {
 	f.mu.Lock()
 	held := f.mu.held
 	f.mu.held = nil
@@ -212,7 +213,7 @@ func (f *fake) waitHeld(n int) {
 	})
 }
 
-func (f *fake) Cancel(c *Call) {
+func (f *fake) Cancel(c *query.Call) {
 	f.mu.Lock()
 	f.mu.cancelled++
 	f.mu.Unlock()
@@ -224,7 +225,7 @@ func (f *fake) cancelled() int {
 	return f.mu.cancelled
 }
 
-func (f *fake) Release(*Call) {
+func (f *fake) Release(*query.Call) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.out--

@@ -2,10 +2,12 @@ package daemon
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"strings"
 	"testing"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -26,14 +28,14 @@ func FuzzInferRequest(f *testing.F) {
 	services := newFake(f).services
 	f.Fuzz(func(t *testing.T, service uint8, head uint16, body []byte) {
 		s := services[int(service)%(len(services)-1)]
-		sig := s.signature.Load()
+		sig := s.Signature()
 		headBytes := len(body)
 		if head > 0 {
 			headBytes = min(int(head), len(body))
 		}
-		c := NewCall()
-		r := &c.request
-		if err := r.decode(sig, body, headBytes); err != nil {
+		c := query.NewCall()
+		r := &c.Request
+		if err := new(decoder).decode(r, sig, body, headBytes); err != nil {
 			checkRefusal(t, err)
 			return
 		}
@@ -41,16 +43,16 @@ func FuzzInferRequest(f *testing.F) {
 			t.Fatalf("accepted, and no JSON: %q", body[:headBytes])
 		}
 		checkAccepted(t, c, sig, len(body))
-		c.Service, c.ID = s, r.id
+		c.Service, c.ID = s, r.ID
 		if !fuzzWrite(t, c, sig) {
 			return
 		}
 		if !json.Valid(body[:headBytes]) {
 			t.Fatalf("written, and no JSON: %q", body[:headBytes])
 		}
-		c.reply.Outputs = c.Inputs
-		r.fillOutputs(sig)
-		if s.Name == "simple" || len(sig.outputs) != len(c.Inputs) {
+		c.Reply.Outputs = c.Inputs
+		r.FillOutputs(sig)
+		if s.Name == "simple" || len(sig.Outputs) != len(c.Inputs) {
 			return
 		}
 		out, err := appendReplyHead(nil, c, sig)
@@ -60,7 +62,7 @@ func FuzzInferRequest(f *testing.F) {
 	})
 }
 
-func checkRefusal(t *testing.T, err *Error) {
+func checkRefusal(t *testing.T, err *query.Error) {
 	t.Helper()
 	if err.Status < 400 || err.Status >= 500 || err.Message == "" || len(err.Message) > 2000 {
 		t.Fatalf("refused with %d %q", err.Status, err.Message)
@@ -68,66 +70,70 @@ func checkRefusal(t *testing.T, err *Error) {
 }
 
 // stripData empties the arrays that decode has not looked into yet.
-func stripData(r *request, head []byte) []byte {
+func stripData(r *query.Request, head []byte) []byte {
 	out := bytes.Clone(head)
-	for i := range r.inputs {
-		if in := &r.inputs[i]; in.data != nil {
-			for j := in.dataAt + 1; j < in.dataAt+len(in.data)-1; j++ {
+	for i := range r.Inputs {
+		if in := &r.Inputs[i]; in.Text != nil {
+			for j := in.TextAt + 1; j < in.TextAt+len(in.Text)-1; j++ {
 				out[j] = ' '
 			}
-			out[in.dataAt], out[in.dataAt+len(in.data)-1] = '[', ']'
+			out[in.TextAt], out[in.TextAt+len(in.Text)-1] = '[', ']'
 		}
 	}
 	return out
 }
 
-func checkAccepted(t *testing.T, c *Call, sig *signature, bodyBytes int) {
+func checkAccepted(t *testing.T, c *query.Call, sig *query.Signature, bodyBytes int) {
 	t.Helper()
-	r := &c.request
-	room, ok := r.memoryBytes()
-	if limit := int64(8*bodyBytes + alignment*len(r.inputs)); !ok || room > limit {
+	r := &c.Request
+	room, ok := r.MemoryBytes()
+	if limit := int64(8*bodyBytes + query.Alignment*len(r.Inputs)); !ok || room > limit {
 		t.Fatalf("a body of %d bytes wants %d of shared memory", bodyBytes, room)
 	}
-	size, seqLen := r.dimensions(sig)
+	size, seqLen := r.Dimensions(sig)
 	if size < 1 || seqLen < 0 {
 		t.Fatalf("batch size %d, sequence length %d", size, seqLen)
 	}
-	if r.timeout < 0 || r.priority < 0 || strings.ContainsAny(string(r.id), "\r\n\x00") {
-		t.Fatalf("timeout %v, priority %d, id %q", r.timeout, r.priority, r.id)
+	if r.Timeout < 0 || r.Priority < 0 || strings.ContainsAny(string(r.ID), "\r\n\x00") {
+		t.Fatalf("timeout %v, priority %d, id %q", r.Timeout, r.Priority, r.ID)
 	}
-	for i := range r.inputs {
-		in := &r.inputs[i]
+	for i := range r.Inputs {
+		in := &r.Inputs[i]
 		elements := int64(1)
-		for _, d := range in.dims() {
+		for _, d := range in.Shape() {
 			elements *= d
 		}
-		if elements != in.elements || len(in.dims()) != len(sig.inputs[i].dims) {
-			t.Fatalf("shape %v has %d elements, not %d", in.dims(), elements, in.elements)
+		if elements != in.Elements || len(in.Shape()) != len(sig.Inputs[i].Dims) {
+			t.Fatalf("shape %v has %d elements, not %d", in.Shape(), elements, in.Elements)
 		}
 	}
 }
 
 // fuzzWrite writes the inputs of c as the endpoint does and reports whether
 // all could be.
-func fuzzWrite(t *testing.T, c *Call, sig *signature) bool {
+func fuzzWrite(t *testing.T, c *query.Call, sig *query.Signature) bool {
 	t.Helper()
-	for i := range c.request.inputs {
-		in, p := &c.request.inputs[i], &sig.inputs[i]
-		dst := make([]byte, in.bytes)
-		n, err := in.write(dst, p)
+	for i := range c.Request.Inputs {
+		in, p := &c.Request.Inputs[i], &sig.Inputs[i]
+		dst := make([]byte, in.Bytes)
+		n, err := writeInput(in, dst, p)
 		if err != nil {
 			checkRefusal(t, err)
 			return false
 		}
-		if p.typ != models.String && int64(n) != in.elements*int64(p.typ.Bytes()) {
-			t.Fatalf("%d bytes for %d elements of %v", n, in.elements, p.typ)
+		if p.Type != models.String && int64(n) != in.Elements*int64(p.Type.Bytes()) {
+			t.Fatalf("%d bytes for %d elements of %v", n, in.Elements, p.Type)
 		}
-		if p.typ == models.String {
-			if err := checkStrings(p, &requestInput{binary: dst[:n], elements: in.elements}); err != nil {
-				t.Fatalf("what was written cannot be read: %v", err)
+		if p.Type == models.String {
+			elements := int64(0)
+			for rest := dst[:n]; len(rest) > 0; elements++ {
+				rest = rest[query.StringHead+binary.LittleEndian.Uint32(rest):]
+			}
+			if elements != in.Elements {
+				t.Fatalf("%d strings were written for %d elements", elements, in.Elements)
 			}
 		}
-		c.Inputs = append(c.Inputs, Tensor{Name: p.name, Type: p.typ, Shape: in.dims(), Data: dst[:n]})
+		c.Inputs = append(c.Inputs, query.Tensor{Name: p.Name, Type: p.Type, Shape: in.Shape(), Data: dst[:n]})
 	}
 	return true
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/overlapd/overlapd/cuda/mps/fakemps"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/daemon/query"
 )
 
 // Two MIG instances with two services each, behind one endpoint: MPS dies in
@@ -96,7 +97,7 @@ func TestNoRoomOnGPU(t *testing.T) {
 	if status, text := r.ask(http.DefaultClient, "a"); status != http.StatusOK {
 		t.Errorf("%d %s", status, text)
 	}
-	if status, text := r.ask(http.DefaultClient, "b"); status != http.StatusServiceUnavailable || !strings.Contains(text, ReasonLoading) {
+	if status, text := r.ask(http.DefaultClient, "b"); status != http.StatusServiceUnavailable || !strings.Contains(text, query.ReasonLoading) {
 		t.Errorf("%d %s", status, text)
 	}
 	http.DefaultClient.CloseIdleConnections()

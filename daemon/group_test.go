@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap/journal"
@@ -19,7 +20,7 @@ import (
 
 // groupRig is a daemon of two services with a predictor, that runs a round of
 // service 0 alone. Its decisions are logged.
-func groupRig(t *testing.T) (*rig, *Call) {
+func groupRig(t *testing.T) (*rig, *query.Call) {
 	t.Helper()
 	r := startRig(t, rigOptions{services: 2, dir: put(t, fakeFile(2)), change: func(c *config.Config) { c.Decisions.Log = true }})
 	r.await("serving")
@@ -31,11 +32,11 @@ func groupRig(t *testing.T) (*rig, *Call) {
 // group lets a group of both services run, and returns a call of each. That of
 // service 1 is the more urgent: it takes longer, and if it were the other one's
 // it would run only as far as that goes.
-func (r *rig) group(first *Call) (calls []*Call) {
+func (r *rig) group(first *query.Call) (calls []*query.Call) {
 	r.t.Helper()
 	r.backend.ask(func(*loop) { // they come at one moment
 		longer := mustSubmit(r.t, r.backend, 1)
-		calls = []*Call{mustSubmit(r.t, r.backend, 0), longer}
+		calls = []*query.Call{mustSubmit(r.t, r.backend, 0), longer}
 	})
 	r.sync()
 	r.workers.end(executor.Done)
@@ -183,7 +184,7 @@ func TestGroupsUnderLoad(t *testing.T) {
 		}
 	}})
 	r.await("serving")
-	var calls []*Call
+	var calls []*query.Call
 	for range 40 {
 		for i := range r.backend.Services() {
 			c, err := submit(t, r.backend, i, time.Duration(1+len(calls)%7)*10*time.Second)
@@ -314,7 +315,7 @@ func (r *rig) disturb(seed uint64, over chan struct{}) {
 // A group that cannot even be sent fails all its queries.
 func TestGroupThatCannotBeSent(t *testing.T) {
 	r, first := groupRig(t)
-	calls := []*Call{mustSubmit(t, r.backend, 0), mustSubmit(t, r.backend, 1)}
+	calls := []*query.Call{mustSubmit(t, r.backend, 0), mustSubmit(t, r.backend, 1)}
 	r.sync()
 	r.workers.refuse(true)
 	r.workers.end(executor.Done)

@@ -7,13 +7,14 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/valyala/fasthttp"
 )
 
 var (
-	errForeignHost = &Error{Status: http.StatusForbidden, Reason: ReasonForbidden,
+	errForeignHost = &query.Error{Status: http.StatusForbidden, Reason: query.ReasonForbidden,
 		Message: "this Host is not served here; limits.hosts may name it"}
-	errForeignOrigin = &Error{Status: http.StatusForbidden, Reason: ReasonForbidden,
+	errForeignOrigin = &query.Error{Status: http.StatusForbidden, Reason: query.ReasonForbidden,
 		Message: "pages of this Origin may not ask; limits.hosts may name it"}
 )
 
@@ -30,15 +31,15 @@ func hostSet(names []string) map[string]struct{} {
 // readers could understand in two ways, and, on loopback, those that a web
 // page sent by giving its own name the address of this machine (DNS
 // rebinding).
-func (e *Endpoint) guard(ctx *fasthttp.RequestCtx) *Error {
+func (e *Endpoint) guard(ctx *fasthttp.RequestCtx) *query.Error {
 	h := &ctx.Request.Header
 	if h.ContentLength() == -1 && hasHeader(h.RawHeaders(), "content-length") {
 		closeAfter(ctx)
-		return invalid("both Content-Length and Transfer-Encoding are given")
+		return query.Invalid("both Content-Length and Transfer-Encoding are given")
 	}
 	host := h.Host()
 	if len(host) == 0 && h.IsHTTP11() {
-		return invalid("the Host header is missing")
+		return query.Invalid("the Host header is missing")
 	}
 	c, ok := ctx.Conn().(*conn)
 	if !ok || !c.listener.guarded {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -106,10 +107,10 @@ func TestCallIsFilled(t *testing.T) {
 }
 
 func TestDeadline(t *testing.T) {
-	s := &Service{QoSTarget: 100 * time.Millisecond}
+	s := &query.Service{QoSTarget: 100 * time.Millisecond}
 	at := time.Now()
 	for timeout, want := range map[time.Duration]time.Duration{0: s.QoSTarget, time.Millisecond: time.Millisecond, time.Hour: s.QoSTarget} {
-		c := Call{Service: s, Arrival: at, Timeout: timeout}
+		c := query.Call{Service: s, Arrival: at, Timeout: timeout}
 		if got := c.Deadline().Sub(at); got != want {
 			t.Errorf("timeout %v: deadline after %v, want %v", timeout, got, want)
 		}
@@ -117,14 +118,14 @@ func TestDeadline(t *testing.T) {
 }
 
 func TestAnsweredTwice(t *testing.T) {
-	c := NewCall()
-	c.Answer(Reply{})
+	c := query.NewCall()
+	c.Answer(query.Reply{})
 	defer func() {
 		if recover() == nil {
 			t.Error("a second answer was taken")
 		}
 	}()
-	c.Answer(Reply{})
+	c.Answer(query.Reply{})
 }
 
 func TestBackendErrors(t *testing.T) {
@@ -135,11 +136,11 @@ func TestBackendErrors(t *testing.T) {
 		status      int
 		reason, try string
 	}{
-		{ErrQueueFull, 503, ReasonQueueFull, "1"},
-		{ErrDraining, 503, ReasonDraining, "1"},
-		{ErrUnavailable, 503, ReasonLoading, "1"},
-		{&Error{Status: 503, Reason: ReasonDeadline, Message: "too late", RetryAfter: 2500 * time.Millisecond}, 503, ReasonDeadline, "3"},
-		{errors.New("secret: /path"), 500, ReasonInternal, ""},
+		{query.ErrQueueFull, 503, query.ReasonQueueFull, "1"},
+		{query.ErrDraining, 503, query.ReasonDraining, "1"},
+		{query.ErrUnavailable, 503, query.ReasonLoading, "1"},
+		{&query.Error{Status: 503, Reason: query.ReasonDeadline, Message: "too late", RetryAfter: 2500 * time.Millisecond}, 503, query.ReasonDeadline, "3"},
+		{errors.New("secret: /path"), 500, query.ReasonInternal, ""},
 	} {
 		s.refuse.Store(&tt.err)
 		a := s.infer("simple", body)
@@ -150,20 +151,20 @@ func TestBackendErrors(t *testing.T) {
 	}
 	s.refuse.Store(nil)
 	a := s.infer("echo_FP64", echo("FP64", "[8,600000]", repeat("1", 8*600000)))
-	if _, reason := a.failure(t); a.status != http.StatusRequestEntityTooLarge || reason != ReasonTooLarge {
+	if _, reason := a.failure(t); a.status != http.StatusRequestEntityTooLarge || reason != query.ReasonTooLarge {
 		t.Errorf("inputs over the worker's memory: %d %s", a.status, a.body)
 	}
 	s.hold.Store(true)
 	c := s.sent(rawRequest("POST", "/v2/models/simple/infer", nil, []byte(body)))
 	s.waitHeld(1)
-	s.answerHeld(func(*Call) Reply {
-		return Reply{Err: &Error{Status: 500, Reason: ReasonWorkerLost, Message: "the worker was killed"}}
+	s.answerHeld(func(*query.Call) query.Reply {
+		return query.Reply{Err: &query.Error{Status: 500, Reason: query.ReasonWorkerLost, Message: "the worker was killed"}}
 	})
-	if _, reason := s.read(c).failure(t); reason != ReasonWorkerLost {
+	if _, reason := s.read(c).failure(t); reason != query.ReasonWorkerLost {
 		t.Errorf("a worker that failed: %s", reason)
 	}
 	s.settle()
-	if n := s.services[0].Stats.Failed(); n != 6 {
+	if n := s.services[0].Stats.Counts().Fail.Count; n != 6 {
 		t.Errorf("%d queries failed, want 6", n)
 	}
 }
@@ -175,7 +176,7 @@ func TestOutputsWithoutJSON(t *testing.T) {
 		s.output.Store(&data)
 		a := s.infer("echo_FP64", echo("FP64", "[1,1]", "[1]"))
 		message, reason := a.failure(t)
-		if a.status != http.StatusBadRequest || reason != ReasonNotJSON || !strings.Contains(message, "binary") {
+		if a.status != http.StatusBadRequest || reason != query.ReasonNotJSON || !strings.Contains(message, "binary") {
 			t.Errorf("23: %v: %d %s", v, a.status, a.body)
 		}
 		a = s.infer("echo_FP64", strings.Replace(echo("FP64", "[1,1]", "[1]"), "{", `{"parameters":{"binary_data_output":true},`, 1))
@@ -236,7 +237,7 @@ func TestStatistics(t *testing.T) {
 	if st.Name != "simple" || st.Version != "1" || st.InferenceCount != 3 || st.ExecutionCount != 2 || st.LastInference == 0 {
 		t.Errorf("%+v", st)
 	}
-	for key, want := range map[string]uint64{"queue": 2, "compute_input": 4, "compute_infer": 6, "compute_output": 8} {
+	for key, want := range map[string]uint64{"queue": 2, "compute_input": 0, "compute_infer": 6, "compute_output": 0} {
 		if got := st.Inference[key]; got.Count != 2 || got.NS != want {
 			t.Errorf("%s: %+v, want 2 of %d ns together", key, got, want)
 		}
@@ -246,7 +247,7 @@ func TestStatistics(t *testing.T) {
 			t.Errorf("%s is missing", key)
 		}
 	}
-	if s.services[0].Stats.Executions() != 2 || st.Inference["success"].Count != 2 {
+	if s.services[0].Stats.Counts().Executions != 2 || st.Inference["success"].Count != 2 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -269,18 +270,19 @@ func TestSignature(t *testing.T) {
 		"no rank": {[]models.TensorSpec{{Name: "x", Type: models.Type{Kind: models.KindTensor, Elem: models.Int8}}},
 			[]models.TensorSpec{spec("y", models.Int8, -1)}, false, `"dims":[-1]`},
 	} {
-		s := NewService(0, c, "edf")
-		if err := s.Loaded(Info{Inputs: tt.in, Outputs: tt.out}); err != nil {
+		s := newService(0, &c, "edf", nil)
+		if err := s.Loaded(query.Info{Inputs: tt.in, Outputs: tt.out}); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		sig := s.signature.Load()
-		if s.Batched() != tt.batched || !strings.Contains(string(sig.config), tt.config) ||
-			strings.Contains(string(sig.config), "dynamic_batching") != tt.batched {
-			t.Errorf("%s: batched %v, %s", name, s.Batched(), sig.config)
+		sig := s.Signature()
+		config, metadata := appendModelConfig(nil, s, sig), appendMetadata(nil, s, sig)
+		if s.Batched() != tt.batched || !strings.Contains(string(config), tt.config) ||
+			strings.Contains(string(config), "dynamic_batching") != tt.batched {
+			t.Errorf("%s: batched %v, %s", name, s.Batched(), config)
 		}
-		if !json.Valid(sig.config) || !json.Valid(sig.metadata) {
-			t.Errorf("%s: not JSON: %s %s", name, sig.config, sig.metadata)
+		if !json.Valid(config) || !json.Valid(metadata) {
+			t.Errorf("%s: not JSON: %s %s", name, config, metadata)
 		}
 	}
 	for name, in := range map[string]models.TensorSpec{
@@ -288,7 +290,7 @@ func TestSignature(t *testing.T) {
 		"sequence": {Name: "x", Type: models.Type{Kind: models.KindSequence}},
 		"rank 9":   spec("x", models.Int8, 1, 1, 1, 1, 1, 1, 1, 1, 1),
 	} {
-		if err := NewService(0, c, "edf").Loaded(Info{Inputs: []models.TensorSpec{in}}); err == nil {
+		if err := newService(0, &c, "edf", nil).Loaded(query.Info{Inputs: []models.TensorSpec{in}}); err == nil {
 			t.Errorf("%s: a model that the protocol cannot carry was taken", name)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap/journal"
@@ -100,11 +101,11 @@ func startInstantLogged(t testing.TB, services int, change func(*config.Config),
 // asker sends one query after another.
 type asker struct {
 	b *backend
-	c *Call
+	c *query.Call
 }
 
 func newAsker(b *backend, service int) *asker {
-	c := NewCall()
+	c := query.NewCall()
 	c.Service, c.Size = b.Services()[service], 1
 	return &asker{b, c}
 }
@@ -118,9 +119,9 @@ func (a *asker) ask(t testing.TB) {
 	if err := a.b.Submit(a.c); err != nil {
 		t.Fatal(err)
 	}
-	<-a.c.answer
-	if a.c.reply.Err != nil {
-		t.Fatal(a.c.reply.Err)
+	<-a.c.Answered()
+	if a.c.Reply.Err != nil {
+		t.Fatal(a.c.Reply.Err)
 	}
 	a.b.Release(a.c)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	page "github.com/overlapd/overlapd/daemon/dashboard"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/timeline"
 	"github.com/overlapd/overlapd/overlap"
 )
@@ -33,15 +34,12 @@ const (
 	slowWatcher = 5 * time.Second
 )
 
-// ReasonWatchers is given where too many clients watch the events.
-const ReasonWatchers = "watchers"
-
 var (
-	errWatchers = unavailable(ReasonWatchers, "too many clients watch this daemon: close a dashboard")
-	errSince    = invalid("since must be the number of a round: the next of the answer before, or 0")
+	errWatchers = query.Unavailable(query.ReasonWatchers, "too many clients watch this daemon: close a dashboard")
+	errSince    = query.Invalid("since must be the number of a round: the next of the answer before, or 0")
 )
 
-// Timelines implements Backend.
+// Timelines implements Host.
 func (b *backend) Timelines() []*timeline.Ring { return []*timeline.Ring{b.timeline} }
 
 // remember puts a round into the timeline.
@@ -52,7 +50,7 @@ func (l *loop) remember(r *overlap.Round) {
 
 // rememberAnswer puts the end of a query into the timeline. One that nobody
 // waits for any more has no latency.
-func (l *loop) rememberAnswer(c *Call, a *overlap.Answer) {
+func (l *loop) rememberAnswer(c *query.Call, a *overlap.Answer) {
 	if a.Result == overlap.Cancelled {
 		return
 	}
@@ -63,12 +61,12 @@ func (l *loop) rememberAnswer(c *Call, a *overlap.Answer) {
 
 // ringOf returns the timeline that a request asks for: that of the first
 // instance, unless it names another.
-func (e *Endpoint) ringOf(ctx *fasthttp.RequestCtx) (*timeline.Ring, *Error) {
+func (e *Endpoint) ringOf(ctx *fasthttp.RequestCtx) (*timeline.Ring, *query.Error) {
 	rings, n := e.backend.Timelines(), 0
 	if v := ctx.QueryArgs().Peek("instance"); v != nil {
 		var err error
 		if n, err = strconv.Atoi(string(v)); err != nil || n < 0 || n >= len(rings) {
-			return nil, invalid("instance must be a number from 0 to %d", len(rings)-1)
+			return nil, query.Invalid("instance must be a number from 0 to %d", len(rings)-1)
 		}
 	}
 	return rings[n], nil
@@ -99,7 +97,7 @@ func (e *Endpoint) answerTimeline(ctx *fasthttp.RequestCtx) {
 	}
 	text, err := json.Marshal(ring.Read(since, timeline.PageRounds, nil))
 	if err != nil {
-		writeError(ctx, errInternal)
+		writeError(ctx, query.ErrInternal)
 		return
 	}
 	e.writeJSON(ctx, text)

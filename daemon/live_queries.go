@@ -6,6 +6,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/timeline"
 	"github.com/overlapd/overlapd/overlap"
 )
@@ -14,7 +15,7 @@ import (
 const resultRefused = "refused"
 
 // rememberQuery puts a query that is over into the timeline.
-func (l *loop) rememberQuery(c *Call, a *overlap.Answer) {
+func (l *loop) rememberQuery(c *query.Call, a *overlap.Answer) {
 	q := l.queryOf(c, a.At)
 	q.Batch, q.Result = uint64(a.Batch), a.Result.String()
 	if a.Batch != 0 {
@@ -27,7 +28,7 @@ func (l *loop) rememberQuery(c *Call, a *overlap.Answer) {
 }
 
 // rememberRefusal puts a query that was not accepted into the timeline.
-func (l *loop) rememberRefusal(c *Call, err error) {
+func (l *loop) rememberRefusal(c *query.Call, err error) {
 	q := l.queryOf(c, l.now())
 	q.Result = resultRefused
 	if reason := overlap.ReasonOf(err); reason != overlap.ReasonNone {
@@ -36,7 +37,7 @@ func (l *loop) rememberRefusal(c *Call, err error) {
 	l.timeline.Ended(c.Service.ID, &q)
 }
 
-func (l *loop) queryOf(c *Call, end time.Duration) timeline.Query {
+func (l *loop) queryOf(c *query.Call, end time.Duration) timeline.Query {
 	return timeline.Query{
 		ID: uint64(c.QueryID), Size: c.Size, Arrival: c.Arrival.Sub(l.epoch), End: end, Deadline: c.Deadline().Sub(l.epoch),
 	}
@@ -57,10 +58,10 @@ func (e *Endpoint) answerQueries(ctx *fasthttp.RequestCtx) {
 	}
 	text, err := json.Marshal(ring.ReadQueries(since))
 	if err != nil {
-		writeError(ctx, errInternal)
+		writeError(ctx, query.ErrInternal)
 		return
 	}
 	e.writeJSON(ctx, text)
 }
 
-var errQueriesSince = invalid("since must be a number of queries: the next of the answer before, or 0")
+var errQueriesSince = query.Invalid("since must be a number of queries: the next of the answer before, or 0")

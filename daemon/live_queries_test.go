@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/timeline"
 	"github.com/overlapd/overlapd/executor"
 )
@@ -25,7 +26,7 @@ func TestQueriesThatEnd(t *testing.T) {
 	f.await()
 	waiting := mustSubmit(t, b, 0)
 	refused := mustSubmit(t, b, 0)
-	wantError(t, answerOf(t, b, refused), http.StatusServiceUnavailable, ReasonQueueFull)
+	wantError(t, answerOf(t, b, refused), http.StatusServiceUnavailable, query.ReasonQueueFull)
 	f.end(executor.Done)
 	if err := answerOf(t, b, c); err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	page "github.com/overlapd/overlapd/daemon/dashboard"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/timeline"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
@@ -51,7 +52,7 @@ func TestTimelineRoute(t *testing.T) {
 	}
 	for _, since := range []string{"", "-1", "x", "9223372036854775808"} {
 		a := s.get("/overlapd/timeline?since=" + since)
-		if message, reason := a.failure(t); a.status != 400 || reason != ReasonInvalid || !strings.Contains(message, "number of a round") {
+		if message, reason := a.failure(t); a.status != 400 || reason != query.ReasonInvalid || !strings.Contains(message, "number of a round") {
 			t.Errorf("since=%s: %d %s", since, a.status, a.body)
 		}
 	}
@@ -154,7 +155,7 @@ func TestWatchersAreBounded(t *testing.T) {
 		}
 	}
 	a := s.get("/overlapd/events")
-	if _, reason := a.failure(t); a.status != http.StatusServiceUnavailable || reason != ReasonWatchers || a.header.Get("Retry-After") == "" {
+	if _, reason := a.failure(t); a.status != http.StatusServiceUnavailable || reason != query.ReasonWatchers || a.header.Get("Retry-After") == "" {
 		t.Errorf("one too many: %d %s", a.status, a.body)
 	}
 	if _, ok := first(); !ok {

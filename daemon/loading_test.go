@@ -70,7 +70,7 @@ func TestLoadingIsShown(t *testing.T) {
 		t.Errorf("%+v", o.Loading)
 	}
 	f := &front{backends: []*backend{r.backend, r.backend}}
-	f.publish(nil)
+	f.Publish(nil)
 	if all, _ := f.Overview(); len(all.Loading) != 2 {
 		t.Errorf("of two instances: %+v", all.Loading)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/metrics"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
@@ -109,9 +110,9 @@ func (l *loop) take(m message) {
 	}
 }
 
-func (l *loop) arrive(c *Call) {
+func (l *loop) arrive(c *query.Call) {
 	if l.slots[c.Service.ID].worker.givenUp {
-		c.Answer(Reply{Err: errGivenUp(c.Service)})
+		c.Answer(query.Reply{Err: errGivenUp(c.Service)})
 		return
 	}
 	q := models.Query{
@@ -126,7 +127,7 @@ func (l *loop) arrive(c *Call) {
 	}
 	if err := l.scheduler.Arrive(l.now(), q); err != nil {
 		l.rememberRefusal(c, err)
-		c.Answer(Reply{Err: refusal(err)})
+		c.Answer(query.Reply{Err: refusal(err)})
 		return
 	}
 	l.calls[q.ID] = c.Backend.(*pending)
@@ -391,7 +392,7 @@ func (l *loop) down(id models.ServiceID) {
 func (l *loop) giveUp(id models.ServiceID) {
 	s := l.slots[id]
 	s.worker.givenUp = true
-	s.service.givenUp.Store(true)
+	s.service.SetGivenUp(true)
 	if p := l.prediction.phase; p == phaseLoading || p == phaseMeasuring {
 		l.prediction.changed = true
 	}
@@ -424,20 +425,20 @@ func (l *loop) up(e executor.WorkerReady) {
 	slot.worker.fresh, slot.worker.givenUp = true, false
 	l.profiling.cold(e.Service)
 	l.scheduler.Up(l.now(), e.Service)
-	s.givenUp.Store(false)
+	s.SetGivenUp(false)
 	s.SetReady(true)
 	l.takeOver(slot)
 	l.bindPredictor()
 }
 
 // infoOf returns what requests are checked against.
-func (l *loop) infoOf(i *segments.Info) Info {
-	info := Info{
+func (l *loop) infoOf(i *segments.Info) query.Info {
+	info := query.Info{
 		Inputs:    i.Inputs,
 		Outputs:   i.Outputs,
 		Operators: len(i.Operators),
 		Hash:      i.Hash,
-		Platform:  onnxPlatform,
+		Platform:  query.OnnxPlatform,
 		Device:    l.device,
 		Versions:  map[string]string{"onnxruntime": i.ORTVersion},
 	}
@@ -528,7 +529,7 @@ func (l *loop) answerRest() {
 	for id, p := range l.calls {
 		l.cancel(id)
 		delete(l.calls, id)
-		p.call.Answer(Reply{Err: ErrDraining})
+		p.call.Answer(query.Reply{Err: query.ErrDraining})
 	}
 }
 
@@ -536,21 +537,21 @@ func (l *loop) answerRest() {
 func (l *loop) abandon() {
 	for id, p := range l.calls {
 		delete(l.calls, id)
-		p.call.Answer(Reply{Err: ErrDraining})
+		p.call.Answer(query.Reply{Err: query.ErrDraining})
 	}
 	close(l.ending)
 	l.refuseAll()
 }
 
 // refusal translates an error of the scheduler's Arrive.
-func refusal(err error) *Error {
+func refusal(err error) *query.Error {
 	switch {
 	case errors.Is(err, overlap.ErrQueueFull):
-		return ErrQueueFull
+		return query.ErrQueueFull
 	case errors.Is(err, overlap.ErrDraining):
-		return ErrDraining
+		return query.ErrDraining
 	case errors.Is(err, overlap.ErrExpired):
-		return unavailable(overlap.ReasonDeadlinePassed.String(), "the deadline had passed when the query arrived")
+		return query.Unavailable(overlap.ReasonDeadlinePassed.String(), "the deadline had passed when the query arrived")
 	}
-	return &Error{Status: http.StatusInternalServerError, Reason: ReasonInternal, Message: err.Error()}
+	return &query.Error{Status: http.StatusInternalServerError, Reason: query.ReasonInternal, Message: err.Error()}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/overlap/journal"
@@ -57,10 +58,10 @@ func TestLoopAnswers(t *testing.T) {
 // The scheduler's reasons reach clients by the names that the protocol has.
 func TestReasonsOfTheScheduler(t *testing.T) {
 	for reason, name := range map[overlap.Reason]string{
-		overlap.ReasonQueueFull: ReasonQueueFull, overlap.ReasonDeadlinePassed: ReasonDeadline,
-		overlap.ReasonCannotFinish: ReasonCannotFinish, overlap.ReasonWorkerLost: ReasonWorkerLost,
-		overlap.ReasonModelFailed: ReasonModelFailed, overlap.ReasonCancelled: ReasonCancelled,
-		overlap.ReasonDraining: ReasonDraining,
+		overlap.ReasonQueueFull: query.ReasonQueueFull, overlap.ReasonDeadlinePassed: query.ReasonDeadline,
+		overlap.ReasonCannotFinish: query.ReasonCannotFinish, overlap.ReasonWorkerLost: query.ReasonWorkerLost,
+		overlap.ReasonModelFailed: query.ReasonModelFailed, overlap.ReasonCancelled: query.ReasonCancelled,
+		overlap.ReasonDraining: query.ReasonDraining,
 	} {
 		if reason.String() != name {
 			t.Errorf("the scheduler says %q, the protocol %q", reason, name)
@@ -151,10 +152,10 @@ func TestLoopRefusesForAServiceGivenUp(t *testing.T) {
 // When the time to drain is over, everybody is told, running or waiting.
 func TestLoopGivesUp(t *testing.T) {
 	b, f := startLoop(t, 1, nil)
-	calls := []*Call{mustSubmit(t, b, 0), mustSubmit(t, b, 0), mustSubmit(t, b, 0)}
+	calls := []*query.Call{mustSubmit(t, b, 0), mustSubmit(t, b, 0), mustSubmit(t, b, 0)}
 	f.await()
 	b.drain()
-	if _, err := submit(t, b, 0, 0); !errors.Is(err, ErrDraining) {
+	if _, err := submit(t, b, 0, 0); !errors.Is(err, query.ErrDraining) {
 		t.Errorf("a query at a draining daemon: %v", err)
 	}
 	b.giveUp()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments"
@@ -165,7 +166,7 @@ func (m *measurement) alloc(s *models.Span) ([]segments.Tensor, error) {
 			}
 		}
 		tensors = append(tensors, segments.Tensor{Type: ty.Elem, Shape: shape, Offset: sum, Bytes: bytes})
-		sum += aligned(bytes)
+		sum += query.Aligned(bytes)
 	}
 	offset, data, err := m.exec.Arena(s.Service).Alloc(max(sum, 1))
 	if err != nil {

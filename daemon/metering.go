@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/metrics"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
@@ -105,7 +106,7 @@ type told struct {
 
 // toldService is how a service stands, in the order of the directory.
 type toldService struct {
-	service  *Service
+	service  *query.Service
 	metrics  overlap.ServiceMetrics
 	waiting  overlap.Waiting
 	restarts uint64 // of workers

@@ -8,6 +8,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/metrics"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
@@ -48,7 +49,7 @@ func TestMeteringOfHeadroom(t *testing.T) {
 	f.end(executor.Done)
 	f.await()
 	f.end(executor.Done)
-	for _, c := range []*Call{late, soon} {
+	for _, c := range []*query.Call{late, soon} {
 		if err := answerOf(t, b, c); err != nil {
 			t.Error(err)
 		}
@@ -66,7 +67,7 @@ func TestMeteringOfFailedRounds(t *testing.T) {
 	c := mustSubmit(t, b, 0)
 	f.await()
 	f.end(executor.Failed)
-	wantError(t, answerOf(t, b, c), 500, ReasonModelFailed)
+	wantError(t, answerOf(t, b, c), 500, query.ReasonModelFailed)
 	tells(t, scrape(t, b), `overlapd_round_seconds_count 1`, `overlapd_solo_prediction_ratio_count 0`, `overlapd_query_latency_seconds_count{service="s0"} 0`)
 	f.refuse(true)
 	c = mustSubmit(t, b, 0)

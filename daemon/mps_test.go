@@ -13,6 +13,7 @@ import (
 	"github.com/overlapd/overlapd/cuda/mps"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/daemon/query"
 )
 
 // fakeHolder writes down what it is told.
@@ -52,7 +53,7 @@ func TestMPSWatch(t *testing.T) {
 		"two faults before it serves": {[]mps.Event{mps.ServerFaulted{}, mps.ServerFaulted{}, mps.ServerActive{}}, []string{faulted, faulted, "resume"}},
 	} {
 		for _, err := range []error{nil, errors.New("a process does not end")} {
-			b := &backend{log: zerolog.Nop(), life: context.Background(), part: &gpu.Part{}, inbox: make(chan message, 2), registry: new(registry)}
+			b := &backend{log: zerolog.Nop(), life: context.Background(), part: &gpu.Part{}, inbox: make(chan message, 2), Registry: new(query.Registry)}
 			h := &fakeHolder{err: err}
 			w := &mpsWatch{backend: b, holder: h, recover: time.NewTimer(time.Hour)}
 			for _, e := range tt.events {
@@ -85,7 +86,7 @@ func TestServicesWithoutMPS(t *testing.T) {
 	if done := r.end(); !strings.Contains(done.Failed["new"], "MPS is given up") {
 		t.Errorf("%+v", done)
 	}
-	if !r.face.Service([]byte("s0")).givenUp.Load() {
+	if !r.face.Service([]byte("s0")).GivenUp() {
 		t.Error("the service that served is not given up")
 	}
 	add := func(c *config.Config) { c.Services = append(c.Services, added("newer")) }

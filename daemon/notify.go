@@ -101,7 +101,7 @@ func (b *backend) standing() standing {
 		switch {
 		case service.Ready():
 			s.ready++
-		case service.givenUp.Load():
+		case service.GivenUp():
 			s.givenUp = append(s.givenUp, service.Name)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -16,8 +17,8 @@ const smallAnswer = 16 << 10
 
 // errAnswerTooLarge is for an answer that there is never memory for: trying again
 // is of no use.
-func errAnswerTooLarge(bytes int64) *Error {
-	return &Error{Status: http.StatusRequestEntityTooLarge, Reason: ReasonTooLarge, Message: "the answer could take " +
+func errAnswerTooLarge(bytes int64) *query.Error {
+	return &query.Error{Status: http.StatusRequestEntityTooLarge, Reason: query.ReasonTooLarge, Message: "the answer could take " +
 		strconv.FormatInt(bytes, 10) + " bytes, more than limits.memory_bytes: ask for binary output, for fewer outputs, or send less"}
 }
 
@@ -113,15 +114,15 @@ func (e *Endpoint) force(b *body) {
 
 // replyBody returns an empty body with room for the outputs that a call is
 // answered with and the JSON around them.
-func (e *Endpoint) replyBody(c *Call, sig *signature) (*body, *Error) {
+func (e *Endpoint) replyBody(c *query.Call, sig *query.Signature) (*body, *query.Error) {
 	room := int64(len(c.Service.Name)+6*len(c.ID)) + replyHeadBytes
-	for _, o := range c.request.outputs {
-		t, p := &c.reply.Outputs[o.port], &sig.outputs[o.port]
-		room += int64(len(p.head)+dimBytes*len(t.Shape)) + outputHeadBytes
-		if o.binary {
+	for _, o := range c.Request.Outputs {
+		t, p := &c.Reply.Outputs[o.Port], &sig.Outputs[o.Port]
+		room += int64(6*len(p.Name)+dimBytes*len(t.Shape)) + outputHeadBytes
+		if o.Binary {
 			room += int64(len(t.Data))
 		} else {
-			room += textBytes(p.typ, int64(len(t.Data)))
+			room += textBytes(p.Type, int64(len(t.Data)))
 		}
 	}
 	if room > e.limits.MemoryBytes {

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/valyala/fasthttp"
 
 	"github.com/overlapd/overlapd/daemon/config"
@@ -43,7 +44,7 @@ func TestAnswersAreAccounted(t *testing.T) {
 	slow := []net.Conn{s.unread(binaryAnswer), s.unread(binaryAnswer)}
 	eventually(t, "two answers to be under way", func() bool { return s.endpoint.memoryBytes.Load() >= 2*manyBytes })
 	a := s.exchange(binaryAnswer)
-	if _, reason := a.failure(t); a.status != http.StatusServiceUnavailable || reason != ReasonNoMemory || a.header.Get("Retry-After") != "1" {
+	if _, reason := a.failure(t); a.status != http.StatusServiceUnavailable || reason != query.ReasonNoMemory || a.header.Get("Retry-After") != "1" {
 		t.Errorf("a third answer: %d %.100s", a.status, a.body)
 	}
 	s.plenty(2)
@@ -162,7 +163,7 @@ func TestAnswerTooLarge(t *testing.T) {
 		t.Errorf("as binary data: %d %.100s", a.status, a.body)
 	}
 	a := s.infer("echo_UINT8", echo("UINT8", "[1,2]", "[1,2]"))
-	if _, reason := a.failure(t); a.status != http.StatusRequestEntityTooLarge || reason != ReasonTooLarge || a.header.Get("Retry-After") != "" {
+	if _, reason := a.failure(t); a.status != http.StatusRequestEntityTooLarge || reason != query.ReasonTooLarge || a.header.Get("Retry-After") != "" {
 		t.Errorf("as JSON: %d %.200s", a.status, a.body)
 	}
 	s.plenty(100 << 10)
@@ -187,11 +188,11 @@ func TestAnswerToNobody(t *testing.T) {
 func TestReplyBytes(t *testing.T) {
 	for _, typ := range []string{"FP32", "FP64", "INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32", "INT64", "UINT64", "BOOL"} {
 		s := newFake(t).Service([]byte("echo_" + typ))
-		p := s.signature.Load().outputs[0]
+		p := s.Signature().Outputs[0]
 		for _, fill := range []byte{0, 1, 0x80, 0x7f, 0xaa, 0xfe} {
 			data := bytes.Repeat([]byte{fill}, 64)
-			text, ok := appendElements(nil, p.typ, data)
-			if most := textBytes(p.typ, int64(len(data))); ok && int64(len(text)) > most {
+			text, ok := appendElements(nil, p.Type, data)
+			if most := textBytes(p.Type, int64(len(data))); ok && int64(len(text)) > most {
 				t.Errorf("%s of %#x: %d bytes, expected at most %d", typ, fill, len(text), most)
 			}
 		}

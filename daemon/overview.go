@@ -159,13 +159,13 @@ func (l *loop) overview() Overview {
 }
 
 func (s *slot) overview(m *overlap.ServiceMetrics) ServiceOverview {
-	clocks := s.service.Stats.clocks()
+	counts := s.service.Stats.Counts()
 	o := ServiceOverview{
 		Name: s.config.Name, Ready: s.service.Ready(), BestEffort: s.config.BestEffort, TargetMS: float64(s.config.Target) / 1e6,
 		Queued: m.Queued, Paused: m.Paused, Arrived: m.Arrived, Refused: byReason(m.Refused),
 		Finished: m.Finished, Late: m.Late, Dropped: byReason(m.Dropped), Failed: byReason(m.Failed), Cancelled: m.Cancelled,
 		Batches: m.Batches, Merged: m.Merged, Retried: m.Retried,
-		EngineSeconds: clocks.Engine.Seconds(), DeviceSeconds: clocks.Device.Seconds(),
+		EngineSeconds: counts.Spans.Took.Seconds(), DeviceSeconds: counts.Device.Took.Seconds(),
 	}
 	o.Cut = cutOverview(s.worker.info)
 	if w := &s.worker; w.givenUp && w.fault != nil {

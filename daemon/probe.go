@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/valyala/fasthttp"
 )
 
@@ -20,15 +21,15 @@ func (e *Endpoint) answer(ctx *fasthttp.RequestCtx, r route) {
 	case routeServer:
 		e.writeJSON(ctx, e.serverMetadata)
 	case routeMetadata, routeModelConfig:
-		sig := r.service.signature.Load()
+		sig := r.service.Signature()
 		if sig == nil {
-			writeError(ctx, ErrUnavailable)
+			writeError(ctx, query.ErrUnavailable)
 			return
 		}
 		if r.kind == routeMetadata {
-			e.writeJSON(ctx, sig.metadata)
+			e.writeJSON(ctx, appendMetadata(nil, r.service, sig))
 		} else {
-			e.writeJSON(ctx, sig.config)
+			e.writeJSON(ctx, appendModelConfig(nil, r.service, sig))
 		}
 	case routeModelStats:
 		e.writeJSON(ctx, appendStats(nil, r.service))
@@ -54,7 +55,7 @@ func (e *Endpoint) answer(ctx *fasthttp.RequestCtx, r route) {
 func (e *Endpoint) answerOverview(ctx *fasthttp.RequestCtx) {
 	text, ok := e.overview()
 	if !ok {
-		writeError(ctx, ErrUnavailable)
+		writeError(ctx, query.ErrUnavailable)
 		return
 	}
 	e.writeJSON(ctx, text)
@@ -80,7 +81,7 @@ func (e *Endpoint) writeJSON(ctx *fasthttp.RequestCtx, b []byte) {
 // of a failure is an error like any other.
 func (e *Endpoint) answerHealth(ctx *fasthttp.RequestCtx, well bool) {
 	if !well {
-		writeError(ctx, ErrUnavailable)
+		writeError(ctx, query.ErrUnavailable)
 		return
 	}
 	e.writeJSON(ctx, nil)
@@ -104,7 +105,7 @@ func appendServerMetadata(b []byte, version string, extensions []string) []byte 
 	return append(b, `]}`...)
 }
 
-func appendIndex(b []byte, services []*Service) []byte {
+func appendIndex(b []byte, services []*query.Service) []byte {
 	b = append(b, '[')
 	for i, s := range services {
 		if i > 0 {
@@ -112,47 +113,52 @@ func appendIndex(b []byte, services []*Service) []byte {
 		}
 		b = appendString(append(b, `{"name":`...), s.Name)
 		if s.Ready() {
-			b = append(b, `,"version":"`+modelVersion+`","state":"READY","reason":""}`...)
+			b = append(b, `,"version":"`+query.ModelVersion+`","state":"READY","reason":""}`...)
 		} else {
-			b = append(b, `,"version":"`+modelVersion+`","state":"UNAVAILABLE","reason":"`+ReasonLoading+`"}`...)
+			b = append(b, `,"version":"`+query.ModelVersion+`","state":"UNAVAILABLE","reason":"`+query.ReasonLoading+`"}`...)
 		}
 	}
 	return append(b, ']')
 }
 
-func appendStats(b []byte, services ...*Service) []byte {
+func appendStats(b []byte, services ...*query.Service) []byte {
 	b = append(b, `{"model_stats":[`...)
 	for i, s := range services {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = s.Stats.append(appendString(append(b, `{"name":`...), s.Name))
+		b = appendCounts(appendString(append(b, `{"name":`...), s.Name), s.Stats.Counts())
 	}
 	return append(b, `]}`...)
 }
 
-// append writes every field that Triton's clients read, those of the response
-// cache too, which overlapd does not have.
-func (s *Stats) append(b []byte) []byte {
-	b = appendNumber(append(b, `,"version":"`+modelVersion+`"`...), "last_inference", uint64(s.last.Load()))
-	b = appendNumber(b, "inference_count", s.queries.Load())
-	b = appendNumber(b, "execution_count", s.executions.Load())
+// appendCounts writes every field that Triton's clients read: those of the
+// response cache too, which overlapd does not have, and those of computing input
+// and output, which are part of its compute_infer.
+func appendCounts(b []byte, c query.Counts) []byte {
+	last := int64(0)
+	if !c.Last.IsZero() {
+		last = c.Last.UnixMilli()
+	}
+	b = appendNumber(append(b, `,"version":"`+query.ModelVersion+`"`...), "last_inference", uint64(last))
+	b = appendNumber(b, "inference_count", c.Queries)
+	b = appendNumber(b, "execution_count", c.Executions)
 	b = append(b, `,"inference_stats":{`...)
-	var none total
+	copied := query.Total{Count: c.Compute.Count}
 	for i, t := range []struct {
 		name string
-		*total
+		query.Total
 	}{
-		{"success", &s.success}, {"fail", &s.fail}, {"queue", &s.queue},
-		{"compute_input", &s.computeInput}, {"compute_infer", &s.computeInfer}, {"compute_output", &s.computeOutput},
-		{"cache_hit", &none}, {"cache_miss", &none},
+		{"success", c.Success}, {"fail", c.Fail}, {"queue", c.Queue},
+		{"compute_input", copied}, {"compute_infer", c.Compute}, {"compute_output", copied},
+		{"cache_hit", query.Total{}}, {"cache_miss", query.Total{}},
 	} {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = append(b, `"`+t.name+`":{"count":`...)
-		b = strconv.AppendUint(b, t.count.Load(), 10)
-		b = append(strconv.AppendUint(append(b, `,"ns":`...), t.ns.Load(), 10), '}')
+		b = strconv.AppendUint(b, t.Count, 10)
+		b = append(strconv.AppendInt(append(b, `,"ns":`...), int64(t.Took), 10), '}')
 	}
 	return append(b, `},"batch_stats":[]}`...)
 }

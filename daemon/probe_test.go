@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"encoding/json"
+	"github.com/overlapd/overlapd/daemon/query"
 	"net/http"
 	"testing"
 	"time"
@@ -20,9 +21,9 @@ func TestIndex(t *testing.T) {
 	for i, got := range index {
 		state, reason := "READY", ""
 		if s.services[i].Name == "unloaded" {
-			state, reason = "UNAVAILABLE", ReasonLoading
+			state, reason = "UNAVAILABLE", query.ReasonLoading
 		}
-		if got.Name != s.services[i].Name || got.Version != modelVersion || got.State != state || got.Reason != reason {
+		if got.Name != s.services[i].Name || got.Version != query.ModelVersion || got.State != state || got.Reason != reason {
 			t.Errorf("%+v", got)
 		}
 	}

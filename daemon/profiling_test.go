@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/training"
@@ -117,7 +118,7 @@ func TestQueryBetweenTheRoundsOfAStep(t *testing.T) {
 		r.workers.end(executor.Done)
 		r.sync()
 	}
-	var c *Call
+	var c *query.Call
 	r.backend.ask(func(*loop) { // the query and the outcome come at once
 		c = mustSubmit(t, r.backend, 1)
 		r.workers.end(executor.Done)

@@ -90,11 +90,11 @@ func (d *Daemon) rewritten(name string) bool {
 		return false
 	}
 	c := d.Config()
-	sig, of := s.signature.Load(), c.Service(name)
+	sig, of := s.Signature(), c.Service(name)
 	if sig == nil {
-		return s.givenUp.Load() // no file was ever loaded: whatever is there now is another
+		return s.GivenUp() // no file was ever loaded: whatever is there now is another
 	}
-	return of != nil && rewritten(of.Model, sig.info.Hash)
+	return of != nil && rewritten(of.Model, sig.Info.Hash)
 }
 
 // reload is one reload on its way.

@@ -50,7 +50,7 @@ func TestReloadKeepsThePredictor(t *testing.T) {
 	// The next reload of it takes its place again, while the one before still
 	// answers: it is named once.
 	held := r.face.Service([]byte("s1"))
-	if !held.hold() {
+	if !held.Hold() {
 		t.Fatal("s1 takes no requests")
 	}
 	r.begin(func(c *config.Config) { c.Services[1].Threads = 8 })
@@ -59,7 +59,7 @@ func TestReloadKeepsThePredictor(t *testing.T) {
 	if p := r.predictor(); !slices.Equal(p.UnknownServices, []string{"s1"}) || strings.Count(p.Reason, "s1") != 1 {
 		t.Errorf("%q: %s", p.UnknownServices, p.Reason)
 	}
-	held.letGo()
+	held.LetGo()
 }
 
 // What is to be done depends on where the predictor comes from, and on whether a

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 )
@@ -98,9 +99,9 @@ func (r *reloadRig) names() string {
 }
 
 // calls sends a query to a service and returns its answer.
-func (r *reloadRig) calls(name string) *Error {
+func (r *reloadRig) calls(name string) *query.Error {
 	r.t.Helper()
-	at := slices.IndexFunc(r.backend.Services(), func(s *Service) bool { return s.Name == name })
+	at := slices.IndexFunc(r.backend.Services(), func(s *query.Service) bool { return s.Name == name })
 	if at < 0 {
 		r.t.Fatalf("there is no %s", name)
 	}
@@ -164,7 +165,7 @@ func TestReloadReplaces(t *testing.T) {
 	if now == old || int(now.ID) != id || now.Stats != old.Stats {
 		t.Errorf("%+v has taken the place of %+v", now, old)
 	}
-	if old.hold() {
+	if old.Hold() {
 		t.Error("the old one still takes requests")
 	}
 	r.workers.end(executor.Done)
@@ -284,7 +285,7 @@ func TestReloadChanges(t *testing.T) {
 		t.Errorf("%+v", done)
 	}
 	s := r.face.Service([]byte("s1"))
-	if s.QoSTarget != 2*time.Minute || s.MaxQueryBatch != 3 || !s.Ready() || s.condition != before.condition || s.signature.Load() == nil {
+	if s.QoSTarget != 2*time.Minute || s.MaxQueryBatch != 3 || !s.Ready() || s.Stats != before.Stats || s.Signature() == nil {
 		t.Errorf("%+v", s)
 	}
 	if c := r.Daemon.Config(); c.DrainTimeout != time.Hour {
@@ -295,8 +296,8 @@ func TestReloadChanges(t *testing.T) {
 	waiting := mustSubmit(t, r.backend, 1)
 	r.sync()
 	refused := mustSubmit(t, r.backend, 1)
-	wantError(t, answerOf(t, r.backend, refused), 503, ReasonQueueFull)
-	for _, c := range []*Call{running, waiting} {
+	wantError(t, answerOf(t, r.backend, refused), 503, query.ReasonQueueFull)
+	for _, c := range []*query.Call{running, waiting} {
 		r.workers.await()
 		r.workers.end(executor.Done)
 		if err := answerOf(t, r.backend, c); err != nil {
@@ -417,10 +418,10 @@ func (r *reloadRig) serve() *Reloaded {
 func (r *reloadRig) client() {
 	list := r.face.Services()
 	s := list[rand.IntN(len(list))]
-	if !s.hold() { // answerOf lets it go
+	if !s.Hold() { // answerOf lets it go
 		return
 	}
-	c := NewCall()
+	c := query.NewCall()
 	c.Service, c.Size, c.Arrival = s, 1, time.Now()
 	m, err := r.backend.Alloc(s, 64)
 	if err != nil {
@@ -433,7 +434,7 @@ func (r *reloadRig) client() {
 		return
 	}
 	answerOf(r.t, r.backend, c)
-	if c.reply.Err != nil {
-		r.t.Error(c.reply.Err)
+	if c.Reply.Err != nil {
+		r.t.Error(c.Reply.Err)
 	}
 }

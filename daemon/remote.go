@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc"
 	"github.com/overlapd/overlapd/daemon/tracing"
 )
@@ -42,52 +43,26 @@ func (r remote) Models() []rpc.Model {
 	services := r.backend.Services()
 	list := make([]rpc.Model, len(services))
 	for i, s := range services {
-		list[i] = s.remote()
+		list[i] = modelOf(s)
 	}
 	return list
 }
 
-// remote tells how a service stands.
-func (s *Service) remote() rpc.Model {
-	m := rpc.Model{Name: s.Name, Version: modelVersion, Ready: s.Ready(), Stats: s.Stats.remote()}
-	sig := s.signature.Load()
+// modelOf returns how a service stands.
+func modelOf(s *query.Service) rpc.Model {
+	m := rpc.Model{Name: s.Name, Version: query.ModelVersion, Ready: s.Ready(), Stats: s.Stats.Counts()}
+	sig := s.Signature()
 	if sig == nil {
 		return m
 	}
-	m.Loaded, m.Platform, m.Batched, m.MaxBatch = true, sig.info.Platform, sig.batched, s.MaxQueryBatch
-	m.Merged = sig.batched && s.MaxBatch > 1
-	m.Inputs, m.Outputs = remotePorts(sig.inputs), remotePorts(sig.outputs)
+	m.Loaded, m.Platform, m.Batched, m.MaxBatch = true, sig.Info.Platform, sig.Batched, s.MaxQueryBatch
+	m.Merged = sig.Batched && s.MaxBatch > 1
+	m.Inputs, m.Outputs = sig.Inputs, sig.Outputs
 	m.Parameters = make(map[string]string)
-	for _, p := range s.configParameters(sig.info) {
+	for _, p := range configParameters(s, &sig.Info) {
 		m.Parameters[p.key] = p.value
 	}
 	return m
-}
-
-func remotePorts(ports []port) []rpc.Port {
-	list := make([]rpc.Port, len(ports))
-	for i := range ports {
-		p := &ports[i]
-		list[i] = rpc.Port{Name: p.name, Type: p.typ, Dims: p.dims, AnyRank: p.anyRank}
-	}
-	return list
-}
-
-// remote returns the numbers as they are now, each for itself.
-func (s *Stats) remote() rpc.Stats {
-	r := rpc.Stats{
-		Queries: s.queries.Load(), Executions: s.executions.Load(),
-		Success: s.success.remote(), Fail: s.fail.remote(), Queue: s.queue.remote(),
-		ComputeInput: s.computeInput.remote(), ComputeInfer: s.computeInfer.remote(), ComputeOutput: s.computeOutput.remote(),
-	}
-	if ms := s.last.Load(); ms != 0 {
-		r.Last = time.UnixMilli(ms)
-	}
-	return r
-}
-
-func (t *total) remote() rpc.Total {
-	return rpc.Total{Count: t.count.Load(), Took: time.Duration(t.ns.Load())}
 }
 
 // Infer implements rpc.Host.
@@ -103,36 +78,37 @@ func (r remote) Infer(ctx context.Context, q *rpc.Query) (rpc.Answer, error) {
 func (r remote) query(ctx context.Context, q *rpc.Query, trace *tracing.Query) (rpc.Answer, error) {
 	s := r.backend.Service([]byte(q.Model))
 	if s == nil {
-		return rpc.Answer{}, fault(notFound("unknown model %q", cut([]byte(q.Model))))
+		return rpc.Answer{}, fault(query.NotFound("unknown model %q", query.Cut([]byte(q.Model))))
 	}
 	s, gone := r.hold(s)
 	if gone != nil {
 		return rpc.Answer{}, fault(gone)
 	}
-	defer s.letGo()
-	if q.Version != "" && q.Version != modelVersion {
-		return rpc.Answer{}, fault(notFound("model %q has only version %s", s.Name, modelVersion))
+	defer s.LetGo()
+	if q.Version != "" && q.Version != query.ModelVersion {
+		return rpc.Answer{}, fault(query.NotFound("model %q has only version %s", s.Name, query.ModelVersion))
 	}
-	sig := s.signature.Load()
+	sig := s.Signature()
 	if sig == nil {
-		return rpc.Answer{}, fault(ErrUnavailable)
+		return rpc.Answer{}, fault(query.ErrUnavailable)
 	}
-	c := r.calls.Get().(*Call)
-	defer r.done(c)
-	c.trace, c.Arrival = trace, time.Now()
-	if err := c.request.adopt(sig, q); err != nil {
+	x := r.exchanges.Get().(*exchange)
+	c := x.call
+	defer r.done(x)
+	c.Trace, c.Arrival = trace, time.Now()
+	if err := adopt(&c.Request, sig, q); err != nil {
 		return rpc.Answer{}, fault(err)
 	}
-	if err := c.request.shorten(ctx, c.Arrival); err != nil {
+	if err := shorten(&c.Request, ctx, c.Arrival); err != nil {
 		return rpc.Answer{}, fault(err)
 	}
 	if err := r.admit(c, s, sig); err != nil {
 		return rpc.Answer{}, fault(err)
 	}
-	if err := r.backend.Submit(c); err != nil {
-		r.backend.Free(s, c.Memory)
-		refusal := asError(err)
-		s.Stats.failed(refusal, time.Since(c.Arrival))
+	if err := s.Backend.Submit(c); err != nil {
+		s.Backend.Free(s, c.Memory)
+		refusal := query.AsError(err)
+		s.Stats.Failed(refusal, time.Since(c.Arrival))
 		return rpc.Answer{}, fault(refusal)
 	}
 	r.await(ctx, c)
@@ -140,59 +116,59 @@ func (r remote) query(ctx context.Context, q *rpc.Query, trace *tracing.Query) (
 }
 
 // shorten ends the query no later than its context.
-func (r *request) shorten(ctx context.Context, arrival time.Time) *Error {
+func shorten(r *query.Request, ctx context.Context, arrival time.Time) *query.Error {
 	end, ok := ctx.Deadline()
 	if !ok {
 		return nil
 	}
 	left := end.Sub(arrival)
 	if left <= 0 {
-		return unavailable(ReasonDeadline, "the deadline of the call had passed when its request was read")
+		return query.Unavailable(query.ReasonDeadline, "the deadline of the call had passed when its request was read")
 	}
-	if r.timeout == 0 || left < r.timeout {
-		r.timeout = left
+	if r.Timeout == 0 || left < r.Timeout {
+		r.Timeout = left
 	}
 	return nil
 }
 
 // await returns when the call is answered. The end of the context cancels it.
-func (r remote) await(ctx context.Context, c *Call) {
+func (r remote) await(ctx context.Context, c *query.Call) {
 	select {
-	case <-c.answer:
+	case <-c.Answered():
 	case <-ctx.Done():
-		r.backend.Cancel(c)
-		<-c.answer
+		c.Service.Backend.Cancel(c)
+		<-c.Answered()
 	}
 }
 
 // collect copies the outputs out of shared memory and gives the call back.
-func (r remote) collect(c *Call, sig *signature) (rpc.Answer, error) {
-	a := rpc.Answer{Version: modelVersion}
-	err := c.reply.Err
-	if err == nil && len(c.reply.Outputs) != len(sig.outputs) {
-		r.log.Error().Str("service", c.Service.Name).Int("outputs", len(c.reply.Outputs)).
-			Int("want", len(sig.outputs)).Msg("a reply has the wrong number of outputs")
-		err = errInternal
+func (r remote) collect(c *query.Call, sig *query.Signature) (rpc.Answer, error) {
+	a := rpc.Answer{Version: query.ModelVersion}
+	err := c.Reply.Err
+	if err == nil && len(c.Reply.Outputs) != len(sig.Outputs) {
+		r.log.Error().Str("service", c.Service.Name).Int("outputs", len(c.Reply.Outputs)).
+			Int("want", len(sig.Outputs)).Msg("a reply has the wrong number of outputs")
+		err = query.ErrInternal
 	}
 	if err == nil {
-		c.noteEncoding()
-		c.request.fillOutputs(sig)
-		for _, o := range c.request.outputs {
-			t, p := &c.reply.Outputs[o.port], &sig.outputs[o.port]
-			a.Outputs = append(a.Outputs, rpc.Tensor{Name: p.name, Type: p.typ, Shape: append([]int64(nil), t.Shape...), Data: bytes.Clone(t.Data)})
+		noteEncoding(c)
+		c.Request.FillOutputs(sig)
+		for _, o := range c.Request.Outputs {
+			t, p := &c.Reply.Outputs[o.Port], &sig.Outputs[o.Port]
+			a.Outputs = append(a.Outputs, rpc.Tensor{Name: p.Name, Type: p.Type, Shape: append([]int64(nil), t.Shape...), Data: bytes.Clone(t.Data)})
 		}
 	}
-	r.backend.Release(c)
+	c.Service.Backend.Release(c)
 	took := time.Since(c.Arrival)
 	if err != nil {
-		c.Service.Stats.failed(err, took)
+		c.Service.Stats.Failed(err, took)
 		return rpc.Answer{}, fault(err)
 	}
-	c.Service.Stats.succeed(c.Size, c.Arrival.Add(took), took, c.reply.Timing)
+	c.Service.Stats.Succeeded(c, c.Arrival.Add(took))
 	return a, nil
 }
 
 // fault returns an error as the gRPC server takes it.
-func fault(e *Error) error {
+func fault(e *query.Error) error {
 	return &rpc.Fault{Status: e.Status, Reason: e.Reason, Message: e.Message, RetryAfter: e.RetryAfter}
 }

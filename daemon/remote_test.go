@@ -15,18 +15,19 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 	"github.com/overlapd/overlapd/executor"
 )
 
 // serveRemote serves gRPC before a backend, and returns a client of it.
-func serveRemote(t testing.TB, b Backend, l config.Limits) inference.GRPCInferenceServiceClient {
+func serveRemote(t testing.TB, b Host, l config.Limits) inference.GRPCInferenceServiceClient {
 	t.Helper()
 	return serveRemoteWith(t, b, l, func(*Endpoint) {})
 }
 
 // serveRemoteWith is serveRemote with an endpoint that is changed first.
-func serveRemoteWith(t testing.TB, b Backend, l config.Limits, change func(*Endpoint)) inference.GRPCInferenceServiceClient {
+func serveRemoteWith(t testing.TB, b Host, l config.Limits, change func(*Endpoint)) inference.GRPCInferenceServiceClient {
 	t.Helper()
 	e, err := NewEndpoint(b, l, "test", zerolog.Nop())
 	if err != nil {
@@ -169,7 +170,7 @@ func TestRemoteDeadlines(t *testing.T) {
 	}
 	past, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
 	defer cancel()
-	if err := new(request).shorten(past, time.Now()); err == nil || err.Reason != ReasonDeadline {
+	if err := shorten(new(query.Request), past, time.Now()); err == nil || err.Reason != query.ReasonDeadline {
 		t.Errorf("a deadline that has passed: %v", err)
 	}
 }
@@ -233,7 +234,7 @@ func TestRemoteRefuses(t *testing.T) {
 	if f.mu.out != 0 {
 		t.Errorf("%d pieces of memory are out", f.mu.out)
 	}
-	if n := f.services[1].Stats.Failed(); n != 1 {
+	if n := f.services[1].Stats.Counts().Fail.Count; n != 1 {
 		t.Errorf("%d failed, want 1: the others were not accepted", n)
 	}
 }
@@ -268,7 +269,7 @@ func TestRemoteCancels(t *testing.T) {
 		if err := <-ended[i]; status.Code(err) != codes.Canceled {
 			t.Errorf("query %d: %v", i, err)
 		}
-		left := b.Services()[0].Stats.Failed
+		left := func() uint64 { return b.Services()[0].Stats.Counts().Fail.Count }
 		eventually(t, "the query to end", func() bool { return left() == uint64(2-i) })
 	}
 	if f.mu.stopped != 1 || f.mu.runs != 1 {
@@ -309,7 +310,7 @@ func TestRemoteCountsReasons(t *testing.T) {
 	f := newFake(t)
 	client := serveRemote(t, f, testLimits())
 	q := remoteRequest("echo_FP32", remoteInput{"X", "FP32", []int64{1, 1}, make([]byte, 4)})
-	var full error = ErrQueueFull
+	var full error = query.ErrQueueFull
 	f.refuse.Store(&full)
 	if _, err := client.ModelInfer(patient(t), q); status.Code(err) != codes.Unavailable {
 		t.Errorf("got %v", err)
@@ -319,8 +320,8 @@ func TestRemoteCountsReasons(t *testing.T) {
 	if _, err := client.ModelInfer(patient(t), q); err != nil {
 		t.Error(err)
 	}
-	s := f.services[1].Stats
-	if n := s.failures[kindOf(ReasonQueueFull)].Load(); n != 1 || s.Failed() != 1 || s.Succeeded() != 1 {
-		t.Errorf("%d refused, %d failed, %d succeeded; want one of each", n, s.Failed(), s.Succeeded())
+	s := f.services[1].Stats.Counts()
+	if n := s.Failures[0].Count; n != 1 || s.Fail.Count != 1 || s.Success.Count != 1 {
+		t.Errorf("%d refused, %d failed, %d succeeded; want one of each", n, s.Fail.Count, s.Success.Count)
 	}
 }

@@ -7,23 +7,21 @@ import (
 	"strconv"
 	"unicode/utf8"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/models"
 	"github.com/valyala/fasthttp"
 )
 
-var errInternal = &Error{Status: http.StatusInternalServerError, Reason: ReasonInternal,
-	Message: "overlapd failed to answer; its log says more"}
-
 // writeReply writes the outputs that the request asked for, in its order. The
 // bytes are copied: nothing of the answer lies in shared memory afterwards.
-func (e *Endpoint) writeReply(ctx *fasthttp.RequestCtx, c *Call, sig *signature) *Error {
-	if len(c.reply.Outputs) != len(sig.outputs) {
-		e.log.Error().Str("service", c.Service.Name).Int("outputs", len(c.reply.Outputs)).
-			Int("want", len(sig.outputs)).Msg("a reply has the wrong number of outputs")
-		return errInternal
+func (e *Endpoint) writeReply(ctx *fasthttp.RequestCtx, c *query.Call, sig *query.Signature) *query.Error {
+	if len(c.Reply.Outputs) != len(sig.Outputs) {
+		e.log.Error().Str("service", c.Service.Name).Int("outputs", len(c.Reply.Outputs)).
+			Int("want", len(sig.Outputs)).Msg("a reply has the wrong number of outputs")
+		return query.ErrInternal
 	}
-	r := &c.request
-	r.fillOutputs(sig)
+	r := &c.Request
+	r.FillOutputs(sig)
 	b, err := e.replyBody(c, sig)
 	if err != nil {
 		return err
@@ -33,10 +31,10 @@ func (e *Endpoint) writeReply(ctx *fasthttp.RequestCtx, c *Call, sig *signature)
 	}
 	head := len(b.b)
 	anyBinary := false
-	for _, o := range r.outputs {
-		if o.binary {
+	for _, o := range r.Outputs {
+		if o.Binary {
 			anyBinary = true
-			b.b = append(b.b, c.reply.Outputs[o.port].Data...)
+			b.b = append(b.b, c.Reply.Outputs[o.Port].Data...)
 		}
 	}
 	ctx.SetContentType(contentJSON)
@@ -49,45 +47,35 @@ func (e *Endpoint) writeReply(ctx *fasthttp.RequestCtx, c *Call, sig *signature)
 	return nil
 }
 
-// fillOutputs names every output if the request named none.
-func (r *request) fillOutputs(sig *signature) {
-	if len(r.outputs) > 0 {
-		return
-	}
-	for i := range sig.outputs {
-		r.outputs = append(r.outputs, requestOutput{port: i, binary: r.binary})
-	}
-}
-
-func appendReplyHead(b []byte, c *Call, sig *signature) ([]byte, *Error) {
+func appendReplyHead(b []byte, c *query.Call, sig *query.Signature) ([]byte, *query.Error) {
 	b = append(b, '{')
 	if len(c.ID) > 0 {
 		b = append(appendString(append(b, `"id":`...), c.ID), ',')
 	}
 	b = appendString(append(b, `"model_name":`...), c.Service.Name)
-	b = append(b, `,"model_version":"`+modelVersion+`","outputs":[`...)
-	for n, o := range c.request.outputs {
+	b = append(b, `,"model_version":"`+query.ModelVersion+`","outputs":[`...)
+	for n, o := range c.Request.Outputs {
 		if n > 0 {
 			b = append(b, ',')
 		}
-		t, p := &c.reply.Outputs[o.port], &sig.outputs[o.port]
-		b = appendDims(append(b, p.head...), t.Shape)
-		if o.binary {
+		t, p := &c.Reply.Outputs[o.Port], &sig.Outputs[o.Port]
+		b = appendDims(appendPortHead(b, p), t.Shape)
+		if o.Binary {
 			b = append(b, `],"parameters":{"binary_data_size":`...)
 			b = append(strconv.AppendInt(b, int64(len(t.Data)), 10), `}}`...)
 			continue
 		}
 		var ok bool
-		if b, ok = appendElements(append(b, `],"data":[`...), p.typ, t.Data); !ok {
-			return nil, errNotJSON(p.name)
+		if b, ok = appendElements(append(b, `],"data":[`...), p.Type, t.Data); !ok {
+			return nil, errNotJSON(p.Name)
 		}
 		b = append(b, `]}`...)
 	}
 	return append(b, `]}`...), nil
 }
 
-func errNotJSON(output string) *Error {
-	return &Error{Status: http.StatusBadRequest, Reason: ReasonNotJSON,
+func errNotJSON(output string) *query.Error {
+	return &query.Error{Status: http.StatusBadRequest, Reason: query.ReasonNotJSON,
 		Message: "output " + strconv.Quote(output) + " holds a value that JSON cannot carry, such as NaN: ask for binary output"}
 }
 
@@ -150,11 +138,11 @@ func signed(e []byte) int64 {
 // are not UTF-8 have no JSON form.
 func appendTexts(b, data []byte) ([]byte, bool) {
 	for first := true; len(data) > 0; first = false {
-		if len(data) < stringHead {
+		if len(data) < query.StringHead {
 			return nil, false
 		}
 		n := uint64(binary.LittleEndian.Uint32(data))
-		if data = data[stringHead:]; n > uint64(len(data)) || !utf8.Valid(data[:n]) {
+		if data = data[query.StringHead:]; n > uint64(len(data)) || !utf8.Valid(data[:n]) {
 			return nil, false
 		}
 		if !first {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -74,13 +75,13 @@ func TestReplyOfAnotherModel(t *testing.T) {
 	s.hold.Store(true)
 	c := s.sent(rawRequest("POST", "/v2/models/simple/infer", nil, []byte(simple(""))))
 	s.waitHeld(1)
-	s.answerHeld(func(c *Call) Reply {
+	s.answerHeld(func(c *query.Call) query.Reply {
 		r := s.run(c)
 		r.Outputs = r.Outputs[:1]
 		return r
 	})
 	a := s.read(c)
-	if _, reason := a.failure(t); a.status != http.StatusInternalServerError || reason != ReasonInternal {
+	if _, reason := a.failure(t); a.status != http.StatusInternalServerError || reason != query.ReasonInternal {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	s.hold.Store(false)

@@ -2,21 +2,21 @@ package daemon
 
 import (
 	"bytes"
+	"github.com/overlapd/overlapd/daemon/query"
 	"time"
-	"unicode"
-	"unicode/utf8"
 )
 
 // decoder reads the JSON of a request into r. It keeps the state of the
 // objects that it is inside of itself, so that reading takes no memory.
 type decoder struct {
 	scanner
-	r    *request
-	sig  *signature
-	seen int       // members of the object that is being read
-	in   inputHead // input that is being read
-	out  outputHead
-	left int // parameters that may still come
+	r     *query.Request
+	sig   *query.Signature
+	order []int     // inputs in the order of the request: that of their binary data
+	seen  int       // members of the object that is being read
+	in    inputHead // input that is being read
+	out   outputHead
+	left  int // parameters that may still come
 }
 
 // Members of the request that may come only once.
@@ -36,18 +36,18 @@ const (
 )
 
 // once notes that a member came, and refuses it the second time.
-func (d *decoder) once(member int, key []byte) *Error {
+func (d *decoder) once(member int, key []byte) *query.Error {
 	if d.seen&member != 0 {
-		return invalid("%q is given twice (byte %d)", key, d.i)
+		return query.Invalid("%q is given twice (byte %d)", key, d.i)
 	}
 	d.seen |= member
 	return nil
 }
 
 // members calls member for each member of an object.
-func (d *decoder) members(what string, member func(d *decoder, key []byte) *Error) *Error {
+func (d *decoder) members(what string, member func(d *decoder, key []byte) *query.Error) *query.Error {
 	if !d.take('{') {
-		return invalid("%s must be an object (byte %d)", what, d.i)
+		return query.Invalid("%s must be an object (byte %d)", what, d.i)
 	}
 	outer := d.seen
 	d.seen = 0
@@ -72,9 +72,9 @@ func (d *decoder) members(what string, member func(d *decoder, key []byte) *Erro
 }
 
 // elements calls element for each element of an array.
-func (d *decoder) elements(what string, element func(d *decoder) *Error) *Error {
+func (d *decoder) elements(what string, element func(d *decoder) *query.Error) *query.Error {
 	if !d.take('[') {
-		return invalid("%s must be an array (byte %d)", what, d.i)
+		return query.Invalid("%s must be an array (byte %d)", what, d.i)
 	}
 	for first := true; ; first = false {
 		more, err := d.more(first, ']')
@@ -87,22 +87,57 @@ func (d *decoder) elements(what string, element func(d *decoder) *Error) *Error 
 	}
 }
 
-func (d *decoder) request() *Error {
+// decode reads the head of a request. The first headBytes of the body are
+// JSON, the rest is binary data.
+func (d *decoder) decode(r *query.Request, sig *query.Signature, body []byte, headBytes int) *query.Error {
+	r.Reset(sig)
+	*d = decoder{scanner: scanner{b: body[:headBytes]}, r: r, sig: sig, order: d.order[:0]}
+	if err := d.request(); err != nil {
+		return err
+	}
+	if err := d.split(body[headBytes:]); err != nil {
+		return err
+	}
+	return r.Check(sig)
+}
+
+// split hands each binary input its part of what follows the JSON.
+func (d *decoder) split(rest []byte) *query.Error {
+	for _, n := range d.order {
+		in := &d.r.Inputs[n]
+		if in.Text != nil {
+			continue
+		}
+		if in.Bytes > int64(len(rest)) {
+			return query.Invalid("input %q: binary_data_size %d goes beyond the end of the body", d.sig.Inputs[n].Name, in.Bytes)
+		}
+		in.Data, rest = rest[:in.Bytes:in.Bytes], rest[in.Bytes:]
+	}
+	if len(rest) > 0 {
+		return query.Invalid("%d bytes follow the last input of the body", len(rest))
+	}
+	return nil
+}
+
+// forget drops what points into the body.
+func (d *decoder) forget() { *d = decoder{order: d.order} }
+
+func (d *decoder) request() *query.Error {
 	if err := d.members("the request", (*decoder).requestMember); err != nil {
 		return err
 	}
 	if err := d.end(); err != nil {
 		return err
 	}
-	for i := range d.r.outputs {
-		o := &d.r.outputs[i]
-		asked := d.r.wanted[o.port]
-		o.binary = asked == askedBinary || asked == askedEither && d.r.binary
+	for i := range d.r.Outputs {
+		o := &d.r.Outputs[i]
+		asked := d.r.Wanted[o.Port]
+		o.Binary = asked == query.AskedBinary || asked == query.AskedEither && d.r.Binary
 	}
 	return nil
 }
 
-func (d *decoder) requestMember(key []byte) *Error {
+func (d *decoder) requestMember(key []byte) *query.Error {
 	switch string(key) {
 	case "id":
 		if err := d.once(hasID, key); err != nil {
@@ -130,47 +165,29 @@ func (d *decoder) requestMember(key []byte) *Error {
 
 // id takes the client's name for the query. It goes into logs, so it holds
 // nothing that is not printed.
-func (d *decoder) id() *Error {
+func (d *decoder) id() *query.Error {
 	v, err := d.str(nil)
 	if err != nil {
 		return err
 	}
-	if err := checkID(v); err != nil {
-		return err
-	}
-	d.r.id = append(d.r.id[:0], v...)
-	return nil
-}
-
-func checkID(id []byte) *Error {
-	if len(id) > maxIDBytes {
-		return invalid(`"id" has %d bytes, the limit is %d`, len(id), maxIDBytes)
-	}
-	for len(id) > 0 {
-		c, size := utf8.DecodeRune(id)
-		if !unicode.IsPrint(c) {
-			return invalid(`"id" holds a character that is not printable`)
-		}
-		id = id[size:]
-	}
-	return nil
+	return d.r.SetID(v)
 }
 
 // parameters reads an object of parameters and counts them.
-func (d *decoder) parameters(member func(d *decoder, key []byte) *Error) *Error {
-	d.left = maxParameters
+func (d *decoder) parameters(member func(d *decoder, key []byte) *query.Error) *query.Error {
+	d.left = query.MaxParameters
 	return d.members(`"parameters"`, member)
 }
 
 // parameter counts a parameter that overlapd does not know, and skips it.
-func (d *decoder) parameter(depth int) *Error {
+func (d *decoder) parameter(depth int) *query.Error {
 	if d.left--; d.left < 0 {
-		return invalid("more than %d parameters", maxParameters)
+		return query.Invalid("more than %d parameters", query.MaxParameters)
 	}
 	return d.skip(depth)
 }
 
-func (d *decoder) requestParameter(key []byte) *Error {
+func (d *decoder) requestParameter(key []byte) *query.Error {
 	switch string(key) {
 	case "timeout":
 		if err := d.once(hasTimeout, key); err != nil {
@@ -180,10 +197,10 @@ func (d *decoder) requestParameter(key []byte) *Error {
 		if err != nil {
 			return err
 		}
-		if usec < 0 || usec > maxTimeoutUsec {
-			return invalid(`the parameter "timeout" must be in [0, %d] microseconds, not %d`, maxTimeoutUsec, usec)
+		if usec < 0 || usec > query.MaxTimeoutUsec {
+			return query.Invalid(`the parameter "timeout" must be in [0, %d] microseconds, not %d`, query.MaxTimeoutUsec, usec)
 		}
-		d.r.timeout = time.Duration(usec) * time.Microsecond
+		d.r.Timeout = time.Duration(usec) * time.Microsecond
 		return nil
 	case "priority":
 		if err := d.once(hasPriority, key); err != nil {
@@ -193,21 +210,21 @@ func (d *decoder) requestParameter(key []byte) *Error {
 		if err != nil {
 			return err
 		}
-		if p < 0 || p > maxPriority {
-			return invalid(`the parameter "priority" must be in [0, %d], not %d`, maxPriority, p)
+		if p < 0 || p > query.MaxPriority {
+			return query.Invalid(`the parameter "priority" must be in [0, %d], not %d`, query.MaxPriority, p)
 		}
-		d.r.priority = int(p)
+		d.r.Priority = int(p)
 		return nil
 	case "binary_data_output":
 		if err := d.once(hasBinary, key); err != nil {
 			return err
 		}
 		v, err := d.boolean(`the parameter "binary_data_output"`)
-		d.r.binary = v
+		d.r.Binary = v
 		return err
 	}
 	if reserved(key) {
-		return invalid("the parameter %q is reserved, and overlapd does not offer what it asks for", cut(key))
+		return query.Invalid("the parameter %q is reserved, and overlapd does not offer what it asks for", query.Cut(key))
 	}
 	return d.parameter(3)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 )
@@ -25,7 +26,7 @@ func (d *Daemon) Restart(service string) error {
 	if s == nil {
 		return fmt.Errorf("service %q: %w", service, ErrNoService)
 	}
-	if err := s.home.restart(s); err != nil {
+	if err := s.Backend.(*backend).restart(s); err != nil {
 		return fmt.Errorf("service %s: %w", service, err)
 	}
 	d.log.Info().Str("service", service).Msg("starting a service again that was given up, as was asked for")
@@ -37,7 +38,7 @@ type restarter interface {
 	Restart(models.ServiceID) error
 }
 
-func (b *backend) restart(s *Service) error {
+func (b *backend) restart(s *query.Service) error {
 	state, err := b.exec.State(s.ID)
 	if err != nil {
 		return err
@@ -46,7 +47,7 @@ func (b *backend) restart(s *Service) error {
 	switch {
 	case ok && state.Phase == executor.GivenUp:
 		return r.Restart(s.ID)
-	case s.givenUp.Load():
+	case s.GivenUp():
 		return fmt.Errorf("%w, and the worker of this one runs: it is its model that cannot be served; change the model and reload", ErrNotGivenUp)
 	}
 	return fmt.Errorf("%w, and this one is %s", ErrNotGivenUp, state.Phase)

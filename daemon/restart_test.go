@@ -40,7 +40,7 @@ func TestRestart(t *testing.T) {
 	g := &givingUp{phases: []executor.Phase{executor.Ready, executor.GivenUp, executor.Ready}}
 	b.exec = g
 	d := &Daemon{unit: &unit{backend: b, log: zerolog.Nop()}, face: b, log: zerolog.Nop()}
-	b.Services()[2].givenUp.Store(true)
+	b.Services()[2].SetGivenUp(true)
 	for _, test := range []struct {
 		service, want string
 		is            error

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/valyala/fasthttp"
 )
 
@@ -32,7 +33,7 @@ const (
 // route is what a request asks for.
 type route struct {
 	kind    routeKind
-	service *Service
+	service *query.Service
 }
 
 // fixedRoutes are the paths without a model in them. A service cannot be
@@ -66,13 +67,10 @@ var (
 	versionsPrefix = []byte("/versions/")
 )
 
-// maxNameEcho bounds how much of a name that is not known goes into an error.
-const maxNameEcho = 128
-
 // route finds what a request asks for. Paths are compared as they were sent:
 // no name that the configuration allows needs escaping, so a path with a
 // percent sign, a ".." or an empty element is one that does not exist.
-func (e *Endpoint) route(ctx *fasthttp.RequestCtx) (route, *Error) {
+func (e *Endpoint) route(ctx *fasthttp.RequestCtx) (route, *query.Error) {
 	r, err := e.find(ctx.URI().PathOriginal())
 	if err != nil {
 		return r, err
@@ -86,32 +84,32 @@ func (e *Endpoint) route(ctx *fasthttp.RequestCtx) (route, *Error) {
 		allow = "POST"
 	}
 	ctx.Response.Header.Set(fasthttp.HeaderAllow, allow)
-	return r, &Error{Status: http.StatusMethodNotAllowed, Reason: ReasonMethod, Message: "this takes " + allow}
+	return r, &query.Error{Status: http.StatusMethodNotAllowed, Reason: query.ReasonMethod, Message: "this takes " + allow}
 }
 
-func (e *Endpoint) find(path []byte) (route, *Error) {
+func (e *Endpoint) find(path []byte) (route, *query.Error) {
 	if kind, ok := fixedRoutes[string(path)]; ok {
 		return route{kind: kind}, nil
 	}
 	rest, ok := bytes.CutPrefix(path, modelsPrefix)
 	if !ok {
-		return route{}, notFound("there is nothing at this path")
+		return route{}, query.NotFound("there is nothing at this path")
 	}
 	name, tail := splitElement(rest)
-	version := []byte(modelVersion)
+	version := []byte(query.ModelVersion)
 	if v, ok := bytes.CutPrefix(tail, versionsPrefix); ok {
 		version, tail = splitElement(v)
 	}
 	kind, ok := modelRoutes[string(tail)]
 	if !ok {
-		return route{}, notFound("there is nothing at this path")
+		return route{}, query.NotFound("there is nothing at this path")
 	}
 	s := e.backend.Service(name)
 	if s == nil {
-		return route{}, notFound("unknown model %q", cut(name))
+		return route{}, query.NotFound("unknown model %q", query.Cut(name))
 	}
-	if string(version) != modelVersion {
-		return route{}, notFound("model %q has only version %s", s.Name, modelVersion)
+	if string(version) != query.ModelVersion {
+		return route{}, query.NotFound("model %q has only version %s", s.Name, query.ModelVersion)
 	}
 	return route{kind: kind, service: s}, nil
 }
@@ -123,5 +121,3 @@ func splitElement(path []byte) (element, tail []byte) {
 	}
 	return path, nil
 }
-
-func cut(name []byte) []byte { return name[:min(len(name), maxNameEcho)] }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"github.com/overlapd/overlapd/daemon/query"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -27,7 +28,9 @@ type scanner struct {
 	i int
 }
 
-func (s *scanner) fail(what string) *Error { return invalid("JSON, byte %d: %s", s.i, what) }
+func (s *scanner) fail(what string) *query.Error {
+	return query.Invalid("JSON, byte %d: %s", s.i, what)
+}
 
 // peek skips space and returns the next byte, 0 at the end.
 func (s *scanner) peek() byte {
@@ -51,7 +54,7 @@ func (s *scanner) take(c byte) bool {
 	return true
 }
 
-func (s *scanner) want(c byte) *Error {
+func (s *scanner) want(c byte) *query.Error {
 	if !s.take(c) {
 		return s.fail("expected " + strconv.QuoteRune(rune(c)))
 	}
@@ -59,7 +62,7 @@ func (s *scanner) want(c byte) *Error {
 }
 
 // end reports an error if anything but space is left.
-func (s *scanner) end() *Error {
+func (s *scanner) end() *query.Error {
 	if s.peek(); s.i < len(s.b) {
 		return s.fail("the request goes on after its end")
 	}
@@ -67,7 +70,7 @@ func (s *scanner) end() *Error {
 }
 
 // more is called before each element of an array or object. It reports false, having read the closing byte, at the end.
-func (s *scanner) more(first bool, closing byte) (bool, *Error) {
+func (s *scanner) more(first bool, closing byte) (bool, *query.Error) {
 	if s.take(closing) {
 		return false, nil
 	}
@@ -84,7 +87,7 @@ func (s *scanner) more(first bool, closing byte) (bool, *Error) {
 }
 
 // key reads the name of a member and the colon.
-func (s *scanner) key() ([]byte, *Error) {
+func (s *scanner) key() ([]byte, *query.Error) {
 	k, err := s.str(nil)
 	if err != nil {
 		return nil, err
@@ -95,7 +98,7 @@ func (s *scanner) key() ([]byte, *Error) {
 // str reads a string. The result lies in the body if it has no escapes, else
 // behind what scratch holds; it may then have maxWord bytes, or as many as
 // scratch has room for.
-func (s *scanner) str(scratch []byte) ([]byte, *Error) {
+func (s *scanner) str(scratch []byte) ([]byte, *query.Error) {
 	if err := s.want('"'); err != nil {
 		return nil, s.fail("expected a string")
 	}
@@ -124,7 +127,7 @@ func (s *scanner) str(scratch []byte) ([]byte, *Error) {
 }
 
 // escaped reads the rest of a string, from its first escape on.
-func (s *scanner) escaped(v []byte, from, most int) ([]byte, *Error) {
+func (s *scanner) escaped(v []byte, from, most int) ([]byte, *query.Error) {
 	for s.i < len(s.b) {
 		if len(v) > most {
 			return nil, s.longWord()
@@ -152,12 +155,12 @@ func (s *scanner) escaped(v []byte, from, most int) ([]byte, *Error) {
 	return nil, s.fail("a string does not end")
 }
 
-func (s *scanner) longWord() *Error {
+func (s *scanner) longWord() *query.Error {
 	return s.fail("a name with escapes of more than " + strconv.Itoa(maxWord) + " bytes")
 }
 
 // pass reads a string and throws it away.
-func (s *scanner) pass() *Error {
+func (s *scanner) pass() *query.Error {
 	if err := s.want('"'); err != nil {
 		return s.fail("expected a string")
 	}
@@ -182,7 +185,7 @@ func (s *scanner) pass() *Error {
 }
 
 // escape reads what follows a backslash.
-func (s *scanner) escape() (rune, *Error) {
+func (s *scanner) escape() (rune, *query.Error) {
 	if s.i >= len(s.b) {
 		return 0, s.fail("a string does not end")
 	}
@@ -211,7 +214,7 @@ func (s *scanner) escape() (rune, *Error) {
 	return 0, s.fail("half of a surrogate pair in a string")
 }
 
-func (s *scanner) hex4() (rune, *Error) {
+func (s *scanner) hex4() (rune, *query.Error) {
 	if len(s.b)-s.i < 4 {
 		return 0, s.fail("a string does not end")
 	}
@@ -233,7 +236,7 @@ func (s *scanner) hex4() (rune, *Error) {
 
 // number reads a number and reports whether it has neither fraction nor
 // exponent.
-func (s *scanner) number() (token []byte, integer bool, err *Error) {
+func (s *scanner) number() (token []byte, integer bool, err *query.Error) {
 	s.peek()
 	start := s.i
 	if s.i < len(s.b) && s.b[s.i] == '-' {
@@ -278,20 +281,20 @@ func (s *scanner) digits() int {
 }
 
 // integer reads a number that must be a whole one in the range of int64.
-func (s *scanner) integer(what string) (int64, *Error) {
+func (s *scanner) integer(what string) (int64, *query.Error) {
 	token, whole, err := s.number()
 	if err != nil {
-		return 0, invalid("%s must be an integer (byte %d)", what, s.i)
+		return 0, query.Invalid("%s must be an integer (byte %d)", what, s.i)
 	}
 	v, failed := strconv.ParseInt(string(token), 10, 64)
 	if !whole || failed != nil {
-		return 0, invalid("%s must be an integer of 64 bits, not %s", what, cut(token))
+		return 0, query.Invalid("%s must be an integer of 64 bits, not %s", what, query.Cut(token))
 	}
 	return v, nil
 }
 
 // boolean reads true or false.
-func (s *scanner) boolean(what string) (bool, *Error) {
+func (s *scanner) boolean(what string) (bool, *query.Error) {
 	s.peek()
 	switch {
 	case s.literal("true"):
@@ -299,7 +302,7 @@ func (s *scanner) boolean(what string) (bool, *Error) {
 	case s.literal("false"):
 		return false, nil
 	}
-	return false, invalid("%s must be true or false (byte %d)", what, s.i)
+	return false, query.Invalid("%s must be true or false (byte %d)", what, s.i)
 }
 
 func (s *scanner) literal(word string) bool {
@@ -311,7 +314,7 @@ func (s *scanner) literal(word string) bool {
 }
 
 // skip reads any value and throws it away.
-func (s *scanner) skip(depth int) *Error {
+func (s *scanner) skip(depth int) *query.Error {
 	if depth > maxDepth {
 		return s.fail("nested deeper than " + strconv.Itoa(maxDepth))
 	}
@@ -331,7 +334,7 @@ func (s *scanner) skip(depth int) *Error {
 	}
 }
 
-func (s *scanner) skipObject(depth int) *Error {
+func (s *scanner) skipObject(depth int) *query.Error {
 	s.i++
 	for first := true; ; first = false {
 		more, err := s.more(first, '}')
@@ -350,7 +353,7 @@ func (s *scanner) skipObject(depth int) *Error {
 	}
 }
 
-func (s *scanner) skipArray(depth int) *Error {
+func (s *scanner) skipArray(depth int) *query.Error {
 	s.i++
 	for first := true; ; first = false {
 		more, err := s.more(first, ']')
@@ -365,7 +368,7 @@ func (s *scanner) skipArray(depth int) *Error {
 
 // extent finds the end of an array without looking at what is in it, beyond
 // what that takes: strings and brackets. What is in it is read later.
-func (s *scanner) extent(depth int) ([]byte, *Error) {
+func (s *scanner) extent(depth int) ([]byte, *query.Error) {
 	if s.peek() != '[' {
 		return nil, s.fail(`"data" must be an array`)
 	}
@@ -393,7 +396,7 @@ func (s *scanner) extent(depth int) ([]byte, *Error) {
 }
 
 // skipString finds the end of a string.
-func (s *scanner) skipString() *Error {
+func (s *scanner) skipString() *query.Error {
 	for s.i++; s.i < len(s.b); s.i++ {
 		switch s.b[s.i] {
 		case '"':

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"github.com/overlapd/overlapd/daemon/query"
 	"runtime"
 	"strings"
 	"testing"
@@ -13,7 +14,7 @@ func TestLongWordsTakeNoMemory(t *testing.T) {
 	long := `"\n` + strings.Repeat("a", length) + `"`
 	escapes := `"` + strings.Repeat(`\n`, length/2) + `"`
 	digits := strings.Repeat("7", length)
-	sig := newFake(t).Service([]byte("simple")).signature.Load()
+	sig := newFake(t).Service([]byte("simple")).Signature()
 	for name, head := range map[string]string{
 		"key":                    `{` + long + `:1,` + simpleInputs + `}`,
 		"key of escapes":         `{` + escapes + `:1,` + simpleInputs + `}`,
@@ -31,10 +32,10 @@ func TestLongWordsTakeNoMemory(t *testing.T) {
 		"number that is unknown": `{"x":-` + digits + `.` + digits + `e` + digits + `}`,
 	} {
 		body := []byte(head)
-		var r request
+		var r query.Request
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_ = r.decode(sig, body, len(body)) // some are wrong besides
+		_ = new(decoder).decode(&r, sig, body, len(body)) // some are wrong besides
 		runtime.ReadMemStats(&after)
 		if took := after.TotalAlloc - before.TotalAlloc; took > 1<<20 {
 			t.Errorf("%s: %d KiB are taken for %d", name, took>>10, length>>10)
@@ -46,11 +47,11 @@ func TestLongNumbersOfTensors(t *testing.T) {
 	s := newFake(t).Service([]byte("echo_FP64"))
 	for digits, want := range map[int]string{100: "", 1000: "", maxNumber - 2: "", maxNumber - 1: "a number of more than", 1 << 20: "a number of more than"} {
 		body := []byte(`{"inputs":[{"name":"X","datatype":"FP64","shape":[1,1],"data":[0.` + strings.Repeat("3", digits) + `]}]}`)
-		var r request
-		if err := r.decode(s.signature.Load(), body, len(body)); err != nil {
+		var r query.Request
+		if err := new(decoder).decode(&r, s.Signature(), body, len(body)); err != nil {
 			t.Fatal(err)
 		}
-		_, err := r.inputs[0].write(make([]byte, 8), &s.signature.Load().inputs[0])
+		_, err := writeInput(&r.Inputs[0], make([]byte, 8), &s.Signature().Inputs[0])
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Message, want) {
 			t.Errorf("%d digits: %v", digits, err)
 		}

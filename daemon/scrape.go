@@ -7,6 +7,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/overlapd/overlapd/daemon/metrics"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
 )
@@ -103,6 +104,7 @@ func (s *scraper) scheduler(now time.Duration) metrics.Scheduler {
 
 func (s *scraper) service(t *toldService) metrics.Service {
 	sv, m, w := t.service, &t.metrics, t.waiting
+	counts := sv.Stats.Counts()
 	of := metrics.Service{
 		Name: sv.Name, Slot: int(sv.ID), Ready: sv.Ready(), Target: sv.QoSTarget, QueueLimit: sv.QueueLimit,
 		Queued: m.Queued, Paused: m.Paused, Postponed: w.Postponed,
@@ -111,7 +113,8 @@ func (s *scraper) service(t *toldService) metrics.Service {
 		Dropped: countsOf(&m.Dropped, overlap.ReasonDeadlinePassed, overlap.ReasonCannotFinish),
 		Failed:  countsOf(&m.Failed, overlap.ReasonWorkerLost, overlap.ReasonModelFailed),
 		Batches: m.Batches, Merged: m.Merged, Retried: m.Retried,
-		Restarts: t.restarts, Requests: sv.Stats.requests(), Clocks: sv.Stats.clocks(),
+		Restarts: t.restarts, Requests: requestsOf(&counts),
+		Clocks: metrics.Clocks{Spans: counts.Spans.Count, Engine: counts.Spans.Took, Device: counts.Device.Took},
 	}
 	if m.Queued > 0 {
 		of.OldestAge = max(s.last.at-w.Oldest, 0)
@@ -141,16 +144,14 @@ func countsOf(counts *[overlap.ReasonCount]uint64, usual ...overlap.Reason) (nam
 	return named
 }
 
-// requests returns what was counted, as Triton divides it.
-func (s *Stats) requests() metrics.Requests {
-	took := func(t *total) time.Duration { return time.Duration(t.ns.Load()) }
+// requestsOf returns what was counted, as Triton divides it.
+func requestsOf(c *query.Counts) metrics.Requests {
 	r := metrics.Requests{
-		Success: s.success.count.Load(), Queries: s.queries.Load(), Executions: s.executions.Load(),
-		Request: took(&s.success), Queue: took(&s.queue), ComputeInput: took(&s.computeInput),
-		ComputeInfer: took(&s.computeInfer), ComputeOutput: took(&s.computeOutput),
+		Success: c.Success.Count, Queries: c.Queries, Executions: c.Executions,
+		Request: c.Success.Took, Queue: c.Queue.Took, ComputeInfer: c.Compute.Took,
 	}
-	for kind := range s.failures {
-		r.Failure = append(r.Failure, metrics.Count{Reason: failureNames[kind], N: s.failures[kind].Load()})
+	for _, f := range c.Failures {
+		r.Failure = append(r.Failure, metrics.Count{Reason: f.Kind, N: f.Count})
 	}
 	return r
 }
@@ -158,13 +159,13 @@ func (s *Stats) requests() metrics.Requests {
 // answerMetrics answers a scrape.
 func (e *Endpoint) answerMetrics(ctx *fasthttp.RequestCtx) {
 	if e.metrics == nil {
-		writeError(ctx, notFound("there are no metrics: the configuration has metrics = false"))
+		writeError(ctx, query.NotFound("there are no metrics: the configuration has metrics = false"))
 		return
 	}
 	text, err := e.metrics()
 	if err != nil {
 		e.log.Error().Err(err).Msg("the metrics cannot be told")
-		writeError(ctx, errInternal)
+		writeError(ctx, query.ErrInternal)
 		return
 	}
 	ctx.SetContentType(metrics.ContentType)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/metrics"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 )
 
@@ -120,7 +121,7 @@ func TestMetricsOfGroups(t *testing.T) {
 		f.await()
 		f.end(executor.Done)
 	}
-	for _, c := range []*Call{first, second} {
+	for _, c := range []*query.Call{first, second} {
 		if err := answerOf(t, b, c); err != nil {
 			t.Error(err)
 		}
@@ -144,11 +145,11 @@ func TestMetricsOfFailures(t *testing.T) {
 	c := mustSubmit(t, b, 0)
 	f.await()
 	f.end(executor.Failed)
-	wantError(t, answerOf(t, b, c), 500, ReasonModelFailed)
+	wantError(t, answerOf(t, b, c), 500, query.ReasonModelFailed)
 	running := mustSubmit(t, b, 0)
 	f.await()
 	waiting, refused := mustSubmit(t, b, 0), mustSubmit(t, b, 0)
-	wantError(t, answerOf(t, b, refused), 503, ReasonQueueFull)
+	wantError(t, answerOf(t, b, refused), 503, query.ReasonQueueFull)
 	text := scrape(t, b)
 	tells(t, text,
 		`overlapd_queries_failed_total{reason="model_failed",service="s0"} 1`,
@@ -160,38 +161,12 @@ func TestMetricsOfFailures(t *testing.T) {
 	if age := valueOf(t, text, `overlapd_queue_oldest_age_seconds{service="s0"}`); age <= 0 {
 		t.Errorf("the query waits for %v s", age)
 	}
-	for _, c := range []*Call{running, waiting} {
+	for _, c := range []*query.Call{running, waiting} {
 		f.await()
 		f.end(executor.Done)
 		if err := answerOf(t, b, c); err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-// Every reason that the endpoint may give has a reason of Triton.
-func TestFailureKinds(t *testing.T) {
-	want := map[failureKind][]string{
-		failureRejected:  {ReasonQueueFull, ReasonNoMemory, ReasonDraining, ReasonLoading, ReasonDeadline, ReasonCannotFinish},
-		failureCancelled: {ReasonCancelled},
-		failureBackend:   {ReasonModelFailed, ReasonWorkerLost},
-		failureOther:     {ReasonInternal, ReasonNotJSON, ReasonInvalid, "another"},
-	}
-	var s Stats
-	for kind, reasons := range want {
-		for _, r := range reasons {
-			s.failed(&Error{Reason: r}, time.Millisecond)
-			if got := kindOf(r); got != kind {
-				t.Errorf("%s is %s, want %s", r, failureNames[got], failureNames[kind])
-			}
-		}
-	}
-	total := uint64(0)
-	for _, c := range s.requests().Failure {
-		total += c.N
-	}
-	if total != s.Failed() || total != 13 {
-		t.Errorf("%d by reason, %d in all", total, s.Failed())
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor/emulated"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
@@ -15,7 +16,7 @@ import (
 // which scheduler, executor and predictor know the service in it. A place that
 // is free is nil. The slots belong to the scheduler goroutine.
 type slot struct {
-	service *Service
+	service *query.Service
 	config  config.Service
 	threads int            // of its worker
 	model   emulated.Model // on an emulated device

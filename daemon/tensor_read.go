@@ -5,18 +5,19 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/models"
 )
 
-// write puts an input into shared memory and returns how many bytes it took.
+// writeInput puts an input into shared memory and returns how many bytes it took.
 // This is the one copy that is made of it.
-func (in *requestInput) write(dst []byte, p *port) (int, *Error) {
-	if in.data == nil {
-		return copy(dst, in.binary), nil
+func writeInput(in *query.Input, dst []byte, p *query.Port) (int, *query.Error) {
+	if in.Text == nil {
+		return copy(dst, in.Data), nil
 	}
-	r := tensorReader{scanner: scanner{b: in.data}, typ: p.typ, dims: in.dims(), left: in.elements, dst: dst}
+	r := tensorReader{scanner: scanner{b: in.Text}, typ: p.Type, dims: in.Shape(), left: in.Elements, dst: dst}
 	if err := r.read(); err != nil {
-		return 0, invalid("input %q, data from byte %d: %s", p.name, in.dataAt, err.Message)
+		return 0, query.Invalid("input %q, data from byte %d: %s", p.Name, in.TextAt, err.Message)
 	}
 	return r.at, nil
 }
@@ -32,9 +33,9 @@ type tensorReader struct {
 	at   int // bytes of dst that are written
 }
 
-func (r *tensorReader) read() *Error {
+func (r *tensorReader) read() *query.Error {
 	flat := r.flat()
-	var err *Error
+	var err *query.Error
 	if flat || len(r.dims) == 0 {
 		err = r.row(r.left)
 	} else {
@@ -53,7 +54,7 @@ func (r *tensorReader) flat() bool {
 }
 
 // level reads one dimension of a nested array. The shape bounds the recursion.
-func (r *tensorReader) level(dim int) *Error {
+func (r *tensorReader) level(dim int) *query.Error {
 	if dim == len(r.dims)-1 {
 		return r.row(r.dims[dim])
 	}
@@ -83,7 +84,7 @@ func (r *tensorReader) level(dim int) *Error {
 }
 
 // row reads an array of exactly want elements.
-func (r *tensorReader) row(want int64) *Error {
+func (r *tensorReader) row(want int64) *query.Error {
 	if err := r.want('['); err != nil {
 		return err
 	}
@@ -110,11 +111,11 @@ func (r *tensorReader) row(want int64) *Error {
 	return nil
 }
 
-func (r *tensorReader) ragged(want int64) *Error {
+func (r *tensorReader) ragged(want int64) *query.Error {
 	return r.fail("the shape wants " + strconv.FormatInt(want, 10) + " elements here")
 }
 
-func (r *tensorReader) element() *Error {
+func (r *tensorReader) element() *query.Error {
 	switch r.typ {
 	case models.String:
 		return r.text()
@@ -130,12 +131,12 @@ func (r *tensorReader) element() *Error {
 		return r.float(token)
 	}
 	if !whole {
-		return r.fail(string(cut(token)) + " is not an integer")
+		return r.fail(string(query.Cut(token)) + " is not an integer")
 	}
 	return r.whole(token)
 }
 
-func (r *tensorReader) float(token []byte) *Error {
+func (r *tensorReader) float(token []byte) *query.Error {
 	bits := 8 * r.typ.Bytes()
 	v, err := strconv.ParseFloat(string(token), bits)
 	if err != nil {
@@ -150,7 +151,7 @@ func (r *tensorReader) float(token []byte) *Error {
 	return nil
 }
 
-func (r *tensorReader) whole(token []byte) *Error {
+func (r *tensorReader) whole(token []byte) *query.Error {
 	var v uint64
 	var err error
 	bits := 8 * r.typ.Bytes()
@@ -187,12 +188,12 @@ func (r *tensorReader) put(v uint64, size int) {
 	r.at += size
 }
 
-func (r *tensorReader) outOfRange(token []byte) *Error {
-	return r.fail(string(cut(token)) + " is out of the range of " + r.typ.Protocol())
+func (r *tensorReader) outOfRange(token []byte) *query.Error {
+	return r.fail(string(query.Cut(token)) + " is out of the range of " + r.typ.Protocol())
 }
 
 // truth reads a boolean: true, false, 1 or 0.
-func (r *tensorReader) truth() *Error {
+func (r *tensorReader) truth() *query.Error {
 	r.peek()
 	switch {
 	case r.literal("true"):
@@ -212,15 +213,15 @@ func (r *tensorReader) truth() *Error {
 
 // text reads a string as four bytes of length and its bytes. An escape is
 // never shorter than what it stands for, so the room suffices.
-func (r *tensorReader) text() *Error {
-	head := r.dst[r.at : r.at+stringHead]
-	body := r.dst[r.at+stringHead:]
+func (r *tensorReader) text() *query.Error {
+	head := r.dst[r.at : r.at+query.StringHead]
+	body := r.dst[r.at+query.StringHead:]
 	v, err := r.str(body[:0])
 	if err != nil {
 		return err
 	}
 	n := copy(body, v)
 	binary.LittleEndian.PutUint32(head, uint32(n))
-	r.at += stringHead + n
+	r.at += query.StringHead + n
 	return nil
 }

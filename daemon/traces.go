@@ -10,6 +10,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc"
 	"github.com/overlapd/overlapd/daemon/tracing"
 )
@@ -27,7 +28,7 @@ const (
 )
 
 // beginTrace returns where to note a request, or nil if it is not traced.
-func (e *Endpoint) beginTrace(ctx *fasthttp.RequestCtx, s *Service) *tracing.Query {
+func (e *Endpoint) beginTrace(ctx *fasthttp.RequestCtx, s *query.Service) *tracing.Query {
 	if e.tracer == nil {
 		return nil
 	}
@@ -55,7 +56,7 @@ func (e *Endpoint) beginTrace(ctx *fasthttp.RequestCtx, s *Service) *tracing.Que
 }
 
 // endTrace hands in what was noted of a request, which may be nothing.
-func (e *Endpoint) endTrace(q *tracing.Query, failed *Error) {
+func (e *Endpoint) endTrace(q *tracing.Query, failed *query.Error) {
 	if q == nil {
 		return
 	}
@@ -67,10 +68,10 @@ func (e *Endpoint) endTrace(q *tracing.Query, failed *Error) {
 }
 
 // statusOf is what a client sees of an error. That it left is not our fault.
-func statusOf(err *Error) tracing.Status {
+func statusOf(err *query.Error) tracing.Status {
 	return tracing.Status{
 		Code: err.Status, Reason: err.Reason, Message: err.Message,
-		Ours: err.Status >= http.StatusInternalServerError && err.Reason != ReasonCancelled,
+		Ours: err.Status >= http.StatusInternalServerError && err.Reason != query.ReasonCancelled,
 	}
 }
 
@@ -98,19 +99,19 @@ func (r remote) endTrace(q *tracing.Query, failed error) {
 	q.Ended, q.Status = time.Now(), tracing.Status{Code: http.StatusOK, GRPC: rpc.CodeName(failed)}
 	if f, ok := failed.(*rpc.Fault); ok {
 		name := q.Status.GRPC
-		q.Status = statusOf(&Error{Status: f.Status, Reason: f.Reason, Message: f.Message})
+		q.Status = statusOf(&query.Error{Status: f.Status, Reason: f.Reason, Message: f.Message})
 		q.Status.GRPC = name
 	}
 	r.tracer.End(q)
 }
 
 // noteTrace notes what a call was, before it is used again.
-func (c *Call) noteTrace() {
-	q := c.trace
+func noteTrace(c *query.Call) {
+	q := c.Trace
 	if q == nil {
 		return
 	}
-	c.trace = nil
+	c.Trace = nil
 	q.Arrival, q.Number = c.Arrival, uint64(c.QueryID)
 	if c.Service != nil { // it was read as far as that
 		q.ID, q.Size, q.SeqLen, q.Priority, q.Deadline = string(c.ID), c.Size, c.SeqLen, c.Priority, c.Deadline()
@@ -118,9 +119,9 @@ func (c *Call) noteTrace() {
 }
 
 // noteEncoding notes that the answer is about to be written.
-func (c *Call) noteEncoding() {
-	if c.trace != nil {
-		c.trace.Encoding = time.Now()
+func noteEncoding(c *query.Call) {
+	if c.Trace != nil {
+		c.Trace.Encoding = time.Now()
 	}
 }
 

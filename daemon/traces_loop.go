@@ -3,6 +3,7 @@ package daemon
 import (
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/tracing"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
@@ -24,12 +25,12 @@ type tracedIn struct {
 }
 
 // traceArrival notes that a query was accepted.
-func (l *loop) traceArrival(c *Call) {
-	if c.trace == nil {
+func (l *loop) traceArrival(c *query.Call) {
+	if c.Trace == nil {
 		return
 	}
 	l.traces.open++
-	c.trace.Epoch, c.trace.Device = l.epoch, l.device
+	c.Trace.Epoch, c.Trace.Device = l.epoch, l.device
 }
 
 // traceRound notes a round that is sent.
@@ -42,13 +43,13 @@ func (l *loop) traceRound(r *overlap.Round) {
 	for i, span := range r.Group.Spans {
 		for _, id := range r.Queries(i) {
 			p := l.calls[id]
-			if p == nil || p.call.trace == nil {
+			if p == nil || p.call.Trace == nil {
 				continue
 			}
 			if group == nil {
 				group = l.members(r)
 			}
-			p.call.trace.Ran(tracing.Run{
+			p.call.Trace.Ran(tracing.Run{
 				Round: r.Number, Batch: uint64(span.Batch), BatchSize: span.Size, Start: span.Start, End: span.End, Of: l.specs[span.Service].Operators,
 				Group: group, Planned: r.Planned, Predicted: r.Predicted.Latency, Bound: r.Predicted.Bound, Began: r.Start,
 			})
@@ -70,10 +71,10 @@ func (l *loop) members(r *overlap.Round) []tracing.Member {
 func (l *loop) traceOutcome(now time.Duration, o *overlap.Outcome) {
 	for _, t := range l.traces.ran {
 		p := l.calls[t.query]
-		if p == nil || p.call.trace == nil {
+		if p == nil || p.call.Trace == nil {
 			continue
 		}
-		run := p.call.trace.Last(o.Round)
+		run := p.call.Trace.Last(o.Round)
 		if run == nil {
 			continue
 		}
@@ -89,13 +90,13 @@ func (l *loop) traceOutcome(now time.Duration, o *overlap.Outcome) {
 
 // traceAnswer notes how a query ended. From then on its trace is the
 // endpoint's.
-func (l *loop) traceAnswer(c *Call, a *overlap.Answer) {
-	if c.trace == nil {
+func (l *loop) traceAnswer(c *query.Call, a *overlap.Answer) {
+	if c.Trace == nil {
 		return
 	}
 	l.traces.open--
-	c.trace.Answered = true
-	c.trace.Answer = tracing.Answer{
+	c.Trace.Answered = true
+	c.Trace.Answer = tracing.Answer{
 		At: a.At, Queue: a.Queue, Run: a.Run, Result: a.Result.String(), Reason: a.Reason.String(), Retries: a.Retries,
 	}
 }

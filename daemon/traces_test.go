@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 	"github.com/overlapd/overlapd/daemon/tracing"
 	"github.com/overlapd/overlapd/daemon/tracing/collector"
@@ -63,7 +64,7 @@ func serveTraced(t *testing.T, services int, sample float64, change func(*config
 }
 
 // serveHTTP serves a backend by HTTP until the test ends.
-func serveHTTP(t *testing.T, b Backend, change func(*Endpoint)) net.Addr {
+func serveHTTP(t *testing.T, b Host, change func(*Endpoint)) net.Addr {
 	t.Helper()
 	e, err := NewEndpoint(b, testLimits(), "test", zerolog.Nop())
 	if err != nil {
@@ -284,7 +285,7 @@ func TestTraceOfErrors(t *testing.T) {
 			seen[reason] = span
 		}
 	}
-	for reason, ours := range map[string]bool{ReasonInvalid: false, ReasonQueueFull: true, ReasonModelFailed: true} {
+	for reason, ours := range map[string]bool{query.ReasonInvalid: false, query.ReasonQueueFull: true, query.ReasonModelFailed: true} {
 		if span, ok := seen[reason]; !ok || span.Failed != ours {
 			t.Errorf("%s: %+v", reason, span)
 		}
@@ -329,8 +330,8 @@ func TestTracingOffAllocatesNothing(t *testing.T) {
 	l := b.loop
 	if n := testing.AllocsPerRun(100, func() {
 		l.traceArrival(a.c)
-		a.c.noteEncoding()
-		a.c.noteTrace()
+		noteEncoding(a.c)
+		noteTrace(a.c)
 	}); n > 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/timeline"
 	"github.com/overlapd/overlapd/overlap/journal"
 )
@@ -149,8 +150,8 @@ func (d *Daemon) standing() standing {
 	return all
 }
 
-// front is the Backend that the daemon's endpoints speak to.
-func (d *Daemon) front() Backend {
+// front is the Host that the daemon's endpoints speak to.
+func (d *Daemon) front() Host {
 	if len(d.units) == 1 {
 		return d.backend
 	}
@@ -164,7 +165,7 @@ func (d *Daemon) front() Backend {
 
 // gather publishes the services of all units in an order.
 func (f *front) gather(order []config.Service) {
-	var list []*Service
+	var list []*query.Service
 	for i := range order {
 		for _, b := range f.backends {
 			if s := b.Service([]byte(order[i].Name)); s != nil {
@@ -172,36 +173,26 @@ func (f *front) gather(order []config.Service) {
 			}
 		}
 	}
-	f.publish(list)
+	f.Publish(list)
 }
 
 // front hands each call to the unit that has its service.
 type front struct {
-	registry
+	query.Registry
 	backends []*backend
 }
 
-// Service implements Backend. Its unit knows first what has taken the place of a
+// Service implements Host. Its unit knows first what has taken the place of a
 // service: until that is gathered, the unit is asked.
-func (f *front) Service(name []byte) *Service {
-	s := f.registry.Service(name)
-	if s != nil && s.retired.Load() {
-		return s.home.Service(name)
+func (f *front) Service(name []byte) *query.Service {
+	s := f.Registry.Service(name)
+	if s != nil && s.Retired() {
+		return s.Backend.(*backend).Service(name)
 	}
 	return s
 }
 
-func (f *front) Alloc(s *Service, bytes int64) (Memory, error) { return s.home.Alloc(s, bytes) }
-
-func (f *front) Free(s *Service, m Memory) { s.home.Free(s, m) }
-
-func (f *front) Submit(c *Call) error { return c.Service.home.Submit(c) }
-
-func (f *front) Cancel(c *Call) { c.Service.home.Cancel(c) }
-
-func (f *front) Release(c *Call) { c.Service.home.Release(c) }
-
-// Live implements Backend: one scheduler that hangs is a daemon that does.
+// Live implements Host: one scheduler that hangs is a daemon that does.
 func (f *front) Live() bool {
 	return !slices.ContainsFunc(f.backends, func(b *backend) bool { return !b.Live() })
 }
@@ -210,7 +201,7 @@ func (f *front) Ready() bool {
 	return !slices.ContainsFunc(f.backends, func(b *backend) bool { return !b.Ready() })
 }
 
-// Overview implements Backend: sums over the instances, and each of them.
+// Overview implements Host: sums over the instances, and each of them.
 func (f *front) Overview() (Overview, bool) {
 	var all Overview
 	for i, b := range f.backends {
@@ -229,7 +220,7 @@ func (f *front) Overview() (Overview, bool) {
 	}
 	list := f.Services()
 	order := func(o ServiceOverview) int {
-		return slices.IndexFunc(list, func(s *Service) bool { return s.Name == o.Name })
+		return slices.IndexFunc(list, func(s *query.Service) bool { return s.Name == o.Name })
 	}
 	slices.SortFunc(all.Services, func(a, b ServiceOverview) int { return order(a) - order(b) })
 	return all, true
@@ -250,7 +241,7 @@ func (o *Overview) add(other *Overview) {
 	o.Instances = append(o.Instances, *other)
 }
 
-// Timelines implements Backend.
+// Timelines implements Host.
 func (f *front) Timelines() (all []*timeline.Ring) {
 	for _, b := range f.backends {
 		all = append(all, b.timeline)

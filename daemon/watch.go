@@ -20,10 +20,9 @@ const watchEvents = 64
 // Tokens are never used twice: an event of a connection that is closed finds
 // nothing, even if its descriptor belongs to another by then.
 type watch struct {
-	backend Backend
-	epoll   int
-	wake    int // eventfd that ends the goroutine
-	done    chan struct{}
+	epoll int
+	wake  int // eventfd that ends the goroutine
+	done  chan struct{}
 
 	mu struct {
 		sync.Mutex
@@ -35,8 +34,8 @@ type watch struct {
 // wakeToken is the token of the eventfd.
 const wakeToken = 0
 
-func newWatch(b Backend) (*watch, error) {
-	w := &watch{backend: b, done: make(chan struct{})}
+func newWatch() (*watch, error) {
+	w := &watch{done: make(chan struct{})}
 	w.mu.conns = make(map[uint64]*conn)
 	var err error
 	if w.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {

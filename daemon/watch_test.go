@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"github.com/overlapd/overlapd/daemon/query"
 	"net"
 	"net/http"
 	"os"
@@ -10,8 +11,8 @@ import (
 	"testing"
 )
 
-func dropped(c *Call) Reply {
-	return Reply{Err: &Error{Status: http.StatusServiceUnavailable, Reason: ReasonCancelled, Message: "cancelled"}}
+func dropped(c *query.Call) query.Reply {
+	return query.Reply{Err: &query.Error{Status: http.StatusServiceUnavailable, Reason: query.ReasonCancelled, Message: "cancelled"}}
 }
 
 // Queued or running is the same to the endpoint: the backend has the call.
@@ -170,7 +171,7 @@ func TestWatchNeedsADescriptor(t *testing.T) {
 	defer theirs.Close()
 	l := &listener{endpoint: e}
 	l.open.Add(1)
-	c := &conn{Conn: ours, listener: l, backend: e.backend}
+	c := &conn{Conn: ours, listener: l}
 	if err := e.watch.add(c); err == nil {
 		t.Error("a pipe in memory is watched")
 	}
@@ -204,11 +205,12 @@ func TestConnCancelsOnce(t *testing.T) {
 		"left between two of them": {[]int{begin, end, leave, begin, end}, 1},
 	} {
 		f := newFake(t)
-		c := &conn{backend: f}
+		c, call := new(conn), query.NewCall()
+		call.Service = &query.Service{Backend: f}
 		for _, step := range tt.steps {
 			switch step {
 			case begin:
-				c.begin(NewCall())
+				c.begin(call)
 			case end:
 				c.end()
 			case leave:

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 	"github.com/overlapd/overlapd/models"
 )
@@ -53,7 +54,7 @@ func (f *fake) Identity() Identity {
 }
 
 func (f *fake) Models() []Model {
-	ports := []Port{
+	ports := []query.Port{
 		{Name: "X", Type: models.Float32, Dims: []int64{-1, 4}},
 		{Name: "T", Type: models.String, Dims: []int64{-1, 1}},
 	}
@@ -61,10 +62,10 @@ func (f *fake) Models() []Model {
 		{
 			Name: "echo", Version: "1", Ready: f.Ready(), Loaded: true, Platform: "onnxruntime_onnx", Inputs: ports, Outputs: ports[:1],
 			Batched: true, MaxBatch: 8, Merged: true, Parameters: map[string]string{"qos_target_us": "1000"},
-			Stats: Stats{Last: time.UnixMilli(1234), Queries: 7, Executions: 5, Success: Total{3, 30}, Queue: Total{3, 9}},
+			Stats: query.Counts{Last: time.UnixMilli(1234), Queries: 7, Executions: 5, Success: query.Total{Count: 3, Took: 30}, Queue: query.Total{Count: 3, Took: 9}},
 		},
 		{Name: "absent", Version: "1"},
-		{Name: "free", Version: "1", Ready: true, Loaded: true, Inputs: []Port{{Name: "X", Type: models.Float16, AnyRank: true}}},
+		{Name: "free", Version: "1", Ready: true, Loaded: true, Inputs: []query.Port{{Name: "X", Type: models.Float16, AnyRank: true}}},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -68,36 +69,11 @@ type Model struct {
 	Ready      bool
 	Loaded     bool // the fields below are known
 	Platform   string
-	Inputs     []Port
-	Outputs    []Port
+	Inputs     []query.Port
+	Outputs    []query.Port
 	Batched    bool // the first dimension of all ports is the batch
 	MaxBatch   int  // largest batch dimension of a query, if it is batched
 	Merged     bool // queries are merged into batches
 	Parameters map[string]string
-	Stats      Stats
-}
-
-// Port is an input or output of a model. Dims are -1 where not fixed; a port
-// of any rank has none, and AnyRank set.
-type Port struct {
-	Name    string
-	Type    models.DataType
-	Dims    []int64
-	AnyRank bool
-}
-
-// Stats counts what a service did, as Triton's statistics divide it.
-type Stats struct {
-	Last       time.Time // of the last answer with outputs, zero before
-	Queries    uint64    // sum of their sizes
-	Executions uint64    // batches
-
-	Success, Fail, Queue                      Total
-	ComputeInput, ComputeInfer, ComputeOutput Total
-}
-
-// Total is a number of events and the time they took together.
-type Total struct {
-	Count uint64
-	Took  time.Duration
+	Stats      query.Counts
 }

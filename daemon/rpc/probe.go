@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
@@ -75,16 +76,16 @@ func (s *Server) ModelMetadata(ctx context.Context, r *inference.ModelMetadataRe
 	}, nil
 }
 
-func tensors(ports []Port) (list []*inference.ModelMetadataResponse_TensorMetadata) {
+func tensors(ports []query.Port) (list []*inference.ModelMetadataResponse_TensorMetadata) {
 	for i := range ports {
 		p := &ports[i]
-		list = append(list, &inference.ModelMetadataResponse_TensorMetadata{Name: p.Name, Datatype: p.Type.Protocol(), Shape: p.shape(0)})
+		list = append(list, &inference.ModelMetadataResponse_TensorMetadata{Name: p.Name, Datatype: p.Type.Protocol(), Shape: shapeOf(p, 0)})
 	}
 	return list
 }
 
-// shape returns the dimensions from one on, or what stands for any rank.
-func (p *Port) shape(from int) []int64 {
+// shapeOf returns the dimensions from one on, or what stands for any rank.
+func shapeOf(p *query.Port, from int) []int64 {
 	if p.AnyRank {
 		return []int64{-1}
 	}
@@ -112,11 +113,11 @@ func (s *Server) ModelConfig(ctx context.Context, r *inference.ModelConfigReques
 	}
 	for i := range m.Inputs {
 		p := &m.Inputs[i]
-		c.Input = append(c.Input, &inference.ModelInput{Name: p.Name, DataType: tensorType(p.Type), Dims: p.shape(from)})
+		c.Input = append(c.Input, &inference.ModelInput{Name: p.Name, DataType: tensorType(p.Type), Dims: shapeOf(p, from)})
 	}
 	for i := range m.Outputs {
 		p := &m.Outputs[i]
-		c.Output = append(c.Output, &inference.ModelOutput{Name: p.Name, DataType: tensorType(p.Type), Dims: p.shape(from)})
+		c.Output = append(c.Output, &inference.ModelOutput{Name: p.Name, DataType: tensorType(p.Type), Dims: shapeOf(p, from)})
 	}
 	if m.Merged {
 		c.SchedulingChoice = &inference.ModelConfig_DynamicBatching{DynamicBatching: &inference.ModelDynamicBatching{}}
@@ -146,11 +147,12 @@ func (s *Server) ModelStatistics(ctx context.Context, r *inference.ModelStatisti
 
 func (m *Model) statistics() *inference.ModelStatistics {
 	s := &m.Stats
+	copied := query.Total{Count: s.Compute.Count} // input and output are part of its compute_infer
 	r := &inference.ModelStatistics{
 		Name: m.Name, Version: m.Version, InferenceCount: s.Queries, ExecutionCount: s.Executions,
 		InferenceStats: &inference.InferStatistics{
-			Success: s.Success.duration(), Fail: s.Fail.duration(), Queue: s.Queue.duration(),
-			ComputeInput: s.ComputeInput.duration(), ComputeInfer: s.ComputeInfer.duration(), ComputeOutput: s.ComputeOutput.duration(),
+			Success: duration(s.Success), Fail: duration(s.Fail), Queue: duration(s.Queue),
+			ComputeInput: duration(copied), ComputeInfer: duration(s.Compute), ComputeOutput: duration(copied),
 			CacheHit: &inference.StatisticDuration{}, CacheMiss: &inference.StatisticDuration{},
 		},
 	}
@@ -160,7 +162,7 @@ func (m *Model) statistics() *inference.ModelStatistics {
 	return r
 }
 
-func (t Total) duration() *inference.StatisticDuration {
+func duration(t query.Total) *inference.StatisticDuration {
 	return &inference.StatisticDuration{Count: t.Count, Ns: uint64(max(t.Took, 0))}
 }
 

@@ -176,12 +176,6 @@ var arrows = []arrow{
 		why: "it is generated: the protocol and nothing else",
 	},
 	{
-		pkg:   "daemon/rpc",
-		may:   []string{"daemon/rpc/inference", "models"},
-		why:   "it is a protocol's two ends: it reads a query and writes an answer; what becomes of one is the host's to say",
-		tests: []string{"daemon/access/fakeca"},
-	},
-	{
 		pkg:   "daemon/tracing",
 		why:   "it sends what was noted of queries to a collector, and knows nothing of how they are answered",
 		tests: []string{"daemon/tracing/collector"},
@@ -189,6 +183,17 @@ var arrows = []arrow{
 	{
 		pkg: "daemon/tracing/collector",
 		why: "it is a collector of spans for tests of any package; no program links it",
+	},
+	{
+		pkg: "daemon/query",
+		may: []string{"daemon/tracing", "models"},
+		why: "it is what all protocols share of a query; how one is read, and who decides about it, it is not told",
+	},
+	{
+		pkg:   "daemon/rpc",
+		may:   []string{"daemon/query", "daemon/rpc/inference", "models"},
+		why:   "it is a codec: it reads a query and writes an answer; what becomes of one is the business of others",
+		tests: []string{"daemon/access/fakeca"},
 	},
 	{
 		pkg:   "daemon/gpu",
@@ -207,7 +212,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "daemon",
-		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/access", "daemon/config", "daemon/dashboard", "daemon/gpu", "daemon/metrics", "daemon/rpc", "daemon/statefile", "daemon/timeline", "daemon/tracing", "device", "executor", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments", "training"},
+		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/access", "daemon/config", "daemon/dashboard", "daemon/gpu", "daemon/metrics", "daemon/query", "daemon/rpc", "daemon/statefile", "daemon/timeline", "daemon/tracing", "device", "executor", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments", "training"},
 		why:   "ONNX Runtime stays out of the daemon's process: a model that crashes it must end a worker, not the daemon",
 		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca", "daemon/rpc/inference", "daemon/tracing/collector", "ort"},
 	},

@@ -1,21 +1,17 @@
-package daemon
+package query
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/models"
 )
 
-func signatureOf(t *testing.T, inputs, outputs []models.TensorSpec) *signature {
+func signatureOf(t *testing.T, inputs, outputs []models.TensorSpec) *Signature {
 	t.Helper()
-	c := config.DefaultService()
-	c.Name = "m"
-	sig, err := newSignature(NewService(0, c, "edf"), Info{Inputs: inputs, Outputs: outputs, Platform: "p"})
+	sig, err := newSignature("m", Info{Inputs: inputs, Outputs: outputs, Platform: "p"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +47,7 @@ func TestLinkedDimensions(t *testing.T) {
 		[]models.TensorSpec{spec("a", models.Int8, -2, -3, 5), spec("b", models.Int8, -3, -1, -2), spec("c", models.Int8, -4)},
 		[]models.TensorSpec{spec("y", models.Int8, -9, -2)})
 	var links [][]int
-	for _, p := range sig.inputs {
+	for _, p := range sig.Inputs {
 		links = append(links, p.link)
 	}
 	if diff := cmp.Diff([][]int{{0, 1, -1}, {1, -1, 0}, {2}}, links); diff != "" || sig.links != 3 {
@@ -59,10 +55,10 @@ func TestLinkedDimensions(t *testing.T) {
 	}
 }
 
-func TestFindPort(t *testing.T) {
-	ports := []port{{name: "a"}, {name: ""}, {name: "A"}, {name: "ab"}}
+func TestFind(t *testing.T) {
+	ports := []Port{{Name: "a"}, {Name: ""}, {Name: "A"}, {Name: "ab"}}
 	for name, want := range map[string]int{"a": 0, "": 1, "A": 2, "ab": 3, "b": -1, "a ": -1, "a\x00": -1} {
-		if got := findPort(ports, []byte(name)); got != want {
+		if got := Find(ports, []byte(name)); got != want {
 			t.Errorf("%q: %d, want %d", name, got, want)
 		}
 	}
@@ -85,7 +81,7 @@ func TestPortLimits(t *testing.T) {
 		"output of rank 9":  {nil, []models.TensorSpec{spec("x", models.Int8, 1, 1, 1, 1, 1, 1, 1, 1, 1)}, `output "x": rank 9`},
 		"output complex":    {nil, []models.TensorSpec{spec("x", models.Complex64, 1)}, `output "x": the protocol cannot carry`},
 	} {
-		err := NewService(0, config.DefaultService(), "edf").Loaded(Info{Inputs: tt.in, Outputs: tt.out})
+		err := NewService(0, "s").Loaded(Info{Inputs: tt.in, Outputs: tt.out})
 		if (err == nil) != (tt.fault == "") || err != nil && !strings.Contains(err.Error(), tt.fault) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -94,7 +90,7 @@ func TestPortLimits(t *testing.T) {
 
 // A model that is refused leaves the service as it was.
 func TestLoadedKeepsTheModelBefore(t *testing.T) {
-	s := NewService(0, config.DefaultService(), "edf")
+	s := NewService(0, "s")
 	s.SetReady(true)
 	if s.Ready() || s.Batched() {
 		t.Error("a service without a model is ready")
@@ -103,36 +99,22 @@ func TestLoadedKeepsTheModelBefore(t *testing.T) {
 	if err := s.Loaded(good); err != nil {
 		t.Fatal(err)
 	}
-	before := s.signature.Load()
+	before := s.Signature()
 	if err := s.Loaded(Info{Inputs: []models.TensorSpec{spec("x", models.Complex64)}}); err == nil {
 		t.Error("a complex input was taken")
 	}
-	if s.signature.Load() != before || !s.Ready() || !s.Batched() {
+	if s.Signature() != before || !s.Ready() || !s.Batched() {
 		t.Error("the model before is gone")
 	}
 }
 
-func TestMetadata(t *testing.T) {
-	sig := signatureOf(t,
-		[]models.TensorSpec{spec(`in"`, models.String, -2, 3), {Name: "any", Type: models.Type{Kind: models.KindTensor, Elem: models.Bool}}},
-		[]models.TensorSpec{spec("out", models.BFloat16)})
-	type tensor struct {
-		Name, Datatype string
-		Shape          []int64
+func spec(name string, t models.DataType, shape ...int64) models.TensorSpec {
+	d := make([]models.Dim, len(shape))
+	for i, v := range shape {
+		d[i].Value = v
+		if v < -1 {
+			d[i] = models.Dim{Value: -1, Name: fmt.Sprintf("n%d", -v)}
+		}
 	}
-	var got struct {
-		Name, Platform  string
-		Versions        []string
-		Inputs, Outputs []tensor
-	}
-	if err := json.Unmarshal(sig.metadata, &got); err != nil {
-		t.Fatalf("%v: %s", err, sig.metadata)
-	}
-	want := got
-	want.Name, want.Platform, want.Versions = "m", "p", []string{"1"}
-	want.Inputs = []tensor{{`in"`, "BYTES", []int64{-1, 3}}, {"any", "BOOL", []int64{-1}}}
-	want.Outputs = []tensor{{"out", "BF16", []int64{}}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s\n%s", sig.metadata, diff)
-	}
+	return models.TensorSpec{Name: name, Type: models.Tensor(t, d...)}
 }

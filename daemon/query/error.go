@@ -1,6 +1,7 @@
-package daemon
+package query
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -37,6 +38,7 @@ const (
 	ReasonCancelled    = "cancelled"       // the client left
 	ReasonWorkerLost   = "worker_lost"     // the worker was lost and there was no time to try again
 	ReasonModelFailed  = "model_failed"    // the model refused the values
+	ReasonWatchers     = "watchers"        // too many clients watch the events
 	ReasonInternal     = "internal"        // a defect in overlapd
 )
 
@@ -48,7 +50,7 @@ const DefaultRetryAfter = time.Second
 var (
 	// ErrNoMemory is returned when the shared memory of the service is in use
 	// by other queries.
-	ErrNoMemory = unavailable(ReasonNoMemory, "the service has no memory for another query now")
+	ErrNoMemory = Unavailable(ReasonNoMemory, "the service has no memory for another query now")
 
 	// ErrTooLarge is returned when the inputs of one query would not fit in
 	// the shared memory of the service even if it were empty.
@@ -59,24 +61,47 @@ var (
 // These errors are for Submit.
 var (
 	// ErrQueueFull is returned when queue_limit queries of the service wait.
-	ErrQueueFull = unavailable(ReasonQueueFull, "the queue of the service is full")
+	ErrQueueFull = Unavailable(ReasonQueueFull, "the queue of the service is full")
 
 	// ErrDraining is returned when the daemon is stopping.
-	ErrDraining = unavailable(ReasonDraining, "the daemon is stopping")
+	ErrDraining = Unavailable(ReasonDraining, "the daemon is stopping")
 
 	// ErrUnavailable is returned when the service's worker is not there.
-	ErrUnavailable = unavailable(ReasonLoading, "the service is not ready")
+	ErrUnavailable = Unavailable(ReasonLoading, "the service is not ready")
 )
 
-func unavailable(reason, message string) *Error {
+// ErrInternal is what a client sees of a defect in overlapd.
+var ErrInternal = &Error{Status: http.StatusInternalServerError, Reason: ReasonInternal,
+	Message: "overlapd failed to answer; its log says more"}
+
+// AsError returns what a client sees of an error of a backend. What is not
+// meant for clients stays in the daemon.
+func AsError(err error) *Error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return ErrInternal
+}
+
+// Unavailable returns an error with status 503.
+func Unavailable(reason, message string) *Error {
 	return &Error{Status: http.StatusServiceUnavailable, Reason: reason, Message: message,
 		RetryAfter: DefaultRetryAfter}
 }
 
-func invalid(format string, args ...any) *Error {
+// Invalid returns an error with status 400 and the reason "invalid".
+func Invalid(format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Reason: ReasonInvalid, Message: fmt.Sprintf(format, args...)}
 }
 
-func notFound(format string, args ...any) *Error {
+// NotFound returns an error with status 404.
+func NotFound(format string, args ...any) *Error {
 	return &Error{Status: http.StatusNotFound, Reason: ReasonNotFound, Message: fmt.Sprintf(format, args...)}
 }
+
+// maxEcho bounds how much of a name that is not known goes into an error.
+const maxEcho = 128
+
+// Cut returns as much of what a client sent as may go into an error.
+func Cut[S string | []byte](name S) S { return name[:min(len(name), maxEcho)] }

@@ -1,29 +1,41 @@
-package daemon
+// Package query is what happens to an inference query between the codec of a
+// protocol and the scheduler, the same for all protocols. A codec (daemon/http,
+// daemon/rpc) decodes a request into a [Call], which holds it against the
+// [Signature] of its [Service], puts its tensors into the shared memory of a
+// [Backend], and waits for the one answer. The scheduler (daemon's loop)
+// implements Backend and publishes its services in a [Registry].
+//
+// # Choices where the protocol leaves one
+//
+//   - The version of every model is "1".
+//   - A dimension of a shape is at least 1: a tensor without elements is
+//     refused.
+//   - Parameters that overlapd does not know are ignored. Those that Triton
+//     reserves (sequence_*, triton_*, headers) and those that ask for what
+//     overlapd does not do (classification, shared memory) are refused.
+//   - A client that goes away has left: its query is cancelled.
+//   - A tensor of type BYTES lies in memory as the binary extension sends it:
+//     for each element four bytes of length, little endian, and the bytes.
+package query
 
 import (
 	"time"
 
-	"github.com/overlapd/overlapd/daemon/timeline"
 	"github.com/overlapd/overlapd/daemon/tracing"
 	"github.com/overlapd/overlapd/models"
 )
 
-// Backend is what the endpoint asks of the rest of the daemon. Its methods
-// are called from many goroutines at once, and none of them may block.
+// ModelVersion is the version of every model.
+const ModelVersion = "1"
+
+// Backend runs the queries of its services. Its methods are called from many
+// goroutines at once, and none of them may block.
 //
 // The way of a call: Alloc, then Submit. If Submit fails, the memory goes
 // back by Free. If it succeeds, the memory is the backend's, exactly one
-// [Call.Answer] follows whatever happens, and the endpoint then calls Release
-// once, when it has read the outputs.
+// [Call.Answer] follows whatever happens, and Release is then called once, when
+// the outputs have been read.
 type Backend interface {
-	// Services returns every service in the order of the configuration. The
-	// slice never changes: when services come or go, the next call returns
-	// another.
-	Services() []*Service
-
-	// Service returns the service of a name, or nil.
-	Service(name []byte) *Service
-
 	// Alloc returns memory shared with the service's worker, for all inputs of
 	// one query. It fails with ErrNoMemory, ErrTooLarge or ErrUnavailable.
 	Alloc(s *Service, bytes int64) (Memory, error)
@@ -35,33 +47,23 @@ type Backend interface {
 	// ErrUnavailable or an *Error of the backend's own.
 	Submit(c *Call) error
 
-	// Cancel tells that the client of a submitted call has left. It comes at
-	// most once for a call, and never after Release. The answer is still due.
+	// Cancel is called when the client of a submitted call has left, at most
+	// once for a call and never after Release. The answer is still due.
 	Cancel(c *Call)
 
 	// Release takes back the memory of a call that was answered. The backend
-	// forgets c before it returns: the endpoint uses it again.
+	// forgets c before it returns, because c is used again.
 	Release(c *Call)
-
-	// Live reports whether the scheduler goroutine makes progress.
-	Live() bool
-
-	// Ready reports whether every service can answer queries.
-	Ready() bool
-
-	// Overview returns what was decided and predicted. It is false if the
-	// scheduler goroutine has ended or does not answer.
-	Overview() (Overview, bool)
-
-	// Timelines returns what remembers the last rounds, of each instance.
-	Timelines() []*timeline.Ring
 }
 
 // Memory is a piece of memory shared with a worker.
 type Memory struct {
 	Bytes  []byte // the piece itself, as seen by this process
-	Offset int64  // of Bytes[0] in the shared memory file, a multiple of 64
+	Offset int64  // of Bytes[0] in the shared memory file, a multiple of Alignment
 }
+
+// Alignment in bytes of each input in shared memory.
+const Alignment = 64
 
 // Tensor is a view of an input or output of one query.
 type Tensor struct {
@@ -72,8 +74,8 @@ type Tensor struct {
 	Offset int64  // of Data[0] in the shared memory file; inputs only
 }
 
-// Call is one query on its way through the daemon. The endpoint fills it in
-// before Submit and reuses it after Release.
+// Call is one query on its way through the daemon. Calls are used again: what a
+// call points to belongs to it only until it is released.
 type Call struct {
 	Service  *Service
 	ID       []byte        // the client's name for it, may be empty; printable
@@ -87,42 +89,40 @@ type Call struct {
 	Priority int           // 0 is none; otherwise 1 is the highest
 
 	QueryID models.QueryID // the backend's to set
-	Backend any            // the backend's to use; kept when the call is reused
+	Backend any            // the backend's to use; kept when the call is used again
+	Trace   *tracing.Query // what is recorded of it, nil if it is not traced
+	Request Request        // what the codec decoded
+	Reply   Reply          // its answer, once Answered has been received from
 
-	reply  Reply
 	answer chan struct{} // holds one
-
-	request request        // what the endpoint decoded
-	trace   *tracing.Query // what is noted of it, nil if it is not traced
 }
 
 // Reply is the answer to a call.
 type Reply struct {
 	Outputs []Tensor // all of them, in the order of the model; valid until Release
 	Err     *Error   // if it was dropped or failed; Outputs is then ignored
-	Timing  Timing
+
+	Queue   time.Duration // waiting for its first round
+	Compute time.Duration // from the first span to the last, pauses included
 }
 
-// Timing tells where the time of a query went, as Triton's statistics divide
-// it.
-type Timing struct {
-	Queue         time.Duration // waiting for its first round
-	ComputeInput  time.Duration // gathering inputs
-	ComputeInfer  time.Duration // from the first span to the last, pauses included
-	ComputeOutput time.Duration // splitting outputs
-}
+// NewCall returns an empty call.
+func NewCall() *Call { return &Call{answer: make(chan struct{}, 1)} }
 
 // Answer ends the call. It must be called exactly once after a successful
 // Submit, from any goroutine; a second answer panics, because a client would
 // get the outputs of another.
 func (c *Call) Answer(r Reply) {
-	c.reply = r
+	c.Reply = r
 	select {
 	case c.answer <- struct{}{}:
 	default:
-		panic("daemon: a call was answered twice")
+		panic("query: a call was answered twice")
 	}
 }
+
+// Answered returns a channel that holds one value once the call is answered.
+func (c *Call) Answered() <-chan struct{} { return c.answer }
 
 // Deadline returns when the answer is worthless.
 func (c *Call) Deadline() time.Time {
@@ -132,6 +132,3 @@ func (c *Call) Deadline() time.Time {
 	}
 	return c.Arrival.Add(d)
 }
-
-// NewCall returns an empty call, as tests and benchmarks need it.
-func NewCall() *Call { return &Call{answer: make(chan struct{}, 1)} }

@@ -1,0 +1,165 @@
+package query
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// Service is a service as clients see it. What its model looks like is known
+// only once its worker has loaded it: see Loaded. When its targets are changed,
+// another Service takes its place (see Successor), and requests go on with the
+// one that they began with.
+type Service struct {
+	ID            models.ServiceID
+	Name          string
+	Policy        string
+	QoSTarget     time.Duration
+	QueueLimit    int
+	MaxBatch      int // largest batch that is formed by merging queries, 1 for none
+	MaxQueryBatch int // largest batch dimension of one query
+	MaxSeqLen     int // longest sequence of one query, 0 for any
+	Backend       Backend
+	Stats         *Stats
+
+	*condition
+	signature atomic.Pointer[Signature]
+}
+
+// condition is how a service stands, whatever its targets are changed to.
+type condition struct {
+	ready   atomic.Bool
+	givenUp atomic.Bool
+	retired atomic.Bool
+	users   atomic.Int64
+}
+
+// Info is what the worker of a service learned of its model.
+type Info struct {
+	Inputs    []models.TensorSpec
+	Outputs   []models.TensorSpec
+	Operators int
+	Cut       string // why so many, "" if the configuration says it
+	Hash      string // sha256 of the model file, hex
+	Platform  string // what runs it: OnnxPlatform or "emulated"
+	Device    string // what it runs on, in words
+	Versions  map[string]string
+}
+
+// OnnxPlatform is what runs a model unless the device is emulated, in Triton's
+// words: its backend, and the form of the file.
+const OnnxPlatform = "onnxruntime_onnx"
+
+// NewService returns a service that is not loaded yet. The caller sets its
+// targets before anybody else sees it.
+func NewService(id models.ServiceID, name string) *Service {
+	return &Service{ID: id, Name: name, Stats: new(Stats), condition: new(condition)}
+}
+
+// Successor returns a service of the same name, backend, statistics and
+// condition, for the caller to set its targets and to say what its model looks
+// like. Whoever holds either, holds both.
+func (s *Service) Successor() *Service {
+	return &Service{
+		ID: s.ID, Name: s.Name, Policy: s.Policy, Backend: s.Backend, Stats: s.Stats, condition: s.condition,
+	}
+}
+
+// Hold keeps the service from being removed until LetGo. A request holds its
+// service from before its body is read until its memory is given back. It is
+// false if the service takes no requests any more: the directory then has
+// another one of its name, or none.
+func (s *Service) Hold() bool {
+	s.users.Add(1)
+	if !s.retired.Load() {
+		return true
+	}
+	s.LetGo()
+	return false
+}
+
+// LetGo ends a Hold that was true.
+func (s *Service) LetGo() { s.users.Add(-1) }
+
+// InUse reports whether anybody holds the service.
+func (s *Service) InUse() bool { return s.users.Load() != 0 }
+
+// Retire has the service take no further requests.
+func (s *Service) Retire() { s.retired.Store(true) }
+
+// Retired reports whether the service takes no further requests.
+func (s *Service) Retired() bool { return s.retired.Load() }
+
+// Loaded sets what the model looks like. It fails if the protocol cannot
+// carry the model's inputs or outputs. It may be called again after a restart
+// of the worker; calls in flight keep what they were checked against.
+func (s *Service) Loaded(i Info) error {
+	sig, err := newSignature(s.Name, i)
+	if err != nil {
+		return err
+	}
+	s.signature.Store(sig)
+	return nil
+}
+
+// Signature returns what requests are checked against, nil until the model has
+// been loaded for the first time.
+func (s *Service) Signature() *Signature { return s.signature.Load() }
+
+// SetReady sets whether the worker runs.
+func (s *Service) SetReady(ready bool) { s.ready.Store(ready) }
+
+// Ready reports whether the model is known and the worker runs.
+func (s *Service) Ready() bool { return s.ready.Load() && s.signature.Load() != nil }
+
+// SetGivenUp sets whether no worker of the service is expected any more.
+func (s *Service) SetGivenUp(givenUp bool) { s.givenUp.Store(givenUp) }
+
+// GivenUp reports whether no worker of the service is expected any more.
+func (s *Service) GivenUp() bool { return s.givenUp.Load() }
+
+// Batched reports whether the first dimension of every input and output is a
+// batch dimension that clients choose, so that queries can be merged.
+func (s *Service) Batched() bool {
+	sig := s.signature.Load()
+	return sig != nil && sig.Batched
+}
+
+// Directory is what services are looked up in.
+type Directory interface {
+	// Services returns every service in the order of the configuration. The
+	// slice never changes: when services come or go, the next call returns
+	// another.
+	Services() []*Service
+
+	// Service returns the service of a name, or nil.
+	Service(name []byte) *Service
+}
+
+// Registry is a Directory that any goroutine may read while another publishes.
+type Registry struct {
+	now atomic.Pointer[listing]
+}
+
+// listing is what a registry holds at a time. It is never changed: another one
+// takes its place.
+type listing struct {
+	list  []*Service
+	names map[string]*Service
+}
+
+// Publish replaces the services.
+func (r *Registry) Publish(list []*Service) {
+	l := &listing{list: list, names: make(map[string]*Service, len(list))}
+	for _, s := range list {
+		l.names[s.Name] = s
+	}
+	r.now.Store(l)
+}
+
+// Services implements Directory.
+func (r *Registry) Services() []*Service { return r.now.Load().list }
+
+// Service implements Directory.
+func (r *Registry) Service(name []byte) *Service { return r.now.Load().names[string(name)] }

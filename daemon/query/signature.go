@@ -1,0 +1,134 @@
+package query
+
+import (
+	"fmt"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// Limits on what a model may look like from outside.
+const (
+	MaxRank  = 8   // dimensions of a tensor
+	maxPorts = 256 // inputs, and outputs, of a model
+)
+
+// Signature is what a request to a service is checked against.
+type Signature struct {
+	Inputs  []Port
+	Outputs []Port
+	Batched bool // the first dimension of all ports is a batch that clients choose
+	Info    Info // what it was made of
+
+	links int  // distinct names among the inputs' dimensions that are not fixed
+	seq   seqs // where the sequence length is read
+}
+
+// seqs is which dimension of which input is the sequence length: the first
+// that is neither fixed nor the batch dimension. input is -1 if there is none.
+type seqs struct{ input, dim int }
+
+// Port is an input or output of a model.
+type Port struct {
+	Name    string
+	Type    models.DataType
+	AnyRank bool    // the model does not say; Dims is then empty
+	Dims    []int64 // -1 where not fixed
+
+	link []int // number of the dimension's name, -1 without one
+}
+
+func newSignature(service string, i Info) (*Signature, error) {
+	sig := &Signature{seq: seqs{input: -1}, Info: i}
+	if len(i.Inputs) > maxPorts || len(i.Outputs) > maxPorts {
+		return nil, fmt.Errorf("%s: %d inputs and %d outputs, the limit is %d of each",
+			service, len(i.Inputs), len(i.Outputs), maxPorts)
+	}
+	names := map[string]int{}
+	for _, spec := range i.Inputs {
+		p, err := newPort(spec, names)
+		if err != nil {
+			return nil, fmt.Errorf("%s: input %w", service, err)
+		}
+		sig.Inputs = append(sig.Inputs, p)
+	}
+	sig.links = len(names)
+	for _, spec := range i.Outputs {
+		p, err := newPort(spec, map[string]int{})
+		if err != nil {
+			return nil, fmt.Errorf("%s: output %w", service, err)
+		}
+		sig.Outputs = append(sig.Outputs, p)
+	}
+	sig.Batched = batched(sig.Inputs, sig.Outputs)
+	sig.seq = findSeq(sig.Inputs, sig.Batched)
+	return sig, nil
+}
+
+func newPort(spec models.TensorSpec, names map[string]int) (Port, error) {
+	t := spec.Type
+	if t.Kind != models.KindTensor || t.Elem.Protocol() == "" {
+		return Port{}, fmt.Errorf("%q: the protocol cannot carry %s", spec.Name, t)
+	}
+	if len(t.Shape) > MaxRank {
+		return Port{}, fmt.Errorf("%q: rank %d, the limit is %d", spec.Name, len(t.Shape), MaxRank)
+	}
+	p := Port{Name: spec.Name, Type: t.Elem, AnyRank: !t.HasShape}
+	for _, d := range t.Shape {
+		value, link := d.Value, -1
+		if !d.Fixed() {
+			value = -1
+			if d.Name != "" {
+				if _, seen := names[d.Name]; !seen {
+					names[d.Name] = len(names)
+				}
+				link = names[d.Name]
+			}
+		}
+		p.Dims = append(p.Dims, value)
+		p.link = append(p.link, link)
+	}
+	return p, nil
+}
+
+// batched reports whether the ports share a first dimension that the client
+// chooses. Outputs of exported models often give it another name, so only the
+// names of inputs are compared.
+func batched(inputs, outputs []Port) bool {
+	if len(inputs) == 0 {
+		return false
+	}
+	for _, ports := range [][]Port{inputs, outputs} {
+		for i := range ports {
+			if len(ports[i].Dims) == 0 || ports[i].Dims[0] >= 0 {
+				return false
+			}
+		}
+	}
+	for i := range inputs {
+		if inputs[i].link[0] != inputs[0].link[0] {
+			return false
+		}
+	}
+	return true
+}
+
+func findSeq(inputs []Port, batched bool) seqs {
+	for i := range inputs {
+		for d, value := range inputs[i].Dims {
+			if value < 0 && (d > 0 || !batched) {
+				return seqs{i, d}
+			}
+		}
+	}
+	return seqs{input: -1}
+}
+
+// Find returns the position of a port among others, or -1.
+func Find(ports []Port, name []byte) int {
+	for i := range ports {
+		if ports[i].Name == string(name) {
+			return i
+		}
+	}
+	return -1
+}
