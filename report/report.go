@@ -29,14 +29,16 @@ type Document struct {
 	blocks []block
 }
 
-// block is a part of a document. Exactly one field besides Anchor is set.
+// block is a part of a document: a heading, with its name and the place of it
+// in the page, or exactly one of the others.
 type block struct {
-	Heading, Anchor string
-	Text            string
-	List            []string
-	Table           *Table
-	Chart           *Chart
-	Fold            *fold
+	Heading, Name, Anchor string
+
+	Text  string
+	List  []string
+	Table *Table
+	Chart *Chart
+	Fold  *fold
 }
 
 // fold is what a page shows on demand.
@@ -45,12 +47,13 @@ type fold struct {
 	Inside  *Document
 }
 
-// Heading begins a section.
+// Heading begins a section. What stands before a colon names it in the list of
+// sections.
 func (d *Document) Heading(format string, args ...any) {
 	text := plain(fmt.Sprintf(format, args...))
 	name, _, _ := strings.Cut(text, ":")
 	anchor := strings.Join(strings.FieldsFunc(name, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }), "-")
-	d.blocks = append(d.blocks, block{Heading: text, Anchor: anchor})
+	d.blocks = append(d.blocks, block{Heading: text, Name: name, Anchor: anchor})
 }
 
 // Text adds a paragraph.

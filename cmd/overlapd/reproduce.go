@@ -53,10 +53,10 @@ same data and seed uses again. Twice with one seed gives the same result.`,
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), result)
 			}
-			if err := result.WriteText(cmd.OutOrStdout()); err != nil {
+			if err := result.Document().WriteText(cmd.OutOrStdout()); err != nil {
 				return err
 			}
-			if err := timing.WriteText(cmd.OutOrStdout()); err != nil {
+			if err := timing.Document().WriteText(cmd.OutOrStdout()); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "all numbers and charts: %s\n", filepath.Join(o.Out, reproduce.PageFile))

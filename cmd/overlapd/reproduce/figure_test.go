@@ -111,16 +111,3 @@ func TestRoundedKeepsSixDigits(t *testing.T) {
 		}
 	})
 }
-
-// TestNiceIsNotBelow any number, and at most twice as much.
-func TestNiceIsNotBelow(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		v := rapid.Float64Range(1e-6, 1e9).Draw(t, "v")
-		if got := nice(v); got < v*(1-1e-12) || got > 2*v {
-			t.Fatalf("an axis up to %v for %v", got, v)
-		}
-	})
-	if nice(-1) != 1 {
-		t.Error("an axis for nothing does not end at 1")
-	}
-}

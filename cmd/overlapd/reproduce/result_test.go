@@ -55,13 +55,12 @@ func example() *Result {
 
 func TestOutputs(t *testing.T) {
 	r := example()
-	var text, object, page strings.Builder
-	if err := errors.Join(r.WriteText(&text), writeJSON(&object, r), r.WriteHTML(&page)); err != nil {
+	var text, object strings.Builder
+	if err := errors.Join(r.Document().WriteText(&text), writeJSON(&object, r)); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "result.txt", text.String())
 	golden(t, "result.json", object.String())
-	golden(t, "page.html", page.String())
 }
 
 func TestMeansAndComparisons(t *testing.T) {
@@ -124,14 +123,6 @@ func TestHighest(t *testing.T) {
 	broken := errors.New("broken")
 	if _, err := highest(func(float64) (float64, error) { return 0, broken }); !errors.Is(err, broken) {
 		t.Errorf("%v", err)
-	}
-}
-
-func TestNice(t *testing.T) {
-	for v, want := range map[float64]float64{0: 1, 0.07: 0.08, 1: 1, 1.1: 1.5, 9: 10, 640: 800} {
-		if got := nice(v); math.Abs(got-want) > 1e-12 {
-			t.Errorf("%v: %v, want %v", v, got, want)
-		}
 	}
 }
 

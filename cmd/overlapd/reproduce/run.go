@@ -209,7 +209,7 @@ func write(dir string, r *Result, t *Timing) error {
 	return errors.Join(
 		writeFile(filepath.Join(dir, ResultFile), func(w io.Writer) error { return writeJSON(w, r) }),
 		writeFile(filepath.Join(dir, TimingFile), func(w io.Writer) error { return writeJSON(w, t) }),
-		writeFile(filepath.Join(dir, PageFile), r.WriteHTML),
+		writeFile(filepath.Join(dir, PageFile), r.Document().WriteHTML),
 	)
 }
 

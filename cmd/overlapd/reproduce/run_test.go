@@ -93,7 +93,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("result.json: %v, %d figures", err, len(decoded.Figures))
 	}
 	var text strings.Builder
-	if err := r.WriteText(&text); err != nil || !strings.Contains(text.String(), "figure 17: ") {
+	if err := r.Document().WriteText(&text); err != nil || !strings.Contains(text.String(), "figure 17: ") {
 		t.Errorf("%v:\n%s", err, &text)
 	}
 }

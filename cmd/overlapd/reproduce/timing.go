@@ -1,9 +1,9 @@
 package reproduce
 
 import (
-	"fmt"
-	"io"
 	"time"
+
+	"github.com/overlapd/overlapd/report"
 )
 
 // Timing is what differs from run to run.
@@ -13,14 +13,17 @@ type Timing struct {
 	Decisions []DecisionTime `json:"decisions,omitempty"`
 }
 
-// WriteText writes it for a terminal.
-func (t *Timing) WriteText(w io.Writer) error {
-	for i, d := range t.Decisions {
-		if i == 0 {
-			fmt.Fprintf(w, "\nwhat a decision took in the middle, on this machine:\n")
+// Document returns it for a terminal.
+func (t *Timing) Document() *report.Document {
+	d := &report.Document{}
+	if len(t.Decisions) > 0 {
+		d.Heading("what a decision took in the middle, on this machine")
+		table := report.NewTable("policy", "ways", "µs")
+		for _, k := range t.Decisions {
+			table.Rowf("%s\t%d\t%.1f", k.Policy, k.Ways, k.Median)
 		}
-		fmt.Fprintf(w, "  %-18s %2d ways  %8.1f µs\n", d.Policy, d.Ways, d.Median)
+		d.Table(table)
 	}
-	_, err := fmt.Fprintf(w, "\n%.0f s in all\n", t.Seconds)
-	return err
+	d.Heading("%.0f s in all", t.Seconds)
+	return d
 }

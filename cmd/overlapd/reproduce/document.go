@@ -1,0 +1,265 @@
+package reproduce
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/overlapd/overlapd/report"
+)
+
+// absent stands where nobody has a number.
+const absent = "-"
+
+// Document returns the result as text, tables and charts. A terminal gets the
+// means of figures that have many rows, a page all of them.
+func (r *Result) Document() *report.Document {
+	d := &report.Document{Title: "Abacus, reproduced", Label: r.Label}
+	d.Text("%d seeds from %d, %d queries a run, on %s; data %.12s, commit %.12s", r.Seeds, r.Seed, r.Queries, r.Device, r.Data, r.Commit)
+	d.Text("Beside ours stand what the paper says in words (its figures show no numbers) and what its authors published of their runs. Times that differ from run to run are in %s.", TimingFile)
+	policies := report.NewTable("policy", "what it does")
+	for _, p := range r.Policies {
+		policies.Row(p.Name, p.Summary)
+	}
+	fold(d, "policies", policies)
+	for _, f := range r.Figures {
+		f.show(d)
+	}
+	for _, m := range r.Missing {
+		d.Heading("%s: %s", figureName(m.Figure), m.Title)
+		d.List(m.Why)
+	}
+	return d
+}
+
+// fold adds a table that a page shows on demand.
+func fold(d *report.Document, summary string, t *report.Table) {
+	inside := &report.Document{}
+	inside.Table(t)
+	d.Fold(summary, inside)
+}
+
+// figureName is "figure 14", or the name of what the paper has no figure of.
+func figureName(number string) string {
+	if number != "" && number[0] >= '0' && number[0] <= '9' {
+		if strings.Contains(number, " and ") {
+			return "figures " + number
+		}
+		return "figure " + number
+	}
+	return number
+}
+
+func (f *Figure) show(d *report.Document) {
+	d.Heading("%s: %s (emulated)", figureName(f.Figure), f.Title)
+	for _, c := range f.charts() {
+		d.Chart(c)
+	}
+	means, all := f.lines(false), f.lines(true)
+	d.Table(f.numbers(means))
+	d.Table(f.comparisons())
+	d.List(f.Notes...)
+	if misses := f.misses(); len(misses) > 0 {
+		inside := &report.Document{}
+		inside.List(misses...)
+		d.Fold(fmt.Sprintf("%d numbers in which ours misses the paper's or the authors'", len(misses)), inside)
+	}
+	if len(means) < len(all) {
+		fold(d, "all numbers", f.numbers(all))
+	}
+}
+
+// maxBriefRows is how many rows of a load are shown beside means.
+const maxBriefRows = 24
+
+// lines are the rows, all of a load and a case together, means first. Where a
+// load has many rows and means of them, only those are left unless all are
+// wanted.
+func (f *Figure) lines(all bool) []Row {
+	var list []Row
+	for _, qps := range f.loads() {
+		cases := f.meansFirst(qps)
+		if isMean(cases[0]) && len(cases)*len(f.policies()) > maxBriefRows && !all {
+			cases = slices.DeleteFunc(cases, func(c string) bool { return !isMean(c) })
+		}
+		for _, name := range cases {
+			for _, r := range f.Rows {
+				if r.QPS == qps && r.Case == name {
+					list = append(list, r)
+				}
+			}
+		}
+	}
+	return list
+}
+
+// meansFirst are the cases of a load, with the means, which are what is in sight
+// on a small screen, before the others.
+func (f *Figure) meansFirst(qps float64) []string {
+	cases := f.cases(qps)
+	rest := slices.DeleteFunc(slices.Clone(cases), isMean)
+	return append(slices.DeleteFunc(cases, func(c string) bool { return !isMean(c) }), rest...)
+}
+
+// isMean reports whether a case stands for others, or is the only one of its
+// kind.
+func isMean(name string) bool {
+	return slices.Contains([]string{caseMean, caseAll, caseQuad, manyCase(3), manyCase(4)}, name)
+}
+
+func (f *Figure) numbers(rows []Row) *report.Table {
+	t := report.NewTable(f.Unit, "qps", "policy", "ours", "± over seeds", "paper", "authors", "ours less authors")
+	for _, r := range rows {
+		t.Row(r.Case, load(r.QPS), r.Policy, f.number(r.Ours), f.number(r.Spread), f.number(r.Paper), f.number(r.Authors), relative(r.Ours, r.Authors))
+	}
+	return t
+}
+
+// missedColor is behind numbers that are worse than those they are compared
+// with.
+const missedColor = "#f4b8b0"
+
+func (f *Figure) comparisons() *report.Table {
+	t := report.NewTable("better by", "qps", "ours", "paper", "section", "authors", "less paper", "less authors")
+	for _, r := range f.Comparisons {
+		name, _ := strings.CutPrefix(r.Case, caseMean+": ") // of means it goes without saying
+		t.Row(name, load(r.QPS), percentage(r.Ours), percentage(r.Paper), r.Section, percentage(r.Authors), distance(r.Ours, r.Paper), distance(r.Ours, r.Authors))
+		for column, other := range map[int]*float64{6: r.Paper, 7: r.Authors} {
+			if missed(r.Ours, other) {
+				t.Paint(column, missedColor)
+			}
+		}
+	}
+	return t
+}
+
+// number writes a value of a figure.
+func (f *Figure) number(v *float64) string {
+	switch {
+	case v == nil:
+		return absent
+	case f.percent:
+		return fmt.Sprintf("%.*f %%", max(f.decimals-2, 0), 100**v)
+	}
+	return fmt.Sprintf("%.*f", f.decimals, *v)
+}
+
+func percentage(v *float64) string {
+	if v == nil {
+		return absent
+	}
+	return fmt.Sprintf("%.1f %%", *v)
+}
+
+func load(qps float64) string {
+	if qps == 0 {
+		return absent
+	}
+	return fmt.Sprintf("%g", qps)
+}
+
+func distance(a, b *float64) string {
+	if a == nil || b == nil {
+		return absent
+	}
+	return fmt.Sprintf("%+.1f", *a-*b)
+}
+
+// relative writes by what part of b a number is off from it.
+func relative(a, b *float64) string {
+	if a == nil || b == nil || *b == 0 {
+		return absent
+	}
+	return fmt.Sprintf("%+.0f %%", 100*(*a / *b - 1))
+}
+
+// missedPoints is from how many percentage points on a number that is not met
+// is told.
+const missedPoints = 2
+
+// missed reports whether ours is worse than another's.
+func missed(ours, other *float64) bool {
+	return ours != nil && other != nil && *other-*ours >= missedPoints
+}
+
+// misses are where ours is worse than what the paper or its authors have.
+func (f *Figure) misses() []string {
+	var list []string
+	for _, r := range f.Comparisons {
+		for _, other := range []struct {
+			whose string
+			has   *float64
+		}{{"the paper has", r.Paper}, {"the authors have", r.Authors}} {
+			if missed(r.Ours, other.has) {
+				list = append(list, fmt.Sprintf("%s at %s queries/s: %s where %s %s, %.1f points less.",
+					r.Case, load(r.QPS), percentage(r.Ours), other.whose, percentage(other.has), *other.has-*r.Ours))
+			}
+		}
+	}
+	return list
+}
+
+// charts draws the rows, each load by itself.
+func (f *Figure) charts() []*report.Chart {
+	if f.table {
+		return nil
+	}
+	var list []*report.Chart
+	for _, qps := range f.loads() {
+		c := &report.Chart{Caption: f.Unit + ", emulated", Y: f.Unit, Groups: f.meansFirst(qps), Level: f.level}
+		if qps > 0 {
+			c.Caption = fmt.Sprintf("%s at %g queries per second, emulated", f.Unit, qps)
+		}
+		if f.percent {
+			c.Y += ", percent"
+		}
+		if f.level > 0 {
+			c.LevelName = "target"
+		}
+		for _, policy := range f.policies() {
+			f.draw(c, qps, policy)
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+// draw adds a policy to a chart, unless it has no rows at this load.
+func (f *Figure) draw(c *report.Chart, qps float64, policy string) {
+	s, found := report.Series{Name: policy, Color: colorOf(policy, len(c.Series))}, false
+	value := func(v *float64) float64 {
+		switch {
+		case v == nil:
+			return math.NaN()
+		case f.percent:
+			return 100 * *v
+		}
+		return *v
+	}
+	for _, name := range c.Groups {
+		r := f.find(name, qps, policy)
+		if r == nil {
+			s.Y, s.Marks = append(s.Y, math.NaN()), append(s.Marks, math.NaN())
+			continue
+		}
+		found = true
+		s.Y, s.Marks = append(s.Y, value(r.Ours)), append(s.Marks, value(r.Authors))
+		if r.Authors != nil {
+			c.MarkName = "the authors"
+		}
+	}
+	if found {
+		c.Series = append(c.Series, s)
+	}
+}
+
+// colorOf gives policies and bounds the same colour in all charts, ours the
+// strongest, and anything else that of its place.
+func colorOf(series string, place int) int {
+	names := slices.Concat([]string{boundMerged, boundUnmerged}, VariantNames())
+	if at := slices.Index(names, series); at >= 0 {
+		return len(names) - 1 - at
+	}
+	return place
+}

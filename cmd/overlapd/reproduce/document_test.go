@@ -1,0 +1,246 @@
+package reproduce
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func pageOf(t *testing.T, r *Result) string {
+	t.Helper()
+	var b strings.Builder
+	if err := r.Document().WriteHTML(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// TestPageSaysEverything finds what a reader needs: where the numbers come from,
+// each figure, all numbers, and what is missing and why.
+func TestPageSaysEverything(t *testing.T) {
+	r := example()
+	r.Commit = strings.Repeat("c", 40)
+	page := pageOf(t, r)
+	for _, want := range []string{
+		`class="label">Emulated: no GPU was used.`, "2 seeds from 1, 10 queries a run", "data 000000000000, commit " + strings.Repeat("c", 12) + "<",
+		`<h2 id="figure-15">figure 15: violations (emulated)</h2>`, "a &lt; b", "<summary>policies</summary>",
+		"<figcaption>violations at 100 queries per second, emulated</figcaption>", `></i>fcfs</span>`, "</i>the authors</span>",
+		`<td>abacus against fcfs</td><td class="right">100</td><td class="right">50.0 %</td><td class="right">55.7 %</td><td class="right">7.3</td><td class="right">75.0 %</td>` +
+			`<td class="right" style="background:#f4b8b0;color:#222">-5.7</td><td class="right" style="background:#f4b8b0;color:#222">-25.0</td>`,
+		`<td>fcfs</td><td class="right">30.00 %</td><td class="right">-</td><td class="right">-</td><td class="right">40.00 %</td><td class="right">-25 %</td>`, "2 numbers in which ours misses",
+		"figures 20 and 21: MIG</h2>", "<li>nothing was measured on MIG instances",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	if strings.Contains(page, `class="level"></i>`) || strings.Contains(page, "NaN") {
+		t.Error("the page has a level that nothing has, or no number where it should have one")
+	}
+}
+
+// TestPageEscapesNames takes none for a part of the page.
+func TestPageEscapesNames(t *testing.T) {
+	r := example()
+	r.Figures[0].Title, r.Figures[0].Rows[0].Case, r.Policies[0].Summary = `</h2><script>`, `<svg onload="x">`, "a & b"
+	if page := pageOf(t, r); strings.Contains(page, "<script>") || strings.Contains(page, `<svg onload="x"`) {
+		t.Error("a name is taken for a part of the page")
+	}
+}
+
+// TestPageWithoutFigures and without anything missing has neither heading.
+func TestPageWithoutFigures(t *testing.T) {
+	page := pageOf(t, &Result{Label: "x"})
+	if strings.Contains(page, "<h2") || strings.Contains(page, "<svg") || strings.Contains(page, "all numbers") {
+		t.Errorf("nothing is shown as\n%s", page)
+	}
+}
+
+func TestLines(t *testing.T) {
+	f := &Figure{}
+	for _, policy := range []string{"p", "q"} {
+		for _, qps := range []float64{50, 100} {
+			for _, name := range []string{"a", "b", caseMean} {
+				f.Rows = append(f.Rows, Row{Case: name, QPS: qps, Policy: policy})
+			}
+		}
+	}
+	var got []string
+	for _, l := range f.lines(true) {
+		got = append(got, fmt.Sprintf("%s %g %s", l.Case, l.QPS, l.Policy))
+	}
+	want := []string{
+		"mean 50 p", "mean 50 q", "a 50 p", "a 50 q", "b 50 p", "b 50 q",
+		"mean 100 p", "mean 100 q", "a 100 p", "a 100 q", "b 100 p", "b 100 q",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("lines\n%q, want\n%q", got, want)
+	}
+}
+
+func TestChartsOfFigure(t *testing.T) {
+	f := &Figure{Title: "x", Unit: "ms", level: 100, decimals: 1}
+	for _, qps := range []float64{50, 100} {
+		f.Rows = append(f.Rows, Row{Case: "a", QPS: qps, Policy: "fcfs", Ours: rounded(qps)}, Row{Case: caseMean, QPS: qps, Policy: "fcfs", Ours: rounded(qps)})
+	}
+	f.Rows = append(f.Rows, Row{Case: "a", QPS: 100, Policy: "edf", Ours: rounded(1), Authors: rounded(2)})
+	charts := f.charts()
+	if len(charts) != 2 {
+		t.Fatalf("%d charts, want one for each load", len(charts))
+	}
+	calm, full := charts[0], charts[1]
+	if calm.Caption != "ms at 50 queries per second, emulated" || calm.LevelName != "target" || calm.MarkName != "" || len(calm.Series) != 1 {
+		t.Errorf("the first is %+v", calm)
+	}
+	if full.MarkName == "" || len(full.Series) != 2 || full.Series[1].Name != "edf" || full.Series[1].Y[1] != 1 || full.Series[1].Marks[1] != 2 || !math.IsNaN(full.Series[1].Y[0]) {
+		t.Errorf("the second has the series %+v, marks are %q", full.Series, full.MarkName)
+	}
+	if full.Groups[0] != caseMean {
+		t.Error("the mean is not the first group")
+	}
+	if f.percent = true; f.charts()[1].Series[1].Y[1] != 100 {
+		t.Error("a part of 1 is not drawn in percent")
+	}
+	if f.table = true; f.charts() != nil {
+		t.Error("a table has charts")
+	}
+}
+
+// TestColors gives each policy one colour in all charts, and no two the same.
+func TestColors(t *testing.T) {
+	seen := map[int]string{}
+	for _, name := range append(VariantNames(), boundUnmerged, boundMerged) {
+		color := colorOf(name, 99)
+		if seen[color] != "" {
+			t.Errorf("%s has the colour of %s", name, seen[color])
+		}
+		seen[color] = name
+	}
+	if got := colorOf("another", 3); got != 3 {
+		t.Errorf("what is no policy has the colour %d, want that of its place", got)
+	}
+}
+
+func TestDistances(t *testing.T) {
+	one, three, zero := rounded(1), rounded(3), rounded(0)
+	for _, c := range []struct {
+		got, want string
+	}{
+		{distance(three, one), "+2.0"}, {distance(one, three), "-2.0"}, {distance(nil, one), absent}, {distance(one, nil), absent},
+		{relative(three, one), "+200 %"}, {relative(one, three), "-67 %"}, {relative(one, zero), absent}, {relative(nil, one), absent},
+	} {
+		if c.got != c.want {
+			t.Errorf("%q, want %q", c.got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		ours, other *float64
+		want        bool
+	}{{one, three, true}, {three, one, false}, {one, rounded(2.9), false}, {nil, three, false}, {one, nil, false}} {
+		if got := missed(c.ours, c.other); got != c.want {
+			t.Errorf("missed is %t, want %t", got, c.want)
+		}
+	}
+}
+
+func textOf(t *testing.T, r *Result) string {
+	t.Helper()
+	var b strings.Builder
+	if err := r.Document().WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// TestTextOfManyRows shows the means of a load that has many rows, and all of
+// one that has few.
+func TestTextOfManyRows(t *testing.T) {
+	f := &Figure{Figure: "15", Title: "x", Unit: "violations", percent: true, decimals: 3}
+	add := func(qps float64, cases int) {
+		for i := range cases {
+			for _, policy := range []string{"fcfs", "edf"} {
+				f.Rows = append(f.Rows, Row{Case: fmt.Sprintf("case %d", i), QPS: qps, Policy: policy, Ours: rounded(0.125)})
+			}
+		}
+		f.Rows = append(f.Rows, Row{Case: caseMean, QPS: qps, Policy: "fcfs", Ours: rounded(0.5), Authors: rounded(0.25)})
+	}
+	add(50, maxBriefRows)
+	add(100, 2)
+	text := textOf(t, &Result{Figures: []*Figure{f}})
+	if strings.Contains(text, "case 3") || strings.Count(text, "mean") != 2 {
+		t.Errorf("many rows are all shown:\n%s", text)
+	}
+	for _, want := range []string{"figure 15: x (emulated)", "case 1      100  edf     12.5 %             -      -        -                  -", "mean        100  fcfs    50.0 %             -      -   25.0 %             +100 %"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "better by") {
+		t.Errorf("there is nothing to compare:\n%s", text)
+	}
+}
+
+func TestTextOfComparisonsAndNotes(t *testing.T) {
+	f := &Figure{Figure: "highest-load", Title: "x", Notes: []string{"first", "second"}, Comparisons: []Row{
+		{Case: "mean: a against b", Ours: rounded(12.34), Paper: rounded(20)},
+	}}
+	text := textOf(t, &Result{Label: "Emulated: x", Figures: []*Figure{f}, Missing: []*Missing{{"22", "a cluster", "there is no file"}, {"20 and 21", "MIG", "not measured"}}})
+	last := -1
+	for _, want := range []string{"Emulated: x\n", "\nhighest-load: x (emulated)\n", "a against b    -  12.3 %  20.0 %", "  first\n  second\n", "\nfigure 22: a cluster\n  there is no file\n", "\nfigures 20 and 21: MIG\n  not measured\n"} {
+		at := strings.Index(text, want)
+		if at < 0 || at < last {
+			t.Errorf("%q is missing, or not in its place, in\n%s", want, text)
+		}
+		last = at
+	}
+}
+
+func TestNumbersAsText(t *testing.T) {
+	v := rounded(0.1234)
+	for _, c := range []struct {
+		f    Figure
+		want string
+	}{
+		{Figure{decimals: 2}, "0.12"}, {Figure{decimals: 0}, "0"}, {Figure{percent: true, decimals: 4}, "12.34 %"}, {Figure{percent: true}, "12 %"},
+	} {
+		if got := c.f.number(v); got != c.want {
+			t.Errorf("%+v writes %q, want %q", c.f, got, c.want)
+		}
+		if got := c.f.number(nil); got != absent {
+			t.Errorf("%+v writes %q where there is no number", c.f, got)
+		}
+	}
+	if load(0) != absent || load(12.5) != "12.5" || percentage(nil) != absent || percentage(rounded(-3)) != "-3.0 %" {
+		t.Error("loads or percentages are written otherwise")
+	}
+	for name, want := range map[string]string{"14": "figure 14", "17, goodput": "figure 17, goodput", "20 and 21": "figures 20 and 21", "credibility": "credibility", "": ""} {
+		if got := figureName(name); got != want {
+			t.Errorf("%q is called %q, want %q", name, got, want)
+		}
+	}
+	for name, want := range map[string]bool{caseMean: true, caseAll: true, caseQuad: true, "mean of triplets": true, "quadruplet": true, "Res50+Bert": false, "": false} {
+		if isMean(name) != want {
+			t.Errorf("%q stands for others: %t", name, !want)
+		}
+	}
+}
+
+func TestTimingAsText(t *testing.T) {
+	timing := &Timing{Began: time.Unix(0, 0), Seconds: 61.4, Decisions: []DecisionTime{{"abacus", 4, 12.34}, {"overlap", 16, 5}}}
+	var b strings.Builder
+	if err := timing.Document().WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	for want, times := range map[string]int{"what a decision took": 1, "abacus      4  12.3\n": 1, "overlap    16   5.0\n": 1, "\n61 s in all\n": 1} {
+		if n := strings.Count(b.String(), want); n != times {
+			t.Errorf("%q is there %d times in\n%s", want, n, &b)
+		}
+	}
+	b.Reset()
+	if err := (&Timing{Seconds: 1}).Document().WriteText(&b); err != nil || b.String() != "\n1 s in all\n" {
+		t.Errorf("%v, without decisions:\n%s", err, &b)
+	}
+}
