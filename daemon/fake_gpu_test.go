@@ -26,6 +26,7 @@ import (
 	"github.com/overlapd/overlapd/cuda/mps/fakemps"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments"
@@ -140,7 +141,7 @@ func newGPURig(t *testing.T, services ...string) *gpuRig {
 		Log: zerolog.New(r.log), joinTimeout: gpuPatience,
 		GPU: GPUOptions{
 			Options: gpu.Options{NVML: cuda.Options{Library: r.server}, Boot: "this boot", MPS: mps.Options{
-				Program: program, Poll: 20 * time.Millisecond, BackoffMin: time.Millisecond, BackoffMax: 10 * time.Millisecond,
+				Program: program, Poll: 20 * time.Millisecond, Policy: child.Policy{BackoffMin: time.Millisecond, BackoffMax: 10 * time.Millisecond},
 				ReadyTimeout: gpuPatience, CommandTimeout: gpuPatience, StopTimeout: gpuPatience,
 			}},
 			Probe: func(context.Context, string) error { return nil },

@@ -8,6 +8,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/models/zoo"
 	"github.com/overlapd/overlapd/segments"
@@ -24,16 +25,14 @@ func (u *unit) runner(o *Options, specs []executor.ServiceSpec) (runner, error) 
 	}
 	w := &u.config.Worker
 	return workers(executor.Options{
-		Command:      o.Worker,
-		Services:     specs,
-		LoadTimeout:  w.LoadTimeout,
-		SpanTimeout:  w.SpanTimeout,
-		Poll:         w.Poll,
-		BackoffMin:   w.BackoffMin,
-		BackoffMax:   w.BackoffMax,
-		RestartLimit: w.RestartLimit,
-		Events:       u.backend.workerEvents(o.joinTimeout),
-		BeforeKill:   u.backend.beforeKill(),
+		Command:     o.Worker,
+		Services:    specs,
+		LoadTimeout: w.LoadTimeout,
+		SpanTimeout: w.SpanTimeout,
+		Poll:        w.Poll,
+		Policy:      child.Policy{BackoffMin: w.BackoffMin, BackoffMax: w.BackoffMax, RestartLimit: w.RestartLimit},
+		Events:      u.backend.workerEvents(o.joinTimeout),
+		BeforeKill:  u.backend.beforeKill(),
 	})
 }
 

@@ -11,14 +11,12 @@
 //
 // # Threads
 //
-// One goroutine, the spawner, is locked to its thread for as long as the
-// executor lives and starts every process: the kernel kills a worker when the
-// thread that started it ends. For each service a supervisor starts the
-// worker, loads it, watches for spans that take too long, and buries it. For
-// each process a waiter learns of its exit, a listener reads its standard
-// error, a reader takes its answers and ends the spans, and a writer sends
-// what the socket did not take at once. For each service that is removed one
-// waits until nothing of it is left. All of them end before Close returns.
+// For each service a supervisor starts the worker, loads it, watches for spans
+// that take too long, and buries it. For each process a waiter learns of its exit
+// (beside the two of package child), a reader takes its answers and ends the
+// spans, and a writer sends what the socket did not take at once. For each
+// service that is removed one waits until nothing of it is left. All of them end
+// before Close returns.
 //
 // Services come and go while others run: [Executor.Add] and [Executor.Remove].
 // Who runs spans reads a map of them that is never changed, only replaced.

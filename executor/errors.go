@@ -3,8 +3,9 @@ package executor
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
+
+	"github.com/overlapd/overlapd/executor/child"
 )
 
 // Errors of calls.
@@ -88,7 +89,7 @@ type LostError struct {
 	Service string
 	Cause   error
 	Exit    string // how the process ended, "" if that was not known in time
-	Stderr  string // the last that the process wrote, at most tailBytes
+	Stderr  string // the last that the process wrote, at most child.TailBytes
 }
 
 // Error says it on one line, with the lines of standard error that say
@@ -99,7 +100,7 @@ func (e *LostError) Error() string {
 	if e.Exit != "" {
 		fmt.Fprintf(&b, " (%s)", e.Exit)
 	}
-	if lines := excerpt(e.Stderr, errorLines); lines != "" {
+	if lines := child.Excerpt(e.Stderr, errorLines); lines != "" {
 		fmt.Fprintf(&b, "; stderr: %s", lines)
 	}
 	return b.String()
@@ -110,29 +111,3 @@ func (e *LostError) Unwrap() error { return e.Cause }
 
 // errorLines is how many lines of standard error go into the text of an error.
 const errorLines = 12
-
-// crashes are how the lines begin with which the Go runtime says why it ends.
-// What follows them is where, which is of less use on one line.
-var crashes = []string{"panic: ", "fatal error: ", "unexpected fault address", "SIG"}
-
-// excerpt returns the last n lines of text on one line, or n lines from where
-// the runtime says why the process ends.
-func excerpt(text string, n int) string {
-	var lines []string
-	crash := -1
-	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line == "" {
-			continue
-		}
-		begins := func(with string) bool { return strings.HasPrefix(line, with) }
-		if crash < 0 && slices.ContainsFunc(crashes, begins) {
-			crash = len(lines)
-		}
-		lines = append(lines, line)
-	}
-	first := max(0, len(lines)-n)
-	if crash >= 0 {
-		first = min(first, crash)
-	}
-	return strings.Join(lines[first:min(len(lines), first+n)], " | ")
-}

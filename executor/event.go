@@ -34,7 +34,7 @@ type WorkerReady struct {
 // WorkerOutput is a line that a worker wrote to standard output or error.
 type WorkerOutput struct {
 	Service models.ServiceID
-	Line    string // at most lineBytes
+	Line    string // at most child.LineBytes
 }
 
 // WorkerLost says that a worker is gone, with everything it held.

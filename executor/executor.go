@@ -17,10 +17,9 @@ type Executor struct {
 	services atomic.Pointer[services]
 	outcomes chan Outcome
 	running  atomic.Int32 // rounds whose outcome is not delivered
-	spawner  *spawner
 	ctx      context.Context
 	cancel   context.CancelFunc
-	workers  sync.WaitGroup // every goroutine but the spawner
+	workers  sync.WaitGroup // every goroutine
 	closing  chan struct{}  // closed by Close
 
 	mu struct {
@@ -42,7 +41,6 @@ func New(opts Options) (*Executor, error) {
 		opts:     opts,
 		outcomes: make(chan Outcome, MaxRounds),
 		cancel:   func() {},
-		spawner:  startSpawner(),
 		closing:  make(chan struct{}),
 	}
 	e.services.Store(&services{})
@@ -86,7 +84,6 @@ func (e *Executor) Close() error {
 	close(e.closing)
 	e.mu.Unlock()
 	e.workers.Wait()
-	e.spawner.stop()
 	close(e.outcomes)
 	var errs []error
 	for _, s := range *e.services.Load() {

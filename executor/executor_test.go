@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments"
 )
@@ -281,7 +282,7 @@ func TestLargeFrames(t *testing.T) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	_, err := New(Options{
-		SpanTimeout: -1, BackoffMin: 2, BackoffMax: 1, RestartLimit: -1,
+		SpanTimeout: -1, Policy: child.Policy{BackoffMin: 2, BackoffMax: 1, RestartLimit: -1},
 		Services: []ServiceSpec{{ID: 1}, {ID: 1}},
 	})
 	if !errors.Is(err, ErrOptions) {

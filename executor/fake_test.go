@@ -172,7 +172,7 @@ func misbehave(verb, arg string, id models.BatchID) {
 	case "say":
 		fmt.Fprintln(os.Stderr, arg)
 	case "torrent": // of lines
-		for i := range 20 * outputRate.burst {
+		for i := range 20 * 1024 {
 			fmt.Fprintln(os.Stderr, "drop", i)
 		}
 		os.Exit(1)
@@ -181,7 +181,7 @@ func misbehave(verb, arg string, id models.BatchID) {
 		if err != nil {
 			panic(err)
 		}
-		for range 20 * progressRate.burst {
+		for range 20 * progressBurst {
 			unix.Write(socketFD, frame)
 		}
 		os.Exit(1)

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments"
 )
@@ -115,7 +115,7 @@ func TestHoldWhileSpawning(t *testing.T) {
 		if resumed {
 			s.resume()
 		}
-		w := &worker{process: &process{cmd: &exec.Cmd{Process: &os.Process{}}}}
+		w := &worker{process: &child.Process{}}
 		if err := s.setSpawned(w); !errors.Is(err, errServer) {
 			t.Errorf("the worker stays: %v", err)
 		}

@@ -6,10 +6,22 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"time"
 
+	"golang.org/x/time/rate"
+
+	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments"
+)
+
+// A worker that loads is passed on at a limited rate: whoever is told may be the
+// one who schedules. An honest one tells progress when a phase begins, and within
+// one no more than twenty times in a second.
+const (
+	progressBurst = 256
+	progressEvery = 10 * time.Millisecond
 )
 
 // spawn starts a worker process for s, and the goroutines that go with it.
@@ -27,29 +39,28 @@ func (s *service) spawn() (*worker, error) {
 	defer other.Close()
 	begin := time.Now()
 	opts := &s.executor.opts
-	process, err := startProcess(s.executor.spawner, opts.Command, s.env(), other, s.arena.File(), outputs.File())
+	cmd := exec.Command(opts.Command[0], opts.Command[1:]...)
+	cmd.Env = s.env()
+	cmd.ExtraFiles = []*os.File{other, s.arena.File(), outputs.File()}
+	process, err := child.Start(cmd, s.output)
 	if err != nil {
 		outputs.Close()
 		conn.close()
 		return nil, err
 	}
+	offer(process.PID())
 	w := &worker{
 		service: s, process: process, conn: conn, frames: segments.NewFrameReader(conn), outputs: outputs,
 		begin: begin, fly: make(chan struct{}, 1), lost: make(chan struct{}), read: make(chan struct{}),
 	}
 	w.mu.batches = make(map[models.BatchID][]models.QueryID)
 	s.start(w.awaitExit)
-	s.start(func() {
-		said := lines{limiter: limiter{rate: outputRate}, emit: s.output}
-		process.listen(func(line string) { said.take(line, time.Now()) })
-		said.tell()
-	})
 	s.start(func() { conn.write(w.lost) })
 	return w, nil
 }
 
 func (w *worker) awaitExit() {
-	w.process.wait()
+	<-w.process.Done()
 	w.lose(ErrExited)
 }
 
@@ -64,9 +75,9 @@ func (w *worker) load(ctx context.Context) error {
 	if err := w.expect(&hello); err != nil {
 		return err
 	}
-	if hello.Protocol != segments.ProtocolVersion || hello.PID != w.process.pid() {
+	if hello.Protocol != segments.ProtocolVersion || hello.PID != w.process.PID() {
 		return fmt.Errorf("%w: hello of process %d, version %d; expected process %d, version %d",
-			ErrProtocol, hello.PID, hello.Protocol, w.process.pid(), segments.ProtocolVersion)
+			ErrProtocol, hello.PID, hello.Protocol, w.process.PID(), segments.ProtocolVersion)
 	}
 	spec := w.service.spec.Load
 	spec.PollNanos = int64(w.service.executor.opts.Poll)
@@ -111,7 +122,7 @@ func protocol(err error) error {
 
 // awaitReady passes on progress until the model is loaded.
 func (w *worker) awaitReady() error {
-	limit := limiter{rate: progressRate}
+	limit := rate.NewLimiter(rate.Every(progressEvery), progressBurst)
 	for {
 		kind, payload, err := w.next()
 		if err != nil {
@@ -123,7 +134,7 @@ func (w *worker) awaitReady() error {
 			if err := p.Decode(payload); err != nil {
 				return protocol(err)
 			}
-			if limit.allow(time.Now()) {
+			if limit.Allow() {
 				w.service.emit(WorkerProgress{w.service.spec.ID, p.Phase, p.Done, p.Total})
 			}
 		case segments.KindReady:

@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments"
 )
@@ -152,12 +153,11 @@ func start(t testing.TB, change func(*Options), paths ...string) *fixture {
 	t.Helper()
 	f := &fixture{t: t, news: make(chan struct{}, 1)}
 	opts := Options{
-		Command:    []string{os.Args[0]},
-		Env:        append(os.Environ(), roleWorker, "GOTRACEBACK=single"),
-		Poll:       200 * time.Microsecond, // as the daemon does
-		BackoffMin: time.Millisecond,
-		BackoffMax: 20 * time.Millisecond,
-		Events:     f.event,
+		Command: []string{os.Args[0]},
+		Env:     append(os.Environ(), roleWorker, "GOTRACEBACK=single"),
+		Poll:    200 * time.Microsecond, // as the daemon does
+		Policy:  child.Policy{BackoffMin: time.Millisecond, BackoffMax: 20 * time.Millisecond},
+		Events:  f.event,
 	}
 	for i, path := range paths {
 		opts.Services = append(opts.Services, fakeSpec(models.ServiceID(i), path))

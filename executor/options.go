@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments"
 )
@@ -36,11 +37,9 @@ type Options struct {
 	// answer.
 	ReleaseGrace time.Duration
 
-	BackoffMin    time.Duration // before the first restart; it doubles with each further one
-	BackoffMax    time.Duration
-	HealthyAfter  time.Duration // a worker ready for this long makes the next backoff the first
-	RestartLimit  int           // losses within RestartWindow after which a service is given up
-	RestartWindow time.Duration
+	// Policy says when a lost worker is started again, and when its service is
+	// given up.
+	child.Policy
 
 	// BeforeKill, if it is set, is called before a worker is killed that has not
 	// answered all it was sent, a model to load included: whoever shares a device with it may need to be
@@ -57,11 +56,10 @@ func (o Options) withDefaults() Options {
 	o.SpanTimeout = orDefault(o.SpanTimeout, 30*time.Second)
 	o.CloseGrace = orDefault(o.CloseGrace, 2*time.Second)
 	o.ReleaseGrace = orDefault(o.ReleaseGrace, 30*time.Second)
-	o.BackoffMin = orDefault(o.BackoffMin, 50*time.Millisecond)
-	o.BackoffMax = orDefault(o.BackoffMax, time.Second)
-	o.HealthyAfter = orDefault(o.HealthyAfter, 10*time.Second)
-	o.RestartLimit = orDefault(o.RestartLimit, 30)
-	o.RestartWindow = orDefault(o.RestartWindow, time.Minute)
+	o.Policy = o.Policy.WithDefaults(child.Policy{
+		BackoffMin: 50 * time.Millisecond, BackoffMax: time.Second, HealthyAfter: 10 * time.Second,
+		RestartLimit: 30, RestartWindow: time.Minute,
+	})
 	if o.Events == nil {
 		o.Events = func(Event) {}
 	}
@@ -106,12 +104,12 @@ func (o Options) validate() error {
 	fault(len(o.Services) == 0, "no service")
 	for name, d := range map[string]time.Duration{
 		"load timeout": o.LoadTimeout, "span timeout": o.SpanTimeout, "poll": o.Poll, "close grace": o.CloseGrace, "release grace": o.ReleaseGrace,
-		"least backoff": o.BackoffMin, "healthy after": o.HealthyAfter, "restart window": o.RestartWindow,
 	} {
 		fault(d < 0, "%s of %v", name, d)
 	}
-	fault(o.BackoffMax < o.BackoffMin, "largest backoff of %v is below the least of %v", o.BackoffMax, o.BackoffMin)
-	fault(o.RestartLimit < 0, "restart limit of %d", o.RestartLimit)
+	if err := o.Policy.Validate(); err != nil {
+		fault(true, "%w", err)
+	}
 	seen := map[models.ServiceID]bool{}
 	for _, s := range o.Services {
 		fault(seen[s.ID], "two services %d", s.ID)

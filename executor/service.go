@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/segments"
 )
 
@@ -17,6 +18,10 @@ import (
 // reaped, so that their error can say how it ended. A process that was killed
 // closes its socket last, so this is nearly always a moment.
 const lostGrace = 50 * time.Millisecond
+
+// stuckAfter is after how long it is said that a worker that was killed has not
+// ended.
+const stuckAfter = 10 * time.Second
 
 // service is one service with its worker, if it has one.
 type service struct {
@@ -45,7 +50,7 @@ type service struct {
 
 // supervise is the life of a service: a worker after the other.
 func (s *service) supervise(ctx context.Context) {
-	policy := restarts{opts: &s.executor.opts}
+	policy := restarts{Restarts: child.Restarts{Policy: s.executor.opts.Policy}}
 	last := 0 // the process that ended with the service
 	if err := s.spec.Refused; err != nil {
 		s.giveUp(ctx, &policy, err)
@@ -97,7 +102,7 @@ func (s *service) serve(ctx context.Context) (lost WorkerLost, readyFor time.Dur
 	if held := s.setSpawned(w); held != nil {
 		w.lose(held)
 	}
-	s.emit(WorkerStarting{s.spec.ID, w.process.pid()})
+	s.emit(WorkerStarting{s.spec.ID, w.process.PID()})
 	if err := w.load(ctx); err != nil {
 		w.lose(err)
 		close(w.read)
@@ -107,7 +112,7 @@ func (s *service) serve(ctx context.Context) (lost WorkerLost, readyFor time.Dur
 	s.remember(&w.info)
 	ready := time.Now()
 	s.setReady(w)
-	s.emit(WorkerReady{s.spec.ID, w.process.pid(), w.info, ready.Sub(w.begin)})
+	s.emit(WorkerReady{s.spec.ID, w.process.PID(), w.info, ready.Sub(w.begin)})
 	s.watch(ctx, w)
 	readyFor = time.Since(ready)
 	return s.bury(w), readyFor
@@ -151,23 +156,35 @@ func (s *service) dismiss(w *worker, cause error) {
 func (s *service) bury(w *worker) WorkerLost {
 	s.setDown(Waiting, w.cause())
 	<-w.read
-	w.process.await(lostGrace)
+	w.process.Await(lostGrace)
 	w.mu.Lock()
 	batches := slices.Sorted(maps.Keys(w.mu.batches))
 	w.mu.Unlock()
 	w.strand(w.obituary())
-	w.process.awaitEnd(stuckAfter, s.output)
+	w.awaitEnd(stuckAfter)
 	w.conn.close()
 	w.outputs.Close()
 	s.setGone()
-	return WorkerLost{Service: s.spec.ID, PID: w.process.pid(), Err: w.obituary(), Batches: batches}
+	return WorkerLost{Service: s.spec.ID, PID: w.process.PID(), Err: w.obituary(), Batches: batches}
+}
+
+// awaitEnd waits until the process, which was killed, is gone. If that takes long
+// it says so, and waits on: nothing else ends such a process, and while it is
+// there it holds what it has of a device.
+func (w *worker) awaitEnd(after time.Duration) {
+	if w.process.Await(after) {
+		return
+	}
+	w.service.output(fmt.Sprintf("(process %d was killed and has not ended after %v: the kernel holds it, most likely in a driver; "+
+		"see /proc/%[1]d/stack and dmesg; its service starts no other before it is gone)", w.process.PID(), after))
+	<-w.process.Done()
 }
 
 // obituary says how the worker ended, as far as it is known by now.
 func (w *worker) obituary() *LostError {
 	return &LostError{
 		Service: w.service.spec.Name, Cause: w.cause(),
-		Exit: w.process.status(), Stderr: w.process.tail.text(),
+		Exit: w.process.Status(), Stderr: w.process.Tail(),
 	}
 }
 

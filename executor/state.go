@@ -95,7 +95,7 @@ func (s *service) setSpawned(w *worker) (held error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.state.Starts++
-	s.mu.state.PID = w.process.pid()
+	s.mu.state.PID = w.process.PID()
 	s.mu.outputs = append(s.mu.outputs, w.outputs)
 	s.mu.living = w
 	return s.mu.doomed

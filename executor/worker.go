@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments"
 )
@@ -13,7 +14,7 @@ import (
 // worker is one worker process, from its start to its burial.
 type worker struct {
 	service *service
-	process *process
+	process *child.Process
 	conn    *conn
 	frames  *segments.FrameReader
 	outputs *segments.Outputs
@@ -54,7 +55,7 @@ func (w *worker) lose(cause error) {
 	}
 	warn := w.service.executor.opts.BeforeKill
 	if warn == nil || !busy || errors.Is(cause, ErrExited) {
-		w.process.kill()
+		w.process.Kill()
 		w.conn.shutdown()
 		close(w.lost)
 		return
@@ -62,8 +63,8 @@ func (w *worker) lose(cause error) {
 	// Once it is lost, nobody may wait for fewer goroutines than there will be.
 	w.service.start(func() {
 		<-w.lost
-		warn(w.service.spec.ID, w.process.pid())
-		w.process.kill()
+		warn(w.service.spec.ID, w.process.PID())
+		w.process.Kill()
 	})
 	w.conn.shutdown()
 	close(w.lost)

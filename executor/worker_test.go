@@ -3,7 +3,6 @@ package executor
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -145,7 +145,7 @@ func TestOutputOfWorkers(t *testing.T) {
 	}
 	f.do(f.whole(0, 2, "0 flood", "1 exit 1"))
 	lost := awaitEvent[WorkerLost](f, nil)
-	if n := len(lost.Err.Stderr); n > tailBytes || n < tailBytes-100 || !strings.HasSuffix(lost.Err.Stderr, "line 2999\n") {
+	if n := len(lost.Err.Stderr); n > child.TailBytes || n < child.TailBytes-100 || !strings.HasSuffix(lost.Err.Stderr, "line 2999\n") {
 		t.Errorf("%d bytes are kept, ending %q", n, lost.Err.Stderr[max(0, n-20):])
 	}
 	if !strings.HasPrefix(lost.Err.Stderr, "line ") {
@@ -338,9 +338,7 @@ func TestKillerIsCounted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &process{cmd: &exec.Cmd{Process: &os.Process{Pid: os.Getpid()}}}
-		p.mu.reaped = true // nobody is killed
-		w := &worker{service: s, process: p, conn: c, lost: make(chan struct{})}
+		w := &worker{service: s, process: &child.Process{}, conn: c, lost: make(chan struct{})}
 		w.mu.flights.count = 1
 		var caller sync.WaitGroup
 		caller.Go(func() { w.lose(ErrSpanTimeout) })

@@ -10,27 +10,19 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/training"
 	"github.com/overlapd/overlapd/training/fit"
 )
 
-const (
-	// fitNice is the niceness of a process that fits: serving goes first.
-	fitNice = 19
-
-	// fitGrace is how long a process that fits may take to end when told to.
-	fitGrace = 2 * time.Second
-
-	// maxFitMessage is how much of its standard error goes into the error.
-	maxFitMessage = 4 << 10
-)
+// fitNice is the niceness of a process that fits: serving goes first.
+const fitNice = 19
 
 // fitOrder is what a process that fits reads.
 type fitOrder struct {
@@ -39,8 +31,7 @@ type fitOrder struct {
 }
 
 // fitCommand is what the daemon starts to fit a predictor: the order comes on
-// standard input, the predictor goes to standard output. It ends when standard
-// input does, so that it does not outlive the daemon.
+// standard input, the predictor goes to standard output.
 func fitCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "fit",
@@ -63,12 +54,6 @@ func runFit(ctx context.Context, in io.Reader, out io.Writer) error {
 	if order.Dataset == nil {
 		return errors.New("there is no dataset")
 	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	go func() {
-		_, _ = io.Copy(io.Discard, in) // until whoever wants the predictor is gone
-		stop()
-	}()
 	o := fit.DefaultOptions()
 	o.Operators = order.Operators
 	f, _, err := fit.Train(ctx, order.Dataset, o)
@@ -87,26 +72,20 @@ func fitElsewhere(self string) func(context.Context, *training.Dataset, map[stri
 		if err != nil {
 			return nil, err
 		}
-		var out, message bytes.Buffer
-		cmd := exec.CommandContext(ctx, self, "fit")
-		cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
-		cmd.WaitDelay = fitGrace
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C on a terminal is for the daemon
-		cmd.Stdout, cmd.Stderr = &out, &message
-		in, err := cmd.StdinPipe() // open until the process has ended
+		var out bytes.Buffer
+		cmd := exec.Command(self, "fit")
+		cmd.Stdin, cmd.Stdout = bytes.NewReader(order), &out
+		p, err := child.Start(cmd, nil)
 		if err != nil {
 			return nil, err
 		}
-		if err := cmd.Start(); err != nil {
-			return nil, err
-		}
-		_, err = in.Write(order)
-		if err := errors.Join(cmd.Wait(), err); err != nil {
-			if ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
-			text := message.String()
-			return nil, fmt.Errorf("%w: %s", err, strings.TrimSpace(text[max(0, len(text)-maxFitMessage):]))
+		defer context.AfterFunc(ctx, p.Kill)()
+		<-p.Done()
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case !p.Succeeded():
+			return nil, fmt.Errorf("%s: %s", p.Status(), strings.TrimSpace(p.Tail()))
 		}
 		return predictor.Read(&out)
 	}

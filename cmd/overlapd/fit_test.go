@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -47,16 +46,5 @@ func TestFitElsewhere(t *testing.T) {
 	stop()
 	if _, err := fitElsewhere(self)(ctx, someGroups(200), nil); err == nil || ctx.Err() == nil {
 		t.Errorf("cancelled: %v", err)
-	}
-}
-
-func TestFitEndsWithItsInput(t *testing.T) {
-	text, err := json.Marshal(fitOrder{Dataset: someGroups(5000)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out strings.Builder
-	if err := runFit(context.Background(), strings.NewReader(string(text)), &out); err == nil || out.Len() > 0 {
-		t.Errorf("it fitted on for nobody: %v", err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+
+	"github.com/overlapd/overlapd/executor/child"
 )
 
 // Control is one control daemon, ours or somebody else's. All methods may be
@@ -126,11 +128,11 @@ func (c *Control) change(f func(*State)) {
 }
 
 // running notes that the daemon serves.
-func (c *Control) running(p *process) {
+func (c *Control) running(p *child.Process) {
 	c.change(func(s *State) {
 		s.Phase, s.PID, s.Err = PhaseRunning, 0, nil
 		if p != nil {
-			s.PID = p.pid()
+			s.PID = p.PID()
 		}
 		s.Starts++
 	})

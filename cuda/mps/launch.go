@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"time"
+
+	"github.com/overlapd/overlapd/executor/child"
 )
 
 // launch starts a daemon of ours and waits until it answers.
-func (c *Control) launch(ctx context.Context) (*process, error) {
+func (c *Control) launch(ctx context.Context) (*child.Process, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(c.ctx, stop)()
@@ -18,9 +21,11 @@ func (c *Control) launch(ctx context.Context) (*process, error) {
 		return nil, err
 	}
 	env := environment(append(c.dir.variables(), "CUDA_VISIBLE_DEVICES="+c.opts.Device)...)
-	p, err := startProcess(c.spawn, c.program, env)
+	cmd := exec.Command(c.program, "-f")
+	cmd.Env = env
+	p, err := child.Start(cmd, nil)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrNotReady, err)
 	}
 	if err := c.awaitReady(ctx, p); err != nil {
 		c.kill(p)
@@ -37,7 +42,7 @@ const (
 )
 
 // awaitReady asks until the daemon answers, ends, or has taken too long.
-func (c *Control) awaitReady(ctx context.Context, p *process) error {
+func (c *Control) awaitReady(ctx context.Context, p *child.Process) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.opts.ReadyTimeout, fmt.Errorf("it did not answer within %v", c.opts.ReadyTimeout))
 	defer cancel()
 	delay := readyDelayMin
@@ -51,9 +56,9 @@ func (c *Control) awaitReady(ctx context.Context, p *process) error {
 		}
 		timer := time.NewTimer(delay)
 		select {
-		case <-p.exited:
+		case <-p.Done():
 			timer.Stop()
-			return fmt.Errorf("it ended at once (%v)", p.cmd.ProcessState)
+			return fmt.Errorf("it ended at once (%s)", p.Status())
 		case <-ctx.Done():
 			timer.Stop()
 			return errors.Join(context.Cause(ctx), unless(last, ErrNoDaemon))
@@ -72,10 +77,13 @@ func unless(err, kind error) error {
 	return err
 }
 
+// errorLines is how many lines of what the daemon said an error quotes.
+const errorLines = 6
+
 // kill ends a daemon at once, with all that serves its directory.
-func (c *Control) kill(p *process) error {
-	p.signal(killSignal)
-	<-p.exited
+func (c *Control) kill(p *child.Process) error {
+	p.Kill()
+	<-p.Done()
 	return c.killRest()
 }
 
@@ -87,11 +95,11 @@ func (c *Control) killRest() error {
 }
 
 // lastWords quotes what a daemon printed last, else what it logged.
-func (c *Control) lastWords(p *process) string {
-	if lines := lastLines(p.tail.text()); lines != "" {
+func (c *Control) lastWords(p *child.Process) string {
+	if lines := child.Excerpt(p.Tail(), errorLines); lines != "" {
 		return "; it printed: " + lines
 	}
-	if lines := lastLines(c.dir.tail("control.log")); lines != "" {
+	if lines := child.Excerpt(c.dir.tail("control.log"), errorLines); lines != "" {
 		return "; control.log ends: " + lines
 	}
 	return "; it printed nothing; try it by hand: CUDA_MPS_PIPE_DIRECTORY=" + c.pipe + " " + c.program + " -f"

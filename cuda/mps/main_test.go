@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/cuda/mps/fakemps"
+	"github.com/overlapd/overlapd/executor/child"
 )
 
 // parentVariable makes this binary a process that starts a control daemon in
@@ -74,7 +75,7 @@ func newOptions(t testing.TB) Options {
 	})
 	return Options{
 		Program: program, Device: testDevice, Directory: path,
-		Poll: 20 * time.Millisecond, BackoffMin: time.Millisecond, BackoffMax: 10 * time.Millisecond,
+		Poll: 20 * time.Millisecond, Policy: child.Policy{BackoffMin: time.Millisecond, BackoffMax: 10 * time.Millisecond},
 		ReadyTimeout: patience, CommandTimeout: patience, StopTimeout: patience,
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"time"
+
+	"github.com/overlapd/overlapd/executor/child"
 )
 
 // programName is the control program: the daemon, and what commands it.
@@ -49,11 +51,9 @@ type Options struct {
 	StopTimeout    time.Duration // from quit to SIGKILL: 5 s
 	Poll           time.Duration // between questions for the servers: 2 s
 
-	BackoffMin    time.Duration // before the first restart: 100 ms
-	BackoffMax    time.Duration // before later ones: 10 s
-	HealthyAfter  time.Duration // running this long forgets the back-off: 1 min
-	RestartLimit  int           // deaths within RestartWindow: 5
-	RestartWindow time.Duration // 1 min
+	// Policy says when a daemon of ours that died is started again: after 100 ms
+	// to 10 s, and no more than 5 times a minute.
+	child.Policy
 }
 
 // withDefaults fills in what is zero.
@@ -66,18 +66,15 @@ func (o Options) withDefaults() Options {
 		{&o.CommandTimeout, 5 * time.Second},
 		{&o.StopTimeout, 5 * time.Second},
 		{&o.Poll, 2 * time.Second},
-		{&o.BackoffMin, 100 * time.Millisecond},
-		{&o.BackoffMax, 10 * time.Second},
-		{&o.HealthyAfter, time.Minute},
-		{&o.RestartWindow, time.Minute},
 	} {
 		if *d.field == 0 {
 			*d.field = d.fallback
 		}
 	}
-	if o.RestartLimit == 0 {
-		o.RestartLimit = 5
-	}
+	o.Policy = o.Policy.WithDefaults(child.Policy{
+		BackoffMin: 100 * time.Millisecond, BackoffMax: 10 * time.Second, HealthyAfter: time.Minute,
+		RestartLimit: 5, RestartWindow: time.Minute,
+	})
 	return o
 }
 
@@ -97,17 +94,14 @@ func (o Options) validate() error {
 	}
 	for name, d := range map[string]time.Duration{
 		"ready timeout": o.ReadyTimeout, "command timeout": o.CommandTimeout, "stop timeout": o.StopTimeout,
-		"poll": o.Poll, "least back-off": o.BackoffMin, "restart window": o.RestartWindow, "healthy after": o.HealthyAfter,
+		"poll": o.Poll,
 	} {
 		if d <= 0 {
 			fault("%s is %v: must be above 0", name, d)
 		}
 	}
-	if o.BackoffMax < o.BackoffMin {
-		fault("largest back-off %v is below the least, %v", o.BackoffMax, o.BackoffMin)
-	}
-	if o.RestartLimit < 0 {
-		fault("restart limit is %d: must be above 0", o.RestartLimit)
+	if err := o.Policy.Validate(); err != nil {
+		fault("%w", err)
 	}
 	return join(ErrOptions, faults)
 }

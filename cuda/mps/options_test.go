@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/overlapd/overlapd/executor/child"
 )
 
 func TestDefaultsAreValid(t *testing.T) {
@@ -13,7 +15,7 @@ func TestDefaultsAreValid(t *testing.T) {
 	if err := errors.Join(o.validate(), o.validateOwn()); err != nil {
 		t.Error(err)
 	}
-	if kept := (Options{Poll: time.Hour, RestartLimit: 9}).withDefaults(); kept.Poll != time.Hour || kept.RestartLimit != 9 {
+	if kept := (Options{Poll: time.Hour, Policy: child.Policy{RestartLimit: 9}}).withDefaults(); kept.Poll != time.Hour || kept.RestartLimit != 9 {
 		t.Errorf("%+v", kept)
 	}
 }
@@ -21,7 +23,7 @@ func TestDefaultsAreValid(t *testing.T) {
 func TestValidateNamesAllFaults(t *testing.T) {
 	o := Options{
 		Device: "0,1", Directory: "relative", ReadyTimeout: -1, CommandTimeout: -1, StopTimeout: -1, Poll: -1,
-		BackoffMin: 2, BackoffMax: 1, HealthyAfter: -1, RestartLimit: -1, RestartWindow: -1,
+		Policy: child.Policy{BackoffMin: 2, BackoffMax: 1, HealthyAfter: -1, RestartLimit: -1, RestartWindow: -1},
 	}
 	err := o.validate()
 	if !errors.Is(err, ErrOptions) {
@@ -29,7 +31,7 @@ func TestValidateNamesAllFaults(t *testing.T) {
 	}
 	for _, part := range []string{
 		`directory "relative"`, `device "0,1"`, "nvidia-smi -L", "ready timeout", "command timeout", "stop timeout", "poll is",
-		"largest back-off 1ns is below the least, 2ns", "healthy after", "restart limit is -1", "restart window",
+		"largest backoff of 1ns is below the least of 2ns", "healthy after", "restart limit of -1", "restart window",
 	} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("no %q in: %v", part, err)

@@ -2,33 +2,8 @@ package mps
 
 import (
 	"os"
-	"strings"
 	"testing"
-	"time"
 )
-
-func TestTail(t *testing.T) {
-	var tl tail
-	for range 3 * tailMax / 10 {
-		if n, err := tl.Write([]byte("012345678\n")); n != 10 || err != nil {
-			t.Fatal(n, err)
-		}
-	}
-	tl.Write([]byte("\xffend\n"))
-	if text := tl.text(); len(text) > tailMax || !strings.HasSuffix(text, "\n?end\n") {
-		t.Errorf("%d bytes", len(text))
-	}
-}
-
-func TestLastLines(t *testing.T) {
-	for text, want := range map[string]string{
-		"": "", "\n\n": "", "a\n\n b \n": "a | b", "1\n2\n3\n4\n5\n6\n7\n8": "3 | 4 | 5 | 6 | 7 | 8",
-	} {
-		if got := lastLines(text); got != want {
-			t.Errorf("%q: %q", text, got)
-		}
-	}
-}
 
 // A process is taken for one of MPS only if all says so.
 func TestServes(t *testing.T) {
@@ -61,30 +36,6 @@ func TestWatchedIsClosed(t *testing.T) {
 	if <-ended {
 		t.Error("this process has ended")
 	}
-}
-
-func TestRestarts(t *testing.T) {
-	o := Options{Directory: "/d", RestartLimit: 4}.withDefaults()
-	r := restarts{opts: &o}
-	now := time.Unix(1e9, 0)
-	next := func(ranFor time.Duration, want time.Duration, more bool) {
-		t.Helper()
-		if got, ok := r.next(now, ranFor); got != want || ok != more {
-			t.Errorf("%v, %v, expected %v, %v", got, ok, want, more)
-		}
-	}
-	next(0, 100*time.Millisecond, true)
-	next(0, 200*time.Millisecond, true)
-	next(o.HealthyAfter, 100*time.Millisecond, true)
-	next(0, 200*time.Millisecond, true)
-	next(0, 0, false)
-	r.forgive()
-	next(0, 100*time.Millisecond, true)
-	for range 20 {
-		now = now.Add(o.RestartWindow + 1)
-		r.next(now, 0)
-	}
-	next(0, o.BackoffMax, true)
 }
 
 func TestPhaseString(t *testing.T) {

@@ -5,32 +5,34 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/overlapd/overlapd/executor/child"
 )
 
 // end stops a process: first it is asked, at last it is killed.
-func (s *supervisor) end(p *process) error {
+func (s *supervisor) end(p *child.Process) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.StopTimeout)
 	defer cancel()
 	began := time.Now()
 	_ = s.console.Quit(ctx) // what counts is whether it ends
-	if p.awaitExit(s.opts.StopTimeout - time.Since(began)) {
+	if p.Await(s.opts.StopTimeout - time.Since(began)) {
 		return s.killRest()
 	}
-	err := fmt.Errorf("%w: process %d did not end within %v after quit; were its clients still running?", ErrKilled, p.pid(), s.opts.StopTimeout)
+	err := fmt.Errorf("%w: process %d did not end within %v after quit; were its clients still running?", ErrKilled, p.PID(), s.opts.StopTimeout)
 	return errors.Join(err, s.kill(p))
 }
 
 // bury tells of a process that ended by itself.
-func (s *supervisor) bury(p *process) {
-	err := fmt.Errorf("%w: process %d of device %s (%v)%s", ErrExited, p.pid(), s.opts.Device, p.cmd.ProcessState, s.lastWords(p))
+func (s *supervisor) bury(p *child.Process) {
+	err := fmt.Errorf("%w: process %d of device %s (%v)%s", ErrExited, p.PID(), s.opts.Device, p.Status(), s.lastWords(p))
 	err = errors.Join(err, s.killRest())
 	s.change(func(state *State) { state.Phase, state.PID, state.Err = PhaseRestarting, 0, err })
-	s.emit(ControlDied{PID: p.pid(), Err: err})
+	s.emit(ControlDied{PID: p.PID(), Err: err})
 }
 
 // revive starts the daemon again, on order or after a pause. It returns nil
 // when Stop is called.
-func (s *supervisor) revive(o *order, ranFor time.Duration) *process {
+func (s *supervisor) revive(o *order, ranFor time.Duration) *child.Process {
 	for {
 		if o == nil {
 			o = s.pause(ranFor)
@@ -39,12 +41,12 @@ func (s *supervisor) revive(o *order, ranFor time.Duration) *process {
 			return nil
 		}
 		if o != nil {
-			s.restarts.forgive()
+			s.restarts.Forgive()
 		}
 		p, err := s.launch(s.ctx)
 		if err == nil {
 			s.running(p)
-			s.emit(Restarted{PID: p.pid(), Starts: s.State().Starts})
+			s.emit(Restarted{PID: p.PID(), Starts: s.State().Starts})
 			o.answer(nil)
 			return p
 		}
@@ -69,7 +71,7 @@ func (o *order) answer(err error) {
 // returns early with an order, or when Stop is called.
 func (s *supervisor) pause(ranFor time.Duration) *order {
 	var over <-chan time.Time
-	if delay, ok := s.restarts.next(time.Now(), ranFor); ok {
+	if delay, ok := s.restarts.Next(time.Now(), ranFor); ok {
 		timer := time.NewTimer(delay)
 		defer timer.Stop()
 		over = timer.C

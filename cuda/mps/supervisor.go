@@ -5,11 +5,10 @@ import (
 	"errors"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/overlapd/overlapd/executor/child"
 )
 
 const (
-	killSignal = unix.SIGKILL
 	serversMax = 16 // that one daemon may have
 	missesMax  = 3  // looks in a row that may fail before it is told
 )
@@ -17,7 +16,7 @@ const (
 // supervisor is the goroutine that owns a daemon's life.
 type supervisor struct {
 	*Control
-	restarts restarts
+	restarts child.Restarts
 	servers  map[int]*server
 	gone     chan *server // ended, as the kernel says
 	dead     map[int]bool // ended, and maybe still listed: the daemon learns of it later
@@ -34,13 +33,13 @@ type look struct {
 
 func newSupervisor(c *Control) *supervisor {
 	return &supervisor{
-		Control: c, restarts: restarts{opts: &c.opts},
+		Control: c, restarts: child.Restarts{Policy: c.opts.Policy},
 		servers: map[int]*server{}, dead: map[int]bool{}, gone: make(chan *server, serversMax), looks: make(chan look, 1),
 	}
 }
 
 // run watches until Stop. p is nil if the daemon is not ours.
-func (s *supervisor) run(p *process) {
+func (s *supervisor) run(p *child.Process) {
 	defer close(s.ended)
 	defer close(s.events)
 	defer s.change(func(state *State) { state.Phase, state.PID = PhaseStopped, 0 })
@@ -52,7 +51,7 @@ func (s *supervisor) run(p *process) {
 }
 
 // live watches one process after the other.
-func (s *supervisor) live(p *process) error {
+func (s *supervisor) live(p *child.Process) error {
 	for {
 		o, stopped := s.watch(p)
 		switch {
@@ -66,7 +65,7 @@ func (s *supervisor) live(p *process) error {
 			s.bury(p)
 		}
 		s.forget()
-		if p = s.revive(o, time.Since(p.began)); p == nil {
+		if p = s.revive(o, time.Since(p.Began)); p == nil {
 			return s.killRest()
 		}
 	}
@@ -74,12 +73,12 @@ func (s *supervisor) live(p *process) error {
 
 // watch returns when the process has ended, when a restart is ordered, or when
 // Stop is called.
-func (s *supervisor) watch(p *process) (o *order, stopped bool) {
+func (s *supervisor) watch(p *child.Process) (o *order, stopped bool) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer s.cancelLook(cancel)
-	var exited chan struct{}
+	var exited <-chan struct{}
 	if p != nil {
-		exited = p.exited
+		exited = p.Done()
 	}
 	ticker := time.NewTicker(s.opts.Poll)
 	defer ticker.Stop()

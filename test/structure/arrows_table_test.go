@@ -120,7 +120,12 @@ var arrows = []arrow{
 		why: "it is the fake as a program, to try things by hand; being a main package, nothing imports it",
 	},
 	{
+		pkg: "executor/child",
+		why: "it runs processes; what they are for is the business of whoever starts them",
+	},
+	{
 		pkg:   "cuda/mps",
+		may:   []string{"executor/child"},
 		why:   "it runs one program of NVIDIA's; which device that serves, and whose clients come, it is told",
 		tests: []string{"cuda/mps/fakemps"},
 	},
@@ -138,7 +143,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "executor",
-		may:   []string{"models", "segments"},
+		may:   []string{"executor/child", "models", "segments"},
 		why:   "it runs the groups it is given; what runs next is decided elsewhere, and ONNX Runtime is called only in workers",
 		tests: []string{"models/zoo", "ort"},
 	},
@@ -212,7 +217,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "daemon",
-		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/access", "daemon/config", "daemon/dashboard", "daemon/gpu", "daemon/metrics", "daemon/query", "daemon/rpc", "daemon/statefile", "daemon/timeline", "daemon/tracing", "device", "executor", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments", "training"},
+		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/access", "daemon/config", "daemon/dashboard", "daemon/gpu", "daemon/metrics", "daemon/query", "daemon/rpc", "daemon/statefile", "daemon/timeline", "daemon/tracing", "device", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments", "training"},
 		why:   "ONNX Runtime stays out of the daemon's process: a model that crashes it must end a worker, not the daemon",
 		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca", "daemon/rpc/inference", "daemon/tracing/collector", "ort"},
 	},
@@ -235,7 +240,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "cmd/overlapd/gpucheck",
-		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/load", "cuda", "cuda/driver", "cuda/mps", "executor", "models", "ort", "segments", "stats"},
+		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/load", "cuda", "cuda/driver", "cuda/mps", "executor", "executor/child", "models", "ort", "segments", "stats"},
 		why:   "it finds out what a machine's GPU is worth, from outside of daemons and probes, and with workers whose rounds it says itself",
 		tests: []string{"cuda/driver/fakedriver", "cuda/fake", "cuda/mps/fakemps", "models/zoo"},
 	},
@@ -260,7 +265,7 @@ var arrows = []arrow{
 		pkg: "cmd/overlapd",
 		may: []string{
 			"cmd/overlapd/reproduce", "device", "executor/emulated", "sim", "sim/bound",
-			"cmd/overlapd/conformance", "cmd/overlapd/cutcost", "cmd/overlapd/gpucheck", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "cuda/mig", "daemon", "daemon/admin", "daemon/config", "daemon/gpu", "executor", "intake",
+			"cmd/overlapd/conformance", "cmd/overlapd/cutcost", "cmd/overlapd/gpucheck", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "cuda/mig", "daemon", "daemon/admin", "daemon/config", "daemon/gpu", "executor", "executor/child", "intake",
 			"models", "models/zoo", "ort", "overlap", "overlap/journal", "predictor", "segments", "training",
 			"daemon/access", "training/advice", "training/fit", "daemon/timeline", "perfetto",
 		},
@@ -289,8 +294,8 @@ var owners = []struct {
 }{
 	{"C", []string{"cuda/driver", "ort"}, "cgo is the business of whoever calls a C library, so that all others build and are checked without it"},
 	{"unsafe", []string{"cuda/driver", "cuda/driver/fakedriver", "daemon/admin", "daemon/rpc/inference", "ort", "segments"}, "memory outside Go is turned into slices in few places, the kernel is asked for a peer's groups in one, and generated code turns a text into bytes"},
-	{"os/exec", []string{"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "executor", "cmd/overlapd", "cmd/overlapd/cutcost", "cmd/overlapd/conformance", "cmd/overlapd/gpucheck"}, "whoever starts a process must reap it"},
-	{"syscall", []string{"cuda/mps", "cuda/mps/fakemps", "cmd/overlapd", "cmd/overlapd/hostcheck", "daemon", "daemon/config", "executor", "segments"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
+	{"os/exec", []string{"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "executor", "executor/child", "cmd/overlapd", "cmd/overlapd/cutcost", "cmd/overlapd/conformance", "cmd/overlapd/gpucheck"}, "whoever starts a process must reap it"},
+	{"syscall", []string{"cuda/mps", "cuda/mps/fakemps", "cmd/overlapd", "cmd/overlapd/hostcheck", "daemon", "daemon/config", "executor/child", "segments"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
 	{"log", nil, "packages return errors and emit events; the daemon logs them with zerolog"},
 
 	{"google.golang.org/protobuf", []string{"daemon/rpc", "daemon/rpc/inference", "daemon/tracing/collector", "models", "models/zoo", "segments", "cmd/overlapd/conformance"}, "ONNX is read and written by wire format, where files and graphs are handled, and gRPC carries messages"},
@@ -315,8 +320,9 @@ var owners = []struct {
 	{"github.com/schollz/progressbar", []string{"cmd/overlapd", "cmd/overlapd/load"}, "only commands talk to a terminal"},
 	{"golang.org/x/term", []string{"cmd/overlapd", "cmd/overlapd/load"}, "only commands talk to a terminal"},
 	{"github.com/HdrHistogram/hdrhistogram-go", []string{"cmd/overlapd/load"}, "latencies are counted where load is made"},
+	{"golang.org/x/time/rate", []string{"executor", "executor/child"}, "what a worker says is passed on at a limited rate by whoever listens to it"},
 	{"golang.org/x/sys", []string{
-		"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "models", "segments", "executor", "executor/emulated", "daemon", "daemon/rpc", "daemon/admin", "daemon/statefile", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
+		"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "models", "segments", "executor", "executor/child", "executor/emulated", "daemon", "daemon/rpc", "daemon/admin", "daemon/statefile", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
 		"cmd/overlapd/conformance", "cmd/overlapd/gpucheck", "cmd/overlapd/hostcheck",
 	}, "the scheduler and the predictor ask nothing of the system, and ort asks the system through C"},
 

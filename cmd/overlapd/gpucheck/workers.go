@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments"
 )
@@ -59,7 +60,7 @@ func (c *check) startWorkers(ctx context.Context, env []string) (w *workers, err
 	}
 	o := executor.Options{
 		Command: append(c.Command[:len(c.Command):len(c.Command)], "worker"), Env: env,
-		LoadTimeout: loadTimeout, SpanTimeout: spanTimeout, Poll: poll, RestartLimit: 1, Events: w.event,
+		LoadTimeout: loadTimeout, SpanTimeout: spanTimeout, Poll: poll, Policy: child.Policy{RestartLimit: 1}, Events: w.event,
 	}
 	for i, m := range c.Services {
 		spec := segments.LoadSpec{

@@ -1,4 +1,4 @@
-package executor
+package child
 
 import (
 	"os"
@@ -27,7 +27,7 @@ func hear(t *testing.T, pieces ...string) (lines []string, kept string) {
 }
 
 func TestListen(t *testing.T) {
-	long := strings.Repeat("x", lineBytes)
+	long := strings.Repeat("x", LineBytes)
 	for _, c := range []struct {
 		name   string
 		pieces []string
@@ -44,7 +44,7 @@ func TestListen(t *testing.T) {
 		if !slices.Equal(lines, c.want) {
 			t.Errorf("%s: %d lines: %.60q", c.name, len(lines), lines)
 		}
-		if all := strings.ToValidUTF8(strings.Join(c.pieces, ""), "?"); !strings.HasSuffix(all, kept) || len(all) < tailBytes && kept != all {
+		if all := strings.ToValidUTF8(strings.Join(c.pieces, ""), "?"); !strings.HasSuffix(all, kept) || len(all) < TailBytes && kept != all {
 			t.Errorf("%s: kept %.60q", c.name, kept)
 		}
 	}
@@ -52,10 +52,10 @@ func TestListen(t *testing.T) {
 
 func TestTailIsBounded(t *testing.T) {
 	_, kept := hear(t, strings.Repeat("0123456789\n", 5000), "end")
-	if len(kept) > tailBytes || !strings.HasPrefix(kept, "0123456789\n") || !strings.HasSuffix(kept, "\nend") {
+	if len(kept) > TailBytes || !strings.HasPrefix(kept, "0123456789\n") || !strings.HasSuffix(kept, "\nend") {
 		t.Errorf("%d bytes: %.20q … %q", len(kept), kept, kept[max(0, len(kept)-20):])
 	}
-	if _, kept := hear(t, strings.Repeat("x", 3*tailBytes)); len(kept) != tailBytes {
+	if _, kept := hear(t, strings.Repeat("x", 3*TailBytes)); len(kept) != TailBytes {
 		t.Errorf("of one endless line %d bytes are kept", len(kept))
 	}
 }
@@ -69,7 +69,7 @@ func TestExcerpt(t *testing.T) {
 		{"1\n2\n3\npanic: why", "2 | 3 | panic: why"},
 		{"SIGSEGV: segmentation violation\n2\n3\n4\nfatal error: x", "SIGSEGV: segmentation violation | 2 | 3"},
 	} {
-		if got := excerpt(c.text, 3); got != c.want {
+		if got := Excerpt(c.text, 3); got != c.want {
 			t.Errorf("%q: %q, want %q", c.text, got, c.want)
 		}
 	}
