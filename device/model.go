@@ -23,7 +23,11 @@ type Model struct {
 	part    [MaxSpans]models.Span
 	bases   [1 << MaxSpans]float64
 	known   memory
+	alone   map[batchOf][]int64
 }
+
+// batchOf is the batches of one shape of a model, by its position.
+type batchOf struct{ model, size, seqLen int }
 
 // ModelInfo is what a device knows of a model.
 type ModelInfo struct {
@@ -43,7 +47,7 @@ func NewModel(p *Profile) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{profile: p, encoder: NewEncoder(p.Network.Models), network: network, index: map[string]int{}}
+	m := &Model{profile: p, encoder: NewEncoder(p.Network.Models), network: network, index: map[string]int{}, alone: map[batchOf][]int64{}}
 	m.infos = p.Models()
 	for i := range m.infos {
 		m.index[m.infos[i].Name] = i
@@ -108,15 +112,31 @@ func (m *Model) covers(s *models.Span) bool {
 		s.Size >= 1 && s.Size <= f.MaxSize && s.SeqLen >= 0 && s.SeqLen <= f.MaxSeqLen
 }
 
-// Latency returns the middle of the runs of a group that the model covers. The
-// order of its spans changes nothing. It does not allocate.
-func (m *Model) Latency(g models.Group) time.Duration {
-	return duration(m.micros(g))
+// Latency returns the middle of the runs of a group. One that the model does
+// not cover, of more spans than were measured or with two of one model, runs one
+// span after another. The order of spans changes nothing. It does not allocate.
+func (m *Model) Latency(g models.Group) (sum time.Duration) {
+	if len(g.Spans) < 2 || m.Covers(g) {
+		return duration(m.micros(g))
+	}
+	for i := range g.Spans {
+		sum += duration(m.micros(models.Group{Spans: g.Spans[i : i+1]}))
+	}
+	return sum
 }
 
-// Sample returns one run of a group that the model covers. It does not
-// allocate.
-func (m *Model) Sample(g models.Group, random *rand.Rand) time.Duration {
+// Sample returns how long one run of a group takes. It does not allocate.
+func (m *Model) Sample(g models.Group, random *rand.Rand) (sum time.Duration) {
+	if len(g.Spans) < 2 || m.Covers(g) {
+		return m.sample(g, random)
+	}
+	for i := range g.Spans {
+		sum += m.sample(models.Group{Spans: g.Spans[i : i+1]}, random)
+	}
+	return sum
+}
+
+func (m *Model) sample(g models.Group, random *rand.Rand) time.Duration {
 	micros := m.micros(g)
 	return duration(micros * m.profile.Spread.factor(len(g.Spans), micros, random))
 }

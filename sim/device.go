@@ -8,8 +8,8 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// Device is what groups run on. The spans of a group name models by their
-// position in Models.
+// Device is what groups run on: a *device.Model, or another in tests. The spans
+// of a group name models by their position in Models.
 type Device interface {
 	// Models lists the models that the device can run.
 	Models() []device.ModelInfo
@@ -19,10 +19,8 @@ type Device interface {
 
 	// Sample returns how long one run of a group takes.
 	Sample(g models.Group, r *rand.Rand) time.Duration
-}
 
-// soloTimer is a device that keeps the solo times of its models from run to
-// run.
-type soloTimer interface {
-	soloTimes(model, size, seqLen int) []int64
+	// OperatorTimes returns what each operator of a model takes alone, in
+	// nanoseconds, as device.OperatorTimes defines it.
+	OperatorTimes(model, size, seqLen int) []int64
 }

@@ -28,6 +28,10 @@ func newFormula(part, spread float64, op ...time.Duration) *formula {
 
 func (f *formula) Models() []device.ModelInfo { return f.models }
 
+func (f *formula) OperatorTimes(model, size, seqLen int) []int64 {
+	return device.OperatorTimes(f.Latency, model, f.models[model].Operators, size, seqLen)
+}
+
 func (f *formula) Latency(g models.Group) time.Duration {
 	var sum, longest float64
 	for _, s := range g.Spans {

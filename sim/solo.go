@@ -25,7 +25,7 @@ func soloTable(sc *Scenario, bound []int) (*predictor.Solo, error) {
 		sizes, seqLens := soloShapes(&sc.Services[i], &known[m])
 		for _, seqLen := range seqLens {
 			for _, size := range sizes {
-				if err := table.SetOperators(models.ServiceID(i), size, seqLen, soloTimes(sc.Device, m, known[m].Operators, size, seqLen)); err != nil {
+				if err := table.SetOperators(models.ServiceID(i), size, seqLen, sc.Device.OperatorTimes(m, size, seqLen)); err != nil {
 					return nil, err
 				}
 			}
@@ -65,34 +65,4 @@ func thinned(list []int, n int) []int {
 		kept[i] = list[i*(len(list)-1)/(n-1)]
 	}
 	return kept
-}
-
-// soloTimes returns what the operators of a model take alone, in nanoseconds.
-// A device tells the time of spans, and a span may take more than its parts
-// say, so that an operator is given the mean of what it adds at the end of a
-// span and at its start. The whole model takes what the device says.
-func soloTimes(d Device, model, operators, size, seqLen int) []int64 {
-	if t, ok := d.(soloTimer); ok {
-		return t.soloTimes(model, size, seqLen)
-	}
-	return measureSolo(d, model, operators, size, seqLen)
-}
-
-func measureSolo(d Device, model, operators, size, seqLen int) []int64 {
-	spans := make([]models.Span, 1)
-	took := func(start, end int) int64 {
-		if start == end {
-			return 0
-		}
-		spans[0] = models.Span{Service: models.ServiceID(model), Start: start, End: end, Size: size, SeqLen: seqLen}
-		return int64(d.Latency(models.Group{Spans: spans}))
-	}
-	nanos := make([]int64, operators)
-	before, after := int64(0), took(0, operators)
-	for i := range nanos {
-		upTo, from := took(0, i+1), took(i+1, operators)
-		nanos[i] = max((upTo-before+after-from)/2, 0)
-		before, after = upTo, from
-	}
-	return nanos
 }

@@ -96,7 +96,7 @@ func (a *agreement) simulate(t *testing.T) (outcome, []sim.Query) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	on, err := sim.FromProfile(profile)
+	on, err := device.NewModel(profile)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -120,7 +120,7 @@ func (f *scenarioFile) scenario() (sim.Scenario, error) {
 	if err != nil {
 		return sc, err
 	}
-	on, err := sim.FromProfile(profile)
+	on, err := device.NewModel(profile)
 	if err != nil {
 		return sc, err
 	}
@@ -165,7 +165,7 @@ func (f *scenarioFile) giveRecording(sc *sim.Scenario) error {
 
 // service gives a service what it is not told: the sizes and sequence lengths
 // that its model was measured with, and a target.
-func (s *scenarioService) service(on *sim.Profiled) (sim.Service, error) {
+func (s *scenarioService) service(on *device.Model) (sim.Service, error) {
 	sv := sim.Service{
 		Name: s.Name, Model: s.Model, Target: times(s.TargetMillis, time.Millisecond), MaxBatch: s.MaxBatch, QueueLimit: s.QueueLimit,
 		BestEffort: s.BestEffort, Priority: s.Priority, Sizes: s.Sizes, SeqLens: s.SeqLens, Share: s.Share,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments"
 )
@@ -57,22 +58,8 @@ func (m *Model) info(d latencies) segments.Info {
 	}
 	for _, size := range m.Sizes {
 		for _, seqLen := range seqLens {
-			i.Solo = append(i.Solo, segments.Solo{Size: size, SeqLen: seqLen, Nanos: m.operators(d, size, seqLen)})
+			i.Solo = append(i.Solo, segments.Solo{Size: size, SeqLen: seqLen, Nanos: device.OperatorTimes(d.Latency, m.Position, m.Operators, size, seqLen)})
 		}
 	}
 	return i
-}
-
-// operators returns what each operator takes alone: what the model takes longer
-// to its end than to its beginning.
-func (m *Model) operators(d latencies, size, seqLen int) []int64 {
-	nanos := make([]int64, m.Operators)
-	group := models.Group{Spans: []models.Span{{Service: models.ServiceID(m.Position), Size: size, SeqLen: seqLen}}}
-	var before time.Duration
-	for o := range nanos {
-		group.Spans[0].End = o + 1
-		took := max(d.Latency(group), before)
-		nanos[o], before = int64(took-before), took
-	}
-	return nanos
 }

@@ -38,20 +38,6 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// stairs is a device on which the second operator of a model takes nothing.
-type stairs struct{ formula }
-
-func (stairs) Latency(g models.Group) time.Duration {
-	return []time.Duration{0, 5, 5, 9}[g.Spans[0].End]
-}
-
-func TestSoloOfOperators(t *testing.T) {
-	m := Model{Name: "a", Operators: 3}
-	if got := m.operators(stairs{}, 1, 0); got[0] != 5 || got[1] != 0 || got[2] != 4 {
-		t.Errorf("%v", got)
-	}
-}
-
 func BenchmarkRound(b *testing.B) {
 	o := options(formula{operator: 20 * time.Microsecond})
 	e, err := New(o)

@@ -79,7 +79,6 @@ func newDecider(d sim.Device, sc sim.Scenario, file *predictor.File, ways int) (
 // queueLimit is that of the daemon's configuration.
 const queueLimit = 1024
 
-// soloTable gives each operator what it adds to those before it.
 func (k *decider) soloTable(operators []int) (*predictor.Solo, error) {
 	table, err := predictor.NewSolo(operators...)
 	if err != nil {
@@ -93,12 +92,7 @@ func (k *decider) soloTable(operators []int) (*predictor.Solo, error) {
 		sizes := k.device.Models()[k.bound[i]].Sizes
 		for _, size := range sizes {
 			for _, seqLen := range seqLens {
-				nanos := make([]int64, operators[i])
-				before := int64(0)
-				for op := range nanos {
-					upTo := int64(k.device.Latency(models.Group{Spans: []models.Span{{Service: models.ServiceID(k.bound[i]), End: op + 1, Size: size, SeqLen: seqLen}}}))
-					nanos[op], before = max(upTo-before, 0), upTo
-				}
+				nanos := k.device.OperatorTimes(k.bound[i], size, seqLen)
 				if err := table.SetOperators(models.ServiceID(i), size, seqLen, nanos); err != nil {
 					return nil, err
 				}

@@ -39,6 +39,10 @@ type operatorsOf struct {
 
 func (o operatorsOf) Models() []device.ModelInfo { return o.models }
 
+func (o operatorsOf) OperatorTimes(model, size, seqLen int) []int64 {
+	return device.OperatorTimes(o.Latency, model, o.models[model].Operators, size, seqLen)
+}
+
 func drawnDevice(d *training.Dataset) operatorsOf {
 	var o operatorsOf
 	for _, m := range d.Models {

@@ -32,4 +32,8 @@ func (f fixed) Latency(g models.Group) (longest time.Duration) {
 	return longest
 }
 
+func (f fixed) OperatorTimes(model, size, seqLen int) []int64 {
+	return device.OperatorTimes(f.Latency, model, fixedOperators, size, seqLen)
+}
+
 func (f fixed) Sample(g models.Group, _ *rand.Rand) time.Duration { return f.Latency(g) }

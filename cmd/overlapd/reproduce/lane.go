@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/sim"
 )
 
@@ -20,7 +21,7 @@ func (l *lane) device(s *stock) (sim.Device, error) {
 	if d := l.devices[s]; d != nil {
 		return d, nil
 	}
-	d, err := sim.FromProfile(s.profile)
+	d, err := device.NewModel(s.profile)
 	if err != nil {
 		return nil, err
 	}

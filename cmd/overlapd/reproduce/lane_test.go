@@ -29,6 +29,10 @@ func (d large) Models() []device.ModelInfo {
 
 func (d large) Latency(g models.Group) time.Duration { return d.fixed.Latency(g) / 8 }
 
+func (d large) OperatorTimes(model, size, seqLen int) []int64 {
+	return device.OperatorTimes(d.Latency, model, fixedOperators, size, seqLen)
+}
+
 func (d large) Sample(g models.Group, _ *rand.Rand) time.Duration { return d.Latency(g) }
 
 // stockOf is a stock of groups of these sets of models, without any device.

@@ -32,7 +32,7 @@ func profile(t testing.TB, names ...string) *device.Profile {
 // TestProfiled serves three services on a device that was measured in pairs:
 // what it knows nothing of runs one span after another.
 func TestProfiled(t *testing.T) {
-	d, err := FromProfile(profile(t, "a", "b", "c"))
+	d, err := device.NewModel(profile(t, "a", "b", "c"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestProfiled(t *testing.T) {
 	if r := run(t, sc); r.Answered == 0 || r.Queries != sc.Queries {
 		t.Errorf("got %+v", r)
 	}
-	if _, err := FromProfile(&device.Profile{}); err == nil {
+	if _, err := device.NewModel(&device.Profile{}); err == nil {
 		t.Error("an empty profile is taken for a device")
 	}
 }
