@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/daemon/learning"
 	"github.com/overlapd/overlapd/daemon/metrics"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/timeline"
@@ -285,8 +285,8 @@ func (b *backend) ask(f func(*loop)) bool {
 func (b *backend) stopMeasuring(ctx context.Context) error {
 	ended := make(chan struct{})
 	b.tell(message{ask: func(l *loop) {
-		l.rebind()
-		l.profiling.quit(ended)
+		l.stopLearning()
+		l.measurement.quit(ended)
 	}})
 	select {
 	case <-ended:
@@ -299,7 +299,7 @@ func (b *backend) stopMeasuring(ctx context.Context) error {
 
 // newLoop makes the scheduler and its goroutine's state. Decisions are written
 // to log, unless it is nil.
-func (b *backend) newLoop(c config.Config, log *journal.Writer, header journal.Header) error {
+func (b *backend) newLoop(c config.Config, o learning.Options, log *journal.Writer, header journal.Header) error {
 	slots := make([]*slot, len(c.Services))
 	for i, s := range b.Services() {
 		slots[i] = &slot{service: s, config: c.Services[i], series: s.ID, release: func() {}}
@@ -333,12 +333,7 @@ func (b *backend) newLoop(c config.Config, log *journal.Writer, header journal.H
 	if c.Metrics {
 		b.loop.record = metrics.NewRecord(len(list))
 	}
-	b.loop.prediction.options = c.Profile
-	b.loop.profiling.keeper = b.keeper
-	b.loop.profiling.machine = measurement{exec: b.exec, inputs: b.loop.inputs, sent: b.loop.sent}
-	if !overlaps(c.Policy) {
-		b.loop.prediction.phase = phaseSolo
-		b.loop.prediction.reason = fmt.Sprintf("the policy %s runs one batch at a time", c.Policy)
-	}
+	b.loop.learning = learning.New(o, p, solo)
+	b.loop.measurement = measurement{exec: b.exec, inputs: b.loop.inputs, sent: b.loop.sent}
 	return nil
 }

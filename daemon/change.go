@@ -182,13 +182,13 @@ func (l *loop) retire(s *slot, ended chan struct{}) {
 	l.reloaded = true
 	l.publishServices()
 	s.service.Retire()
-	l.rebind()
-	l.prediction.changed = true
+	l.stopLearning()
+	l.learning.Changed()
 }
 
 // reap takes out the services that have nothing left to do.
 func (l *loop) reap() {
-	if l.leaving == 0 || l.profiling.machine.active() {
+	if l.leaving == 0 || l.measurement.active() {
 		return
 	}
 	for i, s := range l.slots {

@@ -12,6 +12,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/daemon/learning"
 	"github.com/overlapd/overlapd/daemon/metrics"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/overlap/journal"
@@ -168,23 +169,20 @@ func (d *unit) openDecisions() (err error) {
 	return err
 }
 
-// predictors reads the predictors that may be used once the models are known.
-// One that cannot be read is told of, and serving goes on without it.
-func (d *unit) predictors(fit FitFunc) {
-	p := &d.backend.loop.prediction
-	if d.config.Predictor.Train {
-		p.fit = fit
-	}
-	if path := d.config.Predictor.File; path != "" {
-		if p.configured, p.refused = predictor.ReadFile(path); p.refused != nil {
-			d.log.Error().Err(p.refused).Msg("the configured predictor is refused; batches run one at a time")
-		}
-		return
-	}
+// learning returns how the unit is to come by a predictor, with those that may be
+// used once the models are known. Serving goes on without one that cannot be read.
+func (d *unit) learning(fit FitFunc) learning.Options {
+	o := learningOptions(&d.config)
+	o.CanFit = d.config.Predictor.Train && fit != nil
 	var err error
-	if p.stored, err = d.state.datasets.Predictors(); err != nil {
+	if o.File != "" {
+		if o.Configured, o.Refused = predictor.ReadFile(o.File); o.Refused != nil {
+			d.log.Error().Err(o.Refused).Msg("the configured predictor is refused; batches run one at a time")
+		}
+	} else if o.Stored, err = d.state.datasets.Predictors(); err != nil {
 		d.log.Warn().Err(err).Msg("the stored predictors cannot be read")
 	}
+	return o
 }
 
 // Addr returns the address that the endpoint listens on.

@@ -75,7 +75,7 @@ func startInstantLogged(t testing.TB, services int, change func(*config.Config),
 		f.arenas = append(f.arenas, arena)
 	}
 	b.exec = f
-	if err := b.newLoop(c, log, journal.Header{}); err != nil {
+	if err := b.newLoop(c, learningOptions(&c), log, journal.Header{}); err != nil {
 		t.Fatal(err)
 	}
 	go b.loop.run()

@@ -44,7 +44,7 @@ func TestLoadingAndMeasuring(t *testing.T) {
 	r.sync()
 	r.workers.end(executor.Done)
 	r.backend.ask(func(l *loop) {
-		if l.profiling.machine.active() || !l.profiling.pending() || l.measurable() {
+		if l.measurement.active() || !l.learning.Pending() || l.measurable() {
 			t.Error("groups are measured while a worker loads")
 		}
 	})

@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/learning"
 	"github.com/overlapd/overlapd/daemon/metrics"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
@@ -31,10 +33,11 @@ type loop struct {
 	solo      *predictor.Solo
 	predictor *predictor.Predictor // of groups; it has solo
 
-	prediction prediction
-	profiling  profiling
-	loading    loading
-	arrived    time.Time // when the last query came
+	learning    *learning.Learner
+	measurement measurement
+	fitter      FitFunc            // nil if no predictor is to be fitted
+	endFit      context.CancelFunc // ends the fit that was begun last, nil if none was
+	loading     loading
 
 	slots    []*slot          // by service ID
 	specs    []models.Service // as the scheduler knows them, by ID
@@ -131,7 +134,7 @@ func (l *loop) arrive(c *query.Call) {
 		return
 	}
 	l.calls[q.ID] = c.Backend.(*pending)
-	l.arrived = c.Arrival
+	l.learning.Arrived(q.Arrival)
 	l.traceArrival(c)
 }
 
@@ -149,7 +152,7 @@ func (l *loop) cancel(id models.QueryID) {
 // and sets the timer for what happens by the passing of time alone.
 func (l *loop) decide() {
 	l.reap()
-	for !l.profiling.machine.active() {
+	for !l.measurement.active() {
 		round, ok := l.scheduler.Next(l.now())
 		l.answerAll()
 		if !ok {
@@ -161,47 +164,17 @@ func (l *loop) decide() {
 	next, wake := l.scheduler.Wake()
 	idle := l.scheduler.Idle()
 	switch {
-	case l.profiling.machine.active():
+	case l.measurement.active():
 		if !idle || l.loading.active() {
-			l.profiling.machine.stop()
+			l.measurement.stop()
 		}
 		wake = false // whatever waits, waits for the outcome
-	case idle && l.profiling.pending():
+	case idle && l.learning.Pending():
 		next, wake = l.measure(), true
 	}
 	if wake {
 		l.timer.Reset(max(next-l.now(), 0))
 	}
-}
-
-// measure runs the next step of profiling if it has been quiet for long enough
-// and the services are ready. It returns when to ask again.
-func (l *loop) measure() (next time.Duration) {
-	p := &l.profiling
-	if calm := l.arrived.Add(quietBefore).Sub(l.epoch); calm > l.now() {
-		return calm
-	}
-	if p.keeper.full() || l.draining.Load() || !l.measurable() {
-		return l.now() + quietBefore
-	}
-	if !p.next() {
-		l.profiled()
-	}
-	return l.now() + quietBefore
-}
-
-// measurable reports whether the workers of all services that are measured
-// run, and none loads.
-func (l *loop) measurable() bool {
-	if l.loading.active() {
-		return false
-	}
-	for _, id := range l.profiling.services {
-		if !l.slots[id].service.Ready() {
-			return false
-		}
-	}
-	return true
 }
 
 // dispatch sends a round to the workers. A round that cannot be sent fails at
@@ -244,12 +217,7 @@ func (l *loop) blame(queries []models.QueryID, err error) {
 // finish takes in what became of a round.
 func (l *loop) finish(o executor.Outcome) {
 	if o.Round >= measuringIDs {
-		for i := range o.Spans {
-			if s := &o.Spans[i]; s.Status == executor.Lost {
-				l.lost(s.Span.Service)
-			}
-		}
-		l.profiling.finish(&o, !l.scheduler.Idle() || l.loading.active())
+		l.finishMeasured(&o)
 		return
 	}
 	l.outcome.Round, l.outcome.Took, l.outcome.Spans = o.Round, o.Took, l.outcome.Spans[:0]
@@ -393,9 +361,7 @@ func (l *loop) giveUp(id models.ServiceID) {
 	s := l.slots[id]
 	s.worker.givenUp = true
 	s.service.SetGivenUp(true)
-	if p := l.prediction.phase; p == phaseLoading || p == phaseMeasuring {
-		l.prediction.changed = true
-	}
+	l.learning.GaveUp()
 	l.bindPredictor()
 }
 
@@ -423,7 +389,7 @@ func (l *loop) up(e executor.WorkerReady) {
 		return
 	}
 	slot.worker.fresh, slot.worker.givenUp = true, false
-	l.profiling.cold(e.Service)
+	l.learning.Cold(e.Service)
 	l.scheduler.Up(l.now(), e.Service)
 	s.SetGivenUp(false)
 	s.SetReady(true)
@@ -494,7 +460,7 @@ func (l *loop) load(spec models.Service, e *executor.WorkerReady) error {
 		return err
 	}
 	l.specs[spec.ID], w.info = spec, &e.Info
-	l.prediction.changed = true
+	l.learning.Changed()
 	if l.profiles != nil {
 		if p, ok := l.profiles.stored(e); ok && l.solo.Restore(spec.ID, p) == nil {
 			l.log.Debug().Str("service", spec.Name).Int("cells", len(p.Cells)).Msg("the stored profile is taken")

@@ -25,7 +25,7 @@ func startLoop(t *testing.T, services int, change func(*config.Config)) (*backen
 	f := newFakeWorkers(t, services)
 	f.tells(b.event)
 	b.exec = f
-	if err := b.newLoop(c, nil, journal.Header{}); err != nil {
+	if err := b.newLoop(c, learningOptions(&c), nil, journal.Header{}); err != nil {
 		t.Fatal(err)
 	}
 	go b.loop.run()

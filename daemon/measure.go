@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/learning"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -28,9 +29,7 @@ type MeasureReport struct {
 // the state file, and the next time goes on from there. The daemon must have
 // been made with the option Offline. It is closed then.
 func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(MeasureReport)) (last MeasureReport, err error) {
-	p := &d.backend.loop.prediction
-	p.measure, p.fit = true, nil
-	p.options.OnStart, p.options.Time = true, limit
+	d.backend.loop.learning.MeasureOnly(limit)
 	if err := d.unit.start(); err != nil {
 		return last, errors.Join(err, d.close())
 	}
@@ -62,11 +61,8 @@ func (l *loop) measureReport() MeasureReport {
 			r.GivenUp = append(r.GivenUp, s.config.Name)
 		}
 	}
-	p := &l.prediction
-	r.Over, r.Reason = p.phase == phaseSolo, p.reason
-	r.Progress, r.Drift, r.Skips = p.progress, p.drift, p.skips
-	if s := l.profiling.session; s != nil {
-		r.Progress, r.Drift, r.Skips = s.Progress(), s.Drift(), s.Skips()
-	}
+	p := l.learning.Report()
+	r.Over, r.Reason = p.Phase == learning.Solo, p.Reason
+	r.Progress, r.Drift, r.Skips = p.Progress, p.Drift, p.Skips
 	return r
 }

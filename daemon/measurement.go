@@ -3,8 +3,8 @@ package daemon
 import (
 	"errors"
 	"fmt"
-	"time"
 
+	"github.com/overlapd/overlapd/daemon/learning"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
@@ -18,13 +18,8 @@ const measuringIDs = 1 << 63
 // maxMeasuredBytes is the largest input that is made up for measuring.
 const maxMeasuredBytes = 1 << 30
 
-var (
-	// errNotMeasured is returned when a span did not run to its end.
-	errNotMeasured = errors.New("a span did not run to its end")
-
-	// errDisturbed is returned when rounds were left out because queries wait.
-	errDisturbed = errors.New("queries wait")
-)
+// errNotMeasured is returned when a span did not run to its end.
+var errNotMeasured = errors.New("a span did not run to its end")
 
 // measurement runs rounds one after another, on inputs of zeros, and times
 // each.
@@ -35,13 +30,10 @@ type measurement struct {
 	lastID uint64
 	rounds []models.Group // that are left; the first one runs
 	broken bool           // the round that runs was told to stop
-	took   []roundTime
+	took   []learning.Timing
 	held   []heldBatch
+	ended  chan struct{} // is closed when no round runs any more, nil if nobody waits
 }
-
-// roundTime is how long the group of a round took: its latency as predictors see
-// it, and by the device's own clock, 0 if that has none.
-type roundTime struct{ latency, device time.Duration }
 
 // heldBatch is a batch that a worker may hold, and its inputs.
 type heldBatch struct {
@@ -109,7 +101,7 @@ func (m *measurement) stop() {
 // unless queries wait. It reports true when none runs any more: all have, or
 // there is an error.
 func (m *measurement) finish(o *executor.Outcome, wanted bool) (over bool, err error) {
-	t := roundTime{o.Latency(), o.DeviceTime()}
+	t := learning.Timing{Latency: o.Latency(), Device: o.DeviceTime()}
 	stopped := false
 	for i := range o.Spans {
 		s := &o.Spans[i]
@@ -127,10 +119,10 @@ func (m *measurement) finish(o *executor.Outcome, wanted bool) (over bool, err e
 	switch {
 	case err != nil:
 	case stopped:
-		err = errDisturbed
+		err = learning.ErrDisturbed
 	case len(m.rounds) == 0:
 	case wanted:
-		err = errDisturbed
+		err = learning.ErrDisturbed
 	default:
 		if err = m.run(); err == nil {
 			return false, nil
@@ -140,6 +132,15 @@ func (m *measurement) finish(o *executor.Outcome, wanted bool) (over bool, err e
 	return true, err
 }
 
+// quit closes ended when no round runs any more.
+func (m *measurement) quit(ended chan struct{}) {
+	if m.active() {
+		m.ended = ended
+	} else {
+		close(ended)
+	}
+}
+
 // end gives back what the batches held.
 func (m *measurement) end() {
 	for _, h := range m.held {
@@ -147,6 +148,10 @@ func (m *measurement) end() {
 		_ = m.exec.Arena(h.service).Free(h.offset) // it was allocated there
 	}
 	m.rounds, m.held = nil, m.held[:0]
+	if m.ended != nil {
+		close(m.ended)
+		m.ended = nil
+	}
 }
 
 // alloc makes up the inputs of a span's batch.

@@ -185,17 +185,16 @@ func byReason(counts [overlap.ReasonCount]uint64) map[string]uint64 {
 }
 
 func (l *loop) predictorOverview() PredictorOverview {
-	p, r := &l.prediction, l.predictor.Report()
+	p, r := l.learning.Report(), l.predictor.Report()
 	o := PredictorOverview{
-		Phase: p.phase.String(), Reason: p.reason, UnknownServices: p.unknown, Remedy: l.remedy(), Unknown: r.Unknown,
+		Phase: p.Phase.String(), Reason: p.Reason, UnknownServices: p.Unknown, Remedy: p.Remedy, Unknown: r.Unknown,
 		Answers: map[string]uint64{}, Fallbacks: map[string]uint64{}, Shapes: []ShapeOverview{},
 	}
-	if f := p.file; f != nil {
+	if f := p.File; f != nil {
 		o.File = &FileOverview{Created: f.Created, Recipe: f.Recipe, Rows: f.Rows, MAPE: f.Test.MAPE}
 	}
-	if s := l.profiling.session; s != nil {
-		now := s.Progress()
-		o.Measuring = &ProgressOverview{Done: now.Done, Total: now.Total, LeftSeconds: now.Left.Seconds(), LimitSeconds: l.profiling.limit.Seconds()}
+	if now := &p.Progress; p.Measuring {
+		o.Measuring = &ProgressOverview{Done: now.Done, Total: now.Total, LeftSeconds: now.Left.Seconds(), LimitSeconds: p.Limit.Seconds()}
 	}
 	for source, n := range r.Answers {
 		o.Answers[predictor.Source(source).String()] = n

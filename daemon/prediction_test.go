@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -349,15 +348,4 @@ func TestUnreadableMeasurements(t *testing.T) {
 	}
 	says(t, r.await("solo").Reason, "what was measured cannot be used: the state file is closed")
 	r.serves()
-}
-
-// Phases are what status promises.
-func TestPhases(t *testing.T) {
-	var all []string
-	for p := phaseLoading; p <= phaseServing; p++ {
-		all = append(all, p.String())
-	}
-	if got := fmt.Sprint(all); got != "[loading solo measuring training serving]" {
-		t.Error(got)
-	}
 }

@@ -41,7 +41,7 @@ func (d *unit) calibrationKey(identity string) []byte {
 			continue
 		}
 		key = append(key, s.config.Name...)
-		if m, ok := d.backend.loop.measured(models.ServiceID(i)); ok {
+		if m := d.backend.loop.measured(models.ServiceID(i)); m.Operators > 0 {
 			key = fmt.Appendf(key, " %s/%d", m.Hash, m.Operators)
 		}
 	}

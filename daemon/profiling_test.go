@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/learning"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
@@ -93,7 +94,7 @@ func TestQueryWhileMeasuring(t *testing.T) {
 		t.Error(err)
 	}
 	round, again := r.workers.awaitRound()
-	if calm := time.Since(arrival); calm < quietBefore {
+	if calm := time.Since(arrival); calm < learning.Quiet {
 		t.Errorf("measuring goes on %v after a query came", calm)
 	}
 	if round < measuringIDs || len(again) != 1 || len(before) != 1 {
@@ -150,11 +151,11 @@ func TestDeadlineThatPassesWhileMeasuring(t *testing.T) {
 	}
 	l.take(<-r.backend.inbox) // the session, from the keeper
 	l.decide()
-	if !l.profiling.machine.active() {
+	if !l.measurement.active() {
 		t.Fatal("nothing is measured")
 	}
 	r.workers.endOf(0, executor.Done)
-	l.profiling.machine.broken = true // as if it could not be stopped
+	l.measurement.broken = true // as if it could not be stopped
 	c, err := submit(t, r.backend, 0, time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
@@ -414,7 +415,7 @@ func TestMeasuringWaitsForTheKeeper(t *testing.T) {
 	says(t, r.log.String(), "one too many")
 	r.workers.end(executor.Done)
 	eventually(t, "the end of the round", func() (over bool) {
-		r.backend.ask(func(l *loop) { over = !l.profiling.machine.active() })
+		r.backend.ask(func(l *loop) { over = !l.measurement.active() })
 		return over
 	})
 	r.sync()

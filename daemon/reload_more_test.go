@@ -12,8 +12,6 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/predictor"
-	"github.com/overlapd/overlapd/training"
 )
 
 // TestReloadKeepsThePredictor replaces a model while a predictor serves: the
@@ -60,38 +58,6 @@ func TestReloadKeepsThePredictor(t *testing.T) {
 		t.Errorf("%q: %s", p.UnknownServices, p.Reason)
 	}
 	held.LetGo()
-}
-
-// What is to be done depends on where the predictor comes from, and on whether a
-// start would take it again.
-func TestRemedyOfUnknownServices(t *testing.T) {
-	fit := FitFunc(func(context.Context, *training.Dataset, map[string][]training.OperatorTimes) (*predictor.File, error) {
-		return nil, errNoFit
-	})
-	for name, tt := range map[string]struct {
-		unknown  []string
-		file     string
-		emulated bool
-		fit      FitFunc
-		want     string
-	}{
-		"none":                     {nil, "", false, fit, ""},
-		"replaced":                 {[]string{"s1"}, "", false, fit, "restart overlapd, which then measures"},
-		"added":                    {[]string{"new"}, "", false, fit, "stop overlapd, run overlapd profile"},
-		"replaced, no training":    {[]string{"s1"}, "", false, nil, "stop overlapd, run overlapd profile"},
-		"a predictor of one's own": {[]string{"s1"}, "x", false, fit, "name the new file in predictor.file"},
-		"emulated":                 {[]string{"s1"}, "x", true, nil, "to data that has them"},
-	} {
-		l := &loop{backend: &backend{}}
-		l.config.Predictor.File = tt.file
-		if tt.emulated {
-			l.emulation = &emulation{}
-		}
-		l.prediction = prediction{unknown: tt.unknown, file: fakeFile(2), fit: tt.fit, options: config.Profile{OnStart: true}}
-		if got := l.remedy(); !strings.Contains(got, tt.want) || (got == "") != (tt.want == "") {
-			t.Errorf("%s: %q", name, got)
-		}
-	}
 }
 
 // TestReloadOnInstances reloads a daemon on a divided GPU: each service comes

@@ -83,7 +83,7 @@ func TestWhatALeakLeaves(t *testing.T) {
 	}
 	r.backend.ask(func(l *loop) { l.slots[2].release = func() { close(free) } })
 	rr.reload(func(c *config.Config) { c.Services = c.Services[:2] })
-	rr.until("groups of the others are measured", func(l *loop) bool { return l.profiling.session != nil })
+	rr.until("groups of the others are measured", func(l *loop) bool { return l.learning.Report().Measuring })
 	select {
 	case <-free:
 	default:

@@ -84,15 +84,15 @@ func (u *unit) open(d *Daemon, o *Options, life context.Context) error {
 		return err
 	}
 	header := journal.Header{Version: o.Version, Commit: o.Commit, Device: u.device, Epoch: b.epoch}
-	if err := b.newLoop(u.config, u.decisions, header); err != nil {
+	if err := b.newLoop(u.config, u.learning(o.Fit), u.decisions, header); err != nil {
 		return err
 	}
+	b.loop.fitter = o.Fit
 	for i, s := range b.loop.slots {
 		if u.furnish(s); releases != nil {
 			s.release = releases[i]
 		}
 	}
-	u.predictors(o.Fit)
 	return nil
 }
 

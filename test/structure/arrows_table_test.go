@@ -216,8 +216,14 @@ var arrows = []arrow{
 		why: "it knows which values there are, and asks the packages that know them; what is done with them is the business of whoever reads it",
 	},
 	{
+		pkg:   "daemon/learning",
+		may:   []string{"models", "predictor", "training"},
+		why:   "it decides what is measured and fitted, as a value; what is run, read and written is the scheduler goroutine's business",
+		tests: []string{"daemon/statefile"},
+	},
+	{
 		pkg:   "daemon",
-		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/access", "daemon/config", "daemon/dashboard", "daemon/gpu", "daemon/metrics", "daemon/query", "daemon/rpc", "daemon/statefile", "daemon/timeline", "daemon/tracing", "device", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments", "training"},
+		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/access", "daemon/config", "daemon/dashboard", "daemon/gpu", "daemon/learning", "daemon/metrics", "daemon/query", "daemon/rpc", "daemon/statefile", "daemon/timeline", "daemon/tracing", "device", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments", "training"},
 		why:   "ONNX Runtime stays out of the daemon's process: a model that crashes it must end a worker, not the daemon",
 		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca", "daemon/rpc/inference", "daemon/tracing/collector", "ort"},
 	},

@@ -1,0 +1,333 @@
+// Package learning is how a daemon comes by a predictor of operator groups: one
+// that the configuration names, one of the state file that fits the models on
+// this device, or one that it makes by measuring groups while nobody asks
+// anything, and fitting a network to what was measured.
+//
+// A [Learner] is a value: it has no goroutine, no clock and no files. The
+// scheduler goroutine owns it, says what happens ([Learner.Bind] with the models
+// of now, [Learner.Finished] with what a step took), asks what to measure
+// ([Learner.Next]), and then does what [Learner.Work] returns: reads and writes
+// of the state file, a fit, what is worth a line in the log. The predictor and
+// the solo times that it is made with are the scheduler's own.
+package learning
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/training"
+)
+
+const (
+	// Quiet is for how long no query must have come before a group is measured.
+	// Who sends one query after another is not to wait for a measurement each
+	// time.
+	Quiet = 200 * time.Millisecond
+
+	// leastServices is how many services must be known before measuring groups
+	// of them makes sense.
+	leastServices = 2
+
+	// storedPredictors is how many predictors are remembered, the newest.
+	storedPredictors = 32
+)
+
+// ErrDisturbed is what a step fails with that was given up because queries wait.
+// It is run again.
+var ErrDisturbed = errors.New("queries wait")
+
+// Phase is where a daemon stands on its way to a predictor.
+type Phase int
+
+// The phases. Solo is also where every failure ends: batches then run one at a
+// time, which is always safe.
+const (
+	Loading   Phase = iota // not every service was ready yet
+	Solo                   // there is no predictor, and none will come by itself
+	Measuring              // groups are measured while nothing else is to do
+	Training               // a predictor is fitted to them
+	Serving                // groups are predicted
+)
+
+func (p Phase) String() string {
+	return [...]string{"loading", "solo", "measuring", "training", "serving"}[p]
+}
+
+// Options is what a Learner may do, and what it begins with.
+type Options struct {
+	Policy   string // groups are predicted for those only that form groups of several services
+	Emulated bool   // the device is modelled, so nothing may be measured on it
+	CanFit   bool   // a network may be fitted to what was measured
+
+	OnStart bool          // measure where no predictor fits
+	Limit   time.Duration // on measuring, 0 for none
+	Groups  int           // to sample
+	Repeats int           // of one measurement at most
+	Spans   int           // in a group at most
+	Seed    uint64        // of the sampling
+
+	File       string            // that the configuration names, "" for none: no other is used then
+	Configured *predictor.File   // what it holds
+	Refused    error             // why it cannot be read
+	Stored     []*predictor.File // of the state file, the newest first
+}
+
+// World is what a predictor must fit: the device, and the models on it.
+type World struct {
+	Device   string             // with what else decides how long operators take
+	Models   []predictor.Served // by service ID
+	Services []Service          // that take queries
+	Reloaded bool               // services came or went since the daemon started
+}
+
+// Service is a service that may be measured.
+type Service struct {
+	ID      models.ServiceID
+	Model   training.Model // without operators while it is not loaded
+	GivenUp bool           // it has no worker, and none comes
+	Target  time.Duration  // that its queries must keep, 0 for best effort
+	Sizes   []int          // of batches to measure, ascending
+	SeqLens []int          // to measure, none if it takes no sequence
+}
+
+// Learner decides how a daemon comes by a predictor, and takes it into use.
+type Learner struct {
+	options   Options
+	predictor *predictor.Predictor
+	solo      *predictor.Solo
+
+	phase      Phase
+	reason     string          // for the phase, to a person
+	file       *predictor.File // in use
+	unknown    []string        // services whose models it does not know
+	stale      bool            // the models changed since a predictor was chosen for them
+	offline    bool            // measure even if there is a predictor, and fit none
+	generation int             // counts choices: what was begun for an earlier one comes too late
+
+	arrived  time.Duration      // of the last query
+	session  *training.Session  // nil if nothing is to be measured
+	device   string             // that it measures
+	services []models.ServiceID // by position of their subject in the session
+	step     training.Step
+	began    time.Duration // of the step
+	running  bool          // it was given out and is not finished
+	stepOf   int           // generation of the step
+
+	progress training.Progress // of the last session, once it is over
+	drift    training.Drift
+	skips    []training.Skip
+
+	work Work
+}
+
+// New returns a Learner that waits for the models. What it finds it has p use;
+// solo holds what is known of spans that run alone.
+func New(o Options, p *predictor.Predictor, solo *predictor.Solo) *Learner {
+	l := &Learner{options: o, predictor: p, solo: solo, arrived: -Quiet}
+	if !l.formsGroups() {
+		l.phase, l.reason = Solo, fmt.Sprintf("the policy %s runs one batch at a time", o.Policy)
+	}
+	return l
+}
+
+// MeasureOnly makes measuring the purpose: also where there is a predictor, for
+// limit at most, and nothing is fitted. It is called before the first Bind.
+func (l *Learner) MeasureOnly(limit time.Duration) {
+	l.offline, l.options.CanFit = true, false
+	l.options.OnStart, l.options.Limit = true, limit
+}
+
+func (l *Learner) formsGroups() bool {
+	return l.options.Policy == "overlap" || l.options.Policy == "abacus"
+}
+
+// Changed is called when a model is another than before, or is gone: the
+// predictor has to be chosen anew.
+func (l *Learner) Changed() { l.stale = true }
+
+// GaveUp is called when a service is expected no more, for which choosing a
+// predictor may have waited.
+func (l *Learner) GaveUp() {
+	if l.phase == Loading || l.phase == Measuring {
+		l.stale = true
+	}
+}
+
+// Stale reports whether Bind is to be called, once every worker has loaded its
+// model or was given up.
+func (l *Learner) Stale() bool { return l.stale && l.formsGroups() }
+
+// Bind takes the predictor into use that fits the models of now, or begins to
+// make one.
+func (l *Learner) Bind(w World) {
+	l.stale = false
+	l.Stop()
+	if l.offline {
+		l.plan(w)
+		return
+	}
+	if l.options.File != "" {
+		err := l.options.Refused
+		if err == nil {
+			err = l.use(l.options.Configured, w)
+		}
+		if err != nil {
+			l.enter(Solo, fmt.Sprintf("the configured predictor is refused: %v", err))
+		}
+		return
+	}
+	for _, f := range l.options.Stored {
+		err := l.use(f, w)
+		if err == nil {
+			return
+		}
+		l.work.Unfit = append(l.work.Unfit, err)
+	}
+	l.plan(w)
+}
+
+// Stop gives up what was begun: measuring, reading and fitting.
+func (l *Learner) Stop() {
+	l.generation++
+	l.session = nil
+	l.work.Stop = true
+	l.work.Read, l.work.Fit = nil, nil
+}
+
+// enter begins a phase. Whatever a predictor has learned is worth nothing in
+// those without one.
+func (l *Learner) enter(p Phase, reason string) {
+	if l.phase == p && l.reason == reason {
+		return
+	}
+	l.phase, l.reason = p, reason
+	l.work.Entered = append(l.work.Entered, Entered{p, reason})
+	if p != Serving {
+		l.predictor.Forget()
+		l.file, l.unknown = nil, nil
+	}
+}
+
+// use serves with a predictor, if it fits.
+func (l *Learner) use(f *predictor.File, w World) error {
+	served := w.Models
+	if w.Reloaded {
+		served = known(f, served)
+	}
+	bind, err := f.Match(w.Device, served)
+	if err != nil {
+		return err
+	}
+	if err := l.predictor.Use(f, bind); err != nil {
+		return err
+	}
+	if l.file != f { // else what it has learned holds for the services that stay
+		l.work.Restore = f
+	}
+	l.file, l.unknown = f, nil
+	for _, s := range w.Services {
+		if bind[s.ID] < 0 {
+			l.unknown = append(l.unknown, s.Model.Name)
+		}
+	}
+	reason := fmt.Sprintf("trained on %d groups at %s, error %.1f %%", f.Rows, f.Created.Format(time.DateTime), f.Test.MAPE)
+	if len(l.unknown) > 0 {
+		reason += "; it does not know " + strings.Join(l.unknown, ", ")
+	}
+	l.enter(Serving, reason)
+	return nil
+}
+
+// known leaves only those models that a predictor was trained on, cut as they
+// were then. What was replaced while the daemon serves is unknown to it, and no
+// reason to do without it for the others.
+func known(f *predictor.File, served []predictor.Served) []predictor.Served {
+	served = slices.Clone(served)
+	for i := range served {
+		s := &served[i]
+		trained := func(m predictor.FeatureModel) bool {
+			same := m.Hash == s.Hash || m.Hash == "" && m.Name == s.Model
+			return same && m.Operators == s.Operators
+		}
+		if s.Hash != "" && !slices.ContainsFunc(f.Features.Models, trained) {
+			*s = predictor.Served{Service: s.Service}
+		}
+	}
+	return served
+}
+
+// plan begins to measure groups, if that is wanted and possible.
+func (l *Learner) plan(w World) {
+	subjects, services := l.subjects(w.Services)
+	switch {
+	case l.options.Emulated:
+		l.enter(Solo, "there is none; an emulated device is not measured: fit one with overlapd train to the data that its profile was made of, and name it in predictor.file")
+		return
+	case !l.options.OnStart:
+		l.enter(Solo, "there is none for these models on this device; make one with overlapd profile and overlapd train")
+		return
+	case len(subjects) < leastServices:
+		l.enter(Solo, "groups need two services at least")
+		return
+	}
+	o := training.DefaultSessionOptions(subjects, l.options.Groups)
+	o.Spans, o.Seed = min(l.options.Spans, len(subjects)), l.options.Seed
+	o.MaxRepeats = l.options.Repeats
+	o.MinRepeats = min(o.MinRepeats, l.options.Repeats)
+	list := make([]training.Model, len(subjects))
+	for i := range subjects {
+		list[i] = subjects[i].Model
+	}
+	l.device, l.services = w.Device, services
+	l.enter(Measuring, "there is none for these models on this device, so batches run one at a time: groups are measured while no query comes")
+	l.work.Read = &Read{generation: l.generation, device: w.Device, models: list, session: &o}
+}
+
+// subjects returns what is to be measured, sorted by name, and whose models they
+// are.
+func (l *Learner) subjects(served []Service) (subjects []training.Subject, services []models.ServiceID) {
+	loaded := slices.DeleteFunc(slices.Clone(served), func(s Service) bool { return s.Model.Operators == 0 || s.GivenUp })
+	slices.SortFunc(loaded, func(a, b Service) int { return strings.Compare(a.Model.Name, b.Model.Name) })
+	longest := l.longestSpan(served, len(loaded))
+	for _, s := range loaded {
+		sizes := slices.DeleteFunc(slices.Clone(s.Sizes), func(size int) bool {
+			return size > s.Sizes[0] && l.takes(&s, size) > longest
+		})
+		subjects = append(subjects, training.Subject{Model: s.Model, Sizes: sizes, SeqLens: s.SeqLens})
+		services = append(services, s.ID)
+	}
+	return subjects, services
+}
+
+// longestSpan returns how long a batch may take alone to be measured in groups
+// of so many services while queries may come: a query that waits for such a
+// group has half of its QoS target left. Without an endpoint none comes.
+func (l *Learner) longestSpan(served []Service, services int) time.Duration {
+	if l.offline {
+		return math.MaxInt64
+	}
+	least := time.Duration(math.MaxInt64)
+	for _, s := range served {
+		if s.Target > 0 {
+			least = min(least, s.Target)
+		}
+	}
+	return least / 2 / time.Duration(max(1, min(services, l.options.Spans)))
+}
+
+// takes returns how long a batch of a service takes alone with the longest
+// sequence, as far as is known.
+func (l *Learner) takes(s *Service, size int) time.Duration {
+	whole := models.Span{Service: s.ID, End: s.Model.Operators, Size: size}
+	if len(s.SeqLens) > 0 {
+		whole.SeqLen = slices.Max(s.SeqLens)
+	}
+	took, _ := l.solo.Span(whole)
+	return took
+}

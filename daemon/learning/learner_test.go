@@ -1,0 +1,368 @@
+package learning
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/overlapd/overlapd/daemon/statefile"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/training"
+)
+
+const operators = 2
+
+// rig drives a Learner as the scheduler goroutine does, on a device that takes
+// 100 µs for an operator, with a state file and a clock of its own.
+type rig struct {
+	*Learner
+	t       *testing.T
+	now     time.Duration
+	solo    *predictor.Solo
+	store   *training.Store
+	entered []string
+	fit     *Fit
+	stops   int
+	skips   []training.Skip
+}
+
+func newRig(t *testing.T, change func(*Options)) *rig {
+	t.Helper()
+	db, err := statefile.Open(filepath.Join(t.TempDir(), "state.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	store, err := training.NewStore(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	solo, err := predictor.NewSolo(operators, operators, operators)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Policy: "overlap", OnStart: true, CanFit: true, Groups: 4, Repeats: 3, Spans: 2, Seed: 1}
+	if change != nil {
+		change(&o)
+	}
+	return &rig{t: t, Learner: New(o, predictor.New(solo), solo), solo: solo, store: store, now: time.Second}
+}
+
+// world is a device with two models, or more. Their services are not sorted by
+// name.
+func world(more ...string) World {
+	w := World{Device: "test"}
+	for i, name := range append([]string{"b", "a"}, more...) {
+		m := training.Model{Name: name, Hash: "hash of " + name, Operators: operators}
+		w.Models = append(w.Models, predictor.Served{Service: name, Model: name, Hash: m.Hash, Operators: m.Operators})
+		w.Services = append(w.Services, Service{ID: models.ServiceID(i), Model: m, Target: time.Second, Sizes: []int{1}})
+	}
+	w.Models = append(w.Models, make([]predictor.Served, 3-len(w.Models))...) // the places of others
+	return w
+}
+
+// do does what the Learner wants done.
+func (r *rig) do() {
+	r.t.Helper()
+	w := r.Work()
+	if w.Stop {
+		r.stops++
+	}
+	for _, e := range w.Entered {
+		r.entered = append(r.entered, e.Phase.String())
+	}
+	for _, job := range w.Store {
+		if err := job.Do(r.store); err != nil {
+			r.t.Errorf("%s: %v", job.What, err)
+		}
+	}
+	r.skips = append(r.skips, w.Skips...)
+	if w.Fit != nil {
+		r.fit = w.Fit
+	}
+	if w.Read != nil {
+		found, _ := w.Read.From(r.store)
+		r.Found(found)
+		r.do()
+	}
+}
+
+// bind gives the Learner the models of a world.
+func (r *rig) bind(w World) {
+	r.Changed()
+	r.Bind(w)
+	r.do()
+}
+
+// step measures a step. It reports false if there is none.
+func (r *rig) step(fault error) bool {
+	r.t.Helper()
+	rounds := r.Next(r.now)
+	r.do()
+	if len(rounds) == 0 {
+		return false
+	}
+	result := Result{Err: fault, Culprit: rounds[0].Spans[0].Service}
+	for _, g := range rounds {
+		var took time.Duration
+		for _, s := range g.Spans {
+			took += 100 * time.Microsecond * time.Duration(s.End-s.Start)
+		}
+		r.now += took
+		result.Took = append(result.Took, Timing{Latency: took})
+	}
+	r.Finished(r.now, result)
+	r.do()
+	return true
+}
+
+func (r *rig) stands(phase Phase, parts ...string) {
+	r.t.Helper()
+	report := r.Report()
+	if report.Phase != phase {
+		r.t.Errorf("%v: %s; want %v", report.Phase, report.Reason, phase)
+	}
+	for _, part := range parts {
+		if !strings.Contains(report.Reason, part) {
+			r.t.Errorf("%q is not in %q", part, report.Reason)
+		}
+	}
+}
+
+// Phases are what status promises.
+func TestPhases(t *testing.T) {
+	var all []string
+	for p := Loading; p <= Serving; p++ {
+		all = append(all, p.String())
+	}
+	if want := []string{"loading", "solo", "measuring", "training", "serving"}; !slices.Equal(all, want) {
+		t.Error(all)
+	}
+}
+
+// From nothing to a predictor: measure, fit, serve; and the models that come next
+// are served with what is stored.
+func TestFromMeasuringToServing(t *testing.T) {
+	r := newRig(t, nil)
+	r.bind(world())
+	r.stands(Measuring, "batches run one at a time")
+	if !slices.Equal(r.Services(), []models.ServiceID{1, 0}) || !r.Pending() {
+		t.Errorf("services %v are measured", r.Services())
+	}
+	r.Arrived(r.now)
+	if r.QuietAt() != r.now+Quiet {
+		t.Errorf("quiet at %v", r.QuietAt())
+	}
+	for r.step(nil) {
+	}
+	r.stands(Training, "8 of 8 measurements are made")
+	if r.fit == nil || len(r.fit.Data.Rows) != 2+4 || len(r.fit.Operators["a"]) != 1 {
+		t.Fatalf("to be fitted: %+v", r.fit)
+	}
+	f := file("a", "b", "c")
+	r.Fitted(r.fit, f, nil, world())
+	r.do()
+	r.stands(Serving, "trained on 1000 groups")
+	if stored, err := r.store.Predictors(); err != nil || len(stored) != 1 {
+		t.Errorf("%d predictors are stored: %v", len(stored), err)
+	}
+	r.bind(world())
+	if want := []string{"measuring", "training", "serving"}; !slices.Equal(r.entered, want) {
+		t.Errorf("phases %q, want %q", r.entered, want)
+	}
+	w := world("c")
+	w.Models[0].Hash, w.Services[0].Model.Hash, w.Reloaded = "another", "another", true
+	r.bind(w)
+	r.stands(Serving, "it does not know b")
+	if report := r.Report(); !strings.Contains(report.Remedy, "restart overlapd") {
+		t.Errorf("remedy: %s", report.Remedy)
+	}
+}
+
+// What goes wrong ends where batches run one at a time, and says why.
+func TestNoPredictor(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Options)
+		why    string
+	}{
+		"policy":    {func(o *Options) { o.Policy = "edf" }, "edf runs one batch at a time"},
+		"emulated":  {func(o *Options) { o.Emulated = true }, "an emulated device is not measured"},
+		"unwanted":  {func(o *Options) { o.OnStart = false }, "make one with overlapd profile"},
+		"refused":   {func(o *Options) { o.File, o.Refused = "x", errors.New("no such file") }, "refused: no such file"},
+		"other":     {func(o *Options) { o.File, o.Configured = "x", file("c", "d") }, "the configured predictor is refused"},
+		"too few":   {nil, "two services at least"},
+		"slow file": {nil, "cannot be used: it is slow"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, c.change)
+			w := world()
+			switch name {
+			case "policy":
+				if r.Changed(); r.Stale() {
+					t.Error("it wants models")
+				}
+				r.stands(Solo, c.why)
+				return
+			case "too few":
+				w.Services[1].GivenUp = true
+			case "slow file":
+				r.Bind(w)
+				read := r.Work().Read
+				r.Found(read.Not(errors.New("it is slow")))
+			}
+			if name != "slow file" {
+				r.bind(w)
+			}
+			r.stands(Solo, c.why)
+			if r.Next(r.now) != nil {
+				t.Error("something is measured")
+			}
+		})
+	}
+}
+
+// What was begun for other models comes too late.
+func TestLateNewsIsIgnored(t *testing.T) {
+	r := newRig(t, nil)
+	r.Bind(world())
+	late := r.Work().Read
+	r.bind(world())
+	found, _ := late.From(r.store)
+	r.session.Cold(0)
+	before := r.session
+	if r.Found(found); r.session != before {
+		t.Error("a session for other models is taken")
+	}
+	r.Next(r.now)
+	r.bind(world()) // while a step runs, which is told to stop
+	if r.stops != 2 {
+		t.Errorf("%d stops", r.stops)
+	}
+	r.Finished(r.now, Result{Took: []Timing{{Latency: time.Second}}})
+	if p := r.Report().Progress; p.Done != 0 || p.Spent != 0 {
+		t.Errorf("a step for other models counts: %+v", p)
+	}
+	for r.step(nil) {
+	}
+	fit := r.fit
+	r.Stop()
+	r.do()
+	r.Fitted(fit, file("a", "b"), nil, world())
+	r.stands(Training)
+}
+
+// A step that queries disturb is run again; one that fails is left out and told.
+func TestStepsThatFail(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.CanFit = false })
+	r.bind(world())
+	first := r.Next(r.now)
+	r.Finished(r.now, Result{Err: ErrDisturbed})
+	if d := cmp.Diff(first[0].Spans[0].Size, r.Next(r.now)[0].Spans[0].Size); d != "" {
+		t.Error(d)
+	}
+	r.Finished(r.now, Result{Err: ErrDisturbed})
+	broken := errors.New("it does not run")
+	for r.step(broken) {
+	}
+	r.stands(Solo, "8 cannot be", "make a predictor of them with overlapd train")
+	if len(r.skips) == 0 || !errors.Is(r.skips[0].Err, broken) || r.skips[0].Model == "" {
+		t.Errorf("skips %+v", r.skips)
+	}
+}
+
+// Measuring ends when its time is spent; overlapd profile measures also where
+// there is a predictor, and fits none.
+func TestMeasureOnly(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.OnStart, o.Stored = false, []*predictor.File{file("a", "b")} })
+	r.MeasureOnly(2 * time.Millisecond)
+	r.bind(world())
+	for r.step(nil) {
+	}
+	r.stands(Solo, "and the time for them, 2ms, is spent")
+	if p := r.Report().Progress; p.Done == 0 || p.Done == p.Total {
+		t.Errorf("progress %+v", p)
+	}
+}
+
+// What is to be done depends on where the predictor comes from, and on whether a
+// start would take it again.
+func TestRemedyOfUnknownServices(t *testing.T) {
+	for name, tt := range map[string]struct {
+		unknown  []string
+		file     string
+		emulated bool
+		fits     bool
+		want     string
+	}{
+		"none":                     {nil, "", false, true, ""},
+		"replaced":                 {[]string{"b"}, "", false, true, "restart overlapd, which then measures"},
+		"added":                    {[]string{"new"}, "", false, true, "stop overlapd, run overlapd profile"},
+		"replaced, no training":    {[]string{"b"}, "", false, false, "stop overlapd, run overlapd profile"},
+		"a predictor of one's own": {[]string{"b"}, "x", false, true, "name the new file in predictor.file"},
+		"emulated":                 {[]string{"b"}, "x", true, false, "to data that has them"},
+	} {
+		l := &Learner{unknown: tt.unknown, file: file("a", "b")}
+		l.options = Options{File: tt.file, Emulated: tt.emulated, CanFit: tt.fits, OnStart: true}
+		if got := l.remedy(); !strings.Contains(got, tt.want) || (got == "") != (tt.want == "") {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// While queries may come, batches that would hold one up for too long are not
+// measured; the smallest always is.
+func TestSubjectsWhileServing(t *testing.T) {
+	r := newRig(t, nil)
+	served := world().Services
+	served[0].Target, served[0].Sizes = time.Second, []int{1, 2}
+	served[1].Target, served[1].Sizes = 400*time.Millisecond, []int{2, 4, 8}
+	for service, perItem := range []int64{60e6, 20e6} { // nanoseconds
+		for size := int64(1); size <= 8; size *= 2 {
+			each := perItem * size / operators
+			if err := r.solo.SetOperators(models.ServiceID(service), int(size), 0, []int64{each, each}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	sizes := func() (found [][]int) {
+		subjects, _ := r.subjects(served)
+		for _, s := range subjects {
+			found = append(found, s.Sizes)
+		}
+		return found
+	}
+	// Half of the least target for two spans: 100 ms each.
+	if d := cmp.Diff([][]int{{2, 4}, {1}}, sizes()); d != "" {
+		t.Error(d)
+	}
+	r.MeasureOnly(0)
+	if d := cmp.Diff([][]int{{2, 4, 8}, {1, 2}}, sizes()); d != "" {
+		t.Error(d)
+	}
+}
+
+// file is a predictor that knows some models of the rig.
+func file(names ...string) *predictor.File {
+	f := &predictor.File{
+		Format: predictor.Format, Device: "test", Created: time.Date(2024, 2, 29, 12, 0, 0, 0, time.UTC),
+		Recipe: "test", Rows: 1000, Output: predictor.OutputMicros,
+		Features: predictor.Features{Set: predictor.FeaturesModel, Spans: 2},
+		Test:     predictor.Errors{Rows: 100, MAPE: 3, Quantiles: predictor.Quantiles{P01: 0.9, P50: 1, P90: 1.05, P95: 1.07, P99: 1.1}},
+	}
+	for _, name := range names {
+		m := predictor.FeatureModel{Name: name, Hash: "hash of " + name, Operators: operators, MaxSize: 4}
+		for _, size := range []int{1, 4} {
+			m.Costs = append(m.Costs, predictor.CostCell{Size: size, Micros: []float64{100, 100}, Work: []float64{60, 60}})
+		}
+		f.Features.Models = append(f.Features.Models, m)
+	}
+	width := f.Features.Width()
+	f.Layers = []predictor.Layer{{Inputs: width, Outputs: 1, Weights: make([]float32, width), Bias: []float32{1}}}
+	return f
+}
