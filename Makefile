@@ -57,9 +57,10 @@ bench: build ## what cutting models at every node costs
 	bin/overlapd bench engine --model bert --batch 1 --threads 1,2
 
 gpu-bundle: build ## bin/gpu-bundle: what a machine with a GPU needs to be checked, in pieces (GPU_LIBS=host|carry)
-	ORT_VERSION='$(ORT_VERSION)' scripts/gpu-bundle bin/overlapd bin/gpu-bundle
+	go test -c -trimpath -ldflags '-s -w' -o bin/gpu.test ./test/gpu
+	ORT_VERSION='$(ORT_VERSION)' scripts/gpu-bundle bin/gpu-bundle bin/overlapd bin/gpu.test
 
-gpu-check: gpu-bundle ## check this machine's GPU: correctness, speed, what overlapping gains (ARGS for overlapd gpu-check)
+gpu-check: gpu-bundle ## check this machine's GPU: correctness, speed, what overlapping gains (ARGS for the tests)
 	GPU_CHECK_OUT=bin/gpu-check-results bin/gpu-bundle/gpu-check $(ARGS)
 
 deb: ort ## a Debian package in bin/

@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -73,20 +72,6 @@ func TestLookAtGPUs(t *testing.T) {
 		r := lookAtGPUs(t.Context(), parsed(t, text+twoServices), nil)
 		if len(r.Findings) != 1 || (r.Err() == nil) != fine {
 			t.Errorf("%q: %+v", text, r.Findings)
-		}
-	}
-}
-
-// TestConfigOfGPUCheck: the daemon reads what gpu-check writes for it.
-func TestConfigOfGPUCheck(t *testing.T) {
-	for name, mode := range map[string]string{"cuda_off.toml": "off", "cuda_mps.toml": "existing"} {
-		c, err := config.Load(filepath.Join("gpucheck", "testdata", name))
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if c.Device != "cuda" || c.GPU == "" || c.MPS.Mode != mode || len(c.Services) != 3 || c.Services[1].Cut != 64 {
-			t.Errorf("%s: %+v", name, c)
 		}
 	}
 }

@@ -245,12 +245,6 @@ var arrows = []arrow{
 		tests: []string{"models/zoo"},
 	},
 	{
-		pkg:   "cmd/overlapd/gpucheck",
-		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/load", "cuda", "cuda/driver", "cuda/mps", "executor", "executor/child", "models", "ort", "segments", "stats"},
-		why:   "it finds out what a machine's GPU is worth, from outside of daemons and probes, and with workers whose rounds it says itself",
-		tests: []string{"cuda/driver/fakedriver", "cuda/fake", "cuda/mps/fakemps", "models/zoo"},
-	},
-	{
 		pkg:   "cmd/overlapd/hostcheck",
 		may:   []string{"cuda", "cuda/mig", "cuda/mps"},
 		why:   "it looks at a host and not at models: who runs one to see is a function that it is given",
@@ -271,7 +265,7 @@ var arrows = []arrow{
 		pkg: "cmd/overlapd",
 		may: []string{
 			"cmd/overlapd/reproduce", "device", "executor/emulated", "sim", "sim/bound",
-			"cmd/overlapd/conformance", "cmd/overlapd/cutcost", "cmd/overlapd/gpucheck", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "cuda/mig", "daemon", "daemon/admin", "daemon/config", "daemon/gpu", "executor", "executor/child", "intake",
+			"cmd/overlapd/conformance", "cmd/overlapd/cutcost", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "cuda/mig", "daemon", "daemon/admin", "daemon/config", "daemon/gpu", "executor", "executor/child", "intake",
 			"models", "models/zoo", "ort", "overlap", "overlap/journal", "predictor", "segments", "training",
 			"daemon/access", "training/advice", "training/fit", "daemon/timeline", "perfetto",
 		},
@@ -282,6 +276,14 @@ var arrows = []arrow{
 		pkg:   "test",
 		why:   "it holds tests of the built program, which it meets as its clients and users do",
 		tests: []string{"daemon/rpc/inference", "models", "models/zoo", "ort"},
+	},
+	{
+		pkg: "test/gpu",
+		why: "it finds out what a machine's GPU is worth, from outside of daemons and probes, and with workers whose rounds it says itself",
+		tests: []string{
+			"cmd/overlapd/cutcost", "cmd/overlapd/load", "cuda", "cuda/driver", "cuda/driver/fakedriver", "cuda/fake", "cuda/mps", "cuda/mps/fakemps",
+			"daemon/config", "executor", "executor/child", "models", "models/zoo", "ort", "segments", "stats",
+		},
 	},
 	{
 		pkg:   "test/structure",
@@ -300,7 +302,7 @@ var owners = []struct {
 }{
 	{"C", []string{"cuda/driver", "ort"}, "cgo is the business of whoever calls a C library, so that all others build and are checked without it"},
 	{"unsafe", []string{"cuda/driver", "cuda/driver/fakedriver", "daemon/admin", "daemon/rpc/inference", "ort", "segments"}, "memory outside Go is turned into slices in few places, the kernel is asked for a peer's groups in one, and generated code turns a text into bytes"},
-	{"os/exec", []string{"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "executor", "executor/child", "cmd/overlapd", "cmd/overlapd/cutcost", "cmd/overlapd/conformance", "cmd/overlapd/gpucheck"}, "whoever starts a process must reap it"},
+	{"os/exec", []string{"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "executor", "executor/child", "cmd/overlapd", "cmd/overlapd/cutcost", "cmd/overlapd/conformance"}, "whoever starts a process must reap it"},
 	{"syscall", []string{"cuda/mps", "cuda/mps/fakemps", "cmd/overlapd", "cmd/overlapd/hostcheck", "daemon", "daemon/config", "executor/child", "segments"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
 	{"log", nil, "packages return errors and emit events; the daemon logs them with zerolog"},
 
@@ -329,7 +331,7 @@ var owners = []struct {
 	{"golang.org/x/time/rate", []string{"executor", "executor/child"}, "what a worker says is passed on at a limited rate by whoever listens to it"},
 	{"golang.org/x/sys", []string{
 		"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "models", "segments", "executor", "executor/child", "executor/emulated", "daemon", "daemon/rpc", "daemon/admin", "daemon/statefile", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
-		"cmd/overlapd/conformance", "cmd/overlapd/gpucheck", "cmd/overlapd/hostcheck",
+		"cmd/overlapd/conformance", "cmd/overlapd/hostcheck",
 	}, "the scheduler and the predictor ask nothing of the system, and ort asks the system through C"},
 
 	{"github.com/google/go-cmp", nil, "it is made for tests, and panics"},

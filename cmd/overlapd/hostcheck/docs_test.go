@@ -22,7 +22,6 @@ var told = map[string]string{
 	"cuda/mig":               "",
 	"cuda/mps":               "mps: ",
 	"cuda/driver":            "driver: ",
-	"cmd/overlapd/gpucheck":  "",
 	"cmd/overlapd/hostcheck": "",
 	"daemon/gpu":             "",
 	"daemon/mps*.go":         "", // the rest of the daemon is not of GPUs

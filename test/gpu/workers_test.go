@@ -1,4 +1,4 @@
-package gpucheck
+package gpu
 
 import (
 	"context"
@@ -19,11 +19,8 @@ const (
 	// spanTimeout bounds one span; none of what is measured comes near.
 	spanTimeout = 20 * time.Second
 
-	// alignment is that of inputs in shared memory.
-	alignment = segments.ArenaAlign
-
-	// poll is for how long daemon and worker look for each other's next message,
-	// as in a daemon's default configuration.
+	// poll is for how long check and worker look for each other's next message, as
+	// in a daemon's default configuration.
 	poll = 200 * time.Microsecond
 
 	// warmups is how often a batch runs before it is timed.
@@ -31,44 +28,42 @@ const (
 )
 
 // workers run the services of a check, each in a process of its own, without a
-// daemon: what runs together is said and not decided.
+// daemon: the test says what runs together, and no scheduler decides it.
 type workers struct {
-	exec    *executor.Executor
-	infos   []segments.Info // by service, from when it is ready
-	news    chan executor.Event
-	round   uint64
-	batch   models.BatchID
-	seqLen  int
-	inputs  map[inputKey][]segments.Tensor
-	offsets []heldInput
+	exec   *executor.Executor
+	infos  []segments.Info // by service, from when it is ready
+	news   chan executor.Event
+	round  uint64
+	batch  models.BatchID
+	seqLen int
+	inputs map[part][]segments.Tensor // by service and batch size
 }
 
-type inputKey struct{ service, batch int }
-
-type heldInput struct {
-	service models.ServiceID
-	offset  int64
-}
+// part is what one service has in a group: operators [0, end) of a batch, all of
+// them if end is 0.
+type part struct{ service, batch, end int }
 
 // startWorkers starts a worker for each service and waits until all are ready.
 // The environment is that of the workers, nil for ours.
 func (c *check) startWorkers(ctx context.Context, env []string) (w *workers, err error) {
 	w = &workers{
-		infos:  make([]segments.Info, len(c.Services)),
-		news:   make(chan executor.Event, 4*len(c.Services)), // each is ready once or lost once
-		seqLen: c.SeqLen, inputs: map[inputKey][]segments.Tensor{},
+		infos:  make([]segments.Info, len(c.services)),
+		news:   make(chan executor.Event, 4*len(c.services)), // each is ready once or lost once
+		seqLen: c.seqLen, inputs: map[part][]segments.Tensor{},
 	}
 	o := executor.Options{
-		Command: append(c.Command[:len(c.Command):len(c.Command)], "worker"), Env: env,
+		Command: []string{c.program, "worker"}, Env: env,
 		LoadTimeout: loadTimeout, SpanTimeout: spanTimeout, Poll: poll, Policy: child.Policy{RestartLimit: 1}, Events: w.event,
 	}
-	for i, m := range c.Services {
+	for i, m := range c.services {
 		spec := segments.LoadSpec{
-			Service: m.Name, ModelPath: m.Path, CacheDir: c.CacheDir, Threads: c.Threads, CutTarget: c.cut(m.Name),
+			Service: m, ModelPath: c.paths[m], CacheDir: c.cache, Threads: 1, CutTarget: c.cutOf(m),
 			MaxBatch: 1, // larger ones warm up when they are measured: a GPU takes seconds for each size
 		}
-		c.placeWorker(&spec)
-		o.Services = append(o.Services, executor.ServiceSpec{ID: models.ServiceID(i), Name: m.Name, Load: spec})
+		if !c.rehearsal() {
+			spec.CUDA, spec.WarmSeqLens = &segments.CUDASpec{}, []int{c.seqLen}
+		}
+		o.Services = append(o.Services, executor.ServiceSpec{ID: models.ServiceID(i), Name: m, Load: spec})
 	}
 	if w.exec, err = executor.New(o); err != nil {
 		return nil, err
@@ -93,7 +88,6 @@ func (w *workers) event(e executor.Event) {
 	}
 }
 
-// await waits until every worker is ready, or one is lost.
 func (w *workers) await(ctx context.Context) error {
 	for range w.infos {
 		select {
@@ -104,7 +98,7 @@ func (w *workers) await(ctx context.Context) error {
 			case executor.WorkerReady:
 				w.infos[e.Service] = e.Info
 			case executor.WorkerLost:
-				return fmt.Errorf("%w: %w", ErrWorker, e.Err)
+				return e.Err
 			}
 		}
 	}
@@ -113,8 +107,8 @@ func (w *workers) await(ctx context.Context) error {
 
 // stop ends the workers.
 func (w *workers) stop() error {
-	for _, h := range w.offsets {
-		_ = w.exec.Arena(h.service).Free(h.offset) // it was allocated there
+	for p, tensors := range w.inputs {
+		_ = w.exec.Arena(models.ServiceID(p.service)).Free(tensors[0].Offset) // it was allocated there
 	}
 	// Outcomes that nobody received would keep their outputs.
 	done := make(chan error, 1)
@@ -125,10 +119,6 @@ func (w *workers) stop() error {
 	return <-done
 }
 
-// part is what one service has in a group: operators [0, end) of a batch, all of
-// them if end is 0.
-type part struct{ service, batch, end int }
-
 // run runs the parts as one round and returns how long it took.
 func (w *workers) run(ctx context.Context, parts ...part) (time.Duration, error) {
 	requests := make([]executor.SpanRequest, len(parts))
@@ -137,17 +127,16 @@ func (w *workers) run(ctx context.Context, parts ...part) (time.Duration, error)
 		if err != nil {
 			return 0, err
 		}
-		end := p.end
-		if end == 0 {
-			end = len(w.infos[p.service].Operators)
+		info := &w.infos[p.service]
+		if p.end == 0 {
+			p.end = len(info.Operators)
 		}
 		w.batch++
-		requests[i] = executor.SpanRequest{
-			Span: models.Span{
-				Service: models.ServiceID(p.service), Batch: w.batch, End: end, Size: p.batch, SeqLen: w.seqLenOf(p.service),
-			},
-			Queries: []executor.QueryTensors{{ID: models.QueryID(w.batch), Inputs: tensors}},
+		span := models.Span{Service: models.ServiceID(p.service), Batch: w.batch, End: p.end, Size: p.batch}
+		if models.HasSeqLen(info.Inputs) {
+			span.SeqLen = w.seqLen
 		}
+		requests[i] = executor.SpanRequest{Span: span, Queries: []executor.QueryTensors{{ID: models.QueryID(w.batch), Inputs: tensors}}}
 	}
 	w.round++
 	if err := w.exec.Run(w.round, requests); err != nil {
@@ -161,14 +150,14 @@ func (w *workers) run(ctx context.Context, parts ...part) (time.Duration, error)
 	}
 }
 
-// settle gives back what a round left, and tells what went wrong in it.
+// settle gives back what a round left, and returns what went wrong in it.
 func (w *workers) settle(o *executor.Outcome) error {
 	release(o)
 	var faults []error
 	for i := range o.Spans {
 		s := &o.Spans[i]
 		if s.Status != executor.Done {
-			faults = append(faults, fmt.Errorf("%w: a span of service %d is %s: %w", ErrWorker, s.Span.Service, s.Status, s.Err))
+			faults = append(faults, fmt.Errorf("a span of service %d is %s: %w", s.Span.Service, s.Status, s.Err))
 		} else if !s.Finished {
 			w.exec.Release(s.Span.Service, s.Span.Batch)
 		}
@@ -184,18 +173,11 @@ func release(o *executor.Outcome) {
 	}
 }
 
-func (w *workers) seqLenOf(service int) int {
-	if models.HasSeqLen(w.infos[service].Inputs) {
-		return w.seqLen
-	}
-	return 0
-}
-
 // inputsOf returns inputs of zeros. They are made once: a worker only reads them,
 // and has one batch at a time.
 func (w *workers) inputsOf(p part) ([]segments.Tensor, error) {
-	key := inputKey{p.service, p.batch}
-	if t, ok := w.inputs[key]; ok {
+	p.end = 0
+	if t, ok := w.inputs[p]; ok {
 		return t, nil
 	}
 	specs := w.infos[p.service].Inputs
@@ -208,21 +190,19 @@ func (w *workers) inputsOf(p part) ([]segments.Tensor, error) {
 			bytes *= d
 		}
 		if bytes == 0 {
-			return nil, fmt.Errorf("%w: input %q is %s, which cannot be made up", ErrWorker, specs[i].Name, specs[i].Type)
+			return nil, fmt.Errorf("input %q is %s, which cannot be made up", specs[i].Name, specs[i].Type)
 		}
 		tensors = append(tensors, segments.Tensor{Type: elem, Shape: shape, Offset: sum, Bytes: bytes})
-		sum += (bytes + alignment - 1) / alignment * alignment
+		sum += (bytes + segments.ArenaAlign - 1) / segments.ArenaAlign * segments.ArenaAlign
 	}
-	id := models.ServiceID(p.service)
-	offset, data, err := w.exec.Arena(id).Alloc(max(sum, 1))
+	offset, data, err := w.exec.Arena(models.ServiceID(p.service)).Alloc(sum)
 	if err != nil {
 		return nil, fmt.Errorf("memory for inputs of batch size %d: %w", p.batch, err)
 	}
 	clear(data)
-	w.offsets = append(w.offsets, heldInput{id, offset})
 	for i := range tensors {
 		tensors[i].Offset += offset
 	}
-	w.inputs[key] = tensors
+	w.inputs[p] = tensors
 	return tensors, nil
 }

@@ -1,0 +1,147 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/cuda"
+	"github.com/overlapd/overlapd/ort"
+)
+
+// facts are what the machine has.
+type facts struct {
+	Kernel    string      `json:"kernel"`
+	Cores     int         `json:"cores"`
+	User      int         `json:"user"` // number of the one who checks
+	ORT       string      `json:"ort"`  // version of ONNX Runtime
+	ORTPath   string      `json:"ort_path"`
+	ORTPinned bool        `json:"ort_pinned"`
+	GPU       *cuda.Facts `json:"gpu,omitempty"`
+}
+
+func (c *check) readFacts(context.Context) error {
+	f := facts{Cores: runtime.NumCPU(), User: os.Geteuid()}
+	defer func() { keep(c, &c.mu.Facts, f) }()
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return err
+	}
+	f.Kernel = unix.ByteSliceToString(name.Release[:])
+	path, err := ort.Find()
+	if err != nil {
+		return err
+	}
+	lib, err := ort.Open(path)
+	if err != nil {
+		return err
+	}
+	f.ORT, f.ORTPath, f.ORTPinned = lib.Version(), lib.Path(), lib.Pinned()
+	if c.rehearsal() {
+		return nil
+	}
+	f.GPU, err = c.findGPU()
+	return err
+}
+
+// findGPU reads what NVML says, and names the device after it.
+func (c *check) findGPU() (f *cuda.Facts, err error) {
+	host, err := c.nvml()
+	if err != nil {
+		c.expect([]string{"F1"}, false, "%v", err)
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, host.Close()) }()
+	found, err := host.Facts()
+	c.expect([]string{"F1"}, err == nil, "facts were read with driver %s, NVML %s: %v", found.Driver, found.NVML, err)
+	if err != nil {
+		return nil, err
+	}
+	c.expectProfiles(&found)
+	t, err := found.Find(c.gpu)
+	if err != nil {
+		return &found, err
+	}
+	c.gpu, c.mu.Device = t.UUID(), t.Device.Name
+	if t.Instance != nil {
+		c.mu.Device += ", MIG " + t.Instance.Profile
+		s, err := host.Sample(c.gpu)
+		c.expect([]string{"F2"}, err == nil && s.Memory.Known && s.Power.Known, "memory known: %t, power known: %t, %v", s.Memory.Known, s.Power.Known, err)
+		c.expect([]string{"F5"}, err == nil && !s.Utilization.Known, "utilization known: %t, %v", s.Utilization.Known, s.Utilization.Err)
+	}
+	return &found, nil
+}
+
+// expectProfiles looks at what NVML says of MIG.
+func (c *check) expectProfiles(f *cuda.Facts) {
+	for _, g := range f.Devices {
+		if !g.MIG.Capable {
+			continue
+		}
+		var names []string
+		for _, p := range g.MIG.Profiles {
+			names = append(names, p.Name)
+		}
+		saw := fmt.Sprintf("GPU %d of %.1f GiB, MIG mode %t, as user %d: profiles %s; placements listed: %t",
+			g.Index, float64(g.Memory.Value.Total)/(1<<30), g.MIG.Enabled, os.Geteuid(), strings.Join(names, " "), g.MIG.Listed)
+		c.see([]string{"F6", "F7"}, "see", "%s", saw)
+		if os.Geteuid() != 0 {
+			c.expect([]string{"F9"}, len(names) > 0, "%s", saw)
+		} else if !g.MIG.Enabled {
+			c.expect([]string{"F8"}, g.MIG.Listed, "%s", saw)
+		}
+	}
+}
+
+// listed returns the processes that NVML has on the device now.
+func (c *check) listed() (pids []int, err error) {
+	host, err := c.nvml()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, host.Close()) }()
+	t, err := host.Find(c.gpu)
+	if err != nil {
+		return nil, err
+	}
+	list := t.Device.Processes.Value
+	if t.Instance != nil {
+		list = t.Instance.Processes()
+	}
+	for _, p := range list {
+		pids = append(pids, p.PID)
+	}
+	return pids, t.Device.Processes.Err
+}
+
+// TestFactsOfFake: a GPU, or a MIG device of one, is found and named by its UUID.
+func TestFactsOfFake(t *testing.T) {
+	c, gpus := withFakes(t)
+	if err := gpus.Place(1, 9, 0, 3); err != nil {
+		t.Fatal(err)
+	}
+	f, err := c.findGPU()
+	if err != nil || c.gpu != gpus.Devices[1].UUID || c.mu.Device != f.Devices[1].Name {
+		t.Errorf("found %s, %s: %v", c.gpu, c.mu.Device, err)
+	}
+	c.gpu = f.Devices[1].Instances[0].UUID
+	if _, err := c.findGPU(); err != nil || !strings.HasSuffix(c.mu.Device, ", MIG 3g.40gb") {
+		t.Errorf("found %s: %v", c.mu.Device, err)
+	}
+	if got := c.answers(); got["F2"] != "holds" || got["F5"] != "holds" {
+		t.Errorf("%+v", c.mu.Looks)
+	}
+	c.gpu = "7"
+	if _, err := c.findGPU(); err == nil || !strings.Contains(err.Error(), "this host has") {
+		t.Errorf("got %v", err)
+	}
+	if !gpus.Closed() {
+		t.Error("NVML is left open")
+	}
+}

@@ -1,0 +1,360 @@
+package gpu
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/cmd/overlapd/load"
+	"github.com/overlapd/overlapd/stats"
+)
+
+const (
+	// trainShare is the part of the step that is kept for training, which takes
+	// about 10 ms for each group, and startShare the part for starting workers.
+	trainShare = 0.3
+	startShare = 0.1
+
+	// leastTarget is the least QoS target: below it, passing requests on matters
+	// more than running them.
+	leastTarget = 5 * time.Millisecond
+
+	// turnWarmup is the part of a turn that does not count, and turnSlack what it
+	// takes besides: connections, inputs, last answers.
+	turnWarmup = 500 * time.Millisecond
+	turnSlack  = time.Second
+
+	// leastTurn is the shortest turn that tells anything.
+	leastTurn = time.Second
+
+	// giveUp is when the generator gives up on an answer, long after the deadline.
+	giveUp = 2 * time.Second
+
+	// indices is how many different integers requests hold, from 0: BERT has two
+	// token types, and CUDA does not notice an index that is out of range.
+	indices = 2
+)
+
+// profileRow tells what was measured and how well groups are predicted from it.
+type profileRow struct {
+	MeasureSeconds float64 `json:"measure_seconds"`
+	Measured       int     `json:"measured"` // groups and solo runs
+	DriftPercent   float64 `json:"drift_percent"`
+	Rows           int     `json:"rows"` // groups that the predictor was fitted to, 0 if there is none
+	TrainSeconds   float64 `json:"train_seconds"`
+	MAPE           float64 `json:"mape_test"` // percent, on groups that were kept aside
+}
+
+// profileGroups measures groups as the daemon does and fits a predictor, which stays
+// in the state folder for the daemons of the next step.
+func (c *check) profileGroups(ctx context.Context) error {
+	if c.alone(c.services[0]) == 0 {
+		return fmt.Errorf("%w: what services take alone, with a batch of 1", errNotMeasured)
+	}
+	c.state = c.top.TempDir()
+	config, err := c.writeConfig(c.state)
+	if err != nil {
+		return err
+	}
+	limit := min(time.Duration(float64(timeLeft(ctx))*(1-trainShare-startShare)), c.profile)
+	var measured struct {
+		Measured int     `json:"measured"`
+		Seconds  float64 `json:"seconds"`
+		Drift    float64 `json:"drift_percent"`
+	}
+	if err := c.ask(ctx, &measured, "profile", "--config", config, "--time", limit.String(), "--json"); err != nil {
+		return err
+	}
+	p := profileRow{MeasureSeconds: measured.Seconds, Measured: measured.Measured, DriftPercent: measured.Drift}
+	defer func() { keep(c, &c.mu.Profile, p) }()
+	var trained struct {
+		Rows    int     `json:"rows"`
+		Seconds float64 `json:"seconds"`
+		MAPE    float64 `json:"mape_test"`
+	}
+	err = c.ask(ctx, &trained, "train", "--config", config, "--seed", fmt.Sprint(seed), "--json")
+	p.Rows, p.TrainSeconds, p.MAPE = trained.Rows, trained.Seconds, trained.MAPE
+	return err
+}
+
+// ask runs a command of overlapd that prints one JSON object.
+func (c *check) ask(ctx context.Context, answer any, args ...string) error {
+	var failure bytes.Buffer
+	cmd := c.command(ctx, args...)
+	cmd.Stderr = &failure
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("overlapd %s: %w: %s", args[0], err, strings.TrimSpace(failure.String()))
+	}
+	if err := json.Unmarshal(out, answer); err != nil {
+		return fmt.Errorf("overlapd %s printed no result: %w", args[0], err)
+	}
+	return nil
+}
+
+// target returns the QoS target of a service: the time alone, so many times, and
+// no less than all services need one after another.
+func (c *check) target(model string) time.Duration {
+	sum := 0.0
+	for _, s := range c.services {
+		sum += c.alone(s)
+	}
+	ms := math.Ceil(max(c.targets*c.alone(model), sum))
+	return max(time.Duration(ms)*time.Millisecond, leastTarget)
+}
+
+// writeConfig writes the configuration of a daemon that keeps its state in dir,
+// and returns its path. All daemons share one MPS.
+func (c *check) writeConfig(dir string) (string, error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "device = %q\nlisten = \"127.0.0.1:0\"\ngrpc_listen = \"\"\nstate_dir = %q\nlog_format = \"json\"\n", c.device, dir)
+	switch {
+	case c.rehearsal():
+	case c.control == nil:
+		fmt.Fprintf(&b, "gpu = %q\n\n[mps]\nmode = \"off\"\n", c.gpu)
+	default:
+		env, err := c.workerEnv()
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(&b, "gpu = %q\n\n[mps]\nmode = \"existing\"\ndir = %q\n", c.gpu, variable(env, pipeVariable))
+	}
+	b.WriteString("\n[worker]\nthreads = 1\n")
+	fmt.Fprintf(&b, "\n[profile]\non_start = false\ngroups = %d\nspans = %d\nseed = %d\n", c.groups, len(c.services), seed)
+	for _, s := range c.services {
+		fmt.Fprintf(&b, "\n[[service]]\nname = %q\nmodel = %q\ntarget = %q\ncut = %d\nsizes = [1]\nseq_lens = [%d]\n",
+			s, c.paths[s], c.target(s), c.cutOf(s), c.seqLen)
+	}
+	path := filepath.Join(dir, "overlapd.toml")
+	return path, os.WriteFile(path, []byte(b.String()), 0o644)
+}
+
+// loadSetting is the load that all policies get.
+type loadSetting struct {
+	Rate    float64 `json:"rate_rps"` // all services together
+	Offered float64 `json:"offered"`  // work, in parts of what one batch after another can do
+	Turn    float64 `json:"turn_seconds"`
+	Rounds  int     `json:"rounds"` // turns of each policy
+}
+
+// turnRow is what one policy made of the load for a short time.
+type turnRow struct {
+	Round      int     `json:"round"`
+	Policy     string  `json:"policy"`
+	Requests   int64   `json:"requests"`
+	Violations float64 `json:"violations"` // part of the requests: late, dropped and refused
+	Goodput    float64 `json:"goodput_rps"`
+	P50        float64 `json:"p50_over_target"` // of the answered, of the service that is worst off
+	P99        float64 `json:"p99_over_target"`
+	LagP99MS   float64 `json:"send_lag_p99_ms"` // if it is large, the generator was too slow
+
+	Errors map[string]int64 `json:"errors"` // by reason, among the violations
+}
+
+// policyResult is all turns of a policy.
+type policyResult struct {
+	Policy     string  `json:"policy"`
+	Turns      int     `json:"turns"`
+	Requests   int64   `json:"requests"`
+	Violations float64 `json:"violations"`  // of all requests
+	Goodput    float64 `json:"goodput_rps"` // median of the turns
+	P99        float64 `json:"p99_over_target"`
+}
+
+// loadPolicies puts the same load on a daemon of each policy, in short turns, so
+// that whatever slows the machine down slows all of them. The daemons run all the
+// time; those that have no turn have nothing to do.
+func (c *check) loadPolicies(ctx context.Context) (err error) {
+	if c.state == "" {
+		return fmt.Errorf("%w: the groups that a predictor is made of", errNotMeasured)
+	}
+	var daemons []*serving
+	defer func() {
+		for _, d := range daemons {
+			err = errors.Join(err, d.stop())
+		}
+		for _, policy := range c.policies {
+			if p := c.sumUp(policy); p.Turns > 0 {
+				keep(c, &c.mu.Policies, p)
+			}
+		}
+	}()
+	for _, policy := range c.policies {
+		d, err := c.serve(ctx, policy)
+		if err != nil {
+			return fmt.Errorf("%s: %w", policy, err)
+		}
+		daemons = append(daemons, d)
+	}
+	s := c.setting(timeLeft(ctx))
+	keep(c, &c.mu.Load, s)
+	for round := range s.Rounds {
+		for i, policy := range c.policies {
+			t, err := c.turnOf(ctx, daemons[i].url, &s, round)
+			if err != nil {
+				return fmt.Errorf("%s: %w", policy, err)
+			}
+			t.Policy = policy
+			keep(c, &c.mu.Turns, t)
+		}
+	}
+	return nil
+}
+
+// setting returns the load that fits into the time.
+func (c *check) setting(left time.Duration) loadSetting {
+	sum := 0.0
+	for _, m := range c.services {
+		sum += c.alone(m)
+	}
+	n := float64(len(c.services))
+	rate := min(c.loadFactor*n*1000/sum, c.maxRate)
+	turns := time.Duration(len(c.policies))
+	rounds := max(int(min(c.load, left)/(turns*c.turn)), 1)
+	turn := min(c.turn, left/(turns*time.Duration(rounds))-turnWarmup-turnSlack)
+	return loadSetting{Rate: rate, Offered: rate / n * sum / 1000, Rounds: rounds, Turn: max(turn, leastTurn).Seconds()}
+}
+
+// turnOf puts the load on one daemon. All policies get the same arrivals in a round.
+func (c *check) turnOf(ctx context.Context, url string, s *loadSetting, round int) (turnRow, error) {
+	o := load.DefaultOptions()
+	o.URL, o.Services, o.Rate, o.Seed, o.SeqLen, o.MaxID, o.Timeout = url, c.services, s.Rate, uint64(seed+round), c.seqLen, indices, giveUp
+	o.Warmup, o.Duration = turnWarmup, time.Duration(s.Turn*float64(time.Second))
+	r, err := load.Run(ctx, o)
+	if err != nil || ctx.Err() != nil {
+		return turnRow{}, errors.Join(err, ctx.Err())
+	}
+	t := turnRow{Round: round, Requests: r.Requests, Violations: 1, Errors: r.Errors}
+	if r.Goodput != nil {
+		t.Goodput = *r.Goodput
+	}
+	if r.Requests > 0 {
+		t.Violations = max(1-t.Goodput*r.Duration/float64(r.Requests), 0)
+	}
+	if r.SendLag != nil {
+		t.LagP99MS = r.SendLag.P99
+	}
+	for _, s := range r.Services {
+		if s.TargetMS > 0 {
+			t.P50, t.P99 = max(t.P50, s.Latency.P50/s.TargetMS), max(t.P99, s.Latency.P99/s.TargetMS)
+		}
+	}
+	return t, nil
+}
+
+// sumUp puts the turns of a policy together.
+func (c *check) sumUp(policy string) policyResult {
+	p := policyResult{Policy: policy}
+	var goodput, p99, later []float64
+	first := 0.0
+	for _, t := range c.mu.Turns {
+		if t.Policy != policy {
+			continue
+		}
+		p.Turns++
+		p.Requests += t.Requests
+		p.Violations += t.Violations * float64(t.Requests)
+		goodput, p99 = append(goodput, t.Goodput), append(p99, t.P99)
+		if t.Round == 0 {
+			first = t.P50
+		} else {
+			later = append(later, t.P50)
+		}
+	}
+	p.Violations /= float64(max(p.Requests, 1))
+	p.Goodput, p.P99 = stats.Median(goodput), stats.Median(p99)
+	if len(later) > 0 {
+		c.see([]string{"C8", "C10"}, "see", "%s: median over target %.2f in its first turn, %.2f later", policy, first, stats.Median(later))
+	}
+	return p
+}
+
+// serving is a daemon in a process of its own.
+type serving struct {
+	cmd  *exec.Cmd
+	url  string
+	read chan struct{} // is closed when its log is read to the end
+}
+
+// serve starts a daemon with a policy and waits until all services are ready. It has
+// a copy of what was profiled, since only one daemon may open a state file, and the
+// optimized models in common with all others, since those never change.
+func (c *check) serve(ctx context.Context, policy string) (*serving, error) {
+	dir := c.top.TempDir()
+	state, err := os.ReadFile(filepath.Join(c.state, "state.db"))
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "state.db"), state, 0o600); err != nil {
+		return nil, err
+	}
+	if err := os.Symlink(filepath.Join(c.state, "optimized"), filepath.Join(dir, "optimized")); err != nil {
+		return nil, err
+	}
+	config, err := c.writeConfig(dir)
+	if err != nil {
+		return nil, err
+	}
+	d := &serving{cmd: c.command(context.Background(), "serve", "--config", config, "--policy", policy), read: make(chan struct{})}
+	log, err := d.cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := d.cmd.Start(); err != nil {
+		return nil, err
+	}
+	ready := make(chan error, 1)
+	go func() {
+		defer close(d.read)
+		ready <- d.follow(log)
+		_, _ = io.Copy(io.Discard, log)
+	}()
+	select {
+	case err = <-ready:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.stop())
+	}
+	return d, nil
+}
+
+// follow reads the log until the daemon is ready.
+func (d *serving) follow(log io.Reader) error {
+	var said []string
+	for lines := bufio.NewScanner(log); lines.Scan(); {
+		var l struct{ Level, Address, Message, Error string }
+		if json.Unmarshal(lines.Bytes(), &l) != nil || l.Level == "error" || l.Level == "warn" {
+			said = append(said, lines.Text())
+		}
+		if l.Address != "" {
+			d.url = "http://" + l.Address
+		}
+		if d.url != "" && l.Message == "all services are ready" {
+			return nil
+		}
+	}
+	return fmt.Errorf("it ended before it was ready: %s", strings.Join(said, " | "))
+}
+
+// stop ends the daemon and waits for it.
+func (d *serving) stop() error {
+	_ = d.cmd.Process.Signal(unix.SIGTERM) // it may be gone already
+	late := time.AfterFunc(processGrace, func() { _ = d.cmd.Process.Kill() })
+	defer late.Stop()
+	<-d.read
+	return d.cmd.Wait()
+}

@@ -1,0 +1,407 @@
+package gpu
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/cmd/overlapd/cutcost"
+	"github.com/overlapd/overlapd/cuda"
+	"github.com/overlapd/overlapd/cuda/mps"
+	"github.com/overlapd/overlapd/cuda/mps/fakemps"
+	"github.com/overlapd/overlapd/models/zoo"
+	"github.com/overlapd/overlapd/ort"
+)
+
+var (
+	deviceFlag  = flag.String("device", "", "cuda checks a GPU, cpu rehearses that on the CPU; without it a shorter rehearsal runs")
+	gpuFlag     = flag.String("gpu", "0", "which GPU: index, UUID or PCI address")
+	budgetFlag  = flag.Duration("budget", 440*time.Second, "time of all steps together")
+	spentFlag   = flag.Duration("spent", 0, "time that went before, as on unpacking: a part of the budget")
+	outFlag     = flag.String("out", "", "folder of "+reportName+"; none is written without it")
+	programFlag = flag.String("overlapd", "", "the overlapd binary; without it one is built")
+)
+
+const (
+	reportName   = "gpu-check.json"
+	reportFormat = "overlapd-gpu-check/2"
+
+	// saveEvery bounds what is lost of a step when the machine goes away.
+	saveEvery = 5 * time.Second
+
+	// hungGrace is how long a step may take to end after its time is up. One that
+	// takes longer waits for a driver that hangs, and so would the steps behind it.
+	hungGrace = 8 * time.Second
+
+	// processGrace is how long a process may take to end when told to.
+	processGrace = 5 * time.Second
+
+	seed = 1
+)
+
+// interrupted ends with SIGINT or SIGTERM: the step that runs keeps what it has
+// measured, and the others are skipped.
+var interrupted context.Context
+
+func TestMain(m *testing.M) {
+	fakemps.Take()
+	if role := os.Getenv(clientVariable); role != "" {
+		os.Exit(clientMain(role))
+	}
+	flag.Parse()
+	var stop context.CancelFunc
+	interrupted, stop = signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	m.Run()
+}
+
+// plan is what a check measures, and for how long.
+type plan struct {
+	device   string
+	models   []string // whose outputs are compared with the CPU's
+	services []string // three that run together
+	batches  []int    // of cutting and of pairs; the first one is 1
+	cuts     []int    // operators that models are cut into, 0 for one at every node
+	seqLen   int
+	profile  time.Duration // of measuring groups, at most
+	groups   int           // that are measured, at most
+	rounds   int           // of each pair, at most
+	load     time.Duration // of load, all policies together
+	turn     time.Duration // of one policy before the next has its turn
+	policies []string
+
+	loadFactor float64 // work offered: 1 keeps the device busy one batch after another
+	maxRate    float64 // requests a second, all services together, that are never exceeded
+	targets    float64 // the QoS target is the time alone, so many times
+}
+
+// onGPU suits a GPU and takes less than eight minutes.
+var onGPU = plan{
+	device: cutcost.CUDA,
+	models: []string{"tiny_add", "tiny_mlp", "tiny_cnn", "tiny_bert", "resnet50", "resnet50-fp16", "bert", "bert-fp16",
+		"inception_v3", "inception_v3-fp16", "vgg16", "vgg16-fp16"},
+	services: []string{"resnet50", "inception_v3", "bert"},
+	batches:  []int{1, 8}, cuts: []int{0, 64, 16, 4}, seqLen: 64,
+	profile: 2 * time.Minute, groups: 1500, rounds: 200,
+	load: time.Minute, turn: 5 * time.Second, policies: []string{"fcfs", "edf", "abacus", "overlap"},
+	loadFactor: 1, maxRate: 2000, targets: 4,
+}
+
+// onCPU runs every step on the CPU, with the smallest models, in a minute or two.
+var onCPU = plan{
+	device:   cutcost.CPU,
+	models:   []string{"tiny_add", "tiny_identity", "tiny_mlp", "tiny_cnn", "tiny_bert"},
+	services: []string{"tiny_cnn", "tiny_bert", "tiny_mlp"},
+	batches:  []int{1, 4}, cuts: []int{0, 4}, seqLen: 16,
+	profile: 40 * time.Second, groups: 600, rounds: 200,
+	load: 32 * time.Second, turn: 2 * time.Second, policies: onGPU.policies,
+	loadFactor: 0.5, maxRate: 400, targets: 20,
+}
+
+// inSeconds is onCPU with as little of everything as shows that each step works.
+func inSeconds() plan {
+	c := onCPU
+	c.models, c.batches = []string{"tiny_mlp", "tiny_cnn"}, []int{1}
+	c.profile, c.groups, c.rounds = 5*time.Second, 120, minRounds
+	c.load, c.turn, c.policies = time.Second, time.Second, []string{"fcfs", "edf", "overlap"}
+	return c
+}
+
+// step is one part of a check.
+type step struct {
+	name  string
+	limit time.Duration // of the default budget; another budget is divided alike
+	run   func(*check, context.Context) error
+}
+
+// steps are in the order in which they run: later ones use what earlier ones found.
+var steps = []step{
+	{"facts", 10 * time.Second, (*check).readFacts},
+	{"outputs", 45 * time.Second, (*check).compareOutputs},
+	{"cuts", 70 * time.Second, (*check).measureCuts},
+	{"sessions", 30 * time.Second, (*check).measureSessions},
+	{"variants", 12 * time.Second, (*check).measureVariants},
+	{"mps", 16 * time.Second, (*check).lookAtMPS},
+	{"pairs", 50 * time.Second, (*check).measurePairs},
+	{"repeat", 12 * time.Second, (*check).repeatGroup},
+	{"profile", 90 * time.Second, (*check).profileGroups},
+	{"load", 105 * time.Second, (*check).loadPolicies},
+}
+
+// check is one run of all steps.
+type check struct {
+	plan
+	top     *testing.T // outlives the steps: what several of them use is cleaned up with it
+	t       *testing.T // of the step that runs
+	program string     // overlapd
+	gpu     string     // as it was named, and from the facts on its UUID
+	control *mps.Control
+	state   string // folder of what was profiled, "" until then
+	paths   map[string]string
+	cache   string // of optimized models
+
+	// What tests replace: the host's NVML, the control program and the directory of
+	// MPS, how clients use the GPU, and how long MPS may take.
+	nvml       func() (*cuda.Host, error)
+	mpsProgram string
+	mpsDir     string
+	clientRole string
+	patience   time.Duration // with an event of MPS
+
+	mu struct {
+		sync.Mutex
+		report
+		saved time.Time
+	}
+}
+
+func newCheck(t *testing.T, p plan) *check {
+	return &check{
+		plan: p, top: t, t: t, gpu: *gpuFlag, paths: map[string]string{}, clientRole: "cuda", patience: clientPatience,
+		nvml: func() (*cuda.Host, error) { return cuda.Open(cuda.Options{}) },
+	}
+}
+
+// rehearsal reports whether no GPU is involved.
+func (c *check) rehearsal() bool { return c.device == cutcost.CPU }
+
+// TestGPU runs all steps, then compares what they found with what is wanted.
+func TestGPU(t *testing.T) {
+	began := time.Now()
+	c := newCheck(t, inSeconds())
+	switch *deviceFlag {
+	case cutcost.CUDA:
+		c.plan = onGPU
+	case cutcost.CPU:
+		c.plan = onCPU
+	case "":
+		if testing.Short() {
+			t.Skip("the rehearsal takes some ten seconds; -device cuda checks a GPU")
+		}
+	default:
+		t.Fatalf("device %q: there are %s and %s", *deviceFlag, cutcost.CPU, cutcost.CUDA)
+	}
+	if _, err := ort.Find(); err != nil {
+		t.Skip(err)
+	}
+	c.prepare()
+	r := &c.mu.report
+	r.Format, r.Rehearsal, r.Device, r.Started, r.Seed = reportFormat, c.rehearsal(), c.device, began.UTC().Truncate(time.Second), seed
+	if c.rehearsal() {
+		t.Log("a rehearsal on the CPU: no figure says anything about a GPU")
+	}
+	spent := *spentFlag + time.Since(began)
+	r.PreparingSeconds = spent.Seconds()
+	c.runAll(*budgetFlag - spent)
+	c.save()
+	c.judgeAll()
+}
+
+// prepare finds or builds overlapd and the models of the zoo.
+func (c *check) prepare() {
+	dir := c.top.TempDir()
+	base := dir
+	if *deviceFlag != "" {
+		var err error
+		if base, err = os.UserCacheDir(); err != nil {
+			c.top.Fatal(err)
+		}
+		base = filepath.Join(base, "overlapd")
+	}
+	c.cache, c.program = filepath.Join(base, "optimized"), *programFlag
+	if c.program == "" {
+		c.program = filepath.Join(dir, "overlapd")
+		if out, err := exec.Command("go", "build", "-o", c.program, "github.com/overlapd/overlapd/cmd/overlapd").CombinedOutput(); err != nil {
+			c.top.Fatalf("building overlapd: %v\n%s", err, out)
+		}
+	}
+	for _, name := range slices.Concat(c.models, c.services) {
+		path, err := zoo.Build(name, filepath.Join(base, "models"), seed, nil)
+		if err != nil {
+			c.top.Fatal(err)
+		}
+		c.paths[name] = path
+	}
+	if *outFlag != "" {
+		if err := os.MkdirAll(*outFlag, 0o755); err != nil {
+			c.top.Fatal(err)
+		}
+	}
+}
+
+// runAll runs each step as a subtest. Time that a step leaves is the others'.
+func (c *check) runAll(budget time.Duration) {
+	began := time.Now()
+	end := began.Add(budget)
+	for i, s := range steps {
+		var limits time.Duration
+		for _, later := range steps[i:] {
+			limits += later.limit
+		}
+		limit := time.Duration(float64(time.Until(end)) * float64(s.limit) / float64(limits))
+		result := stepResult{Name: s.name, Budget: max(limit, 0).Seconds()}
+		at := time.Now()
+		c.top.Run(s.name, func(t *testing.T) {
+			c.t = t
+			defer func() { result.Failed, result.Skipped = t.Failed(), t.Skipped() }()
+			c.runStep(s, limit)
+		})
+		c.t = c.top
+		result.Seconds = time.Since(at).Seconds()
+		c.mu.Lock()
+		c.mu.Steps = append(c.mu.Steps, result)
+		c.mu.Seconds = time.Since(began).Seconds()
+		c.mu.Unlock()
+		c.save()
+	}
+	late := slices.ContainsFunc(c.mu.Steps, func(s stepResult) bool { return s.Seconds > s.Budget })
+	c.expect([]string{"C6"}, !late, "%d steps in %.0f s", len(c.mu.Steps), c.mu.Seconds)
+}
+
+func (c *check) runStep(s step, limit time.Duration) {
+	if interrupted.Err() != nil || limit <= 0 {
+		c.t.Skip("not measured: interrupted, or no time was left")
+	}
+	ctx, cancel := context.WithTimeout(interrupted, limit)
+	defer cancel()
+	hangs := time.AfterFunc(limit+hungGrace, func() {
+		c.save()
+		panic(fmt.Sprintf("step %s hangs: it was told to end after %v and did not within %v more; look for Xid messages (dmesg)", s.name, limit, hungGrace))
+	})
+	defer hangs.Stop()
+	err := s.run(c, ctx)
+	switch {
+	case err == nil:
+	case interrupted.Err() != nil:
+		c.t.Skip("interrupted; what was measured until then is kept")
+	case ctx.Err() != nil:
+		c.t.Errorf("its %v were spent before it was through: %v", limit.Round(time.Second/10), err)
+	case errors.Is(err, errNotMeasured):
+		c.t.Skip(err)
+	default:
+		c.t.Error(err)
+	}
+}
+
+// errNotMeasured is the reason of a step that does not apply, or that needs what an
+// earlier one did not measure.
+var errNotMeasured = errors.New("not measured")
+
+// command returns a command of overlapd that is told to end with ctx.
+func (c *check) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, c.program, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
+	cmd.WaitDelay = processGrace
+	return cmd
+}
+
+// timeLeft returns how long a step may go on.
+func timeLeft(ctx context.Context) time.Duration {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return time.Hour
+	}
+	return max(time.Until(end), 0)
+}
+
+// keep adds a figure to the report and logs it, and now and then saves the report.
+func keep[T any](c *check, list *[]T, figure T) {
+	c.t.Helper()
+	line, err := json.Marshal(figure)
+	if err != nil {
+		c.t.Error(err)
+	}
+	c.t.Logf("%s", line)
+	c.mu.Lock()
+	*list = append(*list, figure)
+	late := time.Since(c.mu.saved) > saveEvery
+	c.mu.Unlock()
+	if late {
+		c.save()
+	}
+}
+
+// save writes the report. The file is there whole or as it was.
+func (c *check) save() {
+	if *outFlag == "" {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.saved = time.Now()
+	c.mu.Verdicts = c.mu.report.judge()
+	data, err := json.MarshalIndent(&c.mu.report, "", "  ")
+	path := filepath.Join(*outFlag, reportName)
+	if err == nil {
+		err = os.WriteFile(path+".incoming", append(data, '\n'), 0o644)
+	}
+	if err == nil {
+		err = os.Rename(path+".incoming", path)
+	}
+	if err != nil {
+		c.top.Errorf("the report cannot be written: %v", err)
+	}
+}
+
+// expect records whether something is as docs/gpu-assumptions.md takes it for granted
+// under these numbers. On the CPU nothing is taken for granted.
+func (c *check) expect(ids []string, holds bool, format string, args ...any) {
+	c.see(ids, map[bool]string{true: "holds", false: "misses"}[holds], format, args...)
+}
+
+// see records evidence, with the answer "see" if a person has to judge it.
+func (c *check) see(ids []string, answer, format string, args ...any) {
+	if c.rehearsal() {
+		return
+	}
+	saw := fmt.Sprintf(format, args...)
+	for _, id := range ids {
+		keep(c, &c.mu.Looks, look{id, answer, saw})
+	}
+}
+
+// judgeAll makes a subtest of each thing that is wanted, and of each assumption.
+// A rehearsal fails for wrong outputs only: its times are not a GPU's.
+func (c *check) judgeAll() {
+	c.top.Run("wanted", func(t *testing.T) {
+		for _, v := range c.mu.report.judge() {
+			t.Run(v.Name, func(t *testing.T) {
+				t.Logf("%-12s  %s (wanted: %s)", v.Answer, cmp.Or(v.Got, "nothing"), v.Want)
+				switch {
+				case v.Answer == notMeasured:
+					t.Skip(notMeasured)
+				case v.Answer == miss && (!c.rehearsal() || v.Name == "outputs"):
+					t.Fail()
+				}
+			})
+		}
+	})
+	if c.rehearsal() {
+		return
+	}
+	c.top.Run("assumptions", func(t *testing.T) {
+		for _, l := range c.mu.Looks {
+			t.Run(l.ID, func(t *testing.T) {
+				switch t.Log(l.Saw); l.Answer {
+				case "misses":
+					t.Fail()
+				case "see":
+					t.Skip("a person has to judge this")
+				}
+			})
+		}
+	})
+}
