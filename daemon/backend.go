@@ -314,9 +314,13 @@ func (b *backend) newLoop(c config.Config, o learning.Options, log *journal.Writ
 		return err
 	}
 	p := predictor.New(solo)
-	scheduler, err := journal.New(overlap.Config{
-		Services: list, Policy: c.Policy, Ways: c.Ways, Predictor: p, MaxRetries: maxRetries,
-	}, log, header)
+	rules := overlap.Config{Services: list, Policy: c.Policy, Ways: c.Ways, Predictor: p, MaxRetries: maxRetries}
+	var scheduler scheduler
+	if log != nil {
+		scheduler, err = journal.New(rules, log, header)
+	} else {
+		scheduler, err = overlap.New(rules)
+	}
 	if err != nil {
 		return err
 	}

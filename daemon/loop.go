@@ -13,7 +13,6 @@ import (
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
-	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/segments"
 )
@@ -25,11 +24,38 @@ const inboxBurst = 256
 // errModelChanged is why a batch failed that ran into another model.
 var errModelChanged = errors.New("its model has just changed")
 
+// scheduler is what the loop drives: an [overlap.Scheduler], or the one of
+// package journal that records it.
+type scheduler interface {
+	Arrive(now time.Duration, q models.Query) error
+	Cancel(now time.Duration, id models.QueryID) (stop models.BatchID, running bool)
+	Next(now time.Duration) (overlap.Round, bool)
+	Plan(now time.Duration)
+	Finish(now time.Duration, o overlap.Outcome) error
+	Wake() (at time.Duration, ok bool)
+	Idle() bool
+	Drain(now time.Duration)
+	Answers() []overlap.Answer
+	Released() []overlap.Release
+	Members(id models.BatchID) []models.QueryID
+
+	Down(now time.Duration, id models.ServiceID)
+	Up(now time.Duration, id models.ServiceID)
+	Load(now time.Duration, m models.Service) error
+	Add(now time.Duration, m models.Service) error
+	Change(now time.Duration, m models.Service) error
+	Remove(now time.Duration, id models.ServiceID) error
+
+	Explain() overlap.Explanation
+	Metrics() overlap.Metrics
+	Waiting(to []overlap.Waiting) []overlap.Waiting
+}
+
 // loop is the state of the scheduler goroutine. Nothing else touches it.
 type loop struct {
 	*backend
 	config    config.Config
-	scheduler *journal.Scheduler
+	scheduler scheduler
 	solo      *predictor.Solo
 	predictor *predictor.Predictor // of groups; it has solo
 

@@ -38,8 +38,8 @@ func writeCandidates(w io.Writer, r *journal.Report, round *journal.Round) {
 	fmt.Fprintln(t, "  SERVICE\tQUERY\tFROM OPERATOR\tSIZE\tHEADROOM\tREST ALONE\tPLACE IN THE GROUP")
 	for _, c := range round.Candidates {
 		solo, place := "not asked", "-"
-		if c.Solo > 0 {
-			solo = micros(c.Solo).String()
+		if c.Solo.Latency > 0 {
+			solo = micros(c.Solo.Latency).String()
 		}
 		if c.Place > 0 {
 			place = fmt.Sprint(c.Place)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -15,19 +16,19 @@ type Difference struct {
 	Line    int           `json:"line"` // of the log
 	Event   string        `json:"event"`
 	At      time.Duration `json:"at_ns"`
-	Round   uint64        `json:"round,omitempty"` // that was running
+	Round   uint64        `json:"round,omitempty"` // the one that was running
 	Field   string        `json:"field"`
 	What    string        `json:"what"` // the field in words
 	Logged  string        `json:"logged"`
 	Decided string        `json:"decided"`
 }
 
-// nothing is what a log or a replay says that says nothing.
+// nothing stands for a field that a log or a replay leaves out.
 const nothing = "nothing"
 
-// fields are those of a record that tell what was decided, in the order in
-// which that comes about, and what they mean.
-var fields = []struct{ key, what string }{
+// decisions are the fields of a record that hold what was decided, by their
+// keys, in the order in which that comes about.
+var decisions = []struct{ key, what string }{
 	{"p", "what the predictor was asked"},
 	{"c", "the candidates"},
 	{"solo", "the solo time of the group"},
@@ -44,80 +45,87 @@ var fields = []struct{ key, what string }{
 	{"r", "the batches that were released"},
 }
 
-// compare returns the first difference between a record and the line that a
+// compare returns the first difference between a record and the one that a
 // scheduler made of the same event now, or nil.
-func compare(r *record, decided []byte) *Difference {
-	if bytes.Equal(r.text, decided) {
+func compare(logged, decided *record) *Difference {
+	var same line
+	if same.put(decided) == nil && bytes.Equal(bytes.TrimSuffix(same, []byte("\n")), logged.text) {
 		return nil
 	}
-	d := &Difference{Line: r.line, Event: string(r.Event), At: r.At}
-	logged, now := values(r.text), values(decided)
-	for _, f := range fields {
+	d := &Difference{Line: logged.line, Event: string(logged.Event), At: logged.At}
+	was, is := fields(logged), fields(decided)
+	for _, f := range decisions {
 		d.Field, d.What = f.key, f.what
+		d.Logged, d.Decided = text(was[f.key]), text(is[f.key])
+		if d.Logged == d.Decided {
+			continue
+		}
 		if f.key == "p" {
-			if d.Logged, d.Decided = questionsApart(logged["p"], now["p"]); d.Logged != d.Decided {
-				return d
-			}
-		} else if !reflect.DeepEqual(logged[f.key], now[f.key]) {
-			d.Logged, d.Decided = text(logged[f.key]), text(now[f.key])
+			d.Logged, d.Decided = questionsApart(logged.Asked, decided.Asked)
+		}
+		return d
+	}
+	d.What = "the event itself"
+	for _, d.Field = range slices.Sorted(maps.Keys(was)) {
+		if d.Logged, d.Decided = text(was[d.Field]), text(is[d.Field]); d.Logged != d.Decided {
 			return d
 		}
-	}
-	for _, key := range slices.Sorted(maps.Keys(logged)) {
-		if d.Field = key; !reflect.DeepEqual(logged[key], now[key]) {
-			d.What, d.Logged, d.Decided = "the event itself", text(logged[key]), text(now[key])
-			return d
-		}
-	}
-	return nil // they are written differently
-}
-
-// questionsApart returns the first questions to a predictor that are not the
-// same.
-func questionsApart(a, b any) (logged, decided string) {
-	calls, others := list(a), list(b)
-	for i := range max(len(calls), len(others)) {
-		groups, others := list(at(calls, i)), list(at(others, i))
-		for j := range max(len(groups), len(others)) {
-			x, y := at(groups, j), at(others, j)
-			if !reflect.DeepEqual(x, y) {
-				return fmt.Sprintf("call %d, group %d: %s", i+1, j+1, text(x)), fmt.Sprintf("call %d, group %d: %s", i+1, j+1, text(y))
-			}
-		}
-	}
-	return "", ""
-}
-
-func list(v any) []any {
-	l, _ := v.([]any)
-	return l
-}
-
-func at(l []any, i int) any {
-	if i < len(l) {
-		return l[i]
 	}
 	return nil
 }
 
-// values decodes a line whose record was read before, or that was just made.
-func values(line []byte) map[string]any {
-	v := map[string]any{}
-	d := json.NewDecoder(bytes.NewReader(line))
-	d.UseNumber()
-	if err := d.Decode(&v); err != nil {
-		return map[string]any{} // no line was made
+// fields returns the fields of a record by their keys.
+func fields(r *record) map[string]reflect.Value {
+	v := reflect.ValueOf(r).Elem()
+	byKey := map[string]reflect.Value{}
+	for i := range v.NumField() {
+		if key, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ","); key != "" {
+			byKey[key] = v.Field(i)
+		}
 	}
-	return v
+	return byKey
 }
 
-func text(v any) string {
-	if v == nil {
+// text returns a field as it stands in a log.
+func text(v reflect.Value) string {
+	if v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0 {
 		return nothing
 	}
-	b, err := json.Marshal(v)
+	b, err := json.Marshal(v.Interface())
 	if err != nil {
 		return err.Error()
 	}
 	return string(b)
+}
+
+// questionsApart returns the first questions to a predictor that are not the
+// same.
+func questionsApart(logged, decided json.RawMessage) (a, b string) {
+	var calls, others [][][]int64
+	if strict(logged, &calls) != nil || strict(decided, &others) != nil {
+		return text(reflect.ValueOf(logged)), text(reflect.ValueOf(decided)) // one asked nothing
+	}
+	for i := range max(len(calls), len(others)) {
+		groups, others := at(calls, i), at(others, i)
+		for j := range max(len(groups), len(others)) {
+			x, y := at(groups, j), at(others, j)
+			if !slices.Equal(x, y) {
+				return questionText(i, j, x), questionText(i, j, y)
+			}
+		}
+	}
+	return string(logged), string(decided)
+}
+
+// questionText names one question of a call.
+func questionText(call, group int, numbers []int64) string {
+	return fmt.Sprintf("call %d, group %d: %s", call+1, group+1, text(reflect.ValueOf(numbers)))
+}
+
+// at returns an item of a list, the zero value beyond its end.
+func at[T any](list []T, i int) (item T) {
+	if i < len(list) {
+		item = list[i]
+	}
+	return item
 }

@@ -12,14 +12,15 @@ import (
 
 // Every error of reading says what to do, behind what is wrong and where.
 func TestErrorsHaveRemedies(t *testing.T) {
+	in := &reader{name: "some.log", line: 3}
 	for _, err := range []error{ErrFormat, ErrVersion, ErrRecord, ErrCheckpoint, ErrLimit} {
-		text := (&FormatError{Name: "some.log", Line: 3, Reason: "why", Err: err}).Error()
-		before, remedy, found := strings.Cut(text, "; ")
-		if !found || before != "some.log:3: "+err.Error()+": why" || len(remedy) < 20 {
-			t.Errorf("%q says not what to do", text)
+		fault := in.fault(err, "why")
+		before, remedy, found := strings.Cut(fault.Error(), "; ")
+		if !found || !errors.Is(fault, err) || before != "some.log:3: "+err.Error()+": why" || len(remedy) < 20 {
+			t.Errorf("%q says not what to do", fault)
 		}
 	}
-	if text := (&FormatError{Name: "x", Line: 1, Err: ErrVersion}).Error(); !strings.HasPrefix(text, "x:1: unknown version of the decision log; replay it") {
+	if text := in.fault(ErrVersion, "").Error(); !strings.HasPrefix(text, "some.log:3: unknown version of the decision log; replay it") {
 		t.Error(text)
 	}
 }

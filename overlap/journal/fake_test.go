@@ -55,9 +55,27 @@ func testHeader() Header {
 	return Header{Version: "0.0.0", Commit: "c0ffee", Device: "a test", Epoch: time.Unix(1, 0).UTC()}
 }
 
+// scheduler is what a scheduler that records has in common with one that does not.
+type scheduler interface {
+	Arrive(now time.Duration, q models.Query) error
+	Cancel(now time.Duration, id models.QueryID) (stop models.BatchID, running bool)
+	Next(now time.Duration) (overlap.Round, bool)
+	Plan(now time.Duration)
+	Finish(now time.Duration, o overlap.Outcome) error
+	Down(now time.Duration, id models.ServiceID)
+	Up(now time.Duration, id models.ServiceID)
+	Load(now time.Duration, m models.Service) error
+	Add(now time.Duration, m models.Service) error
+	Change(now time.Duration, m models.Service) error
+	Remove(now time.Duration, id models.ServiceID) error
+	Answers() []overlap.Answer
+	Released() []overlap.Release
+	Metrics() overlap.Metrics
+}
+
 // world drives a scheduler with what a daemon would tell it, from a seed.
 type world struct {
-	s        *Scheduler
+	s        scheduler
 	rand     *rand.Rand
 	services []models.Service
 	now      time.Duration
@@ -67,7 +85,7 @@ type world struct {
 	answers  int
 }
 
-func newWorld(s *Scheduler, c overlap.Config, seed uint64) *world {
+func newWorld(s scheduler, c overlap.Config, seed uint64) *world {
 	return &world{
 		s: s, rand: rand.New(rand.NewPCG(seed, 1)), services: append([]models.Service(nil), c.Services...),
 		down: make([]bool, len(c.Services)),

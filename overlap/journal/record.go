@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -12,68 +13,94 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 )
 
-// record is a line of a log. Which fields it has depends on its event.
+// event is the kind of a record.
+type event string
+
+const (
+	eventArrive     event = "arrive"
+	eventNext       event = "next"
+	eventPlan       event = "plan"
+	eventFinish     event = "finish"
+	eventCancel     event = "cancel"
+	eventDown       event = "down"
+	eventUp         event = "up"
+	eventLoad       event = "load"
+	eventAdd        event = "add"
+	eventChange     event = "change"
+	eventRemove     event = "remove"
+	eventDrain      event = "drain"
+	eventCheckpoint event = "checkpoint"
+	eventGap        event = "gap"
+)
+
+// record is one line of a log: an event, what it told the scheduler, what the
+// scheduler asked and what it decided. It is the same when it is written, read
+// and compared. Which fields are set depends on the event; a zero field is not
+// written, unless the methods below that fill it say otherwise.
 type record struct {
 	Event event         `json:"e"`
 	At    time.Duration `json:"t"`
 
 	// What the scheduler was told.
-	ID       models.QueryID   `json:"id"`
-	Service  models.ServiceID `json:"sv"`
-	Size     int              `json:"n"`
-	SeqLen   int              `json:"seq"`
-	Shape    string           `json:"shape"`
-	Arrived  time.Duration    `json:"arrived"`
-	Deadline time.Duration    `json:"deadline"`
-	Priority int              `json:"priority"`
-	Defined  *models.Service  `json:"service"`
-	Took     time.Duration    `json:"took"`
-	Spans    []spanRecord     `json:"s"`
+	ID       models.QueryID   `json:"id,omitempty"`
+	Service  models.ServiceID `json:"sv,omitempty"`
+	Size     int              `json:"n,omitempty"`
+	SeqLen   int              `json:"seq,omitempty"`
+	Shape    shapeHash        `json:"shape,omitempty"`
+	Arrived  time.Duration    `json:"arrived,omitempty"`
+	Deadline time.Duration    `json:"deadline,omitempty"`
+	Priority int              `json:"priority,omitempty"`
+	Defined  *models.Service  `json:"service,omitempty"`
+	Took     time.Duration    `json:"took,omitempty"`
+	Spans    []spanRecord     `json:"s,omitempty"`
 
-	// What it asked and decided.
-	Asked      [][][]int64       `json:"p"`
-	Candidates []candidateRecord `json:"c"`
-	Solo       time.Duration     `json:"solo"`
-	Limit      time.Duration     `json:"limit"`
-	Planned    *time.Duration    `json:"planned"`
-	Round      uint64            `json:"round"` // of finish it is told
-	Predicted  time.Duration     `json:"predicted"`
-	Bound      time.Duration     `json:"bound"`
-	Group      []groupRecord     `json:"g"`
-	Stop       models.BatchID    `json:"stop"`
-	Running    int               `json:"running"`
-	Failure    string            `json:"err"`
-	Answers    []answerRecord    `json:"a"`
-	Released   []releaseRecord   `json:"r"`
+	// What it asked the predictor, see Question; nil for nothing.
+	Asked json.RawMessage `json:"p,omitempty"`
 
-	State *overlap.Snapshot `json:"state"` // of a checkpoint
+	// What it decided. Round is decided by next; finish is told it.
+	Candidates []candidateRecord `json:"c,omitempty"`
+	Solo       time.Duration     `json:"solo,omitempty"`
+	Limit      time.Duration     `json:"limit,omitempty"`
+	Planned    *time.Duration    `json:"planned,omitempty"`
+	Round      uint64            `json:"round,omitempty"`
+	Predicted  time.Duration     `json:"predicted,omitempty"`
+	Bound      time.Duration     `json:"bound,omitempty"`
+	Group      []groupRecord     `json:"g,omitempty"`
+	Stop       models.BatchID    `json:"stop,omitempty"`
+	Running    int               `json:"running,omitempty"`
+	Failure    string            `json:"err,omitempty"`
+	Answers    []answerRecord    `json:"a,omitempty"`
+	Released   []releaseRecord   `json:"r,omitempty"`
 
-	Lost uint64 `json:"lost"` // of a gap
-	Why  string `json:"why"`
+	// State is what a checkpoint holds; Lost and Why are what a gap does.
+	State *overlap.Snapshot `json:"state,omitempty"`
+	Lost  uint64            `json:"lost,omitempty"`
+	Why   string            `json:"why,omitempty"`
 
-	line int
-	text []byte // valid until the next record is read
+	line    int    // where it was read
+	text    []byte // as it was read, valid until the next record is
+	planned time.Duration
 }
 
 type candidateRecord struct {
 	Service  models.ServiceID `json:"sv"`
-	Batch    models.BatchID   `json:"b"`
+	Batch    models.BatchID   `json:"b,omitempty"`
 	ID       models.QueryID   `json:"id"`
 	Headroom time.Duration    `json:"headroom"`
-	From     int              `json:"from"`
+	From     int              `json:"from,omitempty"`
 	Size     int              `json:"n"`
-	SeqLen   int              `json:"seq"`
-	Solo     time.Duration    `json:"solo"`
-	Place    int              `json:"place"`
+	SeqLen   int              `json:"seq,omitempty"`
+	Solo     time.Duration    `json:"solo,omitempty"`
+	Place    int              `json:"place,omitempty"`
 }
 
 type groupRecord struct {
 	Service models.ServiceID `json:"sv"`
 	Batch   models.BatchID   `json:"b"`
-	From    int              `json:"from"`
+	From    int              `json:"from,omitempty"`
 	To      int              `json:"to"`
 	Size    int              `json:"n"`
-	SeqLen  int              `json:"seq"`
+	SeqLen  int              `json:"seq,omitempty"`
 	Queries []models.QueryID `json:"q"`
 }
 
@@ -87,12 +114,147 @@ type spanRecord struct {
 type answerRecord struct {
 	ID     models.QueryID `json:"id"`
 	Result string         `json:"as"`
-	Reason string         `json:"why"`
+	Reason string         `json:"why,omitempty"`
 }
 
 type releaseRecord struct {
 	Service models.ServiceID `json:"sv"`
 	Batch   models.BatchID   `json:"b"`
+}
+
+// shapeHash is written as hexadecimal text, since many readers of JSON cannot
+// hold 64 bits as a number.
+type shapeHash uint64
+
+// MarshalText implements encoding.TextMarshaler.
+func (h shapeHash) MarshalText() ([]byte, error) { return strconv.AppendUint(nil, uint64(h), 16), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (h *shapeHash) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*h = 0
+		return nil
+	}
+	v, err := strconv.ParseUint(string(text), 16, 64)
+	if err != nil {
+		return fmt.Errorf("shape %q is not a hash", text)
+	}
+	*h = shapeHash(v)
+	return nil
+}
+
+// failures are the errors that the scheduler's methods return, by the names
+// they have in the log.
+var failures = []struct {
+	err  error
+	name string
+}{
+	{overlap.ErrQueueFull, "queue_full"},
+	{overlap.ErrExpired, "expired"},
+	{overlap.ErrDraining, "draining"},
+	{overlap.ErrBadQuery, "bad_query"},
+	{overlap.ErrDuplicateQuery, "duplicate_query"},
+	{overlap.ErrUnknownService, "unknown_service"},
+	{overlap.ErrUnknownRound, "unknown_round"},
+	{overlap.ErrBadOutcome, "bad_outcome"},
+	{overlap.ErrServiceBusy, "service_busy"},
+	{overlap.ErrServiceID, "service_id"},
+	{overlap.ErrTooManyServices, "too_many_services"},
+	{overlap.ErrOtherModel, "other_model"},
+	{overlap.ErrBadService, "bad_service"},
+}
+
+// failureName returns the name of an error, "" for none.
+func failureName(err error) string {
+	if err == nil {
+		return ""
+	}
+	for i := range failures {
+		if errors.Is(err, failures[i].err) {
+			return failures[i].name
+		}
+	}
+	return "refused"
+}
+
+// statuses are those that a span may end with.
+var statuses = []overlap.Status{overlap.SpanDone, overlap.SpanStopped, overlap.SpanLost, overlap.SpanFailed}
+
+// unknownStatus is the name of a status that cannot be. A scheduler may be told
+// one, and takes it for a failure.
+const unknownStatus = "unknown"
+
+func statusName(s overlap.Status) string {
+	if int(s) >= len(statuses) {
+		return unknownStatus
+	}
+	return s.String()
+}
+
+func statusNamed(name string) (overlap.Status, bool) {
+	for _, s := range statuses {
+		if s.String() == name {
+			return s, true
+		}
+	}
+	return overlap.Status(len(statuses)), name == unknownStatus
+}
+
+// clear makes an empty record of an event, in the memory of the one before.
+func (r *record) clear(e event, at time.Duration) {
+	*r = record{
+		Event: e, At: at,
+		Spans: r.Spans[:0], Candidates: r.Candidates[:0], Group: r.Group[:0], Answers: r.Answers[:0], Released: r.Released[:0],
+	}
+}
+
+func (r *record) tellQuery(q *models.Query) {
+	r.ID, r.Service, r.Size, r.SeqLen, r.Shape = q.ID, q.Service, q.Size, q.SeqLen, shapeHash(q.Shape)
+	r.Arrived, r.Deadline, r.Priority = q.Arrival, q.Deadline, q.Priority
+}
+
+func (r *record) tellOutcome(o *overlap.Outcome) {
+	r.Round, r.Took = o.Round, o.Took
+	for i := range o.Spans {
+		s := &o.Spans[i]
+		r.Spans = append(r.Spans, spanRecord{s.Batch, statusName(s.Status), s.Reached, s.Took})
+	}
+}
+
+// decide takes in a round and what was behind it: the candidates, the most
+// urgent first, and what the group had to keep to.
+func (r *record) decide(round *overlap.Round, e *overlap.Explanation) {
+	for i := range e.Candidates {
+		c := &e.Candidates[i]
+		r.Candidates = append(r.Candidates, candidateRecord{
+			c.Service, c.Batch, c.Query, c.Headroom, c.Start, c.Size, c.SeqLen, c.Solo.Latency, c.Place,
+		})
+	}
+	r.Solo, r.Limit = e.Solo, e.Headroom
+	if e.Planned {
+		r.planned = e.For
+		r.Planned = &r.planned
+	}
+	r.Round, r.Predicted, r.Bound = round.Number, round.Predicted.Latency, round.Predicted.Bound
+	for i := range round.Group.Spans {
+		s := &round.Group.Spans[i]
+		r.Group = append(r.Group, groupRecord{s.Service, s.Batch, s.Start, s.End, s.Size, s.SeqLen, round.Queries(i)})
+	}
+}
+
+// ended takes in what ended with the event.
+func (r *record) ended(answers []overlap.Answer, released []overlap.Release) {
+	for i := range answers {
+		a := &answers[i]
+		ended := answerRecord{ID: a.Query, Result: a.Result.String()}
+		if a.Reason != overlap.ReasonNone {
+			ended.Reason = a.Reason.String()
+		}
+		r.Answers = append(r.Answers, ended)
+	}
+	for _, x := range released {
+		r.Released = append(r.Released, releaseRecord(x))
+	}
 }
 
 // maxNumber bounds sizes, lengths and positions, so that sums of them are
@@ -110,21 +272,17 @@ func (r *record) validate(services int) error {
 			return fmt.Errorf("%d is out of range", n)
 		}
 	}
-	if _, err := r.shape(); err != nil {
-		return fmt.Errorf("shape %q is not a hash", r.Shape)
-	}
 	for _, s := range r.Spans {
 		if _, ok := statusNamed(s.Status); !ok {
 			return fmt.Errorf("status %q", s.Status)
 		}
 	}
-	if r.Event.defines() != (r.Defined != nil) || (r.Event == eventCheckpoint) != (r.State != nil) {
+	defines := r.Event == eventLoad || r.Event == eventAdd || r.Event == eventChange
+	if defines != (r.Defined != nil) || (r.Event == eventCheckpoint) != (r.State != nil) {
 		return fmt.Errorf("not what belongs to %q", r.Event)
 	}
-	for _, call := range r.Asked {
-		if _, err := questions(nil, call); err != nil {
-			return err
-		}
+	if _, err := questions(r.Asked); err != nil {
+		return err
 	}
 	switch r.Event {
 	case eventArrive, eventNext, eventPlan, eventFinish, eventCancel, eventDown, eventUp, eventLoad, eventAdd, eventChange, eventRemove, eventDrain, eventCheckpoint, eventGap:
@@ -144,36 +302,12 @@ func (r *record) services(before int) int {
 	return before
 }
 
-func (r *record) shape() (uint64, error) {
-	if r.Shape == "" {
-		return 0, nil
-	}
-	return strconv.ParseUint(r.Shape, 16, 64)
-}
-
 // query returns the query of an arrival.
 func (r *record) query() models.Query {
-	shape, err := r.shape()
-	if err != nil {
-		panic(err) // it was validated
-	}
 	return models.Query{
-		ID: r.ID, Service: r.Service, Size: r.Size, SeqLen: r.SeqLen, Shape: shape,
+		ID: r.ID, Service: r.Service, Size: r.Size, SeqLen: r.SeqLen, Shape: uint64(r.Shape),
 		Arrival: r.Arrived, Deadline: r.Deadline, Priority: r.Priority,
 	}
-}
-
-// calls returns what the predictor was asked, call by call.
-func (r *record) calls() [][]Question {
-	var calls [][]Question
-	for _, call := range r.Asked {
-		qs, err := questions(nil, call)
-		if err != nil {
-			panic(err) // it was validated
-		}
-		calls = append(calls, qs)
-	}
-	return calls
 }
 
 // outcome returns how a round went.
@@ -184,6 +318,90 @@ func (r *record) outcome() overlap.Outcome {
 		o.Spans = append(o.Spans, overlap.SpanOutcome{Batch: s.Batch, Status: status, Reached: s.To, Took: s.Took})
 	}
 	return o
+}
+
+// calls returns what the predictor was asked, call by call.
+func (r *record) calls() [][]Question {
+	calls, err := questions(r.Asked)
+	if err != nil {
+		panic(err) // it was validated
+	}
+	return calls
+}
+
+// Question is a group that the predictor was asked about, and its answer. In a
+// log, a call of the predictor is a list of questions, and a question is a list
+// of numbers: how many of its spans are those of the question before it, the
+// latency and the bound, and then the five numbers of each other span.
+type Question struct {
+	Group    models.Group // without batches, which a predictor does not know
+	Estimate models.Estimate
+}
+
+const (
+	questionNumbers = 3 // spans of the question before, latency, bound
+	spanNumbers     = 5 // service, start, end, size, sequence length
+)
+
+// questions decodes the calls of the predictor.
+func questions(text json.RawMessage) ([][]Question, error) {
+	if len(text) == 0 {
+		return nil, nil
+	}
+	var numbers [][][]int64
+	if err := strict(text, &numbers); err != nil {
+		return nil, err
+	}
+	calls := make([][]Question, len(numbers))
+	for i, call := range numbers {
+		var last []models.Span
+		for _, n := range call {
+			q, err := question(n, last)
+			if err != nil {
+				return nil, err
+			}
+			calls[i], last = append(calls[i], q), q.Group.Spans
+		}
+	}
+	return calls, nil
+}
+
+// question decodes one question, which follows one about the spans of last.
+func question(n []int64, last []models.Span) (q Question, err error) {
+	if len(n) < questionNumbers || (len(n)-questionNumbers)%spanNumbers != 0 || n[0] < 0 || n[0] > int64(len(last)) {
+		return q, fmt.Errorf("a question of %d numbers", len(n))
+	}
+	q.Estimate = models.Estimate{Latency: time.Duration(n[1]), Bound: time.Duration(n[2])}
+	q.Group.Spans = append(q.Group.Spans, last[:n[0]]...)
+	for s := n[questionNumbers:]; len(s) > 0; s = s[spanNumbers:] {
+		q.Group.Spans = append(q.Group.Spans, models.Span{
+			Service: models.ServiceID(s[0]), Start: int(s[1]), End: int(s[2]), Size: int(s[3]), SeqLen: int(s[4]),
+		})
+	}
+	if spans := len(q.Group.Spans); spans > overlap.MaxServices {
+		return q, fmt.Errorf("a question about %d spans", spans)
+	}
+	return q, nil
+}
+
+// isAbout reports whether a group is the one of the question.
+func (q *Question) isAbout(g models.Group) bool {
+	if len(g.Spans) != len(q.Group.Spans) {
+		return false
+	}
+	for i, s := range g.Spans {
+		if !alike(s, q.Group.Spans[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// alike reports whether two spans are the same to a predictor, which knows
+// nothing of batches.
+func alike(a, b models.Span) bool {
+	a.Batch, b.Batch = 0, 0
+	return a == b
 }
 
 // strict decodes one JSON value that has no unknown fields and nothing behind

@@ -1,22 +1,22 @@
 package journal
 
 import (
-	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 )
 
-// ReplayOptions says what of a log is replayed.
+// ReplayOptions is what of a log is replayed.
 type ReplayOptions struct {
 	From, To uint64 // rounds to report, 0 for no bound; the replay ends after To
 	Policy   string // refused with ErrPolicy unless it is that of the log, "" for any
 
-	// Each is told every round to report once it is over, with the report so
-	// far.
+	// Each is called for every round to report once it is over, with the report
+	// so far.
 	Each func(*Report, *Round)
 }
 
@@ -55,7 +55,7 @@ type replay struct {
 	in        *reader
 	config    overlap.Config
 	s         *Scheduler
-	sink      capture
+	decided   capture
 	predictor answering
 	round     *Round // that runs, nil if it is not seen from its start
 	plan      draft
@@ -75,12 +75,12 @@ func (p *replay) take(r *record) error {
 	}
 	p.report.Events++
 	p.report.span(r.At)
-	p.predictor.load(r.Asked)
-	p.sink.line = p.sink.line[:0]
+	p.predictor.load(r.calls())
+	p.decided.last = &record{Event: r.Event, At: r.At} // if it is left out
 	start := time.Now()
 	p.drive(r)
 	took := time.Since(start)
-	if d := compare(r, p.sink.line); d != nil {
+	if d := compare(r, p.decided.last); d != nil {
 		p.report.Difference, p.over = d, true
 		if p.round != nil {
 			d.Round = p.round.Number
@@ -94,7 +94,7 @@ func (p *replay) take(r *record) error {
 }
 
 func (p *replay) restore(r *record) error {
-	s := &Scheduler{sink: &p.sink, now: r.State.Now, busy: r.State.Busy}
+	s := &Scheduler{sink: &p.decided, now: r.State.Now, busy: r.State.Busy}
 	s.asked.Predictor = &p.predictor
 	p.config.Predictor = &s.asked
 	var err error
@@ -187,31 +187,23 @@ type draft struct {
 	took  time.Duration
 }
 
-// capture is a sink that holds the last record.
-type capture struct{ line []byte }
+// capture is a sink that lends the last record.
+type capture struct{ last *record }
 
 func (c *capture) begin() taking                                  { return takesRecord }
 func (c *capture) checkpoint(_ time.Duration, _ overlap.Snapshot) {}
-func (c *capture) record(line []byte) {
-	c.line = append(c.line[:0], bytes.TrimSuffix(line, []byte("\n"))...)
-}
+func (c *capture) record(r *record)                               { c.last = r }
 
-// answering is a predictor that says what it said when the log was recorded.
-// What it was not asked then it does not know; that it is asked shows in the
-// record.
+// answering is a predictor that answers what it answered when the log was
+// recorded. What it was not asked then it does not know; that it is asked shows
+// in the record.
 type answering struct {
 	recorded []Question
 }
 
 // load takes what was asked during the next event.
-func (a *answering) load(calls [][][]int64) {
-	a.recorded = a.recorded[:0]
-	for _, call := range calls {
-		var err error
-		if a.recorded, err = questions(a.recorded, call); err != nil {
-			panic(err) // the record was validated
-		}
-	}
+func (a *answering) load(calls [][]Question) {
+	a.recorded = slices.Concat(calls...)
 }
 
 // Predict implements overlap.Predictor.

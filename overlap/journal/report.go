@@ -17,7 +17,7 @@ type Report struct {
 	Device      string            `json:"device"`
 	Created     time.Time         `json:"created"`
 	Policy      string            `json:"policy"`
-	Services    []string          `json:"services"` // by ID; of those that had the same, the last
+	Services    []string          `json:"services"` // by ID; where several had the same, the last
 	Reproduced  bool              `json:"reproduced"`
 	Events      uint64            `json:"events"`
 	Rounds      uint64            `json:"rounds"`
@@ -47,7 +47,7 @@ type Report struct {
 }
 
 // DecisionTimes is how long choosing the rounds again has taken, in
-// microseconds, with writing the record.
+// microseconds.
 type DecisionTimes struct {
 	P50 float64 `json:"p50"`
 	P99 float64 `json:"p99"`
@@ -65,7 +65,7 @@ type SpanErrors struct {
 	P90    float64 `json:"p90"`
 	P99    float64 `json:"p99"`
 
-	OverBound float64 `json:"over_bound"` // percent of the predicted rounds, that took longer than the bound
+	OverBound float64 `json:"over_bound"` // percent of the predicted rounds that took longer than the bound
 }
 
 func newReport(h *head) *Report {
@@ -80,7 +80,7 @@ func newReport(h *head) *Report {
 	return r
 }
 
-// service takes in the name of a service that the log tells of. One that was
+// service takes in the name of a service in the log. One that was
 // removed keeps its name until another one has its ID.
 func (r *Report) service(m models.Service) {
 	for int(m.ID) >= len(r.Services) {
@@ -130,7 +130,7 @@ func (r *Report) round(round *Round) {
 	}
 }
 
-// finish computes what is told of all rounds together.
+// finish computes what holds for all rounds together.
 func (r *Report) finish() {
 	r.Reproduced = r.Difference == nil
 	if r.started {
@@ -156,4 +156,79 @@ func (r *Report) finish() {
 		}
 		r.Errors = append(r.Errors, e)
 	}
+}
+
+// Round is one round of a log.
+type Round struct {
+	Number     uint64
+	Line       int                 // where it stands in the log
+	At         time.Duration       // when it was chosen
+	Candidates []overlap.Candidate // the most urgent first
+	Calls      [][]Question        // what the predictor was asked
+	Group      models.Group
+	Queries    [][]models.QueryID // the members of the batch of each span
+	Predicted  models.Estimate
+	Solo       time.Duration    // the time of the spans one after another, 0 if nobody asked
+	Limit      time.Duration    // what the group had to keep to, 0 if there was none
+	Planned    bool             // it was chosen ahead, while another round ran
+	For        time.Duration    // when the round was to start
+	Dropped    []overlap.Answer // ended before it was chosen
+	Decision   time.Duration    // the time that choosing it again has taken, with planning it
+
+	Outcome  overlap.Outcome
+	Finished time.Duration    // when it was over
+	Answers  []overlap.Answer // given when it was over
+}
+
+func newRound(r *record, dropped []overlap.Answer, decision time.Duration) *Round {
+	round := &Round{
+		Number: r.Round, Line: r.line, At: r.At, Decision: decision,
+		Predicted: models.Estimate{Latency: r.Predicted, Bound: r.Bound},
+		Solo:      r.Solo, Limit: r.Limit, Planned: r.Planned != nil, For: r.At,
+		Dropped: append([]overlap.Answer(nil), dropped...),
+	}
+	if r.Planned != nil {
+		round.For = *r.Planned
+	}
+	for _, h := range r.Candidates {
+		round.Candidates = append(round.Candidates, overlap.Candidate{
+			Head: overlap.Head{
+				Service: h.Service, Batch: h.Batch, Query: h.ID, Deadline: round.For + h.Headroom,
+				Start: h.From, Size: h.Size, SeqLen: h.SeqLen,
+			},
+			Headroom: h.Headroom, Solo: models.Estimate{Latency: h.Solo}, Place: h.Place,
+		})
+	}
+	round.Calls = r.calls()
+	for _, g := range r.Group {
+		round.Group.Spans = append(round.Group.Spans, models.Span{
+			Service: g.Service, Batch: g.Batch, Start: g.From, End: g.To, Size: g.Size, SeqLen: g.SeqLen,
+		})
+		round.Queries = append(round.Queries, g.Queries)
+	}
+	return round
+}
+
+func (r *Round) finish(rec *record, answers []overlap.Answer) {
+	r.Outcome, r.Finished = rec.outcome(), rec.At
+	r.Answers = append([]overlap.Answer(nil), answers...)
+}
+
+// whole reports whether every span ran to its end, so that the time it took
+// is that of what was predicted.
+func (r *Round) whole() bool {
+	for _, s := range r.Outcome.Spans {
+		if s.Status != overlap.SpanDone {
+			return false
+		}
+	}
+	return len(r.Outcome.Spans) == len(r.Group.Spans)
+}
+
+// Ratio returns measured/predicted, and false if there is none.
+func (r *Round) Ratio() (float64, bool) {
+	if r.Predicted.Latency <= 0 || r.Outcome.Took <= 0 || !r.whole() {
+		return 0, false
+	}
+	return float64(r.Outcome.Took) / float64(r.Predicted.Latency), true
 }

@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"encoding/json"
 	"errors"
 	"math"
 	"time"
@@ -14,18 +13,18 @@ import (
 // decides. It is used in the same way, by one goroutine.
 type Scheduler struct {
 	*overlap.Scheduler
-	sink  sink // nil if nothing is recorded
-	asked asked
-	line  line
-	now   time.Duration // the latest time seen, as the scheduler takes it
-	busy  bool          // a round runs
+	sink   sink
+	asked  asked
+	record record
+	now    time.Duration // the latest time seen, as the scheduler takes it
+	busy   bool          // a round runs
 
-	answered, released int // of what has ended, those that are recorded
+	answered, released int // how many of what has ended is recorded
 }
 
 // sink takes records.
 type sink interface {
-	// begin is called before an event changes anything, and tells what
+	// begin is called before an event changes anything, and returns what
 	// becomes of its record.
 	begin() taking
 
@@ -33,7 +32,7 @@ type sink interface {
 	checkpoint(now time.Duration, state overlap.Snapshot)
 
 	// record takes the record of the event. It keeps no part of it.
-	record(line []byte)
+	record(r *record)
 }
 
 // taking is what a sink does with the record of an event.
@@ -46,12 +45,8 @@ const (
 )
 
 // New returns an idle scheduler that records to w, which belongs to it from
-// then on, or every fault of the configuration. If w is nil, it records
-// nothing.
+// then on, or every fault of the configuration.
 func New(config overlap.Config, w *Writer, header Header) (*Scheduler, error) {
-	if w == nil {
-		return newScheduler(config, nil)
-	}
 	s, err := newScheduler(config, w)
 	if err == nil {
 		err = w.use(header, config)
@@ -64,7 +59,7 @@ func New(config overlap.Config, w *Writer, header Header) (*Scheduler, error) {
 
 func newScheduler(config overlap.Config, to sink) (*Scheduler, error) {
 	s := &Scheduler{sink: to, now: math.MinInt64}
-	if s.asked.Predictor = config.Predictor; to != nil && config.Predictor != nil {
+	if s.asked.Predictor = config.Predictor; config.Predictor != nil {
 		config.Predictor = &s.asked
 	}
 	var err error
@@ -72,55 +67,66 @@ func newScheduler(config overlap.Config, to sink) (*Scheduler, error) {
 	return s, err
 }
 
-// begin starts an event. It returns its time, and whether it is recorded.
-func (s *Scheduler) begin(now time.Duration) (time.Duration, bool) {
+// asked is a predictor that writes down what it was asked and what it answered.
+type asked struct {
+	overlap.Predictor
+	on   bool
+	text line
+}
+
+// Predict implements overlap.Predictor.
+func (a *asked) Predict(groups []models.Group, estimates []models.Estimate) {
+	a.Predictor.Predict(groups, estimates)
+	if a.on {
+		a.text.call(groups, estimates)
+	}
+}
+
+func (a *asked) any() bool { return len(a.text) > 1 }
+
+// begin starts an event, and returns its record, nil if that would be lost.
+func (s *Scheduler) begin(e event, now time.Duration) *record {
 	before := s.now
 	s.now = max(s.now, now)
-	if s.sink == nil {
-		return s.now, false
-	}
-	on := true
-	switch s.sink.begin() {
-	case takesNothing:
-		on = false
-	case takesCheckpoint:
+	taking := s.sink.begin()
+	if taking == takesCheckpoint {
 		s.sink.checkpoint(before, s.Snapshot())
 	}
-	s.asked.begin(on)
-	return s.now, on
-}
-
-// questions adds what the predictor was asked during the event.
-func (s *Scheduler) questions() {
-	if s.asked.any() {
-		s.line.text(`,"p":`)
-		s.line.buf = append(s.line.buf, s.asked.line.buf...)
-		s.line.text("]")
+	s.asked.on, s.asked.text = taking != takesNothing, append(s.asked.text[:0], '[')
+	if !s.asked.on {
+		return nil
 	}
+	s.record.clear(e, s.now)
+	return &s.record
 }
 
-// unchanged reports whether nothing was asked and nothing ended so far. An event
-// of which nothing else could follow is not worth a line, not even one that end
-// leaves out.
-func (s *Scheduler) unchanged() bool {
-	answers, released := s.Ended()
-	return !s.asked.any() && len(answers) == s.answered && len(released) == s.released
-}
-
-// end adds what ended with the event and hands the record over. If the event
-// may be idle, and nothing was asked and nothing ended, it has changed nothing
-// but the time, which later records tell: it is left out.
-func (s *Scheduler) end(on, idle bool) {
+// end adds what was asked and what ended to the record, and hands it over.
+func (s *Scheduler) end(r *record, err error) {
+	s.asked.on = false
 	answers, released := s.Ended()
 	fresh, given := answers[s.answered:], released[s.released:]
 	s.answered, s.released = len(answers), len(released)
-	if !on || idle && !s.asked.any() && len(fresh)+len(given) == 0 {
+	if r == nil {
 		return
 	}
-	s.line.answers(fresh)
-	s.line.released(given)
-	s.line.end()
-	s.sink.record(s.line.buf)
+	if s.asked.any() {
+		s.asked.text = append(s.asked.text, ']')
+		r.Asked = []byte(s.asked.text)
+	}
+	r.Failure = failureName(err)
+	r.ended(fresh, given)
+	s.sink.record(r)
+}
+
+// endIdle is end for an event that may have changed nothing but the time, which
+// later records hold: if nothing was asked and nothing ended, it is left out.
+func (s *Scheduler) endIdle(r *record) {
+	answers, released := s.Ended()
+	if !s.asked.any() && len(answers) == s.answered && len(released) == s.released {
+		s.asked.on = false
+		return
+	}
+	s.end(r, nil)
 }
 
 // Answers is that of overlap.Scheduler.
@@ -137,165 +143,131 @@ func (s *Scheduler) Released() []overlap.Release {
 
 // Arrive is that of overlap.Scheduler.
 func (s *Scheduler) Arrive(now time.Duration, q models.Query) error {
-	now, on := s.begin(now)
-	err := s.Scheduler.Arrive(now, q)
-	if on {
-		s.line.begin(eventArrive, now)
-		s.line.query(&q)
-		s.questions()
-		s.line.word(`,"err":`, failureName(err))
+	r := s.begin(eventArrive, now)
+	err := s.Scheduler.Arrive(s.now, q)
+	if r != nil {
+		r.tellQuery(&q)
 	}
-	s.end(on, false)
+	s.end(r, err)
 	return err
 }
 
 // Next is that of overlap.Scheduler.
 func (s *Scheduler) Next(now time.Duration) (overlap.Round, bool) {
-	now, on := s.begin(now)
+	r := s.begin(eventNext, now)
 	busy := s.busy
-	r, ok := s.Scheduler.Next(now)
+	round, ok := s.Scheduler.Next(s.now)
 	s.busy = busy || ok
-	idle := busy || !ok && s.Idle() // there was nothing to choose from
-	if on = on && !(idle && s.unchanged()); on {
-		s.line.begin(eventNext, now)
-		s.questions()
-		if ok {
-			e := s.Explain()
-			s.line.explanation(&e)
-			s.line.round(&r)
-		}
+	if r != nil && ok {
+		e := s.Explain()
+		r.decide(&round, &e)
 	}
-	s.end(on, idle)
-	return r, ok
+	if busy || !ok && s.Idle() { // there was nothing to choose from
+		s.endIdle(r)
+	} else {
+		s.end(r, nil)
+	}
+	return round, ok
 }
 
 // Plan is that of overlap.Scheduler.
 func (s *Scheduler) Plan(now time.Duration) {
-	now, on := s.begin(now)
-	s.Scheduler.Plan(now)
-	if on = on && !s.unchanged(); on {
-		s.line.begin(eventPlan, now)
-		s.questions()
-	}
-	s.end(on, true) // to plan, it asks
+	r := s.begin(eventPlan, now)
+	s.Scheduler.Plan(s.now)
+	s.endIdle(r) // to plan, it asks
 }
 
 // Finish is that of overlap.Scheduler.
 func (s *Scheduler) Finish(now time.Duration, o overlap.Outcome) error {
-	now, on := s.begin(now)
-	err := s.Scheduler.Finish(now, o)
+	r := s.begin(eventFinish, now)
+	err := s.Scheduler.Finish(s.now, o)
 	s.busy = s.busy && errors.Is(err, overlap.ErrUnknownRound)
-	if on {
-		s.line.begin(eventFinish, now)
-		s.line.outcome(&o)
-		s.questions()
-		s.line.word(`,"err":`, failureName(err))
+	if r != nil {
+		r.tellOutcome(&o)
 	}
-	s.end(on, false)
+	s.end(r, err)
 	return err
 }
 
 // Cancel is that of overlap.Scheduler.
 func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop models.BatchID, running bool) {
-	now, on := s.begin(now)
-	stop, running = s.Scheduler.Cancel(now, id)
-	if on {
-		s.line.begin(eventCancel, now)
-		s.line.uint(`,"id":`, uint64(id))
-		s.questions()
-		s.line.some(`,"stop":`, int64(stop))
-		if running {
-			s.line.int(`,"running":`, 1)
+	r := s.begin(eventCancel, now)
+	stop, running = s.Scheduler.Cancel(s.now, id)
+	if r != nil {
+		if r.ID, r.Stop = id, stop; running {
+			r.Running = 1
 		}
 	}
-	s.end(on, false)
+	s.end(r, nil)
 	return stop, running
 }
 
 // Down is that of overlap.Scheduler.
 func (s *Scheduler) Down(now time.Duration, id models.ServiceID) {
-	now, on := s.begin(now)
-	s.Scheduler.Down(now, id)
-	s.service(on, eventDown, now, id)
+	r := s.begin(eventDown, now)
+	s.Scheduler.Down(s.now, id)
+	s.endService(r, id, nil)
 }
 
 // Up is that of overlap.Scheduler.
 func (s *Scheduler) Up(now time.Duration, id models.ServiceID) {
-	now, on := s.begin(now)
-	s.Scheduler.Up(now, id)
-	s.service(on, eventUp, now, id)
+	r := s.begin(eventUp, now)
+	s.Scheduler.Up(s.now, id)
+	s.endService(r, id, nil)
 }
 
-func (s *Scheduler) service(on bool, e event, now time.Duration, id models.ServiceID) {
-	if on {
-		s.line.begin(e, now)
-		s.line.int(`,"sv":`, int64(id))
-		s.questions()
+// Remove is that of overlap.Scheduler.
+func (s *Scheduler) Remove(now time.Duration, id models.ServiceID) error {
+	r := s.begin(eventRemove, now)
+	err := s.Scheduler.Remove(s.now, id)
+	s.endService(r, id, err)
+	return err
+}
+
+// endService ends an event of which a service is all that is told.
+func (s *Scheduler) endService(r *record, id models.ServiceID, err error) {
+	if r != nil {
+		r.Service = id
 	}
-	s.end(on, false)
+	s.end(r, err)
 }
 
 // Load is that of overlap.Scheduler.
 func (s *Scheduler) Load(now time.Duration, m models.Service) error {
-	now, on := s.begin(now)
-	err := s.Scheduler.Load(now, m)
-	s.definition(on, eventLoad, now, &m, err)
+	r := s.begin(eventLoad, now)
+	err := s.Scheduler.Load(s.now, m)
+	s.endDefined(r, m, err)
 	return err
 }
 
 // Add is that of overlap.Scheduler.
 func (s *Scheduler) Add(now time.Duration, m models.Service) error {
-	now, on := s.begin(now)
-	err := s.Scheduler.Add(now, m)
-	s.definition(on, eventAdd, now, &m, err)
+	r := s.begin(eventAdd, now)
+	err := s.Scheduler.Add(s.now, m)
+	s.endDefined(r, m, err)
 	return err
 }
 
 // Change is that of overlap.Scheduler.
 func (s *Scheduler) Change(now time.Duration, m models.Service) error {
-	now, on := s.begin(now)
-	err := s.Scheduler.Change(now, m)
-	s.definition(on, eventChange, now, &m, err)
+	r := s.begin(eventChange, now)
+	err := s.Scheduler.Change(s.now, m)
+	s.endDefined(r, m, err)
 	return err
 }
 
-// definition records an event that holds the definition of a service.
-func (s *Scheduler) definition(on bool, e event, now time.Duration, m *models.Service, err error) {
-	if on {
-		s.line.begin(e, now)
-		s.line.text(`,"service":`)
-		text, jsonErr := json.Marshal(m)
-		if jsonErr != nil {
-			text = []byte("null") // it holds nothing that could not be written
-		}
-		s.line.buf = append(s.line.buf, text...)
-		s.questions()
-		s.line.word(`,"err":`, failureName(err))
+// endDefined ends an event of which the definition of a service is all that is
+// told.
+func (s *Scheduler) endDefined(r *record, m models.Service, err error) {
+	if r != nil {
+		r.Defined = &m
 	}
-	s.end(on, false)
-}
-
-// Remove is that of overlap.Scheduler.
-func (s *Scheduler) Remove(now time.Duration, id models.ServiceID) error {
-	now, on := s.begin(now)
-	err := s.Scheduler.Remove(now, id)
-	if on {
-		s.line.begin(eventRemove, now)
-		s.line.int(`,"sv":`, int64(id))
-		s.questions()
-		s.line.word(`,"err":`, failureName(err))
-	}
-	s.end(on, false)
-	return err
+	s.end(r, err)
 }
 
 // Drain is that of overlap.Scheduler.
 func (s *Scheduler) Drain(now time.Duration) {
-	now, on := s.begin(now)
-	s.Scheduler.Drain(now)
-	if on {
-		s.line.begin(eventDrain, now)
-		s.questions()
-	}
-	s.end(on, false)
+	r := s.begin(eventDrain, now)
+	s.Scheduler.Drain(s.now)
+	s.end(r, nil)
 }

@@ -201,9 +201,13 @@ func TestEveryMethodIsKnown(t *testing.T) {
 func TestRecordingChangesNothing(t *testing.T) {
 	for _, p := range overlap.Policies() {
 		var metrics []overlap.Metrics
-		for _, to := range []sink{&capture{}, nil} {
+		for _, records := range []bool{true, false} {
 			c := testConfig(p.Name, 4, 7)
-			s, err := newScheduler(c, to)
+			var s scheduler
+			var err error
+			if s, err = overlap.New(c); records {
+				s, err = newScheduler(c, &capture{})
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -238,7 +242,7 @@ func TestNewReportsFaults(t *testing.T) {
 
 // load is a scheduler with a constant number of waiting queries.
 type load struct {
-	s     *Scheduler
+	s     scheduler
 	now   time.Duration
 	id    models.QueryID
 	spans []overlap.SpanOutcome
@@ -255,7 +259,13 @@ func loadConfig(policy string) overlap.Config {
 }
 
 func newLoad(t testing.TB, w *Writer, policy string) *load {
-	s, err := New(loadConfig(policy), w, testHeader())
+	var s scheduler
+	var err error
+	if w != nil {
+		s, err = New(loadConfig(policy), w, testHeader())
+	} else {
+		s, err = overlap.New(loadConfig(policy))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,7 +333,7 @@ func TestRecordingDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkRound tells what recording adds to a round over four services with
+// BenchmarkRound measures what recording adds to a round over four services with
 // its arrivals, and how many bytes a round takes.
 func BenchmarkRound(b *testing.B) {
 	for _, p := range overlap.Policies() {

@@ -9,6 +9,79 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 )
 
+// Format is the first field of every decision log.
+const Format = "overlapd-decisions/2"
+
+// earlierFormat is read too: its services stay as they were at first, and the
+// configuration alone holds their targets.
+const earlierFormat = "overlapd-decisions/1"
+
+// Header says where a log comes from.
+type Header struct {
+	Version string    `json:"version"` // of the program
+	Commit  string    `json:"commit"`
+	Device  string    `json:"device"`
+	Epoch   time.Time `json:"epoch"` // that the times of the log count from
+}
+
+// head is the first line of a file. The services of its configuration are those
+// of the checkpoint that follows; of one that was removed there is the ID only.
+type head struct {
+	Format string `json:"format"`
+	Header
+	Created time.Time `json:"created"` // when the file was begun
+	Config  config    `json:"config"`
+}
+
+// config is a configuration without its predictor.
+type config struct {
+	overlap.Config
+	Predictor *struct{} `json:"Predictor,omitempty"`
+}
+
+// Limits of a log.
+const (
+	MinFileBytes     = 1 << 12
+	MaxFiles         = 1000
+	MaxLineBytes     = 64 << 20
+	MinFlushInterval = time.Millisecond
+
+	// bufferBytes is what a buffer between the scheduler and the writer
+	// holds, unless one record is longer; buffers is how many there are.
+	bufferBytes = 64 << 10
+	buffers     = 16
+)
+
+// Options of a Writer.
+type Options struct {
+	MaxFileBytes  int64         // of records in a file, besides its checkpoint; then the next is begun
+	MaxFiles      int           // that are kept
+	FlushInterval time.Duration // after which a record is in the file at the latest
+	RetryInterval time.Duration // between two attempts after a failure
+
+	// Stopped is called when the log cannot be written, Resumed when it can
+	// be again, both on the writer's goroutine.
+	Stopped func(err error)
+	Resumed func(lost uint64)
+}
+
+// DefaultOptions returns the options of a daemon.
+func DefaultOptions() Options {
+	return Options{MaxFileBytes: 64 << 20, MaxFiles: 4, FlushInterval: time.Second, RetryInterval: 10 * time.Second}
+}
+
+func (o *Options) validate() error {
+	switch {
+	case o.MaxFileBytes < MinFileBytes:
+		return fmt.Errorf("%w: %d bytes in a file: want at least %d", ErrOptions, o.MaxFileBytes, MinFileBytes)
+	case o.MaxFiles < 1 || o.MaxFiles > MaxFiles:
+		return fmt.Errorf("%w: %d files: want 1 to %d", ErrOptions, o.MaxFiles, MaxFiles)
+	case o.FlushInterval < MinFlushInterval || o.RetryInterval < MinFlushInterval:
+		return fmt.Errorf("%w: intervals %v and %v: want at least %v", ErrOptions, o.FlushInterval, o.RetryInterval, MinFlushInterval)
+	}
+	return nil
+}
+
 // Writer takes the records of one Scheduler to files.
 //
 // The scheduler's goroutine fills a buffer under a lock that is never held
@@ -40,10 +113,12 @@ type Writer struct {
 		used    bool
 	}
 
-	// Of the goroutine.
+	line line // scratch of the scheduler's goroutine
+
+	// What follows belongs to the writer's goroutine.
 	failed   bool
 	failedAt time.Time
-	text     []byte // of a checkpoint
+	text     line // what stands before the records of a chunk
 }
 
 // chunk is what goes to the goroutine at once.
@@ -154,7 +229,10 @@ func (w *Writer) checkpoint(now time.Duration, state overlap.Snapshot) {
 }
 
 // record implements sink.
-func (w *Writer) record(line []byte) {
+func (w *Writer) record(r *record) {
+	line := w.line[:0]
+	_ = line.put(r) // only the state of a checkpoint could fail
+	w.line = line
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -305,7 +383,8 @@ func (w *Writer) put(c *chunk) error {
 		}
 	}
 	var err error
-	if w.text, err = w.preface(w.text[:0], c.state); err != nil {
+	w.text = w.text[:0]
+	if err = w.preface(&w.text, c.state); err != nil {
 		return err
 	}
 	err = w.files.write(append(w.text, c.data...))
@@ -316,26 +395,30 @@ func (w *Writer) put(c *chunk) error {
 }
 
 // preface appends what must stand before the records that follow a state.
-func (w *Writer) preface(b []byte, s *stateBefore) (_ []byte, err error) {
+func (w *Writer) preface(l *line, s *stateBefore) error {
 	if w.files.size == 0 {
 		w.mu.Lock()
 		h := w.mu.head
 		w.mu.Unlock()
 		h.Created, h.Config.Services = time.Now().UTC(), s.state.Definitions()
-		if b, err = appendJSON(b, &h); err != nil {
-			return b, err
+		if err := l.json("", &h); err != nil {
+			return err
 		}
+		*l = append(*l, '\n')
 	}
 	if s.lost > 0 {
-		if b, err = appendJSON(b, &gap{eventGap, s.lost, s.why}); err != nil {
-			return b, err
+		if err := l.put(&record{Event: eventGap, Lost: s.lost, Why: s.why}); err != nil {
+			return err
 		}
 	}
-	before := len(b)
-	if b, err = appendJSON(b, &checkpoint{eventCheckpoint, s.now, s.state}); err == nil && len(b)-before > MaxLineBytes {
-		err = fmt.Errorf("%w: a checkpoint of %d bytes, at most %d can be read again; lower the queue limits of services", ErrLimit, len(b)-before, MaxLineBytes)
+	before := len(*l)
+	if err := l.put(&record{Event: eventCheckpoint, At: s.now, State: &s.state}); err != nil {
+		return err
 	}
-	return b, err
+	if n := len(*l) - before; n > MaxLineBytes {
+		return fmt.Errorf("%w: a checkpoint of %d bytes, at most %d can be read again; lower the queue limits of services", ErrLimit, n, MaxLineBytes)
+	}
+	return nil
 }
 
 // fail stops the log, and says so once.
