@@ -19,22 +19,19 @@ func benchServeCommand() *cobra.Command {
 		Short: "Put load on a running daemon and report latency, goodput and errors",
 		Long: `An open loop (--rate) sends requests when they are due, whether or not earlier
 ones were answered, and counts latency from then; a closed loop (--connections)
-sends the next request when the last one was answered. The scenarios server,
-single-stream, multi-stream and offline load the daemon as those of MLPerf
-inference do; their results are no MLPerf results. One of --rate, --connections and
---scenario must be given. Ctrl-C ends the run early and reports what was
-measured.`,
+sends the next request when the last one was answered. One of them must be given.
+Ctrl-C ends the run early and reports what was measured.`,
 		Example: `  overlapd bench serve --service resnet50 --rate 10 --duration 30s
   overlapd bench serve --service resnet50,bert --rate 20 --arrivals gamma --cv 3
   overlapd bench serve --service tiny_identity --connections 16
-  overlapd bench serve --service bert --scenario single-stream --json`,
+  overlapd bench serve --service bert --connections 1 --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(o.Services) == 0 {
 				return errors.New("which service? Give --service NAME; overlapd status lists them")
 			}
-			if o.Rate == 0 && o.Connections == 0 && o.Scenario == "" {
-				return errors.New("how much load? Give --rate R for an open loop, --connections N for a closed one, or --scenario NAME")
+			if o.Rate == 0 && o.Connections == 0 {
+				return errors.New("how much load? Give --rate R for an open loop, or --connections N for a closed one")
 			}
 			brings, err := readCredentials(files)
 			if err != nil {
@@ -54,24 +51,22 @@ measured.`,
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), result)
 			}
-			return result.WriteText(cmd.OutOrStdout())
+			return result.Document().WriteText(cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.URL, "url", defaultURL, "the daemon, http:// or https://")
 	credentialFlags(f, &files)
 	f.StringSliceVar(&o.Services, "service", nil, "services to ask")
-	f.StringVar((*string)(&o.Scenario), "scenario", "", "open, closed, server, single-stream, multi-stream or offline")
 	f.Float64Var(&o.Rate, "rate", 0, "requests per second of an open loop, all services together")
 	f.BoolVar(&o.RatePerService, "rate-per-service", false, "the rate is that of each service")
 	f.StringVar((*string)(&o.Arrivals), "arrivals", string(o.Arrivals), "of an open loop: poisson, constant or gamma")
 	f.Float64Var(&o.CV, "cv", o.CV, "coefficient of variation of gamma arrivals")
-	f.IntVar(&o.Connections, "connections", 0, "connections of a closed loop, all services together")
+	f.IntVar(&o.Connections, "connections", 0, "connections of all services together; without a rate, of a closed loop")
 	f.DurationVar(&o.Duration, "duration", o.Duration, "time measured")
 	f.DurationVar(&o.Warmup, "warmup", o.Warmup, "time before that, not measured")
 	f.DurationVar(&o.Timeout, "give-up", o.Timeout, "when the generator gives up on an answer")
 	f.DurationVar(&o.Target, "target", 0, "latency that counts as good, 0 for the service's QoS target")
-	f.IntVar(&o.Samples, "samples", o.Samples, "requests of the offline scenario")
 	f.IntVar(&o.Batch, "batch", o.Batch, "batch dimension of a request")
 	f.IntVar(&o.SeqLen, "seq-len", o.SeqLen, "other dimensions that a model leaves open")
 	f.Int64Var(&o.MaxID, "max-id", o.MaxID, "made-up integers are below it; a model's vocabulary may end earlier")

@@ -60,12 +60,7 @@ func completeValues(root *cobra.Command) error {
 		"knows":     words("all", "order", "nothing"),
 		"predictor": files("json"),
 		"recipe":    words("overlapd", "paper"),
-		"scenario": func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if cmd.Name() == "simulate" { // a file there
-				return []string{"json"}, cobra.ShellCompDirectiveFilterFileExt
-			}
-			return []string{"open", "closed", "server", "single-stream", "multi-stream", "offline"}, cobra.ShellCompDirectiveNoFileComp
-		},
+		"scenario":  files("json"),
 		"split": func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 			splits := []string{"random", "grouped"}
 			if cmd.Name() == "train" {

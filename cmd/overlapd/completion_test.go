@@ -57,7 +57,7 @@ func TestCompletedValues(t *testing.T) {
 		{"replay ", []string{":0"}}, // any file
 		{"train --split ", []string{"random", "kfold", ":4"}},
 		{"device fit --split ", []string{"grouped", ":4"}},
-		{"bench serve --scenario ", []string{"single-stream", ":4"}},
+		{"bench serve --arrivals ", []string{"gamma", ":4"}},
 		{"simulate --scenario ", []string{"json", ":8"}},
 	} {
 		got := run(t, append([]string{cobra.ShellCompRequestCmd}, strings.Split(c.line, " ")...)...)

@@ -234,7 +234,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "cmd/overlapd/load",
-		may:   []string{"models"},
+		may:   []string{"models", "report"},
 		why:   "it loads a daemon from outside, as any client does",
 		tests: []string{"daemon"},
 	},

@@ -3,6 +3,8 @@ package load
 import (
 	"sync"
 	"time"
+
+	hdrhistogram "github.com/HdrHistogram/hdrhistogram-go"
 )
 
 const (
@@ -34,7 +36,7 @@ type tally struct {
 	late       int64
 	lateBusy   int64
 	errors     map[string]int64
-	latency    *latencies    // of answers, or of volleys answered whole
+	latency    *latencies    // of answers
 	lag        *latencies    // sent − due
 	wake       *latencies    // the part of lag that is the generator's own
 	lastAnswer time.Duration // when it came
@@ -77,29 +79,19 @@ func (t *tally) sent(o *outcome) {
 	}
 }
 
-// add accounts for requests that were sent together; their latency is that of
-// the slowest, and it counts only if all were answered.
-func (t *tally) add(target time.Duration, together []outcome) {
-	var slowest time.Duration
-	ok := true
-	for i := range together {
-		o := &together[i]
-		t.requests++
-		t.sent(o)
-		if o.reason != "" {
-			t.fail(o.reason, 1)
-			ok = false
-			continue
-		}
-		slowest = max(slowest, o.done-o.due)
-		t.lastAnswer = max(t.lastAnswer, o.done)
-	}
-	if !ok {
+// add accounts for a request.
+func (t *tally) add(target time.Duration, o *outcome) {
+	t.requests++
+	t.sent(o)
+	if o.reason != "" {
+		t.fail(o.reason, 1)
 		return
 	}
-	t.latency.record(slowest)
-	if slowest <= target {
-		t.good += int64(len(together))
+	t.lastAnswer = max(t.lastAnswer, o.done)
+	latency := o.done - o.due
+	t.latency.record(latency)
+	if latency <= target {
+		t.good++
 	}
 }
 
@@ -135,16 +127,15 @@ func newRecorder(target time.Duration) *recorder {
 	return r
 }
 
-// add accounts for requests that were sent together. Those due before the time
-// 0 belong to the warm-up.
-func (r *recorder) add(together []outcome) {
+// add accounts for a request. One due before the time 0 belongs to the warm-up.
+func (r *recorder) add(o *outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.mu.measured
-	if together[0].due < 0 {
+	if o.due < 0 {
 		t = r.mu.warmup
 	}
-	t.add(r.target, together)
+	t.add(r.target, o)
 }
 
 // counts returns what a progress line shows.
@@ -153,4 +144,80 @@ func (r *recorder) counts() (requests, failed int64) {
 	defer r.mu.Unlock()
 	w, m := r.mu.warmup, r.mu.measured
 	return w.requests + m.requests, w.failed + m.failed
+}
+
+// Bounds of what is recorded: three digits between them, so that a percentile
+// is off by at most 0.1 %. A longer latency is recorded as maxLatency.
+const (
+	minLatency    = time.Microsecond
+	maxLatency    = 10 * time.Minute
+	latencyDigits = 3
+)
+
+// latencies is a histogram of durations that also knows their exact extremes
+// and sum.
+type latencies struct {
+	hist     *hdrhistogram.Histogram
+	min, max time.Duration
+	sum      time.Duration
+}
+
+func newLatencies() *latencies {
+	return &latencies{hist: hdrhistogram.New(int64(minLatency), int64(maxLatency), latencyDigits)}
+}
+
+func (l *latencies) record(d time.Duration) {
+	d = min(max(d, 0), maxLatency)
+	if l.count() == 0 || d < l.min {
+		l.min = d
+	}
+	l.max = max(l.max, d)
+	l.sum += d
+	// An error means out of bounds, which d is not.
+	_ = l.hist.RecordValue(int64(d))
+}
+
+func (l *latencies) merge(other *latencies) {
+	if other.count() == 0 {
+		return
+	}
+	if l.count() == 0 || other.min < l.min {
+		l.min = other.min
+	}
+	l.max = max(l.max, other.max)
+	l.sum += other.sum
+	l.hist.Merge(other.hist)
+}
+
+func (l *latencies) count() int64 { return l.hist.TotalCount() }
+
+// percentile returns a value within the exact extremes, 0 if there is none.
+func (l *latencies) percentile(p float64) time.Duration {
+	if l.count() == 0 {
+		return 0
+	}
+	return min(max(time.Duration(l.hist.ValueAtPercentile(p)), l.min), l.max)
+}
+
+func (l *latencies) mean() time.Duration {
+	if l.count() == 0 {
+		return 0
+	}
+	return l.sum / time.Duration(l.count())
+}
+
+func (l *latencies) summary() Latency {
+	return Latency{
+		P50:  milliseconds(l.percentile(50)),
+		P90:  milliseconds(l.percentile(90)),
+		P99:  milliseconds(l.percentile(99)),
+		P999: milliseconds(l.percentile(99.9)),
+		Max:  milliseconds(l.max),
+		Mean: milliseconds(l.mean()),
+	}
+}
+
+// milliseconds returns d with the precision of the clock that is worth showing.
+func milliseconds(d time.Duration) float64 {
+	return float64(d.Round(100*time.Nanosecond)) / float64(time.Millisecond)
 }

@@ -1,14 +1,20 @@
 package load
 
 import (
-	"runtime/debug"
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/overlapd/overlapd/report"
 )
 
 // Result is what a run measured. Requests of the warm-up appear in Warmup only.
 type Result struct {
-	Scenario    Scenario `json:"scenario"`
-	Score       *Score   `json:"mlperf,omitempty"` // of the scenarios that MLPerf has
+	Scenario    string   `json:"scenario"` // "open" or "closed"
 	URL         string   `json:"url"`
 	Server      string   `json:"server"`
 	Device      string   `json:"device"` // what the services run on, "" if the daemon does not say
@@ -57,8 +63,8 @@ type Load struct {
 	hasTarget bool
 }
 
-// Latency is a distribution in milliseconds. It is that of answered requests,
-// in the multi-stream scenario that of volleys answered whole.
+// Latency is a distribution of the latencies of answered requests, in
+// milliseconds.
 type Latency struct {
 	P50  float64 `json:"p50"`
 	P90  float64 `json:"p90"`
@@ -68,7 +74,7 @@ type Latency struct {
 	Mean float64 `json:"mean"`
 }
 
-// SendLag tells how much later than due requests were sent, in milliseconds.
+// SendLag is how much later than due requests were sent, in milliseconds.
 // WakeP99 leaves out those that waited for a connection: if it is large, then
 // the generator was too slow and not the daemon.
 type SendLag struct {
@@ -97,7 +103,7 @@ func (r *run) result(interrupted bool) *Result {
 	}
 	elapsed := r.elapsed(all.lastAnswer, interrupted)
 	res := &Result{
-		Scenario:    o.Scenario,
+		Scenario:    "closed",
 		URL:         o.URL,
 		Server:      r.daemon.server,
 		Device:      r.device(),
@@ -113,15 +119,13 @@ func (r *run) result(interrupted bool) *Result {
 		Load:        newLoad(all, warm, elapsed, o.Warmup),
 		latency:     all.latency,
 	}
-	if o.Scenario.openLoop() {
+	if o.open() {
 		res.describeArrivals(o)
 	}
 	if n := all.requests + warm.requests; n > 0 {
 		res.CPU = float64(r.cpu.Nanoseconds()/n) / 1000
 	}
-	res.fillBuild()
 	res.addServices(r, elapsed)
-	res.Score = o.Scenario.score(&res.Load)
 	return res
 }
 
@@ -129,7 +133,7 @@ func (r *run) result(interrupted bool) *Result {
 // does not lengthen it.
 func (r *run) elapsed(lastAnswer time.Duration, interrupted bool) time.Duration {
 	window := r.options.Duration
-	if interrupted || r.options.Scenario == Offline {
+	if interrupted {
 		window = min(window, max(r.ended, 0))
 	}
 	return max(window, lastAnswer)
@@ -193,7 +197,7 @@ func (l *Load) setTarget(target, elapsed time.Duration) {
 }
 
 func (res *Result) describeArrivals(o *Options) {
-	res.Arrivals, res.Rate = o.Arrivals, o.Rate
+	res.Scenario, res.Arrivals, res.Rate = "open", o.Arrivals, o.Rate
 	if o.RatePerService {
 		res.Rate *= float64(len(o.Services))
 	}
@@ -220,18 +224,117 @@ func (r *run) device() string {
 	return device
 }
 
-// fillBuild takes from the binary what the options do not say about it.
-func (res *Result) fillBuild() {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return
+// Document returns the result for a person to look at.
+func (res *Result) Document() *report.Document {
+	d := &report.Document{Title: "Load on " + res.URL}
+	head := fmt.Sprintf("%s, %s", res.Scenario, res.URL)
+	if server := strings.TrimSpace(res.Server); server != "" {
+		head += fmt.Sprintf(" (%s)", server)
 	}
-	if res.Version == "" {
-		res.Version = info.Main.Version
+	if res.Device != "" {
+		head += ", device " + res.Device
 	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && res.Commit == "" {
-			res.Commit = s.Value
+	d.Text("%s", head)
+	arrivals := ""
+	if res.Rate > 0 {
+		arrivals = fmt.Sprintf(", %s arrivals at %g/s", res.Arrivals, res.Rate)
+	}
+	d.Text("%.1f s after %.1f s of warm-up, %d connections%s, seed %d; times in ms", res.Duration, res.Warmup.Duration, res.Connections, arrivals, res.Seed)
+	if res.Interrupted {
+		d.Text("interrupted: this is what was measured until then")
+	}
+	d.Heading("what was answered")
+	d.Table(res.table())
+	for _, e := range []struct {
+		title string
+		count map[string]int64
+	}{{"errors", res.Errors}, {"errors in warm-up", res.Warmup.Errors}} {
+		if len(e.count) > 0 {
+			d.Text("%s: %s", e.title, byCount(e.count))
 		}
 	}
+	if l := res.SendLag; l != nil {
+		d.Text("send lag: p99 %.3f ms, max %.3f ms; %d sent over 1 ms late, %d of them for want of a connection; generator alone p99 %.3f ms",
+			l.P99, l.Max, l.Late, l.LateBusy, l.WakeP99)
+	}
+	if res.latency.count() > 0 {
+		d.Heading("latency, ms")
+		d.Table(res.latency.histogram())
+	}
+	return d
+}
+
+func (res *Result) table() *report.Table {
+	t := report.NewTable("service", "requests", "errors", "answers/s", "good/s", "target", "p50", "p90", "p99", "p99.9", "max")
+	row := func(name string, l *Load) {
+		good, target := "-", "-"
+		if l.Goodput != nil {
+			good = fmt.Sprintf("%.1f", *l.Goodput)
+		}
+		if l.TargetMS > 0 {
+			target = fmt.Sprintf("%g", l.TargetMS)
+		}
+		t.Rowf("%s\t%d\t%d\t%.1f\t%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f", name, l.Requests, sum(l.Errors), l.Throughput, good, target,
+			l.Latency.P50, l.Latency.P90, l.Latency.P99, l.Latency.P999, l.Latency.Max)
+	}
+	for i := range res.Services {
+		row(res.Services[i].Name, &res.Services[i].Load)
+	}
+	if len(res.Services) > 1 {
+		row("all", &res.Load)
+	}
+	return t
+}
+
+// byCount lists reasons, the most frequent first.
+func byCount(errors map[string]int64) string {
+	reasons := slices.SortedFunc(maps.Keys(errors), func(x, y string) int {
+		return cmp.Or(cmp.Compare(errors[y], errors[x]), cmp.Compare(x, y))
+	})
+	for i, r := range reasons {
+		reasons[i] = fmt.Sprintf("%s %d", r, errors[r])
+	}
+	return strings.Join(reasons, ", ")
+}
+
+func sum(counts map[string]int64) (n int64) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
+const (
+	histogramRows  = 14
+	histogramWidth = 40 // of the longest bar, in columns
+)
+
+// histogram draws latencies in rows whose bounds grow by a fixed factor.
+func (l *latencies) histogram() *report.Table {
+	low := math.Log(float64(max(l.min, minLatency)))
+	step := max((math.Log(float64(max(l.max, minLatency)))-low)/histogramRows, 1e-9)
+	var rows [histogramRows]int64
+	for _, bar := range l.hist.Distribution() {
+		if bar.Count > 0 {
+			middle := float64(bar.From+bar.To) / 2
+			at := int((math.Log(max(middle, 1)) - low) / step)
+			rows[min(max(at, 0), histogramRows-1)] += bar.Count
+		}
+	}
+	most := slices.Max(rows[:])
+	t := report.NewTable("up to", "", "requests")
+	for i, n := range rows {
+		upper := time.Duration(math.Exp(low + step*float64(i+1)))
+		t.Rowf("%10.3f\t%s\t%d", milliseconds(upper), bar(n, most), n)
+	}
+	return t
+}
+
+// bar draws n of most; what is not zero can be seen.
+func bar(n, most int64) string {
+	columns := int(math.Round(float64(n) / float64(most) * histogramWidth))
+	if n > 0 && columns == 0 {
+		return "▏"
+	}
+	return strings.Repeat("█", columns)
 }

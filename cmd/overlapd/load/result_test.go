@@ -3,6 +3,7 @@ package load
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/overlapd/overlapd/report"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -18,14 +21,14 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // madeUp returns a run of two services of which all numbers are known.
 func madeUp() *run {
 	o := DefaultOptions()
-	o.URL, o.Scenario, o.Rate, o.Connections = "http://127.0.0.1:8000", Server, 40, 8
+	o.URL, o.Rate, o.Connections = "http://127.0.0.1:8000", 40, 8
 	o.Version, o.Commit = "v0.1.0", "0123abc"
 	r := &run{options: &o, daemon: &daemon{server: "overlapd v0.1.0"}, ended: 10 * time.Second, cpu: 50 * time.Millisecond}
 	for i, name := range []string{"resnet50", "bert"} {
 		svc := &service{name: name, device: "cpu", target: time.Duration(i+1) * 50 * ms}
 		r.daemon.services = append(r.daemon.services, svc)
 		s := &stream{service: svc, rec: newRecorder(svc.target)}
-		s.rec.add([]outcome{{due: -1, sent: -1, done: 1, reason: "connection", timed: true}})
+		s.rec.add(&outcome{due: -1, sent: -1, done: 1, reason: "connection", timed: true})
 		for n := range 200 {
 			due := time.Duration(n) * 50 * ms
 			out := outcome{due: due, sent: due + 50*time.Microsecond, timed: true}
@@ -34,7 +37,7 @@ func madeUp() *run {
 				out.busy, out.sent = true, due+4*ms
 				out.reason = []string{"deadline", "queue_full"}[n/50%2]
 			}
-			s.rec.add([]outcome{out})
+			s.rec.add(&out)
 		}
 		r.streams = append(r.streams, s)
 	}
@@ -68,7 +71,7 @@ func TestResultAsJSON(t *testing.T) {
 
 func TestResultAsText(t *testing.T) {
 	var b strings.Builder
-	if err := madeUp().result(false).WriteText(&b); err != nil {
+	if err := madeUp().result(false).Document().WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "result.txt", b.String())
@@ -82,21 +85,21 @@ func TestTextOfAnInterruptedRunWithoutAnswers(t *testing.T) {
 	}
 	res := r.result(true)
 	var b strings.Builder
-	if err := res.WriteText(&b); err != nil {
+	if err := res.Document().WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.String(); !strings.Contains(got, "interrupted") || strings.Contains(got, "latency, ms") || strings.Contains(got, "NaN") {
 		t.Errorf("text:\n%s", got)
 	}
-	if res.Duration != 0 || res.Throughput != 0 || res.Goodput != nil || res.Score.Met != nil {
-		t.Errorf("%g s, %g answers/s, goodput %v, met %v; want nothing", res.Duration, res.Throughput, res.Goodput, res.Score.Met)
+	if res.Duration != 0 || res.Throughput != 0 || res.Goodput != nil {
+		t.Errorf("%g s, %g answers/s, goodput %v; want nothing", res.Duration, res.Throughput, res.Goodput)
 	}
 }
 
 func TestWriteTextReportsAFullDisk(t *testing.T) {
 	_, w := io.Pipe()
 	w.CloseWithError(io.ErrShortWrite)
-	if madeUp().result(false).WriteText(w) == nil {
+	if madeUp().result(false).Document().WriteText(w) == nil {
 		t.Error("no error from a writer that takes nothing")
 	}
 }
@@ -104,32 +107,20 @@ func TestWriteTextReportsAFullDisk(t *testing.T) {
 func TestElapsed(t *testing.T) {
 	for _, tc := range []struct {
 		name        string
-		scenario    Scenario
 		interrupted bool
 		ended, last time.Duration
 		want        time.Duration
 	}{
-		{"idle end", Closed, false, 9 * time.Second, 9 * time.Second, 10 * time.Second},
-		{"answers after the end", Open, false, 12 * time.Second, 11 * time.Second, 11 * time.Second},
-		{"timeouts after the end", Open, false, 20 * time.Second, 9 * time.Second, 10 * time.Second},
-		{"interrupted", Open, true, 4 * time.Second, 3 * time.Second, 4 * time.Second},
-		{"interrupted in warm-up", Open, true, -ms, 0, 0},
-		{"offline", Offline, false, 4 * time.Second, 4 * time.Second, 4 * time.Second},
+		{"idle end", false, 9 * time.Second, 9 * time.Second, 10 * time.Second},
+		{"answers after the end", false, 12 * time.Second, 11 * time.Second, 11 * time.Second},
+		{"timeouts after the end", false, 20 * time.Second, 9 * time.Second, 10 * time.Second},
+		{"interrupted", true, 4 * time.Second, 3 * time.Second, 4 * time.Second},
+		{"interrupted in warm-up", true, -ms, 0, 0},
 	} {
 		o := DefaultOptions()
-		o.Scenario = tc.scenario
 		r := &run{options: &o, ended: tc.ended}
 		if got := r.elapsed(tc.last, tc.interrupted); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
-		}
-	}
-}
-
-func TestScoreMissesWhenTooManyFail(t *testing.T) {
-	for good, want := range map[int64]bool{989: false, 990: true} {
-		l := Load{Requests: 1000, good: good, hasTarget: true}
-		if got := Server.score(&l).Met; got == nil || *got != want {
-			t.Errorf("%d of 1000 in target: met %v, want %t", good, got, want)
 		}
 	}
 }
@@ -143,5 +134,60 @@ func TestTargetsAndDevicesThatDiffer(t *testing.T) {
 	}
 	if res.Device != "several" {
 		t.Errorf("device %q", res.Device)
+	}
+}
+
+func TestBar(t *testing.T) {
+	for _, tc := range []struct {
+		n, most int64
+		drawn   string
+	}{
+		{0, 100, ""},
+		{1, 1_000_000, "▏"},
+		{100, 100, strings.Repeat("█", histogramWidth)},
+		{50, 100, strings.Repeat("█", histogramWidth/2)},
+	} {
+		got := bar(tc.n, tc.most)
+		if got != tc.drawn {
+			t.Errorf("%d of %d is %q, want %q", tc.n, tc.most, got, tc.drawn)
+		}
+	}
+}
+
+func TestHistogramCountsAll(t *testing.T) {
+	for _, values := range [][]time.Duration{
+		{0},
+		{ms, ms, ms},
+		{time.Nanosecond, ms, time.Hour},
+		{3 * ms, 5 * ms, 8 * ms, 13 * ms, 21 * ms, 34 * ms},
+	} {
+		l := newLatencies()
+		for _, v := range values {
+			l.record(v)
+		}
+		var b strings.Builder
+		d := &report.Document{}
+		d.Table(l.histogram())
+		if err := d.WriteText(&b); err != nil {
+			t.Fatal(err)
+		}
+		total := 0
+		for line := range strings.Lines(b.String()) {
+			fields := strings.Fields(line)
+			n := 0
+			if len(fields) > 1 && fields[0] != "up" {
+				fmt.Sscan(fields[len(fields)-1], &n)
+			}
+			total += n
+		}
+		if total != len(values) || strings.Contains(b.String(), "NaN") {
+			t.Errorf("%v: %d counted in\n%s", values, total, b.String())
+		}
+	}
+}
+
+func TestErrorsAreSortedByCount(t *testing.T) {
+	if got, want := byCount(map[string]int64{"b": 2, "a": 2, "c": 30}), "c 30, a 2, b 2"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -3,11 +3,14 @@ package load
 import (
 	"context"
 	"fmt"
+	"os"
 	"runtime"
 	"sync"
 	"time"
 
+	"github.com/schollz/progressbar/v3"
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 // leadIn is the time between the last preparation and the first request due.
@@ -52,28 +55,20 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 // prepare makes all that sending needs, so that sending allocates nothing.
 func (r *run) prepare() error {
 	o := r.options
-	due := make([][]time.Duration, len(r.daemon.services))
 	for i, svc := range r.daemon.services {
-		if o.Scenario.openLoop() {
-			due[i] = o.arrivalsOf(i)
+		s := &stream{service: svc, rec: newRecorder(svc.target), timeout: o.Timeout, timed: o.open(), verify: o.Verify, end: o.Duration}
+		if s.timed {
+			s.due = o.arrivalsOf(i)
 		}
-		r.streams = append(r.streams, &stream{
-			service: svc,
-			rec:     newRecorder(svc.target),
-			timeout: o.Timeout,
-			timed:   o.Scenario.openLoop(),
-			verify:  o.Verify,
-			volley:  o.Scenario == MultiStream,
-		})
+		r.streams = append(r.streams, s)
 	}
 	if err := r.connect(); err != nil {
 		return err
 	}
 	runtime.GC()
 	r.clock = clock{start: time.Now().Add(leadIn + o.Warmup)}
-	for i, s := range r.streams {
+	for _, s := range r.streams {
 		s.clock = r.clock
-		s.source = r.sourceOf(i, due[i])
 	}
 	return nil
 }
@@ -93,21 +88,6 @@ func (r *run) connect() error {
 		_, _ = c.open(deadline)
 	}
 	return nil
-}
-
-func (r *run) sourceOf(service int, due []time.Duration) source {
-	o := r.options
-	b := backToBack{clock: r.clock, end: o.Duration}
-	switch {
-	case o.Scenario.openLoop():
-		return &timetable{due: due}
-	case o.Scenario == Offline:
-		f := &flood{backToBack: b}
-		n := len(r.streams)
-		f.left.Store(int64((o.Samples + n - 1 - service) / n))
-		return f
-	}
-	return b
 }
 
 // execute sends everything and waits for the answers, or for the context.
@@ -161,4 +141,52 @@ func cpuTime() time.Duration {
 		panic(fmt.Sprintf("load: getrusage: %v", err)) // its arguments are constant
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+const progressInterval = 200 * time.Millisecond
+
+// showProgress draws a progress line until the function it returns is called.
+func (r *run) showProgress() (stop func()) {
+	out := r.options.Progress
+	if f, ok := out.(*os.File); ok && !term.IsTerminal(int(f.Fd())) {
+		out = nil
+	}
+	if out == nil {
+		return func() {}
+	}
+	total := r.options.Warmup + r.options.Duration
+	bar := progressbar.NewOptions64(total.Milliseconds(),
+		progressbar.OptionSetWriter(out),
+		progressbar.OptionSetElapsedTime(false),
+		progressbar.OptionSetPredictTime(false),
+		progressbar.OptionClearOnFinish(),
+	)
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(progressInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				r.step(bar)
+			case <-done:
+				_ = bar.Clear() // a terminal that is gone needs no clearing
+				return
+			}
+		}
+	})
+	return func() { close(done); wg.Wait() }
+}
+
+// step moves the line to what the clock and the recorders say.
+func (r *run) step(bar *progressbar.ProgressBar) {
+	var requests, failed int64
+	for _, s := range r.streams {
+		n, bad := s.rec.counts()
+		requests, failed = requests+n, failed+bad
+	}
+	bar.Describe(fmt.Sprintf("%d requests, %d errors", requests, failed))
+	at := (r.clock.now() + r.options.Warmup).Milliseconds()
+	_ = bar.Set64(min(max(at, 0), bar.GetMax64()-1)) // a full bar would end its line
 }

@@ -103,8 +103,8 @@ func TestOpenLoopSendsTheSchedule(t *testing.T) {
 	if sum := res.Services[0].Requests + res.Services[1].Requests; res.Requests != sum {
 		t.Errorf("%d requests, the services have %d", res.Requests, sum)
 	}
-	if res.Scenario != Open || res.Score != nil || res.SendLag == nil {
-		t.Errorf("scenario %s, score %v, send lag %v", res.Scenario, res.Score, res.SendLag)
+	if res.Scenario != "open" || res.SendLag == nil {
+		t.Errorf("scenario %s, send lag %v", res.Scenario, res.SendLag)
 	}
 }
 
@@ -201,51 +201,6 @@ func TestVerify(t *testing.T) {
 	wantErrors(t, &res.Load, map[string]int64{wrongAnswer: s.infers.Load() / 10})
 	if res.Errors[wrongAnswer] == 0 {
 		t.Errorf("no wrong answer among %d", res.Requests)
-	}
-}
-
-func TestScenariosOfMLPerf(t *testing.T) {
-	for _, tc := range []struct {
-		scenario   Scenario
-		set        func(*Options)
-		atOnce     int64
-		metric     string
-		percentile float64
-	}{
-		{SingleStream, func(o *Options) {}, 1, "latency", 90},
-		{MultiStream, func(o *Options) {}, volleySize, "latency", 99},
-		{Server, func(o *Options) { o.Rate = 300 }, openConnections, "latency", 99},
-		{Offline, func(o *Options) { o.Samples, o.Duration, o.Connections = 101, time.Minute, 3 }, 3, "throughput", 0},
-	} {
-		t.Run(string(tc.scenario), func(t *testing.T) {
-			var c crowd
-			s := serve(t, c.answer)
-			res := mustRun(t, short(s, func(o *Options) { o.Scenario = tc.scenario; tc.set(o); o.Target = 5 * time.Second }))
-			wantErrors(t, &res.Load, map[string]int64{})
-			if most := c.most.Load(); most > tc.atOnce {
-				t.Errorf("%d requests at once, want at most %d", most, tc.atOnce)
-			}
-			sc := res.Score
-			if sc == nil || sc.Metric != tc.metric || sc.Percentile != tc.percentile || sc.Note != mlperfNote {
-				t.Fatalf("score %+v", sc)
-			}
-			if met := sc.Met; tc.metric == "latency" && (met == nil || !*met) {
-				t.Error("answers within a millisecond miss a target of 5 s")
-			}
-			if got := res.Requests + res.Warmup.Requests; got != s.infers.Load() {
-				t.Errorf("%d requests, the server saw %d", got, s.infers.Load())
-			}
-			switch tc.scenario {
-			case MultiStream:
-				if n := res.latency.count(); res.Requests != n*volleySize || n == 0 {
-					t.Errorf("%d requests in %d volleys", res.Requests, n)
-				}
-			case Offline:
-				if res.Requests != 101 || res.Duration >= 60 {
-					t.Errorf("%d requests in %g s, want the 101 samples and no waiting", res.Requests, res.Duration)
-				}
-			}
-		})
 	}
 }
 

@@ -129,7 +129,7 @@ func askService(c *conn, o *Options, u *url.URL, name string, stream uint64) (*s
 	}
 	inputs := make([]tensor, len(m.Inputs))
 	for i, in := range m.Inputs {
-		t, err := newTensor(in.Name, in.Datatype, o.fill(in.Name, in.Shape))
+		t, err := newTensor(in.Name, in.Datatype, o.fill(in.Shape))
 		if err != nil {
 			return nil, fmt.Errorf("%w %q: %w", ErrService, name, err)
 		}

@@ -3,11 +3,15 @@ package load
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fasthttp"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -31,25 +35,45 @@ type sender struct {
 	turn  int // of the next request to send
 }
 
-// stream is the load on one service.
+// stream is the load on one service. Its senders take requests from it: in an
+// open loop in the order of the times at which they are due, so that none waits
+// while a later one has a connection, in a closed one whenever they ask.
 type stream struct {
 	service *service
-	source  source
-	clock   clock
 	senders []*sender
 	rec     *recorder
+	clock   clock
 	timeout time.Duration
-	timed   bool // times are fixed beforehand; the timeout counts from them
 	verify  bool
-	volley  bool
+
+	timed bool            // an open loop; the timeout counts from when a request is due
+	due   []time.Duration // of an open loop
+	taken atomic.Int64    // of due
+	end   time.Duration   // of a closed loop
 }
 
-// run sends until the source is empty or abort is called.
-func (s *stream) run() {
-	if s.volley {
-		s.runVolleys()
-		return
+// clock counts from the end of the warm-up, which has negative times.
+type clock struct{ start time.Time }
+
+func (c clock) now() time.Duration { return time.Since(c.start) }
+
+func (c clock) time(at time.Duration) time.Time { return c.start.Add(at) }
+
+// next returns when the next request is due, and false when there is none left
+// to send.
+func (s *stream) next() (due time.Duration, ok bool) {
+	if !s.timed {
+		now := s.clock.now()
+		return now, now < s.end
 	}
+	if i := s.taken.Add(1) - 1; i < int64(len(s.due)) {
+		return s.due[i], true
+	}
+	return 0, false
+}
+
+// run sends until nothing is left or abort is called.
+func (s *stream) run() {
 	var wg sync.WaitGroup
 	for _, w := range s.senders {
 		wg.Go(func() { s.drive(w) })
@@ -59,18 +83,17 @@ func (s *stream) run() {
 
 // drive sends what is due, one request after the other.
 func (s *stream) drive(w *sender) {
-	var out [1]outcome
 	for {
-		due, ok := s.source.next()
+		due, ok := s.next()
 		if !ok {
 			return
 		}
-		out[0] = outcome{due: due, timed: s.timed}
-		if !s.await(w, &out[0]) || !s.shoot(w, &out[0]) {
+		o := outcome{due: due, timed: s.timed}
+		if !s.await(w, &o) || !s.shoot(w, &o) {
 			return
 		}
-		s.rec.add(out[:])
-		if out[0].reason == "connection" && !s.timed && w.waker.sleep(reconnectPause) != nil {
+		s.rec.add(&o)
+		if o.reason == "connection" && !s.timed && w.waker.sleep(reconnectPause) != nil {
 			return
 		}
 	}
@@ -83,41 +106,7 @@ func (s *stream) await(w *sender, o *outcome) bool {
 	return ahead <= 0 || w.waker.sleep(ahead) == nil
 }
 
-// runVolleys sends one request on every connection, waits for all answers, and
-// does so again.
-func (s *stream) runVolleys() {
-	outs := make([]outcome, len(s.senders))
-	for {
-		due, ok := s.source.next()
-		if !ok || !s.shootAll(due, outs) {
-			return
-		}
-		s.rec.add(outs)
-	}
-}
-
-func (s *stream) shootAll(due time.Duration, outs []outcome) bool {
-	sent := make([]bool, len(outs))
-	var wg sync.WaitGroup
-	for i, w := range s.senders {
-		outs[i] = outcome{due: due}
-		wg.Go(func() {
-			sent[i] = s.shoot(w, &outs[i])
-			if outs[i].reason == "connection" {
-				_ = w.waker.sleep(reconnectPause) // the next volley sees an abort
-			}
-		})
-	}
-	wg.Wait()
-	for _, ok := range sent {
-		if !ok {
-			return false
-		}
-	}
-	return true
-}
-
-// shoot sends one request and notes what became of it. It returns false if the
+// shoot sends one request and sets what became of it. It returns false if the
 // run ended first, and then the request does not count.
 func (s *stream) shoot(w *sender, o *outcome) bool {
 	requests := s.service.requests
@@ -181,3 +170,35 @@ func (s *stream) close() {
 		w.waker.close()
 	}
 }
+
+// waker lets one goroutine sleep until a time and wake some microseconds after
+// it. The timers of Go wake up to a millisecond late when the process is idle,
+// because they wait in epoll, whose timeout is in milliseconds; a timerfd is an
+// event like any other and holds no thread while it waits.
+type waker struct {
+	file *os.File
+	fd   int
+}
+
+func newWaker() (*waker, error) {
+	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("load: timer: %w", err)
+	}
+	return &waker{file: os.NewFile(uintptr(fd), "timer"), fd: fd}, nil
+}
+
+// sleep returns after d, or earlier with an error once abort was called.
+func (w *waker) sleep(d time.Duration) error {
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(max(int64(d), 1))}
+	if err := unix.TimerfdSettime(w.fd, 0, &spec, nil); err != nil {
+		return fmt.Errorf("load: timer: %w", err)
+	}
+	var expirations [8]byte
+	_, err := w.file.Read(expirations[:])
+	return err
+}
+
+func (w *waker) abort() { _ = w.file.SetReadDeadline(time.Unix(1, 0)) }
+
+func (w *waker) close() { w.file.Close() }

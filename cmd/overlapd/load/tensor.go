@@ -48,10 +48,7 @@ func elements(shape []int64) (int, error) {
 }
 
 // fill replaces the dimensions of an input that are not fixed.
-func (o *Options) fill(name string, shape []int64) []int64 {
-	if s, ok := o.Shapes[name]; ok {
-		return s
-	}
+func (o *Options) fill(shape []int64) []int64 {
 	full := make([]int64, len(shape))
 	for i, d := range shape {
 		switch {

@@ -12,7 +12,7 @@ func TestTimetableHandsOutEachTimeOnce(t *testing.T) {
 	for i := range due {
 		due[i] = time.Duration(i)
 	}
-	table := &timetable{due: due}
+	table := &stream{timed: true, due: due}
 	var got [4][]time.Duration
 	var wg sync.WaitGroup
 	for i := range got {
@@ -42,7 +42,7 @@ func TestTimetableHandsOutEachTimeOnce(t *testing.T) {
 
 func TestBackToBackIsDueNow(t *testing.T) {
 	c := clock{start: time.Now().Add(-time.Minute)}
-	b := backToBack{clock: c, end: time.Hour}
+	b := &stream{clock: c, end: time.Hour}
 	before := c.now()
 	due, ok := b.next()
 	if !ok || due < before || due > c.now() {
@@ -50,25 +50,6 @@ func TestBackToBackIsDueNow(t *testing.T) {
 	}
 	b.end = time.Second
 	if _, ok := b.next(); ok {
-		t.Error("a request is due after the end")
-	}
-}
-
-func TestFloodIsDueAtZero(t *testing.T) {
-	f := &flood{backToBack: backToBack{clock: clock{start: time.Now().Add(time.Minute)}, end: time.Hour}}
-	f.left.Store(3)
-	if due, ok := f.next(); !ok || due >= 0 {
-		t.Errorf("in the warm-up a request is due at %s, %t; want now", due, ok)
-	}
-	f.clock.start = time.Now().Add(-time.Second)
-	for i := range 5 {
-		if due, ok := f.next(); ok != (i < 3) || due != 0 {
-			t.Errorf("request %d of 3 is due at %s, %t", i, due, ok)
-		}
-	}
-	f.left.Store(3)
-	f.end = time.Millisecond
-	if _, ok := f.next(); ok {
 		t.Error("a request is due after the end")
 	}
 }
