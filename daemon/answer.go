@@ -8,7 +8,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/overlap"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // reply makes the reply of a query that is over.
@@ -52,7 +52,7 @@ func (l *loop) failure(p *pending, a *overlap.Answer) *query.Error {
 			"service %s: its worker failed, and there was no time to run the query again", name)}
 	}
 	switch {
-	case errors.Is(p.failure, segments.ErrMemory), errors.Is(p.failure, segments.ErrArenaFull):
+	case errors.Is(p.failure, wire.ErrMemory), errors.Is(p.failure, wire.ErrArenaFull):
 		return query.Unavailable(query.ReasonNoMemory, fmt.Sprintf("service %s: %v", name, p.failure))
 	case p.failure != nil:
 		return &query.Error{Status: http.StatusInternalServerError, Reason: a.Reason.String(), Message: fmt.Sprintf("service %s: %v", name, p.failure)}

@@ -12,7 +12,7 @@ import (
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // Every query that is not finished tells its client why, and whether to come
@@ -34,8 +34,8 @@ func TestFailureSaysWhy(t *testing.T) {
 		"closed while run":   {overlap.ReasonWorkerLost, fmt.Errorf("lost: %w", executor.ErrClosed), false, 503, query.ReasonDraining, "stopping"},
 		"cancelled":          {overlap.ReasonCancelled, nil, false, 503, query.ReasonCancelled, "left"},
 		"worker lost":        {overlap.ReasonWorkerLost, nil, false, 500, query.ReasonWorkerLost, "no time to run the query again"},
-		"no memory":          {overlap.ReasonModelFailed, fmt.Errorf("run: %w", segments.ErrMemory), false, 503, query.ReasonNoMemory, "service s"},
-		"no room for output": {overlap.ReasonModelFailed, fmt.Errorf("run: %w", segments.ErrArenaFull), false, 503, query.ReasonNoMemory, "service s"},
+		"no memory":          {overlap.ReasonModelFailed, fmt.Errorf("run: %w", wire.ErrMemory), false, 503, query.ReasonNoMemory, "service s"},
+		"no room for output": {overlap.ReasonModelFailed, fmt.Errorf("run: %w", wire.ErrArenaFull), false, 503, query.ReasonNoMemory, "service s"},
 		"model failed":       {overlap.ReasonModelFailed, told, false, 500, query.ReasonModelFailed, "the kernel said no"},
 		"model, no word":     {overlap.ReasonModelFailed, nil, false, 500, query.ReasonModelFailed, "the model failed"},
 	} {

@@ -20,7 +20,7 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // Limits of the backend.
@@ -74,7 +74,7 @@ type runner interface {
 	Outcomes() <-chan executor.Outcome
 	Stop(models.ServiceID, models.BatchID) bool
 	Release(models.ServiceID, models.BatchID)
-	Arena(models.ServiceID) *segments.InputArena
+	Arena(models.ServiceID) *wire.InputArena
 	State(models.ServiceID) (executor.State, error)
 	Add(executor.ServiceSpec) error
 	Remove(models.ServiceID) (<-chan error, error)
@@ -94,7 +94,7 @@ type message struct {
 // pending is what the backend keeps of a call, in Call.Backend.
 type pending struct {
 	call    *query.Call
-	tensors []segments.Tensor
+	tensors []wire.Tensor
 	outputs executor.QueryOutputs
 	reply   []query.Tensor // memory of Reply.Outputs
 	failure error          // why its batch failed, if it did
@@ -148,7 +148,7 @@ func (b *backend) Alloc(s *query.Service, bytes int64) (query.Memory, error) {
 	}
 	offset, data, err := arena.Alloc(bytes)
 	switch {
-	case errors.Is(err, segments.ErrArenaFull):
+	case errors.Is(err, wire.ErrArenaFull):
 		return query.Memory{}, query.ErrNoMemory
 	case err != nil:
 		return query.Memory{}, query.ErrUnavailable
@@ -177,7 +177,7 @@ func (b *backend) Submit(c *query.Call) error {
 	p.tensors = p.tensors[:0]
 	for i := range c.Inputs {
 		in := &c.Inputs[i]
-		p.tensors = append(p.tensors, segments.Tensor{
+		p.tensors = append(p.tensors, wire.Tensor{
 			Type: in.Type, Shape: in.Shape, Offset: in.Offset, Bytes: int64(len(in.Data)),
 		})
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // loadTries is how often the worker of a service that joins may be lost before
@@ -90,7 +90,7 @@ func (l *loop) heard(s *slot, e executor.Event) {
 		if errors.Is(e.Err, executor.ErrHeld) || errors.Is(e.Err, executor.ErrReplaced) {
 			return // for the sake of others, who have limits of their own
 		}
-		hopeless := errors.Is(e.Err, executor.ErrLoad) && !errors.Is(e.Err, segments.ErrDeviceMemory)
+		hopeless := errors.Is(e.Err, executor.ErrLoad) && !errors.Is(e.Err, wire.ErrDeviceMemory)
 		if j.lost++; j.lost >= loadTries || hopeless {
 			l.withdraw(s, e.Err)
 		}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -23,13 +23,13 @@ var cutBucket = []byte("cut-choices")
 // question asks the worker of a service on a GPU to choose into how many
 // operators its model is cut, if the configuration does not say. It has what was
 // chosen before, if that is known: then nothing is measured.
-func (u *unit) question(path string, s *config.Service) *segments.ChooseSpec {
+func (u *unit) question(path string, s *config.Service) *wire.ChooseSpec {
 	if s.Cut != 0 {
 		return nil
 	}
-	q := &segments.ChooseSpec{BudgetNanos: int64(min(chooseBudget, u.config.Worker.LoadTimeout/choosePart))}
+	q := &wire.ChooseSpec{BudgetNanos: int64(min(chooseBudget, u.config.Worker.LoadTimeout/choosePart))}
 	if u.given(s) > 0 {
-		q.Finest = segments.FinestChoice // what it takes is bounded, and was admitted
+		q.Finest = wire.FinestChoice // what it takes is bounded, and was admitted
 	}
 	if u.state == nil {
 		return q
@@ -61,17 +61,17 @@ func shareOf(threads int, s *config.Service, gpu bool) string {
 }
 
 // chose keeps what a worker has chosen, away from the scheduler goroutine.
-func (u *unit) chose(s config.Service, c *segments.CutChoice) {
+func (u *unit) chose(s config.Service, c *wire.CutChoice) {
 	key := u.cutKey(c.Hash, &s)
 	u.keeper.keep("storing the choice of a cut", func(*training.Store) error { return u.state.saveCut(key, c) })
 }
 
 // saveCut stores a choice.
-func (s *state) saveCut(key []byte, c *segments.CutChoice) error { return s.save(cutBucket, key, c) }
+func (s *state) saveCut(key []byte, c *wire.CutChoice) error { return s.save(cutBucket, key, c) }
 
 // cut returns what was stored under key, nil if nothing was.
-func (s *state) cut(key []byte) (*segments.CutChoice, error) {
-	c := &segments.CutChoice{}
+func (s *state) cut(key []byte) (*wire.CutChoice, error) {
+	c := &wire.CutChoice{}
 	if ok, err := s.load(cutBucket, key, c); !ok || err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (s *state) cut(key []byte) (*segments.CutChoice, error) {
 }
 
 // noteCut tells of a choice that a worker has made, and has it kept.
-func (l *loop) noteCut(slot *slot, info *segments.Info) {
+func (l *loop) noteCut(slot *slot, info *wire.Info) {
 	c := info.Cut
 	if c == nil {
 		return
@@ -110,7 +110,7 @@ type CutCost struct {
 }
 
 // cutOverview returns nil if nothing was to be chosen.
-func cutOverview(info *segments.Info) *CutOverview {
+func cutOverview(info *wire.Info) *CutOverview {
 	if info == nil || info.Cut == nil {
 		return nil
 	}

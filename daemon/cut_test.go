@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // chosen returns what the status says of a service's cut.
@@ -85,7 +85,7 @@ func TestCutQuestion(t *testing.T) {
 	if q.Known != nil || q.Finest != 0 || time.Duration(q.BudgetNanos) != chooseBudget {
 		t.Errorf("%+v", q)
 	}
-	want := &segments.CutChoice{Hash: hash, Target: 7, Costs: []segments.CutCost{{Segments: 7, Batch: 1}}, Reason: "it is cheap"}
+	want := &wire.CutChoice{Hash: hash, Target: 7, Costs: []wire.CutCost{{Segments: 7, Batch: 1}}, Reason: "it is cheap"}
 	if err := s.saveCut(u.cutKey(hash, &service), want); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestCutQuestion(t *testing.T) {
 	}
 	u.config.Worker.LoadTimeout = 8 * time.Second
 	service.MPS.PinnedMemory = 1 << 30
-	if q := u.question(path, &service); q.Known == nil || q.Finest != segments.FinestChoice || q.BudgetNanos != int64(2*time.Second) {
+	if q := u.question(path, &service); q.Known == nil || q.Finest != wire.FinestChoice || q.BudgetNanos != int64(2*time.Second) {
 		t.Errorf("little time, and memory of its own: %+v", q)
 	}
 	for name, change := range map[string]func(){
@@ -123,10 +123,10 @@ func TestCutQuestion(t *testing.T) {
 }
 
 func TestCutOverview(t *testing.T) {
-	if cutOverview(nil) != nil || cutOverview(&segments.Info{}) != nil {
+	if cutOverview(nil) != nil || cutOverview(&wire.Info{}) != nil {
 		t.Error("nothing was chosen")
 	}
-	o := cutOverview(&segments.Info{Cut: &segments.CutChoice{Reason: "why", Costs: []segments.CutCost{{Segments: 4, Batch: 8, WholeNanos: 2e6, CutNanos: 3e6}}}})
+	o := cutOverview(&wire.Info{Cut: &wire.CutChoice{Reason: "why", Costs: []wire.CutCost{{Segments: 4, Batch: 8, WholeNanos: 2e6, CutNanos: 3e6}}}})
 	if o.Reason != "why" || !slices.Equal(o.Costs, []CutCost{{4, 8, 2, 3, 50}}) {
 		t.Errorf("%+v", o)
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // formula is a device on which each operator takes 20 µs for each query of a
@@ -436,7 +436,7 @@ func TestEmulatedRunnerAdds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer exec.Close()
-	spec := executor.ServiceSpec{ID: 2, Name: "s2", Load: segments.LoadSpec{ModelPath: config.EmulatedPrefix + "second"}, InputBytes: 1 << 16, OutputBytes: 1 << 16}
+	spec := executor.ServiceSpec{ID: 2, Name: "s2", Load: wire.LoadSpec{ModelPath: config.EmulatedPrefix + "second"}, InputBytes: 1 << 16, OutputBytes: 1 << 16}
 	if err := exec.Add(spec); err != nil {
 		t.Fatal(err)
 	}

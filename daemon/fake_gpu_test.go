@@ -30,6 +30,8 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
+	segworker "github.com/overlapd/overlapd/segments/worker"
 )
 
 // gpuPatience is how long a test on the fake GPU waits for what must happen.
@@ -38,34 +40,34 @@ const gpuPatience = 60 * time.Second
 // fakeGPUEngine runs on the CPU and is a client of MPS: when its server is gone,
 // so is its device.
 type fakeGPUEngine struct {
-	segments.Engine
+	segworker.Engine
 	client *fakemps.Client
 }
 
 // loadOnFakeGPU is what a worker on the fake GPU does instead of opening CUDA.
-func loadOnFakeGPU(spec segments.LoadSpec, progress segments.ProgressFunc) (segments.Engine, error) {
+func loadOnFakeGPU(spec wire.LoadSpec, memory segworker.Memory, progress segworker.ProgressFunc) (segworker.Engine, error) {
 	if spec.CUDA == nil || !strings.HasPrefix(os.Getenv("CUDA_VISIBLE_DEVICES"), "MIG-") && !strings.HasPrefix(os.Getenv("CUDA_VISIBLE_DEVICES"), "GPU-") {
 		return nil, errors.New("this worker was sent to no GPU")
 	}
 	client, err := fakemps.Connect(os.Getenv("CUDA_MPS_PIPE_DIRECTORY"))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", segments.ErrDeviceLost, err)
+		return nil, fmt.Errorf("%w: %w", wire.ErrDeviceLost, err)
 	}
 	spec.CUDA = nil
-	engine, err := segments.LoadONNX(spec, progress)
+	engine, err := segments.LoadONNX(spec, memory, progress)
 	return &fakeGPUEngine{engine, client}, err
 }
 
-func (e *fakeGPUEngine) Run(id models.BatchID, start, end int, stop *uint32) (int, error) {
+func (e *fakeGPUEngine) Run(id models.BatchID, start, end int, stop *uint32, out segworker.OutputFunc) (segworker.Ran, error) {
 	select {
 	case <-e.client.Lost():
-		return start, fmt.Errorf("%w: the server is gone", segments.ErrDeviceLost)
+		return segworker.Ran{}, fmt.Errorf("%w: the server is gone", wire.ErrDeviceLost)
 	default:
 	}
 	if err := ordered(); err != nil {
-		return start, err
+		return segworker.Ran{}, err
 	}
-	return e.Engine.Run(id, start, end, stop)
+	return e.Engine.Run(id, start, end, stop, out)
 }
 
 // faultsVariable names a folder where a test orders faults of workers, a file
@@ -89,9 +91,9 @@ func ordered() error {
 	os.Remove(path)
 	switch string(order) {
 	case faultMemory:
-		return fmt.Errorf("%w: it was ordered", segments.ErrDeviceMemory)
+		return fmt.Errorf("%w: it was ordered", wire.ErrDeviceMemory)
 	case faultLost:
-		return fmt.Errorf("%w: it was ordered", segments.ErrDeviceLost)
+		return fmt.Errorf("%w: it was ordered", wire.ErrDeviceLost)
 	case faultHang:
 		time.Sleep(time.Hour) // a kernel that does not end
 	}

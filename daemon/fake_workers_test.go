@@ -10,7 +10,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 const (
@@ -24,7 +24,7 @@ const (
 // lost; batches that go on where they stand, on the worker that holds them.
 type fakeWorkers struct {
 	t      *testing.T
-	arenas []*segments.InputArena
+	arenas []*wire.InputArena
 	out    chan executor.Outcome
 
 	mu struct {
@@ -76,7 +76,7 @@ func newFakeWorkers(t *testing.T, services int) *fakeWorkers {
 	t.Helper()
 	f := &fakeWorkers{t: t, out: make(chan executor.Outcome, executor.MaxRounds)}
 	for range services {
-		arena, err := segments.NewInputArena(fakeInputBytes)
+		arena, err := wire.NewInputArena(fakeInputBytes)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -253,7 +253,7 @@ func (f *fakeWorkers) endSpanLocked(i int, status executor.Status) {
 		b.next = s.Reached
 		w.batches[s.Span.Batch] = b
 	case executor.Failed:
-		s.Err = segments.ErrEngine
+		s.Err = wire.ErrEngine
 		if s.Span.End > w.operators {
 			s.Err = executor.ErrBadSpan
 		}
@@ -423,13 +423,13 @@ func (f *fakeWorkers) reviveAs(service, operators int, hash string) {
 	if d == nil {
 		d = &calm
 	}
-	info := segments.Info{
+	info := wire.Info{
 		Inputs:    []models.TensorSpec{input},
 		Outputs:   []models.TensorSpec{spec("Y", models.Int32, -1, 16)},
 		Operators: make([]models.Operator, operators), Hash: hash, ORTVersion: "0",
 	}
 	for _, size := range []int{1, 4} {
-		solo := segments.Solo{Size: size}
+		solo := wire.Solo{Size: size}
 		for i := range operators {
 			solo.Nanos = append(solo.Nanos, int64(d.span(models.Span{Service: models.ServiceID(service), Start: i, End: i + 1, Size: size})))
 		}
@@ -498,7 +498,7 @@ func (f *fakeWorkers) Release(id models.ServiceID, batch models.BatchID) {
 	delete(f.mu.workers[id].batches, batch)
 }
 
-func (f *fakeWorkers) Arena(id models.ServiceID) *segments.InputArena {
+func (f *fakeWorkers) Arena(id models.ServiceID) *wire.InputArena {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if int(id) >= len(f.arenas) {
@@ -510,7 +510,7 @@ func (f *fakeWorkers) Arena(id models.ServiceID) *segments.InputArena {
 // Add adds a service, whose worker comes when the test revives it. It may take
 // the place of one that was removed, whose inputs were freed.
 func (f *fakeWorkers) Add(spec executor.ServiceSpec) error {
-	arena, err := segments.NewInputArena(fakeInputBytes)
+	arena, err := wire.NewInputArena(fakeInputBytes)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // GPUOptions are how a GPU is reached. Zero is the host's own.
@@ -114,7 +114,7 @@ func (d *unit) place(spec *executor.ServiceSpec, s *config.Service, memory *gpu.
 	if spec.Env, err = d.part.Env(limits); err != nil {
 		return release, err
 	}
-	spec.Load.CUDA = &segments.CUDASpec{
+	spec.Load.CUDA = &wire.CUDASpec{
 		MemoryBytes:       d.given(s),
 		TF32:              d.config.CUDA.TF32,
 		ExtendAsRequested: d.config.CUDA.ArenaExtend == config.ExtendRequested,
@@ -150,13 +150,13 @@ func (d *unit) given(s *config.Service) int64 {
 // model is expected to need if it is cut so, 0 standing for the default. It
 // returns that, or why there is no room for it.
 func (d *unit) admit(path string, s *config.Service, cut int, memory *gpu.Ledger) (need gpu.Need, refused, err error) {
-	var m segments.DeviceMemory
+	var m wire.DeviceMemory
 	err = surviving(path, func() error {
 		f, err := models.Open(path, models.DefaultLimits())
 		if err != nil {
 			return err
 		}
-		m = segments.ExpectDeviceMemory(f, cut)
+		m = wire.ExpectDeviceMemory(f, cut)
 		return f.Close()
 	})
 	if err != nil {

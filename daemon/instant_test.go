@@ -13,13 +13,13 @@ import (
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap/journal"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // instant is an executor whose rounds are over at once, so that what is measured
 // is the loop.
 type instant struct {
-	arenas []*segments.InputArena
+	arenas []*wire.InputArena
 	out    chan executor.Outcome
 	spans  [2][]executor.SpanOutcome // of two rounds, used in turn
 	turn   int
@@ -45,7 +45,7 @@ func (f *instant) Start(context.Context) error                    { return nil }
 func (f *instant) Outcomes() <-chan executor.Outcome              { return f.out }
 func (f *instant) Stop(models.ServiceID, models.BatchID) bool     { return false }
 func (f *instant) Release(models.ServiceID, models.BatchID)       {}
-func (f *instant) Arena(id models.ServiceID) *segments.InputArena { return f.arenas[id] }
+func (f *instant) Arena(id models.ServiceID) *wire.InputArena     { return f.arenas[id] }
 func (f *instant) State(models.ServiceID) (executor.State, error) { return executor.State{}, nil }
 func (f *instant) Add(executor.ServiceSpec) error                 { return executor.ErrInUse }
 func (f *instant) Close() error                                   { close(f.out); return nil }
@@ -68,7 +68,7 @@ func startInstantLogged(t testing.TB, services int, change func(*config.Config),
 	b := newBackend(c, zerolog.Nop())
 	f := &instant{out: make(chan executor.Outcome, executor.MaxRounds)}
 	for range services {
-		arena, err := segments.NewInputArena(fakeInputBytes)
+		arena, err := wire.NewInputArena(fakeInputBytes)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,11 +80,11 @@ func startInstantLogged(t testing.TB, services int, change func(*config.Config),
 	}
 	go b.loop.run()
 	for i := range services {
-		b.event(executor.WorkerReady{Service: models.ServiceID(i), PID: i + 1, Info: segments.Info{
+		b.event(executor.WorkerReady{Service: models.ServiceID(i), PID: i + 1, Info: wire.Info{
 			Inputs:    []models.TensorSpec{spec("X", models.Int32, -1, 16)},
 			Outputs:   []models.TensorSpec{spec("Y", models.Int32, -1, 16)},
 			Operators: make([]models.Operator, 1), Hash: fmt.Sprint(i), ORTVersion: "0",
-			Solo: []segments.Solo{{Size: 1, Nanos: []int64{1000}}, {Size: 4, Nanos: []int64{3000}}},
+			Solo: []wire.Solo{{Size: 1, Nanos: []int64{1000}}, {Size: 4, Nanos: []int64{3000}}},
 		}})
 	}
 	b.ask(func(*loop) {})

@@ -14,7 +14,7 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // inboxBurst is how many messages are taken in before the next round is
@@ -424,7 +424,7 @@ func (l *loop) up(e executor.WorkerReady) {
 }
 
 // infoOf returns what requests are checked against.
-func (l *loop) infoOf(i *segments.Info) query.Info {
+func (l *loop) infoOf(i *wire.Info) query.Info {
 	info := query.Info{
 		Inputs:    i.Inputs,
 		Outputs:   i.Outputs,
@@ -506,7 +506,7 @@ func (l *loop) load(spec models.Service, e *executor.WorkerReady) error {
 // slower reports whether warming up took longer than what is known already. A
 // machine that is busy while models load must not spoil a profile that is good,
 // and a profile from a busy time must not outlive it.
-func (l *loop) slower(spec models.Service, t segments.Solo) bool {
+func (l *loop) slower(spec models.Service, t wire.Solo) bool {
 	known, ok := l.solo.Span(models.Span{Service: spec.ID, End: spec.Operators, Size: t.Size, SeqLen: t.SeqLen})
 	var took time.Duration
 	for _, n := range t.Nanos {

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/overlapd/overlapd/cuda/mps/fakemps"
-	"github.com/overlapd/overlapd/segments"
+	segworker "github.com/overlapd/overlapd/segments/worker"
 )
 
 // workerArgument makes this binary a worker that takes itself for one on a GPU.
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	// Else each process that the race detector watches takes a second to end.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	if len(os.Args) == 2 && os.Args[1] == workerArgument {
-		if err := segments.RunWorker(loadOnFakeGPU); err != nil {
+		if err := segworker.Run(loadOnFakeGPU); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // measuringIDs is where the IDs of rounds, batches and queries begin that
@@ -155,9 +155,9 @@ func (m *measurement) end() {
 }
 
 // alloc makes up the inputs of a span's batch.
-func (m *measurement) alloc(s *models.Span) ([]segments.Tensor, error) {
+func (m *measurement) alloc(s *models.Span) ([]wire.Tensor, error) {
 	inputs := m.inputs(s.Service)
-	var tensors []segments.Tensor
+	var tensors []wire.Tensor
 	var sum int64
 	for i, shape := range models.Fill(inputs, s.Size, s.SeqLen) {
 		ty := inputs[i].Type
@@ -170,7 +170,7 @@ func (m *measurement) alloc(s *models.Span) ([]segments.Tensor, error) {
 				return nil, fmt.Errorf("input %q of shape %v is too large to be made up", inputs[i].Name, shape)
 			}
 		}
-		tensors = append(tensors, segments.Tensor{Type: ty.Elem, Shape: shape, Offset: sum, Bytes: bytes})
+		tensors = append(tensors, wire.Tensor{Type: ty.Elem, Shape: shape, Offset: sum, Bytes: bytes})
 		sum += query.Aligned(bytes)
 	}
 	offset, data, err := m.exec.Arena(s.Service).Alloc(max(sum, 1))

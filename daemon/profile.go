@@ -7,7 +7,7 @@ import (
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // profiles stores what was measured of each model and gives it back when the
@@ -15,10 +15,10 @@ import (
 type profiles interface {
 	stored(e *executor.WorkerReady) (predictor.Snapshot, bool)
 	calibration(f *predictor.File) (predictor.CalibrationSnapshot, bool)
-	chose(s config.Service, c *segments.CutChoice)
+	chose(s config.Service, c *wire.CutChoice)
 }
 
-func (d *unit) key(service models.ServiceID, info *segments.Info) []byte {
+func (d *unit) key(service models.ServiceID, info *wire.Info) []byte {
 	return profileKey(d.device, info.Hash, info.ORTVersion, len(info.Operators), d.backend.loop.share(service))
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // A reload that is cut short at the moment at which a service has joined says so:
@@ -54,7 +54,7 @@ func TestReloadOutlivesTheLossesOfOthers(t *testing.T) {
 	r := newReloadRig(t, 1)
 	r.begin(func(c *config.Config) { c.Services = append(c.Services, added("new")) })
 	id := models.ServiceID(r.joins())
-	full := fmt.Errorf("%w: %w", executor.ErrLoad, segments.ErrDeviceMemory) // a neighbour may just go
+	full := fmt.Errorf("%w: %w", executor.ErrLoad, wire.ErrDeviceMemory) // a neighbour may just go
 	for range loadTries {
 		for _, cause := range []error{executor.ErrHeld, executor.ErrReplaced} {
 			r.workers.tell(executor.WorkerLost{Service: id, Err: &executor.LostError{Cause: cause}})

@@ -9,7 +9,7 @@ import (
 	"github.com/overlapd/overlapd/executor/emulated"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // slot is a place among the services of a unit: its position is the ID by
@@ -60,10 +60,10 @@ func (j *joining) tell(s ReloadStep) {
 
 // worker is what the loop knows of a service's worker.
 type worker struct {
-	info    *segments.Info // what the last one learned of its model, nil before
-	fresh   bool           // it became ready after the last round of its service was sent
-	fault   error          // why it was given up, nil if that is not known
-	givenUp bool           // it was lost too often and does not come back, or has a model that cannot be served
+	info    *wire.Info // what the last one learned of its model, nil before
+	fresh   bool       // it became ready after the last round of its service was sent
+	fault   error      // why it was given up, nil if that is not known
+	givenUp bool       // it was lost too often and does not come back, or has a model that cannot be served
 }
 
 // scheduled returns a service as the scheduler first sees it. Its operators

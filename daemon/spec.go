@@ -11,7 +11,7 @@ import (
 	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/models/zoo"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // runner returns what runs rounds: workers, unless the device is emulated.
@@ -65,7 +65,7 @@ func (u *unit) spec(id models.ServiceID, s *config.Service) (spec executor.Servi
 	spec = executor.ServiceSpec{
 		ID:   id,
 		Name: s.Name,
-		Load: segments.LoadSpec{
+		Load: wire.LoadSpec{
 			Service:           s.Name,
 			ModelPath:         path,
 			CacheDir:          filepath.Join(u.config.CacheDir(), "optimized"),

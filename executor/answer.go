@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // listen takes answers until the connection ends. It is the reader.
 func (w *worker) listen() {
 	defer close(w.read)
-	var done segments.Done
+	var done wire.Done
 	for w.awaitFlight() {
 		kind, payload, err := w.frames.Next()
 		switch {
@@ -61,24 +61,24 @@ func (w *worker) flying() bool {
 }
 
 // answer takes one frame. An error means that the worker lies.
-func (w *worker) answer(kind segments.Kind, payload []byte, done *segments.Done) error {
+func (w *worker) answer(kind wire.Kind, payload []byte, done *wire.Done) error {
 	switch kind {
-	case segments.KindDone:
+	case wire.KindDone:
 		if err := done.Decode(payload); err != nil {
 			return err
 		}
 		return w.done(done)
-	case segments.KindFailed:
-		var failed segments.Failed
+	case wire.KindFailed:
+		var failed wire.Failed
 		if err := failed.Decode(payload); err != nil {
 			return err
 		}
 		return w.failed(&failed)
 	}
-	return fmt.Errorf("%w: %s", segments.ErrUnexpectedKind, kind)
+	return fmt.Errorf("%w: %s", wire.ErrUnexpectedKind, kind)
 }
 
-func (w *worker) done(d *segments.Done) error {
+func (w *worker) done(d *wire.Done) error {
 	f, err := w.flight(d.Round, d.Batch)
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func (w *worker) done(d *segments.Done) error {
 	return nil
 }
 
-func (w *worker) failed(m *segments.Failed) error {
+func (w *worker) failed(m *wire.Failed) error {
 	f, err := w.flight(m.Round, m.Batch)
 	if err != nil {
 		return err
@@ -172,7 +172,7 @@ func (w *worker) land(f flight, gone bool, held int64, took time.Duration) {
 }
 
 // collect leases the outputs of a finished batch.
-func (w *worker) collect(d *segments.Done, ids []models.QueryID) ([]QueryOutputs, error) {
+func (w *worker) collect(d *wire.Done, ids []models.QueryID) ([]QueryOutputs, error) {
 	if len(d.Outputs) != len(ids) {
 		return nil, fmt.Errorf("outputs of %d queries, the batch has %d", len(d.Outputs), len(ids))
 	}
@@ -195,7 +195,7 @@ func (w *worker) collect(d *segments.Done, ids []models.QueryID) ([]QueryOutputs
 // checkOutputs refuses outputs that are not the model's. Their shapes may differ
 // from those that it declares, for ONNX Runtime lets them; their types may not:
 // they are written to clients as what the model declares.
-func (w *worker) checkOutputs(outputs []segments.OutputTensor) error {
+func (w *worker) checkOutputs(outputs []wire.OutputTensor) error {
 	if len(outputs) != len(w.info.Outputs) {
 		return fmt.Errorf("%d outputs, the model has %d", len(outputs), len(w.info.Outputs))
 	}
@@ -209,7 +209,7 @@ func (w *worker) checkOutputs(outputs []segments.OutputTensor) error {
 
 // Lease returns the outputs of a query, as its worker reported them. If it
 // returns an error, none of them is leased.
-func Lease(id models.QueryID, from *segments.Outputs, tensors []segments.OutputTensor) (QueryOutputs, error) {
+func Lease(id models.QueryID, from *wire.Outputs, tensors []wire.OutputTensor) (QueryOutputs, error) {
 	q := QueryOutputs{ID: id, Outputs: make([]Output, 0, len(tensors))}
 	for i := range tensors {
 		t := &tensors[i]

@@ -3,13 +3,13 @@ package executor
 import (
 	"testing"
 
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // A worker that is started again is told what the one before it chose; the
 // specification of others that share the question stays as it was.
 func TestRemembersChoice(t *testing.T) {
-	asked := &segments.ChooseSpec{Finest: 7}
+	asked := &wire.ChooseSpec{Finest: 7}
 	f := start(t, func(o *Options) { o.Services[0].Load.Choose = asked }, "", "")
 	chosen := awaitEvent(f, func(e WorkerReady) bool { return e.Service == 0 }).Info.Cut
 	if chosen == nil || chosen.Reason != "measured" {

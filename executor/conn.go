@@ -9,11 +9,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // backlogBytes bounds what waits for a worker that does not read.
-const backlogBytes = 2 * segments.MaxFrameBytes
+const backlogBytes = 2 * wire.MaxFrameBytes
 
 // errBacklog is returned when a worker does not read what it is sent.
 var errBacklog = errors.New("worker does not read")
@@ -56,7 +56,7 @@ func newConn() (*conn, *os.File, error) {
 // end.
 func (c *conn) Read(buf []byte) (int, error) {
 	if c.poll > 0 {
-		if n, ok := segments.Poll(c.fd, buf, c.poll); ok {
+		if n, ok := wire.Poll(c.fd, buf, c.poll); ok {
 			return n, nil
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // Event is one of the Worker… types of this package.
@@ -27,7 +27,7 @@ type WorkerProgress struct {
 type WorkerReady struct {
 	Service models.ServiceID
 	PID     int
-	Info    segments.Info
+	Info    wire.Info
 	Took    time.Duration // since the start of the process
 }
 

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // Executor owns the workers of all services.
@@ -183,7 +183,7 @@ func (e *Executor) Release(id models.ServiceID, batch models.BatchID) {
 
 // Arena returns the input arena of a service, or nil if there is no such
 // service.
-func (e *Executor) Arena(id models.ServiceID) *segments.InputArena {
+func (e *Executor) Arena(id models.ServiceID) *wire.InputArena {
 	if s := e.service(id); s != nil {
 		return s.arena
 	}

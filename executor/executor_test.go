@@ -9,7 +9,7 @@ import (
 
 	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 func TestRunABatch(t *testing.T) {
@@ -154,7 +154,7 @@ func TestReleaseInFlight(t *testing.T) {
 func TestEngineFailureIsOnlyTheBatches(t *testing.T) {
 	f := startReady(t, nil, 1)
 	s := f.do(f.whole(0, 1, "2 fail because"))
-	if s.Status != Failed || !errors.Is(s.Err, segments.ErrEngine) || !strings.Contains(s.Err.Error(), "because") {
+	if s.Status != Failed || !errors.Is(s.Err, wire.ErrEngine) || !strings.Contains(s.Err.Error(), "because") {
 		t.Fatalf("%+v", s)
 	}
 	if s := f.do(f.whole(0, 1, "fine")); s.Status != Done {
@@ -175,7 +175,7 @@ func TestOutputArenaFills(t *testing.T) {
 	for batch := models.BatchID(1); ; batch++ {
 		s := f.do(f.whole(0, batch, strings.Repeat("x", 1000)))
 		if s.Status == Failed {
-			if !errors.Is(s.Err, segments.ErrArenaFull) {
+			if !errors.Is(s.Err, wire.ErrArenaFull) {
 				t.Fatal(s.Err)
 			}
 			break
@@ -231,8 +231,8 @@ func TestRunRefuses(t *testing.T) {
 		t.Errorf("beyond the last operator: %+v", s)
 	}
 	tall := f.whole(0, 1, "a")
-	tall.Queries[0].Inputs[0].Shape = make([]int64, segments.MaxRank+1)
-	if s := f.do(tall); s.Status != Failed || !errors.Is(s.Err, segments.ErrMessage) {
+	tall.Queries[0].Inputs[0].Shape = make([]int64, wire.MaxRank+1)
+	if s := f.do(tall); s.Status != Failed || !errors.Is(s.Err, wire.ErrMessage) {
 		t.Errorf("rank: %+v", s)
 	}
 }
@@ -294,7 +294,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		}
 	}
 	_, err = New(Options{Command: []string{"x"}, Services: []ServiceSpec{{InputBytes: -5}}})
-	if !errors.Is(err, segments.ErrArenaSize) {
+	if !errors.Is(err, wire.ErrArenaSize) {
 		t.Errorf("input arena of -5 bytes: %v", err)
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
+	segworker "github.com/overlapd/overlapd/segments/worker"
 )
 
 // fakeEngine is the engine of the test binary's own workers. A model has
@@ -20,18 +21,18 @@ import (
 // with every operator that ran appended. A text of the form "OP VERB ARG" makes
 // operator OP do something bad.
 type fakeEngine struct {
-	choice  *segments.CutChoice
+	choice  *wire.CutChoice
 	batches map[models.BatchID]*fakeBatch
 }
 
 type fakeBatch struct {
-	queries []segments.QueryInputs
+	queries []segworker.Query
 	ran     string
 }
 
 const fakeOperators = 4
 
-var fakeInfo = segments.Info{
+var fakeInfo = wire.Info{
 	Inputs:    []models.TensorSpec{{Name: "in", Type: models.Tensor(models.Uint8, models.Dim{Value: -1})}},
 	Outputs:   []models.TensorSpec{{Name: "out", Type: models.Tensor(models.Uint8, models.Dim{Value: -1})}},
 	Operators: make([]models.Operator, fakeOperators),
@@ -39,7 +40,7 @@ var fakeInfo = segments.Info{
 }
 
 // loadFake does what the model path says.
-func loadFake(spec segments.LoadSpec, progress segments.ProgressFunc) (segments.Engine, error) {
+func loadFake(spec wire.LoadSpec, _ segworker.Memory, progress segworker.ProgressFunc) (segworker.Engine, error) {
 	progress("fake", 1, 1)
 	switch verb, arg, _ := strings.Cut(spec.ModelPath, " "); verb {
 	case "fail":
@@ -49,7 +50,7 @@ func loadFake(spec segments.LoadSpec, progress segments.ProgressFunc) (segments.
 			return nil, err
 		}
 	case "full":
-		return nil, fmt.Errorf("%w: %s", segments.ErrDeviceFull, arg)
+		return nil, fmt.Errorf("%w: %s", wire.ErrDeviceFull, arg)
 	case "env":
 		return nil, errors.New(arg + " is " + os.Getenv(arg))
 	case "":
@@ -60,41 +61,42 @@ func loadFake(spec segments.LoadSpec, progress segments.ProgressFunc) (segments.
 }
 
 // fakeChoice answers a question at once.
-func fakeChoice(asked *segments.ChooseSpec) *segments.CutChoice {
+func fakeChoice(asked *wire.ChooseSpec) *wire.CutChoice {
 	if asked == nil {
 		return nil
 	}
 	if asked.Known != nil {
-		return &segments.CutChoice{Target: asked.Known.Target, Reason: "known"}
+		return &wire.CutChoice{Target: asked.Known.Target, Reason: "known"}
 	}
-	return &segments.CutChoice{Target: asked.Finest, Costs: []segments.CutCost{{Segments: asked.Finest}}, Reason: "measured"}
+	return &wire.CutChoice{Target: asked.Finest, Costs: []wire.CutCost{{Segments: asked.Finest}}, Reason: "measured"}
 }
 
-func (e *fakeEngine) Info() segments.Info {
+func (e *fakeEngine) Info() wire.Info {
 	info := fakeInfo
 	info.Cut = e.choice
 	return info
 }
 
-func (e *fakeEngine) Start(id models.BatchID, queries []segments.QueryInputs) error {
+func (e *fakeEngine) Start(id models.BatchID, queries []segworker.Query) error {
 	e.batches[id] = &fakeBatch{queries: queries}
 	return nil
 }
 
-func (e *fakeEngine) Run(id models.BatchID, start, end int, stop *uint32) (int, error) {
+func (e *fakeEngine) Run(id models.BatchID, start, end int, stop *uint32, out segworker.OutputFunc) (ran segworker.Ran, err error) {
 	b := e.batches[id]
-	for op := start; op < end; op++ {
-		if atomic.LoadUint32(stop) != 0 {
-			return op, nil
-		}
+	op := start
+	for ; op < end && atomic.LoadUint32(stop) == 0; op++ {
 		for _, q := range b.queries {
 			if err := e.obey(string(q.Inputs[0].Data), op, id); err != nil {
-				return op, err
+				return ran, err
 			}
 		}
 		b.ran += strconv.Itoa(op)
 	}
-	return end, nil
+	if op == fakeOperators {
+		err = e.finish(id, out)
+	}
+	return segworker.Ran{Reached: op, IntermediateBytes: 100 * int64(len(e.batches))}, err
 }
 
 func (e *fakeEngine) obey(text string, op int, id models.BatchID) error {
@@ -107,13 +109,13 @@ func (e *fakeEngine) obey(text string, op int, id models.BatchID) error {
 		return fmt.Errorf("told to: %s", arg)
 	}
 	if verb == "device" {
-		return fmt.Errorf("%w: %s", segments.ErrDeviceLost, arg)
+		return fmt.Errorf("%w: %s", wire.ErrDeviceLost, arg)
 	}
 	misbehave(verb, arg, id)
 	return nil
 }
 
-func (e *fakeEngine) Finish(id models.BatchID, out segments.OutputFunc) error {
+func (e *fakeEngine) finish(id models.BatchID, out segworker.OutputFunc) error {
 	b := e.batches[id]
 	for i, q := range b.queries {
 		text := string(q.Inputs[0].Data) + b.ran
@@ -129,13 +131,19 @@ func (e *fakeEngine) Finish(id models.BatchID, out segments.OutputFunc) error {
 
 func (e *fakeEngine) Release(id models.BatchID) { delete(e.batches, id) }
 
-func (e *fakeEngine) IntermediateBytes() int64 { return 100 * int64(len(e.batches)) }
-
 func (e *fakeEngine) Close() error { return nil }
 
 // socketFD is where the test's worker finds its socket, to say what an honest
 // worker does not.
 const socketFD = 3
+
+// hang does not return. A select without cases would end a process in which
+// nothing else runs.
+func hang() {
+	for {
+		time.Sleep(time.Hour)
+	}
+}
 
 // misbehave does verb, in a worker.
 func misbehave(verb, arg string, id models.BatchID) {
@@ -165,7 +173,7 @@ func misbehave(verb, arg string, id models.BatchID) {
 		page, _ := unix.Mmap(-1, 0, 4096, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE)
 		page[0] = 1
 	case "hang":
-		select {}
+		hang()
 	case "spin":
 		for n := 0; ; n++ {
 		}
@@ -177,7 +185,7 @@ func misbehave(verb, arg string, id models.BatchID) {
 		}
 		os.Exit(1)
 	case "progress": // as fast as the socket takes it, and then exit
-		frame, err := segments.AppendFrame(nil, &segments.Progress{Phase: "a flood", Total: 1})
+		frame, err := wire.AppendFrame(nil, &wire.Progress{Phase: "a flood", Total: 1})
 		if err != nil {
 			panic(err)
 		}
@@ -191,31 +199,31 @@ func misbehave(verb, arg string, id models.BatchID) {
 		}
 	case "close": // the socket, and stay
 		unix.Shutdown(socketFD, unix.SHUT_RDWR)
-		select {}
+		hang()
 	case "regroup": // join the daemon's group, and stay
 		group, _ := unix.Getpgid(os.Getppid())
 		if err := unix.Setpgid(0, group); err != nil {
 			panic(err)
 		}
-		select {}
+		hang()
 	case "garbage":
 		unix.Write(socketFD, []byte(strings.Repeat("\xff\x00garbage", 100)))
-		select {}
+		hang()
 	case "child": // leave a process behind that holds what it can
 		leaveChild()
 		os.Exit(1)
 	case "lie":
 		lie(arg, id)
-		select {}
+		hang()
 	}
 }
 
 // lie sends an answer that the daemon must not believe. The first round of a
 // test is number 1.
 func lie(about string, id models.BatchID) {
-	out := segments.OutputTensor{Tensor: segments.Tensor{Type: models.Uint8, Shape: []int64{4}, Bytes: 4}}
-	done := &segments.Done{Round: 1, Batch: id, Reached: fakeOperators, Finished: true, Outputs: [][]segments.OutputTensor{{out}}}
-	var m segments.Message = done
+	out := wire.OutputTensor{Tensor: wire.Tensor{Type: models.Uint8, Shape: []int64{4}, Bytes: 4}}
+	done := &wire.Done{Round: 1, Batch: id, Reached: fakeOperators, Finished: true, Outputs: [][]wire.OutputTensor{{out}}}
+	var m wire.Message = done
 	first := &done.Outputs[0][0]
 	switch about {
 	case "round":
@@ -227,7 +235,7 @@ func lie(about string, id models.BatchID) {
 	case "length":
 		first.Bytes, first.Shape = 1<<40, []int64{1 << 40}
 	case "slot":
-		first.Slot = segments.MaxSlots
+		first.Slot = wire.MaxSlots
 	case "shape":
 		first.Shape = []int64{5}
 	case "type":
@@ -250,11 +258,11 @@ func lie(about string, id models.BatchID) {
 	case "time": // of the device, and no lie else
 		done.DeviceNanos = 1 << 62
 	case "hello":
-		m = &segments.Hello{}
+		m = &wire.Hello{}
 	case "failed":
-		m = &segments.Failed{Round: 7, Batch: id}
+		m = &wire.Failed{Round: 7, Batch: id}
 	}
-	frame, err := segments.AppendFrame(nil, m)
+	frame, err := wire.AppendFrame(nil, m)
 	if err != nil {
 		panic(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // flight is a run that was sent and not yet answered.
@@ -21,20 +21,20 @@ type flight struct {
 // flights are the runs in flight, oldest first. The place of a flight is its
 // stop word, so no two share one.
 type flights struct {
-	ring  [segments.StopWords]flight
+	ring  [wire.StopWords]flight
 	first uint32
 	count int
 }
 
 func (f *flights) at(i int) (*flight, uint32) {
-	word := (f.first + uint32(i)) % segments.StopWords
+	word := (f.first + uint32(i)) % wire.StopWords
 	return &f.ring[word], word
 }
 
 func (f *flights) pop() {
 	head, _ := f.at(0)
 	*head = flight{}
-	f.first = (f.first + 1) % segments.StopWords
+	f.first = (f.first + 1) % wire.StopWords
 	if f.count--; f.count > 0 {
 		next, _ := f.at(0)
 		next.since = time.Now()
@@ -42,7 +42,7 @@ func (f *flights) pop() {
 }
 
 // check compares an answer with the span that was sent.
-func (f *flight) check(d *segments.Done, operators int) error {
+func (f *flight) check(d *wire.Done, operators int) error {
 	switch {
 	case d.Reached < f.span.Start || d.Reached > f.span.End:
 		return fmt.Errorf("span [%d, %d) reached operator %d", f.span.Start, f.span.End, d.Reached)

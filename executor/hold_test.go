@@ -10,7 +10,7 @@ import (
 
 	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 var errServer = errors.New("the server died")
@@ -136,7 +136,7 @@ func TestRefused(t *testing.T) {
 		t.Error(e.Err)
 	}
 	e := awaitEvent(f, func(e WorkerFailed) bool { return e.Service == 1 })
-	if !errors.Is(e.Err, ErrNoRoom) || !errors.Is(e.Err, segments.ErrDeviceFull) || !strings.Contains(e.Err.Error(), "5 are needed") {
+	if !errors.Is(e.Err, ErrNoRoom) || !errors.Is(e.Err, wire.ErrDeviceFull) || !strings.Contains(e.Err.Error(), "5 are needed") {
 		t.Error(e.Err)
 	}
 	awaitEvent(f, func(e WorkerReady) bool { return e.Service == 2 })
@@ -154,10 +154,10 @@ func TestRefused(t *testing.T) {
 func TestDeviceLost(t *testing.T) {
 	f := startReady(t, nil, 1)
 	s := f.do(f.whole(0, 1, "1 device is gone"))
-	if s.Status != Lost || !errors.Is(s.Err, segments.ErrDeviceLost) {
+	if s.Status != Lost || !errors.Is(s.Err, wire.ErrDeviceLost) {
 		t.Errorf("%s, %v", s.Status, s.Err)
 	}
-	if e := awaitEvent[WorkerLost](f, nil); !errors.Is(e.Err, segments.ErrDeviceLost) {
+	if e := awaitEvent[WorkerLost](f, nil); !errors.Is(e.Err, wire.ErrDeviceLost) {
 		t.Error(e.Err)
 	}
 	awaitEvent[WorkerReady](f, nil)
@@ -169,8 +169,8 @@ func TestDeviceLost(t *testing.T) {
 // A worker that does not end after it lost its device is ended.
 func TestExpire(t *testing.T) {
 	f := startReady(t, func(o *Options) { o.CloseGrace = time.Millisecond }, 1)
-	f.service(0).ready().expire(segments.ErrDeviceLost)
-	if e := awaitEvent[WorkerLost](f, nil); !errors.Is(e.Err, segments.ErrDeviceLost) {
+	f.service(0).ready().expire(wire.ErrDeviceLost)
+	if e := awaitEvent[WorkerLost](f, nil); !errors.Is(e.Err, wire.ErrDeviceLost) {
 		t.Error(e.Err)
 	}
 }

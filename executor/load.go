@@ -13,7 +13,7 @@ import (
 
 	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // A worker that loads is passed on at a limited rate: whoever is told may be the
@@ -26,7 +26,7 @@ const (
 
 // spawn starts a worker process for s, and the goroutines that go with it.
 func (s *service) spawn() (*worker, error) {
-	outputs, err := segments.NewOutputs(s.spec.OutputBytes)
+	outputs, err := wire.NewOutputs(s.spec.OutputBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (s *service) spawn() (*worker, error) {
 	}
 	offer(process.PID())
 	w := &worker{
-		service: s, process: process, conn: conn, frames: segments.NewFrameReader(conn), outputs: outputs,
+		service: s, process: process, conn: conn, frames: wire.NewFrameReader(conn), outputs: outputs,
 		begin: begin, fly: make(chan struct{}, 1), lost: make(chan struct{}), read: make(chan struct{}),
 	}
 	w.mu.batches = make(map[models.BatchID][]models.QueryID)
@@ -71,18 +71,18 @@ func (w *worker) load(ctx context.Context) error {
 	limit := w.service.executor.opts.LoadTimeout
 	late := time.AfterFunc(limit, func() { w.lose(fmt.Errorf("%w: over %v", ErrLoadTimeout, limit)) })
 	defer late.Stop()
-	var hello segments.Hello
+	var hello wire.Hello
 	if err := w.expect(&hello); err != nil {
 		return err
 	}
-	if hello.Protocol != segments.ProtocolVersion || hello.PID != w.process.PID() {
+	if hello.Protocol != wire.ProtocolVersion || hello.PID != w.process.PID() {
 		return fmt.Errorf("%w: hello of process %d, version %d; expected process %d, version %d",
-			ErrProtocol, hello.PID, hello.Protocol, w.process.PID(), segments.ProtocolVersion)
+			ErrProtocol, hello.PID, hello.Protocol, w.process.PID(), wire.ProtocolVersion)
 	}
 	spec := w.service.spec.Load
 	spec.PollNanos = int64(w.service.executor.opts.Poll)
 	w.mu.Lock()
-	err := w.sendLocked(&segments.Load{Spec: spec})
+	err := w.sendLocked(&wire.Load{Spec: spec})
 	w.mu.loads = true
 	w.mu.Unlock()
 	if err != nil {
@@ -92,7 +92,7 @@ func (w *worker) load(ctx context.Context) error {
 }
 
 // expect reads the next frame, which must be m.
-func (w *worker) expect(m segments.Message) error {
+func (w *worker) expect(m wire.Message) error {
 	kind, payload, err := w.next()
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func (w *worker) expect(m segments.Message) error {
 	return protocol(m.Decode(payload))
 }
 
-func (w *worker) next() (segments.Kind, []byte, error) {
+func (w *worker) next() (wire.Kind, []byte, error) {
 	kind, payload, err := w.frames.Next()
 	if errors.Is(err, io.EOF) {
 		err = ErrExited
@@ -129,24 +129,24 @@ func (w *worker) awaitReady() error {
 			return err
 		}
 		switch kind {
-		case segments.KindProgress:
-			var p segments.Progress
+		case wire.KindProgress:
+			var p wire.Progress
 			if err := p.Decode(payload); err != nil {
 				return protocol(err)
 			}
 			if limit.Allow() {
 				w.service.emit(WorkerProgress{w.service.spec.ID, p.Phase, p.Done, p.Total})
 			}
-		case segments.KindReady:
-			var ready segments.Ready
+		case wire.KindReady:
+			var ready wire.Ready
 			if err := ready.Decode(payload); err != nil {
 				return protocol(err)
 			}
 			w.info = ready.Info
 			w.answered()
 			return nil
-		case segments.KindLoadFailed:
-			var failed segments.LoadFailed
+		case wire.KindLoadFailed:
+			var failed wire.LoadFailed
 			if err := failed.Decode(payload); err != nil {
 				return protocol(err)
 			}
@@ -178,9 +178,9 @@ func (s *service) env() []string {
 
 // loadError wraps, besides ErrLoad, the sentinel of package segments that says
 // why.
-func loadError(m *segments.LoadFailed) error {
+func loadError(m *wire.LoadFailed) error {
 	if m.Code == 0 {
 		return fmt.Errorf("%w: %s", ErrLoad, m.Message)
 	}
-	return fmt.Errorf("%w: %w", ErrLoad, (&segments.Failed{Code: m.Code, Message: m.Message}).Err())
+	return fmt.Errorf("%w: %w", ErrLoad, (&wire.Failed{Code: m.Code, Message: m.Message}).Err())
 }

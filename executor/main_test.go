@@ -20,7 +20,8 @@ import (
 
 	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
+	segworker "github.com/overlapd/overlapd/segments/worker"
 )
 
 // What this binary is when a test starts it, by environment.
@@ -38,7 +39,7 @@ const patience = 20 * time.Second
 func TestMain(m *testing.M) {
 	switch roleVariable + "=" + os.Getenv(roleVariable) {
 	case roleWorker:
-		if err := segments.RunWorker(loadFake); err != nil {
+		if err := segworker.Run(loadFake); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -187,7 +188,7 @@ func start(t testing.TB, change func(*Options), paths ...string) *fixture {
 func fakeSpec(id models.ServiceID, path string) ServiceSpec {
 	return ServiceSpec{
 		ID: id, Name: fmt.Sprintf("service%d", id),
-		Load: segments.LoadSpec{ModelPath: path}, InputBytes: 1 << 20, OutputBytes: 1 << 20,
+		Load: wire.LoadSpec{ModelPath: path}, InputBytes: 1 << 20, OutputBytes: 1 << 20,
 	}
 }
 

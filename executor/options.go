@@ -7,16 +7,16 @@ import (
 
 	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // ServiceSpec is what the executor must know of a service.
 type ServiceSpec struct {
 	ID          models.ServiceID
 	Name        string
-	Load        segments.LoadSpec
-	InputBytes  int64    // size of the input arena, 0 for segments.DefaultInputBytes
-	OutputBytes int64    // size of the output arena, 0 for segments.DefaultOutputBytes
+	Load        wire.LoadSpec
+	InputBytes  int64    // size of the input arena, 0 for wire.DefaultInputBytes
+	OutputBytes int64    // size of the output arena, 0 for wire.DefaultOutputBytes
 	Env         []string // of its worker, nil for that of Options
 	Refused     error    // why it is not started unless somebody asks for it, nil if it is
 }
@@ -68,17 +68,17 @@ func (o Options) withDefaults() Options {
 
 func (s ServiceSpec) withDefaults() ServiceSpec {
 	s.Load.Service = orDefault(s.Load.Service, s.Name)
-	s.InputBytes = orDefault(s.InputBytes, segments.DefaultInputBytes)
-	s.OutputBytes = orDefault(s.OutputBytes, segments.DefaultOutputBytes)
+	s.InputBytes = orDefault(s.InputBytes, wire.DefaultInputBytes)
+	s.OutputBytes = orDefault(s.OutputBytes, wire.DefaultOutputBytes)
 	return s
 }
 
 // validate returns what is wrong with a service that has its defaults.
 func (s *ServiceSpec) validate() error {
 	for name, bytes := range map[string]int64{"input": s.InputBytes, "output": s.OutputBytes} {
-		if bytes < 0 || bytes > segments.MaxArenaBytes {
+		if bytes < 0 || bytes > wire.MaxArenaBytes {
 			return fmt.Errorf("%w: service %s: %w: an %s arena of %d bytes, choose from 1 to %d",
-				ErrOptions, s.Name, segments.ErrArenaSize, name, bytes, int64(segments.MaxArenaBytes))
+				ErrOptions, s.Name, wire.ErrArenaSize, name, bytes, int64(wire.MaxArenaBytes))
 		}
 	}
 	return nil

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/executor/child"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // memoryTries is how often a worker is started again, one time after the
@@ -37,13 +37,13 @@ func (r *restarts) next(now time.Time, readyFor time.Duration, cause error) (tim
 
 // hopeless returns why another start would end as the last one.
 func (r *restarts) hopeless(readyFor time.Duration, cause error) error {
-	if readyFor > 0 || !errors.Is(cause, segments.ErrDeviceMemory) {
+	if readyFor > 0 || !errors.Is(cause, wire.ErrDeviceMemory) {
 		r.full = 0
 	} else {
 		r.full++
 	}
 	switch {
-	case errors.Is(cause, segments.ErrDeviceFull):
+	case errors.Is(cause, wire.ErrDeviceFull):
 		return fmt.Errorf("%w: %w", ErrNoRoom, cause)
 	case r.full > memoryTries:
 		return fmt.Errorf("%w, %d times in a row: %w", ErrNoRoom, r.full, cause)

@@ -10,24 +10,24 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/executor/child"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // A model that does not fit is not tried again, and one that found no memory a
 // few times in a row; a worker that was ready in between starts the count over.
 func TestNoRoom(t *testing.T) {
 	policy := child.Policy{BackoffMin: 1, BackoffMax: 1, HealthyAfter: time.Hour, RestartLimit: 100, RestartWindow: time.Minute}
-	short := fmt.Errorf("%w: %w", ErrLoad, segments.ErrDeviceMemory)
+	short := fmt.Errorf("%w: %w", ErrLoad, wire.ErrDeviceMemory)
 	for name, c := range map[string]struct {
 		causes []error
 		ready  time.Duration
 		tries  int // until it is given up, 0 for never
 	}{
-		"does not fit":            {[]error{fmt.Errorf("%w: %w", ErrLoad, segments.ErrDeviceFull)}, 0, 1},
+		"does not fit":            {[]error{fmt.Errorf("%w: %w", ErrLoad, wire.ErrDeviceFull)}, 0, 1},
 		"no memory":               {[]error{short, short, short, short, short}, 0, memoryTries + 1},
 		"no memory while serving": {[]error{short, short, short, short, short}, 1, 0},
 		"other losses between":    {[]error{short, short, short, ErrExited, short, short, short}, 0, 0},
-		"device lost":             {[]error{segments.ErrDeviceLost, segments.ErrDeviceLost, segments.ErrDeviceLost, segments.ErrDeviceLost, segments.ErrDeviceLost}, 0, 0},
+		"device lost":             {[]error{wire.ErrDeviceLost, wire.ErrDeviceLost, wire.ErrDeviceLost, wire.ErrDeviceLost, wire.ErrDeviceLost}, 0, 0},
 	} {
 		r, given := restarts{Restarts: child.Restarts{Policy: policy}}, 0
 		for i, cause := range c.causes {

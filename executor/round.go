@@ -5,18 +5,18 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // MaxRounds is how many rounds may run or wait to be received.
-const MaxRounds = segments.StopWords / 2
+const MaxRounds = wire.StopWords / 2
 
 // Tensor is a tensor in a service's input arena.
-type Tensor = segments.Tensor
+type Tensor = wire.Tensor
 
 // QueryTensors are the inputs of one query, in the order of the model's
 // inputs.
-type QueryTensors = segments.QueryTensors
+type QueryTensors = wire.QueryTensors
 
 // SpanRequest is a span to run. Queries are given if, and only if, the batch
 // starts with it.
@@ -86,7 +86,7 @@ type Output struct {
 	Type  models.DataType
 	Shape []int64
 	Data  []byte // in shared memory, valid until Release
-	lease segments.Lease
+	lease wire.Lease
 }
 
 // round waits for its spans. Whoever ends the last one delivers the outcome.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/executor/child"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // lostGrace is how long the spans of a lost worker wait for the process to be
@@ -27,7 +27,7 @@ const stuckAfter = 10 * time.Second
 type service struct {
 	executor *Executor
 	spec     ServiceSpec
-	arena    *segments.InputArena
+	arena    *wire.InputArena
 	restart  chan struct{}           // a person wants a service that was given up to be tried again
 	rounds   atomic.Int32            // with spans of this service, whose outcome is not delivered
 	threads  sync.WaitGroup          // every goroutine of this service
@@ -37,14 +37,14 @@ type service struct {
 	mu struct {
 		sync.Mutex
 		state   State
-		gone    error               // why there will be no worker any more, nil if there may be
-		worker  *worker             // nil unless it is ready
-		living  *worker             // that has a process, ready or not
-		held    error               // why none may start, nil if one may
-		free    chan struct{}       // closed when it is not held any more
-		over    chan struct{}       // closed when nothing is left of the process that starts or lives, nil if there is none
-		doomed  error               // why the process that starts may not stay, nil if it may
-		outputs []*segments.Outputs // of all workers whose outputs may be leased
+		gone    error           // why there will be no worker any more, nil if there may be
+		worker  *worker         // nil unless it is ready
+		living  *worker         // that has a process, ready or not
+		held    error           // why none may start, nil if one may
+		free    chan struct{}   // closed when it is not held any more
+		over    chan struct{}   // closed when nothing is left of the process that starts or lives, nil if there is none
+		doomed  error           // why the process that starts may not stay, nil if it may
+		outputs []*wire.Outputs // of all workers whose outputs may be leased
 	}
 }
 

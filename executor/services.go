@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // releaseLook is how often a removal looks whether the last input and output
@@ -36,7 +36,7 @@ func (e *Executor) Add(spec ServiceSpec) error {
 	if err := spec.validate(); err != nil {
 		return err
 	}
-	arena, err := segments.NewInputArena(spec.InputBytes)
+	arena, err := wire.NewInputArena(spec.InputBytes)
 	if err != nil {
 		return fmt.Errorf("service %s: %w", spec.Name, err)
 	}

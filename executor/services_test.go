@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // part puts a text into a service's arena and returns the span of all
@@ -343,11 +343,11 @@ func TestAddBeforeStart(t *testing.T) {
 	bad := fakeSpec(4, "")
 	for _, change := range []func(*ServiceSpec){
 		func(s *ServiceSpec) { s.InputBytes = -1 },
-		func(s *ServiceSpec) { s.OutputBytes = segments.MaxArenaBytes + 1 },
+		func(s *ServiceSpec) { s.OutputBytes = wire.MaxArenaBytes + 1 },
 	} {
 		spec := bad
 		change(&spec)
-		if err := e.Add(spec); !errors.Is(err, ErrOptions) || !errors.Is(err, segments.ErrArenaSize) {
+		if err := e.Add(spec); !errors.Is(err, ErrOptions) || !errors.Is(err, wire.ErrArenaSize) {
 			t.Error(err)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // Phase is where a service stands in its life.
@@ -33,16 +33,16 @@ func (p Phase) String() string {
 // State is what is known of a service.
 type State struct {
 	Phase             Phase
-	Since             time.Time      // of the phase
-	PID               int            // 0 if there is no process
-	Starts            int            // processes started so far
-	Err               error          // why the last worker was lost, nil if none was
-	Info              *segments.Info // of the last worker that was ready, nil if none was
-	InFlight          int            // runs sent and not answered
-	IntermediateBytes int64          // held by paused batches, as last reported
-	InputBytes        int64          // allocated in the input arena
-	OutputLeases      int            // outputs that were not released yet
-	ResidentBytes     int64          // of the process, 0 if it is not known
+	Since             time.Time  // of the phase
+	PID               int        // 0 if there is no process
+	Starts            int        // processes started so far
+	Err               error      // why the last worker was lost, nil if none was
+	Info              *wire.Info // of the last worker that was ready, nil if none was
+	InFlight          int        // runs sent and not answered
+	IntermediateBytes int64      // held by paused batches, as last reported
+	InputBytes        int64      // allocated in the input arena
+	OutputLeases      int        // outputs that were not released yet
+	ResidentBytes     int64      // of the process, 0 if it is not known
 }
 
 func (s *service) state() State {
@@ -86,7 +86,7 @@ func (s *service) setStarting() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.setPhaseLocked(Starting)
-	s.mu.outputs = slices.DeleteFunc(s.mu.outputs, func(o *segments.Outputs) bool { return o.Leases() == 0 })
+	s.mu.outputs = slices.DeleteFunc(s.mu.outputs, func(o *wire.Outputs) bool { return o.Leases() == 0 })
 }
 
 // setSpawned returns why the worker may not stay, if the service was held

@@ -8,7 +8,7 @@ import (
 
 	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // worker is one worker process, from its start to its burial.
@@ -16,9 +16,9 @@ type worker struct {
 	service *service
 	process *child.Process
 	conn    *conn
-	frames  *segments.FrameReader
-	outputs *segments.Outputs
-	info    segments.Info
+	frames  *wire.FrameReader
+	outputs *wire.Outputs
+	info    wire.Info
 	begin   time.Time
 	fly     chan struct{} // tells the reader that a run is in flight
 	lost    chan struct{} // closed by lose
@@ -101,10 +101,10 @@ func (w *worker) tryRun(r *round, index int, request *SpanRequest) (Status, erro
 		return Lost, ErrBatchLost
 	}
 	place, word := w.mu.flights.at(w.mu.flights.count)
-	if w.mu.flights.count == segments.StopWords {
+	if w.mu.flights.count == wire.StopWords {
 		return Failed, ErrTooManyRounds
 	}
-	err := w.sendLocked(&segments.Run{
+	err := w.sendLocked(&wire.Run{
 		Round: r.outcome.Round, Batch: span.Batch, Start: span.Start, End: span.End,
 		Size: span.Size, Stop: word, Queries: request.Queries,
 	})
@@ -131,8 +131,8 @@ func queryIDs(queries []QueryTensors) []models.QueryID {
 
 // sendLocked returns an error if the message has no form. One that cannot be
 // sent loses the worker, which ends what it had to do.
-func (w *worker) sendLocked(m segments.Message) error {
-	frame, err := segments.AppendFrame(w.mu.frame[:0], m)
+func (w *worker) sendLocked(m wire.Message) error {
+	frame, err := wire.AppendFrame(w.mu.frame[:0], m)
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (w *worker) release(batch models.BatchID) {
 		return
 	}
 	delete(w.mu.batches, batch)
-	_ = w.sendLocked(&segments.Release{Batch: batch}) // never too large to send
+	_ = w.sendLocked(&wire.Release{Batch: batch}) // never too large to send
 }
 
 // quit asks the worker to end what it does and exit.
@@ -184,7 +184,7 @@ func (w *worker) quit() {
 		f.stopped = true
 		w.outputs.Stop(word)
 	}
-	_ = w.sendLocked(&segments.Quit{}) // never too large to send
+	_ = w.sendLocked(&wire.Quit{}) // never too large to send
 }
 
 // hangs reports whether a span runs for longer than limit.

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // maxSteadyAllocations bounds what one whole batch allocates once its layout
@@ -27,7 +29,7 @@ var opens = map[string]func(t *testing.T) *CutModel{
 		return m
 	},
 	"GPU": func(t *testing.T) *CutModel {
-		m, _ := openGPU(t, "tiny_cnn", Config{}, CUDASpec{})
+		m, _ := openGPU(t, "tiny_cnn", Config{}, wire.CUDASpec{})
 		return m
 	},
 }
@@ -37,7 +39,7 @@ func expectNoAllocations(t *testing.T, m *CutModel) {
 	if _, err := runAll(m, 1, q); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Start(1, []QueryInputs{q}); err != nil {
+	if err := m.Start(1, []worker.Query{q}); err != nil {
 		t.Fatal(err)
 	}
 	var stop uint32
@@ -66,7 +68,7 @@ func TestBatchAllocatesLittle(t *testing.T) {
 
 func expectFewAllocations(t *testing.T, m *CutModel) {
 	q := queryOf(t, m, 1, 0)
-	queries := []QueryInputs{q}
+	queries := []worker.Query{q}
 	room := make([]byte, 1<<16)
 	out := func(_, _ int, _ models.DataType, _ []int64, n int64) ([]byte, error) { return room[:n], nil }
 	whole := func() {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // batch is one batch between its first and its last operator.
@@ -81,7 +82,7 @@ func (b *batch) checkBudget(e *CutModel) error {
 		return nil
 	}
 	return fmt.Errorf("%w: a batch of %d needs %d bytes at operator %d, all batches together %d, the budget is %d; raise intermediate_bytes",
-		ErrMemory, b.size, b.bytes, b.next, e.IntermediateBytes(), e.budget)
+		wire.ErrMemory, b.size, b.bytes, b.next, e.IntermediateBytes(), e.budget)
 }
 
 // value returns the value of id, nil if it does not exist any more.

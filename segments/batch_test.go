@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // openTiny opens a model of the zoo beside the whole one.
@@ -17,7 +19,7 @@ func openTiny(t testing.TB, name string, c Config) (*CutModel, *whole) {
 	return openCut(t, env, c), openWhole(t, env, c.Path)
 }
 
-func queryOf(t testing.TB, m *CutModel, size, seqLen int64) QueryInputs {
+func queryOf(t testing.TB, m *CutModel, size, seqLen int64) worker.Query {
 	t.Helper()
 	q := randomQuery(t, m.Model(), size, seqLen, rand.New(rand.NewPCG(uint64(size), uint64(seqLen))))
 	t.Cleanup(func() { thaw(q) })
@@ -28,13 +30,13 @@ func queryOf(t testing.TB, m *CutModel, size, seqLen int64) QueryInputs {
 func TestStopAndResume(t *testing.T) {
 	m, w := openTiny(t, "tiny_cnn", Config{})
 	q := queryOf(t, m, 2, 0)
-	want, err := w.run([]QueryInputs{q})
+	want, err := w.run([]worker.Query{q})
 	if err != nil {
 		t.Fatal(err)
 	}
 	end := len(m.Model().Operators)
 	for round := range 2 { // the first run learns, the second is planned
-		if err := m.Start(1, []QueryInputs{q}); err != nil {
+		if err := m.Start(1, []worker.Query{q}); err != nil {
 			t.Fatal(err)
 		}
 		stop := uint32(1)
@@ -64,7 +66,7 @@ func TestBudget(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := w.run([]QueryInputs{small})
+		want, err := w.run([]worker.Query{small})
 		if err = errors.Join(err, compare(got, want)); err != nil {
 			t.Fatal(err)
 		}
@@ -76,12 +78,12 @@ func TestBudget(t *testing.T) {
 		t.Fatal("a frame without bytes")
 	}
 	m.budget = 2 * frame
-	if _, err := runAll(m, 1, large); !errors.Is(err, ErrMemory) {
+	if _, err := runAll(m, 1, large); !errors.Is(err, wire.ErrMemory) {
 		t.Fatalf("a batch of 16 with the budget of two: %v", err)
 	}
 	works()
-	for id, want := range []error{nil, nil, ErrMemory} {
-		if err := m.Start(models.BatchID(id), []QueryInputs{small}); !errors.Is(err, want) {
+	for id, want := range []error{nil, nil, wire.ErrMemory} {
+		if err := m.Start(models.BatchID(id), []worker.Query{small}); !errors.Is(err, want) {
 			t.Fatalf("batch %d: %v, expected %v", id, err, want)
 		}
 	}
@@ -115,20 +117,20 @@ func TestRefusedInputs(t *testing.T) {
 	m, _ := openTiny(t, "tiny_mlp", Config{})
 	row := make([]float32, 16)
 	good := floatView([]int64{1, 16}, row...)
-	for name, queries := range map[string][]QueryInputs{
+	for name, queries := range map[string][]worker.Query{
 		"no query":            {},
 		"no inputs":           {{}},
-		"too many inputs":     {{Inputs: []TensorView{good, good}}},
-		"another type":        {{Inputs: []TensorView{{models.Int32, []int64{1, 16}, good.Data}}}},
-		"another rank":        {{Inputs: []TensorView{floatView([]int64{16}, row...)}}},
-		"another fixed size":  {{Inputs: []TensorView{floatView([]int64{2, 8}, row...)}}},
-		"too few bytes":       {{Inputs: []TensorView{floatView([]int64{1, 16}, row[1:]...)}}},
-		"a negative size":     {{Inputs: []TensorView{floatView([]int64{-1, 16}, row...)}}},
-		"a size out of hand":  {{Inputs: []TensorView{{models.Float32, []int64{1 << 62, 16}, nil}}}},
-		"the second is wrong": {{Inputs: []TensorView{good}}, {Inputs: []TensorView{floatView([]int64{2, 8}, row...)}}},
+		"too many inputs":     {{Inputs: []worker.Tensor{good, good}}},
+		"another type":        {{Inputs: []worker.Tensor{{Type: models.Int32, Shape: []int64{1, 16}, Data: good.Data}}}},
+		"another rank":        {{Inputs: []worker.Tensor{floatView([]int64{16}, row...)}}},
+		"another fixed size":  {{Inputs: []worker.Tensor{floatView([]int64{2, 8}, row...)}}},
+		"too few bytes":       {{Inputs: []worker.Tensor{floatView([]int64{1, 16}, row[1:]...)}}},
+		"a negative size":     {{Inputs: []worker.Tensor{floatView([]int64{-1, 16}, row...)}}},
+		"a size out of hand":  {{Inputs: []worker.Tensor{{Type: models.Float32, Shape: []int64{1 << 62, 16}, Data: nil}}}},
+		"the second is wrong": {{Inputs: []worker.Tensor{good}}, {Inputs: []worker.Tensor{floatView([]int64{2, 8}, row...)}}},
 	} {
-		if err := m.Start(1, queries); !errors.Is(err, ErrInput) {
-			t.Errorf("%s: %v, expected %v", name, err, ErrInput)
+		if err := m.Start(1, queries); !errors.Is(err, wire.ErrInput) {
+			t.Errorf("%s: %v, expected %v", name, err, wire.ErrInput)
 		}
 	}
 	if m.Batches() != 0 {
@@ -146,8 +148,8 @@ func TestMergeNeedsBatchDimension(t *testing.T) {
 	m := openCut(t, openEnv(t), Config{Path: g.write(t)})
 	q := query(t, floatView([]int64{2, 2}, 1, 2, 3, 4), floatView([]int64{1}, 2))
 	defer thaw(q)
-	if err := m.Start(1, []QueryInputs{q, q}); !errors.Is(err, ErrInput) {
-		t.Errorf("two queries with a scale each: %v, expected %v", err, ErrInput)
+	if err := m.Start(1, []worker.Query{q, q}); !errors.Is(err, wire.ErrInput) {
+		t.Errorf("two queries with a scale each: %v, expected %v", err, wire.ErrInput)
 	}
 	got, err := runAll(m, 1, q)
 	if want := floatBytes(2, 4, 6, 8); err != nil || !slices.Equal(got[0][0].data, want) {
@@ -165,8 +167,8 @@ func TestUnsplittableOutput(t *testing.T) {
 	q := query(t, floatView([]int64{1, 2}, 1, 2))
 	defer thaw(q)
 	for range 2 {
-		if _, err := runAll(m, 1, q, q); !errors.Is(err, ErrOutput) {
-			t.Errorf("two queries: %v, expected %v", err, ErrOutput)
+		if _, err := runAll(m, 1, q, q); !errors.Is(err, wire.ErrOutput) {
+			t.Errorf("two queries: %v, expected %v", err, wire.ErrOutput)
 		}
 		if got, err := runAll(m, 1, q); err != nil || !slices.Equal(got[0][0].data, floatBytes(3)) {
 			t.Errorf("one query: %v, %v", got, err)
@@ -179,7 +181,7 @@ func TestFailingOutputFunc(t *testing.T) {
 	m, _ := openTiny(t, "tiny_mlp", Config{})
 	q := queryOf(t, m, 1, 0)
 	full := errors.New("full")
-	if err := m.Start(1, []QueryInputs{q}); err != nil {
+	if err := m.Start(1, []worker.Query{q}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := m.Run(1, 0, len(m.sessions), nil); err != nil {
@@ -189,7 +191,7 @@ func TestFailingOutputFunc(t *testing.T) {
 	if !errors.Is(err, full) || m.Batches() != 0 {
 		t.Errorf("%v with %d batches left", err, m.Batches())
 	}
-	if err := m.Finish(1, nil); !errors.Is(err, ErrUnknownBatch) {
+	if err := m.Finish(1, nil); !errors.Is(err, wire.ErrUnknownBatch) {
 		t.Errorf("second Finish: %v", err)
 	}
 	if _, err := runAll(m, 1, q); err != nil {
@@ -207,8 +209,8 @@ func TestFailingOperator(t *testing.T) {
 	g.node("Tanh", list("b"), list("y"))
 	g.output("y", models.Float32)
 	m := openCut(t, openEnv(t), Config{Path: g.write(t)})
-	index := func(i byte) TensorView {
-		return TensorView{models.Int64, []int64{1}, []byte{i, 0, 0, 0, 0, 0, 0, 0}}
+	index := func(i byte) worker.Tensor {
+		return worker.Tensor{Type: models.Int64, Shape: []int64{1}, Data: []byte{i, 0, 0, 0, 0, 0, 0, 0}}
 	}
 	x := floatView([]int64{1, 2}, 1, 2)
 	good, bad := query(t, x, index(1)), query(t, x, index(9))
@@ -239,7 +241,7 @@ func TestForgottenLayouts(t *testing.T) {
 	if _, err := runAll(m, 1, first); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Start(1, []QueryInputs{first}); err != nil {
+	if err := m.Start(1, []worker.Query{first}); err != nil {
 		t.Fatal(err)
 	}
 	for n := range int64(maxLayouts + 5) {
@@ -259,7 +261,7 @@ func TestForgottenLayouts(t *testing.T) {
 	}
 	var got collect
 	err := m.Finish(1, got.take)
-	want, wholeErr := w.run([]QueryInputs{first})
+	want, wholeErr := w.run([]worker.Query{first})
 	if err := errors.Join(err, wholeErr, compare(got, want)); err != nil {
 		t.Error(err)
 	}

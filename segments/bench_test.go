@@ -9,6 +9,7 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // BenchmarkSpan runs a tiny model one operator at a time: what a span costs
@@ -19,7 +20,7 @@ func BenchmarkSpan(b *testing.B) {
 	if _, err := runAll(m, 1, q); err != nil {
 		b.Fatal(err)
 	}
-	if err := m.Start(1, []QueryInputs{q}); err != nil {
+	if err := m.Start(1, []worker.Query{q}); err != nil {
 		b.Fatal(err)
 	}
 	defer m.Release(1)
@@ -44,7 +45,7 @@ func BenchmarkBatch(b *testing.B) {
 	out := func(_, _ int, _ models.DataType, _ []int64, n int64) ([]byte, error) { return room[:n], nil }
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := m.Start(1, []QueryInputs{q}); err != nil {
+		if err := m.Start(1, []worker.Query{q}); err != nil {
 			b.Fatal(err)
 		}
 		if _, err := m.Run(1, 0, len(m.sessions), nil); err != nil {

@@ -4,15 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // Limits of choosing.
 const (
 	// costLimit is by how much longer a cut model may take than the whole one.
 	costLimit = 0.05
-
-	// FinestChoice is the largest number of segments that is tried.
-	FinestChoice = 64
 
 	// chooseRounds is how often a cut takes turns with the whole, for each batch,
 	// after chooseWarmups that are not timed; chooseLeast is after how many the
@@ -26,51 +25,14 @@ const (
 	hopelessCost = 2
 )
 
-// ChooseSpec asks a worker to choose into how many segments its model is cut,
-// by measuring what cutting costs on its device.
-type ChooseSpec struct {
-	Known       *CutChoice `json:"known,omitempty"`        // what was chosen before: it is taken if it is of this model, nothing is measured then
-	Finest      int        `json:"finest,omitempty"`       // segments that are tried at most, 0 for DefaultCUDATarget
-	BudgetNanos int64      `json:"budget_nanos,omitempty"` // after which no further cut is tried
-}
-
-// CutChoice is into how many segments a model is cut, and why.
-type CutChoice struct {
-	Hash       string    `json:"hash"`        // of the model
-	ORTVersion string    `json:"ort_version"` // that ran it
-	MaxBatch   int       `json:"max_batch"`   // the largest batch that was measured
-	Finest     int       `json:"finest"`      // segments that were tried at most
-	SeqLen     int       `json:"seq_len"`     // that was measured, of a model that has one
-	Target     int       `json:"target"`      // what to cut it into, as LoadSpec.CutTarget has it; 1 for not at all
-	Limit      float64   `json:"limit"`       // what a cut may cost, relative to the whole
-	Costs      []CutCost `json:"costs"`       // as measured, the finest first; none if nothing could be
-	Reason     string    `json:"reason"`
-}
-
-// CutCost is what a cut costs with one batch: medians of runs that took turns.
-type CutCost struct {
-	Segments   int   `json:"segments"`
-	Batch      int   `json:"batch"`
-	WholeNanos int64 `json:"whole_ns"`
-	CutNanos   int64 `json:"cut_ns"`
-}
-
-// Relative returns by which part of the whole's time the cut takes longer.
-func (c *CutCost) Relative() float64 {
-	return float64(c.CutNanos)/float64(max(c.WholeNanos, 1)) - 1
-}
-
-// Measured reports whether the choice is worth keeping: it comes of measuring.
-func (c *CutChoice) Measured() bool { return c != nil && len(c.Costs) > 0 }
-
-// holds reports whether a choice is for what is asked now. Of which model it is,
-// loading that tells.
-func (c *CutChoice) holds(of *CutChoice) bool {
+// holds reports whether a choice was made for what is asked now. Whether it is of
+// the same model turns out when that is loaded.
+func holds(c, of *wire.CutChoice) bool {
 	return c.Measured() && c.Target > 0 && c.ORTVersion == of.ORTVersion && c.MaxBatch == of.MaxBatch && c.Finest == of.Finest && c.SeqLen == of.SeqLen
 }
 
 // worst returns the largest cost of a cut, over the batches.
-func (c *CutChoice) worst(segments int) (worst float64) {
+func (c *choice) worst(segments int) (worst float64) {
 	for i := range c.Costs {
 		if c.Costs[i].Segments == segments {
 			worst = max(worst, c.Costs[i].Relative())
@@ -92,7 +54,7 @@ type cutBench interface {
 
 // choice is one that is being made.
 type choice struct {
-	*CutChoice
+	*wire.CutChoice
 	bench   cutBench
 	batches []int
 	over    func() bool       // no time is left
@@ -127,7 +89,7 @@ func (c *choice) run() error {
 		case errors.Is(err, errNoTime):
 			c.guess(targets[i:], tried, cost)
 			return nil
-		case errors.Is(err, ErrDeviceFull):
+		case errors.Is(err, wire.ErrDeviceFull):
 			continue
 		case err != nil:
 			return err
@@ -140,7 +102,7 @@ func (c *choice) run() error {
 		}
 	}
 	if tried == 0 {
-		return ErrDeviceFull
+		return wire.ErrDeviceFull
 	}
 	c.take(1, fmt.Sprintf("no cut stays within %.0f %%: %d segments cost %.1f %%", 100*c.Limit, tried, 100*cost))
 	return nil
@@ -159,7 +121,7 @@ func (c *choice) try(target, before int) (segments int, err error) {
 	if segments, err = c.bench.open(target); err != nil || segments == before {
 		return segments, err
 	}
-	var costs []CutCost
+	var costs []wire.CutCost
 	for _, batch := range c.batches {
 		if c.over() {
 			return 0, errNoTime
@@ -168,7 +130,7 @@ func (c *choice) try(target, before int) (segments int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		costs = append(costs, CutCost{segments, batch, int64(whole), int64(cut)})
+		costs = append(costs, wire.CutCost{Segments: segments, Batch: batch, WholeNanos: int64(whole), CutNanos: int64(cut)})
 	}
 	c.Costs = append(c.Costs, costs...)
 	return segments, nil
@@ -178,7 +140,7 @@ func (c *choice) try(target, before int) (segments int, err error) {
 // was found, or the default if nothing is known.
 func (c *choice) guess(left []int, tried int, cost float64) {
 	if tried == 0 {
-		c.take(min(DefaultCUDATarget, c.Finest), "there was no time to measure any cut")
+		c.take(min(wire.DefaultCUDATarget, c.Finest), "there was no time to measure any cut")
 		return
 	}
 	for _, target := range left {

@@ -7,23 +7,25 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/segments/worker"
 	"github.com/overlapd/overlapd/stats"
 )
 
 // openChosen opens a service's model, cut as the spec says, as was chosen before,
 // or as is chosen now by measuring. The choice is nil if the spec asks for none.
 // It is made before the worker is ready, so nothing is served meanwhile.
-func openChosen(env *ort.Env, c Config, spec *LoadSpec) (*CutModel, *CutChoice, error) {
+func openChosen(env *ort.Env, c Config, spec *wire.LoadSpec) (*CutModel, *wire.CutChoice, error) {
 	c.Target = spec.CutTarget
 	if c.Target == 0 && c.Device != nil {
-		c.Target = DefaultCUDATarget
+		c.Target = wire.DefaultCUDATarget
 	}
 	if spec.CutTarget != 0 || spec.Choose == nil {
 		m, err := OpenModel(env, c)
 		return m, nil, err
 	}
 	asked := askedOf(env, spec)
-	if known := spec.Choose.Known; known.holds(asked) {
+	if known := spec.Choose.Known; holds(known, asked) {
 		cut := c
 		cut.Target = known.Target
 		m, err := OpenModel(env, cut)
@@ -45,13 +47,13 @@ func openChosen(env *ort.Env, c Config, spec *LoadSpec) (*CutModel, *CutChoice, 
 
 // askedOf returns a choice that is not made yet, with all that it depends on but
 // the model.
-func askedOf(env *ort.Env, spec *LoadSpec) *CutChoice {
-	asked := &CutChoice{
-		ORTVersion: env.Library().Version(), MaxBatch: max(spec.MaxBatch, 1), Finest: DefaultCUDATarget,
-		SeqLen: warmSeqLen, Limit: costLimit, Costs: []CutCost{},
+func askedOf(env *ort.Env, spec *wire.LoadSpec) *wire.CutChoice {
+	asked := &wire.CutChoice{
+		ORTVersion: env.Library().Version(), MaxBatch: max(spec.MaxBatch, 1), Finest: wire.DefaultCUDATarget,
+		SeqLen: warmSeqLen, Limit: costLimit, Costs: []wire.CutCost{},
 	}
 	if finest := spec.Choose.Finest; finest > 0 {
-		asked.Finest = min(finest, FinestChoice)
+		asked.Finest = min(finest, wire.FinestChoice)
 	}
 	if len(spec.WarmSeqLens) > 0 {
 		asked.SeqLen = slices.Min(spec.WarmSeqLens) // where cutting costs most
@@ -62,24 +64,24 @@ func askedOf(env *ort.Env, spec *LoadSpec) *CutChoice {
 // measureCuts chooses. Where that is not possible, as for a model that nothing
 // can be made up for, the target of c stays, and the reason is told; only that
 // the device is lost is an error.
-func measureCuts(env *ort.Env, c Config, spec *LoadSpec, made *CutChoice) (_ *CutChoice, err error) {
-	b := &modelBench{env: env, config: c, progress: c.Progress, seqLen: made.SeqLen, queries: map[int]QueryInputs{}}
+func measureCuts(env *ort.Env, c Config, spec *wire.LoadSpec, made *wire.CutChoice) (_ *wire.CutChoice, err error) {
+	b := &modelBench{env: env, config: c, progress: c.Progress, seqLen: made.SeqLen, queries: map[int]worker.Query{}}
 	if b.progress == nil {
 		b.progress = func(string, int64, int64) {}
 	}
 	b.config.Progress = func(string, int64, int64) {} // of each model that is tried
 	made.Target = c.Target
 	defer func() {
-		if cerr := b.close(); errors.Is(cerr, ErrDeviceLost) {
+		if cerr := b.close(); errors.Is(cerr, wire.ErrDeviceLost) {
 			err = errors.Join(err, cerr)
 		}
 	}()
 	err = b.choose(made, spec)
-	if errors.Is(err, ErrDeviceLost) {
+	if errors.Is(err, wire.ErrDeviceLost) {
 		return nil, err
 	}
 	if err != nil { // whether the model can be served at all, loading it will tell
-		made.Target, made.Costs = c.Target, []CutCost{}
+		made.Target, made.Costs = c.Target, []wire.CutCost{}
 		made.Reason = fmt.Sprintf("what cuts cost cannot be measured: %v", err)
 	}
 	return made, nil
@@ -93,13 +95,13 @@ type modelBench struct {
 	whole    *CutModel
 	cut      *CutModel
 	seqLen   int
-	spent    time.Duration       // on loading and running
-	queries  map[int]QueryInputs // by batch, of zeros
-	progress ProgressFunc
+	spent    time.Duration        // on loading and running
+	queries  map[int]worker.Query // by batch, of zeros
+	progress worker.ProgressFunc
 }
 
 // choose opens the whole model, and then one cut after the other.
-func (b *modelBench) choose(made *CutChoice, spec *LoadSpec) error {
+func (b *modelBench) choose(made *wire.CutChoice, spec *wire.LoadSpec) error {
 	if err := b.openWhole(); err != nil {
 		return err
 	}
@@ -151,9 +153,10 @@ func (b *modelBench) room(target int) error {
 	if err != nil {
 		return err
 	}
-	beside := b.whole.memory.Weights + int64(target)*sessionHandleBytes
+	needs := wire.NeedDeviceMemory(b.whole.memory.Weights, target)
+	beside := needs.Weights + needs.Handles
 	if beside > free || given > 0 && b.whole.memory.Sum()+beside > given {
-		return fmt.Errorf("%w: %d segments beside the whole take %s more", ErrDeviceFull, target, mega(beside))
+		return fmt.Errorf("%w: %d segments beside the whole take %d MiB more", wire.ErrDeviceFull, target, beside>>20)
 	}
 	return nil
 }
@@ -181,8 +184,8 @@ func (b *modelBench) time(batch int, more func(rounds int) bool) (whole, cut tim
 }
 
 // runOnce runs a batch of one query to its end and forgets it.
-func (e *CutModel) runOnce(q QueryInputs) error {
-	if err := e.Start(warmBatch, []QueryInputs{q}); err != nil {
+func (e *CutModel) runOnce(q worker.Query) error {
+	if err := e.Start(warmBatch, []worker.Query{q}); err != nil {
 		return err
 	}
 	defer e.Release(warmBatch)
@@ -207,7 +210,7 @@ func (b *modelBench) close() error {
 		err = errors.Join(err, b.whole.Close())
 	}
 	for _, q := range b.queries {
-		q.unmap()
+		unmapQuery(q)
 	}
 	return err
 }

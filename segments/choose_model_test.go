@@ -10,13 +10,14 @@ import (
 
 	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // chooseSpec asks for a choice with time enough.
-func chooseSpec(t *testing.T, model string, finest int) LoadSpec {
-	return LoadSpec{
+func chooseSpec(t *testing.T, model string, finest int) wire.LoadSpec {
+	return wire.LoadSpec{
 		ModelPath: openZoo(t, model), CacheDir: t.TempDir(), MaxBatch: 3,
-		Choose: &ChooseSpec{Finest: finest, BudgetNanos: int64(time.Hour)},
+		Choose: &wire.ChooseSpec{Finest: finest, BudgetNanos: int64(time.Hour)},
 	}
 }
 
@@ -24,10 +25,10 @@ func chooseSpec(t *testing.T, model string, finest int) LoadSpec {
 // was tried, told on the way and in Info, and taken again without measuring.
 func TestChooseOnGPU(t *testing.T) {
 	env := openEnv(t)
-	device, _ := openFakeGPU(t, env, CUDASpec{})
+	device, _ := openFakeGPU(t, env, wire.CUDASpec{})
 	spec := chooseSpec(t, "tiny_cnn", 6)
 	var phases []string
-	load := func() Info {
+	load := func() wire.Info {
 		t.Helper()
 		phases = nil
 		progress := func(phase string, _, _ int64) { phases = append(phases, phase) }
@@ -49,7 +50,7 @@ func TestChooseOnGPU(t *testing.T) {
 	if first := c.Costs[0]; first.Segments != 6 || first.Batch != 1 || first.WholeNanos <= 0 || first.CutNanos <= 0 || c.Costs[1].Batch != 3 {
 		t.Errorf("%+v", c.Costs)
 	}
-	if c.Target > 6 || len(info.Operators) > c.Target || c.Target > 1 && c.worst(len(info.Operators)) > costLimit {
+	if c.Target > 6 || len(info.Operators) > c.Target || c.Target > 1 && (&choice{CutChoice: c}).worst(len(info.Operators)) > costLimit {
 		t.Errorf("%d operators of %+v", len(info.Operators), c)
 	}
 	known := *c
@@ -76,7 +77,7 @@ func TestChooseCannotMeasure(t *testing.T) {
 	g.node("Identity", list("in"), list("mid"))
 	g.node("Identity", list("mid"), list("out"))
 	g.output("out", models.String)
-	spec := LoadSpec{ModelPath: g.write(t), CacheDir: t.TempDir(), Choose: &ChooseSpec{BudgetNanos: int64(time.Hour)}}
+	spec := wire.LoadSpec{ModelPath: g.write(t), CacheDir: t.TempDir(), Choose: &wire.ChooseSpec{BudgetNanos: int64(time.Hour)}}
 	s, err := loadService(env, nil, spec, nothing)
 	if err != nil {
 		t.Fatal(err)
@@ -97,14 +98,14 @@ func TestChooseCannotMeasure(t *testing.T) {
 // meanwhile ends the worker.
 func TestChooseWithoutRoom(t *testing.T) {
 	env := openEnv(t)
-	device, fake := openFakeGPU(t, env, CUDASpec{})
+	device, fake := openFakeGPU(t, env, wire.CUDASpec{})
 	spec := chooseSpec(t, "tiny_add", 0)
 	fake.given = contextBytes + 5*sessionHandleBytes/2 // room for its two operators, not beside the whole
 	s, err := loadService(env, device, spec, nothing)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := s.Info().Cut; c.Measured() || c.Target != DefaultCUDATarget || !strings.Contains(c.Reason, ErrDeviceFull.Error()) {
+	if c := s.Info().Cut; c.Measured() || c.Target != wire.DefaultCUDATarget || !strings.Contains(c.Reason, wire.ErrDeviceFull.Error()) {
 		t.Errorf("%+v", c)
 	}
 	if err := s.CutModel.Close(); err != nil {
@@ -112,7 +113,7 @@ func TestChooseWithoutRoom(t *testing.T) {
 	}
 	fake.given = 0
 	failCall(t, fakedriver.CallStreamSync, 2, 806)
-	if _, err := loadService(env, device, spec, nothing); !errors.Is(err, ErrDeviceLost) {
+	if _, err := loadService(env, device, spec, nothing); !errors.Is(err, wire.ErrDeviceLost) {
 		t.Errorf("a device that fails: %v", err)
 	}
 }

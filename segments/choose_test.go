@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // pricedBench is a model of so many operators on which each border costs some
@@ -25,7 +27,7 @@ type pricedBench struct {
 
 func (b *pricedBench) open(target int) (int, error) {
 	if b.room > 0 && target > b.room {
-		return 0, fmt.Errorf("%w: %d", ErrDeviceFull, target)
+		return 0, fmt.Errorf("%w: %d", wire.ErrDeviceFull, target)
 	}
 	b.cut = min(target, b.operators)
 	b.opened = append(b.opened, target)
@@ -46,12 +48,12 @@ func (b *pricedBench) time(batch int, more func(int) bool) (whole, cut time.Dura
 }
 
 func (b *pricedBench) choice(finest int) *choice {
-	made := &CutChoice{Finest: finest, MaxBatch: 8, Limit: costLimit}
+	made := &wire.CutChoice{Finest: finest, MaxBatch: 8, Limit: costLimit}
 	return &choice{CutChoice: made, bench: b, batches: []int{1, 8}, over: func() bool { return b.left <= 0 }, at: func(int, int) {}}
 }
 
 func TestCuts(t *testing.T) {
-	for finest, want := range map[int][]int{1: nil, 2: {2}, 24: {24, 16, 10, 6, 4, 2}, FinestChoice: {64, 42, 28, 18, 12, 8, 5, 3, 2}} {
+	for finest, want := range map[int][]int{1: nil, 2: {2}, 24: {24, 16, 10, 6, 4, 2}, wire.FinestChoice: {64, 42, 28, 18, 12, 8, 5, 3, 2}} {
 		if got := cuts(finest); !slices.Equal(got, want) {
 			t.Errorf("%d: %v, want %v", finest, got, want)
 		}
@@ -95,11 +97,11 @@ func TestChoose(t *testing.T) {
 		}
 	}
 	full := pricedBench{operators: 60, room: 1, left: 99}
-	if err := full.choice(24).run(); !errors.Is(err, ErrDeviceFull) {
+	if err := full.choice(24).run(); !errors.Is(err, wire.ErrDeviceFull) {
 		t.Errorf("room for none: %v", err)
 	}
-	broken := pricedBench{operators: 60, left: 99, fails: ErrInput}
-	if c := broken.choice(24); !errors.Is(c.run(), ErrInput) || c.Measured() {
+	broken := pricedBench{operators: 60, left: 99, fails: wire.ErrInput}
+	if c := broken.choice(24); !errors.Is(c.run(), wire.ErrInput) || c.Measured() {
 		t.Error("what cannot run was measured")
 	}
 }
@@ -114,7 +116,7 @@ func TestChooseProperties(t *testing.T) {
 			left:      rapid.IntRange(0, 12).Draw(t, "left"),
 			room:      rapid.IntRange(2, 100).Draw(t, "room"),
 		}
-		c := b.choice(rapid.IntRange(2, FinestChoice).Draw(t, "finest"))
+		c := b.choice(rapid.IntRange(2, wire.FinestChoice).Draw(t, "finest"))
 		if err := c.run(); err != nil {
 			t.Fatal(err)
 		}
@@ -134,24 +136,24 @@ func TestChooseProperties(t *testing.T) {
 }
 
 func TestChoiceHolds(t *testing.T) {
-	made := CutChoice{Hash: "h", ORTVersion: "1", MaxBatch: 8, Finest: 24, SeqLen: 64, Target: 6, Costs: []CutCost{{}}}
-	asked := CutChoice{ORTVersion: "1", MaxBatch: 8, Finest: 24, SeqLen: 64}
-	for name, change := range map[string]func(c *CutChoice){
-		"same":        func(*CutChoice) {},
-		"unmeasured":  func(c *CutChoice) { c.Costs = nil },
-		"no target":   func(c *CutChoice) { c.Target = 0 },
-		"ORT":         func(c *CutChoice) { c.ORTVersion = "2" },
-		"batch":       func(c *CutChoice) { c.MaxBatch = 4 },
-		"finest":      func(c *CutChoice) { c.Finest = 64 },
-		"sequence":    func(c *CutChoice) { c.SeqLen = 16 },
-		"other model": func(c *CutChoice) { c.Hash = "g" }, // loading tells
+	made := wire.CutChoice{Hash: "h", ORTVersion: "1", MaxBatch: 8, Finest: 24, SeqLen: 64, Target: 6, Costs: []wire.CutCost{{}}}
+	asked := wire.CutChoice{ORTVersion: "1", MaxBatch: 8, Finest: 24, SeqLen: 64}
+	for name, change := range map[string]func(c *wire.CutChoice){
+		"same":        func(*wire.CutChoice) {},
+		"unmeasured":  func(c *wire.CutChoice) { c.Costs = nil },
+		"no target":   func(c *wire.CutChoice) { c.Target = 0 },
+		"ORT":         func(c *wire.CutChoice) { c.ORTVersion = "2" },
+		"batch":       func(c *wire.CutChoice) { c.MaxBatch = 4 },
+		"finest":      func(c *wire.CutChoice) { c.Finest = 64 },
+		"sequence":    func(c *wire.CutChoice) { c.SeqLen = 16 },
+		"other model": func(c *wire.CutChoice) { c.Hash = "g" }, // loading tells
 	} {
 		c := made
-		if change(&c); c.holds(&asked) != (name == "same" || name == "other model") {
-			t.Errorf("%s: %t", name, c.holds(&asked))
+		if change(&c); holds(&c, &asked) != (name == "same" || name == "other model") {
+			t.Errorf("%s: %t", name, holds(&c, &asked))
 		}
 	}
-	if (*CutChoice)(nil).holds(&asked) {
+	if holds(nil, &asked) {
 		t.Error("nothing holds")
 	}
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // Limits of an engine.
@@ -58,7 +60,7 @@ type CutModel struct {
 	waits      []bool // by piece, whether the device must have come that far before it runs
 	pending    bool   // something was queued since the last wait
 	deviceTook time.Duration
-	memory     DeviceMemory
+	memory     wire.DeviceMemory
 	pins       [][]byte
 }
 
@@ -84,9 +86,9 @@ func (e *CutModel) Model() *models.Model { return &e.model }
 // used where it lies; the data of several is gathered along their batch
 // dimension. The views must stay valid until the batch is finished or
 // released.
-func (e *CutModel) Start(id models.BatchID, queries []QueryInputs) error {
+func (e *CutModel) Start(id models.BatchID, queries []worker.Query) error {
 	if e.batches[id] != nil {
-		return fmt.Errorf("batch %d: %w", id, ErrBatchExists)
+		return fmt.Errorf("batch %d: %w", id, wire.ErrBatchExists)
 	}
 	dims, err := e.gatherDims(queries)
 	if err != nil {
@@ -146,11 +148,11 @@ func (e *CutModel) bindInput(b *batch, i int, v *ort.Value) {
 func (e *CutModel) Run(id models.BatchID, start, end int, stop *uint32) (int, error) {
 	b := e.batches[id]
 	if b == nil {
-		return 0, fmt.Errorf("batch %d: %w", id, ErrUnknownBatch)
+		return 0, fmt.Errorf("batch %d: %w", id, wire.ErrUnknownBatch)
 	}
 	if start != b.next || end < start || end > len(e.cut.pieces) {
 		return b.next, fmt.Errorf("batch %d stands at operator %d of %d, asked for [%d, %d): %w",
-			id, b.next, len(e.cut.pieces), start, end, ErrSpanOrder)
+			id, b.next, len(e.cut.pieces), start, end, wire.ErrSpanOrder)
 	}
 	if err := b.run(e, end, stop); err != nil {
 		e.Release(id)
@@ -161,7 +163,7 @@ func (e *CutModel) Run(id models.BatchID, start, end int, stop *uint32) (int, er
 
 // explain adds to an error of ONNX Runtime which operator it comes from.
 func (e *CutModel) explain(at int, err error) error {
-	if at >= len(e.model.Operators) || errors.Is(err, ErrMemory) {
+	if at >= len(e.model.Operators) || errors.Is(err, wire.ErrMemory) {
 		return err
 	}
 	if e.device.far() {

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // device is the memory that intermediates lie in and whoever computes on it.
@@ -99,7 +100,7 @@ func (hostDevice) alloc(bytes int64) (region, error) {
 }
 
 func (hostDevice) free(b region) error {
-	unmapMemory(b.host)
+	wire.Unmap(b.host)
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/overlapd/overlapd/cuda/driver"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // segmentsAhead is how many segments the host launches before it waits for the
@@ -14,17 +15,6 @@ import (
 // is set takes effect after as many segments at the most. More of them hide
 // launches that take longer than their kernels.
 const segmentsAhead = 4
-
-// CUDASpec tells how a model uses the GPU that its process sees.
-type CUDASpec struct {
-	Device            string         `json:"device,omitempty"`              // ordinal or UUID of a GPU or MIG instance, "" for the first that is visible
-	MemoryBytes       int64          `json:"memory_bytes,omitempty"`        // what the process may take in all, 0 for what is free
-	ExtendAsRequested bool           `json:"extend_as_requested,omitempty"` // the arena grows by what is asked for, instead of doubling
-	TF32              bool           `json:"tf32,omitempty"`                // float32 products may round their factors to 10 bits
-	ConvSearch        ort.ConvSearch `json:"conv_search,omitempty"`         // how cuDNN chooses, "" for ort.ConvHeuristic
-	Ahead             int            `json:"ahead,omitempty"`               // segments queued at a time, 0 for 4
-	Spin              bool           `json:"spin,omitempty"`                // a thread that waits for the GPU burns its core
-}
 
 // Device is a GPU that models run on, or one of its MIG instances, with the one
 // stream on which all of their work is queued. It belongs to the goroutine that
@@ -35,7 +25,7 @@ type Device struct{ device }
 // arena for the sessions of env. The error is ort.ErrNoProvider or
 // ort.ErrProvider if ONNX Runtime cannot use a GPU, and one of cuda/driver if
 // there is none.
-func OpenCUDA(env *ort.Env, spec CUDASpec) (*Device, error) {
+func OpenCUDA(env *ort.Env, spec wire.CUDASpec) (*Device, error) {
 	lib, err := driver.Open("")
 	if err != nil {
 		return nil, err
@@ -82,7 +72,7 @@ type cudaDevice struct {
 	queued      int             // segments since the last wait for all
 }
 
-func openCUDA(lib *driver.Library, env *ort.Env, spec CUDASpec) (*cudaDevice, error) {
+func openCUDA(lib *driver.Library, env *ort.Env, spec wire.CUDASpec) (*cudaDevice, error) {
 	found, err := lib.Find(spec.Device)
 	if err != nil {
 		return nil, err
@@ -95,7 +85,7 @@ func openCUDA(lib *driver.Library, env *ort.Env, spec CUDASpec) (*cudaDevice, er
 	if err := d.open(spec); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
-	search := spec.ConvSearch
+	search := ort.ConvSearch(spec.ConvSearch)
 	if search == "" {
 		// Trying all algorithms takes a moment for each convolution and shape, and
 		// what wins differs from start to start.
@@ -111,7 +101,7 @@ func openCUDA(lib *driver.Library, env *ort.Env, spec CUDASpec) (*cudaDevice, er
 	return d, nil
 }
 
-func (d *cudaDevice) open(spec CUDASpec) (err error) {
+func (d *cudaDevice) open(spec wire.CUDASpec) (err error) {
 	if d.stream, err = d.context.NewStream(0); err != nil {
 		return err
 	}

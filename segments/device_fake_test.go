@@ -7,6 +7,7 @@ import (
 	"github.com/overlapd/overlapd/cuda/driver"
 	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // fakeLimitBytes is the memory of the fake GPU.
@@ -47,7 +48,7 @@ func (d *fakeGPU) onHost(ort.MemoryInfo) bool {
 
 // openFakeGPU returns a device that is closed after the test, which must leave
 // nothing behind.
-func openFakeGPU(t testing.TB, env *ort.Env, spec CUDASpec) (*Device, *fakeGPU) {
+func openFakeGPU(t testing.TB, env *ort.Env, spec wire.CUDASpec) (*Device, *fakeGPU) {
 	t.Helper()
 	d, fake, err := newFakeGPU(env, spec)
 	if err != nil {
@@ -57,7 +58,7 @@ func openFakeGPU(t testing.TB, env *ort.Env, spec CUDASpec) (*Device, *fakeGPU) 
 	return d, fake
 }
 
-func newFakeGPU(env *ort.Env, spec CUDASpec) (*Device, *fakeGPU, error) {
+func newFakeGPU(env *ort.Env, spec wire.CUDASpec) (*Device, *fakeGPU, error) {
 	d, err := openCUDA(fakeLibrary, env, spec)
 	if err == nil {
 		d.gpu, err = env.NewMemory(ort.CPUMemory, 0)

@@ -7,13 +7,14 @@ import (
 
 	"github.com/overlapd/overlapd/cuda/driver"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // fault adds to an error what it means for the worker. ONNX Runtime only has
 // words for what the driver said, and keeps errors of a kernel for itself until
 // the next one; so the driver is asked again.
 func (d *cudaDevice) fault(err error) error {
-	if err == nil || errors.Is(err, ErrDeviceMemory) || errors.Is(err, ErrDeviceLost) {
+	if err == nil || errors.Is(err, wire.ErrDeviceMemory) || errors.Is(err, wire.ErrDeviceLost) {
 		return err
 	}
 	if r, ok := resultOf(err); ok {
@@ -33,9 +34,9 @@ func (d *cudaDevice) fault(err error) error {
 func deviceError(r driver.Result, err error) error {
 	switch {
 	case r.OutOfMemory():
-		return fmt.Errorf("%w: %w", ErrDeviceMemory, err)
+		return fmt.Errorf("%w: %w", wire.ErrDeviceMemory, err)
 	case r.Sticky():
-		return fmt.Errorf("%w: %w", ErrDeviceLost, err)
+		return fmt.Errorf("%w: %w", wire.ErrDeviceLost, err)
 	}
 	return err
 }

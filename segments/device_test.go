@@ -13,11 +13,13 @@ import (
 	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // openGPU opens a model of the zoo on a device without a GPU, and the whole of
 // it beside.
-func openGPU(t testing.TB, name string, c Config, spec CUDASpec) (*CutModel, *whole) {
+func openGPU(t testing.TB, name string, c Config, spec wire.CUDASpec) (*CutModel, *whole) {
 	t.Helper()
 	env := openEnv(t)
 	path := openZoo(t, name)
@@ -41,12 +43,12 @@ func TestGPUModels(t *testing.T) {
 	for _, name := range list("tiny_add", "tiny_identity", "tiny_mlp", "tiny_cnn", "tiny_bert") {
 		for _, target := range []int{0, 3} {
 			t.Run(fmt.Sprint(name, target), func(t *testing.T) {
-				m, w := openGPU(t, name, Config{Target: target}, CUDASpec{})
+				m, w := openGPU(t, name, Config{Target: target}, wire.CUDASpec{})
 				r := rand.New(rand.NewPCG(1, 2))
 				a, b := randomQuery(t, m.Model(), 1, 16, r), randomQuery(t, m.Model(), 2, 16, r)
 				defer thaw(a)
 				defer thaw(b)
-				for _, queries := range [][]QueryInputs{{a}, {b}, {a, b}, {b, a}, {a}} {
+				for _, queries := range [][]worker.Query{{a}, {b}, {a, b}, {b, a}, {a}} {
 					expectRun(t, m, w, queries)
 				}
 			})
@@ -55,7 +57,7 @@ func TestGPUModels(t *testing.T) {
 }
 
 // expectRun runs a batch and expects what the whole model gives.
-func expectRun(t *testing.T, m *CutModel, w *whole, queries []QueryInputs) {
+func expectRun(t *testing.T, m *CutModel, w *whole, queries []worker.Query) {
 	t.Helper()
 	want, err := w.run(queries)
 	if err != nil {
@@ -73,7 +75,7 @@ func expectRun(t *testing.T, m *CutModel, w *whole, queries []QueryInputs) {
 // TestGPUCopies counts copies and waits: each input goes to the device once,
 // each output comes back once, and each span ends with one wait.
 func TestGPUCopies(t *testing.T) {
-	m, _ := openGPU(t, "tiny_mlp", Config{}, CUDASpec{Ahead: 100})
+	m, _ := openGPU(t, "tiny_mlp", Config{}, wire.CUDASpec{Ahead: 100})
 	q := queryOf(t, m, 1, 0)
 	if _, err := runAll(m, 1, q); err != nil {
 		t.Fatal(err)
@@ -85,7 +87,7 @@ func TestGPUCopies(t *testing.T) {
 		f                       func() error
 		in, out, waits, pending uint64
 	}{
-		{"start", func() error { return m.Start(1, []QueryInputs{q}) }, inputs, 0, 0, inputs},
+		{"start", func() error { return m.Start(1, []worker.Query{q}) }, inputs, 0, 0, inputs},
 		{"first span", func() error { _, err := m.Run(1, 0, middle, nil); return err }, 0, 0, 1, 0},
 		{"last span", func() error { _, err := m.Run(1, middle, len(m.sessions), nil); return err }, 0, 0, 0, 0},
 		{"finish", func() error { return m.Finish(1, new(collect).take) }, 0, outputs, 1, 0},
@@ -108,7 +110,7 @@ func TestGPUCopies(t *testing.T) {
 func TestGPURunsAhead(t *testing.T) {
 	for _, ahead := range []int{1, 2, 100} {
 		t.Run(fmt.Sprint(ahead), func(t *testing.T) {
-			m, _ := openGPU(t, "tiny_mlp", Config{}, CUDASpec{Ahead: ahead})
+			m, _ := openGPU(t, "tiny_mlp", Config{}, wire.CUDASpec{Ahead: ahead})
 			q := queryOf(t, m, 1, 0)
 			if _, err := runAll(m, 1, q); err != nil {
 				t.Fatal(err)
@@ -139,13 +141,13 @@ func TestGPUGather(t *testing.T) {
 	for _, pinned := range []bool{true, false} {
 		t.Run(fmt.Sprint("pinned ", pinned), func(t *testing.T) {
 			env := openEnv(t)
-			device, _ := openFakeGPU(t, env, CUDASpec{})
+			device, _ := openFakeGPU(t, env, wire.CUDASpec{})
 			m, w := openCut(t, env, Config{Path: path, Device: device}), openWhole(t, env, path)
 			if !pinned {
 				failCall(t, fakedriver.CallPin, 1, driver.OutOfMemory)
 			}
 			a, b := queryOf(t, m, 1, 0), queryOf(t, m, 2, 0)
-			for _, queries := range [][]QueryInputs{{a, b}, {b, a}, {a, b}, {a}} {
+			for _, queries := range [][]worker.Query{{a, b}, {b, a}, {a, b}, {a}} {
 				expectRun(t, m, w, queries)
 			}
 			if pins := fakePage[fakedriver.Pins]; pinned && pins == 0 {
@@ -160,7 +162,7 @@ func TestGPUGather(t *testing.T) {
 // on. (After an error that sticks to the process nothing can be freed; but then
 // it ends.)
 func TestGPUFaults(t *testing.T) {
-	m, w := openGPU(t, "tiny_mlp", Config{}, CUDASpec{Ahead: 2})
+	m, w := openGPU(t, "tiny_mlp", Config{}, wire.CUDASpec{Ahead: 2})
 	a, b := queryOf(t, m, 1, 0), queryOf(t, m, 2, 0)
 	for name, c := range map[string]struct {
 		call   int
@@ -168,12 +170,12 @@ func TestGPUFaults(t *testing.T) {
 		result driver.Result
 		want   error
 	}{
-		"memory":            {fakedriver.CallAlloc, 1, driver.OutOfMemory, ErrDeviceMemory},
-		"copy in":           {fakedriver.CallCopyIn, 1, 810, ErrDeviceLost},
-		"mark":              {fakedriver.CallEventRecord, 2, 999, ErrDeviceLost},
-		"wait":              {fakedriver.CallEventSync, 2, 806, ErrDeviceLost},
-		"copy out":          {fakedriver.CallCopyOut, 1, 214, ErrDeviceLost},
-		"memory of the MPS": {fakedriver.CallEventRecord, 1, driver.OutOfMemory, ErrDeviceMemory},
+		"memory":            {fakedriver.CallAlloc, 1, driver.OutOfMemory, wire.ErrDeviceMemory},
+		"copy in":           {fakedriver.CallCopyIn, 1, 810, wire.ErrDeviceLost},
+		"mark":              {fakedriver.CallEventRecord, 2, 999, wire.ErrDeviceLost},
+		"wait":              {fakedriver.CallEventSync, 2, 806, wire.ErrDeviceLost},
+		"copy out":          {fakedriver.CallCopyOut, 1, 214, wire.ErrDeviceLost},
+		"memory of the MPS": {fakedriver.CallEventRecord, 1, driver.OutOfMemory, wire.ErrDeviceMemory},
 	} {
 		if len(m.idle) > 0 { // so that memory is wanted
 			m.closeIdle(0)
@@ -188,18 +190,18 @@ func TestGPUFaults(t *testing.T) {
 			t.Errorf("%s: %d batches are left", name, m.Batches())
 		}
 		fakePage[fakedriver.Sticky] = 0
-		expectRun(t, m, w, []QueryInputs{a, b})
+		expectRun(t, m, w, []worker.Query{a, b})
 	}
 }
 
 // TestGPUMemoryOfNeighbours takes back what is kept for later when there is no
 // memory left for a batch.
 func TestGPUMemoryOfNeighbours(t *testing.T) {
-	m, w := openGPU(t, "tiny_mlp", Config{}, CUDASpec{})
+	m, w := openGPU(t, "tiny_mlp", Config{}, wire.CUDASpec{})
 	small, large := queryOf(t, m, 1, 0), queryOf(t, m, 8, 0)
 	for range 2 {
-		expectRun(t, m, w, []QueryInputs{small})
-		expectRun(t, m, w, []QueryInputs{large})
+		expectRun(t, m, w, []worker.Query{small})
+		expectRun(t, m, w, []worker.Query{large})
 	}
 	for i := range m.idle {
 		if m.idle[i].layout == m.layouts[layoutKey{signature([][]int64{small.Inputs[0].Shape}), true}].layout {
@@ -209,7 +211,7 @@ func TestGPUMemoryOfNeighbours(t *testing.T) {
 	}
 	kept := len(m.idle)
 	failCall(t, fakedriver.CallAlloc, 1, driver.OutOfMemory)
-	expectRun(t, m, w, []QueryInputs{small})
+	expectRun(t, m, w, []worker.Query{small})
 	if kept == 0 || len(m.idle) != 1 {
 		t.Errorf("%d frames were kept before and %d after", kept, len(m.idle))
 	}
@@ -219,7 +221,7 @@ func TestGPUMemoryOfNeighbours(t *testing.T) {
 // wherever the host reads what the device may still be writing.
 func TestHomes(t *testing.T) {
 	env := openEnv(t)
-	device, fake := openFakeGPU(t, env, CUDASpec{Ahead: 1000})
+	device, fake := openFakeGPU(t, env, wire.CUDASpec{Ahead: 1000})
 	fake.random = rand.New(rand.NewPCG(5, 6))
 	m := openCut(t, env, Config{Path: openZoo(t, "tiny_bert"), Device: device})
 	homes, waits := 0, 0
@@ -257,14 +259,14 @@ func TestHomes(t *testing.T) {
 
 // TestGPUValues takes the outputs as values, on the host.
 func TestGPUValues(t *testing.T) {
-	m, w := openGPU(t, "tiny_mlp", Config{}, CUDASpec{})
+	m, w := openGPU(t, "tiny_mlp", Config{}, wire.CUDASpec{})
 	q := queryOf(t, m, 2, 0)
-	want, err := w.run([]QueryInputs{q})
+	want, err := w.run([]worker.Query{q})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := m.Start(1, []QueryInputs{q}); err != nil {
+		if err := m.Start(1, []worker.Query{q}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := m.Run(1, 0, len(m.sessions), nil); err != nil {
@@ -283,7 +285,7 @@ func TestGPUValues(t *testing.T) {
 }
 
 func TestPin(t *testing.T) {
-	m, _ := openGPU(t, "tiny_add", Config{}, CUDASpec{})
+	m, _ := openGPU(t, "tiny_add", Config{}, wire.CUDASpec{})
 	memory := frozen(t, make([]byte, 8192))
 	if err := m.Pin(memory, true); err != nil || fakePage[fakedriver.Pins] != 1 {
 		t.Errorf("%d ranges are pinned: %v", fakePage[fakedriver.Pins], err)
@@ -329,13 +331,13 @@ func TestResultOf(t *testing.T) {
 // driver tells.
 func TestGPUFaultIsAskedFor(t *testing.T) {
 	env := openEnv(t)
-	_, fake := openFakeGPU(t, env, CUDASpec{})
+	_, fake := openFakeGPU(t, env, wire.CUDASpec{})
 	said := &ort.Error{Code: ort.Fail, Message: "something went wrong"}
 	if err := fake.fault(said); err != error(said) {
 		t.Errorf("with a device that works: %v", err)
 	}
 	fakePage[fakedriver.Sticky] = 719
-	if err := fake.fault(said); !errors.Is(err, ErrDeviceLost) || !errors.Is(err, said) {
+	if err := fake.fault(said); !errors.Is(err, wire.ErrDeviceLost) || !errors.Is(err, said) {
 		t.Errorf("with one that does not: %v", err)
 	}
 	fakePage[fakedriver.Sticky] = 0
@@ -371,7 +373,7 @@ func TestOpenCUDAWithoutDriver(t *testing.T) {
 	if _, err := driver.Open(""); err == nil {
 		t.Skip("this machine has the driver")
 	}
-	_, err := OpenCUDA(openEnv(t), CUDASpec{})
+	_, err := OpenCUDA(openEnv(t), wire.CUDASpec{})
 	if !errors.Is(err, driver.ErrNoLibrary) || !strings.Contains(err.Error(), "install") {
 		t.Errorf("%v", err)
 	}
@@ -383,9 +385,9 @@ func TestLoadONNXWithoutDriver(t *testing.T) {
 	if _, err := driver.Open(""); err == nil {
 		t.Skip("this machine has the driver")
 	}
-	spec := LoadSpec{Service: "tiny", ModelPath: openZoo(t, "tiny_add"), CacheDir: t.TempDir(), CUDA: &CUDASpec{}}
+	spec := wire.LoadSpec{Service: "tiny", ModelPath: openZoo(t, "tiny_add"), CacheDir: t.TempDir(), CUDA: &wire.CUDASpec{}}
 	for range 2 {
-		if _, err := LoadONNX(spec, nothing); !errors.Is(err, driver.ErrNoLibrary) || errors.Is(err, ort.ErrEnvOpen) {
+		if _, err := LoadONNX(spec, worker.Memory{}, nothing); !errors.Is(err, driver.ErrNoLibrary) || errors.Is(err, ort.ErrEnvOpen) {
 			t.Errorf("%v", err)
 		}
 	}
@@ -400,11 +402,11 @@ func TestOpenGPUFails(t *testing.T) {
 			continue
 		}
 		failCall(t, call, 1, driver.OutOfMemory)
-		if _, err := openCUDA(fakeLibrary, env, CUDASpec{}); !errors.Is(err, driver.OutOfMemory) {
+		if _, err := openCUDA(fakeLibrary, env, wire.CUDASpec{}); !errors.Is(err, driver.OutOfMemory) {
 			t.Errorf("call %d: %v", call, err)
 		}
 	}
-	if _, err := openCUDA(fakeLibrary, env, CUDASpec{Device: "7"}); !errors.Is(err, driver.ErrNotFound) {
+	if _, err := openCUDA(fakeLibrary, env, wire.CUDASpec{Device: "7"}); !errors.Is(err, driver.ErrNotFound) {
 		t.Errorf("no such device: %v", err)
 	}
 	if fakePage[fakedriver.Contexts] != 0 || fakePage[fakedriver.Events] != 0 || fakePage[fakedriver.Streams] != 0 {
@@ -415,8 +417,8 @@ func TestOpenGPUFails(t *testing.T) {
 // TestCUDASessionOptions looks at what sessions are told.
 func TestCUDASessionOptions(t *testing.T) {
 	env := openEnv(t)
-	_, fake := openFakeGPU(t, env, CUDASpec{
-		MemoryBytes: 1 << 30, ExtendAsRequested: true, TF32: true, ConvSearch: ort.ConvDefault,
+	_, fake := openFakeGPU(t, env, wire.CUDASpec{
+		MemoryBytes: 1 << 30, ExtendAsRequested: true, TF32: true, ConvSearch: string(ort.ConvDefault),
 	})
 	o := ort.SessionOptions{Config: map[string]string{"x": "y"}}
 	fake.cudaDevice.session(&o)

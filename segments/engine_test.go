@@ -13,6 +13,7 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/models/zoo"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // openEnv returns an Env that is closed, and checked for leaks, after the
@@ -108,7 +109,7 @@ func frozen(t failer, data []byte) []byte {
 	return m
 }
 
-func thaw(q QueryInputs) {
+func thaw(q worker.Query) {
 	for _, in := range q.Inputs {
 		if in.Data != nil {
 			unix.Munmap(in.Data)
@@ -117,9 +118,9 @@ func thaw(q QueryInputs) {
 }
 
 // query is made of tensors in frozen memory. Call thaw at its end.
-func query(t failer, views ...TensorView) QueryInputs {
+func query(t failer, views ...worker.Tensor) worker.Query {
 	t.Helper()
-	q := QueryInputs{Inputs: slices.Clone(views)}
+	q := worker.Query{Inputs: slices.Clone(views)}
 	for i := range q.Inputs {
 		q.Inputs[i].Data = frozen(t, q.Inputs[i].Data)
 	}
@@ -127,17 +128,17 @@ func query(t failer, views ...TensorView) QueryInputs {
 }
 
 // floatView is a tensor of floats.
-func floatView(shape []int64, values ...float32) TensorView {
-	return TensorView{Type: models.Float32, Shape: shape, Data: floatBytes(values...)}
+func floatView(shape []int64, values ...float32) worker.Tensor {
+	return worker.Tensor{Type: models.Float32, Shape: shape, Data: floatBytes(values...)}
 }
 
 // randomQuery makes up a query of the given batch size and sequence length.
-func randomQuery(t failer, m *models.Model, size, seqLen int64, r *rand.Rand) QueryInputs {
+func randomQuery(t failer, m *models.Model, size, seqLen int64, r *rand.Rand) worker.Query {
 	t.Helper()
 	dims := models.BatchDims(m.Inputs)
-	var views []TensorView
+	var views []worker.Tensor
 	for i, in := range m.Inputs {
-		view := TensorView{Type: in.Type.Elem}
+		view := worker.Tensor{Type: in.Type.Elem}
 		for j, d := range in.Type.Shape {
 			switch {
 			case d.Fixed():
@@ -155,7 +156,7 @@ func randomQuery(t failer, m *models.Model, size, seqLen int64, r *rand.Rand) Qu
 }
 
 // randomData makes floats between 1 and 2, or small integers.
-func randomData(v TensorView, r *rand.Rand) []byte {
+func randomData(v worker.Tensor, r *rand.Rand) []byte {
 	data := make([]byte, 0, elements(v.Shape)*int64(v.Type.Bytes()))
 	for range elements(v.Shape) {
 		switch v.Type {
@@ -213,7 +214,7 @@ func openWhole(t testing.TB, env *ort.Env, path string) *whole {
 }
 
 // run runs queries as one batch and splits the outputs among them.
-func (w *whole) run(queries []QueryInputs) (collect, error) {
+func (w *whole) run(queries []worker.Query) (collect, error) {
 	inputs := make([]*ort.Value, len(queries[0].Inputs))
 	defer func() {
 		for _, v := range inputs {
@@ -252,7 +253,7 @@ func (w *whole) run(queries []QueryInputs) (collect, error) {
 }
 
 // joined returns the i-th input of all queries behind each other.
-func joined(queries []QueryInputs, i int) TensorView {
+func joined(queries []worker.Query, i int) worker.Tensor {
 	view := queries[0].Inputs[i]
 	view.Shape = slices.Clone(view.Shape)
 	view.Data = nil
@@ -265,7 +266,7 @@ func joined(queries []QueryInputs, i int) TensorView {
 	return view
 }
 
-func split(parts collect, queries []QueryInputs, o output) {
+func split(parts collect, queries []worker.Query, o output) {
 	for n, q := range queries {
 		part := output{o.elem, slices.Clone(o.shape), nil}
 		size := len(o.data)
@@ -280,7 +281,7 @@ func split(parts collect, queries []QueryInputs, o output) {
 }
 
 // runAll runs a batch from start to end.
-func runAll(m *CutModel, id models.BatchID, queries ...QueryInputs) (collect, error) {
+func runAll(m *CutModel, id models.BatchID, queries ...worker.Query) (collect, error) {
 	if err := m.Start(id, queries); err != nil {
 		return nil, err
 	}

@@ -5,11 +5,13 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // Finish splits the outputs of a finished batch among its queries, writes them
 // to the memory that out returns, and forgets the batch, also when it fails.
-func (e *CutModel) Finish(id models.BatchID, out OutputFunc) error {
+func (e *CutModel) Finish(id models.BatchID, out worker.OutputFunc) error {
 	b, err := e.finished(id)
 	if err != nil {
 		return err
@@ -25,16 +27,16 @@ func (e *CutModel) Finish(id models.BatchID, out OutputFunc) error {
 }
 
 // split hands the i-th output to the queries of b.
-func (e *CutModel) split(b *batch, i int, r *reader, out OutputFunc) error {
+func (e *CutModel) split(b *batch, i int, r *reader, out worker.OutputFunc) error {
 	name := e.model.Outputs[i].Name
 	v := b.value(e, e.outputs[i])
 	if v == nil || !v.IsTensor() {
-		return fmt.Errorf("%w: output %q is not a tensor", ErrOutput, name)
+		return fmt.Errorf("%w: output %q is not a tensor", wire.ErrOutput, name)
 	}
 	elem, dims := models.DataType(v.Elem()), v.Shape()
 	if len(b.sizes) > 1 && (len(dims) == 0 || dims[0] != int64(b.size)) {
 		return fmt.Errorf("%w: output %q has shape %v, it cannot be split among %d queries of %d in all; set max_batch = 1 for this service",
-			ErrOutput, name, dims, len(b.sizes), b.size)
+			wire.ErrOutput, name, dims, len(b.sizes), b.size)
 	}
 	if elem == models.String {
 		if err := e.settle(); err != nil {
@@ -43,7 +45,7 @@ func (e *CutModel) split(b *batch, i int, r *reader, out OutputFunc) error {
 		return splitStrings(b, i, v, dims, out)
 	}
 	if err := r.open(v, e.outputs[i]); err != nil {
-		return fmt.Errorf("%w: output %q: %w", ErrOutput, name, err)
+		return fmt.Errorf("%w: output %q: %w", wire.ErrOutput, name, err)
 	}
 	var offset int64
 	for q, size := range b.sizes {
@@ -64,7 +66,7 @@ func (e *CutModel) split(b *batch, i int, r *reader, out OutputFunc) error {
 	return nil
 }
 
-func splitStrings(b *batch, i int, v *ort.Value, dims []int64, out OutputFunc) error {
+func splitStrings(b *batch, i int, v *ort.Value, dims []int64, out worker.OutputFunc) error {
 	list, err := v.Strings()
 	if err != nil {
 		return err

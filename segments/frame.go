@@ -3,6 +3,7 @@ package segments
 import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // frame is the memory of one batch in execution: a mapping laid out by a
@@ -137,7 +138,7 @@ func (f *frame) closeStaging(d device) {
 	if f.pinned {
 		_ = d.unpin(f.staging) // as above
 	}
-	unmapMemory(f.staging)
+	wire.Unmap(f.staging)
 	f.staging, f.pinned = nil, false
 }
 

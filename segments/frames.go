@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // takeFrame returns a frame for layout l, an idle one if there is one.
@@ -16,10 +18,10 @@ func (e *CutModel) takeFrame(l *layout) (*frame, error) {
 	}
 	if l != nil && !e.makeRoom(l.bytes) {
 		return nil, fmt.Errorf("%w: %d bytes wanted, %d of %d in use by %d batches",
-			ErrMemory, l.bytes, e.IntermediateBytes(), e.budget, len(e.batches))
+			wire.ErrMemory, l.bytes, e.IntermediateBytes(), e.budget, len(e.batches))
 	}
 	f, err := e.newFrame(l)
-	if errors.Is(err, ErrDeviceMemory) && len(e.idle) > 0 {
+	if errors.Is(err, wire.ErrDeviceMemory) && len(e.idle) > 0 {
 		// Others take memory of a GPU as well: what is kept for later may help.
 		for len(e.idle) > 0 {
 			e.closeIdle(0)

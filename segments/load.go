@@ -9,6 +9,8 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // Config tells how a model is loaded.
@@ -19,8 +21,8 @@ type Config struct {
 	IntermediateBytes int64  // budget for the intermediates of all batches, 0 for DefaultIntermediateBytes
 	Limits            models.Limits
 	Ablation          Ablation
-	Device            *Device      // nil for the CPU
-	Progress          ProgressFunc // may be nil
+	Device            *Device             // nil for the CPU
+	Progress          worker.ProgressFunc // may be nil
 }
 
 // DefaultIntermediateBytes is the budget for intermediates where none is set.
@@ -62,7 +64,7 @@ func (e *CutModel) load(c Config) error {
 	}
 	err = e.loadOptimized(path, c)
 	err = e.device.fault(err)
-	if err != nil && e.cacheHit && !errors.Is(err, ErrDeviceFull) && !ends(err) {
+	if err != nil && e.cacheHit && !errors.Is(err, wire.ErrDeviceFull) && !ends(err) {
 		// A cached file that does not load is worth one more try from the
 		// model itself: the disk may have been full when it was written.
 		os.Remove(path)

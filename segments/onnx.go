@@ -10,23 +10,25 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/segments/worker"
 )
 
-var _ Engine = (*service)(nil)
+var _ worker.Engine = (*service)(nil)
 
 // service is the model of a worker process, together with the runtime that
 // the process has for it alone.
 type service struct {
 	*CutModel
 	env    *ort.Env
-	device *Device    // nil for the CPU
-	choice *CutChoice // nil if none was asked for
-	solo   []Solo
+	device *Device         // nil for the CPU
+	choice *wire.CutChoice // nil if none was asked for
+	solo   []wire.Solo
 }
 
 // LoadONNX loads the model of a worker process with ONNX Runtime and warms it
 // up. It is the LoadFunc of a real worker.
-func LoadONNX(spec LoadSpec, progress ProgressFunc) (Engine, error) {
+func LoadONNX(spec wire.LoadSpec, memory worker.Memory, progress worker.ProgressFunc) (worker.Engine, error) {
 	progress("runtime", 0, 1)
 	var lib *ort.Library
 	err := kindly(func() error {
@@ -54,11 +56,15 @@ func LoadONNX(spec LoadSpec, progress ProgressFunc) (Engine, error) {
 	if err != nil {
 		return nil, errors.Join(err, env.Close())
 	}
+	if s.device != nil {
+		progress("pin", 0, 1)
+		s.pin(memory)
+	}
 	return s, nil
 }
 
 // openService loads the model on the device that the spec names.
-func openService(env *ort.Env, spec LoadSpec, progress ProgressFunc) (s *service, err error) {
+func openService(env *ort.Env, spec wire.LoadSpec, progress worker.ProgressFunc) (s *service, err error) {
 	var device *Device
 	if spec.CUDA != nil {
 		// The driver's threads, too, have the priority of the one that makes them.
@@ -95,12 +101,7 @@ func kindly(f func() error) error {
 	return <-done
 }
 
-// DefaultCUDATarget is how many segments a model is cut into on a GPU if nothing
-// else is said, and at most unless it has memory of its own: each has handles of
-// the libraries, and launches of its own.
-const DefaultCUDATarget = 24
-
-func loadService(env *ort.Env, device *Device, spec LoadSpec, progress ProgressFunc) (*service, error) {
+func loadService(env *ort.Env, device *Device, spec wire.LoadSpec, progress worker.ProgressFunc) (*service, error) {
 	m, choice, err := openChosen(env, Config{
 		Path:              spec.ModelPath,
 		CacheDir:          spec.CacheDir,
@@ -118,7 +119,7 @@ func loadService(env *ort.Env, device *Device, spec LoadSpec, progress ProgressF
 	s := &service{CutModel: m, env: env, device: device, choice: choice}
 	err = s.warm(spec, progress)
 	if err == nil && device != nil {
-		err = m.DeviceMemory().check()
+		err = m.DeviceMemory().Check()
 	}
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
@@ -160,7 +161,7 @@ func warmSizes(largest int, every bool) []int {
 // warm runs batches of several sizes and lengths. A model that cannot run on
 // zeros is served all the same, and learns from its first queries. An error is
 // one that ends the worker.
-func (s *service) warm(spec LoadSpec, progress ProgressFunc) error {
+func (s *service) warm(spec wire.LoadSpec, progress worker.ProgressFunc) error {
 	sizes := warmSizes(max(spec.MaxBatch, 1), s.device != nil)
 	lengths := []int{warmSeqLen}
 	if s.device != nil && len(spec.WarmSeqLens) > 0 && models.HasSeqLen(s.Model().Inputs) {
@@ -173,10 +174,10 @@ func (s *service) warm(spec LoadSpec, progress ProgressFunc) error {
 			switch {
 			case ends(err):
 				return err
-			case errors.Is(err, ErrInput):
+			case errors.Is(err, wire.ErrInput):
 				return nil // nothing can be made up for this model
-			case errors.Is(err, ErrMemory) && s.device != nil:
-				return fmt.Errorf("%w: a batch of %d does not: %w; %s", ErrDeviceFull, size, err, s.DeviceMemory())
+			case errors.Is(err, wire.ErrMemory) && s.device != nil:
+				return fmt.Errorf("%w: a batch of %d does not: %w; %s", wire.ErrDeviceFull, size, err, s.DeviceMemory())
 			case err != nil:
 				fmt.Fprintf(os.Stderr, "warming up with a batch of %d: %v\n", size, err)
 				return nil
@@ -187,10 +188,29 @@ func (s *service) warm(spec LoadSpec, progress ProgressFunc) error {
 	return nil
 }
 
+// pin keeps the shared memory in place. What cannot be pinned is copied more
+// slowly, and that is all.
+func (s *service) pin(memory worker.Memory) {
+	for _, err := range []error{s.Pin(memory.Inputs, true), s.Pin(memory.Outputs, false)} {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "overlapd worker: warning:", err)
+		}
+	}
+}
+
+// Run runs operators of a batch, and finishes it at its end.
+func (s *service) Run(id models.BatchID, start, end int, stop *uint32, out worker.OutputFunc) (worker.Ran, error) {
+	reached, err := s.CutModel.Run(id, start, end, stop)
+	if err == nil && reached == len(s.sessions) {
+		err = s.Finish(id, out)
+	}
+	return worker.Ran{Reached: reached, DeviceTime: s.deviceTook, IntermediateBytes: s.IntermediateBytes()}, err
+}
+
 // Info returns what the daemon is told of the model.
-func (s *service) Info() Info {
+func (s *service) Info() wire.Info {
 	m := s.Model()
-	info := Info{
+	info := wire.Info{
 		Inputs:     m.Inputs,
 		Outputs:    m.Outputs,
 		Operators:  m.Operators,

@@ -9,6 +9,8 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // nothing is a ProgressFunc.
@@ -22,9 +24,9 @@ func skipWithoutLibrary(t *testing.T) {
 	}
 }
 
-func loadTiny(t *testing.T, spec LoadSpec) Engine {
+func loadTiny(t *testing.T, spec wire.LoadSpec) worker.Engine {
 	t.Helper()
-	e, err := LoadONNX(spec, nothing)
+	e, err := LoadONNX(spec, worker.Memory{}, nothing)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +42,7 @@ func loadTiny(t *testing.T, spec LoadSpec) Engine {
 // the cache.
 func TestLoadONNX(t *testing.T) {
 	skipWithoutLibrary(t)
-	spec := LoadSpec{Service: "tiny", ModelPath: openZoo(t, "tiny_bert"), CacheDir: t.TempDir(), Threads: 1, MaxBatch: 4}
+	spec := wire.LoadSpec{Service: "tiny", ModelPath: openZoo(t, "tiny_bert"), CacheDir: t.TempDir(), Threads: 1, MaxBatch: 4}
 	for _, hit := range []bool{false, true} {
 		t.Run(map[bool]string{false: "first", true: "from the cache"}[hit], func(t *testing.T) {
 			e := loadTiny(t, spec)
@@ -86,7 +88,7 @@ func TestLoadONNXRefuses(t *testing.T) {
 		"a sequence comes out": {sequence.write(t), ErrUnservable},
 		"unknown operator":     {unknown.write(t), nil},
 	} {
-		e, err := LoadONNX(LoadSpec{ModelPath: test.path, CacheDir: t.TempDir()}, nothing)
+		e, err := LoadONNX(wire.LoadSpec{ModelPath: test.path, CacheDir: t.TempDir()}, worker.Memory{}, nothing)
 		if err == nil {
 			e.Close()
 		}
@@ -146,10 +148,10 @@ func TestWarmNeedsPlainInputs(t *testing.T) {
 	g.node("Identity", list("s"), list("y"))
 	g.output("y", models.String)
 	m := openCut(t, openEnv(t), Config{Path: g.write(t)})
-	if _, err := m.Warm(1); !errors.Is(err, ErrInput) {
-		t.Errorf("strings: %v, expected %v", err, ErrInput)
+	if _, err := m.Warm(1); !errors.Is(err, wire.ErrInput) {
+		t.Errorf("strings: %v, expected %v", err, wire.ErrInput)
 	}
-	if _, _, err := m.zeroQuery(1, warmSeqLen); !errors.Is(err, ErrInput) {
+	if _, _, err := m.zeroQuery(1, warmSeqLen); !errors.Is(err, wire.ErrInput) {
 		t.Errorf("a query of strings: %v", err)
 	}
 }
@@ -165,7 +167,7 @@ func TestWarmGivesMemoryBack(t *testing.T) {
 	g.output("y", models.String)
 	g.output("z", models.Float32)
 	m := openCut(t, openEnv(t), Config{Path: g.write(t)})
-	if q, _, err := m.zeroQuery(1, warmSeqLen); !errors.Is(err, ErrInput) || len(q.Inputs) != 1 || q.Inputs[0].Data != nil {
+	if q, _, err := m.zeroQuery(1, warmSeqLen); !errors.Is(err, wire.ErrInput) || len(q.Inputs) != 1 || q.Inputs[0].Data != nil {
 		t.Errorf("%v, %d inputs are kept", err, len(q.Inputs))
 	}
 }
@@ -173,10 +175,10 @@ func TestWarmGivesMemoryBack(t *testing.T) {
 // Loading a model shows its phases in their order, and each segment that it makes.
 func TestProgressOfAModel(t *testing.T) {
 	skipWithoutLibrary(t)
-	spec := LoadSpec{ModelPath: openZoo(t, "tiny_mlp"), CacheDir: t.TempDir(), MaxBatch: 4}
+	spec := wire.LoadSpec{ModelPath: openZoo(t, "tiny_mlp"), CacheDir: t.TempDir(), MaxBatch: 4}
 	told := map[string]int64{}
 	var order []string
-	engine, err := LoadONNX(spec, func(phase string, done, total int64) {
+	engine, err := LoadONNX(spec, worker.Memory{}, func(phase string, done, total int64) {
 		if _, ok := told[phase]; !ok {
 			order = append(order, phase)
 		}

@@ -65,7 +65,7 @@ func (p *planner) give(id int32, step int) {
 	}
 	bytes := p.out.shapes[id].bytes
 	if p.far {
-		bytes = alignUp(max(bytes, 1), deviceAlign)
+		bytes = (max(bytes, 1) + deviceAlign - 1) &^ (deviceAlign - 1)
 	}
 	p.out.buffer[id] = len(p.out.buffers)
 	p.out.buffers = append(p.out.buffers, lifetime{bytes: bytes, first: step, last: last})

@@ -11,6 +11,8 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // Limits of the random models and batches.
@@ -168,7 +170,7 @@ func TestInterleavedBatches(t *testing.T) {
 func TestInterleavedBatchesOnGPU(t *testing.T) {
 	env := openEnv(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		device, fake, err := newFakeGPU(env, CUDASpec{Ahead: rapid.IntRange(1, 3).Draw(rt, "ahead")})
+		device, fake, err := newFakeGPU(env, wire.CUDASpec{Ahead: rapid.IntRange(1, 3).Draw(rt, "ahead")})
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -222,7 +224,7 @@ type play struct {
 }
 
 type running struct {
-	queries []QueryInputs
+	queries []worker.Query
 	next    int
 }
 
@@ -231,7 +233,7 @@ func (p *play) start(t *rapid.T) {
 		t.Skip("enough batches")
 	}
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "data"), 0))
-	var queries []QueryInputs
+	var queries []worker.Query
 	for range rapid.IntRange(1, maxTestQueries).Draw(t, "queries") {
 		size := rapid.Int64Range(1, maxTestSize).Draw(t, "size")
 		queries = append(queries, randomQuery(t, p.m.Model(), size, 0, r))
@@ -316,15 +318,15 @@ func (p *play) releaseAll() {
 // misuse asks for what must be refused and must change nothing.
 func (p *play) misuse(t *rapid.T) {
 	id, b := p.pick(t)
-	if err := p.m.Start(id, b.queries); !errors.Is(err, ErrBatchExists) {
+	if err := p.m.Start(id, b.queries); !errors.Is(err, wire.ErrBatchExists) {
 		t.Fatalf("second Start: %v", err)
 	}
 	for _, span := range [][2]int{{b.next + 1, b.next + 1}, {b.next, len(p.m.sessions) + 1}, {b.next, b.next - 1}} {
-		if _, err := p.m.Run(id, span[0], span[1], nil); !errors.Is(err, ErrSpanOrder) {
+		if _, err := p.m.Run(id, span[0], span[1], nil); !errors.Is(err, wire.ErrSpanOrder) {
 			t.Fatalf("Run of %v at %d: %v", span, b.next, err)
 		}
 	}
-	if _, err := p.m.Run(p.last+1, 0, 0, nil); !errors.Is(err, ErrUnknownBatch) {
+	if _, err := p.m.Run(p.last+1, 0, 0, nil); !errors.Is(err, wire.ErrUnknownBatch) {
 		t.Fatalf("Run of an unknown batch: %v", err)
 	}
 	if b.next < len(p.m.sessions) {

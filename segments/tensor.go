@@ -8,6 +8,8 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // A tensor of strings travels as the Open Inference Protocol has it: for each
@@ -16,19 +18,19 @@ import (
 // parseStrings splits the serialized form of n strings.
 func parseStrings(data []byte, n int64) ([][]byte, error) {
 	if n < 0 || n*4 > int64(len(data)) {
-		return nil, fmt.Errorf("%w: %d bytes cannot hold %d strings", ErrInput, len(data), n)
+		return nil, fmt.Errorf("%w: %d bytes cannot hold %d strings", wire.ErrInput, len(data), n)
 	}
 	list := make([][]byte, 0, n)
 	for len(data) >= 4 {
 		size := int64(binary.LittleEndian.Uint32(data))
 		if size > int64(len(data)-4) {
-			return nil, fmt.Errorf("%w: string %d is said to have %d bytes, %d are left", ErrInput, len(list), size, len(data)-4)
+			return nil, fmt.Errorf("%w: string %d is said to have %d bytes, %d are left", wire.ErrInput, len(list), size, len(data)-4)
 		}
 		list = append(list, data[4:4+size])
 		data = data[4+size:]
 	}
 	if len(data) != 0 || int64(len(list)) != n {
-		return nil, fmt.Errorf("%w: %d strings and %d stray bytes where %d strings belong", ErrInput, len(list), len(data), n)
+		return nil, fmt.Errorf("%w: %d strings and %d stray bytes where %d strings belong", wire.ErrInput, len(list), len(data), n)
 	}
 	return list, nil
 }
@@ -66,7 +68,7 @@ func signature(dims [][]int64) string {
 
 // batchSizes returns the size of each query: the batch dimension of its first
 // input that has one, 1 if none has.
-func (e *CutModel) batchSizes(queries []QueryInputs) []int {
+func (e *CutModel) batchSizes(queries []worker.Query) []int {
 	sizes := make([]int, len(queries))
 	for n := range queries {
 		sizes[n] = 1
@@ -86,14 +88,14 @@ func sum(sizes []int) (total int) {
 
 // gatherDims checks the queries against the model and each other, and returns
 // the shapes of the batch's inputs.
-func (e *CutModel) gatherDims(queries []QueryInputs) ([][]int64, error) {
+func (e *CutModel) gatherDims(queries []worker.Query) ([][]int64, error) {
 	if len(queries) == 0 {
-		return nil, fmt.Errorf("%w: a batch without queries", ErrInput)
+		return nil, fmt.Errorf("%w: a batch without queries", wire.ErrInput)
 	}
 	dims := make([][]int64, len(e.inputs))
 	for n, q := range queries {
 		if len(q.Inputs) != len(e.inputs) {
-			return nil, fmt.Errorf("%w: %d inputs given, the model has %d", ErrInput, len(q.Inputs), len(e.inputs))
+			return nil, fmt.Errorf("%w: %d inputs given, the model has %d", wire.ErrInput, len(q.Inputs), len(e.inputs))
 		}
 		for i, in := range q.Inputs {
 			if err := e.checkInput(i, in); err != nil {
@@ -105,11 +107,11 @@ func (e *CutModel) gatherDims(queries []QueryInputs) ([][]int64, error) {
 			}
 			if e.batchDims[i] != 0 {
 				return nil, fmt.Errorf("%w: input %q has no batch dimension, so %d queries cannot run as one batch",
-					ErrInput, e.model.Inputs[i].Name, len(queries))
+					wire.ErrInput, e.model.Inputs[i].Name, len(queries))
 			}
 			if !slices.Equal(dims[i][1:], in.Shape[1:]) {
 				return nil, fmt.Errorf("%w: input %q has shape %v in one query and %v in another of the same batch",
-					ErrInput, e.model.Inputs[i].Name, dims[i], in.Shape)
+					wire.ErrInput, e.model.Inputs[i].Name, dims[i], in.Shape)
 			}
 			dims[i][0] += in.Shape[0]
 		}
@@ -118,26 +120,26 @@ func (e *CutModel) gatherDims(queries []QueryInputs) ([][]int64, error) {
 }
 
 // checkInput refuses a tensor that is not what the model's i-th input takes.
-func (e *CutModel) checkInput(i int, in TensorView) error {
+func (e *CutModel) checkInput(i int, in worker.Tensor) error {
 	spec := &e.model.Inputs[i]
 	if in.Type != spec.Type.Elem {
-		return fmt.Errorf("%w: input %q is %s, the model takes %s", ErrInput, spec.Name, in.Type, spec.Type.Elem)
+		return fmt.Errorf("%w: input %q is %s, the model takes %s", wire.ErrInput, spec.Name, in.Type, spec.Type.Elem)
 	}
 	if spec.Type.HasShape && len(in.Shape) != len(spec.Type.Shape) {
-		return fmt.Errorf("%w: input %q has rank %d, the model takes %d", ErrInput, spec.Name, len(in.Shape), len(spec.Type.Shape))
+		return fmt.Errorf("%w: input %q has rank %d, the model takes %d", wire.ErrInput, spec.Name, len(in.Shape), len(spec.Type.Shape))
 	}
 	n := int64(1)
 	for j, d := range in.Shape {
 		if spec.Type.HasShape && spec.Type.Shape[j].Fixed() && spec.Type.Shape[j].Value != d {
-			return fmt.Errorf("%w: input %q has shape %v, the model takes %s", ErrInput, spec.Name, in.Shape, spec.Type)
+			return fmt.Errorf("%w: input %q has shape %v, the model takes %s", wire.ErrInput, spec.Name, in.Shape, spec.Type)
 		}
 		if d < 0 || n > maxElements/max(d, 1) {
-			return fmt.Errorf("%w: input %q has the impossible shape %v", ErrInput, spec.Name, in.Shape)
+			return fmt.Errorf("%w: input %q has the impossible shape %v", wire.ErrInput, spec.Name, in.Shape)
 		}
 		n *= d
 	}
 	if size := int64(in.Type.Bytes()); size > 0 && n*size != int64(len(in.Data)) {
-		return fmt.Errorf("%w: input %q of shape %v has %d bytes, not %d", ErrInput, spec.Name, in.Shape, len(in.Data), n*size)
+		return fmt.Errorf("%w: input %q of shape %v has %d bytes, not %d", wire.ErrInput, spec.Name, in.Shape, len(in.Data), n*size)
 	}
 	return nil
 }
@@ -147,7 +149,7 @@ func (e *CutModel) checkInput(i int, in TensorView) error {
 const maxElements = 1 << 48
 
 // wrapInputs makes the inputs of b of a query's tensors where they lie.
-func (e *CutModel) wrapInputs(b *batch, q QueryInputs) error {
+func (e *CutModel) wrapInputs(b *batch, q worker.Query) error {
 	for i, in := range q.Inputs {
 		if err := e.wrapInput(b, i, in); err != nil {
 			return err
@@ -157,7 +159,7 @@ func (e *CutModel) wrapInputs(b *batch, q QueryInputs) error {
 }
 
 // wrapInput makes the i-th input of b of a tensor where it lies.
-func (e *CutModel) wrapInput(b *batch, i int, in TensorView) (err error) {
+func (e *CutModel) wrapInput(b *batch, i int, in worker.Tensor) (err error) {
 	var v *ort.Value
 	if in.Type == models.String {
 		v, err = e.stringValue(in)
@@ -172,7 +174,7 @@ func (e *CutModel) wrapInput(b *batch, i int, in TensorView) (err error) {
 	return nil
 }
 
-func (e *CutModel) stringValue(in TensorView) (*ort.Value, error) {
+func (e *CutModel) stringValue(in worker.Tensor) (*ort.Value, error) {
 	list, err := parseStrings(in.Data, elements(in.Shape))
 	if err != nil {
 		return nil, err
@@ -183,7 +185,7 @@ func (e *CutModel) stringValue(in TensorView) (*ort.Value, error) {
 // gather copies the inputs of several queries behind each other: into the
 // frame's memory if it has a place for them, else into memory of ONNX
 // Runtime's that the batch owns.
-func (e *CutModel) gather(b *batch, dims [][]int64, queries []QueryInputs) error {
+func (e *CutModel) gather(b *batch, dims [][]int64, queries []worker.Query) error {
 	for i, id := range e.inputs {
 		if b.frame.values[id] == nil {
 			if err := e.gatherInput(b, i, dims[i], queries); err != nil {
@@ -197,7 +199,7 @@ func (e *CutModel) gather(b *batch, dims [][]int64, queries []QueryInputs) error
 }
 
 // gatherInput gathers the i-th input in memory of ONNX Runtime's.
-func (e *CutModel) gatherInput(b *batch, i int, dims []int64, queries []QueryInputs) error {
+func (e *CutModel) gatherInput(b *batch, i int, dims []int64, queries []worker.Query) error {
 	v, err := e.gatherValue(i, dims, queries)
 	if err != nil {
 		return err
@@ -217,7 +219,7 @@ func (e *CutModel) gatherInput(b *batch, i int, dims []int64, queries []QueryInp
 	return nil
 }
 
-func gatherInto(dst []byte, i int, queries []QueryInputs) {
+func gatherInto(dst []byte, i int, queries []worker.Query) {
 	for _, q := range queries {
 		dst = dst[copy(dst, q.Inputs[i].Data):]
 	}
@@ -225,7 +227,7 @@ func gatherInto(dst []byte, i int, queries []QueryInputs) {
 
 // gatherValue makes the value that the i-th input is gathered into. Strings
 // are filled in at once.
-func (e *CutModel) gatherValue(i int, dims []int64, queries []QueryInputs) (*ort.Value, error) {
+func (e *CutModel) gatherValue(i int, dims []int64, queries []worker.Query) (*ort.Value, error) {
 	elem := e.model.Inputs[i].Type.Elem
 	if elem != models.String {
 		return e.env.NewTensor(ort.ElementType(elem), dims)

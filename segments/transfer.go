@@ -7,6 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // directCopyBytes is the size from which a query's part of a gathered input is
@@ -17,7 +19,7 @@ const directCopyBytes = 64 << 10
 // upload brings the inputs of b to where their sessions want them: each byte is
 // copied to the device once. What the host's side of a copy holds must not
 // change before the next wait.
-func (e *CutModel) upload(b *batch, dims [][]int64, queries []QueryInputs) error {
+func (e *CutModel) upload(b *batch, dims [][]int64, queries []worker.Query) error {
 	e.pending = true
 	staged := 0
 	for i, id := range e.inputs {
@@ -49,7 +51,7 @@ func (e *CutModel) upload(b *batch, dims [][]int64, queries []QueryInputs) error
 }
 
 // hostInput binds an input that stays with the host.
-func (e *CutModel) hostInput(b *batch, i int, dims []int64, queries []QueryInputs) error {
+func (e *CutModel) hostInput(b *batch, i int, dims []int64, queries []worker.Query) error {
 	if len(queries) == 1 {
 		return e.wrapInput(b, i, queries[0].Inputs[i])
 	}
@@ -83,7 +85,7 @@ func (e *CutModel) inputPlace(b *batch, i int, dims []int64) (region, int64, err
 
 // gatherUpload gathers the i-th input in the frame's staging memory, of which
 // so many bytes are taken, and copies it to the device from there.
-func (e *CutModel) gatherUpload(b *batch, staged int, to region, offset int64, i int, queries []QueryInputs) (int, error) {
+func (e *CutModel) gatherUpload(b *batch, staged int, to region, offset int64, i int, queries []worker.Query) (int, error) {
 	room, err := e.staging(b.frame, queries)
 	if err != nil {
 		return staged, err
@@ -98,7 +100,7 @@ func (e *CutModel) gatherUpload(b *batch, staged int, to region, offset int64, i
 
 // staging returns host memory with room for all inputs of the queries, which
 // belongs to the frame.
-func (e *CutModel) staging(f *frame, queries []QueryInputs) ([]byte, error) {
+func (e *CutModel) staging(f *frame, queries []worker.Query) ([]byte, error) {
 	bytes := 0
 	for _, q := range queries {
 		for _, in := range q.Inputs {
@@ -114,7 +116,7 @@ func (e *CutModel) staging(f *frame, queries []QueryInputs) ([]byte, error) {
 	}
 	if f.staging != nil { // strings are longer than those of the batch before
 		if err := e.settle(); err != nil {
-			unmapMemory(memory)
+			wire.Unmap(memory)
 			return nil, err
 		}
 		f.closeStaging(e.device)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // StartValues begins batch id with a value for each input of the model, of
@@ -13,10 +14,10 @@ import (
 // finished or released.
 func (e *CutModel) StartValues(id models.BatchID, values []*ort.Value) error {
 	if e.batches[id] != nil {
-		return fmt.Errorf("batch %d: %w", id, ErrBatchExists)
+		return fmt.Errorf("batch %d: %w", id, wire.ErrBatchExists)
 	}
 	if len(values) != len(e.inputs) {
-		return fmt.Errorf("%w: %d inputs given, the model has %d", ErrInput, len(values), len(e.inputs))
+		return fmt.Errorf("%w: %d inputs given, the model has %d", wire.ErrInput, len(values), len(e.inputs))
 	}
 	dims := make([][]int64, len(values))
 	size := 1
@@ -63,7 +64,7 @@ func (e *CutModel) Values(id models.BatchID) ([]*ort.Value, error) {
 func (e *CutModel) finished(id models.BatchID) (*batch, error) {
 	b := e.batches[id]
 	if b == nil {
-		return nil, fmt.Errorf("batch %d: %w", id, ErrUnknownBatch)
+		return nil, fmt.Errorf("batch %d: %w", id, wire.ErrUnknownBatch)
 	}
 	if b.next != len(e.cut.pieces) {
 		return nil, fmt.Errorf("batch %d stands at operator %d of %d: %w", id, b.next, len(e.cut.pieces), ErrUnfinished)

@@ -8,6 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/segments/worker"
 	"github.com/overlapd/overlapd/stats"
 )
 
@@ -28,41 +30,34 @@ const (
 	warmBatch = models.BatchID(math.MaxUint64)
 )
 
-// Solo is how long each operator takes for a batch that runs alone.
-type Solo struct {
-	Size   int     `json:"size"`    // of the batch
-	SeqLen int     `json:"seq_len"` // 0 if the model has none
-	Nanos  []int64 `json:"nanos"`   // by operator, the median of a few runs
-}
-
 // Warm runs a batch of zeros of the given size a few times, so that its memory
 // is laid out before the first query comes, and returns how long its operators
 // took.
-func (e *CutModel) Warm(size int) (Solo, error) { return e.WarmAt(size, warmSeqLen) }
+func (e *CutModel) Warm(size int) (wire.Solo, error) { return e.WarmAt(size, warmSeqLen) }
 
 // WarmAt is Warm with a sequence length, which a model that has none ignores.
-func (e *CutModel) WarmAt(size, seqLen int) (Solo, error) {
+func (e *CutModel) WarmAt(size, seqLen int) (wire.Solo, error) {
 	q, seqLen, err := e.zeroQuery(size, seqLen)
 	if err != nil {
-		return Solo{}, err
+		return wire.Solo{}, err
 	}
-	defer q.unmap()
+	defer unmapQuery(q)
 	times := make([][]int64, 0, warmRuns)
 	for run := range 1 + warmRuns {
-		if err := e.Start(warmBatch, []QueryInputs{q}); err != nil {
-			return Solo{}, err
+		if err := e.Start(warmBatch, []worker.Query{q}); err != nil {
+			return wire.Solo{}, err
 		}
 		nanos := make([]int64, len(e.sessions))
 		err := e.runTimed(warmBatch, nanos)
 		e.Release(warmBatch)
 		if err != nil {
-			return Solo{}, err
+			return wire.Solo{}, err
 		}
 		if run > 0 {
 			times = append(times, nanos)
 		}
 	}
-	return Solo{Size: size, SeqLen: seqLen, Nanos: stats.Medians(times)}, nil
+	return wire.Solo{Size: size, SeqLen: seqLen, Nanos: stats.Medians(times)}, nil
 }
 
 // runTimed runs a whole batch and writes how long each operator took.
@@ -90,28 +85,28 @@ func (e *CutModel) runTimed(id models.BatchID, nanos []int64) error {
 
 // zeroQuery makes a query of zeros. Dimensions that are open and neither the
 // batch nor the sequence length are taken as 1.
-func (e *CutModel) zeroQuery(size, seqLen int) (q QueryInputs, _ int, err error) {
+func (e *CutModel) zeroQuery(size, seqLen int) (q worker.Query, _ int, err error) {
 	if !models.HasSeqLen(e.model.Inputs) {
 		seqLen = 0
 	}
 	defer func() {
 		if err != nil {
-			q.unmap()
+			unmapQuery(q)
 		}
 	}()
 	for i, shape := range models.Fill(e.model.Inputs, size, seqLen) {
 		in := e.model.Inputs[i]
 		bytes := int64(in.Type.Elem.Bytes())
 		if in.Type.Kind != models.KindTensor || bytes == 0 {
-			return q, 0, fmt.Errorf("%w: input %q is %s, which cannot be made up", ErrInput, in.Name, in.Type)
+			return q, 0, fmt.Errorf("%w: input %q is %s, which cannot be made up", wire.ErrInput, in.Name, in.Type)
 		}
 		for _, d := range shape {
 			if d > maxWarmBytes/max(bytes, 1) {
-				return q, 0, fmt.Errorf("%w: input %q of shape %v is too large to be made up", ErrInput, in.Name, shape)
+				return q, 0, fmt.Errorf("%w: input %q of shape %v is too large to be made up", wire.ErrInput, in.Name, shape)
 			}
 			bytes *= d
 		}
-		view := TensorView{Type: in.Type.Elem, Shape: shape}
+		view := worker.Tensor{Type: in.Type.Elem, Shape: shape}
 		if bytes > 0 {
 			data, err := unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 			if err != nil {
@@ -124,11 +119,11 @@ func (e *CutModel) zeroQuery(size, seqLen int) (q QueryInputs, _ int, err error)
 	return q, seqLen, nil
 }
 
-// unmap gives back what zeroQuery made.
-func (q *QueryInputs) unmap() {
+// unmapQuery gives back what zeroQuery made.
+func unmapQuery(q worker.Query) {
 	for i := range q.Inputs {
 		if in := &q.Inputs[i]; in.Data != nil {
-			unmapMemory(in.Data[:cap(in.Data)])
+			wire.Unmap(in.Data[:cap(in.Data)])
 			in.Data = nil
 		}
 	}

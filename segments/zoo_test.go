@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/models/zoo"
+	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // zooVariable set to "all" makes TestZoo build and run every model of the zoo,
@@ -41,7 +42,7 @@ func compareZoo(t *testing.T, name string, lengths []int64) {
 	for _, size := range []int64{1, 3} {
 		for _, length := range lengths {
 			q := randomQuery(t, m.Model(), size, length, rand.New(rand.NewPCG(1, 1)))
-			want, err := w.run([]QueryInputs{q})
+			want, err := w.run([]worker.Query{q})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // workerCommand is what the daemon starts for each service: the same binary,
@@ -19,8 +20,8 @@ func workerCommand() *cobra.Command {
 		Long: `A worker is started by the daemon, which hands it a socket and shared memory. It
 is of no use by hand: run overlapd serve.`,
 		RunE: func(*cobra.Command, []string) error {
-			err := segments.RunWorker(segments.LoadONNX)
-			if errors.Is(err, segments.ErrLoadFailed) {
+			err := worker.Run(segments.LoadONNX)
+			if errors.Is(err, worker.ErrLoadFailed) {
 				return errReported // by the daemon, which was told
 			}
 			return err

@@ -12,7 +12,7 @@ import (
 
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // pollTime is for how long the device looks at the clock before a round ends,
@@ -265,7 +265,7 @@ func (e *Executor) Release(id models.ServiceID, batch models.BatchID) {
 
 // Arena returns the input arena of a service, or nil if there is no such
 // service.
-func (e *Executor) Arena(id models.ServiceID) *segments.InputArena {
+func (e *Executor) Arena(id models.ServiceID) *wire.InputArena {
 	if s := e.service(id); s != nil {
 		return s.arena
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -131,7 +131,7 @@ func (r *rig) inputs(id models.ServiceID, first models.QueryID, sizes ...int) (a
 				r.t.Error(err)
 			}
 		})
-		all = append(all, executor.QueryTensors{ID: first + models.QueryID(i), Inputs: []segments.Tensor{
+		all = append(all, executor.QueryTensors{ID: first + models.QueryID(i), Inputs: []wire.Tensor{
 			{Type: models.Float32, Shape: []int64{int64(size), Columns}, Offset: offset, Bytes: bytes},
 		}})
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // What the models of an emulated device look like from outside. It is nothing
@@ -38,7 +38,7 @@ type latencies interface {
 
 // info describes the model as a worker would that has loaded it, with the times
 // that the device says its operators take alone.
-func (m *Model) info(d latencies) segments.Info {
+func (m *Model) info(d latencies) wire.Info {
 	batch := models.Dim{Value: -1, Name: "batch"}
 	columns := models.Dim{Value: Columns}
 	input := models.Tensor(models.Float32, batch, columns)
@@ -47,7 +47,7 @@ func (m *Model) info(d latencies) segments.Info {
 		input = models.Tensor(models.Int64, batch, models.Dim{Value: -1, Name: "sequence"})
 		seqLens = m.SeqLens
 	}
-	i := segments.Info{
+	i := wire.Info{
 		Inputs:    []models.TensorSpec{{Name: InputName, Type: input}},
 		Outputs:   []models.TensorSpec{{Name: OutputName, Type: models.Tensor(models.Float32, batch, columns)}},
 		Operators: make([]models.Operator, m.Operators),
@@ -58,7 +58,7 @@ func (m *Model) info(d latencies) segments.Info {
 	}
 	for _, size := range m.Sizes {
 		for _, seqLen := range seqLens {
-			i.Solo = append(i.Solo, segments.Solo{Size: size, SeqLen: seqLen, Nanos: device.OperatorTimes(d.Latency, m.Position, m.Operators, size, seqLen)})
+			i.Solo = append(i.Solo, wire.Solo{Size: size, SeqLen: seqLen, Nanos: device.OperatorTimes(d.Latency, m.Position, m.Operators, size, seqLen)})
 		}
 	}
 	return i

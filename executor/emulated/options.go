@@ -8,7 +8,7 @@ import (
 
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // Device says how long operator groups take. Their spans name models by the
@@ -46,8 +46,8 @@ type Service struct {
 	ID          models.ServiceID
 	Name        string
 	Model       Model
-	InputBytes  int64 // size of the input arena, 0 for segments.DefaultInputBytes
-	OutputBytes int64 // size of the output arena, 0 for segments.DefaultOutputBytes
+	InputBytes  int64 // size of the input arena, 0 for wire.DefaultInputBytes
+	OutputBytes int64 // size of the output arena, 0 for wire.DefaultOutputBytes
 }
 
 func (o Options) withDefaults() Options {
@@ -62,10 +62,10 @@ func (o Options) withDefaults() Options {
 
 func (s Service) withDefaults() Service {
 	if s.InputBytes == 0 {
-		s.InputBytes = segments.DefaultInputBytes
+		s.InputBytes = wire.DefaultInputBytes
 	}
 	if s.OutputBytes == 0 {
-		s.OutputBytes = segments.DefaultOutputBytes
+		s.OutputBytes = wire.DefaultOutputBytes
 	}
 	return s
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 func TestOptions(t *testing.T) {
@@ -18,11 +18,11 @@ func TestOptions(t *testing.T) {
 		"no position":   func(o *Options) { o.Services[1].Model.Position = -1 },
 		"input arena":   func(o *Options) { o.Services[1].InputBytes = -1 },
 		"output arena":  func(o *Options) { o.Services[2].OutputBytes = -1 },
-		"output arena ": func(o *Options) { o.Services[0].OutputBytes = segments.MaxArenaBytes + 1 },
+		"output arena ": func(o *Options) { o.Services[0].OutputBytes = wire.MaxArenaBytes + 1 },
 	} {
 		o := options(quick)
 		change(&o)
-		if _, err := New(o); !errors.Is(err, executor.ErrOptions) && !errors.Is(err, segments.ErrArenaSize) {
+		if _, err := New(o); !errors.Is(err, executor.ErrOptions) && !errors.Is(err, wire.ErrArenaSize) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -7,15 +7,15 @@ import (
 
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // service is one service and the batches that it holds.
 type service struct {
 	spec    Service
-	info    segments.Info
-	arena   *segments.InputArena
-	outputs *segments.LocalOutputs
+	info    wire.Info
+	arena   *wire.InputArena
+	outputs *wire.LocalOutputs
 	batches map[models.BatchID]*batch
 	ended   chan struct{} // closed when it is removed
 	shut    bool          // its outputs are closed
@@ -36,10 +36,10 @@ type batch struct {
 func newService(spec Service, d latencies) (*service, error) {
 	s := &service{spec: spec, info: spec.Model.info(d), batches: make(map[models.BatchID]*batch), since: time.Now(), ended: make(chan struct{})}
 	var err error
-	if s.arena, err = segments.NewInputArena(spec.InputBytes); err != nil {
+	if s.arena, err = wire.NewInputArena(spec.InputBytes); err != nil {
 		return nil, fmt.Errorf("service %s: %w", spec.Name, err)
 	}
-	if s.outputs, err = segments.NewLocalOutputs(spec.OutputBytes); err != nil {
+	if s.outputs, err = wire.NewLocalOutputs(spec.OutputBytes); err != nil {
 		_, cerr := s.arena.Close()
 		return nil, errors.Join(fmt.Errorf("service %s: %w", spec.Name, err), cerr)
 	}
@@ -97,7 +97,7 @@ func (s *service) answer(b *batch) ([]executor.QueryOutputs, error) {
 		out, err := s.outputs.Alloc(models.Float32, b.sizes[i], Columns)
 		var q executor.QueryOutputs
 		if err == nil {
-			q, err = executor.Lease(id, s.outputs.Outputs(), []segments.OutputTensor{out})
+			q, err = executor.Lease(id, s.outputs.Outputs(), []wire.OutputTensor{out})
 		}
 		if err != nil {
 			for j := range all {

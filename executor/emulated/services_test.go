@@ -10,7 +10,7 @@ import (
 
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // fourth is a service that a rig has not.
@@ -31,7 +31,7 @@ func (r *rig) once(id models.ServiceID, batch models.BatchID) (executor.SpanRequ
 	}
 	return executor.SpanRequest{
 			Span: models.Span{Service: id, Batch: batch, End: operators, Size: 1},
-			Queries: []executor.QueryTensors{{ID: 1, Inputs: []segments.Tensor{
+			Queries: []executor.QueryTensors{{ID: 1, Inputs: []wire.Tensor{
 				{Type: models.Float32, Shape: []int64{1, Columns}, Offset: offset, Bytes: Columns * 4}}}},
 		}, func() {
 			if err := arena.Free(offset); err != nil {
@@ -114,7 +114,7 @@ func TestAddAndRemove(t *testing.T) {
 	}
 	bad = fourth()
 	bad.OutputBytes = -1
-	if err := r.Add(bad); !errors.Is(err, segments.ErrArenaSize) {
+	if err := r.Add(bad); !errors.Is(err, wire.ErrArenaSize) {
 		t.Error(err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 const (
@@ -31,12 +31,12 @@ const (
 // daemon: the test says what runs together, and no scheduler decides it.
 type workers struct {
 	exec   *executor.Executor
-	infos  []segments.Info // by service, from when it is ready
+	infos  []wire.Info // by service, from when it is ready
 	news   chan executor.Event
 	round  uint64
 	batch  models.BatchID
 	seqLen int
-	inputs map[part][]segments.Tensor // by service and batch size
+	inputs map[part][]wire.Tensor // by service and batch size
 }
 
 // part is what one service has in a group: operators [0, end) of a batch, all of
@@ -47,21 +47,21 @@ type part struct{ service, batch, end int }
 // The environment is that of the workers, nil for ours.
 func (c *check) startWorkers(ctx context.Context, env []string) (w *workers, err error) {
 	w = &workers{
-		infos:  make([]segments.Info, len(c.services)),
+		infos:  make([]wire.Info, len(c.services)),
 		news:   make(chan executor.Event, 4*len(c.services)), // each is ready once or lost once
-		seqLen: c.seqLen, inputs: map[part][]segments.Tensor{},
+		seqLen: c.seqLen, inputs: map[part][]wire.Tensor{},
 	}
 	o := executor.Options{
 		Command: []string{c.program, "worker"}, Env: env,
 		LoadTimeout: loadTimeout, SpanTimeout: spanTimeout, Poll: poll, Policy: child.Policy{RestartLimit: 1}, Events: w.event,
 	}
 	for i, m := range c.services {
-		spec := segments.LoadSpec{
+		spec := wire.LoadSpec{
 			Service: m, ModelPath: c.paths[m], CacheDir: c.cache, Threads: 1, CutTarget: c.cutOf(m),
 			MaxBatch: 1, // larger ones warm up when they are measured: a GPU takes seconds for each size
 		}
 		if !c.rehearsal() {
-			spec.CUDA, spec.WarmSeqLens = &segments.CUDASpec{}, []int{c.seqLen}
+			spec.CUDA, spec.WarmSeqLens = &wire.CUDASpec{}, []int{c.seqLen}
 		}
 		o.Services = append(o.Services, executor.ServiceSpec{ID: models.ServiceID(i), Name: m, Load: spec})
 	}
@@ -175,13 +175,13 @@ func release(o *executor.Outcome) {
 
 // inputsOf returns inputs of zeros. They are made once: a worker only reads them,
 // and has one batch at a time.
-func (w *workers) inputsOf(p part) ([]segments.Tensor, error) {
+func (w *workers) inputsOf(p part) ([]wire.Tensor, error) {
 	p.end = 0
 	if t, ok := w.inputs[p]; ok {
 		return t, nil
 	}
 	specs := w.infos[p.service].Inputs
-	var tensors []segments.Tensor
+	var tensors []wire.Tensor
 	var sum int64
 	for i, shape := range models.Fill(specs, p.batch, w.seqLen) {
 		elem := specs[i].Type.Elem
@@ -192,8 +192,8 @@ func (w *workers) inputsOf(p part) ([]segments.Tensor, error) {
 		if bytes == 0 {
 			return nil, fmt.Errorf("input %q is %s, which cannot be made up", specs[i].Name, specs[i].Type)
 		}
-		tensors = append(tensors, segments.Tensor{Type: elem, Shape: shape, Offset: sum, Bytes: bytes})
-		sum += (bytes + segments.ArenaAlign - 1) / segments.ArenaAlign * segments.ArenaAlign
+		tensors = append(tensors, wire.Tensor{Type: elem, Shape: shape, Offset: sum, Bytes: bytes})
+		sum += (bytes + wire.ArenaAlign - 1) / wire.ArenaAlign * wire.ArenaAlign
 	}
 	offset, data, err := w.exec.Arena(models.ServiceID(p.service)).Alloc(sum)
 	if err != nil {

@@ -136,20 +136,31 @@ var arrows = []arrow{
 		tests: []string{"cuda/fake"},
 	},
 	{
+		pkg:   "segments/wire",
+		may:   []string{"models"},
+		why:   "it is what the daemon and a worker share, so it holds neither: no engine, and no cgo",
+		tests: []string{"models/zoo"},
+	},
+	{
+		pkg: "segments/worker",
+		may: []string{"models", "segments/wire"},
+		why: "it is the loop of a worker around any engine; a daemon runs it as well, with one that is emulated",
+	},
+	{
 		pkg:   "segments",
-		may:   []string{"cuda/driver", "models", "ort", "stats"},
+		may:   []string{"cuda/driver", "models", "ort", "segments/wire", "segments/worker", "stats"},
 		why:   "it lives inside a worker, which knows one model and nothing of scheduling",
 		tests: []string{"cuda/driver/fakedriver", "models/zoo"},
 	},
 	{
 		pkg:   "executor",
-		may:   []string{"executor/child", "models", "segments"},
+		may:   []string{"executor/child", "models", "segments/wire"},
 		why:   "it runs the groups it is given; what runs next is decided elsewhere, and ONNX Runtime is called only in workers",
-		tests: []string{"models/zoo", "ort"},
+		tests: []string{"models/zoo", "ort", "segments/worker"},
 	},
 	{
 		pkg:   "executor/emulated",
-		may:   []string{"device", "executor", "models", "segments"},
+		may:   []string{"device", "executor", "models", "segments/wire"},
 		why:   "it is the executor's twin: the daemon cannot tell them apart, so it keeps the same promises with the same types",
 		tests: []string{"predictor"},
 	},
@@ -223,9 +234,9 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "daemon",
-		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/access", "daemon/config", "daemon/dashboard", "daemon/gpu", "daemon/learning", "daemon/metrics", "daemon/query", "daemon/rpc", "daemon/statefile", "daemon/timeline", "daemon/tracing", "device", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments", "training"},
+		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/access", "daemon/config", "daemon/dashboard", "daemon/gpu", "daemon/learning", "daemon/metrics", "daemon/query", "daemon/rpc", "daemon/statefile", "daemon/timeline", "daemon/tracing", "device", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments/wire", "training"},
 		why:   "ONNX Runtime stays out of the daemon's process: a model that crashes it must end a worker, not the daemon",
-		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca", "daemon/rpc/inference", "daemon/tracing/collector", "ort"},
+		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca", "daemon/rpc/inference", "daemon/tracing/collector", "ort", "segments", "segments/worker"},
 	},
 	{
 		pkg: "daemon/admin",
@@ -240,7 +251,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "cmd/overlapd/cutcost",
-		may:   []string{"models", "ort", "segments", "stats"},
+		may:   []string{"models", "ort", "segments", "segments/wire", "segments/worker", "stats"},
 		why:   "it compares the engine with ONNX Runtime; no daemon is involved",
 		tests: []string{"models/zoo"},
 	},
@@ -266,7 +277,7 @@ var arrows = []arrow{
 		may: []string{
 			"cmd/overlapd/reproduce", "device", "executor/emulated", "sim", "sim/bound",
 			"cmd/overlapd/conformance", "cmd/overlapd/cutcost", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "cuda/mig", "daemon", "daemon/admin", "daemon/config", "daemon/gpu", "executor", "executor/child", "intake",
-			"models", "models/zoo", "ort", "overlap", "overlap/journal", "predictor", "segments", "training",
+			"models", "models/zoo", "ort", "overlap", "overlap/journal", "predictor", "segments", "segments/worker", "training",
 			"daemon/access", "training/advice", "training/fit", "daemon/timeline", "perfetto",
 		},
 		why:   "it wires everything; being a main package, nothing imports it",
@@ -282,7 +293,7 @@ var arrows = []arrow{
 		why: "it finds out what a machine's GPU is worth, from outside of daemons and probes, and with workers whose rounds it says itself",
 		tests: []string{
 			"cmd/overlapd/cutcost", "cmd/overlapd/load", "cuda", "cuda/driver", "cuda/driver/fakedriver", "cuda/fake", "cuda/mps", "cuda/mps/fakemps",
-			"daemon/config", "executor", "executor/child", "models", "models/zoo", "ort", "segments", "stats",
+			"daemon/config", "executor", "executor/child", "models", "models/zoo", "ort", "segments/wire", "stats",
 		},
 	},
 	{
@@ -290,6 +301,18 @@ var arrows = []arrow{
 		why:   "it reads the source and builds nothing; only the example configurations are parsed as the daemon does",
 		tests: []string{"daemon/config"},
 	},
+}
+
+// unreachable are packages that a package must not reach through any others
+// either: what a process links counts as much as what a file imports.
+var unreachable = []struct {
+	from, to string
+	why      string
+}{
+	{"daemon", "ort", "a model that crashes ONNX Runtime must end a worker, not the daemon"},
+	{"executor", "ort", "a model that crashes ONNX Runtime must end a worker, not whoever started it"},
+	{"daemon", "cuda/driver", "a context of CUDA in the daemon would take memory of the GPU and share the fate of its clients"},
+	{"executor", "cuda/driver", "a context of CUDA is a worker's"},
 }
 
 // owners tells which packages may import what is not of the module, and why
@@ -301,9 +324,9 @@ var owners = []struct {
 	why    string
 }{
 	{"C", []string{"cuda/driver", "ort"}, "cgo is the business of whoever calls a C library, so that all others build and are checked without it"},
-	{"unsafe", []string{"cuda/driver", "cuda/driver/fakedriver", "daemon/admin", "daemon/rpc/inference", "ort", "segments"}, "memory outside Go is turned into slices in few places, the kernel is asked for a peer's groups in one, and generated code turns a text into bytes"},
+	{"unsafe", []string{"cuda/driver", "cuda/driver/fakedriver", "daemon/admin", "daemon/rpc/inference", "ort", "segments/wire"}, "memory outside Go is turned into slices in few places, the kernel is asked for a peer's groups in one, and generated code turns a text into bytes"},
 	{"os/exec", []string{"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "executor", "executor/child", "cmd/overlapd", "cmd/overlapd/cutcost", "cmd/overlapd/conformance"}, "whoever starts a process must reap it"},
-	{"syscall", []string{"cuda/mps", "cuda/mps/fakemps", "cmd/overlapd", "cmd/overlapd/hostcheck", "daemon", "daemon/config", "executor/child", "segments"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
+	{"syscall", []string{"cuda/mps", "cuda/mps/fakemps", "cmd/overlapd", "cmd/overlapd/hostcheck", "daemon", "daemon/config", "executor/child", "segments", "segments/wire"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
 	{"log", nil, "packages return errors and emit events; the daemon logs them with zerolog"},
 
 	{"google.golang.org/protobuf", []string{"daemon/rpc", "daemon/rpc/inference", "daemon/tracing/collector", "models", "models/zoo", "segments", "cmd/overlapd/conformance"}, "ONNX is read and written by wire format, where files and graphs are handled, and gRPC carries messages"},
@@ -330,7 +353,7 @@ var owners = []struct {
 	{"github.com/HdrHistogram/hdrhistogram-go", []string{"cmd/overlapd/load"}, "latencies are counted where load is made"},
 	{"golang.org/x/time/rate", []string{"executor", "executor/child"}, "what a worker says is passed on at a limited rate by whoever listens to it"},
 	{"golang.org/x/sys", []string{
-		"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "models", "segments", "executor", "executor/child", "executor/emulated", "daemon", "daemon/rpc", "daemon/admin", "daemon/statefile", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
+		"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "models", "segments", "segments/wire", "segments/worker", "executor", "executor/child", "executor/emulated", "daemon", "daemon/rpc", "daemon/admin", "daemon/statefile", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
 		"cmd/overlapd/conformance", "cmd/overlapd/hostcheck",
 	}, "the scheduler and the predictor ask nothing of the system, and ort asks the system through C"},
 

@@ -105,6 +105,69 @@ func TestCheckImport(t *testing.T) {
 	}
 }
 
+// importsOf returns the packages of ours that each package imports, tests apart.
+func importsOf(files []*goFile) map[string][]string {
+	graph := map[string][]string{}
+	for _, f := range files {
+		if f.isTest() {
+			continue
+		}
+		for _, path := range f.imports() {
+			if ours, ok := strings.CutPrefix(path, module+"/"); ok && !slices.Contains(graph[f.dir], ours) {
+				graph[f.dir] = append(graph[f.dir], ours)
+			}
+		}
+	}
+	return graph
+}
+
+// wayTo returns the packages over which one reaches another, both included, nil
+// if it does not.
+func wayTo(graph map[string][]string, from, to string) []string {
+	before := map[string]string{from: ""}
+	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
+		if queue[0] == to {
+			way := []string{to}
+			for at := before[to]; at != ""; at = before[at] {
+				way = append([]string{at}, way...)
+			}
+			return way
+		}
+		for _, next := range graph[queue[0]] {
+			if _, seen := before[next]; !seen {
+				before[next] = queue[0]
+				queue = append(queue, next)
+			}
+		}
+	}
+	return nil
+}
+
+// TestReach holds what a process links to the table, over all imports.
+func TestReach(t *testing.T) {
+	graph := importsOf(goFiles(t))
+	for _, u := range unreachable {
+		if way := wayTo(graph, u.from, u.to); way != nil {
+			t.Errorf("%s reaches %s over %s: %s", u.from, u.to, strings.Join(way, ", "), u.why)
+		}
+	}
+}
+
+// TestWayTo sees the check find a way that no single import shows, and the one
+// that is there.
+func TestWayTo(t *testing.T) {
+	graph := map[string][]string{"a": {"b", "c"}, "b": {"a"}, "c": {"d"}}
+	if got := strings.Join(wayTo(graph, "a", "d"), " "); got != "a c d" {
+		t.Errorf("way %q", got)
+	}
+	if wayTo(graph, "b", "e") != nil || wayTo(graph, "d", "a") != nil {
+		t.Error("a way that is none")
+	}
+	if wayTo(importsOf(goFiles(t)), "cmd/overlapd", "ort") == nil {
+		t.Error("the worker command does not reach ONNX Runtime's layer: the imports are not read")
+	}
+}
+
 // TestArrowsKnowEveryPackage fails when a package is missing in the table, or
 // one in the table is gone.
 func TestArrowsKnowEveryPackage(t *testing.T) {

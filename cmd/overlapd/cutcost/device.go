@@ -6,6 +6,7 @@ import (
 
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // ErrDevice is returned when a measurement names a device that there is not.
@@ -39,7 +40,7 @@ func (p *probe) openPlace() (err error) {
 	if p.spec.Device != CUDA {
 		return nil
 	}
-	if p.place.gpu, err = segments.OpenCUDA(p.env, segments.CUDASpec{Device: p.spec.GPU, Spin: p.spec.Spin, ConvSearch: p.spec.ConvSearch}); err != nil {
+	if p.place.gpu, err = segments.OpenCUDA(p.env, wire.CUDASpec{Device: p.spec.GPU, Spin: p.spec.Spin, ConvSearch: string(p.spec.ConvSearch)}); err != nil {
 		return err
 	}
 	p.close = append(p.close, p.place.gpu.Close)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
-	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/worker"
 )
 
 const (
@@ -67,7 +67,7 @@ func (p *probe) makeInput(in models.TensorSpec, shape []int64, random *rand.Rand
 	}
 	p.close = append(p.close, v.Close)
 	p.values = append(p.values, v)
-	p.query.Inputs = append(p.query.Inputs, segments.TensorView{Type: elem, Shape: shape, Data: data})
+	p.query.Inputs = append(p.query.Inputs, worker.Tensor{Type: elem, Shape: shape, Data: data})
 	return nil
 }
 

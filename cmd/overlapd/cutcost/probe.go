@@ -12,6 +12,8 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/segments/worker"
 	"github.com/overlapd/overlapd/stats"
 )
 
@@ -62,8 +64,8 @@ type ProbeResult struct {
 	IntermediateBytes int64   `json:"intermediate_bytes"`
 	LoadMS            float64 `json:"load_ms"`
 
-	Deviation *Deviation             `json:"deviation,omitempty"` // of ModeApart
-	Device    *segments.DeviceMemory `json:"device,omitempty"`    // of a cut model on a GPU
+	Deviation *Deviation         `json:"deviation,omitempty"` // of ModeApart
+	Device    *wire.DeviceMemory `json:"device,omitempty"`    // of a cut model on a GPU
 }
 
 // probe holds what a measurement runs.
@@ -75,7 +77,7 @@ type probe struct {
 	whole  *ort.Program
 	close  []func() error
 	values []*ort.Value
-	query  segments.QueryInputs
+	query  worker.Query
 	batch  models.BatchID
 	last   [][]byte // outputs of the last cut run
 	result ProbeResult
@@ -252,7 +254,7 @@ func (p *probe) runWhole() error {
 
 func (p *probe) runCut() error {
 	p.batch++
-	if err := p.cut.Start(p.batch, []segments.QueryInputs{p.query}); err != nil {
+	if err := p.cut.Start(p.batch, []worker.Query{p.query}); err != nil {
 		return err
 	}
 	if _, err := p.cut.Run(p.batch, 0, p.result.Segments, nil); err != nil {

@@ -35,8 +35,10 @@ var shared = map[string]string{
 	"ort":      "ErrEnvOpen ErrLeak ErrClosed ErrNoValue",
 	"executor": "ErrClosed ErrOptions ErrUnknownService ErrBadSpan ErrTooManyRounds ErrInUse ErrLeak ErrRemoved ErrProtocol errBacklog",
 	// Models, queries and the wire between daemon and worker.
-	"segments": "ErrUnservable ErrUnknownBatch ErrBatchExists ErrSpanOrder ErrUnfinished ErrInput ErrOutput errFar " +
-		"ErrFrameSize ErrMessage ErrUnexpectedKind ErrBadOutput ErrArenaFull ErrNotAllocated ErrArenaSize errNoTime",
+	"segments":        "ErrUnservable ErrUnfinished errFar errNoTime",
+	"segments/worker": "",
+	"segments/wire": "ErrUnknownBatch ErrBatchExists ErrSpanOrder ErrInput ErrOutput " +
+		"ErrFrameSize ErrMessage ErrUnexpectedKind ErrBadOutput ErrArenaFull ErrNotAllocated ErrArenaSize",
 }
 
 // TestDocumentation: each sentence that a GPU can cause is in the documentation,
@@ -127,7 +129,7 @@ func TestRulesAreWhole(t *testing.T) {
 // TestSentinelsAreFound: the test reads errors wherever a package declares them.
 func TestSentinelsAreFound(t *testing.T) {
 	for dir, want := range map[string]string{
-		"cuda": "ErrVersions", "cuda/mig": "errSteps", "segments": "ErrEngine", "executor": "errBacklog", "cmd/overlapd/hostcheck": "ErrHost",
+		"cuda": "ErrVersions", "cuda/mig": "errSteps", "segments/wire": "ErrEngine", "executor": "errBacklog", "cmd/overlapd/hostcheck": "ErrHost",
 	} {
 		if sentinels(t, dir)[want] == "" {
 			t.Errorf("%s is not found in %s", want, dir)

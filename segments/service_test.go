@@ -3,86 +3,20 @@ package segments
 import (
 	"errors"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
-	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/cuda/driver"
 	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/segments/worker"
 )
-
-// timedEngine is a fakeEngine on a device with a clock, that pins memory or
-// refuses to.
-type timedEngine struct {
-	*fakeEngine
-	pinned []bool // read-only
-}
-
-func (e *timedEngine) DeviceTime() time.Duration { return 42 }
-
-func (e *timedEngine) Pin(memory []byte, readOnly bool) error {
-	e.pinned = append(e.pinned, readOnly)
-	return e.fail["pin"]
-}
-
-func TestServeOnADevice(t *testing.T) {
-	for name, refusal := range map[string]error{"pins": nil, "does not pin": errors.New("refused")} {
-		t.Run(name, func(t *testing.T) {
-			engine := &timedEngine{fakeEngine: newFakeEngine()}
-			engine.fail["pin"] = refusal
-			w := startWorker(t, func(LoadSpec, ProgressFunc) (Engine, error) { return engine, nil })
-			w.send(&Load{})
-			if p := expect[*Progress](w); p.Phase != "pin" {
-				t.Errorf("%+v", p)
-			}
-			expect[*Ready](w)
-			w.send(&Run{Batch: 1, End: 1, Size: 1, Queries: []QueryTensors{w.query(1, "a")}})
-			if d := expect[*Done](w); d.DeviceNanos != 42 || d.Nanos <= 0 {
-				t.Errorf("%+v", d)
-			}
-			w.send(&Quit{})
-			w.end(nil)
-			if !slices.Equal(engine.pinned, []bool{true, false}) {
-				t.Errorf("pinned %v", engine.pinned)
-			}
-		})
-	}
-}
-
-// TestServeEndsWithItsDevice tells the daemon why, and ends.
-func TestServeEndsWithItsDevice(t *testing.T) {
-	for code, fault := range map[FailCode]error{CodeDeviceMemory: ErrDeviceMemory, CodeDeviceLost: ErrDeviceLost} {
-		t.Run(fault.Error(), func(t *testing.T) {
-			w := startLoaded(t, func(w *workerTest) { w.engine.fail["run"] = fault })
-			w.send(&Run{Round: 3, Batch: 1, End: 1, Size: 1, Queries: []QueryTensors{w.query(1, "a")}})
-			f := expect[*Failed](w)
-			if f.Round != 3 || f.Code != code || !f.Code.Ends() || !errors.Is(f.Err(), fault) {
-				t.Errorf("%+v", f)
-			}
-			w.end(fault)
-			if !w.engine.closed {
-				t.Error("the engine was not closed")
-			}
-		})
-	}
-	if CodeEngine.Ends() || CodeMemory.Ends() || CodeDeviceFull.Ends() {
-		t.Error("a worker ends for what another batch need not meet")
-	}
-}
-
-func TestLoadFailedHasACode(t *testing.T) {
-	for want, fault := range map[FailCode]error{CodeDeviceFull: ErrDeviceFull, 0: errors.New("something else")} {
-		w := startWorker(t, func(LoadSpec, ProgressFunc) (Engine, error) { return nil, fault })
-		w.send(&Load{})
-		if f := expect[*LoadFailed](w); f.Code != want || f.Message != fault.Error() {
-			t.Errorf("%+v", f)
-		}
-		w.end(ErrLoadFailed)
-	}
-}
 
 // TestServeOnGPU serves a model on a device without a GPU: over the socket, in
 // spans, with pinned arenas, until the device is lost.
@@ -90,23 +24,19 @@ func TestServeOnGPU(t *testing.T) {
 	env := openEnv(t)
 	path := openZoo(t, "tiny_cnn")
 	reference := openWhole(t, env, path)
-	device, _ := openFakeGPU(t, env, CUDASpec{})
-	spec := LoadSpec{ModelPath: path, CacheDir: t.TempDir(), MaxBatch: 3, CutTarget: 3}
-	w := startWorker(t, func(_ LoadSpec, progress ProgressFunc) (Engine, error) {
+	device, _ := openFakeGPU(t, env, wire.CUDASpec{})
+	spec := wire.LoadSpec{ModelPath: path, CacheDir: t.TempDir(), MaxBatch: 3, CutTarget: 3}
+	w := serve(t, func(_ wire.LoadSpec, memory worker.Memory, progress worker.ProgressFunc) (worker.Engine, error) {
 		s, err := loadService(env, device, spec, progress)
+		if err == nil {
+			s.pin(memory)
+		}
 		return shared{s}, err
 	})
-	w.send(&Load{Spec: spec})
-	var info Info
-	for info.Hash == "" {
-		kind, payload, err := w.frames.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if m := newMessage(kind); m.Decode(payload) == nil && kind == KindReady {
-			info = m.(*Ready).Info
-		}
-	}
+	w.send(&wire.Load{Spec: spec})
+	var ready wire.Ready
+	w.await(&ready)
+	info := ready.Info
 	if info.Device == "" || info.Memory == nil || info.Memory.Intermediates == 0 || len(info.Operators) < 2 {
 		t.Errorf("%+v", info)
 	}
@@ -122,17 +52,17 @@ func TestServeOnGPU(t *testing.T) {
 	}
 	q := randomQuery(t, &models.Model{Inputs: info.Inputs}, 2, 0, rand.New(rand.NewPCG(7, 8)))
 	defer thaw(q)
-	want, err := reference.run([]QueryInputs{q})
+	want, err := reference.run([]worker.Query{q})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.send(&Run{Batch: 1, End: 1, Size: 2, Queries: []QueryTensors{w.tensors(q)}})
-	if d := expect[*Done](w); d.Reached != 1 || d.DeviceNanos <= 0 {
+	w.send(&wire.Run{Batch: 1, End: 1, Size: 2, Queries: []wire.QueryTensors{w.tensors(q)}})
+	if d := w.done(); d.Reached != 1 || d.DeviceNanos <= 0 {
 		t.Errorf("first span: %+v", d)
 	}
 	end := len(info.Operators)
-	w.send(&Run{Batch: 1, Start: 1, End: end, Size: 2})
-	d := expect[*Done](w)
+	w.send(&wire.Run{Batch: 1, Start: 1, End: end, Size: 2})
+	d := w.done()
 	if !d.Finished || d.DeviceNanos <= 0 {
 		t.Fatalf("last span: %+v", d)
 	}
@@ -141,11 +71,14 @@ func TestServeOnGPU(t *testing.T) {
 		t.Errorf("%x, %v; expected %x", data, err, want[0][0].data)
 	}
 	failCall(t, fakedriver.CallEventSync, 1, 806) // the MPS server went away; what is freed later is freed
-	w.send(&Run{Batch: 2, End: end, Size: 2, Queries: []QueryTensors{w.tensors(q)}})
-	if f := expect[*Failed](w); f.Code != CodeDeviceLost || !strings.Contains(f.Message, driver.Result(806).Name()) {
+	w.send(&wire.Run{Batch: 2, End: end, Size: 2, Queries: []wire.QueryTensors{w.tensors(q)}})
+	var f wire.Failed
+	if w.await(&f); f.Code != wire.CodeDeviceLost || !strings.Contains(f.Message, driver.Result(806).Name()) {
 		t.Errorf("%+v", f)
 	}
-	w.end(ErrDeviceLost)
+	if err := <-w.served; !errors.Is(err, wire.ErrDeviceLost) {
+		t.Error(err)
+	}
 }
 
 // shared is a service whose device and environment are the test's to close.
@@ -153,17 +86,88 @@ type shared struct{ *service }
 
 func (s shared) Close() error { return s.CutModel.Close() }
 
-// tensors puts the inputs of q into the input arena.
-func (w *workerTest) tensors(q QueryInputs) QueryTensors {
+// daemonEnd is the daemon's end of a worker in this process.
+type daemonEnd struct {
+	t       *testing.T
+	socket  *os.File
+	frames  *wire.FrameReader
+	inputs  *wire.InputArena
+	outputs *wire.Outputs
+	served  chan error
+}
+
+func serve(t *testing.T, load worker.LoadFunc) *daemonEnd {
+	w := &daemonEnd{t: t, served: make(chan error, 1)}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		w.inputs, err = wire.NewInputArena(1 << 16)
+	}
+	if err == nil {
+		w.outputs, err = wire.NewOutputs(1 << 16)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.socket = os.NewFile(uintptr(pair[0]), "daemon")
+	w.frames = wire.NewFrameReader(w.socket)
+	go func() {
+		w.served <- worker.Serve(worker.Files{Socket: uintptr(pair[1]), Inputs: w.inputs.File().Fd(), Outputs: w.outputs.File().Fd()}, load)
+		unix.Close(pair[1])
+	}()
+	t.Cleanup(func() {
+		w.socket.Close()
+		w.outputs.Close()
+		w.inputs.Close()
+	})
+	return w
+}
+
+func (w *daemonEnd) send(m wire.Message) {
 	w.t.Helper()
-	t := QueryTensors{ID: 1}
+	frame, err := wire.AppendFrame(nil, m)
+	if err == nil {
+		_, err = w.socket.Write(frame)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// await reads up to a message of the kind of m, into m.
+func (w *daemonEnd) await(m wire.Message) {
+	w.t.Helper()
+	for {
+		kind, payload, err := w.frames.Next()
+		if err == nil && kind == m.Kind() {
+			err = m.Decode(payload)
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if kind == m.Kind() {
+			return
+		}
+	}
+}
+
+func (w *daemonEnd) done() *wire.Done {
+	w.t.Helper()
+	var d wire.Done
+	w.await(&d)
+	return &d
+}
+
+// tensors puts the inputs of q into the input arena.
+func (w *daemonEnd) tensors(q worker.Query) wire.QueryTensors {
+	w.t.Helper()
+	t := wire.QueryTensors{ID: 1}
 	for _, in := range q.Inputs {
 		offset, data, err := w.inputs.Alloc(int64(len(in.Data)))
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		copy(data, in.Data)
-		t.Inputs = append(t.Inputs, Tensor{Type: in.Type, Shape: in.Shape, Offset: offset, Bytes: int64(len(in.Data))})
+		t.Inputs = append(t.Inputs, wire.Tensor{Type: in.Type, Shape: in.Shape, Offset: offset, Bytes: int64(len(in.Data))})
 	}
 	return t
 }
@@ -190,8 +194,8 @@ func TestWarmSizes(t *testing.T) {
 // where the device does.
 func TestWarmLengths(t *testing.T) {
 	env := openEnv(t)
-	device, fake := openFakeGPU(t, env, CUDASpec{})
-	spec := LoadSpec{
+	device, fake := openFakeGPU(t, env, wire.CUDASpec{})
+	spec := wire.LoadSpec{
 		ModelPath: openZoo(t, "tiny_bert"), CacheDir: t.TempDir(), MaxBatch: 2, WarmSeqLens: []int{8, 16}, CutTarget: 2,
 	}
 	s, err := loadService(env, device, spec, nothing)
@@ -213,11 +217,11 @@ func TestWarmLengths(t *testing.T) {
 		t.Error(err)
 	}
 	failCall(t, fakedriver.CallEventSync, 3, 806)
-	if _, err := loadService(env, device, spec, nothing); !errors.Is(err, ErrDeviceLost) {
+	if _, err := loadService(env, device, spec, nothing); !errors.Is(err, wire.ErrDeviceLost) {
 		t.Errorf("a device that fails: %v", err)
 	}
 	fake.given = memory.Sum() - 1
-	if _, err := loadService(env, device, spec, nothing); !errors.Is(err, ErrDeviceFull) || !strings.Contains(err.Error(), "a batch of 2") {
+	if _, err := loadService(env, device, spec, nothing); !errors.Is(err, wire.ErrDeviceFull) || !strings.Contains(err.Error(), "a batch of 2") {
 		t.Errorf("a byte too little: %v", err)
 	}
 }
@@ -237,11 +241,11 @@ func TestServiceClosesItsDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	device, _, err := newFakeGPU(env, CUDASpec{})
+	device, _, err := newFakeGPU(env, wire.CUDASpec{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := LoadSpec{ModelPath: openZoo(t, "tiny_mlp"), CacheDir: t.TempDir()}
+	spec := wire.LoadSpec{ModelPath: openZoo(t, "tiny_mlp"), CacheDir: t.TempDir()}
 	s, err := loadService(env, device, spec, nothing)
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package segments
+package wire
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package segments
+package wire
 
 import (
 	"encoding/binary"
@@ -120,6 +120,15 @@ func (t *Tensor) check() error {
 		}
 	}
 	return nil
+}
+
+// In returns the bytes of the tensor in memory, nil if they are not inside or are
+// not as many as its shape has. Of strings only a lower bound is known.
+func (t *Tensor) In(memory []byte) []byte {
+	if !fits(t.Type, t.Shape, t.Bytes) {
+		return nil
+	}
+	return window(memory, t.Offset, t.Bytes)
 }
 
 func appendTensor(dst []byte, t *Tensor) ([]byte, error) {

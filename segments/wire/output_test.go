@@ -1,4 +1,4 @@
-package segments
+package wire
 
 import (
 	"bytes"
@@ -14,26 +14,26 @@ import (
 )
 
 // newOutputPair returns both ends of an output arena.
-func newOutputPair(t testing.TB, size int64) (*Outputs, *outputArena) {
+func newOutputPair(t testing.TB, size int64) (*Outputs, *WorkerOutputs) {
 	t.Helper()
 	outputs, err := NewOutputs(size)
 	if err != nil {
 		t.Fatal(err)
 	}
-	arena, err := openOutputArena(outputs.File().Fd())
+	arena, err := OpenOutputs(outputs.File().Fd())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		outputs.Close()
-		arena.close()
+		arena.Close()
 	})
 	return outputs, arena
 }
 
-func lease(t testing.TB, a *outputArena, n int64) (OutputTensor, []byte) {
+func lease(t testing.TB, a *WorkerOutputs, n int64) (OutputTensor, []byte) {
 	t.Helper()
-	out, data, err := a.alloc(models.Uint8, []int64{n}, n)
+	out, data, err := a.Alloc(models.Uint8, []int64{n}, n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,17 +147,17 @@ func TestOutputsProperties(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		arena, err := openOutputArena(outputs.File().Fd())
+		arena, err := OpenOutputs(outputs.File().Fd())
 		if err != nil {
 			rt.Fatal(err)
 		}
-		defer arena.close()
+		defer arena.Close()
 		defer outputs.Close()
 		var live []Lease
 		rt.Repeat(map[string]func(*rapid.T){
 			"lease": func(t *rapid.T) {
 				n := rapid.Int64Range(0, 1<<13).Draw(t, "bytes")
-				out, data, err := arena.alloc(models.Uint8, []int64{n}, n)
+				out, data, err := arena.Alloc(models.Uint8, []int64{n}, n)
 				if errors.Is(err, ErrArenaFull) {
 					t.Skip()
 				}
@@ -169,8 +169,8 @@ func TestOutputsProperties(t *testing.T) {
 				live = append(live, l)
 			},
 			"abandon": func(t *rapid.T) {
-				if out, _, err := arena.alloc(models.Uint8, nil, 1); err == nil {
-					arena.abandon(out)
+				if out, _, err := arena.Alloc(models.Uint8, nil, 1); err == nil {
+					arena.Abandon(out)
 				}
 			},
 			"release": func(t *rapid.T) {
@@ -203,10 +203,10 @@ func TestOutputSlotsAreBounded(t *testing.T) {
 	for range MaxSlots {
 		last, _ = lease(t, arena, 1)
 	}
-	if _, _, err := arena.alloc(models.Uint8, nil, 1); !errors.Is(err, ErrArenaFull) {
+	if _, _, err := arena.Alloc(models.Uint8, nil, 1); !errors.Is(err, ErrArenaFull) {
 		t.Fatalf("one slot too many: %v", err)
 	}
-	arena.abandon(last)
+	arena.Abandon(last)
 	lease(t, arena, 1)
 }
 
@@ -216,7 +216,7 @@ func TestOutputsOutliveWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	arena, err := openOutputArena(outputs.File().Fd())
+	arena, err := OpenOutputs(outputs.File().Fd())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func TestOutputsOutliveWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	arena.close()
+	arena.Close()
 	outputs.Close()
 	outputs.Close()
 	if string(got) != "abc" {
@@ -283,5 +283,16 @@ func TestMemoryIsSealed(t *testing.T) {
 func TestControlPageIsWholePages(t *testing.T) {
 	if controlBytes%(64<<10) != 0 || slotsOffset+4*MaxSlots > controlBytes {
 		t.Errorf("the control page has %d bytes", controlBytes)
+	}
+}
+
+func TestOpenOutputsRefusesSmallMemory(t *testing.T) {
+	file, err := newMemory("small", controlBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := OpenOutputs(file.Fd()); !errors.Is(err, ErrArenaSize) {
+		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package segments
+package worker
 
 import (
 	"fmt"
@@ -10,28 +10,28 @@ import (
 
 // The descriptors that the daemon leaves to a worker process.
 const (
-	workerSocketFD  = 3
-	workerInputsFD  = 4
-	workerOutputsFD = 5
+	socketFD  = 3
+	inputsFD  = 4
+	outputsFD = 5
 )
 
-// RunWorker makes this process a worker: it serves what the daemon left in
-// descriptors 3 to 5 and returns when the daemon is done with it.
+// Run makes this process a worker: it serves what the daemon left in descriptors
+// 3 to 5 and returns when the daemon is done with it.
 //
 // A worker leaves only when the daemon says so, and always when the daemon is
 // gone. It ignores the signals by which a terminal or a service manager asks a
 // whole group to end, since the daemon first answers what is in flight. If the
 // daemon dies, the kernel kills it, and if it died before that was arranged,
 // the socket is already at its end.
-func RunWorker(load LoadFunc) error {
+func Run(load LoadFunc) error {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return os.NewSyscallError("prctl(PR_SET_PDEATHSIG)", err)
 	}
-	for fd := workerSocketFD; fd <= workerOutputsFD; fd++ {
+	for fd := socketFD; fd <= outputsFD; fd++ {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC); err != nil {
-			return fmt.Errorf("segments: a worker is started by the daemon, never by hand: descriptor %d: %w", fd, err)
+			return fmt.Errorf("worker: a worker is started by the daemon, never by hand: descriptor %d: %w", fd, err)
 		}
 	}
-	return Serve(WorkerFiles{workerSocketFD, workerInputsFD, workerOutputsFD}, load)
+	return Serve(Files{socketFD, inputsFD, outputsFD}, load)
 }

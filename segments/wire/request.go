@@ -1,4 +1,4 @@
-package segments
+package wire
 
 import (
 	"fmt"
@@ -20,6 +20,17 @@ type LoadSpec struct {
 	IntermediateBytes int64       `json:"intermediate_bytes,omitempty"` // budget of all paused batches together, 0 for none
 	WarmSeqLens       []int       `json:"warm_seq_lens,omitempty"`      // sequence lengths that are warmed up on a GPU, none for one of our choice
 	CUDA              *CUDASpec   `json:"cuda,omitempty"`               // nil for the CPU
+}
+
+// CUDASpec tells how a model uses the GPU that its process sees.
+type CUDASpec struct {
+	Device            string `json:"device,omitempty"`              // ordinal or UUID of a GPU or MIG instance, "" for the first that is visible
+	MemoryBytes       int64  `json:"memory_bytes,omitempty"`        // what the process may take in all, 0 for what is free
+	ExtendAsRequested bool   `json:"extend_as_requested,omitempty"` // the arena grows by what is asked for, instead of doubling
+	TF32              bool   `json:"tf32,omitempty"`                // float32 products may round their factors to 10 bits
+	ConvSearch        string `json:"conv_search,omitempty"`         // how cuDNN chooses, "" for what suits most
+	Ahead             int    `json:"ahead,omitempty"`               // segments queued at a time, 0 for 4
+	Spin              bool   `json:"spin,omitempty"`                // a thread that waits for the GPU burns its core
 }
 
 // Load is the first message to a worker.

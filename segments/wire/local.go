@@ -1,4 +1,4 @@
-package segments
+package wire
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 // for concurrent use; the leases of its outputs are.
 type LocalOutputs struct {
 	outputs *Outputs
-	arena   *outputArena
+	arena   *WorkerOutputs
 }
 
 // NewLocalOutputs returns an arena of at least the given bytes.
@@ -21,7 +21,7 @@ func NewLocalOutputs(bytes int64) (*LocalOutputs, error) {
 		return nil, err
 	}
 	defer outputs.CloseFile()
-	arena, err := openOutputArena(outputs.File().Fd())
+	arena, err := OpenOutputs(outputs.File().Fd())
 	if err != nil {
 		outputs.Close()
 		return nil, err
@@ -46,7 +46,7 @@ func (l *LocalOutputs) Alloc(t models.DataType, shape ...int64) (OutputTensor, e
 	if t.Bytes() == 0 {
 		return OutputTensor{}, fmt.Errorf("%w: %s%v", ErrBadOutput, t, shape)
 	}
-	out, _, err := l.arena.alloc(t, shape, bytes)
+	out, _, err := l.arena.Alloc(t, shape, bytes)
 	return out, err
 }
 
@@ -54,5 +54,5 @@ func (l *LocalOutputs) Alloc(t models.DataType, shape ...int64) (OutputTensor, e
 // with the last of them.
 func (l *LocalOutputs) Close() error {
 	l.outputs.Close()
-	return l.arena.close()
+	return l.arena.Close()
 }

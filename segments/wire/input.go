@@ -1,4 +1,4 @@
-package segments
+package wire
 
 import (
 	"fmt"
@@ -43,7 +43,7 @@ func NewInputArena(bytes int64) (*InputArena, error) {
 		err = seal(file, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL)
 	}
 	if err != nil {
-		unmapMemory(a.data)
+		Unmap(a.data)
 		file.Close()
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package segments
+package wire
 
 import (
 	"fmt"
@@ -20,6 +20,13 @@ type Info struct {
 	CacheHit   bool                `json:"cache_hit"`
 	LoadNanos  int64               `json:"load_nanos"`
 	Solo       []Solo              `json:"solo,omitempty"` // as measured while warming up
+}
+
+// Solo is how long each operator takes for a batch that runs alone.
+type Solo struct {
+	Size   int     `json:"size"`    // of the batch
+	SeqLen int     `json:"seq_len"` // 0 if the model has none
+	Nanos  []int64 `json:"nanos"`   // by operator, the median of a few runs
 }
 
 // Hello is the first message of a worker.

@@ -1,4 +1,4 @@
-package segments
+package wire
 
 import (
 	"fmt"
@@ -10,9 +10,9 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// outputArena is the worker's side of the output arena: it allocates there,
+// WorkerOutputs is the worker's side of the output arena: it allocates there,
 // and learns from the control page what the daemon is done with.
-type outputArena struct {
+type WorkerOutputs struct {
 	mapped   []byte
 	control  controlPage
 	data     []byte
@@ -27,8 +27,8 @@ type outputLease struct {
 	offset int64
 }
 
-// openOutputArena maps the file that the daemon made for this worker.
-func openOutputArena(fd uintptr) (*outputArena, error) {
+// OpenOutputs maps the file that the daemon made for this worker.
+func OpenOutputs(fd uintptr) (*WorkerOutputs, error) {
 	size, err := memoryBytes(fd)
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func openOutputArena(fd uintptr) (*outputArena, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &outputArena{
+	a := &WorkerOutputs{
 		mapped:  mapped,
 		control: controlPage(mapped[:controlBytes]),
 		data:    mapped[controlBytes:],
@@ -53,8 +53,8 @@ func openOutputArena(fd uintptr) (*outputArena, error) {
 	return a, nil
 }
 
-// alloc leases memory for one output to the daemon.
-func (a *outputArena) alloc(t models.DataType, shape []int64, bytes int64) (OutputTensor, []byte, error) {
+// Alloc leases memory for one output to the daemon.
+func (a *WorkerOutputs) Alloc(t models.DataType, shape []int64, bytes int64) (OutputTensor, []byte, error) {
 	a.sweep()
 	if len(a.free) == 0 {
 		return OutputTensor{}, nil, fmt.Errorf("%w: all %d output slots in use", ErrArenaFull, MaxSlots)
@@ -71,11 +71,11 @@ func (a *outputArena) alloc(t models.DataType, shape []int64, bytes int64) (Outp
 	return out, window(a.data, offset, bytes), nil
 }
 
-// abandon takes back an output that the daemon was never told of.
-func (a *outputArena) abandon(out OutputTensor) { a.control.release(out.Slot) }
+// Abandon takes back an output that the daemon was never told of.
+func (a *WorkerOutputs) Abandon(out OutputTensor) { a.control.release(out.Slot) }
 
 // sweep frees what the daemon has released since the last time.
-func (a *outputArena) sweep() {
+func (a *WorkerOutputs) sweep() {
 	releases := atomic.LoadUint32(a.control.releases())
 	if releases == a.releases {
 		return
@@ -93,6 +93,13 @@ func (a *outputArena) sweep() {
 	a.leases = kept
 }
 
-func (a *outputArena) close() error {
+// Stop returns the stop word of that index, which the daemon sets to end a run.
+func (a *WorkerOutputs) Stop(word uint32) *uint32 { return a.control.stop(word) }
+
+// Memory returns the whole mapping.
+func (a *WorkerOutputs) Memory() []byte { return a.mapped }
+
+// Close unmaps the arena.
+func (a *WorkerOutputs) Close() error {
 	return os.NewSyscallError("munmap", unix.Munmap(a.mapped))
 }

@@ -1,4 +1,4 @@
-package segments
+package wire
 
 import (
 	"bytes"
@@ -144,15 +144,16 @@ func TestEncodeRefuses(t *testing.T) {
 }
 
 func TestFailedCarriesItsError(t *testing.T) {
-	for code, sentinel := range failures {
-		if got := codeOf(sentinel); got != code {
+	for i, sentinel := range failures[CodeEngine:] {
+		code := CodeEngine + FailCode(i)
+		if got := CodeOf(sentinel); got != code {
 			t.Errorf("%v has code %d, not %d", sentinel, got, code)
 		}
 		if err := (&Failed{Code: code, Message: "m"}).Err(); !errors.Is(err, sentinel) {
 			t.Errorf("code %d: %v", code, err)
 		}
 	}
-	if codeOf(io.EOF) != CodeEngine || !errors.Is((&Failed{Code: 200}).Err(), ErrEngine) {
+	if CodeOf(io.EOF) != CodeEngine || !errors.Is((&Failed{Code: 200}).Err(), ErrEngine) {
 		t.Error("what has no code must be a failure of the engine")
 	}
 	long, err := AppendFrame(nil, &Failed{Message: strings.Repeat("é", maxMessageBytes)})

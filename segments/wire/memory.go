@@ -1,4 +1,4 @@
-package segments
+package wire
 
 import (
 	"fmt"
@@ -38,8 +38,17 @@ func mapMemory(fd uintptr, offset, bytes int64, protection int) ([]byte, error) 
 	return data, os.NewSyscallError("mmap", err)
 }
 
-// unmapMemory unmaps a whole mapping. Of none it does nothing.
-func unmapMemory(data []byte) { _ = unix.Munmap(data) }
+// Unmap unmaps a whole mapping. Of none it does nothing.
+func Unmap(data []byte) { _ = unix.Munmap(data) }
+
+// MapInputs maps the input arena of a worker, which may only read it.
+func MapInputs(fd uintptr) ([]byte, error) {
+	size, err := memoryBytes(fd)
+	if err != nil {
+		return nil, err
+	}
+	return mapMemory(fd, 0, size, unix.PROT_READ)
+}
 
 func memoryBytes(fd uintptr) (int64, error) {
 	var stat unix.Stat_t

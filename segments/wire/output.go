@@ -1,4 +1,4 @@
-package segments
+package wire
 
 import (
 	"errors"
@@ -80,7 +80,7 @@ func (o *Outputs) open(bytes int64) error {
 	o.control = control
 	o.data, err = mapMemory(o.file.Fd(), controlBytes, bytes, unix.PROT_READ)
 	if err != nil {
-		unmapMemory(control)
+		Unmap(control)
 	}
 	return err
 }
@@ -190,8 +190,8 @@ func (o *Outputs) Close() {
 }
 
 func (o *Outputs) unmap() {
-	unmapMemory(o.control)
-	unmapMemory(o.data)
+	Unmap(o.control)
+	Unmap(o.data)
 }
 
 // fits reports whether a tensor of this type and shape has this many bytes.

@@ -1,4 +1,4 @@
-package segments
+package worker
 
 import (
 	"io"
@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // socket is the worker's end of the connection: a blocking descriptor that is
@@ -18,7 +20,7 @@ type socket struct {
 // Read implements io.Reader.
 func (s *socket) Read(buf []byte) (int, error) {
 	if s.poll > 0 {
-		if n, ok := Poll(s.fd, buf, s.poll); ok {
+		if n, ok := wire.Poll(s.fd, buf, s.poll); ok {
 			return n, nil
 		}
 	}

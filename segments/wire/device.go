@@ -1,0 +1,104 @@
+package wire
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// What the driver and the libraries take of a GPU's memory, until it has been
+// measured.
+const (
+	// sessionHandleBytes is what a session needs for the handles and workspaces
+	// of cuBLAS and cuDNN. cuBLAS alone takes 32 MiB where it runs at its best on
+	// GPUs of compute capability 9.0 (NVIDIA's documentation of
+	// CUBLAS_WORKSPACE_CONFIG).
+	sessionHandleBytes = 40 << 20
+
+	// contextBytes is what the context of a process needs, with the kernels of
+	// the libraries.
+	contextBytes = 512 << 20
+)
+
+// DeviceMemory is what a model needs of a GPU's memory, and what there is. All
+// are bytes.
+type DeviceMemory struct {
+	Weights       int64 `json:"weights"`
+	Intermediates int64 `json:"intermediates"` // of the batch that needs the most of those that were tried
+	Sessions      int   `json:"sessions"`      // a number
+	Handles       int64 `json:"handles"`       // of the libraries, for all sessions
+	Context       int64 `json:"context"`
+	Given         int64 `json:"given"` // what the worker may take in all, 0 for no limit
+	Free          int64 `json:"free"`  // what the GPU had when the context was there
+	Taken         int64 `json:"taken"` // how much less it has now; other processes count as well
+}
+
+// NeedDeviceMemory returns what a model of so many segments needs that have
+// weights of that size, without intermediates.
+func NeedDeviceMemory(weights int64, segments int) DeviceMemory {
+	return DeviceMemory{Weights: weights, Sessions: segments, Handles: int64(segments) * sessionHandleBytes, Context: contextBytes}
+}
+
+// Sum returns what the worker needs in all.
+func (m DeviceMemory) Sum() int64 { return m.Weights + m.Intermediates + m.Handles + m.Context }
+
+func (m DeviceMemory) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "weights %s + intermediates %s + libraries of %d segments %s + context %s = %s; ",
+		mega(m.Weights), mega(m.Intermediates), m.Sessions, mega(m.Handles), mega(m.Context), mega(m.Sum()))
+	if m.Given > 0 {
+		fmt.Fprintf(&b, "the service is given %s, ", mega(m.Given))
+	}
+	fmt.Fprintf(&b, "the GPU has %s free besides the context", mega(m.Free))
+	return b.String()
+}
+
+func mega(bytes int64) string { return fmt.Sprintf("%d MiB", (bytes+1<<20-1)>>20) }
+
+// Check returns ErrDeviceFull with the sums if the model does not fit.
+func (m DeviceMemory) Check() error {
+	if m.Given > 0 && m.Sum() > m.Given || m.Sum()-m.Context > m.Free {
+		return fmt.Errorf("%w: %s; lower max_batch or the number of segments, give the service more memory, or move a service to another GPU",
+			ErrDeviceFull, m)
+	}
+	return nil
+}
+
+// Room returns what is left for intermediates.
+func (m DeviceMemory) Room() int64 {
+	left := m.Free - (m.Sum() - m.Context - m.Intermediates)
+	if m.Given > 0 {
+		left = min(left, m.Given-(m.Sum()-m.Intermediates))
+	}
+	return max(left, 0)
+}
+
+// ExpectDeviceMemory returns what a model is expected to need of a GPU's memory
+// before anything of it is loaded: its weights once, and the libraries of as
+// many segments as LoadSpec.CutTarget asks for. Intermediates are not known yet
+// and left out, and so is that a weight used by several segments counts for
+// each; the worker reckons again with what it finds.
+func ExpectDeviceMemory(f *models.File, cutTarget int) DeviceMemory {
+	segments := len(f.Graph.Nodes)
+	if cutTarget == 0 {
+		cutTarget = DefaultCUDATarget
+	}
+	if cutTarget > 0 {
+		segments = min(segments, cutTarget)
+	}
+	var weights int64
+	for i := range f.Graph.Initializers {
+		weights += f.Graph.Initializers[i].Bytes
+	}
+	return NeedDeviceMemory(weights, segments)
+}
+
+// Sums returns what Sum is made of, in words.
+func (m DeviceMemory) Sums() string {
+	text := "weights " + mega(m.Weights)
+	if m.Intermediates > 0 {
+		text += " + intermediates " + mega(m.Intermediates)
+	}
+	return fmt.Sprintf("%s + libraries of %d segments %s + context %s", text, m.Sessions, mega(m.Handles), mega(m.Context))
+}

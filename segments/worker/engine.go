@@ -1,0 +1,73 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments/wire"
+)
+
+// Engine runs the operators of one model. The worker's loop calls it from one
+// goroutine.
+type Engine interface {
+	// Info describes the model.
+	Info() wire.Info
+
+	// Start begins a batch: it gathers the inputs of the queries, which stay
+	// where they are until the batch is finished or released.
+	Start(id models.BatchID, queries []Query) error
+
+	// Run runs operators [start, end) of a batch. It looks at stop atomically
+	// before each operator and returns early if it is not 0. A batch that gets to
+	// the end of the model is finished: its outputs are written to the memory that
+	// out returns, and it is forgotten.
+	Run(id models.BatchID, start, end int, stop *uint32, out OutputFunc) (Ran, error)
+
+	// Release forgets a batch, also one that Start or Run failed on. Releasing
+	// one that is not there does nothing.
+	Release(id models.BatchID)
+
+	Close() error
+}
+
+// Ran is what Run returns.
+type Ran struct {
+	Reached           int           // the operator that would run next
+	DeviceTime        time.Duration // by the clock of the device, 0 if it has none
+	IntermediateBytes int64         // held by the paused batches of the engine
+}
+
+// LoadFunc loads the model of a worker. Memory is what the inputs and outputs of
+// queries will lie in.
+type LoadFunc func(spec wire.LoadSpec, memory Memory, progress ProgressFunc) (Engine, error)
+
+// Memory is what a worker shares with the daemon.
+type Memory struct {
+	Inputs  []byte // read-only: a write kills the process
+	Outputs []byte
+}
+
+// ProgressFunc reports how far loading has come; total is 0 if it is not known.
+// It may be called from any goroutine and as often as one likes.
+type ProgressFunc func(phase string, done, total int64)
+
+// Query has the inputs of one query, in the order of the model's inputs.
+type Query struct {
+	ID     models.QueryID
+	Inputs []Tensor
+}
+
+// Tensor is a tensor in shared memory. One of strings is in the protocol's
+// serialized form: before the bytes of each element their number, in four bytes,
+// little-endian.
+type Tensor struct {
+	Type  models.DataType
+	Shape []int64
+	Data  []byte // read-only memory: a write kills the process
+}
+
+// OutputFunc returns memory for one output of one query, both numbered from
+// zero, the query within its batch. The outputs of a query are asked for in
+// order. The error is wire.ErrArenaFull if the daemon has not yet answered enough
+// earlier queries.
+type OutputFunc func(query, output int, t models.DataType, shape []int64, bytes int64) ([]byte, error)

@@ -1,0 +1,307 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments/wire"
+)
+
+// ErrLoadFailed is returned by Serve when the model could not be loaded, which
+// the daemon has been told.
+var ErrLoadFailed = errors.New("the model could not be loaded")
+
+// Files are the descriptors that a worker works with.
+type Files struct {
+	Socket  uintptr // blocking, connected to the daemon
+	Inputs  uintptr // of a wire.InputArena
+	Outputs uintptr // of a wire.Outputs
+}
+
+// progressInterval is the shortest time between two messages of progress in
+// the same phase.
+const progressInterval = 50 * time.Millisecond
+
+// Serve is the worker's loop: it loads the model that the daemon names and runs
+// spans in the order in which they come, until the daemon says so or closes the
+// socket. It does all of it on the goroutine that calls it, with blocking reads.
+// The files stay the caller's.
+func Serve(files Files, load LoadFunc) (err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	w, err := newWorker(files)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	if err := w.start(load); err != nil {
+		return err
+	}
+	for {
+		kind, payload, err := w.frames.Next()
+		if err != nil {
+			return atEnd(err)
+		}
+		if kind == wire.KindQuit {
+			return nil
+		}
+		if err := w.handle(kind, payload); err != nil {
+			return err
+		}
+	}
+}
+
+// atEnd makes the orderly end of the stream no error.
+func atEnd(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return fmt.Errorf("worker: read from daemon: %w", err)
+}
+
+// worker is the state of one call of Serve.
+type worker struct {
+	socket  socket
+	frames  *wire.FrameReader
+	inputs  []byte // read-only
+	outputs *wire.WorkerOutputs
+	engine  Engine
+	end     int // operators of the model
+	batches map[models.BatchID]*batch
+	run     wire.Run // memory that every run uses again
+
+	// Progress may come from any goroutine of the engine.
+	mu struct {
+		sync.Mutex
+		frame []byte
+	}
+}
+
+// batch is a batch from its first run to its last.
+type batch struct {
+	at      int                   // the operator that runs next
+	outputs [][]wire.OutputTensor // of every query, empty until the batch finishes
+	out     OutputFunc            // fills outputs
+}
+
+func newWorker(files Files) (*worker, error) {
+	w := &worker{socket: socket{fd: int(files.Socket)}, batches: make(map[models.BatchID]*batch)}
+	w.frames = wire.NewFrameReader(&w.socket)
+	var err error
+	if w.inputs, err = wire.MapInputs(files.Inputs); err != nil {
+		return nil, err
+	}
+	if w.outputs, err = wire.OpenOutputs(files.Outputs); err != nil {
+		wire.Unmap(w.inputs)
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *worker) close() error {
+	var err error
+	if w.engine != nil {
+		err = w.engine.Close()
+	}
+	wire.Unmap(w.inputs)
+	return errors.Join(err, w.outputs.Close())
+}
+
+// start greets the daemon and loads the model.
+func (w *worker) start(load LoadFunc) error {
+	if err := w.send(&wire.Hello{Protocol: wire.ProtocolVersion, PID: os.Getpid()}); err != nil {
+		return err
+	}
+	kind, payload, err := w.frames.Next()
+	if err != nil {
+		return atEnd(err)
+	}
+	if kind != wire.KindLoad {
+		return fmt.Errorf("%w: %s before load", wire.ErrUnexpectedKind, kind)
+	}
+	var message wire.Load
+	if err := message.Decode(payload); err != nil {
+		return err
+	}
+	w.engine, err = load(message.Spec, Memory{Inputs: w.inputs, Outputs: w.outputs.Memory()}, w.progress())
+	if err != nil {
+		failed := wire.LoadFailed{Code: wire.CodeOf(err), Message: err.Error()}
+		if failed.Code == wire.CodeEngine {
+			failed.Code = 0 // none that says more
+		}
+		return errors.Join(fmt.Errorf("%w: %w", ErrLoadFailed, err), w.send(&failed))
+	}
+	w.socket.poll = time.Duration(message.Spec.PollNanos)
+	info := w.engine.Info()
+	w.end = len(info.Operators)
+	return w.send(&wire.Ready{Info: info})
+}
+
+// progress returns a ProgressFunc that passes on what is new or worth seeing.
+func (w *worker) progress() ProgressFunc {
+	var mu sync.Mutex
+	var phase string
+	var last time.Time
+	return func(p string, done, total int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		if p == phase && done != total && time.Since(last) < progressInterval {
+			return
+		}
+		phase, last = p, time.Now()
+		// If the daemon is gone the loop finds out.
+		_ = w.send(&wire.Progress{Phase: p, Done: done, Total: total})
+	}
+}
+
+func (w *worker) handle(kind wire.Kind, payload []byte) error {
+	switch kind {
+	case wire.KindRun:
+		if err := w.run.Decode(payload); err != nil {
+			return err
+		}
+		return w.answer(&w.run)
+	case wire.KindRelease:
+		var m wire.Release
+		if err := m.Decode(payload); err != nil {
+			return err
+		}
+		w.forget(m.Batch)
+		return nil
+	}
+	return fmt.Errorf("%w: %s", wire.ErrUnexpectedKind, kind)
+}
+
+// answer does a run and sends Done or Failed. An error that ends the worker is
+// sent, and then returned.
+func (w *worker) answer(r *wire.Run) error {
+	begin := time.Now()
+	done := wire.Done{Round: r.Round, Batch: r.Batch}
+	err := w.perform(r, &done)
+	if err == nil {
+		done.Nanos = int64(time.Since(begin))
+		return w.send(&done)
+	}
+	w.forget(r.Batch)
+	failed := wire.Failed{Round: r.Round, Batch: r.Batch, Code: wire.CodeOf(err), Message: err.Error()}
+	serr := w.send(&failed)
+	if failed.Code.Ends() {
+		return fmt.Errorf("worker: it ends: %w", errors.Join(err, serr))
+	}
+	return serr
+}
+
+func (w *worker) perform(r *wire.Run, done *wire.Done) error {
+	if r.End > w.end {
+		return fmt.Errorf("%w: [%d, %d) of %d operators", wire.ErrSpanOrder, r.Start, r.End, w.end)
+	}
+	b, err := w.batch(r)
+	if err != nil {
+		return err
+	}
+	ran, err := w.engine.Run(r.Batch, r.Start, r.End, w.outputs.Stop(r.Stop), b.out)
+	if err != nil {
+		return err
+	}
+	b.at = ran.Reached
+	done.Reached, done.DeviceNanos, done.IntermediateBytes = ran.Reached, int64(ran.DeviceTime), ran.IntermediateBytes
+	if b.at == w.end {
+		delete(w.batches, r.Batch)
+		done.Finished, done.Outputs = true, b.outputs
+	}
+	return nil
+}
+
+// batch returns the batch of a run, which it starts if the run has queries.
+func (w *worker) batch(r *wire.Run) (*batch, error) {
+	b, exists := w.batches[r.Batch]
+	switch {
+	case len(r.Queries) > 0 && exists:
+		return nil, fmt.Errorf("batch %d: %w", r.Batch, wire.ErrBatchExists)
+	case len(r.Queries) > 0:
+		return w.startBatch(r)
+	case !exists:
+		return nil, fmt.Errorf("batch %d: %w", r.Batch, wire.ErrUnknownBatch)
+	case b.at != r.Start:
+		return nil, fmt.Errorf("%w: start at %d, batch %d stands at %d", wire.ErrSpanOrder, r.Start, r.Batch, b.at)
+	}
+	return b, nil
+}
+
+func (w *worker) startBatch(r *wire.Run) (*batch, error) {
+	queries, err := w.mapped(r.Queries)
+	if err != nil {
+		return nil, err
+	}
+	b := &batch{outputs: make([][]wire.OutputTensor, len(queries))}
+	b.out = w.out(b)
+	w.batches[r.Batch] = b
+	return b, w.engine.Start(r.Batch, queries)
+}
+
+// mapped returns the queries with the bytes of their inputs, in memory of their
+// own: the engine keeps them for as long as the batch lives.
+func (w *worker) mapped(queries []wire.QueryTensors) ([]Query, error) {
+	list := make([]Query, len(queries))
+	for i, q := range queries {
+		list[i] = Query{ID: q.ID, Inputs: make([]Tensor, len(q.Inputs))}
+		for j := range q.Inputs {
+			t := &q.Inputs[j]
+			data := t.In(w.inputs)
+			if data == nil {
+				return nil, fmt.Errorf("%w: input %d is %s%v in %d bytes at %d", wire.ErrInput, j, t.Type, t.Shape, t.Bytes, t.Offset)
+			}
+			list[i].Inputs[j] = Tensor{Type: t.Type, Shape: append([]int64(nil), t.Shape...), Data: data}
+		}
+	}
+	return list, nil
+}
+
+// out returns the function through which the engine gets memory for the
+// outputs of a batch.
+func (w *worker) out(b *batch) OutputFunc {
+	return func(query, output int, t models.DataType, shape []int64, bytes int64) ([]byte, error) {
+		if query < 0 || query >= len(b.outputs) || output != len(b.outputs[query]) {
+			return nil, fmt.Errorf("%w: output %d of query %d is out of order", wire.ErrOutput, output, query)
+		}
+		lease, data, err := w.outputs.Alloc(t, append([]int64(nil), shape...), bytes)
+		if err != nil {
+			return nil, err
+		}
+		b.outputs[query] = append(b.outputs[query], lease)
+		return data, nil
+	}
+}
+
+// forget drops a batch that the daemon will hear no more of, with the outputs
+// it may have got.
+func (w *worker) forget(id models.BatchID) {
+	b, ok := w.batches[id]
+	if !ok {
+		return
+	}
+	delete(w.batches, id)
+	w.engine.Release(id)
+	for _, outputs := range b.outputs {
+		for _, out := range outputs {
+			w.outputs.Abandon(out)
+		}
+	}
+}
+
+func (w *worker) send(m wire.Message) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	frame, err := wire.AppendFrame(w.mu.frame[:0], m)
+	if err != nil {
+		return err
+	}
+	w.mu.frame = frame
+	return w.socket.write(frame)
+}

@@ -1,0 +1,499 @@
+package worker
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments/wire"
+)
+
+// fakeEngine has four operators, each of which adds one to every byte. It
+// fails where a test tells it to.
+type fakeEngine struct {
+	batches map[models.BatchID][]Query
+	steps   map[models.BatchID]int
+	fail    map[string]error // by method
+	onStep  func(op int)
+	closed  bool
+	took    time.Duration
+}
+
+const fakeOperators = 4
+
+func newFakeEngine() *fakeEngine {
+	return &fakeEngine{
+		batches: map[models.BatchID][]Query{},
+		steps:   map[models.BatchID]int{},
+		fail:    map[string]error{},
+		onStep:  func(int) {},
+	}
+}
+
+func (e *fakeEngine) Info() wire.Info {
+	return wire.Info{Hash: "fake", Operators: make([]models.Operator, fakeOperators)}
+}
+
+func (e *fakeEngine) Start(id models.BatchID, queries []Query) error {
+	e.batches[id] = queries
+	return e.fail["start"]
+}
+
+func (e *fakeEngine) Run(id models.BatchID, start, end int, stop *uint32, out OutputFunc) (Ran, error) {
+	if err := e.fail["run"]; err != nil {
+		return Ran{}, err
+	}
+	op := start
+	for ; op < end && atomic.LoadUint32(stop) == 0; op++ {
+		e.onStep(op)
+		e.steps[id]++
+	}
+	var err error
+	if op == fakeOperators {
+		err = e.finish(id, out)
+	}
+	return Ran{Reached: op, DeviceTime: e.took, IntermediateBytes: int64(len(e.batches))}, err
+}
+
+func (e *fakeEngine) finish(id models.BatchID, out OutputFunc) error {
+	for i, q := range e.batches[id] {
+		for j, in := range q.Inputs {
+			data, err := out(i, j, in.Type, in.Shape, int64(len(in.Data)))
+			if err != nil {
+				return err
+			}
+			for k, v := range in.Data {
+				data[k] = v + byte(e.steps[id])
+			}
+		}
+	}
+	e.Release(id)
+	return e.fail["finish"]
+}
+
+func (e *fakeEngine) Release(id models.BatchID) {
+	delete(e.batches, id)
+	delete(e.steps, id)
+}
+
+func (e *fakeEngine) Close() error {
+	e.closed = true
+	return e.fail["close"]
+}
+
+// workerTest plays the daemon for a worker in this process.
+type workerTest struct {
+	t       *testing.T
+	engine  *fakeEngine
+	inputs  *wire.InputArena
+	outputs *wire.Outputs
+	socket  socket
+	frames  *wire.FrameReader
+	served  chan error
+}
+
+func startWorker(t *testing.T, load LoadFunc) *workerTest {
+	w := &workerTest{t: t, engine: newFakeEngine(), served: make(chan error, 1)}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.inputs, err = wire.NewInputArena(1 << 16); err != nil {
+		t.Fatal(err)
+	}
+	if w.outputs, err = wire.NewOutputs(1 << 16); err != nil {
+		t.Fatal(err)
+	}
+	w.socket = socket{fd: pair[0]}
+	w.frames = wire.NewFrameReader(&w.socket)
+	files := Files{uintptr(pair[1]), w.inputs.File().Fd(), w.outputs.File().Fd()}
+	go func() {
+		w.served <- Serve(files, load)
+		unix.Close(pair[1])
+	}()
+	t.Cleanup(func() {
+		unix.Close(w.socket.fd)
+		w.outputs.Close()
+		w.inputs.Close()
+		goleak.VerifyNone(t)
+	})
+	hello := expect[*wire.Hello](w)
+	if hello.Protocol != wire.ProtocolVersion || hello.PID != os.Getpid() {
+		t.Fatalf("hello: %+v", hello)
+	}
+	return w
+}
+
+// startLoaded returns a worker that has its model. What is not nil prepares
+// the engine before.
+func startLoaded(t *testing.T, prepare func(*workerTest)) *workerTest {
+	loaded := make(chan *workerTest, 1)
+	w := startWorker(t, func(wire.LoadSpec, Memory, ProgressFunc) (Engine, error) {
+		w := <-loaded
+		if prepare != nil {
+			prepare(w)
+		}
+		return w.engine, nil
+	})
+	loaded <- w
+	w.send(&wire.Load{})
+	if ready := expect[*wire.Ready](w); len(ready.Info.Operators) != fakeOperators {
+		t.Fatalf("ready: %+v", ready)
+	}
+	return w
+}
+
+func (w *workerTest) send(m wire.Message) {
+	w.t.Helper()
+	frame, err := wire.AppendFrame(nil, m)
+	if err == nil {
+		err = w.socket.write(frame)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func expect[M wire.Message](w *workerTest) M {
+	w.t.Helper()
+	kind, payload, err := w.frames.Next()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var m M
+	m = reflect.New(reflect.TypeOf(m).Elem()).Interface().(M)
+	if kind != m.Kind() {
+		w.t.Fatalf("got %s: %q", kind, payload)
+	}
+	if err := m.Decode(payload); err != nil {
+		w.t.Fatal(err)
+	}
+	return m
+}
+
+// query puts a tensor into the input arena.
+func (w *workerTest) query(id models.QueryID, content string) wire.QueryTensors {
+	w.t.Helper()
+	offset, data, err := w.inputs.Alloc(int64(len(content)))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	copy(data, content)
+	return wire.QueryTensors{ID: id, Inputs: []wire.Tensor{{
+		Type: models.Uint8, Shape: []int64{int64(len(content))}, Offset: offset, Bytes: int64(len(content)),
+	}}}
+}
+
+func (w *workerTest) end(want error) {
+	w.t.Helper()
+	if err := <-w.served; !errors.Is(err, want) || (want == nil) != (err == nil) {
+		w.t.Fatalf("Serve: %v, want %v", err, want)
+	}
+}
+
+func TestServeRunsABatchInSpans(t *testing.T) {
+	w := startLoaded(t, nil)
+	w.send(&wire.Run{Round: 1, Batch: 7, End: 1, Size: 2, Queries: []wire.QueryTensors{w.query(1, "abc"), w.query(2, "x")}})
+	if d := expect[*wire.Done](w); d.Round != 1 || d.Batch != 7 || d.Reached != 1 || d.Finished || d.IntermediateBytes != 1 {
+		t.Fatalf("first span: %+v", d)
+	}
+	w.send(&wire.Run{Round: 2, Batch: 7, Start: 1, End: 4, Size: 2})
+	d := expect[*wire.Done](w)
+	if !d.Finished || d.Reached != 4 || len(d.Outputs) != 2 || d.IntermediateBytes != 0 {
+		t.Fatalf("last span: %+v", d)
+	}
+	for i, want := range []string{"efg", "|"} {
+		lease, data, err := w.outputs.Acquire(&d.Outputs[i][0])
+		if err != nil || string(data) != want {
+			t.Errorf("query %d: %q, %v", i, data, err)
+		}
+		lease.Release()
+	}
+	w.send(&wire.Quit{})
+	w.end(nil)
+	if !w.engine.closed {
+		t.Error("the engine was not closed")
+	}
+}
+
+// Frames that wait in the socket are all answered, in order.
+func TestServeTakesRunsAhead(t *testing.T) {
+	w := startLoaded(t, nil)
+	w.send(&wire.Run{Round: 1, Batch: 1, End: 2, Size: 1, Queries: []wire.QueryTensors{w.query(1, "a")}})
+	w.send(&wire.Run{Round: 2, Batch: 2, End: 4, Size: 1, Queries: []wire.QueryTensors{w.query(2, "b")}})
+	w.send(&wire.Run{Round: 3, Batch: 1, Start: 2, End: 4, Size: 1})
+	for round := uint64(1); round <= 3; round++ {
+		if d := expect[*wire.Done](w); d.Round != round {
+			t.Fatalf("round %d: %+v", round, d)
+		}
+	}
+}
+
+func TestServeStops(t *testing.T) {
+	w := startLoaded(t, func(w *workerTest) {
+		w.engine.onStep = func(op int) {
+			if op == 1 {
+				w.outputs.Stop(5)
+			}
+		}
+	})
+	w.send(&wire.Run{Batch: 1, End: 4, Size: 1, Stop: 5, Queries: []wire.QueryTensors{w.query(1, "a")}})
+	if d := expect[*wire.Done](w); d.Reached != 2 || d.Finished {
+		t.Fatalf("stopped run: %+v", d)
+	}
+	// The next run has another word and is not stopped; nor is the batch gone.
+	w.send(&wire.Run{Batch: 1, Start: 2, End: 4, Size: 1, Stop: 6})
+	if d := expect[*wire.Done](w); !d.Finished {
+		t.Fatalf("run after the stop: %+v", d)
+	}
+}
+
+func TestServeAnswersBadRuns(t *testing.T) {
+	w := startLoaded(t, nil)
+	inside := w.query(1, "abcd")
+	outside, misshapen := w.query(2, "abcd"), w.query(3, "abcd")
+	outside.Inputs[0].Offset = w.inputs.Bytes() - 3
+	misshapen.Inputs[0].Shape[0] = 5
+	bad := []struct {
+		name string
+		run  wire.Run
+		want error
+	}{
+		{"unknown batch", wire.Run{Batch: 9, Start: 1, End: 2}, wire.ErrUnknownBatch},
+		{"beyond the last operator", wire.Run{Batch: 9, End: 5, Queries: []wire.QueryTensors{inside}}, wire.ErrSpanOrder},
+		{"input outside", wire.Run{Batch: 9, End: 1, Queries: []wire.QueryTensors{outside}}, wire.ErrInput},
+		{"input misshapen", wire.Run{Batch: 9, End: 1, Queries: []wire.QueryTensors{misshapen}}, wire.ErrInput},
+	}
+	for _, c := range bad {
+		w.send(&c.run)
+		if f := expect[*wire.Failed](w); !errors.Is(f.Err(), c.want) || f.Batch != 9 {
+			t.Errorf("%s: %v", c.name, f.Err())
+		}
+	}
+	for _, second := range []wire.Run{
+		{Batch: 1, End: 1, Queries: []wire.QueryTensors{inside}}, // exists
+		{Batch: 1, Start: 2, End: 3},                             // stands at 1
+	} {
+		w.send(&wire.Run{Batch: 1, End: 1, Queries: []wire.QueryTensors{inside}})
+		expect[*wire.Done](w)
+		w.send(&second)
+		if f := expect[*wire.Failed](w); !errors.Is(f.Err(), wire.ErrBatchExists) && !errors.Is(f.Err(), wire.ErrSpanOrder) {
+			t.Errorf("run of [%d, %d): %v", second.Start, second.End, f.Err())
+		}
+	}
+	w.send(&wire.Quit{})
+	w.end(nil)
+	if len(w.engine.batches) != 0 {
+		t.Error("a batch that failed is still there")
+	}
+}
+
+func TestServeReleasesFailedBatches(t *testing.T) {
+	for _, method := range []string{"start", "run", "finish"} {
+		w := startLoaded(t, func(w *workerTest) {
+			w.engine.fail[method] = fmt.Errorf("told to: %w", wire.ErrMemory)
+		})
+		for range 100 { // more than the output arena holds at once
+			w.send(&wire.Run{Batch: 1, End: 4, Queries: []wire.QueryTensors{w.query(1, "0123456789")}})
+			if f := expect[*wire.Failed](w); !errors.Is(f.Err(), wire.ErrMemory) {
+				t.Fatalf("%s: %v", method, f.Err())
+			}
+		}
+		w.send(&wire.Quit{})
+		w.end(nil)
+		if len(w.engine.batches) != 0 {
+			t.Errorf("%s: a batch is left", method)
+		}
+	}
+}
+
+func TestServeRelease(t *testing.T) {
+	w := startLoaded(t, nil)
+	w.send(&wire.Release{Batch: 3}) // not there: nothing happens
+	w.send(&wire.Run{Batch: 1, End: 1, Queries: []wire.QueryTensors{w.query(1, "a")}})
+	expect[*wire.Done](w)
+	w.send(&wire.Release{Batch: 1})
+	w.send(&wire.Run{Batch: 1, Start: 1, End: 2})
+	if f := expect[*wire.Failed](w); !errors.Is(f.Err(), wire.ErrUnknownBatch) {
+		t.Fatal(f.Err())
+	}
+}
+
+func TestServeOutputArenaFull(t *testing.T) {
+	w := startLoaded(t, nil)
+	run := &wire.Run{Batch: 1, End: 4, Queries: []wire.QueryTensors{w.query(1, string(make([]byte, 1<<14)))}}
+	var held []wire.Lease
+	for {
+		w.send(run)
+		kind, payload, err := w.frames.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kind == wire.KindFailed {
+			var f wire.Failed
+			if f.Decode(payload); !errors.Is(f.Err(), wire.ErrArenaFull) {
+				t.Fatal(f.Err())
+			}
+			break
+		}
+		var d wire.Done
+		if err := d.Decode(payload); err != nil {
+			t.Fatal(err)
+		}
+		lease, _, err := w.outputs.Acquire(&d.Outputs[0][0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, lease)
+	}
+	if len(held) != 4 {
+		t.Errorf("%d outputs fitted", len(held))
+	}
+	held[2].Release()
+	w.send(run)
+	if d := expect[*wire.Done](w); !d.Finished {
+		t.Errorf("after a release: %+v", d)
+	}
+}
+
+func TestServeLoadFails(t *testing.T) {
+	told := errors.New("no such model")
+	w := startWorker(t, func(wire.LoadSpec, Memory, ProgressFunc) (Engine, error) { return nil, told })
+	w.send(&wire.Load{})
+	if f := expect[*wire.LoadFailed](w); f.Message != told.Error() {
+		t.Errorf("message %q", f.Message)
+	}
+	w.end(told)
+}
+
+func TestServeProgressIsThinnedOut(t *testing.T) {
+	specs := make(chan wire.LoadSpec, 1)
+	w := startWorker(t, func(spec wire.LoadSpec, _ Memory, progress ProgressFunc) (Engine, error) {
+		specs <- spec
+		for i := range int64(1001) {
+			progress("read", i, 1000)
+		}
+		progress("cut", 0, 0)
+		return newFakeEngine(), nil
+	})
+	w.send(&wire.Load{Spec: wire.LoadSpec{Service: "s"}})
+	var seen []wire.Progress
+	for {
+		kind, payload, err := w.frames.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kind == wire.KindReady {
+			break
+		}
+		var p wire.Progress
+		if err := p.Decode(payload); err != nil {
+			t.Fatal(err)
+		}
+		seen = append(seen, p)
+	}
+	if len(seen) > 500 || !slices.Contains(seen, wire.Progress{Phase: "read", Done: 0, Total: 1000}) ||
+		!slices.Contains(seen, wire.Progress{Phase: "read", Done: 1000, Total: 1000}) || !slices.Contains(seen, wire.Progress{Phase: "cut", Done: 0, Total: 0}) {
+		t.Errorf("%d messages of progress", len(seen))
+	}
+	if spec := <-specs; spec.Service != "s" {
+		t.Errorf("spec: %+v", spec)
+	}
+}
+
+func TestServeEndsWithItsSocket(t *testing.T) {
+	w := startLoaded(t, nil)
+	unix.Shutdown(w.socket.fd, unix.SHUT_RDWR)
+	w.end(nil)
+	if !w.engine.closed {
+		t.Error("the engine was not closed")
+	}
+}
+
+func TestServeRefusesNonsense(t *testing.T) {
+	frame := func(size uint32, rest ...byte) []byte {
+		return append(binary.LittleEndian.AppendUint32(nil, size), rest...)
+	}
+	for name, c := range map[string]struct {
+		bytes []byte
+		want  error
+	}{
+		"reply":           {frame(1, byte(wire.KindDone)), wire.ErrUnexpectedKind},
+		"unknown kind":    {frame(1, 200), wire.ErrUnexpectedKind},
+		"second load":     {frame(3, byte(wire.KindLoad), '{', '}'), wire.ErrUnexpectedKind},
+		"short run":       {frame(2, byte(wire.KindRun), 1), wire.ErrMessage},
+		"short release":   {frame(2, byte(wire.KindRelease), 1), wire.ErrMessage},
+		"frame too large": {frame(1<<31, 1), wire.ErrFrameSize},
+	} {
+		w := startLoaded(t, nil)
+		if err := w.socket.write(c.bytes); err != nil {
+			t.Fatal(name, err)
+		}
+		w.end(c.want)
+	}
+	w := startWorker(t, func(wire.LoadSpec, Memory, ProgressFunc) (Engine, error) { panic("was never told to load") })
+	w.send(&wire.Release{})
+	w.end(wire.ErrUnexpectedKind)
+}
+
+// The time of the device is passed on beside that of the host, and the engine
+// gets the memory that it shares with the daemon.
+func TestServeOnADevice(t *testing.T) {
+	engine := newFakeEngine()
+	engine.took = 42
+	var memory Memory
+	w := startWorker(t, func(_ wire.LoadSpec, m Memory, _ ProgressFunc) (Engine, error) { memory = m; return engine, nil })
+	w.send(&wire.Load{})
+	expect[*wire.Ready](w)
+	if int64(len(memory.Inputs)) != w.inputs.Bytes() || len(memory.Outputs) <= 1<<16 {
+		t.Errorf("%d bytes of inputs, %d of outputs", len(memory.Inputs), len(memory.Outputs))
+	}
+	w.send(&wire.Run{Batch: 1, End: 1, Size: 1, Queries: []wire.QueryTensors{w.query(1, "a")}})
+	if d := expect[*wire.Done](w); d.DeviceNanos != 42 || d.Nanos <= 0 {
+		t.Errorf("%+v", d)
+	}
+	w.send(&wire.Quit{})
+	w.end(nil)
+}
+
+// TestServeEndsWithItsDevice tells the daemon why, and ends.
+func TestServeEndsWithItsDevice(t *testing.T) {
+	for code, fault := range map[wire.FailCode]error{wire.CodeDeviceMemory: wire.ErrDeviceMemory, wire.CodeDeviceLost: wire.ErrDeviceLost} {
+		t.Run(fault.Error(), func(t *testing.T) {
+			w := startLoaded(t, func(w *workerTest) { w.engine.fail["run"] = fault })
+			w.send(&wire.Run{Round: 3, Batch: 1, End: 1, Size: 1, Queries: []wire.QueryTensors{w.query(1, "a")}})
+			f := expect[*wire.Failed](w)
+			if f.Round != 3 || f.Code != code || !f.Code.Ends() || !errors.Is(f.Err(), fault) {
+				t.Errorf("%+v", f)
+			}
+			w.end(fault)
+			if !w.engine.closed {
+				t.Error("the engine was not closed")
+			}
+		})
+	}
+	if wire.CodeEngine.Ends() || wire.CodeMemory.Ends() || wire.CodeDeviceFull.Ends() {
+		t.Error("a worker ends for what another batch need not meet")
+	}
+}
+
+func TestLoadFailedHasACode(t *testing.T) {
+	for want, fault := range map[wire.FailCode]error{wire.CodeDeviceFull: wire.ErrDeviceFull, 0: errors.New("something else")} {
+		w := startWorker(t, func(wire.LoadSpec, Memory, ProgressFunc) (Engine, error) { return nil, fault })
+		w.send(&wire.Load{})
+		if f := expect[*wire.LoadFailed](w); f.Code != want || f.Message != fault.Error() {
+			t.Errorf("%+v", f)
+		}
+		w.end(ErrLoadFailed)
+	}
+}
