@@ -13,7 +13,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/learning"
-	"github.com/overlapd/overlapd/daemon/metrics"
+	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"

@@ -16,9 +16,9 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/observe/timeline"
+	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/timeline"
-	"github.com/overlapd/overlapd/daemon/tracing"
 )
 
 const (
@@ -64,7 +64,7 @@ type Endpoint struct {
 	extensions     []string               // of the protocol, that the daemon has
 	serverMetadata []byte                 // answer to /v2
 	metrics        func() ([]byte, error) // answer to /metrics, nil for none
-	tracer         *tracing.Tracer        // nil for none
+	tracer         *otlp.Tracer           // nil for none
 	storage        *storage               // nil for one that nothing is known of
 	access         *access.Access         // nil lets everybody in
 	openMetrics    bool                   // /metrics needs no token

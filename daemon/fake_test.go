@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/timeline"
 	"github.com/overlapd/overlapd/models"
 	"github.com/rs/zerolog"
 )

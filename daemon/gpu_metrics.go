@@ -3,7 +3,7 @@ package daemon
 import (
 	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/daemon/gpu"
-	"github.com/overlapd/overlapd/daemon/metrics"
+	"github.com/overlapd/overlapd/daemon/observe/metrics"
 )
 
 // gpuReadings returns the latest sample of a part, for metrics.

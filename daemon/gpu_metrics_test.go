@@ -9,7 +9,7 @@ import (
 	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
-	"github.com/overlapd/overlapd/daemon/metrics"
+	"github.com/overlapd/overlapd/daemon/observe/metrics"
 )
 
 // text returns what a scrape is answered with, made anew.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/overlapd/overlapd/daemon/metrics"
+	"github.com/overlapd/overlapd/daemon/observe/metrics"
 )
 
 // dashboard is what a test looks at of a dashboard of Grafana.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/overlapd/overlapd/daemon/observe/tracing"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/tracing"
 )
 
 const (

@@ -11,9 +11,9 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	page "github.com/overlapd/overlapd/daemon/dashboard"
+	page "github.com/overlapd/overlapd/daemon/observe/dashboard"
+	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/timeline"
 	"github.com/overlapd/overlapd/overlap"
 )
 

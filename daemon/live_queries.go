@@ -6,8 +6,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/timeline"
 	"github.com/overlapd/overlapd/overlap"
 )
 

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	page "github.com/overlapd/overlapd/daemon/dashboard"
+	page "github.com/overlapd/overlapd/daemon/observe/dashboard"
+	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/timeline"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"

@@ -3,7 +3,7 @@ package daemon
 import (
 	"time"
 
-	"github.com/overlapd/overlapd/daemon/metrics"
+	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/overlap"

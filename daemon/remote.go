@@ -5,9 +5,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/observe/tracing"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc"
-	"github.com/overlapd/overlapd/daemon/tracing"
 )
 
 // remote is the endpoint as the gRPC server asks it: what a call may be, and

@@ -3,7 +3,7 @@ package daemon
 import (
 	"fmt"
 
-	"github.com/overlapd/overlapd/daemon/metrics"
+	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/statefile"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/metrics"
+	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/statefile"
 )
 

@@ -4,22 +4,23 @@ import (
 	"context"
 	"os"
 
-	"github.com/overlapd/overlapd/daemon/metrics"
-	"github.com/overlapd/overlapd/daemon/tracing"
+	"github.com/overlapd/overlapd/daemon/observe/metrics"
+	"github.com/overlapd/overlapd/daemon/observe/tracing"
+	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
 )
 
 // newTracer returns what traces the queries of a daemon, or nil if none is
 // configured.
-func (d *Daemon) newTracer(version string) (*tracing.Tracer, error) {
+func (d *Daemon) newTracer(version string) (*otlp.Tracer, error) {
 	c := &d.config.Tracing
 	if c.Endpoint == "" && !tracing.FromEnvironment() {
 		return nil, nil
 	}
-	t, err := tracing.New(tracing.Options{
+	t, err := otlp.New(otlp.Options{
 		Endpoint: c.Endpoint, Sample: c.Sample, HeadersFile: c.HeadersFile,
 		CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile,
 		Service: c.Service, Instance: d.instance(), Version: version,
-		Report: func(l tracing.Loss) {
+		Report: func(l otlp.Loss) {
 			d.log.Warn().Err(l.Err).Uint64("queries", l.Queries).Uint64("spans", l.Spans).Msg("traces are lost; serving goes on")
 		},
 	})
@@ -64,7 +65,7 @@ func (d *Daemon) closeTracer() {
 	if d.endpoint == nil {
 		return
 	}
-	limit, cancel := context.WithTimeout(context.Background(), tracing.FlushTime)
+	limit, cancel := context.WithTimeout(context.Background(), otlp.FlushTime)
 	defer cancel()
 	if err := d.endpoint.tracer.Close(limit); err != nil {
 		d.log.Warn().Err(err).Msg("traces are lost")

@@ -10,8 +10,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/tracing"
-	"github.com/overlapd/overlapd/daemon/tracing/collector"
+	"github.com/overlapd/overlapd/daemon/observe/tracing"
+	"github.com/overlapd/overlapd/daemon/observe/tracing/collector"
+	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
 )
 
 // A daemon has a tracer if the configuration or the environment names a
@@ -28,7 +29,7 @@ func TestNewTracer(t *testing.T) {
 	}
 	absent := filepath.Join(t.TempDir(), "absent")
 	d := daemonOf(func(c *config.Tracing) { c.Endpoint, c.HeadersFile = "http://localhost:4318", absent })
-	if _, err := d.newTracer("test"); !errors.Is(err, tracing.ErrHeaders) || !errors.Is(err, os.ErrNotExist) {
+	if _, err := d.newTracer("test"); !errors.Is(err, otlp.ErrHeaders) || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("its headers are not there: %v", err)
 	}
 	c := collector.New(t)

@@ -10,9 +10,9 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/overlapd/overlapd/daemon/observe/tracing"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc"
-	"github.com/overlapd/overlapd/daemon/tracing"
 )
 
 // What the endpoint notes of a query that is traced. Without tracing, and for

@@ -3,8 +3,8 @@ package daemon
 import (
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/observe/tracing"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/tracing"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 )

@@ -12,10 +12,10 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/observe/tracing/collector"
+	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
-	"github.com/overlapd/overlapd/daemon/tracing"
-	"github.com/overlapd/overlapd/daemon/tracing/collector"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/rs/zerolog"
 )
@@ -33,7 +33,7 @@ type tracedServer struct {
 	workers   *fakeWorkers
 	collector *collector.Collector
 	url       string
-	tracer    *tracing.Tracer
+	tracer    *otlp.Tracer
 	client    inference.GRPCInferenceServiceClient
 	close     func() // sends all spans
 }
@@ -42,7 +42,7 @@ func serveTraced(t *testing.T, services int, sample float64, change func(*config
 	t.Helper()
 	b, f := startLoop(t, services, change)
 	c := collector.New(t)
-	tracer, err := tracing.New(tracing.Options{Endpoint: c.URL, Sample: sample, Service: serverName, Instance: "test", Version: "test"})
+	tracer, err := otlp.New(otlp.Options{Endpoint: c.URL, Sample: sample, Service: serverName, Instance: "test", Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/overlapd/overlapd/daemon"
-	"github.com/overlapd/overlapd/daemon/timeline"
+	"github.com/overlapd/overlapd/daemon/observe/timeline"
 )
 
 func statusCommand() *cobra.Command {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
-	"github.com/overlapd/overlapd/daemon/timeline"
+	"github.com/overlapd/overlapd/daemon/observe/timeline"
 )
 
 const (

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/daemon"
-	"github.com/overlapd/overlapd/daemon/timeline"
+	"github.com/overlapd/overlapd/daemon/observe/timeline"
 )
 
 // viewOf is a view of so many services that have run rounds of 3 ms each.

@@ -9,7 +9,7 @@ import (
 	"unicode"
 
 	"github.com/overlapd/overlapd/daemon"
-	"github.com/overlapd/overlapd/daemon/timeline"
+	"github.com/overlapd/overlapd/daemon/observe/timeline"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"github.com/overlapd/overlapd/daemon/timeline"
+	"github.com/overlapd/overlapd/daemon/observe/timeline"
 )
 
 // noRounds asks a timeline for nothing but how it stands.

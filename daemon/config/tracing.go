@@ -1,6 +1,6 @@
 package config
 
-import "github.com/overlapd/overlapd/daemon/tracing"
+import "github.com/overlapd/overlapd/daemon/observe/tracing"
 
 // Tracing says which queries are traced, and where their spans go.
 type Tracing struct {

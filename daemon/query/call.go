@@ -21,7 +21,7 @@ package query
 import (
 	"time"
 
-	"github.com/overlapd/overlapd/daemon/tracing"
+	"github.com/overlapd/overlapd/daemon/observe/tracing"
 	"github.com/overlapd/overlapd/models"
 )
 

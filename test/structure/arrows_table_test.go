@@ -165,17 +165,17 @@ var arrows = []arrow{
 		tests: []string{"predictor"},
 	},
 	{
-		pkg: "daemon/metrics",
+		pkg: "daemon/observe/metrics",
 		why: "it tells Prometheus the numbers that it is given, and knows nothing of where they come from",
 	},
 	{
-		pkg:   "daemon/timeline",
+		pkg:   "daemon/observe/timeline",
 		may:   []string{"models", "overlap", "stats"},
 		why:   "it remembers what was decided; commands that look at a daemon read it as well, so it knows nothing of serving",
 		tests: []string{"predictor"},
 	},
 	{
-		pkg: "daemon/dashboard",
+		pkg: "daemon/observe/dashboard",
 		why: "it is a page; what the page shows it asks for as any client does",
 	},
 	{
@@ -192,17 +192,22 @@ var arrows = []arrow{
 		why: "it is generated: the protocol and nothing else",
 	},
 	{
-		pkg:   "daemon/tracing",
-		why:   "it sends what was noted of queries to a collector, and knows nothing of how they are answered",
-		tests: []string{"daemon/tracing/collector"},
+		pkg: "daemon/observe/tracing",
+		why: "it is what is recorded of a query, in plain fields; whoever writes them need not know OpenTelemetry",
 	},
 	{
-		pkg: "daemon/tracing/collector",
+		pkg:   "daemon/observe/tracing/otlp",
+		may:   []string{"daemon/observe/tracing"},
+		why:   "it sends what was recorded of queries to a collector, and knows nothing of how they are answered",
+		tests: []string{"daemon/observe/tracing/collector"},
+	},
+	{
+		pkg: "daemon/observe/tracing/collector",
 		why: "it is a collector of spans for tests of any package; no program links it",
 	},
 	{
 		pkg: "daemon/query",
-		may: []string{"daemon/tracing", "models"},
+		may: []string{"daemon/observe/tracing", "models"},
 		why: "it is what all protocols share of a query; how one is read, and who decides about it, it is not told",
 	},
 	{
@@ -223,7 +228,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg: "daemon/config",
-		may: []string{"cuda/mig", "cuda/mps", "daemon/access", "daemon/tracing", "models/zoo", "overlap"},
+		may: []string{"cuda/mig", "cuda/mps", "daemon/access", "daemon/observe/tracing", "models/zoo", "overlap"},
 		why: "it knows which values there are, and asks the packages that know them; what is done with them is the business of whoever reads it",
 	},
 	{
@@ -234,9 +239,9 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "daemon",
-		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/access", "daemon/config", "daemon/dashboard", "daemon/gpu", "daemon/learning", "daemon/metrics", "daemon/query", "daemon/rpc", "daemon/statefile", "daemon/timeline", "daemon/tracing", "device", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments/wire", "training"},
+		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/access", "daemon/config", "daemon/observe/dashboard", "daemon/gpu", "daemon/learning", "daemon/observe/metrics", "daemon/observe/tracing/otlp", "daemon/query", "daemon/rpc", "daemon/statefile", "daemon/observe/timeline", "daemon/observe/tracing", "device", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments/wire", "training"},
 		why:   "ONNX Runtime stays out of the daemon's process: a model that crashes it must end a worker, not the daemon",
-		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca", "daemon/rpc/inference", "daemon/tracing/collector", "ort", "segments", "segments/worker"},
+		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca", "daemon/rpc/inference", "daemon/observe/tracing/collector", "ort", "segments", "segments/worker"},
 	},
 	{
 		pkg: "daemon/admin",
@@ -278,7 +283,7 @@ var arrows = []arrow{
 			"cmd/overlapd/reproduce", "device", "executor/emulated", "sim", "sim/bound",
 			"cmd/overlapd/conformance", "cmd/overlapd/cutcost", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "cuda/mig", "daemon", "daemon/admin", "daemon/config", "daemon/gpu", "executor", "executor/child", "intake",
 			"models", "models/zoo", "ort", "overlap", "overlap/journal", "predictor", "segments", "segments/worker", "training",
-			"daemon/access", "training/advice", "training/fit", "daemon/timeline", "perfetto",
+			"daemon/access", "training/advice", "training/fit", "daemon/observe/timeline", "perfetto",
 		},
 		why:   "it wires everything; being a main package, nothing imports it",
 		tests: []string{"daemon/access/fakeca"},
@@ -329,7 +334,7 @@ var owners = []struct {
 	{"syscall", []string{"cuda/mps", "cuda/mps/fakemps", "cmd/overlapd", "cmd/overlapd/hostcheck", "daemon", "daemon/config", "executor/child", "segments", "segments/wire"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
 	{"log", nil, "packages return errors and emit events; the daemon logs them with zerolog"},
 
-	{"google.golang.org/protobuf", []string{"daemon/rpc", "daemon/rpc/inference", "daemon/tracing/collector", "models", "models/zoo", "segments", "cmd/overlapd/conformance"}, "ONNX is read and written by wire format, where files and graphs are handled, and gRPC carries messages"},
+	{"google.golang.org/protobuf", []string{"daemon/rpc", "daemon/rpc/inference", "daemon/observe/tracing/collector", "models", "models/zoo", "segments", "cmd/overlapd/conformance"}, "ONNX is read and written by wire format, where files and graphs are handled, and gRPC carries messages"},
 	{"google.golang.org/grpc", []string{"daemon/rpc", "daemon/rpc/inference"}, "gRPC ends at its server; nothing behind it knows of calls"},
 	{"google.golang.org/genproto/googleapis/rpc", []string{"daemon/rpc"}, "what a status carries besides its text is written where statuses are"},
 	{"github.com/valyala/fasthttp", []string{"daemon", "cmd/overlapd", "cmd/overlapd/load"}, "HTTP ends at the endpoint; nothing behind it knows of requests"},
@@ -340,9 +345,9 @@ var owners = []struct {
 	{"go4.org/unsafe/assume-no-moving-gc", []string{"training/fit"}, "gorgonia wants a version that knows this Go"},
 	{"gonum.org/v1/gonum", []string{"training/fit"}, "linear algebra belongs to fitting; serving a predictor is plain loops"},
 	{"gonum.org/v1/plot", []string{"report"}, "pictures are for people who read reports"},
-	{"github.com/prometheus", []string{"daemon/metrics"}, "the core counts in plain numbers; only what answers a scrape speaks Prometheus"},
-	{"go.opentelemetry.io/otel", []string{"daemon/tracing"}, "the daemon notes what becomes of a query in plain numbers; only what sends them to a collector speaks OpenTelemetry"},
-	{"go.opentelemetry.io/proto/otlp", []string{"daemon/tracing/collector"}, "what a collector is sent is read where tests have one"},
+	{"github.com/prometheus", []string{"daemon/observe/metrics"}, "the core counts in plain numbers; only what answers a scrape speaks Prometheus"},
+	{"go.opentelemetry.io/otel", []string{"daemon/observe/tracing/otlp"}, "the daemon notes what becomes of a query in plain numbers; only what sends them to a collector speaks OpenTelemetry"},
+	{"go.opentelemetry.io/proto/otlp", []string{"daemon/observe/tracing/collector"}, "what a collector is sent is read where tests have one"},
 	{"github.com/pelletier/go-toml", []string{"daemon/config"}, "there is one configuration and one package that reads it"},
 	{"github.com/NVIDIA/go-nvml", []string{"cuda", "cuda/fake"}, "NVML's answers become facts and sentences in one package"},
 	{"github.com/spf13/cobra", []string{"cmd/overlapd"}, "the command line is wiring"},

@@ -1,12 +1,12 @@
-package tracing
+package otlp
 
 import (
 	"bufio"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"strings"
 )
@@ -17,8 +17,14 @@ const (
 	maxHeaders     = 64
 )
 
-// tracesPath is where a collector takes spans, unless its address has a path.
-const tracesPath = "/v1/traces"
+// Errors of [New].
+var (
+	// ErrHeaders is returned when a file of headers is none.
+	ErrHeaders = errors.New("a file of headers has lines of the form name: value")
+
+	// ErrTLS is returned when certificates or keys cannot be used.
+	ErrTLS = errors.New("TLS to the collector is not possible")
+)
 
 // Options says what is traced, and where to.
 type Options struct {
@@ -36,28 +42,6 @@ type Options struct {
 	// Report is told, at most once a minute, what was lost lately and why. It is
 	// called from a goroutine of the tracer's.
 	Report func(Loss)
-}
-
-// FromEnvironment reports whether the environment names a collector, with the
-// variables that OpenTelemetry defines.
-func FromEnvironment() bool {
-	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
-		return false
-	}
-	return os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != ""
-}
-
-// CheckEndpoint returns the address that spans are sent to.
-func CheckEndpoint(text string) (string, error) {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
-		u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return "", fmt.Errorf("%w, not %q", ErrEndpoint, text)
-	}
-	if u.Path == "" || u.Path == "/" {
-		u.Path = tracesPath
-	}
-	return u.String(), nil
 }
 
 // readHeaders reads a file of headers. Empty lines and those that begin with #

@@ -1,10 +1,6 @@
 package tracing
 
-import (
-	"time"
-
-	"go.opentelemetry.io/otel/trace"
-)
+import "time"
 
 // maxRuns is how many spans of operators are kept of one query. Those beyond are
 // counted.
@@ -12,10 +8,9 @@ const maxRuns = 256
 
 // Query is what was noted of one query. Whoever has it writes it: first the
 // endpoint, then the scheduler goroutine until it answers, then the endpoint
-// again, which gives it back to [Tracer.End].
+// again, which gives it back to [otlp.Tracer.End].
 type Query struct {
-	parent trace.SpanContext
-
+	Parent   Parent // the context that its request carried
 	Request  Request
 	Service  string // "" if it was not found
 	Device   string // that it ran on
@@ -37,6 +32,18 @@ type Query struct {
 	Ended    time.Time // when it had been written
 	Status   Status    // that the client sees
 }
+
+// Parent is the context that a request carries, as W3C Trace Context writes it.
+type Parent struct {
+	Traceparent []string // all headers of that name
+	Tracestate  []string
+}
+
+// Values of Request.Protocol.
+const (
+	HTTP = "http"
+	GRPC = "grpc"
+)
 
 // Request is how a query came.
 type Request struct {
@@ -114,22 +121,8 @@ func (q *Query) Last(round uint64) *Run {
 	return nil
 }
 
-// forget empties a query, and keeps its memory.
-func (q *Query) forget() {
+// Forget empties a query, and keeps its memory.
+func (q *Query) Forget() {
 	clear(q.Runs)
 	*q = Query{Runs: q.Runs[:0]}
-}
-
-// at returns a moment of the scheduler's, within the query.
-func (q *Query) at(since time.Duration) time.Time { return q.within(q.Epoch.Add(since)) }
-
-// within returns the moment of the query that is next to t.
-func (q *Query) within(t time.Time) time.Time {
-	if t.Before(q.Began) {
-		return q.Began
-	}
-	if t.After(q.Ended) {
-		return q.Ended
-	}
-	return t
 }

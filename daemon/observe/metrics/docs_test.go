@@ -12,7 +12,7 @@ var update = flag.Bool("update", false, "write the list of metrics into the docu
 
 // The list of docs/metrics.md stands between these lines.
 const (
-	docs      = "../../docs/metrics.md"
+	docs      = "../../../docs/metrics.md"
 	listStart = "<!-- metrics -->\n"
 	listEnd   = "<!-- /metrics -->\n"
 )
@@ -51,6 +51,6 @@ func TestDocs(t *testing.T) {
 		return
 	}
 	if have != list() {
-		t.Errorf("%s does not hold the list of metrics: go test ./daemon/metrics -run TestDocs -update", docs)
+		t.Errorf("%s does not hold the list of metrics: go test ./daemon/observe/metrics -run TestDocs -update", docs)
 	}
 }

@@ -1,4 +1,4 @@
-package tracing
+package otlp
 
 import (
 	"context"
@@ -8,7 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/overlapd/overlapd/daemon/tracing/collector"
+	"github.com/overlapd/overlapd/daemon/observe/tracing"
+	"github.com/overlapd/overlapd/daemon/observe/tracing/collector"
 )
 
 // losses are what a tracer reported.
@@ -63,16 +64,16 @@ func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 
 // fill makes a query that waited from 1 to 5 ms, ran until 9, and was answered
 // at 10.
-func fill(q *Query) {
-	q.Request = Request{Protocol: "http", Method: "POST", Route: "/v2/models/{model}/infer", Path: "/v2/models/a/infer", Scheme: "http",
+func fill(q *tracing.Query) {
+	q.Request = tracing.Request{Protocol: "http", Method: "POST", Route: "/v2/models/{model}/infer", Path: "/v2/models/a/infer", Scheme: "http",
 		Version: "1.1", Server: "localhost", Port: 8000, Client: "127.0.0.1", UserAgent: "test"}
 	q.Service, q.Device, q.ID, q.Number, q.Size = "a", "cpu", "mine", 7, 2
 	q.Epoch, q.Began, q.Arrival, q.Ended = origin, origin, origin.Add(ms(1)), origin.Add(ms(10))
 	q.Deadline = origin.Add(ms(51))
-	q.Ran(Run{Round: 3, Batch: 4, BatchSize: 2, Start: 0, End: 6, Of: 6, Reached: 6, Group: []Member{{"a", 0, 6}, {"b", 2, 4}},
+	q.Ran(tracing.Run{Round: 3, Batch: 4, BatchSize: 2, Start: 0, End: 6, Of: 6, Reached: 6, Group: []tracing.Member{{Service: "a", End: 6}, {Service: "b", Start: 2, End: 4}},
 		Predicted: ms(4), Bound: ms(5), Began: ms(5), Ended: ms(9), Took: ms(3), RoundTook: ms(4), Status: "done"})
-	q.Answered, q.Answer = true, Answer{At: ms(9), Queue: ms(4), Run: ms(3), Result: "finished", Reason: "none"}
-	q.Encoding, q.Status = origin.Add(ms(9)), Status{Code: 200}
+	q.Answered, q.Answer = true, tracing.Answer{At: ms(9), Queue: ms(4), Run: ms(3), Result: "finished", Reason: "none"}
+	q.Encoding, q.Status = origin.Add(ms(9)), tracing.Status{Code: 200}
 }
 
 // byName returns the spans of that name.
@@ -94,7 +95,7 @@ const (
 func TestTree(t *testing.T) {
 	c := collector.New(t)
 	tracer, _ := start(t, c, nil)
-	q := tracer.Begin(Parent{Traceparent: []string{"00-" + parentTrace + "-" + parentSpan + "-01"}, Tracestate: []string{"x=1", "y=2"}})
+	q := tracer.Begin(tracing.Parent{Traceparent: []string{"00-" + parentTrace + "-" + parentSpan + "-01"}, Tracestate: []string{"x=1", "y=2"}})
 	fill(q)
 	tracer.End(q)
 	all := c.Await(t, 5)
@@ -141,12 +142,12 @@ func TestTree(t *testing.T) {
 func TestRetryAndPause(t *testing.T) {
 	c := collector.New(t)
 	tracer, _ := start(t, c, nil)
-	q := tracer.Begin(Parent{})
+	q := tracer.Begin(tracing.Parent{})
 	fill(q)
 	q.Runs = q.Runs[:0]
-	q.Ran(Run{Round: 3, Batch: 4, End: 2, Of: 6, Reached: 2, Began: ms(2), Ended: ms(3), Took: ms(1), Status: "done"})
-	q.Ran(Run{Round: 5, Batch: 4, Start: 2, End: 6, Of: 6, Began: ms(4), Ended: ms(5), Status: statusLost})
-	q.Ran(Run{Round: 6, Batch: 9, End: 6, Of: 6, Reached: 6, Began: ms(7), Ended: ms(9), Took: ms(2), Status: "done"})
+	q.Ran(tracing.Run{Round: 3, Batch: 4, End: 2, Of: 6, Reached: 2, Began: ms(2), Ended: ms(3), Took: ms(1), Status: "done"})
+	q.Ran(tracing.Run{Round: 5, Batch: 4, Start: 2, End: 6, Of: 6, Began: ms(4), Ended: ms(5), Status: statusLost})
+	q.Ran(tracing.Run{Round: 6, Batch: 9, End: 6, Of: 6, Reached: 6, Began: ms(7), Ended: ms(9), Took: ms(2), Status: "done"})
 	q.Answer.Retries = 1
 	tracer.End(q)
 	all := c.Await(t, 8)
@@ -171,16 +172,16 @@ func TestRetryAndPause(t *testing.T) {
 func TestErrors(t *testing.T) {
 	c := collector.New(t)
 	tracer, _ := start(t, c, nil)
-	dropped := tracer.Begin(Parent{})
+	dropped := tracer.Begin(tracing.Parent{})
 	fill(dropped)
 	dropped.Runs, dropped.Encoding = nil, time.Time{}
-	dropped.Answer = Answer{At: ms(8), Queue: ms(7), Result: "dropped", Reason: "cannot_finish"}
-	dropped.Status = Status{Code: 503, Reason: "cannot_finish", Message: "too late", Ours: true}
+	dropped.Answer = tracing.Answer{At: ms(8), Queue: ms(7), Result: "dropped", Reason: "cannot_finish"}
+	dropped.Status = tracing.Status{Code: 503, Reason: "cannot_finish", Message: "too late", Ours: true}
 	tracer.End(dropped)
-	refused := tracer.Begin(Parent{})
-	refused.Request = Request{Protocol: "grpc", Method: "inference.GRPCInferenceService/ModelInfer"}
+	refused := tracer.Begin(tracing.Parent{})
+	refused.Request = tracing.Request{Protocol: "grpc", Method: "inference.GRPCInferenceService/ModelInfer"}
 	refused.Began, refused.Ended = origin, origin.Add(ms(1))
-	refused.Status = Status{Code: 400, GRPC: "InvalidArgument", Reason: "invalid", Message: "bad"}
+	refused.Status = tracing.Status{Code: 400, GRPC: "InvalidArgument", Reason: "invalid", Message: "bad"}
 	tracer.End(refused)
 	all := c.Await(t, 4)
 	stop(t, tracer)
@@ -212,7 +213,7 @@ func TestSampling(t *testing.T) {
 			"00-" + parentTrace + "-" + parentSpan + "-zz":      ratio == 1,
 			"01-" + parentTrace + "-" + parentSpan + "-01-more": true,
 		} {
-			var p Parent
+			var p tracing.Parent
 			if traceparent != "" {
 				p.Traceparent = []string{traceparent}
 			}
@@ -223,7 +224,7 @@ func TestSampling(t *testing.T) {
 		stop(t, tracer)
 	}
 	var none *Tracer
-	if none.Begin(Parent{}) != nil || none.Counts() != (Counts{}) || none.Close(context.Background()) != nil {
+	if none.Begin(tracing.Parent{}) != nil || none.Counts() != (Counts{}) || none.Close(context.Background()) != nil {
 		t.Error("no tracer traces")
 	}
 }
@@ -235,7 +236,7 @@ func TestRatio(t *testing.T) {
 	defer stop(t, tracer)
 	n := 0
 	for range 10000 {
-		if q := tracer.Begin(Parent{}); q != nil {
+		if q := tracer.Begin(tracing.Parent{}); q != nil {
 			n++
 			tracer.free(q)
 		}
@@ -253,7 +254,7 @@ func TestSlowCollector(t *testing.T) {
 	tracer, reported := start(t, c, nil)
 	const queries = maxWaiting + maxSpans + 2*maxBatch // more than fit in anywhere
 	for range queries {
-		q := tracer.Begin(Parent{})
+		q := tracer.Begin(tracing.Parent{})
 		fill(q)
 		tracer.End(q)
 	}
@@ -276,7 +277,7 @@ func TestCloseGivesUp(t *testing.T) {
 	c := collector.New(t)
 	c.Hold()
 	tracer, _ := start(t, c, nil)
-	q := tracer.Begin(Parent{})
+	q := tracer.Begin(tracing.Parent{})
 	fill(q)
 	tracer.End(q)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -287,7 +288,7 @@ func TestCloseGivesUp(t *testing.T) {
 	if n := tracer.Counts(); n.Exported != 0 || n.Failed != 5 {
 		t.Errorf("%+v", n)
 	}
-	q = &Query{}
+	q = &tracing.Query{}
 	tracer.End(q) // too late
 	if n := tracer.Counts(); n.Dropped != 1 {
 		t.Errorf("%+v", n)
@@ -300,7 +301,7 @@ func TestRefusals(t *testing.T) {
 	c := collector.New(t)
 	c.Refuse(1, http.StatusServiceUnavailable)
 	tracer, reported := start(t, c, nil)
-	q := tracer.Begin(Parent{})
+	q := tracer.Begin(tracing.Parent{})
 	fill(q)
 	tracer.End(q)
 	c.Await(t, 5)
@@ -310,7 +311,7 @@ func TestRefusals(t *testing.T) {
 	}
 	c.Refuse(1, http.StatusForbidden)
 	tracer, reported = start(t, c, nil)
-	q = tracer.Begin(Parent{})
+	q = tracer.Begin(tracing.Parent{})
 	fill(q)
 	tracer.End(q)
 	stop(t, tracer)
@@ -319,27 +320,12 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Runs beyond the limit are counted.
-func TestRunsAreLimited(t *testing.T) {
-	var q Query
-	for i := range maxRuns + 3 {
-		q.Ran(Run{Round: uint64(i)})
-	}
-	if len(q.Runs) != maxRuns || q.LeftOut != 3 || q.Last(maxRuns-1) == nil || q.Last(maxRuns) != nil {
-		t.Errorf("%d kept, %d left out", len(q.Runs), q.LeftOut)
-	}
-	q.forget()
-	if len(q.Runs) != 0 || cap(q.Runs) < maxRuns || q.LeftOut != 0 {
-		t.Error("it is not empty")
-	}
-}
-
 // Tracing is free where there is no tracer.
 func BenchmarkOff(b *testing.B) {
 	var tracer *Tracer
 	b.ReportAllocs()
 	for b.Loop() {
-		if tracer.Begin(Parent{}) != nil {
+		if tracer.Begin(tracing.Parent{}) != nil {
 			b.Fatal("traced")
 		}
 	}
@@ -347,7 +333,7 @@ func BenchmarkOff(b *testing.B) {
 
 func TestOffAllocatesNothing(t *testing.T) {
 	var tracer *Tracer
-	if n := testing.AllocsPerRun(100, func() { tracer.Begin(Parent{}) }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { tracer.Begin(tracing.Parent{}) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

@@ -1,4 +1,11 @@
-package tracing
+// Package otlp sends OpenTelemetry spans of queries to a collector. A [Tracer]
+// decides whether a query is traced, and takes in a [tracing.Query], which is what
+// was recorded of it, once it is answered; from that a goroutine of its own makes
+// the spans, which go out by OTLP over HTTP.
+//
+// Whoever answers queries never waits: what the collector does not take in time
+// is left out, a whole query at once, and counted. A nil Tracer traces nothing.
+package otlp
 
 import (
 	"context"
@@ -15,6 +22,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/overlapd/overlapd/daemon/observe/tracing"
 )
 
 // Limits of what waits for the collector.
@@ -41,13 +50,13 @@ const (
 )
 
 // scope names who made the spans.
-const scope = "github.com/overlapd/overlapd/daemon/tracing"
+const scope = "github.com/overlapd/overlapd/daemon/observe/tracing"
 
 // Tracer traces queries. Its methods may be called from many goroutines.
 type Tracer struct {
 	sample   float64
 	queries  sync.Pool // of *Query
-	ended    chan *Query
+	ended    chan *tracing.Query
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
 	exporter *exporter
@@ -78,10 +87,10 @@ func New(o Options) (*Tracer, error) {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
 	t := &Tracer{
-		sample: o.Sample, ended: make(chan *Query, maxWaiting),
+		sample: o.Sample, ended: make(chan *tracing.Query, maxWaiting),
 		exporter: newExporter(to, o.Report), done: make(chan struct{}), stop: make(chan struct{}),
 	}
-	t.queries.New = func() any { return new(Query) }
+	t.queries.New = func() any { return new(tracing.Query) }
 	t.exporter.dropped = &t.dropped
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(t.exporter.report)) // or the library writes to stderr
 	t.provider = sdktrace.NewTracerProvider(
@@ -104,7 +113,7 @@ func (o *Options) client() (otlptrace.Client, error) {
 		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: retryFirst, MaxInterval: exportTime / 2, MaxElapsedTime: exportTime}),
 	}
 	if o.Endpoint != "" {
-		at, err := CheckEndpoint(o.Endpoint)
+		at, err := tracing.CheckEndpoint(o.Endpoint)
 		if err != nil {
 			return nil, err
 		}
@@ -152,22 +161,22 @@ const DefaultService = "overlapd"
 
 // Begin returns where to note what becomes of a query, or nil if it is not
 // traced.
-func (t *Tracer) Begin(p Parent) *Query {
+func (t *Tracer) Begin(p tracing.Parent) *tracing.Query {
 	if t == nil {
 		return nil
 	}
-	parent := p.read()
+	parent := parentOf(&p)
 	if !sampled(parent, t.sample) {
 		return nil
 	}
 	t.traced.Add(1)
-	q := t.queries.Get().(*Query)
-	q.parent = parent
+	q := t.queries.Get().(*tracing.Query)
+	q.Parent = p
 	return q
 }
 
 // End takes in a query that is over. It does not wait.
-func (t *Tracer) End(q *Query) {
+func (t *Tracer) End(q *tracing.Query) {
 	if !t.closing.Load() {
 		select {
 		case t.ended <- q:
@@ -182,8 +191,8 @@ func (t *Tracer) End(q *Query) {
 
 var errBehind = errors.New("the collector takes less than is traced: trace a smaller share of the queries (tracing.sample)")
 
-func (t *Tracer) free(q *Query) {
-	q.forget()
+func (t *Tracer) free(q *tracing.Query) {
+	q.Forget()
 	t.queries.Put(q)
 }
 

@@ -1,4 +1,4 @@
-package tracing
+package otlp
 
 import (
 	"context"
@@ -7,21 +7,17 @@ import (
 
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/overlapd/overlapd/daemon/observe/tracing"
 )
 
 // maxStateBytes is how long a tracestate may be that is passed on. W3C asks for
 // 512 bytes at least.
 const maxStateBytes = 4096
 
-// Parent is the context that a request carries, as W3C Trace Context writes it.
-type Parent struct {
-	Traceparent []string // all headers of that name
-	Tracestate  []string
-}
-
-// read returns the context of a request. What is malformed, or there more than
+// parentOf returns the context of a request. What is malformed, or there more than
 // once, is as if it were not there.
-func (p *Parent) read() trace.SpanContext {
+func parentOf(p *tracing.Parent) trace.SpanContext {
 	if len(p.Traceparent) != 1 {
 		return trace.SpanContext{}
 	}

@@ -1,4 +1,4 @@
-package tracing
+package otlp
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/overlapd/overlapd/daemon/observe/tracing"
 )
 
 // Names of the spans below that of the query.
@@ -30,23 +32,23 @@ const (
 const statusLost = "lost"
 
 // emit makes the spans of a query.
-func (t *Tracer) emit(q *Query) {
+func (t *Tracer) emit(q *tracing.Query) {
 	ctx := context.Background()
-	if q.parent.IsValid() {
-		ctx = trace.ContextWithRemoteSpanContext(ctx, q.parent)
+	if parent := parentOf(&q.Parent); parent.IsValid() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
 	}
-	ctx, root := t.tracer.Start(ctx, q.name(), trace.WithTimestamp(q.Began), trace.WithSpanKind(trace.SpanKindServer))
-	root.SetAttributes(q.Request.attributes(&q.Status)...)
-	root.SetAttributes(q.attributes()...)
+	ctx, root := t.tracer.Start(ctx, nameOf(q), trace.WithTimestamp(q.Began), trace.WithSpanKind(trace.SpanKindServer))
+	root.SetAttributes(requestAttributes(&q.Request, &q.Status)...)
+	root.SetAttributes(queryAttributes(q)...)
 	if q.Status.Ours {
 		root.SetStatus(codes.Error, clean(q.Status.Message))
 	}
 	if q.Arrival.After(q.Began) {
-		t.child(ctx, spanRead, q.Began, q.within(q.Arrival))
+		t.child(ctx, spanRead, q.Began, within(q, q.Arrival))
 	}
 	t.emitRuns(ctx, root, q)
 	if !q.Encoding.IsZero() {
-		t.child(ctx, spanEncode, q.within(q.Encoding), q.Ended)
+		t.child(ctx, spanEncode, within(q, q.Encoding), q.Ended)
 	}
 	root.End(trace.WithTimestamp(q.Ended))
 }
@@ -57,28 +59,28 @@ func (t *Tracer) child(ctx context.Context, name string, from, to time.Time, att
 }
 
 // emitRuns makes the spans of what the scheduler did: waiting, and running.
-func (t *Tracer) emitRuns(ctx context.Context, root trace.Span, q *Query) {
+func (t *Tracer) emitRuns(ctx context.Context, root trace.Span, q *tracing.Query) {
 	if q.Arrival.IsZero() || !q.Answered && len(q.Runs) == 0 {
 		return // it was refused
 	}
 	answered := q.Ended
 	if q.Answered {
-		answered = q.at(q.Answer.At)
+		answered = at(q, q.Answer.At)
 	}
-	waits := q.within(q.Arrival)
+	waits := within(q, q.Arrival)
 	waiting := true
 	for i := range q.Runs {
 		r := &q.Runs[i]
-		began := q.at(r.Began)
+		began := at(q, r.Began)
 		if waiting {
 			t.child(ctx, spanQueue, waits, began)
 		} else if before := &q.Runs[i-1]; r.Round > before.Round+1 {
-			root.AddEvent(eventPause, trace.WithTimestamp(q.at(before.Ended)), trace.WithAttributes(
+			root.AddEvent(eventPause, trace.WithTimestamp(at(q, before.Ended)), trace.WithAttributes(
 				attribute.Int("overlapd.operator", before.Reached), millis("overlapd.pause_ms", r.Began-before.Ended)))
 		}
 		t.emitRun(ctx, q, r, answered)
 		if waiting = r.Status == statusLost; waiting {
-			waits = q.at(r.Ended)
+			waits = at(q, r.Ended)
 			if i+1 < len(q.Runs) {
 				root.AddEvent(eventRetry, trace.WithTimestamp(waits), trace.WithAttributes(attribute.Int64("overlapd.round", int64(r.Round))))
 			}
@@ -89,34 +91,28 @@ func (t *Tracer) emitRuns(ctx context.Context, root trace.Span, q *Query) {
 	}
 }
 
-func (t *Tracer) emitRun(ctx context.Context, q *Query, r *Run, answered time.Time) {
+func (t *Tracer) emitRun(ctx context.Context, q *tracing.Query, r *tracing.Run, answered time.Time) {
 	end := answered
 	if r.Ended > 0 {
-		end = q.at(r.Ended)
-		if own := q.at(r.Began + r.Took); r.Took > 0 && own.Before(end) {
+		end = at(q, r.Ended)
+		if own := at(q, r.Began+r.Took); r.Took > 0 && own.Before(end) {
 			end = own
 		}
 	}
-	_, s := t.tracer.Start(ctx, spanRun, trace.WithTimestamp(q.at(r.Began)), trace.WithAttributes(r.attributes()...))
+	_, s := t.tracer.Start(ctx, spanRun, trace.WithTimestamp(at(q, r.Began)), trace.WithAttributes(runAttributes(r)...))
 	if r.Status == statusLost || r.Status == "failed" {
 		s.SetStatus(codes.Error, "its worker: "+r.Status)
 	}
 	s.End(trace.WithTimestamp(end))
 }
 
-// name is that of the conventions: what was asked, without what varies.
-func (q *Query) name() string {
-	if q.Request.Protocol == HTTP {
+// nameOf is that of the conventions: what was asked, without what varies.
+func nameOf(q *tracing.Query) string {
+	if q.Request.Protocol == tracing.HTTP {
 		return q.Request.Method + " " + q.Request.Route
 	}
 	return q.Request.Method
 }
-
-// Values of Request.Protocol.
-const (
-	HTTP = "http"
-	GRPC = "grpc"
-)
 
 // maxTextBytes is how much is sent of a text that a client chose.
 const maxTextBytes = 256
@@ -124,10 +120,10 @@ const maxTextBytes = 256
 // clean returns a client's text as a span can carry it.
 func clean(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxTextBytes)], "\uFFFD") }
 
-// attributes are those that the conventions ask of a server.
-func (r *Request) attributes(s *Status) []attribute.KeyValue {
+// requestAttributes are those that the conventions ask of a server.
+func requestAttributes(r *tracing.Request, s *tracing.Status) []attribute.KeyValue {
 	var a []attribute.KeyValue
-	if r.Protocol == HTTP {
+	if r.Protocol == tracing.HTTP {
 		a = append(a, semconv.HTTPRequestMethodKey.String(r.Method), semconv.HTTPRoute(r.Route), semconv.URLPath(clean(r.Path)),
 			semconv.URLScheme(r.Scheme), semconv.HTTPResponseStatusCode(s.Code))
 		if r.Version != "" {
@@ -154,7 +150,7 @@ func (r *Request) attributes(s *Status) []attribute.KeyValue {
 }
 
 // attributes are our own, of the query.
-func (q *Query) attributes() []attribute.KeyValue {
+func queryAttributes(q *tracing.Query) []attribute.KeyValue {
 	a := []attribute.KeyValue{attribute.String("overlapd.service", clean(q.Service))}
 	if q.Device != "" {
 		a = append(a, attribute.String("overlapd.device", q.Device))
@@ -172,16 +168,16 @@ func (q *Query) attributes() []attribute.KeyValue {
 		a = append(a, millis("overlapd.deadline_ms", q.Deadline.Sub(q.Arrival)), attribute.Bool("overlapd.late", q.Ended.After(q.Deadline)))
 	}
 	if q.Answered {
-		a = append(a, q.Answer.attributes()...)
+		a = append(a, answerAttributes(&q.Answer)...)
 	}
 	if q.LeftOut > 0 {
 		a = append(a, attribute.Int("overlapd.runs_left_out", q.LeftOut))
 	}
-	return append(a, q.lastRun()...)
+	return append(a, lastRun(q)...)
 }
 
 // lastRun tells of the batch that the query ran in last.
-func (q *Query) lastRun() []attribute.KeyValue {
+func lastRun(q *tracing.Query) []attribute.KeyValue {
 	if len(q.Runs) == 0 {
 		return nil
 	}
@@ -198,7 +194,7 @@ func (q *Query) lastRun() []attribute.KeyValue {
 	}
 }
 
-func (w *Answer) attributes() []attribute.KeyValue {
+func answerAttributes(w *tracing.Answer) []attribute.KeyValue {
 	a := []attribute.KeyValue{
 		attribute.String("overlapd.result", w.Result), millis("overlapd.queue_ms", w.Queue), millis("overlapd.run_ms", w.Run),
 	}
@@ -211,8 +207,8 @@ func (w *Answer) attributes() []attribute.KeyValue {
 	return a
 }
 
-// attributes are of a span that ran, and of its round.
-func (r *Run) attributes() []attribute.KeyValue {
+// runAttributes are of a span that ran, and of its round.
+func runAttributes(r *tracing.Run) []attribute.KeyValue {
 	members := make([]string, len(r.Group))
 	for i, m := range r.Group {
 		members[i] = fmt.Sprintf("%s[%d,%d)", m.Service, m.Start, m.End)
@@ -232,4 +228,18 @@ func (r *Run) attributes() []attribute.KeyValue {
 
 func millis(key string, d time.Duration) attribute.KeyValue {
 	return attribute.Float64(key, float64(d)/float64(time.Millisecond))
+}
+
+// at returns a moment of the scheduler's, within the query.
+func at(q *tracing.Query, since time.Duration) time.Time { return within(q, q.Epoch.Add(since)) }
+
+// within returns the moment of the query that is next to t.
+func within(q *tracing.Query, t time.Time) time.Time {
+	if t.Before(q.Began) {
+		return q.Began
+	}
+	if t.After(q.Ended) {
+		return q.Ended
+	}
+	return t
 }

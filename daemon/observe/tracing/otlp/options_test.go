@@ -1,4 +1,4 @@
-package tracing
+package otlp
 
 import (
 	"context"
@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/overlapd/overlapd/daemon/tracing/collector"
+	"github.com/overlapd/overlapd/daemon/observe/tracing"
+	"github.com/overlapd/overlapd/daemon/observe/tracing/collector"
 )
 
 func TestCheckEndpoint(t *testing.T) {
@@ -29,8 +30,8 @@ func TestCheckEndpoint(t *testing.T) {
 		"unix:///run/collector.sock":    "",
 		"http://collector:4318/v1/more": "http://collector:4318/v1/more",
 	} {
-		got, err := CheckEndpoint(text)
-		if got != want || (err == nil) != (want != "") || err != nil && !errors.Is(err, ErrEndpoint) {
+		got, err := tracing.CheckEndpoint(text)
+		if got != want || (err == nil) != (want != "") || err != nil && !errors.Is(err, tracing.ErrEndpoint) {
 			t.Errorf("%q: %q, %v; want %q", text, got, err, want)
 		}
 	}
@@ -88,7 +89,7 @@ func TestHeadersAndEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	tracer, _ := start(t, c, func(o *Options) { o.HeadersFile, o.Service = file, "mine" })
-	q := tracer.Begin(Parent{})
+	q := tracer.Begin(tracing.Parent{})
 	fill(q)
 	tracer.End(q)
 	all := c.Await(t, 5)
@@ -104,21 +105,21 @@ func TestHeadersAndEnvironment(t *testing.T) {
 
 // Without an endpoint in the configuration the environment's is taken.
 func TestEndpointOfTheEnvironment(t *testing.T) {
-	if t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", ""); FromEnvironment() {
+	if t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", ""); tracing.FromEnvironment() {
 		t.Error("there is none")
 	}
 	c := collector.New(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.URL)
-	if !FromEnvironment() {
+	if !tracing.FromEnvironment() {
 		t.Error("there is one")
 	}
 	tracer, _ := start(t, c, func(o *Options) { o.Endpoint = "" })
-	q := tracer.Begin(Parent{})
+	q := tracer.Begin(tracing.Parent{})
 	fill(q)
 	tracer.End(q)
 	c.Await(t, 5)
 	stop(t, tracer)
-	if t.Setenv("OTEL_SDK_DISABLED", "true"); FromEnvironment() {
+	if t.Setenv("OTEL_SDK_DISABLED", "true"); tracing.FromEnvironment() {
 		t.Error("it is disabled")
 	}
 }
@@ -134,7 +135,7 @@ func TestRefusedOptions(t *testing.T) {
 		change func(*Options)
 		want   error
 	}{
-		"endpoint":         {func(o *Options) { o.Endpoint = "collector" }, ErrEndpoint},
+		"endpoint":         {func(o *Options) { o.Endpoint = "collector" }, tracing.ErrEndpoint},
 		"headers":          {func(o *Options) { o.HeadersFile = junk }, ErrHeaders},
 		"no headers":       {func(o *Options) { o.HeadersFile = absent }, os.ErrNotExist},
 		"certificates":     {func(o *Options) { o.CAFile = junk }, ErrTLS},
