@@ -29,18 +29,20 @@ type Encoder struct {
 
 // encoded is a model, and where its inputs begin.
 type encoded struct {
-	cells     *cells
-	operators int
-	first     int
+	costs          *predictor.CostGrid
+	sizes, seqLens []int
+	operators      int
+	first          int
 }
 
 // NewEncoder returns the encoder of models whose costs lie on whole grids.
 func NewEncoder(list []predictor.FeatureModel) *Encoder {
 	e := &Encoder{}
 	for i := range list {
-		c := newCells(list[i].Costs)
-		e.models = append(e.models, encoded{c, list[i].Operators, e.width})
-		e.grow(1+len(c.sizes)+len(c.seqLens), false)
+		costs := predictor.NewCostGrid(list[i].Costs)
+		sizes, seqLens, _ := costs.Axes()
+		e.models = append(e.models, encoded{costs, sizes, seqLens, list[i].Operators, e.width})
+		e.grow(1+len(sizes)+len(seqLens), false)
 		e.grow(costInputs+sectionOf, true)
 	}
 	e.grow(groupInputs, true)
@@ -76,10 +78,7 @@ func (e *Encoder) Encode(spans []models.Span, inputs []float32) (baseMicros floa
 		work += w
 		longest = max(longest, m)
 	}
-	base := longest
-	if len(spans) > 1 {
-		base = together(micros[:len(spans)], max(longest, work), work)
-	}
+	base := predictor.Together(micros[:len(spans)], work)
 	tail := inputs[e.width-groupInputs:]
 	tail[0] = scale(base)
 	tail[1] = scale(total)
@@ -97,20 +96,18 @@ func scale(micros float64) float32 { return float32(math.Log1p(micros / leastMic
 
 func (m *encoded) encode(s *models.Span, inputs []float32) (micros, work float64) {
 	b := inputs[m.first:]
-	var sizes, seqLens [2]weight
-	sizes[0], sizes[1] = around(m.cells.sizes, s.Size)
-	seqLens[0], seqLens[1] = around(m.cells.seqLens, s.SeqLen)
 	b[0] = 1
 	b = b[1:]
-	for _, w := range sizes {
-		b[w.at] += float32(w.part)
+	for _, k := range predictor.Around(m.sizes, s.Size) {
+		b[k.At] += float32(k.Weight)
 	}
-	b = b[len(m.cells.sizes):]
-	for _, w := range seqLens {
-		b[w.at] += float32(w.part)
+	b = b[len(m.sizes):]
+	for _, k := range predictor.Around(m.seqLens, s.SeqLen) {
+		b[k.At] += float32(k.Weight)
 	}
-	b = b[len(m.cells.seqLens):]
-	micros, work = m.cells.span(s.Start, s.End, sizes, seqLens)
+	b = b[len(m.seqLens):]
+	costs := m.costs.At(s.Size, s.SeqLen)
+	micros, work = costs.Span(s.Start, s.End)
 	b[0], b[1] = scale(micros), scale(work)
 	b = b[costInputs:]
 	for i := range sectionOf {
@@ -119,21 +116,4 @@ func (m *encoded) encode(s *models.Span, inputs []float32) (micros, work float64
 		b[i] = float32(max(inside, 0)) / float32(m.operators)
 	}
 	return micros, work
-}
-
-// together is the norm of 16 dimensions of what spans take alone and of all
-// their work: the longest, with its corners rounded.
-func together(micros []float64, top, work float64) float64 {
-	sum := power16(work / top)
-	for _, m := range micros {
-		sum += power16(m / top)
-	}
-	return top * math.Sqrt(math.Sqrt(math.Sqrt(math.Sqrt(sum))))
-}
-
-func power16(x float64) float64 {
-	x *= x
-	x *= x
-	x *= x
-	return x * x
 }

@@ -13,17 +13,18 @@ import (
 // Model is a device ready to be asked. It owns the memory that it works in and
 // so is not safe for concurrent use.
 type Model struct {
-	profile *Profile
-	encoder *Encoder
-	network *predictor.Network
-	infos   []ModelInfo
-	index   map[string]int
-	solo    []factors // by model
-	spans   [MaxSpans]models.Span
-	part    [MaxSpans]models.Span
-	bases   [1 << MaxSpans]float64
-	known   memory
-	alone   map[batchOf][]int64
+	profile  *Profile
+	features predictor.Features
+	encoder  *Encoder
+	network  *predictor.Network
+	infos    []ModelInfo
+	index    map[string]int
+	solo     []*predictor.CostGrid // of each model, nil where no solo times were given
+	spans    [MaxSpans]models.Span
+	part     [MaxSpans]models.Span
+	bases    [1 << MaxSpans]float64
+	known    memory
+	alone    map[batchOf][]int64
 }
 
 // batchOf is the batches of one shape of a model, by its position.
@@ -47,13 +48,13 @@ func NewModel(p *Profile) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{profile: p, encoder: NewEncoder(p.Network.Models), network: network, index: map[string]int{}, alone: map[batchOf][]int64{}}
+	m := &Model{profile: p, features: p.Network.features(), encoder: NewEncoder(p.Network.Models), network: network, index: map[string]int{}, alone: map[batchOf][]int64{}}
 	m.infos = p.Models()
 	for i := range m.infos {
 		m.index[m.infos[i].Name] = i
 	}
 	m.known.init()
-	m.solo = make([]factors, len(m.infos))
+	m.solo = make([]*predictor.CostGrid, len(m.infos))
 	m.setSolo(p.Solo)
 	return m, nil
 }
@@ -63,8 +64,8 @@ func (p *Profile) Models() []ModelInfo {
 	var infos []ModelInfo
 	for i := range p.Network.Models {
 		f := &p.Network.Models[i]
-		c := newCells(f.Costs)
-		infos = append(infos, ModelInfo{Name: f.Name, Operators: f.Operators, Sizes: c.sizes, SeqLens: c.seqLens})
+		sizes, seqLens, _ := predictor.NewCostGrid(f.Costs).Axes()
+		infos = append(infos, ModelInfo{Name: f.Name, Operators: f.Operators, Sizes: sizes, SeqLens: seqLens})
 	}
 	return infos
 }
@@ -88,29 +89,7 @@ func (m *Model) Index(name string) int {
 // name by position different models of the profile, with operators that they
 // have, no larger batches, no longer sequences and no more spans than were
 // measured.
-func (m *Model) Covers(g models.Group) bool {
-	if len(g.Spans) == 0 || len(g.Spans) > m.profile.Network.Spans {
-		return false
-	}
-	for i := range g.Spans {
-		s := &g.Spans[i]
-		if s.Service < 0 || int(s.Service) >= len(m.infos) || !m.covers(s) {
-			return false
-		}
-		for j := range i {
-			if g.Spans[j].Service == s.Service {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-func (m *Model) covers(s *models.Span) bool {
-	f := &m.profile.Network.Models[s.Service]
-	return s.Start >= 0 && s.Start < s.End && s.End <= f.Operators &&
-		s.Size >= 1 && s.Size <= f.MaxSize && s.SeqLen >= 0 && s.SeqLen <= f.MaxSeqLen
-}
+func (m *Model) Covers(g models.Group) bool { return m.features.Covers(g) }
 
 // Latency returns the middle of the runs of a group. One that the model does
 // not cover, of more spans than were measured or with two of one model, runs one
@@ -152,9 +131,7 @@ func duration(micros float64) time.Duration {
 // micros returns the latency in microseconds: it remembers groups that come
 // again.
 func (m *Model) micros(g models.Group) float64 {
-	spans := m.spans[:len(g.Spans)]
-	copy(spans, g.Spans)
-	inModelOrder(spans)
+	spans := m.inModelOrder(g)
 	k, packed := pack(spans)
 	if packed {
 		if micros, found := m.known.get(&k); found {
@@ -168,20 +145,20 @@ func (m *Model) micros(g models.Group) float64 {
 	return micros
 }
 
-func inModelOrder(spans []models.Span) {
+// inModelOrder copies spans into the model's memory, by their models.
+func (m *Model) inModelOrder(g models.Group) []models.Span {
+	spans := m.spans[:len(g.Spans)]
+	order := predictor.ModelOrder(g.Spans)
 	for i := range spans {
-		for j := i; j > 0 && spans[j-1].Service > spans[j].Service; j-- {
-			spans[j-1], spans[j] = spans[j], spans[j-1]
-		}
+		spans[i] = g.Spans[order[i]]
 	}
+	return spans
 }
 
 // Unheld returns in microseconds what the network says of a whole group that
 // the model covers, whatever it says of its parts, and without solo times.
 func (m *Model) Unheld(g models.Group) float64 {
-	spans := m.spans[:len(g.Spans)]
-	copy(spans, g.Spans)
-	inModelOrder(spans)
+	spans := m.inModelOrder(g)
 	base := m.encoder.Encode(spans, m.network.Row(0))
 	return base * math.Exp(bounded(float64(m.network.Run(1)[0])))
 }
@@ -208,7 +185,11 @@ func (m *Model) fill(spans []models.Span, set int, slowest *float64) (next int) 
 		micros := m.bases[r] * math.Exp(bounded(float64(out)))
 		if part := set + r; bits.OnesCount(uint(part)) == 1 {
 			s := &spans[bits.TrailingZeros(uint(part))]
-			micros *= m.solo[s.Service].at(s)
+			if factors := m.solo[s.Service]; factors != nil {
+				c := factors.At(s.Size, s.SeqLen)
+				factor, _ := c.Span(0, 1)
+				micros *= factor
+			}
 		}
 		*slowest = max(*slowest, micros)
 	}

@@ -31,16 +31,22 @@ func Sign(layer, layers, i, inputs, o, outputs int, growing []bool) int {
 	return sign
 }
 
+// features are the models and groups that the network was made for.
+func (n *Network) features() predictor.Features {
+	return predictor.Features{Set: predictor.FeaturesModel, Spans: n.Spans, Models: n.Models}
+}
+
 func (n *Network) faults() (faults []error) {
 	if n.Spans < 1 || n.Spans > MaxSpans {
 		faults = append(faults, fmt.Errorf("groups of %d spans; the limit is %d", n.Spans, MaxSpans))
 	}
-	features := predictor.Features{Set: predictor.FeaturesModel, Spans: 1, Models: n.Models}
+	features := n.features()
+	features.Spans = 1 // they were looked at
 	if err := features.Validate(); err != nil {
 		return append(faults, err)
 	}
 	for i := range n.Models {
-		if c := newCells(n.Models[i].Costs); len(c.sums) != len(n.Models[i].Costs) {
+		if _, _, whole := predictor.NewCostGrid(n.Models[i].Costs).Axes(); !whole {
 			return append(faults, fmt.Errorf("the costs of model %s lie not on a grid", n.Models[i].Name))
 		}
 	}

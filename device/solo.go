@@ -6,55 +6,35 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/predictor"
 )
 
-// factors are by how much the given solo times of a model differ from what its
-// network says, on a grid of sequence lengths and batch sizes. All spans of a
-// batch that run alone take so much more or less; what they do beside others
-// was measured of groups.
-type factors struct {
-	sizes, seqLens []int
-	values         []float64 // of size b and sequence length q at q*len(sizes)+b
-}
-
-// at returns that of a batch. Where no solo times were given it is 1.
-func (f *factors) at(s *models.Span) float64 {
-	if len(f.values) == 0 {
-		return 1
-	}
-	var sizes, seqLens [2]weight
-	sizes[0], sizes[1] = around(f.sizes, s.Size)
-	seqLens[0], seqLens[1] = around(f.seqLens, s.SeqLen)
-	sum := 0.0
-	for _, q := range seqLens {
-		for _, b := range sizes {
-			if part := q.part * b.part; part > 0 {
-				sum += part * f.values[q.at*len(f.sizes)+b.at]
-			}
-		}
-	}
-	return sum
-}
-
 // newFactors compares the solo times of a model with what alone says of the
-// whole model. A batch size and sequence length of the grid that was not given
-// is as the nearest that was.
-func newFactors(given []SoloTime, alone func(size, seqLen int) float64) factors {
-	var f factors
-	for i := range given {
-		f.sizes = append(f.sizes, given[i].Size)
-		f.seqLens = append(f.seqLens, given[i].SeqLen)
+// whole model: by how much the one differs from the other, on a grid of sequence
+// lengths and batch sizes, as the cost of its only operator. All spans of a batch
+// that run alone take so much more or less; what they do beside others was
+// measured of groups. A batch size and sequence length of the grid that was not
+// given is as the nearest that was. Without any solo times there is no grid.
+func newFactors(given []SoloTime, alone func(size, seqLen int) float64) *predictor.CostGrid {
+	if len(given) == 0 {
+		return nil
 	}
-	slices.Sort(f.sizes)
-	slices.Sort(f.seqLens)
-	f.sizes, f.seqLens = slices.Compact(f.sizes), slices.Compact(f.seqLens)
-	for _, seqLen := range f.seqLens {
-		for _, size := range f.sizes {
+	var sizes, seqLens []int
+	for i := range given {
+		sizes = append(sizes, given[i].Size)
+		seqLens = append(seqLens, given[i].SeqLen)
+	}
+	slices.Sort(sizes)
+	slices.Sort(seqLens)
+	var cells []predictor.CostCell
+	for _, seqLen := range slices.Compact(seqLens) {
+		for _, size := range slices.Compact(sizes) {
 			s := nearest(given, size, seqLen)
-			f.values = append(f.values, s.Micros/alone(s.Size, s.SeqLen))
+			cells = append(cells, predictor.CostCell{Size: size, SeqLen: seqLen,
+				Micros: []float64{s.Micros / alone(s.Size, s.SeqLen)}, Work: []float64{0}})
 		}
 	}
-	return f
+	return predictor.NewCostGrid(cells)
 }
 
 func nearest(given []SoloTime, size, seqLen int) *SoloTime {
@@ -76,7 +56,7 @@ func (m *Model) setSolo(given []SoloTime) {
 		i := m.index[s.Model]
 		byModel[i] = append(byModel[i], s)
 	}
-	list := make([]factors, len(m.infos))
+	list := make([]*predictor.CostGrid, len(m.infos))
 	for i, given := range byModel {
 		list[i] = newFactors(given, func(size, seqLen int) float64 {
 			m.spans[0] = models.Span{Service: models.ServiceID(i), End: m.infos[i].Operators, Size: size, SeqLen: seqLen}

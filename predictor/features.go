@@ -3,6 +3,8 @@ package predictor
 import (
 	"errors"
 	"fmt"
+
+	"github.com/overlapd/overlapd/models"
 )
 
 // FeatureSet names how a group is turned into the inputs of a network.
@@ -63,6 +65,32 @@ func (f *Features) Width() int {
 		width += f.Models[i].width()
 	}
 	return width
+}
+
+// Covers reports whether a group is of the kind that the network was trained
+// on: known models, each at most once, with operators that they have, and
+// neither more spans, larger batches nor longer sequences than among the rows.
+func (f *Features) Covers(g models.Group) bool {
+	if len(g.Spans) == 0 || len(g.Spans) > f.Spans {
+		return false
+	}
+	for i := range g.Spans {
+		s := &g.Spans[i]
+		if s.Service < 0 || int(s.Service) >= len(f.Models) || !f.Models[s.Service].covers(s) {
+			return false
+		}
+		for j := range i {
+			if g.Spans[j].Service == s.Service {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (m *FeatureModel) covers(s *models.Span) bool {
+	return s.Start >= 0 && s.Start < s.End && s.End <= m.Operators &&
+		s.Size >= 1 && s.Size <= m.MaxSize && s.SeqLen >= 0 && s.SeqLen <= m.MaxSeqLen
 }
 
 // Validate returns an error that wraps [ErrFeatures] unless an encoder can use

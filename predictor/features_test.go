@@ -45,7 +45,7 @@ func part(model models.ServiceID, start, end, size, seqLen int) models.Span {
 
 func encode(t testing.TB, e *Encoder, g models.Group) ([]float32, float64) {
 	t.Helper()
-	if !e.Covers(g) {
+	if !e.features.Covers(g) {
 		t.Fatalf("%v is not covered", g)
 	}
 	inputs := make([]float32, e.Width())
@@ -146,11 +146,11 @@ func TestCovers(t *testing.T) {
 		"operators":       groupOf(part(0, 0, 4, 8, 0)),
 		"start":           groupOf(part(0, -1, 3, 8, 0)),
 	} {
-		if e.Covers(g) {
+		if e.features.Covers(g) {
 			t.Errorf("%s: covered", name)
 		}
 	}
-	if !e.Covers(groupOf(good)) || !e.Covers(groupOf(part(1, 0, 2, 2, 64), good)) {
+	if !e.features.Covers(groupOf(good)) || !e.features.Covers(groupOf(part(1, 0, 2, 2, 64), good)) {
 		t.Error("a group like those of the rows is not covered")
 	}
 }

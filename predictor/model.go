@@ -43,7 +43,7 @@ func NewModel(f *File) (*Model, error) {
 
 // Covers reports whether a group is of the kind that the model was trained on.
 // Its spans name models by their position in the file.
-func (m *Model) Covers(g models.Group) bool { return m.encoder.Covers(g) }
+func (m *Model) Covers(g models.Group) bool { return m.encoder.features.Covers(g) }
 
 // Predict sets micros[i] to the latency in microseconds of groups[i], which
 // the model covers: always finite, positive and at most MaxTime. It takes

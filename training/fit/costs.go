@@ -240,16 +240,16 @@ func (f *costFit) addRow(r *costRow) {
 		return
 	}
 	top := max(work, longest)
-	sum := power16(work / top)
+	sum := predictor.Power16(work / top)
 	for k := range r.spans {
-		sum += power16(r.spans[k].micros / top)
+		sum += predictor.Power16(r.spans[k].micros / top)
 	}
 	base := top * math.Pow(sum, 1./16)
 	pull := r.pull(base)
-	byWork := pull * power16(work/base) / work
+	byWork := pull * predictor.Power16(work/base) / work
 	for k := range r.spans {
 		s := &r.spans[k]
-		f.addSlope(s, pull*power16(s.micros/base)/s.micros, byWork)
+		f.addSlope(s, pull*predictor.Power16(s.micros/base)/s.micros, byWork)
 	}
 }
 
@@ -266,11 +266,4 @@ func (f *costFit) addSlope(s *costSpan, byMicros, byWork float64) {
 		f.slopeWork[h.at+s.start] += h.weight * byWork
 		f.slopeWork[h.at+s.end] -= h.weight * byWork
 	}
-}
-
-func power16(x float64) float64 {
-	x *= x
-	x *= x
-	x *= x
-	return x * x
 }

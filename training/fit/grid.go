@@ -92,27 +92,14 @@ func (g *grid) eachCell(visit func(cell int, beside []int)) {
 // shares returns the cells around a span, as an encoder takes them.
 func (g *grid) shares(s models.Span) []share {
 	var found []share
-	for _, q := range around(g.seqLens, s.SeqLen) {
-		for _, b := range around(g.sizes, s.Size) {
-			if w := q.weight * b.weight; w > 0 {
-				found = append(found, share{g.cell(b.at, q.at), w})
+	for _, q := range predictor.Around(g.seqLens, s.SeqLen) {
+		for _, b := range predictor.Around(g.sizes, s.Size) {
+			if w := q.Weight * b.Weight; w > 0 {
+				found = append(found, share{g.cell(b.At, q.At), w})
 			}
 		}
 	}
 	return found
-}
-
-// around returns the positions of the knots beside a value.
-func around(knots []int, value int) []share {
-	i, found := slices.BinarySearch(knots, value)
-	switch {
-	case found || i == 0:
-		return []share{{i, 1}}
-	case i == len(knots):
-		return []share{{i - 1, 1}}
-	}
-	high := float64(value-knots[i-1]) / float64(knots[i]-knots[i-1])
-	return []share{{i - 1, 1 - high}, {i, high}}
 }
 
 // featureCells returns the cells as a predictor file holds them.
