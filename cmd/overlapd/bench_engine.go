@@ -54,18 +54,19 @@ of optimization; cut is what a worker runs.`,
 			}
 			ctx, stop := interruptible(cmd)
 			defer stop()
-			report, err := cutcost.Run(ctx, o)
+			rows, err := cutcost.Run(ctx, o)
 			if err != nil {
 				return err
 			}
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), struct {
-					*cutcost.Report
-					Commit string `json:"commit"`
-					Device string `json:"device"`
-				}{report, buildCommit(), cpuName()})
+					Runs   []cutcost.Row `json:"runs"`
+					Seed   int64         `json:"seed"`
+					Commit string        `json:"commit"`
+					Device string        `json:"device"`
+				}{rows, o.Seed, buildCommit(), cpuName()})
 			}
-			return report.WriteText(cmd.OutOrStdout())
+			return cutcost.Document(rows).WriteText(cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()

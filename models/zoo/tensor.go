@@ -59,7 +59,7 @@ func (t *tensor) encode(dst []byte, first int64, s *stream) {
 		}
 	case models.Float16:
 		for i := range len(dst) / 2 {
-			binary.LittleEndian.PutUint16(dst[2*i:], float16(t.fill.draw(s)))
+			binary.LittleEndian.PutUint16(dst[2*i:], models.EncodeFloat16(t.fill.draw(s)))
 		}
 	default:
 		for i := range len(dst) / 4 {

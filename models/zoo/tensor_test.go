@@ -98,7 +98,7 @@ func TestHalvesAreFinite(t *testing.T) {
 			}
 			f := x.fill
 			for _, v := range []float32{f.center - f.spread, f.center + f.spread} {
-				if float16(v)&0x7c00 == 0x7c00 {
+				if models.EncodeFloat16(v)&0x7c00 == 0x7c00 {
 					t.Errorf("%s: %s holds %v", name, x.name, v)
 				}
 			}

@@ -256,7 +256,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "cmd/overlapd/cutcost",
-		may:   []string{"models", "ort", "segments", "segments/wire", "segments/worker", "stats"},
+		may:   []string{"models", "ort", "report", "segments", "segments/wire", "segments/worker", "stats"},
 		why:   "it compares the engine with ONNX Runtime; no daemon is involved",
 		tests: []string{"models/zoo"},
 	},

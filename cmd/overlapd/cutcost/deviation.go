@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 )
 
@@ -90,30 +91,11 @@ func decoder(elem ort.ElementType) (int, func([]byte) float64) {
 	case ort.Float64:
 		return 8, func(b []byte) float64 { return math.Float64frombits(little.Uint64(b)) }
 	case ort.Float16:
-		return 2, func(b []byte) float64 { return half(little.Uint16(b)) }
+		return 2, func(b []byte) float64 { return models.DecodeFloat16(little.Uint16(b)) }
 	case ort.Int32:
 		return 4, func(b []byte) float64 { return float64(int32(little.Uint32(b))) }
 	case ort.Int64:
 		return 8, func(b []byte) float64 { return float64(int64(little.Uint64(b))) }
 	}
 	return 1, nil
-}
-
-// half returns the value of a number of 16 bits: a sign, 5 bits of exponent and
-// 10 of fraction.
-func half(bits uint16) float64 {
-	sign := 1.0
-	if bits&0x8000 != 0 {
-		sign = -1
-	}
-	exponent, fraction := int(bits>>10&0x1f), float64(bits&0x3ff)
-	switch {
-	case exponent == 0:
-		return sign * math.Ldexp(fraction, -24)
-	case exponent < 31:
-		return sign * math.Ldexp(1024+fraction, exponent-25)
-	case fraction == 0:
-		return math.Inf(int(sign))
-	}
-	return math.NaN()
 }

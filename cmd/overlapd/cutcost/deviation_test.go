@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/overlapd/overlapd/ort"
 )
 
@@ -51,25 +49,6 @@ func TestDeviationRefuses(t *testing.T) {
 	if _, err := compareOutputs(make([][]byte, 2), nil); err == nil {
 		t.Error("two outputs were compared with none")
 	}
-}
-
-func TestHalf(t *testing.T) {
-	for bits, want := range map[uint16]float64{
-		0: 0, 0x3c00: 1, 0xc000: -2, 0x3555: 0.333251953125, 0x0001: math.Ldexp(1, -24), 0x7bff: 65504, 0xfc00: math.Inf(-1),
-	} {
-		if got := half(bits); got != want {
-			t.Errorf("%#04x is %v, want %v", bits, got, want)
-		}
-	}
-	if !math.IsNaN(half(0x7e00)) {
-		t.Error("0x7e00 is a number")
-	}
-	rapid.Check(t, func(t *rapid.T) { // they are in order
-		a := rapid.Uint16Range(0, 0x7bfe).Draw(t, "bits")
-		if half(a) >= half(a+1) || half(a) != -half(a|0x8000) {
-			t.Fatalf("%#04x is %v and the next %v", a, half(a), half(a+1))
-		}
-	})
 }
 
 func TestDecoderReadsIntegers(t *testing.T) {

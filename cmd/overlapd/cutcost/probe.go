@@ -19,7 +19,7 @@ import (
 
 // Bounds of one measurement.
 const (
-	warmups   = 3
+	warmups   = 6 // runs before anything counts
 	minRounds = 15
 	maxRounds = 300
 )
@@ -68,27 +68,34 @@ type ProbeResult struct {
 	Device    *wire.DeviceMemory `json:"device,omitempty"`    // of a cut model on a GPU
 }
 
+// The devices of a measurement. No name means the CPU.
+const (
+	CPU  = "cpu"
+	CUDA = "cuda"
+)
+
 // probe holds what a measurement runs.
 type probe struct {
-	spec   ProbeSpec
-	place  place
-	env    *ort.Env
-	cut    *segments.CutModel
-	whole  *ort.Program
-	close  []func() error
-	values []*ort.Value
-	query  worker.Query
-	batch  models.BatchID
-	last   [][]byte // outputs of the last cut run
-	result ProbeResult
+	spec    ProbeSpec
+	onGPU   *segments.Device   // nil for the CPU
+	options ort.SessionOptions // of the whole model
+	env     *ort.Env
+	cut     *segments.CutModel
+	whole   *ort.Program
+	close   []func() error
+	values  []*ort.Value
+	query   worker.Query
+	batch   models.BatchID
+	last    [][]byte // outputs of the last cut run
+	result  ProbeResult
 }
 
 // Probe measures in this process. It may run once in a process, as memory that
 // was given back to the allocator would count for the next.
 func Probe(spec ProbeSpec) (r ProbeResult, err error) {
 	p := &probe{spec: spec}
-	if err := checkDevice(spec.Device); err != nil {
-		return r, err
+	if d := spec.Device; d != "" && d != CPU && d != CUDA {
+		return r, fmt.Errorf("unknown device %q; there are %s and %s", d, CPU, CUDA)
 	}
 	defer func() {
 		for _, c := range slices.Backward(p.close) {
@@ -104,9 +111,9 @@ func Probe(spec ProbeSpec) (r ProbeResult, err error) {
 	case ModeTime:
 		err = p.takeTurns()
 	case ModeWhole:
-		err = p.repeat(p.runWhole)
+		err = repeat(p.runWhole)
 	case ModeCut:
-		err = p.repeat(p.runCut)
+		err = repeat(p.runCut)
 	case ModeApart:
 		err = p.apart()
 	default:
@@ -118,7 +125,7 @@ func Probe(spec ProbeSpec) (r ProbeResult, err error) {
 	if p.cut != nil {
 		p.result.IntermediateBytes = p.cut.IntermediateBytes()
 	}
-	if p.cut != nil && p.place.gpu != nil {
+	if p.cut != nil && p.onGPU != nil {
 		memory := p.cut.DeviceMemory()
 		p.result.Device = &memory
 	}
@@ -142,7 +149,7 @@ func (p *probe) load() error {
 		return err
 	}
 	p.close = append(p.close, p.env.Close)
-	if err := p.openPlace(); err != nil {
+	if err := p.openDevice(); err != nil {
 		return err
 	}
 	started := time.Now()
@@ -169,9 +176,23 @@ func (p *probe) load() error {
 	return nil
 }
 
+// openDevice takes the device that the measurement names into use.
+func (p *probe) openDevice() (err error) {
+	p.options.Optimization = ort.All
+	if p.spec.Device != CUDA {
+		return nil
+	}
+	if p.onGPU, err = segments.OpenCUDA(p.env, wire.CUDASpec{Device: p.spec.GPU, Spin: p.spec.Spin, ConvSearch: string(p.spec.ConvSearch)}); err != nil {
+		return err
+	}
+	p.close = append(p.close, p.onGPU.Close)
+	p.onGPU.Session(&p.options)
+	return nil
+}
+
 func (p *probe) loadCut() (err error) {
 	p.cut, err = segments.OpenModel(p.env, segments.Config{
-		Path: p.spec.Path, CacheDir: p.spec.CacheDir, Target: p.spec.Target, Device: p.place.gpu, Limits: models.DefaultLimits(),
+		Path: p.spec.Path, CacheDir: p.spec.CacheDir, Target: p.spec.Target, Device: p.onGPU, Limits: models.DefaultLimits(),
 	})
 	if err != nil {
 		return err
@@ -182,7 +203,7 @@ func (p *probe) loadCut() (err error) {
 }
 
 func (p *probe) loadWhole() error {
-	options := p.place.whole
+	options := p.options
 	if p.spec.Mode == ModeApart {
 		options = ort.SessionOptions{Optimization: ort.All} // the CPU is what is right
 	}
@@ -202,10 +223,8 @@ func (p *probe) loadWhole() error {
 // takeTurns runs the whole and the cut model one after the other, in changing
 // order, so that whatever slows the machine down slows both.
 func (p *probe) takeTurns() error {
-	for range warmups {
-		if err := p.repeatOnce(p.runWhole, p.runCut); err != nil {
-			return err
-		}
+	if err := repeat(p.runBoth); err != nil {
+		return err
 	}
 	p.result.Equal = p.compare()
 	var device []time.Duration
@@ -229,8 +248,9 @@ func (p *probe) takeTurns() error {
 
 func ms(t time.Duration) float64 { return float64(t) / 1e6 }
 
-func (p *probe) repeat(run func() error) error {
-	for range warmups * 2 {
+// repeat runs something until it has settled.
+func repeat(run func() error) error {
+	for range warmups {
 		if err := run(); err != nil {
 			return err
 		}
@@ -238,13 +258,12 @@ func (p *probe) repeat(run func() error) error {
 	return nil
 }
 
-func (p *probe) repeatOnce(runs ...func() error) error {
-	for _, run := range runs {
-		if err := run(); err != nil {
-			return err
-		}
+// runBoth runs the whole and the cut model once each.
+func (p *probe) runBoth() error {
+	if err := p.runWhole(); err != nil {
+		return err
 	}
-	return nil
+	return p.runCut()
 }
 
 func (p *probe) runWhole() error {
@@ -276,7 +295,7 @@ func (p *probe) output(_, i int, _ models.DataType, _ []int64, bytes int64) ([]b
 
 // apart runs both once and compares their outputs.
 func (p *probe) apart() error {
-	if err := p.repeatOnce(p.runWhole, p.runCut); err != nil {
+	if err := p.runBoth(); err != nil {
 		return err
 	}
 	want := make([]*ort.Value, len(p.last))

@@ -121,7 +121,7 @@ func (t *tensor) appendBinary(b []byte, value func() float64) []byte {
 		case models.Float64:
 			b = le.AppendUint64(b, math.Float64bits(v))
 		case models.Float16:
-			b = le.AppendUint16(b, float16Bits(float32(v)))
+			b = le.AppendUint16(b, models.EncodeFloat16(float32(v)))
 		case models.BFloat16:
 			b = le.AppendUint16(b, uint16(math.Float32bits(float32(v))>>16))
 		case models.String:
@@ -133,20 +133,6 @@ func (t *tensor) appendBinary(b []byte, value func() float64) []byte {
 		}
 	}
 	return b
-}
-
-// float16Bits converts towards zero; values that are too small become zero.
-func float16Bits(f float32) uint16 {
-	bits := math.Float32bits(f)
-	sign := uint16(bits >> 16 & 0x8000)
-	exponent := int(bits>>23&0xff) - 127 + 15
-	switch {
-	case exponent <= 0:
-		return sign
-	case exponent >= 31:
-		return sign | 0x7bff
-	}
-	return sign | uint16(exponent)<<10 | uint16(bits>>13&0x3ff)
 }
 
 // appendJSON appends values as a flat JSON array.

@@ -112,16 +112,6 @@ func TestJSONEncodingIsJSON(t *testing.T) {
 	}
 }
 
-func TestFloat16Bits(t *testing.T) {
-	for f, want := range map[float32]uint16{
-		0: 0, 1: 0x3c00, -2: 0xc000, 0.5: 0x3800, 65504: 0x7bff, 1e9: 0x7bff, -1e9: 0xfbff, 1e-9: 0, -1e-9: 0x8000,
-	} {
-		if got := float16Bits(f); got != want {
-			t.Errorf("%g: %#04x, want %#04x", f, got, want)
-		}
-	}
-}
-
 func TestTensorRefuses(t *testing.T) {
 	for _, tc := range []struct {
 		datatype string

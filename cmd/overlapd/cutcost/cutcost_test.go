@@ -82,7 +82,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	var order []string
-	for _, row := range r.Runs {
+	for _, row := range r {
 		order = append(order, fmt.Sprintf("%s/%d/%d", row.Model, row.Threads, row.Batch))
 		if row.Ratio != 1.5 || row.RSSRatio != 1.5 || row.Segments != 5 || !row.Equal {
 			t.Errorf("got %+v", row)
@@ -103,7 +103,7 @@ func TestRunSaysWhatFailed(t *testing.T) {
 	if err == nil || !strings.HasPrefix(err.Error(), "m, batch 13, 1 threads: no thirteen (") {
 		t.Errorf("got %v", err)
 	}
-	if len(r.Runs) != 1 {
+	if len(r) != 1 {
 		t.Errorf("what was measured before is gone: %+v", r)
 	}
 }
@@ -159,7 +159,7 @@ func TestProbe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, row := range r.Runs {
+	for _, row := range r {
 		if !row.Equal || row.Rounds < minRounds || row.Segments < 1 || row.WholeMS <= 0 || row.CutMS <= 0 ||
 			row.WholeMinMS > row.WholeMS || row.CutMinMS > row.CutMS ||
 			row.WholeRSSBytes < 1<<20 || row.CutPeakBytes < row.CutRSSBytes {
@@ -214,5 +214,23 @@ func TestProbeRefuses(t *testing.T) {
 		if r, err := RunProbe(context.Background(), o.Command, spec); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %+v, %v, want %q", r, err, want)
 		}
+	}
+}
+
+func TestDocument(t *testing.T) {
+	d := Document([]Row{
+		{
+			Model: "resnet50", Batch: 4, Threads: 2, Segments: 58, WholeMS: 91.234, CutMS: 93.5, Ratio: 1.0248,
+			WholeRSSBytes: 300 << 20, CutRSSBytes: 330 << 20, RSSRatio: 1.1, Intermediates: 38 << 20, Equal: true,
+		},
+		{Model: "m", Batch: 1, Threads: 1, Segments: 2, WholeMS: 0.051, CutMS: 0.06, Ratio: 1.176, RSSRatio: 1},
+	})
+	const want = `model     batch  threads  operators  whole ms  cut ms  ratio  whole MiB  cut MiB  ratio  live MiB  outputs
+resnet50      4        2         58     91.23   93.50  1.025        300      330   1.10      38.0  equal
+m             1        1          2      0.05    0.06  1.176          0        0   1.00       0.0  DIFFER
+`
+	var b strings.Builder
+	if err := d.WriteText(&b); err != nil || b.String() != want {
+		t.Errorf("%v, got\n%s, want\n%s", err, &b, want)
 	}
 }

@@ -1,10 +1,10 @@
-package zoo
+package models
 
 import "math"
 
-// float16 returns the bits of the IEEE 754 half that is nearest to f, the
+// EncodeFloat16 returns the bits of the IEEE 754 half that is nearest to f, the
 // even one of two. What is too large becomes infinite.
-func float16(f float32) uint16 {
+func EncodeFloat16(f float32) uint16 {
 	const (
 		infinity      = 0x7c00
 		smallestLarge = 0x477ff000 // 65520, halfway between the largest half and the next power of two
@@ -26,4 +26,23 @@ func float16(f float32) uint16 {
 	// Adding 0.5 puts the last digit of a subnormal half at the last digit of
 	// the sum, which the addition rounds as wanted.
 	return sign | uint16(math.Float32bits(math.Float32frombits(bits)+0.5)-math.Float32bits(0.5))
+}
+
+// DecodeFloat16 returns the value of an IEEE 754 half: a sign, 5 bits of
+// exponent and 10 of fraction.
+func DecodeFloat16(bits uint16) float64 {
+	sign := 1.0
+	if bits&0x8000 != 0 {
+		sign = -1
+	}
+	exponent, fraction := int(bits>>10&0x1f), float64(bits&0x3ff)
+	switch {
+	case exponent == 0:
+		return sign * math.Ldexp(fraction, -24)
+	case exponent < 31:
+		return sign * math.Ldexp(1024+fraction, exponent-25)
+	case fraction == 0:
+		return math.Inf(int(sign))
+	}
+	return math.NaN()
 }

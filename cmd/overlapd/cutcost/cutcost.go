@@ -1,3 +1,9 @@
+// Package cutcost measures what it costs to run a model operator by operator
+// instead of as a whole, for "overlapd bench engine" and the checks of a GPU:
+// time, taken in turns within one process, and resident memory, each in a
+// process of its own. [Probe] takes one measurement in this process; [RunProbe]
+// starts a process that does, and [Run] compares models by several of them. No
+// daemon is involved.
 package cutcost
 
 import (
@@ -11,6 +17,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/overlapd/overlapd/report"
 )
 
 // probeTimeout bounds one probe: loading the largest model of the zoo from a
@@ -73,12 +81,6 @@ func (o *Options) Check() error {
 // Model is a model to measure.
 type Model struct{ Name, Path string }
 
-// Report is what Run found.
-type Report struct {
-	Runs []Row `json:"runs"`
-	Seed int64 `json:"seed"`
-}
-
 // Row compares one model at one batch and thread count.
 type Row struct {
 	Model         string  `json:"model"`
@@ -100,27 +102,46 @@ type Row struct {
 	Equal         bool    `json:"equal"`
 }
 
-// Run measures everything that o asks for, one process at a time.
-func Run(ctx context.Context, o Options) (*Report, error) {
+// Run measures everything that o asks for, one process at a time. Where one
+// fails, it returns what was measured before, too.
+func Run(ctx context.Context, o Options) ([]Row, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
-	r := &Report{Seed: o.Seed}
+	var rows []Row
 	for _, m := range o.Models {
 		for _, threads := range o.Threads {
 			for _, batch := range o.Batches {
 				row, err := o.compare(ctx, m, batch, threads)
 				if err != nil {
-					return r, fmt.Errorf("%s, batch %d, %d threads: %w", m.Name, batch, threads, err)
+					return rows, fmt.Errorf("%s, batch %d, %d threads: %w", m.Name, batch, threads, err)
 				}
-				r.Runs = append(r.Runs, row)
+				rows = append(rows, row)
 			}
 		}
 	}
-	return r, nil
+	return rows, nil
+}
+
+// Document returns comparisons for a person to look at.
+func Document(rows []Row) *report.Document {
+	mib := func(bytes int64) float64 { return float64(bytes) / (1 << 20) }
+	t := report.NewTable("model", "batch", "threads", "operators", "whole ms", "cut ms", "ratio", "whole MiB", "cut MiB", "ratio", "live MiB", "outputs")
+	for _, row := range rows {
+		equal := "equal"
+		if !row.Equal {
+			equal = "DIFFER"
+		}
+		t.Rowf("%s\t%d\t%d\t%d\t%.2f\t%.2f\t%.3f\t%.0f\t%.0f\t%.2f\t%.1f\t%s",
+			row.Model, row.Batch, row.Threads, row.Segments, row.WholeMS, row.CutMS, row.Ratio,
+			mib(row.WholeRSSBytes), mib(row.CutRSSBytes), row.RSSRatio, mib(row.Intermediates), equal)
+	}
+	d := &report.Document{Title: "Cut against whole"}
+	d.Table(t)
+	return d
 }
 
 func (o *Options) compare(ctx context.Context, m Model, batch, threads int) (Row, error) {
