@@ -155,7 +155,7 @@ func newGPURig(t *testing.T, services ...string) *gpuRig {
 
 // divide puts the services on instances that the daemon creates.
 func (r *gpuRig) divide(instances ...config.MIGInstance) *gpuRig {
-	r.config.MIG = config.MIG{Owner: true, Instances: instances}
+	r.config.MIG.Owner, r.config.MIG.Instances = true, instances
 	return r
 }
 

@@ -107,7 +107,7 @@ var errManyInstances = errors.New("overlapd profile measures one device: write a
 // not fit is refused, and the others serve.
 func (d *unit) place(spec *executor.ServiceSpec, s *config.Service, memory *gpu.Ledger) (release func(), err error) {
 	release = func() {}
-	limits, err := mpsLimits(&s.MPS)
+	limits, err := mpsLimits(s)
 	if err != nil {
 		return release, err
 	}
@@ -131,7 +131,8 @@ func (d *unit) place(spec *executor.ServiceSpec, s *config.Service, memory *gpu.
 	return release, err
 }
 
-func mpsLimits(l *config.MPSLimits) (mps.Limits, error) {
+func mpsLimits(s *config.Service) (mps.Limits, error) {
+	l := &s.MPS
 	priority, err := mps.ParsePriority(l.Priority)
 	return mps.Limits{ActiveThreadPercentage: l.Percentage, PinnedMemoryBytes: l.PinnedMemory, Priority: priority}, err
 }

@@ -128,8 +128,9 @@ func TestShare(t *testing.T) {
 
 func TestGiven(t *testing.T) {
 	for _, tt := range []struct{ limit, own, want int64 }{{0, 0, 0}, {5, 0, 5}, {0, 6, 6}, {5, 6, 5}, {6, 5, 5}} {
-		u := &unit{config: config.Config{CUDA: config.CUDA{MemoryLimit: tt.limit}}}
-		if got := u.given(&config.Service{MPS: config.MPSLimits{PinnedMemory: tt.own}}); got != tt.want {
+		u, s := new(unit), new(config.Service)
+		u.config.CUDA.MemoryLimit, s.MPS.PinnedMemory = tt.limit, tt.own
+		if got := u.given(s); got != tt.want {
 			t.Errorf("%+v: %d", tt, got)
 		}
 	}

@@ -159,7 +159,7 @@ func (r *reload) unitOf(name string) *unit {
 	if len(r.units) == 1 {
 		return r.unit
 	}
-	if i := r.next.MIG.Place(name); i >= 0 && i < len(r.units) {
+	if i := r.next.Place(name); i >= 0 && i < len(r.units) {
 		return r.units[i]
 	}
 	return nil

@@ -35,7 +35,7 @@ func TestReloadIsCutShortTooLate(t *testing.T) {
 		if err := run.await("new", r.unit, s, j); err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		if c := r.Daemon.Config(); len(run.done.Failed) > 0 || !c.Has("new") {
+		if c := r.Daemon.Config(); len(run.done.Failed) > 0 || c.Service("new") == nil {
 			t.Fatalf("it serves, and is told to have failed: %+v", run.done.Failed)
 		}
 		select {

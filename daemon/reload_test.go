@@ -212,7 +212,7 @@ func TestReloadFails(t *testing.T) {
 				t.Errorf("the old one does not serve: %v", err)
 			}
 			r.until("its slot is free", func(l *loop) bool { return l.leaving == 0 })
-			if c := r.Daemon.Config(); c.Service("s0").Threads != 0 || !c.Has("new") {
+			if c := r.Daemon.Config(); c.Service("s0").Threads != 0 || c.Service("new") == nil {
 				t.Errorf("the configuration has %+v", c.Services)
 			}
 		})

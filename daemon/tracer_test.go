@@ -19,23 +19,23 @@ import (
 // collector, and is refused if it cannot have the one that is configured.
 func TestNewTracer(t *testing.T) {
 	log := new(logBuffer)
-	daemonOf := func(change func(*config.Tracing)) *Daemon {
+	daemonOf := func(change func(*config.Config)) *Daemon {
 		c := config.Default()
-		change(&c.Tracing)
+		change(&c)
 		return &Daemon{unit: &unit{}, units: make([]*unit, 1), config: c, log: zerolog.New(log)}
 	}
-	if tracer, err := daemonOf(func(*config.Tracing) {}).newTracer("test"); tracer != nil || err != nil {
+	if tracer, err := daemonOf(func(*config.Config) {}).newTracer("test"); tracer != nil || err != nil {
 		t.Errorf("none is configured: %v, %v", tracer, err)
 	}
 	absent := filepath.Join(t.TempDir(), "absent")
-	d := daemonOf(func(c *config.Tracing) { c.Endpoint, c.HeadersFile = "http://localhost:4318", absent })
+	d := daemonOf(func(c *config.Config) { c.Tracing.Endpoint, c.Tracing.HeadersFile = "http://localhost:4318", absent })
 	if _, err := d.newTracer("test"); !errors.Is(err, otlp.ErrHeaders) || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("its headers are not there: %v", err)
 	}
 	c := collector.New(t)
 	c.Refuse(100, 403)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.URL)
-	d = daemonOf(func(*config.Tracing) {})
+	d = daemonOf(func(*config.Config) {})
 	tracer, err := d.newTracer("test")
 	if err != nil || tracer == nil {
 		t.Fatalf("the environment names one: %v", err)

@@ -92,7 +92,7 @@ func (o *socketOptions) ofConfig(systemd string) (string, error) {
 		return "", fmt.Errorf(`%s: admin_socket is off; set it to "auto" and restart the daemon, or send it SIGHUP`, o.config)
 	}
 	instance := strings.TrimSuffix(filepath.Base(o.config), ".toml")
-	if !c.Admin.Chosen() {
+	if !c.AdminChosen() {
 		paths = append(paths, filepath.Join(systemd, instance, "admin.sock"))
 	}
 	if i := slices.IndexFunc(paths, listened); i >= 0 {

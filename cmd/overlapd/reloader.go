@@ -201,7 +201,7 @@ func administer(c *config.Config, reloads *admin.Reloads, host admin.Host, log z
 			log.Warn().Uint32("uid", p.UID).Int("pid", p.PID).Msg("refused somebody at the admin socket who may not use it")
 		},
 	})
-	if err != nil && (c.Admin.Chosen() || c.Admin.Group != "") {
+	if err != nil && (c.AdminChosen() || c.Admin.Group != "") {
 		return nil, err
 	}
 	if err != nil {

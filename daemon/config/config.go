@@ -3,9 +3,9 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
-
-	"github.com/overlapd/overlapd/cuda/mps"
 )
 
 // Limits on the configuration itself.
@@ -14,103 +14,14 @@ const (
 	MaxServices = 64
 )
 
-// Config is the configuration of a daemon. [Default] says what each field is
-// when the file does not name it.
-type Config struct {
-	Listen        string // "host:port", or "unix:/path"
-	GRPCListen    string // the same for gRPC, "" for none
-	StateDir      string // state file and cut models
-	Device        string // "auto", "cpu", "cuda" or "emulated"
-	GPU           string // index, UUID or PCI address, "" for the first
-	DeviceProfile string // what an emulated device is made of
-	DeviceSeed    int    // of the times that an emulated device takes
-	Policy        string
-	Ways          int           // groups that a search for the next one asks about at once
-	DrainTimeout  time.Duration // how long a stopping daemon works on what it has accepted
-	LogLevel      string
-	LogFormat     string // "console" or "json"
-	Metrics       bool   // the endpoint has /metrics
-	Admin         Admin
-	Limits        Limits
-	TLS           TLS
-	Access        Access
-	Worker        Worker
-	Profile       Profile
-	Predictor     Predictor
-	Decisions     Decisions
-	Tracing       Tracing
-	CUDA          CUDA
-	MPS           MPS
-	MIG           MIG
-	Services      []Service
-}
-
-// Limits bounds what clients can take of the endpoint.
-type Limits struct {
-	RequestBytes  int64         // body of one request, before and after decompression
-	MemoryBytes   int64         // bodies of all requests being read or decoded, and long answers until they are sent
-	HeaderBytes   int64         // header of one request
-	Connections   int           // open at once
-	ReadTimeout   time.Duration // from the first byte of a request to its last
-	WriteTimeout  time.Duration // of one answer
-	IdleTimeout   time.Duration // between two requests on a connection
-	Hosts         []string      // further names that Host and Origin may carry
-	CompressBytes int64         // answers shorter than this are never compressed
-}
-
-// Worker is what every worker gets. A service may set its own threads.
-type Worker struct {
-	Threads           int           // intra-op, 0 for one per core
-	Spin              bool          // waiting threads spin
-	Poll              time.Duration // how long daemon and worker look for each other's next message before they sleep
-	SpanTimeout       time.Duration
-	LoadTimeout       time.Duration
-	RestartLimit      int // losses within a minute after which the service is given up
-	BackoffMin        time.Duration
-	BackoffMax        time.Duration
-	InputBytes        int64 // shared memory for the inputs of all queries of a service
-	OutputBytes       int64 // shared memory for their outputs
-	IntermediateBytes int64 // for the intermediates of paused batches
-}
-
-// Profile says how operator groups are measured.
-type Profile struct {
-	OnStart bool          // a daemon whose policy overlaps measures while it is idle, if it has no predictor
-	Time    time.Duration // that it may spend on that after each start
-	Groups  int           // to measure in all
-	Repeats int           // runs of each group, at most
-	Spans   int           // of a group, at most
-	Seed    int           // of what is measured
-}
-
-// Predictor says where the predictor of groups comes from.
-type Predictor struct {
-	File  string // "" for the newest in the state file that knows these models on this device
-	Train bool   // fit one when measuring is done
-}
-
-// Decisions bounds the decision log in the state folder.
-type Decisions struct {
-	Log       bool
-	FileBytes int64 // after which the next file begins
-	Files     int   // that are kept
-}
-
-// Service is one service.
-type Service struct {
-	Name          string
-	Model         string        // "zoo:NAME", the path of an ONNX file, or "emulated:NAME" on an emulated device
-	Target        time.Duration // QoS target
-	QueueLimit    int
-	MaxBatch      int // largest batch formed by merging queries, 1 for none
-	MaxQueryBatch int // largest batch dimension of one query
-	Threads       int // 0 for worker.threads
-	Cut           int // segments to cut the model into, 0 for one per node, on a GPU for 24; -1 for one per node there, too
-	BestEffort    bool
-	Sizes         []int // batch sizes that are measured, none for 1 and doubles of it up to MaxBatch and at least 4
-	SeqLens       []int // sequence lengths that are measured, if the model has one
-	MPS           MPSLimits
-}
+// The devices of a configuration. DeviceEmulated is also what stands wherever
+// it is said what runs a model.
+const (
+	DeviceAuto     = "auto"
+	DeviceCPU      = "cpu"
+	DeviceCUDA     = "cuda"
+	DeviceEmulated = "emulated"
+)
 
 const (
 	// ZooPrefix starts a model that overlapd builds itself.
@@ -121,81 +32,188 @@ const (
 
 	// UnixPrefix starts an address that is the path of a Unix socket.
 	UnixPrefix = "unix:"
+
+	// ExtendRequested is the cuda.arena_extend that takes no more than is asked for.
+	ExtendRequested = "same_as_requested"
+
+	mpsExisting = "existing"
+	mpsOff      = "off"
 )
 
-// Emulated reports whether nothing is computed, and groups only take the time
-// that they would on a device.
-func (c *Config) Emulated() bool { return c.Device == DeviceEmulated }
+// Config is the configuration of a daemon. Each field is declared once, by its
+// tags; see [key] for what they say. docs/configuration.md tells users what the
+// keys mean.
+type Config struct {
+	Listen        string        `toml:"listen" default:"127.0.0.1:8000"`
+	GRPCListen    string        `toml:"grpc_listen" default:"127.0.0.1:8001"` // "" for none
+	StateDir      string        `toml:"state_dir"`                            // by default that of the environment
+	Device        string        `toml:"device" default:"auto" oneof:"auto,cpu,cuda,emulated"`
+	GPU           string        `toml:"gpu" gpu:"only"` // index, UUID or PCI address, "" for the first
+	DeviceProfile string        `toml:"device_profile" path:"file"`
+	DeviceSeed    int           `toml:"device_seed" default:"1" min:"0" max:"1073741824"`
+	Policy        string        `toml:"policy" default:"overlap"`
+	Ways          int           `toml:"ways" default:"4" min:"1" max:"64"`
+	DrainTimeout  time.Duration `toml:"drain_timeout" default:"30s" reload:"now"`
+	LogLevel      string        `toml:"log_level" default:"info" oneof:"trace,debug,info,warn,error" reload:"now"`
+	LogFormat     string        `toml:"log_format" default:"console" oneof:"console,json"`
+	Metrics       bool          `toml:"metrics" default:"true"`
+
+	Admin struct {
+		Socket string `toml:"admin_socket" default:"auto"` // path, "auto", or "" or "off" for none
+		Group  string `toml:"admin_group"`                 // whose members may use it, "" for nobody's
+	}
+
+	Limits Limits `toml:"limits"`
+
+	// TLS is how both endpoints are encrypted. Without a certificate they are not.
+	TLS struct {
+		Cert       string `toml:"cert" path:"file"`
+		Key        string `toml:"key" path:"file"`
+		ClientCA   string `toml:"client_ca" path:"file"`
+		MinVersion string `toml:"min_version" default:"1.3" oneof:"1.2,1.3"`
+	} `toml:"tls"`
+
+	// Access is who may ask. Without a file of tokens that is everybody.
+	Access struct {
+		TokenFile string `toml:"token_file" path:"file"`
+		Metrics   bool   `toml:"metrics" default:"true"` // /metrics needs a token, too
+	} `toml:"access"`
+
+	Worker  Worker  `toml:"worker"`
+	Profile Profile `toml:"profile"`
+
+	// Predictor is where the predictor of groups comes from: a file, or the newest
+	// in the state file that knows these models on this device.
+	Predictor struct {
+		File  string `toml:"file" path:"file"`
+		Train bool   `toml:"train" default:"true"` // fit one when measuring is done
+	} `toml:"predictor"`
+
+	// Decisions bounds the decision log in the state folder.
+	Decisions struct {
+		Log       bool  `toml:"log"`
+		FileBytes int64 `toml:"file_bytes" default:"64MiB" min:"64KiB"` // after which the next file begins
+		Files     int   `toml:"files" default:"4" min:"1" max:"1024"`   // that are kept
+	} `toml:"decisions"`
+
+	// Tracing is which queries are traced, and the collector that gets their spans.
+	Tracing struct {
+		Endpoint    string  `toml:"endpoint"` // URL, "" for that of the environment, or none
+		Sample      float64 `toml:"sample" default:"1" min:"0" max:"1"`
+		HeadersFile string  `toml:"headers_file" path:"file"`
+		CAFile      string  `toml:"ca_file" path:"file"`
+		CertFile    string  `toml:"cert_file" path:"file"`
+		KeyFile     string  `toml:"key_file" path:"file"`
+		Service     string  `toml:"service" default:"overlapd"` // service.name
+		Instance    string  `toml:"instance"`                   // service.instance.id, "" for the GPU's UUID or the address
+	} `toml:"tracing"`
+
+	// CUDA is what every worker on a GPU gets.
+	CUDA struct {
+		TF32        bool   `toml:"tf32" gpu:"only"` // float32 products may round their factors to 10 bits
+		MemoryLimit int64  `toml:"memory_limit" default:"0B" min:"1MiB" zero:"all" gpu:"only"`
+		ArenaExtend string `toml:"arena_extend" default:"next_power_of_two" oneof:"next_power_of_two,same_as_requested" gpu:"only"`
+	} `toml:"cuda"`
+
+	// MPS is how workers share a GPU.
+	MPS struct {
+		Mode    string `toml:"mode" default:"own" oneof:"own,existing,off" gpu:"only"`
+		Dir     string `toml:"dir" gpu:"only"`
+		Program string `toml:"program" gpu:"only"` // nvidia-cuda-mps-control, "" looks in PATH
+	} `toml:"mps"`
+
+	// MIG is how a GPU is divided. Without instances it is not.
+	MIG struct {
+		Owner     bool          `toml:"owner" gpu:"only"` // create what is missing, and destroy that again
+		Instances []MIGInstance `toml:"instance" max:"16" gpu:"only"`
+	} `toml:"mig"`
+
+	Services []Service `toml:"service" max:"64"`
+}
+
+// Limits bounds what clients can take of the endpoint.
+type Limits struct {
+	RequestBytes  int64         `toml:"request_bytes" default:"64MiB" min:"1B"`
+	MemoryBytes   int64         `toml:"memory_bytes" default:"512MiB" min:"1B"`
+	HeaderBytes   int64         `toml:"header_bytes" default:"16KiB" min:"1KiB" max:"1MiB"`
+	Connections   int           `toml:"connections" default:"1024" min:"1" max:"131072"`
+	ReadTimeout   time.Duration `toml:"read_timeout" default:"30s"` // from the first byte of a request to its last
+	WriteTimeout  time.Duration `toml:"write_timeout" default:"30s"`
+	IdleTimeout   time.Duration `toml:"idle_timeout" default:"2m"`
+	Hosts         []string      `toml:"hosts"` // further names that Host and Origin may carry
+	CompressBytes int64         `toml:"compress_bytes" default:"1KiB" min:"0B"`
+}
+
+// Worker is what every worker gets. A service may set its own threads.
+type Worker struct {
+	Threads           int           `toml:"threads" default:"0" min:"0" max:"1024"` // 0 for one per core
+	Spin              bool          `toml:"spin"`
+	Poll              time.Duration `toml:"poll" default:"200µs" min:"0s" max:"10ms"`
+	SpanTimeout       time.Duration `toml:"span_timeout" default:"10s"`
+	LoadTimeout       time.Duration `toml:"load_timeout" default:"2m"`
+	RestartLimit      int           `toml:"restart_limit" default:"30" min:"1" max:"1048576"`
+	BackoffMin        time.Duration `toml:"backoff_min" default:"50ms"`
+	BackoffMax        time.Duration `toml:"backoff_max" default:"1s"`
+	InputBytes        int64         `toml:"input_bytes" default:"256MiB" min:"64B"`
+	OutputBytes       int64         `toml:"output_bytes" default:"128MiB" min:"64B"`
+	IntermediateBytes int64         `toml:"intermediate_bytes" default:"1GiB" min:"64B"`
+}
+
+// Profile is how operator groups are measured.
+type Profile struct {
+	OnStart bool          `toml:"on_start" default:"true"`
+	Time    time.Duration `toml:"time" default:"2m"` // that a daemon may spend on it after each start
+	Groups  int           `toml:"groups" default:"600" min:"1" max:"1048576"`
+	Repeats int           `toml:"repeats" default:"8" min:"1" max:"1024"`
+	Spans   int           `toml:"spans" default:"4" min:"1" max:"16"`
+	Seed    int           `toml:"seed" default:"1" min:"0" max:"1073741824"`
+}
+
+// MIGInstance is one part of a GPU, with the services that run on it.
+type MIGInstance struct {
+	Profile  string   `toml:"profile"`
+	Services []string `toml:"services"`
+}
+
+// Service is one service.
+type Service struct {
+	Name          string        `toml:"name"`
+	Model         string        `toml:"model" reload:"worker"` // "zoo:NAME", the path of an ONNX file, or "emulated:NAME"
+	Target        time.Duration `toml:"target" default:"100ms"`
+	QueueLimit    int           `toml:"queue_limit" default:"256" min:"1" max:"1048576"`
+	MaxBatch      int           `toml:"max_batch" default:"1" min:"1" max:"4096"`
+	MaxQueryBatch int           `toml:"max_query_batch" default:"64" min:"1" max:"4096"`
+	Threads       int           `toml:"threads" default:"0" min:"0" max:"1024" reload:"worker"` // 0 for worker.threads
+
+	// Cut is how many operators the model is cut into: 0 for one per node, on a GPU
+	// for what the worker chooses; -1 for one per node there, too.
+	Cut        int   `toml:"cut" default:"0" min:"-1" max:"1048576" reload:"worker"`
+	BestEffort bool  `toml:"best_effort"`
+	Sizes      []int `toml:"sizes"` // that are measured; see MeasuredSizes
+	SeqLens    []int `toml:"seq_lens" default:"[16, 64]"`
+
+	// MPS is what the service may take of a GPU that it shares.
+	MPS struct {
+		Percentage   int    `toml:"active_thread_percentage" default:"0" min:"0" max:"100" gpu:"only" reload:"worker"`
+		PinnedMemory int64  `toml:"pinned_memory_limit" default:"0B" min:"1MiB" zero:"all" gpu:"only" reload:"worker"`
+		Priority     string `toml:"client_priority" default:"normal" oneof:"normal,below_normal" gpu:"only" reload:"worker"`
+	}
+}
 
 // Default returns the configuration of an empty file. It has no service.
 func Default() Config {
-	return Config{
-		Listen:       "127.0.0.1:8000",
-		GRPCListen:   "127.0.0.1:8001",
-		StateDir:     defaultStateDir(),
-		Device:       DeviceAuto,
-		DeviceSeed:   1,
-		Policy:       "overlap",
-		Ways:         4,
-		DrainTimeout: 30 * time.Second,
-		LogLevel:     "info",
-		LogFormat:    "console",
-		Metrics:      true,
-		Admin:        Admin{Socket: adminAuto},
-		Limits: Limits{
-			RequestBytes: 64 << 20,
-			MemoryBytes:  512 << 20,
-			HeaderBytes:  16 << 10,
-			Connections:  1024,
-			ReadTimeout:  30 * time.Second,
-			WriteTimeout: 30 * time.Second,
-			IdleTimeout:  2 * time.Minute,
-
-			CompressBytes: 1 << 10,
-		},
-		TLS:    TLS{MinVersion: "1.3"},
-		Access: Access{Metrics: true},
-		Worker: Worker{
-			Poll:              200 * time.Microsecond,
-			SpanTimeout:       10 * time.Second,
-			LoadTimeout:       2 * time.Minute,
-			RestartLimit:      30,
-			BackoffMin:        50 * time.Millisecond,
-			BackoffMax:        time.Second,
-			InputBytes:        256 << 20,
-			OutputBytes:       128 << 20,
-			IntermediateBytes: 1 << 30,
-		},
-		Profile:   Profile{OnStart: true, Time: 2 * time.Minute, Groups: 600, Repeats: 8, Spans: 4, Seed: 1},
-		Predictor: Predictor{Train: true},
-		Decisions: Decisions{FileBytes: 64 << 20, Files: 4},
-		Tracing:   Tracing{Sample: 1, Service: "overlapd"},
-		CUDA:      CUDA{ArenaExtend: extendDoubling},
-		MPS:       MPS{Mode: MPSOwn},
-	}
+	var c Config
+	setDefaults(&c)
+	c.StateDir = defaultStateDir()
+	return c
 }
 
 // DefaultService returns a service of which only the name and the model are
 // missing.
 func DefaultService() Service {
-	return Service{
-		Target: 100 * time.Millisecond, QueueLimit: 256, MaxBatch: 1, MaxQueryBatch: 64,
-		SeqLens: []int{16, 64}, MPS: MPSLimits{Priority: mps.PriorityNormal.String()},
-	}
-}
-
-// sizes returns the batch sizes that are measured.
-func (s *Service) MeasuredSizes() []int {
-	if len(s.Sizes) > 0 {
-		return s.Sizes
-	}
-	const least = 4 // clients choose batches of their own, too
-	var sizes []int
-	most := max(s.MaxBatch, min(least, s.MaxQueryBatch))
-	for n := 1; n < most; n *= 2 {
-		sizes = append(sizes, n)
-	}
-	return append(sizes, most)
+	var s Service
+	setDefaults(&s)
+	return s
 }
 
 // Embedded returns the configuration that runs without a file: two services
@@ -226,6 +244,13 @@ func defaultStateDir() string {
 	return filepath.Join(home, ".local", "state", "overlapd")
 }
 
+// Emulated reports whether nothing is computed, and groups only take the time
+// that they would on a device.
+func (c *Config) Emulated() bool { return c.Device == DeviceEmulated }
+
+// MayUseGPU reports whether the services may come to run on a GPU.
+func (c *Config) MayUseGPU() bool { return c.Device == DeviceAuto || c.Device == DeviceCUDA }
+
 // Names returns the names of the services in their order.
 func (c *Config) Names() []string {
 	names := make([]string, len(c.Services))
@@ -233,4 +258,39 @@ func (c *Config) Names() []string {
 		names[i] = c.Services[i].Name
 	}
 	return names
+}
+
+// Service returns the entry of a service, or nil.
+func (c *Config) Service(name string) *Service {
+	i := slices.IndexFunc(c.Services, func(s Service) bool { return s.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &c.Services[i]
+}
+
+// Place returns on which MIG instance a service is, or -1.
+func (c *Config) Place(service string) int {
+	return slices.IndexFunc(c.MIG.Instances, func(i MIGInstance) bool { return slices.Contains(i.Services, service) })
+}
+
+// MeasuredSizes returns the batch sizes that are measured: those that are
+// configured, or 1 and its doubles up to what is merged, and at least 4, for
+// clients choose batches of their own, too.
+func (s *Service) MeasuredSizes() []int {
+	if len(s.Sizes) > 0 {
+		return s.Sizes
+	}
+	const least = 4
+	var sizes []int
+	most := max(s.MaxBatch, min(least, s.MaxQueryBatch))
+	for n := 1; n < most; n *= 2 {
+		sizes = append(sizes, n)
+	}
+	return append(sizes, most)
+}
+
+// isPath reports whether a model is neither of the zoo nor of an emulated device.
+func (s *Service) isPath() bool {
+	return !strings.HasPrefix(s.Model, ZooPrefix) && !strings.HasPrefix(s.Model, EmulatedPrefix)
 }

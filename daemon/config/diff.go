@@ -1,7 +1,9 @@
 package config
 
 import (
+	"reflect"
 	"slices"
+	"strings"
 )
 
 // Changes says what a new configuration changes, and when. Services go by
@@ -31,20 +33,25 @@ func Diff(old, next Config, rewritten func(service string) bool) Changes {
 	for i := range next.Services {
 		s := &next.Services[i]
 		was := old.Service(s.Name)
-		switch {
-		case was == nil:
+		if was == nil {
 			c.Added = append(c.Added, s.Name)
-		case was.needsWorker(s) || rewritten(s.Name):
+			continue
+		}
+		switch changed, worker := was.changes(s); {
+		case worker || rewritten(s.Name):
 			c.Replaced = append(c.Replaced, s.Name)
-		case was.changes(s):
+		case changed:
 			c.Changed = append(c.Changed, s.Name)
 		}
 	}
-	for _, key := range listKeys(old).differ(listKeys(next)) {
-		if effectOf(key) == atOnce {
-			c.Settings = append(c.Settings, key)
-		} else {
-			c.Restart = append(c.Restart, key)
+	was, is := settings(&old), settings(&next)
+	for i := range is {
+		switch {
+		case format(was[i].value) == format(is[i].value):
+		case is[i].tag.Get("reload") == "now":
+			c.Settings = append(c.Settings, is[i].name)
+		default:
+			c.Restart = append(c.Restart, is[i].name)
 		}
 	}
 	if !samePlaces(&old, &next) {
@@ -56,42 +63,42 @@ func Diff(old, next Config, rewritten func(service string) bool) Changes {
 // instanceKey is the key of how a GPU is divided.
 const instanceKey = "mig.instance"
 
-// Service returns the entry of a service, or nil.
-func (c *Config) Service(name string) *Service {
-	i := slices.IndexFunc(c.Services, func(s Service) bool { return s.Name == name })
-	if i < 0 {
-		return nil
-	}
-	return &c.Services[i]
-}
-
 // missing returns the services of c that other has not.
 func missing(c, other *Config) (names []string) {
 	for i := range c.Services {
-		if name := c.Services[i].Name; !other.Has(name) {
+		if name := c.Services[i].Name; other.Service(name) == nil {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// needsWorker reports whether what a worker was started with is another in
-// next.
-func (s *Service) needsWorker(next *Service) bool {
-	return s.Model != next.Model || s.Threads != next.Threads || s.Cut != next.Cut || !s.MPS.same(&next.MPS)
+// settings returns the keys outside the services and outside the instances of a
+// GPU, which are compared by name.
+func settings(c *Config) (list []key) {
+	c.keys(func(k key) {
+		if !k.isTables() && !strings.Contains(k.name, "[") {
+			list = append(list, k)
+		}
+	})
+	return list
 }
 
-func (l *MPSLimits) same(other *MPSLimits) bool {
-	return l.Percentage == other.Percentage && l.PinnedMemory == other.PinnedMemory && l.priority() == other.priority()
-}
-
-// changes reports whether anything differs that the daemon itself goes by. A
-// worker does with whatever batches come; max_batch and seq_lens are for it no
-// more than what it warms up.
-func (s *Service) changes(next *Service) bool {
-	return s.Target != next.Target || s.QueueLimit != next.QueueLimit ||
-		s.MaxBatch != next.MaxBatch || s.MaxQueryBatch != next.MaxQueryBatch || s.BestEffort != next.BestEffort ||
-		!slices.Equal(s.MeasuredSizes(), next.MeasuredSizes()) || !slices.Equal(s.SeqLens, next.SeqLens)
+// changes reports whether a service changes at all, and whether by a key that its
+// worker was started with. A worker does with whatever batches come: what else
+// changes is for it no more than what it warms up.
+func (s *Service) changes(next *Service) (any, worker bool) {
+	old, now := *s, *next
+	old.Sizes, now.Sizes = s.MeasuredSizes(), next.MeasuredSizes()
+	var was []key
+	walk("", reflect.ValueOf(&old).Elem(), func(k key) { was = append(was, k) })
+	walk("", reflect.ValueOf(&now).Elem(), func(k key) {
+		if format(was[0].value) != format(k.value) {
+			any, worker = true, worker || k.tag.Get("reload") == "worker"
+		}
+		was = was[1:]
+	})
+	return any, worker
 }
 
 // samePlaces reports whether a GPU is divided alike and each service that stays
@@ -102,16 +109,11 @@ func samePlaces(old, next *Config) bool {
 	}
 	for i := range old.Services {
 		name := old.Services[i].Name
-		if next.Has(name) && old.MIG.Place(name) != next.MIG.Place(name) {
+		if next.Service(name) != nil && old.Place(name) != next.Place(name) {
 			return false
 		}
 	}
 	return true
-}
-
-// Place returns on which instance a service is, or -1.
-func (m *MIG) Place(service string) int {
-	return slices.IndexFunc(m.Instances, func(i MIGInstance) bool { return slices.Contains(i.Services, service) })
 }
 
 // Applied returns the configuration that holds once next has taken effect as
@@ -120,17 +122,21 @@ func (m *MIG) Place(service string) int {
 // is an instance of that number and profile.
 func Applied(old, next Config) Config {
 	c := old
-	c.LogLevel, c.DrainTimeout = next.LogLevel, next.DrainTimeout
+	for i, k := range settings(&c) {
+		if k.tag.Get("reload") == "now" {
+			k.value.Set(settings(&next)[i].value)
+		}
+	}
 	c.Services = slices.Clone(next.Services)
 	c.MIG.Instances = slices.Clone(old.MIG.Instances)
 	for i := range c.MIG.Instances {
 		at := &c.MIG.Instances[i]
-		at.Services = slices.DeleteFunc(slices.Clone(at.Services), func(name string) bool { return !next.Has(name) })
+		at.Services = slices.DeleteFunc(slices.Clone(at.Services), func(name string) bool { return next.Service(name) == nil })
 		if i >= len(next.MIG.Instances) || next.MIG.Instances[i].Profile != at.Profile {
 			continue
 		}
 		for _, name := range next.MIG.Instances[i].Services {
-			if !old.Has(name) {
+			if old.Service(name) == nil {
 				at.Services = append(at.Services, name)
 			}
 		}

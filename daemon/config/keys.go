@@ -1,111 +1,337 @@
 package config
 
-import "time"
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
-// keys visits the keys of a table: to read them from a file, or to print
-// them. That there is one list for both is why what `overlapd check` prints
-// can be read back.
-type keys interface {
-	text(key string, v *string)
-	texts(key string, v *[]string)
-	number(key string, v *int)
-	numbers(key string, v *[]int)
-	flag(key string, v *bool)
-	duration(key string, v *time.Duration)
-	bytes(key string, v *int64)
-	ratio(key string, v *float64)
-	table(key string, visit func(keys))
+	"github.com/pelletier/go-toml/v2"
+)
 
-	// tables visits an array of tables, of which there are n. Reading one, it
-	// first makes room, which returns for how many there is.
-	tables(key string, n int, room func(n int) int, visit func(i int, k keys))
+// key is one key of a configuration, declared by the tags of a field:
+//
+//	toml     its name; a struct without one has its keys in the table around it
+//	default  its value where the file does not have it, in TOML (strings without quotes)
+//	min, max the bounds of its value, both included
+//	zero     0 may be said besides what is within the bounds, and stands for this
+//	oneof    the words that it may be
+//	path     a relative path is below the folder of the configuration
+//	gpu      it concerns a GPU, and may not be set where there cannot be one
+//	reload   "now": a reload applies it; "worker": of a service, it needs a new
+//	         worker. Of what else changes, a service needs no new worker, and all
+//	         other keys need a restart of the daemon.
+//
+// The type of the field is that of the value, too: an int64 is a number of
+// bytes, which may be written with a unit, and a time.Duration has one.
+type key struct {
+	name  string // with its tables, such as limits.hosts or service[1].name
+	tag   reflect.StructTag
+	value reflect.Value
 }
 
-func (c *Config) keys(k keys) {
-	k.text("listen", &c.Listen)
-	k.text("grpc_listen", &c.GRPCListen)
-	k.text("state_dir", &c.StateDir)
-	k.text("device", &c.Device)
-	k.text("gpu", &c.GPU)
-	k.text("device_profile", &c.DeviceProfile)
-	k.number("device_seed", &c.DeviceSeed)
-	k.text("policy", &c.Policy)
-	k.number("ways", &c.Ways)
-	k.duration("drain_timeout", &c.DrainTimeout)
-	k.text("log_level", &c.LogLevel)
-	k.text("log_format", &c.LogFormat)
-	k.flag("metrics", &c.Metrics)
-	c.Admin.keys(k)
-	k.table("limits", c.Limits.keys)
-	k.table("tls", c.TLS.keys)
-	k.table("access", c.Access.keys)
-	k.table("worker", c.Worker.keys)
-	k.table("profile", c.Profile.keys)
-	k.table("predictor", c.Predictor.keys)
-	k.table("decisions", c.Decisions.keys)
-	k.table("tracing", c.Tracing.keys)
-	k.table("cuda", c.CUDA.keys)
-	k.table("mps", c.MPS.keys)
-	k.table("mig", c.MIG.keys)
+// walk visits the keys of a table and of those below it, in the order in which
+// they are declared. An array of tables is visited as a key, and then each of
+// its tables.
+func walk(prefix string, table reflect.Value, visit func(key)) {
+	for i := range table.NumField() {
+		f := table.Type().Field(i)
+		k := key{prefix + f.Tag.Get("toml"), f.Tag, table.Field(i)}
+		if f.Type.Kind() == reflect.Struct {
+			if k.name != prefix {
+				k.name += "."
+			}
+			walk(k.name, k.value, visit)
+			continue
+		}
+		visit(k)
+		if k.isTables() {
+			for n := range k.value.Len() {
+				walk(fmt.Sprintf("%s[%d].", k.name, n), k.value.Index(n), visit)
+			}
+		}
+	}
 }
 
-func (p *Profile) keys(k keys) {
-	k.flag("on_start", &p.OnStart)
-	k.duration("time", &p.Time)
-	k.number("groups", &p.Groups)
-	k.number("repeats", &p.Repeats)
-	k.number("spans", &p.Spans)
-	k.number("seed", &p.Seed)
+// isTables reports whether the key is an array of tables.
+func (k key) isTables() bool {
+	return k.value.Kind() == reflect.Slice && k.value.Type().Elem().Kind() == reflect.Struct
 }
 
-func (p *Predictor) keys(k keys) {
-	k.text("file", &p.File)
-	k.flag("train", &p.Train)
+// keys visits all keys of a configuration.
+func (c *Config) keys(visit func(key)) { walk("", reflect.ValueOf(c).Elem(), visit) }
+
+// setDefaults gives each key of a *Config or *Service its default.
+func setDefaults(table any) {
+	walk("", reflect.ValueOf(table).Elem(), func(k key) {
+		if text, ok := k.tag.Lookup("default"); ok {
+			k.value.Set(k.declared(text))
+		}
+	})
 }
 
-func (d *Decisions) keys(k keys) {
-	k.flag("log", &d.Log)
-	k.bytes("file_bytes", &d.FileBytes)
-	k.number("files", &d.Files)
+// declared returns the value that a tag of the key says.
+func (k key) declared(text string) reflect.Value {
+	v := reflect.New(k.value.Type()).Elem()
+	var said any = text
+	switch v.Interface().(type) {
+	case string, int64, time.Duration: // are written as they stand
+	default:
+		var file map[string]any
+		if err := toml.Unmarshal([]byte("v = "+text), &file); err != nil {
+			panic(fmt.Sprintf("key %s is declared with %q: %v", k.name, text, err))
+		}
+		said = file["v"]
+	}
+	if fault := set(v, said); fault != "" {
+		panic(fmt.Sprintf("key %s is declared with %q: %s", k.name, text, fault))
+	}
+	return v
 }
 
-func (l *Limits) keys(k keys) {
-	k.bytes("request_bytes", &l.RequestBytes)
-	k.bytes("memory_bytes", &l.MemoryBytes)
-	k.bytes("header_bytes", &l.HeaderBytes)
-	k.number("connections", &l.Connections)
-	k.duration("read_timeout", &l.ReadTimeout)
-	k.duration("write_timeout", &l.WriteTimeout)
-	k.duration("idle_timeout", &l.IdleTimeout)
-	k.texts("hosts", &l.Hosts)
-	k.bytes("compress_bytes", &l.CompressBytes)
+// isDefault reports whether the key has its default.
+func (k key) isDefault() bool {
+	if text, ok := k.tag.Lookup("default"); ok {
+		return reflect.DeepEqual(k.value.Interface(), k.declared(text).Interface())
+	}
+	return k.value.IsZero()
 }
 
-func (w *Worker) keys(k keys) {
-	k.number("threads", &w.Threads)
-	k.flag("spin", &w.Spin)
-	k.duration("poll", &w.Poll)
-	k.duration("span_timeout", &w.SpanTimeout)
-	k.duration("load_timeout", &w.LoadTimeout)
-	k.number("restart_limit", &w.RestartLimit)
-	k.duration("backoff_min", &w.BackoffMin)
-	k.duration("backoff_max", &w.BackoffMax)
-	k.bytes("input_bytes", &w.InputBytes)
-	k.bytes("output_bytes", &w.OutputBytes)
-	k.bytes("intermediate_bytes", &w.IntermediateBytes)
+// set gives a field the value that TOML has of it, or returns what is wrong
+// with that.
+func set(to reflect.Value, v any) (fault string) {
+	switch to := to.Addr().Interface().(type) {
+	case *string:
+		return assign(to, v, "a string")
+	case *bool:
+		return assign(to, v, "true or false")
+	case *int:
+		var n int64
+		if fault = assign(&n, v, "an integer"); fault == "" {
+			*to = int(n)
+		}
+	case *float64:
+		if n, ok := v.(int64); ok {
+			v = float64(n)
+		}
+		return assign(to, v, "a number from 0 to 1")
+	case *time.Duration:
+		return assignText(to, v, `a string with a unit, such as "100ms" or "30s"`, time.ParseDuration)
+	case *int64:
+		const want = `a number of bytes, or a string such as "64MiB"`
+		if _, ok := v.(int64); ok {
+			return assign(to, v, want)
+		}
+		return assignText(to, v, want, parseBytes)
+	case *[]string:
+		return assignAll(to, v, "an array of strings")
+	case *[]int:
+		var list []int64
+		if fault = assignAll(&list, v, "an array of integers"); fault == "" {
+			*to = nil
+		}
+		for _, n := range list {
+			*to = append(*to, int(n))
+		}
+	default:
+		panic(fmt.Sprintf("no key has a %T", to))
+	}
+	return fault
 }
 
-func (s *Service) keys(k keys) {
-	k.text("name", &s.Name)
-	k.text("model", &s.Model)
-	k.duration("target", &s.Target)
-	k.number("queue_limit", &s.QueueLimit)
-	k.number("max_batch", &s.MaxBatch)
-	k.number("max_query_batch", &s.MaxQueryBatch)
-	k.number("threads", &s.Threads)
-	k.number("cut", &s.Cut)
-	k.flag("best_effort", &s.BestEffort)
-	k.numbers("sizes", &s.Sizes)
-	k.numbers("seq_lens", &s.SeqLens)
-	s.MPS.keys(k)
+func assign[T any](to *T, v any, want string) (fault string) {
+	typed, ok := v.(T)
+	if !ok {
+		return "must be " + want
+	}
+	*to = typed
+	return ""
+}
+
+func assignText[T any](to *T, v any, want string, parse func(string) (T, error)) (fault string) {
+	var text string
+	if fault := assign(&text, v, want); fault != "" {
+		return fault
+	}
+	parsed, err := parse(text)
+	if err != nil {
+		return fmt.Sprintf("must be %s, not %q", want, text)
+	}
+	*to = parsed
+	return ""
+}
+
+func assignAll[T any](to *[]T, v any, want string) (fault string) {
+	var items []any
+	if fault := assign(&items, v, want); fault != "" {
+		return fault
+	}
+	list := make([]T, len(items))
+	for i := range items {
+		if fault := assign(&list[i], items[i], want); fault != "" {
+			return fault
+		}
+	}
+	if *to = list; len(list) == 0 {
+		*to = nil
+	}
+	return ""
+}
+
+// maxDuration bounds the durations, and maxSize the bytes, of which a key says
+// no other bound: sums and products of them stay far from overflow.
+const (
+	maxDuration = 24 * time.Hour
+	maxSize     = 1 << 44
+)
+
+// fault returns what is wrong with the value as it was declared, "" if nothing is.
+func (k key) fault() string {
+	switch v := k.value.Interface().(type) {
+	case string:
+		if words, ok := k.tag.Lookup("oneof"); ok {
+			return notOneOf(v, strings.Split(words, ","))
+		}
+	case time.Duration:
+		least, most := k.bounds(1, int64(maxDuration))
+		switch {
+		case int64(v) >= least && int64(v) <= most:
+		case least == 0:
+			return fmt.Sprintf("must be at least 0 and at most %v, not %v", time.Duration(most), v)
+		default:
+			return fmt.Sprintf("must be more than 0 and at most %v, not %v", time.Duration(most), v)
+		}
+	case int64:
+		least, most := k.bounds(0, maxSize)
+		if zero := v == 0 && k.tag.Get("zero") != ""; !zero && (v < least || v > most) {
+			return fmt.Sprintf("must be in [%s, %s], not %s", formatBytes(least), formatBytes(most), formatBytes(v))
+		}
+	case int:
+		if least, most := k.bounds(math.MinInt64, math.MaxInt64); int64(v) < least || int64(v) > most {
+			return fmt.Sprintf("must be in [%d, %d], not %d", least, most, v)
+		}
+	case float64:
+		if least, most := k.tag.Get("min"), k.tag.Get("max"); !(v >= k.declared(least).Float() && v <= k.declared(most).Float()) {
+			return fmt.Sprintf("must be in [%s, %s], not %v", least, most, v)
+		}
+	}
+	if k.isTables() {
+		return k.tooMany(k.value.Len())
+	}
+	return ""
+}
+
+// bounds returns the least and the most that are declared, or those given.
+func (k key) bounds(least, most int64) (int64, int64) {
+	if text, ok := k.tag.Lookup("min"); ok {
+		least = k.declared(text).Int()
+	}
+	if text, ok := k.tag.Lookup("max"); ok {
+		most = k.declared(text).Int()
+	}
+	return least, most
+}
+
+// tooMany returns what is wrong with an array of n tables, "" if nothing is.
+func (k key) tooMany(n int) (fault string) {
+	if most, err := strconv.Atoi(k.tag.Get("max")); err == nil && n > most {
+		return fmt.Sprintf("%d entries, the limit is %d", n, most)
+	}
+	return ""
+}
+
+func notOneOf(v string, words []string) (fault string) {
+	if slices.Contains(words, v) {
+		return ""
+	}
+	return fmt.Sprintf("must be one of %s, not %q", strings.Join(words, ", "), v)
+}
+
+// TOML returns the configuration as a file that [Parse] reads back.
+func (c Config) TOML() []byte {
+	var b []byte
+	table := ""
+	c.keys(func(k key) {
+		if k.isTables() {
+			return
+		}
+		dot := strings.LastIndexByte(k.name, '.')
+		if of := k.name[:max(dot, 0)]; of != table {
+			table = of
+			if name, _, array := strings.Cut(table, "["); array {
+				of = "[" + name + "]"
+			}
+			b = fmt.Appendf(b, "\n[%s]\n", of)
+		}
+		b = fmt.Appendf(b, "%s = %s\n", k.name[dot+1:], format(k.value))
+	})
+	return b
+}
+
+// format writes a value in TOML.
+func format(v reflect.Value) string {
+	switch v := v.Interface().(type) {
+	case string:
+		return quote(v)
+	case time.Duration:
+		return quote(v.String())
+	case int64:
+		return quote(formatBytes(v))
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	if v.Kind() != reflect.Slice {
+		return fmt.Sprint(v)
+	}
+	items := make([]string, v.Len())
+	for i := range items {
+		items[i] = format(v.Index(i))
+	}
+	return "[" + strings.Join(items, ", ") + "]"
+}
+
+// quote returns a basic string. TOML's escapes are those of JSON, except that
+// DEL needs one too.
+func quote(s string) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(s) // a string can be encoded
+	return strings.ReplaceAll(strings.TrimSuffix(b.String(), "\n"), "\x7f", `\u007f`)
+}
+
+// byteUnits are the units of byte counts, the largest first.
+var byteUnits = []struct {
+	name  string
+	bytes int64
+}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
+
+// parseBytes reads a byte count such as "64MiB".
+func parseBytes(s string) (int64, error) {
+	for _, u := range byteUnits {
+		digits, ok := strings.CutSuffix(s, u.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
+		if err != nil || n < 0 || n > (1<<62)/u.bytes {
+			break
+		}
+		return n * u.bytes, nil
+	}
+	return 0, strconv.ErrSyntax
+}
+
+// formatBytes writes a byte count in the largest unit that needs no fraction.
+func formatBytes(n int64) string {
+	for _, u := range byteUnits {
+		if n != 0 && n%u.bytes == 0 {
+			return strconv.FormatInt(n/u.bytes, 10) + u.name
+		}
+	}
+	return "0B"
 }

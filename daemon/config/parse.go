@@ -7,12 +7,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
 )
 
 // Fault is one thing that is wrong with a configuration.
@@ -63,10 +64,9 @@ func Load(path string) (Config, error) {
 	return Parse(path, data)
 }
 
-// Parse reads and checks a configuration. The path is used in messages,
-// and paths in it are relative to its folder. A Faults error reports
-// everything that is wrong; only if the file is not TOML is there no more to
-// say than that.
+// Parse reads and checks a configuration. The path is used in messages, and
+// paths in it are relative to its folder. A Faults error reports everything that
+// is wrong; only if the file is not TOML is there no more to say than that.
 func Parse(path string, data []byte) (Config, error) {
 	if len(data) > MaxBytes {
 		return Config{}, Faults{{File: path, Message: fmt.Sprintf("the file exceeds %d bytes", MaxBytes)}}
@@ -76,15 +76,13 @@ func Parse(path string, data []byte) (Config, error) {
 		return Config{}, Faults{syntaxFault(path, err)}
 	}
 	c := Default()
-	r := &tomlReader{lines: findLines(data)}
-	r.read("", tree, func(k keys) {
-		c.keys(k)
-		c.Services = r.services(k.(*tomlTable))
-	})
-	faults := append(r.faults, c.faults()...)
+	var faults Faults
+	faults.read("", tree, reflect.ValueOf(&c).Elem())
+	faults = append(faults, c.faults()...)
+	at := findLines(data)
 	for i := range faults {
 		faults[i].File = path
-		faults[i].Line = r.lines.of(faults[i].Key)
+		faults[i].Line = at.of(faults[i].Key)
 	}
 	if len(faults) > 0 {
 		slices.SortStableFunc(faults, func(a, b Fault) int { return cmp.Compare(a.Line, b.Line) })
@@ -94,18 +92,24 @@ func Parse(path string, data []byte) (Config, error) {
 	return c, nil
 }
 
-// resolve makes paths relative to where the daemon stands.
+// resolve makes relative paths those of files below dir.
 func (c *Config) resolve(dir string) {
-	for i := range c.Services {
-		s := &c.Services[i]
-		if !strings.HasPrefix(s.Model, ZooPrefix) && !strings.HasPrefix(s.Model, EmulatedPrefix) && !filepath.IsAbs(s.Model) {
-			s.Model = filepath.Join(dir, s.Model)
+	in := func(path *string) {
+		if *path != "" && !filepath.IsAbs(*path) {
+			*path = filepath.Join(dir, *path)
 		}
 	}
-	c.Admin.resolve(dir)
-	for _, f := range append(append(c.Tracing.files(), c.accessFiles()...), &c.Predictor.File, &c.DeviceProfile) {
-		if *f != "" && !filepath.IsAbs(*f) {
-			*f = filepath.Join(dir, *f)
+	c.keys(func(k key) {
+		if k.tag.Get("path") != "" {
+			in(k.value.Addr().Interface().(*string))
+		}
+	})
+	if c.AdminChosen() {
+		in(&c.Admin.Socket)
+	}
+	for i := range c.Services {
+		if s := &c.Services[i]; s.isPath() {
+			in(&s.Model)
 		}
 	}
 }
@@ -120,6 +124,141 @@ func syntaxFault(path string, err error) Fault {
 	return f
 }
 
+func (f *Faults) add(key, format string, args ...any) {
+	*f = append(*f, Fault{Key: key, Message: fmt.Sprintf(format, args...)})
+}
+
+// read takes what a table of the file has into a struct. Keys are taken out of
+// the tree as they are found; what is left is unknown.
+func (f *Faults) read(prefix string, tree map[string]any, into reflect.Value) {
+	f.readKeys(prefix, tree, into)
+	for name := range tree {
+		f.add(prefix+name, "this key is unknown")
+	}
+}
+
+func (f *Faults) readKeys(prefix string, tree map[string]any, into reflect.Value) {
+	for i := range into.NumField() {
+		name, to := into.Type().Field(i).Tag.Get("toml"), into.Field(i)
+		if name == "" {
+			f.readKeys(prefix, tree, to)
+			continue
+		}
+		v, ok := tree[name]
+		if !ok {
+			continue
+		}
+		delete(tree, name)
+		k := key{prefix + name, into.Type().Field(i).Tag, to}
+		switch {
+		case to.Kind() == reflect.Struct:
+			f.readTable(k.name, v, to)
+		case k.isTables():
+			f.readTables(k, v)
+		default:
+			if fault := set(to, v); fault != "" {
+				f.add(k.name, "%s", fault)
+			}
+		}
+	}
+}
+
+func (f *Faults) readTable(name string, v any, into reflect.Value) (ok bool) {
+	tree, ok := v.(map[string]any)
+	if !ok {
+		f.add(name, "must be a table")
+		return false
+	}
+	f.read(name+".", tree, into)
+	return true
+}
+
+// readTables reads an array of tables. What is no table is no entry.
+func (f *Faults) readTables(k key, v any) {
+	list, ok := v.([]any)
+	switch {
+	case !ok:
+		f.add(k.name, "must be an array of tables: [[%s]]", k.name)
+		return
+	case k.tooMany(len(list)) != "":
+		f.add(k.name, "%s", k.tooMany(len(list)))
+		return
+	}
+	for i := range list {
+		entry := reflect.New(k.value.Type().Elem())
+		setDefaults(entry.Interface())
+		if f.readTable(fmt.Sprintf("%s[%d]", k.name, i), list[i], entry.Elem()) {
+			k.value.Set(reflect.Append(k.value, entry.Elem()))
+		}
+	}
+}
+
+// lines says on which line of a TOML file each key stands. Keys are written
+// with dots, entries of an array of tables with their number: service[1].name.
+type lines map[string]int
+
+// findLines reads a file that is known to be TOML.
+func findLines(data []byte) lines {
+	at := lines{}
+	arrays := map[string]int{} // how many entries each array of tables has
+	var p unstable.Parser
+	p.Reset(data)
+	prefix := ""
+	for p.NextExpression() {
+		node := p.Expression()
+		switch node.Kind {
+		case unstable.Table, unstable.ArrayTable:
+			key, line := joinKey(&p, "", node.Key())
+			if node.Kind == unstable.ArrayTable {
+				arrays[key]++
+				key += "[" + strconv.Itoa(arrays[key]-1) + "]"
+			}
+			at[key] = line
+			prefix = key + "."
+		case unstable.KeyValue:
+			at.keyValue(&p, prefix, node)
+		}
+	}
+	return at
+}
+
+// keyValue notes a key, and those of a table written inline.
+func (at lines) keyValue(p *unstable.Parser, prefix string, node *unstable.Node) {
+	key, line := joinKey(p, prefix, node.Key())
+	at[key] = line
+	at.value(p, key, node.Value())
+}
+
+func (at lines) value(p *unstable.Parser, key string, v *unstable.Node) {
+	n := 0
+	for it := v.Children(); len(key) < maxKeyBytes && it.Next(); {
+		switch v.Kind {
+		case unstable.InlineTable:
+			at.keyValue(p, key+".", it.Node())
+		case unstable.Array:
+			at.value(p, key+"["+strconv.Itoa(n)+"]", it.Node())
+			n++
+		}
+	}
+}
+
+// maxKeyBytes is where a key is cut off; no key that overlapd knows is so
+// long.
+const maxKeyBytes = 256
+
+func joinKey(p *unstable.Parser, prefix string, parts unstable.Iterator) (key string, line int) {
+	key = prefix
+	for first := true; parts.Next() && len(key) < maxKeyBytes; first = false {
+		if !first {
+			key += "."
+		}
+		part := parts.Node().Data
+		key += string(part[:min(len(part), maxKeyBytes)])
+		line = p.Shape(parts.Node().Raw).Start.Line
+	}
+	return key, line
+}
+
 // of returns the line of a key, or that of the table it is missing from.
 func (at lines) of(key string) int {
 	for key != "" {
@@ -129,213 +268,4 @@ func (at lines) of(key string) int {
 		key = key[:max(strings.LastIndexByte(key, '.'), 0)]
 	}
 	return 0
-}
-
-// tomlReader reads tables, noting what is wrong.
-type tomlReader struct {
-	lines  lines
-	faults Faults
-}
-
-// tomlTable is one table of the file. Keys are taken out as they are visited;
-// what is left is unknown.
-type tomlTable struct {
-	r      *tomlReader
-	prefix string
-	tree   map[string]any
-}
-
-func (r *tomlReader) read(prefix string, tree map[string]any, visit func(keys)) {
-	t := &tomlTable{r: r, prefix: prefix, tree: tree}
-	visit(t)
-	for key := range tree {
-		t.fault(key, "this key is unknown")
-	}
-}
-
-func (t *tomlTable) fault(key, format string, args ...any) {
-	t.r.faults = append(t.r.faults, Fault{Key: t.prefix + key, Message: fmt.Sprintf(format, args...)})
-}
-
-// take returns the value of a key, if it has the type T.
-func take[T any](t *tomlTable, key, what string) (T, bool) {
-	v, ok := t.tree[key]
-	delete(t.tree, key)
-	typed, right := v.(T)
-	if ok && !right {
-		t.fault(key, "must be %s", what)
-	}
-	return typed, ok && right
-}
-
-func (t *tomlTable) text(key string, v *string) {
-	if s, ok := take[string](t, key, "a string"); ok {
-		*v = s
-	}
-}
-
-func (t *tomlTable) flag(key string, v *bool) {
-	if b, ok := take[bool](t, key, "true or false"); ok {
-		*v = b
-	}
-}
-
-func (t *tomlTable) number(key string, v *int) {
-	if n, ok := take[int64](t, key, "an integer"); ok {
-		*v = int(n)
-	}
-}
-
-func (t *tomlTable) ratio(key string, v *float64) {
-	if n, ok := t.tree[key].(int64); ok {
-		delete(t.tree, key)
-		*v = float64(n)
-		return
-	}
-	if f, ok := take[float64](t, key, "a number from 0 to 1"); ok {
-		*v = f
-	}
-}
-
-func (t *tomlTable) texts(key string, v *[]string) {
-	if list, ok := array[string](t, key, "an array of strings"); ok {
-		*v = list
-	}
-}
-
-func (t *tomlTable) numbers(key string, v *[]int) {
-	list, ok := array[int64](t, key, "an array of integers")
-	if !ok {
-		return
-	}
-	*v = nil
-	for _, n := range list {
-		*v = append(*v, int(n))
-	}
-}
-
-// array returns the value of a key, if it is an array of the type T.
-func array[T any](t *tomlTable, key, what string) (typed []T, ok bool) {
-	list, ok := take[[]any](t, key, what)
-	for _, item := range list {
-		v, right := item.(T)
-		if !right {
-			t.fault(key, "must be %s", what)
-			return nil, false
-		}
-		typed = append(typed, v)
-	}
-	return typed, ok
-}
-
-func (t *tomlTable) duration(key string, v *time.Duration) {
-	const want = `a string with a unit, such as "100ms" or "30s"`
-	s, ok := take[string](t, key, want)
-	if !ok {
-		return
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		t.fault(key, "must be %s, not %q", want, s)
-		return
-	}
-	*v = d
-}
-
-func (t *tomlTable) bytes(key string, v *int64) {
-	const want = `a number of bytes, or a string such as "64MiB"`
-	if n, ok := t.tree[key].(int64); ok {
-		delete(t.tree, key)
-		*v = n
-		return
-	}
-	s, ok := take[string](t, key, want)
-	if !ok {
-		return
-	}
-	n, ok := parseBytes(s)
-	if !ok {
-		t.fault(key, "must be %s, not %q", want, s)
-		return
-	}
-	*v = n
-}
-
-func (t *tomlTable) table(key string, visit func(keys)) {
-	if tree, ok := take[map[string]any](t, key, "a table"); ok {
-		t.r.read(t.prefix+key+".", tree, visit)
-	}
-}
-
-func (t *tomlTable) tables(key string, _ int, room func(int) int, visit func(int, keys)) {
-	name := t.prefix + key
-	list, ok := take[[]any](t, key, "an array of tables: [["+name+"]]")
-	if !ok {
-		return
-	}
-	for i := range room(len(list)) {
-		at := fmt.Sprintf("%s[%d]", key, i)
-		if tree, ok := list[i].(map[string]any); ok {
-			t.r.read(t.prefix+at+".", tree, func(k keys) { visit(i, k) })
-		} else {
-			t.fault(at, "must be a table")
-		}
-	}
-}
-
-// services reads the entries of [[service]].
-func (r *tomlReader) services(t *tomlTable) []Service {
-	list, ok := take[[]any](t, "service", "an array of tables: [[service]]")
-	if !ok {
-		return nil
-	}
-	if len(list) > MaxServices {
-		t.fault("service", "%d services, the limit is %d", len(list), MaxServices)
-		return nil
-	}
-	var all []Service
-	for i, item := range list {
-		key := fmt.Sprintf("service[%d]", i)
-		tree, ok := item.(map[string]any)
-		if !ok {
-			t.fault(key, "must be a table")
-			continue
-		}
-		s := DefaultService()
-		r.read(key+".", tree, s.keys)
-		all = append(all, s)
-	}
-	return all
-}
-
-// byteUnits are the units of byte counts, the largest first.
-var byteUnits = []struct {
-	name  string
-	bytes int64
-}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
-
-// parseBytes reads a byte count such as "64MiB".
-func parseBytes(s string) (int64, bool) {
-	for _, u := range byteUnits {
-		digits, ok := strings.CutSuffix(s, u.name)
-		if !ok {
-			continue
-		}
-		n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
-		if err != nil || n < 0 || n > (1<<62)/u.bytes {
-			return 0, false
-		}
-		return n * u.bytes, true
-	}
-	return 0, false
-}
-
-// formatBytes writes a byte count in the largest unit that needs no fraction.
-func formatBytes(n int64) string {
-	for _, u := range byteUnits {
-		if n != 0 && n%u.bytes == 0 {
-			return strconv.FormatInt(n/u.bytes, 10) + u.name
-		}
-	}
-	return "0B"
 }

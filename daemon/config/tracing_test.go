@@ -18,7 +18,9 @@ service = "translation"
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Tracing{Endpoint: "https://otlp.example", Sample: 0.25, HeadersFile: "/etc/overlapd/keys", CAFile: "/etc/ssl/ca.pem", Service: "translation"}
+	want := Default().Tracing
+	want.Endpoint, want.Sample, want.HeadersFile = "https://otlp.example", 0.25, "/etc/overlapd/keys"
+	want.CAFile, want.Service = "/etc/ssl/ca.pem", "translation"
 	if c.Tracing != want {
 		t.Errorf("got %+v, want %+v", c.Tracing, want)
 	}

@@ -3,49 +3,34 @@ package config
 import (
 	"fmt"
 	"net"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
+	"github.com/overlapd/overlapd/cuda/mig"
+	"github.com/overlapd/overlapd/daemon/observe/tracing"
 	"github.com/overlapd/overlapd/models/zoo"
 	"github.com/overlapd/overlapd/overlap"
 )
 
-// What a configuration may ask for at most. The bounds keep sums and products
-// of what they bound far from overflow; none is a recommendation.
+// MaxSocketPath is how many bytes the path of a Unix socket may have, by the
+// kernel's sockaddr_un.
+const MaxSocketPath = 107
+
+// Bounds of what is more than one number.
 const (
-	maxConnections = 1 << 17
-	maxQueueLimit  = 1 << 20
-	maxBatch       = 1 << 12
-	maxThreads     = 1 << 10
-	maxCut         = 1 << 20
-	maxRestarts    = 1 << 20
-	maxHosts       = 64
-	maxBytes       = 1 << 44
-	minHeaderBytes = 1 << 10
-	maxHeaderBytes = 1 << 20
-	maxDuration    = 24 * time.Hour
-	maxPoll        = 10 * time.Millisecond
-	maxWays        = 64
-	maxGroups      = 1 << 20
-	maxRepeats     = 1 << 10
-	maxSpans       = 16
-	maxSeed        = 1 << 30
-	maxMeasured    = 32 // batch sizes, or sequence lengths, of a service
-	maxSeqLen      = 1 << 20
-	maxLogFiles    = 1 << 10
-	minLogBytes    = 1 << 16
-	minArenaBytes  = 64
+	maxHosts     = 64
+	maxMeasured  = 32 // batch sizes, or sequence lengths, of a service
+	maxSeqLen    = 1 << 20
+	maxNameBytes = 256 // of a daemon in traces
 )
 
 var (
 	serviceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
 	hostName    = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.:-]{0,252}[A-Za-z0-9])?$`)
-
-	logLevels  = []string{"trace", "debug", "info", "warn", "error"}
-	logFormats = []string{"console", "json"}
+	groupName   = regexp.MustCompile(`^([a-z_][a-z0-9_-]{0,31}|[0-9]{1,9})$`) // or its number
 )
 
 // reservedName is a path of the protocol where a service's name would stand.
@@ -60,119 +45,45 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// checker collects faults.
-type checker struct {
-	prefix string
-	found  Faults
-}
-
-func (k *checker) fault(key, format string, args ...any) {
-	k.found = append(k.found, Fault{Key: k.prefix + key, Message: fmt.Sprintf(format, args...)})
-}
-
-func (k *checker) number(key string, v, least, most int) {
-	if v < least || v > most {
-		k.fault(key, "must be in [%d, %d], not %d", least, most, v)
-	}
-}
-
-func (k *checker) bytes(key string, v, least, most int64) {
-	if v < least || v > most {
-		k.fault(key, "must be in [%s, %s], not %s", formatBytes(least), formatBytes(most), formatBytes(v))
-	}
-}
-
-func (k *checker) duration(key string, v time.Duration) {
-	if v <= 0 || v > maxDuration {
-		k.fault(key, "must be more than 0 and at most %v, not %v", maxDuration, v)
-	}
-}
-
-func (k *checker) choice(key, v string, of []string) {
-	if !slices.Contains(of, v) {
-		k.fault(key, "must be one of %s, not %q", strings.Join(of, ", "), v)
-	}
-}
-
-func (c *Config) faults() Faults {
-	k := &checker{}
-	c.checkDaemon(k)
-	k.prefix = "limits."
-	c.Limits.check(k)
-	k.prefix = "tls."
-	c.TLS.check(k)
-	k.prefix = "worker."
-	c.Worker.check(k)
-	k.prefix = "profile."
-	c.Profile.check(k)
-	k.prefix = "decisions."
-	k.bytes("file_bytes", c.Decisions.FileBytes, minLogBytes, maxBytes)
-	k.number("files", c.Decisions.Files, 1, maxLogFiles)
-	k.prefix = "tracing."
-	c.Tracing.check(k)
-	k.prefix = ""
-	if len(c.Services) == 0 {
-		k.fault("service", "there is no service")
-	}
-	if len(c.Services) > MaxServices {
-		k.fault("service", "%d services, the limit is %d", len(c.Services), MaxServices)
-	}
-	first := map[string]int{}
-	for i := range c.Services {
-		k.prefix = fmt.Sprintf("service[%d].", i)
-		c.Services[i].check(k, c)
-		if j, twice := first[c.Services[i].Name]; twice {
-			k.fault("name", "%q is the name of service[%d] too", c.Services[i].Name, j)
-		} else {
-			first[c.Services[i].Name] = i
+// faults checks each key by its declaration, and then what no declaration can
+// say: forms, and relations between keys.
+func (c *Config) faults() (f Faults) {
+	gpu := c.MayUseGPU()
+	c.keys(func(k key) {
+		if only := k.tag.Get("gpu") != ""; only && !gpu {
+			if !k.isDefault() {
+				f.add(k.name, `only a GPU has that: set device = "cuda", or leave it out with device = %q`, c.Device)
+			}
+		} else if fault := k.fault(); fault != "" {
+			f.add(k.name, "%s", fault)
 		}
+	})
+	c.checkAddresses(&f)
+	c.checkAdmin(&f)
+	c.checkDevice(&f)
+	c.checkLimits(&f)
+	c.checkTLS(&f)
+	c.checkTracing(&f)
+	c.checkServices(&f)
+	if gpu {
+		c.checkMPS(&f)
+		c.checkMIG(&f)
 	}
-	k.prefix = ""
-	c.checkGPU(k)
-	return k.found
+	return f
 }
 
-func (c *Config) checkDaemon(k *checker) {
+func (c *Config) checkAddresses(f *Faults) {
 	if err := checkListen(c.Listen); err != nil {
-		k.fault("listen", "%v", err)
+		f.add("listen", "%v", err)
 	}
-	c.checkGRPC(k)
-	c.checkAdmin(k)
-	if c.StateDir == "" {
-		k.fault("state_dir", "must not be empty")
-	}
-	c.checkDevice(k)
-	k.choice("policy", c.Policy, policyNames())
-	k.number("ways", c.Ways, 1, maxWays)
-	k.choice("log_level", c.LogLevel, logLevels)
-	k.choice("log_format", c.LogFormat, logFormats)
-	k.duration("drain_timeout", c.DrainTimeout)
-}
-
-func (c *Config) checkGRPC(k *checker) {
 	if c.GRPCListen == "" {
 		return
 	}
 	if err := checkListen(c.GRPCListen); err != nil {
-		k.fault("grpc_listen", "%v", err)
+		f.add("grpc_listen", "%v", err)
 	} else if c.GRPCListen == c.Listen && !strings.HasSuffix(c.Listen, ":0") {
-		k.fault("grpc_listen", "%q is the address of listen too: gRPC has a port of its own", c.Listen)
+		f.add("grpc_listen", "%q is the address of listen too: gRPC has a port of its own", c.Listen)
 	}
-}
-
-func (c *Config) checkDevice(k *checker) {
-	switch c.Device {
-	case DeviceAuto, DeviceCPU, DeviceCUDA, DeviceEmulated:
-	default:
-		k.fault("device", `must be "auto", "cpu", "cuda" or "emulated", not %q`, c.Device)
-	}
-	switch {
-	case c.Emulated() && c.DeviceProfile == "":
-		k.fault("device_profile", `must name a file made with overlapd device fit, for device = "emulated"`)
-	case !c.Emulated() && c.DeviceProfile != "":
-		k.fault("device_profile", `only an emulated device has one: set device = "emulated"`)
-	}
-	k.number("device_seed", c.DeviceSeed, 0, maxSeed)
 }
 
 // checkListen checks the form of an address; whether it can be opened is
@@ -194,107 +105,217 @@ func checkListen(address string) error {
 	return nil
 }
 
-func (l *Limits) check(k *checker) {
-	k.bytes("request_bytes", l.RequestBytes, 1, maxBytes)
-	k.bytes("memory_bytes", l.MemoryBytes, 1, maxBytes)
-	k.bytes("header_bytes", l.HeaderBytes, minHeaderBytes, maxHeaderBytes)
-	k.bytes("compress_bytes", l.CompressBytes, 0, maxBytes)
-	k.number("connections", l.Connections, 1, maxConnections)
-	k.duration("read_timeout", l.ReadTimeout)
-	k.duration("write_timeout", l.WriteTimeout)
-	k.duration("idle_timeout", l.IdleTimeout)
+func (c *Config) checkAdmin(f *Faults) {
+	a := &c.Admin
+	switch {
+	case c.AdminChosen() && (len(a.Socket) > MaxSocketPath || strings.ContainsRune(a.Socket, 0)):
+		f.add("admin_socket", "a socket path has 1 to %d bytes, and this has %d: choose a shorter one, such as /run/overlapd.sock", MaxSocketPath, len(a.Socket))
+	case c.AdminChosen() && (c.Listen == UnixPrefix+a.Socket || c.GRPCListen == UnixPrefix+a.Socket):
+		f.add("admin_socket", "%q is where clients are served, too: administration has a socket of its own", a.Socket)
+	}
+	switch {
+	case a.Group != "" && !groupName.MatchString(a.Group):
+		f.add("admin_group", "must be the name or the number of a group, not %q", a.Group)
+	case a.Group != "" && c.adminOff():
+		f.add("admin_group", `there is no admin_socket for it: leave it out, or set admin_socket = "auto"`)
+	}
+}
+
+func (c *Config) checkDevice(f *Faults) {
+	if c.StateDir == "" {
+		f.add("state_dir", "must not be empty")
+	}
+	var policies []string
+	for _, p := range overlap.Policies() {
+		policies = append(policies, p.Name)
+	}
+	if fault := notOneOf(c.Policy, policies); fault != "" {
+		f.add("policy", "%s", fault)
+	}
+	switch {
+	case c.Emulated() && c.DeviceProfile == "":
+		f.add("device_profile", `must name a file made with overlapd device fit, for device = "emulated"`)
+	case !c.Emulated() && c.DeviceProfile != "":
+		f.add("device_profile", `only an emulated device has one: set device = "emulated"`)
+	}
+}
+
+func (c *Config) checkLimits(f *Faults) {
+	l, w := &c.Limits, &c.Worker
 	if l.MemoryBytes < 2*l.RequestBytes {
-		k.fault("memory_bytes", "must be at least twice limits.request_bytes (%s), for a body and what it inflates to, not %s",
+		f.add("limits.memory_bytes", "must be at least twice limits.request_bytes (%s), for a body and what it inflates to, not %s",
 			formatBytes(l.RequestBytes), formatBytes(l.MemoryBytes))
 	}
 	if len(l.Hosts) > maxHosts {
-		k.fault("hosts", "%d names, the limit is %d", len(l.Hosts), maxHosts)
+		f.add("limits.hosts", "%d names, the limit is %d", len(l.Hosts), maxHosts)
 	}
 	for _, h := range l.Hosts {
 		if !hostName.MatchString(h) {
-			k.fault("hosts", "%q is not the name of a host", h)
+			f.add("limits.hosts", "%q is not the name of a host", h)
 		}
 	}
-}
-
-func (w *Worker) check(k *checker) {
-	k.number("threads", w.Threads, 0, maxThreads)
-	if w.Poll < 0 || w.Poll > maxPoll {
-		k.fault("poll", "must be at least 0 and at most %v, not %v", maxPoll, w.Poll)
-	}
-	k.number("restart_limit", w.RestartLimit, 1, maxRestarts)
-	k.duration("span_timeout", w.SpanTimeout)
-	k.duration("load_timeout", w.LoadTimeout)
-	k.duration("backoff_min", w.BackoffMin)
-	k.duration("backoff_max", w.BackoffMax)
 	if w.BackoffMax < w.BackoffMin {
-		k.fault("backoff_max", "must be at least worker.backoff_min (%v), not %v", w.BackoffMin, w.BackoffMax)
+		f.add("worker.backoff_max", "must be at least worker.backoff_min (%v), not %v", w.BackoffMin, w.BackoffMax)
 	}
-	k.bytes("input_bytes", w.InputBytes, minArenaBytes, maxBytes)
-	k.bytes("output_bytes", w.OutputBytes, minArenaBytes, maxBytes)
-	k.bytes("intermediate_bytes", w.IntermediateBytes, minArenaBytes, maxBytes)
 }
 
-func (p *Profile) check(k *checker) {
-	k.duration("time", p.Time)
-	k.number("groups", p.Groups, 1, maxGroups)
-	k.number("repeats", p.Repeats, 1, maxRepeats)
-	k.number("spans", p.Spans, 1, maxSpans)
-	k.number("seed", p.Seed, 0, maxSeed)
+func (c *Config) checkTLS(f *Faults) {
+	t := &c.TLS
+	switch {
+	case t.Cert == "" && t.Key != "":
+		f.add("tls.cert", "is missing: tls.key names a key, and a key goes with a certificate")
+	case t.Cert != "" && t.Key == "":
+		f.add("tls.key", "is missing: tls.cert names a certificate, and a certificate goes with its key")
+	}
+	if t.Cert == "" && t.ClientCA != "" {
+		f.add("tls.client_ca", "needs tls.cert and tls.key: clients show certificates only to a daemon that has one")
+	}
 }
 
-// measured checks the batch sizes or sequence lengths that are measured.
-func (k *checker) measured(key string, list []int, most int) {
-	if len(list) > maxMeasured {
-		k.fault(key, "%d numbers, the limit is %d", len(list), maxMeasured)
+func (c *Config) checkTracing(f *Faults) {
+	t := &c.Tracing
+	if t.Endpoint != "" {
+		if _, err := tracing.CheckEndpoint(t.Endpoint); err != nil {
+			f.add("tracing.endpoint", "%v", err)
+		}
 	}
-	for i, n := range list {
-		k.number(key, n, 1, most)
-		if i > 0 && n <= list[i-1] {
-			k.fault(key, "must rise, but %d comes after %d", n, list[i-1])
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		f.add("tracing.cert_file", "cert_file and key_file belong together: set both or none")
+	}
+	if t.Service == "" || len(t.Service) > maxNameBytes {
+		f.add("tracing.service", "must have 1 to %d bytes", maxNameBytes)
+	}
+	if len(t.Instance) > maxNameBytes {
+		f.add("tracing.instance", "must have at most %d bytes", maxNameBytes)
+	}
+}
+
+func (c *Config) checkServices(f *Faults) {
+	if len(c.Services) == 0 {
+		f.add("service", "there is no service")
+	}
+	first := map[string]int{}
+	for i := range c.Services {
+		s, prefix := &c.Services[i], fmt.Sprintf("service[%d].", i)
+		s.checkName(f, prefix+"name")
+		s.checkModel(f, prefix+"model", c.Emulated())
+		if s.Cut < 0 && !c.MayUseGPU() {
+			f.add(prefix+"cut", "must be at least 0 with device = %q, not %d: only for a GPU is a cut chosen that this could replace", c.Device, s.Cut)
+		}
+		checkMeasured(f, prefix+"sizes", s.Sizes, max(s.MaxBatch, s.MaxQueryBatch))
+		checkMeasured(f, prefix+"seq_lens", s.SeqLens, maxSeqLen)
+		if j, twice := first[s.Name]; twice {
+			f.add(prefix+"name", "%q is the name of service[%d] too", s.Name, j)
+		} else {
+			first[s.Name] = i
 		}
 	}
 }
 
-func (s *Service) check(k *checker, c *Config) {
-	emulated, leastCut := c.Emulated(), 0
-	if c.MayUseGPU() {
-		leastCut = -1
-	}
+func (s *Service) checkName(f *Faults, key string) {
 	switch {
 	case !serviceName.MatchString(s.Name) || strings.Contains(s.Name, ".."):
-		k.fault("name", `%q must be 1 to 128 letters, digits, "_", "." or "-", begin with a letter or digit and not contain ".."`, s.Name)
+		f.add(key, `%q must be 1 to 128 letters, digits, "_", "." or "-", begin with a letter or digit and not contain ".."`, s.Name)
 	case s.Name == reservedName:
-		k.fault("name", "%q is reserved: the protocol has /v2/models/stats", s.Name)
+		f.add(key, "%q is reserved: the protocol has /v2/models/stats", s.Name)
 	}
+}
+
+func (s *Service) checkModel(f *Faults, key string, emulated bool) {
 	name, isZoo := strings.CutPrefix(s.Model, ZooPrefix)
 	switch isEmulated := strings.HasPrefix(s.Model, EmulatedPrefix); {
 	case emulated && !isEmulated:
-		k.fault("model", `must be "emulated:NAME" with device = "emulated", which runs no other, not %q`, s.Model)
+		f.add(key, `must be "emulated:NAME" with device = "emulated", which runs no other, not %q`, s.Model)
 	case isEmulated && !emulated:
-		k.fault("model", `%q runs with device = "emulated" only`, s.Model)
+		f.add(key, `%q runs with device = "emulated" only`, s.Model)
 	case s.Model == "":
-		k.fault("model", `must be "zoo:NAME" or the path of an ONNX file`)
+		f.add(key, `must be "zoo:NAME" or the path of an ONNX file`)
 	case isZoo && !slices.Contains(zoo.Names(), name):
-		k.fault("model", "%q is not in the zoo; see overlapd models list", s.Model)
+		f.add(key, "%q is not in the zoo; see overlapd models list", s.Model)
 	case strings.ContainsRune(s.Model, 0):
-		k.fault("model", "a path cannot contain NUL")
+		f.add(key, "a path cannot contain NUL")
 	}
-	k.duration("target", s.Target)
-	k.number("queue_limit", s.QueueLimit, 1, maxQueueLimit)
-	k.number("max_batch", s.MaxBatch, 1, maxBatch)
-	k.number("max_query_batch", s.MaxQueryBatch, 1, maxBatch)
-	k.number("threads", s.Threads, 0, maxThreads)
-	k.number("cut", s.Cut, leastCut, maxCut)
-	k.measured("sizes", s.Sizes, max(s.MaxBatch, s.MaxQueryBatch))
-	k.measured("seq_lens", s.SeqLens, maxSeqLen)
 }
 
-// policyNames returns the policies that the scheduler has.
-func policyNames() []string {
-	var names []string
-	for _, p := range overlap.Policies() {
-		names = append(names, p.Name)
+// checkMeasured checks the batch sizes or sequence lengths that are measured.
+func checkMeasured(f *Faults, key string, list []int, most int) {
+	if len(list) > maxMeasured {
+		f.add(key, "%d numbers, the limit is %d", len(list), maxMeasured)
 	}
-	return names
+	for i, n := range list {
+		if n < 1 || n > most {
+			f.add(key, "must be in [1, %d], not %d", most, n)
+		}
+		if i > 0 && n <= list[i-1] {
+			f.add(key, "must rise, but %d comes after %d", n, list[i-1])
+		}
+	}
+}
+
+func (c *Config) checkMPS(f *Faults) {
+	m := &c.MPS
+	if m.Dir != "" && !filepath.IsAbs(m.Dir) {
+		f.add("mps.dir", "must be an absolute path, for workers stand elsewhere, not %q", m.Dir)
+	}
+	if m.Mode != mpsOff {
+		return
+	}
+	if m.Dir != "" || m.Program != "" {
+		f.add("mps.mode", `is "off", so nothing may be said of dir and program: leave them out, or set mode = "own"`)
+	}
+	c.keys(func(k key) {
+		if strings.HasPrefix(k.name, "service[") && k.tag.Get("gpu") != "" && !k.isDefault() {
+			f.add(k.name, `is a limit of MPS, which is off: set mode = "own" in [mps], or leave it out`)
+		}
+	})
+}
+
+func (c *Config) checkMIG(f *Faults) {
+	n := len(c.MIG.Instances)
+	if n == 0 {
+		if c.MIG.Owner {
+			f.add("mig.owner", "owns nothing without a [[mig.instance]]: declare the instances, or set it to false")
+		}
+		return
+	}
+	if n > 1 && c.MPS.Mode == mpsExisting {
+		f.add(instanceKey, `each instance needs an MPS control daemon of its own: set mode = "own" or "off" in [mps]`)
+	}
+	if c.Device != DeviceCUDA {
+		f.add(instanceKey, `needs device = "cuda", not %q: there is no other device to divide`, c.Device)
+	}
+	if strings.HasPrefix(strings.ToUpper(c.GPU), "MIG-") {
+		f.add(instanceKey, "gpu = %q is an instance already: name the GPU that is to be divided", c.GPU)
+	}
+	c.checkPlaces(f)
+}
+
+// checkPlaces checks that each service has one instance and each instance a
+// service.
+func (c *Config) checkPlaces(f *Faults) {
+	places := map[string]int{}
+	for i, instance := range c.MIG.Instances {
+		prefix := fmt.Sprintf("%s[%d].", instanceKey, i)
+		if err := mig.CheckProfile(instance.Profile); err != nil {
+			f.add(prefix+"profile", "%v", err)
+		}
+		if len(instance.Services) == 0 {
+			f.add(prefix+"services", "no service runs on it: name one, or leave the instance out")
+		}
+		for _, name := range instance.Services {
+			j, twice := places[name]
+			switch {
+			case c.Service(name) == nil:
+				f.add(prefix+"services", "there is no service %q", name)
+			case twice:
+				f.add(prefix+"services", "%q is on mig.instance[%d] already", name, j)
+			}
+			places[name] = i
+		}
+	}
+	for _, s := range c.Services {
+		if _, ok := places[s.Name]; !ok {
+			f.add(instanceKey, "service %q is on none of the instances: add it to the services of one", s.Name)
+		}
+	}
 }

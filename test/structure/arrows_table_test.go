@@ -228,7 +228,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg: "daemon/config",
-		may: []string{"cuda/mig", "cuda/mps", "daemon/access", "daemon/observe/tracing", "models/zoo", "overlap"},
+		may: []string{"cuda/mig", "daemon/observe/tracing", "models/zoo", "overlap"},
 		why: "it knows which values there are, and asks the packages that know them; what is done with them is the business of whoever reads it",
 	},
 	{
