@@ -97,13 +97,13 @@ func mustParse(t testing.TB, data []byte) *File {
 	return f
 }
 
-// wantRefused fails unless err is a FormatError for sentinel whose message
+// wantRefused fails unless err is a formatError for sentinel whose message
 // holds all of parts.
 func wantRefused(t testing.TB, err, sentinel error, parts ...string) {
 	t.Helper()
-	var fault *FormatError
+	var fault *formatError
 	if !errors.As(err, &fault) || !errors.Is(err, sentinel) {
-		t.Fatalf("got %v, want a FormatError for %q", err, sentinel)
+		t.Fatalf("got %v, want a formatError for %q", err, sentinel)
 	}
 	for _, part := range parts {
 		if !strings.Contains(err.Error(), part) {

@@ -10,10 +10,10 @@ import (
 // the model.
 var ErrShape = errors.New("shape does not fit the model")
 
-// Dims tells which dimensions of a model's inputs mean what.
-type Dims struct {
-	Batch  []int // of each input the dimension that is the batch size, -1 if none
-	SeqLen []int // of each input the dimension that is the sequence length, -1 if none
+// inputDims are the dimensions of a model's inputs that have a meaning.
+type inputDims struct {
+	Batch  []int // by input, the dimension that is the batch size, -1 for none
+	SeqLen []int // by input, the dimension that is the sequence length, -1 for none
 }
 
 // BatchDims finds the batch dimension and the sequence length among the
@@ -23,8 +23,8 @@ type Dims struct {
 // if all such first dimensions have the same name, or none has one. The
 // sequence length is the first other dimension that is not fixed, and all
 // those of its name.
-func BatchDims(inputs []TensorSpec) Dims {
-	d := Dims{Batch: make([]int, len(inputs)), SeqLen: make([]int, len(inputs))}
+func BatchDims(inputs []TensorSpec) inputDims {
+	d := inputDims{Batch: make([]int, len(inputs)), SeqLen: make([]int, len(inputs))}
 	batch, hasBatch := batchName(inputs)
 	var symbol string
 	found := false
@@ -138,4 +138,49 @@ func checkShape(in TensorSpec, got []int64, symbols map[string]symbol) error {
 		symbols[dim.Name] = symbol{got[j], in.Name}
 	}
 	return nil
+}
+
+// Fill returns the shape of every input of a query of the given batch size and
+// sequence length. Other dimensions that are not fixed get the size of their
+// namesakes, and 1 if they have none. The shape of what is no tensor is empty.
+func Fill(inputs []TensorSpec, batch, seqLen int) [][]int64 {
+	dims := BatchDims(inputs)
+	named := map[string]int64{}
+	shapes := make([][]int64, len(inputs))
+	for i, in := range inputs {
+		shapes[i] = make([]int64, len(shapeOf(in)))
+		for j, d := range shapeOf(in) {
+			switch {
+			case d.Fixed():
+				shapes[i][j] = d.Value
+				continue
+			case j == dims.Batch[i]:
+				shapes[i][j] = int64(batch)
+			case j == dims.SeqLen[i]:
+				shapes[i][j] = int64(seqLen)
+			default:
+				continue
+			}
+			named[d.Name] = shapes[i][j]
+		}
+	}
+	delete(named, "")
+	for i, in := range inputs {
+		for j, d := range shapeOf(in) {
+			if !d.Fixed() && shapes[i][j] == 0 {
+				shapes[i][j] = max(1, named[d.Name])
+			}
+		}
+	}
+	return shapes
+}
+
+// HasSeqLen reports whether the model has a sequence length.
+func HasSeqLen(inputs []TensorSpec) bool {
+	for _, d := range BatchDims(inputs).SeqLen {
+		if d >= 0 {
+			return true
+		}
+	}
+	return false
 }

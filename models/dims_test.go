@@ -28,7 +28,7 @@ func testSpecs(s string) []TensorSpec {
 }
 
 func TestBatchDims(t *testing.T) {
-	for inputs, want := range map[string]Dims{
+	for inputs, want := range map[string]inputDims{
 		"x[N,3,8,8]":              {[]int{0}, []int{-1}},
 		"x[?,3,8,8]":              {[]int{0}, []int{-1}},
 		"x[1,3]":                  {[]int{-1}, []int{-1}},
@@ -48,7 +48,7 @@ func TestBatchDims(t *testing.T) {
 		}
 	}
 	sequence := TensorSpec{"s", Type{Kind: KindSequence, Item: &Type{Kind: KindTensor}}}
-	if d := cmp.Diff(Dims{[]int{-1}, []int{-1}}, BatchDims([]TensorSpec{sequence})); d != "" {
+	if d := cmp.Diff(inputDims{[]int{-1}, []int{-1}}, BatchDims([]TensorSpec{sequence})); d != "" {
 		t.Error(d)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// These errors may be returned when an ONNX file is read. All arrive inside a
-// [FormatError].
+// These errors may be returned when an ONNX file is read, with the file, the place
+// in it and the reason.
 var (
 	// ErrNotONNX is returned when the bytes are not an ONNX model.
 	ErrNotONNX = errors.New("not an ONNX model")
@@ -35,16 +35,16 @@ var (
 // quotedBytes bounds what a message repeats of a name in the file.
 const quotedBytes = 80
 
-// FormatError says why a file was refused and where in it the reason lies.
-type FormatError struct {
-	Path   string // of the file, "" for bytes in memory
+// formatError is why a file was refused, and where in it the reason lies.
+type formatError struct {
+	Path   string // the file, "" for bytes in memory
 	Where  string // outermost first, "" for the file as a whole
-	Offset int    // of the fault in the file, -1 if it has no single place
+	Offset int    // where the fault lies in the file, -1 if it has no single place
 	Reason string // with the remedy, where there is one
 	Err    error  // one of the errors above
 }
 
-func (e *FormatError) Error() string {
+func (e *formatError) Error() string {
 	s := e.Err.Error() + ": "
 	if e.Path != "" {
 		s = e.Path + ": " + s
@@ -59,15 +59,15 @@ func (e *FormatError) Error() string {
 	return s
 }
 
-func (e *FormatError) Unwrap() error { return e.Err }
+func (e *formatError) Unwrap() error { return e.Err }
 
 func refuse(err error, format string, args ...any) error {
-	return &FormatError{Err: err, Offset: -1, Reason: fmt.Sprintf(format, args...)}
+	return &formatError{Err: err, Offset: -1, Reason: fmt.Sprintf(format, args...)}
 }
 
 // within puts a place in front of those that err names already.
 func within(err error, place string) error {
-	var e *FormatError
+	var e *formatError
 	if !errors.As(err, &e) {
 		return err
 	}

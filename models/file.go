@@ -23,8 +23,8 @@ type File struct {
 	ProducerVersion string
 	Domain          string
 	Metadata        map[string]string
-	Opsets          []Opset
-	Functions       []Function
+	Opsets          []opset
+	Functions       []function
 	Graph           Graph
 
 	data   []byte
@@ -37,7 +37,7 @@ type File struct {
 // makes reading it fault.
 func Open(path string, l Limits) (*File, error) {
 	f, err := open(path, l)
-	var fault *FormatError
+	var fault *formatError
 	if errors.As(err, &fault) {
 		fault.Path = path
 	}
@@ -73,7 +73,7 @@ func mapModel(dir *folder, name string, l Limits) ([]byte, error) {
 	data, err := mapRegular(func(flags int) (int, error) {
 		return unix.Openat(dir.fd, name, flags|unix.O_NOFOLLOW, 0)
 	}, l.FileBytes, 0)
-	var fault *FormatError
+	var fault *formatError
 	switch {
 	case errors.As(err, &fault) && errors.Is(fault, ErrExternal):
 		fault.Err = ErrNotONNX
@@ -114,4 +114,40 @@ func (f *File) Hash() (string, error) {
 		h.Sum(sum[:0])
 	}
 	return hex.EncodeToString(sum[:]), nil
+}
+
+// Operators returns the operators of the graph as it stands in the file, one
+// for each node. Their live bytes are not known.
+func (f *File) Operators() []Operator {
+	operators := make([]Operator, len(f.Graph.Nodes))
+	for i := range f.Graph.Nodes {
+		n := &f.Graph.Nodes[i]
+		operators[i] = Operator{Name: n.Name, Type: n.OpType, Nodes: 1, LiveBytes: -1}
+	}
+	return operators
+}
+
+// Model returns what the file holds of the model, under the name that it
+// shall have. It reads all data, for the hash.
+func (f *File) Model(name string) (*Model, error) {
+	hash, err := f.Hash()
+	if err != nil {
+		return nil, err
+	}
+	return &Model{
+		Name:      name,
+		Path:      f.Path,
+		Hash:      hash,
+		Inputs:    specs(f.Graph.FeedInputs()),
+		Outputs:   specs(f.Graph.Outputs),
+		Operators: f.Operators(),
+	}, nil
+}
+
+func specs(values []ValueInfo) []TensorSpec {
+	s := make([]TensorSpec, len(values))
+	for i, v := range values {
+		s[i] = TensorSpec{Name: v.Name, Type: v.Type}
+	}
+	return s
 }

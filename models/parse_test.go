@@ -107,7 +107,7 @@ func TestFaultNamesItsByte(t *testing.T) {
 	data := testModel(testGraph("x", "y", testNode("Relu", "x", "y")))
 	at := len(data)
 	_, err := Parse(append(data, 0x3f), DefaultLimits())
-	var fault *FormatError
+	var fault *formatError
 	if !errors.As(err, &fault) || fault.Offset != at {
 		t.Errorf("got %v, want a fault at byte %d", err, at)
 	}

@@ -8,7 +8,7 @@ type Parts struct {
 	IRVersion          int64
 	Opsets             [][]byte // OperatorSetIdProto
 	Functions          [][]byte // FunctionProto
-	Name               string   // of the graph
+	Name               string   // the name of the graph
 	Nodes              [][]byte // NodeProto, in topological order
 	Initializers       [][]byte // TensorProto
 	SparseInitializers [][]byte // SparseTensorProto

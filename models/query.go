@@ -1,6 +1,8 @@
 package models
 
-import "time"
+import (
+	"time"
+)
 
 // QueryID names a query for as long as the daemon runs.
 type QueryID uint64
@@ -31,7 +33,7 @@ type Span struct {
 	Batch   BatchID
 	Start   int
 	End     int
-	Size    int // of the batch: the sum over its queries
+	Size    int // the size of the batch: the sum over its queries
 	SeqLen  int
 }
 
@@ -42,4 +44,10 @@ func (s Span) Len() int { return s.End - s.Start }
 // service, that run together in one round.
 type Group struct {
 	Spans []Span
+}
+
+// Estimate is a predictor's answer about an operator group.
+type Estimate struct {
+	Latency time.Duration // what the group takes in the middle of its runs, 0 if unknown
+	Bound   time.Duration // what 99 of 100 of its runs stay within; at least Latency, 0 if unknown
 }

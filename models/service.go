@@ -5,7 +5,7 @@ import "time"
 // Operator is the smallest piece that the daemon can schedule: one node of
 // the optimized graph, or a few of them where the cut was made coarser.
 type Operator struct {
-	Name      string // of its last node
+	Name      string // the name of its last node
 	Type      string // ONNX operator types, joined with "+" if it holds several nodes
 	Nodes     int    // how many nodes of the optimized graph it holds
 	LiveBytes int64  // intermediates alive after it for one query of batch size 1, -1 if not known yet

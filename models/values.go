@@ -1,5 +1,10 @@
 package models
 
+import (
+	"iter"
+	"slices"
+)
+
 // Values numbers the values of a graph, so that what follows from the graph
 // can be kept in arrays. Inputs come first, then the other initializers, then
 // what nodes produce, in their order.
@@ -10,9 +15,9 @@ type Values struct {
 	Uses          []int32 // nodes that use it, and one more if it is an output of the graph
 	IsInitializer []bool
 
-	NodeIn       [][]int32 // of each node, -1 where an optional input is absent
-	NodeOut      [][]int32 // of each node, -1 where an optional output is absent
-	NodeCaptures [][]int32 // of each node, what its subgraphs use
+	NodeIn       [][]int32 // by node, -1 where an optional input is absent
+	NodeOut      [][]int32 // by node, -1 where an optional output is absent
+	NodeCaptures [][]int32 // by node, what its subgraphs use
 
 	ids      map[string]int32
 	produced int // first value that a node produces
@@ -111,3 +116,172 @@ func (v *Values) ID(name string) (int, bool) {
 
 // Len returns the number of values.
 func (v *Values) Len() int { return len(v.Names) }
+
+// Alive returns the intermediates at the cut before node k: the values that a
+// node before k produces and that node k or a later one uses, or that are
+// outputs of the graph. They are in the order in which they are produced.
+//
+// Inputs of the graph are no intermediates, as they are there from the start;
+// LastUse is until when they are needed.
+func (v *Values) Alive(k int) []int32 {
+	var alive []int32
+	for id := v.produced; id < len(v.Names) && int(v.Producer[id]) < k; id++ {
+		if int(v.LastUse[id]) >= k {
+			alive = append(alive, int32(id))
+		}
+	}
+	return alive
+}
+
+// AliveNames returns the names of the intermediates at the cut before node k.
+func (v *Values) AliveNames(k int) []string {
+	ids := v.Alive(k)
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		names[i] = v.Names[id]
+	}
+	return names
+}
+
+// Cuts yields each cut, from the one before the first node to the one after
+// the last, with its intermediates. The slice is good until the next cut.
+func (v *Values) Cuts() iter.Seq2[int, []int32] {
+	return func(yield func(int, []int32) bool) {
+		var alive []int32
+		for k := 0; ; k++ {
+			if !yield(k, alive) || k == len(v.NodeOut) {
+				return
+			}
+			alive = v.pass(alive, k)
+		}
+	}
+}
+
+// pass turns the intermediates before node k into those after it.
+func (v *Values) pass(alive []int32, k int) []int32 {
+	if v.lastUsedBy(k) {
+		kept := alive[:0]
+		for _, id := range alive {
+			if int(v.LastUse[id]) > k {
+				kept = append(kept, id)
+			}
+		}
+		alive = kept
+	}
+	for _, id := range v.NodeOut[k] {
+		if id != absent && int(v.LastUse[id]) > k {
+			alive = append(alive, id)
+		}
+	}
+	return alive
+}
+
+func (v *Values) lastUsedBy(k int) bool {
+	for _, ids := range [][]int32{v.NodeIn[k], v.NodeCaptures[k]} {
+		for _, id := range ids {
+			if id != absent && int(v.LastUse[id]) == k {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// declared marks a value that no node produces: an input or initializer.
+const declared = -1
+
+// checkOrder verifies that every value of g is defined once and, where g
+// defines it, before it is used. It returns the names that g uses and does
+// not define, sorted.
+func checkOrder(g *Graph) ([]string, error) {
+	producer, err := definitions(g)
+	if err != nil {
+		return nil, err
+	}
+	free := map[string]bool{}
+	for i := range g.Nodes {
+		n := &g.Nodes[i]
+		for _, names := range [][]string{n.Inputs, n.Captures} {
+			for _, name := range names {
+				if name == "" {
+					continue
+				}
+				at, ok := producer[name]
+				if !ok {
+					free[name] = true
+				} else if at >= i {
+					return nil, within(refuse(ErrGraph, "it uses %s before %s produces it; sort the nodes",
+						quote(name), g.Nodes[at].place(at)), n.place(i))
+				}
+			}
+		}
+	}
+	for _, v := range g.Outputs {
+		if _, ok := producer[v.Name]; !ok {
+			free[v.Name] = true
+		}
+	}
+	names := make([]string, 0, len(free))
+	for name := range free {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// definitions maps each value that g defines to the node that does, or to
+// declared.
+func definitions(g *Graph) (map[string]int, error) {
+	producer := make(map[string]int, len(g.Inputs)+len(g.Initializers)+len(g.Nodes))
+	for i, v := range g.Inputs {
+		if err := define(producer, v.Name, declared); err != nil {
+			return nil, within(err, place("input", v.Name, i))
+		}
+	}
+	// An initializer may stand for an input of the same name, once.
+	seen := make(map[string]bool, len(g.Initializers))
+	for i := range g.Initializers {
+		name := g.Initializers[i].Name
+		if name == "" || seen[name] {
+			return nil, within(refuse(ErrGraph, "its name is empty or taken"), place("initializer", name, i))
+		}
+		seen[name] = true
+		producer[name] = declared
+	}
+	for i := range g.Nodes {
+		for _, name := range g.Nodes[i].Outputs {
+			if name == "" {
+				continue
+			}
+			if err := define(producer, name, i); err != nil {
+				return nil, within(err, g.Nodes[i].place(i))
+			}
+		}
+	}
+	return producer, nil
+}
+
+func define(producer map[string]int, name string, by int) error {
+	if name == "" {
+		return refuse(ErrGraph, "its name is empty")
+	}
+	if _, ok := producer[name]; ok {
+		return refuse(ErrGraph, "value %s is defined twice", quote(name))
+	}
+	producer[name] = by
+	return nil
+}
+
+// undefined is the error for a name that somebody uses and nothing defines.
+func undefined(g *Graph, name string) error {
+	for i := range g.Nodes {
+		n := &g.Nodes[i]
+		switch {
+		case slices.Contains(n.Inputs, name):
+			return within(refuse(ErrGraph, "nothing before it produces its input %s", quote(name)), n.place(i))
+		case slices.Contains(n.Captures, name):
+			return within(refuse(ErrGraph, "nothing before it produces %s, which its subgraph uses", quote(name)), n.place(i))
+		}
+	}
+	return refuse(ErrGraph, "nothing produces the output %s", quote(name))
+}

@@ -16,7 +16,7 @@ import (
 type message struct {
 	p    *parser
 	rest []byte
-	seen uint64 // of the fields read by once, a bit each
+	seen uint64 // the fields that once has read, a bit each
 
 	num    protowire.Number
 	typ    protowire.Type
@@ -57,7 +57,7 @@ func (m *message) next() bool {
 }
 
 func (m *message) fault(format string, args ...any) bool {
-	fault := &FormatError{Err: ErrNotONNX, Offset: -1, Reason: fmt.Sprintf(format, args...)}
+	fault := &formatError{Err: ErrNotONNX, Offset: -1, Reason: fmt.Sprintf(format, args...)}
 	if m.p != nil {
 		fault.Offset = cap(m.p.data) - cap(m.rest)
 	}

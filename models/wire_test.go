@@ -90,7 +90,7 @@ func TestMessageSkipsUnknownFields(t *testing.T) {
 
 func TestFormatErrorMessage(t *testing.T) {
 	err := within(within(refuse(ErrLimit, "too many"), "attribute 1"), "node 2")
-	var e *FormatError
+	var e *formatError
 	if !errors.As(err, &e) {
 		t.Fatal(err)
 	}
