@@ -114,22 +114,22 @@ func (m bert) attend(g *graph, x, bias, module string) string {
 
 // split adds a projection and gives each head its part.
 func (m bert) split(g *graph, x, module, name string, perm ...int64) string {
-	x = g.affine(x, module+"."+name, m.hidden, m.hidden)
+	x = m.affine(g, x, module+"."+name, m.hidden, m.hidden)
 	x = g.add(module, "Reshape", []string{x, g.integers("split_heads", []int64{4}, 0, 0, m.heads, m.hidden/m.heads)})
 	return g.add(module, "Transpose", []string{x}, integers("perm", perm...))
 }
 
 // feedForward adds the two dense layers of a block.
 func (m bert) feedForward(g *graph, x, module string) string {
-	y := g.affine(x, module+".intermediate.dense", m.hidden, m.inner)
-	y = g.gelu(y, module+".intermediate")
+	y := m.affine(g, x, module+".intermediate.dense", m.hidden, m.inner)
+	y = m.gelu(g, y, module+".intermediate")
 	return m.project(g, y, x, module+".output", m.inner)
 }
 
 // project adds a dense layer back to the hidden width, the residual and its
 // normalization.
 func (m bert) project(g *graph, x, residual, module string, in int64) string {
-	x = g.affine(x, module+".dense", in, m.hidden)
+	x = m.affine(g, x, module+".dense", in, m.hidden)
 	x = g.add(module, "Add", []string{x, residual})
 	return m.norm(g, x, module+".LayerNorm")
 }
@@ -154,13 +154,13 @@ func (m bert) pool(g *graph, x string) {
 // affine adds a product with a weight and a bias, as exporters write a dense
 // layer on sequences. ONNX Runtime fuses the bias with what follows only if it
 // is the second input.
-func (g *graph) affine(x, module string, in, out int64) string {
+func (bert) affine(g *graph, x, module string, in, out int64) string {
 	x = g.add(module, "MatMul", []string{x, g.weight(module+".weight", forLinear(in), in, out)})
 	return g.add(module, "Add", []string{x, g.weight(module+".bias", around(0, biasDeviation), out)})
 }
 
 // gelu adds the exact GELU, x/2 (1 + erf(x/√2)).
-func (g *graph) gelu(x, module string) string {
+func (bert) gelu(g *graph, x, module string) string {
 	y := g.add(module, "Div", []string{x, g.scalar("sqrt_2", math.Sqrt2)})
 	y = g.add(module, "Erf", []string{y})
 	y = g.add(module, "Add", []string{y, g.scalar("one", 1)})

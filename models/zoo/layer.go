@@ -78,6 +78,17 @@ func (g *graph) averagePool(x feature, module string, w window) feature {
 	return feature{g.add(module, "AveragePool", []string{x.name}, attrs...), x.channels}
 }
 
+// convNorm adds a convolution and its normalization.
+func (g *graph) convNorm(x feature, conv, norm string, channels int64, w window, gamma float64) feature {
+	return g.norm(g.conv(x, conv, channels, w, false), norm, resnetEpsilon, gamma)
+}
+
+// residual adds two features and a Relu.
+func (g *graph) residual(x, y feature, module string) feature {
+	sum := g.add(module, "Add", []string{x.name, y.name})
+	return g.relu(feature{sum, x.channels}, module+".relu")
+}
+
 // concat joins features along their channels.
 func (g *graph) concat(module string, parts ...feature) feature {
 	var joined feature

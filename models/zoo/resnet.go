@@ -29,14 +29,15 @@ func resnet(blocks ...int) func(*graph) {
 					stride = 2
 				}
 				module := fmt.Sprintf("layer%d.%d", stage+1, block)
-				x = g.bottleneck(x, module, 64<<stage, stride)
+				x = bottleneck(g, x, module, 64<<stage, stride)
 			}
 		}
 		g.classify(x, imageClasses)
 	}
 }
 
-func (g *graph) bottleneck(x feature, module string, width, stride int64) feature {
+// bottleneck adds a block of three convolutions around which its input goes on.
+func bottleneck(g *graph, x feature, module string, width, stride int64) feature {
 	y := g.convNorm(x, module+".conv1", module+".bn1", width, square(1, 1, 0), 1)
 	y = g.relu(y, module+".relu")
 	y = g.convNorm(y, module+".conv2", module+".bn2", width, square(3, stride, 1), 1)
@@ -47,15 +48,4 @@ func (g *graph) bottleneck(x feature, module string, width, stride int64) featur
 		shortcut = g.convNorm(x, module+".downsample.0", module+".downsample.1", y.channels, square(1, stride, 0), 1)
 	}
 	return g.residual(y, shortcut, module)
-}
-
-// convNorm adds a convolution and its normalization.
-func (g *graph) convNorm(x feature, conv, norm string, channels int64, w window, gamma float64) feature {
-	return g.norm(g.conv(x, conv, channels, w, false), norm, resnetEpsilon, gamma)
-}
-
-// residual adds two features and a Relu.
-func (g *graph) residual(x, y feature, module string) feature {
-	sum := g.add(module, "Add", []string{x.name, y.name})
-	return g.relu(feature{sum, x.channels}, module+".relu")
 }

@@ -27,11 +27,11 @@ func vgg(convs ...int) func(*graph) {
 			}
 			x = g.maxPool(x, next(), square(2, 2, 0))
 		}
-		g.vggClassifier(x)
+		vggClassifier(g, x)
 	}
 }
 
-func (g *graph) vggClassifier(x feature) {
+func vggClassifier(g *graph, x feature) {
 	in := x.channels * vggLast * vggLast
 	y := g.flatten(x)
 	y = g.dense(y, "classifier.0", in, vggHidden, forRelu(in))

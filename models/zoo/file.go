@@ -1,0 +1,281 @@
+package zoo
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/overlapd/overlapd/models"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// What every file of the zoo declares.
+const (
+	irVersion    = 8
+	opsetVersion = 17
+	producer     = "overlapd"
+)
+
+// recipeVersion is written into every file. It must be raised whenever a file
+// of the same name and seed gets other bytes.
+const recipeVersion = 1
+
+// Keys of metadata_props.
+const (
+	keyName   = "overlapd.zoo"
+	keyRecipe = "overlapd.recipe"
+	keySeed   = "overlapd.seed"
+)
+
+// chunkBytes is how much of a tensor is made at a time. It must be a multiple
+// of every element size.
+const chunkBytes = 256 << 10
+
+// layout is a model file of which all but the weights is known. Fields stand
+// in an order of our own, which protobuf allows: the description comes first
+// and the weights last.
+type layout struct {
+	seed    uint64
+	head    []byte // all before the first tensor
+	tensors []placedTensor
+	size    int64 // the size of the whole file
+}
+
+type placedTensor struct {
+	tensor
+	head []byte // its message up to the raw data
+}
+
+// encode lays out the file of g. Nothing in the size depends on the seed.
+func encode(g *graph, seed uint64) *layout {
+	l := &layout{seed: seed}
+	body := g.appendHead(nil)
+	graphBytes := int64(len(body))
+	for _, t := range g.tensors {
+		head := t.appendHead(nil)
+		l.tensors = append(l.tensors, placedTensor{t, head})
+		graphBytes += int64(len(head)) + t.bytes()
+	}
+
+	head := appendUint(nil, 1, irVersion)
+	head = appendString(head, 2, producer)
+	head = appendMessage(head, 8, appendUint(nil, 2, opsetVersion))
+	head = appendProperty(head, keyName, g.name)
+	head = appendProperty(head, keyRecipe, strconv.Itoa(recipeVersion))
+	head = appendProperty(head, keySeed, fmt.Sprintf("%016x", seed))
+	head = protowire.AppendTag(head, 7, protowire.BytesType)
+	head = protowire.AppendVarint(head, uint64(graphBytes))
+	l.size = int64(len(head)) + graphBytes
+	l.head = append(head, body...)
+	return l
+}
+
+// write writes the file. progress, if not nil, is told after each step how
+// many bytes of the file are written.
+func (l *layout) write(w io.Writer, progress func(done int64)) error {
+	out := counter{w: w, progress: progress}
+	out.write(l.head)
+	chunk := make([]byte, chunkBytes)
+	for i := range l.tensors {
+		t := &l.tensors[i]
+		out.write(t.head)
+		s := newStream(l.seed, t.name)
+		size := int64(t.elem.Bytes())
+		for done, total := int64(0), t.bytes(); done < total && out.err == nil; {
+			part := chunk[:min(chunkBytes, total-done)]
+			t.encode(part, done/size, s)
+			out.write(part)
+			done += int64(len(part))
+		}
+	}
+	return out.err
+}
+
+// counter writes until the first error.
+type counter struct {
+	w        io.Writer
+	progress func(done int64)
+	done     int64
+	err      error
+}
+
+func (c *counter) write(b []byte) {
+	if c.err != nil {
+		return
+	}
+	n, err := c.w.Write(b)
+	c.done += int64(n)
+	c.err = err
+	if err == nil && c.progress != nil {
+		c.progress(c.done)
+	}
+}
+
+// Build makes sure that dir holds the file of the model called name with the
+// weights of seed, and returns its path. It creates dir if needed. The file
+// appears whole or not at all; one that is already right is left alone.
+// progress, if not nil, is told how many bytes of all are written.
+func Build(name, dir string, seed uint64, progress func(done, total int64)) (string, error) {
+	e, ok := Lookup(name)
+	if !ok {
+		return "", fmt.Errorf("%w: %q", ErrUnknown, name)
+	}
+	l := encode(e.graph(), seed)
+	path := filepath.Join(dir, name+".onnx")
+	if l.matches(path) {
+		return path, nil
+	}
+	var report func(int64)
+	if progress != nil {
+		report = func(done int64) { progress(done, l.size) }
+	}
+	if err := l.replace(path, report); err != nil {
+		return "", fmt.Errorf("building %s: %w", name, err)
+	}
+	return path, nil
+}
+
+// matches reports whether the file at path is the one that l describes. The
+// weights are not read: files are put in place whole, and a change of their
+// making changes the recipe, which stands in the head.
+func (l *layout) matches(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() != l.size {
+		return false
+	}
+	head := make([]byte, len(l.head))
+	_, err = io.ReadFull(f, head)
+	return err == nil && bytes.Equal(head, l.head)
+}
+
+// replace writes the file beside path and moves it there when all of it is on
+// disk.
+func (l *layout) replace(path string, progress func(int64)) (err error) {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*.part")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(f.Name())
+		}
+	}()
+	if err := errors.Join(f.Chmod(0o644), l.write(f, progress)); err != nil {
+		return err
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return syncFolder(dir)
+}
+
+// syncFolder makes a rename in dir survive a power failure.
+func syncFolder(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// The functions here append ONNX messages to b. The numbers are those of the
+// fields in onnx.proto.
+
+// appendHead appends the fields of a GraphProto without its initializers.
+func (g *graph) appendHead(b []byte) []byte {
+	for _, n := range g.nodes {
+		b = appendMessage(b, 1, n.append(nil))
+	}
+	b = appendString(b, 2, g.name)
+	for _, in := range g.inputs {
+		b = appendMessage(b, 11, models.AppendValueInfo(nil, in.Name, in.Type))
+	}
+	for _, out := range g.outputs {
+		b = appendMessage(b, 12, models.AppendValueInfo(nil, out.Name, out.Type))
+	}
+	return b
+}
+
+// append appends the fields of a NodeProto.
+func (n *node) append(b []byte) []byte {
+	for _, name := range n.inputs {
+		b = appendString(b, 1, name)
+	}
+	for _, name := range n.outputs {
+		b = appendString(b, 2, name)
+	}
+	b = appendString(b, 3, n.name)
+	b = appendString(b, 4, n.op)
+	for _, a := range n.attrs {
+		b = appendMessage(b, 5, a.append(nil))
+	}
+	return b
+}
+
+// append appends the fields of an AttributeProto.
+func (a *attribute) append(b []byte) []byte {
+	b = appendString(b, 1, a.name)
+	switch a.kind {
+	case kindFloat:
+		b = protowire.AppendTag(b, 2, protowire.Fixed32Type)
+		b = protowire.AppendFixed32(b, math.Float32bits(a.float))
+	case kindInteger:
+		b = appendUint(b, 3, uint64(a.integers[0]))
+	case kindIntegers:
+		for _, v := range a.integers {
+			b = appendUint(b, 8, uint64(v))
+		}
+	}
+	return appendUint(b, 20, uint64(a.kind))
+}
+
+// appendHead appends t as an initializer of a graph, except for the raw data
+// that must follow.
+func (t *tensor) appendHead(b []byte) []byte {
+	var body []byte
+	for _, d := range t.dims {
+		body = appendUint(body, 1, uint64(d))
+	}
+	body = appendUint(body, 2, uint64(t.elem))
+	body = appendString(body, 8, t.name)
+	body = protowire.AppendTag(body, 9, protowire.BytesType)
+	body = protowire.AppendVarint(body, uint64(t.bytes()))
+
+	b = protowire.AppendTag(b, 5, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(int64(len(body))+t.bytes()))
+	return append(b, body...)
+}
+
+func appendProperty(b []byte, key, value string) []byte {
+	return appendMessage(b, 14, appendString(appendString(nil, 1, key), 2, value))
+}
+
+func appendMessage(b []byte, field protowire.Number, message []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), message)
+}
+
+func appendString(b []byte, field protowire.Number, s string) []byte {
+	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), s)
+}
+
+func appendUint(b []byte, field protowire.Number, v uint64) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), v)
+}
