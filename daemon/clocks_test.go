@@ -28,7 +28,7 @@ func TestMeasuresBothClocks(t *testing.T) {
 				t.Fatal(err)
 			}
 			took := gpu.span(s)
-			outcome.Spans = append(outcome.Spans, executor.SpanOutcome{Span: s, Took: took, DeviceTook: took / 2})
+			outcome.Spans = append(outcome.Spans, executor.SpanOutcome{SpanOutcome: models.SpanOutcome{Span: s, Took: took}, DeviceTook: took / 2})
 		}
 		outcome.Took = gpu.group(outcome.Spans) + gpu.sending
 		micros := func(t time.Duration) float64 { return float64(t) / 1e3 }

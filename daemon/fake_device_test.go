@@ -40,7 +40,7 @@ func (f *fakeWorkers) runsOn(d *fakeDevice) {
 	defer f.mu.Unlock()
 	f.mu.device = d
 	if o := f.mu.flight; d != nil && o != nil {
-		f.endLocked(executor.Done)
+		f.endLocked(models.SpanDone)
 	}
 }
 

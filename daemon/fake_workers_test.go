@@ -70,6 +70,9 @@ type fakeBatch struct {
 type fakeInput struct{ service, size int }
 
 // fakeRound is a round that runs. A span has ended when it has a status.
+// spanOpen is the status of a span that has not ended.
+const spanOpen = models.SpanFailed + 1
+
 type fakeRound struct{ outcome executor.Outcome }
 
 func newFakeWorkers(t *testing.T, services int) *fakeWorkers {
@@ -169,7 +172,7 @@ func (f *fakeWorkers) Run(round uint64, spans []executor.SpanRequest) error {
 	var group []models.Span
 	for _, request := range spans {
 		group = append(group, request.Span)
-		r.outcome.Spans = append(r.outcome.Spans, executor.SpanOutcome{Span: request.Span, Reached: request.Span.Start})
+		r.outcome.Spans = append(r.outcome.Spans, executor.SpanOutcome{SpanOutcome: models.SpanOutcome{Span: request.Span, Status: spanOpen, Reached: request.Span.Start}})
 	}
 	f.mu.groups = append(f.mu.groups, group)
 	f.mu.flight = r
@@ -177,7 +180,7 @@ func (f *fakeWorkers) Run(round uint64, spans []executor.SpanRequest) error {
 		f.beginLocked(i, f.queriesLocked(&spans[i]))
 	}
 	if f.mu.device != nil {
-		f.endLocked(executor.Done)
+		f.endLocked(models.SpanDone)
 	}
 	f.landLocked()
 	return nil
@@ -208,7 +211,7 @@ func (f *fakeWorkers) beginLocked(i int, queries []models.QueryID) {
 	b := w.batches[s.Batch]
 	switch {
 	case !w.ready:
-		f.endSpanLocked(i, executor.Lost)
+		f.endSpanLocked(i, models.SpanLost)
 	case s.Start == 0:
 		if b != nil {
 			f.t.Errorf("%v starts anew, its worker holds it", s)
@@ -218,29 +221,29 @@ func (f *fakeWorkers) beginLocked(i int, queries []models.QueryID) {
 		if !w.lost {
 			f.t.Errorf("%v goes on, its worker does not hold it", s)
 		}
-		f.endSpanLocked(i, executor.Failed)
+		f.endSpanLocked(i, models.SpanFailed)
 	case b.next != s.Start:
 		f.t.Errorf("%v goes on, its worker holds it at operator %d", s, b.next)
 	}
 }
 
 // endSpanLocked ends one span of the round that runs.
-func (f *fakeWorkers) endSpanLocked(i int, status executor.Status) {
+func (f *fakeWorkers) endSpanLocked(i int, status models.Status) {
 	s := &f.mu.flight.outcome.Spans[i]
-	if s.Status != 0 {
+	if s.Status != spanOpen {
 		return
 	}
 	w := &f.mu.workers[s.Span.Service]
-	if status == executor.Done && (s.Span.End > w.operators || f.mu.fails[fakeInput{int(s.Span.Service), s.Span.Size}]) {
-		status = executor.Failed
+	if status == models.SpanDone && (s.Span.End > w.operators || f.mu.fails[fakeInput{int(s.Span.Service), s.Span.Size}]) {
+		status = models.SpanFailed
 	}
 	s.Status = status
 	b := w.batches[s.Span.Batch]
-	if status != executor.Stopped {
+	if status != models.SpanStopped {
 		delete(w.batches, s.Span.Batch)
 	}
 	switch status {
-	case executor.Done:
+	case models.SpanDone:
 		s.Reached, s.Took = s.Span.End, calm.span(s.Span)
 		if d := f.mu.device; d != nil {
 			s.Took = d.span(s.Span)
@@ -252,12 +255,12 @@ func (f *fakeWorkers) endSpanLocked(i int, status executor.Status) {
 		}
 		b.next = s.Reached
 		w.batches[s.Span.Batch] = b
-	case executor.Failed:
+	case models.SpanFailed:
 		s.Err = wire.ErrEngine
 		if s.Span.End > w.operators {
 			s.Err = executor.ErrBadSpan
 		}
-	case executor.Lost:
+	case models.SpanLost:
 		s.Err = executor.ErrExited
 	}
 }
@@ -272,7 +275,7 @@ func (f *fakeWorkers) finishLocked(s *executor.SpanOutcome, queries []models.Que
 }
 
 // endLocked ends the spans of the round that have not ended.
-func (f *fakeWorkers) endLocked(status executor.Status) {
+func (f *fakeWorkers) endLocked(status models.Status) {
 	for i := range f.mu.flight.outcome.Spans {
 		f.endSpanLocked(i, status)
 	}
@@ -286,7 +289,7 @@ func (f *fakeWorkers) landLocked() {
 		return
 	}
 	for i := range r.outcome.Spans {
-		if r.outcome.Spans[i].Status == 0 {
+		if r.outcome.Spans[i].Status == spanOpen {
 			return
 		}
 	}
@@ -300,7 +303,7 @@ func (f *fakeWorkers) landLocked() {
 }
 
 // end ends the round that runs, if there is one.
-func (f *fakeWorkers) end(status executor.Status) bool {
+func (f *fakeWorkers) end(status models.Status) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.mu.flight == nil {
@@ -311,7 +314,7 @@ func (f *fakeWorkers) end(status executor.Status) bool {
 }
 
 // endOf ends the span of a service in the round that runs.
-func (f *fakeWorkers) endOf(service models.ServiceID, status executor.Status) {
+func (f *fakeWorkers) endOf(service models.ServiceID, status models.Status) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.mu.flight == nil {
@@ -380,7 +383,7 @@ func (f *fakeWorkers) kill(service int) {
 	if r := f.mu.flight; r != nil {
 		for i := range r.outcome.Spans {
 			if r.outcome.Spans[i].Span.Service == models.ServiceID(service) {
-				f.endSpanLocked(i, executor.Lost)
+				f.endSpanLocked(i, models.SpanLost)
 			}
 		}
 		f.landLocked()
@@ -483,8 +486,8 @@ func (f *fakeWorkers) Stop(id models.ServiceID, batch models.BatchID) bool {
 		return false
 	}
 	for i := range f.mu.flight.outcome.Spans {
-		if s := &f.mu.flight.outcome.Spans[i]; s.Span.Service == id && s.Span.Batch == batch && s.Status == 0 {
-			f.endSpanLocked(i, executor.Stopped)
+		if s := &f.mu.flight.outcome.Spans[i]; s.Span.Service == id && s.Span.Batch == batch && s.Status == spanOpen {
+			f.endSpanLocked(i, models.SpanStopped)
 			f.landLocked()
 			return true
 		}
@@ -572,7 +575,7 @@ func (f *fakeWorkers) Close() error {
 	}
 	f.mu.closed = true
 	if f.mu.flight != nil {
-		f.endLocked(executor.Lost)
+		f.endLocked(models.SpanLost)
 	}
 	close(f.out)
 	return nil

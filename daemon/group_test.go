@@ -11,7 +11,6 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
@@ -39,7 +38,7 @@ func (r *rig) group(first *query.Call) (calls []*query.Call) {
 		calls = []*query.Call{mustSubmit(r.t, r.backend, 0), longer}
 	})
 	r.sync()
-	r.workers.end(executor.Done)
+	r.workers.end(models.SpanDone)
 	if err := answerOf(r.t, r.backend, first); err != nil {
 		r.t.Error(err)
 	}
@@ -83,7 +82,7 @@ func (r *rig) shapes() (all []ShapeOverview) {
 func TestGroupIsAnswered(t *testing.T) {
 	r, first := groupRig(t)
 	calls := r.group(first)
-	r.workers.end(executor.Done)
+	r.workers.end(models.SpanDone)
 	for _, c := range calls {
 		if err := answerOf(t, r.backend, c); err != nil {
 			t.Error(err)
@@ -105,7 +104,7 @@ func TestGroupWithALostSpan(t *testing.T) {
 	r, first := groupRig(t)
 	calls := r.group(first)
 	r.workers.kill(1)
-	r.workers.endOf(0, executor.Done)
+	r.workers.endOf(0, models.SpanDone)
 	if err := answerOf(t, r.backend, calls[0]); err != nil {
 		t.Error(err)
 	}
@@ -113,7 +112,7 @@ func TestGroupWithALostSpan(t *testing.T) {
 	if s := r.workers.await(); s.Service != 1 || s.Start != 0 {
 		t.Errorf("after the loss %v runs", s)
 	}
-	r.workers.end(executor.Done)
+	r.workers.end(models.SpanDone)
 	if err := answerOf(t, r.backend, calls[1]); err != nil {
 		t.Error(err)
 	}
@@ -126,8 +125,8 @@ func TestGroupWithALostSpan(t *testing.T) {
 func TestGroupWithAFailedSpan(t *testing.T) {
 	r, first := groupRig(t)
 	calls := r.group(first)
-	r.workers.endOf(0, executor.Failed)
-	r.workers.endOf(1, executor.Done)
+	r.workers.endOf(0, models.SpanFailed)
+	r.workers.endOf(1, models.SpanDone)
 	wantError(t, answerOf(t, r.backend, calls[0]), 500, "model_failed")
 	if err := answerOf(t, r.backend, calls[1]); err != nil {
 		t.Error(err)
@@ -143,7 +142,7 @@ func TestGroupWithACancelledMember(t *testing.T) {
 	calls := r.group(first)
 	r.backend.Cancel(calls[1])
 	r.sync()
-	r.workers.endOf(0, executor.Done)
+	r.workers.endOf(0, models.SpanDone)
 	wantError(t, answerOf(t, r.backend, calls[1]), 503, "cancelled")
 	if err := answerOf(t, r.backend, calls[0]); err != nil {
 		t.Error(err)
@@ -165,7 +164,7 @@ func TestGroupThatIsLost(t *testing.T) {
 	if s := r.workers.await(); s.Service != 1 {
 		t.Errorf("%v runs", s)
 	}
-	r.workers.end(executor.Done)
+	r.workers.end(models.SpanDone)
 	if err := answerOf(t, r.backend, calls[1]); err != nil {
 		t.Error(err)
 	}
@@ -227,7 +226,7 @@ func TestGroupOfOneModelTwice(t *testing.T) {
 	first := mustSubmit(t, r.backend, 0)
 	r.workers.await()
 	calls := r.group(first)
-	r.workers.end(executor.Done)
+	r.workers.end(models.SpanDone)
 	for _, c := range calls {
 		if err := answerOf(t, r.backend, c); err != nil {
 			t.Error(err)
@@ -301,13 +300,13 @@ func (r *rig) disturb(seed uint64, over chan struct{}) {
 		case 1, 2:
 			r.workers.revive(service, fakeOperators+random.IntN(8)/7)
 		case 3:
-			r.workers.end(executor.Failed)
+			r.workers.end(models.SpanFailed)
 		case 4:
 			r.workers.runsOn(&calm)
 		case 5:
 			r.workers.runsOn(nil)
 		default:
-			r.workers.end(executor.Done)
+			r.workers.end(models.SpanDone)
 		}
 	}
 }
@@ -318,7 +317,7 @@ func TestGroupThatCannotBeSent(t *testing.T) {
 	calls := []*query.Call{mustSubmit(t, r.backend, 0), mustSubmit(t, r.backend, 1)}
 	r.sync()
 	r.workers.refuse(true)
-	r.workers.end(executor.Done)
+	r.workers.end(models.SpanDone)
 	if err := answerOf(t, r.backend, first); err != nil {
 		t.Error(err)
 	}
@@ -362,7 +361,7 @@ func TestGroupsTeachThePredictor(t *testing.T) {
 	if after.Latency <= before.Latency || after.Bound < after.Latency {
 		t.Errorf("before %+v, after groups that took longer %+v", before, after)
 	}
-	r.workers.end(executor.Done)
+	r.workers.end(models.SpanDone)
 	if err := answerOf(t, r.backend, first); err != nil {
 		t.Error(err)
 	}

@@ -30,7 +30,7 @@ func (f *instant) Run(round uint64, spans []executor.SpanRequest) error {
 	to := f.spans[f.turn%2][:0]
 	o := executor.Outcome{Round: round, Took: time.Microsecond}
 	for i := range spans {
-		s := executor.SpanOutcome{Span: spans[i].Span, Status: executor.Done, Reached: spans[i].Span.End, Took: time.Microsecond, Finished: true}
+		s := executor.SpanOutcome{SpanOutcome: models.SpanOutcome{Span: spans[i].Span, Reached: spans[i].Span.End, Took: time.Microsecond}, Finished: true}
 		for _, q := range spans[i].Queries {
 			s.Queries = append(s.Queries, executor.QueryOutputs{ID: q.ID})
 		}

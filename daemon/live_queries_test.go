@@ -8,7 +8,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
 )
 
 // over returns the queries that are over, once the loop has handled all that it
@@ -27,12 +27,12 @@ func TestQueriesThatEnd(t *testing.T) {
 	waiting := mustSubmit(t, b, 0)
 	refused := mustSubmit(t, b, 0)
 	wantError(t, answerOf(t, b, refused), http.StatusServiceUnavailable, query.ReasonQueueFull)
-	f.end(executor.Done)
+	f.end(models.SpanDone)
 	if err := answerOf(t, b, c); err != nil {
 		t.Fatal(err)
 	}
 	f.await()
-	f.end(executor.Failed)
+	f.end(models.SpanFailed)
 	answerOf(t, b, waiting)
 	list := over(t, b)
 	if len(list) != 3 {

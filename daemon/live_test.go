@@ -13,7 +13,6 @@ import (
 	page "github.com/overlapd/overlapd/daemon/observe/dashboard"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 )
@@ -25,7 +24,7 @@ func (s *server) play(rounds int) {
 		r := overlap.Round{Number: s.timeline.Read(timeline.Latest, 1, nil).Next + 1}
 		r.Predicted.Latency = time.Millisecond
 		s.timeline.Begin(&r, &overlap.Explanation{}, list)
-		s.timeline.Finish(time.Second, &overlap.Outcome{Round: r.Number, Took: 2 * time.Millisecond})
+		s.timeline.Finish(time.Second, &models.Outcome{Round: r.Number, Took: 2 * time.Millisecond})
 	}
 }
 
@@ -246,7 +245,7 @@ func TestDashboardRoute(t *testing.T) {
 func TestLoopFeedsTheTimeline(t *testing.T) {
 	r, first := groupRig(t)
 	calls := r.group(first)
-	r.workers.end(executor.Done)
+	r.workers.end(models.SpanDone)
 	for _, c := range calls {
 		if err := answerOf(t, r.backend, c); err != nil {
 			t.Error(err)

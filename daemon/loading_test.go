@@ -42,7 +42,7 @@ func TestLoadingAndMeasuring(t *testing.T) {
 	r.workers.await() // a group is measured
 	r.workers.tell(executor.WorkerProgress{Service: 1, Phase: "load"})
 	r.sync()
-	r.workers.end(executor.Done)
+	r.workers.end(models.SpanDone)
 	r.backend.ask(func(l *loop) {
 		if l.measurement.active() || !l.learning.Pending() || l.measurable() {
 			t.Error("groups are measured while a worker loads")

@@ -31,7 +31,7 @@ type scheduler interface {
 	Cancel(now time.Duration, id models.QueryID) (stop models.BatchID, running bool)
 	Next(now time.Duration) (overlap.Round, bool)
 	Plan(now time.Duration)
-	Finish(now time.Duration, o overlap.Outcome) error
+	Finish(now time.Duration, o models.Outcome) error
 	Wake() (at time.Duration, ok bool)
 	Idle() bool
 	Drain(now time.Duration)
@@ -79,7 +79,7 @@ type loop struct {
 	traces   traces
 	timer    *time.Timer
 	requests []executor.SpanRequest // memory of dispatch
-	outcome  overlap.Outcome        // memory of finish
+	outcome  models.Outcome         // memory of finish
 	group    models.Group           // memory of learn
 }
 
@@ -222,10 +222,10 @@ func (l *loop) dispatch(r overlap.Round) {
 	l.traceRound(&r)
 	if err := l.exec.Run(r.Number, l.requests); err != nil {
 		l.log.Error().Err(err).Uint64("round", r.Number).Msg("sending a round to the workers")
-		o := overlap.Outcome{Round: r.Number}
+		o := models.Outcome{Round: r.Number}
 		for i, span := range r.Group.Spans {
 			l.blame(r.Queries(i), err)
-			o.Spans = append(o.Spans, overlap.SpanOutcome{Batch: span.Batch, Status: overlap.SpanFailed})
+			o.Spans = append(o.Spans, models.SpanOutcome{Span: span, Status: models.SpanFailed})
 		}
 		l.settle(o)
 	}
@@ -256,23 +256,20 @@ func (l *loop) finish(o executor.Outcome) {
 	l.catchUp()
 }
 
-func (l *loop) spanOutcome(s *executor.SpanOutcome) overlap.SpanOutcome {
-	out := overlap.SpanOutcome{Batch: s.Span.Batch, Reached: s.Reached, Took: s.Took}
+// spanOutcome returns what the scheduler is told of a span, after the loop has
+// taken in the rest.
+func (l *loop) spanOutcome(s *executor.SpanOutcome) models.SpanOutcome {
+	out := s.SpanOutcome
 	switch s.Status {
-	case executor.Done:
-		out.Status = overlap.SpanDone
+	case models.SpanDone:
 		if !s.Finished && s.Reached == l.specs[s.Span.Service].Operators {
 			// The worker came back with another model, which is not known yet.
-			out.Status = overlap.SpanFailed
+			out.Status = models.SpanFailed
 			l.blame(l.scheduler.Members(s.Span.Batch), errModelChanged)
 		}
-	case executor.Stopped:
-		out.Status = overlap.SpanStopped
-	case executor.Lost:
-		out.Status = overlap.SpanLost
+	case models.SpanLost:
 		l.lost(s.Span.Service)
-	case executor.Failed:
-		out.Status = overlap.SpanFailed
+	case models.SpanFailed:
 		l.blame(l.scheduler.Members(s.Span.Batch), s.Err)
 	}
 	l.noteSpan(s)
@@ -293,7 +290,7 @@ func (l *loop) spanOutcome(s *executor.SpanOutcome) overlap.SpanOutcome {
 func (l *loop) learn(o *executor.Outcome) {
 	l.group.Spans = l.group.Spans[:0]
 	for i := range o.Spans {
-		if o.Spans[i].Status != executor.Done {
+		if o.Spans[i].Status != models.SpanDone {
 			return
 		}
 		l.group.Spans = append(l.group.Spans, o.Spans[i].Span)
@@ -305,7 +302,7 @@ func (l *loop) learn(o *executor.Outcome) {
 
 // settle tells the scheduler how a round went, and the workers what they need
 // not keep any more.
-func (l *loop) settle(o overlap.Outcome) {
+func (l *loop) settle(o models.Outcome) {
 	now := l.now()
 	l.timeline.Finish(now, &o)
 	l.traceOutcome(now, &o)

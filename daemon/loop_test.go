@@ -12,6 +12,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/overlap/journal"
 )
@@ -45,13 +46,13 @@ func TestLoopAnswers(t *testing.T) {
 	b, f := startLoop(t, 1, nil)
 	c := mustSubmit(t, b, 0)
 	f.await()
-	f.end(executor.Done)
+	f.end(models.SpanDone)
 	if err := answerOf(t, b, c); err != nil {
 		t.Error(err)
 	}
 	c = mustSubmit(t, b, 0)
 	f.await()
-	f.end(executor.Failed)
+	f.end(models.SpanFailed)
 	wantError(t, answerOf(t, b, c), 500, "model_failed")
 }
 
@@ -77,13 +78,13 @@ func TestLoopRunsAgainWhatWasLost(t *testing.T) {
 	f.hold()
 	f.kill(0)
 	b.ask(func(*loop) {})
-	if f.end(executor.Done) {
+	if f.end(models.SpanDone) {
 		t.Error("a round was sent to a service whose worker is lost")
 	}
 	f.letGo()
 	f.revive(0, fakeOperators)
 	f.await()
-	f.end(executor.Done)
+	f.end(models.SpanDone)
 	if err := answerOf(t, b, c); err != nil {
 		t.Error(err)
 	}
@@ -105,13 +106,13 @@ func TestLoopIsNotMisledByALateOutcome(t *testing.T) {
 			}
 		})
 		f.await()
-		f.end(executor.Done)
+		f.end(models.SpanDone)
 		if err := answerOf(t, b, c); err != nil {
 			t.Errorf("%d operators: %v", operators, err)
 		}
 		c = mustSubmit(t, b, 0)
 		f.await()
-		f.end(executor.Done)
+		f.end(models.SpanDone)
 		if err := answerOf(t, b, c); err != nil {
 			t.Errorf("%d operators, the next query: %v", operators, err)
 		}
@@ -143,7 +144,7 @@ func TestLoopRefusesForAServiceGivenUp(t *testing.T) {
 	f.revive(0, fakeOperators)
 	c := mustSubmit(t, b, 0)
 	f.await()
-	f.end(executor.Done)
+	f.end(models.SpanDone)
 	if err := answerOf(t, b, c); err != nil {
 		t.Error(err)
 	}
@@ -212,9 +213,9 @@ func TestLoopUnderRandomEvents(t *testing.T) {
 				case 1, 2:
 					f.revive(service, 1+random.IntN(3))
 				case 3:
-					f.end(executor.Failed)
+					f.end(models.SpanFailed)
 				default:
-					f.end(executor.Done)
+					f.end(models.SpanDone)
 				}
 			}
 		})

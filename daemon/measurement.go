@@ -109,9 +109,9 @@ func (m *measurement) finish(o *executor.Outcome, wanted bool) (over bool, err e
 			s.Queries[j].Release()
 		}
 		switch {
-		case s.Status == executor.Stopped && m.broken:
+		case s.Status == models.SpanStopped && m.broken:
 			stopped = true
-		case s.Status != executor.Done:
+		case s.Status != models.SpanDone:
 			err = errors.Join(fmt.Errorf("%w: %s", errNotMeasured, s.Status), s.Err)
 		}
 	}

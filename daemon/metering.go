@@ -6,6 +6,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
 )
@@ -67,14 +68,14 @@ func (l *loop) noteOutcome(o *executor.Outcome) {
 	}
 	whole := true
 	for i := range o.Spans {
-		whole = whole && o.Spans[i].Status == executor.Done
+		whole = whole && o.Spans[i].Status == models.SpanDone
 	}
 	l.record.Finish(metrics.Outcome{Took: o.Took, Compared: o.Latency(), Whole: whole})
 }
 
 // noteSpan notes what both clocks say of a span.
 func (l *loop) noteSpan(s *executor.SpanOutcome) {
-	if s.Status != executor.Done && s.Status != executor.Stopped {
+	if s.Status != models.SpanDone && s.Status != models.SpanStopped {
 		return
 	}
 	l.slots[s.Span.Service].service.Stats.Ran(s.Took, s.DeviceTook)

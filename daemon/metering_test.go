@@ -46,9 +46,9 @@ func TestMeteringOfHeadroom(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.ask(func(*loop) {})
-	f.end(executor.Done)
+	f.end(models.SpanDone)
 	f.await()
-	f.end(executor.Done)
+	f.end(models.SpanDone)
 	for _, c := range []*query.Call{late, soon} {
 		if err := answerOf(t, b, c); err != nil {
 			t.Error(err)
@@ -66,7 +66,7 @@ func TestMeteringOfFailedRounds(t *testing.T) {
 	b, f := startLoop(t, 1, nil)
 	c := mustSubmit(t, b, 0)
 	f.await()
-	f.end(executor.Failed)
+	f.end(models.SpanFailed)
 	wantError(t, answerOf(t, b, c), 500, query.ReasonModelFailed)
 	tells(t, scrape(t, b), `overlapd_round_seconds_count 1`, `overlapd_solo_prediction_ratio_count 0`, `overlapd_query_latency_seconds_count{service="s0"} 0`)
 	f.refuse(true)

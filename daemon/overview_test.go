@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
 )
 
 // golden compares a value with the JSON in a file.
@@ -39,7 +39,7 @@ func golden(t *testing.T, path string, value any) {
 func TestOverview(t *testing.T) {
 	r, first := groupRig(t)
 	calls := r.group(first)
-	r.workers.end(executor.Done)
+	r.workers.end(models.SpanDone)
 	for _, c := range calls {
 		if err := answerOf(t, r.backend, c); err != nil {
 			t.Error(err)

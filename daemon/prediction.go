@@ -168,10 +168,10 @@ func (l *loop) finishMeasured(o *executor.Outcome) {
 	culprit, failed := models.ServiceID(-1), 0
 	for i := range o.Spans {
 		s := &o.Spans[i]
-		if s.Status == executor.Lost {
+		if s.Status == models.SpanLost {
 			l.lost(s.Span.Service)
 		}
-		if s.Status != executor.Done {
+		if s.Status != models.SpanDone {
 			culprit = s.Span.Service
 			failed++
 		}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/training"
 )
@@ -190,7 +190,7 @@ func TestModelChangeWhileMeasuring(t *testing.T) {
 		if _, spans := r.workers.awaitRound(); spans[0].Service == 1 && spans[0].End == 2 {
 			break // in the middle of a step of service 1
 		}
-		r.workers.end(executor.Done)
+		r.workers.end(models.SpanDone)
 		r.sync()
 	}
 	r.workers.kill(1)

@@ -29,7 +29,7 @@ func inDataset(t *testing.T, d *training.Dataset, device *fakeDevice) (spans map
 				t.Fatal(err)
 			}
 			s.Service = service
-			group = append(group, executor.SpanOutcome{Span: s})
+			group = append(group, executor.SpanOutcome{SpanOutcome: models.SpanOutcome{Span: s}})
 		}
 		if want := float64(device.group(group)) / 1e3; !nearly(row.Median, want) || row.Repeats != 3 {
 			t.Errorf("%v: %v µs in %d runs, want %v in 3", row.Group, row.Median, row.Repeats, want)
@@ -89,7 +89,7 @@ func TestQueryWhileMeasuring(t *testing.T) {
 		t.Errorf("the workers hold %d batches, want that of the query", n)
 	}
 	arrival := c.Arrival
-	r.workers.end(executor.Done)
+	r.workers.end(models.SpanDone)
 	if err := answerOf(t, r.backend, c); err != nil {
 		t.Error(err)
 	}
@@ -116,13 +116,13 @@ func TestQueryBetweenTheRoundsOfAStep(t *testing.T) {
 		if _, spans := r.workers.awaitRound(); spans[0].End == 1 {
 			break // the first of an operator each
 		}
-		r.workers.end(executor.Done)
+		r.workers.end(models.SpanDone)
 		r.sync()
 	}
 	var c *query.Call
 	r.backend.ask(func(*loop) { // the query and the outcome come at once
 		c = mustSubmit(t, r.backend, 1)
-		r.workers.end(executor.Done)
+		r.workers.end(models.SpanDone)
 	})
 	for {
 		round, spans := r.workers.awaitRound()
@@ -154,7 +154,7 @@ func TestDeadlineThatPassesWhileMeasuring(t *testing.T) {
 	if !l.measurement.active() {
 		t.Fatal("nothing is measured")
 	}
-	r.workers.endOf(0, executor.Done)
+	r.workers.endOf(0, models.SpanDone)
 	l.measurement.broken = true // as if it could not be stopped
 	c, err := submit(t, r.backend, 0, time.Millisecond)
 	if err != nil {
@@ -185,7 +185,7 @@ func TestWorkerLostWhileMeasuring(t *testing.T) {
 		r.workers.hold()
 		r.workers.kill(int(spans[0].Service))
 		r.sync()
-		if r.workers.end(executor.Done) {
+		if r.workers.end(models.SpanDone) {
 			t.Fatal("a round is measured on a worker that is lost")
 		}
 		if n := r.workers.arenas[spans[0].Service].Used(); n != 0 {
@@ -195,7 +195,7 @@ func TestWorkerLostWhileMeasuring(t *testing.T) {
 		r.workers.revive(int(spans[0].Service), fakeOperators)
 		for first := spans; spans[0].Size == first[0].Size && spans[0].Service == first[0].Service; {
 			_, spans = r.workers.awaitRound()
-			r.workers.end(executor.Done)
+			r.workers.end(models.SpanDone)
 			r.sync()
 		}
 		_, spans = r.workers.awaitRound()
@@ -216,11 +216,11 @@ func TestWorkerOfAGroupLostWhileMeasuring(t *testing.T) {
 		if _, spans = r.workers.awaitRound(); len(spans) == 2 {
 			break
 		}
-		r.workers.end(executor.Done)
+		r.workers.end(models.SpanDone)
 		r.sync()
 	}
 	r.workers.kill(1)
-	r.workers.endOf(0, executor.Done)
+	r.workers.endOf(0, models.SpanDone)
 	r.sync()
 	if n := r.workers.held(); n != 0 {
 		t.Errorf("the workers hold %d batches", n)
@@ -413,7 +413,7 @@ func TestMeasuringWaitsForTheKeeper(t *testing.T) {
 		t.Error("a full keeper takes a job")
 	}
 	says(t, r.log.String(), "one too many")
-	r.workers.end(executor.Done)
+	r.workers.end(models.SpanDone)
 	eventually(t, "the end of the round", func() (over bool) {
 		r.backend.ask(func(l *loop) { over = !l.measurement.active() })
 		return over

@@ -107,7 +107,7 @@ func (r *reloadRig) calls(name string) *query.Error {
 	}
 	c := mustSubmit(r.t, r.backend, at)
 	r.workers.await()
-	r.workers.end(executor.Done)
+	r.workers.end(models.SpanDone)
 	return answerOf(r.t, r.backend, c)
 }
 
@@ -168,7 +168,7 @@ func TestReloadReplaces(t *testing.T) {
 	if old.Hold() {
 		t.Error("the old one still takes requests")
 	}
-	r.workers.end(executor.Done)
+	r.workers.end(models.SpanDone)
 	if err := answerOf(t, r.backend, inFlight); err != nil {
 		t.Errorf("a query that was in flight: %v", err)
 	}
@@ -233,7 +233,7 @@ func TestReloadRemoves(t *testing.T) {
 		t.Error("the reload did not wait for a query that was accepted")
 	default:
 	}
-	r.workers.end(executor.Done)
+	r.workers.end(models.SpanDone)
 	if err := answerOf(t, r.backend, c); err != nil {
 		t.Error(err)
 	}
@@ -299,7 +299,7 @@ func TestReloadChanges(t *testing.T) {
 	wantError(t, answerOf(t, r.backend, refused), 503, query.ReasonQueueFull)
 	for _, c := range []*query.Call{running, waiting} {
 		r.workers.await()
-		r.workers.end(executor.Done)
+		r.workers.end(models.SpanDone)
 		if err := answerOf(t, r.backend, c); err != nil {
 			t.Error(err)
 		}

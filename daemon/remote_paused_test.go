@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
 )
 
 // A client of gRPC leaves while its query stands between two spans, as it is best
@@ -36,7 +36,7 @@ func TestRemoteCancelsWhatIsPaused(t *testing.T) {
 	}
 	other := mustSubmit(t, r.backend, 0)
 	r.sync()
-	r.workers.end(executor.Done)
+	r.workers.end(models.SpanDone)
 	r.sync()
 	if s := r.workers.await(); s.Service != 0 {
 		t.Fatalf("%+v runs, s0 goes first", s)
@@ -56,7 +56,7 @@ func TestRemoteCancelsWhatIsPaused(t *testing.T) {
 		t.Errorf("%d paused, %d queued, %d cancelled", s.Paused, s.Queued, s.Cancelled)
 	}
 
-	r.workers.end(executor.Done)
+	r.workers.end(models.SpanDone)
 	if err := answerOf(t, r.backend, other); err != nil {
 		t.Error(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
-	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
 )
 
 // serveRemote serves gRPC before a backend, and returns a client of it.
@@ -281,7 +281,7 @@ func TestRemoteCancels(t *testing.T) {
 		done <- err
 	}()
 	f.await()
-	f.end(executor.Done)
+	f.end(models.SpanDone)
 	if err := <-done; err != nil {
 		t.Errorf("a query after them: %v", err)
 	}

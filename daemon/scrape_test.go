@@ -14,7 +14,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
 )
 
 // scrape returns what a scrape of a backend is answered with, made anew.
@@ -119,7 +119,7 @@ func TestMetricsOfGroups(t *testing.T) {
 	first, second := mustSubmit(t, b, 0), mustSubmit(t, b, 1)
 	for range 2 {
 		f.await()
-		f.end(executor.Done)
+		f.end(models.SpanDone)
 	}
 	for _, c := range []*query.Call{first, second} {
 		if err := answerOf(t, b, c); err != nil {
@@ -144,7 +144,7 @@ func TestMetricsOfFailures(t *testing.T) {
 	b, f := startLoop(t, 1, func(c *config.Config) { c.Services[0].QueueLimit = 1 })
 	c := mustSubmit(t, b, 0)
 	f.await()
-	f.end(executor.Failed)
+	f.end(models.SpanFailed)
 	wantError(t, answerOf(t, b, c), 500, query.ReasonModelFailed)
 	running := mustSubmit(t, b, 0)
 	f.await()
@@ -163,7 +163,7 @@ func TestMetricsOfFailures(t *testing.T) {
 	}
 	for _, c := range []*query.Call{running, waiting} {
 		f.await()
-		f.end(executor.Done)
+		f.end(models.SpanDone)
 		if err := answerOf(t, b, c); err != nil {
 			t.Error(err)
 		}
@@ -205,7 +205,7 @@ func TestScrapeOfAStalledLoop(t *testing.T) {
 	s := newScraper(b, "test", "edf")
 	c := mustSubmit(t, b, 0)
 	f.await()
-	f.end(executor.Done)
+	f.end(models.SpanDone)
 	if err := answerOf(t, b, c); err != nil {
 		t.Error(err)
 	}
@@ -257,7 +257,7 @@ func TestScrapeOfSeveralUnits(t *testing.T) {
 	two, _ := startLoop(t, 1, func(c *config.Config) { c.Services[0].Name = "other" })
 	c := mustSubmit(t, one, 0)
 	f.await()
-	f.end(executor.Done)
+	f.end(models.SpanDone)
 	if err := answerOf(t, one, c); err != nil {
 		t.Error(err)
 	}

@@ -68,7 +68,7 @@ func (l *loop) members(r *overlap.Round) []tracing.Member {
 
 // traceOutcome notes how the round went. Queries that were answered before, as
 // their client left, are not ours any more.
-func (l *loop) traceOutcome(now time.Duration, o *overlap.Outcome) {
+func (l *loop) traceOutcome(now time.Duration, o *models.Outcome) {
 	for _, t := range l.traces.ran {
 		p := l.calls[t.query]
 		if p == nil || p.call.Trace == nil {
@@ -80,7 +80,7 @@ func (l *loop) traceOutcome(now time.Duration, o *overlap.Outcome) {
 		}
 		run.Ended, run.RoundTook = now, o.Took
 		for i := range o.Spans {
-			if s := &o.Spans[i]; s.Batch == t.batch {
+			if s := &o.Spans[i]; s.Span.Batch == t.batch {
 				run.Took, run.Reached, run.Status = s.Took, s.Reached, s.Status.String()
 			}
 		}

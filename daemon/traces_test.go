@@ -16,7 +16,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
-	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
 	"github.com/rs/zerolog"
 )
 
@@ -153,7 +153,7 @@ func TestTraceHTTP(t *testing.T) {
 	s := serveTraced(t, 1, 0, nil)
 	status := s.ask("s0", tracedBody, "traceparent", parentOf("01"), "tracestate", "a=1", "tracestate", "b=2")
 	s.workers.await()
-	s.workers.end(executor.Done)
+	s.workers.end(models.SpanDone)
 	if got := <-status; got != 200 {
 		t.Fatalf("status %d", got)
 	}
@@ -198,7 +198,7 @@ func TestTraceOnlyWhatIsSampled(t *testing.T) {
 		before := s.traced()
 		status := s.ask("s0", tracedBody, c.header...)
 		s.workers.await()
-		s.workers.end(executor.Done)
+		s.workers.end(models.SpanDone)
 		<-status
 		if got := s.traced() > before; got != c.traced {
 			t.Errorf("%v: traced is %t", c.header, got)
@@ -225,7 +225,7 @@ func TestTraceGRPC(t *testing.T) {
 		ended <- err
 	}()
 	s.workers.await()
-	s.workers.end(executor.Done)
+	s.workers.end(models.SpanDone)
 	<-ended // its output is no tensor of that type; that it was answered is what counts
 	s.close()
 	root, below := tree(t, s.collector.Spans())
@@ -245,7 +245,7 @@ func TestTraceOfRetry(t *testing.T) {
 	s.workers.kill(0)
 	s.workers.revive(0, fakeOperators)
 	s.workers.await()
-	s.workers.end(executor.Done)
+	s.workers.end(models.SpanDone)
 	if got := <-status; got != 200 {
 		t.Fatalf("status %d", got)
 	}
@@ -271,12 +271,12 @@ func TestTraceOfErrors(t *testing.T) {
 	if got := <-s.ask("s0", tracedBody); got != 503 {
 		t.Errorf("status %d", got)
 	}
-	s.workers.end(executor.Failed)
+	s.workers.end(models.SpanFailed)
 	if got := <-running; got != 500 {
 		t.Errorf("status %d", got)
 	}
 	s.workers.await()
-	s.workers.end(executor.Done)
+	s.workers.end(models.SpanDone)
 	<-waiting
 	s.close()
 	seen := map[string]collector.Span{}
@@ -311,7 +311,7 @@ func TestTraceOfCancelled(t *testing.T) {
 	cancel()
 	<-ended
 	all := s.collector.Await(t, 3)
-	s.workers.end(executor.Stopped)
+	s.workers.end(models.SpanStopped)
 	s.backend.ask(func(*loop) {})
 	root, below := tree(t, all)
 	if root.Attributes["rpc.response.status_code"] != "CANCELLED" || root.Failed || root.Attributes["overlapd.result"] != "cancelled" || len(below["run"]) != 1 {

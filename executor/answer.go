@@ -92,9 +92,9 @@ func (w *worker) done(d *wire.Done) error {
 			return err
 		}
 	}
-	s.Status, s.Reached, s.Finished = Done, d.Reached, d.Finished
+	s.Status, s.Reached, s.Finished = models.SpanDone, d.Reached, d.Finished
 	if d.Reached < f.span.End {
-		s.Status = Stopped
+		s.Status = models.SpanStopped
 	}
 	s.Took, s.IntermediateBytes = min(time.Duration(d.Nanos), time.Since(f.since)), d.IntermediateBytes
 	s.DeviceTook = min(time.Duration(d.DeviceNanos), time.Since(f.since))
@@ -110,12 +110,12 @@ func (w *worker) failed(m *wire.Failed) error {
 	}
 	w.land(f, true, -1, 0)
 	if !m.Code.Ends() {
-		f.round.fail(f.index, Failed, m.Err())
+		f.round.fail(f.index, models.SpanFailed, m.Err())
 		return nil
 	}
 	// The query is not to blame: another worker may run it.
 	w.expire(m.Err())
-	f.round.fail(f.index, Lost, m.Err())
+	f.round.fail(f.index, models.SpanLost, m.Err())
 	return nil
 }
 

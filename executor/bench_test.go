@@ -3,6 +3,8 @@ package executor
 import (
 	"testing"
 	"time"
+
+	"github.com/overlapd/overlapd/models"
 )
 
 // BenchmarkRound measures what a round of one span costs beside the engine:
@@ -23,7 +25,7 @@ func benchmarkRound(b *testing.B, poll time.Duration) {
 			b.Fatal(err)
 		}
 		o := <-f.Outcomes()
-		if o.Spans[0].Status != Done {
+		if o.Spans[0].Status != models.SpanDone {
 			b.Fatal(o.Spans[0].Err)
 		}
 		o.Spans[0].Queries[0].Release()

@@ -46,10 +46,10 @@ func TestKillLoop(t *testing.T) {
 	take := func() {
 		o := f.receive()
 		outcomes[o.Round]++
-		if o.Spans[1].Status != Done {
+		if o.Spans[1].Status != models.SpanDone {
 			t.Fatalf("the other service: %+v", o.Spans[1])
 		}
-		if o.Spans[0].Status == Lost {
+		if o.Spans[0].Status == models.SpanLost {
 			lost++
 		}
 		texts(o.Spans[0])
@@ -130,7 +130,7 @@ func TestWorkersIgnoreSignals(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s := f.do(f.whole(0, 1, "a")); s.Status != Done {
+	if s := f.do(f.whole(0, 1, "a")); s.Status != models.SpanDone {
 		t.Fatalf("%+v", s)
 	} else {
 		texts(s)

@@ -15,7 +15,7 @@ import (
 func TestRunABatch(t *testing.T) {
 	f := startReady(t, nil, 1)
 	s := f.do(f.whole(0, 1, "abc", "", "xy"))
-	if s.Status != Done || s.Err != nil || !s.Finished || s.Reached != fakeOperators {
+	if s.Status != models.SpanDone || s.Err != nil || !s.Finished || s.Reached != fakeOperators {
 		t.Fatalf("%+v", s)
 	}
 	if got := texts(s); !slices.Equal(got, []string{"abc0123", "0123", "xy0123"}) {
@@ -33,10 +33,10 @@ func TestBatchGoesOnAfterAnother(t *testing.T) {
 	f := startReady(t, nil, 1)
 	first, second := f.whole(0, 1, "a"), f.whole(0, 2, "b")
 	first.Span.End = 2
-	if s := f.do(first); s.Status != Done || s.Finished || s.Reached != 2 || s.IntermediateBytes != 100 {
+	if s := f.do(first); s.Status != models.SpanDone || s.Finished || s.Reached != 2 || s.IntermediateBytes != 100 {
 		t.Fatalf("%+v", s)
 	}
-	if s := f.do(second); s.Status != Done || s.IntermediateBytes != 100 {
+	if s := f.do(second); s.Status != models.SpanDone || s.IntermediateBytes != 100 {
 		t.Fatalf("%+v", s)
 	} else {
 		texts(s)
@@ -63,7 +63,7 @@ func TestRoundWaitsForTheGroup(t *testing.T) {
 		t.Fatalf("%+v", o)
 	}
 	for i, s := range o.Spans {
-		if s.Status != Done || s.Span.Service != models.ServiceID(i) {
+		if s.Status != models.SpanDone || s.Span.Service != models.ServiceID(i) {
 			t.Errorf("span %d: %+v", i, s)
 		}
 		texts(s)
@@ -79,7 +79,7 @@ func TestRoundsAhead(t *testing.T) {
 	f.send(SpanRequest{Span: models.Span{Batch: 1, Start: 1, End: 4}})
 	for round := uint64(1); round <= 3; round++ {
 		o := f.receive()
-		if o.Round != round || o.Spans[0].Status != Done {
+		if o.Round != round || o.Spans[0].Status != models.SpanDone {
 			t.Fatalf("round %d: %+v", round, o)
 		}
 		texts(o.Spans[0])
@@ -97,10 +97,10 @@ func TestStopEndsOnlyItsBatch(t *testing.T) {
 	}
 	touch(t, gate)
 	first, second := f.receive().Spans[0], f.receive().Spans[0]
-	if first.Status != Stopped || first.Finished || first.Reached != 2 {
+	if first.Status != models.SpanStopped || first.Finished || first.Reached != 2 {
 		t.Errorf("stopped batch: %+v", first)
 	}
-	if second.Status != Done {
+	if second.Status != models.SpanDone {
 		t.Errorf("other batch: %+v", second)
 	}
 	texts(second)
@@ -123,11 +123,11 @@ func TestReleasedBatchIsGone(t *testing.T) {
 	f.Release(0, 1)
 	f.Release(7, 1)
 	s := f.do(SpanRequest{Span: models.Span{Batch: 1, Start: 1, End: 4}})
-	if s.Status != Lost || !errors.Is(s.Err, ErrBatchLost) {
+	if s.Status != models.SpanLost || !errors.Is(s.Err, ErrBatchLost) {
 		t.Fatalf("%+v", s)
 	}
 	// The same number may be used for a new batch.
-	if s := f.do(f.whole(0, 1, "b")); s.Status != Done {
+	if s := f.do(f.whole(0, 1, "b")); s.Status != models.SpanDone {
 		t.Fatalf("%+v", s)
 	} else {
 		texts(s)
@@ -141,10 +141,10 @@ func TestReleaseInFlight(t *testing.T) {
 	f.send(f.whole(0, 1, "3 await "+gate))
 	f.Release(0, 1)
 	touch(t, gate)
-	if s := f.receive().Spans[0]; s.Status != Done || len(texts(s)) != 1 {
+	if s := f.receive().Spans[0]; s.Status != models.SpanDone || len(texts(s)) != 1 {
 		t.Fatalf("%+v", s)
 	}
-	if s := f.do(f.whole(0, 2, "b")); s.Status != Done {
+	if s := f.do(f.whole(0, 2, "b")); s.Status != models.SpanDone {
 		t.Fatalf("%+v", s)
 	} else {
 		texts(s)
@@ -154,10 +154,10 @@ func TestReleaseInFlight(t *testing.T) {
 func TestEngineFailureIsOnlyTheBatches(t *testing.T) {
 	f := startReady(t, nil, 1)
 	s := f.do(f.whole(0, 1, "2 fail because"))
-	if s.Status != Failed || !errors.Is(s.Err, wire.ErrEngine) || !strings.Contains(s.Err.Error(), "because") {
+	if s.Status != models.SpanFailed || !errors.Is(s.Err, wire.ErrEngine) || !strings.Contains(s.Err.Error(), "because") {
 		t.Fatalf("%+v", s)
 	}
-	if s := f.do(f.whole(0, 1, "fine")); s.Status != Done {
+	if s := f.do(f.whole(0, 1, "fine")); s.Status != models.SpanDone {
 		t.Fatalf("%+v", s)
 	} else {
 		texts(s)
@@ -174,7 +174,7 @@ func TestOutputArenaFills(t *testing.T) {
 	var held []SpanOutcome
 	for batch := models.BatchID(1); ; batch++ {
 		s := f.do(f.whole(0, batch, strings.Repeat("x", 1000)))
-		if s.Status == Failed {
+		if s.Status == models.SpanFailed {
 			if !errors.Is(s.Err, wire.ErrArenaFull) {
 				t.Fatal(s.Err)
 			}
@@ -187,7 +187,7 @@ func TestOutputArenaFills(t *testing.T) {
 	}
 	texts(held[0])
 	s := f.do(f.whole(0, 100, strings.Repeat("x", 1000)))
-	if s.Status != Done {
+	if s.Status != models.SpanDone {
 		t.Fatalf("%+v", s)
 	}
 	for _, s := range append(held[1:], s) {
@@ -227,12 +227,12 @@ func TestRunRefuses(t *testing.T) {
 	}
 	long := good
 	long.Span.End = fakeOperators + 1
-	if s := f.do(long); s.Status != Failed || !errors.Is(s.Err, ErrBadSpan) {
+	if s := f.do(long); s.Status != models.SpanFailed || !errors.Is(s.Err, ErrBadSpan) {
 		t.Errorf("beyond the last operator: %+v", s)
 	}
 	tall := f.whole(0, 1, "a")
 	tall.Queries[0].Inputs[0].Shape = make([]int64, wire.MaxRank+1)
-	if s := f.do(tall); s.Status != Failed || !errors.Is(s.Err, wire.ErrMessage) {
+	if s := f.do(tall); s.Status != models.SpanFailed || !errors.Is(s.Err, wire.ErrMessage) {
 		t.Errorf("rank: %+v", s)
 	}
 }
@@ -250,7 +250,7 @@ func TestRoundsAreBounded(t *testing.T) {
 	for range MaxRounds {
 		texts(f.receive().Spans[0])
 	}
-	if s := f.do(span); s.Status != Done {
+	if s := f.do(span); s.Status != models.SpanDone {
 		t.Fatalf("%+v", s)
 	} else {
 		texts(s)
@@ -274,7 +274,7 @@ func TestLargeFrames(t *testing.T) {
 	touch(t, gate)
 	texts(f.receive().Spans[0])
 	for range 8 {
-		if s := f.receive().Spans[0]; s.Status != Done || s.Reached != 1 {
+		if s := f.receive().Spans[0]; s.Status != models.SpanDone || s.Reached != 1 {
 			t.Fatalf("%+v", s)
 		}
 	}
@@ -327,7 +327,7 @@ func TestCloseEndsWhatRuns(t *testing.T) {
 	f.Close()
 	for round := uint64(1); round <= 2; round++ {
 		o := f.receive()
-		if s := o.Spans[0]; o.Round != round || s.Status != Lost || !errors.Is(s.Err, ErrClosed) {
+		if s := o.Spans[0]; o.Round != round || s.Status != models.SpanLost || !errors.Is(s.Err, ErrClosed) {
 			t.Errorf("round %d: %+v", round, o)
 		}
 	}
@@ -355,7 +355,7 @@ func TestCloseLetsWorkersGo(t *testing.T) {
 	}
 	touch(t, gate)
 	<-closed
-	if s := f.receive().Spans[0]; s.Status != Stopped && s.Status != Done {
+	if s := f.receive().Spans[0]; s.Status != models.SpanStopped && s.Status != models.SpanDone {
 		t.Errorf("%+v", s)
 	} else {
 		texts(s)

@@ -25,7 +25,7 @@ func TestHold(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, s := range f.receive().Spans {
-			if s.Status != Lost || !errors.Is(s.Err, errServer) {
+			if s.Status != models.SpanLost || !errors.Is(s.Err, errServer) {
 				t.Errorf("span %d: %s, %v", i, s.Status, s.Err)
 			}
 		}
@@ -38,7 +38,7 @@ func TestHold(t *testing.T) {
 				t.Errorf("held: %+v", state)
 			}
 		}
-		if s := f.do(f.whole(0, 2, "x")); s.Status != Lost || !errors.Is(s.Err, ErrNotReady) {
+		if s := f.do(f.whole(0, 2, "x")); s.Status != models.SpanLost || !errors.Is(s.Err, ErrNotReady) {
 			t.Errorf("while held: %s, %v", s.Status, s.Err)
 		}
 		f.Resume()
@@ -46,7 +46,7 @@ func TestHold(t *testing.T) {
 			awaitEvent(f, func(e WorkerReady) bool { return e.Service == id })
 		}
 	}
-	if s := f.do(f.whole(1, 3, "x")); s.Status != Done || texts(s)[0] != "x0123" {
+	if s := f.do(f.whole(1, 3, "x")); s.Status != models.SpanDone || texts(s)[0] != "x0123" {
 		t.Errorf("resumed: %s, %v", s.Status, s.Err)
 	}
 }
@@ -154,14 +154,14 @@ func TestRefused(t *testing.T) {
 func TestDeviceLost(t *testing.T) {
 	f := startReady(t, nil, 1)
 	s := f.do(f.whole(0, 1, "1 device is gone"))
-	if s.Status != Lost || !errors.Is(s.Err, wire.ErrDeviceLost) {
+	if s.Status != models.SpanLost || !errors.Is(s.Err, wire.ErrDeviceLost) {
 		t.Errorf("%s, %v", s.Status, s.Err)
 	}
 	if e := awaitEvent[WorkerLost](f, nil); !errors.Is(e.Err, wire.ErrDeviceLost) {
 		t.Error(e.Err)
 	}
 	awaitEvent[WorkerReady](f, nil)
-	if s := f.do(f.whole(0, 2, "x")); s.Status != Done || texts(s)[0] != "x0123" {
+	if s := f.do(f.whole(0, 2, "x")); s.Status != models.SpanDone || texts(s)[0] != "x0123" {
 		t.Errorf("%s, %v", s.Status, s.Err)
 	}
 }

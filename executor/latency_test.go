@@ -3,10 +3,14 @@ package executor
 import (
 	"testing"
 	"time"
+
+	"github.com/overlapd/overlapd/models"
 )
 
 func TestLatency(t *testing.T) {
-	span := func(took, device time.Duration) SpanOutcome { return SpanOutcome{Took: took, DeviceTook: device} }
+	span := func(took, device time.Duration) SpanOutcome {
+		return SpanOutcome{SpanOutcome: models.SpanOutcome{Took: took}, DeviceTook: device}
+	}
 	for name, tt := range map[string]struct {
 		outcome         Outcome
 		latency, device time.Duration

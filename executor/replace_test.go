@@ -19,7 +19,7 @@ func TestReplace(t *testing.T) {
 		if err := f.Replace(0, errWrong); err != nil {
 			t.Fatal(err)
 		}
-		if s := f.receive().Spans[0]; s.Status != Lost || !errors.Is(s.Err, errWrong) || !errors.Is(s.Err, ErrReplaced) {
+		if s := f.receive().Spans[0]; s.Status != models.SpanLost || !errors.Is(s.Err, errWrong) || !errors.Is(s.Err, ErrReplaced) {
 			t.Errorf("%s, %v", s.Status, s.Err)
 		}
 		if e := awaitEvent[WorkerLost](f, nil); e.Service != 0 || e.RestartIn != 0 {
@@ -27,7 +27,7 @@ func TestReplace(t *testing.T) {
 		}
 		awaitEvent(f, func(e WorkerReady) bool { return e.Service == 0 })
 	}
-	if s := f.do(f.whole(0, 2, "x")); s.Status != Done || texts(s)[0] != "x0123" {
+	if s := f.do(f.whole(0, 2, "x")); s.Status != models.SpanDone || texts(s)[0] != "x0123" {
 		t.Errorf("replaced: %s, %v", s.Status, s.Err)
 	}
 	if state, _ := f.State(1); state.Starts != 1 {

@@ -25,26 +25,6 @@ type SpanRequest struct {
 	Queries []QueryTensors
 }
 
-// Status tells how a span ended.
-type Status uint8
-
-// The ends of a span. After Lost and Failed the batch exists no more.
-const (
-	Done    Status = 1 + iota // all operators ran
-	Stopped                   // Stop ended it early; the batch can go on where it stands
-	Lost                      // the worker went away, or was not there; the queries can be run again
-	Failed                    // the worker refused it or the engine failed
-)
-
-var statusNames = [...]string{Done: "done", Stopped: "stopped", Lost: "lost", Failed: "failed"}
-
-func (s Status) String() string {
-	if int(s) < len(statusNames) {
-		return statusNames[s]
-	}
-	return ""
-}
-
 // Outcome is what became of a round.
 type Outcome struct {
 	Round uint64
@@ -52,14 +32,11 @@ type Outcome struct {
 	Spans []SpanOutcome // in the order in which they were given
 }
 
-// SpanOutcome is what became of a span.
+// SpanOutcome is what became of a span, with what the worker said of it besides.
 type SpanOutcome struct {
-	Span              models.Span
-	Status            Status
-	Err               error          // why, if it is Lost or Failed
-	Reached           int            // the operator that would run next
-	Took              time.Duration  // in the engine, as the worker measured it
-	DeviceTook        time.Duration  // the same by the device's own clock, 0 if it has none
+	models.SpanOutcome
+	Err               error          // why, if it is lost or failed
+	DeviceTook        time.Duration  // in the engine by the device's own clock, 0 if it has none
 	IntermediateBytes int64          // held by the worker's paused batches
 	Finished          bool           // the batch ran to its end
 	Queries           []QueryOutputs // of the batch, in the order in which they were given, if it finished
@@ -118,7 +95,7 @@ func (r *round) end() {
 }
 
 // fail ends a span that did not run to its end.
-func (r *round) fail(i int, status Status, err error) {
+func (r *round) fail(i int, status models.Status, err error) {
 	s := r.span(i)
 	s.Status, s.Err, s.Reached = status, err, s.Span.Start
 	r.end()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/executor/child"
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
@@ -257,9 +258,9 @@ func (s *service) run(r *round, index int, request *SpanRequest) {
 	s.mu.Unlock()
 	switch {
 	case gone != nil:
-		r.fail(index, Lost, gone)
+		r.fail(index, models.SpanLost, gone)
 	case w == nil:
-		r.fail(index, Lost, ErrNotReady)
+		r.fail(index, models.SpanLost, ErrNotReady)
 	default:
 		w.run(r, index, request)
 	}

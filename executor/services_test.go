@@ -27,7 +27,7 @@ func (f *fixture) once(id models.ServiceID, batch models.BatchID) {
 	f.t.Helper()
 	span, free := f.part(id, batch, "x")
 	defer free()
-	if s := f.do(span); s.Status != Done || texts(s)[0] != "x0123" {
+	if s := f.do(span); s.Status != models.SpanDone || texts(s)[0] != "x0123" {
 		f.t.Fatalf("service %d: %+v", id, s)
 	}
 }
@@ -200,7 +200,7 @@ func TestRemoveWithSpansInFlight(t *testing.T) {
 			}
 			late, freeLate := f.part(0, 2, "x")
 			f.send(late)
-			if s := f.receive().Spans[0]; s.Status != Lost || !errors.Is(s.Err, ErrRemoved) {
+			if s := f.receive().Spans[0]; s.Status != models.SpanLost || !errors.Is(s.Err, ErrRemoved) {
 				t.Errorf("late: %+v", s)
 			}
 			if kill {
@@ -210,10 +210,10 @@ func TestRemoveWithSpansInFlight(t *testing.T) {
 				touch(t, gate)
 			}
 			o := f.receive()
-			if s := o.Spans[0]; (s.Status == Stopped) == kill || (s.Status == Lost) != kill {
+			if s := o.Spans[0]; (s.Status == models.SpanStopped) == kill || (s.Status == models.SpanLost) != kill {
 				t.Errorf("%+v", s)
 			}
-			if s := o.Spans[1]; s.Status != Done || texts(s)[0] != "x0123" {
+			if s := o.Spans[1]; s.Status != models.SpanDone || texts(s)[0] != "x0123" {
 				t.Errorf("beside it: %+v", s)
 			}
 			select {
@@ -238,7 +238,7 @@ func TestRemoveByForce(t *testing.T) {
 	f.send(span)
 	awaitEvent[WorkerOutput](f, nil)
 	gone := f.remove(0)
-	if s := f.receive().Spans[0]; s.Status != Lost || !errors.Is(s.Err, ErrRemoved) {
+	if s := f.receive().Spans[0]; s.Status != models.SpanLost || !errors.Is(s.Err, ErrRemoved) {
 		t.Errorf("%+v", s)
 	}
 	free()

@@ -83,33 +83,33 @@ func (w *worker) run(r *round, index int, request *SpanRequest) {
 	}
 }
 
-func (w *worker) tryRun(r *round, index int, request *SpanRequest) (Status, error) {
+func (w *worker) tryRun(r *round, index int, request *SpanRequest) (models.Status, error) {
 	span := request.Span
 	if span.End > len(w.info.Operators) {
-		return Failed, fmt.Errorf("%w: [%d, %d) of %d operators", ErrBadSpan, span.Start, span.End, len(w.info.Operators))
+		return models.SpanFailed, fmt.Errorf("%w: [%d, %d) of %d operators", ErrBadSpan, span.Start, span.End, len(w.info.Operators))
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.mu.cause != nil {
-		return Lost, ErrNotReady
+		return models.SpanLost, ErrNotReady
 	}
 	queries, known := w.mu.batches[span.Batch]
 	switch {
 	case span.Start == 0:
 		queries = queryIDs(request.Queries)
 	case !known:
-		return Lost, ErrBatchLost
+		return models.SpanLost, ErrBatchLost
 	}
 	place, word := w.mu.flights.at(w.mu.flights.count)
 	if w.mu.flights.count == wire.StopWords {
-		return Failed, ErrTooManyRounds
+		return models.SpanFailed, ErrTooManyRounds
 	}
 	err := w.sendLocked(&wire.Run{
 		Round: r.outcome.Round, Batch: span.Batch, Start: span.Start, End: span.End,
 		Size: span.Size, Stop: word, Queries: request.Queries,
 	})
 	if err != nil {
-		return Failed, err
+		return models.SpanFailed, err
 	}
 	w.mu.batches[span.Batch] = queries
 	*place = flight{round: r, index: index, span: span, queries: queries, since: r.begin}
@@ -207,6 +207,6 @@ func (w *worker) strand(err error) {
 		f := *head
 		w.mu.flights.pop()
 		w.mu.Unlock()
-		f.round.fail(f.index, Lost, err)
+		f.round.fail(f.index, models.SpanLost, err)
 	}
 }

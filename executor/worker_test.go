@@ -27,7 +27,7 @@ func awaitAnother(f *fixture, batch models.BatchID) {
 	f.t.Helper()
 	awaitEvent[WorkerReady](f, nil)
 	s := f.do(f.whole(0, batch, "again"))
-	if got := texts(s); s.Status != Done || got[0] != "again0123" {
+	if got := texts(s); s.Status != models.SpanDone || got[0] != "again0123" {
 		f.t.Fatalf("%q, %+v", got, s)
 	}
 }
@@ -49,7 +49,7 @@ func TestCrashes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := startReady(t, func(o *Options) { o.SpanTimeout = 300 * time.Millisecond }, 1)
 			s := f.do(f.whole(0, 1, c.text))
-			if s.Status != Lost || !errors.Is(s.Err, c.cause) || s.Finished || s.Queries != nil {
+			if s.Status != models.SpanLost || !errors.Is(s.Err, c.cause) || s.Finished || s.Queries != nil {
 				t.Fatalf("%+v", s)
 			}
 			lost := awaitEvent[WorkerLost](f, nil)
@@ -77,7 +77,7 @@ func TestLyingWorkersAreKilled(t *testing.T) {
 		t.Run(about, func(t *testing.T) {
 			f := startReady(t, nil, 1)
 			s := f.do(f.whole(0, 1, "1 lie "+about))
-			if s.Status != Lost || !errors.Is(s.Err, ErrProtocol) {
+			if s.Status != models.SpanLost || !errors.Is(s.Err, ErrProtocol) {
 				t.Fatalf("%+v", s)
 			}
 			if state, _ := f.State(0); state.OutputLeases != 0 {
@@ -92,7 +92,7 @@ func TestLyingWorkersAreKilled(t *testing.T) {
 func TestDeviceTimeIsBounded(t *testing.T) {
 	f := startReady(t, nil, 1)
 	s := f.do(f.whole(0, 1, "1 lie time"))
-	if s.Status != Done || s.DeviceTook > patience || s.Took > patience {
+	if s.Status != models.SpanDone || s.DeviceTook > patience || s.Took > patience {
 		t.Errorf("%+v", s)
 	}
 	texts(s)
@@ -113,7 +113,7 @@ func TestLossTakesPausedBatches(t *testing.T) {
 	}
 	awaitAnother(f, 4)
 	s := f.do(SpanRequest{Span: models.Span{Batch: 1, Start: 2, End: 4}})
-	if s.Status != Lost || !errors.Is(s.Err, ErrBatchLost) {
+	if s.Status != models.SpanLost || !errors.Is(s.Err, ErrBatchLost) {
 		t.Errorf("%+v", s)
 	}
 	if got := texts(finished); got[0] != "kept0123" {
@@ -128,7 +128,7 @@ func TestLossTakesPausedBatches(t *testing.T) {
 
 func TestRunWithoutWorker(t *testing.T) {
 	f := start(t, nil, "hang")
-	if s := f.do(f.whole(0, 1, "a")); s.Status != Lost || !errors.Is(s.Err, ErrNotReady) {
+	if s := f.do(f.whole(0, 1, "a")); s.Status != models.SpanLost || !errors.Is(s.Err, ErrNotReady) {
 		t.Fatalf("%+v", s)
 	}
 	if f.Stop(0, 1) {
@@ -264,7 +264,7 @@ func TestBeforeKill(t *testing.T) {
 		}
 	}, 1)
 	s := f.do(f.whole(0, 1, "1 hang"))
-	if s.Status != Lost || !errors.Is(s.Err, ErrSpanTimeout) {
+	if s.Status != models.SpanLost || !errors.Is(s.Err, ErrSpanTimeout) {
 		t.Fatalf("%+v", s)
 	}
 	if lost := awaitEvent[WorkerLost](f, nil); lost.PID != <-told {

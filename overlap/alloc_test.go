@@ -12,7 +12,7 @@ type load struct {
 	s     *Scheduler
 	now   time.Duration
 	id    models.QueryID
-	spans []SpanOutcome
+	spans []models.SpanOutcome
 
 	services int // that queries come for, the first ones
 }
@@ -54,9 +54,9 @@ func (l *load) round(t testing.TB) int {
 	l.now += r.Predicted.Latency
 	l.spans = l.spans[:0]
 	for _, s := range r.Group.Spans {
-		l.spans = append(l.spans, SpanOutcome{Batch: s.Batch, Reached: s.End, Took: r.Predicted.Latency})
+		l.spans = append(l.spans, models.SpanOutcome{Span: s, Reached: s.End, Took: r.Predicted.Latency})
 	}
-	if err := l.s.Finish(l.now, Outcome{Round: r.Number, Took: r.Predicted.Latency, Spans: l.spans}); err != nil {
+	if err := l.s.Finish(l.now, models.Outcome{Round: r.Number, Took: r.Predicted.Latency, Spans: l.spans}); err != nil {
 		t.Fatal(err)
 	}
 	l.s.Released()

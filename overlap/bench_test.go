@@ -19,7 +19,7 @@ type crowd struct {
 	random   *rand.Rand
 	now      time.Duration
 	id       models.QueryID
-	outcome  overlap.Outcome
+	outcome  models.Outcome
 	took     []time.Duration // by the clock of the machine, of each decision
 	asked    overlap.Asked
 	explain  bool
@@ -76,7 +76,7 @@ func (c *crowd) round() {
 	c.now += r.Predicted.Latency
 	c.outcome.Round, c.outcome.Took, c.outcome.Spans = r.Number, r.Predicted.Latency, c.outcome.Spans[:0]
 	for _, s := range r.Group.Spans {
-		c.outcome.Spans = append(c.outcome.Spans, overlap.SpanOutcome{Batch: s.Batch, Reached: s.End, Took: r.Predicted.Latency})
+		c.outcome.Spans = append(c.outcome.Spans, models.SpanOutcome{Span: s, Reached: s.End, Took: r.Predicted.Latency})
 	}
 	if err := c.s.Finish(c.now, c.outcome); err != nil {
 		c.t.Fatal(err)

@@ -47,9 +47,9 @@ func runAll(t *testing.T, s *Scheduler) (answers []Answer) {
 		if !ok {
 			return append(answers, s.Answers()...)
 		}
-		o := Outcome{Round: r.Number}
+		o := models.Outcome{Round: r.Number}
 		for _, span := range r.Group.Spans {
-			o.Spans = append(o.Spans, SpanOutcome{Batch: span.Batch, Reached: span.End})
+			o.Spans = append(o.Spans, models.SpanOutcome{Span: span, Reached: span.End})
 		}
 		if err := s.Finish(s.now+r.Predicted.Latency, o); err != nil {
 			t.Fatal(err)
@@ -80,7 +80,7 @@ func TestReplaceAService(t *testing.T) {
 		if err := s.Remove(s.now, 0); !errors.Is(err, ErrServiceBusy) {
 			t.Fatalf("Remove while a query runs: %v", err)
 		}
-		if err := s.Finish(10*time.Millisecond, Outcome{Round: 1, Spans: []SpanOutcome{{Batch: 1, Reached: 10}}}); err != nil {
+		if err := s.Finish(10*time.Millisecond, models.Outcome{Round: 1, Spans: []models.SpanOutcome{{Span: models.Span{Batch: 1}, Reached: 10}}}); err != nil {
 			t.Fatal(err)
 		}
 		answers := runAll(t, s)

@@ -116,9 +116,9 @@ func (d *drifting) finish(r *overlap.Round) {
 		d.s.Plan(d.now)
 	}
 	d.now = end
-	o := overlap.Outcome{Round: r.Number, Took: took}
+	o := models.Outcome{Round: r.Number, Took: took}
 	for _, s := range r.Group.Spans {
-		o.Spans = append(o.Spans, overlap.SpanOutcome{Batch: s.Batch, Reached: s.End, Took: took})
+		o.Spans = append(o.Spans, models.SpanOutcome{Span: s, Reached: s.End, Took: took})
 	}
 	if d.told != nil {
 		if err := d.told.Observe(r.Group, took); err != nil {

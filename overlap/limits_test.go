@@ -26,7 +26,7 @@ func TestPausedBatchesAreBounded(t *testing.T) {
 			t.Fatalf("query %d does not start its batch: %+v", q.ID, last)
 		}
 		s.Plan(0) // a batch that goes on counts as paused
-		if err := s.Finish(0, Outcome{Round: r.Number, Spans: []SpanOutcome{{Batch: last.Batch, Reached: last.End}}}); err != nil {
+		if err := s.Finish(0, models.Outcome{Round: r.Number, Spans: []models.SpanOutcome{{Span: models.Span{Batch: last.Batch}, Reached: last.End}}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Check(); err != nil {

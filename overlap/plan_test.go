@@ -79,11 +79,11 @@ func (w *ahead) finish(t *rapid.T) {
 		return
 	}
 	w.now = max(w.now, w.end())
-	o := Outcome{Round: w.round.Number}
+	o := models.Outcome{Round: w.round.Number}
 	for _, s := range w.round.Group.Spans {
-		so := SpanOutcome{Batch: s.Batch, Reached: s.End, Took: rapid.SampledFrom([]time.Duration{1, 20}).Draw(t, "took")}
+		so := models.SpanOutcome{Span: s, Reached: s.End, Took: rapid.SampledFrom([]time.Duration{1, 20}).Draw(t, "took")}
 		if rapid.IntRange(0, 9).Draw(t, "status") == 0 {
-			so.Status, so.Reached = SpanStopped, s.Start
+			so.Status, so.Reached = models.SpanStopped, s.Start
 		}
 		o.Spans = append(o.Spans, so)
 	}
@@ -199,7 +199,7 @@ func TestPlanDropsAreBounded(t *testing.T) {
 		t.Errorf("a plan asked about %d groups", n)
 	}
 	end := r.Predicted.Latency
-	if err := s.Finish(end, Outcome{Round: 1, Spans: []SpanOutcome{{Batch: 1, Reached: 10}}}); err != nil {
+	if err := s.Finish(end, models.Outcome{Round: 1, Spans: []models.SpanOutcome{{Span: models.Span{Batch: 1}, Reached: 10}}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := s.Next(end); ok || len(s.Answers()) != 1+hopeless {
@@ -234,7 +234,7 @@ func TestPlanAsksAgain(t *testing.T) {
 		arrive(3, 1)
 		s.Plan(0)
 		change(asked)
-		if err := s.Finish(10*time.Millisecond, Outcome{Round: 1, Spans: []SpanOutcome{{Batch: 1, Reached: 10}}}); err != nil {
+		if err := s.Finish(10*time.Millisecond, models.Outcome{Round: 1, Spans: []models.SpanOutcome{{Span: models.Span{Batch: 1}, Reached: 10}}}); err != nil {
 			t.Fatal(err)
 		}
 		r, ok := s.Next(10 * time.Millisecond)

@@ -261,17 +261,17 @@ func (w *twin) finish(t *rapid.T) {
 	if w.round == nil {
 		return
 	}
-	o := Outcome{Round: w.round.Number}
+	o := models.Outcome{Round: w.round.Number}
 	for _, s := range w.round.Group.Spans {
-		so := SpanOutcome{Batch: s.Batch, Reached: s.End, Took: 1}
+		so := models.SpanOutcome{Span: s, Reached: s.End, Took: 1}
 		switch rapid.IntRange(0, 9).Draw(t, "status") {
 		case 0:
-			so.Status, so.Reached = SpanStopped, rapid.IntRange(s.Start, s.End).Draw(t, "reached")
+			so.Status, so.Reached = models.SpanStopped, rapid.IntRange(s.Start, s.End).Draw(t, "reached")
 		case 1:
-			so.Status = SpanLost
+			so.Status = models.SpanLost
 			w.setDown(s.Service, true)
 		case 2:
-			so.Status = SpanFailed
+			so.Status = models.SpanFailed
 		}
 		w.batches[s.Batch].next = so.Reached
 		o.Spans = append(o.Spans, so)
@@ -382,9 +382,9 @@ func (w *twin) drain() {
 			w.next(w.T)
 		}
 		if w.round != nil {
-			o := Outcome{Round: w.round.Number}
+			o := models.Outcome{Round: w.round.Number}
 			for _, s := range w.round.Group.Spans {
-				o.Spans = append(o.Spans, SpanOutcome{Batch: s.Batch, Reached: s.End})
+				o.Spans = append(o.Spans, models.SpanOutcome{Span: s, Reached: s.End})
 				w.batches[s.Batch].next = s.End
 			}
 			w.now += w.round.Predicted.Latency

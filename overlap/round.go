@@ -24,44 +24,14 @@ type Round struct {
 // gathers them; in later spans the batch is the same.
 func (r Round) Queries(i int) []models.QueryID { return r.queries[i] }
 
-// Outcome is how a round went.
-type Outcome struct {
-	Round uint64
-	Took  time.Duration
-	Spans []SpanOutcome // one for each span of the group, in any order
-}
-
-// SpanOutcome is how one span of a round went.
-type SpanOutcome struct {
-	Batch   models.BatchID
-	Status  Status
-	Reached int // the next operator to run; the span's End unless it was stopped
-	Took    time.Duration
-}
-
-// Status is how a span ended.
-type Status uint8
-
-// The ways a span ends.
-const (
-	SpanDone    Status = iota // it ran to its end
-	SpanStopped               // it was stopped before operator Reached; at 0 its queries queue again
-	SpanLost                  // the worker died, and its intermediates with it
-	SpanFailed                // the model gave an error
-)
-
-func (s Status) String() string {
-	return [...]string{"done", "stopped", "lost", "failed"}[s]
-}
-
 // fits reports whether the outcome is possible for the span.
-func (o SpanOutcome) fits(s models.Span) bool {
+func fits(o *models.SpanOutcome, s models.Span) bool {
 	switch o.Status {
-	case SpanDone:
+	case models.SpanDone:
 		return o.Reached == s.End
-	case SpanStopped:
+	case models.SpanStopped:
 		return o.Reached >= s.Start && o.Reached <= s.End
-	case SpanLost, SpanFailed:
+	case models.SpanLost, models.SpanFailed:
 		return true
 	}
 	return false
@@ -74,15 +44,15 @@ type Release struct {
 	Batch   models.BatchID
 }
 
-// span returns the outcome of a span of the batch. If there is none that is
+// outcomeOf returns the outcome of a span of the batch. If there is none that is
 // possible, the span counts as failed.
-func (o *Outcome) span(b *batch, span models.Span) (so SpanOutcome, ok bool) {
-	for _, so := range o.Spans {
-		if so.Batch == b.id && so.fits(span) {
-			return so, true
+func outcomeOf(o *models.Outcome, b *batch, span models.Span) (so models.SpanOutcome, ok bool) {
+	for i := range o.Spans {
+		if so := &o.Spans[i]; so.Span.Batch == b.id && fits(so, span) {
+			return *so, true
 		}
 	}
-	return SpanOutcome{Batch: b.id, Status: SpanFailed}, false
+	return models.SpanOutcome{Span: span, Status: models.SpanFailed}, false
 }
 
 // flight is the round that runs, or else the last one that ran.

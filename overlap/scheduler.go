@@ -198,7 +198,7 @@ func (s *Scheduler) commit(planned bool) (Round, bool) {
 // whose worker was lost sends its queries back into the queue, as long as
 // they can still finish and have retries left. Tell Down before it, or Next
 // may choose that service again.
-func (s *Scheduler) Finish(now time.Duration, o Outcome) error {
+func (s *Scheduler) Finish(now time.Duration, o models.Outcome) error {
 	s.clock(now)
 	if !s.busy || o.Round != s.round.Number {
 		return ErrUnknownRound
@@ -207,7 +207,7 @@ func (s *Scheduler) Finish(now time.Duration, o Outcome) error {
 	s.busy = false
 	s.metrics.Busy += max(o.Took, 0)
 	for i, b := range s.running {
-		so, ok := o.span(b, s.round.Group.Spans[i])
+		so, ok := outcomeOf(&o, b, s.round.Group.Spans[i])
 		if !ok {
 			err = ErrBadOutcome
 		}
@@ -221,14 +221,14 @@ func (s *Scheduler) Finish(now time.Duration, o Outcome) error {
 }
 
 // ran moves a batch on after one of its spans has ended.
-func (s *Scheduler) ran(b *batch, so SpanOutcome) {
-	if so.Status != SpanDone {
+func (s *Scheduler) ran(b *batch, so models.SpanOutcome) {
+	if so.Status != models.SpanDone {
 		s.overturn()
 	}
 	switch {
-	case so.Status == SpanFailed:
+	case so.Status == models.SpanFailed:
 		s.abandon(b, Failed, ReasonModelFailed)
-	case so.Status == SpanLost:
+	case so.Status == models.SpanLost:
 		s.lose(b)
 	case so.Reached == b.service.Operators:
 		b.service.proved(s.now, b.run)

@@ -221,16 +221,16 @@ func (c *script) explain() {
 }
 
 func (c *script) finish(a args) {
-	o := Outcome{Round: c.round.Number, Took: c.round.Predicted.Latency}
+	o := models.Outcome{Round: c.round.Number, Took: c.round.Predicted.Latency}
 	for _, s := range c.round.Group.Spans {
-		so := SpanOutcome{Batch: s.Batch, Reached: s.End, Took: a.ms("took", int(c.costs.span(s)/time.Millisecond))}
+		so := models.SpanOutcome{Span: s, Reached: s.End, Took: a.ms("took", int(c.costs.span(s)/time.Millisecond))}
 		status, reached, _ := strings.Cut(a.text(c.config.Services[s.Service].Name), "@")
-		for st := SpanDone; st <= SpanFailed; st++ {
+		for st := models.SpanDone; st <= models.SpanFailed; st++ {
 			if st.String() == status {
 				so.Status = st
 			}
 		}
-		if so.Status == SpanStopped {
+		if so.Status == models.SpanStopped {
 			so.Reached, _ = strconv.Atoi(reached)
 		}
 		o.Spans = append(o.Spans, so)

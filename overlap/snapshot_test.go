@@ -94,7 +94,7 @@ func paused(t *testing.T) *Scheduler {
 	if !ok {
 		t.Fatal("no round")
 	}
-	if err := s.Finish(1, Outcome{Round: r.Number, Spans: []SpanOutcome{{Batch: 1, Reached: 2}}}); err != nil {
+	if err := s.Finish(1, models.Outcome{Round: r.Number, Spans: []models.SpanOutcome{{Span: models.Span{Batch: 1}, Reached: 2}}}); err != nil {
 		t.Fatal(err)
 	}
 	if s.paused.len() != 1 {

@@ -32,7 +32,7 @@ type node struct {
 	running bool
 	round   Round // the one that runs; End is when it will be over
 	queries []models.QueryID
-	outcome overlap.Outcome
+	outcome models.Outcome
 	on      models.Group // the round as the device knows it
 	group   models.Group // memory of learn
 }
@@ -126,9 +126,9 @@ func (n *node) start(r *overlap.Round) error {
 		if n.down[s.Service] {
 			return fmt.Errorf("%w: round %d runs service %d, whose worker is lost", ErrInvariant, r.Number, s.Service)
 		}
-		o := overlap.SpanOutcome{Batch: s.Batch, Reached: s.End}
+		o := models.SpanOutcome{Span: s, Reached: s.End}
 		if n.scenario.Faults.Failing > 0 && n.failing.Float64() < n.scenario.Faults.Failing {
-			o.Status = overlap.SpanFailed
+			o.Status = models.SpanFailed
 		}
 		n.outcome.Spans = append(n.outcome.Spans, o)
 		s.Service = models.ServiceID(n.bound[s.Service])
@@ -179,7 +179,7 @@ func (n *node) finish() error {
 // whole reports whether all spans ran to their ends.
 func (n *node) whole() bool {
 	for i := range n.outcome.Spans {
-		if n.outcome.Spans[i].Status != overlap.SpanDone {
+		if n.outcome.Spans[i].Status != models.SpanDone {
 			return false
 		}
 	}
@@ -231,11 +231,11 @@ func (n *node) cancel(number int) error {
 	}
 	for i, s := range n.round.Spans {
 		o := &n.outcome.Spans[i]
-		if s.Batch != stop || o.Status != overlap.SpanDone {
+		if s.Batch != stop || o.Status != models.SpanDone {
 			continue
 		}
 		begun := min(max(float64(n.now-n.round.Start)/float64(n.round.Took), 0), 1)
-		o.Status = overlap.SpanStopped
+		o.Status = models.SpanStopped
 		o.Reached = min(s.Start+int(math.Ceil(begun*float64(s.Len()))), s.End)
 		if len(n.round.Spans) == 1 {
 			part := float64(o.Reached-s.Start) / float64(s.Len())
@@ -255,9 +255,9 @@ func (n *node) die(service models.ServiceID) error {
 		for i, s := range n.round.Spans {
 			o := &n.outcome.Spans[i]
 			if s.Service == service {
-				o.Status, o.Reached = overlap.SpanLost, s.Start
+				o.Status, o.Reached = models.SpanLost, s.Start
 			}
-			if o.Status != overlap.SpanLost {
+			if o.Status != models.SpanLost {
 				left++
 			}
 		}

@@ -35,7 +35,7 @@ type Round struct {
 	Planned   bool
 	Spans     []models.Span
 	Queries   [][]models.QueryID // of each span; an ID is one more than the query's position
-	Outcome   overlap.Outcome
+	Outcome   models.Outcome
 }
 
 // Answer is how a query ended.

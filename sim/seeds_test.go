@@ -180,11 +180,11 @@ func (w *witness) round(r *Round) {
 		w.members[batch] = append([]models.QueryID(nil), r.Queries[i]...)
 		o := r.Outcome.Spans[i]
 		died, dead := w.died[[2]int{r.Device, int(s.Service)}]
-		if dead && died >= r.Chosen && died < r.End && o.Status == overlap.SpanDone {
+		if dead && died >= r.Chosen && died < r.End && o.Status == models.SpanDone {
 			w.fail("round %d from %v to %v runs service %d to its end, whose worker was lost at %v", r.Number, r.Chosen, r.End, s.Service, died)
 		}
 		w.next[batch] = o.Reached
-		if o.Status == overlap.SpanLost || o.Status == overlap.SpanFailed {
+		if o.Status == models.SpanLost || o.Status == models.SpanFailed {
 			w.next[batch] = ops // it does not run again
 		} else if o.Reached == ops {
 			for _, id := range r.Queries[i] {

@@ -112,7 +112,7 @@ func writeMeasured(w io.Writer, r *journal.Report, round *journal.Round) {
 	fmt.Fprintf(w, ", over at %v\n", round.Finished)
 	for _, so := range round.Outcome.Spans {
 		for _, s := range round.Group.Spans {
-			if s.Batch == so.Batch {
+			if s.Batch == so.Span.Batch {
 				fmt.Fprintf(w, "  %s: %v at operator %d after %v\n", r.Services[s.Service], so.Status, so.Reached, micros(so.Took))
 			}
 		}

@@ -136,12 +136,12 @@ func (e *Executor) deliver(r *round) {
 // settle says what became of a span that has not ended.
 func (e *Executor) settle(s *span, o *executor.SpanOutcome) {
 	s.service.flying--
-	if o.Status != 0 {
+	if o.Err != nil {
 		return
 	}
-	o.Status, o.Reached, o.Took = executor.Done, s.reached, s.took
+	o.Status, o.Reached, o.Took = models.SpanDone, s.reached, s.took
 	if s.stopped {
-		o.Status = executor.Stopped
+		o.Status = models.SpanStopped
 	}
 	if s.reached < s.service.spec.Model.Operators {
 		return
@@ -149,7 +149,7 @@ func (e *Executor) settle(s *span, o *executor.SpanOutcome) {
 	delete(s.service.batches, s.on.Batch)
 	var err error
 	if o.Queries, err = s.service.answer(s.batch); err != nil {
-		o.Status, o.Err, o.Reached = executor.Failed, err, s.on.Start
+		o.Status, o.Err, o.Reached = models.SpanFailed, err, s.on.Start
 		return
 	}
 	o.Finished = true
@@ -202,7 +202,7 @@ func (e *Executor) open(s *span, o *executor.SpanOutcome, r *executor.SpanReques
 	o.Span, o.Reached = r.Span, r.Span.Start
 	e.single[0] = s.on
 	if r.Span.End <= s.service.spec.Model.Operators && !e.opts.Device.Covers(models.Group{Spans: e.single[:]}) {
-		o.Status, o.Err = executor.Failed, fmt.Errorf("%w: the device does not know service %s with batch size %d, sequence length %d",
+		o.Status, o.Err = models.SpanFailed, fmt.Errorf("%w: the device does not know service %s with batch size %d, sequence length %d",
 			executor.ErrBadSpan, s.service.spec.Name, r.Span.Size, r.Span.SeqLen)
 		return
 	}
@@ -297,8 +297,8 @@ func (e *Executor) end() {
 	for len(e.rounds) > 0 {
 		r := e.rounds[0]
 		for i := range r.spans {
-			if o := &r.outcome.Spans[i]; o.Status == 0 {
-				o.Status = executor.Lost
+			if o := &r.outcome.Spans[i]; o.Err == nil {
+				o.Status = models.SpanLost
 				o.Err = &executor.LostError{Service: r.spans[i].service.spec.Name, Cause: executor.ErrClosed}
 			}
 		}

@@ -28,7 +28,7 @@ func TestSpanAlone(t *testing.T) {
 		t.Errorf("it took %v and says %v, want at least %v", passed, o.Took, want)
 	}
 	s := o.Spans[0]
-	if s.Status != executor.Done || !s.Finished || s.Reached != operators || s.Took != want || s.Err != nil {
+	if s.Status != models.SpanDone || !s.Finished || s.Reached != operators || s.Took != want || s.Err != nil {
 		t.Errorf("%+v", s)
 	}
 	if len(s.Queries) != 1 || s.Queries[0].ID != 100 || len(s.Queries[0].Outputs) != 1 {
@@ -52,7 +52,7 @@ func TestBatchInParts(t *testing.T) {
 	r := startRig(t, quick)
 	first := executor.SpanRequest{Span: models.Span{Service: 1, Batch: 7, End: 4, Size: 3}, Queries: r.inputs(1, 20, 1, 2)}
 	r.run(1, first)
-	if s := r.next().Spans[0]; s.Finished || s.Reached != 4 || len(s.Queries) != 0 || s.Status != executor.Done {
+	if s := r.next().Spans[0]; s.Finished || s.Reached != 4 || len(s.Queries) != 0 || s.Status != models.SpanDone {
 		t.Fatalf("%+v", s)
 	}
 	r.run(2, r.on(1, 7, 4, operators, 3))
@@ -66,7 +66,7 @@ func TestBatchInParts(t *testing.T) {
 	}
 	// It exists no more.
 	r.run(3, r.on(1, 7, 4, operators, 3))
-	if s := r.next().Spans[0]; s.Status != executor.Lost || !errors.Is(s.Err, executor.ErrBatchLost) {
+	if s := r.next().Spans[0]; s.Status != models.SpanLost || !errors.Is(s.Err, executor.ErrBatchLost) {
 		t.Errorf("%+v", s)
 	}
 }
@@ -79,10 +79,10 @@ func TestReleasedBatchIsLost(t *testing.T) {
 	r.Release(9, 1)
 	r.run(2, r.on(0, 1, 4, 5, 1), r.on(1, 2, 0, operators, 1))
 	o := r.next()
-	if s := o.Spans[0]; s.Status != executor.Lost || s.Reached != 4 || !errors.Is(s.Err, executor.ErrBatchLost) {
+	if s := o.Spans[0]; s.Status != models.SpanLost || s.Reached != 4 || !errors.Is(s.Err, executor.ErrBatchLost) {
 		t.Errorf("%+v", s)
 	}
-	if s := o.Spans[1]; s.Status != executor.Done || !s.Finished || s.Took != operators*2*quick.operator {
+	if s := o.Spans[1]; s.Status != models.SpanDone || !s.Finished || s.Took != operators*2*quick.operator {
 		t.Errorf("%+v", s)
 	}
 }
@@ -106,7 +106,7 @@ func TestGroupNotCovered(t *testing.T) {
 		t.Errorf("%v", o.Spans[2].Took)
 	}
 	r.run(2, r.on(0, 4, 0, operators, 9))
-	if s := r.next().Spans[0]; s.Status != executor.Failed || !errors.Is(s.Err, executor.ErrBadSpan) || !strings.Contains(s.Err.Error(), "batch size 9") {
+	if s := r.next().Spans[0]; s.Status != models.SpanFailed || !errors.Is(s.Err, executor.ErrBadSpan) || !strings.Contains(s.Err.Error(), "batch size 9") {
 		t.Errorf("%+v", s)
 	}
 }
@@ -177,7 +177,7 @@ func TestStopEndsAtABoundary(t *testing.T) {
 	}
 	o := r.next()
 	s := o.Spans[0]
-	if s.Status != executor.Stopped || s.Finished || s.Reached < 1 || s.Reached >= operators {
+	if s.Status != models.SpanStopped || s.Finished || s.Reached < 1 || s.Reached >= operators {
 		t.Fatalf("%+v", s)
 	}
 	if want := time.Duration(s.Reached) * 80 * time.Millisecond; s.Took != want || o.Took < want {
@@ -187,7 +187,7 @@ func TestStopEndsAtABoundary(t *testing.T) {
 		t.Error("what does not run can be stopped")
 	}
 	r.run(2, r.on(0, 1, s.Reached, s.Reached+1, 8)) // it goes on
-	if s := r.next().Spans[0]; s.Status != executor.Done {
+	if s := r.next().Spans[0]; s.Status != models.SpanDone {
 		t.Errorf("%+v", s)
 	}
 }
@@ -201,14 +201,14 @@ func TestStopBeforeItBegins(t *testing.T) {
 	if !r.Stop(0, 2) {
 		t.Error("it is not in flight")
 	}
-	if o := r.next(); o.Round != 1 || o.Spans[0].Status != executor.Done {
+	if o := r.next(); o.Round != 1 || o.Spans[0].Status != models.SpanDone {
 		t.Errorf("%+v", o)
 	}
 	o := r.next()
-	if s := o.Spans[0]; s.Status != executor.Stopped || s.Reached != 0 || s.Took != 0 {
+	if s := o.Spans[0]; s.Status != models.SpanStopped || s.Reached != 0 || s.Took != 0 {
 		t.Errorf("%+v", s)
 	}
-	if s := o.Spans[1]; s.Status != executor.Done || s.Took != 2*time.Millisecond {
+	if s := o.Spans[1]; s.Status != models.SpanDone || s.Took != 2*time.Millisecond {
 		t.Errorf("%+v", s)
 	}
 }
@@ -275,14 +275,14 @@ func TestCloseLosesRounds(t *testing.T) {
 			for id := uint64(1); id <= 2; id++ {
 				o := r.next()
 				for _, s := range o.Spans {
-					if o.Round != id || s.Status != executor.Lost || !errors.Is(s.Err, executor.ErrClosed) || s.Reached != 0 {
+					if o.Round != id || s.Status != models.SpanLost || !errors.Is(s.Err, executor.ErrClosed) || s.Reached != 0 {
 						t.Errorf("%d: %+v", id, s)
 					}
 				}
 			}
 			if name == "context" {
 				r.run(3, r.on(0, 4, 0, operators, 1))
-				if s := r.next().Spans[0]; s.Status != executor.Lost || !errors.Is(s.Err, executor.ErrNotReady) {
+				if s := r.next().Spans[0]; s.Status != models.SpanLost || !errors.Is(s.Err, executor.ErrNotReady) {
 					t.Errorf("%+v", s)
 				}
 			}
@@ -293,7 +293,7 @@ func TestCloseLosesRounds(t *testing.T) {
 func TestNotStarted(t *testing.T) {
 	r := newRig(t, quick)
 	r.run(1, r.on(0, 1, 0, operators, 1))
-	if s := r.next().Spans[0]; s.Status != executor.Lost || !errors.Is(s.Err, executor.ErrNotReady) {
+	if s := r.next().Spans[0]; s.Status != models.SpanLost || !errors.Is(s.Err, executor.ErrNotReady) {
 		t.Errorf("%+v", s)
 	}
 	if err := r.Start(context.Background()); err != nil {
@@ -347,7 +347,7 @@ func TestOutputsDoNotFit(t *testing.T) {
 	span := executor.SpanRequest{Span: models.Span{Batch: 1, End: operators, Size: 2}, Queries: r.inputs(0, 1, 1, 1)}
 	span.Queries[1].Inputs[0].Shape = []int64{1 << 10, Columns}
 	r.run(1, span)
-	if s := r.next().Spans[0]; s.Status != executor.Failed || s.Finished || len(s.Queries) != 0 || !strings.Contains(s.Err.Error(), "shared memory is full") {
+	if s := r.next().Spans[0]; s.Status != models.SpanFailed || s.Finished || len(s.Queries) != 0 || !strings.Contains(s.Err.Error(), "shared memory is full") {
 		t.Errorf("%+v", s)
 	}
 	if state, _ := r.State(0); state.OutputLeases != 0 {

@@ -29,8 +29,8 @@ func TestAnyRounds(t *testing.T) {
 		for _, s := range o.Spans {
 			p := &at[s.Span.Service]
 			switch {
-			case s.Status == executor.Done && s.Reached != s.Span.End,
-				s.Status == executor.Stopped && (s.Reached < s.Span.Start || s.Reached >= s.Span.End),
+			case s.Status == models.SpanDone && s.Reached != s.Span.End,
+				s.Status == models.SpanStopped && (s.Reached < s.Span.Start || s.Reached >= s.Span.End),
 				s.Finished != (s.Reached == operators), s.Finished != (len(s.Queries) == 1),
 				s.Err != nil, s.Took > o.Took+time.Millisecond:
 				t.Fatalf("round %d: %+v", o.Round, s)

@@ -64,7 +64,7 @@ func TestBadRounds(t *testing.T) {
 		s := r.on(0, 1, 0, 1, 1)
 		change(&s)
 		r.run(1, s)
-		if o := r.next().Spans[0]; o.Status != executor.Failed || !errors.Is(o.Err, executor.ErrBadSpan) {
+		if o := r.next().Spans[0]; o.Status != models.SpanFailed || !errors.Is(o.Err, executor.ErrBadSpan) {
 			t.Errorf("%s: %+v", name, o)
 		}
 	}

@@ -63,26 +63,26 @@ func (s *service) check(r *executor.SpanRequest) error {
 }
 
 // open returns the batch of a span, or how the span ends at once.
-func (s *service) open(r *executor.SpanRequest) (*batch, executor.Status, error) {
+func (s *service) open(r *executor.SpanRequest) (*batch, models.Status, error) {
 	span := r.Span
 	switch {
 	case s.gone != nil:
-		return nil, executor.Lost, s.gone
+		return nil, models.SpanLost, s.gone
 	case s.phase != executor.Ready:
-		return nil, executor.Lost, executor.ErrNotReady
+		return nil, models.SpanLost, executor.ErrNotReady
 	case span.End > s.spec.Model.Operators:
-		return nil, executor.Failed, fmt.Errorf("%w: [%d, %d) of %d operators",
+		return nil, models.SpanFailed, fmt.Errorf("%w: [%d, %d) of %d operators",
 			executor.ErrBadSpan, span.Start, span.End, s.spec.Model.Operators)
 	case span.Start > 0:
 		if b := s.batches[span.Batch]; b != nil {
 			return b, 0, nil
 		}
-		return nil, executor.Lost, executor.ErrBatchLost
+		return nil, models.SpanLost, executor.ErrBatchLost
 	}
 	b := &batch{queries: make([]models.QueryID, len(r.Queries)), sizes: make([]int64, len(r.Queries))}
 	for i, q := range r.Queries {
 		if len(q.Inputs) != 1 || len(q.Inputs[0].Shape) == 0 {
-			return nil, executor.Failed, fmt.Errorf("%w: query %d has not one input with a batch dimension", executor.ErrBadSpan, q.ID)
+			return nil, models.SpanFailed, fmt.Errorf("%w: query %d has not one input with a batch dimension", executor.ErrBadSpan, q.ID)
 		}
 		b.queries[i], b.sizes[i] = q.ID, q.Inputs[0].Shape[0]
 	}

@@ -148,10 +148,10 @@ func (e *Executor) loseLocked(s *service) {
 // lose ends a span whose service is removed.
 func (r *round) lose(i int, now time.Time) {
 	s, o := &r.spans[i], &r.outcome.Spans[i]
-	if o.Status != 0 {
+	if o.Err != nil {
 		return
 	}
-	o.Status = executor.Lost
+	o.Status = models.SpanLost
 	o.Err = &executor.LostError{Service: s.service.spec.Name, Cause: executor.ErrRemoved}
 	s.batch = nil
 	if !r.began.IsZero() {

@@ -93,7 +93,7 @@ func TestAddAndRemove(t *testing.T) {
 		}
 		span, free := r.once(3, 1)
 		r.run(1, span)
-		if s := r.next().Spans[0]; s.Status != executor.Done || !s.Finished {
+		if s := r.next().Spans[0]; s.Status != models.SpanDone || !s.Finished {
 			t.Errorf("%+v", s)
 		}
 		free()
@@ -140,10 +140,10 @@ func TestRemoveWithSpansInFlight(t *testing.T) {
 	r.run(3, late)
 	for round := uint64(1); round <= 3; round++ {
 		o := r.next()
-		if s := o.Spans[0]; o.Round != round || s.Status != executor.Lost || !errors.Is(s.Err, executor.ErrRemoved) || s.Reached != 0 {
+		if s := o.Spans[0]; o.Round != round || s.Status != models.SpanLost || !errors.Is(s.Err, executor.ErrRemoved) || s.Reached != 0 {
 			t.Errorf("round %d: %+v", o.Round, s)
 		}
-		if len(o.Spans) > 1 && o.Spans[1].Status != executor.Done {
+		if len(o.Spans) > 1 && o.Spans[1].Status != models.SpanDone {
 			t.Errorf("beside it: %+v", o.Spans[1])
 		}
 	}
@@ -164,7 +164,7 @@ func TestRemoveEndsItsRound(t *testing.T) {
 	span, free := r.once(3, 1)
 	r.run(1, span)
 	gone := r.remove(3)
-	if s := r.next().Spans[0]; s.Status != executor.Lost {
+	if s := r.next().Spans[0]; s.Status != models.SpanLost {
 		t.Errorf("%+v", s)
 	}
 	free()
@@ -248,7 +248,7 @@ func TestAddBeforeStart(t *testing.T) {
 	span, free := r.once(3, 1)
 	defer free()
 	r.run(1, span)
-	if s := r.next().Spans[0]; s.Status != executor.Done {
+	if s := r.next().Spans[0]; s.Status != models.SpanDone {
 		t.Errorf("%+v", s)
 	}
 	if n, _ := r.of(0); n != 0 {

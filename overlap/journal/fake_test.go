@@ -61,7 +61,7 @@ type scheduler interface {
 	Cancel(now time.Duration, id models.QueryID) (stop models.BatchID, running bool)
 	Next(now time.Duration) (overlap.Round, bool)
 	Plan(now time.Duration)
-	Finish(now time.Duration, o overlap.Outcome) error
+	Finish(now time.Duration, o models.Outcome) error
 	Down(now time.Duration, id models.ServiceID)
 	Up(now time.Duration, id models.ServiceID)
 	Load(now time.Duration, m models.Service) error
@@ -173,18 +173,18 @@ func (w *world) finish(t testing.TB) {
 	if w.round == nil {
 		return
 	}
-	o := overlap.Outcome{Round: w.round.Number, Took: w.round.Predicted.Latency * time.Duration(90+w.rand.IntN(20)) / 100}
+	o := models.Outcome{Round: w.round.Number, Took: w.round.Predicted.Latency * time.Duration(90+w.rand.IntN(20)) / 100}
 	for _, s := range w.round.Group.Spans {
-		so := overlap.SpanOutcome{Batch: s.Batch, Reached: s.End, Took: o.Took}
+		so := models.SpanOutcome{Span: s, Reached: s.End, Took: o.Took}
 		switch w.rand.IntN(20) {
 		case 0:
-			so.Status, so.Reached = overlap.SpanStopped, s.Start+w.rand.IntN(s.Len()+1)
+			so.Status, so.Reached = models.SpanStopped, s.Start+w.rand.IntN(s.Len()+1)
 		case 1:
-			so.Status = overlap.SpanLost
+			so.Status = models.SpanLost
 		case 2:
-			so.Status = overlap.SpanFailed
+			so.Status = models.SpanFailed
 		case 3:
-			so.Status = overlap.Status(9) // impossible
+			so.Status = models.Status(9) // impossible
 		}
 		o.Spans = append(o.Spans, so)
 	}

@@ -177,27 +177,16 @@ func failureName(err error) string {
 	return "refused"
 }
 
-// statuses are those that a span may end with.
-var statuses = []overlap.Status{overlap.SpanDone, overlap.SpanStopped, overlap.SpanLost, overlap.SpanFailed}
-
-// unknownStatus is the name of a status that cannot be. A scheduler may be told
-// one, and takes it for a failure.
-const unknownStatus = "unknown"
-
-func statusName(s overlap.Status) string {
-	if int(s) >= len(statuses) {
-		return unknownStatus
-	}
-	return s.String()
-}
-
-func statusNamed(name string) (overlap.Status, bool) {
-	for _, s := range statuses {
+// statusNamed returns the status of this name, also of one that cannot be: a
+// scheduler may be told one, and takes it for a failure.
+func statusNamed(name string) (models.Status, bool) {
+	for s := models.SpanDone; s <= models.SpanFailed; s++ {
 		if s.String() == name {
 			return s, true
 		}
 	}
-	return overlap.Status(len(statuses)), name == unknownStatus
+	const impossible = models.SpanFailed + 1
+	return impossible, name == impossible.String()
 }
 
 // clear makes an empty record of an event, in the memory of the one before.
@@ -213,11 +202,11 @@ func (r *record) tellQuery(q *models.Query) {
 	r.Arrived, r.Deadline, r.Priority = q.Arrival, q.Deadline, q.Priority
 }
 
-func (r *record) tellOutcome(o *overlap.Outcome) {
+func (r *record) tellOutcome(o *models.Outcome) {
 	r.Round, r.Took = o.Round, o.Took
 	for i := range o.Spans {
 		s := &o.Spans[i]
-		r.Spans = append(r.Spans, spanRecord{s.Batch, statusName(s.Status), s.Reached, s.Took})
+		r.Spans = append(r.Spans, spanRecord{s.Span.Batch, s.Status.String(), s.Reached, s.Took})
 	}
 }
 
@@ -311,11 +300,11 @@ func (r *record) query() models.Query {
 }
 
 // outcome returns how a round went.
-func (r *record) outcome() overlap.Outcome {
-	o := overlap.Outcome{Round: r.Round, Took: r.Took}
+func (r *record) outcome() models.Outcome {
+	o := models.Outcome{Round: r.Round, Took: r.Took}
 	for _, s := range r.Spans {
 		status, _ := statusNamed(s.Status)
-		o.Spans = append(o.Spans, overlap.SpanOutcome{Batch: s.Batch, Status: status, Reached: s.To, Took: s.Took})
+		o.Spans = append(o.Spans, models.SpanOutcome{Span: models.Span{Batch: s.Batch}, Status: status, Reached: s.To, Took: s.Took})
 	}
 	return o
 }

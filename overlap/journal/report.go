@@ -175,7 +175,7 @@ type Round struct {
 	Dropped    []overlap.Answer // ended before it was chosen
 	Decision   time.Duration    // the time that choosing it again has taken, with planning it
 
-	Outcome  overlap.Outcome
+	Outcome  models.Outcome
 	Finished time.Duration    // when it was over
 	Answers  []overlap.Answer // given when it was over
 }
@@ -218,7 +218,7 @@ func (r *Round) finish(rec *record, answers []overlap.Answer) {
 // is that of what was predicted.
 func (r *Round) whole() bool {
 	for _, s := range r.Outcome.Spans {
-		if s.Status != overlap.SpanDone {
+		if s.Status != models.SpanDone {
 			return false
 		}
 	}

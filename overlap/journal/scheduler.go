@@ -178,7 +178,7 @@ func (s *Scheduler) Plan(now time.Duration) {
 }
 
 // Finish is that of overlap.Scheduler.
-func (s *Scheduler) Finish(now time.Duration, o overlap.Outcome) error {
+func (s *Scheduler) Finish(now time.Duration, o models.Outcome) error {
 	r := s.begin(eventFinish, now)
 	err := s.Scheduler.Finish(s.now, o)
 	s.busy = s.busy && errors.Is(err, overlap.ErrUnknownRound)

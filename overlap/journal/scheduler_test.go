@@ -99,11 +99,11 @@ func play(t *testing.T, s *Scheduler) {
 		}
 		round = r
 	}
-	finish := func(now time.Duration, status ...overlap.Status) {
+	finish := func(now time.Duration, status ...models.Status) {
 		took := round.Predicted.Latency + ms/2
-		o := overlap.Outcome{Round: round.Number, Took: took}
+		o := models.Outcome{Round: round.Number, Took: took}
 		for i, sp := range round.Group.Spans {
-			o.Spans = append(o.Spans, overlap.SpanOutcome{Batch: sp.Batch, Status: status[i], Reached: sp.End, Took: took})
+			o.Spans = append(o.Spans, models.SpanOutcome{Span: sp, Status: status[i], Reached: sp.End, Took: took})
 		}
 		if err := s.Finish(now, o); err != nil {
 			t.Fatal(err)
@@ -125,14 +125,14 @@ func play(t *testing.T, s *Scheduler) {
 	next(2 * ms)
 	_ = arrive(3*ms, 5, 0, 200*ms)
 	s.Plan(4 * ms)
-	finish(18*ms, overlap.SpanDone, overlap.SpanDone)
+	finish(18*ms, models.SpanDone, models.SpanDone)
 	next(18 * ms)
 	_ = arrive(21*ms, 6, 1, 100*ms)
 	s.Cancel(22*ms, 5)
 	s.Cancel(22*ms, 99)
-	finish(29*ms, overlap.SpanDone, overlap.SpanDone)
+	finish(29*ms, models.SpanDone, models.SpanDone)
 	next(30 * ms)
-	finish(51*ms, overlap.SpanDone)
+	finish(51*ms, models.SpanDone)
 	s.Down(52*ms, 1)
 	_ = arrive(53*ms, 7, 1, 5*ms)
 	s.Next(60 * ms)
@@ -245,7 +245,7 @@ type load struct {
 	s     scheduler
 	now   time.Duration
 	id    models.QueryID
-	spans []overlap.SpanOutcome
+	spans []models.SpanOutcome
 	serve [4]models.ServiceID // that queries come for, in turn
 }
 
@@ -296,10 +296,10 @@ func (l *load) round(t testing.TB) {
 	l.s.Plan(l.now)
 	l.spans = l.spans[:0]
 	for _, s := range r.Group.Spans {
-		l.spans = append(l.spans, overlap.SpanOutcome{Batch: s.Batch, Reached: s.End, Took: r.Predicted.Latency})
+		l.spans = append(l.spans, models.SpanOutcome{Span: s, Reached: s.End, Took: r.Predicted.Latency})
 	}
 	l.now += r.Predicted.Latency
-	if err := l.s.Finish(l.now, overlap.Outcome{Round: r.Number, Took: r.Predicted.Latency, Spans: l.spans}); err != nil {
+	if err := l.s.Finish(l.now, models.Outcome{Round: r.Number, Took: r.Predicted.Latency, Spans: l.spans}); err != nil {
 		t.Fatal(err)
 	}
 	l.s.Released()

@@ -156,7 +156,7 @@ func (w *workers) settle(o *executor.Outcome) error {
 	var faults []error
 	for i := range o.Spans {
 		s := &o.Spans[i]
-		if s.Status != executor.Done {
+		if s.Status != models.SpanDone {
 			faults = append(faults, fmt.Errorf("a span of service %d is %s: %w", s.Span.Service, s.Status, s.Err))
 		} else if !s.Finished {
 			w.exec.Release(s.Span.Service, s.Span.Batch)

@@ -148,9 +148,9 @@ func (k *decider) serve(random *rand.Rand) error {
 // round runs a round and returns when it is over.
 func (k *decider) round(r *overlap.Round, now time.Duration, random *rand.Rand) (time.Duration, error) {
 	on := models.Group{Spans: make([]models.Span, len(r.Group.Spans))}
-	o := overlap.Outcome{Round: r.Number}
+	o := models.Outcome{Round: r.Number}
 	for i, s := range r.Group.Spans {
-		o.Spans = append(o.Spans, overlap.SpanOutcome{Batch: s.Batch, Reached: s.End})
+		o.Spans = append(o.Spans, models.SpanOutcome{Span: s, Reached: s.End})
 		s.Service = models.ServiceID(k.bound[s.Service])
 		on.Spans[i] = s
 	}

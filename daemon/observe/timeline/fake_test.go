@@ -83,9 +83,9 @@ func (s *scheduled) begin() overlap.Round {
 // end ends it as predicted and a tenth more.
 func (s *scheduled) end(r overlap.Round) {
 	s.t.Helper()
-	o := overlap.Outcome{Round: r.Number, Took: r.Predicted.Latency * 11 / 10}
+	o := models.Outcome{Round: r.Number, Took: r.Predicted.Latency * 11 / 10}
 	for _, span := range r.Group.Spans {
-		o.Spans = append(o.Spans, overlap.SpanOutcome{Batch: span.Batch, Reached: span.End, Took: o.Took})
+		o.Spans = append(o.Spans, models.SpanOutcome{Span: span, Reached: span.End, Took: o.Took})
 	}
 	s.now += o.Took
 	s.ring.Finish(s.now, &o)

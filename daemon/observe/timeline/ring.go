@@ -60,7 +60,7 @@ func (r *Ring) Begin(round *overlap.Round, why *overlap.Explanation, services []
 }
 
 // Finish remembers how the round that began last went.
-func (r *Ring) Finish(now time.Duration, o *overlap.Outcome) {
+func (r *Ring) Finish(now time.Duration, o *models.Outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mu.busy && o.Round == r.mu.last {

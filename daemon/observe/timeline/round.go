@@ -146,12 +146,12 @@ func (r *Round) addSpan(s models.Span, operators int, queries []models.QueryID) 
 }
 
 // finish writes down how the round went.
-func (r *Round) finish(now time.Duration, o *overlap.Outcome) {
+func (r *Round) finish(now time.Duration, o *models.Outcome) {
 	r.End, r.Took = now, o.Took
 	for i := range o.Spans {
 		s := &o.Spans[i]
 		for j := range r.Spans {
-			if to := &r.Spans[j]; to.Batch == uint64(s.Batch) {
+			if to := &r.Spans[j]; to.Batch == uint64(s.Span.Batch) {
 				to.Took, to.Status = s.Took, s.Status.String()
 			}
 		}

@@ -94,10 +94,10 @@ func TestCopyIsDeep(t *testing.T) {
 func TestForeignOutcome(t *testing.T) {
 	s := newScheduled(t, 1)
 	s.rounds(1)
-	s.ring.Finish(time.Hour, &overlap.Outcome{Round: 1})
+	s.ring.Finish(time.Hour, &models.Outcome{Round: 1})
 	s.arrive(0, time.Second)
 	s.begin()
-	s.ring.Finish(time.Hour, &overlap.Outcome{Round: 7})
+	s.ring.Finish(time.Hour, &models.Outcome{Round: 7})
 	if p := s.ring.Read(0, PageRounds, nil); p.Rounds[0].End == time.Hour || p.Running == nil {
 		t.Errorf("%+v", p)
 	}
