@@ -39,7 +39,7 @@ test: build ## every test, under the race detector
 short: ort ## the fast tests, without the race detector
 	go test -short -count=1 ./...
 
-conformance: build ## every model of Debian's libonnx-testdata, cut at every node, against ONNX Runtime
+conformance: ort ## every model of Debian's libonnx-testdata, cut at every node, against ONNX Runtime
 	scripts/conformance
 
 chaos: ort ## two minutes under load while everything goes wrong around the daemon (CHAOS_TIME, CHAOS_SEED, CHAOS_OUT)
@@ -58,7 +58,8 @@ bench: build ## what cutting models at every node costs
 
 gpu-bundle: build ## bin/gpu-bundle: what a machine with a GPU needs to be checked, in pieces (GPU_LIBS=host|carry)
 	go test -c -trimpath -ldflags '-s -w' -o bin/gpu.test ./test/gpu
-	ORT_VERSION='$(ORT_VERSION)' scripts/gpu-bundle bin/gpu-bundle bin/overlapd bin/gpu.test
+	go test -c -trimpath -ldflags '-s -w' -o bin/conformance.test ./test/conformance
+	ORT_VERSION='$(ORT_VERSION)' scripts/gpu-bundle bin/gpu-bundle bin/overlapd bin/gpu.test bin/conformance.test
 
 gpu-check: gpu-bundle ## check this machine's GPU: correctness, speed, what overlapping gains (ARGS for the tests)
 	GPU_CHECK_OUT=bin/gpu-check-results bin/gpu-bundle/gpu-check $(ARGS)

@@ -267,12 +267,6 @@ var arrows = []arrow{
 		tests: []string{"cuda/fake", "cuda/mps/fakemps"},
 	},
 	{
-		pkg:   "cmd/overlapd/conformance",
-		may:   []string{"models", "ort", "segments"},
-		why:   "it compares the engine with ONNX Runtime; no daemon is involved",
-		tests: []string{"models/zoo"},
-	},
-	{
 		pkg: "cmd/overlapd/reproduce",
 		may: []string{"device", "models", "overlap", "predictor", "report", "sim", "sim/bound", "stats", "training", "training/fit"},
 		why: "it puts simulated runs beside published ones; what is measured and decided stays where it is",
@@ -281,7 +275,7 @@ var arrows = []arrow{
 		pkg: "cmd/overlapd",
 		may: []string{
 			"cmd/overlapd/reproduce", "device", "executor/emulated", "sim", "sim/bound",
-			"cmd/overlapd/conformance", "cmd/overlapd/cutcost", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "cuda/mig", "daemon", "daemon/admin", "daemon/config", "daemon/gpu", "executor", "executor/child", "intake",
+			"cmd/overlapd/cutcost", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "cuda/mig", "daemon", "daemon/admin", "daemon/config", "daemon/gpu", "executor", "executor/child", "intake",
 			"models", "models/zoo", "ort", "overlap", "overlap/journal", "predictor", "segments", "segments/worker", "training",
 			"daemon/access", "training/advice", "training/fit", "daemon/observe/timeline", "perfetto",
 		},
@@ -292,6 +286,11 @@ var arrows = []arrow{
 		pkg:   "test",
 		why:   "it holds tests of the built program, which it meets as its clients and users do",
 		tests: []string{"daemon/rpc/inference", "models", "models/zoo", "ort"},
+	},
+	{
+		pkg:   "test/conformance",
+		why:   "it compares the engine with ONNX Runtime; no daemon is involved",
+		tests: []string{"models", "models/zoo", "ort", "segments"},
 	},
 	{
 		pkg: "test/gpu",
@@ -330,11 +329,11 @@ var owners = []struct {
 }{
 	{"C", []string{"cuda/driver", "ort"}, "cgo is the business of whoever calls a C library, so that all others build and are checked without it"},
 	{"unsafe", []string{"cuda/driver", "cuda/driver/fakedriver", "daemon/admin", "daemon/rpc/inference", "ort", "segments/wire"}, "memory outside Go is turned into slices in few places, the kernel is asked for a peer's groups in one, and generated code turns a text into bytes"},
-	{"os/exec", []string{"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "executor", "executor/child", "cmd/overlapd", "cmd/overlapd/cutcost", "cmd/overlapd/conformance"}, "whoever starts a process must reap it"},
+	{"os/exec", []string{"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "executor", "executor/child", "cmd/overlapd", "cmd/overlapd/cutcost"}, "whoever starts a process must reap it"},
 	{"syscall", []string{"cuda/mps", "cuda/mps/fakemps", "cmd/overlapd", "cmd/overlapd/hostcheck", "daemon", "daemon/config", "executor/child", "segments", "segments/wire"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
 	{"log", nil, "packages return errors and emit events; the daemon logs them with zerolog"},
 
-	{"google.golang.org/protobuf", []string{"daemon/rpc", "daemon/rpc/inference", "daemon/observe/tracing/collector", "models", "models/zoo", "segments", "cmd/overlapd/conformance"}, "ONNX is read and written by wire format, where files and graphs are handled, and gRPC carries messages"},
+	{"google.golang.org/protobuf", []string{"daemon/rpc", "daemon/rpc/inference", "daemon/observe/tracing/collector", "models", "models/zoo", "segments"}, "ONNX is read and written by wire format, where files and graphs are handled, and gRPC carries messages"},
 	{"google.golang.org/grpc", []string{"daemon/rpc", "daemon/rpc/inference"}, "gRPC ends at its server; nothing behind it knows of calls"},
 	{"google.golang.org/genproto/googleapis/rpc", []string{"daemon/rpc"}, "what a status carries besides its text is written where statuses are"},
 	{"github.com/valyala/fasthttp", []string{"daemon", "cmd/overlapd", "cmd/overlapd/load"}, "HTTP ends at the endpoint; nothing behind it knows of requests"},
@@ -359,7 +358,7 @@ var owners = []struct {
 	{"golang.org/x/time/rate", []string{"executor", "executor/child"}, "what a worker says is passed on at a limited rate by whoever listens to it"},
 	{"golang.org/x/sys", []string{
 		"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "models", "segments", "segments/wire", "segments/worker", "executor", "executor/child", "executor/emulated", "daemon", "daemon/rpc", "daemon/admin", "daemon/statefile", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
-		"cmd/overlapd/conformance", "cmd/overlapd/hostcheck",
+		"cmd/overlapd/hostcheck",
 	}, "the scheduler and the predictor ask nothing of the system, and ort asks the system through C"},
 
 	{"github.com/google/go-cmp", nil, "it is made for tests, and panics"},
