@@ -2,163 +2,124 @@ package main
 
 import (
 	"fmt"
-	"io"
+	"os"
+	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra/doc"
 )
 
 func manCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:    "man",
-		Short:  "Print the manual page",
+		Use:    "man FOLDER",
+		Short:  "Write the manual pages into a folder",
 		Hidden: true,
-		Args:   cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			m := &manual{}
-			m.page(cmd.Root())
-			_, err := io.WriteString(cmd.OutOrStdout(), m.String())
-			return err
+		Args:   cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := os.MkdirAll(args[0], 0o755); err != nil {
+				return err
+			}
+			return writeManual(cmd.Root(), args[0])
 		},
 	}
 }
 
-// manual writes a page of man(7) out of the commands' own help, so that it
-// cannot say anything else.
-type manual struct{ strings.Builder }
-
-func (m *manual) page(root *cobra.Command) {
-	m.line(`.TH OVERLAPD 1 "" "overlapd ` + version + `" "User Commands"`)
-	m.section("NAME")
-	m.line("overlapd \\- " + roff(uncapital(root.Short)))
-	m.section("SYNOPSIS")
-	m.line(".B overlapd")
-	m.line(".I command")
-	m.line("[\\fIoption\\fR...]")
-	m.section("DESCRIPTION")
-	m.prose(root.Long)
-	m.section("COMMANDS")
-	eachCommand(root, func(cmd *cobra.Command) {
-		if cmd.Runnable() && !hidden(cmd) && cmd != root && !cmd.HasAvailableSubCommands() {
-			m.command(cmd)
-		}
+// writeManual writes a page for each command, made of its help. The page of
+// overlapd itself also holds what no command's help does.
+func writeManual(root *cobra.Command, folder string) error {
+	eachCommand(root, func(c *cobra.Command) {
+		c.Long = asMarkdown(c.Long)
+		c.DisableAutoGenTag = true
 	})
+	var b strings.Builder
 	for _, s := range manualSections {
-		m.section(s.title)
-		if s.text != "" {
-			m.prose(s.text)
-		}
+		fmt.Fprintf(&b, "\n\n# %s\n", s.title)
 		for _, e := range s.entries {
-			m.entry(roff(e.name), e.text)
+			fmt.Fprintf(&b, "\n**%s**\n: %s\n", e.name, e.text)
 		}
 	}
+	root.Long += b.String()
+	built := buildTime()
+	header := &doc.GenManHeader{Section: "1", Source: "overlapd " + version, Manual: "User Commands", Date: &built}
+	return doc.GenManTree(root, header, folder)
 }
 
-// hidden reports whether people are not told of a command, or of one that it
-// belongs to.
-func hidden(cmd *cobra.Command) bool {
-	for ; cmd != nil; cmd = cmd.Parent() {
-		if cmd.Hidden {
-			return true
+// asMarkdown makes a code block of each line of a help that is laid out in
+// columns, so that it stays as it is.
+func asMarkdown(help string) string {
+	var b strings.Builder
+	fixed := false
+	for line := range strings.Lines(help) {
+		columns := strings.HasPrefix(line, "  ") || strings.Contains(strings.TrimSpace(line), "   ")
+		if columns != fixed && strings.TrimSpace(line) != "" {
+			b.WriteString("\n")
+			fixed = columns
 		}
-	}
-	return false
-}
-
-func (m *manual) command(cmd *cobra.Command) {
-	m.line(".SS " + quoted(cmd.UseLine()))
-	if cmd.Long != "" {
-		m.prose(cmd.Long)
-	} else {
-		m.prose(cmd.Short + ".")
-	}
-	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden && f.Name != "help" {
-			m.entry(flagHead(f), flagText(f))
+		if columns {
+			b.WriteString("    ")
 		}
-	})
-	if cmd.Example != "" {
-		m.line(".PP")
-		m.line("Examples:")
-		m.verbatim(cmd.Example)
+		b.WriteString(line)
 	}
+	return b.String()
 }
 
-// flagHead returns an option as one types it.
-func flagHead(f *pflag.Flag) string {
-	head := `\fB` + roff("--"+f.Name) + `\fR`
-	if f.Shorthand != "" {
-		head = `\fB` + roff("-"+f.Shorthand) + `\fR, ` + head
-	}
-	if value, _ := pflag.UnquoteUsage(f); value != "" {
-		head += ` \fI` + roff(value) + `\fR`
-	}
-	return head
-}
-
-func flagText(f *pflag.Flag) string {
-	_, text := pflag.UnquoteUsage(f)
-	switch f.DefValue {
-	case "", "false", "0", "0s", "[]":
-		return text
-	}
-	return fmt.Sprintf("%s (default %s)", text, f.DefValue)
-}
-
-func (m *manual) line(text string) { m.WriteString(text + "\n") }
-
-func (m *manual) section(title string) { m.line(".SH " + title) }
-
-func (m *manual) entry(head, text string) {
-	m.line(".TP")
-	m.line(head)
-	m.line(roff(text))
-}
-
-// prose writes the text of a help: lines that are indented stay as they are,
-// others flow together.
-func (m *manual) prose(text string) {
-	for block := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
-		var flowing, fixed []string
-		for line := range strings.SplitSeq(block, "\n") {
-			if strings.HasPrefix(line, "  ") || len(fixed) > 0 || strings.Contains(strings.TrimSpace(line), "   ") {
-				fixed = append(fixed, line)
-			} else {
-				flowing = append(flowing, line)
+// buildTime is when the commit was made that this was built from, so that the
+// same commit gives the same pages.
+func buildTime() time.Time {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if at, err := time.Parse(time.RFC3339, s.Value); s.Key == "vcs.time" && err == nil {
+				return at
 			}
 		}
-		m.line(".PP")
-		for _, line := range flowing {
-			m.line(roff(line))
-		}
-		if len(fixed) > 0 {
-			m.verbatim(strings.Join(fixed, "\n"))
-		}
 	}
+	return time.Unix(0, 0).UTC()
 }
 
-func (m *manual) verbatim(text string) {
-	m.line(".PP")
-	m.line(".nf")
-	for line := range strings.SplitSeq(strings.Trim(text, "\n"), "\n") {
-		m.line(roff(line))
-	}
-	m.line(".fi")
+// manualSections are what the manual holds besides the commands' help.
+var manualSections = []struct {
+	title   string
+	entries []struct{ name, text string }
+}{
+	{
+		title: "FILES",
+		entries: []struct{ name, text string }{
+			{"/etc/overlapd/INSTANCE.toml", "The configuration of overlapd@INSTANCE.service. What its keys mean is in /usr/share/doc/overlapd/configuration.md."},
+			{"/etc/default/overlapd", "Environment variables and further options of every instance."},
+			{"/var/lib/overlapd/INSTANCE", "The state: what was measured, the predictors, the decision log."},
+			{"/var/cache/overlapd/INSTANCE", "Models that were built or cut, which are built again if they are missing."},
+			{"/run/overlapd/INSTANCE", "Sockets, and those of MPS, while it runs."},
+			{"/run/overlapd/INSTANCE/admin.sock", "The admin socket, for root, the user overlapd and the members of admin_group."},
+			{"/usr/lib/overlapd/libonnxruntime.so.1", "ONNX Runtime, for overlapd alone."},
+		},
+	},
+	{
+		title: "ENVIRONMENT",
+		entries: []struct{ name, text string }{
+			{"OVERLAPD_ORT", "The ONNX Runtime to load, before any other place."},
+			{"OVERLAPD_TOKEN_FILE", "A file whose first token status, top, trace and bench serve present, unless --token-file names another."},
+			{"NO_COLOR", "If it is not empty, top shows no colours."},
+			{"STATE_DIRECTORY", "The state folder, unless the configuration names one. systemd sets it. Else it is overlapd below XDG_STATE_HOME or ~/.local/state."},
+			{"CACHE_DIRECTORY", "The folder of what can be built again. systemd sets it. Else it is overlapd below XDG_CACHE_HOME or ~/.cache; a daemon takes its state folder instead."},
+			{"RUNTIME_DIRECTORY", "The folder of sockets. systemd sets it. Else the admin socket is in overlapd below XDG_RUNTIME_DIR, or in the state folder."},
+			{"NOTIFY_SOCKET, WATCHDOG_USEC", "Where the daemon reports its state, and how often systemd wants a sign of life."},
+		},
+	},
+	{
+		title: "SIGNALS",
+		entries: []struct{ name, text string }{
+			{"SIGTERM, SIGINT", "Accept nothing more, answer what was accepted, and end. A second one ends at once."},
+			{"SIGHUP", "Read the configuration again, as overlapd reload has the daemon do. The log says what became of it. If it comes of a terminal that is gone, the daemon ends as with SIGTERM."},
+		},
+	},
+	{
+		title: "EXIT STATUS",
+		entries: []struct{ name, text string }{
+			{"0", "All went well."},
+			{"1", "Something failed; standard error says what."},
+			{"78", "The configuration is wrong. systemd does not start the daemon again then. Of overlapd reload: nothing was changed."},
+		},
+	},
 }
-
-// roff returns text that stands for itself in a manual page.
-func roff(text string) string {
-	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\t", "    ").Replace(text)
-	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {
-		text = `\&` + text
-	}
-	return text
-}
-
-// quoted returns text as one argument of a macro.
-func quoted(text string) string {
-	return `"` + strings.ReplaceAll(roff(text), `"`, `\(dq`) + `"`
-}
-
-func uncapital(text string) string { return strings.ToLower(text[:1]) + text[1:] }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -9,30 +11,45 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestManualTellsAll compares the page with the command line.
-func TestManualTellsAll(t *testing.T) {
-	page := run(t, "man")
-	sections := map[string]string{}
-	for part := range strings.SplitSeq(page, "\n.SS ") {
-		head, text, _ := strings.Cut(part, "\n")
-		sections[head] = text
+// pages writes the manual and returns its pages by the names of their files.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	folder := t.TempDir()
+	run(t, "man", folder)
+	files, err := filepath.Glob(filepath.Join(folder, "*.1"))
+	if err != nil {
+		t.Fatal(err)
 	}
+	found := map[string]string{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[filepath.Base(file)] = string(text)
+	}
+	return found
+}
+
+// TestManualHasEverything compares the pages with the command line.
+func TestManualHasEverything(t *testing.T) {
+	manual := pages(t)
 	commands := 0
 	eachCommand(root(), func(cmd *cobra.Command) {
-		text, told := sections[quoted(cmd.UseLine())]
-		if !cmd.IsAvailableCommand() || cmd.HasAvailableSubCommands() || hidden(cmd) {
-			if told {
-				t.Errorf("%s is hidden and in the page", cmd.CommandPath())
+		page, ok := manual[strings.ReplaceAll(cmd.CommandPath(), " ", "-")+".1"]
+		if hidden(cmd) || cmd.Name() == "help" {
+			if ok {
+				t.Errorf("%s is hidden and has a page", cmd.CommandPath())
 			}
 			return
 		}
 		commands++
-		if !told {
-			t.Errorf("the page says nothing of %s", cmd.UseLine())
+		if !ok {
+			t.Errorf("%s has no page", cmd.CommandPath())
 		}
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if !f.Hidden && !strings.Contains(text, roff("--"+f.Name)+`\fR`) {
-				t.Errorf("%s: the page says nothing of --%s", cmd.CommandPath(), f.Name)
+			if !f.Hidden && f.Name != "help" && f.Name != "version" && !strings.Contains(page, `\fB--`+f.Name+`\fP`) {
+				t.Errorf("%s: the page does not mention --%s", cmd.CommandPath(), f.Name)
 			}
 		})
 	})
@@ -40,54 +57,55 @@ func TestManualTellsAll(t *testing.T) {
 		t.Errorf("only %d commands were compared", commands)
 	}
 	for _, section := range manualSections {
-		if !strings.Contains(page, "\n.SH "+section.title+"\n") {
+		if !strings.Contains(manual["overlapd.1"], "\n.SH "+section.title+"\n") {
 			t.Errorf("no section %s", section.title)
 		}
-	}
-	if page != run(t, "man") {
-		t.Error("the page is another each time, so packages would be, too")
-	}
-}
-
-func TestRoff(t *testing.T) {
-	for text, want := range map[string]string{
-		"plain":       "plain",
-		"--json":      `\-\-json`,
-		`C:\n`:        `C:\en`,
-		".5 of it":    `\&.5 of it`,
-		"'quoted'":    `\&'quoted'`,
-		"a\tb":        "a    b",
-		"it. Is fine": "it. Is fine",
-	} {
-		if got := roff(text); got != want {
-			t.Errorf("%q: got %q, want %q", text, got, want)
+		for _, e := range section.entries {
+			if !strings.Contains(manual["overlapd.1"], `\fB`+e.name+`\fP`) {
+				t.Errorf("no entry %s", e.name)
+			}
 		}
 	}
-	if got := quoted(`say "x"`); got != `"say \(dqx\(dq"` {
-		t.Errorf("got %s", got)
+	for name, page := range pages(t) {
+		if page != manual[name] {
+			t.Errorf("%s is another each time, so packages would be, too", name)
+		}
 	}
 }
 
-func TestProse(t *testing.T) {
-	var m manual
-	m.prose("One\ntwo.\n\n  fixed  text\n  .more\n\nThree.\n")
-	want := ".PP\nOne\ntwo.\n.PP\n.PP\n.nf\n  fixed  text\n  .more\n.fi\n.PP\nThree.\n"
-	if m.String() != want {
-		t.Errorf("got\n%s\nwant\n%s", m.String(), want)
+// TestHelpInColumns keeps what a help lays out in columns as it is.
+func TestHelpInColumns(t *testing.T) {
+	got := asMarkdown("One\ntwo.\n\n  fixed  text\n  .more\nThree:\nStart with:  overlapd   it\n")
+	want := "One\ntwo.\n\n\n      fixed  text\n      .more\n\nThree:\n\n    Start with:  overlapd   it\n"
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
-// TestManualIsRoff lets groff read the page, where there is one.
+// TestManualIsRoff lets groff read the pages, where there is one.
 func TestManualIsRoff(t *testing.T) {
 	groff, err := exec.LookPath("groff")
 	if err != nil {
 		t.Skip("no groff")
 	}
-	cmd := exec.Command(groff, "-man", "-Tutf8", "-ww")
-	cmd.Stdin = strings.NewReader(run(t, "man"))
-	var faults strings.Builder
-	cmd.Stderr = &faults
-	if err := cmd.Run(); err != nil || faults.Len() > 0 {
-		t.Errorf("%v\n%s", err, &faults)
+	for name, page := range pages(t) {
+		cmd := exec.Command(groff, "-man", "-Tutf8", "-ww")
+		cmd.Stdin = strings.NewReader(page)
+		var faults strings.Builder
+		cmd.Stderr = &faults
+		if err := cmd.Run(); err != nil || faults.Len() > 0 {
+			t.Errorf("%s: %v\n%s", name, err, &faults)
+		}
 	}
+}
+
+// hidden reports whether a command, or one that it belongs to, is left out of
+// every list.
+func hidden(cmd *cobra.Command) bool {
+	for ; cmd != nil; cmd = cmd.Parent() {
+		if cmd.Hidden {
+			return true
+		}
+	}
+	return false
 }
