@@ -5,7 +5,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
@@ -13,6 +17,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -24,7 +29,7 @@ func datasetCommand() *cobra.Command {
 		datasetImportCommand(), datasetExportCommand(), datasetShowCommand(), datasetDeleteCommand())
 }
 
-// stateOptions says which state file a command works on.
+// stateOptions are the flags that name the state file a command works on.
 type stateOptions struct {
 	dir    string
 	config string
@@ -112,8 +117,8 @@ func readDatasets(paths []string) (*training.Dataset, error) {
 type imported struct {
 	Device string           `json:"device"`
 	Models []training.Model `json:"models"`
-	Rows   int              `json:"rows"`  // that were read
-	Known  int              `json:"known"` // that were stored before
+	Rows   int              `json:"rows"`  // rows that were read
+	Known  int              `json:"known"` // rows that were stored before
 }
 
 func (i imported) writeText(w io.Writer) error {
@@ -192,4 +197,260 @@ func datasetDeleteCommand() *cobra.Command {
 	}
 	state.flags(cmd)
 	return cmd
+}
+
+func datasetExportCommand() *cobra.Command {
+	var o exportOptions
+	cmd := &cobra.Command{
+		Use:   "export",
+		Short: "Write measured groups of the state file as CSV",
+		Long: `Export writes one CSV file for each set of models into a folder, or all rows
+into one file if --out ends in .csv, or to standard output if it is "-". Files
+that are there already are not overwritten. The form is in docs/dataset.md.`,
+		Example: `  overlapd dataset export --out measured/
+  overlapd dataset export --out - --models bert,resnet50`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			file, err := o.state.open(true)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, file.Close()) }()
+			return o.export(file.Datasets(), cmd.OutOrStdout())
+		},
+	}
+	o.state.flags(cmd)
+	f := cmd.Flags()
+	f.StringVarP(&o.out, "out", "o", "", "folder, made if it is not there; or a file that ends in .csv; or - for standard output")
+	f.StringVar(&o.device, "device", "", "only what was measured on this device")
+	f.StringSliceVar(&o.models, "models", nil, "only groups of these models")
+	_ = cmd.MarkFlagRequired("out")
+	return cmd
+}
+
+// exportOptions are the flags of export.
+type exportOptions struct {
+	state  stateOptions
+	out    string
+	device string
+	models []string
+}
+
+func (o *exportOptions) export(store *training.Store, stdout io.Writer) error {
+	sets, err := o.choose(store)
+	if err != nil {
+		return err
+	}
+	if o.out == "-" || strings.EqualFold(filepath.Ext(o.out), ".csv") {
+		return o.exportOne(store, sets, stdout)
+	}
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return err
+	}
+	for i := range sets {
+		d, err := store.Set(sets[i].ID)
+		if err != nil {
+			return err
+		}
+		path := filepath.Join(o.out, exportName(sets, i))
+		if err := writeNew(path, func(w io.Writer) error { return training.WriteCSV(w, d) }); err != nil {
+			return err
+		}
+		fmt.Fprintln(stdout, path)
+	}
+	return nil
+}
+
+// exportOne writes all sets together. They must be of one device, which the
+// file does not name.
+func (o *exportOptions) exportOne(store *training.Store, sets []training.Summary, stdout io.Writer) error {
+	parts := make([]*training.Dataset, len(sets))
+	for i, set := range sets {
+		if set.Device != sets[0].Device {
+			return fmt.Errorf("groups of %s and of %s do not go into one file; name one with --device", orUnknown(sets[0].Device), orUnknown(set.Device))
+		}
+		var err error
+		if parts[i], err = store.Set(set.ID); err != nil {
+			return err
+		}
+	}
+	d, err := training.Merge(parts...)
+	if err != nil {
+		return err
+	}
+	if o.out == "-" {
+		return training.WriteCSV(stdout, d)
+	}
+	return writeNew(o.out, func(w io.Writer) error { return training.WriteCSV(w, d) })
+}
+
+// choose returns the sets that are wanted.
+func (o *exportOptions) choose(store *training.Store) ([]training.Summary, error) {
+	all, err := store.List()
+	if err != nil {
+		return nil, err
+	}
+	sets := slices.DeleteFunc(all, func(s training.Summary) bool {
+		unwanted := func(m training.Model) bool { return !slices.Contains(o.models, m.Name) }
+		return o.device != "" && s.Device != o.device || len(o.models) > 0 && slices.ContainsFunc(s.Models, unwanted)
+	})
+	if len(sets) == 0 {
+		return nil, errors.New("nothing is measured that is asked for; see overlapd dataset show for what is")
+	}
+	return sets, nil
+}
+
+// exportName returns the name of the file of a set: its models, and its ID if
+// another set has the same ones.
+func exportName(sets []training.Summary, i int) string {
+	base := fileName(&sets[i])
+	for j := range sets {
+		if j != i && strings.EqualFold(fileName(&sets[j]), base) {
+			return base + "-" + string(sets[i].ID) + ".csv"
+		}
+	}
+	return base + ".csv"
+}
+
+// fileName joins the names of the models, made fit for a file system.
+func fileName(s *training.Summary) string {
+	const longest = 200
+	name := strings.Map(func(r rune) rune {
+		if strings.ContainsRune(`/\:*?"<>| `, r) {
+			return '-'
+		}
+		return r
+	}, strings.ReplaceAll(s.Name(), " + ", "_"))
+	if name = strings.TrimLeft(name, "."); name == "" || len(name) > longest {
+		return string(s.ID)
+	}
+	return name
+}
+
+// writeNew writes a file that is not there yet, whole or not at all.
+func writeNew(path string, write func(io.Writer) error) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("%s is there already; remove it or choose another --out", path)
+	}
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(write(file), file.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}
+
+func datasetShowCommand() *cobra.Command {
+	var state stateOptions
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Show what is measured, and which predictors were trained",
+		Example: `  overlapd dataset show
+  overlapd dataset show --config overlapd.toml --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			file, err := state.open(true)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, file.Close()) }()
+			shown, err := showStore(file.Datasets())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), shown)
+			}
+			return shown.writeText(cmd.OutOrStdout())
+		},
+	}
+	state.flags(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+// shown is what a state file has for training.
+type shown struct {
+	Rows       int                `json:"rows"`
+	Sets       []training.Summary `json:"sets"`
+	Predictors []shownPredictor   `json:"predictors"` // newest first
+}
+
+type shownPredictor struct {
+	Created  time.Time `json:"created"`
+	Device   string    `json:"device"`
+	Recipe   string    `json:"recipe"`
+	Models   []string  `json:"models"`
+	Rows     int       `json:"rows"`
+	MAPETest float64   `json:"mape_test"` // percent
+}
+
+func showStore(store *training.Store) (shown, error) {
+	s := shown{Sets: []training.Summary{}, Predictors: []shownPredictor{}}
+	sets, err := store.List()
+	if err != nil {
+		return s, err
+	}
+	for _, set := range sets {
+		s.Rows += set.Rows
+		s.Sets = append(s.Sets, set)
+	}
+	files, err := store.Predictors()
+	for _, f := range files {
+		s.Predictors = append(s.Predictors, newShownPredictor(f))
+	}
+	return s, err
+}
+
+func newShownPredictor(f *predictor.File) shownPredictor {
+	p := shownPredictor{Created: f.Created, Device: f.Device, Recipe: f.Recipe, Rows: f.Rows, MAPETest: f.Test.MAPE}
+	for _, m := range f.Features.Models {
+		p.Models = append(p.Models, m.Name)
+	}
+	return p
+}
+
+func (s shown) writeText(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "SET\tDEVICE\tMODELS\tROWS\tBATCH SIZES\tSEQUENCES\tMEDIAN\tON DEVICE\tSPREAD")
+	for _, set := range s.Sets {
+		took := time.Duration(set.Median * float64(time.Microsecond)).Round(time.Microsecond)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%v\t%s\t%.1f %%\n", set.ID, orUnknown(set.Device), set.Name(), set.Rows,
+			numbers(set.Sizes), numbers(set.SeqLens), took, share(set.Share), 100*set.Spread)
+	}
+	fmt.Fprintf(t, "\t\t%d sets\t%d\n", len(s.Sets), s.Rows)
+	if len(s.Predictors) > 0 {
+		fmt.Fprintln(t, "\nPREDICTOR\tDEVICE\tMODELS\tROWS\tRECIPE\tERROR")
+	}
+	for _, p := range s.Predictors {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%.1f %%\n", p.Created.UTC().Format(time.DateTime), orUnknown(p.Device),
+			strings.Join(p.Models, ", "), p.Rows, p.Recipe, p.MAPETest)
+	}
+	return t.Flush()
+}
+
+func orUnknown(device string) string {
+	if device == "" {
+		return "unknown"
+	}
+	return device
+}
+
+// numbers joins numbers by commas, "-" if there are none.
+func numbers(list []int) string {
+	if len(list) == 0 {
+		return "-"
+	}
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(list), "[]"), " ", ",")
+}
+
+// share returns a part of a whole in percent, "-" if it is unknown.
+func share(part float64) string {
+	if part == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f %%", 100*part)
 }

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"unicode"
 	"unicode/utf8"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 )
 
@@ -56,4 +58,14 @@ func appendHarmless(out []byte, r rune, encoded []byte) []byte {
 		return fmt.Appendf(out, `\u%04x`, r)
 	}
 	return append(out, encoded...)
+}
+
+// outliveLog makes writing to a log that nobody reads any more an error of that
+// writing. Go ends a program by SIGPIPE for it, which is right for a command
+// and wrong for a daemon: who reads its log may be restarted. The signal is
+// caught, not ignored, for children would inherit that.
+func outliveLog() (release func()) {
+	pipes := make(chan os.Signal, 1) // nobody reads it; what is too much is dropped
+	signal.Notify(pipes, unix.SIGPIPE)
+	return func() { signal.Stop(pipes) }
 }

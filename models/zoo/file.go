@@ -10,8 +10,9 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/overlapd/overlapd/models"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/overlapd/overlapd/models"
 )
 
 // What every file of the zoo declares.
