@@ -106,7 +106,8 @@ func (m *encoded) encode(s *models.Span, inputs []float32) (micros, work float64
 		b[k.At] += float32(k.Weight)
 	}
 	b = b[len(m.seqLens):]
-	costs := m.costs.At(s.Size, s.SeqLen)
+	var costs predictor.Costs
+	m.costs.At(s.Size, s.SeqLen, &costs)
 	micros, work = costs.Span(s.Start, s.End)
 	b[0], b[1] = scale(micros), scale(work)
 	b = b[costInputs:]

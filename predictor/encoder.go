@@ -93,7 +93,8 @@ func (e *Encoder) encodeModels(spans []models.Span, order *[MaxSpans]uint8, inpu
 // group, and returns what the span costs in microseconds.
 func (e *Encoder) block(s *models.Span, b []float32) (micros, work float64) {
 	m := &e.features.Models[s.Service]
-	c := e.costs[s.Service].At(s.Size, s.SeqLen)
+	var c Costs
+	e.costs[s.Service].At(s.Size, s.SeqLen, &c)
 	microsBefore, workBefore := c.before(s.Start)
 	microsUpTo, workUpTo := c.before(s.End)
 	_, workAll := c.before(m.Operators)

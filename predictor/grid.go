@@ -19,18 +19,28 @@ type Knot struct {
 // measured may take no less, and what is larger is not guessed. The weights sum
 // to 1, and that of the second is 0 where one knot is enough.
 func Around(axis []int, value int) [2]Knot {
+	low, high := beside(axis, value)
+	next := low
+	if high > 0 {
+		next++
+	}
+	return [2]Knot{{low, 1 - high}, {next, high}}
+}
+
+// beside returns the lower of the two knots of Around, and the weight of the
+// knot behind it.
+func beside(axis []int, value int) (low int, high float64) {
 	i := 0
 	for i < len(axis) && axis[i] < value {
 		i++
 	}
 	switch {
 	case i == len(axis):
-		return [2]Knot{{i - 1, 1}, {i - 1, 0}}
+		return i - 1, 0
 	case i == 0 || axis[i] == value:
-		return [2]Knot{{i, 1}, {i, 0}}
+		return i, 0
 	}
-	high := float64(value-axis[i-1]) / float64(axis[i]-axis[i-1])
-	return [2]Knot{{i - 1, 1 - high}, {i, high}}
+	return i - 1, float64(value-axis[i-1]) / float64(axis[i]-axis[i-1])
 }
 
 // CostGrid holds what the operators of a model cost, by sequence length and
@@ -106,21 +116,24 @@ type Costs struct {
 	n      int
 }
 
-// At returns the costs of a batch.
-func (g *CostGrid) At(size, seqLen int) (c Costs) {
-	for _, q := range Around(g.seqLens, seqLen) {
-		if q.Weight == 0 {
-			continue
-		}
-		p := &g.planes[q.At]
-		for _, b := range Around(p.sizes, size) {
-			if b.Weight != 0 {
-				c.cells[c.n], c.weight[c.n] = &p.cells[b.At], q.Weight*b.Weight
-				c.n++
-			}
-		}
+// At sets c to the costs of a batch.
+func (g *CostGrid) At(size, seqLen int, c *Costs) {
+	c.n = 0
+	q, high := beside(g.seqLens, seqLen)
+	c.add(&g.planes[q], size, 1-high)
+	if high > 0 {
+		c.add(&g.planes[q+1], size, high)
 	}
-	return c
+}
+
+func (c *Costs) add(p *costPlane, size int, weight float64) {
+	b, high := beside(p.sizes, size)
+	c.cells[c.n], c.weight[c.n] = &p.cells[b], weight*(1-high)
+	c.n++
+	if high > 0 {
+		c.cells[c.n], c.weight[c.n] = &p.cells[b+1], weight*high
+		c.n++
+	}
 }
 
 // Span returns what operators [start, end) take alone, and how much of that is
@@ -152,7 +165,12 @@ func Together(micros []float64, work float64) float64 {
 	if len(micros) == 1 {
 		return micros[0]
 	}
-	top := max(slices.Max(micros), work)
+	top := work
+	for _, m := range micros {
+		if m > top {
+			top = m
+		}
+	}
 	sum := Power16(work / top)
 	for _, m := range micros {
 		sum += Power16(m / top)
