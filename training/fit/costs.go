@@ -29,9 +29,9 @@ const (
 // its own, so that it is cheap to say of all its operators that they cost more
 // than those of another cell.
 type costFit struct {
-	grids []grid
-	rows  []costRow
-	hold  firmness
+	grids  []grid
+	rows   []costRow
+	priors costPriors
 
 	prior      []float64 // logarithm of microseconds, by parameter
 	cellOf     []int     // by parameter
@@ -57,9 +57,38 @@ type costSpan struct {
 	micros, work float64
 }
 
+// Costs infers from all groups of a dataset what the operators of each model
+// cost alone, by the model's position: a grid of microseconds, and how much of
+// them is work, over the batch sizes and sequence lengths of the rows. measured
+// are times of operators by the name of their model, where a profile has them;
+// the costs then keep their proportions. A model of which no group was measured
+// has a grid of one cell that says nothing. The same arguments give the same
+// costs.
+func Costs(ctx context.Context, d *training.Dataset, measured map[string][]training.OperatorTimes) ([]*predictor.CostGrid, error) {
+	o := DefaultOptions()
+	o.Operators = measured
+	priors := costPriorSets[len(costPriorSets)-1]
+	if len(d.Rows) >= minTrainRows {
+		_, r, err := regularizeCosts(ctx, d, d.Rows, &o, "costs")
+		if err != nil {
+			return nil, err
+		}
+		priors = r.priors
+	}
+	cells, err := inferCosts(ctx, d.Models, d.Rows, measured, priors, rand.New(rand.NewPCG(o.Seed, 1)))
+	if err != nil {
+		return nil, err
+	}
+	grids := make([]*predictor.CostGrid, len(cells))
+	for i := range cells {
+		grids[i] = predictor.NewCostGrid(cells[i])
+	}
+	return grids, nil
+}
+
 // inferCosts returns what the operators of each model cost.
-func inferCosts(ctx context.Context, list []training.Model, rows []training.Row, measured map[string][]training.OperatorTimes, hold firmness, random *rand.Rand) ([][]predictor.CostCell, error) {
-	f := newCostFit(list, rows, measured, hold, random)
+func inferCosts(ctx context.Context, list []training.Model, rows []training.Row, measured map[string][]training.OperatorTimes, priors costPriors, random *rand.Rand) ([][]predictor.CostCell, error) {
+	f := newCostFit(list, rows, measured, priors, random)
 	slope := f.newSlope()
 	optimizer := newDescent(len(slope))
 	for step := range costSteps {
@@ -86,9 +115,9 @@ func atMost(values []float64, most float64) {
 	}
 }
 
-func newCostFit(list []training.Model, rows []training.Row, measured map[string][]training.OperatorTimes, hold firmness, random *rand.Rand) *costFit {
+func newCostFit(list []training.Model, rows []training.Row, measured map[string][]training.OperatorTimes, priors costPriors, random *rand.Rand) *costFit {
 	grids, cells, n := newGrids(list, rows)
-	f := &costFit{grids: grids, hold: hold, prior: make([]float64, n), deviation: make([]float64, n), share: make([]float64, n)}
+	f := &costFit{grids: grids, priors: priors, prior: make([]float64, n), deviation: make([]float64, n), share: make([]float64, n)}
 	f.level, f.levelShare = make([]float64, cells), make([]float64, cells)
 	f.micros, f.work = make([]float64, n), make([]float64, n)
 	f.slopeMicros, f.slopeWork = make([]float64, n+1), make([]float64, n+1)

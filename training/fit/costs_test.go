@@ -38,33 +38,33 @@ func (f *costFit) loss() float64 {
 		off := math.Log(base) - r.log
 		sum += math.Sqrt(off*off + costCorner*costCorner)
 	}
-	return (sum + f.priors()) / float64(len(f.rows))
+	return (sum + f.penalties()) / float64(len(f.rows))
 }
 
-// priors is what addPriors gives the gradient of.
-func (f *costFit) priors() float64 {
+// penalties is what addPriors gives the gradient of.
+func (f *costFit) penalties() float64 {
 	sum := 0.0
 	for i := range f.deviation {
-		sum += f.hold.deviation*f.deviation[i]*f.deviation[i] + f.hold.share*f.share[i]*f.share[i]
+		sum += f.priors.deviation*f.deviation[i]*f.deviation[i] + f.priors.share*f.share[i]*f.share[i]
 	}
 	for _, v := range f.levelShare {
-		sum += f.hold.levelShare * v * v
+		sum += f.priors.levelShare * v * v
 	}
 	tied := func(a, b int, prior float64) {
 		sum += prior * (math.Pow(f.deviation[a]-f.deviation[b], 2) + math.Pow(f.share[a]-f.share[b], 2))
 	}
 	beside := func(g *grid, cell, other int) {
 		for o := range g.operators {
-			tied(g.first+cell*g.operators+o, g.first+other*g.operators+o, f.hold.cells)
+			tied(g.first+cell*g.operators+o, g.first+other*g.operators+o, f.priors.cells)
 		}
 		cell, other = g.firstCell+cell, g.firstCell+other
-		sum += f.hold.levels * (math.Pow(f.level[cell]-f.level[other], 2) + math.Pow(f.levelShare[cell]-f.levelShare[other], 2))
+		sum += f.priors.levels * (math.Pow(f.level[cell]-f.level[other], 2) + math.Pow(f.levelShare[cell]-f.levelShare[other], 2))
 	}
 	for g := range f.grids {
 		g := &f.grids[g]
 		for cell := range g.cells() {
 			for o := 1; o < g.operators; o++ {
-				tied(g.first+cell*g.operators+o, g.first+cell*g.operators+o-1, f.hold.smooth)
+				tied(g.first+cell*g.operators+o, g.first+cell*g.operators+o-1, f.priors.smooth)
 			}
 			if cell%len(g.sizes) > 0 {
 				beside(g, cell, cell-1)
@@ -78,7 +78,7 @@ func (f *costFit) priors() float64 {
 }
 
 // everyPrior holds costs by all priors.
-var everyPrior = firmness{"every", 0.15, 0.03, 0.02, 0.01, 0.3, 0.05}
+var everyPrior = costPriors{"every", 0.15, 0.03, 0.02, 0.01, 0.3, 0.05}
 
 func (f *costFit) draw(random *rand.Rand) {
 	for _, part := range [][]float64{f.deviation, f.share, f.level, f.levelShare} {
@@ -195,7 +195,7 @@ func TestCostsStayFinite(t *testing.T) {
 		}
 		d.Rows[i].Group.Spans = append([]models.Span(nil), d.Rows[i].Group.Spans...)
 	}
-	cells, err := inferCosts(t.Context(), d.Models, d.Rows, nil, firmnesses[0], rand.New(rand.NewPCG(1, 1)))
+	cells, err := inferCosts(t.Context(), d.Models, d.Rows, nil, costPriorSets[0], rand.New(rand.NewPCG(1, 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,5 +205,34 @@ func TestCostsStayFinite(t *testing.T) {
 	}
 	if err := f.Validate(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Costs are those that the groups were made of, from few rows and none alone.
+func TestCostsAreThoseOfTheFormula(t *testing.T) {
+	d := synthetic(900, 3)
+	grids, err := Costs(t.Context(), d, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	off, n := 0.0, 0
+	for _, r := range d.Rows {
+		for _, s := range r.Group.Spans {
+			var c predictor.Costs
+			grids[s.Service].At(s.Size, s.SeqLen, &c)
+			micros, _ := c.Span(s.Start, s.End)
+			want := 0.0
+			for o := s.Start; o < s.End; o++ {
+				want += (100 + 50*math.Sin(float64(o)/3+float64(s.Service))) * (1 + float64(s.Size)/10 + float64(s.SeqLen)/100)
+			}
+			off, n = off+math.Abs(micros/want-1), n+1
+		}
+	}
+	if off /= float64(n); off > 0.05 {
+		t.Errorf("spans alone are off by %.1f %% in the mean", 100*off)
+	}
+	d.Rows = d.Rows[:3]
+	if grids, err = Costs(t.Context(), d, nil); err != nil || len(grids) != len(d.Models) {
+		t.Errorf("of three rows: %d grids, %v", len(grids), err)
 	}
 }

@@ -12,11 +12,11 @@
 // Few rows, and those that spread, would teach a network chance. So of up to
 // some thousand rows it is tried, by folds of the rows to fit with, how firmly
 // costs are best held to what is likely, and how much of the network's
-// correction is worth keeping: all, a part, or none. The [Restraint] of the
+// correction is worth keeping: all, a part, or none. The [Regularization] of the
 // report says what came of it.
 //
 // For comparison there are linear regression and support vector regression, as
 // in section 5.5. Test rows have no part in anything that is fitted or chosen:
-// neither costs, scaling, weights, restraint, nor the number of epochs, which
+// neither costs, scaling, weights, regularization, nor the number of epochs, which
 // follows from the number of rows.
 package fit

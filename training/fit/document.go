@@ -25,8 +25,8 @@ func (r *Report) Document() *report.Document {
 	}
 	d.Text("%d groups of %d models, measured on %s", r.Rows, len(r.Models), device)
 	d.Text("recipe %s, %s hidden units, %d inputs, %d epochs, seed %d: %.1f s", r.Recipe, join(r.Hidden, "%d"), r.Inputs, r.Epochs, r.Seed, r.Seconds)
-	if r.Restraint != nil {
-		d.Text("%s", r.Restraint.text())
+	if r.Regularization != nil {
+		d.Text("%s", r.Regularization.text())
 	}
 	d.Text("%s split: %d rows to fit with, %d kept aside", r.Split, r.TrainRows, r.TestRows)
 	d.Heading("Error in percent, mean absolute")

@@ -60,18 +60,18 @@ func newSchedule(o *Options, rows int) schedule {
 
 // fitNetwork fits a predictor to rows. The file lacks only what a test tells.
 func fitNetwork(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (*predictor.File, error) {
-	f, _, err := fitRestrained(ctx, d, rows, o, stage)
+	f, _, err := fitRegularized(ctx, d, rows, o, stage)
 	return f, err
 }
 
-// fitRestrained also returns how the fit was restrained, which is nothing the
+// fitRegularized also returns how the fit was regularized, which is nothing the
 // paper knows of.
-func fitRestrained(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (*predictor.File, *Restraint, error) {
+func fitRegularized(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (*predictor.File, *Regularization, error) {
 	if o.Recipe == RecipePaper {
 		f := newFile(d, rows, o)
 		return f, nil, fitLayers(ctx, f, rows, o, newSchedule(o, len(rows)), rand.New(rand.NewPCG(o.Seed, 1)), stage)
 	}
-	r, err := restrain(ctx, d, rows, o, stage)
+	r, err := regularize(ctx, d, rows, o, stage)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -82,10 +82,10 @@ func fitRestrained(ctx context.Context, d *training.Dataset, rows []training.Row
 // fitOurs fits costs, and a network that corrects them. What a group takes
 // beyond its costs blurs them. So a draft learns that first, and the costs are
 // inferred again from what it leaves.
-func fitOurs(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, r *Restraint, stage string) (*predictor.File, error) {
+func fitOurs(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, r *Regularization, stage string) (*predictor.File, error) {
 	random := rand.New(rand.NewPCG(o.Seed, 1))
 	draft := newFile(d, rows, o)
-	if err := fitCosts(ctx, draft, d, rows, o, r.hold, random); err != nil {
+	if err := fitCosts(ctx, draft, d, rows, o, r.priors, random); err != nil {
 		return nil, err
 	}
 	plan := newSchedule(o, len(rows))
@@ -99,7 +99,7 @@ func fitOurs(ctx context.Context, d *training.Dataset, rows []training.Row, o *O
 		return nil, err
 	}
 	f := newFile(d, rows, o)
-	if err := fitCosts(ctx, f, d, plain, o, r.hold, random); err != nil {
+	if err := fitCosts(ctx, f, d, plain, o, r.priors, random); err != nil {
 		return nil, err
 	}
 	if err := fitLayers(ctx, f, rows, o, newSchedule(o, len(rows)), random, stage); err != nil {
@@ -121,8 +121,8 @@ func newFile(d *training.Dataset, rows []training.Row, o *Options) *predictor.Fi
 }
 
 // fitCosts sets the costs of the file's features.
-func fitCosts(ctx context.Context, f *predictor.File, d *training.Dataset, rows []training.Row, o *Options, hold firmness, random *rand.Rand) error {
-	costs, err := inferCosts(ctx, d.Models, rows, o.Operators, hold, random)
+func fitCosts(ctx context.Context, f *predictor.File, d *training.Dataset, rows []training.Row, o *Options, priors costPriors, random *rand.Rand) error {
+	costs, err := inferCosts(ctx, d.Models, rows, o.Operators, priors, random)
 	for i := range costs {
 		f.Features.Models[i].Costs = costs[i]
 	}
@@ -290,4 +290,76 @@ func predictWith(f *predictor.File, rows []training.Row) ([]float64, error) {
 	micros := make([]float64, len(rows))
 	m.Predict(groups, micros)
 	return micros, nil
+}
+
+// inputs is what a network sees of rows, and what it should say.
+type inputs struct {
+	width  int
+	values []float32 // by row
+	bases  []float64 // microseconds
+	micros []float64 // measured
+}
+
+func encode(e *predictor.Encoder, rows []training.Row) *inputs {
+	in := &inputs{
+		width:  e.Width(),
+		values: make([]float32, len(rows)*e.Width()),
+		bases:  make([]float64, len(rows)),
+		micros: make([]float64, len(rows)),
+	}
+	for i := range rows {
+		in.bases[i] = e.Encode(rows[i].Group, in.row(i))
+		in.micros[i] = rows[i].Median
+	}
+	return in
+}
+
+func (in *inputs) rows() int { return len(in.bases) }
+
+func (in *inputs) row(i int) []float32 { return in.values[i*in.width:][:in.width] }
+
+// scaling is means and spreads of inputs.
+type scaling struct {
+	mean, spread []float64
+}
+
+// leastSpread is that of an input that counts as constant.
+const leastSpread = 1e-6
+
+func newScaling(in *inputs) *scaling {
+	s := &scaling{mean: make([]float64, in.width), spread: make([]float64, in.width)}
+	n := float64(in.rows())
+	for i := range in.rows() {
+		for j, v := range in.row(i) {
+			s.mean[j] += float64(v) / n
+		}
+	}
+	for i := range in.rows() {
+		for j, v := range in.row(i) {
+			d := float64(v) - s.mean[j]
+			s.spread[j] += d * d / n
+		}
+	}
+	for j, v := range s.spread {
+		if s.spread[j] = math.Sqrt(v); s.spread[j] < leastSpread {
+			s.spread[j] = 1
+		}
+	}
+	return s
+}
+
+// leave makes apply leave the first inputs as they are.
+func (s *scaling) leave(first int) {
+	for j := range first {
+		s.mean[j], s.spread[j] = 0, 1
+	}
+}
+
+// apply standardises the inputs in place.
+func (s *scaling) apply(in *inputs) {
+	for i := range in.rows() {
+		for j, v := range in.row(i) {
+			in.row(i)[j] = float32((float64(v) - s.mean[j]) / s.spread[j])
+		}
+	}
 }

@@ -26,9 +26,9 @@ const (
 )
 
 // networks fits networks, and hands each file to keep.
-func networks(d *training.Dataset, o *Options, keep func(*predictor.File, *Restraint)) technique {
+func networks(d *training.Dataset, o *Options, keep func(*predictor.File, *Regularization)) technique {
 	return technique{nameNetwork, func(ctx context.Context, rows []training.Row, stage string) (predict, error) {
-		f, r, err := fitRestrained(ctx, d, rows, o, stage)
+		f, r, err := fitRegularized(ctx, d, rows, o, stage)
 		if err != nil {
 			return nil, err
 		}
@@ -58,12 +58,12 @@ func others(d *training.Dataset, o *Options) []technique {
 func fitCostsAlone(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (predict, error) {
 	ours := *o
 	ours.Recipe = RecipeOurs
-	_, r, err := restrainCosts(ctx, d, rows, &ours, stage)
+	_, r, err := regularizeCosts(ctx, d, rows, &ours, stage)
 	if err != nil {
 		return nil, err
 	}
 	f := newFile(d, rows, &ours)
-	if err := fitCosts(ctx, f, d, rows, &ours, r.hold, rand.New(rand.NewPCG(o.Seed, 1))); err != nil {
+	if err := fitCosts(ctx, f, d, rows, &ours, r.priors, rand.New(rand.NewPCG(o.Seed, 1))); err != nil {
 		return nil, err
 	}
 	e, err := predictor.NewEncoder(&f.Features)

@@ -26,12 +26,12 @@ func Train(ctx context.Context, d *training.Dataset, o Options) (*predictor.File
 		return nil, nil, err
 	}
 	began := time.Now()
-	file, restraint, out, err := trainNetwork(ctx, d, &o, folds)
+	file, regularization, out, err := trainNetwork(ctx, d, &o, folds)
 	if err != nil {
 		return nil, nil, err
 	}
 	r := newReport(d, &o, folds, file, out)
-	r.Restraint = restraint
+	r.Regularization = regularization
 	r.Seconds = time.Since(began).Seconds()
 	if err := r.compare(ctx, d, &o, folds, out); err != nil {
 		return nil, nil, err
@@ -58,10 +58,10 @@ func check(d *training.Dataset) error {
 
 // trainNetwork tests on all folds. The file is that of the only fold, or
 // fitted to all rows.
-func trainNetwork(ctx context.Context, d *training.Dataset, o *Options, folds []fold) (*predictor.File, *Restraint, *outcome, error) {
+func trainNetwork(ctx context.Context, d *training.Dataset, o *Options, folds []fold) (*predictor.File, *Regularization, *outcome, error) {
 	var file *predictor.File
-	var restraint *Restraint
-	t := networks(d, o, func(f *predictor.File, r *Restraint) { file, restraint = f, r })
+	var regularization *Regularization
+	t := networks(d, o, func(f *predictor.File, r *Regularization) { file, regularization = f, r })
 	out, err := try(ctx, t, d.Rows, folds, func(i int) string {
 		if len(folds) == 1 {
 			return t.name
@@ -77,13 +77,13 @@ func trainNetwork(ctx context.Context, d *training.Dataset, o *Options, folds []
 		}
 	}
 	file.Test = errorsOf(out.test)
-	return file, restraint, out, nil
+	return file, regularization, out, nil
 }
 
 // compare tries the other techniques, and predictors of single sets of
 // models.
 func (r *Report) compare(ctx context.Context, d *training.Dataset, o *Options, folds []fold, network *outcome) error {
-	tried := []technique{networks(d, o, func(*predictor.File, *Restraint) {})}
+	tried := []technique{networks(d, o, func(*predictor.File, *Regularization) {})}
 	if o.Compare {
 		tried = append(tried, others(d, o)...)
 	}

@@ -24,9 +24,9 @@ func spread(d *training.Dataset, part float64) *training.Dataset {
 	return d
 }
 
-func restrained(t *testing.T, d *training.Dataset, o Options) (*predictor.File, *Restraint) {
+func regularized(t *testing.T, d *training.Dataset, o Options) (*predictor.File, *Regularization) {
 	t.Helper()
-	f, r, err := fitRestrained(t.Context(), d, d.Rows, &o, "x")
+	f, r, err := fitRegularized(t.Context(), d, d.Rows, &o, "x")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,9 +39,9 @@ func TestFewNoisyRowsTeachNoChance(t *testing.T) {
 	d := spread(synthetic(120, 1), 0.1)
 	o := quick()
 	o.Epochs, o.allMany = 8, false
-	f, r := restrained(t, d, o)
+	f, r := regularized(t, d, o)
 	if r.Folds != trialFolds || r.Kept > 0.5 || r.Error > r.CostsError {
-		t.Errorf("restraint %+v", r)
+		t.Errorf("regularization %+v", r)
 	}
 	network, err := predictWith(f, d.Rows)
 	if err != nil {
@@ -68,7 +68,7 @@ func fromFormula(d *training.Dataset, micros []float64) float64 {
 	return mape(all)
 }
 
-// What rows kept aside say changes neither network nor restraint.
+// What rows kept aside say changes neither network nor regularization.
 func TestRowsKeptAsideHaveNoPart(t *testing.T) {
 	o := quick()
 	o.allMany = false
@@ -82,8 +82,8 @@ func TestRowsKeptAsideHaveNoPart(t *testing.T) {
 	if diff := cmp.Diff(first, again); diff != "" {
 		t.Errorf("another predictor:\n%s", diff)
 	}
-	if diff := cmp.Diff(r.Restraint, other.Restraint, cmp.AllowUnexported(Restraint{}, firmness{})); diff != "" {
-		t.Errorf("another restraint:\n%s", diff)
+	if diff := cmp.Diff(r.Regularization, other.Regularization, cmp.AllowUnexported(Regularization{}, costPriors{})); diff != "" {
+		t.Errorf("another regularization:\n%s", diff)
 	}
 	if other.MAPETest < 2*r.MAPETest {
 		t.Errorf("off by %.2f %%, and by %.2f %% where rows kept aside take longer", r.MAPETest, other.MAPETest)
@@ -93,8 +93,8 @@ func TestRowsKeptAsideHaveNoPart(t *testing.T) {
 func TestManyRowsAreNotTried(t *testing.T) {
 	o := DefaultOptions()
 	rows := make([]training.Row, fewRows+1)
-	r, err := restrain(t.Context(), synthetic(1, 1), rows, &o, "x")
-	if err != nil || r.Folds != 0 || r.Kept != 1 || r.Decay != oursDecay || r.hold != firmnesses[0] {
+	r, err := regularize(t.Context(), synthetic(1, 1), rows, &o, "x")
+	if err != nil || r.Folds != 0 || r.Kept != 1 || r.Decay != oursDecay || r.priors != costPriorSets[0] {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if s := newSchedule(&o, fewRows); s.decay <= oursDecay || s.epochs != fewEpochs {
@@ -130,12 +130,12 @@ func TestKeepAsMuchAsGains(t *testing.T) {
 func TestShrinkToCosts(t *testing.T) {
 	d := synthetic(100, 1)
 	o := quick()
-	f, err := fitOurs(t.Context(), d, d.Rows, &o, &Restraint{Kept: 0, hold: firmnesses[0]}, "x")
+	f, err := fitOurs(t.Context(), d, d.Rows, &o, &Regularization{Kept: 0, priors: costPriorSets[0]}, "x")
 	if err != nil {
 		t.Fatal(err)
 	}
 	costs := newFile(d, d.Rows, &o)
-	if err := fitCosts(t.Context(), costs, d, d.Rows, &o, firmnesses[0], nil); err != nil {
+	if err := fitCosts(t.Context(), costs, d, d.Rows, &o, costPriorSets[0], nil); err != nil {
 		t.Fatal(err)
 	}
 	e, err := predictor.NewEncoder(&costs.Features)
@@ -156,7 +156,7 @@ func TestShrinkToCosts(t *testing.T) {
 func TestTrialPredictsEachRow(t *testing.T) {
 	d := synthetic(101, 1)
 	o := quick()
-	made, err := tryCosts(t.Context(), d, d.Rows, &o, firmnesses[0])
+	made, err := tryCosts(t.Context(), d, d.Rows, &o, costPriorSets[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,12 +170,12 @@ func TestTrialPredictsEachRow(t *testing.T) {
 	}
 }
 
-func TestRestraintText(t *testing.T) {
-	many := Restraint{Costs: "loose", Decay: 0.1, Kept: 1}
+func TestRegularizationText(t *testing.T) {
+	many := Regularization{Costs: "loose", Decay: 0.1, Kept: 1}
 	if text := many.text(); text != "costs held loose, weights decay by 0.1" {
 		t.Error(text)
 	}
-	few := Restraint{Costs: "rigid", Decay: 1, Kept: 0.25, Folds: 4, CostsError: 7, Error: 6.5}
+	few := Regularization{Costs: "rigid", Decay: 1, Kept: 0.25, Folds: 4, CostsError: 7, Error: 6.5}
 	if text := few.text(); !strings.Contains(text, "25 % of the correction kept") || !strings.Contains(text, "6.50 %") {
 		t.Error(text)
 	}

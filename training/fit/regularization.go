@@ -1,0 +1,252 @@
+package fit
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/training"
+)
+
+// Constants of few rows.
+const (
+	fewRows    = 4000 // at most so many to fit with are few
+	fewDecay   = 1.0
+	fewEpochs  = 60
+	keptSteps  = 4   // parts of the network's correction that are tried, but for none
+	keptErrors = 2.0 // standard errors that a correction must gain over none
+)
+
+// Regularization keeps a fit from taking the spread of a few rows for a rule.
+// Where rows are few it is chosen by cross-validation: the rows to fit with are
+// divided into folds, and each is predicted by what the others teach. Rows kept
+// aside to test with have no part in it.
+type Regularization struct {
+	Costs string  `json:"costs"` // how firmly they are held to what is likely
+	Decay float64 `json:"decay"` // of weights
+	Kept  float64 `json:"kept"`  // part of the network's correction; 0 leaves costs alone
+	Folds int     `json:"folds"` // it was chosen by, 0 if rows are many
+
+	// Mean absolute percentage errors over the folds.
+	CostsError float64 `json:"costs_error,omitempty"` // of costs alone
+	Error      float64 `json:"error,omitempty"`
+
+	priors costPriors
+}
+
+// few reports whether so many rows to fit with are few.
+func few(o *Options, rows int) bool { return rows <= fewRows && !o.allMany }
+
+// regularize chooses how a fit to rows is regularized.
+func regularize(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (*Regularization, error) {
+	t, r, err := regularizeCosts(ctx, d, rows, o, stage)
+	if err != nil || t == nil {
+		return r, err
+	}
+	corrected, err := t.corrected(ctx, o, stage)
+	if err != nil {
+		return nil, err
+	}
+	r.Kept, r.Error = t.keep(corrected)
+	return r, nil
+}
+
+// regularizeCosts chooses how firmly costs are held, and returns the trial of
+// that, or none if rows are many.
+func regularizeCosts(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (*trial, *Regularization, error) {
+	r := &Regularization{Decay: newSchedule(o, len(rows)).decay, Kept: 1, priors: costPriorSets[0], Costs: costPriorSets[0].name}
+	if !few(o, len(rows)) {
+		return nil, r, nil
+	}
+	r.Folds, r.CostsError = trialFolds, math.Inf(1)
+	var best *trial
+	for _, priors := range costPriorSets {
+		o.report(Progress{Stage: stage + ", trial of costs"})
+		t, err := tryCosts(ctx, d, rows, o, priors)
+		if err != nil {
+			return nil, nil, err
+		}
+		if off := mape(t.points(t.bases)); off < r.CostsError {
+			best, r.priors, r.Costs, r.CostsError = t, priors, priors.name, off
+		}
+	}
+	if best == nil {
+		return nil, nil, fmt.Errorf("%w: costs are no numbers", ErrDiverged)
+	}
+	return best, r, nil
+}
+
+// shrink makes a network's output that part of what it is.
+func shrink(layers []predictor.Layer, part float64) {
+	last := &layers[len(layers)-1]
+	for _, values := range [][]float32{last.Weights, last.Bias} {
+		for i := range values {
+			values[i] *= float32(part)
+		}
+	}
+}
+
+// text says how a fit was regularized.
+func (r *Regularization) text() string {
+	text := fmt.Sprintf("costs held %s, weights decay by %v", r.Costs, r.Decay)
+	if r.Folds == 0 {
+		return text
+	}
+	return fmt.Sprintf("%s, %.0f %% of the correction kept: by %d folds of the rows to fit with, on which costs alone err %.2f %%, with the network %.2f %%",
+		text, 100*r.Kept, r.Folds, r.CostsError, r.Error)
+}
+
+// costPriors are the weights of the priors on costs: quadratic penalties on
+// logarithms. Each is counted in rows: a weight of 1 is as much as a row that is
+// off by all its latency.
+type costPriors struct {
+	name       string
+	smooth     float64 // on neighbouring operators that deviate differently
+	cells      float64 // on an operator that deviates differently in neighbouring cells
+	deviation  float64 // on operators that deviate from what was measured of them, or from the others
+	share      float64 // on operators with another share of work than the whole cell
+	levels     float64 // on neighbouring cells that cost differently
+	levelShare float64 // on work that differs from what the operators take alone
+}
+
+// costPriorSets are those that cross-validation chooses from where rows are few,
+// the weakest first; that one is for many rows. Which serves few rows best depends
+// on how much they spread, and on whether operators were measured by themselves.
+var costPriorSets = []costPriors{
+	{"loose", 0.15, 0.1, 0, 0.001, 0.1, 0.001},
+	{"light", 0.5, 0.3, 0, 0.003, 0.3, 0.003},
+	{"firm", 0.5, 0.3, 1, 0.03, 3, 0.01},
+	{"rigid", 0.5, 1, 10, 0.3, 30, 0.03},
+}
+
+// addPriors adds the slopes of the priors.
+func (f *costFit) addPriors(byDeviation, byShare, byLevel, byLevelShare []float64) {
+	for i := range f.deviation {
+		byDeviation[i] += 2 * f.priors.deviation * f.deviation[i]
+		byShare[i] += 2 * f.priors.share * f.share[i]
+	}
+	for cell := range f.levelShare {
+		byLevelShare[cell] += 2 * f.priors.levelShare * f.levelShare[cell]
+	}
+	for i := range f.grids {
+		g := &f.grids[i]
+		g.eachCell(func(cell int, beside []int) {
+			at := g.first + cell*g.operators
+			for o := at + 1; o < at+g.operators; o++ {
+				tie(f.deviation, byDeviation, o, o-1, f.priors.smooth)
+				tie(f.share, byShare, o, o-1, f.priors.smooth)
+			}
+			for _, other := range beside {
+				tie(f.level, byLevel, g.firstCell+cell, g.firstCell+other, f.priors.levels)
+				tie(f.levelShare, byLevelShare, g.firstCell+cell, g.firstCell+other, f.priors.levels)
+				for o := range g.operators {
+					tie(f.deviation, byDeviation, at+o, g.first+other*g.operators+o, f.priors.cells)
+					tie(f.share, byShare, at+o, g.first+other*g.operators+o, f.priors.cells)
+				}
+			}
+		})
+	}
+}
+
+// tie adds the slope of the squared difference of two values.
+func tie(values, slope []float64, a, b int, prior float64) {
+	d := 2 * prior * (values[a] - values[b])
+	slope[a] += d
+	slope[b] -= d
+}
+
+const trialFolds = 4
+
+// trial is what was predicted of the rows to fit with, each by a fold that it
+// is not in.
+type trial struct {
+	rows  []training.Row
+	folds []fold
+	files []*predictor.File // by fold, without layers
+	bases []float64         // by row
+}
+
+func tryCosts(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, priors costPriors) (*trial, error) {
+	random := rand.New(rand.NewPCG(o.Seed, 4))
+	t := &trial{rows: rows, folds: splitFolds(random.Perm(len(rows)), trialFolds), bases: make([]float64, len(rows))}
+	for _, part := range t.folds {
+		// Models and sizes that only the rest has are in the features too.
+		f := newFile(d, rows, o)
+		if err := fitCosts(ctx, f, d, at(rows, part.train), o, priors, random); err != nil {
+			return nil, err
+		}
+		e, err := predictor.NewEncoder(&f.Features)
+		if err != nil {
+			return nil, err
+		}
+		for i, base := range encode(e, at(rows, part.test)).bases {
+			t.bases[part.test[i]] = base
+		}
+		t.files = append(t.files, f)
+	}
+	return t, nil
+}
+
+// corrected returns what networks make of the bases.
+func (t *trial) corrected(ctx context.Context, o *Options, stage string) ([]float64, error) {
+	random := rand.New(rand.NewPCG(o.Seed, 5))
+	all := make([]float64, len(t.rows))
+	for k, part := range t.folds {
+		train := at(t.rows, part.train)
+		name := fmt.Sprintf("%s, trial %d of %d", stage, k+1, len(t.folds))
+		if err := fitLayers(ctx, t.files[k], train, o, newSchedule(o, len(train)), random, name); err != nil {
+			return nil, err
+		}
+		micros, err := predictWith(t.files[k], at(t.rows, part.test))
+		if err != nil {
+			return nil, err
+		}
+		for i, v := range micros {
+			all[part.test[i]] = v
+		}
+	}
+	return all, nil
+}
+
+// keep returns the part of the correction that errs least, and its error. A
+// part that gains no more than chance gives is not worth any.
+func (t *trial) keep(corrected []float64) (part, off float64) {
+	none := t.points(t.bases)
+	off = mape(none)
+	for step := 1; step <= keptSteps; step++ {
+		p := float64(step) / keptSteps
+		micros := make([]float64, len(corrected))
+		for i, v := range corrected {
+			micros[i] = t.bases[i] * math.Pow(v/t.bases[i], p)
+		}
+		some := t.points(micros)
+		if e := mape(some); e < off && gain(none, some) > keptErrors {
+			part, off = p, e
+		}
+	}
+	return part, off
+}
+
+// gain returns by how many standard errors some predictions are better than
+// others of the same rows.
+func gain(than, some []point) float64 {
+	var sum, squares float64
+	n := float64(len(some))
+	for i := range some {
+		d := than[i].off() - some[i].off()
+		sum += d
+		squares += d * d
+	}
+	mean := sum / n
+	return mean / math.Sqrt(max(squares/n-mean*mean, math.SmallestNonzeroFloat64)/n)
+}
+
+func (t *trial) points(micros []float64) []point {
+	all := make([]point, len(micros))
+	for i, v := range micros {
+		all[i] = point{row: i, measured: t.rows[i].Median, predicted: v}
+	}
+	return all
+}
