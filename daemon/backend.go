@@ -57,7 +57,6 @@ type backend struct {
 	keeper    *keeper
 	timeline  *timeline.Ring
 	part      *gpu.Part // nil without a GPU
-	joins     *joins    // nil without MPS
 	loop      *loop
 	running   bool // the loop was started
 

@@ -87,7 +87,7 @@ func (l *loop) heard(s *slot, e executor.Event) {
 	case executor.WorkerProgress:
 		j.tell(ReloadStep{Service: s.config.Name, State: StepLoading, Done: e.Done, Total: e.Total})
 	case executor.WorkerLost:
-		if errors.Is(e.Err, executor.ErrHeld) || errors.Is(e.Err, executor.ErrReplaced) {
+		if errors.Is(e.Err, executor.ErrHeld) {
 			return // for the sake of others, who have limits of their own
 		}
 		hopeless := errors.Is(e.Err, executor.ErrLoad) && !errors.Is(e.Err, wire.ErrDeviceMemory)
@@ -129,7 +129,6 @@ func (l *loop) takeOver(s *slot) {
 func (l *loop) inherit(s, old *slot) {
 	s.service.Stats = old.service.Stats
 	s.past, s.restarts = old.past, old.startedAgain()
-	l.joins.inherit(old.service.ID, s.service.ID)
 	if l.record != nil {
 		l.record.Fold(int(old.series), int(s.series))
 	}
@@ -242,9 +241,6 @@ func (l *loop) left(id models.ServiceID, err error) {
 		l.log.Error().Err(err).Str("service", s.config.Name).Msg("a service that was taken away keeps its place until overlapd is restarted")
 	case err != nil && !errors.Is(err, executor.ErrClosed):
 		l.log.Error().Err(err).Str("service", s.config.Name).Msg("taking a service away")
-	}
-	if l.joins != nil {
-		l.joins.forget(id)
 	}
 	s.release()
 	l.bindPredictor()

@@ -66,8 +66,6 @@ type Options struct {
 	GPU     GPUOptions
 	Log     zerolog.Logger
 
-	joinTimeout time.Duration // on asking MPS for a worker, 0 for the usual
-
 	workers   func(executor.Options) (runner, error)   // nil for processes
 	emulation func(*config.Config) (*emulation, error) // nil for that of a profile
 }

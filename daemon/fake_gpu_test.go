@@ -140,7 +140,7 @@ func newGPURig(t *testing.T, services ...string) *gpuRig {
 	}
 	r.opts = Options{
 		Worker: []string{os.Args[0], workerArgument}, Version: "test", Device: "a processor", Cores: 1,
-		Log: zerolog.New(r.log), joinTimeout: gpuPatience,
+		Log: zerolog.New(r.log),
 		GPU: GPUOptions{
 			Options: gpu.Options{NVML: cuda.Options{Library: r.server}, Boot: "this boot", MPS: mps.Options{
 				Program: program, Poll: 20 * time.Millisecond, Policy: child.Policy{BackoffMin: time.Millisecond, BackoffMax: 10 * time.Millisecond},

@@ -104,8 +104,6 @@ type ServiceOverview struct {
 
 	EngineSeconds float64 `json:"engine_seconds"`           // that its spans were in the engine, by the host's clock
 	DeviceSeconds float64 `json:"device_seconds,omitempty"` // that the device took for them by its own clock, 0 if it has none
-
-	OutsideMPS *OutsideOverview `json:"outside_mps,omitempty"` // nil if every worker was a client of MPS, or none was to be
 }
 
 // overviewTimeout is how long the scheduler goroutine may take to answer.
@@ -153,7 +151,6 @@ func (l *loop) overview() Overview {
 			status.Services = append(status.Services, s.Name)
 		}
 		o.GPU = []GPUOverview{status}
-		l.tellJoins(&o)
 	}
 	return o
 }

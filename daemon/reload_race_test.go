@@ -56,9 +56,7 @@ func TestReloadOutlivesTheLossesOfOthers(t *testing.T) {
 	id := models.ServiceID(r.joins())
 	full := fmt.Errorf("%w: %w", executor.ErrLoad, wire.ErrDeviceMemory) // a neighbour may just go
 	for range loadTries {
-		for _, cause := range []error{executor.ErrHeld, executor.ErrReplaced} {
-			r.workers.tell(executor.WorkerLost{Service: id, Err: &executor.LostError{Cause: cause}})
-		}
+		r.workers.tell(executor.WorkerLost{Service: id, Err: &executor.LostError{Cause: executor.ErrHeld}})
 	}
 	r.workers.tell(executor.WorkerLost{Service: id, Err: &executor.LostError{Cause: full}})
 	r.sync()

@@ -122,10 +122,6 @@ func (s *scraper) service(t *toldService) metrics.Service {
 	if state, err := s.exec.State(sv.ID); err == nil {
 		of.IntermediateBytes, of.InputBytes, of.ResidentBytes = state.IntermediateBytes, state.InputBytes, state.ResidentBytes
 	}
-	if s.joins != nil {
-		j := s.joins.of(sv.ID)
-		of.MPS = &metrics.MPS{Outside: j.outside, Standing: j.standing}
-	}
 	return of
 }
 

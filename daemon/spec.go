@@ -31,7 +31,7 @@ func (u *unit) runner(o *Options, specs []executor.ServiceSpec) (runner, error) 
 		SpanTimeout: w.SpanTimeout,
 		Poll:        w.Poll,
 		Policy:      child.Policy{BackoffMin: w.BackoffMin, BackoffMax: w.BackoffMax, RestartLimit: w.RestartLimit},
-		Events:      u.backend.workerEvents(o.joinTimeout),
+		Events:      u.backend.event,
 		BeforeKill:  u.backend.beforeKill(),
 	})
 }

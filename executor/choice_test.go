@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"syscall"
 	"testing"
 
 	"github.com/overlapd/overlapd/segments/wire"
@@ -15,7 +16,7 @@ func TestRemembersChoice(t *testing.T) {
 	if chosen == nil || chosen.Reason != "measured" {
 		t.Fatalf("%+v", chosen)
 	}
-	if err := f.Replace(0, errWrong); err != nil {
+	if err := syscall.Kill(awaitPID(f), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	if c := awaitEvent(f, func(e WorkerReady) bool { return e.Service == 0 }).Info.Cut; c.Reason != "known" || c.Target != chosen.Target {

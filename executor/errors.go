@@ -69,9 +69,6 @@ var (
 	// ErrHeld is the reason when Hold ended the worker.
 	ErrHeld = errors.New("executor: worker was ended with others")
 
-	// ErrReplaced is the reason when Replace ended the worker.
-	ErrReplaced = errors.New("executor: worker is replaced by another")
-
 	// ErrRemoved is the reason when Remove ended the worker. Remove returns it
 	// for a service that is being removed already.
 	ErrRemoved = errors.New("executor: service is removed")

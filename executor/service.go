@@ -62,7 +62,7 @@ func (s *service) supervise(ctx context.Context) {
 			last = lost.PID
 			break
 		}
-		if errors.Is(lost.Err, ErrHeld) || errors.Is(lost.Err, ErrReplaced) {
+		if errors.Is(lost.Err, ErrHeld) {
 			s.setDown(Waiting, lost.Err)
 			s.emit(lost)
 			continue

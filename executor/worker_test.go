@@ -271,9 +271,10 @@ func TestBeforeKill(t *testing.T) {
 		t.Errorf("another process than %d", lost.PID)
 	}
 	awaitAnother(f, 1)
-	if err := f.Replace(0, ErrHeld); err != nil {
+	if err := f.Hold(t.Context(), errServer); err != nil {
 		t.Fatal(err)
 	}
+	f.Resume()
 	awaitAnother(f, 2)
 	if len(told) > 0 {
 		t.Error("it is told of a worker that had nothing to do")

@@ -21,9 +21,6 @@ func writeGPUs(w io.Writer, o *daemon.Overview) {
 		if s.Cut != nil {
 			fmt.Fprintf(w, "\n%s is cut into %d operators: %s\n", s.Name, s.Cut.Operators, s.Cut.Reason)
 		}
-		if out := s.OutsideMPS; out != nil && out.Fault != "" {
-			fmt.Fprintf(w, "\n%s, %d times: %s\n", s.Name, out.Workers, out.Fault)
-		}
 	}
 }
 
@@ -35,9 +32,6 @@ func gpuText(g *daemon.GPUOverview) string {
 		add("MPS %s, started %d times", m.Phase, m.Starts)
 		if m.Fault != "" {
 			add("%s", m.Fault)
-		}
-		if len(m.Outside) > 0 {
-			add("OUTSIDE OF MPS: %s", strings.Join(m.Outside, ", "))
 		}
 	}
 	if g.Fault != "" {

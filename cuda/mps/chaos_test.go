@@ -115,7 +115,7 @@ func disturb(ctx context.Context, c *Control, o Options, random *rand.Rand) {
 				client.Close()
 			}
 		case 5:
-			_, _ = c.HasClient(ctx, os.Getpid())
+			_ = c.TerminateClient(ctx, 1)
 		}
 	}
 }

@@ -170,26 +170,6 @@ func (c *Control) Healthy(ctx context.Context) error {
 	return errors.Join(found.err, checkServers(found.servers, os.Geteuid(), true))
 }
 
-// HasClient reports whether a server serves a process. One that has a CUDA
-// context and is no client runs without MPS. The error is ErrNamespace if the
-// daemon is somebody else's and counts processes otherwise than we do.
-func (c *Control) HasClient(ctx context.Context, pid int) (bool, error) {
-	servers, err := c.console.Servers(ctx)
-	if err != nil {
-		return false, err
-	}
-	for _, server := range servers {
-		clients, err := c.console.ClientPIDs(ctx, server)
-		if err != nil && !errors.Is(err, ErrNoServer) {
-			return false, err
-		}
-		if slices.Contains(clients, pid) {
-			return true, nil
-		}
-	}
-	return false, c.elsewhere(servers)
-}
-
 // TerminateClient ends the work of a process on the device, so that it can be
 // killed without harm to the other clients of its server. It does nothing to a
 // process that is no client.
@@ -205,20 +185,6 @@ func (c *Control) TerminateClient(ctx context.Context, pid int) error {
 		}
 		if err != nil && !errors.Is(err, ErrNoServer) {
 			return err
-		}
-	}
-	return nil
-}
-
-// elsewhere returns ErrNamespace if servers of a daemon that somebody else runs
-// are none of the processes that are seen here.
-func (c *Control) elsewhere(servers []int) error {
-	if c.dir != nil {
-		return nil // it is our child, and its servers are its own
-	}
-	for _, server := range servers {
-		if userOf(server) < 0 {
-			return fmt.Errorf("%w: no MPS server %d is seen here; share the PID namespace (--pid=host, hostPID), or set mode = \"own\" in [mps]", ErrNamespace, server)
 		}
 	}
 	return nil

@@ -210,8 +210,8 @@ func TestClients(t *testing.T) {
 	o := newOptions(t)
 	c := start(t, o)
 	ctx := t.Context()
-	if has, err := c.HasClient(ctx, os.Getpid()); err != nil || has {
-		t.Errorf("%v, %v before there is a server", has, err)
+	if err := c.TerminateClient(ctx, os.Getpid()); err != nil {
+		t.Errorf("before there is a server: %v", err)
 	}
 	client, err := fakemps.Connect(o.pipe())
 	if err != nil {
@@ -221,8 +221,8 @@ func TestClients(t *testing.T) {
 	if server != client.Server {
 		t.Errorf("server %d, the client has %d", server, client.Server)
 	}
-	if has, err := c.HasClient(ctx, os.Getpid()); err != nil || !has {
-		t.Errorf("%v, %v", has, err)
+	if pids, err := c.Console().ClientPIDs(ctx, server); err != nil || !slices.Equal(pids, []int{os.Getpid()}) {
+		t.Errorf("%v, %v", pids, err)
 	}
 	clients, err := c.Console().Clients(ctx)
 	want := []Client{{PID: os.Getpid(), ID: 1, Server: server, Device: testDevice[:22], Namespace: 4026531836, Command: "./client"}}

@@ -12,8 +12,8 @@
 // Caveats. A server that dies takes all its clients with it, and one that
 // faults wants all its clients gone before it serves again: whoever owns the
 // workers restarts them together. A worker whose control daemon is missing
-// runs without MPS and does not notice: ask [Control.HasClient] once it has a
-// CUDA context. Servers serve one user at a time; clients of another wait.
+// runs without MPS and does not notice, so whoever owns the workers starts none
+// then. Servers serve one user at a time; clients of another wait.
 // Several commands at a time make the control program fail now and then, so a
 // console sends one after the other, and one failed command means nothing yet.
 //

@@ -59,10 +59,6 @@ var (
 	// ErrRestartLimit is returned by Healthy when the daemon was given up.
 	ErrRestartLimit = errors.New("mps: control daemon died too often")
 
-	// ErrNamespace is returned by HasClient when the daemon runs in another PID
-	// namespace, such as another container's, so that its process IDs are not ours.
-	ErrNamespace = errors.New("mps: the daemon runs in another PID namespace")
-
 	// ErrNotOwned is returned by Restart when somebody else runs the daemon.
 	ErrNotOwned = errors.New("mps: the control daemon is not ours")
 

@@ -117,12 +117,6 @@ func (p *Part) Events() <-chan mps.Event {
 	return p.control.Events()
 }
 
-// HasClient reports whether a process is a client of the part's MPS, which it
-// must have. See [mps.Control.HasClient].
-func (p *Part) HasClient(ctx context.Context, pid int) (bool, error) {
-	return p.control.HasClient(ctx, pid)
-}
-
 // TerminateClient ends the work of a process on the part, if that has MPS. See
 // [mps.Control.TerminateClient].
 func (p *Part) TerminateClient(ctx context.Context, pid int) error {
@@ -156,9 +150,6 @@ type MPSStatus struct {
 	Starts  int    `json:"starts"`
 	Servers []int  `json:"server_pids"`
 	Fault   string `json:"fault,omitempty"`
-
-	// Outside are the services whose workers should be its clients and are not.
-	Outside []string `json:"outside,omitempty"`
 }
 
 // Status returns how the part stands, by the latest Look. It may be called by

@@ -65,8 +65,6 @@ func Install(directory string) (string, error) {
 //	hang COMMAND     do not answer the command
 //	garbage COMMAND  answer it with garbage
 //	huge COMMAND     answer it with a megabyte
-//	unlisted         list no clients, as if they ran without MPS
-//	foreign          list servers by process IDs of another namespace
 //	stay             ignore quit and SIGTERM
 //	orphan           have servers that outlive the daemon
 //	slow             have servers that stay INITIALIZING

@@ -50,7 +50,6 @@ function deviceFacts(o) {
     if (s.temperature_celsius) facts.push([which + "temperature", s.temperature_celsius + " °C"]);
     if (s.power_watts) facts.push([which + "power", s.power_watts.toFixed(0) + " W"]);
     if (g.mps) facts.push([which + "MPS", g.mps.phase + (g.mps.fault ? ": " + g.mps.fault : "")]);
-    if (g.mps && g.mps.outside) facts.push([which + "outside of MPS", g.mps.outside.join(", ")]);
     if (g.fault) facts.push([which + "GPU", g.fault]);
   }
   return facts;

@@ -35,9 +35,9 @@ func full(services int) *Snapshot {
 		s.Services = append(s.Services, Service{
 			Name: fmt.Sprint("s", i), Slot: i, Ready: true, Target: time.Second, Queued: 3, QueueLimit: 9, OldestAge: 2 * time.Second,
 			Accepted: 100, Finished: 60, Late: 5, Refused: counts(reasons...), Dropped: counts(reasons...), Failed: counts(reasons...),
-			IntermediateBytes: 4096, MPS: &MPS{Outside: 3, Standing: true},
-			Clocks:   Clocks{Spans: 30, Engine: 3 * time.Second, Device: 2 * time.Second},
-			Requests: Requests{Success: 60, Queries: 120, Executions: 30, Failure: counts("REJECTED", "CANCELED", "BACKEND", "OTHER"), Request: 1500 * time.Microsecond},
+			IntermediateBytes: 4096,
+			Clocks:            Clocks{Spans: 30, Engine: 3 * time.Second, Device: 2 * time.Second},
+			Requests:          Requests{Success: 60, Queries: 120, Executions: 30, Failure: counts("REJECTED", "CANCELED", "BACKEND", "OTHER"), Request: 1500 * time.Microsecond},
 		})
 		s.Record.Answer(i, Query{Latency: 500 * time.Millisecond, Queue: time.Millisecond, Target: time.Second})
 	}

@@ -63,32 +63,12 @@ var serviceFamilies = []family{
 
 	ofService("overlapd_worker_restarts_total", counter, "Times that the worker was started again.",
 		func(s *Service) uint64 { return s.Restarts }),
-	ofMPS("overlapd_worker_outside_mps_total", counter, "Workers that should have been clients of MPS and were not. Only with MPS.",
-		func(m *MPS) float64 { return float64(m.Outside) }),
-	ofMPS("overlapd_service_outside_mps", gauge, "1 if the worker that serves is no client of MPS, so that predictions are wrong, else 0. Only with MPS.",
-		func(m *MPS) float64 {
-			if m.Standing {
-				return 1
-			}
-			return 0
-		}),
 	ofService("overlapd_worker_resident_bytes", gauge, "Memory of the worker's process, now.",
 		func(s *Service) int64 { return s.ResidentBytes }),
 	ofService("overlapd_intermediate_bytes", gauge, "Intermediates of paused batches, as the worker last reported.",
 		func(s *Service) int64 { return s.IntermediateBytes }),
 	ofService("overlapd_input_bytes", gauge, "Inputs of queries that are not answered, in shared memory, now.",
 		func(s *Service) int64 { return s.InputBytes }),
-}
-
-// ofMPS is a metric of each service that shares a GPU through MPS.
-func ofMPS(name string, k kind, help string, value func(*MPS) float64) family {
-	return family{name: name, kind: k, help: help, labels: []string{"service"}, values: func(s *Snapshot, e *emitter) {
-		for i := range s.Services {
-			if m := s.Services[i].MPS; m != nil {
-				e.value(value(m), s.Services[i].Name)
-			}
-		}
-	}}
 }
 
 // onDevice is a counter of each service that runs on a device with a clock.

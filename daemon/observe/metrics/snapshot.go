@@ -70,8 +70,6 @@ type Service struct {
 	InputBytes        int64
 	ResidentBytes     int64 // of its worker, 0 if that is not known
 
-	MPS *MPS // nil without MPS
-
 	Requests Requests
 	Clocks   Clocks
 }
@@ -81,12 +79,6 @@ type Clocks struct {
 	Spans  uint64        // a number
 	Engine time.Duration // in its worker's engine, by the host's clock
 	Device time.Duration // by the device's own clock, 0 if it has none
-}
-
-// MPS is how the workers of a service and MPS get on.
-type MPS struct {
-	Outside  uint64 // workers that should have been clients and were not
-	Standing bool   // the one that serves is none, now
 }
 
 // Requests is what Triton counts of a model: requests as clients see them.
