@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/segments/worker"
 )
 
@@ -29,7 +28,7 @@ var opens = map[string]func(t *testing.T) *CutModel{
 		return m
 	},
 	"GPU": func(t *testing.T) *CutModel {
-		m, _ := openGPU(t, "tiny_cnn", Config{}, wire.CUDASpec{})
+		m, _ := openGPU(t, "tiny_cnn", Config{}, fakeSpec{})
 		return m
 	},
 }

@@ -1,8 +1,11 @@
 package segments
 
 import (
+	"encoding/binary"
 	"fmt"
+	"strconv"
 
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
 )
@@ -21,55 +24,25 @@ type batch struct {
 	regions  []region // of the device's memory, that are the batch's to free
 }
 
-// run runs operators [b.next, end) and stops early at an operator boundary
-// once *stop is not zero.
-func (b *batch) run(e *CutModel, end int, stop *uint32) (err error) {
-	if e.device.far() {
-		return b.runFar(e, end, stop)
-	}
-	if b.shapes != nil {
-		return b.learn(e, end, stop)
-	}
-	b.next, err = b.frame.program.Run(e.runOptions, b.next, end, stop)
-	if err == nil && len(b.frame.loose) > 0 {
-		b.bytes = b.gathered + b.frame.looseBytes()
-		err = b.checkBudget(e)
-	}
-	return err
-}
-
-// learn runs like run and notes the shape of every value on the way.
-func (b *batch) learn(e *CutModel, end int, stop *uint32) error {
-	for b.next < end {
-		p := b.next
-		reached, err := b.frame.program.Run(e.runOptions, p, p+1, stop)
-		if err != nil || reached == p {
-			return err
+// ran takes in that operator p has run: it notes the shapes that are to be
+// learned and frees what p used last, or counts what ONNX Runtime allocated.
+func (b *batch) ran(m *loaded, p int) {
+	if b.shapes == nil {
+		if len(b.frame.loose) > 0 {
+			b.bytes = b.gathered + b.frame.looseBytes()
 		}
-		b.next = reached
-		b.note(e, p)
-		if err := b.checkBudget(e); err != nil {
-			return err
-		}
+		return
 	}
-	if b.next == len(e.cut.pieces) {
-		e.learn(b)
-	}
-	return nil
-}
-
-// note keeps the shapes of what operator p made and frees what it used last.
-func (b *batch) note(e *CutModel, p int) {
-	pc := &e.cut.pieces[p]
+	pc := &m.cut.pieces[p]
 	for pos, id := range pc.outputs {
 		s := shapeOf(b.frame.program.Output(p, pos))
-		s.known = s.dims != nil && e.known[id].shape && e.types[id].Elem.Bytes() > 0
+		s.known = s.dims != nil && m.known[id].shape && m.types[id].Elem.Bytes() > 0
 		b.shapes[id] = s
 		b.bytes += s.bytes
 	}
 	for _, ids := range [2][]int32{pc.inputs, pc.outputs} {
 		for _, id := range ids {
-			if made := e.made[id]; made.piece >= 0 && e.cut.lastAt[id] <= p {
+			if made := m.made[id]; made.piece >= 0 && m.cut.lastAt[id] <= p {
 				b.frame.program.Drop(made.piece, made.pos)
 				b.bytes -= b.shapes[id].bytes
 			}
@@ -77,21 +50,22 @@ func (b *batch) note(e *CutModel, p int) {
 	}
 }
 
-func (b *batch) checkBudget(e *CutModel) error {
-	if e.makeRoom(0) {
-		return nil
-	}
-	return fmt.Errorf("%w: a batch of %d needs %d bytes at operator %d, all batches together %d, the budget is %d; raise intermediate_bytes",
-		wire.ErrMemory, b.size, b.bytes, b.next, e.IntermediateBytes(), e.budget)
-}
-
 // value returns the value of id, nil if it does not exist any more.
-func (b *batch) value(e *CutModel, id int32) *ort.Value {
+func (b *batch) value(m *loaded, id int32) *ort.Value {
 	if v := b.frame.values[id]; v != nil {
 		return v
 	}
-	made := e.made[id]
+	made := m.made[id]
 	return b.frame.program.Output(made.piece, made.pos)
+}
+
+// share returns the shape of a query's part of an output of this shape.
+func (b *batch) share(query int, dims []int64) []int64 {
+	share := append([]int64(nil), dims...)
+	if len(b.sizes) > 1 {
+		share[0] = int64(b.sizes[query])
+	}
+	return share
 }
 
 // close lets go of all that the batch holds but its frame. Nothing that uses
@@ -100,9 +74,95 @@ func (b *batch) close(d device) {
 	for _, v := range b.given {
 		v.Close()
 	}
-	for _, m := range b.regions {
-		_ = d.free(m) // what cannot be freed is gone with the device
+	for _, r := range b.regions {
+		d.release(r)
 	}
 	b.given, b.regions = nil, nil
 	b.bytes = 0
+}
+
+// shape is what a run teaches of one value.
+type shape struct {
+	dims  []int64
+	bytes int64
+	known bool // whether the value is a tensor whose shape holds for every batch of this signature
+}
+
+// shapeOf returns the shape of a tensor, and nothing for any other value.
+func shapeOf(v *ort.Value) shape {
+	if !v.IsTensor() {
+		return shape{}
+	}
+	dims := v.Shape()
+	return shape{dims: dims, bytes: elements(dims) * int64(models.DataType(v.Elem()).Bytes())}
+}
+
+// elements returns the number of elements of a tensor with these dimensions.
+func elements(dims []int64) int64 {
+	n := int64(1)
+	for _, d := range dims {
+		n *= d
+	}
+	return n
+}
+
+// signature writes shapes as a key.
+func signature(dims [][]int64) string {
+	var buf [128]byte
+	key := buf[:0]
+	for _, shape := range dims {
+		for _, d := range shape {
+			key = strconv.AppendInt(key, d, 36)
+			key = append(key, ',')
+		}
+		key = append(key, ';')
+	}
+	return string(key)
+}
+
+func sum(sizes []int) (total int) {
+	for _, n := range sizes {
+		total += n
+	}
+	return total
+}
+
+// A tensor of strings travels as the Open Inference Protocol has it: for each
+// element its length in four little-endian bytes, then its bytes.
+
+// parseStrings splits the serialized form of n strings.
+func parseStrings(data []byte, n int64) ([][]byte, error) {
+	if n < 0 || n*4 > int64(len(data)) {
+		return nil, fmt.Errorf("%w: %d bytes cannot hold %d strings", wire.ErrInput, len(data), n)
+	}
+	list := make([][]byte, 0, n)
+	for len(data) >= 4 {
+		size := int64(binary.LittleEndian.Uint32(data))
+		if size > int64(len(data)-4) {
+			return nil, fmt.Errorf("%w: string %d is said to have %d bytes, %d are left", wire.ErrInput, len(list), size, len(data)-4)
+		}
+		list = append(list, data[4:4+size])
+		data = data[4+size:]
+	}
+	if len(data) != 0 || int64(len(list)) != n {
+		return nil, fmt.Errorf("%w: %d strings and %d stray bytes where %d strings belong", wire.ErrInput, len(list), len(data), n)
+	}
+	return list, nil
+}
+
+func stringsBytes(list [][]byte) int64 {
+	n := int64(4 * len(list))
+	for _, s := range list {
+		n += int64(len(s))
+	}
+	return n
+}
+
+// putStrings writes the serialized form of list to dst, which has its size.
+func putStrings(dst []byte, list [][]byte) {
+	for _, s := range list {
+		binary.LittleEndian.PutUint32(dst, uint32(len(s)))
+		copy(dst[4:], s)
+		dst = dst[4+len(s):]
+	}
 }

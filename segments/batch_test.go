@@ -274,7 +274,7 @@ func TestForgottenLayouts(t *testing.T) {
 
 func remembered(m *CutModel, l *layout) bool {
 	for _, entry := range m.layouts {
-		if entry.layout == l {
+		if entry == l {
 			return true
 		}
 	}

@@ -146,10 +146,7 @@ func (b *modelBench) open(target int) (int, error) {
 
 // room returns ErrDeviceFull if a cut does not fit the device beside the whole.
 func (b *modelBench) room(target int) error {
-	if !b.whole.device.far() {
-		return nil
-	}
-	free, given, err := b.whole.device.memory()
+	free, given, err := b.whole.device.free()
 	if err != nil {
 		return err
 	}
@@ -184,15 +181,15 @@ func (b *modelBench) time(batch int, more func(rounds int) bool) (whole, cut tim
 }
 
 // runOnce runs a batch of one query to its end and forgets it.
-func (e *CutModel) runOnce(q worker.Query) error {
-	if err := e.Start(warmBatch, []worker.Query{q}); err != nil {
+func (m *CutModel) runOnce(q worker.Query) error {
+	if err := m.Start(warmBatch, []worker.Query{q}); err != nil {
 		return err
 	}
-	defer e.Release(warmBatch)
-	if _, err := e.Run(warmBatch, 0, len(e.sessions), nil); err != nil {
+	defer m.Release(warmBatch)
+	if _, err := m.Run(warmBatch, 0, len(m.sessions), nil); err != nil {
 		return err
 	}
-	return e.device.fault(e.settle())
+	return m.device.fault(m.run.settle())
 }
 
 func (b *modelBench) closeCut() error {

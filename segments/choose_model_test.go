@@ -25,7 +25,7 @@ func chooseSpec(t *testing.T, model string, finest int) wire.LoadSpec {
 // was tried, told on the way and in Info, and taken again without measuring.
 func TestChooseOnGPU(t *testing.T) {
 	env := openEnv(t)
-	device, _ := openFakeGPU(t, env, wire.CUDASpec{})
+	device, _ := openFakeGPU(t, env, fakeSpec{})
 	spec := chooseSpec(t, "tiny_cnn", 6)
 	var phases []string
 	load := func() wire.Info {
@@ -98,7 +98,7 @@ func TestChooseCannotMeasure(t *testing.T) {
 // meanwhile ends the worker.
 func TestChooseWithoutRoom(t *testing.T) {
 	env := openEnv(t)
-	device, fake := openFakeGPU(t, env, wire.CUDASpec{})
+	device, fake := openFakeGPU(t, env, fakeSpec{})
 	spec := chooseSpec(t, "tiny_add", 0)
 	fake.given = contextBytes + 5*sessionHandleBytes/2 // room for its two operators, not beside the whole
 	s, err := loadService(env, device, spec, nothing)

@@ -2,7 +2,7 @@ package segments
 
 import (
 	"fmt"
-	"time"
+	"math"
 
 	"golang.org/x/sys/unix"
 
@@ -10,55 +10,34 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// device is the memory that intermediates lie in and whoever computes on it.
-// What it queues it does in that order, together with the sessions that run on
-// it, and sync waits for all of it.
+// device is where sessions run, and the memory that their intermediates lie in.
 type device interface {
-	// far reports whether its memory is not the host's, so that inputs and
-	// outputs are copied, and work is queued instead of done at once.
-	far() bool
-
-	// name is for people, "" for the processor of this machine.
-	name() string
+	// Name is for people, "" for the processor of this machine.
+	Name() string
 
 	// key names what an optimized model depends on, besides ONNX Runtime.
 	key() string
 
-	// session makes a session with these options run here.
-	session(o *ort.SessionOptions)
+	// Session makes a session with these options run here, and runs prepares the
+	// options of runs.
+	Session(o *ort.SessionOptions)
+	runs(o *ort.RunOptions) error
 	program(sessions []*ort.Session) (*ort.Program, error)
 
-	// onHost reports whether what lies in m is read by the host as it is.
-	onHost(m ort.MemoryInfo) bool
+	// admit refuses a model for which there is not enough memory, before anything
+	// of it is loaded, and findHomes asks its sessions where their ends lie.
+	admit(m *loaded) error
+	findHomes(m *loaded) error
 
 	alloc(bytes int64) (region, error)
-	free(b region) error
-	tensor(b region, offset, bytes int64, elem ort.ElementType, dims []int64) (*ort.Value, error)
+	release(r region)
+	tensor(r region, offset, bytes int64, elem ort.ElementType, dims []int64) (*ort.Value, error)
 
-	// copyIn and copyOut queue a copy; the host's side of it must stay as it is
-	// until sync.
-	copyIn(b region, offset int64, src []byte) error
-	copyOut(dst []byte, address uint64) error
+	// free returns what is free and what this process may take in all, 0 for no
+	// limit.
+	free() (free, given int64, err error)
 
-	// begin marks the start of a span, end its end; end waits for it and
-	// returns how long the device took from one to the other.
-	begin() error
-	end() (time.Duration, error)
-
-	// launched is called after each segment, and waits when too many of them
-	// are queued.
-	launched() error
-	sync() error
-
-	// pin keeps host memory in place for copies, unpin lets it go.
-	pin(memory []byte, readOnly bool) error
-	unpin(memory []byte) error
-
-	// memory returns what is free and what this process may take in all, 0 for
-	// no limit.
-	memory() (free, given int64, err error)
-
-	// fault tells what an error of ONNX Runtime means for the device.
+	// fault adds to an error of ONNX Runtime what it means for the device.
 	fault(err error) error
 }
 
@@ -72,20 +51,15 @@ type region struct {
 // hostDevice is the processor that this process runs on.
 type hostDevice struct{ env *ort.Env }
 
-func (hostDevice) far() bool                     { return false }
-func (hostDevice) name() string                  { return "" }
-func (hostDevice) key() string                   { return "cpu " + cpuFeatures() }
-func (hostDevice) session(*ort.SessionOptions)   {}
-func (hostDevice) onHost(ort.MemoryInfo) bool    { return true }
-func (hostDevice) begin() error                  { return nil }
-func (hostDevice) end() (time.Duration, error)   { return 0, nil }
-func (hostDevice) launched() error               { return nil }
-func (hostDevice) sync() error                   { return nil }
-func (hostDevice) pin([]byte, bool) error        { return nil }
-func (hostDevice) unpin([]byte) error            { return nil }
-func (hostDevice) fault(err error) error         { return err }
-func (hostDevice) copyOut([]byte, uint64) error  { return errFar }
-func (hostDevice) memory() (int64, int64, error) { return 0, 0, nil }
+func (hostDevice) Name() string                { return "" }
+func (hostDevice) key() string                 { return "cpu " + cpuFeatures() }
+func (hostDevice) Session(*ort.SessionOptions) {}
+func (hostDevice) runs(*ort.RunOptions) error  { return nil }
+func (hostDevice) admit(*loaded) error         { return nil }
+func (hostDevice) findHomes(*loaded) error     { return nil }
+func (hostDevice) fault(err error) error       { return err }
+func (hostDevice) free() (int64, int64, error) { return math.MaxInt64, 0, nil }
+func (hostDevice) release(r region)            { wire.Unmap(r.host) }
 
 func (hostDevice) program(sessions []*ort.Session) (*ort.Program, error) {
 	return ort.NewProgram(sessions)
@@ -99,16 +73,6 @@ func (hostDevice) alloc(bytes int64) (region, error) {
 	return region{bytes: bytes, host: memory}, nil
 }
 
-func (hostDevice) free(b region) error {
-	wire.Unmap(b.host)
-	return nil
-}
-
-func (d hostDevice) tensor(b region, offset, bytes int64, elem ort.ElementType, dims []int64) (*ort.Value, error) {
-	return d.env.TensorOn(b.host[offset:offset+bytes], elem, dims)
-}
-
-func (hostDevice) copyIn(b region, offset int64, src []byte) error {
-	copy(b.host[offset:], src)
-	return nil
+func (d hostDevice) tensor(r region, offset, bytes int64, elem ort.ElementType, dims []int64) (*ort.Value, error) {
+	return d.env.TensorOn(r.host[offset:offset+bytes], elem, dims)
 }

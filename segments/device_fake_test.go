@@ -1,6 +1,7 @@
 package segments
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"testing"
 
@@ -35,12 +36,18 @@ func openFakeCUDA(dir string) (err error) {
 // copies and waits go through the driver, as late as they may. So what is
 // copied too early, not waited for, or freed too soon gives wrong results.
 type fakeGPU struct {
-	*cudaDevice
+	*Device
 	random *rand.Rand // gives ends of sessions to the host, nil for none
 }
 
-func (*fakeGPU) session(*ort.SessionOptions) {}
+func (*fakeGPU) Session(*ort.SessionOptions) {}
 func (*fakeGPU) key() string                 { return "cpu " + cpuFeatures() }
+
+// fakeSpec says how many segments are queued besides.
+type fakeSpec struct {
+	wire.CUDASpec
+	Ahead int // 0 for segmentsAhead
+}
 
 func (d *fakeGPU) onHost(ort.MemoryInfo) bool {
 	return d.random != nil && d.random.IntN(4) == 0
@@ -48,7 +55,7 @@ func (d *fakeGPU) onHost(ort.MemoryInfo) bool {
 
 // openFakeGPU returns a device that is closed after the test, which must leave
 // nothing behind.
-func openFakeGPU(t testing.TB, env *ort.Env, spec wire.CUDASpec) (*Device, *fakeGPU) {
+func openFakeGPU(t testing.TB, env *ort.Env, spec fakeSpec) (*Device, *fakeGPU) {
 	t.Helper()
 	d, fake, err := newFakeGPU(env, spec)
 	if err != nil {
@@ -58,13 +65,15 @@ func openFakeGPU(t testing.TB, env *ort.Env, spec wire.CUDASpec) (*Device, *fake
 	return d, fake
 }
 
-func newFakeGPU(env *ort.Env, spec wire.CUDASpec) (*Device, *fakeGPU, error) {
-	d, err := openCUDA(fakeLibrary, env, spec)
-	if err == nil {
-		d.gpu, err = env.NewMemory(ort.CPUMemory, 0)
+func newFakeGPU(env *ort.Env, spec fakeSpec) (*Device, *fakeGPU, error) {
+	d, err := openCUDA(fakeLibrary, env, spec.CUDASpec, cmp.Or(spec.Ahead, segmentsAhead))
+	if err != nil {
+		return nil, nil, err
 	}
-	fake := &fakeGPU{cudaDevice: d}
-	return &Device{fake}, fake, err
+	d.memory, err = env.NewMemory(ort.CPUMemory, 0)
+	fake := &fakeGPU{Device: d}
+	d.provider = fake
+	return d, fake, err
 }
 
 func closeFakeGPU(t failer, d *Device) {

@@ -20,7 +20,7 @@ var (
 func TestGPUAccounts(t *testing.T) {
 	env := openEnv(t)
 	path := openZoo(t, "tiny_mlp")
-	device, fake := openFakeGPU(t, env, wire.CUDASpec{})
+	device, fake := openFakeGPU(t, env, fakeSpec{})
 	c := Config{Path: path, CacheDir: t.TempDir(), Target: 2, Device: device, Limits: models.DefaultLimits()}
 	m := openCut(t, env, c)
 	q := queryOf(t, m, 4, 0)

@@ -19,7 +19,7 @@ import (
 
 // openGPU opens a model of the zoo on a device without a GPU, and the whole of
 // it beside.
-func openGPU(t testing.TB, name string, c Config, spec wire.CUDASpec) (*CutModel, *whole) {
+func openGPU(t testing.TB, name string, c Config, spec fakeSpec) (*CutModel, *whole) {
 	t.Helper()
 	env := openEnv(t)
 	path := openZoo(t, name)
@@ -43,7 +43,7 @@ func TestGPUModels(t *testing.T) {
 	for _, name := range list("tiny_add", "tiny_identity", "tiny_mlp", "tiny_cnn", "tiny_bert") {
 		for _, target := range []int{0, 3} {
 			t.Run(fmt.Sprint(name, target), func(t *testing.T) {
-				m, w := openGPU(t, name, Config{Target: target}, wire.CUDASpec{})
+				m, w := openGPU(t, name, Config{Target: target}, fakeSpec{})
 				r := rand.New(rand.NewPCG(1, 2))
 				a, b := randomQuery(t, m.Model(), 1, 16, r), randomQuery(t, m.Model(), 2, 16, r)
 				defer thaw(a)
@@ -75,7 +75,7 @@ func expectRun(t *testing.T, m *CutModel, w *whole, queries []worker.Query) {
 // TestGPUCopies counts copies and waits: each input goes to the device once,
 // each output comes back once, and each span ends with one wait.
 func TestGPUCopies(t *testing.T) {
-	m, _ := openGPU(t, "tiny_mlp", Config{}, wire.CUDASpec{Ahead: 100})
+	m, _ := openGPU(t, "tiny_mlp", Config{}, fakeSpec{Ahead: 100})
 	q := queryOf(t, m, 1, 0)
 	if _, err := runAll(m, 1, q); err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestGPUCopies(t *testing.T) {
 func TestGPURunsAhead(t *testing.T) {
 	for _, ahead := range []int{1, 2, 100} {
 		t.Run(fmt.Sprint(ahead), func(t *testing.T) {
-			m, _ := openGPU(t, "tiny_mlp", Config{}, wire.CUDASpec{Ahead: ahead})
+			m, _ := openGPU(t, "tiny_mlp", Config{}, fakeSpec{Ahead: ahead})
 			q := queryOf(t, m, 1, 0)
 			if _, err := runAll(m, 1, q); err != nil {
 				t.Fatal(err)
@@ -141,7 +141,7 @@ func TestGPUGather(t *testing.T) {
 	for _, pinned := range []bool{true, false} {
 		t.Run(fmt.Sprint("pinned ", pinned), func(t *testing.T) {
 			env := openEnv(t)
-			device, _ := openFakeGPU(t, env, wire.CUDASpec{})
+			device, _ := openFakeGPU(t, env, fakeSpec{})
 			m, w := openCut(t, env, Config{Path: path, Device: device}), openWhole(t, env, path)
 			if !pinned {
 				failCall(t, fakedriver.CallPin, 1, driver.OutOfMemory)
@@ -162,7 +162,7 @@ func TestGPUGather(t *testing.T) {
 // on. (After an error that sticks to the process nothing can be freed; but then
 // it ends.)
 func TestGPUFaults(t *testing.T) {
-	m, w := openGPU(t, "tiny_mlp", Config{}, wire.CUDASpec{Ahead: 2})
+	m, w := openGPU(t, "tiny_mlp", Config{}, fakeSpec{Ahead: 2})
 	a, b := queryOf(t, m, 1, 0), queryOf(t, m, 2, 0)
 	for name, c := range map[string]struct {
 		call   int
@@ -197,14 +197,14 @@ func TestGPUFaults(t *testing.T) {
 // TestGPUMemoryOfNeighbours takes back what is kept for later when there is no
 // memory left for a batch.
 func TestGPUMemoryOfNeighbours(t *testing.T) {
-	m, w := openGPU(t, "tiny_mlp", Config{}, wire.CUDASpec{})
+	m, w := openGPU(t, "tiny_mlp", Config{}, fakeSpec{})
 	small, large := queryOf(t, m, 1, 0), queryOf(t, m, 8, 0)
 	for range 2 {
 		expectRun(t, m, w, []worker.Query{small})
 		expectRun(t, m, w, []worker.Query{large})
 	}
 	for i := range m.idle {
-		if m.idle[i].layout == m.layouts[layoutKey{signature([][]int64{small.Inputs[0].Shape}), true}].layout {
+		if m.idle[i].layout == m.layouts[layoutKey{signature([][]int64{small.Inputs[0].Shape}), true}] {
 			m.closeIdle(i)
 			break
 		}
@@ -221,7 +221,7 @@ func TestGPUMemoryOfNeighbours(t *testing.T) {
 // wherever the host reads what the device may still be writing.
 func TestHomes(t *testing.T) {
 	env := openEnv(t)
-	device, fake := openFakeGPU(t, env, wire.CUDASpec{Ahead: 1000})
+	device, fake := openFakeGPU(t, env, fakeSpec{Ahead: 1000})
 	fake.random = rand.New(rand.NewPCG(5, 6))
 	m := openCut(t, env, Config{Path: openZoo(t, "tiny_bert"), Device: device})
 	homes, waits := 0, 0
@@ -259,7 +259,7 @@ func TestHomes(t *testing.T) {
 
 // TestGPUValues takes the outputs as values, on the host.
 func TestGPUValues(t *testing.T) {
-	m, w := openGPU(t, "tiny_mlp", Config{}, wire.CUDASpec{})
+	m, w := openGPU(t, "tiny_mlp", Config{}, fakeSpec{})
 	q := queryOf(t, m, 2, 0)
 	want, err := w.run([]worker.Query{q})
 	if err != nil {
@@ -285,7 +285,7 @@ func TestGPUValues(t *testing.T) {
 }
 
 func TestPin(t *testing.T) {
-	m, _ := openGPU(t, "tiny_add", Config{}, wire.CUDASpec{})
+	m, _ := openGPU(t, "tiny_add", Config{}, fakeSpec{})
 	memory := frozen(t, make([]byte, 8192))
 	if err := m.Pin(memory, true); err != nil || fakePage[fakedriver.Pins] != 1 {
 		t.Errorf("%d ranges are pinned: %v", fakePage[fakedriver.Pins], err)
@@ -331,7 +331,7 @@ func TestResultOf(t *testing.T) {
 // driver tells.
 func TestGPUFaultIsAskedFor(t *testing.T) {
 	env := openEnv(t)
-	_, fake := openFakeGPU(t, env, wire.CUDASpec{})
+	_, fake := openFakeGPU(t, env, fakeSpec{})
 	said := &ort.Error{Code: ort.Fail, Message: "something went wrong"}
 	if err := fake.fault(said); err != error(said) {
 		t.Errorf("with a device that works: %v", err)
@@ -354,18 +354,14 @@ func TestHostDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.copyIn(b, 16, floatBytes(1, 2)); err != nil {
-		t.Fatal(err)
-	}
+	copy(b.host[16:], floatBytes(1, 2))
 	if data, err := v.Bytes(); err != nil || !bytes.Equal(data, floatBytes(1, 2)) {
 		t.Errorf("%x, %v", data, err)
 	}
-	if err := errors.Join(v.Close(), d.free(b), d.begin(), d.launched(), d.sync(), (&Device{d}).Close()); err != nil {
+	if err := v.Close(); err != nil {
 		t.Error(err)
 	}
-	if d.copyOut(nil, 0) == nil {
-		t.Error("the host has no addresses")
-	}
+	d.release(b)
 }
 
 // TestOpenCUDAWithoutDriver says what is missing.
@@ -402,11 +398,11 @@ func TestOpenGPUFails(t *testing.T) {
 			continue
 		}
 		failCall(t, call, 1, driver.OutOfMemory)
-		if _, err := openCUDA(fakeLibrary, env, wire.CUDASpec{}); !errors.Is(err, driver.OutOfMemory) {
+		if _, err := openCUDA(fakeLibrary, env, wire.CUDASpec{}, segmentsAhead); !errors.Is(err, driver.OutOfMemory) {
 			t.Errorf("call %d: %v", call, err)
 		}
 	}
-	if _, err := openCUDA(fakeLibrary, env, wire.CUDASpec{Device: "7"}); !errors.Is(err, driver.ErrNotFound) {
+	if _, err := openCUDA(fakeLibrary, env, wire.CUDASpec{Device: "7"}, segmentsAhead); !errors.Is(err, driver.ErrNotFound) {
 		t.Errorf("no such device: %v", err)
 	}
 	if fakePage[fakedriver.Contexts] != 0 || fakePage[fakedriver.Events] != 0 || fakePage[fakedriver.Streams] != 0 {
@@ -417,17 +413,18 @@ func TestOpenGPUFails(t *testing.T) {
 // TestCUDASessionOptions looks at what sessions are told.
 func TestCUDASessionOptions(t *testing.T) {
 	env := openEnv(t)
-	_, fake := openFakeGPU(t, env, wire.CUDASpec{
+	_, fake := openFakeGPU(t, env, fakeSpec{CUDASpec: wire.CUDASpec{
 		MemoryBytes: 1 << 30, ExtendAsRequested: true, TF32: true, ConvSearch: string(ort.ConvDefault),
-	})
+	}})
 	o := ort.SessionOptions{Config: map[string]string{"x": "y"}}
-	fake.cudaDevice.session(&o)
+	real := cudaProvider{fake.Device}
+	real.Session(&o)
 	c := o.CUDA
 	if c == nil || c.Stream != fake.stream.Pointer() || !c.TF32 || c.Arena.LimitBytes != 1<<30 || !c.Arena.ExtendAsRequested ||
 		c.ConvSearch != ort.ConvDefault || o.Config["x"] != "y" || o.Config[keyDeviceInitializers] != "1" {
 		t.Errorf("%+v", o)
 	}
-	key := fake.cudaDevice.key()
+	key := real.key()
 	if !strings.Contains(key, "Fake GPU 0") || !strings.Contains(key, "9.0") || !strings.Contains(key, ort.CUDAProvider) {
 		t.Errorf("key %q", key)
 	}
@@ -435,7 +432,7 @@ func TestCUDASessionOptions(t *testing.T) {
 	if cacheName("h", lib, key) == cacheName("h", lib, (hostDevice{}).key()) {
 		t.Error("both devices share optimized models")
 	}
-	if fake.cudaDevice.onHost(ort.MemoryInfo{Name: ort.CUDAMemory}) || !fake.cudaDevice.onHost(ort.MemoryInfo{Host: true}) {
+	if real.onHost(ort.MemoryInfo{Name: ort.CUDAMemory}) || !real.onHost(ort.MemoryInfo{Host: true}) {
 		t.Error("where values live")
 	}
 }

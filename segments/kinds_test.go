@@ -9,7 +9,6 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
-	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/segments/worker"
 )
 
@@ -20,7 +19,7 @@ func expectWhole(t *testing.T, path string, queries ...worker.Query) {
 	t.Helper()
 	env := openEnv(t)
 	w := openWhole(t, env, path)
-	gpu, _ := openFakeGPU(t, env, wire.CUDASpec{})
+	gpu, _ := openFakeGPU(t, env, fakeSpec{})
 	for i, target := range []int{0, 1, 2, 0, 1, 2} {
 		c := Config{Path: path, Target: target}
 		if i >= 3 {
@@ -222,7 +221,7 @@ func TestStrings(t *testing.T) {
 	g.node("Identity", list("a"), list("b"))
 	g.output("b", models.String)
 	path, env := g.write(t), openEnv(t)
-	gpu, _ := openFakeGPU(t, env, wire.CUDASpec{})
+	gpu, _ := openFakeGPU(t, env, fakeSpec{})
 	for name, device := range map[string]*Device{"CPU": nil, "GPU": gpu} {
 		t.Run(name, func(t *testing.T) { checkStrings(t, openCut(t, env, Config{Path: path, Device: device})) })
 	}
@@ -268,7 +267,7 @@ func TestValues(t *testing.T) {
 	g.node("SequenceInsert", list("s", "negative"), list("longer"))
 	g.parts.Outputs = append(g.parts.Outputs, models.AppendValueInfo(nil, "longer", sequence))
 	path, env := g.write(t), openEnv(t)
-	gpu, _ := openFakeGPU(t, env, wire.CUDASpec{})
+	gpu, _ := openFakeGPU(t, env, fakeSpec{})
 	for name, device := range map[string]*Device{"CPU": nil, "GPU": gpu} {
 		t.Run(name, func(t *testing.T) { checkValues(t, env, openCut(t, env, Config{Path: path, Device: device})) })
 	}

@@ -204,7 +204,7 @@ func (s *service) Run(id models.BatchID, start, end int, stop *uint32, out worke
 	if err == nil && reached == len(s.sessions) {
 		err = s.Finish(id, out)
 	}
-	return worker.Ran{Reached: reached, DeviceTime: s.deviceTook, IntermediateBytes: s.IntermediateBytes()}, err
+	return worker.Ran{Reached: reached, DeviceTime: s.DeviceTime(), IntermediateBytes: s.IntermediateBytes()}, err
 }
 
 // Info returns what the daemon is told of the model.

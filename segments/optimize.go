@@ -4,9 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/encoding/protowire"
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/cpu"
 
@@ -59,7 +62,7 @@ func optimize(env *ort.Env, d device, f *models.File, hash, cacheDir string, lim
 		LogID:              "optimize",
 		LogLevel:           ort.LogError, // a warning that the file is for this machine only
 	}
-	d.session(&options)
+	d.Session(&options)
 	session, err := env.NewSession(raw, options)
 	if err != nil {
 		return "", false, fmt.Errorf("%s: ONNX Runtime cannot load the model: %w", f.Path, err)
@@ -111,4 +114,110 @@ func bridgeFolded(path string, limits models.Limits) error {
 		return fmt.Errorf("cache of optimized models: %w", err)
 	}
 	return os.Rename(bridged, path)
+}
+
+// incomingGrace is for how long a file that is being made is left alone although
+// nobody holds it: its maker may be about to.
+const incomingGrace = time.Minute
+
+// newIncoming makes a file that is to become part of the cache. It stays locked
+// until it is closed, so that others see that somebody is at it. Those of makers
+// who were killed are removed first: they are as large as models.
+func newIncoming(dir string) (*os.File, error) {
+	forgetKilled(dir)
+	f, err := os.CreateTemp(dir, ".incoming-*.onnx")
+	if err != nil {
+		return nil, fmt.Errorf("cache of optimized models: %w", err)
+	}
+	// Where files cannot be locked, nobody takes one for abandoned either.
+	_ = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	return f, nil
+}
+
+// forgetKilled removes what nobody is at any more.
+func forgetKilled(dir string) {
+	left, _ := filepath.Glob(filepath.Join(dir, ".incoming-*")) // the pattern is good
+	for _, path := range left {
+		f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		if err != nil {
+			continue
+		}
+		info, err := f.Stat()
+		if err == nil && time.Since(info.ModTime()) > incomingGrace && unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			_ = os.Remove(path) // the next one tries again
+		}
+		f.Close()
+	}
+}
+
+// minIRVersion is the first version of the format in which an initializer is a
+// constant unless it is listed as an input. Older files list all of them,
+// which forbids ONNX Runtime to fold or fuse them.
+const minIRVersion = 4
+
+// bridgeSuffix ends the name of an output that is an input or an initializer
+// of the graph, so that some operator makes every output.
+const bridgeSuffix = "/overlapd_output"
+
+// Field numbers of NodeProto.
+const (
+	nodeInput  = 1
+	nodeOutput = 2
+	nodeOpType = 4
+)
+
+// normalize returns f in the form that is optimized and cut: all weights
+// inside, none of them an input, and every output made by an operator.
+func normalize(f *models.File) ([]byte, error) {
+	parts := f.Parts()
+	parts.IRVersion = max(f.IRVersion, minIRVersion)
+	parts.Inputs, parts.Outputs, parts.Initializers = nil, nil, nil
+	for _, in := range f.Graph.FeedInputs() {
+		parts.Inputs = append(parts.Inputs, in.Raw)
+	}
+	for _, init := range f.Graph.Initializers {
+		if init.Sparse {
+			continue
+		}
+		raw := init.Raw
+		if init.External != nil {
+			var err error
+			if raw, err = f.AppendInline(nil, init); err != nil {
+				return nil, err
+			}
+		}
+		parts.Initializers = append(parts.Initializers, raw)
+	}
+	bridgeOutputs(parts, &f.Graph)
+	return parts.Append(make([]byte, 0, parts.Size())), nil
+}
+
+// bridgeOutputs adds the outputs of g, behind an operator of their own where
+// no node of g makes them.
+func bridgeOutputs(parts *models.Parts, g *models.Graph) {
+	made := map[string]bool{}
+	for i := range g.Nodes {
+		for _, name := range g.Nodes[i].Outputs {
+			made[name] = true
+		}
+	}
+	for _, out := range g.Outputs {
+		if made[out.Name] {
+			parts.Outputs = append(parts.Outputs, out.Raw)
+			continue
+		}
+		name := out.Name + bridgeSuffix
+		parts.Nodes = append(parts.Nodes, identity(out.Name, name))
+		parts.Outputs = append(parts.Outputs, models.AppendValueInfo(nil, name, out.Type))
+	}
+}
+
+func identity(in, out string) []byte {
+	var n []byte
+	n = protowire.AppendTag(n, nodeInput, protowire.BytesType)
+	n = protowire.AppendString(n, in)
+	n = protowire.AppendTag(n, nodeOutput, protowire.BytesType)
+	n = protowire.AppendString(n, out)
+	n = protowire.AppendTag(n, nodeOpType, protowire.BytesType)
+	return protowire.AppendString(n, "Identity")
 }

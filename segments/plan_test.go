@@ -30,7 +30,7 @@ func checkLiveBytes(t *testing.T, name string, m *CutModel) {
 		for p, op := range m.Model().Operators {
 			var want int64
 			for _, id := range m.cut.values.Alive(m.cut.pieces[p].last) {
-				want += entry.layout.shapes[id].bytes
+				want += entry.shapes[id].bytes
 			}
 			if op.LiveBytes != want || want == 0 {
 				t.Errorf("%s: %d bytes alive after operator %d, expected %d", name, op.LiveBytes, p, want)
@@ -52,7 +52,7 @@ func TestLayoutReusesMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, entry := range m.layouts {
-			bytes[i] = entry.layout.bytes
+			bytes[i] = entry.bytes
 		}
 	}
 	if bytes[0] == 0 || max(bytes[0], bytes[1])*3 > bytes[2] {

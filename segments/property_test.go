@@ -170,7 +170,7 @@ func TestInterleavedBatches(t *testing.T) {
 func TestInterleavedBatchesOnGPU(t *testing.T) {
 	env := openEnv(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		device, fake, err := newFakeGPU(env, wire.CUDASpec{Ahead: rapid.IntRange(1, 3).Draw(rt, "ahead")})
+		device, fake, err := newFakeGPU(env, fakeSpec{Ahead: rapid.IntRange(1, 3).Draw(rt, "ahead")})
 		if err != nil {
 			rt.Fatal(err)
 		}

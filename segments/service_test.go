@@ -24,7 +24,7 @@ func TestServeOnGPU(t *testing.T) {
 	env := openEnv(t)
 	path := openZoo(t, "tiny_cnn")
 	reference := openWhole(t, env, path)
-	device, _ := openFakeGPU(t, env, wire.CUDASpec{})
+	device, _ := openFakeGPU(t, env, fakeSpec{})
 	spec := wire.LoadSpec{ModelPath: path, CacheDir: t.TempDir(), MaxBatch: 3, CutTarget: 3}
 	w := serve(t, func(_ wire.LoadSpec, memory worker.Memory, progress worker.ProgressFunc) (worker.Engine, error) {
 		s, err := loadService(env, device, spec, progress)
@@ -194,7 +194,7 @@ func TestWarmSizes(t *testing.T) {
 // where the device does.
 func TestWarmLengths(t *testing.T) {
 	env := openEnv(t)
-	device, fake := openFakeGPU(t, env, wire.CUDASpec{})
+	device, fake := openFakeGPU(t, env, fakeSpec{})
 	spec := wire.LoadSpec{
 		ModelPath: openZoo(t, "tiny_bert"), CacheDir: t.TempDir(), MaxBatch: 2, WarmSeqLens: []int{8, 16}, CutTarget: 2,
 	}
@@ -241,7 +241,7 @@ func TestServiceClosesItsDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	device, _, err := newFakeGPU(env, wire.CUDASpec{})
+	device, _, err := newFakeGPU(env, fakeSpec{})
 	if err != nil {
 		t.Fatal(err)
 	}

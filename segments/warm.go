@@ -33,23 +33,23 @@ const (
 // Warm runs a batch of zeros of the given size a few times, so that its memory
 // is laid out before the first query comes, and returns how long its operators
 // took.
-func (e *CutModel) Warm(size int) (wire.Solo, error) { return e.WarmAt(size, warmSeqLen) }
+func (m *CutModel) Warm(size int) (wire.Solo, error) { return m.WarmAt(size, warmSeqLen) }
 
 // WarmAt is Warm with a sequence length, which a model that has none ignores.
-func (e *CutModel) WarmAt(size, seqLen int) (wire.Solo, error) {
-	q, seqLen, err := e.zeroQuery(size, seqLen)
+func (m *CutModel) WarmAt(size, seqLen int) (wire.Solo, error) {
+	q, seqLen, err := m.zeroQuery(size, seqLen)
 	if err != nil {
 		return wire.Solo{}, err
 	}
 	defer unmapQuery(q)
 	times := make([][]int64, 0, warmRuns)
 	for run := range 1 + warmRuns {
-		if err := e.Start(warmBatch, []worker.Query{q}); err != nil {
+		if err := m.Start(warmBatch, []worker.Query{q}); err != nil {
 			return wire.Solo{}, err
 		}
-		nanos := make([]int64, len(e.sessions))
-		err := e.runTimed(warmBatch, nanos)
-		e.Release(warmBatch)
+		nanos := make([]int64, len(m.sessions))
+		err := m.runTimed(warmBatch, nanos)
+		m.Release(warmBatch)
 		if err != nil {
 			return wire.Solo{}, err
 		}
@@ -61,21 +61,21 @@ func (e *CutModel) WarmAt(size, seqLen int) (wire.Solo, error) {
 }
 
 // runTimed runs a whole batch and writes how long each operator took.
-func (e *CutModel) runTimed(id models.BatchID, nanos []int64) error {
-	b := e.batches[id]
-	known := b.shapes == nil && !e.device.far()
+func (m *CutModel) runTimed(id models.BatchID, nanos []int64) error {
+	b := m.batches[id]
+	known := b.shapes == nil && !m.far
 	for p := range nanos {
 		if known {
-			if _, err := b.frame.program.RunTimed(e.runOptions, p, p+1, nil, nanos); err != nil {
+			if _, err := b.frame.program.RunTimed(m.runOptions, p, p+1, nil, nanos); err != nil {
 				return err
 			}
 			continue
 		}
 		started := time.Now()
-		if _, err := e.Run(id, p, p+1, nil); err != nil {
+		if _, err := m.Run(id, p, p+1, nil); err != nil {
 			return err
 		}
-		if err := e.settle(); err != nil { // the last one waits for its outputs otherwise
+		if err := m.run.settle(); err != nil { // the last one waits for its outputs otherwise
 			return err
 		}
 		nanos[p] = int64(time.Since(started))
@@ -85,8 +85,8 @@ func (e *CutModel) runTimed(id models.BatchID, nanos []int64) error {
 
 // zeroQuery makes a query of zeros. Dimensions that are open and neither the
 // batch nor the sequence length are taken as 1.
-func (e *CutModel) zeroQuery(size, seqLen int) (q worker.Query, _ int, err error) {
-	if !models.HasSeqLen(e.model.Inputs) {
+func (m *CutModel) zeroQuery(size, seqLen int) (q worker.Query, _ int, err error) {
+	if !models.HasSeqLen(m.model.Inputs) {
 		seqLen = 0
 	}
 	defer func() {
@@ -94,8 +94,8 @@ func (e *CutModel) zeroQuery(size, seqLen int) (q worker.Query, _ int, err error
 			unmapQuery(q)
 		}
 	}()
-	for i, shape := range models.Fill(e.model.Inputs, size, seqLen) {
-		in := e.model.Inputs[i]
+	for i, shape := range models.Fill(m.model.Inputs, size, seqLen) {
+		in := m.model.Inputs[i]
 		bytes := int64(in.Type.Elem.Bytes())
 		if in.Type.Kind != models.KindTensor || bytes == 0 {
 			return q, 0, fmt.Errorf("%w: input %q is %s, which cannot be made up", wire.ErrInput, in.Name, in.Type)

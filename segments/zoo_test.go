@@ -61,7 +61,7 @@ func compareZoo(t *testing.T, name string, lengths []int64) {
 	for _, entry := range m.layouts {
 		for _, pc := range m.cut.pieces {
 			for _, id := range pc.outputs {
-				if entry.layout.buffer[id] < 0 {
+				if entry.buffer[id] < 0 {
 					t.Errorf("%s has no place in memory", m.cut.values.Names[id])
 				}
 			}

@@ -29,7 +29,6 @@ type CUDASpec struct {
 	ExtendAsRequested bool   `json:"extend_as_requested,omitempty"` // the arena grows by what is asked for, instead of doubling
 	TF32              bool   `json:"tf32,omitempty"`                // float32 products may round their factors to 10 bits
 	ConvSearch        string `json:"conv_search,omitempty"`         // how cuDNN chooses, "" for what suits most
-	Ahead             int    `json:"ahead,omitempty"`               // segments queued at a time, 0 for 4
 	Spin              bool   `json:"spin,omitempty"`                // a thread that waits for the GPU burns its core
 }
 

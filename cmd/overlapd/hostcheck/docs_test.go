@@ -35,7 +35,7 @@ var shared = map[string]string{
 	"ort":      "ErrEnvOpen ErrLeak ErrClosed ErrNoValue",
 	"executor": "ErrClosed ErrOptions ErrUnknownService ErrBadSpan ErrTooManyRounds ErrInUse ErrLeak ErrRemoved ErrProtocol errBacklog",
 	// Models, queries and the wire between daemon and worker.
-	"segments":        "ErrUnservable ErrUnfinished errFar errNoTime",
+	"segments":        "ErrUnservable ErrUnfinished errNoTime",
 	"segments/worker": "",
 	"segments/wire": "ErrUnknownBatch ErrBatchExists ErrSpanOrder ErrInput ErrOutput " +
 		"ErrFrameSize ErrMessage ErrUnexpectedKind ErrBadOutput ErrArenaFull ErrNotAllocated ErrArenaSize",

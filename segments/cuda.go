@@ -1,0 +1,353 @@
+package segments
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/overlapd/overlapd/cuda/driver"
+	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/wire"
+)
+
+// segmentsAhead is how many segments the host launches before it waits for the
+// device to finish the first of them. A stop word that is set takes effect after as
+// many segments at the most. More of them hide launches that take longer than their
+// kernels.
+const segmentsAhead = 4
+
+// Device is a GPU that models run on, or one of its MIG instances, with the one
+// stream on which all of their work is queued. It belongs to the goroutine that
+// runs the models, which are closed before it.
+type Device struct {
+	provider
+	env     *ort.Env
+	context *driver.Context
+	stream  *driver.Stream
+	memory  *ort.Memory // what ONNX Runtime calls the memory of the device
+	options ort.CUDAOptions
+	given   int64
+
+	first, last *driver.Event   // of the span
+	ring        []*driver.Event // one after each of the last segments
+	queued      int             // segments since the last wait for all
+}
+
+// provider is ONNX Runtime's side of a device. Tests run sessions of the host on a
+// device without a GPU.
+type provider interface {
+	key() string
+	Session(o *ort.SessionOptions)
+	onHost(m ort.MemoryInfo) bool // reports whether the host reads what lies in m
+}
+
+// OpenCUDA takes the GPU into use: it makes a context and a stream, and one
+// arena for the sessions of env. The error is ort.ErrNoProvider or
+// ort.ErrProvider if ONNX Runtime cannot use a GPU, and one of cuda/driver if
+// there is none.
+func OpenCUDA(env *ort.Env, spec wire.CUDASpec) (*Device, error) {
+	lib, err := driver.Open("")
+	if err != nil {
+		return nil, err
+	}
+	d, err := openCUDA(lib, env, spec, segmentsAhead)
+	if err != nil {
+		return nil, err
+	}
+	err = env.RegisterCUDAArena(d.options.Device, d.options.Arena)
+	if err == nil {
+		d.memory, err = env.NewMemory(ort.CUDAMemory, d.options.Device)
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// openCUDA takes a GPU into use that keeps so many segments in its queue.
+func openCUDA(lib *driver.Library, env *ort.Env, spec wire.CUDASpec, ahead int) (*Device, error) {
+	found, err := lib.Find(spec.Device)
+	if err != nil {
+		return nil, err
+	}
+	context, err := lib.Retain(found, driver.ContextOptions{Spin: spec.Spin})
+	if err != nil {
+		return nil, err
+	}
+	d := &Device{env: env, context: context, given: spec.MemoryBytes}
+	if err := d.open(spec, ahead); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	search := ort.ConvSearch(spec.ConvSearch)
+	if search == "" {
+		// Trying all algorithms takes a moment for each convolution and shape, and
+		// what wins differs from start to start.
+		search = ort.ConvHeuristic
+	}
+	d.options = ort.CUDAOptions{
+		Device:     found.Ordinal,
+		Stream:     d.stream.Pointer(),
+		Arena:      ort.ArenaOptions{ExtendAsRequested: spec.ExtendAsRequested, LimitBytes: uint64(max(spec.MemoryBytes, 0))},
+		ConvSearch: search,
+		TF32:       spec.TF32,
+	}
+	d.provider = cudaProvider{d}
+	return d, nil
+}
+
+func (d *Device) open(spec wire.CUDASpec, ahead int) (err error) {
+	if d.stream, err = d.context.NewStream(0); err != nil {
+		return err
+	}
+	d.ring = make([]*driver.Event, ahead)
+	for i := range d.ring {
+		if d.ring[i], err = d.context.NewEvent(spec.Spin); err != nil {
+			return err
+		}
+	}
+	if d.first, err = d.context.NewEvent(spec.Spin); err != nil {
+		return err
+	}
+	d.last, err = d.context.NewEvent(spec.Spin)
+	return err
+}
+
+// Close gives the GPU back.
+func (d *Device) Close() error {
+	var errs []error
+	if d.memory != nil {
+		errs = append(errs, d.memory.Close())
+	}
+	for _, e := range append(d.ring, d.first, d.last) {
+		if e != nil {
+			errs = append(errs, e.Close())
+		}
+	}
+	if d.stream != nil {
+		errs = append(errs, d.stream.Close())
+	}
+	return errors.Join(append(errs, d.context.Release())...)
+}
+
+// Name returns the name of the GPU and its compute capability.
+func (d *Device) Name() string {
+	found := d.context.Device()
+	return fmt.Sprintf("%s, compute capability %s", found.Name, found.Capability())
+}
+
+// cudaProvider is ONNX Runtime's CUDA execution provider.
+type cudaProvider struct{ *Device }
+
+// key tells apart what the optimizer may: the GPU, and options that choose
+// kernels.
+func (p cudaProvider) key() string {
+	return fmt.Sprintf("%s %s tf32=%t", ort.CUDAProvider, p.Name(), p.options.TF32)
+}
+
+// keyDeviceInitializers keeps weights out of the arena, which would round their
+// memory up.
+const keyDeviceInitializers = "session.use_device_allocator_for_initializers"
+
+func (p cudaProvider) Session(o *ort.SessionOptions) {
+	o.CUDA = &p.options
+	config := map[string]string{keyDeviceInitializers: "1"}
+	for key, value := range o.Config {
+		config[key] = value
+	}
+	o.Config = config
+}
+
+func (p cudaProvider) onHost(m ort.MemoryInfo) bool { return m.Host }
+
+// runs makes runs return when their work is queued.
+func (d *Device) runs(o *ort.RunOptions) error { return o.AddConfigEntry(ort.NoSync, "1") }
+
+func (d *Device) program(sessions []*ort.Session) (*ort.Program, error) {
+	return ort.NewBoundProgram(sessions)
+}
+
+func (d *Device) admit(m *loaded) (err error) {
+	m.memory = wire.NeedDeviceMemory(m.cut.weightBytes(), len(m.cut.pieces))
+	if m.memory.Free, m.memory.Given, err = d.free(); err != nil {
+		return err
+	}
+	return m.memory.Check()
+}
+
+func (d *Device) alloc(bytes int64) (region, error) {
+	address, err := d.context.Alloc(bytes)
+	if err != nil {
+		return region{}, d.fault(fmt.Errorf("memory for intermediates: %w", err))
+	}
+	return region{address: uint64(address), bytes: bytes}, nil
+}
+
+// release gives memory back. What cannot be freed is gone with the device, which
+// whoever uses it next is told.
+func (d *Device) release(r region) { _ = d.context.Free(driver.Address(r.address)) }
+
+func (d *Device) tensor(r region, offset, bytes int64, elem ort.ElementType, dims []int64) (*ort.Value, error) {
+	return d.env.TensorAt(d.memory, r.address+uint64(offset), bytes, elem, dims)
+}
+
+func (d *Device) free() (free, given int64, err error) {
+	free, _, err = d.context.MemInfo()
+	return free, d.given, d.fault(err)
+}
+
+// copyIn and copyOut queue a copy; the host's side of it must stay as it is until
+// the next wait.
+func (d *Device) copyIn(r region, offset int64, src []byte) error {
+	return d.fault(d.stream.CopyIn(driver.Address(r.address)+driver.Address(offset), src))
+}
+
+func (d *Device) copyOut(dst []byte, address uint64) error {
+	return d.fault(d.stream.CopyOut(dst, driver.Address(address)))
+}
+
+// begin marks the start of a span, end its end; end waits for it and returns how
+// long the device took from one to the other.
+func (d *Device) begin() error { return d.fault(d.first.Record(d.stream)) }
+
+func (d *Device) end() (time.Duration, error) {
+	d.queued = 0
+	err := d.last.Record(d.stream)
+	if err == nil {
+		err = d.last.Sync()
+	}
+	if err != nil {
+		return 0, d.fault(err)
+	}
+	took, err := d.last.Since(d.first)
+	return took, d.fault(err)
+}
+
+// launched is called after each segment, and waits when too many of them are
+// queued.
+func (d *Device) launched() error {
+	mark := d.ring[d.queued%len(d.ring)]
+	err := mark.Record(d.stream)
+	d.queued++
+	if err == nil && d.queued >= len(d.ring) {
+		err = d.ring[d.queued%len(d.ring)].Sync() // the oldest one
+	}
+	return d.fault(err)
+}
+
+// sync waits for all that is queued.
+func (d *Device) sync() error {
+	d.queued = 0
+	return d.fault(d.stream.Sync())
+}
+
+// fault adds to an error what it means for the worker. ONNX Runtime only has
+// words for what the driver said, and keeps errors of a kernel for itself until
+// the next one; so the driver is asked again.
+func (d *Device) fault(err error) error {
+	if err == nil || errors.Is(err, wire.ErrDeviceMemory) || errors.Is(err, wire.ErrDeviceLost) {
+		return err
+	}
+	if r, ok := resultOf(err); ok {
+		return deviceError(r, err)
+	}
+	var said *ort.Error
+	if errors.As(err, &said) {
+		var r driver.Result
+		if errors.As(d.stream.Sync(), &r) {
+			return deviceError(r, err)
+		}
+	}
+	return err
+}
+
+// deviceError wraps err, which the result is the reason of.
+func deviceError(r driver.Result, err error) error {
+	switch {
+	case r.OutOfMemory():
+		return fmt.Errorf("%w: %w", wire.ErrDeviceMemory, err)
+	case r.Sticky():
+		return fmt.Errorf("%w: %w", wire.ErrDeviceLost, err)
+	}
+	return err
+}
+
+// resultOf finds the driver's result in an error: as itself, or in the words of
+// ONNX Runtime.
+func resultOf(err error) (driver.Result, bool) {
+	var r driver.Result
+	if errors.As(err, &r) {
+		return r, true
+	}
+	var said *ort.Error
+	if !errors.As(err, &said) {
+		return 0, false
+	}
+	if _, rest, ok := strings.Cut(said.Message, "CUDA failure "); ok {
+		if _, err := fmt.Sscanf(rest, "%d:", &r); err == nil {
+			return r, true
+		}
+	}
+	for _, words := range [...]string{"Failed to allocate memory for requested buffer", "Available memory of", "CUDA out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"} {
+		if strings.Contains(said.Message, words) {
+			return driver.OutOfMemory, true
+		}
+	}
+	return 0, false
+}
+
+// findHomes asks the sessions where their ends lie. Every value has a home: the
+// device, or the host for what sessions make or want there, such as shapes. Values
+// at home on the device are planned and bounded like all intermediates. Those of
+// the host are small, and left to ONNX Runtime.
+func (d *Device) findHomes(m *loaded) error {
+	m.hostHome = make([]bool, len(m.types))
+	m.waits = make([]bool, len(m.cut.pieces))
+	wants, err := d.homesOfSessions(m)
+	if err != nil {
+		return err
+	}
+	for i, id := range m.inputs {
+		m.hostHome[id] = true
+		for _, u := range m.uses[i] {
+			m.hostHome[id] = m.hostHome[id] && wants[u.piece][u.pos]
+		}
+	}
+	for p := range m.cut.pieces {
+		for pos, id := range m.cut.pieces[p].inputs {
+			made := m.made[id].piece >= 0
+			// What the host reads must be there, and ONNX Runtime copies between
+			// homes without waiting for the stream.
+			m.waits[p] = m.waits[p] || made && m.hostHome[id] || !m.hostHome[id] && wants[p][pos]
+		}
+	}
+	for id := range m.hostHome {
+		if m.hostHome[id] {
+			m.known[id].shape = false // it has no place in the device's memory
+		}
+	}
+	return nil
+}
+
+// homesOfSessions sets the homes of what the sessions make and returns, for
+// each of their inputs, whether it is wanted in the host's memory.
+func (d *Device) homesOfSessions(m *loaded) (wants [][]bool, err error) {
+	wants = make([][]bool, len(m.sessions))
+	for p, s := range m.sessions {
+		in, err := s.InputMemory()
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range in {
+			wants[p] = append(wants[p], d.onHost(m))
+		}
+		out, err := s.OutputMemory()
+		if err != nil {
+			return nil, err
+		}
+		for pos, id := range m.cut.pieces[p].outputs {
+			m.hostHome[id] = d.onHost(out[pos])
+		}
+	}
+	return wants, nil
+}

@@ -1,0 +1,370 @@
+package segments
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/segments/worker"
+)
+
+var (
+	// ErrUnservable is returned when a model cannot be offered over the
+	// endpoint, because an input or output is not a tensor.
+	ErrUnservable = errors.New("the model has an input or output that is not a tensor")
+
+	// ErrUnfinished is returned when outputs are asked of a batch that has
+	// operators left.
+	ErrUnfinished = errors.New("the batch is not finished")
+)
+
+// ends reports whether the worker has to end after this error: its process
+// would answer nothing else any more, or what it holds must be given back.
+func ends(err error) bool { return wire.CodeOf(err).Ends() }
+
+// Config says how a model is loaded.
+type Config struct {
+	Path              string // of the ONNX file
+	CacheDir          string // where optimized forms are kept
+	Target            int    // number of segments wanted, 0 for one at every node
+	IntermediateBytes int64  // budget for the intermediates of all batches, 0 for DefaultIntermediateBytes
+	Limits            models.Limits
+	Ablation          Ablation
+	Device            *Device             // nil for the CPU
+	Progress          worker.ProgressFunc // may be nil
+}
+
+// Ablation turns off, one by one, the conditions that make cutting at every
+// node cheap. It is for benchmarks.
+type Ablation struct {
+	OwnPools  int  // threads of a pool for each session, 0 for one pool for all
+	OwnArenas bool // an arena for each session instead of one for all
+	NoReuse   bool // every intermediate in memory of its own
+	NoInPlace bool // no output in the memory of an input that dies
+}
+
+// DefaultIntermediateBytes is the budget for intermediates where none is set.
+const DefaultIntermediateBytes = 2 << 30
+
+// CutModel runs the operators of one model. It belongs to one goroutine.
+type CutModel struct {
+	loaded
+	pool
+	run runner
+}
+
+// OpenModel reads, optimizes and cuts a model and makes a session of each segment.
+func OpenModel(env *ort.Env, c Config) (*CutModel, error) {
+	if c.Progress == nil {
+		c.Progress = func(string, int64, int64) {}
+	}
+	if c.IntermediateBytes <= 0 {
+		c.IntermediateBytes = DefaultIntermediateBytes
+	}
+	m := &CutModel{}
+	m.env, m.device = env, hostDevice{env}
+	m.run = &hostRun{m}
+	if c.Device != nil {
+		m.device, m.run, m.far = c.Device, &deviceRun{Device: c.Device, m: m}, true
+	}
+	m.pool = pool{of: &m.loaded, layouts: map[layoutKey]*layout{}, batches: map[models.BatchID]*batch{}, budget: c.IntermediateBytes}
+	m.layoutOptions = layoutOptions{inPlace: !c.Ablation.NoInPlace, noReuse: c.Ablation.NoReuse, far: m.far}
+	if err := m.load(c); err != nil {
+		return nil, errors.Join(m.device.fault(err), m.Close())
+	}
+	if m.far {
+		m.budget = min(m.budget, m.memory.Room())
+	}
+	// The bytes of every segment passed through the heap; ONNX Runtime has its
+	// own copy of the weights now.
+	debug.FreeOSMemory()
+	return m, nil
+}
+
+// Model returns what is known of the model.
+func (m *CutModel) Model() *models.Model { return &m.model }
+
+// Start begins batch id with these queries. The data of a single query is
+// used where it lies; the data of several is gathered along their batch
+// dimension. The inputs must stay valid until the batch is finished or
+// released.
+func (m *CutModel) Start(id models.BatchID, queries []worker.Query) error {
+	if m.batches[id] != nil {
+		return fmt.Errorf("batch %d: %w", id, wire.ErrBatchExists)
+	}
+	dims, err := m.gatherDims(queries)
+	if err != nil {
+		return err
+	}
+	b, err := m.newBatch(dims, m.batchSizes(queries))
+	if err != nil {
+		return err
+	}
+	if err := m.run.start(b, dims, queries); err != nil {
+		m.drop(b)
+		return err
+	}
+	m.batches[id] = b
+	return nil
+}
+
+// StartValues begins batch id with a value for each input of the model, of
+// whatever kind. They stay the caller's, and must stay open until the batch is
+// finished or released.
+func (m *CutModel) StartValues(id models.BatchID, values []*ort.Value) error {
+	if m.batches[id] != nil {
+		return fmt.Errorf("batch %d: %w", id, wire.ErrBatchExists)
+	}
+	if len(values) != len(m.inputs) {
+		return fmt.Errorf("%w: %d inputs given, the model has %d", wire.ErrInput, len(values), len(m.inputs))
+	}
+	dims := make([][]int64, len(values))
+	size := 1
+	for i, v := range values {
+		dims[i] = v.Shape()
+		if i == slices.Index(m.batchDims, 0) && len(dims[i]) > 0 {
+			size = int(dims[i][0])
+		}
+	}
+	b, err := m.newBatch(dims, []int{size})
+	if err != nil {
+		return err
+	}
+	for i, v := range values {
+		m.bindInput(b, i, v)
+	}
+	m.batches[id] = b
+	return nil
+}
+
+// newBatch makes a batch for inputs of these shapes, with a frame. The sizes
+// are those of its queries.
+func (m *CutModel) newBatch(dims [][]int64, sizes []int) (*batch, error) {
+	b := &batch{key: layoutKey{signature(dims), len(sizes) > 1 || m.far}, sizes: sizes, size: sum(sizes)}
+	l := m.layout(b.key)
+	if l == nil {
+		b.shapes = make([]shape, len(m.types))
+		for i, id := range m.inputs {
+			bytes := int64(m.types[id].Elem.Bytes())
+			b.shapes[id] = shape{dims: dims[i], bytes: elements(dims[i]) * bytes, known: bytes > 0 && m.known[id].shape}
+		}
+	}
+	var err error
+	b.frame, err = m.take(l)
+	return b, err
+}
+
+// Run runs operators [start, end) of batch id, and stops at the next operator
+// boundary once *stop is not zero. It returns how far the batch has got. After
+// an error the batch is gone.
+func (m *CutModel) Run(id models.BatchID, start, end int, stop *uint32) (int, error) {
+	b := m.batches[id]
+	if b == nil {
+		return 0, fmt.Errorf("batch %d: %w", id, wire.ErrUnknownBatch)
+	}
+	if start != b.next || end < start || end > len(m.cut.pieces) {
+		return b.next, fmt.Errorf("batch %d stands at operator %d of %d, asked for [%d, %d): %w",
+			id, b.next, len(m.cut.pieces), start, end, wire.ErrSpanOrder)
+	}
+	if err := m.run.span(b, end, stop); err != nil {
+		m.Release(id)
+		return b.next, m.explain(b.next, m.device.fault(err))
+	}
+	return b.next, nil
+}
+
+// explain adds to an error of ONNX Runtime which operator it comes from.
+func (m *CutModel) explain(at int, err error) error {
+	if at >= len(m.model.Operators) || errors.Is(err, wire.ErrMemory) {
+		return err
+	}
+	if m.far {
+		// Of what was queued, something before may be the reason.
+		return fmt.Errorf("at or before operator %d: %w", at, err)
+	}
+	op := m.model.Operators[at]
+	return fmt.Errorf("operator %d (%s %q): %w", at, op.Type, op.Name, err)
+}
+
+// Finish splits the outputs of a finished batch among its queries, writes them
+// to the memory that out returns, and forgets the batch, also when it fails.
+func (m *CutModel) Finish(id models.BatchID, out worker.OutputFunc) error {
+	b, err := m.finished(id)
+	if err != nil {
+		return err
+	}
+	defer m.Release(id)
+	for i := range m.outputs {
+		if err := m.split(b, i, out); err != nil {
+			return m.device.fault(err)
+		}
+	}
+	return m.device.fault(m.run.collect())
+}
+
+// split hands the i-th output to the queries of b.
+func (m *CutModel) split(b *batch, i int, out worker.OutputFunc) error {
+	name := m.model.Outputs[i].Name
+	v := b.value(&m.loaded, m.outputs[i])
+	if v == nil || !v.IsTensor() {
+		return fmt.Errorf("%w: output %q is not a tensor", wire.ErrOutput, name)
+	}
+	elem, dims := models.DataType(v.Elem()), v.Shape()
+	if len(b.sizes) > 1 && (len(dims) == 0 || dims[0] != int64(b.size)) {
+		return fmt.Errorf("%w: output %q has shape %v, it cannot be split among %d queries of %d in all; set max_batch = 1 for this service",
+			wire.ErrOutput, name, dims, len(b.sizes), b.size)
+	}
+	if elem == models.String {
+		if err := m.run.settle(); err != nil {
+			return err
+		}
+		return splitStrings(b, i, v, dims, out)
+	}
+	from, err := m.run.open(v, m.outputs[i])
+	if err != nil {
+		return fmt.Errorf("%w: output %q: %w", wire.ErrOutput, name, err)
+	}
+	for q := range b.sizes {
+		share := b.share(q, dims)
+		n := elements(share) * int64(elem.Bytes())
+		dst, err := out(q, i, elem, share, n)
+		if err != nil {
+			return err
+		}
+		if err := m.run.read(dst[:n], from); err != nil {
+			return err
+		}
+		from = from.skip(n)
+	}
+	return nil
+}
+
+func splitStrings(b *batch, i int, v *ort.Value, dims []int64, out worker.OutputFunc) error {
+	list, err := v.Strings()
+	if err != nil {
+		return err
+	}
+	for q := range b.sizes {
+		share := b.share(q, dims)
+		n := elements(share)
+		dst, err := out(q, i, models.String, share, stringsBytes(list[:n]))
+		if err != nil {
+			return err
+		}
+		putStrings(dst, list[:n])
+		list = list[n:]
+	}
+	return nil
+}
+
+// Values lends the outputs of a batch that has run to its end. They are good
+// until the batch is released.
+func (m *CutModel) Values(id models.BatchID) ([]*ort.Value, error) {
+	b, err := m.finished(id)
+	if err != nil {
+		return nil, err
+	}
+	values := make([]*ort.Value, len(m.outputs))
+	for i, out := range m.outputs {
+		if values[i], err = m.run.hosted(b, b.value(&m.loaded, out), out); err != nil {
+			return nil, m.device.fault(err)
+		}
+	}
+	return values, m.run.collect()
+}
+
+// finished returns a batch that has run to its end.
+func (m *CutModel) finished(id models.BatchID) (*batch, error) {
+	b := m.batches[id]
+	if b == nil {
+		return nil, fmt.Errorf("batch %d: %w", id, wire.ErrUnknownBatch)
+	}
+	if b.next != len(m.cut.pieces) {
+		return nil, fmt.Errorf("batch %d stands at operator %d of %d: %w", id, b.next, len(m.cut.pieces), ErrUnfinished)
+	}
+	return b, nil
+}
+
+// Release forgets a batch and its intermediates. Releasing a batch that is
+// not there does nothing.
+func (m *CutModel) Release(id models.BatchID) {
+	if b := m.batches[id]; b != nil {
+		delete(m.batches, id)
+		m.drop(b)
+	}
+}
+
+func (m *CutModel) drop(b *batch) {
+	// An error is one of the device, which whoever uses it next is told.
+	_ = m.run.settle()
+	b.close(m.device)
+	m.give(b.frame, b.key)
+	b.frame = nil
+}
+
+// learned makes a layout of what the run of b taught.
+func (m *CutModel) learned(b *batch) {
+	if m.layouts[b.key] != nil {
+		return
+	}
+	var gathered []int32
+	for _, id := range m.inputs {
+		if b.key.gathered && b.shapes[id].known {
+			gathered = append(gathered, id)
+		}
+	}
+	l := newLayout(m.cut, b.shapes, gathered, m.layoutOptions)
+	l.size = b.size
+	m.remember(b.key, l)
+	if b.size == 1 && len(b.sizes) == 1 {
+		for p := range m.model.Operators {
+			m.model.Operators[p].LiveBytes = l.live[p]
+		}
+	}
+}
+
+// DeviceTime returns how long the device took for the last span, from its first
+// operator to its last, or to the last copy of an output: 0 on the CPU.
+func (m *CutModel) DeviceTime() time.Duration { return m.run.took() }
+
+// DeviceMemory returns what the model needs of the GPU's memory as far as it is
+// known: the intermediates are those of the batches that have run. It is zero
+// on the CPU.
+func (m *CutModel) DeviceMemory() wire.DeviceMemory {
+	needs := m.memory
+	if m.far {
+		for _, l := range m.layouts {
+			needs.Intermediates = max(needs.Intermediates, l.bytes)
+		}
+		if free, _, err := m.device.free(); err == nil {
+			needs.Taken = needs.Free - free
+		}
+	}
+	return needs
+}
+
+// Pin keeps memory of queries and outputs in place, so that the device copies
+// it without a detour. It lasts until the model is closed. A refusal only costs
+// time: it is for the caller to tell somebody.
+func (m *CutModel) Pin(memory []byte, readOnly bool) error { return m.run.pin(memory, readOnly) }
+
+// Close frees everything the engine holds.
+func (m *CutModel) Close() error {
+	for id := range m.batches {
+		m.Release(id)
+	}
+	for len(m.idle) > 0 {
+		m.closeIdle(0)
+	}
+	err := m.closeSessions()
+	m.run.close()
+	if m.runOptions != nil {
+		m.runOptions.Close()
+	}
+	return err
+}

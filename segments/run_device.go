@@ -1,0 +1,278 @@
+package segments
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/segments/worker"
+)
+
+// directCopyBytes is the size from which a query's part of a gathered input is
+// copied to the device from where it lies. Smaller ones are gathered by the
+// host first, since a copy of its own costs each of them several microseconds.
+const directCopyBytes = 64 << 10
+
+// maxPinnedBytes is the largest range that is pinned, since all of its pages
+// are taken from the system for good.
+const maxPinnedBytes = 1 << 30
+
+// deviceRun runs a model on a device with memory of its own: inputs and outputs
+// are copied, and work is queued instead of done at once. All but the last span of
+// a batch end with a wait; the last one ends when its outputs have been copied.
+type deviceRun struct {
+	*Device
+	m       *CutModel
+	pending bool // something was queued since the last wait
+	last    time.Duration
+	later   []func() // copies of what the host has, after the wait
+	pins    [][]byte
+}
+
+func (r *deviceRun) took() time.Duration { return r.last }
+
+// start copies each byte of the inputs to the device once. What the host's side of
+// a copy holds must not change before the next wait.
+func (r *deviceRun) start(b *batch, dims [][]int64, queries []worker.Query) error {
+	r.pending = true
+	staged := 0
+	for i, id := range r.m.inputs {
+		if r.m.hostHome[id] || r.m.model.Inputs[i].Type.Elem.Bytes() == 0 {
+			if err := r.m.giveInput(b, i, dims[i], queries); err != nil {
+				return err
+			}
+			continue
+		}
+		to, offset, err := r.inputPlace(b, i, dims[i])
+		if err != nil {
+			return err
+		}
+		if len(queries) > 1 && len(queries[0].Inputs[i].Data) < directCopyBytes {
+			if staged, err = r.gather(b, staged, to, offset, i, queries); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, q := range queries {
+			if err := r.copyIn(to, offset, q.Inputs[i].Data); err != nil {
+				return err
+			}
+			offset += int64(len(q.Inputs[i].Data))
+		}
+	}
+	return nil
+}
+
+// inputPlace returns where the i-th input lies on the device: in the frame, or
+// in memory of its own while the batch is being learned from.
+func (r *deviceRun) inputPlace(b *batch, i int, dims []int64) (region, int64, error) {
+	id := r.m.inputs[i]
+	if b.frame.values[id] != nil {
+		return b.frame.memory, b.frame.offset(id), nil
+	}
+	elem := r.m.model.Inputs[i].Type.Elem
+	bytes := elements(dims) * int64(elem.Bytes())
+	to, err := r.alloc(max(bytes, 1))
+	if err != nil {
+		return region{}, 0, err
+	}
+	b.regions = append(b.regions, to)
+	b.bytes += to.bytes
+	b.gathered = b.bytes
+	v, err := r.tensor(to, 0, bytes, ort.ElementType(elem), dims)
+	if err != nil {
+		return region{}, 0, err
+	}
+	b.given = append(b.given, v)
+	r.m.bindInput(b, i, v)
+	return to, 0, nil
+}
+
+// gather gathers the i-th input in the frame's staging memory, of which so many
+// bytes are taken, and copies it to the device from there.
+func (r *deviceRun) gather(b *batch, staged int, to region, offset int64, i int, queries []worker.Query) (int, error) {
+	bytes := 0
+	for _, q := range queries {
+		for _, in := range q.Inputs {
+			bytes += len(in.Data)
+		}
+	}
+	s := &b.frame.staging
+	if len(s.data) < bytes || bytes == 0 {
+		if s.data != nil { // strings are longer than those of the batch before
+			if err := r.settle(); err != nil {
+				return staged, err
+			}
+		}
+		if err := s.open(r.Device, max(bytes, 1)); err != nil {
+			return staged, err
+		}
+	}
+	start := staged
+	for _, q := range queries {
+		staged += copy(s.data[staged:], q.Inputs[i].Data)
+	}
+	r.pending = true // making room may have waited for what was queued
+	return staged, r.copyIn(to, offset, s.data[start:staged])
+}
+
+func (r *deviceRun) span(b *batch, end int, stop *uint32) error {
+	r.pending = true
+	if err := r.begin(); err != nil {
+		return err
+	}
+	for b.next < end {
+		p := b.next
+		if r.m.waits[p] {
+			if err := r.sync(); err != nil {
+				return err
+			}
+		}
+		reached, err := b.frame.program.Run(r.m.runOptions, p, p+1, stop)
+		if err != nil {
+			return err
+		}
+		if reached == p {
+			break
+		}
+		b.next = reached
+		b.ran(&r.m.loaded, p)
+		if err := r.m.check(b); err != nil {
+			return err
+		}
+		if err := r.launched(); err != nil {
+			return err
+		}
+	}
+	if b.next < len(r.m.cut.pieces) {
+		return r.endSpan()
+	}
+	if b.shapes != nil {
+		r.m.learned(b)
+	}
+	return nil
+}
+
+// endSpan waits for the device and keeps how long it took.
+func (r *deviceRun) endSpan() (err error) {
+	r.last, err = r.end()
+	r.pending = err != nil
+	return err
+}
+
+func (r *deviceRun) settle() error {
+	if !r.pending {
+		return nil
+	}
+	r.pending = false
+	return r.sync()
+}
+
+func (r *deviceRun) open(v *ort.Value, id int32) (from source, err error) {
+	if r.m.hostHome[id] {
+		from.data, err = v.Bytes()
+	} else {
+		from.address, err = v.Address()
+	}
+	return from, err
+}
+
+func (r *deviceRun) read(dst []byte, from source) error {
+	if len(dst) == 0 {
+		return nil
+	}
+	if from.data == nil {
+		return r.copyOut(dst, from.address)
+	}
+	// The device may still be writing it.
+	r.later = append(r.later, func() { copy(dst, from.data) })
+	return nil
+}
+
+func (r *deviceRun) collect() error {
+	later := r.later
+	r.later = nil
+	if err := r.endSpan(); err != nil {
+		return err
+	}
+	for _, f := range later {
+		f()
+	}
+	return nil
+}
+
+func (r *deviceRun) hosted(b *batch, v *ort.Value, id int32) (*ort.Value, error) {
+	if v == nil || r.m.hostHome[id] || !v.IsTensor() || v.Elem() == ort.String {
+		return v, nil
+	}
+	address, err := v.Address()
+	if err != nil {
+		return nil, err
+	}
+	near, err := r.m.env.NewTensor(v.Elem(), v.Shape())
+	if err != nil {
+		return nil, err
+	}
+	b.given = append(b.given, near)
+	dst, err := near.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	return near, r.copyOut(dst, address)
+}
+
+func (r *deviceRun) pin(memory []byte, readOnly bool) error {
+	if len(memory) == 0 {
+		return nil
+	}
+	if int64(len(memory)) > maxPinnedBytes {
+		return fmt.Errorf("%d bytes of shared memory are not pinned, the limit is %d: copies to the GPU are slower", len(memory), int64(maxPinnedBytes))
+	}
+	if err := r.context.Pin(memory, readOnly); err != nil {
+		return fmt.Errorf("shared memory cannot be pinned, copies to the GPU are slower: %w", err)
+	}
+	r.pins = append(r.pins, memory)
+	return nil
+}
+
+func (r *deviceRun) close() {
+	for _, memory := range r.pins {
+		if err := r.context.Unpin(memory); err != nil {
+			fmt.Fprintln(os.Stderr, "shared memory stays pinned:", err)
+		}
+	}
+	r.pins = nil
+}
+
+// staging is memory of the host in which small inputs are gathered for a copy.
+type staging struct {
+	data     []byte
+	pinnedBy *Device // nil if it could not be pinned
+}
+
+// open makes room for so many bytes. Nothing that uses the memory before may be
+// queued.
+func (s *staging) open(d *Device, bytes int) error {
+	memory, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return fmt.Errorf("memory to gather inputs in (%d bytes): %w", bytes, err)
+	}
+	s.close()
+	s.data = memory
+	if d.context.Pin(memory, false) == nil {
+		s.pinnedBy = d
+	}
+	return nil
+}
+
+func (s *staging) close() {
+	if s.pinnedBy != nil {
+		_ = s.pinnedBy.context.Unpin(s.data) // what stays pinned is gone with the device
+	}
+	wire.Unmap(s.data)
+	*s = staging{}
+}
