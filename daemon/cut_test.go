@@ -65,7 +65,7 @@ func TestCutIsChosenOnce(t *testing.T) {
 // The question has what was stored for the same model, device and part of it,
 // and time that load_timeout allows for.
 func TestCutQuestion(t *testing.T) {
-	s, _, err := openState(t.TempDir())
+	s, _, err := openState(t.TempDir(), checkState)
 	if err != nil {
 		t.Fatal(err)
 	}

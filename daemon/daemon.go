@@ -57,6 +57,7 @@ type Daemon struct {
 // Options is what a daemon needs besides its configuration.
 type Options struct {
 	Worker  []string // command line of a worker
+	Check   []string // command line of a child that runs statefile.RunCheck, none to check the state file here
 	Version string
 	Commit  string
 	Device  string  // in words, such as the processor's name
@@ -81,7 +82,7 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 		}
 	}()
 	var aside string
-	if d.state, aside, err = openState(c.StateDir); err != nil {
+	if d.state, aside, err = openState(c.StateDir, o.Check); err != nil {
 		return d, err
 	}
 	if aside != "" {

@@ -326,7 +326,7 @@ func TestEmulatedIsNotMeasured(t *testing.T) {
 		t.Errorf("status %d: %s", status, text)
 	}
 	d.stop()
-	s, _, err := openState(c.StateDir)
+	s, _, err := openState(c.StateDir, checkState)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -184,7 +184,7 @@ func (r *rig) serves() {
 // models, or all if there are none.
 func stored(t *testing.T, dir string, list ...training.Model) (*training.Dataset, map[string][]training.OperatorTimes) {
 	t.Helper()
-	s, err := OpenState(dir, true)
+	s, err := OpenState(dir, true, checkState)
 	if err != nil {
 		t.Fatal(err)
 	}

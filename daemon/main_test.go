@@ -8,11 +8,15 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/overlapd/overlapd/cuda/mps/fakemps"
+	"github.com/overlapd/overlapd/daemon/statefile"
 	segworker "github.com/overlapd/overlapd/segments/worker"
 )
 
 // workerArgument makes this binary a worker that takes itself for one on a GPU.
 const workerArgument = "worker"
+
+// checkState makes this binary check a state file, as a child.
+var checkState = []string{os.Args[0], "check-state"}
 
 // fasthttp keeps one goroutine per process that rewrites the Date header, and
 // one per server that notices the end of the server only when it wakes.
@@ -20,6 +24,13 @@ func TestMain(m *testing.M) {
 	fakemps.Take()
 	// Else each process that the race detector watches takes a second to end.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
+	if len(os.Args) == 2 && os.Args[1] == checkState[1] {
+		if err := statefile.RunCheck(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if len(os.Args) == 2 && os.Args[1] == workerArgument {
 		if err := segworker.Run(loadOnFakeGPU); err != nil {
 			fmt.Fprintln(os.Stderr, err)

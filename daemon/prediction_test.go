@@ -116,7 +116,7 @@ func TestConfiguredPredictorThatFits(t *testing.T) {
 func put(t *testing.T, files ...*predictor.File) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	s, err := OpenState(dir, false)
+	s, err := OpenState(dir, false, checkState)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +255,7 @@ func TestFittingFails(t *testing.T) {
 			says(t, r.log.String(), "fitting")
 			r.serves()
 			r.stop()
-			s, err := OpenState(o.dir, true)
+			s, err := OpenState(o.dir, true, checkState)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -48,8 +48,8 @@ type State struct {
 
 // OpenState opens the state file in dir. If there is none it is made, or with
 // mustExist refused with ErrNoState. A damaged one stays as it is: the next
-// daemon sets it aside.
-func OpenState(dir string, mustExist bool) (*State, error) {
+// daemon sets it aside. Check is that of [Options].
+func OpenState(dir string, mustExist bool, check []string) (*State, error) {
 	path := filepath.Join(dir, stateName)
 	if mustExist {
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
@@ -59,7 +59,7 @@ func OpenState(dir string, mustExist bool) (*State, error) {
 	if err := makeStateDir(dir); err != nil {
 		return nil, err
 	}
-	file, err := openFile(path)
+	file, err := openFile(path, check)
 	if err != nil {
 		return nil, err
 	}
@@ -74,19 +74,19 @@ func (s *State) Close() error { return s.file.close() }
 
 // openState opens the state file in dir. A damaged one is set aside under
 // another name, never overwritten, and its new name is returned.
-func openState(dir string) (s *state, aside string, err error) {
+func openState(dir string, check []string) (s *state, aside string, err error) {
 	if err := makeStateDir(dir); err != nil {
 		return nil, "", err
 	}
 	path := filepath.Join(dir, stateName)
-	if s, err = openFile(path); !errors.Is(err, statefile.ErrDamaged) {
+	if s, err = openFile(path, check); !errors.Is(err, statefile.ErrDamaged) {
 		return s, "", err
 	}
 	aside = fmt.Sprintf("%s.damaged-%s", path, time.Now().UTC().Format(asideTime))
 	if rerr := os.Rename(path, aside); rerr != nil {
 		return nil, "", errors.Join(err, rerr)
 	}
-	s, err = openFile(path)
+	s, err = openFile(path, check)
 	return s, aside, err
 }
 
@@ -98,8 +98,8 @@ func makeStateDir(dir string) error {
 }
 
 // openFile opens a state file, or makes it.
-func openFile(path string) (*state, error) {
-	db, err := statefile.Open(path)
+func openFile(path string, check []string) (*state, error) {
+	db, err := statefile.Open(path, check)
 	if err != nil {
 		return nil, err
 	}

@@ -46,7 +46,7 @@ func TestStateDamagedWhileOpen(t *testing.T) {
 		if err := s.close(); err != nil {
 			t.Errorf("round %d: closing: %v", round, err)
 		}
-		again, _, err := openState(dir) // its lock is free
+		again, _, err := openState(dir, checkState) // its lock is free
 		if err != nil {
 			t.Fatalf("round %d: opening it again: %v", round, err)
 		}

@@ -28,7 +28,7 @@ func testProfile(cells int) predictor.Snapshot {
 
 func openTestState(t *testing.T, dir string) *state {
 	t.Helper()
-	s, aside, err := openState(dir)
+	s, aside, err := openState(dir, checkState)
 	if err != nil || aside != "" {
 		t.Fatalf("opened with %v, set aside %q", err, aside)
 	}
@@ -104,7 +104,7 @@ func TestStateIsOfOneDaemon(t *testing.T) {
 	dir := t.TempDir()
 	s := openTestState(t, dir)
 	defer closeState(t, s)
-	if _, _, err := openState(dir); !errors.Is(err, statefile.ErrInUse) {
+	if _, _, err := openState(dir, checkState); !errors.Is(err, statefile.ErrInUse) {
 		t.Errorf("a second daemon got %v", err)
 	}
 	if left := listDir(t, dir); len(left) != 1 {
@@ -114,10 +114,10 @@ func TestStateIsOfOneDaemon(t *testing.T) {
 
 func TestOpenState(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made")
-	if _, err := OpenState(dir, true); !errors.Is(err, ErrNoState) || !strings.Contains(err.Error(), dir) {
+	if _, err := OpenState(dir, true, checkState); !errors.Is(err, ErrNoState) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("a folder without a state file: %v", err)
 	}
-	s, err := OpenState(dir, false)
+	s, err := OpenState(dir, false, checkState)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestOpenState(t *testing.T) {
 	if err := s.Datasets().Append(d); err != nil {
 		t.Error(err)
 	}
-	if _, err := OpenState(dir, true); !errors.Is(err, statefile.ErrInUse) {
+	if _, err := OpenState(dir, true, checkState); !errors.Is(err, statefile.ErrInUse) {
 		t.Errorf("a file in use: %v", err)
 	}
 	if err := s.Close(); err != nil {
@@ -147,7 +147,7 @@ func TestOpenDamagedState(t *testing.T) {
 	if err := os.WriteFile(path, []byte("no database"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenState(dir, false); !errors.Is(err, statefile.ErrDamaged) {
+	if _, err := OpenState(dir, false, checkState); !errors.Is(err, statefile.ErrDamaged) {
 		t.Errorf("got %v", err)
 	}
 	if left := listDir(t, dir); len(left) != 1 || left[0] != stateName {
@@ -161,7 +161,7 @@ func TestStateThatCannotBeOpenedStays(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, stateName), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, aside, err := openState(dir); err == nil || errors.Is(err, statefile.ErrDamaged) || aside != "" {
+	if _, aside, err := openState(dir, checkState); err == nil || errors.Is(err, statefile.ErrDamaged) || aside != "" {
 		t.Errorf("got %v, set aside %q", err, aside)
 	}
 	if left := listDir(t, dir); len(left) != 1 {
@@ -171,7 +171,7 @@ func TestStateThatCannotBeOpenedStays(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := openState(filepath.Join(file, "state")); err == nil || !strings.Contains(err.Error(), "state_dir") {
+	if _, _, err := openState(filepath.Join(file, "state"), checkState); err == nil || !strings.Contains(err.Error(), "state_dir") {
 		t.Errorf("a folder that cannot be made: %v", err)
 	}
 }
@@ -214,7 +214,7 @@ func openDamaged(t *testing.T, data []byte) (aside bool) {
 	if err := os.WriteFile(filepath.Join(dir, stateName), data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, name, err := openState(dir)
+	s, name, err := openState(dir, checkState)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func (f *fakeLog) Lost() (uint64, error) { return f.lost, f.fault }
 
 func TestStorage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), stateName)
-	file, err := statefile.Open(path)
+	file, err := statefile.Open(path, checkState)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 // groups were measured on.
 func TestAdviseTakesOperatorTimes(t *testing.T) {
 	dir := t.TempDir()
-	file, err := daemon.OpenState(dir, false)
+	file, err := daemon.OpenState(dir, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,11 @@ func (o *stateOptions) open(mustExist bool) (*daemon.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	return daemon.OpenState(dir, mustExist)
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return daemon.OpenState(dir, mustExist, []string{self, checkStateName})
 }
 
 func datasetImportCommand() *cobra.Command {

@@ -78,7 +78,7 @@ Then:        overlapd status               what it serves and has done
 		return fmt.Errorf("%w; see %s --help", err, at.CommandPath())
 	})
 	cmd.AddCommand(serveCommand(), profileCommand(), trainCommand(), adviseCommand(), checkCommand(), datasetCommand(), deviceCommand(), modelsCommand(), benchCommand(), statusCommand(), topCommand(), traceCommand(), reloadCommand(), restartCommand(),
-		reproduceCommand(), replayCommand(), simulateCommand(), workerCommand(), fitCommand(), completionCommand(), manCommand())
+		reproduceCommand(), replayCommand(), simulateCommand(), workerCommand(), checkStateCommand(), fitCommand(), completionCommand(), manCommand())
 	cmd.SetOut(forTerminal(os.Stdout))
 	cmd.SetErr(forTerminal(os.Stderr))
 	arrange(cmd)

@@ -151,6 +151,7 @@ func newDaemon(c config.Config, log zerolog.Logger, offline bool) (*daemon.Daemo
 	}
 	return daemon.New(c, daemon.Options{
 		Worker:  []string{self, "worker"},
+		Check:   []string{self, checkStateName},
 		Version: version,
 		Commit:  buildCommit(),
 		Device:  cpuName(),

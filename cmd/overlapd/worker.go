@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/overlapd/overlapd/daemon/statefile"
 	"github.com/overlapd/overlapd/segments"
 	"github.com/overlapd/overlapd/segments/worker"
 )
@@ -26,5 +27,21 @@ is of no use by hand: run overlapd serve.`,
 			}
 			return err
 		},
+	}
+}
+
+// checkStateName is the command that checks the state file for whoever opens it.
+const checkStateName = "check-state"
+
+func checkStateCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    checkStateName,
+		Short:  "Check the state file (started by whoever opens it)",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		Long: `The state file is checked in a process of its own before it is opened, so that no
+damage to it ends the daemon. It is handed over open: this command is of no use by
+hand.`,
+		RunE: func(*cobra.Command, []string) error { return statefile.RunCheck() },
 	}
 }

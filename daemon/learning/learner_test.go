@@ -34,7 +34,7 @@ type rig struct {
 
 func newRig(t *testing.T, change func(*Options)) *rig {
 	t.Helper()
-	db, err := statefile.Open(filepath.Join(t.TempDir(), "state.db"))
+	db, err := statefile.Open(filepath.Join(t.TempDir(), "state.db"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,9 @@
 // bbolt maps its file into memory and believes it. Where the file was cut,
 // reading is a fault; where a page holds something else, bbolt panics; and where
 // the length of a page does, it walks billions of pages that are not there, and
-// notes each. So every page is read and checked before bbolt sees the file, and
-// before each transaction the file must be as the last one left it.
+// keeps each. So bbolt's own check of a file runs before it is opened for use, in
+// a child process that may take only so much memory and time: whatever becomes
+// of that, this process goes on. And before each transaction the file must be as
+// the last one left it. Only the daemon and commands that look at its state open
+// the file, by package daemon.
 package statefile

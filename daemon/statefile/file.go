@@ -14,6 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+var (
+	// ErrDamaged is returned when the content of the file is broken.
+	ErrDamaged = errors.New("the state file is damaged")
+
+	// ErrLost is returned once the file was changed behind the back of the
+	// process that has it open. It is not touched again.
+	ErrLost = errors.New("the state file was changed by another program while it was in use; " +
+		"nothing more is stored until the daemon is started again, which sets it aside if it is damaged")
+
+	// ErrClosed is returned by transactions after the file was closed.
+	ErrClosed = errors.New("the state file is closed")
+
+	// ErrInUse is returned when another overlapd has the file open.
+	ErrInUse = errors.New("another overlapd uses this state folder; stop that daemon, or give each its own state_dir. " +
+		"What can be measured while a daemon serves, it measures itself (profile.on_start)")
+)
+
 // lockWait is how long another process may hold the file.
 const lockWait = time.Second
 
@@ -30,13 +47,16 @@ type File struct {
 	closed bool
 }
 
-// Open opens the file at path, or makes it. All its pages are read: one that is
-// broken must be found now and not while serving. An error that is neither
+// Open opens the file at path, or makes it, once its content was checked: damage
+// must be found now and not while serving. Check is the command line of a child
+// that runs RunCheck; without one this process checks. An error that is neither
 // ErrDamaged nor ErrInUse says that the file cannot be had.
-func Open(path string) (*File, error) {
+func Open(path string, check []string) (*File, error) {
 	f := &File{path: path}
 	open := func(name string, flag int, mode os.FileMode) (file *os.File, err error) {
-		f.file, err = openChecked(name, flag, mode)
+		if f.file, err = openRegular(name, flag, mode); err == nil {
+			err = checkFile(f.file, check)
+		}
 		return f.file, err
 	}
 	err := guarded(func() (err error) {
@@ -55,9 +75,9 @@ func Open(path string) (*File, error) {
 	return f, nil
 }
 
-// openChecked opens and locks the file, and checks its content before bbolt
-// sees it.
-func openChecked(name string, flag int, mode os.FileMode) (*os.File, error) {
+// openRegular opens what is a file, and neither a link nor a pipe that somebody
+// put there.
+func openRegular(name string, flag int, mode os.FileMode) (*os.File, error) {
 	file, err := os.OpenFile(name, flag|unix.O_NOFOLLOW, mode)
 	if errors.Is(err, unix.ELOOP) {
 		return nil, fmt.Errorf("%s is a link, and not followed; put the file itself there: %w", name, err)
@@ -65,47 +85,14 @@ func openChecked(name string, flag int, mode os.FileMode) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = regular(file); err == nil {
-		err = lock(file)
-	}
-	if err == nil {
-		err = checkFile(file)
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no file (%v); move it away: %w", name, info.Mode().Type(), unix.EINVAL)
 	}
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
-}
-
-// regular refuses what is no file, such as a pipe that somebody put there.
-func regular(file *os.File) error {
-	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no file (%v); move it away: %w", file.Name(), info.Mode().Type(), unix.EINVAL)
-	}
-	return err
-}
-
-// lock takes the lock that bbolt takes once more.
-func lock(file *os.File) error {
-	const pause = 20 * time.Millisecond
-	for range lockWait / pause {
-		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return err
-		}
-		time.Sleep(pause)
-	}
-	return berrors.ErrTimeout
-}
-
-// checkFile checks the pages of a file. An empty one is new.
-func checkFile(file *os.File) error {
-	info, err := file.Stat()
-	if err != nil || info.Size() == 0 {
-		return err
-	}
-	return check(file, info.Size())
 }
 
 // errFault is within what guarded makes of a panic.

@@ -17,9 +17,23 @@ import (
 
 var bucket = []byte("bucket")
 
+// checkCommand makes this binary check a file, as a child.
+var checkCommand = []string{os.Args[0], "check-state"}
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == checkCommand[1] {
+		if err := RunCheck(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
 func opened(t *testing.T, path string) *File {
 	t.Helper()
-	f, err := Open(path)
+	f, err := Open(path, checkCommand)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +114,7 @@ func TestErrorOfATransaction(t *testing.T) {
 func TestFileInUse(t *testing.T) {
 	path := filled(t)
 	f := opened(t, path)
-	if _, err := Open(path); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), path) {
+	if _, err := Open(path, checkCommand); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), path) {
 		t.Errorf("a second one got %v", err)
 	}
 	if err := put(f, "key", 1); err != nil {
@@ -128,7 +142,7 @@ func TestFileThatCannotBeHad(t *testing.T) {
 	for path, says := range map[string]string{
 		dir: "is a directory", link: "put the file itself there", pipe: "move it away", filepath.Join(dir, "none", "state.db"): "no such file",
 	} {
-		_, err := Open(path)
+		_, err := Open(path, checkCommand)
 		if err == nil || errors.Is(err, ErrDamaged) || errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", path, err)
 		}
@@ -220,7 +234,7 @@ func TestLost(t *testing.T) {
 			if err := f.Close(); err != nil {
 				t.Errorf("closing: %v", err)
 			}
-			again, err := Open(path)
+			again, err := Open(path, checkCommand)
 			if got := errors.Is(err, ErrDamaged); got != c.damaged {
 				t.Errorf("opening it again: %v", err)
 			}

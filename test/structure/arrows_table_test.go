@@ -275,7 +275,7 @@ var arrows = []arrow{
 		pkg: "cmd/overlapd",
 		may: []string{
 			"cmd/overlapd/reproduce", "device", "executor/emulated", "sim", "sim/bound",
-			"cmd/overlapd/cutcost", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "cuda/mig", "daemon", "daemon/admin", "daemon/config", "daemon/gpu", "executor", "executor/child", "intake",
+			"cmd/overlapd/cutcost", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "cuda/mig", "daemon", "daemon/admin", "daemon/config", "daemon/gpu", "daemon/statefile", "executor", "executor/child", "intake",
 			"models", "models/zoo", "ort", "overlap", "overlap/journal", "predictor", "segments", "segments/worker", "training",
 			"daemon/access", "training/advice", "training/fit", "daemon/observe/timeline", "perfetto",
 		},
@@ -329,7 +329,7 @@ var owners = []struct {
 }{
 	{"C", []string{"cuda/driver", "ort"}, "cgo is the business of whoever calls a C library, so that all others build and are checked without it"},
 	{"unsafe", []string{"cuda/driver", "cuda/driver/fakedriver", "daemon/admin", "daemon/rpc/inference", "ort", "segments/wire"}, "memory outside Go is turned into slices in few places, the kernel is asked for a peer's groups in one, and generated code turns a text into bytes"},
-	{"os/exec", []string{"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "executor", "executor/child", "cmd/overlapd", "cmd/overlapd/cutcost"}, "whoever starts a process must reap it"},
+	{"os/exec", []string{"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "daemon/statefile", "executor", "executor/child", "cmd/overlapd", "cmd/overlapd/cutcost"}, "whoever starts a process must reap it"},
 	{"syscall", []string{"cuda/mps", "cuda/mps/fakemps", "cmd/overlapd", "cmd/overlapd/hostcheck", "daemon", "daemon/config", "executor/child", "segments", "segments/wire"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
 	{"log", nil, "packages return errors and emit events; the daemon logs them with zerolog"},
 
