@@ -15,6 +15,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
@@ -48,8 +49,10 @@ type backend struct {
 	emulation *emulation // nil for a device that computes
 	exec      runner
 	inbox     chan message
-	ending    chan struct{} // closed when the loop takes no more messages
-	done      chan struct{} // closed when the loop has ended
+	board     status.Board
+	recorded  atomic.Pointer[metrics.Record] // a copy of the loop's record, as old as the status
+	ending    chan struct{}                  // closed when the loop takes no more messages
+	done      chan struct{}                  // closed when the loop has ended
 	lastID    atomic.Uint64
 	draining  atomic.Bool
 	beat      atomic.Int64 // of the loop, since the epoch

@@ -52,11 +52,11 @@ func TestServesWithBothClocks(t *testing.T) {
 		r.sync()
 		engine := device.span(models.Span{End: fakeOperators, Size: 1})
 		onDevice := time.Duration(clock * float64(engine))
-		o, ok := r.backend.Overview()
+		o, ok := r.backend.Status()
 		if s := o.Services[0]; !ok || s.EngineSeconds != engine.Seconds() || s.DeviceSeconds != onDevice.Seconds() {
 			t.Errorf("clock %v: %v s and %v s, want %v and %v", clock, s.EngineSeconds, s.DeviceSeconds, engine, onDevice)
 		}
-		snap := newScraper(r.backend, "v", "edf").snapshot()
+		snap := (&scraper{r.backend, "v", "edf"}).snapshot()
 		if got, want := snap.Services[0].Clocks, (metrics.Clocks{Spans: 1, Engine: engine, Device: onDevice}); got != want {
 			t.Errorf("clock %v: %+v, want %+v", clock, got, want)
 		}

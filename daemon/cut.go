@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/training"
 )
@@ -93,31 +94,17 @@ func (l *loop) noteCut(slot *slot, info *wire.Info) {
 	}
 }
 
-// CutOverview is into how many operators a model was chosen to be cut, and why.
-type CutOverview struct {
-	Operators int       `json:"operators"`
-	Reason    string    `json:"reason"`
-	Costs     []CutCost `json:"costs"` // that were measured, none if nothing could be
-}
-
-// CutCost is what a cut costs with one batch.
-type CutCost struct {
-	Operators int     `json:"operators"`
-	Batch     int     `json:"batch"`
-	WholeMS   float64 `json:"whole_ms"`
-	CutMS     float64 `json:"cut_ms"`
-	Percent   float64 `json:"cost_percent"`
-}
-
-// cutOverview returns nil if nothing was to be chosen.
-func cutOverview(info *wire.Info) *CutOverview {
+// cutStatus returns nil if nothing was to be chosen.
+func cutStatus(info *wire.Info) *status.Cut {
 	if info == nil || info.Cut == nil {
 		return nil
 	}
-	o := &CutOverview{Operators: len(info.Operators), Reason: info.Cut.Reason, Costs: []CutCost{}}
+	o := &status.Cut{Operators: len(info.Operators), Reason: info.Cut.Reason, Costs: []status.CutCost{}}
 	for i := range info.Cut.Costs {
 		c := &info.Cut.Costs[i]
-		o.Costs = append(o.Costs, CutCost{c.Segments, c.Batch, float64(c.WholeNanos) / 1e6, float64(c.CutNanos) / 1e6, 100 * c.Relative()})
+		o.Costs = append(o.Costs, status.CutCost{
+			Operators: c.Segments, Batch: c.Batch, WholeMS: float64(c.WholeNanos) / 1e6, CutMS: float64(c.CutNanos) / 1e6, Percent: 100 * c.Relative(),
+		})
 	}
 	return o
 }

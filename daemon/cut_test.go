@@ -10,14 +10,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // chosen returns what the status says of a service's cut.
-func (r *gpuRig) chosen(service int) *CutOverview {
+func (r *gpuRig) chosen(service int) *status.Cut {
 	r.t.Helper()
 	r.eventually("ready", r.Ready)
-	o, ok := r.backend.Overview()
+	o, ok := r.backend.Status()
 	if !ok {
 		r.t.Fatal("no overview")
 	}
@@ -122,12 +123,12 @@ func TestCutQuestion(t *testing.T) {
 	}
 }
 
-func TestCutOverview(t *testing.T) {
-	if cutOverview(nil) != nil || cutOverview(&wire.Info{}) != nil {
+func TestCutStatus(t *testing.T) {
+	if cutStatus(nil) != nil || cutStatus(&wire.Info{}) != nil {
 		t.Error("nothing was chosen")
 	}
-	o := cutOverview(&wire.Info{Cut: &wire.CutChoice{Reason: "why", Costs: []wire.CutCost{{Segments: 4, Batch: 8, WholeNanos: 2e6, CutNanos: 3e6}}}})
-	if o.Reason != "why" || !slices.Equal(o.Costs, []CutCost{{4, 8, 2, 3, 50}}) {
+	o := cutStatus(&wire.Info{Cut: &wire.CutChoice{Reason: "why", Costs: []wire.CutCost{{Segments: 4, Batch: 8, WholeNanos: 2e6, CutNanos: 3e6}}}})
+	if o.Reason != "why" || !slices.Equal(o.Costs, []status.CutCost{{Operators: 4, Batch: 8, WholeMS: 2, CutMS: 3, Percent: 50}}) {
 		t.Errorf("%+v", o)
 	}
 }

@@ -227,7 +227,7 @@ func TestEmulatedLoad(t *testing.T) {
 		time.Sleep(gap)
 	}
 	clients.Wait()
-	o, ok := d.backend.Overview()
+	o, ok := d.backend.Status()
 	if !ok || answered != [2]int{queries / 2, queries / 2} {
 		t.Fatalf("%d answers", answered)
 	}
@@ -309,7 +309,7 @@ func TestEmulatedRefuses(t *testing.T) {
 func TestEmulatedIsNotMeasured(t *testing.T) {
 	c := emulatedConfig(t, nil)
 	d := serveEmulated(t, c)
-	o, ok := d.backend.Overview()
+	o, ok := d.backend.Status()
 	if !ok || o.Predictor.Phase != "solo" || o.Predictor.Measuring != nil {
 		t.Fatalf("%+v", o.Predictor)
 	}
@@ -362,7 +362,7 @@ func TestEmulatedPredictor(t *testing.T) {
 				t.Fatal(err)
 			}
 			d := serveEmulated(t, emulatedConfig(t, func(c *config.Config) { c.Predictor.File = path }))
-			o, ok := d.backend.Overview()
+			o, ok := d.backend.Status()
 			if !ok || o.Predictor.Phase != c.phase || !strings.Contains(o.Predictor.Reason, c.want) {
 				t.Errorf("%s: %s", o.Predictor.Phase, o.Predictor.Reason)
 			}
@@ -383,7 +383,7 @@ func TestEmulatedDrains(t *testing.T) {
 		})
 	}
 	for begin := time.Now(); time.Since(begin) < 10*time.Second; time.Sleep(time.Millisecond) {
-		if o, ok := d.backend.Overview(); ok && o.Services[0].Arrived > 0 {
+		if o, ok := d.backend.Status(); ok && o.Services[0].Arrived > 0 {
 			break
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/status"
 )
 
 const (
@@ -44,9 +45,9 @@ type Host interface {
 	// Ready reports whether every service can answer queries.
 	Ready() bool
 
-	// Overview returns what was decided and predicted. It is false if the
+	// Status returns how the daemon stands. It is false if the
 	// scheduler goroutine has ended or does not answer.
-	Overview() (Overview, bool)
+	Status() (*status.Status, bool)
 
 	// Timelines returns what remembers the last rounds, of each instance.
 	Timelines() []*timeline.Ring
@@ -74,7 +75,6 @@ type Endpoint struct {
 	bodies      sync.Pool    // of *body
 	exchanges   sync.Pool    // of *exchange
 	watchers    watchers
-	shared      sharedOverview
 }
 
 // NewEndpoint returns an endpoint that listens nowhere yet. Version is what

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
@@ -182,9 +183,9 @@ func TestExampleServes(t *testing.T) {
 	}
 }
 
-func (d *emulatedDaemon) predictor() PredictorOverview {
+func (d *emulatedDaemon) predictor() status.Predictor {
 	d.t.Helper()
-	o, ok := d.backend.Overview()
+	o, ok := d.backend.Status()
 	if !ok {
 		d.t.Fatal("the loop does not answer")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
@@ -139,9 +140,9 @@ func (r *rig) stop() {
 }
 
 // predictor returns how predictions stand.
-func (r *rig) predictor() PredictorOverview {
+func (r *rig) predictor() status.Predictor {
 	r.t.Helper()
-	o, ok := r.backend.Overview()
+	o, ok := r.backend.Status()
 	if !ok {
 		r.t.Fatal("the loop does not answer")
 	}
@@ -149,7 +150,7 @@ func (r *rig) predictor() PredictorOverview {
 }
 
 // await waits for a phase and returns how predictions stand in it.
-func (r *rig) await(phase string) (p PredictorOverview) {
+func (r *rig) await(phase string) (p status.Predictor) {
 	r.t.Helper()
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if p = r.predictor(); p.Phase == phase {

@@ -26,6 +26,7 @@ import (
 	"github.com/overlapd/overlapd/cuda/mps/fakemps"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
@@ -269,7 +270,7 @@ func (r *gpuRig) overview() (o struct {
 			ServerPIDs []int `json:"server_pids"`
 		}
 	}
-	Instances []Overview
+	Instances []status.Status
 }) {
 	r.t.Helper()
 	resp, err := http.Get(r.url("/overlapd/status"))

@@ -18,6 +18,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/models"
 	"github.com/rs/zerolog"
 )
@@ -232,8 +233,8 @@ func (f *fake) Release(*query.Call) {
 	f.mu.released++
 }
 
-func (f *fake) Overview() (Overview, bool) {
-	return Overview{Policy: "edf", Services: []ServiceOverview{}}, !f.dead.Load()
+func (f *fake) Status() (*status.Status, bool) {
+	return &status.Status{Policy: "edf", Services: []status.Service{}}, !f.dead.Load()
 }
 
 func (f *fake) Timelines() []*timeline.Ring { return []*timeline.Ring{f.timeline} }

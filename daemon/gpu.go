@@ -24,9 +24,6 @@ type GPUOptions struct {
 	Probe func(ctx context.Context, uuid string) error
 }
 
-// GPUOverview is how the GPU, or an instance of it, that services run on stands.
-type GPUOverview = gpu.Status
-
 // errNoProbe is why "auto" takes the CPU where nobody can say more.
 var errNoProbe = errors.New("it is not known whether ONNX Runtime can use one")
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
@@ -69,7 +70,7 @@ func (r *rig) replays() {
 }
 
 // shapes returns what was learned of groups of several services.
-func (r *rig) shapes() (all []ShapeOverview) {
+func (r *rig) shapes() (all []status.Shape) {
 	r.t.Helper()
 	for _, s := range r.predictor().Shapes {
 		if s.Source == predictor.SourceNetwork.String() {
@@ -91,7 +92,7 @@ func TestGroupIsAnswered(t *testing.T) {
 	if s := r.shapes(); len(s) != 1 || s[0].Runs != 1 || len(s[0].Services) != 2 || s[0].RawMAPE > 5 {
 		t.Errorf("learned of groups: %+v", s)
 	}
-	o, ok := r.backend.Overview()
+	o, ok := r.backend.Status()
 	if !ok || o.Plans.Made == 0 || o.Plans.Kept == 0 || o.Rounds != 2 {
 		t.Errorf("no round was chosen ahead: %+v of %d", o.Plans, o.Rounds)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 )
@@ -18,15 +19,6 @@ type load struct {
 	began       time.Time
 	phase       string
 	done, total int64
-}
-
-// LoadingOverview is a worker that loads its model.
-type LoadingOverview struct {
-	Service     string  `json:"service"`
-	Phase       string  `json:"phase"` // in the worker's words
-	Done        int64   `json:"done"`  // steps of Total
-	Total       int64   `json:"total"` // 0 if that is not known
-	LoadSeconds float64 `json:"load_seconds"`
 }
 
 // heard takes in what happened to a worker.
@@ -50,11 +42,11 @@ func (g loading) heard(event executor.Event, now time.Time) {
 // active reports whether any worker loads.
 func (g loading) active() bool { return len(g) > 0 }
 
-// overview returns the workers that load, by service.
-func (g loading) overview(name func(models.ServiceID) string, now time.Time) (list []LoadingOverview) {
+// status returns the workers that load, by service.
+func (g loading) status(name func(models.ServiceID) string, now time.Time) (list []status.Loading) {
 	for _, id := range slices.Sorted(maps.Keys(g)) {
 		l := g[id]
-		list = append(list, LoadingOverview{name(id), l.phase, l.done, l.total, now.Sub(l.began).Seconds()})
+		list = append(list, status.Loading{Service: name(id), Phase: l.phase, Done: l.done, Total: l.total, LoadSeconds: now.Sub(l.began).Seconds()})
 	}
 	return list
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 )
@@ -13,23 +14,23 @@ const ms = time.Millisecond
 
 // A worker is shown from its first progress until it is ready, lost or removed,
 // and one that comes back begins anew.
-func TestLoadingOverview(t *testing.T) {
+func TestLoadingStatus(t *testing.T) {
 	name := func(models.ServiceID) string { return "a" }
 	begin := time.Now()
 	for _, end := range []executor.Event{executor.WorkerReady{Service: 3}, executor.WorkerLost{Service: 3}, executor.WorkerStopped{Service: 3}} {
 		g := loading{}
 		g.heard(executor.WorkerProgress{Service: 3, Phase: "read", Total: 1}, begin)
 		g.heard(executor.WorkerProgress{Service: 3, Phase: "load", Done: 2, Total: 9}, begin.Add(time.Second))
-		want := LoadingOverview{Service: "a", Phase: "load", Done: 2, Total: 9, LoadSeconds: 3}
-		if got := g.overview(name, begin.Add(3*time.Second)); len(got) != 1 || got[0] != want {
+		want := status.Loading{Service: "a", Phase: "load", Done: 2, Total: 9, LoadSeconds: 3}
+		if got := g.status(name, begin.Add(3*time.Second)); len(got) != 1 || got[0] != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 		g.heard(end, begin)
-		if g.active() || len(g.overview(name, begin)) != 0 {
+		if g.active() || len(g.status(name, begin)) != 0 {
 			t.Errorf("it loads after %T", end)
 		}
 		g.heard(executor.WorkerProgress{Service: 3, Phase: "read"}, begin.Add(time.Minute))
-		if got := g.overview(name, begin.Add(time.Minute)); len(got) != 1 || got[0].LoadSeconds != 0 {
+		if got := g.status(name, begin.Add(time.Minute)); len(got) != 1 || got[0].LoadSeconds != 0 {
 			t.Errorf("%+v", got)
 		}
 	}
@@ -65,18 +66,18 @@ func TestLoadingIsShown(t *testing.T) {
 	id := r.joins()
 	r.workers.tell(executor.WorkerProgress{Service: models.ServiceID(id), Phase: "load", Done: 3, Total: 9})
 	r.sync()
-	o, _ := r.backend.Overview()
+	o, _ := r.backend.Status()
 	if len(o.Loading) != 1 || o.Loading[0].Service != "new" || o.Loading[0].Done != 3 || o.Loading[0].Total != 9 {
 		t.Errorf("%+v", o.Loading)
 	}
 	f := &front{backends: []*backend{r.backend, r.backend}}
 	f.Publish(nil)
-	if all, _ := f.Overview(); len(all.Loading) != 2 {
+	if all, _ := f.Status(); len(all.Loading) != 2 {
 		t.Errorf("of two instances: %+v", all.Loading)
 	}
 	r.workers.revive(id, fakeOperators)
 	r.end()
-	if o, _ := r.backend.Overview(); len(o.Loading) != 0 {
+	if o, _ := r.backend.Status(); len(o.Loading) != 0 {
 		t.Errorf("it serves: %+v", o.Loading)
 	}
 	close(r.steps)

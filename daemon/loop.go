@@ -117,6 +117,7 @@ func (l *loop) run() {
 			break
 		}
 		l.decide()
+		l.board.Publish(l.publish)
 		l.rests()
 	}
 }

@@ -4,11 +4,10 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/observe/metrics"
-	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
-	"github.com/overlapd/overlapd/predictor"
 )
 
 // What the loop notes of itself goes into its record, which is plain memory of
@@ -94,38 +93,12 @@ func (l *loop) noteAnswer(a *overlap.Answer) {
 	})
 }
 
-// told is what the loop tells a scrape: copies of what only it may read. Its
-// memory is used again.
-type told struct {
-	at        time.Duration
-	record    *metrics.Record
-	scheduler overlap.Metrics
-	waiting   []overlap.Waiting
-	services  []toldService
-	predictor predictor.Report // without shapes
-}
-
-// toldService is how a service stands, in the order of the directory.
-type toldService struct {
-	service  *query.Service
-	metrics  overlap.ServiceMetrics
-	waiting  overlap.Waiting
-	restarts uint64 // of workers
-}
-
-func newTold(services int) *told {
-	return &told{record: metrics.NewRecord(services)}
-}
-
-func (l *loop) tellTo(t *told) {
-	t.at = l.now()
-	t.scheduler = l.scheduler.Metrics()
-	t.waiting = l.scheduler.Waiting(t.waiting[:0])
-	t.services = t.services[:0]
-	for _, s := range l.Services() {
-		slot := l.slots[s.ID]
-		t.services = append(t.services, toldService{s, l.counted(slot, &t.scheduler), t.waiting[s.ID], slot.startedAgain()})
+// publish returns the status to publish, and leaves a copy of the record beside it.
+func (l *loop) publish() *status.Status {
+	if l.record != nil {
+		r := metrics.NewRecord(len(l.slots))
+		l.record.CopyTo(r)
+		l.recorded.Store(r)
 	}
-	l.record.CopyTo(t.record)
-	t.predictor = l.predictor.Counts()
+	return l.status()
 }

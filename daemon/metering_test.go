@@ -145,7 +145,7 @@ func BenchmarkMetering(b *testing.B) {
 
 // scrapeEvery scrapes until the function that it returns is called.
 func scrapeEvery(t testing.TB, b *backend, pause time.Duration) (end func()) {
-	x := metrics.NewExporter(newScraper(b, "test", "edf").snapshot)
+	x := metrics.NewExporter((&scraper{b, "test", "edf"}).snapshot)
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -222,10 +222,9 @@ func BenchmarkTold(b *testing.B) {
 		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
 			back := startInstant(b, services, nil)
 			back.ask(func(l *loop) {
-				to := newTold(services)
 				b.ReportAllocs()
 				for b.Loop() {
-					l.tellTo(to)
+					l.publish()
 				}
 			})
 		})

@@ -61,15 +61,17 @@ func (e *Endpoint) answerOverview(ctx *fasthttp.RequestCtx) {
 	e.writeJSON(ctx, text)
 }
 
-// overview returns the overview as JSON, or false if the loop does not tell. It
-// is shared: it must not be changed.
-func (e *Endpoint) overview() ([]byte, bool) { return e.shared.get(e.askOverview) }
-
-func (e *Endpoint) askOverview() ([]byte, bool) {
-	o, ok := e.backend.Overview()
-	o.NotStored = e.storage.faults()
-	text, err := json.Marshal(&o)
-	return text, ok && err == nil
+// overview returns the status as JSON, or false if the scheduler goroutine does not
+// publish one.
+func (e *Endpoint) overview() ([]byte, bool) {
+	s, ok := e.backend.Status()
+	if !ok {
+		return nil, false
+	}
+	all := *s
+	all.NotStored = e.storage.faults()
+	text, err := json.Marshal(&all)
+	return text, err == nil
 }
 
 func (e *Endpoint) writeJSON(ctx *fasthttp.RequestCtx, b []byte) {

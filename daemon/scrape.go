@@ -8,20 +8,17 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
 )
-
-// scrapeTimeout is how long a scrape waits for the scheduler goroutine before
-// it tells what it was told last.
-const scrapeTimeout = 100 * time.Millisecond
 
 // scrapers collect what a scrape tells of a daemon, one for each unit.
 type scrapers []*scraper
 
 func newScrapers(units []*unit, version, policy string) (all scrapers) {
 	for _, u := range units {
-		all = append(all, newScraper(u.backend, version, policy))
+		all = append(all, &scraper{u.backend, version, policy})
 	}
 	return all
 }
@@ -35,52 +32,24 @@ func (s scrapers) snapshot() *metrics.Snapshot {
 	return metrics.Join(parts...)
 }
 
-// scraper collects what a unit tells. It is used by one goroutine at a time.
-// At most one question of it waits in the inbox, whatever becomes of the loop.
+// scraper collects what a scrape tells of a unit: its status, and what may be asked
+// for without the scheduler goroutine.
 type scraper struct {
 	*backend
 	version string
 	policy  string
-	last    *told         // by the loop
-	next    *told         // what it is to tell: the loop's to write while it is asked
-	asked   chan struct{} // is sent to once it has told, nil if it is not asked
 }
 
-func newScraper(b *backend, version, policy string) *scraper {
-	n := len(b.Services())
-	return &scraper{backend: b, version: version, policy: policy, last: newTold(n), next: newTold(n)}
-}
-
-// ask lets the loop tell how it stands. If it cannot be asked now, or does not
-// answer in time, what it told last stays.
-func (s *scraper) ask() {
-	if s.asked == nil {
-		asked, to := make(chan struct{}, 1), s.next
-		select {
-		case s.inbox <- message{ask: func(l *loop) { l.tellTo(to); asked <- struct{}{} }}:
-			s.asked = asked
-		default:
-			return
-		}
-	}
-	limit := time.NewTimer(scrapeTimeout)
-	defer limit.Stop()
-	select {
-	case <-s.asked:
-		s.last, s.next, s.asked = s.next, s.last, nil
-	case <-s.done:
-	case <-limit.C:
-	}
-}
-
-// snapshot returns everything that is told of the unit now. It is valid until the
-// next call.
 func (s *scraper) snapshot() *metrics.Snapshot {
-	s.ask()
-	t, now := s.last, s.now()
-	snap := &metrics.Snapshot{Version: s.version, Policy: s.policy, Record: t.record, Age: now - t.at, Scheduler: s.scheduler(now)}
-	for i := range t.services {
-		snap.Services = append(snap.Services, s.service(&t.services[i]))
+	t, _ := s.statusWithin(scrapeTimeout)
+	record := s.recorded.Load()
+	if t == nil || record == nil {
+		t, record = new(status.Status), metrics.NewRecord(0)
+	}
+	now := s.now()
+	snap := &metrics.Snapshot{Version: s.version, Policy: s.policy, Record: record, Age: now - t.At, Scheduler: s.scheduler(t, now)}
+	for i := range t.Services {
+		snap.Services = append(snap.Services, s.service(&t.Services[i], t.At))
 	}
 	if s.gpus != nil {
 		snap.GPUs = s.gpus()
@@ -88,8 +57,8 @@ func (s *scraper) snapshot() *metrics.Snapshot {
 	return snap
 }
 
-func (s *scraper) scheduler(now time.Duration) metrics.Scheduler {
-	m, p := &s.last.scheduler, &s.last.predictor
+func (s *scraper) scheduler(t *status.Status, now time.Duration) metrics.Scheduler {
+	m, p := &t.Scheduler, &t.Prediction
 	of := metrics.Scheduler{
 		Schedulers: 1,
 		Rounds:     m.Rounds, Busy: m.Busy, Made: m.Plans.Made, Kept: m.Plans.Kept, Overturned: m.Plans.Overturned,
@@ -102,22 +71,22 @@ func (s *scraper) scheduler(now time.Duration) metrics.Scheduler {
 	return of
 }
 
-func (s *scraper) service(t *toldService) metrics.Service {
-	sv, m, w := t.service, &t.metrics, t.waiting
+func (s *scraper) service(t *status.Service, at time.Duration) metrics.Service {
+	sv, m := t.Service, t.Counted // a copy, since countsOf empties it
 	counts := sv.Stats.Counts()
 	of := metrics.Service{
 		Name: sv.Name, Slot: int(sv.ID), Ready: sv.Ready(), Target: sv.QoSTarget, QueueLimit: sv.QueueLimit,
-		Queued: m.Queued, Paused: m.Paused, Postponed: w.Postponed,
+		Queued: m.Queued, Paused: m.Paused, Postponed: t.Waiting.Postponed,
 		Accepted: m.Arrived, Finished: m.Finished, Late: m.Late, Cancelled: m.Cancelled,
 		Refused: countsOf(&m.Refused, overlap.ReasonQueueFull, overlap.ReasonDeadlinePassed, overlap.ReasonDraining),
 		Dropped: countsOf(&m.Dropped, overlap.ReasonDeadlinePassed, overlap.ReasonCannotFinish),
 		Failed:  countsOf(&m.Failed, overlap.ReasonWorkerLost, overlap.ReasonModelFailed),
 		Batches: m.Batches, Merged: m.Merged, Retried: m.Retried,
-		Restarts: t.restarts, Requests: requestsOf(&counts),
+		Restarts: t.Restarts, Requests: requestsOf(&counts),
 		Clocks: metrics.Clocks{Spans: counts.Spans.Count, Engine: counts.Spans.Took, Device: counts.Device.Took},
 	}
 	if m.Queued > 0 {
-		of.OldestAge = max(s.last.at-w.Oldest, 0)
+		of.OldestAge = max(at-t.Waiting.Oldest, 0)
 	}
 	if state, err := s.exec.State(sv.ID); err == nil {
 		of.IntermediateBytes, of.InputBytes, of.ResidentBytes = state.IntermediateBytes, state.InputBytes, state.ResidentBytes

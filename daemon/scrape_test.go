@@ -20,7 +20,7 @@ import (
 // scrape returns what a scrape of a backend is answered with, made anew.
 func scrape(t testing.TB, b *backend) string {
 	t.Helper()
-	text, err := metrics.NewExporter(newScraper(b, "test", b.loop.config.Policy).snapshot).Text()
+	text, err := metrics.NewExporter((&scraper{b, "test", b.loop.config.Policy}).snapshot).Text()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestRequestsAddNoSeries(t *testing.T) {
 // leaves one question behind at most.
 func TestScrapeOfAStalledLoop(t *testing.T) {
 	b, f := startLoop(t, 1, nil)
-	s := newScraper(b, "test", "edf")
+	s := &scraper{b, "test", "edf"}
 	c := mustSubmit(t, b, 0)
 	f.await()
 	f.end(models.SpanDone)
@@ -225,7 +225,7 @@ func TestScrapeOfAStalledLoop(t *testing.T) {
 	}
 	close(hold)
 	b.ask(func(*loop) {})
-	if last := s.last.at; s.snapshot().Age < 0 || s.last.at <= last {
+	if last := b.board.Latest().At; s.snapshot().Age < 0 || b.board.Latest().At <= last {
 		t.Error("the loop goes on, and what it tells does not")
 	}
 	f.Close()
@@ -238,15 +238,15 @@ func TestScrapeOfAStalledLoop(t *testing.T) {
 // Nor does a scrape wait for room in the inbox.
 func TestScrapeOfAFullInbox(t *testing.T) {
 	b, _ := startLoop(t, 1, nil)
-	s := newScraper(b, "test", "edf")
+	s := &scraper{b, "test", "edf"}
 	hold, held := make(chan struct{}), make(chan struct{})
 	b.tell(message{ask: func(*loop) { close(held); <-hold }})
 	<-held
 	for range inboxLimit {
 		b.inbox <- message{ask: func(*loop) {}}
 	}
-	if snap := s.snapshot(); s.asked != nil || snap.Scheduler.Inbox != inboxLimit || snap.Scheduler.InboxLimit != inboxLimit {
-		t.Errorf("asked %t, %d messages of %d", s.asked != nil, snap.Scheduler.Inbox, snap.Scheduler.InboxLimit)
+	if snap := s.snapshot(); snap.Scheduler.Inbox != inboxLimit || snap.Scheduler.InboxLimit != inboxLimit {
+		t.Errorf("%d messages of %d", snap.Scheduler.Inbox, snap.Scheduler.InboxLimit)
 	}
 	close(hold)
 }
@@ -287,7 +287,7 @@ func TestScrapesWhileServing(t *testing.T) {
 					return
 				default:
 				}
-				if _, err := metrics.NewExporter(newScraper(d.backend, "test", "overlap").snapshot).Text(); err != nil {
+				if _, err := metrics.NewExporter((&scraper{d.backend, "test", "overlap"}).snapshot).Text(); err != nil {
 					t.Error(err)
 				}
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/statefile"
+	"github.com/overlapd/overlapd/daemon/status"
 )
 
 // fakeLog is a decision log.
@@ -67,7 +68,7 @@ func TestNotStored(t *testing.T) {
 	told := func(metric, fault string) {
 		t.Helper()
 		body, _ := d.get("/overlapd/status")
-		var o Overview
+		var o status.Status
 		if err := json.Unmarshal([]byte(body), &o); err != nil {
 			t.Fatal(err)
 		}

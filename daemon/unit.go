@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/rs/zerolog"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/overlap/journal"
 )
 
@@ -201,44 +201,21 @@ func (f *front) Ready() bool {
 	return !slices.ContainsFunc(f.backends, func(b *backend) bool { return !b.Ready() })
 }
 
-// Overview implements Host: sums over the instances, and each of them.
-func (f *front) Overview() (Overview, bool) {
-	var all Overview
+// Status implements Host.
+func (f *front) Status() (*status.Status, bool) {
+	parts := make([]*status.Status, len(f.backends))
 	for i, b := range f.backends {
-		o, ok := b.Overview()
+		s, ok := b.Status()
 		if !ok {
-			return Overview{}, false
+			return nil, false
 		}
-		if i == 0 {
-			all = o
-			all.Services, all.Loading = nil, slices.Clone(o.Loading)
-			all.Instances = []Overview{o}
-			all.Services = append(all.Services, o.Services...)
-			continue
-		}
-		all.add(&o)
+		parts[i] = s
 	}
-	list := f.Services()
-	order := func(o ServiceOverview) int {
-		return slices.IndexFunc(list, func(s *query.Service) bool { return s.Name == o.Name })
+	var names []string
+	for _, s := range f.Services() {
+		names = append(names, s.Name)
 	}
-	slices.SortFunc(all.Services, func(a, b ServiceOverview) int { return order(a) - order(b) })
-	return all, true
-}
-
-// add takes in what another instance did. The predictor is that of the first.
-func (o *Overview) add(other *Overview) {
-	o.Device = strings.Join([]string{o.Device, other.Device}, "; ")
-	o.UpSeconds = max(o.UpSeconds, other.UpSeconds)
-	o.Rounds += other.Rounds
-	o.BusySeconds += other.BusySeconds
-	o.Plans.Made += other.Plans.Made
-	o.Plans.Kept += other.Plans.Kept
-	o.Plans.Overturned += other.Plans.Overturned
-	o.GPU = append(o.GPU[:len(o.GPU):len(o.GPU)], other.GPU...)
-	o.Services = append(o.Services, other.Services...)
-	o.Loading = append(o.Loading, other.Loading...)
-	o.Instances = append(o.Instances, *other)
+	return status.Join(parts, names), true
 }
 
 // Timelines implements Host.

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/valyala/fasthttp"
 
-	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
+	"github.com/overlapd/overlapd/daemon/status"
 )
 
 func statusCommand() *cobra.Command {
@@ -50,12 +50,12 @@ The same lives at / of the daemon, for a browser, and in overlapd top.`,
 	return cmd
 }
 
-// status is what a daemon says of itself.
-type status struct {
-	Live     bool            `json:"live"`
-	Ready    bool            `json:"ready"`
-	Models   []modelStatus   `json:"models"`
-	Overview daemon.Overview `json:"overview"`
+// answers are what a daemon says of itself.
+type answers struct {
+	Live     bool          `json:"live"`
+	Ready    bool          `json:"ready"`
+	Models   []modelStatus `json:"models"`
+	Overview status.Status `json:"overview"`
 
 	Recent []timeline.Service `json:"recent"` // of the last queries of each service
 }
@@ -86,7 +86,7 @@ func (t total) mean() time.Duration {
 }
 
 // askStatus asks a daemon.
-func askStatus(t *target) (s status, err error) {
+func askStatus(t *target) (s answers, err error) {
 	get := func(path string) (int, []byte, error) { return t.get(path, "") }
 	code, _, err := get("/v2/health/live")
 	if err != nil {
@@ -118,7 +118,7 @@ func askStatus(t *target) (s status, err error) {
 	return s, err
 }
 
-func (s status) writeText(w io.Writer) error {
+func (s answers) writeText(w io.Writer) error {
 	fmt.Fprintf(w, "live: %t  ready: %t\ndevice: %s", s.Live, s.Ready, s.Overview.Device)
 	if s.Overview.Emulated {
 		fmt.Fprint(w, ": nothing is computed")
@@ -145,7 +145,7 @@ func (s status) writeText(w io.Writer) error {
 }
 
 // writeOverview prints what was decided and how well it was predicted.
-func writeOverview(w io.Writer, o *daemon.Overview) error {
+func writeOverview(w io.Writer, o *status.Status) error {
 	p := &o.Predictor
 	fmt.Fprintf(w, "\npolicy %s: %d rounds, %d of them chosen ahead\npredictor %s: %s\n",
 		o.Policy, o.Rounds, o.Plans.Kept, p.Phase, firstOf(p.Reason, "not all services are ready"))

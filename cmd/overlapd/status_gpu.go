@@ -5,12 +5,13 @@ import (
 	"io"
 	"strings"
 
-	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/daemon/status"
 )
 
 // writeGPUs prints the parts of a GPU that services run on, and why services
 // were given up.
-func writeGPUs(w io.Writer, o *daemon.Overview) {
+func writeGPUs(w io.Writer, o *status.Status) {
 	for i := range o.GPU {
 		fmt.Fprintf(w, "\n%s\n", gpuText(&o.GPU[i]))
 	}
@@ -25,7 +26,7 @@ func writeGPUs(w io.Writer, o *daemon.Overview) {
 }
 
 // gpuText says how a part stands, as far as it tells.
-func gpuText(g *daemon.GPUOverview) string {
+func gpuText(g *gpu.Status) string {
 	parts := []string{fmt.Sprintf("%s (%s): %s", g.Device, g.UUID, strings.Join(g.Services, ", "))}
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	if m := g.MPS; m != nil {

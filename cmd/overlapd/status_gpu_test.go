@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/status"
 )
 
 func TestWriteGPUs(t *testing.T) {
@@ -23,7 +23,7 @@ func TestWriteGPUs(t *testing.T) {
 			"services": [{"name": "a", "fault": "no MPS"}, {"name": "b"}]}`,
 			"\nH (GPU-1): a; MPS given up, started 6 times; it died; no readings: the GPU is lost\n\na is given up: no MPS\n"},
 	} {
-		var o daemon.Overview
+		var o status.Status
 		if err := json.Unmarshal([]byte(tt.overview), &o); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

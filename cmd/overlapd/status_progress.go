@@ -6,18 +6,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/status"
 )
 
 // writeLoading prints which workers load their models, and how far they are.
-func writeLoading(w io.Writer, list []daemon.LoadingOverview) {
+func writeLoading(w io.Writer, list []status.Loading) {
 	for i := range list {
 		fmt.Fprintf(w, "\n%s\n", loadingText(&list[i]))
 	}
 }
 
 // loadingText describes how far a worker is that loads.
-func loadingText(l *daemon.LoadingOverview) string {
+func loadingText(l *status.Loading) string {
 	steps := ""
 	if l.Total > 0 {
 		steps = fmt.Sprintf(", %d of %d steps done", l.Done, l.Total)
@@ -26,7 +26,7 @@ func loadingText(l *daemon.LoadingOverview) string {
 }
 
 // measuredText says how far measuring is, and when it ends.
-func measuredText(m *daemon.ProgressOverview) string {
+func measuredText(m *status.Progress) string {
 	text := fmt.Sprintf("measured %d of %d", m.Done, m.Total)
 	if m.LeftSeconds > 0 {
 		text += fmt.Sprintf(", about %s left", brief(m.LeftSeconds))

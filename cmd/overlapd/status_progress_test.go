@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/status"
 )
 
 func TestBrief(t *testing.T) {
@@ -20,7 +20,7 @@ func TestBrief(t *testing.T) {
 }
 
 func TestMeasuredText(t *testing.T) {
-	for want, m := range map[string]daemon.ProgressOverview{
+	for want, m := range map[string]status.Progress{
 		"measured 0 of 20": {Total: 20},
 		"measured 3 of 20, about 45s left; what is not measured after 2m is left out": {Done: 3, Total: 20, LeftSeconds: 45.2, LimitSeconds: 120},
 	} {
@@ -32,7 +32,7 @@ func TestMeasuredText(t *testing.T) {
 
 func TestWriteLoading(t *testing.T) {
 	var b strings.Builder
-	writeLoading(&b, []daemon.LoadingOverview{
+	writeLoading(&b, []status.Loading{
 		{Service: "bert", Phase: "load", Done: 41, Total: 353, LoadSeconds: 60},
 		{Service: "new", Phase: "read", LoadSeconds: 2},
 	})
@@ -44,7 +44,7 @@ func TestWriteLoading(t *testing.T) {
 
 // What the predictor does not know is said with what to do.
 func TestWriteOverviewOfUnknownServices(t *testing.T) {
-	o := &daemon.Overview{Policy: "overlap", Predictor: daemon.PredictorOverview{
+	o := &status.Status{Policy: "overlap", Predictor: status.Predictor{
 		Phase: "serving", Reason: "trained; it does not know bert", UnknownServices: []string{"bert"}, Remedy: "restart overlapd",
 	}}
 	var b strings.Builder

@@ -75,7 +75,7 @@ shows more: a click on a group there tells why it was chosen.`,
 
 // seen is how a daemon stands.
 type seen struct {
-	Status   status        `json:"status"`
+	Status   answers       `json:"status"`
 	Timeline timeline.Page `json:"timeline"`
 }
 

@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
+	"github.com/overlapd/overlapd/daemon/status"
 )
 
 // viewOf is a view of so many services that have run rounds of 3 ms each.
@@ -26,7 +26,7 @@ func viewOf(services, rounds int) *view {
 	v.now.Status.Ready, v.now.Status.Overview.Device = true, "a device"
 	for i := range services {
 		name := fmt.Sprintf("service-%d", i)
-		v.now.Status.Overview.Services = append(v.now.Status.Overview.Services, daemon.ServiceOverview{Name: name, Ready: true, Finished: 20})
+		v.now.Status.Overview.Services = append(v.now.Status.Overview.Services, status.Service{Name: name, Ready: true, Finished: 20})
 		v.now.Timeline.Services = append(v.now.Timeline.Services, timeline.Service{
 			Name: name, Target: 50 * time.Millisecond, Recent: timeline.Recent{Ended: 10, P50: 9 * time.Millisecond, P99: time.Duration(30+15*i) * time.Millisecond, Missed: i},
 		})

@@ -8,8 +8,8 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
+	"github.com/overlapd/overlapd/daemon/status"
 )
 
 const (
@@ -202,13 +202,13 @@ func (v *view) service(i, names int, columns []*column) string {
 }
 
 // serviceNamed returns the counters of a service, none if it is not there.
-func serviceNamed(s *status, name string) daemon.ServiceOverview {
+func serviceNamed(s *answers, name string) status.Service {
 	for i := range s.Overview.Services {
 		if s.Overview.Services[i].Name == name {
 			return s.Overview.Services[i]
 		}
 	}
-	return daemon.ServiceOverview{}
+	return status.Service{}
 }
 
 // mood is the colour of a service's line: red if its p99 is over its target.

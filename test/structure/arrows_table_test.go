@@ -238,8 +238,13 @@ var arrows = []arrow{
 		tests: []string{"daemon/statefile"},
 	},
 	{
+		pkg: "daemon/status",
+		may: []string{"daemon/gpu", "daemon/query", "overlap", "predictor"},
+		why: "it is how a daemon stands, written by one goroutine and read by all others; it knows neither the one nor the others",
+	},
+	{
 		pkg:   "daemon",
-		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/access", "daemon/config", "daemon/gpu", "daemon/learning", "daemon/observe/dashboard", "daemon/observe/metrics", "daemon/observe/timeline", "daemon/observe/tracing", "daemon/observe/tracing/otlp", "daemon/query", "daemon/rpc", "daemon/statefile", "device", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments/wire", "training"},
+		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/access", "daemon/config", "daemon/gpu", "daemon/learning", "daemon/observe/dashboard", "daemon/observe/metrics", "daemon/observe/timeline", "daemon/observe/tracing", "daemon/observe/tracing/otlp", "daemon/query", "daemon/rpc", "daemon/statefile", "daemon/status", "device", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments/wire", "training"},
 		why:   "ONNX Runtime stays out of the daemon's process: a model that crashes it must end a worker, not the daemon",
 		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca", "daemon/rpc/inference", "daemon/observe/tracing/collector", "ort", "segments", "segments/worker"},
 	},
@@ -272,13 +277,8 @@ var arrows = []arrow{
 		why: "it puts simulated runs beside published ones; what is measured and decided stays where it is",
 	},
 	{
-		pkg: "cmd/overlapd",
-		may: []string{
-			"cmd/overlapd/reproduce", "device", "executor/emulated", "sim", "sim/bound",
-			"cmd/overlapd/cutcost", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "cuda/mig", "daemon", "daemon/admin", "daemon/config", "daemon/gpu", "daemon/statefile", "executor", "executor/child", "intake",
-			"models", "models/zoo", "ort", "overlap", "overlap/journal", "predictor", "segments", "segments/worker", "training",
-			"daemon/access", "training/advice", "training/fit", "daemon/observe/timeline", "perfetto",
-		},
+		pkg:   "cmd/overlapd",
+		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "cmd/overlapd/reproduce", "cuda/mig", "daemon", "daemon/access", "daemon/admin", "daemon/config", "daemon/gpu", "daemon/observe/timeline", "daemon/statefile", "daemon/status", "device", "executor", "executor/child", "executor/emulated", "intake", "models", "models/zoo", "ort", "overlap", "overlap/journal", "perfetto", "predictor", "segments", "segments/worker", "sim", "sim/bound", "training", "training/advice", "training/fit"},
 		why:   "it wires everything; being a main package, nothing imports it",
 		tests: []string{"daemon/access/fakeca"},
 	},

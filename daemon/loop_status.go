@@ -1,0 +1,133 @@
+package daemon
+
+import (
+	"time"
+
+	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/daemon/status"
+	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/predictor"
+)
+
+// Limits on waiting for a status.
+const (
+	statusTimeout = 2 * time.Second        // of one who is to be answered
+	scrapeTimeout = 100 * time.Millisecond // of a scrape, which is told what was published last
+)
+
+// Status implements Host.
+func (b *backend) Status() (*status.Status, bool) { return b.statusWithin(statusTimeout) }
+
+// statusWithin returns the status of now, or, if the scheduler goroutine does not
+// publish one in time, the last one and false. That is nil if there was none.
+func (b *backend) statusWithin(limit time.Duration) (s *status.Status, fresh bool) {
+	published, first := b.board.Want()
+	if first {
+		select {
+		case b.inbox <- message{}: // a goroutine that sleeps does not look at the board
+		default: // it is awake
+		}
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-published:
+		return b.board.Latest(), true
+	case <-b.done:
+	case <-timer.C:
+	}
+	return b.board.Latest(), false
+}
+
+// status returns how the instance stands.
+func (l *loop) status() *status.Status {
+	now := l.now()
+	m := l.scheduler.Metrics()
+	waiting := l.scheduler.Waiting(nil)
+	o := &status.Status{
+		Policy: l.config.Policy, Device: l.device, Emulated: l.emulation != nil, UpSeconds: now.Seconds(),
+		Rounds: m.Rounds, BusySeconds: m.Busy.Seconds(),
+		Plans:   status.Plans{Made: m.Plans.Made, Kept: m.Plans.Kept, Overturned: m.Plans.Overturned},
+		Loading: l.loading.status(l.name, time.Now()),
+		At:      now, Scheduler: m, Prediction: l.predictor.Report(),
+	}
+	o.Predictor = l.predictorStatus(&o.Prediction)
+	for _, s := range l.Services() {
+		slot := l.slots[s.ID]
+		o.Services = append(o.Services, slot.status(l.counted(slot, &m), waiting[s.ID]))
+	}
+	if l.part != nil {
+		part := l.part.Status()
+		part.Services = nil
+		for _, s := range l.Services() {
+			part.Services = append(part.Services, s.Name)
+		}
+		o.GPU = []gpu.Status{part}
+	}
+	return o
+}
+
+func (s *slot) status(m overlap.ServiceMetrics, waiting overlap.Waiting) status.Service {
+	counts := s.service.Stats.Counts()
+	o := status.Service{
+		Name: s.config.Name, Ready: s.service.Ready(), BestEffort: s.config.BestEffort, TargetMS: float64(s.config.Target) / 1e6,
+		Queued: m.Queued, Paused: m.Paused, Arrived: m.Arrived, Refused: byReason(m.Refused),
+		Finished: m.Finished, Late: m.Late, Dropped: byReason(m.Dropped), Failed: byReason(m.Failed), Cancelled: m.Cancelled,
+		Batches: m.Batches, Merged: m.Merged, Retried: m.Retried,
+		EngineSeconds: counts.Spans.Took.Seconds(), DeviceSeconds: counts.Device.Took.Seconds(),
+		Service: s.service, Counted: m, Waiting: waiting, Restarts: s.startedAgain(),
+	}
+	o.Cut = cutStatus(s.worker.info)
+	if w := &s.worker; w.givenUp && w.fault != nil {
+		o.Fault = w.fault.Error()
+	}
+	return o
+}
+
+func byReason(counts [overlap.ReasonCount]uint64) map[string]uint64 {
+	named := map[string]uint64{}
+	for r, n := range counts {
+		if n > 0 {
+			named[overlap.Reason(r).String()] = n
+		}
+	}
+	return named
+}
+
+func (l *loop) predictorStatus(r *predictor.Report) status.Predictor {
+	p := l.learning.Report()
+	o := status.Predictor{
+		Phase: p.Phase.String(), Reason: p.Reason, UnknownServices: p.Unknown, Remedy: p.Remedy, Unknown: r.Unknown,
+		Answers: map[string]uint64{}, Fallbacks: map[string]uint64{}, Shapes: []status.Shape{},
+	}
+	if f := p.File; f != nil {
+		o.File = &status.File{Created: f.Created, Recipe: f.Recipe, Rows: f.Rows, MAPE: f.Test.MAPE}
+	}
+	if now := &p.Progress; p.Measuring {
+		o.Measuring = &status.Progress{Done: now.Done, Total: now.Total, LeftSeconds: now.Left.Seconds(), LimitSeconds: p.Limit.Seconds()}
+	}
+	for source, n := range r.Answers {
+		o.Answers[predictor.Source(source).String()] = n
+	}
+	for reason, n := range r.Fallbacks {
+		if n > 0 && predictor.Fallback(reason) != predictor.FallbackNone {
+			o.Fallbacks[predictor.Fallback(reason).String()] = n
+		}
+	}
+	for i := range r.Shapes {
+		o.Shapes = append(o.Shapes, l.shapeStatus(&r.Shapes[i]))
+	}
+	return o
+}
+
+func (l *loop) shapeStatus(s *predictor.ShapeReport) status.Shape {
+	q := &s.Quantiles
+	o := status.Shape{
+		Source: s.Source.String(), Services: []string{}, Runs: s.Runs, Window: s.Window, RawMAPE: s.RawMAPE, MAPE: s.MAPE,
+		P01: q.P01, P50: q.P50, P90: q.P90, P99: q.P99, Bound: s.Bound,
+	}
+	for _, id := range s.Services {
+		o.Services = append(o.Services, l.name(id))
+	}
+	return o
+}

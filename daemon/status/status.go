@@ -1,0 +1,180 @@
+// Package status is how a daemon stands, as the scheduler goroutine publishes it and
+// everybody else reads it: the endpoint as JSON, metrics, the commands status and
+// top. A [Board] is where it hangs.
+package status
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/predictor"
+)
+
+// Status is what a scheduler and its predictor have done since the daemon started,
+// and how they stand at one moment. Its JSON is the answer to /overlapd/status.
+// Once it is published nobody changes it.
+type Status struct {
+	Policy      string       `json:"policy"`
+	Device      string       `json:"device"`
+	Emulated    bool         `json:"emulated,omitempty"` // nothing is computed
+	UpSeconds   float64      `json:"up_seconds"`
+	Rounds      uint64       `json:"rounds"`
+	BusySeconds float64      `json:"busy_seconds"` // that the rounds took together
+	Plans       Plans        `json:"plans"`
+	Predictor   Predictor    `json:"predictor"`
+	Services    []Service    `json:"services"`
+	Loading     []Loading    `json:"loading,omitempty"`   // workers that load their models, those of services that are not served yet among them
+	GPU         []gpu.Status `json:"gpu,omitempty"`       // each part that services run on, none on another device
+	Instances   []Status     `json:"instances,omitempty"` // of each part, if there are several; the rest is their sum
+
+	NotStored []string `json:"not_stored,omitempty"` // what cannot be written to the state folder now, and why
+
+	// What metrics tell besides.
+	At         time.Duration    `json:"-"` // since the daemon started
+	Scheduler  overlap.Metrics  `json:"-"`
+	Prediction predictor.Report `json:"-"`
+}
+
+// Plans counts the rounds that were chosen ahead.
+type Plans struct {
+	Made       uint64 `json:"made"`
+	Kept       uint64 `json:"kept"`
+	Overturned uint64 `json:"overturned"`
+}
+
+// Predictor is where the predictions of groups come from and how good
+// they are.
+type Predictor struct {
+	Phase           string            `json:"phase"`
+	Reason          string            `json:"reason"`
+	UnknownServices []string          `json:"unknown_services,omitempty"` // services whose models it does not know: nothing is overlapped with them on a guess
+	Remedy          string            `json:"remedy,omitempty"`           // how to have it know them
+	File            *File             `json:"file,omitempty"`
+	Measuring       *Progress         `json:"measuring,omitempty"`
+	Answers         map[string]uint64 `json:"answers"`   // estimates given, by source
+	Unknown         uint64            `json:"unknown"`   // groups for which none could be given
+	Fallbacks       map[string]uint64 `json:"fallbacks"` // groups that the network did not answer for, by reason
+	Shapes          []Shape           `json:"shapes"`
+}
+
+// File is the predictor in use.
+type File struct {
+	Created time.Time `json:"created"`
+	Recipe  string    `json:"recipe"`
+	Rows    int       `json:"rows"`
+	MAPE    float64   `json:"mape_test"` // percent
+}
+
+// Progress is how far measuring is.
+type Progress struct {
+	Done        int     `json:"done"`
+	Total       int     `json:"total"`
+	LeftSeconds float64 `json:"left_seconds"` // 0 if that is not known
+
+	LimitSeconds float64 `json:"limit_seconds"` // on all measuring, 0 for none
+}
+
+// Shape is how well the groups of some services are predicted.
+type Shape struct {
+	Source   string   `json:"source"`
+	Services []string `json:"services"` // none for all groups that have no window of their own
+	Runs     uint64   `json:"runs"`
+	Window   int      `json:"window"` // the latest runs, which all below is about
+	RawMAPE  float64  `json:"raw_mape"`
+	MAPE     float64  `json:"mape"` // percent, of the estimates that were given
+	P01      float64  `json:"p01"`  // of measured/predicted
+	P50      float64  `json:"p50"`
+	P90      float64  `json:"p90"`
+	P99      float64  `json:"p99"`
+	Bound    float64  `json:"bound"` // what a prediction is multiplied with before it is compared with a deadline
+}
+
+// Service counts what became of a service's queries.
+type Service struct {
+	Name       string            `json:"name"`
+	Ready      bool              `json:"ready"`
+	Fault      string            `json:"fault,omitempty"` // why it was given up
+	BestEffort bool              `json:"best_effort"`
+	TargetMS   float64           `json:"target_ms"`
+	Queued     int               `json:"queued"` // queries, now
+	Paused     int               `json:"paused"` // batches, now
+	Arrived    uint64            `json:"arrived"`
+	Refused    map[string]uint64 `json:"refused"` // by reason
+	Finished   uint64            `json:"finished"`
+	Late       uint64            `json:"late"` // of the finished
+	Dropped    map[string]uint64 `json:"dropped"`
+	Failed     map[string]uint64 `json:"failed"`
+	Cancelled  uint64            `json:"cancelled"`
+	Batches    uint64            `json:"batches"`
+	Merged     uint64            `json:"merged"` // queries that started in a batch with others
+	Retried    uint64            `json:"retried"`
+
+	Cut *Cut `json:"cut,omitempty"` // nil if the configuration says it
+
+	EngineSeconds float64 `json:"engine_seconds"`           // that its spans were in the engine, by the host's clock
+	DeviceSeconds float64 `json:"device_seconds,omitempty"` // that the device took for them by its own clock, 0 if it has none
+
+	// What metrics tell besides.
+	Service  *query.Service         `json:"-"`
+	Counted  overlap.ServiceMetrics `json:"-"`
+	Waiting  overlap.Waiting        `json:"-"`
+	Restarts uint64                 `json:"-"` // of its workers
+}
+
+// Loading is a worker that loads its model.
+type Loading struct {
+	Service     string  `json:"service"`
+	Phase       string  `json:"phase"` // in the worker's words
+	Done        int64   `json:"done"`  // steps of Total
+	Total       int64   `json:"total"` // 0 if that is not known
+	LoadSeconds float64 `json:"load_seconds"`
+}
+
+// Cut is into how many operators a model was chosen to be cut, and why.
+type Cut struct {
+	Operators int       `json:"operators"`
+	Reason    string    `json:"reason"`
+	Costs     []CutCost `json:"costs"` // that were measured, none if nothing could be
+}
+
+// CutCost is what a cut costs with one batch.
+type CutCost struct {
+	Operators int     `json:"operators"`
+	Batch     int     `json:"batch"`
+	WholeMS   float64 `json:"whole_ms"`
+	CutMS     float64 `json:"cut_ms"`
+	Percent   float64 `json:"cost_percent"`
+}
+
+// Join returns what the instances of a divided GPU do as one: sums over them, and
+// each of them. The services come in the order of their names, and the predictor is
+// that of the first.
+func Join(instances []*Status, names []string) *Status {
+	all := *instances[0]
+	all.Services, all.Loading, all.GPU, all.Instances = nil, nil, nil, nil
+	var devices []string
+	for i, s := range instances {
+		devices = append(devices, s.Device)
+		all.UpSeconds = max(all.UpSeconds, s.UpSeconds)
+		if i > 0 {
+			all.Rounds += s.Rounds
+			all.BusySeconds += s.BusySeconds
+			all.Plans.Made += s.Plans.Made
+			all.Plans.Kept += s.Plans.Kept
+			all.Plans.Overturned += s.Plans.Overturned
+		}
+		all.GPU = append(all.GPU, s.GPU...)
+		all.Services = append(all.Services, s.Services...)
+		all.Loading = append(all.Loading, s.Loading...)
+		all.Instances = append(all.Instances, *s)
+	}
+	all.Device = strings.Join(devices, "; ")
+	slices.SortStableFunc(all.Services, func(a, b Service) int {
+		return slices.Index(names, a.Name) - slices.Index(names, b.Name)
+	})
+	return &all
+}
