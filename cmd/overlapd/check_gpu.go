@@ -9,9 +9,7 @@ import (
 
 	"github.com/overlapd/overlapd/cmd/overlapd/cutcost"
 	"github.com/overlapd/overlapd/cmd/overlapd/hostcheck"
-	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/ort"
 )
 
@@ -30,34 +28,12 @@ const (
 
 // lookAtGPUs finds out what this host's GPUs can do for a configuration.
 func lookAtGPUs(ctx context.Context, c config.Config, lib *ort.Library) hostcheck.Report {
-	return hostcheck.Look(ctx, optionsOfCheck(c, lib))
-}
-
-// optionsOfCheck says what is looked for, and through what.
-func optionsOfCheck(c config.Config, lib *ort.Library) hostcheck.Options {
-	o := hostcheck.Options{
-		Wanted: wantedOfGPU(c), Try: tryGPU, User: os.Geteuid(), MPSProgram: c.MPS.Program,
-		OwnMPSDir:   func(uuid string) string { return gpu.MPSDirOf(c.MPS.Dir, uuid) },
-		LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")),
-	}
+	o := hostcheck.Options{Config: c, LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), User: os.Geteuid(), Try: tryGPU}
 	if lib != nil {
-		o.Runtime = hostcheck.Runtime{Path: lib.Path(), Pinned: ort.PinnedVersion}
-		o.Runtime.Providers, _ = lib.Providers() // none is as good as no CUDA
+		o.RuntimePath = lib.Path()
+		o.Providers, _ = lib.Providers() // none is as good as no CUDA
 	}
-	return o
-}
-
-// wantedOfGPU returns what a configuration asks for.
-func wantedOfGPU(c config.Config) hostcheck.Wanted {
-	w := hostcheck.Wanted{
-		CUDA: c.Device == cutcost.CUDA, GPU: c.GPU, Services: len(c.Services),
-		MPS: c.MPS.Mode, MPSDir: c.MPS.Dir,
-		MIGOwner: c.MIG.Owner, Record: filepath.Join(c.StateDir, gpu.RecordName),
-	}
-	for _, i := range c.MIG.Instances {
-		w.MIG = append(w.MIG, mig.Want{Profile: i.Profile, Services: i.Services})
-	}
-	return w
+	return hostcheck.Look(ctx, o)
 }
 
 // mayUseGPU reports whether a GPU would be used: with "auto", if there is one.

@@ -1,11 +1,14 @@
 package mps
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // checkWay refuses a directory that another user could put one of his own in the
@@ -62,6 +65,35 @@ func checkExisting(path string) error {
 	if self := os.Geteuid(); ok && stat.Uid != 0 && int(stat.Uid) != self && stat.Uid != unmapped {
 		return fmt.Errorf("%w: %s belongs to user %d, and to neither %d nor root: have root or this user run MPS, or set mode = \"own\" in [mps]",
 			ErrDirectory, path, stat.Uid, self)
+	}
+	return nil
+}
+
+// CheckDirectory returns, without making it, why a directory cannot be that of a
+// control daemon of ours: its sockets would have too long a path, somebody else could
+// put one there, or this user cannot make it.
+func CheckDirectory(path string) error {
+	if err := checkLength(path); err != nil {
+		return fmt.Errorf("%w: %w", ErrDirectory, err)
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return errors.Join(checkOwner(path), checkWay(path))
+	}
+	above := filepath.Dir(path)
+	for _, err := os.Lstat(above); errors.Is(err, fs.ErrNotExist); _, err = os.Lstat(above) {
+		above = filepath.Dir(above)
+	}
+	if err := unix.Faccessat(unix.AT_FDCWD, above, unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
+		return fmt.Errorf("%w: it cannot be made in %s: %w", ErrDirectory, above, err)
+	}
+	return errors.Join(checkAbove(above, path), checkWay(above))
+}
+
+// checkLength refuses a directory whose sockets the system could not bind.
+func checkLength(path string) error {
+	if socket := filepath.Join(path, pipeName, longestSocket); len(socket) > socketLimit {
+		return fmt.Errorf("the socket %s has a path of %d bytes, the system's limit is %d: use a directory whose path is %d bytes shorter",
+			socket, len(socket), socketLimit, len(socket)-socketLimit)
 	}
 	return nil
 }

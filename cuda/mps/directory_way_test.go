@@ -84,3 +84,29 @@ func TestExistingOfAStranger(t *testing.T) {
 		}
 	}
 }
+
+// TestCheckDirectory: a directory is judged before anybody makes it, and is not made.
+func TestCheckDirectory(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Mkdir(filepath.Join(dir, "all"), 0o700), os.Chmod(filepath.Join(dir, "all"), 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		dir:                            "",
+		filepath.Join(dir, "a", "b"):   "",
+		filepath.Join(file, "a"):       "cannot be made in",
+		file:                           "not a directory",
+		filepath.Join(dir, "all"):      "others may write",
+		filepath.Join(dir, "all", "a"): "everybody may rename",
+		"/" + strings.Repeat("x", 90):  "bytes shorter",
+	} {
+		err := CheckDirectory(path)
+		if (err == nil) != (want == "") || err != nil && (!errors.Is(err, ErrDirectory) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got %v, want %q", path, err, want)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "a")); err == nil {
+		t.Error("it was made")
+	}
+}

@@ -112,9 +112,8 @@ func (o Options) validateOwn() error {
 	if o.Device == "" {
 		faults = append(faults, errors.New("no device: name the UUID of the GPU or MIG instance that the daemon serves"))
 	}
-	if path := filepath.Join(o.Directory, pipeName, longestSocket); len(path) > socketLimit {
-		faults = append(faults, fmt.Errorf("the socket %s has a path of %d bytes, the system's limit is %d: use a directory whose path is %d bytes shorter",
-			path, len(path), socketLimit, len(path)-socketLimit))
+	if err := checkLength(o.Directory); err != nil {
+		faults = append(faults, err)
 	}
 	return join(ErrOptions, faults)
 }

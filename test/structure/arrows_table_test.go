@@ -267,7 +267,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "cmd/overlapd/hostcheck",
-		may:   []string{"cuda", "cuda/mig", "cuda/mps"},
+		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/config", "daemon/gpu", "ort"},
 		why:   "it looks at a host and not at models: who runs one to see is a function that it is given",
 		tests: []string{"cuda/fake", "cuda/mps/fakemps"},
 	},

@@ -14,48 +14,32 @@ import (
 
 	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/cuda/mig"
+	"github.com/overlapd/overlapd/cuda/mps"
+	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/gpu"
 )
-
-// Ways of using MPS.
-const (
-	MPSOwn      = "own"
-	MPSExisting = "existing"
-	MPSOff      = "off"
-)
-
-// Wanted is what a configuration asks for.
-type Wanted struct {
-	CUDA     bool   // a GPU is a must
-	GPU      string // which, "" for the first
-	Services int
-	MPS      string // MPSOwn, MPSExisting or MPSOff
-	MPSDir   string // of MPSExisting, "" for where programs look by themselves
-	MIGOwner bool
-	MIG      []mig.Want
-	Record   string // file of the instances that the daemon made, "" for none
-}
-
-// Runtime is the ONNX Runtime that was found.
-type Runtime struct {
-	Path      string
-	Pinned    string   // the version that is to be installed
-	Providers []string // that it was built with
-}
 
 // Options are what is looked for, and through what.
 type Options struct {
-	Wanted
-	Runtime     Runtime
-	LibraryPath []string                                    // folders of LD_LIBRARY_PATH
-	MPSProgram  string                                      // "" looks in PATH
-	OwnMPSDir   func(gpu string) string                     // where a control daemon of ours would live, by the UUID of what it serves; nil leaves it out
-	Open        func() (*cuda.Host, error)                  // nil opens NVML
-	Root        string                                      // of the file tree, "" for the host's
-	Access      func(path string) error                     // may this user read and write it; nil asks the kernel
-	Needs       func(path string) ([]string, error)         // libraries that a library is linked with; nil reads the file
-	Try         func(ctx context.Context, gpu string) error // runs a small model on the GPU in another process; nil leaves it out
+	Config      config.Config
+	RuntimePath string   // of the ONNX Runtime that was found, "" for none
+	Providers   []string // that it was built with
+	LibraryPath []string // folders of LD_LIBRARY_PATH
 	User        int
+
+	// Try runs a small model on a GPU in another process; nil leaves it out.
+	Try func(ctx context.Context, gpu string) error
+
+	// What tests replace: NVML, the root of the file tree, whether the user may read
+	// and write a file, and the libraries that a library is linked with.
+	Open   func() (*cuda.Host, error)
+	Root   string
+	Access func(path string) error
+	Needs  func(path string) ([]string, error)
 }
+
+// wantsGPU reports whether a GPU is a must.
+func (o *Options) wantsGPU() bool { return o.Config.Device == "cuda" }
 
 // looking is one run of Look.
 type looking struct {
@@ -68,7 +52,7 @@ type looking struct {
 func Look(ctx context.Context, o Options) Report {
 	l := &looking{Options: o}
 	l.look(ctx)
-	if l.Facts != nil && l.Err() != nil && !l.CUDA {
+	if l.Facts != nil && l.Err() != nil && !l.wantsGPU() {
 		l.add("auto-cpu")
 	}
 	return l.Report
@@ -136,7 +120,7 @@ func (l *looking) explain(err error) {
 
 // none says that there is no GPU.
 func (l *looking) none(why string) {
-	if l.CUDA {
+	if l.wantsGPU() {
 		l.add("gpu-wanted", "why", why)
 		return
 	}
@@ -158,7 +142,7 @@ func (l *looking) onPCI() (found []string) {
 
 // findTarget looks up what the configuration names.
 func (l *looking) findTarget() bool {
-	name := l.GPU
+	name := l.Config.GPU
 	if name == "" {
 		name = fmt.Sprint(l.Facts.Devices[0].Index)
 	}
@@ -207,4 +191,260 @@ func words(list []string) string {
 		return "none"
 	}
 	return strings.Join(slices.Compact(list), ", ")
+}
+
+// lookAtFiles checks that the user may open what CUDA opens.
+func (l *looking) lookAtFiles() {
+	user := fmt.Sprint(l.User)
+	for _, path := range []string{"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia" + l.minor()} {
+		there, err := l.may(path)
+		switch {
+		case !there:
+			l.add("device-file-missing", "path", path)
+		case err != nil:
+			l.add("device-file-denied", "path", path, "user", user, "why", err.Error())
+		}
+	}
+	if l.target.Instance == nil {
+		return
+	}
+	for _, access := range []string{
+		fmt.Sprintf("/proc/driver/nvidia/capabilities/gpu%s/mig/gi%d/access", l.minor(), l.target.Instance.ID),
+		fmt.Sprintf("/proc/driver/nvidia/capabilities/gpu%s/mig/gi%d/ci%d/access", l.minor(), l.target.Instance.ID, l.target.Compute.ID),
+	} {
+		path, ok := l.capability(access)
+		if !ok {
+			continue // drivers that are told to use other ways do not have it
+		}
+		there, err := l.mayRead(path)
+		switch {
+		case !there:
+			l.add("caps-missing", "path", path, "uuid", l.UUID, "access", access)
+		case err != nil:
+			l.add("caps-denied", "path", path, "uuid", l.UUID, "user", user, "why", err.Error())
+		}
+	}
+}
+
+// minor returns the number in the name of the GPU's device file, which is not
+// always the index: the driver's own list says.
+func (l *looking) minor() string {
+	address := strings.ToLower(strings.TrimPrefix(l.target.Device.PCI, "0000"))
+	info, _ := os.ReadFile(l.path("/proc/driver/nvidia/gpus/" + address + "/information")) // without it, the index
+	for line := range strings.Lines(string(info)) {
+		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "Device Minor" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return fmt.Sprint(l.target.Device.Index)
+}
+
+// capability returns the device file that a capability of the driver stands for.
+func (l *looking) capability(access string) (string, bool) {
+	text, err := os.ReadFile(l.path(access))
+	if err != nil {
+		return "", false
+	}
+	for line := range strings.Lines(string(text)) {
+		if number, ok := strings.CutPrefix(line, "DeviceFileMinor:"); ok {
+			return "/dev/nvidia-caps/nvidia-cap" + strings.TrimSpace(number), true
+		}
+	}
+	return "", false
+}
+
+// mayRead is may for files that are only read.
+func (l *looking) mayRead(p string) (there bool, err error) {
+	f, err := os.Open(l.path(p))
+	switch {
+	case os.IsNotExist(err):
+		return false, nil
+	case err != nil:
+		return true, err
+	}
+	return true, f.Close()
+}
+
+// lookAtDevice tells of modes that hinder, and of what else uses the GPU.
+func (l *looking) lookAtDevice() {
+	d := l.target.Device
+	name, index := fmt.Sprintf("GPU %d", d.Index), fmt.Sprint(d.Index)
+	l.lookAtMode(d.ComputeMode.Value, name, index, d.MIG.Enabled)
+	if d.Persistence.Known && !d.Persistence.Value {
+		l.add("persistence", "gpu", name, "index", index)
+	}
+	if ecc := d.ECC; ecc.Known {
+		if !ecc.Value.Enabled {
+			l.add("ecc-off", "gpu", name, "index", index)
+		}
+		if n := ecc.Value.Uncorrected; n.Known && n.Value > 0 {
+			l.add("ecc-errors", "gpu", name, "index", index, "errors", fmt.Sprint(n.Value))
+		}
+	}
+	processes := d.Processes.Value
+	if l.target.Instance != nil {
+		processes = l.target.Instance.Processes()
+	}
+	if len(processes) > 0 {
+		var pids []string
+		for _, p := range processes[:min(len(processes), 8)] {
+			pids = append(pids, fmt.Sprint(p.PID))
+		}
+		l.add("busy", "gpu", name, "processes", "processes "+words(pids))
+	}
+}
+
+// lookAtMode tells of compute modes that hinder. A GPU that is divided has to be in
+// the default one: an MPS server for each instance is more than one process.
+func (l *looking) lookAtMode(mode cuda.ComputeMode, name, index string, divided bool) {
+	switch mode {
+	case cuda.Prohibited:
+		l.add("compute-prohibited", "gpu", name, "index", index)
+	case cuda.ExclusiveProcess, cuda.ExclusiveThread:
+		if l.Config.MPS.Mode == mpsOff && len(l.Config.Services) > 1 {
+			l.add("compute-exclusive", "gpu", name, "index", index, "mode", strings.ToUpper(string(mode)), "services", fmt.Sprint(len(l.Config.Services)))
+		}
+	case cuda.DefaultMode:
+		if l.Config.MPS.Mode != mpsOff && !divided {
+			l.add("compute-default", "gpu", name, "index", index)
+		}
+	}
+}
+
+// mpsOff and mpsExisting are modes of the configuration; the other one is "own".
+const (
+	mpsOff      = "off"
+	mpsExisting = "existing"
+)
+
+// lookAtMPS checks what the mode of MPS needs.
+func (l *looking) lookAtMPS(ctx context.Context) {
+	switch c := &l.Config; c.MPS.Mode {
+	case mpsOff:
+		if len(c.Services) > 1 {
+			l.add("mps-off")
+		}
+	case mpsExisting:
+		l.join(ctx, c.MPS.Dir)
+	default:
+		dir := gpu.MPSDirOf(c.MPS.Dir, l.UUID)
+		if err := mps.CheckDirectory(l.path(dir)); err != nil {
+			l.add("mps-directory", "path", dir, "user", fmt.Sprint(l.User), "why", err.Error())
+		}
+		l.lookForStrangers(ctx, dir)
+	}
+}
+
+// lookForStrangers looks who serves the places that programs look in by themselves:
+// it is not ours.
+func (l *looking) lookForStrangers(ctx context.Context, ours string) {
+	nobody := true
+	for _, dir := range []string{mps.DefaultPipe, mps.RootPipe} {
+		err := l.ask(ctx, dir)
+		if errors.Is(err, mps.ErrNoAnswer) || errors.Is(err, mps.ErrCommand) {
+			err = l.ask(ctx, dir) // it may fail once when several are asked
+		}
+		switch {
+		case errors.Is(err, mps.ErrNoProgram):
+			l.add("mps-program", "why", err.Error())
+			return
+		case !errors.Is(err, mps.ErrNoDaemon):
+			l.add("mps-stranger", "path", dir)
+			nobody = false
+		}
+	}
+	if nobody {
+		l.add("mps", "what", "the control program is there, our control daemon will live in "+ours+", and nobody serves "+mps.DefaultPipe+" or "+mps.RootPipe)
+	}
+}
+
+// join checks a daemon that somebody else runs.
+func (l *looking) join(ctx context.Context, dir string) {
+	err := l.ask(ctx, dir)
+	if dir == "" {
+		dir = mps.DefaultPipe
+	}
+	switch {
+	case errors.Is(err, mps.ErrNoProgram):
+		l.add("mps-program", "why", err.Error())
+	case err != nil:
+		l.add("mps-existing", "path", dir, "why", err.Error())
+	default:
+		l.add("mps", "what", "a control daemon serves "+dir)
+	}
+}
+
+// ask attaches to whoever serves a directory, and lets go again.
+func (l *looking) ask(ctx context.Context, dir string) error {
+	if dir != "" {
+		dir = l.path(dir)
+	}
+	control, err := mps.Existing(ctx, mps.Options{Program: l.Config.MPS.Program, Directory: dir})
+	if err != nil {
+		return err
+	}
+	return control.Stop()
+}
+
+// lookAtMIG compares the instances with those that the configuration declares.
+func (l *looking) lookAtMIG() {
+	d := l.target.Device
+	c := &l.Config.MIG
+	if len(c.Instances) == 0 {
+		if d.MIG.Enabled && l.target.Instance == nil {
+			l.add("mig-whole", "gpu", fmt.Sprintf("GPU %d", d.Index), "index", fmt.Sprint(d.Index), "instances", l.instances())
+		}
+		return
+	}
+	if c.Owner && l.User != 0 {
+		l.add("mig-root", "user", fmt.Sprint(l.User))
+	}
+	o := mig.Options{Owner: c.Owner, Boot: mig.Boot()}
+	var err error
+	if o.Record, err = l.record(); err != nil {
+		l.add("mig-layout", "why", err.Error())
+		return
+	}
+	var wants []mig.Want
+	for _, i := range c.Instances {
+		wants = append(wants, mig.Want{Profile: i.Profile, Services: i.Services})
+	}
+	layout, err := mig.Plan(d, wants, o)
+	if err != nil {
+		l.add("mig-layout", "why", err.Error())
+		return
+	}
+	l.Layout = layout.String()
+	if steps := layout.Steps(); len(steps) > 0 {
+		l.add("mig-steps", "steps", fmt.Sprint(len(steps)))
+		return
+	}
+	l.add("mig", "instances", fmt.Sprint(len(wants)))
+}
+
+// record returns what a daemon made and left in its state folder.
+func (l *looking) record() (r mig.Record, err error) {
+	path := filepath.Join(l.Config.StateDir, gpu.RecordName)
+	data, err := os.ReadFile(l.path(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err == nil {
+		r, err = mig.ParseRecord(data)
+	}
+	if err != nil {
+		return r, fmt.Errorf("the record of MIG instances %s: %w", path, err)
+	}
+	return r, nil
+}
+
+// instances names the MIG devices that there are.
+func (l *looking) instances() string {
+	var names []string
+	for _, i := range l.target.Device.Instances {
+		for _, c := range i.Compute {
+			names = append(names, c.UUID)
+		}
+	}
+	return words(names)
 }

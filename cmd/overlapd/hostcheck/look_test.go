@@ -16,9 +16,10 @@ import (
 
 	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/cuda/fake"
-	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/cuda/mps"
 	"github.com/overlapd/overlapd/cuda/mps/fakemps"
+	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/gpu"
 )
 
 func TestMain(m *testing.M) {
@@ -53,17 +54,17 @@ func newMachine(t *testing.T) *machine {
 	}
 	m := &machine{t: t, gpus: fake.New(fake.H100), denied: map[string]bool{}}
 	m.o = Options{
-		Wanted:  Wanted{CUDA: true, Services: 2, MPS: MPSOwn},
-		Runtime: Runtime{Path: runtimePath, Pinned: "1.30.0", Providers: []string{"CUDAExecutionProvider", "CPUExecutionProvider"}},
-		Root:    root, MPSProgram: program, User: os.Getuid(),
-		OwnMPSDir: func(gpu string) string { return "/run/overlapd/" + gpu[:uuidShown] },
-		Open:      func() (*cuda.Host, error) { return cuda.Open(cuda.Options{Library: m.gpus}) },
-		Access:    m.access,
+		Config:      config.Config{Device: "cuda", StateDir: "/state", Services: make([]config.Service, 2)},
+		RuntimePath: runtimePath, Providers: []string{"CUDAExecutionProvider", "CPUExecutionProvider"},
+		Root: root, User: os.Getuid(),
+		Open:   func() (*cuda.Host, error) { return cuda.Open(cuda.Options{Library: m.gpus}) },
+		Access: m.access,
 		Needs: func(string) ([]string, error) {
 			return []string{"libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", "libcudart.so.13", "libc.so.6"}, nil
 		},
 		Try: func(context.Context, string) error { return nil },
 	}
+	m.o.Config.MPS.Mode, m.o.Config.MPS.Dir, m.o.Config.MPS.Program = "own", "/run/overlapd", program
 	for _, path := range []string{
 		"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0", runtimePath,
 		"/opt/ort/libonnxruntime_providers_cuda.so", "/opt/ort/libonnxruntime_providers_shared.so",
@@ -138,7 +139,7 @@ func (m *machine) onPCI(class string) {
 func (m *machine) serve(dir string) {
 	m.t.Helper()
 	c, err := mps.Start(m.t.Context(), mps.Options{
-		Program: m.o.MPSProgram, Device: m.gpus.Devices[0].UUID, Directory: filepath.Join(m.o.Root, dir),
+		Program: m.o.Config.MPS.Program, Device: m.gpus.Devices[0].UUID, Directory: filepath.Join(m.o.Root, dir),
 	})
 	if err != nil {
 		m.t.Fatal(err)
@@ -155,17 +156,17 @@ var scenes = []struct {
 	says  string // is part of a sentence
 }{
 	{"all is well", func(*machine) {}, "", "apart"},
-	{"no GPU", func(m *machine) { m.noDriver(); m.o.CUDA = false }, "no-gpu", "no NVIDIA GPU: no such PCI device"},
+	{"no GPU", func(m *machine) { m.noDriver(); m.o.Config.Device = "auto" }, "no-gpu", "no NVIDIA GPU: no such PCI device"},
 	{"no GPU and one is wanted", (*machine).noDriver, "gpu-wanted", "--gpus all"},
 	{"a driver without a GPU", func(m *machine) { m.gpus.Devices = nil }, "gpu-wanted", "580.65.06 sees none"},
-	{"an audio device only", func(m *machine) { m.noDriver(); m.onPCI("0x040300"); m.o.CUDA = false }, "no-gpu", ""},
+	{"an audio device only", func(m *machine) { m.noDriver(); m.onPCI("0x040300"); m.o.Config.Device = "auto" }, "no-gpu", ""},
 	{"no driver", func(m *machine) { m.noDriver(); m.onPCI("0x030200") }, "no-driver", "GPU at 0000:3b:00.0 has no driver"},
 	{"no libraries of a driver that is loaded", func(m *machine) { m.noDriver(); m.write("/proc/driver/nvidia/version", "580") }, "no-driver", "not shown"},
 	{"nouveau", func(m *machine) { m.noDriver(); m.onPCI("0x030000"); m.write("/sys/module/nouveau/refcnt", "1") }, "nouveau", "0000:3b:00.0"},
 	{"an upgrade without a reboot", func(m *machine) { m.gpus.Fail("nvmlInit", 0, -1, nvml.ERROR_LIB_RM_VERSION_MISMATCH) }, "driver-silent", "reboot"},
 	{"a driver that does not answer", func(m *machine) { m.gpus.Fail("nvmlDeviceGetCount", 0, -1, nvml.ERROR_UNKNOWN) }, "driver-silent", "Xid"},
-	{"another GPU is named", func(m *machine) { m.o.GPU = "7" }, "gpu-unknown", `gpu = "7": not found`},
-	{"a lost GPU", func(m *machine) { m.gpus.Lose(0); m.o.GPU = "0" }, "gpu-broken", "fallen off the bus"},
+	{"another GPU is named", func(m *machine) { m.o.Config.GPU = "7" }, "gpu-unknown", `gpu = "7": not found`},
+	{"a lost GPU", func(m *machine) { m.gpus.Lose(0); m.o.Config.GPU = "0" }, "gpu-broken", "fallen off the bus"},
 
 	{"no uvm", func(m *machine) { m.remove("/dev/nvidia-uvm") }, "device-file-missing", "/dev/nvidia-uvm is not there; run nvidia-modprobe"},
 	{"a group", func(m *machine) { m.denied["/dev/nvidia0"] = true }, "device-file-denied", "may not use /dev/nvidia0: permission denied"},
@@ -174,14 +175,14 @@ var scenes = []struct {
 	}, "device-file-missing", "/dev/nvidia3 is not there"},
 
 	{"an old driver", func(m *machine) { m.gpus.DriverVersion, m.gpus.CudaDriverVersion = "535.261.03", 12020 }, "versions", "580 or newer"},
-	{"a build for the CPU", func(m *machine) { m.o.Runtime.Providers = []string{"CPUExecutionProvider"} }, "ort-cpu", "onnxruntime-gpu 1.30.0"},
-	{"no runtime", func(m *machine) { m.o.Runtime = Runtime{} }, "", "apart"},
+	{"a build for the CPU", func(m *machine) { m.o.Providers = []string{"CPUExecutionProvider"} }, "ort-cpu", "onnxruntime-gpu 1.30.0"},
+	{"no runtime", func(m *machine) { m.o.RuntimePath = "" }, "", "apart"},
 	{"half a package", func(m *machine) { m.remove("/opt/ort/libonnxruntime_providers_shared.so") }, "provider-missing", "_shared.so is not beside"},
 	{"a file that is none", func(m *machine) { m.o.Needs = nil }, "provider-unreadable", "cannot be read"},
 	{"no cuBLAS", func(m *machine) { m.remove("/opt/cuda/libcublas.so.13") }, "library-missing", "apt-get install libcublas-13-0 (NVIDIA's repository) or pip install nvidia-cublas,"},
 	{"no cuDNN", func(m *machine) { m.remove("/usr/lib64/libcudnn.so.9") }, "library-late", "apt-get install libcudnn9-cuda-13 (NVIDIA's repository) or pip install nvidia-cudnn-cu13,"},
 	{"an old driver for auto", func(m *machine) {
-		m.gpus.DriverVersion, m.gpus.CudaDriverVersion, m.o.CUDA = "535.261.03", 12020, false
+		m.gpus.DriverVersion, m.gpus.CudaDriverVersion, m.o.Config.Device = "535.261.03", 12020, "auto"
 	}, "versions auto-cpu", "takes the CPU"},
 	{"an old GPU", func(m *machine) { m.gpus.Devices[0].CudaComputeCapability.Major = 7 }, "capability", "7.0"},
 	{"it does not run", func(m *machine) {
@@ -189,9 +190,15 @@ var scenes = []struct {
 	}, "try-failed", "aborted"},
 
 	{"prohibited", func(m *machine) { m.gpus.Devices[0].Mode = nvml.COMPUTEMODE_PROHIBITED }, "compute-prohibited", "nvidia-smi -i 0 -c 0"},
-	{"exclusive without MPS", func(m *machine) { m.gpus.Devices[0].Mode = nvml.COMPUTEMODE_EXCLUSIVE_PROCESS; m.o.MPS = MPSOff }, "compute-exclusive mps-off", "EXCLUSIVE_PROCESS, there are 2 services"},
-	{"default without MPS", func(m *machine) { m.gpus.Devices[0].Mode = nvml.COMPUTEMODE_DEFAULT; m.o.MPS, m.o.Services = MPSOff, 1 }, "", "apart"},
-	{"default on a divided GPU with MPS", func(m *machine) { m.o.GPU = m.divide(9); m.gpus.Devices[0].Mode = nvml.COMPUTEMODE_DEFAULT }, "", "apart"},
+	{"exclusive without MPS", func(m *machine) {
+		m.gpus.Devices[0].Mode = nvml.COMPUTEMODE_EXCLUSIVE_PROCESS
+		m.o.Config.MPS.Mode = "off"
+	}, "compute-exclusive mps-off", "EXCLUSIVE_PROCESS, there are 2 services"},
+	{"default without MPS", func(m *machine) {
+		m.gpus.Devices[0].Mode = nvml.COMPUTEMODE_DEFAULT
+		m.o.Config.MPS.Mode, m.o.Config.Services = "off", m.o.Config.Services[:1]
+	}, "", "apart"},
+	{"default on a divided GPU with MPS", func(m *machine) { m.o.Config.GPU = m.divide(9); m.gpus.Devices[0].Mode = nvml.COMPUTEMODE_DEFAULT }, "", "apart"},
 	{"default with MPS", func(m *machine) { m.gpus.Devices[0].Mode = nvml.COMPUTEMODE_DEFAULT }, "compute-default", "nvidia-smi -i 0 -c 3"},
 	{"no persistence", func(m *machine) {
 		m.gpus.Devices[0].GetPersistenceModeFunc = func() (nvml.EnableState, nvml.Return) { return nvml.FEATURE_DISABLED, nvml.SUCCESS }
@@ -206,7 +213,7 @@ var scenes = []struct {
 	}, "ecc-off", "-e 1"},
 	{"used", func(m *machine) { m.must(m.gpus.StartProcess(m.gpus.Devices[0].UUID, 4711, 1<<30)) }, "busy", "processes 4711"},
 
-	{"no MPS program", func(m *machine) { m.o.MPSProgram = "/absent/nvidia-cuda-mps-control" }, "mps-program", "nvidia-cuda-mps (Debian)"},
+	{"no MPS program", func(m *machine) { m.o.Config.MPS.Program = "/absent/nvidia-cuda-mps-control" }, "mps-program", "nvidia-cuda-mps (Debian)"},
 	{"somebody's MPS", func(m *machine) {
 		m.serve("/s")
 		m.must(os.MkdirAll(filepath.Join(m.o.Root, "tmp"), 0o755))
@@ -218,66 +225,74 @@ var scenes = []struct {
 		m.link("/s/pipe", mps.RootPipe)
 	}, "mps-stranger", "serves /run/nvidia-mps"},
 	{"the daemon's own directory", func(m *machine) { m.o.User = os.Getuid() }, "", "our control daemon will live in /run/overlapd/GPU-"},
-	{"nobody tells of a directory", func(m *machine) { m.write(m.leaf(), ""); m.o.OwnMPSDir = nil }, "", "is there, and nobody serves"},
 	{"strangers at both places", func(m *machine) {
 		m.serve("/s")
 		m.must(errors.Join(os.MkdirAll(filepath.Join(m.o.Root, "run"), 0o755), os.MkdirAll(filepath.Join(m.o.Root, "tmp"), 0o755)))
 		m.link("/s/pipe", mps.RootPipe)
 		m.link("/s/pipe", mps.DefaultPipe)
 	}, "mps-stranger mps-stranger", "join it with mode"},
-	{"somebody's MPS is wanted", func(m *machine) { m.serve("/s"); m.o.MPS, m.o.MPSDir = MPSExisting, "/s/pipe" }, "", "apart"},
-	{"no MPS where one is wanted", func(m *machine) { m.o.MPS, m.o.MPSDir = MPSExisting, "/s/pipe" }, "mps-existing", "no control daemon"},
-	{"no program for somebody's MPS", func(m *machine) { m.o.MPS, m.o.MPSDir, m.o.MPSProgram = MPSExisting, "/s", "/absent/x" }, "mps-program", ""},
-	{"a directory of another", func(m *machine) { m.write(m.leaf()+"/x", ""); m.o.User = someone + os.Getuid() }, "mps-directory", "belongs to user"},
+	{"somebody's MPS is wanted", func(m *machine) { m.serve("/s"); m.o.Config.MPS.Mode, m.o.Config.MPS.Dir = "existing", "/s/pipe" }, "", "apart"},
+	{"no MPS where one is wanted", func(m *machine) { m.o.Config.MPS.Mode, m.o.Config.MPS.Dir = "existing", "/s/pipe" }, "mps-existing", "no control daemon"},
+	{"no program for somebody's MPS", func(m *machine) {
+		m.o.Config.MPS.Mode, m.o.Config.MPS.Dir, m.o.Config.MPS.Program = "existing", "/s", "/absent/x"
+	}, "mps-program", ""},
 	{"a directory for all", func(m *machine) {
 		m.write(m.leaf()+"/x", "")
 		m.must(os.Chmod(filepath.Join(m.o.Root, m.leaf()), 0o777))
 	}, "mps-directory", "others may write"},
-	{"a file for a directory", func(m *machine) { m.write(m.leaf(), "") }, "mps-directory", "it is a"},
-	{"no right to make one", func(m *machine) { m.write("/run/x", ""); m.denied["/run"] = true }, "mps-directory", "cannot be made in /run"},
+	{"a file for a directory", func(m *machine) { m.write(m.leaf(), "") }, "mps-directory", "not a directory"},
+	{"a file on the way", func(m *machine) { m.write("/run", "") }, "mps-directory", "cannot be made in"},
 	{"a directory to be made", func(m *machine) { m.write("/run/overlapd/x", "") }, "", "apart"},
-	{"a long path", func(m *machine) {
-		m.o.OwnMPSDir = func(gpu string) string { return "/" + strings.Repeat("x", 90) + "/" + gpu[:uuidShown] }
-	}, "mps-path", "too long by 21 bytes"},
+	{"a long path", func(m *machine) { m.o.Config.MPS.Dir = "/" + strings.Repeat("x", 90) }, "mps-directory", "bytes shorter"},
 
 	{"MIG and no instance named", func(m *machine) { m.divide(9) }, "mig-whole", "gpu = \"MIG-"},
-	{"a MIG device", func(m *machine) { m.o.GPU = m.divide(9) }, "", "apart"},
-	{"a MIG device that is used", func(m *machine) { m.o.GPU = m.divide(9); m.must(m.gpus.StartProcess(m.o.GPU, 99, 1)) }, "busy", "processes 99"},
-	{"a MIG device without its file", func(m *machine) { m.o.GPU = m.divide(9); m.capability(30) }, "caps-missing caps-missing", "/dev/nvidia-caps/nvidia-cap30 of MIG device MIG-"},
+	{"a MIG device", func(m *machine) { m.o.Config.GPU = m.divide(9) }, "", "apart"},
+	{"a MIG device that is used", func(m *machine) { m.o.Config.GPU = m.divide(9); m.must(m.gpus.StartProcess(m.o.Config.GPU, 99, 1)) }, "busy", "processes 99"},
+	{"a MIG device without its file", func(m *machine) { m.o.Config.GPU = m.divide(9); m.capability(30) }, "caps-missing caps-missing", "/dev/nvidia-caps/nvidia-cap30 of MIG device MIG-"},
 	{"a MIG device with a directory for a file", func(m *machine) {
-		m.o.GPU = m.divide(9)
+		m.o.Config.GPU = m.divide(9)
 		m.capability(30)
 		m.link("/dev/nvidia-caps/nvidia-cap30", "/dev/nvidia-caps/nvidia-cap30")
 	}, "caps-denied caps-denied", "may not use"},
-	{"MIG instances that are there", func(m *machine) { m.divide(9, 9); m.o.MIG = []mig.Want{{Profile: "3g.40gb"}, {Profile: "3g.40gb"}} }, "", "apart"},
-	{"MIG instances that are missing", func(m *machine) { m.gpus.SetMIG(0, true); m.o.MIG = []mig.Want{{Profile: "3g.40gb"}} }, "mig-layout", "nvidia-smi mig -i 0 -cgi"},
+	{"MIG instances that are there", func(m *machine) { m.divide(9, 9); m.want("3g.40gb", "3g.40gb") }, "", "apart"},
+	{"MIG instances that are missing", func(m *machine) { m.gpus.SetMIG(0, true); m.want("3g.40gb") }, "mig-layout", "nvidia-smi mig -i 0 -cgi"},
 	{"MIG instances that will be made", func(m *machine) {
 		m.gpus.SetMIG(0, true)
-		m.o.MIG, m.o.MIGOwner, m.o.User = []mig.Want{{Profile: "3g.40gb"}}, true, 0
+		m.own(0, "3g.40gb")
 	}, "mig-steps", "2 steps"},
 	{"MIG instances without root", func(m *machine) {
 		m.gpus.SetMIG(0, true)
-		m.o.MIG, m.o.MIGOwner, m.o.User = []mig.Want{{Profile: "3g.40gb"}}, true, someone
+		m.own(someone, "3g.40gb")
 	}, "mig-root mig-steps", "only root"},
 	{"a record that is damaged", func(m *machine) {
 		m.gpus.SetMIG(0, true)
 		m.write("/state/mig.json", "{")
-		m.o.MIG, m.o.MIGOwner, m.o.User, m.o.Record = []mig.Want{{Profile: "3g.40gb"}}, true, 0, "/state/mig.json"
+		m.own(0, "3g.40gb")
 	}, "mig-layout", "record of MIG instances /state/mig.json"},
 	{"a record of nothing", func(m *machine) {
 		m.gpus.SetMIG(0, true)
-		m.o.MIG, m.o.MIGOwner, m.o.User, m.o.Record = []mig.Want{{Profile: "3g.40gb"}}, true, 0, "/state/mig.json"
+		m.own(0, "3g.40gb")
 	}, "mig-steps", "2 steps"},
 	{"MIG instances that do not fit", func(m *machine) {
-		m.o.MIG, m.o.MIGOwner, m.o.User = []mig.Want{{Profile: "7g.80gb"}, {Profile: "1g.10gb"}}, true, 0
+		m.own(0, "7g.80gb", "1g.10gb")
 	}, "mig-layout", "does not fit"},
 }
 
-// uuidShown is how much of a UUID names a directory here.
-const uuidShown = 12
+// own declares MIG instances that the daemon makes.
+func (m *machine) own(user int, profiles ...string) {
+	m.o.Config.MIG.Owner, m.o.User = true, user
+	m.want(profiles...)
+}
+
+// want declares MIG instances that have to be there.
+func (m *machine) want(profiles ...string) {
+	for _, p := range profiles {
+		m.o.Config.MIG.Instances = append(m.o.Config.MIG.Instances, config.MIGInstance{Profile: p})
+	}
+}
 
 // leaf is where the control daemon of the first GPU would live.
-func (m *machine) leaf() string { return m.o.OwnMPSDir(m.gpus.Devices[0].UUID) }
+func (m *machine) leaf() string { return gpu.MPSDirOf(m.o.Config.MPS.Dir, m.gpus.Devices[0].UUID) }
 
 func (m *machine) must(err error) {
 	m.t.Helper()
@@ -352,7 +367,7 @@ func TestScenes(t *testing.T) {
 // TestChangesNothing: a look leaves GPUs and files as they were.
 func TestChangesNothing(t *testing.T) {
 	m := newMachine(t)
-	m.o.MIG, m.o.MIGOwner, m.o.User = []mig.Want{{Profile: "3g.40gb"}}, true, 0
+	m.own(0, "3g.40gb")
 	before := m.gpus.State() + m.files()
 	if r := Look(t.Context(), m.o); !strings.Contains(r.Layout, "create GPU instance 3g.40gb") {
 		t.Errorf("the layout is %q", r.Layout)

@@ -1,15 +1,102 @@
 package hostcheck
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"strings"
+
+	"github.com/overlapd/overlapd/cuda"
 )
+
+// ErrHost is returned by Report.Err when the host cannot do what is wanted.
+var ErrHost = errors.New("this host cannot run the configuration")
+
+// The levels of a finding. Only a fault keeps services from running.
+const (
+	OK      = "ok"
+	Note    = "note"
+	Warning = "warning"
+	Fault   = "fault"
+)
+
+// Finding is one thing that was found.
+type Finding struct {
+	Rule   string `json:"rule"`
+	Level  string `json:"level"` // OK, Note, Warning or Fault
+	Says   string `json:"says"`
+	Remedy string `json:"remedy,omitempty"` // what to do, if it is not in Says
+}
+
+// String returns the finding as one sentence.
+func (f Finding) String() string {
+	if f.Remedy == "" {
+		return f.Says
+	}
+	return f.Says + "; " + f.Remedy
+}
+
+// Report is what was found. Device and UUID name what services would run on. Facts are
+// absent where there is no driver. Layout is the picture of the MIG instances as they
+// would be.
+type Report struct {
+	Device   string      `json:"device,omitempty"`
+	UUID     string      `json:"uuid,omitempty"`
+	Facts    *cuda.Facts `json:"facts,omitempty"`
+	Layout   string      `json:"layout,omitempty"`
+	Findings []Finding   `json:"findings"`
+}
+
+// add notes what a rule says. Words are pairs of a name in braces and what stands
+// for it.
+func (r *Report) add(id string, words ...string) {
+	for _, rule := range rules {
+		if rule.id == id {
+			for i := 0; i < len(words); i += 2 {
+				words[i] = "{" + words[i] + "}"
+			}
+			fill := strings.NewReplacer(words...)
+			r.Findings = append(r.Findings, Finding{rule.id, rule.level, fill.Replace(rule.says), fill.Replace(rule.remedy)})
+			return
+		}
+	}
+	panic("hostcheck: no rule " + id)
+}
+
+// Err returns all faults as one error, nil if there are none.
+func (r *Report) Err() error {
+	var faults []error
+	for _, f := range r.Findings {
+		if f.Level == Fault {
+			faults = append(faults, errors.New(f.String()))
+		}
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrHost, errors.Join(faults...))
+}
+
+// WriteText writes a line for each finding, each after a "# ". What is well is
+// left short.
+func (r *Report) WriteText(w io.Writer) {
+	for _, f := range r.Findings {
+		text := strings.ReplaceAll(f.String(), "\n", "\n#   ")
+		if f.Level == OK || f.Level == Note {
+			fmt.Fprintf(w, "# %s\n", text)
+			continue
+		}
+		fmt.Fprintf(w, "# %s: %s\n", f.Level, text)
+	}
+	if r.Layout != "" {
+		fmt.Fprintf(w, "# %s\n", strings.ReplaceAll(strings.TrimRight(r.Layout, "\n"), "\n", "\n# "))
+	}
+}
 
 // rule is a sentence that may be found, and its remedy. Words in braces are
 // filled in.
 type rule struct {
-	id, says, remedy string
-	level            Level
+	id, says, remedy, level string
 }
 
 // installDriver is how Debian 12 gets a driver for CUDA 13: its own is of branch
@@ -72,7 +159,6 @@ var rules = []rule{
 		`set mode = "own" in [mps] if there is more than one service`, Note},
 	{"mps-program", "{why}", "", Fault},
 	{"mps-directory", "the directory {path} for MPS cannot be used: {why}", "set dir in [mps] to a directory that user {user} owns and nobody else may write to", Fault},
-	{"mps-path", "the directory {path} for MPS is too long by {bytes} bytes for a socket", "set dir in [mps] to a shorter path", Fault},
 	{"mps-stranger", "somebody else's MPS control daemon serves {path}: kernels of its clients and of ours take turns",
 		`stop it (echo quit | nvidia-cuda-mps-control), or join it with mode = "existing" in [mps]`, Warning},
 	{"mps-existing", "no use of the MPS control daemon of {path}: {why}", "", Fault},

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/overlapd/overlapd/cuda"
+	"github.com/overlapd/overlapd/ort"
 )
 
 // cudaProvider is how ONNX Runtime names its execution provider.
@@ -21,17 +22,17 @@ var provider = []string{"libonnxruntime_providers_shared.so", "libonnxruntime_pr
 
 // lookAtRuntime checks ONNX Runtime from its build to a model that runs.
 func (l *looking) lookAtRuntime(ctx context.Context) {
-	if l.Runtime.Path == "" {
+	if l.RuntimePath == "" {
 		return // whoever looked for it has told
 	}
-	if !slices.Contains(l.Runtime.Providers, cudaProvider) {
-		l.add("ort-cpu", "path", l.Runtime.Path, "providers", words(l.Runtime.Providers), "pinned", l.Runtime.Pinned)
+	if !slices.Contains(l.Providers, cudaProvider) {
+		l.add("ort-cpu", "path", l.RuntimePath, "providers", words(l.Providers), "pinned", ort.PinnedVersion)
 		return
 	}
-	folder := filepath.Dir(l.Runtime.Path)
+	folder := filepath.Dir(l.RuntimePath)
 	for _, file := range provider {
 		if !l.there(filepath.Join(folder, file)) {
-			l.add("provider-missing", "file", file, "path", l.Runtime.Path)
+			l.add("provider-missing", "file", file, "path", l.RuntimePath)
 			return
 		}
 	}
@@ -155,4 +156,48 @@ func (l *looking) configured(file string, depth int) (folders []string) {
 		}
 	}
 	return folders
+}
+
+// source is where a library of CUDA comes from: a package of NVIDIA's repository
+// for Debian 12, and one of PyPI.
+type source struct{ debian, wheel string }
+
+// sources are the libraries by the beginning of their names. %s is the version of
+// CUDA as package names have it, %d its major number.
+var sources = []struct{ library, debian, wheel string }{
+	{"libcudart.so", "cuda-cudart-%s", "nvidia-cuda-runtime"},
+	{"libcublas.so", "libcublas-%s", "nvidia-cublas"},
+	{"libcublasLt.so", "libcublas-%s", "nvidia-cublas"},
+	{"libcufft.so", "libcufft-%s", "nvidia-cufft"},
+	{"libcurand.so", "libcurand-%s", "nvidia-curand"},
+	{"libnvrtc.so", "cuda-nvrtc-%s", "nvidia-cuda-nvrtc"},
+	{"libnvJitLink.so", "libnvjitlink-%s", "nvidia-nvjitlink"},
+	{"libcudnn.so", "libcudnn9-cuda-%d", "nvidia-cudnn"},
+}
+
+// versionsOf is which minor version of CUDA packages are named after here. Any
+// later one of the same major version does as well.
+var versionsOf = map[int]string{12: "12-8", 13: "13-0"}
+
+// packageOf returns where a library comes from; false for one that is not of
+// CUDA.
+func packageOf(library string, major int) (source, bool) {
+	if library == "libcuda.so.1" {
+		return source{"libcuda1", "nothing: it comes with the driver"}, true
+	}
+	for _, s := range sources {
+		if !strings.HasPrefix(library, s.library+".") {
+			continue
+		}
+		wheel := s.wheel
+		if major < 13 || s.wheel == "nvidia-cudnn" {
+			wheel += fmt.Sprintf("-cu%d", major)
+		}
+		version := any(versionsOf[major])
+		if strings.Contains(s.debian, "%d") {
+			version = major
+		}
+		return source{fmt.Sprintf(s.debian, version), wheel}, true
+	}
+	return source{}, false
 }
