@@ -8,21 +8,18 @@ import (
 	"time"
 )
 
-// Process names how queries come.
-type Process string
-
-// The processes.
+// The processes by which queries come: Arrivals.Process.
 const (
-	Constant Process = "constant" // at equal distances
-	Poisson  Process = "poisson"
-	Gamma    Process = "gamma" // distances of a gamma distribution; its shape below 1 makes bursts
-	MMPP     Process = "mmpp"  // Poisson, whose rate changes with a hidden state
-	Times    Process = "times" // at given times
-	Loads    Process = "loads" // Poisson, whose rate is given for every minute
+	Constant = "constant" // at equal distances
+	Poisson  = "poisson"
+	Gamma    = "gamma" // distances of a gamma distribution; its shape below 1 makes bursts
+	MMPP     = "mmpp"  // Poisson, whose rate changes with a hidden state
+	Times    = "times" // at given times
+	Loads    = "loads" // Poisson, whose rate is given for every minute
 )
 
 // Processes lists the processes.
-func Processes() []Process { return []Process{Constant, Poisson, Gamma, MMPP, Times, Loads} }
+func Processes() []string { return []string{Constant, Poisson, Gamma, MMPP, Times, Loads} }
 
 // Limits of arrivals.
 const (
@@ -35,7 +32,7 @@ const (
 
 // Arrivals says when queries come.
 type Arrivals struct {
-	Process Process
+	Process string
 	QPS     float64         // of constant, poisson and gamma: queries per second
 	Shape   float64         // of gamma
 	States  []State         // of mmpp
@@ -71,11 +68,7 @@ func (a *Arrivals) check(queries int) error {
 	case Loads:
 		return a.checkLoads()
 	}
-	names := make([]string, 0, len(Processes()))
-	for _, p := range Processes() {
-		names = append(names, string(p))
-	}
-	return fault("unknown process %q: want %s", a.Process, strings.Join(names, ", "))
+	return fault("unknown process %q: want %s", a.Process, strings.Join(Processes(), ", "))
 }
 
 func fault(format string, args ...any) error {

@@ -1,24 +1,24 @@
 package sim
 
-import "math/rand/v2"
+import (
+	"cmp"
+	"math/rand/v2"
+)
 
-// Dispatch names how queries are spread over several devices.
-type Dispatch string
-
-// The ways to spread.
+// The ways to spread queries over several devices: Scenario.Dispatch.
 const (
-	RoundRobin  Dispatch = "round-robin"
-	Random      Dispatch = "random"
-	LeastLoaded Dispatch = "least-loaded" // to the device with the fewest queries that are not answered
-	Central     Dispatch = "central"      // all wait together, and a device that runs nothing gets the earliest deadline
+	RoundRobin  = "round-robin"
+	Random      = "random"
+	LeastLoaded = "least-loaded" // to the device with the fewest queries that are not answered
+	Central     = "central"      // all wait together, and a device that runs nothing gets the earliest deadline
 )
 
 // Dispatches lists them.
-func Dispatches() []Dispatch { return []Dispatch{RoundRobin, Random, LeastLoaded, Central} }
+func Dispatches() []string { return []string{RoundRobin, Random, LeastLoaded, Central} }
 
 // dispatcher chooses a device for each query.
 type dispatcher struct {
-	way  Dispatch
+	way  string
 	rand *rand.Rand
 	last int
 }
@@ -39,4 +39,57 @@ func (d *dispatcher) choose(nodes []*node) *node {
 	}
 	d.last++
 	return nodes[(d.last-1)%len(nodes)]
+}
+
+// central is the queries that wait for a free device, the earliest deadline
+// first.
+type central struct {
+	ordered[int]
+	w     *world
+	aside []int // memory of take
+}
+
+// earlier orders queries by their deadlines, and those of one by their numbers.
+func (w *world) earlier(a, b int) bool {
+	return cmp.Or(cmp.Compare(w.due(&w.submitted[a]), w.due(&w.submitted[b])), cmp.Compare(a, b)) < 0
+}
+
+// take takes out the first query that a device can run, or that is too late for
+// any. Those for workers that the device has lost are left to others.
+func (c *central) take(n *node) (number int, ok bool) {
+	c.aside = c.aside[:0]
+	for !ok && len(c.items) > 0 {
+		number = c.pop()
+		q := &c.w.submitted[number]
+		switch {
+		case c.w.place[number] == answered:
+		case n.down[q.Service] && c.w.due(q) > c.w.now:
+			c.aside = append(c.aside, number)
+		default:
+			ok = true
+		}
+	}
+	for _, a := range c.aside {
+		c.add(a)
+	}
+	return number, ok
+}
+
+// feed gives queries to the devices that run nothing. One that a device does
+// not start, because it might end late, waits there and does not keep the
+// device from the others.
+func (w *world) feed() error {
+	for _, n := range w.nodes {
+		for !n.running {
+			number, ok := w.central.take(n)
+			if !ok {
+				break
+			}
+			n.arrive(number)
+			if err := n.decide(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

@@ -20,7 +20,7 @@ func devicesOf(t *testing.T, sc Scenario) []int {
 func TestDispatch(t *testing.T) {
 	sc := plainScenario(Query{}, Query{}, Query{}, Query{At: 11 * ms}, Query{At: 12 * ms})
 	sc.Devices = 2
-	for way, want := range map[Dispatch][]int{
+	for way, want := range map[string][]int{
 		RoundRobin:  {0, 1, 0, 1, 0},
 		LeastLoaded: {0, 1, 0, 1, 0},
 		Central:     {0, 1, 0, 1, 0},
@@ -40,7 +40,7 @@ func TestDispatch(t *testing.T) {
 // TestBalance finds fewer violations the more a dispatcher knows, and each
 // device busy.
 func TestBalance(t *testing.T) {
-	violations := map[Dispatch]float64{}
+	violations := map[string]float64{}
 	for _, way := range Dispatches() {
 		sc := busyScenario("edf")
 		sc.Devices, sc.Dispatch, sc.Arrivals.QPS, sc.Check = 4, way, 480, true

@@ -24,7 +24,7 @@ func TestKnowsNothing(t *testing.T) {
 // who knows all drops it then, who does not runs it late. Who knows nothing runs
 // it before the last.
 func TestKnowledgeUnderSJF(t *testing.T) {
-	for knows, want := range map[Knowledge][]string{
+	for knows, want := range map[string][]string{
 		KnowsAll:     {"0 at 10ms", "1 at 20ms", "3 at 30ms", "2 dropped at 30ms"},
 		KnowsOrder:   {"0 at 10ms", "1 at 20ms", "3 at 30ms", "2 late at 55ms"},
 		KnowsNothing: {"0 at 10ms", "1 at 20ms", "3 dropped at 35ms", "2 late at 45ms"},
@@ -54,7 +54,7 @@ func TestKnowledgeUnderSJF(t *testing.T) {
 
 // TestLessKnowledgeRunsAlone neither overlaps nor merges.
 func TestLessKnowledgeRunsAlone(t *testing.T) {
-	for _, knows := range []Knowledge{KnowsOrder, KnowsNothing} {
+	for _, knows := range []string{KnowsOrder, KnowsNothing} {
 		sc := busyScenario("overlap")
 		sc.Knows, sc.Predictor = knows, formulaPredictor(t, sc.Device.(*formula), 1)
 		if r := run(t, sc); len(r.Groups) != 1 || r.Merged != 0 || r.Late == 0 {
@@ -66,7 +66,7 @@ func TestLessKnowledgeRunsAlone(t *testing.T) {
 // TestOnlyOrderTellsPoliciesApart: where all jobs are alike, sjf serves as fcfs
 // does, whatever it knows.
 func TestOnlyOrderTellsPoliciesApart(t *testing.T) {
-	ends := func(policy string, knows Knowledge) (list []time.Duration) {
+	ends := func(policy string, knows string) (list []time.Duration) {
 		sc := plainScenario(Query{}, Query{At: ms}, Query{At: 2 * ms}, Query{At: 30 * ms})
 		sc.Policy, sc.Knows = policy, knows
 		_, answers := watch(t, sc)

@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
+	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/stats"
 )
 
 // never is a time that does not come.
@@ -92,7 +95,9 @@ func (n *node) decide() error {
 	n.informant.choosing = true
 	defer func() { n.informant.choosing = false }()
 	for {
+		began := n.clock()
 		r, ok := n.scheduler.Next(n.now)
+		took := n.clock().Sub(began)
 		if err := n.settle(); err != nil {
 			return err
 		}
@@ -102,6 +107,8 @@ func (n *node) decide() error {
 		if err := n.start(&r); err != nil {
 			return err
 		}
+		n.round.Decision, n.round.Calls, n.round.Groups = took, n.informant.calls, n.informant.groups
+		n.informant.calls, n.informant.groups = 0, 0
 	}
 	if n.scenario.Plan {
 		n.scheduler.Plan(n.now)
@@ -111,6 +118,15 @@ func (n *node) decide() error {
 		n.wake = at
 	}
 	return nil
+}
+
+// clock reads the time of the processor if somebody watches the rounds. What is
+// simulated does not depend on it.
+func (n *node) clock() (t time.Time) {
+	if n.scenario.Observer.Round != nil {
+		t = time.Now()
+	}
+	return t
 }
 
 // start runs a round, whose time is known from now on.
@@ -289,3 +305,87 @@ func (n *node) back(service models.ServiceID) error {
 }
 
 var errTwice = errors.New("a second answer, or one to nobody")
+
+// What the scheduler knows of how long groups take: Scenario.Knows. With less than all of it a query is dropped only once
+// its deadline has passed, and otherwise runs even if it ends late, as on the
+// server of the Abacus authors (section 7.1): nothing under its fcfs and edf,
+// the order under its sjf. Nothing is overlapped or merged then.
+const (
+	KnowsAll     = "all"
+	KnowsOrder   = "order"   // when it puts queries into their order, and not when it chooses a group
+	KnowsNothing = "nothing" // not even when it orders
+)
+
+// Knowledges lists them.
+func Knowledges() []string { return []string{KnowsAll, KnowsOrder, KnowsNothing} }
+
+func (sc *Scenario) knows() string {
+	if sc.Knows == "" {
+		return KnowsAll
+	}
+	return sc.Knows
+}
+
+// informant is the predictor of a scheduler that does not know everything. What
+// it does not tell is unknown, so that nothing is dropped for it.
+type informant struct {
+	overlap.Predictor
+	knows    string
+	choosing bool // the scheduler is asked for a group
+	calls    int  // since the last round
+	groups   int  // in these calls
+}
+
+func (p *informant) Predict(groups []models.Group, estimates []models.Estimate) {
+	p.calls++
+	p.groups += len(groups)
+	if p.knows == KnowsNothing || p.knows == KnowsOrder && p.choosing {
+		clear(estimates)
+		return
+	}
+	p.Predictor.Predict(groups, estimates)
+}
+
+// soloTable measures the services alone, as a profile would: the middle of the
+// runs of every operator, for the sizes and sequence lengths that the device
+// was measured with and those that the service is asked for.
+func soloTable(sc *Scenario, bound []int) (*predictor.Solo, error) {
+	known := sc.Device.Models()
+	operators := make([]int, len(bound))
+	for i, m := range bound {
+		operators[i] = known[m].Operators
+	}
+	table, err := predictor.NewSolo(operators...)
+	if err != nil {
+		return nil, err
+	}
+	for i, m := range bound {
+		sizes, seqLens := soloShapes(&sc.Services[i], &known[m])
+		for _, seqLen := range seqLens {
+			for _, size := range sizes {
+				if err := table.SetOperators(models.ServiceID(i), size, seqLen, sc.Device.OperatorTimes(m, size, seqLen)); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return table, nil
+}
+
+// soloShapes returns the sizes and sequence lengths that fit into a table.
+func soloShapes(s *Service, m *device.ModelInfo) (sizes, seqLens []int) {
+	sizes = sorted(m.Sizes, s.Sizes, []int{max(s.MaxBatch, 1)})
+	seqLens = sorted(m.SeqLens, s.SeqLens)
+	if len(seqLens) == 0 {
+		seqLens = []int{0}
+	}
+	seqLens = stats.Thin(seqLens, predictor.MaxCells/2)
+	return stats.Thin(sizes, max(predictor.MaxCells/len(seqLens), 1)), seqLens
+}
+
+// sorted returns what is in any of the lists, once.
+func sorted(lists ...[]int) []int {
+	all := slices.Concat(lists...)
+	slices.Sort(all)
+	return slices.Compact(all)
+}

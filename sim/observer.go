@@ -33,6 +33,9 @@ type Round struct {
 	Took      time.Duration // that the device worked on the group
 	Predicted models.Estimate
 	Planned   bool
+	Decision  time.Duration // that the scheduler took for it, on the processor's clock
+	Calls     int           // of the predictor since the round before
+	Groups    int           // that these calls were about
 	Spans     []models.Span
 	Queries   [][]models.QueryID // of each span; an ID is one more than the query's position
 	Outcome   models.Outcome

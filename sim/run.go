@@ -1,8 +1,11 @@
 package sim
 
 import (
+	"cmp"
+	"container/heap"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -62,7 +65,8 @@ func newWorld(sc *Scenario) (*world, error) {
 	if w.submitted, err = sc.submissions(); err != nil {
 		return nil, err
 	}
-	w.central.w = w
+	w.timers.before = timer.before
+	w.central.w, w.central.before = w, w.earlier
 	w.left = len(w.submitted)
 	w.place = make([]int32, len(w.submitted))
 	for i := range w.place {
@@ -248,3 +252,96 @@ func (w *world) leave(number int) error {
 	}
 	return nil
 }
+
+// lifetime is when a worker dies, of one service on one device.
+type lifetime struct {
+	rand *rand.Rand
+}
+
+// beginFaults starts the lives of all workers.
+func (w *world) beginFaults(services int) {
+	if w.scenario.Faults.Every == 0 {
+		return
+	}
+	for i := range len(w.nodes) * services {
+		w.deaths = append(w.deaths, lifetime{stream(w.scenario.Seed, forFaults, i)})
+		w.live(i, 0)
+	}
+}
+
+// live has a worker die after a time.
+func (w *world) live(worker int, from time.Duration) {
+	mean := float64(w.scenario.Faults.Every)
+	lives := min(w.deaths[worker].rand.ExpFloat64()*mean, float64(maxTime))
+	w.timers.push(timer{at: from + max(time.Duration(lives), 1), kind: workerDies, worker: worker})
+}
+
+func (w *world) fire(t timer) error {
+	services := len(w.scenario.Services)
+	switch t.kind {
+	case clientLeaves:
+		return w.leave(t.query)
+	case workerDies:
+		w.timers.push(timer{at: t.at + w.scenario.Faults.Restart, kind: workerBack, worker: t.worker})
+		return w.nodes[t.worker/services].die(models.ServiceID(t.worker % services))
+	}
+	w.live(t.worker, t.at)
+	return w.nodes[t.worker/services].back(models.ServiceID(t.worker % services))
+}
+
+// timer is something that happens at a time known before.
+type timer struct {
+	at   time.Duration
+	kind timerKind
+	seq  int // of those of one kind, so that the order is always the same
+
+	query  int // of a client that leaves
+	worker int // that dies or is back
+}
+
+// timerKind orders what happens at one instant.
+type timerKind uint8
+
+const (
+	workerBack timerKind = iota
+	workerDies
+	clientLeaves
+)
+
+// before orders timers by time, what happens at one instant by its kind.
+func (t timer) before(o timer) bool {
+	return cmp.Or(cmp.Compare(t.at, o.at), cmp.Compare(t.kind, o.kind), cmp.Compare(t.seq, o.seq)) < 0
+}
+
+// timers are those that have not fired, the next one first.
+type timers struct {
+	ordered[timer]
+	seq int
+}
+
+func (h *timers) push(t timer) {
+	h.seq++
+	t.seq = h.seq
+	h.add(t)
+}
+
+// ordered is a heap for container/heap.
+type ordered[T any] struct {
+	items  []T
+	before func(a, b T) bool
+}
+
+func (h *ordered[T]) Len() int           { return len(h.items) }
+func (h *ordered[T]) Less(i, j int) bool { return h.before(h.items[i], h.items[j]) }
+func (h *ordered[T]) Swap(i, j int)      { h.items[i], h.items[j] = h.items[j], h.items[i] }
+func (h *ordered[T]) Push(x any)         { h.items = append(h.items, x.(T)) }
+
+func (h *ordered[T]) Pop() any {
+	last := len(h.items) - 1
+	x := h.items[last]
+	h.items = h.items[:last]
+	return x
+}
+
+func (h *ordered[T]) add(x T) { heap.Push(h, x) }
+func (h *ordered[T]) pop() T  { return heap.Pop(h).(T) }

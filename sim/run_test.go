@@ -15,6 +15,7 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/stats"
 )
 
 var update = flag.Bool("update", false, "write the results into testdata")
@@ -346,7 +347,7 @@ func TestSoloTable(t *testing.T) {
 			t.Errorf("size %d: operators take %d, the model %d", size, sum, want)
 		}
 	}
-	if got, want := thinned([]int{1, 2, 3, 4, 5, 6, 7, 8, 9}, 3), []int{1, 5, 9}; !slices.Equal(got, want) {
+	if got, want := stats.Thin([]int{1, 2, 3, 4, 5, 6, 7, 8, 9}, 3), []int{1, 5, 9}; !slices.Equal(got, want) {
 		t.Errorf("thinned to %v, want %v", got, want)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -41,13 +42,13 @@ type Scenario struct {
 	Plan       bool // choose the next group while one runs
 	MaxRetries int  // times that a query whose worker was lost is queued again
 
-	Knows Knowledge // "" is KnowsAll
+	Knows string // "" is KnowsAll
 
 	Device     Device
 	DeviceName string          // that the predictor was trained for; "" for any
 	Predictor  *predictor.File // nil to take groups for the sum of their solo times
 	Devices    int             // 0 is 1
-	Dispatch   Dispatch        // among several devices
+	Dispatch   string          // among several devices, "" is RoundRobin
 
 	// DecisionTime passes between the end of a round and the start of one that
 	// was not planned. RoundTime is what sending a round and waiting for it
@@ -227,7 +228,7 @@ func (sc *Scenario) modelNames() (names []string) {
 
 func (sc *Scenario) devices() int { return max(sc.Devices, 1) }
 
-func (sc *Scenario) dispatch() Dispatch {
+func (sc *Scenario) dispatch() string {
 	if sc.Dispatch == "" {
 		return RoundRobin
 	}
@@ -253,3 +254,38 @@ func (sc *Scenario) schedulerServices() (list []models.Service, bound []int) {
 	}
 	return list, bound
 }
+
+// Device is what groups run on: a *device.Model, or another in tests. The spans
+// of a group name models by their position in Models.
+type Device interface {
+	// Models lists the models that the device can run.
+	Models() []device.ModelInfo
+
+	// Latency returns how long a group takes in the middle of its runs.
+	Latency(g models.Group) time.Duration
+
+	// Sample returns how long one run of a group takes.
+	Sample(g models.Group, r *rand.Rand) time.Duration
+
+	// OperatorTimes returns what each operator of a model takes alone, in
+	// nanoseconds, as device.OperatorTimes defines it.
+	OperatorTimes(model, size, seqLen int) []int64
+}
+
+// Errors of scenarios and arrivals.
+var (
+	// ErrUnknownModel is returned when a service has a model that the device
+	// does not know.
+	ErrUnknownModel = errors.New("unknown model")
+
+	// ErrArrivals is returned when arrivals are contradictory, or a file of
+	// them cannot be used. One of a file names it and the line.
+	ErrArrivals = errors.New("unusable arrivals")
+
+	// ErrLoad is returned when far more is asked than the devices can do.
+	ErrLoad = errors.New("no device can hold the load")
+
+	// ErrInvariant is returned when a run broke a rule that every run must
+	// keep. The scenario runs into it again.
+	ErrInvariant = errors.New("broken invariant")
+)

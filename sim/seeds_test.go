@@ -91,7 +91,7 @@ func anyScenario(t testing.TB, seed uint64) Scenario {
 	sc := Scenario{
 		Seed: seed, Queries: 100 + r.IntN(300), Device: f, Check: true,
 		Policy: policies[r.IntN(len(policies))].Name, Ways: pick(0, 0, 1, 2, 16), Plan: chance(2), MaxRetries: pick(0, 1, 3),
-		Knows: [...]Knowledge{KnowsOrder, KnowsNothing, 11: KnowsAll}[r.IntN(12)], Devices: pick(1, 1, 1, 2, 3), Dispatch: Dispatches()[r.IntN(len(Dispatches()))],
+		Knows: [...]string{KnowsOrder, KnowsNothing, 11: KnowsAll}[r.IntN(12)], Devices: pick(1, 1, 1, 2, 3), Dispatch: Dispatches()[r.IntN(len(Dispatches()))],
 		DecisionTime: time.Duration(pick(0, 0, 100)) * time.Microsecond, RoundTime: time.Duration(pick(0, 0, 50)) * time.Microsecond,
 	}
 	if chance(2) {
@@ -126,7 +126,7 @@ func anyScenario(t testing.TB, seed uint64) Scenario {
 }
 
 func anyArrivals(r *rand.Rand, qps float64) Arrivals {
-	a := Arrivals{Process: []Process{Constant, Poisson, Gamma, MMPP, Times}[r.IntN(5)], QPS: qps, Shape: 0.3}
+	a := Arrivals{Process: []string{Constant, Poisson, Gamma, MMPP, Times}[r.IntN(5)], QPS: qps, Shape: 0.3}
 	a.States = []State{{0.2 * qps, time.Duration(2e10 / qps)}, {3 * qps, time.Duration(2e10 / qps)}}
 	for i := range 60 { // ten at a time
 		a.Times = append(a.Times, time.Duration(float64(i/10)*1e10/qps))

@@ -136,3 +136,24 @@ func TestOfferedLoad(t *testing.T) {
 		t.Errorf("two devices: offered %v, busy %v", r.Offered, r.Busy)
 	}
 }
+
+// TestRoundsTellWhatTheirDecisionsAsked counts calls of the predictor with one
+// search way and with many.
+func TestRoundsTellWhatTheirDecisionsAsked(t *testing.T) {
+	perCall := func(ways int) float64 {
+		sc := busyScenario("abacus")
+		sc.Predictor, sc.Ways = formulaPredictor(t, sc.Device.(*formula), 1), ways
+		rounds, _ := watch(t, sc)
+		calls, groups := 0, 0
+		for i := range rounds {
+			calls, groups = calls+rounds[i].Calls, groups+rounds[i].Groups
+			if rounds[i].Decision <= 0 {
+				t.Fatalf("round %d was decided in %v", rounds[i].Number, rounds[i].Decision)
+			}
+		}
+		return float64(groups) / float64(max(calls, 1))
+	}
+	if one, many := perCall(1), perCall(16); one < 1 || many <= one {
+		t.Errorf("%.2f groups a call with one way, %.2f with sixteen", one, many)
+	}
+}

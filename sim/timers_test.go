@@ -11,15 +11,15 @@ import (
 // earliest, of one instant the kinds in their order, of one kind the first.
 func TestTimersComeInOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
-	var h timers
+	h := timers{ordered: ordered[timer]{before: timer.before}}
 	var all []timer
 	for range 5000 {
 		if len(all) > 0 && r.IntN(3) == 0 {
 			first := slices.MinFunc(all, func(a, b timer) int {
 				switch {
-				case a.before(&b):
+				case a.before(b):
 					return -1
-				case b.before(&a):
+				case b.before(a):
 					return 1
 				}
 				return 0

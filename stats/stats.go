@@ -72,3 +72,19 @@ func Medians[T ~int64 | ~float64](rows [][]T) []T {
 	}
 	return medians
 }
+
+// Thin returns at most n values of a list, evenly chosen, its ends among them;
+// the last one if n is 1.
+func Thin[T any](list []T, n int) []T {
+	if len(list) <= n {
+		return list
+	}
+	if n == 1 {
+		return list[len(list)-1:]
+	}
+	kept := make([]T, n)
+	for i := range kept {
+		kept[i] = list[i*(len(list)-1)/(n-1)]
+	}
+	return kept
+}

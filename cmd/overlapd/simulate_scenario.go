@@ -126,7 +126,7 @@ func (f *scenarioFile) scenario() (sim.Scenario, error) {
 	}
 	sc = sim.Scenario{
 		Device: on, DeviceName: profile.Device, Queries: f.Queries, Seed: f.Seed,
-		Devices: f.Devices, Dispatch: sim.Dispatch(f.Dispatch), Ways: f.Ways, Plan: f.Plan, MaxRetries: f.MaxRetries, Knows: sim.Knowledge(f.Knows),
+		Devices: f.Devices, Dispatch: f.Dispatch, Ways: f.Ways, Plan: f.Plan, MaxRetries: f.MaxRetries, Knows: f.Knows,
 		DecisionTime: times(f.DecisionMicros, time.Microsecond), RoundTime: times(f.RoundMicros, time.Microsecond),
 		Faults:  sim.Faults{Every: times(f.Faults.EverySeconds, time.Second), Restart: times(f.Faults.RestartSeconds, time.Second), Failing: f.Faults.Failing},
 		Clients: sim.Clients{Leaving: f.Clients.Leaving, Timeout: times(f.Clients.TimeoutMillis, time.Millisecond)},
@@ -202,7 +202,7 @@ func (s *scenarioService) service(on *device.Model) (sim.Service, error) {
 }
 
 func (a *scenarioArrivals) arrivals() (sim.Arrivals, error) {
-	list := sim.Arrivals{Process: sim.Process(a.Process), QPS: a.QPS, Shape: a.Shape, Scale: a.Scale, Keep: a.Keep}
+	list := sim.Arrivals{Process: a.Process, QPS: a.QPS, Shape: a.Shape, Scale: a.Scale, Keep: a.Keep}
 	for _, s := range a.States {
 		list.States = append(list.States, sim.State{QPS: s.QPS, Mean: times(s.Seconds, time.Second)})
 	}
@@ -222,7 +222,7 @@ func (a *scenarioArrivals) parse(text string) error {
 	name, rest, _ := strings.Cut(text, ":")
 	*a = scenarioArrivals{Process: name, QPS: a.QPS, Scale: a.Scale, Keep: a.Keep}
 	var err error
-	switch sim.Process(name) {
+	switch name {
 	case sim.Times, sim.Loads:
 		if a.File = rest; rest == "" {
 			err = errors.New("no file")

@@ -12,6 +12,7 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/sim"
+	"github.com/overlapd/overlapd/stats"
 )
 
 // formula is a device on which an operator takes a half and half of the batch
@@ -138,7 +139,7 @@ func TestShapes(t *testing.T) {
 	if got := shapesOf(&sim.Service{}, []int{1, 4}); !slices.Equal(got, []shape{{1, 0}}) {
 		t.Errorf("a service that says nothing has the shapes %v", got)
 	}
-	if got := thinned([]int{1, 2, 3, 4, 5}, 3); !slices.Equal(got, []int{1, 3, 5}) {
+	if got := stats.Thin([]int{1, 2, 3, 4, 5}, 3); !slices.Equal(got, []int{1, 3, 5}) {
 		t.Errorf("thinned to %v", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/sim"
+	"github.com/overlapd/overlapd/stats"
 )
 
 // points is at how many places a model is cut to look for groups that gain, by
@@ -142,7 +143,7 @@ func (c *costs) grow(service int, spans []models.Span, count time.Duration, dept
 // parts returns spans of a service's batches.
 func (c *costs) parts(service int) (list []part) {
 	n := min(points[min(len(c.bound), len(points)-1)], c.operators[service]+1)
-	for _, sh := range thinned(c.shapes[service], maxShapes) {
+	for _, sh := range stats.Thin(c.shapes[service], maxShapes) {
 		upTo := make([]time.Duration, n)
 		cut := make([]int, n)
 		whole := c.whole(models.ServiceID(service), sh.size, sh.seqLen)
@@ -160,16 +161,4 @@ func (c *costs) parts(service int) (list []part) {
 		}
 	}
 	return list
-}
-
-// thinned returns at most n of a list, evenly, its ends among them.
-func thinned[T any](list []T, n int) []T {
-	if len(list) <= n {
-		return list
-	}
-	kept := make([]T, n)
-	for i := range kept {
-		kept[i] = list[i*(len(list)-1)/(n-1)]
-	}
-	return kept
 }

@@ -62,7 +62,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "sim/bound",
-		may:   []string{"device", "models", "sim"},
+		may:   []string{"device", "models", "sim", "stats"},
 		why:   "it says what no schedule could beat, so it may know nothing of how schedules are made",
 		tests: []string{"overlap"},
 	},

@@ -5,6 +5,7 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/stats"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -53,15 +54,7 @@ func newGrids(list []training.Model, rows []training.Row) (grids []grid, cells, 
 // knots returns the distinct values, thinned out evenly if there are many.
 func knots(values []int) []int {
 	slices.Sort(values)
-	values = slices.Compact(values)
-	if len(values) <= maxKnots {
-		return values
-	}
-	thin := make([]int, maxKnots)
-	for i := range thin {
-		thin[i] = values[i*(len(values)-1)/(maxKnots-1)]
-	}
-	return thin
+	return stats.Thin(slices.Compact(values), maxKnots)
 }
 
 func (g *grid) cells() int { return len(g.sizes) * len(g.seqLens) }

@@ -88,11 +88,11 @@ func clusterVariants(list []variant) []variant {
 
 // clusterWays are how the queries of a variant may be spread. Clockwork's may
 // wait together too, for the device that is free first.
-func clusterWays(v *variant) []sim.Dispatch {
+func clusterWays(v *variant) []string {
 	if v.policy == "clockwork" {
-		return []sim.Dispatch{sim.LeastLoaded, sim.Central}
+		return []string{sim.LeastLoaded, sim.Central}
 	}
-	return []sim.Dispatch{sim.LeastLoaded}
+	return []string{sim.LeastLoaded}
 }
 
 type clusterRun struct {

@@ -89,7 +89,7 @@ func TestClusterWays(t *testing.T) {
 		if v.knows != sim.KnowsAll {
 			t.Errorf("%s is in the cluster", v.name)
 		}
-		if got := clusterWays(&v); v.name != "clockwork" && !slices.Equal(got, []sim.Dispatch{sim.LeastLoaded}) {
+		if got := clusterWays(&v); v.name != "clockwork" && !slices.Equal(got, []string{sim.LeastLoaded}) {
 			t.Errorf("%s: %v", v.name, got)
 		}
 	}

@@ -37,7 +37,7 @@ type trial struct {
 	arrivals sim.Arrivals
 	queries  int
 	devices  int
-	dispatch sim.Dispatch
+	dispatch string
 	seed     uint64
 }
 

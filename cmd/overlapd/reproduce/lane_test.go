@@ -80,7 +80,7 @@ func TestScenarioOfTrial(t *testing.T) {
 		t.Errorf("services %+v", sc.Services)
 	}
 	for name, want := range map[string]struct {
-		knows sim.Knowledge
+		knows string
 		batch int
 	}{
 		"fcfs": {sim.KnowsNothing, 1}, "sjf": {sim.KnowsOrder, 1}, "edf": {sim.KnowsNothing, 1}, "sjf-dropping": {sim.KnowsAll, 1},

@@ -14,7 +14,7 @@ type variant struct {
 	policy   string // of package overlap
 	maxBatch int    // 1 for no merging
 	recipe   string // of the predictor that it schedules by
-	knows    sim.Knowledge
+	knows    string
 	summary  string
 }
 
