@@ -85,7 +85,7 @@ func (l *loop) heard(s *slot, e executor.Event) {
 	j := s.joining
 	switch e := e.(type) {
 	case executor.WorkerProgress:
-		j.tell(ReloadStep{Service: s.config.Name, State: StepLoading, Done: e.Done, Total: e.Total})
+		j.tell(config.Step{Service: s.config.Name, State: config.StepLoading, Done: e.Done, Total: e.Total})
 	case executor.WorkerLost:
 		if errors.Is(e.Err, executor.ErrHeld) {
 			return // for the sake of others, who have limits of their own

@@ -82,7 +82,7 @@ func TestLoadingIsShown(t *testing.T) {
 	}
 	close(r.steps)
 	for step := range r.steps {
-		if step == (ReloadStep{Service: "new", State: StepLoading, Done: 3, Total: 9}) {
+		if step == (config.Step{Service: "new", State: config.StepLoading, Done: 3, Total: 9}) {
 			return
 		}
 	}

@@ -22,7 +22,7 @@ func TestReloadKeepsThePredictor(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &reloadRig{rig: startRig(t, rigOptions{services: 3, device: &calm, change: func(c *config.Config) { c.Predictor.File = path }}),
-		result: make(chan reloaded, 1), steps: make(chan ReloadStep, 1000)}
+		result: make(chan reloaded, 1), steps: make(chan config.Step, 1000)}
 	r.face = r.front()
 	r.await("serving")
 	r.begin(func(c *config.Config) { c.Services[1].Threads = 7 })
@@ -69,7 +69,7 @@ func TestReloadOnInstances(t *testing.T) {
 	r.eventually("ready", r.Ready)
 	before := r.units[1].memory.String()
 	stop := r.load()
-	reload := func(change func(*config.Config)) *Reloaded {
+	reload := func(change func(*config.Config)) *config.Reloaded {
 		t.Helper()
 		next := r.Daemon.Config()
 		next.Services = slices.Clone(next.Services)
@@ -145,7 +145,7 @@ func TestReloadReadsTokensAgain(t *testing.T) {
 // leaves nothing behind: the predictor serves on when another goes.
 func TestReloadAfterAServiceThatCannotBeAdded(t *testing.T) {
 	r := startRig(t, rigOptions{services: 3, device: &calm, dir: put(t, fakeFile(3))})
-	rr := &reloadRig{rig: r, result: make(chan reloaded, 1), steps: make(chan ReloadStep, 1000)}
+	rr := &reloadRig{rig: r, result: make(chan reloaded, 1), steps: make(chan config.Step, 1000)}
 	r.face = r.front()
 	r.await("serving")
 	r.workers.refuseAdd(errors.New("too many open files"))
@@ -164,7 +164,7 @@ func TestReloadAfterAServiceThatCannotBeAdded(t *testing.T) {
 // that is another model to the predictor, and no reason to do without it.
 func TestReloadOfACut(t *testing.T) {
 	r := startRig(t, rigOptions{services: 3, device: &calm, dir: put(t, fakeFile(3))})
-	rr := &reloadRig{rig: r, result: make(chan reloaded, 1), steps: make(chan ReloadStep, 1000)}
+	rr := &reloadRig{rig: r, result: make(chan reloaded, 1), steps: make(chan config.Step, 1000)}
 	r.face = r.front()
 	r.await("serving")
 	rr.begin(func(c *config.Config) { c.Services[1].Cut = fakeOperators + 1 })

@@ -23,7 +23,7 @@ func TestReloadIsCutShortTooLate(t *testing.T) {
 	next.Services = append(slices.Clone(next.Services), added("new"))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	j := &joining{news: make(chan ReloadStep, newsLimit), ready: make(chan error, 1)}
+	j := &joining{news: make(chan config.Step, newsLimit), ready: make(chan error, 1)}
 	s, err := r.join(next.Service("new"), j)
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +31,7 @@ func TestReloadIsCutShortTooLate(t *testing.T) {
 	r.workers.revive(r.joins(), fakeOperators)
 	r.until("it serves", func(l *loop) bool { return l.serving("new") != nil })
 	for range 32 {
-		run := &reload{Daemon: r.Daemon, ctx: ctx, next: next, progress: func(ReloadStep) {}, done: Reloaded{Failed: map[string]string{}}}
+		run := &reload{Daemon: r.Daemon, ctx: ctx, next: next, progress: func(config.Step) {}, done: config.Reloaded{Failed: map[string]string{}}}
 		if err := run.await("new", r.unit, s, j); err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func TestReloadOutlivesTheLossesOfOthers(t *testing.T) {
 // memory is free, and groups of the others are measured again.
 func TestWhatALeakLeaves(t *testing.T) {
 	r := startRig(t, rigOptions{services: 3})
-	rr := &reloadRig{rig: r, result: make(chan reloaded, 1), steps: make(chan ReloadStep, 1000)}
+	rr := &reloadRig{rig: r, result: make(chan reloaded, 1), steps: make(chan config.Step, 1000)}
 	r.face = r.front()
 	r.workers.await() // a group is measured
 	free := make(chan struct{})

@@ -20,17 +20,17 @@ import (
 type reloadRig struct {
 	*rig
 	result chan reloaded
-	steps  chan ReloadStep
+	steps  chan config.Step
 }
 
 type reloaded struct {
-	*Reloaded
+	*config.Reloaded
 	err error
 }
 
 func newReloadRig(t *testing.T, services int) *reloadRig {
 	r := &reloadRig{rig: startRig(t, rigOptions{services: services, change: func(c *config.Config) { c.Policy = "edf" }}),
-		result: make(chan reloaded, 1), steps: make(chan ReloadStep, 1000)}
+		result: make(chan reloaded, 1), steps: make(chan config.Step, 1000)}
 	r.face = r.front()
 	return r
 }
@@ -41,19 +41,19 @@ func (r *reloadRig) begin(change func(*config.Config)) {
 	next.Services = slices.Clone(next.Services)
 	change(&next)
 	go func() {
-		done, err := r.Reload(context.Background(), next, func(s ReloadStep) { r.steps <- s })
+		done, err := r.Reload(context.Background(), next, func(s config.Step) { r.steps <- s })
 		r.result <- reloaded{done, err}
 	}()
 }
 
 // reload reloads, and fails the test if that is cut short.
-func (r *reloadRig) reload(change func(*config.Config)) *Reloaded {
+func (r *reloadRig) reload(change func(*config.Config)) *config.Reloaded {
 	r.t.Helper()
 	r.begin(change)
 	return r.end()
 }
 
-func (r *reloadRig) end() *Reloaded {
+func (r *reloadRig) end() *config.Reloaded {
 	r.t.Helper()
 	select {
 	case done := <-r.result:
@@ -394,7 +394,7 @@ func TestReloadUnderLoad(t *testing.T) {
 }
 
 // serve lets whatever joins become ready until the reload has ended.
-func (r *reloadRig) serve() *Reloaded {
+func (r *reloadRig) serve() *config.Reloaded {
 	for {
 		select {
 		case done := <-r.result:

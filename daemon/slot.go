@@ -45,13 +45,13 @@ const (
 
 // joining is a service on its way to take requests.
 type joining struct {
-	news  chan ReloadStep
+	news  chan config.Step
 	ready chan error // holds one: nil, or why it does not come
 	lost  int        // workers
 }
 
 // tell passes progress on, unless nobody has read what was told before.
-func (j *joining) tell(s ReloadStep) {
+func (j *joining) tell(s config.Step) {
 	select {
 	case j.news <- s:
 	default:

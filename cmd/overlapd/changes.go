@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // change is one thing that a reload did, or could not do.
@@ -22,7 +22,7 @@ type change struct {
 }
 
 // changeList returns what a reload did, services first.
-func changeList(r *daemon.Reloaded) (list []change) {
+func changeList(r *config.Reloaded) (list []change) {
 	for _, of := range []struct {
 		verb, instead string
 		names         []string
@@ -47,7 +47,7 @@ func changeList(r *daemon.Reloaded) (list []change) {
 
 // writeChanges prints what a reload did: a line for each change and one at the
 // end.
-func writeChanges(w io.Writer, r *daemon.Reloaded) error {
+func writeChanges(w io.Writer, r *config.Reloaded) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, c := range changeList(r) {
 		switch {
@@ -67,7 +67,7 @@ func writeChanges(w io.Writer, r *daemon.Reloaded) error {
 }
 
 // failedServices returns the services that could not be loaded, in order.
-func failedServices(r *daemon.Reloaded) []string {
+func failedServices(r *config.Reloaded) []string {
 	var names []string
 	for name := range r.Failed {
 		names = append(names, name)

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/admin"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 func reloadCommand() *cobra.Command {
@@ -86,7 +86,7 @@ func reload(cmd *cobra.Command, c *admin.Client, asJSON bool) error {
 }
 
 // unloaded returns the error of a reload that could not load everything.
-func unloaded(done *daemon.Reloaded) error {
+func unloaded(done *config.Reloaded) error {
 	names := failedServices(done)
 	if len(names) == 0 {
 		return nil
@@ -127,7 +127,7 @@ type stepPrinter struct {
 	shown map[string]string // the last of each service
 }
 
-func (p *stepPrinter) print(s daemon.ReloadStep) {
+func (p *stepPrinter) print(s config.Step) {
 	if p.shown[s.Service] == s.State {
 		return
 	}
@@ -137,9 +137,9 @@ func (p *stepPrinter) print(s daemon.ReloadStep) {
 
 func stepText(state string) string {
 	switch state {
-	case daemon.StepLoading:
+	case config.StepLoading:
 		return "loading"
-	case daemon.StepSwitch:
+	case config.StepSwitch:
 		return "loaded, takes over"
 	}
 	return state

@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
-	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/admin"
 	"github.com/overlapd/overlapd/daemon/config"
 )
@@ -29,8 +28,8 @@ func administered(t *testing.T, f *fakeRunning, read func() (config.Config, erro
 	c.Admin.Socket = filepath.Join(dir, "a.sock")
 	r := newListening(read)
 	r.follow(f)
-	reloads := admin.NewReloads(t.Context(), r.reload)
-	release, err := administer(&c, reloads, r, zerolog.Nop())
+	reloads := admin.NewReloads(t.Context(), r)
+	release, err := administer(&c, reloads, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +51,7 @@ func say(t *testing.T, args ...string) (out string, status int, err error) {
 }
 
 func TestReloadCommand(t *testing.T) {
-	f := &fakeRunning{done: &daemon.Reloaded{
+	f := &fakeRunning{done: &config.Reloaded{
 		Changes: config.Changes{Added: []string{"n"}, Replaced: []string{"resnet"}, Restart: []string{"limits.connections"}},
 		Took:    1500 * time.Millisecond,
 	}}
@@ -68,7 +67,7 @@ func TestReloadCommand(t *testing.T) {
 	if out, _, _ := say(t, "reload", "--last", "--admin", path); !strings.HasPrefix(out, "done, begun at ") || !strings.HasSuffix(out, want) {
 		t.Errorf("afterwards: %s", out)
 	}
-	var got daemon.Reloaded
+	var got config.Reloaded
 	out, _, _ = say(t, "reload", "--json", "--admin", path)
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Errorf("%v: %s", err, out)
@@ -79,7 +78,7 @@ func TestReloadCommand(t *testing.T) {
 }
 
 func TestReloadCommandThatFails(t *testing.T) {
-	f := &fakeRunning{done: &daemon.Reloaded{
+	f := &fakeRunning{done: &config.Reloaded{
 		Changes: config.Changes{Added: []string{"n"}, Replaced: []string{"r"}},
 		Failed:  map[string]string{"r": "no such file", "n": "no room"},
 	}}
@@ -104,7 +103,7 @@ func TestReloadCommandThatFails(t *testing.T) {
 }
 
 func TestReloadThatChangesNothing(t *testing.T) {
-	path := administered(t, &fakeRunning{done: new(daemon.Reloaded)}, func() (config.Config, error) { return config.Embedded(), nil })
+	path := administered(t, &fakeRunning{done: new(config.Reloaded)}, func() (config.Config, error) { return config.Embedded(), nil })
 	if out, status, _ := say(t, "reload", "--admin", path); status != 0 || !strings.Contains(out, "nothing has changed") {
 		t.Errorf("%d: %s", status, out)
 	}
@@ -133,17 +132,17 @@ func TestAdministerWithoutASocket(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", "")
 	t.Setenv("XDG_RUNTIME_DIR", "")
 	var log bytes.Buffer
-	release, err := administer(&c, nil, nil, zerolog.New(&log))
+	release, err := administer(&c, nil, zerolog.New(&log))
 	if err != nil || !strings.Contains(log.String(), "there is no admin socket") {
 		t.Errorf("auto: %v, %s", err, &log)
 	}
 	release()
 	c.Admin.Socket = "/dev/null/nowhere/a.sock"
-	if _, err := administer(&c, nil, nil, zerolog.Nop()); err == nil {
+	if _, err := administer(&c, nil, zerolog.Nop()); err == nil {
 		t.Error("one that was chosen is missing")
 	}
 	c.Admin.Socket = "off"
-	if release, err := administer(&c, nil, nil, zerolog.Nop()); err != nil {
+	if release, err := administer(&c, nil, zerolog.Nop()); err != nil {
 		t.Error(err)
 	} else {
 		release()

@@ -20,7 +20,7 @@ import (
 
 // running is a daemon that can be changed.
 type running interface {
-	Reload(ctx context.Context, c config.Config, progress func(daemon.ReloadStep)) (*daemon.Reloaded, error)
+	Reload(ctx context.Context, c config.Config, progress func(config.Step)) (*config.Reloaded, error)
 	Restart(service string) error
 	Config() config.Config
 }
@@ -58,8 +58,8 @@ func (r *reloader) opened() (running, error) {
 	return r.mu.daemon, nil
 }
 
-// reload is an [admin.ReloadFunc].
-func (r *reloader) reload(ctx context.Context, progress func(daemon.ReloadStep)) (*daemon.Reloaded, error) {
+// Reload implements [admin.Host].
+func (r *reloader) Reload(ctx context.Context, progress func(config.Step)) (*config.Reloaded, error) {
 	d, err := r.opened()
 	if err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func (r *reloader) sayRefused(err error) {
 }
 
 // say logs a line for each change and one at the end.
-func (r *reloader) say(done *daemon.Reloaded) {
+func (r *reloader) say(done *config.Reloaded) {
 	for _, c := range changeList(done) {
 		switch {
 		case c.fault != "":
@@ -190,13 +190,13 @@ func onHangup(stopping context.Context, heard <-chan os.Signal, reloads *admin.R
 
 // administer opens the admin socket, if there is to be one, and answers there
 // until released. One that was not asked for is no reason not to serve.
-func administer(c *config.Config, reloads *admin.Reloads, host admin.Host, log zerolog.Logger) (release func(), err error) {
+func administer(c *config.Config, reloads *admin.Reloads, log zerolog.Logger) (release func(), err error) {
 	path := c.AdminPath()
 	if path == "" {
 		return func() {}, nil
 	}
 	s, err := admin.Listen(admin.Options{
-		Path: path, Group: c.Admin.Group, Reloads: reloads, Host: host,
+		Path: path, Group: c.Admin.Group, Reloads: reloads,
 		Refused: func(p admin.Peer) {
 			log.Warn().Uint32("uid", p.UID).Int("pid", p.PID).Msg("refused somebody at the admin socket who may not use it")
 		},

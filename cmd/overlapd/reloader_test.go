@@ -23,13 +23,13 @@ import (
 // fakeRunning is a daemon that does what a test says.
 type fakeRunning struct {
 	config config.Config
-	done   *daemon.Reloaded
+	done   *config.Reloaded
 	err    error
 }
 
-func (f *fakeRunning) Reload(_ context.Context, c config.Config, progress func(daemon.ReloadStep)) (*daemon.Reloaded, error) {
+func (f *fakeRunning) Reload(_ context.Context, c config.Config, progress func(config.Step)) (*config.Reloaded, error) {
 	f.config = c
-	progress(daemon.ReloadStep{Service: "a", State: daemon.StepDone})
+	progress(config.Step{Service: "a", State: config.StepDone})
 	return f.done, f.err
 }
 
@@ -77,7 +77,7 @@ func (l *listening) lines(t *testing.T) (lines []string) {
 func TestReloaderLogsEachChange(t *testing.T) {
 	c := config.Embedded()
 	l := newListening(func() (config.Config, error) { return c, nil })
-	f := &fakeRunning{done: &daemon.Reloaded{
+	f := &fakeRunning{done: &config.Reloaded{
 		Changes: config.Changes{
 			Added: []string{"n"}, Removed: []string{"o"}, Replaced: []string{"r", "s"}, Changed: []string{"t"},
 			Settings: []string{"log_level"}, Restart: []string{"policy"},
@@ -85,7 +85,7 @@ func TestReloaderLogsEachChange(t *testing.T) {
 		Failed: map[string]string{"s": "no such file"}, Took: time.Second,
 	}}
 	l.follow(f)
-	if _, err := l.reload(t.Context(), func(daemon.ReloadStep) {}); err != nil {
+	if _, err := l.Reload(t.Context(), func(config.Step) {}); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
@@ -109,7 +109,7 @@ func TestReloaderTellsTheManager(t *testing.T) {
 	l := newListening(func() (config.Config, error) { return config.Config{}, errors.New("unreadable") })
 	l.follow(&fakeRunning{})
 	l.announced.Store(true)
-	if _, err := l.reload(t.Context(), nil); err == nil {
+	if _, err := l.Reload(t.Context(), nil); err == nil {
 		t.Fatal("an unreadable file was read")
 	}
 	if len(l.told) != 2 || !strings.HasPrefix(l.told[0], "RELOADING=1\nMONOTONIC_USEC=") || l.told[1] != "READY=1" {
@@ -127,7 +127,7 @@ func TestReloaderOfAWrongFile(t *testing.T) {
 	l := newListening(o.config)
 	f := &fakeRunning{err: errors.New("asked")}
 	l.follow(f)
-	_, err := l.reload(t.Context(), nil)
+	_, err := l.Reload(t.Context(), nil)
 	if exitStatus(err) != exitConfig || len(f.config.Services) > 0 {
 		t.Errorf("got %v, and the daemon has %v", err, f.config.Services)
 	}
@@ -147,9 +147,9 @@ func TestReloaderKeepsFlags(t *testing.T) {
 	}
 	o := serveOptions{path: path, listen: "127.0.0.1:2", policy: "edf"}
 	l := newListening(o.config)
-	f := &fakeRunning{done: new(daemon.Reloaded)}
+	f := &fakeRunning{done: new(config.Reloaded)}
 	l.follow(f)
-	if _, err := l.reload(t.Context(), func(daemon.ReloadStep) {}); err != nil {
+	if _, err := l.Reload(t.Context(), func(config.Step) {}); err != nil {
 		t.Fatal(err)
 	}
 	if c := f.config; c.Listen != "127.0.0.1:2" || c.Policy != "edf" || c.Services[0].Model != filepath.Join(filepath.Dir(path), "m.onnx") {
@@ -159,7 +159,7 @@ func TestReloaderKeepsFlags(t *testing.T) {
 
 func TestReloaderBeforeTheDaemon(t *testing.T) {
 	l := newListening(nil)
-	_, reload := l.reload(t.Context(), nil)
+	_, reload := l.Reload(t.Context(), nil)
 	_, config := l.Config()
 	for what, err := range map[string]error{"reload": reload, "config": config, "restart": l.Restart("a")} {
 		if !errors.Is(err, errOpening) {

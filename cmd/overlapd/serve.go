@@ -114,8 +114,8 @@ func serve(c config.Config, again func() (config.Config, error), out io.Writer) 
 	defer deaf()
 	tellSystemd(opening, log)
 	r := &reloader{read: again, tell: notify, log: log}
-	reloads := admin.NewReloads(ctx, r.reload)
-	unadministered, err := administer(&c, reloads, r, log)
+	reloads := admin.NewReloads(ctx, r)
+	unadministered, err := administer(&c, reloads, log)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
 )
 
@@ -49,7 +48,7 @@ func NewClient(path string) *Client {
 
 // Reload has the daemon read its configuration again, and returns what became
 // of it. Progress is told as it comes. That ctx ends does not end the reload.
-func (c *Client) Reload(ctx context.Context, progress func(daemon.ReloadStep)) (*daemon.Reloaded, error) {
+func (c *Client) Reload(ctx context.Context, progress func(config.Step)) (*config.Reloaded, error) {
 	r, err := c.do(ctx, http.MethodPost, "/reload")
 	if err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // TestUnreached: every way not to reach a daemon has a sentence that says what
@@ -85,7 +85,7 @@ func TestForeignAnswers(t *testing.T) {
 		"HTTP/1.1 409 No\r\nConnection: close\r\n\r\n{\"error\":{\"kind\":\"busy\",\"message\":\"wait\"}}\n": "wait",
 		"SSH-2.0\r\n": "asking at",
 	} {
-		if r, err := answering(t, answer).Reload(t.Context(), func(daemon.ReloadStep) {}); err == nil || !strings.Contains(err.Error(), want) {
+		if r, err := answering(t, answer).Reload(t.Context(), func(config.Step) {}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60q: %+v, %v", answer, r, err)
 		}
 	}

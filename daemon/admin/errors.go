@@ -3,6 +3,8 @@ package admin
 import (
 	"errors"
 	"net/http"
+
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // Error is a request that was not fulfilled, as the client is told.
@@ -69,6 +71,9 @@ var (
 func told(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
+	}
+	if faults, ok := errors.AsType[config.Faults](err); ok {
+		return &Error{KindConfig, faults.Error()}
 	}
 	return &Error{KindFailed, err.Error()}
 }

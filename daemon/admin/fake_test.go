@@ -9,15 +9,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // patience bounds every wait; only what hangs gets there.
 const patience = 30 * time.Second
 
+// reloadFunc is what a reload does.
+type reloadFunc func(context.Context, func(config.Step)) (*config.Reloaded, error)
+
 // fakeDaemon is a daemon whose reloads do what a test tells them.
 type fakeDaemon struct {
-	reload    ReloadFunc
+	reload    reloadFunc
 	restarted []string
 	hides     error // its configuration
 	refused   chan Peer
@@ -26,11 +29,15 @@ type fakeDaemon struct {
 	*Reloads
 }
 
-func newFakeDaemon(reload ReloadFunc) *fakeDaemon {
+func newFakeDaemon(reload reloadFunc) *fakeDaemon {
 	f := &fakeDaemon{reload: reload, refused: make(chan Peer, 1)}
 	f.life, f.end = context.WithCancel(context.Background())
-	f.Reloads = NewReloads(f.life, reload)
+	f.Reloads = NewReloads(f.life, f)
 	return f
+}
+
+func (f *fakeDaemon) Reload(ctx context.Context, progress func(config.Step)) (*config.Reloaded, error) {
+	return f.reload(ctx, progress)
 }
 
 func (f *fakeDaemon) Restart(service string) error {
@@ -62,7 +69,7 @@ func (f *fakeDaemon) serve(t *testing.T, ask func(*net.UnixConn) (Peer, error)) 
 	t.Helper()
 	path := socketPath(t)
 	s, err := Listen(Options{
-		Path: path, Reloads: f.Reloads, Host: f, credentials: ask,
+		Path: path, Reloads: f.Reloads, credentials: ask,
 		Refused: func(p Peer) {
 			select {
 			case f.refused <- p:
@@ -97,8 +104,8 @@ func from(p Peer) func(*net.UnixConn) (Peer, error) {
 }
 
 // nothing is a reload that changes nothing.
-func nothing(context.Context, func(daemon.ReloadStep)) (*daemon.Reloaded, error) {
-	return &daemon.Reloaded{}, nil
+func nothing(context.Context, func(config.Step)) (*config.Reloaded, error) {
+	return &config.Reloaded{}, nil
 }
 
 // gate is a reload that waits: it begins by closing begun, and ends when the
@@ -110,11 +117,11 @@ type gate struct {
 
 func newGate() *gate { return &gate{make(chan struct{}, 8), make(chan struct{})} }
 
-func (g *gate) reload(ctx context.Context, _ func(daemon.ReloadStep)) (*daemon.Reloaded, error) {
+func (g *gate) reload(ctx context.Context, _ func(config.Step)) (*config.Reloaded, error) {
 	g.begun <- struct{}{}
 	select {
 	case <-g.open:
-		return &daemon.Reloaded{}, nil
+		return &config.Reloaded{}, nil
 	case <-ctx.Done():
 		return nil, ErrStopping
 	}

@@ -3,33 +3,47 @@ package admin
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
 )
 
-// ReloadFunc reads the configuration again and makes the daemon follow it. A
-// [config.Faults] error says that the configuration is wrong.
-type ReloadFunc func(ctx context.Context, progress func(daemon.ReloadStep)) (*daemon.Reloaded, error)
+// maxSteps is of how many services progress is kept: those that go and those
+// that come.
+const maxSteps = 2 * config.MaxServices
+
+// Host is the daemon that is administered. An *Error says what kind of failure
+// an error is.
+type Host interface {
+	// Reload reads the configuration again and makes the daemon follow it. A
+	// [config.Faults] error says that the configuration is wrong.
+	Reload(ctx context.Context, progress func(config.Step)) (*config.Reloaded, error)
+
+	// Restart tries a service again that was given up.
+	Restart(service string) error
+
+	// Config returns the configuration that holds now, as a file, without what
+	// is secret in it.
+	Config() ([]byte, error)
+}
 
 // Reloads runs one reload at a time and remembers the last.
 type Reloads struct {
 	life context.Context // ends when the daemon stops, and with it a reload
-	do   ReloadFunc
+	host Host
 	runs sync.WaitGroup
 
 	mu struct {
 		sync.Mutex
-		last    *Reload
-		running bool
+		last *Reload
 	}
 }
 
 // NewReloads returns a daemon's reloads, of which there was none yet. A reload
 // ends with life, and none begins after it.
-func NewReloads(life context.Context, do ReloadFunc) *Reloads { return &Reloads{life: life, do: do} }
+func NewReloads(life context.Context, host Host) *Reloads { return &Reloads{life: life, host: host} }
 
 // Begin begins a reload, or returns ErrBusy or ErrStopping. It runs on whoever
 // waits for it or not: half a reload is none.
@@ -39,18 +53,12 @@ func (r *Reloads) Begin() (*Reload, error) {
 	switch {
 	case r.life.Err() != nil:
 		return nil, ErrStopping
-	case r.mu.running:
+	case r.mu.last != nil && !r.mu.last.over():
 		return nil, ErrBusy
 	}
-	run := newReload(time.Now())
-	r.mu.last, r.mu.running = run, true
-	r.runs.Go(func() {
-		reloaded, err := r.do(r.life, run.step)
-		r.mu.Lock()
-		r.mu.running = false
-		r.mu.Unlock()
-		run.finish(reloaded, wrong(err))
-	})
+	run := newReload()
+	r.mu.last = run
+	r.runs.Go(func() { run.finish(r.host.Reload(r.life, run.step)) })
 	return run, nil
 }
 
@@ -61,9 +69,7 @@ func (r *Reloads) Next() (*Reload, error) {
 		if !errors.Is(err, ErrBusy) {
 			return run, err
 		}
-		if last := r.Last(); last != nil {
-			<-last.Done()
-		}
+		<-r.Last().Done()
 	}
 }
 
@@ -78,96 +84,97 @@ func (r *Reloads) Last() *Reload {
 // then.
 func (r *Reloads) Wait() { r.runs.Wait() }
 
-// wrong tells a wrong configuration from other errors.
-func wrong(err error) error {
-	if faults, ok := errors.AsType[config.Faults](err); ok {
-		return &Error{KindConfig, faults.Error()}
-	}
-	return err
+// States of a Report.
+const (
+	ReportNone    = "none" // there was no reload yet
+	reportRunning = "running"
+	reportDone    = "done"   // services may have failed: see Reloaded
+	reportFailed  = "failed" // see Error
+)
+
+// Report is how a reload stands, and the answer to GET /reload.
+type Report struct {
+	State    string           `json:"state"`
+	Began    time.Time        `json:"began,omitzero"`
+	Steps    []config.Step    `json:"steps,omitempty"` // the latest of each service
+	Reloaded *config.Reloaded `json:"reloaded,omitempty"`
+	Error    *Error           `json:"error,omitempty"`
 }
 
 // Reload is one reload, running or over.
 type Reload struct {
-	began time.Time
-	done  chan struct{}
+	done chan struct{}
 
 	mu struct {
 		sync.Mutex
-		steps    []progress // the latest of each service, in the order of their first
-		version  int        // of the latest step
-		grown    chan struct{}
-		reloaded *daemon.Reloaded
-		err      error
+		report Report
+		grown  chan struct{} // closed when the report is another
 	}
 }
 
-// progress is a step, and when it came in the order of all of them.
-type progress struct {
-	daemon.ReloadStep
-	version int
-}
-
-func newReload(began time.Time) *Reload {
-	r := &Reload{began: began, done: make(chan struct{})}
+func newReload() *Reload {
+	r := &Reload{done: make(chan struct{})}
+	r.mu.report = Report{State: reportRunning, Began: time.Now()}
 	r.mu.grown = make(chan struct{})
 	return r
 }
 
-// step takes in progress. Whoever looks sees the latest of each service, so
-// that nobody who is slow makes a reload wait or take memory.
-func (r *Reload) step(s daemon.ReloadStep) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.mu.version++
-	latest := progress{s, r.mu.version}
-	for i := range r.mu.steps {
-		if r.mu.steps[i].Service == s.Service {
-			r.mu.steps[i] = latest
-			r.growLocked()
-			return
-		}
-	}
-	if len(r.mu.steps) < maxSteps {
-		r.mu.steps = append(r.mu.steps, latest)
-		r.growLocked()
+// Done is closed when it is over.
+func (r *Reload) Done() <-chan struct{} { return r.done }
+
+func (r *Reload) over() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
 	}
 }
 
-// maxSteps is of how many services progress is kept: those that go and those
-// that come.
-const maxSteps = 2 * config.MaxServices
+// Report returns how the reload stands, and what is closed when it stands
+// otherwise. A nil Reload reports that there was none.
+func (r *Reload) Report() (now Report, grown <-chan struct{}) {
+	if r == nil {
+		return Report{State: ReportNone}, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now = r.mu.report
+	now.Steps = slices.Clone(now.Steps)
+	return now, r.mu.grown
+}
+
+// step takes in progress. Whoever looks sees the latest of each service, so
+// that nobody who is slow makes a reload wait or take memory.
+func (r *Reload) step(s config.Step) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	steps := &r.mu.report.Steps
+	at := slices.IndexFunc(*steps, func(of config.Step) bool { return of.Service == s.Service })
+	switch {
+	case at >= 0:
+		(*steps)[at] = s
+	case len(*steps) == maxSteps:
+		return
+	default:
+		*steps = append(*steps, s)
+	}
+	r.growLocked()
+}
 
 func (r *Reload) growLocked() {
 	close(r.mu.grown)
 	r.mu.grown = make(chan struct{})
 }
 
-func (r *Reload) finish(reloaded *daemon.Reloaded, err error) {
+func (r *Reload) finish(reloaded *config.Reloaded, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mu.reloaded, r.mu.err = reloaded, err
-	close(r.done)
-}
-
-// Done is closed when it is over.
-func (r *Reload) Done() <-chan struct{} { return r.done }
-
-// Result returns what became of it once it is over.
-func (r *Reload) Result() (*daemon.Reloaded, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.mu.reloaded, r.mu.err
-}
-
-// since returns the steps after a version, the latest version, and what is
-// closed when there are more.
-func (r *Reload) since(version int) (steps []daemon.ReloadStep, latest int, grown <-chan struct{}) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, p := range r.mu.steps {
-		if p.version > version {
-			steps = append(steps, p.ReloadStep)
-		}
+	defer close(r.done)
+	if report := &r.mu.report; err != nil {
+		report.State, report.Error = reportFailed, told(err)
+	} else {
+		report.State, report.Reloaded = reportDone, reloaded
 	}
-	return steps, r.mu.version, r.mu.grown
+	r.growLocked()
 }

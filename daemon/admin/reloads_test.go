@@ -8,7 +8,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
 )
 
@@ -49,8 +48,8 @@ func TestReloadsAreOneAtATime(t *testing.T) {
 	}
 	f.end()
 	await(t, second.Done(), "the end with the daemon")
-	if _, err := second.Result(); !errors.Is(err, ErrStopping) {
-		t.Errorf("a reload that the end of the daemon met: %v", err)
+	if r, _ := second.Report(); r.Error != ErrStopping {
+		t.Errorf("a reload that the end of the daemon met: %v", r.Error)
 	}
 	if _, err := f.Next(); !errors.Is(err, ErrStopping) {
 		t.Errorf("a reload after the end: %v", err)
@@ -58,7 +57,7 @@ func TestReloadsAreOneAtATime(t *testing.T) {
 }
 
 func TestReloadTellsWrongConfigurations(t *testing.T) {
-	f := newFakeDaemon(func(context.Context, func(daemon.ReloadStep)) (*daemon.Reloaded, error) {
+	f := newFakeDaemon(func(context.Context, func(config.Step)) (*config.Reloaded, error) {
 		return nil, fmt.Errorf("reading: %w", config.Faults{{Key: "ways", Message: "must be less"}})
 	})
 	defer f.end()
@@ -67,22 +66,20 @@ func TestReloadTellsWrongConfigurations(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, r.Done(), "the end")
-	if _, err := r.Result(); told(err).Kind != KindConfig || told(err).Message != "ways: must be less" {
-		t.Errorf("got %v", err)
+	if now, _ := r.Report(); now.Error.Kind != KindConfig || now.Error.Message != "ways: must be less" {
+		t.Errorf("got %v", now.Error)
 	}
 }
 
-// Whoever looks now and then sees the latest of each service, in the order in
-// which it came, and the memory of it is bounded.
+// Whoever looks now and then sees the latest of each service, and the memory of it is bounded.
 func TestStepsOfAReload(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := newReload(fixedTime)
-		latest, seen, version := map[string]int64{}, map[string]int64{}, 0
+		r := newReload()
+		latest, seen := map[string]int64{}, map[string]int64{}
 		look := func() {
-			var steps []daemon.ReloadStep
-			steps, version, _ = r.since(version)
-			for _, s := range steps {
-				if s.Done <= seen[s.Service] {
+			now, _ := r.Report()
+			for _, s := range now.Steps {
+				if s.Done < seen[s.Service] {
 					t.Fatalf("%s goes back from %d to %d", s.Service, seen[s.Service], s.Done)
 				}
 				seen[s.Service] = s.Done
@@ -90,8 +87,8 @@ func TestStepsOfAReload(t *testing.T) {
 		}
 		for n := range rapid.IntRange(1, 50).Draw(t, "steps") {
 			name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "service")
-			_, _, grown := r.since(version)
-			r.step(daemon.ReloadStep{Service: name, State: daemon.StepLoading, Done: int64(n + 1)})
+			_, grown := r.Report()
+			r.step(config.Step{Service: name, State: config.StepLoading, Done: int64(n + 1)})
 			latest[name] = int64(n + 1)
 			select {
 			case <-grown:
@@ -109,11 +106,11 @@ func TestStepsOfAReload(t *testing.T) {
 			}
 		}
 	})
-	r := newReload(fixedTime)
+	r := newReload()
 	for i := range 2 * maxSteps {
-		r.step(daemon.ReloadStep{Service: fmt.Sprint(i)})
+		r.step(config.Step{Service: fmt.Sprint(i)})
 	}
-	if steps, _, _ := r.since(0); len(steps) != maxSteps {
-		t.Errorf("%d steps are kept", len(steps))
+	if now, _ := r.Report(); len(now.Steps) != maxSteps {
+		t.Errorf("%d steps are kept", len(now.Steps))
 	}
 }

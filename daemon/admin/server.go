@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // Limits on what is asked.
@@ -22,15 +24,12 @@ const (
 	closeTimeout  = 2 * time.Second  // to answer what was asked, at the end
 )
 
-// Host is the daemon that is administered.
-type Host interface {
-	// Restart tries a service again that was given up. An *Error says what else
-	// became of it.
-	Restart(service string) error
-
-	// Config returns the configuration that holds now, as a file, without what
-	// is secret in it.
-	Config() ([]byte, error)
+// Line is one line of the answer to POST /reload. One of the fields is set; the
+// last line has no step.
+type Line struct {
+	Step     *config.Step     `json:"step,omitempty"`
+	Reloaded *config.Reloaded `json:"reloaded,omitempty"`
+	Error    *Error           `json:"error,omitempty"`
 }
 
 // Options says where a daemon is administered, and by whom.
@@ -38,7 +37,6 @@ type Options struct {
 	Path    string // of the socket
 	Group   string // name or number of the group whose members may, "" for none
 	Reloads *Reloads
-	Host    Host
 
 	// Refused is told of each connection of somebody who may not.
 	Refused func(Peer)
@@ -157,25 +155,24 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	lines := &lineWriter{to: w}
-	for seen := 0; ; {
-		steps, latest, grown := run.since(seen)
-		seen = latest
-		for i := range steps {
-			lines.write(Line{Step: &steps[i]})
+	shown := map[string]config.Step{}
+	for {
+		now, grown := run.Report()
+		for _, step := range now.Steps {
+			if shown[step.Service] != step {
+				shown[step.Service] = step
+				lines.write(Line{Step: &step})
+			}
+		}
+		if now.State != reportRunning {
+			lines.write(Line{Reloaded: now.Reloaded, Error: now.Error})
+			return
 		}
 		select {
 		case <-grown:
-			continue
 		case <-r.Context().Done():
 			return
-		case <-run.Done():
 		}
-		steps, _, _ = run.since(seen)
-		for i := range steps {
-			lines.write(Line{Step: &steps[i]})
-		}
-		lines.write(run.end())
-		return
 	}
 }
 
@@ -203,11 +200,12 @@ func (l *lineWriter) write(line Line) {
 }
 
 func (s *Server) lastReload(w http.ResponseWriter, _ *http.Request) {
-	answer(w, http.StatusOK, report(s.opts.Reloads.Last()))
+	now, _ := s.opts.Reloads.Last().Report()
+	answer(w, http.StatusOK, now)
 }
 
 func (s *Server) restart(w http.ResponseWriter, r *http.Request) {
-	if err := s.opts.Host.Restart(r.PathValue("name")); err != nil {
+	if err := s.opts.Reloads.host.Restart(r.PathValue("name")); err != nil {
 		refuse(w, told(err))
 		return
 	}
@@ -215,7 +213,7 @@ func (s *Server) restart(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) config(w http.ResponseWriter, _ *http.Request) {
-	file, err := s.opts.Host.Config()
+	file, err := s.opts.Reloads.host.Config()
 	if err != nil {
 		refuse(w, told(err))
 		return

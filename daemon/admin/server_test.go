@@ -15,7 +15,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
 )
 
@@ -28,33 +27,33 @@ func me() Peer { return Peer{PID: os.Getpid(), UID: uint32(os.Geteuid())} }
 func stranger() Peer { return Peer{PID: 7, UID: uint32(os.Geteuid()) + 1} }
 
 func TestReload(t *testing.T) {
-	want := &daemon.Reloaded{
+	want := &config.Reloaded{
 		Changes: config.Changes{Added: []string{"a"}, Replaced: []string{"b"}, Restart: []string{"limits.connections"}},
 		Failed:  map[string]string{"b": "no such file"}, Took: time.Second,
 	}
-	f := newFakeDaemon(func(_ context.Context, progress func(daemon.ReloadStep)) (*daemon.Reloaded, error) {
-		progress(daemon.ReloadStep{Service: "a", State: daemon.StepDone})
-		progress(daemon.ReloadStep{Service: "b", State: daemon.StepFailed, Done: 1, Total: 2})
+	f := newFakeDaemon(func(_ context.Context, progress func(config.Step)) (*config.Reloaded, error) {
+		progress(config.Step{Service: "a", State: config.StepDone})
+		progress(config.Step{Service: "b", State: config.StepFailed, Done: 1, Total: 2})
 		return want, nil
 	})
 	c := f.serve(t, nil)
 	if r, err := c.Last(t.Context()); err != nil || r.State != ReportNone {
 		t.Errorf("before any: %+v, %v", r, err)
 	}
-	var steps []daemon.ReloadStep
-	got, err := c.Reload(t.Context(), func(s daemon.ReloadStep) { steps = append(steps, s) })
+	var steps []config.Step
+	got, err := c.Reload(t.Context(), func(s config.Step) { steps = append(steps, s) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	told := []daemon.ReloadStep{{Service: "a", State: "done"}, {Service: "b", State: "failed", Done: 1, Total: 2}}
+	told := []config.Step{{Service: "a", State: "done"}, {Service: "b", State: "failed", Done: 1, Total: 2}}
 	if d := cmp.Diff(told, steps); d != "" {
 		t.Error(d)
 	}
 	last, err := c.Last(t.Context())
-	if err != nil || last.State != ReportDone || last.Began.IsZero() {
+	if err != nil || last.State != reportDone || last.Began.IsZero() {
 		t.Errorf("afterwards: %+v, %v", last, err)
 	}
 	if d := cmp.Diff(want, last.Reloaded); d != "" {
@@ -65,25 +64,25 @@ func TestReload(t *testing.T) {
 // Progress is told while the reload runs, and who leaves does not end it.
 func TestReloadIsStreamed(t *testing.T) {
 	begun, open := make(chan struct{}), make(chan struct{})
-	f := newFakeDaemon(func(_ context.Context, progress func(daemon.ReloadStep)) (*daemon.Reloaded, error) {
-		progress(daemon.ReloadStep{Service: "a", State: daemon.StepLoading})
+	f := newFakeDaemon(func(_ context.Context, progress func(config.Step)) (*config.Reloaded, error) {
+		progress(config.Step{Service: "a", State: config.StepLoading})
 		close(begun)
 		<-open
-		progress(daemon.ReloadStep{Service: "a", State: daemon.StepDone})
-		return &daemon.Reloaded{}, nil
+		progress(config.Step{Service: "a", State: config.StepDone})
+		return &config.Reloaded{}, nil
 	})
 	c := f.serve(t, nil)
 	ctx, leave := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() {
-		_, err := c.Reload(ctx, func(daemon.ReloadStep) { leave() })
+		_, err := c.Reload(ctx, func(config.Step) { leave() })
 		left <- err
 	}()
 	await(t, begun, "the reload")
 	if err := await(t, left, "progress, and who leaves"); err == nil {
 		t.Error("the reload was over before it was over")
 	}
-	if r, err := c.Last(t.Context()); err != nil || r.State != ReportRunning || len(r.Steps) != 1 {
+	if r, err := c.Last(t.Context()); err != nil || r.State != reportRunning || len(r.Steps) != 1 {
 		t.Errorf("while it runs: %+v, %v", r, err)
 	}
 	if _, err := c.Reload(t.Context(), nil); told(err).Kind != KindBusy {
@@ -91,13 +90,13 @@ func TestReloadIsStreamed(t *testing.T) {
 	}
 	close(open)
 	await(t, f.Last().Done(), "the end")
-	if r, err := c.Last(t.Context()); err != nil || r.State != ReportDone || r.Steps[0].State != daemon.StepDone {
+	if r, err := c.Last(t.Context()); err != nil || r.State != reportDone || r.Steps[0].State != config.StepDone {
 		t.Errorf("afterwards: %+v, %v", r, err)
 	}
 }
 
 func TestReloadOfAWrongFile(t *testing.T) {
-	f := newFakeDaemon(func(context.Context, func(daemon.ReloadStep)) (*daemon.Reloaded, error) {
+	f := newFakeDaemon(func(context.Context, func(config.Step)) (*config.Reloaded, error) {
 		return nil, config.Faults{{File: "/etc/o.toml", Line: 3, Key: "ways", Message: "must be less"}, {Key: "policy", Message: "must be one"}}
 	})
 	c := f.serve(t, nil)
@@ -105,7 +104,7 @@ func TestReloadOfAWrongFile(t *testing.T) {
 	if e := told(err); e.Kind != KindConfig || e.Message != "/etc/o.toml:3: ways: must be less\npolicy: must be one" {
 		t.Errorf("got %+v", e)
 	}
-	if r, err := c.Last(t.Context()); err != nil || r.State != ReportFailed || r.Error.Kind != KindConfig {
+	if r, err := c.Last(t.Context()); err != nil || r.State != reportFailed || r.Error.Kind != KindConfig {
 		t.Errorf("afterwards: %+v, %v", r, err)
 	}
 	if status, _ := raw(t, c, "POST /reload HTTP/1.1\r\nHost: x\r\n\r\n"); status != http.StatusUnprocessableEntity {
@@ -249,7 +248,7 @@ func FuzzPath(f *testing.F) {
 		f.Add("GET", seed)
 	}
 	d := newFakeDaemon(nothing)
-	s := &Server{opts: Options{Reloads: d.Reloads, Host: d}}
+	s := &Server{opts: Options{Reloads: d.Reloads}}
 	routes := s.routes()
 	f.Fuzz(func(t *testing.T, method, path string) {
 		if !strings.HasPrefix(path, "/") {

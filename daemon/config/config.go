@@ -290,7 +290,8 @@ func (s *Service) MeasuredSizes() []int {
 	return append(sizes, most)
 }
 
-// isPath reports whether a model is neither of the zoo nor of an emulated device.
-func (s *Service) isPath() bool {
-	return !strings.HasPrefix(s.Model, ZooPrefix) && !strings.HasPrefix(s.Model, EmulatedPrefix)
+// IsPath reports whether the model of a service is a file that somebody may
+// replace, and neither of the zoo nor of an emulated device.
+func IsPath(model string) bool {
+	return !strings.HasPrefix(model, ZooPrefix) && !strings.HasPrefix(model, EmulatedPrefix)
 }

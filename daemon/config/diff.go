@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Changes says what a new configuration changes, and when. Services go by
@@ -23,6 +24,31 @@ func (c *Changes) None() bool { return c.services()+len(c.Settings)+len(c.Restar
 // services returns how many services are concerned.
 func (c *Changes) services() int {
 	return len(c.Added) + len(c.Removed) + len(c.Replaced) + len(c.Changed)
+}
+
+// Reloaded is what became of a reload. A service in Failed is one of Added or
+// Replaced; of the latter the old model serves on.
+type Reloaded struct {
+	Changes
+	Failed map[string]string `json:"failed,omitempty"` // why a service could not be loaded
+	Took   time.Duration     `json:"took_ns"`
+}
+
+// States of a service in a Step, in this order. A service that is only
+// removed or changed goes from none to StepDone.
+const (
+	StepLoading = "loading" // its new worker loads the model
+	StepSwitch  = "switch"  // the new worker is ready and waits for its turn
+	StepDone    = "done"    // it is as the configuration says
+	StepFailed  = "failed"  // it is not; what served before serves on
+)
+
+// Step is progress of a reload.
+type Step struct {
+	Service string `json:"service"`
+	State   string `json:"state"`
+	Done    int64  `json:"done,omitempty"` // of Total, while loading; their unit is the worker's
+	Total   int64  `json:"total,omitempty"`
 }
 
 // Diff returns what the next configuration changes of the old one. Both are

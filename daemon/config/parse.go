@@ -108,8 +108,8 @@ func (c *Config) resolve(dir string) {
 		in(&c.Admin.Socket)
 	}
 	for i := range c.Services {
-		if s := &c.Services[i]; s.isPath() {
-			in(&s.Model)
+		if model := &c.Services[i].Model; IsPath(*model) {
+			in(model)
 		}
 	}
 }

@@ -250,7 +250,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg: "daemon/admin",
-		may: []string{"daemon", "daemon/config"},
+		may: []string{"daemon/config"},
 		why: "it asks and answers about a daemon; what is done, and what is logged, is the host's to say",
 	},
 	{

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"strings"
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/models"
@@ -13,17 +12,11 @@ import (
 // errModelInMotion is returned when a model file shrinks while it is read.
 var errModelInMotion = errors.New("the file changed while it was read: write the new model beside it and rename it")
 
-// isFile reports whether a service's model is a file that somebody may
-// replace. Those of the zoo and of an emulated device are not.
-func isFile(model string) bool {
-	return !strings.HasPrefix(model, config.ZooPrefix) && !strings.HasPrefix(model, config.EmulatedPrefix)
-}
-
 // rewritten reports whether the file of a model is not the one with this hash,
 // which a worker has loaded. A file that cannot be read counts as another one:
 // loading it will say why. It reads the whole file.
 func rewritten(model, hash string) bool {
-	if !isFile(model) {
+	if !config.IsPath(model) {
 		return false
 	}
 	now, err := hashModel(model)
