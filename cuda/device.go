@@ -2,11 +2,80 @@ package cuda
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
+
+// Facts are what a host says of its GPUs.
+type Facts struct {
+	Driver  string   `json:"driver"` // as "580.65.06"
+	NVML    string   `json:"nvml"`
+	CUDA    Version  `json:"cuda"` // the newest that the driver runs
+	Devices []Device `json:"devices"`
+}
+
+// Facts reads all devices. A device that does not answer is in the list with a
+// Fault, so that one broken GPU does not hide the others.
+func (h *Host) Facts() (Facts, error) {
+	done, err := h.use()
+	if err != nil {
+		return Facts{}, err
+	}
+	defer done()
+	f, err := h.versions()
+	if err != nil {
+		return Facts{}, err
+	}
+	count, code := h.nvml.DeviceGetCount()
+	if err := check(code, "nvmlDeviceGetCount", ""); err != nil {
+		return Facts{}, err
+	}
+	for i := range min(count, maxDevices) {
+		f.Devices = append(f.Devices, h.deviceAt(i))
+	}
+	return f, nil
+}
+
+func (h *Host) versions() (f Facts, err error) {
+	var code nvml.Return
+	f.Driver, code = h.nvml.SystemGetDriverVersion()
+	if err := check(code, "nvmlSystemGetDriverVersion", ""); err != nil {
+		return f, err
+	}
+	f.NVML, code = h.nvml.SystemGetNVMLVersion()
+	if err := check(code, "nvmlSystemGetNVMLVersion", ""); err != nil {
+		return f, err
+	}
+	number, code := h.nvml.SystemGetCudaDriverVersion()
+	f.CUDA = cudaVersion(number)
+	return f, check(code, "nvmlSystemGetCudaDriverVersion", "")
+}
+
+func (h *Host) deviceAt(index int) Device {
+	device, code := h.nvml.DeviceGetHandleByIndex(index)
+	if err := check(code, "nvmlDeviceGetHandleByIndex", fmt.Sprintf("GPU %d", index)); err != nil {
+		return Device{Index: index, Fault: err}
+	}
+	return h.describe(device, index)
+}
+
+// Device reads one device anew, by its UUID.
+func (h *Host) Device(uuid string) (d Device, err error) {
+	err = h.with(uuid, func(handle nvml.Device) error {
+		index, code := handle.GetIndex()
+		if err := check(code, "nvmlDeviceGetIndex", uuid); err != nil {
+			return err
+		}
+		d = h.describe(handle, index)
+		return d.Fault
+	})
+	return d, err
+}
 
 // Memory is in bytes.
 type Memory struct {
@@ -15,20 +84,20 @@ type Memory struct {
 	Used  uint64 `json:"used_bytes"`
 }
 
-// Device is a GPU.
+// Device is a GPU. Its index is NVML's, in the order of PCI addresses.
 type Device struct {
-	Index      int     `json:"index"` // NVML's, in the order of PCI addresses
+	Index      int     `json:"index"`
 	UUID       string  `json:"uuid"`
 	PCI        string  `json:"pci"` // as "00000000:3B:00.0"
 	Name       string  `json:"name"`
 	Capability Version `json:"capability"`
 
-	Memory      Reading[Memory]      `json:"memory"`
-	PowerLimit  Reading[float64]     `json:"power_limit_watts"`
-	ComputeMode Reading[ComputeMode] `json:"compute_mode"`
-	Persistence Reading[bool]        `json:"persistence"`
-	ECC         Reading[ECC]         `json:"ecc"`
-	Processes   Reading[[]Process]   `json:"processes"`
+	Memory      Reading[Memory]    `json:"memory"`
+	PowerLimit  Reading[float64]   `json:"power_limit_watts"`
+	ComputeMode Reading[string]    `json:"compute_mode"`
+	Persistence Reading[bool]      `json:"persistence"`
+	ECC         Reading[ECC]       `json:"ecc"`
+	Processes   Reading[[]Process] `json:"processes"`
 
 	MIG       MIG        `json:"mig"`
 	Instances []Instance `json:"instances"`
@@ -46,19 +115,16 @@ func (d Device) String() string {
 	return fmt.Sprintf("GPU %d (%s, %s)", d.Index, d.Name, d.UUID)
 }
 
-// ComputeMode says who may use a device.
-type ComputeMode string
-
-// The compute modes. MPS wants ExclusiveProcess: then only its server has a
-// context, and no stranger slips in beside it.
+// The compute modes: who may use a device. MPS wants ExclusiveProcess: then only its
+// server has a context, and no stranger slips in beside it.
 const (
-	DefaultMode      ComputeMode = "default"
-	ExclusiveThread  ComputeMode = "exclusive_thread"
-	Prohibited       ComputeMode = "prohibited"
-	ExclusiveProcess ComputeMode = "exclusive_process"
+	DefaultMode      = "default"
+	ExclusiveThread  = "exclusive_thread"
+	Prohibited       = "prohibited"
+	ExclusiveProcess = "exclusive_process"
 )
 
-func computeMode(m nvml.ComputeMode) ComputeMode {
+func computeMode(m nvml.ComputeMode) string {
 	switch m {
 	case nvml.COMPUTEMODE_DEFAULT:
 		return DefaultMode
@@ -69,7 +135,7 @@ func computeMode(m nvml.ComputeMode) ComputeMode {
 	case nvml.COMPUTEMODE_EXCLUSIVE_PROCESS:
 		return ExclusiveProcess
 	}
-	return ComputeMode(fmt.Sprintf("mode %d", m))
+	return fmt.Sprintf("mode %d", m)
 }
 
 // ECC is the state of error correction.
@@ -158,4 +224,94 @@ func text(chars []int8) string {
 	}
 	b, _, _ = bytes.Cut(b, []byte{0})
 	return string(b)
+}
+
+// maxProcesses bounds how many processes of a device are told.
+const maxProcesses = 1024
+
+// Process computes on a device.
+type Process struct {
+	PID    int             `json:"pid"`
+	Memory Reading[uint64] `json:"memory_bytes"`
+}
+
+// noMemory is what the driver answers where it cannot tell a process's memory.
+const noMemory = ^uint64(0)
+
+// processes returns who computes on a device or MIG device, by PID, MPS clients
+// among them.
+func (h *Host) processes(handle nvml.Device, subject string) Reading[[]Process] {
+	own, code := handle.GetComputeRunningProcesses()
+	if code != nvml.SUCCESS {
+		return read[[]Process](nil, code, "nvmlDeviceGetComputeRunningProcesses", subject)
+	}
+	if h.symbols[symbolMPSProcesses] {
+		// MIG devices and older GPUs may not tell; then the first list must do.
+		if clients, code := handle.GetMPSComputeRunningProcesses(); code == nvml.SUCCESS {
+			own = append(slices.Clone(own), clients...)
+		}
+	}
+	return known(convertProcesses(own))
+}
+
+func convertProcesses(infos []nvml.ProcessInfo) []Process {
+	all := make([]Process, 0, min(len(infos), maxProcesses))
+	for _, info := range infos[:min(len(infos), maxProcesses)] {
+		p := Process{PID: int(info.Pid)}
+		if info.UsedGpuMemory != noMemory {
+			p.Memory = known(info.UsedGpuMemory)
+		}
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b Process) int { return cmp.Compare(a.PID, b.PID) })
+	return slices.CompactFunc(all, func(a, b Process) bool { return a.PID == b.PID })
+}
+
+// Reading is a value that a device may not be able to tell. The zero Reading is
+// unknown, never zero.
+type Reading[T any] struct {
+	Value T
+	Known bool
+	Err   error // why it is unknown
+}
+
+// known returns a reading of a value.
+func known[T any](value T) Reading[T] { return Reading[T]{Value: value, Known: true} }
+
+// unknown returns a reading that says why there is no value.
+func unknown[T any](err error) Reading[T] { return Reading[T]{Err: err} }
+
+// read turns an answer of NVML into a reading.
+func read[T any](value T, code nvml.Return, call, subject string) Reading[T] {
+	if err := check(code, call, subject); err != nil {
+		return unknown[T](err)
+	}
+	return known(value)
+}
+
+// convert applies a function to a known value.
+func convert[T, U any](r Reading[T], f func(T) U) Reading[U] {
+	if !r.Known {
+		return unknown[U](r.Err)
+	}
+	return known(f(r.Value))
+}
+
+// MarshalJSON writes null for what is unknown.
+func (r Reading[T]) MarshalJSON() ([]byte, error) {
+	if !r.Known {
+		return []byte("null"), nil
+	}
+	return json.Marshal(r.Value)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote. Why a value is unknown is not in
+// it.
+func (r *Reading[T]) UnmarshalJSON(data []byte) error {
+	*r = Reading[T]{}
+	if string(data) == "null" {
+		return nil
+	}
+	r.Known = true
+	return json.Unmarshal(data, &r.Value)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 func TestComputeModes(t *testing.T) {
-	for mode, want := range map[nvml.ComputeMode]cuda.ComputeMode{
+	for mode, want := range map[nvml.ComputeMode]string{
 		nvml.COMPUTEMODE_DEFAULT: cuda.DefaultMode, nvml.COMPUTEMODE_EXCLUSIVE_THREAD: cuda.ExclusiveThread,
 		nvml.COMPUTEMODE_PROHIBITED: cuda.Prohibited, nvml.COMPUTEMODE_EXCLUSIVE_PROCESS: cuda.ExclusiveProcess, 9: "mode 9",
 	} {
@@ -74,7 +74,7 @@ func TestPlacementOverlaps(t *testing.T) {
 // fake answers a call after its Shutdown with a failure of the test.
 func TestCloseWaits(t *testing.T) {
 	s := fake.New(fake.H100)
-	h, err := cuda.Open(cuda.Options{Library: s})
+	h, err := cuda.Open(s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ func TestOpenWithoutDriver(t *testing.T) {
 	} {
 		s := fake.New()
 		s.Fail("nvmlInit", 0, 1, code)
-		if _, err := cuda.Open(cuda.Options{Library: s}); !errors.Is(err, is) {
+		if _, err := cuda.Open(s); !errors.Is(err, is) {
 			t.Errorf("%v: got %v", code, err)
 		}
 	}
@@ -29,7 +29,7 @@ func TestOpenWithoutDriver(t *testing.T) {
 
 // TestOpenThisHost opens the real library, wherever the test runs.
 func TestOpenThisHost(t *testing.T) {
-	h, err := cuda.Open(cuda.Options{})
+	h, err := cuda.Open(nil)
 	if err != nil {
 		if !errors.Is(err, cuda.ErrNoDriver) && !errors.Is(err, cuda.ErrMismatch) || !strings.Contains(err.Error(), "install") && !strings.Contains(err.Error(), "reboot") {
 			t.Errorf("got %v", err)

@@ -1,6 +1,8 @@
 package cuda
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -36,28 +38,22 @@ type Utilization struct {
 // Sample reads a device or MIG device by its UUID. It makes a fixed number of
 // calls, 14 at most, and keeps nothing. A reading that the device cannot tell is
 // unknown; the error is of the whole device, as ErrLost.
-func (h *Host) Sample(uuid string) (Sample, error) {
-	done, err := h.use()
-	if err != nil {
-		return Sample{}, err
-	}
-	defer done()
-	handle, err := h.handle(uuid)
-	if err != nil {
-		return Sample{}, err
-	}
-	s := Sample{UUID: uuid}
-	whole, err := s.parent(handle)
-	if err != nil {
-		return Sample{}, err
-	}
-	s.Memory = memory(handle, uuid)
-	s.Processes = h.processes(handle, uuid)
-	s.readUtilization(handle)
-	s.readPower(whole)
-	s.readClocks(whole)
-	s.ClockReasons = h.clockReasons(whole, uuid)
-	return s, s.fault()
+func (h *Host) Sample(uuid string) (s Sample, err error) {
+	err = h.with(uuid, func(handle nvml.Device) error {
+		s = Sample{UUID: uuid}
+		whole, err := s.parent(handle)
+		if err != nil {
+			return err
+		}
+		s.Memory = memory(handle, uuid)
+		s.Processes = h.processes(handle, uuid)
+		s.readUtilization(handle)
+		s.readPower(whole)
+		s.readClocks(whole)
+		s.ClockReasons = h.clockReasons(whole, uuid)
+		return s.fault()
+	})
+	return s, err
 }
 
 // parent returns the GPU that a handle belongs to, itself for a whole one.
@@ -109,3 +105,98 @@ func (s *Sample) fault() error {
 }
 
 func number(n uint32) int { return int(n) }
+
+// Reasons are why the clocks of a GPU are not at their highest: a set of the
+// bits that NVML names.
+type Reasons uint64
+
+type reason struct {
+	bit   Reasons
+	slows bool // takes speed away under load, so that measured times lie
+	words string
+}
+
+// reasonTable is in the order in which they are told.
+var reasonTable = []reason{
+	{nvml.ClocksThrottleReasonHwSlowdown, true, "hardware slowdown"},
+	{nvml.ClocksThrottleReasonHwThermalSlowdown, true, "too hot (hardware)"},
+	{nvml.ClocksThrottleReasonHwPowerBrakeSlowdown, true, "external power brake"},
+	{nvml.ClocksEventReasonSwThermalSlowdown, true, "too hot (driver)"},
+	{nvml.ClocksEventReasonSwPowerCap, true, "power limit"},
+	{nvml.ClocksEventReasonSyncBoost, true, "synchronised with slower GPUs"},
+	{nvml.ClocksEventReasonApplicationsClocksSetting, false, "clocks set by the administrator"},
+	{nvml.ClocksEventReasonDisplayClockSetting, false, "clocks set by the display"},
+	{nvml.ClocksEventReasonGpuIdle, false, "idle"},
+}
+
+// Words returns the reasons one by one; a bit of a later driver is told by its
+// number.
+func (r Reasons) Words() (words []string) {
+	for _, e := range reasonTable {
+		if r&e.bit != 0 {
+			words = append(words, e.words)
+			r &^= e.bit
+		}
+	}
+	if r != 0 {
+		words = append(words, fmt.Sprintf("reason %#x", uint64(r)))
+	}
+	return words
+}
+
+// String returns the reasons as a list, or "none".
+func (r Reasons) String() string {
+	if r == 0 {
+		return "none"
+	}
+	return strings.Join(r.Words(), ", ")
+}
+
+// Throttled reports whether heat or power takes speed away, so that times
+// measured now are not the ones of a GPU at ease.
+func (r Reasons) Throttled() bool {
+	for _, e := range reasonTable {
+		if e.slows && r&e.bit != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// MarshalText writes the words.
+func (r Reasons) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (r *Reasons) UnmarshalText(text []byte) error {
+	*r = 0
+	if string(text) == Reasons(0).String() {
+		return nil
+	}
+	for _, words := range strings.Split(string(text), ", ") {
+		var number uint64
+		i := slices.IndexFunc(reasonTable, func(e reason) bool { return e.words == words })
+		switch _, err := fmt.Sscanf(words, "reason %v", &number); {
+		case i >= 0:
+			*r |= reasonTable[i].bit
+		case err == nil:
+			*r |= Reasons(number)
+		default:
+			return fmt.Errorf("clock reason %q is not known", words)
+		}
+	}
+	return nil
+}
+
+// clockReasons asks by the name of the call that the driver has: it was renamed
+// in version 535.
+func (h *Host) clockReasons(handle nvml.Device, subject string) Reading[Reasons] {
+	call, ask := symbolEventReasons, handle.GetCurrentClocksEventReasons
+	if !h.symbols[call] {
+		call, ask = symbolThrottleReasons, handle.GetCurrentClocksThrottleReasons
+	}
+	if err := h.missing(call); err != nil {
+		return unknown[Reasons](err)
+	}
+	bits, code := ask()
+	return convert(read(bits, code, call, subject), func(bits uint64) Reasons { return Reasons(bits) })
+}

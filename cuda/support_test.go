@@ -10,7 +10,7 @@ import (
 // open opens a fake host, which must be closed as often as it was opened.
 func open(t *testing.T, s *fake.Server) *cuda.Host {
 	t.Helper()
-	h, err := cuda.Open(cuda.Options{Library: s})
+	h, err := cuda.Open(s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -143,7 +143,7 @@ func newGPURig(t *testing.T, services ...string) *gpuRig {
 		Worker: []string{os.Args[0], workerArgument}, Version: "test", Device: "a processor", Cores: 1,
 		Log: zerolog.New(r.log),
 		GPU: GPUOptions{
-			Options: gpu.Options{NVML: cuda.Options{Library: r.server}, Boot: "this boot", MPS: mps.Options{
+			Options: gpu.Options{NVML: func() (*cuda.Host, error) { return cuda.Open(r.server) }, Boot: "this boot", MPS: mps.Options{
 				Program: program, Poll: 20 * time.Millisecond, Policy: child.Policy{BackoffMin: time.Millisecond, BackoffMax: 10 * time.Millisecond},
 				ReadyTimeout: gpuPatience, CommandTimeout: gpuPatience, StopTimeout: gpuPatience,
 			}},

@@ -8,18 +8,6 @@ import (
 	"github.com/overlapd/overlapd/cuda"
 )
 
-// Host is what changes a GPU: a *cuda.Host.
-type Host interface {
-	Device(uuid string) (cuda.Device, error)
-	SetMIGMode(gpu string, on bool) error
-	CreateGPUInstance(gpu string, p cuda.Profile, at cuda.Placement) (uint32, error)
-	CreateComputeInstance(gpu string, instance uint32) (uint32, error)
-	DestroyComputeInstance(gpu string, instance, compute uint32) error
-	DestroyGPUInstance(gpu string, instance uint32) error
-}
-
-var _ Host = (*cuda.Host)(nil)
-
 // Apply carries out a layout: it reads the device anew, plans again and makes
 // what is missing, so to apply twice does nothing the second time. The record is
 // handed to save before and after every step; a save that fails ends the work.
@@ -27,7 +15,7 @@ var _ Host = (*cuda.Host)(nil)
 // After an error what this call made is undone, and the error tells what could
 // not be undone, which stays in the record. Leftovers of earlier runs that were
 // destroyed do not come back. The Layout returned has a UUID in each slot.
-func Apply(h Host, l Layout, save func(Record) error) (Layout, Record, error) {
+func Apply(h *cuda.Host, l Layout, save func(Record) error) (Layout, Record, error) {
 	record, err := l.options.Record.on(l.Device.UUID, l.options.Boot)
 	if err != nil {
 		return l, l.options.Record, err
@@ -42,7 +30,7 @@ func Apply(h Host, l Layout, save func(Record) error) (Layout, Record, error) {
 
 // work is a record being changed together with its GPU.
 type work struct {
-	host    Host
+	host    *cuda.Host
 	gpu     string
 	record  Record
 	save    func(Record) error
@@ -114,8 +102,8 @@ func (w *work) enable(l Layout) (Layout, error) {
 	return w.plan(l)
 }
 
-// create makes the instances of a slot, saying before each what it is about to
-// do.
+// create makes the instances of a slot. Before each the record says what is about to be
+// made, so that a crash leaves nothing that nobody knows of.
 func (w *work) create(l Layout, s Slot) error {
 	p, ok := l.Device.MIG.Profile(s.Profile)
 	if !ok {
@@ -177,4 +165,97 @@ func (w *work) undo() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Release destroys what a record lists, the last first, compute instances before
+// their GPU instances, and turns the MIG mode off if we turned it on and nobody
+// else has instances. What is gone already is skipped. What processes run in
+// stays, with an ErrBusy that names them, and so does what somebody else put
+// into an instance of ours, with an ErrForeign. The Record returned has what is
+// left; save gets it after every step.
+func Release(h *cuda.Host, r Record, boot string, save func(Record) error) (Record, error) {
+	record, err := r.on(r.GPU, boot)
+	if err != nil {
+		return r, err
+	}
+	w := &work{host: h, gpu: r.GPU, record: record, save: save}
+	if record.Empty() {
+		if r.Empty() {
+			return record, nil
+		}
+		return record, w.keep() // of another boot: nothing of it exists
+	}
+	var errs []error
+	for _, e := range slices.Backward(slices.Clone(record.Entries)) {
+		if err := w.remove(e); err != nil {
+			errs = append(errs, fmt.Errorf("releasing %s: %w", e, err))
+		}
+	}
+	if w.record.EnabledMode && len(errs) == 0 {
+		errs = append(errs, w.disable())
+	}
+	return w.record.clone(), errors.Join(errs...)
+}
+
+// remove destroys the instance of an entry, if it exists, and drops the entry.
+func (w *work) remove(e Entry) error {
+	d, err := w.host.Device(w.gpu)
+	if err != nil {
+		return err
+	}
+	if have := e.find(d); have != nil {
+		if err := w.destroy(e, have); err != nil {
+			return err
+		}
+	} else if d.MIG.Enabled && !d.MIG.Listed {
+		return fmt.Errorf("the instances of %s cannot be listed: %w", d, unlisted(d))
+	}
+	i := slices.Index(w.record.Entries, e)
+	w.record.Entries = slices.Delete(w.record.Entries, i, i+1)
+	if i < w.earlier {
+		w.earlier--
+	}
+	return w.keep()
+}
+
+func (w *work) destroy(e Entry, have *cuda.Instance) error {
+	if running := have.Processes(); len(running) > 0 {
+		return fmt.Errorf("%w: %s in GPU instance %d; stop them first", ErrBusy, pids(running), have.ID)
+	}
+	if c, strange := e.stranger(have); strange {
+		return fmt.Errorf("%w: compute instance %d (%s) in GPU instance %d; destroy it with nvidia-smi mig -dci first", ErrForeign, c.ID, c.UUID, have.ID)
+	}
+	for _, c := range have.Compute {
+		if err := gone(w.host.DestroyComputeInstance(w.gpu, have.ID, c.ID)); err != nil {
+			return err
+		}
+	}
+	return gone(w.host.DestroyGPUInstance(w.gpu, have.ID))
+}
+
+// gone takes it for success that there is nothing to destroy.
+func gone(err error) error {
+	if errors.Is(err, cuda.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// disable turns the mode off unless somebody has instances.
+func (w *work) disable() error {
+	d, err := w.host.Device(w.gpu)
+	if err != nil {
+		return err
+	}
+	if len(d.Instances) > 0 {
+		return fmt.Errorf("%w: MIG mode of %s stays on, for GPU instance %d is in it; turn it off with nvidia-smi -i %d -mig 0 when it is empty",
+			ErrForeign, d, d.Instances[0].ID, d.Index)
+	}
+	if d.MIG.Enabled != d.MIG.Pending { // on, or about to be
+		if err := w.host.SetMIGMode(w.gpu, false); err != nil {
+			return err
+		}
+	}
+	w.record.EnabledMode = false
+	return w.keep()
 }

@@ -164,7 +164,7 @@ func TestApplyAfterCrash(t *testing.T) {
 func TestPlanOfUnknownMode(t *testing.T) {
 	s := fake.New(fake.H100)
 	s.Fail("nvmlDeviceGetMigMode", 0, -1, nvml.ERROR_TIMEOUT)
-	h, err := cuda.Open(cuda.Options{Library: s})
+	h, err := cuda.Open(s)
 	if err != nil {
 		t.Fatal(err)
 	}

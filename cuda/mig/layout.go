@@ -8,19 +8,16 @@ import (
 	"github.com/overlapd/overlapd/cuda"
 )
 
-// SlotState says what is to be done for a wanted instance.
-type SlotState string
-
-// What is done for a slot.
+// The states of a slot: what is to be done for a wanted instance.
 const (
-	Keep   SlotState = "keep"
-	Create SlotState = "create"
+	Keep   = "keep"
+	Create = "create"
 )
 
 // Slot is a wanted instance with its place.
 type Slot struct {
 	Want
-	State     SlotState
+	State     string         // Keep or Create
 	Ours      bool           // it is in the record
 	Instance  uint32         // when kept
 	UUID      string         // of the MIG device, when kept
@@ -66,7 +63,11 @@ func (l Layout) String() string {
 	fmt.Fprintf(&b, "%s\nmemory slices [%s]\n", l.Device, l.bar())
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for i, s := range l.Slots {
-		fmt.Fprintf(t, "%c\t%s\t%s\t%s\t%s\t%s\n", letter(i), s.Profile, where(s.Placement), s.State, s.origin(), strings.Join(s.Services, ", "))
+		origin := s.UUID
+		if s.State == Create {
+			origin = "new"
+		}
+		fmt.Fprintf(t, "%c\t%s\t%s\t%s\t%s\t%s\n", letter(i), s.Profile, where(s.Placement), s.State, origin, strings.Join(s.Services, ", "))
 	}
 	for _, o := range l.Others {
 		fmt.Fprintf(t, "#\t%s\t%s\tleave\tGPU instance %d\tnot ours\n", o.Profile, where(o.Placement), o.ID)
@@ -76,13 +77,6 @@ func (l Layout) String() string {
 		fmt.Fprintf(&b, "%d. %s\n", i+1, step)
 	}
 	return trimLines(b.String())
-}
-
-func (s Slot) origin() string {
-	if s.State == Create {
-		return "new"
-	}
-	return s.UUID
 }
 
 func where(p cuda.Placement) string {
@@ -119,4 +113,32 @@ func trimLines(text string) string {
 		lines[i] = strings.TrimRight(lines[i], " ")
 	}
 	return strings.Join(lines, "\n")
+}
+
+// missing says how the administrator creates what is missing. Places are named
+// where the driver tells them, so that the commands do what a plan would.
+func (l *Layout) missing(needs []need) error {
+	var names []string
+	for _, n := range needs {
+		names = append(names, n.profile.Name)
+	}
+	return fmt.Errorf("%w on %s: %s; create them as root with\n%s\nor let overlapd do it with owner = true in [mig]",
+		ErrMissing, l.Device, strings.Join(names, ", "), strings.Join(l.commands(needs), "\n"))
+}
+
+func (l *Layout) commands(needs []need) (lines []string) {
+	index := l.Device.Index
+	if l.EnableMode {
+		lines = append(lines, fmt.Sprintf("  nvidia-smi -i %d -mig 1", index))
+	}
+	var tuples []string
+	placed, ok, err := place(needs, l.taken())
+	for i, n := range needs {
+		if ok && err == nil && l.Device.MIG.Listed {
+			tuples = append(tuples, fmt.Sprintf("%d:%d", n.profile.ID, placed[i].at.Start))
+		} else {
+			tuples = append(tuples, fmt.Sprint(n.profile.ID))
+		}
+	}
+	return append(lines, fmt.Sprintf("  nvidia-smi mig -i %d -cgi %s -C", index, strings.Join(tuples, ",")))
 }

@@ -3,10 +3,37 @@ package mig
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/overlapd/overlapd/cuda"
+)
+
+// Errors of planning.
+var (
+	// ErrWant is returned when the configuration asks for what no GPU has.
+	ErrWant = errors.New("bad MIG instance in the configuration")
+	// ErrIncapable is returned for a GPU without MIG.
+	ErrIncapable = errors.New("GPU has no MIG")
+	// ErrPending is returned while a change of the MIG mode waits for a reset.
+	ErrPending = errors.New("a change of the MIG mode waits for a reset")
+	// ErrMissing is returned when instances are missing and the daemon may not
+	// create them.
+	ErrMissing = errors.New("MIG instances are missing")
+	// ErrNoFit is returned when no placement holds what is wanted beside what is
+	// there.
+	ErrNoFit = errors.New("MIG layout does not fit")
+)
+
+// Errors of applying and releasing.
+var (
+	// ErrBusy is returned when processes run where something is to be changed.
+	ErrBusy = errors.New("processes are running")
+	// ErrForeign is returned when something that is not ours is in the way.
+	ErrForeign = errors.New("not made by overlapd")
+	// ErrRecord is returned for a record that cannot be read.
+	ErrRecord = errors.New("bad MIG record")
 )
 
 // Options are what a plan depends on besides the facts.
@@ -61,19 +88,19 @@ func ready(d cuda.Device, o Options) error {
 	case d.MIG.Pending:
 		return fmt.Errorf("%w: on %s; stop what uses the GPU and run nvidia-smi --gpu-reset -i %d, or reboot (overlapd never resets a GPU)", ErrPending, d, d.Index)
 	case o.Owner && !d.MIG.Listed:
-		return fmt.Errorf("with owner = true in [mig] overlapd must see and make instances of %s: %w", d, errors.Join(d.MIG.Why, permissionIfNone(d)))
+		return fmt.Errorf("with owner = true in [mig] overlapd must see and make instances of %s: %w", d, unlisted(d))
 	case o.Owner && !d.MIG.Enabled && len(d.Processes.Value) > 0:
 		return fmt.Errorf("%w: MIG mode of %s can be enabled only while nothing uses it, and %s do; stop them", ErrBusy, d, pids(d.Processes.Value))
 	}
 	return nil
 }
 
-// permissionIfNone is the reason where the driver gave none.
-func permissionIfNone(d cuda.Device) error {
-	if d.MIG.Why != nil {
-		return nil
+// unlisted returns why the instances of a device are not known.
+func unlisted(d cuda.Device) error {
+	if d.MIG.Why == nil {
+		return cuda.ErrUnsupported
 	}
-	return cuda.ErrUnsupported
+	return d.MIG.Why
 }
 
 func pids(processes []cuda.Process) string {
@@ -237,4 +264,53 @@ func (l *Layout) noFit(missing []need, over string) error {
 	bar := l.bar()
 	return fmt.Errorf("%w on %s: missing are %s, which take %d memory slices and %d compute slices, and %d of %d memory slices are free, %s (. is free, # not ours); %s; ask for smaller profiles, or remove instances (nvidia-smi mig -lgi lists them)",
 		ErrNoFit, l.Device, strings.Join(asked, ", "), memory, compute, strings.Count(bar, "."), l.Device.MIG.Slices, bar, over)
+}
+
+// maxWants bounds the instances of one GPU; hardware has 7.
+const maxWants = 16
+
+// Want is an instance that the configuration declares.
+type Want struct {
+	Profile  string   // as "3g.40gb" or "1g.10gb+me"
+	Services []string // that live in it; for messages
+}
+
+// profileForm is what nvidia-smi names a GPU instance profile.
+var profileForm = regexp.MustCompile(`^[1-9][0-9]?g\.[1-9][0-9]{0,3}gb([+-](me|gfx|me\.all))?$`)
+
+// CheckProfile says what is wrong with the name of a profile, whatever the GPU.
+func CheckProfile(name string) error {
+	if profileForm.MatchString(name) {
+		return nil
+	}
+	return fmt.Errorf("%w: profile %q is not of the form 3g.40gb or 1g.10gb+me; nvidia-smi mig -lgip lists them", ErrWant, name)
+}
+
+// resolve finds the profiles of what is wanted.
+func resolve(d cuda.Device, wants []Want) (all []cuda.Profile, err error) {
+	if len(wants) == 0 || len(wants) > maxWants {
+		return nil, fmt.Errorf("%w: %d instances are declared for %s; 1 to %d can be", ErrWant, len(wants), d, maxWants)
+	}
+	for _, w := range wants {
+		if err := CheckProfile(w.Profile); err != nil {
+			return nil, err
+		}
+		p, ok := d.MIG.Profile(w.Profile)
+		if !ok {
+			return nil, fmt.Errorf("%w: %s has no profile %s; it has %s", ErrWant, d, w.Profile, profileNames(d.MIG))
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+func profileNames(m cuda.MIG) string {
+	var names []string
+	for _, p := range m.Profiles {
+		names = append(names, p.Name)
+	}
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
 }

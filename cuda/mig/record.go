@@ -13,21 +13,19 @@ import (
 // Format is the version of a Record's JSON.
 const Format = "overlapd-mig/1"
 
-// State is how far an instance of ours came.
-type State string
-
+// The states of an entry: how far an instance of ours came.
 const (
 	// Creating is written before the GPU instance is asked for: it may exist.
-	Creating State = "creating"
+	Creating = "creating"
 	// Bare has its GPU instance; the compute instance may exist.
-	Bare State = "bare"
+	Bare = "bare"
 	// Ready has both.
-	Ready State = "ready"
+	Ready = "ready"
 )
 
 // Entry is an instance that we made, or are about to make.
 type Entry struct {
-	State     State          `json:"state"`
+	State     string         `json:"state"`
 	Profile   string         `json:"profile"`
 	Placement cuda.Placement `json:"placement"`
 	Instance  uint32         `json:"gpu_instance"`     // not yet known when Creating
@@ -91,7 +89,7 @@ func ParseRecord(data []byte) (r Record, err error) {
 
 func (e Entry) check() error {
 	switch {
-	case !slices.Contains([]State{Creating, Bare, Ready}, e.State),
+	case !slices.Contains([]string{Creating, Bare, Ready}, e.State),
 		CheckProfile(e.Profile) != nil, e.Placement.Start < 0, e.Placement.Size <= 0,
 		e.State == Ready && !strings.HasPrefix(e.UUID, "MIG-"):
 		return fmt.Errorf("%w: instance %+v makes no sense; see nvidia-smi mig -lgi for what exists", ErrRecord, e)

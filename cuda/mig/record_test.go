@@ -28,11 +28,11 @@ func TestRecordJSON(t *testing.T) {
 			t.Error(diff)
 		}
 	}
-	var states []mig.State
+	var states []string
 	for _, r := range f.saved {
 		states = append(states, r.Entries[len(r.Entries)-1].State)
 	}
-	want := []mig.State{mig.Creating, mig.Bare, mig.Ready, mig.Creating, mig.Bare, mig.Ready}
+	want := []string{mig.Creating, mig.Bare, mig.Ready, mig.Creating, mig.Bare, mig.Ready}
 	if diff := cmp.Diff(want, states); diff != "" {
 		t.Error(diff)
 	}

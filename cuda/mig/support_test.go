@@ -27,7 +27,7 @@ func open(t failer, model fake.Model) *fixture {
 	t.Helper()
 	s := fake.New(model)
 	s.SetMIG(0, true)
-	host, err := cuda.Open(cuda.Options{Library: s})
+	host, err := cuda.Open(s)
 	if err != nil {
 		t.Fatal(err)
 	}

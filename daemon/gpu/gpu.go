@@ -31,7 +31,11 @@ type GPU struct {
 // one of cuda if there is no such GPU, of mig if it cannot be divided as it is
 // wanted, or ErrDivided. Give must be called.
 func Look(c Config, o Options) (*GPU, error) {
-	host, err := cuda.Open(o.NVML)
+	open := o.NVML
+	if open == nil {
+		open = func() (*cuda.Host, error) { return cuda.Open(nil) }
+	}
+	host, err := open()
 	if err != nil {
 		return nil, err
 	}

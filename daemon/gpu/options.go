@@ -34,7 +34,7 @@ type Config struct {
 
 // Options are how the hardware is reached. Zero is the host's own.
 type Options struct {
-	NVML cuda.Options
+	NVML func() (*cuda.Host, error)
 	MPS  mps.Options // its program and times; device and directory follow from the part
 	Boot string      // of the host
 }

@@ -53,7 +53,7 @@ func newRig(t *testing.T, s *fake.Server) *rig {
 	}
 	return &rig{t: t, server: s,
 		config: Config{StateDir: t.TempDir(), Services: []string{"a", "b"}, MPS: Own, MPSDir: filepath.Join(dir, "mps")},
-		opts: Options{NVML: cuda.Options{Library: s}, Boot: "this boot", MPS: mps.Options{
+		opts: Options{NVML: func() (*cuda.Host, error) { return cuda.Open(s) }, Boot: "this boot", MPS: mps.Options{
 			Program: program, Poll: 20 * time.Millisecond,
 			ReadyTimeout: patience, CommandTimeout: patience, StopTimeout: patience,
 		}},

@@ -171,7 +171,7 @@ type check struct {
 func newCheck(t *testing.T, p plan) *check {
 	return &check{
 		plan: p, top: t, t: t, gpu: *gpuFlag, paths: map[string]string{}, clientRole: "cuda", patience: clientPatience,
-		nvml: func() (*cuda.Host, error) { return cuda.Open(cuda.Options{}) },
+		nvml: func() (*cuda.Host, error) { return cuda.Open(nil) },
 	}
 }
 

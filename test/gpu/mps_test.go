@@ -349,7 +349,7 @@ func withFakes(t *testing.T) (*check, *fake.Server) {
 		t.Fatal(err)
 	}
 	c := newCheck(t, onGPU)
-	c.nvml = func() (*cuda.Host, error) { return cuda.Open(cuda.Options{Library: gpus}) }
+	c.nvml = func() (*cuda.Host, error) { return cuda.Open(gpus) }
 	c.gpu, c.mpsProgram, c.clientRole = "1", program, "fake"
 	return c, gpus
 }

@@ -60,7 +60,7 @@ func Look(ctx context.Context, o Options) Report {
 
 func (l *looking) look(ctx context.Context) {
 	if l.Open == nil {
-		l.Open = func() (*cuda.Host, error) { return cuda.Open(cuda.Options{}) }
+		l.Open = func() (*cuda.Host, error) { return cuda.Open(nil) }
 	}
 	if l.Access == nil {
 		l.Access = func(path string) error {
@@ -296,7 +296,7 @@ func (l *looking) lookAtDevice() {
 
 // lookAtMode tells of compute modes that hinder. A GPU that is divided has to be in
 // the default one: an MPS server for each instance is more than one process.
-func (l *looking) lookAtMode(mode cuda.ComputeMode, name, index string, divided bool) {
+func (l *looking) lookAtMode(mode string, name, index string, divided bool) {
 	switch mode {
 	case cuda.Prohibited:
 		l.add("compute-prohibited", "gpu", name, "index", index)

@@ -57,7 +57,7 @@ func newMachine(t *testing.T) *machine {
 		Config:      config.Config{Device: "cuda", StateDir: "/state", Services: make([]config.Service, 2)},
 		RuntimePath: runtimePath, Providers: []string{"CUDAExecutionProvider", "CPUExecutionProvider"},
 		Root: root, User: os.Getuid(),
-		Open:   func() (*cuda.Host, error) { return cuda.Open(cuda.Options{Library: m.gpus}) },
+		Open:   func() (*cuda.Host, error) { return cuda.Open(m.gpus) },
 		Access: m.access,
 		Needs: func(string) ([]string, error) {
 			return []string{"libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", "libcudart.so.13", "libc.so.6"}, nil

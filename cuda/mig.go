@@ -1,0 +1,461 @@
+package cuda
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// MIG is how a device can be partitioned.
+type MIG struct {
+	Capable bool `json:"capable"`
+	Enabled bool `json:"enabled"`
+	// Pending is set while a change of the mode waits for a reset.
+	Pending bool `json:"pending"`
+	// Listed is set when placements and all GPU instances are known, also those
+	// without a compute instance. Without privileges they are not.
+	Listed   bool      `json:"listed"`
+	Why      error     `json:"-"`      // why they are not listed, or why not even the mode is known
+	Slices   int       `json:"slices"` // of memory; 0 if unknown
+	Profiles []Profile `json:"profiles"`
+}
+
+// Profile returns the profile of a name.
+func (m MIG) Profile(name string) (Profile, bool) {
+	i := slices.IndexFunc(m.Profiles, func(p Profile) bool { return p.Name == name })
+	if i < 0 {
+		return Profile{}, false
+	}
+	return m.Profiles[i], true
+}
+
+// Instance is a GPU instance.
+type Instance struct {
+	ID        uint32            `json:"id"`      // on its GPU; the driver gives it again after the instance is destroyed
+	Profile   string            `json:"profile"` // "" when the driver has one that NVML does not list
+	Placement Placement         `json:"placement"`
+	Compute   []ComputeInstance `json:"compute"` // by ID
+	// UUID is the MIG device's when one compute instance covers the whole
+	// instance, which is how overlapd uses it, else "".
+	UUID string `json:"uuid"`
+}
+
+// ComputeInstance is the part of an instance that CUDA sees as a MIG device.
+type ComputeInstance struct {
+	ID        uint32             `json:"id"`
+	UUID      string             `json:"uuid"` // MIG-…
+	Slices    int                `json:"compute_slices"`
+	Memory    Reading[Memory]    `json:"memory"`
+	Processes Reading[[]Process] `json:"processes"`
+}
+
+// Processes returns who computes in an instance, as far as is known.
+func (i Instance) Processes() (all []Process) {
+	for _, c := range i.Compute {
+		all = append(all, c.Processes.Value...)
+	}
+	return all
+}
+
+// readMIG fills in mode, profiles and instances. The error concerns the whole
+// device; a device without MIG is none.
+func (h *Host) readMIG(d *Device, handle nvml.Device) error {
+	if h.missing(symbolMIGMode) != nil {
+		return nil
+	}
+	current, pending, code := handle.GetMigMode()
+	if code != nvml.SUCCESS {
+		err := check(code, "nvmlDeviceGetMigMode", d.UUID)
+		if !errors.Is(err, ErrUnsupported) {
+			d.MIG.Why = err // it may have MIG
+		}
+		return fatal(err)
+	}
+	d.MIG.Capable = true
+	d.MIG.Enabled = current == nvml.DEVICE_MIG_ENABLE
+	d.MIG.Pending = current != pending
+	all, why, err := profiles(handle, d.UUID, d.Memory.Value.Total)
+	if err != nil {
+		return err
+	}
+	d.MIG.Profiles, d.MIG.Why, d.MIG.Slices = all, why, memorySlices(all)
+	d.MIG.Listed = why == nil && len(all) > 0
+	if !d.MIG.Enabled {
+		return nil
+	}
+	return h.readInstances(d, handle)
+}
+
+// memorySlices returns where the last placement ends.
+func memorySlices(all []Profile) (n int) {
+	for _, p := range all {
+		for _, place := range p.Placements {
+			n = max(n, place.Start+place.Size)
+		}
+	}
+	return n
+}
+
+func (h *Host) readInstances(d *Device, handle nvml.Device) error {
+	found, err := h.migDevices(d, handle)
+	if err != nil {
+		return err
+	}
+	if d.MIG.Listed {
+		if err := listInstances(d, handle); errors.Is(err, ErrPermission) {
+			d.MIG.Listed, d.MIG.Why, d.Instances = false, err, nil
+		} else if err != nil {
+			return err
+		}
+	}
+	for _, m := range found {
+		d.addCompute(m)
+	}
+	for i := range d.Instances {
+		d.Instances[i].finish(d.MIG)
+	}
+	slices.SortFunc(d.Instances, func(a, b Instance) int {
+		return cmp.Or(a.Placement.Start-b.Placement.Start, cmp.Compare(a.ID, b.ID))
+	})
+	return nil
+}
+
+// listInstances asks for the GPU instances, which needs privileges.
+func listInstances(d *Device, handle nvml.Device) error {
+	for _, p := range d.MIG.Profiles {
+		if p.info.InstanceCount == 0 {
+			continue // the binding would index an empty list
+		}
+		all, code := handle.GetGpuInstances(&p.info)
+		if err := check(code, "nvmlDeviceGetGpuInstances", d.UUID); err != nil {
+			return err
+		}
+		for _, gi := range all {
+			info, code := gi.GetInfo()
+			if err := check(code, "nvmlGpuInstanceGetInfo", d.UUID); err != nil {
+				return err
+			}
+			d.addInstance(Instance{ID: info.Id, Profile: p.Name, Placement: Placement{int(info.Placement.Start), int(info.Placement.Size)}})
+		}
+	}
+	return nil
+}
+
+// addInstance adds an instance once: profiles may share an ID.
+func (d *Device) addInstance(i Instance) {
+	if d.instance(i.ID) == nil {
+		d.Instances = append(d.Instances, i)
+	}
+}
+
+func (d *Device) instance(id uint32) *Instance {
+	for i := range d.Instances {
+		if d.Instances[i].ID == id {
+			return &d.Instances[i]
+		}
+	}
+	return nil
+}
+
+// addCompute hangs a MIG device into its instance, which it makes up where the
+// instances could not be listed.
+func (d *Device) addCompute(m migDevice) {
+	if d.instance(m.instance) == nil {
+		d.Instances = append(d.Instances, Instance{ID: m.instance, Profile: m.profile})
+	}
+	gi := d.instance(m.instance)
+	gi.Compute = append(gi.Compute, m.ComputeInstance)
+}
+
+// finish sorts the compute instances and finds the one that covers all.
+func (i *Instance) finish(m MIG) {
+	slices.SortFunc(i.Compute, func(a, b ComputeInstance) int { return cmp.Compare(a.ID, b.ID) })
+	p, ok := m.Profile(i.Profile)
+	if ok && len(i.Compute) == 1 && i.Compute[0].Slices == p.Slices {
+		i.UUID = i.Compute[0].UUID
+	}
+}
+
+// migDevice is a compute instance with what is needed to find its place.
+type migDevice struct {
+	ComputeInstance
+	instance uint32
+	profile  string // a guess from its attributes, for want of a better one
+}
+
+// migDevices reads the MIG devices of a device, which needs no privileges.
+func (h *Host) migDevices(d *Device, handle nvml.Device) (all []migDevice, err error) {
+	count, code := handle.GetMaxMigDeviceCount()
+	if err := check(code, "nvmlDeviceGetMaxMigDeviceCount", d.UUID); err != nil {
+		return nil, err
+	}
+	for i := range min(count, maxDevices) {
+		m, code := handle.GetMigDeviceHandleByIndex(i)
+		if code == nvml.ERROR_NOT_FOUND {
+			continue // not created
+		}
+		if err := check(code, "nvmlDeviceGetMigDeviceHandleByIndex", d.UUID); err != nil {
+			return nil, err
+		}
+		one, err := h.describeMIG(d, m)
+		if errors.Is(err, ErrNotFound) {
+			continue // destroyed since
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+func (h *Host) describeMIG(d *Device, handle nvml.Device) (m migDevice, err error) {
+	uuid, code := handle.GetUUID()
+	if err := check(code, "nvmlDeviceGetUUID", "a MIG device of "+d.UUID); err != nil {
+		return m, err
+	}
+	gi, code := handle.GetGpuInstanceId()
+	if err := check(code, "nvmlDeviceGetGpuInstanceId", uuid); err != nil {
+		return m, err
+	}
+	ci, code := handle.GetComputeInstanceId()
+	if err := check(code, "nvmlDeviceGetComputeInstanceId", uuid); err != nil {
+		return m, err
+	}
+	attributes, code := handle.GetAttributes()
+	if err := check(code, "nvmlDeviceGetAttributes", uuid); err != nil {
+		return m, err
+	}
+	m.ID, m.UUID, m.instance = uint32(ci), uuid, uint32(gi)
+	m.Slices = int(attributes.ComputeInstanceSliceCount)
+	m.profile = d.guessProfile(attributes)
+	m.Memory = memory(handle, uuid)
+	m.Processes = h.processes(handle, uuid)
+	return m, nil
+}
+
+// guessProfile finds the profile that fits what a MIG device says of its
+// instance: slices and memory, and the optical flow engine that only the media
+// profiles and the whole GPU have.
+func (d *Device) guessProfile(a nvml.DeviceAttributes) string {
+	name := profileName(int(a.GpuInstanceSliceCount), a.MemorySizeMB, d.Memory.Value.Total, "")
+	for _, p := range d.MIG.Profiles {
+		plain := profileName(p.Slices, p.Memory/mebi, d.Memory.Value.Total, "")
+		if plain == name && p.info.OfaCount == a.SharedOfaCount {
+			return p.Name
+		}
+	}
+	return name
+}
+
+// Placement is where a GPU instance lies: memory slices [Start, Start+Size).
+type Placement struct {
+	Start int `json:"start"`
+	Size  int `json:"size"`
+}
+
+func (p Placement) String() string { return fmt.Sprintf("%d:%d", p.Start, p.Size) }
+
+// Overlaps reports whether two placements share a memory slice.
+func (p Placement) Overlaps(q Placement) bool {
+	return p.Start < q.Start+q.Size && q.Start < p.Start+p.Size
+}
+
+// Profile is a size in which a GPU can be partitioned.
+type Profile struct {
+	Name       string      `json:"name"` // as nvidia-smi has it: "3g.40gb", "1g.10gb+me"
+	ID         uint32      `json:"id"`   // of the driver, as nvidia-smi mig -cgi takes it
+	Slices     int         `json:"compute_slices"`
+	Memory     uint64      `json:"memory_bytes"`
+	Processors int         `json:"multiprocessors"`
+	Max        int         `json:"max"`        // instances on an empty GPU
+	Room       int         `json:"room"`       // instances more that the driver would create now; −1 unknown
+	Placements []Placement `json:"placements"` // by start; empty when the user may not ask
+
+	info nvml.GpuInstanceProfileInfo // as NVML wants it back
+}
+
+// suffixes are the ends of profile names by NVML's number of the profile: with
+// the media engines, without or with all of them, with graphics.
+var suffixes = map[int]string{
+	nvml.GPU_INSTANCE_PROFILE_1_SLICE_REV1:   "+me",
+	nvml.GPU_INSTANCE_PROFILE_2_SLICE_REV1:   "+me",
+	nvml.GPU_INSTANCE_PROFILE_1_SLICE_GFX:    "+gfx",
+	nvml.GPU_INSTANCE_PROFILE_2_SLICE_GFX:    "+gfx",
+	nvml.GPU_INSTANCE_PROFILE_3_SLICE_GFX:    "+gfx",
+	nvml.GPU_INSTANCE_PROFILE_4_SLICE_GFX:    "+gfx",
+	nvml.GPU_INSTANCE_PROFILE_1_SLICE_NO_ME:  "-me",
+	nvml.GPU_INSTANCE_PROFILE_2_SLICE_NO_ME:  "-me",
+	nvml.GPU_INSTANCE_PROFILE_1_SLICE_ALL_ME: "+me.all",
+	nvml.GPU_INSTANCE_PROFILE_2_SLICE_ALL_ME: "+me.all",
+}
+
+const (
+	mebi = 1 << 20
+	gibi = 1 << 30
+)
+
+// profileName makes the name that nvidia-smi shows. The memory in it is not
+// what the instance has but its share, in eighths, of the GPU's memory.
+func profileName(slices int, memoryMiB, total uint64, suffix string) string {
+	const shares = 8
+	eighths := math.Ceil(float64(memoryMiB*mebi) * shares / float64(total))
+	whole := float64((total + gibi - 1) / gibi)
+	return fmt.Sprintf("%dg.%.0fgb%s", slices, math.Floor(whole*eighths/shares+0.5), suffix)
+}
+
+// profiles reads the profiles of a device, the smallest first. Why the driver
+// does not tell placements is the second result.
+func profiles(handle nvml.Device, uuid string, total uint64) (all []Profile, why error, err error) {
+	for number := range nvml.GPU_INSTANCE_PROFILE_COUNT {
+		info, code := handle.GetGpuInstanceProfileInfo(number)
+		if code == nvml.ERROR_NOT_SUPPORTED || code == nvml.ERROR_INVALID_ARGUMENT {
+			continue // not a profile of this GPU, or not of this driver
+		}
+		if err := check(code, "nvmlDeviceGetGpuInstanceProfileInfo", uuid); err != nil {
+			return nil, nil, err
+		}
+		p := newProfile(number, info, total)
+		if err := p.readPlacements(handle, uuid); err != nil {
+			why = err
+		}
+		all = append(all, p)
+	}
+	slices.SortStableFunc(all, func(a, b Profile) int {
+		return cmp.Or(a.Slices-b.Slices, cmp.Compare(a.Memory, b.Memory))
+	})
+	return all, why, nil
+}
+
+func newProfile(number int, info nvml.GpuInstanceProfileInfo, total uint64) Profile {
+	return Profile{
+		Name: profileName(int(info.SliceCount), info.MemorySizeMB, total, suffixes[number]),
+		ID:   info.Id, Slices: int(info.SliceCount), Memory: info.MemorySizeMB * mebi,
+		Processors: int(info.MultiprocessorCount), Max: int(info.InstanceCount), Room: -1,
+		info: info,
+	}
+}
+
+// readPlacements asks where instances may lie and how many are free; both need
+// privileges.
+func (p *Profile) readPlacements(handle nvml.Device, uuid string) error {
+	places, code := handle.GetGpuInstancePossiblePlacements(&p.info)
+	if err := check(code, "nvmlDeviceGetGpuInstancePossiblePlacements", uuid); err != nil {
+		return err
+	}
+	for _, place := range places {
+		p.Placements = append(p.Placements, Placement{int(place.Start), int(place.Size)})
+	}
+	slices.SortFunc(p.Placements, func(a, b Placement) int { return a.Start - b.Start })
+	if room, code := handle.GetGpuInstanceRemainingCapacity(&p.info); code == nvml.SUCCESS {
+		p.Room = room
+	}
+	return nil
+}
+
+// SetMIGMode turns the MIG mode of a GPU on or off. The driver may unbind and
+// bind the idle GPU for it. Where that does not do, the change is pending and
+// the error an ErrInUse or ErrReset.
+func (h *Host) SetMIGMode(gpu string, on bool) error {
+	mode := nvml.DEVICE_MIG_DISABLE
+	if on {
+		mode = nvml.DEVICE_MIG_ENABLE
+	}
+	return h.with(gpu, func(handle nvml.Device) error {
+		activation, code := handle.SetMigMode(mode)
+		if err := check(code, "nvmlDeviceSetMigMode", gpu); err != nil {
+			return err
+		}
+		return check(activation, "nvmlDeviceSetMigMode (activation)", gpu)
+	})
+}
+
+// CreateGPUInstance creates an instance of a profile at a place and returns its
+// ID. After an error the instance may exist all the same.
+func (h *Host) CreateGPUInstance(gpu string, p Profile, at Placement) (id uint32, err error) {
+	subject := fmt.Sprintf("%s at %s on %s", p.Name, at, gpu)
+	err = h.with(gpu, func(handle nvml.Device) error {
+		gi, code := handle.CreateGpuInstanceWithPlacement(&nvml.GpuInstanceProfileInfo{Id: p.ID}, &nvml.GpuInstancePlacement{Start: uint32(at.Start), Size: uint32(at.Size)})
+		if err := check(code, "nvmlDeviceCreateGpuInstanceWithPlacement", subject); err != nil {
+			return err
+		}
+		info, code := gi.GetInfo()
+		id = info.Id
+		return check(code, "nvmlGpuInstanceGetInfo", subject)
+	})
+	return id, err
+}
+
+// CreateComputeInstance creates the compute instance that covers a GPU instance
+// and returns its ID. After an error it may exist all the same.
+func (h *Host) CreateComputeInstance(gpu string, instance uint32) (id uint32, err error) {
+	err = h.withInstance(gpu, instance, func(gi nvml.GpuInstance, subject string) error {
+		info, err := wholeProfile(gi, subject)
+		if err != nil {
+			return err
+		}
+		ci, code := gi.CreateComputeInstance(&info)
+		if err := check(code, "nvmlGpuInstanceCreateComputeInstance", subject); err != nil {
+			return err
+		}
+		made, code := ci.GetInfo()
+		id = made.Id
+		return check(code, "nvmlComputeInstanceGetInfo", subject)
+	})
+	return id, err
+}
+
+// wholeProfile returns the compute instance profile with the most slices: that
+// of the GPU instance itself.
+func wholeProfile(gi nvml.GpuInstance, subject string) (most nvml.ComputeInstanceProfileInfo, err error) {
+	for number := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
+		info, code := gi.GetComputeInstanceProfileInfo(number, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
+		if code == nvml.ERROR_NOT_SUPPORTED || code == nvml.ERROR_INVALID_ARGUMENT {
+			continue
+		}
+		if err := check(code, "nvmlGpuInstanceGetComputeInstanceProfileInfo", subject); err != nil {
+			return most, err
+		}
+		if info.SliceCount > most.SliceCount {
+			most = info
+		}
+	}
+	if most.SliceCount == 0 {
+		return most, &Fault{Call: "nvmlGpuInstanceGetComputeInstanceProfileInfo", Subject: subject, Code: nvml.ERROR_NOT_SUPPORTED}
+	}
+	return most, nil
+}
+
+// DestroyComputeInstance destroys a compute instance in which nothing runs.
+func (h *Host) DestroyComputeInstance(gpu string, instance, compute uint32) error {
+	return h.withInstance(gpu, instance, func(gi nvml.GpuInstance, subject string) error {
+		ci, code := gi.GetComputeInstanceById(int(compute))
+		if err := check(code, "nvmlGpuInstanceGetComputeInstanceById", subject); err != nil {
+			return err
+		}
+		return check(ci.Destroy(), "nvmlComputeInstanceDestroy", fmt.Sprintf("compute instance %d in %s", compute, subject))
+	})
+}
+
+// DestroyGPUInstance destroys a GPU instance that has no compute instance.
+func (h *Host) DestroyGPUInstance(gpu string, instance uint32) error {
+	return h.withInstance(gpu, instance, func(gi nvml.GpuInstance, subject string) error {
+		return check(gi.Destroy(), "nvmlGpuInstanceDestroy", subject)
+	})
+}
+
+// withInstance calls into the library with a GPU instance, and its name for errors.
+func (h *Host) withInstance(gpu string, id uint32, work func(gi nvml.GpuInstance, subject string) error) error {
+	return h.with(gpu, func(handle nvml.Device) error {
+		subject := fmt.Sprintf("GPU instance %d on %s", id, gpu)
+		gi, code := handle.GetGpuInstanceById(int(id))
+		if err := check(code, "nvmlDeviceGetGpuInstanceById", subject); err != nil {
+			return err
+		}
+		return work(gi, subject)
+	})
+}
