@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -29,7 +30,9 @@ are estimated from what they gain with others.`,
   overlapd advise --data pairs.csv --services web=resnet50,text=bert --load web=40,text=10`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			found, err := o.advise()
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			found, err := o.advise(ctx)
 			if err != nil {
 				return err
 			}
@@ -75,7 +78,7 @@ func (o *adviseOptions) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON object")
 }
 
-func (o *adviseOptions) advise() (*advice.Advice, error) {
+func (o *adviseOptions) advise(ctx context.Context) (*advice.Advice, error) {
 	if err := errors.Join(o.check(), checkOut("report", o.report)); err != nil {
 		return nil, err
 	}
@@ -96,7 +99,7 @@ func (o *adviseOptions) advise() (*advice.Advice, error) {
 	if want.Solo, err = readSolo(o.solo); err != nil {
 		return nil, err
 	}
-	return advice.Advise(d, want)
+	return advice.Advise(ctx, d, want)
 }
 
 // advisedServices reads NAME or NAME=MODEL, and NAME=QPS. Without services,

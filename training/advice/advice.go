@@ -1,6 +1,13 @@
+// Package advice says which services should share a device: what overlapping
+// gains each pair, from measured groups and the costs that package fit infers
+// from them, a division of the services that gains most, and what to measure next
+// (Abacus, section 7.8). [Advise] makes an [Advice], which has a form as JSON and
+// a [report.Document] for people. It is for the command advise; nothing that
+// serves imports it.
 package advice
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -92,8 +99,8 @@ const (
 
 // Advise says which services gain by sharing a device, how to divide them
 // among devices, and what to measure next.
-func Advise(d *training.Dataset, o Options) (*Advice, error) {
-	p, err := newPanel(d, o)
+func Advise(ctx context.Context, d *training.Dataset, o Options) (*Advice, error) {
+	p, err := newPanel(ctx, d, o)
 	if err != nil {
 		return nil, err
 	}
@@ -114,19 +121,14 @@ func Advise(d *training.Dataset, o Options) (*Advice, error) {
 type panel struct {
 	services []Service
 	model    []int // of each service, -1 if not in the dataset
-	cells    *cells
 	fit      *compatibility
 	solo     []SoloTime
 	sets     []SetGain
 	options  Options
 }
 
-func newPanel(d *training.Dataset, o Options) (*panel, error) {
-	c, err := newCells(d)
-	if err != nil {
-		return nil, err
-	}
-	p := &panel{cells: c, services: slices.Clone(o.Services), options: o}
+func newPanel(ctx context.Context, d *training.Dataset, o Options) (*panel, error) {
+	p := &panel{services: slices.Clone(o.Services), options: o}
 	if len(p.services) == 0 {
 		for _, m := range d.Models {
 			p.services = append(p.services, Service{Name: m.Name, Model: m.Name})
@@ -138,10 +140,11 @@ func newPanel(d *training.Dataset, o Options) (*panel, error) {
 	for _, s := range p.services {
 		p.model = append(p.model, d.Model(s.Model))
 	}
-	c.infer()
-	c.profile(d, o.Operators)
-	p.solo = c.soloTimes(d, c.give(d, o.Solo))
-	p.sets = c.gains(d)
+	t, err := newSoloTimes(ctx, d, &o)
+	if err != nil {
+		return nil, err
+	}
+	p.solo, p.sets = t.list(d), t.gains(d)
 	p.fit = newCompatibility(len(d.Models), p.sets)
 	return p, nil
 }

@@ -63,9 +63,9 @@ func (g *SetGain) Reason() string {
 
 // gains returns what each set of models gains, those of fewer models first and
 // then those that gain most.
-func (c *cells) gains(d *training.Dataset) []SetGain {
-	list := make([]SetGain, 0, len(c.sets))
-	for _, s := range c.sets {
+func (t *soloTimes) gains(d *training.Dataset) []SetGain {
+	list := make([]SetGain, 0, len(t.sets))
+	for _, s := range t.sets {
 		list = append(list, s.gain(d))
 	}
 	slices.SortStableFunc(list, func(a, b SetGain) int {
@@ -74,20 +74,19 @@ func (c *cells) gains(d *training.Dataset) []SetGain {
 	return list
 }
 
-func (s *setRows) gain(d *training.Dataset) SetGain {
+func (s *measuredSet) gain(d *training.Dataset) SetGain {
 	g := SetGain{Groups: len(s.rows), members: s.models}
 	for _, m := range s.models {
 		g.Models = append(g.Models, d.Models[m].Name)
 	}
-	values, off := make([]float64, 0, len(s.rows)), make([]float64, 0, len(s.rows))
+	values, off := make([]float64, len(s.rows)), make([]float64, len(s.rows))
 	var solo, rest, saved, took float64
-	for _, r := range s.rows {
-		sum, most, _ := r.longest()
+	for i := range s.rows {
+		r := &s.rows[i]
+		sum, most := r.alone()
 		solo, took = solo+sum, took+r.micros
 		rest, saved = rest+sum-most, saved+sum-r.micros
-		values = append(values, sum/r.micros)
-		fitted := most + r.shape.exposed*(sum-most)
-		off = append(off, math.Abs(fitted-r.micros)/r.micros)
+		values[i], off[i] = sum/r.micros, math.Abs(r.inferred-r.micros)/r.micros
 	}
 	g.Gain = solo / took
 	if rest > 0 {

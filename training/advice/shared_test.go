@@ -20,7 +20,7 @@ func sharedAdvice(t *testing.T, name string, o Options) *Advice {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := Advise(d, o)
+	a, err := Advise(t.Context(), d, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,15 +1,26 @@
 package advice
 
 import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
 	"math"
+	"slices"
 
+	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/training"
+	"github.com/overlapd/overlapd/training/fit"
 )
 
-// soloApart is the relative difference of two solo times that is worth a word.
-const soloApart = 0.1
+const (
+	maxCells    = 4096 // batch sizes and sequence lengths, over all models
+	soloFewest  = 3    // groups of one span that make a solo time measured
+	soloApart   = 0.1  // relative difference of two solo times that is worth a word
+	leastMicros = 1e-3 // what operators take together if anything is known of them
+)
 
-// SoloSource says where a solo time comes from.
+// SoloSource is where a solo time comes from.
 type SoloSource string
 
 // The sources.
@@ -32,67 +43,224 @@ type SoloTime struct {
 	Fitted float64    `json:"fitted,omitempty"` // microseconds that the groups say, where a file says otherwise
 }
 
-// Apart tells whether a file and the groups disagree.
+// Apart reports whether a file and the groups disagree.
 func (s SoloTime) Apart() bool {
 	return s.Source == SoloGiven && s.Alone+s.Groups > 0 && math.Abs(s.Fitted-s.Micros) > soloApart*s.Micros
 }
 
-// give sets the time of whole models to what a list says. How it spreads over
-// the operators stays as it was.
-func (c *cells) give(d *training.Dataset, list []training.SoloTime) (fitted map[cellKey]float64) {
-	fitted = map[cellKey]float64{}
-	for _, s := range list {
-		m := d.Model(s.Model)
-		if cell := c.byKey[cellKey{m, s.Size, s.SeqLen}]; m >= 0 && cell != nil {
-			fitted[cell.key] = cell.whole()
-			cell.scale(s.Micros)
-			cell.source = SoloGiven
-		}
-	}
-	return fitted
+// cellKey names a batch size and a sequence length of a model.
+type cellKey struct {
+	model, size, seqLen int
 }
 
-// profile spreads the time of whole models over their operators as these were
-// measured one by one. Where too few spans ran alone to tell the whole, it is
-// their sum.
-func (c *cells) profile(d *training.Dataset, operators map[string][]training.OperatorTimes) {
-	for i, m := range d.Models {
-		for _, o := range operators[m.Name] {
-			if cell := c.byKey[cellKey{i, o.Size, o.SeqLen}]; cell != nil && len(o.Micros) == cell.operators {
-				cell.takes(o.Micros)
-			}
+func (k cellKey) compare(o cellKey) int {
+	return cmp.Or(cmp.Compare(k.model, o.model), cmp.Compare(k.size, o.size), cmp.Compare(k.seqLen, o.seqLen))
+}
+
+// soloCell is what the operators of a model take alone.
+type soloCell struct {
+	key    cellKey
+	prefix []float64 // prefix[i] is what the operators before i take, in microseconds
+	alone  int       // groups that held only this span
+	groups int       // groups that held it with others
+	source SoloSource
+}
+
+// span returns what operators [start, end) take alone, in microseconds.
+func (c *soloCell) span(start, end int) float64 { return c.prefix[end] - c.prefix[start] }
+
+func (c *soloCell) whole() float64 { return c.prefix[len(c.prefix)-1] }
+
+// scale makes the whole model take the given time. How it spreads over the
+// operators stays as it was.
+func (c *soloCell) scale(micros float64) {
+	whole := c.whole()
+	for o := range c.prefix {
+		if whole < leastMicros { // nothing is known of how it spreads
+			c.prefix[o] = micros * float64(o) / float64(len(c.prefix)-1)
+		} else {
+			c.prefix[o] *= micros / whole
 		}
 	}
 }
 
-// takes sets the time of each operator, in microseconds.
-func (c *soloCell) takes(micros []float64) {
-	measured := c.whole()
-	sum := 0.0
+// spread takes the time of each operator, in microseconds. Where enough spans
+// ran alone, what these say of the whole stays; else it is the sum.
+func (c *soloCell) spread(micros []float64) {
+	whole, sum := c.whole(), 0.0
 	for _, m := range micros {
 		sum += m
 	}
-	if sum < minMicros {
+	if sum < leastMicros {
 		return // they tell nothing
 	}
 	for o, m := range micros {
 		c.prefix[o+1] = c.prefix[o] + m
 	}
-	c.profiled = true
 	if c.source == SoloMeasured {
-		c.scale(measured)
+		c.scale(whole)
 		return
 	}
 	c.source = SoloProfiled
 }
 
-// soloTimes returns the solo times that gains are made of.
-func (c *cells) soloTimes(d *training.Dataset, fitted map[cellKey]float64) []SoloTime {
-	list := make([]SoloTime, 0, len(c.list))
-	for _, cell := range c.list {
+// measuredSet is the groups of one set of models.
+type measuredSet struct {
+	models []int // positions in the dataset, in the order of the spans
+	rows   []measuredGroup
+}
+
+// measuredGroup is what several spans took together, and each of them alone.
+type measuredGroup struct {
+	micros   float64
+	inferred float64 // what the costs say that were inferred from all groups
+	spans    []cellSpan
+}
+
+// cellSpan is operators [start, end) of a batch.
+type cellSpan struct {
+	cell       *soloCell
+	start, end int
+}
+
+// alone returns the sum of what the spans take alone, and the most of it.
+func (g *measuredGroup) alone() (sum, most float64) {
+	for _, s := range g.spans {
+		micros := s.cell.span(s.start, s.end)
+		sum, most = sum+micros, max(most, micros)
+	}
+	return sum, most
+}
+
+// soloTimes is a dataset seen as solo times and groups that are made of them.
+type soloTimes struct {
+	cells  map[cellKey]*soloCell
+	sets   []*measuredSet // sorted by models
+	fitted map[cellKey]float64
+}
+
+// newSoloTimes sorts the rows of a dataset and takes the costs of operators that
+// explain them best.
+func newSoloTimes(ctx context.Context, d *training.Dataset, o *Options) (*soloTimes, error) {
+	if err := d.Check(); err != nil {
+		return nil, err
+	}
+	t := &soloTimes{cells: map[cellKey]*soloCell{}, fitted: map[cellKey]float64{}}
+	sets := map[string]*measuredSet{}
+	for _, r := range d.Rows {
+		if err := t.add(r, sets); err != nil {
+			return nil, err
+		}
+	}
+	t.sets = slices.SortedFunc(maps.Values(sets), func(a, b *measuredSet) int { return slices.Compare(a.models, b.models) })
+	if err := t.infer(ctx, d, o); err != nil {
+		return nil, err
+	}
+	t.spread(d, o.Operators)
+	t.give(d, o.Solo)
+	return t, nil
+}
+
+func (t *soloTimes) add(r training.Row, sets map[string]*measuredSet) error {
+	g := measuredGroup{micros: r.Median}
+	var models []int
+	for _, s := range r.Group.Spans {
+		k := cellKey{int(s.Service), s.Size, s.SeqLen}
+		cell := t.cells[k]
+		if cell == nil {
+			if len(t.cells) >= maxCells {
+				return fmt.Errorf("%w: more than %d batch sizes and sequence lengths", training.ErrLimit, maxCells)
+			}
+			cell = &soloCell{key: k, source: SoloInferred}
+			t.cells[k] = cell
+		}
+		g.spans, models = append(g.spans, cellSpan{cell, s.Start, s.End}), append(models, k.model)
+	}
+	if len(g.spans) == 1 {
+		g.spans[0].cell.alone++
+		return nil
+	}
+	for _, s := range g.spans {
+		s.cell.groups++
+	}
+	name := fmt.Sprint(models)
+	if sets[name] == nil {
+		sets[name] = &measuredSet{models: models}
+	}
+	sets[name].rows = append(sets[name].rows, g)
+	return nil
+}
+
+// infer sets the time of every operator to what groups say of it.
+func (t *soloTimes) infer(ctx context.Context, d *training.Dataset, o *Options) error {
+	if len(d.Rows) == 0 {
+		return nil
+	}
+	grids, err := fit.Costs(ctx, d, o.Operators)
+	if err != nil {
+		return err
+	}
+	at := map[*soloCell]*predictor.Costs{}
+	for _, c := range t.cells {
+		costs := &predictor.Costs{}
+		grids[c.key.model].At(c.key.size, c.key.seqLen, costs)
+		c.prefix = make([]float64, d.Models[c.key.model].Operators+1)
+		for end := range c.prefix {
+			c.prefix[end], _ = costs.Span(0, end)
+		}
+		if c.alone >= soloFewest {
+			c.source = SoloMeasured
+		}
+		at[c] = costs
+	}
+	for _, set := range t.sets {
+		for i := range set.rows {
+			set.rows[i].infer(at)
+		}
+	}
+	return nil
+}
+
+func (g *measuredGroup) infer(at map[*soloCell]*predictor.Costs) {
+	var alone []float64
+	all := 0.0
+	for _, s := range g.spans {
+		micros, work := at[s.cell].Span(s.start, s.end)
+		alone, all = append(alone, micros), all+work
+	}
+	g.inferred = predictor.Together(alone, all)
+}
+
+// spread takes the times of operators that were measured one by one.
+func (t *soloTimes) spread(d *training.Dataset, operators map[string][]training.OperatorTimes) {
+	for i, m := range d.Models {
+		for _, o := range operators[m.Name] {
+			if c := t.cells[cellKey{i, o.Size, o.SeqLen}]; c != nil && len(o.Micros) == m.Operators {
+				c.spread(o.Micros)
+			}
+		}
+	}
+}
+
+// give sets the time of whole models to what a list says.
+func (t *soloTimes) give(d *training.Dataset, list []training.SoloTime) {
+	for _, s := range list {
+		m := d.Model(s.Model)
+		if c := t.cells[cellKey{m, s.Size, s.SeqLen}]; m >= 0 && c != nil {
+			t.fitted[c.key] = c.whole()
+			c.scale(s.Micros)
+			c.source = SoloGiven
+		}
+	}
+}
+
+// list returns the solo times that gains are made of.
+func (t *soloTimes) list(d *training.Dataset) []SoloTime {
+	list := make([]SoloTime, 0, len(t.cells))
+	for _, c := range slices.SortedFunc(maps.Values(t.cells), func(a, b *soloCell) int { return a.key.compare(b.key) }) {
 		list = append(list, SoloTime{
-			Model: d.Models[cell.key.model].Name, Size: cell.key.size, SeqLen: cell.key.seqLen,
-			Micros: cell.whole(), Source: cell.source, Alone: cell.alone, Groups: cell.groups, Fitted: fitted[cell.key],
+			Model: d.Models[c.key.model].Name, Size: c.key.size, SeqLen: c.key.seqLen,
+			Micros: c.whole(), Source: c.source, Alone: c.alone, Groups: c.groups, Fitted: t.fitted[c.key],
 		})
 	}
 	return list
