@@ -7,13 +7,10 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// FeatureSet names how a group is turned into the inputs of a network.
-type FeatureSet string
-
-// The feature sets.
+// The ways in which a group is turned into the inputs of a network: Features.Set.
 const (
-	FeaturesPaper FeatureSet = "paper"  // Abacus, section 5.3: bitmap of models, and four numbers for each slot
-	FeaturesModel FeatureSet = "models" // a block of inputs for each model, and what the group costs
+	FeaturesPaper = "paper"  // Abacus, section 5.3: bitmap of models, and four numbers for each slot
+	FeaturesModel = "models" // a block of inputs for each model, and what the group costs
 )
 
 // Limits of features.
@@ -30,7 +27,7 @@ var ErrFeatures = errors.New("unusable features")
 // Features says what a network sees of a group. It is part of the predictor
 // file. An [Encoder] does the work, in training and in serving.
 type Features struct {
-	Set    FeatureSet     `json:"set"`
+	Set    string         `json:"set"`
 	Spans  int            `json:"spans"` // most spans of a group
 	Models []FeatureModel `json:"models"`
 }
@@ -125,7 +122,7 @@ func (f *Features) validate() error {
 	return nil
 }
 
-func (m *FeatureModel) validate(set FeatureSet) error {
+func (m *FeatureModel) validate(set string) error {
 	switch {
 	case m.Operators < 1 || m.Operators > MaxOperators:
 		return fmt.Errorf("%d operators", m.Operators)

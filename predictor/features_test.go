@@ -12,7 +12,7 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-func twoModels(set FeatureSet) *Features {
+func twoModels(set string) *Features {
 	return &Features{
 		Set: set, Spans: 2,
 		Models: []FeatureModel{
@@ -156,7 +156,7 @@ func TestCovers(t *testing.T) {
 }
 
 // manyModels draws features with costs, and a group that they cover.
-func manyModels(t *rapid.T, set FeatureSet) (*Features, models.Group) {
+func manyModels(t *rapid.T, set string) (*Features, models.Group) {
 	f := &Features{Set: set, Spans: rapid.IntRange(1, 6).Draw(t, "spans")}
 	var g models.Group
 	for i := range 6 {
@@ -182,7 +182,7 @@ func manyModels(t *rapid.T, set FeatureSet) (*Features, models.Group) {
 
 func TestOrderOfSpansChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f, g := manyModels(t, rapid.SampledFrom([]FeatureSet{FeaturesPaper, FeaturesModel}).Draw(t, "set"))
+		f, g := manyModels(t, rapid.SampledFrom([]string{FeaturesPaper, FeaturesModel}).Draw(t, "set"))
 		e, err := NewEncoder(f)
 		if err != nil {
 			t.Fatal(err)
@@ -217,7 +217,7 @@ func TestInputsAreFinite(t *testing.T) {
 
 func TestEncodeDoesNotAllocate(t *testing.T) {
 	g := groupOf(part(1, 0, 2, 1, 40), part(0, 1, 3, 5, 0))
-	for _, set := range []FeatureSet{FeaturesPaper, FeaturesModel} {
+	for _, set := range []string{FeaturesPaper, FeaturesModel} {
 		e := newEncoder(t, twoModels(set))
 		inputs := make([]float32, e.Width())
 		if n := testing.AllocsPerRun(100, func() { e.Encode(g, inputs) }); n != 0 {

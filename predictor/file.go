@@ -4,8 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"github.com/overlapd/overlapd/intake"
@@ -26,18 +28,15 @@ type File struct {
 	Seed     uint64    `json:"seed"`
 	Rows     int       `json:"rows"` // measured groups that it was trained on
 	Features Features  `json:"features"`
-	Output   Output    `json:"output"`
+	Output   string    `json:"output"`
 	Layers   []Layer   `json:"layers"`
 	Test     Errors    `json:"test"` // on rows kept aside
 }
 
-// Output says what the last layer gives.
-type Output string
-
-// The outputs.
+// What the last layer gives: File.Output.
 const (
-	OutputRatio  Output = "log-ratio" // latency = base * exp(output)
-	OutputMicros Output = "scaled"    // latency = base * output; the base may be a constant
+	OutputRatio  = "log-ratio" // latency = base * exp(output)
+	OutputMicros = "scaled"    // latency = base * output; the base may be a constant
 )
 
 // Layer is a dense layer. All but the last are followed by ReLU.
@@ -112,4 +111,196 @@ func (f *File) Identity() string {
 	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:8])
+}
+
+// leastKnown is how many models a predictor must know to be of use: it is
+// asked about groups of several.
+const leastKnown = 2
+
+// Served is what is known of a service's model on this device.
+type Served struct {
+	Service   string
+	Model     string
+	Hash      string // "" if unknown
+	Operators int
+}
+
+// Match returns which model of the file each service has, as its position, or
+// -1 for a service whose model is not in the file. It returns an error that
+// wraps [ErrDevice] or [ErrModels] and says what differs if the file is of
+// another device, if one of its models has another hash or is cut into other
+// operators, or if it knows fewer than two of the models.
+//
+// A model is found by its hash, or by its name where the file or the service
+// has none. Where several models of the file have the hash, since they are one
+// model in several services, it is that of the same name, or one that no
+// service before has.
+func (f *File) Match(device string, services []Served) (bind []int, err error) {
+	var faults []error
+	if f.Device != device {
+		faults = append(faults, fmt.Errorf("%w: trained on %q, this is %q", ErrDevice, f.Device, device))
+	}
+	bind = make([]int, len(services))
+	known := map[int]bool{}
+	var unknown []string
+	for i := range services {
+		s := &services[i]
+		bind[i] = f.find(s, known)
+		if bind[i] < 0 {
+			unknown = append(unknown, s.Service)
+			continue
+		}
+		known[bind[i]] = true
+		if err := f.Features.Models[bind[i]].fits(s); err != nil {
+			faults = append(faults, fmt.Errorf("%w: service %s: %w", ErrModels, s.Service, err))
+		}
+	}
+	if len(known) < leastKnown {
+		faults = append(faults, fmt.Errorf("%w: %d of the models served are among those it was trained on, at least %d must be; unknown are those of %q",
+			ErrModels, len(known), leastKnown, unknown))
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	return bind, nil
+}
+
+// find returns the position of the model of a service, or -1; known are those
+// that others have. One of the same name is taken even if its hash differs, so
+// that the difference is told.
+func (f *File) find(s *Served, known map[int]bool) int {
+	byHash, byName := -1, -1
+	for i := range f.Features.Models {
+		m := &f.Features.Models[i]
+		same := m.Hash != "" && m.Hash == s.Hash
+		switch {
+		case same && m.Name == s.Model:
+			return i
+		case same && (byHash < 0 || known[byHash]):
+			byHash = i
+		case m.Name == s.Model:
+			byName = i
+		}
+	}
+	if byHash >= 0 {
+		return byHash
+	}
+	return byName
+}
+
+func (m *FeatureModel) fits(s *Served) error {
+	var faults []error
+	if m.Hash != "" && s.Hash != "" && m.Hash != s.Hash {
+		faults = append(faults, fmt.Errorf("model %s was trained with hash %.12s, it has %.12s", m.Name, m.Hash, s.Hash))
+	}
+	if m.Operators != s.Operators {
+		faults = append(faults, fmt.Errorf("model %s was trained with %d operators, it has %d", m.Name, m.Operators, s.Operators))
+	}
+	return errors.Join(faults...)
+}
+
+// Limits of what a predictor file may hold.
+const (
+	MaxLayers = 16
+	MaxWidth  = 4096 // of a layer, inputs or outputs
+	maxName   = 1024 // bytes of the device and the recipe
+	maxFaults = 20   // that one error lists
+	maxRatio  = 1e6  // of measured to predicted
+)
+
+// Validate returns an error that wraps [ErrFormat] or [ErrDamaged] and lists
+// every fault, unless the predictor can be served.
+func (f *File) Validate() error {
+	if f.Format != Format {
+		return fmt.Errorf("%w: its format is %.40q, want %q", ErrFormat, f.Format, Format)
+	}
+	var faults []error
+	if err := f.Features.Validate(); err != nil {
+		faults = append(faults, err)
+	}
+	faults = append(faults, f.headFaults()...)
+	faults = append(faults, layerFaults(f.Layers)...)
+	if width := f.Features.Width(); len(f.Layers) > 0 && f.Layers[0].Inputs != width {
+		faults = append(faults, fmt.Errorf("the first layer has %d inputs, its features %d", f.Layers[0].Inputs, width))
+	}
+	faults = append(faults, f.Test.faults()...)
+	if len(faults) == 0 {
+		return nil
+	}
+	if more := len(faults) - maxFaults; more > 0 {
+		faults = append(faults[:maxFaults], fmt.Errorf("and %d more", more))
+	}
+	return fmt.Errorf("%w: %w", ErrDamaged, errors.Join(faults...))
+}
+
+func (f *File) headFaults() (faults []error) {
+	if f.Output != OutputRatio && f.Output != OutputMicros {
+		faults = append(faults, fmt.Errorf("unknown output %.40q", f.Output))
+	}
+	if f.Rows < 1 {
+		faults = append(faults, fmt.Errorf("trained on %d rows", f.Rows))
+	}
+	if len(f.Device) > maxName || len(f.Recipe) > maxName {
+		faults = append(faults, fmt.Errorf("a device of %d bytes and a recipe of %d; the limit is %d", len(f.Device), len(f.Recipe), maxName))
+	}
+	return faults
+}
+
+// layerFaults also refuses what would take more memory than the weights that
+// are there.
+func layerFaults(layers []Layer) (faults []error) {
+	if len(layers) == 0 || len(layers) > MaxLayers {
+		return []error{fmt.Errorf("%d layers; the limit is %d", len(layers), MaxLayers)}
+	}
+	for i := range layers {
+		l := &layers[i]
+		if err := l.fault(); err != nil {
+			faults = append(faults, fmt.Errorf("layer %d: %w", i, err))
+		}
+		if i > 0 && l.Inputs != layers[i-1].Outputs {
+			faults = append(faults, fmt.Errorf("layer %d has %d inputs, the one before %d outputs", i, l.Inputs, layers[i-1].Outputs))
+		}
+	}
+	if l := layers[len(layers)-1]; l.Outputs != 1 {
+		faults = append(faults, fmt.Errorf("the last layer has %d outputs, want 1", l.Outputs))
+	}
+	return faults
+}
+
+func (l *Layer) fault() error {
+	switch {
+	case l.Inputs < 1 || l.Inputs > MaxWidth || l.Outputs < 1 || l.Outputs > MaxWidth:
+		return fmt.Errorf("%d inputs and %d outputs; the limit is %d", l.Inputs, l.Outputs, MaxWidth)
+	case len(l.Weights) != l.Inputs*l.Outputs:
+		return fmt.Errorf("%d weights for %d inputs and %d outputs", len(l.Weights), l.Inputs, l.Outputs)
+	case len(l.Bias) != l.Outputs:
+		return fmt.Errorf("a bias of %d for %d outputs", len(l.Bias), l.Outputs)
+	}
+	for i, w := range l.Weights {
+		if !finite(float64(w)) {
+			return fmt.Errorf("weight %d is %v", i, w)
+		}
+	}
+	for i, b := range l.Bias {
+		if !finite(float64(b)) {
+			return fmt.Errorf("bias %d is %v", i, b)
+		}
+	}
+	return nil
+}
+
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+
+func (e *Errors) faults() (faults []error) {
+	if e.Rows < 0 {
+		faults = append(faults, fmt.Errorf("tested on %d rows", e.Rows))
+	}
+	if !(e.MAPE >= 0 && finite(e.MAPE)) {
+		faults = append(faults, fmt.Errorf("a mean absolute percentage error of %v", e.MAPE))
+	}
+	q := e.Quantiles
+	if !(0 < q.P01 && q.P01 <= q.P50 && q.P50 <= q.P90 && q.P90 <= q.P95 && q.P95 <= q.P99 && q.P99 <= maxRatio) {
+		faults = append(faults, fmt.Errorf("quantiles of measured/predicted are not positive and in order: %+v", q))
+	}
+	return faults
 }

@@ -7,29 +7,12 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// Knot is a position on an axis of a grid and what it counts for a value that
-// lies between two.
-type Knot struct {
-	At     int
-	Weight float64
-}
-
-// Around returns the knots beside a value on an ascending axis of at least one.
-// Beyond the outermost knot it is that one alone: what is smaller than anything
-// measured may take no less, and what is larger is not guessed. The weights sum
-// to 1, and that of the second is 0 where one knot is enough.
-func Around(axis []int, value int) [2]Knot {
-	low, high := beside(axis, value)
-	next := low
-	if high > 0 {
-		next++
-	}
-	return [2]Knot{{low, 1 - high}, {next, high}}
-}
-
-// beside returns the lower of the two knots of Around, and the weight of the
-// knot behind it.
-func beside(axis []int, value int) (low int, high float64) {
+// Beside returns the lower of the two knots that a value lies between on an
+// ascending axis of at least one, and what the next knot counts for it; the lower
+// counts for the rest of 1. Beyond the outermost knot it is that one alone: what is
+// smaller than anything measured may take no less, and what is larger is not
+// guessed.
+func Beside(axis []int, value int) (low int, high float64) {
 	i := 0
 	for i < len(axis) && axis[i] < value {
 		i++
@@ -119,7 +102,7 @@ type Costs struct {
 // At sets c to the costs of a batch.
 func (g *CostGrid) At(size, seqLen int, c *Costs) {
 	c.n = 0
-	q, high := beside(g.seqLens, seqLen)
+	q, high := Beside(g.seqLens, seqLen)
 	c.add(&g.planes[q], size, 1-high)
 	if high > 0 {
 		c.add(&g.planes[q+1], size, high)
@@ -127,7 +110,7 @@ func (g *CostGrid) At(size, seqLen int, c *Costs) {
 }
 
 func (c *Costs) add(p *costPlane, size int, weight float64) {
-	b, high := beside(p.sizes, size)
+	b, high := Beside(p.sizes, size)
 	c.cells[c.n], c.weight[c.n] = &p.cells[b], weight*(1-high)
 	c.n++
 	if high > 0 {

@@ -20,7 +20,7 @@ const (
 type Model struct {
 	encoder *Encoder
 	network *Network
-	output  Output
+	output  string
 	bases   [MaxRows]float64 // microseconds
 }
 
@@ -63,7 +63,7 @@ func (m *Model) Predict(groups []models.Group, micros []float64) {
 
 // latency takes what is no number for very long, so that no group is formed
 // for it.
-func latency(output Output, base, out float64) float64 {
+func latency(output string, base, out float64) float64 {
 	micros := base * out
 	if output == OutputRatio {
 		micros = base * math.Exp(min(max(out, -maxExponent), maxExponent))

@@ -92,7 +92,7 @@ func TestPredictIgnoresOrder(t *testing.T) {
 func TestPredictIsFinite(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := testFile(3, 8, 8)
-		f.Output = rapid.SampledFrom([]Output{OutputRatio, OutputMicros}).Draw(t, "output")
+		f.Output = rapid.SampledFrom([]string{OutputRatio, OutputMicros}).Draw(t, "output")
 		for i := range f.Layers {
 			for k := range f.Layers[i].Weights {
 				f.Layers[i].Weights[k] *= float32(math.Pow(10, rapid.Float64Range(-20, 36).Draw(t, "scale")))
@@ -112,7 +112,7 @@ func TestPredictIsFinite(t *testing.T) {
 
 func TestLatency(t *testing.T) {
 	for _, c := range []struct {
-		output          Output
+		output          string
 		base, out, want float64
 	}{
 		{OutputRatio, 100, 0, 100},

@@ -12,7 +12,7 @@ type drift struct {
 	limit   float64 // percent
 	groups  []reference
 	due     int // measurements that are finished when the next check begins
-	checks  []DriftCheck
+	checks  []driftCheck
 	pending []int     // references that are still to be run in this check
 	changes []float64 // percent, of those that were
 	after   int
@@ -98,7 +98,7 @@ func (d *drift) settle() {
 	}
 	d.running = false
 	if len(d.changes) > 0 {
-		d.checks = append(d.checks, DriftCheck{After: d.after, Percent: stats.Median(d.changes)})
+		d.checks = append(d.checks, driftCheck{After: d.after, Percent: stats.Median(d.changes)})
 	}
 }
 

@@ -27,27 +27,10 @@ var (
 	ErrPlan = errors.New("cannot be measured")
 )
 
-// CSVError tells where in a file ErrFormat or ErrLimit was found.
-type CSVError struct {
-	File   string
-	Line   int    // from 1, 0 if it concerns the whole file
-	Column int    // from 1, 0 if it concerns the whole line
-	Name   string // of the column, "" if it has none
-	Err    error
+// inFile adds to an error where in a file it was found; line 0 is the whole file.
+func inFile(file string, line int, err error) error {
+	if line == 0 {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return fmt.Errorf("%s:%d: %w", file, line, err)
 }
-
-func (e *CSVError) Error() string {
-	at := e.File
-	if e.Line > 0 {
-		at = fmt.Sprintf("%s:%d", at, e.Line)
-	}
-	if e.Column > 0 {
-		at = fmt.Sprintf("%s: column %d", at, e.Column)
-	}
-	if e.Name != "" {
-		at = fmt.Sprintf("%s (%s)", at, e.Name)
-	}
-	return fmt.Sprintf("%s: %v", at, e.Err)
-}
-
-func (e *CSVError) Unwrap() error { return e.Err }

@@ -2,7 +2,10 @@ package training
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/overlapd/overlapd/models"
 )
@@ -25,7 +28,7 @@ type task struct {
 	reference int // position among the reference groups, -1 if it is none
 }
 
-func (t task) stepKind() StepKind {
+func (t task) stepKind() int {
 	if t.kind == taskOperators {
 		return StepOperators
 	}
@@ -33,7 +36,7 @@ func (t task) stepKind() StepKind {
 }
 
 // makePlan lists everything that is to be measured and is not stored.
-func (s *Session) makePlan(sampler *Sampler, stored storedRows, operators map[string][]OperatorTimes) {
+func (s *Session) makePlan(sampler *sampler, stored storedRows, operators map[string][]OperatorTimes) {
 	for i := range s.options.Subjects {
 		subject := &s.options.Subjects[i]
 		for _, in := range subject.inputs(i) {
@@ -179,4 +182,183 @@ func (s *Session) skip() {
 	}
 	s.done++
 	s.skipped++
+}
+
+// maxRepeats bounds how often a group is run.
+const maxRepeats = 1 << 12
+
+// SessionOptions says what a session measures, and how well.
+type SessionOptions struct {
+	sampling
+	Groups    int  // sampled groups
+	Operators bool // measure every operator alone too
+
+	MinRepeats int     // runs of a group that count, at least
+	MaxRepeats int     // and at most
+	Precision  float64 // standard error of the median, relative to it, at which a group was run often enough
+
+	Budget time.Duration // nothing new begins when this is spent, 0 for no limit
+
+	References     int     // groups that are run again to notice drift, 0 for none
+	ReferenceEvery int     // measurements between two checks
+	DriftLimit     float64 // percent
+}
+
+// DefaultSessionOptions returns what suits a device that nothing else uses.
+func DefaultSessionOptions(subjects []Subject, groups int) SessionOptions {
+	return SessionOptions{
+		sampling:       sampling{Subjects: subjects, Spans: 4, SoloShare: DefaultSoloShare, Seed: 1},
+		Groups:         groups,
+		Operators:      true,
+		MinRepeats:     3,
+		MaxRepeats:     10,
+		Precision:      0.03,
+		References:     3,
+		ReferenceEvery: 50,
+		DriftLimit:     10,
+	}
+}
+
+func (o *SessionOptions) check() error {
+	switch {
+	case o.Groups < 0 || o.Groups > MaxRows:
+		return fmt.Errorf("%w: %d groups, not 0 to %d", ErrPlan, o.Groups, MaxRows)
+	case o.MinRepeats < 1 || o.MaxRepeats < o.MinRepeats || o.MaxRepeats > maxRepeats:
+		return fmt.Errorf("%w: %d to %d runs of a group, the limits are 1 and %d", ErrPlan, o.MinRepeats, o.MaxRepeats, maxRepeats)
+	case math.IsNaN(o.Precision) || o.Precision < 0:
+		return fmt.Errorf("%w: to a precision of %v", ErrPlan, o.Precision)
+	case o.References < 0 || o.References > 0 && o.ReferenceEvery < 1:
+		return fmt.Errorf("%w: %d reference groups every %d measurements", ErrPlan, o.References, o.ReferenceEvery)
+	case math.IsNaN(o.DriftLimit) || o.DriftLimit < 0:
+		return fmt.Errorf("%w: a drift of %v %%", ErrPlan, o.DriftLimit)
+	}
+	return nil
+}
+
+// Subject is a model that is to be measured, with the batches to measure.
+type Subject struct {
+	Model   Model
+	Sizes   []int // of batches
+	SeqLens []int // none if the model has no sequence length
+}
+
+// input is what a model is run on: it decides about memory and kernels.
+type input struct {
+	model, size, seqLen int
+}
+
+func inputOf(s models.Span) input { return input{int(s.Service), s.Size, s.SeqLen} }
+
+// inputs returns everything that the subject at this position is run on.
+func (s *Subject) inputs(position int) []input {
+	var all []input
+	for _, size := range s.Sizes {
+		for _, seqLen := range s.seqLens() {
+			all = append(all, input{position, size, seqLen})
+		}
+	}
+	return all
+}
+
+func (s *Subject) seqLens() []int {
+	if len(s.SeqLens) == 0 {
+		return []int{0}
+	}
+	return s.SeqLens
+}
+
+// whole returns the span of all operators.
+func (s *Subject) whole(in input) models.Span {
+	return models.Span{Service: models.ServiceID(in.model), End: s.Model.Operators, Size: in.size, SeqLen: in.seqLen}
+}
+
+// checkSubjects refuses what cannot be measured.
+func checkSubjects(subjects []Subject) error {
+	if len(subjects) == 0 {
+		return fmt.Errorf("%w: no model to measure", ErrPlan)
+	}
+	list := make([]Model, len(subjects))
+	for i, s := range subjects {
+		list[i] = s.Model
+	}
+	if err := checkModels(list); err != nil {
+		return fmt.Errorf("%w: %w", ErrPlan, err)
+	}
+	for _, s := range subjects {
+		if len(s.Sizes) == 0 || len(s.Sizes) > maxChoices || len(s.SeqLens) > maxChoices {
+			return fmt.Errorf("%w: %s has %d batch sizes and %d sequence lengths, the limits are 1 and %d",
+				ErrPlan, s.Model.Name, len(s.Sizes), len(s.SeqLens), maxChoices)
+		}
+		if err := checkChoices(s.Sizes, 1, MaxSize); err != nil {
+			return fmt.Errorf("%w: batch sizes of %s: %w", ErrPlan, s.Model.Name, err)
+		}
+		if err := checkChoices(s.SeqLens, 0, MaxSeqLen); err != nil {
+			return fmt.Errorf("%w: sequence lengths of %s: %w", ErrPlan, s.Model.Name, err)
+		}
+	}
+	return nil
+}
+
+// checkChoices refuses values out of range or given twice.
+func checkChoices(values []int, least, most int) error {
+	for i, v := range values {
+		if v < least || v > most {
+			return fmt.Errorf("%d is not between %d and %d", v, least, most)
+		}
+		if slices.Contains(values[:i], v) {
+			return fmt.Errorf("%d stands twice", v)
+		}
+	}
+	return nil
+}
+
+// storedRows is how often and with which median each group was measured.
+type storedRows map[string][]float64
+
+// indexRows finds the rows whose models are all among the subjects.
+func indexRows(subjects []Subject, d *Dataset) storedRows {
+	stored := storedRows{}
+	if d == nil {
+		return stored
+	}
+	position := map[Model]models.ServiceID{}
+	for i, s := range subjects {
+		position[s.Model] = models.ServiceID(i)
+	}
+	for _, row := range d.Rows {
+		spans := make([]models.Span, 0, len(row.Group.Spans))
+		for _, span := range row.Group.Spans {
+			p, ok := position[d.Models[span.Service]]
+			if !ok {
+				break
+			}
+			span.Service = p
+			spans = append(spans, span)
+		}
+		if len(spans) == len(row.Group.Spans) {
+			key := groupKey(models.Group{Spans: spans})
+			stored[key] = append(stored[key], row.Median)
+		}
+	}
+	return stored
+}
+
+// take removes one stored row of a group.
+func (s storedRows) take(g models.Group) (median float64, ok bool) {
+	key := groupKey(g)
+	found := s[key]
+	if len(found) == 0 {
+		return 0, false
+	}
+	s[key] = found[1:]
+	return found[0], true
+}
+
+// groupKey names a group whatever batches run it.
+func groupKey(g models.Group) string {
+	var b strings.Builder
+	for _, s := range g.Spans {
+		fmt.Fprintf(&b, "%d %d %d %d %d|", s.Service, s.Start, s.End, s.Size, s.SeqLen)
+	}
+	return b.String()
 }

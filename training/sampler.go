@@ -19,8 +19,8 @@ const (
 	DefaultSoloShare = 0.1
 )
 
-// Sampling says which groups are sampled.
-type Sampling struct {
+// sampling says which groups are sampled.
+type sampling struct {
 	Subjects  []Subject // sorted by name
 	Spans     int       // most spans of a group; not used if Sets are given
 	Sets      [][]int   // sets of positions in Subjects that run together, nil for all of 2 to Spans models
@@ -28,14 +28,14 @@ type Sampling struct {
 	Seed      uint64
 }
 
-// Sampler yields operator groups such as the scheduler forms while serving
+// sampler yields operator groups such as the scheduler forms while serving
 // (Abacus, section 5.4): in each group at least one batch completes, and
 // batches that are new start at operator 0. Sets of models, batch sizes and
 // sequence lengths are dealt from decks: each comes once before any comes
 // again, so that any number of groups covers them evenly. The same Sampling
 // yields the same groups.
-type Sampler struct {
-	sampling Sampling
+type sampler struct {
+	sampling sampling
 	random   *rand.Rand
 	position int
 
@@ -45,13 +45,13 @@ type Sampler struct {
 	inputs [2][]inputDeck // by model; those of groups of one span apart
 }
 
-// NewSampler returns a sampler at its first group. What cannot be sampled is
+// newSampler returns a sampler at its first group. What cannot be sampled is
 // refused with ErrPlan.
-func NewSampler(s Sampling) (*Sampler, error) {
+func newSampler(s sampling) (*sampler, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	p := &Sampler{sampling: s, random: rand.New(rand.NewPCG(s.Seed, 0))}
+	p := &sampler{sampling: s, random: rand.New(rand.NewPCG(s.Seed, 0))}
 	if s.Sets != nil {
 		p.sets = []setDealer{{sets: dealer[[]int]{values: s.Sets}}}
 	} else {
@@ -71,7 +71,7 @@ func NewSampler(s Sampling) (*Sampler, error) {
 	return p, nil
 }
 
-func (s *Sampling) check() error {
+func (s *sampling) check() error {
 	if err := checkSubjects(s.Subjects); err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (s *Sampling) check() error {
 	return nil
 }
 
-func (s *Sampling) checkSets() error {
+func (s *sampling) checkSets() error {
 	if len(s.Sets) == 0 || len(s.Sets) > maxSets {
 		return fmt.Errorf("%w: %d sets of models, not 1 to %d", ErrPlan, len(s.Sets), maxSets)
 	}
@@ -105,16 +105,16 @@ func (s *Sampling) checkSets() error {
 }
 
 // takesPart reports whether a model is in any set.
-func (s *Sampling) takesPart(model int) bool {
+func (s *sampling) takesPart(model int) bool {
 	return s.Sets == nil || slices.ContainsFunc(s.Sets, func(set []int) bool { return slices.Contains(set, model) })
 }
 
 // Position returns how many groups were taken. Skipping as many in a new
 // sampler of the same Sampling goes on where this one stands.
-func (p *Sampler) Position() int { return p.position }
+func (p *sampler) Position() int { return p.position }
 
 // Skip takes n groups and forgets them.
-func (p *Sampler) Skip(n int) {
+func (p *sampler) Skip(n int) {
 	for range n {
 		p.Next()
 	}
@@ -122,7 +122,7 @@ func (p *Sampler) Skip(n int) {
 
 // Next returns the next group. Its spans have no batches; they name subjects
 // by position, in rising order.
-func (p *Sampler) Next() models.Group {
+func (p *sampler) Next() models.Group {
 	set, kind := p.nextSet()
 	completes := p.choose(len(set), 1+p.random.IntN(len(set)))
 	starts := p.choose(len(set), p.random.IntN(len(set)+1))
@@ -137,7 +137,7 @@ func (p *Sampler) Next() models.Group {
 }
 
 // nextSet returns the models of the next group, and 0 if it is one alone.
-func (p *Sampler) nextSet() (set []int, kind int) {
+func (p *sampler) nextSet() (set []int, kind int) {
 	before := math.Floor(float64(p.position) * p.sampling.SoloShare)
 	p.position++
 	if len(p.sets) == 0 || math.Floor(float64(p.position)*p.sampling.SoloShare) > before {
@@ -147,7 +147,7 @@ func (p *Sampler) nextSet() (set []int, kind int) {
 }
 
 // choose returns which n of all are chosen.
-func (p *Sampler) choose(all, n int) []bool {
+func (p *sampler) choose(all, n int) []bool {
 	chosen := make([]bool, all)
 	for _, i := range p.random.Perm(all)[:n] {
 		chosen[i] = true
@@ -158,7 +158,7 @@ func (p *Sampler) choose(all, n int) []bool {
 // operators returns a span of a model of n operators. A batch that neither
 // starts nor completes here stands in the middle, which a model of two
 // operators does not have: it completes then.
-func (p *Sampler) operators(n int, completes, starts bool) (start, end int) {
+func (p *sampler) operators(n int, completes, starts bool) (start, end int) {
 	start, end = 0, n
 	if !starts && n > 1 {
 		last := n - 1
@@ -171,4 +171,117 @@ func (p *Sampler) operators(n int, completes, starts bool) (start, end int) {
 		end = start + 1 + p.random.IntN(n-start-1)
 	}
 	return start, end
+}
+
+// deck deals the numbers below cards in random order, each once before any
+// comes again.
+type deck struct {
+	cards int
+	left  []int
+}
+
+func (d *deck) deal(random *rand.Rand) int {
+	if len(d.left) == 0 {
+		d.left = random.Perm(d.cards)
+	}
+	card := d.left[len(d.left)-1]
+	d.left = d.left[:len(d.left)-1]
+	return card
+}
+
+// dealer deals values.
+type dealer[T any] struct {
+	values []T
+	deck   deck
+}
+
+func (d *dealer[T]) deal(random *rand.Rand) T {
+	d.deck.cards = len(d.values)
+	return d.values[d.deck.deal(random)]
+}
+
+// inputDeck deals the batches of a subject: batch sizes evenly, and for each
+// of them sequence lengths evenly.
+type inputDeck struct {
+	sizes   dealer[int]
+	seqLens map[int]*dealer[int] // by batch size
+}
+
+func newInputDeck(s *Subject) inputDeck {
+	d := inputDeck{sizes: dealer[int]{values: s.Sizes}, seqLens: map[int]*dealer[int]{}}
+	for _, size := range s.Sizes {
+		d.seqLens[size] = &dealer[int]{values: s.seqLens()}
+	}
+	return d
+}
+
+func (d *inputDeck) deal(random *rand.Rand) (size, seqLen int) {
+	size = d.sizes.deal(random)
+	return size, d.seqLens[size].deal(random)
+}
+
+// setDealer deals sets of models.
+type setDealer struct {
+	sets dealer[[]int] // no values if there are too many
+	size int
+	hand deck // of models, to make sets of
+}
+
+// newSetDealer deals all sets of n out of the first all models. Where there
+// are too many of them to list, it still deals the models evenly.
+func newSetDealer(all, n int) setDealer {
+	if binomial(all, n) > maxSets {
+		return setDealer{size: n, hand: deck{cards: all}}
+	}
+	return setDealer{sets: dealer[[]int]{values: combinations(all, n)}}
+}
+
+func (d *setDealer) deal(random *rand.Rand) []int {
+	if len(d.sets.values) > 0 {
+		return d.sets.deal(random)
+	}
+	var set, twice []int
+	for len(set) < d.size {
+		if model := d.hand.deal(random); slices.Contains(set, model) {
+			twice = append(twice, model)
+		} else {
+			set = append(set, model)
+		}
+	}
+	d.hand.left = append(d.hand.left, twice...)
+	slices.Sort(set)
+	return set
+}
+
+// combinations returns all sets of n out of the first all numbers.
+func combinations(all, n int) [][]int {
+	var sets [][]int
+	set := make([]int, 0, n)
+	var add func(first int)
+	add = func(first int) {
+		if len(set) == n {
+			sets = append(sets, slices.Clone(set))
+			return
+		}
+		for i := first; i <= all-(n-len(set)); i++ {
+			set = append(set, i)
+			add(i + 1)
+			set = set[:len(set)-1]
+		}
+	}
+	add(0)
+	return sets
+}
+
+// binomial returns the number of sets of n out of all, or any number above
+// maxSets if it is that.
+func binomial(all, n int) int {
+	sets := 1
+	for i := range min(n, all-n) {
+		sets = sets * (all - i) / (i + 1)
+		if sets > maxSets {
+			break
+		}
+	}
+	return sets
 }

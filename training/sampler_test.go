@@ -13,8 +13,8 @@ import (
 )
 
 // drawSampling draws any sampling that is possible.
-func drawSampling(t *rapid.T) Sampling {
-	s := Sampling{
+func drawSampling(t *rapid.T) sampling {
+	s := sampling{
 		Spans:     rapid.IntRange(1, 5).Draw(t, "spans"),
 		SoloShare: rapid.Float64Range(0, 1).Draw(t, "solo share"),
 		Seed:      rapid.Uint64().Draw(t, "seed"),
@@ -35,16 +35,16 @@ func drawSampling(t *rapid.T) Sampling {
 	return s
 }
 
-func mustSampler(t rapid.TB, s Sampling) *Sampler {
+func mustSampler(t rapid.TB, s sampling) *sampler {
 	t.Helper()
-	p, err := NewSampler(s)
+	p, err := newSampler(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-func take(p *Sampler, n int) []models.Group {
+func take(p *sampler, n int) []models.Group {
 	groups := make([]models.Group, n)
 	for i := range groups {
 		groups[i] = p.Next()
@@ -184,7 +184,7 @@ func TestSampledSetsAreEven(t *testing.T) {
 }
 
 // allSets returns the sets that a sampling without given ones covers.
-func (s *Sampling) allSets() [][]int {
+func (s *sampling) allSets() [][]int {
 	sets := combinations(len(s.Subjects), 1)
 	for n := 2; n <= min(max(s.Spans, 2), len(s.Subjects)); n++ {
 		if n <= s.Spans || s.Sets != nil {
@@ -230,7 +230,7 @@ func setOf(g models.Group) string {
 // How many complete and how many start is drawn evenly, and who does is too:
 // figure 9.
 func TestSampledCompletionsAndStarts(t *testing.T) {
-	s := Sampling{Spans: 3, Seed: 7}
+	s := sampling{Spans: 3, Seed: 7}
 	for i := range 3 {
 		s.Subjects = append(s.Subjects, Subject{Model: Model{Name: string(rune('a' + i)), Operators: 1000}, Sizes: []int{1}})
 	}
@@ -286,7 +286,7 @@ func TestSamplerGoesOn(t *testing.T) {
 }
 
 func TestSeedsDiffer(t *testing.T) {
-	s := Sampling{Subjects: testSubjects(), Spans: 3, Seed: 1}
+	s := sampling{Subjects: testSubjects(), Spans: 3, Seed: 1}
 	a := take(mustSampler(t, s), 20)
 	s.Seed = 2
 	if cmp.Equal(a, take(mustSampler(t, s), 20)) {
@@ -295,29 +295,29 @@ func TestSeedsDiffer(t *testing.T) {
 }
 
 func TestSamplerRefuses(t *testing.T) {
-	for name, spoil := range map[string]func(s *Sampling){
-		"no model":            func(s *Sampling) { s.Subjects = nil },
-		"order":               func(s *Sampling) { s.Subjects[0], s.Subjects[1] = s.Subjects[1], s.Subjects[0] },
-		"no operators":        func(s *Sampling) { s.Subjects[0].Model.Operators = 0 },
-		"no size":             func(s *Sampling) { s.Subjects[1].Sizes = nil },
-		"size twice":          func(s *Sampling) { s.Subjects[1].Sizes = []int{1, 1} },
-		"size of nothing":     func(s *Sampling) { s.Subjects[1].Sizes = []int{0} },
-		"sequence length":     func(s *Sampling) { s.Subjects[0].SeqLens = []int{-1} },
-		"too many choices":    func(s *Sampling) { s.Subjects[0].SeqLens = make([]int, maxChoices+1) },
-		"no span":             func(s *Sampling) { s.Spans = 0 },
-		"too many spans":      func(s *Sampling) { s.Spans = MaxSpans + 1 },
-		"share":               func(s *Sampling) { s.SoloShare = 1.1 },
-		"no share":            func(s *Sampling) { s.SoloShare = math.NaN() },
-		"no set":              func(s *Sampling) { s.Sets = [][]int{} },
-		"set of one":          func(s *Sampling) { s.Sets = [][]int{{1}} },
-		"set of unknown ones": func(s *Sampling) { s.Sets = [][]int{{1, 3}} },
-		"set out of order":    func(s *Sampling) { s.Sets = [][]int{{1, 0}} },
-		"set with one twice":  func(s *Sampling) { s.Sets = [][]int{{1, 1}} },
-		"too many sets":       func(s *Sampling) { s.Sets = make([][]int, maxSets+1) },
+	for name, spoil := range map[string]func(s *sampling){
+		"no model":            func(s *sampling) { s.Subjects = nil },
+		"order":               func(s *sampling) { s.Subjects[0], s.Subjects[1] = s.Subjects[1], s.Subjects[0] },
+		"no operators":        func(s *sampling) { s.Subjects[0].Model.Operators = 0 },
+		"no size":             func(s *sampling) { s.Subjects[1].Sizes = nil },
+		"size twice":          func(s *sampling) { s.Subjects[1].Sizes = []int{1, 1} },
+		"size of nothing":     func(s *sampling) { s.Subjects[1].Sizes = []int{0} },
+		"sequence length":     func(s *sampling) { s.Subjects[0].SeqLens = []int{-1} },
+		"too many choices":    func(s *sampling) { s.Subjects[0].SeqLens = make([]int, maxChoices+1) },
+		"no span":             func(s *sampling) { s.Spans = 0 },
+		"too many spans":      func(s *sampling) { s.Spans = MaxSpans + 1 },
+		"share":               func(s *sampling) { s.SoloShare = 1.1 },
+		"no share":            func(s *sampling) { s.SoloShare = math.NaN() },
+		"no set":              func(s *sampling) { s.Sets = [][]int{} },
+		"set of one":          func(s *sampling) { s.Sets = [][]int{{1}} },
+		"set of unknown ones": func(s *sampling) { s.Sets = [][]int{{1, 3}} },
+		"set out of order":    func(s *sampling) { s.Sets = [][]int{{1, 0}} },
+		"set with one twice":  func(s *sampling) { s.Sets = [][]int{{1, 1}} },
+		"too many sets":       func(s *sampling) { s.Sets = make([][]int, maxSets+1) },
 	} {
-		s := Sampling{Subjects: testSubjects(), Spans: 3}
+		s := sampling{Subjects: testSubjects(), Spans: 3}
 		spoil(&s)
-		if _, err := NewSampler(s); !errors.Is(err, ErrPlan) {
+		if _, err := newSampler(s); !errors.Is(err, ErrPlan) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -330,7 +330,7 @@ func TestSampledModelsAreEven(t *testing.T) {
 		all[i] = models.ServiceID(i)
 	}
 	found := map[int]counts[models.ServiceID]{2: {}, 3: {}, 4: {}, 5: {}}
-	p := mustSampler(t, Sampling{Subjects: manySubjects(len(all)), Spans: 5})
+	p := mustSampler(t, sampling{Subjects: manySubjects(len(all)), Spans: 5})
 	for range 1000 {
 		g := p.Next()
 		for i, s := range g.Spans {

@@ -1,7 +1,6 @@
 package training
 
 import (
-	"errors"
 	"strings"
 	"testing"
 )
@@ -32,8 +31,7 @@ func TestReadSoloFaults(t *testing.T) {
 		header + strings.Repeat("a", maxSoloBytes): "too many measurements",
 	} {
 		_, err := ReadSolo(strings.NewReader(text), "solo.csv")
-		var fault *CSVError
-		if err == nil || !strings.Contains(err.Error(), want) || !errors.As(err, &fault) {
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "solo.csv:") {
 			t.Errorf("%.60q: %v, want %s", text, err, want)
 		}
 	}

@@ -1,18 +1,17 @@
 package training
 
 import (
+	"math"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/stats"
 )
 
-// StepKind says what a step times.
-type StepKind int
-
-// The kinds of step.
+// What a step times: Step.Kind.
 const (
 	// StepGroup times one round.
-	StepGroup StepKind = iota
+	StepGroup = iota
 
 	// StepOperators times every operator of one batch, in rounds of one
 	// operator each.
@@ -22,7 +21,7 @@ const (
 // Step is what a session wants to be run next. Its spans name subjects by
 // position, as their Service, and batches that no other step has.
 type Step struct {
-	Kind StepKind
+	Kind int
 
 	// Prepare holds the operators before those of Group, for the batches that
 	// do not start in Group. If it has spans, it is run first, as a round that
@@ -75,13 +74,39 @@ type Skip struct {
 
 // Drift is how much slower or faster the device became during a session.
 type Drift struct {
-	Checks   []DriftCheck
-	Worst    DriftCheck // the one with the largest change
+	Checks   []driftCheck
+	Worst    driftCheck // the one with the largest change
 	Exceeded bool       // the worst is beyond the limit
 }
 
-// DriftCheck is one comparison with the first times of the reference groups.
-type DriftCheck struct {
+// driftCheck is one comparison with the first times of the reference groups.
+type driftCheck struct {
 	After   int     // measurements that were finished then
 	Percent float64 // change of the times, median over the reference groups; above 0 is slower
+}
+
+// micros returns a time in microseconds, kept within what a row may hold.
+func micros(t time.Duration) float64 {
+	return min(max(float64(t)/float64(time.Microsecond), 1e-3), MaxMicros)
+}
+
+// newRow returns the row of a group from the microseconds of its runs.
+func newRow(g models.Group, runs []float64) Row {
+	return Row{Group: g, Repeats: len(runs), Median: stats.Median(runs), Mean: stats.Mean(runs), Std: stats.Deviation(runs)}
+}
+
+// relativeError estimates the standard error of the median of some runs,
+// relative to it. It goes by the median distance from the median, so that one
+// hiccup does not ask for more runs.
+func relativeError(runs []float64) float64 {
+	median := stats.Median(runs)
+	distances := make([]float64, len(runs))
+	for i, v := range runs {
+		distances[i] = math.Abs(v - median)
+	}
+	const (
+		sigma    = 1.4826 // of a normal distribution, in median distances
+		ofMedian = 1.2533 // standard error of its median, in those of its mean
+	)
+	return ofMedian * sigma * stats.Median(distances) / math.Sqrt(float64(len(runs))) / median
 }

@@ -1,6 +1,8 @@
 package training
 
 import (
+	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -10,14 +12,15 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/predictor"
 )
 
 // Buckets of the state file. Every value is JSON, and no bucket lies in
 // another.
 var (
-	setBucket       = []byte("measured-sets")   // SetID -> storedSet
-	rowBucket       = []byte("measured-groups") // SetID, sequence number -> storedRow
-	operatorBucket  = []byte("operator-times")  // SetID of one model, batch size, sequence length -> OperatorTimes
+	setBucket       = []byte("measured-sets")   // string -> storedSet
+	rowBucket       = []byte("measured-groups") // string, sequence number -> storedRow
+	operatorBucket  = []byte("operator-times")  // string of one model, batch size, sequence length -> OperatorTimes
 	predictorBucket = []byte("predictors")      // time -> predictor.File
 )
 
@@ -25,7 +28,7 @@ var (
 // of their keys.
 const rowFill = 0.9
 
-// ErrNoSet is returned when nothing is stored under a SetID.
+// ErrNoSet is returned when nothing is stored under an ID.
 var ErrNoSet = errors.New("no such set of measured groups")
 
 // Store keeps what was measured in a state file: the rows of each device and
@@ -33,17 +36,17 @@ var ErrNoSet = errors.New("no such set of measured groups")
 // every daemon that has both models. It is as safe for concurrent use as the
 // file.
 type Store struct {
-	db File
+	db stateFile
 }
 
-// File is an open state file: a bbolt.DB, or what stands before one.
-type File interface {
+// stateFile is an open state file: a bbolt.DB, or what stands before one.
+type stateFile interface {
 	View(func(*bbolt.Tx) error) error
 	Update(func(*bbolt.Tx) error) error
 }
 
 // NewStore returns the store in a state file, which stays the caller's.
-func NewStore(db File) (*Store, error) {
+func NewStore(db stateFile) (*Store, error) {
 	err := db.Update(func(tx *bbolt.Tx) error {
 		for _, name := range [][]byte{setBucket, rowBucket, operatorBucket, predictorBucket} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
@@ -55,9 +58,6 @@ func NewStore(db File) (*Store, error) {
 	return &Store{db}, err
 }
 
-// SetID names the measured groups of one device and set of models.
-type SetID string
-
 // storedSet is what the rows of a set have in common.
 type storedSet struct {
 	Device string  `json:"device"`
@@ -65,13 +65,13 @@ type storedSet struct {
 }
 
 // id makes an ID out of all that tells sets apart.
-func (s *storedSet) id() (SetID, error) {
+func (s *storedSet) id() (string, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return "", err
 	}
 	sum := sha256.Sum256(text)
-	return SetID(fmt.Sprintf("%x", sum[:6])), nil
+	return fmt.Sprintf("%x", sum[:6]), nil
 }
 
 // of reports whether all models of the set are in the list.
@@ -111,7 +111,7 @@ func (s *Store) Append(d *Dataset) error {
 		return err
 	}
 	return s.db.Update(func(tx *bbolt.Tx) error {
-		ids := map[string]SetID{}
+		ids := map[string]string{}
 		for i := range d.Rows {
 			set, row := d.split(&d.Rows[i])
 			key := fmt.Sprint(set.Models)
@@ -142,7 +142,7 @@ func (d *Dataset) split(r *Row) (storedSet, storedRow) {
 }
 
 // putSet makes a set known.
-func putSet(tx *bbolt.Tx, set *storedSet) (SetID, error) {
+func putSet(tx *bbolt.Tx, set *storedSet) (string, error) {
 	id, err := set.id()
 	if err != nil {
 		return "", err
@@ -155,7 +155,7 @@ func putSet(tx *bbolt.Tx, set *storedSet) (SetID, error) {
 }
 
 // putRow adds a row behind the last one of its set.
-func putRow(tx *bbolt.Tx, id SetID, row storedRow) error {
+func putRow(tx *bbolt.Tx, id string, row storedRow) error {
 	b := tx.Bucket(rowBucket)
 	b.FillPercent = rowFill
 	n, err := b.NextSequence()
@@ -178,7 +178,7 @@ func putJSON(b *bbolt.Bucket, key []byte, value any) error {
 // them is; without a hash, their names count. The dataset has the models of its
 // rows only.
 func (s *Store) Dataset(device string, list []Model) (*Dataset, error) {
-	d, err := s.read(func(_ SetID, set *storedSet) bool {
+	d, err := s.read(func(_ string, set *storedSet) bool {
 		return set.Device == device && (list == nil || set.of(list))
 	})
 	if err == nil {
@@ -188,8 +188,8 @@ func (s *Store) Dataset(device string, list []Model) (*Dataset, error) {
 }
 
 // Set returns the rows of one set.
-func (s *Store) Set(id SetID) (*Dataset, error) {
-	d, err := s.read(func(other SetID, _ *storedSet) bool { return id == other })
+func (s *Store) Set(id string) (*Dataset, error) {
+	d, err := s.read(func(other string, _ *storedSet) bool { return id == other })
 	if err == nil && len(d.Models) == 0 {
 		err = fmt.Errorf("%w: %s", ErrNoSet, id)
 	}
@@ -198,10 +198,10 @@ func (s *Store) Set(id SetID) (*Dataset, error) {
 
 // read returns the rows of all sets that are wanted, which must be of one
 // device.
-func (s *Store) read(wanted func(SetID, *storedSet) bool) (*Dataset, error) {
+func (s *Store) read(wanted func(string, *storedSet) bool) (*Dataset, error) {
 	var datasets []*Dataset
 	err := s.db.View(func(tx *bbolt.Tx) error {
-		return eachSet(tx, func(id SetID, set *storedSet) error {
+		return eachSet(tx, func(id string, set *storedSet) error {
 			if !wanted(id, set) {
 				return nil
 			}
@@ -222,17 +222,17 @@ func (s *Store) read(wanted func(SetID, *storedSet) bool) (*Dataset, error) {
 	return Merge(datasets...)
 }
 
-func eachSet(tx *bbolt.Tx, do func(SetID, *storedSet) error) error {
+func eachSet(tx *bbolt.Tx, do func(string, *storedSet) error) error {
 	return tx.Bucket(setBucket).ForEach(func(k, text []byte) error {
 		var set storedSet
 		if err := json.Unmarshal(text, &set); err != nil {
 			return fmt.Errorf("measured set %s: %w", k, err)
 		}
-		return do(SetID(k), &set)
+		return do(string(k), &set)
 	})
 }
 
-func eachRow(tx *bbolt.Tx, id SetID, do func(Row)) error {
+func eachRow(tx *bbolt.Tx, id string, do func(Row)) error {
 	return eachKey(tx.Bucket(rowBucket), string(id)+"/", func(k, text []byte) error {
 		var r storedRow
 		if err := json.Unmarshal(text, &r); err != nil {
@@ -255,7 +255,7 @@ func eachKey(b *bbolt.Bucket, prefix string, do func(k, text []byte) error) erro
 }
 
 // Delete forgets the rows of a set.
-func (s *Store) Delete(id SetID) error {
+func (s *Store) Delete(id string) error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		sets := tx.Bucket(setBucket)
 		if sets.Get([]byte(id)) == nil {
@@ -270,4 +270,128 @@ func (s *Store) Delete(id SetID) error {
 		}
 		return sets.Delete([]byte(id))
 	})
+}
+
+// PutOperators keeps the operator times of a model on a device in the place of
+// older ones for the same batch size and sequence length.
+func (s *Store) PutOperators(device string, m Model, o OperatorTimes) error {
+	if err := o.check(m); err != nil {
+		return err
+	}
+	set := storedSet{Device: device, Models: []Model{m}}
+	id, err := set.id()
+	if err != nil {
+		return err
+	}
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		return putJSON(tx.Bucket(operatorBucket), fmt.Appendf(nil, "%s/%d/%d", id, o.Size, o.SeqLen), o)
+	})
+}
+
+func (o *OperatorTimes) check(m Model) error {
+	if len(o.Micros) != m.Operators || o.Size < 1 || o.SeqLen < 0 {
+		return fmt.Errorf("%w: %d operator times of %s, which has %d operators", ErrFormat, len(o.Micros), m.Name, m.Operators)
+	}
+	for _, v := range o.Micros {
+		if err := checkMicros(v, true); err != nil {
+			return fmt.Errorf("operator times of %s: %w", m.Name, err)
+		}
+	}
+	return nil
+}
+
+// Operators returns the operator times of each of the models on a device, by
+// name, sorted by batch size and sequence length.
+func (s *Store) Operators(device string, list []Model) (map[string][]OperatorTimes, error) {
+	found := map[string][]OperatorTimes{}
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		for _, m := range list {
+			set := storedSet{Device: device, Models: []Model{m}}
+			id, err := set.id()
+			if err != nil {
+				return err
+			}
+			err = eachKey(tx.Bucket(operatorBucket), string(id)+"/", func(k, text []byte) error {
+				var o OperatorTimes
+				if err := json.Unmarshal(text, &o); err != nil {
+					return fmt.Errorf("operator times %s: %w", k, err)
+				}
+				if err := o.check(m); err != nil {
+					return err
+				}
+				found[m.Name] = append(found[m.Name], o)
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			slices.SortFunc(found[m.Name], func(a, b OperatorTimes) int {
+				return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.SeqLen, b.SeqLen))
+			})
+		}
+		return nil
+	})
+	return found, err
+}
+
+// Limits of the history of predictors.
+const (
+	maxPredictors     = 32
+	maxPredictorBytes = 16 << 20
+)
+
+// predictorTime makes keys that sort by time.
+const predictorTime = "20060102T150405.000000000Z"
+
+// PutPredictor keeps a predictor that was trained here. Of more than 32, the
+// oldest is forgotten.
+func (s *Store) PutPredictor(f *predictor.File) error {
+	text, err := json.Marshal(f)
+	if err != nil {
+		return err
+	}
+	if len(text) > maxPredictorBytes {
+		return fmt.Errorf("%w: a predictor of %d bytes, the limit is %d", ErrLimit, len(text), maxPredictorBytes)
+	}
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(predictorBucket)
+		if err := b.Put([]byte(f.Created.UTC().Format(predictorTime)), text); err != nil {
+			return err
+		}
+		for _, k := range oldKeys(b) {
+			if err := b.Delete(k); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// oldKeys returns the keys before the newest maxPredictors.
+func oldKeys(b *bbolt.Bucket) (old [][]byte) {
+	kept := 0
+	c := b.Cursor()
+	for k, _ := c.Last(); k != nil; k, _ = c.Prev() {
+		if kept++; kept > maxPredictors {
+			old = append(old, bytes.Clone(k))
+		}
+	}
+	return old
+}
+
+// Predictors returns the predictors that were trained here, newest first.
+func (s *Store) Predictors() ([]*predictor.File, error) {
+	var files []*predictor.File
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		c := tx.Bucket(predictorBucket).Cursor()
+		for k, text := c.Last(); k != nil; k, text = c.Prev() {
+			f := &predictor.File{}
+			if err := json.Unmarshal(text, f); err != nil {
+				return fmt.Errorf("predictor of %s: %w", k, err)
+			}
+			files = append(files, f)
+		}
+		return nil
+	})
+	return files, err
 }

@@ -12,7 +12,7 @@ import (
 
 // Summary is what a set of measured groups holds.
 type Summary struct {
-	ID      SetID   `json:"id"`
+	ID      string  `json:"id"`
 	Device  string  `json:"device"`
 	Models  []Model `json:"models"`
 	Rows    int     `json:"rows"`
@@ -36,7 +36,7 @@ func (s *Summary) Name() string {
 func (s *Store) List() ([]Summary, error) {
 	var list []Summary
 	err := s.db.View(func(tx *bbolt.Tx) error {
-		return eachSet(tx, func(id SetID, set *storedSet) error {
+		return eachSet(tx, func(id string, set *storedSet) error {
 			summary, err := summarize(tx, id, set)
 			list = append(list, summary)
 			return err
@@ -49,7 +49,7 @@ func (s *Store) List() ([]Summary, error) {
 	return list, err
 }
 
-func summarize(tx *bbolt.Tx, id SetID, set *storedSet) (Summary, error) {
+func summarize(tx *bbolt.Tx, id string, set *storedSet) (Summary, error) {
 	s := Summary{ID: id, Device: set.Device, Models: set.Models, Sizes: []int{}, SeqLens: []int{}}
 	var medians, spreads, shares []float64
 	err := eachRow(tx, id, func(r Row) {

@@ -192,7 +192,7 @@ func datasetDeleteCommand() *cobra.Command {
 			}
 			defer func() { err = errors.Join(err, file.Close()) }()
 			for _, id := range ids {
-				if err := file.Datasets().Delete(training.SetID(id)); err != nil {
+				if err := file.Datasets().Delete(id); err != nil {
 					return fmt.Errorf("%w; see overlapd dataset show", err)
 				}
 			}

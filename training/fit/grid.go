@@ -83,14 +83,18 @@ func (g *grid) eachCell(visit func(cell int, beside []int)) {
 }
 
 // shares returns the cells around a span, as an encoder takes them.
-func (g *grid) shares(s models.Span) []share {
-	var found []share
-	for _, q := range predictor.Around(g.seqLens, s.SeqLen) {
-		for _, b := range predictor.Around(g.sizes, s.Size) {
-			if w := q.Weight * b.Weight; w > 0 {
-				found = append(found, share{g.cell(b.At, q.At), w})
-			}
+func (g *grid) shares(s models.Span) (found []share) {
+	add := func(q int, weight float64) {
+		b, high := predictor.Beside(g.sizes, s.Size)
+		found = append(found, share{g.cell(b, q), weight * (1 - high)})
+		if high > 0 {
+			found = append(found, share{g.cell(b+1, q), weight * high})
 		}
+	}
+	q, high := predictor.Beside(g.seqLens, s.SeqLen)
+	add(q, 1-high)
+	if high > 0 {
+		add(q+1, high)
 	}
 	return found
 }

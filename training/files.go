@@ -4,12 +4,71 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/overlapd/overlapd/intake"
 )
+
+// maxFiles is how many files of a folder are read at most.
+const maxFiles = 4096
+
+// ReadPath reads a CSV file, or all files of a folder that end in .csv, in
+// the order of their names, and merges them. The known models are as for
+// ReadCSV.
+func ReadPath(path string, known ...Model) (*Dataset, error) {
+	files, err := csvFiles(path)
+	if err != nil {
+		return nil, err
+	}
+	datasets := make([]*Dataset, len(files))
+	for i, file := range files {
+		if datasets[i], err = readFile(file, known); err != nil {
+			return nil, err
+		}
+	}
+	d, err := Merge(datasets...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return d, nil
+}
+
+// csvFiles returns path itself, or the files of the folder that it is.
+func csvFiles(path string) ([]string, error) {
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		return []string{path}, nil // opening it tells what is wrong
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, e := range entries {
+		if !e.IsDir() && strings.EqualFold(filepath.Ext(e.Name()), ".csv") {
+			files = append(files, filepath.Join(path, e.Name()))
+		}
+	}
+	switch {
+	case len(files) == 0:
+		return nil, fmt.Errorf("%s: %w: the folder has no file that ends in .csv; name one that has", path, ErrFormat)
+	case len(files) > maxFiles:
+		return nil, fmt.Errorf("%s: %w: %d files, the limit is %d; split the folder", path, ErrLimit, len(files), maxFiles)
+	}
+	return files, nil
+}
+
+func readFile(path string, known []Model) (*Dataset, error) {
+	file, err := intake.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return ReadCSV(file, path, known...)
+}
 
 // maxSoloBytes limits a file of solo times.
 const maxSoloBytes = 1 << 20
@@ -47,14 +106,14 @@ func ReadSolo(r io.Reader, name string) ([]SoloTime, error) {
 		fields, err := s.table.Read()
 		switch {
 		case errors.Is(err, io.EOF) && len(s.list) == 0:
-			return nil, &CSVError{File: name, Err: fmt.Errorf("%w: there are columns, but no row below them; add the time of a model, or leave the file out", ErrFormat)}
+			return nil, inFile(name, 0, fmt.Errorf("%w: there are columns, but no row below them; add the time of a model, or leave the file out", ErrFormat))
 		case errors.Is(err, io.EOF):
 			return s.list, nil
 		case err != nil:
 			return nil, tableError(name, s.table, err)
 		}
 		if err := s.add(fields); err != nil {
-			return nil, &CSVError{File: name, Line: s.table.Line(), Err: fmt.Errorf("%w: %w", ErrFormat, err)}
+			return nil, inFile(name, s.table.Line(), fmt.Errorf("%w: %w", ErrFormat, err))
 		}
 	}
 }
@@ -72,7 +131,7 @@ type soloReader struct {
 func (s *soloReader) readHeader() error {
 	fields, err := s.table.Read()
 	if errors.Is(err, io.EOF) {
-		return &CSVError{File: s.name, Err: fmt.Errorf("%w: the file is empty; its columns are %s", ErrFormat, strings.Join(soloColumns, ","))}
+		return inFile(s.name, 0, fmt.Errorf("%w: the file is empty; its columns are %s", ErrFormat, strings.Join(soloColumns, ",")))
 	}
 	if err != nil {
 		return tableError(s.name, s.table, err)
@@ -80,7 +139,7 @@ func (s *soloReader) readHeader() error {
 	s.width = len(fields)
 	for i, c := range soloColumns {
 		if s.at[i] = slices.Index(fields, c); s.at[i] < 0 {
-			return &CSVError{File: s.name, Line: s.table.Line(), Err: fmt.Errorf("%w: column %s is missing; the columns are %s", ErrFormat, c, strings.Join(soloColumns, ","))}
+			return inFile(s.name, s.table.Line(), fmt.Errorf("%w: column %s is missing; the columns are %s", ErrFormat, c, strings.Join(soloColumns, ",")))
 		}
 	}
 	return nil
