@@ -20,7 +20,6 @@ typedef struct OrtIoBinding OrtIoBinding;
 typedef struct OrtKeyValuePairs OrtKeyValuePairs;
 typedef struct OrtMapTypeInfo OrtMapTypeInfo;
 typedef struct OrtMemoryInfo OrtMemoryInfo;
-typedef struct OrtModelMetadata OrtModelMetadata;
 typedef struct OrtOptionalTypeInfo OrtOptionalTypeInfo;
 typedef struct OrtRunOptions OrtRunOptions;
 typedef struct OrtSequenceTypeInfo OrtSequenceTypeInfo;
@@ -150,8 +149,6 @@ ORT_7(259, CreateAndRegisterAllocatorV2, OrtEnv *, const char *, const OrtMemory
 /* Session. */
 ORT_1(10, CreateSessionOptions, OrtSessionOptions **)
 ORT_2(11, SetOptimizedModelFilePath, OrtSessionOptions *, const char *)
-ORT_1(17, DisableMemPattern, OrtSessionOptions *)
-ORT_1(19, DisableCpuMemArena, OrtSessionOptions *)
 ORT_2(20, SetSessionLogId, OrtSessionOptions *, const char *)
 ORT_2(22, SetSessionLogSeverityLevel, OrtSessionOptions *, int)
 ORT_2(23, SetSessionGraphOptimizationLevel, OrtSessionOptions *, int)
@@ -188,10 +185,6 @@ ORT_RELEASE(135, IoBinding)
 /* Run. */
 ORT_8(9, Run, OrtSession *, const OrtRunOptions *, ort_strings, const OrtValue *const *, size_t, ort_strings, size_t, OrtValue **)
 ORT_1(39, CreateRunOptions, OrtRunOptions **)
-ORT_2(41, RunOptionsSetRunLogSeverityLevel, OrtRunOptions *, int)
-ORT_2(42, RunOptionsSetRunTag, OrtRunOptions *, const char *)
-ORT_1(46, RunOptionsSetTerminate, OrtRunOptions *)
-ORT_1(47, RunOptionsUnsetTerminate, OrtRunOptions *)
 ORT_3(165, AddRunConfigEntry, OrtRunOptions *, const char *, const char *)
 ORT_RELEASE(97, RunOptions)
 
@@ -217,10 +210,6 @@ ORT_2(56, GetOnnxTypeFromTypeInfo, const OrtTypeInfo *, int *)
 ORT_2(60, GetTensorElementType, const OrtTensorTypeAndShapeInfo *, int *)
 ORT_2(61, GetDimensionsCount, const OrtTensorTypeAndShapeInfo *, size_t *)
 ORT_3(62, GetDimensions, const OrtTensorTypeAndShapeInfo *, int64_t *, size_t)
-ORT_3(63, GetSymbolicDimensions, const OrtTensorTypeAndShapeInfo *, const char **, size_t)
-static inline bool ort_TensorTypeAndShape_HasShape(ort_table t, const OrtTensorTypeAndShapeInfo *info) {
-	return ((bool (*)(const OrtTensorTypeAndShapeInfo *))t[390])(info);
-}
 ORT_2(103, CastTypeInfoToMapTypeInfo, const OrtTypeInfo *, const OrtMapTypeInfo **)
 ORT_2(104, CastTypeInfoToSequenceTypeInfo, const OrtTypeInfo *, const OrtSequenceTypeInfo **)
 ORT_2(250, CastTypeInfoToOptionalTypeInfo, const OrtTypeInfo *, const OrtOptionalTypeInfo **)
@@ -229,16 +218,5 @@ ORT_2(106, GetMapValueType, const OrtMapTypeInfo *, OrtTypeInfo **)
 ORT_2(107, GetSequenceElementType, const OrtSequenceTypeInfo *, OrtTypeInfo **)
 ORT_2(251, GetOptionalContainedTypeInfo, const OrtOptionalTypeInfo *, OrtTypeInfo **)
 ORT_RELEASE(98, TypeInfo)
-
-/* Metadata of a model. */
-ORT_2(111, SessionGetModelMetadata, const OrtSession *, OrtModelMetadata **)
-ORT_3(112, ModelMetadataGetProducerName, const OrtModelMetadata *, OrtAllocator *, char **)
-ORT_3(113, ModelMetadataGetGraphName, const OrtModelMetadata *, OrtAllocator *, char **)
-ORT_3(114, ModelMetadataGetDomain, const OrtModelMetadata *, OrtAllocator *, char **)
-ORT_3(115, ModelMetadataGetDescription, const OrtModelMetadata *, OrtAllocator *, char **)
-ORT_2(117, ModelMetadataGetVersion, const OrtModelMetadata *, int64_t *)
-ORT_4(123, ModelMetadataGetCustomMetadataMapKeys, const OrtModelMetadata *, OrtAllocator *, char ***, int64_t *)
-ORT_4(116, ModelMetadataLookupCustomMetadataMap, const OrtModelMetadata *, OrtAllocator *, const char *, char **)
-ORT_RELEASE(118, ModelMetadata)
 
 #endif

@@ -16,10 +16,6 @@ const (
 	defaultMemory  = 0
 )
 
-// ShrinkArena is the key of a RunOptions entry. With the value "cpu:0" the
-// arena gives its unused memory back to the system after the run.
-const ShrinkArena = "memory.enable_memory_arena_shrinkage"
-
 // ArenaOptions configures the shared arena.
 type ArenaOptions struct {
 	// ExtendAsRequested grows the arena by what is asked for and no more.
@@ -66,24 +62,14 @@ type ArenaStats struct {
 // ArenaStats returns the state of the arena that the session uses, its own or
 // the shared one. It is all zero as long as that was not used. (The runtime
 // tells of the shared arena only through a session.)
-func (s *Session) ArenaStats() (ArenaStats, error) { return s.arenaStats(s.env.memory) }
-
-// ArenaStatsIn is ArenaStats for the arena in m.
-func (s *Session) ArenaStatsIn(m *Memory) (ArenaStats, error) {
-	if m.info == nil {
-		return ArenaStats{}, ErrClosed
-	}
-	return s.arenaStats(m.info)
-}
-
-func (s *Session) arenaStats(memory *C.OrtMemoryInfo) (ArenaStats, error) {
+func (s *Session) ArenaStats() (ArenaStats, error) {
 	var stats ArenaStats
 	if s.session == nil {
 		return stats, ErrClosed
 	}
 	lib := s.env.lib
 	var arena *C.OrtAllocator
-	if err := lib.check(C.ort_CreateAllocator(lib.api, s.session, memory, &arena)); err != nil {
+	if err := lib.check(C.ort_CreateAllocator(lib.api, s.session, s.env.memory, &arena)); err != nil {
 		return stats, err
 	}
 	defer C.ort_ReleaseAllocator(lib.api, arena)

@@ -68,31 +68,3 @@ func TestOwnArena(t *testing.T) {
 		t.Errorf("its own arena: %+v, the shared one: %+v", used, other)
 	}
 }
-
-func TestShrinkArena(t *testing.T) {
-	e := openEnv(t, EnvOptions{IntraThreads: 1, SharedArena: true, Arena: ArenaOptions{ExtendAsRequested: true}})
-	s := newSession(t, e, add())
-	x, _ := floats(t, e, []int64{1 << 18})
-	small, _ := floats(t, e, []int64{1})
-	results, err := s.Run(nil, []*Value{x, x}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = results[0].Close()
-	before := arenaStats(t, s)
-	ro, err := e.NewRunOptions()
-	if err != nil {
-		t.Fatal(err)
-	}
-	closeAfter(t, ro)
-	if err := ro.AddConfigEntry(ShrinkArena, "cpu:0"); err != nil {
-		t.Fatal(err)
-	}
-	out, _ := floats(t, e, []int64{1})
-	if _, err := s.Run(ro, []*Value{small, small}, []*Value{out}); err != nil {
-		t.Fatal(err)
-	}
-	if after := arenaStats(t, s); after.TotalBytes >= before.TotalBytes {
-		t.Errorf("%+v, then %+v", before, after)
-	}
-}

@@ -44,26 +44,18 @@ type CUDAOptions struct {
 	Stream     unsafe.Pointer
 	Arena      ArenaOptions // of the session, if it does not use the Env's
 	ConvSearch ConvSearch
-	// ConvSmallWorkspace keeps cuDNN from algorithms that want much memory.
-	ConvSmallWorkspace bool
-	TF32               bool // let float32 products round their factors to 10 bits
-	PreferNHWC         bool // channels last, where there is a kernel for that
-	Graph              bool // capture the session as a CUDA graph; needs fixed shapes and addresses
-	CopyStream         bool // copy in a stream of its own; ONNX Runtime warns of races
-	// More holds further options by the names of ONNX Runtime.
-	More map[string]string
+	TF32       bool // let float32 products round their factors to 10 bits
 }
 
 // pairs returns the options as the runtime names them.
 func (o *CUDAOptions) pairs() map[string]string {
 	pairs := map[string]string{
-		"device_id":                    strconv.Itoa(o.Device),
-		"use_tf32":                     digit(o.TF32),
-		"prefer_nhwc":                  digit(o.PreferNHWC),
-		"enable_cuda_graph":            digit(o.Graph),
-		"do_copy_in_default_stream":    digit(!o.CopyStream),
-		"cudnn_conv_use_max_workspace": digit(!o.ConvSmallWorkspace),
-		"arena_extend_strategy":        "kNextPowerOfTwo",
+		"device_id":             strconv.Itoa(o.Device),
+		"use_tf32":              "0",
+		"arena_extend_strategy": "kNextPowerOfTwo",
+	}
+	if o.TF32 {
+		pairs["use_tf32"] = "1"
 	}
 	if o.Arena.ExtendAsRequested {
 		pairs["arena_extend_strategy"] = "kSameAsRequested"
@@ -74,17 +66,7 @@ func (o *CUDAOptions) pairs() map[string]string {
 	if o.ConvSearch != "" {
 		pairs["cudnn_conv_algo_search"] = string(o.ConvSearch)
 	}
-	for key, value := range o.More {
-		pairs[key] = value
-	}
 	return pairs
-}
-
-func digit(b bool) string {
-	if b {
-		return "1"
-	}
-	return "0"
 }
 
 // Providers returns the execution providers that the library was built with. It

@@ -62,59 +62,22 @@ func TestNeedsCUDA(t *testing.T) {
 	}
 }
 
-// TestWrongCUDAOptions gives an option that the runtime does not know.
-func TestWrongCUDAOptions(t *testing.T) {
-	e := openEnv(t, EnvOptions{IntraThreads: 1})
-	_, err := e.NewSession(add().encode(), SessionOptions{CUDA: &CUDAOptions{More: map[string]string{"no such option": "1"}}})
-	if !errors.Is(err, ErrProvider) && !errors.Is(err, ErrNoProvider) {
-		t.Errorf("%v", err)
-	}
-}
-
 func TestCUDAPairs(t *testing.T) {
 	defaults := map[string]string{
-		"device_id": "0", "use_tf32": "0", "prefer_nhwc": "0", "enable_cuda_graph": "0", "do_copy_in_default_stream": "1",
-		"cudnn_conv_use_max_workspace": "1", "arena_extend_strategy": "kNextPowerOfTwo",
+		"device_id": "0", "use_tf32": "0", "arena_extend_strategy": "kNextPowerOfTwo",
 	}
 	if diff := cmp.Diff(defaults, (&CUDAOptions{}).pairs()); diff != "" {
 		t.Error(diff)
 	}
 	o := CUDAOptions{
 		Device: 3, Arena: ArenaOptions{ExtendAsRequested: true, LimitBytes: 1 << 33}, ConvSearch: ConvHeuristic,
-		ConvSmallWorkspace: true, TF32: true, PreferNHWC: true, Graph: true, CopyStream: true,
-		More: map[string]string{"fuse_conv_bias": "1"},
+		TF32: true,
 	}
 	want := map[string]string{
-		"device_id": "3", "use_tf32": "1", "prefer_nhwc": "1", "enable_cuda_graph": "1", "do_copy_in_default_stream": "0",
-		"cudnn_conv_use_max_workspace": "0", "arena_extend_strategy": "kSameAsRequested", "gpu_mem_limit": "8589934592",
-		"cudnn_conv_algo_search": "HEURISTIC", "fuse_conv_bias": "1",
+		"device_id": "3", "use_tf32": "1", "arena_extend_strategy": "kSameAsRequested", "gpu_mem_limit": "8589934592",
+		"cudnn_conv_algo_search": "HEURISTIC",
 	}
 	if diff := cmp.Diff(want, o.pairs()); diff != "" {
 		t.Error(diff)
-	}
-}
-
-// TestArenaStatsIn reads the shared arena by the name of its memory.
-func TestArenaStatsIn(t *testing.T) {
-	e := openEnv(t, EnvOptions{IntraThreads: 1, SharedArena: true})
-	s := newSession(t, e, add())
-	x, _ := floats(t, e, []int64{1 << 12})
-	results, err := s.Run(nil, []*Value{x, x}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	closeAfter(t, results[0])
-	m, err := e.NewMemory(CPUMemory, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if stats, err := s.ArenaStatsIn(m); err != nil || stats.InUseBytes == 0 {
-		t.Errorf("%+v, %v", stats, err)
-	}
-	if err := m.Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := s.ArenaStatsIn(m); !errors.Is(err, ErrClosed) {
-		t.Errorf("in memory that is closed: %v", err)
 	}
 }

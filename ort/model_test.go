@@ -6,7 +6,6 @@ import "google.golang.org/protobuf/encoding/protowire"
 type model struct {
 	nodes           []node
 	inputs, outputs []typed
-	custom          map[string]string
 }
 
 type node struct {
@@ -45,9 +44,6 @@ func (m model) encode() []byte {
 	b = number(b, 5, testVersion)
 	b = field(b, 7, graph)
 	b = field(b, 8, number(nil, 2, 17))
-	for key, value := range m.custom {
-		b = field(b, 14, field(field(nil, 1, []byte(key)), 2, []byte(value)))
-	}
 	return b
 }
 

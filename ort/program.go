@@ -17,7 +17,7 @@ import (
 // time.
 //
 // An output without a value of the caller's is allocated by the runtime at each
-// run and is the program's until it runs again, is dropped or taken. What a
+// run and is the program's until it runs again or is dropped. What a
 // program refers to must stay open as long as it may run.
 type Program struct {
 	env      *Env
@@ -72,9 +72,6 @@ func NewBoundProgram(sessions []*Session) (*Program, error) {
 	}
 	return p, nil
 }
-
-// Len returns the number of steps.
-func (p *Program) Len() int { return len(p.steps) }
 
 func (p *Program) inputs(step int) []*C.OrtValue {
 	return unsafe.Slice(p.steps[step].input, p.steps[step].inputs)
@@ -132,15 +129,6 @@ func (p *Program) Drop(step, output int) {
 	}
 }
 
-// DropAll releases all owned outputs that runs left behind.
-func (p *Program) DropAll() {
-	for step := range p.steps {
-		for output := range p.outputs(step) {
-			p.Drop(step, output)
-		}
-	}
-}
-
 // Output lends an output: the value is good until the program runs that step
 // again, drops it or is closed. It is nil if there is none.
 func (p *Program) Output(step, output int) *Value {
@@ -149,17 +137,6 @@ func (p *Program) Output(step, output int) *Value {
 		return nil
 	}
 	return &Value{env: p.env, value: v, borrowed: true}
-}
-
-// Take takes an owned output away from the program; the caller closes it. It is
-// nil if there is none, or if the output's value is the caller's already.
-func (p *Program) Take(step, output int) *Value {
-	v := p.outputs(step)[output]
-	if v == nil || p.owned(step)[output] == 0 {
-		return nil
-	}
-	p.outputs(step)[output] = nil
-	return p.env.adopt(v)
 }
 
 // Run runs the steps [start, end). Before each one it reads stop, which may be

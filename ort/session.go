@@ -118,9 +118,6 @@ func (l *Library) readInfo(info *Info, nameStatus, typeStatus *C.OrtStatus, name
 	return err
 }
 
-// Name returns the LogID the session was made with.
-func (s *Session) Name() string { return s.name }
-
 // Inputs returns the names and types of the inputs, in the order of the graph.
 // The caller must not change them.
 func (s *Session) Inputs() []Info { return s.inputs }
@@ -172,7 +169,7 @@ func (s *Session) Close() error {
 	}
 	for _, name := range unsafe.Slice(s.inputNames, len(s.inputs)+len(s.outputs)) {
 		if name != nil {
-			s.env.free(unsafe.Pointer(name))
+			_ = s.env.lib.check(C.ort_AllocatorFree(s.env.lib.api, s.env.allocator, unsafe.Pointer(name))) // cannot fail
 		}
 	}
 	C.free(unsafe.Pointer(s.inputNames))

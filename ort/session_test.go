@@ -88,10 +88,7 @@ func TestSessionRunErrors(t *testing.T) {
 
 func TestSessionInfo(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1})
-	element := TypeInfo{
-		Kind: KindTensor, Elem: Float32, HasShape: true,
-		Dims: []int64{2, -1, -1}, Symbols: []string{"", "length", ""},
-	}
+	element := TypeInfo{Kind: KindTensor, Elem: Float32, Dims: []int64{2, -1, -1}}
 	wire := tensorOf(Float32, 2, "length", "")
 	for _, test := range []struct {
 		name string
@@ -99,7 +96,7 @@ func TestSessionInfo(t *testing.T) {
 		want TypeInfo
 	}{
 		{"tensor", wire, element},
-		{"scalar", tensorOf(Int64), TypeInfo{Kind: KindTensor, Elem: Int64, HasShape: true}},
+		{"scalar", tensorOf(Int64), TypeInfo{Kind: KindTensor, Elem: Int64}},
 		{"any rank", tensorOfAnyRank(Bool), TypeInfo{Kind: KindTensor, Elem: Bool}},
 		{"sequence", sequenceOf(wire), TypeInfo{Kind: KindSequence, Item: &element}},
 		{"optional sequence", optionalOf(sequenceOf(wire)), TypeInfo{
@@ -158,14 +155,12 @@ func TestSessionOptions(t *testing.T) {
 		OptimizedModelPath: path,
 		PerSessionThreads:  2,
 		OwnArena:           true,
-		DisableCPUArena:    true,
-		DisableMemPattern:  true,
 		Config:             map[string]string{"session.disable_prepacking": "1"},
 		LogID:              "chain",
 		LogLevel:           LogFatal,
 	})
-	if s.Name() != "chain" {
-		t.Errorf("the name is %q", s.Name())
+	if s.name != "chain" {
+		t.Errorf("the name is %q", s.name)
 	}
 	optimized, err := os.ReadFile(path)
 	if err != nil {
@@ -212,26 +207,6 @@ func TestSessionRunsAtOnce(t *testing.T) {
 		})
 	}
 	wait.Wait()
-}
-
-func TestMetadata(t *testing.T) {
-	e := openEnv(t, EnvOptions{IntraThreads: 1})
-	m := add()
-	m.custom = map[string]string{"classes": "cat,dog", "empty": ""}
-	got, err := newSession(t, e, m).Metadata()
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := Metadata{
-		Producer: testProducer, Graph: testGraph, Domain: testDomain, Version: testVersion, Custom: m.custom,
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-	plain, err := newSession(t, e, add()).Metadata()
-	if err != nil || plain.Custom != nil {
-		t.Errorf("without entries: %v, %v", plain.Custom, err)
-	}
 }
 
 // Sessions are made by the hundreds, so none may leave memory behind.

@@ -183,3 +183,118 @@ func (v *Value) Close() error {
 	v.value = nil
 	return nil
 }
+
+// Sequence returns a sequence of the values, which share their memory with it
+// and may be closed. The runtime's C ABI cannot make an empty one.
+func (e *Env) Sequence(items []*Value) (*Value, error) {
+	if e.env == nil {
+		return nil, ErrClosed
+	}
+	for _, item := range items {
+		if item == nil || !item.HasValue() {
+			return nil, ErrNoValue
+		}
+	}
+	in := pointers(items)
+	var v *C.OrtValue
+	err := e.lib.check(C.ort_CreateValue(e.lib.api, unsafe.SliceData(in), C.size_t(len(in)),
+		C.int(KindSequence), &v))
+	if err != nil {
+		return nil, err
+	}
+	return e.adopt(v), nil
+}
+
+// Items returns the items of a sequence, or the keys and the values of a map.
+// They are new values and the caller's.
+func (v *Value) Items() ([]*Value, error) {
+	if !v.HasValue() {
+		return nil, ErrNoValue
+	}
+	var n C.size_t
+	if err := v.env.lib.check(C.ort_GetValueCount(v.env.lib.api, v.value, &n)); err != nil {
+		return nil, err
+	}
+	items := make([]*Value, 0, n)
+	for i := range C.int(n) {
+		var item *C.OrtValue
+		err := v.env.lib.check(C.ort_GetValue(v.env.lib.api, v.value, i, v.env.allocator, &item))
+		if err != nil {
+			for _, item := range items {
+				_ = item.Close()
+			}
+			return nil, err
+		}
+		items = append(items, v.env.adopt(item))
+	}
+	return items, nil
+}
+
+// StringTensor returns a tensor of strings, which it copies. They may hold any
+// bytes.
+func (e *Env) StringTensor(values [][]byte, shape []int64) (*Value, error) {
+	if n := elements(shape); n != len(values) {
+		return nil, fmt.Errorf("ort: %d strings given for shape %v", len(values), shape)
+	}
+	v, err := e.NewTensor(String, shape)
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range values {
+		var buffer *C.char
+		err := e.lib.check(C.ort_GetResizedStringTensorElementBuffer(
+			e.lib.api, v.value, C.size_t(i), C.size_t(len(s)), &buffer))
+		if err != nil {
+			_ = v.Close()
+			return nil, err
+		}
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(buffer)), len(s)), s)
+	}
+	return v, nil
+}
+
+// elements returns the number of elements of a small shape, -1 for one that is
+// not a shape.
+func elements(shape []int64) int {
+	const limit = 1 << 31
+	n := int64(1)
+	for _, d := range shape {
+		if d < 0 || d >= limit || n*d >= limit {
+			return -1
+		}
+		n *= d
+	}
+	return int(n)
+}
+
+// Strings returns the elements of a tensor of strings. They are copies, but
+// share one buffer.
+func (v *Value) Strings() ([][]byte, error) {
+	elem, shape := v.tensor()
+	if elem != String {
+		return nil, fmt.Errorf("ort: a %s of %s holds no strings", v.Kind(), elem)
+	}
+	n := elements(shape)
+	if n <= 0 {
+		return nil, nil
+	}
+	lib := v.env.lib
+	var length C.size_t
+	if err := lib.check(C.ort_GetStringTensorDataLength(lib.api, v.value, &length)); err != nil {
+		return nil, err
+	}
+	text := make([]byte, length+1) // one more, so that it has an address
+	offsets := make([]C.size_t, n)
+	err := lib.check(C.ort_GetStringTensorContent(lib.api, v.value, unsafe.Pointer(&text[0]), length,
+		&offsets[0], C.size_t(n)))
+	if err != nil {
+		return nil, err
+	}
+	values := make([][]byte, n)
+	end := length
+	for i := n - 1; i >= 0; i-- {
+		values[i] = text[offsets[i]:end:end]
+		end = offsets[i]
+	}
+	return values, nil
+}

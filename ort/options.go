@@ -39,9 +39,7 @@ type SessionOptions struct {
 	// uses, shares the Env's.
 	PerSessionThreads int
 	// OwnArena gives the session an arena of its own even if the Env has one.
-	OwnArena          bool
-	DisableCPUArena   bool
-	DisableMemPattern bool
+	OwnArena bool
 	// CUDA puts the session on a GPU, nil on the CPU. Operators that have no
 	// kernel there run on the CPU.
 	CUDA *CUDAOptions
@@ -72,12 +70,6 @@ func (e *Env) setSessionOptions(options *C.OrtSessionOptions, o SessionOptions) 
 	}
 	if err == nil && e.options.SharedArena && !o.OwnArena {
 		err = e.addConfig(options, keyEnvAllocators, "1")
-	}
-	if err == nil && o.DisableCPUArena {
-		err = l.check(C.ort_DisableCpuMemArena(l.api, options))
-	}
-	if err == nil && o.DisableMemPattern {
-		err = l.check(C.ort_DisableMemPattern(l.api, options))
 	}
 	if err == nil && o.LogLevel != LogDefault {
 		err = l.check(C.ort_SetSessionLogSeverityLevel(l.api, options, o.LogLevel.severity()))
@@ -128,4 +120,57 @@ func (e *Env) addConfig(options *C.OrtSessionOptions, key, value string) error {
 	defer C.free(unsafe.Pointer(k))
 	defer C.free(unsafe.Pointer(v))
 	return e.lib.check(C.ort_AddSessionConfigEntry(e.lib.api, options, k, v))
+}
+
+// NoSync is the key of a RunOptions entry. With the value "1" a run on a GPU
+// returns when its kernels are queued, not when they have run.
+const NoSync = "disable_synchronize_execution_providers"
+
+// RunOptions are options of a run. One may be used for many runs, one after
+// the other or at once. A nil *RunOptions means the defaults.
+type RunOptions struct {
+	env     *Env
+	options *C.OrtRunOptions
+}
+
+// NewRunOptions returns default options.
+func (e *Env) NewRunOptions() (*RunOptions, error) {
+	if e.env == nil {
+		return nil, ErrClosed
+	}
+	ro := &RunOptions{env: e}
+	if err := e.lib.check(C.ort_CreateRunOptions(e.lib.api, &ro.options)); err != nil {
+		return nil, err
+	}
+	e.open.runOptions.Add(1)
+	return ro, nil
+}
+
+// AddConfigEntry sets an entry of the runtime's run configuration.
+func (ro *RunOptions) AddConfigEntry(key, value string) error {
+	if ro.options == nil {
+		return ErrClosed
+	}
+	k, v := C.CString(key), C.CString(value)
+	defer C.free(unsafe.Pointer(k))
+	defer C.free(unsafe.Pointer(v))
+	return ro.env.lib.check(C.ort_AddRunConfigEntry(ro.env.lib.api, ro.options, k, v))
+}
+
+func (ro *RunOptions) pointer() *C.OrtRunOptions {
+	if ro == nil {
+		return nil
+	}
+	return ro.options
+}
+
+// Close releases the options. No run may be under way.
+func (ro *RunOptions) Close() error {
+	if ro.options == nil {
+		return ErrClosed
+	}
+	C.ort_ReleaseRunOptions(ro.env.lib.api, ro.options)
+	ro.options = nil
+	ro.env.open.runOptions.Add(-1)
+	return nil
 }
