@@ -1,60 +1,12 @@
 package daemon
 
 import (
-	"net/http"
 	"os"
 	"slices"
 
-	"github.com/valyala/fasthttp"
-
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/query"
 )
-
-var (
-	errNoToken = &query.Error{Status: http.StatusUnauthorized, Reason: query.ReasonUnauthorized,
-		Message: "this daemon wants a token: send the header Authorization: Bearer TOKEN, with a token of its access.token_file"}
-	errWrongToken = &query.Error{Status: http.StatusUnauthorized, Reason: query.ReasonUnauthorized,
-		Message: "the token of this request is not one of the daemon's: it may have been replaced in access.token_file"}
-)
-
-// challenge is what an answer without a token's right says of itself (RFC 6750).
-const challenge = `Bearer realm="overlapd"`
-
-// decide finds what a request asks for, if whoever sent it may ask. Every
-// request passes here before anything of it is done, so that there is one place
-// where tokens are looked at and no path around it.
-func (e *Endpoint) decide(ctx *fasthttp.RequestCtx) (route, *query.Error) {
-	if err := e.guard(ctx); err != nil {
-		return route{}, err
-	}
-	r, err := e.route(ctx)
-	if e.open(r.kind, err) {
-		return r, err
-	}
-	sent := ctx.Request.Header.Peek(fasthttp.HeaderAuthorization)
-	switch {
-	case e.access.Allows(sent):
-		return r, err
-	case len(sent) == 0:
-		return r, errNoToken
-	}
-	return r, errWrongToken
-}
-
-// open reports whether a route needs no token: health, for probes, and the page
-// of the dashboard, which holds nothing of the daemon's and asks for a token
-// itself. What is at no path needs one, so that nobody learns which paths are.
-func (e *Endpoint) open(kind routeKind, err *query.Error) bool {
-	switch {
-	case err != nil && err.Status == http.StatusNotFound:
-		return false
-	case kind == routeLive, kind == routeReady, kind == routeDashboard:
-		return true
-	}
-	return kind == routeMetrics && e.openMetrics
-}
 
 // openAccess reads who may ask, and tells what is unsafe about it.
 func (d *Daemon) openAccess() (err error) {

@@ -12,8 +12,11 @@ import (
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/daemon/http"
 	"github.com/overlapd/overlapd/daemon/learning"
 	"github.com/overlapd/overlapd/daemon/observe/metrics"
+	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
@@ -39,8 +42,9 @@ type Daemon struct {
 	config   config.Config // of all units
 	log      zerolog.Logger
 	gpu      *gpu.GPU
-	face     Host // of all units, that the endpoints speak to
-	endpoint *Endpoint
+	face     face         // of all units, that the endpoints speak to
+	tracer   *otlp.Tracer // nil for none
+	endpoint *http.Endpoint
 	listener net.Listener
 	remote   remoteEndpoint
 	access   *access.Access
@@ -97,7 +101,7 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 		if err = d.openAccess(); err != nil {
 			return d, err
 		}
-		if d.listener, err = Listen(c.Listen); err != nil {
+		if d.listener, err = http.Listen(c.Listen); err != nil {
 			return d, err
 		}
 		if err = d.remote.listen(c.GRPCListen); err != nil {
@@ -113,23 +117,34 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 	if err = d.each(func(u *unit) error { return u.open(d, &o, d.life) }); err != nil || o.Offline {
 		return d, err
 	}
+	return d, d.openEndpoints(&c, &o)
+}
+
+// openEndpoints makes what serves clients.
+func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
 	d.face = d.front()
-	if d.endpoint, err = NewEndpoint(d.face, c.Limits, o.Version, d.log); err != nil {
-		return d, err
+	q := &query.Server{
+		Host: d.face, Memory: query.NewBudget(c.Limits.MemoryBytes), Connections: query.NewBudget(int64(c.Limits.Connections)),
+		Version: o.Version, Log: d.log,
 	}
 	if d.emulation != nil {
-		d.endpoint.labelEmulated()
+		q.Label = config.DeviceEmulated
 	}
-	d.endpoint.storage = d.storage()
-	d.endpoint.access, d.endpoint.openMetrics = d.access, !c.Access.Metrics
-	d.remote.open(d.endpoint)
-	if d.endpoint.tracer, err = d.newTracer(o.Version); err != nil {
-		return d, err
+	if d.tracer, err = d.newTracer(o.Version); err != nil {
+		return err
 	}
+	if d.tracer != nil {
+		q.Tracer = d.tracer
+	}
+	h := http.Options{Queries: q, Host: d.face, Access: d.access, OpenMetrics: !c.Access.Metrics, NotStored: d.storage().faults}
 	if c.Metrics {
-		d.endpoint.metrics = metrics.NewExporter(d.telling(newScrapers(d.units, o.Version, c.Policy))).Text
+		h.Metrics = metrics.NewExporter(d.telling(newScrapers(d.units, o.Version, c.Policy))).Text
 	}
-	return d, nil
+	if d.endpoint, err = http.New(c.Limits, h); err != nil {
+		return err
+	}
+	d.remote.open(q, c.Limits, d.access)
+	return nil
 }
 
 // emulate takes a modelled device instead of a real one.

@@ -12,8 +12,8 @@ import (
 // submit hands a call to the backend, or frees its memory if it is refused.
 func submit(t *testing.T, b *backend, service int, timeout time.Duration) (*query.Call, error) {
 	t.Helper()
-	c := query.NewCall()
-	c.Service, c.Size, c.Arrival, c.Timeout = b.Services()[service], 1, time.Now(), timeout
+	c := query.NewCall(b.Services()[service])
+	c.Size, c.Arrival, c.Timeout = 1, time.Now(), timeout
 	if !c.Service.Hold() {
 		return nil, query.ErrUnavailable
 	}
@@ -23,7 +23,7 @@ func submit(t *testing.T, b *backend, service int, timeout time.Duration) (*quer
 		return nil, err
 	}
 	c.Memory = m
-	c.Inputs = []query.Tensor{{Type: models.Int32, Shape: []int64{1, 16}, Data: m.Bytes, Offset: m.Offset}}
+	c.Inputs = []query.Input{{Tensor: query.Tensor{Type: models.Int32, Shape: []int64{1, 16}, Data: m.Bytes, Offset: m.Offset}}}
 	if err := b.Submit(c); err != nil {
 		b.Free(c.Service, m)
 		c.Service.LetGo()

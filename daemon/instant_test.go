@@ -105,8 +105,8 @@ type asker struct {
 }
 
 func newAsker(b *backend, service int) *asker {
-	c := query.NewCall()
-	c.Service, c.Size = b.Services()[service], 1
+	c := query.NewCall(b.Services()[service])
+	c.Size = 1
 	return &asker{b, c}
 }
 

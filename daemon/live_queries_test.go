@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"encoding/json"
 	"net/http"
 	"testing"
 
@@ -53,27 +52,28 @@ func TestQueriesThatEnd(t *testing.T) {
 	}
 }
 
-func TestQueriesRoute(t *testing.T) {
-	s := serve(t, testLimits())
-	s.timeline.Ended(0, &timeline.Query{ID: 5, Result: "finished"})
-	page := func(path string) (p timeline.QueryPage) {
-		t.Helper()
-		a := s.get(path)
-		if err := json.Unmarshal(a.body, &p); err != nil || a.status != http.StatusOK {
-			t.Fatalf("%s: %d %s", path, a.status, a.body)
-		}
-		return p
-	}
-	if p := page("/overlapd/queries"); len(p.Queries) != 0 || p.Next != 1 {
-		t.Errorf("%+v", p)
-	}
-	if p := page("/overlapd/queries?since=0&instance=0"); len(p.Queries) != 1 || p.Queries[0].ID != 5 || p.Queries[0].Service != "simple" {
-		t.Errorf("%+v", p)
-	}
-	for _, bad := range []string{"since=", "since=-1", "instance=1", "instance=x"} {
-		if a := s.get("/overlapd/queries?" + bad); a.status != http.StatusBadRequest {
-			t.Errorf("%s: %d %s", bad, a.status, a.body)
+// The loop feeds the timeline: a group with its decision, and how its queries
+// ended.
+func TestLoopFeedsTheTimeline(t *testing.T) {
+	r, first := groupRig(t)
+	calls := r.group(first)
+	r.workers.end(models.SpanDone)
+	for _, c := range calls {
+		if err := answerOf(t, r.backend, c); err != nil {
+			t.Error(err)
 		}
 	}
-	s.live()
+	p := r.backend.timeline.Read(0, timeline.PageRounds, nil)
+	if len(p.Rounds) != 2 || p.Running != nil {
+		t.Fatalf("%+v", p)
+	}
+	g := p.Rounds[1]
+	if len(g.Spans) != 2 || len(g.Candidates) != 2 || !g.Planned || g.End <= g.Start || g.Took <= 0 || g.Spans[0].Of != fakeOperators || g.Spans[1].Status != "done" {
+		t.Errorf("%+v", g)
+	}
+	for i, want := range []int{2, 1} {
+		if s := p.Services[i]; s.Ended != want || s.P50 <= 0 || s.Missed > want {
+			t.Errorf("service %d: %+v", i, s)
+		}
+	}
 }

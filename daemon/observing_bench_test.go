@@ -1,13 +1,14 @@
 package daemon
 
 import (
+	"context"
 	"io"
+	"net/http"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/daemon/config"
@@ -49,20 +50,22 @@ func startObserved(b *testing.B, o observing) (*backend, func()) {
 // readEvents reads what a dashboard reads, until the function that it returns is
 // called.
 func readEvents(b *testing.B, back *backend) (end func()) {
-	e, err := NewEndpoint(back, testLimits(), "test", zerolog.Nop())
+	addr := serveHTTP(b, queriesOf(back, testLimits()), testLimits())
+	ctx, stop := context.WithCancel(context.Background())
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr.String()+"/overlapd/events", nil)
 	if err != nil {
 		b.Fatal(err)
 	}
-	stop := make(chan struct{})
-	e.watchers.count.Add(1)
-	s := &events{endpoint: e, ring: back.Timelines()[0], stopped: stop, since: ^uint64(0)}
+	a, err := http.DefaultClient.Do(r)
+	if err != nil {
+		b.Fatal(err)
+	}
 	var reading sync.WaitGroup
-	reading.Go(func() { io.Copy(io.Discard, s) })
+	reading.Go(func() { io.Copy(io.Discard, a.Body) })
 	return func() {
-		close(stop)
+		stop()
 		reading.Wait()
-		s.Close()
-		e.watch.Close()
+		a.Body.Close()
 	}
 }
 
@@ -112,28 +115,4 @@ func BenchmarkObserved(b *testing.B) {
 func middle(values []float64) float64 {
 	slices.Sort(values)
 	return values[len(values)/2]
-}
-
-// BenchmarkFrame is what a frame of the dashboard costs.
-func BenchmarkFrame(b *testing.B) {
-	back := startInstant(b, 2, nil)
-	e, err := NewEndpoint(back, testLimits(), "test", zerolog.Nop())
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer e.watch.Close()
-	a := newAsker(back, 0)
-	s := &events{endpoint: e, ring: back.Timelines()[0], since: ^uint64(0)}
-	b.ReportAllocs()
-	for b.Loop() {
-		b.StopTimer()
-		for range 2 * frameRounds {
-			a.ask(b)
-		}
-		b.StartTimer()
-		if err := s.next(); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(len(s.rest)), "bytes")
 }

@@ -421,8 +421,8 @@ func (r *reloadRig) client() {
 	if !s.Hold() { // answerOf lets it go
 		return
 	}
-	c := query.NewCall()
-	c.Service, c.Size, c.Arrival = s, 1, time.Now()
+	c := query.NewCall(s)
+	c.Size, c.Arrival = 1, time.Now()
 	m, err := r.backend.Alloc(s, 64)
 	if err != nil {
 		r.t.Error(err)

@@ -5,42 +5,36 @@ import (
 	"context"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/access"
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc"
 )
 
-// remote is the endpoint as the gRPC server asks it: what a call may be, and
-// what becomes of it, is the same over both protocols.
-type remote struct{ *Endpoint }
+// remote is what the gRPC server asks.
+type remote struct{ *query.Server }
 
-// newRemote returns the gRPC server of an endpoint.
-func newRemote(e *Endpoint) *rpc.Server {
-	l := &e.limits
-	guard := rpc.Guard{TLS: e.access.TLS(rpc.ProtocolHTTP2)}
-	if e.access.Guarded() {
-		guard.Allows = e.access.Allows
+// newRemote returns the gRPC server.
+func newRemote(q *query.Server, l config.Limits, a *access.Access) *rpc.Server {
+	guard := rpc.Guard{TLS: a.TLS(rpc.ProtocolHTTP2)}
+	if a.Guarded() {
+		guard.Allows = a.Allows
 	}
-	return rpc.New(remote{e}, rpc.Limits{
+	return rpc.New(remote{q}, rpc.Limits{
 		MessageBytes: l.RequestBytes, MemoryBytes: l.MemoryBytes, HeaderBytes: l.HeaderBytes,
 		Connections: l.Connections, ReadTimeout: l.ReadTimeout, WriteTimeout: l.WriteTimeout, IdleTimeout: l.IdleTimeout,
 	}, guard)
 }
 
-// Live implements rpc.Host.
-func (r remote) Live() bool { return r.backend.Live() }
-
-// Ready implements rpc.Host.
-func (r remote) Ready() bool { return r.backend.Ready() }
-
 // Identity implements rpc.Host.
 func (r remote) Identity() rpc.Identity {
-	return rpc.Identity{Name: serverName, Version: r.version, Extensions: r.extensions}
+	return rpc.Identity{Name: query.Name, Version: r.Version, Extensions: r.Extensions()}
 }
 
 // Models implements rpc.Host.
 func (r remote) Models() []rpc.Model {
-	services := r.backend.Services()
+	services := r.Services()
 	list := make([]rpc.Model, len(services))
 	for i, s := range services {
 		list[i] = modelOf(s)
@@ -59,8 +53,8 @@ func modelOf(s *query.Service) rpc.Model {
 	m.Merged = sig.Batched && s.MaxBatch > 1
 	m.Inputs, m.Outputs = sig.Inputs, sig.Outputs
 	m.Parameters = make(map[string]string)
-	for _, p := range configParameters(s, &sig.Info) {
-		m.Parameters[p.key] = p.value
+	for _, p := range s.Parameters(&sig.Info) {
+		m.Parameters[p[0]] = p[1]
 	}
 	return m
 }
@@ -68,107 +62,118 @@ func modelOf(s *query.Service) rpc.Model {
 // Infer implements rpc.Host.
 func (r remote) Infer(ctx context.Context, q *rpc.Query) (rpc.Answer, error) {
 	trace := r.beginTrace(ctx, q)
-	a, err := r.query(ctx, q, trace)
-	r.endTrace(trace, err)
-	return a, err
+	var version []byte
+	if q.Version != "" {
+		version = []byte(q.Version)
+	}
+	x := &remoteExchange{ctx: ctx, query: q, answer: rpc.Answer{Version: query.ModelVersion}}
+	s, failed := r.Find([]byte(q.Model), version)
+	if failed == nil {
+		failed = r.Serve(s, x, trace, ctx.Done())
+	}
+	var err error
+	if failed != nil {
+		err = &rpc.Fault{Status: failed.Status, Reason: failed.Reason, Message: failed.Message, RetryAfter: failed.RetryAfter}
+	}
+	r.EndTrace(trace, failed, rpc.CodeName(err))
+	return x.answer, err
 }
 
-// query is that of the endpoint with another request in front and another
-// answer behind.
-func (r remote) query(ctx context.Context, q *rpc.Query, trace *tracing.Query) (rpc.Answer, error) {
-	s := r.backend.Service([]byte(q.Model))
-	if s == nil {
-		return rpc.Answer{}, fault(query.NotFound("unknown model %q", query.Cut([]byte(q.Model))))
+// remoteExchange is a query over gRPC and its answer.
+type remoteExchange struct {
+	ctx    context.Context
+	query  *rpc.Query
+	answer rpc.Answer
+}
+
+// Decode implements query.Codec.
+func (x *remoteExchange) Decode(c *query.Call) *query.Error {
+	c.Arrival = time.Now()
+	if err := adopt(c, x.query); err != nil {
+		return err
 	}
-	s, gone := r.hold(s)
-	if gone != nil {
-		return rpc.Answer{}, fault(gone)
+	if err := shorten(c, x.ctx); err != nil {
+		return err
 	}
-	defer s.LetGo()
-	if q.Version != "" && q.Version != query.ModelVersion {
-		return rpc.Answer{}, fault(query.NotFound("model %q has only version %s", s.Name, query.ModelVersion))
-	}
-	sig := s.Signature()
-	if sig == nil {
-		return rpc.Answer{}, fault(query.ErrUnavailable)
-	}
-	x := r.exchanges.Get().(*exchange)
-	c := x.call
-	defer r.done(x)
-	c.Trace, c.Arrival = trace, time.Now()
-	if err := adopt(&c.Request, sig, q); err != nil {
-		return rpc.Answer{}, fault(err)
-	}
-	if err := shorten(&c.Request, ctx, c.Arrival); err != nil {
-		return rpc.Answer{}, fault(err)
-	}
-	if err := r.admit(c, s, sig); err != nil {
-		return rpc.Answer{}, fault(err)
-	}
-	if err := s.Backend.Submit(c); err != nil {
-		s.Backend.Free(s, c.Memory)
-		refusal := query.AsError(err)
-		s.Stats.Failed(refusal, time.Since(c.Arrival))
-		return rpc.Answer{}, fault(refusal)
-	}
-	r.await(ctx, c)
-	return r.collect(c, sig)
+	return c.Admit(func(dst []byte, in *query.Input) (int, *query.Error) { return copy(dst, in.Data), nil })
 }
 
 // shorten ends the query no later than its context.
-func shorten(r *query.Request, ctx context.Context, arrival time.Time) *query.Error {
+func shorten(c *query.Call, ctx context.Context) *query.Error {
 	end, ok := ctx.Deadline()
 	if !ok {
 		return nil
 	}
-	left := end.Sub(arrival)
+	left := end.Sub(c.Arrival)
 	if left <= 0 {
 		return query.Unavailable(query.ReasonDeadline, "the deadline of the call had passed when its request was read")
 	}
-	if r.Timeout == 0 || left < r.Timeout {
-		r.Timeout = left
+	if c.Timeout == 0 || left < c.Timeout {
+		c.Timeout = left
 	}
 	return nil
 }
 
-// await returns when the call is answered. The end of the context cancels it.
-func (r remote) await(ctx context.Context, c *query.Call) {
-	select {
-	case <-c.Answered():
-	case <-ctx.Done():
-		c.Service.Backend.Cancel(c)
-		<-c.Answered()
+// Encode implements query.Codec: it copies the outputs out of shared memory.
+func (x *remoteExchange) Encode(c *query.Call) *query.Error {
+	for _, o := range c.Outputs {
+		t, p := &c.Reply.Outputs[o.Port], &c.Signature.Outputs[o.Port]
+		x.answer.Outputs = append(x.answer.Outputs, rpc.Tensor{Name: p.Name, Type: p.Type, Shape: append([]int64(nil), t.Shape...), Data: bytes.Clone(t.Data)})
 	}
+	return nil
 }
 
-// collect copies the outputs out of shared memory and gives the call back.
-func (r remote) collect(c *query.Call, sig *query.Signature) (rpc.Answer, error) {
-	a := rpc.Answer{Version: query.ModelVersion}
-	err := c.Reply.Err
-	if err == nil && len(c.Reply.Outputs) != len(sig.Outputs) {
-		r.log.Error().Str("service", c.Service.Name).Int("outputs", len(c.Reply.Outputs)).
-			Int("want", len(sig.Outputs)).Msg("a reply has the wrong number of outputs")
-		err = query.ErrInternal
+// adopt takes a query that came as bytes already, and checks it as if it had
+// come as JSON.
+func adopt(c *query.Call, q *rpc.Query) *query.Error {
+	if err := c.SetID([]byte(q.ID)); err != nil {
+		return err
 	}
-	if err == nil {
-		noteEncoding(c)
-		c.Request.FillOutputs(sig)
-		for _, o := range c.Request.Outputs {
-			t, p := &c.Reply.Outputs[o.Port], &sig.Outputs[o.Port]
-			a.Outputs = append(a.Outputs, rpc.Tensor{Name: p.Name, Type: p.Type, Shape: append([]int64(nil), t.Shape...), Data: bytes.Clone(t.Data)})
+	c.Timeout, c.Priority = q.Timeout, q.Priority
+	for i := range q.Inputs {
+		if err := adoptInput(c, &q.Inputs[i]); err != nil {
+			return err
 		}
 	}
-	c.Service.Backend.Release(c)
-	took := time.Since(c.Arrival)
-	if err != nil {
-		c.Service.Stats.Failed(err, took)
-		return rpc.Answer{}, fault(err)
+	for _, name := range q.Outputs {
+		n := query.Find(c.Signature.Outputs, []byte(name))
+		if n < 0 {
+			return query.Invalid("the model has no output %q", query.Cut(name))
+		}
+		if err := c.Ask(query.Output{Port: n, Binary: true}); err != nil {
+			return err
+		}
 	}
-	c.Service.Stats.Succeeded(c, c.Arrival.Add(took))
-	return a, nil
+	c.AskAll(true)
+	return c.Check()
 }
 
-// fault returns an error as the gRPC server takes it.
-func fault(e *query.Error) error {
-	return &rpc.Fault{Status: e.Status, Reason: e.Reason, Message: e.Message, RetryAfter: e.RetryAfter}
+func adoptInput(c *query.Call, t *rpc.Tensor) *query.Error {
+	n := query.Find(c.Signature.Inputs, []byte(t.Name))
+	if n < 0 {
+		return query.Invalid("the model has no input %q", query.Cut(t.Name))
+	}
+	in := query.Input{Tensor: query.Tensor{Type: t.Type, Data: t.Data}}
+	for _, d := range t.Shape {
+		if err := in.AddDimension(d); err != nil {
+			return err
+		}
+	}
+	return c.Give(n, &in)
+}
+
+// beginTrace returns where to record a call, or nil if it is not traced.
+func (r remote) beginTrace(ctx context.Context, q *rpc.Query) *tracing.Query {
+	if r.Tracer == nil {
+		return nil
+	}
+	c := rpc.CallerOf(ctx)
+	t := r.Tracer.Begin(tracing.Parent{Traceparent: c.Traceparent, Tracestate: c.Tracestate})
+	if t == nil {
+		return nil
+	}
+	t.Began, t.Service = time.Now(), q.Model
+	t.Request = tracing.Request{Protocol: tracing.GRPC, Method: c.Method, UserAgent: c.UserAgent}
+	t.Request.SetPeers(c.Client, c.Authority)
+	return t
 }

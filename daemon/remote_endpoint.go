@@ -5,6 +5,10 @@ import (
 	"errors"
 	"net"
 
+	"github.com/overlapd/overlapd/daemon/access"
+	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/http"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc"
 )
 
@@ -17,15 +21,15 @@ type remoteEndpoint struct {
 // listen opens an address, unless it is "".
 func (r *remoteEndpoint) listen(address string) (err error) {
 	if address != "" {
-		r.listener, err = Listen(address)
+		r.listener, err = http.Listen(address)
 	}
 	return err
 }
 
-// open makes the server, which asks e.
-func (r *remoteEndpoint) open(e *Endpoint) {
+// open makes the server.
+func (r *remoteEndpoint) open(q *query.Server, l config.Limits, a *access.Access) {
 	if r.listener != nil {
-		r.server = newRemote(e)
+		r.server = newRemote(q, l, a)
 	}
 }
 

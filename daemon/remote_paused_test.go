@@ -23,7 +23,7 @@ func TestRemoteCancelsWhatIsPaused(t *testing.T) {
 		c.Services[1].BestEffort, c.Profile.OnStart = true, false
 	}})
 	r.workers.runsOn(nil)
-	client := serveRemote(t, r.backend, testLimits())
+	client := serveRemote(t, queriesOf(r.backend, testLimits()), testLimits())
 	ctx, leave := context.WithCancel(context.Background()) // no deadline ends it
 	defer leave()
 	ended := make(chan error, 1)

@@ -5,56 +5,19 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 	"github.com/overlapd/overlapd/models"
 )
-
-// serveRemote serves gRPC before a backend, and returns a client of it.
-func serveRemote(t testing.TB, b Host, l config.Limits) inference.GRPCInferenceServiceClient {
-	t.Helper()
-	return serveRemoteWith(t, b, l, func(*Endpoint) {})
-}
-
-// serveRemoteWith is serveRemote with an endpoint that is changed first.
-func serveRemoteWith(t testing.TB, b Host, l config.Limits, change func(*Endpoint)) inference.GRPCInferenceServiceClient {
-	t.Helper()
-	e, err := NewEndpoint(b, l, "test", zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	change(e)
-	var r remoteEndpoint
-	if err := r.listen("127.0.0.1:0"); err != nil {
-		t.Fatal(err)
-	}
-	r.open(e)
-	served := make(chan error, 1)
-	go func() { served <- r.serve() }()
-	c, err := grpc.NewClient(r.addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		c.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := errors.Join(<-r.shutdown(ctx), <-served, r.close(), e.Shutdown(ctx)); err != nil {
-			t.Errorf("stopping: %v", err)
-		}
-	})
-	return inference.NewGRPCInferenceServiceClient(c)
-}
 
 // patient returns a context that a test cannot outlast.
 func patient(t testing.TB) context.Context {
@@ -85,15 +48,18 @@ func usec(n int64) *inference.InferParameter {
 
 // The call of a gRPC query is the call of the same query over HTTP.
 func TestRemoteCallIsTheSame(t *testing.T) {
-	s := serve(t, testLimits())
-	if a := s.infer("linked", `{"id":"q1","parameters":{"timeout":5000,"priority":2},"inputs":[
+	f := fakebackend.New(t)
+	q1 := queriesOf(f, testLimits())
+	a, err := http.Post("http://"+serveHTTP(t, q1, testLimits()).String()+"/v2/models/linked/infer", contentJSON, strings.NewReader(`{"id":"q1","parameters":{"timeout":5000,"priority":2},"inputs":[
 		{"name":"C","datatype":"FP32","shape":[1,4],"data":[0,0,0,0]},
 		{"name":"A","datatype":"INT64","shape":[1,2],"data":[1,0]},
-		{"name":"B","datatype":"INT64","shape":[1,2],"data":[0,0]}]}`); a.status != 200 {
-		t.Fatalf("%d %s", a.status, a.body)
+		{"name":"B","datatype":"INT64","shape":[1,2],"data":[0,0]}]}`))
+	if err != nil || a.StatusCode != 200 {
+		t.Fatalf("%+v, %v", a, err)
 	}
-	want := s.mu.last
-	client := serveRemote(t, s.fake, testLimits())
+	a.Body.Close()
+	want := f.Mu.Last
+	client := serveRemote(t, q1, testLimits())
 	q := remoteRequest("linked",
 		remoteInput{"C", "FP32", []int64{1, 4}, make([]byte, 16)},
 		remoteInput{"A", "INT64", []int64{1, 2}, append([]byte{1}, make([]byte, 15)...)},
@@ -102,9 +68,9 @@ func TestRemoteCallIsTheSame(t *testing.T) {
 	if _, err := client.ModelInfer(patient(t), q); err != nil {
 		t.Fatal(err)
 	}
-	s.fake.mu.Lock()
-	got := s.mu.last
-	s.fake.mu.Unlock()
+	f.Mu.Lock()
+	got := f.Mu.Last
+	f.Mu.Unlock()
 	if string(got.ID) != "q1" || got.Service != want.Service || got.Size != want.Size || got.SeqLen != want.SeqLen || got.Shape != want.Shape ||
 		got.Timeout != want.Timeout || got.Priority != want.Priority || len(got.Inputs) != len(want.Inputs) {
 		t.Fatalf("got %+v, want %+v", &got, &want)
@@ -119,9 +85,9 @@ func TestRemoteCallIsTheSame(t *testing.T) {
 
 // Every type survives the way there and back.
 func TestRemoteTypes(t *testing.T) {
-	f := newFake(t)
-	client := serveRemote(t, f, testLimits())
-	for _, typ := range elementTypes {
+	f := fakebackend.New(t)
+	client := serveRemote(t, queriesOf(f, testLimits()), testLimits())
+	for _, typ := range fakebackend.ElementTypes {
 		data := []byte("\x02\x00\x00\x00ab\x00\x00\x00\x00")
 		shape := []int64{2, 1}
 		if n := typ.Bytes(); n > 0 {
@@ -136,8 +102,8 @@ func TestRemoteTypes(t *testing.T) {
 }
 
 func TestRemoteDeadlines(t *testing.T) {
-	f := newFake(t)
-	client := serveRemote(t, f, testLimits())
+	f := fakebackend.New(t)
+	client := serveRemote(t, queriesOf(f, testLimits()), testLimits())
 	q := remoteRequest("echo_UINT8", remoteInput{"X", "UINT8", []int64{1, 1}, []byte{1}})
 	for name, c := range map[string]struct {
 		parameter int64         // microseconds
@@ -161,23 +127,25 @@ func TestRemoteDeadlines(t *testing.T) {
 		}
 		_, err := client.ModelInfer(ctx, q)
 		cancel()
-		f.mu.Lock()
-		got := f.mu.last.Timeout
-		f.mu.Unlock()
+		f.Mu.Lock()
+		got := f.Mu.Last.Timeout
+		f.Mu.Unlock()
 		if err != nil || got > c.most || got < c.least {
 			t.Errorf("%s: %v, the call has %v", name, err, got)
 		}
 	}
 	past, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
 	defer cancel()
-	if err := shorten(new(query.Request), past, time.Now()); err == nil || err.Reason != query.ReasonDeadline {
+	c := query.NewCall(f.List[0])
+	c.Arrival = time.Now()
+	if err := shorten(c, past); err == nil || err.Reason != query.ReasonDeadline {
 		t.Errorf("a deadline that has passed: %v", err)
 	}
 }
 
 func TestRemoteRefuses(t *testing.T) {
-	f := newFake(t)
-	client := serveRemote(t, f, testLimits())
+	f := fakebackend.New(t)
+	client := serveRemote(t, queriesOf(f, testLimits()), testLimits())
 	one := remoteInput{"X", "FP32", []int64{1, 1}, make([]byte, 4)}
 	with := func(change func(*remoteInput)) *inference.ModelInferRequest {
 		in := one
@@ -227,14 +195,14 @@ func TestRemoteRefuses(t *testing.T) {
 	wants("output twice", output("Y", "Y"), codes.InvalidArgument)
 	wants("output", output("Y"), codes.OK)
 	var secret error = errors.New("secret: /path")
-	f.refuse.Store(&secret)
+	f.Refuse.Store(&secret)
 	wants("an error of the backend", output("Y"), codes.Internal)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.mu.out != 0 {
-		t.Errorf("%d pieces of memory are out", f.mu.out)
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
+	if f.Mu.Out != 0 {
+		t.Errorf("%d pieces of memory are out", f.Mu.Out)
 	}
-	if n := f.services[1].Stats.Counts().Fail.Count; n != 1 {
+	if n := f.List[1].Stats.Counts().Fail.Count; n != 1 {
 		t.Errorf("%d failed, want 1: the others were not accepted", n)
 	}
 }
@@ -243,7 +211,7 @@ func TestRemoteRefuses(t *testing.T) {
 // it runs; no further span of it is sent.
 func TestRemoteCancels(t *testing.T) {
 	b, f := startLoop(t, 1, nil)
-	client := serveRemote(t, b, testLimits())
+	client := serveRemote(t, queriesOf(b, testLimits()), testLimits())
 	q := remoteRequest("s0", remoteInput{"X", "INT32", []int64{1, 16}, make([]byte, 64)})
 	leave := make([]context.CancelFunc, 2)
 	ended := make([]chan error, 2)
@@ -307,20 +275,20 @@ func TestRemoteListens(t *testing.T) {
 
 // The reasons of queries that failed are counted as those of HTTP are.
 func TestRemoteCountsReasons(t *testing.T) {
-	f := newFake(t)
-	client := serveRemote(t, f, testLimits())
+	f := fakebackend.New(t)
+	client := serveRemote(t, queriesOf(f, testLimits()), testLimits())
 	q := remoteRequest("echo_FP32", remoteInput{"X", "FP32", []int64{1, 1}, make([]byte, 4)})
 	var full error = query.ErrQueueFull
-	f.refuse.Store(&full)
+	f.Refuse.Store(&full)
 	if _, err := client.ModelInfer(patient(t), q); status.Code(err) != codes.Unavailable {
 		t.Errorf("got %v", err)
 	}
-	f.refuse.Store(nil)
-	f.output.Store(&[]byte{1, 2, 3, 4})
+	f.Refuse.Store(nil)
+	f.Output.Store(&[]byte{1, 2, 3, 4})
 	if _, err := client.ModelInfer(patient(t), q); err != nil {
 		t.Error(err)
 	}
-	s := f.services[1].Stats.Counts()
+	s := f.List[1].Stats.Counts()
 	if n := s.Failures[0].Count; n != 1 || s.Fail.Count != 1 || s.Success.Count != 1 {
 		t.Errorf("%d refused, %d failed, %d succeeded; want one of each", n, s.Fail.Count, s.Success.Count)
 	}

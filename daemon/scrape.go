@@ -4,8 +4,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/valyala/fasthttp"
-
 	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/status"
@@ -119,20 +117,4 @@ func requestsOf(c *query.Counts) metrics.Requests {
 		r.Failure = append(r.Failure, metrics.Count{Reason: f.Kind, N: f.Count})
 	}
 	return r
-}
-
-// answerMetrics answers a scrape.
-func (e *Endpoint) answerMetrics(ctx *fasthttp.RequestCtx) {
-	if e.metrics == nil {
-		writeError(ctx, query.NotFound("there are no metrics: the configuration has metrics = false"))
-		return
-	}
-	text, err := e.metrics()
-	if err != nil {
-		e.log.Error().Err(err).Msg("the metrics cannot be told")
-		writeError(ctx, query.ErrInternal)
-		return
-	}
-	ctx.SetContentType(metrics.ContentType)
-	e.send(ctx, e.told(text))
 }

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -317,27 +316,5 @@ func TestMetricsOff(t *testing.T) {
 	r.Body.Close()
 	if r.StatusCode != http.StatusNotFound || d.backend.loop.record != nil {
 		t.Errorf("status %d, record %v", r.StatusCode, d.backend.loop.record)
-	}
-}
-
-func TestMetricsRoute(t *testing.T) {
-	s := serve(t, testLimits())
-	if a := s.get("/metrics"); a.status != http.StatusNotFound || !strings.Contains(string(a.body), "metrics = false") {
-		t.Errorf("without metrics: %d %s", a.status, a.body)
-	}
-	text := strings.Repeat("overlapd_rounds_total 1\n", 100)
-	s.endpoint.metrics = func() ([]byte, error) { return []byte(text), nil }
-	if a := s.get("/metrics"); a.status != http.StatusOK || string(a.body) != text || a.header.Get("Content-Type") != metrics.ContentType {
-		t.Errorf("%d %v %.40s", a.status, a.header, a.body)
-	}
-	if a := s.exchange(rawRequest("GET", "/metrics", map[string]string{"Accept-Encoding": "gzip"}, nil)); a.header.Get("Content-Encoding") != "gzip" || len(a.body) >= len(text) {
-		t.Errorf("%d %v", a.status, a.header)
-	}
-	if a := s.exchange(rawRequest("POST", "/metrics", nil, []byte{})); a.status != http.StatusMethodNotAllowed || a.header.Get("Allow") != "GET, HEAD" {
-		t.Errorf("POST: %d %v", a.status, a.header)
-	}
-	s.endpoint.metrics = func() ([]byte, error) { return nil, errors.New("two of one name") }
-	if a := s.get("/metrics"); a.status != http.StatusInternalServerError || strings.Contains(string(a.body), "two of one name") {
-		t.Errorf("a defect: %d %s", a.status, a.body)
 	}
 }

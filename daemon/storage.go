@@ -20,6 +20,9 @@ type decisionLog interface {
 }
 
 func (d *Daemon) storage() *storage {
+	if d.state == nil {
+		return nil
+	}
 	s := &storage{state: d.state.db}
 	for _, u := range d.units {
 		if u.decisions != nil {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -85,7 +86,7 @@ func TestNotStored(t *testing.T) {
 	if _, err := d.state.datasets.Predictors(); !errors.Is(err, statefile.ErrLost) {
 		t.Fatal(err)
 	}
-	d.endpoint.metrics = metrics.NewExporter(d.telling(newScrapers(d.units, "test", "overlap"))).Text // whose text is new
+	time.Sleep(300 * time.Millisecond) // a text is told for a quarter of a second
 	told("1", "it had")
 	if status, text := d.infer(0, 1, 0); status != 200 {
 		t.Errorf("status %d: %s", status, text)

@@ -49,7 +49,7 @@ func (d *Daemon) instance() string {
 // telling adds what became of traces, and what is not stored, to what a scrape
 // tells.
 func (d *Daemon) telling(s scrapers) func() *metrics.Snapshot {
-	tracer, storage := d.endpoint.tracer, d.endpoint.storage
+	tracer, storage := d.tracer, d.storage()
 	return func() *metrics.Snapshot {
 		snap := s.snapshot()
 		n := tracer.Counts()
@@ -62,12 +62,12 @@ func (d *Daemon) telling(s scrapers) func() *metrics.Snapshot {
 // closeTracer sends what waits. A collector that does not take it in time is no
 // failure of the daemon.
 func (d *Daemon) closeTracer() {
-	if d.endpoint == nil {
+	if d.tracer == nil {
 		return
 	}
 	limit, cancel := context.WithTimeout(context.Background(), otlp.FlushTime)
 	defer cancel()
-	if err := d.endpoint.tracer.Close(limit); err != nil {
+	if err := d.tracer.Close(limit); err != nil {
 		d.log.Warn().Err(err).Msg("traces are lost")
 	}
 }

@@ -40,7 +40,7 @@ func TestNewTracer(t *testing.T) {
 	if err != nil || tracer == nil {
 		t.Fatalf("the environment names one: %v", err)
 	}
-	d.endpoint = &Endpoint{tracer: tracer}
+	d.tracer = tracer
 	tracer.End(tracer.Begin(tracing.Parent{}))
 	d.closeTracer()
 	says(t, log.String(), "queries are traced", "traces are lost; serving goes on", "403")

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -17,7 +16,6 @@ import (
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 	"github.com/overlapd/overlapd/models"
-	"github.com/rs/zerolog"
 )
 
 // parentOf returns a traceparent with these flags.
@@ -42,7 +40,7 @@ func serveTraced(t *testing.T, services int, sample float64, change func(*config
 	t.Helper()
 	b, f := startLoop(t, services, change)
 	c := collector.New(t)
-	tracer, err := otlp.New(otlp.Options{Endpoint: c.URL, Sample: sample, Service: serverName, Instance: "test", Version: "test"})
+	tracer, err := otlp.New(otlp.Options{Endpoint: c.URL, Sample: sample, Service: query.Name, Instance: "test", Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,36 +55,11 @@ func serveTraced(t *testing.T, services int, sample float64, change func(*config
 		}
 	}
 	t.Cleanup(s.close)
-	trace := func(e *Endpoint) { e.tracer = tracer }
-	s.url = "http://" + serveHTTP(t, b, trace).String()
-	s.client = serveRemoteWith(t, b, testLimits(), trace)
+	q := queriesOf(b, testLimits())
+	q.Tracer = tracer
+	s.url = "http://" + serveHTTP(t, q, testLimits()).String()
+	s.client = serveRemote(t, q, testLimits())
 	return s
-}
-
-// serveHTTP serves a backend by HTTP until the test ends.
-func serveHTTP(t *testing.T, b Host, change func(*Endpoint)) net.Addr {
-	t.Helper()
-	e, err := NewEndpoint(b, testLimits(), "test", zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	change(e)
-	ln, err := Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- e.Serve(ln) }()
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		e.Shutdown(ctx)
-		ln.Close()
-		if err := <-served; err != nil {
-			t.Errorf("Serve: %v", err)
-		}
-	})
-	return ln.Addr()
 }
 
 // ask asks a service in a goroutine. Its output is no tensor, so only binary
@@ -330,8 +303,6 @@ func TestTracingOffAllocatesNothing(t *testing.T) {
 	l := b.loop
 	if n := testing.AllocsPerRun(100, func() {
 		l.traceArrival(a.c)
-		noteEncoding(a.c)
-		noteTrace(a.c)
 	}); n > 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/daemon/http"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/status"
@@ -150,8 +151,14 @@ func (d *Daemon) standing() standing {
 	return all
 }
 
-// front is the Host that the daemon's endpoints speak to.
-func (d *Daemon) front() Host {
+// face is what the daemon's endpoints ask.
+type face interface {
+	query.Host
+	http.Host
+}
+
+// front returns what the daemon's endpoints speak to.
+func (d *Daemon) front() face {
 	if len(d.units) == 1 {
 		return d.backend
 	}
@@ -182,7 +189,7 @@ type front struct {
 	backends []*backend
 }
 
-// Service implements Host. Its unit knows first what has taken the place of a
+// Service implements face. Its unit knows first what has taken the place of a
 // service: until that is gathered, the unit is asked.
 func (f *front) Service(name []byte) *query.Service {
 	s := f.Registry.Service(name)
@@ -192,7 +199,7 @@ func (f *front) Service(name []byte) *query.Service {
 	return s
 }
 
-// Live implements Host: one scheduler that hangs is a daemon that does.
+// Live implements face: one scheduler that hangs is a daemon that does.
 func (f *front) Live() bool {
 	return !slices.ContainsFunc(f.backends, func(b *backend) bool { return !b.Live() })
 }
@@ -201,7 +208,7 @@ func (f *front) Ready() bool {
 	return !slices.ContainsFunc(f.backends, func(b *backend) bool { return !b.Ready() })
 }
 
-// Status implements Host.
+// Status implements face.
 func (f *front) Status() (*status.Status, bool) {
 	parts := make([]*status.Status, len(f.backends))
 	for i, b := range f.backends {
@@ -218,7 +225,7 @@ func (f *front) Status() (*status.Status, bool) {
 	return status.Join(parts, names), true
 }
 
-// Timelines implements Host.
+// Timelines implements face.
 func (f *front) Timelines() (all []*timeline.Ring) {
 	for _, b := range f.backends {
 		all = append(all, b.timeline)

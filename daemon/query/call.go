@@ -65,36 +65,46 @@ type Memory struct {
 // Alignment in bytes of each input in shared memory.
 const Alignment = 64
 
-// Tensor is a view of an input or output of one query.
+// Tensor is an input or output of one query.
 type Tensor struct {
 	Name   string
 	Type   models.DataType
 	Shape  []int64
-	Data   []byte // lies in shared memory
+	Data   []byte // little endian, row by row; lies in shared memory
 	Offset int64  // of Data[0] in the shared memory file; inputs only
 }
 
-// Call is one query on its way through the daemon. Calls are used again: what a
-// call points to belongs to it only until it is released.
+// Call is one query on its way through the daemon. A codec decodes a request
+// into it by SetID, Give and Ask, has it held against the model by Check, and
+// hands it in by Admit. Calls are used again: what a call points to belongs to
+// it only until it is released.
 type Call struct {
-	Service  *Service
-	ID       []byte        // the client's name for it, may be empty; printable
-	Inputs   []Tensor      // in the order of the model
-	Memory   Memory        // what Inputs lie in
-	Size     int           // the client's own batch dimension, at least 1
-	SeqLen   int           // sequence length, 0 if the model has none
-	Shape    uint64        // hash of all input shapes without their batch dimension
-	Arrival  time.Time     // when its request had been read
-	Timeout  time.Duration // 0, or a deadline that the client set; only ever shortens the QoS target
-	Priority int           // 0 is none; otherwise 1 is the highest
+	Service   *Service
+	Signature *Signature    // of the service when the call began, never nil in a codec
+	ID        []byte        // the client's name for it, may be empty; printable
+	Inputs    []Input       // in the order of the model
+	Outputs   []Output      // asked for, in the order of the answer
+	Memory    Memory        // what Inputs lie in once admitted
+	Size      int           // the client's own batch dimension, at least 1
+	SeqLen    int           // sequence length, 0 if the model has none
+	Shape     uint64        // hash of all input shapes without their batch dimension
+	Arrival   time.Time     // when its request had been read
+	Timeout   time.Duration // 0, or a deadline that the client set; only ever shortens the QoS target
+	Priority  int           // 0 is none; otherwise 1 is the highest
 
 	QueryID models.QueryID // the backend's to set
 	Backend any            // the backend's to use; kept when the call is used again
 	Trace   *tracing.Query // what is recorded of it, nil if it is not traced
-	Request Request        // what the codec decoded
 	Reply   Reply          // its answer, once Answered has been received from
 
+	links  []int64       // values of named dimensions, 0 where not met
 	answer chan struct{} // holds one
+}
+
+// Output is an output that a request asks for.
+type Output struct {
+	Port   int  // in the order of the model
+	Binary bool // as bytes, not in the text or the typed form of the protocol
 }
 
 // Reply is the answer to a call.
@@ -106,8 +116,38 @@ type Reply struct {
 	Compute time.Duration // from the first span to the last, pauses included
 }
 
-// NewCall returns an empty call.
-func NewCall() *Call { return &Call{answer: make(chan struct{}, 1)} }
+// NewCall returns an empty call to a service.
+func NewCall(s *Service) *Call {
+	c := &Call{answer: make(chan struct{}, 1)}
+	c.reset(s, s.Signature())
+	return c
+}
+
+// reset empties the call for another query.
+func (c *Call) reset(s *Service, sig *Signature) {
+	c.Service, c.Signature = s, sig
+	c.ID, c.Outputs, c.Timeout, c.Priority = c.ID[:0], c.Outputs[:0], 0, 0
+	c.Memory, c.Size, c.SeqLen, c.Shape, c.QueryID = Memory{}, 0, 0, 0, 0
+	c.Arrival, c.Reply, c.Trace = time.Time{}, Reply{}, nil
+	if sig != nil {
+		c.Inputs, c.links = resize(c.Inputs, len(sig.Inputs)), resize(c.links, sig.links)
+	}
+}
+
+// forget drops what points into a body, shared memory or a service.
+func (c *Call) forget() {
+	clear(c.Inputs)
+	c.Service, c.Signature, c.Memory, c.Reply, c.Trace = nil, nil, Memory{}, Reply{}, nil
+}
+
+func resize[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	s = s[:n]
+	clear(s)
+	return s
+}
 
 // Answer ends the call. It must be called exactly once after a successful
 // Submit, from any goroutine; a second answer panics, because a client would

@@ -74,9 +74,9 @@ var (
 var ErrInternal = &Error{Status: http.StatusInternalServerError, Reason: ReasonInternal,
 	Message: "overlapd failed to answer; its log says more"}
 
-// AsError returns what a client sees of an error of a backend. What is not
+// asError returns what a client sees of an error of a backend. What is not
 // meant for clients stays in the daemon.
-func AsError(err error) *Error {
+func asError(err error) *Error {
 	var e *Error
 	if errors.As(err, &e) {
 		return e

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -126,18 +127,25 @@ func (s *Service) Batched() bool {
 	return sig != nil && sig.Batched
 }
 
-// Directory is what services are looked up in.
-type Directory interface {
-	// Services returns every service in the order of the configuration. The
-	// slice never changes: when services come or go, the next call returns
-	// another.
-	Services() []*Service
-
-	// Service returns the service of a name, or nil.
-	Service(name []byte) *Service
+// Parameters returns what a model configuration says of the service beyond
+// Triton's fields, as pairs of a key and a value.
+func (s *Service) Parameters(i *Info) [][2]string {
+	list := [][2]string{
+		{"qos_target_us", strconv.FormatInt(s.QoSTarget.Microseconds(), 10)},
+		{"queue_limit", strconv.Itoa(s.QueueLimit)},
+		{"policy", s.Policy},
+		{"device", i.Device},
+		{"operators", strconv.Itoa(i.Operators)},
+		{"sha256", i.Hash},
+	}
+	if i.Cut != "" {
+		list = append(list, [2]string{"cut", i.Cut})
+	}
+	return list
 }
 
-// Registry is a Directory that any goroutine may read while another publishes.
+// Registry is what services are looked up in: any goroutine may read it while
+// another publishes.
 type Registry struct {
 	now atomic.Pointer[listing]
 }
@@ -158,8 +166,8 @@ func (r *Registry) Publish(list []*Service) {
 	r.now.Store(l)
 }
 
-// Services implements Directory.
+// Services implements Host.
 func (r *Registry) Services() []*Service { return r.now.Load().list }
 
-// Service implements Directory.
+// Service implements Host.
 func (r *Registry) Service(name []byte) *Service { return r.now.Load().names[string(name)] }

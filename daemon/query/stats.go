@@ -111,14 +111,14 @@ func (s *Stats) Counts() Counts {
 	return c
 }
 
-// Failed counts a query that was answered with an error.
-func (s *Stats) Failed(err *Error, took time.Duration) {
+// failed counts a query that was answered with an error.
+func (s *Stats) failed(err *Error, took time.Duration) {
 	s.fail.add(took)
 	s.failures[kindOf(err.Reason)].Add(1)
 }
 
-// Succeeded counts a query that was answered with outputs.
-func (s *Stats) Succeeded(c *Call, now time.Time) {
+// succeeded counts a query that was answered with outputs.
+func (s *Stats) succeeded(c *Call, now time.Time) {
 	s.queries.Add(uint64(c.Size))
 	s.last.Store(now.UnixMilli())
 	s.success.add(now.Sub(c.Arrival))

@@ -16,7 +16,7 @@ func TestFailureKinds(t *testing.T) {
 	var s Stats
 	for kind, reasons := range want {
 		for _, r := range reasons {
-			s.Failed(&Error{Reason: r}, time.Millisecond)
+			s.failed(&Error{Reason: r}, time.Millisecond)
 			if got := kindOf(r); got != kind {
 				t.Errorf("%s is %s, want %s", r, failureNames[got], failureNames[kind])
 			}

@@ -212,10 +212,9 @@ var arrows = []arrow{
 		why: "it is what all protocols share of a query; how one is read, and who decides about it, it is not told",
 	},
 	{
-		pkg:   "daemon/rpc",
-		may:   []string{"daemon/query", "daemon/rpc/inference", "models"},
-		why:   "it is a codec: it reads a query and writes an answer; what becomes of one is the business of others",
-		tests: []string{"daemon/access/fakeca"},
+		pkg: "daemon/query/fakebackend",
+		may: []string{"daemon/query", "models"},
+		why: "it answers queries for tests of the protocols; no program links it",
 	},
 	{
 		pkg:   "daemon/gpu",
@@ -233,6 +232,12 @@ var arrows = []arrow{
 		why: "it knows which values there are, and asks the packages that know them; what is done with them is the business of whoever reads it",
 	},
 	{
+		pkg:   "daemon/rpc",
+		may:   []string{"daemon/query", "daemon/rpc/inference", "models"},
+		why:   "it is a codec: it reads a query and writes an answer; what becomes of one is the business of others",
+		tests: []string{"daemon/access/fakeca"},
+	},
+	{
 		pkg:   "daemon/learning",
 		may:   []string{"models", "predictor", "training"},
 		why:   "it decides what is measured and fitted, as a value; what is run, read and written is the scheduler goroutine's business",
@@ -244,10 +249,16 @@ var arrows = []arrow{
 		why: "it is how a daemon stands, written by one goroutine and read by all others; it knows neither the one nor the others",
 	},
 	{
+		pkg:   "daemon/http",
+		may:   []string{"daemon/access", "daemon/config", "daemon/observe/dashboard", "daemon/observe/metrics", "daemon/observe/timeline", "daemon/observe/tracing", "daemon/query", "daemon/status", "models"},
+		why:   "it is a codec: it reads a query and writes an answer; what becomes of one, and what the daemon says of itself, is the business of others",
+		tests: []string{"daemon/access/fakeca", "daemon/query/fakebackend", "overlap"},
+	},
+	{
 		pkg:   "daemon",
-		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/access", "daemon/config", "daemon/gpu", "daemon/learning", "daemon/observe/dashboard", "daemon/observe/metrics", "daemon/observe/timeline", "daemon/observe/tracing", "daemon/observe/tracing/otlp", "daemon/query", "daemon/rpc", "daemon/statefile", "daemon/status", "device", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments/wire", "training"},
+		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/access", "daemon/config", "daemon/gpu", "daemon/http", "daemon/learning", "daemon/observe/metrics", "daemon/observe/timeline", "daemon/observe/tracing", "daemon/observe/tracing/otlp", "daemon/query", "daemon/rpc", "daemon/statefile", "daemon/status", "device", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments/wire", "training"},
 		why:   "ONNX Runtime stays out of the daemon's process: a model that crashes it must end a worker, not the daemon",
-		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca", "daemon/rpc/inference", "daemon/observe/tracing/collector", "ort", "segments", "segments/worker"},
+		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca", "daemon/rpc/inference", "daemon/observe/tracing/collector", "daemon/query/fakebackend", "ort", "segments", "segments/worker"},
 	},
 	{
 		pkg: "daemon/admin",
@@ -331,14 +342,14 @@ var owners = []struct {
 	{"C", []string{"cuda/driver", "ort"}, "cgo is the business of whoever calls a C library, so that all others build and are checked without it"},
 	{"unsafe", []string{"cuda/driver", "cuda/driver/fakedriver", "daemon/admin", "daemon/rpc/inference", "ort", "segments/wire"}, "memory outside Go is turned into slices in few places, the kernel is asked for a peer's groups in one, and generated code turns a text into bytes"},
 	{"os/exec", []string{"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "daemon/statefile", "executor", "executor/child", "cmd/overlapd", "cmd/overlapd/cutcost"}, "whoever starts a process must reap it"},
-	{"syscall", []string{"cuda/mps", "cuda/mps/fakemps", "cmd/overlapd", "cmd/overlapd/hostcheck", "daemon", "daemon/config", "executor/child", "segments", "segments/wire"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
+	{"syscall", []string{"cuda/mps", "cuda/mps/fakemps", "cmd/overlapd", "cmd/overlapd/hostcheck", "daemon", "daemon/config", "daemon/http", "executor/child", "segments", "segments/wire"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
 	{"log", nil, "packages return errors and emit events; the daemon logs them with zerolog"},
 
 	{"google.golang.org/protobuf", []string{"daemon/rpc", "daemon/rpc/inference", "daemon/observe/tracing/collector", "models", "models/zoo", "segments"}, "ONNX is read and written by wire format, where files and graphs are handled, and gRPC carries messages"},
 	{"google.golang.org/grpc", []string{"daemon/rpc", "daemon/rpc/inference"}, "gRPC ends at its server; nothing behind it knows of calls"},
 	{"google.golang.org/genproto/googleapis/rpc", []string{"daemon/rpc"}, "what a status carries besides its text is written where statuses are"},
-	{"github.com/valyala/fasthttp", []string{"daemon", "cmd/overlapd", "cmd/overlapd/load"}, "HTTP ends at the endpoint; nothing behind it knows of requests"},
-	{"github.com/rs/zerolog", []string{"daemon", "cmd/overlapd"}, "the core emits events; only the daemon logs"},
+	{"github.com/valyala/fasthttp", []string{"daemon/http", "cmd/overlapd", "cmd/overlapd/load"}, "HTTP ends at the endpoint; nothing behind it knows of requests"},
+	{"github.com/rs/zerolog", []string{"daemon", "daemon/http", "daemon/query", "cmd/overlapd"}, "the core emits events; only the daemon logs"},
 	{"go.etcd.io/bbolt", []string{"daemon", "daemon/statefile", "training"}, "there is one state file, opened in one place; the daemon and training keep in it what was measured"},
 	{"gorgonia.org/gorgonia", []string{"training/fit"}, "networks are fitted in one package, which the daemon does not link"},
 	{"gorgonia.org/tensor", []string{"training/fit"}, "networks are fitted in one package, which the daemon does not link"},
@@ -358,7 +369,7 @@ var owners = []struct {
 	{"github.com/HdrHistogram/hdrhistogram-go", []string{"cmd/overlapd/load"}, "latencies are counted where load is made"},
 	{"golang.org/x/time/rate", []string{"executor", "executor/child"}, "what a worker says is passed on at a limited rate by whoever listens to it"},
 	{"golang.org/x/sys", []string{
-		"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "models", "segments", "segments/wire", "segments/worker", "executor", "executor/child", "executor/emulated", "daemon", "daemon/rpc", "daemon/admin", "daemon/statefile", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
+		"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "models", "segments", "segments/wire", "segments/worker", "executor", "executor/child", "executor/emulated", "daemon", "daemon/http", "daemon/rpc", "daemon/admin", "daemon/statefile", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
 		"cmd/overlapd/hostcheck",
 	}, "the scheduler and the predictor ask nothing of the system, and ort asks the system through C"},
 

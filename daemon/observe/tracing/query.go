@@ -1,6 +1,10 @@
 package tracing
 
-import "time"
+import (
+	"net"
+	"strconv"
+	"time"
+)
 
 // maxRuns is how many spans of operators are kept of one query. Those beyond are
 // counted.
@@ -57,6 +61,21 @@ type Request struct {
 	Port      int    // that the client named, 0 for none
 	Client    string // address of the client, "" for none
 	UserAgent string
+}
+
+// SetPeers sets the client, from its address, and the server, from what the
+// client calls it. A client on a socket of this machine has no address.
+func (r *Request) SetPeers(client net.Addr, host string) {
+	if tcp, ok := client.(*net.TCPAddr); ok {
+		r.Client = tcp.IP.String()
+	}
+	name, port, err := net.SplitHostPort(host)
+	if err != nil {
+		r.Server = host
+		return
+	}
+	r.Server = name
+	r.Port, _ = strconv.Atoi(port)
 }
 
 // Run is a span of operators that ran for a query.

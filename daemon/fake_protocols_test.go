@@ -1,0 +1,112 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/http"
+	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/query/fakebackend"
+	"github.com/overlapd/overlapd/daemon/rpc/inference"
+)
+
+var update = flag.Bool("update", false, "rewrite the files in testdata and examples")
+
+const contentJSON = "application/json"
+
+// testToken is one that lets in.
+const testToken = "0123456789abcdef-test"
+
+// tokenFile writes a file with a token.
+func tokenFile(t testing.TB, token string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+var (
+	eventually = fakebackend.Eventually
+	spec       = fakebackend.Spec
+)
+
+func testLimits() config.Limits {
+	l := config.Default().Limits
+	l.IdleTimeout = 20 * time.Second
+	return l
+}
+
+// queriesOf returns what serves the queries of a host within limits.
+func queriesOf(h query.Host, l config.Limits) *query.Server {
+	return &query.Server{
+		Host: h, Memory: query.NewBudget(l.MemoryBytes), Connections: query.NewBudget(int64(l.Connections)),
+		Version: "test", Log: zerolog.Nop(),
+	}
+}
+
+// serveHTTP serves queries by HTTP until the test ends.
+func serveHTTP(t testing.TB, q *query.Server, l config.Limits) net.Addr {
+	t.Helper()
+	o := http.Options{Queries: q}
+	if b, ok := q.Host.(face); ok {
+		o.Host = b
+	}
+	e, err := http.New(l, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := http.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- e.Serve(ln) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		e.Shutdown(ctx)
+		ln.Close()
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return ln.Addr()
+}
+
+// serveRemote serves queries by gRPC until the test ends, and returns a client.
+func serveRemote(t testing.TB, q *query.Server, l config.Limits) inference.GRPCInferenceServiceClient {
+	t.Helper()
+	var r remoteEndpoint
+	if err := r.listen("127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	r.open(q, l, nil)
+	served := make(chan error, 1)
+	go func() { served <- r.serve() }()
+	c, err := grpc.NewClient(r.addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := errors.Join(<-r.shutdown(ctx), <-served, r.close()); err != nil {
+			t.Errorf("stopping: %v", err)
+		}
+	})
+	return inference.NewGRPCInferenceServiceClient(c)
+}

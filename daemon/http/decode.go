@@ -1,0 +1,397 @@
+package http
+
+import (
+	"time"
+
+	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/models"
+)
+
+// decoder reads the JSON of a request into a call. What is being read is in its
+// own fields, so that reading takes no memory.
+type decoder struct {
+	scanner
+	c      *query.Call
+	depth  int  // of the object or array that is being read
+	left   int  // parameters that may still come
+	binary bool // outputs that do not say are binary
+	input  input
+	output output
+	sizes  []tensorSize // in the order of the request
+	unsaid []int        // outputs that do not say whether they are binary
+}
+
+// input is an input as it is read: its name is needed to know which one it is,
+// and may come last.
+type input struct {
+	query.Input
+	port int
+	size int64 // binary_data_size, -1 without
+}
+
+// output is an output as it is read.
+type output struct {
+	query.Output
+	said bool // whether it is binary
+}
+
+// tensorSize is how many bytes behind the JSON are those of an input.
+type tensorSize struct {
+	port int
+	size int64
+}
+
+// decode reads the head of a request. The first headBytes of the body are
+// JSON, the rest is binary data.
+func (d *decoder) decode(c *query.Call, body []byte, headBytes int) *query.Error {
+	*d = decoder{scanner: scanner{b: body[:headBytes]}, c: c, sizes: d.sizes[:0], unsaid: d.unsaid[:0]}
+	if err := d.request(); err != nil {
+		return err
+	}
+	if err := d.split(body[headBytes:]); err != nil {
+		return err
+	}
+	if err := c.Check(); err != nil {
+		return err
+	}
+	for _, o := range c.Outputs {
+		if p := &c.Signature.Outputs[o.Port]; !o.Binary && jsonless(p.Type) {
+			return query.Invalid("output %q is %s, which has no JSON form: ask for binary data", p.Name, p.Type.Protocol())
+		}
+	}
+	return nil
+}
+
+// forget drops what points into the body.
+func (d *decoder) forget() { *d = decoder{sizes: d.sizes, unsaid: d.unsaid} }
+
+// split hands each binary input its part of what follows the JSON.
+func (d *decoder) split(rest []byte) *query.Error {
+	for _, t := range d.sizes {
+		in := &d.c.Inputs[t.port]
+		if t.size > int64(len(rest)) {
+			return query.Invalid("input %q: binary_data_size %d goes beyond the end of the body", in.Name, t.size)
+		}
+		in.Data, rest = rest[:t.size:t.size], rest[t.size:]
+	}
+	if len(rest) > 0 {
+		return query.Invalid("%d bytes follow the last input of the body", len(rest))
+	}
+	return nil
+}
+
+// member is a member of an object that may come once.
+type member struct {
+	key  string
+	read func(*decoder) *query.Error
+}
+
+// The members that have a meaning.
+var (
+	requestMembers = []member{
+		{"id", (*decoder).id},
+		{"parameters", (*decoder).requestParameters},
+		{"inputs", func(d *decoder) *query.Error { return d.array(`"inputs"`, (*decoder).readInput) }},
+		{"outputs", func(d *decoder) *query.Error { return d.array(`"outputs"`, (*decoder).readOutput) }},
+	}
+	requestParameters = []member{
+		{"timeout", (*decoder).timeout},
+		{"priority", (*decoder).priority},
+		{"binary_data_output", (*decoder).binaryOutput},
+	}
+	inputMembers = []member{
+		{"name", (*decoder).inputName},
+		{"shape", func(d *decoder) *query.Error { return d.array(`"shape"`, (*decoder).dimension) }},
+		{"datatype", (*decoder).dataType},
+		{"parameters", (*decoder).inputParameters},
+		{"data", (*decoder).data},
+	}
+	inputParameters = []member{{"binary_data_size", (*decoder).binarySize}}
+	outputMembers   = []member{
+		{"name", (*decoder).outputName},
+		{"parameters", (*decoder).outputParameters},
+	}
+	outputParameters = []member{{"binary_data", (*decoder).binaryData}}
+)
+
+// inputRequired and outputRequired are how many of the first members of an input
+// or output there must be.
+const (
+	inputRequired  = 3
+	outputRequired = 1
+)
+
+// object reads an object. Members that are not known are left to other. It
+// fails with what, the name of the object, if one of the first required members
+// is missing.
+func (d *decoder) object(what string, members []member, required int, other func(d *decoder, key []byte) *query.Error) *query.Error {
+	if !d.take('{') {
+		return query.Invalid("%s must be an object (byte %d)", what, d.i)
+	}
+	d.depth++
+	seen := 0
+	for first := true; ; first = false {
+		more, err := d.more(first, '}')
+		if err != nil {
+			return err
+		}
+		if !more {
+			break
+		}
+		key, err := d.key()
+		if err != nil {
+			return err
+		}
+		if err := d.member(key, members, &seen, other); err != nil {
+			return err
+		}
+	}
+	d.depth--
+	for i := range required {
+		if seen&(1<<i) == 0 {
+			return query.Invalid("%s has no %q (byte %d)", what, members[i].key, d.i)
+		}
+	}
+	return nil
+}
+
+// member reads one member of an object. seen has a bit for each that came.
+func (d *decoder) member(key []byte, members []member, seen *int, other func(d *decoder, key []byte) *query.Error) *query.Error {
+	for i := range members {
+		if members[i].key != string(key) {
+			continue
+		}
+		if *seen&(1<<i) != 0 {
+			return query.Invalid("%q is given twice (byte %d)", key, d.i)
+		}
+		*seen |= 1 << i
+		return members[i].read(d)
+	}
+	return other(d, key)
+}
+
+// array calls element for each element of an array.
+func (d *decoder) array(what string, element func(*decoder) *query.Error) *query.Error {
+	if !d.take('[') {
+		return query.Invalid("%s must be an array (byte %d)", what, d.i)
+	}
+	d.depth++
+	for first := true; ; first = false {
+		more, err := d.more(first, ']')
+		if err != nil {
+			return err
+		}
+		if !more {
+			d.depth--
+			return nil
+		}
+		if err := element(d); err != nil {
+			return err
+		}
+	}
+}
+
+// ignore skips a member without a meaning.
+func (d *decoder) ignore([]byte) *query.Error { return d.skip(d.depth + 1) }
+
+func (d *decoder) request() *query.Error {
+	if err := d.object("the request", requestMembers, 0, (*decoder).ignore); err != nil {
+		return err
+	}
+	if err := d.end(); err != nil {
+		return err
+	}
+	for _, i := range d.unsaid {
+		d.c.Outputs[i].Binary = d.binary
+	}
+	d.c.AskAll(d.binary)
+	return nil
+}
+
+func (d *decoder) id() *query.Error {
+	v, err := d.str(nil)
+	if err != nil {
+		return err
+	}
+	return d.c.SetID(v)
+}
+
+// parameters reads an object of parameters and counts them.
+func (d *decoder) parameters(known []member, other func(d *decoder, key []byte) *query.Error) *query.Error {
+	d.left = query.MaxParameters
+	return d.object(`"parameters"`, known, 0, other)
+}
+
+// parameter counts a parameter that overlapd does not know, and skips it.
+func (d *decoder) parameter(key []byte) *query.Error {
+	if d.left--; d.left < 0 {
+		return query.Invalid("more than %d parameters", query.MaxParameters)
+	}
+	return d.ignore(key)
+}
+
+func (d *decoder) requestParameters() *query.Error {
+	return d.parameters(requestParameters, func(d *decoder, key []byte) *query.Error {
+		if err := query.CheckParameter(key); err != nil {
+			return err
+		}
+		return d.parameter(key)
+	})
+}
+
+// tensorParameter skips a parameter of a tensor, unless it asks for what
+// overlapd does not offer.
+func (d *decoder) tensorParameter(key []byte) *query.Error {
+	if err := query.CheckTensorParameter(key); err != nil {
+		return err
+	}
+	return d.parameter(key)
+}
+
+func (d *decoder) inputParameters() *query.Error {
+	return d.parameters(inputParameters, (*decoder).tensorParameter)
+}
+
+func (d *decoder) outputParameters() *query.Error {
+	return d.parameters(outputParameters, (*decoder).tensorParameter)
+}
+
+func (d *decoder) timeout() *query.Error {
+	usec, err := d.integer(`the parameter "timeout" (microseconds)`)
+	if err != nil {
+		return err
+	}
+	if usec < 0 || usec > query.MaxTimeoutUsec {
+		return query.Invalid(`the parameter "timeout" must be in [0, %d] microseconds, not %d`, query.MaxTimeoutUsec, usec)
+	}
+	d.c.Timeout = time.Duration(usec) * time.Microsecond
+	return nil
+}
+
+func (d *decoder) priority() *query.Error {
+	p, err := d.integer(`the parameter "priority"`)
+	if err != nil {
+		return err
+	}
+	if p < 0 || p > query.MaxPriority {
+		return query.Invalid(`the parameter "priority" must be in [0, %d], not %d`, query.MaxPriority, p)
+	}
+	d.c.Priority = int(p)
+	return nil
+}
+
+func (d *decoder) binaryOutput() (err *query.Error) {
+	d.binary, err = d.boolean(`the parameter "binary_data_output"`)
+	return err
+}
+
+// readInput reads one element of "inputs".
+func (d *decoder) readInput() *query.Error {
+	d.input = input{size: -1}
+	in := &d.input
+	if err := d.object("an input", inputMembers, inputRequired, (*decoder).ignore); err != nil {
+		return err
+	}
+	if err := d.c.Give(in.port, &in.Input); err != nil {
+		return err
+	}
+	name := d.c.Inputs[in.port].Name
+	switch {
+	case in.size >= 0 && in.Text != nil:
+		return query.Invalid("input %q has both data and binary_data_size", name)
+	case in.size < 0 && in.Text == nil:
+		return query.Invalid("input %q has neither data nor binary_data_size", name)
+	case in.Text != nil && jsonless(in.Type):
+		return query.Invalid("input %q is %s, which has no JSON form: send binary data", name, in.Type.Protocol())
+	}
+	if in.Text == nil {
+		d.sizes = append(d.sizes, tensorSize{in.port, in.size})
+	}
+	return nil
+}
+
+// portName reads the name of an input or output of the model.
+func (d *decoder) portName(what string, ports []query.Port) (int, *query.Error) {
+	name, err := d.str(nil)
+	if err != nil {
+		return 0, err
+	}
+	n := query.Find(ports, name)
+	if n < 0 {
+		return 0, query.Invalid("the model has no %s %q", what, query.Cut(name))
+	}
+	return n, nil
+}
+
+func (d *decoder) inputName() (err *query.Error) {
+	d.input.port, err = d.portName("input", d.c.Signature.Inputs)
+	return err
+}
+
+func (d *decoder) dimension() *query.Error {
+	if len(d.input.Shape) == query.MaxRank {
+		return query.Invalid("a shape has more than %d dimensions", query.MaxRank)
+	}
+	v, err := d.integer("a dimension")
+	if err != nil {
+		return err
+	}
+	return d.input.AddDimension(v)
+}
+
+func (d *decoder) dataType() *query.Error {
+	name, err := d.str(nil)
+	if err != nil {
+		return err
+	}
+	t, ok := models.ProtocolType(string(query.Cut(name)))
+	if !ok {
+		return query.Invalid("unknown datatype %q", query.Cut(name))
+	}
+	d.input.Type = t
+	return nil
+}
+
+func (d *decoder) data() (err *query.Error) {
+	d.input.Text, err = d.extent(d.depth)
+	d.input.TextAt = d.i - len(d.input.Text)
+	return err
+}
+
+func (d *decoder) binarySize() *query.Error {
+	size, err := d.integer(`the parameter "binary_data_size"`)
+	if err == nil && size < 0 {
+		return query.Invalid(`the parameter "binary_data_size" must not be negative`)
+	}
+	d.input.size = size
+	return err
+}
+
+// readOutput reads one element of "outputs".
+func (d *decoder) readOutput() *query.Error {
+	if have := len(d.c.Signature.Outputs); len(d.c.Outputs) == have {
+		return query.Invalid("more outputs are asked for than the model's %d", have)
+	}
+	d.output = output{}
+	if err := d.object("an output", outputMembers, outputRequired, (*decoder).ignore); err != nil {
+		return err
+	}
+	if !d.output.said {
+		d.unsaid = append(d.unsaid, len(d.c.Outputs))
+	}
+	return d.c.Ask(d.output.Output)
+}
+
+func (d *decoder) outputName() (err *query.Error) {
+	d.output.Port, err = d.portName("output", d.c.Signature.Outputs)
+	return err
+}
+
+func (d *decoder) binaryData() (err *query.Error) {
+	d.output.said = true
+	d.output.Binary, err = d.boolean(`the parameter "binary_data"`)
+	return err
+}
+
+// jsonless reports whether the protocol carries a type only as binary data.
+func jsonless(t models.DataType) bool { return t == models.Float16 || t == models.BFloat16 }

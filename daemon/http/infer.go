@@ -1,0 +1,136 @@
+package http
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/overlapd/overlapd/daemon/observe/tracing"
+	"github.com/overlapd/overlapd/daemon/query"
+)
+
+const (
+	contentJSON   = "application/json"
+	contentBinary = "application/octet-stream"
+
+	// headerLength names the length of the JSON before the binary data.
+	headerLength = "Inference-Header-Content-Length"
+
+	headerTraceparent = "traceparent"
+	headerTracestate  = "tracestate"
+
+	// Routes of inference, as spans name them.
+	routePlain     = "/v2/models/{model}/infer"
+	routeVersioned = "/v2/models/{model}/versions/{version}/infer"
+)
+
+// exchange is an inference request and its answer. It is used again.
+type exchange struct {
+	endpoint *Endpoint
+	ctx      *fasthttp.RequestCtx
+	read     bool // the body has been dealt with
+	decoder
+}
+
+// infer answers an inference request.
+func (e *Endpoint) infer(ctx *fasthttp.RequestCtx, s *query.Service) {
+	trace := e.beginTrace(ctx, s)
+	x := e.exchanges.Get().(*exchange)
+	x.ctx, x.read = ctx, false
+	var left <-chan struct{}
+	if c, ok := ctx.Conn().(*conn); ok {
+		left = c.left
+	}
+	failed := e.queries.Serve(s, x, trace, left)
+	if failed != nil {
+		if !x.read {
+			e.leaveBody(ctx)
+		}
+		writeError(ctx, failed)
+	}
+	x.forget()
+	x.ctx = nil
+	e.exchanges.Put(x)
+	e.queries.EndTrace(trace, failed, "")
+}
+
+// Decode implements query.Codec. The body is given back before the query waits.
+func (x *exchange) Decode(c *query.Call) *query.Error {
+	x.read = true
+	b, err := x.endpoint.readBody(x.ctx)
+	if err != nil {
+		return err
+	}
+	defer b.Release()
+	c.Arrival = time.Now()
+	head, err := headBytes(x.ctx, len(b.Bytes))
+	if err != nil {
+		return err
+	}
+	if err := x.decode(c, b.Bytes, head); err != nil {
+		return err
+	}
+	return c.Admit(writeInput)
+}
+
+// headBytes returns how much of the body is JSON.
+func headBytes(ctx *fasthttp.RequestCtx, bodyBytes int) (int, *query.Error) {
+	v := ctx.Request.Header.Peek(headerLength)
+	if v == nil {
+		return bodyBytes, nil
+	}
+	if len(ctx.Request.Header.PeekAll(headerLength)) > 1 {
+		return 0, query.Invalid(headerLength + " is given twice")
+	}
+	n, err := strconv.ParseUint(string(v), 10, 63)
+	switch {
+	case err != nil:
+		return 0, query.Invalid(headerLength + " must be a number of bytes")
+	case n == 0:
+		return 0, query.Invalid("raw binary requests are not supported: describe the inputs in JSON")
+	case n > uint64(bodyBytes):
+		return 0, query.Invalid(headerLength+" is %d, the body has %d bytes", n, bodyBytes)
+	}
+	return int(n), nil
+}
+
+// beginTrace returns where to record a request, or nil if it is not traced.
+func (e *Endpoint) beginTrace(ctx *fasthttp.RequestCtx, s *query.Service) *tracing.Query {
+	if e.queries.Tracer == nil {
+		return nil
+	}
+	h := &ctx.Request.Header
+	q := e.queries.Tracer.Begin(tracing.Parent{
+		Traceparent: texts(h.PeekAll(headerTraceparent)), Tracestate: texts(h.PeekAll(headerTracestate)),
+	})
+	if q == nil {
+		return nil
+	}
+	q.Began, q.Service = ctx.Time(), s.Name
+	q.Request = tracing.Request{
+		Protocol: tracing.HTTP, Method: string(h.Method()), Path: string(ctx.URI().PathOriginal()), Scheme: "http",
+		Version: strings.TrimPrefix(string(h.Protocol()), "HTTP/"), UserAgent: string(h.UserAgent()),
+	}
+	if ctx.IsTLS() {
+		q.Request.Scheme = "https"
+	}
+	q.Request.Route = routePlain
+	if strings.Contains(q.Request.Path, string(versionsPrefix)) {
+		q.Request.Route = routeVersioned
+	}
+	q.Request.SetPeers(ctx.RemoteAddr(), string(h.Host()))
+	return q
+}
+
+func texts(values [][]byte) []string {
+	if len(values) == 0 {
+		return nil
+	}
+	list := make([]string, len(values))
+	for i, v := range values {
+		list[i] = string(v)
+	}
+	return list
+}

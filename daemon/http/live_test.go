@@ -1,0 +1,283 @@
+package http
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	page "github.com/overlapd/overlapd/daemon/observe/dashboard"
+	"github.com/overlapd/overlapd/daemon/observe/timeline"
+	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/query/fakebackend"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+)
+
+// play puts so many rounds into the timeline of the fake.
+func (s *server) play(rounds int) {
+	list := []models.Service{{Operators: 2}}
+	for range rounds {
+		r := overlap.Round{Number: s.timeline.Read(timeline.Latest, 1, nil).Next + 1}
+		r.Predicted.Latency = time.Millisecond
+		s.timeline.Begin(&r, &overlap.Explanation{}, list)
+		s.timeline.Finish(time.Second, &models.Outcome{Round: r.Number, Took: 2 * time.Millisecond})
+	}
+}
+
+// pageOf decodes a timeline.
+func pageOf(t *testing.T, a answered) (p timeline.Page) {
+	t.Helper()
+	if err := json.Unmarshal(a.body, &p); err != nil || a.status != http.StatusOK {
+		t.Fatalf("status %d, %v: %s", a.status, err, a.body)
+	}
+	return p
+}
+
+func TestTimelineRoute(t *testing.T) {
+	s := serve(t, testLimits())
+	if p := pageOf(t, s.get("/overlapd/timeline")); p.Rounds == nil || p.Services[0].Name != "simple" || p.Next != 0 {
+		t.Errorf("of a daemon that has just started: %+v", p)
+	}
+	s.play(5)
+	if p := pageOf(t, s.get("/overlapd/timeline")); len(p.Rounds) != 5 || p.Next != 5 {
+		t.Errorf("the latest: %+v", p)
+	}
+	if p := pageOf(t, s.get("/overlapd/timeline?since=3")); len(p.Rounds) != 2 || p.Rounds[0].Number != 4 {
+		t.Errorf("since 3: %+v", p)
+	}
+	for _, since := range []string{"", "-1", "x", "9223372036854775808"} {
+		a := s.get("/overlapd/timeline?since=" + since)
+		if message, reason := a.failure(t); a.status != 400 || reason != query.ReasonInvalid || !strings.Contains(message, "number of a round") {
+			t.Errorf("since=%s: %d %s", since, a.status, a.body)
+		}
+	}
+	for _, instance := range []string{"", "-1", "1", "x"} {
+		for _, path := range []string{"timeline", "events"} {
+			a := s.get("/overlapd/" + path + "?instance=" + instance)
+			if message, _ := a.failure(t); a.status != 400 || !strings.Contains(message, "instance must be a number from 0 to 0") {
+				t.Errorf("%s, instance=%s: %d %s", path, instance, a.status, a.body)
+			}
+		}
+	}
+	if p := pageOf(t, s.get("/overlapd/timeline?instance=0&since=4")); len(p.Rounds) != 1 {
+		t.Errorf("of the first instance: %+v", p)
+	}
+	s.live()
+}
+
+// watchEvents opens the events and returns what reads its frames.
+func (s *server) watchEvents() (next func() (frame, bool), leave func()) {
+	s.t.Helper()
+	c := s.dial()
+	if _, err := c.Write(rawRequest("GET", "/overlapd/events", nil, nil)); err != nil {
+		s.t.Fatal(err)
+	}
+	r, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil || r.StatusCode != http.StatusOK || r.Header.Get("Content-Type") != "text/event-stream" {
+		s.t.Fatalf("%v, %+v", err, r)
+	}
+	lines := bufio.NewReader(r.Body)
+	return func() (f frame, ok bool) {
+		s.t.Helper()
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				return f, false
+			}
+			if data, ok := strings.CutPrefix(line, "data: "); ok {
+				if err := json.Unmarshal([]byte(data), &f); err != nil {
+					s.t.Fatalf("%v: %s", err, data)
+				}
+				return f, true
+			}
+		}
+	}, func() { c.Close() }
+}
+
+// The first frame has what is remembered, the next what came since.
+func TestEvents(t *testing.T) {
+	s := serve(t, testLimits())
+	s.play(10)
+	next, leave := s.watchEvents()
+	f, ok := next()
+	if !ok || len(f.Timeline.Rounds) != 10 || len(f.Recent) != 1 || !strings.Contains(string(f.Overview), `"policy":"edf"`) {
+		t.Fatalf("%t: %+v", ok, f)
+	}
+	s.play(2)
+	if f, ok = next(); !ok || len(f.Timeline.Rounds) != 2 || f.Timeline.Rounds[0].Number != 11 {
+		t.Errorf("%t: %+v", ok, f.Timeline)
+	}
+	s.play(frameRounds + 6)
+	if f, ok = next(); !ok || len(f.Timeline.Rounds) != frameRounds || f.Timeline.Missed != 6 {
+		t.Errorf("%t: %d rounds, %d missed", ok, len(f.Timeline.Rounds), f.Timeline.Missed)
+	}
+	s.Dead.Store(true) // the loop does not answer
+	s.play(1)
+	for ok && string(f.Overview) != "null" {
+		f, ok = next()
+	}
+	if !ok {
+		t.Error("the events end because the loop does not answer")
+	}
+	s.Dead.Store(false)
+	leave()
+	fakebackend.Eventually(t, "the watcher to be counted off", func() bool { return s.endpoint.watchers.count.Load() == 0 })
+	s.live()
+}
+
+// A frame comes while nothing happens, too: it shows that the daemon lives.
+func TestEventsOfAnIdleDaemon(t *testing.T) {
+	s := serve(t, testLimits())
+	next, _ := s.watchEvents()
+	for range 2 {
+		if f, ok := next(); !ok || len(f.Timeline.Rounds) != 0 {
+			t.Errorf("%t: %+v", ok, f.Timeline)
+		}
+	}
+}
+
+// Watchers are bounded; those who are there stay, and whoever comes later may
+// watch once one has left.
+func TestWatchersAreBounded(t *testing.T) {
+	s := serve(t, testLimits())
+	var leave []func()
+	var first func() (frame, bool)
+	for i := range maxWatchers {
+		next, l := s.watchEvents()
+		leave = append(leave, l)
+		if i == 0 {
+			first = next
+		}
+	}
+	a := s.get("/overlapd/events")
+	if _, reason := a.failure(t); a.status != http.StatusServiceUnavailable || reason != query.ReasonWatchers || a.header.Get("Retry-After") == "" {
+		t.Errorf("one too many: %d %s", a.status, a.body)
+	}
+	if _, ok := first(); !ok {
+		t.Error("one that was there is dropped")
+	}
+	leave[1]()
+	fakebackend.Eventually(t, "one to leave", func() bool { return s.endpoint.watchers.count.Load() < maxWatchers })
+	next, _ := s.watchEvents()
+	if _, ok := next(); !ok {
+		t.Error("none may come though one has left")
+	}
+	leave[2]()
+	fakebackend.Eventually(t, "one to leave", func() bool { return s.endpoint.watchers.count.Load() < maxWatchers })
+	r, err := http.Head("http://" + s.addr.String() + "/overlapd/events")
+	if err != nil || r.StatusCode != http.StatusOK || s.endpoint.watchers.count.Load() != maxWatchers-1 {
+		t.Errorf("HEAD: %v, %+v, and %d watch", err, r, s.endpoint.watchers.count.Load())
+	}
+}
+
+// A client that reads nothing is dropped once its socket is full.
+func TestSlowWatcherIsDropped(t *testing.T) {
+	s := serve(t, testLimits())
+	e := &events{endpoint: s.endpoint, ring: s.timeline, stopped: make(chan struct{}), since: timeline.Latest}
+	s.endpoint.watchers.count.Add(1)
+	client, nc := net.Pipe()
+	defer client.Close()
+	defer nc.Close()
+	e.conn = &conn{Conn: nc}
+	if err := e.next(); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.SetWriteDeadline(time.Now().Add(-time.Second)); err != nil { // five seconds have passed
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(nc, io.LimitReader(e, 1<<20)); err == nil {
+		t.Error("writing to a client that does not read goes on")
+	}
+	e.Close()
+}
+
+// Shutting down ends the events at once.
+func TestShutdownEndsEvents(t *testing.T) {
+	s := serve(t, testLimits())
+	next, _ := s.watchEvents()
+	if _, ok := next(); !ok {
+		t.Fatal("no frame")
+	}
+	over := make(chan bool)
+	go func() {
+		ok := true
+		for ok {
+			_, ok = next()
+		}
+		close(over)
+	}()
+	if err := s.endpoint.server.Shutdown(); err != nil {
+		t.Error(err)
+	}
+	<-over
+}
+
+func TestDashboardRoute(t *testing.T) {
+	s := serve(t, testLimits())
+	a := s.get("/")
+	if a.status != http.StatusOK || string(a.body) != string(page.Page()) || a.header.Get("Content-Type") != "text/html; charset=utf-8" {
+		t.Errorf("%d, %v", a.status, a.header)
+	}
+	if a.header.Get("Content-Security-Policy") != page.Policy() || a.header.Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("%v", a.header)
+	}
+	foreign := s.exchange([]byte("GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n"))
+	if foreign.status != http.StatusForbidden {
+		t.Errorf("a foreign Host gets %d", foreign.status)
+	}
+	for _, path := range []string{"/overlapd/timeline", "/overlapd/events", "/"} {
+		if a := s.exchange(rawRequest("POST", path, nil, []byte("x"))); a.status != http.StatusMethodNotAllowed {
+			t.Errorf("POST %s: %d", path, a.status)
+		}
+		a := s.exchange([]byte("GET " + path + " HTTP/1.1\r\nHost: localhost\r\nOrigin: https://evil.example\r\n\r\n"))
+		if a.status != http.StatusForbidden {
+			t.Errorf("%s for a foreign Origin: %d", path, a.status)
+		}
+	}
+}
+
+func TestQueriesRoute(t *testing.T) {
+	s := serve(t, testLimits())
+	s.timeline.Ended(0, &timeline.Query{ID: 5, Result: "finished"})
+	page := func(path string) (p timeline.QueryPage) {
+		t.Helper()
+		a := s.get(path)
+		if err := json.Unmarshal(a.body, &p); err != nil || a.status != http.StatusOK {
+			t.Fatalf("%s: %d %s", path, a.status, a.body)
+		}
+		return p
+	}
+	if p := page("/overlapd/queries"); len(p.Queries) != 0 || p.Next != 1 {
+		t.Errorf("%+v", p)
+	}
+	if p := page("/overlapd/queries?since=0&instance=0"); len(p.Queries) != 1 || p.Queries[0].ID != 5 || p.Queries[0].Service != "simple" {
+		t.Errorf("%+v", p)
+	}
+	for _, bad := range []string{"since=", "since=-1", "instance=1", "instance=x"} {
+		if a := s.get("/overlapd/queries?" + bad); a.status != http.StatusBadRequest {
+			t.Errorf("%s: %d %s", bad, a.status, a.body)
+		}
+	}
+	s.live()
+}
+
+// BenchmarkFrame is what a frame of the dashboard costs.
+func BenchmarkFrame(b *testing.B) {
+	s := serve(b, testLimits())
+	e := &events{endpoint: s.endpoint, ring: s.timeline, since: timeline.Latest}
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		s.play(2 * frameRounds)
+		b.StartTimer()
+		if err := e.next(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(len(e.rest)), "bytes")
+}

@@ -1,0 +1,141 @@
+package http
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/models"
+)
+
+// Encode implements query.Codec: it writes the outputs that the request asked
+// for, in its order. The bytes are copied: nothing of the answer lies in shared
+// memory afterwards.
+func (x *exchange) Encode(c *query.Call) *query.Error {
+	e, ctx := x.endpoint, x.ctx
+	b, err := e.replyBody(c)
+	if err != nil {
+		return err
+	}
+	text, err := appendReplyHead(b.Bytes, c)
+	if err != nil {
+		b.Release()
+		return err
+	}
+	head := len(text)
+	for _, o := range c.Outputs {
+		if o.Binary {
+			text = append(text, c.Reply.Outputs[o.Port].Data...)
+		}
+	}
+	ctx.SetContentType(contentJSON)
+	if hasBinary(c.Outputs) {
+		ctx.SetContentType(contentBinary)
+		ctx.Response.Header.Set(headerLength, strconv.Itoa(head))
+	}
+	b.Bytes = text
+	b.Settle()
+	e.send(ctx, b)
+	return nil
+}
+
+func hasBinary(outputs []query.Output) bool {
+	for _, o := range outputs {
+		if o.Binary {
+			return true
+		}
+	}
+	return false
+}
+
+func appendReplyHead(b []byte, c *query.Call) ([]byte, *query.Error) {
+	b = append(b, '{')
+	if len(c.ID) > 0 {
+		b = append(appendString(append(b, `"id":`...), c.ID), ',')
+	}
+	b = appendString(append(b, `"model_name":`...), c.Service.Name)
+	b = append(b, `,"model_version":"`+query.ModelVersion+`","outputs":[`...)
+	for n, o := range c.Outputs {
+		if n > 0 {
+			b = append(b, ',')
+		}
+		t, p := &c.Reply.Outputs[o.Port], &c.Signature.Outputs[o.Port]
+		b = appendDims(appendPortHead(b, p), t.Shape)
+		if o.Binary {
+			b = append(b, `],"parameters":{"binary_data_size":`...)
+			b = append(strconv.AppendInt(b, int64(len(t.Data)), 10), `}}`...)
+			continue
+		}
+		var ok bool
+		if b, ok = appendElements(append(b, `],"data":[`...), p.Type, t.Data); !ok {
+			return nil, errNotJSON(p.Name)
+		}
+		b = append(b, `]}`...)
+	}
+	return append(b, `]}`...), nil
+}
+
+func errNotJSON(output string) *query.Error {
+	return &query.Error{Status: http.StatusBadRequest, Reason: query.ReasonNotJSON,
+		Message: "output " + strconv.Quote(output) + " holds a value that JSON cannot carry, such as NaN: ask for binary output"}
+}
+
+// errAnswerTooLarge is for an answer that there is never memory for: trying again
+// is of no use.
+func errAnswerTooLarge(bytes int64) *query.Error {
+	return &query.Error{Status: http.StatusRequestEntityTooLarge, Reason: query.ReasonTooLarge, Message: "the answer could take " +
+		strconv.FormatInt(bytes, 10) + " bytes, more than limits.memory_bytes: ask for binary output, for fewer outputs, or send less"}
+}
+
+// Bytes of JSON around the outputs, around the shape and the data of one, and of
+// a dimension with its comma, at most.
+const (
+	replyHeadBytes  = 128
+	outputHeadBytes = 128
+	dimBytes        = 21
+)
+
+// replyBody returns an empty body with room for the outputs that a call is
+// answered with and the JSON around them.
+func (e *Endpoint) replyBody(c *query.Call) (*query.Body, *query.Error) {
+	room := int64(len(c.Service.Name)+6*len(c.ID)) + replyHeadBytes
+	for _, o := range c.Outputs {
+		t, p := &c.Reply.Outputs[o.Port], &c.Signature.Outputs[o.Port]
+		room += int64(6*len(p.Name)+dimBytes*len(t.Shape)) + outputHeadBytes
+		if o.Binary {
+			room += int64(len(t.Data))
+		} else {
+			room += textBytes(p.Type, int64(len(t.Data)))
+		}
+	}
+	if room > e.queries.Memory.Limit() {
+		return nil, errAnswerTooLarge(room)
+	}
+	b, ok := e.queries.Memory.Room(room)
+	if !ok {
+		return nil, query.ErrBodyMemory
+	}
+	return b, nil
+}
+
+// textBytes returns how long the elements of a tensor can get as JSON, given
+// how many bytes they have.
+func textBytes(t models.DataType, bytes int64) int64 {
+	if t == models.String {
+		// Six for a control character; the four of a length make quotes and a
+		// comma.
+		return 6 * bytes
+	}
+	longest := int64(0) // with its comma
+	switch t.Bytes() {
+	case 1:
+		longest = 6 // false
+	case 2:
+		longest = 7
+	case 4:
+		longest = 16 // -1.1754944e-38 and the like
+	default:
+		longest = 26
+	}
+	return bytes / int64(t.Bytes()) * longest
+}

@@ -1,0 +1,375 @@
+package http
+
+import (
+	"bytes"
+	"github.com/overlapd/overlapd/daemon/query"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+const (
+	// maxDepth is how deep arrays and objects of a request may nest.
+	maxDepth = 100
+
+	// maxWord is how long a name may be that has escapes, and so is copied.
+	maxWord = 64 << 10
+
+	// maxNumber is how long a number may be. The shortest that tells all digits
+	// of a double has some 1,100.
+	maxNumber = 4 << 10
+)
+
+// scanner reads JSON, as strict as RFC 8259, from a body in memory. Its
+// methods are called when the next byte that is not space starts what they
+// read.
+type scanner struct {
+	b []byte
+	i int
+}
+
+func (s *scanner) fail(what string) *query.Error {
+	return query.Invalid("JSON, byte %d: %s", s.i, what)
+}
+
+// peek skips space and returns the next byte, 0 at the end.
+func (s *scanner) peek() byte {
+	for s.i < len(s.b) {
+		switch c := s.b[s.i]; c {
+		case ' ', '\t', '\n', '\r':
+			s.i++
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// take reads c if it comes next.
+func (s *scanner) take(c byte) bool {
+	if s.peek() != c || s.i >= len(s.b) {
+		return false
+	}
+	s.i++
+	return true
+}
+
+func (s *scanner) want(c byte) *query.Error {
+	if !s.take(c) {
+		return s.fail("expected " + strconv.QuoteRune(rune(c)))
+	}
+	return nil
+}
+
+// end reports an error if anything but space is left.
+func (s *scanner) end() *query.Error {
+	if s.peek(); s.i < len(s.b) {
+		return s.fail("the request goes on after its end")
+	}
+	return nil
+}
+
+// more is called before each element of an array or object. At the end it reports
+// false, having read the closing byte.
+func (s *scanner) more(first bool, closing byte) (bool, *query.Error) {
+	if s.take(closing) {
+		return false, nil
+	}
+	if first {
+		return true, nil
+	}
+	if err := s.want(','); err != nil {
+		return false, err
+	}
+	if s.peek() == closing {
+		return false, s.fail("there is nothing after the comma")
+	}
+	return true, nil
+}
+
+// key reads the name of a member and the colon.
+func (s *scanner) key() ([]byte, *query.Error) {
+	k, err := s.str(nil)
+	if err != nil {
+		return nil, err
+	}
+	return k, s.want(':')
+}
+
+// str reads a string. The result lies in the body if it has no escapes, else
+// behind what scratch holds. One with escapes may have maxWord bytes, or as many
+// as scratch has room for.
+func (s *scanner) str(scratch []byte) ([]byte, *query.Error) {
+	text, escapes, err := s.pass()
+	if !escapes || err != nil {
+		return text, err
+	}
+	if len(text) > max(maxWord, cap(scratch)) {
+		return nil, s.fail("a name with escapes of more than " + strconv.Itoa(maxWord) + " bytes")
+	}
+	v := scratch
+	for in := (scanner{b: text}); in.i < len(text); {
+		c := text[in.i]
+		in.i++
+		if c != '\\' {
+			v = append(v, c)
+			continue
+		}
+		r, _ := in.escape() // pass has read it
+		v = utf8.AppendRune(v, r)
+	}
+	return v[len(scratch):], nil
+}
+
+// pass reads a string as it is written, and reports whether it has escapes.
+func (s *scanner) pass() (text []byte, escapes bool, err *query.Error) {
+	if s.want('"') != nil {
+		return nil, false, s.fail("expected a string")
+	}
+	for start := s.i; s.i < len(s.b); {
+		c := s.b[s.i]
+		s.i++
+		switch {
+		case c == '"':
+			text = s.b[start : s.i-1]
+			if !utf8.Valid(text) { // escapes are ASCII: they neither end nor begin a character
+				return nil, false, s.fail("a string is not UTF-8")
+			}
+			return text, escapes, nil
+		case c < ' ':
+			return nil, false, s.fail("a control character in a string")
+		case c == '\\':
+			escapes = true
+			if _, err := s.escape(); err != nil {
+				return nil, false, err
+			}
+		}
+	}
+	return nil, false, s.fail("a string does not end")
+}
+
+// escape reads what follows a backslash.
+func (s *scanner) escape() (rune, *query.Error) {
+	if s.i >= len(s.b) {
+		return 0, s.fail("a string does not end")
+	}
+	c := s.b[s.i]
+	s.i++
+	if at := bytes.IndexByte([]byte(`"\/bfnrt`), c); at >= 0 {
+		return rune("\"\\/\b\f\n\r\t"[at]), nil
+	}
+	if c != 'u' {
+		return 0, s.fail("an unknown escape in a string")
+	}
+	r, err := s.hex4()
+	if err != nil || !utf16.IsSurrogate(r) {
+		return r, err
+	}
+	if bytes.HasPrefix(s.b[s.i:], []byte(`\u`)) {
+		s.i += 2
+		low, err := s.hex4()
+		if err != nil {
+			return 0, err
+		}
+		if r = utf16.DecodeRune(r, low); r != utf8.RuneError {
+			return r, nil
+		}
+	}
+	return 0, s.fail("half of a surrogate pair in a string")
+}
+
+func (s *scanner) hex4() (rune, *query.Error) {
+	if len(s.b)-s.i < 4 {
+		return 0, s.fail("a string does not end")
+	}
+	var r rune
+	for _, c := range s.b[s.i : s.i+4] {
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c|0x20 >= 'a' && c|0x20 <= 'f':
+			c = c | 0x20 - 'a' + 10
+		default:
+			return 0, s.fail("an unknown escape in a string")
+		}
+		r = r<<4 | rune(c)
+	}
+	s.i += 4
+	return r, nil
+}
+
+// number reads a number and reports whether it has neither fraction nor
+// exponent.
+func (s *scanner) number() (token []byte, integer bool, err *query.Error) {
+	s.peek()
+	start := s.i
+	if s.i < len(s.b) && s.b[s.i] == '-' {
+		s.i++
+	}
+	switch {
+	case s.i < len(s.b) && s.b[s.i] == '0':
+		s.i++
+	case s.digits() == 0:
+		return nil, false, s.fail("expected a number")
+	}
+	integer = true
+	if s.i < len(s.b) && s.b[s.i] == '.' {
+		integer = false
+		s.i++
+		if s.digits() == 0 {
+			return nil, false, s.fail("a number ends in a point")
+		}
+	}
+	if s.i < len(s.b) && s.b[s.i]|0x20 == 'e' {
+		integer = false
+		s.i++
+		if s.i < len(s.b) && (s.b[s.i] == '+' || s.b[s.i] == '-') {
+			s.i++
+		}
+		if s.digits() == 0 {
+			return nil, false, s.fail("a number has an empty exponent")
+		}
+	}
+	if s.i-start > maxNumber {
+		return nil, false, s.fail("a number of more than " + strconv.Itoa(maxNumber) + " bytes")
+	}
+	return s.b[start:s.i], integer, nil
+}
+
+func (s *scanner) digits() int {
+	start := s.i
+	for s.i < len(s.b) && s.b[s.i]-'0' <= 9 {
+		s.i++
+	}
+	return s.i - start
+}
+
+// integer reads a number that must be a whole one in the range of int64.
+func (s *scanner) integer(what string) (int64, *query.Error) {
+	token, whole, err := s.number()
+	if err != nil {
+		return 0, query.Invalid("%s must be an integer (byte %d)", what, s.i)
+	}
+	v, failed := strconv.ParseInt(string(token), 10, 64)
+	if !whole || failed != nil {
+		return 0, query.Invalid("%s must be an integer of 64 bits, not %s", what, query.Cut(token))
+	}
+	return v, nil
+}
+
+// boolean reads true or false.
+func (s *scanner) boolean(what string) (bool, *query.Error) {
+	s.peek()
+	switch {
+	case s.literal("true"):
+		return true, nil
+	case s.literal("false"):
+		return false, nil
+	}
+	return false, query.Invalid("%s must be true or false (byte %d)", what, s.i)
+}
+
+func (s *scanner) literal(word string) bool {
+	if !bytes.HasPrefix(s.b[s.i:], []byte(word)) {
+		return false
+	}
+	s.i += len(word)
+	return true
+}
+
+// skip reads any value and throws it away.
+func (s *scanner) skip(depth int) *query.Error {
+	if depth > maxDepth {
+		return s.fail("nested deeper than " + strconv.Itoa(maxDepth))
+	}
+	switch c := s.peek(); c {
+	case '{':
+		return s.skipObject(depth)
+	case '[':
+		return s.skipArray(depth)
+	case '"':
+		_, _, err := s.pass()
+		return err
+	default:
+		if s.literal("true") || s.literal("false") || s.literal("null") {
+			return nil
+		}
+		_, _, err := s.number()
+		return err
+	}
+}
+
+func (s *scanner) skipObject(depth int) *query.Error {
+	s.i++
+	for first := true; ; first = false {
+		more, err := s.more(first, '}')
+		if !more || err != nil {
+			return err
+		}
+		if _, _, err := s.pass(); err != nil {
+			return err
+		}
+		if err := s.want(':'); err != nil {
+			return err
+		}
+		if err := s.skip(depth + 1); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *scanner) skipArray(depth int) *query.Error {
+	s.i++
+	for first := true; ; first = false {
+		more, err := s.more(first, ']')
+		if !more || err != nil {
+			return err
+		}
+		if err := s.skip(depth + 1); err != nil {
+			return err
+		}
+	}
+}
+
+// extent finds the end of an array without looking at what is in it, beyond
+// what that takes: strings and brackets. What is in it is read later.
+func (s *scanner) extent(depth int) ([]byte, *query.Error) {
+	if s.peek() != '[' {
+		return nil, s.fail(`"data" must be an array`)
+	}
+	start, top := s.i, depth
+	for s.i < len(s.b) {
+		switch s.b[s.i] {
+		case '[', '{':
+			if depth++; depth > maxDepth {
+				return nil, s.fail("nested deeper than " + strconv.Itoa(maxDepth))
+			}
+		case ']', '}':
+			if depth--; depth == top {
+				s.i++
+				return s.b[start:s.i], nil
+			}
+		case '"':
+			if err := s.skipString(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		s.i++
+	}
+	return nil, s.fail("an array does not end")
+}
+
+// skipString finds the end of a string.
+func (s *scanner) skipString() *query.Error {
+	for s.i++; s.i < len(s.b); s.i++ {
+		switch s.b[s.i] {
+		case '"':
+			s.i++
+			return nil
+		case '\\':
+			s.i++
+		}
+	}
+	return s.fail("a string does not end")
+}

@@ -1,0 +1,259 @@
+package http
+
+import (
+	"encoding/binary"
+	"math"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/models"
+)
+
+// writeInput puts the elements of an input into dst and returns how many bytes
+// they took.
+func writeInput(dst []byte, in *query.Input) (int, *query.Error) {
+	if in.Text == nil {
+		return copy(dst, in.Data), nil
+	}
+	r := tensorReader{scanner: scanner{b: in.Text}, typ: in.Type, dst: dst}
+	if err := r.read(in); err != nil {
+		return 0, query.Invalid("input %q, data from byte %d: %s", in.Name, in.TextAt, err.Message)
+	}
+	return r.at, nil
+}
+
+// tensorReader reads a JSON array, flat or nested as the shape says, as the
+// elements of a tensor.
+type tensorReader struct {
+	scanner
+	typ models.DataType
+	dst []byte
+	at  int // bytes of dst that are written
+}
+
+func (r *tensorReader) read(in *query.Input) *query.Error {
+	flat := [1]int64{in.Elements}
+	dims := flat[:]
+	if ahead := r.scanner; ahead.take('[') && ahead.peek() == '[' && len(in.Shape) > 0 {
+		dims = in.Shape
+	}
+	if err := r.array(dims); err != nil {
+		return err
+	}
+	return r.end()
+}
+
+// array reads an array of exactly dims[0] elements, or arrays of dims[1:]. The
+// shape bounds the recursion.
+func (r *tensorReader) array(dims []int64) *query.Error {
+	if err := r.want('['); err != nil {
+		return err
+	}
+	for n := int64(0); ; n++ {
+		more, err := r.more(n == 0, ']')
+		switch {
+		case err != nil:
+			return err
+		case more && n < dims[0]:
+		case !more && n == dims[0]:
+			return nil
+		default:
+			return r.fail("the shape wants " + strconv.FormatInt(dims[0], 10) + " elements here")
+		}
+		if len(dims) > 1 {
+			err = r.array(dims[1:])
+		} else {
+			err = r.element()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (r *tensorReader) element() *query.Error {
+	switch r.typ {
+	case models.String:
+		return r.text()
+	case models.Bool:
+		return r.truth()
+	}
+	token, whole, err := r.number()
+	if err != nil {
+		return err
+	}
+	switch r.typ {
+	case models.Float32, models.Float64:
+		return r.float(token)
+	}
+	if !whole {
+		return r.fail(string(query.Cut(token)) + " is not an integer")
+	}
+	return r.whole(token)
+}
+
+func (r *tensorReader) float(token []byte) *query.Error {
+	bits := 8 * r.typ.Bytes()
+	v, err := strconv.ParseFloat(string(token), bits)
+	if err != nil {
+		return r.outOfRange(token)
+	}
+	if bits == 32 {
+		binary.LittleEndian.PutUint32(r.dst[r.at:], math.Float32bits(float32(v)))
+	} else {
+		binary.LittleEndian.PutUint64(r.dst[r.at:], math.Float64bits(v))
+	}
+	r.at += bits / 8
+	return nil
+}
+
+func (r *tensorReader) whole(token []byte) *query.Error {
+	var v uint64
+	var err error
+	bits := 8 * r.typ.Bytes()
+	switch r.typ {
+	case models.Int8, models.Int16, models.Int32, models.Int64:
+		var signed int64
+		signed, err = strconv.ParseInt(string(token), 10, bits)
+		v = uint64(signed)
+	default:
+		if string(token) == "-0" {
+			token = token[1:]
+		}
+		v, err = strconv.ParseUint(string(token), 10, bits)
+	}
+	if err != nil {
+		return r.outOfRange(token)
+	}
+	r.put(v, bits/8)
+	return nil
+}
+
+func (r *tensorReader) put(v uint64, size int) {
+	dst := r.dst[r.at:]
+	switch size {
+	case 1:
+		dst[0] = byte(v)
+	case 2:
+		binary.LittleEndian.PutUint16(dst, uint16(v))
+	case 4:
+		binary.LittleEndian.PutUint32(dst, uint32(v))
+	default:
+		binary.LittleEndian.PutUint64(dst, v)
+	}
+	r.at += size
+}
+
+func (r *tensorReader) outOfRange(token []byte) *query.Error {
+	return r.fail(string(query.Cut(token)) + " is out of the range of " + r.typ.Protocol())
+}
+
+// truth reads a boolean: true, false, 1 or 0.
+func (r *tensorReader) truth() *query.Error {
+	r.peek()
+	switch {
+	case r.literal("true"):
+		r.put(1, 1)
+		return nil
+	case r.literal("false"):
+		r.put(0, 1)
+		return nil
+	}
+	token, _, err := r.number()
+	if err != nil || len(token) != 1 || token[0] > '1' {
+		return r.fail("expected true, false, 1 or 0")
+	}
+	r.put(uint64(token[0]-'0'), 1)
+	return nil
+}
+
+// text reads a string as four bytes of length and its bytes. An escape is
+// never shorter than what it stands for, so the room suffices.
+func (r *tensorReader) text() *query.Error {
+	head := r.dst[r.at : r.at+query.StringHead]
+	body := r.dst[r.at+query.StringHead:]
+	v, err := r.str(body[:0])
+	if err != nil {
+		return err
+	}
+	n := copy(body, v)
+	binary.LittleEndian.PutUint32(head, uint32(n))
+	r.at += query.StringHead + n
+	return nil
+}
+
+// appendElements appends the elements of a tensor, flat. It reports false if
+// JSON cannot carry one of them.
+func appendElements(b []byte, t models.DataType, data []byte) ([]byte, bool) {
+	if t == models.String {
+		return appendTexts(b, data)
+	}
+	size := t.Bytes()
+	for i := 0; i+size <= len(data); i += size {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		e := data[i : i+size]
+		switch t {
+		case models.Float32:
+			v := float64(math.Float32frombits(binary.LittleEndian.Uint32(e)))
+			if math.IsNaN(v) || math.IsInf(v, 0) {
+				return nil, false
+			}
+			b = strconv.AppendFloat(b, v, 'g', -1, 32)
+		case models.Float64:
+			v := math.Float64frombits(binary.LittleEndian.Uint64(e))
+			if math.IsNaN(v) || math.IsInf(v, 0) {
+				return nil, false
+			}
+			b = strconv.AppendFloat(b, v, 'g', -1, 64)
+		case models.Bool:
+			b = strconv.AppendBool(b, e[0] != 0)
+		case models.Int8, models.Int16, models.Int32, models.Int64:
+			b = strconv.AppendInt(b, signed(e), 10)
+		case models.Uint8, models.Uint16, models.Uint32, models.Uint64:
+			b = strconv.AppendUint(b, unsigned(e), 10)
+		default:
+			return nil, false
+		}
+	}
+	return b, true
+}
+
+func unsigned(e []byte) uint64 {
+	switch len(e) {
+	case 1:
+		return uint64(e[0])
+	case 2:
+		return uint64(binary.LittleEndian.Uint16(e))
+	case 4:
+		return uint64(binary.LittleEndian.Uint32(e))
+	}
+	return binary.LittleEndian.Uint64(e)
+}
+
+func signed(e []byte) int64 {
+	unused := 64 - 8*len(e)
+	return int64(unsigned(e)<<unused) >> unused
+}
+
+// appendTexts appends a tensor of type BYTES as JSON strings. Elements that
+// are not UTF-8 have no JSON form.
+func appendTexts(b, data []byte) ([]byte, bool) {
+	for first := true; len(data) > 0; first = false {
+		if len(data) < query.StringHead {
+			return nil, false
+		}
+		n := uint64(binary.LittleEndian.Uint32(data))
+		if data = data[query.StringHead:]; n > uint64(len(data)) || !utf8.Valid(data[:n]) {
+			return nil, false
+		}
+		if !first {
+			b = append(b, ',')
+		}
+		b = appendString(b, data[:n])
+		data = data[n:]
+	}
+	return b, true
+}

@@ -1,0 +1,184 @@
+package query
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+)
+
+// Budget bounds something that all protocols take from together: the memory of
+// the requests and answers that are under way (limits.memory_bytes), or the
+// connections that are open (limits.connections). Nobody waits for it: what does
+// not fit is refused, so a client that stalls keeps only what it has.
+type Budget struct {
+	limit  int64
+	used   atomic.Int64
+	bodies sync.Pool // of *Body
+}
+
+// NewBudget returns a budget of which nothing is taken.
+func NewBudget(limit int64) *Budget { return &Budget{limit: limit} }
+
+// Limit returns how much there is in all.
+func (b *Budget) Limit() int64 { return b.limit }
+
+// Used returns how much is taken.
+func (b *Budget) Used() int64 { return b.used.Load() }
+
+// Take takes n, or reports that there is not so much.
+func (b *Budget) Take(n int64) bool {
+	if b.used.Add(n) > b.limit {
+		b.used.Add(-n)
+		return false
+	}
+	return true
+}
+
+// Force takes n that is in use already. While that is more than the limit, Take
+// reports that there is nothing.
+func (b *Budget) Force(n int64) { b.used.Add(n) }
+
+// Give gives n back.
+func (b *Budget) Give(n int64) { b.used.Add(-n) }
+
+const (
+	// firstBytes is what a body gets before any of it has arrived; it then
+	// doubles. A client cannot take memory by announcing a large body.
+	firstBytes = 1 << 20
+
+	// keptBytes is the largest buffer that is used again.
+	keptBytes = 4 << 20
+)
+
+// Body is the bytes of one request, or of its answer. Its capacity is accounted
+// to a budget.
+type Body struct {
+	Bytes []byte
+
+	budget    *Budget
+	accounted int64
+	shared    bool // Bytes are not to be used again
+}
+
+// Errors of Body.Fill.
+var (
+	// ErrBodyMemory is returned when the budget is used up.
+	ErrBodyMemory = Unavailable(ReasonNoMemory, "the requests and answers that are under way hold all memory there is for them (limits.memory_bytes)")
+
+	// ErrBodyTooLarge is returned when a body is larger than one may be.
+	ErrBodyTooLarge = errors.New("the body is too large")
+)
+
+// Body returns an empty body, which the caller releases.
+func (b *Budget) Body() *Body {
+	if body, ok := b.bodies.Get().(*Body); ok {
+		return body
+	}
+	return &Body{budget: b}
+}
+
+// Room returns an empty body with room for so many bytes, or false if there is
+// not so much memory.
+func (b *Budget) Room(bytes int64) (*Body, bool) {
+	body := b.Body()
+	if int64(cap(body.Bytes)) < bytes {
+		body.Bytes = nil
+	}
+	if !body.account(max(bytes, int64(cap(body.Bytes)))) {
+		body.Release()
+		return nil, false
+	}
+	if body.Bytes == nil {
+		body.Bytes = make([]byte, 0, bytes)
+	}
+	body.Bytes = body.Bytes[:0]
+	return body, true
+}
+
+// Holding returns a body of bytes that are there already, and that others may
+// hold as well. It is accounted, and never refused.
+func (b *Budget) Holding(bytes []byte) *Body {
+	body := &Body{Bytes: bytes[:len(bytes):len(bytes)], budget: b, shared: true}
+	body.Settle()
+	return body
+}
+
+// Settle accounts what the body holds, whether there is so much memory or not.
+func (b *Body) Settle() {
+	bytes := int64(cap(b.Bytes))
+	b.budget.Force(bytes - b.accounted)
+	b.accounted = bytes
+}
+
+// account sets what the body has of the budget, or reports that there is not so
+// much.
+func (b *Body) account(bytes int64) bool {
+	more := bytes - b.accounted
+	if more > 0 && !b.budget.Take(more) {
+		return false
+	}
+	if more < 0 {
+		b.budget.Give(-more)
+	}
+	b.accounted = bytes
+	return true
+}
+
+// Release gives the memory of the body back. It must not be used again.
+func (b *Body) Release() {
+	b.account(0)
+	if cap(b.Bytes) > keptBytes || b.shared {
+		b.Bytes, b.shared = nil, false
+	}
+	b.budget.bodies.Put(b)
+}
+
+// Fill reads r to its end, which must come within most bytes. Announced is how
+// many there are, negative if that is not known; io.ErrUnexpectedEOF is returned
+// for fewer. What has come stays in the body, accounted, until it is released.
+func (b *Body) Fill(r io.Reader, announced, most int64) error {
+	if announced > most {
+		return ErrBodyTooLarge
+	}
+	b.Bytes = b.Bytes[:0]
+	if !b.account(int64(cap(b.Bytes))) {
+		b.Bytes = nil // it may need less
+	}
+	for int64(len(b.Bytes)) != announced {
+		if len(b.Bytes) == cap(b.Bytes) && !b.grow(announced, most) {
+			return ErrBodyMemory
+		}
+		end := cap(b.Bytes)
+		if announced >= 0 {
+			end = int(min(int64(end), announced))
+		}
+		n, err := r.Read(b.Bytes[len(b.Bytes):end])
+		b.Bytes = b.Bytes[:len(b.Bytes)+n]
+		switch {
+		case int64(len(b.Bytes)) > most:
+			return ErrBodyTooLarge
+		case err == io.EOF && announced >= 0 && int64(len(b.Bytes)) != announced:
+			return io.ErrUnexpectedEOF
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// grow makes room: twice as much as before, and no more than can be needed.
+func (b *Body) grow(announced, most int64) bool {
+	size := max(2*int64(cap(b.Bytes)), firstBytes)
+	if announced >= 0 {
+		size = min(size, announced)
+	}
+	size = min(size, most+1)
+	if !b.account(size) {
+		return false
+	}
+	b.Bytes = append(make([]byte, 0, size), b.Bytes...)
+	return true
+}

@@ -1,0 +1,196 @@
+package query
+
+import (
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/overlapd/overlapd/daemon/observe/tracing"
+)
+
+// Name is what the daemon calls itself.
+const Name = "overlapd"
+
+// Host is what the protocols ask of the rest of the daemon besides queries. Its
+// methods are called from many goroutines at once, and none of them may block.
+type Host interface {
+	// Services returns every service in the order of the configuration. The
+	// slice never changes: when services come or go, the next call returns
+	// another.
+	Services() []*Service
+
+	// Service returns the service of a name, or nil.
+	Service(name []byte) *Service
+
+	// Live reports whether the scheduler goroutine makes progress.
+	Live() bool
+
+	// Ready reports whether every service can answer queries.
+	Ready() bool
+}
+
+// Tracer records the queries that it wants to.
+type Tracer interface {
+	// Begin returns where to record a query, or nil if it is not traced.
+	Begin(parent tracing.Parent) *tracing.Query
+
+	// End takes what was recorded.
+	End(q *tracing.Query)
+}
+
+// Server has the queries of all protocols answered. What the protocols share is
+// in it: the services, the budgets and the numbers. Its fields are set before it
+// is used.
+type Server struct {
+	Host
+	Memory      *Budget // of requests and answers under way, limits.memory_bytes
+	Connections *Budget // limits.connections
+	Version     string
+	Label       string // "emulated" if nothing is computed, else ""
+	Tracer      Tracer // nil for none
+	Log         zerolog.Logger
+
+	calls sync.Pool // of *Call
+}
+
+// Extensions returns the protocol's extensions that there are, and those of the
+// daemon's own. Of model_repository there is the index.
+func (s *Server) Extensions() []string {
+	list := []string{
+		"binary_tensor_data", "parameters", "schedule_policy", "model_configuration", "statistics", "model_repository",
+	}
+	if s.Label != "" {
+		list = append(list, s.Label)
+	}
+	return list
+}
+
+// Find returns the service of a name and a version, nil for the only one.
+func (s *Server) Find(name, version []byte) (*Service, *Error) {
+	v := s.Service(name)
+	if v == nil {
+		return nil, NotFound("unknown model %q", Cut(name))
+	}
+	if version != nil && string(version) != ModelVersion {
+		return nil, NotFound("model %q has only version %s", v.Name, ModelVersion)
+	}
+	return v, nil
+}
+
+// Codec is a request of a protocol and its answer.
+type Codec interface {
+	// Decode reads the request into a call, sets its Arrival when it has been
+	// read, and checks and admits it.
+	Decode(c *Call) *Error
+
+	// Encode writes the answer. The outputs of c.Reply are as many as the
+	// model's; they lie in shared memory, which is given back afterwards.
+	Encode(c *Call) *Error
+}
+
+// Serve answers the query that a codec reads, unless it returns an error. It
+// returns only after the backend has answered, whatever happens; when left is
+// closed, because the client has left, the query is cancelled.
+func (s *Server) Serve(v *Service, codec Codec, trace *tracing.Query, left <-chan struct{}) *Error {
+	v, gone := s.hold(v)
+	if gone != nil {
+		return gone
+	}
+	defer v.LetGo()
+	sig := v.Signature()
+	if sig == nil {
+		return ErrUnavailable
+	}
+	c, ok := s.calls.Get().(*Call)
+	if !ok {
+		c = &Call{answer: make(chan struct{}, 1)}
+	}
+	c.reset(v, sig)
+	c.Trace = trace
+	defer s.done(c)
+	if err := codec.Decode(c); err != nil {
+		return err
+	}
+	if err := v.Backend.Submit(c); err != nil {
+		v.Backend.Free(v, c.Memory)
+		refusal := asError(err)
+		v.Stats.failed(refusal, time.Since(c.Arrival))
+		return refusal
+	}
+	c.wait(left)
+	err := s.encode(codec, c)
+	v.Backend.Release(c)
+	if err != nil {
+		v.Stats.failed(err, time.Since(c.Arrival))
+		return err
+	}
+	v.Stats.succeeded(c, time.Now())
+	return nil
+}
+
+// hold holds a service that was found a moment ago, or the one that has taken
+// its place since.
+func (s *Server) hold(v *Service) (*Service, *Error) {
+	for !v.Hold() {
+		name := v.Name
+		if v = s.Service([]byte(name)); v == nil {
+			return nil, NotFound("unknown model %q", name)
+		}
+	}
+	return v, nil
+}
+
+// wait returns when the call is answered. Until then the departure of the
+// client cancels it.
+func (c *Call) wait(left <-chan struct{}) {
+	select {
+	case <-c.answer:
+	case <-left:
+		c.Service.Backend.Cancel(c)
+		<-c.answer
+	}
+}
+
+// encode has the answer written, if there is one.
+func (s *Server) encode(codec Codec, c *Call) *Error {
+	if c.Reply.Err != nil {
+		return c.Reply.Err
+	}
+	if c.Trace != nil {
+		c.Trace.Encoding = time.Now()
+	}
+	if got, want := len(c.Reply.Outputs), len(c.Signature.Outputs); got != want {
+		s.Log.Error().Str("service", c.Service.Name).Int("outputs", got).Int("want", want).
+			Msg("a reply has the wrong number of outputs")
+		return ErrInternal
+	}
+	return codec.Encode(c)
+}
+
+// done takes back a call that the backend does not know, or no longer.
+func (s *Server) done(c *Call) {
+	if q := c.Trace; q != nil {
+		q.Arrival, q.Number = c.Arrival, uint64(c.QueryID)
+		if c.Size > 0 { // it was read as far as that
+			q.ID, q.Size, q.SeqLen, q.Priority, q.Deadline = string(c.ID), c.Size, c.SeqLen, c.Priority, c.Deadline()
+		}
+	}
+	c.forget()
+	s.calls.Put(c)
+}
+
+// EndTrace hands in what was recorded of a request, which may be nothing. Code
+// is what gRPC calls its end, "" over HTTP. That a client left is not our fault.
+func (s *Server) EndTrace(q *tracing.Query, failed *Error, code string) {
+	if q == nil {
+		return
+	}
+	q.Ended, q.Status = time.Now(), tracing.Status{Code: http.StatusOK, GRPC: code}
+	if failed != nil {
+		q.Status.Code, q.Status.Reason, q.Status.Message = failed.Status, failed.Reason, failed.Message
+		q.Status.Ours = failed.Status >= http.StatusInternalServerError && failed.Reason != ReasonCancelled
+	}
+	s.Tracer.End(q)
+}
