@@ -98,12 +98,12 @@ func TestFaults(t *testing.T) {
 
 // TestFaultTableInDocs holds the table that people read to the one in use.
 func TestFaultTableInDocs(t *testing.T) {
-	text, err := os.ReadFile("../docs/gpu.md")
+	text, err := os.ReadFile("../docs/gpu-errors.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(text), cuda.FaultTable()) {
-		t.Errorf("docs/gpu.md does not hold this table:\n%s", cuda.FaultTable())
+		t.Errorf("docs/gpu-errors.md does not hold this table:\n%s", cuda.FaultTable())
 	}
 }
 

@@ -61,12 +61,12 @@ func TestResultIsFoundInErrors(t *testing.T) {
 // TestResultTable holds the table that people read to the sentences in use, each
 // with a remedy.
 func TestResultTable(t *testing.T) {
-	text, err := os.ReadFile("../../docs/gpu.md")
+	text, err := os.ReadFile("../../docs/gpu-errors.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(text), ResultTable()) {
-		t.Errorf("docs/gpu.md does not hold this table:\n%s", ResultTable())
+		t.Errorf("docs/gpu-errors.md does not hold this table:\n%s", ResultTable())
 	}
 	for r := range results {
 		if r != Success && !strings.Contains(r.Error(), "; ") {

@@ -13,7 +13,7 @@ import (
 )
 
 // documentation is where all that a GPU can make go wrong is told.
-const documentation = "../../../docs/gpu.md"
+const documentation = "../../../docs/gpu-errors.md"
 
 // told are the packages all of whose errors the documentation has, and how they
 // begin where that is the package's name.
@@ -50,7 +50,7 @@ func TestDocumentation(t *testing.T) {
 	}
 	text := string(data)
 	if !strings.Contains(text, Table()) {
-		t.Errorf("docs/gpu.md does not hold this table:\n%s", Table())
+		t.Errorf("docs/gpu-errors.md does not hold this table:\n%s", Table())
 	}
 	for dir, prefix := range told {
 		for name, sentence := range sentinels(t, dir) {
@@ -88,15 +88,15 @@ func TestRowsAreOfErrors(t *testing.T) {
 			known[sentence] = true
 		}
 	}
-	_, rest, _ := strings.Cut(string(data), "### Sentences by where they come from")
-	section, _, _ := strings.Cut(rest, "\n### ")
+	_, rest, _ := strings.Cut(string(data), "## Sentences by where they come from")
+	section, _, _ := strings.Cut(rest, "\n## ")
 	rows := regexp.MustCompile("(?m)^\\| `([^`]+)`").FindAllStringSubmatch(section, -1)
 	if len(rows) < 40 {
 		t.Errorf("only %d rows", len(rows))
 	}
 	for _, row := range rows {
 		if !known[row[1]] {
-			t.Errorf("docs/gpu.md tells of `%s`, which no package has", row[1])
+			t.Errorf("docs/gpu-errors.md tells of `%s`, which no package has", row[1])
 		}
 	}
 }
@@ -143,7 +143,7 @@ func checkRow(t *testing.T, text, what, sentence string) {
 	t.Helper()
 	row := regexp.MustCompile("(?m)^\\|[^|]*`" + regexp.QuoteMeta(sentence) + "`[^|]*\\|.+\\| *([^|]{8,}) \\|$")
 	if !row.MatchString(text) {
-		t.Errorf("docs/gpu.md has no row of `%s` with what to do (%s)", sentence, what)
+		t.Errorf("docs/gpu-errors.md has no row of `%s` with what to do (%s)", sentence, what)
 	}
 }
 
