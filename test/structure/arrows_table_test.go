@@ -284,9 +284,10 @@ var arrows = []arrow{
 		tests: []string{"cuda/fake", "cuda/mps/fakemps"},
 	},
 	{
-		pkg: "cmd/overlapd/reproduce",
-		may: []string{"device", "models", "overlap", "predictor", "report", "sim", "sim/bound", "stats", "training", "training/fit"},
-		why: "it puts simulated runs beside published ones; what is measured and decided stays where it is",
+		pkg:   "cmd/overlapd/reproduce",
+		may:   []string{"device", "models", "predictor", "report", "sim", "sim/bound", "stats", "training", "training/fit"},
+		why:   "it puts simulated runs beside published ones; what is measured and decided stays where it is",
+		tests: []string{"overlap"},
 	},
 	{
 		pkg:   "cmd/overlapd",

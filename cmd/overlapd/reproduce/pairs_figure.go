@@ -1,9 +1,14 @@
 package reproduce
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/overlapd/overlapd/sim"
+	"github.com/overlapd/overlapd/sim/bound"
+	"github.com/overlapd/overlapd/stats"
 )
 
 // pairRuns are the runs of the authors' pairs.
@@ -147,4 +152,123 @@ func (r *pairRuns) worse() string {
 		return "No pair is worse under overlap, merged or not, than under the best sequential policy."
 	}
 	return "Worse under overlap than under the best sequential policy: " + strings.Join(found, "; ") + "."
+}
+
+// boundSeeds is how many runs of a pair are bounded at most: it takes longer
+// than serving them.
+const boundSeeds = 1
+
+// The series of what no schedule does better than.
+const (
+	boundUnmerged = "bound, unmerged"
+	boundMerged   = "bound, merged"
+)
+
+// bounds are the fewest violations that any schedule of a pair could have, by
+// runKey: one value for each seed.
+type bounds map[string][]float64
+
+// planBounds plans them for the pairs of the authors.
+func planBounds(p *plan, o *Options, s *stock) bounds {
+	all := bounds{}
+	for _, load := range loads {
+		deploys := pairs(load, s.measuredTogether())
+		for i := range deploys {
+			d := &deploys[i]
+			for _, series := range []string{boundUnmerged, boundMerged} {
+				list := make([]float64, min(o.Seeds, boundSeeds))
+				all[runKey(d.label(), load, series)] = list
+				v := variant{policy: "overlap", maxBatch: 1, recipe: recipeOurs}
+				if series == boundMerged {
+					v.maxBatch = mergedBatch
+				}
+				for k := range list {
+					p.add("offline bounds", boundWork, func(_ context.Context, l *lane) error {
+						on, err := l.device(s)
+						if err != nil {
+							return err
+						}
+						t := trial{stock: s, deploy: d, variant: v, arrivals: poisson(float64(load)), queries: min(o.Queries, bound.MaxQueries), seed: o.Seed + uint64(k)}
+						b, err := bound.Of(t.scenario(on))
+						if err != nil {
+							return err
+						}
+						list[k] = b.Violations
+						return nil
+					})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// boundWork is about what a bound takes, in seconds.
+const boundWork = 0.7
+
+// addBounds adds the bounds, and the means over the pairs, to a figure of
+// violations.
+func (f *Figure) addBounds(all bounds, r *pairRuns) {
+	if len(all) == 0 {
+		return
+	}
+	f.Notes = append(f.Notes, "The bounds are of sim/bound: no schedule does better, not even one that knows all queries beforehand, though none may do as well. They are of the first seed.")
+	means := map[string]map[int][]float64{boundUnmerged: {}, boundMerged: {}}
+	for _, load := range loads {
+		for i := range r.deploys[load] {
+			pair := r.deploys[load][i].label()
+			for _, series := range []string{boundUnmerged, boundMerged} {
+				if list, ok := all[runKey(pair, load, series)]; ok {
+					f.Rows = append(f.Rows, Row{Case: pair, QPS: float64(load), Policy: series, Ours: meanOf(list), Spread: rounded(stats.Deviation(list))})
+					means[series][load] = append(means[series][load], stats.Mean(list))
+				}
+			}
+		}
+		for _, series := range []string{boundUnmerged, boundMerged} {
+			f.Rows = append(f.Rows, Row{Case: caseMean, QPS: float64(load), Policy: series, Ours: meanOf(means[series][load])})
+		}
+	}
+}
+
+// smallSeeds is how many runs figure 16 has of each pair at most: with one size
+// of query they hardly differ.
+const smallSeeds = 3
+
+// planSmall plans figure 16: only the least inputs, and targets of two times
+// what they take alone.
+func planSmall(p *plan, o *Options, s *stock, list []variant) func() *Figure {
+	type cell struct {
+		pair    string
+		variant string
+		results []*sim.Result
+	}
+	var cells []*cell
+	for _, d := range pairs(calmLoad, s.measuredTogether()) {
+		d.sizes, d.seqLens = [][]int{pairSizes[:1], pairSizes[:1]}, pairSeqLens[:1]
+		for _, v := range list {
+			c := &cell{d.label(), v.name, make([]*sim.Result, min(o.Seeds, smallSeeds))}
+			cells = append(cells, c)
+			for i := range c.results {
+				p.add("figure 16", v.seconds(o.Queries), func(_ context.Context, l *lane) (err error) {
+					d := d
+					if d.targets, err = l.twiceSolo(s, d.models, pairSizes[0], pairSeqLens[0]); err != nil {
+						return err
+					}
+					c.results[i], err = l.run(&trial{stock: s, deploy: &d, variant: v, arrivals: poisson(calmLoad), queries: o.Queries, seed: o.Seed + uint64(i)})
+					return err
+				})
+			}
+		}
+	}
+	return func() *Figure {
+		f := &Figure{Figure: "16", Title: "small inputs: 99th percentile of latency over the target", Unit: "p99 / target", decimals: 2, level: 1,
+			Notes: []string{"Every query has batch size 4 and sequence length 8; each service's target is two times what that takes alone on the emulated device (section 7.2). The paper shows Abacus only and gives no numbers; it says that targets of about 10 ms are kept."}}
+		for _, c := range cells {
+			row := Row{Case: c.pair, QPS: calmLoad, Policy: c.variant}
+			row.Ours, row.Spread = (&sample{c.results}).of(tail)
+			f.Rows = append(f.Rows, row)
+		}
+		f.addMeans()
+		return f
+	}
 }

@@ -3,16 +3,15 @@ package reproduce
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/overlapd/overlapd/sim"
+	"github.com/overlapd/overlapd/stats"
 )
 
 // searchWays are those of figure 23.
 var searchWays = []int{1, 2, 4, 8, 16}
-
-// decisionStream tells this use of a seed from others.
-const decisionStream = 0x23
 
 type waysRun struct {
 	variant variant
@@ -20,6 +19,29 @@ type waysRun struct {
 	calls   float64 // of the predictor, for a decision
 	groups  float64 // asked about, for a decision
 	median  time.Duration
+}
+
+// serve serves a trial and looks at every decision: how often the predictor is
+// asked for it, about how many groups, and how long it takes. Nothing is chosen
+// ahead, so that a decision is one call.
+func (r *waysRun) serve(l *lane, t *trial) error {
+	d, err := l.device(t.stock)
+	if err != nil {
+		return err
+	}
+	sc := t.scenario(d)
+	sc.Ways, sc.Plan = r.ways, false
+	rounds, calls, groups := 0.0, 0, 0
+	var took []time.Duration
+	sc.Observer.Round = func(d *sim.Round) {
+		rounds++
+		calls, groups, took = calls+d.Calls, groups+d.Groups, append(took, d.Decision)
+	}
+	if _, err := sim.Run(sc); err != nil {
+		return err
+	}
+	r.calls, r.groups, r.median = float64(calls)/max(rounds, 1), float64(groups)/max(rounds, 1), stats.Median(took)
+	return nil
 }
 
 // DecisionTime is what a decision took, which differs from run to run.
@@ -41,25 +63,7 @@ func planWays(p *plan, o *Options, s *stock, list []variant) func(*Timing) *Figu
 			r := &waysRun{variant: v, ways: ways}
 			runs = append(runs, r)
 			p.add("figure 23", v.seconds(o.Queries), func(_ context.Context, l *lane) error {
-				d, err := l.device(s)
-				if err != nil {
-					return err
-				}
-				t := trial{stock: s, deploy: deploy, variant: v, arrivals: poisson(fullLoad), queries: o.Queries, seed: o.Seed}
-				k, err := newDecider(d, t.scenario(d), s.files[v.recipe], ways)
-				if err != nil {
-					return err
-				}
-				if err := k.serve(rand.New(rand.NewPCG(o.Seed, decisionStream))); err != nil {
-					return err
-				}
-				rounds := float64(max(k.rounds, 1))
-				r.calls, r.groups = float64(k.predictor.calls)/rounds, float64(k.predictor.groups)/rounds
-				slices.Sort(k.took)
-				if len(k.took) > 0 {
-					r.median = k.took[len(k.took)/2]
-				}
-				return nil
+				return r.serve(l, &trial{stock: s, deploy: deploy, variant: v, arrivals: poisson(fullLoad), queries: o.Queries, seed: o.Seed})
 			})
 		}
 	}
