@@ -1,13 +1,20 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/daemon/admin"
 	"github.com/overlapd/overlapd/daemon/config"
@@ -143,4 +150,196 @@ func stepText(state string) string {
 		return "loaded, takes over"
 	}
 	return state
+}
+
+func restartCommand() *cobra.Command {
+	var at socketOptions
+	cmd := &cobra.Command{
+		Use:   "restart SERVICE",
+		Short: "Try a service again that a daemon gave up",
+		Long: `Restart has a running daemon try a service again that it gave up: one whose worker
+was lost more often than worker.restart_limit allows, or for which a GPU had no
+room. The log of the daemon says which it was. The others serve meanwhile.
+
+To have a service that serves load its model anew, change the file and use
+overlapd reload; to restart the daemon, systemctl restart.`,
+		Example: `  overlapd restart resnet50
+  overlapd restart resnet50 --config /etc/overlapd/0.toml`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := at.client()
+			if err != nil {
+				return err
+			}
+			if err := c.Restart(cmd.Context(), args[0]); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is started again; overlapd status shows when it serves\n", args[0])
+			return err
+		},
+	}
+	at.flags(cmd)
+	return cmd
+}
+
+// change is one thing that a reload did, or could not do.
+type change struct {
+	name    string // of a service or a key
+	verb    string // "added", "removed", "replaced" or "changed"
+	setting bool   // it is a key
+	later   bool   // it is a key that takes effect after a restart
+	fault   string // why it could not be done
+	instead string // what holds then
+}
+
+// changeList returns what a reload did, services first.
+func changeList(r *config.Reloaded) (list []change) {
+	for _, of := range []struct {
+		verb, instead string
+		names         []string
+	}{
+		{"added", "there is none of that name", r.Added},
+		{"replaced", "the old one serves on", r.Replaced},
+		{"changed", "it serves as before", r.Changed},
+		{"removed", "it serves on", r.Removed},
+	} {
+		for _, name := range of.names {
+			list = append(list, change{name: name, verb: of.verb, fault: r.Failed[name], instead: of.instead})
+		}
+	}
+	for _, key := range r.Settings {
+		list = append(list, change{name: key, verb: "changed", setting: true})
+	}
+	for _, key := range r.Restart {
+		list = append(list, change{name: key, verb: "changed", later: true})
+	}
+	return list
+}
+
+// writeChanges prints what a reload did: a line for each change and one at the
+// end.
+func writeChanges(w io.Writer, r *config.Reloaded) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, c := range changeList(r) {
+		switch {
+		case c.fault != "":
+			fmt.Fprintf(t, "FAILED\t%s\tnot %s: %s; %s\n", c.name, c.verb, c.fault, c.instead)
+		case c.later:
+			fmt.Fprintf(t, "later\t%s\ttakes effect after a restart\n", c.name)
+		default:
+			fmt.Fprintf(t, "%s\t%s\t\n", c.verb, c.name)
+		}
+	}
+	if r.None() {
+		fmt.Fprintln(t, "nothing has changed")
+	}
+	fmt.Fprintf(t, "took %v\n", r.Took.Round(time.Millisecond))
+	return t.Flush()
+}
+
+// failedServices returns the services that could not be loaded, in order.
+func failedServices(r *config.Reloaded) []string {
+	var names []string
+	for name := range r.Failed {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, cmp.Compare)
+	return names
+}
+
+// runtimeDir is where systemd makes the folders of the instances.
+const runtimeDir = "/run/overlapd"
+
+// socketOptions say which daemon is asked.
+type socketOptions struct {
+	path   string
+	config string
+}
+
+func (o *socketOptions) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.path, "admin", "", "its admin socket")
+	f.StringVarP(&o.config, "config", "c", "", "its configuration file, to find the socket by")
+	cmd.MarkFlagsMutuallyExclusive("admin", "config")
+}
+
+// client returns a client of the daemon that is meant.
+func (o *socketOptions) client() (*admin.Client, error) {
+	path, err := o.find(runtimeDir)
+	if err != nil {
+		return nil, err
+	}
+	return admin.NewClient(path), nil
+}
+
+// find returns the admin socket that is meant: one that was named, that of a
+// configuration, or the only one of this host that a daemon listens at.
+func (o *socketOptions) find(systemd string) (string, error) {
+	switch {
+	case o.path != "":
+		return o.path, nil
+	case o.config != "":
+		return o.ofConfig(systemd)
+	}
+	var found []string
+	for _, pattern := range socketPatterns(systemd) {
+		paths, err := filepath.Glob(pattern)
+		if err != nil {
+			return "", err
+		}
+		found = append(found, slices.DeleteFunc(paths, func(path string) bool { return !listened(path) })...)
+	}
+	slices.Sort(found)
+	switch found = slices.Compact(found); len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return "", errors.New("no daemon runs that can be administered here; name its configuration with --config, or its socket with --admin (admin_socket)")
+	}
+	return "", fmt.Errorf("%d daemons run here; name one:\n  --admin %s", len(found), strings.Join(found, "\n  --admin "))
+}
+
+// socketPatterns are where daemons without an admin_socket of their own have
+// theirs.
+func socketPatterns(systemd string) []string {
+	c := config.Default()
+	patterns := append(c.AdminPaths(), filepath.Join(systemd, "*", "admin.sock"))
+	if dir := config.UserSockets(); dir != "" {
+		patterns = append(patterns, filepath.Join(dir, "admin-*.sock"))
+	}
+	return patterns
+}
+
+// ofConfig returns the socket of the daemon that was started with a file. If
+// none of the places has one it is the first, so that the error names it.
+func (o *socketOptions) ofConfig(systemd string) (string, error) {
+	c, err := config.Load(o.config)
+	if err != nil {
+		return "", err
+	}
+	paths := c.AdminPaths()
+	if len(paths) == 0 {
+		return "", fmt.Errorf(`%s: admin_socket is off; set it to "auto" and restart the daemon, or send it SIGHUP`, o.config)
+	}
+	instance := strings.TrimSuffix(filepath.Base(o.config), ".toml")
+	if !c.AdminChosen() {
+		paths = append(paths, filepath.Join(systemd, instance, "admin.sock"))
+	}
+	if i := slices.IndexFunc(paths, listened); i >= 0 {
+		return paths[i], nil
+	}
+	return paths[0], nil
+}
+
+// listened reports whether a daemon listens at a path, whoever may ask it.
+func listened(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Type() != os.ModeSocket {
+		return false
+	}
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		c.Close()
+	}
+	return !errors.Is(err, unix.ECONNREFUSED)
 }

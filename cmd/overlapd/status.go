@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/valyala/fasthttp"
 
+	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/status"
 )
@@ -177,4 +178,106 @@ func ratio(of float64) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.2f", of)
+}
+
+// writeGPUs prints the parts of a GPU that services run on, and why services
+// were given up.
+func writeGPUs(w io.Writer, o *status.Status) {
+	for i := range o.GPU {
+		fmt.Fprintf(w, "\n%s\n", gpuText(&o.GPU[i]))
+	}
+	for _, s := range o.Services {
+		if s.Fault != "" {
+			fmt.Fprintf(w, "\n%s is given up: %s\n", s.Name, s.Fault)
+		}
+		if s.Cut != nil {
+			fmt.Fprintf(w, "\n%s is cut into %d operators: %s\n", s.Name, s.Cut.Operators, s.Cut.Reason)
+		}
+	}
+}
+
+// gpuText says how a part stands, as far as it tells.
+func gpuText(g *gpu.Status) string {
+	parts := []string{fmt.Sprintf("%s (%s): %s", g.Device, g.UUID, strings.Join(g.Services, ", "))}
+	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+	if m := g.MPS; m != nil {
+		add("MPS %s, started %d times", m.Phase, m.Starts)
+		if m.Fault != "" {
+			add("%s", m.Fault)
+		}
+	}
+	if g.Fault != "" {
+		add("no readings: %s", g.Fault)
+	}
+	s := g.Sample
+	if s == nil {
+		return strings.Join(parts, "; ")
+	}
+	if u := s.Utilization; u.Known {
+		add("busy %d %% of the time", u.Value.GPU)
+	}
+	if m := s.Memory; m.Known {
+		add("%d of %d MiB taken", m.Value.Used>>20, m.Value.Total>>20)
+	}
+	if s.Power.Known && s.PowerLimit.Known {
+		add("%.0f of %.0f W", s.Power.Value, s.PowerLimit.Value)
+	}
+	if s.Temperature.Known {
+		add("%d °C", s.Temperature.Value)
+	}
+	if s.SMClock.Known && s.MaxSMClock.Known {
+		add("%d of %d MHz", s.SMClock.Value, s.MaxSMClock.Value)
+	}
+	if s.ClockReasons.Known && s.ClockReasons.Value.Throttled() {
+		add("SLOWED DOWN: %s", s.ClockReasons.Value)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// writeLoading prints which workers load their models, and how far they are.
+func writeLoading(w io.Writer, list []status.Loading) {
+	for i := range list {
+		fmt.Fprintf(w, "\n%s\n", loadingText(&list[i]))
+	}
+}
+
+// loadingText describes how far a worker is that loads.
+func loadingText(l *status.Loading) string {
+	steps := ""
+	if l.Total > 0 {
+		steps = fmt.Sprintf(", %d of %d steps done", l.Done, l.Total)
+	}
+	return fmt.Sprintf("%s loads its model (%s%s) since %s", l.Service, l.Phase, steps, brief(l.LoadSeconds))
+}
+
+// measuredText says how far measuring is, and when it ends.
+func measuredText(m *status.Progress) string {
+	text := fmt.Sprintf("measured %d of %d", m.Done, m.Total)
+	if m.LeftSeconds > 0 {
+		text += fmt.Sprintf(", about %s left", brief(m.LeftSeconds))
+	}
+	if m.LimitSeconds > 0 {
+		text += fmt.Sprintf("; what is not measured after %s is left out", brief(m.LimitSeconds))
+	}
+	return text
+}
+
+// brief prints seconds for people: 90 as 1m30s, 120 as 2m, 0.0123 as 12ms.
+func brief(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	switch {
+	case d >= time.Second:
+		d = d.Round(time.Second)
+	case d >= time.Millisecond:
+		d = d.Round(time.Millisecond)
+	default:
+		d = d.Round(time.Microsecond)
+	}
+	text := d.String()
+	for _, unit := range []string{"m0s", "h0m"} {
+		if whole, ok := strings.CutSuffix(text, unit); ok {
+			text = whole + unit[:1]
+		}
+	}
+	return text
 }

@@ -4,14 +4,19 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
+	"github.com/overlapd/overlapd/daemon/status"
 )
 
 const (
@@ -167,3 +172,319 @@ func (v *view) keys(ctx context.Context, in int, lasts time.Duration) (quit bool
 	}
 	return false
 }
+
+const (
+	// leastNames and mostNames are between how wide names are.
+	leastNames, mostNames = 4, 32
+
+	// usualNames is how wide they are in a terminal of plainWidth.
+	usualNames = 16
+
+	// fixedLines are those of the view that are no service's: with less height,
+	// services are left out.
+	fixedLines = 7
+)
+
+// render draws the view, at most so wide and, unless it is 0, so high.
+func (v *view) render(width, height int, colour bool) string {
+	var b strings.Builder
+	services := len(v.now.Timeline.Services)
+	shown := services
+	if height > 0 {
+		shown = min(services, max(1, (height-fixedLines)/2))
+	}
+	paint := func(code int, text string) string {
+		if !colour {
+			return text
+		}
+		return fmt.Sprintf("\x1b[%dm%s\x1b[0m", code, text)
+	}
+	lines := 0
+	line := func(text string) {
+		if lines++; height == 0 || lines <= max(1, height-1) { // the cursor has the last one
+			b.WriteString(text + "\n")
+		}
+	}
+	names := v.nameWidth(width)
+	columns := columnsFor(width - names)
+	line(v.title(width, height > 0))
+	line(clip(v.summary(), width))
+	line(paint(2, clip(v.heads(names, columns), width)))
+	for i := range shown {
+		if !v.now.Timeline.Services[i].Gone { // its last groups are still in the picture
+			line(paint(v.mood(i), clip(v.service(i, names, columns), width)))
+		}
+	}
+	if shown < services {
+		line(clip(fmt.Sprintf("and %d more: make the terminal higher, or see overlapd status", services-shown), width))
+	}
+	picture := v.picture(max(1, width-names-1))
+	line(paint(2, clip(picture.legend, width)))
+	line(name("device", names) + " " + picture.device)
+	for i := range shown {
+		line(name(v.now.Timeline.Services[i].Name, names) + " " + paint(hues[i%len(hues)], picture.rows[i]))
+	}
+	return b.String()
+}
+
+// nameWidth is how wide names are: as wide as the longest, where there is room
+// for that beside all columns.
+func (v *view) nameWidth(width int) int {
+	longest := len("SERVICE")
+	for i := range v.now.Timeline.Services {
+		longest = max(longest, len([]rune(v.now.Timeline.Services[i].Name)))
+	}
+	if width < plainWidth {
+		return max(leastNames, min(longest, width/4))
+	}
+	return min(max(longest, usualNames), mostNames, usualNames+width-plainWidth)
+}
+
+// hues are the colours of services.
+var hues = []int{34, 33, 32, 35, 36, 31}
+
+// title names the device and says how the view stands; where there is not enough
+// room, it is the device that is cut.
+func (v *view) title(width int, keys bool) string {
+	o := &v.now.Status.Overview
+	state := ""
+	if keys {
+		state = "q quits, p holds"
+	}
+	switch {
+	case v.lost != nil:
+		state = "CONNECTION LOST: " + v.lost.Error()
+	case v.held:
+		state = "HELD, p goes on"
+	case !v.now.Status.Ready:
+		state = "not ready: " + strings.Join(v.loading(), ", ")
+	}
+	text := "overlapd on " + o.Device
+	if o.Emulated {
+		text += ", nothing is computed"
+	}
+	if state == "" {
+		return clip(text, width)
+	}
+	state = clip(state, width)
+	left := clip(text, width-len([]rune(state))-3)
+	if left == "" {
+		return state
+	}
+	return left + "   " + state
+}
+
+// loading names the services that are not ready.
+func (v *view) loading() (names []string) {
+	for i := range v.now.Status.Overview.Services {
+		if s := &v.now.Status.Overview.Services[i]; !s.Ready {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// since is the time between the two looks, 0 at first.
+func (v *view) since() time.Duration { return v.now.Timeline.Now - v.before.Timeline.Now }
+
+// perSecond is how fast a counter grows, as text.
+func (v *view) perSecond(now, before uint64) string {
+	if v.since() <= 0 || now < before {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f", float64(now-before)/v.since().Seconds())
+}
+
+func (v *view) summary() string {
+	o, was := &v.now.Status.Overview, &v.before.Status.Overview
+	busy := "-"
+	if v.since() > 0 {
+		busy = fmt.Sprintf("%.0f %%", 100*min(1, (o.BusySeconds-was.BusySeconds)/v.since().Seconds()/float64(max(1, len(o.Instances)))))
+	}
+	text := fmt.Sprintf("up %v  policy %s  rounds/s %s  busy %s  predictor %s", time.Duration(o.UpSeconds*1e9).Round(time.Second),
+		o.Policy, v.perSecond(o.Rounds, was.Rounds), busy, o.Predictor.Phase)
+	if f := o.Predictor.File; f != nil {
+		text += fmt.Sprintf(", error %.1f %%", f.MAPE)
+	}
+	return text
+}
+
+// column is one of the table of services.
+type column struct {
+	head  string
+	width int
+	place int // of those that stay in a narrow terminal, from 0
+}
+
+var allColumns = []column{
+	{"TARGET", 8, 4}, {"P50", 9, 3}, {"P99", 9, 0}, {"MISSED", 8, 1}, {"QUEUE", 7, 2}, {"DONE/S", 6, 5}, {"LOST", 9, 6},
+}
+
+// columnsFor returns the columns for which there is room: all, or those that say
+// the most. Others are nil.
+func columnsFor(width int) []*column {
+	out := make([]*column, len(allColumns))
+	for place := range allColumns {
+		i := slices.IndexFunc(allColumns, func(c column) bool { return c.place == place })
+		if width -= allColumns[i].width + 1; width < 0 {
+			break
+		}
+		out[i] = &allColumns[i]
+	}
+	return out
+}
+
+// row writes a line of the table of services.
+func row(first string, columns []*column, cells ...string) string {
+	for i, c := range columns {
+		if c != nil {
+			first += fmt.Sprintf(" %*s", c.width, cells[i])
+		}
+	}
+	return first
+}
+
+func (v *view) heads(names int, columns []*column) string {
+	var heads []string
+	for _, c := range allColumns {
+		heads = append(heads, c.head)
+	}
+	return row(name("SERVICE", names), columns, heads...)
+}
+
+// service is the line of one service. Lost are all queries that were late or
+// without an answer since the daemon started.
+func (v *view) service(i, names int, columns []*column) string {
+	r := &v.now.Timeline.Services[i]
+	s, was := serviceNamed(&v.now.Status, r.Name), serviceNamed(&v.before.Status, r.Name)
+	lost := s.Late + sum(s.Dropped) + sum(s.Failed) + sum(s.Refused)
+	return row(name(r.Name, names), columns, short(r.Target), short(r.P50), short(r.P99), missedOf(r),
+		fmt.Sprint(s.Queued), v.perSecond(s.Finished, was.Finished), fmt.Sprint(lost))
+}
+
+// serviceNamed returns the counters of a service, none if it is not there.
+func serviceNamed(s *answers, name string) status.Service {
+	for i := range s.Overview.Services {
+		if s.Overview.Services[i].Name == name {
+			return s.Overview.Services[i]
+		}
+	}
+	return status.Service{}
+}
+
+// mood is the colour of a service's line: red if its p99 is over its target.
+func (v *view) mood(i int) int {
+	r := &v.now.Timeline.Services[i]
+	switch {
+	case r.P99 > r.Target:
+		return 31
+	case r.Missed > 0:
+		return 33
+	}
+	return 0
+}
+
+func sum(counts map[string]uint64) (n uint64) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
+// picture is what ran lately, a character for each piece of time.
+type picture struct {
+	legend string
+	device string
+	rows   []string
+}
+
+// picture draws the last rounds, up to now.
+func (v *view) picture(columns int) picture {
+	p := &v.now.Timeline
+	rounds := p.Rounds
+	if len(rounds) == 0 {
+		return picture{legend: "no group has run yet: overlapd bench serve puts load on the daemon", rows: make([]string, len(p.Services))}
+	}
+	each := columnTime(rounds)
+	end := rounds[len(rounds)-1].End
+	begin := end - each*time.Duration(columns)
+	device := blank(columns)
+	rows := make([][]rune, len(p.Services))
+	for i := range rows {
+		rows[i] = blank(columns)
+	}
+	for i := range rounds {
+		r := &rounds[i]
+		from, to := int((r.Start-begin)/each), int((r.End-begin-1)/each)
+		mark := '='
+		if r.Bound > 0 && r.Took > r.Bound {
+			mark = '!'
+		}
+		fill(device, from, to, mark, r.End > begin)
+		for j := range r.Spans {
+			s := &r.Spans[j]
+			fill(rows[s.Service], from, to, '#', r.End > begin)
+			if due := s.Deadline - begin; due > 0 && s.End == s.Of && rows[s.Service][min(columns-1, int(due/each))] == '.' && due < each*time.Duration(columns) {
+				rows[s.Service][int(due/each)] = 'v'
+			}
+		}
+	}
+	out := picture{device: string(device), legend: fmt.Sprintf("each column %v: # runs, v deadline, ! longer than bound", each)}
+	for _, row := range rows {
+		out.rows = append(out.rows, string(row))
+	}
+	return out
+}
+
+func blank(columns int) []rune { return slices.Repeat([]rune{'.'}, columns) }
+
+func fill(row []rune, from, to int, mark rune, seen bool) {
+	if !seen {
+		return
+	}
+	for x := max(0, from); x <= min(to, len(row)-1); x++ {
+		row[x] = mark
+	}
+}
+
+// columnTime is how long a column lasts: a round in the middle of the latest
+// has about three, and the number is a round one.
+func columnTime(rounds []timeline.Round) time.Duration {
+	var took []time.Duration
+	for i := max(0, len(rounds)-50); i < len(rounds); i++ {
+		took = append(took, rounds[i].End-rounds[i].Start)
+	}
+	slices.Sort(took)
+	third := max(float64(took[len(took)/2])/3, float64(10*time.Microsecond))
+	power := math.Pow(10, math.Floor(math.Log10(third)))
+	for _, f := range []float64{1, 2, 5} {
+		if f*power >= third*0.999 {
+			return time.Duration(math.Round(f * power))
+		}
+	}
+	return time.Duration(math.Round(10 * power))
+}
+
+// name pads a name to the width that all names have, or cuts it.
+func name(s string, width int) string { return fmt.Sprintf("%-*s", width, clip(s, width)) }
+
+// clip cuts a text that is too wide, and takes out what would do something to a
+// terminal.
+func clip(s string, width int) string {
+	runes := []rune(strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s))
+	if width <= 0 {
+		return ""
+	}
+	if len(runes) > width {
+		return string(runes[:width-1]) + "~"
+	}
+	return string(runes)
+}
+
+// onScreen makes a text one for a terminal in raw mode, over an older one.
+func onScreen(text string) string { return strings.ReplaceAll(text, "\n", restOfLine+"\r\n") }
