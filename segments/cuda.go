@@ -97,7 +97,7 @@ func openCUDA(lib *driver.Library, env *ort.Env, spec wire.CUDASpec, ahead int) 
 }
 
 func (d *Device) open(spec wire.CUDASpec, ahead int) (err error) {
-	if d.stream, err = d.context.NewStream(0); err != nil {
+	if d.stream, err = d.context.NewStream(); err != nil {
 		return err
 	}
 	d.ring = make([]*driver.Event, ahead)

@@ -31,14 +31,12 @@ typedef void *cu_event;
 	X(context_retain, "cuDevicePrimaryCtxRetain", (cu_context *, cu_device))                \
 	X(context_release, "cuDevicePrimaryCtxRelease_v2", (cu_device))                         \
 	X(context_set, "cuCtxSetCurrent", (cu_context))                                         \
-	X(priority_range, "cuCtxGetStreamPriorityRange", (int *, int *))                        \
-	X(stream_create, "cuStreamCreateWithPriority", (cu_stream *, unsigned, int))            \
+	X(stream_create, "cuStreamCreate", (cu_stream *, unsigned))                             \
 	X(stream_destroy, "cuStreamDestroy_v2", (cu_stream))                                    \
 	X(stream_sync, "cuStreamSynchronize", (cu_stream))                                      \
 	X(event_create, "cuEventCreate", (cu_event *, unsigned))                                \
 	X(event_destroy, "cuEventDestroy_v2", (cu_event))                                       \
 	X(event_record, "cuEventRecord", (cu_event, cu_stream))                                 \
-	X(event_query, "cuEventQuery", (cu_event))                                              \
 	X(event_sync, "cuEventSynchronize", (cu_event))                                         \
 	X(event_elapsed, "cuEventElapsedTime", (float *, cu_event, cu_event))                   \
 	X(memory_alloc, "cuMemAlloc_v2", (cu_address *, size_t))                                \
@@ -46,7 +44,6 @@ typedef void *cu_event;
 	X(memory_info, "cuMemGetInfo_v2", (size_t *, size_t *))                                 \
 	X(copy_in, "cuMemcpyHtoDAsync_v2", (cu_address, const void *, size_t, cu_stream))       \
 	X(copy_out, "cuMemcpyDtoHAsync_v2", (void *, cu_address, size_t, cu_stream))            \
-	X(copy, "cuMemcpyDtoDAsync_v2", (cu_address, cu_address, size_t, cu_stream))            \
 	X(host_register, "cuMemHostRegister_v2", (void *, size_t, unsigned))                    \
 	X(host_unregister, "cuMemHostUnregister", (void *))
 

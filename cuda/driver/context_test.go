@@ -62,7 +62,7 @@ func TestContextErrors(t *testing.T) {
 func TestContextLeaks(t *testing.T) {
 	c := openContext(t)
 	memory := hostMemory(t, 4096)
-	s, err := c.NewStream(0)
+	s, err := c.NewStream()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,7 +91,7 @@ func closeAfter(t testing.TB, c closer) {
 
 func openStream(t testing.TB, c *Context) *Stream {
 	t.Helper()
-	s, err := c.NewStream(0)
+	s, err := c.NewStream()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,15 +27,12 @@ const char *overlapd_cuda_load(struct cuda *t, const char *path, const char **mi
 		return r != 0 ? r : t->name passed;                                    \
 	}
 
-IN_CONTEXT(priority_range, (const struct cuda *t, cu_context context, int *least, int *greatest), (least, greatest))
-IN_CONTEXT(stream_create, (const struct cuda *t, cu_context context, cu_stream *stream, unsigned flags, int priority),
-           (stream, flags, priority))
+IN_CONTEXT(stream_create, (const struct cuda *t, cu_context context, cu_stream *stream, unsigned flags), (stream, flags))
 IN_CONTEXT(stream_destroy, (const struct cuda *t, cu_context context, cu_stream stream), (stream))
 IN_CONTEXT(stream_sync, (const struct cuda *t, cu_context context, cu_stream stream), (stream))
 IN_CONTEXT(event_create, (const struct cuda *t, cu_context context, cu_event *event, unsigned flags), (event, flags))
 IN_CONTEXT(event_destroy, (const struct cuda *t, cu_context context, cu_event event), (event))
 IN_CONTEXT(event_record, (const struct cuda *t, cu_context context, cu_event event, cu_stream stream), (event, stream))
-IN_CONTEXT(event_query, (const struct cuda *t, cu_context context, cu_event event), (event))
 IN_CONTEXT(event_sync, (const struct cuda *t, cu_context context, cu_event event), (event))
 IN_CONTEXT(event_elapsed, (const struct cuda *t, cu_context context, float *milliseconds, cu_event from, cu_event to),
            (milliseconds, from, to))
@@ -45,8 +42,6 @@ IN_CONTEXT(memory_info, (const struct cuda *t, cu_context context, size_t *free,
 IN_CONTEXT(copy_in, (const struct cuda *t, cu_context context, cu_address to, const void *from, size_t bytes, cu_stream stream),
            (to, from, bytes, stream))
 IN_CONTEXT(copy_out, (const struct cuda *t, cu_context context, void *to, cu_address from, size_t bytes, cu_stream stream),
-           (to, from, bytes, stream))
-IN_CONTEXT(copy, (const struct cuda *t, cu_context context, cu_address to, cu_address from, size_t bytes, cu_stream stream),
            (to, from, bytes, stream))
 IN_CONTEXT(host_register, (const struct cuda *t, cu_context context, void *memory, size_t bytes, unsigned flags),
            (memory, bytes, flags))

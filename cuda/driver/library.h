@@ -23,14 +23,12 @@ cu_result overlapd_cuda_context_retain(const struct cuda *t, cu_context *context
 cu_result overlapd_cuda_context_release(const struct cuda *t, cu_device device);
 
 /* Each makes the context current on the calling thread first. */
-cu_result overlapd_cuda_priority_range(const struct cuda *t, cu_context context, int *least, int *greatest);
-cu_result overlapd_cuda_stream_create(const struct cuda *t, cu_context context, cu_stream *stream, unsigned flags, int priority);
+cu_result overlapd_cuda_stream_create(const struct cuda *t, cu_context context, cu_stream *stream, unsigned flags);
 cu_result overlapd_cuda_stream_destroy(const struct cuda *t, cu_context context, cu_stream stream);
 cu_result overlapd_cuda_stream_sync(const struct cuda *t, cu_context context, cu_stream stream);
 cu_result overlapd_cuda_event_create(const struct cuda *t, cu_context context, cu_event *event, unsigned flags);
 cu_result overlapd_cuda_event_destroy(const struct cuda *t, cu_context context, cu_event event);
 cu_result overlapd_cuda_event_record(const struct cuda *t, cu_context context, cu_event event, cu_stream stream);
-cu_result overlapd_cuda_event_query(const struct cuda *t, cu_context context, cu_event event);
 cu_result overlapd_cuda_event_sync(const struct cuda *t, cu_context context, cu_event event);
 cu_result overlapd_cuda_event_elapsed(const struct cuda *t, cu_context context, float *milliseconds, cu_event from, cu_event to);
 cu_result overlapd_cuda_memory_alloc(const struct cuda *t, cu_context context, cu_address *address, size_t bytes);
@@ -38,7 +36,6 @@ cu_result overlapd_cuda_memory_free(const struct cuda *t, cu_context context, cu
 cu_result overlapd_cuda_memory_info(const struct cuda *t, cu_context context, size_t *free, size_t *total);
 cu_result overlapd_cuda_copy_in(const struct cuda *t, cu_context context, cu_address to, const void *from, size_t bytes, cu_stream stream);
 cu_result overlapd_cuda_copy_out(const struct cuda *t, cu_context context, void *to, cu_address from, size_t bytes, cu_stream stream);
-cu_result overlapd_cuda_copy(const struct cuda *t, cu_context context, cu_address to, cu_address from, size_t bytes, cu_stream stream);
 cu_result overlapd_cuda_host_register(const struct cuda *t, cu_context context, void *memory, size_t bytes, unsigned flags);
 cu_result overlapd_cuda_host_unregister(const struct cuda *t, cu_context context, void *memory);
 

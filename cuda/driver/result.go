@@ -1,9 +1,6 @@
 package driver
 
 import (
-	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -106,27 +103,6 @@ func (r Result) remedy(sentence string) string {
 		return "; the worker is started again: if it comes again, look at dmesg for an Xid"
 	}
 	return "; if it comes again, please report it with the log and the output of nvidia-smi -q"
-}
-
-// ResultTable returns the results that have a name here, their sentences and what
-// becomes of the worker as a Markdown table, as the documentation has it.
-func ResultTable() string {
-	var b strings.Builder
-	b.WriteString("| the CUDA driver says | it means, and what to do | the worker |\n|---|---|---|\n")
-	for _, r := range slices.Sorted(maps.Keys(results)) {
-		becomes := "goes on"
-		switch {
-		case r == Success:
-			continue
-		case r.DeviceLost():
-			becomes = "ends; others may fail alike"
-		case r.Sticky(), r.OutOfMemory():
-			becomes = "ends, and is started again"
-		}
-		_, sentence, _ := strings.Cut(r.Error(), ": ")
-		fmt.Fprintf(&b, "| `%s` (%d) | %s | %s |\n", r.Name(), r, sentence, becomes)
-	}
-	return b.String()
 }
 
 // OutOfMemory reports whether the GPU had not enough memory. The context is

@@ -3,16 +3,21 @@ package driver
 /*
 #cgo nocallback overlapd_cuda_copy_in
 #cgo nocallback overlapd_cuda_copy_out
-#cgo noescape overlapd_cuda_copy
-#cgo nocallback overlapd_cuda_copy
 #cgo noescape overlapd_cuda_stream_sync
 #cgo nocallback overlapd_cuda_stream_sync
+#cgo noescape overlapd_cuda_event_elapsed
+#cgo nocallback overlapd_cuda_event_elapsed
+#cgo noescape overlapd_cuda_event_record
+#cgo nocallback overlapd_cuda_event_record
+#cgo noescape overlapd_cuda_event_sync
+#cgo nocallback overlapd_cuda_event_sync
 #include "library.h"
 */
 import "C"
 
 import (
 	"fmt"
+	"time"
 	"unsafe"
 )
 
@@ -25,20 +30,10 @@ type Stream struct {
 
 const streamNonBlocking = 1
 
-// NewStream returns a stream. A greater priority makes the device prefer its
-// kernels wherever one of several streams of this process goes first: 0 is the
-// default, and what the device does not have is cut to what it has.
-func (c *Context) NewStream(priority int) (*Stream, error) {
-	var least, greatest C.int
-	if err := check("cuCtxGetStreamPriorityRange", C.overlapd_cuda_priority_range(c.lib.table, c.context, &least, &greatest)); err != nil {
-		return nil, err
-	}
-	// The driver counts the other way round: the greatest is the lowest number.
-	number := min(max(C.int(-priority), greatest), least)
+// NewStream returns a stream.
+func (c *Context) NewStream() (*Stream, error) {
 	s := &Stream{context: c}
-	err := check("cuStreamCreateWithPriority",
-		C.overlapd_cuda_stream_create(c.lib.table, c.context, &s.stream, streamNonBlocking, number))
-	if err != nil {
+	if err := check("cuStreamCreate", C.overlapd_cuda_stream_create(c.lib.table, c.context, &s.stream, streamNonBlocking)); err != nil {
 		return nil, err
 	}
 	c.open.streams.Add(1)
@@ -70,16 +65,6 @@ func (s *Stream) CopyOut(dst []byte, src Address) error {
 	return copied("cuMemcpyDtoHAsync", len(dst), r)
 }
 
-// Copy queues a copy within the device.
-func (s *Stream) Copy(dst, src Address, bytes int64) error {
-	if bytes == 0 {
-		return nil
-	}
-	r := C.overlapd_cuda_copy(s.context.lib.table, s.context.context,
-		C.cu_address(dst), C.cu_address(src), C.size_t(bytes), s.stream)
-	return copied("cuMemcpyDtoDAsync", int(bytes), r)
-}
-
 func copied(call string, bytes int, r C.cu_result) error {
 	if r == 0 {
 		return nil
@@ -102,6 +87,61 @@ func (s *Stream) Close() error {
 	if err == nil {
 		s.stream = nil
 		s.context.open.streams.Add(-1)
+	}
+	return err
+}
+
+// Event is a mark in a stream, and the time at which the device passed it.
+type Event struct {
+	context *Context
+	event   C.cu_event
+}
+
+const eventBlockingSync = 1
+
+// NewEvent returns an event that has not been recorded. A thread that waits for
+// it sleeps, unless spin is set.
+func (c *Context) NewEvent(spin bool) (*Event, error) {
+	flags := C.unsigned(eventBlockingSync)
+	if spin {
+		flags = 0
+	}
+	e := &Event{context: c}
+	if err := check("cuEventCreate", C.overlapd_cuda_event_create(c.lib.table, c.context, &e.event, flags)); err != nil {
+		return nil, err
+	}
+	c.open.events.Add(1)
+	return e, nil
+}
+
+// Record puts the mark behind all that is queued in s.
+func (e *Event) Record(s *Stream) error {
+	return check("cuEventRecord", C.overlapd_cuda_event_record(e.context.lib.table, e.context.context, e.event, s.stream))
+}
+
+// Sync waits until the device has passed the mark.
+func (e *Event) Sync() error {
+	return check("cuEventSynchronize", C.overlapd_cuda_event_sync(e.context.lib.table, e.context.context, e.event))
+}
+
+// Since returns how long after an earlier event the device passed this one. It
+// must have passed both. The device counts in half microseconds.
+func (e *Event) Since(earlier *Event) (time.Duration, error) {
+	var milliseconds C.float
+	err := check("cuEventElapsedTime",
+		C.overlapd_cuda_event_elapsed(e.context.lib.table, e.context.context, &milliseconds, earlier.event, e.event))
+	return time.Duration(float64(milliseconds) * float64(time.Millisecond)), err
+}
+
+// Close gives the event back.
+func (e *Event) Close() error {
+	if e.event == nil {
+		return ErrClosed
+	}
+	err := check("cuEventDestroy", C.overlapd_cuda_event_destroy(e.context.lib.table, e.context.context, e.event))
+	if err == nil {
+		e.event = nil
+		e.context.open.events.Add(-1)
 	}
 	return err
 }

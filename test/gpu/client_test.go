@@ -124,7 +124,7 @@ func (c *client) open(library, gpu string) (clientReport, error) {
 	if c.context, err = lib.Retain(d, driver.ContextOptions{}); err != nil {
 		return r, err
 	}
-	if c.stream, err = c.context.NewStream(0); err == nil {
+	if c.stream, err = c.context.NewStream(); err == nil {
 		c.device, err = c.context.Alloc(copyBytes)
 	}
 	if err == nil {

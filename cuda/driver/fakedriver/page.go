@@ -22,7 +22,6 @@ const (
 	Faults      = 27 // uses of what is not there, and calls without a context
 	Sticky      = 29 // the result that every call gives from now on, 0 if none
 	Flags       = 30 // of the context
-	Priority    = 31 // of the last stream
 
 	failAfter = 128 // by call: fail at the n-th call from now, 0 for never
 	failWith  = 192 // by call: the result
@@ -37,7 +36,6 @@ const (
 	CallSetFlags      = 8
 	CallRetain        = 9
 	CallRelease       = 10
-	CallPriorities    = 12
 	CallStreamCreate  = 13
 	CallStreamDestroy = 14
 	CallStreamSync    = 15
@@ -50,7 +48,6 @@ const (
 	CallInfo          = 24
 	CallCopyIn        = 25
 	CallCopyOut       = 26
-	CallCopy          = 27
 	CallPin           = 28
 	CallUnpin         = 29
 )

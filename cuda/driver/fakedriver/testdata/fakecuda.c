@@ -287,17 +287,10 @@ int cuCtxSetCurrent(void *context) {
 	return 0;
 }
 
-int cuCtxGetStreamPriorityRange(int *least, int *greatest) {
-	BEGIN(PRIORITIES, 1);
-	*least = 0, *greatest = -5;
-	return 0;
-}
-
-int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) {
+int cuStreamCreate(void **stream, unsigned flags) {
 	BEGIN(STREAM_CREATE, 1);
-	if (flags != 1 || priority > 0 || priority < -5)
+	if (flags != 1)
 		return INVALID;
-	page[PRIORITY] = (uint64_t)-priority;
 	return create(streams, STREAM_BASE, stream, &page[STREAMS]);
 }
 
@@ -353,15 +346,6 @@ static int pending(struct mark *e) {
 		if (queue[i].stream == e->stream && queue[i].sequence < e->sequence)
 			return 1;
 	return 0;
-}
-
-int cuEventQuery(void *event) {
-	struct mark *e = find(events, EVENT_BASE, event);
-
-	BEGIN(EVENT_QUERY, 1);
-	if (e == NULL)
-		return BAD_HANDLE;
-	return pending(e) ? NOT_READY : 0;
 }
 
 int cuEventSynchronize(void *event) {
@@ -460,14 +444,6 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
 	BEGIN(COPY_OUT, 1);
 	page[COPIES_OUT]++;
 	return device_memory(from, bytes) == NULL ? INVALID : enqueue(COPY_OUT, (uint64_t)to, from, bytes, stream);
-}
-
-int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream) {
-	BEGIN(COPY, 1);
-	page[COPIES]++;
-	if (device_memory(to, bytes) == NULL || device_memory(from, bytes) == NULL)
-		return INVALID;
-	return enqueue(COPY, to, from, bytes, stream);
 }
 
 int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) {
