@@ -12,6 +12,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/learning"
+	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
@@ -50,9 +51,9 @@ type backend struct {
 	exec      runner
 	inbox     chan message
 	board     status.Board
-	recorded  atomic.Pointer[metrics.Record] // a copy of the loop's record, as old as the status
-	ending    chan struct{}                  // closed when the loop takes no more messages
-	done      chan struct{}                  // closed when the loop has ended
+	metrics   *metrics.Recorder // nil without metrics
+	ending    chan struct{}     // closed when the loop takes no more messages
+	done      chan struct{}     // closed when the loop has ended
 	lastID    atomic.Uint64
 	draining  atomic.Bool
 	beat      atomic.Int64 // of the loop, since the epoch
@@ -335,11 +336,16 @@ func (b *backend) newLoop(c config.Config, o learning.Options, log *journal.Writ
 		slots: slots, specs: list, order: c.Names(),
 		calls:   make(map[models.QueryID]*pending),
 		loading: loading{}, timer: time.NewTimer(time.Hour),
+		listeners: []observe.Listener{b.timeline, observe.NewTraces(b.epoch, b.device)},
 	}
 	if c.Metrics {
-		b.loop.record = metrics.NewRecord(len(list))
+		b.metrics = metrics.NewRecorder(len(list))
+		b.loop.listeners = append(b.loop.listeners, b.metrics)
 	}
 	b.loop.learning = learning.New(o, p, solo)
 	b.loop.measurement = measurement{exec: b.exec, inputs: b.loop.inputs, sent: b.loop.sent}
 	return nil
 }
+
+// Timelines implements Host.
+func (b *backend) Timelines() []*timeline.Ring { return []*timeline.Ring{b.timeline} }

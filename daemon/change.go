@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"github.com/overlapd/overlapd/daemon/observe"
 	"slices"
 
 	"github.com/overlapd/overlapd/daemon/config"
@@ -73,10 +74,7 @@ func (l *loop) open(u *unit, s *slot, spec executor.ServiceSpec) error {
 		return errors.Join(err, l.scheduler.Remove(l.now(), id), l.predictor.Drop(id))
 	}
 	l.slots[id], l.specs[id], l.reloaded = s, m, true
-	if l.record != nil {
-		l.record.SetServices(len(l.slots))
-		l.record.Clear(int(id))
-	}
+	l.emit(observe.Event{Kind: observe.Added, Service: m})
 	return nil
 }
 
@@ -116,7 +114,7 @@ func (l *loop) takeOver(s *slot) {
 	}
 	old := l.serving(s.config.Name)
 	s.state = slotServing
-	l.timeline.SetService(l.specs[s.service.ID], old == nil)
+	l.emit(observe.Event{Kind: observe.Set, Service: l.specs[s.service.ID], Fresh: old == nil})
 	if old != nil {
 		l.inherit(s, old)
 		l.retire(old, nil)
@@ -129,9 +127,7 @@ func (l *loop) takeOver(s *slot) {
 func (l *loop) inherit(s, old *slot) {
 	s.service.Stats = old.service.Stats
 	s.past, s.restarts = old.past, old.startedAgain()
-	if l.record != nil {
-		l.record.Fold(int(old.series), int(s.series))
-	}
+	l.emit(observe.Event{Kind: observe.Inherited, From: old.series, Series: s.series})
 	from := old.series
 	for _, other := range l.slots {
 		if other != nil && other.series == from {
@@ -162,7 +158,7 @@ func (l *loop) change(u *unit, s *slot, c *config.Service) error {
 		return err
 	}
 	l.specs[id], s.config, s.service = m, *c, next.service
-	l.timeline.SetService(m, false)
+	l.emit(observe.Event{Kind: observe.Set, Service: m})
 	l.publishServices()
 	return nil
 }
@@ -235,7 +231,7 @@ func (l *loop) left(id models.ServiceID, err error) {
 		}
 	}
 	err = errors.Join(err, l.predictor.Drop(id))
-	l.timeline.DropService(id)
+	l.emit(observe.Event{Kind: observe.Dropped, Service: models.Service{ID: id}})
 	switch {
 	case leaks:
 		l.log.Error().Err(err).Str("service", s.config.Name).Msg("a service that was taken away keeps its place until overlapd is restarted")

@@ -8,7 +8,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/learning"
-	"github.com/overlapd/overlapd/daemon/observe/metrics"
+	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
@@ -73,14 +73,17 @@ type loop struct {
 
 	withoutMPS error // why there are no workers any more, nil if there may be
 
-	late     []executor.WorkerReady      // came while a round of their service runs
-	calls    map[models.QueryID]*pending // accepted and not answered
-	record   *metrics.Record             // of what it does, for scrapes; nil without metrics
-	traces   traces
-	timer    *time.Timer
-	requests []executor.SpanRequest // memory of dispatch
-	outcome  models.Outcome         // memory of finish
-	group    models.Group           // memory of learn
+	late      []executor.WorkerReady      // came while a round of their service runs
+	calls     map[models.QueryID]*pending // accepted and not answered
+	listeners []observe.Listener
+	timer     *time.Timer
+	requests  []executor.SpanRequest // memory of dispatch
+	outcome   models.Outcome         // memory of finish
+	event     observe.Event          // memory of emit
+	round     overlap.Round          // memory of dispatch
+	why       overlap.Explanation
+	ran       executor.Outcome // memory of finish
+	group     models.Group     // memory of learn
 }
 
 // run takes events in and gives rounds out until the executor is closed.
@@ -94,18 +97,18 @@ func (l *loop) run() {
 	for {
 		select {
 		case m := <-l.inbox:
-			l.wakes()
+			l.emit(observe.Event{Kind: observe.Woke})
 			l.take(m)
 		case o, ok := <-outcomes:
 			if !ok {
 				return
 			}
-			l.wakes()
+			l.emit(observe.Event{Kind: observe.Woke})
 			l.finish(o)
 		case <-l.timer.C:
-			l.wakes()
+			l.emit(observe.Event{Kind: observe.Woke})
 		case <-beat.C:
-			l.wakes()
+			l.emit(observe.Event{Kind: observe.Woke})
 		}
 		for range inboxBurst {
 			select {
@@ -117,9 +120,41 @@ func (l *loop) run() {
 			break
 		}
 		l.decide()
-		l.board.Publish(l.publish)
-		l.rests()
+		l.board.Publish(l.status)
+		l.rest()
 	}
+}
+
+// rest shows that the loop is alive and has nothing more to do.
+func (l *loop) rest() {
+	l.beat.Store(int64(l.now()))
+	l.emit(observe.Event{Kind: observe.Rested})
+}
+
+// emit tells the listeners what happens. The event is in memory of the loop, so
+// that nothing is allocated for it.
+func (l *loop) emit(e observe.Event) {
+	e.At = l.now()
+	l.event = e
+	for _, x := range l.listeners {
+		x.Observe(&l.event)
+	}
+}
+
+// soloOf returns what the spans of a round take one after another, or 0 if that
+// is not known, or there is just one.
+func (l *loop) soloOf(r *overlap.Round) (sum time.Duration) {
+	if len(r.Group.Spans) == 1 {
+		return 0
+	}
+	for _, span := range r.Group.Spans {
+		took, ok := l.solo.Span(span)
+		if !ok {
+			return 0
+		}
+		sum += took
+	}
+	return sum
 }
 
 // take handles one message.
@@ -156,13 +191,13 @@ func (l *loop) arrive(c *query.Call) {
 		Priority: c.Priority,
 	}
 	if err := l.scheduler.Arrive(l.now(), q); err != nil {
-		l.rememberRefusal(c, err)
+		l.emit(observe.Event{Kind: observe.Refused, Call: c, Err: err})
 		c.Answer(query.Reply{Err: refusal(err)})
 		return
 	}
 	l.calls[q.ID] = c.Backend.(*pending)
 	l.learning.Arrived(q.Arrival)
-	l.traceArrival(c)
+	l.emit(observe.Event{Kind: observe.Accepted, Call: c})
 }
 
 func (l *loop) cancel(id models.QueryID) {
@@ -206,8 +241,9 @@ func (l *loop) decide() {
 
 // dispatch sends a round to the workers. A round that cannot be sent fails at
 // once, so that its queries are answered.
-func (l *loop) dispatch(r overlap.Round) {
-	l.remember(&r)
+func (l *loop) dispatch(next overlap.Round) {
+	l.round = next
+	r := &l.round
 	l.requests = l.requests[:0]
 	for i, span := range r.Group.Spans {
 		l.slots[span.Service].worker.fresh = false
@@ -219,8 +255,8 @@ func (l *loop) dispatch(r overlap.Round) {
 		}
 		l.requests = append(l.requests, request)
 	}
-	l.noteRound(&r)
-	l.traceRound(&r)
+	l.why = l.scheduler.Explain()
+	l.emit(observe.Event{Kind: observe.Dispatched, Round: r, Why: &l.why, Solo: l.soloOf(r), Services: l.specs})
 	if err := l.exec.Run(r.Number, l.requests); err != nil {
 		l.log.Error().Err(err).Uint64("round", r.Number).Msg("sending a round to the workers")
 		o := models.Outcome{Round: r.Number}
@@ -228,7 +264,7 @@ func (l *loop) dispatch(r overlap.Round) {
 			l.blame(r.Queries(i), err)
 			o.Spans = append(o.Spans, models.SpanOutcome{Span: span, Status: models.SpanFailed})
 		}
-		l.settle(o)
+		l.settle(&o, nil)
 	}
 }
 
@@ -247,13 +283,13 @@ func (l *loop) finish(o executor.Outcome) {
 		l.finishMeasured(&o)
 		return
 	}
+	l.ran = o
 	l.outcome.Round, l.outcome.Took, l.outcome.Spans = o.Round, o.Took, l.outcome.Spans[:0]
 	for i := range o.Spans {
 		l.outcome.Spans = append(l.outcome.Spans, l.spanOutcome(&o.Spans[i]))
 	}
-	l.noteOutcome(&o)
 	l.learn(&o)
-	l.settle(l.outcome)
+	l.settle(&l.outcome, &l.ran)
 	l.catchUp()
 }
 
@@ -273,7 +309,9 @@ func (l *loop) spanOutcome(s *executor.SpanOutcome) models.SpanOutcome {
 	case models.SpanFailed:
 		l.blame(l.scheduler.Members(s.Span.Batch), s.Err)
 	}
-	l.noteSpan(s)
+	if s.Status == models.SpanDone || s.Status == models.SpanStopped {
+		l.slots[s.Span.Service].service.Stats.Ran(s.Took, s.DeviceTook)
+	}
 	if s.Finished {
 		l.slots[s.Span.Service].service.Stats.Executed()
 	}
@@ -302,12 +340,11 @@ func (l *loop) learn(o *executor.Outcome) {
 }
 
 // settle tells the scheduler how a round went, and the workers what they need
-// not keep any more.
-func (l *loop) settle(o models.Outcome) {
+// not keep any more. Nothing was measured of a round that could not be sent.
+func (l *loop) settle(o *models.Outcome, measured *executor.Outcome) {
 	now := l.now()
-	l.timeline.Finish(now, &o)
-	l.traceOutcome(now, &o)
-	if err := l.scheduler.Finish(now, o); err != nil {
+	l.emit(observe.Event{Kind: observe.Ended, Outcome: o, Measured: measured})
+	if err := l.scheduler.Finish(now, *o); err != nil {
 		l.log.Error().Err(err).Uint64("round", o.Round).Msg("finishing a round")
 	}
 	l.answerAll()
@@ -318,14 +355,18 @@ func (l *loop) answerAll() {
 	for _, r := range l.scheduler.Released() {
 		l.exec.Release(r.Service, r.Batch)
 	}
-	for _, a := range l.scheduler.Answers() {
-		l.noteAnswer(&a)
-		if p := l.calls[a.Query]; p != nil {
+	answers := l.scheduler.Answers()
+	for i := range answers {
+		a := &answers[i]
+		p, slot := l.calls[a.Query], l.slots[a.Service]
+		e := observe.Event{Kind: observe.Answered, Answer: a, Series: slot.series, Target: slot.config.Target}
+		if p != nil {
+			e.Call = p.call
+		}
+		l.emit(e)
+		if p != nil {
 			delete(l.calls, a.Query)
-			l.rememberAnswer(p.call, &a)
-			l.rememberQuery(p.call, &a)
-			l.traceAnswer(p.call, &a)
-			p.call.Answer(l.reply(p, &a))
+			p.call.Answer(l.reply(p, a))
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
@@ -41,6 +42,7 @@ func (b *backend) statusWithin(limit time.Duration) (s *status.Status, fresh boo
 
 // status returns how the instance stands.
 func (l *loop) status() *status.Status {
+	l.emit(observe.Event{Kind: observe.Published})
 	now := l.now()
 	m := l.scheduler.Metrics()
 	waiting := l.scheduler.Waiting(nil)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
@@ -79,11 +80,9 @@ func TestMeteringOfFailedRounds(t *testing.T) {
 
 func TestMeteringOff(t *testing.T) {
 	l := &loop{backend: &backend{}}
-	l.wakes()
-	l.noteRound(&overlap.Round{})
-	l.noteOutcome(&executor.Outcome{})
-	l.noteAnswer(&overlap.Answer{})
-	l.rests()
+	l.emit(observe.Event{Kind: observe.Woke})
+	l.emit(observe.Event{Kind: observe.Dispatched, Round: &overlap.Round{}})
+	l.rest()
 	if l.beat.Load() == 0 {
 		t.Error("without metrics the loop does not show that it is alive")
 	}
@@ -207,11 +206,11 @@ func BenchmarkNotes(b *testing.B) {
 		a := &overlap.Answer{At: time.Second}
 		b.ReportAllocs()
 		for b.Loop() {
-			l.wakes()
-			l.noteRound(r)
-			l.noteOutcome(o)
-			l.noteAnswer(a)
-			l.rests()
+			l.emit(observe.Event{Kind: observe.Woke})
+			l.emit(observe.Event{Kind: observe.Dispatched, Round: r, Why: &l.why, Services: l.specs})
+			l.emit(observe.Event{Kind: observe.Ended, Outcome: &l.outcome, Measured: o})
+			l.emit(observe.Event{Kind: observe.Answered, Answer: a})
+			l.rest()
 		}
 	})
 }
@@ -224,7 +223,7 @@ func BenchmarkTold(b *testing.B) {
 			back.ask(func(l *loop) {
 				b.ReportAllocs()
 				for b.Loop() {
-					l.publish()
+					l.status()
 				}
 			})
 		})

@@ -40,7 +40,7 @@ type scraper struct {
 
 func (s *scraper) snapshot() *metrics.Snapshot {
 	t, _ := s.statusWithin(scrapeTimeout)
-	record := s.recorded.Load()
+	record := s.metrics.Latest()
 	if t == nil || record == nil {
 		t, record = new(status.Status), metrics.NewRecord(0)
 	}

@@ -11,9 +11,12 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
 )
 
 // scrape returns what a scrape of a backend is answered with, made anew.
@@ -126,8 +129,12 @@ func TestMetricsOfGroups(t *testing.T) {
 		}
 	}
 	b.ask(func(l *loop) { // as if the policy had sent both together
-		l.record.Dispatch(metrics.Group{Spans: 2, Predicted: 6 * time.Millisecond, Bound: 7 * time.Millisecond, Solo: 8 * time.Millisecond})
-		l.record.Finish(metrics.Outcome{Took: 6 * time.Millisecond, Compared: 6 * time.Millisecond, Whole: true})
+		r := &overlap.Round{Number: 3, Group: models.Group{Spans: make([]models.Span, 2)}}
+		r.Predicted = models.Estimate{Latency: 6 * time.Millisecond, Bound: 7 * time.Millisecond}
+		l.metrics.Observe(&observe.Event{Kind: observe.Dispatched, Round: r, Why: &overlap.Explanation{}, Solo: 8 * time.Millisecond, Services: l.specs})
+		o := &executor.Outcome{Took: 6 * time.Millisecond, Spans: make([]executor.SpanOutcome, 2)}
+		o.Spans[0].Span = r.Group.Spans[0]
+		l.metrics.Observe(&observe.Event{Kind: observe.Ended, Outcome: &models.Outcome{}, Measured: o})
 	})
 	tells(t, scrape(t, b),
 		`overlapd_group_spans_bucket{le="1"} 2`, `overlapd_group_spans_bucket{le="2"} 3`,
@@ -314,7 +321,7 @@ func TestMetricsOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Body.Close()
-	if r.StatusCode != http.StatusNotFound || d.backend.loop.record != nil {
-		t.Errorf("status %d, record %v", r.StatusCode, d.backend.loop.record)
+	if r.StatusCode != http.StatusNotFound || d.backend.metrics != nil {
+		t.Errorf("status %d, recorder %v", r.StatusCode, d.backend.metrics)
 	}
 }

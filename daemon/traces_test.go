@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/observe/tracing/collector"
 	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
 	"github.com/overlapd/overlapd/daemon/query"
@@ -300,9 +301,10 @@ func TestTracingOffAllocatesNothing(t *testing.T) {
 	}
 	b := startInstant(t, 1, nil)
 	a := newAsker(b, 0)
-	l := b.loop
+	traces := observe.NewTraces(b.epoch, b.device)
+	e := &observe.Event{Kind: observe.Accepted, Call: a.c}
 	if n := testing.AllocsPerRun(100, func() {
-		l.traceArrival(a.c)
+		traces.Observe(e)
 	}); n > 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/observe"
 	page "github.com/overlapd/overlapd/daemon/observe/dashboard"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
@@ -24,8 +25,8 @@ func (s *server) play(rounds int) {
 	for range rounds {
 		r := overlap.Round{Number: s.timeline.Read(timeline.Latest, 1, nil).Next + 1}
 		r.Predicted.Latency = time.Millisecond
-		s.timeline.Begin(&r, &overlap.Explanation{}, list)
-		s.timeline.Finish(time.Second, &models.Outcome{Round: r.Number, Took: 2 * time.Millisecond})
+		s.timeline.Observe(&observe.Event{Kind: observe.Dispatched, Round: &r, Why: &overlap.Explanation{}, Services: list})
+		s.timeline.Observe(&observe.Event{Kind: observe.Ended, At: time.Second, Outcome: &models.Outcome{Round: r.Number, Took: 2 * time.Millisecond}})
 	}
 }
 
@@ -243,7 +244,9 @@ func TestDashboardRoute(t *testing.T) {
 
 func TestQueriesRoute(t *testing.T) {
 	s := serve(t, testLimits())
-	s.timeline.Ended(0, &timeline.Query{ID: 5, Result: "finished"})
+	s.timeline.Observe(&observe.Event{
+		Kind: observe.Answered, Call: &query.Call{QueryID: 5, Service: new(query.Service)}, Answer: &overlap.Answer{Query: 5, Result: overlap.Finished},
+	})
 	page := func(path string) (p timeline.QueryPage) {
 		t.Helper()
 		a := s.get(path)

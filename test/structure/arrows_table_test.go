@@ -167,11 +167,12 @@ var arrows = []arrow{
 	},
 	{
 		pkg: "daemon/observe/metrics",
+		may: []string{"daemon/observe", "models", "overlap"},
 		why: "it tells Prometheus the numbers that it is given, and knows nothing of where they come from",
 	},
 	{
 		pkg:   "daemon/observe/timeline",
-		may:   []string{"models", "overlap", "stats"},
+		may:   []string{"daemon/observe", "daemon/query", "models", "overlap", "stats"},
 		why:   "it remembers what was decided; commands that look at a daemon read it as well, so it knows nothing of serving",
 		tests: []string{"predictor"},
 	},
@@ -252,11 +253,16 @@ var arrows = []arrow{
 		pkg:   "daemon/http",
 		may:   []string{"daemon/access", "daemon/config", "daemon/observe/dashboard", "daemon/observe/metrics", "daemon/observe/timeline", "daemon/observe/tracing", "daemon/query", "daemon/status", "models"},
 		why:   "it is a codec: it reads a query and writes an answer; what becomes of one, and what the daemon says of itself, is the business of others",
-		tests: []string{"daemon/access/fakeca", "daemon/query/fakebackend", "overlap"},
+		tests: []string{"daemon/access/fakeca", "daemon/observe", "daemon/query/fakebackend", "overlap"},
+	},
+	{
+		pkg: "daemon/observe",
+		may: []string{"daemon/observe/tracing", "daemon/query", "executor", "models", "overlap"},
+		why: "it is what the scheduler goroutine lets others see; who listens, it is not told",
 	},
 	{
 		pkg:   "daemon",
-		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/access", "daemon/config", "daemon/gpu", "daemon/http", "daemon/learning", "daemon/observe/metrics", "daemon/observe/timeline", "daemon/observe/tracing", "daemon/observe/tracing/otlp", "daemon/query", "daemon/rpc", "daemon/statefile", "daemon/status", "device", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments/wire", "training"},
+		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/access", "daemon/config", "daemon/gpu", "daemon/http", "daemon/learning", "daemon/observe", "daemon/observe/metrics", "daemon/observe/timeline", "daemon/observe/tracing", "daemon/observe/tracing/otlp", "daemon/query", "daemon/rpc", "daemon/statefile", "daemon/status", "device", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments/wire", "training"},
 		why:   "ONNX Runtime stays out of the daemon's process: a model that crashes it must end a worker, not the daemon",
 		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca", "daemon/rpc/inference", "daemon/observe/tracing/collector", "daemon/query/fakebackend", "ort", "segments", "segments/worker"},
 	},

@@ -29,8 +29,8 @@ func full(services int) *Snapshot {
 		Scheduler: Scheduler{Rounds: 7, Busy: time.Second, Made: 5, Kept: 3, Overturned: 2, InboxLimit: 8, Predictor: true, Fallbacks: counts(reasons[:4]...), Unknown: 1},
 		GPUs:      []GPU{{UUID: "GPU-1", Utilization: 0.41, MemoryTotalBytes: 80e9, MemoryUsedBytes: 1e9, PowerWatts: 300, PowerLimitWatts: 700}},
 	}
-	s.Record.Wake(time.Second)
-	s.Record.Rest(3 * time.Second)
+	s.Record.wake(time.Second)
+	s.Record.rest(3 * time.Second)
 	for i := range services {
 		s.Services = append(s.Services, Service{
 			Name: fmt.Sprint("s", i), Slot: i, Ready: true, Target: time.Second, Queued: 3, QueueLimit: 9, OldestAge: 2 * time.Second,
@@ -39,7 +39,7 @@ func full(services int) *Snapshot {
 			Clocks:            Clocks{Spans: 30, Engine: 3 * time.Second, Device: 2 * time.Second},
 			Requests:          Requests{Success: 60, Queries: 120, Executions: 30, Failure: counts("REJECTED", "CANCELED", "BACKEND", "OTHER"), Request: 1500 * time.Microsecond},
 		})
-		s.Record.Answer(i, Query{Latency: 500 * time.Millisecond, Queue: time.Millisecond, Target: time.Second})
+		s.Record.answer(i, finished{Latency: 500 * time.Millisecond, Queue: time.Millisecond, Target: time.Second})
 	}
 	return s
 }

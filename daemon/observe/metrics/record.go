@@ -5,17 +5,16 @@ import (
 	"time"
 )
 
-// Record is what the scheduler goroutine notes of its turns, of the groups that
-// it runs and of the queries that it answers. It belongs to that goroutine, which
-// gives others a copy; none of its methods allocates but those that make it
-// larger.
+// Record is what a scheduler goroutine did: its turns, the groups that it ran and
+// the queries that it answered. It is plain memory of one goroutine; nothing
+// allocates but what makes it larger.
 type Record struct {
 	totals
 	services []queries
 	groups   groups
 
 	woke    time.Duration // when this turn began
-	group   Group         // that runs
+	group   sent          // that runs
 	running bool
 }
 
@@ -37,8 +36,8 @@ type groups struct {
 // queries is what is noted of the finished queries of a service.
 type queries struct{ latency, target, queue Histogram }
 
-// Group is an operator group that is sent to the workers.
-type Group struct {
+// sent is an operator group that is sent to the workers.
+type sent struct {
 	Spans     int
 	Predicted time.Duration // 0 if that is not known
 	Bound     time.Duration // that 99 of 100 keep, as far as is known
@@ -47,15 +46,15 @@ type Group struct {
 	Urgent    bool          // whether there is a deadline
 }
 
-// Outcome is how a group went.
-type Outcome struct {
+// outcome is how a group went.
+type outcome struct {
 	Took     time.Duration // from sending it until its last span had ended
 	Compared time.Duration // what Predicted speaks of, which for one span is the time in the engine
 	Whole    bool          // each of its spans ran to its end
 }
 
-// Query is a query that finished.
-type Query struct {
+// finished is a query that finished.
+type finished struct {
 	Latency time.Duration // from its arrival
 	Queue   time.Duration // of that before its first span
 	Target  time.Duration // of its service
@@ -73,17 +72,17 @@ func NewRecord(services int) *Record {
 	return r
 }
 
-// Wake notes that a turn of the goroutine begins: it has something to do.
-func (r *Record) Wake(now time.Duration) { r.woke = now }
+// wake notes that a turn of the goroutine begins: it has something to do.
+func (r *Record) wake(now time.Duration) { r.woke = now }
 
-// Rest notes that the turn is over.
-func (r *Record) Rest(now time.Duration) {
+// rest notes that the turn is over.
+func (r *Record) rest(now time.Duration) {
 	r.turns++
 	r.busy += max(now-r.woke, 0)
 }
 
-// Dispatch notes a group that is sent. It is followed by Finish.
-func (r *Record) Dispatch(g Group) {
+// dispatch notes a group that is sent. It is followed by finish.
+func (r *Record) dispatch(g sent) {
 	r.group, r.running = g, true
 	r.groups.spans.observe(float64(g.Spans))
 	if g.Urgent {
@@ -94,9 +93,9 @@ func (r *Record) Dispatch(g Group) {
 	}
 }
 
-// Finish notes how the group went that was sent last. What did not run to its
+// finish notes how the group went that was sent last. What did not run to its
 // end says nothing of predictions.
-func (r *Record) Finish(o Outcome) {
+func (r *Record) finish(o outcome) {
 	if !r.running {
 		return
 	}
@@ -108,7 +107,7 @@ func (r *Record) Finish(o Outcome) {
 	}
 }
 
-func (r *Record) predicted(g *Group, took time.Duration) {
+func (r *Record) predicted(g *sent, took time.Duration) {
 	if g.Predicted <= 0 {
 		return
 	}
@@ -123,7 +122,7 @@ func (r *Record) predicted(g *Group, took time.Duration) {
 	r.groups.groupError.observe(math.Abs(ratio(g.Predicted, took) - 1))
 }
 
-func (r *Record) gain(g *Group, took time.Duration) {
+func (r *Record) gain(g *sent, took time.Duration) {
 	if g.Spans < 2 || g.Solo <= 0 {
 		return
 	}
@@ -132,9 +131,9 @@ func (r *Record) gain(g *Group, took time.Duration) {
 	r.lost += max(took-g.Solo, 0)
 }
 
-// Answer notes a query that finished. A service that the record was not made for
+// answer notes a query that finished. A service that the record was not made for
 // is left out.
-func (r *Record) Answer(service int, q Query) {
+func (r *Record) answer(service int, q finished) {
 	if service < 0 || service >= len(r.services) {
 		return
 	}
@@ -146,15 +145,15 @@ func (r *Record) Answer(service int, q Query) {
 	}
 }
 
-// CopyTo copies what was noted, for another goroutine, to another record, which
+// copyTo copies what was noted, for another goroutine, to another record, which
 // comes to have as many services.
-func (r *Record) CopyTo(to *Record) {
+func (r *Record) copyTo(to *Record) {
 	to.totals = r.totals
 	from, at := r.groups.all(), to.groups.all()
 	for i := range from {
 		from[i].copyTo(at[i])
 	}
-	to.SetServices(len(r.services))
+	to.setServices(len(r.services))
 	to.services = to.services[:len(r.services)]
 	for i := range r.services {
 		from, at := r.services[i].all(), to.services[i].all()

@@ -18,16 +18,16 @@ func latencies(r *Record) (all []uint64) {
 
 func answer(r *Record, service, times int) {
 	for range times {
-		r.Answer(service, Query{Latency: 30 * ms, Queue: 10 * ms, Target: 20 * ms})
+		r.answer(service, finished{Latency: 30 * ms, Queue: 10 * ms, Target: 20 * ms})
 	}
 }
 
 func TestSetServices(t *testing.T) {
 	r := NewRecord(1)
 	answer(r, 0, 2)
-	r.SetServices(3)
+	r.setServices(3)
 	answer(r, 2, 1)
-	r.SetServices(1) // they stay
+	r.setServices(1) // they stay
 	if got := latencies(r); len(got) != 3 || got[0] != 2 || got[1] != 0 || got[2] != 1 {
 		t.Errorf("answered %v", got)
 	}
@@ -38,9 +38,9 @@ func TestFold(t *testing.T) {
 	r := NewRecord(2)
 	answer(r, 0, 5)
 	answer(r, 1, 2)
-	r.Fold(0, 1)
+	r.fold(0, 1)
 	answer(r, 0, 1) // it had one more
-	r.Fold(0, 1)
+	r.fold(0, 1)
 	for i, want := range []uint64{0, 8} {
 		for k, h := range r.services[i].all() {
 			if n, _ := sumOf(h); n != want {
@@ -51,16 +51,16 @@ func TestFold(t *testing.T) {
 	if _, sum := sumOf(&r.services[1].target); sum != 12 {
 		t.Errorf("the sum is %v", sum)
 	}
-	r.Fold(1, 4) // into one that is not there yet
+	r.fold(1, 4) // into one that is not there yet
 	for _, none := range [][2]int{{4, 4}, {-1, 0}, {9, 0}, {4, -1}} {
-		r.Fold(none[0], none[1])
+		r.fold(none[0], none[1])
 	}
 	if got := latencies(r); len(got) != 5 || got[4] != 8 {
 		t.Errorf("answered %v", got)
 	}
-	r.Clear(4)
-	r.Clear(-1)
-	r.Clear(5)
+	r.clear(4)
+	r.clear(-1)
+	r.clear(5)
 	if got := latencies(r); got[4] != 0 {
 		t.Errorf("after Clear: %v", got)
 	}
@@ -77,10 +77,10 @@ func TestSeriesNeverGoBackward(t *testing.T) {
 				old := slot
 				slot = rapid.IntRange(0, next).Draw(t, "slot")
 				next = max(next, slot+1)
-				r.Fold(old, slot)
+				r.fold(old, slot)
 			}
 			n := rapid.IntRange(0, 3).Draw(t, "answers")
-			r.SetServices(slot + 1)
+			r.setServices(slot + 1)
 			answer(r, slot, n)
 			answered += uint64(n)
 			now := latencies(r)[slot]
@@ -102,13 +102,13 @@ func TestCopyOfAnotherLength(t *testing.T) {
 		for i := range n[1] {
 			answer(c, i, 9)
 		}
-		r.CopyTo(c)
+		r.copyTo(c)
 		if got := latencies(c); len(got) != n[0] || n[0] > 0 && got[n[0]-1] != uint64(n[0]) {
 			t.Errorf("%d services into %d: %v", n[0], n[1], got)
 		}
-		r.SetServices(4)
+		r.setServices(4)
 		answer(r, 3, 7)
-		if r.CopyTo(c); len(c.services) != 4 || latencies(c)[3] != 7 {
+		if r.copyTo(c); len(c.services) != 4 || latencies(c)[3] != 7 {
 			t.Errorf("%d services into %d, and then 4: %v", n[0], n[1], latencies(c))
 		}
 	}
@@ -117,9 +117,9 @@ func TestCopyOfAnotherLength(t *testing.T) {
 // Once both are large enough, the goroutine pays for no memory.
 func TestChangedRecordDoesNotAllocate(t *testing.T) {
 	r, c := NewRecord(1), NewRecord(1)
-	r.SetServices(3)
-	r.CopyTo(c)
-	if n := testing.AllocsPerRun(100, func() { answer(r, 2, 1); r.Fold(2, 1); r.CopyTo(c) }); n != 0 {
+	r.setServices(3)
+	r.copyTo(c)
+	if n := testing.AllocsPerRun(100, func() { answer(r, 2, 1); r.fold(2, 1); r.copyTo(c) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

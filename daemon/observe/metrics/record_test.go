@@ -15,28 +15,28 @@ func sumOf(h *Histogram) (uint64, float64) {
 }
 
 func TestRecordOfGroups(t *testing.T) {
-	pair := Group{Spans: 2, Predicted: 10 * ms, Bound: 12 * ms, Solo: 16 * ms, Headroom: 50 * ms, Urgent: true}
-	alone := Group{Spans: 1, Predicted: 10 * ms, Bound: 10 * ms, Headroom: -ms, Urgent: true}
+	pair := sent{Spans: 2, Predicted: 10 * ms, Bound: 12 * ms, Solo: 16 * ms, Headroom: 50 * ms, Urgent: true}
+	alone := sent{Spans: 1, Predicted: 10 * ms, Bound: 10 * ms, Headroom: -ms, Urgent: true}
 	for name, c := range map[string]struct {
-		group    Group
-		outcome  Outcome
+		group    sent
+		outcome  outcome
 		gained   time.Duration
 		lost     time.Duration
 		exceeded uint64
 		ratio    float64 // of the group, 0 for none
 		solo     float64 // ratio of one span, 0 for none
 	}{
-		"faster than apart": {pair, Outcome{11 * ms, 11 * ms, true}, 5 * ms, 0, 0, 1.1, 0},
-		"slower than apart": {pair, Outcome{20 * ms, 20 * ms, true}, 0, 4 * ms, 1, 2, 0},
-		"not to its end":    {pair, Outcome{20 * ms, 20 * ms, false}, 0, 0, 0, 0, 0},
-		"solo unknown":      {Group{Spans: 2, Predicted: 10 * ms, Bound: 12 * ms}, Outcome{20 * ms, 20 * ms, true}, 0, 0, 1, 2, 0},
-		"not predicted":     {Group{Spans: 2, Solo: 16 * ms}, Outcome{11 * ms, 11 * ms, true}, 5 * ms, 0, 0, 0, 0},
-		"alone":             {alone, Outcome{11 * ms, 9 * ms, true}, 0, 0, 0, 0, 0.9},
-		"alone and late":    {alone, Outcome{21 * ms, 20 * ms, true}, 0, 0, 1, 0, 2},
+		"faster than apart": {pair, outcome{11 * ms, 11 * ms, true}, 5 * ms, 0, 0, 1.1, 0},
+		"slower than apart": {pair, outcome{20 * ms, 20 * ms, true}, 0, 4 * ms, 1, 2, 0},
+		"not to its end":    {pair, outcome{20 * ms, 20 * ms, false}, 0, 0, 0, 0, 0},
+		"solo unknown":      {sent{Spans: 2, Predicted: 10 * ms, Bound: 12 * ms}, outcome{20 * ms, 20 * ms, true}, 0, 0, 1, 2, 0},
+		"not predicted":     {sent{Spans: 2, Solo: 16 * ms}, outcome{11 * ms, 11 * ms, true}, 5 * ms, 0, 0, 0, 0},
+		"alone":             {alone, outcome{11 * ms, 9 * ms, true}, 0, 0, 0, 0, 0.9},
+		"alone and late":    {alone, outcome{21 * ms, 20 * ms, true}, 0, 0, 1, 0, 2},
 	} {
 		r := NewRecord(1)
-		r.Dispatch(c.group)
-		r.Finish(c.outcome)
+		r.dispatch(c.group)
+		r.finish(c.outcome)
 		if r.gained != c.gained || r.lost != c.lost || r.exceeded != c.exceeded {
 			t.Errorf("%s: gained %v, lost %v, exceeded %d", name, r.gained, r.lost, r.exceeded)
 		}
@@ -61,8 +61,8 @@ func TestRecordOfGroups(t *testing.T) {
 // The error is that of the prediction, as the predictor's reports have it.
 func TestRecordOfErrors(t *testing.T) {
 	r := NewRecord(0)
-	r.Dispatch(Group{Spans: 3, Predicted: 15 * ms, Bound: 18 * ms})
-	r.Finish(Outcome{Took: 10 * ms, Compared: 10 * ms, Whole: true})
+	r.dispatch(sent{Spans: 3, Predicted: 15 * ms, Bound: 18 * ms})
+	r.finish(outcome{Took: 10 * ms, Compared: 10 * ms, Whole: true})
 	if n, sum := sumOf(&r.groups.groupError); n != 1 || sum != 0.5 {
 		t.Errorf("%d errors of %v", n, sum)
 	}
@@ -75,7 +75,7 @@ func TestRecordOfErrors(t *testing.T) {
 // be sent.
 func TestRecordOfUnknownOutcome(t *testing.T) {
 	r := NewRecord(0)
-	r.Finish(Outcome{Took: ms, Compared: ms, Whole: true})
+	r.finish(outcome{Took: ms, Compared: ms, Whole: true})
 	if n, _ := sumOf(&r.groups.round); n != 0 {
 		t.Errorf("%d rounds", n)
 	}
@@ -84,8 +84,8 @@ func TestRecordOfUnknownOutcome(t *testing.T) {
 func TestRecordOfTurns(t *testing.T) {
 	r := NewRecord(0)
 	for _, turn := range [][2]time.Duration{{1 * ms, 3 * ms}, {10 * ms, 11 * ms}, {20 * ms, 19 * ms}} {
-		r.Wake(turn[0])
-		r.Rest(turn[1])
+		r.wake(turn[0])
+		r.rest(turn[1])
 	}
 	if r.turns != 3 || r.busy != 3*ms {
 		t.Errorf("%d turns, busy for %v", r.turns, r.busy)
@@ -94,10 +94,10 @@ func TestRecordOfTurns(t *testing.T) {
 
 func TestRecordOfQueries(t *testing.T) {
 	r := NewRecord(2)
-	r.Answer(1, Query{Latency: 30 * ms, Queue: 10 * ms, Target: 20 * ms})
-	r.Answer(1, Query{Latency: 30 * ms}) // without a target
+	r.answer(1, finished{Latency: 30 * ms, Queue: 10 * ms, Target: 20 * ms})
+	r.answer(1, finished{Latency: 30 * ms}) // without a target
 	for _, beyond := range []int{-1, 2} {
-		r.Answer(beyond, Query{Latency: ms})
+		r.answer(beyond, finished{Latency: ms})
 	}
 	for i, want := range []uint64{0, 2} {
 		if n, _ := sumOf(&r.services[i].latency); n != want {
@@ -121,7 +121,7 @@ func TestRecordCopy(t *testing.T) {
 	if line, same := apart(empty, tell(c)); !same {
 		t.Errorf("a copy follows its original: %s", line)
 	}
-	r.CopyTo(c)
+	r.copyTo(c)
 	if line, same := apart(tell(r), tell(c)); !same {
 		t.Errorf("a copy tells %s", line)
 	}
@@ -132,18 +132,18 @@ func TestRecordCopy(t *testing.T) {
 
 // everything happens to a record.
 func everything(r *Record) {
-	r.Wake(0)
-	r.Dispatch(Group{Spans: 2, Predicted: 10 * ms, Bound: 12 * ms, Solo: 16 * ms, Headroom: 50 * ms, Urgent: true})
-	r.Finish(Outcome{Took: 14 * ms, Compared: 14 * ms, Whole: true})
-	r.Answer(0, Query{Latency: 30 * ms, Queue: 10 * ms, Target: 20 * ms})
-	r.Rest(ms)
+	r.wake(0)
+	r.dispatch(sent{Spans: 2, Predicted: 10 * ms, Bound: 12 * ms, Solo: 16 * ms, Headroom: 50 * ms, Urgent: true})
+	r.finish(outcome{Took: 14 * ms, Compared: 14 * ms, Whole: true})
+	r.answer(0, finished{Latency: 30 * ms, Queue: 10 * ms, Target: 20 * ms})
+	r.rest(ms)
 }
 
 // The scheduler goroutine pays for no memory.
 func TestRecordDoesNotAllocate(t *testing.T) {
 	r := NewRecord(1)
 	c := NewRecord(1)
-	if n := testing.AllocsPerRun(100, func() { everything(r); r.CopyTo(c) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { everything(r); r.copyTo(c) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -165,7 +165,7 @@ func BenchmarkCopy(b *testing.B) {
 			r, to := NewRecord(services), NewRecord(services)
 			b.ReportAllocs()
 			for b.Loop() {
-				r.CopyTo(to)
+				r.copyTo(to)
 			}
 		})
 	}

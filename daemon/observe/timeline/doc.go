@@ -4,7 +4,7 @@
 // that look at a running daemon read.
 //
 // What is remembered belongs to the name of a service, whoever has its ID: see
-// [Ring.SetService].
+// [Ring.Observe].
 //
 // Feeding copies into memory that is used again, so that it costs well under a
 // microsecond and allocates nothing once the ring has been round.

@@ -76,7 +76,7 @@ func (s *scheduled) begin() overlap.Round {
 		s.t.Fatal("no round")
 	}
 	why := s.Explain()
-	s.ring.Begin(&r, &why, s.services)
+	s.ring.begin(&r, &why, s.services)
 	return r
 }
 
@@ -88,7 +88,7 @@ func (s *scheduled) end(r overlap.Round) {
 		o.Spans = append(o.Spans, models.SpanOutcome{Span: span, Reached: span.End, Took: o.Took})
 	}
 	s.now += o.Took
-	s.ring.Finish(s.now, &o)
+	s.ring.finish(s.now, &o)
 	if err := s.Finish(s.now, o); err != nil {
 		s.t.Fatal(err)
 	}

@@ -24,19 +24,19 @@ type place struct {
 	here bool // it was not dropped
 }
 
-// SetService takes in a service that is new, or has another target or another
+// setService takes in a service that is new, or has another target or another
 // name than before. Rounds that were remembered keep the name that they ran
 // with. The last queries that were answered under its name stay, unless it
 // begins afresh. Its ID is at most how many IDs there were.
-func (r *Ring) SetService(m models.Service, fresh bool) {
+func (r *Ring) setService(m models.Service, fresh bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.set(m, fresh)
 }
 
-// DropService forgets a service. What it still runs and answers is told under
+// dropService forgets a service. What it still runs and answers is told under
 // its name until a page tells of none of its rounds any more.
-func (r *Ring) DropService(id models.ServiceID) {
+func (r *Ring) dropService(id models.ServiceID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.leave(id)

@@ -34,7 +34,7 @@ func (s *scheduled) add(m models.Service) {
 		s.services = append(s.services, m)
 	}
 	s.services[m.ID] = m
-	s.ring.SetService(m, false)
+	s.ring.setService(m, false)
 }
 
 // remove removes a service, of which nothing is left.
@@ -43,7 +43,7 @@ func (s *scheduled) remove(id models.ServiceID) {
 	if err := s.Remove(s.now, id); err != nil {
 		s.t.Fatal(err)
 	}
-	s.ring.DropService(id)
+	s.ring.dropService(id)
 }
 
 // round runs one query of a service.
@@ -52,7 +52,7 @@ func (s *scheduled) round(service int) {
 	s.arrive(service, time.Second)
 	r := s.begin()
 	s.end(r)
-	s.ring.Answered(models.ServiceID(service), time.Millisecond, true)
+	s.ring.answered(models.ServiceID(service), time.Millisecond, true)
 }
 
 // Rounds keep the name they ran with, whoever has the ID now.
@@ -97,8 +97,8 @@ func TestSuccessorGoesOn(t *testing.T) {
 	s.add(m)
 	s.arrive(0, time.Second)
 	r := s.begin()
-	s.ring.DropService(0)                         // as soon as new queries go to the other
-	s.ring.Answered(0, 3*time.Millisecond, false) // what it had
+	s.ring.dropService(0)                         // as soon as new queries go to the other
+	s.ring.answered(0, 3*time.Millisecond, false) // what it had
 	s.end(r)
 	s.round(1)
 	list := s.ring.Services()
@@ -110,7 +110,7 @@ func TestSuccessorGoesOn(t *testing.T) {
 			t.Errorf("round %d is of service %d", r.Number, r.Spans[0].Service)
 		}
 	}
-	s.ring.SetService(m, true)
+	s.ring.setService(m, true)
 	if list := s.ring.Services(); list[0].Ended != 0 {
 		t.Errorf("after a fresh start: %+v", list)
 	}
@@ -121,17 +121,17 @@ func TestSetServiceChanges(t *testing.T) {
 	s.round(0)
 	m := services(1)[0]
 	m.QoSTarget = time.Minute
-	s.ring.SetService(m, false)
+	s.ring.setService(m, false)
 	if list := s.ring.Services(); list[0].Target != time.Minute || list[0].Ended != 1 {
 		t.Errorf("another target: %+v", list)
 	}
 	m.Name = "z"
-	s.ring.SetService(m, false)
+	s.ring.setService(m, false)
 	if list := s.ring.Services(); !slices.Equal(names(list), []string{"b", "z"}) || list[1].Ended != 0 {
 		t.Errorf("another name: %+v", list)
 	}
-	s.ring.DropService(7)
-	s.ring.Answered(7, 1, true)
+	s.ring.dropService(7)
+	s.ring.answered(7, 1, true)
 	if n := len(s.ring.Services()); n != 2 {
 		t.Errorf("%d services", n)
 	}

@@ -48,9 +48,9 @@ type queries struct {
 	last  uint64
 }
 
-// Ended remembers a query of a service that is over. Its name is the ring's to
-// fill in. It is called by the goroutine that calls Begin.
-func (r *Ring) Ended(service models.ServiceID, q *Query) {
+// ended remembers a query of a service that is over. Its name is the ring's to
+// fill in. It is called by the goroutine that calls Observe.
+func (r *Ring) ended(service models.ServiceID, q *Query) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	over := &r.mu.queries

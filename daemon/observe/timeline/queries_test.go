@@ -15,9 +15,9 @@ func TestQueries(t *testing.T) {
 	if p := r.ReadQueries(0); p.Queries == nil || len(p.Queries) > 0 || p.Next != 0 || p.Missed != 0 || p.More {
 		t.Errorf("of none: %+v", p)
 	}
-	r.Ended(1, &Query{ID: 7, Batch: 3, Size: 2, Arrival: 1, Started: 2, End: 3, Deadline: 9, Result: "finished"})
-	r.Ended(0, &Query{ID: 8, Arrival: 4, End: 5, Deadline: 5, Result: "dropped", Reason: "cannot_finish"})
-	r.Ended(99, &Query{ID: 9, Result: "refused"}) // of nobody
+	r.ended(1, &Query{ID: 7, Batch: 3, Size: 2, Arrival: 1, Started: 2, End: 3, Deadline: 9, Result: "finished"})
+	r.ended(0, &Query{ID: 8, Arrival: 4, End: 5, Deadline: 5, Result: "dropped", Reason: "cannot_finish"})
+	r.ended(99, &Query{ID: 9, Result: "refused"}) // of nobody
 	p := r.ReadQueries(0)
 	if len(p.Queries) != 3 || p.Next != 3 || p.Queries[0].Service != "b" || p.Queries[1].Service != "a" || p.Queries[2].Service != "" || p.Queries[0].Started != 2 {
 		t.Errorf("%+v", p)
@@ -43,7 +43,7 @@ func TestQueriesFollowEachOther(t *testing.T) {
 		for range rapid.IntRange(1, 10).Draw(t, "steps") {
 			for range rapid.IntRange(0, 5000).Draw(t, "queries") {
 				ended++
-				r.Ended(0, &Query{ID: ended})
+				r.ended(0, &Query{ID: ended})
 			}
 			p := r.ReadQueries(since)
 			want := since + p.Missed
@@ -65,7 +65,7 @@ func TestQueriesOvertaken(t *testing.T) {
 	r := New(time.Now(), services(1))
 	end := func(n int) {
 		for range n {
-			r.Ended(0, &Query{ID: r.mu.queries.last + 1})
+			r.ended(0, &Query{ID: r.mu.queries.last + 1})
 		}
 	}
 	end(200)
@@ -108,7 +108,7 @@ func TestQueriesWhileFed(t *testing.T) {
 	n := uint64(0)
 	feed := func() {
 		n++
-		r.Ended(0, &Query{ID: n, Arrival: time.Duration(n)})
+		r.ended(0, &Query{ID: n, Arrival: time.Duration(n)})
 	}
 	for range 3 * Queries {
 		feed()
@@ -125,6 +125,6 @@ func BenchmarkEnded(b *testing.B) {
 	q := &Query{ID: 1, Result: "finished"}
 	b.ReportAllocs()
 	for b.Loop() {
-		r.Ended(2, q)
+		r.ended(2, q)
 	}
 }

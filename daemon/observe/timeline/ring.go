@@ -21,7 +21,7 @@ const (
 )
 
 // Ring holds the last rounds and answers. Begin, OnDevice, Finish, Answered,
-// SetService and DropService are called by one goroutine, Read by any.
+// setService and DropService are called by one goroutine, Read by any.
 type Ring struct {
 	epoch time.Time
 
@@ -48,9 +48,9 @@ func New(epoch time.Time, services []models.Service) *Ring {
 	return r
 }
 
-// Begin remembers a round that is sent to the device, and why it was chosen.
+// begin remembers a round that is sent to the device, and why it was chosen.
 // The services are those of now, by their ID: their models may have changed.
-func (r *Ring) Begin(round *overlap.Round, why *overlap.Explanation, services []models.Service) {
+func (r *Ring) begin(round *overlap.Round, why *overlap.Explanation, services []models.Service) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.last, r.mu.busy = round.Number, true
@@ -59,8 +59,8 @@ func (r *Ring) Begin(round *overlap.Round, why *overlap.Explanation, services []
 	r.name(at, services)
 }
 
-// Finish remembers how the round that began last went.
-func (r *Ring) Finish(now time.Duration, o *models.Outcome) {
+// finish remembers how the round that began last went.
+func (r *Ring) finish(now time.Duration, o *models.Outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mu.busy && o.Round == r.mu.last {
@@ -69,9 +69,9 @@ func (r *Ring) Finish(now time.Duration, o *models.Outcome) {
 	}
 }
 
-// OnDevice remembers how long the device took by its own clock for a span of the
+// onDevice remembers how long the device took by its own clock for a span of the
 // round that began last.
-func (r *Ring) OnDevice(round uint64, batch models.BatchID, took time.Duration) {
+func (r *Ring) onDevice(round uint64, batch models.BatchID, took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mu.busy && round == r.mu.last {
@@ -79,10 +79,10 @@ func (r *Ring) OnDevice(round uint64, batch models.BatchID, took time.Duration) 
 	}
 }
 
-// Answered remembers how a query of a service ended: how long after it came,
+// answered remembers how a query of a service ended: how long after it came,
 // and whether its client got its outputs in time. What a service that was
 // dropped still answers counts for its name.
-func (r *Ring) Answered(service models.ServiceID, took time.Duration, inTime bool) {
+func (r *Ring) answered(service models.ServiceID, took time.Duration, inTime bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if l := r.laneOf(service); l != nil {

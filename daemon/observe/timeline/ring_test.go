@@ -133,8 +133,8 @@ func TestFeedingAllocatesNothing(t *testing.T) {
 	why := s.Explain()
 	feed := func() {
 		r.Number++
-		s.ring.Begin(&r, &why, s.services)
-		s.ring.Answered(0, time.Millisecond, true)
+		s.ring.begin(&r, &why, s.services)
+		s.ring.answered(0, time.Millisecond, true)
 	}
 	for range Rounds {
 		feed()
@@ -153,6 +153,6 @@ func BenchmarkFeed(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		why := s.Explain()
-		s.ring.Begin(&r, &why, s.services)
+		s.ring.begin(&r, &why, s.services)
 	}
 }

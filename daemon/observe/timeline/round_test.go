@@ -25,10 +25,10 @@ func TestRound(t *testing.T) {
 	if got := page.Running.Spans[0].Status; got != "running" {
 		t.Errorf("a span that runs is %s", got)
 	}
-	s.ring.OnDevice(1, r.Group.Spans[0].Batch, 4*time.Millisecond)
-	s.ring.OnDevice(2, r.Group.Spans[1].Batch, time.Second) // of a round that does not run
+	s.ring.onDevice(1, r.Group.Spans[0].Batch, 4*time.Millisecond)
+	s.ring.onDevice(2, r.Group.Spans[1].Batch, time.Second) // of a round that does not run
 	s.end(r)
-	s.ring.OnDevice(1, r.Group.Spans[1].Batch, time.Second) // too late
+	s.ring.onDevice(1, r.Group.Spans[1].Batch, time.Second) // too late
 	page = s.ring.Read(0, PageRounds, page)
 	if len(page.Rounds) != 1 || page.Running != nil || page.Next != 1 || page.More {
 		t.Fatalf("once it ended: %+v", page)
@@ -94,10 +94,10 @@ func TestCopyIsDeep(t *testing.T) {
 func TestForeignOutcome(t *testing.T) {
 	s := newScheduled(t, 1)
 	s.rounds(1)
-	s.ring.Finish(time.Hour, &models.Outcome{Round: 1})
+	s.ring.finish(time.Hour, &models.Outcome{Round: 1})
 	s.arrive(0, time.Second)
 	s.begin()
-	s.ring.Finish(time.Hour, &models.Outcome{Round: 7})
+	s.ring.finish(time.Hour, &models.Outcome{Round: 7})
 	if p := s.ring.Read(0, PageRounds, nil); p.Rounds[0].End == time.Hour || p.Running == nil {
 		t.Errorf("%+v", p)
 	}

@@ -1,0 +1,61 @@
+// Package observe is what the scheduler goroutine lets others see of its work: one
+// [Event] for each thing that happens, told to every [Listener] in that goroutine.
+// The listeners are in the rooms below: metrics counts, timeline remembers,
+// and [Traces] completes the records of traced queries.
+package observe
+
+import (
+	"time"
+
+	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+)
+
+// Listener is told of events, one after another, by the scheduler goroutine, which
+// waits meanwhile: it must not block. An event and what it points to are valid
+// until Observe returns.
+type Listener interface{ Observe(e *Event) }
+
+// Kind is what happened.
+type Kind uint8
+
+// The kinds of event, and the fields that are set besides Kind and At.
+const (
+	Woke       Kind = iota // a turn of the goroutine begins
+	Rested                 // the turn is over
+	Published              // a status was asked for: what belongs to it is to be copied now
+	Accepted               // a query was queued: Call
+	Refused                // a query was not queued: Call, Err
+	Answered               // a query is over: Answer, Call unless it was answered before, Series, Target
+	Dispatched             // a round is sent to the workers: Round, Why, Solo, Services
+	Ended                  // a round is over: Outcome, Measured unless it could not be sent
+	Added                  // a service has a place, and loads its model: Service
+	Set                    // a service serves under its name, or has other targets: Service, Fresh
+	Inherited              // a service goes on with what another has counted: From, Series
+	Dropped                // a service is gone: Service, of which only the ID is set
+)
+
+// Event is something that happened in the scheduler goroutine.
+type Event struct {
+	Kind Kind
+	At   time.Duration // since the daemon started
+
+	Call   *query.Call
+	Err    error
+	Answer *overlap.Answer
+	Target time.Duration // of the query's service
+
+	Round    *overlap.Round
+	Why      *overlap.Explanation
+	Solo     time.Duration    // of the spans one after another, 0 if that is not known or there is one
+	Services []models.Service // by ID
+	Outcome  *models.Outcome
+	Measured *executor.Outcome
+
+	Service models.Service
+	Fresh   bool             // nothing of an earlier service of that name is of interest
+	From    models.ServiceID // whose series goes on as Series
+	Series  models.ServiceID // under which a service is counted: its own ID, or that of its heir
+}

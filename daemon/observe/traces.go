@@ -1,0 +1,108 @@
+package observe
+
+import (
+	"time"
+
+	"github.com/overlapd/overlapd/daemon/observe/tracing"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+)
+
+// Traces is the listener that writes what the scheduler does into the records of
+// the queries that are traced, from when they are accepted until they are answered.
+// While none is, every event costs a look at a number.
+type Traces struct {
+	epoch  time.Time
+	device string
+	open   map[models.QueryID]*tracing.Query
+	ran    []tracedRun // of the round that runs
+}
+
+// tracedRun is a query that is traced, and the batch that it runs in.
+type tracedRun struct {
+	query models.QueryID
+	batch models.BatchID
+}
+
+// NewTraces returns a listener for a scheduler whose times count from epoch.
+func NewTraces(epoch time.Time, device string) *Traces {
+	return &Traces{epoch: epoch, device: device, open: map[models.QueryID]*tracing.Query{}}
+}
+
+// Observe implements [Listener].
+func (t *Traces) Observe(e *Event) {
+	switch e.Kind {
+	case Accepted:
+		if q := e.Call.Trace; q != nil {
+			t.open[e.Call.QueryID] = q
+			q.Epoch, q.Device = t.epoch, t.device
+		}
+	case Dispatched:
+		t.ran = t.ran[:0]
+		if len(t.open) > 0 {
+			t.dispatched(e)
+		}
+	case Ended:
+		t.ended(e)
+	case Answered:
+		if q := t.open[e.Answer.Query]; q != nil {
+			delete(t.open, e.Answer.Query) // from now on it is the codec's
+			a := e.Answer
+			q.Answered = true
+			q.Answer = tracing.Answer{
+				At: a.At, Queue: a.Queue, Run: a.Run, Result: a.Result.String(), Reason: a.Reason.String(), Retries: a.Retries,
+			}
+		}
+	}
+}
+
+func (t *Traces) dispatched(e *Event) {
+	r := e.Round
+	var group []tracing.Member // of all runs
+	for i, span := range r.Group.Spans {
+		for _, id := range r.Queries(i) {
+			q := t.open[id]
+			if q == nil {
+				continue
+			}
+			if group == nil {
+				group = members(r, e.Services)
+			}
+			q.Ran(tracing.Run{
+				Round: r.Number, Batch: uint64(span.Batch), BatchSize: span.Size, Start: span.Start, End: span.End, Of: e.Services[span.Service].Operators,
+				Group: group, Planned: r.Planned, Predicted: r.Predicted.Latency, Bound: r.Predicted.Bound, Began: r.Start,
+			})
+			t.ran = append(t.ran, tracedRun{id, span.Batch})
+		}
+	}
+}
+
+func members(r *overlap.Round, services []models.Service) []tracing.Member {
+	group := make([]tracing.Member, len(r.Group.Spans))
+	for i, span := range r.Group.Spans {
+		group[i] = tracing.Member{Service: services[span.Service].Name, Start: span.Start, End: span.End}
+	}
+	return group
+}
+
+// ended completes the runs of the round. Queries that were answered before, as their
+// client left, are not open any more.
+func (t *Traces) ended(e *Event) {
+	for _, ran := range t.ran {
+		q := t.open[ran.query]
+		if q == nil {
+			continue
+		}
+		run := q.Last(e.Outcome.Round)
+		if run == nil {
+			continue
+		}
+		run.Ended, run.RoundTook = e.At, e.Outcome.Took
+		for i := range e.Outcome.Spans {
+			if s := &e.Outcome.Spans[i]; s.Span.Batch == ran.batch {
+				run.Took, run.Reached, run.Status = s.Took, s.Reached, s.Status.String()
+			}
+		}
+	}
+	t.ran = t.ran[:0]
+}
