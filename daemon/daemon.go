@@ -68,7 +68,7 @@ type Options struct {
 	Cores   int     // threads of a service that sets none
 	Fit     FitFunc // nil if no predictor is to be fitted
 	Offline bool    // for Measure: there is no endpoint
-	GPU     GPUOptions
+	GPU     gpu.Options
 	Log     zerolog.Logger
 
 	workers   func(executor.Options) (runner, error)   // nil for processes

@@ -142,11 +142,11 @@ func newGPURig(t *testing.T, services ...string) *gpuRig {
 	r.opts = Options{
 		Worker: []string{os.Args[0], workerArgument}, Version: "test", Device: "a processor", Cores: 1,
 		Log: zerolog.New(r.log),
-		GPU: GPUOptions{
-			Options: gpu.Options{NVML: func() (*cuda.Host, error) { return cuda.Open(r.server) }, Boot: "this boot", MPS: mps.Options{
+		GPU: gpu.Options{
+			NVML: func() (*cuda.Host, error) { return cuda.Open(r.server) }, Boot: "this boot", MPS: mps.Options{
 				Program: program, Poll: 20 * time.Millisecond, Policy: child.Policy{BackoffMin: time.Millisecond, BackoffMax: 10 * time.Millisecond},
 				ReadyTimeout: gpuPatience, CommandTimeout: gpuPatience, StopTimeout: gpuPatience,
-			}},
+			},
 			Probe: func(context.Context, string) error { return nil },
 		},
 	}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/overlapd/overlapd/cuda/mig"
-	"github.com/overlapd/overlapd/cuda/mps"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/executor"
@@ -15,68 +13,10 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// GPUOptions are how a GPU is reached. Zero is the host's own.
-type GPUOptions struct {
-	gpu.Options
-
-	// Probe returns why ONNX Runtime cannot use a GPU, named by its UUID, or nil
-	// if it can. It is asked with device = "auto"; without it that is the CPU.
-	Probe func(ctx context.Context, uuid string) error
-}
-
-// errNoProbe is why "auto" takes the CPU where nobody can say more.
-var errNoProbe = errors.New("it is not known whether ONNX Runtime can use one")
-
-// lookGPU finds the GPU of a configuration and plans what is to be done with
-// it.
-func lookGPU(c *config.Config, o *GPUOptions) (*gpu.GPU, error) {
-	program := o.Options
-	if c.MPS.Program != "" {
-		program.MPS.Program = c.MPS.Program
-	}
-	g := gpu.Config{
-		Name: c.GPU, StateDir: c.StateDir, Owner: c.MIG.Owner, MPS: gpu.Mode(c.MPS.Mode), MPSDir: c.MPS.Dir,
-	}
-	for _, i := range c.MIG.Instances {
-		g.Instances = append(g.Instances, mig.Want{Profile: i.Profile, Services: i.Services})
-	}
-	for i := range c.Services {
-		g.Services = append(g.Services, c.Services[i].Name)
-	}
-	return gpu.Look(g, program)
-}
-
-// chooseGPU returns the GPU to run on, nil for the CPU. With "auto" a GPU that
-// cannot be used is no error, and the log says why.
-func (d *Daemon) chooseGPU(ctx context.Context, o *GPUOptions) (*gpu.GPU, error) {
-	if !d.config.MayUseGPU() {
-		return nil, nil
-	}
-	auto := d.config.Device == config.DeviceAuto
-	if auto && o.Probe == nil {
-		d.log.Info().Err(errNoProbe).Msg(`device = "auto" takes the CPU`)
-		return nil, nil
-	}
-	g, err := lookGPU(&d.config, o)
-	if err == nil && auto {
-		if err = o.Probe(ctx, g.Parts()[0].UUID); err != nil {
-			err = errors.Join(err, g.Give())
-		}
-	}
-	switch {
-	case err != nil && auto:
-		d.log.Info().Str("why", err.Error()).Msg(`device = "auto" takes the CPU, for no GPU can be used`)
-		return nil, nil
-	case err == nil && auto:
-		d.log.Info().Str("device", g.Parts()[0].Text).Msg(`device = "auto" takes the GPU`)
-	}
-	return g, err
-}
-
 // takeGPU takes a GPU into use, if the services are to run on one.
 func (d *Daemon) takeGPU(o *Options) (err error) {
 	ctx := context.Background() // every step has a limit of its own
-	if d.gpu, err = d.chooseGPU(ctx, &o.GPU); d.gpu == nil || err != nil {
+	if d.gpu, err = gpu.Choose(ctx, d.config, o.GPU, d.log); d.gpu == nil || err != nil {
 		return err
 	}
 	if o.Offline && len(d.gpu.Parts()) > 1 {
@@ -104,11 +44,7 @@ var errManyInstances = errors.New("overlapd profile measures one device: write a
 // not fit is refused, and the others serve.
 func (d *unit) place(spec *executor.ServiceSpec, s *config.Service, memory *gpu.Ledger) (release func(), err error) {
 	release = func() {}
-	limits, err := mpsLimits(s)
-	if err != nil {
-		return release, err
-	}
-	if spec.Env, err = d.part.Env(limits); err != nil {
+	if spec.Env, err = d.part.Env(s); err != nil {
 		return release, err
 	}
 	spec.Load.CUDA = &wire.CUDASpec{
@@ -126,12 +62,6 @@ func (d *unit) place(spec *executor.ServiceSpec, s *config.Service, memory *gpu.
 		release = func() { memory.Release(need) }
 	}
 	return release, err
-}
-
-func mpsLimits(s *config.Service) (mps.Limits, error) {
-	l := &s.MPS
-	priority, err := mps.ParsePriority(l.Priority)
-	return mps.Limits{ActiveThreadPercentage: l.Percentage, PinnedMemoryBytes: l.PinnedMemory, Priority: priority}, err
 }
 
 // given returns how much of the GPU's memory a service may take, 0 for what
@@ -183,7 +113,7 @@ func (l *loop) share(id models.ServiceID) string {
 func PlanGPU(c config.Config, o Options) (text string, err error) {
 	d := &Daemon{unit: &unit{config: c, log: o.Log}, config: c, log: o.Log}
 	d.units = []*unit{d.unit}
-	g, err := d.chooseGPU(context.Background(), &o.GPU)
+	g, err := gpu.Choose(context.Background(), c, o.GPU, d.log)
 	if err != nil {
 		return "", err
 	}
@@ -226,4 +156,42 @@ func (d *unit) planMemory(b *strings.Builder) error {
 		fmt.Fprintf(b, "  refused: %v\n", r)
 	}
 	return nil
+}
+
+// watchGPU starts what watches the unit's part of a GPU, if it has one.
+func (b *backend) watchGPU() {
+	if b.part == nil {
+		return
+	}
+	b.goroutines.Go(func() { b.part.Sample(b.life) })
+	if workers, ok := b.exec.(gpu.Workers); ok && b.part.HasMPS() {
+		b.goroutines.Go(func() { b.part.Watch(b.life, workers, b.loseMPS, b.log) })
+	}
+}
+
+// loseMPS gives up every service, those too that come later: their workers are
+// held. With a nil error MPS is back.
+func (b *backend) loseMPS(err error) {
+	b.tell(message{ask: func(l *loop) {
+		l.withoutMPS = err
+		for i, s := range l.slots {
+			if s != nil && err != nil {
+				l.workerEvent(executor.WorkerFailed{Service: models.ServiceID(i), Err: err})
+			}
+		}
+	}})
+}
+
+// beforeKill returns what takes a worker that is to be killed off the GPU, nil
+// where there is no MPS.
+func (b *backend) beforeKill() func(models.ServiceID, int) {
+	if b.part == nil || !b.part.HasMPS() {
+		return nil
+	}
+	return func(id models.ServiceID, pid int) {
+		if err := b.part.TerminateClient(b.life, pid); err != nil {
+			b.log.Warn().Err(err).Int("service_id", int(id)).Int("pid", pid).
+				Msg("a worker is killed that has work on the GPU and could not be taken off it; if others hang now, restart the control daemon of MPS with all workers")
+		}
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/admin"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/gpu"
 )
 
 func serveCommand() *cobra.Command {
@@ -158,14 +159,14 @@ func newDaemon(c config.Config, log zerolog.Logger, offline bool) (*daemon.Daemo
 		Cores:   runtime.NumCPU(),
 		Fit:     fitElsewhere(self),
 		Offline: offline,
-		GPU:     daemon.GPUOptions{Probe: tryGPU},
+		GPU:     gpu.Options{Probe: tryGPU},
 		Log:     log,
 	})
 }
 
 // planGPU prints what a daemon would do with a GPU.
 func planGPU(c config.Config, out io.Writer) error {
-	text, err := daemon.PlanGPU(c, daemon.Options{GPU: daemon.GPUOptions{Probe: tryGPU}, Log: newLogger(c, os.Stderr)})
+	text, err := daemon.PlanGPU(c, daemon.Options{GPU: gpu.Options{Probe: tryGPU}, Log: newLogger(c, os.Stderr)})
 	if err == nil {
 		_, err = io.WriteString(out, text)
 	}

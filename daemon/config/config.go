@@ -36,8 +36,11 @@ const (
 	// ExtendRequested is the cuda.arena_extend that takes no more than is asked for.
 	ExtendRequested = "same_as_requested"
 
-	mpsExisting = "existing"
-	mpsOff      = "off"
+	// Values of mps.mode: a control daemon of our own for each part of a GPU, the
+	// one that serves mps.dir, or none.
+	MPSOwn      = "own"
+	MPSExisting = "existing"
+	MPSOff      = "off"
 )
 
 // Config is the configuration of a daemon. Each field is declared once, by its

@@ -47,7 +47,7 @@ func TestDiff(t *testing.T) {
 			c.Services[2].Model, c.Services[2].Target = "/other.onnx", time.Second
 		}, want: Changes{Replaced: []string{"c"}}},
 		"outside": {change: func(c *Config) {
-			c.LogLevel, c.Policy, c.Limits.Connections, c.DrainTimeout, c.MPS.Mode = "warn", "edf", 7, time.Hour, mpsOff
+			c.LogLevel, c.Policy, c.Limits.Connections, c.DrainTimeout, c.MPS.Mode = "warn", "edf", 7, time.Hour, MPSOff
 		}, want: Changes{Settings: []string{"drain_timeout", "log_level"}, Restart: []string{"policy", "limits.connections", "mps.mode"}}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -257,7 +257,7 @@ func (c *Config) checkMPS(f *Faults) {
 	if m.Dir != "" && !filepath.IsAbs(m.Dir) {
 		f.add("mps.dir", "must be an absolute path, for workers stand elsewhere, not %q", m.Dir)
 	}
-	if m.Mode != mpsOff {
+	if m.Mode != MPSOff {
 		return
 	}
 	if m.Dir != "" || m.Program != "" {
@@ -278,7 +278,7 @@ func (c *Config) checkMIG(f *Faults) {
 		}
 		return
 	}
-	if n > 1 && c.MPS.Mode == mpsExisting {
+	if n > 1 && c.MPS.Mode == MPSExisting {
 		f.add(instanceKey, `each instance needs an MPS control daemon of its own: set mode = "own" or "off" in [mps]`)
 	}
 	if c.Device != DeviceCUDA {

@@ -8,14 +8,60 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/cuda/mig"
+	"github.com/overlapd/overlapd/cuda/mps"
+	"github.com/overlapd/overlapd/daemon/config"
 )
+
+var (
+	// ErrDivided is returned when a GPU is to be used as a whole and is divided
+	// by MIG.
+	ErrDivided = errors.New("the GPU is divided by MIG")
+
+	// ErrRecordFile is returned when the record of instances cannot be read or
+	// written.
+	ErrRecordFile = errors.New("record of MIG instances")
+
+	// ErrNoRoom is returned for a service whose model does not fit what the
+	// others leave of a GPU's memory.
+	ErrNoRoom = errors.New("the GPU has no room for the service")
+
+	errNoProbe = errors.New("it is not known whether ONNX Runtime can use one")
+)
+
+const (
+	// busyTries and busyPause bound the wait until the driver has noticed that
+	// the last process in an instance is gone.
+	busyTries = 50
+	busyPause = 100 * time.Millisecond
+)
+
+// Options are how the hardware is reached. Zero is the host's own.
+type Options struct {
+	NVML func() (*cuda.Host, error)
+	MPS  mps.Options // its program and times; device and directory follow from the part
+	Boot string      // of the host
+
+	// Probe returns why ONNX Runtime cannot use a GPU, named by its UUID, or nil
+	// if it can. It is asked with device = "auto"; without it that is the CPU.
+	Probe func(ctx context.Context, uuid string) error
+}
+
+// boot returns what tells this boot of the host from others.
+func (o Options) boot() string {
+	if o.Boot != "" {
+		return o.Boot
+	}
+	return mig.Boot()
+}
 
 // GPU is a GPU that a daemon takes into use. Its methods but those of its
 // parts belong to one goroutine.
 type GPU struct {
-	config Config
+	config config.Config
 	opts   Options
 	host   *cuda.Host
 	facts  cuda.Facts
@@ -27,10 +73,37 @@ type GPU struct {
 	taken  bool // Take was called
 }
 
+// Choose finds the GPU that a configuration takes, nil for the CPU. With
+// device = "auto" a GPU that cannot be used is no error, and the log says why.
+func Choose(ctx context.Context, c config.Config, o Options, log zerolog.Logger) (*GPU, error) {
+	if !c.MayUseGPU() {
+		return nil, nil
+	}
+	auto := c.Device == config.DeviceAuto
+	if auto && o.Probe == nil {
+		log.Info().Err(errNoProbe).Msg(`device = "auto" takes the CPU`)
+		return nil, nil
+	}
+	g, err := Look(c, o)
+	if err == nil && auto {
+		if err = o.Probe(ctx, g.parts[0].UUID); err != nil {
+			err = errors.Join(err, g.Give())
+		}
+	}
+	switch {
+	case err != nil && auto:
+		log.Info().Str("why", err.Error()).Msg(`device = "auto" takes the CPU, for no GPU can be used`)
+		return nil, nil
+	case err == nil && auto:
+		log.Info().Str("device", g.parts[0].Text).Msg(`device = "auto" takes the GPU`)
+	}
+	return g, err
+}
+
 // Look finds the GPU and plans what Take does. It changes nothing. The error is
 // one of cuda if there is no such GPU, of mig if it cannot be divided as it is
 // wanted, or ErrDivided. Give must be called.
-func Look(c Config, o Options) (*GPU, error) {
+func Look(c config.Config, o Options) (*GPU, error) {
 	open := o.NVML
 	if open == nil {
 		open = func() (*cuda.Host, error) { return cuda.Open(nil) }
@@ -53,7 +126,7 @@ func (g *GPU) look() (err error) {
 	if err := g.find(); err != nil {
 		return err
 	}
-	if len(g.config.Instances) > 0 {
+	if len(g.config.MIG.Instances) > 0 {
 		return g.plan()
 	}
 	if g.target.Instance == nil && g.target.Device.MIG.Enabled && !g.leftover() {
@@ -68,7 +141,7 @@ func (g *GPU) find() (err error) {
 	if g.facts, err = g.host.Facts(); err != nil {
 		return err
 	}
-	name := g.config.Name
+	name := g.config.GPU
 	if name == "" {
 		name = "0"
 	}
@@ -80,8 +153,12 @@ func (g *GPU) plan() error {
 	if g.target.Instance != nil {
 		return fmt.Errorf("%w: %s is an instance; name the GPU that is to be divided", ErrDivided, g.target.UUID())
 	}
-	layout, err := mig.Plan(g.target.Device, g.config.Instances, mig.Options{
-		Owner: g.config.Owner, Record: g.record, Boot: g.opts.boot(),
+	var wanted []mig.Want
+	for _, i := range g.config.MIG.Instances {
+		wanted = append(wanted, mig.Want(i))
+	}
+	layout, err := mig.Plan(g.target.Device, wanted, mig.Options{
+		Owner: g.config.MIG.Owner, Record: g.record, Boot: g.opts.boot(),
 	})
 	if err != nil {
 		return err
@@ -96,7 +173,7 @@ func (g *GPU) plan() error {
 // leftover reports whether an earlier daemon left instances on this GPU, which
 // nobody wants any more.
 func (g *GPU) leftover() bool {
-	return len(g.config.Instances) == 0 && !g.record.Empty() && g.record.GPU == g.target.Device.UUID
+	return len(g.config.MIG.Instances) == 0 && !g.record.Empty() && g.record.GPU == g.target.Device.UUID
 }
 
 func (g *GPU) divided() error {
@@ -204,7 +281,7 @@ func (g *GPU) Give() error {
 	for _, p := range slices.Backward(g.parts) {
 		errs = append(errs, p.stop())
 	}
-	if g.taken && g.layout != nil && g.config.Owner && !g.record.Empty() {
+	if g.taken && g.layout != nil && g.config.MIG.Owner && !g.record.Empty() {
 		errs = append(errs, g.release())
 	}
 	return errors.Join(append(errs, g.host.Close())...)

@@ -14,21 +14,23 @@ import (
 	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/cuda/fake"
 	"github.com/overlapd/overlapd/cuda/mig"
-	"github.com/overlapd/overlapd/cuda/mps"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 func TestWholeGPU(t *testing.T) {
 	r := newRig(t, fake.New(fake.A100, fake.H100))
-	r.config.Name = "1"
+	r.config.GPU = "1"
 	state := r.server.State()
 	g := r.take()
 	p := g.Parts()[0]
 	if len(g.Parts()) != 1 || p.Text != "NVIDIA H100 80GB HBM3, compute capability 9.0" || p.UUID != r.server.Devices[1].UUID || p.memory != 81559<<20 {
 		t.Errorf("%+v", p)
 	}
-	env, err := p.Env(mps.Limits{ActiveThreadPercentage: 40})
+	s := new(config.Service)
+	s.MPS.Percentage = 40
+	env, err := p.Env(s)
 	text := strings.Join(env, "\n")
-	for _, want := range []string{"CUDA_VISIBLE_DEVICES=" + p.UUID, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=40", "CUDA_MPS_PIPE_DIRECTORY=" + r.config.MPSDir} {
+	for _, want := range []string{"CUDA_VISIBLE_DEVICES=" + p.UUID, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=40", "CUDA_MPS_PIPE_DIRECTORY=" + r.config.MPS.Dir} {
 		if err != nil || !strings.Contains(text, want) {
 			t.Errorf("%q is not in the environment (%v)", want, err)
 		}
@@ -36,7 +38,7 @@ func TestWholeGPU(t *testing.T) {
 	if s := p.Status(); s.Sample != nil || s.Fault != "" || s.MPS.Phase != "running" {
 		t.Errorf("before a look: %+v", s)
 	}
-	p.Look()
+	p.look()
 	if s := p.Status(); s.Sample == nil || !s.Sample.Memory.Known {
 		t.Errorf("%+v", s)
 	}
@@ -47,7 +49,7 @@ func TestWholeGPU(t *testing.T) {
 		t.Error(err)
 	}
 	r.checkClean(state)
-	p.Look()
+	p.look()
 	if s := p.Status(); s.Sample != nil || s.Fault == "" || s.MPS.Phase != "stopped" {
 		t.Errorf("given back: %+v", s)
 	}
@@ -55,11 +57,11 @@ func TestWholeGPU(t *testing.T) {
 
 func TestOff(t *testing.T) {
 	r := newRig(t, fake.New())
-	r.config.MPS = Off
+	r.config.MPS.Mode = config.MPSOff
 	g := r.take()
 	p := g.Parts()[0]
-	env, err := p.Env(mps.Limits{})
-	if text := strings.Join(env, "\n"); err != nil || !strings.Contains(text, "CUDA_MPS_PIPE_DIRECTORY=/dev/null") || p.Events() != nil || p.Status().MPS != nil {
+	env, err := p.Env(new(config.Service))
+	if text := strings.Join(env, "\n"); err != nil || !strings.Contains(text, "CUDA_MPS_PIPE_DIRECTORY=/dev/null") || p.HasMPS() || p.Status().MPS != nil {
 		t.Errorf("%s, %v", text, err)
 	}
 	if err := g.Give(); err != nil {
@@ -127,7 +129,7 @@ func TestAfterACrash(t *testing.T) {
 	}
 	r.checkClean(state)
 	crash()
-	r.config.Instances, r.config.Owner, r.config.Services = nil, false, []string{"a"}
+	r.config.MIG.Instances, r.config.MIG.Owner, r.config.Services = nil, false, r.config.Services[:1]
 	g := r.take() // one that wants the GPU whole
 	if err := g.Give(); err != nil {
 		t.Error(err)
@@ -163,10 +165,10 @@ func TestLookRefuses(t *testing.T) {
 		want    error
 	}{
 		"no driver":        {func(r *rig) { r.server.Fail("nvmlInit", 0, -1, nvml.ERROR_LIBRARY_NOT_FOUND) }, cuda.ErrNoDriver},
-		"no such GPU":      {func(r *rig) { r.config.Name = "7" }, cuda.ErrNotFound},
+		"no such GPU":      {func(r *rig) { r.config.GPU = "7" }, cuda.ErrNotFound},
 		"is divided":       {func(r *rig) { r.server.SetMIG(0, true) }, ErrDivided},
-		"does not fit":     {func(r *rig) { r.divided().config.Instances[1].Profile = "7g.80gb" }, mig.ErrNoFit},
-		"may not create":   {func(r *rig) { r.divided().config.Owner = false }, mig.ErrMissing},
+		"does not fit":     {func(r *rig) { r.divided().config.MIG.Instances[1].Profile = "7g.80gb" }, mig.ErrNoFit},
+		"may not create":   {func(r *rig) { r.divided().config.MIG.Owner = false }, mig.ErrMissing},
 		"a damaged record": {func(r *rig) { os.WriteFile(filepath.Join(r.config.StateDir, RecordName), []byte("{"), 0o600) }, ErrRecordFile},
 	} {
 		r := newRig(t, fake.New())
@@ -192,9 +194,9 @@ func TestNamedInstance(t *testing.T) {
 		t.Fatal(err)
 	}
 	state := r.server.State()
-	r.config.Name = err.Error()[strings.Index(err.Error(), "MIG-"):][:12]
+	r.config.GPU = err.Error()[strings.Index(err.Error(), "MIG-"):][:12]
 	g := r.take()
-	if p := g.Parts()[0]; p.Profile != "3g.40gb" || !strings.HasPrefix(p.UUID, r.config.Name) || p.memory <= 0 || !strings.Contains(g.String(), p.UUID) {
+	if p := g.Parts()[0]; p.Profile != "3g.40gb" || !strings.HasPrefix(p.UUID, r.config.GPU) || p.memory <= 0 || !strings.Contains(g.String(), p.UUID) {
 		t.Errorf("%+v\n%s", p, g)
 	}
 	if err := g.Give(); err != nil {

@@ -3,11 +3,14 @@ package gpu
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 
 	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/cuda/mps"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // Part is what one group of services runs on: a GPU or one MIG instance.
@@ -41,7 +44,7 @@ func text(d *cuda.Device, profile string) string {
 // whole returns the part of a GPU, or an instance, that is used as it is.
 func (g *GPU) whole() *Part {
 	d := &g.target.Device
-	p := &Part{gpu: g, UUID: g.target.UUID(), Services: g.config.Services, memory: unknownMemory}
+	p := &Part{gpu: g, UUID: g.target.UUID(), Services: g.config.Names(), memory: unknownMemory}
 	if d.Memory.Known {
 		p.memory = int64(d.Memory.Value.Free)
 	}
@@ -82,12 +85,16 @@ func (g *GPU) memoryOf(uuid string, known int64) int64 {
 func (p *Part) start(ctx context.Context) (err error) {
 	o := p.gpu.opts.MPS
 	o.Device = p.UUID
-	switch p.gpu.config.MPS {
-	case Own:
-		o.Directory = MPSDirOf(p.gpu.config.MPSDir, p.UUID)
+	c := &p.gpu.config.MPS
+	if c.Program != "" {
+		o.Program = c.Program
+	}
+	switch c.Mode {
+	case config.MPSOwn:
+		o.Directory = MPSDirOf(c.Dir, p.UUID)
 		p.control, err = mps.Start(ctx, o)
-	case Existing:
-		o.Directory = p.gpu.config.MPSDir
+	case config.MPSExisting:
+		o.Directory = c.Dir
 		p.control, err = mps.Existing(ctx, o)
 	}
 	return err
@@ -100,34 +107,19 @@ func (p *Part) stop() error {
 	return p.control.Stop()
 }
 
-// Env returns the environment of a worker that runs on the part.
-func (p *Part) Env(l mps.Limits) ([]string, error) {
-	if p.control == nil {
-		return mps.OffEnv(p.UUID), nil
+// Env returns the environment of the worker of a service that runs on the part.
+func (p *Part) Env(s *config.Service) ([]string, error) {
+	priority, err := mps.ParsePriority(s.MPS.Priority)
+	if err != nil || p.control == nil {
+		return mps.OffEnv(p.UUID), err
 	}
-	return p.control.ClientEnv(l)
+	return p.control.ClientEnv(mps.Limits{
+		ActiveThreadPercentage: s.MPS.Percentage, PinnedMemoryBytes: s.MPS.PinnedMemory, Priority: priority,
+	})
 }
 
-// Events returns the channel of what happens to MPS, nil if the part has none.
-// It is closed by Give.
-func (p *Part) Events() <-chan mps.Event {
-	if p.control == nil {
-		return nil
-	}
-	return p.control.Events()
-}
-
-// TerminateClient ends the work of a process on the part, if that has MPS. See
-// [mps.Control.TerminateClient].
-func (p *Part) TerminateClient(ctx context.Context, pid int) error {
-	if p.control == nil {
-		return nil
-	}
-	return p.control.TerminateClient(ctx, pid)
-}
-
-// Look takes a sample of the part, for Status.
-func (p *Part) Look() {
+// look takes a sample of the part, for Status.
+func (p *Part) look() {
 	s, err := p.gpu.host.Sample(p.UUID)
 	p.latest.Store(&reading{s, err})
 }
@@ -152,7 +144,7 @@ type MPSStatus struct {
 	Fault   string `json:"fault,omitempty"`
 }
 
-// Status returns how the part stands, by the latest Look. It may be called by
+// Status returns how the part stands, by the latest sample. It may be called by
 // any goroutine.
 func (p *Part) Status() Status {
 	s := Status{Device: p.Text, UUID: p.UUID, Profile: p.Profile, Services: p.Services}
@@ -178,4 +170,28 @@ func mpsStatus(state mps.State) *MPSStatus {
 		s.Fault = state.Err.Error()
 	}
 	return s
+}
+
+// uuidShown is how much of a UUID names the directory of a part: the path of a
+// socket has little room. Another part with the same beginning finds the
+// directory locked.
+const uuidShown = len("GPU-") + 8
+
+// MPSDirOf returns the directory of a part's own control daemon, below the one that
+// is configured: "" is in what systemd gives, else in the user's own.
+func MPSDirOf(configured, uuid string) string {
+	if configured == "" {
+		configured = filepath.Join(runtimeDir(), "mps")
+	}
+	return filepath.Join(configured, uuid[:min(len(uuid), uuidShown)])
+}
+
+// runtimeDir is what systemd gives, else the user's own.
+func runtimeDir() string {
+	for _, variable := range []string{"RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"} {
+		if dir := os.Getenv(variable); filepath.IsAbs(dir) {
+			return dir
+		}
+	}
+	return filepath.Join(os.TempDir(), fmt.Sprintf("overlapd-%d", os.Geteuid()))
 }

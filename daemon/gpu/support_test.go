@@ -12,9 +12,9 @@ import (
 
 	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/cuda/fake"
-	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/cuda/mps"
 	"github.com/overlapd/overlapd/cuda/mps/fakemps"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 func TestMain(m *testing.M) {
@@ -36,7 +36,7 @@ const patience = 20 * time.Second
 type rig struct {
 	t      *testing.T
 	server *fake.Server
-	config Config
+	config config.Config
 	opts   Options
 }
 
@@ -51,8 +51,9 @@ func newRig(t *testing.T, s *fake.Server) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &rig{t: t, server: s,
-		config: Config{StateDir: t.TempDir(), Services: []string{"a", "b"}, MPS: Own, MPSDir: filepath.Join(dir, "mps")},
+	c := config.Default()
+	c.Device, c.StateDir, c.MPS.Dir, c.Services = config.DeviceCUDA, t.TempDir(), filepath.Join(dir, "mps"), []config.Service{{Name: "a"}, {Name: "b"}}
+	return &rig{t: t, server: s, config: c,
 		opts: Options{NVML: func() (*cuda.Host, error) { return cuda.Open(s) }, Boot: "this boot", MPS: mps.Options{
 			Program: program, Poll: 20 * time.Millisecond,
 			ReadyTimeout: patience, CommandTimeout: patience, StopTimeout: patience,
@@ -62,8 +63,8 @@ func newRig(t *testing.T, s *fake.Server) *rig {
 
 // divided declares two instances that the daemon owns.
 func (r *rig) divided() *rig {
-	r.config.Owner, r.config.Services = true, nil
-	r.config.Instances = []mig.Want{{Profile: "3g.40gb", Services: []string{"a", "b"}}, {Profile: "2g.20gb", Services: []string{"c"}}}
+	r.config.MIG.Owner = true
+	r.config.MIG.Instances = []config.MIGInstance{{Profile: "3g.40gb", Services: []string{"a", "b"}}, {Profile: "2g.20gb", Services: []string{"c"}}}
 	return r
 }
 

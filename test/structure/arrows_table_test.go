@@ -219,8 +219,8 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "daemon/gpu",
-		may:   []string{"cuda", "cuda/mig", "cuda/mps"},
-		why:   "it takes a GPU into use and gives it back; which services run there, and how, is the daemon's business",
+		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/config"},
+		why:   "it takes a GPU into use as a configuration says, watches it and gives it back; how services run there is the daemon's business",
 		tests: []string{"cuda/fake", "cuda/mps/fakemps"},
 	},
 	{
@@ -356,7 +356,7 @@ var owners = []struct {
 	{"google.golang.org/grpc", []string{"daemon/rpc", "daemon/rpc/inference"}, "gRPC ends at its server; nothing behind it knows of calls"},
 	{"google.golang.org/genproto/googleapis/rpc", []string{"daemon/rpc"}, "what a status carries besides its text is written where statuses are"},
 	{"github.com/valyala/fasthttp", []string{"daemon/http", "cmd/overlapd", "cmd/overlapd/load"}, "HTTP ends at the endpoint; nothing behind it knows of requests"},
-	{"github.com/rs/zerolog", []string{"daemon", "daemon/http", "daemon/query", "cmd/overlapd"}, "the core emits events; only the daemon logs"},
+	{"github.com/rs/zerolog", []string{"daemon", "daemon/gpu", "daemon/http", "daemon/query", "cmd/overlapd"}, "the core emits events; only the daemon logs"},
 	{"go.etcd.io/bbolt", []string{"daemon", "daemon/statefile", "training"}, "there is one state file, opened in one place; the daemon and training keep in it what was measured"},
 	{"gorgonia.org/gorgonia", []string{"training/fit"}, "networks are fitted in one package, which the daemon does not link"},
 	{"gorgonia.org/tensor", []string{"training/fit"}, "networks are fitted in one package, which the daemon does not link"},

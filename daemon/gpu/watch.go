@@ -1,0 +1,167 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/overlapd/overlapd/cuda/mps"
+)
+
+const (
+	// sampleInterval is how often the driver is asked how the GPU does.
+	sampleInterval = time.Second
+
+	// holdTimeout is how long the workers of a server that failed may take to
+	// be gone; they are killed.
+	holdTimeout = 10 * time.Second
+
+	// recoverTimeout is how long a server that has faulted may take to be active
+	// again once its clients are gone, before new ones are tried.
+	recoverTimeout = 10 * time.Second
+
+	// terminateTimeout is how long MPS may take to end the work of a client that is
+	// to be killed. It is killed in any case.
+	terminateTimeout = 3 * time.Second
+)
+
+// Why workers are ended together.
+var (
+	errServerDied    = errors.New("the MPS server died, and with it the CUDA contexts of all its clients")
+	errServerFaulted = errors.New("a kernel of one client failed, and the MPS server takes no new client until all are gone")
+)
+
+// Workers ends the workers of a part together and starts them again. The executor
+// does.
+type Workers interface {
+	Hold(ctx context.Context, cause error) error
+	Resume()
+}
+
+// Sample looks at the part once in a while until life ends: a call into the
+// driver may take long when the GPU does not do well, so nobody else waits for it.
+func (p *Part) Sample(life context.Context) {
+	tick := time.NewTicker(sampleInterval)
+	defer tick.Stop()
+	for {
+		p.look()
+		select {
+		case <-tick.C:
+		case <-life.Done():
+			return
+		}
+	}
+}
+
+// HasMPS reports whether the part has MPS, and so is worth watching.
+func (p *Part) HasMPS() bool { return p.control != nil }
+
+// Watch restarts the workers of the part together as its control daemon of MPS
+// fares, until life ends or Give. Lost is told why there are no workers any more
+// when MPS is given up, and nil if it comes back.
+func (p *Part) Watch(life context.Context, workers Workers, lost func(error), log zerolog.Logger) {
+	w := &watch{life: life, workers: workers, lost: lost, log: log.With().Str("gpu", p.UUID).Logger()}
+	w.run(p.control.Events())
+}
+
+// watch is what Watch knows of MPS.
+type watch struct {
+	life    context.Context
+	workers Workers
+	lost    func(error)
+	log     zerolog.Logger
+
+	down    bool        // there is no control daemon: a worker would run without MPS and not notice
+	gaveUp  bool        // and none will come by itself
+	recover *time.Timer // set while a server that has faulted is to recover
+}
+
+func (w *watch) run(events <-chan mps.Event) {
+	w.recover = time.NewTimer(recoverTimeout)
+	w.recover.Stop()
+	defer w.recover.Stop()
+	for {
+		select {
+		case e, ok := <-events:
+			if !ok {
+				return
+			}
+			w.take(e)
+		case <-w.recover.C:
+			w.resume()
+		case <-w.life.Done():
+			return
+		}
+	}
+}
+
+func (w *watch) take(event mps.Event) {
+	switch e := event.(type) {
+	case mps.ServerActive:
+		w.log.Info().Int("pid", e.PID).Msg("MPS server is active")
+		w.resume()
+	case mps.ServerFaulted:
+		w.log.Error().Int("pid", e.PID).Err(errServerFaulted).Msg("all workers start again")
+		w.hold(errServerFaulted)
+		w.recover.Reset(recoverTimeout)
+	case mps.ServerDied:
+		w.log.Error().Int("pid", e.PID).Err(errServerDied).Msg("all workers start again")
+		w.hold(errServerDied)
+		w.resume()
+	case mps.ControlDied:
+		w.log.Error().Int("pid", e.PID).Err(e.Err).Msg("MPS is gone; all workers start again when it is back")
+		w.down = true
+		w.hold(fmt.Errorf("MPS is gone: %w", e.Err))
+	case mps.Restarted:
+		w.log.Info().Int("pid", e.PID).Int("starts", e.Starts).Msg("MPS runs again")
+		w.down = false
+		w.resume()
+	case mps.Unresponsive:
+		w.log.Warn().Err(e.Err).Msg("MPS does not answer; workers that run go on")
+	case mps.GaveUp:
+		w.giveUp(e.Err)
+	}
+}
+
+func (w *watch) hold(cause error) {
+	ctx, cancel := context.WithTimeout(w.life, holdTimeout)
+	defer cancel()
+	if err := w.workers.Hold(ctx, cause); err != nil && w.life.Err() == nil {
+		w.log.Error().Err(err).Msg("ending the workers of MPS")
+	}
+}
+
+func (w *watch) resume() {
+	w.recover.Stop()
+	if w.down {
+		return
+	}
+	if w.gaveUp {
+		w.gaveUp = false
+		w.lost(nil)
+	}
+	w.workers.Resume()
+}
+
+// giveUp serves nothing any more that needs MPS, and says why.
+func (w *watch) giveUp(cause error) {
+	w.down, w.gaveUp = true, true
+	err := fmt.Errorf(`MPS is given up: %w; mend the cause and restart overlapd, or set mode = "off" in [mps]`, cause)
+	w.hold(err)
+	w.lost(err)
+}
+
+// TerminateClient ends the work of a process on the part, for a moment at most,
+// if that has MPS: what becomes of the other clients of a server is not defined
+// when one is killed that has work on the device.
+func (p *Part) TerminateClient(life context.Context, pid int) error {
+	if p.control == nil || life.Err() != nil { // at the end all clients go, and their server with them
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(life, terminateTimeout)
+	defer cancel()
+	return p.control.TerminateClient(ctx, pid)
+}
