@@ -159,7 +159,7 @@ func (m *Model) inModelOrder(g models.Group) []models.Span {
 // the model covers, whatever it says of its parts, and without solo times.
 func (m *Model) Unheld(g models.Group) float64 {
 	spans := m.inModelOrder(g)
-	base := m.encoder.Encode(spans, m.network.Row(0))
+	base := m.encoder.Encode(models.Group{Spans: spans}, m.network.Row(0))
 	return base * math.Exp(bounded(float64(m.network.Run(1)[0])))
 }
 
@@ -179,7 +179,7 @@ func (m *Model) most(spans []models.Span) float64 {
 func (m *Model) fill(spans []models.Span, set int, slowest *float64) (next int) {
 	rows := min(1<<len(spans)-set, predictor.MaxRows)
 	for r := range rows {
-		m.bases[r] = m.encoder.Encode(m.pick(spans, set+r), m.network.Row(r))
+		m.bases[r] = m.encoder.Encode(models.Group{Spans: m.pick(spans, set+r)}, m.network.Row(r))
 	}
 	for r, out := range m.network.Run(rows) {
 		micros := m.bases[r] * math.Exp(bounded(float64(out)))

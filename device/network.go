@@ -137,9 +137,10 @@ func (e *Encoder) Width() int { return e.width }
 func (e *Encoder) Growing() []bool { return e.growing }
 
 // Encode sets the inputs, of which there are Width, to what the network sees
-// of spans, and returns the time in microseconds that its output is relative
+// of a group, and returns the time in microseconds that its output is relative
 // to. It does not allocate.
-func (e *Encoder) Encode(spans []models.Span, inputs []float32) (baseMicros float64) {
+func (e *Encoder) Encode(g models.Group, inputs []float32) (baseMicros float64) {
+	spans := g.Spans
 	inputs = inputs[:e.width]
 	clear(inputs)
 	var micros [predictor.MaxSpans]float64

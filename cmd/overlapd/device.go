@@ -43,7 +43,7 @@ groups for what runs alone.`,
 	f.Uint64Var(&o.fit.Seed, "seed", o.fit.Seed, "seed of the split, the weights and the order of the rows")
 	f.IntSliceVar(&o.fit.Hidden, "hidden", o.fit.Hidden, "units of the hidden layers")
 	f.IntVar(&o.fit.Epochs, "epochs", 0, "times that all rows are seen, 0 for what their number says")
-	f.StringVar((*string)(&o.fit.Split), "split", string(o.fit.Split), "rows to test with: random or grouped")
+	f.StringVar(&o.fit.Split, "split", o.fit.Split, "rows to test with: random or grouped")
 	f.Float64Var(&o.fit.TestFraction, "test", o.fit.TestFraction, "part of the rows, or of the configurations, to test with")
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON object")
 	for _, name := range []string{"data", "out"} {
@@ -57,7 +57,7 @@ groups for what runs alone.`,
 // deviceFitOptions says what a device is made of, and where it goes.
 type deviceFitOptions struct {
 	measuredOptions
-	fit    fit.DeviceOptions
+	fit    fit.Options
 	solo   string
 	out    string
 	asJSON bool

@@ -15,39 +15,6 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// DeviceOptions say how to make a device of measurements.
-type DeviceOptions struct {
-	Hidden       []int // units of the hidden layers
-	Seed         uint64
-	Epochs       int     // 0 for what the number of rows says
-	Split        Split   // SplitRandom or SplitGrouped
-	TestFraction float64 // of the rows, or of the configurations
-
-	// Progress is called after each epoch if it is not nil.
-	Progress func(Progress)
-}
-
-// DefaultDeviceOptions returns options for a device as simulations use it: a
-// network larger than that of a predictor.
-func DefaultDeviceOptions() DeviceOptions {
-	return DeviceOptions{Hidden: []int{64, 64, 64}, Seed: 1, Split: SplitRandom, TestFraction: 0.1}
-}
-
-func (o *DeviceOptions) network() Options {
-	n := DefaultOptions()
-	n.Hidden, n.Seed, n.Epochs, n.Split, n.TestFraction, n.Progress = o.Hidden, o.Seed, o.Epochs, o.Split, o.TestFraction, o.Progress
-	return n
-}
-
-// Validate returns an error that wraps [ErrOptions] and names every fault.
-func (o *DeviceOptions) Validate() error {
-	if o.Split == SplitFolds {
-		return fmt.Errorf("%w: a device cannot be made with the split %s", ErrOptions, o.Split)
-	}
-	n := o.network()
-	return n.Validate()
-}
-
 // DeviceReport says how a device was made, and how far it is off on rows kept
 // aside.
 type DeviceReport struct {
@@ -57,7 +24,7 @@ type DeviceReport struct {
 	TrainRows int           `json:"train_rows"`
 	TestRows  int           `json:"test_rows"`
 	Seed      uint64        `json:"seed"`
-	Split     Split         `json:"split"`
+	Split     string        `json:"split"`
 	Hidden    []int         `json:"hidden"`
 	Epochs    int           `json:"epochs"`
 	Seconds   float64       `json:"seconds"`
@@ -71,15 +38,17 @@ type DeviceReport struct {
 // Device makes a device of a dataset, and of what whole models take alone
 // where that is known. The same dataset, times and options give the same
 // profile but for Created, which the caller sets.
-func Device(ctx context.Context, d *training.Dataset, solo []training.SoloTime, o DeviceOptions) (*device.Profile, *DeviceReport, error) {
+func Device(ctx context.Context, d *training.Dataset, solo []training.SoloTime, o Options) (*device.Profile, *DeviceReport, error) {
+	if o.Split == SplitFolds {
+		return nil, nil, fmt.Errorf("%w: a device cannot be made with the split %s", ErrOptions, o.Split)
+	}
 	if err := o.Validate(); err != nil {
 		return nil, nil, err
 	}
 	if err := check(d); err != nil {
 		return nil, nil, err
 	}
-	n := o.network()
-	folds, err := split(d.Rows, &n, rand.New(rand.NewPCG(o.Seed, 0)))
+	folds, err := split(d.Rows, &o, rand.New(rand.NewPCG(o.Seed, 0)))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -88,7 +57,7 @@ func Device(ctx context.Context, d *training.Dataset, solo []training.SoloTime, 
 		return nil, nil, err
 	}
 	began := time.Now()
-	m := maker{data: d, rows: at(d.Rows, folds[0].train), test: at(d.Rows, folds[0].test), options: &n}
+	m := maker{data: d, rows: at(d.Rows, folds[0].train), test: at(d.Rows, folds[0].test), options: &o}
 	p, err := m.profile(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -96,7 +65,7 @@ func Device(ctx context.Context, d *training.Dataset, solo []training.SoloTime, 
 	p.Solo = given
 	r := &DeviceReport{
 		Device: d.Device, Rows: len(d.Rows), TrainRows: len(m.rows), TestRows: len(m.test),
-		Seed: o.Seed, Split: o.Split, Hidden: o.Hidden, Epochs: newSchedule(&n, len(m.rows)).epochs,
+		Seed: o.Seed, Split: o.Split, Hidden: o.Hidden, Epochs: newSchedule(&o, len(m.rows)).epochs,
 		Seconds: time.Since(began).Seconds(), MAPETest: p.Checks.Latency, Test: p.Test, Checks: p.Checks, Solo: p.Solo,
 	}
 	for _, known := range d.Models {
@@ -174,10 +143,9 @@ const leastRaise = 1e-5
 // testPoints returns rows beside what is predicted of them, and those of one
 // span and of several.
 func testPoints(rows []training.Row, predicted []float64) (all, alone, several []point) {
-	for i := range rows {
-		p := point{row: i, measured: rows[i].Median, predicted: predicted[i]}
-		all = append(all, p)
-		if len(rows[i].Group.Spans) == 1 {
+	all = newPoints(rows, predicted)
+	for _, p := range all {
+		if len(rows[p.row].Group.Spans) == 1 {
 			alone = append(alone, p)
 		} else {
 			several = append(several, p)
@@ -310,7 +278,7 @@ func (s *signed) update(i int, p *param, gradient []float32) {
 func fitGrowing(ctx context.Context, list []predictor.FeatureModel, rows []training.Row, o *Options, stage string) ([]predictor.Layer, error) {
 	random := rand.New(rand.NewPCG(o.Seed, 3))
 	encoder := device.NewEncoder(list)
-	in := encodeDevice(encoder, rows)
+	in := encode(encoder, rows)
 	targets, scale := in.targets(RecipeOurs)
 	scaled := newScaling(in)
 	scaled.apply(in)
@@ -327,13 +295,4 @@ func fitGrowing(ctx context.Context, list []predictor.FeatureModel, rows []train
 		return nil, err
 	}
 	return p.layers(scaled, scale), nil
-}
-
-func encodeDevice(e *device.Encoder, rows []training.Row) *inputs {
-	in := &inputs{width: e.Width(), values: make([]float32, len(rows)*e.Width()), bases: make([]float64, len(rows)), micros: make([]float64, len(rows))}
-	for i := range rows {
-		in.bases[i] = e.Encode(rows[i].Group.Spans, in.row(i))
-		in.micros[i] = rows[i].Median
-	}
-	return in
 }

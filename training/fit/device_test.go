@@ -15,13 +15,13 @@ import (
 )
 
 // quickDevice are options for a device that takes a moment to make.
-func quickDevice() DeviceOptions {
+func quickDevice() Options {
 	o := DefaultDeviceOptions()
 	o.Hidden, o.Epochs = []int{8, 8}, 3
 	return o
 }
 
-func makeDevice(t *testing.T, d *training.Dataset, solo []training.SoloTime, o DeviceOptions) (*device.Profile, *DeviceReport) {
+func makeDevice(t *testing.T, d *training.Dataset, solo []training.SoloTime, o Options) (*device.Profile, *DeviceReport) {
 	t.Helper()
 	p, r, err := Device(t.Context(), d, solo, o)
 	if err != nil {
@@ -114,11 +114,11 @@ func TestDeviceRefuses(t *testing.T) {
 		ctx  context.Context
 		d    *training.Dataset
 		solo []training.SoloTime
-		o    DeviceOptions
+		o    Options
 		want error
 	}{
 		{"folds", t.Context(), d, nil, folds, ErrOptions},
-		{"no options", t.Context(), d, nil, DeviceOptions{}, ErrOptions},
+		{"no options", t.Context(), d, nil, Options{}, ErrOptions},
 		{"few rows", t.Context(), &training.Dataset{Models: d.Models, Rows: d.Rows[:20]}, nil, o, ErrRows},
 		{"no rows", t.Context(), &training.Dataset{}, nil, o, ErrRows},
 		{"unknown model", t.Context(), d, []training.SoloTime{{Model: "x", Size: 1, Micros: 1}}, o, ErrRows},

@@ -111,7 +111,7 @@ func fitOurs(ctx context.Context, d *training.Dataset, rows []training.Row, o *O
 
 func newFile(d *training.Dataset, rows []training.Row, o *Options) *predictor.File {
 	f := &predictor.File{
-		Format: predictor.Format, Device: d.Device, Recipe: string(o.Recipe), Seed: o.Seed, Rows: len(rows),
+		Format: predictor.Format, Device: d.Device, Recipe: o.Recipe, Seed: o.Seed, Rows: len(rows),
 		Features: features(d, rows, o.Recipe), Output: predictor.OutputMicros,
 	}
 	if o.Recipe == RecipeOurs {
@@ -163,7 +163,7 @@ func withoutCorrection(f *predictor.File, rows []training.Row) ([]training.Row, 
 }
 
 // features describes the models as far as rows tell.
-func features(d *training.Dataset, rows []training.Row, r Recipe) predictor.Features {
+func features(d *training.Dataset, rows []training.Row, r string) predictor.Features {
 	f := predictor.Features{Set: predictor.FeaturesModel}
 	if r == RecipePaper {
 		f.Set = predictor.FeaturesPaper
@@ -210,7 +210,7 @@ func trainLayers(ctx context.Context, in *inputs, bits int, o *Options, plan sch
 
 // targets returns what the network is to say of each row, and what its output
 // is multiplied with.
-func (in *inputs) targets(r Recipe) ([]float32, float64) {
+func (in *inputs) targets(r string) ([]float32, float64) {
 	targets := make([]float32, in.rows())
 	if r == RecipePaper {
 		for i := range targets {
@@ -300,7 +300,13 @@ type inputs struct {
 	micros []float64 // measured
 }
 
-func encode(e *predictor.Encoder, rows []training.Row) *inputs {
+// encoder turns groups into inputs: that of a predictor, or of a device.
+type encoder interface {
+	Width() int
+	Encode(g models.Group, inputs []float32) (baseMicros float64)
+}
+
+func encode(e encoder, rows []training.Row) *inputs {
 	in := &inputs{
 		width:  e.Width(),
 		values: make([]float32, len(rows)*e.Width()),

@@ -21,36 +21,30 @@ var (
 	ErrDiverged = errors.New("training diverged")
 )
 
-// Recipe says how a network is trained.
-type Recipe string
-
-// The recipes.
+// How a network is trained: Options.Recipe.
 const (
 	// RecipeOurs has inputs from the costs of operators, Adam, and the
 	// relative error as loss.
-	RecipeOurs Recipe = "overlapd"
+	RecipeOurs = "overlapd"
 
 	// RecipePaper is that of the Abacus authors: the inputs of section 5.3,
 	// stochastic gradient descent on the squared error, learning rate 0.001
 	// with cosine decay, 250 epochs, batches of 128.
-	RecipePaper Recipe = "paper"
+	RecipePaper = "paper"
 )
 
-// Split says which rows are kept aside to test with.
-type Split string
-
-// The splits.
+// Which rows are kept aside to test with: Options.Split.
 const (
 	// SplitRandom keeps single rows aside.
-	SplitRandom Split = "random"
+	SplitRandom = "random"
 
 	// SplitGrouped keeps whole configurations aside: all rows with the same
 	// models, batch sizes and sequence lengths.
-	SplitGrouped Split = "grouped"
+	SplitGrouped = "grouped"
 
 	// SplitFolds divides the rows into folds, keeps each aside in turn, and
 	// then fits the predictor to all rows.
-	SplitFolds Split = "kfold"
+	SplitFolds = "kfold"
 )
 
 // Limits of options.
@@ -63,11 +57,11 @@ const (
 
 // Options say how to train.
 type Options struct {
-	Recipe       Recipe
+	Recipe       string
 	Hidden       []int // units of the hidden layers
 	Seed         uint64
 	Epochs       int // 0 for what the recipe says
-	Split        Split
+	Split        string
 	TestFraction float64 // of the rows, or of the configurations
 	Folds        int
 	Compare      bool // with linear regression, support vector regression and costs alone
@@ -100,6 +94,15 @@ func DefaultOptions() Options {
 	}
 }
 
+// DefaultDeviceOptions returns options for a device as simulations use it: a
+// network larger than that of a predictor. Of the recipe, the folds and the
+// comparisons a device knows nothing.
+func DefaultDeviceOptions() Options {
+	o := DefaultOptions()
+	o.Hidden, o.TestFraction = []int{64, 64, 64}, 0.1
+	return o
+}
+
 // Validate returns an error that wraps [ErrOptions] and names every fault.
 func (o *Options) Validate() error {
 	var faults []error
@@ -109,7 +112,7 @@ func (o *Options) Validate() error {
 		}
 	}
 	fault(o.Recipe != RecipeOurs && o.Recipe != RecipePaper, "recipe %q is neither %s nor %s", o.Recipe, RecipeOurs, RecipePaper)
-	fault(!slices.Contains([]Split{SplitRandom, SplitGrouped, SplitFolds}, o.Split), "split %q is none of %s, %s and %s", o.Split, SplitRandom, SplitGrouped, SplitFolds)
+	fault(!slices.Contains([]string{SplitRandom, SplitGrouped, SplitFolds}, o.Split), "split %q is none of %s, %s and %s", o.Split, SplitRandom, SplitGrouped, SplitFolds)
 	fault(len(o.Hidden) == 0 || len(o.Hidden) > MaxHidden, "%d hidden layers, not of 1 to %d", len(o.Hidden), MaxHidden)
 	for _, units := range o.Hidden {
 		fault(units < 1 || units > MaxUnits, "a hidden layer of %d units, not of 1 to %d", units, MaxUnits)

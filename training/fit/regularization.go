@@ -68,7 +68,7 @@ func regularizeCosts(ctx context.Context, d *training.Dataset, rows []training.R
 		if err != nil {
 			return nil, nil, err
 		}
-		if off := mape(t.points(t.bases)); off < r.CostsError {
+		if off := mape(newPoints(t.rows, t.bases)); off < r.CostsError {
 			best, r.priors, r.Costs, r.CostsError = t, priors, priors.name, off
 		}
 	}
@@ -213,7 +213,7 @@ func (t *trial) corrected(ctx context.Context, o *Options, stage string) ([]floa
 // keep returns the part of the correction that errs least, and its error. A
 // part that gains no more than chance gives is not worth any.
 func (t *trial) keep(corrected []float64) (part, off float64) {
-	none := t.points(t.bases)
+	none := newPoints(t.rows, t.bases)
 	off = mape(none)
 	for step := 1; step <= keptSteps; step++ {
 		p := float64(step) / keptSteps
@@ -221,7 +221,7 @@ func (t *trial) keep(corrected []float64) (part, off float64) {
 		for i, v := range corrected {
 			micros[i] = t.bases[i] * math.Pow(v/t.bases[i], p)
 		}
-		some := t.points(micros)
+		some := newPoints(t.rows, micros)
 		if e := mape(some); e < off && gain(none, some) > keptErrors {
 			part, off = p, e
 		}
@@ -241,12 +241,4 @@ func gain(than, some []point) float64 {
 	}
 	mean := sum / n
 	return mean / math.Sqrt(max(squares/n-mean*mean, math.SmallestNonzeroFloat64)/n)
-}
-
-func (t *trial) points(micros []float64) []point {
-	all := make([]point, len(micros))
-	for i, v := range micros {
-		all[i] = point{row: i, measured: t.rows[i].Median, predicted: v}
-	}
-	return all
 }

@@ -120,7 +120,7 @@ func TestKeepAsMuchAsGains(t *testing.T) {
 		want      float64
 	}{"exact": {exact, 1}, "twice as far": {twice, 0.5}, "by chance": {chance, 0}, "none": {made.bases, 0}} {
 		part, off := made.keep(c.corrected)
-		if part != c.want || off > mape(made.points(made.bases)) {
+		if part != c.want || off > mape(newPoints(made.rows, made.bases)) {
 			t.Errorf("%s: %v is kept, off by %.2f %%", name, part, off)
 		}
 	}

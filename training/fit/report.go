@@ -20,12 +20,12 @@ type Report struct {
 	Rows      int      `json:"rows"`
 	TrainRows int      `json:"train_rows"` // of a fold
 	TestRows  int      `json:"test_rows"`  // of all folds
-	Recipe    Recipe   `json:"recipe"`
+	Recipe    string   `json:"recipe"`
 	Hidden    []int    `json:"hidden"`
 	Inputs    int      `json:"inputs"`
 	Epochs    int      `json:"epochs"`
 	Seed      uint64   `json:"seed"`
-	Split     Split    `json:"split"`
+	Split     string   `json:"split"`
 	Seconds   float64  `json:"seconds"` // to train and test the network
 
 	Regularization *Regularization `json:"regularization,omitempty"` // nil for the recipe of the paper
@@ -36,8 +36,8 @@ type Report struct {
 	Quantiles predictor.Quantiles `json:"quantiles"` // of measured/predicted, on what was kept aside
 
 	Techniques []TechniqueErrors `json:"techniques"`
-	Sets       []SetErrors       `json:"sets"`  // by models of a group
-	Spans      []SpanErrors      `json:"spans"` // by spans of a group
+	Sets       []GroupErrors     `json:"sets"`  // by models of a group
+	Spans      []GroupErrors     `json:"spans"` // by spans of a group
 	Worst      []WorstRow        `json:"worst"` // the network's
 
 	tested map[string][]point // by technique
@@ -53,19 +53,24 @@ type TechniqueErrors struct {
 	Skipped int      `json:"per_set_skipped,omitempty"` // rows kept aside whose set has too few to fit
 }
 
-// SetErrors are those of groups of the same models.
-type SetErrors struct {
-	Models []string           `json:"models"`
+// GroupErrors are those of groups of the same models, or of so many spans.
+type GroupErrors struct {
+	Models []string           `json:"models,omitempty"`
+	Spans  int                `json:"spans,omitempty"`
 	Rows   int                `json:"rows"` // kept aside
 	MAPE   map[string]float64 `json:"mape"` // by technique
 	PerSet map[string]float64 `json:"per_set,omitempty"`
 }
 
-// SpanErrors are those of groups of so many spans.
-type SpanErrors struct {
-	Spans int                `json:"spans"`
-	Rows  int                `json:"rows"`
-	MAPE  map[string]float64 `json:"mape"`
+// errorsFor returns the errors of groups of these models, or of so many spans,
+// and adds them to the list if it does not have them.
+func errorsFor(list *[]GroupErrors, names []string, spans int) *GroupErrors {
+	i := slices.IndexFunc(*list, func(e GroupErrors) bool { return e.Spans == spans && slices.Equal(e.Models, names) })
+	if i < 0 {
+		i = len(*list)
+		*list = append(*list, GroupErrors{Models: names, Spans: spans, MAPE: map[string]float64{}, PerSet: map[string]float64{}})
+	}
+	return &(*list)[i]
 }
 
 // WorstRow is a row that was predicted badly.
@@ -118,11 +123,11 @@ func groupText(d *training.Dataset, row *training.Row) string {
 func (r *Report) add(name string, d *training.Dataset, unified, sets *outcome) {
 	e := TechniqueErrors{Name: name, Test: mape(unified.test), Train: mape(unified.train)}
 	r.tested[name] = unified.test
-	r.addSets(name, d, unified.test, func(s *SetErrors) map[string]float64 { return s.MAPE })
+	r.addSets(name, d, unified.test, func(s *GroupErrors) map[string]float64 { return s.MAPE })
 	if sets != nil {
 		perSet := mape(sets.test)
 		e.PerSet, e.Fitted, e.Skipped = &perSet, sets.fitted, len(unified.test)-len(sets.test)
-		r.addSets(name, d, sets.test, func(s *SetErrors) map[string]float64 { return s.PerSet })
+		r.addSets(name, d, sets.test, func(s *GroupErrors) map[string]float64 { return s.PerSet })
 	}
 	r.Techniques = append(r.Techniques, e)
 	bySpans := map[int][]point{}
@@ -132,33 +137,24 @@ func (r *Report) add(name string, d *training.Dataset, unified, sets *outcome) {
 	}
 	for n := 1; n <= training.MaxSpans; n++ {
 		if len(bySpans[n]) > 0 {
-			s := r.spanErrors(n)
+			s := errorsFor(&r.Spans, nil, n)
 			s.Rows, s.MAPE[name] = len(bySpans[n]), mape(bySpans[n])
 		}
 	}
 }
 
-func (r *Report) spanErrors(spans int) *SpanErrors {
-	i := slices.IndexFunc(r.Spans, func(s SpanErrors) bool { return s.Spans == spans })
-	if i < 0 {
-		i = len(r.Spans)
-		r.Spans = append(r.Spans, SpanErrors{Spans: spans, MAPE: map[string]float64{}})
-	}
-	return &r.Spans[i]
-}
-
-func (r *Report) addSets(name string, d *training.Dataset, tested []point, into func(*SetErrors) map[string]float64) {
+func (r *Report) addSets(name string, d *training.Dataset, tested []point, into func(*GroupErrors) map[string]float64) {
 	byName := map[string][]point{}
 	for _, p := range tested {
 		key := strings.Join(setNames(d, &d.Rows[p.row]), "\n")
 		byName[key] = append(byName[key], p)
 	}
 	for key, points := range byName {
-		s := r.setErrors(strings.Split(key, "\n"))
+		s := errorsFor(&r.Sets, strings.Split(key, "\n"), 0)
 		s.Rows = max(s.Rows, len(points))
 		into(s)[name] = mape(points)
 	}
-	slices.SortFunc(r.Sets, func(a, b SetErrors) int { return slices.Compare(a.Models, b.Models) })
+	slices.SortFunc(r.Sets, func(a, b GroupErrors) int { return slices.Compare(a.Models, b.Models) })
 }
 
 func setNames(d *training.Dataset, row *training.Row) []string {
@@ -169,20 +165,20 @@ func setNames(d *training.Dataset, row *training.Row) []string {
 	return names
 }
 
-func (r *Report) setErrors(names []string) *SetErrors {
-	i := slices.IndexFunc(r.Sets, func(s SetErrors) bool { return slices.Equal(s.Models, names) })
-	if i < 0 {
-		i = len(r.Sets)
-		r.Sets = append(r.Sets, SetErrors{Models: names, MAPE: map[string]float64{}, PerSet: map[string]float64{}})
-	}
-	return &r.Sets[i]
-}
-
 // point is a row that was kept aside, and what was predicted of it.
 type point struct {
 	row       int // in the dataset
 	measured  float64
 	predicted float64 // microseconds, both
+}
+
+// newPoints puts rows beside what was predicted of them, in microseconds.
+func newPoints(rows []training.Row, micros []float64) []point {
+	all := make([]point, len(micros))
+	for i, v := range micros {
+		all[i] = point{row: i, measured: rows[i].Median, predicted: v}
+	}
+	return all
 }
 
 // off is how far the prediction is from the measurement, as a part of it.

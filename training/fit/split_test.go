@@ -21,7 +21,7 @@ func folds(t *testing.T, rows []training.Row, o Options) []fold {
 
 func TestSplitsAreDisjointAndReproducible(t *testing.T) {
 	rows := synthetic(500, 1).Rows
-	for _, s := range []Split{SplitRandom, SplitGrouped, SplitFolds} {
+	for _, s := range []string{SplitRandom, SplitGrouped, SplitFolds} {
 		o := DefaultOptions()
 		o.Split = s
 		all := folds(t, rows, o)

@@ -145,9 +145,9 @@ func points(p predict, rows []training.Row, positions []int) ([]point, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := make([]point, len(positions))
+	all := newPoints(at(rows, positions), micros)
 	for i, row := range positions {
-		all[i] = point{row: row, measured: rows[row].Median, predicted: micros[i]}
+		all[i].row = row
 	}
 	return all, nil
 }

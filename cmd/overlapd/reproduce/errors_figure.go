@@ -92,7 +92,7 @@ func (f *fitter) errorsFigure(p *plan) func() *Figure {
 	o.Pairs = true
 	add(&ours, "overlapd", errorsWork, f.data.pairs, o)
 	for i, into := range []**errorTable{&cross, &ourCross} {
-		recipe := []fit.Recipe{fit.RecipePaper, fit.RecipeOurs}[i]
+		recipe := []string{fit.RecipePaper, fit.RecipeOurs}[i]
 		o = f.train(recipe)
 		o.Split, o.Folds = fit.SplitFolds, crossFolds
 		add(into, "folds-"+string(recipe), foldsWork, f.data.pairs, o)

@@ -67,7 +67,7 @@ func (f *fitter) stockUp(p *plan, name string, d *training.Dataset, solo []train
 		return err
 	})
 	var files [2]*predictor.File
-	for i, recipe := range []fit.Recipe{fit.RecipeOurs, fit.RecipePaper} {
+	for i, recipe := range []string{fit.RecipeOurs, fit.RecipePaper} {
 		p.add("fitting a predictor, "+name, predictorWork, func(ctx context.Context, _ *lane) (err error) {
 			files[i], err = f.predictor(ctx, name, forPredictors, recipe)
 			return err
@@ -94,7 +94,7 @@ func (f *fitter) device(ctx context.Context, name string, rows *training.Dataset
 	return profile, profile.WriteFile(path)
 }
 
-func (f *fitter) predictor(ctx context.Context, name string, rows *training.Dataset, recipe fit.Recipe) (*predictor.File, error) {
+func (f *fitter) predictor(ctx context.Context, name string, rows *training.Dataset, recipe string) (*predictor.File, error) {
 	path := f.path("predictor-"+name+"-"+string(recipe), ".predictor.json")
 	if exists(path) {
 		return predictor.ReadFile(path)
@@ -106,7 +106,7 @@ func (f *fitter) predictor(ctx context.Context, name string, rows *training.Data
 	return file, file.WriteFile(path)
 }
 
-func (f *fitter) train(recipe fit.Recipe) fit.Options {
+func (f *fitter) train(recipe string) fit.Options {
 	o := fit.DefaultOptions()
 	o.Recipe, o.Seed, o.Epochs = recipe, f.options.Seed, f.options.Epochs
 	return o
