@@ -13,9 +13,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/device"
-	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/executor/emulated"
-	"github.com/overlapd/overlapd/models"
 )
 
 // ErrEmulated is returned when an emulated device is to be measured: it is made
@@ -24,7 +22,7 @@ var ErrEmulated = errors.New(`the device is emulated: there is nothing to measur
 
 // emulation is a modelled device, and the models of the services on it.
 type emulation struct {
-	device emulated.Device
+	device emulated.Times
 	name   string // of the device that it is made after, "" if unknown
 	text   string // for people
 	known  map[string]knownModel
@@ -111,41 +109,11 @@ func (e *emulation) check(c *config.Config) error {
 	return errors.Join(faults...)
 }
 
-// runner returns what takes the place of the workers.
-func (e *emulation) runner(c *config.Config, events func(executor.Event)) (runner, error) {
-	o := emulated.Options{Device: e.device, Seed: uint64(c.DeviceSeed), Events: events}
-	for i := range c.Services {
-		o.Services = append(o.Services, e.service(models.ServiceID(i), &c.Services[i], &c.Worker))
+// inside returns what takes the place of the workers' processes.
+func (e *emulation) inside(seed int) *emulated.Device {
+	list := make([]emulated.Model, 0, len(e.known))
+	for _, m := range e.known {
+		list = append(list, m.Model)
 	}
-	exec, err := emulated.New(o)
-	if err != nil {
-		return nil, err
-	}
-	return &emulatedRunner{exec, e}, nil
-}
-
-// emulatedRunner is an emulated executor that takes services as workers do.
-type emulatedRunner struct {
-	*emulated.Executor
-	emulation *emulation
-}
-
-// Add adds a service with the model that its load names, as a configuration
-// does.
-func (r *emulatedRunner) Add(spec executor.ServiceSpec) error {
-	m, ok := r.emulation.known[strings.TrimPrefix(spec.Load.ModelPath, config.EmulatedPrefix)]
-	if !ok {
-		return fmt.Errorf("service %s: %q is not in the device's profile", spec.Name, spec.Load.ModelPath)
-	}
-	return r.Executor.Add(emulated.Service{
-		ID: spec.ID, Name: spec.Name, Model: m.Model, InputBytes: spec.InputBytes, OutputBytes: spec.OutputBytes,
-	})
-}
-
-// service describes a service to the executor.
-func (e *emulation) service(id models.ServiceID, s *config.Service, w *config.Worker) emulated.Service {
-	return emulated.Service{
-		ID: id, Name: s.Name, Model: e.known[strings.TrimPrefix(s.Model, config.EmulatedPrefix)].Model,
-		InputBytes: w.InputBytes, OutputBytes: w.OutputBytes,
-	}
+	return emulated.New(e.device, uint64(seed), list)
 }

@@ -19,11 +19,9 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/device"
-	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
-	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // formula is a device on which each operator takes 20 µs for each query of a
@@ -421,37 +419,5 @@ func TestEmulationFaults(t *testing.T) {
 		if _, err := New(config, Options{Log: zerolog.Nop()}); err == nil {
 			t.Errorf("%s: a daemon of it is made", name)
 		}
-	}
-}
-
-// A service is added to an emulated device by the model that its load names.
-func TestEmulatedRunnerAdds(t *testing.T) {
-	c := emulatedConfig(t, nil)
-	e, err := formulaEmulation(&c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	exec, err := e.runner(&c, func(executor.Event) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer exec.Close()
-	spec := executor.ServiceSpec{ID: 2, Name: "s2", Load: wire.LoadSpec{ModelPath: config.EmulatedPrefix + "second"}, InputBytes: 1 << 16, OutputBytes: 1 << 16}
-	if err := exec.Add(spec); err != nil {
-		t.Fatal(err)
-	}
-	if state, err := exec.State(2); err != nil || len(state.Info.Operators) != formulaOperators || len(state.Info.Solo) != 4 {
-		t.Errorf("%+v, %v", state, err)
-	}
-	spec.ID, spec.Load.ModelPath = 3, config.EmulatedPrefix+"third"
-	if err := exec.Add(spec); err == nil || !strings.Contains(err.Error(), "third") {
-		t.Error(err)
-	}
-	gone, err := exec.Remove(2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := <-gone; err != nil || exec.Arena(2) != nil {
-		t.Error(err)
 	}
 }

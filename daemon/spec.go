@@ -14,17 +14,14 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// runner returns what runs rounds: workers, unless the device is emulated.
+// runner returns what runs rounds.
 func (u *unit) runner(o *Options, specs []executor.ServiceSpec) (runner, error) {
-	if u.emulation != nil {
-		return u.emulation.runner(&u.config, u.backend.event)
-	}
 	workers := o.workers
 	if workers == nil {
 		workers = func(o executor.Options) (runner, error) { return executor.New(o) }
 	}
 	w := &u.config.Worker
-	return workers(executor.Options{
+	options := executor.Options{
 		Command:     o.Worker,
 		Services:    specs,
 		LoadTimeout: w.LoadTimeout,
@@ -33,15 +30,16 @@ func (u *unit) runner(o *Options, specs []executor.ServiceSpec) (runner, error) 
 		Policy:      child.Policy{BackoffMin: w.BackoffMin, BackoffMax: w.BackoffMax, RestartLimit: w.RestartLimit},
 		Events:      u.backend.event,
 		BeforeKill:  u.backend.beforeKill(),
-	})
+	}
+	if u.emulation != nil {
+		options.Inside = u.emulation.inside(u.config.DeviceSeed)
+	}
+	return workers(options)
 }
 
 // specs describes the workers of all services to the executor, with what gives
-// back their memory. An emulated device has none.
+// back their memory.
 func (u *unit) specs() (specs []executor.ServiceSpec, releases []func(), err error) {
-	if u.emulation != nil {
-		return nil, nil, nil
-	}
 	n := len(u.config.Services)
 	specs, releases = make([]executor.ServiceSpec, n), make([]func(), n)
 	for i := range specs {
@@ -99,10 +97,10 @@ func (u *unit) threads(s *config.Service) int {
 }
 
 // model returns the file of a model, which is built first if it is one of the
-// zoo's. A model of an emulated device has none.
+// zoo's. A model of an emulated device has none and is known by its name.
 func (u *unit) model(model string) (string, error) {
 	if u.emulation != nil {
-		return model, nil // of the profile
+		return strings.TrimPrefix(model, config.EmulatedPrefix), nil
 	}
 	name, ok := strings.CutPrefix(model, config.ZooPrefix)
 	if !ok {

@@ -90,9 +90,8 @@ func (u *unit) open(d *Daemon, o *Options, life context.Context) error {
 	}
 	b.loop.fitter = o.Fit
 	for i, s := range b.loop.slots {
-		if u.furnish(s); releases != nil {
-			s.release = releases[i]
-		}
+		u.furnish(s)
+		s.release = releases[i]
 	}
 	return nil
 }

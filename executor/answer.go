@@ -182,7 +182,7 @@ func (w *worker) collect(d *wire.Done, ids []models.QueryID) ([]QueryOutputs, er
 			releaseAll(queries)
 			return nil, err
 		}
-		q, err := Lease(ids[i], w.outputs, outputs)
+		q, err := lease(ids[i], w.outputs, outputs)
 		if err != nil {
 			releaseAll(queries)
 			return nil, err
@@ -207,19 +207,19 @@ func (w *worker) checkOutputs(outputs []wire.OutputTensor) error {
 	return nil
 }
 
-// Lease returns the outputs of a query, as its worker reported them. If it
+// lease returns the outputs of a query, as its worker reported them. If it
 // returns an error, none of them is leased.
-func Lease(id models.QueryID, from *wire.Outputs, tensors []wire.OutputTensor) (QueryOutputs, error) {
+func lease(id models.QueryID, from *wire.Outputs, tensors []wire.OutputTensor) (QueryOutputs, error) {
 	q := QueryOutputs{ID: id, Outputs: make([]Output, 0, len(tensors))}
 	for i := range tensors {
 		t := &tensors[i]
-		lease, data, err := from.Acquire(t)
+		right, data, err := from.Acquire(t)
 		if err != nil {
 			q.Release()
 			return QueryOutputs{}, err
 		}
 		shape := append([]int64(nil), t.Shape...)
-		q.Outputs = append(q.Outputs, Output{Type: t.Type, Shape: shape, Data: data, lease: lease})
+		q.Outputs = append(q.Outputs, Output{Type: t.Type, Shape: shape, Data: data, lease: right})
 	}
 	return q, nil
 }

@@ -113,10 +113,16 @@ func (e *Executor) Run(id uint64, spans []SpanRequest) error {
 	}
 	e.running.Add(1)
 	r := newRound(id, spans, e.deliver)
+	var sent []models.Span // for who is inside
 	for i := range spans {
 		s := e.service(spans[i].Span.Service)
 		s.rounds.Add(1)
-		s.run(r, i, &spans[i])
+		if s.run(r, i, &spans[i]) && e.opts.Inside != nil {
+			sent = append(sent, spans[i].Span)
+		}
+	}
+	if len(sent) > 0 {
+		e.opts.Inside.Sent(sent)
 	}
 	return nil
 }

@@ -38,17 +38,12 @@ func (s *service) spawn() (*worker, error) {
 	}
 	defer other.Close()
 	begin := time.Now()
-	opts := &s.executor.opts
-	cmd := exec.Command(opts.Command[0], opts.Command[1:]...)
-	cmd.Env = s.env()
-	cmd.ExtraFiles = []*os.File{other, s.arena.File(), outputs.File()}
-	process, err := child.Start(cmd, s.output)
+	process, err := s.startProcess([]*os.File{other, s.arena.File(), outputs.File()})
 	if err != nil {
 		outputs.Close()
 		conn.close()
 		return nil, err
 	}
-	offer(process.PID())
 	w := &worker{
 		service: s, process: process, conn: conn, frames: wire.NewFrameReader(conn), outputs: outputs,
 		begin: begin, fly: make(chan struct{}, 1), lost: make(chan struct{}), read: make(chan struct{}),
@@ -57,6 +52,24 @@ func (s *service) spawn() (*worker, error) {
 	s.start(w.awaitExit)
 	s.start(func() { conn.write(w.lost) })
 	return w, nil
+}
+
+// startProcess starts what a worker runs in, with these files as its descriptors
+// from 3 on.
+func (s *service) startProcess(files []*os.File) (process, error) {
+	opts := &s.executor.opts
+	if opts.Inside != nil {
+		return startInside(opts.Inside, s.spec.ID, files)
+	}
+	cmd := exec.Command(opts.Command[0], opts.Command[1:]...)
+	cmd.Env = s.env()
+	cmd.ExtraFiles = files
+	p, err := child.Start(cmd, s.output)
+	if err != nil {
+		return nil, err
+	}
+	offer(p.PID())
+	return p, nil
 }
 
 func (w *worker) awaitExit() {
@@ -75,9 +88,13 @@ func (w *worker) load(ctx context.Context) error {
 	if err := w.expect(&hello); err != nil {
 		return err
 	}
-	if hello.Protocol != wire.ProtocolVersion || hello.PID != w.process.PID() {
+	own := w.process.PID()
+	if own == 0 {
+		own = os.Getpid() // it is inside of this one
+	}
+	if hello.Protocol != wire.ProtocolVersion || hello.PID != own {
 		return fmt.Errorf("%w: hello of process %d, version %d; expected process %d, version %d",
-			ErrProtocol, hello.PID, hello.Protocol, w.process.PID(), wire.ProtocolVersion)
+			ErrProtocol, hello.PID, hello.Protocol, own, wire.ProtocolVersion)
 	}
 	spec := w.service.spec.Load
 	spec.PollNanos = int64(w.service.executor.opts.Poll)

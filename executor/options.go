@@ -24,6 +24,7 @@ type ServiceSpec struct {
 // Options of an executor. What is zero is set to its default.
 type Options struct {
 	Command  []string // argv of a worker
+	Inside   Inside   // what runs workers in place of Command, nil for processes
 	Env      []string // of a worker, nil for that of this process
 	Services []ServiceSpec
 
@@ -42,8 +43,9 @@ type Options struct {
 	child.Policy
 
 	// BeforeKill, if it is set, is called before a worker is killed that has not
-	// answered all it was sent, a model to load included: whoever shares a device with it may need to be
-	// protected from its end. Its rounds are over by then. It must have a limit.
+	// answered all it was sent, a model to load included: whoever shares a device
+	// with it may need to be protected from its end. Its rounds are over by then.
+	// It must have a limit.
 	BeforeKill func(id models.ServiceID, pid int)
 
 	// Events is told what happens to the workers. It is called from several
@@ -100,7 +102,7 @@ func (o Options) validate() error {
 			faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrOptions}, args...)...))
 		}
 	}
-	fault(len(o.Command) == 0, "no command")
+	fault(len(o.Command) == 0 && o.Inside == nil, "no command")
 	fault(len(o.Services) == 0, "no service")
 	for name, d := range map[string]time.Duration{
 		"load timeout": o.LoadTimeout, "span timeout": o.SpanTimeout, "poll": o.Poll, "close grace": o.CloseGrace, "release grace": o.ReleaseGrace,

@@ -157,7 +157,7 @@ func (s *service) dismiss(w *worker, cause error) {
 func (s *service) bury(w *worker) WorkerLost {
 	s.setDown(Waiting, w.cause())
 	<-w.read
-	w.process.Await(lostGrace)
+	child.Within(w.process.Done(), lostGrace)
 	w.mu.Lock()
 	batches := slices.Sorted(maps.Keys(w.mu.batches))
 	w.mu.Unlock()
@@ -173,7 +173,7 @@ func (s *service) bury(w *worker) WorkerLost {
 // it says so, and waits on: nothing else ends such a process, and while it is
 // there it holds what it has of a device.
 func (w *worker) awaitEnd(after time.Duration) {
-	if w.process.Await(after) {
+	if child.Within(w.process.Done(), after) {
 		return
 	}
 	w.service.output(fmt.Sprintf("(process %d was killed and has not ended after %v: the kernel holds it, most likely in a driver; "+
@@ -251,8 +251,8 @@ func (s *service) leasesLocked() (sum int) {
 	return sum
 }
 
-// run sends the span of a round to the worker.
-func (s *service) run(r *round, index int, request *SpanRequest) {
+// run sends the span of a round to the worker. It reports whether it was sent.
+func (s *service) run(r *round, index int, request *SpanRequest) bool {
 	s.mu.Lock()
 	w, gone := s.mu.worker, s.mu.gone
 	s.mu.Unlock()
@@ -262,6 +262,7 @@ func (s *service) run(r *round, index int, request *SpanRequest) {
 	case w == nil:
 		r.fail(index, models.SpanLost, ErrNotReady)
 	default:
-		w.run(r, index, request)
+		return w.run(r, index, request)
 	}
+	return false
 }

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
 )
@@ -14,7 +13,7 @@ import (
 // worker is one worker process, from its start to its burial.
 type worker struct {
 	service *service
-	process *child.Process
+	process process
 	conn    *conn
 	frames  *wire.FrameReader
 	outputs *wire.Outputs
@@ -76,11 +75,14 @@ func (w *worker) cause() error {
 	return w.mu.cause
 }
 
-// run sends a span, or ends it at once if it cannot be run.
-func (w *worker) run(r *round, index int, request *SpanRequest) {
-	if status, err := w.tryRun(r, index, request); err != nil {
+// run sends a span, or ends it at once if it cannot be run. It reports whether it
+// was sent.
+func (w *worker) run(r *round, index int, request *SpanRequest) bool {
+	status, err := w.tryRun(r, index, request)
+	if err != nil {
 		r.fail(index, status, err)
 	}
+	return err == nil
 }
 
 func (w *worker) tryRun(r *round, index int, request *SpanRequest) (models.Status, error) {
@@ -153,12 +155,22 @@ func (w *worker) stop(batch models.BatchID) bool {
 	}
 	found := false
 	for i := range w.mu.flights.count {
-		if f, word := w.mu.flights.at(i); f.span.Batch == batch {
-			f.stopped, found = true, true
-			w.outputs.Stop(word)
+		if f, _ := w.mu.flights.at(i); f.span.Batch == batch {
+			w.stopLocked(i)
+			found = true
 		}
 	}
 	return found
+}
+
+// stopLocked ends the run at this place in flight at its next operator boundary.
+func (w *worker) stopLocked(i int) {
+	f, word := w.mu.flights.at(i)
+	f.stopped = true
+	w.outputs.Stop(word)
+	if in := w.service.executor.opts.Inside; in != nil {
+		in.Stopped(f.span)
+	}
 }
 
 // release makes the worker forget a batch.
@@ -180,9 +192,7 @@ func (w *worker) quit() {
 		return
 	}
 	for i := range w.mu.flights.count {
-		f, word := w.mu.flights.at(i)
-		f.stopped = true
-		w.outputs.Stop(word)
+		w.stopLocked(i)
 	}
 	_ = w.sendLocked(&wire.Quit{}) // never too large to send
 }

@@ -15,7 +15,7 @@ func (s *supervisor) end(p *child.Process) error {
 	defer cancel()
 	began := time.Now()
 	_ = s.console.Quit(ctx) // what counts is whether it ends
-	if p.Await(s.opts.StopTimeout - time.Since(began)) {
+	if child.Within(p.Done(), s.opts.StopTimeout-time.Since(began)) {
 		return s.killRest()
 	}
 	err := fmt.Errorf("%w: process %d did not end within %v after quit; were its clients still running?", ErrKilled, p.PID(), s.opts.StopTimeout)

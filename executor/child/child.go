@@ -122,12 +122,12 @@ func (p *Process) Kill() {
 	}
 }
 
-// Await reports whether the process was done within d.
-func (p *Process) Await(d time.Duration) bool {
+// Within reports whether a process, whose Done this is, was done within d.
+func Within(done <-chan struct{}, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-p.done:
+	case <-done:
 		return true
 	case <-timer.C:
 		return false

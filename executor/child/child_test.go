@@ -34,7 +34,7 @@ func shell(t *testing.T, script string) (*Process, <-chan string) {
 
 func awaitDone(t *testing.T, p *Process) {
 	t.Helper()
-	if !p.Await(patience) {
+	if !Within(p.Done(), patience) {
 		t.Fatal("it does not end")
 	}
 }
@@ -49,7 +49,7 @@ func TestOutputAndStatus(t *testing.T) {
 		t.Error(p.Status())
 	}
 	p.Kill() // means nobody any more
-	if q, _ := shell(t, "sleep 60"); q.Status() != "" || q.Succeeded() || q.Await(time.Microsecond) {
+	if q, _ := shell(t, "sleep 60"); q.Status() != "" || q.Succeeded() || Within(q.Done(), time.Microsecond) {
 		t.Error("it has ended:", q.Status())
 	}
 }
@@ -100,7 +100,7 @@ func TestPipeIsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Kill(stray, syscall.SIGKILL)
-	if !p.Await(patience / 2) {
+	if !Within(p.Done(), patience/2) {
 		t.Error("it does not end")
 	}
 }

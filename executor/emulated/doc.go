@@ -1,9 +1,13 @@
-// Package emulated stands in for [executor.Executor] where there is no device
-// and nothing is computed: an [Executor] answers a round once the time has
-// passed that a modelled device takes for its group, drawn anew for each round,
-// with outputs of zeros. It keeps what an executor promises: one outcome for
-// each round, queries that lie in an input arena, outputs that are leased, leaks
-// that Close reports. There are no processes, so no worker is ever lost.
+// Package emulated runs services where there is no device and nothing is
+// computed: a [Device] answers each span once the time has passed that a modelled
+// device takes for the group that it runs in, drawn anew for each round, with
+// outputs of zeros.
+//
+// It takes the place of worker processes in an executor ([executor.Options], field
+// Inside): the worker's own loop, package segments/worker, runs on a goroutine
+// for each service, with an engine of this package that sleeps. All else is as
+// with processes: arenas, the protocol, leases, the life of a service. Only the
+// daemon and tests make a Device, and what they serve from one they call emulated.
 //
 // Rounds run one after another, each from when it was sent or the one before it
 // has ended. A group ends when the device says; one that it does not know, of
@@ -15,10 +19,8 @@
 //
 // # Threads
 //
-// One goroutine, the device, sleeps until the round that runs ends, and
-// delivers its outcome. It owns nothing: all that changes lies under one lock,
-// which is held for a few microseconds. The device wakes a little early and
-// looks at the clock for the rest, at most pollTime. One for each service tells
-// when it is ready and when it is not any more; another one waits, while a
-// service is removed, until nothing of it is in use.
+// A device has no goroutine: all that changes lies under its one lock, which is
+// held for a few microseconds, and each engine sleeps on the thread of its worker
+// until its own span ends or something changes. An engine wakes a little early
+// and looks at the clock for the rest, at most pollTime.
 package emulated

@@ -56,31 +56,37 @@ func (f formula) Sample(g models.Group, random *rand.Rand) time.Duration {
 // operators is how many operators the models of a rig have.
 const operators = 10
 
+// known are the models of a rig's device.
+var known = []Model{
+	{Name: "a", Position: 0, Operators: operators, Hash: "h", Sizes: []int{1, 4}},
+	{Name: "b", Position: 1, Operators: operators, Hash: "h", Sizes: []int{1, 4}},
+	{Name: "c", Position: 1, Operators: operators, Hash: "h", Sizes: []int{1, 4}, SeqLens: []int{8, 16}},
+}
+
 // rig is an executor of three services: 0 and 1 have the models at positions 0
 // and 1, and 2 has that at 1 too, with sequences.
 type rig struct {
-	*Executor
-	t  *testing.T
+	*executor.Executor
+	t  testing.TB
 	mu struct {
 		sync.Mutex
 		events []executor.Event
 	}
 }
 
-func options(f formula) Options {
-	list := []Service{
-		{ID: 0, Name: "zero", Model: Model{Name: "a", Position: 0, Operators: operators, Hash: "h", Sizes: []int{1, 4}}},
-		{ID: 1, Name: "one", Model: Model{Name: "b", Position: 1, Operators: operators, Hash: "h", Sizes: []int{1, 4}}},
-		{ID: 2, Name: "two", Model: Model{Name: "b", Position: 1, Operators: operators, Hash: "h", Sizes: []int{1, 4}, SeqLens: []int{8, 16}}},
+func service(id models.ServiceID, name, model string) executor.ServiceSpec {
+	return executor.ServiceSpec{ID: id, Name: name, Load: wire.LoadSpec{ModelPath: model}, InputBytes: 1 << 16, OutputBytes: 1 << 16}
+}
+
+func options(f formula) executor.Options {
+	return executor.Options{
+		Inside: New(f, 1, known), CloseGrace: time.Millisecond, Poll: 200 * time.Microsecond, SpanTimeout: time.Hour,
+		Services: []executor.ServiceSpec{service(0, "zero", "a"), service(1, "one", "b"), service(2, "two", "c")},
 	}
-	for i := range list {
-		list[i].InputBytes, list[i].OutputBytes = 1<<16, 1<<16
-	}
-	return Options{Device: f, Seed: 1, Services: list}
 }
 
 // newRig returns an executor that is not started.
-func newRig(t *testing.T, f formula) *rig {
+func newRig(t testing.TB, f formula, change ...func(*executor.Options)) *rig {
 	t.Helper()
 	r := &rig{t: t}
 	o := options(f)
@@ -89,7 +95,10 @@ func newRig(t *testing.T, f formula) *rig {
 		defer r.mu.Unlock()
 		r.mu.events = append(r.mu.events, e)
 	}
-	e, err := New(o)
+	for _, c := range change {
+		c(&o)
+	}
+	e, err := executor.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,13 +111,37 @@ func newRig(t *testing.T, f formula) *rig {
 	return r
 }
 
-func startRig(t *testing.T, f formula) *rig {
+func startRig(t testing.TB, f formula, change ...func(*executor.Options)) *rig {
 	t.Helper()
-	r := newRig(t, f)
+	r := newRig(t, f, change...)
 	if err := r.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
+	r.awaitReady(0, 1, 2)
 	return r
+}
+
+func (r *rig) awaitReady(ids ...models.ServiceID) {
+	r.t.Helper()
+	for _, id := range ids {
+		for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond / 10) {
+			if state, err := r.State(id); err != nil || state.Phase == executor.Ready {
+				break
+			}
+			if time.Now().After(deadline) {
+				r.t.Fatalf("service %d does not get ready", id)
+			}
+		}
+	}
+}
+
+// add adds a service and waits until it is ready.
+func (r *rig) add(s executor.ServiceSpec) error {
+	err := r.Add(s)
+	if err == nil {
+		r.awaitReady(s.ID)
+	}
+	return err
 }
 
 func (r *rig) events() []executor.Event {

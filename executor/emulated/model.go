@@ -31,14 +31,9 @@ type Model struct {
 	SeqLens   []int  // sequence lengths that were measured, none if it takes no sequences
 }
 
-// latencies is what a model asks a device.
-type latencies interface {
-	Latency(models.Group) time.Duration
-}
-
 // info describes the model as a worker would that has loaded it, with the times
 // that the device says its operators take alone.
-func (m *Model) info(d latencies) wire.Info {
+func (m *Model) info(latency func(models.Group) time.Duration) wire.Info {
 	batch := models.Dim{Value: -1, Name: "batch"}
 	columns := models.Dim{Value: Columns}
 	input := models.Tensor(models.Float32, batch, columns)
@@ -58,7 +53,7 @@ func (m *Model) info(d latencies) wire.Info {
 	}
 	for _, size := range m.Sizes {
 		for _, seqLen := range seqLens {
-			i.Solo = append(i.Solo, wire.Solo{Size: size, SeqLen: seqLen, Nanos: device.OperatorTimes(d.Latency, m.Position, m.Operators, size, seqLen)})
+			i.Solo = append(i.Solo, wire.Solo{Size: size, SeqLen: seqLen, Nanos: device.OperatorTimes(latency, m.Position, m.Operators, size, seqLen)})
 		}
 	}
 	return i

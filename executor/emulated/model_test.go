@@ -6,11 +6,12 @@ import (
 
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 func TestInfo(t *testing.T) {
 	m := Model{Name: "a", Position: 1, Operators: 3, Hash: "hash", Sizes: []int{1, 4}}
-	i := m.info(formula{operator: time.Microsecond})
+	i := m.info(formula{operator: time.Microsecond}.Latency)
 	if got := i.Inputs[0].Type.String(); got != "float32[batch,4]" || i.Inputs[0].Name != InputName {
 		t.Errorf("input %s", got)
 	}
@@ -29,7 +30,7 @@ func TestInfo(t *testing.T) {
 		}
 	}
 	m.SeqLens = []int{8, 16}
-	i = m.info(formula{operator: time.Microsecond})
+	i = m.info(formula{operator: time.Microsecond}.Latency)
 	if got := i.Inputs[0].Type.String(); got != "int64[batch,sequence]" {
 		t.Errorf("input %s", got)
 	}
@@ -38,21 +39,15 @@ func TestInfo(t *testing.T) {
 	}
 }
 
+// BenchmarkRound says how much later than the device says a round is over: what
+// sending it and waking up take.
 func BenchmarkRound(b *testing.B) {
-	o := options(formula{operator: 20 * time.Microsecond})
-	e, err := New(o)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer e.Close()
-	if err := e.Start(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	e := startRig(b, formula{operator: 20 * time.Microsecond})
 	offset, _, err := e.Arena(0).Alloc(64)
 	if err != nil {
 		b.Fatal(err)
 	}
-	queries := []executor.QueryTensors{{ID: 1, Inputs: []executor.Tensor{
+	queries := []executor.QueryTensors{{ID: 1, Inputs: []wire.Tensor{
 		{Type: models.Float32, Shape: []int64{1, Columns}, Offset: offset, Bytes: 16}}}}
 	var late, rounds time.Duration
 	for b.Loop() {
@@ -60,7 +55,7 @@ func BenchmarkRound(b *testing.B) {
 			b.Fatal(err)
 		}
 		o := <-e.Outcomes()
-		late, rounds = late+o.Took-o.Spans[0].Took, rounds+1
+		late, rounds = late+o.Took-o.Spans[0].DeviceTook, rounds+1
 		o.Spans[0].Queries[0].Release()
 	}
 	b.ReportMetric(float64(late)/float64(rounds), "ns-late/op")

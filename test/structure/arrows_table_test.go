@@ -155,15 +155,15 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "executor",
-		may:   []string{"executor/child", "models", "segments/wire"},
+		may:   []string{"executor/child", "models", "segments/wire", "segments/worker"},
 		why:   "it runs the groups it is given; what runs next is decided elsewhere, and ONNX Runtime is called only in workers",
-		tests: []string{"models/zoo", "ort", "segments/worker"},
+		tests: []string{"models/zoo", "ort"},
 	},
 	{
 		pkg:   "executor/emulated",
-		may:   []string{"device", "executor", "models", "segments/wire"},
-		why:   "it is the executor's twin: the daemon cannot tell them apart, so it keeps the same promises with the same types",
-		tests: []string{"predictor"},
+		may:   []string{"device", "models", "segments/wire", "segments/worker"},
+		why:   "it sleeps in the place of an engine; the life of a service, and what runs together, is the executor's business",
+		tests: []string{"executor", "predictor"},
 	},
 	{
 		pkg: "daemon/observe/metrics",
