@@ -161,7 +161,7 @@ Ctrl-C ends the run early and reports what was measured.`,
 	f.StringSliceVar(&o.Services, "service", nil, "services to ask")
 	f.Float64Var(&o.Rate, "rate", 0, "requests per second of an open loop, all services together")
 	f.BoolVar(&o.RatePerService, "rate-per-service", false, "the rate is that of each service")
-	f.StringVar((*string)(&o.Arrivals), "arrivals", string(o.Arrivals), "of an open loop: poisson, constant or gamma")
+	f.StringVar(&o.Arrivals, "arrivals", o.Arrivals, "of an open loop: poisson, constant or gamma")
 	f.Float64Var(&o.CV, "cv", o.CV, "coefficient of variation of gamma arrivals")
 	f.IntVar(&o.Connections, "connections", 0, "connections of all services together; without a rate, of a closed loop")
 	f.DurationVar(&o.Duration, "duration", o.Duration, "time measured")

@@ -18,8 +18,8 @@ import (
 
 // Limits of advice.
 const (
-	MaxShare    = training.MaxSpans // services of a device
-	MaxServices = training.MaxModels
+	maxShare    = training.MaxSpans // services of a device
+	maxServices = training.MaxModels
 
 	defaultShare   = 2
 	defaultRepeats = 100  // of a group, where a dataset does not tell
@@ -53,48 +53,45 @@ type Service struct {
 type Advice struct {
 	Device   string       `json:"device,omitempty"`
 	Rows     int          `json:"rows"`
-	Solo     []SoloTime   `json:"solo"`     // what gains are made of
-	Sets     []SetGain    `json:"sets"`     // of models measured together: pairs first, those that gain most first
+	Solo     []soloTime   `json:"solo"`     // what gains are made of
+	Sets     []setGain    `json:"sets"`     // of models measured together: pairs first, those that gain most first
 	Services []string     `json:"services"` // in the order of Pairs
-	Pairs    [][]PairGain `json:"pairs"`    // of services
+	Pairs    [][]pairGain `json:"pairs"`    // of services
 	Off      float64      `json:"off"`      // how far estimates of gains are off where there are measurements, relative
-	Division Division     `json:"division"`
-	Next     []NextPair   `json:"next"` // to be measured
-	Cost     Cost         `json:"cost"`
+	Division division     `json:"division"`
+	Next     []nextPair   `json:"next"` // to be measured
+	Cost     cost         `json:"cost"`
 }
 
-// PairGain is what two services gain on one device.
-type PairGain struct {
+// pairGain is what two services gain on one device.
+type pairGain struct {
 	Gain     float64 `json:"gain"`
 	Measured bool    `json:"measured"` // else estimated from what their models gain with others
 	Bad      bool    `json:"bad"`      // they should not share a device
 }
 
 // Division is which services share a device.
-type Division struct {
+type division struct {
 	Size    int           `json:"size"` // most services of a device
-	Devices []DeviceShare `json:"devices"`
+	Devices []deviceShare `json:"devices"`
 	Exact   bool          `json:"exact"`            // no division is better; else none was found
 	Bad     [][2]string   `json:"bad"`              // pairs that share a device all the same
 	Enough  int           `json:"enough,omitempty"` // devices that would keep these apart, 0 if not found
 }
 
-// DeviceShare is the services of one device.
-type DeviceShare struct {
+// deviceShare is the services of one device.
+type deviceShare struct {
 	Services []string `json:"services"`
 	Gain     float64  `json:"gain"`           // expected of a group that holds all of them
-	Basis    Basis    `json:"basis"`          // of the gain
+	Basis    string   `json:"basis"`          // of the gain
 	Busy     float64  `json:"busy,omitempty"` // share of the device's time, if loads are known
 }
 
-// Basis says what an expected gain rests on.
-type Basis string
-
-// The bases, the firmest first.
+// What an expected gain rests on, the firmest first.
 const (
-	BasisMeasured  Basis = "measured"  // groups of these models
-	BasisPairs     Basis = "pairs"     // groups of each two of them
-	BasisEstimated Basis = "estimated" // what models gain with others, for some pairs
+	basisMeasured  = "measured"  // groups of these models
+	basisPairs     = "pairs"     // groups of each two of them
+	basisEstimated = "estimated" // what models gain with others, for some pairs
 )
 
 // Advise says which services gain by sharing a device, how to divide them
@@ -122,8 +119,8 @@ type panel struct {
 	services []Service
 	model    []int // of each service, -1 if not in the dataset
 	fit      *compatibility
-	solo     []SoloTime
-	sets     []SetGain
+	solo     []soloTime
+	sets     []setGain
 	options  Options
 }
 
@@ -158,15 +155,15 @@ func (p *panel) check() error {
 	switch {
 	case n == 0:
 		return fmt.Errorf("%w: no services", ErrAdvice)
-	case n > MaxServices:
-		return fmt.Errorf("%w: %d services, the limit is %d", ErrAdvice, n, MaxServices)
-	case o.Size < 1 || o.Size > MaxShare:
-		return fmt.Errorf("%w: %d services to a device, not 1 to %d", ErrAdvice, o.Size, MaxShare)
+	case n > maxServices:
+		return fmt.Errorf("%w: %d services, the limit is %d", ErrAdvice, n, maxServices)
+	case o.Size < 1 || o.Size > maxShare:
+		return fmt.Errorf("%w: %d services to a device, not 1 to %d", ErrAdvice, o.Size, maxShare)
 	}
 	if o.Devices == 0 {
 		o.Devices = (n + o.Size - 1) / o.Size
 	}
-	if o.Devices < 0 || o.Devices > MaxServices || o.Devices*o.Size < n {
+	if o.Devices < 0 || o.Devices > maxServices || o.Devices*o.Size < n {
 		return fmt.Errorf("%w: %d services do not go on %d devices of at most %d", ErrAdvice, n, o.Devices, o.Size)
 	}
 	names := map[string]bool{}
@@ -184,10 +181,10 @@ func (p *panel) check() error {
 	return nil
 }
 
-func (p *panel) pairs() [][]PairGain {
-	table := make([][]PairGain, len(p.services))
+func (p *panel) pairs() [][]pairGain {
+	table := make([][]pairGain, len(p.services))
 	for i := range table {
-		table[i] = make([]PairGain, len(p.services))
+		table[i] = make([]pairGain, len(p.services))
 		for j := range table[i] {
 			if i != j {
 				table[i][j] = p.pair(i, j)
@@ -199,9 +196,9 @@ func (p *panel) pairs() [][]PairGain {
 
 // pair returns what two services gain. Where nothing was measured at all, no
 // gain is expected, and nothing bad either.
-func (p *panel) pair(i, j int) PairGain {
+func (p *panel) pair(i, j int) pairGain {
 	y, set := p.fit.pair(p.model[i], p.model[j])
-	g := PairGain{Gain: math.Pow(2, y), Measured: set != nil}
+	g := pairGain{Gain: math.Pow(2, y), Measured: set != nil}
 	if set != nil {
 		g.Bad = set.Bad()
 	} else {
@@ -231,7 +228,7 @@ func (p *panel) divider() *divider {
 // set returns the compatibility of services whose models were measured
 // together.
 func (p *panel) set(members []int) (float64, bool) {
-	list := make([]int, 0, MaxShare)
+	list := make([]int, 0, maxShare)
 	for _, m := range members {
 		if p.model[m] < 0 || slices.Contains(list, p.model[m]) {
 			return 0, false
@@ -265,10 +262,10 @@ func (p *panel) query(service int) float64 {
 }
 
 // division describes a division.
-func (p *panel) division(v *divider, devices [][]int, exact bool) Division {
-	out := Division{Size: v.size, Exact: exact, Bad: [][2]string{}}
+func (p *panel) division(v *divider, devices [][]int, exact bool) division {
+	out := division{Size: v.size, Exact: exact, Bad: [][2]string{}}
 	for _, members := range devices {
-		share := DeviceShare{Gain: v.gain(members), Busy: v.busyTime(members), Basis: p.basis(members)}
+		share := deviceShare{Gain: v.gain(members), Busy: v.busyTime(members), Basis: p.basis(members)}
 		for i, a := range members {
 			share.Services = append(share.Services, p.services[a].Name)
 			for _, b := range members[:i] {
@@ -287,18 +284,18 @@ func (p *panel) division(v *divider, devices [][]int, exact bool) Division {
 
 // basis says what the gain of services on one device rests on. A service
 // alone gains nothing, for sure.
-func (p *panel) basis(members []int) Basis {
+func (p *panel) basis(members []int) string {
 	if _, ok := p.set(members); ok || len(members) == 1 {
-		return BasisMeasured
+		return basisMeasured
 	}
 	for i, a := range members {
 		for _, b := range members[:i] {
 			if !p.pair(a, b).Measured {
-				return BasisEstimated
+				return basisEstimated
 			}
 		}
 	}
-	return BasisPairs
+	return basisPairs
 }
 
 // enough returns how many devices keep all bad pairs apart, 0 if only many

@@ -208,7 +208,7 @@ func TestTwoServicesOfOneModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.Pairs[0][1].Measured || !a.Pairs[0][2].Measured || len(a.Next) != 0 || a.Division.Devices[0].Basis != BasisEstimated {
+	if a.Pairs[0][1].Measured || !a.Pairs[0][2].Measured || len(a.Next) != 0 || a.Division.Devices[0].Basis != basisEstimated {
 		t.Errorf("%+v, next %v, %+v", a.Pairs, a.Next, a.Division)
 	}
 	if busy := a.Division.Devices[0].Busy; !(busy > 0 && busy < 1) {
@@ -218,10 +218,10 @@ func TestTwoServicesOfOneModel(t *testing.T) {
 
 func TestNoAdvice(t *testing.T) {
 	d := newWorkshop(12, 3).dataset(1, []int{0, 1})
-	many := make([]Service, MaxServices+1)
+	many := make([]Service, maxServices+1)
 	for _, o := range []Options{
 		{Size: -1},
-		{Size: MaxShare + 1},
+		{Size: maxShare + 1},
 		{Size: 2, Devices: 1},
 		{Devices: -1},
 		{Services: []Service{{"a", "m00", 0}, {"a", "m01", 0}}},

@@ -17,7 +17,7 @@ const (
 type compatibility struct {
 	mean     float64
 	affinity []float64 // of each model, shrunk to 0 the less is known of it
-	sets     map[setKey]*SetGain
+	sets     map[setKey]*setGain
 	measured []int // pairs that each model was measured in
 	off      float64
 }
@@ -32,8 +32,8 @@ func keyOf(members []int) (k setKey) {
 	return k
 }
 
-func newCompatibility(models int, sets []SetGain) *compatibility {
-	c := &compatibility{affinity: make([]float64, models), measured: make([]int, models), sets: map[setKey]*SetGain{}}
+func newCompatibility(models int, sets []setGain) *compatibility {
+	c := &compatibility{affinity: make([]float64, models), measured: make([]int, models), sets: map[setKey]*setGain{}}
 	for i := range sets {
 		s := &sets[i]
 		c.sets[keyOf(s.members)] = s
@@ -46,7 +46,7 @@ func newCompatibility(models int, sets []SetGain) *compatibility {
 	return c
 }
 
-func (c *compatibility) fit(sets []SetGain) {
+func (c *compatibility) fit(sets []setGain) {
 	for range affinityRounds {
 		top, bottom := 0.0, 0.0
 		for i := range sets {
@@ -73,7 +73,7 @@ func (c *compatibility) fit(sets []SetGain) {
 
 // best returns the affinity of a model that fits its sets best, all others
 // being as they are.
-func (c *compatibility) best(model int, sets []SetGain) float64 {
+func (c *compatibility) best(model int, sets []setGain) float64 {
 	top, bottom := 0.0, affinityShrink
 	for i := range sets {
 		s := &sets[i]
@@ -102,7 +102,7 @@ func (c *compatibility) sum(members []int) (sum float64) {
 
 // pair returns the compatibility of two models, and their set if it was
 // measured. A model that nothing is known of has the position -1.
-func (c *compatibility) pair(a, b int) (float64, *SetGain) {
+func (c *compatibility) pair(a, b int) (float64, *setGain) {
 	if a > b {
 		a, b = b, a
 	}
@@ -114,10 +114,10 @@ func (c *compatibility) pair(a, b int) (float64, *SetGain) {
 	return c.mean + c.sum([]int{a, b}), nil
 }
 
-func (g *SetGain) weight() float64 {
+func (g *setGain) weight() float64 {
 	return float64(g.Groups) / float64(g.Groups+halfWeight)
 }
 
-func (g *SetGain) compatibility() float64 {
+func (g *setGain) compatibility() float64 {
 	return math.Log(g.Gain) / math.Log(float64(len(g.members)))
 }

@@ -261,11 +261,11 @@ func (v *divider) enumerate() [][]int {
 		}
 	}
 	// best[d][set] is the best division of the set over d devices.
-	best := make([][]division, v.devices+1)
-	best[0] = make([]division, full+1)
+	best := make([][]partition, v.devices+1)
+	best[0] = make([]partition, full+1)
 	best[0][0].ok = true
 	for d := 1; d <= v.devices; d++ {
-		best[d] = make([]division, full+1)
+		best[d] = make([]partition, full+1)
 		for set := 1; set <= full; set++ {
 			best[d][set] = v.extend(best[d-1], scores, set)
 		}
@@ -284,21 +284,21 @@ func (v *divider) enumerate() [][]int {
 	return devices
 }
 
-// division is the best division of a set of services, if there is one.
-type division struct {
+// partition is the best division of a set of services, if there is one.
+type partition struct {
 	score score
 	last  int // the set of services of its last device
 	ok    bool
 }
 
-func (v *divider) extend(fewer []division, scores []score, set int) (best division) {
+func (v *divider) extend(fewer []partition, scores []score, set int) (best partition) {
 	first := set & -set
 	others := set &^ first
 	for company := others; ; company = (company - 1) & others {
 		last := company | first
 		if rest := fewer[set&^last]; rest.ok && bits.OnesCount(uint(last)) <= v.size {
 			if s := rest.score.add(scores[last]); !best.ok || s.less(best.score) {
-				best = division{s, last, true}
+				best = partition{s, last, true}
 			}
 		}
 		if company == 0 {

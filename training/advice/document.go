@@ -48,13 +48,13 @@ func orElse(list []string, none string) []string {
 
 // showSolo says where the solo times come from that gains are made of.
 func (a *Advice) showSolo(d *report.Document) {
-	counts := map[SoloSource]int{}
+	counts := map[string]int{}
 	for _, s := range a.Solo {
 		counts[s.Source]++
 	}
 	d.Heading("Solo times of %s", plural(len(a.Solo), "model and batch size", "models and batch sizes"))
 	for _, s := range []struct {
-		source SoloSource
+		source string
 		means  string
 	}{
 		{SoloGiven, "from the file given; how they spread over operators stays as measured"},
@@ -73,7 +73,7 @@ func (a *Advice) showSolo(d *report.Document) {
 	}
 }
 
-func (s SoloTime) name() string {
+func (s soloTime) name() string {
 	if s.SeqLen > 0 {
 		return fmt.Sprintf("%s at batch size %d, sequence length %d", s.Model, s.Size, s.SeqLen)
 	}
@@ -130,7 +130,7 @@ func (a *Advice) showPairs(d *report.Document) {
 	}
 }
 
-func (g PairGain) cell(self bool) string {
+func (g pairGain) cell(self bool) string {
 	if self {
 		return "."
 	}
@@ -148,7 +148,7 @@ func (g PairGain) cell(self bool) string {
 const mostColored = 0.6
 
 // color is red up to a gain of 1 and then the greener the greater it is.
-func (g PairGain) color() string {
+func (g pairGain) color() string {
 	if g.Bad || g.Gain <= 1 {
 		return "#e9a3a3"
 	}
@@ -194,10 +194,10 @@ func (a *Advice) showDivision(d *report.Document) {
 	}
 }
 
-func (s *DeviceShare) note() string {
+func (s *deviceShare) note() string {
 	notes := []string{"alone"}
 	if len(s.Services) > 1 {
-		how := map[Basis]string{BasisMeasured: "measured", BasisPairs: "from its pairs", BasisEstimated: "estimated"}
+		how := map[string]string{basisMeasured: "measured", basisPairs: "from its pairs", basisEstimated: "estimated"}
 		notes[0] = fmt.Sprintf("gain %.2f, %s", s.Gain, how[s.Basis])
 	}
 	if s.Busy > 0 {
@@ -219,7 +219,7 @@ func (a *Advice) showCost(d *report.Document) {
 	t := report.NewTable("", "PAIRS", "GROUPS", "HOURS")
 	for _, some := range []struct {
 		name string
-		cost CostOfSome
+		cost measuringCost
 	}{{"all pairs", c.AllPairs}, {"those that share a device", c.Division}, {"left to be measured", c.Next}} {
 		t.Rowf("%s\t%d\t%d\t%.1f", some.name, some.cost.Pairs, some.cost.Groups, some.cost.Hours)
 	}

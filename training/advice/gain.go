@@ -16,21 +16,18 @@ const (
 	leastNoise   = 0.02 // relative, of a gain
 )
 
-// Verdict says whether models should share a device.
-type Verdict string
-
-// The verdicts.
+// The verdicts on models that share a device.
 const (
-	VerdictPays       Verdict = "pays"       // overlapped they are faster than one after the other
-	VerdictSequential Verdict = "sequential" // they take as long as one after the other
-	VerdictSlower     Verdict = "slower"     // they take longer
-	VerdictUnknown    Verdict = "unknown"    // too few groups to tell
+	verdictPays       = "pays"       // overlapped they are faster than one after the other
+	verdictSequential = "sequential" // they take as long as one after the other
+	verdictSlower     = "slower"     // they take longer
+	verdictUnknown    = "unknown"    // too few groups to tell
 )
 
-// SetGain is what models gain that were measured together. A gain is the sum
+// setGain is what models gain that were measured together. A gain is the sum
 // of the solo times of a group's spans over the latency of the group: beyond 1
 // overlapping pays.
-type SetGain struct {
+type setGain struct {
 	Models  []string `json:"models"`
 	Groups  int      `json:"groups"`
 	Gain    float64  `json:"gain"` // of all groups together: total solo time over total latency
@@ -40,22 +37,22 @@ type SetGain struct {
 	Pays    float64  `json:"pays"`   // share of the groups whose gain is beyond 1 by more than the noise
 	Hidden  float64  `json:"hidden"` // share of the shorter spans' time that passes behind the longest one
 	Noise   float64  `json:"noise"`  // how far the gain may be off, relative
-	Verdict Verdict  `json:"verdict"`
+	Verdict string   `json:"verdict"`
 
 	members []int
 }
 
 // Bad tells whether the models should not share a device.
-func (g *SetGain) Bad() bool { return g.Verdict == VerdictSequential || g.Verdict == VerdictSlower }
+func (g *setGain) Bad() bool { return g.Verdict == verdictSequential || g.Verdict == verdictSlower }
 
 // Reason says in words why the verdict is what it is.
-func (g *SetGain) Reason() string {
+func (g *setGain) Reason() string {
 	switch g.Verdict {
-	case VerdictSlower:
+	case verdictSlower:
 		return fmt.Sprintf("overlapped they take %.0f %% longer than one after the other", 100*(1/g.Gain-1))
-	case VerdictSequential:
+	case verdictSequential:
 		return fmt.Sprintf("as long as one after the other: a gain of %.2f, give or take %.0f %%", g.Gain, 100*g.Noise)
-	case VerdictUnknown:
+	case verdictUnknown:
 		return fmt.Sprintf("only %d groups measured", g.Groups)
 	}
 	return "overlapping pays"
@@ -63,19 +60,19 @@ func (g *SetGain) Reason() string {
 
 // gains returns what each set of models gains, those of fewer models first and
 // then those that gain most.
-func (t *soloTimes) gains(d *training.Dataset) []SetGain {
-	list := make([]SetGain, 0, len(t.sets))
+func (t *soloTimes) gains(d *training.Dataset) []setGain {
+	list := make([]setGain, 0, len(t.sets))
 	for _, s := range t.sets {
 		list = append(list, s.gain(d))
 	}
-	slices.SortStableFunc(list, func(a, b SetGain) int {
+	slices.SortStableFunc(list, func(a, b setGain) int {
 		return cmp.Or(cmp.Compare(len(a.Models), len(b.Models)), cmp.Compare(b.Gain, a.Gain))
 	})
 	return list
 }
 
-func (s *measuredSet) gain(d *training.Dataset) SetGain {
-	g := SetGain{Groups: len(s.rows), members: s.models}
+func (s *measuredSet) gain(d *training.Dataset) setGain {
+	g := setGain{Groups: len(s.rows), members: s.models}
 	for _, m := range s.models {
 		g.Models = append(g.Models, d.Models[m].Name)
 	}
@@ -115,16 +112,16 @@ func noise(values []float64, gain, soloError float64) float64 {
 	return max(leastNoise, math.Hypot(soloError, 2*math.Sqrt(spread)/n/gain))
 }
 
-func (g *SetGain) judge() Verdict {
+func (g *setGain) judge() string {
 	switch {
 	case g.Groups < fewestGroups:
-		return VerdictUnknown
+		return verdictUnknown
 	case g.Gain < 1-g.Noise:
-		return VerdictSlower
+		return verdictSlower
 	case g.Gain <= 1+g.Noise:
-		return VerdictSequential
+		return verdictSequential
 	}
-	return VerdictPays
+	return verdictPays
 }
 
-func (g *SetGain) name() string { return strings.Join(g.Models, " + ") }
+func (g *setGain) name() string { return strings.Join(g.Models, " + ") }

@@ -16,12 +16,12 @@ func TestGains(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]Verdict{
-		"m00 + m01": VerdictPays, "m00 + m03": VerdictSequential, "m02 + m03": VerdictSlower, "m01 + m02": VerdictUnknown,
+	want := map[string]string{
+		"m00 + m01": verdictPays, "m00 + m03": verdictSequential, "m02 + m03": verdictSlower, "m01 + m02": verdictUnknown,
 	}
-	reasons := map[Verdict]string{
-		VerdictPays: "pays", VerdictSequential: "as long as one after the other", VerdictSlower: "longer than one after the other",
-		VerdictUnknown: "only 9 groups",
+	reasons := map[string]string{
+		verdictPays: "pays", verdictSequential: "as long as one after the other", verdictSlower: "longer than one after the other",
+		verdictUnknown: "only 9 groups",
 	}
 	gains := c.gains(d)
 	if len(gains) != len(want) {
@@ -34,7 +34,7 @@ func TestGains(t *testing.T) {
 		if !strings.Contains(g.Reason(), reasons[g.Verdict]) {
 			t.Errorf("%s: reason %q, want %q in it", g.name(), g.Reason(), reasons[g.Verdict])
 		}
-		if g.Bad() != (g.Verdict == VerdictSequential || g.Verdict == VerdictSlower) {
+		if g.Bad() != (g.Verdict == verdictSequential || g.Verdict == verdictSlower) {
 			t.Errorf("%s is bad: %t", g.name(), g.Bad())
 		}
 		if g.P10 > g.Median || g.Median > g.P90 || g.Pays < 0 || g.Pays > 1+1e-9 {

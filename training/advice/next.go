@@ -12,8 +12,8 @@ import (
 // gets on with others, whatever the number of services.
 const probesPerService = 2
 
-// NextPair is a pair of models that is worth measuring.
-type NextPair struct {
+// nextPair is a pair of models that is worth measuring.
+type nextPair struct {
 	Models [2]string `json:"models"`
 	Reason string    `json:"reason"`
 }
@@ -21,18 +21,18 @@ type NextPair struct {
 // Cost is what measuring takes. Dividing the services keeps it in proportion
 // to their number: only pairs that share a device are measured, and a few
 // probes of each service (Abacus, section 7.8).
-type Cost struct {
-	GroupsPerPair   int        `json:"groups_per_pair"`
-	SecondsPerGroup float64    `json:"seconds_per_group"`
-	Repeats         int        `json:"repeats"`       // of a group
-	RepeatsKnown    bool       `json:"repeats_known"` // else the number is assumed
-	AllPairs        CostOfSome `json:"all_pairs"`     // every service with every other
-	Division        CostOfSome `json:"division"`      // those that share a device
-	Next            CostOfSome `json:"next"`          // those that are left to be measured
+type cost struct {
+	GroupsPerPair   int           `json:"groups_per_pair"`
+	SecondsPerGroup float64       `json:"seconds_per_group"`
+	Repeats         int           `json:"repeats"`       // of a group
+	RepeatsKnown    bool          `json:"repeats_known"` // else the number is assumed
+	AllPairs        measuringCost `json:"all_pairs"`     // every service with every other
+	Division        measuringCost `json:"division"`      // those that share a device
+	Next            measuringCost `json:"next"`          // those that are left to be measured
 }
 
-// CostOfSome is what measuring some pairs takes.
-type CostOfSome struct {
+// measuringCost is what measuring some pairs takes.
+type measuringCost struct {
 	Pairs  int     `json:"pairs"`
 	Groups int     `json:"groups"`
 	Hours  float64 `json:"hours"`
@@ -40,8 +40,8 @@ type CostOfSome struct {
 
 // next returns the pairs to be measured: two probes of each model at most, and
 // what shares a device.
-func (p *panel) next(devices [][]int) []NextPair {
-	n := nextPairs{panel: p, degree: make([]int, len(p.services)), taken: map[[2]string]bool{}, list: []NextPair{}}
+func (p *panel) next(devices [][]int) []nextPair {
+	n := nextPairs{panel: p, degree: make([]int, len(p.services)), taken: map[[2]string]bool{}, list: []nextPair{}}
 	for i, m := range p.model {
 		if m >= 0 {
 			n.degree[i] = p.fit.measured[m]
@@ -70,7 +70,7 @@ type nextPairs struct {
 	*panel
 	degree []int // pairs that each service's model was or will be measured in
 	taken  map[[2]string]bool
-	list   []NextPair
+	list   []nextPair
 }
 
 // add adds a pair unless it is measured, or stands there already. A model
@@ -82,7 +82,7 @@ func (n *nextPairs) add(a, b int, reason string) bool {
 		return false
 	}
 	n.taken[models] = true
-	n.list = append(n.list, NextPair{models, reason})
+	n.list = append(n.list, nextPair{models, reason})
 	for i, s := range n.services {
 		if s.Model == models[0] || s.Model == models[1] {
 			n.degree[i]++
@@ -108,8 +108,8 @@ func (n *nextPairs) probe(service int, reason string) {
 }
 
 // cost returns what measuring takes, at the pace of the dataset.
-func (p *panel) cost(d *training.Dataset, devices [][]int, next []NextPair) Cost {
-	c := Cost{GroupsPerPair: defaultGroups, Repeats: defaultRepeats}
+func (p *panel) cost(d *training.Dataset, devices [][]int, next []nextPair) cost {
+	c := cost{GroupsPerPair: defaultGroups, Repeats: defaultRepeats}
 	var perPair, repeats []float64
 	for _, s := range p.sets {
 		if len(s.members) == 2 && s.Groups >= fewestGroups {
@@ -140,7 +140,7 @@ func (p *panel) cost(d *training.Dataset, devices [][]int, next []NextPair) Cost
 	return c
 }
 
-func (c *Cost) of(pairs int) CostOfSome {
+func (c *cost) of(pairs int) measuringCost {
 	groups := pairs * c.GroupsPerPair
-	return CostOfSome{pairs, groups, float64(groups) * c.SecondsPerGroup / 3600}
+	return measuringCost{pairs, groups, float64(groups) * c.SecondsPerGroup / 3600}
 }

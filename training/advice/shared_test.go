@@ -54,7 +54,7 @@ func TestSharedPairs(t *testing.T) {
 
 func TestSharedQuadruplets(t *testing.T) {
 	a := sharedAdvice(t, "quad", Options{Size: 4})
-	if len(a.Division.Devices) != 1 || a.Division.Devices[0].Basis != BasisMeasured || a.Division.Devices[0].Gain < 1.5 {
+	if len(a.Division.Devices) != 1 || a.Division.Devices[0].Basis != basisMeasured || a.Division.Devices[0].Gain < 1.5 {
 		t.Errorf("%+v", a.Division)
 	}
 }

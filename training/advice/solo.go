@@ -20,31 +20,28 @@ const (
 	leastMicros = 1e-3 // what operators take together if anything is known of them
 )
 
-// SoloSource is where a solo time comes from.
-type SoloSource string
-
-// The sources.
+// The sources of a solo time.
 const (
-	SoloMeasured SoloSource = "measured"  // groups of one span
-	SoloGiven    SoloSource = "file"      // a list of solo times
-	SoloProfiled SoloSource = "operators" // the times of its operators
-	SoloInferred SoloSource = "inferred"  // groups of several spans
+	SoloMeasured = "measured"  // groups of one span
+	SoloGiven    = "file"      // a list of solo times
+	SoloProfiled = "operators" // the times of its operators
+	SoloInferred = "inferred"  // groups of several spans
 )
 
-// SoloTime is what a whole model takes alone.
-type SoloTime struct {
-	Model  string     `json:"model"`
-	Size   int        `json:"size"`
-	SeqLen int        `json:"seq_len"`
-	Micros float64    `json:"micros"`
-	Source SoloSource `json:"source"`
-	Alone  int        `json:"alone"`            // groups that held only spans of it
-	Groups int        `json:"groups"`           // groups that held it with others
-	Fitted float64    `json:"fitted,omitempty"` // microseconds that the groups say, where a file says otherwise
+// soloTime is what a whole model takes alone.
+type soloTime struct {
+	Model  string  `json:"model"`
+	Size   int     `json:"size"`
+	SeqLen int     `json:"seq_len"`
+	Micros float64 `json:"micros"`
+	Source string  `json:"source"`
+	Alone  int     `json:"alone"`            // groups that held only spans of it
+	Groups int     `json:"groups"`           // groups that held it with others
+	Fitted float64 `json:"fitted,omitempty"` // microseconds that the groups say, where a file says otherwise
 }
 
 // Apart reports whether a file and the groups disagree.
-func (s SoloTime) Apart() bool {
+func (s soloTime) Apart() bool {
 	return s.Source == SoloGiven && s.Alone+s.Groups > 0 && math.Abs(s.Fitted-s.Micros) > soloApart*s.Micros
 }
 
@@ -63,7 +60,7 @@ type soloCell struct {
 	prefix []float64 // prefix[i] is what the operators before i take, in microseconds
 	alone  int       // groups that held only this span
 	groups int       // groups that held it with others
-	source SoloSource
+	source string
 }
 
 // span returns what operators [start, end) take alone, in microseconds.
@@ -255,10 +252,10 @@ func (t *soloTimes) give(d *training.Dataset, list []training.SoloTime) {
 }
 
 // list returns the solo times that gains are made of.
-func (t *soloTimes) list(d *training.Dataset) []SoloTime {
-	list := make([]SoloTime, 0, len(t.cells))
+func (t *soloTimes) list(d *training.Dataset) []soloTime {
+	list := make([]soloTime, 0, len(t.cells))
 	for _, c := range slices.SortedFunc(maps.Values(t.cells), func(a, b *soloCell) int { return a.key.compare(b.key) }) {
-		list = append(list, SoloTime{
+		list = append(list, soloTime{
 			Model: d.Models[c.key.model].Name, Size: c.key.size, SeqLen: c.key.seqLen,
 			Micros: c.whole(), Source: c.source, Alone: c.alone, Groups: c.groups, Fitted: t.fitted[c.key],
 		})

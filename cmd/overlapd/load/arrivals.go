@@ -6,21 +6,16 @@ import (
 	"time"
 )
 
-// Arrivals is the distribution of the gaps between the times at which
-// requests are due in an open loop.
-type Arrivals string
-
-// The distributions of gaps, by their coefficient of variation.
+// The distributions of the gaps between the times at which requests are due in an
+// open loop, by their coefficient of variation.
 const (
-	Poisson  Arrivals = "poisson"  // 1
-	Constant Arrivals = "constant" // 0
-	Gamma    Arrivals = "gamma"    // any above 0
+	Poisson  = "poisson"  // 1
+	Constant = "constant" // 0
+	Gamma    = "gamma"    // any above 0
 )
 
 // maxArrivals limits the requests that one service may be due in one run.
 const maxArrivals = 20_000_000
-
-func (a Arrivals) known() bool { return a == Poisson || a == Constant || a == Gamma }
 
 // arrivalsOf returns the times at which a service's requests are due.
 func (o *Options) arrivalsOf(service int) []time.Duration {
@@ -35,7 +30,7 @@ func (o *Options) arrivalsOf(service int) []time.Duration {
 // schedule returns the times in [from, to) at which requests are due. The same
 // seed and stream give the same times. Phase shifts constant arrivals by that
 // part of a gap, so that those of several services do not coincide.
-func schedule(a Arrivals, rate, cv float64, from, to time.Duration, phase float64, seed, stream uint64) []time.Duration {
+func schedule(a string, rate, cv float64, from, to time.Duration, phase float64, seed, stream uint64) []time.Duration {
 	gap := gaps(a, cv, rand.New(rand.NewPCG(seed, stream)))
 	mean := float64(time.Second) / rate
 	due := make([]time.Duration, 0, int(float64(to-from)/mean*1.05)+16)
@@ -54,7 +49,7 @@ func schedule(a Arrivals, rate, cv float64, from, to time.Duration, phase float6
 }
 
 // gaps returns a source of gaps with mean 1.
-func gaps(a Arrivals, cv float64, r *rand.Rand) func() float64 {
+func gaps(a string, cv float64, r *rand.Rand) func() float64 {
 	switch a {
 	case Constant:
 		return func() float64 { return 1 }

@@ -10,7 +10,7 @@ import (
 func TestScheduleStatistics(t *testing.T) {
 	const rate = 1000.0
 	for _, tc := range []struct {
-		arrivals Arrivals
+		arrivals string
 		cv, want float64
 	}{
 		{Poisson, 0, 1},
@@ -44,7 +44,7 @@ func gapStatistics(due []time.Duration) (mean, cv float64) {
 }
 
 func TestScheduleBoundsAndOrder(t *testing.T) {
-	for _, a := range []Arrivals{Poisson, Constant, Gamma} {
+	for _, a := range []string{Poisson, Constant, Gamma} {
 		due := schedule(a, 500, 2, -time.Second, time.Second, 0.5, 1, 0)
 		if len(due) < 500 || due[0] < -time.Second || due[len(due)-1] >= time.Second {
 			t.Errorf("%s: %d requests from %s to %s", a, len(due), due[0], due[len(due)-1])

@@ -50,8 +50,8 @@ type Options struct {
 	// RatePerService is set. With a rate the loop is open, without one closed.
 	Rate           float64
 	RatePerService bool
-	Arrivals       Arrivals // of an open loop
-	CV             float64  // coefficient of variation of the gaps if Arrivals is Gamma
+	Arrivals       string  // of an open loop
+	CV             float64 // coefficient of variation of the gaps if Arrivals is Gamma
 
 	// Connections is the number of all connections, dealt out to the services
 	// in turn. An open loop has 64 for each service if it is 0.
@@ -131,7 +131,7 @@ func (o *Options) faults() (list []error) {
 	n := len(o.Services)
 	check(n > 0 && n <= maxServices, "%d services, want 1 to %d", n, maxServices)
 	check(o.Rate >= 0, "rate %g is negative", o.Rate)
-	check(o.Arrivals.known(), "unknown arrivals %q", o.Arrivals)
+	check(o.Arrivals == Poisson || o.Arrivals == Constant || o.Arrivals == Gamma, "unknown arrivals %q", o.Arrivals)
 	check(o.Arrivals != Gamma || o.CV >= 0.01 && o.CV <= 100, "cv %g of gamma arrivals, want 0.01 to 100", o.CV)
 	check(o.Connections >= n && o.Connections <= maxConnections,
 		"%d connections for %d services, want one each and at most %d", o.Connections, n, maxConnections)

@@ -14,21 +14,21 @@ import (
 
 // Result is what a run measured. Requests of the warm-up appear in Warmup only.
 type Result struct {
-	Scenario    string   `json:"scenario"` // "open" or "closed"
-	URL         string   `json:"url"`
-	Server      string   `json:"server"`
-	Device      string   `json:"device"` // what the services run on, "" if the daemon does not say
-	Version     string   `json:"version"`
-	Commit      string   `json:"commit"`
-	Seed        uint64   `json:"seed"`
-	Rate        float64  `json:"rate_rps,omitempty"` // asked for, of all services together
-	Arrivals    Arrivals `json:"arrivals,omitempty"`
-	CV          float64  `json:"cv,omitempty"`
-	Connections int      `json:"connections"`
-	Batch       int      `json:"batch"`
-	SeqLen      int      `json:"seq_len"`
-	Verified    bool     `json:"verified"`
-	Interrupted bool     `json:"interrupted"`
+	Scenario    string  `json:"scenario"` // "open" or "closed"
+	URL         string  `json:"url"`
+	Server      string  `json:"server"`
+	Device      string  `json:"device"` // what the services run on, "" if the daemon does not say
+	Version     string  `json:"version"`
+	Commit      string  `json:"commit"`
+	Seed        uint64  `json:"seed"`
+	Rate        float64 `json:"rate_rps,omitempty"` // asked for, of all services together
+	Arrivals    string  `json:"arrivals,omitempty"`
+	CV          float64 `json:"cv,omitempty"`
+	Connections int     `json:"connections"`
+	Batch       int     `json:"batch"`
+	SeqLen      int     `json:"seq_len"`
+	Verified    bool    `json:"verified"`
+	Interrupted bool    `json:"interrupted"`
 
 	// Duration ends with the last answer, or later if less was sent than the
 	// time allowed.
@@ -57,7 +57,7 @@ type Load struct {
 	Goodput    *float64         `json:"goodput_rps,omitempty"` // answers inside the target, absent without one
 	TargetMS   float64          `json:"target_ms,omitempty"`   // absent if there is none, or several
 	SendLag    *SendLag         `json:"send_lag_ms,omitempty"` // of an open loop
-	Warmup     Warmup           `json:"warmup"`                // before all of this
+	Warmup     warmupLoad       `json:"warmup"`                // before all of this
 
 	good      int64
 	hasTarget bool
@@ -86,8 +86,8 @@ type SendLag struct {
 	LateBusy int64   `json:"late_busy"` // those among them that waited for a connection
 }
 
-// Warmup is what happened before the measurement.
-type Warmup struct {
+// warmupLoad is what happened before the measurement.
+type warmupLoad struct {
 	Duration float64          `json:"duration_s"`
 	Requests int64            `json:"requests"`
 	Errors   map[string]int64 `json:"errors"`
@@ -172,7 +172,7 @@ func newLoad(t, warm *tally, elapsed, warmup time.Duration) Load {
 		Errors:     t.errors,
 		Latency:    t.latency.summary(),
 		Throughput: perSecond(t.requests-t.failed, elapsed),
-		Warmup:     Warmup{Duration: warmup.Seconds(), Requests: warm.requests, Errors: warm.errors},
+		Warmup:     warmupLoad{Duration: warmup.Seconds(), Requests: warm.requests, Errors: warm.errors},
 		good:       t.good,
 	}
 	if t.lag.count() > 0 {

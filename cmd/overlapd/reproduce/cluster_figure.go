@@ -1,15 +1,10 @@
 package reproduce
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"math"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/overlapd/overlapd/sim"
 	"github.com/overlapd/overlapd/stats"
@@ -27,57 +22,6 @@ const (
 	// the scaled trace asks for.
 	crowded = 1.2
 )
-
-// Limits of a file of loads.
-const (
-	maxLoadsBytes = 1 << 20
-	maxMinutes    = 100_000
-	maxLoad       = 1e7 // queries of a minute
-)
-
-// readLoads reads the queries of each minute: a CSV file with the columns
-// minute, which counts from 0, and load.
-func readLoads(path string) ([]float64, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return parseLoads(io.LimitReader(file, maxLoadsBytes), path)
-}
-
-func parseLoads(r io.Reader, name string) ([]float64, error) {
-	var list []float64
-	lines := bufio.NewScanner(r)
-	for n := 1; lines.Scan(); n++ {
-		text := strings.TrimSpace(lines.Text())
-		if n == 1 {
-			if text != "minute,load" {
-				return nil, lineError(name, n, "the columns are %.60q and must be minute,load", text)
-			}
-			continue
-		}
-		minute, load, ok := strings.Cut(text, ",")
-		at, err := strconv.Atoi(minute)
-		if !ok || err != nil || at != len(list) {
-			return nil, lineError(name, n, "%.60q is not minute %d and its load", text, len(list))
-		}
-		v, err := strconv.ParseFloat(load, 64)
-		if err != nil || math.IsNaN(v) || v < 0 || v > maxLoad {
-			return nil, lineError(name, n, "the load %.40q is not a number of queries from 0 to %.0f", load, maxLoad)
-		}
-		if list = append(list, v); len(list) > maxMinutes {
-			return nil, lineError(name, n, "more than %d minutes; shorten the trace", maxMinutes)
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	if len(list) == 0 || stats.Mean(list) == 0 {
-		return nil, fmt.Errorf("%s: %w: the trace is empty; it has a line for each minute, minute,load", name, ErrData)
-	}
-	return list, nil
-}
 
 // clusterVariants are those of figure 22, where they were chosen.
 func clusterVariants(list []variant) []variant {

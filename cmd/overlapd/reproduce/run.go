@@ -18,6 +18,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/overlapd/overlapd/sim"
 )
 
 // Names of the files below the folder for results.
@@ -192,7 +194,7 @@ func (r *reproduction) planQuad(p *plan) error {
 		r.missing("22", "a cluster of 16 devices", "there is no "+loadsFile)
 		return nil
 	}
-	minutes, err := readLoads(r.data.loads)
+	minutes, err := sim.ReadLoads(r.data.loads)
 	if err != nil {
 		return err
 	}

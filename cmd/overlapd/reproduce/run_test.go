@@ -242,7 +242,7 @@ func TestRunRefuses(t *testing.T) {
 		"too many":       {func(o *Options) { o.Queries = MaxQueries + 1 }, "queries a run"},
 		"empty trace": {func(o *Options) {
 			o.Data, o.Figures = broken(t, loadsFile, "minute,load\n"), []string{"22"}
-		}, "the trace is empty"},
+		}, "unusable arrivals: "},
 		"missing column": {func(o *Options) {
 			o.Data = broken(t, "abacus-a100/pairs/a.csv", "model,start,end,bs,model\n")
 		}, "a.csv:1"},

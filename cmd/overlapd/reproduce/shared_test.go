@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/overlapd/overlapd/sim"
+
 	"github.com/overlapd/overlapd/stats"
 )
 
@@ -45,7 +47,7 @@ func TestSharedData(t *testing.T) {
 	if err != nil || len(together.Models) != len(quadModels) || len(together.Rows) < len(d.quad.Rows) {
 		t.Errorf("%v: %+v", err, together.Models)
 	}
-	if minutes, err := readLoads(d.loads); err != nil || len(minutes) != 120 {
+	if minutes, err := sim.ReadLoads(d.loads); err != nil || len(minutes) != 120 {
 		t.Errorf("%d minutes, %v", len(minutes), err)
 	}
 }
