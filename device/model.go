@@ -155,8 +155,8 @@ func (m *Model) inModelOrder(g models.Group) []models.Span {
 	return spans
 }
 
-// Unheld returns in microseconds what the network says of a whole group that
-// the model covers, whatever it says of its parts, and without solo times.
+// Unheld returns in microseconds the output of the network for a whole group that
+// the model covers, whatever it is for parts of the group, and without solo times.
 func (m *Model) Unheld(g models.Group) float64 {
 	spans := m.inModelOrder(g)
 	base := m.encoder.Encode(models.Group{Spans: spans}, m.network.Row(0))

@@ -81,7 +81,7 @@ func (n *Network) signFault(layer int, growing []bool) error {
 }
 
 // Inputs of a network. Those that count operators never fall when there are
-// more of them; the others say which batches there are.
+// more of them; the others describe the batches.
 const (
 	costInputs  = 2 // of each model
 	sectionOf   = 6 // sections of each model, by operators
@@ -132,7 +132,7 @@ func (e *Encoder) grow(inputs int, growing bool) {
 // Width returns the number of inputs.
 func (e *Encoder) Width() int { return e.width }
 
-// Growing tells of each input whether it counts operators. The caller must not
+// Growing holds for each input whether it counts operators. The caller must not
 // change it.
 func (e *Encoder) Growing() []bool { return e.growing }
 

@@ -28,7 +28,7 @@ type Profile struct {
 	Checks  Checks     `json:"checks"`
 }
 
-// Network tells the middle of the runs of a group: the base of its [Encoder]
+// Network yields the median of the runs of a group: the base of its [Encoder]
 // times the exponential of its output. It is not that of a predictor: more
 // operators never make its output smaller, by the signs of its weights (see
 // [Falls]).
@@ -69,8 +69,7 @@ type SpreadQuantiles struct {
 	Predicted float64 `json:"predicted"`
 }
 
-// Checks says what the promises of a device cost, and where measurements do
-// not agree. Errors are mean absolute percentage errors on all groups kept
+// Checks are what the promises of a device cost, and how far measurements disagree. Errors are mean absolute percentage errors on all groups kept
 // aside.
 type Checks struct {
 	Free       float64 `json:"mape_free"`     // of a network that promises nothing

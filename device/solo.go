@@ -9,8 +9,8 @@ import (
 	"github.com/overlapd/overlapd/predictor"
 )
 
-// newFactors compares the solo times of a model with what alone says of the
-// whole model: by how much the one differs from the other, on a grid of sequence
+// newFactors compares the solo times of a model with those that alone returns for
+// the whole model: by how much the one differs from the other, on a grid of sequence
 // lengths and batch sizes, as the cost of its only operator. All spans of a batch
 // that run alone take so much more or less; what they do beside others was
 // measured of groups. A batch size and sequence length of the grid that was not

@@ -11,7 +11,7 @@ const (
 	// MaxShapes is how many group shapes have a window of their own.
 	MaxShapes = 256
 
-	// maxShapeServices is how many services a shape can tell apart. Groups
+	// maxShapeServices is how many services a shape can distinguish. Groups
 	// with others are calibrated together.
 	maxShapeServices = MaxServices
 
@@ -26,12 +26,12 @@ const (
 	// outlierStep is by which factor one run may exceed the bound: one that
 	// exceeds it by more counts as if it did by that. A hiccup raises the
 	// bound of a shape by at most that much, and not at all where there are
-	// windowRuns to tell it from the rule.
+	// windowRuns to distinguish it from the rule.
 	outlierStep = 1.15
 )
 
 // calibration corrects what is predicted by what was measured, for each shape
-// of group, and tells by how much a run may exceed it.
+// of group, and sets the margin by which a run may exceed it.
 //
 // The ratio of measured to predicted is taken apart. How fast the device is
 // lately, as against the predictor, is one number for all shapes of a source
@@ -78,7 +78,7 @@ func newCalibration() *calibration {
 var exact = Quantiles{P01: 1, P50: 1, P90: 1, P95: 1, P99: 1}
 
 // restart forgets what was learned of a source. Until enough is learned again,
-// its predictions are taken to be off as start says.
+// its predictions are taken to be off as in start.
 func (c *calibration) restart(source Source, start Quantiles) {
 	c.speeds[source].reset(start)
 	for key := range c.shapes {
@@ -155,7 +155,7 @@ func (c *calibration) marginOf(s *speed, of *shape) margin {
 	return m
 }
 
-// trusted reports whether the window of a shape says enough.
+// trusted reports whether the window of a shape holds enough runs, and recent ones.
 func (c *calibration) trusted(s *shape) bool {
 	return s != nil && s.own.len() >= enoughRuns && !c.stale(s)
 }

@@ -50,7 +50,7 @@ func newCell(size, seqLen, operators int) *cell {
 
 func (c *cell) settled() bool { return c.observations >= settleAfter }
 
-// span is at least minNanos even where the sums are too coarse to tell.
+// span is at least minNanos even where the sums are too coarse for it.
 func (c *cell) span(start, end int) float64 {
 	return max(c.sums[end]-c.sums[start], minNanos)
 }
@@ -121,7 +121,7 @@ func (sv *soloService) insert(c *cell) *cell {
 	return c
 }
 
-// around is the cells that the time of a batch is told from.
+// around is the cells that the time of a batch is interpolated from.
 type around struct {
 	size, seqLen int
 	below, above *cell // the same if it is that of the batch, nil if there is none

@@ -1,28 +1,26 @@
-// Package predictor tells how long an operator group takes.
+// Package predictor estimates how long an operator group takes.
 //
-// A [Predictor] is what a scheduler asks. One span takes its solo time, from
-// the table [Solo]. Several take what a [Model] says, corrected by what was
-// measured lately; where there is no model, or it was not trained on such
-// groups, they take the conservative sum of their solo times, that of running
-// them one after another. Every estimate has a bound, which 99 of 100 runs
-// stay within.
+// The daemon and the simulator make a [Predictor] of a table of solo times
+// ([NewSolo], [New]) and ask it for every decision. The latency of one span is its
+// solo time. That of several comes from a [Model] where it was trained on such
+// groups ([Predictor.Use]), corrected by what was measured lately; otherwise it is
+// the sum of their solo times, as if they ran one after another, so that nothing is
+// overlapped on a guess. Every estimate has a bound that 99 of 100 runs keep.
 //
-// A Model is a [File] ready to serve: an [Encoder], the one feature function
-// that training and serving share, and a [Network]. Built with
-// GOEXPERIMENT=simd, networks use AVX2 or AVX-512 where the processor has
-// them. The last digits of predictions differ between the builds, and between
-// processors.
+// A Model is a [File], which training writes, ready to serve: an [Encoder], the one
+// feature function that training and serving share (Abacus, section 5.3, and a
+// richer set), and a [Network]. Built with GOEXPERIMENT=simd, networks use AVX2 or
+// AVX-512 where the processor has them; the last digits of predictions then differ
+// between the builds, and between processors. [CostGrid], [Together] and
+// [ModelOrder] are shared with package device, whose networks have other features.
 //
-// What is learned while serving goes into the table of solo times, kept up to
-// date by [Solo.Observe], and into the calibration: how fast the device is
-// lately, and for each set of services by how much measurements differ from
-// predictions. Both have snapshots.
+// Two things are learned while serving. [Solo.Observe] moves solo times, and
+// [Predictor.Observe] the calibration: how fast the device is lately, and for each
+// set of services by how much measurements differ from predictions. Both have
+// snapshots for the state file. Services come and go by [Solo.Reset] and
+// [Predictor.Drop].
 //
-// Services come and go by [Solo.Reset] and [Predictor.Drop]. A network answers
-// for those that it was bound to by [Predictor.Use], as long as they keep their
-// models; groups with others fall back to the sum.
-//
-// None of these is safe for concurrent use but an Encoder. They belong to the
-// goroutine that owns the scheduler. Only [ReadFile] and [File.WriteFile]
-// touch files.
+// Nothing here is safe for concurrent use but an Encoder and a CostGrid: a
+// Predictor belongs to the goroutine that owns the scheduler. Predict and Observe
+// do not allocate. Only [ReadFile] and [File.WriteFile] touch files.
 package predictor

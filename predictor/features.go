@@ -24,7 +24,7 @@ const (
 // unknown set.
 var ErrFeatures = errors.New("unusable features")
 
-// Features says what a network sees of a group. It is part of the predictor
+// Features describe what a network sees of a group. It is part of the predictor
 // file. An [Encoder] does the work, in training and in serving.
 type Features struct {
 	Set    string         `json:"set"`

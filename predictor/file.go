@@ -103,7 +103,7 @@ func (f *File) WriteFile(path string) error {
 	return kind.WriteFile(path, f)
 }
 
-// Identity returns what tells a predictor from others.
+// Identity returns a hash of the network, by which predictors are distinguished.
 func (f *File) Identity() string {
 	data, err := json.Marshal(f)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 // each measured with their own overhead.
 const plausible = 0.8
 
-// Predictor tells how long operator groups take. One span takes its solo time.
-// Several take what the network says, corrected by what was measured; where
+// Predictor estimates how long operator groups take. One span takes its solo time.
+// Several take what the network predicts, corrected by what was measured; where
 // there is none, or it was not trained on such groups, they take the sum of
 // their solo times. A Predictor is not safe for concurrent use; it belongs to
 // the goroutine that owns the scheduler.
@@ -38,7 +38,7 @@ type Predictor struct {
 	micros [MaxRows]float64
 }
 
-// answer is what a source says of a group, in nanoseconds.
+// answer is the prediction of a source for a group, in nanoseconds.
 type answer struct {
 	key       shapeKey
 	predicted float64
@@ -83,9 +83,9 @@ func (p *Predictor) predict(groups []models.Group, estimates []models.Estimate) 
 	}
 }
 
-// ask returns what is said of a group. Where it is the network that answers,
+// ask returns the prediction for a group. Where it is the network that answers,
 // the group becomes the next that it is asked about, and what is predicted is
-// left to runNetwork. It is false if nothing can be said.
+// left to runNetwork. It is false if the solo time of a span is unknown.
 func (p *Predictor) ask(spans []models.Span) (a answer, ok bool) {
 	var longest float64
 	for i := range spans {

@@ -75,7 +75,7 @@ func (q Quantiles) times(by float64) Quantiles {
 	return Quantiles{q.P01 * by, q.P50 * by, q.P90 * by, q.P95 * by, q.P99 * by}
 }
 
-// Source says what a latency is calculated from.
+// Source is what a latency is calculated from.
 type Source uint8
 
 // The sources.
@@ -96,7 +96,7 @@ func (s Source) String() string {
 	return "unknown"
 }
 
-// Fallback says why the network does not answer for a group.
+// Fallback is the reason why the network does not answer for a group.
 type Fallback uint8
 
 // The reasons.

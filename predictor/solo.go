@@ -194,7 +194,7 @@ func (sv *soloService) check(start, end, size, seqLen int) error {
 	return nil
 }
 
-// maxSpan is the most that a span is said to take. It is above what any does,
+// maxSpan limits the estimate for a span. It is above what any does,
 // and the sum over a group of spans is still a time.
 const maxSpan = time.Duration(1 << 56)
 

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// recentRuns is how many runs tell how fast the device is. One that
+	// recentRuns is how many runs the speed of the device is measured by. One that
 	// changes is noticed once agreeing of them have run, and measured again
 	// once all have. A few that are off mean nothing.
 	recentRuns = 9
@@ -59,7 +59,7 @@ func (s *speed) reset(start Quantiles) {
 }
 
 // margin returns that of shapes that have no window of their own. As long as
-// little is known it is the more cautious of what is said.
+// few runs were observed it is the more cautious of them and the start.
 func (s *speed) margin() margin {
 	switch n := s.all.len(); {
 	case n == 0:

@@ -30,7 +30,7 @@ const (
 	maxTime   = 365 * 24 * time.Hour // at which a query may come
 )
 
-// Arrivals says when queries come.
+// Arrivals describe when queries come.
 type Arrivals struct {
 	Process string
 	QPS     float64         // of constant, poisson and gamma: queries per second
@@ -169,8 +169,8 @@ func (a *Arrivals) times(n int, r, thinning *rand.Rand) ([]time.Duration, error)
 	return list, nil
 }
 
-// process returns a function that tells, one after the other, when queries
-// come, in seconds.
+// process returns a function that returns the times of queries one after the
+// other, in seconds.
 func (a *Arrivals) process(r *rand.Rand) func() (float64, bool) {
 	at := 0.0
 	switch a.Process {

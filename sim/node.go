@@ -173,7 +173,7 @@ func (n *node) keepQueries(r *overlap.Round) {
 	}
 }
 
-// finish tells the scheduler how the round went.
+// finish ends the round: the predictor learns from it, the scheduler goes on.
 func (n *node) finish() error {
 	n.running, n.touched = false, true
 	n.outcome.Took = n.round.End - n.round.Start
@@ -202,8 +202,8 @@ func (n *node) whole() bool {
 	return true
 }
 
-// took is what the predictor is told: of one span its own time, of several that
-// of the round.
+// took is what the predictor learns from: of one span its own time, of several
+// that of the round.
 func (n *node) took() time.Duration {
 	if len(n.round.Spans) == 1 {
 		return n.round.Took
@@ -237,7 +237,7 @@ func (n *node) settle() error {
 	return nil
 }
 
-// cancel tells that a client has left. A batch that nobody else wants stops at
+// cancel takes in that a client has left. A batch that nobody else wants stops at
 // the next operator.
 func (n *node) cancel(number int) error {
 	n.touched = true
@@ -284,7 +284,7 @@ func (n *node) die(service models.ServiceID) error {
 	return n.settle()
 }
 
-// touch notes that a worker was lost or is back.
+// touch takes in that a worker was lost or is back.
 func (n *node) touch(service models.ServiceID, down bool) {
 	n.touched, n.down[service] = true, down
 	if n.scenario.Observer.Worker != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 )
 
-// Observer is told what happens. Functions that are nil are not called, and
+// Observer is called when something happens. Functions that are nil are not called, and
 // what the others are given is valid until they return.
 type Observer struct {
 	Round  func(*Round)

@@ -15,7 +15,7 @@ import (
 	"github.com/overlapd/overlapd/predictor"
 )
 
-// Recording is what a CSV file tells of queries that came.
+// Recording is queries that came, from a CSV file.
 type Recording struct {
 	Times   []time.Duration // when they came, in ascending order
 	Ignored []string        // columns that were passed over
@@ -47,8 +47,7 @@ func ReadRecording(path string) (*Recording, error) {
 	return r, nil
 }
 
-// OnlyTimes reports whether the file says nothing of queries but when they
-// came.
+// OnlyTimes reports whether the file holds nothing but the times of queries.
 func (r *Recording) OnlyTimes() bool { return r.lines == nil }
 
 // recordingColumns are positions of columns, -1 for those that are not there.
@@ -169,7 +168,7 @@ func (c *recordingColumns) time(a *arrivalsFile, fields []string) (time.Duration
 
 // Give has a scenario, complete but for its arrivals, serve the queries of the
 // recording, as many as the scenario wants and as its arrivals scale and keep.
-// What the recording does not say of them is drawn as for any arrivals.
+// What the recording lacks is drawn as for any arrivals.
 func (r *Recording) Give(sc *Scenario) error {
 	sc.Arrivals.Process, sc.Arrivals.Times, sc.Given = Times, r.Times, nil
 	if r.OnlyTimes() {
@@ -225,7 +224,7 @@ func serviceNames(sc *Scenario) (names []string) {
 	return names
 }
 
-// kept returns a function that tells which of the recorded queries is next,
+// kept returns a function that returns the number of the next recorded query,
 // those left out that the arrivals thin out.
 func (r *Recording) kept(sc *Scenario) func() int {
 	n, keep, thinning := -1, sc.Arrivals.Keep, stream(sc.Seed, forThinning, 0)

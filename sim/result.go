@@ -9,7 +9,7 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
-// Result is what came out of a run. Shares are of 1, and what cannot be told
+// Result is what came out of a run. Shares are of 1, and what cannot be computed
 // since there was none of it is 0.
 type Result struct {
 	Policy  string `json:"policy"`

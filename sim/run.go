@@ -239,7 +239,7 @@ func (w *world) end(a Answer) {
 // errLeft is why a query that waited for a free device was not served.
 var errLeft = errors.New("its client has left")
 
-// leave tells that a client has gone.
+// leave takes in that a client has gone.
 func (w *world) leave(number int) error {
 	switch at := w.place[number]; {
 	case at >= 0:

@@ -77,14 +77,14 @@ type Service struct {
 	Share      float64 // of the queries, in proportion to those of the others; all 0 for equal ones
 }
 
-// Faults says how workers die. All times are exponential.
+// Faults describe how workers die. All times are exponential.
 type Faults struct {
 	Every   time.Duration // mean time that a worker of a service lives, 0 for ever
 	Restart time.Duration // until the next one is ready
 	Failing float64       // share of spans that end with an error of the model
 }
 
-// Clients says how clients leave.
+// Clients describe how clients leave.
 type Clients struct {
 	Leaving float64       // share that leaves at some time before the deadline, unless answered
 	Timeout time.Duration // after which all others leave, 0 for never

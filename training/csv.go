@@ -374,7 +374,7 @@ func WriteCSV(w io.Writer, d *Dataset) error {
 	if device {
 		fields = append(fields, deviceColumn)
 	}
-	_ = out.Write(fields) // Error tells
+	_ = out.Write(fields) // the writer keeps its first error
 	for i := range d.Rows {
 		fields = d.fields(fields[:0], &d.Rows[i], slots)
 		if device {

@@ -40,7 +40,7 @@ func ReadPath(path string, known ...Model) (*Dataset, error) {
 // csvFiles returns path itself, or the files of the folder that it is.
 func csvFiles(path string) ([]string, error) {
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
-		return []string{path}, nil // opening it tells what is wrong
+		return []string{path}, nil // opening it fails with the reason
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {

@@ -187,7 +187,7 @@ func (s *Session) skip() {
 // maxRepeats bounds how often a group is run.
 const maxRepeats = 1 << 12
 
-// SessionOptions says what a session measures, and how well.
+// SessionOptions are what a session measures, and how precisely.
 type SessionOptions struct {
 	sampling
 	Groups    int  // sampled groups

@@ -19,7 +19,7 @@ const (
 	DefaultSoloShare = 0.1
 )
 
-// sampling says which groups are sampled.
+// sampling describes the groups that are sampled.
 type sampling struct {
 	Subjects  []Subject // sorted by name
 	Spans     int       // most spans of a group; not used if Sets are given

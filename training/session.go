@@ -10,7 +10,7 @@ import (
 
 // Session decides what is run next while operator groups are measured. It is a
 // pure state machine: whoever drives it runs the step that Next returns and
-// tells it what came of it with Took, TookOperators, Failed or Again, exactly
+// reports what came of it with Took, TookOperators, Failed or Again, exactly
 // one of them for each step. It is not safe for concurrent use.
 //
 // First each model runs alone with each of its batch sizes and sequence
@@ -229,7 +229,7 @@ func (s *Session) giveUp(step Step, model models.ServiceID, err error) {
 	s.skip()
 }
 
-// Cold tells that the worker of a model was started anew: its next runs are
+// Cold is called when the worker of a model was started anew: its next runs are
 // warm-ups.
 func (s *Session) Cold(model models.ServiceID) {
 	for in := range s.warm {

@@ -60,7 +60,7 @@ type Progress struct {
 	Total   int           // of the plan
 	Skipped int           // of Done
 	Spent   time.Duration // on steps of this session
-	Left    time.Duration // as far as the steps up to now tell, 0 if they do not tell yet
+	Left    time.Duration // estimated from the steps up to now, 0 before the first
 }
 
 // Skip is something that could not be measured.

@@ -64,7 +64,7 @@ type storedSet struct {
 	Models []Model `json:"models"` // sorted by name
 }
 
-// id makes an ID out of all that tells sets apart.
+// id makes an ID out of all that distinguishes sets.
 func (s *storedSet) id() (string, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *storedSet) of(list []Model) bool {
 	})
 }
 
-// partOf reports whether m is what some rows tell of l: neither has a hash, as
+// partOf reports whether m is what some rows reveal of l: neither has a hash, as
 // after importing, and so the operators are only the largest end seen.
 func (m Model) partOf(l Model) bool {
 	return m.Hash == "" && l.Hash == "" && m.Name == l.Name && m.Operators <= l.Operators

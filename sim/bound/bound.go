@@ -1,4 +1,4 @@
-// Package bound tells how few violations a schedule could have: one that knows
+// Package bound computes how few violations a schedule could have: one that knows
 // all queries beforehand, stops and goes on where it likes, and always overlaps
 // and merges as well as the device ever does. [Of] compares with the runs of
 // package sim.
@@ -23,7 +23,7 @@
 // take the middle of their time; single runs that are faster may beat it where
 // the runs of a device spread. And the largest gain is that of the groups that
 // were tried: of up to four spans that start and end at some operators of each
-// model, in some sizes; [Bound].Tried says how many.
+// model, in some sizes; [Bound].Tried is their number.
 package bound
 
 import (

@@ -48,7 +48,7 @@ func fitLinear(in *inputs) (*hyperplane, error) {
 	return &hyperplane{weights: w.RawVector().Data}, nil
 }
 
-// micros returns what the plane says of standardised inputs.
+// micros returns the prediction for standardised inputs.
 func (h *hyperplane) micros(row []float32) float64 {
 	last := len(h.weights) - 1
 	sum := h.weights[last]

@@ -26,8 +26,8 @@ const (
 // the latencies of groups: a group takes as long as the longest of its spans
 // or as all their work, whichever is more. The logarithms of both costs
 // descend the gradient of the mean error of all rows. A cell has a level of
-// its own, so that it is cheap to say of all its operators that they cost more
-// than those of another cell.
+// its own, so that all its operators can cost more than those of another cell
+// without a penalty on each.
 type costFit struct {
 	grids  []grid
 	rows   []costRow
@@ -62,7 +62,7 @@ type costSpan struct {
 // them is work, over the batch sizes and sequence lengths of the rows. measured
 // are times of operators by the name of their model, where a profile has them;
 // the costs then keep their proportions. A model of which no group was measured
-// has a grid of one cell that says nothing. The same arguments give the same
+// has a grid of one cell without meaning. The same arguments give the same
 // costs.
 func Costs(ctx context.Context, d *training.Dataset, measured map[string][]training.OperatorTimes) ([]*predictor.CostGrid, error) {
 	o := DefaultOptions()

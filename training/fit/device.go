@@ -15,8 +15,7 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// DeviceReport says how a device was made, and how far it is off on rows kept
-// aside.
+// DeviceReport describes how a device was made, and its errors on rows kept aside.
 type DeviceReport struct {
 	Device    string        `json:"device"`
 	Models    []string      `json:"models"`
@@ -98,8 +97,8 @@ func (m *maker) profile(ctx context.Context) (*device.Profile, error) {
 	return p, m.check(p, draft)
 }
 
-// draft fits a network that promises nothing. It tells what operators cost,
-// and what the promises do.
+// draft fits a network that promises nothing. Its costs are those of the device,
+// and its error shows what the promises cost.
 func (m *maker) draft(ctx context.Context) (*predictor.File, error) {
 	o := *m.options
 	o.Hidden = DefaultOptions().Hidden
@@ -110,7 +109,7 @@ func (m *maker) draft(ctx context.Context) (*predictor.File, error) {
 	return f, err
 }
 
-// check sets what rows kept aside say of a profile without solo times.
+// check sets the errors of a profile, without solo times, on rows kept aside.
 func (m *maker) check(p *device.Profile, draft *predictor.File) error {
 	model, err := device.NewModel(p)
 	if err != nil {
@@ -199,7 +198,7 @@ func measuredAlone(d *training.Dataset, model, size, seqLen int) float64 {
 	return stats.Quantile(found, 0.5)
 }
 
-// repeated tells how far rows of one span alone that were kept aside are off
+// repeated returns how far rows of one span alone that were kept aside are off
 // from the median of the other rows of the same span. No device made of those
 // can be much closer.
 func repeated(rows, test []training.Row) (percent float64, of int) {
@@ -226,7 +225,7 @@ func repeated(rows, test []training.Row) (percent float64, of int) {
 	return mape(points), len(points)
 }
 
-// leastRepeats is how often a span must have been measured to tell.
+// leastRepeats is how often a span must have been measured for that.
 const leastRepeats = 3
 
 // signed is Adam for the network of a device, which never falls when one of

@@ -72,10 +72,9 @@ func relativeSpreads(rows []training.Row, n int) []float64 {
 	return picked
 }
 
-// skewOf tells late runs from early ones. Half of the runs are on each side
+// skewOf measures how much wider late runs spread than early ones. Half of the runs are on each side
 // of the median, each half as a normal distribution is; the distance of the
-// mean from the median, in standard deviations, tells how much wider the late
-// half is.
+// mean from the median, in standard deviations, gives the widths.
 func skewOf(rows []training.Row) (slow, fast float64) {
 	var mean, square float64
 	for i := range rows {
@@ -99,8 +98,8 @@ const maxLean = 0.5
 // testedParts are the quantiles that a spread is tested at.
 var testedParts = []float64{0.1, 0.25, 0.5, 0.75, 0.9, 0.95}
 
-// spreadTest compares how much groups kept aside spread with what a profile
-// says of groups of their kind.
+// spreadTest compares how much groups kept aside spread with the spread that a
+// profile has for groups of their kind.
 func spreadTest(s *device.Spread, rows []training.Row, latency []float64) []device.SpreadQuantiles {
 	var list []device.SpreadQuantiles
 	for n := 1; n <= device.MaxSpans; n++ {

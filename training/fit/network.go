@@ -58,7 +58,7 @@ func newSchedule(o *Options, rows int) schedule {
 	return s
 }
 
-// fitNetwork fits a predictor to rows. The file lacks only what a test tells.
+// fitNetwork fits a predictor to rows. The file lacks only its test errors.
 func fitNetwork(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (*predictor.File, error) {
 	f, _, err := fitRegularized(ctx, d, rows, o, stage)
 	return f, err
@@ -162,7 +162,7 @@ func withoutCorrection(f *predictor.File, rows []training.Row) ([]training.Row, 
 	return plain, nil
 }
 
-// features describes the models as far as rows tell.
+// features describes the models by what the rows hold of them.
 func features(d *training.Dataset, rows []training.Row, r string) predictor.Features {
 	f := predictor.Features{Set: predictor.FeaturesModel}
 	if r == RecipePaper {
@@ -183,9 +183,9 @@ func features(d *training.Dataset, rows []training.Row, r string) predictor.Feat
 }
 
 // trainLayers trains a network. Inputs but for the first, which are bits, are
-// standardised. Ours says the logarithm of latency over base, in units of its
-// spread over the rows. The paper's says milliseconds, neither centred nor
-// scaled, and its descent has no momentum: the paper tells nothing of this,
+// standardised. The output of ours is the logarithm of latency over base, in units of
+// its spread over the rows. The paper's is milliseconds, neither centred nor
+// scaled, and its descent has no momentum: the paper is silent on this,
 // and of the readings tried this is the one that gives the error it reports.
 // With raw slots that error is near 15 %, with momentum near 4 %.
 func trainLayers(ctx context.Context, in *inputs, bits int, o *Options, plan schedule, random *rand.Rand, stage string) ([]predictor.Layer, error) {
@@ -208,7 +208,7 @@ func trainLayers(ctx context.Context, in *inputs, bits int, o *Options, plan sch
 	return p.layers(scaled, scale), nil
 }
 
-// targets returns what the network is to say of each row, and what its output
+// targets returns what the network is to put out for each row, and what its output
 // is multiplied with.
 func (in *inputs) targets(r string) ([]float32, float64) {
 	targets := make([]float32, in.rows())
@@ -273,8 +273,8 @@ func (p *perceptron) train(ctx context.Context, in *inputs, targets []float32, p
 	return nil
 }
 
-// predictWith returns what a predictor says of rows, by the code that serves
-// it.
+// predictWith returns the predictions of a file for rows, in microseconds, by the
+// code that serves.
 func predictWith(f *predictor.File, rows []training.Row) ([]float64, error) {
 	untested := *f
 	one := predictor.Quantiles{P01: 1, P50: 1, P90: 1, P95: 1, P99: 1}
@@ -292,7 +292,8 @@ func predictWith(f *predictor.File, rows []training.Row) ([]float64, error) {
 	return micros, nil
 }
 
-// inputs is what a network sees of rows, and what it should say.
+// inputs are rows as a network sees them, one after the other, with their measured
+// latencies.
 type inputs struct {
 	width  int
 	values []float32 // by row

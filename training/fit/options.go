@@ -55,12 +55,12 @@ const (
 	MaxFolds  = 20
 )
 
-// Options say how to train.
+// Options of Train and Device.
 type Options struct {
 	Recipe       string
 	Hidden       []int // units of the hidden layers
 	Seed         uint64
-	Epochs       int // 0 for what the recipe says
+	Epochs       int // 0 for those of the recipe
 	Split        string
 	TestFraction float64 // of the rows, or of the configurations
 	Folds        int

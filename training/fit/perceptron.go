@@ -33,7 +33,7 @@ type param struct {
 	decays bool
 }
 
-// lossOf says what training makes small.
+// lossOf builds the loss that training minimizes.
 type lossOf uint8
 
 const (

@@ -88,7 +88,7 @@ func shrink(layers []predictor.Layer, part float64) {
 	}
 }
 
-// text says how a fit was regularized.
+// text describes the regularization in words.
 func (r *Regularization) text() string {
 	text := fmt.Sprintf("costs held %s, weights decay by %v", r.Costs, r.Decay)
 	if r.Folds == 0 {

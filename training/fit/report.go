@@ -12,8 +12,8 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// Report says how a predictor was trained and how far off it is. Errors are
-// mean absolute percentage errors.
+// Report describes how a predictor was trained, and its errors: mean absolute
+// percentage errors (Abacus, equation 1).
 type Report struct {
 	Device    string   `json:"device"`
 	Models    []string `json:"models"`

@@ -14,7 +14,7 @@ type fold struct {
 	train, test []int
 }
 
-// split divides rows as the options say: into one fold, or several.
+// split divides rows by Options.Split: into one fold, or several.
 func split(rows []training.Row, o *Options, random *rand.Rand) ([]fold, error) {
 	var folds []fold
 	switch o.Split {

@@ -8,7 +8,7 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// predict returns what was fitted says of rows, in microseconds.
+// predict returns the predictions of what was fitted, in microseconds.
 type predict func(rows []training.Row) ([]float64, error)
 
 // technique is a way to fit a predictor to rows.
