@@ -61,7 +61,7 @@ type ArenaStats struct {
 
 // ArenaStats returns the state of the arena that the session uses, its own or
 // the shared one. It is all zero as long as that was not used. (The runtime
-// tells of the shared arena only through a session.)
+// gives access to the shared arena only through a session.)
 func (s *Session) ArenaStats() (ArenaStats, error) {
 	var stats ArenaStats
 	if s.session == nil {

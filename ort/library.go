@@ -102,7 +102,7 @@ func newEnough(version string) bool {
 	return err1 == nil && err2 == nil && (first > 1 || first == 1 && second >= apiVersion)
 }
 
-// Version returns what the library says its version is, such as "1.30.0".
+// Version returns the version that the library reports, such as "1.30.0".
 func (l *Library) Version() string { return l.version }
 
 // Path returns the path the library was loaded from.

@@ -67,7 +67,7 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// MemoryInfo tells where something lies.
+// MemoryInfo describes where something lies.
 type MemoryInfo struct {
 	Name   string // such as CPUMemory or CUDAMemory
 	Device int    // its number among those of its kind
@@ -87,7 +87,7 @@ func (l *Library) memoryInfo(info *C.OrtMemoryInfo) (MemoryInfo, error) {
 	const cpu, deviceOnly = 0, 0
 	return MemoryInfo{
 		Name: C.GoString(name), Device: int(device),
-		// The host's memory that is pinned for a GPU says that it is the GPU's.
+		// The host's memory that is pinned for a GPU is reported as the GPU's.
 		Host: kind == cpu || C.ort_MemoryInfoGetDeviceMemType(l.api, info) != deviceOnly,
 	}, nil
 }

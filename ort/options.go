@@ -11,7 +11,7 @@ import (
 	"unsafe"
 )
 
-// Level says how much a graph is rewritten before it runs.
+// Level is how much a graph is rewritten before it runs.
 type Level int
 
 // The optimization levels. The zero value takes a graph as it is.

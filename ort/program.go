@@ -55,8 +55,8 @@ func NewProgram(sessions []*Session) (*Program, error) {
 
 // NewBoundProgram is NewProgram for sessions whose inputs and outputs need not
 // lie in the host's memory. An output without a value of the caller's stays
-// where the session makes it, which Session.OutputMemory tells; an input that
-// lies elsewhere than Session.InputMemory says is copied by the runtime, which
+// where the session makes it, which Session.OutputMemory returns; an input that
+// lies elsewhere than Session.InputMemory returns is copied by the runtime, which
 // waits for no stream of the caller's.
 func NewBoundProgram(sessions []*Session) (*Program, error) {
 	p, err := NewProgram(sessions)

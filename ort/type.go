@@ -59,7 +59,7 @@ func (t ElementType) String() string {
 	return elementNames[t]
 }
 
-// Kind tells what sort of value a Value or TypeInfo is, numbered as in ONNX
+// Kind is what sort of value a Value or TypeInfo is, numbered as in ONNX
 // Runtime.
 type Kind int32
 
@@ -83,7 +83,7 @@ func (k Kind) String() string {
 	return kindNames[k]
 }
 
-// TypeInfo is the type of an input or output, as far as the model tells.
+// TypeInfo is the type of an input or output, as far as the model declares it.
 type TypeInfo struct {
 	Kind Kind
 	Elem ElementType // of a tensor
@@ -129,7 +129,7 @@ func (l *Library) typeInfo(t *C.OrtTypeInfo, depth int) (TypeInfo, error) {
 	return info, nil
 }
 
-// itemType returns the type inside t, which the caller releases, and notes the
+// itemType returns the type inside t, which the caller releases, and sets the
 // key type of a map.
 func (l *Library) itemType(t *C.OrtTypeInfo, info *TypeInfo) (*C.OrtTypeInfo, error) {
 	var item *C.OrtTypeInfo

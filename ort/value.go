@@ -68,7 +68,7 @@ func (e *Env) adopt(v *C.OrtValue) *Value {
 	return &Value{env: e, value: v}
 }
 
-// Kind tells what sort of value it is.
+// Kind returns what sort of value it is, KindUnknown for none.
 func (v *Value) Kind() Kind {
 	if !v.HasValue() {
 		return KindUnknown // the runtime crashes when it is asked

@@ -139,7 +139,7 @@ func (d *Device) Name() string {
 // cudaProvider is ONNX Runtime's CUDA execution provider.
 type cudaProvider struct{ *Device }
 
-// key tells apart what the optimizer may: the GPU, and options that choose
+// key has all that the optimizer's result depends on: the GPU, and options that choose
 // kernels.
 func (p cudaProvider) key() string {
 	return fmt.Sprintf("%s %s tf32=%t", ort.CUDAProvider, p.Name(), p.options.TF32)

@@ -157,7 +157,7 @@ func (c *cutting) findBorderValues(p int) {
 	}
 }
 
-// appendModel appends piece p as a model of its own. types tells the types of
+// appendModel appends piece p as a model of its own. Types has the types of
 // values made by earlier pieces; the bytes of nodes and initializers are
 // passed on as they are.
 func (c *cutting) appendModel(dst []byte, p int, types []models.Type) ([]byte, error) {

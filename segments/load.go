@@ -165,7 +165,7 @@ func (m *loaded) findEnds(f *models.File) error {
 	return nil
 }
 
-// makeSessions loads every piece, in order: each session tells the types of
+// makeSessions loads every piece, in order: a session knows the types of
 // its outputs, which are the input types of later ones.
 func (m *loaded) makeSessions(c Config) error {
 	options := ort.SessionOptions{Optimization: ort.None, OwnArena: c.Ablation.OwnArenas, PerSessionThreads: c.Ablation.OwnPools}

@@ -27,7 +27,7 @@ var (
 // would answer nothing else any more, or what it holds must be given back.
 func ends(err error) bool { return wire.CodeOf(err).Ends() }
 
-// Config says how a model is loaded.
+// Config is how a model is loaded.
 type Config struct {
 	Path              string // of the ONNX file
 	CacheDir          string // where optimized forms are kept
@@ -300,7 +300,7 @@ func (m *CutModel) Release(id models.BatchID) {
 }
 
 func (m *CutModel) drop(b *batch) {
-	// An error is one of the device, which whoever uses it next is told.
+	// An error is one of the device, and comes back to whoever uses it next.
 	_ = m.run.settle()
 	b.close(m.device)
 	m.give(b.frame, b.key)

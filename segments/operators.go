@@ -189,7 +189,7 @@ var (
 	binaryOps = set("Add", "Div", "Mul", "Sub")
 )
 
-// reuse tells how the output of an operator may take the memory of an input.
+// reuse is how the output of an operator may take the memory of an input.
 type reuse struct {
 	inputs []int // candidates, by position among the node's inputs
 	view   bool  // the bytes stay: input and output may both live on

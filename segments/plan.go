@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// layout tells where the values of a batch lie in its memory. It holds for
+// layout is where the values of a batch lie in its memory. It holds for
 // all batches whose inputs have the same shapes.
 type layout struct {
 	shapes  []shape // by value

@@ -12,7 +12,7 @@ import (
 	"unsafe"
 )
 
-// ContextOptions says how this process uses a device.
+// ContextOptions is how this process uses a device.
 type ContextOptions struct {
 	// Spin lets a thread that waits for the GPU burn its core, which answers
 	// some tens of microseconds earlier. Without it the thread sleeps.
@@ -127,7 +127,7 @@ const (
 
 // Pin keeps host memory in place, so that copies from and to it need no detour.
 // All of its pages are taken from the system. The memory starts at a page;
-// readOnly says that this process cannot write it.
+// readOnly is for memory that this process cannot write.
 func (c *Context) Pin(memory []byte, readOnly bool) error {
 	flags := C.unsigned(registerPortable)
 	if readOnly {

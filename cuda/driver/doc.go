@@ -3,7 +3,7 @@
 //
 // A [Library] is the loaded driver, a [Context] this process's use of one GPU or
 // MIG instance, a [Stream] a queue of its work, an [Event] a mark in that queue,
-// and an [Address] memory on the GPU. A [Result] is what the driver says when a
+// and an [Address] memory on the GPU. A [Result] is what the driver returns when a
 // call fails; it needs no library to be read.
 //
 // The driver keeps one current context for each OS thread, and a goroutine may

@@ -8,7 +8,7 @@ import (
 // These errors are returned by an engine, and carried across the wire.
 var (
 	// ErrEngine is returned when running an operator failed and no other error
-	// says why.
+	// is more precise.
 	ErrEngine = errors.New("segments: engine failed")
 
 	// ErrUnknownBatch is returned for a batch that was never started, or was
@@ -47,11 +47,11 @@ var (
 	ErrDeviceLost = errors.New("the GPU cannot be used any more by this process")
 )
 
-// FailCode tells the sort of a failure. It carries an error across the wire, so
+// FailCode is the sort of a failure. It carries an error across the wire, so
 // that errors.Is holds in the daemon as it did in the worker.
 type FailCode uint8
 
-// The failures that the daemon tells apart. Any other is CodeEngine.
+// The failures that the daemon distinguishes. Any other is CodeEngine.
 const (
 	CodeEngine FailCode = 1 + iota
 	CodeArenaFull

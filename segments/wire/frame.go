@@ -43,7 +43,7 @@ var (
 	ErrUnexpectedKind = errors.New("segments: unexpected message")
 )
 
-// Kind tells what a frame holds.
+// Kind is the kind of message that a frame holds.
 type Kind uint8
 
 // Messages from the daemon to a worker.

@@ -46,7 +46,7 @@ func (m *Hello) Decode(payload []byte) error {
 
 func (m *Hello) appendPayload(dst []byte) ([]byte, error) { return appendJSON(dst, m) }
 
-// Progress tells how far a worker has come with loading.
+// Progress reports how far a worker has come with loading.
 type Progress struct {
 	Phase string `json:"phase"`
 	Done  int64  `json:"done"`
@@ -67,7 +67,7 @@ func (m *Progress) Decode(payload []byte) error {
 
 func (m *Progress) appendPayload(dst []byte) ([]byte, error) { return appendJSON(dst, m) }
 
-// Ready says that the model is loaded and spans can be run.
+// Ready reports that the model is loaded, so that spans can be run.
 type Ready struct{ Info Info }
 
 // Kind returns KindReady.
@@ -87,7 +87,7 @@ func (m *Ready) Decode(payload []byte) error {
 
 func (m *Ready) appendPayload(dst []byte) ([]byte, error) { return appendJSON(dst, &m.Info) }
 
-// LoadFailed says why the model cannot be served. The worker then exits.
+// LoadFailed is the reason why the model cannot be served. The worker then exits.
 type LoadFailed struct {
 	Code    FailCode `json:"code,omitempty"`
 	Message string   `json:"message"`
@@ -119,7 +119,7 @@ const outputBytes = tensorBytes + 4
 
 // Done answers a Run.
 //
-// It tells two times of one span. Nanos is the host's, from before the inputs
+// It has two times of one span. Nanos is the host's, from before the inputs
 // are copied until the device has been waited for: the latency of the span as
 // predictors see it. DeviceNanos is the device's own, between two marks in its
 // queue: from the first operator to the last, or to the last copy of an output

@@ -2,11 +2,10 @@ package wire
 
 import (
 	"fmt"
-
 	"github.com/overlapd/overlapd/models"
 )
 
-// LoadSpec tells a worker which model to load and how.
+// LoadSpec is which model a worker loads, and how.
 type LoadSpec struct {
 	Service           string      `json:"service"`
 	ModelPath         string      `json:"model_path"`
@@ -22,7 +21,7 @@ type LoadSpec struct {
 	CUDA              *CUDASpec   `json:"cuda,omitempty"`               // nil for the CPU
 }
 
-// CUDASpec tells how a model uses the GPU that its process sees.
+// CUDASpec is how a model uses the GPU that its process sees.
 type CUDASpec struct {
 	Device            string `json:"device,omitempty"`              // ordinal or UUID of a GPU or MIG instance, "" for the first that is visible
 	MemoryBytes       int64  `json:"memory_bytes,omitempty"`        // what the process may take in all, 0 for what is free
@@ -184,3 +183,48 @@ func (*Quit) Decode(payload []byte) error {
 }
 
 func (*Quit) appendPayload(dst []byte) ([]byte, error) { return dst, nil }
+
+// DefaultCUDATarget is how many segments a model is cut into on a GPU if nothing
+// else is said, and at most unless it has memory of its own: each has handles of
+// the libraries, and launches of its own.
+const DefaultCUDATarget = 24
+
+// FinestChoice is the largest number of segments that is tried.
+const FinestChoice = 64
+
+// ChooseSpec asks a worker to choose into how many segments its model is cut,
+// by measuring what cutting costs on its device.
+type ChooseSpec struct {
+	Known       *CutChoice `json:"known,omitempty"`        // what was chosen before: it is taken if it is of this model, nothing is measured then
+	Finest      int        `json:"finest,omitempty"`       // segments that are tried at most, 0 for DefaultCUDATarget
+	BudgetNanos int64      `json:"budget_nanos,omitempty"` // after which no further cut is tried
+}
+
+// CutChoice is into how many segments a model is cut, and why.
+type CutChoice struct {
+	Hash       string    `json:"hash"`        // of the model
+	ORTVersion string    `json:"ort_version"` // that ran it
+	MaxBatch   int       `json:"max_batch"`   // the largest batch that was measured
+	Finest     int       `json:"finest"`      // segments that were tried at most
+	SeqLen     int       `json:"seq_len"`     // that was measured, of a model that has one
+	Target     int       `json:"target"`      // what to cut it into, as LoadSpec.CutTarget has it; 1 for not at all
+	Limit      float64   `json:"limit"`       // what a cut may cost, relative to the whole
+	Costs      []CutCost `json:"costs"`       // as measured, the finest first; none if nothing could be
+	Reason     string    `json:"reason"`
+}
+
+// CutCost is what a cut costs with one batch: medians of runs that took turns.
+type CutCost struct {
+	Segments   int   `json:"segments"`
+	Batch      int   `json:"batch"`
+	WholeNanos int64 `json:"whole_ns"`
+	CutNanos   int64 `json:"cut_ns"`
+}
+
+// Relative returns by which part of the whole's time the cut takes longer.
+func (c *CutCost) Relative() float64 {
+	return float64(c.CutNanos)/float64(max(c.WholeNanos, 1)) - 1
+}
+
+// Measured reports whether the choice is worth keeping: it comes of measuring.
+func (c *CutChoice) Measured() bool { return c != nil && len(c.Costs) > 0 }

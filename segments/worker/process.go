@@ -18,7 +18,7 @@ const (
 // Run makes this process a worker: it serves what the daemon left in descriptors
 // 3 to 5 and returns when the daemon is done with it.
 //
-// A worker leaves only when the daemon says so, and always when the daemon is
+// A worker leaves only when the daemon asks it to, and always when the daemon is
 // gone. It ignores the signals by which a terminal or a service manager asks a
 // whole group to end, since the daemon first answers what is in flight. If the
 // daemon dies, the kernel kills it, and if it died before that was arranged,

@@ -29,7 +29,7 @@ type Files struct {
 const progressInterval = 50 * time.Millisecond
 
 // Serve is the worker's loop: it loads the model that the daemon names and runs
-// spans in the order in which they come, until the daemon says so or closes the
+// spans in the order in which they come, until the daemon sends Quit or closes the
 // socket. It does all of it on the goroutine that calls it, with blocking reads.
 // The files stay the caller's.
 func Serve(files Files, load LoadFunc) (err error) {
@@ -133,7 +133,7 @@ func (w *worker) start(load LoadFunc) error {
 	if err != nil {
 		failed := wire.LoadFailed{Code: wire.CodeOf(err), Message: err.Error()}
 		if failed.Code == wire.CodeEngine {
-			failed.Code = 0 // none that says more
+			failed.Code = 0 // the message is all there is
 		}
 		return errors.Join(fmt.Errorf("%w: %w", ErrLoadFailed, err), w.send(&failed))
 	}
