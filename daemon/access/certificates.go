@@ -14,11 +14,6 @@ const maxPEMBytes = 1 << 20
 // endsSoon is how long before its end a certificate is warned of.
 const endsSoon = 14 * 24 * time.Hour
 
-// Versions are the versions of TLS that can be asked for as the least.
-var Versions = []string{"1.2", "1.3"}
-
-var versions = map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}
-
 // certificates are what TLS needs. A pair is taken into use whole: while a new
 // certificate lies beside the key of the old one, the old pair serves.
 type certificates struct {
@@ -29,9 +24,9 @@ type certificates struct {
 }
 
 func newCertificates(o Options) *certificates {
-	c := &certificates{cert: o.Cert, key: o.Key, clients: o.ClientCA, least: versions[o.MinVersion]}
-	if c.least == 0 {
-		c.least = tls.VersionTLS13
+	c := &certificates{cert: o.Cert, key: o.Key, clients: o.ClientCA, least: tls.VersionTLS13}
+	if o.MinVersion == "1.2" {
+		c.least = tls.VersionTLS12
 	}
 	paths := []string{c.cert, c.key}
 	if c.clients != "" {
@@ -56,27 +51,27 @@ func (c *certificates) take() error {
 	}
 	now := &tls.Config{MinVersion: c.least, Certificates: []tls.Certificate{pair}}
 	if c.clients != "" {
-		if err := c.takeClients(now); err != nil {
-			return err
+		if now.ClientCAs, err = readAuthorities(c.clients); err != nil {
+			return fmt.Errorf("tls.client_ca: %w", err)
 		}
+		// A session that was begun under an authority that is gone would go on.
+		now.ClientAuth, now.SessionTicketsDisabled = tls.RequireAndVerifyClientCert, true
 	}
 	c.now.Store(now)
 	return nil
 }
 
-// takeClients reads the authorities of clients. Sessions are not resumed then:
-// one that was begun under an authority that is gone would go on.
-func (c *certificates) takeClients(now *tls.Config) error {
-	text, err := read(c.clients, maxPEMBytes)
+// readAuthorities reads a file of certificates of authorities.
+func readAuthorities(path string) (*x509.CertPool, error) {
+	text, err := read(path, maxPEMBytes)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrCertificates, err)
+		return nil, fmt.Errorf("%w: %w", ErrCertificates, err)
 	}
-	now.ClientCAs = x509.NewCertPool()
-	if !now.ClientCAs.AppendCertsFromPEM(text) {
-		return fmt.Errorf("%w: tls.client_ca %s holds no certificate in PEM form", ErrCertificates, c.clients)
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%w: %s holds no certificate in PEM form", ErrCertificates, path)
 	}
-	now.ClientAuth, now.SessionTicketsDisabled = tls.RequireAndVerifyClientCert, true
-	return nil
+	return pool, nil
 }
 
 // config returns how connections are encrypted, for as long as there are any:

@@ -1,9 +1,7 @@
 package access
 
 import (
-	"bytes"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 )
 
@@ -24,18 +22,15 @@ type ClientOptions struct {
 func ReadCredentials(o ClientOptions) (c Credentials, err error) {
 	c.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.TokenFile != "" {
-		if c.Token, err = firstToken(o.TokenFile); err != nil {
+		tokens, err := readTokens(o.TokenFile)
+		if err != nil {
 			return c, err
 		}
+		c.Token = string(tokens[0])
 	}
 	if o.CA != "" {
-		text, err := read(o.CA, maxPEMBytes)
-		if err != nil {
-			return c, fmt.Errorf("%w: %w", ErrCertificates, err)
-		}
-		c.TLS.RootCAs = x509.NewCertPool()
-		if !c.TLS.RootCAs.AppendCertsFromPEM(text) {
-			return c, fmt.Errorf("%w: %s holds no certificate in PEM form", ErrCertificates, o.CA)
+		if c.TLS.RootCAs, err = readAuthorities(o.CA); err != nil {
+			return c, err
 		}
 	}
 	if o.Cert == "" && o.Key == "" {
@@ -47,23 +42,6 @@ func ReadCredentials(o ClientOptions) (c Credentials, err error) {
 	}
 	c.TLS.Certificates = []tls.Certificate{pair}
 	return c, nil
-}
-
-// firstToken returns the first token of a file.
-func firstToken(path string) (string, error) {
-	text, err := read(path, maxTokenFileBytes)
-	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrTokens, err)
-	}
-	if _, err := parseTokens(text); err != nil {
-		return "", fmt.Errorf("%w: %s: %w", ErrTokens, path, err)
-	}
-	for line := range bytes.Lines(text) {
-		if token := bytes.TrimSpace(line); len(token) > 0 && token[0] != '#' {
-			return string(token), nil
-		}
-	}
-	return "", fmt.Errorf("%w: %s has no token", ErrTokens, path)
 }
 
 // Header returns the Authorization header that carries the token, "" for none.

@@ -35,41 +35,57 @@ func newTokens(path string, changed func(error)) *tokens {
 
 // take reads the file.
 func (t *tokens) take() error {
-	text, err := read(t.path, maxTokenFileBytes)
+	list, err := readTokens(t.path)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrTokens, err)
+		return err
 	}
-	hashes, err := parseTokens(text)
-	if err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrTokens, t.path, err)
+	t.keep(list)
+	return nil
+}
+
+func (t *tokens) keep(list [][]byte) {
+	hashes := make([][sha256.Size]byte, len(list))
+	for i := range list {
+		hashes[i] = sha256.Sum256(list[i])
 	}
 	t.now.Store(&hashes)
-	return nil
+}
+
+// readTokens reads a file of tokens, of which there is one at least.
+func readTokens(path string) ([][]byte, error) {
+	text, err := read(path, maxTokenFileBytes)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrTokens, err)
+	}
+	list, err := parseTokens(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrTokens, path, err)
+	}
+	return list, nil
 }
 
 // parseTokens reads tokens, one a line. Empty lines and those that begin with
 // "#" are left out.
-func parseTokens(text []byte) (hashes [][sha256.Size]byte, err error) {
+func parseTokens(text []byte) (list [][]byte, err error) {
 	number := 0
 	for line := range bytes.Lines(text) {
 		number++
 		token := bytes.TrimSpace(line)
-		if len(token) == 0 || token[0] == '#' {
+		switch {
+		case len(token) == 0 || token[0] == '#':
 			continue
-		}
-		if len(token) < minTokenBytes || len(token) > maxTokenBytes || !wellFormed(token) {
+		case len(token) < minTokenBytes || len(token) > maxTokenBytes || !wellFormed(token):
 			return nil, fmt.Errorf("line %d: a token is %d to %d letters, digits and -._~+/=; openssl rand -hex 32 makes one",
 				number, minTokenBytes, maxTokenBytes)
-		}
-		if len(hashes) == maxTokens {
+		case len(list) == maxTokens:
 			return nil, fmt.Errorf("line %d: the file has more than %d tokens: remove those that nobody uses", number, maxTokens)
 		}
-		hashes = append(hashes, sha256.Sum256(token))
+		list = append(list, token)
 	}
-	if len(hashes) == 0 {
+	if len(list) == 0 {
 		return nil, fmt.Errorf("the file has no token, and nobody could ask: openssl rand -hex 32 makes one, and without access.token_file none is needed")
 	}
-	return hashes, nil
+	return list, nil
 }
 
 // wellFormed reports whether a token can stand in a header (RFC 6750).

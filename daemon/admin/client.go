@@ -57,17 +57,17 @@ func (c *Client) Reload(ctx context.Context, progress func(config.Step)) (*confi
 	lines := bufio.NewScanner(r.Body)
 	lines.Buffer(nil, maxLineBytes)
 	for lines.Scan() {
-		var line Line
-		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+		var answer line
+		if err := json.Unmarshal(lines.Bytes(), &answer); err != nil {
 			return nil, c.foreign(err)
 		}
 		switch {
-		case line.Error != nil:
-			return nil, line.Error
-		case line.Reloaded != nil:
-			return line.Reloaded, nil
-		case line.Step != nil:
-			progress(*line.Step)
+		case answer.Error != nil:
+			return nil, answer.Error
+		case answer.Reloaded != nil:
+			return answer.Reloaded, nil
+		case answer.Step != nil:
+			progress(*answer.Step)
 		}
 	}
 	err = lines.Err()
@@ -129,11 +129,11 @@ func (c *Client) do(ctx context.Context, method, path string) (*http.Response, e
 		return r, nil
 	}
 	defer r.Body.Close()
-	var line Line
-	if err := json.NewDecoder(io.LimitReader(r.Body, maxLineBytes)).Decode(&line); err != nil || line.Error == nil {
+	var answer line
+	if err := json.NewDecoder(io.LimitReader(r.Body, maxLineBytes)).Decode(&answer); err != nil || answer.Error == nil {
 		return nil, c.foreign(fmt.Errorf("HTTP status %d", r.StatusCode))
 	}
-	return nil, line.Error
+	return nil, answer.Error
 }
 
 // unreached says why nobody answers.
@@ -146,7 +146,7 @@ func (c *Client) unreached(err error) error {
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("you may not use %s: become root or the daemon's user, or a member of its admin_group", c.path)
 	case errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.EINVAL) && len(c.path) > config.MaxSocketPath:
-		return fmt.Errorf("%s: %w", c.path, ErrPathTooLong)
+		return fmt.Errorf("%s: %w", c.path, errPathTooLong)
 	}
 	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("asking at %s: %w", c.path, err)

@@ -41,7 +41,7 @@ func TestNobodyThere(t *testing.T) {
 	if _, err := NewClient(path).Last(t.Context()); err == nil || !strings.Contains(err.Error(), "there is no admin socket") {
 		t.Errorf("no socket: %v", err)
 	}
-	if _, err := NewClient(filepath.Join(filepath.Dir(path), strings.Repeat("x", 200))).Last(t.Context()); !errors.Is(err, ErrPathTooLong) {
+	if _, err := NewClient(filepath.Join(filepath.Dir(path), strings.Repeat("x", 200))).Last(t.Context()); !errors.Is(err, errPathTooLong) {
 		t.Errorf("a path that is too long: %v", err)
 	}
 	s := mustListen(t, path, -1)

@@ -19,17 +19,17 @@ func (e *Error) Error() string { return e.Message }
 const (
 	KindConfig    = "config"    // the configuration is wrong, and nothing was changed
 	KindBusy      = "busy"      // another reload runs
-	KindStopping  = "stopping"  // the daemon ends
-	KindForbidden = "forbidden" // by who the peer is
+	kindStopping  = "stopping"  // the daemon ends
+	kindForbidden = "forbidden" // by who the peer is
 	KindNotFound  = "not_found" // no such service or path
 	KindState     = "state"     // the service is in no state for it
-	KindFailed    = "failed"    // anything else
+	kindFailed    = "failed"    // anything else
 )
 
 // statuses are those of HTTP. A kind that is missing is a 500.
 var statuses = map[string]int{
-	KindConfig: http.StatusUnprocessableEntity, KindBusy: http.StatusConflict, KindStopping: http.StatusServiceUnavailable,
-	KindForbidden: http.StatusForbidden, KindNotFound: http.StatusNotFound, KindState: http.StatusConflict,
+	KindConfig: http.StatusUnprocessableEntity, KindBusy: http.StatusConflict, kindStopping: http.StatusServiceUnavailable,
+	kindForbidden: http.StatusForbidden, KindNotFound: http.StatusNotFound, KindState: http.StatusConflict,
 }
 
 func (e *Error) status() int {
@@ -45,26 +45,26 @@ var (
 	ErrBusy = &Error{KindBusy, "a reload is in progress; try again when it is over (overlapd reload --last shows it)"}
 
 	// ErrStopping is returned when the daemon is about to end.
-	ErrStopping = &Error{KindStopping, "the daemon is stopping; the next one reads the file as it is then"}
+	ErrStopping = &Error{kindStopping, "the daemon is stopping; the next one reads the file as it is then"}
 )
 
 // These errors are for Listen.
 var (
-	// ErrSocketInUse is returned when another daemon listens at the path.
-	ErrSocketInUse = errors.New("another daemon is administered there; stop it, or give this one another admin_socket")
+	// errSocketInUse is returned when another daemon listens at the path.
+	errSocketInUse = errors.New("another daemon is administered there; stop it, or give this one another admin_socket")
 
-	// ErrNoSocket is returned when something at the path is no socket.
-	ErrNoSocket = errors.New("there is something that is no socket; remove it, or choose another admin_socket")
+	// errNoSocket is returned when something at the path is no socket.
+	errNoSocket = errors.New("there is something that is no socket; remove it, or choose another admin_socket")
 
-	// ErrReplaced is returned when something else has taken the place of the
+	// errReplaced is returned when something else has taken the place of the
 	// socket as soon as it was made.
-	ErrReplaced = errors.New("somebody puts other files in the place of the socket; set admin_socket to a path in a folder of your own")
+	errReplaced = errors.New("somebody puts other files in the place of the socket; set admin_socket to a path in a folder of your own")
 
-	// ErrPathTooLong is returned when the kernel takes no path as long.
-	ErrPathTooLong = errors.New("the path of a socket has at most 107 bytes; set admin_socket to a shorter one")
+	// errPathTooLong is returned when the kernel takes no path as long.
+	errPathTooLong = errors.New("the path of a socket has at most 107 bytes; set admin_socket to a shorter one")
 
-	// ErrGroup is returned when the socket cannot be given to its group.
-	ErrGroup = errors.New("the socket cannot be given to admin_group")
+	// errGroup is returned when the socket cannot be given to its group.
+	errGroup = errors.New("the socket cannot be given to admin_group")
 )
 
 // told returns an error as a client is told it.
@@ -75,5 +75,5 @@ func told(err error) *Error {
 	if faults, ok := errors.AsType[config.Faults](err); ok {
 		return &Error{KindConfig, faults.Error()}
 	}
-	return &Error{KindFailed, err.Error()}
+	return &Error{kindFailed, err.Error()}
 }

@@ -24,9 +24,9 @@ const (
 	closeTimeout  = 2 * time.Second  // to answer what was asked, at the end
 )
 
-// Line is one line of the answer to POST /reload. One of the fields is set; the
+// line is one line of the answer to POST /reload. One of the fields is set; the
 // last line has no step.
-type Line struct {
+type line struct {
 	Step     *config.Step     `json:"step,omitempty"`
 	Reloaded *config.Reloaded `json:"reloaded,omitempty"`
 	Error    *Error           `json:"error,omitempty"`
@@ -127,7 +127,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		c := connOf(r.Context())
 		if c == nil || !c.allowed {
 			w.Header().Set("Connection", "close")
-			refuse(w, &Error{KindForbidden, s.listener.rule.sentence()})
+			refuse(w, &Error{kindForbidden, s.listener.rule.sentence()})
 			if c != nil && s.opts.Refused != nil {
 				s.opts.Refused(c.peer)
 			}
@@ -138,7 +138,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-func refuse(w http.ResponseWriter, e *Error) { answer(w, e.status(), Line{Error: e}) }
+func refuse(w http.ResponseWriter, e *Error) { answer(w, e.status(), line{Error: e}) }
 
 func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
@@ -161,11 +161,11 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 		for _, step := range now.Steps {
 			if shown[step.Service] != step {
 				shown[step.Service] = step
-				lines.write(Line{Step: &step})
+				lines.write(line{Step: &step})
 			}
 		}
 		if now.State != reportRunning {
-			lines.write(Line{Reloaded: now.Reloaded, Error: now.Error})
+			lines.write(line{Reloaded: now.Reloaded, Error: now.Error})
 			return
 		}
 		select {
@@ -183,19 +183,19 @@ type lineWriter struct {
 	begun bool
 }
 
-func (l *lineWriter) write(line Line) {
+func (l *lineWriter) write(what line) {
 	if !l.begun {
 		l.begun = true
 		status := http.StatusOK
-		if line.Error != nil {
-			status = line.Error.status()
+		if what.Error != nil {
+			status = what.Error.status()
 		}
 		l.to.Header().Set("Content-Type", "application/x-ndjson")
 		l.to.WriteHeader(status)
 	}
 	out := http.NewResponseController(l.to)
 	_ = out.SetWriteDeadline(time.Now().Add(lineTimeout)) // who left needs no answer
-	_ = json.NewEncoder(l.to).Encode(line)
+	_ = json.NewEncoder(l.to).Encode(what)
 	_ = out.Flush()
 }
 
@@ -209,7 +209,7 @@ func (s *Server) restart(w http.ResponseWriter, r *http.Request) {
 		refuse(w, told(err))
 		return
 	}
-	answer(w, http.StatusOK, Line{})
+	answer(w, http.StatusOK, line{})
 }
 
 func (s *Server) config(w http.ResponseWriter, _ *http.Request) {

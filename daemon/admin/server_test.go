@@ -144,7 +144,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	f := newFakeDaemon(nothing)
 	c := f.serve(t, from(stranger()))
 	_, err := c.Reload(t.Context(), nil)
-	if e := told(err); e.Kind != KindForbidden || !strings.Contains(e.Message, "only root and the daemon's user") {
+	if e := told(err); e.Kind != kindForbidden || !strings.Contains(e.Message, "only root and the daemon's user") {
 		t.Errorf("reload: %+v", e)
 	}
 	if p := await(t, f.refused, "the host to be told"); p.UID != stranger().UID {
@@ -156,7 +156,7 @@ func TestStrangersAreRefused(t *testing.T) {
 		"restart": func() error { return c.Restart(t.Context(), "lost") },
 		"unknown": func() error { _, err := c.do(t.Context(), http.MethodGet, "/nothing"); return err },
 	} {
-		if err := ask(); told(err).Kind != KindForbidden {
+		if err := ask(); told(err).Kind != kindForbidden {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -231,8 +231,8 @@ func TestWhatIsNotThere(t *testing.T) {
 		if status != want {
 			t.Errorf("%.40s: status %d", request, status)
 		}
-		var line Line
-		if err := json.Unmarshal([]byte(body), &line); want == 404 && (err != nil || !strings.Contains(line.Error.Message, "POST and GET /reload")) {
+		var got line
+		if err := json.Unmarshal([]byte(body), &got); want == 404 && (err != nil || !strings.Contains(got.Error.Message, "POST and GET /reload")) {
 			t.Errorf("%.40s: %s", request, body)
 		}
 	}

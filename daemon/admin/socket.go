@@ -38,7 +38,7 @@ type socket struct {
 // daemon that is gone is replaced.
 func listen(path string, group int) (*socket, error) {
 	if len(path) > config.MaxSocketPath {
-		return nil, fmt.Errorf("%s: %w", path, ErrPathTooLong)
+		return nil, fmt.Errorf("%s: %w", path, errPathTooLong)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), folderMode); err != nil {
 		return nil, err
@@ -72,12 +72,12 @@ func give(path string, made os.FileInfo, group int) error {
 	held := os.NewFile(uintptr(fd), path)
 	defer held.Close()
 	if now, err := held.Stat(); err != nil || !os.SameFile(now, made) || now.Mode().Type() != os.ModeSocket {
-		return errors.Join(ErrReplaced, err)
+		return errors.Join(errReplaced, err)
 	}
 	by := fmt.Sprintf("/proc/self/fd/%d", fd)
 	if group >= 0 {
 		if err := os.Chown(by, -1, group); err != nil {
-			return fmt.Errorf("%w: %w; the daemon's user must be in that group", ErrGroup, err)
+			return fmt.Errorf("%w: %w; the daemon's user must be in that group", errGroup, err)
 		}
 	}
 	return os.Chmod(by, socketMode)
@@ -102,16 +102,16 @@ func removeStale(path string) error {
 	case err != nil:
 		return err
 	case info.Mode().Type() != os.ModeSocket:
-		return ErrNoSocket
+		return errNoSocket
 	}
 	c, err := net.DialTimeout("unix", path, staleTimeout)
 	switch {
 	case err == nil:
-		return errors.Join(ErrSocketInUse, c.Close())
+		return errors.Join(errSocketInUse, c.Close())
 	case errors.Is(err, unix.ECONNREFUSED):
 		return os.Remove(path)
 	case errors.Is(err, unix.EAGAIN): // its backlog is full
-		return ErrSocketInUse
+		return errSocketInUse
 	}
 	return err
 }

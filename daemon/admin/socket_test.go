@@ -62,7 +62,7 @@ func TestOnlyTheSocketIsGiven(t *testing.T) {
 		if err := errors.Join(os.Remove(path), replace()); err != nil {
 			t.Fatal(err)
 		}
-		if err := give(path, s.file, os.Getegid()); !errors.Is(err, ErrReplaced) {
+		if err := give(path, s.file, os.Getegid()); !errors.Is(err, errReplaced) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if info, err := os.Stat(precious); err != nil || info.Mode().Perm() != 0o600 {
@@ -88,7 +88,7 @@ func TestSocketOfADeadDaemonIsReplaced(t *testing.T) {
 func TestSocketOfALivingDaemonIsRefused(t *testing.T) {
 	path := socketPath(t)
 	mustListen(t, path, -1)
-	if s, err := listen(path, -1); !errors.Is(err, ErrSocketInUse) {
+	if s, err := listen(path, -1); !errors.Is(err, errSocketInUse) {
 		t.Errorf("got %v, %v", s, err)
 	}
 	if err := connect(t, path); err != nil {
@@ -101,7 +101,7 @@ func TestSocketLeavesOthersAlone(t *testing.T) {
 	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listen(path, -1); !errors.Is(err, ErrNoSocket) {
+	if _, err := listen(path, -1); !errors.Is(err, errNoSocket) {
 		t.Errorf("a file in its place: %v", err)
 	}
 	if err := os.Remove(path); err != nil {
@@ -125,7 +125,7 @@ func TestSocketPathTooLong(t *testing.T) {
 	dir := filepath.Dir(socketPath(t))
 	exact := filepath.Join(dir, strings.Repeat("x", config.MaxSocketPath-len(dir)-1))
 	mustListen(t, exact, -1)
-	if _, err := listen(exact+"x", -1); !errors.Is(err, ErrPathTooLong) {
+	if _, err := listen(exact+"x", -1); !errors.Is(err, errPathTooLong) {
 		t.Errorf("108 bytes: %v", err)
 	}
 }
@@ -146,7 +146,7 @@ func TestGroupThatCannotBeGiven(t *testing.T) {
 	path := socketPath(t)
 	s := mustListen(t, path, -1)
 	const foreign = 12345
-	if err := withoutRights(t, func() error { return give(path, s.file, foreign) }); !errors.Is(err, ErrGroup) || !strings.Contains(err.Error(), "must be in that group") {
+	if err := withoutRights(t, func() error { return give(path, s.file, foreign) }); !errors.Is(err, errGroup) || !strings.Contains(err.Error(), "must be in that group") {
 		t.Errorf("got %v", err)
 	}
 }
