@@ -29,7 +29,7 @@ func (r *remoteEndpoint) listen(address string) (err error) {
 // open makes the server.
 func (r *remoteEndpoint) open(q *query.Server, l config.Limits, a *access.Access) {
 	if r.listener != nil {
-		r.server = newRemote(q, l, a)
+		r.server = rpc.New(q, l, a)
 	}
 }
 

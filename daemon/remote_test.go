@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -133,13 +135,6 @@ func TestRemoteDeadlines(t *testing.T) {
 		if err != nil || got > c.most || got < c.least {
 			t.Errorf("%s: %v, the call has %v", name, err, got)
 		}
-	}
-	past, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
-	defer cancel()
-	c := query.NewCall(f.List[0])
-	c.Arrival = time.Now()
-	if err := shorten(c, past); err == nil || err.Reason != query.ReasonDeadline {
-		t.Errorf("a deadline that has passed: %v", err)
 	}
 }
 
@@ -292,4 +287,62 @@ func TestRemoteCountsReasons(t *testing.T) {
 	if n := s.Failures[0].Count; n != 1 || s.Fail.Count != 1 || s.Success.Count != 1 {
 		t.Errorf("%d refused, %d failed, %d succeeded; want one of each", n, s.Fail.Count, s.Success.Count)
 	}
+}
+
+// Both protocols have one budget of memory, and together no more than it, and one
+// limit on connections.
+func TestProtocolsShareLimits(t *testing.T) {
+	l := testLimits()
+	l.RequestBytes, l.MemoryBytes, l.Connections = 4<<20, 8<<20, 2
+	f := fakebackend.New(t)
+	q := queriesOf(f, l)
+	address := serveHTTP(t, q, l).String()
+	client := serveRemote(t, q, l)
+	large := remoteRequest("echo_UINT8", remoteInput{"X", "UINT8", []int64{1, 3 << 20}, make([]byte, 3<<20)})
+
+	// A query over gRPC, which is held until it is answered, and a body over HTTP
+	// that does not come to its end.
+	f.Hold.Store(true)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := client.ModelInfer(patient(t), large)
+		answered <- err
+	}()
+	f.WaitHeld(1)
+	begin := fmt.Sprintf("POST /v2/models/echo_UINT8/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n", 4<<20)
+	half, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer half.Close()
+	if _, err := half.Write(append([]byte(begin), make([]byte, 3<<20)...)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both to be accounted", func() bool { return q.Memory.Used() >= 7<<20 })
+	_, err = client.ModelInfer(patient(t), large)
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "limits.memory_bytes") {
+		t.Errorf("a third request: %v", err)
+	}
+	if used := q.Memory.Used(); used > l.MemoryBytes {
+		t.Errorf("%d bytes are accounted, the limit is %d", used, l.MemoryBytes)
+	}
+	third, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer third.Close()
+	if text, _ := io.ReadAll(third); !strings.Contains(string(text), query.ReasonConnections) {
+		t.Errorf("a third connection: %q", text)
+	}
+	half.Close()
+	eventually(t, "the body to be given back", func() bool { return q.Memory.Used() < 4<<20 && q.Connections.Used() == 1 })
+	f.Hold.Store(false)
+	f.AnswerHeld(f.Run)
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+	if _, err := client.ModelInfer(patient(t), large); err != nil {
+		t.Errorf("when there is room again: %v", err)
+	}
+	eventually(t, "everything to be given back", func() bool { return q.Memory.Used() == 0 })
 }

@@ -1,30 +1,29 @@
 package rpc
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 	"github.com/overlapd/overlapd/models"
 )
-
-// stringHead is the length before each element of a tensor of type BYTES.
-const stringHead = 4
 
 // typeless reports whether a type has no field in typed contents.
 func typeless(t models.DataType) bool { return t == models.Float16 || t == models.BFloat16 }
 
 // packContents returns the typed contents of an input as bytes.
-func packContents(t *Tensor, c *inference.InferTensorContents) ([]byte, *Fault) {
+func packContents(t *query.Tensor, c *inference.InferTensorContents) ([]byte, *query.Error) {
 	if typeless(t.Type) {
-		return nil, invalid("input %q is %s, which has no typed contents: send raw_input_contents", cut(t.Name), t.Type.Protocol())
+		return nil, query.Invalid("input %q is %s, which has no typed contents: send raw_input_contents", query.Cut(t.Name), t.Type.Protocol())
 	}
 	data, elements, ok := pack(t.Type, c)
 	switch {
 	case !ok:
-		return nil, invalid("input %q: a value is out of the range of %s", cut(t.Name), t.Type.Protocol())
+		return nil, query.Invalid("input %q: a value is out of the range of %s", query.Cut(t.Name), t.Type.Protocol())
 	case elements != filled(c):
-		return nil, invalid("input %q is %s, and its contents have values of another type", cut(t.Name), t.Type.Protocol())
+		return nil, query.Invalid("input %q is %s, and its contents have values of another type", query.Cut(t.Name), t.Type.Protocol())
 	}
 	return data, nil
 }
@@ -107,11 +106,11 @@ func putLow(b []byte, v uint32, size int) []byte {
 }
 
 func packStrings(values [][]byte) []byte {
-	bytes := 0
+	size := 0
 	for _, v := range values {
-		bytes += stringHead + len(v)
+		size += query.StringHead + len(v)
 	}
-	b := make([]byte, 0, bytes)
+	b := make([]byte, 0, size)
 	for _, v := range values {
 		b = binary.LittleEndian.AppendUint32(b, uint32(len(v)))
 		b = append(b, v...)
@@ -175,14 +174,14 @@ func unpackFixed[E any](data []byte, size int, get func([]byte) E) []E {
 
 func unpackStrings(c *inference.InferTensorContents, data []byte) bool {
 	for len(data) > 0 {
-		if len(data) < stringHead {
+		if len(data) < query.StringHead {
 			return false
 		}
 		n := uint64(binary.LittleEndian.Uint32(data))
-		if data = data[stringHead:]; n > uint64(len(data)) {
+		if data = data[query.StringHead:]; n > uint64(len(data)) {
 			return false
 		}
-		c.BytesContents = append(c.BytesContents, data[:n:n])
+		c.BytesContents = append(c.BytesContents, bytes.Clone(data[:n]))
 		data = data[n:]
 	}
 	return true

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 	"github.com/overlapd/overlapd/models"
 )
@@ -33,7 +34,7 @@ func TestContentsThereAndBack(t *testing.T) {
 		if !ok {
 			t.Fatalf("%v: % x has no typed contents", typ, data)
 		}
-		back, fault := packContents(&Tensor{Name: "X", Type: typ}, c)
+		back, fault := packContents(&query.Tensor{Name: "X", Type: typ}, c)
 		if fault != nil || !bytes.Equal(back, data) {
 			t.Fatalf("%v: % x came back as % x (%v)", typ, data, back, fault)
 		}
@@ -68,7 +69,7 @@ func TestPackContents(t *testing.T) {
 		"fp16":          {models.Float16, &inference.InferTensorContents{Fp32Contents: []float32{1}}, "", "raw_input_contents"},
 		"bf16 and none": {models.BFloat16, nil, "", "raw_input_contents"},
 	} {
-		got, fault := packContents(&Tensor{Name: "X", Type: c.typ}, c.c)
+		got, fault := packContents(&query.Tensor{Name: "X", Type: c.typ}, c.c)
 		if c.err == "" && (fault != nil || string(got) != c.want) {
 			t.Errorf("%s: got % x, %v; want % x", name, got, fault, c.want)
 		}
@@ -79,7 +80,7 @@ func TestPackContents(t *testing.T) {
 }
 
 // says fails the test unless a fault is one of the client's and has this text.
-func says(t *testing.T, name string, fault *Fault, text string) {
+func says(t *testing.T, name string, fault *query.Error, text string) {
 	t.Helper()
 	if fault == nil || fault.Status != 400 || !bytes.Contains([]byte(fault.Message), []byte(text)) {
 		t.Errorf("%s: got %v, want a fault that says %q", name, fault, text)

@@ -1,152 +1,171 @@
 package rpc
 
 import (
-	"math"
-	"strings"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 	"github.com/overlapd/overlapd/models"
 )
 
-const (
-	maxPriority    = math.MaxInt32
-	maxTimeoutUsec = math.MaxInt64 / int64(time.Microsecond)
+// request is what a client asks for, decoded. Its data may lie in the message.
+type request struct {
+	model, version, id string
+	timeout            time.Duration
+	priority           int
+	inputs             []query.Tensor // in the order of the message
+	outputs            []string       // in the order of the answer; none for all
 
-	// maxEcho bounds how much of a text that is not known goes into an error.
-	maxEcho = 128
-)
-
-// Names of parameters that Triton's clients send and that mean something
-// here.
-const (
-	parameterTimeout  = "timeout" // microseconds
-	parameterPriority = "priority"
-	parameterBinary   = "binary_data_output"
-	parameterFinal    = "triton_enable_empty_final_response"
-)
-
-// form says how the outputs of an answer are written.
-type form struct {
-	raw   bool
+	raw   bool // outputs are raw
 	final bool // the client of a stream wants to be told which answer is the last
 }
 
-// decode turns a request into a query. The query's data may lie in the
-// request.
-func decode(r *inference.ModelInferRequest) (*Query, form, *Fault) {
-	q := &Query{Model: r.ModelName, Version: r.ModelVersion, ID: r.Id}
-	f := form{raw: len(r.RawInputContents) > 0}
-	for key, p := range r.Parameters {
-		if fault := q.parameter(key, p, &f); fault != nil {
-			return nil, f, fault
+// decode reads a message.
+func decode(m *inference.ModelInferRequest) (*request, *query.Error) {
+	r := &request{model: m.ModelName, version: m.ModelVersion, id: m.Id, raw: len(m.RawInputContents) > 0}
+	for key, p := range m.Parameters {
+		if err := r.parameter(key, p); err != nil {
+			return nil, err
 		}
 	}
-	if n := len(r.RawInputContents); n > 0 && n != len(r.Inputs) {
-		return nil, f, invalid("there are %d inputs and %d raw_input_contents: raw bytes are for all inputs or for none", len(r.Inputs), n)
+	if n := len(m.RawInputContents); n > 0 && n != len(m.Inputs) {
+		return nil, query.Invalid("there are %d inputs and %d raw_input_contents: raw bytes are for all inputs or for none", len(m.Inputs), n)
 	}
-	q.Inputs = make([]Tensor, len(r.Inputs))
-	for i, in := range r.Inputs {
-		if fault := q.Inputs[i].decode(in); fault != nil {
-			return nil, f, fault
+	r.inputs = make([]query.Tensor, len(m.Inputs))
+	for i, in := range m.Inputs {
+		if err := decodeInput(&r.inputs[i], in); err != nil {
+			return nil, err
 		}
-		if fault := q.Inputs[i].fill(in.Contents, r.RawInputContents, i); fault != nil {
-			return nil, f, fault
+		if err := decodeData(&r.inputs[i], in.Contents, m.RawInputContents, i); err != nil {
+			return nil, err
 		}
 	}
-	for _, out := range r.Outputs {
-		if fault := unsupported(out.Parameters); fault != nil {
-			return nil, f, fault
+	for _, out := range m.Outputs {
+		if err := checkParameters(out.Parameters); err != nil {
+			return nil, err
 		}
-		q.Outputs = append(q.Outputs, out.Name)
+		r.outputs = append(r.outputs, out.Name)
 	}
-	return q, f, nil
+	return r, nil
 }
 
 // parameter takes in a parameter of the request. Those that overlapd does not
 // know are ignored.
-func (q *Query) parameter(key string, p *inference.InferParameter, f *form) *Fault {
+func (r *request) parameter(key string, p *inference.InferParameter) *query.Error {
 	switch key {
-	case parameterTimeout:
-		usec, fault := number(key, p, maxTimeoutUsec)
-		q.Timeout = time.Duration(usec) * time.Microsecond
-		return fault
-	case parameterPriority:
-		v, fault := number(key, p, maxPriority)
-		q.Priority = int(v)
-		return fault
-	case parameterBinary:
-		return flag(key, p, &f.raw)
+	case "timeout": // microseconds
+		usec, err := number(key, p, query.MaxTimeoutUsec)
+		r.timeout = time.Duration(usec) * time.Microsecond
+		return err
+	case "priority":
+		v, err := number(key, p, query.MaxPriority)
+		r.priority = int(v)
+		return err
+	case "binary_data_output":
+		return flag(key, p, &r.raw)
 	case parameterFinal:
-		return flag(key, p, &f.final)
+		return flag(key, p, &r.final)
 	}
-	if strings.HasPrefix(key, "sequence_") || strings.HasPrefix(key, "triton_") || key == "headers" {
-		return invalid("the parameter %q is reserved, and overlapd does not offer what it asks for", cut(key))
-	}
-	return nil
+	return query.CheckParameter(key)
 }
 
+// parameterFinal is what Triton's clients of streams send.
+const parameterFinal = "triton_enable_empty_final_response"
+
 // number reads a parameter that is an integer in [0, most].
-func number(key string, p *inference.InferParameter, most int64) (int64, *Fault) {
+func number(key string, p *inference.InferParameter, most int64) (int64, *query.Error) {
 	switch v := p.GetParameterChoice().(type) {
 	case *inference.InferParameter_Int64Param:
 		if v.Int64Param >= 0 && v.Int64Param <= most {
 			return v.Int64Param, nil
 		}
-		return 0, invalid("the parameter %q must be in [0, %d], not %d", key, most, v.Int64Param)
+		return 0, query.Invalid("the parameter %q must be in [0, %d], not %d", key, most, v.Int64Param)
 	case *inference.InferParameter_Uint64Param:
 		if v.Uint64Param <= uint64(most) {
 			return int64(v.Uint64Param), nil
 		}
-		return 0, invalid("the parameter %q must be in [0, %d], not %d", key, most, v.Uint64Param)
+		return 0, query.Invalid("the parameter %q must be in [0, %d], not %d", key, most, v.Uint64Param)
 	}
-	return 0, invalid("the parameter %q must be an integer: set int64_param", key)
+	return 0, query.Invalid("the parameter %q must be an integer: set int64_param", key)
 }
 
-func flag(key string, p *inference.InferParameter, v *bool) *Fault {
+func flag(key string, p *inference.InferParameter, v *bool) *query.Error {
 	b, ok := p.GetParameterChoice().(*inference.InferParameter_BoolParam)
 	if !ok {
-		return invalid("the parameter %q must be true or false: set bool_param", key)
+		return query.Invalid("the parameter %q must be true or false: set bool_param", key)
 	}
 	*v = b.BoolParam
 	return nil
 }
 
-// unsupported refuses the parameters of a tensor that ask for what overlapd
+// checkParameters refuses the parameters of a tensor that ask for what overlapd
 // does not offer.
-func unsupported(parameters map[string]*inference.InferParameter) *Fault {
+func checkParameters(parameters map[string]*inference.InferParameter) *query.Error {
 	for key := range parameters {
-		if key == "classification" || strings.HasPrefix(key, "shared_memory_") {
-			return invalid("the parameter %q asks for what overlapd does not offer", cut(key))
+		if err := query.CheckTensorParameter(key); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// decode reads what an input says of itself.
-func (t *Tensor) decode(in *inference.ModelInferRequest_InferInputTensor) *Fault {
-	if fault := unsupported(in.GetParameters()); fault != nil {
-		return fault
+// decodeInput reads what an input says of itself.
+func decodeInput(t *query.Tensor, in *inference.ModelInferRequest_InferInputTensor) *query.Error {
+	if err := checkParameters(in.GetParameters()); err != nil {
+		return err
 	}
 	typ, ok := models.ProtocolType(in.GetDatatype())
 	if !ok {
-		return invalid("input %q: unknown datatype %q", cut(in.GetName()), cut(in.GetDatatype()))
+		return query.Invalid("input %q: unknown datatype %q", query.Cut(in.GetName()), query.Cut(in.GetDatatype()))
 	}
 	t.Name, t.Type, t.Shape = in.GetName(), typ, in.GetShape()
 	return nil
 }
 
-// fill sets the data of input n, from the raw contents if there are any.
-func (t *Tensor) fill(c *inference.InferTensorContents, raw [][]byte, n int) (fault *Fault) {
+// decodeData sets the data of input n, from the raw contents if there are any.
+func decodeData(t *query.Tensor, c *inference.InferTensorContents, raw [][]byte, n int) (err *query.Error) {
 	if len(raw) > 0 {
 		if c != nil {
-			return invalid("input %q has contents, and the request has raw_input_contents: send one of them", cut(t.Name))
+			return query.Invalid("input %q has contents, and the request has raw_input_contents: send one of them", query.Cut(t.Name))
 		}
 		t.Data = raw[n]
 		return nil
 	}
-	t.Data, fault = packContents(t, c)
-	return fault
+	t.Data, err = packContents(t, c)
+	return err
 }
 
-func cut(s string) string { return s[:min(len(s), maxEcho)] }
+// fill fills in a call, and holds it against the model.
+func (r *request) fill(c *query.Call) *query.Error {
+	if err := c.SetID([]byte(r.id)); err != nil {
+		return err
+	}
+	c.Timeout, c.Priority = r.timeout, r.priority
+	for i := range r.inputs {
+		t := &r.inputs[i]
+		port := query.Find(c.Signature.Inputs, []byte(t.Name))
+		if port < 0 {
+			return query.Invalid("the model has no input %q", query.Cut(t.Name))
+		}
+		in := query.Input{Tensor: query.Tensor{Type: t.Type, Data: t.Data}}
+		for _, d := range t.Shape {
+			if err := in.AddDimension(d); err != nil {
+				return err
+			}
+		}
+		if err := c.Give(port, &in); err != nil {
+			return err
+		}
+	}
+	for _, name := range r.outputs {
+		port := query.Find(c.Signature.Outputs, []byte(name))
+		if port < 0 {
+			return query.Invalid("the model has no output %q", query.Cut(name))
+		}
+		if err := c.Ask(query.Output{Port: port, Binary: true}); err != nil {
+			return err
+		}
+	}
+	c.AskAll(true)
+	return c.Check()
+}

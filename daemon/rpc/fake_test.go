@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"net"
@@ -12,27 +13,72 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/overlapd/overlapd/daemon/access"
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 	"github.com/overlapd/overlapd/models"
 )
 
+// firstBytes is what query.Body takes before any of a large request has come.
+const firstBytes = 1 << 20
+
 // patience bounds every wait: only what hangs gets there.
 const patience = 20 * time.Second
 
-// fake is a Host with one service, "echo", whose outputs are its inputs, and
-// one that is not loaded, "absent".
+// fake is a backend, and the host, of services whose outputs are their inputs:
+// "echo" takes numbers and "bytes" and "half" take what their names say; "absent"
+// is not loaded.
 type fake struct {
 	mu struct {
 		sync.Mutex
 		down    bool
-		queries []Query
+		calls   []query.Call // with copies of their inputs
 		fault   error
-		running int
-		most    int // running at once
-		asked   int // how often Models was called
+		running map[*query.Call]chan struct{} // closed when its client has left
+		most    int                           // running at once
 	}
+	list []*query.Service
 	hold chan struct{} // if not nil, queries wait until it is closed or they are cancelled
+}
+
+// services makes the services, once.
+func (f *fake) services(t testing.TB) {
+	f.mu.running = make(map[*query.Call]chan struct{})
+	add := func(name string, inputs, outputs []models.TensorSpec) {
+		s := query.NewService(models.ServiceID(len(f.list)), name)
+		s.QoSTarget, s.QueueLimit, s.Policy, s.MaxBatch, s.MaxQueryBatch, s.Backend = time.Minute, 9, "edf", 2, 8, f
+		if inputs != nil {
+			i := query.Info{Inputs: inputs, Outputs: outputs, Platform: query.OnnxPlatform, Device: "cpu", Operators: 2, Hash: "abc"}
+			if err := s.Loaded(i); err != nil {
+				t.Fatal(err)
+			}
+			s.SetReady(true)
+		}
+		f.list = append(f.list, s)
+	}
+	free := func(name string, typ models.DataType) models.TensorSpec {
+		return models.TensorSpec{Name: name, Type: models.Type{Kind: models.KindTensor, Elem: typ}}
+	}
+	x := fakebackend.Spec("X", models.Float32, -2, 4)
+	add("echo", []models.TensorSpec{x}, []models.TensorSpec{x})
+	add("absent", nil, nil)
+	add("pair", []models.TensorSpec{x, fakebackend.Spec("T", models.String, -2, 1)}, []models.TensorSpec{x})
+	add("bytes", []models.TensorSpec{free("X", models.Uint8)}, []models.TensorSpec{free("X", models.Uint8)})
+	half := []models.TensorSpec{free("H", models.Float16), free("X", models.Float32)}
+	add("half", half, half)
+}
+
+func (f *fake) Services() []*query.Service { return f.list }
+
+func (f *fake) Service(name []byte) *query.Service {
+	for _, s := range f.list {
+		if s.Name == string(name) {
+			return s
+		}
+	}
+	return nil
 }
 
 func (f *fake) Live() bool { return true }
@@ -47,64 +93,71 @@ func (f *fake) setDown(down bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.down = down
+	f.list[0].SetReady(!down)
 }
 
-func (f *fake) Identity() Identity {
-	return Identity{Name: "overlapd", Version: "test", Extensions: []string{"statistics"}}
+func (f *fake) Alloc(_ *query.Service, bytes int64) (query.Memory, error) {
+	return query.Memory{Bytes: make([]byte, bytes)}, nil
 }
 
-func (f *fake) Models() []Model {
-	ports := []query.Port{
-		{Name: "X", Type: models.Float32, Dims: []int64{-1, 4}},
-		{Name: "T", Type: models.String, Dims: []int64{-1, 1}},
-	}
-	return []Model{
-		{
-			Name: "echo", Version: "1", Ready: f.Ready(), Loaded: true, Platform: "onnxruntime_onnx", Inputs: ports, Outputs: ports[:1],
-			Batched: true, MaxBatch: 8, Merged: true, Parameters: map[string]string{"qos_target_us": "1000"},
-			Stats: query.Counts{Last: time.UnixMilli(1234), Queries: 7, Executions: 5, Success: query.Total{Count: 3, Took: 30}, Queue: query.Total{Count: 3, Took: 9}},
-		},
-		{Name: "absent", Version: "1"},
-		{Name: "free", Version: "1", Ready: true, Loaded: true, Inputs: []query.Port{{Name: "X", Type: models.Float16, AnyRank: true}}},
-	}
-}
+func (f *fake) Free(*query.Service, query.Memory) {}
 
-func (f *fake) Infer(ctx context.Context, q *Query) (Answer, error) {
+func (f *fake) Release(*query.Call) {}
+
+func (f *fake) Submit(c *query.Call) error {
 	f.mu.Lock()
-	f.mu.queries = append(f.mu.queries, *q)
-	f.mu.running++
-	f.mu.most = max(f.mu.most, f.mu.running)
-	fault := f.mu.fault
-	f.mu.Unlock()
-	defer func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.mu.running--
-	}()
-	if fault != nil {
-		return Answer{}, fault
-	}
-	if f.hold != nil {
-		select {
-		case <-f.hold:
-		case <-ctx.Done():
-			return Answer{}, &Fault{Status: 503, Reason: reasonCancelled, Message: "the client left"}
+	defer f.mu.Unlock()
+	seen := query.Call{ID: bytes.Clone(c.ID)}
+	var outputs []query.Tensor
+	for i := range c.Inputs {
+		seen.Inputs = append(seen.Inputs, query.Input{Tensor: query.Tensor{Name: c.Inputs[i].Name, Data: bytes.Clone(c.Inputs[i].Data)}})
+		if i < len(c.Signature.Outputs) {
+			outputs = append(outputs, c.Inputs[i].Tensor)
 		}
 	}
-	return Answer{Version: "1", Outputs: q.Inputs}, nil
+	f.mu.calls = append(f.mu.calls, seen)
+	if f.mu.fault != nil {
+		return f.mu.fault
+	}
+	left := make(chan struct{})
+	f.mu.running[c] = left
+	f.mu.most = max(f.mu.most, len(f.mu.running))
+	go func() {
+		r := query.Reply{Outputs: outputs, Queue: 9, Compute: 20}
+		if f.hold != nil {
+			select {
+			case <-f.hold:
+			case <-left:
+				r = query.Reply{Err: query.Unavailable(query.ReasonCancelled, "the client left")}
+			}
+		}
+		f.mu.Lock()
+		delete(f.mu.running, c)
+		f.mu.Unlock()
+		c.Answer(r)
+	}()
+	return nil
 }
 
-// running returns how many queries the host has at once, now and at most.
+func (f *fake) Cancel(c *query.Call) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if left, ok := f.mu.running[c]; ok {
+		close(left)
+	}
+}
+
+// counts returns how many queries the backend has at once, now and at most.
 func (f *fake) counts() (running, most, all int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.mu.running, f.mu.most, len(f.mu.queries)
+	return len(f.mu.running), f.mu.most, len(f.mu.calls)
 }
 
-func (f *fake) last() Query {
+func (f *fake) last() query.Call {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.mu.queries[len(f.mu.queries)-1]
+	return f.mu.calls[len(f.mu.calls)-1]
 }
 
 func (f *fake) fail(err error) {
@@ -126,24 +179,29 @@ type rig struct {
 	credentials credentials.TransportCredentials // of the client
 }
 
-func testLimits() Limits {
-	return Limits{
-		MessageBytes: 1 << 20, MemoryBytes: 16 << 20, HeaderBytes: 16 << 10, Connections: 8,
+func testLimits() config.Limits {
+	return config.Limits{
+		RequestBytes: 1 << 20, MemoryBytes: 16 << 20, HeaderBytes: 16 << 10, Connections: 8,
 		ReadTimeout: patience, WriteTimeout: time.Minute, IdleTimeout: time.Minute,
 	}
 }
 
-func start(t testing.TB, f *fake, l Limits) *rig { return startGuarded(t, f, l, Guard{}, nil) }
+func start(t testing.TB, f *fake, l config.Limits) *rig { return startGuarded(t, f, l, nil, nil) }
 
 // startGuarded starts a server that does not let everybody in, and a client of
 // it that trusts as client says.
-func startGuarded(t testing.TB, f *fake, l Limits, g Guard, client *tls.Config) *rig {
+func startGuarded(t testing.TB, f *fake, l config.Limits, a *access.Access, client *tls.Config) *rig {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{fake: f, t: t, server: New(f, l, g), address: ln.Addr().String(), credentials: insecure.NewCredentials()}
+	f.services(t)
+	q := &query.Server{
+		Host: f, Memory: query.NewBudget(l.MemoryBytes), Connections: query.NewBudget(int64(l.Connections)),
+		Version: "test",
+	}
+	r := &rig{fake: f, t: t, server: New(q, l, a), address: ln.Addr().String(), credentials: insecure.NewCredentials()}
 	if client != nil {
 		r.credentials = credentials.NewTLS(client)
 	}
@@ -157,8 +215,8 @@ func startGuarded(t testing.TB, f *fake, l Limits, g Guard, client *tls.Config) 
 		if err := <-served; err != nil {
 			t.Errorf("Serve: %v", err)
 		}
-		eventually(t, "the memory of requests to be given back", func() bool { return r.server.memory.used.Load() == 0 })
-		eventually(t, "connections to be counted off", func() bool { return r.server.open.Load() == 0 })
+		eventually(t, "the memory of requests to be given back", func() bool { return r.server.queries.Memory.Used() == 0 })
+		eventually(t, "connections to be counted off", func() bool { return r.server.queries.Connections.Used() == 0 })
 	})
 	return r
 }
@@ -211,7 +269,7 @@ func typedRequest(id string) *inference.ModelInferRequest {
 // rawRequest is a request with so many raw bytes.
 func rawRequest(bytes int) *inference.ModelInferRequest {
 	return &inference.ModelInferRequest{
-		ModelName: "echo",
+		ModelName: "bytes",
 		Inputs: []*inference.ModelInferRequest_InferInputTensor{{
 			Name: "X", Datatype: "UINT8", Shape: []int64{int64(bytes)},
 		}},

@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"crypto/tls"
 	"net/http"
 
 	"google.golang.org/grpc"
@@ -13,22 +12,18 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/overlapd/overlapd/daemon/access"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
-// Guard says who may ask. The zero Guard lets everybody in, without TLS.
-type Guard struct {
-	TLS    *tls.Config                     // nil for none
-	Allows func(authorization []byte) bool // nil for everybody
-}
-
-// ProtocolHTTP2 is what clients of gRPC ask for by ALPN.
-const ProtocolHTTP2 = "h2"
+// protocolHTTP2 is what clients of gRPC ask for by ALPN.
+const protocolHTTP2 = "h2"
 
 var (
-	errNoToken = &Fault{Status: http.StatusUnauthorized, Reason: reasonUnauthorized,
+	errNoToken = &query.Error{Status: http.StatusUnauthorized, Reason: query.ReasonUnauthorized,
 		Message: "this daemon wants a token: send the metadata authorization: Bearer TOKEN, with a token of its access.token_file"}
-	errWrongToken = &Fault{Status: http.StatusUnauthorized, Reason: reasonUnauthorized,
+	errWrongToken = &query.Error{Status: http.StatusUnauthorized, Reason: query.ReasonUnauthorized,
 		Message: "the token of this call is not one of the daemon's: it may have been replaced in access.token_file"}
 )
 
@@ -40,25 +35,26 @@ var openMethods = map[string]bool{
 	grpc_health_v1.Health_Check_FullMethodName:                true,
 }
 
-// credentials returns how connections are encrypted. A handshake has as long as
+// credentialsOf returns how connections are encrypted. A handshake has as long as
 // a connection has to begin, see handshakeTime.
-func (g *Guard) credentials() credentials.TransportCredentials {
-	if g.TLS == nil {
+func credentialsOf(a *access.Access) credentials.TransportCredentials {
+	config := a.TLS(protocolHTTP2)
+	if config == nil {
 		return insecure.NewCredentials()
 	}
-	return credentials.NewTLS(g.TLS)
+	return credentials.NewTLS(config)
 }
 
 // allows refuses a call without a token, if it needs one.
-func (g *Guard) allows(ctx context.Context) *Fault {
-	if g.Allows == nil {
+func (s *Server) allows(ctx context.Context) *query.Error {
+	if !s.access.Guarded() {
 		return nil
 	}
 	sent := metadata.ValueFromIncomingContext(ctx, "authorization")
 	switch {
 	case len(sent) == 0:
 		return errNoToken
-	case len(sent) == 1 && g.Allows([]byte(sent[0])):
+	case len(sent) == 1 && s.access.Allows([]byte(sent[0])):
 		return nil
 	}
 	return errWrongToken
@@ -67,34 +63,34 @@ func (g *Guard) allows(ctx context.Context) *Fault {
 // enter decides whether a call may begin. It is asked before anything of its
 // request is read, by every method that there is. What it returns is called when
 // a call that may has ended.
-func (s *Server) enter(ctx context.Context, method string) (leave func(), fault *Fault) {
-	memory := &s.memory
+func (s *Server) enter(ctx context.Context, method string) (leave func(), fault *query.Error) {
+	memory := s.queries.Memory
 	if openMethods[method] {
-		memory = &s.probes
-	} else if fault := s.guard.allows(ctx); fault != nil {
+		memory = s.probes
+	} else if fault := s.allows(ctx); fault != nil {
 		return nil, fault
 	}
-	if !memory.take(callBytes) {
-		return nil, errMemory
+	if !memory.Take(callBytes) {
+		return nil, query.ErrBodyMemory
 	}
 	return func() {
-		memory.give(callBytes)
+		memory.Give(callBytes)
 		arrived(ctx)
 	}, nil
 }
 
 // enterStream is enter for a call that may stay for as long as it likes.
-func (s *Server) enterStream(ctx context.Context, method string) (leave func(), fault *Fault) {
+func (s *Server) enterStream(ctx context.Context, method string) (leave func(), fault *query.Error) {
 	end, fault := s.enter(ctx, method)
 	if fault != nil {
 		return nil, fault
 	}
-	if !s.streams.take(callBytes) {
+	if !s.streams.Take(callBytes) {
 		end()
 		return nil, errStreams
 	}
 	return func() {
-		s.streams.give(callBytes)
+		s.streams.Give(callBytes)
 		end()
 	}, nil
 }
@@ -140,5 +136,5 @@ func (s *Server) unknown(_ any, g grpc.ServerStream) error {
 		return fail(g.Context(), fault)
 	}
 	leave()
-	return status.Errorf(codes.Unimplemented, "unknown method %q", cut(method))
+	return status.Errorf(codes.Unimplemented, "unknown method %q", query.Cut(method))
 }

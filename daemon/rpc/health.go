@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
@@ -25,13 +26,13 @@ type health struct {
 // of returns how a name stands.
 func (h health) of(name string) grpc_health_v1.HealthCheckResponse_ServingStatus {
 	if whole(name) {
-		return serving(h.server.host.Ready())
+		return serving(h.server.queries.Ready())
 	}
-	m, fault := h.server.model(name, "")
-	if fault != nil {
+	s, err := h.server.find(name, "")
+	if err != nil {
 		return grpc_health_v1.HealthCheckResponse_SERVICE_UNKNOWN
 	}
-	return serving(m.Ready)
+	return serving(s.Ready())
 }
 
 func serving(ready bool) grpc_health_v1.HealthCheckResponse_ServingStatus {
@@ -50,13 +51,13 @@ func whole(name string) bool {
 // service stands is not told to those who may not ask.
 func (h health) Check(ctx context.Context, r *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
 	if !whole(r.Service) {
-		if fault := h.server.guard.allows(ctx); fault != nil {
+		if fault := h.server.allows(ctx); fault != nil {
 			return nil, fail(ctx, fault)
 		}
 	}
 	now := h.of(r.Service)
 	if now == grpc_health_v1.HealthCheckResponse_SERVICE_UNKNOWN {
-		return nil, status.Errorf(codes.NotFound, "unknown service %q", cut(r.Service))
+		return nil, status.Errorf(codes.NotFound, "unknown service %q", query.Cut(r.Service))
 	}
 	return &grpc_health_v1.HealthCheckResponse{Status: now}, nil
 }
@@ -64,8 +65,8 @@ func (h health) Check(ctx context.Context, r *grpc_health_v1.HealthCheckRequest)
 // List tells how all names stand.
 func (h health) List(context.Context, *grpc_health_v1.HealthListRequest) (*grpc_health_v1.HealthListResponse, error) {
 	all := map[string]*grpc_health_v1.HealthCheckResponse{"": {Status: h.of("")}}
-	for _, m := range h.server.host.Models() {
-		all[m.Name] = &grpc_health_v1.HealthCheckResponse{Status: serving(m.Ready)}
+	for _, s := range h.server.queries.Services() {
+		all[s.Name] = &grpc_health_v1.HealthCheckResponse{Status: serving(s.Ready())}
 	}
 	return &grpc_health_v1.HealthListResponse{Statuses: all}, nil
 }
@@ -85,7 +86,7 @@ func (h health) Watch(r *grpc_health_v1.HealthCheckRequest, w grpc.ServerStreami
 		select {
 		case <-tick.C:
 		case <-h.server.stopping:
-			return errDraining.status()
+			return statusOf(query.ErrDraining)
 		case <-w.Context().Done():
 			return status.FromContextError(w.Context().Err()).Err()
 		}

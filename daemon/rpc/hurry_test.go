@@ -42,7 +42,7 @@ func TestUnsentRequestsEnd(t *testing.T) {
 		}
 	}
 	eventually(t, "their memory to be given back", func() bool {
-		return r.server.probes.used.Load() == 0 && r.server.memory.used.Load() == 0
+		return r.server.probes.Used() == 0 && r.server.queries.Memory.Used() == 0
 	})
 	if err := r.call(r.context(), grpc_health_v1.Health_Check_FullMethodName); err != nil {
 		t.Errorf("a probe: %v", err)
@@ -63,8 +63,8 @@ func TestHalfSentInStream(t *testing.T) {
 	for range 4 {
 		h.begin(inference.GRPCInferenceService_ModelStreamInfer_FullMethodName, 1<<20, 1000)
 	}
-	eventually(t, "requests to have begun", func() bool { return r.server.memory.used.Load() > 4*firstBytes })
-	eventually(t, "those calls to have ended", func() bool { return r.server.memory.used.Load() == callBytes })
+	eventually(t, "requests to have begun", func() bool { return r.server.queries.Memory.Used() > 4*firstBytes })
+	eventually(t, "those calls to have ended", func() bool { return r.server.queries.Memory.Used() == callBytes })
 	send(t, s, typedRequest("2"))
 	if a, err := s.Recv(); err != nil || a.InferResponse.Id != "2" {
 		t.Errorf("the quiet stream: %v, %v", a, err)

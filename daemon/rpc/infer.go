@@ -1,95 +1,157 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
+	"slices"
+	"strings"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 
+	"github.com/overlapd/overlapd/daemon/observe/tracing"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
-	"github.com/overlapd/overlapd/models"
 )
 
 // modelInfer reads the request of a ModelInfer and has it answered.
 func modelInfer(service any, ctx context.Context, _ func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-	m := new(message)
-	if err := service.(*Server).receiveOnly(ctx, m); err != nil {
+	s, m := service.(*Server), new(message)
+	if err := s.receiveOnly(ctx, m); err != nil {
 		return nil, refuse(ctx, err)
 	}
 	arrived(ctx)
-	r, err := service.(*Server).answer(ctx, m)
+	r, err := s.answer(ctx, m)
 	if err != nil {
 		return nil, fail(ctx, err)
 	}
-	return service.(*Server).outgoing(ctx, r), nil
+	return s.outgoing(ctx, r), nil
+}
+
+// exchange is an inference request and its answer.
+type exchange struct {
+	ctx     context.Context
+	request *request
+	answer  *inference.ModelInferResponse
 }
 
 // answer answers a request and gives back its memory.
-func (s *Server) answer(ctx context.Context, m *message) (*inference.ModelInferResponse, error) {
-	defer s.memory.give(m.held)
+func (s *Server) answer(ctx context.Context, m *message) (*inference.ModelInferResponse, *query.Error) {
+	defer m.release()
 	if m.fault != nil {
 		return nil, m.fault
 	}
-	q, f, fault := decode(&m.request)
-	if fault != nil {
-		return nil, fault
-	}
-	a, err := s.host.Infer(ctx, q)
+	r, err := decode(&m.request)
 	if err != nil {
 		return nil, err
 	}
-	return respond(q, f, &a), nil
+	trace := s.beginTrace(ctx, r)
+	x := &exchange{ctx: ctx, request: r}
+	v, err := s.find(r.model, r.version)
+	if err == nil {
+		err = s.queries.Serve(v, x, trace, ctx.Done())
+	}
+	s.queries.EndTrace(trace, err, codeName(err))
+	return x.answer, err
+}
+
+// Decode implements query.Codec.
+func (x *exchange) Decode(c *query.Call) *query.Error {
+	c.Arrival = time.Now()
+	if err := x.request.fill(c); err != nil {
+		return err
+	}
+	if err := shorten(x.ctx, c); err != nil {
+		return err
+	}
+	return c.Admit(func(dst []byte, in *query.Input) (int, *query.Error) { return copy(dst, in.Data), nil })
+}
+
+// shorten ends the query no later than its context.
+func shorten(ctx context.Context, c *query.Call) *query.Error {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return nil
+	}
+	left := end.Sub(c.Arrival)
+	if left <= 0 {
+		return query.Unavailable(query.ReasonDeadline, "the deadline of the call had passed when its request was read")
+	}
+	if c.Timeout == 0 || left < c.Timeout {
+		c.Timeout = left
+	}
+	return nil
+}
+
+// Encode implements query.Codec. The outputs are copied out of shared memory.
+func (x *exchange) Encode(c *query.Call) *query.Error {
+	outputs := make([]query.Tensor, len(c.Outputs))
+	for i, o := range c.Outputs {
+		outputs[i] = c.Reply.Outputs[o.Port]
+		outputs[i].Name, outputs[i].Type = c.Signature.Outputs[o.Port].Name, c.Signature.Outputs[o.Port].Type
+	}
+	x.answer = x.request.respond(outputs)
+	return nil
 }
 
 // respond writes an answer in the form that is wanted, or raw if an output has
-// no other.
-func respond(q *Query, f form, a *Answer) *inference.ModelInferResponse {
-	r := &inference.ModelInferResponse{ModelName: q.Model, ModelVersion: a.Version, Id: q.ID}
-	if f.final {
-		r.Parameters = map[string]*inference.InferParameter{
+// no other. It copies the outputs.
+func (r *request) respond(outputs []query.Tensor) *inference.ModelInferResponse {
+	a := &inference.ModelInferResponse{ModelName: r.model, ModelVersion: query.ModelVersion, Id: r.id}
+	if r.final {
+		a.Parameters = map[string]*inference.InferParameter{
 			"triton_final_response": {ParameterChoice: &inference.InferParameter_BoolParam{BoolParam: true}},
 		}
 	}
-	for i := range a.Outputs {
-		o := &a.Outputs[i]
-		r.Outputs = append(r.Outputs, &inference.ModelInferResponse_InferOutputTensor{
-			Name: o.Name, Datatype: o.Type.Protocol(), Shape: o.Shape,
+	for i := range outputs {
+		o := &outputs[i]
+		a.Outputs = append(a.Outputs, &inference.ModelInferResponse_InferOutputTensor{
+			Name: o.Name, Datatype: o.Type.Protocol(), Shape: slices.Clone(o.Shape),
 		})
 	}
-	if !f.raw && typed(r, a.Outputs) {
-		return r
+	if !r.raw && typed(a, outputs) {
+		return a
 	}
-	for i := range a.Outputs {
-		r.Outputs[i].Contents = nil
-		r.RawOutputContents = append(r.RawOutputContents, a.Outputs[i].Data)
+	for i := range outputs {
+		a.Outputs[i].Contents = nil
+		a.RawOutputContents = append(a.RawOutputContents, bytes.Clone(outputs[i].Data))
 	}
-	return r
+	return a
 }
 
 // typed fills in typed contents, or reports that there are none for one of the
 // outputs.
-func typed(r *inference.ModelInferResponse, outputs []Tensor) bool {
+func typed(a *inference.ModelInferResponse, outputs []query.Tensor) bool {
 	for i := range outputs {
 		c, ok := unpack(outputs[i].Type, outputs[i].Data)
 		if !ok {
 			return false
 		}
-		r.Outputs[i].Contents = c
+		a.Outputs[i].Contents = c
 	}
 	return true
 }
 
-// versionOf refuses a version that a model does not have.
-func (m *Model) versionOf(version string) *Fault {
-	if version == "" || version == m.Version {
+// beginTrace returns where to record a query, or nil if it is not traced. A
+// stream says once for all of its queries where they come from.
+func (s *Server) beginTrace(ctx context.Context, r *request) *tracing.Query {
+	if s.queries.Tracer == nil {
 		return nil
 	}
-	return notFound("model %q has only version %s", m.Name, m.Version)
-}
-
-// tensorType returns the number of a type in a model configuration.
-func tensorType(t models.DataType) inference.DataType {
-	if t == models.String {
-		return inference.DataType_TYPE_STRING
+	q := s.queries.Tracer.Begin(tracing.Parent{
+		Traceparent: metadata.ValueFromIncomingContext(ctx, "traceparent"), Tracestate: metadata.ValueFromIncomingContext(ctx, "tracestate"),
+	})
+	if q == nil {
+		return nil
 	}
-	return inference.DataType(inference.DataType_value["TYPE_"+t.Protocol()])
+	one := func(key string) string { return strings.Join(metadata.ValueFromIncomingContext(ctx, key), ", ") }
+	method, _ := grpc.Method(ctx)
+	q.Began, q.Service = time.Now(), r.model
+	q.Request = tracing.Request{Protocol: tracing.GRPC, Method: strings.TrimPrefix(method, "/"), UserAgent: one("user-agent")}
+	if p, ok := peer.FromContext(ctx); ok {
+		q.Request.SetPeers(p.Addr, one(":authority"))
+	}
+	return q
 }

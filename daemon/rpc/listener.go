@@ -22,11 +22,10 @@ func (l *listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		probe(c)
-		if l.server.open.Add(1) <= int64(l.server.limits.Connections) {
+		if l.server.queries.Connections.Take(1) {
 			open, end := context.WithCancel(context.Background())
 			return &conn{Conn: c, server: l.server, open: open, end: end}, nil
 		}
-		l.server.open.Add(-1)
 		_ = c.Close()
 	}
 }
@@ -58,7 +57,7 @@ type conn struct {
 
 func (c *conn) Close() error {
 	c.once.Do(func() {
-		c.server.open.Add(-1)
+		c.server.queries.Connections.Give(1)
 		c.end()
 	})
 	return c.Conn.Close()

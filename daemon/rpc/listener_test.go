@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/daemon/query"
 )
 
 // TestConnectionsAreProbed looks at what the kernel was told of a connection:
@@ -16,7 +18,7 @@ func TestConnectionsAreProbed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer inner.Close()
-	l := &listener{Listener: inner, server: &Server{limits: Limits{Connections: 1}}}
+	l := &listener{Listener: inner, server: &Server{queries: &query.Server{Connections: query.NewBudget(1)}}}
 	client, err := net.Dial("tcp", inner.Addr().String())
 	if err != nil {
 		t.Fatal(err)

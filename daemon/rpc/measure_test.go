@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
@@ -72,18 +73,18 @@ func TestMeasureCovers(t *testing.T) {
 		"empty raw":           repeated(fieldRaw, nil, maxTensors),
 		"empty contents":      repeated(fieldInputs, repeated(fieldContents, nil, 1), maxTensors),
 		"shapes":              repeated(fieldInputs, shape, maxTensors),
-		"parameters":          keys(fieldParameters, maxParameters),
-		"inputs' parameters":  repeated(fieldInputs, keys(fieldParameters, maxParameters), maxTensors),
-		"outputs' parameters": repeated(fieldOutputs, keys(fieldOutputParameters, maxParameters), maxTensors),
+		"parameters":          keys(fieldParameters, query.MaxParameters),
+		"inputs' parameters":  repeated(fieldInputs, keys(fieldParameters, query.MaxParameters), maxTensors),
+		"outputs' parameters": repeated(fieldOutputs, keys(fieldOutputParameters, query.MaxParameters), maxTensors),
 		"a long name":         repeated(1, []byte(strings.Repeat("a", many)), 1),
 	} {
 		var first, m message
-		budget := budget{limit: 1 << 40}
-		first.decode(b, &budget) // what is made once is made now
-		_, _, _ = decode(&first.request)
+		budget := query.NewBudget(1 << 40)
+		first.decode(b, budget) // what is made once is made now
+		_, _ = decode(&first.request)
 		took := grown(func() any {
-			m.decode(b, &budget)
-			q, _, _ := decode(&m.request)
+			m.decode(b, budget)
+			q, _ := decode(&m.request)
 			return []any{q, &m}
 		})
 		if m.fault != nil {

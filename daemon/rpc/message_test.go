@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
@@ -38,9 +39,9 @@ func TestMeasureRefuses(t *testing.T) {
 		"inputs":               {repeated(fieldInputs, nil, maxTensors+1), "257 inputs"},
 		"outputs":              {repeated(fieldOutputs, nil, maxTensors+1), "257 outputs"},
 		"raw":                  {repeated(fieldRaw, nil, maxTensors+1), "257 raw"},
-		"parameters":           {repeated(fieldParameters, nil, maxParameters+1), "65 parameters"},
-		"parameters of input":  {input(repeated(fieldParameters, nil, maxParameters+1)), "65 parameters"},
-		"parameters of output": {repeated(fieldOutputs, repeated(fieldOutputParameters, nil, maxParameters+1), 1), "65 parameters"},
+		"parameters":           {repeated(fieldParameters, nil, query.MaxParameters+1), "65 parameters"},
+		"parameters of input":  {input(repeated(fieldParameters, nil, query.MaxParameters+1)), "65 parameters"},
+		"parameters of output": {repeated(fieldOutputs, repeated(fieldOutputParameters, nil, query.MaxParameters+1), 1), "65 parameters"},
 		"shape":                {input(repeated(fieldShape, make([]byte, maxShapeBytes), 1)), "too many dimensions"},
 		"shape, not packed":    {input(shape), "too many dimensions"},
 		"half a tag":           {[]byte{0x80}, "not one of the protocol"},
@@ -51,25 +52,25 @@ func TestMeasureRefuses(t *testing.T) {
 		"text that is not":     {protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "\xff"), "not one of the protocol"},
 	} {
 		var m message
-		b := budget{limit: 1 << 30}
-		m.decode(c.message, &b)
+		b := query.NewBudget(1 << 30)
+		m.decode(c.message, b)
 		says(t, name, m.fault, c.want)
-		if b.give(m.held); b.used.Load() != 0 {
-			t.Errorf("%s: %d bytes are held", name, b.used.Load())
+		if m.release(); b.Used() != 0 {
+			t.Errorf("%s: %d bytes are held", name, b.Used())
 		}
 	}
 }
 
 func TestMemoryIsBounded(t *testing.T) {
-	b := budget{limit: 3000}
+	b := query.NewBudget(3000)
 	var first, second, third message
-	first.decode(encode(t, rawRequest(2000)), &b)
-	second.decode(encode(t, rawRequest(2000)), &b)
-	if first.fault != nil || second.fault != errMemory || second.held != 0 {
+	first.decode(encode(t, rawRequest(2000)), b)
+	second.decode(encode(t, rawRequest(2000)), b)
+	if first.fault != nil || second.fault != query.ErrBodyMemory || second.held != 0 {
 		t.Fatalf("%v, %v", first.fault, second.fault)
 	}
-	b.give(first.held)
-	if third.decode(encode(t, rawRequest(2000)), &b); third.fault != nil {
+	first.release()
+	if third.decode(encode(t, rawRequest(2000)), b); third.fault != nil {
 		t.Errorf("%v, although there is room again", third.fault)
 	}
 }
@@ -87,28 +88,27 @@ func FuzzRequest(f *testing.F) {
 		}}}))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		budget := budget{limit: 1 << 20}
+		budget := query.NewBudget(1 << 20)
 		var m message
-		m.decode(b, &budget)
-		if budget.used.Load() != m.held {
-			t.Fatalf("%d bytes are taken, %d held", budget.used.Load(), m.held)
+		m.decode(b, budget)
+		if budget.Used() != m.held {
+			t.Fatalf("%d bytes are taken, %d held", budget.Used(), m.held)
 		}
 		if m.fault != nil {
 			return
 		}
 		r := &m.request
-		if len(r.Inputs) > maxTensors || len(r.Outputs) > maxTensors || len(r.RawInputContents) > maxTensors || len(r.Parameters) > maxParameters {
+		if len(r.Inputs) > maxTensors || len(r.Outputs) > maxTensors || len(r.RawInputContents) > maxTensors || len(r.Parameters) > query.MaxParameters {
 			t.Fatal("the limits do not hold")
 		}
-		q, form, fault := decode(r)
+		q, fault := decode(r)
 		if fault != nil {
 			if fault.Status != 400 || fault.Message == "" {
 				t.Fatalf("%+v", fault)
 			}
 			return
 		}
-		a := Answer{Version: "1", Outputs: q.Inputs}
-		answer := respond(q, form, &a)
+		answer := q.respond(q.inputs)
 		if len(answer.Outputs) != len(r.Inputs) || len(answer.RawOutputContents) != 0 && len(answer.RawOutputContents) != len(r.Inputs) {
 			t.Fatalf("%d outputs for %d inputs", len(answer.Outputs), len(r.Inputs))
 		}
@@ -147,7 +147,7 @@ func TestDecode(t *testing.T) {
 	} {
 		r := typedRequest("1")
 		c.change(r)
-		_, _, fault := decode(r)
+		_, fault := decode(r)
 		says(t, name, fault, c.want)
 	}
 	r := typedRequest(strings.Repeat("i", 10))
@@ -155,9 +155,9 @@ func TestDecode(t *testing.T) {
 		"timeout": parameter(int64(1500)), "priority": parameter(uint64(2)), "unknown": parameter("x"), "binary_data_output": parameter(true),
 	}
 	r.Outputs = []*inference.ModelInferRequest_InferRequestedOutputTensor{{Name: "X"}}
-	q, form, fault := decode(r)
-	if fault != nil || q.Timeout.Microseconds() != 1500 || q.Priority != 2 || q.ID != "iiiiiiiiii" || !form.raw || len(q.Outputs) != 1 || q.Outputs[0] != "X" {
-		t.Errorf("%+v, %+v, %v", q, form, fault)
+	q, fault := decode(r)
+	if fault != nil || q.timeout.Microseconds() != 1500 || q.priority != 2 || q.id != "iiiiiiiiii" || !q.raw || len(q.outputs) != 1 || q.outputs[0] != "X" {
+		t.Errorf("%+v, %v", q, fault)
 	}
 }
 

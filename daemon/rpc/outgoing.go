@@ -56,9 +56,9 @@ func (o *outgoing) watch(part mem.Buffer) mem.Buffer {
 	if mem.IsBelowBufferPoolingThreshold(cap(data)) {
 		return part
 	}
-	memory, bytes := &o.conn.server.memory, int64(part.Len())
-	memory.force(bytes)
-	give := sync.OnceFunc(func() { memory.give(bytes) })
+	memory, bytes := o.conn.server.queries.Memory, int64(part.Len())
+	memory.Force(bytes)
+	give := sync.OnceFunc(func() { memory.Give(bytes) })
 	closed := context.AfterFunc(o.conn.open, give) // gRPC says nothing of it then
 	late := time.AfterFunc(o.conn.server.limits.WriteTimeout, func() { _ = o.conn.Close() })
 	return mem.NewBuffer(&data, sent(func() {

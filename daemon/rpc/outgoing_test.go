@@ -66,7 +66,7 @@ func TestUnreadAnswers(t *testing.T) {
 			unread(t, r, c.method, calls, c.q, c.encoding)
 			eventually(t, "the answers to be accounted", func() bool {
 				_, _, all := f.counts()
-				return all == calls && r.server.memory.used.Load() >= calls*bytes
+				return all == calls && r.server.queries.Memory.Used() >= calls*bytes
 			})
 		})
 		t.Run(name+" in time", func(t *testing.T) {
@@ -75,8 +75,8 @@ func TestUnreadAnswers(t *testing.T) {
 			r := start(t, &fake{}, l)
 			unread(t, r, c.method, 8, c.q, c.encoding)
 			eventually(t, "a query to be answered", func() bool { _, _, all := r.counts(); return all > 0 })
-			eventually(t, "the connection to be closed", func() bool { return r.server.open.Load() == 0 })
-			eventually(t, "the memory to be given back", func() bool { return r.server.memory.used.Load() == 0 })
+			eventually(t, "the connection to be closed", func() bool { return r.server.queries.Connections.Used() == 0 })
+			eventually(t, "the memory to be given back", func() bool { return r.server.queries.Memory.Used() == 0 })
 		})
 	}
 }
@@ -117,8 +117,8 @@ func TestReadAnswers(t *testing.T) {
 	if _, err := s.Recv(); err != io.EOF {
 		t.Error(err)
 	}
-	eventually(t, "the memory to be given back", func() bool { return r.server.memory.used.Load() == 0 })
-	if r.server.open.Load() == 0 {
+	eventually(t, "the memory to be given back", func() bool { return r.server.queries.Memory.Used() == 0 })
+	if r.server.queries.Connections.Used() == 0 {
 		t.Error("the connection is closed")
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/overlapd/overlapd/daemon/access"
 )
 
 // Frames of HTTP/2 (RFC 9113, section 6).
@@ -79,7 +81,7 @@ func answered(t *testing.T, r *rig, path string) bool {
 // decided (CVE-2026-33186).
 func TestOddPathsWantAToken(t *testing.T) {
 	const live, metadata = "inference.GRPCInferenceService/ServerLive", "inference.GRPCInferenceService/ServerMetadata"
-	r := startGuarded(t, &fake{}, testLimits(), guarded, nil)
+	r := startGuarded(t, &fake{}, testLimits(), guarded(t, access.Options{}), nil)
 	if !answered(t, r, "/"+live) {
 		t.Fatal("what needs no token is not answered")
 	}

@@ -4,6 +4,8 @@ import (
 	"google.golang.org/grpc/reflection"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
+
+	"github.com/overlapd/overlapd/daemon/query"
 )
 
 // reflectors tell tools what is served. A tool may hold its call open for as
@@ -48,6 +50,6 @@ func (s *Server) untilStop(serve func() error) error {
 	case err := <-ended:
 		return err
 	case <-s.stopping:
-		return errDraining.status()
+		return statusOf(query.ErrDraining)
 	}
 }

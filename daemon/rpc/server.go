@@ -1,3 +1,24 @@
+// Package rpc serves the Open Inference Protocol over gRPC. Its [Server] reads a
+// request into a [query.Call] and writes the answer; what becomes of the query in
+// between is package query's. Health checks (grpc.health.v1) and reflection are
+// served beside it. Only package daemon makes one.
+//
+// # Contents of tensors
+//
+// A request brings its tensors all as raw bytes or all as typed contents, and
+// is answered in the form it came in. FP16 and BF16 have no typed form: they
+// are sent raw, and an answer that holds one is raw in whole. The request
+// parameter binary_data_output overrides the form of the answer.
+//
+// # Limits
+//
+// A message is counted before it is decoded: how many tensors, dimensions and
+// parameters it has, so that few bytes cannot become many objects. What has
+// come of a request, what is made of it, and what a call may hold besides are
+// accounted before they are taken, and held to limits.memory_bytes together with HTTP;
+// answers that clients have not taken yet count for it, too.
+// Connections, calls of a connection and queries of a stream have limits of their
+// own.
 package rpc
 
 import (
@@ -6,7 +27,6 @@ import (
 	"math"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -16,6 +36,9 @@ import (
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 
+	"github.com/overlapd/overlapd/daemon/access"
+	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
@@ -47,39 +70,29 @@ const (
 	pingLeast = 5 * time.Second
 )
 
-// Limits are those of the configuration that hold for the server.
-type Limits struct {
-	MessageBytes int64         // one request, before and after decompression
-	MemoryBytes  int64         // all requests that are being answered
-	HeaderBytes  int64         // header of one call
-	Connections  int           // open at once
-	ReadTimeout  time.Duration // from the start of a call, or of a stream's next request, to the end of its request
-	WriteTimeout time.Duration // until a client has taken an answer
-	IdleTimeout  time.Duration // of a connection without calls
-}
-
 // Server serves the protocol.
 type Server struct {
 	inference.UnimplementedGRPCInferenceServiceServer
 
-	host     Host
-	limits   Limits
-	guard    Guard
-	memory   budget
-	probes   budget // of calls that need no token
-	streams  budget // what streams may have of memory
+	queries  *query.Server
+	limits   config.Limits
+	access   *access.Access // nil lets everybody in
+	probes   *query.Budget  // of calls that need no token
+	streams  *query.Budget  // what streams may have of memory
 	grpc     *grpc.Server
-	open     atomic.Int64  // connections
 	stopping chan struct{} // closed when no further request is read
 	stop     sync.Once
 }
 
-// New returns a server that listens nowhere yet.
-func New(h Host, l Limits, g Guard) *Server {
-	s := &Server{host: h, limits: l, guard: g, stopping: make(chan struct{})}
-	s.memory.limit, s.streams.limit, s.probes.limit = l.MemoryBytes, l.MemoryBytes/streamShare, maxProbes*callBytes
+// New returns a server that listens nowhere yet. Without access, everybody is let
+// in, and nothing is encrypted.
+func New(q *query.Server, l config.Limits, a *access.Access) *Server {
+	s := &Server{
+		queries: q, limits: l, access: a, stopping: make(chan struct{}),
+		probes: query.NewBudget(maxProbes * callBytes), streams: query.NewBudget(q.Memory.Limit() / streamShare),
+	}
 	s.grpc = grpc.NewServer(
-		grpc.Creds(linking{g.credentials()}),
+		grpc.Creds(linking{credentialsOf(a)}),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.UnknownServiceHandler(s.unknown),
 		grpc.MaxRecvMsgSize(controlBytes),

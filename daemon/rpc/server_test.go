@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
@@ -47,7 +49,7 @@ func TestProbes(t *testing.T) {
 	if a, err := r.client.ServerReady(ctx, &inference.ServerReadyRequest{}); err != nil || a.Ready {
 		t.Errorf("ready, but down: %v, %v", a, err)
 	}
-	if a, err := r.client.ServerMetadata(ctx, &inference.ServerMetadataRequest{}); err != nil || a.Name != "overlapd" || a.Version != "test" || len(a.Extensions) != 1 {
+	if a, err := r.client.ServerMetadata(ctx, &inference.ServerMetadataRequest{}); err != nil || a.Name != "overlapd" || a.Version != "test" || len(a.Extensions) != 6 {
 		t.Errorf("metadata: %v, %v", a, err)
 	}
 	_, err := r.client.ModelReady(ctx, &inference.ModelReadyRequest{Name: "none"})
@@ -74,52 +76,58 @@ func same(t *testing.T, name string, got, want any) {
 func TestDescriptions(t *testing.T) {
 	r := start(t, &fake{}, testLimits())
 	ctx := r.context()
-	m, err := r.client.ModelMetadata(ctx, &inference.ModelMetadataRequest{Name: "echo"})
+	m, err := r.client.ModelMetadata(ctx, &inference.ModelMetadataRequest{Name: "pair"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	x := &inference.ModelMetadataResponse_TensorMetadata{Name: "X", Datatype: "FP32", Shape: []int64{-1, 4}}
 	text := &inference.ModelMetadataResponse_TensorMetadata{Name: "T", Datatype: "BYTES", Shape: []int64{-1, 1}}
 	same(t, "metadata", m, &inference.ModelMetadataResponse{
-		Name: "echo", Versions: []string{"1"}, Platform: "onnxruntime_onnx",
+		Name: "pair", Versions: []string{"1"}, Platform: "onnxruntime_onnx",
 		Inputs: []*inference.ModelMetadataResponse_TensorMetadata{x, text}, Outputs: []*inference.ModelMetadataResponse_TensorMetadata{x},
 	})
-	c, err := r.client.ModelConfig(ctx, &inference.ModelConfigRequest{Name: "echo"})
+	c, err := r.client.ModelConfig(ctx, &inference.ModelConfigRequest{Name: "pair"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	same(t, "configuration", c.Config, &inference.ModelConfig{
-		Name: "echo", Platform: "onnxruntime_onnx", Backend: "onnxruntime", MaxBatchSize: 8,
+		Name: "pair", Platform: "onnxruntime_onnx", Backend: "onnxruntime", MaxBatchSize: 8,
 		VersionPolicy: &inference.ModelVersionPolicy{PolicyChoice: &inference.ModelVersionPolicy_Latest_{Latest: &inference.ModelVersionPolicy_Latest{NumVersions: 1}}},
 		Input: []*inference.ModelInput{
 			{Name: "X", DataType: inference.DataType_TYPE_FP32, Dims: []int64{4}}, {Name: "T", DataType: inference.DataType_TYPE_STRING, Dims: []int64{1}},
 		},
-		Output:                 []*inference.ModelOutput{{Name: "X", DataType: inference.DataType_TYPE_FP32, Dims: []int64{4}}},
-		SchedulingChoice:       &inference.ModelConfig_DynamicBatching{DynamicBatching: &inference.ModelDynamicBatching{}},
-		Parameters:             map[string]*inference.ModelParameter{"qos_target_us": {StringValue: "1000"}},
+		Output:           []*inference.ModelOutput{{Name: "X", DataType: inference.DataType_TYPE_FP32, Dims: []int64{4}}},
+		SchedulingChoice: &inference.ModelConfig_DynamicBatching{DynamicBatching: &inference.ModelDynamicBatching{}},
+		Parameters: map[string]*inference.ModelParameter{
+			"qos_target_us": {StringValue: "60000000"}, "queue_limit": {StringValue: "9"}, "policy": {StringValue: "edf"},
+			"device": {StringValue: "cpu"}, "operators": {StringValue: "2"}, "sha256": {StringValue: "abc"},
+		},
 		ModelTransactionPolicy: &inference.ModelTransactionPolicy{},
 	})
-	free, err := r.client.ModelConfig(ctx, &inference.ModelConfigRequest{Name: "free"})
+	free, err := r.client.ModelConfig(ctx, &inference.ModelConfigRequest{Name: "half"})
 	if err != nil || free.Config.MaxBatchSize != 0 || free.Config.SchedulingChoice != nil || free.Config.Input[0].DataType != inference.DataType_TYPE_FP16 || free.Config.Input[0].Dims[0] != -1 {
 		t.Errorf("configuration of any rank: %v, %v", free, err)
 	}
+	if _, err := r.client.ModelInfer(ctx, typedRequest("1")); err != nil {
+		t.Fatal(err)
+	}
 	s, err := r.client.ModelStatistics(ctx, &inference.ModelStatisticsRequest{})
-	if err != nil || len(s.ModelStats) != 3 || s.ModelStats[1].LastInference != 0 {
+	if err != nil || len(s.ModelStats) != 5 || s.ModelStats[0].LastInference == 0 || s.ModelStats[1].LastInference != 0 {
 		t.Fatalf("%v, %v", s, err)
 	}
 	same(t, "statistics", s.ModelStats[0], &inference.ModelStatistics{
-		Name: "echo", Version: "1", LastInference: 1234, InferenceCount: 7, ExecutionCount: 5,
+		Name: "echo", Version: "1", LastInference: s.ModelStats[0].LastInference, InferenceCount: 1,
 		InferenceStats: &inference.InferStatistics{
-			Success: &inference.StatisticDuration{Count: 3, Ns: 30}, Queue: &inference.StatisticDuration{Count: 3, Ns: 9}, Fail: &inference.StatisticDuration{},
-			ComputeInput: &inference.StatisticDuration{}, ComputeInfer: &inference.StatisticDuration{}, ComputeOutput: &inference.StatisticDuration{},
+			Success: s.ModelStats[0].InferenceStats.Success, Queue: &inference.StatisticDuration{Count: 1, Ns: 9}, Fail: &inference.StatisticDuration{},
+			ComputeInput: &inference.StatisticDuration{Count: 1}, ComputeInfer: &inference.StatisticDuration{Count: 1, Ns: 20}, ComputeOutput: &inference.StatisticDuration{Count: 1},
 			CacheHit: &inference.StatisticDuration{}, CacheMiss: &inference.StatisticDuration{},
 		},
 	})
 	i, err := r.client.RepositoryIndex(ctx, &inference.RepositoryIndexRequest{})
-	if err != nil || len(i.Models) != 3 || i.Models[0].State != "READY" || i.Models[1].State != "UNAVAILABLE" || i.Models[1].Reason != "loading" {
+	if err != nil || len(i.Models) != 5 || i.Models[0].State != "READY" || i.Models[1].State != "UNAVAILABLE" || i.Models[1].Reason != "loading" {
 		t.Errorf("index: %v, %v", i, err)
 	}
-	if i, err = r.client.RepositoryIndex(ctx, &inference.RepositoryIndexRequest{Ready: true}); err != nil || len(i.Models) != 2 {
+	if i, err = r.client.RepositoryIndex(ctx, &inference.RepositoryIndexRequest{Ready: true}); err != nil || len(i.Models) != 4 {
 		t.Errorf("index of what is ready: %v, %v", i, err)
 	}
 }
@@ -138,7 +146,7 @@ func TestForms(t *testing.T) {
 		return q
 	}
 	half := &inference.ModelInferRequest{
-		ModelName: "echo", Parameters: named("binary_data_output", false), RawInputContents: [][]byte{[]byte("ab"), []byte(data)},
+		ModelName: "half", Parameters: named("binary_data_output", false), RawInputContents: [][]byte{[]byte("ab"), []byte(data)},
 		Inputs: []*inference.ModelInferRequest_InferInputTensor{{Name: "H", Datatype: "FP16", Shape: []int64{1}}, {Name: "X", Datatype: "FP32", Shape: []int64{4}}},
 	}
 	for name, c := range map[string]struct {
@@ -155,7 +163,7 @@ func TestForms(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if a.ModelName != "echo" || a.ModelVersion != "1" || a.Id != c.request.Id || len(a.Outputs) != len(c.request.Inputs) {
+		if a.ModelName != c.request.ModelName || a.ModelVersion != "1" || a.Id != c.request.Id || len(a.Outputs) != len(c.request.Inputs) {
 			t.Errorf("%s: %v", name, a)
 		}
 		last := len(a.Outputs) - 1
@@ -194,7 +202,7 @@ func TestFaults(t *testing.T) {
 		{503, "deadline_passed", codes.DeadlineExceeded},
 		{503, "cancelled", codes.Canceled},
 	} {
-		f := &Fault{Status: c.status, Reason: c.reason, Message: "it is " + c.reason}
+		f := &query.Error{Status: c.status, Reason: c.reason, Message: "it is " + c.reason}
 		if c.status == 503 {
 			f.RetryAfter = 3 * time.Second
 		}
@@ -202,7 +210,7 @@ func TestFaults(t *testing.T) {
 		var trailer metadata.MD
 		_, err := r.client.ModelInfer(r.context(), typedRequest("1"), grpc.Trailer(&trailer))
 		wants(t, c.reason, err, c.want, "it is "+c.reason)
-		if got := trailer.Get(ReasonTrailer); len(got) != 1 || got[0] != c.reason {
+		if got := trailer.Get(reasonTrailer); len(got) != 1 || got[0] != c.reason {
 			t.Errorf("%s: the trailer has %q", c.reason, got)
 		}
 		var info *errdetails.ErrorInfo
@@ -215,7 +223,7 @@ func TestFaults(t *testing.T) {
 				retry = d
 			}
 		}
-		if info == nil || info.Reason != strings.ToUpper(c.reason) || info.Domain != ErrorDomain {
+		if info == nil || info.Reason != strings.ToUpper(c.reason) || info.Domain != errorDomain {
 			t.Errorf("%s: %v", c.reason, info)
 		}
 		if (retry != nil) != (c.status == 503) || retry != nil && retry.RetryDelay.AsDuration() != 3*time.Second {
@@ -257,7 +265,7 @@ func TestConnectionLimit(t *testing.T) {
 	_, err := inference.NewGRPCInferenceServiceClient(second).ServerLive(r.context(), &inference.ServerLiveRequest{})
 	wants(t, "second connection", err, codes.Unavailable, "")
 	r.conn.Close()
-	eventually(t, "room for another", func() bool { return r.server.open.Load() == 0 })
+	eventually(t, "room for another", func() bool { return r.server.queries.Connections.Used() == 0 })
 	third := r.dial()
 	defer third.Close()
 	if _, err := inference.NewGRPCInferenceServiceClient(third).ServerLive(r.context(), &inference.ServerLiveRequest{}); err != nil {
@@ -348,5 +356,37 @@ func TestShutdownGivesUp(t *testing.T) {
 	}
 	if err := <-answered; err == nil {
 		t.Error("the query was answered with outputs")
+	}
+}
+
+func TestDeadlineThatHasPassed(t *testing.T) {
+	past, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
+	defer cancel()
+	c := query.NewCall(query.NewService(0, "s"))
+	c.Arrival = time.Now()
+	if err := shorten(past, c); err == nil || err.Reason != query.ReasonDeadline {
+		t.Errorf("%v", err)
+	}
+}
+
+// Every error that a query may end with has a name of gRPC's.
+func TestCodeName(t *testing.T) {
+	for _, c := range []struct {
+		err  *query.Error
+		want string
+	}{
+		{nil, "OK"},
+		{query.ErrInternal, "INTERNAL"},
+		{&query.Error{Status: http.StatusServiceUnavailable, Reason: query.ReasonDeadline}, "DEADLINE_EXCEEDED"},
+		{&query.Error{Status: http.StatusServiceUnavailable, Reason: query.ReasonCancelled}, "CANCELLED"},
+		{query.ErrQueueFull, "UNAVAILABLE"},
+		{&query.Error{Status: http.StatusBadRequest}, "INVALID_ARGUMENT"},
+		{&query.Error{Status: http.StatusNotFound}, "NOT_FOUND"},
+		{&query.Error{Status: http.StatusForbidden}, "PERMISSION_DENIED"},
+		{&query.Error{Status: http.StatusRequestEntityTooLarge}, "RESOURCE_EXHAUSTED"},
+	} {
+		if got := codeName(c.err); got != c.want {
+			t.Errorf("%v: %s, want %s", c.err, got, c.want)
+		}
 	}
 }

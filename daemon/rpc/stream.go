@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
@@ -79,11 +80,11 @@ func (t *stream) read(ctx context.Context) {
 		m := new(message)
 		err := t.server.receive(t.in, m, func() { t.server.begun(ctx) })
 		arrived(ctx)
-		if fault := t.server.guard.allows(ctx); err == nil && fault != nil {
-			err = fault.status() // the token has been replaced since
+		if fault := t.server.allows(ctx); err == nil && fault != nil {
+			err = statusOf(fault) // the token has been replaced since
 		}
 		if err != nil || !t.begin() {
-			t.server.memory.give(m.held)
+			m.release()
 			if errors.Is(err, io.EOF) {
 				err = nil
 			}
@@ -94,7 +95,7 @@ func (t *stream) read(ctx context.Context) {
 		select {
 		case t.pending <- answer:
 		case <-ctx.Done():
-			t.server.memory.give(m.held)
+			m.release()
 			t.queries.Done()
 			return
 		}
@@ -118,7 +119,7 @@ func (t *stream) write() error {
 		case err := <-t.ended:
 			return t.rest(sent, err)
 		case <-t.server.stopping:
-			return t.rest(sent, errDraining.status())
+			return t.rest(sent, statusOf(query.ErrDraining))
 		case <-gone.Done():
 			return status.FromContextError(gone.Err()).Err()
 		}
@@ -153,13 +154,12 @@ func (t *stream) answer(ctx context.Context, m *message) *inference.ModelStreamI
 	if err == nil {
 		return &inference.ModelStreamInferResponse{InferResponse: r}
 	}
-	f := asFault(err)
 	return &inference.ModelStreamInferResponse{
-		ErrorMessage: f.Message,
+		ErrorMessage: err.Message,
 		InferResponse: &inference.ModelInferResponse{
 			ModelName: m.request.ModelName, Id: m.request.Id,
 			Parameters: map[string]*inference.InferParameter{
-				ReasonTrailer: {ParameterChoice: &inference.InferParameter_StringParam{StringParam: f.Reason}},
+				reasonTrailer: {ParameterChoice: &inference.InferParameter_StringParam{StringParam: err.Reason}},
 			},
 		},
 	}

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
@@ -54,7 +55,7 @@ func TestStreamKeepsOrder(t *testing.T) {
 		if a.InferResponse.GetId() != strconv.Itoa(i) {
 			t.Fatalf("answer %d is of %q", i, a.InferResponse.GetId())
 		}
-		if wrong := i%10 == 3; wrong != (a.ErrorMessage != "") || wrong && a.InferResponse.Parameters[ReasonTrailer].GetStringParam() != reasonInvalid {
+		if wrong := i%10 == 3; wrong != (a.ErrorMessage != "") || wrong && a.InferResponse.Parameters[reasonTrailer].GetStringParam() != query.ReasonInvalid {
 			t.Errorf("answer %d: %v", i, a)
 		}
 		if final := i%10 == 4; final != a.InferResponse.Parameters["triton_final_response"].GetBoolParam() {

@@ -234,9 +234,9 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "daemon/rpc",
-		may:   []string{"daemon/query", "daemon/rpc/inference", "models"},
+		may:   []string{"daemon/access", "daemon/config", "daemon/observe/tracing", "daemon/query", "daemon/rpc/inference", "models"},
 		why:   "it is a codec: it reads a query and writes an answer; what becomes of one is the business of others",
-		tests: []string{"daemon/access/fakeca"},
+		tests: []string{"daemon/access/fakeca", "daemon/query/fakebackend"},
 	},
 	{
 		pkg:   "daemon/learning",

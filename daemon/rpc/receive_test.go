@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
@@ -72,7 +73,7 @@ func (h *halves) begin(method string, announced, sent int) *half {
 // many calls send them; those over it are refused while they come.
 func TestHalfSentRequestsAreBounded(t *testing.T) {
 	l := testLimits()
-	l.MemoryBytes, l.MessageBytes, l.Connections = 8<<20, 4<<20, 64
+	l.MemoryBytes, l.RequestBytes, l.Connections = 8<<20, 4<<20, 64
 	r := start(t, &fake{}, l)
 	before := heap()
 	const calls, sent = 96, 1 << 20
@@ -92,10 +93,10 @@ func TestHalfSentRequestsAreBounded(t *testing.T) {
 				refused++
 			case <-time.After(10 * time.Millisecond):
 			}
-			most = max(most, r.server.memory.used.Load())
+			most = max(most, r.server.queries.Memory.Used())
 		}
 	}
-	if most > l.MemoryBytes || r.server.memory.used.Load() == 0 {
+	if most > l.MemoryBytes || r.server.queries.Memory.Used() == 0 {
 		t.Errorf("%d bytes were accounted, the limit is %d", most, l.MemoryBytes)
 	}
 	if grew := heap() - before; grew > 4*l.MemoryBytes {
@@ -107,7 +108,7 @@ func TestHalfSentRequestsAreBounded(t *testing.T) {
 	for _, c := range all {
 		c.body.CloseWithError(errors.New("the client leaves"))
 	}
-	eventually(t, "the memory to be given back", func() bool { return r.server.memory.used.Load() == 0 })
+	eventually(t, "the memory to be given back", func() bool { return r.server.queries.Memory.Used() == 0 })
 	if _, err := r.client.ModelInfer(r.context(), typedRequest("1")); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
@@ -124,7 +125,7 @@ func heap() int64 {
 // Requests of the other calls are small, and calls without a token have memory
 // of their own.
 func TestControlCallsAreBounded(t *testing.T) {
-	r := startGuarded(t, &fake{}, testLimits(), guarded, nil)
+	r := startGuarded(t, &fake{}, testLimits(), guarded(t, access.Options{}), nil)
 	h := newHalves(r)
 	large := h.begin(inference.GRPCInferenceService_ServerLive_FullMethodName, controlBytes+1, 0)
 	if got := <-large.status; got != "8" {
@@ -133,11 +134,11 @@ func TestControlCallsAreBounded(t *testing.T) {
 	for range maxProbes {
 		h.begin(inference.GRPCInferenceService_ServerLive_FullMethodName, controlBytes, 1)
 	}
-	eventually(t, "the probes to be open", func() bool { return r.server.probes.used.Load() == maxProbes*callBytes })
+	eventually(t, "the probes to be open", func() bool { return r.server.probes.Used() == maxProbes*callBytes })
 	if err := r.call(r.context(), inference.GRPCInferenceService_ServerLive_FullMethodName); err == nil || !strings.Contains(err.Error(), "memory_bytes") {
 		t.Errorf("one probe more: %v", err)
 	}
-	if used := r.server.memory.used.Load(); used != 0 {
+	if used := r.server.queries.Memory.Used(); used != 0 {
 		t.Errorf("%d bytes of those who may ask", used)
 	}
 	if _, err := r.client.ModelInfer(with(r.context(), testToken), typedRequest("1")); err != nil {
@@ -206,7 +207,7 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 // A large request is not held up by the windows.
 func TestLargeRequest(t *testing.T) {
 	l := testLimits()
-	l.MessageBytes, l.MemoryBytes = 64<<20, 512<<20
+	l.RequestBytes, l.MemoryBytes = 64<<20, 512<<20
 	r := start(t, &fake{}, l)
 	ctx, cancel := context.WithTimeout(r.context(), patience)
 	defer cancel()

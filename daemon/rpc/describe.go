@@ -2,12 +2,11 @@ package rpc
 
 import (
 	"context"
-	"fmt"
-	"net/http"
 	"strings"
 
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
+	"github.com/overlapd/overlapd/models"
 )
 
 // States of a model in the index of the repository.
@@ -16,63 +15,61 @@ const (
 	stateUnavailable = "UNAVAILABLE"
 )
 
-func notFound(format string, args ...any) *Fault {
-	return &Fault{Status: http.StatusNotFound, Reason: reasonNotFound, Message: fmt.Sprintf(format, args...)}
-}
-
-// model returns a service as it is now.
-func (s *Server) model(name, version string) (Model, *Fault) {
-	for _, m := range s.host.Models() {
-		if m.Name == name {
-			return m, m.versionOf(version)
-		}
+// find returns a service, whose version may be "".
+func (s *Server) find(name, version string) (*query.Service, *query.Error) {
+	var v []byte
+	if version != "" {
+		v = []byte(version)
 	}
-	return Model{}, notFound("unknown model %q", cut(name))
+	return s.queries.Find([]byte(name), v)
 }
 
 // loaded returns a service whose model is known.
-func (s *Server) loaded(name, version string) (Model, *Fault) {
-	m, fault := s.model(name, version)
-	if fault == nil && !m.Loaded {
-		fault = unavailable(reasonLoading, "the service is not ready")
+func (s *Server) loaded(name, version string) (*query.Service, *query.Signature, *query.Error) {
+	v, err := s.find(name, version)
+	if err != nil {
+		return nil, nil, err
 	}
-	return m, fault
+	sig := v.Signature()
+	if sig == nil {
+		return nil, nil, query.ErrUnavailable
+	}
+	return v, sig, nil
 }
 
 // ServerLive implements the protocol.
 func (s *Server) ServerLive(context.Context, *inference.ServerLiveRequest) (*inference.ServerLiveResponse, error) {
-	return &inference.ServerLiveResponse{Live: s.host.Live()}, nil
+	return &inference.ServerLiveResponse{Live: s.queries.Live()}, nil
 }
 
 // ServerReady implements the protocol.
 func (s *Server) ServerReady(context.Context, *inference.ServerReadyRequest) (*inference.ServerReadyResponse, error) {
-	return &inference.ServerReadyResponse{Ready: s.host.Ready()}, nil
+	return &inference.ServerReadyResponse{Ready: s.queries.Ready()}, nil
 }
 
 // ModelReady implements the protocol.
 func (s *Server) ModelReady(ctx context.Context, r *inference.ModelReadyRequest) (*inference.ModelReadyResponse, error) {
-	m, fault := s.model(r.Name, r.Version)
-	if fault != nil {
-		return nil, fail(ctx, fault)
+	v, err := s.find(r.Name, r.Version)
+	if err != nil {
+		return nil, fail(ctx, err)
 	}
-	return &inference.ModelReadyResponse{Ready: m.Ready}, nil
+	return &inference.ModelReadyResponse{Ready: v.Ready()}, nil
 }
 
 // ServerMetadata implements the protocol.
 func (s *Server) ServerMetadata(context.Context, *inference.ServerMetadataRequest) (*inference.ServerMetadataResponse, error) {
-	i := s.host.Identity()
-	return &inference.ServerMetadataResponse{Name: i.Name, Version: i.Version, Extensions: i.Extensions}, nil
+	return &inference.ServerMetadataResponse{Name: query.Name, Version: s.queries.Version, Extensions: s.queries.Extensions()}, nil
 }
 
 // ModelMetadata implements the protocol.
 func (s *Server) ModelMetadata(ctx context.Context, r *inference.ModelMetadataRequest) (*inference.ModelMetadataResponse, error) {
-	m, fault := s.loaded(r.Name, r.Version)
-	if fault != nil {
-		return nil, fail(ctx, fault)
+	v, sig, err := s.loaded(r.Name, r.Version)
+	if err != nil {
+		return nil, fail(ctx, err)
 	}
 	return &inference.ModelMetadataResponse{
-		Name: m.Name, Versions: []string{m.Version}, Platform: m.Platform,
-		Inputs: tensors(m.Inputs), Outputs: tensors(m.Outputs),
+		Name: v.Name, Versions: []string{query.ModelVersion}, Platform: sig.Info.Platform,
+		Inputs: tensors(sig.Inputs), Outputs: tensors(sig.Outputs),
 	}, nil
 }
 
@@ -95,69 +92,77 @@ func shapeOf(p *query.Port, from int) []int64 {
 // ModelConfig implements Triton's extension. Dimensions are without that of
 // the batch, where there is one.
 func (s *Server) ModelConfig(ctx context.Context, r *inference.ModelConfigRequest) (*inference.ModelConfigResponse, error) {
-	m, fault := s.loaded(r.Name, r.Version)
-	if fault != nil {
-		return nil, fail(ctx, fault)
+	v, sig, err := s.loaded(r.Name, r.Version)
+	if err != nil {
+		return nil, fail(ctx, err)
 	}
 	c := &inference.ModelConfig{
-		Name: m.Name, Platform: m.Platform, Backend: strings.TrimSuffix(m.Platform, "_onnx"),
+		Name: v.Name, Platform: sig.Info.Platform, Backend: strings.TrimSuffix(sig.Info.Platform, "_onnx"),
 		VersionPolicy: &inference.ModelVersionPolicy{PolicyChoice: &inference.ModelVersionPolicy_Latest_{
 			Latest: &inference.ModelVersionPolicy_Latest{NumVersions: 1},
 		}},
 		ModelTransactionPolicy: &inference.ModelTransactionPolicy{},
-		Parameters:             make(map[string]*inference.ModelParameter, len(m.Parameters)),
+		Parameters:             make(map[string]*inference.ModelParameter),
 	}
 	from := 0
-	if m.Batched {
-		from, c.MaxBatchSize = 1, int32(m.MaxBatch)
+	if sig.Batched {
+		from, c.MaxBatchSize = 1, int32(v.MaxQueryBatch)
 	}
-	for i := range m.Inputs {
-		p := &m.Inputs[i]
+	for i := range sig.Inputs {
+		p := &sig.Inputs[i]
 		c.Input = append(c.Input, &inference.ModelInput{Name: p.Name, DataType: tensorType(p.Type), Dims: shapeOf(p, from)})
 	}
-	for i := range m.Outputs {
-		p := &m.Outputs[i]
+	for i := range sig.Outputs {
+		p := &sig.Outputs[i]
 		c.Output = append(c.Output, &inference.ModelOutput{Name: p.Name, DataType: tensorType(p.Type), Dims: shapeOf(p, from)})
 	}
-	if m.Merged {
+	if sig.Batched && v.MaxBatch > 1 {
 		c.SchedulingChoice = &inference.ModelConfig_DynamicBatching{DynamicBatching: &inference.ModelDynamicBatching{}}
 	}
-	for key, value := range m.Parameters {
-		c.Parameters[key] = &inference.ModelParameter{StringValue: value}
+	for _, p := range v.Parameters(&sig.Info) {
+		c.Parameters[p[0]] = &inference.ModelParameter{StringValue: p[1]}
 	}
 	return &inference.ModelConfigResponse{Config: c}, nil
 }
 
+// tensorType returns the number of a type in a model configuration.
+func tensorType(t models.DataType) inference.DataType {
+	if t == models.String {
+		return inference.DataType_TYPE_STRING
+	}
+	return inference.DataType(inference.DataType_value["TYPE_"+t.Protocol()])
+}
+
 // ModelStatistics implements Triton's extension.
 func (s *Server) ModelStatistics(ctx context.Context, r *inference.ModelStatisticsRequest) (*inference.ModelStatisticsResponse, error) {
-	list := s.host.Models()
+	list := s.queries.Services()
 	if r.Name != "" {
-		m, fault := s.model(r.Name, r.Version)
-		if fault != nil {
-			return nil, fail(ctx, fault)
+		v, err := s.find(r.Name, r.Version)
+		if err != nil {
+			return nil, fail(ctx, err)
 		}
-		list = []Model{m}
+		list = []*query.Service{v}
 	}
 	answer := &inference.ModelStatisticsResponse{}
-	for i := range list {
-		answer.ModelStats = append(answer.ModelStats, list[i].statistics())
+	for _, v := range list {
+		answer.ModelStats = append(answer.ModelStats, statistics(v))
 	}
 	return answer, nil
 }
 
-func (m *Model) statistics() *inference.ModelStatistics {
-	s := &m.Stats
-	copied := query.Total{Count: s.Compute.Count} // input and output are part of its compute_infer
+func statistics(v *query.Service) *inference.ModelStatistics {
+	c := v.Stats.Counts()
+	copied := query.Total{Count: c.Compute.Count} // input and output are part of its compute_infer
 	r := &inference.ModelStatistics{
-		Name: m.Name, Version: m.Version, InferenceCount: s.Queries, ExecutionCount: s.Executions,
+		Name: v.Name, Version: query.ModelVersion, InferenceCount: c.Queries, ExecutionCount: c.Executions,
 		InferenceStats: &inference.InferStatistics{
-			Success: duration(s.Success), Fail: duration(s.Fail), Queue: duration(s.Queue),
-			ComputeInput: duration(copied), ComputeInfer: duration(s.Compute), ComputeOutput: duration(copied),
+			Success: duration(c.Success), Fail: duration(c.Fail), Queue: duration(c.Queue),
+			ComputeInput: duration(copied), ComputeInfer: duration(c.Compute), ComputeOutput: duration(copied),
 			CacheHit: &inference.StatisticDuration{}, CacheMiss: &inference.StatisticDuration{},
 		},
 	}
-	if !s.Last.IsZero() {
-		r.LastInference = uint64(s.Last.UnixMilli())
+	if !c.Last.IsZero() {
+		r.LastInference = uint64(c.Last.UnixMilli())
 	}
 	return r
 }
@@ -169,15 +174,16 @@ func duration(t query.Total) *inference.StatisticDuration {
 // RepositoryIndex implements Triton's extension.
 func (s *Server) RepositoryIndex(ctx context.Context, r *inference.RepositoryIndexRequest) (*inference.RepositoryIndexResponse, error) {
 	if r.RepositoryName != "" {
-		return nil, fail(ctx, notFound("there is no repository %q: leave the name empty", cut(r.RepositoryName)))
+		return nil, fail(ctx, query.NotFound("there is no repository %q: leave the name empty", query.Cut(r.RepositoryName)))
 	}
 	answer := &inference.RepositoryIndexResponse{}
-	for _, m := range s.host.Models() {
-		entry := &inference.RepositoryIndexResponse_ModelIndex{Name: m.Name, Version: m.Version, State: stateReady}
-		if !m.Ready {
-			entry.State, entry.Reason = stateUnavailable, reasonLoading
+	for _, v := range s.queries.Services() {
+		ready := v.Ready()
+		entry := &inference.RepositoryIndexResponse_ModelIndex{Name: v.Name, Version: query.ModelVersion, State: stateReady}
+		if !ready {
+			entry.State, entry.Reason = stateUnavailable, query.ReasonLoading
 		}
-		if m.Ready || !r.Ready {
+		if ready || !r.Ready {
 			answer.Models = append(answer.Models, entry)
 		}
 	}
