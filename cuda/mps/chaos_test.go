@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -84,7 +83,7 @@ func TestChaos(t *testing.T) {
 	}
 	sides.Wait()
 	eventually(t, "it serves again", func() bool {
-		return c.State().Phase == PhaseRunning && c.Healthy(t.Context()) == nil
+		return c.State().Phase == PhaseRunning && healthy(t.Context(), c) == nil
 	})
 	if err := c.Stop(); err != nil {
 		t.Error(err)
@@ -97,7 +96,7 @@ func TestChaos(t *testing.T) {
 // disturb does a few random things; that they fail is no fault here.
 func disturb(ctx context.Context, c *Control, o Options, random *rand.Rand) {
 	for range 8 {
-		switch state := c.State(); random.IntN(6) {
+		switch state := c.State(); random.IntN(5) {
 		case 0:
 			if state.PID > 0 {
 				_ = unix.Kill(state.PID, unix.SIGKILL)
@@ -107,14 +106,12 @@ func disturb(ctx context.Context, c *Control, o Options, random *rand.Rand) {
 				_ = unix.Kill(state.Servers[0].PID, unix.SIGKILL)
 			}
 		case 2:
-			_ = c.Restart(ctx)
+			_ = startServer(ctx, c.Console())
 		case 3:
-			_ = c.Console().StartServer(ctx, os.Getuid())
-		case 4:
 			if client, err := fakemps.Connect(o.pipe()); err == nil {
 				client.Close()
 			}
-		case 5:
+		case 4:
 			_ = c.TerminateClient(ctx, 1)
 		}
 	}
@@ -137,30 +134,6 @@ func TestTwoDevices(t *testing.T) {
 	}
 }
 
-// A restart that nobody waits for any more happens all the same.
-func TestRestartIsAbandoned(t *testing.T) {
-	o := newOptions(t)
-	c := start(t, o)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := c.Restart(ctx); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	behave(t, o, "never")
-	ctx, cancel = context.WithCancel(t.Context())
-	defer cancel()
-	answered := make(chan error, 1)
-	pid := c.State().PID
-	go func() { answered <- c.Restart(ctx) }()
-	eventually(t, "the daemon is replaced", func() bool { return !alive(pid) })
-	cancel()
-	if err := <-answered; !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	behave(t, o)
-	await[Restarted](t, c)
-}
-
 // Stop does not wait for a daemon that is slow to come back, nor for a pause.
 func TestStopWhileRestarting(t *testing.T) {
 	for name, behaviour := range map[string]string{"starting": "never", "pausing": "exit gone"} {
@@ -180,7 +153,7 @@ func TestStopWhileRestarting(t *testing.T) {
 			if s := c.State(); s.Phase != PhaseRestarting || s.Err == nil {
 				t.Errorf("state %+v", s)
 			}
-			if err := c.Healthy(t.Context()); !errors.Is(err, ErrExited) {
+			if err := healthy(t.Context(), c); !errors.Is(err, ErrExited) {
 				t.Error(err)
 			}
 			if err := c.Stop(); err != nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os/exec"
 	"runtime"
 	"strconv"
@@ -19,7 +18,6 @@ import (
 const (
 	outputMax = 64 << 10               // bytes that one command may print
 	pipeGrace = 100 * time.Millisecond // for output after the program's end
-	rounding  = 0.5                    // by which a percentage may be rounded
 )
 
 // Console sends commands to the control daemon of one pipe directory, one at a
@@ -62,22 +60,6 @@ func (c *Console) Status(ctx context.Context, server int) (Status, error) {
 	return parseStatus(command, text)
 }
 
-// StartServer starts a server for a user, so that the first client need not
-// wait for it. It is there when Servers lists it.
-func (c *Console) StartServer(ctx context.Context, uid int) error {
-	return c.order(ctx, "start_server -uid "+strconv.Itoa(uid))
-}
-
-// ShutdownServer ends a server once its clients are gone, or at once, with
-// them, if force is set. It is gone when Servers lists it no more.
-func (c *Console) ShutdownServer(ctx context.Context, server int, force bool) error {
-	command := "shutdown_server " + strconv.Itoa(server)
-	if force {
-		command += " -f"
-	}
-	return c.order(ctx, command)
-}
-
 // ClientPIDs returns the PIDs of a server's clients.
 func (c *Console) ClientPIDs(ctx context.Context, server int) ([]int, error) {
 	command := "get_client_list " + strconv.Itoa(server)
@@ -86,15 +68,6 @@ func (c *Console) ClientPIDs(ctx context.Context, server int) ([]int, error) {
 		return nil, err
 	}
 	return parsePIDs(command, text)
-}
-
-// Clients returns the clients of all servers, with their devices.
-func (c *Console) Clients(ctx context.Context) ([]Client, error) {
-	text, err := c.send(ctx, "ps")
-	if err != nil {
-		return nil, err
-	}
-	return parseClients("ps", text)
 }
 
 // TerminateClient ends a client's work on the device. The process lives on,
@@ -110,37 +83,6 @@ func (c *Console) TerminateClient(ctx context.Context, server, client int) error
 	}
 	if strings.TrimSpace(text) != "0" {
 		return unknown(command, text)
-	}
-	return nil
-}
-
-// DefaultActiveThreadPercentage returns what the next server gives to clients
-// that set no percentage themselves.
-func (c *Console) DefaultActiveThreadPercentage(ctx context.Context) (float64, error) {
-	const command = "get_default_active_thread_percentage"
-	text, err := c.send(ctx, command)
-	if err != nil {
-		return 0, err
-	}
-	return parsePercentage(command, text)
-}
-
-// SetDefaultActiveThreadPercentage sets it, 1 to 100. Servers that run keep
-// theirs, and a control daemon that is started again forgets it.
-func (c *Console) SetDefaultActiveThreadPercentage(ctx context.Context, percentage int) error {
-	if err := (Limits{ActiveThreadPercentage: percentage}).Validate(); err != nil || percentage == 0 {
-		return fmt.Errorf("%w: default active thread percentage is %d: write 1 to 100", ErrLimits, percentage)
-	}
-	// What the command prints is not documented: what it did is.
-	if _, err := c.send(ctx, "set_default_active_thread_percentage "+strconv.Itoa(percentage)); err != nil {
-		return err
-	}
-	now, err := c.DefaultActiveThreadPercentage(ctx)
-	if err != nil {
-		return err
-	}
-	if math.Abs(now-float64(percentage)) > rounding {
-		return fmt.Errorf("%w: the default active thread percentage is %v after setting it to %d", ErrCommand, now, percentage)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package mps
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,7 +21,6 @@ type Control struct {
 	dir     *directory // nil if the daemon is not ours
 
 	events chan Event
-	orders chan *order
 	ctx    context.Context // ends with Stop
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // all goroutines
@@ -40,7 +38,6 @@ func newControl(opts Options, program, pipe string) *Control {
 		opts: opts, program: program, pipe: pipe,
 		console: newConsole(program, pipe, opts.CommandTimeout),
 		events:  make(chan Event, EventsMax),
-		orders:  make(chan *order),
 		ended:   make(chan struct{}),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -94,7 +91,7 @@ func Existing(ctx context.Context, opts Options) (*Control, error) {
 	}
 	c := newControl(opts, program, filepath.Clean(opts.Directory))
 	found := c.look(ctx)
-	if err := errors.Join(found.err, checkServers(found.servers, os.Geteuid(), false)); err != nil {
+	if err := errors.Join(found.err, checkServers(found.servers, os.Geteuid())); err != nil {
 		c.cancel()
 		return nil, err
 	}
@@ -158,18 +155,6 @@ func (c *Control) ClientEnv(l Limits) ([]string, error) {
 	return environment(append(env, l.variables()...)...), nil
 }
 
-// Healthy asks the daemon and its servers now.
-func (c *Control) Healthy(ctx context.Context) error {
-	switch state := c.State(); state.Phase {
-	case PhaseStopped:
-		return ErrStopped
-	case PhaseGivenUp, PhaseRestarting:
-		return state.Err
-	}
-	found := c.look(ctx)
-	return errors.Join(found.err, checkServers(found.servers, os.Geteuid(), true))
-}
-
 // TerminateClient ends the work of a process on the device, so that it can be
 // killed without harm to the other clients of its server. It does nothing to a
 // process that is no client.
@@ -189,33 +174,6 @@ func (c *Control) TerminateClient(ctx context.Context, pid int) error {
 	}
 	return nil
 }
-
-// Restart ends the daemon, its servers and their clients' contexts, and starts
-// it again, even if it was given up. End the workers before.
-func (c *Control) Restart(ctx context.Context) error {
-	if c.dir == nil {
-		return fmt.Errorf("%w: whoever runs the daemon of %s must restart it", ErrNotOwned, c.pipe)
-	}
-	o := &order{reply: make(chan error, 1)}
-	select {
-	case c.orders <- o:
-	case <-c.ended:
-		return ErrStopped
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	select {
-	case err := <-o.reply:
-		return err
-	case <-c.ended:
-		return ErrStopped
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// order is a Restart that waits for its outcome.
-type order struct{ reply chan error }
 
 // Stop ends a daemon of ours with its servers, waits for all goroutines and
 // gives the directory up. It returns ErrKilled if the daemon did not end when

@@ -3,6 +3,7 @@ package mps
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -23,7 +24,7 @@ func TestStartAndStop(t *testing.T) {
 	if s := c.State(); s.Phase != PhaseRunning || !alive(s.PID) || s.Starts != 1 || s.Err != nil {
 		t.Errorf("state %+v", s)
 	}
-	if err := c.Healthy(t.Context()); err != nil {
+	if err := healthy(t.Context(), c); err != nil {
 		t.Error(err)
 	}
 	server := serverOf(t, c)
@@ -47,12 +48,6 @@ func TestStartAndStop(t *testing.T) {
 	}
 	if s := c.State(); s.Phase != PhaseStopped || s.PID != 0 || len(s.Servers) > 0 {
 		t.Errorf("state %+v", s)
-	}
-	if err := c.Healthy(t.Context()); !errors.Is(err, ErrStopped) {
-		t.Error(err)
-	}
-	if err := c.Restart(t.Context()); !errors.Is(err, ErrStopped) {
-		t.Error(err)
 	}
 	for range c.Events() { // it is closed
 	}
@@ -143,7 +138,7 @@ func TestTwoInOneDirectory(t *testing.T) {
 	if _, err := Start(t.Context(), o); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "directory of its own") {
 		t.Error(err)
 	}
-	if err := c.Healthy(t.Context()); err != nil {
+	if err := healthy(t.Context(), c); err != nil {
 		t.Error("the first is disturbed: ", err)
 	}
 }
@@ -159,7 +154,7 @@ func TestLeftoversAreEnded(t *testing.T) {
 			behave(t, o, behaviour...)
 			pid := alien(t, o)
 			console := newConsole(o.Program, o.pipe(), patience)
-			if err := console.StartServer(t.Context(), os.Getuid()); err != nil {
+			if err := startServer(t.Context(), console); err != nil {
 				t.Fatal(err)
 			}
 			servers, err := console.Servers(t.Context())
@@ -224,11 +219,6 @@ func TestClients(t *testing.T) {
 	if pids, err := c.Console().ClientPIDs(ctx, server); err != nil || !slices.Equal(pids, []int{os.Getpid()}) {
 		t.Errorf("%v, %v", pids, err)
 	}
-	clients, err := c.Console().Clients(ctx)
-	want := []Client{{PID: os.Getpid(), ID: 1, Server: server, Device: testDevice[:22], Namespace: 4026531836, Command: "./client"}}
-	if err != nil || !slices.Equal(clients, want) {
-		t.Errorf("%+v, %v", clients, err)
-	}
 	if err := c.TerminateClient(ctx, os.Getpid()); err != nil {
 		t.Error(err)
 	}
@@ -241,7 +231,7 @@ func TestClients(t *testing.T) {
 	if err := c.Console().TerminateClient(ctx, server, 1); !errors.Is(err, ErrOutput) {
 		t.Error(err)
 	}
-	if err := c.Console().ShutdownServer(ctx, server, true); err != nil {
+	if err := c.Console().order(ctx, fmt.Sprintf("shutdown_server %d -f", server)); err != nil {
 		t.Error(err)
 	}
 	<-client.Lost()
@@ -249,12 +239,9 @@ func TestClients(t *testing.T) {
 		t.Errorf("%+v", dead)
 	}
 	client.Close()
-	if clients, err := c.Console().Clients(ctx); err != nil || len(clients) > 0 {
-		t.Errorf("%+v, %v", clients, err)
-	}
 	for name, err := range map[string]error{
 		"status": second(c.Console().Status(ctx, server)), "clients": second(c.Console().ClientPIDs(ctx, server)),
-		"terminate": c.Console().TerminateClient(ctx, server, 1), "shutdown": c.Console().ShutdownServer(ctx, server, false),
+		"terminate": c.Console().TerminateClient(ctx, server, 1),
 	} {
 		if !errors.Is(err, ErrNoServer) {
 			t.Errorf("%s: %v", name, err)
@@ -263,24 +250,6 @@ func TestClients(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
-
-func TestDefaultPercentage(t *testing.T) {
-	console := start(t, newOptions(t)).Console()
-	if p, err := console.DefaultActiveThreadPercentage(t.Context()); err != nil || p != 100 {
-		t.Error(p, err)
-	}
-	if err := console.SetDefaultActiveThreadPercentage(t.Context(), 25); err != nil {
-		t.Error(err)
-	}
-	if p, err := console.DefaultActiveThreadPercentage(t.Context()); err != nil || p != 25 {
-		t.Error(p, err)
-	}
-	for _, p := range []int{-1, 0, 101} {
-		if err := console.SetDefaultActiveThreadPercentage(t.Context(), p); !errors.Is(err, ErrLimits) {
-			t.Error(p, err)
-		}
-	}
-}
 
 func TestConsoleErrors(t *testing.T) {
 	o := newOptions(t)
@@ -291,30 +260,30 @@ func TestConsoleErrors(t *testing.T) {
 		want      error
 		text      string
 	}{
-		{"garbage ps", ErrOutput, `\xffgarbage`},
-		{"huge ps", ErrOutput, "more than 65536 bytes"},
+		{"garbage get_server_list", ErrOutput, `\xffgarbage`},
+		{"huge get_server_list", ErrOutput, "more than 65536 bytes"},
 	} {
 		behave(t, o, test.behaviour)
-		if _, err := console.Clients(t.Context()); !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.text) {
+		if _, err := console.Servers(t.Context()); !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.text) {
 			t.Error(test.behaviour, err)
 		}
 	}
-	behave(t, o, "hang ps")
+	behave(t, o, "hang get_server_list")
 	short := newConsole(o.Program, o.pipe(), 100*time.Millisecond)
-	if _, err := short.Clients(t.Context()); !errors.Is(err, ErrNoAnswer) {
+	if _, err := short.Servers(t.Context()); !errors.Is(err, ErrNoAnswer) {
 		t.Error(err)
 	}
 	behave(t, o)
-	if _, err := console.Clients(t.Context()); err != nil {
+	if _, err := console.Servers(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := newConsole(o.Program, o.Directory, patience).Clients(t.Context()); !errors.Is(err, ErrNoDaemon) {
+	if _, err := newConsole(o.Program, o.Directory, patience).Servers(t.Context()); !errors.Is(err, ErrNoDaemon) {
 		t.Error(err)
 	}
-	if _, err := newConsole("/bin/false", o.pipe(), patience).Clients(t.Context()); !errors.Is(err, ErrCommand) {
+	if _, err := newConsole("/bin/false", o.pipe(), patience).Servers(t.Context()); !errors.Is(err, ErrCommand) {
 		t.Error(err)
 	}
-	if err := c.Healthy(t.Context()); err != nil {
+	if err := healthy(t.Context(), c); err != nil {
 		t.Error(err)
 	}
 }

@@ -49,22 +49,13 @@ var (
 	// killed from outside.
 	ErrExited = errors.New("mps: control daemon exited")
 
-	// ErrFault is returned by Healthy when a server has faulted.
-	ErrFault = errors.New("mps: server has faulted")
-
-	// ErrUser is returned by Healthy and Existing when a server serves another
+	// ErrUser is returned by Existing when a server serves another
 	// user.
 	ErrUser = errors.New("mps: server serves another user")
 
-	// ErrRestartLimit is returned by Healthy when the daemon was given up.
+	// ErrRestartLimit is the reason when the daemon was given up.
 	ErrRestartLimit = errors.New("mps: control daemon died too often")
-
-	// ErrNotOwned is returned by Restart when somebody else runs the daemon.
-	ErrNotOwned = errors.New("mps: the control daemon is not ours")
 
 	// ErrKilled is returned by Stop when the daemon had to be killed.
 	ErrKilled = errors.New("mps: control daemon was killed")
-
-	// ErrStopped is returned after Stop.
-	ErrStopped = errors.New("mps: stopped")
 )

@@ -39,11 +39,10 @@ type Restarted struct {
 
 // Unresponsive tells that the control daemon lives and does not answer.
 // Clients that are connected work on; new ones hang. It is not killed for
-// that, since they would die with it: Restart does.
+// that, since they would die with it.
 type Unresponsive struct{ Err error }
 
-// GaveUp tells that the control daemon died too often. Only Restart starts it
-// again.
+// GaveUp tells that the control daemon died too often. It is not started again.
 type GaveUp struct{ Err error }
 
 func (ServerActive) isEvent()  {}

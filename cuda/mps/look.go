@@ -32,15 +32,12 @@ func (c *Control) look(ctx context.Context) (found look) {
 
 // checkServers finds what stands in the way of a client of the user self. A
 // server of user 0 may be one for several users.
-func checkServers(servers []Server, self int, faults bool) error {
+func checkServers(servers []Server, self int) error {
 	var errs []error
 	for _, s := range servers {
 		if s.User > 0 && s.User != self {
 			errs = append(errs, fmt.Errorf("%w: server %d serves user %d, and we are %d: MPS serves one user at a time, and our workers would wait "+
 				"until the other's are gone; run overlapd as that user, or set mps mode = \"own\"", ErrUser, s.PID, s.User, self))
-		}
-		if faults && s.Status == StatusFault {
-			errs = append(errs, fmt.Errorf("%w: server %d takes no client until all that it has are gone: end all workers, then start them again", ErrFault, s.PID))
 		}
 	}
 	return errors.Join(errs...)

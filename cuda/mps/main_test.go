@@ -3,6 +3,7 @@ package mps
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -134,10 +135,23 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
+func startServer(ctx context.Context, c *Console) error {
+	return c.order(ctx, "start_server -uid "+strconv.Itoa(os.Getuid()))
+}
+
+// healthy asks a daemon that runs and its servers now.
+func healthy(ctx context.Context, c *Control) error {
+	if s := c.State(); s.Phase != PhaseRunning {
+		return s.Err
+	}
+	found := c.look(ctx)
+	return errors.Join(found.err, checkServers(found.servers, os.Geteuid()))
+}
+
 // serverOf starts a server and returns its PID once it is known.
 func serverOf(t testing.TB, c *Control) int {
 	t.Helper()
-	if err := c.Console().StartServer(t.Context(), os.Getuid()); err != nil {
+	if err := startServer(t.Context(), c.Console()); err != nil {
 		t.Fatal(err)
 	}
 	return await[ServerActive](t, c).PID

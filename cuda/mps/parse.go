@@ -18,22 +18,11 @@ const (
 	StatusFault    Status = "FAULT"
 )
 
-// Client is a process that a server serves: a row of the command ps.
-type Client struct {
-	PID       int    // in the control daemon's namespace
-	ID        uint64 // the server's number for it
-	Server    int    // the server's PID
-	Device    string // the beginning of the UUID
-	Namespace uint64 // of its PID: NVIDIA's text says a PID, its example has the number of a namespace (4026531836)
-	Command   string
-}
-
 const (
-	pidMax    = 1 << 22 // Linux gives no higher PID
-	quoteMax  = 200     // bytes of an output that an error quotes
-	notFound  = "Server not found"
-	noDaemon  = "Cannot find MPS control daemon process"
-	psColumns = "PID ID SERVER DEVICE NAMESPACE COMMAND"
+	pidMax   = 1 << 22 // Linux gives no higher PID
+	quoteMax = 200     // bytes of an output that an error quotes
+	notFound = "Server not found"
+	noDaemon = "Cannot find MPS control daemon process"
 )
 
 // unknown returns the error for output that is not understood.
@@ -84,61 +73,4 @@ func parseStatus(command, text string) (Status, error) {
 		return s, nil
 	}
 	return "", unknown(command, text)
-}
-
-func parsePercentage(command, text string) (float64, error) {
-	p, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-	if err != nil || !(p > 0 && p <= 100) {
-		return 0, unknown(command, text)
-	}
-	return p, nil
-}
-
-// parseClients reads the table that ps prints: nothing if there is no client.
-func parseClients(command, text string) ([]Client, error) {
-	if strings.TrimSpace(text) == "" || missing(text) {
-		return nil, nil
-	}
-	var clients []Client
-	header := true
-	for line := range strings.Lines(text) {
-		fields := strings.Fields(line)
-		if len(fields) == 0 {
-			continue
-		}
-		if header {
-			if strings.Join(fields, " ") != psColumns {
-				return nil, unknown(command, text)
-			}
-			header = false
-			continue
-		}
-		c, err := parseClient(fields)
-		if err != nil {
-			return nil, unknown(command, text)
-		}
-		clients = append(clients, c)
-	}
-	return clients, nil
-}
-
-// parseClient reads a row. A process without arguments has no command.
-func parseClient(fields []string) (c Client, err error) {
-	if len(fields) < 5 {
-		return c, ErrOutput
-	}
-	for _, f := range []struct {
-		into *int
-		text string
-	}{{&c.PID, fields[0]}, {&c.Server, fields[2]}} {
-		if *f.into, err = parsePID(f.text); err != nil {
-			return c, err
-		}
-	}
-	if c.Namespace, err = strconv.ParseUint(fields[4], 10, 64); err != nil {
-		return c, err
-	}
-	c.ID, err = strconv.ParseUint(fields[1], 10, 64)
-	c.Device, c.Command = fields[3], strings.Join(fields[5:], " ")
-	return c, err
 }

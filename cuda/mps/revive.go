@@ -30,46 +30,32 @@ func (s *supervisor) bury(p *child.Process) {
 	s.emit(ControlDied{PID: p.PID(), Err: err})
 }
 
-// revive starts the daemon again, on order or after a pause. It returns nil
-// when Stop is called.
-func (s *supervisor) revive(o *order, ranFor time.Duration) *child.Process {
+// revive starts the daemon again after a pause. It returns nil when Stop is
+// called.
+func (s *supervisor) revive(ranFor time.Duration) *child.Process {
 	for {
-		if o == nil {
-			o = s.pause(ranFor)
-		}
+		s.pause(ranFor)
 		if s.ctx.Err() != nil {
 			return nil
-		}
-		if o != nil {
-			s.restarts.Forgive()
 		}
 		p, err := s.launch(s.ctx)
 		if err == nil {
 			s.running(p)
 			s.emit(Restarted{PID: p.PID(), Starts: s.State().Starts})
-			o.answer(nil)
 			return p
 		}
-		o.answer(err)
 		if s.ctx.Err() != nil {
 			return nil
 		}
 		s.change(func(state *State) { state.Phase, state.PID, state.Err = PhaseRestarting, 0, err })
 		s.emit(ControlDied{Err: err})
-		o, ranFor = nil, 0
-	}
-}
-
-// answer tells whoever ordered a restart, if somebody did.
-func (o *order) answer(err error) {
-	if o != nil {
-		o.reply <- err
+		ranFor = 0
 	}
 }
 
 // pause waits before a restart, without end if the daemon is given up. It
-// returns early with an order, or when Stop is called.
-func (s *supervisor) pause(ranFor time.Duration) *order {
+// returns early when Stop is called.
+func (s *supervisor) pause(ranFor time.Duration) {
 	var over <-chan time.Time
 	if delay, ok := s.restarts.Next(time.Now(), ranFor); ok {
 		timer := time.NewTimer(delay)
@@ -81,14 +67,11 @@ func (s *supervisor) pause(ranFor time.Duration) *order {
 	select {
 	case <-over:
 	case <-s.ctx.Done():
-	case o := <-s.orders:
-		return o
 	}
-	return nil
 }
 
 func (s *supervisor) giveUp() {
-	err := fmt.Errorf("%w: more than %d times within %v; mend the cause, then restart it: %w",
+	err := fmt.Errorf("%w: more than %d times within %v; mend the cause, then restart overlapd: %w",
 		ErrRestartLimit, s.opts.RestartLimit, s.opts.RestartWindow, s.State().Err)
 	s.change(func(state *State) { state.Phase, state.Err = PhaseGivenUp, err })
 	s.emit(GaveUp{Err: err})

@@ -53,27 +53,23 @@ func (s *supervisor) run(p *child.Process) {
 // live watches one process after the other.
 func (s *supervisor) live(p *child.Process) error {
 	for {
-		o, stopped := s.watch(p)
+		stopped := s.watch(p)
 		switch {
 		case p == nil:
 			return nil
 		case stopped:
 			return s.end(p)
-		case o != nil:
-			_ = s.end(p)
-		default:
-			s.bury(p)
 		}
+		s.bury(p)
 		s.forget()
-		if p = s.revive(o, time.Since(p.Began)); p == nil {
+		if p = s.revive(time.Since(p.Began)); p == nil {
 			return s.killRest()
 		}
 	}
 }
 
-// watch returns when the process has ended, when a restart is ordered, or when
-// Stop is called.
-func (s *supervisor) watch(p *child.Process) (o *order, stopped bool) {
+// watch returns when the process has ended, or when Stop is called.
+func (s *supervisor) watch(p *child.Process) (stopped bool) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer s.cancelLook(cancel)
 	var exited <-chan struct{}
@@ -86,11 +82,9 @@ func (s *supervisor) watch(p *child.Process) (o *order, stopped bool) {
 	for {
 		select {
 		case <-exited:
-			return nil, false
+			return false
 		case <-s.ctx.Done():
-			return nil, true
-		case o := <-s.orders:
-			return o, false
+			return true
 		case one := <-s.gone:
 			s.dead[one.PID] = true
 			s.lose(one)
