@@ -105,7 +105,7 @@ func clusterFigures(runs []*clusterRun, minutes []float64, sizes map[string][]in
 	figure := func(f *Figure, values ...value) *Figure {
 		for _, v := range values {
 			for _, r := range runs {
-				f.Rows = append(f.Rows, Row{Case: v.name + r.load(), Policy: r.variant.name, Ours: rounded(v.of(r.result))})
+				f.Rows = append(f.Rows, row{Case: v.name + r.load(), Policy: r.variant.name, Ours: rounded(v.of(r.result))})
 			}
 		}
 		return f

@@ -78,7 +78,7 @@ func credibility(runs *pairRuns, devices []*trust) *Figure {
 			of    int
 		}{{"one span", t.alone, t.aloneRows}, {"several spans", t.several, t.severalRow}, {"given solo times", t.solo, t.soloTimes}} {
 			if v.of > 0 {
-				f.Rows = append(f.Rows, Row{Case: "error of the device, " + v.what, Policy: t.name, Ours: rounded(v.value)})
+				f.Rows = append(f.Rows, row{Case: "error of the device, " + v.what, Policy: t.name, Ours: rounded(v.value)})
 			}
 		}
 	}
@@ -111,7 +111,7 @@ func (r *pairRuns) believe(f *Figure, load int, policy string) {
 		return
 	}
 	row := func(what string, v, authors *float64) {
-		f.Rows = append(f.Rows, Row{Case: what, QPS: float64(load), Policy: policy, Ours: v, Authors: authors})
+		f.Rows = append(f.Rows, row{Case: what, QPS: float64(load), Policy: policy, Ours: v, Authors: authors})
 	}
 	row("violations, mean over the pairs", meanOf(ours), meanOf(theirs))
 	row("violations, ours less the authors'", meanOf(apart), nil)

@@ -76,8 +76,8 @@ const maxBriefRows = 24
 // lines are the rows, all of a load and a case together, means first. Where a
 // load has many rows and means of them, only those are left unless all are
 // wanted.
-func (f *Figure) lines(all bool) []Row {
-	var list []Row
+func (f *Figure) lines(all bool) []row {
+	var list []row
 	for _, qps := range f.loads() {
 		cases := f.meansFirst(qps)
 		if isMean(cases[0]) && len(cases)*len(f.policies()) > maxBriefRows && !all {
@@ -108,7 +108,7 @@ func isMean(name string) bool {
 	return slices.Contains([]string{caseMean, caseAll, caseQuad, manyCase(3), manyCase(4)}, name)
 }
 
-func (f *Figure) numbers(rows []Row) *report.Table {
+func (f *Figure) numbers(rows []row) *report.Table {
 	t := report.NewTable(f.Unit, "qps", "policy", "ours", "± over seeds", "paper", "authors", "ours less authors")
 	for _, r := range rows {
 		t.Row(r.Case, load(r.QPS), r.Policy, f.number(r.Ours), f.number(r.Spread), f.number(r.Paper), f.number(r.Authors), relative(r.Ours, r.Authors))

@@ -64,7 +64,7 @@ func TestLines(t *testing.T) {
 	for _, policy := range []string{"p", "q"} {
 		for _, qps := range []float64{50, 100} {
 			for _, name := range []string{"a", "b", caseMean} {
-				f.Rows = append(f.Rows, Row{Case: name, QPS: qps, Policy: policy})
+				f.Rows = append(f.Rows, row{Case: name, QPS: qps, Policy: policy})
 			}
 		}
 	}
@@ -84,9 +84,9 @@ func TestLines(t *testing.T) {
 func TestChartsOfFigure(t *testing.T) {
 	f := &Figure{Title: "x", Unit: "ms", level: 100, decimals: 1}
 	for _, qps := range []float64{50, 100} {
-		f.Rows = append(f.Rows, Row{Case: "a", QPS: qps, Policy: "fcfs", Ours: rounded(qps)}, Row{Case: caseMean, QPS: qps, Policy: "fcfs", Ours: rounded(qps)})
+		f.Rows = append(f.Rows, row{Case: "a", QPS: qps, Policy: "fcfs", Ours: rounded(qps)}, row{Case: caseMean, QPS: qps, Policy: "fcfs", Ours: rounded(qps)})
 	}
-	f.Rows = append(f.Rows, Row{Case: "a", QPS: 100, Policy: "edf", Ours: rounded(1), Authors: rounded(2)})
+	f.Rows = append(f.Rows, row{Case: "a", QPS: 100, Policy: "edf", Ours: rounded(1), Authors: rounded(2)})
 	charts := f.charts()
 	if len(charts) != 2 {
 		t.Fatalf("%d charts, want one for each load", len(charts))
@@ -162,10 +162,10 @@ func TestTextOfManyRows(t *testing.T) {
 	add := func(qps float64, cases int) {
 		for i := range cases {
 			for _, policy := range []string{"fcfs", "edf"} {
-				f.Rows = append(f.Rows, Row{Case: fmt.Sprintf("case %d", i), QPS: qps, Policy: policy, Ours: rounded(0.125)})
+				f.Rows = append(f.Rows, row{Case: fmt.Sprintf("case %d", i), QPS: qps, Policy: policy, Ours: rounded(0.125)})
 			}
 		}
-		f.Rows = append(f.Rows, Row{Case: caseMean, QPS: qps, Policy: "fcfs", Ours: rounded(0.5), Authors: rounded(0.25)})
+		f.Rows = append(f.Rows, row{Case: caseMean, QPS: qps, Policy: "fcfs", Ours: rounded(0.5), Authors: rounded(0.25)})
 	}
 	add(50, maxBriefRows)
 	add(100, 2)
@@ -184,10 +184,10 @@ func TestTextOfManyRows(t *testing.T) {
 }
 
 func TestTextOfComparisonsAndNotes(t *testing.T) {
-	f := &Figure{Figure: "highest-load", Title: "x", Notes: []string{"first", "second"}, Comparisons: []Row{
+	f := &Figure{Figure: "highest-load", Title: "x", Notes: []string{"first", "second"}, Comparisons: []row{
 		{Case: "mean: a against b", Ours: rounded(12.34), Paper: rounded(20)},
 	}}
-	text := textOf(t, &Result{Label: "Emulated: x", Figures: []*Figure{f}, Missing: []*Missing{{"22", "a cluster", "there is no file"}, {"20 and 21", "MIG", "not measured"}}})
+	text := textOf(t, &Result{Label: "Emulated: x", Figures: []*Figure{f}, Missing: []*missing{{"22", "a cluster", "there is no file"}, {"20 and 21", "MIG", "not measured"}}})
 	last := -1
 	for _, want := range []string{"Emulated: x\n", "\nhighest-load: x (emulated)\n", "a against b    -  12.3 %  20.0 %", "  first\n  second\n", "\nfigure 22: a cluster\n  there is no file\n", "\nfigures 20 and 21: MIG\n  not measured\n"} {
 		at := strings.Index(text, want)
@@ -229,7 +229,7 @@ func TestNumbersAsText(t *testing.T) {
 }
 
 func TestTimingAsText(t *testing.T) {
-	timing := &Timing{Began: time.Unix(0, 0), Seconds: 61.4, Decisions: []DecisionTime{{"abacus", 4, 12.34}, {"overlap", 16, 5}}}
+	timing := &Timing{Began: time.Unix(0, 0), Seconds: 61.4, Decisions: []decisionTime{{"abacus", 4, 12.34}, {"overlap", 16, 5}}}
 	var b strings.Builder
 	if err := timing.Document().WriteText(&b); err != nil {
 		t.Fatal(err)

@@ -117,8 +117,8 @@ func (f *fitter) errorsFigure(p *plan) func() *Figure {
 		fig.addErrors(techniqueOurFold, ourCross.Unified[networkOfFit], ourCross.All[networkOfFit])
 		if quadOurs != nil {
 			fig.Rows = append(fig.Rows,
-				Row{Case: caseQuad, Policy: techniquePaper, Ours: rounded(quadPaper.All[networkOfFit]), Paper: rounded(paperQuadError), Section: "5.5"},
-				Row{Case: caseQuad, Policy: techniqueOurs, Ours: rounded(quadOurs.All[networkOfFit])})
+				row{Case: caseQuad, Policy: techniquePaper, Ours: rounded(quadPaper.All[networkOfFit]), Paper: rounded(paperQuadError), Section: "5.5"},
+				row{Case: caseQuad, Policy: techniqueOurs, Ours: rounded(quadOurs.All[networkOfFit])})
 		}
 		return fig
 	}
@@ -134,11 +134,11 @@ func (f *Figure) addErrors(technique string, own map[string]float64, all float64
 	slices.SortFunc(labels, compareLabels)
 	var list []float64
 	for _, l := range labels {
-		f.Rows = append(f.Rows, Row{Case: l, Policy: technique, Ours: rounded(own[l])})
+		f.Rows = append(f.Rows, row{Case: l, Policy: technique, Ours: rounded(own[l])})
 		list = append(list, own[l])
 	}
 	row := func(name string, ours *float64, published map[string]float64) {
-		r := Row{Case: name, Policy: technique, Ours: ours}
+		r := row{Case: name, Policy: technique, Ours: ours}
 		if v, ok := published[technique]; ok {
 			r.Paper, r.Section = rounded(v), "5.5"
 		}

@@ -54,7 +54,7 @@ func planHighest(p *plan, o *Options, s *stock, list []variant) func() *Figure {
 		f := &Figure{Figure: "highest-load", Title: "highest load with at most 1 % violations", Unit: "queries per second", decimals: 1,
 			Notes: []string{fmt.Sprintf("By bisection, %d runs of %d queries at each load, all policies with the same queries, and the targets of the runs at 50 queries per second. The mean is geometric. The paper has no such figure.", highestSeeds, o.Queries)}}
 		for _, c := range cells {
-			f.Rows = append(f.Rows, Row{Case: c.pair, Policy: c.variant, Ours: rounded(c.qps)})
+			f.Rows = append(f.Rows, row{Case: c.pair, Policy: c.variant, Ours: rounded(c.qps)})
 		}
 		f.addGeometricMeans()
 		others := []string{"abacus", "fcfs", "fcfs-dropping", "clockwork"}
@@ -110,7 +110,7 @@ func (f *Figure) addGeometricMeans() {
 			}
 		}
 		if len(logs) > 0 {
-			f.Rows = append(f.Rows, Row{Case: caseMean, Policy: policy, Ours: rounded(math.Exp(stats.Mean(logs)))})
+			f.Rows = append(f.Rows, row{Case: caseMean, Policy: policy, Ours: rounded(math.Exp(stats.Mean(logs)))})
 		}
 	}
 }

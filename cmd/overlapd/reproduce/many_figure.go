@@ -32,7 +32,7 @@ func planMany(p *plan, o *Options, s *stock, list []variant) func() []*Figure {
 		for _, load := range loads {
 			for i := range deploys {
 				for _, v := range list {
-					row := Row{Case: caseOf(&deploys[i]), QPS: float64(load), Policy: v.name}
+					row := row{Case: caseOf(&deploys[i]), QPS: float64(load), Policy: v.name}
 					row.Ours, row.Spread = samples[runKey(deploys[i].label(), load, v.name)].of(value)
 					f.Rows = append(f.Rows, row)
 				}
@@ -79,7 +79,7 @@ func (f *Figure) addTriplets(deploys []deployment, list []variant) {
 					ours = present(ours, f.find(deploys[i].label(), float64(load), v.name).Ours)
 				}
 			}
-			f.Rows = append(f.Rows, Row{Case: manyCase(3), QPS: float64(load), Policy: v.name, Ours: meanOf(ours)})
+			f.Rows = append(f.Rows, row{Case: manyCase(3), QPS: float64(load), Policy: v.name, Ours: meanOf(ours)})
 		}
 	}
 }

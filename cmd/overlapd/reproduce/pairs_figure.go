@@ -62,7 +62,7 @@ func (r *pairRuns) figure(f *Figure, value func(*sample) (mid, spread *float64),
 		for i := range r.deploys[load] {
 			pair := r.deploys[load][i].label()
 			for _, v := range r.variants {
-				row := Row{Case: pair, QPS: float64(load), Policy: v.name}
+				row := row{Case: pair, QPS: float64(load), Policy: v.name}
 				row.Ours, row.Spread = value(r.samples[runKey(pair, load, v.name)])
 				if m, ok := r.authors[load][pair][v.name]; ok {
 					row.Authors = rounded(theirs(m))
@@ -219,13 +219,13 @@ func (f *Figure) addBounds(all bounds, r *pairRuns) {
 			pair := r.deploys[load][i].label()
 			for _, series := range []string{boundUnmerged, boundMerged} {
 				if list, ok := all[runKey(pair, load, series)]; ok {
-					f.Rows = append(f.Rows, Row{Case: pair, QPS: float64(load), Policy: series, Ours: meanOf(list), Spread: rounded(stats.Deviation(list))})
+					f.Rows = append(f.Rows, row{Case: pair, QPS: float64(load), Policy: series, Ours: meanOf(list), Spread: rounded(stats.Deviation(list))})
 					means[series][load] = append(means[series][load], stats.Mean(list))
 				}
 			}
 		}
 		for _, series := range []string{boundUnmerged, boundMerged} {
-			f.Rows = append(f.Rows, Row{Case: caseMean, QPS: float64(load), Policy: series, Ours: meanOf(means[series][load])})
+			f.Rows = append(f.Rows, row{Case: caseMean, QPS: float64(load), Policy: series, Ours: meanOf(means[series][load])})
 		}
 	}
 }
@@ -264,7 +264,7 @@ func planSmall(p *plan, o *Options, s *stock, list []variant) func() *Figure {
 		f := &Figure{Figure: "16", Title: "small inputs: 99th percentile of latency over the target", Unit: "p99 / target", decimals: 2, level: 1,
 			Notes: []string{"Every query has batch size 4 and sequence length 8; each service's target is two times what that takes alone on the emulated device (section 7.2). The paper shows Abacus only and gives no numbers; it says that targets of about 10 ms are kept."}}
 		for _, c := range cells {
-			row := Row{Case: c.pair, QPS: calmLoad, Policy: c.variant}
+			row := row{Case: c.pair, QPS: calmLoad, Policy: c.variant}
 			row.Ours, row.Spread = (&sample{c.results}).of(tail)
 			f.Rows = append(f.Rows, row)
 		}

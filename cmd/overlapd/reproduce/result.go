@@ -18,19 +18,19 @@ type Result struct {
 	Seed     uint64     `json:"seed"`
 	Seeds    int        `json:"seeds"`
 	Queries  int        `json:"queries"` // of a run
-	Policies []Policy   `json:"policies"`
+	Policies []policy   `json:"policies"`
 	Figures  []*Figure  `json:"figures"`
-	Missing  []*Missing `json:"missing"` // figures that cannot be reproduced
+	Missing  []*missing `json:"missing"` // figures that cannot be reproduced
 }
 
-// Policy describes a series of the figures.
-type Policy struct {
+// policy describes a series of the figures.
+type policy struct {
 	Name    string `json:"name"`
 	Summary string `json:"summary"`
 }
 
-// Missing is a figure without data.
-type Missing struct {
+// missing is a figure without data.
+type missing struct {
 	Figure string `json:"figure"`
 	Title  string `json:"title"`
 	Why    string `json:"why"`
@@ -42,11 +42,11 @@ type Figure struct {
 	Title  string   `json:"title"`
 	Unit   string   `json:"unit"`
 	Notes  []string `json:"notes"`
-	Rows   []Row    `json:"rows"`
+	Rows   []row    `json:"rows"`
 
 	// Comparisons hold what the paper says in words: a policy against
 	// another, in percent.
-	Comparisons []Row `json:"comparisons"`
+	Comparisons []row `json:"comparisons"`
 
 	decimals int
 	percent  bool    // values are parts of 1
@@ -54,9 +54,9 @@ type Figure struct {
 	table    bool    // values of different kinds, which no chart can hold
 }
 
-// Row is one number of a figure, beside what the paper and its authors have
+// row is one number of a figure, beside what the paper and its authors have
 // for it.
-type Row struct {
+type row struct {
 	Case    string   `json:"case"`
 	QPS     float64  `json:"qps,omitempty"`
 	Policy  string   `json:"policy"`
@@ -86,7 +86,7 @@ func rounded(v float64) *float64 {
 }
 
 // find returns a row, or nil.
-func (f *Figure) find(name string, qps float64, policy string) *Row {
+func (f *Figure) find(name string, qps float64, policy string) *row {
 	for i := range f.Rows {
 		if r := &f.Rows[i]; r.Case == name && r.QPS == qps && r.Policy == policy {
 			return r
@@ -96,10 +96,10 @@ func (f *Figure) find(name string, qps float64, policy string) *Row {
 }
 
 // loads are those of the rows, in their order.
-func (f *Figure) loads() []float64 { return distinct(f.Rows, func(r *Row) float64 { return r.QPS }) }
+func (f *Figure) loads() []float64 { return distinct(f.Rows, func(r *row) float64 { return r.QPS }) }
 
 func (f *Figure) cases(qps float64) []string {
-	return distinct(f.Rows, func(r *Row) string {
+	return distinct(f.Rows, func(r *row) string {
 		if r.QPS != qps {
 			return ""
 		}
@@ -108,11 +108,11 @@ func (f *Figure) cases(qps float64) []string {
 }
 
 func (f *Figure) policies() []string {
-	return distinct(f.Rows, func(r *Row) string { return r.Policy })
+	return distinct(f.Rows, func(r *row) string { return r.Policy })
 }
 
 // distinct returns the values of rows, each once. Empty strings are left out.
-func distinct[T comparable](rows []Row, of func(*Row) T) []T {
+func distinct[T comparable](rows []row, of func(*row) T) []T {
 	var list []T
 	seen := map[T]bool{}
 	var none T
@@ -140,7 +140,7 @@ func (f *Figure) addMeans() {
 				}
 				ours, authors, spread = present(ours, r.Ours), present(authors, r.Authors), present(spread, r.Spread)
 			}
-			row := Row{Case: caseMean, QPS: qps, Policy: policy, Ours: meanOf(ours)}
+			row := row{Case: caseMean, QPS: qps, Policy: policy, Ours: meanOf(ours)}
 			if len(authors) == len(ours) {
 				row.Authors = meanOf(authors)
 			}
@@ -179,7 +179,7 @@ func (f *Figure) compareCase(name string, qps float64, whose, against []string, 
 			if a == nil || b == nil || policy == other {
 				continue
 			}
-			row := Row{Case: name + ": " + policy + " against " + other, QPS: qps, Policy: policy}
+			row := row{Case: name + ": " + policy + " against " + other, QPS: qps, Policy: policy}
 			row.Ours, row.Authors = change(a.Ours, b.Ours, more), change(a.Authors, b.Authors, more)
 			if v, ok := says.against[other]; ok && policy == "abacus" {
 				row.Paper, row.Section = rounded(v), says.section
@@ -204,7 +204,7 @@ func change(a, b *float64, more bool) *float64 {
 type Timing struct {
 	Began     time.Time      `json:"began"`
 	Seconds   float64        `json:"seconds"`
-	Decisions []DecisionTime `json:"decisions,omitempty"`
+	Decisions []decisionTime `json:"decisions,omitempty"`
 }
 
 // Document returns it for a terminal.

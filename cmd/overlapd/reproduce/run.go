@@ -56,10 +56,10 @@ func Run(ctx context.Context, o Options) (*Result, *Timing, error) {
 	}
 	r := &Result{
 		Label: emulatedLabel, Commit: o.Commit, Data: d.sha256, Device: deviceName, Seed: o.Seed, Seeds: o.Seeds, Queries: o.Queries,
-		Figures: []*Figure{}, Missing: []*Missing{},
+		Figures: []*Figure{}, Missing: []*missing{},
 	}
 	for _, v := range list {
-		r.Policies = append(r.Policies, Policy{v.name, v.summary})
+		r.Policies = append(r.Policies, policy{v.name, v.summary})
 	}
 	if err := (&reproduction{options: &o, variants: list, data: d, result: r, timing: timing}).run(ctx); err != nil {
 		return nil, nil, err
@@ -139,7 +139,7 @@ func (r *reproduction) laterMany(figures func() []*Figure) {
 }
 
 func (r *reproduction) missing(figure, title, why string) {
-	r.result.Missing = append(r.result.Missing, &Missing{figure, title, why})
+	r.result.Missing = append(r.result.Missing, &missing{figure, title, why})
 }
 
 func (r *reproduction) planServing(p *plan) error {

@@ -44,8 +44,8 @@ func (r *waysRun) serve(l *lane, t *trial) error {
 	return nil
 }
 
-// DecisionTime is what a decision took, which differs from run to run.
-type DecisionTime struct {
+// decisionTime is what a decision took, which differs from run to run.
+type decisionTime struct {
 	Policy string  `json:"policy"`
 	Ways   int     `json:"ways"`
 	Median float64 `json:"median_us"`
@@ -75,7 +75,7 @@ func planWays(p *plan, o *Options, s *stock, list []variant) func(*Timing) *Figu
 		for _, what := range []string{"calls", "groups asked about"} {
 			for _, r := range runs {
 				value := r.calls
-				row := Row{Case: fmt.Sprintf("%s, %d ways", what, r.ways), Policy: r.variant.name}
+				row := row{Case: fmt.Sprintf("%s, %d ways", what, r.ways), Policy: r.variant.name}
 				if what == "calls" {
 					if r.ways == 4 && r.variant.name == "abacus" {
 						row.Paper, row.Section = rounded(paperPredictions), "7.7"
@@ -88,7 +88,7 @@ func planWays(p *plan, o *Options, s *stock, list []variant) func(*Timing) *Figu
 			}
 		}
 		for _, r := range runs {
-			timing.Decisions = append(timing.Decisions, DecisionTime{r.variant.name, r.ways, float64(r.median.Nanoseconds()) / 1e3})
+			timing.Decisions = append(timing.Decisions, decisionTime{r.variant.name, r.ways, float64(r.median.Nanoseconds()) / 1e3})
 		}
 		return f
 	}
