@@ -30,7 +30,7 @@ const (
 // ErrAdvice is returned when advice is asked for that cannot be given.
 var ErrAdvice = errors.New("no advice")
 
-// Options say what advice is wanted.
+// Options are what advice is wanted.
 type Options struct {
 	Services []Service           // all models of the dataset if empty
 	Size     int                 // most services of a device, 0 for two
@@ -49,7 +49,7 @@ type Service struct {
 	QPS   float64 // queries per second, 0 if unknown
 }
 
-// Advice says which services gain by sharing a device.
+// Advice is which services gain by sharing a device.
 type Advice struct {
 	Device   string       `json:"device,omitempty"`
 	Rows     int          `json:"rows"`
@@ -94,7 +94,7 @@ const (
 	basisEstimated = "estimated" // what models gain with others, for some pairs
 )
 
-// Advise says which services gain by sharing a device, how to divide them
+// Advise finds which services gain by sharing a device, how to divide them
 // among devices, and what to measure next.
 func Advise(ctx context.Context, d *training.Dataset, o Options) (*Advice, error) {
 	p, err := newPanel(ctx, d, o)
@@ -282,7 +282,7 @@ func (p *panel) division(v *divider, devices [][]int, exact bool) division {
 	return out
 }
 
-// basis says what the gain of services on one device rests on. A service
+// basis returns what the gain of services on one device rests on. A service
 // alone gains nothing, for sure.
 func (p *panel) basis(members []int) string {
 	if _, ok := p.set(members); ok || len(members) == 1 {

@@ -37,7 +37,7 @@ type score struct {
 func (s score) add(o score) score { return score{s.bad + o.bad, s.over + o.over, s.cost + o.cost} }
 func (s score) sub(o score) score { return score{s.bad - o.bad, s.over - o.over, s.cost - o.cost} }
 
-// less tells whether s is better than o by more than rounding.
+// less reports whether s is better than o by more than rounding.
 func (s score) less(o score) bool {
 	switch {
 	case s.bad != o.bad:

@@ -46,7 +46,7 @@ func orElse(list []string, none string) []string {
 	return list
 }
 
-// showSolo says where the solo times come from that gains are made of.
+// showSolo shows where the solo times come from that gains are made of.
 func (a *Advice) showSolo(d *report.Document) {
 	counts := map[string]int{}
 	for _, s := range a.Solo {

@@ -42,10 +42,10 @@ type setGain struct {
 	members []int
 }
 
-// Bad tells whether the models should not share a device.
+// Bad reports whether the models should not share a device.
 func (g *setGain) Bad() bool { return g.Verdict == verdictSequential || g.Verdict == verdictSlower }
 
-// Reason says in words why the verdict is what it is.
+// Reason explains the verdict in words.
 func (g *setGain) Reason() string {
 	switch g.Verdict {
 	case verdictSlower:

@@ -25,7 +25,7 @@ import (
 // cold disk and a few runs of its largest batch.
 const probeTimeout = 10 * time.Minute
 
-// Options says what Run measures: each model at each batch and thread count.
+// Options are what Run measures: each model at each batch and thread count.
 type Options struct {
 	Models   []Model
 	Batches  []int

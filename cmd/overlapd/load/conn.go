@@ -168,7 +168,7 @@ func closedByPeer(nc net.Conn) bool {
 	return closed || err != nil
 }
 
-// reasonOf says why an answer counts as an error, "" if it is none.
+// reasonOf returns why an answer counts as an error, "" if it is none.
 func reasonOf(err error) string {
 	var ne net.Error
 	switch {

@@ -38,7 +38,7 @@ const (
 // are out of bounds. The error names every fault.
 var ErrOptions = errors.New("load: options")
 
-// Options say what load to put on which services. Start from DefaultOptions.
+// Options are what load to put on which services. Start from DefaultOptions.
 type Options struct {
 	URL      string // of the daemon, "http://host:port" or "https://host:port"
 	Services []string

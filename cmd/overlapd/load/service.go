@@ -30,7 +30,7 @@ const (
 // secureScheme is that of the URL of a daemon with TLS.
 const secureScheme = "https"
 
-// service is what the daemon says about a service, and the requests made of it.
+// service is the metadata of a service, and the requests made of it.
 type service struct {
 	name     string
 	device   string
@@ -38,7 +38,7 @@ type service struct {
 	requests []*request
 }
 
-// daemon is what a daemon says about itself.
+// daemon is where a daemon is reached, and its metadata.
 type daemon struct {
 	addr     string
 	tls      *tls.Config // nil for none

@@ -65,7 +65,7 @@ func (t *trust) compare(d sim.Device, s *stock) {
 	t.solo, t.soloTimes = stats.Mean(whole), len(whole)
 }
 
-// credibility tells how far the emulated device is to be believed.
+// credibility shows how far the emulated device is to be believed.
 func credibility(runs *pairRuns, devices []*trust) *Figure {
 	f := &Figure{Figure: "credibility", Title: "how far the emulated device is off", Unit: "percent, or points", decimals: 2, table: true, Notes: []string{
 		"The device is made of one half of the measured groups and compared with the other, which it has not seen. Violations are compared with the authors' own runs, pair by pair, in percentage points. The authors' clients, network and Python are not emulated, and neither is what they count as late.",

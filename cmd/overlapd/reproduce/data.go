@@ -194,5 +194,5 @@ func halve(d *training.Dataset, seed uint64) (device, predictor *training.Datase
 	return part(order[:middle]), part(order[middle:])
 }
 
-// halveStream tells this use of a seed from others.
+// halveStream keeps this use of a seed apart from others.
 const halveStream = 0x5bd1

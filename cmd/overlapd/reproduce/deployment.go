@@ -116,7 +116,7 @@ func sizesBeyondPairs(d *training.Dataset) map[string][]int {
 	return measured
 }
 
-// unusualSizes tells which models have others than those of the table.
+// unusualSizes names the models whose sizes differ from those of the table.
 func unusualSizes(sizes map[string][]int) string {
 	var parts []string
 	for _, m := range quadModels {

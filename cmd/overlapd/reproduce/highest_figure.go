@@ -83,7 +83,7 @@ func highest(violations func(qps float64) (float64, error)) (float64, error) {
 	return low, nil
 }
 
-// ratios tells how many times the load of others ours bears.
+// ratios describes how many times the load of others ours bears.
 func (f *Figure) ratios(others []string) string {
 	var parts []string
 	for _, policy := range overlapping[1:] {

@@ -28,7 +28,8 @@ func runKey(pair string, load int, policy string) string {
 	return fmt.Sprintf("%s %d %s", pair, load, policy)
 }
 
-// measuredTogether tells whether groups of all these models were measured.
+// measuredTogether returns a function that reports whether groups of all its
+// models were measured.
 func (s *stock) measuredTogether() func([]string) bool {
 	known := map[string]bool{}
 	for i := range s.measured.Rows {
@@ -57,13 +58,13 @@ func planPairs(p *plan, o *Options, s *stock, list []variant, authors map[int]au
 }
 
 // figure makes a figure of one value of the runs.
-func (r *pairRuns) figure(f *Figure, value func(*sample) (mid, spread *float64), theirs func(measured) float64) *Figure {
+func (r *pairRuns) figure(f *Figure, value func(*sim.Result) float64, theirs func(measured) float64) *Figure {
 	for _, load := range loads {
 		for i := range r.deploys[load] {
 			pair := r.deploys[load][i].label()
 			for _, v := range r.variants {
 				row := row{Case: pair, QPS: float64(load), Policy: v.name}
-				row.Ours, row.Spread = value(r.samples[runKey(pair, load, v.name)])
+				row.Ours, row.Spread = r.samples[runKey(pair, load, v.name)].of(value)
 				if m, ok := r.authors[load][pair][v.name]; ok {
 					row.Authors = rounded(theirs(m))
 				}
@@ -83,14 +84,14 @@ func (r *pairRuns) figures(o *Options) []*Figure {
 	if o.wants("14") {
 		f := r.figure(&Figure{Figure: "14", Title: "99th percentile of latency over the QoS target", Unit: "p99 / target", decimals: 2, level: 1,
 			Notes: []string{"Of answered queries, late ones too; dropped ones are not among them, so that a policy that drops much looks good here and bad in figure 15. The paper's figure is at 50 queries per second."}},
-			func(s *sample) (mid, spread *float64) { return s.of(tail) }, func(m measured) float64 { return m.tail })
+			tail, func(m measured) float64 { return m.tail })
 		f.compare(calmLoad, overlapping, sequentials, false, paperTails)
 		list = append(list, f)
 	}
 	if o.wants("15") {
 		f := r.figure(&Figure{Figure: "15", Title: "queries that violate their target, drops counted", Unit: "violations", decimals: 4, percent: true,
 			Notes: []string{"Both services of a pair have one target, so the earliest deadline is that of who came first: edf does what fcfs does here. The authors' runs of the two differ."}},
-			func(s *sample) (mid, spread *float64) { return s.of(violations) }, func(m measured) float64 { return m.violations })
+			violations, func(m measured) float64 { return m.violations })
 		f.addBounds(r.bounds, r)
 		f.compare(calmLoad, overlapping, sequentials, false, paperCalmViolations)
 		f.compare(fullLoad, overlapping, sequentials, false, paperFullViolations)
@@ -101,11 +102,11 @@ func (r *pairRuns) figures(o *Options) []*Figure {
 	if o.wants("17") {
 		f := r.figure(&Figure{Figure: "17", Title: "queries answered of 1,000, late ones too", Unit: "answered of 1,000", decimals: 0,
 			Notes: []string{"As the authors count throughput. The paper's figure is at 100 queries per second."}},
-			func(s *sample) (mid, spread *float64) { return s.of(answeredOf1000) }, func(m measured) float64 { return m.answered })
+			answeredOf1000, func(m measured) float64 { return m.answered })
 		f.compare(fullLoad, overlapping, sequentials, true, paperThroughputs)
 		inTime := r.figure(&Figure{Figure: "17, goodput", Title: "queries answered in time of 1,000", Unit: "in time of 1,000", decimals: 0,
 			Notes: []string{"What clients gain: late answers do not count. The paper has no such figure; the authors' numbers follow from their violations."}},
-			func(s *sample) (mid, spread *float64) { return s.of(inTimeOf1000) }, func(m measured) float64 { return authorsQueries * (1 - m.violations) })
+			inTimeOf1000, func(m measured) float64 { return authorsQueries * (1 - m.violations) })
 		inTime.compare(fullLoad, overlapping, sequentials, true, statement{})
 		list = append(list, f, inTime)
 	}
@@ -237,38 +238,20 @@ const smallSeeds = 3
 // planSmall plans figure 16: only the least inputs, and targets of two times
 // what they take alone.
 func planSmall(p *plan, o *Options, s *stock, list []variant) func() *Figure {
-	type cell struct {
-		pair    string
-		variant string
-		results []*sim.Result
-	}
-	var cells []*cell
-	for _, d := range pairs(calmLoad, s.measuredTogether()) {
+	few := *o
+	few.Seeds = min(o.Seeds, smallSeeds)
+	r := &pairRuns{options: o, variants: list, deploys: map[int][]deployment{calmLoad: pairs(calmLoad, s.measuredTogether())}, samples: map[string]*sample{}}
+	for i := range r.deploys[calmLoad] {
+		d := &r.deploys[calmLoad][i]
 		d.sizes, d.seqLens = [][]int{pairSizes[:1], pairSizes[:1]}, pairSeqLens[:1]
 		for _, v := range list {
-			c := &cell{d.label(), v.name, make([]*sim.Result, min(o.Seeds, smallSeeds))}
-			cells = append(cells, c)
-			for i := range c.results {
-				p.add("figure 16", v.seconds(o.Queries), func(_ context.Context, l *lane) (err error) {
-					d := d
-					if d.targets, err = l.twiceSolo(s, d.models, pairSizes[0], pairSeqLens[0]); err != nil {
-						return err
-					}
-					c.results[i], err = l.run(&trial{stock: s, deploy: &d, variant: v, arrivals: poisson(calmLoad), queries: o.Queries, seed: o.Seed + uint64(i)})
-					return err
-				})
-			}
+			r.samples[runKey(d.label(), calmLoad, v.name)] = few.sampled(p, "figure 16",
+				trial{stock: s, deploy: d, twiceSolo: true, variant: v, arrivals: poisson(calmLoad), queries: o.Queries})
 		}
 	}
 	return func() *Figure {
-		f := &Figure{Figure: "16", Title: "small inputs: 99th percentile of latency over the target", Unit: "p99 / target", decimals: 2, level: 1,
-			Notes: []string{"Every query has batch size 4 and sequence length 8; each service's target is two times what that takes alone on the emulated device (section 7.2). The paper shows Abacus only and gives no numbers; it says that targets of about 10 ms are kept."}}
-		for _, c := range cells {
-			row := row{Case: c.pair, QPS: calmLoad, Policy: c.variant}
-			row.Ours, row.Spread = (&sample{c.results}).of(tail)
-			f.Rows = append(f.Rows, row)
-		}
-		f.addMeans()
-		return f
+		return r.figure(&Figure{Figure: "16", Title: "small inputs: 99th percentile of latency over the target", Unit: "p99 / target", decimals: 2, level: 1,
+			Notes: []string{"Every query has batch size 4 and sequence length 8; each service's target is two times what that takes alone on the emulated device (section 7.2). The paper shows Abacus only and gives no numbers; it says that targets of about 10 ms are kept."}},
+			tail, nil)
 	}
 }

@@ -88,7 +88,7 @@ func (t *tally) expect(work float64) {
 	t.mu.total += work
 }
 
-// add tells that work is done. Work of a stage that turned out smaller or
+// add counts work that is done. Work of a stage that turned out smaller or
 // larger counts as it was expected.
 func (t *tally) add(stage string, work float64) {
 	t.mu.Lock()

@@ -29,7 +29,7 @@ const (
 	TimingFile = "run.json"
 )
 
-// emulatedLabel is what every result says first.
+// emulatedLabel stands first in every result.
 const emulatedLabel = "Emulated: no GPU was used. Groups take as long as a device model says that was made of the authors' measurements, in virtual time; the scheduler and the predictors are those of the daemon."
 
 // figureMIG is why figures 20 and 21 are not reproduced.
@@ -248,7 +248,7 @@ const (
 	MaxEpochs  = 10_000
 )
 
-// Options say what is reproduced from what.
+// Options are what is reproduced from what.
 type Options struct {
 	Data     string   // folder with abacus-a100, or that folder itself
 	Out      string   // folder for results and for what was fitted
@@ -312,7 +312,7 @@ var (
 	ErrData = errors.New("unusable data")
 )
 
-// lineError tells where in a file a fault is.
+// lineError returns an error that names the place of a fault in a file.
 func lineError(file string, line int, format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %w: %w", file, line, ErrData, fmt.Errorf(format, args...))
 }

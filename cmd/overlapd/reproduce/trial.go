@@ -42,6 +42,10 @@ type trial struct {
 	devices  int
 	dispatch string
 	seed     uint64
+
+	// twiceSolo makes the target of each service two times what its smallest
+	// query takes alone, instead of what the deployment says.
+	twiceSolo bool
 }
 
 // poisson are arrivals of so many queries per second.
@@ -57,7 +61,11 @@ func (t *trial) scenario(d sim.Device) sim.Scenario {
 		Device: d, Predictor: t.stock.files[t.variant.recipe], Devices: t.devices, Dispatch: t.dispatch,
 	}
 	for i, m := range t.deploy.models {
-		s := sim.Service{Name: m, Target: t.deploy.targets[i], MaxBatch: min(t.variant.maxBatch, largest(d, m)), Sizes: t.deploy.sizes[i]}
+		target := t.deploy.targets[i]
+		if t.twiceSolo {
+			target = 2 * solo(d, m, t.deploy.sizes[i][0], t.deploy.seqLens[0])
+		}
+		s := sim.Service{Name: m, Target: target, MaxBatch: min(t.variant.maxBatch, largest(d, m)), Sizes: t.deploy.sizes[i]}
 		if m == sequenceModel {
 			s.SeqLens = t.deploy.seqLens
 		}
@@ -84,19 +92,6 @@ func (l *lane) run(t *trial) (*sim.Result, error) {
 		return nil, err
 	}
 	return sim.Run(t.scenario(d))
-}
-
-// twiceSolo are targets of two times what each model takes alone.
-func (l *lane) twiceSolo(s *stock, models []string, size, seqLen int) ([]time.Duration, error) {
-	d, err := l.device(s)
-	if err != nil {
-		return nil, err
-	}
-	targets := make([]time.Duration, len(models))
-	for i, m := range models {
-		targets[i] = 2 * solo(d, m, size, seqLen)
-	}
-	return targets, nil
 }
 
 // solo is what a whole model takes alone on a device, 0 if that does not know

@@ -105,12 +105,18 @@ func TestLaneTellsOfBadDevices(t *testing.T) {
 	if _, err := l.run(&trial{stock: s, deploy: &deployment{}}); err == nil {
 		t.Error("an empty profile serves")
 	}
-	if _, err := l.twiceSolo(s, []string{"bert"}, 1, 8); err == nil {
-		t.Error("an empty profile has solo times")
+}
+
+// TestTwiceSolo makes targets of what the smallest query takes.
+func TestTwiceSolo(t *testing.T) {
+	trial := trial{
+		stock: &stock{}, variant: *variantNamed("fcfs"), twiceSolo: true,
+		deploy: &deployment{models: []string{"bert", "resnet50"}, targets: []time.Duration{1, 1}, sizes: [][]int{{2}, {2}}, seqLens: []int{8}},
 	}
-	l.devices[s] = fixed{[]string{"resnet50", "bert"}}
-	if got, err := l.twiceSolo(s, []string{"bert", "resnet50"}, 2, 8); err != nil || !slices.Equal(got, []time.Duration{16 * time.Millisecond, 16 * time.Millisecond}) {
-		t.Errorf("targets %v, %v", got, err)
+	for _, s := range trial.scenario(fixed{[]string{"resnet50", "bert"}}).Services {
+		if s.Target != 16*time.Millisecond {
+			t.Errorf("%s has the target %v, want 16ms", s.Name, s.Target)
+		}
 	}
 }
 
