@@ -45,7 +45,7 @@ func TestFailureSaysWhy(t *testing.T) {
 		}
 		s.SetReady(!tt.unready)
 		p := &pending{call: &query.Call{Service: s}, failure: tt.failure}
-		r := new(loop).reply(p, &overlap.Answer{Result: overlap.Dropped, Reason: tt.reason, Queue: 3 * time.Millisecond})
+		r := new(calls).reply(p, &overlap.Answer{Result: overlap.Dropped, Reason: tt.reason, Queue: 3 * time.Millisecond})
 		err := r.Err
 		if err == nil || err.Status != tt.status || err.Reason != tt.want || !strings.Contains(err.Message, tt.message) {
 			t.Errorf("%s: %+v", name, err)
@@ -67,7 +67,7 @@ func TestReplyOfAFinishedQuery(t *testing.T) {
 		{Type: models.Bool, Shape: []int64{}, Data: []byte{1}},
 	}
 	for range 2 { // the memory of a reply is used again
-		r := new(loop).reply(p, &overlap.Answer{Result: overlap.Finished, Queue: 1, Run: 2})
+		r := new(calls).reply(p, &overlap.Answer{Result: overlap.Finished, Queue: 1, Run: 2})
 		if r.Err != nil || len(r.Outputs) != 2 || r.Outputs[0].Data[1] != 2 || r.Outputs[1].Type != models.Bool ||
 			r.Queue != 1 || r.Compute != 2 {
 			t.Errorf("%+v", r)

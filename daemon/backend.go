@@ -94,15 +94,6 @@ type message struct {
 	ask    func(*loop) // run by the loop, for what only it may read
 }
 
-// pending is what the backend keeps of a call, in Call.Backend.
-type pending struct {
-	call    *query.Call
-	tensors []wire.Tensor
-	outputs executor.QueryOutputs
-	reply   []query.Tensor // memory of Reply.Outputs
-	failure error          // why its batch failed, if it did
-}
-
 func newBackend(c config.Config, log zerolog.Logger) *backend {
 	b := &backend{
 		log:      log,
@@ -288,8 +279,8 @@ func (b *backend) ask(f func(*loop)) bool {
 func (b *backend) stopMeasuring(ctx context.Context) error {
 	ended := make(chan struct{})
 	b.tell(message{ask: func(l *loop) {
-		l.stopLearning()
-		l.measurement.quit(ended)
+		l.learner.stop()
+		l.learner.measurement.quit(ended)
 	}})
 	select {
 	case <-ended:
@@ -331,19 +322,18 @@ func (b *backend) newLoop(c config.Config, o learning.Options, log *journal.Writ
 		scheduler.Down(0, models.ServiceID(i))
 	}
 	b.timeline = timeline.New(b.epoch, list)
-	b.loop = &loop{
+	shared := &core{
 		backend: b, config: c, scheduler: scheduler, solo: solo, predictor: p,
-		slots: slots, specs: list, order: c.Names(),
-		calls:   make(map[models.QueryID]*pending),
-		loading: loading{}, timer: time.NewTimer(time.Hour),
 		listeners: []observe.Listener{b.timeline, observe.NewTraces(b.epoch, b.device)},
 	}
 	if c.Metrics {
 		b.metrics = metrics.NewRecorder(len(list))
-		b.loop.listeners = append(b.loop.listeners, b.metrics)
+		shared.listeners = append(shared.listeners, b.metrics)
 	}
-	b.loop.learning = learning.New(o, p, solo)
-	b.loop.measurement = measurement{exec: b.exec, inputs: b.loop.inputs, sent: b.loop.sent}
+	shared.fleet = &fleet{core: shared, slots: slots, specs: list, order: c.Names(), loading: loading{}}
+	shared.calls = &calls{core: shared, pending: make(map[models.QueryID]*pending)}
+	shared.learner = &learner{core: shared, learning: learning.New(o, p, solo), measurement: measurement{exec: b.exec, fleet: shared.fleet}}
+	b.loop = &loop{core: shared, timer: time.NewTimer(time.Hour)}
 	return nil
 }
 

@@ -79,21 +79,6 @@ func (s *state) cut(key []byte) (*wire.CutChoice, error) {
 	return c, nil
 }
 
-// noteCut tells of a choice that a worker has made, and has it kept.
-func (l *loop) noteCut(slot *slot, info *wire.Info) {
-	c := info.Cut
-	if c == nil {
-		return
-	}
-	if before := slot.worker.info; before != nil && before.Cut != nil && before.Cut.Reason == c.Reason && before.Hash == info.Hash {
-		return
-	}
-	l.log.Info().Str("service", slot.config.Name).Int("operators", len(info.Operators)).Str("why", c.Reason).Msg("model is cut")
-	if c.Measured() && l.profiles != nil {
-		l.profiles.chose(slot.config, c)
-	}
-}
-
 // cutStatus returns nil if nothing was to be chosen.
 func cutStatus(info *wire.Info) *status.Cut {
 	if info == nil || info.Cut == nil {

@@ -313,7 +313,7 @@ func TestEmulatedIsNotMeasured(t *testing.T) {
 	}
 	says(t, o.Predictor.Reason, "an emulated device is not measured", "overlapd train", "predictor.file")
 	d.backend.ask(func(l *loop) {
-		for i := range l.slots {
+		for i := range l.fleet.slots {
 			span := models.Span{Service: models.ServiceID(i), Start: 2, End: 7, Size: 8, SeqLen: 32 * i}
 			if took, ok := l.solo.Span(span); !ok || took != 5*8*formulaOperator {
 				t.Errorf("%+v takes %v, %t", span, took, ok)
@@ -329,7 +329,7 @@ func TestEmulatedIsNotMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.close()
-	if p, ok, err := s.profile(d.key(0, d.backend.loop.slots[0].worker.info)); ok || err != nil {
+	if p, ok, err := s.profile(d.key(0, d.backend.loop.fleet.slots[0].worker.info)); ok || err != nil {
 		t.Errorf("a profile is stored: %+v, %v", p, err)
 	}
 	c.StateDir = t.TempDir()

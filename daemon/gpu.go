@@ -101,12 +101,6 @@ func (d *unit) admit(path string, s *config.Service, cut int, memory *gpu.Ledger
 	return need, memory.Admit(need), nil
 }
 
-// share is shareOf a service.
-func (l *loop) share(id models.ServiceID) string {
-	s := l.slots[id]
-	return shareOf(s.threads, &s.config, l.part != nil)
-}
-
 // PlanGPU returns in words what a daemon with this configuration would do with
 // a GPU, and what its services would have of the memory. It changes nothing but
 // that models of the zoo are built. On a CPU it says so.
@@ -173,10 +167,10 @@ func (b *backend) watchGPU() {
 // held. With a nil error MPS is back.
 func (b *backend) loseMPS(err error) {
 	b.tell(message{ask: func(l *loop) {
-		l.withoutMPS = err
-		for i, s := range l.slots {
+		l.fleet.withoutMPS = err
+		for i, s := range l.fleet.slots {
 			if s != nil && err != nil {
-				l.workerEvent(executor.WorkerFailed{Service: models.ServiceID(i), Err: err})
+				l.fleet.event(executor.WorkerFailed{Service: models.ServiceID(i), Err: err})
 			}
 		}
 	}})

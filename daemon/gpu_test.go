@@ -35,7 +35,7 @@ func TestServicesWithoutMPS(t *testing.T) {
 }
 
 func TestShare(t *testing.T) {
-	l := &loop{backend: new(backend), slots: []*slot{{threads: 4}, {threads: 4}}}
+	l := &fleet{core: &core{backend: new(backend)}, slots: []*slot{{threads: 4}, {threads: 4}}}
 	l.slots[1].config.MPS.Percentage = 50
 	if got := l.share(1); got != "4 threads" {
 		t.Error(got)

@@ -45,14 +45,14 @@ func TestLoadingAndMeasuring(t *testing.T) {
 	r.sync()
 	r.workers.end(models.SpanDone)
 	r.backend.ask(func(l *loop) {
-		if l.measurement.active() || !l.learning.Pending() || l.measurable() {
+		if l.learner.measurement.active() || !l.learner.learning.Pending() || l.learner.measurable() {
 			t.Error("groups are measured while a worker loads")
 		}
 	})
 	r.workers.tell(executor.WorkerLost{Service: 1, Err: &executor.LostError{Cause: executor.ErrExited}})
 	r.workers.tell(executor.WorkerStopped{Service: 1})
 	r.backend.ask(func(l *loop) {
-		if l.loading.active() {
+		if l.fleet.loading.active() {
 			t.Error("a lost worker loads")
 		}
 	})

@@ -40,35 +40,6 @@ func (b *backend) statusWithin(limit time.Duration) (s *status.Status, fresh boo
 	return b.board.Latest(), false
 }
 
-// status returns how the instance stands.
-func (l *loop) status() *status.Status {
-	l.emit(observe.Event{Kind: observe.Published})
-	now := l.now()
-	m := l.scheduler.Metrics()
-	waiting := l.scheduler.Waiting(nil)
-	o := &status.Status{
-		Policy: l.config.Policy, Device: l.device, Emulated: l.emulation != nil, UpSeconds: now.Seconds(),
-		Rounds: m.Rounds, BusySeconds: m.Busy.Seconds(),
-		Plans:   status.Plans{Made: m.Plans.Made, Kept: m.Plans.Kept, Overturned: m.Plans.Overturned},
-		Loading: l.loading.status(l.name, time.Now()),
-		At:      now, Scheduler: m, Prediction: l.predictor.Report(),
-	}
-	o.Predictor = l.predictorStatus(&o.Prediction)
-	for _, s := range l.Services() {
-		slot := l.slots[s.ID]
-		o.Services = append(o.Services, slot.status(l.counted(slot, &m), waiting[s.ID]))
-	}
-	if l.part != nil {
-		part := l.part.Status()
-		part.Services = nil
-		for _, s := range l.Services() {
-			part.Services = append(part.Services, s.Name)
-		}
-		o.GPU = []gpu.Status{part}
-	}
-	return o
-}
-
 func (s *slot) status(m overlap.ServiceMetrics, waiting overlap.Waiting) status.Service {
 	counts := s.service.Stats.Counts()
 	o := status.Service{
@@ -96,8 +67,37 @@ func byReason(counts [overlap.ReasonCount]uint64) map[string]uint64 {
 	return named
 }
 
+// status returns how the instance stands.
+func (l *loop) status() *status.Status {
+	l.emit(observe.Event{Kind: observe.Published})
+	now := l.now()
+	m := l.scheduler.Metrics()
+	waiting := l.scheduler.Waiting(nil)
+	o := &status.Status{
+		Policy: l.config.Policy, Device: l.device, Emulated: l.emulation != nil, UpSeconds: now.Seconds(),
+		Rounds: m.Rounds, BusySeconds: m.Busy.Seconds(),
+		Plans:   status.Plans{Made: m.Plans.Made, Kept: m.Plans.Kept, Overturned: m.Plans.Overturned},
+		Loading: l.fleet.loading.status(l.fleet.name, time.Now()),
+		At:      now, Scheduler: m, Prediction: l.predictor.Report(),
+	}
+	o.Predictor = l.predictorStatus(&o.Prediction)
+	for _, s := range l.Services() {
+		slot := l.fleet.slots[s.ID]
+		o.Services = append(o.Services, slot.status(l.fleet.counted(slot, &m), waiting[s.ID]))
+	}
+	if l.part != nil {
+		part := l.part.Status()
+		part.Services = nil
+		for _, s := range l.Services() {
+			part.Services = append(part.Services, s.Name)
+		}
+		o.GPU = []gpu.Status{part}
+	}
+	return o
+}
+
 func (l *loop) predictorStatus(r *predictor.Report) status.Predictor {
-	p := l.learning.Report()
+	p := l.learner.learning.Report()
 	o := status.Predictor{
 		Phase: p.Phase.String(), Reason: p.Reason, UnknownServices: p.Unknown, Remedy: p.Remedy, Unknown: r.Unknown,
 		Answers: map[string]uint64{}, Fallbacks: map[string]uint64{}, Shapes: []status.Shape{},
@@ -129,7 +129,7 @@ func (l *loop) shapeStatus(s *predictor.ShapeReport) status.Shape {
 		P01: q.P01, P50: q.P50, P90: q.P90, P99: q.P99, Bound: s.Bound,
 	}
 	for _, id := range s.Services {
-		o.Services = append(o.Services, l.name(id))
+		o.Services = append(o.Services, l.fleet.name(id))
 	}
 	return o
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/overlapd/overlapd/daemon/learning"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -29,7 +28,7 @@ type MeasureReport struct {
 // the state file, and the next time goes on from there. The daemon must have
 // been made with the option Offline. It is closed then.
 func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(MeasureReport)) (last MeasureReport, err error) {
-	d.backend.loop.learning.MeasureOnly(limit)
+	d.backend.loop.learner.learning.MeasureOnly(limit)
 	if err := d.unit.start(); err != nil {
 		return last, errors.Join(err, d.close())
 	}
@@ -40,7 +39,7 @@ func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(M
 		case <-ctx.Done():
 		case <-tick.C:
 		}
-		d.backend.ask(func(l *loop) { last = l.measureReport() })
+		d.backend.ask(func(l *loop) { last = l.learner.report() })
 		report(last)
 	}
 	d.backend.draining.Store(true)
@@ -49,20 +48,4 @@ func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(M
 	_ = d.backend.stopMeasuring(end) // whatever is left then, closing tells
 	d.saveProfiles()
 	return last, d.close()
-}
-
-func (l *loop) measureReport() MeasureReport {
-	r := MeasureReport{Services: len(l.slots)}
-	for _, s := range l.served() {
-		if s.service.Ready() {
-			r.Ready++
-		}
-		if s.worker.givenUp {
-			r.GivenUp = append(r.GivenUp, s.config.Name)
-		}
-	}
-	p := l.learning.Report()
-	r.Over, r.Reason = p.Phase == learning.Solo, p.Reason
-	r.Progress, r.Drift, r.Skips = p.Progress, p.Drift, p.Skips
-	return r
 }

@@ -25,8 +25,7 @@ var errNotMeasured = errors.New("a span did not run to its end")
 // each.
 type measurement struct {
 	exec   runner
-	inputs func(models.ServiceID) []models.TensorSpec
-	sent   func(models.ServiceID) // is told of each span that is sent
+	fleet  *fleet
 	lastID uint64
 	rounds []models.Group // that are left; the first one runs
 	broken bool           // the round that runs was told to stop
@@ -80,7 +79,7 @@ func (m *measurement) run() error {
 		return err
 	}
 	for _, s := range spans {
-		m.sent(s.Service)
+		m.fleet.slots[s.Service].worker.fresh = false
 	}
 	m.broken = false
 	return nil
@@ -156,7 +155,7 @@ func (m *measurement) end() {
 
 // alloc makes up the inputs of a span's batch.
 func (m *measurement) alloc(s *models.Span) ([]wire.Tensor, error) {
-	inputs := m.inputs(s.Service)
+	inputs := m.fleet.slots[s.Service].worker.info.Inputs
 	var tensors []wire.Tensor
 	var sum int64
 	for i, shape := range models.Fill(inputs, s.Size, s.SeqLen) {

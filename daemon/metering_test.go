@@ -79,7 +79,7 @@ func TestMeteringOfFailedRounds(t *testing.T) {
 }
 
 func TestMeteringOff(t *testing.T) {
-	l := &loop{backend: &backend{}}
+	l := &loop{core: &core{backend: &backend{}}}
 	l.emit(observe.Event{Kind: observe.Woke})
 	l.emit(observe.Event{Kind: observe.Dispatched, Round: &overlap.Round{}})
 	l.rest()
@@ -207,7 +207,7 @@ func BenchmarkNotes(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			l.emit(observe.Event{Kind: observe.Woke})
-			l.emit(observe.Event{Kind: observe.Dispatched, Round: r, Why: &l.why, Services: l.specs})
+			l.emit(observe.Event{Kind: observe.Dispatched, Round: r, Why: &l.why, Services: l.fleet.specs})
 			l.emit(observe.Event{Kind: observe.Ended, Outcome: &l.outcome, Measured: o})
 			l.emit(observe.Event{Kind: observe.Answered, Answer: a})
 			l.rest()

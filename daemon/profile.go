@@ -19,14 +19,14 @@ type profiles interface {
 }
 
 func (d *unit) key(service models.ServiceID, info *wire.Info) []byte {
-	return profileKey(d.device, info.Hash, info.ORTVersion, len(info.Operators), d.backend.loop.share(service))
+	return profileKey(d.device, info.Hash, info.ORTVersion, len(info.Operators), d.backend.loop.fleet.share(service))
 }
 
 // stored implements profiles.
 func (d *unit) stored(e *executor.WorkerReady) (predictor.Snapshot, bool) {
 	p, ok, err := d.state.profile(d.key(e.Service, &e.Info))
 	if err != nil {
-		d.log.Warn().Err(err).Str("service", d.backend.loop.name(e.Service)).Msg("the stored profile cannot be read; it is measured again")
+		d.log.Warn().Err(err).Str("service", d.backend.loop.fleet.name(e.Service)).Msg("the stored profile cannot be read; it is measured again")
 	}
 	return p, ok
 }
@@ -36,12 +36,12 @@ func (d *unit) stored(e *executor.WorkerReady) (predictor.Snapshot, bool) {
 // its place, or its name.
 func (d *unit) calibrationKey(identity string) []byte {
 	key := []byte(identity)
-	for i, s := range d.backend.loop.slots {
+	for i, s := range d.backend.loop.fleet.slots {
 		if key = append(key, '|'); s == nil {
 			continue
 		}
 		key = append(key, s.config.Name...)
-		if m := d.backend.loop.measured(models.ServiceID(i)); m.Operators > 0 {
+		if m := d.backend.loop.learner.measured(models.ServiceID(i)); m.Operators > 0 {
 			key = fmt.Appendf(key, " %s/%d", m.Hash, m.Operators)
 		}
 	}
@@ -73,7 +73,7 @@ func (d *unit) saveProfiles() {
 	var calibrated []byte // its key
 	d.backend.ask(func(l *loop) {
 		calibration = l.predictor.Snapshot()
-		for _, s := range l.served() {
+		for _, s := range l.fleet.served() {
 			id := s.service.ID
 			info := s.worker.info
 			if p, err := l.solo.Snapshot(id); err == nil && info != nil && len(p.Cells) > 0 {

@@ -151,11 +151,11 @@ func TestDeadlineThatPassesWhileMeasuring(t *testing.T) {
 	}
 	l.take(<-r.backend.inbox) // the session, from the keeper
 	l.decide()
-	if !l.measurement.active() {
+	if !l.learner.measurement.active() {
 		t.Fatal("nothing is measured")
 	}
 	r.workers.endOf(0, models.SpanDone)
-	l.measurement.broken = true // as if it could not be stopped
+	l.learner.measurement.broken = true // as if it could not be stopped
 	c, err := submit(t, r.backend, 0, time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
@@ -237,7 +237,7 @@ func TestModelThatFailsOnOneSize(t *testing.T) {
 	says(t, r.await("solo").Reason, " of 20 measurements are made, ", " cannot be;")
 	says(t, r.log.String(), `"service":"s1","size":2,"seq_len":0,"message":"this could not be measured"`)
 	var report MeasureReport
-	r.backend.ask(func(l *loop) { report = l.measureReport() })
+	r.backend.ask(func(l *loop) { report = l.learner.report() })
 	if len(report.Skips) == 0 || report.Skips[0].Model != "s1" || report.Skips[0].Size != 2 || !errors.Is(report.Skips[0].Err, errNotMeasured) {
 		t.Errorf("skips: %+v", report.Skips)
 	}
@@ -415,7 +415,7 @@ func TestMeasuringWaitsForTheKeeper(t *testing.T) {
 	says(t, r.log.String(), "one too many")
 	r.workers.end(models.SpanDone)
 	eventually(t, "the end of the round", func() (over bool) {
-		r.backend.ask(func(l *loop) { over = !l.measurement.active() })
+		r.backend.ask(func(l *loop) { over = !l.learner.measurement.active() })
 		return over
 	})
 	r.sync()

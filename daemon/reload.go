@@ -112,7 +112,7 @@ func (r *reload) run() error {
 	if level, err := zerolog.ParseLevel(r.next.LogLevel); err == nil {
 		zerolog.SetGlobalLevel(level)
 	}
-	if err := r.tell(func(l *loop) { l.order = r.next.Names() }); err != nil {
+	if err := r.tell(func(l *loop) { l.fleet.order = r.next.Names() }); err != nil {
 		return err
 	}
 	if err := r.remove(); err != nil {
@@ -128,7 +128,7 @@ func (r *reload) run() error {
 			return err
 		}
 	}
-	return r.tell((*loop).publishServices)
+	return r.tell(func(l *loop) { l.fleet.publish() })
 }
 
 // tell runs f in the loop of every unit.
@@ -206,7 +206,7 @@ func (r *reload) remove() error {
 	for i, name := range r.done.Removed {
 		gone[i] = make(chan struct{})
 		u := r.unitOf(name)
-		if !u.backend.ask(func(l *loop) { l.retire(l.serving(name), gone[i]) }) {
+		if !u.backend.ask(func(l *loop) { l.fleet.retire(l.fleet.serving(name), gone[i]) }) {
 			return ErrStopping
 		}
 		r.gather()
@@ -228,7 +228,7 @@ func (r *reload) remove() error {
 func (r *reload) change(name string) error {
 	u, next := r.unitOf(name), r.next.Service(name)
 	var err error
-	if !u.backend.ask(func(l *loop) { err = l.change(u, l.serving(name), next) }) {
+	if !u.backend.ask(func(l *loop) { err = l.fleet.change(u, l.fleet.serving(name), next) }) {
 		return ErrStopping
 	}
 	r.gather()
@@ -262,7 +262,7 @@ func (r *reload) await(name string, u *unit, s *slot, j *joining) error {
 			return r.ended(name, err)
 		case <-r.ctx.Done():
 			err := errCutShort
-			if u.backend.ask(func(l *loop) { l.withdraw(s, errCutShort) }) {
+			if u.backend.ask(func(l *loop) { l.fleet.withdraw(s, errCutShort) }) {
 				err = <-j.ready // it may have joined before
 			}
 			r.gather()

@@ -29,7 +29,7 @@ func TestReloadIsCutShortTooLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.workers.revive(r.joins(), fakeOperators)
-	r.until("it serves", func(l *loop) bool { return l.serving("new") != nil })
+	r.until("it serves", func(l *loop) bool { return l.fleet.serving("new") != nil })
 	for range 32 {
 		run := &reload{Daemon: r.Daemon, ctx: ctx, next: next, progress: func(config.Step) {}, done: config.Reloaded{Failed: map[string]string{}}}
 		if err := run.await("new", r.unit, s, j); err != nil && !errors.Is(err, context.Canceled) {
@@ -79,16 +79,16 @@ func TestWhatALeakLeaves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.backend.ask(func(l *loop) { l.slots[2].release = func() { close(free) } })
+	r.backend.ask(func(l *loop) { l.fleet.slots[2].release = func() { close(free) } })
 	rr.reload(func(c *config.Config) { c.Services = c.Services[:2] })
-	rr.until("groups of the others are measured", func(l *loop) bool { return l.learning.Report().Measuring })
+	rr.until("groups of the others are measured", func(l *loop) bool { return l.learner.learning.Report().Measuring })
 	select {
 	case <-free:
 	default:
 		t.Error("the memory of the GPU is not given back")
 	}
 	r.backend.ask(func(l *loop) {
-		if l.slots[2] == nil {
+		if l.fleet.slots[2] == nil {
 			t.Error("its slot is free, and somebody reads its memory")
 		}
 	})

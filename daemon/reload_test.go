@@ -84,7 +84,7 @@ func (r *reloadRig) until(what string, f func(*loop) bool) {
 func (r *reloadRig) joins() (id int) {
 	r.t.Helper()
 	r.until("a service joins", func(l *loop) bool {
-		id = slices.IndexFunc(l.slots, func(s *slot) bool { return s != nil && s.state == slotJoining })
+		id = slices.IndexFunc(l.fleet.slots, func(s *slot) bool { return s != nil && s.state == slotJoining })
 		return id >= 0
 	})
 	return id
@@ -172,7 +172,7 @@ func TestReloadReplaces(t *testing.T) {
 	if err := answerOf(t, r.backend, inFlight); err != nil {
 		t.Errorf("a query that was in flight: %v", err)
 	}
-	r.until("the old one is gone", func(l *loop) bool { return l.slots[0] == nil })
+	r.until("the old one is gone", func(l *loop) bool { return l.fleet.slots[0] == nil })
 	if err := r.calls("s0"); err != nil {
 		t.Error(err)
 	}
@@ -202,7 +202,7 @@ func TestReloadFails(t *testing.T) {
 			})
 			first := r.joins()
 			r.workers.revive(first, fakeOperators)
-			r.until("the next joins", func(l *loop) bool { return l.serving("new") != nil && l.leaving == 0 })
+			r.until("the next joins", func(l *loop) bool { return l.fleet.serving("new") != nil && l.fleet.leaving == 0 })
 			fail(r, r.joins())
 			done := r.end()
 			if len(done.Failed) != 1 || done.Failed["s0"] == "" {
@@ -211,7 +211,7 @@ func TestReloadFails(t *testing.T) {
 			if err := r.calls("s0"); err != nil {
 				t.Errorf("the old one does not serve: %v", err)
 			}
-			r.until("its slot is free", func(l *loop) bool { return l.leaving == 0 })
+			r.until("its slot is free", func(l *loop) bool { return l.fleet.leaving == 0 })
 			if c := r.Daemon.Config(); c.Service("s0").Threads != 0 || c.Service("new") == nil {
 				t.Errorf("the configuration has %+v", c.Services)
 			}
@@ -224,7 +224,7 @@ func TestReloadRemoves(t *testing.T) {
 	c := mustSubmit(t, r.backend, 1)
 	r.workers.await()
 	r.begin(func(c *config.Config) { c.Services = slices.Delete(c.Services, 1, 2) })
-	r.until("it is retired", func(l *loop) bool { return l.leaving == 1 })
+	r.until("it is retired", func(l *loop) bool { return l.fleet.leaving == 1 })
 	if got := r.names(); got != "s0 s2" {
 		t.Errorf("there are %s", got)
 	}
@@ -336,7 +336,7 @@ func TestReloadIsCutShort(t *testing.T) {
 	if !errors.Is(done.err, context.Canceled) || done.Failed["new"] == "" {
 		t.Errorf("%+v, %v", done.Reloaded, done.err)
 	}
-	r.until("nothing is left of it", func(l *loop) bool { return l.leaving == 0 })
+	r.until("nothing is left of it", func(l *loop) bool { return l.fleet.leaving == 0 })
 	if got := r.names(); got != "s0" {
 		t.Errorf("there are %s", got)
 	}
@@ -390,7 +390,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	stop()
 	clients.Wait()
-	r.until("all that was removed is gone", func(l *loop) bool { return l.leaving == 0 && len(l.calls) == 0 })
+	r.until("all that was removed is gone", func(l *loop) bool { return l.fleet.leaving == 0 && len(l.calls.pending) == 0 })
 }
 
 // serve lets whatever joins become ready until the reload has ended.
@@ -406,7 +406,7 @@ func (r *reloadRig) serve() *config.Reloaded {
 		}
 		id := -1
 		r.backend.ask(func(l *loop) {
-			id = slices.IndexFunc(l.slots, func(s *slot) bool { return s != nil && s.state == slotJoining })
+			id = slices.IndexFunc(l.fleet.slots, func(s *slot) bool { return s != nil && s.state == slotJoining })
 		})
 		if id >= 0 {
 			r.workers.revive(id, fakeOperators)

@@ -224,7 +224,7 @@ func TestRemoteCancels(t *testing.T) {
 	}
 	eventually(t, "the second to be queued", func() bool {
 		n := 0
-		b.ask(func(l *loop) { n = len(l.calls) })
+		b.ask(func(l *loop) { n = len(l.calls.pending) })
 		return n == 2
 	})
 	for _, i := range []int{1, 0} {

@@ -113,7 +113,7 @@ func TestMetricsOfGroups(t *testing.T) {
 	b, f := startLoop(t, 2, nil)
 	b.ask(func(l *loop) {
 		for service := range 2 {
-			if err := l.solo.SetOperators(l.specs[service].ID, 1, 0, []int64{1e6, 1e6, 1e6, 1e6}); err != nil {
+			if err := l.solo.SetOperators(l.fleet.specs[service].ID, 1, 0, []int64{1e6, 1e6, 1e6, 1e6}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -131,7 +131,7 @@ func TestMetricsOfGroups(t *testing.T) {
 	b.ask(func(l *loop) { // as if the policy had sent both together
 		r := &overlap.Round{Number: 3, Group: models.Group{Spans: make([]models.Span, 2)}}
 		r.Predicted = models.Estimate{Latency: 6 * time.Millisecond, Bound: 7 * time.Millisecond}
-		l.metrics.Observe(&observe.Event{Kind: observe.Dispatched, Round: r, Why: &overlap.Explanation{}, Solo: 8 * time.Millisecond, Services: l.specs})
+		l.metrics.Observe(&observe.Event{Kind: observe.Dispatched, Round: r, Why: &overlap.Explanation{}, Solo: 8 * time.Millisecond, Services: l.fleet.specs})
 		o := &executor.Outcome{Took: 6 * time.Millisecond, Spans: make([]executor.SpanOutcome, 2)}
 		o.Spans[0].Span = r.Group.Spans[0]
 		l.metrics.Observe(&observe.Event{Kind: observe.Ended, Outcome: &models.Outcome{}, Measured: o})

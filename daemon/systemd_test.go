@@ -149,8 +149,8 @@ func TestStandingKnowsWhoIsGivenUp(t *testing.T) {
 	r := startRig(t, rigOptions{services: 2})
 	name := r.backend.Services()[1].Name
 	r.backend.ask(func(l *loop) {
-		l.down(1)
-		l.giveUp(1)
+		l.fleet.down(1)
+		l.fleet.giveUp(1)
 	})
 	s := r.backend.standing()
 	if s.ready != 1 || s.loading() != 0 || !slices.Equal(s.givenUp, []string{name}) {

@@ -88,8 +88,8 @@ func (u *unit) open(d *Daemon, o *Options, life context.Context) error {
 	if err := b.newLoop(u.config, u.learning(o.Fit), u.decisions, header); err != nil {
 		return err
 	}
-	b.loop.fitter = o.Fit
-	for i, s := range b.loop.slots {
+	b.loop.learner.fitter = o.Fit
+	for i, s := range b.loop.fleet.slots {
 		u.furnish(s)
 		s.release = releases[i]
 	}

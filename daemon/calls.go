@@ -1,0 +1,183 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/overlapd/overlapd/daemon/observe"
+	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/segments/wire"
+)
+
+// calls are the queries that the scheduler goroutine has accepted and not answered.
+// Each is answered exactly once, whatever happens.
+type calls struct {
+	*core
+	pending map[models.QueryID]*pending
+}
+
+// pending is what the backend keeps of a call, in Call.Backend.
+type pending struct {
+	call    *query.Call
+	tensors []wire.Tensor
+	outputs executor.QueryOutputs
+	reply   []query.Tensor // memory of Reply.Outputs
+	failure error          // why its batch failed, if it did
+}
+
+func (cs *calls) arrive(c *query.Call) {
+	if cs.fleet.slots[c.Service.ID].worker.givenUp {
+		c.Answer(query.Reply{Err: errGivenUp(c.Service)})
+		return
+	}
+	q := models.Query{
+		ID:       c.QueryID,
+		Service:  c.Service.ID,
+		Size:     c.Size,
+		SeqLen:   c.SeqLen,
+		Shape:    c.Shape,
+		Arrival:  c.Arrival.Sub(cs.epoch),
+		Deadline: c.Deadline().Sub(cs.epoch),
+		Priority: c.Priority,
+	}
+	if err := cs.scheduler.Arrive(cs.now(), q); err != nil {
+		cs.emit(observe.Event{Kind: observe.Refused, Call: c, Err: err})
+		c.Answer(query.Reply{Err: refusal(err)})
+		return
+	}
+	cs.pending[q.ID] = c.Backend.(*pending)
+	cs.learner.learning.Arrived(q.Arrival)
+	cs.emit(observe.Event{Kind: observe.Accepted, Call: c})
+}
+
+func (cs *calls) cancel(id models.QueryID) {
+	p := cs.pending[id]
+	if p == nil {
+		return
+	}
+	if stop, _ := cs.scheduler.Cancel(cs.now(), id); stop != 0 {
+		cs.exec.Stop(p.call.Service.ID, stop)
+	}
+}
+
+// blame notes why the batch of these queries failed.
+func (cs *calls) blame(queries []models.QueryID, err error) {
+	for _, id := range queries {
+		if p := cs.pending[id]; p != nil {
+			p.failure = err
+		}
+	}
+}
+
+// answer answers the queries that are over and frees what they held.
+func (cs *calls) answer() {
+	for _, r := range cs.scheduler.Released() {
+		cs.exec.Release(r.Service, r.Batch)
+	}
+	answers := cs.scheduler.Answers()
+	for i := range answers {
+		a := &answers[i]
+		p, slot := cs.pending[a.Query], cs.fleet.slots[a.Service]
+		e := observe.Event{Kind: observe.Answered, Answer: a, Series: slot.series, Target: slot.config.Target}
+		if p != nil {
+			e.Call = p.call
+		}
+		cs.emit(e)
+		if p != nil {
+			delete(cs.pending, a.Query)
+			p.call.Answer(cs.reply(p, a))
+		}
+	}
+}
+
+// reply makes the reply of a query that is over.
+func (cs *calls) reply(p *pending, a *overlap.Answer) query.Reply {
+	r := query.Reply{Queue: a.Queue, Compute: a.Run}
+	if a.Result != overlap.Finished {
+		r.Err = cs.failure(p, a)
+		return r
+	}
+	p.reply = p.reply[:0]
+	for _, out := range p.outputs.Outputs {
+		p.reply = append(p.reply, query.Tensor{Type: out.Type, Shape: out.Shape, Data: out.Data})
+	}
+	r.Outputs = p.reply
+	return r
+}
+
+// failure tells a client why a query has no outputs.
+func (cs *calls) failure(p *pending, a *overlap.Answer) *query.Error {
+	name := p.call.Service.Name
+	if errors.Is(p.failure, executor.ErrClosed) {
+		return query.ErrDraining
+	}
+	switch a.Reason {
+	case overlap.ReasonDeadlinePassed:
+		if !p.call.Service.Ready() {
+			return query.Unavailable(a.Reason.String(), fmt.Sprintf(
+				"service %s: the deadline passed while its worker was being started again", name))
+		}
+		return query.Unavailable(a.Reason.String(), fmt.Sprintf(
+			"service %s: the deadline passed after %v in the queue; send less, or allow more time", name, a.Queue))
+	case overlap.ReasonCannotFinish:
+		return query.Unavailable(a.Reason.String(), fmt.Sprintf(
+			"service %s: the query could not have finished before its deadline; send less, or allow more time", name))
+	case overlap.ReasonDraining:
+		return query.ErrDraining
+	case overlap.ReasonCancelled:
+		return query.Unavailable(query.ReasonCancelled, "the client left")
+	case overlap.ReasonWorkerLost:
+		return &query.Error{Status: http.StatusInternalServerError, Reason: a.Reason.String(), Message: fmt.Sprintf(
+			"service %s: its worker failed, and there was no time to run the query again", name)}
+	}
+	switch {
+	case errors.Is(p.failure, wire.ErrMemory), errors.Is(p.failure, wire.ErrArenaFull):
+		return query.Unavailable(query.ReasonNoMemory, fmt.Sprintf("service %s: %v", name, p.failure))
+	case p.failure != nil:
+		return &query.Error{Status: http.StatusInternalServerError, Reason: a.Reason.String(), Message: fmt.Sprintf("service %s: %v", name, p.failure)}
+	}
+	return &query.Error{Status: http.StatusInternalServerError, Reason: a.Reason.String(), Message: fmt.Sprintf("service %s: the model failed", name)}
+}
+
+// giveUp answers what is accepted and not answered. What still runs ends
+// for nobody.
+func (cs *calls) giveUp() {
+	for id, p := range cs.pending {
+		cs.cancel(id)
+		delete(cs.pending, id)
+		p.call.Answer(query.Reply{Err: query.ErrDraining})
+	}
+}
+
+// abandon answers whatever is left when the executor is gone.
+func (cs *calls) abandon() {
+	for id, p := range cs.pending {
+		delete(cs.pending, id)
+		p.call.Answer(query.Reply{Err: query.ErrDraining})
+	}
+	close(cs.ending)
+	cs.refuseAll()
+}
+
+// errGivenUp answers the queries of a service whose worker does not come back.
+func errGivenUp(s *query.Service) *query.Error {
+	return query.Unavailable(query.ReasonLoading, fmt.Sprintf(
+		"service %s was given up: its worker was lost too often, or its model cannot be served; the log of overlapd says why; overlapd restart %s tries again", s.Name, s.Name))
+}
+
+// refusal translates an error of the scheduler's Arrive.
+func refusal(err error) *query.Error {
+	switch {
+	case errors.Is(err, overlap.ErrQueueFull):
+		return query.ErrQueueFull
+	case errors.Is(err, overlap.ErrDraining):
+		return query.ErrDraining
+	case errors.Is(err, overlap.ErrExpired):
+		return query.Unavailable(overlap.ReasonDeadlinePassed.String(), "the deadline had passed when the query arrived")
+	}
+	return &query.Error{Status: http.StatusInternalServerError, Reason: query.ReasonInternal, Message: err.Error()}
+}
