@@ -66,21 +66,21 @@ func BenchmarkConditions(b *testing.B) {
 	threads := 2
 	for _, c := range []struct {
 		name string
-		Ablation
+		ablation
 		spin bool // as the threads of a pool do where nobody tells them not to
 	}{
-		{"all", Ablation{}, false},
-		{"own-pools", Ablation{OwnPools: threads}, false},
-		{"own-spinning-pools", Ablation{OwnPools: threads}, true},
-		{"own-arenas", Ablation{OwnArenas: true}, false},
-		{"no-reuse", Ablation{NoReuse: true}, false},
-		{"no-in-place", Ablation{NoInPlace: true}, false},
+		{"all", ablation{}, false},
+		{"own-pools", ablation{ownPools: threads}, false},
+		{"own-spinning-pools", ablation{ownPools: threads}, true},
+		{"own-arenas", ablation{ownArenas: true}, false},
+		{"no-reuse", ablation{noReuse: true}, false},
+		{"no-in-place", ablation{noInPlace: true}, false},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			env := openEnvWith(b, ort.EnvOptions{IntraThreads: threads, Spin: c.spin})
 			path := openZoo(b, "resnet50")
 			before := residentBytes(b)
-			m := openCut(b, env, Config{Path: path, Ablation: c.Ablation})
+			m := openCut(b, env, Config{Path: path, ablation: c.ablation})
 			q := randomQuery(b, m.Model(), batch, 0, rand.New(rand.NewPCG(1, 1)))
 			defer thaw(q)
 			if _, err := runAll(m, 1, q); err != nil {

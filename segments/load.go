@@ -168,7 +168,7 @@ func (m *loaded) findEnds(f *models.File) error {
 // makeSessions loads every piece, in order: a session knows the types of
 // its outputs, which are the input types of later ones.
 func (m *loaded) makeSessions(c Config) error {
-	options := ort.SessionOptions{Optimization: ort.None, OwnArena: c.Ablation.OwnArenas, PerSessionThreads: c.Ablation.OwnPools}
+	options := ort.SessionOptions{Optimization: ort.None, OwnArena: c.ablation.ownArenas, PerSessionThreads: c.ablation.ownPools}
 	m.device.Session(&options)
 	m.model.Operators = nil
 	m.uses = make([][]use, len(m.inputs))

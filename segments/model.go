@@ -34,18 +34,18 @@ type Config struct {
 	Target            int    // number of segments wanted, 0 for one at every node
 	IntermediateBytes int64  // budget for the intermediates of all batches, 0 for DefaultIntermediateBytes
 	Limits            models.Limits
-	Ablation          Ablation
+	ablation          ablation
 	Device            *Device             // nil for the CPU
 	Progress          worker.ProgressFunc // may be nil
 }
 
-// Ablation turns off, one by one, the conditions that make cutting at every
+// ablation turns off, one by one, the conditions that make cutting at every
 // node cheap. It is for benchmarks.
-type Ablation struct {
-	OwnPools  int  // threads of a pool for each session, 0 for one pool for all
-	OwnArenas bool // an arena for each session instead of one for all
-	NoReuse   bool // every intermediate in memory of its own
-	NoInPlace bool // no output in the memory of an input that dies
+type ablation struct {
+	ownPools  int  // threads of a pool for each session, 0 for one pool for all
+	ownArenas bool // an arena for each session instead of one for all
+	noReuse   bool // every intermediate in memory of its own
+	noInPlace bool // no output in the memory of an input that dies
 }
 
 // DefaultIntermediateBytes is the budget for intermediates where none is set.
@@ -73,7 +73,7 @@ func OpenModel(env *ort.Env, c Config) (*CutModel, error) {
 		m.device, m.run, m.far = c.Device, &deviceRun{Device: c.Device, m: m}, true
 	}
 	m.pool = pool{of: &m.loaded, layouts: map[layoutKey]*layout{}, batches: map[models.BatchID]*batch{}, budget: c.IntermediateBytes}
-	m.layoutOptions = layoutOptions{inPlace: !c.Ablation.NoInPlace, noReuse: c.Ablation.NoReuse, far: m.far}
+	m.layoutOptions = layoutOptions{inPlace: !c.ablation.noInPlace, noReuse: c.ablation.noReuse, far: m.far}
 	if err := m.load(c); err != nil {
 		return nil, errors.Join(m.device.fault(err), m.Close())
 	}

@@ -44,8 +44,8 @@ func TestLayoutReusesMemory(t *testing.T) {
 	env := openEnv(t)
 	path := openZoo(t, "tiny_bert")
 	var bytes [3]int64
-	for i, ablation := range []Ablation{{}, {NoInPlace: true}, {NoReuse: true}} {
-		m := openCut(t, env, Config{Path: path, Ablation: ablation})
+	for i, without := range []ablation{{}, {noInPlace: true}, {noReuse: true}} {
+		m := openCut(t, env, Config{Path: path, ablation: without})
 		q := randomQuery(t, m.Model(), 2, 16, rand.New(rand.NewPCG(1, 1)))
 		defer thaw(q)
 		if _, err := runAll(m, 1, q); err != nil {

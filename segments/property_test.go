@@ -195,7 +195,7 @@ func checkInterleaved(t *testing.T, rt *rapid.T, env *ort.Env, device *Device) {
 		CacheDir: t.TempDir(),
 		Target:   rapid.IntRange(0, 6).Draw(rt, "target"),
 		Limits:   models.DefaultLimits(),
-		Ablation: Ablation{NoInPlace: rapid.Bool().Draw(rt, "no in-place")},
+		ablation: ablation{noInPlace: rapid.Bool().Draw(rt, "no in-place")},
 		Device:   device,
 	})
 	if err != nil {

@@ -451,10 +451,11 @@ func TestServeRefusesNonsense(t *testing.T) {
 func TestServeOnADevice(t *testing.T) {
 	engine := newFakeEngine()
 	engine.took = 42
-	var memory Memory
-	w := startWorker(t, func(_ wire.LoadSpec, m Memory, _ ProgressFunc) (Engine, error) { memory = m; return engine, nil })
+	shared := make(chan Memory, 1)
+	w := startWorker(t, func(_ wire.LoadSpec, m Memory, _ ProgressFunc) (Engine, error) { shared <- m; return engine, nil })
 	w.send(&wire.Load{})
 	expect[*wire.Ready](w)
+	memory := <-shared
 	if int64(len(memory.Inputs)) != w.inputs.Bytes() || len(memory.Outputs) <= 1<<16 {
 		t.Errorf("%d bytes of inputs, %d of outputs", len(memory.Inputs), len(memory.Outputs))
 	}
