@@ -8,7 +8,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 )
 
-// openAccess reads who may ask, and tells what is unsafe about it.
+// openAccess reads who may ask, and logs what is unsafe about it.
 func (d *Daemon) openAccess() (err error) {
 	d.access, err = access.Open(accessOptions(&d.config, func(err error) {
 		if err != nil {

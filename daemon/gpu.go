@@ -103,7 +103,7 @@ func (d *unit) admit(path string, s *config.Service, cut int, memory *gpu.Ledger
 
 // PlanGPU returns in words what a daemon with this configuration would do with
 // a GPU, and what its services would have of the memory. It changes nothing but
-// that models of the zoo are built. On a CPU it says so.
+// that models of the zoo are built. On a CPU the text is that.
 func PlanGPU(c config.Config, o Options) (text string, err error) {
 	d := &Daemon{unit: &unit{config: c, log: o.Log}, config: c, log: o.Log}
 	d.units = []*unit{d.unit}

@@ -24,13 +24,13 @@ var (
 // Reload lets a configuration take effect while queries are served. It must be
 // valid. Services are taken away first, then changed, then added and replaced,
 // one after another: a new worker loads beside the old one, which serves until
-// the new one is ready, and goes on if that fails. What needs a restart is told
-// and stays as it was. Tokens and certificates are read again. Progress may be
+// the new one is ready, and goes on if that fails. What needs a restart
+// stays as it was, and is listed. Tokens and certificates are read again. Progress may be
 // nil.
 //
 // The error is why a reload did not begin or was cut short; what is in Reloaded
-// is done nevertheless. A service that cannot be loaded is no error, but told in
-// Failed.
+// is done nevertheless. A service that cannot be loaded is no error, but stands
+// in Failed.
 func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(config.Step)) (*config.Reloaded, error) {
 	if d.life.Err() != nil || d.backend.draining.Load() {
 		return nil, ErrStopping
@@ -131,7 +131,7 @@ func (r *reload) run() error {
 	return r.tell(func(l *loop) { l.fleet.publish() })
 }
 
-// tell runs f in the loop of every unit.
+// tell runs f in the loop of every unit, one after another.
 func (r *reload) tell(f func(*loop)) error {
 	for _, u := range r.units {
 		if !u.backend.ask(f) {
@@ -166,7 +166,7 @@ func (r *reload) unitOf(name string) *unit {
 	return nil
 }
 
-// holds notes in the configuration what a service has become. It keeps the
+// holds enters into the configuration what a service has become. It keeps the
 // order of the new configuration, and drops what that does not have.
 func (r *reload) holds(name string) {
 	r.configure(func(c *config.Config) {
@@ -272,8 +272,8 @@ func (r *reload) await(name string, u *unit, s *slot, j *joining) error {
 	}
 }
 
-// ended tells what became of a service. That one could not be loaded ends
-// nothing.
+// ended reports what became of a service. That one could not be loaded does not
+// end the reload.
 func (r *reload) ended(name string, err error) error {
 	if err != nil {
 		r.done.Failed[name] = err.Error()

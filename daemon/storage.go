@@ -7,7 +7,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/statefile"
 )
 
-// storage tells what a daemon cannot store. It serves on without, so nobody
+// storage knows what a daemon cannot store. It serves on without, so nobody
 // would notice.
 type storage struct {
 	state     *statefile.File

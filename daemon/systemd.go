@@ -15,7 +15,7 @@ import (
 // How a service manager is kept informed.
 const (
 	// loadingReport and servingReport are how often the daemon looks whether
-	// there is something to tell: often while somebody waits for it.
+	// there is news: often while somebody waits for it.
 	loadingReport = 50 * time.Millisecond
 	servingReport = 500 * time.Millisecond
 
@@ -34,15 +34,14 @@ const (
 	watchdogShare = 3
 )
 
-// Manager is what started the daemon and wants to know how it does, such as
-// systemd. The words are those of sd_notify(3).
+// Manager is the service manager that started the daemon, such as systemd. The words are those of sd_notify(3).
 type Manager struct {
 	Tell     func(state string) error // one notification, of one or more lines
 	Watchdog time.Duration            // within which it wants a sign of life, 0 for never
 	Ready    func(without []string)   // called once, when READY=1 is told; the services that were given up
 }
 
-// Report tells a manager when the daemon is ready, when it stops, and that it
+// Report informs a manager when the daemon is ready, when it stops, and that it
 // lives, until ended. Stopping ends when the daemon begins to stop.
 //
 // READY=1 is told when no service loads any more and one at least can answer,
@@ -145,7 +144,7 @@ type herald struct {
 // pulse is when something was told, and the sign of life that stood behind it.
 type pulse struct{ told, beat time.Duration }
 
-// due reports whether it may be told again, and notes that it is.
+// due reports whether it may be sent again, and remembers that it is.
 func (p *pulse) due(now, beat, every time.Duration) bool {
 	if beat == p.beat || p.told != 0 && now-p.told < every {
 		return false
@@ -192,11 +191,10 @@ func extension(by time.Duration) string {
 	return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", by.Microseconds())
 }
 
-// Reloading tells a manager that the configuration is read again, and asks for
-// more time until the function that it returns is called, which tells that it
-// was. The error of that is of either. It is for a manager that was told
-// READY=1 already: another reload than of a daemon that is ready it takes for
-// the start.
+// Reloading informs a manager that the configuration is read again, and asks for
+// more time until the function that it returns is called, which reports the end.
+// Its error joins those of all messages. It is for a manager that was sent READY=1
+// already: it takes any other reload for the start.
 func (m Manager) Reloading() (ended func() error) {
 	err := m.Tell(reloading() + "\n" + extension(extendBy))
 	end, done := make(chan struct{}), make(chan error)

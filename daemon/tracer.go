@@ -30,7 +30,7 @@ func (d *Daemon) newTracer(version string) (*otlp.Tracer, error) {
 	return t, err
 }
 
-// instance tells daemons of one name apart: by what they run on, or by where
+// instance names a daemon among those of one name: by what it runs on, or by where
 // they listen.
 func (d *Daemon) instance() string {
 	switch {

@@ -7,7 +7,7 @@ import (
 
 var (
 	// ErrTokens is returned when a file of tokens cannot be used. The error
-	// says why, and names lines, never what stands on them.
+	// names the line, never what stands on it.
 	ErrTokens = errors.New("access: tokens")
 
 	// ErrCertificates is returned when a certificate, its key, or the
@@ -15,16 +15,18 @@ var (
 	ErrCertificates = errors.New("access: certificates")
 )
 
-// Options says what clients must bring. Empty paths ask for nothing.
+// Options is what clients must bring: one of the tokens of a file, which has one a
+// line, and TLS with a certificate of the authorities in ClientCA. Empty paths ask
+// for nothing. The other files are in PEM form, with the daemon's own certificate
+// before those of its authorities; the least version of TLS is "1.2" or "1.3".
 type Options struct {
-	TokenFile  string // tokens, one a line
-	Cert       string // PEM, the daemon's own certificate first
-	Key        string // PEM
-	ClientCA   string // PEM, authorities of the certificates that clients must have
-	MinVersion string // of TLS, "1.2" or "1.3"
+	TokenFile  string
+	Cert, Key  string
+	ClientCA   string
+	MinVersion string
 
-	// Changed is told when a file was read anew because it had changed: nil if
-	// that is in use now, and else why the one before still is. It may be nil.
+	// Changed is called when a file was read anew because it had changed, with nil
+	// if that is in use now, and else with why the one before still is. It may be nil.
 	Changed func(error)
 }
 

@@ -5,17 +5,20 @@ import (
 	"fmt"
 )
 
-// Credentials are what a client brings.
+// Credentials are what a client brings: a token, or "" for none, and how it speaks
+// to https:// addresses.
 type Credentials struct {
-	Token string      // "" for none
-	TLS   *tls.Config // of connections to https://
+	Token string
+	TLS   *tls.Config
 }
 
-// ClientOptions says where credentials are. Empty paths are for none.
+// ClientOptions is where credentials are, all in PEM form but the token file, of
+// which the first token is used. Without CA the authorities of the system are
+// trusted; the certificate and key are the client's own. Empty paths are for none.
 type ClientOptions struct {
-	TokenFile string // its first token is used
-	CA        string // PEM, authorities of the daemon's certificate; "" for those of the system
-	Cert, Key string // PEM, of the client's own certificate
+	TokenFile string
+	CA        string
+	Cert, Key string
 }
 
 // ReadCredentials reads what a client brings.

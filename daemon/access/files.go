@@ -57,7 +57,8 @@ func (f *files) reload() error {
 	return f.take()
 }
 
-// stamps returns what tells a file from another one; nil where there is none.
+// stamps returns the state of each file, by which another is noticed; nil where
+// there is none.
 func stamps(paths []string) []os.FileInfo {
 	all := make([]os.FileInfo, len(paths))
 	for i, path := range paths {

@@ -28,8 +28,8 @@ const (
 	dialTimeout = 5 * time.Second
 )
 
-// Client asks a daemon at its admin socket. What it returns as an error says
-// what to do; one of the daemon is an [Error].
+// Client asks a daemon at its admin socket. Its errors end in what to do; those of
+// the daemon are an [Error].
 type Client struct {
 	path string
 	http *http.Client
@@ -136,7 +136,7 @@ func (c *Client) do(ctx context.Context, method, path string) (*http.Response, e
 	return nil, answer.Error
 }
 
-// unreached says why nobody answers.
+// unreached returns why nobody answers, and what to do.
 func (c *Client) unreached(err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):

@@ -12,20 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxGroups is in how many groups a process can be, which the kernel says
-// (NGROUPS_MAX).
+// maxGroups is in how many groups a process can be, the kernel's NGROUPS_MAX.
 const maxGroups = 1 << 16
 
 // Peer is who connected, as of then.
 type Peer struct {
 	PID    int
 	UID    uint32
-	Groups []uint32 // its own, and those it is in besides
+	Groups []uint32 // its primary group first
 }
 
 func (p Peer) String() string { return fmt.Sprintf("process %d of user %d", p.PID, p.UID) }
 
-// rule says who may ask for anything.
+// rule is who may ask for anything.
 type rule struct {
 	own   uint32 // the user of the daemon
 	group int    // -1 for none
@@ -35,7 +34,7 @@ func (r rule) allows(p Peer) bool {
 	return p.UID == 0 || p.UID == r.own || r.group >= 0 && slices.Contains(p.Groups, uint32(r.group))
 }
 
-// sentence says who may.
+// sentence returns the rule in words, for those who may not.
 func (r rule) sentence() string {
 	text := fmt.Sprintf("only root and the daemon's user (%d)", r.own)
 	if r.group >= 0 {
@@ -114,8 +113,8 @@ type listener struct {
 	*socket
 	rule    rule
 	ask     func(*net.UnixConn) (Peer, error)
-	places  chan struct{} // taken by who may
-	refused chan struct{} // taken by who may not
+	places  chan struct{} // holds an entry for each connection of those who may
+	refused chan struct{} // and for each of those who may not
 }
 
 func newListener(s *socket, r rule, ask func(*net.UnixConn) (Peer, error)) *listener {

@@ -14,11 +14,11 @@ import (
 // that come.
 const maxSteps = 2 * config.MaxServices
 
-// Host is the daemon that is administered. An *Error says what kind of failure
-// an error is.
+// Host is the daemon that is administered. An error that is an [Error] has a kind,
+// all others have failed.
 type Host interface {
 	// Reload reads the configuration again and makes the daemon follow it. A
-	// [config.Faults] error says that the configuration is wrong.
+	// [config.Faults] error means that the configuration is wrong.
 	Reload(ctx context.Context, progress func(config.Step)) (*config.Reloaded, error)
 
 	// Restart tries a service again that was given up.

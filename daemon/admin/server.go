@@ -32,13 +32,14 @@ type line struct {
 	Error    *Error           `json:"error,omitempty"`
 }
 
-// Options says where a daemon is administered, and by whom.
+// Options is where a daemon is administered, and by whom: the path of the socket,
+// and the name or number of a group whose members may use it, "" for none.
 type Options struct {
-	Path    string // of the socket
-	Group   string // name or number of the group whose members may, "" for none
+	Path    string
+	Group   string
 	Reloads *Reloads
 
-	// Refused is told of each connection of somebody who may not.
+	// Refused is called for each connection of somebody who may not.
 	Refused func(Peer)
 
 	credentials func(*net.UnixConn) (Peer, error) // nil for the kernel's
@@ -146,8 +147,8 @@ func answer(w http.ResponseWriter, status int, body any) {
 	_ = json.NewEncoder(w).Encode(body) // who left needs no answer
 }
 
-// reload begins a reload and tells how it goes. That the client leaves does
-// not end it.
+// reload begins a reload and writes its progress. That the client leaves does not
+// end it.
 func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 	run, err := s.opts.Reloads.Begin()
 	if err != nil {

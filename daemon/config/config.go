@@ -43,15 +43,15 @@ const (
 	MPSOff      = "off"
 )
 
-// Config is the configuration of a daemon. Each field is declared once, by its
-// tags; see [key] for what they say. docs/configuration.md tells users what the
-// keys mean.
+// Config is the configuration of a daemon. Each field is a key of the file,
+// declared once by its tags, which [key] explains. What the keys mean to users is
+// in docs/configuration.md.
 type Config struct {
 	Listen        string        `toml:"listen" default:"127.0.0.1:8000"`
-	GRPCListen    string        `toml:"grpc_listen" default:"127.0.0.1:8001"` // "" for none
-	StateDir      string        `toml:"state_dir"`                            // by default that of the environment
+	GRPCListen    string        `toml:"grpc_listen" default:"127.0.0.1:8001"`
+	StateDir      string        `toml:"state_dir"`
 	Device        string        `toml:"device" default:"auto" oneof:"auto,cpu,cuda,emulated"`
-	GPU           string        `toml:"gpu" gpu:"only"` // index, UUID or PCI address, "" for the first
+	GPU           string        `toml:"gpu" gpu:"only"`
 	DeviceProfile string        `toml:"device_profile" path:"file"`
 	DeviceSeed    int           `toml:"device_seed" default:"1" min:"0" max:"1073741824"`
 	Policy        string        `toml:"policy" default:"overlap"`
@@ -61,9 +61,12 @@ type Config struct {
 	LogFormat     string        `toml:"log_format" default:"console" oneof:"console,json"`
 	Metrics       bool          `toml:"metrics" default:"true"`
 
+	// Admin is where the daemon is changed while it runs: at a path, at one that
+	// "auto" stands for, or nowhere ("" or "off"). Root, the daemon's own user and
+	// the members of the group may.
 	Admin struct {
-		Socket string `toml:"admin_socket" default:"auto"` // path, "auto", or "" or "off" for none
-		Group  string `toml:"admin_group"`                 // whose members may use it, "" for nobody's
+		Socket string `toml:"admin_socket" default:"auto"`
+		Group  string `toml:"admin_group"`
 	}
 
 	Limits Limits `toml:"limits"`
@@ -76,44 +79,48 @@ type Config struct {
 		MinVersion string `toml:"min_version" default:"1.3" oneof:"1.2,1.3"`
 	} `toml:"tls"`
 
-	// Access is who may ask. Without a file of tokens that is everybody.
+	// Access is who may ask, also for /metrics. Without a file of tokens that is
+	// everybody.
 	Access struct {
 		TokenFile string `toml:"token_file" path:"file"`
-		Metrics   bool   `toml:"metrics" default:"true"` // /metrics needs a token, too
+		Metrics   bool   `toml:"metrics" default:"true"`
 	} `toml:"access"`
 
 	Worker  Worker  `toml:"worker"`
 	Profile Profile `toml:"profile"`
 
 	// Predictor is where the predictor of groups comes from: a file, or the newest
-	// in the state file that knows these models on this device.
+	// in the state file that knows these models on this device. With Train one is
+	// fitted when measuring is done.
 	Predictor struct {
 		File  string `toml:"file" path:"file"`
-		Train bool   `toml:"train" default:"true"` // fit one when measuring is done
+		Train bool   `toml:"train" default:"true"`
 	} `toml:"predictor"`
 
-	// Decisions bounds the decision log in the state folder.
+	// Decisions bounds the decision log in the state folder: how large a file grows
+	// before the next begins, and how many files are kept.
 	Decisions struct {
 		Log       bool  `toml:"log"`
-		FileBytes int64 `toml:"file_bytes" default:"64MiB" min:"64KiB"` // after which the next file begins
-		Files     int   `toml:"files" default:"4" min:"1" max:"1024"`   // that are kept
+		FileBytes int64 `toml:"file_bytes" default:"64MiB" min:"64KiB"`
+		Files     int   `toml:"files" default:"4" min:"1" max:"1024"`
 	} `toml:"decisions"`
 
-	// Tracing is which queries are traced, and the collector that gets their spans.
+	// Tracing is the share of the queries that is traced, and the collector that
+	// gets their spans. Without a URL it is that of the environment, or none.
 	Tracing struct {
-		Endpoint    string  `toml:"endpoint"` // URL, "" for that of the environment, or none
+		Endpoint    string  `toml:"endpoint"`
 		Sample      float64 `toml:"sample" default:"1" min:"0" max:"1"`
 		HeadersFile string  `toml:"headers_file" path:"file"`
 		CAFile      string  `toml:"ca_file" path:"file"`
 		CertFile    string  `toml:"cert_file" path:"file"`
 		KeyFile     string  `toml:"key_file" path:"file"`
-		Service     string  `toml:"service" default:"overlapd"` // service.name
-		Instance    string  `toml:"instance"`                   // service.instance.id, "" for the GPU's UUID or the address
+		Service     string  `toml:"service" default:"overlapd"`
+		Instance    string  `toml:"instance"`
 	} `toml:"tracing"`
 
 	// CUDA is what every worker on a GPU gets.
 	CUDA struct {
-		TF32        bool   `toml:"tf32" gpu:"only"` // float32 products may round their factors to 10 bits
+		TF32        bool   `toml:"tf32" gpu:"only"`
 		MemoryLimit int64  `toml:"memory_limit" default:"0B" min:"1MiB" zero:"all" gpu:"only"`
 		ArenaExtend string `toml:"arena_extend" default:"next_power_of_two" oneof:"next_power_of_two,same_as_requested" gpu:"only"`
 	} `toml:"cuda"`
@@ -122,34 +129,38 @@ type Config struct {
 	MPS struct {
 		Mode    string `toml:"mode" default:"own" oneof:"own,existing,off" gpu:"only"`
 		Dir     string `toml:"dir" gpu:"only"`
-		Program string `toml:"program" gpu:"only"` // nvidia-cuda-mps-control, "" looks in PATH
+		Program string `toml:"program" gpu:"only"`
 	} `toml:"mps"`
 
-	// MIG is how a GPU is divided. Without instances it is not.
+	// MIG is how a GPU is divided. Without instances it is not. Their owner creates
+	// those that are missing, and destroys them again.
 	MIG struct {
-		Owner     bool          `toml:"owner" gpu:"only"` // create what is missing, and destroy that again
+		Owner     bool          `toml:"owner" gpu:"only"`
 		Instances []MIGInstance `toml:"instance" max:"16" gpu:"only"`
 	} `toml:"mig"`
 
 	Services []Service `toml:"service" max:"64"`
 }
 
-// Limits bounds what clients can take of the endpoint.
+// Limits bounds what clients can take of the endpoint. A read may last from the
+// first byte of a request to its last, and Hosts are further names that the headers
+// Host and Origin may carry.
 type Limits struct {
 	RequestBytes  int64         `toml:"request_bytes" default:"64MiB" min:"1B"`
 	MemoryBytes   int64         `toml:"memory_bytes" default:"512MiB" min:"1B"`
 	HeaderBytes   int64         `toml:"header_bytes" default:"16KiB" min:"1KiB" max:"1MiB"`
 	Connections   int           `toml:"connections" default:"1024" min:"1" max:"131072"`
-	ReadTimeout   time.Duration `toml:"read_timeout" default:"30s"` // from the first byte of a request to its last
+	ReadTimeout   time.Duration `toml:"read_timeout" default:"30s"`
 	WriteTimeout  time.Duration `toml:"write_timeout" default:"30s"`
 	IdleTimeout   time.Duration `toml:"idle_timeout" default:"2m"`
-	Hosts         []string      `toml:"hosts"` // further names that Host and Origin may carry
+	Hosts         []string      `toml:"hosts"`
 	CompressBytes int64         `toml:"compress_bytes" default:"1KiB" min:"0B"`
 }
 
-// Worker is what every worker gets. A service may set its own threads.
+// Worker is what every worker gets. Threads is 0 for one per core, and a service
+// may set its own.
 type Worker struct {
-	Threads           int           `toml:"threads" default:"0" min:"0" max:"1024"` // 0 for one per core
+	Threads           int           `toml:"threads" default:"0" min:"0" max:"1024"`
 	Spin              bool          `toml:"spin"`
 	Poll              time.Duration `toml:"poll" default:"200µs" min:"0s" max:"10ms"`
 	SpanTimeout       time.Duration `toml:"span_timeout" default:"10s"`
@@ -162,10 +173,11 @@ type Worker struct {
 	IntermediateBytes int64         `toml:"intermediate_bytes" default:"1GiB" min:"64B"`
 }
 
-// Profile is how operator groups are measured.
+// Profile is how operator groups are measured, and the time that a daemon may
+// spend on it after each start.
 type Profile struct {
 	OnStart bool          `toml:"on_start" default:"true"`
-	Time    time.Duration `toml:"time" default:"2m"` // that a daemon may spend on it after each start
+	Time    time.Duration `toml:"time" default:"2m"`
 	Groups  int           `toml:"groups" default:"600" min:"1" max:"1048576"`
 	Repeats int           `toml:"repeats" default:"8" min:"1" max:"1024"`
 	Spans   int           `toml:"spans" default:"4" min:"1" max:"16"`
@@ -178,21 +190,22 @@ type MIGInstance struct {
 	Services []string `toml:"services"`
 }
 
-// Service is one service.
+// Service is one service. Its model is "zoo:NAME", the path of an ONNX file, or
+// "emulated:NAME". It has the threads of the other workers if it sets none.
 type Service struct {
 	Name          string        `toml:"name"`
-	Model         string        `toml:"model" reload:"worker"` // "zoo:NAME", the path of an ONNX file, or "emulated:NAME"
+	Model         string        `toml:"model" reload:"worker"`
 	Target        time.Duration `toml:"target" default:"100ms"`
 	QueueLimit    int           `toml:"queue_limit" default:"256" min:"1" max:"1048576"`
 	MaxBatch      int           `toml:"max_batch" default:"1" min:"1" max:"4096"`
 	MaxQueryBatch int           `toml:"max_query_batch" default:"64" min:"1" max:"4096"`
-	Threads       int           `toml:"threads" default:"0" min:"0" max:"1024" reload:"worker"` // 0 for worker.threads
+	Threads       int           `toml:"threads" default:"0" min:"0" max:"1024" reload:"worker"`
 
 	// Cut is how many operators the model is cut into: 0 for one per node, on a GPU
 	// for what the worker chooses; -1 for one per node there, too.
 	Cut        int   `toml:"cut" default:"0" min:"-1" max:"1048576" reload:"worker"`
 	BestEffort bool  `toml:"best_effort"`
-	Sizes      []int `toml:"sizes"` // that are measured; see MeasuredSizes
+	Sizes      []int `toml:"sizes"`
 	SeqLens    []int `toml:"seq_lens" default:"[16, 64]"`
 
 	// MPS is what the service may take of a GPU that it shares.
@@ -232,7 +245,7 @@ func Embedded() Config {
 	return c
 }
 
-// defaultStateDir is what systemd gives, else the user's own.
+// defaultStateDir returns the state folder that systemd made, else the user's own.
 func defaultStateDir() string {
 	if dir := SystemdFolder("STATE_DIRECTORY"); dir != "" {
 		return dir

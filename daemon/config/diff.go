@@ -7,15 +7,19 @@ import (
 	"time"
 )
 
-// Changes says what a new configuration changes, and when. Services go by
-// name, in the order of the configuration that has them.
+// Changes is what a new configuration changes, and when. Services go by name, in
+// the order of the configuration that has them. A service that is replaced needs
+// a new worker, and whatever else changes of it comes with that; one that is
+// changed needs none. Settings are the keys outside the services that take effect
+// at once, such as log_level, and Restart are those that take effect after a
+// restart, such as limits.connections.
 type Changes struct {
-	Added    []string `json:"added,omitempty"`    // services that only the new one has
-	Removed  []string `json:"removed,omitempty"`  // services that only the old one has
-	Replaced []string `json:"replaced,omitempty"` // need a new worker; what else changes of them comes with it
-	Changed  []string `json:"changed,omitempty"`  // need none
-	Settings []string `json:"settings,omitempty"` // keys outside the services that take effect at once, such as log_level
-	Restart  []string `json:"restart,omitempty"`  // keys outside the services that take effect after a restart, such as limits.connections
+	Added    []string `json:"added,omitempty"`
+	Removed  []string `json:"removed,omitempty"`
+	Replaced []string `json:"replaced,omitempty"`
+	Changed  []string `json:"changed,omitempty"`
+	Settings []string `json:"settings,omitempty"`
+	Restart  []string `json:"restart,omitempty"`
 }
 
 // None reports whether nothing changes, neither now nor after a restart.
@@ -26,28 +30,30 @@ func (c *Changes) services() int {
 	return len(c.Added) + len(c.Removed) + len(c.Replaced) + len(c.Changed)
 }
 
-// Reloaded is what became of a reload. A service in Failed is one of Added or
-// Replaced; of the latter the old model serves on.
+// Reloaded is what became of a reload. Failed has the reason why a service of
+// Added or Replaced could not be loaded; of the latter the old model serves on.
 type Reloaded struct {
 	Changes
-	Failed map[string]string `json:"failed,omitempty"` // why a service could not be loaded
+	Failed map[string]string `json:"failed,omitempty"`
 	Took   time.Duration     `json:"took_ns"`
 }
 
-// States of a service in a Step, in this order. A service that is only
-// removed or changed goes from none to StepDone.
+// States of a service in a Step, in this order: its new worker loads the model,
+// is ready and waits for its turn, and serves; or it failed, and what served
+// before serves on. A service that is only removed or changed is done at once.
 const (
-	StepLoading = "loading" // its new worker loads the model
-	StepSwitch  = "switch"  // the new worker is ready and waits for its turn
-	StepDone    = "done"    // it is as the configuration says
-	StepFailed  = "failed"  // it is not; what served before serves on
+	StepLoading = "loading"
+	StepSwitch  = "switch"
+	StepDone    = "done"
+	StepFailed  = "failed"
 )
 
-// Step is progress of a reload.
+// Step is progress of a reload. While a service loads, Done of Total is done, in
+// a unit of the worker's own.
 type Step struct {
 	Service string `json:"service"`
 	State   string `json:"state"`
-	Done    int64  `json:"done,omitempty"` // of Total, while loading; their unit is the worker's
+	Done    int64  `json:"done,omitempty"`
 	Total   int64  `json:"total,omitempty"`
 }
 

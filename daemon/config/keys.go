@@ -26,10 +26,11 @@ import (
 //	         worker. Of what else changes, a service needs no new worker, and all
 //	         other keys need a restart of the daemon.
 //
+// Its name contains those of its tables, such as limits.hosts or service[1].name.
 // The type of the field is that of the value, too: an int64 is a number of
 // bytes, which may be written with a unit, and a time.Duration has one.
 type key struct {
-	name  string // with its tables, such as limits.hosts or service[1].name
+	name  string
 	tag   reflect.StructTag
 	value reflect.Value
 }
@@ -74,7 +75,7 @@ func setDefaults(table any) {
 	})
 }
 
-// declared returns the value that a tag of the key says.
+// declared returns the value of a tag, as a value of the key.
 func (k key) declared(text string) reflect.Value {
 	v := reflect.New(k.value.Type()).Elem()
 	var said any = text
@@ -182,8 +183,8 @@ func assignAll[T any](to *[]T, v any, want string) (fault string) {
 	return ""
 }
 
-// maxDuration bounds the durations, and maxSize the bytes, of which a key says
-// no other bound: sums and products of them stay far from overflow.
+// maxDuration and maxSize bound durations and bytes of which no other bound is
+// declared: sums and products of them stay far from overflow.
 const (
 	maxDuration = 24 * time.Hour
 	maxSize     = 1 << 44

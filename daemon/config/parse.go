@@ -16,11 +16,13 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// Fault is one thing that is wrong with a configuration.
+// Fault is one thing that is wrong with a configuration. Its key is such as
+// service[1].target; the file is "" if there is none, and the line 0 if it is not
+// known.
 type Fault struct {
-	File    string // "" if it did not come from one
-	Line    int    // 0 if it is not known
-	Key     string // such as service[1].target
+	File    string
+	Line    int
+	Key     string
 	Message string
 }
 
@@ -193,7 +195,7 @@ func (f *Faults) readTables(k key, v any) {
 	}
 }
 
-// lines says on which line of a TOML file each key stands. Keys are written
+// lines has the line of a TOML file on which each key stands. Keys are written
 // with dots, entries of an array of tables with their number: service[1].name.
 type lines map[string]int
 
@@ -222,7 +224,7 @@ func findLines(data []byte) lines {
 	return at
 }
 
-// keyValue notes a key, and those of a table written inline.
+// keyValue enters a key, and those of a table written inline.
 func (at lines) keyValue(p *unstable.Parser, prefix string, node *unstable.Node) {
 	key, line := joinKey(p, prefix, node.Key())
 	at[key] = line

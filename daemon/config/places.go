@@ -137,7 +137,7 @@ func UserSockets() string {
 	return filepath.Join(dir, "overlapd")
 }
 
-// adminID tells daemons of one user apart, by what no two may share.
+// adminID names a daemon among those of one user, by the folder that no two share.
 func (c *Config) adminID() string {
 	dir, err := filepath.Abs(c.StateDir)
 	if err != nil {

@@ -42,15 +42,15 @@ const (
 // Options are how the hardware is reached. Zero is the host's own.
 type Options struct {
 	NVML func() (*cuda.Host, error)
-	MPS  mps.Options // its program and times; device and directory follow from the part
-	Boot string      // of the host
+	MPS  mps.Options // without device and directory, which follow from the part
+	Boot string      // identity of the boot of the host, "" to ask the kernel
 
 	// Probe returns why ONNX Runtime cannot use a GPU, named by its UUID, or nil
 	// if it can. It is asked with device = "auto"; without it that is the CPU.
 	Probe func(ctx context.Context, uuid string) error
 }
 
-// boot returns what tells this boot of the host from others.
+// boot returns the identity of this boot of the host.
 func (o Options) boot() string {
 	if o.Boot != "" {
 		return o.Boot

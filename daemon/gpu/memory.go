@@ -7,14 +7,14 @@ import (
 	"sync"
 )
 
-// Need is how much of a GPU's memory a service takes.
+// Need is how much of a GPU's memory a service takes, and the sums that make it up.
 type Need struct {
 	Service string
 	Bytes   int64
-	Sums    string // what they are made of
+	Sums    string
 }
 
-// unknownMemory stands where the driver does not tell, as for GPUs that share
+// unknownMemory stands where the driver does not know, as for GPUs that share
 // the host's memory: then every service is admitted, and its worker reckons.
 const unknownMemory = -1
 

@@ -13,15 +13,18 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 )
 
-// Part is what one group of services runs on: a GPU or one MIG instance.
+// Part is what one group of services runs on: a GPU or one MIG instance. Two parts
+// with the same Text, which is name, compute capability and MIG profile, take the
+// same time for a model. An instance that is not there yet has no UUID, and a GPU
+// no profile.
 type Part struct {
-	Text     string   // name, compute capability and MIG profile: what makes two of them alike
-	UUID     string   // "" for an instance that is not there yet
-	Profile  string   // of a MIG instance, else ""
-	Services []string // that run there
+	Text     string
+	UUID     string
+	Profile  string
+	Services []string
 
 	gpu     *GPU
-	memory  int64 // free bytes, unknownMemory if the driver does not tell
+	memory  int64 // free bytes, or unknownMemory
 	control *mps.Control
 	latest  atomic.Pointer[reading]
 }
@@ -124,15 +127,15 @@ func (p *Part) look() {
 	p.latest.Store(&reading{s, err})
 }
 
-// Status is how a part stands.
+// Status is how a part stands. Sample is the latest, and Fault is why there is none.
 type Status struct {
 	Device   string       `json:"device"`
 	UUID     string       `json:"uuid"`
 	Profile  string       `json:"mig_profile,omitempty"`
 	Services []string     `json:"services"`
-	MPS      *MPSStatus   `json:"mps,omitempty"`    // nil without MPS
-	Sample   *cuda.Sample `json:"sample,omitempty"` // the latest, nil if there is none
-	Fault    string       `json:"fault,omitempty"`  // why there is none
+	MPS      *MPSStatus   `json:"mps,omitempty"`
+	Sample   *cuda.Sample `json:"sample,omitempty"`
+	Fault    string       `json:"fault,omitempty"`
 }
 
 // MPSStatus is how a control daemon stands.

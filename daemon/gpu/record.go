@@ -11,8 +11,8 @@ import (
 	"github.com/overlapd/overlapd/cuda/mig"
 )
 
-// RecordName is the file in the state folder that says which MIG instances are
-// ours.
+// RecordName is the file in the state folder that lists the MIG instances which
+// the daemon has made.
 const RecordName = "mig.json"
 
 // recordFile is the record on disk. A file that is there is complete: it is
@@ -37,7 +37,7 @@ func (f recordFile) read() (mig.Record, error) {
 	return r, nil
 }
 
-// write makes the record survive a crash of the host. One that says nothing is
+// write makes the record survive a crash of the host. An empty one is
 // removed.
 func (f recordFile) write(r mig.Record) error {
 	err := f.replace(r)

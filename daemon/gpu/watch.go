@@ -60,8 +60,8 @@ func (p *Part) Sample(life context.Context) {
 func (p *Part) HasMPS() bool { return p.control != nil }
 
 // Watch restarts the workers of the part together as its control daemon of MPS
-// fares, until life ends or Give. Lost is told why there are no workers any more
-// when MPS is given up, and nil if it comes back.
+// fares, until life ends or Give. Lost is called when MPS is given up,
+// with the reason, and with nil if it comes back.
 func (p *Part) Watch(life context.Context, workers Workers, lost func(error), log zerolog.Logger) {
 	w := &watch{life: life, workers: workers, lost: lost, log: log.With().Str("gpu", p.UUID).Logger()}
 	w.run(p.control.Events())
@@ -146,7 +146,7 @@ func (w *watch) resume() {
 	w.workers.Resume()
 }
 
-// giveUp serves nothing any more that needs MPS, and says why.
+// giveUp ends serving what needs MPS, for this reason.
 func (w *watch) giveUp(cause error) {
 	w.down, w.gaveUp = true, true
 	err := fmt.Errorf(`MPS is given up: %w; mend the cause and restart overlapd, or set mode = "off" in [mps]`, cause)

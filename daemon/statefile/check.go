@@ -44,8 +44,8 @@ func checkFile(file *os.File, command []string) error {
 	return guarded(func() error { return check(os.NewFile(uintptr(fd), file.Name())) })
 }
 
-// checkByChild waits for what a child says that runs RunCheck. One that ends
-// otherwise, or does not end, has met damage that bbolt is no match for.
+// checkByChild has a child run RunCheck, and returns what that prints. A child
+// that ends otherwise, or does not end, has met damage that bbolt is no match for.
 func checkByChild(file *os.File, command []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), checkTime)
 	defer cancel()

@@ -39,10 +39,13 @@ const lockWait = time.Second
 type File struct {
 	db   *bbolt.DB
 	path string
-	file *os.File // of db
+	file *os.File // the one that db has open
 
-	access sync.RWMutex // of left and closed; writing changes what the file looks like
-	left   os.FileInfo  // when the last transaction had ended
+	// access is held for reading by whoever reads the file, and for writing by
+	// whoever changes it. It guards left, which is how the file was when the last
+	// transaction had ended, and closed.
+	access sync.RWMutex
+	left   os.FileInfo
 	lost   atomic.Pointer[error]
 	closed bool
 }
@@ -50,7 +53,7 @@ type File struct {
 // Open opens the file at path, or makes it, once its content was checked: damage
 // must be found now and not while serving. Check is the command line of a child
 // that runs RunCheck; without one this process checks. An error that is neither
-// ErrDamaged nor ErrInUse says that the file cannot be had.
+// ErrDamaged nor ErrInUse means that the file cannot be had.
 func Open(path string, check []string) (*File, error) {
 	f := &File{path: path}
 	open := func(name string, flag int, mode os.FileMode) (file *os.File, err error) {
@@ -110,7 +113,7 @@ func guarded(f func() error) (err error) {
 	return f()
 }
 
-// sortOpenError tells a damaged file from one that cannot be had.
+// sortOpenError separates damaged files from those that cannot be had.
 func sortOpenError(path string, err error) error {
 	var number unix.Errno
 	switch {
@@ -170,7 +173,7 @@ func (f *File) Lost() error {
 	return nil
 }
 
-// leave notes what the file looks like.
+// leave remembers size and time of the file.
 func (f *File) leave() (err error) {
 	f.left, err = f.file.Stat()
 	return err
