@@ -54,6 +54,9 @@ var palette = []color.RGBA{
 	{0x8f, 0x9d, 0x2a, 0xff},
 }
 
+// Labels are written as the page around them is.
+func init() { plot.DefaultFont.Variant = "Sans" }
+
 func (s *Series) color() color.RGBA { return palette[s.Color%len(palette)] }
 
 // legendEntry is a name with its colour, or with the class of what stands for it.
