@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -58,6 +59,15 @@ func TestWriteFileRefuses(t *testing.T) {
 	}
 }
 
+// read reads a profile as ReadFile does.
+func read(r io.Reader) (*Profile, error) {
+	p := new(Profile)
+	if err := kind.Read(r, "", p); err != nil {
+		return nil, err
+	}
+	return p, p.Validate()
+}
+
 func TestReadRefuses(t *testing.T) {
 	whole := string(encode(t, random(1)))
 	for _, c := range []struct {
@@ -77,7 +87,7 @@ func TestReadRefuses(t *testing.T) {
 		{"null", strings.Replace(whole, `"seed":0`, `"seed":null`, 1), ErrDamaged, "null"},
 		{"too large", strings.Repeat(" ", MaxFileBytes+1), ErrDamaged, "larger"},
 	} {
-		_, err := Read(strings.NewReader(c.data))
+		_, err := read(strings.NewReader(c.data))
 		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, want %v that says %q", c.name, err, c.want, c.says)
 		}
@@ -148,7 +158,7 @@ func FuzzRead(f *testing.F) {
 	p.Network.Layers = layers(rand.New(rand.NewPCG(1, 2)), NewEncoder(p.Network.Models), 2)
 	p.Solo = []SoloTime{{Model: "a", Size: 4, Micros: 20_000}}
 	small := encode(f, p)
-	if _, err := Read(bytes.NewReader(small)); err != nil {
+	if _, err := read(bytes.NewReader(small)); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(small)
@@ -157,7 +167,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"format":"overlapd-device/1"}`))
 	f.Add([]byte(`{}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := Read(bytes.NewReader(data))
+		p, err := read(bytes.NewReader(data))
 		if err != nil {
 			if !errors.Is(err, ErrFormat) && !errors.Is(err, ErrDamaged) {
 				t.Errorf("another error: %v", err)

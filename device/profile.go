@@ -3,7 +3,6 @@ package device
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"time"
 
@@ -114,19 +113,6 @@ func ReadFile(path string) (*Profile, error) {
 
 func remedy(err error) error {
 	return fmt.Errorf("%w; overlapd device fit makes a device profile", err)
-}
-
-// Read reads a device profile to the end of r and validates it. It returns an
-// error that wraps [ErrFormat] or [ErrDamaged] if it is not one.
-func Read(r io.Reader) (*Profile, error) {
-	p := new(Profile)
-	if err := kind.Read(r, "", p); err != nil {
-		return nil, err
-	}
-	if err := p.Validate(); err != nil {
-		return nil, err
-	}
-	return p, nil
 }
 
 // WriteFile validates a profile and writes it. Whoever reads the path finds

@@ -89,26 +89,6 @@ func (t *Solo) Span(s models.Span) (time.Duration, bool) {
 	return duration(nanos), nanos > 0
 }
 
-// Predict sets estimates[i] to the sum of the solo times of the spans of
-// groups[i], or to zero if one of them is unknown. It does not allocate.
-func (t *Solo) Predict(groups []models.Group, estimates []models.Estimate) {
-	for i, g := range groups {
-		sum := t.group(g)
-		estimates[i] = models.Estimate{Latency: sum, Bound: sum}
-	}
-}
-
-func (t *Solo) group(g models.Group) (sum time.Duration) {
-	for _, s := range g.Spans {
-		d, ok := t.Span(s)
-		if !ok {
-			return 0
-		}
-		sum += d
-	}
-	return sum
-}
-
 // SetOperators sets the solo time of every operator, in nanoseconds, for one
 // batch size and sequence length.
 func (t *Solo) SetOperators(service models.ServiceID, size, seqLen int, nanos []int64) error {

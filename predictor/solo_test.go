@@ -116,13 +116,14 @@ func TestPredictSumsSpans(t *testing.T) {
 		{},
 	}
 	estimates := []models.Estimate{{Latency: -1}, {Latency: -1}, {Latency: -1}, {Latency: -1}}
-	solo.Predict(groups, estimates)
+	p := New(solo)
+	p.Predict(groups, estimates)
 	for i, want := range []time.Duration{7 * ms, 2 * ms, 0, 0} {
 		if estimates[i] != (models.Estimate{Latency: want, Bound: want}) {
 			t.Errorf("group %d: %v, want %v", i, estimates[i], want)
 		}
 	}
-	if n := testing.AllocsPerRun(100, func() { solo.Predict(groups, estimates) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { p.Predict(groups, estimates) }); n != 0 {
 		t.Errorf("Predict allocates %v times", n)
 	}
 }

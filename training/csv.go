@@ -35,16 +35,14 @@ const deviceColumn = "device"
 const oldStd = "var"
 
 // ReadCSV reads measured groups in the form that docs/dataset.md gives. The
-// name stands in errors. If known models are given, others are refused, and
-// hashes and operators are theirs; else a model has as many operators as the
-// largest end of its spans. Every fault names the
-// file, and the line and column where there are such.
-func ReadCSV(r io.Reader, name string, known ...Model) (*Dataset, error) {
-	return readCSV(r, name, known, maxCSVBytes)
+// name stands in errors. A model has as many operators as the largest end of its
+// spans. Every fault names the file, and the line and column where there are such.
+func ReadCSV(r io.Reader, name string) (*Dataset, error) {
+	return readCSV(r, name, maxCSVBytes)
 }
 
-func readCSV(r io.Reader, name string, known []Model, maxBytes int64) (*Dataset, error) {
-	c := csvReader{name: name, known: known, byName: map[string]int{}, table: intake.NewTable(r, maxBytes)}
+func readCSV(r io.Reader, name string, maxBytes int64) (*Dataset, error) {
+	c := csvReader{name: name, byName: map[string]int{}, table: intake.NewTable(r, maxBytes)}
 	if err := c.readAll(); err != nil {
 		return nil, err
 	}
@@ -58,7 +56,6 @@ type csvReader struct {
 	table  *intake.Table
 	slots  int
 	device bool // the file has the column
-	known  []Model
 	models []Model
 	byName map[string]int
 	rows   []Row
@@ -294,11 +291,8 @@ func (c *csvReader) model(at int, name string, end int) (int, error) {
 		c.byName[m.Name] = i
 		c.models = append(c.models, m)
 	}
-	if m := &c.models[i]; len(c.known) == 0 {
-		m.Operators = max(m.Operators, end)
-	} else if end > m.Operators {
-		return 0, c.fault(at+2, "a span of %s ends at %d, but it has %d operators; was it cut differently?", m.Name, end, m.Operators)
-	}
+	m := &c.models[i]
+	m.Operators = max(m.Operators, end)
 	return i, nil
 }
 
@@ -310,17 +304,7 @@ func (c *csvReader) newModel(at int, name string) (Model, error) {
 	if err := checkName(name); err != nil {
 		return Model{}, c.inField(at, slotColumns[0], err)
 	}
-	if len(c.known) == 0 {
-		return Model{Name: strings.Clone(name)}, nil
-	}
-	names := make([]string, len(c.known))
-	for i, m := range c.known {
-		if m.Name == name {
-			return m, nil
-		}
-		names[i] = m.Name
-	}
-	return Model{}, c.fault(at, "unknown model %q; the known ones are %s", clip(name), strings.Join(names, ", "))
+	return Model{Name: strings.Clone(name)}, nil
 }
 
 // whole reads a whole number.

@@ -19,9 +19,9 @@ import (
 
 const pairHeader = "model,start,end,bs,seq_len,model,start,end,bs,seq_len,median,mean,std\n"
 
-func mustRead(t *testing.T, text string, known ...Model) *Dataset {
+func mustRead(t *testing.T, text string) *Dataset {
 	t.Helper()
-	d, err := ReadCSV(strings.NewReader(text), "test.csv", known...)
+	d, err := ReadCSV(strings.NewReader(text), "test.csv")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,23 +132,6 @@ func TestReadCSVFaults(t *testing.T) {
 	}
 }
 
-func TestReadCSVOfKnownModels(t *testing.T) {
-	known := []Model{{Name: "b", Hash: "2", Operators: 9}, {Name: "a", Hash: "1", Operators: 7}, {Name: "c", Operators: 1}}
-	text := pairHeader + "b,0,5,1,0,a,0,5,1,0,10,10,1\n"
-	want := []Model{{Name: "a", Hash: "1", Operators: 7}, {Name: "b", Hash: "2", Operators: 9}}
-	if d := cmp.Diff(want, mustRead(t, text, known...).Models); d != "" {
-		t.Error(d)
-	}
-	for text, want := range map[string]string{
-		"b,0,5,1,0,d,0,5,1,0,10,10,1": `f.csv:2: column 6 (model): unusable measurements: unknown model "d"; the known ones are b, a, c`,
-		"b,0,5,1,0,a,0,8,1,0,10,10,1": "f.csv:2: column 8 (end): unusable measurements: a span of a ends at 8, but it has 7 operators",
-	} {
-		if _, err := ReadCSV(strings.NewReader(pairHeader+text), "f.csv", known...); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %s", err, want)
-		}
-	}
-}
-
 func TestReadCSVTooManyModels(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("model,start,end,bs,seq_len,median,mean,std\n")
@@ -163,7 +146,7 @@ func TestReadCSVTooManyModels(t *testing.T) {
 // A file that does not end must be given up, also inside of one line.
 func TestReadCSVTooManyBytes(t *testing.T) {
 	for name, filler := range map[string]byte{"lines": '\n', "one line": 'x'} {
-		_, err := readCSV(io.MultiReader(strings.NewReader(pairHeader), endless{filler}), "f.csv", nil, 1<<20)
+		_, err := readCSV(io.MultiReader(strings.NewReader(pairHeader), endless{filler}), "f.csv", 1<<20)
 		if !errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), "f.csv:2: ") {
 			t.Errorf("%s: %v", name, err)
 		}

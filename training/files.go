@@ -17,16 +17,15 @@ import (
 const maxFiles = 4096
 
 // ReadPath reads a CSV file, or all files of a folder that end in .csv, in
-// the order of their names, and merges them. The known models are as for
-// ReadCSV.
-func ReadPath(path string, known ...Model) (*Dataset, error) {
+// the order of their names, and merges them.
+func ReadPath(path string) (*Dataset, error) {
 	files, err := csvFiles(path)
 	if err != nil {
 		return nil, err
 	}
 	datasets := make([]*Dataset, len(files))
 	for i, file := range files {
-		if datasets[i], err = readFile(file, known); err != nil {
+		if datasets[i], err = readFile(file); err != nil {
 			return nil, err
 		}
 	}
@@ -61,13 +60,13 @@ func csvFiles(path string) ([]string, error) {
 	return files, nil
 }
 
-func readFile(path string, known []Model) (*Dataset, error) {
+func readFile(path string) (*Dataset, error) {
 	file, err := intake.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	return ReadCSV(file, path, known...)
+	return ReadCSV(file, path)
 }
 
 // maxSoloBytes limits a file of solo times.

@@ -22,8 +22,7 @@ const (
 // sampling describes the groups that are sampled.
 type sampling struct {
 	Subjects  []Subject // sorted by name
-	Spans     int       // most spans of a group; not used if Sets are given
-	Sets      [][]int   // sets of positions in Subjects that run together, nil for all of 2 to Spans models
+	Spans     int       // most spans of a group: all sets of 2 to so many models run together
 	SoloShare float64   // share of groups of one span, 0 to 1
 	Seed      uint64
 }
@@ -32,7 +31,7 @@ type sampling struct {
 // (Abacus, section 5.4): in each group at least one batch completes, and
 // batches that are new start at operator 0. Sets of models, batch sizes and
 // sequence lengths are dealt from decks: each comes once before any comes
-// again, so that any number of groups covers them evenly. The same Sampling
+// again, so that any number of groups covers them evenly. The same sampling
 // yields the same groups.
 type sampler struct {
 	sampling sampling
@@ -52,18 +51,12 @@ func newSampler(s sampling) (*sampler, error) {
 		return nil, err
 	}
 	p := &sampler{sampling: s, random: rand.New(rand.NewPCG(s.Seed, 0))}
-	if s.Sets != nil {
-		p.sets = []setDealer{{sets: dealer[[]int]{values: s.Sets}}}
-	} else {
-		for n := 2; n <= min(s.Spans, len(s.Subjects)); n++ {
-			p.sets = append(p.sets, newSetDealer(len(s.Subjects), n))
-		}
+	for n := 2; n <= min(s.Spans, len(s.Subjects)); n++ {
+		p.sets = append(p.sets, newSetDealer(len(s.Subjects), n))
 	}
 	p.kinds.cards = len(p.sets)
 	for i := range s.Subjects {
-		if s.takesPart(i) {
-			p.solos.values = append(p.solos.values, i)
-		}
+		p.solos.values = append(p.solos.values, i)
 		for kind := range p.inputs {
 			p.inputs[kind] = append(p.inputs[kind], newInputDeck(&s.Subjects[i]))
 		}
@@ -78,46 +71,10 @@ func (s *sampling) check() error {
 	if math.IsNaN(s.SoloShare) || s.SoloShare < 0 || s.SoloShare > 1 {
 		return fmt.Errorf("%w: a share of %v groups of one span", ErrPlan, s.SoloShare)
 	}
-	if s.Sets != nil {
-		return s.checkSets()
-	}
 	if s.Spans < 1 || s.Spans > MaxSpans {
 		return fmt.Errorf("%w: groups of up to %d spans, not of 1 to %d", ErrPlan, s.Spans, MaxSpans)
 	}
 	return nil
-}
-
-func (s *sampling) checkSets() error {
-	if len(s.Sets) == 0 || len(s.Sets) > maxSets {
-		return fmt.Errorf("%w: %d sets of models, not 1 to %d", ErrPlan, len(s.Sets), maxSets)
-	}
-	for _, set := range s.Sets {
-		if len(set) < 2 || len(set) > MaxSpans {
-			return fmt.Errorf("%w: the set %v does not have 2 to %d models", ErrPlan, set, MaxSpans)
-		}
-		for i, model := range set {
-			if model < 0 || model >= len(s.Subjects) || i > 0 && set[i-1] >= model {
-				return fmt.Errorf("%w: the set %v is not of positions below %d in rising order", ErrPlan, set, len(s.Subjects))
-			}
-		}
-	}
-	return nil
-}
-
-// takesPart reports whether a model is in any set.
-func (s *sampling) takesPart(model int) bool {
-	return s.Sets == nil || slices.ContainsFunc(s.Sets, func(set []int) bool { return slices.Contains(set, model) })
-}
-
-// Position returns how many groups were taken. Skipping as many in a new
-// sampler of the same Sampling goes on where this one stands.
-func (p *sampler) Position() int { return p.position }
-
-// Skip takes n groups and forgets them.
-func (p *sampler) Skip(n int) {
-	for range n {
-		p.Next()
-	}
 }
 
 // Next returns the next group. Its spans have no batches; they name subjects

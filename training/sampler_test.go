@@ -28,10 +28,6 @@ func drawSampling(t *rapid.T) sampling {
 			Sizes: choices(1, "sizes"), SeqLens: choices(0, "sequence lengths"),
 		})
 	}
-	if n := len(s.Subjects); n > 1 && rapid.Bool().Draw(t, "some pairs only") {
-		pairs := combinations(n, 2)
-		s.Sets = rapid.Permutation(pairs).Draw(t, "pairs")[:rapid.IntRange(1, len(pairs)).Draw(t, "how many")]
-	}
 	return s
 }
 
@@ -86,7 +82,7 @@ func TestSampledGroupsAreOfServing(t *testing.T) {
 			if completes == 0 {
 				t.Fatalf("nothing completes in %+v", g)
 			}
-			if s.Sets == nil && len(g.Spans) > max(s.Spans, 1) || s.Sets != nil && len(g.Spans) > 2 {
+			if len(g.Spans) > max(s.Spans, 1) {
 				t.Fatalf("%d spans", len(g.Spans))
 			}
 		}
@@ -147,14 +143,8 @@ func TestSampledSetsAreEven(t *testing.T) {
 			}
 		}
 		bySize := map[int][]string{}
-		for _, set := range append(s.Sets, s.allSets()...) {
-			if len(set) == 1 && !s.takesPart(set[0]) || s.Sets != nil && len(set) > 1 && !given(s.Sets, set) {
-				continue
-			}
-			key := setOf(groupOf(set))
-			if !contains(bySize[len(set)], key) {
-				bySize[len(set)] = append(bySize[len(set)], key)
-			}
+		for _, set := range s.allSets() {
+			bySize[len(set)] = append(bySize[len(set)], setOf(groupOf(set)))
 		}
 		total := 0
 		for size, sets := range bySize {
@@ -183,33 +173,13 @@ func TestSampledSetsAreEven(t *testing.T) {
 	})
 }
 
-// allSets returns the sets that a sampling without given ones covers.
+// allSets returns the sets that a sampling covers.
 func (s *sampling) allSets() [][]int {
 	sets := combinations(len(s.Subjects), 1)
-	for n := 2; n <= min(max(s.Spans, 2), len(s.Subjects)); n++ {
-		if n <= s.Spans || s.Sets != nil {
-			sets = append(sets, combinations(len(s.Subjects), n)...)
-		}
+	for n := 2; n <= min(s.Spans, len(s.Subjects)); n++ {
+		sets = append(sets, combinations(len(s.Subjects), n)...)
 	}
 	return sets
-}
-
-func given(sets [][]int, set []int) bool {
-	for _, s := range sets {
-		if cmp.Equal(s, set) {
-			return true
-		}
-	}
-	return false
-}
-
-func contains(all []string, s string) bool {
-	for _, a := range all {
-		if a == s {
-			return true
-		}
-	}
-	return false
 }
 
 func groupOf(set []int) (g models.Group) {
@@ -268,23 +238,6 @@ func TestSampledCompletionsAndStarts(t *testing.T) {
 	}
 }
 
-func TestSamplerGoesOn(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s := drawSampling(t)
-		n := rapid.IntRange(0, 100).Draw(t, "groups")
-		first := mustSampler(t, s)
-		want := take(first, n+20)[n:]
-		again := mustSampler(t, s)
-		again.Skip(n)
-		if again.Position() != n || first.Position() != n+20 {
-			t.Fatalf("positions %d and %d", again.Position(), first.Position())
-		}
-		if d := cmp.Diff(want, take(again, 20)); d != "" {
-			t.Fatalf("it goes on otherwise:\n%s", d)
-		}
-	})
-}
-
 func TestSeedsDiffer(t *testing.T) {
 	s := sampling{Subjects: testSubjects(), Spans: 3, Seed: 1}
 	a := take(mustSampler(t, s), 20)
@@ -296,24 +249,18 @@ func TestSeedsDiffer(t *testing.T) {
 
 func TestSamplerRefuses(t *testing.T) {
 	for name, spoil := range map[string]func(s *sampling){
-		"no model":            func(s *sampling) { s.Subjects = nil },
-		"order":               func(s *sampling) { s.Subjects[0], s.Subjects[1] = s.Subjects[1], s.Subjects[0] },
-		"no operators":        func(s *sampling) { s.Subjects[0].Model.Operators = 0 },
-		"no size":             func(s *sampling) { s.Subjects[1].Sizes = nil },
-		"size twice":          func(s *sampling) { s.Subjects[1].Sizes = []int{1, 1} },
-		"size of nothing":     func(s *sampling) { s.Subjects[1].Sizes = []int{0} },
-		"sequence length":     func(s *sampling) { s.Subjects[0].SeqLens = []int{-1} },
-		"too many choices":    func(s *sampling) { s.Subjects[0].SeqLens = make([]int, maxChoices+1) },
-		"no span":             func(s *sampling) { s.Spans = 0 },
-		"too many spans":      func(s *sampling) { s.Spans = MaxSpans + 1 },
-		"share":               func(s *sampling) { s.SoloShare = 1.1 },
-		"no share":            func(s *sampling) { s.SoloShare = math.NaN() },
-		"no set":              func(s *sampling) { s.Sets = [][]int{} },
-		"set of one":          func(s *sampling) { s.Sets = [][]int{{1}} },
-		"set of unknown ones": func(s *sampling) { s.Sets = [][]int{{1, 3}} },
-		"set out of order":    func(s *sampling) { s.Sets = [][]int{{1, 0}} },
-		"set with one twice":  func(s *sampling) { s.Sets = [][]int{{1, 1}} },
-		"too many sets":       func(s *sampling) { s.Sets = make([][]int, maxSets+1) },
+		"no model":         func(s *sampling) { s.Subjects = nil },
+		"order":            func(s *sampling) { s.Subjects[0], s.Subjects[1] = s.Subjects[1], s.Subjects[0] },
+		"no operators":     func(s *sampling) { s.Subjects[0].Model.Operators = 0 },
+		"no size":          func(s *sampling) { s.Subjects[1].Sizes = nil },
+		"size twice":       func(s *sampling) { s.Subjects[1].Sizes = []int{1, 1} },
+		"size of nothing":  func(s *sampling) { s.Subjects[1].Sizes = []int{0} },
+		"sequence length":  func(s *sampling) { s.Subjects[0].SeqLens = []int{-1} },
+		"too many choices": func(s *sampling) { s.Subjects[0].SeqLens = make([]int, maxChoices+1) },
+		"no span":          func(s *sampling) { s.Spans = 0 },
+		"too many spans":   func(s *sampling) { s.Spans = MaxSpans + 1 },
+		"share":            func(s *sampling) { s.SoloShare = 1.1 },
+		"no share":         func(s *sampling) { s.SoloShare = math.NaN() },
 	} {
 		s := sampling{Subjects: testSubjects(), Spans: 3}
 		spoil(&s)
