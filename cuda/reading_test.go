@@ -13,7 +13,7 @@ import (
 func TestSampleJSON(t *testing.T) {
 	want := Sample{
 		UUID: "GPU-1", Memory: known(Memory{Total: 3, Free: 2, Used: 1}), Power: known(71.5), SMClock: known(0),
-		ClockReasons: known(Reasons(nvml.ClocksEventReasonGpuIdle | nvml.ClocksEventReasonSwPowerCap | 1<<40)),
+		ClockReasons: known(reasonsOf(nvml.ClocksEventReasonGpuIdle | nvml.ClocksEventReasonSwPowerCap | 1<<40)),
 		Processes:    known([]Process{{PID: 7, Memory: known(uint64(5))}, {PID: 8}}),
 	}
 	for range 2 {
@@ -25,10 +25,23 @@ func TestSampleJSON(t *testing.T) {
 		if err := json.Unmarshal(data, &back); err != nil || !reflect.DeepEqual(want, back) {
 			t.Errorf("%s: %+v, %v", data, back, err)
 		}
-		want.ClockReasons = known(Reasons(0))
+		want.ClockReasons = known(reasonsOf(0))
 	}
-	var r Reading[Reasons]
-	if err := json.Unmarshal([]byte(`"sunshine"`), &r); err == nil {
-		t.Error("an unknown reason was read")
+}
+
+func TestReasons(t *testing.T) {
+	for bits, want := range map[uint64]struct {
+		words    Reasons
+		throttle bool
+	}{
+		0:                                 {"none", false},
+		nvml.ClocksEventReasonGpuIdle:     {"idle", false},
+		nvml.ClocksEventReasonSwPowerCap:  {"power limit", true},
+		nvml.ClocksEventReasonAll | 1<<20: {"hardware slowdown, too hot (hardware), external power brake, too hot (driver), power limit, synchronised with slower GPUs, clocks set by the administrator, clocks set by the display, idle, reason 0x100000", true},
+		nvml.ClocksThrottleReasonUserDefinedClocks: {"clocks set by the administrator", false},
+	} {
+		if got := reasonsOf(bits); got != want.words || got.Throttled() != want.throttle {
+			t.Errorf("%#x: %s, %t", bits, got, got.Throttled())
+		}
 	}
 }

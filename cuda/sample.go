@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -106,12 +107,12 @@ func (s *Sample) fault() error {
 
 func number(n uint32) int { return int(n) }
 
-// Reasons are why the clocks of a GPU are not at their highest: a set of the
-// bits that NVML names.
-type Reasons uint64
+// Reasons are why the clocks of a GPU are not at their highest, in words: a list with
+// commas, or "none".
+type Reasons string
 
 type reason struct {
-	bit   Reasons
+	bit   uint64
 	slows bool // takes speed away under load, so that measured times lie
 	words string
 }
@@ -129,62 +130,25 @@ var reasonTable = []reason{
 	{nvml.ClocksEventReasonGpuIdle, false, "idle"},
 }
 
-// Words returns the reasons one by one; a bit of a later driver is told by its
-// number.
-func (r Reasons) Words() (words []string) {
+// reasonsOf puts NVML's bits into words. A bit of a later driver has its number only.
+func reasonsOf(bits uint64) Reasons {
+	var words []string
 	for _, e := range reasonTable {
-		if r&e.bit != 0 {
+		if bits&e.bit != 0 {
 			words = append(words, e.words)
-			r &^= e.bit
+			bits &^= e.bit
 		}
 	}
-	if r != 0 {
-		words = append(words, fmt.Sprintf("reason %#x", uint64(r)))
+	if bits != 0 {
+		words = append(words, fmt.Sprintf("reason %#x", bits))
 	}
-	return words
-}
-
-// String returns the reasons as a list, or "none".
-func (r Reasons) String() string {
-	if r == 0 {
-		return "none"
-	}
-	return strings.Join(r.Words(), ", ")
+	return Reasons(cmp.Or(strings.Join(words, ", "), "none"))
 }
 
 // Throttled reports whether heat or power takes speed away, so that times
 // measured now are not the ones of a GPU at ease.
 func (r Reasons) Throttled() bool {
-	for _, e := range reasonTable {
-		if e.slows && r&e.bit != 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// MarshalText writes the words.
-func (r Reasons) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
-
-// UnmarshalText reads what MarshalText wrote.
-func (r *Reasons) UnmarshalText(text []byte) error {
-	*r = 0
-	if string(text) == Reasons(0).String() {
-		return nil
-	}
-	for _, words := range strings.Split(string(text), ", ") {
-		var number uint64
-		i := slices.IndexFunc(reasonTable, func(e reason) bool { return e.words == words })
-		switch _, err := fmt.Sscanf(words, "reason %v", &number); {
-		case i >= 0:
-			*r |= reasonTable[i].bit
-		case err == nil:
-			*r |= Reasons(number)
-		default:
-			return fmt.Errorf("clock reason %q is not known", words)
-		}
-	}
-	return nil
+	return slices.ContainsFunc(reasonTable, func(e reason) bool { return e.slows && strings.Contains(string(r), e.words) })
 }
 
 // clockReasons asks by the name of the call that the driver has: it was renamed
@@ -198,5 +162,5 @@ func (h *Host) clockReasons(handle nvml.Device, subject string) Reading[Reasons]
 		return unknown[Reasons](err)
 	}
 	bits, code := ask()
-	return convert(read(bits, code, call, subject), func(bits uint64) Reasons { return Reasons(bits) })
+	return convert(read(bits, code, call, subject), reasonsOf)
 }
