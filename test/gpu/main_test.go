@@ -57,6 +57,7 @@ const (
 var interrupted context.Context
 
 func TestMain(m *testing.M) {
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // else each process that the race detector watches takes a second to end
 	fakemps.Take()
 	if role := os.Getenv(clientVariable); role != "" {
 		os.Exit(clientMain(role))
