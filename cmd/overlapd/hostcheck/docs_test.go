@@ -24,8 +24,6 @@ var told = map[string]string{
 	"cuda/driver":            "driver: ",
 	"cmd/overlapd/hostcheck": "",
 	"daemon/gpu":             "",
-	"daemon/mps*.go":         "", // the rest of the daemon is not of GPUs
-	"daemon/gpu.go":          "",
 }
 
 // shared are packages that are not of GPUs alone, each with the errors that no GPU

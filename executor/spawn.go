@@ -1,12 +1,16 @@
 package executor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -200,4 +204,49 @@ func loadError(m *wire.LoadFailed) error {
 		return fmt.Errorf("%w: %s", ErrLoad, m.Message)
 	}
 	return fmt.Errorf("%w: %w", ErrLoad, (&wire.Failed{Code: m.Code, Message: m.Message}).Err())
+}
+
+// withheld are the variables that a worker does not get, by how their names
+// begin. It parses models that others wrote, and needs neither what names or
+// holds secrets nor a way to speak for the daemon.
+var withheld = []string{
+	"OTEL_EXPORTER_OTLP_", // headers with credentials, and the collector
+	"OVERLAPD_TOKEN_FILE=",
+	"CREDENTIALS_DIRECTORY=", // of systemd
+	"NOTIFY_SOCKET=",
+	"WATCHDOG_",
+	"LISTEN_", // sockets that systemd passes
+}
+
+// withoutSecrets returns an environment without what a worker does not get.
+func withoutSecrets(env []string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(variable string) bool {
+		return slices.ContainsFunc(withheld, func(begin string) bool { return strings.HasPrefix(variable, begin) })
+	})
+}
+
+const (
+	// oomHandicap is how much sooner than the daemon a worker is killed where
+	// memory runs out, in thousandths of all memory there is. A worker that is
+	// killed is replaced; with the daemon all services would end.
+	oomHandicap = 500
+
+	// oomMost is the most that the kernel takes.
+	oomMost = 1000
+)
+
+// offer has the kernel kill a process before us where memory runs out. Raising
+// that of one's own processes needs no right; where it cannot be, as in some
+// containers, the kernel chooses as it likes.
+func offer(pid int) {
+	ours, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		return
+	}
+	score, err := strconv.Atoi(string(bytes.TrimSpace(ours)))
+	if err != nil {
+		return
+	}
+	theirs := strconv.Itoa(min(score+oomHandicap, oomMost))
+	_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(theirs), 0)
 }
