@@ -58,9 +58,6 @@ func isText(a any) bool {
 // only. The colour is one of CSS, such as #e9a3a3.
 func (t *Table) Paint(column int, color string) { t.rows[len(t.rows)-1][column].Color = color }
 
-// Rows returns how many rows there are.
-func (t *Table) Rows() int { return len(t.rows) }
-
 // isNumber reports whether a cell holds a number, perhaps with a mark before it
 // or a unit behind it, or stands for one that is missing.
 func isNumber(text string) bool {

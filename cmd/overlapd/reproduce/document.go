@@ -17,7 +17,7 @@ const absent = "-"
 func (r *Result) Document() *report.Document {
 	d := &report.Document{Title: "Abacus, reproduced", Label: r.Label}
 	d.Text("%d seeds from %d, %d queries a run, on %s; data %.12s, commit %.12s", r.Seeds, r.Seed, r.Queries, r.Device, r.Data, r.Commit)
-	d.Text("Beside ours stand what the paper says in words (its figures show no numbers) and what its authors published of their runs. Times that differ from run to run are in %s.", TimingFile)
+	d.Text("Beside ours stand what the paper says in words (its figures show no numbers) and what its authors published of their runs. Times that differ from run to run are in %s.", timingFile)
 	policies := report.NewTable("policy", "what it does")
 	for _, p := range r.Policies {
 		policies.Row(p.Name, p.Summary)

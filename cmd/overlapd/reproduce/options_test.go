@@ -7,7 +7,7 @@ import (
 )
 
 func TestOptionsTellEveryFault(t *testing.T) {
-	o := Options{Seeds: MaxSeeds + 1, Epochs: -1, Figures: []string{"15", "99"}, Policies: []string{"lifo"}}
+	o := Options{Seeds: maxSeeds + 1, Epochs: -1, Figures: []string{"15", "99"}, Policies: []string{"lifo"}}
 	err := o.Validate()
 	if !errors.Is(err, ErrOptions) {
 		t.Fatalf("%v", err)

@@ -24,9 +24,9 @@ import (
 
 // Names of the files below the folder for results.
 const (
-	ResultFile = "result.json"
+	resultFile = "result.json"
 	PageFile   = "index.html"
-	TimingFile = "run.json"
+	timingFile = "run.json"
 )
 
 // emulatedLabel stands first in every result.
@@ -217,8 +217,8 @@ func (r *reproduction) order() {
 
 func write(dir string, r *Result, t *Timing) error {
 	return errors.Join(
-		writeFile(filepath.Join(dir, ResultFile), func(w io.Writer) error { return writeJSON(w, r) }),
-		writeFile(filepath.Join(dir, TimingFile), func(w io.Writer) error { return writeJSON(w, t) }),
+		writeFile(filepath.Join(dir, resultFile), func(w io.Writer) error { return writeJSON(w, r) }),
+		writeFile(filepath.Join(dir, timingFile), func(w io.Writer) error { return writeJSON(w, t) }),
 		writeFile(filepath.Join(dir, PageFile), r.Document().WriteHTML),
 	)
 }
@@ -243,9 +243,9 @@ func writeFile(path string, fill func(io.Writer) error) error {
 
 // Limits of options.
 const (
-	MaxSeeds   = 1000
-	MaxQueries = 1_000_000 // of a run
-	MaxEpochs  = 10_000
+	maxSeeds   = 1000
+	maxQueries = 1_000_000 // of a run
+	maxEpochs  = 10_000
 )
 
 // Options are what is reproduced from what.
@@ -283,9 +283,9 @@ func (o *Options) Validate() error {
 	}
 	fault(o.Data == "", "no folder with data; give --data DIR")
 	fault(o.Out == "", "no folder for results; give --out DIR")
-	fault(o.Seeds < 1 || o.Seeds > MaxSeeds, "%d seeds, not 1 to %d", o.Seeds, MaxSeeds)
-	fault(o.Queries < 1 || o.Queries > MaxQueries, "%d queries a run, not 1 to %d", o.Queries, MaxQueries)
-	fault(o.Epochs < 0 || o.Epochs > MaxEpochs, "%d epochs, not 0 to %d", o.Epochs, MaxEpochs)
+	fault(o.Seeds < 1 || o.Seeds > maxSeeds, "%d seeds, not 1 to %d", o.Seeds, maxSeeds)
+	fault(o.Queries < 1 || o.Queries > maxQueries, "%d queries a run, not 1 to %d", o.Queries, maxQueries)
+	fault(o.Epochs < 0 || o.Epochs > maxEpochs, "%d epochs, not 0 to %d", o.Epochs, maxEpochs)
 	for _, f := range o.Figures {
 		fault(!slices.Contains(figureNames, f), "there is no figure %q; there are %s", f, strings.Join(figureNames, ", "))
 	}

@@ -32,7 +32,7 @@ func reproduce(t *testing.T, o Options) *Result {
 func outputs(t *testing.T, o *Options) (result, page []byte) {
 	t.Helper()
 	var read [2][]byte
-	for i, name := range []string{ResultFile, PageFile} {
+	for i, name := range []string{resultFile, PageFile} {
 		var err error
 		if read[i], err = os.ReadFile(filepath.Join(o.Out, name)); err != nil {
 			t.Fatal(err)
@@ -239,7 +239,7 @@ func TestRunRefuses(t *testing.T) {
 		"unknown figure": {func(o *Options) { o.Figures = []string{"99"} }, `no figure "99"`},
 		"unknown policy": {func(o *Options) { o.Policies = []string{"lifo"} }, `unknown policy "lifo"`},
 		"no seeds":       {func(o *Options) { o.Seeds = 0 }, "0 seeds"},
-		"too many":       {func(o *Options) { o.Queries = MaxQueries + 1 }, "queries a run"},
+		"too many":       {func(o *Options) { o.Queries = maxQueries + 1 }, "queries a run"},
 		"empty trace": {func(o *Options) {
 			o.Data, o.Figures = broken(t, loadsFile, "minute,load\n"), []string{"22"}
 		}, "unusable arrivals: "},
