@@ -24,7 +24,7 @@ var cutBucket = []byte("cut-choices")
 // question asks the worker of a service on a GPU to choose into how many
 // operators its model is cut, if the configuration does not say. It has what was
 // chosen before, if that is known: then nothing is measured.
-func (u *unit) question(path string, s *config.Service) *wire.ChooseSpec {
+func (u *instance) question(path string, s *config.Service) *wire.ChooseSpec {
 	if s.Cut != 0 {
 		return nil
 	}
@@ -47,7 +47,7 @@ func (u *unit) question(path string, s *config.Service) *wire.ChooseSpec {
 
 // cutKey names what a choice holds for: the model, the device, and what part of
 // it the service has. What else it depends on, the choice says itself.
-func (u *unit) cutKey(hash string, s *config.Service) []byte {
+func (u *instance) cutKey(hash string, s *config.Service) []byte {
 	return fmt.Appendf(nil, "%s|%s|%s|max_batch %d|tf32 %t", u.device, hash, shareOf(u.threads(s), s, u.part != nil), s.MaxBatch, u.config.CUDA.TF32)
 }
 
@@ -62,7 +62,7 @@ func shareOf(threads int, s *config.Service, gpu bool) string {
 }
 
 // chose keeps what a worker has chosen, away from the scheduler goroutine.
-func (u *unit) chose(s config.Service, c *wire.CutChoice) {
+func (u *instance) chose(s config.Service, c *wire.CutChoice) {
 	key := u.cutKey(c.Hash, &s)
 	u.keeper.keep("storing the choice of a cut", func(*training.Store) error { return u.state.saveCut(key, c) })
 }

@@ -18,7 +18,7 @@ import (
 func (r *gpuRig) chosen(service int) *status.Cut {
 	r.t.Helper()
 	r.eventually("ready", r.Ready)
-	o, ok := r.backend.Status()
+	o, ok := r.instances[0].backend.Status()
 	if !ok {
 		r.t.Fatal("no overview")
 	}
@@ -71,7 +71,7 @@ func TestCutQuestion(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.close()
-	u := &unit{config: config.Default(), state: s, device: "a GPU", cores: 2}
+	u := &instance{config: config.Default(), state: s, device: "a GPU", cores: 2}
 	u.config.StateDir = t.TempDir()
 	service := config.DefaultService()
 	path, err := u.model("zoo:tiny_add")

@@ -13,13 +13,8 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/http"
-	"github.com/overlapd/overlapd/daemon/learning"
-	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
-	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
-	"github.com/overlapd/overlapd/overlap/journal"
-	"github.com/overlapd/overlapd/predictor"
 )
 
 // zooSeed is the seed of the weights of the zoo's models.
@@ -34,15 +29,19 @@ const (
 	refuseTime = time.Second
 )
 
-// Daemon is one running overlapd: the endpoint, the scheduler goroutine, the
-// workers and the state file.
+// Daemon is one running overlapd: the state file, the instances that decide and
+// run, and the endpoints in front of them.
 type Daemon struct {
-	*unit    // the first; the only one unless a GPU is divided
-	units    []*unit
-	config   config.Config // of all units
-	log      zerolog.Logger
-	gpu      *gpu.GPU
-	face     face         // of all units, that the endpoints speak to
+	config    config.Config // of all instances
+	log       zerolog.Logger
+	device    string     // that the services run on, in words
+	emulation *emulation // nil for a device that computes
+	state     *state
+	keeper    *keeper
+	gpu       *gpu.GPU
+	instances []*instance // one, or one for each instance of a GPU that is divided
+
+	face     face         // of all instances, that the endpoints speak to
 	tracer   *otlp.Tracer // nil for none
 	endpoint *http.Endpoint
 	listener net.Listener
@@ -78,8 +77,7 @@ type Options struct {
 // New opens everything that can be refused: the address, the state file, the
 // models. Nothing is served before Run. The configuration must be valid.
 func New(c config.Config, o Options) (d *Daemon, err error) {
-	d = &Daemon{unit: &unit{config: c, log: o.Log, device: o.Device}, config: c, log: o.Log}
-	d.units = []*unit{d.unit}
+	d = &Daemon{config: c, log: o.Log, device: o.Device}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.close())
@@ -114,89 +112,11 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 		return d, err
 	}
 	d.life, d.die = context.WithCancel(context.Background())
-	if err = d.each(func(u *unit) error { return u.open(d, &o, d.life) }); err != nil || o.Offline {
+	d.divide()
+	if err = d.each(func(i *instance) error { return i.open(d, &o) }); err != nil || o.Offline {
 		return d, err
 	}
 	return d, d.openEndpoints(&c, &o)
-}
-
-// openEndpoints makes what serves clients.
-func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
-	d.face = d.front()
-	q := &query.Server{
-		Host: d.face, Memory: query.NewBudget(c.Limits.MemoryBytes), Connections: query.NewBudget(int64(c.Limits.Connections)),
-		Version: o.Version, Log: d.log,
-	}
-	if d.emulation != nil {
-		q.Label = config.DeviceEmulated
-	}
-	if d.tracer, err = d.newTracer(o.Version); err != nil {
-		return err
-	}
-	if d.tracer != nil {
-		q.Tracer = d.tracer
-	}
-	h := http.Options{Queries: q, Host: d.face, Access: d.access, OpenMetrics: !c.Access.Metrics, NotStored: d.storage().faults}
-	if c.Metrics {
-		h.Metrics = metrics.NewExporter(d.telling(newScrapers(d.units, o.Version, c.Policy))).Text
-	}
-	if d.endpoint, err = http.New(c.Limits, h); err != nil {
-		return err
-	}
-	d.remote.open(q, c.Limits, d.access)
-	return nil
-}
-
-// emulate takes a modelled device instead of a real one.
-func (d *Daemon) emulate(o *Options) (err error) {
-	if o.Offline {
-		return ErrEmulated
-	}
-	read := o.emulation
-	if read == nil {
-		read = newEmulation
-	}
-	if d.emulation, err = read(&d.config); err != nil {
-		return err
-	}
-	d.device = d.emulation.text
-	d.log.Warn().Str("device", d.device).Str("profile", d.config.DeviceProfile).
-		Msg("the device is emulated: nothing is computed, every output is zeros, and only the time that it takes is like a device's")
-	return nil
-}
-
-// openDecisions opens the decision log, if there is to be one.
-func (d *unit) openDecisions() (err error) {
-	c := &d.config.Decisions
-	if !c.Log {
-		return nil
-	}
-	o := journal.DefaultOptions()
-	o.MaxFileBytes, o.MaxFiles = c.FileBytes, c.Files
-	o.Stopped = func(err error) {
-		d.log.Error().Err(err).Msg("the decision log cannot be written; serving goes on, and writing is tried again: see to it that the state folder has room")
-	}
-	o.Resumed = func(lost uint64) {
-		d.log.Info().Uint64("lost", lost).Msg("the decision log is written again")
-	}
-	d.decisions, err = journal.Open(d.decisionDir(), o)
-	return err
-}
-
-// learning returns how the unit is to come by a predictor, with those that may be
-// used once the models are known. Serving goes on without one that cannot be read.
-func (d *unit) learning(fit FitFunc) learning.Options {
-	o := learningOptions(&d.config)
-	o.CanFit = d.config.Predictor.Train && fit != nil
-	var err error
-	if o.File != "" {
-		if o.Configured, o.Refused = predictor.ReadFile(o.File); o.Refused != nil {
-			d.log.Error().Err(o.Refused).Msg("the configured predictor is refused; batches run one at a time")
-		}
-	} else if o.Stored, err = d.state.datasets.Predictors(); err != nil {
-		d.log.Warn().Err(err).Msg("the stored predictors cannot be read")
-	}
-	return o
 }
 
 // Addr returns the address that the endpoint listens on.
@@ -215,7 +135,7 @@ func (d *Daemon) Ready() bool { return d.face.Ready() }
 // most the drain timeout. It ends at once if hurry ends. The order of starting
 // and stopping is here and nowhere else.
 func (d *Daemon) Run(ctx, hurry context.Context) error {
-	if err := d.each((*unit).start); err != nil {
+	if err := d.each((*instance).start); err != nil {
 		return errors.Join(err, d.close())
 	}
 	served := make(chan error, 2)
@@ -245,12 +165,12 @@ func (d *Daemon) shutdown(hurry context.Context) error {
 	defer cancel()
 	last, cancel := context.WithTimeout(hurry, drain+refuseTime)
 	defer cancel()
-	for _, u := range d.units {
+	for _, u := range d.instances {
 		u.backend.drain()
 		stop := context.AfterFunc(limit, u.backend.giveUp)
 		defer stop()
 	}
-	merr := d.each(func(u *unit) error { return u.backend.stopMeasuring(last) })
+	merr := d.each(func(u *instance) error { return u.backend.stopMeasuring(last) })
 	stopped := d.remote.shutdown(last)
 	err := errors.Join(d.endpoint.Shutdown(last), <-stopped)
 	if err != nil && !errors.Is(err, context.Canceled) {
@@ -286,7 +206,7 @@ func (d *Daemon) close() error {
 		d.die()
 	}
 	d.reloading.Lock() // the last one sees that the daemon stops, and ends
-	errs = append(errs, d.each((*unit).stop))
+	errs = append(errs, d.each((*instance).stop))
 	if d.listener != nil {
 		if err := d.listener.Close(); !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
@@ -294,7 +214,7 @@ func (d *Daemon) close() error {
 	}
 	errs = append(errs, d.remote.close())
 	d.goroutines.Wait()
-	for _, u := range d.units {
+	for _, u := range d.instances {
 		if u.decisions != nil {
 			errs = append(errs, u.decisions.Close())
 		}
@@ -311,4 +231,20 @@ func (d *Daemon) close() error {
 		errs = append(errs, d.state.close())
 	}
 	return errors.Join(errs...)
+}
+
+// each does something with every instance and joins the errors.
+func (d *Daemon) each(f func(*instance) error) error {
+	var errs []error
+	for _, u := range d.instances {
+		errs = append(errs, f(u))
+	}
+	return errors.Join(errs...)
+}
+
+// saveAll stores what was measured of every service.
+func (d *Daemon) saveAll() {
+	for _, u := range d.instances {
+		u.saveProfiles()
+	}
 }

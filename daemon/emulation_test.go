@@ -225,7 +225,7 @@ func TestEmulatedLoad(t *testing.T) {
 		time.Sleep(gap)
 	}
 	clients.Wait()
-	o, ok := d.backend.Status()
+	o, ok := d.instances[0].backend.Status()
 	if !ok || answered != [2]int{queries / 2, queries / 2} {
 		t.Fatalf("%d answers", answered)
 	}
@@ -241,8 +241,8 @@ func TestEmulatedLoad(t *testing.T) {
 	if !grouped || o.Predictor.Phase != "serving" || o.Rounds == 0 {
 		t.Errorf("no group was run, or not by the predictor: %+v", o.Predictor)
 	}
-	for _, s := range d.backend.Services() {
-		state, err := d.backend.exec.State(s.ID)
+	for _, s := range d.instances[0].backend.Services() {
+		state, err := d.instances[0].backend.exec.State(s.ID)
 		if err != nil || state.OutputLeases != 0 || state.InputBytes != 0 || state.InFlight != 0 {
 			t.Errorf("%s: %+v, %v", s.Name, state, err)
 		}
@@ -307,12 +307,12 @@ func TestEmulatedRefuses(t *testing.T) {
 func TestEmulatedIsNotMeasured(t *testing.T) {
 	c := emulatedConfig(t, nil)
 	d := serveEmulated(t, c)
-	o, ok := d.backend.Status()
+	o, ok := d.instances[0].backend.Status()
 	if !ok || o.Predictor.Phase != "solo" || o.Predictor.Measuring != nil {
 		t.Fatalf("%+v", o.Predictor)
 	}
 	says(t, o.Predictor.Reason, "an emulated device is not measured", "overlapd train", "predictor.file")
-	d.backend.ask(func(l *loop) {
+	d.instances[0].backend.ask(func(l *loop) {
 		for i := range l.fleet.slots {
 			span := models.Span{Service: models.ServiceID(i), Start: 2, End: 7, Size: 8, SeqLen: 32 * i}
 			if took, ok := l.solo.Span(span); !ok || took != 5*8*formulaOperator {
@@ -329,7 +329,7 @@ func TestEmulatedIsNotMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.close()
-	if p, ok, err := s.profile(d.key(0, d.backend.loop.fleet.slots[0].worker.info)); ok || err != nil {
+	if p, ok, err := s.profile(d.instances[0].key(0, d.instances[0].backend.loop.fleet.slots[0].worker.info)); ok || err != nil {
 		t.Errorf("a profile is stored: %+v, %v", p, err)
 	}
 	c.StateDir = t.TempDir()
@@ -360,7 +360,7 @@ func TestEmulatedPredictor(t *testing.T) {
 				t.Fatal(err)
 			}
 			d := serveEmulated(t, emulatedConfig(t, func(c *config.Config) { c.Predictor.File = path }))
-			o, ok := d.backend.Status()
+			o, ok := d.instances[0].backend.Status()
 			if !ok || o.Predictor.Phase != c.phase || !strings.Contains(o.Predictor.Reason, c.want) {
 				t.Errorf("%s: %s", o.Predictor.Phase, o.Predictor.Reason)
 			}
@@ -381,7 +381,7 @@ func TestEmulatedDrains(t *testing.T) {
 		})
 	}
 	for begin := time.Now(); time.Since(begin) < 10*time.Second; time.Sleep(time.Millisecond) {
-		if o, ok := d.backend.Status(); ok && o.Services[0].Arrived > 0 {
+		if o, ok := d.instances[0].backend.Status(); ok && o.Services[0].Arrived > 0 {
 			break
 		}
 	}

@@ -105,8 +105,8 @@ func newRig(t *testing.T, o rigOptions) *rig {
 func startRig(t *testing.T, o rigOptions) *rig {
 	t.Helper()
 	r := newRig(t, o)
-	r.backend.running = true
-	r.goroutines.Go(r.backend.loop.run)
+	r.instances[0].backend.running = true
+	r.goroutines.Go(r.instances[0].backend.loop.run)
 	if err := r.workers.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func startRig(t *testing.T, o rigOptions) *rig {
 }
 
 // sync returns when the loop has handled all that it was told.
-func (r *rig) sync() { r.backend.ask(func(*loop) {}) }
+func (r *rig) sync() { r.instances[0].backend.ask(func(*loop) {}) }
 
 // stop ends the daemon as Run does, once.
 func (r *rig) stop() {
@@ -126,12 +126,12 @@ func (r *rig) stop() {
 	r.stopped = true
 	limit, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if r.backend.running {
-		r.backend.drain()
-		if err := r.backend.stopMeasuring(limit); err != nil {
+	if r.instances[0].backend.running {
+		r.instances[0].backend.drain()
+		if err := r.instances[0].backend.stopMeasuring(limit); err != nil {
 			r.t.Errorf("measuring does not stop: %v", err)
 		}
-		r.saveProfiles()
+		r.instances[0].saveProfiles()
 	}
 	if err := r.close(); err != nil {
 		r.t.Errorf("closing: %v", err)
@@ -142,7 +142,7 @@ func (r *rig) stop() {
 // predictor returns how predictions stand.
 func (r *rig) predictor() status.Predictor {
 	r.t.Helper()
-	o, ok := r.backend.Status()
+	o, ok := r.instances[0].backend.Status()
 	if !ok {
 		r.t.Fatal("the loop does not answer")
 	}
@@ -174,8 +174,8 @@ func says(t *testing.T, text string, parts ...string) {
 // serves fails the test unless every service answers a query.
 func (r *rig) serves() {
 	r.t.Helper()
-	for i := range r.backend.Services() {
-		if err := answerOf(r.t, r.backend, mustSubmit(r.t, r.backend, i)); err != nil {
+	for i := range r.instances[0].backend.Services() {
+		if err := answerOf(r.t, r.instances[0].backend, mustSubmit(r.t, r.instances[0].backend, i)); err != nil {
 			r.t.Errorf("service %d: %v", i, err)
 		}
 	}

@@ -304,7 +304,7 @@ func (r *gpuRig) get(path string) string {
 // pids returns the workers of all services, by name.
 func (r *gpuRig) pids() map[string]int {
 	all := map[string]int{}
-	for _, u := range r.units {
+	for _, u := range r.instances {
 		for _, s := range u.backend.Services() {
 			state, err := u.backend.exec.State(s.ID)
 			if err != nil {

@@ -34,7 +34,7 @@ type fleet struct {
 	loading loading
 }
 
-// slot is a place among the services of a unit: its position is the ID by
+// slot is a place among the services of an instance: its position is the ID by
 // which scheduler, executor and predictor know the service in it. A place that
 // is free is nil. The slots belong to the scheduler goroutine.
 type slot struct {
@@ -102,7 +102,7 @@ func scheduled(id models.ServiceID, s *config.Service) models.Service {
 func (s *slot) startedAgain() uint64 { return s.restarts + max(s.starts, 1) - 1 }
 
 // furnish gives a slot what follows from its configuration.
-func (u *unit) furnish(s *slot) {
+func (u *instance) furnish(s *slot) {
 	if s.threads = u.threads(&s.config); u.emulation == nil {
 		return
 	}
@@ -159,7 +159,7 @@ var (
 
 // join starts the worker of a service that queries cannot reach yet. Once it is
 // ready the service takes the place of the one of its name, if there is one.
-func (u *unit) join(c *config.Service, j *joining) (s *slot, err error) {
+func (u *instance) join(c *config.Service, j *joining) (s *slot, err error) {
 	s = &slot{config: *c, state: slotJoining, joining: j}
 	spec, release, err := u.spec(0, c)
 	if err == nil {
@@ -179,7 +179,7 @@ func (u *unit) join(c *config.Service, j *joining) (s *slot, err error) {
 }
 
 // open gives a service that joins a free slot.
-func (f *fleet) open(u *unit, s *slot, spec executor.ServiceSpec) error {
+func (f *fleet) open(u *instance, s *slot, spec executor.ServiceSpec) error {
 	id := models.ServiceID(len(f.slots))
 	if at := slices.Index(f.slots, nil); at >= 0 {
 		id = models.ServiceID(at)
@@ -270,7 +270,7 @@ func (f *fleet) inherit(s, old *slot) {
 }
 
 // change gives a service other targets. Queries that were accepted keep theirs.
-func (f *fleet) change(u *unit, s *slot, c *config.Service) error {
+func (f *fleet) change(u *instance, s *slot, c *config.Service) error {
 	if s == nil {
 		return errNotServed
 	}

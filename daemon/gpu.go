@@ -28,9 +28,6 @@ func (d *Daemon) takeGPU(o *Options) (err error) {
 	if err := d.gpu.Take(ctx); err != nil {
 		return err
 	}
-	parts := d.gpu.Parts()
-	d.part, d.device = parts[0], parts[0].Text
-	d.split(parts)
 	return nil
 }
 
@@ -39,10 +36,10 @@ func (d *Daemon) takeGPU(o *Options) (err error) {
 var errManyInstances = errors.New("overlapd profile measures one device: write a configuration for each instance, " +
 	"with gpu = \"MIG-…\" and its services, or let overlapd serve measure all of them while it is idle")
 
-// place makes the worker of a service run on the unit's part of the GPU, and
+// place makes the worker of a service run on the instance's part of the GPU, and
 // returns what gives back its share of the part's memory. A service that does
 // not fit is refused, and the others serve.
-func (d *unit) place(spec *executor.ServiceSpec, s *config.Service, memory *gpu.Ledger) (release func(), err error) {
+func (d *instance) place(spec *executor.ServiceSpec, s *config.Service, memory *gpu.Ledger) (release func(), err error) {
 	release = func() {}
 	if spec.Env, err = d.part.Env(s); err != nil {
 		return release, err
@@ -66,7 +63,7 @@ func (d *unit) place(spec *executor.ServiceSpec, s *config.Service, memory *gpu.
 
 // given returns how much of the GPU's memory a service may take, 0 for what
 // there is.
-func (d *unit) given(s *config.Service) int64 {
+func (d *instance) given(s *config.Service) int64 {
 	limit, own := d.config.CUDA.MemoryLimit, s.MPS.PinnedMemory
 	if limit == 0 || own != 0 && own < limit {
 		return own
@@ -77,7 +74,7 @@ func (d *unit) given(s *config.Service) int64 {
 // admit accounts for a service: what it is given if that is said, else what its
 // model is expected to need if it is cut so, 0 standing for the default. It
 // returns that, or why there is no room for it.
-func (d *unit) admit(path string, s *config.Service, cut int, memory *gpu.Ledger) (need gpu.Need, refused, err error) {
+func (d *instance) admit(path string, s *config.Service, cut int, memory *gpu.Ledger) (need gpu.Need, refused, err error) {
 	var m wire.DeviceMemory
 	err = surviving(path, func() error {
 		f, err := models.Open(path, models.DefaultLimits())
@@ -105,9 +102,7 @@ func (d *unit) admit(path string, s *config.Service, cut int, memory *gpu.Ledger
 // a GPU, and what its services would have of the memory. It changes nothing but
 // that models of the zoo are built. On a CPU the text is that.
 func PlanGPU(c config.Config, o Options) (text string, err error) {
-	d := &Daemon{unit: &unit{config: c, log: o.Log}, config: c, log: o.Log}
-	d.units = []*unit{d.unit}
-	g, err := gpu.Choose(context.Background(), c, o.GPU, d.log)
+	g, err := gpu.Choose(context.Background(), c, o.GPU, o.Log)
 	if err != nil {
 		return "", err
 	}
@@ -117,9 +112,9 @@ func PlanGPU(c config.Config, o Options) (text string, err error) {
 	defer func() { err = errors.Join(err, g.Give()) }()
 	var b strings.Builder
 	b.WriteString(g.String())
-	d.part = g.Parts()[0]
-	d.split(g.Parts())
-	for _, u := range d.units {
+	d := &Daemon{config: c, log: o.Log, gpu: g}
+	d.divide()
+	for _, u := range d.instances {
 		if err := u.planMemory(&b); err != nil {
 			return "", err
 		}
@@ -128,7 +123,7 @@ func PlanGPU(c config.Config, o Options) (text string, err error) {
 }
 
 // planMemory writes who has how much of the memory, and who is refused.
-func (d *unit) planMemory(b *strings.Builder) error {
+func (d *instance) planMemory(b *strings.Builder) error {
 	memory := d.part.Ledger()
 	var refusals []error
 	for i := range d.config.Services {
@@ -152,7 +147,7 @@ func (d *unit) planMemory(b *strings.Builder) error {
 	return nil
 }
 
-// watchGPU starts what watches the unit's part of a GPU, if it has one.
+// watchGPU starts what watches the instance's part of a GPU, if it has one.
 func (b *backend) watchGPU() {
 	if b.part == nil {
 		return

@@ -15,7 +15,7 @@ import (
 // text returns what a scrape is answered with, made anew.
 func (r *gpuRig) text() string {
 	r.t.Helper()
-	text, err := metrics.NewExporter(newScrapers(r.units, "test", r.config.Policy).snapshot).Text()
+	text, err := metrics.NewExporter(newScrapers(r.instances, "test", r.config.Policy).snapshot).Text()
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func TestInstances(t *testing.T) {
 		o.GPU[0].Device != "NVIDIA H100 80GB HBM3, compute capability 9.0, MIG 3g.40gb" || !slices.Equal(o.GPU[1].Services, []string{"b", "d"}) {
 		t.Errorf("%+v", o)
 	}
-	if r.units[0].backend.loop.learner.measuredOn() == r.units[1].backend.loop.learner.measuredOn() {
+	if r.instances[0].backend.loop.learner.measuredOn() == r.instances[1].backend.loop.learner.measuredOn() {
 		t.Error("both instances are the same device to a predictor")
 	}
 	stop := r.load()

@@ -15,7 +15,7 @@ func TestServicesWithoutMPS(t *testing.T) {
 	r := newReloadRig(t, 1)
 	r.begin(func(c *config.Config) { c.Services = append(c.Services, added("new")) })
 	r.joins()
-	r.backend.loseMPS(errors.New(`MPS is given up: too often; set mode = "off"`))
+	r.instances[0].backend.loseMPS(errors.New(`MPS is given up: too often; set mode = "off"`))
 	if done := r.end(); !strings.Contains(done.Failed["new"], "MPS is given up") {
 		t.Errorf("%+v", done)
 	}
@@ -26,7 +26,7 @@ func TestServicesWithoutMPS(t *testing.T) {
 	if done := r.reload(add); !strings.Contains(done.Failed["newer"], `mode = "off"`) {
 		t.Errorf("%+v", done)
 	}
-	r.backend.loseMPS(nil)
+	r.instances[0].backend.loseMPS(nil)
 	r.begin(add)
 	r.workers.revive(r.joins(), fakeOperators)
 	if done := r.end(); done.Failed["newer"] != "" {
@@ -48,7 +48,7 @@ func TestShare(t *testing.T) {
 
 func TestGiven(t *testing.T) {
 	for _, tt := range []struct{ limit, own, want int64 }{{0, 0, 0}, {5, 0, 5}, {0, 6, 6}, {5, 6, 5}, {6, 5, 5}} {
-		u, s := new(unit), new(config.Service)
+		u, s := new(instance), new(config.Service)
 		u.config.CUDA.MemoryLimit, s.MPS.PinnedMemory = tt.limit, tt.own
 		if got := u.given(s); got != tt.want {
 			t.Errorf("%+v: %d", tt, got)

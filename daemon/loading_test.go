@@ -44,14 +44,14 @@ func TestLoadingAndMeasuring(t *testing.T) {
 	r.workers.tell(executor.WorkerProgress{Service: 1, Phase: "load"})
 	r.sync()
 	r.workers.end(models.SpanDone)
-	r.backend.ask(func(l *loop) {
+	r.instances[0].backend.ask(func(l *loop) {
 		if l.learner.measurement.active() || !l.learner.learning.Pending() || l.learner.measurable() {
 			t.Error("groups are measured while a worker loads")
 		}
 	})
 	r.workers.tell(executor.WorkerLost{Service: 1, Err: &executor.LostError{Cause: executor.ErrExited}})
 	r.workers.tell(executor.WorkerStopped{Service: 1})
-	r.backend.ask(func(l *loop) {
+	r.instances[0].backend.ask(func(l *loop) {
 		if l.fleet.loading.active() {
 			t.Error("a lost worker loads")
 		}
@@ -66,18 +66,18 @@ func TestLoadingIsShown(t *testing.T) {
 	id := r.joins()
 	r.workers.tell(executor.WorkerProgress{Service: models.ServiceID(id), Phase: "load", Done: 3, Total: 9})
 	r.sync()
-	o, _ := r.backend.Status()
+	o, _ := r.instances[0].backend.Status()
 	if len(o.Loading) != 1 || o.Loading[0].Service != "new" || o.Loading[0].Done != 3 || o.Loading[0].Total != 9 {
 		t.Errorf("%+v", o.Loading)
 	}
-	f := &front{backends: []*backend{r.backend, r.backend}}
+	f := &front{backends: []*backend{r.instances[0].backend, r.instances[0].backend}}
 	f.Publish(nil)
 	if all, _ := f.Status(); len(all.Loading) != 2 {
 		t.Errorf("of two instances: %+v", all.Loading)
 	}
 	r.workers.revive(id, fakeOperators)
 	r.end()
-	if o, _ := r.backend.Status(); len(o.Loading) != 0 {
+	if o, _ := r.instances[0].backend.Status(); len(o.Loading) != 0 {
 		t.Errorf("it serves: %+v", o.Loading)
 	}
 	close(r.steps)

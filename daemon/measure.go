@@ -28,8 +28,9 @@ type MeasureReport struct {
 // the state file, and the next time goes on from there. The daemon must have
 // been made with the option Offline. It is closed then.
 func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(MeasureReport)) (last MeasureReport, err error) {
-	d.backend.loop.learner.learning.MeasureOnly(limit)
-	if err := d.unit.start(); err != nil {
+	i := d.instances[0]
+	i.backend.loop.learner.learning.MeasureOnly(limit)
+	if err := i.start(); err != nil {
 		return last, errors.Join(err, d.close())
 	}
 	tick := time.NewTicker(measureInterval)
@@ -39,13 +40,13 @@ func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(M
 		case <-ctx.Done():
 		case <-tick.C:
 		}
-		d.backend.ask(func(l *loop) { last = l.learner.report() })
+		i.backend.ask(func(l *loop) { last = l.learner.report() })
 		report(last)
 	}
-	d.backend.draining.Store(true)
+	i.backend.draining.Store(true)
 	end, cancel := context.WithTimeout(context.Background(), d.config.DrainTimeout)
 	defer cancel()
-	_ = d.backend.stopMeasuring(end) // whatever is left then, closing tells
-	d.saveProfiles()
+	_ = i.backend.stopMeasuring(end) // whatever is left then, closing tells
+	i.saveProfiles()
 	return last, d.close()
 }

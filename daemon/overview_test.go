@@ -41,11 +41,11 @@ func TestOverview(t *testing.T) {
 	calls := r.group(first)
 	r.workers.end(models.SpanDone)
 	for _, c := range calls {
-		if err := answerOf(t, r.backend, c); err != nil {
+		if err := answerOf(t, r.instances[0].backend, c); err != nil {
 			t.Error(err)
 		}
 	}
-	o, ok := r.backend.Status()
+	o, ok := r.instances[0].backend.Status()
 	if !ok || o.UpSeconds <= 0 {
 		t.Fatalf("%t, up for %v s", ok, o.UpSeconds)
 	}

@@ -18,12 +18,12 @@ type profiles interface {
 	chose(s config.Service, c *wire.CutChoice)
 }
 
-func (d *unit) key(service models.ServiceID, info *wire.Info) []byte {
+func (d *instance) key(service models.ServiceID, info *wire.Info) []byte {
 	return profileKey(d.device, info.Hash, info.ORTVersion, len(info.Operators), d.backend.loop.fleet.share(service))
 }
 
 // stored implements profiles.
-func (d *unit) stored(e *executor.WorkerReady) (predictor.Snapshot, bool) {
+func (d *instance) stored(e *executor.WorkerReady) (predictor.Snapshot, bool) {
 	p, ok, err := d.state.profile(d.key(e.Service, &e.Info))
 	if err != nil {
 		d.log.Warn().Err(err).Str("service", d.backend.loop.fleet.name(e.Service)).Msg("the stored profile cannot be read; it is measured again")
@@ -34,7 +34,7 @@ func (d *unit) stored(e *executor.WorkerReady) (predictor.Snapshot, bool) {
 // calibrationKey names what a calibration holds for: it speaks of services by
 // their position, and what was learned of a model holds for no other that has
 // its place, or its name.
-func (d *unit) calibrationKey(identity string) []byte {
+func (d *instance) calibrationKey(identity string) []byte {
 	key := []byte(identity)
 	for i, s := range d.backend.loop.fleet.slots {
 		if key = append(key, '|'); s == nil {
@@ -49,7 +49,7 @@ func (d *unit) calibrationKey(identity string) []byte {
 }
 
 // calibration implements profiles.
-func (d *unit) calibration(f *predictor.File) (predictor.CalibrationSnapshot, bool) {
+func (d *instance) calibration(f *predictor.File) (predictor.CalibrationSnapshot, bool) {
 	c, ok, err := d.state.calibration(d.calibrationKey(f.Identity()))
 	if err != nil {
 		d.log.Warn().Err(err).Msg("the stored calibration of the predictor cannot be read; it is learned again")
@@ -59,7 +59,7 @@ func (d *unit) calibration(f *predictor.File) (predictor.CalibrationSnapshot, bo
 
 // saveProfiles stores what was measured of every service that was ready once.
 // Of an emulated device nothing was.
-func (d *unit) saveProfiles() {
+func (d *instance) saveProfiles() {
 	if d.emulation != nil {
 		return
 	}

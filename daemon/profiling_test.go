@@ -81,7 +81,7 @@ func TestQueryWhileMeasuring(t *testing.T) {
 	if round < measuringIDs {
 		t.Fatalf("round %d is not one that measures", round)
 	}
-	c := mustSubmit(t, r.backend, 0)
+	c := mustSubmit(t, r.instances[0].backend, 0)
 	for round >= measuringIDs {
 		round, _ = r.workers.awaitRound()
 	}
@@ -90,7 +90,7 @@ func TestQueryWhileMeasuring(t *testing.T) {
 	}
 	arrival := c.Arrival
 	r.workers.end(models.SpanDone)
-	if err := answerOf(t, r.backend, c); err != nil {
+	if err := answerOf(t, r.instances[0].backend, c); err != nil {
 		t.Error(err)
 	}
 	round, again := r.workers.awaitRound()
@@ -120,8 +120,8 @@ func TestQueryBetweenTheRoundsOfAStep(t *testing.T) {
 		r.sync()
 	}
 	var c *query.Call
-	r.backend.ask(func(*loop) { // the query and the outcome come at once
-		c = mustSubmit(t, r.backend, 1)
+	r.instances[0].backend.ask(func(*loop) { // the query and the outcome come at once
+		c = mustSubmit(t, r.instances[0].backend, 1)
 		r.workers.end(models.SpanDone)
 	})
 	for {
@@ -134,7 +134,7 @@ func TestQueryBetweenTheRoundsOfAStep(t *testing.T) {
 		}
 	}
 	r.workers.runsOn(&calm)
-	if err := answerOf(t, r.backend, c); err != nil {
+	if err := answerOf(t, r.instances[0].backend, c); err != nil {
 		t.Error(err)
 	}
 	says(t, r.await("solo").Reason, "20 of 20")
@@ -144,23 +144,23 @@ func TestQueryBetweenTheRoundsOfAStep(t *testing.T) {
 // circles.
 func TestDeadlineThatPassesWhileMeasuring(t *testing.T) {
 	r := newRig(t, rigOptions{services: 2})
-	l := r.backend.loop
+	l := r.instances[0].backend.loop
 	for i := range 2 {
 		r.workers.revive(i, fakeOperators)
-		l.take(<-r.backend.inbox)
+		l.take(<-r.instances[0].backend.inbox)
 	}
-	l.take(<-r.backend.inbox) // the session, from the keeper
+	l.take(<-r.instances[0].backend.inbox) // the session, from the keeper
 	l.decide()
 	if !l.learner.measurement.active() {
 		t.Fatal("nothing is measured")
 	}
 	r.workers.endOf(0, models.SpanDone)
 	l.learner.measurement.broken = true // as if it could not be stopped
-	c, err := submit(t, r.backend, 0, time.Millisecond)
+	c, err := submit(t, r.instances[0].backend, 0, time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.take(<-r.backend.inbox)
+	l.take(<-r.instances[0].backend.inbox)
 	time.Sleep(2 * time.Millisecond)
 	for len(l.timer.C) > 0 {
 		<-l.timer.C
@@ -173,7 +173,7 @@ func TestDeadlineThatPassesWhileMeasuring(t *testing.T) {
 	}
 	l.finish(<-r.workers.out)
 	l.decide()
-	wantError(t, answerOf(t, r.backend, c), 503, "deadline_passed")
+	wantError(t, answerOf(t, r.instances[0].backend, c), 503, "deadline_passed")
 }
 
 // A worker that is lost in a measured round costs no measurement, and nothing
@@ -237,7 +237,7 @@ func TestModelThatFailsOnOneSize(t *testing.T) {
 	says(t, r.await("solo").Reason, " of 20 measurements are made, ", " cannot be;")
 	says(t, r.log.String(), `"service":"s1","size":2,"seq_len":0,"message":"this could not be measured"`)
 	var report MeasureReport
-	r.backend.ask(func(l *loop) { report = l.learner.report() })
+	r.instances[0].backend.ask(func(l *loop) { report = l.learner.report() })
 	if len(report.Skips) == 0 || report.Skips[0].Model != "s1" || report.Skips[0].Size != 2 || !errors.Is(report.Skips[0].Err, errNotMeasured) {
 		t.Errorf("skips: %+v", report.Skips)
 	}
@@ -324,8 +324,8 @@ func TestServiceGivenUpWhileMeasuring(t *testing.T) {
 // Nor does one that never came up.
 func TestServiceThatNeverLoads(t *testing.T) {
 	r := newRig(t, rigOptions{services: 3, device: &calm})
-	r.backend.running = true
-	r.goroutines.Go(r.backend.loop.run)
+	r.instances[0].backend.running = true
+	r.goroutines.Go(r.instances[0].backend.loop.run)
 	r.workers.revive(0, fakeOperators)
 	r.workers.revive(2, fakeOperators)
 	if p := r.predictor(); p.Phase != "loading" {
@@ -338,12 +338,12 @@ func TestServiceThatNeverLoads(t *testing.T) {
 // A daemon without any service goes on to say so.
 func TestEveryServiceIsGivenUp(t *testing.T) {
 	r := newRig(t, rigOptions{services: 2})
-	r.backend.running = true
-	r.goroutines.Go(r.backend.loop.run)
+	r.instances[0].backend.running = true
+	r.goroutines.Go(r.instances[0].backend.loop.run)
 	r.workers.fail(0)
 	r.workers.fail(1)
 	says(t, r.await("solo").Reason, "two services at least")
-	wantError(t, answerOf(t, r.backend, mustSubmit(t, r.backend, 1)), 503, "loading")
+	wantError(t, answerOf(t, r.instances[0].backend, mustSubmit(t, r.instances[0].backend, 1)), 503, "loading")
 }
 
 // A model that the protocol cannot carry is not waited for, and its service
@@ -354,7 +354,7 @@ func TestModelThatCannotBeServed(t *testing.T) {
 	}})
 	says(t, r.await("solo").Reason, "20 of 20")
 	says(t, r.log.String(), "the model cannot be served")
-	wantError(t, answerOf(t, r.backend, mustSubmit(t, r.backend, 1)), 503, "loading")
+	wantError(t, answerOf(t, r.instances[0].backend, mustSubmit(t, r.instances[0].backend, 1)), 503, "loading")
 }
 
 // A model whose inputs cannot be made up is left out.
@@ -415,7 +415,7 @@ func TestMeasuringWaitsForTheKeeper(t *testing.T) {
 	says(t, r.log.String(), "one too many")
 	r.workers.end(models.SpanDone)
 	eventually(t, "the end of the round", func() (over bool) {
-		r.backend.ask(func(l *loop) { over = !l.learner.measurement.active() })
+		r.instances[0].backend.ask(func(l *loop) { over = !l.learner.measurement.active() })
 		return over
 	})
 	r.sync()
@@ -436,8 +436,8 @@ func TestKeeperTooFullToRead(t *testing.T) {
 	r := newRig(t, rigOptions{services: 2, device: &calm})
 	hold := make(chan struct{})
 	r.stuff(hold)
-	r.backend.running = true
-	r.goroutines.Go(r.backend.loop.run)
+	r.instances[0].backend.running = true
+	r.goroutines.Go(r.instances[0].backend.loop.run)
 	if err := r.workers.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}

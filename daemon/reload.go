@@ -32,7 +32,7 @@ var (
 // is done nevertheless. A service that cannot be loaded is no error, but stands
 // in Failed.
 func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(config.Step)) (*config.Reloaded, error) {
-	if d.life.Err() != nil || d.backend.draining.Load() {
+	if d.life.Err() != nil || d.instances[0].backend.draining.Load() {
 		return nil, ErrStopping
 	}
 	if !d.reloading.TryLock() {
@@ -131,9 +131,9 @@ func (r *reload) run() error {
 	return r.tell(func(l *loop) { l.fleet.publish() })
 }
 
-// tell runs f in the loop of every unit, one after another.
+// tell runs f in the loop of every instance, one after another.
 func (r *reload) tell(f func(*loop)) error {
-	for _, u := range r.units {
+	for _, u := range r.instances {
 		if !u.backend.ask(f) {
 			return ErrStopping
 		}
@@ -149,19 +149,19 @@ func (r *reload) gather() {
 	}
 }
 
-// unitOf returns the unit that has a service, or where a new one has its place;
+// instanceOf returns the instance that has a service, or where a new one has its place;
 // nil if that is nowhere.
-func (r *reload) unitOf(name string) *unit {
-	for _, u := range r.units {
+func (r *reload) instanceOf(name string) *instance {
+	for _, u := range r.instances {
 		if u.backend.Service([]byte(name)) != nil {
 			return u
 		}
 	}
-	if len(r.units) == 1 {
-		return r.unit
+	if len(r.instances) == 1 {
+		return r.instances[0]
 	}
-	if i := r.next.Place(name); i >= 0 && i < len(r.units) {
-		return r.units[i]
+	if i := r.next.Place(name); i >= 0 && i < len(r.instances) {
+		return r.instances[i]
 	}
 	return nil
 }
@@ -205,7 +205,7 @@ func (r *reload) remove() error {
 	gone := make([]chan struct{}, len(r.done.Removed))
 	for i, name := range r.done.Removed {
 		gone[i] = make(chan struct{})
-		u := r.unitOf(name)
+		u := r.instanceOf(name)
 		if !u.backend.ask(func(l *loop) { l.fleet.retire(l.fleet.serving(name), gone[i]) }) {
 			return ErrStopping
 		}
@@ -226,7 +226,7 @@ func (r *reload) remove() error {
 
 // change gives a service other targets.
 func (r *reload) change(name string) error {
-	u, next := r.unitOf(name), r.next.Service(name)
+	u, next := r.instanceOf(name), r.next.Service(name)
 	var err error
 	if !u.backend.ask(func(l *loop) { err = l.fleet.change(u, l.fleet.serving(name), next) }) {
 		return ErrStopping
@@ -238,7 +238,7 @@ func (r *reload) change(name string) error {
 // load adds a service, or replaces one.
 func (r *reload) load(name string) error {
 	r.progress(config.Step{Service: name, State: config.StepLoading})
-	u := r.unitOf(name)
+	u := r.instanceOf(name)
 	if u == nil {
 		return r.ended(name, fmt.Errorf("it is on no instance of the GPU: name it in one, and restart the daemon if that is a new one"))
 	}
@@ -252,7 +252,7 @@ func (r *reload) load(name string) error {
 
 // await returns when a service has joined or does not, or when the reload is cut
 // short.
-func (r *reload) await(name string, u *unit, s *slot, j *joining) error {
+func (r *reload) await(name string, u *instance, s *slot, j *joining) error {
 	for {
 		select {
 		case step := <-j.news:

@@ -67,7 +67,7 @@ func TestReloadOnInstances(t *testing.T) {
 		config.MIGInstance{Profile: "3g.40gb", Services: []string{"a", "c"}}, config.MIGInstance{Profile: "2g.20gb", Services: []string{"b", "d"}})
 	r.start()
 	r.eventually("ready", r.Ready)
-	before := r.units[1].memory.String()
+	before := r.instances[1].memory.String()
 	stop := r.load()
 	reload := func(change func(*config.Config)) *config.Reloaded {
 		t.Helper()
@@ -98,7 +98,7 @@ func TestReloadOnInstances(t *testing.T) {
 	if len(o.Services) != 5 || !slices.Equal(o.GPU[1].Services, []string{"b", "d", "e"}) || len(o.Instances[0].Services) != 2 {
 		t.Errorf("%+v", o)
 	}
-	if now := r.units[1].memory.String(); !strings.Contains(now, "  e  ") {
+	if now := r.instances[1].memory.String(); !strings.Contains(now, "  e  ") {
 		t.Errorf("memory of the second instance:\n%s", now)
 	}
 	reload(func(c *config.Config) {
@@ -108,7 +108,7 @@ func TestReloadOnInstances(t *testing.T) {
 	if stop() == 0 {
 		t.Error("no query was answered")
 	}
-	r.eventually("the memory is given back", func() bool { return r.units[1].memory.String() == before })
+	r.eventually("the memory is given back", func() bool { return r.instances[1].memory.String() == before })
 	if status, _ := r.ask(http.DefaultClient, "e"); status != http.StatusNotFound {
 		t.Errorf("e: %d", status)
 	}

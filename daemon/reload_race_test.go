@@ -24,7 +24,7 @@ func TestReloadIsCutShortTooLate(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	j := &joining{news: make(chan config.Step, newsLimit), ready: make(chan error, 1)}
-	s, err := r.join(next.Service("new"), j)
+	s, err := r.instances[0].join(next.Service("new"), j)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func TestReloadIsCutShortTooLate(t *testing.T) {
 	r.until("it serves", func(l *loop) bool { return l.fleet.serving("new") != nil })
 	for range 32 {
 		run := &reload{Daemon: r.Daemon, ctx: ctx, next: next, progress: func(config.Step) {}, done: config.Reloaded{Failed: map[string]string{}}}
-		if err := run.await("new", r.unit, s, j); err != nil && !errors.Is(err, context.Canceled) {
+		if err := run.await("new", r.instances[0], s, j); err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
 		if c := r.Daemon.Config(); len(run.done.Failed) > 0 || c.Service("new") == nil {
@@ -79,7 +79,7 @@ func TestWhatALeakLeaves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.backend.ask(func(l *loop) { l.fleet.slots[2].release = func() { close(free) } })
+	r.instances[0].backend.ask(func(l *loop) { l.fleet.slots[2].release = func() { close(free) } })
 	rr.reload(func(c *config.Config) { c.Services = c.Services[:2] })
 	rr.until("groups of the others are measured", func(l *loop) bool { return l.learner.learning.Report().Measuring })
 	select {
@@ -87,7 +87,7 @@ func TestWhatALeakLeaves(t *testing.T) {
 	default:
 		t.Error("the memory of the GPU is not given back")
 	}
-	r.backend.ask(func(l *loop) {
+	r.instances[0].backend.ask(func(l *loop) {
 		if l.fleet.slots[2] == nil {
 			t.Error("its slot is free, and somebody reads its memory")
 		}

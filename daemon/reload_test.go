@@ -72,7 +72,7 @@ func (r *reloadRig) until(what string, f func(*loop) bool) {
 	r.t.Helper()
 	for begin := time.Now(); time.Since(begin) < 10*time.Second; time.Sleep(time.Millisecond) {
 		ok := false
-		r.backend.ask(func(l *loop) { ok = f(l) })
+		r.instances[0].backend.ask(func(l *loop) { ok = f(l) })
 		if ok {
 			return
 		}
@@ -101,14 +101,14 @@ func (r *reloadRig) names() string {
 // calls sends a query to a service and returns its answer.
 func (r *reloadRig) calls(name string) *query.Error {
 	r.t.Helper()
-	at := slices.IndexFunc(r.backend.Services(), func(s *query.Service) bool { return s.Name == name })
+	at := slices.IndexFunc(r.instances[0].backend.Services(), func(s *query.Service) bool { return s.Name == name })
 	if at < 0 {
 		r.t.Fatalf("there is no %s", name)
 	}
-	c := mustSubmit(r.t, r.backend, at)
+	c := mustSubmit(r.t, r.instances[0].backend, at)
 	r.workers.await()
 	r.workers.end(models.SpanDone)
-	return answerOf(r.t, r.backend, c)
+	return answerOf(r.t, r.instances[0].backend, c)
 }
 
 func added(name string) config.Service {
@@ -155,7 +155,7 @@ func TestReloadReplaces(t *testing.T) {
 	if err := r.calls("s0"); err != nil || r.face.Service([]byte("s0")) != old {
 		t.Errorf("the old one does not serve: %v", err)
 	}
-	inFlight := mustSubmit(t, r.backend, 0)
+	inFlight := mustSubmit(t, r.instances[0].backend, 0)
 	r.workers.await()
 	r.workers.revive(id, fakeOperators)
 	if done := r.end(); !slices.Equal(done.Replaced, []string{"s0"}) || len(done.Failed) > 0 {
@@ -169,14 +169,14 @@ func TestReloadReplaces(t *testing.T) {
 		t.Error("the old one still takes requests")
 	}
 	r.workers.end(models.SpanDone)
-	if err := answerOf(t, r.backend, inFlight); err != nil {
+	if err := answerOf(t, r.instances[0].backend, inFlight); err != nil {
 		t.Errorf("a query that was in flight: %v", err)
 	}
 	r.until("the old one is gone", func(l *loop) bool { return l.fleet.slots[0] == nil })
 	if err := r.calls("s0"); err != nil {
 		t.Error(err)
 	}
-	o, _ := r.backend.Status()
+	o, _ := r.instances[0].backend.Status()
 	if len(o.Services) != 2 || o.Services[0].Name != "s0" || o.Services[0].Finished != 4 {
 		t.Errorf("counted: %+v", o.Services)
 	}
@@ -221,7 +221,7 @@ func TestReloadFails(t *testing.T) {
 
 func TestReloadRemoves(t *testing.T) {
 	r := newReloadRig(t, 3)
-	c := mustSubmit(t, r.backend, 1)
+	c := mustSubmit(t, r.instances[0].backend, 1)
 	r.workers.await()
 	r.begin(func(c *config.Config) { c.Services = slices.Delete(c.Services, 1, 2) })
 	r.until("it is retired", func(l *loop) bool { return l.fleet.leaving == 1 })
@@ -234,7 +234,7 @@ func TestReloadRemoves(t *testing.T) {
 	default:
 	}
 	r.workers.end(models.SpanDone)
-	if err := answerOf(t, r.backend, c); err != nil {
+	if err := answerOf(t, r.instances[0].backend, c); err != nil {
 		t.Error(err)
 	}
 	r.end()
@@ -291,16 +291,16 @@ func TestReloadChanges(t *testing.T) {
 	if c := r.Daemon.Config(); c.DrainTimeout != time.Hour {
 		t.Errorf("drain timeout of %v", c.DrainTimeout)
 	}
-	running := mustSubmit(t, r.backend, 1)
+	running := mustSubmit(t, r.instances[0].backend, 1)
 	r.workers.await()
-	waiting := mustSubmit(t, r.backend, 1)
+	waiting := mustSubmit(t, r.instances[0].backend, 1)
 	r.sync()
-	refused := mustSubmit(t, r.backend, 1)
-	wantError(t, answerOf(t, r.backend, refused), 503, query.ReasonQueueFull)
+	refused := mustSubmit(t, r.instances[0].backend, 1)
+	wantError(t, answerOf(t, r.instances[0].backend, refused), 503, query.ReasonQueueFull)
 	for _, c := range []*query.Call{running, waiting} {
 		r.workers.await()
 		r.workers.end(models.SpanDone)
-		if err := answerOf(t, r.backend, c); err != nil {
+		if err := answerOf(t, r.instances[0].backend, c); err != nil {
 			t.Error(err)
 		}
 	}
@@ -405,7 +405,7 @@ func (r *reloadRig) serve() *config.Reloaded {
 		case <-time.After(time.Millisecond):
 		}
 		id := -1
-		r.backend.ask(func(l *loop) {
+		r.instances[0].backend.ask(func(l *loop) {
 			id = slices.IndexFunc(l.fleet.slots, func(s *slot) bool { return s != nil && s.state == slotJoining })
 		})
 		if id >= 0 {
@@ -423,17 +423,17 @@ func (r *reloadRig) client() {
 	}
 	c := query.NewCall(s)
 	c.Size, c.Arrival = 1, time.Now()
-	m, err := r.backend.Alloc(s, 64)
+	m, err := r.instances[0].backend.Alloc(s, 64)
 	if err != nil {
 		r.t.Error(err)
 		return
 	}
 	c.Memory = m
-	if err := r.backend.Submit(c); err != nil {
+	if err := r.instances[0].backend.Submit(c); err != nil {
 		r.t.Error(err)
 		return
 	}
-	answerOf(r.t, r.backend, c)
+	answerOf(r.t, r.instances[0].backend, c)
 	if c.Reply.Err != nil {
 		r.t.Error(c.Reply.Err)
 	}

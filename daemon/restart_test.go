@@ -39,7 +39,7 @@ func TestRestart(t *testing.T) {
 	b := newBackend(fakeConfig(3, nil), zerolog.Nop())
 	g := &givingUp{phases: []executor.Phase{executor.Ready, executor.GivenUp, executor.Ready}}
 	b.exec = g
-	d := &Daemon{unit: &unit{backend: b, log: zerolog.Nop()}, face: b, log: zerolog.Nop()}
+	d := &Daemon{instances: []*instance{{backend: b, log: zerolog.Nop()}}, face: b, log: zerolog.Nop()}
 	b.Services()[2].SetGivenUp(true)
 	for _, test := range []struct {
 		service, want string

@@ -1,27 +1,31 @@
 package daemon
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
+	"github.com/overlapd/overlapd/cuda"
+	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/statefile"
 	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
 )
 
-// scrapers collect what a scrape tells of a daemon, one for each unit.
+// scrapers collect what a scrape tells of a daemon, one for each instance.
 type scrapers []*scraper
 
-func newScrapers(units []*unit, version, policy string) (all scrapers) {
+func newScrapers(units []*instance, version, policy string) (all scrapers) {
 	for _, u := range units {
 		all = append(all, &scraper{u.backend, version, policy})
 	}
 	return all
 }
 
-// snapshot returns what all units tell as one.
+// snapshot returns what all instances tell as one.
 func (s scrapers) snapshot() *metrics.Snapshot {
 	parts := make([]*metrics.Snapshot, len(s))
 	for i := range s {
@@ -30,7 +34,7 @@ func (s scrapers) snapshot() *metrics.Snapshot {
 	return metrics.Join(parts...)
 }
 
-// scraper collects what a scrape tells of a unit: its status, and what may be asked
+// scraper collects what a scrape tells of an instance: its status, and what may be asked
 // for without the scheduler goroutine.
 type scraper struct {
 	*backend
@@ -117,4 +121,90 @@ func requestsOf(c *query.Counts) metrics.Requests {
 		r.Failure = append(r.Failure, metrics.Count{Reason: f.Kind, N: f.Count})
 	}
 	return r
+}
+
+// storage knows what a daemon cannot store. It serves on without, so nobody
+// would notice.
+type storage struct {
+	state     *statefile.File
+	decisions []decisionLog // of the instances that have one
+}
+
+// decisionLog is a journal.Writer.
+type decisionLog interface {
+	Lost() (events uint64, fault error)
+}
+
+func (d *Daemon) storage() *storage {
+	if d.state == nil {
+		return nil
+	}
+	s := &storage{state: d.state.db}
+	for _, u := range d.instances {
+		if u.decisions != nil {
+			s.decisions = append(s.decisions, u.decisions)
+		}
+	}
+	return s
+}
+
+// faults returns a sentence for each thing that is not stored now. There are
+// none without a storage.
+func (s *storage) faults() (all []string) {
+	if s == nil {
+		return nil
+	}
+	if err := s.state.Lost(); err != nil {
+		all = append(all, err.Error())
+	}
+	for _, w := range s.decisions {
+		if lost, err := w.Lost(); err != nil {
+			all = append(all, fmt.Sprintf("the decision log cannot be written, and has lost %d events: %v; it goes on once it can be", lost, err))
+		}
+	}
+	return all
+}
+
+// counts returns what a scrape tells of it, none without a storage.
+func (s *storage) counts() (c metrics.Storage) {
+	if s == nil {
+		return c
+	}
+	c.StateLost = s.state.Lost() != nil
+	for _, w := range s.decisions {
+		lost, fault := w.Lost()
+		c.DecisionsLost += lost
+		c.LogStopped = c.LogStopped || fault != nil
+	}
+	return c
+}
+
+// gpuReadings returns the latest sample of a part, for metrics.
+func gpuReadings(p *gpu.Part) func() []metrics.GPU {
+	return func() []metrics.GPU { return gpuMetrics(p.Status()) }
+}
+
+func gpuMetrics(status gpu.Status) []metrics.GPU {
+	s := status.Sample
+	if s == nil {
+		return nil
+	}
+	m := metrics.GPU{
+		UUID: s.UUID, Utilization: -1, MemoryTotalBytes: -1, MemoryUsedBytes: -1,
+		PowerWatts: orUnknown(s.Power), PowerLimitWatts: orUnknown(s.PowerLimit),
+	}
+	if s.Utilization.Known {
+		m.Utilization = float64(s.Utilization.Value.GPU) / 100
+	}
+	if s.Memory.Known {
+		m.MemoryTotalBytes, m.MemoryUsedBytes = int64(s.Memory.Value.Total), int64(s.Memory.Value.Used)
+	}
+	return []metrics.GPU{m}
+}
+
+func orUnknown(r cuda.Reading[float64]) float64 {
+	if !r.Known {
+		return -1
+	}
+	return r.Value
 }

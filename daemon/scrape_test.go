@@ -89,7 +89,7 @@ func TestMetricsOfADaemon(t *testing.T) {
 	if strings.Contains(text, "nv_gpu_") {
 		t.Error("it tells of a GPU without one")
 	}
-	if busy := valueOf(t, text, "overlapd_scheduler_busy_seconds_total"); busy <= 0 || busy > time.Since(d.backend.epoch).Seconds() {
+	if busy := valueOf(t, text, "overlapd_scheduler_busy_seconds_total"); busy <= 0 || busy > time.Since(d.instances[0].backend.epoch).Seconds() {
 		t.Errorf("the scheduler goroutine was busy for %v s", busy)
 	}
 	if took := valueOf(t, text, `nv_inference_request_duration_us{model="s0",version="1"}`); took < 9*10*20 {
@@ -193,7 +193,7 @@ func TestRequestsAddNoSeries(t *testing.T) {
 			r.Body.Close()
 		}
 	}
-	after := scrape(t, d.backend)
+	after := scrape(t, d.instances[0].backend)
 	if want, got := series(before), series(after); !slices.Equal(want, got) {
 		t.Errorf("%d series have become %d", len(want), len(got))
 	}
@@ -267,7 +267,7 @@ func TestScrapeOfSeveralUnits(t *testing.T) {
 	if err := answerOf(t, one, c); err != nil {
 		t.Error(err)
 	}
-	x := metrics.NewExporter(newScrapers([]*unit{{backend: one}, {backend: two}}, "test", "edf").snapshot)
+	x := metrics.NewExporter(newScrapers([]*instance{{backend: one}, {backend: two}}, "test", "edf").snapshot)
 	text, err := x.Text()
 	if err != nil {
 		t.Fatal(err)
@@ -293,7 +293,7 @@ func TestScrapesWhileServing(t *testing.T) {
 					return
 				default:
 				}
-				if _, err := metrics.NewExporter((&scraper{d.backend, "test", "overlap"}).snapshot).Text(); err != nil {
+				if _, err := metrics.NewExporter((&scraper{d.instances[0].backend, "test", "overlap"}).snapshot).Text(); err != nil {
 					t.Error(err)
 				}
 			}
@@ -321,7 +321,7 @@ func TestMetricsOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Body.Close()
-	if r.StatusCode != http.StatusNotFound || d.backend.metrics != nil {
-		t.Errorf("status %d, recorder %v", r.StatusCode, d.backend.metrics)
+	if r.StatusCode != http.StatusNotFound || d.instances[0].backend.metrics != nil {
+		t.Errorf("status %d, recorder %v", r.StatusCode, d.instances[0].backend.metrics)
 	}
 }

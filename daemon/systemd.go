@@ -63,7 +63,7 @@ func (d *Daemon) Report(stopping, ended context.Context, m Manager) {
 		if s.stopping = stopping.Err() != nil; s.stopping {
 			h.draining = drainingTime(d.Config().DrainTimeout) // which a reload may have changed
 		}
-		if states := h.step(d.backend.now(), s); len(states) > 0 {
+		if states := h.step(d.instances[0].backend.now(), s); len(states) > 0 {
 			if err := m.Tell(strings.Join(states, "\n")); err != nil {
 				d.log.Warn().Err(err).Msg("telling the service manager")
 			}

@@ -147,12 +147,12 @@ func TestReport(t *testing.T) {
 // TestStandingKnowsWhoIsGivenUp gives a service up and takes it back.
 func TestStandingKnowsWhoIsGivenUp(t *testing.T) {
 	r := startRig(t, rigOptions{services: 2})
-	name := r.backend.Services()[1].Name
-	r.backend.ask(func(l *loop) {
+	name := r.instances[0].backend.Services()[1].Name
+	r.instances[0].backend.ask(func(l *loop) {
 		l.fleet.down(1)
 		l.fleet.giveUp(1)
 	})
-	s := r.backend.standing()
+	s := r.instances[0].backend.standing()
 	if s.ready != 1 || s.loading() != 0 || !slices.Equal(s.givenUp, []string{name}) {
 		t.Errorf("got %+v", s)
 	}
@@ -197,8 +197,8 @@ func TestReloadingThatNobodyHears(t *testing.T) {
 func TestStoppingIsToldInAnyCase(t *testing.T) {
 	for range 30 {
 		b := newBackend(fakeConfig(1, nil), zerolog.Nop())
-		u := &unit{backend: b, log: zerolog.Nop()}
-		d := &Daemon{unit: u, units: []*unit{u}, face: b, log: zerolog.Nop()}
+		u := &instance{backend: b, log: zerolog.Nop()}
+		d := &Daemon{instances: []*instance{u}, face: b, log: zerolog.Nop()}
 		stopping, stop := context.WithCancel(t.Context())
 		ended, end := context.WithCancel(t.Context())
 		var told string

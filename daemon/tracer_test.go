@@ -22,7 +22,7 @@ func TestNewTracer(t *testing.T) {
 	daemonOf := func(change func(*config.Config)) *Daemon {
 		c := config.Default()
 		change(&c)
-		return &Daemon{unit: &unit{}, units: make([]*unit, 1), config: c, log: zerolog.New(log)}
+		return &Daemon{instances: []*instance{{}}, config: c, log: zerolog.New(log)}
 	}
 	if tracer, err := daemonOf(func(*config.Config) {}).newTracer("test"); tracer != nil || err != nil {
 		t.Errorf("none is configured: %v, %v", tracer, err)
@@ -50,11 +50,11 @@ func TestNewTracer(t *testing.T) {
 }
 
 func TestInstanceOfTraces(t *testing.T) {
-	d := &Daemon{unit: &unit{}, units: make([]*unit, 1), config: config.Default()}
-	if got := d.instance(); !strings.HasSuffix(got, "/"+d.config.Listen) || strings.HasPrefix(got, "/") {
+	d := &Daemon{instances: []*instance{{}}, config: config.Default()}
+	if got := d.identity(); !strings.HasSuffix(got, "/"+d.config.Listen) || strings.HasPrefix(got, "/") {
 		t.Errorf("%q", got)
 	}
-	if d.config.Tracing.Instance = "blue"; d.instance() != "blue" {
-		t.Errorf("%q", d.instance())
+	if d.config.Tracing.Instance = "blue"; d.identity() != "blue" {
+		t.Errorf("%q", d.identity())
 	}
 }
