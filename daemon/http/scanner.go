@@ -282,48 +282,37 @@ func (s *scanner) skip(depth int) *query.Error {
 	if depth > maxDepth {
 		return s.fail("nested deeper than " + strconv.Itoa(maxDepth))
 	}
-	switch c := s.peek(); c {
+	switch s.peek() {
 	case '{':
-		return s.skipObject(depth)
+		return s.skipElements('}', depth)
 	case '[':
-		return s.skipArray(depth)
+		return s.skipElements(']', depth)
 	case '"':
 		_, _, err := s.pass()
 		return err
-	default:
-		if s.literal("true") || s.literal("false") || s.literal("null") {
-			return nil
-		}
-		_, _, err := s.number()
-		return err
 	}
+	if s.literal("true") || s.literal("false") || s.literal("null") {
+		return nil
+	}
+	_, _, err := s.number()
+	return err
 }
 
-func (s *scanner) skipObject(depth int) *query.Error {
+// skipElements reads an object or an array, which ends in closing.
+func (s *scanner) skipElements(closing byte, depth int) *query.Error {
 	s.i++
 	for first := true; ; first = false {
-		more, err := s.more(first, '}')
+		more, err := s.more(first, closing)
 		if !more || err != nil {
 			return err
 		}
-		if _, _, err := s.pass(); err != nil {
-			return err
-		}
-		if err := s.want(':'); err != nil {
-			return err
-		}
-		if err := s.skip(depth + 1); err != nil {
-			return err
-		}
-	}
-}
-
-func (s *scanner) skipArray(depth int) *query.Error {
-	s.i++
-	for first := true; ; first = false {
-		more, err := s.more(first, ']')
-		if !more || err != nil {
-			return err
+		if closing == '}' {
+			if _, _, err := s.pass(); err != nil {
+				return err
+			}
+			if err := s.want(':'); err != nil {
+				return err
+			}
 		}
 		if err := s.skip(depth + 1); err != nil {
 			return err

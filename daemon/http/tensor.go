@@ -50,16 +50,17 @@ func (r *tensorReader) array(dims []int64) *query.Error {
 	if err := r.want('['); err != nil {
 		return err
 	}
+	want := dims[0]
 	for n := int64(0); ; n++ {
 		more, err := r.more(n == 0, ']')
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case more && n < dims[0]:
-		case !more && n == dims[0]:
+		}
+		if !more || n == want {
+			if more || n < want {
+				return r.fail("the shape wants " + strconv.FormatInt(want, 10) + " elements here")
+			}
 			return nil
-		default:
-			return r.fail("the shape wants " + strconv.FormatInt(dims[0], 10) + " elements here")
 		}
 		if len(dims) > 1 {
 			err = r.array(dims[1:])

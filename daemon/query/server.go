@@ -145,6 +145,10 @@ func (s *Server) hold(v *Service) (*Service, *Error) {
 // wait returns when the call is answered. Until then the departure of the
 // client cancels it.
 func (c *Call) wait(left <-chan struct{}) {
+	if left == nil {
+		<-c.answer
+		return
+	}
 	select {
 	case <-c.answer:
 	case <-left:

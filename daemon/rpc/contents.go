@@ -3,7 +3,6 @@ package rpc
 import (
 	"bytes"
 	"encoding/binary"
-	"math"
 
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
@@ -39,24 +38,27 @@ func filled(c *inference.InferTensorContents) int {
 func pack(t models.DataType, c *inference.InferTensorContents) (data []byte, elements int, ok bool) {
 	switch t {
 	case models.Bool:
-		v := c.GetBoolContents()
-		return packFixed(v, 1, func(b []byte, e bool) []byte { return append(b, truth(e)) }), len(v), true
-	case models.Int8, models.Int16, models.Int32:
-		return packInts(c.GetIntContents(), t.Bytes())
-	case models.Uint8, models.Uint16, models.Uint32:
-		return packUints(c.GetUintContents(), t.Bytes())
+		return packFixed(c.GetBoolContents())
+	case models.Int8:
+		return packNarrow[int8](c.GetIntContents())
+	case models.Int16:
+		return packNarrow[int16](c.GetIntContents())
+	case models.Int32:
+		return packFixed(c.GetIntContents())
 	case models.Int64:
-		v := c.GetInt64Contents()
-		return packFixed(v, 8, func(b []byte, e int64) []byte { return binary.LittleEndian.AppendUint64(b, uint64(e)) }), len(v), true
+		return packFixed(c.GetInt64Contents())
+	case models.Uint8:
+		return packNarrow[uint8](c.GetUintContents())
+	case models.Uint16:
+		return packNarrow[uint16](c.GetUintContents())
+	case models.Uint32:
+		return packFixed(c.GetUintContents())
 	case models.Uint64:
-		v := c.GetUint64Contents()
-		return packFixed(v, 8, binary.LittleEndian.AppendUint64), len(v), true
+		return packFixed(c.GetUint64Contents())
 	case models.Float32:
-		v := c.GetFp32Contents()
-		return packFixed(v, 4, func(b []byte, e float32) []byte { return binary.LittleEndian.AppendUint32(b, math.Float32bits(e)) }), len(v), true
+		return packFixed(c.GetFp32Contents())
 	case models.Float64:
-		v := c.GetFp64Contents()
-		return packFixed(v, 8, func(b []byte, e float64) []byte { return binary.LittleEndian.AppendUint64(b, math.Float64bits(e)) }), len(v), true
+		return packFixed(c.GetFp64Contents())
 	case models.String:
 		v := c.GetBytesContents()
 		return packStrings(v), len(v), true
@@ -64,45 +66,20 @@ func pack(t models.DataType, c *inference.InferTensorContents) (data []byte, ele
 	return nil, 0, false
 }
 
-func packFixed[E any](values []E, size int, put func([]byte, E) []byte) []byte {
-	b := make([]byte, 0, size*len(values))
-	for _, v := range values {
-		b = put(b, v)
-	}
-	return b
+func packFixed[E any](values []E) ([]byte, int, bool) {
+	b, err := binary.Append(make([]byte, 0, binary.Size(values)), binary.LittleEndian, values)
+	return b, len(values), err == nil
 }
 
-func packInts(values []int32, size int) ([]byte, int, bool) {
-	b := make([]byte, 0, size*len(values))
-	unused := 32 - 8*size
-	for _, v := range values {
-		if v<<unused>>unused != v {
+// packNarrow packs values as the narrower type that they stand for.
+func packNarrow[N int8 | int16 | uint8 | uint16, W int32 | uint32](values []W) ([]byte, int, bool) {
+	narrow := make([]N, len(values))
+	for i, v := range values {
+		if narrow[i] = N(v); W(narrow[i]) != v {
 			return nil, 0, false
 		}
-		b = putLow(b, uint32(v), size)
 	}
-	return b, len(values), true
-}
-
-func packUints(values []uint32, size int) ([]byte, int, bool) {
-	b := make([]byte, 0, size*len(values))
-	unused := 32 - 8*size
-	for _, v := range values {
-		if v<<unused>>unused != v {
-			return nil, 0, false
-		}
-		b = putLow(b, v, size)
-	}
-	return b, len(values), true
-}
-
-// putLow appends the low bytes of v, little endian.
-func putLow(b []byte, v uint32, size int) []byte {
-	for range size {
-		b = append(b, byte(v))
-		v >>= 8
-	}
-	return b
+	return packFixed(narrow)
 }
 
 func packStrings(values [][]byte) []byte {
@@ -118,15 +95,9 @@ func packStrings(values [][]byte) []byte {
 	return b
 }
 
-func truth(v bool) byte {
-	if v {
-		return 1
-	}
-	return 0
-}
-
-// unpack returns the bytes of an output as typed contents. It reports false
-// for a type without them and for bytes that are not what the type says.
+// unpack returns the bytes of an output as typed contents, which hold copies. It
+// reports false for a type without them and for bytes that are not what the type
+// says.
 func unpack(t models.DataType, data []byte) (*inference.InferTensorContents, bool) {
 	c := &inference.InferTensorContents{}
 	if t == models.String {
@@ -137,37 +108,45 @@ func unpack(t models.DataType, data []byte) (*inference.InferTensorContents, boo
 	}
 	switch t {
 	case models.Bool:
-		c.BoolContents = unpackFixed(data, 1, func(b []byte) bool { return b[0] != 0 })
+		c.BoolContents = unpackFixed[bool](data)
 	case models.Int8:
-		c.IntContents = unpackFixed(data, 1, func(b []byte) int32 { return int32(int8(b[0])) })
+		c.IntContents = widen[int32](unpackFixed[int8](data))
 	case models.Int16:
-		c.IntContents = unpackFixed(data, 2, func(b []byte) int32 { return int32(int16(binary.LittleEndian.Uint16(b))) })
+		c.IntContents = widen[int32](unpackFixed[int16](data))
 	case models.Int32:
-		c.IntContents = unpackFixed(data, 4, func(b []byte) int32 { return int32(binary.LittleEndian.Uint32(b)) })
-	case models.Uint8:
-		c.UintContents = unpackFixed(data, 1, func(b []byte) uint32 { return uint32(b[0]) })
-	case models.Uint16:
-		c.UintContents = unpackFixed(data, 2, func(b []byte) uint32 { return uint32(binary.LittleEndian.Uint16(b)) })
-	case models.Uint32:
-		c.UintContents = unpackFixed(data, 4, binary.LittleEndian.Uint32)
+		c.IntContents = unpackFixed[int32](data)
 	case models.Int64:
-		c.Int64Contents = unpackFixed(data, 8, func(b []byte) int64 { return int64(binary.LittleEndian.Uint64(b)) })
+		c.Int64Contents = unpackFixed[int64](data)
+	case models.Uint8:
+		c.UintContents = widen[uint32](data)
+	case models.Uint16:
+		c.UintContents = widen[uint32](unpackFixed[uint16](data))
+	case models.Uint32:
+		c.UintContents = unpackFixed[uint32](data)
 	case models.Uint64:
-		c.Uint64Contents = unpackFixed(data, 8, binary.LittleEndian.Uint64)
+		c.Uint64Contents = unpackFixed[uint64](data)
 	case models.Float32:
-		c.Fp32Contents = unpackFixed(data, 4, func(b []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b)) })
+		c.Fp32Contents = unpackFixed[float32](data)
 	case models.Float64:
-		c.Fp64Contents = unpackFixed(data, 8, func(b []byte) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(b)) })
+		c.Fp64Contents = unpackFixed[float64](data)
 	default:
 		return nil, false
 	}
 	return c, true
 }
 
-func unpackFixed[E any](data []byte, size int, get func([]byte) E) []E {
-	values := make([]E, 0, len(data)/size)
-	for ; len(data) >= size; data = data[size:] {
-		values = append(values, get(data))
+// unpackFixed returns the elements that data holds, which are whole.
+func unpackFixed[E any](data []byte) []E {
+	var e E
+	values := make([]E, len(data)/binary.Size(e))
+	_, _ = binary.Decode(data, binary.LittleEndian, values)
+	return values
+}
+
+func widen[W int32 | uint32, N int8 | int16 | uint8 | uint16](narrow []N) []W {
+	values := make([]W, len(narrow))
+	for i, v := range narrow {
+		values[i] = W(v)
 	}
 	return values
 }

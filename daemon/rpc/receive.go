@@ -116,7 +116,7 @@ func (s *Server) receive(in incoming, m *message, begun func()) error {
 
 // fill reads a request, of so many bytes or, if that is negative, to its end.
 func (s *Server) fill(r io.Reader, bytes int64) (*query.Body, error) {
-	b := s.queries.Memory.Body()
+	b := s.queries.Memory.Holding(nil) // a buffer of its own: a large one at hand would count for a small request
 	err := b.Fill(r, bytes, s.limits.RequestBytes)
 	if err == nil {
 		return b, nil
