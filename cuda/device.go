@@ -11,7 +11,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// Facts are what a host says of its GPUs.
+// Facts are what NVML reports of a host and its GPUs.
 type Facts struct {
 	Driver  string   `json:"driver"` // as "580.65.06"
 	NVML    string   `json:"nvml"`
@@ -145,7 +145,7 @@ type ECC struct {
 	Uncorrected Reading[uint64] `json:"uncorrected"`
 }
 
-// describe reads a device. What a device cannot tell stays unknown; an answer
+// describe reads a device. What a device cannot report stays unknown; an answer
 // that concerns the whole device becomes its Fault.
 func (h *Host) describe(handle nvml.Device, index int) Device {
 	d := Device{Index: index}
@@ -226,7 +226,7 @@ func text(chars []int8) string {
 	return string(b)
 }
 
-// maxProcesses bounds how many processes of a device are told.
+// maxProcesses bounds the list of a device's processes.
 const maxProcesses = 1024
 
 // Process computes on a device.
@@ -235,7 +235,7 @@ type Process struct {
 	Memory Reading[uint64] `json:"memory_bytes"`
 }
 
-// noMemory is what the driver answers where it cannot tell a process's memory.
+// noMemory is the driver's answer where a process's memory is not known.
 const noMemory = ^uint64(0)
 
 // processes returns who computes on a device or MIG device, by PID, MPS clients
@@ -246,7 +246,7 @@ func (h *Host) processes(handle nvml.Device, subject string) Reading[[]Process] 
 		return read[[]Process](nil, code, "nvmlDeviceGetComputeRunningProcesses", subject)
 	}
 	if h.symbols[symbolMPSProcesses] {
-		// MIG devices and older GPUs may not tell; then the first list must do.
+		// MIG devices and older GPUs have no such list; then the first one must do.
 		if clients, code := handle.GetMPSComputeRunningProcesses(); code == nvml.SUCCESS {
 			own = append(slices.Clone(own), clients...)
 		}
@@ -267,7 +267,7 @@ func convertProcesses(infos []nvml.ProcessInfo) []Process {
 	return slices.CompactFunc(all, func(a, b Process) bool { return a.PID == b.PID })
 }
 
-// Reading is a value that a device may not be able to tell. The zero Reading is
+// Reading is a value that a device may be unable to report. The zero Reading is
 // unknown, never zero.
 type Reading[T any] struct {
 	Value T
@@ -278,7 +278,7 @@ type Reading[T any] struct {
 // known returns a reading of a value.
 func known[T any](value T) Reading[T] { return Reading[T]{Value: value, Known: true} }
 
-// unknown returns a reading that says why there is no value.
+// unknown returns a reading without a value, with the reason.
 func unknown[T any](err error) Reading[T] { return Reading[T]{Err: err} }
 
 // read turns an answer of NVML into a reading.

@@ -238,7 +238,7 @@ func (h *Host) describeMIG(d *Device, handle nvml.Device) (m migDevice, err erro
 	return m, nil
 }
 
-// guessProfile finds the profile that fits what a MIG device says of its
+// guessProfile finds the profile that fits what a MIG device reports of its
 // instance: slices and memory, and the optical flow engine that only the media
 // profiles and the whole GPU have.
 func (d *Device) guessProfile(a nvml.DeviceAttributes) string {

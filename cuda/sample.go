@@ -37,7 +37,7 @@ type Utilization struct {
 }
 
 // Sample reads a device or MIG device by its UUID. It makes a fixed number of
-// calls, 14 at most, and keeps nothing. A reading that the device cannot tell is
+// calls, 14 at most, and keeps nothing. A reading that the device cannot report is
 // unknown; the error is of the whole device, as ErrLost.
 func (h *Host) Sample(uuid string) (s Sample, err error) {
 	err = h.with(uuid, func(handle nvml.Device) error {
@@ -117,7 +117,7 @@ type reason struct {
 	words string
 }
 
-// reasonTable is in the order in which they are told.
+// reasonTable is in the order in which reasons are listed.
 var reasonTable = []reason{
 	{nvml.ClocksThrottleReasonHwSlowdown, true, "hardware slowdown"},
 	{nvml.ClocksThrottleReasonHwThermalSlowdown, true, "too hot (hardware)"},

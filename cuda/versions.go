@@ -27,7 +27,7 @@ func cudaVersion(n int) Version { return Version{n / 1000, n % 1000 / 10} }
 // toolkit release notes.
 var leastDriver = map[int]int{11: 450, 12: 525, 13: 580}
 
-// Versions says whether a driver (as "580.65.06", with the newest CUDA it can
+// Versions checks whether a driver (as "580.65.06", with the newest CUDA it can
 // run, zero if that is unknown) runs libraries built for a CUDA major version,
 // which is what ONNX Runtime's provider was built for. The error, an
 // ErrVersions, says which do not fit and what to install.
@@ -50,7 +50,7 @@ func Versions(driver string, runs Version, wantMajor int) error {
 	return nil
 }
 
-// olderLibrary says what to install for a driver of a branch.
+// olderLibrary returns what to install for a driver of a branch.
 func olderLibrary(branch, least int) string {
 	remedy := fmt.Sprintf("install driver %d or newer and reboot", least)
 	if branch >= leastDriver[12] && least > leastDriver[12] {

@@ -12,7 +12,7 @@ import (
 // what is missing, so to apply twice does nothing the second time. The record is
 // handed to save before and after every step; a save that fails ends the work.
 //
-// After an error what this call made is undone, and the error tells what could
+// After an error what this call made is undone, and the error names what could
 // not be undone, which stays in the record. Leftovers of earlier runs that were
 // destroyed do not come back. The Layout returned has a UUID in each slot.
 func Apply(h *cuda.Host, l Layout, save func(Record) error) (Layout, Record, error) {

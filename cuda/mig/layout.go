@@ -115,8 +115,8 @@ func trimLines(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// missing says how the administrator creates what is missing. Places are named
-// where the driver tells them, so that the commands do what a plan would.
+// missing returns an error with the commands that create what is missing. Places are named
+// where the driver lists them, so that the commands do what a plan would.
 func (l *Layout) missing(needs []need) error {
 	var names []string
 	for _, n := range needs {

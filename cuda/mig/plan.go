@@ -38,7 +38,7 @@ var (
 
 // Options are what a plan depends on besides the facts.
 type Options struct {
-	// Owner says that the daemon may create and destroy instances.
+	// Owner allows the daemon to create and destroy instances.
 	Owner bool
 	// Record is what earlier runs made.
 	Record Record
@@ -46,7 +46,7 @@ type Options struct {
 	Boot string
 }
 
-// Plan says how to come from a device as it is to what is wanted. Instances that
+// Plan returns the way from a device as it is to what is wanted. Instances that
 // fit are kept, ours first; the owner does not take one in which a stranger's
 // processes run. What is missing is created if the daemon is the owner, at
 // places found by trying all; else the error is an ErrMissing with the commands
@@ -76,7 +76,7 @@ func Plan(d cuda.Device, wants []Want, o Options) (Layout, error) {
 	return l, l.create(missing)
 }
 
-// ready says why a device cannot be divided now.
+// ready returns why a device cannot be divided now.
 func ready(d cuda.Device, o Options) error {
 	switch {
 	case d.Fault != nil:
@@ -209,7 +209,7 @@ func (l *Layout) taken() (all []cuda.Placement) {
 	return all
 }
 
-// overCount says which profile there would be too many of: some engines exist
+// overCount names the profile that there would be too many of: some engines exist
 // once, whatever the slices.
 func (l *Layout) overCount(missing []need) string {
 	for _, n := range missing {
@@ -242,7 +242,7 @@ func (l *Layout) removes(i cuda.Instance) bool {
 	})
 }
 
-// noFit says what is asked for, what is free, and who has the rest.
+// noFit returns an error with what is asked for, what is free, and who has the rest.
 func (l *Layout) noFit(missing []need, over string) error {
 	var asked []string
 	memory, compute := 0, 0
@@ -278,7 +278,7 @@ type Want struct {
 // profileForm is what nvidia-smi names a GPU instance profile.
 var profileForm = regexp.MustCompile(`^[1-9][0-9]?g\.[1-9][0-9]{0,3}gb([+-](me|gfx|me\.all))?$`)
 
-// CheckProfile says what is wrong with the name of a profile, whatever the GPU.
+// CheckProfile returns what is wrong with the name of a profile, whatever the GPU.
 func CheckProfile(name string) error {
 	if profileForm.MatchString(name) {
 		return nil

@@ -97,7 +97,7 @@ func (e Entry) check() error {
 	return nil
 }
 
-// Boot returns what tells this boot of the host from others, "" if the kernel
+// Boot returns the identity of this boot of the host, "" if the kernel
 // does not say.
 func Boot() string {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")

@@ -52,7 +52,7 @@ func (c *check) probe(ctx context.Context, model string, spec cutcost.ProbeSpec)
 	return r, err
 }
 
-// outputRow tells how far the outputs of one model are from the CPU's.
+// outputRow is the distance of one model's outputs from the CPU's.
 type outputRow struct {
 	Model     string  `json:"model"`
 	Tolerance float64 `json:"tolerance"` // of the largest difference relative to the largest value
@@ -206,7 +206,7 @@ func (c *check) cutOf(model string) int {
 	return 0
 }
 
-// sessionRow tells what the sessions of a cut model cost beside the whole model.
+// sessionRow is what the sessions of a cut model cost beside the whole model.
 type sessionRow struct {
 	Model         string  `json:"model"`
 	Wanted        int     `json:"wanted"`

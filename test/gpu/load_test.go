@@ -47,7 +47,7 @@ const (
 	indices = 2
 )
 
-// profileRow tells what was measured and how well groups are predicted from it.
+// profileRow is what was measured and how well groups are predicted from it.
 type profileRow struct {
 	MeasureSeconds float64 `json:"measure_seconds"`
 	Measured       int     `json:"measured"` // groups and solo runs

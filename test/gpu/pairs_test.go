@@ -174,7 +174,7 @@ func (c *check) alone(model string) float64 {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / 1e6 }
 
-// repeatRow tells how much one group's latency differs from run to run.
+// repeatRow is how much one group's latency differs from run to run.
 type repeatRow struct {
 	Group    string  `json:"group"` // in words
 	MPS      bool    `json:"mps"`

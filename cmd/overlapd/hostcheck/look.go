@@ -79,7 +79,7 @@ func (l *looking) look(ctx context.Context) {
 	}
 }
 
-// readFacts asks NVML, and says why it does not answer.
+// readFacts asks NVML, or adds why it does not answer.
 func (l *looking) readFacts() bool {
 	host, err := l.Open()
 	if err != nil {
@@ -100,7 +100,7 @@ func (l *looking) readFacts() bool {
 	return true
 }
 
-// explain says why NVML could not be opened: most often there is no GPU at all.
+// explain adds why NVML could not be opened: most often there is no GPU at all.
 func (l *looking) explain(err error) {
 	gpus := l.onPCI()
 	switch {
@@ -118,7 +118,7 @@ func (l *looking) explain(err error) {
 	}
 }
 
-// none says that there is no GPU.
+// none adds that there is no GPU.
 func (l *looking) none(why string) {
 	if l.wantsGPU() {
 		l.add("gpu-wanted", "why", why)
@@ -265,7 +265,7 @@ func (l *looking) mayRead(p string) (there bool, err error) {
 	return true, f.Close()
 }
 
-// lookAtDevice tells of modes that hinder, and of what else uses the GPU.
+// lookAtDevice adds the modes that hinder, and what else uses the GPU.
 func (l *looking) lookAtDevice() {
 	d := l.target.Device
 	name, index := fmt.Sprintf("GPU %d", d.Index), fmt.Sprint(d.Index)
@@ -294,7 +294,7 @@ func (l *looking) lookAtDevice() {
 	}
 }
 
-// lookAtMode tells of compute modes that hinder. A GPU that is divided has to be in
+// lookAtMode adds the compute modes that hinder. A GPU that is divided has to be in
 // the default one: an MPS server for each instance is more than one process.
 func (l *looking) lookAtMode(mode string, name, index string, divided bool) {
 	switch mode {

@@ -47,7 +47,7 @@ type Report struct {
 	Findings []Finding   `json:"findings"`
 }
 
-// add notes what a rule says. Words are pairs of a name in braces and what stands
+// add appends the finding of a rule. Words are pairs of a name in braces and what stands
 // for it.
 func (r *Report) add(id string, words ...string) {
 	for _, rule := range rules {
