@@ -1,6 +1,9 @@
 package models
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Operator is the smallest piece that the daemon can schedule: one node of
 // the optimized graph, or a few of them where the cut was made coarser.
@@ -37,3 +40,6 @@ type Service struct {
 	MaxBatch   int  // largest batch that may be formed by merging queries, 1 for none
 	BestEffort bool // its queries only fill headroom that no other service needs
 }
+
+// MiB returns a size in memory as messages have it, rounded up.
+func MiB(bytes int64) string { return fmt.Sprintf("%d MiB", (bytes+1<<20-1)>>20) }

@@ -88,3 +88,11 @@ func Thin[T any](list []T, n int) []T {
 	}
 	return kept
 }
+
+// Sum returns the sum of counts, whatever they are of.
+func Sum[K comparable, N ~int64 | ~uint64](counts map[K]N) (sum N) {
+	for _, n := range counts {
+		sum += n
+	}
+	return sum
+}

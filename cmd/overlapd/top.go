@@ -17,6 +17,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/status"
+	"github.com/overlapd/overlapd/stats"
 )
 
 const (
@@ -357,7 +358,7 @@ func (v *view) heads(names int, columns []*column) string {
 func (v *view) service(i, names int, columns []*column) string {
 	r := &v.now.Timeline.Services[i]
 	s, was := serviceNamed(&v.now.Status, r.Name), serviceNamed(&v.before.Status, r.Name)
-	lost := s.Late + sum(s.Dropped) + sum(s.Failed) + sum(s.Refused)
+	lost := s.Late + stats.Sum(s.Dropped) + stats.Sum(s.Failed) + stats.Sum(s.Refused)
 	return row(name(r.Name, names), columns, short(r.Target), short(r.P50), short(r.P99), missedOf(r),
 		fmt.Sprint(s.Queued), v.perSecond(s.Finished, was.Finished), fmt.Sprint(lost))
 }
@@ -382,13 +383,6 @@ func (v *view) mood(i int) int {
 		return 33
 	}
 	return 0
-}
-
-func sum(counts map[string]uint64) (n uint64) {
-	for _, c := range counts {
-		n += c
-	}
-	return n
 }
 
 // picture is what ran lately, a character for each piece of time.

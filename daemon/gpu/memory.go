@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/overlapd/overlapd/models"
 )
 
 // Need is how much of a GPU's memory a service takes, and the sums that make it up.
@@ -43,7 +45,7 @@ func (l *Ledger) Admit(n Need) error {
 	if l.part.memory != unknownMemory && n.Bytes > l.mu.left {
 		return fmt.Errorf("%w %s: it needs %s (%s), and of the %s of %s %s: %s are left; "+
 			"lower its cut or max_batch, give a neighbour a lower pinned_memory_limit, or move a service to another GPU or instance",
-			ErrNoRoom, n.Service, mega(n.Bytes), n.Sums, mega(l.part.memory), l.part.Text, l.others(), mega(l.mu.left))
+			ErrNoRoom, n.Service, models.MiB(n.Bytes), n.Sums, models.MiB(l.part.memory), l.part.Text, l.others(), models.MiB(l.mu.left))
 	}
 	l.mu.taken, l.mu.left = append(l.mu.taken, n), l.mu.left-n.Bytes
 	return nil
@@ -64,7 +66,7 @@ func (l *Ledger) others() string {
 	}
 	all := make([]string, len(l.mu.taken))
 	for i, n := range l.mu.taken {
-		all[i] = fmt.Sprintf("%s has %s", n.Service, mega(n.Bytes))
+		all[i] = fmt.Sprintf("%s has %s", n.Service, models.MiB(n.Bytes))
 	}
 	return strings.Join(all, ", ")
 }
@@ -76,16 +78,14 @@ func (l *Ledger) String() string {
 	var b strings.Builder
 	free := "unknown"
 	if l.part.memory != unknownMemory {
-		free = mega(l.part.memory)
+		free = models.MiB(l.part.memory)
 	}
 	fmt.Fprintf(&b, "memory of %s: %s free\n", l.part.Text, free)
 	for _, n := range l.mu.taken {
-		fmt.Fprintf(&b, "  %s  %s  (%s)\n", n.Service, mega(n.Bytes), n.Sums)
+		fmt.Fprintf(&b, "  %s  %s  (%s)\n", n.Service, models.MiB(n.Bytes), n.Sums)
 	}
 	if l.part.memory != unknownMemory {
-		fmt.Fprintf(&b, "  %s are left\n", mega(l.mu.left))
+		fmt.Fprintf(&b, "  %s are left\n", models.MiB(l.mu.left))
 	}
 	return b.String()
 }
-
-func mega(bytes int64) string { return fmt.Sprintf("%d MiB", (bytes+1<<20-1)>>20) }

@@ -46,15 +46,13 @@ func (m DeviceMemory) Sum() int64 { return m.Weights + m.Intermediates + m.Handl
 func (m DeviceMemory) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "weights %s + intermediates %s + libraries of %d segments %s + context %s = %s; ",
-		mega(m.Weights), mega(m.Intermediates), m.Sessions, mega(m.Handles), mega(m.Context), mega(m.Sum()))
+		models.MiB(m.Weights), models.MiB(m.Intermediates), m.Sessions, models.MiB(m.Handles), models.MiB(m.Context), models.MiB(m.Sum()))
 	if m.Given > 0 {
-		fmt.Fprintf(&b, "the service is given %s, ", mega(m.Given))
+		fmt.Fprintf(&b, "the service is given %s, ", models.MiB(m.Given))
 	}
-	fmt.Fprintf(&b, "the GPU has %s free besides the context", mega(m.Free))
+	fmt.Fprintf(&b, "the GPU has %s free besides the context", models.MiB(m.Free))
 	return b.String()
 }
-
-func mega(bytes int64) string { return fmt.Sprintf("%d MiB", (bytes+1<<20-1)>>20) }
 
 // Check returns ErrDeviceFull with the sums if the model does not fit.
 func (m DeviceMemory) Check() error {
@@ -96,9 +94,9 @@ func ExpectDeviceMemory(f *models.File, cutTarget int) DeviceMemory {
 
 // Sums returns what Sum is made of, in words.
 func (m DeviceMemory) Sums() string {
-	text := "weights " + mega(m.Weights)
+	text := "weights " + models.MiB(m.Weights)
 	if m.Intermediates > 0 {
-		text += " + intermediates " + mega(m.Intermediates)
+		text += " + intermediates " + models.MiB(m.Intermediates)
 	}
-	return fmt.Sprintf("%s + libraries of %d segments %s + context %s", text, m.Sessions, mega(m.Handles), mega(m.Context))
+	return fmt.Sprintf("%s + libraries of %d segments %s + context %s", text, m.Sessions, models.MiB(m.Handles), models.MiB(m.Context))
 }

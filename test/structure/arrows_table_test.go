@@ -219,7 +219,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "daemon/gpu",
-		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/config"},
+		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/config", "models"},
 		why:   "it takes a GPU into use as a configuration says, watches it and gives it back; how services run there is the daemon's business",
 		tests: []string{"cuda/fake", "cuda/mps/fakemps"},
 	},
@@ -273,7 +273,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "cmd/overlapd/load",
-		may:   []string{"models", "report"},
+		may:   []string{"models", "report", "stats"},
 		why:   "it loads a daemon from outside, as any client does",
 		tests: []string{"daemon"},
 	},
@@ -297,7 +297,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "cmd/overlapd",
-		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "cmd/overlapd/reproduce", "cuda/mig", "daemon", "daemon/access", "daemon/admin", "daemon/config", "daemon/gpu", "daemon/observe/timeline", "daemon/statefile", "daemon/status", "device", "executor", "executor/child", "executor/emulated", "intake", "models", "models/zoo", "ort", "overlap", "overlap/journal", "perfetto", "predictor", "segments", "segments/worker", "sim", "sim/bound", "training", "training/advice", "training/fit"},
+		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "cmd/overlapd/reproduce", "cuda/mig", "daemon", "daemon/access", "daemon/admin", "daemon/config", "daemon/gpu", "daemon/observe/timeline", "daemon/statefile", "daemon/status", "device", "executor", "executor/child", "executor/emulated", "intake", "models", "models/zoo", "ort", "overlap", "overlap/journal", "perfetto", "predictor", "segments", "segments/worker", "sim", "sim/bound", "stats", "training", "training/advice", "training/fit"},
 		why:   "it wires everything; being a main package, nothing imports it",
 		tests: []string{"daemon/access/fakeca"},
 	},

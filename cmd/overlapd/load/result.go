@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/report"
+	"github.com/overlapd/overlapd/stats"
 )
 
 // Result is what a run measured. Requests of the warm-up appear in Warmup only.
@@ -274,7 +275,7 @@ func (res *Result) table() *report.Table {
 		if l.TargetMS > 0 {
 			target = fmt.Sprintf("%g", l.TargetMS)
 		}
-		t.Rowf("%s\t%d\t%d\t%.1f\t%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f", name, l.Requests, sum(l.Errors), l.Throughput, good, target,
+		t.Rowf("%s\t%d\t%d\t%.1f\t%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f", name, l.Requests, stats.Sum(l.Errors), l.Throughput, good, target,
 			l.Latency.P50, l.Latency.P90, l.Latency.P99, l.Latency.P999, l.Latency.Max)
 	}
 	for i := range res.Services {
@@ -295,13 +296,6 @@ func byCount(errors map[string]int64) string {
 		reasons[i] = fmt.Sprintf("%s %d", r, errors[r])
 	}
 	return strings.Join(reasons, ", ")
-}
-
-func sum(counts map[string]int64) (n int64) {
-	for _, c := range counts {
-		n += c
-	}
-	return n
 }
 
 const (

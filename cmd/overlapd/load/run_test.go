@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/stats"
 	"github.com/valyala/fasthttp"
 )
 
@@ -182,7 +183,7 @@ func TestRequestsThatFindNoConnectionAreUnsent(t *testing.T) {
 	res := mustRun(t, short(s, func(o *Options) {
 		o.Rate, o.Connections, o.Warmup, o.Timeout = 20_000, 1, 0, 30*time.Millisecond
 	}))
-	if res.Errors[unsent] == 0 || res.Errors["timeout"] == 0 || sum(res.Errors) != res.Requests {
+	if res.Errors[unsent] == 0 || res.Errors["timeout"] == 0 || stats.Sum(res.Errors) != res.Requests {
 		t.Errorf("errors %v of %d requests, want unsent and timeout only", res.Errors, res.Requests)
 	}
 }

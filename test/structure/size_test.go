@@ -1,0 +1,377 @@
+package structure
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/format"
+	"maps"
+	"regexp"
+	"slices"
+	"testing"
+)
+
+// Limits on what a reader must hold in mind at once. A type that outgrows them
+// holds a concept that has no name yet, and splitting its file would only hide
+// that.
+const (
+	maxMethods      = 40  // of a type
+	maxTypeFiles    = 12  // that declare the methods of a type
+	maxFiles        = 30  // of a package, without tests
+	maxBackArrows   = 60  // percent of a package of the daemon
+	maxExported     = 450 // types of the module
+	leastTwinLength = 40  // bytes of a function's body, below which two may be alike
+)
+
+// room is what the size of a package is made of.
+type room struct {
+	files    int
+	lines    int
+	exported int
+	types    map[string]*typeSize
+	arrows   int
+	back     int
+}
+
+// typeSize counts the methods of a type and the files that declare them.
+type typeSize struct {
+	methods int
+	files   map[string]bool
+}
+
+// sizes measures every package, tests and generated files apart.
+func sizes(t *testing.T) map[string]*room {
+	rooms := map[string]*room{}
+	inside := map[string][]*goFile{}
+	for _, f := range goFiles(t) {
+		if f.isTest() || ast.IsGenerated(f.syntax) {
+			continue
+		}
+		r := rooms[f.dir]
+		if r == nil {
+			r = &room{types: map[string]*typeSize{}}
+			rooms[f.dir] = r
+		}
+		r.add(f)
+		inside[f.dir] = append(inside[f.dir], f)
+	}
+	for dir, files := range inside {
+		rooms[dir].arrows, rooms[dir].back = backArrows(files)
+	}
+	return rooms
+}
+
+func (r *room) add(f *goFile) {
+	r.files++
+	r.lines += bytes.Count(f.source, []byte("\n"))
+	for _, d := range f.syntax.Decls {
+		switch d := d.(type) {
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				if s, ok := s.(*ast.TypeSpec); ok && s.Name.IsExported() {
+					r.exported++
+				}
+			}
+		case *ast.FuncDecl:
+			if d.Recv == nil {
+				continue
+			}
+			name := receiver(d)
+			if r.types[name] == nil {
+				r.types[name] = &typeSize{files: map[string]bool{}}
+			}
+			r.types[name].methods++
+			r.types[name].files[f.path] = true
+		}
+	}
+}
+
+// receiver returns the name of the type that a method belongs to.
+func receiver(d *ast.FuncDecl) string {
+	x := d.Recv.List[0].Type
+	for {
+		switch y := x.(type) {
+		case *ast.StarExpr:
+			x = y.X
+		case *ast.IndexExpr:
+			x = y.X
+		case *ast.IndexListExpr:
+			x = y.X
+		default:
+			return x.(*ast.Ident).Name
+		}
+	}
+}
+
+// TestSize holds types and packages to their limits and logs the size of each.
+func TestSize(t *testing.T) {
+	rooms := sizes(t)
+	var sum room
+	t.Logf("%-34s %5s %6s %8s %7s %5s", "package", "files", "lines", "exported", "arrows", "back")
+	for _, dir := range slices.Sorted(maps.Keys(rooms)) {
+		r := rooms[dir]
+		t.Logf("%-34s %5d %6d %8d %7d %4.0f%%", dir, r.files, r.lines, r.exported, r.arrows, r.backPercent())
+		if r.files > maxFiles {
+			t.Errorf("%s has %d files, the limit is %d: which rooms are missing?", dir, r.files, maxFiles)
+		}
+		if p := r.backPercent(); below(dir, "daemon") && p > maxBackArrows {
+			t.Errorf("%s: %.0f %% of the references between its files run back up, the limit is %d %%", dir, p, maxBackArrows)
+		}
+		for _, name := range slices.Sorted(maps.Keys(r.types)) {
+			if s := r.types[name]; s.methods > maxMethods || len(s.files) > maxTypeFiles {
+				t.Errorf("%s.%s has %d methods in %d files, the limits are %d and %d: which type is missing?",
+					dir, name, s.methods, len(s.files), maxMethods, maxTypeFiles)
+			}
+		}
+		sum.files, sum.lines, sum.exported = sum.files+r.files, sum.lines+r.lines, sum.exported+r.exported
+	}
+	logLanguage(t)
+	t.Logf("%-34s %5d %6d %8d", fmt.Sprintf("all %d packages", len(rooms)), sum.files, sum.lines, sum.exported)
+	if sum.exported > maxExported {
+		t.Errorf("%d types are exported, the limit is %d: each must earn its place in front of a newcomer", sum.exported, maxExported)
+	}
+}
+
+func (r *room) backPercent() float64 { return 100 * float64(r.back) / float64(max(r.arrows, 1)) }
+
+// Words that made a language of its own: they stay countable, so that they do not
+// come back.
+var (
+	dialect  = regexp.MustCompile(`^\w+ (tells|notes|says)\b`)
+	fragment = regexp.MustCompile(`^// (of|that) `)
+)
+
+// logLanguage logs how much is commented, and how.
+func logLanguage(t *testing.T) {
+	var code, comments, dialects, fragments int
+	var bodies []int
+	for _, f := range goFiles(t) {
+		if f.isTest() || ast.IsGenerated(f.syntax) {
+			continue
+		}
+		c, blank := 0, 0
+		for line := range bytes.Lines(f.source) {
+			switch line = bytes.TrimSpace(line); {
+			case len(line) == 0:
+				blank++
+			case bytes.HasPrefix(line, []byte("//")):
+				c++
+			}
+		}
+		comments += c
+		code += bytes.Count(f.source, []byte("\n")) - c - blank
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.Field:
+				if n.Comment != nil && fragment.MatchString(n.Comment.List[0].Text) {
+					fragments++
+				}
+			case *ast.FuncDecl:
+				if n.Doc != nil && dialect.MatchString(n.Doc.Text()) {
+					dialects++
+				}
+				if n.Body != nil {
+					bodies = append(bodies, f.fset.Position(n.End()).Line-f.fset.Position(n.Pos()).Line+1)
+				}
+			}
+			return true
+		})
+	}
+	slices.Sort(bodies)
+	t.Logf("%.2f lines of comment for one of code; %d doc comments that tell, note or say; %d fields with a fragment behind them",
+		float64(comments)/float64(code), dialects, fragments)
+	t.Logf("functions have %d lines in the median, the longest %d", bodies[len(bodies)/2], bodies[len(bodies)-1])
+}
+
+// backArrows counts the pairs of files of a package of which one refers to what
+// the other declares, and how many of those run against the order of the files
+// that has the fewest such (by the heuristic of Eades, Lin and Smyth). A package
+// that reads from top to bottom has none.
+func backArrows(files []*goFile) (all, back int) {
+	uses := references(files)
+	place := map[int]int{}
+	for i, file := range order(uses) {
+		place[file] = i
+	}
+	for from, to := range uses {
+		for file := range to {
+			all++
+			if place[file] < place[from] {
+				back++
+			}
+		}
+	}
+	return all, back
+}
+
+// references returns, for each file, the files that declare what it names: the
+// package's functions, types, constants and variables, and the methods whose
+// name only one type has.
+func references(files []*goFile) []map[int]bool {
+	declared := map[string]int{}
+	const several = -1
+	note := func(name string, file int) {
+		if at, ok := declared[name]; ok && at != file {
+			file = several
+		}
+		declared[name] = file
+	}
+	for i, f := range files {
+		for _, d := range f.syntax.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Recv != nil {
+					note("."+d.Name.Name, i)
+				} else {
+					note(d.Name.Name, i)
+				}
+			case *ast.GenDecl:
+				for _, s := range d.Specs {
+					switch s := s.(type) {
+					case *ast.TypeSpec:
+						note(s.Name.Name, i)
+					case *ast.ValueSpec:
+						for _, n := range s.Names {
+							note(n.Name, i)
+						}
+					}
+				}
+			}
+		}
+	}
+	uses := make([]map[int]bool, len(files))
+	for i, f := range files {
+		uses[i] = map[int]bool{}
+		use := func(name string) {
+			if at, ok := declared[name]; ok && at != several && at != i {
+				uses[i][at] = true
+			}
+		}
+		for _, d := range f.syntax.Decls {
+			if d, ok := d.(*ast.FuncDecl); ok && d.Recv != nil {
+				use(receiver(d)) // a method belongs under its type
+			}
+			ast.Inspect(d, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.SelectorExpr:
+					use("." + n.Sel.Name)
+					ast.Inspect(n.X, func(n ast.Node) bool {
+						if x, ok := n.(*ast.Ident); ok {
+							use(x.Name)
+						}
+						return true
+					})
+				case *ast.Ident:
+					use(n.Name)
+				}
+				return true
+			})
+		}
+	}
+	return uses
+}
+
+// order returns the files so that few references run back: those that nobody
+// refers to first, those that refer to nobody last, and in between the one that
+// refers to most more than it is referred to.
+func order(uses []map[int]bool) []int {
+	left := map[int]bool{}
+	for i := range uses {
+		left[i] = true
+	}
+	degrees := func(file int) (in, out int) {
+		for other := range left {
+			if uses[other][file] {
+				in++
+			}
+			if uses[file][other] {
+				out++
+			}
+		}
+		return in, out
+	}
+	var first, last []int
+	for len(left) > 0 {
+		best, score := -1, 0
+		for _, file := range slices.Sorted(maps.Keys(left)) {
+			in, out := degrees(file)
+			switch {
+			case out == 0:
+				last = append(last, file)
+				delete(left, file)
+			case in == 0:
+				first = append(first, file)
+				delete(left, file)
+			default:
+				if best < 0 || out-in > score {
+					best, score = file, out-in
+				}
+				continue
+			}
+			best = -1
+			break
+		}
+		if best >= 0 {
+			first = append(first, best)
+			delete(left, best)
+		}
+	}
+	slices.Reverse(last)
+	return append(first, last...)
+}
+
+// TestBackArrows sees references found, and a circle counted once.
+func TestBackArrows(t *testing.T) {
+	down := []map[int]bool{{1: true, 2: true}, {2: true}, {}}
+	if got := order(down); !slices.Equal(got, []int{0, 1, 2}) {
+		t.Errorf("the order is %v", got)
+	}
+	circle := []map[int]bool{{1: true}, {2: true}, {0: true}}
+	if got := order(circle); len(got) != 3 {
+		t.Errorf("the order of a circle is %v", got)
+	}
+}
+
+// twin is a function that another package may have as well, and place where it
+// was found first.
+type (
+	twin  struct{ name, body string }
+	place struct{ dir, at string }
+)
+
+// TestNoTwins fails where two packages declare a function of one name with the
+// same body: it has then no home of its own.
+func TestNoTwins(t *testing.T) {
+	seen := map[twin]place{}
+	for _, f := range goFiles(t) {
+		if f.isTest() || ast.IsGenerated(f.syntax) {
+			continue
+		}
+		for _, d := range f.syntax.Decls {
+			d, ok := d.(*ast.FuncDecl)
+			if !ok || d.Body == nil {
+				continue
+			}
+			body := bodyOf(t, f, d)
+			if len(body) < leastTwinLength {
+				continue
+			}
+			key := twin{d.Name.Name, body}
+			if other, ok := seen[key]; !ok {
+				seen[key] = place{f.dir, f.at(d.Pos())}
+			} else if other.dir != f.dir {
+				t.Errorf("%s: %s is declared with the same body at %s", f.at(d.Pos()), d.Name.Name, other.at)
+			}
+		}
+	}
+}
+
+// bodyOf returns the body of a function without its comments.
+func bodyOf(t *testing.T, f *goFile, d *ast.FuncDecl) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := format.Node(&b, f.fset, d.Body); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
