@@ -21,8 +21,8 @@ type checker struct {
 	starts int
 }
 
-func (k *checker) see(event Event) error {
-	switch e := event.(type) {
+func (k *checker) see(e Event) error {
+	switch e.Kind {
 	case ServerActive:
 		if !k.up || k.active[e.PID] {
 			return fmt.Errorf("%#v while up is %v and active are %v", e, k.up, k.active)
@@ -124,8 +124,8 @@ func TestTwoDevices(t *testing.T) {
 	first, second := start(t, one), start(t, other)
 	server, pid := serverOf(t, second), second.State().PID
 	kill(t, first.State().PID)
-	await[ControlDied](t, first)
-	await[Restarted](t, first)
+	await(t, first, ControlDied)
+	await(t, first, Restarted)
 	if err := first.Stop(); err != nil {
 		t.Error(err)
 	}
@@ -146,7 +146,7 @@ func TestStopWhileRestarting(t *testing.T) {
 			c := start(t, o)
 			behave(t, o, behaviour)
 			kill(t, c.State().PID)
-			await[ControlDied](t, c)
+			await(t, c, ControlDied)
 			if name == "starting" {
 				eventually(t, "the next daemon runs", func() bool { return len(leftovers(&directory{path: o.Directory})) > 0 })
 			}

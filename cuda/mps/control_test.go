@@ -212,7 +212,7 @@ func TestClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := await[ServerActive](t, c).PID
+	server := await(t, c, ServerActive).PID
 	if server != client.Server {
 		t.Errorf("server %d, the client has %d", server, client.Server)
 	}
@@ -235,7 +235,7 @@ func TestClients(t *testing.T) {
 		t.Error(err)
 	}
 	<-client.Lost()
-	if dead := await[ServerDied](t, c); dead.PID != server {
+	if dead := await(t, c, ServerDied); dead.PID != server {
 		t.Errorf("%+v", dead)
 	}
 	client.Close()

@@ -6,52 +6,58 @@ import "fmt"
 // more, the oldest is forgotten: State says how things are.
 const EventsMax = 64
 
-// Event is one of the types below.
-type Event interface{ isEvent() }
-
-// ServerActive tells that a server takes clients: it is new, or has recovered
-// from a fault.
-type ServerActive struct{ PID int }
-
-// ServerFaulted tells that a client's kernel failed. All clients of the server
-// get errors now, and it takes no new one until all of them have ended: end
-// the workers, all of them, then start them again.
-type ServerFaulted struct{ PID int }
-
-// ServerDied tells that a server is gone, and with it all its clients' CUDA
-// contexts. The control daemon starts a new one for the next client: start the
-// workers again.
-type ServerDied struct{ PID int }
-
-// ControlDied tells that the control daemon is gone, with its servers and
-// their clients. PID is 0 if a restart failed, and when the daemon is not
-// ours.
-type ControlDied struct {
-	PID int
-	Err error // wraps ErrExited, ErrNotReady or ErrNoDaemon; holds the last it said
+// Event is what happened to a control daemon or one of its servers.
+type Event struct {
+	Kind   EventKind
+	PID    int   // of whom it happened to, 0 if that is not ours or did not start
+	Starts int   // of the control daemon, the first included; of Restarted
+	Err    error // why; of ControlDied, Unresponsive and GaveUp
 }
 
-// Restarted tells that the control daemon serves again: start the workers.
-type Restarted struct {
-	PID    int // 0 if it is not ours
-	Starts int // including the first
+// EventKind is what happened, and with it what the owner of the workers does.
+type EventKind uint8
+
+// The kinds of events.
+const (
+	// ServerActive: a server takes clients. It is new, or has recovered from a
+	// fault.
+	ServerActive EventKind = iota
+
+	// ServerFaulted: a client's kernel failed. All clients of the server get
+	// errors now, and it takes no new one until all of them have ended: end the
+	// workers, all of them, then start them again.
+	ServerFaulted
+
+	// ServerDied: a server is gone, and with it all its clients' CUDA contexts.
+	// The control daemon starts a new one for the next client: start the workers
+	// again.
+	ServerDied
+
+	// ControlDied: the control daemon is gone, with its servers and their clients,
+	// or could not be started again. Err wraps ErrExited, ErrNotReady or
+	// ErrNoDaemon and holds the last it said.
+	ControlDied
+
+	// Restarted: the control daemon serves again: start the workers.
+	Restarted
+
+	// Unresponsive: the control daemon lives and does not answer. Clients that are
+	// connected work on; new ones hang. It is not killed for that, since they
+	// would die with it.
+	Unresponsive
+
+	// GaveUp: the control daemon died too often. It is not started again.
+	GaveUp
+)
+
+// String returns the kind in words.
+func (k EventKind) String() string {
+	names := [...]string{"server active", "server faulted", "server died", "control died", "restarted", "unresponsive", "gave up"}
+	if int(k) < len(names) {
+		return names[k]
+	}
+	return fmt.Sprintf("EventKind(%d)", k)
 }
-
-// Unresponsive tells that the control daemon lives and does not answer.
-// Clients that are connected work on; new ones hang. It is not killed for
-// that, since they would die with it.
-type Unresponsive struct{ Err error }
-
-// GaveUp tells that the control daemon died too often. It is not started again.
-type GaveUp struct{ Err error }
-
-func (ServerActive) isEvent()  {}
-func (ServerFaulted) isEvent() {}
-func (ServerDied) isEvent()    {}
-func (ControlDied) isEvent()   {}
-func (Restarted) isEvent()     {}
-func (Unresponsive) isEvent()  {}
-func (GaveUp) isEvent()        {}
 
 // emit passes an event on and never waits. Only the supervisor calls it.
 func (c *Control) emit(e Event) {

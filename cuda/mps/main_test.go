@@ -105,22 +105,22 @@ func start(t testing.TB, o Options) *Control {
 	return c
 }
 
-// await returns the next event of a type, and forgets those before.
-func await[E Event](t testing.TB, c *Control) E {
+// await returns the next event of a kind, and forgets those before.
+func await(t testing.TB, c *Control, kind EventKind) Event {
 	t.Helper()
 	timeout := time.After(patience)
 	var before []Event
 	for {
 		select {
-		case event, ok := <-c.Events():
-			if e, fits := event.(E); fits {
+		case e, ok := <-c.Events():
+			if ok && e.Kind == kind {
 				return e
 			}
-			if before = append(before, event); !ok {
-				t.Fatalf("events ended without a %T; there were %+v", *new(E), before)
+			if before = append(before, e); !ok {
+				t.Fatalf("events ended without %q; there were %+v", kind, before)
 			}
 		case <-timeout:
-			t.Fatalf("no %T; there were %+v", *new(E), before)
+			t.Fatalf("no %q; there were %+v", kind, before)
 		}
 	}
 }
@@ -154,7 +154,7 @@ func serverOf(t testing.TB, c *Control) int {
 	if err := startServer(t.Context(), c.Console()); err != nil {
 		t.Fatal(err)
 	}
-	return await[ServerActive](t, c).PID
+	return await(t, c, ServerActive).PID
 }
 
 // alien runs a control daemon that no control knows, and returns its PID.

@@ -23,7 +23,7 @@ func (s *supervisor) judge(found look) {
 	s.misses = 0
 	if s.State().Phase == PhaseRestarting { // somebody else restarted it
 		s.running(nil)
-		s.emit(Restarted{Starts: s.State().Starts})
+		s.emit(Event{Kind: Restarted, Starts: s.State().Starts})
 	}
 	listed := map[int]bool{}
 	for _, one := range found.servers {
@@ -52,10 +52,10 @@ func (s *supervisor) miss(err error) {
 	if s.dir == nil && errors.Is(err, ErrNoDaemon) {
 		s.forget()
 		s.change(func(state *State) { state.Phase, state.Err = PhaseRestarting, err })
-		s.emit(ControlDied{Err: err})
+		s.emit(Event{Kind: ControlDied, Err: err})
 		return
 	}
-	s.emit(Unresponsive{Err: err})
+	s.emit(Event{Kind: Unresponsive, Err: err})
 }
 
 // meet notes a server's state and tells when it changed.
@@ -71,9 +71,9 @@ func (s *supervisor) meet(one Server) {
 	switch {
 	case one.Status == before:
 	case one.Status == StatusActive:
-		s.emit(ServerActive{PID: one.PID})
+		s.emit(Event{Kind: ServerActive, PID: one.PID})
 	case one.Status == StatusFault:
-		s.emit(ServerFaulted{PID: one.PID})
+		s.emit(Event{Kind: ServerFaulted, PID: one.PID})
 	}
 }
 
@@ -106,7 +106,7 @@ func (s *supervisor) lose(one *server) {
 	}
 	s.drop(one)
 	s.publish()
-	s.emit(ServerDied{PID: one.PID})
+	s.emit(Event{Kind: ServerDied, PID: one.PID})
 }
 
 func (s *supervisor) drop(one *server) {

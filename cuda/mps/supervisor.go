@@ -134,7 +134,7 @@ func (s *supervisor) bury(p *child.Process) {
 	err := fmt.Errorf("%w: process %d of device %s (%v)%s", ErrExited, p.PID(), s.opts.Device, p.Status(), s.lastWords(p))
 	err = errors.Join(err, s.killRest())
 	s.change(func(state *State) { state.Phase, state.PID, state.Err = PhaseRestarting, 0, err })
-	s.emit(ControlDied{PID: p.PID(), Err: err})
+	s.emit(Event{Kind: ControlDied, PID: p.PID(), Err: err})
 }
 
 // revive starts the daemon again after a pause. It returns nil when Stop is
@@ -148,14 +148,14 @@ func (s *supervisor) revive(ranFor time.Duration) *child.Process {
 		p, err := s.launch(s.ctx)
 		if err == nil {
 			s.running(p)
-			s.emit(Restarted{PID: p.PID(), Starts: s.State().Starts})
+			s.emit(Event{Kind: Restarted, PID: p.PID(), Starts: s.State().Starts})
 			return p
 		}
 		if s.ctx.Err() != nil {
 			return nil
 		}
 		s.change(func(state *State) { state.Phase, state.PID, state.Err = PhaseRestarting, 0, err })
-		s.emit(ControlDied{Err: err})
+		s.emit(Event{Kind: ControlDied, Err: err})
 		ranFor = 0
 	}
 }
@@ -181,7 +181,7 @@ func (s *supervisor) giveUp() {
 	err := fmt.Errorf("%w: more than %d times within %v; mend the cause, then restart overlapd: %w",
 		ErrRestartLimit, s.opts.RestartLimit, s.opts.RestartWindow, s.State().Err)
 	s.change(func(state *State) { state.Phase, state.Err = PhaseGivenUp, err })
-	s.emit(GaveUp{Err: err})
+	s.emit(Event{Kind: GaveUp, Err: err})
 }
 
 // launch starts a daemon of ours and waits until it answers.

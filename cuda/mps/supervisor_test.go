@@ -16,12 +16,12 @@ func TestControlDies(t *testing.T) {
 	c := start(t, o)
 	server, pid := serverOf(t, c), c.State().PID
 	kill(t, pid)
-	dead := await[ControlDied](t, c)
+	dead := await(t, c, ControlDied)
 	if dead.PID != pid || !errors.Is(dead.Err, ErrExited) || !strings.Contains(dead.Err.Error(), "signal: killed") ||
 		!strings.Contains(dead.Err.Error(), "Starting new server") {
 		t.Errorf("%+v", dead)
 	}
-	again := await[Restarted](t, c)
+	again := await(t, c, Restarted)
 	if s := c.State(); again.Starts != 2 || again.PID == pid || s.Phase != PhaseRunning || s.PID != again.PID || s.Err != nil {
 		t.Errorf("%+v, state %+v", again, s)
 	}
@@ -40,7 +40,7 @@ func TestOrphansDieWithControl(t *testing.T) {
 	c := start(t, o)
 	server := serverOf(t, c)
 	kill(t, c.State().PID)
-	await[ControlDied](t, c)
+	await(t, c, ControlDied)
 	if alive(server) {
 		t.Error("the server outlived its daemon")
 	}
@@ -55,9 +55,9 @@ func TestServerDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, pid := await[ServerActive](t, c).PID, c.State().PID
+	server, pid := await(t, c, ServerActive).PID, c.State().PID
 	kill(t, server)
-	if dead := await[ServerDied](t, c); dead.PID != server {
+	if dead := await(t, c, ServerDied); dead.PID != server {
 		t.Errorf("%+v, server %d", dead, server)
 	}
 	<-client.Lost()
@@ -71,7 +71,7 @@ func TestServerDies(t *testing.T) {
 		return err == nil
 	})
 	defer next.Close()
-	if again := await[ServerActive](t, c); again.PID != next.Server || again.PID == server {
+	if again := await(t, c, ServerActive); again.PID != next.Server || again.PID == server {
 		t.Errorf("%+v, client has %d", again, next.Server)
 	}
 }
@@ -90,7 +90,7 @@ func TestDeadServerIsListed(t *testing.T) {
 	s.judge(look{servers: []Server{two}})
 	s.judge(look{servers: []Server{one, two}}) // its number is used again
 	close(c.events)
-	want := []Event{ServerActive{one.PID}, ServerDied{one.PID}, ServerActive{two.PID}, ServerActive{one.PID}}
+	want := []Event{{Kind: ServerActive, PID: one.PID}, {Kind: ServerDied, PID: one.PID}, {Kind: ServerActive, PID: two.PID}, {Kind: ServerActive, PID: one.PID}}
 	for i := range want {
 		if e := <-c.events; e != want[i] {
 			t.Errorf("event %d: %#v, expected %#v", i, e, want[i])
@@ -108,11 +108,11 @@ func TestServerFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await[ServerActive](t, c)
+	await(t, c, ServerActive)
 	if err := fakemps.Fault(o.pipe(), client.Server); err != nil {
 		t.Fatal(err)
 	}
-	if e := await[ServerFaulted](t, c); e.PID != client.Server {
+	if e := await(t, c, ServerFaulted); e.PID != client.Server {
 		t.Errorf("%+v", e)
 	}
 	if s := c.State().Servers; len(s) != 1 || s[0].Status != StatusFault {
@@ -122,7 +122,7 @@ func TestServerFaults(t *testing.T) {
 		t.Error(err)
 	}
 	client.Close()
-	if e := await[ServerActive](t, c); e.PID != client.Server {
+	if e := await(t, c, ServerActive); e.PID != client.Server {
 		t.Errorf("%+v", e)
 	}
 	if err := healthy(t.Context(), c); err != nil {
@@ -155,7 +155,7 @@ func TestControlHangs(t *testing.T) {
 	c := start(t, o)
 	pid := c.State().PID
 	behave(t, o, "hang get_server_list")
-	if e := await[Unresponsive](t, c); !errors.Is(e.Err, ErrNoAnswer) {
+	if e := await(t, c, Unresponsive); !errors.Is(e.Err, ErrNoAnswer) {
 		t.Errorf("%+v", e)
 	}
 	if err := healthy(t.Context(), c); !errors.Is(err, ErrNoAnswer) {
@@ -175,12 +175,12 @@ func TestGiveUp(t *testing.T) {
 	behave(t, o, "exit no GPU any more")
 	kill(t, c.State().PID)
 	for i := range 1 + o.RestartLimit {
-		dead := await[ControlDied](t, c)
+		dead := await(t, c, ControlDied)
 		if i > 0 && (!errors.Is(dead.Err, ErrNotReady) || !strings.Contains(dead.Err.Error(), "no GPU any more")) {
 			t.Errorf("death %d: %+v", i, dead)
 		}
 	}
-	if e := await[GaveUp](t, c); !errors.Is(e.Err, ErrRestartLimit) || !strings.Contains(e.Err.Error(), "no GPU any more") {
+	if e := await(t, c, GaveUp); !errors.Is(e.Err, ErrRestartLimit) || !strings.Contains(e.Err.Error(), "no GPU any more") {
 		t.Errorf("%+v", e)
 	}
 	if err := healthy(t.Context(), c); !errors.Is(err, ErrRestartLimit) {
@@ -194,7 +194,7 @@ func TestStopWhileGivenUp(t *testing.T) {
 	c := start(t, o)
 	behave(t, o, "exit gone")
 	kill(t, c.State().PID)
-	await[GaveUp](t, c)
+	await(t, c, GaveUp)
 	if err := c.Stop(); err != nil {
 		t.Error(err)
 	}
@@ -208,7 +208,7 @@ func TestTwentyRestarts(t *testing.T) {
 	for i := range 20 {
 		server, pid := serverOf(t, c), c.State().PID
 		kill(t, pid)
-		if e := await[Restarted](t, c); e.Starts != i+2 || alive(pid) || alive(server) {
+		if e := await(t, c, Restarted); e.Starts != i+2 || alive(pid) || alive(server) {
 			t.Fatalf("restart %d: %+v", i, e)
 		}
 	}
@@ -221,12 +221,12 @@ func TestTwentyRestarts(t *testing.T) {
 func TestEventsAreBounded(t *testing.T) {
 	c := &Control{events: make(chan Event, EventsMax)}
 	for i := range 3 * EventsMax {
-		c.emit(ServerDied{PID: i})
+		c.emit(Event{Kind: ServerDied, PID: i})
 	}
 	if n := len(c.events); n != EventsMax {
 		t.Errorf("%d events wait", n)
 	}
-	if e := (<-c.events).(ServerDied); e.PID != 2*EventsMax {
+	if e := <-c.events; e.PID != 2*EventsMax {
 		t.Errorf("the oldest is %+v", e)
 	}
 }
@@ -245,7 +245,7 @@ func TestExisting(t *testing.T) {
 	}
 	server := serverOf(t, c)
 	kill(t, pid)
-	if e := await[ControlDied](t, c); !errors.Is(e.Err, ErrNoDaemon) || e.PID != 0 {
+	if e := await(t, c, ControlDied); !errors.Is(e.Err, ErrNoDaemon) || e.PID != 0 {
 		t.Errorf("%+v", e)
 	}
 	if err := healthy(t.Context(), c); !errors.Is(err, ErrNoDaemon) {
@@ -253,7 +253,7 @@ func TestExisting(t *testing.T) {
 	}
 	eventually(t, "the server dies", func() bool { return !alive(server) })
 	again := alien(t, other)
-	if e := await[Restarted](t, c); e.Starts != 2 {
+	if e := await(t, c, Restarted); e.Starts != 2 {
 		t.Errorf("%+v", e)
 	}
 	if err := c.Stop(); err != nil {

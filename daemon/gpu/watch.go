@@ -98,8 +98,8 @@ func (w *watch) run(events <-chan mps.Event) {
 	}
 }
 
-func (w *watch) take(event mps.Event) {
-	switch e := event.(type) {
+func (w *watch) take(e mps.Event) {
+	switch e.Kind {
 	case mps.ServerActive:
 		w.log.Info().Int("pid", e.PID).Msg("MPS server is active")
 		w.resume()

@@ -26,7 +26,7 @@ func (h *fakeWorkers) Hold(_ context.Context, cause error) error {
 func (h *fakeWorkers) Resume() { h.said = append(h.said, "resume") }
 
 func TestWatch(t *testing.T) {
-	gone := mps.ControlDied{Err: errors.New("exited")}
+	gone := mps.Event{Kind: mps.ControlDied, Err: errors.New("exited")}
 	const (
 		died    = "hold: the MPS server died, and with it the CUDA contexts of all its clients"
 		faulted = "hold: a kernel of one client failed, and the MPS server takes no new client until all are gone"
@@ -36,16 +36,16 @@ func TestWatch(t *testing.T) {
 		events []mps.Event
 		want   []string
 	}{
-		"server dies":                 {[]mps.Event{mps.ServerDied{}}, []string{died, "resume"}},
-		"server faults":               {[]mps.Event{mps.ServerFaulted{}}, []string{faulted}},
-		"faults and recovers":         {[]mps.Event{mps.ServerFaulted{}, mps.ServerActive{}}, []string{faulted, "resume"}},
-		"control dies":                {[]mps.Event{gone, mps.ServerDied{}, mps.ServerActive{}}, []string{lost, died}},
-		"control comes back":          {[]mps.Event{gone, mps.Restarted{}}, []string{lost, "resume"}},
-		"unresponsive":                {[]mps.Event{mps.Unresponsive{Err: errors.New("slow")}}, nil},
-		"given up":                    {[]mps.Event{gone, mps.GaveUp{Err: errors.New("too often")}, mps.ServerActive{}}, []string{lost, "hold: MPS is given up"}},
-		"restarted after it gave up":  {[]mps.Event{mps.GaveUp{Err: errors.New("too often")}, mps.Restarted{}}, []string{"hold: MPS is given up", "resume"}},
-		"a fault while it is down":    {[]mps.Event{gone, mps.ServerFaulted{}, mps.ServerActive{}}, []string{lost, faulted}},
-		"two faults before it serves": {[]mps.Event{mps.ServerFaulted{}, mps.ServerFaulted{}, mps.ServerActive{}}, []string{faulted, faulted, "resume"}},
+		"server dies":                 {[]mps.Event{mps.Event{Kind: mps.ServerDied}}, []string{died, "resume"}},
+		"server faults":               {[]mps.Event{mps.Event{Kind: mps.ServerFaulted}}, []string{faulted}},
+		"faults and recovers":         {[]mps.Event{mps.Event{Kind: mps.ServerFaulted}, mps.Event{Kind: mps.ServerActive}}, []string{faulted, "resume"}},
+		"control dies":                {[]mps.Event{gone, mps.Event{Kind: mps.ServerDied}, mps.Event{Kind: mps.ServerActive}}, []string{lost, died}},
+		"control comes back":          {[]mps.Event{gone, mps.Event{Kind: mps.Restarted}}, []string{lost, "resume"}},
+		"unresponsive":                {[]mps.Event{mps.Event{Kind: mps.Unresponsive, Err: errors.New("slow")}}, nil},
+		"given up":                    {[]mps.Event{gone, mps.Event{Kind: mps.GaveUp, Err: errors.New("too often")}, mps.Event{Kind: mps.ServerActive}}, []string{lost, "hold: MPS is given up"}},
+		"restarted after it gave up":  {[]mps.Event{mps.Event{Kind: mps.GaveUp, Err: errors.New("too often")}, mps.Event{Kind: mps.Restarted}}, []string{"hold: MPS is given up", "resume"}},
+		"a fault while it is down":    {[]mps.Event{gone, mps.Event{Kind: mps.ServerFaulted}, mps.Event{Kind: mps.ServerActive}}, []string{lost, faulted}},
+		"two faults before it serves": {[]mps.Event{mps.Event{Kind: mps.ServerFaulted}, mps.Event{Kind: mps.ServerFaulted}, mps.Event{Kind: mps.ServerActive}}, []string{faulted, faulted, "resume"}},
 	} {
 		for _, err := range []error{nil, errors.New("a process does not end")} {
 			h := &fakeWorkers{err: err}

@@ -265,14 +265,14 @@ func (l *mpsLooks) terminated(ctx context.Context) error {
 // serverKilled kills the server under a client.
 func (l *mpsLooks) serverKilled(ctx context.Context) error {
 	// Who kills a server before it was met is not told of its end.
-	if err := l.until(ctx, func(e mps.Event) bool { a, ok := e.(mps.ServerActive); return ok && a.PID == l.server }); err != nil {
+	if err := l.until(ctx, func(e mps.Event) bool { return e.Kind == mps.ServerActive && e.PID == l.server }); err != nil {
 		l.is("P13", false, "the server was never called active: %v", err)
 		return err
 	}
 	if err := unix.Kill(l.server, unix.SIGKILL); err != nil {
 		return err
 	}
-	if err := l.until(ctx, func(e mps.Event) bool { _, ok := e.(mps.ServerDied); return ok }); err != nil {
+	if err := l.until(ctx, func(e mps.Event) bool { return e.Kind == mps.ServerDied }); err != nil {
 		l.is("P13", false, "the server was killed and nobody told: %v", err)
 		return err
 	}
@@ -299,7 +299,7 @@ func (l *mpsLooks) daemonKilled(ctx context.Context) error {
 	if err := unix.Kill(l.control.State().PID, unix.SIGKILL); err != nil {
 		return err
 	}
-	err := l.until(ctx, func(e mps.Event) bool { _, ok := e.(mps.Restarted); return ok })
+	err := l.until(ctx, func(e mps.Event) bool { return e.Kind == mps.Restarted })
 	if err != nil {
 		l.is("P12", false, "the control daemon was killed and did not come back: %v", err)
 		return err
