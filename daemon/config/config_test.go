@@ -84,6 +84,19 @@ files = 2
 	}
 }
 
+// faultsOf parses a file that is wrong in so many ways.
+func faultsOf(t *testing.T, file string, want int) (faults Faults) {
+	t.Helper()
+	_, err := Parse("c.toml", []byte(file))
+	if !errors.As(err, &faults) {
+		t.Fatalf("%v", err)
+	}
+	if len(faults) != want {
+		t.Fatalf("%d faults, want %d:\n%v", len(faults), want, err)
+	}
+	return faults
+}
+
 func TestConfigFaults(t *testing.T) {
 	for _, tt := range []struct {
 		name, file string
@@ -124,14 +137,7 @@ func TestConfigFaults(t *testing.T) {
 		{"state_dir", "state_dir = \"\"\n" + minimalConfig, []string{"c.toml:1: state_dir"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := Parse("c.toml", []byte(tt.file))
-			var faults Faults
-			if !errors.As(err, &faults) {
-				t.Fatalf("%v", err)
-			}
-			if len(faults) != len(tt.want) {
-				t.Fatalf("%d faults, want %d:\n%v", len(faults), len(tt.want), err)
-			}
+			faults := faultsOf(t, tt.file, len(tt.want))
 			for i, want := range tt.want {
 				if got := faults[i].String(); !strings.Contains(got, want) {
 					t.Errorf("%q, want %q in it", got, want)

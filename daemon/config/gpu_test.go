@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
@@ -97,17 +96,10 @@ func TestGPUConfigFaults(t *testing.T) {
 		{"too many", gpu + strings.Repeat(instance("1g.5gb", `"a"`), 17) + minimalConfig, []string{"mig.instance: 17 entries, the limit is 16"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := Parse("c.toml", []byte(tt.file))
-			var faults Faults
-			if !errors.As(err, &faults) {
-				t.Fatalf("%v", err)
-			}
-			if len(faults) != len(tt.want) {
-				t.Fatalf("%d faults, want %d:\n%v", len(faults), len(tt.want), err)
-			}
+			faults := faultsOf(t, tt.file, len(tt.want))
 			for _, want := range tt.want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%q is not in\n%v", want, err)
+				if !strings.Contains(faults.Error(), want) {
+					t.Errorf("%q is not in\n%v", want, faults)
 				}
 			}
 		})

@@ -1,7 +1,7 @@
 // Package gpu takes a GPU into use for a daemon and gives it back as it was. A
-// [GPU] is found and planned for by [Look], which changes nothing, or by [Choose],
-// which may decide for the CPU; Take divides it as the configuration says and runs
-// MPS, and Give undoes that in the opposite order. A [Part] is what one group of
+// [GPU] is found and planned for by [Choose], which changes nothing and may decide
+// for the CPU; Take divides it as the configuration wants it and runs MPS, and Give
+// undoes that in the opposite order. A [Part] is what one group of
 // services runs on: the whole GPU or one MIG instance. It is watched by Part.Sample
 // and Part.Watch, for which the daemon has goroutines, and a [Ledger] says who has
 // how much of its memory.

@@ -73,7 +73,8 @@ type GPU struct {
 	taken  bool // Take was called
 }
 
-// Choose finds the GPU that a configuration takes, nil for the CPU. With
+// Choose finds the GPU that a configuration takes, nil for the CPU, and plans
+// what Take does. It changes nothing, and Give must be called. With
 // device = "auto" a GPU that cannot be used is no error, and the log says why.
 func Choose(ctx context.Context, c config.Config, o Options, log zerolog.Logger) (*GPU, error) {
 	if !c.MayUseGPU() {
@@ -84,7 +85,7 @@ func Choose(ctx context.Context, c config.Config, o Options, log zerolog.Logger)
 		log.Info().Err(errNoProbe).Msg(`device = "auto" takes the CPU`)
 		return nil, nil
 	}
-	g, err := Look(c, o)
+	g, err := look(c, o)
 	if err == nil && auto {
 		if err = o.Probe(ctx, g.parts[0].UUID); err != nil {
 			err = errors.Join(err, g.Give())
@@ -100,10 +101,10 @@ func Choose(ctx context.Context, c config.Config, o Options, log zerolog.Logger)
 	return g, err
 }
 
-// Look finds the GPU and plans what Take does. It changes nothing. The error is
+// look finds the GPU and plans what Take does. It changes nothing. The error is
 // one of cuda if there is no such GPU, of mig if it cannot be divided as it is
 // wanted, or ErrDivided. Give must be called.
-func Look(c config.Config, o Options) (*GPU, error) {
+func look(c config.Config, o Options) (*GPU, error) {
 	open := o.NVML
 	if open == nil {
 		open = func() (*cuda.Host, error) { return cuda.Open(nil) }
@@ -194,9 +195,6 @@ func (g *GPU) divided() error {
 // Parts returns what groups of services run on, in the order of the instances
 // that are declared. Before Take an instance that is to be created has no UUID.
 func (g *GPU) Parts() []*Part { return g.parts }
-
-// Facts returns what the host said of its GPUs when the GPU was found.
-func (g *GPU) Facts() cuda.Facts { return g.facts }
 
 // String returns the GPU in words, and what Take does to divide it.
 func (g *GPU) String() string {

@@ -173,7 +173,7 @@ func TestLookRefuses(t *testing.T) {
 	} {
 		r := newRig(t, fake.New())
 		tt.prepare(r)
-		if _, err := Look(r.config, r.opts); !errors.Is(err, tt.want) {
+		if _, err := look(r.config, r.opts); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", name, err, tt.want)
 		}
 		if !r.server.Closed() {
@@ -189,7 +189,7 @@ func TestNamedInstance(t *testing.T) {
 	if err := r.server.Place(0, 9, 4, 3); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Look(r.config, r.opts)
+	_, err := look(r.config, r.opts)
 	if !errors.Is(err, ErrDivided) || !strings.Contains(err.Error(), "MIG-") {
 		t.Fatal(err)
 	}

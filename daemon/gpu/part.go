@@ -133,13 +133,13 @@ type Status struct {
 	UUID     string       `json:"uuid"`
 	Profile  string       `json:"mig_profile,omitempty"`
 	Services []string     `json:"services"`
-	MPS      *MPSStatus   `json:"mps,omitempty"`
+	MPS      *mpsStatus   `json:"mps,omitempty"`
 	Sample   *cuda.Sample `json:"sample,omitempty"`
 	Fault    string       `json:"fault,omitempty"`
 }
 
-// MPSStatus is how a control daemon stands.
-type MPSStatus struct {
+// mpsStatus is how a control daemon stands.
+type mpsStatus struct {
 	Phase   string `json:"phase"`
 	PID     int    `json:"pid,omitempty"`
 	Starts  int    `json:"starts"`
@@ -152,7 +152,7 @@ type MPSStatus struct {
 func (p *Part) Status() Status {
 	s := Status{Device: p.Text, UUID: p.UUID, Profile: p.Profile, Services: p.Services}
 	if p.control != nil {
-		s.MPS = mpsStatus(p.control.State())
+		s.MPS = newMPSStatus(p.control.State())
 	}
 	switch r := p.latest.Load(); {
 	case r == nil:
@@ -164,8 +164,8 @@ func (p *Part) Status() Status {
 	return s
 }
 
-func mpsStatus(state mps.State) *MPSStatus {
-	s := &MPSStatus{Phase: state.Phase.String(), PID: state.PID, Starts: state.Starts, Servers: []int{}}
+func newMPSStatus(state mps.State) *mpsStatus {
+	s := &mpsStatus{Phase: state.Phase.String(), PID: state.PID, Starts: state.Starts, Servers: []int{}}
 	for _, server := range state.Servers {
 		s.Servers = append(s.Servers, server.PID)
 	}

@@ -70,7 +70,7 @@ func (r *rig) divided() *rig {
 
 func (r *rig) look() *GPU {
 	r.t.Helper()
-	g, err := Look(r.config, r.opts)
+	g, err := look(r.config, r.opts)
 	if err != nil {
 		r.t.Fatal(err)
 	}
