@@ -135,15 +135,16 @@ func refuse(nc net.Conn, secure bool) {
 	nc.Close()
 }
 
-// conn is a client's connection.
+// conn is a client's connection: a socket, and TLS on it or nil. The watch knows
+// it by its token.
 type conn struct {
-	net.Conn           // the socket
-	tls      *tls.Conn // on it, nil for none
-	shaken   bool      // its handshake is over
+	net.Conn
+	tls      *tls.Conn
+	shaken   bool // the handshake of TLS is over
 	listener *listener
-	token    uint64      // in the watch
+	token    uint64
 	spoken   atomic.Bool // the client has sent something
-	linger   atomic.Bool
+	linger   atomic.Bool // the client needs a moment to read the answer before it is closed
 	closed   atomic.Bool
 
 	leaving sync.Once

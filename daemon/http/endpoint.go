@@ -65,14 +65,21 @@ type Host interface {
 	Timelines() []*timeline.Ring
 }
 
-// Options is what an endpoint needs besides the configuration.
+// Options is what an endpoint needs besides the configuration. Access, Metrics
+// and NotStored may be nil: then everybody is let in, there is no /metrics, and
+// the status names nothing that is not stored.
 type Options struct {
-	Queries     *query.Server
-	Host        Host
-	Access      *access.Access         // nil lets everybody in
-	Metrics     func() ([]byte, error) // answer to /metrics, nil for none
-	OpenMetrics bool                   // /metrics needs no token
-	NotStored   func() []string        // a sentence for each thing that is not stored now, nil for none
+	Queries *query.Server
+	Host    Host
+	Access  *access.Access
+
+	// Metrics returns the answer to /metrics, which needs no token if
+	// OpenMetrics is set.
+	Metrics     func() ([]byte, error)
+	OpenMetrics bool
+
+	// NotStored returns a sentence for each thing that is not stored now.
+	NotStored func() []string
 }
 
 // Endpoint serves the Open Inference Protocol over HTTP.

@@ -62,7 +62,7 @@ func sinceOf(ctx *fasthttp.RequestCtx) (since uint64, ok bool) {
 	return since, err == nil
 }
 
-// answerTimeline tells of the rounds after one, or of the latest ones.
+// answerTimeline answers with the rounds after one, or with the latest ones.
 func (e *Endpoint) answerTimeline(ctx *fasthttp.RequestCtx) {
 	ring, fault := e.ringOf(ctx)
 	if fault != nil {
@@ -241,8 +241,8 @@ func (e *Endpoint) recent() (all []timeline.Service) {
 	return all
 }
 
-// answerQueries tells of the queries that are over after so many, or of how many
-// there were.
+// answerQueries answers with the queries that ended after so many, or with how
+// many there were.
 func (e *Endpoint) answerQueries(ctx *fasthttp.RequestCtx) {
 	ring, fault := e.ringOf(ctx)
 	if fault != nil {

@@ -56,22 +56,26 @@ type Backend interface {
 	Release(c *Call)
 }
 
-// Memory is a piece of memory shared with a worker.
+// Memory is a piece of memory shared with a worker. Bytes is the piece as this
+// process sees it, Offset the position of its first byte in the shared memory
+// file, a multiple of Alignment.
 type Memory struct {
-	Bytes  []byte // the piece itself, as seen by this process
-	Offset int64  // of Bytes[0] in the shared memory file, a multiple of Alignment
+	Bytes  []byte
+	Offset int64
 }
 
 // Alignment in bytes of each input in shared memory.
 const Alignment = 64
 
-// Tensor is an input or output of one query.
+// Tensor is an input or output of one query. Its elements stand in Data little
+// endian and row by row. Offset is the position of Data in the shared memory file;
+// only inputs have one.
 type Tensor struct {
 	Name   string
 	Type   models.DataType
 	Shape  []int64
-	Data   []byte // little endian, row by row; lies in shared memory
-	Offset int64  // of Data[0] in the shared memory file; inputs only
+	Data   []byte
+	Offset int64
 }
 
 // Call is one query on its way through the daemon. A codec decodes a request
@@ -79,41 +83,63 @@ type Tensor struct {
 // hands it in by Admit. Calls are used again: what a call points to belongs to
 // it only until it is released.
 type Call struct {
+	// Service is asked, and Signature is what it had when the call began. A
+	// codec never sees nil.
 	Service   *Service
-	Signature *Signature    // of the service when the call began, never nil in a codec
-	ID        []byte        // the client's name for it, may be empty; printable
-	Inputs    []Input       // in the order of the model
-	Outputs   []Output      // asked for, in the order of the answer
-	Memory    Memory        // what Inputs lie in once admitted
-	Size      int           // the client's own batch dimension, at least 1
-	SeqLen    int           // sequence length, 0 if the model has none
-	Shape     uint64        // hash of all input shapes without their batch dimension
-	Arrival   time.Time     // when its request had been read
-	Timeout   time.Duration // 0, or a deadline that the client set; only ever shortens the QoS target
-	Priority  int           // 0 is none; otherwise 1 is the highest
+	Signature *Signature
 
-	QueryID models.QueryID // the backend's to set
-	Backend any            // the backend's to use; kept when the call is used again
-	Trace   *tracing.Query // what is recorded of it, nil if it is not traced
-	Reply   Reply          // its answer, once Answered has been received from
+	// The codec sets these. Inputs stand in the order of the model, Outputs in
+	// that of the answer. ID is the client's name for the query, printable and
+	// possibly empty. A Timeout of more than 0 shortens the QoS target and never
+	// lengthens it. The highest Priority is 1, and 0 is none. Arrival is when the
+	// request had been read.
+	ID       []byte
+	Inputs   []Input
+	Outputs  []Output
+	Timeout  time.Duration
+	Priority int
+	Arrival  time.Time
+
+	// Admit sets these: the shared memory that the inputs lie in, the client's own
+	// batch dimension (at least 1), the sequence length (0 if the model has none),
+	// and a hash of all input shapes without their batch dimension.
+	Memory Memory
+	Size   int
+	SeqLen int
+	Shape  uint64
+
+	// QueryID and Backend are the backend's to set. Backend stays when the call
+	// is used again.
+	QueryID models.QueryID
+	Backend any
+
+	// Trace records the query, and is nil if it is not traced.
+	Trace *tracing.Query
+
+	// Reply is the answer, once Answered has been received from.
+	Reply Reply
 
 	links  []int64       // values of named dimensions, 0 where not met
-	answer chan struct{} // holds one
+	answer chan struct{} // has room for one
 }
 
-// Output is an output that a request asks for.
+// Output is an output that a request asks for: its position in the model, and
+// whether it is wanted as bytes and not as text or in another form of the
+// protocol.
 type Output struct {
-	Port   int  // in the order of the model
-	Binary bool // as bytes, not in the text or the typed form of the protocol
+	Port   int
+	Binary bool
 }
 
-// Reply is the answer to a call.
+// Reply is the answer to a call: an error if it was dropped or failed, and else
+// all outputs in the order of the model, which are valid until Release. Queue is
+// how long it waited for its first round, Compute the time from its first span to
+// its last, pauses included.
 type Reply struct {
-	Outputs []Tensor // all of them, in the order of the model; valid until Release
-	Err     *Error   // if it was dropped or failed; Outputs is then ignored
-
-	Queue   time.Duration // waiting for its first round
-	Compute time.Duration // from the first span to the last, pauses included
+	Outputs []Tensor
+	Err     *Error
+	Queue   time.Duration
+	Compute time.Duration
 }
 
 // NewCall returns an empty call to a service.

@@ -7,12 +7,14 @@ import (
 	"time"
 )
 
-// Error is an error that a client sees.
+// Error is an error that a client sees. Status is that of HTTP, Reason one of the
+// Reason constants, for programs, and Message is for people. With status 503,
+// RetryAfter is when another try is worth it, rounded up to seconds.
 type Error struct {
-	Status     int           // of HTTP
-	Reason     string        // for programs, one of the Reason constants
-	Message    string        // for people
-	RetryAfter time.Duration // with status 503; rounded up to seconds
+	Status     int
+	Reason     string
+	Message    string
+	RetryAfter time.Duration
 }
 
 func (e *Error) Error() string { return e.Message }

@@ -43,11 +43,13 @@ func CheckTensorParameter[S string | []byte](key S) *Error {
 }
 
 // Input is an input of a query, decoded. Its Data is what the request brought
-// until the call is admitted, and lies in shared memory from then on.
+// until the call is admitted, and lies in shared memory from then on. A request
+// may bring Text instead: a JSON array that the elements are still to be read from,
+// which begins at TextAt in the body.
 type Input struct {
 	Tensor
-	Text     []byte // a JSON array that the elements are still to be read from; Data is then nil
-	TextAt   int    // where in the body Text is, for messages
+	Text     []byte
+	TextAt   int
 	Elements int64
 
 	dims  [MaxRank]int64 // what Shape lies in

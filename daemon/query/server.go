@@ -41,15 +41,17 @@ type Tracer interface {
 }
 
 // Server has the queries of all protocols answered. What the protocols share is
-// in it: the services, the budgets and the numbers. Its fields are set before it
-// is used.
+// in it: the services, the memory of requests and answers under way
+// (limits.memory_bytes), the connections that are open (limits.connections), and
+// how a query is answered. Its fields are set before it is used. Label is
+// "emulated" if nothing is computed, and Tracer may be nil.
 type Server struct {
 	Host
-	Memory      *Budget // of requests and answers under way, limits.memory_bytes
-	Connections *Budget // limits.connections
+	Memory      *Budget
+	Connections *Budget
 	Version     string
-	Label       string // "emulated" if nothing is computed, else ""
-	Tracer      Tracer // nil for none
+	Label       string
+	Tracer      Tracer
 	Log         zerolog.Logger
 
 	calls sync.Pool // of *Call

@@ -12,15 +12,19 @@ import (
 // only once its worker has loaded it: see Loaded. When its targets are changed,
 // another Service takes its place (see Successor), and requests go on with the
 // one that they began with.
+//
+// MaxBatch is the largest batch that is formed by merging queries, 1 for none.
+// MaxQueryBatch is the largest batch dimension of one query, and MaxSeqLen its
+// longest sequence, 0 for any.
 type Service struct {
 	ID            models.ServiceID
 	Name          string
 	Policy        string
 	QoSTarget     time.Duration
 	QueueLimit    int
-	MaxBatch      int // largest batch that is formed by merging queries, 1 for none
-	MaxQueryBatch int // largest batch dimension of one query
-	MaxSeqLen     int // longest sequence of one query, 0 for any
+	MaxBatch      int
+	MaxQueryBatch int
+	MaxSeqLen     int
 	Backend       Backend
 	Stats         *Stats
 
@@ -36,15 +40,18 @@ type condition struct {
 	users   atomic.Int64
 }
 
-// Info is what the worker of a service learned of its model.
+// Info is what the worker of a service learned of its model. Cut is why it has so
+// many operators, "" if the configuration sets their number. Hash is the SHA-256 of
+// the model file in hex, Platform OnnxPlatform or "emulated", and Device the name of
+// what it runs on.
 type Info struct {
 	Inputs    []models.TensorSpec
 	Outputs   []models.TensorSpec
 	Operators int
-	Cut       string // why so many, "" if the configuration says it
-	Hash      string // sha256 of the model file, hex
-	Platform  string // what runs it: OnnxPlatform or "emulated"
-	Device    string // what it runs on, in words
+	Cut       string
+	Hash      string
+	Platform  string
+	Device    string
 	Versions  map[string]string
 }
 

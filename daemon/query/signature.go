@@ -12,12 +12,14 @@ const (
 	maxPorts = 256 // inputs, and outputs, of a model
 )
 
-// Signature is what a request to a service is checked against.
+// Signature is what a request to a service is checked against, made of the Info
+// of its worker. It is batched if the first dimension of all ports is a batch
+// dimension that clients choose.
 type Signature struct {
 	Inputs  []Port
 	Outputs []Port
-	Batched bool // the first dimension of all ports is a batch that clients choose
-	Info    Info // what it was made of
+	Batched bool
+	Info    Info
 
 	links int  // distinct names among the inputs' dimensions that are not fixed
 	seq   seqs // where the sequence length is read
@@ -27,12 +29,13 @@ type Signature struct {
 // that is neither fixed nor the batch dimension. input is -1 if there is none.
 type seqs struct{ input, dim int }
 
-// Port is an input or output of a model.
+// Port is an input or output of a model. Dims are -1 where they are not fixed, and
+// empty if the model leaves the rank open.
 type Port struct {
 	Name    string
 	Type    models.DataType
-	AnyRank bool    // the model does not say; Dims is then empty
-	Dims    []int64 // -1 where not fixed
+	AnyRank bool
+	Dims    []int64
 
 	link []int // number of the dimension's name, -1 without one
 }

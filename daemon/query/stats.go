@@ -12,10 +12,12 @@ type Stats struct {
 	executions atomic.Uint64
 	last       atomic.Int64 // unix milliseconds of the last answer with outputs
 
-	failures [failureKinds]atomic.Uint64 // of fail
-
 	success, fail, queue, compute total
-	spans, device                 total // that ran to their end or were stopped, by the host's clock and, where there is one, the device's
+	failures                      [failureKinds]atomic.Uint64 // what fail consists of
+
+	// The spans that ran to their end or were stopped, by the host's clock and,
+	// where there is one, by the device's.
+	spans, device total
 }
 
 // Counts are the numbers of a Stats at one moment, each read for itself.

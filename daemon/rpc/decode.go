@@ -9,15 +9,16 @@ import (
 )
 
 // request is what a client asks for, decoded. Its data may lie in the message.
+// Inputs stand in the order of the message, outputs in that of the answer; without
+// any, all are wanted. They are sent raw or as typed contents. The client of a
+// stream may want the last answer marked as final.
 type request struct {
 	model, version, id string
 	timeout            time.Duration
 	priority           int
-	inputs             []query.Tensor // in the order of the message
-	outputs            []string       // in the order of the answer; none for all
-
-	raw   bool // outputs are raw
-	final bool // the client of a stream wants to be told which answer is the last
+	inputs             []query.Tensor
+	outputs            []string
+	raw, final         bool
 }
 
 // decode reads a message.
@@ -109,7 +110,7 @@ func checkParameters(parameters map[string]*inference.InferParameter) *query.Err
 	return nil
 }
 
-// decodeInput reads what an input says of itself.
+// decodeInput reads the name, type and shape of an input.
 func decodeInput(t *query.Tensor, in *inference.ModelInferRequest_InferInputTensor) *query.Error {
 	if err := checkParameters(in.GetParameters()); err != nil {
 		return err

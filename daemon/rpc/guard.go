@@ -31,8 +31,8 @@ var (
 		Message: "the token of this call is not one of the daemon's: it may have been replaced in access.token_file"}
 )
 
-// openMethods need no token: they tell probes how the daemon stands. What Check
-// tells of a service by name needs one all the same, see health.
+// openMethods need no token, because probes have none. To Check a service by name
+// needs one all the same, see health.
 var openMethods = map[string]bool{
 	inference.GRPCInferenceService_ServerLive_FullMethodName:  true,
 	inference.GRPCInferenceService_ServerReady_FullMethodName: true,
@@ -166,21 +166,21 @@ func (s *Server) hurry(ctx context.Context, call *tap.Info) (context.Context, er
 	return context.WithValue(ctx, hurryKey{}, timer), nil
 }
 
-// begun says that the next request of a stream has begun to come.
+// begun starts the time for the next request of a stream, which has begun to come.
 func (s *Server) begun(ctx context.Context) {
 	if timer, ok := ctx.Value(hurryKey{}).(*time.Timer); ok {
 		timer.Reset(s.limits.ReadTimeout)
 	}
 }
 
-// arrived says that the request of a call is there.
+// arrived stops the time for a request, which is there.
 func arrived(ctx context.Context) {
 	if timer, ok := ctx.Value(hurryKey{}).(*time.Timer); ok {
 		timer.Stop()
 	}
 }
 
-// unhurry says so for every call.
+// unhurry calls arrived for every call that has been read.
 func unhurry(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	arrived(ctx)
 	return handle(ctx, request)

@@ -50,7 +50,7 @@ func whole(name string) bool {
 	return name == "" || name == inference.GRPCInferenceService_ServiceDesc.ServiceName
 }
 
-// Check tells how a name stands, and NOT_FOUND if there is none such. How a
+// Check returns how a name stands, and NOT_FOUND if there is none such. How a
 // service stands is not told to those who may not ask.
 func (h health) Check(ctx context.Context, r *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
 	if !whole(r.Service) {
@@ -65,7 +65,7 @@ func (h health) Check(ctx context.Context, r *grpc_health_v1.HealthCheckRequest)
 	return &grpc_health_v1.HealthCheckResponse{Status: now}, nil
 }
 
-// List tells how all names stand.
+// List returns how all names stand.
 func (h health) List(context.Context, *grpc_health_v1.HealthListRequest) (*grpc_health_v1.HealthListResponse, error) {
 	all := map[string]*grpc_health_v1.HealthCheckResponse{"": {Status: h.of("")}}
 	for _, s := range h.server.queries.Services() {
@@ -74,7 +74,7 @@ func (h health) List(context.Context, *grpc_health_v1.HealthListRequest) (*grpc_
 	return &grpc_health_v1.HealthListResponse{Statuses: all}, nil
 }
 
-// Watch tells how a name stands, now and whenever that changes.
+// Watch sends how a name stands, now and whenever that changes.
 func (h health) Watch(r *grpc_health_v1.HealthCheckRequest, w grpc.ServerStreamingServer[grpc_health_v1.HealthCheckResponse]) error {
 	arrived(w.Context())
 	tick := time.NewTicker(watchInterval)

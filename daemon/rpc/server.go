@@ -76,12 +76,14 @@ type Server struct {
 
 	queries  *query.Server
 	limits   config.Limits
-	access   *access.Access // nil lets everybody in
-	probes   *query.Budget  // of calls that need no token
-	streams  *query.Budget  // what streams may have of memory
+	access   *access.Access
 	grpc     *grpc.Server
 	stopping chan struct{} // closed when no further request is read
 	stop     sync.Once
+
+	// probes is the memory of calls that need no token, and streams how much of
+	// that of all calls streams may have for being open.
+	probes, streams *query.Budget
 }
 
 // New returns a server that listens nowhere yet. Without access, everybody is let
