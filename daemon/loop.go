@@ -10,6 +10,7 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // inboxBurst is how many messages are taken in before the next round is
@@ -184,7 +185,7 @@ func (l *loop) dispatch(next overlap.Round) {
 		request := executor.SpanRequest{Span: span}
 		if span.Start == 0 {
 			for _, id := range r.Queries(i) {
-				request.Queries = append(request.Queries, executor.QueryTensors{ID: id, Inputs: l.calls.pending[id].tensors})
+				request.Queries = append(request.Queries, wire.QueryTensors{ID: id, Inputs: l.calls.pending[id].tensors})
 			}
 		}
 		l.requests = append(l.requests, request)

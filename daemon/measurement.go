@@ -73,7 +73,7 @@ func (m *measurement) run() error {
 		if err != nil {
 			return err
 		}
-		requests[i].Queries = []executor.QueryTensors{{ID: models.QueryID(m.id()), Inputs: tensors}}
+		requests[i].Queries = []wire.QueryTensors{{ID: models.QueryID(m.id()), Inputs: tensors}}
 	}
 	if err := m.exec.Run(m.id(), requests); err != nil {
 		return err

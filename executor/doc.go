@@ -1,8 +1,12 @@
-// Package executor owns the worker processes. It starts one for each service,
-// sends the spans of a round to them, waits for the whole group and reports
-// one [Outcome] for each round, whatever happens to the workers. A worker that
-// is lost is started again, later each time, and given up when that happens
-// too often.
+// Package executor owns the workers: a process for each service, which runs its
+// model's operators. It is what a daemon's scheduler goroutine hands rounds to:
+// [Executor.Run] sends the spans of a round to the workers, and [Executor.Outcomes]
+// delivers one [Outcome] for each round once all of its spans have ended, whatever
+// happens to the workers. One that is lost is started again, later each time, and
+// given up when that happens too often; events say so.
+//
+// With [Options.Inside] the workers run on goroutines of this process instead, as
+// those of an emulated device do. Everything else is the same.
 //
 // Tensors lie in memory shared with the worker: inputs in an arena that the
 // daemon owns and that outlives the worker, so that a query can be run again;

@@ -264,7 +264,7 @@ func TestLargeFrames(t *testing.T) {
 	f.send(f.whole(0, 1000, "0 await "+gate))
 	small := f.query(0, 0, "q")
 	for batch := range models.BatchID(8) {
-		queries := make([]QueryTensors, 2000)
+		queries := make([]wire.QueryTensors, 2000)
 		for i := range queries {
 			queries[i] = small
 		}

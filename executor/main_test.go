@@ -91,7 +91,7 @@ func parent() {
 		copy(data, text)
 		e.Run(1, []SpanRequest{{
 			Span:    models.Span{Batch: 1, End: fakeOperators},
-			Queries: []QueryTensors{{Inputs: []Tensor{{Type: models.Uint8, Shape: []int64{int64(len(text))}, Offset: offset, Bytes: int64(len(text))}}}},
+			Queries: []wire.QueryTensors{{Inputs: []wire.Tensor{{Type: models.Uint8, Shape: []int64{int64(len(text))}, Offset: offset, Bytes: int64(len(text))}}}},
 		}})
 	}
 	fmt.Println(pid)
@@ -235,7 +235,7 @@ func awaitEvent[E Event](f *fixture, fits func(E) bool) E {
 }
 
 // query puts a text into a service's arena.
-func (f *fixture) query(service models.ServiceID, id models.QueryID, text string) QueryTensors {
+func (f *fixture) query(service models.ServiceID, id models.QueryID, text string) wire.QueryTensors {
 	f.t.Helper()
 	q, free := f.place(service, id, text)
 	f.t.Cleanup(free)
@@ -243,7 +243,7 @@ func (f *fixture) query(service models.ServiceID, id models.QueryID, text string
 }
 
 // place is query for who frees the text himself.
-func (f *fixture) place(service models.ServiceID, id models.QueryID, text string) (q QueryTensors, free func()) {
+func (f *fixture) place(service models.ServiceID, id models.QueryID, text string) (q wire.QueryTensors, free func()) {
 	f.t.Helper()
 	arena := f.Arena(service)
 	offset, data, err := arena.Alloc(int64(len(text)))
@@ -251,7 +251,7 @@ func (f *fixture) place(service models.ServiceID, id models.QueryID, text string
 		f.t.Fatal(err)
 	}
 	copy(data, text)
-	return QueryTensors{ID: id, Inputs: []Tensor{{
+	return wire.QueryTensors{ID: id, Inputs: []wire.Tensor{{
 		Type: models.Uint8, Shape: []int64{int64(len(text))}, Offset: offset, Bytes: int64(len(text)),
 	}}}, func() { arena.Free(offset) }
 }

@@ -11,18 +11,11 @@ import (
 // MaxRounds is how many rounds may run or wait to be received.
 const MaxRounds = wire.StopWords / 2
 
-// Tensor is a tensor in a service's input arena.
-type Tensor = wire.Tensor
-
-// QueryTensors are the inputs of one query, in the order of the model's
-// inputs.
-type QueryTensors = wire.QueryTensors
-
 // SpanRequest is a span to run. Queries are given if, and only if, the batch
 // starts with it.
 type SpanRequest struct {
 	Span    models.Span
-	Queries []QueryTensors
+	Queries []wire.QueryTensors
 }
 
 // Outcome is what became of a round.

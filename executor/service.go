@@ -225,7 +225,7 @@ func (s *service) ready() *worker {
 }
 
 // checkInputs refuses queries that the worker could not read.
-func (s *service) checkInputs(queries []QueryTensors) error {
+func (s *service) checkInputs(queries []wire.QueryTensors) error {
 	for _, q := range queries {
 		for i, t := range q.Inputs {
 			if !s.arena.Contains(t.Offset, t.Bytes) {

@@ -19,7 +19,7 @@ import (
 func (f *fixture) part(id models.ServiceID, batch models.BatchID, text string) (SpanRequest, func()) {
 	f.t.Helper()
 	q, free := f.place(id, 1, text)
-	return SpanRequest{Span: models.Span{Service: id, Batch: batch, End: fakeOperators, Size: 1}, Queries: []QueryTensors{q}}, free
+	return SpanRequest{Span: models.Span{Service: id, Batch: batch, End: fakeOperators, Size: 1}, Queries: []wire.QueryTensors{q}}, free
 }
 
 // once runs a text on a service whose memory is given back after it.

@@ -123,7 +123,7 @@ func (w *worker) tryRun(r *round, index int, request *SpanRequest) (models.Statu
 	return 0, nil
 }
 
-func queryIDs(queries []QueryTensors) []models.QueryID {
+func queryIDs(queries []wire.QueryTensors) []models.QueryID {
 	ids := make([]models.QueryID, len(queries))
 	for i := range queries {
 		ids[i] = queries[i].ID

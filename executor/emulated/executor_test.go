@@ -308,7 +308,7 @@ func TestCloseReportsOutputs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request := executor.SpanRequest{Span: models.Span{Batch: 1, End: operators, Size: 1}, Queries: []executor.QueryTensors{
+	request := executor.SpanRequest{Span: models.Span{Batch: 1, End: operators, Size: 1}, Queries: []wire.QueryTensors{
 		{ID: 1, Inputs: []wire.Tensor{{Type: models.Float32, Shape: []int64{1, Columns}, Offset: offset, Bytes: 16}}}}}
 	r.run(1, request)
 	o := <-r.Outcomes()

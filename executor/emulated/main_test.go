@@ -151,7 +151,7 @@ func (r *rig) events() []executor.Event {
 }
 
 // inputs puts queries of these batch sizes into the arena of a service.
-func (r *rig) inputs(id models.ServiceID, first models.QueryID, sizes ...int) (all []executor.QueryTensors) {
+func (r *rig) inputs(id models.ServiceID, first models.QueryID, sizes ...int) (all []wire.QueryTensors) {
 	r.t.Helper()
 	for i, size := range sizes {
 		bytes := int64(size * Columns * 4)
@@ -164,7 +164,7 @@ func (r *rig) inputs(id models.ServiceID, first models.QueryID, sizes ...int) (a
 				r.t.Error(err)
 			}
 		})
-		all = append(all, executor.QueryTensors{ID: first + models.QueryID(i), Inputs: []wire.Tensor{
+		all = append(all, wire.QueryTensors{ID: first + models.QueryID(i), Inputs: []wire.Tensor{
 			{Type: models.Float32, Shape: []int64{int64(size), Columns}, Offset: offset, Bytes: bytes},
 		}})
 	}

@@ -47,7 +47,7 @@ func BenchmarkRound(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	queries := []executor.QueryTensors{{ID: 1, Inputs: []wire.Tensor{
+	queries := []wire.QueryTensors{{ID: 1, Inputs: []wire.Tensor{
 		{Type: models.Float32, Shape: []int64{1, Columns}, Offset: offset, Bytes: 16}}}}
 	var late, rounds time.Duration
 	for b.Loop() {

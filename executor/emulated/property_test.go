@@ -7,6 +7,7 @@ import (
 
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // Whatever is sent, stopped and released, each round has one outcome, in order,
@@ -42,7 +43,7 @@ func TestAnyRounds(t *testing.T) {
 			}
 		}
 	}
-	queries := [3][]executor.QueryTensors{}
+	queries := [3][]wire.QueryTensors{}
 	for i := range queries {
 		queries[i] = r.inputs(models.ServiceID(i), 1, 1)
 	}

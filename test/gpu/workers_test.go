@@ -136,7 +136,7 @@ func (w *workers) run(ctx context.Context, parts ...part) (time.Duration, error)
 		if models.HasSeqLen(info.Inputs) {
 			span.SeqLen = w.seqLen
 		}
-		requests[i] = executor.SpanRequest{Span: span, Queries: []executor.QueryTensors{{ID: models.QueryID(w.batch), Inputs: tensors}}}
+		requests[i] = executor.SpanRequest{Span: span, Queries: []wire.QueryTensors{{ID: models.QueryID(w.batch), Inputs: tensors}}}
 	}
 	w.round++
 	if err := w.exec.Run(w.round, requests); err != nil {
