@@ -6,8 +6,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/overlapd/overlapd/intake"
 	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/textfile"
 )
 
 // Format is the first field of every device profile.
@@ -96,7 +96,7 @@ var (
 const MaxFileBytes = 32 << 20
 
 // kind is that of device profiles.
-var kind = intake.Kind{Format: Format, MaxBytes: MaxFileBytes, Foreign: ErrFormat, Damaged: ErrDamaged}
+var kind = textfile.Kind{Format: Format, MaxBytes: MaxFileBytes, Foreign: ErrFormat, Damaged: ErrDamaged}
 
 // ReadFile reads a device profile and validates it. Its errors name the path
 // and what to do.
@@ -106,7 +106,7 @@ func ReadFile(path string) (*Profile, error) {
 		return nil, remedy(err)
 	}
 	if err := p.Validate(); err != nil {
-		return nil, remedy(&intake.Fault{File: path, Err: err})
+		return nil, remedy(&textfile.Fault{File: path, Err: err})
 	}
 	return p, nil
 }

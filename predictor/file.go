@@ -10,7 +10,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/overlapd/overlapd/intake"
+	"github.com/overlapd/overlapd/textfile"
 )
 
 // Format is the first field of every predictor file.
@@ -64,7 +64,7 @@ type Quantiles struct {
 }
 
 // kind is that of predictor files.
-var kind = intake.Kind{Format: Format, MaxBytes: MaxFileBytes, Foreign: ErrFormat, Damaged: ErrDamaged}
+var kind = textfile.Kind{Format: Format, MaxBytes: MaxFileBytes, Foreign: ErrFormat, Damaged: ErrDamaged}
 
 // ReadFile reads a predictor file and validates it. Its errors name the path
 // and what to do.
@@ -74,7 +74,7 @@ func ReadFile(path string) (*File, error) {
 		return nil, remedy(err)
 	}
 	if err := f.Validate(); err != nil {
-		return nil, remedy(&intake.Fault{File: path, Err: err})
+		return nil, remedy(&textfile.Fault{File: path, Err: err})
 	}
 	return f, nil
 }

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/overlapd/overlapd/intake"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/textfile"
 )
 
 // Recording is queries that came, from a CSV file.
@@ -295,18 +295,18 @@ func ReadLoads(path string) ([]float64, error) {
 type arrivalsFile struct {
 	path  string
 	form  string
-	table *intake.Table
+	table *textfile.Table
 	head  []string
 }
 
 // readArrivals reads the header of a file and leaves the rest to a function.
 func readArrivals(path, form string, read func(*arrivalsFile) error) error {
-	file, err := intake.Open(path)
+	file, err := textfile.Open(path)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrArrivals, err)
 	}
 	defer file.Close()
-	a := &arrivalsFile{path: path, form: form, table: intake.NewTable(file, maxTraceBytes)}
+	a := &arrivalsFile{path: path, form: form, table: textfile.NewTable(file, maxTraceBytes)}
 	head, err := a.table.Read()
 	if errors.Is(err, io.EOF) {
 		return fmt.Errorf("%w: %s is empty; give it %s", ErrArrivals, path, form)
@@ -320,7 +320,7 @@ func readArrivals(path, form string, read func(*arrivalsFile) error) error {
 
 // at returns an error with the file and the line.
 func (a *arrivalsFile) at(err error) error {
-	return fmt.Errorf("%w: %w", ErrArrivals, &intake.Fault{File: a.path, Line: a.table.Line(), Err: err})
+	return fmt.Errorf("%w: %w", ErrArrivals, &textfile.Fault{File: a.path, Line: a.table.Line(), Err: err})
 }
 
 func (a *arrivalsFile) fault(format string, args ...any) error {

@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/overlapd/overlapd/intake"
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/textfile"
 )
 
 // Limits of a CSV file.
@@ -42,7 +42,7 @@ func ReadCSV(r io.Reader, name string) (*Dataset, error) {
 }
 
 func readCSV(r io.Reader, name string, maxBytes int64) (*Dataset, error) {
-	c := csvReader{name: name, byName: map[string]int{}, table: intake.NewTable(r, maxBytes)}
+	c := csvReader{name: name, byName: map[string]int{}, table: textfile.NewTable(r, maxBytes)}
 	if err := c.readAll(); err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func readCSV(r io.Reader, name string, maxBytes int64) (*Dataset, error) {
 // appearance until the end.
 type csvReader struct {
 	name   string
-	table  *intake.Table
+	table  *textfile.Table
 	slots  int
 	device bool // the file has the column
 	models []Model
@@ -98,13 +98,13 @@ func (c *csvReader) next() (err error) {
 
 // tableError returns an error of a table with the file and the line. The end of
 // the table is as it was.
-func tableError(name string, table *intake.Table, err error) error {
+func tableError(name string, table *textfile.Table, err error) error {
 	switch {
 	case err == nil || errors.Is(err, io.EOF):
 		return err
-	case errors.Is(err, intake.ErrTooLarge):
+	case errors.Is(err, textfile.ErrTooLarge):
 		return inFile(name, table.Line(), fmt.Errorf("%w: %w", ErrLimit, err))
-	case errors.Is(err, intake.ErrSyntax) || errors.Is(err, intake.ErrNotText):
+	case errors.Is(err, textfile.ErrSyntax) || errors.Is(err, textfile.ErrNotText):
 		return inFile(name, table.Line(), fmt.Errorf("%w: %w", ErrFormat, err))
 	}
 	return fmt.Errorf("%s: %w", name, err)

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/overlapd/overlapd/intake"
+	"github.com/overlapd/overlapd/textfile"
 )
 
 // maxFiles is how many files of a folder are read at most.
@@ -61,7 +61,7 @@ func csvFiles(path string) ([]string, error) {
 }
 
 func readFile(path string) (*Dataset, error) {
-	file, err := intake.Open(path)
+	file, err := textfile.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ var soloColumns = []string{"model", "batch", "seq_len", "min_ms"}
 
 // ReadSoloFile reads a file as ReadSolo does.
 func ReadSoloFile(path string) ([]SoloTime, error) {
-	file, err := intake.Open(path)
+	file, err := textfile.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func ReadSoloFile(path string) ([]SoloTime, error) {
 // model, batch, seq_len and min_ms, in milliseconds; further ones are passed
 // over. The name stands in errors.
 func ReadSolo(r io.Reader, name string) ([]SoloTime, error) {
-	s := soloReader{name: name, table: intake.NewTable(r, maxSoloBytes), seen: map[SoloTime]bool{}}
+	s := soloReader{name: name, table: textfile.NewTable(r, maxSoloBytes), seen: map[SoloTime]bool{}}
 	if err := s.readHeader(); err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func ReadSolo(r io.Reader, name string) ([]SoloTime, error) {
 // soloReader reads one file.
 type soloReader struct {
 	name  string
-	table *intake.Table
+	table *textfile.Table
 	width int
 	at    [4]int // of each of soloColumns the field
 	list  []SoloTime

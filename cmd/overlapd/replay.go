@@ -14,10 +14,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/overlapd/overlapd/intake"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/overlap/journal"
+	"github.com/overlapd/overlapd/textfile"
 )
 
 func replayCommand() *cobra.Command {
@@ -91,7 +91,7 @@ type replayResult struct {
 }
 
 func replayFile(path string, o journal.ReplayOptions) (*journal.Report, error) {
-	f, err := intake.Open(path)
+	f, err := textfile.Open(path)
 	if err != nil {
 		return nil, err
 	}

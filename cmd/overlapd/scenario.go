@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/device"
-	"github.com/overlapd/overlapd/intake"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/sim"
+	"github.com/overlapd/overlapd/textfile"
 )
 
 // maxScenarioBytes limits a scenario file.
@@ -93,7 +93,7 @@ type scenarioClients struct {
 var errScenario = errors.New("not a scenario")
 
 // scenarioKind is that of scenario files.
-var scenarioKind = intake.Kind{MaxBytes: maxScenarioBytes, Foreign: errScenario, Damaged: errScenario}
+var scenarioKind = textfile.Kind{MaxBytes: maxScenarioBytes, Foreign: errScenario, Damaged: errScenario}
 
 // readScenario reads a scenario file. Files that it names lie beside it.
 func readScenario(path string) (*scenarioFile, error) {

@@ -21,7 +21,7 @@ var arrows = []arrow{
 		why: "it sums up numbers of any kind and knows none of them",
 	},
 	{
-		pkg: "intake",
+		pkg: "textfile",
 		why: "it reads files of any kind and knows none of them",
 	},
 	{
@@ -31,7 +31,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg: "predictor",
-		may: []string{"intake", "models"},
+		may: []string{"models", "textfile"},
 		why: "training, the daemon and the simulator share it, so it knows none of them",
 	},
 	{
@@ -42,7 +42,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "device",
-		may:   []string{"intake", "models", "predictor"},
+		may:   []string{"models", "predictor", "textfile"},
 		why:   "it is what a group runs on, modelled: the simulator and the emulated device share it, and the scheduler's predictor is never it",
 		tests: []string{"training", "training/fit"},
 	},
@@ -56,7 +56,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "sim",
-		may:   []string{"device", "intake", "models", "overlap", "perfetto", "predictor", "stats"},
+		may:   []string{"device", "models", "overlap", "perfetto", "predictor", "stats", "textfile"},
 		why:   "it drives the scheduler that serves, in virtual time; whatever else decided would not be simulated",
 		tests: []string{"training", "training/fit"},
 	},
@@ -74,7 +74,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "training",
-		may:   []string{"intake", "models", "predictor", "stats"},
+		may:   []string{"models", "predictor", "stats", "textfile"},
 		why:   "what was measured and what is to be measured next; how a group is run is the business of others",
 		tests: []string{"models/zoo"},
 	},
@@ -297,7 +297,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "cmd/overlapd",
-		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "cmd/overlapd/reproduce", "cuda/mig", "daemon", "daemon/access", "daemon/admin", "daemon/config", "daemon/gpu", "daemon/observe/timeline", "daemon/statefile", "daemon/status", "device", "executor", "executor/child", "executor/emulated", "intake", "models", "models/zoo", "ort", "overlap", "overlap/journal", "perfetto", "predictor", "segments", "segments/worker", "sim", "sim/bound", "stats", "training", "training/advice", "training/fit"},
+		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "cmd/overlapd/reproduce", "cuda/mig", "daemon", "daemon/access", "daemon/admin", "daemon/config", "daemon/gpu", "daemon/observe/timeline", "daemon/statefile", "daemon/status", "device", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "ort", "overlap", "overlap/journal", "perfetto", "predictor", "segments", "segments/worker", "sim", "sim/bound", "stats", "textfile", "training", "training/advice", "training/fit"},
 		why:   "it wires everything; being a main package, nothing imports it",
 		tests: []string{"daemon/access/fakeca"},
 	},

@@ -1,4 +1,4 @@
-package intake
+package textfile
 
 import (
 	"bytes"
@@ -6,23 +6,28 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 )
 
-// Kind is a kind of JSON files, each one object.
+// Kind is a kind of JSON files, each of which holds one object of at most
+// MaxBytes bytes.
 type Kind struct {
-	Format   string // what the field format of each holds, "" if they have none
-	MaxBytes int    // of a file
+	// Format is the value of the field "format" in every file of this kind,
+	// empty where they have no such field.
+	Format   string
+	MaxBytes int
 
 	// Foreign is wrapped by the errors of files that are of another kind,
 	// Damaged by those of files that are of this one and cannot be used.
 	Foreign, Damaged error
 }
 
-// Read reads a file to the end of r into what a pointer points to. The name, ""
-// if it has none, stands in errors, which wrap Foreign or Damaged, or are those
-// of the reader.
+// Read decodes a file, which ends where r ends, into the value that into points
+// to. The name is for errors and may be empty. Errors wrap Foreign or Damaged, or
+// are those of r.
 func (k *Kind) Read(r io.Reader, name string, into any) error {
 	data, err := io.ReadAll(io.LimitReader(r, int64(k.MaxBytes)+1))
 	if err != nil {
@@ -43,7 +48,53 @@ func (k *Kind) Read(r io.Reader, name string, into any) error {
 	return &Fault{File: name, Line: line, Err: err}
 }
 
-// decode returns an error with the byte at which it is, -1 if nowhere.
+// fileMode lets every user of the host read a new file.
+const fileMode = 0o644
+
+// ReadFile is [Kind.Read] of the file at a path. Errors name the path.
+func (k *Kind) ReadFile(path string, into any) error {
+	file, err := Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return k.Read(file, path, into)
+}
+
+// WriteFile writes a value as a file of this kind. A reader of the path finds
+// the old file or the whole new one, also after a crash.
+func (k *Kind) WriteFile(path string, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	if len(data) >= k.MaxBytes {
+		return fmt.Errorf("%w: larger than %d bytes", k.Damaged, k.MaxBytes)
+	}
+	temp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = temp.Write(append(data, '\n'))
+	if err = errors.Join(err, temp.Chmod(fileMode), temp.Sync(), temp.Close()); err == nil {
+		err = os.Rename(temp.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(temp.Name()))
+	}
+	return syncFolder(filepath.Dir(path))
+}
+
+// syncFolder makes the renames in a folder survive a crash.
+func syncFolder(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// decode returns an error with its offset in data, -1 if it has no place.
 func (k *Kind) decode(data []byte, into any) (at int, err error) {
 	if at, err := k.checkFormat(data); err != nil {
 		return at, err
@@ -60,8 +111,8 @@ func (k *Kind) decode(data []byte, into any) (at int, err error) {
 	return 0, nil
 }
 
-// checkFormat looks at nothing but syntax and format, so that a file of another
-// kind or version is not blamed for its fields.
+// checkFormat checks syntax and format only, so that a file of another kind or
+// version is not blamed for its fields.
 func (k *Kind) checkFormat(data []byte) (at int, err error) {
 	text := bytes.TrimLeft(data, " \t\r\n")
 	if len(text) == 0 {
@@ -87,7 +138,7 @@ func (k *Kind) checkFormat(data []byte) (at int, err error) {
 	return 0, nil
 }
 
-// explain says in words what decoding found, and at which byte.
+// explain rewords an error of package json, and returns its offset in data.
 func explain(data []byte, err error) (at int, _ error) {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
@@ -100,7 +151,7 @@ func explain(data []byte, err error) (at int, _ error) {
 		return int(kind.Offset), fmt.Errorf("byte %d: %s is %.60s and must be %s", kind.Offset, fieldName(kind.Field), kind.Value, words(kind.Type))
 	}
 	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		// The decoder does not say where. The first of that name may be a value.
+		// The error has no offset. The first occurrence of the name may be a value.
 		return max(bytes.Index(data, []byte(field+":")), bytes.Index(data, []byte(field)), 0), fmt.Errorf("unknown field %.60s; remove it or correct its name", field)
 	}
 	return -1, err
@@ -113,7 +164,7 @@ func fieldName(path string) string {
 	return path
 }
 
-// words says what a field takes.
+// words describes the values that a field of a type takes.
 func words(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Bool:
@@ -132,9 +183,9 @@ func words(t reflect.Type) string {
 	return "an object"
 }
 
-// findNull returns where valid JSON holds a null, or -1. The decoder takes one
-// for a zero, but it is how many a tool writes NaN. Outside of strings no other
-// word has an n.
+// findNull returns the offset of the first null in valid JSON, or -1. Package
+// json reads a null as zero, but many a tool writes NaN as null. Outside of
+// strings no other word has an n.
 func findNull(data []byte) int {
 	inside := false
 	for i := 0; i < len(data); i++ {

@@ -1,4 +1,4 @@
-package intake
+package textfile
 
 import (
 	"encoding/csv"
@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// MaxLineBytes limits a record of a table, with the empty lines before it.
+// MaxLineBytes limits a record of a table together with the empty lines before it.
 const MaxLineBytes = 1 << 20
 
 // Table reads a CSV file, record by record. Records may have any number of
@@ -20,17 +20,17 @@ type Table struct {
 	begun bool
 }
 
-// NewTable returns a table that is no larger than maxBytes.
+// NewTable returns a reader of a table of at most maxBytes bytes.
 func NewTable(r io.Reader, maxBytes int64) *Table {
 	return &Table{in: &meter{r: r, left: maxBytes, most: maxBytes}}
 }
 
 // Read returns the next record, or [io.EOF] after the last. White space around
-// fields is left out, as are lines of nothing else. The record is good until
-// the next call. Other errors wrap [ErrNotText], [ErrTooLarge] or [ErrSyntax],
-// and are of [Table.Line], or they are those of the reader.
+// fields is trimmed and blank lines are skipped. The record is valid until the
+// next call. Other errors wrap [ErrNotText], [ErrTooLarge] or [ErrSyntax] and
+// belong to [Table.Line], or they are those of the reader.
 func (t *Table) Read() ([]string, error) {
-	t.in.record = 0
+	t.in.recordBytes = 0
 	if err := t.begin(); err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (t *Table) Read() ([]string, error) {
 	}
 }
 
-// begin looks at the file before its first record.
+// begin checks once, before the first record, that the file is text.
 func (t *Table) begin() error {
 	if t.begun {
 		return nil
@@ -68,7 +68,7 @@ func (t *Table) begin() error {
 func (t *Table) fault(err error) error {
 	if errors.Is(err, ErrTooLarge) {
 		t.line++
-		return t.in.fault // without the position that the reader adds
+		return t.in.fault // not err, to which package csv has added a position
 	}
 	var syntax *csv.ParseError
 	if !errors.As(err, &syntax) {
@@ -78,29 +78,28 @@ func (t *Table) fault(err error) error {
 	return fmt.Errorf("%w: %w; put a field that has quotes, commas or line ends into quotes, and write its quotes twice", ErrSyntax, syntax.Err)
 }
 
-// Line returns the line, from 1, on which the last record begins, or at which
-// the last error is; 0 if it concerns the whole file.
+// Line returns the line, from 1, of the last error or else of the beginning of
+// the last record. It is 0 where an error concerns the whole file.
 func (t *Table) Line() int { return t.line }
 
-// LineOf returns the line on which a field of the last record is.
+// LineOf returns the line of a field of the last record.
 func (t *Table) LineOf(field int) int {
 	line, _ := t.csv.FieldPos(field)
 	return line
 }
 
-// meter ends reading with ErrTooLarge where a file or a record of it has more
-// bytes than it may.
+// meter limits a file to most bytes and a record to MaxLineBytes. Beyond them it
+// fails with an error that wraps ErrTooLarge, which it keeps as fault.
 type meter struct {
-	r      io.Reader
-	left   int64 // of the file
-	most   int64
-	record int // bytes read since the record began
-	fault  error
+	r           io.Reader
+	most, left  int64
+	recordBytes int
+	fault       error
 }
 
 func (m *meter) Read(p []byte) (int, error) {
 	switch {
-	case m.record > MaxLineBytes:
+	case m.recordBytes > MaxLineBytes:
 		m.fault = fmt.Errorf("%w: more than %d bytes and no row; see that every row ends with its line", ErrTooLarge, MaxLineBytes)
 		return 0, m.fault
 	case m.left < 0:
@@ -109,6 +108,6 @@ func (m *meter) Read(p []byte) (int, error) {
 	}
 	n, err := m.r.Read(p[:min(int64(len(p)), m.left+1)])
 	m.left -= int64(n)
-	m.record += n
+	m.recordBytes += n
 	return n, err
 }

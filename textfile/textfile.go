@@ -1,0 +1,136 @@
+// Package textfile reads text files that others wrote. An error names the file,
+// the line and what to do about it, so that commands can print it as it is.
+//
+// [Open] opens a file and [NewText] checks that it is text. A [Table] is a CSV
+// file, read record by record; no line takes more memory than [MaxLineBytes].
+// A [Kind] is a kind of JSON file: unknown fields, nulls and trailing data are
+// refused when it is read, and writing one is atomic.
+package textfile
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"unicode/utf8"
+)
+
+// The faults that a file of any kind may have.
+var (
+	// ErrFolder is returned when a path is that of a folder.
+	ErrFolder = errors.New("it is a folder; name a file")
+
+	// ErrNotText is returned when a file is compressed, of another encoding
+	// than UTF-8, or no text at all.
+	ErrNotText = errors.New("not plain text")
+
+	// ErrTooLarge is returned when a file, or a line of it, has more bytes than
+	// are read.
+	ErrTooLarge = errors.New("too large")
+
+	// ErrSyntax is returned when text is not of the form that its kind has.
+	ErrSyntax = errors.New("wrong syntax")
+)
+
+// Fault is an error with its place in a file. File is empty where the name is
+// unknown. Lines count from 1; 0 is the whole file.
+type Fault struct {
+	File string
+	Line int
+	Err  error
+}
+
+func (f *Fault) Error() string {
+	switch {
+	case f.File == "" && f.Line == 0:
+		return f.Err.Error()
+	case f.File == "":
+		return fmt.Sprintf("line %d: %v", f.Line, f.Err)
+	case f.Line == 0:
+		return fmt.Sprintf("%s: %v", f.File, f.Err)
+	}
+	return fmt.Sprintf("%s:%d: %v", f.File, f.Line, f.Err)
+}
+
+func (f *Fault) Unwrap() error { return f.Err }
+
+// Open opens a file for reading. Its errors name the path.
+func Open(path string) (*os.File, error) {
+	file, err := os.Open(path)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("%w; let this user read it", err)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%w; check the path", err)
+	case err != nil:
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && info.IsDir() {
+		err = &Fault{File: path, Err: ErrFolder}
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// sniffedBytes is the length of the beginning by which text is recognised.
+const sniffedBytes = 4096
+
+// mark is the byte order mark that spreadsheets put before UTF-8.
+const mark = "\ufeff"
+
+// others are the first bytes of common formats that are not UTF-8 text.
+var others = []struct{ begins, is string }{
+	{"\x1f\x8b", "compressed with gzip; unpack it first"},
+	{"PK\x03\x04", "a zip archive or a spreadsheet; unpack it, or save it as CSV"},
+	{"\x28\xb5\x2f\xfd", "compressed with zstd; unpack it first"},
+	{"\xfd7zXZ\x00", "compressed with xz; unpack it first"},
+	{"BZh", "compressed with bzip2; unpack it first"},
+	{"\xff\xfe", "UTF-16; save it as UTF-8"},
+	{"\xfe\xff", "UTF-16; save it as UTF-8"},
+}
+
+// NewText returns a reader of the text of r, without a byte order mark. Where
+// the beginning of r is not text the error wraps [ErrNotText].
+func NewText(r io.Reader) (io.Reader, error) {
+	b := bufio.NewReaderSize(r, sniffedBytes)
+	head, err := b.Peek(sniffedBytes)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	if err := checkText(head, err == io.EOF); err != nil {
+		return nil, err
+	}
+	if bytes.HasPrefix(head, []byte(mark)) {
+		_, _ = b.Discard(len(mark)) // cannot fail: they are in the buffer
+	}
+	return b, nil
+}
+
+// checkText checks the beginning of a file, or all of it.
+func checkText(head []byte, all bool) error {
+	for _, o := range others {
+		if bytes.HasPrefix(head, []byte(o.begins)) {
+			return fmt.Errorf("%w: %s", ErrNotText, o.is)
+		}
+	}
+	if !all { // the last character may be cut
+		head = head[:len(head)-min(utf8.UTFMax-1, len(head))]
+		for len(head) > 0 && !utf8.RuneStart(head[len(head)-1]) {
+			head = head[:len(head)-1]
+		}
+		head = head[:max(len(head)-1, 0)]
+	}
+	if at := bytes.IndexByte(head, 0); at >= 0 {
+		return fmt.Errorf("%w: byte %d is zero, as in binary files; name a text file", ErrNotText, at+1)
+	}
+	if !utf8.Valid(head) {
+		return fmt.Errorf("%w: neither ASCII nor UTF-8; save it as UTF-8", ErrNotText)
+	}
+	return nil
+}
