@@ -42,6 +42,6 @@ func checkStateCommand() *cobra.Command {
 		Long: `The state file is checked in a process of its own before it is opened, so that no
 damage to it ends the daemon. It is handed over open: this command is of no use by
 hand.`,
-		RunE: func(*cobra.Command, []string) error { return statefile.RunCheck() },
+		Run: func(*cobra.Command, []string) { statefile.RunCheck() },
 	}
 }

@@ -183,3 +183,13 @@ func use(t *testing.T, f *File) {
 		t.Errorf("%v, closing: %v", err, cerr)
 	}
 }
+
+// Where the limits of the check cannot be set, because lower ones hold already, a
+// whole file is none that is damaged.
+func TestCheckUnderLowerLimits(t *testing.T) {
+	path := filled(t)
+	f, err := Open(path, []string{"/bin/sh", "-c", `ulimit -H -t 30; exec "$0" "$1"`, checkCommand[0], checkCommand[1]})
+	if err != nil || f.Close() != nil {
+		t.Errorf("got %v", err)
+	}
+}

@@ -24,11 +24,8 @@ func TestMain(m *testing.M) {
 	// Else each process that the race detector watches takes a second to end.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	if len(os.Args) == 2 && os.Args[1] == checkCommand[1] {
-		if err := RunCheck(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
+		RunCheck()
+		return
 	}
 	os.Exit(m.Run())
 }
