@@ -45,7 +45,7 @@ func (cs *calls) arrive(c *query.Call) {
 		Priority: c.Priority,
 	}
 	if err := cs.scheduler.Arrive(cs.now(), q); err != nil {
-		cs.emit(observe.Event{Kind: observe.Refused, Call: c, Err: err})
+		cs.emit(observe.Event{Kind: observe.Refused, At: cs.now(), Call: c, Err: err})
 		c.Answer(query.Reply{Err: refusal(err)})
 		return
 	}

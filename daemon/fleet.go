@@ -207,7 +207,7 @@ func (f *fleet) open(u *instance, s *slot, spec executor.ServiceSpec) error {
 		return errors.Join(err, f.scheduler.Remove(f.now(), id), f.predictor.Drop(id))
 	}
 	f.slots[id], f.specs[id], f.reloaded = s, m, true
-	f.emit(observe.Event{Kind: observe.Added, Service: m})
+	f.emit(observe.Event{Kind: observe.Added, Service: &m})
 	return nil
 }
 
@@ -247,7 +247,7 @@ func (f *fleet) takeOver(s *slot) {
 	}
 	old := f.serving(s.config.Name)
 	s.state = slotServing
-	f.emit(observe.Event{Kind: observe.Set, Service: f.specs[s.service.ID], Fresh: old == nil})
+	f.emit(observe.Event{Kind: observe.Set, Service: &f.specs[s.service.ID], Fresh: old == nil})
 	if old != nil {
 		f.inherit(s, old)
 		f.retire(old, nil)
@@ -291,7 +291,7 @@ func (f *fleet) change(u *instance, s *slot, c *config.Service) error {
 		return err
 	}
 	f.specs[id], s.config, s.service = m, *c, next.service
-	f.emit(observe.Event{Kind: observe.Set, Service: m})
+	f.emit(observe.Event{Kind: observe.Set, Service: &m})
 	f.publish()
 	return nil
 }
@@ -364,7 +364,7 @@ func (f *fleet) left(id models.ServiceID, err error) {
 		}
 	}
 	err = errors.Join(err, f.predictor.Drop(id))
-	f.emit(observe.Event{Kind: observe.Dropped, Service: models.Service{ID: id}})
+	f.emit(observe.Event{Kind: observe.Dropped, Service: &models.Service{ID: id}})
 	switch {
 	case leaks:
 		f.log.Error().Err(err).Str("service", s.config.Name).Msg("a service that was taken away keeps its place until overlapd is restarted")

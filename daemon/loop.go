@@ -66,7 +66,6 @@ type core struct {
 // emit tells the listeners what happens. The event is in memory of the loop, so
 // that nothing is allocated for it.
 func (c *core) emit(e observe.Event) {
-	e.At = c.now()
 	c.memory = e
 	for _, x := range c.listeners {
 		x.Observe(&c.memory)
@@ -99,18 +98,18 @@ func (l *loop) run() {
 	for {
 		select {
 		case m := <-l.inbox:
-			l.emit(observe.Event{Kind: observe.Woke})
+			l.emit(observe.Event{Kind: observe.Woke, At: l.now()})
 			l.take(m)
 		case o, ok := <-outcomes:
 			if !ok {
 				return
 			}
-			l.emit(observe.Event{Kind: observe.Woke})
+			l.emit(observe.Event{Kind: observe.Woke, At: l.now()})
 			l.finish(o)
 		case <-l.timer.C:
-			l.emit(observe.Event{Kind: observe.Woke})
+			l.emit(observe.Event{Kind: observe.Woke, At: l.now()})
 		case <-beat.C:
-			l.emit(observe.Event{Kind: observe.Woke})
+			l.emit(observe.Event{Kind: observe.Woke, At: l.now()})
 		}
 		for range inboxBurst {
 			select {
@@ -285,7 +284,7 @@ func (l *loop) learn(o *executor.Outcome) {
 // not keep any more. Nothing was measured of a round that could not be sent.
 func (l *loop) settle(o *models.Outcome, measured *executor.Outcome) {
 	now := l.now()
-	l.emit(observe.Event{Kind: observe.Ended, Outcome: o, Measured: measured})
+	l.emit(observe.Event{Kind: observe.Ended, At: now, Outcome: o, Measured: measured})
 	if err := l.scheduler.Finish(now, *o); err != nil {
 		l.log.Error().Err(err).Uint64("round", o.Round).Msg("finishing a round")
 	}
@@ -294,6 +293,7 @@ func (l *loop) settle(o *models.Outcome, measured *executor.Outcome) {
 
 // rest shows that the loop is alive and has nothing more to do.
 func (l *loop) rest() {
-	l.beat.Store(int64(l.now()))
-	l.emit(observe.Event{Kind: observe.Rested})
+	now := l.now()
+	l.beat.Store(int64(now))
+	l.emit(observe.Event{Kind: observe.Rested, At: now})
 }

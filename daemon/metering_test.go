@@ -204,13 +204,18 @@ func BenchmarkNotes(b *testing.B) {
 		r.Predicted = models.Estimate{Latency: time.Millisecond, Bound: time.Millisecond}
 		o := &executor.Outcome{Took: time.Millisecond, Spans: make([]executor.SpanOutcome, 2)}
 		a := &overlap.Answer{At: time.Second}
+		var e observe.Event
+		note := func(next observe.Event) {
+			e = next
+			l.metrics.Observe(&e)
+		}
 		b.ReportAllocs()
 		for b.Loop() {
-			l.emit(observe.Event{Kind: observe.Woke})
-			l.emit(observe.Event{Kind: observe.Dispatched, Round: r, Why: &l.why, Services: l.fleet.specs})
-			l.emit(observe.Event{Kind: observe.Ended, Outcome: &l.outcome, Measured: o})
-			l.emit(observe.Event{Kind: observe.Answered, Answer: a})
-			l.rest()
+			note(observe.Event{Kind: observe.Woke, At: l.now()})
+			note(observe.Event{Kind: observe.Dispatched, Round: r, Why: &l.why, Services: l.fleet.specs})
+			note(observe.Event{Kind: observe.Ended, Outcome: &l.outcome, Measured: o})
+			note(observe.Event{Kind: observe.Answered, Answer: a})
+			note(observe.Event{Kind: observe.Rested, At: l.now()})
 		}
 	})
 }

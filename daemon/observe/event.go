@@ -21,16 +21,16 @@ type Listener interface{ Observe(e *Event) }
 // Kind is what happened.
 type Kind uint8
 
-// The kinds of event, and the fields that are set besides Kind and At.
+// The kinds of event, and the fields that are set besides Kind.
 const (
-	Woke       Kind = iota // a turn of the goroutine begins
-	Rested                 // the turn is over
+	Woke       Kind = iota // a turn of the goroutine begins: At
+	Rested                 // the turn is over: At
 	Published              // a status was asked for: what belongs to it is to be copied now
 	Accepted               // a query was queued: Call
-	Refused                // a query was not queued: Call, Err
+	Refused                // a query was not queued: At, Call, Err
 	Answered               // a query is over: Answer, Call unless it was answered before, Series, Target
 	Dispatched             // a round is sent to the workers: Round, Why, Solo, Services
-	Ended                  // a round is over: Outcome, Measured unless it could not be sent
+	Ended                  // a round is over: At, Outcome, Measured unless it could not be sent
 	Added                  // a service has a place, and loads its model: Service
 	Set                    // a service serves under its name, or has other targets: Service, Fresh
 	Inherited              // a service goes on with what another has counted: From, Series
@@ -54,7 +54,7 @@ type Event struct {
 	Outcome  *models.Outcome
 	Measured *executor.Outcome
 
-	Service models.Service
+	Service *models.Service
 	Fresh   bool             // nothing of an earlier service of that name is of interest
 	From    models.ServiceID // whose series goes on as Series
 	Series  models.ServiceID // under which a service is counted: its own ID, or that of its heir

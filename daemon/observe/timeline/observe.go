@@ -34,7 +34,7 @@ func (r *Ring) Observe(e *observe.Event) {
 			r.remember(e.Call, e.Answer)
 		}
 	case observe.Set:
-		r.setService(e.Service, e.Fresh)
+		r.setService(*e.Service, e.Fresh)
 	case observe.Dropped:
 		r.dropService(e.Service.ID)
 	}
