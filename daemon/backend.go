@@ -294,12 +294,12 @@ func (b *backend) stopMeasuring(ctx context.Context) error {
 // newLoop makes the scheduler and its goroutine's state. Decisions are written
 // to log, unless it is nil.
 func (b *backend) newLoop(c config.Config, o learning.Options, log *journal.Writer, header journal.Header) error {
-	slots := make([]*slot, len(c.Services))
+	members := make([]*member, len(c.Services))
 	for i, s := range b.Services() {
-		slots[i] = &slot{service: s, config: c.Services[i], series: s.ID, release: func() {}}
+		members[i] = &member{service: s, config: c.Services[i], series: s.ID, release: func() {}}
 	}
-	list, operators := make([]models.Service, len(slots)), make([]int, len(slots))
-	for i, s := range slots {
+	list, operators := make([]models.Service, len(members)), make([]int, len(members))
+	for i, s := range members {
 		list[i] = scheduled(s.service.ID, &s.config)
 		operators[i] = list[i].Operators
 	}
@@ -330,7 +330,7 @@ func (b *backend) newLoop(c config.Config, o learning.Options, log *journal.Writ
 		b.metrics = metrics.NewRecorder(len(list))
 		shared.listeners = append(shared.listeners, b.metrics)
 	}
-	shared.fleet = &fleet{core: shared, slots: slots, specs: list, order: c.Names(), loading: loading{}}
+	shared.fleet = &fleet{core: shared, members: members, specs: list, order: c.Names(), loading: loading{}}
 	shared.calls = &calls{core: shared, pending: make(map[models.QueryID]*pending)}
 	shared.learner = &learner{core: shared, learning: learning.New(o, p, solo), measurement: measurement{exec: b.exec, fleet: shared.fleet}}
 	b.loop = &loop{core: shared, timer: time.NewTimer(time.Hour)}

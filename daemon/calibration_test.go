@@ -50,7 +50,7 @@ func TestCalibrationOfOtherModelsIsNotTaken(t *testing.T) {
 	rr.until("it is gone", func(l *loop) bool { return l.fleet.leaving == 0 })
 	rr.begin(func(c *config.Config) { c.Services = slices.Insert(c.Services, 1, middle) })
 	if id := rr.joins(); id != 1 {
-		t.Fatalf("it has slot %d", id)
+		t.Fatalf("it has member %d", id)
 	}
 	r.workers.reviveAs(1, fakeOperators, "another model")
 	rr.end()

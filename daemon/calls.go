@@ -29,8 +29,9 @@ type pending struct {
 	failure error          // why its batch failed, if it did
 }
 
+// arrive hands a call to the scheduler, or answers it at once.
 func (cs *calls) arrive(c *query.Call) {
-	if cs.fleet.slots[c.Service.ID].worker.givenUp {
+	if cs.fleet.members[c.Service.ID].worker.givenUp {
 		c.Answer(query.Reply{Err: errGivenUp(c.Service)})
 		return
 	}
@@ -54,6 +55,8 @@ func (cs *calls) arrive(c *query.Call) {
 	cs.emit(observe.Event{Kind: observe.Accepted, Call: c})
 }
 
+// cancel takes a query back whose client has left. What runs of it is stopped at the
+// next operator, unless others are in its batch.
 func (cs *calls) cancel(id models.QueryID) {
 	p := cs.pending[id]
 	if p == nil {
@@ -64,7 +67,7 @@ func (cs *calls) cancel(id models.QueryID) {
 	}
 }
 
-// blame notes why the batch of these queries failed.
+// blame keeps why the batch of these queries failed, for their answers.
 func (cs *calls) blame(queries []models.QueryID, err error) {
 	for _, id := range queries {
 		if p := cs.pending[id]; p != nil {
@@ -81,8 +84,8 @@ func (cs *calls) answer() {
 	answers := cs.scheduler.Answers()
 	for i := range answers {
 		a := &answers[i]
-		p, slot := cs.pending[a.Query], cs.fleet.slots[a.Service]
-		e := observe.Event{Kind: observe.Answered, Answer: a, Series: slot.series, Target: slot.config.Target}
+		p, member := cs.pending[a.Query], cs.fleet.members[a.Service]
+		e := observe.Event{Kind: observe.Answered, Answer: a, Series: member.series, Target: member.config.Target}
 		if p != nil {
 			e.Call = p.call
 		}
@@ -109,7 +112,7 @@ func (cs *calls) reply(p *pending, a *overlap.Answer) query.Reply {
 	return r
 }
 
-// failure tells a client why a query has no outputs.
+// failure returns what a client is told of a query without outputs.
 func (cs *calls) failure(p *pending, a *overlap.Answer) *query.Error {
 	name := p.call.Service.Name
 	if errors.Is(p.failure, executor.ErrClosed) {

@@ -313,7 +313,7 @@ func TestEmulatedIsNotMeasured(t *testing.T) {
 	}
 	says(t, o.Predictor.Reason, "an emulated device is not measured", "overlapd train", "predictor.file")
 	d.instances[0].backend.ask(func(l *loop) {
-		for i := range l.fleet.slots {
+		for i := range l.fleet.members {
 			span := models.Span{Service: models.ServiceID(i), Start: 2, End: 7, Size: 8, SeqLen: 32 * i}
 			if took, ok := l.solo.Span(span); !ok || took != 5*8*formulaOperator {
 				t.Errorf("%+v takes %v, %t", span, took, ok)
@@ -329,7 +329,7 @@ func TestEmulatedIsNotMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.close()
-	if p, ok, err := s.profile(d.instances[0].key(0, d.instances[0].backend.loop.fleet.slots[0].worker.info)); ok || err != nil {
+	if p, ok, err := s.profile(d.instances[0].key(0, d.instances[0].backend.loop.fleet.members[0].worker.info)); ok || err != nil {
 		t.Errorf("a profile is stored: %+v, %v", p, err)
 	}
 	c.StateDir = t.TempDir()

@@ -22,7 +22,7 @@ import (
 // takes over its name.
 type fleet struct {
 	*core
-	slots    []*slot          // by service ID
+	members  []*member        // by service ID
 	specs    []models.Service // as the scheduler knows them, by ID
 	order    []string         // of the services, as the configuration has them
 	reloaded bool             // services came or went since the start
@@ -34,10 +34,10 @@ type fleet struct {
 	loading loading
 }
 
-// slot is a place among the services of an instance: its position is the ID by
-// which scheduler, executor and predictor know the service in it. A place that
-// is free is nil. The slots belong to the scheduler goroutine.
-type slot struct {
+// member is a service of the fleet with its worker. Its position is the ID by which
+// scheduler, executor and predictor know it; a position that is free holds nil. A
+// member belongs to the scheduler goroutine.
+type member struct {
 	service *query.Service
 	config  config.Service
 	threads int            // of its worker
@@ -45,24 +45,27 @@ type slot struct {
 	worker  worker
 	release func() // gives back what it was admitted to of a GPU's memory
 
-	state   slotState
+	state   memberState
 	joining *joining      // while it joins
 	ended   chan struct{} // closed when a service that was retired is gone, nil if nobody waits
 
-	series   models.ServiceID       // slot under which its queries are counted
-	past     overlap.ServiceMetrics // counted by those whose place it has taken, and that are gone
+	// A service that takes over a name goes on with what the one before has
+	// counted, so that no series of metrics goes backward. Series is the ID under
+	// which its queries are counted: its own, or that of its heir.
+	series   models.ServiceID
+	past     overlap.ServiceMetrics // of those whose name it has, and that are gone
 	restarts uint64                 // of their workers
-	starts   uint64                 // of its own
+	starts   uint64                 // of its own worker
 }
 
-// slotState is where a service stands between coming and going.
-type slotState uint8
+// memberState is where a service stands between coming and going.
+type memberState uint8
 
 const (
-	slotServing  slotState = iota // requests find it
-	slotJoining                   // it loads its model for the first time
-	slotRetiring                  // requests do not find it any more, and those that did are answered
-	slotLeaving                   // its worker ends
+	stateServing  memberState = iota // requests find it
+	stateJoining                     // it loads its model for the first time
+	stateRetiring                    // requests do not find it any more, and those that did are answered
+	stateLeaving                     // its worker ends
 )
 
 // joining is a service on its way to take requests.
@@ -72,8 +75,9 @@ type joining struct {
 	lost  int        // workers
 }
 
-// tell passes progress on, unless nobody has read what was told before.
-func (j *joining) tell(s config.Step) {
+// pass passes progress on to the reload, and drops it if the reload reads too
+// slowly.
+func (j *joining) pass(s config.Step) {
 	select {
 	case j.news <- s:
 	default:
@@ -99,10 +103,10 @@ func scheduled(id models.ServiceID, s *config.Service) models.Service {
 
 // startedAgain returns how often workers were started again, its own and those of the
 // services whose place it has taken.
-func (s *slot) startedAgain() uint64 { return s.restarts + max(s.starts, 1) - 1 }
+func (s *member) startedAgain() uint64 { return s.restarts + max(s.starts, 1) - 1 }
 
-// furnish gives a slot what follows from its configuration.
-func (u *instance) furnish(s *slot) {
+// furnish fills in what follows from the configuration of a member.
+func (u *instance) furnish(s *member) {
 	if s.threads = u.threads(&s.config); u.emulation == nil {
 		return
 	}
@@ -112,10 +116,10 @@ func (u *instance) furnish(s *slot) {
 	s.service.MaxSeqLen = known.longest
 }
 
-// name returns the name of the service in a slot. Late news may be of one that
+// name returns the name of a service. Late news may be of one that
 // is gone.
 func (f *fleet) name(id models.ServiceID) string {
-	if s := f.slots[id]; s != nil {
+	if s := f.members[id]; s != nil {
 		return s.config.Name
 	}
 	return "(removed)"
@@ -132,9 +136,9 @@ func (f *fleet) settled() bool {
 }
 
 // served returns the services that requests find.
-func (f *fleet) served() (list []*slot) {
-	for _, s := range f.slots {
-		if s != nil && s.state == slotServing {
+func (f *fleet) served() (list []*member) {
+	for _, s := range f.members {
+		if s != nil && s.state == stateServing {
 			list = append(list, s)
 		}
 	}
@@ -143,7 +147,7 @@ func (f *fleet) served() (list []*slot) {
 
 // share is shareOf a service.
 func (f *fleet) share(id models.ServiceID) string {
-	s := f.slots[id]
+	s := f.members[id]
 	return shareOf(s.threads, &s.config, f.part != nil)
 }
 
@@ -153,14 +157,14 @@ func (f *fleet) share(id models.ServiceID) string {
 const loadTries = 3
 
 var (
-	errNoSlot    = fmt.Errorf("there are %d services and their replacements: take others away first", overlap.MaxServices)
+	errNoPlace   = fmt.Errorf("there are %d services and their replacements: take others away first", overlap.MaxServices)
 	errNotServed = errors.New("the service is not served any more")
 )
 
 // join starts the worker of a service that queries cannot reach yet. Once it is
 // ready the service takes the place of the one of its name, if there is one.
-func (u *instance) join(c *config.Service, j *joining) (s *slot, err error) {
-	s = &slot{config: *c, state: slotJoining, joining: j}
+func (u *instance) join(c *config.Service, j *joining) (s *member, err error) {
+	s = &member{config: *c, state: stateJoining, joining: j}
 	spec, release, err := u.spec(0, c)
 	if err == nil {
 		err = spec.Refused
@@ -178,15 +182,15 @@ func (u *instance) join(c *config.Service, j *joining) (s *slot, err error) {
 	return s, err
 }
 
-// open gives a service that joins a free slot.
-func (f *fleet) open(u *instance, s *slot, spec executor.ServiceSpec) error {
-	id := models.ServiceID(len(f.slots))
-	if at := slices.Index(f.slots, nil); at >= 0 {
+// open gives a service that joins a free position.
+func (f *fleet) open(u *instance, s *member, spec executor.ServiceSpec) error {
+	id := models.ServiceID(len(f.members))
+	if at := slices.Index(f.members, nil); at >= 0 {
 		id = models.ServiceID(at)
 	}
 	switch {
 	case id >= overlap.MaxServices:
-		return errNoSlot
+		return errNoPlace
 	case f.withoutMPS != nil:
 		return f.withoutMPS
 	}
@@ -196,8 +200,8 @@ func (f *fleet) open(u *instance, s *slot, spec executor.ServiceSpec) error {
 	if err := f.scheduler.Add(f.now(), m); err != nil {
 		return err
 	}
-	if int(id) == len(f.slots) { // also if it stays free: all tables are of one length
-		f.slots, f.specs = append(f.slots, nil), append(f.specs, models.Service{ID: id})
+	if int(id) == len(f.members) { // also if it stays free: all tables are of one length
+		f.members, f.specs = append(f.members, nil), append(f.specs, models.Service{ID: id})
 	}
 	if err := f.predictor.Reset(id, m.Operators); err != nil {
 		return errors.Join(err, f.scheduler.Remove(f.now(), id))
@@ -206,17 +210,17 @@ func (f *fleet) open(u *instance, s *slot, spec executor.ServiceSpec) error {
 	if err := f.exec.Add(spec); err != nil {
 		return errors.Join(err, f.scheduler.Remove(f.now(), id), f.predictor.Drop(id))
 	}
-	f.slots[id], f.specs[id], f.reloaded = s, m, true
+	f.members[id], f.specs[id], f.reloaded = s, m, true
 	f.emit(observe.Event{Kind: observe.Added, Service: &m})
 	return nil
 }
 
 // heard takes in what happens to the worker of a service that joins.
-func (f *fleet) heard(s *slot, e executor.Event) {
+func (f *fleet) heard(s *member, e executor.Event) {
 	j := s.joining
 	switch e := e.(type) {
 	case executor.WorkerProgress:
-		j.tell(config.Step{Service: s.config.Name, State: config.StepLoading, Done: e.Done, Total: e.Total})
+		j.pass(config.Step{Service: s.config.Name, State: config.StepLoading, Done: e.Done, Total: e.Total})
 	case executor.WorkerLost:
 		if errors.Is(e.Err, executor.ErrHeld) {
 			return // for the sake of others, who have limits of their own
@@ -232,8 +236,8 @@ func (f *fleet) heard(s *slot, e executor.Event) {
 
 // withdraw lets a service that was to join go again. It does nothing to one that
 // has.
-func (f *fleet) withdraw(s *slot, cause error) {
-	if s.state == slotJoining {
+func (f *fleet) withdraw(s *member, cause error) {
+	if s.state == stateJoining {
 		f.retire(s, nil)
 		s.joining.ready <- cause
 	}
@@ -241,12 +245,12 @@ func (f *fleet) withdraw(s *slot, cause error) {
 
 // takeOver lets a service that has joined answer queries, in the place of the
 // one of its name. It goes on with what that one has counted.
-func (f *fleet) takeOver(s *slot) {
-	if s.state != slotJoining {
+func (f *fleet) takeOver(s *member) {
+	if s.state != stateJoining {
 		return
 	}
 	old := f.serving(s.config.Name)
-	s.state = slotServing
+	s.state = stateServing
 	f.emit(observe.Event{Kind: observe.Set, Service: &f.specs[s.service.ID], Fresh: old == nil})
 	if old != nil {
 		f.inherit(s, old)
@@ -257,12 +261,12 @@ func (f *fleet) takeOver(s *slot) {
 }
 
 // inherit lets no series of metrics go backward.
-func (f *fleet) inherit(s, old *slot) {
+func (f *fleet) inherit(s, old *member) {
 	s.service.Stats = old.service.Stats
 	s.past, s.restarts = old.past, old.startedAgain()
 	f.emit(observe.Event{Kind: observe.Inherited, From: old.series, Series: s.series})
 	from := old.series
-	for _, other := range f.slots {
+	for _, other := range f.members {
 		if other != nil && other.series == from {
 			other.series = s.series
 		}
@@ -270,14 +274,14 @@ func (f *fleet) inherit(s, old *slot) {
 }
 
 // change gives a service other targets. Queries that were accepted keep theirs.
-func (f *fleet) change(u *instance, s *slot, c *config.Service) error {
+func (f *fleet) change(u *instance, s *member, c *config.Service) error {
 	if s == nil {
 		return errNotServed
 	}
 	id := s.service.ID
 	m := scheduled(id, c)
 	m.Operators = f.specs[id].Operators
-	next := &slot{config: *c, service: renewed(s.service, c)}
+	next := &member{config: *c, service: renewed(s.service, c)}
 	u.furnish(next)
 	if info := s.worker.info; info != nil {
 		if err := next.service.Loaded(f.infoOf(info)); err != nil {
@@ -298,14 +302,14 @@ func (f *fleet) change(u *instance, s *slot, c *config.Service) error {
 
 // retire lets a service take no further requests. It goes when it has answered
 // those it has; ended is closed then, unless it is nil.
-func (f *fleet) retire(s *slot, ended chan struct{}) {
-	if s == nil || s.state > slotJoining {
+func (f *fleet) retire(s *member, ended chan struct{}) {
+	if s == nil || s.state > stateJoining {
 		if ended != nil {
 			close(ended)
 		}
 		return
 	}
-	s.state, s.ended = slotRetiring, ended
+	s.state, s.ended = stateRetiring, ended
 	f.leaving++
 	f.reloaded = true
 	f.publish()
@@ -319,22 +323,22 @@ func (f *fleet) reap() {
 	if f.leaving == 0 || f.learner.measurement.active() {
 		return
 	}
-	for i, s := range f.slots {
-		if s != nil && s.state == slotRetiring && !s.service.InUse() {
+	for i, s := range f.members {
+		if s != nil && s.state == stateRetiring && !s.service.InUse() {
 			f.takeOut(models.ServiceID(i), s)
 		}
 	}
 }
 
-func (f *fleet) takeOut(id models.ServiceID, s *slot) {
+func (f *fleet) takeOut(id models.ServiceID, s *member) {
 	counted := f.scheduler.Metrics().Services[id]
 	if f.scheduler.Remove(f.now(), id) != nil {
 		return // it still has queries
 	}
-	if heir := f.slots[s.series]; heir != s {
+	if heir := f.members[s.series]; heir != s {
 		heir.past.Add(counted)
 	}
-	s.state = slotLeaving
+	s.state = stateLeaving
 	gone, err := f.exec.Remove(id)
 	if err != nil {
 		f.left(id, err)
@@ -346,19 +350,19 @@ func (f *fleet) takeOut(id models.ServiceID, s *slot) {
 	})
 }
 
-// left frees a slot of whose service nothing is left. If somebody still reads the
-// memory of the service, nobody else may have the slot, but all else goes.
+// left frees the position of a service of which nothing is left. If somebody still reads the
+// memory of the service, nobody else may have the position, but all else goes.
 func (f *fleet) left(id models.ServiceID, err error) {
-	s := f.slots[id]
+	s := f.members[id]
 	if s.ended != nil {
 		defer close(s.ended)
 	}
 	leaks := errors.Is(err, executor.ErrLeak)
 	if !leaks {
-		f.slots[id], f.specs[id] = nil, models.Service{ID: id}
+		f.members[id], f.specs[id] = nil, models.Service{ID: id}
 	}
 	f.leaving--
-	for i, other := range f.slots {
+	for i, other := range f.members {
 		if other != nil && other.series == id {
 			other.series = models.ServiceID(i) // its heir is gone before it
 		}
@@ -375,11 +379,11 @@ func (f *fleet) left(id models.ServiceID, err error) {
 	f.learner.bind()
 }
 
-// serving returns the slot of the service that requests for a name reach, or
+// serving returns the service that requests for a name reach, or
 // nil.
-func (f *fleet) serving(name string) *slot {
-	for _, s := range f.slots {
-		if s != nil && s.state == slotServing && s.config.Name == name {
+func (f *fleet) serving(name string) *member {
+	for _, s := range f.members {
+		if s != nil && s.state == stateServing && s.config.Name == name {
 			return s
 		}
 	}
@@ -394,8 +398,8 @@ func (f *fleet) publish() {
 			list = append(list, s.service)
 		}
 	}
-	for _, s := range f.slots {
-		if s != nil && s.state == slotServing && !slices.Contains(f.order, s.config.Name) {
+	for _, s := range f.members {
+		if s != nil && s.state == stateServing && !slices.Contains(f.order, s.config.Name) {
 			list = append(list, s.service)
 		}
 	}
@@ -403,10 +407,10 @@ func (f *fleet) publish() {
 }
 
 // counted returns what the services have counted together whose queries are
-// counted under a slot.
-func (f *fleet) counted(s *slot, m *overlap.Metrics) overlap.ServiceMetrics {
+// counted under that of a member.
+func (f *fleet) counted(s *member, m *overlap.Metrics) overlap.ServiceMetrics {
 	sum := s.past
-	for i, other := range f.slots {
+	for i, other := range f.members {
 		if other != nil && other.series == s.series {
 			sum.Add(m.Services[i])
 		}

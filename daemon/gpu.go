@@ -163,7 +163,7 @@ func (b *backend) watchGPU() {
 func (b *backend) loseMPS(err error) {
 	b.tell(message{ask: func(l *loop) {
 		l.fleet.withoutMPS = err
-		for i, s := range l.fleet.slots {
+		for i, s := range l.fleet.members {
 			if s != nil && err != nil {
 				l.fleet.event(executor.WorkerFailed{Service: models.ServiceID(i), Err: err})
 			}

@@ -35,8 +35,8 @@ func TestServicesWithoutMPS(t *testing.T) {
 }
 
 func TestShare(t *testing.T) {
-	l := &fleet{core: &core{backend: new(backend)}, slots: []*slot{{threads: 4}, {threads: 4}}}
-	l.slots[1].config.MPS.Percentage = 50
+	l := &fleet{core: &core{backend: new(backend)}, members: []*member{{threads: 4}, {threads: 4}}}
+	l.members[1].config.MPS.Percentage = 50
 	if got := l.share(1); got != "4 threads" {
 		t.Error(got)
 	}

@@ -53,10 +53,10 @@ func (d *learner) bind() {
 	}
 }
 
-// world describes the device and the models of all slots to the learner.
+// world describes the device and the models of all members to the learner.
 func (d *learner) world() learning.World {
-	w := learning.World{Device: d.measuredOn(), Models: make([]predictor.Served, len(d.fleet.slots)), Reloaded: d.fleet.reloaded}
-	for i, s := range d.fleet.slots {
+	w := learning.World{Device: d.measuredOn(), Models: make([]predictor.Served, len(d.fleet.members)), Reloaded: d.fleet.reloaded}
+	for i, s := range d.fleet.members {
 		if s == nil {
 			continue
 		}
@@ -66,7 +66,7 @@ func (d *learner) world() learning.World {
 			// Whoever measured the device named the models; nobody has their files.
 			served.Model, served.Hash = s.model.Name, ""
 		}
-		if s.state == slotServing {
+		if s.state == stateServing {
 			w.Services = append(w.Services, s.subject(m))
 		}
 	}
@@ -74,7 +74,7 @@ func (d *learner) world() learning.World {
 }
 
 // subject describes a service that may be measured.
-func (s *slot) subject(m training.Model) learning.Service {
+func (s *member) subject(m training.Model) learning.Service {
 	l := learning.Service{ID: s.service.ID, Model: m, GivenUp: s.worker.givenUp, Sizes: []int{1}}
 	if !s.config.BestEffort {
 		l.Target = s.config.Target
@@ -93,7 +93,7 @@ func (s *slot) subject(m training.Model) learning.Service {
 // they decide how long it takes.
 func (d *learner) measured(id models.ServiceID) training.Model {
 	m := training.Model{Name: d.fleet.name(id)}
-	if info := d.fleet.slots[id].worker.info; info != nil {
+	if info := d.fleet.members[id].worker.info; info != nil {
 		m.Hash, m.Operators = info.Hash+"/"+d.fleet.share(id), len(info.Operators)
 	}
 	return m
@@ -147,7 +147,7 @@ func (d *learner) measurable() bool {
 		return false
 	}
 	for _, id := range d.learning.Services() {
-		if !d.fleet.slots[id].service.Ready() {
+		if !d.fleet.members[id].service.Ready() {
 			return false
 		}
 	}
@@ -264,7 +264,7 @@ func (d *learner) logWork(w *learning.Work) {
 }
 
 func (d *learner) report() MeasureReport {
-	r := MeasureReport{Services: len(d.fleet.slots)}
+	r := MeasureReport{Services: len(d.fleet.members)}
 	for _, s := range d.fleet.served() {
 		if s.service.Ready() {
 			r.Ready++

@@ -63,8 +63,8 @@ type core struct {
 	memory    observe.Event // of emit
 }
 
-// emit tells the listeners what happens. The event is in memory of the loop, so
-// that nothing is allocated for it.
+// emit shows the listeners an event, in memory that is used again: they get a
+// pointer, which would otherwise cost an allocation each time.
 func (c *core) emit(e observe.Event) {
 	c.memory = e
 	for _, x := range c.listeners {
@@ -180,7 +180,7 @@ func (l *loop) dispatch(next overlap.Round) {
 	r := &l.round
 	l.requests = l.requests[:0]
 	for i, span := range r.Group.Spans {
-		l.fleet.slots[span.Service].worker.fresh = false
+		l.fleet.members[span.Service].worker.fresh = false
 		request := executor.SpanRequest{Span: span}
 		if span.Start == 0 {
 			for _, id := range r.Queries(i) {
@@ -234,8 +234,8 @@ func (l *loop) finish(o executor.Outcome) {
 	l.fleet.catchUp()
 }
 
-// spanOutcome returns what the scheduler is told of a span, after the loop has
-// taken in the rest.
+// spanOutcome takes in how a span went, and returns that part which concerns the
+// scheduler.
 func (l *loop) spanOutcome(s *executor.SpanOutcome) models.SpanOutcome {
 	out := s.SpanOutcome
 	switch s.Status {
@@ -251,10 +251,10 @@ func (l *loop) spanOutcome(s *executor.SpanOutcome) models.SpanOutcome {
 		l.calls.blame(l.scheduler.Members(s.Span.Batch), s.Err)
 	}
 	if s.Status == models.SpanDone || s.Status == models.SpanStopped {
-		l.fleet.slots[s.Span.Service].service.Stats.Ran(s.Took, s.DeviceTook)
+		l.fleet.members[s.Span.Service].service.Stats.Ran(s.Took, s.DeviceTook)
 	}
 	if s.Finished {
-		l.fleet.slots[s.Span.Service].service.Stats.Executed()
+		l.fleet.members[s.Span.Service].service.Stats.Executed()
 	}
 	for i := range s.Queries {
 		if p := l.calls.pending[s.Queries[i].ID]; p != nil {
@@ -280,8 +280,8 @@ func (l *loop) learn(o *executor.Outcome) {
 	}
 }
 
-// settle tells the scheduler how a round went, and the workers what they need
-// not keep any more. Nothing was measured of a round that could not be sent.
+// settle hands the outcome of a round to the scheduler, which frees the workers of
+// what they need not keep any more. Nothing was measured of a round that could not be sent.
 func (l *loop) settle(o *models.Outcome, measured *executor.Outcome) {
 	now := l.now()
 	l.emit(observe.Event{Kind: observe.Ended, At: now, Outcome: o, Measured: measured})

@@ -40,7 +40,7 @@ func (b *backend) statusWithin(limit time.Duration) (s *status.Status, fresh boo
 	return b.board.Latest(), false
 }
 
-func (s *slot) status(m overlap.ServiceMetrics, waiting overlap.Waiting) status.Service {
+func (s *member) status(m overlap.ServiceMetrics, waiting overlap.Waiting) status.Service {
 	counts := s.service.Stats.Counts()
 	o := status.Service{
 		Name: s.config.Name, Ready: s.service.Ready(), BestEffort: s.config.BestEffort, TargetMS: float64(s.config.Target) / 1e6,
@@ -82,8 +82,8 @@ func (l *loop) status() *status.Status {
 	}
 	o.Predictor = l.predictorStatus(&o.Prediction)
 	for _, s := range l.Services() {
-		slot := l.fleet.slots[s.ID]
-		o.Services = append(o.Services, slot.status(l.fleet.counted(slot, &m), waiting[s.ID]))
+		member := l.fleet.members[s.ID]
+		o.Services = append(o.Services, member.status(l.fleet.counted(member, &m), waiting[s.ID]))
 	}
 	if l.part != nil {
 		part := l.part.Status()

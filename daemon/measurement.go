@@ -79,7 +79,7 @@ func (m *measurement) run() error {
 		return err
 	}
 	for _, s := range spans {
-		m.fleet.slots[s.Service].worker.fresh = false
+		m.fleet.members[s.Service].worker.fresh = false
 	}
 	m.broken = false
 	return nil
@@ -155,7 +155,7 @@ func (m *measurement) end() {
 
 // alloc makes up the inputs of a span's batch.
 func (m *measurement) alloc(s *models.Span) ([]wire.Tensor, error) {
-	inputs := m.fleet.slots[s.Service].worker.info.Inputs
+	inputs := m.fleet.members[s.Service].worker.info.Inputs
 	var tensors []wire.Tensor
 	var sum int64
 	for i, shape := range models.Fill(inputs, s.Size, s.SeqLen) {

@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
 )
 
 var (
@@ -252,7 +256,7 @@ func (r *reload) load(name string) error {
 
 // await returns when a service has joined or does not, or when the reload is cut
 // short.
-func (r *reload) await(name string, u *instance, s *slot, j *joining) error {
+func (r *reload) await(name string, u *instance, s *member, j *joining) error {
 	for {
 		select {
 		case step := <-j.news:
@@ -283,4 +287,93 @@ func (r *reload) ended(name string, err error) error {
 	r.holds(name)
 	r.progress(config.Step{Service: name, State: config.StepDone})
 	return nil
+}
+
+// These errors are for Restart.
+var (
+	// ErrNoService is returned when there is no service of that name.
+	ErrNoService = errors.New("there is no such service; overlapd status lists them")
+
+	// ErrNotGivenUp is returned when a service was not given up, so that there
+	// is nothing to try again.
+	ErrNotGivenUp = errors.New("only a service that was given up is restarted by hand")
+)
+
+// Restart tries a service again whose worker was lost too often, or that found
+// no room on its GPU. It does not wait for the worker.
+func (d *Daemon) Restart(service string) error {
+	s := d.face.Service([]byte(service))
+	if s == nil {
+		return fmt.Errorf("service %q: %w", service, ErrNoService)
+	}
+	if err := s.Backend.(*backend).restart(s); err != nil {
+		return fmt.Errorf("service %s: %w", service, err)
+	}
+	d.log.Info().Str("service", service).Msg("starting a service again that was given up, as was asked for")
+	return nil
+}
+
+// restarter is an executor that has processes to start.
+type restarter interface {
+	Restart(models.ServiceID) error
+}
+
+func (b *backend) restart(s *query.Service) error {
+	state, err := b.exec.State(s.ID)
+	if err != nil {
+		return err
+	}
+	r, ok := b.exec.(restarter)
+	switch {
+	case ok && state.Phase == executor.GivenUp:
+		return r.Restart(s.ID)
+	case s.GivenUp():
+		return fmt.Errorf("%w, and the worker of this one runs: it is its model that cannot be served; change the model and reload", ErrNotGivenUp)
+	}
+	return fmt.Errorf("%w, and this one is %s", ErrNotGivenUp, state.Phase)
+}
+
+// errModelInMotion is returned when a model file shrinks while it is read.
+var errModelInMotion = errors.New("the file changed while it was read: write the new model beside it and rename it")
+
+// rewritten reports whether the file of a model is not the one with this hash,
+// which a worker has loaded. A file that cannot be read counts as another one:
+// loading it will say why. It reads the whole file.
+func rewritten(model, hash string) bool {
+	if !config.IsPath(model) {
+		return false
+	}
+	now, err := hashModel(model)
+	return err != nil || now != hash
+}
+
+// hashModel returns the hash of a model file, as [models.File.Hash] does.
+func hashModel(path string) (hash string, err error) {
+	err = surviving(path, func() (err error) {
+		f, err := models.Open(path, models.DefaultLimits())
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, f.Close()) }()
+		hash, err = f.Hash()
+		return err
+	})
+	return hash, err
+}
+
+// surviving reads a file that is mapped. One that is cut short meanwhile would
+// end the process; here it is an error.
+func surviving(path string, read func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		fault := recover()
+		if fault == nil {
+			return
+		}
+		if _, ok := fault.(interface{ Addr() uintptr }); !ok {
+			panic(fault)
+		}
+		err = fmt.Errorf("%s: %w", path, errModelInMotion)
+	}()
+	return read()
 }

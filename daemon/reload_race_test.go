@@ -66,7 +66,7 @@ func TestReloadOutlivesTheLossesOfOthers(t *testing.T) {
 	}
 }
 
-// A service that leaves its slot behind leaves nothing else: its share of a GPU's
+// A service that leaves its member behind leaves nothing else: its share of a GPU's
 // memory is free, and groups of the others are measured again.
 func TestWhatALeakLeaves(t *testing.T) {
 	r := startRig(t, rigOptions{services: 3})
@@ -79,7 +79,7 @@ func TestWhatALeakLeaves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.instances[0].backend.ask(func(l *loop) { l.fleet.slots[2].release = func() { close(free) } })
+	r.instances[0].backend.ask(func(l *loop) { l.fleet.members[2].release = func() { close(free) } })
 	rr.reload(func(c *config.Config) { c.Services = c.Services[:2] })
 	rr.until("groups of the others are measured", func(l *loop) bool { return l.learner.learning.Report().Measuring })
 	select {
@@ -88,8 +88,8 @@ func TestWhatALeakLeaves(t *testing.T) {
 		t.Error("the memory of the GPU is not given back")
 	}
 	r.instances[0].backend.ask(func(l *loop) {
-		if l.fleet.slots[2] == nil {
-			t.Error("its slot is free, and somebody reads its memory")
+		if l.fleet.members[2] == nil {
+			t.Error("its member is free, and somebody reads its memory")
 		}
 	})
 	if err := arena.Free(offset); err != nil {

@@ -80,11 +80,11 @@ func (r *reloadRig) until(what string, f func(*loop) bool) {
 	r.t.Fatalf("never: %s", what)
 }
 
-// joins waits for a service that joins, and returns its slot.
+// joins waits for a service that joins, and returns its member.
 func (r *reloadRig) joins() (id int) {
 	r.t.Helper()
 	r.until("a service joins", func(l *loop) bool {
-		id = slices.IndexFunc(l.fleet.slots, func(s *slot) bool { return s != nil && s.state == slotJoining })
+		id = slices.IndexFunc(l.fleet.members, func(s *member) bool { return s != nil && s.state == stateJoining })
 		return id >= 0
 	})
 	return id
@@ -172,7 +172,7 @@ func TestReloadReplaces(t *testing.T) {
 	if err := answerOf(t, r.instances[0].backend, inFlight); err != nil {
 		t.Errorf("a query that was in flight: %v", err)
 	}
-	r.until("the old one is gone", func(l *loop) bool { return l.fleet.slots[0] == nil })
+	r.until("the old one is gone", func(l *loop) bool { return l.fleet.members[0] == nil })
 	if err := r.calls("s0"); err != nil {
 		t.Error(err)
 	}
@@ -211,7 +211,7 @@ func TestReloadFails(t *testing.T) {
 			if err := r.calls("s0"); err != nil {
 				t.Errorf("the old one does not serve: %v", err)
 			}
-			r.until("its slot is free", func(l *loop) bool { return l.fleet.leaving == 0 })
+			r.until("its member is free", func(l *loop) bool { return l.fleet.leaving == 0 })
 			if c := r.Daemon.Config(); c.Service("s0").Threads != 0 || c.Service("new") == nil {
 				t.Errorf("the configuration has %+v", c.Services)
 			}
@@ -240,7 +240,7 @@ func TestReloadRemoves(t *testing.T) {
 	r.end()
 	r.begin(func(c *config.Config) { c.Services = append(c.Services, added("new")) })
 	if id := r.joins(); id != 1 {
-		t.Errorf("slot %d is taken, 1 is free", id)
+		t.Errorf("member %d is taken, 1 is free", id)
 	}
 	r.workers.revive(1, fakeOperators)
 	r.end()
@@ -264,7 +264,7 @@ func TestReloadOfALeak(t *testing.T) {
 	r.workers.revive(id, fakeOperators)
 	r.end()
 	if id != 2 || !strings.Contains(r.log.String(), "keeps its place") {
-		t.Errorf("slot %d\n%s", id, r.log)
+		t.Errorf("member %d\n%s", id, r.log)
 	}
 	if err := r.calls("new"); err != nil {
 		t.Error(err)
@@ -406,7 +406,7 @@ func (r *reloadRig) serve() *config.Reloaded {
 		}
 		id := -1
 		r.instances[0].backend.ask(func(l *loop) {
-			id = slices.IndexFunc(l.fleet.slots, func(s *slot) bool { return s != nil && s.state == slotJoining })
+			id = slices.IndexFunc(l.fleet.members, func(s *member) bool { return s != nil && s.state == stateJoining })
 		})
 		if id >= 0 {
 			r.workers.revive(id, fakeOperators)

@@ -15,7 +15,7 @@ import (
 	"github.com/overlapd/overlapd/predictor"
 )
 
-// scrapers collect what a scrape tells of a daemon, one for each instance.
+// scrapers collect the numbers of a scrape, one for each instance.
 type scrapers []*scraper
 
 func newScrapers(units []*instance, version, policy string) (all scrapers) {
@@ -25,7 +25,7 @@ func newScrapers(units []*instance, version, policy string) (all scrapers) {
 	return all
 }
 
-// snapshot returns what all instances tell as one.
+// snapshot returns the numbers of all instances as one.
 func (s scrapers) snapshot() *metrics.Snapshot {
 	parts := make([]*metrics.Snapshot, len(s))
 	for i := range s {
@@ -34,8 +34,8 @@ func (s scrapers) snapshot() *metrics.Snapshot {
 	return metrics.Join(parts...)
 }
 
-// scraper collects what a scrape tells of an instance: its status, and what may be asked
-// for without the scheduler goroutine.
+// scraper collects the numbers of one instance: its published status, and what may be
+// read without the scheduler goroutine.
 type scraper struct {
 	*backend
 	version string
@@ -165,7 +165,7 @@ func (s *storage) faults() (all []string) {
 	return all
 }
 
-// counts returns what a scrape tells of it, none without a storage.
+// counts returns the same for a scrape.
 func (s *storage) counts() (c metrics.Storage) {
 	if s == nil {
 		return c

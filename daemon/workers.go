@@ -2,12 +2,15 @@ package daemon
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
@@ -20,7 +23,7 @@ import (
 // was lost with it may come before or after.
 func (f *fleet) event(e executor.Event) {
 	f.loading.heard(e, time.Now())
-	if s := f.slots[serviceOf(e)]; s != nil && s.state != slotLeaving {
+	if s := f.members[serviceOf(e)]; s != nil && s.state != stateLeaving {
 		f.fares(s, e)
 	}
 	log := f.log
@@ -30,7 +33,7 @@ func (f *fleet) event(e executor.Event) {
 	logEvent(log, f.name, e)
 }
 
-func (f *fleet) fares(s *slot, e executor.Event) {
+func (f *fleet) fares(s *member, e executor.Event) {
 	switch e := e.(type) {
 	case executor.WorkerStarting:
 		s.starts++
@@ -45,7 +48,7 @@ func (f *fleet) fares(s *slot, e executor.Event) {
 	case executor.WorkerStopped:
 		f.down(e.Service)
 	}
-	if s.state == slotJoining {
+	if s.state == stateJoining {
 		f.heard(s, e)
 	}
 }
@@ -53,13 +56,13 @@ func (f *fleet) fares(s *slot, e executor.Event) {
 // lost is called when a span is lost. That is known before the event that its
 // worker is, unless the next worker is ready already.
 func (f *fleet) lost(id models.ServiceID) {
-	if !f.slots[id].worker.fresh {
+	if !f.members[id].worker.fresh {
 		f.down(id)
 	}
 }
 
 func (f *fleet) down(id models.ServiceID) {
-	s := f.slots[id]
+	s := f.members[id]
 	s.worker.fresh = false
 	s.service.SetReady(false)
 	f.scheduler.Down(f.now(), id)
@@ -68,7 +71,7 @@ func (f *fleet) down(id models.ServiceID) {
 
 // giveUp expects no worker of a service any more. The others go on without it.
 func (f *fleet) giveUp(id models.ServiceID) {
-	s := f.slots[id]
+	s := f.members[id]
 	s.worker.givenUp = true
 	s.service.SetGivenUp(true)
 	f.learner.learning.GaveUp()
@@ -76,9 +79,9 @@ func (f *fleet) giveUp(id models.ServiceID) {
 }
 
 func (f *fleet) up(e executor.WorkerReady) {
-	slot := f.slots[e.Service]
-	s := slot.service
-	f.noteCut(slot, &e.Info)
+	member := f.members[e.Service]
+	s := member.service
+	f.keepCut(member, &e.Info)
 	if err := s.Loaded(f.infoOf(&e.Info)); err != nil {
 		f.log.Error().Err(err).Str("service", s.Name).Msg("the model cannot be served")
 		f.refuse(e.Service, err)
@@ -98,12 +101,12 @@ func (f *fleet) up(e executor.WorkerReady) {
 		f.refuse(e.Service, err)
 		return
 	}
-	slot.worker.fresh, slot.worker.givenUp = true, false
+	member.worker.fresh, member.worker.givenUp = true, false
 	f.learner.learning.Cold(e.Service)
 	f.scheduler.Up(f.now(), e.Service)
 	s.SetGivenUp(false)
 	s.SetReady(true)
-	f.takeOver(slot)
+	f.takeOver(member)
 	f.learner.bind()
 }
 
@@ -130,8 +133,8 @@ func (f *fleet) infoOf(i *wire.Info) query.Info {
 // refuse gives up a service whose worker has loaded a model that cannot be
 // served.
 func (f *fleet) refuse(id models.ServiceID, err error) {
-	f.slots[id].worker.fault = err
-	f.withdraw(f.slots[id], err)
+	f.members[id].worker.fault = err
+	f.withdraw(f.members[id], err)
 	f.giveUp(id)
 }
 
@@ -150,8 +153,8 @@ func (f *fleet) catchUp() {
 // load tells scheduler and predictor what the worker learned of the model. A
 // worker that comes back with the same model changes nothing.
 func (f *fleet) load(spec models.Service, e *executor.WorkerReady) error {
-	slot := f.slots[spec.ID]
-	w := &slot.worker
+	member := f.members[spec.ID]
+	w := &member.worker
 	if w.info != nil && f.specs[spec.ID] == spec && w.info.Hash == e.Info.Hash {
 		return nil
 	}
@@ -191,18 +194,18 @@ func (f *fleet) slower(spec models.Service, t wire.Solo) bool {
 	return ok && took > known
 }
 
-// noteCut tells of a choice that a worker has made, and has it kept.
-func (f *fleet) noteCut(slot *slot, info *wire.Info) {
+// keepCut logs a choice that a worker has made, and has it stored.
+func (f *fleet) keepCut(member *member, info *wire.Info) {
 	c := info.Cut
 	if c == nil {
 		return
 	}
-	if before := slot.worker.info; before != nil && before.Cut != nil && before.Cut.Reason == c.Reason && before.Hash == info.Hash {
+	if before := member.worker.info; before != nil && before.Cut != nil && before.Cut.Reason == c.Reason && before.Hash == info.Hash {
 		return
 	}
-	f.log.Info().Str("service", slot.config.Name).Int("operators", len(info.Operators)).Str("why", c.Reason).Msg("model is cut")
+	f.log.Info().Str("service", member.config.Name).Int("operators", len(info.Operators)).Str("why", c.Reason).Msg("model is cut")
 	if c.Measured() && f.profiles != nil {
-		f.profiles.chose(slot.config, c)
+		f.profiles.chose(member.config, c)
 	}
 }
 
@@ -254,4 +257,45 @@ func logEvent(log zerolog.Logger, name func(models.ServiceID) string, event exec
 		}
 		log.Info().Str("service", name(e.Service)).Int("pid", e.PID).Msg("worker stopped")
 	}
+}
+
+// loading is how far the workers have come that load their models. They do so
+// on threads of low priority beside what is served, but a group that is measured
+// meanwhile would be measured too slow.
+type loading map[models.ServiceID]load
+
+type load struct {
+	began       time.Time
+	phase       string
+	done, total int64
+}
+
+// heard takes in what happened to a worker.
+func (g loading) heard(event executor.Event, now time.Time) {
+	switch e := event.(type) {
+	case executor.WorkerProgress:
+		began := now
+		if before, ok := g[e.Service]; ok {
+			began = before.began
+		}
+		g[e.Service] = load{began, e.Phase, e.Done, e.Total}
+	case executor.WorkerReady:
+		delete(g, e.Service)
+	case executor.WorkerLost:
+		delete(g, e.Service)
+	case executor.WorkerStopped:
+		delete(g, e.Service)
+	}
+}
+
+// active reports whether any worker loads.
+func (g loading) active() bool { return len(g) > 0 }
+
+// status returns the workers that load, by service.
+func (g loading) status(name func(models.ServiceID) string, now time.Time) (list []status.Loading) {
+	for _, id := range slices.Sorted(maps.Keys(g)) {
+		l := g[id]
+		list = append(list, status.Loading{Service: name(id), Phase: l.phase, Done: l.done, Total: l.total, LoadSeconds: now.Sub(l.began).Seconds()})
+	}
+	return list
 }

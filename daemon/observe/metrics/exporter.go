@@ -1,3 +1,28 @@
+// Package metrics answers Prometheus. Its [Recorder] listens to the events of a
+// scheduler goroutine and counts them in a [Record]; its [Exporter] turns a
+// [Snapshot], which the daemon makes of records and published statuses, into text.
+// The daemon wires both; nobody else uses this package.
+//
+// # Names
+//
+// What Triton counts too has Triton's name and meaning (nv_inference_*,
+// nv_gpu_*), so that its dashboards and perf_analyzer work unchanged; what is
+// overlapd's own begins with overlapd_ and follows Prometheus's rules. The list
+// is docs/metrics.md, which a test holds to the families of this package.
+//
+// # Cost
+//
+// The numbers of a scrape are of one moment. However often and from however many
+// sides one scrapes, they are collected at most once in [Fresh]: in between
+// everybody is given the same text. The scheduler goroutine copies its record when it
+// publishes a status and never waits; if it does not, the text has the latest copy,
+// with its age.
+//
+// # Labels
+//
+// A label is one of a few names (see [Labels]), and its values come from the
+// configuration or from lists in the program, never from a request. So the
+// number of series is bounded by the number of services.
 package metrics
 
 import (
@@ -31,7 +56,7 @@ type Exporter struct {
 	}
 }
 
-// NewExporter returns an exporter of what source tells, which is asked by one
+// NewExporter returns an exporter of what source returns, which is called by one
 // goroutine at a time and must not wait for long.
 func NewExporter(source func() *Snapshot) *Exporter {
 	begin := time.Now()

@@ -168,3 +168,102 @@ func (g *groups) all() [7]*Histogram {
 }
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
+
+// setServices makes the record one of at least so many services. Those that are
+// new have noted nothing.
+func (r *Record) setServices(n int) {
+	for len(r.services) < n {
+		r.services = append(r.services, newQueries())
+	}
+}
+
+// fold adds what was noted of the queries of one service to those of another,
+// which then goes on with them, and forgets it of the first. It may be done
+// again, for what the first has answered since. A service that the record was
+// not made for has noted nothing.
+func (r *Record) fold(from, to int) {
+	if from == to || from < 0 || from >= len(r.services) || to < 0 {
+		return
+	}
+	r.setServices(to + 1)
+	source, sum := r.services[from].all(), r.services[to].all()
+	for i := range source {
+		sum[i].add(source[i])
+	}
+	r.clear(from)
+}
+
+// clear forgets what was noted of the queries of a service, for another one that
+// is to have its place.
+func (r *Record) clear(service int) {
+	if service < 0 || service >= len(r.services) {
+		return
+	}
+	for _, h := range r.services[service].all() {
+		clear(h.counts)
+		h.sum = 0
+	}
+}
+
+func newQueries() queries {
+	return queries{newHistogram(latencyBounds), newHistogram(targetBounds), newHistogram(latencyBounds)}
+}
+
+func (q *queries) all() [3]*Histogram { return [...]*Histogram{&q.latency, &q.target, &q.queue} }
+
+// Histogram counts values in buckets. It is plain memory and belongs to one
+// goroutine.
+type Histogram struct {
+	bounds []float64 // upper, ascending; never changed
+	counts []uint64  // of each bucket alone; the last has what exceeds all bounds
+	sum    float64
+}
+
+func newHistogram(bounds []float64) Histogram {
+	return Histogram{bounds: bounds, counts: make([]uint64, len(bounds)+1)}
+}
+
+// observe counts a value. What is not a number says nothing and is left out.
+func (h *Histogram) observe(v float64) {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return
+	}
+	i := 0
+	for i < len(h.bounds) && v > h.bounds[i] {
+		i++
+	}
+	h.counts[i]++
+	h.sum += v
+}
+
+// copyTo copies the values to a histogram with the same bounds.
+func (h *Histogram) copyTo(to *Histogram) {
+	copy(to.counts, h.counts)
+	to.sum = h.sum
+}
+
+// cumulative returns how many values there are in all, and for each bound how
+// many do not exceed it, as Prometheus has them.
+func (h *Histogram) cumulative() (count uint64, buckets map[float64]uint64) {
+	buckets = make(map[float64]uint64, len(h.bounds))
+	for i, n := range h.counts {
+		count += n
+		if i < len(h.bounds) {
+			buckets[h.bounds[i]] = count
+		}
+	}
+	return count, buckets
+}
+
+// The bounds of all histograms. Those of ratios are dense around 1, where it is
+// decided whether a promise is kept.
+var (
+	latencyBounds = []float64{.0005, .001, .002, .005, .01, .02, .035, .05, .075, .1, .15, .2, .3, .5, .75, 1, 2, 5, 10, 30}
+	targetBounds  = []float64{.05, .1, .2, .3, .4, .5, .6, .7, .8, .9, .95, 1, 1.05, 1.1, 1.25, 1.5, 2, 4}
+	roundBounds   = []float64{.0001, .0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5}
+	roomBounds    = []float64{0, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10}
+	spanBounds    = []float64{1, 2, 3, 4, 6, 8, 12, 16, 32, 64}
+	ratioBounds   = []float64{.5, .6, .7, .8, .85, .9, .95, .97, 1, 1.03, 1.05, 1.1, 1.15, 1.2, 1.3, 1.5, 2, 4}
+	errorBounds   = []float64{.01, .02, .03, .05, .075, .1, .15, .2, .3, .5, 1}
+	marginBounds  = []float64{1, 1.02, 1.05, 1.1, 1.15, 1.2, 1.3, 1.5, 2, 4}
+)

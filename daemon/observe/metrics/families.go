@@ -1,0 +1,390 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Labels are all that a metric may have.
+var Labels = []string{"service", "model", "version", "reason", "policy", "gpu_uuid"}
+
+// kind is the type of a metric.
+type kind int
+
+const (
+	counter kind = iota
+	gauge
+	histogram
+)
+
+func (k kind) String() string { return [...]string{"counter", "gauge", "histogram"}[k] }
+
+// family is a metric: its name and meaning, and where its values are found in a
+// snapshot.
+type family struct {
+	name   string
+	kind   kind
+	help   string
+	labels []string
+	values func(*Snapshot, *emitter)
+
+	desc *prometheus.Desc
+}
+
+// families are all metrics, in the order in which they are documented.
+var families = describe(tritonFamilies, serviceFamilies, schedulerFamilies, predictionFamilies, tracingFamilies, storageFamilies, gpuFamilies)
+
+func describe(lists ...[]family) (all []family) {
+	for _, list := range lists {
+		for _, f := range list {
+			f.desc = prometheus.NewDesc(f.name, f.help, f.labels, nil)
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// emitter makes the values of one family.
+type emitter struct {
+	family *family
+	to     chan<- prometheus.Metric
+}
+
+// value emits a counter or gauge.
+func (e *emitter) value(v float64, labels ...string) {
+	t := prometheus.CounterValue
+	if e.family.kind == gauge {
+		t = prometheus.GaugeValue
+	}
+	e.emit(prometheus.NewConstMetric(e.family.desc, t, v, labels...))
+}
+
+func (e *emitter) histogram(h *Histogram, labels ...string) {
+	count, buckets := h.cumulative()
+	e.emit(prometheus.NewConstHistogram(e.family.desc, count, h.sum, buckets, labels...))
+}
+
+// emit passes on a value, or why there is none, which fails the scrape and not
+// the daemon.
+func (e *emitter) emit(m prometheus.Metric, err error) {
+	if err != nil {
+		m = prometheus.NewInvalidMetric(e.family.desc, err)
+	}
+	e.to <- m
+}
+
+// number is what values are made of.
+type number interface {
+	~int | ~int64 | ~uint64 | ~float64
+}
+
+// ofService is a metric with one value for each service.
+func ofService[N number](name string, k kind, help string, value func(*Service) N) family {
+	return family{name: name, kind: k, help: help, labels: []string{"service"}, values: func(s *Snapshot, e *emitter) {
+		for i := range s.Services {
+			e.value(float64(value(&s.Services[i])), s.Services[i].Name)
+		}
+	}}
+}
+
+// byReason is a counter with a value for each service and reason.
+func byReason(name, help string, counts func(*Service) []Count) family {
+	return family{name: name, kind: counter, help: help, labels: []string{"service", "reason"}, values: func(s *Snapshot, e *emitter) {
+		for i := range s.Services {
+			for _, c := range counts(&s.Services[i]) {
+				e.value(float64(c.N), s.Services[i].Name, c.Reason)
+			}
+		}
+	}}
+}
+
+// histogramOfService is a histogram for each service.
+func histogramOfService(name, help string, of func(*queries) *Histogram) family {
+	return family{name: name, kind: histogram, help: help, labels: []string{"service"}, values: func(s *Snapshot, e *emitter) {
+		for i := range s.Services {
+			if sv := &s.Services[i]; sv.Slot < len(s.Record.services) {
+				e.histogram(of(&s.Record.services[sv.Slot]), sv.Name)
+			}
+		}
+	}}
+}
+
+// whole is a metric of the daemon with one value.
+func whole[N number](name string, k kind, help string, value func(*Snapshot) N) family {
+	return family{name: name, kind: k, help: help, values: func(s *Snapshot, e *emitter) { e.value(float64(value(s))) }}
+}
+
+// histogramOf is a histogram of the daemon.
+func histogramOf(name, help string, of func(*Record) *Histogram) family {
+	return family{name: name, kind: histogram, help: help, values: func(s *Snapshot, e *emitter) { e.histogram(of(s.Record)) }}
+}
+
+// modelVersion is the version of every model.
+const modelVersion = "1"
+
+// tritonFamilies are named as Triton names them, with its labels and units.
+var tritonFamilies = []family{
+	ofModel("nv_inference_request_success", "Requests that were answered with outputs.",
+		func(s *Service) float64 { return float64(s.Requests.Success) }),
+	{
+		name: "nv_inference_request_failure", kind: counter,
+		help:   "Requests that were accepted and answered with an error, by Triton's reasons: REJECTED, CANCELED, BACKEND, OTHER.",
+		labels: []string{"model", "version", "reason"},
+		values: func(s *Snapshot, e *emitter) {
+			for i := range s.Services {
+				for _, c := range s.Services[i].Requests.Failure {
+					e.value(float64(c.N), s.Services[i].Name, modelVersion, c.Reason)
+				}
+			}
+		},
+	},
+	ofModel("nv_inference_count", "Queries that were answered with outputs; one of batch size n counts n.",
+		func(s *Service) float64 { return float64(s.Requests.Queries) }),
+	ofModel("nv_inference_exec_count", "Batches that ran to their end.",
+		func(s *Service) float64 { return float64(s.Requests.Executions) }),
+	ofModel("nv_inference_request_duration_us", "Time that the successful requests took together, in microseconds.",
+		func(s *Service) float64 { return micros(s.Requests.Request) }),
+	ofModel("nv_inference_queue_duration_us", "Time that the successful requests waited for their first span, in microseconds.",
+		func(s *Service) float64 { return micros(s.Requests.Queue) }),
+	ofModel("nv_inference_compute_input_duration_us", "Time for gathering the inputs of the successful requests, in microseconds.",
+		func(s *Service) float64 { return micros(s.Requests.ComputeInput) }),
+	ofModel("nv_inference_compute_infer_duration_us", "Time in which spans of the successful requests ran, in microseconds.",
+		func(s *Service) float64 { return micros(s.Requests.ComputeInfer) }),
+	ofModel("nv_inference_compute_output_duration_us", "Time for splitting the outputs of the successful requests, in microseconds.",
+		func(s *Service) float64 { return micros(s.Requests.ComputeOutput) }),
+	{
+		name: "nv_inference_pending_request_count", kind: gauge, help: "Requests that wait for their first span, now.",
+		labels: []string{"model", "version"},
+		values: func(s *Snapshot, e *emitter) {
+			for i := range s.Services {
+				e.value(float64(s.Services[i].Queued), s.Services[i].Name, modelVersion)
+			}
+		},
+	},
+}
+
+// ofModel is a counter with a value for each service, by the labels of Triton.
+func ofModel(name, help string, value func(*Service) float64) family {
+	return family{name: name, kind: counter, help: help, labels: []string{"model", "version"}, values: func(s *Snapshot, e *emitter) {
+		for i := range s.Services {
+			e.value(value(&s.Services[i]), s.Services[i].Name, modelVersion)
+		}
+	}}
+}
+
+func micros(d time.Duration) float64 { return float64(d / time.Microsecond) }
+
+// serviceFamilies are about the queries of each service and what became of them.
+var serviceFamilies = []family{
+	ofService("overlapd_service_ready", gauge, "1 if the service can answer queries, else 0.", func(s *Service) float64 {
+		if s.Ready {
+			return 1
+		}
+		return 0
+	}),
+	ofService("overlapd_service_target_seconds", gauge, "QoS target of the service.",
+		func(s *Service) float64 { return s.Target.Seconds() }),
+
+	ofService("overlapd_queries_accepted_total", counter, "Queries that were queued.",
+		func(s *Service) uint64 { return s.Accepted }),
+	byReason("overlapd_queries_refused_total", "Queries that the scheduler did not queue, by reason.",
+		func(s *Service) []Count { return s.Refused }),
+	ofService("overlapd_queries_finished_total", counter, "Queries whose outputs were made, in time or late.",
+		func(s *Service) uint64 { return s.Finished }),
+	ofService("overlapd_queries_late_total", counter, "Queries that finished after their deadline.",
+		func(s *Service) uint64 { return s.Late }),
+	byReason("overlapd_queries_dropped_total", "Queries that were accepted and not run to their end for lack of time, by reason.",
+		func(s *Service) []Count { return s.Dropped }),
+	byReason("overlapd_queries_failed_total", "Queries that were accepted and failed, by reason.",
+		func(s *Service) []Count { return s.Failed }),
+	ofService("overlapd_queries_cancelled_total", counter, "Queries whose client left.",
+		func(s *Service) uint64 { return s.Cancelled }),
+	ofService("overlapd_deadline_misses_total", counter,
+		"Accepted queries without outputs at their deadline: those that were late, were dropped, or failed.", misses),
+
+	histogramOfService("overlapd_query_latency_seconds", "Latency of the finished queries, from arrival to their outputs.",
+		func(q *queries) *Histogram { return &q.latency }),
+	histogramOfService("overlapd_query_latency_target_ratio", "Latency of the finished queries as a part of the QoS target.",
+		func(q *queries) *Histogram { return &q.target }),
+	histogramOfService("overlapd_query_queue_seconds", "Time that the finished queries waited for their first span.",
+		func(q *queries) *Histogram { return &q.queue }),
+
+	ofService("overlapd_queue_length", gauge, "Queries that wait for their first span, now.",
+		func(s *Service) int { return s.Queued }),
+	ofService("overlapd_queue_limit", gauge, "Queries that may wait; one more is refused.",
+		func(s *Service) int { return s.QueueLimit }),
+	ofService("overlapd_queue_oldest_age_seconds", gauge, "Age of the query that has waited longest, now; 0 if none waits.",
+		func(s *Service) float64 { return s.OldestAge.Seconds() }),
+	ofService("overlapd_queue_postponed", gauge, "Waiting queries that the last decision found no time for, now.",
+		func(s *Service) int { return s.Postponed }),
+
+	ofService("overlapd_batches_total", counter, "Batches that were formed.",
+		func(s *Service) uint64 { return s.Batches }),
+	ofService("overlapd_batches_paused", gauge, "Batches that stand between two operators, now.",
+		func(s *Service) int { return s.Paused }),
+	ofService("overlapd_queries_merged_total", counter, "Queries that started in a batch with others.",
+		func(s *Service) uint64 { return s.Merged }),
+	ofService("overlapd_queries_retried_total", counter, "Times that a query was queued again because its worker was lost.",
+		func(s *Service) uint64 { return s.Retried }),
+
+	ofService("overlapd_spans_total", counter, "Spans that ran, to their end or until they were stopped.",
+		func(s *Service) uint64 { return s.Clocks.Spans }),
+	ofService("overlapd_span_engine_seconds_total", counter, "Time that spans were in the engine, by the host's clock.",
+		func(s *Service) float64 { return s.Clocks.Engine.Seconds() }),
+	onDevice("overlapd_span_device_seconds_total",
+		"Time that the device took for spans, by its own clock; the rest of the engine's went into copies, launches and waking up. Only where there is such a clock.",
+		func(c *Clocks) float64 { return c.Device.Seconds() }),
+
+	ofService("overlapd_worker_restarts_total", counter, "Times that the worker was started again.",
+		func(s *Service) uint64 { return s.Restarts }),
+	ofService("overlapd_worker_resident_bytes", gauge, "Memory of the worker's process, now.",
+		func(s *Service) int64 { return s.ResidentBytes }),
+	ofService("overlapd_intermediate_bytes", gauge, "Intermediates of paused batches, as the worker last reported.",
+		func(s *Service) int64 { return s.IntermediateBytes }),
+	ofService("overlapd_input_bytes", gauge, "Inputs of queries that are not answered, in shared memory, now.",
+		func(s *Service) int64 { return s.InputBytes }),
+}
+
+// onDevice is a counter of each service that runs on a device with a clock.
+func onDevice(name, help string, value func(*Clocks) float64) family {
+	return family{name: name, kind: counter, help: help, labels: []string{"service"}, values: func(s *Snapshot, e *emitter) {
+		for i := range s.Services {
+			if c := &s.Services[i].Clocks; c.Device > 0 {
+				e.value(value(c), s.Services[i].Name)
+			}
+		}
+	}}
+}
+
+func misses(s *Service) uint64 {
+	n := s.Late
+	for _, counts := range [][]Count{s.Dropped, s.Failed} {
+		for _, c := range counts {
+			n += c.N
+		}
+	}
+	return n
+}
+
+// schedulerFamilies are about the rounds and the goroutine that decides them.
+var schedulerFamilies = []family{
+	{
+		name: "overlapd_info", kind: gauge, help: "Always 1; the version of overlapd and the policy that chooses groups.",
+		labels: []string{"version", "policy"},
+		values: func(s *Snapshot, e *emitter) { e.value(1, s.Version, s.Policy) },
+	},
+	whole("overlapd_rounds_total", counter, "Rounds that were begun.", func(s *Snapshot) uint64 { return s.Scheduler.Rounds }),
+	whole("overlapd_device_busy_seconds_total", counter, "Time that the rounds took together; its rate is the share of time in which the device had work.",
+		func(s *Snapshot) float64 { return s.Scheduler.Busy.Seconds() }),
+	histogramOf("overlapd_round_seconds", "Time that a round took.", func(r *Record) *Histogram { return &r.groups.round }),
+	histogramOf("overlapd_group_spans", "Spans in a group.", func(r *Record) *Histogram { return &r.groups.spans }),
+	histogramOf("overlapd_dispatch_headroom_seconds", "Time from the start of a group to the first deadline in it; 0 if that had passed.",
+		func(r *Record) *Histogram { return &r.groups.headroom }),
+
+	whole("overlapd_overlap_solo_seconds_total", counter, "Solo times of the spans in groups of several, one after another.",
+		func(s *Snapshot) float64 { return s.Record.solo.Seconds() }),
+	whole("overlapd_overlap_gained_seconds_total", counter, "Solo time gained: by how much groups of several spans were faster than their spans one after another.",
+		func(s *Snapshot) float64 { return s.Record.gained.Seconds() }),
+	whole("overlapd_overlap_lost_seconds_total", counter, "By how much groups of several spans were slower than their spans one after another.",
+		func(s *Snapshot) float64 { return s.Record.lost.Seconds() }),
+
+	whole("overlapd_plans_made_total", counter, "Rounds that were chosen while the one before ran.", func(s *Snapshot) uint64 { return s.Scheduler.Made }),
+	whole("overlapd_plans_kept_total", counter, "Plans that were carried out.", func(s *Snapshot) uint64 { return s.Scheduler.Kept }),
+	whole("overlapd_plans_overturned_total", counter, "Plans that were given up, for news or because they did not fit any more.",
+		func(s *Snapshot) uint64 { return s.Scheduler.Overturned }),
+
+	whole("overlapd_schedulers", gauge, "Scheduler goroutines: one, or one for each instance of a GPU that is divided.",
+		func(s *Snapshot) int { return s.Scheduler.Schedulers }),
+	whole("overlapd_scheduler_busy_seconds_total", counter, "Time that the scheduler goroutines worked; its rate for each of overlapd_schedulers is their saturation, 1 at most.",
+		func(s *Snapshot) float64 { return s.Record.busy.Seconds() }),
+	whole("overlapd_scheduler_turns_total", counter, "Times that the scheduler goroutine woke up.", func(s *Snapshot) uint64 { return s.Record.turns }),
+	whole("overlapd_scheduler_inbox_length", gauge, "Messages that wait for the scheduler goroutine, now.", func(s *Snapshot) int { return s.Scheduler.Inbox }),
+	whole("overlapd_scheduler_inbox_limit", gauge, "Messages that may wait; queries beyond are refused.", func(s *Snapshot) int { return s.Scheduler.InboxLimit }),
+	whole("overlapd_scheduler_beat_age_seconds", gauge, "Time since the scheduler goroutine last ended a turn; it wakes once a second at least.",
+		func(s *Snapshot) float64 { return s.Scheduler.BeatAge.Seconds() }),
+	whole("overlapd_scheduler_snapshot_age_seconds", gauge, "Age of what the scheduler goroutine told; it is asked anew for every scrape.",
+		func(s *Snapshot) float64 { return s.Age.Seconds() }),
+}
+
+// predictionFamilies are about how good predictions are.
+var predictionFamilies = []family{
+	whole("overlapd_predictor_serving", gauge, "1 if a network predicts groups of several spans, 0 if they count as long as their spans one after another.",
+		func(s *Snapshot) float64 {
+			if s.Scheduler.Predictor {
+				return 1
+			}
+			return 0
+		}),
+	histogramOf("overlapd_group_prediction_ratio", "Measured/predicted time of groups of several spans.", func(r *Record) *Histogram { return &r.groups.groupRatio }),
+	histogramOf("overlapd_group_prediction_error_ratio", "Error of the prediction for groups of several spans: |predicted/measured - 1|.",
+		func(r *Record) *Histogram { return &r.groups.groupError }),
+	histogramOf("overlapd_solo_prediction_ratio", "Measured/predicted time of spans that ran alone.", func(r *Record) *Histogram { return &r.groups.soloRatio }),
+	histogramOf("overlapd_prediction_margin_ratio", "Margin of a group: what is compared with its deadlines as a multiple of the predicted time.",
+		func(r *Record) *Histogram { return &r.groups.margin }),
+	whole("overlapd_prediction_bound_exceeded_total", counter, "Rounds that took longer than predicted with the margin; one in a hundred is meant to.",
+		func(s *Snapshot) uint64 { return s.Record.exceeded }),
+	{
+		name: "overlapd_predictor_fallbacks_total", kind: counter, help: "Groups that the scheduler asked about and the network did not answer for, by reason.",
+		labels: []string{"reason"},
+		values: func(s *Snapshot, e *emitter) {
+			for _, c := range s.Scheduler.Fallbacks {
+				e.value(float64(c.N), c.Reason)
+			}
+		},
+	},
+	whole("overlapd_predictor_unknown_total", counter, "Groups that the scheduler asked about and nothing was known of.",
+		func(s *Snapshot) uint64 { return s.Scheduler.Unknown }),
+}
+
+// tracingFamilies are about the traces of queries. Without tracing they are 0.
+var tracingFamilies = []family{
+	whole("overlapd_traced_queries_total", counter, "Queries that were traced.", func(s *Snapshot) uint64 { return s.Traces.Queries }),
+	whole("overlapd_traced_queries_dropped_total", counter, "Traced queries that were left out because the collector takes less than is traced.",
+		func(s *Snapshot) uint64 { return s.Traces.Dropped }),
+	whole("overlapd_trace_spans_exported_total", counter, "Spans that the collector has taken.", func(s *Snapshot) uint64 { return s.Traces.Exported }),
+	whole("overlapd_trace_spans_failed_total", counter, "Spans that could not be sent to the collector.", func(s *Snapshot) uint64 { return s.Traces.Failed }),
+}
+
+// storageFamilies are about what cannot be stored. Serving goes on without it.
+var storageFamilies = []family{
+	whole("overlapd_state_file_lost", gauge, "1 if the state file was damaged or replaced while it was in use: nothing is stored in it until the daemon is started again.",
+		func(s *Snapshot) int { return whether(s.Storage.StateLost) }),
+	whole("overlapd_decision_log_stopped", gauge, "1 while the decision log cannot be written.", func(s *Snapshot) int { return whether(s.Storage.LogStopped) }),
+	whole("overlapd_decisions_lost_total", counter, "Events of the scheduler that are not in the decision log because the disk was too slow or took nothing.",
+		func(s *Snapshot) uint64 { return s.Storage.DecisionsLost }),
+}
+
+func whether(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// gpuFamilies are named as Triton names them. There are none without a GPU, and
+// none of what a GPU cannot tell, such as the utilization of a MIG device.
+var gpuFamilies = []family{
+	ofGPU("nv_gpu_utilization", "Share of the driver's last sampling period in which a kernel ran, 0 to 1.",
+		func(g *GPU) float64 { return g.Utilization }),
+	ofGPU("nv_gpu_memory_total_bytes", "Memory of the GPU, in bytes.",
+		func(g *GPU) float64 { return float64(g.MemoryTotalBytes) }),
+	ofGPU("nv_gpu_memory_used_bytes", "Memory of the GPU that is in use, in bytes.",
+		func(g *GPU) float64 { return float64(g.MemoryUsedBytes) }),
+	ofGPU("nv_gpu_power_usage", "Power that the GPU draws, in watts; of a MIG device that of the whole GPU.",
+		func(g *GPU) float64 { return g.PowerWatts }),
+	ofGPU("nv_gpu_power_limit", "Power that the GPU may draw, in watts.",
+		func(g *GPU) float64 { return g.PowerLimitWatts }),
+}
+
+// ofGPU is a gauge with a value for each GPU that can tell it. It has one label
+// and no more: perf_analyzer looks for exactly that.
+func ofGPU(name, help string, value func(*GPU) float64) family {
+	return family{name: name, kind: gauge, help: help, labels: []string{"gpu_uuid"}, values: func(s *Snapshot, e *emitter) {
+		for i := range s.GPUs {
+			if v := value(&s.GPUs[i]); v >= 0 {
+				e.value(v, s.GPUs[i].UUID)
+			}
+		}
+	}}
+}
