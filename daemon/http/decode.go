@@ -55,7 +55,7 @@ func (d *decoder) decode(c *query.Call, body []byte, headBytes int) *query.Error
 		return err
 	}
 	for _, o := range c.Outputs {
-		if p := &c.Signature.Outputs[o.Port]; !o.Binary && jsonless(p.Type) {
+		if p := &c.Signature.Outputs[o.Port]; !o.Binary && query.BinaryOnly(p.Type) {
 			return query.Invalid("output %q is %s, which has no JSON form: ask for binary data", p.Name, p.Type.Protocol())
 		}
 	}
@@ -301,7 +301,7 @@ func (d *decoder) readInput() *query.Error {
 		return query.Invalid("input %q has both data and binary_data_size", name)
 	case in.size < 0 && in.Text == nil:
 		return query.Invalid("input %q has neither data nor binary_data_size", name)
-	case in.Text != nil && jsonless(in.Type):
+	case in.Text != nil && query.BinaryOnly(in.Type):
 		return query.Invalid("input %q is %s, which has no JSON form: send binary data", name, in.Type.Protocol())
 	}
 	if in.Text == nil {
@@ -392,6 +392,3 @@ func (d *decoder) binaryData() (err *query.Error) {
 	d.output.Binary, err = d.boolean(`the parameter "binary_data"`)
 	return err
 }
-
-// jsonless reports whether the protocol carries a type only as binary data.
-func jsonless(t models.DataType) bool { return t == models.Float16 || t == models.BFloat16 }

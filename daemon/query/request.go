@@ -24,6 +24,10 @@ const (
 // StringHead is the length before each element of a tensor of type BYTES.
 const StringHead = 4
 
+// BinaryOnly reports whether the protocols carry a type only as bytes, neither as
+// JSON nor as typed contents.
+func BinaryOnly(t models.DataType) bool { return t == models.Float16 || t == models.BFloat16 }
+
 // CheckParameter refuses a parameter of a request that is not known here and has
 // a meaning in Triton that would be lost if it were ignored.
 func CheckParameter[S string | []byte](key S) *Error {

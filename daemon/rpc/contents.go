@@ -9,12 +9,9 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// typeless reports whether a type has no field in typed contents.
-func typeless(t models.DataType) bool { return t == models.Float16 || t == models.BFloat16 }
-
 // packContents returns the typed contents of an input as bytes.
 func packContents(t *query.Tensor, c *inference.InferTensorContents) ([]byte, *query.Error) {
-	if typeless(t.Type) {
+	if query.BinaryOnly(t.Type) {
 		return nil, query.Invalid("input %q is %s, which has no typed contents: send raw_input_contents", query.Cut(t.Name), t.Type.Protocol())
 	}
 	data, elements, ok := pack(t.Type, c)
@@ -103,7 +100,7 @@ func unpack(t models.DataType, data []byte) (*inference.InferTensorContents, boo
 	if t == models.String {
 		return c, unpackStrings(c, data)
 	}
-	if typeless(t) || t.Bytes() <= 0 || len(data)%t.Bytes() != 0 {
+	if query.BinaryOnly(t) || t.Bytes() <= 0 || len(data)%t.Bytes() != 0 {
 		return nil, false
 	}
 	switch t {
