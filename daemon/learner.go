@@ -258,8 +258,9 @@ func (d *learner) logWork(w *learning.Work) {
 	if w.Unfound != nil {
 		d.log.Warn().Err(w.Unfound).Msg("fitting a predictor")
 	}
-	for _, e := range w.Entered {
-		d.log.Info().Stringer("predictor", e.Phase).Str("why", e.Reason).Msg("prediction of operator groups")
+	if w.Entered {
+		r := d.learning.Report()
+		d.log.Info().Stringer("predictor", r.Phase).Str("why", r.Reason).Msg("prediction of operator groups")
 	}
 }
 

@@ -207,7 +207,7 @@ func (l *Learner) enter(p Phase, reason string) {
 		return
 	}
 	l.phase, l.reason = p, reason
-	l.work.Entered = append(l.work.Entered, Entered{p, reason})
+	l.work.Entered = true
 	if p != Serving {
 		l.predictor.Forget()
 		l.file, l.unknown = nil, nil

@@ -74,8 +74,8 @@ func (r *rig) do() {
 	if w.Stop {
 		r.stops++
 	}
-	for _, e := range w.Entered {
-		r.entered = append(r.entered, e.Phase.String())
+	if w.Entered {
+		r.entered = append(r.entered, r.Report().Phase.String())
 	}
 	for _, job := range w.Store {
 		if err := job.Do(r.store); err != nil {

@@ -18,16 +18,10 @@ type Work struct {
 	Skips   []training.Skip // what could not be measured, for the log
 	Drift   training.Drift  // of the device while it was measured, for the log
 	Unfound error           // why fitting came to nothing, for the log
-	Entered []Entered       // phases, for the log
+	Entered bool            // a phase was begun, which Report has with why, for the log
 	Store   []Job           // of the state file
 	Read    *Read           // of the state file
 	Fit     *Fit
-}
-
-// Entered is a phase that was begun, and why.
-type Entered struct {
-	Phase  Phase
-	Reason string
 }
 
 // Job writes to the state file.

@@ -60,7 +60,7 @@ func (e *emitter) value(v float64, labels ...string) {
 	e.emit(prometheus.NewConstMetric(e.family.desc, t, v, labels...))
 }
 
-func (e *emitter) histogram(h *Histogram, labels ...string) {
+func (e *emitter) histogram(h *distribution, labels ...string) {
 	count, buckets := h.cumulative()
 	e.emit(prometheus.NewConstHistogram(e.family.desc, count, h.sum, buckets, labels...))
 }
@@ -100,7 +100,7 @@ func byReason(name, help string, counts func(*Service) []Count) family {
 }
 
 // histogramOfService is a histogram for each service.
-func histogramOfService(name, help string, of func(*queries) *Histogram) family {
+func histogramOfService(name, help string, of func(*queries) *distribution) family {
 	return family{name: name, kind: histogram, help: help, labels: []string{"service"}, values: func(s *Snapshot, e *emitter) {
 		for i := range s.Services {
 			if sv := &s.Services[i]; sv.Slot < len(s.Record.services) {
@@ -116,7 +116,7 @@ func whole[N number](name string, k kind, help string, value func(*Snapshot) N) 
 }
 
 // histogramOf is a histogram of the daemon.
-func histogramOf(name, help string, of func(*Record) *Histogram) family {
+func histogramOf(name, help string, of func(*Record) *distribution) family {
 	return family{name: name, kind: histogram, help: help, values: func(s *Snapshot, e *emitter) { e.histogram(of(s.Record)) }}
 }
 
@@ -204,11 +204,11 @@ var serviceFamilies = []family{
 		"Accepted queries without outputs at their deadline: those that were late, were dropped, or failed.", misses),
 
 	histogramOfService("overlapd_query_latency_seconds", "Latency of the finished queries, from arrival to their outputs.",
-		func(q *queries) *Histogram { return &q.latency }),
+		func(q *queries) *distribution { return &q.latency }),
 	histogramOfService("overlapd_query_latency_target_ratio", "Latency of the finished queries as a part of the QoS target.",
-		func(q *queries) *Histogram { return &q.target }),
+		func(q *queries) *distribution { return &q.target }),
 	histogramOfService("overlapd_query_queue_seconds", "Time that the finished queries waited for their first span.",
-		func(q *queries) *Histogram { return &q.queue }),
+		func(q *queries) *distribution { return &q.queue }),
 
 	ofService("overlapd_queue_length", gauge, "Queries that wait for their first span, now.",
 		func(s *Service) int { return s.Queued }),
@@ -277,10 +277,10 @@ var schedulerFamilies = []family{
 	whole("overlapd_rounds_total", counter, "Rounds that were begun.", func(s *Snapshot) uint64 { return s.Scheduler.Rounds }),
 	whole("overlapd_device_busy_seconds_total", counter, "Time that the rounds took together; its rate is the share of time in which the device had work.",
 		func(s *Snapshot) float64 { return s.Scheduler.Busy.Seconds() }),
-	histogramOf("overlapd_round_seconds", "Time that a round took.", func(r *Record) *Histogram { return &r.groups.round }),
-	histogramOf("overlapd_group_spans", "Spans in a group.", func(r *Record) *Histogram { return &r.groups.spans }),
+	histogramOf("overlapd_round_seconds", "Time that a round took.", func(r *Record) *distribution { return &r.groups.round }),
+	histogramOf("overlapd_group_spans", "Spans in a group.", func(r *Record) *distribution { return &r.groups.spans }),
 	histogramOf("overlapd_dispatch_headroom_seconds", "Time from the start of a group to the first deadline in it; 0 if that had passed.",
-		func(r *Record) *Histogram { return &r.groups.headroom }),
+		func(r *Record) *distribution { return &r.groups.headroom }),
 
 	whole("overlapd_overlap_solo_seconds_total", counter, "Solo times of the spans in groups of several, one after another.",
 		func(s *Snapshot) float64 { return s.Record.solo.Seconds() }),
@@ -316,12 +316,12 @@ var predictionFamilies = []family{
 			}
 			return 0
 		}),
-	histogramOf("overlapd_group_prediction_ratio", "Measured/predicted time of groups of several spans.", func(r *Record) *Histogram { return &r.groups.groupRatio }),
+	histogramOf("overlapd_group_prediction_ratio", "Measured/predicted time of groups of several spans.", func(r *Record) *distribution { return &r.groups.groupRatio }),
 	histogramOf("overlapd_group_prediction_error_ratio", "Error of the prediction for groups of several spans: |predicted/measured - 1|.",
-		func(r *Record) *Histogram { return &r.groups.groupError }),
-	histogramOf("overlapd_solo_prediction_ratio", "Measured/predicted time of spans that ran alone.", func(r *Record) *Histogram { return &r.groups.soloRatio }),
+		func(r *Record) *distribution { return &r.groups.groupError }),
+	histogramOf("overlapd_solo_prediction_ratio", "Measured/predicted time of spans that ran alone.", func(r *Record) *distribution { return &r.groups.soloRatio }),
 	histogramOf("overlapd_prediction_margin_ratio", "Margin of a group: what is compared with its deadlines as a multiple of the predicted time.",
-		func(r *Record) *Histogram { return &r.groups.margin }),
+		func(r *Record) *distribution { return &r.groups.margin }),
 	whole("overlapd_prediction_bound_exceeded_total", counter, "Rounds that took longer than predicted with the margin; one in a hundred is meant to.",
 		func(s *Snapshot) uint64 { return s.Record.exceeded }),
 	{

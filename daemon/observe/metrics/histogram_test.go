@@ -14,7 +14,7 @@ func TestHistogramCounts(t *testing.T) {
 		bounds := rapid.SliceOfNDistinct(rapid.Float64Range(-10, 10), 1, 8, rapid.ID).Draw(t, "bounds")
 		slices.Sort(bounds)
 		values := rapid.SliceOf(rapid.Float64Range(-12, 12)).Draw(t, "values")
-		h := newHistogram(bounds)
+		h := newDistribution(bounds)
 		sum := 0.0
 		for _, v := range values {
 			h.observe(v)
@@ -39,7 +39,7 @@ func TestHistogramCounts(t *testing.T) {
 }
 
 func TestHistogramLeavesOutNoNumbers(t *testing.T) {
-	h := newHistogram(ratioBounds)
+	h := newDistribution(ratioBounds)
 	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 		h.observe(v)
 	}

@@ -29,12 +29,12 @@ type totals struct {
 
 // groups is what is noted of groups and of their predictions.
 type groups struct {
-	spans, headroom, margin, round    Histogram
-	soloRatio, groupRatio, groupError Histogram // measured/predicted of one span and of several, and how far off that is
+	spans, headroom, margin, round    distribution
+	soloRatio, groupRatio, groupError distribution // measured/predicted of one span and of several, and how far off that is
 }
 
 // queries is what is noted of the finished queries of a service.
-type queries struct{ latency, target, queue Histogram }
+type queries struct{ latency, target, queue distribution }
 
 // sent is an operator group that is sent to the workers.
 type sent struct {
@@ -63,8 +63,8 @@ type finished struct {
 // NewRecord returns an empty record of so many services.
 func NewRecord(services int) *Record {
 	r := &Record{services: make([]queries, services), groups: groups{
-		newHistogram(spanBounds), newHistogram(roomBounds), newHistogram(marginBounds), newHistogram(roundBounds),
-		newHistogram(ratioBounds), newHistogram(ratioBounds), newHistogram(errorBounds),
+		newDistribution(spanBounds), newDistribution(roomBounds), newDistribution(marginBounds), newDistribution(roundBounds),
+		newDistribution(ratioBounds), newDistribution(ratioBounds), newDistribution(errorBounds),
 	}}
 	for i := range r.services {
 		r.services[i] = newQueries()
@@ -163,8 +163,8 @@ func (r *Record) copyTo(to *Record) {
 	}
 }
 
-func (g *groups) all() [7]*Histogram {
-	return [...]*Histogram{&g.spans, &g.headroom, &g.margin, &g.round, &g.soloRatio, &g.groupRatio, &g.groupError}
+func (g *groups) all() [7]*distribution {
+	return [...]*distribution{&g.spans, &g.headroom, &g.margin, &g.round, &g.soloRatio, &g.groupRatio, &g.groupError}
 }
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
@@ -206,25 +206,25 @@ func (r *Record) clear(service int) {
 }
 
 func newQueries() queries {
-	return queries{newHistogram(latencyBounds), newHistogram(targetBounds), newHistogram(latencyBounds)}
+	return queries{newDistribution(latencyBounds), newDistribution(targetBounds), newDistribution(latencyBounds)}
 }
 
-func (q *queries) all() [3]*Histogram { return [...]*Histogram{&q.latency, &q.target, &q.queue} }
+func (q *queries) all() [3]*distribution { return [...]*distribution{&q.latency, &q.target, &q.queue} }
 
-// Histogram counts values in buckets. It is plain memory and belongs to one
+// distribution counts values in buckets. It is plain memory and belongs to one
 // goroutine.
-type Histogram struct {
+type distribution struct {
 	bounds []float64 // upper, ascending; never changed
 	counts []uint64  // of each bucket alone; the last has what exceeds all bounds
 	sum    float64
 }
 
-func newHistogram(bounds []float64) Histogram {
-	return Histogram{bounds: bounds, counts: make([]uint64, len(bounds)+1)}
+func newDistribution(bounds []float64) distribution {
+	return distribution{bounds: bounds, counts: make([]uint64, len(bounds)+1)}
 }
 
 // observe counts a value. What is not a number says nothing and is left out.
-func (h *Histogram) observe(v float64) {
+func (h *distribution) observe(v float64) {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return
 	}
@@ -237,14 +237,14 @@ func (h *Histogram) observe(v float64) {
 }
 
 // copyTo copies the values to a histogram with the same bounds.
-func (h *Histogram) copyTo(to *Histogram) {
+func (h *distribution) copyTo(to *distribution) {
 	copy(to.counts, h.counts)
 	to.sum = h.sum
 }
 
 // cumulative returns how many values there are in all, and for each bound how
 // many do not exceed it, as Prometheus has them.
-func (h *Histogram) cumulative() (count uint64, buckets map[float64]uint64) {
+func (h *distribution) cumulative() (count uint64, buckets map[float64]uint64) {
 	buckets = make(map[float64]uint64, len(h.bounds))
 	for i, n := range h.counts {
 		count += n

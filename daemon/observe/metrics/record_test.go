@@ -9,7 +9,7 @@ import (
 const ms = time.Millisecond
 
 // sumOf returns how many values a histogram has, and their sum.
-func sumOf(h *Histogram) (uint64, float64) {
+func sumOf(h *distribution) (uint64, float64) {
 	n, _ := h.cumulative()
 	return n, h.sum
 }

@@ -172,7 +172,7 @@ func (r *Record) add(o *Record) {
 }
 
 // add adds a histogram with the same bounds.
-func (h *Histogram) add(o *Histogram) {
+func (h *distribution) add(o *distribution) {
 	for i, n := range o.counts {
 		h.counts[i] += n
 	}

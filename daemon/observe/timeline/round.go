@@ -31,7 +31,7 @@ type Round struct {
 
 	Spans      []Span      `json:"spans"`
 	Candidates []Candidate `json:"candidates"` // the most urgent first
-	Dropped    []Dropped   `json:"dropped"`
+	Dropped    []Work      `json:"dropped"`
 	More       int         `json:"dropped_more,omitempty"` // dropped and not listed
 }
 
@@ -64,11 +64,6 @@ type Candidate struct {
 	Solo  time.Duration `json:"solo_ns"` // of all that was left of it, 0 if unknown or not asked
 	Place int           `json:"place"`   // in the group, 0 if it is not in it
 	End   int           `json:"end"`     // of its span in the group
-}
-
-// Dropped is work that was predicted to be too late even alone.
-type Dropped struct {
-	Work
 }
 
 // Work is the most urgent work of one service, before the round.
@@ -107,7 +102,7 @@ func (r *Round) begin(from *overlap.Round, why *overlap.Explanation, services []
 			break
 		}
 		d := &why.Dropped[i]
-		r.Dropped = append(r.Dropped, Dropped{workOf(&d.Head, d.Headroom)})
+		r.Dropped = append(r.Dropped, workOf(&d.Head, d.Headroom))
 	}
 	for i, s := range from.Group.Spans {
 		r.addSpan(s, services[s.Service].Operators, from.Queries(i))
