@@ -123,8 +123,6 @@ ORT_RELEASE(300, KeyValuePairs)
 
 /* Where memory is. */
 ORT_5(68, CreateMemoryInfo, const char *, int, int, int, OrtMemoryInfo **)
-ORT_2(71, MemoryInfoGetName, const OrtMemoryInfo *, const char **)
-ORT_2(72, MemoryInfoGetId, const OrtMemoryInfo *, int *)
 static inline void ort_MemoryInfoGetDeviceType(ort_table t, const OrtMemoryInfo *info, int *type) {
 	((void (*)(const OrtMemoryInfo *, int *))t[225])(info, type);
 }
@@ -132,7 +130,6 @@ static inline void ort_MemoryInfoGetDeviceType(ort_table t, const OrtMemoryInfo 
 static inline int ort_MemoryInfoGetDeviceMemType(ort_table t, const OrtMemoryInfo *info) {
 	return ((int (*)(const OrtMemoryInfo *))t[321])(info);
 }
-ORT_2(194, GetTensorMemoryInfo, const OrtValue *, const OrtMemoryInfo **)
 
 /* Execution providers. */
 ORT_2(125, GetAvailableProviders, char ***, int *)

@@ -110,7 +110,7 @@ func TestBoundProgram(t *testing.T) {
 				copy(numbers, []float32{1, -2, float32(run), 0.25, 3})
 				middle := rapid.IntRange(0, len(sessions)).Draw(rt, "middle")
 				for _, span := range [][2]int{{0, middle}, {middle, len(sessions)}} {
-					if reached, err := p.Run(nil, span[0], span[1], new(uint32)); err != nil || reached != span[1] {
+					if reached, err := p.Run(span[0], span[1], new(uint32)); err != nil || reached != span[1] {
 						rt.Fatalf("span %v: reached %d, %v", span, reached, err)
 					}
 				}
@@ -129,8 +129,8 @@ func TestBoundProgram(t *testing.T) {
 			}
 		}
 	})
-	if stats, err := kinds[0].ArenaStats(); err != nil || stats.InUseBytes != 0 {
-		t.Errorf("%d bytes are still in use: %v", stats.InUseBytes, err)
+	if stats, err := kinds[0].arenaStats(); err != nil || stats["InUse"] != 0 {
+		t.Errorf("%d bytes are still in use: %v", stats["InUse"], err)
 	}
 }
 
@@ -163,18 +163,18 @@ func TestBoundProgramHoldsNothing(t *testing.T) {
 	}
 	for _, want := range []uint64{1 << 18, 0} {
 		if want != 0 {
-			_, err = p.Run(nil, 0, 2, nil)
+			_, err = p.Run(0, 2, nil)
 		} else {
 			p.Drop(0, 0)
 			p.Drop(1, 0)
 		}
-		stats, statsErr := s.ArenaStats()
-		if err := errors.Join(err, statsErr); err != nil || stats.InUseBytes != want {
-			t.Errorf("%d bytes in use, expected %d: %v", stats.InUseBytes, want, err)
+		stats, statsErr := s.arenaStats()
+		if err := errors.Join(err, statsErr); err != nil || stats["InUse"] != want {
+			t.Errorf("%d bytes in use, expected %d: %v", stats["InUse"], want, err)
 		}
 	}
 	left := 0
-	if _, err := p.Run(nil, 0, 2, nil); err != nil {
+	if _, err := p.Run(0, 2, nil); err != nil {
 		t.Fatal(err)
 	}
 	for step := range 2 {
@@ -198,15 +198,15 @@ func TestBoundProgramErrors(t *testing.T) {
 	x, _ := floats(t, e, []int64{2}, 1, 2)
 	three, _ := floats(t, e, []int64{3})
 	p.SetInput(0, 0, x)
-	if _, err := p.Run(nil, 0, 1, nil); err == nil || !strings.Contains(err.Error(), "y") {
+	if _, err := p.Run(0, 1, nil); err == nil || !strings.Contains(err.Error(), "y") {
 		t.Errorf("a missing input: %v", err)
 	}
 	p.SetInput(0, 1, three)
-	if _, err := p.Run(nil, 0, 1, nil); err == nil {
+	if _, err := p.Run(0, 1, nil); err == nil {
 		t.Error("shapes that do not fit ran")
 	}
 	p.SetInput(0, 1, x)
-	if _, err := p.Run(nil, 0, 1, nil); err != nil {
+	if _, err := p.Run(0, 1, nil); err != nil {
 		t.Errorf("after the repair: %v", err)
 	}
 	if got := values(t, p.Output(0, 0)); !slices.Equal(got, []float32{2, 4}) {
@@ -235,7 +235,7 @@ func TestBoundSequences(t *testing.T) {
 	closeAfter(t, list)
 	p.SetInput(0, 0, list)
 	p.Link(1, 0, 0, 0)
-	if _, err := p.Run(nil, 0, 2, nil); err != nil {
+	if _, err := p.Run(0, 2, nil); err != nil {
 		t.Fatal(err)
 	}
 	items, err := p.Output(1, 0).Items()
@@ -269,7 +269,7 @@ func BenchmarkBoundStep(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := p.Run(nil, 0, steps, nil); err != nil {
+		if _, err := p.Run(0, steps, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

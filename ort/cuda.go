@@ -25,26 +25,28 @@ const (
 		"through LD_LIBRARY_PATH or ldconfig"
 )
 
-// ConvSearch is how cuDNN chooses the algorithm of a convolution.
-type ConvSearch string
-
-// The ways of choosing. The runtime's default is ConvExhaustive.
-const (
-	ConvExhaustive ConvSearch = "EXHAUSTIVE" // time all of them, once for each shape
-	ConvHeuristic  ConvSearch = "HEURISTIC"  // ask cuDNN for an estimate
-	ConvDefault    ConvSearch = "DEFAULT"    // always the same one
-)
+// ConvHeuristic is the CUDAOptions.ConvSearch that asks cuDNN for an estimate. The
+// others are EXHAUSTIVE, the runtime's default, which times all algorithms once for
+// each shape, and DEFAULT, which always takes the same one.
+const ConvHeuristic = "HEURISTIC"
 
 // CUDAOptions configures the CUDA execution provider of a session. The zero
 // value leaves all to the runtime but TF32, which is off, as on the CPU.
 type CUDAOptions struct {
-	Device int // by the order that CUDA_VISIBLE_DEVICES gives
+	// Device is the GPU's number in the order that CUDA_VISIBLE_DEVICES gives.
+	Device int
 	// Stream is a CUstream of the device's primary context on which all kernels
 	// of the session run. nil makes the runtime use one of its own.
-	Stream     unsafe.Pointer
-	Arena      ArenaOptions // of the session, if it does not use the Env's
-	ConvSearch ConvSearch
-	TF32       bool // let float32 products round their factors to 10 bits
+	Stream unsafe.Pointer
+	// ExtendAsRequested grows the arena by what is asked for and no more. Without
+	// it, each growth doubles the last one.
+	ExtendAsRequested bool
+	// LimitBytes bounds the arena if it is not 0.
+	LimitBytes uint64
+	// ConvSearch is how cuDNN chooses the algorithm of a convolution.
+	ConvSearch string
+	// TF32 lets float32 products round their factors to 10 bits.
+	TF32 bool
 }
 
 // pairs returns the options as the runtime names them.
@@ -57,31 +59,16 @@ func (o *CUDAOptions) pairs() map[string]string {
 	if o.TF32 {
 		pairs["use_tf32"] = "1"
 	}
-	if o.Arena.ExtendAsRequested {
+	if o.ExtendAsRequested {
 		pairs["arena_extend_strategy"] = "kSameAsRequested"
 	}
-	if o.Arena.LimitBytes > 0 {
-		pairs["gpu_mem_limit"] = strconv.FormatUint(o.Arena.LimitBytes, 10)
+	if o.LimitBytes > 0 {
+		pairs["gpu_mem_limit"] = strconv.FormatUint(o.LimitBytes, 10)
 	}
 	if o.ConvSearch != "" {
-		pairs["cudnn_conv_algo_search"] = string(o.ConvSearch)
+		pairs["cudnn_conv_algo_search"] = o.ConvSearch
 	}
 	return pairs
-}
-
-// Providers returns the execution providers that the library was built with. It
-// does not tell whether they can be used on this machine.
-func (l *Library) Providers() ([]string, error) {
-	var list **C.char
-	var n C.int
-	if err := l.check(C.ort_GetAvailableProviders(l.api, &list, &n)); err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, name := range unsafe.Slice(list, n) {
-		names = append(names, C.GoString(name))
-	}
-	return names, l.check(C.ort_ReleaseAvailableProviders(l.api, list, n))
 }
 
 // needCUDA returns ErrNoProvider for a library without CUDA.
@@ -169,25 +156,25 @@ func cStrings(pairs map[string]string) (keys, values []*C.char, free func()) {
 // RegisterCUDAArena makes one arena in the memory of a GPU that serves all
 // sessions made later that do not ask for their own, which EnvOptions.SharedArena
 // must allow. It can be done once for each device.
-func (e *Env) RegisterCUDAArena(device int, o ArenaOptions) error {
+func (e *Env) RegisterCUDAArena(o CUDAOptions) error {
 	// The runtime ends the process when it is asked for an arena of a provider
 	// that it cannot load.
-	if err := e.ProbeCUDA(device); err != nil {
+	if err := e.ProbeCUDA(o.Device); err != nil {
 		return err
 	}
-	memory, err := e.NewMemory(CUDAMemory, device)
+	memory, err := e.NewMemory(CUDAMemory, o.Device)
 	if err != nil {
 		return err
 	}
 	defer memory.Close()
-	config, err := e.lib.arenaConfig(o)
+	config, err := e.lib.arenaConfig(o.ExtendAsRequested, o.LimitBytes)
 	if err != nil {
 		return err
 	}
 	defer C.ort_ReleaseArenaCfg(e.lib.api, config)
 	provider := C.CString(CUDAProvider)
 	defer C.free(unsafe.Pointer(provider))
-	keys, values, free := cStrings(map[string]string{"device_id": strconv.Itoa(device)})
+	keys, values, free := cStrings(map[string]string{"device_id": strconv.Itoa(o.Device)})
 	defer free()
 	return providerError(e.lib.check(C.ort_CreateAndRegisterAllocatorV2(e.lib.api, e.env, provider, memory.info, config,
 		unsafe.SliceData(keys), unsafe.SliceData(values), C.size_t(len(keys)))))

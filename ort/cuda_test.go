@@ -29,7 +29,7 @@ func TestCUDACannotStart(t *testing.T) {
 		want, parts = ErrNoProvider, []string{e.lib.Path()}
 	}
 	_, session := e.NewSession(add().encode(), SessionOptions{CUDA: &CUDAOptions{}})
-	for name, err := range map[string]error{"probe": probe, "session": session, "arena": e.RegisterCUDAArena(0, ArenaOptions{})} {
+	for name, err := range map[string]error{"probe": probe, "session": session, "arena": e.RegisterCUDAArena(CUDAOptions{})} {
 		if !errors.Is(err, want) {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -70,8 +70,7 @@ func TestCUDAPairs(t *testing.T) {
 		t.Error(diff)
 	}
 	o := CUDAOptions{
-		Device: 3, Arena: ArenaOptions{ExtendAsRequested: true, LimitBytes: 1 << 33}, ConvSearch: ConvHeuristic,
-		TF32: true,
+		Device: 3, ExtendAsRequested: true, LimitBytes: 1 << 33, ConvSearch: ConvHeuristic, TF32: true,
 	}
 	want := map[string]string{
 		"device_id": "3", "use_tf32": "1", "arena_extend_strategy": "kSameAsRequested", "gpu_mem_limit": "8589934592",

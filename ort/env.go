@@ -13,21 +13,12 @@ import (
 	"unsafe"
 )
 
-// LogLevel is the least severe message that the runtime writes to stderr.
-type LogLevel int
-
-// The log levels.
+// Levels of what the runtime writes to stderr, as it numbers them.
 const (
-	LogDefault LogLevel = iota // warnings for an Env, the Env's level for a session or run
-	LogVerbose
-	LogInfo
-	LogWarning
+	LogWarning = 2 + iota
 	LogError
 	LogFatal
 )
-
-// severity returns the level as the runtime numbers it.
-func (l LogLevel) severity() C.int { return C.int(l - LogVerbose) }
 
 // EnvOptions configures an Env. The zero value is usable.
 type EnvOptions struct {
@@ -40,9 +31,11 @@ type EnvOptions struct {
 	// SharedArena makes one arena serve all sessions that do not ask for
 	// their own.
 	SharedArena bool
-	Arena       ArenaOptions
-	LogLevel    LogLevel
-	Name        string // appears in log messages
+	// LogLevel is the least severe message that the runtime writes to stderr,
+	// LogWarning if it is 0.
+	LogLevel int
+	// Name appears in log messages.
+	Name string
 }
 
 // Env is the runtime's state in this process: one pool of threads and one
@@ -51,10 +44,11 @@ type Env struct {
 	lib       *Library
 	options   EnvOptions
 	env       *C.OrtEnv
-	memory    *C.OrtMemoryInfo // where tensors on our memory lie: the CPU
+	memory    *C.OrtMemoryInfo // the CPU's, where tensors on our memory lie
 	allocator *C.OrtAllocator  // the runtime's own, never released
+	async     *C.OrtRunOptions // makes a run on a GPU return when its kernels are queued
 	open      struct {
-		sessions, values, programs, runOptions, memories atomic.Int64
+		sessions, values, programs, memories atomic.Int64
 	}
 }
 
@@ -67,7 +61,7 @@ func (l *Library) NewEnv(options EnvOptions) (*Env, error) {
 	if !envOpen.CompareAndSwap(false, true) {
 		return nil, ErrEnvOpen
 	}
-	if options.LogLevel == LogDefault {
+	if options.LogLevel == 0 {
 		options.LogLevel = LogWarning
 	}
 	e := &Env{lib: l, options: options}
@@ -90,6 +84,9 @@ func (e *Env) create() error {
 	defer C.ort_ReleaseThreadingOptions(l.api, threads)
 	name := C.CString(e.options.Name)
 	defer C.free(unsafe.Pointer(name))
+	noSync, on := C.CString("disable_synchronize_execution_providers"), C.CString("1")
+	defer C.free(unsafe.Pointer(noSync))
+	defer C.free(unsafe.Pointer(on))
 	for _, step := range []func() *C.OrtStatus{
 		func() *C.OrtStatus {
 			return C.ort_SetGlobalIntraOpNumThreads(l.api, threads, C.int(e.options.IntraThreads))
@@ -98,20 +95,22 @@ func (e *Env) create() error {
 		func() *C.OrtStatus { return C.ort_SetGlobalInterOpNumThreads(l.api, threads, 1) },
 		func() *C.OrtStatus { return C.ort_SetGlobalSpinControl(l.api, threads, flag(e.options.Spin)) },
 		func() *C.OrtStatus {
-			return C.ort_CreateEnvWithGlobalThreadPools(l.api, e.options.LogLevel.severity(), name, threads, &e.env)
+			return C.ort_CreateEnvWithGlobalThreadPools(l.api, C.int(e.options.LogLevel), name, threads, &e.env)
 		},
 		func() *C.OrtStatus { return C.ort_DisableTelemetryEvents(l.api, e.env) },
 		func() *C.OrtStatus { return C.ort_GetAllocatorWithDefaultOptions(l.api, &e.allocator) },
 		func() *C.OrtStatus {
 			return C.ort_CreateCpuMemoryInfo(l.api, arenaAllocator, defaultMemory, &e.memory)
 		},
+		func() *C.OrtStatus { return C.ort_CreateRunOptions(l.api, &e.async) },
+		func() *C.OrtStatus { return C.ort_AddRunConfigEntry(l.api, e.async, noSync, on) },
 	} {
 		if err := l.check(step()); err != nil {
 			return err
 		}
 	}
 	if e.options.SharedArena {
-		return e.registerArena()
+		return e.registerArena(false, 0)
 	}
 	return nil
 }
@@ -149,7 +148,6 @@ func (e *Env) leaks() error {
 		{"sessions", &e.open.sessions},
 		{"values", &e.open.values},
 		{"programs", &e.open.programs},
-		{"run options", &e.open.runOptions},
 		{"memories", &e.open.memories},
 	} {
 		if n := kind.open.Load(); n != 0 {
@@ -160,6 +158,10 @@ func (e *Env) leaks() error {
 }
 
 func (e *Env) release() {
+	if e.async != nil {
+		C.ort_ReleaseRunOptions(e.lib.api, e.async)
+		e.async = nil
+	}
 	if e.memory != nil {
 		C.ort_ReleaseMemoryInfo(e.lib.api, e.memory)
 		e.memory = nil
@@ -169,4 +171,32 @@ func (e *Env) release() {
 		e.env = nil
 	}
 	envOpen.Store(false)
+}
+
+const (
+	arenaAllocator = 1
+	defaultMemory  = 0
+)
+
+func (e *Env) registerArena(asRequested bool, limitBytes uint64) error {
+	config, err := e.lib.arenaConfig(asRequested, limitBytes)
+	if err != nil {
+		return err
+	}
+	defer C.ort_ReleaseArenaCfg(e.lib.api, config)
+	return e.lib.check(C.ort_CreateAndRegisterAllocator(e.lib.api, e.env, e.memory, config))
+}
+
+// arenaConfig describes an arena that grows by what is asked for, instead of
+// doubling each growth, up to limitBytes if they are not 0. The caller releases
+// the result.
+func (l *Library) arenaConfig(asRequested bool, limitBytes uint64) (*C.OrtArenaCfg, error) {
+	keys := [...]*C.char{C.CString("arena_extend_strategy"), C.CString("max_mem")}
+	values := [...]C.size_t{C.size_t(flag(asRequested)), C.size_t(limitBytes)}
+	for _, key := range keys {
+		defer C.free(unsafe.Pointer(key))
+	}
+	var config *C.OrtArenaCfg
+	err := l.check(C.ort_CreateArenaCfgV2(l.api, &keys[0], &values[0], C.size_t(len(keys)), &config))
+	return config, err
 }

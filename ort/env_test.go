@@ -23,14 +23,10 @@ func TestEnvReportsLeaks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ro, err := e.NewRunOptions()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, step := range []struct {
 		word string
 		next closer
-	}{{"1 values", v}, {"1 programs", p}, {"1 sessions", s}, {"1 run options", ro}} {
+	}{{"1 values", v}, {"1 programs", p}, {"1 sessions", s}} {
 		err := e.Close()
 		if !errors.Is(err, ErrLeak) || !strings.Contains(err.Error(), step.word) {
 			t.Errorf("%q is not in: %v", step.word, err)
@@ -94,7 +90,6 @@ func TestClosedEnv(t *testing.T) {
 		"TensorOn":           func() error { _, err := e.TensorOn(nil, Float32, nil); return err },
 		"NewTensor":          func() error { _, err := e.NewTensor(Float32, nil); return err },
 		"Sequence":           func() error { _, err := e.Sequence(nil); return err },
-		"NewRunOptions":      func() error { _, err := e.NewRunOptions(); return err },
 	}
 	for name, call := range calls {
 		if err := call(); !errors.Is(err, ErrClosed) {

@@ -49,63 +49,43 @@ var (
 	ErrNoMemory = errors.New("ort: out of memory")
 )
 
-// Code is the reason that ONNX Runtime gives for an error.
-type Code int32
-
-// The codes of ONNX Runtime.
-const (
-	OK Code = iota
-	Fail
-	InvalidArgument
-	NoSuchFile
-	NoModel
-	EngineError
-	RuntimeException
-	InvalidProtobuf
-	ModelLoaded
-	NotImplemented
-	InvalidGraph
-	ProviderFail
-	ModelLoadCanceled
-	ModelRequiresCompilation
-	NotFound
-)
-
-var codeNames = [...]string{
-	OK:                       "ok",
-	Fail:                     "fail",
-	InvalidArgument:          "invalid argument",
-	NoSuchFile:               "no such file",
-	NoModel:                  "no model",
-	EngineError:              "engine error",
-	RuntimeException:         "runtime exception",
-	InvalidProtobuf:          "invalid protobuf",
-	ModelLoaded:              "model loaded",
-	NotImplemented:           "not implemented",
-	InvalidGraph:             "invalid graph",
-	ProviderFail:             "execution provider failed",
-	ModelLoadCanceled:        "model load canceled",
-	ModelRequiresCompilation: "model requires compilation",
-	NotFound:                 "not found",
-}
-
-func (c Code) String() string {
-	if c < 0 || int(c) >= len(codeNames) {
-		return "code " + strconv.Itoa(int(c))
-	}
-	return codeNames[c]
-}
-
-// Error is what ONNX Runtime said when a call failed. It needs no library to be
-// read.
+// Error is the error of a call that ONNX Runtime refused or could not do: its
+// reason in a word or two, such as "invalid argument", and its message. It needs
+// no library to be read.
 type Error struct {
-	Code    Code
+	Code    string
 	Message string
+}
+
+// codes are ONNX Runtime's reasons for an error, by their numbers.
+var codes = [...]string{
+	"ok",
+	"fail",
+	"invalid argument",
+	"no such file",
+	"no model",
+	"engine error",
+	"runtime exception",
+	"invalid protobuf",
+	"model loaded",
+	"not implemented",
+	"invalid graph",
+	"execution provider failed",
+	"model load canceled",
+	"model requires compilation",
+	"not found",
+}
+
+func codeName(code int) string {
+	if code < 0 || code >= len(codes) {
+		return "code " + strconv.Itoa(code)
+	}
+	return codes[code]
 }
 
 func (e *Error) Error() string {
 	if e.Message == "" {
-		return "ONNX Runtime: " + e.Code.String()
+		return "ONNX Runtime: " + e.Code
 	}
-	return "ONNX Runtime: " + e.Code.String() + ": " + e.Message
+	return "ONNX Runtime: " + e.Code + ": " + e.Message
 }

@@ -25,8 +25,10 @@ static ort_table load(const char *path, const char **reason) {
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -112,13 +114,28 @@ func (l *Library) Path() string { return l.path }
 // with. Another version works, but is worth a warning.
 func (l *Library) Pinned() bool { return l.version == PinnedVersion }
 
+// Providers returns the execution providers that the library was built with. Whether
+// they can be used on this machine is another question: see Env.ProbeCUDA.
+func (l *Library) Providers() ([]string, error) {
+	var list **C.char
+	var n C.int
+	if err := l.check(C.ort_GetAvailableProviders(l.api, &list, &n)); err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, name := range unsafe.Slice(list, n) {
+		names = append(names, C.GoString(name))
+	}
+	return names, l.check(C.ort_ReleaseAvailableProviders(l.api, list, n))
+}
+
 // check turns a status into an error, and releases it.
 func (l *Library) check(status *C.OrtStatus) error {
 	if status == nil {
 		return nil
 	}
 	err := &Error{
-		Code:    Code(C.ort_GetErrorCode(l.api, status)),
+		Code:    codeName(int(C.ort_GetErrorCode(l.api, status))),
 		Message: C.GoString(C.ort_GetErrorMessage(l.api, status)),
 	}
 	C.ort_ReleaseStatus(l.api, status)
@@ -135,3 +152,60 @@ const noTelemetry = "ORT_DISABLE_TELEMETRY"
 // silence is called before the library is loaded. It sets the variable for C as
 // well, and for processes that are started later.
 func silence() error { return os.Setenv(noTelemetry, "1") }
+
+// PathVariable is the environment variable that names the library to load,
+// before any other place.
+const PathVariable = "OVERLAPD_ORT"
+
+const (
+	libraryName = "libonnxruntime.so.1"
+	remedy      = "run `make ort` or set " + PathVariable
+)
+
+// Find returns the path of the library: $OVERLAPD_ORT if that is set, else the
+// first of these that exists: next to the executable, ../lib and
+// ../lib/overlapd from there, overlapd's folder in the user's cache,
+// /usr/local/lib/overlapd, /usr/lib/overlapd.
+func Find() (string, error) {
+	if path := os.Getenv(PathVariable); path != "" {
+		if err := checkFile(path); err != nil {
+			return "", fmt.Errorf("%w: %s=%s: %v; %s", ErrNotFound, PathVariable, path, err, remedy)
+		}
+		return path, nil
+	}
+	places := places()
+	for _, dir := range places {
+		path := filepath.Join(dir, libraryName)
+		if checkFile(path) == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%w: no %s in %s; %s", ErrNotFound, libraryName, strings.Join(places, ", "), remedy)
+}
+
+func places() []string {
+	var dirs []string
+	if executable, err := os.Executable(); err == nil {
+		dir := filepath.Dir(executable)
+		lib := filepath.Join(dir, "..", "lib")
+		dirs = append(dirs, dir, lib, filepath.Join(lib, "overlapd"))
+	}
+	if cache, err := os.UserCacheDir(); err == nil {
+		dirs = append(dirs, filepath.Join(cache, "overlapd", "onnxruntime-"+PinnedVersion+"-cpu"))
+	}
+	return append(dirs, "/usr/local/lib/overlapd", "/usr/lib/overlapd")
+}
+
+func checkFile(path string) error {
+	info, err := os.Stat(path)
+	var reason *os.PathError
+	switch {
+	case errors.As(err, &reason):
+		return reason.Err // the path is in the message already
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return errors.New("not a file")
+	}
+	return nil
+}

@@ -152,7 +152,7 @@ static OrtStatus *take_outputs(struct overlapd_program *p, struct overlapd_step 
 	return values != NULL ? ort_AllocatorFree(p->api, p->allocator, values) : NULL;
 }
 
-static OrtStatus *run_bound(struct overlapd_program *p, const OrtRunOptions *options, struct overlapd_step *s) {
+static OrtStatus *run_bound(struct overlapd_program *p, struct overlapd_step *s) {
 	OrtStatus *status = bind_outputs(p, s);
 
 	/* A missing input is left out: the runtime says which. */
@@ -160,14 +160,14 @@ static OrtStatus *run_bound(struct overlapd_program *p, const OrtRunOptions *opt
 		if (s->input[k] != NULL)
 			status = ort_BindInput(p->api, s->binding, s->input_names[k], s->input[k]);
 	if (status == NULL)
-		status = ort_RunWithBinding(p->api, s->session, options, s->binding);
+		status = ort_RunWithBinding(p->api, s->session, p->options, s->binding);
 	if (status == NULL)
 		status = take_outputs(p, s);
 	unbind(p, s);
 	return status;
 }
 
-static OrtStatus *run_step(struct overlapd_program *p, const OrtRunOptions *options, size_t i) {
+static OrtStatus *run_step(struct overlapd_program *p, size_t i) {
 	struct overlapd_step *s = &p->step[i];
 	OrtStatus *status;
 
@@ -181,9 +181,9 @@ static OrtStatus *run_step(struct overlapd_program *p, const OrtRunOptions *opti
 	for (size_t k = 0; k < s->outputs; k++)
 		overlapd_program_drop(p, i, k);
 	if (s->binding != NULL)
-		status = run_bound(p, options, s);
+		status = run_bound(p, s);
 	else
-		status = ort_Run(p->api, s->session, options, s->input_names,
+		status = ort_Run(p->api, s->session, p->options, s->input_names,
 		                 (const OrtValue *const *)s->input, s->inputs, s->output_names,
 		                 s->outputs, s->output);
 	if (status != NULL)
@@ -200,14 +200,14 @@ static int64_t monotonic_nanos(void) {
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-OrtStatus *overlapd_program_run(struct overlapd_program *p, const OrtRunOptions *options,
-                                size_t start, size_t end, const uint32_t *stop, int64_t *nanos) {
+OrtStatus *overlapd_program_run(struct overlapd_program *p, size_t start, size_t end,
+                                const uint32_t *stop, int64_t *nanos) {
 	for (p->reached = start; p->reached < end; p->reached++) {
 		if (stop != NULL && __atomic_load_n(stop, __ATOMIC_ACQUIRE) != 0)
 			return NULL;
 
 		int64_t begin = nanos != NULL ? monotonic_nanos() : 0;
-		OrtStatus *status = run_step(p, options, p->reached);
+		OrtStatus *status = run_step(p, p->reached);
 		if (status != NULL)
 			return status;
 		if (nanos != NULL)

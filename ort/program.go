@@ -1,8 +1,8 @@
 package ort
 
 /*
-#cgo noescape overlapd_program_run
 #cgo nocallback overlapd_program_run
+#cgo noescape overlapd_program_run
 #include "program.h"
 */
 import "C"
@@ -55,15 +55,16 @@ func NewProgram(sessions []*Session) (*Program, error) {
 
 // NewBoundProgram is NewProgram for sessions whose inputs and outputs need not
 // lie in the host's memory. An output without a value of the caller's stays
-// where the session makes it, which Session.OutputMemory returns; an input that
-// lies elsewhere than Session.InputMemory returns is copied by the runtime, which
-// waits for no stream of the caller's.
+// where the session makes it, in whatever memory that is; an input that lies
+// elsewhere than the session takes it from is copied by the runtime, which waits
+// for no stream of the caller's. A run on a GPU returns when its kernels are
+// queued, not when they have run.
 func NewBoundProgram(sessions []*Session) (*Program, error) {
 	p, err := NewProgram(sessions)
 	if err != nil {
 		return nil, err
 	}
-	p.program.allocator = p.env.allocator
+	p.program.allocator, p.program.options = p.env.allocator, p.env.async
 	for i := range sessions {
 		if err := p.env.lib.check(C.overlapd_program_bind(p.program, C.size_t(i))); err != nil {
 			_ = p.Close()
@@ -143,27 +144,27 @@ func (p *Program) Output(step, output int) *Value {
 // nil or lie in shared memory, and returns if it is not 0. reached is the first
 // step that did not run: end, or where it was stopped or failed. A run that
 // succeeds allocates no Go memory.
-func (p *Program) Run(options *RunOptions, start, end int, stop *uint32) (reached int, err error) {
-	return p.run(options, start, end, stop, nil)
+func (p *Program) Run(start, end int, stop *uint32) (reached int, err error) {
+	return p.run(start, end, stop, nil)
 }
 
 // RunTimed is Run that also writes how long each step took, in nanoseconds, to
 // the element of nanos with the step's number.
-func (p *Program) RunTimed(options *RunOptions, start, end int, stop *uint32, nanos []int64) (reached int, err error) {
+func (p *Program) RunTimed(start, end int, stop *uint32, nanos []int64) (reached int, err error) {
 	if len(nanos) < end {
 		return start, fmt.Errorf("ort: room for the times of %d steps, %d needed", len(nanos), end)
 	}
-	return p.run(options, start, end, stop, unsafe.SliceData(nanos))
+	return p.run(start, end, stop, unsafe.SliceData(nanos))
 }
 
-func (p *Program) run(options *RunOptions, start, end int, stop *uint32, nanos *int64) (int, error) {
+func (p *Program) run(start, end int, stop *uint32, nanos *int64) (int, error) {
 	if p.program == nil {
 		return start, ErrClosed
 	}
 	if start < 0 || start > end || end > len(p.steps) {
 		return start, fmt.Errorf("ort: steps [%d, %d) of a program of %d", start, end, len(p.steps))
 	}
-	status := C.overlapd_program_run(p.program, options.pointer(), C.size_t(start), C.size_t(end),
+	status := C.overlapd_program_run(p.program, C.size_t(start), C.size_t(end),
 		(*C.uint32_t)(stop), (*C.int64_t)(nanos))
 	reached := int(p.program.reached)
 	if status != nil {

@@ -29,7 +29,8 @@ struct overlapd_step {
 
 struct overlapd_program {
 	ort_table api;
-	OrtAllocator *allocator; /* the runtime's own */
+	OrtAllocator *allocator;      /* the runtime's own */
+	const OrtRunOptions *options; /* of all runs, or NULL */
 	size_t steps, reached;
 	struct overlapd_step *step;
 };
@@ -47,7 +48,7 @@ void overlapd_program_free(struct overlapd_program *p);
 
 /* Runs steps [start, end). stop and nanos may be NULL. p->reached is the first
  * step that did not run. */
-OrtStatus *overlapd_program_run(struct overlapd_program *p, const OrtRunOptions *options,
-                                size_t start, size_t end, const uint32_t *stop, int64_t *nanos);
+OrtStatus *overlapd_program_run(struct overlapd_program *p, size_t start, size_t end,
+                                const uint32_t *stop, int64_t *nanos);
 
 #endif

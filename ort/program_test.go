@@ -39,14 +39,14 @@ func TestProgramRun(t *testing.T) {
 	x, _ := floats(t, e, []int64{2}, 1, 2)
 	p, sums := chain(t, e, 3, x)
 
-	reached, err := p.Run(nil, 0, 2, nil)
+	reached, err := p.Run(0, 2, nil)
 	if err != nil || reached != 2 {
 		t.Fatalf("reached %d, %v", reached, err)
 	}
 	if diff := cmp.Diff([][]float32{{2, 4}, {3, 6}, {0, 0}}, sums); diff != "" {
 		t.Error(diff)
 	}
-	reached, err = p.Run(nil, reached, 3, nil)
+	reached, err = p.Run(reached, 3, nil)
 	if err != nil || reached != 3 {
 		t.Fatalf("reached %d, %v", reached, err)
 	}
@@ -61,12 +61,12 @@ func TestProgramStops(t *testing.T) {
 	p, sums := chain(t, e, 2, x)
 	stop := new(uint32)
 	atomic.StoreUint32(stop, 1)
-	reached, err := p.Run(nil, 1, 2, stop)
+	reached, err := p.Run(1, 2, stop)
 	if err != nil || reached != 1 || sums[1][0] != 0 {
 		t.Errorf("stopped at %d with %v and result %v", reached, err, sums[1][0])
 	}
 	atomic.StoreUint32(stop, 0)
-	reached, err = p.Run(nil, 0, 2, stop)
+	reached, err = p.Run(0, 2, stop)
 	if err != nil || reached != 2 || sums[1][0] != 3 {
 		t.Errorf("reached %d with %v and result %v", reached, err, sums[1][0])
 	}
@@ -85,7 +85,7 @@ func TestProgramStopsInTheMiddle(t *testing.T) {
 	}
 	closeAfter(t, flag)
 	p.SetOutput(1, 0, flag)
-	reached, err := p.Run(nil, 0, 4, flagOn(memory))
+	reached, err := p.Run(0, 4, flagOn(memory))
 	if err != nil || reached != 2 {
 		t.Errorf("reached %d, %v", reached, err)
 	}
@@ -98,7 +98,7 @@ func TestProgramError(t *testing.T) {
 	p, sums := chain(t, e, 3, x)
 	p.SetInput(1, 1, three)
 
-	reached, err := p.Run(nil, 0, 3, nil)
+	reached, err := p.Run(0, 3, nil)
 	var said *Error
 	if reached != 1 || !errors.As(err, &said) || !strings.HasPrefix(err.Error(), "step 1 (add): ") {
 		t.Errorf("reached %d, %v", reached, err)
@@ -107,15 +107,15 @@ func TestProgramError(t *testing.T) {
 		t.Error(diff)
 	}
 	p.SetInput(1, 1, x)
-	if reached, err = p.Run(nil, reached, 3, nil); err != nil || reached != 3 {
+	if reached, err = p.Run(reached, 3, nil); err != nil || reached != 3 {
 		t.Errorf("after the repair: reached %d, %v", reached, err)
 	}
 	for _, span := range [][2]int{{-1, 2}, {2, 1}, {0, 4}} {
-		if _, err := p.Run(nil, span[0], span[1], nil); err == nil {
+		if _, err := p.Run(span[0], span[1], nil); err == nil {
 			t.Errorf("steps %v ran", span)
 		}
 	}
-	if reached, err = p.Run(nil, 2, 2, nil); err != nil || reached != 2 {
+	if reached, err = p.Run(2, 2, nil); err != nil || reached != 2 {
 		t.Errorf("no step at all: reached %d, %v", reached, err)
 	}
 }
@@ -132,11 +132,11 @@ func TestProgramOwnedOutputs(t *testing.T) {
 	x, data := floats(t, e, []int64{4}, 0, 5, 0, 7)
 	p.SetInput(0, 0, x)
 	p.Link(1, 0, 0, 0)
-	if _, err := p.Run(nil, 1, 2, nil); err == nil {
+	if _, err := p.Run(1, 2, nil); err == nil {
 		t.Error("a step ran without its input")
 	}
 	for _, want := range []int64{2, 3, 0} {
-		if _, err := p.Run(nil, 0, 2, nil); err != nil {
+		if _, err := p.Run(0, 2, nil); err != nil {
 			t.Fatal(err)
 		}
 		lent := p.Output(1, 0)
@@ -161,7 +161,7 @@ func TestProgramOwnedOutputs(t *testing.T) {
 	if err := p.DropAfter(1, 0, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Run(nil, 0, 2, nil); err != nil {
+	if _, err := p.Run(0, 2, nil); err != nil {
 		t.Fatal(err)
 	}
 	if p.Output(0, 0) != nil || p.Output(1, 0) == nil {
@@ -181,7 +181,7 @@ func TestProgramSetOutput(t *testing.T) {
 	p.SetInput(0, 0, x)
 	run := func() {
 		t.Helper()
-		if _, err := p.Run(nil, 0, 1, nil); err != nil {
+		if _, err := p.Run(0, 1, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -208,14 +208,14 @@ func TestProgramRunTimed(t *testing.T) {
 	x, _ := floats(t, e, []int64{1 << 16}, 1)
 	p, _ := chain(t, e, 3, x)
 	nanos := []int64{-1, -1, -1}
-	reached, err := p.RunTimed(nil, 1, 3, nil, nanos)
+	reached, err := p.RunTimed(1, 3, nil, nanos)
 	if err != nil || reached != 3 {
 		t.Fatalf("reached %d, %v", reached, err)
 	}
 	if nanos[0] != -1 || nanos[1] <= 0 || nanos[2] <= 0 {
 		t.Errorf("the times are %v", nanos)
 	}
-	if _, err := p.RunTimed(nil, 0, 3, nil, nanos[:2]); err == nil {
+	if _, err := p.RunTimed(0, 3, nil, nanos[:2]); err == nil {
 		t.Error("three times fitted into two elements")
 	}
 }
@@ -230,10 +230,10 @@ func TestProgramDoesNotAllocate(t *testing.T) {
 	nanos := make([]int64, steps)
 	allocations := testing.AllocsPerRun(100, func() {
 		p.SetInput(0, 0, y)
-		if reached, err := p.Run(nil, 0, steps, stop); err != nil || reached != steps {
+		if reached, err := p.Run(0, steps, stop); err != nil || reached != steps {
 			t.Fatal(reached, err)
 		}
-		if _, err := p.RunTimed(nil, 0, steps, stop, nanos); err != nil {
+		if _, err := p.RunTimed(0, steps, stop, nanos); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -267,7 +267,7 @@ func BenchmarkProgramStep(b *testing.B) {
 	p, _ := chain(b, e, steps, x)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := p.Run(nil, 0, steps, nil); err != nil {
+		if _, err := p.Run(0, steps, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -7,8 +7,8 @@ package ort
 import "C"
 
 import (
-	"errors"
 	"fmt"
+	"strconv"
 	"unsafe"
 )
 
@@ -18,8 +18,8 @@ type Session struct {
 	env     *Env
 	session *C.OrtSession
 	name    string
-	inputs  []Info
-	outputs []Info
+	inputs  []TypeInfo
+	outputs []TypeInfo
 	// The names as C has them, for Run.
 	inputNames  **C.char
 	outputNames **C.char
@@ -85,7 +85,7 @@ func (s *Session) describe() error {
 	}
 	all := unsafe.Slice(names, inputs+outputs+1)
 	s.inputNames, s.outputNames = &all[0], &all[inputs]
-	s.inputs, s.outputs = make([]Info, inputs), make([]Info, outputs)
+	s.inputs, s.outputs = make([]TypeInfo, inputs), make([]TypeInfo, outputs)
 	for i := range s.inputs {
 		var t *C.OrtTypeInfo
 		name := C.ort_SessionGetInputName(api, s.session, C.size_t(i), s.env.allocator, &all[i])
@@ -106,31 +106,19 @@ func (s *Session) describe() error {
 	return nil
 }
 
-// readInfo fills info from what two calls gave and said. It releases t.
-func (l *Library) readInfo(info *Info, nameStatus, typeStatus *C.OrtStatus, name *C.char, t *C.OrtTypeInfo) error {
-	err := errors.Join(l.check(nameStatus), l.check(typeStatus))
-	if t != nil {
-		var typeErr error
-		info.Type, typeErr = l.typeInfo(t, 0)
-		err = errors.Join(err, typeErr)
-	}
-	info.Name = C.GoString(name)
-	return err
-}
-
 // Inputs returns the names and types of the inputs, in the order of the graph.
 // The caller must not change them.
-func (s *Session) Inputs() []Info { return s.inputs }
+func (s *Session) Inputs() []TypeInfo { return s.inputs }
 
 // Outputs returns the names and types of the outputs, in the order of the
 // graph. The caller must not change them.
-func (s *Session) Outputs() []Info { return s.outputs }
+func (s *Session) Outputs() []TypeInfo { return s.outputs }
 
 // Run runs the session once, for where a Program is too much. The inputs are in
 // the order of Inputs; outputs may be nil, or hold nil where the runtime shall
 // allocate. The returned values are the given ones and new ones, which are the
 // caller's.
-func (s *Session) Run(options *RunOptions, inputs, outputs []*Value) ([]*Value, error) {
+func (s *Session) Run(inputs, outputs []*Value) ([]*Value, error) {
 	if s.session == nil {
 		return nil, ErrClosed
 	}
@@ -146,7 +134,7 @@ func (s *Session) Run(options *RunOptions, inputs, outputs []*Value) ([]*Value, 
 	if err != nil {
 		return nil, err
 	}
-	err = s.env.lib.check(C.ort_Run(s.env.lib.api, s.session, options.pointer(),
+	err = s.env.lib.check(C.ort_Run(s.env.lib.api, s.session, nil,
 		s.inputNames, unsafe.SliceData(in), C.size_t(len(in)),
 		s.outputNames, C.size_t(len(out)), unsafe.SliceData(out)))
 	if err != nil {
@@ -177,4 +165,175 @@ func (s *Session) Close() error {
 	s.session, s.inputNames, s.outputNames = nil, nil, nil
 	s.env.open.sessions.Add(-1)
 	return nil
+}
+
+// InputsOnHost reports, for each input, whether the session takes it from memory
+// that the host can read without copying it.
+func (s *Session) InputsOnHost() ([]bool, error) {
+	return s.onHost(len(s.inputs), func(info **C.OrtMemoryInfo, n C.size_t) *C.OrtStatus {
+		return C.ort_SessionGetMemoryInfoForInputs(s.env.lib.api, s.session, info, n)
+	})
+}
+
+// OutputsOnHost reports, for each output, whether the session makes it in memory
+// that the host can read.
+func (s *Session) OutputsOnHost() ([]bool, error) {
+	return s.onHost(len(s.outputs), func(info **C.OrtMemoryInfo, n C.size_t) *C.OrtStatus {
+		return C.ort_SessionGetMemoryInfoForOutputs(s.env.lib.api, s.session, info, n)
+	})
+}
+
+func (s *Session) onHost(n int, get func(**C.OrtMemoryInfo, C.size_t) *C.OrtStatus) ([]bool, error) {
+	if s.session == nil {
+		return nil, ErrClosed
+	}
+	if n == 0 {
+		return nil, nil
+	}
+	infos := make([]*C.OrtMemoryInfo, n)
+	if err := s.env.lib.check(get(unsafe.SliceData(infos), C.size_t(n))); err != nil {
+		return nil, err
+	}
+	all := make([]bool, n)
+	for i, info := range infos {
+		if info == nil {
+			return nil, fmt.Errorf("ort: %s: ONNX Runtime does not know where value %d lies", s.name, i)
+		}
+		all[i] = s.env.lib.onHost(info)
+	}
+	return all, nil
+}
+
+// arenaStats returns the state of the arena that the session uses, its own or
+// the shared one, under the runtime's names. They are 0 as long as the arena was
+// not used. (The runtime gives access to the shared arena only through a session.)
+func (s *Session) arenaStats() (map[string]uint64, error) {
+	if s.session == nil {
+		return nil, ErrClosed
+	}
+	lib := s.env.lib
+	var arena *C.OrtAllocator
+	if err := lib.check(C.ort_CreateAllocator(lib.api, s.session, s.env.memory, &arena)); err != nil {
+		return nil, err
+	}
+	defer C.ort_ReleaseAllocator(lib.api, arena)
+	var pairs *C.OrtKeyValuePairs
+	if err := lib.check(C.ort_AllocatorGetStats(lib.api, arena, &pairs)); err != nil {
+		return nil, err
+	}
+	defer C.ort_ReleaseKeyValuePairs(lib.api, pairs)
+	var keys, values C.ort_strings
+	var n C.size_t
+	C.ort_GetKeyValuePairs(lib.api, pairs, &keys, &values, &n)
+	texts := unsafe.Slice(values, n)
+	stats := map[string]uint64{}
+	for i, key := range unsafe.Slice(keys, n) {
+		if number, err := strconv.ParseUint(C.GoString(texts[i]), 10, 64); err == nil {
+			stats[C.GoString(key)] = number
+		}
+	}
+	return stats, nil
+}
+
+// Keys of the session's configuration that this package sets itself.
+const (
+	keyEnvAllocators = "session.use_env_allocators"
+	keySpin          = "session.intra_op.allow_spinning"
+)
+
+// SessionOptions configures a Session. The zero value takes the model as it
+// is and shares the Env's threads and arena.
+type SessionOptions struct {
+	// Optimize rewrites the graph as far as the runtime can for this machine.
+	Optimize bool
+	// OptimizedModelPath is a file to write the optimized model to.
+	OptimizedModelPath string
+	// PerSessionThreads gives the session a pool of its own. 0, what serving
+	// uses, shares the Env's.
+	PerSessionThreads int
+	// OwnArena gives the session an arena of its own even if the Env has one.
+	OwnArena bool
+	// CUDA puts the session on a GPU, nil on the CPU. Operators that have no
+	// kernel there run on the CPU.
+	CUDA *CUDAOptions
+	// Config holds further entries of the runtime's session configuration.
+	Config map[string]string
+	// LogID names the session in log messages and errors.
+	LogID string
+	// LogLevel is the Env's if it is 0.
+	LogLevel int
+}
+
+// sessionOptions is what the runtime takes. The caller releases it.
+func (e *Env) sessionOptions(o SessionOptions) (*C.OrtSessionOptions, error) {
+	var options *C.OrtSessionOptions
+	if err := e.lib.check(C.ort_CreateSessionOptions(e.lib.api, &options)); err != nil {
+		return nil, err
+	}
+	if err := e.setSessionOptions(options, o); err != nil {
+		C.ort_ReleaseSessionOptions(e.lib.api, options)
+		return nil, err
+	}
+	return options, nil
+}
+
+func (e *Env) setSessionOptions(options *C.OrtSessionOptions, o SessionOptions) error {
+	const all = 99 // levels of optimization
+	l := e.lib
+	err := l.check(C.ort_SetSessionGraphOptimizationLevel(l.api, options, all*flag(o.Optimize)))
+	if err == nil {
+		err = e.setThreads(options, o.PerSessionThreads)
+	}
+	if err == nil && e.options.SharedArena && !o.OwnArena {
+		err = e.addConfig(options, keyEnvAllocators, "1")
+	}
+	if err == nil && o.LogLevel != 0 {
+		err = l.check(C.ort_SetSessionLogSeverityLevel(l.api, options, C.int(o.LogLevel)))
+	}
+	if err == nil && o.LogID != "" {
+		id := C.CString(o.LogID)
+		defer C.free(unsafe.Pointer(id))
+		err = l.check(C.ort_SetSessionLogId(l.api, options, id))
+	}
+	if err == nil && o.OptimizedModelPath != "" {
+		path := C.CString(o.OptimizedModelPath)
+		defer C.free(unsafe.Pointer(path))
+		err = l.check(C.ort_SetOptimizedModelFilePath(l.api, options, path))
+	}
+	if err == nil && o.CUDA != nil {
+		err = e.appendCUDA(options, o.CUDA)
+	}
+	for key, value := range o.Config {
+		if err == nil {
+			err = e.addConfig(options, key, value)
+		}
+	}
+	return err
+}
+
+func (e *Env) setThreads(options *C.OrtSessionOptions, own int) error {
+	l := e.lib
+	if own < 0 {
+		return fmt.Errorf("ort: a pool of %d threads", own)
+	}
+	if own == 0 {
+		return l.check(C.ort_DisablePerSessionThreads(l.api, options))
+	}
+	if err := l.check(C.ort_SetIntraOpNumThreads(l.api, options, C.int(own))); err != nil {
+		return err
+	}
+	if err := l.check(C.ort_SetInterOpNumThreads(l.api, options, 1)); err != nil {
+		return err
+	}
+	if e.options.Spin {
+		return nil
+	}
+	return e.addConfig(options, keySpin, "0")
+}
+
+func (e *Env) addConfig(options *C.OrtSessionOptions, key, value string) error {
+	k, v := C.CString(key), C.CString(value)
+	defer C.free(unsafe.Pointer(k))
+	defer C.free(unsafe.Pointer(v))
+	return e.lib.check(C.ort_AddSessionConfigEntry(e.lib.api, options, k, v))
 }

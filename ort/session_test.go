@@ -17,7 +17,7 @@ func TestSessionRun(t *testing.T) {
 	x, _ := floats(t, e, []int64{3}, 1, 2, 3)
 	y, _ := floats(t, e, []int64{3}, 10, 20, 30)
 
-	results, err := s.Run(nil, []*Value{x, y}, nil)
+	results, err := s.Run([]*Value{x, y}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestSessionRunIntoOurMemory(t *testing.T) {
 	s := newSession(t, e, add())
 	x, _ := floats(t, e, []int64{2}, 1, 2)
 	z, got := floats(t, e, []int64{2})
-	results, err := s.Run(nil, []*Value{x, x}, []*Value{z})
+	results, err := s.Run([]*Value{x, x}, []*Value{z})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,22 +61,22 @@ func TestSessionRunErrors(t *testing.T) {
 	for _, test := range []struct {
 		name            string
 		inputs, outputs []*Value
-		code            Code // OK: an error of this package
+		code            string // "" for an error of this package
 	}{
-		{"shapes that do not fit", []*Value{two, three}, nil, Fail},
-		{"element type", []*Value{two, whole}, nil, InvalidArgument},
-		{"output too short", []*Value{three, three}, []*Value{two}, InvalidArgument},
-		{"nil input", []*Value{two, nil}, nil, InvalidArgument},
-		{"too few inputs", []*Value{two}, nil, OK},
-		{"too many outputs", []*Value{two, two}, []*Value{two, two}, OK},
+		{"shapes that do not fit", []*Value{two, three}, nil, "fail"},
+		{"element type", []*Value{two, whole}, nil, "invalid argument"},
+		{"output too short", []*Value{three, three}, []*Value{two}, "invalid argument"},
+		{"nil input", []*Value{two, nil}, nil, "invalid argument"},
+		{"too few inputs", []*Value{two}, nil, ""},
+		{"too many outputs", []*Value{two, two}, []*Value{two, two}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			results, err := s.Run(nil, test.inputs, test.outputs)
+			results, err := s.Run(test.inputs, test.outputs)
 			if err == nil || results != nil {
 				t.Fatalf("got %v and %v, want an error", results, err)
 			}
 			var said *Error
-			if errors.As(err, &said) != (test.code != OK) {
+			if errors.As(err, &said) != (test.code != "") {
 				t.Fatalf("got %#v", err)
 			}
 			if said != nil && (said.Code != test.code || said.Message == "") {
@@ -105,11 +105,11 @@ func TestSessionInfo(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := newSession(t, e, unary("Identity", test.typ))
-			if diff := cmp.Diff([]Info{{"x", test.want}}, s.Inputs()); diff != "" {
-				t.Error(diff)
-			}
-			if diff := cmp.Diff([]Info{{"y", test.want}}, s.Outputs()); diff != "" {
-				t.Error(diff)
+			for name, got := range map[string][]TypeInfo{"x": s.Inputs(), "y": s.Outputs()} {
+				test.want.Name = name
+				if diff := cmp.Diff([]TypeInfo{test.want}, got); diff != "" {
+					t.Error(diff)
+				}
 			}
 		})
 	}
@@ -136,7 +136,7 @@ func TestBadModels(t *testing.T) {
 	}
 	_, err := e.NewSessionFromFile(filepath.Join(t.TempDir(), "absent.onnx"), SessionOptions{})
 	var said *Error
-	if !errors.As(err, &said) || said.Code != NoSuchFile {
+	if !errors.As(err, &said) || said.Code != "no such file" {
 		t.Errorf("an absent file gives %v", err)
 	}
 }
@@ -151,7 +151,7 @@ func TestSessionOptions(t *testing.T) {
 		{op: "Relu", inputs: []string{"b"}, outputs: []string{"y"}},
 	}
 	s := newSessionWith(t, e, chain, SessionOptions{
-		Optimization:       All,
+		Optimize:           true,
 		OptimizedModelPath: path,
 		PerSessionThreads:  2,
 		OwnArena:           true,
@@ -194,7 +194,7 @@ func TestSessionRunsAtOnce(t *testing.T) {
 	for range 4 {
 		wait.Go(func() {
 			for range 50 {
-				results, err := s.Run(nil, []*Value{x, x}, nil)
+				results, err := s.Run([]*Value{x, x}, nil)
 				if err != nil {
 					t.Error(err)
 					return

@@ -6,6 +6,7 @@ package ort
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"unsafe"
@@ -83,19 +84,17 @@ func (k Kind) String() string {
 	return kindNames[k]
 }
 
-// TypeInfo is the type of an input or output, as far as the model declares it.
+// TypeInfo is an input or output of a session: its name, and its type as far as
+// the model declares it. A tensor has Elem and Dims, -1 where a dimension is open;
+// a map has Key; a map, a sequence and an optional have Item, the type of what is
+// in them, which has no name.
 type TypeInfo struct {
-	Kind Kind
-	Elem ElementType // of a tensor
-	Dims []int64     // of a tensor, -1 where a dimension is open
-	Key  ElementType // of a map
-	Item *TypeInfo   // of a sequence, an optional or the values of a map
-}
-
-// Info is the name and type of an input or output of a Session.
-type Info struct {
 	Name string
-	Type TypeInfo
+	Kind Kind
+	Elem ElementType
+	Dims []int64
+	Key  ElementType
+	Item *TypeInfo
 }
 
 // maxTypeDepth bounds how deep sequences, optionals and maps may nest.
@@ -178,4 +177,16 @@ func (l *Library) tensorInfo(t *C.OrtTypeInfo, info *TypeInfo) error {
 	}
 	info.Dims = make([]int64, n)
 	return l.check(C.ort_GetDimensions(l.api, tensor, (*C.int64_t)(unsafe.SliceData(info.Dims)), n))
+}
+
+// readInfo fills info from what two calls gave and said. It releases t.
+func (l *Library) readInfo(info *TypeInfo, nameStatus, typeStatus *C.OrtStatus, name *C.char, t *C.OrtTypeInfo) error {
+	err := errors.Join(l.check(nameStatus), l.check(typeStatus))
+	if t != nil {
+		var typeErr error
+		*info, typeErr = l.typeInfo(t, 0)
+		err = errors.Join(err, typeErr)
+	}
+	info.Name = C.GoString(name)
+	return err
 }

@@ -1,11 +1,26 @@
 package ort
 
 /*
+#include <stdlib.h>
 #include "abi.h"
 
 // A tensor without bytes still needs an address.
 static char overlapd_nothing[1];
 static void *nothing(void) { return overlapd_nothing; }
+
+// An address of a GPU's memory is a number to Go, which could take it for a
+// pointer of its own otherwise.
+static OrtStatus *overlapd_tensor_at(ort_table t, const OrtMemoryInfo *memory, uint64_t address, size_t bytes,
+                                     const int64_t *shape, size_t rank, int elem, OrtValue **v) {
+	return ort_CreateTensorWithDataAsOrtValue(t, memory, (void *)(uintptr_t)address, bytes, shape, rank, elem, v);
+}
+static OrtStatus *overlapd_address_of(ort_table t, OrtValue *v, uint64_t *address) {
+	void *p = NULL;
+	OrtStatus *status = ort_GetTensorMutableData(t, v, &p);
+
+	*address = (uint64_t)(uintptr_t)p;
+	return status;
+}
 */
 import "C"
 
@@ -297,4 +312,85 @@ func (v *Value) Strings() ([][]byte, error) {
 		end = offsets[i]
 	}
 	return values, nil
+}
+
+// Names of memory.
+const (
+	CPUMemory  = "Cpu"
+	CUDAMemory = "Cuda"
+)
+
+// Memory is where tensors may lie: the host's memory, or that of a GPU.
+type Memory struct {
+	env  *Env
+	info *C.OrtMemoryInfo
+}
+
+// NewMemory returns the memory with that name of the device with that number.
+// It need not be there as long as no tensor is used.
+func (e *Env) NewMemory(name string, device int) (*Memory, error) {
+	if e.env == nil {
+		return nil, ErrClosed
+	}
+	const deviceAllocator = 0
+	c := C.CString(name)
+	defer C.free(unsafe.Pointer(c))
+	m := &Memory{env: e}
+	err := e.lib.check(C.ort_CreateMemoryInfo(e.lib.api, c, deviceAllocator, C.int(device), defaultMemory, &m.info))
+	if err != nil {
+		return nil, err
+	}
+	e.open.memories.Add(1)
+	return m, nil
+}
+
+// Close gives the memory's name back, not the memory. Tensors that lie there
+// may stay.
+func (m *Memory) Close() error {
+	if m.info == nil {
+		return ErrClosed
+	}
+	C.ort_ReleaseMemoryInfo(m.env.lib.api, m.info)
+	m.info = nil
+	m.env.open.memories.Add(-1)
+	return nil
+}
+
+// TensorAt returns a tensor whose elements lie at an address of m, row by row,
+// in so many bytes. They must outlive the value and all that shares it. Neither
+// Bytes nor Data is for a tensor that the host cannot read.
+func (e *Env) TensorAt(m *Memory, address uint64, bytes int64, elem ElementType, shape []int64) (*Value, error) {
+	if e.env == nil || m.info == nil {
+		return nil, ErrClosed
+	}
+	if elem == String {
+		return nil, fmt.Errorf("ort: strings do not lie in flat memory; use StringTensor")
+	}
+	var v *C.OrtValue
+	err := e.lib.check(C.overlapd_tensor_at(e.lib.api, m.info, C.uint64_t(address), C.size_t(bytes),
+		(*C.int64_t)(unsafe.SliceData(shape)), C.size_t(len(shape)), C.int(elem), &v))
+	if err != nil {
+		return nil, err
+	}
+	return e.adopt(v), nil
+}
+
+// Address returns where the elements of a tensor begin, in whatever memory they
+// lie.
+func (v *Value) Address() (uint64, error) {
+	if !v.HasValue() {
+		return 0, ErrNoValue
+	}
+	var address C.uint64_t
+	err := v.env.lib.check(C.overlapd_address_of(v.env.lib.api, v.value, &address))
+	return uint64(address), err
+}
+
+// onHost reports whether the host can read what lies there. Its own memory that
+// is pinned for a GPU is reported as the GPU's.
+func (l *Library) onHost(info *C.OrtMemoryInfo) bool {
+	var kind C.int
+	C.ort_MemoryInfoGetDeviceType(l.api, info, &kind)
+	const cpu, deviceOnly = 0, 0
+	return kind == cpu || C.ort_MemoryInfoGetDeviceMemType(l.api, info) != deviceOnly
 }

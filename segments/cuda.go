@@ -25,7 +25,7 @@ type Device struct {
 	env     *ort.Env
 	context *driver.Context
 	stream  *driver.Stream
-	memory  *ort.Memory // what ONNX Runtime calls the memory of the device
+	memory  *ort.Memory
 	options ort.CUDAOptions
 	given   int64
 
@@ -39,7 +39,9 @@ type Device struct {
 type provider interface {
 	key() string
 	Session(o *ort.SessionOptions)
-	onHost(m ort.MemoryInfo) bool // reports whether the host reads what lies in m
+	// homes reports, for each input and output of a session, whether it lies in
+	// memory that the host reads.
+	homes(s *ort.Session) (inputs, outputs []bool, err error)
 }
 
 // OpenCUDA takes the GPU into use: it makes a context and a stream, and one
@@ -55,7 +57,7 @@ func OpenCUDA(env *ort.Env, spec wire.CUDASpec) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = env.RegisterCUDAArena(d.options.Device, d.options.Arena)
+	err = env.RegisterCUDAArena(d.options)
 	if err == nil {
 		d.memory, err = env.NewMemory(ort.CUDAMemory, d.options.Device)
 	}
@@ -79,18 +81,19 @@ func openCUDA(lib *driver.Library, env *ort.Env, spec wire.CUDASpec, ahead int) 
 	if err := d.open(spec, ahead); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	search := ort.ConvSearch(spec.ConvSearch)
+	search := spec.ConvSearch
 	if search == "" {
 		// Trying all algorithms takes a moment for each convolution and shape, and
 		// what wins differs from start to start.
 		search = ort.ConvHeuristic
 	}
 	d.options = ort.CUDAOptions{
-		Device:     found.Ordinal,
-		Stream:     d.stream.Pointer(),
-		Arena:      ort.ArenaOptions{ExtendAsRequested: spec.ExtendAsRequested, LimitBytes: uint64(max(spec.MemoryBytes, 0))},
-		ConvSearch: search,
-		TF32:       spec.TF32,
+		Device:            found.Ordinal,
+		Stream:            d.stream.Pointer(),
+		ExtendAsRequested: spec.ExtendAsRequested,
+		LimitBytes:        uint64(max(spec.MemoryBytes, 0)),
+		ConvSearch:        search,
+		TF32:              spec.TF32,
 	}
 	d.provider = cudaProvider{d}
 	return d, nil
@@ -158,10 +161,12 @@ func (p cudaProvider) Session(o *ort.SessionOptions) {
 	o.Config = config
 }
 
-func (p cudaProvider) onHost(m ort.MemoryInfo) bool { return m.Host }
-
-// runs makes runs return when their work is queued.
-func (d *Device) runs(o *ort.RunOptions) error { return o.AddConfigEntry(ort.NoSync, "1") }
+func (p cudaProvider) homes(s *ort.Session) (inputs, outputs []bool, err error) {
+	if inputs, err = s.InputsOnHost(); err == nil {
+		outputs, err = s.OutputsOnHost()
+	}
+	return inputs, outputs, err
+}
 
 func (d *Device) program(sessions []*ort.Session) (*ort.Program, error) {
 	return ort.NewBoundProgram(sessions)
@@ -334,19 +339,12 @@ func (d *Device) findHomes(m *loaded) error {
 func (d *Device) homesOfSessions(m *loaded) (wants [][]bool, err error) {
 	wants = make([][]bool, len(m.sessions))
 	for p, s := range m.sessions {
-		in, err := s.InputMemory()
-		if err != nil {
-			return nil, err
-		}
-		for _, m := range in {
-			wants[p] = append(wants[p], d.onHost(m))
-		}
-		out, err := s.OutputMemory()
-		if err != nil {
+		var made []bool
+		if wants[p], made, err = d.homes(s); err != nil {
 			return nil, err
 		}
 		for pos, id := range m.cut.pieces[p].outputs {
-			m.hostHome[id] = d.onHost(out[pos])
+			m.hostHome[id] = made[pos]
 		}
 	}
 	return wants, nil

@@ -18,10 +18,8 @@ type device interface {
 	// key names what an optimized model depends on, besides ONNX Runtime.
 	key() string
 
-	// Session makes a session with these options run here, and runs prepares the
-	// options of runs.
+	// Session makes a session with these options run here.
 	Session(o *ort.SessionOptions)
-	runs(o *ort.RunOptions) error
 	program(sessions []*ort.Session) (*ort.Program, error)
 
 	// admit refuses a model for which there is not enough memory, before anything
@@ -54,7 +52,6 @@ type hostDevice struct{ env *ort.Env }
 func (hostDevice) Name() string                { return "" }
 func (hostDevice) key() string                 { return "cpu " + cpuFeatures() }
 func (hostDevice) Session(*ort.SessionOptions) {}
-func (hostDevice) runs(*ort.RunOptions) error  { return nil }
 func (hostDevice) admit(*loaded) error         { return nil }
 func (hostDevice) findHomes(*loaded) error     { return nil }
 func (hostDevice) fault(err error) error       { return err }

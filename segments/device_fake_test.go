@@ -49,8 +49,15 @@ type fakeSpec struct {
 	Ahead int // 0 for segmentsAhead
 }
 
-func (d *fakeGPU) onHost(ort.MemoryInfo) bool {
-	return d.random != nil && d.random.IntN(4) == 0
+func (d *fakeGPU) homes(s *ort.Session) (inputs, outputs []bool, err error) {
+	draw := func(n int) []bool {
+		onHost := make([]bool, n)
+		for i := range onHost {
+			onHost[i] = d.random != nil && d.random.IntN(4) == 0
+		}
+		return onHost
+	}
+	return draw(len(s.Inputs())), draw(len(s.Outputs())), nil
 }
 
 // openFakeGPU returns a device that is closed after the test, which must leave

@@ -205,7 +205,7 @@ type whole struct {
 
 func openWhole(t testing.TB, env *ort.Env, path string) *whole {
 	t.Helper()
-	s, err := env.NewSessionFromFile(path, ort.SessionOptions{Optimization: ort.All, LogLevel: ort.LogFatal})
+	s, err := env.NewSessionFromFile(path, ort.SessionOptions{Optimize: true, LogLevel: ort.LogFatal})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func (w *whole) run(queries []worker.Query) (collect, error) {
 		}
 		copy(data, view.Data)
 	}
-	outputs, err := w.session.Run(nil, inputs, nil)
+	outputs, err := w.session.Run(inputs, nil)
 	if err != nil {
 		return nil, err
 	}

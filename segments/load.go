@@ -14,25 +14,24 @@ import (
 // loaded is a model that was optimized and cut, with a session of each piece. Once
 // it is loaded it does not change, but for the live bytes of its operators.
 type loaded struct {
-	env        *ort.Env
-	device     device
-	far        bool // the device has memory of its own
-	model      models.Model
-	cut        *cutting
-	sessions   []*ort.Session
-	runOptions *ort.RunOptions
-	types      []models.Type // by value, as its session reports it
-	known      []knowledge   // by value
-	inputs     []int32       // values of the model's inputs, in its order
-	outputs    []int32       // values of the model's outputs, in its order
-	batchDims  []int         // by input, its batch dimension, -1 if none
-	uses       [][]use       // by input, where it is used
-	made       []use         // by value, where it is made; piece is -1 for the model's inputs
-	hostHome   []bool        // by value, whether it lies in the host's memory; of a device only
-	waits      []bool        // by piece, whether the device must have come that far before it runs
-	memory     wire.DeviceMemory
-	cacheHit   bool
-	loadTook   time.Duration
+	env       *ort.Env
+	device    device
+	far       bool // the device has memory of its own
+	model     models.Model
+	cut       *cutting
+	sessions  []*ort.Session
+	types     []models.Type // by value, as its session reports it
+	known     []knowledge   // by value
+	inputs    []int32       // values of the model's inputs, in its order
+	outputs   []int32       // values of the model's outputs, in its order
+	batchDims []int         // by input, its batch dimension, -1 if none
+	uses      [][]use       // by input, where it is used
+	made      []use         // by value, where it is made; piece is -1 for the model's inputs
+	hostHome  []bool        // by value, whether it lies in the host's memory; of a device only
+	waits     []bool        // by piece, whether the device must have come that far before it runs
+	memory    wire.DeviceMemory
+	cacheHit  bool
+	loadTook  time.Duration
 }
 
 // use is a place where a value enters or leaves a session.
@@ -102,12 +101,6 @@ func (m *loaded) loadOptimized(path string, c Config) error {
 	if err := m.device.findHomes(m); err != nil {
 		return err
 	}
-	if m.runOptions, err = m.env.NewRunOptions(); err != nil {
-		return err
-	}
-	if err := m.device.runs(m.runOptions); err != nil {
-		return err
-	}
 	m.cut.file, m.cut.inits = nil, nil
 	return nil
 }
@@ -168,7 +161,7 @@ func (m *loaded) findEnds(f *models.File) error {
 // makeSessions loads every piece, in order: a session knows the types of
 // its outputs, which are the input types of later ones.
 func (m *loaded) makeSessions(c Config) error {
-	options := ort.SessionOptions{Optimization: ort.None, OwnArena: c.ablation.ownArenas, PerSessionThreads: c.ablation.ownPools}
+	options := ort.SessionOptions{OwnArena: c.ablation.ownArenas, PerSessionThreads: c.ablation.ownPools}
 	m.device.Session(&options)
 	m.model.Operators = nil
 	m.uses = make([][]use, len(m.inputs))
@@ -196,7 +189,7 @@ func (m *loaded) makeSessions(c Config) error {
 		m.model.Operators = append(m.model.Operators, m.cut.operator(p))
 		for i, id := range m.cut.pieces[p].outputs {
 			m.made[id] = use{p, i}
-			m.types[id] = typeOf(s.Outputs()[i].Type)
+			m.types[id] = typeOf(s.Outputs()[i])
 		}
 		for pos, id := range m.cut.pieces[p].inputs {
 			if i, ok := inputOf[id]; ok {

@@ -363,8 +363,5 @@ func (m *CutModel) Close() error {
 	}
 	err := m.closeSessions()
 	m.run.close()
-	if m.runOptions != nil {
-		m.runOptions.Close()
-	}
 	return err
 }

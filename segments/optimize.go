@@ -57,7 +57,7 @@ func optimize(env *ort.Env, d device, f *models.File, hash, cacheDir string, lim
 	defer incoming.Close()
 	defer os.Remove(incoming.Name())
 	options := ort.SessionOptions{
-		Optimization:       ort.All,
+		Optimize:           true,
 		OptimizedModelPath: incoming.Name(),
 		LogID:              "optimize",
 		LogLevel:           ort.LogError, // a warning that the file is for this machine only

@@ -87,7 +87,7 @@ func (r *hostRun) span(b *batch, end int, stop *uint32) (err error) {
 	if b.shapes != nil {
 		return r.learn(b, end, stop)
 	}
-	b.next, err = b.frame.program.Run(r.m.runOptions, b.next, end, stop)
+	b.next, err = b.frame.program.Run(b.next, end, stop)
 	if err == nil && len(b.frame.loose) > 0 {
 		b.bytes = b.gathered + b.frame.looseBytes()
 		err = r.m.check(b)
@@ -99,7 +99,7 @@ func (r *hostRun) span(b *batch, end int, stop *uint32) (err error) {
 func (r *hostRun) learn(b *batch, end int, stop *uint32) error {
 	for b.next < end {
 		p := b.next
-		reached, err := b.frame.program.Run(r.m.runOptions, p, p+1, stop)
+		reached, err := b.frame.program.Run(p, p+1, stop)
 		if err != nil || reached == p {
 			return err
 		}

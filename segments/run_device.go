@@ -132,7 +132,7 @@ func (r *deviceRun) span(b *batch, end int, stop *uint32) error {
 				return err
 			}
 		}
-		reached, err := b.frame.program.Run(r.m.runOptions, p, p+1, stop)
+		reached, err := b.frame.program.Run(p, p+1, stop)
 		if err != nil {
 			return err
 		}

@@ -291,7 +291,7 @@ func (m *CutModel) runTimed(id models.BatchID, nanos []int64) error {
 	known := b.shapes == nil && !m.far
 	for p := range nanos {
 		if known {
-			if _, err := b.frame.program.RunTimed(m.runOptions, p, p+1, nil, nanos); err != nil {
+			if _, err := b.frame.program.RunTimed(p, p+1, nil, nanos); err != nil {
 				return err
 			}
 			continue

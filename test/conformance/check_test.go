@@ -45,7 +45,7 @@ func (c *checker) check(m model) result {
 }
 
 func (c *checker) compare(m model, r *result) error {
-	whole, err := c.env.NewSessionFromFile(m.Path, ort.SessionOptions{Optimization: ort.All, LogLevel: ort.LogFatal})
+	whole, err := c.env.NewSessionFromFile(m.Path, ort.SessionOptions{Optimize: true, LogLevel: ort.LogFatal})
 	if err != nil {
 		return fmt.Errorf("%w: %w", errPlain, err)
 	}
@@ -84,7 +84,7 @@ func (c *checker) runPlain(whole *ort.Session, s *set) (close bool, err error) {
 	}
 	var runs [2][]value
 	for i := range runs {
-		outputs, err := whole.Run(nil, inputs, nil)
+		outputs, err := whole.Run(inputs, nil)
 		if err != nil {
 			return false, fmt.Errorf("%w: %w", errPlain, err)
 		}

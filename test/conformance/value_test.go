@@ -150,7 +150,7 @@ func readSets(m model, whole *ort.Session) (sets []set, err error) {
 	if len(sets) > 0 {
 		return sets, nil
 	}
-	if m.Output != "" && len(whole.Inputs()) == 1 && len(whole.Outputs()) == 1 && whole.Inputs()[0].Type.Elem == ort.Float32 {
+	if m.Output != "" && len(whole.Inputs()) == 1 && len(whole.Outputs()) == 1 && whole.Inputs()[0].Elem == ort.Float32 {
 		in, n, err := blank(whole.Inputs()[0], 1)
 		if err != nil {
 			return nil, err
@@ -158,7 +158,7 @@ func readSets(m model, whole *ort.Session) (sets []set, err error) {
 		for i := range n { // rising from 0 towards 1, as the ONNX project feeds its models without weights
 			in.data = little.AppendUint32(in.data, math.Float32bits(float32(float64(i)/float64(n))))
 		}
-		out, err := readValue(m.Output, whole.Outputs()[0].Type)
+		out, err := readValue(m.Output, whole.Outputs()[0])
 		return []set{{[]value{in}, []value{out}}}, err
 	}
 	random := rand.New(rand.NewPCG(sampleSeed, 0))
@@ -178,7 +178,7 @@ func readSets(m model, whole *ort.Session) (sets []set, err error) {
 
 // readValues reads the files of one direction. Older data sets list inputs that are
 // initializers too; then names decide.
-func readValues(dir, direction string, infos []ort.Info) ([]value, error) {
+func readValues(dir, direction string, infos []ort.TypeInfo) ([]value, error) {
 	var list []value
 	byName := map[string]int{}
 	for i := 0; ; i++ {
@@ -188,7 +188,7 @@ func readValues(dir, direction string, infos []ort.Info) ([]value, error) {
 		}
 		t := ort.TypeInfo{Kind: ort.KindTensor}
 		if i < len(infos) {
-			t = infos[i].Type
+			t = infos[i]
 		}
 		v, err := readValue(path, t)
 		if err != nil {
@@ -215,7 +215,7 @@ func readValues(dir, direction string, infos []ort.Info) ([]value, error) {
 }
 
 // sample makes up a tensor. Open dimensions become open.
-func sample(info ort.Info, open int64, random *rand.Rand) (value, error) {
+func sample(info ort.TypeInfo, open int64, random *rand.Rand) (value, error) {
 	v, n, err := blank(info, open)
 	for range n {
 		switch v.elem {
@@ -239,13 +239,13 @@ func sample(info ort.Info, open int64, random *rand.Rand) (value, error) {
 }
 
 // blank returns a tensor without data and how many elements it shall have.
-func blank(info ort.Info, open int64) (value, int64, error) {
-	if info.Type.Kind != ort.KindTensor {
-		return value{}, 0, fmt.Errorf("%w: input %q is a %s", errInput, info.Name, info.Type.Kind)
+func blank(info ort.TypeInfo, open int64) (value, int64, error) {
+	if info.Kind != ort.KindTensor {
+		return value{}, 0, fmt.Errorf("%w: input %q is a %s", errInput, info.Name, info.Kind)
 	}
-	v := value{name: info.Name, kind: ort.KindTensor, elem: info.Type.Elem, dims: []int64{}}
+	v := value{name: info.Name, kind: ort.KindTensor, elem: info.Elem, dims: []int64{}}
 	n := int64(1)
-	for _, d := range info.Type.Dims {
+	for _, d := range info.Dims {
 		if d < 0 {
 			d = open
 		}

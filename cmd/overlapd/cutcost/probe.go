@@ -34,19 +34,19 @@ const (
 
 // ProbeSpec is one measurement.
 type ProbeSpec struct {
-	Path       string         `json:"path"`
-	Device     string         `json:"device,omitempty"` // CPU or CUDA, none for the CPU
-	GPU        string         `json:"gpu,omitempty"`    // which, as the configuration names it
-	CacheDir   string         `json:"cache_dir"`
-	Batch      int            `json:"batch"`
-	SeqLen     int            `json:"seq_len"`
-	Threads    int            `json:"threads"`
-	Target     int            `json:"target"` // segments wanted, 0 for every node
-	Seed       int64          `json:"seed"`
-	Mode       string         `json:"mode"`
-	Spin       bool           `json:"spin"`
-	ConvSearch ort.ConvSearch `json:"conv_search,omitempty"` // on a GPU, "" for what workers use
-	Duration   time.Duration  `json:"duration"`              // of taking turns
+	Path       string        `json:"path"`
+	Device     string        `json:"device,omitempty"` // CPU or CUDA, none for the CPU
+	GPU        string        `json:"gpu,omitempty"`    // which, as the configuration names it
+	CacheDir   string        `json:"cache_dir"`
+	Batch      int           `json:"batch"`
+	SeqLen     int           `json:"seq_len"`
+	Threads    int           `json:"threads"`
+	Target     int           `json:"target"` // segments wanted, 0 for every node
+	Seed       int64         `json:"seed"`
+	Mode       string        `json:"mode"`
+	Spin       bool          `json:"spin"`
+	ConvSearch string        `json:"conv_search,omitempty"` // on a GPU, "" for what workers use
+	Duration   time.Duration `json:"duration"`              // of taking turns
 }
 
 // ProbeResult is what a probe found. Times are medians.
@@ -178,11 +178,11 @@ func (p *probe) load() error {
 
 // openDevice takes the device that the measurement names into use.
 func (p *probe) openDevice() (err error) {
-	p.options.Optimization = ort.All
+	p.options.Optimize = true
 	if p.spec.Device != CUDA {
 		return nil
 	}
-	if p.onGPU, err = segments.OpenCUDA(p.env, wire.CUDASpec{Device: p.spec.GPU, Spin: p.spec.Spin, ConvSearch: string(p.spec.ConvSearch)}); err != nil {
+	if p.onGPU, err = segments.OpenCUDA(p.env, wire.CUDASpec{Device: p.spec.GPU, Spin: p.spec.Spin, ConvSearch: p.spec.ConvSearch}); err != nil {
 		return err
 	}
 	p.close = append(p.close, p.onGPU.Close)
@@ -205,7 +205,7 @@ func (p *probe) loadCut() (err error) {
 func (p *probe) loadWhole() error {
 	options := p.options
 	if p.spec.Mode == ModeApart {
-		options = ort.SessionOptions{Optimization: ort.All} // the CPU is what is right
+		options = ort.SessionOptions{Optimize: true} // the CPU is what is right
 	}
 	s, err := p.env.NewSessionFromFile(p.spec.Path, options)
 	if err != nil {
@@ -267,7 +267,7 @@ func (p *probe) runBoth() error {
 }
 
 func (p *probe) runWhole() error {
-	_, err := p.whole.Run(nil, 0, 1, nil)
+	_, err := p.whole.Run(0, 1, nil)
 	return err
 }
 
