@@ -336,6 +336,12 @@ var unreachable = []struct {
 	{"executor", "ort", "a model that crashes ONNX Runtime must end a worker, not whoever started it"},
 	{"daemon", "cuda/driver", "a context of CUDA in the daemon would take memory of the GPU and share the fate of its clients"},
 	{"executor", "cuda/driver", "a context of CUDA is a worker's"},
+	{"daemon/observe", "daemon/observe/metrics", "an event is plain memory; Prometheus is a listener's business"},
+	{"daemon/observe", "daemon/observe/tracing/otlp", "an event is plain memory; OpenTelemetry is the business of who sends records on"},
+	{"daemon/observe", "daemon/http", "who decides knows no protocol"},
+	{"daemon/observe", "daemon/rpc", "who decides knows no protocol"},
+	{"daemon/status", "daemon/observe/metrics", "a status is plain memory, whoever reads it"},
+	{"daemon/status", "daemon/observe/tracing/otlp", "a status is plain memory, whoever reads it"},
 }
 
 // owners tells which packages may import what is not of the module, and why
