@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -339,3 +340,48 @@ func (b *backend) newLoop(c config.Config, o learning.Options, log *journal.Writ
 
 // Timelines implements Host.
 func (b *backend) Timelines() []*timeline.Ring { return []*timeline.Ring{b.timeline} }
+
+// Limits on waiting for a status.
+const (
+	statusTimeout = 2 * time.Second        // of one who is to be answered
+	scrapeTimeout = 100 * time.Millisecond // of a scrape, which is told what was published last
+)
+
+// Status implements Host.
+func (b *backend) Status() (*status.Status, bool) { return b.statusWithin(statusTimeout) }
+
+// statusWithin returns the status of now, or, if the scheduler goroutine does not
+// publish one in time, the last one and false. That is nil if there was none.
+func (b *backend) statusWithin(limit time.Duration) (s *status.Status, fresh bool) {
+	published, first := b.board.Want()
+	if first {
+		select {
+		case b.inbox <- message{}: // a goroutine that sleeps does not look at the board
+		default: // it is awake
+		}
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-published:
+		return b.board.Latest(), true
+	case <-b.done:
+	case <-timer.C:
+	}
+	return b.board.Latest(), false
+}
+
+func (b *backend) restart(s *query.Service) error {
+	state, err := b.exec.State(s.ID)
+	if err != nil {
+		return err
+	}
+	r, ok := b.exec.(restarter)
+	switch {
+	case ok && state.Phase == executor.GivenUp:
+		return r.Restart(s.ID)
+	case s.GivenUp():
+		return fmt.Errorf("%w, and the worker of this one runs: it is its model that cannot be served; change the model and reload", ErrNotGivenUp)
+	}
+	return fmt.Errorf("%w, and this one is %s", ErrNotGivenUp, state.Phase)
+}

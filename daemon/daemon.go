@@ -3,7 +3,10 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +18,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/http"
 	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
 	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/training"
 )
 
 // zooSeed is the seed of the weights of the zoo's models.
@@ -247,4 +251,107 @@ func (d *Daemon) saveAll() {
 	for _, u := range d.instances {
 		u.saveProfiles()
 	}
+}
+
+// emulate takes a modelled device instead of a real one.
+func (d *Daemon) emulate(o *Options) (err error) {
+	if o.Offline {
+		return ErrEmulated
+	}
+	read := o.emulation
+	if read == nil {
+		read = newEmulation
+	}
+	if d.emulation, err = read(&d.config); err != nil {
+		return err
+	}
+	d.device = d.emulation.text
+	d.log.Warn().Str("device", d.device).Str("profile", d.config.DeviceProfile).
+		Msg("the device is emulated: nothing is computed, every output is zeros, and only the time that it takes is like a device's")
+	return nil
+}
+
+// takeGPU takes a GPU into use, if the services are to run on one.
+func (d *Daemon) takeGPU(o *Options) (err error) {
+	ctx := context.Background() // every step has a limit of its own
+	if d.gpu, err = gpu.Choose(ctx, d.config, o.GPU, d.log); d.gpu == nil || err != nil {
+		return err
+	}
+	if o.Offline && len(d.gpu.Parts()) > 1 {
+		return errManyInstances
+	}
+	for _, line := range strings.Split(strings.TrimSpace(d.gpu.String()), "\n") {
+		d.log.Info().Str("gpu", line).Msg("plan")
+	}
+	if err := d.gpu.Take(ctx); err != nil {
+		return err
+	}
+	return nil
+}
+
+// divide makes the instances: one for each part of a GPU that is divided, else one.
+// All of them share the state file.
+func (d *Daemon) divide() {
+	one := instance{config: d.config, log: d.log, device: d.device, emulation: d.emulation, state: d.state, keeper: d.keeper}
+	if d.gpu == nil {
+		d.instances = []*instance{&one}
+		return
+	}
+	parts := d.gpu.Parts()
+	for n, p := range parts {
+		i := one
+		i.part, i.device = p, p.Text
+		if len(parts) > 1 {
+			i.config.Services = slices.DeleteFunc(slices.Clone(one.config.Services), func(s config.Service) bool {
+				return !slices.Contains(p.Services, s.Name)
+			})
+			i.dir = fmt.Sprintf("instance-%d", n)
+			i.log = one.log.With().Str("instance", p.UUID).Logger()
+		}
+		d.instances = append(d.instances, &i)
+	}
+	d.device = d.instances[0].device
+}
+
+// measureInterval is how often Measure reports.
+const measureInterval = 200 * time.Millisecond
+
+// MeasureReport is how far Measure is.
+type MeasureReport struct {
+	Ready    int // services that have loaded their models
+	Services int
+	GivenUp  []string // services whose model does not load
+	Progress training.Progress
+	Drift    training.Drift
+	Skips    []training.Skip
+	Over     bool   // nothing is left to measure, or no time
+	Reason   string // why it is over
+}
+
+// Measure measures operator groups instead of serving, until there is nothing
+// left to measure, the limit is spent, or ctx ends. What was measured is in
+// the state file, and the next time goes on from there. The daemon must have
+// been made with the option Offline. It is closed then.
+func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(MeasureReport)) (last MeasureReport, err error) {
+	i := d.instances[0]
+	i.backend.loop.learner.learning.MeasureOnly(limit)
+	if err := i.start(); err != nil {
+		return last, errors.Join(err, d.close())
+	}
+	tick := time.NewTicker(measureInterval)
+	defer tick.Stop()
+	for ctx.Err() == nil && !last.Over {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+		i.backend.ask(func(l *loop) { last = l.learner.report() })
+		report(last)
+	}
+	i.backend.draining.Store(true)
+	end, cancel := context.WithTimeout(context.Background(), d.config.DrainTimeout)
+	defer cancel()
+	_ = i.backend.stopMeasuring(end) // whatever is left then, closing tells
+	i.saveProfiles()
+	return last, d.close()
 }

@@ -117,21 +117,3 @@ func (e *emulation) inside(seed int) *emulated.Device {
 	}
 	return emulated.New(e.device, uint64(seed), list)
 }
-
-// emulate takes a modelled device instead of a real one.
-func (d *Daemon) emulate(o *Options) (err error) {
-	if o.Offline {
-		return ErrEmulated
-	}
-	read := o.emulation
-	if read == nil {
-		read = newEmulation
-	}
-	if d.emulation, err = read(&d.config); err != nil {
-		return err
-	}
-	d.device = d.emulation.text
-	d.log.Warn().Str("device", d.device).Str("profile", d.config.DeviceProfile).
-		Msg("the device is emulated: nothing is computed, every output is zeros, and only the time that it takes is like a device's")
-	return nil
-}

@@ -194,3 +194,29 @@ func (d *Daemon) closeTracer() {
 		d.log.Warn().Err(err).Msg("traces are lost")
 	}
 }
+
+// front returns what the daemon's endpoints speak to.
+func (d *Daemon) front() face {
+	if len(d.instances) == 1 {
+		return d.instances[0].backend
+	}
+	f := new(front)
+	for _, u := range d.instances {
+		f.backends = append(f.backends, u.backend)
+	}
+	f.gather(d.config.Services)
+	return f
+}
+
+func (d *Daemon) storage() *storage {
+	if d.state == nil {
+		return nil
+	}
+	s := &storage{state: d.state.db}
+	for _, u := range d.instances {
+		if u.decisions != nil {
+			s.decisions = append(s.decisions, u.decisions)
+		}
+	}
+	return s
+}

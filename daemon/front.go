@@ -16,19 +16,6 @@ type face interface {
 	http.Host
 }
 
-// front returns what the daemon's endpoints speak to.
-func (d *Daemon) front() face {
-	if len(d.instances) == 1 {
-		return d.instances[0].backend
-	}
-	f := new(front)
-	for _, u := range d.instances {
-		f.backends = append(f.backends, u.backend)
-	}
-	f.gather(d.config.Services)
-	return f
-}
-
 // gather publishes the services of all instances in an order.
 func (f *front) gather(order []config.Service) {
 	var list []*query.Service
@@ -88,19 +75,6 @@ func (f *front) Status() (*status.Status, bool) {
 func (f *front) Timelines() (all []*timeline.Ring) {
 	for _, b := range f.backends {
 		all = append(all, b.timeline)
-	}
-	return all
-}
-
-// standing is how all instances do together: as alive as the one that does worst.
-func (d *Daemon) standing() standing {
-	all := d.instances[0].backend.standing()
-	for _, u := range d.instances[1:] {
-		s := u.backend.standing()
-		all.beat = min(all.beat, s.beat)
-		all.services += s.services
-		all.ready += s.ready
-		all.givenUp = append(all.givenUp, s.givenUp...)
 	}
 	return all
 }

@@ -13,24 +13,6 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// takeGPU takes a GPU into use, if the services are to run on one.
-func (d *Daemon) takeGPU(o *Options) (err error) {
-	ctx := context.Background() // every step has a limit of its own
-	if d.gpu, err = gpu.Choose(ctx, d.config, o.GPU, d.log); d.gpu == nil || err != nil {
-		return err
-	}
-	if o.Offline && len(d.gpu.Parts()) > 1 {
-		return errManyInstances
-	}
-	for _, line := range strings.Split(strings.TrimSpace(d.gpu.String()), "\n") {
-		d.log.Info().Str("gpu", line).Msg("plan")
-	}
-	if err := d.gpu.Take(ctx); err != nil {
-		return err
-	}
-	return nil
-}
-
 // errManyInstances is returned when several instances are to be measured by one
 // command.
 var errManyInstances = errors.New("overlapd profile measures one device: write a configuration for each instance, " +

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -103,30 +102,6 @@ func (u *instance) stop() error {
 
 // decisionDir is where the decision log lies. Each instance has its own.
 func (u *instance) decisionDir() string { return filepath.Join(u.config.StateDir, u.dir) }
-
-// divide makes the instances: one for each part of a GPU that is divided, else one.
-// All of them share the state file.
-func (d *Daemon) divide() {
-	one := instance{config: d.config, log: d.log, device: d.device, emulation: d.emulation, state: d.state, keeper: d.keeper}
-	if d.gpu == nil {
-		d.instances = []*instance{&one}
-		return
-	}
-	parts := d.gpu.Parts()
-	for n, p := range parts {
-		i := one
-		i.part, i.device = p, p.Text
-		if len(parts) > 1 {
-			i.config.Services = slices.DeleteFunc(slices.Clone(one.config.Services), func(s config.Service) bool {
-				return !slices.Contains(p.Services, s.Name)
-			})
-			i.dir = fmt.Sprintf("instance-%d", n)
-			i.log = one.log.With().Str("instance", p.UUID).Logger()
-		}
-		d.instances = append(d.instances, &i)
-	}
-	d.device = d.instances[0].device
-}
 
 // openDecisions opens the decision log, if there is to be one.
 func (d *instance) openDecisions() (err error) {

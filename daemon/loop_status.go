@@ -10,36 +10,6 @@ import (
 	"github.com/overlapd/overlapd/predictor"
 )
 
-// Limits on waiting for a status.
-const (
-	statusTimeout = 2 * time.Second        // of one who is to be answered
-	scrapeTimeout = 100 * time.Millisecond // of a scrape, which is told what was published last
-)
-
-// Status implements Host.
-func (b *backend) Status() (*status.Status, bool) { return b.statusWithin(statusTimeout) }
-
-// statusWithin returns the status of now, or, if the scheduler goroutine does not
-// publish one in time, the last one and false. That is nil if there was none.
-func (b *backend) statusWithin(limit time.Duration) (s *status.Status, fresh bool) {
-	published, first := b.board.Want()
-	if first {
-		select {
-		case b.inbox <- message{}: // a goroutine that sleeps does not look at the board
-		default: // it is awake
-		}
-	}
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-published:
-		return b.board.Latest(), true
-	case <-b.done:
-	case <-timer.C:
-	}
-	return b.board.Latest(), false
-}
-
 func (s *member) status(m overlap.ServiceMetrics, waiting overlap.Waiting) status.Service {
 	counts := s.service.Stats.Counts()
 	o := status.Service{

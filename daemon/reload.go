@@ -11,8 +11,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -316,21 +314,6 @@ func (d *Daemon) Restart(service string) error {
 // restarter is an executor that has processes to start.
 type restarter interface {
 	Restart(models.ServiceID) error
-}
-
-func (b *backend) restart(s *query.Service) error {
-	state, err := b.exec.State(s.ID)
-	if err != nil {
-		return err
-	}
-	r, ok := b.exec.(restarter)
-	switch {
-	case ok && state.Phase == executor.GivenUp:
-		return r.Restart(s.ID)
-	case s.GivenUp():
-		return fmt.Errorf("%w, and the worker of this one runs: it is its model that cannot be served; change the model and reload", ErrNotGivenUp)
-	}
-	return fmt.Errorf("%w, and this one is %s", ErrNotGivenUp, state.Phase)
 }
 
 // errModelInMotion is returned when a model file shrinks while it is read.

@@ -135,19 +135,6 @@ type decisionLog interface {
 	Lost() (events uint64, fault error)
 }
 
-func (d *Daemon) storage() *storage {
-	if d.state == nil {
-		return nil
-	}
-	s := &storage{state: d.state.db}
-	for _, u := range d.instances {
-		if u.decisions != nil {
-			s.decisions = append(s.decisions, u.decisions)
-		}
-	}
-	return s
-}
-
 // faults returns a sentence for each thing that is not stored now. There are
 // none without a storage.
 func (s *storage) faults() (all []string) {

@@ -227,3 +227,16 @@ func reloading() string {
 	}
 	return fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", now.Nano()/int64(time.Microsecond))
 }
+
+// standing is how all instances do together: as alive as the one that does worst.
+func (d *Daemon) standing() standing {
+	all := d.instances[0].backend.standing()
+	for _, u := range d.instances[1:] {
+		s := u.backend.standing()
+		all.beat = min(all.beat, s.beat)
+		all.services += s.services
+		all.ready += s.ready
+		all.givenUp = append(all.givenUp, s.givenUp...)
+	}
+	return all
+}
