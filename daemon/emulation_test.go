@@ -236,7 +236,7 @@ func TestEmulatedLoad(t *testing.T) {
 	}
 	grouped := false
 	for _, s := range o.Predictor.Shapes {
-		grouped = grouped || s.Source == predictor.SourceNetwork.String() && s.Runs > 0
+		grouped = grouped || s.Source == "network" && s.Runs > 0
 	}
 	if !grouped || o.Predictor.Phase != "serving" || o.Rounds == 0 {
 		t.Errorf("no group was run, or not by the predictor: %+v", o.Predictor)

@@ -97,10 +97,6 @@ func exampleErrors(t *testing.T, f *predictor.File) predictor.Errors {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := predictor.NewModel(f)
-	if err != nil {
-		t.Fatal(err)
-	}
 	random := rand.New(rand.NewPCG(1, 1))
 	const rows = 500
 	var ratios []float64
@@ -114,8 +110,10 @@ func exampleErrors(t *testing.T, f *predictor.File) predictor.Errors {
 				Size: 1 + random.IntN(16), SeqLen: i * (1 + random.IntN(128)),
 			})
 		}
-		micros := make([]float64, 1)
-		p.Predict([]models.Group{g}, micros)
+		micros, err := f.Predict([]models.Group{g})
+		if err != nil {
+			t.Fatal(err)
+		}
 		measured := float64(d.Sample(g, random).Nanoseconds()) / 1e3
 		ratios = append(ratios, math.Round(1e4*measured/micros[0])/1e4)
 		sum += math.Abs(micros[0]-measured) / measured

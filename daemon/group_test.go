@@ -73,7 +73,7 @@ func (r *rig) replays() {
 func (r *rig) shapes() (all []status.Shape) {
 	r.t.Helper()
 	for _, s := range r.predictor().Shapes {
-		if s.Source == predictor.SourceNetwork.String() {
+		if s.Source == "network" {
 			all = append(all, s)
 		}
 	}

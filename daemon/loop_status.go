@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"maps"
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/gpu"
@@ -70,7 +71,7 @@ func (l *loop) predictorStatus(r *predictor.Report) status.Predictor {
 	p := l.learner.learning.Report()
 	o := status.Predictor{
 		Phase: p.Phase.String(), Reason: p.Reason, UnknownServices: p.Unknown, Remedy: p.Remedy, Unknown: r.Unknown,
-		Answers: map[string]uint64{}, Fallbacks: map[string]uint64{}, Shapes: []status.Shape{},
+		Answers: maps.Clone(r.Answers), Fallbacks: map[string]uint64{}, Shapes: []status.Shape{},
 	}
 	if f := p.File; f != nil {
 		o.File = &status.File{Created: f.Created, Recipe: f.Recipe, Rows: f.Rows, MAPE: f.Test.MAPE}
@@ -78,28 +79,22 @@ func (l *loop) predictorStatus(r *predictor.Report) status.Predictor {
 	if now := &p.Progress; p.Measuring {
 		o.Measuring = &status.Progress{Done: now.Done, Total: now.Total, LeftSeconds: now.Left.Seconds(), LimitSeconds: p.Limit.Seconds()}
 	}
-	for source, n := range r.Answers {
-		o.Answers[predictor.Source(source).String()] = n
-	}
 	for reason, n := range r.Fallbacks {
-		if n > 0 && predictor.Fallback(reason) != predictor.FallbackNone {
-			o.Fallbacks[predictor.Fallback(reason).String()] = n
+		if n > 0 {
+			o.Fallbacks[reason] = n
 		}
 	}
 	for i := range r.Shapes {
-		o.Shapes = append(o.Shapes, l.shapeStatus(&r.Shapes[i]))
-	}
-	return o
-}
-
-func (l *loop) shapeStatus(s *predictor.ShapeReport) status.Shape {
-	q := &s.Quantiles
-	o := status.Shape{
-		Source: s.Source.String(), Services: []string{}, Runs: s.Runs, Window: s.Window, RawMAPE: s.RawMAPE, MAPE: s.MAPE,
-		P01: q.P01, P50: q.P50, P90: q.P90, P99: q.P99, Bound: s.Bound,
-	}
-	for _, id := range s.Services {
-		o.Services = append(o.Services, l.fleet.name(id))
+		s := &r.Shapes[i]
+		q := &s.Quantiles
+		shape := status.Shape{
+			Source: s.Source.String(), Services: []string{}, Runs: s.Runs, Window: s.Window, RawMAPE: s.RawMAPE, MAPE: s.MAPE,
+			P01: q.P01, P50: q.P50, P90: q.P90, P99: q.P99, Bound: s.Bound,
+		}
+		for _, id := range s.Services {
+			shape.Services = append(shape.Services, l.fleet.name(id))
+		}
+		o.Shapes = append(o.Shapes, shape)
 	}
 	return o
 }

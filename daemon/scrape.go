@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,7 +14,6 @@ import (
 	"github.com/overlapd/overlapd/daemon/statefile"
 	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/overlap"
-	"github.com/overlapd/overlapd/predictor"
 )
 
 // scrapers collect the numbers of a scrape, one for each instance.
@@ -67,8 +68,8 @@ func (s *scraper) scheduler(t *status.Status, now time.Duration) metrics.Schedul
 		Inbox: len(s.inbox), InboxLimit: cap(s.inbox), BeatAge: now - time.Duration(s.beat.Load()),
 		Predictor: p.Network, Unknown: p.Unknown,
 	}
-	for r := predictor.FallbackNone + 1; r < predictor.Fallbacks; r++ {
-		of.Fallbacks = append(of.Fallbacks, metrics.Count{Reason: strings.ReplaceAll(r.String(), " ", "_"), N: p.Fallbacks[r]})
+	for _, reason := range slices.Sorted(maps.Keys(p.Fallbacks)) {
+		of.Fallbacks = append(of.Fallbacks, metrics.Count{Reason: strings.ReplaceAll(reason, " ", "_"), N: p.Fallbacks[reason]})
 	}
 	return of
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,8 +21,10 @@ import (
 
 func testProfile(cells int) predictor.Snapshot {
 	p := predictor.Snapshot{Operators: 3}
-	for i := range cells {
-		p.Cells = append(p.Cells, predictor.Cell{Size: i + 1, Observations: 5, Nanos: []float64{1000, 2000, 3000.5}})
+	p.Cells = slices.Grow(p.Cells, cells)[:cells]
+	for i := range p.Cells {
+		c := &p.Cells[i]
+		c.Size, c.Observations, c.Nanos = i+1, 5, []float64{1000, 2000, 3000.5}
 	}
 	return p
 }
@@ -82,7 +85,8 @@ func TestProfileKeyTellsEverythingApart(t *testing.T) {
 func TestProfileOverTheLimitIsRefused(t *testing.T) {
 	s := openTestState(t, t.TempDir())
 	defer closeState(t, s)
-	p := predictor.Snapshot{Cells: []predictor.Cell{{Nanos: make([]float64, maxProfileBytes)}}}
+	p := testProfile(1)
+	p.Cells[0].Nanos = make([]float64, maxProfileBytes)
 	if err := s.saveProfile([]byte("key"), p); err == nil {
 		t.Error("a profile over the limit was stored")
 	}

@@ -186,8 +186,7 @@ func (m *Model) fill(spans []models.Span, set int, slowest *float64) (next int) 
 		if part := set + r; bits.OnesCount(uint(part)) == 1 {
 			s := &spans[bits.TrailingZeros(uint(part))]
 			if factors := m.solo[s.Service]; factors != nil {
-				var c predictor.Costs
-				factors.At(s.Size, s.SeqLen, &c)
+				c := factors.At(s.Size, s.SeqLen)
 				factor, _ := c.Span(0, 1)
 				micros *= factor
 			}

@@ -174,8 +174,7 @@ func (m *encoded) encode(s *models.Span, inputs []float32) (micros, work float64
 	b = b[1:]
 	b = oneHot(b, m.sizes, s.Size)
 	b = oneHot(b, m.seqLens, s.SeqLen)
-	var costs predictor.Costs
-	m.costs.At(s.Size, s.SeqLen, &costs)
+	costs := m.costs.At(s.Size, s.SeqLen)
 	micros, work = costs.Span(s.Start, s.End)
 	b[0], b[1] = scale(micros), scale(work)
 	b = b[costInputs:]

@@ -196,7 +196,7 @@ func TestResetForgetsWhatWasLearned(t *testing.T) {
 	if err := p.Reset(2, 10); err != nil {
 		t.Fatal(err)
 	}
-	if shapes := p.Report().Shapes; slices.ContainsFunc(shapes, func(s ShapeReport) bool { return slices.Contains(s.Services, 2) }) || len(shapes) == 0 {
+	if shapes := p.Report().Shapes; slices.ContainsFunc(shapes, func(s shapeReport) bool { return slices.Contains(s.Services, 2) }) || len(shapes) == 0 {
 		t.Errorf("what is known: %+v", shapes)
 	}
 	if err := p.Reset(9, 10); !errors.Is(err, ErrRange) {

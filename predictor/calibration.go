@@ -48,7 +48,7 @@ type calibration struct {
 // shapeKey is the set of services in a group, and what predicts it.
 type shapeKey struct {
 	services uint64 // bit i is service i; 0 for the groups that have no window of their own
-	source   Source
+	source   source
 }
 
 type shape struct {
@@ -68,8 +68,8 @@ type margin struct {
 func newCalibration() *calibration {
 	c := &calibration{shapes: make(map[shapeKey]*shape)}
 	for i := range c.speeds {
-		c.speeds[i].source = Source(i)
-		c.restart(Source(i), exact)
+		c.speeds[i].source = source(i)
+		c.restart(source(i), exact)
 	}
 	return c
 }
@@ -79,7 +79,7 @@ var exact = Quantiles{P01: 1, P50: 1, P90: 1, P95: 1, P99: 1}
 
 // restart forgets what was learned of a source. Until enough is learned again,
 // its predictions are taken to be off as in start.
-func (c *calibration) restart(source Source, start Quantiles) {
+func (c *calibration) restart(source source, start Quantiles) {
 	c.speeds[source].reset(start)
 	for key := range c.shapes {
 		if key.source == source {
@@ -103,7 +103,7 @@ func (k shapeKey) has(id models.ServiceID) bool {
 	return id >= 0 && id < maxShapeServices && k.services&(1<<id) != 0
 }
 
-func keyOf(spans []models.Span, source Source) shapeKey {
+func keyOf(spans []models.Span, source source) shapeKey {
 	key := shapeKey{source: source}
 	for i := range spans {
 		id := spans[i].Service
@@ -138,18 +138,18 @@ func (c *calibration) marginOf(s *speed, of *shape) margin {
 		m.middle, m.high = of.own.quantile(0.5), of.own.quantile(0.99)
 		// The largest of fewer runs is not enough for 99 of 100. Only sums
 		// spread for other reasons from shape to shape.
-		if s.source != SourceSum && of.own.len() < windowRuns {
+		if s.source != sourceSum && of.own.len() < windowRuns {
 			m.high = max(m.high, m.middle*spread)
 		}
 	}
 	m.high = max(m.high, m.middle)
 	m.latency, m.bound = s.level*m.middle, s.level*m.high
 	switch {
-	case s.source == SourceSolo && !own:
+	case s.source == sourceSolo && !own:
 		m.latency, m.bound = 1, 1
-	case s.source == SourceSolo:
+	case s.source == sourceSolo:
 		m.latency, m.bound = 1, max(m.bound, 1) // the table of solo times corrects itself
-	case s.source == SourceSum:
+	case s.source == sourceSum:
 		m.latency, m.bound = max(m.latency, 1), max(m.bound, 1) // to be conservative is its purpose
 	}
 	return m
@@ -186,7 +186,7 @@ func (c *calibration) observe(key shapeKey, predicted, took float64) {
 	}
 	// Sums of solo times are off by as much as spans overlap, which is another
 	// thing for each shape.
-	if s.source == SourceSum && !c.trusted(of) {
+	if s.source == sourceSum && !c.trusted(of) {
 		r.expected = 0
 	}
 	if old, ok := s.push(r); ok {

@@ -38,7 +38,7 @@ func (d *device) run(c *calibration, keys []shapeKey, n int) (exceeded int) {
 }
 
 // pairs returns the shapes of n services two by two.
-func pairs(n int, source Source) (keys []shapeKey) {
+func pairs(n int, source source) (keys []shapeKey) {
 	for i := range n {
 		for j := range i {
 			keys = append(keys, shapeKey{1<<i | 1<<j, source})
@@ -51,7 +51,7 @@ var trained = Quantiles{P01: 0.93, P50: 1, P90: 1.04, P95: 1.06, P99: 1.09}
 
 func newTrained() *calibration {
 	c := newCalibration()
-	c.restart(SourceNetwork, trained)
+	c.restart(sourceNetwork, trained)
 	return c
 }
 
@@ -64,11 +64,11 @@ func near1(t testing.TB, what string, got, want, by float64) {
 
 func TestStartsFromTheFile(t *testing.T) {
 	c := newTrained()
-	key := pairs(2, SourceNetwork)[0]
+	key := pairs(2, sourceNetwork)[0]
 	if m := c.margin(key); m.latency != trained.P50 || m.bound != trained.P99 {
 		t.Errorf("before anything was measured: %+v", m)
 	}
-	for _, source := range []Source{SourceSolo, SourceSum} {
+	for _, source := range []source{sourceSolo, sourceSum} {
 		if m := c.margin(shapeKey{1, source}); m.latency != 1 || m.bound != 1 {
 			t.Errorf("%s before anything was measured: %+v", source, m)
 		}
@@ -81,7 +81,7 @@ func TestFollowsADeviceThatChanges(t *testing.T) {
 	for _, services := range []int{2, 3, 6} {
 		for seed := range uint64(20) {
 			t.Run(fmt.Sprintf("%d services, seed %d", services, seed), func(t *testing.T) {
-				c, d, keys := newTrained(), newDevice(seed), pairs(services, SourceNetwork)
+				c, d, keys := newTrained(), newDevice(seed), pairs(services, sourceNetwork)
 				d.run(c, keys, 1000)
 				before := c.margin(keys[0])
 				if n := d.run(c, keys, 1000); n > 25 {
@@ -103,7 +103,7 @@ func TestFollowsADeviceThatChanges(t *testing.T) {
 }
 
 func TestFollowsADriftThatIsSlow(t *testing.T) {
-	c, d, keys := newTrained(), newDevice(1), pairs(3, SourceNetwork)
+	c, d, keys := newTrained(), newDevice(1), pairs(3, sourceNetwork)
 	exceeded := 0
 	for range 3000 {
 		d.slow *= math.Exp(math.Log(1.5) / 3000)
@@ -118,7 +118,7 @@ func TestFollowsADriftThatIsSlow(t *testing.T) {
 // A shape that is always off is corrected by its own window, and the others
 // are not.
 func TestLearnsWhatAShapeIsOffBy(t *testing.T) {
-	c, d, keys := newTrained(), newDevice(2), pairs(3, SourceNetwork)
+	c, d, keys := newTrained(), newDevice(2), pairs(3, sourceNetwork)
 	for range 400 {
 		for i, slow := range []float64{1, 1, 1.07} {
 			d.slow = slow
@@ -134,7 +134,7 @@ func TestLearnsWhatAShapeIsOffBy(t *testing.T) {
 // known well, and the bound by at most outlierStep where it is not.
 func TestHiccupsAreBounded(t *testing.T) {
 	for _, runs := range []int{0, 20, enoughRuns + recentRuns, 150, 400} {
-		c, d, keys := newTrained(), newDevice(3), pairs(2, SourceNetwork)
+		c, d, keys := newTrained(), newDevice(3), pairs(2, sourceNetwork)
 		d.run(c, keys, runs)
 		before := c.margin(keys[0])
 		c.observe(keys[0], tenMillis, 5*tenMillis)
@@ -156,7 +156,7 @@ func TestHiccupsAreBounded(t *testing.T) {
 
 // Fewer hiccups than agreeing are no slower device; whatever they raised is gone when the windows have moved on.
 func TestHiccupsAreForgotten(t *testing.T) {
-	c, d, keys := newTrained(), newDevice(4), pairs(2, SourceNetwork)
+	c, d, keys := newTrained(), newDevice(4), pairs(2, sourceNetwork)
 	d.run(c, keys, 400)
 	before := c.margin(keys[0])
 	for range agreeing - 2 {
@@ -170,17 +170,17 @@ func TestHiccupsAreForgotten(t *testing.T) {
 // A slowness that keeps groups from being formed is forgotten while others
 // run.
 func TestSlownessIsForgotten(t *testing.T) {
-	c, d, keys := newTrained(), newDevice(5), pairs(2, SourceNetwork)
+	c, d, keys := newTrained(), newDevice(5), pairs(2, sourceNetwork)
 	d.slow = 8
 	d.run(c, keys, 2*recentRuns)
 	near1(t, "the latency", c.margin(keys[0]).latency, 8, 0.1)
 	d.slow = 1
-	d.run(c, []shapeKey{{1, SourceSolo}}, 8*(relaxAfter+1))
+	d.run(c, []shapeKey{{1, sourceSolo}}, 8*(relaxAfter+1))
 	near1(t, "the latency", c.margin(keys[0]).latency, 1, 0.05)
 }
 
 func TestStaleShapesDoNotCount(t *testing.T) {
-	c, d, keys := newTrained(), newDevice(6), pairs(3, SourceNetwork)
+	c, d, keys := newTrained(), newDevice(6), pairs(3, sourceNetwork)
 	for range 100 { // the first is off by 7 %
 		d.slow = 1.07
 		d.run(c, keys[:1], 1)
@@ -196,7 +196,7 @@ func TestStaleShapesDoNotCount(t *testing.T) {
 
 func TestSourcesAreCorrectedDifferently(t *testing.T) {
 	c, d := newCalibration(), newDevice(7)
-	solo, sum := shapeKey{1, SourceSolo}, shapeKey{3, SourceSum}
+	solo, sum := shapeKey{1, sourceSolo}, shapeKey{3, sourceSum}
 	d.slow = 0.6 // spans that overlap take less than their sum
 	d.run(c, []shapeKey{sum}, 300)
 	if m := c.margin(sum); m.latency != 1 || m.bound != 1 {
@@ -215,15 +215,15 @@ func TestSourcesAreCorrectedDifferently(t *testing.T) {
 func TestShapesAreBounded(t *testing.T) {
 	c := newTrained()
 	for i := range uint64(2 * MaxShapes) {
-		c.observe(shapeKey{i + 1, SourceNetwork}, tenMillis, tenMillis)
+		c.observe(shapeKey{i + 1, sourceNetwork}, tenMillis, tenMillis)
 	}
 	if len(c.shapes) != MaxShapes {
 		t.Errorf("%d shapes", len(c.shapes))
 	}
 	for range staleAfter {
-		c.observe(shapeKey{1, SourceNetwork}, tenMillis, tenMillis)
+		c.observe(shapeKey{1, sourceNetwork}, tenMillis, tenMillis)
 	}
-	late := shapeKey{3 * MaxShapes, SourceNetwork}
+	late := shapeKey{3 * MaxShapes, sourceNetwork}
 	c.observe(late, tenMillis, tenMillis)
 	if c.shapes[late] == nil || len(c.shapes) != MaxShapes {
 		t.Errorf("a new shape did not take the place of a stale one; %d shapes", len(c.shapes))
@@ -232,11 +232,11 @@ func TestShapesAreBounded(t *testing.T) {
 
 func TestKeyOf(t *testing.T) {
 	g := groupOf(span(5, 0, 1, 1, 0), span(0, 0, 1, 1, 0), span(63, 0, 1, 1, 0))
-	key := keyOf(g.Spans, SourceSum)
-	if diff := cmp.Diff("[0 5 63]", fmt.Sprint(key.members())); diff != "" || key.source != SourceSum {
+	key := keyOf(g.Spans, sourceSum)
+	if diff := cmp.Diff("[0 5 63]", fmt.Sprint(key.members())); diff != "" || key.source != sourceSum {
 		t.Error(diff)
 	}
-	if key := keyOf(groupOf(span(1, 0, 1, 1, 0), span(64, 0, 1, 1, 0)).Spans, SourceSum); key.services != 0 {
+	if key := keyOf(groupOf(span(1, 0, 1, 1, 0), span(64, 0, 1, 1, 0)).Spans, sourceSum); key.services != 0 {
 		t.Errorf("a service too many: %+v", key)
 	}
 }
@@ -247,7 +247,7 @@ func TestMarginProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := newTrained(), newTrained()
 		for range rapid.IntRange(1, 400).Draw(t, "runs") {
-			key := shapeKey{rapid.Uint64Range(0, 4).Draw(t, "services"), Source(rapid.IntRange(0, int(sources)-1).Draw(t, "source"))}
+			key := shapeKey{rapid.Uint64Range(0, 4).Draw(t, "services"), source(rapid.IntRange(0, int(sources)-1).Draw(t, "source"))}
 			took := math.Pow(10, rapid.Float64Range(0, 12).Draw(t, "took"))
 			a.observe(key, tenMillis, took)
 			b.observe(key, tenMillis, took)
@@ -263,7 +263,7 @@ func TestMarginProperties(t *testing.T) {
 }
 
 func TestObserveOfKnownShapesDoesNotAllocate(t *testing.T) {
-	c, d, keys := newTrained(), newDevice(8), pairs(4, SourceNetwork)
+	c, d, keys := newTrained(), newDevice(8), pairs(4, sourceNetwork)
 	d.run(c, keys, 100)
 	if n := testing.AllocsPerRun(1000, func() { d.run(c, keys, 1) }); n != 0 {
 		t.Errorf("observe allocates %v times", n)
@@ -271,7 +271,7 @@ func TestObserveOfKnownShapesDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkCalibrationObserve(b *testing.B) {
-	c, d, keys := newTrained(), newDevice(9), pairs(4, SourceNetwork)
+	c, d, keys := newTrained(), newDevice(9), pairs(4, sourceNetwork)
 	d.run(c, keys, 5000)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {

@@ -2,17 +2,18 @@
 //
 // The daemon and the simulator make a [Predictor] of a table of solo times
 // ([NewSolo], [New]) and ask it for every decision. The latency of one span is its
-// solo time. That of several comes from a [Model] where it was trained on such
-// groups ([Predictor.Use]), corrected by what was measured lately; otherwise it is
-// the sum of their solo times, as if they ran one after another, so that nothing is
-// overlapped on a guess. Every estimate has a bound that 99 of 100 runs keep.
+// solo time. That of several comes from the network of a [File] where it was
+// trained on such groups ([Predictor.Use]), corrected by what was measured lately;
+// otherwise it is the sum of their solo times, as if they ran one after another, so
+// that nothing is overlapped on a guess. Every estimate has a bound that 99 of 100
+// runs keep.
 //
-// A Model is a [File], which training writes, ready to serve: an [Encoder], the one
-// feature function that training and serving share (Abacus, section 5.3, and a
-// richer set), and a [Network]. Built with GOEXPERIMENT=simd, networks use AVX2 or
-// AVX-512 where the processor has them; the last digits of predictions then differ
-// between the builds, and between processors. [CostGrid], [Together] and
-// [ModelOrder] are shared with package device, whose networks have other features.
+// Training writes a File: its [Features], whose Encoder is the one feature function
+// that training and serving share (Abacus, section 5.3, and a richer set), and the
+// layers of a [Network]. Built with GOEXPERIMENT=simd, networks use AVX2 or AVX-512
+// where the processor has them; the last digits of predictions then differ between
+// the builds, and between processors. [CostGrid], [Together] and [ModelOrder] are
+// shared with package device, whose networks have other features.
 //
 // Two things are learned while serving. [Solo.Observe] moves solo times, and
 // [Predictor.Observe] the calibration: how fast the device is lately, and for each
@@ -20,7 +21,7 @@
 // snapshots for the state file. Services come and go by [Solo.Reset] and
 // [Predictor.Drop].
 //
-// Nothing here is safe for concurrent use but an Encoder and a CostGrid: a
+// Nothing here is safe for concurrent use but a CostGrid and an encoding function: a
 // Predictor belongs to the goroutine that owns the scheduler. Predict and Observe
 // do not allocate. Only [ReadFile] and [File.WriteFile] touch files.
 package predictor

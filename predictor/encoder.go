@@ -13,22 +13,35 @@ const (
 	groupInputs = 4
 )
 
-// Encoder turns groups into the inputs of a network: the one function that
-// training and serving share. It never changes and may be used concurrently.
-type Encoder struct {
+// Encoder returns the function that turns groups into the inputs of a network,
+// the one that training and serving share (Abacus, section 5.3). It sets as many
+// inputs as the features have by Width to what the network sees of a group that
+// the features cover, and returns the time in microseconds that the network's
+// output is relative to. The order of the spans changes nothing. The function does
+// not allocate and may be called concurrently, and the features must not change
+// while it is in use. The error wraps [ErrFeatures].
+func (f *Features) Encoder() (encode func(g models.Group, inputs []float32) (baseMicros float64), err error) {
+	e, err := newEncoder(f)
+	if err != nil {
+		return nil, err
+	}
+	return e.encode, nil
+}
+
+// encoder holds what is calculated once from features: their number of inputs
+// and, for each model, the position of its first input and its grid of costs.
+type encoder struct {
 	features *Features
 	width    int
-	blocks   []int // where the inputs of each model begin
+	blocks   []int
 	costs    []*CostGrid
 }
 
-// NewEncoder returns an encoder, or an error that wraps [ErrFeatures]. The
-// features must not change while it is in use.
-func NewEncoder(f *Features) (*Encoder, error) {
+func newEncoder(f *Features) (*encoder, error) {
 	if err := f.Validate(); err != nil {
 		return nil, err
 	}
-	e := &Encoder{features: f, width: f.Width()}
+	e := &encoder{features: f, width: f.Width()}
 	if f.Set == FeaturesPaper {
 		return e, nil
 	}
@@ -41,9 +54,6 @@ func NewEncoder(f *Features) (*Encoder, error) {
 	return e, nil
 }
 
-// Width returns the number of inputs.
-func (e *Encoder) Width() int { return e.width }
-
 func (m *FeatureModel) width() int {
 	if m.MaxSeqLen > 0 {
 		return blockInputs + 1
@@ -51,11 +61,7 @@ func (m *FeatureModel) width() int {
 	return blockInputs
 }
 
-// Encode sets the inputs, of which there are Width, to what the network sees
-// of a group that the encoder covers, and returns the time in microseconds
-// that the network's output is relative to. The order of the spans changes
-// nothing. It does not allocate.
-func (e *Encoder) Encode(g models.Group, inputs []float32) (baseMicros float64) {
+func (e *encoder) encode(g models.Group, inputs []float32) (baseMicros float64) {
 	inputs = inputs[:e.width]
 	clear(inputs)
 	order := ModelOrder(g.Spans)
@@ -65,7 +71,7 @@ func (e *Encoder) Encode(g models.Group, inputs []float32) (baseMicros float64) 
 	return e.encodeModels(g.Spans, &order, inputs)
 }
 
-func (e *Encoder) encodeModels(spans []models.Span, order *[MaxSpans]uint8, inputs []float32) float64 {
+func (e *encoder) encodeModels(spans []models.Span, order *[MaxSpans]uint8, inputs []float32) float64 {
 	var micros, works [MaxSpans]float64
 	var total, longest, work float64
 	for k := range spans {
@@ -91,10 +97,9 @@ func (e *Encoder) encodeModels(spans []models.Span, order *[MaxSpans]uint8, inpu
 
 // block sets the inputs of a span's model, but for those relative to the
 // group, and returns what the span costs in microseconds.
-func (e *Encoder) block(s *models.Span, b []float32) (micros, work float64) {
+func (e *encoder) block(s *models.Span, b []float32) (micros, work float64) {
 	m := &e.features.Models[s.Service]
-	var c Costs
-	e.costs[s.Service].At(s.Size, s.SeqLen, &c)
+	c := e.costs[s.Service].At(s.Size, s.SeqLen)
 	microsBefore, workBefore := c.before(s.Start)
 	microsUpTo, workUpTo := c.before(s.End)
 	_, workAll := c.before(m.Operators)
@@ -120,7 +125,7 @@ const (
 // encodePaper sets the inputs of section 5.3, figure 8: a bit for each model,
 // then first operator, last operator, batch size and sequence length of each
 // span. Slots are in model order, and those without a span are zero.
-func (e *Encoder) encodePaper(spans []models.Span, order *[MaxSpans]uint8, inputs []float32) float64 {
+func (e *encoder) encodePaper(spans []models.Span, order *[MaxSpans]uint8, inputs []float32) float64 {
 	slots := inputs[len(e.features.Models):]
 	for k := range spans {
 		s := &spans[order[k]]

@@ -28,9 +28,9 @@ func twoModels(set string) *Features {
 	}
 }
 
-func newEncoder(t testing.TB, f *Features) *Encoder {
+func mustEncoder(t testing.TB, f *Features) *encoder {
 	t.Helper()
-	e, err := NewEncoder(f)
+	e, err := newEncoder(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,21 +43,21 @@ func part(model models.ServiceID, start, end, size, seqLen int) models.Span {
 	return models.Span{Service: model, Start: start, End: end, Size: size, SeqLen: seqLen}
 }
 
-func encode(t testing.TB, e *Encoder, g models.Group) ([]float32, float64) {
+func encode(t testing.TB, e *encoder, g models.Group) ([]float32, float64) {
 	t.Helper()
 	if !e.features.Covers(g) {
 		t.Fatalf("%v is not covered", g)
 	}
-	inputs := make([]float32, e.Width())
+	inputs := make([]float32, e.width)
 	for i := range inputs {
 		inputs[i] = float32(math.NaN()) // Encode must set every one
 	}
-	base := e.Encode(g, inputs)
+	base := e.encode(g, inputs)
 	return inputs, base
 }
 
 func TestEncodePaper(t *testing.T) {
-	e := newEncoder(t, twoModels(FeaturesPaper))
+	e := mustEncoder(t, twoModels(FeaturesPaper))
 	for _, c := range []struct {
 		g    models.Group
 		want []float32
@@ -73,14 +73,14 @@ func TestEncodePaper(t *testing.T) {
 }
 
 func TestEncodeOneSpan(t *testing.T) {
-	e := newEncoder(t, twoModels(FeaturesModel))
+	e := mustEncoder(t, twoModels(FeaturesModel))
 	got, base := encode(t, e, groupOf(part(0, 1, 3, 2, 0)))
 	if base != 300 {
 		t.Errorf("the base is %v; alone the span takes 300", base)
 	}
-	want := make([]float32, e.Width())
+	want := make([]float32, e.width)
 	copy(want, []float32{1, 1, 50. / 300, 1. / 3, 1, 10. / 60, 1, 1})
-	copy(want[e.Width()-groupInputs:], []float32{float32(math.Log(0.3)), 1, 1, 50. / 300})
+	copy(want[e.width-groupInputs:], []float32{float32(math.Log(0.3)), 1, 1, 50. / 300})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -90,7 +90,7 @@ func TestEncodeOneSpan(t *testing.T) {
 // that fill it take as long as both.
 func TestBaseIsLongestOrSum(t *testing.T) {
 	f := twoModels(FeaturesModel)
-	e := newEncoder(t, f)
+	e := mustEncoder(t, f)
 	_, idle := encode(t, e, groupOf(part(0, 0, 3, 2, 0), part(1, 0, 2, 1, 16)))
 	if idle < 400 || idle > 405 {
 		t.Errorf("400 and 100 that overlap take %v", idle)
@@ -107,7 +107,7 @@ func TestCostsBetweenCells(t *testing.T) {
 	f.Models[1].Costs = append(f.Models[1].Costs,
 		CostCell{Size: 2, SeqLen: 16, Micros: []float64{60, 60}, Work: []float64{5, 5}},
 		CostCell{Size: 1, SeqLen: 64, Micros: []float64{70, 70}, Work: []float64{5, 5}})
-	e := newEncoder(t, f)
+	e := mustEncoder(t, f)
 	for _, c := range []struct {
 		span models.Span
 		want float64
@@ -129,7 +129,7 @@ func TestCostsBetweenCells(t *testing.T) {
 }
 
 func TestCovers(t *testing.T) {
-	e := newEncoder(t, twoModels(FeaturesModel))
+	e := mustEncoder(t, twoModels(FeaturesModel))
 	good := part(0, 0, 3, 8, 0)
 	for name, g := range map[string]models.Group{
 		"empty":           {},
@@ -183,14 +183,14 @@ func manyModels(t *rapid.T, set string) (*Features, models.Group) {
 func TestOrderOfSpansChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f, g := manyModels(t, rapid.SampledFrom([]string{FeaturesPaper, FeaturesModel}).Draw(t, "set"))
-		e, err := NewEncoder(f)
+		e, err := newEncoder(f)
 		if err != nil {
 			t.Fatal(err)
 		}
-		first, second := make([]float32, e.Width()), make([]float32, e.Width())
-		base := e.Encode(g, first)
+		first, second := make([]float32, e.width), make([]float32, e.width)
+		base := e.encode(g, first)
 		g.Spans = rapid.Permutation(g.Spans).Draw(t, "order")
-		if again := e.Encode(g, second); again != base || !slices.Equal(first, second) {
+		if again := e.encode(g, second); again != base || !slices.Equal(first, second) {
 			t.Fatalf("base %v and %v, inputs\n%v\n%v", base, again, first, second)
 		}
 	})
@@ -199,12 +199,12 @@ func TestOrderOfSpansChangesNothing(t *testing.T) {
 func TestInputsAreFinite(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f, g := manyModels(t, FeaturesModel)
-		e, err := NewEncoder(f)
+		e, err := newEncoder(f)
 		if err != nil {
 			t.Fatal(err)
 		}
-		inputs := make([]float32, e.Width())
-		if base := e.Encode(g, inputs); !(base > 0) || math.IsInf(base, 0) {
+		inputs := make([]float32, e.width)
+		if base := e.encode(g, inputs); !(base > 0) || math.IsInf(base, 0) {
 			t.Fatalf("base %v", base)
 		}
 		for i, x := range inputs {
@@ -218,9 +218,9 @@ func TestInputsAreFinite(t *testing.T) {
 func TestEncodeDoesNotAllocate(t *testing.T) {
 	g := groupOf(part(1, 0, 2, 1, 40), part(0, 1, 3, 5, 0))
 	for _, set := range []string{FeaturesPaper, FeaturesModel} {
-		e := newEncoder(t, twoModels(set))
-		inputs := make([]float32, e.Width())
-		if n := testing.AllocsPerRun(100, func() { e.Encode(g, inputs) }); n != 0 {
+		e := mustEncoder(t, twoModels(set))
+		inputs := make([]float32, e.width)
+		if n := testing.AllocsPerRun(100, func() { e.encode(g, inputs) }); n != 0 {
 			t.Errorf("%s: %v allocations", set, n)
 		}
 	}
@@ -252,18 +252,18 @@ func TestValidateRefuses(t *testing.T) {
 	} {
 		f := twoModels(FeaturesModel)
 		spoil(f)
-		if _, err := NewEncoder(f); !errors.Is(err, ErrFeatures) {
+		if _, err := newEncoder(f); !errors.Is(err, ErrFeatures) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
 func BenchmarkEncode(b *testing.B) {
-	e := newEncoder(b, twoModels(FeaturesModel))
+	e := mustEncoder(b, twoModels(FeaturesModel))
 	g := groupOf(part(1, 0, 2, 1, 16), part(0, 1, 3, 2, 0))
-	inputs := make([]float32, e.Width())
+	inputs := make([]float32, e.width)
 	b.ReportAllocs()
 	for b.Loop() {
-		e.Encode(g, inputs)
+		e.encode(g, inputs)
 	}
 }

@@ -170,7 +170,7 @@ func TestValidateFile(t *testing.T) {
 				t.Errorf("%s: %q does not hold %q", name, err, part)
 			}
 		}
-		if m, err := NewModel(f); err == nil {
+		if m, err := newModel(f); err == nil {
 			t.Errorf("%s: made %v of it", name, m)
 		}
 	}
@@ -212,13 +212,13 @@ func FuzzRead(f *testing.F) {
 			}
 			return
 		}
-		m, err := NewModel(file)
+		m, err := newModel(file)
 		if err != nil {
 			t.Fatalf("read, but no model: %v", err)
 		}
 		g := groupOf(span(0, 0, file.Features.Models[0].Operators, 1, 0))
 		micros := []float64{0}
-		m.Predict([]models.Group{g}, micros)
+		m.predict([]models.Group{g}, micros)
 		if !(micros[0] > 0 && micros[0] <= mostMicros) {
 			t.Fatalf("takes %v µs", micros[0])
 		}

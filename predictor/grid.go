@@ -91,25 +91,26 @@ func (g *CostGrid) Axes() (sizes, seqLens []int, whole bool) {
 	return sizes, g.seqLens, whole
 }
 
-// Costs are the cells of a grid that a batch lies between, and what each
-// counts: all that is asked of the batch's operators comes from here.
-type Costs struct {
+// costs are the up to four cells of a grid that a batch lies between, and the
+// weight of each in the interpolation.
+type costs struct {
 	cells  [4]*costSums
 	weight [4]float64
 	n      int
 }
 
-// At sets c to the costs of a batch.
-func (g *CostGrid) At(size, seqLen int, c *Costs) {
-	c.n = 0
+// At returns the costs of a batch, from which those of any of its spans follow.
+// It does not allocate.
+func (g *CostGrid) At(size, seqLen int) (c costs) {
 	q, high := Beside(g.seqLens, seqLen)
 	c.add(&g.planes[q], size, 1-high)
 	if high > 0 {
 		c.add(&g.planes[q+1], size, high)
 	}
+	return c
 }
 
-func (c *Costs) add(p *costPlane, size int, weight float64) {
+func (c *costs) add(p *costPlane, size int, weight float64) {
 	b, high := Beside(p.sizes, size)
 	c.cells[c.n], c.weight[c.n] = &p.cells[b], weight*(1-high)
 	c.n++
@@ -121,7 +122,7 @@ func (c *Costs) add(p *costPlane, size int, weight float64) {
 
 // Span returns what operators [start, end) take alone, and how much of that is
 // work, in microseconds.
-func (c *Costs) Span(start, end int) (micros, work float64) {
+func (c *costs) Span(start, end int) (micros, work float64) {
 	for k := range c.n {
 		s := c.cells[k]
 		micros += c.weight[k] * (s.micros[end] - s.micros[start])
@@ -131,7 +132,7 @@ func (c *Costs) Span(start, end int) (micros, work float64) {
 }
 
 // before returns the costs of the operators before i.
-func (c *Costs) before(i int) (micros, work float64) {
+func (c *costs) before(i int) (micros, work float64) {
 	for k := range c.n {
 		micros += c.weight[k] * c.cells[k].micros[i]
 		work += c.weight[k] * c.cells[k].work[i]

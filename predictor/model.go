@@ -15,22 +15,22 @@ const (
 	mostMicros  = maxNanos / 1e3
 )
 
-// Model is a predictor file ready to serve. It owns the memory that it works
+// model is a predictor file ready to serve. It owns the memory that it works
 // in and so is not safe for concurrent use.
-type Model struct {
-	encoder *Encoder
+type model struct {
+	encoder *encoder
 	network *Network
 	output  string
 	bases   [MaxRows]float64 // microseconds
 }
 
-// NewModel returns the model of a file, or the error of its Validate. The file
+// newModel returns the model of a file, or the error of its Validate. The file
 // must not change while the model is in use.
-func NewModel(f *File) (*Model, error) {
+func newModel(f *File) (*model, error) {
 	if err := f.Validate(); err != nil {
 		return nil, err
 	}
-	encoder, err := NewEncoder(&f.Features)
+	encoder, err := newEncoder(&f.Features)
 	if err != nil {
 		return nil, err
 	}
@@ -38,21 +38,30 @@ func NewModel(f *File) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Model{encoder: encoder, network: network, output: f.Output}, nil
+	return &model{encoder: encoder, network: network, output: f.Output}, nil
 }
 
-// Covers reports whether a group is of the kind that the model was trained on.
-// Its spans name models by their position in the file.
-func (m *Model) Covers(g models.Group) bool { return m.encoder.features.Covers(g) }
+// Predict returns the latencies in microseconds of groups that the features of the
+// file cover, or the error of Validate. It lays the network out for the one call;
+// a [Predictor] does so once.
+func (f *File) Predict(groups []models.Group) (micros []float64, err error) {
+	m, err := newModel(f)
+	if err != nil {
+		return nil, err
+	}
+	micros = make([]float64, len(groups))
+	m.predict(groups, micros)
+	return micros, nil
+}
 
-// Predict sets micros[i] to the latency in microseconds of groups[i], which
+// predict sets micros[i] to the latency in microseconds of groups[i], which
 // the model covers: always finite, positive and at most MaxTime. It takes
 // MaxRows groups at a time and does not allocate.
-func (m *Model) Predict(groups []models.Group, micros []float64) {
+func (m *model) predict(groups []models.Group, micros []float64) {
 	for len(groups) > 0 {
 		n := min(len(groups), MaxRows)
 		for i, g := range groups[:n] {
-			m.bases[i] = m.encoder.Encode(g, m.network.Row(i))
+			m.bases[i] = m.encoder.encode(g, m.network.Row(i))
 		}
 		for i, out := range m.network.Run(n) {
 			micros[i] = latency(m.output, m.bases[i], float64(out))

@@ -37,9 +37,9 @@ func testFile(models int, hidden ...int) *File {
 	return f
 }
 
-func newModel(t testing.TB, f *File) *Model {
+func mustModel(t testing.TB, f *File) *model {
 	t.Helper()
-	m, err := NewModel(f)
+	m, err := newModel(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func drawGroup(t *rapid.T, m int) models.Group {
 
 // The order of the spans changes nothing, nor do the groups asked beside.
 func TestPredictIgnoresOrder(t *testing.T) {
-	m := newModel(t, testFile(7, 32, 32))
+	m := mustModel(t, testFile(7, 32, 32))
 	rapid.Check(t, func(t *rapid.T) {
 		g := drawGroup(t, 7)
 		asked := []models.Group{g}
@@ -79,7 +79,7 @@ func TestPredictIgnoresOrder(t *testing.T) {
 			asked = append(asked, models.Group{Spans: rapid.Permutation(g.Spans).Draw(t, "order")})
 		}
 		micros := make([]float64, len(asked))
-		m.Predict(asked, micros)
+		m.predict(asked, micros)
 		for i, v := range micros {
 			if v != micros[0] {
 				t.Fatalf("group %d takes %v, in another order %v", i, v, micros[0])
@@ -98,12 +98,12 @@ func TestPredictIsFinite(t *testing.T) {
 				f.Layers[i].Weights[k] *= float32(math.Pow(10, rapid.Float64Range(-20, 36).Draw(t, "scale")))
 			}
 		}
-		m, err := NewModel(f)
+		m, err := newModel(f)
 		if errors.Is(err, ErrDamaged) {
 			t.Skip("a weight is not finite")
 		}
 		micros := []float64{0}
-		m.Predict([]models.Group{drawGroup(t, 3)}, micros)
+		m.predict([]models.Group{drawGroup(t, 3)}, micros)
 		if v := micros[0]; !(v >= leastMicros && v <= mostMicros) {
 			t.Fatalf("takes %v µs", v)
 		}
@@ -144,9 +144,9 @@ func manyGroups(n int) []models.Group {
 }
 
 func TestModelPredictDoesNotAllocate(t *testing.T) {
-	m := newModel(t, testFile(7, 32, 32, 32))
+	m := mustModel(t, testFile(7, 32, 32, 32))
 	groups, micros := manyGroups(MaxRows+5), make([]float64, MaxRows+5)
-	if n := testing.AllocsPerRun(20, func() { m.Predict(groups, micros) }); n != 0 {
+	if n := testing.AllocsPerRun(20, func() { m.predict(groups, micros) }); n != 0 {
 		t.Errorf("Predict allocates %v times", n)
 	}
 }
@@ -155,13 +155,13 @@ func TestModelPredictDoesNotAllocate(t *testing.T) {
 // and inference, on one core.
 func BenchmarkPredict(b *testing.B) {
 	for _, width := range []int{32, 64, 128} {
-		m := newModel(b, testFile(7, width, width, width))
+		m := mustModel(b, testFile(7, width, width, width))
 		for _, n := range []int{1, 2, 4, 8, 16} {
 			b.Run(fmt.Sprintf("3x%d/candidates=%d", width, n), func(b *testing.B) {
 				groups, micros := manyGroups(n), make([]float64, n)
 				b.ReportAllocs()
 				for b.Loop() {
-					m.Predict(groups, micros)
+					m.predict(groups, micros)
 				}
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/candidate")
 			})

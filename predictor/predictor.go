@@ -21,13 +21,13 @@ type Predictor struct {
 	solo        *Solo
 	calibration *calibration
 
-	model *Model // nil for none
+	model *model // nil for none
 	file  *File
 	bind  []binding // of each service there was when the network began to be used
 
 	answers   [sources]uint64
 	unknown   uint64
-	fallbacks [Fallbacks]uint64
+	fallbacks [fallbacks]uint64
 
 	// What the network is asked in one go, and whose estimates that is.
 	asked  int
@@ -68,7 +68,7 @@ func (p *Predictor) predict(groups []models.Group, estimates []models.Estimate) 
 		case !ok:
 			p.unknown++
 			estimates[i] = models.Estimate{}
-		case a.key.source == SourceNetwork:
+		case a.key.source == sourceNetwork:
 			p.of[p.asked], p.answer[p.asked] = i, a
 			p.asked++
 		default:
@@ -78,7 +78,7 @@ func (p *Predictor) predict(groups []models.Group, estimates []models.Estimate) 
 	}
 	p.runNetwork()
 	for k := range p.asked {
-		p.answers[SourceNetwork]++
+		p.answers[sourceNetwork]++
 		estimates[p.of[k]] = p.estimate(p.answer[k])
 	}
 }
@@ -101,47 +101,47 @@ func (p *Predictor) ask(spans []models.Span) (a answer, ok bool) {
 	case len(spans) == 0:
 		return answer{}, false
 	case len(spans) == 1:
-		a.key = keyOf(spans, SourceSolo)
+		a.key = keyOf(spans, sourceSolo)
 		return a, true
 	}
 	reason := p.cover(spans)
 	p.fallbacks[reason]++
-	if reason == FallbackNone {
-		a.key = keyOf(spans, SourceNetwork)
+	if reason == fallbackNone {
+		a.key = keyOf(spans, sourceNetwork)
 	} else {
-		a.key = keyOf(spans, SourceSum)
+		a.key = keyOf(spans, sourceSum)
 	}
 	return a, true
 }
 
 // cover sets the next group that the network is asked about to these spans, or
 // returns why it cannot answer.
-func (p *Predictor) cover(spans []models.Span) Fallback {
+func (p *Predictor) cover(spans []models.Span) fallback {
 	if p.model == nil {
-		return FallbackPredictor
+		return fallbackPredictor
 	}
 	if len(spans) > MaxSpans {
-		return FallbackGroup
+		return fallbackGroup
 	}
 	as := p.spans[p.asked][:len(spans)]
-	reason := FallbackGroup
+	reason := fallbackGroup
 	for i := range spans {
 		as[i] = spans[i]
 		model := p.bound(spans[i].Service)
 		if model < 0 {
-			return FallbackModel
+			return fallbackModel
 		}
 		as[i].Service = models.ServiceID(model)
 		if m := &p.file.Features.Models[model]; spans[i].Size > m.MaxSize || spans[i].SeqLen > m.MaxSeqLen {
-			reason = FallbackSize
+			reason = fallbackSize
 		}
 	}
 	g := models.Group{Spans: as}
-	if !p.model.Covers(g) {
+	if !p.file.Features.Covers(g) {
 		return reason
 	}
 	p.groups[p.asked] = g
-	return FallbackNone
+	return fallbackNone
 }
 
 // runNetwork sets what is predicted of the groups that the network is asked
@@ -150,7 +150,7 @@ func (p *Predictor) runNetwork() {
 	if p.asked == 0 {
 		return
 	}
-	p.model.Predict(p.groups[:p.asked], p.micros[:p.asked])
+	p.model.predict(p.groups[:p.asked], p.micros[:p.asked])
 	for k := range p.asked {
 		a := &p.answer[k]
 		a.predicted = max(p.micros[k]*1e3, a.least)
@@ -176,7 +176,7 @@ func (p *Predictor) Observe(g models.Group, took time.Duration) error {
 	fallbacks := p.fallbacks
 	a, ok := p.ask(g.Spans)
 	p.fallbacks = fallbacks // nobody has asked
-	if ok && a.key.source == SourceNetwork {
+	if ok && a.key.source == sourceNetwork {
 		p.answer[0], p.asked = a, 1
 		p.runNetwork()
 		a = p.answer[0]
@@ -193,16 +193,17 @@ func (p *Predictor) Observe(g models.Group, took time.Duration) error {
 
 // Report returns how well predictions do.
 func (p *Predictor) Report() Report {
-	r := p.Counts()
-	r.Shapes = p.calibration.report()
-	return r
-}
-
-// Counts returns a report without its shapes, which take long to make.
-func (p *Predictor) Counts() Report {
-	r := Report{Network: p.model != nil, Answers: p.answers, Unknown: p.unknown, Fallbacks: p.fallbacks}
-	for i := range r.Levels {
-		r.Levels[i] = p.calibration.speeds[i].level
+	r := Report{
+		Network: p.model != nil, Unknown: p.unknown, Shapes: p.calibration.report(),
+		Answers: map[string]uint64{}, Fallbacks: map[string]uint64{},
+	}
+	for i, n := range p.answers {
+		r.Answers[source(i).String()] = n
+	}
+	for i, n := range p.fallbacks {
+		if reason := fallback(i); reason != fallbackNone {
+			r.Fallbacks[reason.String()] = n
+		}
 	}
 	return r
 }
@@ -257,12 +258,12 @@ func (p *Predictor) Use(f *File, bind []int) error {
 		p.rebind(bind)
 		return nil
 	}
-	m, err := NewModel(f)
+	m, err := newModel(f)
 	if err != nil {
 		return err
 	}
 	p.model, p.file, p.bind = m, f, p.bindings(bind)
-	p.calibration.restart(SourceNetwork, f.Test.Quantiles)
+	p.calibration.restart(sourceNetwork, f.Test.Quantiles)
 	return nil
 }
 
@@ -318,5 +319,5 @@ func (p *Predictor) Drop(service models.ServiceID) error {
 // Forget stops using the network.
 func (p *Predictor) Forget() {
 	p.model, p.file, p.bind = nil, nil, nil
-	p.calibration.restart(SourceNetwork, exact)
+	p.calibration.restart(sourceNetwork, exact)
 }

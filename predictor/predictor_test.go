@@ -90,7 +90,7 @@ func TestPredictByNetwork(t *testing.T) {
 	p, f := newSerial(t, 3), constant(testFile(2), 0.9)
 	use(t, p, f, 1, -1, 0) // service 0 has model b, service 2 model a
 	base := []float64{0}
-	newModel(t, f).Predict([]models.Group{groupOf(part(0, 0, 10, 2, 0), part(1, 0, 10, 1, 0))}, base)
+	mustModel(t, f).predict([]models.Group{groupOf(part(0, 0, 10, 2, 0), part(1, 0, 10, 1, 0))}, base)
 	want := time.Duration(base[0] * 1e3)
 	got := ask(p, span(0, 0, 10, 1, 0), span(2, 0, 10, 2, 0))
 	within(t, "bound services", got, want, want*11/10)
@@ -123,10 +123,10 @@ func TestPredictFallsBack(t *testing.T) {
 	}
 	ask(p)
 	r := p.Report()
-	want := Report{Network: true, Unknown: 1}
-	want.Answers[SourceSum], want.Answers[SourceNetwork] = 6, 1
-	want.Fallbacks = [Fallbacks]uint64{FallbackNone: 1, FallbackPredictor: 1, FallbackModel: 1, FallbackSize: 2, FallbackGroup: 2}
-	want.Levels = [sources]float64{1, 1, 1}
+	want := Report{
+		Network: true, Unknown: 1, Answers: map[string]uint64{"solo": 0, "sum": 6, "network": 1},
+		Fallbacks: map[string]uint64{"no predictor": 1, "model unknown": 1, "size beyond training": 2, "group beyond training": 2},
+	}
 	if diff := cmp.Diff(want, r); diff != "" {
 		t.Error(diff)
 	}
@@ -156,7 +156,7 @@ func TestObserveCorrects(t *testing.T) {
 	}
 	within(t, "one span", ask(p, spans[0]), ms, ms)
 	r := p.Report().Shapes
-	if len(r) != 1 || r[0].Source != SourceNetwork || fmt.Sprint(r[0].Services) != "[0 1]" || r[0].Runs != 300 || r[0].Window != windowRuns+recentRuns {
+	if len(r) != 1 || r[0].Source != sourceNetwork || fmt.Sprint(r[0].Services) != "[0 1]" || r[0].Runs != 300 || r[0].Window != windowRuns+recentRuns {
 		t.Fatalf("report: %+v", r)
 	}
 	near1(t, "the error of the network", r[0].RawMAPE, 20, 0.02)
@@ -313,7 +313,7 @@ func TestCalibrationSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range q.Report().Shapes {
-		if s.Source == SourceNetwork {
+		if s.Source == sourceNetwork {
 			t.Errorf("restored what was learned of another network: %+v", s)
 		}
 	}
@@ -358,8 +358,8 @@ func TestCalibrationRestoreRefuses(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for got, want := range map[string]string{
-		SourceSolo.String(): "solo", SourceNetwork.String(): "network", SourceSum.String(): "sum",
-		Source(9).String(): "unknown", FallbackSize.String(): "size beyond training",
+		sourceSolo.String(): "solo", sourceNetwork.String(): "network", sourceSum.String(): "sum",
+		fallbackSize.String(): "size beyond training",
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -7,42 +7,53 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// Report is how well a predictor does.
+// Report describes how well a predictor does.
 type Report struct {
-	Network   bool              // whether there is a network
-	Answers   [sources]uint64   // estimates given, by Source
-	Unknown   uint64            // groups for which none could be given
-	Fallbacks [Fallbacks]uint64 // groups for which the network did not answer, by reason
-	Levels    [sources]float64  // measured/predicted of the device lately, by Source
-	Shapes    []ShapeReport     // by source, then services
+	// Network is set if there is a network.
+	Network bool
+
+	// Answers counts the estimates given, by source: solo, network or sum.
+	Answers map[string]uint64
+
+	// Unknown counts the groups for which no estimate could be given.
+	Unknown uint64
+
+	// Fallbacks counts the groups of several spans for which the network did not
+	// answer, by each reason that there can be.
+	Fallbacks map[string]uint64
+
+	// Shapes are sorted by source, then services.
+	Shapes []shapeReport
 }
 
-// ShapeReport is how well groups of some services are predicted.
-type ShapeReport struct {
-	Source    Source
-	Services  []models.ServiceID // none for the groups that have no window of their own
-	Runs      uint64             // measured since the start
-	Window    int                // the latest of them, which all below is about
-	RawMAPE   float64            // percent, of what the source predicts
-	MAPE      float64            // percent, of the estimates that were given
-	Quantiles Quantiles          // of measured/predicted by the source
-	Latency   float64            // what a prediction is multiplied with now
-	Bound     float64            // the same
+// shapeReport describes how well groups of some services are predicted. Window is
+// how many of the latest runs the errors, in percent, and the quantiles of measured
+// by predicted are about.
+type shapeReport struct {
+	Source    source
+	Services  []models.ServiceID
+	Runs      uint64
+	Window    int
+	RawMAPE   float64 // before any correction
+	MAPE      float64 // after it
+	Quantiles Quantiles
+	Latency   float64 // factor of a prediction
+	Bound     float64 // factor of a prediction
 }
 
-func (c *calibration) report() (shapes []ShapeReport) {
+func (c *calibration) report() (shapes []shapeReport) {
 	for _, s := range c.shapes {
 		shapes = append(shapes, c.reportShape(s))
 	}
-	slices.SortFunc(shapes, func(a, b ShapeReport) int {
+	slices.SortFunc(shapes, func(a, b shapeReport) int {
 		return cmp.Or(cmp.Compare(a.Source, b.Source), slices.Compare(a.Services, b.Services))
 	})
 	return shapes
 }
 
-func (c *calibration) reportShape(s *shape) ShapeReport {
+func (c *calibration) reportShape(s *shape) shapeReport {
 	speed, m := &c.speeds[s.key.source], c.margin(s.key)
-	r := ShapeReport{
+	r := shapeReport{
 		Source: s.key.source, Services: s.key.members(), Runs: s.runs, Latency: m.latency, Bound: m.bound,
 		Quantiles: s.own.quantiles().times(speed.level),
 	}
@@ -62,7 +73,7 @@ func (c *calibration) reportShape(s *shape) ShapeReport {
 }
 
 // add counts a run, unless its errors are unknown, as they are after Restore.
-func (r *ShapeReport) add(v *run) {
+func (r *shapeReport) add(v *run) {
 	if v.error < 0 {
 		return
 	}
@@ -75,46 +86,33 @@ func (q Quantiles) times(by float64) Quantiles {
 	return Quantiles{q.P01 * by, q.P50 * by, q.P90 * by, q.P95 * by, q.P99 * by}
 }
 
-// Source is what a latency is calculated from.
-type Source uint8
+// source is what a latency is calculated from: the solo time of the only span, the
+// network, or the sum of solo times where the network does not cover the group.
+type source uint8
 
-// The sources.
 const (
-	SourceSolo    Source = iota // one span: its solo time
-	SourceNetwork               // the network
-	SourceSum                   // the sum of solo times, because the network does not cover the group
+	sourceSolo source = iota
+	sourceNetwork
+	sourceSum
 	sources
 )
 
 var sourceNames = [sources]string{"solo", "network", "sum"}
 
-// String returns the name of the source.
-func (s Source) String() string {
-	if s < sources {
-		return sourceNames[s]
-	}
-	return "unknown"
-}
+func (s source) String() string { return sourceNames[s] }
 
-// Fallback is the reason why the network does not answer for a group.
-type Fallback uint8
+// fallback is the reason why the network does not answer for a group.
+type fallback uint8
 
-// The reasons.
 const (
-	FallbackNone      Fallback = iota // it does
-	FallbackPredictor                 // there is none
-	FallbackModel                     // a model is not among those that it was trained on
-	FallbackSize                      // a batch or a sequence is larger than those that it was trained on
-	FallbackGroup                     // the group has more spans than those that it was trained on, or one model twice
-	Fallbacks                         // how many there are
+	fallbackNone      fallback = iota // the network answers
+	fallbackPredictor                 // there is no network
+	fallbackModel                     // it was trained without one of the models
+	fallbackSize                      // it was trained on smaller batches or shorter sequences
+	fallbackGroup                     // it was trained on fewer spans, or a model occurs twice
+	fallbacks
 )
 
-var fallbackNames = [Fallbacks]string{"", "no predictor", "model unknown", "size beyond training", "group beyond training"}
+var fallbackNames = [fallbacks]string{"", "no predictor", "model unknown", "size beyond training", "group beyond training"}
 
-// String returns the reason in words, "" if there is none.
-func (f Fallback) String() string {
-	if f < Fallbacks {
-		return fallbackNames[f]
-	}
-	return "unknown"
-}
+func (f fallback) String() string { return fallbackNames[f] }

@@ -13,16 +13,17 @@ import (
 // It names no service: that it belongs to the same model on the same device
 // is for the caller to know.
 type Snapshot struct {
-	Operators int    `json:"operators"`
-	Cells     []Cell `json:"cells"`
+	Operators int            `json:"operators"`
+	Cells     []cellSnapshot `json:"cells"`
 }
 
-// Cell is the solo times of one batch size and sequence length.
-type Cell struct {
+// cellSnapshot holds the solo time of each operator for one batch size and
+// sequence length.
+type cellSnapshot struct {
 	Size         int       `json:"size"`
 	SeqLen       int       `json:"seq_len"`
 	Observations int       `json:"observations"`
-	Nanos        []float64 `json:"nanos"` // of each operator
+	Nanos        []float64 `json:"nanos"`
 }
 
 // Snapshot copies what is known of a service.
@@ -33,7 +34,7 @@ func (t *Solo) Snapshot(service models.ServiceID) (Snapshot, error) {
 	}
 	s := Snapshot{Operators: sv.operators}
 	for _, c := range sv.cells {
-		s.Cells = append(s.Cells, Cell{c.size, c.seqLen, c.observations, slices.Clone(c.nanos)})
+		s.Cells = append(s.Cells, cellSnapshot{c.size, c.seqLen, c.observations, slices.Clone(c.nanos)})
 	}
 	return s, nil
 }
@@ -61,7 +62,7 @@ func (t *Solo) Restore(service models.ServiceID, s Snapshot) error {
 	return nil
 }
 
-func (sv *soloService) restore(k *Cell) error {
+func (sv *soloService) restore(k *cellSnapshot) error {
 	if err := sv.check(0, sv.operators, k.Size, k.SeqLen); err != nil {
 		return err
 	}
@@ -135,7 +136,7 @@ func (c *calibration) snapshot() CalibrationSnapshot {
 // was learned of one; start is what is known of that from elsewhere.
 func restore(kept CalibrationSnapshot, network bool, start Quantiles) (*calibration, error) {
 	c := newCalibration()
-	c.restart(SourceNetwork, start)
+	c.restart(sourceNetwork, start)
 	seen := map[string]bool{}
 	for i := range kept.Sources {
 		k := &kept.Sources[i]
@@ -158,12 +159,12 @@ func restore(kept CalibrationSnapshot, network bool, start Quantiles) (*calibrat
 	return c, nil
 }
 
-func sourceOf(name string) (Source, error) {
+func sourceOf(name string) (source, error) {
 	i := slices.Index(sourceNames[:], name)
 	if i < 0 {
 		return 0, fmt.Errorf("unknown source %.40q", name)
 	}
-	return Source(i), nil
+	return source(i), nil
 }
 
 func (c *calibration) restoreSource(k *sourceSnapshot, network bool) error {
@@ -178,7 +179,7 @@ func (c *calibration) restoreSource(k *sourceSnapshot, network bool) error {
 	if err := w.restore(k.Ratios); err != nil {
 		return err
 	}
-	if source == SourceNetwork && !network {
+	if source == sourceNetwork && !network {
 		return nil
 	}
 	c.speeds[source].level, c.speeds[source].all = k.Level, w
@@ -197,14 +198,14 @@ func (c *calibration) restoreShape(k *shapeSnapshot, network bool) error {
 		}
 		key.services |= 1 << id
 	}
-	if key.services == 0 || c.shapes[key] != nil || (len(k.Services) == 1) != (source == SourceSolo) {
+	if key.services == 0 || c.shapes[key] != nil || (len(k.Services) == 1) != (source == sourceSolo) {
 		return fmt.Errorf("services %v of source %s", k.Services, source)
 	}
 	s := &shape{key: key, runs: k.Runs}
 	if err := s.own.restore(k.Ratios); err != nil {
 		return err
 	}
-	if source != SourceNetwork || network {
+	if source != sourceNetwork || network {
 		c.shapes[key] = s
 	}
 	return nil

@@ -63,7 +63,7 @@ func TestRestoreRefuses(t *testing.T) {
 		"seq len":      func(s *Snapshot) { s.Cells[1].SeqLen = -1 },
 		"observations": func(s *Snapshot) { s.Cells[1].Observations = 0 },
 		"twice":        func(s *Snapshot) { s.Cells[1] = s.Cells[0] },
-		"cells":        func(s *Snapshot) { s.Cells = make([]Cell, MaxCells+1) },
+		"cells":        func(s *Snapshot) { s.Cells = make([]cellSnapshot, MaxCells+1) },
 	}
 	for name, damage := range damages {
 		solo := newSolo(t, 2)

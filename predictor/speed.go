@@ -40,7 +40,7 @@ const (
 // known whether the device has changed: those of a slower device must not
 // widen the margin of what it was before, nor of what it is then.
 type speed struct {
-	source   Source
+	source   source
 	start    Quantiles // of its predictions, from before anything was observed
 	level    float64   // measured/predicted of the device lately
 	recent   [recentRuns]run

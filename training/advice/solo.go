@@ -197,10 +197,9 @@ func (t *soloTimes) infer(ctx context.Context, d *training.Dataset, o *Options) 
 	if err != nil {
 		return err
 	}
-	at := map[*soloCell]*predictor.Costs{}
+	at := map[*soloCell]spanCosts{}
 	for _, c := range t.cells {
-		costs := &predictor.Costs{}
-		grids[c.key.model].At(c.key.size, c.key.seqLen, costs)
+		costs := grids[c.key.model].At(c.key.size, c.key.seqLen)
 		c.prefix = make([]float64, d.Models[c.key.model].Operators+1)
 		for end := range c.prefix {
 			c.prefix[end], _ = costs.Span(0, end)
@@ -208,7 +207,7 @@ func (t *soloTimes) infer(ctx context.Context, d *training.Dataset, o *Options) 
 		if c.alone >= soloFewest {
 			c.source = SoloMeasured
 		}
-		at[c] = costs
+		at[c] = costs.Span
 	}
 	for _, set := range t.sets {
 		for i := range set.rows {
@@ -218,11 +217,15 @@ func (t *soloTimes) infer(ctx context.Context, d *training.Dataset, o *Options) 
 	return nil
 }
 
-func (g *measuredGroup) infer(at map[*soloCell]*predictor.Costs) {
+// spanCosts returns what operators [start, end) of a cell take alone, and how much
+// of that is work, in microseconds.
+type spanCosts func(start, end int) (micros, work float64)
+
+func (g *measuredGroup) infer(at map[*soloCell]spanCosts) {
 	var alone []float64
 	all := 0.0
 	for _, s := range g.spans {
-		micros, work := at[s.cell].Span(s.start, s.end)
+		micros, work := at[s.cell](s.start, s.end)
 		alone, all = append(alone, micros), all+work
 	}
 	g.inferred = predictor.Together(alone, all)

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -131,14 +130,13 @@ func TestBaseIsThatOfTheEncoder(t *testing.T) {
 	for i := range f.grids {
 		features.Models[i].Costs = f.grids[i].featureCells(f.micros, f.work)
 	}
-	e, err := predictor.NewEncoder(&features)
-	if err != nil {
-		t.Fatal(err)
-	}
 	if n := len(f.grids[0].sizes); n != maxKnots {
 		t.Errorf("%d sizes, want the limit of %d", n, maxKnots)
 	}
-	in := encode(e, d.Rows)
+	in, err := encodeFeatures(&features, d.Rows)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range f.rows {
 		r := &f.rows[i]
 		f.addRow(r)
@@ -218,8 +216,7 @@ func TestCostsAreThoseOfTheFormula(t *testing.T) {
 	off, n := 0.0, 0
 	for _, r := range d.Rows {
 		for _, s := range r.Group.Spans {
-			var c predictor.Costs
-			grids[s.Service].At(s.Size, s.SeqLen, &c)
+			c := grids[s.Service].At(s.Size, s.SeqLen)
 			micros, _ := c.Span(s.Start, s.End)
 			want := 0.0
 			for o := s.Start; o < s.End; o++ {

@@ -277,7 +277,7 @@ func (s *signed) update(i int, p *param, gradient []float32) {
 func fitGrowing(ctx context.Context, list []predictor.FeatureModel, rows []training.Row, o *Options, stage string) ([]predictor.Layer, error) {
 	random := rand.New(rand.NewPCG(o.Seed, 3))
 	encoder := device.NewEncoder(list)
-	in := encode(encoder, rows)
+	in := encode(encoder.Width(), encoder.Encode, rows)
 	targets, scale := in.targets(RecipeOurs)
 	scaled := newScaling(in)
 	scaled.apply(in)

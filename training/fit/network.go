@@ -131,7 +131,7 @@ func fitCosts(ctx context.Context, f *predictor.File, d *training.Dataset, rows 
 
 // fitLayers sets the layers of the file.
 func fitLayers(ctx context.Context, f *predictor.File, rows []training.Row, o *Options, plan schedule, random *rand.Rand, stage string) error {
-	encoder, err := predictor.NewEncoder(&f.Features)
+	in, err := encodeFeatures(&f.Features, rows)
 	if err != nil {
 		return err
 	}
@@ -139,25 +139,24 @@ func fitLayers(ctx context.Context, f *predictor.File, rows []training.Row, o *O
 	if o.Recipe == RecipePaper {
 		bits = len(f.Features.Models)
 	}
-	f.Layers, err = trainLayers(ctx, encode(encoder, rows), bits, o, plan, random, stage)
+	f.Layers, err = trainLayers(ctx, in, bits, o, plan, random, stage)
 	return err
 }
 
 // withoutCorrection returns the rows with latencies freed of what the network
 // of a file adds to, or takes off, the costs.
 func withoutCorrection(f *predictor.File, rows []training.Row) ([]training.Row, error) {
-	encoder, err := predictor.NewEncoder(&f.Features)
+	in, err := encodeFeatures(&f.Features, rows)
 	if err != nil {
 		return nil, err
 	}
-	bases := encode(encoder, rows).bases
 	predicted, err := predictWith(f, rows)
 	if err != nil {
 		return nil, err
 	}
 	plain := slices.Clone(rows)
 	for i := range plain {
-		plain[i].Median *= bases[i] / predicted[i]
+		plain[i].Median *= in.bases[i] / predicted[i]
 	}
 	return plain, nil
 }
@@ -279,17 +278,11 @@ func predictWith(f *predictor.File, rows []training.Row) ([]float64, error) {
 	untested := *f
 	one := predictor.Quantiles{P01: 1, P50: 1, P90: 1, P95: 1, P99: 1}
 	untested.Test = predictor.Errors{Rows: 1, Quantiles: one}
-	m, err := predictor.NewModel(&untested)
-	if err != nil {
-		return nil, err
-	}
 	groups := make([]models.Group, len(rows))
 	for i := range rows {
 		groups[i] = rows[i].Group
 	}
-	micros := make([]float64, len(rows))
-	m.Predict(groups, micros)
-	return micros, nil
+	return untested.Predict(groups)
 }
 
 // inputs are rows as a network sees them, one after the other, with their measured
@@ -301,21 +294,24 @@ type inputs struct {
 	micros []float64 // measured
 }
 
-// encoder turns groups into inputs: that of a predictor, or of a device.
-type encoder interface {
-	Width() int
-	Encode(g models.Group, inputs []float32) (baseMicros float64)
+// encodeFeatures returns rows as the network of a predictor sees them.
+func encodeFeatures(f *predictor.Features, rows []training.Row) (*inputs, error) {
+	encoder, err := f.Encoder()
+	if err != nil {
+		return nil, err
+	}
+	return encode(f.Width(), encoder, rows), nil
 }
 
-func encode(e encoder, rows []training.Row) *inputs {
+func encode(width int, encoder func(g models.Group, inputs []float32) (baseMicros float64), rows []training.Row) *inputs {
 	in := &inputs{
-		width:  e.Width(),
-		values: make([]float32, len(rows)*e.Width()),
+		width:  width,
+		values: make([]float32, len(rows)*width),
 		bases:  make([]float64, len(rows)),
 		micros: make([]float64, len(rows)),
 	}
 	for i := range rows {
-		in.bases[i] = e.Encode(rows[i].Group, in.row(i))
+		in.bases[i] = encoder(rows[i].Group, in.row(i))
 		in.micros[i] = rows[i].Median
 	}
 	return in

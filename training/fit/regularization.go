@@ -177,11 +177,11 @@ func tryCosts(ctx context.Context, d *training.Dataset, rows []training.Row, o *
 		if err := fitCosts(ctx, f, d, at(rows, part.train), o, priors, random); err != nil {
 			return nil, err
 		}
-		e, err := predictor.NewEncoder(&f.Features)
+		in, err := encodeFeatures(&f.Features, at(rows, part.test))
 		if err != nil {
 			return nil, err
 		}
-		for i, base := range encode(e, at(rows, part.test)).bases {
+		for i, base := range in.bases {
 			t.bases[part.test[i]] = base
 		}
 		t.files = append(t.files, f)

@@ -138,7 +138,7 @@ func TestShrinkToCosts(t *testing.T) {
 	if err := fitCosts(t.Context(), costs, d, d.Rows, &o, costPriorSets[0], nil); err != nil {
 		t.Fatal(err)
 	}
-	e, err := predictor.NewEncoder(&costs.Features)
+	in, err := encodeFeatures(&costs.Features, d.Rows)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestShrinkToCosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range encode(e, d.Rows).bases {
+	for i, want := range in.bases {
 		if math.Abs(got[i]/want-1) > 1e-6 {
 			t.Fatalf("row %d: %v, by costs alone %v", i, got[i], want)
 		}

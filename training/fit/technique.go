@@ -66,11 +66,13 @@ func fitCostsAlone(ctx context.Context, d *training.Dataset, rows []training.Row
 	if err := fitCosts(ctx, f, d, rows, &ours, r.priors, rand.New(rand.NewPCG(o.Seed, 1))); err != nil {
 		return nil, err
 	}
-	e, err := predictor.NewEncoder(&f.Features)
-	if err != nil {
-		return nil, err
-	}
-	return func(rows []training.Row) ([]float64, error) { return encode(e, rows).bases, nil }, nil
+	return func(rows []training.Row) ([]float64, error) {
+		in, err := encodeFeatures(&f.Features, rows)
+		if err != nil {
+			return nil, err
+		}
+		return in.bases, nil
+	}, nil
 }
 
 // fitPlane fits a plane to the inputs of the paper, section 5.3.
@@ -79,11 +81,10 @@ func fitPlane(d *training.Dataset, rows []training.Row, with func(*inputs) (*hyp
 	for i := range d.Rows {
 		f.Spans = max(f.Spans, len(d.Rows[i].Group.Spans))
 	}
-	e, err := predictor.NewEncoder(&f)
+	in, err := encodeFeatures(&f, rows)
 	if err != nil {
 		return nil, err
 	}
-	in := encode(e, rows)
 	scaled := newScaling(in)
 	scaled.apply(in)
 	plane, err := with(in)
@@ -91,7 +92,10 @@ func fitPlane(d *training.Dataset, rows []training.Row, with func(*inputs) (*hyp
 		return nil, err
 	}
 	return func(rows []training.Row) ([]float64, error) {
-		in := encode(e, rows)
+		in, err := encodeFeatures(&f, rows)
+		if err != nil {
+			return nil, err
+		}
 		scaled.apply(in)
 		micros := make([]float64, len(rows))
 		for i := range micros {

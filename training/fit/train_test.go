@@ -73,14 +73,12 @@ func TestReportedErrorIsThatOfTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := predictor.NewModel(f)
-	if err != nil {
-		t.Fatal(err)
-	}
 	sum := 0.0
 	for _, p := range r.tested[nameNetwork] {
-		var micros [1]float64
-		m.Predict([]models.Group{d.Rows[p.row].Group}, micros[:])
+		micros, err := f.Predict([]models.Group{d.Rows[p.row].Group})
+		if err != nil {
+			t.Fatal(err)
+		}
 		sum += math.Abs(micros[0]/d.Rows[p.row].Median - 1)
 	}
 	if got := 100 * sum / float64(r.TestRows); math.Abs(got-r.MAPETest) > 1e-6 {
