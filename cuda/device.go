@@ -15,12 +15,12 @@ import (
 type Facts struct {
 	Driver  string   `json:"driver"` // as "580.65.06"
 	NVML    string   `json:"nvml"`
-	CUDA    Version  `json:"cuda"` // the newest that the driver runs
+	CUDA    version  `json:"cuda"` // the newest that the driver runs
 	Devices []Device `json:"devices"`
 }
 
 // Facts reads all devices. A device that does not answer is in the list with a
-// Fault, so that one broken GPU does not hide the others.
+// fault, so that one broken GPU does not hide the others.
 func (h *Host) Facts() (Facts, error) {
 	done, err := h.use()
 	if err != nil {
@@ -77,8 +77,8 @@ func (h *Host) Device(uuid string) (d Device, err error) {
 	return d, err
 }
 
-// Memory is in bytes.
-type Memory struct {
+// memory is in bytes.
+type memory struct {
 	Total uint64 `json:"total_bytes"`
 	Free  uint64 `json:"free_bytes"`
 	Used  uint64 `json:"used_bytes"`
@@ -90,13 +90,13 @@ type Device struct {
 	UUID       string  `json:"uuid"`
 	PCI        string  `json:"pci"` // as "00000000:3B:00.0"
 	Name       string  `json:"name"`
-	Capability Version `json:"capability"`
+	Capability version `json:"capability"`
 
-	Memory      Reading[Memory]    `json:"memory"`
+	Memory      Reading[memory]    `json:"memory"`
 	PowerLimit  Reading[float64]   `json:"power_limit_watts"`
 	ComputeMode Reading[string]    `json:"compute_mode"`
 	Persistence Reading[bool]      `json:"persistence"`
-	ECC         Reading[ECC]       `json:"ecc"`
+	ECC         Reading[ecc]       `json:"ecc"`
 	Processes   Reading[[]Process] `json:"processes"`
 
 	MIG       MIG        `json:"mig"`
@@ -138,8 +138,8 @@ func computeMode(m nvml.ComputeMode) string {
 	return fmt.Sprintf("mode %d", m)
 }
 
-// ECC is the state of error correction.
-type ECC struct {
+// ecc is the state of error correction.
+type ecc struct {
 	Enabled bool `json:"enabled"`
 	// Uncorrected are the errors since the driver was loaded.
 	Uncorrected Reading[uint64] `json:"uncorrected"`
@@ -177,29 +177,29 @@ func (d *Device) readNames(handle nvml.Device) error {
 }
 
 func (d *Device) readState(handle nvml.Device) {
-	d.Memory = memory(handle, d.UUID)
+	d.Memory = readMemory(handle, d.UUID)
 	limit, code := handle.GetEnforcedPowerLimit()
 	d.PowerLimit = convert(read(limit, code, "nvmlDeviceGetEnforcedPowerLimit", d.UUID), watts)
 	mode, code := handle.GetComputeMode()
 	d.ComputeMode = convert(read(mode, code, "nvmlDeviceGetComputeMode", d.UUID), computeMode)
 	state, code := handle.GetPersistenceMode()
 	d.Persistence = convert(read(state, code, "nvmlDeviceGetPersistenceMode", d.UUID), enabled)
-	d.ECC = ecc(handle, d.UUID)
+	d.ECC = readECC(handle, d.UUID)
 }
 
-func ecc(handle nvml.Device, subject string) Reading[ECC] {
+func readECC(handle nvml.Device, subject string) Reading[ecc] {
 	current, _, code := handle.GetEccMode()
 	mode := read(current, code, "nvmlDeviceGetEccMode", subject)
-	return convert(mode, func(s nvml.EnableState) ECC {
+	return convert(mode, func(s nvml.EnableState) ecc {
 		errs, code := handle.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
-		return ECC{Enabled: enabled(s), Uncorrected: read(errs, code, "nvmlDeviceGetTotalEccErrors", subject)}
+		return ecc{Enabled: enabled(s), Uncorrected: read(errs, code, "nvmlDeviceGetTotalEccErrors", subject)}
 	})
 }
 
-func memory(handle nvml.Device, subject string) Reading[Memory] {
+func readMemory(handle nvml.Device, subject string) Reading[memory] {
 	m, code := handle.GetMemoryInfo()
-	return convert(read(m, code, "nvmlDeviceGetMemoryInfo", subject), func(m nvml.Memory) Memory {
-		return Memory{Total: m.Total, Free: m.Free, Used: m.Used}
+	return convert(read(m, code, "nvmlDeviceGetMemoryInfo", subject), func(m nvml.Memory) memory {
+		return memory{Total: m.Total, Free: m.Free, Used: m.Used}
 	})
 }
 
@@ -209,7 +209,7 @@ func watts(milliwatts uint32) float64 { return float64(milliwatts) / 1000 }
 
 // fatal returns an error that concerns the whole device, else nil.
 func fatal(err error) error {
-	var f *Fault
+	var f *fault
 	if errors.As(err, &f) && f.fatal() {
 		return err
 	}

@@ -4,7 +4,7 @@
 //
 // A [Host] is the loaded library, [Facts] what does not change from second to
 // second (a [Device] each, with its MIG [Instance] list), and a [Sample] what
-// does. A [Fault] is what NVML answered, in words and with a remedy. [Versions]
+// does. Errors are what NVML answered, in words and with a remedy. [Versions]
 // compares the driver's version with that of the libraries.
 //
 // The library is loaded at run time: building needs neither driver nor GPU, and

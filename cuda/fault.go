@@ -48,9 +48,9 @@ var (
 	ErrDriver = errors.New("driver error")
 )
 
-// Fault is an answer of NVML other than success. It unwraps to one of the
+// fault is an answer of NVML other than success. It unwraps to one of the
 // sentinel errors.
-type Fault struct {
+type fault struct {
 	Call    string      // of NVML, as "nvmlDeviceGetMigMode"
 	Subject string      // the device or instance it was about, or ""
 	Code    nvml.Return // the answer
@@ -58,7 +58,7 @@ type Fault struct {
 
 // Error names the call, what the answer means and the remedy. It needs no
 // library.
-func (f *Fault) Error() string {
+func (f *fault) Error() string {
 	m := meaningOf(f.Code)
 	about := ""
 	if f.Subject != "" {
@@ -68,10 +68,10 @@ func (f *Fault) Error() string {
 }
 
 // Unwrap returns the sentinel error of the answer.
-func (f *Fault) Unwrap() error { return meaningOf(f.Code).is }
+func (f *fault) Unwrap() error { return meaningOf(f.Code).is }
 
 // fatal reports whether the whole device, not only one reading, is concerned.
-func (f *Fault) fatal() bool {
+func (f *fault) fatal() bool {
 	switch f.Code {
 	case nvml.ERROR_GPU_IS_LOST, nvml.ERROR_RESET_REQUIRED, nvml.ERROR_UNINITIALIZED, nvml.ERROR_DRIVER_NOT_LOADED,
 		nvml.ERROR_LIB_RM_VERSION_MISMATCH, nvml.ERROR_GPU_NOT_FOUND, nvml.ERROR_IRQ_ISSUE:
@@ -85,7 +85,7 @@ func check(code nvml.Return, call, subject string) error {
 	if code == nvml.SUCCESS {
 		return nil
 	}
-	return &Fault{Call: call, Subject: subject, Code: code}
+	return &fault{Call: call, Subject: subject, Code: code}
 }
 
 // meaning is one line of the table of answers.

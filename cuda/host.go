@@ -94,7 +94,7 @@ func (h *Host) missing(symbol string) error {
 	if h.symbols[symbol] {
 		return nil
 	}
-	return &Fault{Call: symbol, Code: nvml.ERROR_FUNCTION_NOT_FOUND}
+	return &fault{Call: symbol, Code: nvml.ERROR_FUNCTION_NOT_FOUND}
 }
 
 // handle returns the NVML handle of a GPU or MIG UUID, between use and done.
@@ -114,7 +114,7 @@ const leastPrefix = 4
 type Target struct {
 	Device   Device
 	Instance *Instance        // nil for a whole device
-	Compute  *ComputeInstance // nil for a whole device
+	Compute  *computeInstance // nil for a whole device
 }
 
 // UUID returns what CUDA_VISIBLE_DEVICES takes.

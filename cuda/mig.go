@@ -38,18 +38,18 @@ type Instance struct {
 	ID        uint32            `json:"id"`      // on its GPU; the driver gives it again after the instance is destroyed
 	Profile   string            `json:"profile"` // "" when the driver has one that NVML does not list
 	Placement Placement         `json:"placement"`
-	Compute   []ComputeInstance `json:"compute"` // by ID
+	Compute   []computeInstance `json:"compute"` // by ID
 	// UUID is the MIG device's when one compute instance covers the whole
 	// instance, which is how overlapd uses it, else "".
 	UUID string `json:"uuid"`
 }
 
-// ComputeInstance is the part of an instance that CUDA sees as a MIG device.
-type ComputeInstance struct {
+// computeInstance is the part of an instance that CUDA sees as a MIG device.
+type computeInstance struct {
 	ID        uint32             `json:"id"`
 	UUID      string             `json:"uuid"` // MIG-…
 	Slices    int                `json:"compute_slices"`
-	Memory    Reading[Memory]    `json:"memory"`
+	Memory    Reading[memory]    `json:"memory"`
 	Processes Reading[[]Process] `json:"processes"`
 }
 
@@ -168,12 +168,12 @@ func (d *Device) addCompute(m migDevice) {
 		d.Instances = append(d.Instances, Instance{ID: m.instance, Profile: m.profile})
 	}
 	gi := d.instance(m.instance)
-	gi.Compute = append(gi.Compute, m.ComputeInstance)
+	gi.Compute = append(gi.Compute, m.computeInstance)
 }
 
 // finish sorts the compute instances and finds the one that covers all.
 func (i *Instance) finish(m MIG) {
-	slices.SortFunc(i.Compute, func(a, b ComputeInstance) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(i.Compute, func(a, b computeInstance) int { return cmp.Compare(a.ID, b.ID) })
 	p, ok := m.Profile(i.Profile)
 	if ok && len(i.Compute) == 1 && i.Compute[0].Slices == p.Slices {
 		i.UUID = i.Compute[0].UUID
@@ -182,7 +182,7 @@ func (i *Instance) finish(m MIG) {
 
 // migDevice is a compute instance with what is needed to find its place.
 type migDevice struct {
-	ComputeInstance
+	computeInstance
 	instance uint32
 	profile  string // a guess from its attributes, for want of a better one
 }
@@ -233,7 +233,7 @@ func (h *Host) describeMIG(d *Device, handle nvml.Device) (m migDevice, err erro
 	m.ID, m.UUID, m.instance = uint32(ci), uuid, uint32(gi)
 	m.Slices = int(attributes.ComputeInstanceSliceCount)
 	m.profile = d.guessProfile(attributes)
-	m.Memory = memory(handle, uuid)
+	m.Memory = readMemory(handle, uuid)
 	m.Processes = h.processes(handle, uuid)
 	return m, nil
 }
@@ -425,7 +425,7 @@ func wholeProfile(gi nvml.GpuInstance, subject string) (most nvml.ComputeInstanc
 		}
 	}
 	if most.SliceCount == 0 {
-		return most, &Fault{Call: "nvmlGpuInstanceGetComputeInstanceProfileInfo", Subject: subject, Code: nvml.ERROR_NOT_SUPPORTED}
+		return most, &fault{Call: "nvmlGpuInstanceGetComputeInstanceProfileInfo", Subject: subject, Code: nvml.ERROR_NOT_SUPPORTED}
 	}
 	return most, nil
 }

@@ -12,7 +12,7 @@ import (
 // lost.
 func TestSampleJSON(t *testing.T) {
 	want := Sample{
-		UUID: "GPU-1", Memory: known(Memory{Total: 3, Free: 2, Used: 1}), Power: known(71.5), SMClock: known(0),
+		UUID: "GPU-1", Memory: known(memory{Total: 3, Free: 2, Used: 1}), Power: known(71.5), SMClock: known(0),
 		ClockReasons: known(reasonsOf(nvml.ClocksEventReasonGpuIdle | nvml.ClocksEventReasonSwPowerCap | 1<<40)),
 		Processes:    known([]Process{{PID: 7, Memory: known(uint64(5))}, {PID: 8}}),
 	}
@@ -31,7 +31,7 @@ func TestSampleJSON(t *testing.T) {
 
 func TestReasons(t *testing.T) {
 	for bits, want := range map[uint64]struct {
-		words    Reasons
+		words    reasons
 		throttle bool
 	}{
 		0:                                 {"none", false},

@@ -16,22 +16,22 @@ type Sample struct {
 	// reasons are then the whole GPU's: instances have none of their own.
 	Parent string `json:"parent,omitempty"`
 
-	Utilization  Reading[Utilization] `json:"utilization"`
-	Memory       Reading[Memory]      `json:"memory"`
+	Utilization  Reading[utilization] `json:"utilization"`
+	Memory       Reading[memory]      `json:"memory"`
 	Power        Reading[float64]     `json:"power_watts"`
 	PowerLimit   Reading[float64]     `json:"power_limit_watts"`
 	Temperature  Reading[int]         `json:"temperature_celsius"`
 	SMClock      Reading[int]         `json:"sm_clock_mhz"`
 	MaxSMClock   Reading[int]         `json:"max_sm_clock_mhz"`
 	MemoryClock  Reading[int]         `json:"memory_clock_mhz"`
-	ClockReasons Reading[Reasons]     `json:"clock_reasons"`
+	ClockReasons Reading[reasons]     `json:"clock_reasons"`
 	Processes    Reading[[]Process]   `json:"processes"`
 }
 
-// Utilization is the share, in percent, of the last sampling period of the
+// utilization is the share, in percent, of the last sampling period of the
 // driver (1/6 to 1 s) in which a kernel ran, and in which memory was accessed. It
 // says nothing of how much of the GPU a kernel filled.
-type Utilization struct {
+type utilization struct {
 	GPU    int `json:"gpu_percent"`
 	Memory int `json:"memory_percent"`
 }
@@ -46,7 +46,7 @@ func (h *Host) Sample(uuid string) (s Sample, err error) {
 		if err != nil {
 			return err
 		}
-		s.Memory = memory(handle, uuid)
+		s.Memory = readMemory(handle, uuid)
 		s.Processes = h.processes(handle, uuid)
 		s.readUtilization(handle)
 		s.readPower(whole)
@@ -72,8 +72,8 @@ func (s *Sample) parent(handle nvml.Device) (nvml.Device, error) {
 
 func (s *Sample) readUtilization(handle nvml.Device) {
 	rates, code := handle.GetUtilizationRates()
-	s.Utilization = convert(read(rates, code, "nvmlDeviceGetUtilizationRates", s.UUID), func(u nvml.Utilization) Utilization {
-		return Utilization{GPU: int(u.Gpu), Memory: int(u.Memory)}
+	s.Utilization = convert(read(rates, code, "nvmlDeviceGetUtilizationRates", s.UUID), func(u nvml.Utilization) utilization {
+		return utilization{GPU: int(u.Gpu), Memory: int(u.Memory)}
 	})
 }
 
@@ -107,9 +107,9 @@ func (s *Sample) fault() error {
 
 func number(n uint32) int { return int(n) }
 
-// Reasons are why the clocks of a GPU are not at their highest, in words: a list with
+// reasons are why the clocks of a GPU are not at their highest, in words: a list with
 // commas, or "none".
-type Reasons string
+type reasons string
 
 type reason struct {
 	bit   uint64
@@ -131,7 +131,7 @@ var reasonTable = []reason{
 }
 
 // reasonsOf puts NVML's bits into words. A bit of a later driver has its number only.
-func reasonsOf(bits uint64) Reasons {
+func reasonsOf(bits uint64) reasons {
 	var words []string
 	for _, e := range reasonTable {
 		if bits&e.bit != 0 {
@@ -142,24 +142,24 @@ func reasonsOf(bits uint64) Reasons {
 	if bits != 0 {
 		words = append(words, fmt.Sprintf("reason %#x", bits))
 	}
-	return Reasons(cmp.Or(strings.Join(words, ", "), "none"))
+	return reasons(cmp.Or(strings.Join(words, ", "), "none"))
 }
 
 // Throttled reports whether heat or power takes speed away, so that times
 // measured now are not the ones of a GPU at ease.
-func (r Reasons) Throttled() bool {
+func (r reasons) Throttled() bool {
 	return slices.ContainsFunc(reasonTable, func(e reason) bool { return e.slows && strings.Contains(string(r), e.words) })
 }
 
 // clockReasons asks by the name of the call that the driver has: it was renamed
 // in version 535.
-func (h *Host) clockReasons(handle nvml.Device, subject string) Reading[Reasons] {
+func (h *Host) clockReasons(handle nvml.Device, subject string) Reading[reasons] {
 	call, ask := symbolEventReasons, handle.GetCurrentClocksEventReasons
 	if !h.symbols[call] {
 		call, ask = symbolThrottleReasons, handle.GetCurrentClocksThrottleReasons
 	}
 	if err := h.missing(call); err != nil {
-		return unknown[Reasons](err)
+		return unknown[reasons](err)
 	}
 	bits, code := ask()
 	return convert(read(bits, code, call, subject), reasonsOf)

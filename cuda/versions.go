@@ -10,17 +10,17 @@ import (
 // ErrVersions is returned by Versions when driver and libraries do not fit.
 var ErrVersions = errors.New("driver and CUDA do not fit together")
 
-// Version is a major and a minor number, of CUDA or of a compute capability.
-type Version struct {
+// version is a major and a minor number, of CUDA or of a compute capability.
+type version struct {
 	Major int `json:"major"`
 	Minor int `json:"minor"`
 }
 
-func (v Version) String() string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }
+func (v version) String() string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }
 
 // cudaVersion reads the form in which NVML and the CUDA driver give theirs:
 // 1000 × major + 10 × minor.
-func cudaVersion(n int) Version { return Version{n / 1000, n % 1000 / 10} }
+func cudaVersion(n int) version { return version{n / 1000, n % 1000 / 10} }
 
 // leastDriver is the oldest branch of the Linux driver that runs programs of a
 // CUDA major version, by the minor version compatibility of NVIDIA's CUDA
@@ -31,7 +31,7 @@ var leastDriver = map[int]int{11: 450, 12: 525, 13: 580}
 // run, zero if that is unknown) runs libraries built for a CUDA major version,
 // which is what ONNX Runtime's provider was built for. The error, an
 // ErrVersions, says which do not fit and what to install.
-func Versions(driver string, runs Version, wantMajor int) error {
+func Versions(driver string, runs version, wantMajor int) error {
 	least, ok := leastDriver[wantMajor]
 	if !ok {
 		return fmt.Errorf("%w: nothing is known of CUDA %d; take an ONNX Runtime for CUDA 12 or 13", ErrVersions, wantMajor)
@@ -43,7 +43,7 @@ func Versions(driver string, runs Version, wantMajor int) error {
 	case branch < least:
 		return fmt.Errorf("%w: ONNX Runtime wants CUDA %d, which needs driver %d or newer, and driver %s is loaded; %s",
 			ErrVersions, wantMajor, least, driver, olderLibrary(branch, least))
-	case runs != Version{} && runs.Major < wantMajor:
+	case runs != (version{}) && runs.Major < wantMajor:
 		return fmt.Errorf("%w: ONNX Runtime wants CUDA %d, and driver %s says that it runs CUDA %s at most; install driver %d or newer and reboot, and remove a compatibility package that is older",
 			ErrVersions, wantMajor, driver, runs, least)
 	}

@@ -69,11 +69,7 @@ func OpenCUDA(env *ort.Env, spec wire.CUDASpec) (*Device, error) {
 
 // openCUDA takes a GPU into use that keeps so many segments in its queue.
 func openCUDA(lib *driver.Library, env *ort.Env, spec wire.CUDASpec, ahead int) (*Device, error) {
-	found, err := lib.Find(spec.Device)
-	if err != nil {
-		return nil, err
-	}
-	context, err := lib.Retain(found, driver.ContextOptions{Spin: spec.Spin})
+	context, err := lib.Retain(spec.Device, spec.Spin)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +84,7 @@ func openCUDA(lib *driver.Library, env *ort.Env, spec wire.CUDASpec, ahead int) 
 		search = ort.ConvHeuristic
 	}
 	d.options = ort.CUDAOptions{
-		Device:            found.Ordinal,
+		Device:            context.Ordinal(),
 		Stream:            d.stream.Pointer(),
 		ExtendAsRequested: spec.ExtendAsRequested,
 		LimitBytes:        uint64(max(spec.MemoryBytes, 0)),
@@ -134,10 +130,7 @@ func (d *Device) Close() error {
 }
 
 // Name returns the name of the GPU and its compute capability.
-func (d *Device) Name() string {
-	found := d.context.Device()
-	return fmt.Sprintf("%s, compute capability %s", found.Name, found.Capability())
-}
+func (d *Device) Name() string { return d.context.Name() }
 
 // cudaProvider is ONNX Runtime's CUDA execution provider.
 type cudaProvider struct{ *Device }
@@ -190,7 +183,7 @@ func (d *Device) alloc(bytes int64) (region, error) {
 
 // release gives memory back. What cannot be freed is gone with the device, which
 // whoever uses it next is told.
-func (d *Device) release(r region) { _ = d.context.Free(driver.Address(r.address)) }
+func (d *Device) release(r region) { _ = d.context.Free(r.address) }
 
 func (d *Device) tensor(r region, offset, bytes int64, elem ort.ElementType, dims []int64) (*ort.Value, error) {
 	return d.env.TensorAt(d.memory, r.address+uint64(offset), bytes, elem, dims)
@@ -204,11 +197,11 @@ func (d *Device) free() (free, given int64, err error) {
 // copyIn and copyOut queue a copy; the host's side of it must stay as it is until
 // the next wait.
 func (d *Device) copyIn(r region, offset int64, src []byte) error {
-	return d.fault(d.stream.CopyIn(driver.Address(r.address)+driver.Address(offset), src))
+	return d.fault(d.stream.CopyIn(r.address+uint64(offset), src))
 }
 
 func (d *Device) copyOut(dst []byte, address uint64) error {
-	return d.fault(d.stream.CopyOut(dst, driver.Address(address)))
+	return d.fault(d.stream.CopyOut(dst, address))
 }
 
 // begin marks the start of a span, end its end; end waits for it and returns how

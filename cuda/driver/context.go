@@ -12,13 +12,6 @@ import (
 	"unsafe"
 )
 
-// ContextOptions is how this process uses a device.
-type ContextOptions struct {
-	// Spin lets a thread that waits for the GPU burn its core, which answers
-	// some tens of microseconds earlier. Without it the thread sleeps.
-	Spin bool
-}
-
 // Flags of cuDevicePrimaryCtxSetFlags.
 const (
 	scheduleSpin  = 1
@@ -30,16 +23,23 @@ const (
 // goroutine.
 type Context struct {
 	lib     *Library
-	device  Device
+	device  device
 	context C.cu_context
 	open    struct{ memory, streams, events, pins atomic.Int64 }
 }
 
-// Retain makes the primary context of the device, or joins it. The options hold
-// if nobody in this process has made it before.
-func (l *Library) Retain(d Device, o ContextOptions) (*Context, error) {
+// Retain makes the primary context of a device, or joins it. The device is the one
+// with this ordinal or UUID, "" for the first; a UUID may have the prefix "GPU-" or
+// "MIG-" and be cut short if one device only fits. With spin a thread that waits for
+// the GPU burns its core, which answers some tens of microseconds earlier, instead of
+// sleeping, if nobody in this process has made the context before.
+func (l *Library) Retain(name string, spin bool) (*Context, error) {
+	d, err := l.find(name)
+	if err != nil {
+		return nil, err
+	}
 	flags := C.unsigned(scheduleBlock)
-	if o.Spin {
+	if spin {
 		flags = scheduleSpin
 	}
 	c := &Context{lib: l, device: d}
@@ -49,8 +49,14 @@ func (l *Library) Retain(d Device, o ContextOptions) (*Context, error) {
 	return c, nil
 }
 
-// Device returns what the context was made for.
-func (c *Context) Device() Device { return c.device }
+// Ordinal returns the number of the device among those that are visible to this
+// process, which CUDA_VISIBLE_DEVICES decides.
+func (c *Context) Ordinal() int { return c.device.Ordinal }
+
+// Name returns the name of the device and its compute capability.
+func (c *Context) Name() string {
+	return fmt.Sprintf("%s, compute capability %s", c.device.Name, c.device.capability())
+}
 
 // MemInfo returns the memory of the device that is free, to whomever takes it
 // first, and all of it.
@@ -93,12 +99,9 @@ func (c *Context) leaks() error {
 	return errors.Join(all...)
 }
 
-// Address is a place in the memory of a device. It is not for Go to read.
-type Address uint64
-
-// Alloc returns memory of the device, aligned to 256 bytes. The call waits for
-// nothing, but is far too slow for the way of a query.
-func (c *Context) Alloc(bytes int64) (Address, error) {
+// Alloc returns the address of memory of the device, aligned to 256 bytes. The call
+// waits for nothing, but is far too slow for the way of a query.
+func (c *Context) Alloc(bytes int64) (uint64, error) {
 	if bytes <= 0 {
 		return 0, fmt.Errorf("cuMemAlloc of %d bytes: %w", bytes, InvalidValue)
 	}
@@ -107,11 +110,11 @@ func (c *Context) Alloc(bytes int64) (Address, error) {
 		return 0, fmt.Errorf("cuMemAlloc of %d bytes: %w", bytes, Result(r))
 	}
 	c.open.memory.Add(1)
-	return Address(a), nil
+	return uint64(a), nil
 }
 
 // Free gives memory back, once all work that was queued before has ended.
-func (c *Context) Free(a Address) error {
+func (c *Context) Free(a uint64) error {
 	err := check("cuMemFree", C.overlapd_cuda_memory_free(c.lib.table, c.context, C.cu_address(a)))
 	if err == nil {
 		c.open.memory.Add(-1)

@@ -12,8 +12,8 @@ import (
 
 func TestContext(t *testing.T) {
 	c := openContext(t)
-	if page[fakedriver.Flags] != scheduleBlock || c.Device().Ordinal != 0 {
-		t.Errorf("flags %d on device %d", page[fakedriver.Flags], c.Device().Ordinal)
+	if page[fakedriver.Flags] != scheduleBlock || c.Ordinal() != 0 {
+		t.Errorf("flags %d on device %d", page[fakedriver.Flags], c.Ordinal())
 	}
 	free, total, err := c.MemInfo()
 	if err != nil || free != 1<<20 || total != 1<<20 {
@@ -28,18 +28,14 @@ func TestContext(t *testing.T) {
 }
 
 func TestContextErrors(t *testing.T) {
-	d, err := library.Find("1")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, call := range []int{fakedriver.CallSetFlags, fakedriver.CallRetain} {
 		failNext(t, call, MPSConnectionFailed)
-		_, err := library.Retain(d, ContextOptions{Spin: true})
+		_, err := library.Retain("1", true)
 		if !errors.Is(err, MPSConnectionFailed) || !strings.Contains(err.Error(), "Fake GPU 1") {
 			t.Errorf("call %d: %v", call, err)
 		}
 	}
-	c, err := library.Retain(d, ContextOptions{Spin: true})
+	c, err := library.Retain("1", true)
 	if err != nil || page[fakedriver.Flags] != scheduleSpin {
 		t.Fatalf("flags %d, %v", page[fakedriver.Flags], err)
 	}

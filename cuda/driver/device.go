@@ -12,32 +12,35 @@ import (
 	"unsafe"
 )
 
-// Device is a GPU or MIG instance that this process sees.
-type Device struct {
-	Ordinal      int    // among those that are visible, which CUDA_VISIBLE_DEVICES decides
-	UUID         string // without the prefix "GPU-" or "MIG-", which the driver does not tell apart
-	Name         string
-	Major, Minor int   // compute capability
-	TotalBytes   int64 // memory
-	device       C.cu_device
+// device is a GPU or MIG instance that this process sees.
+type device struct {
+	Ordinal int
+	// UUID has no prefix "GPU-" or "MIG-", which the driver does not tell apart.
+	UUID string
+	Name string
+	// Major and Minor are the compute capability.
+	Major, Minor int
+	// TotalBytes is the size of its memory.
+	TotalBytes int64
+	device     C.cu_device
 }
 
-// Capability returns the compute capability, such as "9.0".
-func (d Device) Capability() string { return fmt.Sprintf("%d.%d", d.Major, d.Minor) }
+// capability returns the compute capability, such as "9.0".
+func (d device) capability() string { return fmt.Sprintf("%d.%d", d.Major, d.Minor) }
 
-// Devices returns the GPUs and MIG instances that this process sees.
-func (l *Library) Devices() ([]Device, error) {
+// devices returns the GPUs and MIG instances that this process sees.
+func (l *Library) devices() ([]device, error) {
 	var n C.int
 	if err := check("cuDeviceGetCount", C.overlapd_cuda_device_count(l.table, &n)); err != nil {
 		return nil, err
 	}
-	devices := make([]Device, n)
+	devices := make([]device, n)
 	for i := range devices {
 		var d C.struct_overlapd_device
 		if err := check("describe GPU "+strconv.Itoa(i), C.overlapd_cuda_describe(l.table, C.int(i), &d)); err != nil {
 			return nil, err
 		}
-		devices[i] = Device{
+		devices[i] = device{
 			Ordinal: i, UUID: uuid(C.GoBytes(unsafe.Pointer(&d.uuid[0]), 16)), Name: C.GoString(&d.name[0]),
 			Major: int(d.major), Minor: int(d.minor), TotalBytes: int64(d.bytes), device: d.device,
 		}
@@ -49,15 +52,13 @@ func uuid(b []byte) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// Find returns the device with this ordinal or UUID, "" for the first one. A
-// UUID may have the prefix "GPU-" or "MIG-" and be cut short if one device only
-// fits.
-func (l *Library) Find(name string) (Device, error) {
-	devices, err := l.Devices()
+// find returns the device of a name as Retain takes it.
+func (l *Library) find(name string) (device, error) {
+	devices, err := l.devices()
 	if err != nil {
-		return Device{}, err
+		return device{}, err
 	}
-	var found []Device
+	var found []device
 	for _, d := range devices {
 		if name == "" && d.Ordinal == 0 || d.named(name) {
 			found = append(found, d)
@@ -66,11 +67,11 @@ func (l *Library) Find(name string) (Device, error) {
 	if len(found) == 1 {
 		return found[0], nil
 	}
-	return Device{}, fmt.Errorf("%w: %q fits %d of %s; list them with nvidia-smi -L and check CUDA_VISIBLE_DEVICES",
+	return device{}, fmt.Errorf("%w: %q fits %d of %s; list them with nvidia-smi -L and check CUDA_VISIBLE_DEVICES",
 		ErrNotFound, name, len(found), listed(devices))
 }
 
-func (d Device) named(name string) bool {
+func (d device) named(name string) bool {
 	if ordinal, err := strconv.Atoi(name); err == nil && len(name) < 4 {
 		return ordinal == d.Ordinal
 	}
@@ -78,7 +79,7 @@ func (d Device) named(name string) bool {
 	return short != "" && strings.HasPrefix(d.UUID, strings.ToLower(short))
 }
 
-func listed(devices []Device) string {
+func listed(devices []device) string {
 	if len(devices) == 0 {
 		return "no devices"
 	}

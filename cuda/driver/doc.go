@@ -2,9 +2,10 @@
 // time: building needs neither it nor its header.
 //
 // A [Library] is the loaded driver, a [Context] this process's use of one GPU or
-// MIG instance, a [Stream] a queue of its work, an [Event] a mark in that queue,
-// and an [Address] memory on the GPU. A [Result] is what the driver returns when a
-// call fails; it needs no library to be read.
+// MIG instance, a [Stream] a queue of its work, and an [Event] a mark in that queue.
+// Memory on the GPU is an address that Go cannot read. A [Result] is what the driver
+// returns when a call fails; it needs no library to be read. The engine calls it in
+// workers on a GPU, and the GPU tests.
 //
 // The driver keeps one current context for each OS thread, and a goroutine may
 // wake up on another one. So every call makes its context current first, in the

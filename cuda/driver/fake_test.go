@@ -53,11 +53,7 @@ func failNext(t testing.TB, call int, r Result) {
 // leave nothing behind.
 func openContext(t testing.TB) *Context {
 	t.Helper()
-	d, err := library.Find("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := library.Retain(d, ContextOptions{})
+	c, err := library.Retain("", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +105,7 @@ func openEvent(t testing.TB, c *Context) *Event {
 	return e
 }
 
-func alloc(t testing.TB, c *Context, bytes int64) Address {
+func alloc(t testing.TB, c *Context, bytes int64) uint64 {
 	t.Helper()
 	a, err := c.Alloc(bytes)
 	if err != nil {

@@ -85,9 +85,6 @@ func (l *Library) load() error {
 	return nil
 }
 
-// Path returns what the library was loaded as.
-func (l *Library) Path() string { return l.path }
-
 // Version returns the newest CUDA version that the driver supports, 12080 for
 // 12.8.
 func (l *Library) Version() (int, error) {

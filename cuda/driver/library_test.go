@@ -12,8 +12,8 @@ import (
 )
 
 func TestOpen(t *testing.T) {
-	if library.Path() != fake.Path {
-		t.Errorf("path %q", library.Path())
+	if library.path != fake.Path {
+		t.Errorf("path %q", library.path)
 	}
 	if v, err := library.Version(); err != nil || v != 13000 {
 		t.Errorf("version %d, %v", v, err)
@@ -44,18 +44,18 @@ func TestOpenOld(t *testing.T) {
 }
 
 func TestDevices(t *testing.T) {
-	devices, err := library.Devices()
+	devices, err := library.devices()
 	if err != nil || len(devices) != 2 {
 		t.Fatalf("%v, %v", devices, err)
 	}
 	d := devices[1]
-	if d.Ordinal != 1 || d.Name != "Fake GPU 1" || d.Capability() != "9.0" || d.TotalBytes != 1<<20 ||
+	if d.Ordinal != 1 || d.Name != "Fake GPU 1" || d.capability() != "9.0" || d.TotalBytes != 1<<20 ||
 		d.UUID != "a1a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1" {
 		t.Errorf("%+v", d)
 	}
 	for _, call := range []int{fakedriver.CallCount, fakedriver.CallUUID} {
 		failNext(t, call, Deinitialized)
-		if _, err := library.Devices(); !errors.Is(err, Deinitialized) {
+		if _, err := library.devices(); !errors.Is(err, Deinitialized) {
 			t.Errorf("call %d: %v", call, err)
 		}
 	}
@@ -65,18 +65,18 @@ func TestFind(t *testing.T) {
 	for name, want := range map[string]int{
 		"": 0, "0": 0, "1": 1, "GPU-a1": 1, "MIG-A0a0": 0, "a1a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1": 1,
 	} {
-		if d, err := library.Find(name); err != nil || d.Ordinal != want {
+		if d, err := library.find(name); err != nil || d.Ordinal != want {
 			t.Errorf("%q is %+v, %v; expected %d", name, d, err, want)
 		}
 	}
 	for _, name := range []string{"2", "-1", "GPU-", "GPU-a", "b", "a0a0a0a0-a1"} {
-		if d, err := library.Find(name); !errors.Is(err, ErrNotFound) {
+		if d, err := library.find(name); !errors.Is(err, ErrNotFound) {
 			t.Errorf("%q is %+v, %v", name, d, err)
 		}
 	}
 	page[fakedriver.Devices] = 0
 	defer func() { page[fakedriver.Devices] = 2 }()
-	if _, err := library.Find(""); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "no devices") {
+	if _, err := library.find(""); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "no devices") {
 		t.Errorf("without a device: %v", err)
 	}
 }

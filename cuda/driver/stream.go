@@ -45,7 +45,7 @@ func (s *Stream) Pointer() unsafe.Pointer { return unsafe.Pointer(s.stream) }
 
 // CopyIn queues a copy from host memory. src must not change or go away before
 // the stream has been synchronized, and must not be memory that Go moves.
-func (s *Stream) CopyIn(dst Address, src []byte) error {
+func (s *Stream) CopyIn(dst uint64, src []byte) error {
 	if len(src) == 0 {
 		return nil
 	}
@@ -56,7 +56,7 @@ func (s *Stream) CopyIn(dst Address, src []byte) error {
 
 // CopyOut queues a copy to host memory, which holds the bytes once the stream
 // has been synchronized. It must not be memory that Go moves.
-func (s *Stream) CopyOut(dst []byte, src Address) error {
+func (s *Stream) CopyOut(dst []byte, src uint64) error {
 	if len(dst) == 0 {
 		return nil
 	}

@@ -138,7 +138,7 @@ func TestCopiesKeepTheirOrder(t *testing.T) {
 			fresh++
 			copy(src, bytes.Repeat([]byte{rapid.Byte().Draw(t, "byte")}, block))
 			copy(model[to*block:], src)
-			queue(s.CopyIn(device+Address(to*block), src))
+			queue(s.CopyIn(device+uint64(to*block), src))
 		}
 		for to := range blocks {
 			write(to)

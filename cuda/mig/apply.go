@@ -66,7 +66,7 @@ func (w *work) apply(l Layout) (Layout, error) {
 
 // prune forgets what does not exist any more.
 func (w *work) prune(d cuda.Device) {
-	w.record.Entries = slices.DeleteFunc(w.record.Entries, func(e Entry) bool { return e.find(d) == nil })
+	w.record.Entries = slices.DeleteFunc(w.record.Entries, func(e entry) bool { return e.find(d) == nil })
 	w.earlier = len(w.record.Entries)
 }
 
@@ -104,12 +104,12 @@ func (w *work) enable(l Layout) (Layout, error) {
 
 // create makes the instances of a slot. Before each the record says what is about to be
 // made, so that a crash leaves nothing that nobody knows of.
-func (w *work) create(l Layout, s Slot) error {
+func (w *work) create(l Layout, s slot) error {
 	p, ok := l.Device.MIG.Profile(s.Profile)
 	if !ok {
 		return fmt.Errorf("%w: %s", ErrWant, s.Profile)
 	}
-	w.record.Entries = append(w.record.Entries, Entry{State: Creating, Profile: s.Profile, Placement: s.Placement})
+	w.record.Entries = append(w.record.Entries, entry{State: Creating, Profile: s.Profile, Placement: s.Placement})
 	e := &w.record.Entries[len(w.record.Entries)-1]
 	if err := w.keep(); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (w *work) create(l Layout, s Slot) error {
 }
 
 // finish learns the UUID of a new instance.
-func (w *work) finish(e *Entry) error {
+func (w *work) finish(e *entry) error {
 	d, err := w.host.Device(w.gpu)
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ func Release(h *cuda.Host, r Record, boot string, save func(Record) error) (Reco
 }
 
 // remove destroys the instance of an entry, if it exists, and drops the entry.
-func (w *work) remove(e Entry) error {
+func (w *work) remove(e entry) error {
 	d, err := w.host.Device(w.gpu)
 	if err != nil {
 		return err
@@ -218,11 +218,12 @@ func (w *work) remove(e Entry) error {
 	return w.keep()
 }
 
-func (w *work) destroy(e Entry, have *cuda.Instance) error {
+func (w *work) destroy(e entry, have *cuda.Instance) error {
 	if running := have.Processes(); len(running) > 0 {
 		return fmt.Errorf("%w: %s in GPU instance %d; stop them first", ErrBusy, pids(running), have.ID)
 	}
-	if c, strange := e.stranger(have); strange {
+	if i := e.stranger(have); i >= 0 {
+		c := have.Compute[i]
 		return fmt.Errorf("%w: compute instance %d (%s) in GPU instance %d; destroy it with nvidia-smi mig -dci first", ErrForeign, c.ID, c.UUID, have.ID)
 	}
 	for _, c := range have.Compute {

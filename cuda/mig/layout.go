@@ -14,8 +14,8 @@ const (
 	Create = "create"
 )
 
-// Slot is a wanted instance with its place.
-type Slot struct {
+// slot is a wanted instance with its place.
+type slot struct {
 	Want
 	State     string         // Keep or Create
 	Ours      bool           // it is in the record
@@ -28,8 +28,8 @@ type Slot struct {
 type Layout struct {
 	Device     cuda.Device
 	EnableMode bool            // the MIG mode is to be turned on first
-	Remove     []Entry         // ours, and no longer wanted or never finished
-	Slots      []Slot          // one for each Want, in order
+	Remove     []entry         // ours, and no longer wanted or never finished
+	Slots      []slot          // one for each Want, in order
 	Others     []cuda.Instance // not ours and not used
 
 	wants   []Want

@@ -117,9 +117,9 @@ func pids(processes []cuda.Process) string {
 
 // match keeps the instances that fit. What is ours and not kept is in the way.
 func (l *Layout) match(record Record) {
-	l.Slots = make([]Slot, len(l.wants))
+	l.Slots = make([]slot, len(l.wants))
 	for i, w := range l.wants {
-		l.Slots[i] = Slot{Want: w, State: Create}
+		l.Slots[i] = slot{Want: w, State: Create}
 	}
 	ours := map[uint32]bool{}
 	for _, e := range record.Entries {
@@ -127,7 +127,7 @@ func (l *Layout) match(record Record) {
 		if have == nil || !l.options.Owner {
 			continue
 		}
-		if _, strange := e.stranger(have); strange {
+		if e.stranger(have) >= 0 {
 			continue // somebody divided it further: leave it to them
 		}
 		ours[have.ID] = true
@@ -236,7 +236,7 @@ func (l *Layout) overCount(missing []need) string {
 }
 
 func (l *Layout) removes(i cuda.Instance) bool {
-	return slices.ContainsFunc(l.Remove, func(e Entry) bool {
+	return slices.ContainsFunc(l.Remove, func(e entry) bool {
 		have := e.find(l.Device)
 		return have != nil && have.ID == i.ID
 	})

@@ -23,8 +23,8 @@ const (
 	Ready = "ready"
 )
 
-// Entry is an instance that we made, or are about to make.
-type Entry struct {
+// entry is an instance that we made, or are about to make.
+type entry struct {
 	State     string         `json:"state"`
 	Profile   string         `json:"profile"`
 	Placement cuda.Placement `json:"placement"`
@@ -33,7 +33,7 @@ type Entry struct {
 	UUID      string         `json:"uuid"`             // of the MIG device, when Ready
 }
 
-func (e Entry) String() string {
+func (e entry) String() string {
 	if e.State == Creating {
 		return fmt.Sprintf("%s at %s", e.Profile, e.Placement)
 	}
@@ -48,7 +48,7 @@ type Record struct {
 	// EnabledMode is set when the MIG mode was off and we turned, or were about to
 	// turn, it on.
 	EnabledMode bool    `json:"enabled_mode"`
-	Entries     []Entry `json:"instances"`
+	Entries     []entry `json:"instances"`
 }
 
 // Empty reports whether there is nothing to release.
@@ -87,7 +87,7 @@ func ParseRecord(data []byte) (r Record, err error) {
 	return r, nil
 }
 
-func (e Entry) check() error {
+func (e entry) check() error {
 	switch {
 	case !slices.Contains([]string{Creating, Bare, Ready}, e.State),
 		CheckProfile(e.Profile) != nil, e.Placement.Start < 0, e.Placement.Size <= 0,
@@ -110,7 +110,7 @@ func Boot() string {
 // find returns the instance that an entry speaks of, nil if there is none. IDs
 // are given again after an instance is destroyed, so profile and place must be
 // the same, too, and the compute instance the one that we made.
-func (e Entry) find(d cuda.Device) *cuda.Instance {
+func (e entry) find(d cuda.Device) *cuda.Instance {
 	for i := range d.Instances {
 		have := &d.Instances[i]
 		if have.Profile == e.Profile && have.Placement == e.Placement && (e.State == Creating || have.ID == e.Instance) {
@@ -120,13 +120,13 @@ func (e Entry) find(d cuda.Device) *cuda.Instance {
 	return nil
 }
 
-// stranger returns a compute instance in an instance of ours that we did not
-// make.
-func (e Entry) stranger(have *cuda.Instance) (cuda.ComputeInstance, bool) {
-	for _, c := range have.Compute {
+// stranger returns the index of a compute instance in an instance of ours that
+// we did not make, -1 if there is none.
+func (e entry) stranger(have *cuda.Instance) int {
+	for i, c := range have.Compute {
 		if e.State == Ready && c.UUID != e.UUID || have.UUID == "" {
-			return c, true
+			return i
 		}
 	}
-	return cuda.ComputeInstance{}, false
+	return -1
 }

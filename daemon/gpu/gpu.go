@@ -166,7 +166,7 @@ func (g *GPU) plan() error {
 	}
 	g.layout = &layout
 	for i := range layout.Slots {
-		g.parts = append(g.parts, g.slot(&layout.Slots[i]))
+		g.parts = append(g.parts, g.slot(i))
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/overlapd/overlapd/cuda"
-	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/cuda/mps"
 	"github.com/overlapd/overlapd/daemon/config"
 )
@@ -59,9 +58,10 @@ func (g *GPU) whole() *Part {
 	return p
 }
 
-// slot returns the part of a MIG instance that is there, or planned.
-func (g *GPU) slot(s *mig.Slot) *Part {
-	d := &g.target.Device
+// slot returns the part of the i-th MIG instance of the layout, which is there or
+// planned.
+func (g *GPU) slot(i int) *Part {
+	s, d := g.layout.Slots[i], &g.target.Device
 	p := &Part{gpu: g, UUID: s.UUID, Profile: s.Profile, Services: s.Services, Text: text(d, s.Profile), memory: unknownMemory}
 	if profile, ok := d.MIG.Profile(s.Profile); ok {
 		p.memory = int64(profile.Memory)

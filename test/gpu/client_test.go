@@ -106,7 +106,7 @@ func (r clientReport) failed(err error) clientReport {
 type client struct {
 	context *driver.Context
 	stream  *driver.Stream
-	device  driver.Address
+	device  uint64
 	host    []byte
 }
 
@@ -116,14 +116,10 @@ func (c *client) open(library, gpu string) (clientReport, error) {
 	if err != nil {
 		return r, err
 	}
-	d, err := lib.Find(gpu)
-	if err != nil {
+	if c.context, err = lib.Retain(gpu, false); err != nil {
 		return r, err
 	}
-	r.Ordinal = d.Ordinal
-	if c.context, err = lib.Retain(d, driver.ContextOptions{}); err != nil {
-		return r, err
-	}
+	r.Ordinal = c.context.Ordinal()
 	if c.stream, err = c.context.NewStream(); err == nil {
 		c.device, err = c.context.Alloc(copyBytes)
 	}
