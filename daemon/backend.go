@@ -89,7 +89,7 @@ type runner interface {
 type message struct {
 	call   *query.Call
 	cancel models.QueryID
-	event  executor.Event
+	event  *executor.Event
 	drain  bool
 	giveUp bool        // the time to answer what was accepted is over
 	ask    func(*loop) // run by the loop, for what only it may read
@@ -251,7 +251,7 @@ func (b *backend) tell(m message) {
 }
 
 // event passes what happens to the workers on to the loop.
-func (b *backend) event(e executor.Event) { b.tell(message{event: e}) }
+func (b *backend) event(e executor.Event) { b.tell(message{event: &e}) }
 
 // drain refuses further queries and lets those that were accepted finish.
 func (b *backend) drain() {

@@ -389,13 +389,13 @@ func (f *fakeWorkers) kill(service int) {
 		f.landLocked()
 	}
 	f.mu.Unlock()
-	f.tell(executor.WorkerLost{Service: models.ServiceID(service), Err: &executor.LostError{Cause: executor.ErrExited}})
+	f.tell(executor.Event{Kind: executor.WorkerLost, Service: models.ServiceID(service), Err: executor.ErrExited})
 }
 
 // fail gives a service up.
 func (f *fakeWorkers) fail(service int) {
 	f.kill(service)
-	f.tell(executor.WorkerFailed{Service: models.ServiceID(service), Err: executor.ErrExited})
+	f.tell(executor.Event{Kind: executor.WorkerFailed, Service: models.ServiceID(service), Err: executor.ErrExited})
 }
 
 // revive gives a service a worker whose model has so many operators.
@@ -438,7 +438,7 @@ func (f *fakeWorkers) reviveAs(service, operators int, hash string) {
 		}
 		info.Solo = append(info.Solo, solo)
 	}
-	f.tell(executor.WorkerReady{Service: models.ServiceID(service), PID: pid, Info: info})
+	f.tell(executor.Event{Kind: executor.WorkerReady, Service: models.ServiceID(service), PID: pid, Info: &info})
 }
 
 // tell delivers an event, or keeps it while holding.
@@ -548,7 +548,7 @@ func (f *fakeWorkers) Remove(id models.ServiceID) (<-chan error, error) {
 		return nil, executor.ErrUnknownService
 	}
 	f.kill(int(id))
-	f.tell(executor.WorkerStopped{Service: id})
+	f.tell(executor.Event{Kind: executor.WorkerStopped, Service: id})
 	f.mu.Lock()
 	f.arenas[id] = nil
 	f.mu.Unlock()

@@ -30,7 +30,7 @@ type fleet struct {
 
 	withoutMPS error // why there are no workers any more, nil if there may be
 
-	late    []executor.WorkerReady // came while a round of their service runs
+	late    []*executor.Event // came while a round of their service runs
 	loading loading
 }
 
@@ -216,9 +216,9 @@ func (f *fleet) open(u *instance, s *member, spec executor.ServiceSpec) error {
 }
 
 // heard takes in what happens to the worker of a service that joins.
-func (f *fleet) heard(s *member, e executor.Event) {
+func (f *fleet) heard(s *member, e *executor.Event) {
 	j := s.joining
-	switch e := e.(type) {
+	switch e.Kind {
 	case executor.WorkerProgress:
 		j.pass(config.Step{Service: s.config.Name, State: config.StepLoading, Done: e.Done, Total: e.Total})
 	case executor.WorkerLost:

@@ -147,7 +147,7 @@ func (b *backend) loseMPS(err error) {
 		l.fleet.withoutMPS = err
 		for i, s := range l.fleet.members {
 			if s != nil && err != nil {
-				l.fleet.event(executor.WorkerFailed{Service: models.ServiceID(i), Err: err})
+				l.fleet.event(&executor.Event{Kind: executor.WorkerFailed, Service: models.ServiceID(i), Err: err})
 			}
 		}
 	}})

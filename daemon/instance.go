@@ -240,7 +240,7 @@ func (u *instance) model(model string) (string, error) {
 // profiles stores what was measured of each model and gives it back when the
 // same model is loaded on the same device.
 type profiles interface {
-	stored(e *executor.WorkerReady) (predictor.Snapshot, bool)
+	stored(e *executor.Event) (predictor.Snapshot, bool)
 	calibration(f *predictor.File) (predictor.CalibrationSnapshot, bool)
 	chose(s config.Service, c *wire.CutChoice)
 }
@@ -250,8 +250,8 @@ func (d *instance) key(service models.ServiceID, info *wire.Info) []byte {
 }
 
 // stored implements profiles.
-func (d *instance) stored(e *executor.WorkerReady) (predictor.Snapshot, bool) {
-	p, ok, err := d.state.profile(d.key(e.Service, &e.Info))
+func (d *instance) stored(e *executor.Event) (predictor.Snapshot, bool) {
+	p, ok, err := d.state.profile(d.key(e.Service, e.Info))
 	if err != nil {
 		d.log.Warn().Err(err).Str("service", d.backend.loop.fleet.name(e.Service)).Msg("the stored profile cannot be read; it is measured again")
 	}

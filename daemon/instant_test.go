@@ -80,7 +80,7 @@ func startInstantLogged(t testing.TB, services int, change func(*config.Config),
 	}
 	go b.loop.run()
 	for i := range services {
-		b.event(executor.WorkerReady{Service: models.ServiceID(i), PID: i + 1, Info: wire.Info{
+		b.event(executor.Event{Kind: executor.WorkerReady, Service: models.ServiceID(i), PID: i + 1, Info: &wire.Info{
 			Inputs:    []models.TensorSpec{spec("X", models.Int32, -1, 16)},
 			Outputs:   []models.TensorSpec{spec("Y", models.Int32, -1, 16)},
 			Operators: make([]models.Operator, 1), Hash: fmt.Sprint(i), ORTVersion: "0",

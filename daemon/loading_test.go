@@ -17,19 +17,19 @@ const ms = time.Millisecond
 func TestLoadingStatus(t *testing.T) {
 	name := func(models.ServiceID) string { return "a" }
 	begin := time.Now()
-	for _, end := range []executor.Event{executor.WorkerReady{Service: 3}, executor.WorkerLost{Service: 3}, executor.WorkerStopped{Service: 3}} {
+	for _, end := range []executor.Event{executor.Event{Kind: executor.WorkerReady, Service: 3}, executor.Event{Kind: executor.WorkerLost, Service: 3}, executor.Event{Kind: executor.WorkerStopped, Service: 3}} {
 		g := loading{}
-		g.heard(executor.WorkerProgress{Service: 3, Phase: "read", Total: 1}, begin)
-		g.heard(executor.WorkerProgress{Service: 3, Phase: "load", Done: 2, Total: 9}, begin.Add(time.Second))
+		g.heard(&executor.Event{Kind: executor.WorkerProgress, Service: 3, Phase: "read", Total: 1}, begin)
+		g.heard(&executor.Event{Kind: executor.WorkerProgress, Service: 3, Phase: "load", Done: 2, Total: 9}, begin.Add(time.Second))
 		want := status.Loading{Service: "a", Phase: "load", Done: 2, Total: 9, LoadSeconds: 3}
 		if got := g.status(name, begin.Add(3*time.Second)); len(got) != 1 || got[0] != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}
-		g.heard(end, begin)
+		g.heard(&end, begin)
 		if g.active() || len(g.status(name, begin)) != 0 {
-			t.Errorf("it loads after %T", end)
+			t.Errorf("it loads after an event of kind %d", end.Kind)
 		}
-		g.heard(executor.WorkerProgress{Service: 3, Phase: "read"}, begin.Add(time.Minute))
+		g.heard(&executor.Event{Kind: executor.WorkerProgress, Service: 3, Phase: "read"}, begin.Add(time.Minute))
 		if got := g.status(name, begin.Add(time.Minute)); len(got) != 1 || got[0].LoadSeconds != 0 {
 			t.Errorf("%+v", got)
 		}
@@ -41,7 +41,7 @@ func TestLoadingStatus(t *testing.T) {
 func TestLoadingAndMeasuring(t *testing.T) {
 	r := startRig(t, rigOptions{services: 2})
 	r.workers.await() // a group is measured
-	r.workers.tell(executor.WorkerProgress{Service: 1, Phase: "load"})
+	r.workers.tell(executor.Event{Kind: executor.WorkerProgress, Service: 1, Phase: "load"})
 	r.sync()
 	r.workers.end(models.SpanDone)
 	r.instances[0].backend.ask(func(l *loop) {
@@ -49,8 +49,8 @@ func TestLoadingAndMeasuring(t *testing.T) {
 			t.Error("groups are measured while a worker loads")
 		}
 	})
-	r.workers.tell(executor.WorkerLost{Service: 1, Err: &executor.LostError{Cause: executor.ErrExited}})
-	r.workers.tell(executor.WorkerStopped{Service: 1})
+	r.workers.tell(executor.Event{Kind: executor.WorkerLost, Service: 1, Err: executor.ErrExited})
+	r.workers.tell(executor.Event{Kind: executor.WorkerStopped, Service: 1})
 	r.instances[0].backend.ask(func(l *loop) {
 		if l.fleet.loading.active() {
 			t.Error("a lost worker loads")
@@ -64,7 +64,7 @@ func TestLoadingIsShown(t *testing.T) {
 	r := newReloadRig(t, 1)
 	r.begin(func(c *config.Config) { c.Services = append(c.Services, added("new")) })
 	id := r.joins()
-	r.workers.tell(executor.WorkerProgress{Service: models.ServiceID(id), Phase: "load", Done: 3, Total: 9})
+	r.workers.tell(executor.Event{Kind: executor.WorkerProgress, Service: models.ServiceID(id), Phase: "load", Done: 3, Total: 9})
 	r.sync()
 	o, _ := r.instances[0].backend.Status()
 	if len(o.Loading) != 1 || o.Loading[0].Service != "new" || o.Loading[0].Done != 3 || o.Loading[0].Total != 9 {

@@ -102,7 +102,7 @@ func TestLoopIsNotMisledByALateOutcome(t *testing.T) {
 			f.kill(0)
 			f.revive(0, operators)
 			for _, e := range f.taken() {
-				b.inbox <- message{event: e}
+				b.inbox <- message{event: &e}
 			}
 		})
 		f.await()
@@ -139,7 +139,7 @@ func TestLoopCancels(t *testing.T) {
 func TestLoopRefusesForAServiceGivenUp(t *testing.T) {
 	b, f := startLoop(t, 2, nil)
 	f.kill(0)
-	f.tell(executor.WorkerFailed{Service: 0, Err: errors.New("too often")})
+	f.tell(executor.Event{Kind: executor.WorkerFailed, Service: 0, Err: errors.New("too often")})
 	wantError(t, answerOf(t, b, mustSubmit(t, b, 0)), 503, "loading")
 	f.revive(0, fakeOperators)
 	c := mustSubmit(t, b, 0)

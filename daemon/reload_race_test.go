@@ -56,9 +56,9 @@ func TestReloadOutlivesTheLossesOfOthers(t *testing.T) {
 	id := models.ServiceID(r.joins())
 	full := fmt.Errorf("%w: %w", executor.ErrLoad, wire.ErrDeviceMemory) // a neighbour may just go
 	for range loadTries {
-		r.workers.tell(executor.WorkerLost{Service: id, Err: &executor.LostError{Cause: executor.ErrHeld}})
+		r.workers.tell(executor.Event{Kind: executor.WorkerLost, Service: id, Err: executor.ErrHeld})
 	}
-	r.workers.tell(executor.WorkerLost{Service: id, Err: &executor.LostError{Cause: full}})
+	r.workers.tell(executor.Event{Kind: executor.WorkerLost, Service: id, Err: full})
 	r.sync()
 	r.workers.revive(int(id), fakeOperators)
 	if done := r.end(); len(done.Failed) > 0 {

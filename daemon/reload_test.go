@@ -186,11 +186,11 @@ func TestReloadFails(t *testing.T) {
 	for name, fail := range map[string]func(*reloadRig, int){
 		"given up": func(r *reloadRig, id int) { r.workers.fail(id) },
 		"model": func(r *reloadRig, id int) {
-			r.workers.tell(executor.WorkerLost{Service: models.ServiceID(id), Err: &executor.LostError{Cause: executor.ErrLoad}})
+			r.workers.tell(executor.Event{Kind: executor.WorkerLost, Service: models.ServiceID(id), Err: executor.ErrLoad})
 		},
 		"lost again and again": func(r *reloadRig, id int) {
 			for range loadTries {
-				r.workers.tell(executor.WorkerLost{Service: models.ServiceID(id), Err: &executor.LostError{Cause: executor.ErrExited}})
+				r.workers.tell(executor.Event{Kind: executor.WorkerLost, Service: models.ServiceID(id), Err: executor.ErrExited})
 			}
 		},
 	} {

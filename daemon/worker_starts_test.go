@@ -21,7 +21,9 @@ func TestRestartsDoNotGoBackward(t *testing.T) {
 		}
 		return snap.Services[0].Restarts
 	}
-	start := func(id int) { r.workers.tell(executor.WorkerStarting{Service: models.ServiceID(id)}) }
+	start := func(id int) {
+		r.workers.tell(executor.Event{Kind: executor.WorkerStarting, Service: models.ServiceID(id)})
+	}
 	start(0)
 	r.sync()
 	if n := restarts(); n != 0 {

@@ -21,20 +21,20 @@ import (
 
 // event takes in what happened to a worker. The outcome of a span that
 // was lost with it may come before or after.
-func (f *fleet) event(e executor.Event) {
+func (f *fleet) event(e *executor.Event) {
 	f.loading.heard(e, time.Now())
-	if s := f.members[serviceOf(e)]; s != nil && s.state != stateLeaving {
+	if s := f.members[e.Service]; s != nil && s.state != stateLeaving {
 		f.fares(s, e)
 	}
 	log := f.log
 	if f.emulation != nil {
 		log = log.With().Str("device", f.device).Logger()
 	}
-	logEvent(log, f.name, e)
+	logEvent(log, f.name(e.Service), e)
 }
 
-func (f *fleet) fares(s *member, e executor.Event) {
-	switch e := e.(type) {
+func (f *fleet) fares(s *member, e *executor.Event) {
+	switch e.Kind {
 	case executor.WorkerStarting:
 		s.starts++
 	case executor.WorkerReady:
@@ -78,11 +78,11 @@ func (f *fleet) giveUp(id models.ServiceID) {
 	f.learner.bind()
 }
 
-func (f *fleet) up(e executor.WorkerReady) {
+func (f *fleet) up(e *executor.Event) {
 	member := f.members[e.Service]
 	s := member.service
-	f.keepCut(member, &e.Info)
-	if err := s.Loaded(f.infoOf(&e.Info)); err != nil {
+	f.keepCut(member, e.Info)
+	if err := s.Loaded(f.infoOf(e.Info)); err != nil {
 		f.log.Error().Err(err).Str("service", s.Name).Msg("the model cannot be served")
 		f.refuse(e.Service, err)
 		return
@@ -92,7 +92,7 @@ func (f *fleet) up(e executor.WorkerReady) {
 	if !s.Batched() {
 		spec.MaxBatch = 1
 	}
-	switch err := f.load(spec, &e); {
+	switch err := f.load(spec, e); {
 	case errors.Is(err, overlap.ErrServiceBusy):
 		f.late = append(f.late, e)
 		return
@@ -152,7 +152,7 @@ func (f *fleet) catchUp() {
 
 // load tells scheduler and predictor what the worker learned of the model. A
 // worker that comes back with the same model changes nothing.
-func (f *fleet) load(spec models.Service, e *executor.WorkerReady) error {
+func (f *fleet) load(spec models.Service, e *executor.Event) error {
 	member := f.members[spec.ID]
 	w := &member.worker
 	if w.info != nil && f.specs[spec.ID] == spec && w.info.Hash == e.Info.Hash {
@@ -164,7 +164,7 @@ func (f *fleet) load(spec models.Service, e *executor.WorkerReady) error {
 	if err := f.predictor.Reset(spec.ID, spec.Operators); err != nil {
 		return err
 	}
-	f.specs[spec.ID], w.info = spec, &e.Info
+	f.specs[spec.ID], w.info = spec, e.Info
 	f.learner.learning.Changed()
 	if f.profiles != nil {
 		if p, ok := f.profiles.stored(e); ok && f.solo.Restore(spec.ID, p) == nil {
@@ -209,53 +209,30 @@ func (f *fleet) keepCut(member *member, info *wire.Info) {
 	}
 }
 
-// serviceOf returns whose worker an event is about.
-func serviceOf(event executor.Event) models.ServiceID {
-	switch e := event.(type) {
+// logEvent writes what happened to the worker of a service.
+func logEvent(log zerolog.Logger, service string, e *executor.Event) {
+	log = log.With().Str("service", service).Logger()
+	switch e.Kind {
 	case executor.WorkerStarting:
-		return e.Service
+		log.Info().Int("pid", e.PID).Msg("worker starts")
 	case executor.WorkerProgress:
-		return e.Service
-	case executor.WorkerReady:
-		return e.Service
-	case executor.WorkerOutput:
-		return e.Service
-	case executor.WorkerLost:
-		return e.Service
-	case executor.WorkerFailed:
-		return e.Service
-	case executor.WorkerStopped:
-		return e.Service
-	}
-	panic("daemon: an event of no service")
-}
-
-// logEvent writes what happened to a worker.
-func logEvent(log zerolog.Logger, name func(models.ServiceID) string, event executor.Event) {
-	switch e := event.(type) {
-	case executor.WorkerStarting:
-		log.Info().Str("service", name(e.Service)).Int("pid", e.PID).Msg("worker starts")
-	case executor.WorkerProgress:
-		log.Debug().Str("service", name(e.Service)).Str("phase", e.Phase).Int64("done", e.Done).Int64("total", e.Total).Msg("worker loads")
+		log.Debug().Str("phase", e.Phase).Int64("done", e.Done).Int64("total", e.Total).Msg("worker loads")
 	case executor.WorkerReady:
 		if e.PID == 0 {
-			log.Info().Str("service", name(e.Service)).Int("operators", len(e.Info.Operators)).Msg("model is emulated")
+			log.Info().Int("operators", len(e.Info.Operators)).Msg("model is emulated")
 			return
 		}
-		log.Info().Str("service", name(e.Service)).Int("pid", e.PID).Int("operators", len(e.Info.Operators)).
-			Bool("cached", e.Info.CacheHit).Dur("took", e.Took).Msg("worker is ready")
+		log.Info().Int("pid", e.PID).Int("operators", len(e.Info.Operators)).Bool("cached", e.Info.CacheHit).Dur("took", e.Took).Msg("worker is ready")
 	case executor.WorkerOutput:
-		log.Warn().Str("service", name(e.Service)).Str("line", e.Line).Msg("worker says")
+		log.Warn().Str("line", e.Line).Msg("worker says")
 	case executor.WorkerLost:
-		log.Error().Err(e.Err).Str("service", name(e.Service)).Int("pid", e.PID).Int("batches", len(e.Batches)).
-			Dur("restart_in", e.RestartIn).Msg("worker is lost")
+		log.Error().Err(e.Err).Int("pid", e.PID).Int("batches", len(e.Batches)).Dur("restart_in", e.RestartIn).Msg("worker is lost")
 	case executor.WorkerFailed:
-		log.Error().Err(e.Err).Str("service", name(e.Service)).Msg("service is given up: mend what is wrong, and try again with overlapd restart")
+		log.Error().Err(e.Err).Msg("service is given up: mend what is wrong, and try again with overlapd restart")
 	case executor.WorkerStopped:
-		if e.PID == 0 {
-			return
+		if e.PID != 0 {
+			log.Info().Int("pid", e.PID).Msg("worker stopped")
 		}
-		log.Info().Str("service", name(e.Service)).Int("pid", e.PID).Msg("worker stopped")
 	}
 }
 
@@ -271,19 +248,15 @@ type load struct {
 }
 
 // heard takes in what happened to a worker.
-func (g loading) heard(event executor.Event, now time.Time) {
-	switch e := event.(type) {
+func (g loading) heard(e *executor.Event, now time.Time) {
+	switch e.Kind {
 	case executor.WorkerProgress:
 		began := now
 		if before, ok := g[e.Service]; ok {
 			began = before.began
 		}
 		g[e.Service] = load{began, e.Phase, e.Done, e.Total}
-	case executor.WorkerReady:
-		delete(g, e.Service)
-	case executor.WorkerLost:
-		delete(g, e.Service)
-	case executor.WorkerStopped:
+	case executor.WorkerReady, executor.WorkerLost, executor.WorkerStopped:
 		delete(g, e.Service)
 	}
 }

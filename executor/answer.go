@@ -1,9 +1,7 @@
 package executor
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -15,17 +13,12 @@ func (w *worker) listen() {
 	defer close(w.read)
 	var done wire.Done
 	for w.awaitFlight() {
-		kind, payload, err := w.frames.Next()
-		switch {
-		case errors.Is(err, io.EOF):
-			w.lose(ErrExited)
-			return
-		case err != nil:
-			w.lose(fmt.Errorf("%w: %w", ErrProtocol, err))
-			return
+		kind, payload, err := w.next()
+		if err == nil {
+			err = w.answer(kind, payload, &done)
 		}
-		if err := w.answer(kind, payload, &done); err != nil {
-			w.lose(fmt.Errorf("%w: %w", ErrProtocol, err))
+		if err != nil {
+			w.lose(err)
 			return
 		}
 	}
@@ -35,7 +28,7 @@ func (w *worker) listen() {
 // answer before sleeping: a worker whose last run was long is not worth it. It
 // reports false when the worker is lost and has nothing more to answer.
 func (w *worker) awaitFlight() bool {
-	for {
+	for over := false; ; {
 		w.mu.Lock()
 		flying, short := w.mu.flights.count > 0, w.mu.took <= w.service.executor.opts.Poll
 		w.mu.Unlock()
@@ -46,36 +39,38 @@ func (w *worker) awaitFlight() bool {
 			}
 			return true
 		}
+		if over {
+			return false
+		}
 		select {
 		case <-w.fly:
 		case <-w.lost:
-			return w.flying()
+			over = true // but for a run that was sent meanwhile
 		}
 	}
 }
 
-func (w *worker) flying() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.mu.flights.count > 0
-}
-
-// answer takes one frame. An error means that the worker lies.
+// answer takes one frame. An error, which wraps ErrProtocol, means that the worker
+// lies.
 func (w *worker) answer(kind wire.Kind, payload []byte, done *wire.Done) error {
+	var err error
 	switch kind {
 	case wire.KindDone:
-		if err := done.Decode(payload); err != nil {
-			return err
+		if err = done.Decode(payload); err == nil {
+			err = w.done(done)
 		}
-		return w.done(done)
 	case wire.KindFailed:
 		var failed wire.Failed
-		if err := failed.Decode(payload); err != nil {
-			return err
+		if err = failed.Decode(payload); err == nil {
+			err = w.failed(&failed)
 		}
-		return w.failed(&failed)
+	default:
+		err = fmt.Errorf("%w: %s", wire.ErrUnexpectedKind, kind)
 	}
-	return fmt.Errorf("%w: %s", wire.ErrUnexpectedKind, kind)
+	if err != nil {
+		return broken(err)
+	}
+	return nil
 }
 
 func (w *worker) done(d *wire.Done) error {

@@ -23,8 +23,8 @@ var errBacklog = errors.New("worker does not read")
 type conn struct {
 	file  *os.File // non-blocking, known to the poller
 	fd    int
-	flush chan struct{} // tells the writer that there is a backlog
-	poll  time.Duration // how long the reader looks before it waits; the reader's
+	flush chan struct{} // wakes the writer when there is a backlog
+	poll  time.Duration // how long the reader, whose field it is, looks before it waits
 
 	mu struct {
 		sync.Mutex

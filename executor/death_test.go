@@ -67,7 +67,7 @@ func TestKillLoop(t *testing.T) {
 		}
 		round()
 		take()
-		awaitEvent(f, func(e WorkerLost) bool { return e.PID == pid })
+		awaitEvent(f, WorkerLost, func(e Event) bool { return e.PID == pid })
 	}
 	take()
 	if len(outcomes) != int(f.round) || lost == 0 {

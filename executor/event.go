@@ -2,74 +2,59 @@ package executor
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 	"time"
 
-	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// Event is one of the Worker… types of this package.
-type Event interface{ event() }
-
-// WorkerStarting says that a process was started.
-type WorkerStarting struct {
+// Event is what happened to the worker of a service. What does not belong to its
+// kind is zero.
+type Event struct {
+	Kind    EventKind
 	Service models.ServiceID
-	PID     int
+	PID     int   // 0 without a process
+	Err     error // the cause of WorkerLost and WorkerFailed
+
+	Phase       string        // WorkerProgress: what is being loaded
+	Done, Total int64         // WorkerProgress; Total is 0 while it is not known
+	Line        string        // WorkerOutput: at most child.LineBytes
+	Info        *wire.Info    // WorkerReady: the model
+	Took        time.Duration // WorkerReady: since the start of the process
+
+	Batches   []models.BatchID // WorkerLost: paused or running, in order
+	RestartIn time.Duration    // WorkerLost
 }
 
-// WorkerProgress says how far a worker has come with loading.
-type WorkerProgress struct {
-	Service     models.ServiceID
-	Phase       string
-	Done, Total int64 // Total is 0 if it is not known
-}
+// EventKind is what happened to a worker.
+type EventKind uint8
 
-// WorkerReady says that spans of the service can be run.
-type WorkerReady struct {
-	Service models.ServiceID
-	PID     int
-	Info    wire.Info
-	Took    time.Duration // since the start of the process
-}
+// The kinds of events, in the order of a worker's life.
+const (
+	// WorkerStarting: a process was started and loads the model.
+	WorkerStarting EventKind = iota
 
-// WorkerOutput is a line that a worker wrote to standard output or error.
-type WorkerOutput struct {
-	Service models.ServiceID
-	Line    string // at most child.LineBytes
-}
+	// WorkerProgress: loading has come further.
+	WorkerProgress
 
-// WorkerLost says that a worker is gone, with everything it held.
-type WorkerLost struct {
-	Service   models.ServiceID
-	PID       int
-	Err       *LostError
-	Batches   []models.BatchID // that were paused or running
-	RestartIn time.Duration
-}
+	// WorkerReady: spans of the service can be run.
+	WorkerReady
 
-// WorkerFailed says that a service is given up until Restart is called.
-type WorkerFailed struct {
-	Service models.ServiceID
-	Err     error
-}
+	// WorkerOutput: the worker wrote a line to standard output or error.
+	WorkerOutput
 
-// WorkerStopped says that a service has no worker any more, because it was
-// removed or the executor closes. It is the last event of a service.
-type WorkerStopped struct {
-	Service models.ServiceID
-	PID     int // of the worker that was ended, 0 if there was none
-}
+	// WorkerLost: the worker is gone, with everything it held. Err says how its
+	// process ended and quotes the last that it wrote.
+	WorkerLost
 
-func (WorkerStarting) event() {}
-func (WorkerProgress) event() {}
-func (WorkerReady) event()    {}
-func (WorkerOutput) event()   {}
-func (WorkerLost) event()     {}
-func (WorkerFailed) event()   {}
-func (WorkerStopped) event()  {}
+	// WorkerFailed: the service is given up until Restart is called.
+	WorkerFailed
+
+	// WorkerStopped: the service has no worker any more, because it was removed or
+	// the executor closes. It is the last event of a service; PID is that of the
+	// worker that was ended for it.
+	WorkerStopped
+)
 
 // Errors of calls.
 var (
@@ -77,7 +62,8 @@ var (
 	// Close ended.
 	ErrClosed = errors.New("executor: closed")
 
-	// ErrOptions is returned by New when the options cannot work.
+	// ErrOptions is returned by New when there is neither a command nor an Inside,
+	// and by Add when an arena cannot be had.
 	ErrOptions = errors.New("executor: bad options")
 
 	// ErrUnknownService is returned when no service has the given ID.
@@ -91,8 +77,8 @@ var (
 	// that were not received.
 	ErrTooManyRounds = errors.New("executor: too many rounds in flight")
 
-	// ErrInUse is returned by Add when there is a service with this ID, or one
-	// that is being removed: wait until that is gone, or take another ID.
+	// ErrInUse is returned by New and Add when there is a service with this ID, or
+	// one that is being removed: wait until that is gone, or take another ID.
 	ErrInUse = errors.New("executor: service ID is in use")
 
 	// ErrLeak is returned by Close, and comes of Remove, when shared memory is
@@ -123,7 +109,7 @@ var (
 	// ErrSpanTimeout is the reason when a span took longer than SpanTimeout.
 	ErrSpanTimeout = errors.New("executor: worker hangs")
 
-	// ErrProtocol is the reason when a worker said what cannot be.
+	// ErrProtocol is the reason when a worker sent what cannot be.
 	ErrProtocol = errors.New("executor: worker broke the protocol")
 
 	// ErrStart is the reason when no process could be started.
@@ -143,31 +129,3 @@ var (
 	// does not fit the memory of the device.
 	ErrNoRoom = errors.New("executor: no room on the device")
 )
-
-// LostError tells how a worker ended.
-type LostError struct {
-	Service string
-	Cause   error
-	Exit    string // how the process ended, "" if that was not known in time
-	Stderr  string // the last that the process wrote, at most child.TailBytes
-}
-
-// Error says it on one line, with the lines of standard error that say
-// most.
-func (e *LostError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "worker of %s: %v", e.Service, e.Cause)
-	if e.Exit != "" {
-		fmt.Fprintf(&b, " (%s)", e.Exit)
-	}
-	if lines := child.Excerpt(e.Stderr, errorLines); lines != "" {
-		fmt.Fprintf(&b, "; stderr: %s", lines)
-	}
-	return b.String()
-}
-
-// Unwrap returns the cause.
-func (e *LostError) Unwrap() error { return e.Cause }
-
-// errorLines is how many lines of standard error go into the text of an error.
-const errorLines = 12

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -11,10 +12,13 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
+// services are the services by ID.
+type services map[models.ServiceID]*service
+
 // Executor owns the workers of all services.
 type Executor struct {
 	opts     Options
-	services atomic.Pointer[services]
+	services atomic.Pointer[services] // replaced, never changed, so that it is read without a lock
 	outcomes chan Outcome
 	running  atomic.Int32 // rounds whose outcome is not delivered
 	ctx      context.Context
@@ -34,8 +38,8 @@ type Executor struct {
 // Close must be called.
 func New(opts Options) (*Executor, error) {
 	opts = opts.withDefaults()
-	if err := opts.validate(); err != nil {
-		return nil, err
+	if len(opts.Command) == 0 && opts.Inside == nil {
+		return nil, fmt.Errorf("%w: there is no command that starts a worker", ErrOptions)
 	}
 	e := &Executor{
 		opts:     opts,
@@ -52,7 +56,7 @@ func New(opts Options) (*Executor, error) {
 	return e, nil
 }
 
-// Start starts the workers and returns at once; events tell when they are
+// Start starts the workers and returns at once; an event comes as each is
 // ready. When ctx ends, the workers end as they do at Close, which must still
 // be called.
 func (e *Executor) Start(ctx context.Context) error {
@@ -126,6 +130,9 @@ func (e *Executor) Run(id uint64, spans []SpanRequest) error {
 	}
 	return nil
 }
+
+// service returns the service with this ID, or nil.
+func (e *Executor) service(id models.ServiceID) *service { return (*e.services.Load())[id] }
 
 // deliver ends a round. None of its services is forgotten before.
 func (e *Executor) deliver(o Outcome) {
@@ -221,4 +228,131 @@ func (e *Executor) Restart(id models.ServiceID) error {
 		}
 	}
 	return nil
+}
+
+// Add adds a service. Its worker is started at once, or at Start if that is
+// still to come, or at Resume while workers are held. The error is ErrInUse if
+// there is a service with this ID.
+func (e *Executor) Add(spec ServiceSpec) error {
+	s, err := newService(e, spec)
+	if err != nil {
+		return err
+	}
+	if err := e.enter(s); err != nil {
+		_, cerr := s.arena.Close()
+		return errors.Join(err, cerr)
+	}
+	return nil
+}
+
+func (e *Executor) enter(s *service) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mu.closed {
+		return ErrClosed
+	}
+	if other := e.service(s.spec.ID); other != nil {
+		return fmt.Errorf("%w: %d is that of service %s; wait until it is removed, or take another", ErrInUse, s.spec.ID, other.spec.Name)
+	}
+	next := maps.Clone(*e.services.Load())
+	next[s.spec.ID] = s
+	e.services.Store(&next)
+	if e.mu.held != nil {
+		s.gate.hold(e.mu.held)
+	}
+	if e.mu.started {
+		s.begin(e.ctx)
+	}
+	return nil
+}
+
+// Remove ends a service. It returns at once; the channel delivers once nothing
+// is left of it, and is then closed: its worker was asked to exit, and killed if
+// it did not within CloseGrace, a worker that loads at once; its spans in
+// flight were stopped or lost, and Outcomes delivers, or holds, the outcome of
+// each of its rounds; its last event was WorkerStopped; its inputs were freed
+// and its outputs released. Until then its ID is in use, Arena still returns
+// its arena, and spans of it are lost with ErrRemoved. After that the ID can be
+// added again.
+//
+// What comes is nil, or ErrLeak if inputs or outputs are still in use
+// ReleaseGrace after the worker is gone, or when the executor closes. The
+// service then takes no more inputs, and its memory stays mapped until the last
+// is given back; since that is done by its ID, the ID stays in use until
+// another Remove ends with nil.
+func (e *Executor) Remove(id models.ServiceID) (<-chan error, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.service(id)
+	switch {
+	case e.mu.closed:
+		return nil, ErrClosed
+	case s == nil:
+		return nil, fmt.Errorf("%w: %d", ErrUnknownService, id)
+	case s.leaves:
+		return nil, fmt.Errorf("%w: %s, already; wait for the first Remove", ErrRemoved, s.spec.Name)
+	}
+	s.leaves = true
+	s.mu.Lock()
+	s.mu.gone = ErrRemoved
+	s.mu.Unlock()
+	if s.end != nil {
+		s.end(ErrRemoved)
+	}
+	gone := make(chan error, 1)
+	e.workers.Go(func() {
+		defer close(gone)
+		gone <- e.dismantle(s)
+	})
+	return gone, nil
+}
+
+// dismantle returns when nothing is left of a service that ends.
+func (e *Executor) dismantle(s *service) error {
+	s.threads.Wait()
+	s.awaitUnused()
+	err := s.close()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.leaves = false
+	// What an executor that closes did not get back, Close reports.
+	if err == nil && !e.mu.closed {
+		next := maps.Clone(*e.services.Load())
+		delete(next, s.spec.ID)
+		e.services.Store(&next)
+	}
+	return err
+}
+
+// Hold ends the workers of all services together and starts none until Resume,
+// also none of a service that is added meanwhile. It returns when all of their
+// processes are gone, or when ctx ends: then they are held nevertheless. What they
+// ran is lost with the cause and can be run again. No such loss counts towards
+// giving a service up.
+func (e *Executor) Hold(ctx context.Context, cause error) error {
+	gone := make(map[*service]<-chan struct{})
+	e.mu.Lock()
+	e.mu.held = cause
+	for _, s := range *e.services.Load() {
+		gone[s] = s.gate.hold(cause)
+	}
+	e.mu.Unlock()
+	for s, gone := range gone {
+		select {
+		case <-gone:
+		case <-ctx.Done():
+			return fmt.Errorf("the worker of service %s (%d) does not end: %w", s.spec.Name, s.spec.ID, ctx.Err())
+		}
+	}
+	return nil
+}
+
+// Resume lets the workers that Hold stopped start again.
+func (e *Executor) Resume() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.mu.held = nil
+	for _, s := range *e.services.Load() {
+		s.gate.resume()
+	}
 }

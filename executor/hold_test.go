@@ -30,7 +30,7 @@ func TestHold(t *testing.T) {
 			}
 		}
 		for id := range models.ServiceID(2) {
-			e := awaitEvent(f, func(e WorkerLost) bool { return e.Service == id })
+			e := awaitEvent(f, WorkerLost, func(e Event) bool { return e.Service == id })
 			if !errors.Is(e.Err, ErrHeld) || e.RestartIn != 0 {
 				t.Errorf("%+v", e)
 			}
@@ -43,7 +43,7 @@ func TestHold(t *testing.T) {
 		}
 		f.Resume()
 		for id := range models.ServiceID(2) {
-			awaitEvent(f, func(e WorkerReady) bool { return e.Service == id })
+			awaitEvent(f, WorkerReady, func(e Event) bool { return e.Service == id })
 		}
 	}
 	if s := f.do(f.whole(1, 3, "x")); s.Status != models.SpanDone || texts(s)[0] != "x0123" {
@@ -69,7 +69,7 @@ func TestHoldWhileServicesComeAndGo(t *testing.T) {
 	}
 	f.Resume()
 	for _, id := range []models.ServiceID{0, 2} {
-		awaitEvent(f, func(e WorkerReady) bool { return e.Service == id })
+		awaitEvent(f, WorkerReady, func(e Event) bool { return e.Service == id })
 	}
 	if state, _ := f.State(2); state.Starts != 1 {
 		t.Errorf("what was added while workers were held was started %d times", state.Starts)
@@ -81,7 +81,7 @@ func TestHoldWhileServicesComeAndGo(t *testing.T) {
 // something is held ends.
 func TestHoldWhileStarting(t *testing.T) {
 	f := start(t, nil, "sleep 1h")
-	awaitEvent[WorkerStarting](f, nil)
+	awaitEvent(f, WorkerStarting, nil)
 	for range 2 {
 		if err := f.Hold(context.Background(), errServer); err != nil {
 			t.Fatal(err)
@@ -92,7 +92,7 @@ func TestHoldWhileStarting(t *testing.T) {
 	}
 	f.Resume()
 	f.Resume()
-	awaitEvent[WorkerStarting](f, nil)
+	awaitEvent(f, WorkerStarting, nil)
 	ended, end := context.WithCancel(context.Background())
 	end()
 	if err := f.Hold(ended, errServer); err != nil && !errors.Is(err, context.Canceled) {
@@ -104,24 +104,24 @@ func TestHoldWhileStarting(t *testing.T) {
 // it, and the worker does not stay.
 func TestHoldWhileSpawning(t *testing.T) {
 	for _, resumed := range []bool{false, true} {
-		s := &service{}
-		s.awaitFree(context.Background()) // what follows starts a process
-		gone := s.hold(errServer)
+		g := &gate{}
+		g.enter(context.Background()) // what follows starts a process
+		gone := g.hold(errServer)
 		select {
 		case <-gone:
 			t.Fatal("a process may be there")
 		default:
 		}
 		if resumed {
-			s.resume()
+			g.resume()
 		}
 		w := &worker{process: &child.Process{}}
-		if err := s.setSpawned(w); !errors.Is(err, errServer) {
+		if err := g.pass(w); !errors.Is(err, errServer) {
 			t.Errorf("the worker stays: %v", err)
 		}
-		s.setGone()
+		g.leave()
 		<-gone
-		if again := s.hold(errServer); again != closed {
+		if again := g.hold(errServer); again != closed {
 			t.Error("nothing is there to wait for")
 		}
 	}
@@ -132,21 +132,21 @@ func TestHoldWhileSpawning(t *testing.T) {
 func TestRefused(t *testing.T) {
 	refusal := errors.New("2 + 2 = 4, and there are 3")
 	f := start(t, func(o *Options) { o.Services[0].Refused = refusal }, "", "full 5 are needed", "")
-	if e := awaitEvent(f, func(e WorkerFailed) bool { return e.Service == 0 }); !errors.Is(e.Err, refusal) {
+	if e := awaitEvent(f, WorkerFailed, func(e Event) bool { return e.Service == 0 }); !errors.Is(e.Err, refusal) {
 		t.Error(e.Err)
 	}
-	e := awaitEvent(f, func(e WorkerFailed) bool { return e.Service == 1 })
+	e := awaitEvent(f, WorkerFailed, func(e Event) bool { return e.Service == 1 })
 	if !errors.Is(e.Err, ErrNoRoom) || !errors.Is(e.Err, wire.ErrDeviceFull) || !strings.Contains(e.Err.Error(), "5 are needed") {
 		t.Error(e.Err)
 	}
-	awaitEvent(f, func(e WorkerReady) bool { return e.Service == 2 })
+	awaitEvent(f, WorkerReady, func(e Event) bool { return e.Service == 2 })
 	if state, _ := f.State(0); state.Starts != 0 || state.Phase != GivenUp {
 		t.Errorf("%+v", state)
 	}
 	if err := f.Restart(0); err != nil {
 		t.Fatal(err)
 	}
-	awaitEvent(f, func(e WorkerReady) bool { return e.Service == 0 })
+	awaitEvent(f, WorkerReady, func(e Event) bool { return e.Service == 0 })
 }
 
 // A device that is lost under a span ends the worker, and the span can be run
@@ -157,10 +157,10 @@ func TestDeviceLost(t *testing.T) {
 	if s.Status != models.SpanLost || !errors.Is(s.Err, wire.ErrDeviceLost) {
 		t.Errorf("%s, %v", s.Status, s.Err)
 	}
-	if e := awaitEvent[WorkerLost](f, nil); !errors.Is(e.Err, wire.ErrDeviceLost) {
+	if e := awaitEvent(f, WorkerLost, nil); !errors.Is(e.Err, wire.ErrDeviceLost) {
 		t.Error(e.Err)
 	}
-	awaitEvent[WorkerReady](f, nil)
+	awaitEvent(f, WorkerReady, nil)
 	if s := f.do(f.whole(0, 2, "x")); s.Status != models.SpanDone || texts(s)[0] != "x0123" {
 		t.Errorf("%s, %v", s.Status, s.Err)
 	}
@@ -170,7 +170,7 @@ func TestDeviceLost(t *testing.T) {
 func TestExpire(t *testing.T) {
 	f := startReady(t, func(o *Options) { o.CloseGrace = time.Millisecond }, 1)
 	f.service(0).ready().expire(wire.ErrDeviceLost)
-	if e := awaitEvent[WorkerLost](f, nil); !errors.Is(e.Err, wire.ErrDeviceLost) {
+	if e := awaitEvent(f, WorkerLost, nil); !errors.Is(e.Err, wire.ErrDeviceLost) {
 		t.Error(e.Err)
 	}
 }
@@ -179,12 +179,12 @@ func TestExpire(t *testing.T) {
 func TestServiceEnv(t *testing.T) {
 	f := start(t, func(o *Options) {
 		o.RestartLimit = 1
-		o.Services[0].Env = append(os.Environ(), roleWorker, "OVERLAPD_TEST_DEVICE=MIG-0")
+		o.Services[0].Env = append(os.Environ(), "OVERLAPD_TEST_DEVICE=MIG-0")
 	}, "env OVERLAPD_TEST_DEVICE", "env OVERLAPD_TEST_DEVICE")
 	for id, want := range []string{"OVERLAPD_TEST_DEVICE is MIG-0", "OVERLAPD_TEST_DEVICE is "} {
-		e := awaitEvent(f, func(e WorkerLost) bool { return e.Service == models.ServiceID(id) })
-		if !strings.HasSuffix(e.Err.Cause.Error(), want) {
-			t.Errorf("service %d: %v, want %s", id, e.Err.Cause, want)
+		e := awaitEvent(f, WorkerLost, func(e Event) bool { return e.Service == models.ServiceID(id) })
+		if !strings.Contains(e.Err.Error(), ErrLoad.Error()+": "+want+" (") {
+			t.Errorf("service %d: %v, want %s", id, e.Err, want)
 		}
 	}
 }

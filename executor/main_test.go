@@ -54,6 +54,7 @@ func TestMain(m *testing.M) {
 		time.Sleep(time.Minute)
 		os.Exit(0)
 	}
+	beParentOf(roleWorker, "GOTRACEBACK=single")
 	code := m.Run()
 	if err := goleak.Find(); code == 0 && err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -66,16 +67,27 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// beParentOf sets what the processes that this one starts take over.
+func beParentOf(variables ...string) {
+	for _, v := range variables {
+		name, value, _ := strings.Cut(v, "=")
+		if err := os.Setenv(name, value); err != nil {
+			panic(err)
+		}
+	}
+}
+
 // parent runs an executor until it is killed, and prints the worker's PID.
 func parent() {
 	signal.Ignore(syscall.SIGINT)
+	beParentOf(roleWorker)
 	ready := make(chan int, 1)
 	e, err := New(Options{
-		Command: []string{os.Args[0]}, Env: append(os.Environ(), roleWorker),
+		Command:  []string{os.Args[0]},
 		Services: []ServiceSpec{{Name: "orphan", InputBytes: 1 << 20, OutputBytes: 1 << 20}},
 		Events: func(e Event) {
-			if r, ok := e.(WorkerReady); ok {
-				ready <- r.PID
+			if e.Kind == WorkerReady {
+				ready <- e.PID
 			}
 		},
 	})
@@ -155,7 +167,6 @@ func start(t testing.TB, change func(*Options), paths ...string) *fixture {
 	f := &fixture{t: t, news: make(chan struct{}, 1)}
 	opts := Options{
 		Command: []string{os.Args[0]},
-		Env:     append(os.Environ(), roleWorker, "GOTRACEBACK=single"),
 		Poll:    200 * time.Microsecond, // as the daemon does
 		Policy:  child.Policy{BackoffMin: time.Millisecond, BackoffMax: 20 * time.Millisecond},
 		Events:  f.event,
@@ -197,7 +208,7 @@ func startReady(t testing.TB, change func(*Options), services int) *fixture {
 	t.Helper()
 	f := start(t, change, make([]string, services)...)
 	for i := range services {
-		awaitEvent(f, func(e WorkerReady) bool { return e.Service == models.ServiceID(i) })
+		awaitEvent(f, WorkerReady, func(e Event) bool { return e.Service == models.ServiceID(i) })
 	}
 	return f
 }
@@ -212,14 +223,14 @@ func (f *fixture) event(e Event) {
 	}
 }
 
-// awaitEvent returns the first event of a type that fits, and forgets it.
-func awaitEvent[E Event](f *fixture, fits func(E) bool) E {
+// awaitEvent returns the first event of a kind that fits, and forgets it.
+func awaitEvent(f *fixture, kind EventKind, fits func(Event) bool) Event {
 	f.t.Helper()
 	deadline := time.After(patience)
 	for {
 		f.mu.Lock()
-		for i, event := range f.events {
-			if e, ok := event.(E); ok && (fits == nil || fits(e)) {
+		for i, e := range f.events {
+			if e.Kind == kind && (fits == nil || fits(e)) {
 				f.events = slices.Delete(f.events, i, i+1)
 				f.mu.Unlock()
 				return e
@@ -229,7 +240,7 @@ func awaitEvent[E Event](f *fixture, fits func(E) bool) E {
 		select {
 		case <-f.news:
 		case <-deadline:
-			f.t.Fatalf("no %T; there were %+v", *new(E), f.events)
+			f.t.Fatalf("no event of kind %d; there were %+v", kind, f.events)
 		}
 	}
 }

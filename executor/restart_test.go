@@ -49,7 +49,7 @@ func TestStuckWorkerIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := make(chan string, 1)
-	e := &Executor{opts: Options{Events: func(e Event) { said <- e.(WorkerOutput).Line }}}
+	e := &Executor{opts: Options{Events: func(e Event) { said <- e.Line }}}
 	w := &worker{service: &service{executor: e}, process: p}
 	ended := make(chan struct{})
 	go func() {

@@ -20,9 +20,13 @@ import (
 // closes its socket last, so this is nearly always a moment.
 const lostGrace = 50 * time.Millisecond
 
-// stuckAfter is after how long it is said that a worker that was killed has not
-// ended.
+// stuckAfter is after how long there is a line of output about a worker that was
+// killed and has not ended.
 const stuckAfter = 10 * time.Second
+
+// releaseLook is how often a removal looks whether the last input and output
+// were given back.
+const releaseLook = 2 * time.Millisecond
 
 // service is one service with its worker, if it has one.
 type service struct {
@@ -35,18 +39,78 @@ type service struct {
 	end      context.CancelCauseFunc // ends the supervisor, nil before there is one; under Executor.mu
 	leaves   bool                    // a Remove runs; under Executor.mu
 
+	gate gate
+
 	mu struct {
 		sync.Mutex
 		state   State
 		gone    error           // why there will be no worker any more, nil if there may be
 		worker  *worker         // nil unless it is ready
-		living  *worker         // that has a process, ready or not
-		held    error           // why none may start, nil if one may
-		free    chan struct{}   // closed when it is not held any more
-		over    chan struct{}   // closed when nothing is left of the process that starts or lives, nil if there is none
-		doomed  error           // why the process that starts may not stay, nil if it may
-		outputs []*wire.Outputs // of all workers whose outputs may be leased
+		outputs []*wire.Outputs // of all workers, also those that are gone, which may be leased
 	}
+}
+
+// Phase is where a service stands in its life.
+type Phase uint8
+
+// The phases of a service.
+const (
+	Waiting  Phase = iota // for the next start
+	Starting              // a process is loading the model
+	Ready                 // spans can be run
+	GivenUp               // lost too often; Restart tries again
+	Closed
+)
+
+func (p Phase) String() string {
+	names := [...]string{Waiting: "waiting", Starting: "starting", Ready: "ready", GivenUp: "given up", Closed: "closed"}
+	if int(p) < len(names) {
+		return names[p]
+	}
+	return ""
+}
+
+// State is what is known of a service.
+type State struct {
+	Phase             Phase
+	PID               int   // 0 without a process
+	Starts            int   // processes started so far
+	Err               error // why the last worker was lost, nil if none was
+	InFlight          int   // runs sent and not answered
+	IntermediateBytes int64 // held by paused batches, as last reported
+	InputBytes        int64 // allocated in the input arena
+	OutputLeases      int   // outputs that were not released yet
+	ResidentBytes     int64 // 0 if it is not known
+}
+
+// newService returns a service whose supervisor is still to begin.
+func newService(e *Executor, spec ServiceSpec) (*service, error) {
+	spec = spec.withDefaults()
+	// The output arena is made anew for every worker, which is late to hear of it.
+	if spec.OutputBytes < 0 || spec.OutputBytes > wire.MaxArenaBytes {
+		return nil, fmt.Errorf("%w: service %s: %w: %d bytes for outputs, choose from 1 to %d",
+			ErrOptions, spec.Name, wire.ErrArenaSize, spec.OutputBytes, int64(wire.MaxArenaBytes))
+	}
+	arena, err := wire.NewInputArena(spec.InputBytes)
+	if err != nil {
+		return nil, fmt.Errorf("%w: service %s: inputs: %w", ErrOptions, spec.Name, err)
+	}
+	return &service{executor: e, spec: spec, arena: arena, restart: make(chan struct{}, 1)}, nil
+}
+
+// begin starts the supervisor. The executor is locked.
+func (s *service) begin(ctx context.Context) {
+	ctx, s.end = context.WithCancelCause(ctx)
+	s.start(func() { s.supervise(ctx) })
+}
+
+// start runs f in a goroutine that Close and Remove wait for.
+func (s *service) start(f func()) {
+	s.threads.Add(1)
+	s.executor.workers.Go(func() {
+		defer s.threads.Done()
+		f()
+	})
 }
 
 // supervise is the life of a service: a worker after the other.
@@ -56,7 +120,7 @@ func (s *service) supervise(ctx context.Context) {
 	if err := s.spec.Refused; err != nil {
 		s.giveUp(ctx, &policy, err)
 	}
-	for s.awaitFree(ctx); ctx.Err() == nil; s.awaitFree(ctx) {
+	for s.gate.enter(ctx) {
 		lost, readyFor := s.serve(ctx)
 		if ctx.Err() != nil {
 			last = lost.PID
@@ -77,9 +141,8 @@ func (s *service) supervise(ctx context.Context) {
 			s.giveUp(ctx, &policy, verdict)
 		}
 	}
-	s.setGone()
 	s.setDown(Closed, ending(ctx))
-	s.emit(WorkerStopped{s.spec.ID, last})
+	s.emit(Event{Kind: WorkerStopped, PID: last})
 }
 
 // ending returns why ctx, which has ended, ends a service.
@@ -92,28 +155,28 @@ func ending(ctx context.Context) error {
 
 // serve starts a worker and returns when it is gone, with how long it was
 // ready.
-func (s *service) serve(ctx context.Context) (lost WorkerLost, readyFor time.Duration) {
+func (s *service) serve(ctx context.Context) (lost Event, readyFor time.Duration) {
 	s.setStarting()
-	w, err := s.spawn()
+	w, err := newWorker(s)
 	if err != nil {
-		s.setGone()
-		cause := fmt.Errorf("%w: %w", ErrStart, err)
-		return WorkerLost{Service: s.spec.ID, Err: &LostError{Service: s.spec.Name, Cause: cause}}, 0
+		s.gate.leave()
+		return Event{Kind: WorkerLost, Err: fmt.Errorf("worker of %s: %w: %w", s.spec.Name, ErrStart, err)}, 0
 	}
-	if held := s.setSpawned(w); held != nil {
-		w.lose(held)
+	s.setSpawned(w)
+	if doomed := s.gate.pass(w); doomed != nil {
+		w.lose(doomed)
 	}
-	s.emit(WorkerStarting{s.spec.ID, w.process.PID()})
+	s.emit(Event{Kind: WorkerStarting, PID: w.process.PID()})
 	if err := w.load(ctx); err != nil {
 		w.lose(err)
 		close(w.read)
 		return s.bury(w), 0
 	}
 	s.start(w.listen)
-	s.remember(&w.info)
+	s.remember(w.info.Cut)
 	ready := time.Now()
 	s.setReady(w)
-	s.emit(WorkerReady{s.spec.ID, w.process.PID(), w.info, ready.Sub(w.begin)})
+	s.emit(Event{Kind: WorkerReady, PID: w.process.PID(), Info: &w.info, Took: ready.Sub(w.begin)})
 	s.watch(ctx, w)
 	readyFor = time.Since(ready)
 	return s.bury(w), readyFor
@@ -154,7 +217,7 @@ func (s *service) dismiss(w *worker, cause error) {
 
 // bury ends what a lost worker had to do, and returns when nothing is left of
 // it but the outputs that are still leased.
-func (s *service) bury(w *worker) WorkerLost {
+func (s *service) bury(w *worker) Event {
 	s.setDown(Waiting, w.cause())
 	<-w.read
 	child.Within(w.process.Done(), lostGrace)
@@ -165,28 +228,20 @@ func (s *service) bury(w *worker) WorkerLost {
 	w.awaitEnd(stuckAfter)
 	w.conn.close()
 	w.outputs.Close()
-	s.setGone()
-	return WorkerLost{Service: s.spec.ID, PID: w.process.PID(), Err: w.obituary(), Batches: batches}
+	s.gate.leave()
+	return Event{Kind: WorkerLost, PID: w.process.PID(), Err: w.obituary(), Batches: batches}
 }
 
-// awaitEnd waits until the process, which was killed, is gone. If that takes long
-// it says so, and waits on: nothing else ends such a process, and while it is
-// there it holds what it has of a device.
-func (w *worker) awaitEnd(after time.Duration) {
-	if child.Within(w.process.Done(), after) {
+// remember lets the next worker of the service cut its model as this one has
+// chosen, without measuring again.
+func (s *service) remember(cut *wire.CutChoice) {
+	asked := s.spec.Load.Choose
+	if asked == nil || !cut.Measured() {
 		return
 	}
-	w.service.output(fmt.Sprintf("(process %d was killed and has not ended after %v: the kernel holds it, most likely in a driver; "+
-		"see /proc/%[1]d/stack and dmesg; its service starts no other before it is gone)", w.process.PID(), after))
-	<-w.process.Done()
-}
-
-// obituary says how the worker ended, as far as it is known by now.
-func (w *worker) obituary() *LostError {
-	return &LostError{
-		Service: w.service.spec.Name, Cause: w.cause(),
-		Exit: w.process.Status(), Stderr: w.process.Tail(),
-	}
+	next := *asked
+	next.Known = cut
+	s.spec.Load.Choose = &next
 }
 
 // giveUp waits for a person.
@@ -196,7 +251,7 @@ func (s *service) giveUp(ctx context.Context, policy *restarts, err error) {
 	default:
 	}
 	s.setDown(GivenUp, err)
-	s.emit(WorkerFailed{s.spec.ID, err})
+	s.emit(Event{Kind: WorkerFailed, Err: err})
 	select {
 	case <-ctx.Done():
 	case <-s.restart:
@@ -213,9 +268,56 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (s *service) emit(e Event) { s.executor.opts.Events(e) }
+func (s *service) emit(e Event) {
+	e.Service = s.spec.ID
+	s.executor.opts.Events(e)
+}
 
-func (s *service) output(line string) { s.emit(WorkerOutput{s.spec.ID, line}) }
+func (s *service) output(line string) { s.emit(Event{Kind: WorkerOutput, Line: line}) }
+
+func (s *service) state() State {
+	s.mu.Lock()
+	state, w := s.mu.state, s.mu.worker
+	state.OutputLeases = s.leasesLocked()
+	s.mu.Unlock()
+	state.InputBytes = s.arena.Used()
+	if w != nil {
+		w.mu.Lock()
+		state.InFlight, state.IntermediateBytes = w.mu.flights.count, w.mu.held
+		w.mu.Unlock()
+	}
+	state.ResidentBytes = residentBytes(state.PID)
+	return state
+}
+
+func (s *service) setStarting() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.state.Phase = Starting
+	s.mu.outputs = slices.DeleteFunc(s.mu.outputs, func(o *wire.Outputs) bool { return o.Leases() == 0 })
+}
+
+func (s *service) setSpawned(w *worker) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.state.Starts++
+	s.mu.state.PID = w.process.PID()
+	s.mu.outputs = append(s.mu.outputs, w.outputs)
+}
+
+func (s *service) setReady(w *worker) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.state.Phase = Ready
+	s.mu.worker = w
+}
+
+func (s *service) setDown(p Phase, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.worker = nil
+	s.mu.state.Phase, s.mu.state.PID, s.mu.state.Err = p, 0, err
+}
 
 // ready returns the worker, or nil if there is none that can run spans.
 func (s *service) ready() *worker {
@@ -236,8 +338,7 @@ func (s *service) checkInputs(queries []wire.QueryTensors) error {
 	return nil
 }
 
-// leases returns how many outputs of this service are leased, and forgets the
-// workers that are gone and have none.
+// leases returns how many outputs of this service are leased.
 func (s *service) leases() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,4 +366,38 @@ func (s *service) run(r *round, index int, request *SpanRequest) bool {
 		return w.run(r, index, request)
 	}
 	return false
+}
+
+// awaitUnused returns when nothing of a service without a worker is in use, or
+// it has been waited for long enough. A round always ends; what a client reads
+// may not.
+func (s *service) awaitUnused() {
+	ticker := time.NewTicker(releaseLook)
+	defer ticker.Stop()
+	for s.rounds.Load() > 0 {
+		<-ticker.C
+	}
+	limit := time.NewTimer(s.executor.opts.ReleaseGrace)
+	defer limit.Stop()
+	for s.arena.Used() > 0 || s.leases() > 0 {
+		select {
+		case <-ticker.C:
+		case <-limit.C:
+			return
+		case <-s.executor.closing:
+			return
+		}
+	}
+}
+
+// close gives up the arena of a service without a worker.
+func (s *service) close() error {
+	inputs, err := s.arena.Close()
+	if err != nil {
+		return err
+	}
+	if outputs := s.leases(); inputs > 0 || outputs > 0 {
+		return fmt.Errorf("%w: service %s has %d inputs and %d outputs in use", ErrLeak, s.spec.Name, inputs, outputs)
+	}
+	return nil
 }

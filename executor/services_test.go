@@ -61,31 +61,11 @@ func (f *fixture) lastEvent(id models.ServiceID) (last Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range f.events {
-		if serviceOf(e) == id {
+		if e.Service == id {
 			last = e
 		}
 	}
 	return last
-}
-
-func serviceOf(e Event) models.ServiceID {
-	switch e := e.(type) {
-	case WorkerStarting:
-		return e.Service
-	case WorkerProgress:
-		return e.Service
-	case WorkerReady:
-		return e.Service
-	case WorkerOutput:
-		return e.Service
-	case WorkerLost:
-		return e.Service
-	case WorkerFailed:
-		return e.Service
-	case WorkerStopped:
-		return e.Service
-	}
-	return -1
 }
 
 // descriptors counts the open files of this process.
@@ -110,14 +90,14 @@ func TestAddAndRemove(t *testing.T) {
 		if err := f.Add(fakeSpec(1, "")); !errors.Is(err, ErrInUse) {
 			t.Fatal("twice:", err)
 		}
-		pid := awaitEvent(f, func(e WorkerReady) bool { return e.Service == 1 }).PID
+		pid := awaitEvent(f, WorkerReady, func(e Event) bool { return e.Service == 1 }).PID
 		f.once(1, batch)
 		f.once(0, batch)
 		if err := f.awaitRemoved(f.remove(1)); err != nil {
 			t.Fatal(err)
 		}
-		if e := f.lastEvent(1); e != (WorkerStopped{1, pid}) {
-			t.Errorf("the last event is %T %+v", e, e)
+		if e := f.lastEvent(1); e.Kind != WorkerStopped || e.Service != 1 || e.PID != pid {
+			t.Errorf("the last event is %+v", e)
 		}
 		if f.Arena(1) != nil || alive(pid) {
 			t.Error("something is left")
@@ -141,12 +121,12 @@ func TestAddAndRemove(t *testing.T) {
 // A service that loads is removed at once, whatever it waits for.
 func TestRemoveWhileLoading(t *testing.T) {
 	f := start(t, nil, "sleep 1h")
-	pid := awaitEvent[WorkerStarting](f, nil).PID
+	pid := awaitEvent(f, WorkerStarting, nil).PID
 	if err := f.awaitRemoved(f.remove(0)); err != nil || alive(pid) {
 		t.Fatal(err)
 	}
-	if e := f.lastEvent(0); e != (WorkerStopped{0, pid}) {
-		t.Errorf("the last event is %T %+v", e, e)
+	if e := f.lastEvent(0); e.Kind != WorkerStopped || e.Service != 0 || e.PID != pid {
+		t.Errorf("the last event is %+v", e)
 	}
 }
 
@@ -157,9 +137,9 @@ func TestRemoveWithoutWorker(t *testing.T) {
 		o.BackoffMin, o.BackoffMax = time.Hour, time.Hour
 		o.Services[1].Refused = errServer
 	}, "fail", "", "")
-	awaitEvent(f, func(e WorkerLost) bool { return e.Service == 0 })
-	awaitEvent(f, func(e WorkerFailed) bool { return e.Service == 1 })
-	awaitEvent(f, func(e WorkerReady) bool { return e.Service == 2 })
+	awaitEvent(f, WorkerLost, func(e Event) bool { return e.Service == 0 })
+	awaitEvent(f, WorkerFailed, func(e Event) bool { return e.Service == 1 })
+	awaitEvent(f, WorkerReady, func(e Event) bool { return e.Service == 2 })
 	if err := f.Hold(context.Background(), errServer); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +147,7 @@ func TestRemoveWithoutWorker(t *testing.T) {
 		if err := f.awaitRemoved(f.remove(id)); err != nil {
 			t.Error(err)
 		}
-		if e := f.lastEvent(id); e != (WorkerStopped{id, 0}) {
+		if e := f.lastEvent(id); e.Kind != WorkerStopped || e.Service != id || e.PID != 0 {
 			t.Errorf("service %d: the last event is %T %+v", id, e, e)
 		}
 	}
@@ -176,7 +156,7 @@ func TestRemoveWithoutWorker(t *testing.T) {
 		if err := f.Add(fakeSpec(id, "")); err != nil {
 			t.Error(err)
 		}
-		awaitEvent(f, func(e WorkerReady) bool { return e.Service == id })
+		awaitEvent(f, WorkerReady, func(e Event) bool { return e.Service == id })
 		f.once(id, 1)
 	}
 }
@@ -193,7 +173,7 @@ func TestRemoveWithSpansInFlight(t *testing.T) {
 			other, freeOther := f.part(1, 1, "x")
 			defer freeOther()
 			f.send(one, other)
-			awaitEvent[WorkerOutput](f, nil) // it runs
+			awaitEvent(f, WorkerOutput, nil) // it runs
 			gone := f.remove(0)
 			if _, err := f.Remove(0); !errors.Is(err, ErrRemoved) {
 				t.Error("again:", err)
@@ -236,7 +216,7 @@ func TestRemoveByForce(t *testing.T) {
 	f := startReady(t, func(o *Options) { o.CloseGrace = time.Millisecond }, 1)
 	span, free := f.part(0, 1, "1 signal "+t.TempDir()+"/never")
 	f.send(span)
-	awaitEvent[WorkerOutput](f, nil)
+	awaitEvent(f, WorkerOutput, nil)
 	gone := f.remove(0)
 	if s := f.receive().Spans[0]; s.Status != models.SpanLost || !errors.Is(s.Err, ErrRemoved) {
 		t.Errorf("%+v", s)
@@ -286,7 +266,7 @@ func TestRemoveAwaitsRelease(t *testing.T) {
 	s := f.do(span)
 	free()
 	gone := f.remove(0)
-	awaitEvent[WorkerStopped](f, nil)
+	awaitEvent(f, WorkerStopped, nil)
 	select {
 	case err := <-gone:
 		t.Fatal(err)
@@ -333,7 +313,7 @@ func TestCloseDuringRemove(t *testing.T) {
 func TestAddBeforeStart(t *testing.T) {
 	f := &fixture{t: t, news: make(chan struct{}, 1)}
 	e, err := New(Options{
-		Command: []string{os.Args[0]}, Env: append(os.Environ(), roleWorker),
+		Command:  []string{os.Args[0]},
 		Services: []ServiceSpec{fakeSpec(0, "fail")}, Events: f.event,
 	})
 	if err != nil {
@@ -357,13 +337,13 @@ func TestAddBeforeStart(t *testing.T) {
 	if err := e.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	awaitEvent[WorkerReady](f, nil)
+	awaitEvent(f, WorkerReady, nil)
 	f.once(1, 1)
 	if err := e.Close(); err != nil {
 		t.Error(err)
 	}
-	if e := f.lastEvent(0); e != nil {
-		t.Errorf("%T of a service that never started", e)
+	if e := f.lastEvent(0); e.Kind != WorkerStarting {
+		t.Errorf("%+v of a service that never started", e)
 	}
 }
 

@@ -3,9 +3,12 @@ package executor
 import (
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"sync"
 	"time"
 
+	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
 )
@@ -19,7 +22,7 @@ type worker struct {
 	outputs *wire.Outputs
 	info    wire.Info
 	begin   time.Time
-	fly     chan struct{} // tells the reader that a run is in flight
+	fly     chan struct{} // wakes the reader when a run is in flight
 	lost    chan struct{} // closed by lose
 	read    chan struct{} // closed when the reader has ended
 
@@ -27,14 +30,67 @@ type worker struct {
 		sync.Mutex
 		cause   error // why it is lost, nil while it lives
 		loads   bool  // it was sent a model and has not answered
-		dying   error // why it ends by itself, if it told
+		dying   error // why it ends by itself, if it sent that
 		flights flights
 		batches map[models.BatchID][]models.QueryID
 		frame   []byte        // memory that every send uses again
 		held    int64         // intermediate bytes, as last reported
-		took    time.Duration // of the last run, in the engine
+		took    time.Duration // by the last run, in the engine
 	}
 }
+
+// newWorker starts a worker for s, and the goroutines that go with it.
+func newWorker(s *service) (*worker, error) {
+	outputs, err := wire.NewOutputs(s.spec.OutputBytes)
+	if err != nil {
+		return nil, err
+	}
+	defer outputs.CloseFile()
+	conn, other, err := newConn()
+	if err != nil {
+		outputs.Close()
+		return nil, err
+	}
+	defer other.Close()
+	w := &worker{
+		service: s, conn: conn, frames: wire.NewFrameReader(conn), outputs: outputs,
+		begin: time.Now(), fly: make(chan struct{}, 1), lost: make(chan struct{}), read: make(chan struct{}),
+	}
+	w.mu.batches = make(map[models.BatchID][]models.QueryID)
+	files := []*os.File{other, s.arena.File(), outputs.File()}
+	if opts := &s.executor.opts; opts.Inside != nil {
+		w.process, err = startInside(opts.Inside, s.spec.ID, files)
+	} else {
+		w.process, err = startChild(opts.Command, s.spec.Env, files, s.output)
+	}
+	if err != nil {
+		outputs.Close()
+		conn.close()
+		return nil, err
+	}
+	s.start(w.awaitExit)
+	s.start(func() { conn.write(w.lost) })
+	return w, nil
+}
+
+func (w *worker) awaitExit() {
+	<-w.process.Done()
+	w.lose(ErrExited)
+}
+
+// next returns the next frame. The end of the stream is ErrExited.
+func (w *worker) next() (wire.Kind, []byte, error) {
+	kind, payload, err := w.frames.Next()
+	switch {
+	case errors.Is(err, io.EOF):
+		err = ErrExited
+	case err != nil:
+		err = broken(err)
+	}
+	return kind, payload, err
+}
+
+func broken(err error) error { return fmt.Errorf("%w: %w", ErrProtocol, err) }
 
 // lose declares the worker lost and kills it. The first cause counts, but one
 // that says more than that the process exited replaces that.
@@ -221,13 +277,41 @@ func (w *worker) strand(err error) {
 	}
 }
 
+// awaitEnd waits until the process, which was killed, is gone. If that takes long
+// there is a line of output about it, and the wait goes on: nothing else ends such
+// a process, and while it is there it holds what it has of a device.
+func (w *worker) awaitEnd(after time.Duration) {
+	if child.Within(w.process.Done(), after) {
+		return
+	}
+	w.service.output(fmt.Sprintf("(process %d was killed and has not ended after %v: the kernel holds it, most likely in a driver; "+
+		"see /proc/%[1]d/stack and dmesg; its service starts no other before it is gone)", w.process.PID(), after))
+	<-w.process.Done()
+}
+
+// errorLines is how many lines of standard error go into the text of an error.
+const errorLines = 12
+
+// obituary wraps the cause with how the process ended and the lines of standard
+// error that matter most, as far as they are known by now.
+func (w *worker) obituary() error {
+	var exit, stderr string
+	if status := w.process.Status(); status != "" {
+		exit = " (" + status + ")"
+	}
+	if lines := child.Excerpt(w.process.Tail(), errorLines); lines != "" {
+		stderr = "; stderr: " + lines
+	}
+	return fmt.Errorf("worker of %s: %w%s%s", w.service.spec.Name, w.cause(), exit, stderr)
+}
+
 // flight is a run that was sent and not yet answered.
 type flight struct {
 	round   *round
-	index   int // of the span in the round
+	index   int // the span's, in the round
 	span    models.Span
-	queries []models.QueryID // of the batch
-	since   time.Time        // when nothing was before it any more
+	queries []models.QueryID
+	since   time.Time // when nothing was before it any more
 	stopped bool
 }
 

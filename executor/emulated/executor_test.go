@@ -223,18 +223,11 @@ func TestEvents(t *testing.T) {
 	for id := range models.ServiceID(3) {
 		var own []executor.Event
 		for _, e := range events {
-			switch e := e.(type) {
-			case executor.WorkerReady:
-				if e.Service == id {
-					own = append(own, executor.WorkerReady{Service: id})
-				}
-			case executor.WorkerStopped:
-				if e.Service == id {
-					own = append(own, e)
-				}
+			if e.Service == id && (e.Kind == executor.WorkerReady || e.Kind == executor.WorkerStopped) {
+				own = append(own, e)
 			}
 		}
-		if len(own) != 2 || own[1] != (executor.WorkerStopped{Service: id}) {
+		if len(own) != 2 || own[1].Kind != executor.WorkerStopped || own[1].PID != 0 {
 			t.Errorf("service %d: %+v", id, own)
 		}
 	}

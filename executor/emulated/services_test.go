@@ -64,15 +64,8 @@ func (r *rig) awaitRemoved(gone <-chan error) error {
 // that it is over.
 func (r *rig) of(id models.ServiceID) (n int, over bool) {
 	for _, e := range r.events() {
-		switch e := e.(type) {
-		case executor.WorkerReady:
-			if e.Service == id {
-				n, over = n+1, false
-			}
-		case executor.WorkerStopped:
-			if e.Service == id {
-				n, over = n+1, true
-			}
+		if e.Service == id && (e.Kind == executor.WorkerReady || e.Kind == executor.WorkerStopped) {
+			n, over = n+1, e.Kind == executor.WorkerStopped
 		}
 	}
 	return n, over

@@ -52,7 +52,7 @@ func (c *check) startWorkers(ctx context.Context, env []string) (w *workers, err
 		seqLen: c.seqLen, inputs: map[part][]wire.Tensor{},
 	}
 	o := executor.Options{
-		Command: []string{c.program, "worker"}, Env: env,
+		Command:     []string{c.program, "worker"},
 		LoadTimeout: loadTimeout, SpanTimeout: spanTimeout, Poll: poll, Policy: child.Policy{RestartLimit: 1}, Events: w.event,
 	}
 	for i, m := range c.services {
@@ -63,7 +63,7 @@ func (c *check) startWorkers(ctx context.Context, env []string) (w *workers, err
 		if !c.rehearsal() {
 			spec.CUDA, spec.WarmSeqLens = &wire.CUDASpec{}, []int{c.seqLen}
 		}
-		o.Services = append(o.Services, executor.ServiceSpec{ID: models.ServiceID(i), Name: m, Load: spec})
+		o.Services = append(o.Services, executor.ServiceSpec{ID: models.ServiceID(i), Name: m, Load: spec, Env: env})
 	}
 	if w.exec, err = executor.New(o); err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (c *check) startWorkers(ctx context.Context, env []string) (w *workers, err
 
 // event passes on what await wants to know. There is room for all of it.
 func (w *workers) event(e executor.Event) {
-	switch e.(type) {
+	switch e.Kind {
 	case executor.WorkerReady, executor.WorkerLost:
 		select {
 		case w.news <- e:
@@ -94,9 +94,9 @@ func (w *workers) await(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case e := <-w.news:
-			switch e := e.(type) {
+			switch e.Kind {
 			case executor.WorkerReady:
-				w.infos[e.Service] = e.Info
+				w.infos[e.Service] = *e.Info
 			case executor.WorkerLost:
 				return e.Err
 			}
