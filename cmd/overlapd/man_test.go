@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/overlapd/overlapd/ort"
 )
 
 // pages writes the manual and returns its pages by the names of their files.
@@ -108,4 +112,27 @@ func hidden(cmd *cobra.Command) bool {
 		}
 	}
 	return false
+}
+
+// TestExamplesPassCheck runs check on every example. Where there is no ONNX
+// Runtime, that is all it may complain of.
+func TestExamplesPassCheck(t *testing.T) {
+	examples, err := filepath.Glob(filepath.Join("..", "..", "docs", "examples", "*.toml"))
+	if err != nil || len(examples) < 3 {
+		t.Fatalf("only %q, %v", examples, err)
+	}
+	t.Setenv("STATE_DIRECTORY", t.TempDir())
+	for _, path := range examples {
+		var out bytes.Buffer
+		cmd := root()
+		cmd.SetOut(&out)
+		cmd.SetErr(&out)
+		cmd.SetArgs([]string{"check", path})
+		if err := cmd.Execute(); err != nil && !errors.Is(err, ort.ErrNotFound) {
+			t.Errorf("%s: %v\n%s", path, err, &out)
+		}
+		if !bytes.Contains(out.Bytes(), []byte("[[service]]")) {
+			t.Errorf("%s: the effective configuration was not printed:\n%s", path, &out)
+		}
+	}
 }

@@ -3,13 +3,17 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime"
 	"strings"
 	"time"
 
+	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -19,6 +23,9 @@ import (
 	"github.com/overlapd/overlapd/daemon/admin"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/daemon/statefile"
+	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/worker"
 )
 
 func serveCommand() *cobra.Command {
@@ -234,4 +241,186 @@ func setLogLevel(name string) {
 		level = zerolog.InfoLevel
 	}
 	zerolog.SetGlobalLevel(level)
+}
+
+// openTime is how long it may take to build what the configuration names of
+// the zoo and to open the rest. From then on the daemon itself asks for time.
+const openTime = 5 * time.Minute
+
+// opening is what systemd is told first.
+var opening = fmt.Sprintf("STATUS=opening the state and the models\nEXTEND_TIMEOUT_USEC=%d", openTime.Microseconds())
+
+// report tells people and systemd how the daemon does. The function that it
+// returns ends that and waits; it is to be called when the daemon has ended.
+// Once systemd knows that the daemon is ready, announced is called.
+func report(stopping context.Context, d *daemon.Daemon, c config.Config, log zerolog.Logger, announced func()) func() {
+	started := time.Now()
+	ended, end := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.Report(stopping, ended, daemon.Manager{
+			Tell:     notify,
+			Watchdog: watchdog(log),
+			Ready: func(without []string) {
+				announced()
+				sayReady(log, time.Since(started), without)
+				if term.IsTerminal(int(os.Stdout.Fd())) || c.LogFormat == "console" {
+					fmt.Fprint(os.Stdout, greeting(os.Args[0], d.Addr(), c))
+				}
+			},
+		})
+	}()
+	return func() {
+		end()
+		<-done
+	}
+}
+
+func sayReady(log zerolog.Logger, took time.Duration, without []string) {
+	if len(without) == 0 {
+		log.Info().Dur("took", took).Msg("all services are ready")
+		return
+	}
+	log.Warn().Dur("took", took).Str("without", strings.Join(without, ", ")).Msg("ready without the services that were given up")
+}
+
+// notify tells systemd the state of the daemon, if it wants to know.
+func notify(state string) error {
+	_, err := sd.SdNotify(false, state)
+	return err
+}
+
+func tellSystemd(state string, log zerolog.Logger) {
+	if err := notify(state); err != nil {
+		log.Warn().Err(err).Msg("telling systemd")
+	}
+}
+
+// watchdog returns within which time systemd wants signs of life.
+func watchdog(log zerolog.Logger) time.Duration {
+	within, err := sd.SdWatchdogEnabled(false)
+	if err != nil {
+		log.Warn().Err(err).Msg("systemd's watchdog is not fed")
+	}
+	return within
+}
+
+// gpuName matches the names of a GPU that can be nothing else: an index, or a
+// UUID or its beginning.
+var gpuName = regexp.MustCompile(`(?i)^([0-9]+|(GPU|MIG)-[0-9a-f-]+)$`)
+
+// runOn lets a configuration run on a device, "cpu" or a GPU, which is how an
+// instance of the systemd unit is named. What the configuration says itself
+// stands. But a copy of one GPU's file that still names that GPU would put two
+// daemons on it, so another name is refused. Instances of other names have a
+// configuration that names a device.
+func runOn(c *config.Config, device string) error {
+	switch {
+	case device == "cpu" && c.Device == "auto" && c.GPU == "":
+		c.Device = device
+	case device == "cpu" && (c.Device == "cuda" || c.GPU != ""):
+		return fmt.Errorf("the daemon is to run on the processor, and the configuration names a GPU: leave out device and gpu, or run it on that GPU")
+	case !gpuName.MatchString(device) || c.Device == "emulated":
+		return nil
+	case c.Device == "cpu":
+		return fmt.Errorf("the daemon is to run on the GPU %s, and the configuration has device = \"cpu\": leave it out", device)
+	case c.GPU == "":
+		c.Device, c.GPU = "cuda", device
+	case !sameGPU(c.GPU, device):
+		return fmt.Errorf("the daemon is to run on the GPU %s, and the configuration has gpu = %q: leave it out", device, c.GPU)
+	default:
+		c.Device = "cuda"
+	}
+	return nil
+}
+
+// sameGPU reports whether two names may be of one GPU. Names of different kinds
+// may: an index is that of some UUID, and a GPU has MIG devices.
+func sameGPU(a, b string) bool {
+	a, b = strings.ToLower(a), strings.ToLower(b)
+	kind, _, uuid := strings.Cut(a, "-")
+	other, _, both := strings.Cut(b, "-")
+	switch {
+	case uuid != both, uuid && kind != other:
+		return true
+	case uuid:
+		return strings.HasPrefix(a, b) || strings.HasPrefix(b, a)
+	}
+	return a == b
+}
+
+// greeting is what a person is told when the daemon is ready: requests that
+// can be pasted into another terminal. Program is the command that runs there.
+// Models of half precision have no example, since FP16 has no JSON form.
+func greeting(program string, addr net.Addr, c config.Config) string {
+	if addr.Network() == "unix" {
+		return ""
+	}
+	url := "http://" + addr.String()
+	var b strings.Builder
+	note := ""
+	if c.Emulated() {
+		note = ", on an emulated device: nothing is computed"
+	}
+	fmt.Fprintf(&b, "\noverlapd is ready at %s%s. Try:\n\n", url, note)
+	var names []string
+	for _, s := range c.Services {
+		names = append(names, s.Name)
+		switch strings.TrimPrefix(s.Model, config.ZooPrefix) {
+		case "bert":
+			fmt.Fprintf(&b, `  curl -s %s/v2/models/%s/infer -d '{"inputs":[
+    {"name":"input_ids","datatype":"INT64","shape":[1,4],"data":[101,7592,2088,102]},
+    {"name":"attention_mask","datatype":"INT64","shape":[1,4],"data":[1,1,1,1]},
+    {"name":"token_type_ids","datatype":"INT64","shape":[1,4],"data":[0,0,0,0]}],
+    "outputs":[{"name":"pooler_output"}]}' | cut -c -200
+
+`, url, s.Name)
+		case "resnet50", "resnet101", "resnet152", "vgg16", "vgg19":
+			fmt.Fprintf(&b, `  (printf '{"inputs":[{"name":"input","datatype":"FP32","shape":[1,3,224,224],"data":[0.5'
+   yes ,0.5 | head -n 150527 | tr -d '\n'; printf ']}]}') |
+    curl -s %s/v2/models/%s/infer --data-binary @- | cut -c -200
+
+`, url, s.Name)
+		}
+	}
+	fmt.Fprintf(&b, "  %s bench serve --url %s --service %s --rate 4 --duration 10s\n\n", program, url, strings.Join(names, ","))
+	fmt.Fprintf(&b, "Ctrl-C stops it; what was accepted is answered first.\n\n")
+	return b.String()
+}
+
+// workerCommand is what the daemon starts for each service: the same binary,
+// so that both ends of their protocol are of one version.
+func workerCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "worker",
+		Short:  "Hold one service's model and run its spans (started by the daemon)",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		Long: `A worker is started by the daemon, which hands it a socket and shared memory. It
+is of no use by hand: run overlapd serve.`,
+		RunE: func(*cobra.Command, []string) error {
+			err := worker.Run(segments.LoadONNX)
+			if errors.Is(err, worker.ErrLoadFailed) {
+				return errReported // by the daemon, which was told
+			}
+			return err
+		},
+	}
+}
+
+// checkStateName is the command that checks the state file for whoever opens it.
+const checkStateName = "check-state"
+
+func checkStateCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    checkStateName,
+		Short:  "Check the state file (started by whoever opens it)",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		Long: `The state file is checked in a process of its own before it is opened, so that no
+damage to it ends the daemon. It is handed over open: this command is of no use by
+hand.`,
+		Run: func(*cobra.Command, []string) { statefile.RunCheck() },
+	}
 }

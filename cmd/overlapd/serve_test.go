@@ -1,13 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/daemon/config"
 )
@@ -109,5 +114,88 @@ func TestGreetingWithoutExamples(t *testing.T) {
 	}
 	if said := greeting("overlapd", &net.UnixAddr{Name: "/run/s", Net: "unix"}, c); said != "" {
 		t.Errorf("for a socket: %q", said)
+	}
+}
+
+// TestServeTellsSystemd takes systemd's place: it listens where the daemon
+// tells how it does, and wants signs of life.
+func TestServeTellsSystemd(t *testing.T) {
+	dir := t.TempDir()
+	address := filepath.Join(dir, "notify")
+	listener, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: address, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	var log bytes.Buffer
+	daemon := exec.Command(os.Args[0], "serve", "--config", filepath.Join("..", "..", "docs", "examples", "emulated.toml"), "--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0")
+	daemon.Env = append(os.Environ(), "OVERLAPD_TEST_FIT=1", "STATE_DIRECTORY="+dir, "NOTIFY_SOCKET="+address, "WATCHDOG_USEC=3000000")
+	daemon.Stderr = &log
+	if err := daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- daemon.Wait() }()
+	defer func() { _ = daemon.Process.Kill() }()
+
+	hear := func(want string) {
+		t.Helper()
+		if err := listener.SetReadDeadline(time.Now().Add(serveTimeout)); err != nil {
+			t.Fatal(err)
+		}
+		message := make([]byte, 4096)
+		for {
+			n, err := listener.Read(message)
+			if err != nil {
+				t.Fatalf("waiting for %s: %v", want, err)
+			}
+			if slices.Contains(strings.Split(string(message[:n]), "\n"), want) {
+				return
+			}
+		}
+	}
+	hear("STATUS=opening the state and the models")
+	hear("READY=1")
+	hear("WATCHDOG=1")
+	if err := daemon.Process.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	hear("STOPPING=1")
+	if err := <-ended; err != nil {
+		t.Errorf("%v\n%s", err, &log)
+	}
+}
+
+func TestRunOn(t *testing.T) {
+	for _, c := range []struct{ device, gpu, on, wantDevice, wantGPU, fault string }{
+		{"auto", "", "", "auto", "", ""},
+		{"auto", "", "cpu", "cpu", "", ""},
+		{"cpu", "", "cpu", "cpu", "", ""},
+		{"emulated", "", "cpu", "emulated", "", ""},
+		{"emulated", "", "0", "emulated", "", ""},
+		{"auto", "", "0", "cuda", "0", ""},
+		{"cuda", "", "GPU-5c4b1a7e", "cuda", "GPU-5c4b1a7e", ""},
+		{"auto", "1", "1", "cuda", "1", ""},
+		{"auto", "GPU-5c4b1a7e-0000", "gpu-5c4b1a7e", "cuda", "GPU-5c4b1a7e-0000", ""},
+		{"cuda", "GPU-5c4b1a7e", "1", "cuda", "GPU-5c4b1a7e", ""},
+		{"cuda", "MIG-0f3e", "GPU-5c4b", "cuda", "MIG-0f3e", ""},
+		{"cuda", "GPU-0f3e", "GPU-5c4b", "", "", `gpu = "GPU-0f3e": leave it out`},
+		{"auto", "0", "1", "", "", `GPU 1, and the configuration has gpu = "0"`},
+		{"cpu", "", "0", "", "", `device = "cpu": leave it out`},
+		{"cuda", "", "cpu", "", "", "names a GPU"},
+		{"auto", "3b:00", "cpu", "", "", "names a GPU"},
+		{"auto", "", "vision", "auto", "", ""},
+		{"cuda", "2", "vision", "cuda", "2", ""},
+	} {
+		config := config.Config{Device: c.device, GPU: c.gpu}
+		err := runOn(&config, c.on)
+		switch {
+		case c.fault != "":
+			if err == nil || !strings.Contains(err.Error(), c.fault) {
+				t.Errorf("%+v: got %v", c, err)
+			}
+		case err != nil || config.Device != c.wantDevice || config.GPU != c.wantGPU:
+			t.Errorf("%+v: got device %q, gpu %q, %v", c, config.Device, config.GPU, err)
+		}
 	}
 }
