@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"unicode/utf8"
 )
@@ -75,6 +76,14 @@ func (t *Table) columns() []cell {
 		}
 	}
 	return columns
+}
+
+// WriteText writes the table alone for a terminal.
+func (t *Table) WriteText(w io.Writer) error {
+	var b strings.Builder
+	t.write(&b)
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 // write writes the table with two spaces between columns, and none behind the

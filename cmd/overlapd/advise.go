@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -41,29 +42,26 @@ are estimated from what they gain with others.`,
 					return err
 				}
 			}
-			if o.asJSON {
-				return printJSON(cmd.OutOrStdout(), struct {
-					*advice.Advice
-					Commit string `json:"commit"`
-				}{found, buildCommit()})
-			}
-			return found.Document().WriteText(cmd.OutOrStdout())
+			return o.print(cmd.OutOrStdout(), struct {
+				*advice.Advice
+				Commit string `json:"commit"`
+			}{found, buildCommit()}, found.Document().WriteText)
 		},
 	}
 	o.flags(cmd)
 	return cmd
 }
 
-// adviseOptions says what is measured and what advice is wanted.
+// adviseOptions are the flags of advise.
 type adviseOptions struct {
 	measuredOptions
+	output
 	solo     string
 	services []string
 	loads    []string
 	size     int
 	devices  int
 	report   string
-	asJSON   bool
 }
 
 func (o *adviseOptions) flags(cmd *cobra.Command) {
@@ -75,21 +73,18 @@ func (o *adviseOptions) flags(cmd *cobra.Command) {
 	f.IntVar(&o.size, "size", 2, "most services of a device")
 	f.IntVar(&o.devices, "devices", 0, "devices, 0 for as few as hold all services")
 	f.StringVar(&o.report, "report", "", "write a page with a heat map to this file")
-	f.BoolVar(&o.asJSON, "json", false, "print one JSON object")
+	o.flag(f)
 }
 
 func (o *adviseOptions) advise(ctx context.Context) (*advice.Advice, error) {
 	if err := errors.Join(o.check(), checkOut("report", o.report)); err != nil {
 		return nil, err
 	}
-	want := advice.Options{Size: o.size, Devices: o.devices}
-	d, err := o.read(func(store *training.Store, d *training.Dataset) (err error) {
-		want.Operators, err = store.Operators(d.Device, d.Models)
-		return err
-	})
+	d, operators, err := o.read()
 	if err != nil {
 		return nil, err
 	}
+	want := advice.Options{Size: o.size, Devices: o.devices, Operators: operators}
 	if o.size < 1 {
 		return nil, fmt.Errorf("--size is %d; a device holds at least one service", o.size)
 	}
@@ -102,8 +97,8 @@ func (o *adviseOptions) advise(ctx context.Context) (*advice.Advice, error) {
 	return advice.Advise(ctx, d, want)
 }
 
-// advisedServices reads NAME or NAME=MODEL, and NAME=QPS. Without services,
-// every model is one.
+// advisedServices reads services, each NAME or NAME=MODEL, and loads, each
+// NAME=QPS. Without services every model is one.
 func advisedServices(d *training.Dataset, services, loads []string) ([]advice.Service, error) {
 	var list []advice.Service
 	for _, s := range services {
@@ -124,20 +119,16 @@ func advisedServices(d *training.Dataset, services, loads []string) ([]advice.Se
 		if err != nil {
 			return nil, fmt.Errorf("--load %s: write NAME=QPS, such as %s=20", load, name)
 		}
-		found := false
-		for i := range list {
-			if list[i].Name == name {
-				list[i].QPS, found = qps, true
-			}
-		}
-		if !found {
+		i := slices.IndexFunc(list, func(s advice.Service) bool { return s.Name == name })
+		if i < 0 {
 			return nil, fmt.Errorf("--load %s: there is no service %q", load, name)
 		}
+		list[i].QPS = qps
 	}
 	return list, nil
 }
 
-// writeFile writes a file whole or reports why not.
+// writeFile creates a file, or writes over one that is there.
 func writeFile(path string, write func(io.Writer) error) error {
 	file, err := os.Create(path)
 	if err != nil {

@@ -23,7 +23,7 @@ func benchCommand() *cobra.Command {
 func benchEngineCommand() *cobra.Command {
 	o := cutcost.Options{}
 	var names []string
-	var asJSON bool
+	var out output
 	cmd := &cobra.Command{
 		Use:   "engine",
 		Short: "Compare models run operator by operator with the same models run whole",
@@ -57,7 +57,7 @@ of optimization; cut is what a worker runs.`,
 				}
 				o.Models = append(o.Models, cutcost.Model{Name: name, Path: path})
 			}
-			if !asJSON {
+			if !out.json {
 				o.Progress = func(doing string) { fmt.Fprintln(os.Stderr, doing) }
 			}
 			ctx, stop := interruptible(cmd)
@@ -66,15 +66,12 @@ of optimization; cut is what a worker runs.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), struct {
-					Runs   []cutcost.Row `json:"runs"`
-					Seed   int64         `json:"seed"`
-					Commit string        `json:"commit"`
-					Device string        `json:"device"`
-				}{rows, o.Seed, buildCommit(), cpuName()})
-			}
-			return cutcost.Document(rows).WriteText(cmd.OutOrStdout())
+			return out.print(cmd.OutOrStdout(), struct {
+				Runs   []cutcost.Row `json:"runs"`
+				Seed   int64         `json:"seed"`
+				Commit string        `json:"commit"`
+				Device string        `json:"device"`
+			}{rows, o.Seed, buildCommit(), cpuName()}, cutcost.Document(rows).WriteText)
 		},
 	}
 	f := cmd.Flags()
@@ -86,11 +83,11 @@ of optimization; cut is what a worker runs.`,
 	f.Int64Var(&o.Seed, "seed", 1, "seed of the inputs")
 	f.BoolVar(&o.Spin, "spin", false, "let waiting threads spin")
 	f.DurationVar(&o.Duration, "duration", 10*time.Second, "time for each comparison")
-	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	out.flag(f)
 	return cmd
 }
 
-// benchProbeCommand is one measurement in a process of its own.
+// benchProbeCommand takes one measurement for bench engine, in a process of its own.
 func benchProbeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "probe",
@@ -113,7 +110,7 @@ func benchProbeCommand() *cobra.Command {
 
 func benchServeCommand() *cobra.Command {
 	o := load.DefaultOptions()
-	var asJSON bool
+	var out output
 	var files access.ClientOptions
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -140,7 +137,7 @@ Ctrl-C ends the run early and reports what was measured.`,
 			}
 			o.Authorization, o.TLS = brings.Header(), brings.TLS
 			o.Version, o.Commit = version, buildCommit()
-			if !asJSON {
+			if !out.json {
 				o.Progress = os.Stderr
 			}
 			ctx, stop := interruptible(cmd)
@@ -149,10 +146,7 @@ Ctrl-C ends the run early and reports what was measured.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), result)
-			}
-			return result.Document().WriteText(cmd.OutOrStdout())
+			return out.print(cmd.OutOrStdout(), result, result.Document().WriteText)
 		},
 	}
 	f := cmd.Flags()
@@ -177,6 +171,6 @@ Ctrl-C ends the run early and reports what was measured.`,
 	f.BoolVar(&o.Verify, "verify", false, "check that answers to the same input are equal")
 	f.DurationVar(&o.QueryTimeout, "timeout", 0, "timeout parameter of each request, 0 for none")
 	f.IntVar(&o.Priority, "priority", 0, "priority parameter of each request, 0 for none")
-	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	out.flag(f)
 	return cmd
 }

@@ -88,20 +88,21 @@ func findModels(c config.Config) error {
 	return errors.Join(faults...)
 }
 
-// host is what check found on this machine.
+// host is the JSON of check. ONNX Runtime and the GPU are left out where the device
+// is emulated, the GPU also where the configuration uses none. Exposed lists what is
+// unsafe about addresses, tokens and certificates.
 type host struct {
-	Device      string `json:"device"`
-	Emulated    bool   `json:"emulated,omitempty"` // nothing is computed
-	Cores       int    `json:"cores"`
-	MemoryBytes int64  `json:"memory_bytes"`
-	ORTPath     string `json:"ort_path"` // this and all below is not looked for if the device is emulated
-	ORTVersion  string `json:"ort_version"`
-	ORTPinned   bool   `json:"ort_pinned"`
-	Fault       string `json:"fault,omitempty"`
+	Device      string   `json:"device"`
+	Emulated    bool     `json:"emulated,omitempty"`
+	Cores       int      `json:"cores"`
+	MemoryBytes int64    `json:"memory_bytes"`
+	ORTPath     string   `json:"ort_path"`
+	ORTVersion  string   `json:"ort_version"`
+	ORTPinned   bool     `json:"ort_pinned"`
+	Fault       string   `json:"fault,omitempty"`
+	Exposed     []string `json:"exposed,omitempty"`
 
-	Exposed []string `json:"exposed,omitempty"` // what is unsafe about addresses, tokens and certificates
-
-	GPU *hostcheck.Report `json:"gpu,omitempty"` // absent where the configuration uses none
+	GPU *hostcheck.Report `json:"gpu,omitempty"`
 }
 
 func lookAtHost(ctx context.Context, c config.Config) (host, error) {
@@ -181,7 +182,8 @@ func lookAtGPUs(ctx context.Context, c config.Config, lib *ort.Library) hostchec
 	return hostcheck.Look(ctx, o)
 }
 
-// mayUseGPU reports whether a GPU would be used: with "auto", if there is one.
+// mayUseGPU reports whether services could run on a GPU: with "auto", if the host
+// has one.
 func mayUseGPU(c config.Config) bool { return c.Device == cutcost.CUDA || c.Device == "auto" }
 
 // tryGPU runs a small model in a process of its own, for a broken provider may end

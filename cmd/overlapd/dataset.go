@@ -8,16 +8,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/report"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -51,6 +49,16 @@ func (o *stateOptions) folder() (string, error) {
 	return c.StateDir, err
 }
 
+// use calls do with what the state file holds for training, while no daemon has
+// the file open.
+func (o *stateOptions) use(mustExist bool, do func(*training.Store) error) error {
+	file, err := o.open(mustExist)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(file.Datasets()), file.Close())
+}
+
 // open opens the state file while no daemon has it.
 func (o *stateOptions) open(mustExist bool) (*daemon.State, error) {
 	dir, err := o.folder()
@@ -67,7 +75,7 @@ func (o *stateOptions) open(mustExist bool) (*daemon.State, error) {
 func datasetImportCommand() *cobra.Command {
 	var state stateOptions
 	var device string
-	var asJSON bool
+	var out output
 	cmd := &cobra.Command{
 		Use:   "import PATH...",
 		Short: "Put measured groups of CSV files into the state file",
@@ -79,30 +87,24 @@ taken as they are.`,
 		Example: `  overlapd dataset import pairs/ --device A100
   overlapd dataset import bert_resnet50.csv --state /var/lib/overlapd`,
 		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, paths []string) (err error) {
+		RunE: func(cmd *cobra.Command, paths []string) error {
 			d, err := readDatasets(paths)
 			if err != nil {
 				return err
 			}
 			d.Device = device
-			file, err := state.open(false)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, file.Close()) }()
-			done, err := importDataset(file.Datasets(), d)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), done)
-			}
-			return done.writeText(cmd.OutOrStdout())
+			return state.use(false, func(store *training.Store) error {
+				done, err := importDataset(store, d)
+				if err != nil {
+					return err
+				}
+				return out.print(cmd.OutOrStdout(), done, done.writeText)
+			})
 		},
 	}
 	state.flags(cmd)
 	cmd.Flags().StringVar(&device, "device", "", "what the groups were measured on, in words")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	out.flag(cmd.Flags())
 	return cmd
 }
 
@@ -117,12 +119,13 @@ func readDatasets(paths []string) (*training.Dataset, error) {
 	return training.Merge(parts...)
 }
 
-// imported is what an import did.
+// imported is the result of an import. Rows were read, Known of them had been
+// stored before.
 type imported struct {
 	Device string           `json:"device"`
 	Models []training.Model `json:"models"`
-	Rows   int              `json:"rows"`  // rows that were read
-	Known  int              `json:"known"` // rows that were stored before
+	Rows   int              `json:"rows"`
+	Known  int              `json:"known"`
 }
 
 func (i imported) writeText(w io.Writer) error {
@@ -138,8 +141,8 @@ func importDataset(store *training.Store, d *training.Dataset) (imported, error)
 		return imported{}, err
 	}
 	fresh := d.Without(stored)
-	bar := newRowBar("importing", len(fresh.Rows))
-	defer func() { _ = bar.Exit() }() // the bar is for looks
+	bar := newBar("importing", len(fresh.Rows))
+	defer func() { _ = bar.Exit() }()
 	for rows := fresh.Rows; len(rows) > 0; {
 		n := min(importRows, len(rows))
 		if err := store.Append(&training.Dataset{Device: d.Device, Models: d.Models, Rows: rows[:n]}); err != nil {
@@ -161,22 +164,6 @@ func anyCut(list []training.Model) []training.Model {
 	return list
 }
 
-// newRowBar returns a progress bar that counts rows on stderr, silent unless
-// that is a terminal.
-func newRowBar(what string, rows int) *progressbar.ProgressBar {
-	to := io.Discard
-	if term.IsTerminal(int(os.Stderr.Fd())) {
-		to = os.Stderr
-	}
-	return progressbar.NewOptions(rows,
-		progressbar.OptionSetDescription(what),
-		progressbar.OptionSetWriter(to),
-		progressbar.OptionShowCount(),
-		progressbar.OptionSetItsString("rows"),
-		progressbar.OptionClearOnFinish(),
-	)
-}
-
 func datasetDeleteCommand() *cobra.Command {
 	var state stateOptions
 	cmd := &cobra.Command{
@@ -185,18 +172,15 @@ func datasetDeleteCommand() *cobra.Command {
 		Long:    `Delete forgets all rows of sets, which dataset show names. What is exported stays.`,
 		Example: `  overlapd dataset delete 0a1b2c3d4e5f`,
 		Args:    cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, ids []string) (err error) {
-			file, err := state.open(true)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, file.Close()) }()
-			for _, id := range ids {
-				if err := file.Datasets().Delete(id); err != nil {
-					return fmt.Errorf("%w; see overlapd dataset show", err)
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			return state.use(true, func(store *training.Store) error {
+				for _, id := range ids {
+					if err := store.Delete(id); err != nil {
+						return fmt.Errorf("%w; see overlapd dataset show", err)
+					}
 				}
-			}
-			return nil
+				return nil
+			})
 		},
 	}
 	state.flags(cmd)
@@ -214,13 +198,8 @@ that are there already are not overwritten. The form is in docs/dataset.md.`,
 		Example: `  overlapd dataset export --out measured/
   overlapd dataset export --out - --models bert,resnet50`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			file, err := o.state.open(true)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, file.Close()) }()
-			return o.export(file.Datasets(), cmd.OutOrStdout())
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.state.use(true, func(store *training.Store) error { return o.export(store, cmd.OutOrStdout()) })
 		},
 	}
 	o.state.flags(cmd)
@@ -241,7 +220,7 @@ type exportOptions struct {
 }
 
 func (o *exportOptions) export(store *training.Store, stdout io.Writer) error {
-	sets, err := o.choose(store)
+	sets, err := chooseSets(store, o.device, o.models)
 	if err != nil {
 		return err
 	}
@@ -288,15 +267,16 @@ func (o *exportOptions) exportOne(store *training.Store, sets []training.Summary
 	return writeNew(o.out, func(w io.Writer) error { return training.WriteCSV(w, d) })
 }
 
-// choose returns the sets that are wanted.
-func (o *exportOptions) choose(store *training.Store) ([]training.Summary, error) {
+// chooseSets returns the sets of a device and of models, of any where they are
+// empty.
+func chooseSets(store *training.Store, device string, models []string) ([]training.Summary, error) {
 	all, err := store.List()
 	if err != nil {
 		return nil, err
 	}
 	sets := slices.DeleteFunc(all, func(s training.Summary) bool {
-		unwanted := func(m training.Model) bool { return !slices.Contains(o.models, m.Name) }
-		return o.device != "" && s.Device != o.device || len(o.models) > 0 && slices.ContainsFunc(s.Models, unwanted)
+		unwanted := func(m training.Model) bool { return !slices.Contains(models, m.Name) }
+		return device != "" && s.Device != device || len(models) > 0 && slices.ContainsFunc(s.Models, unwanted)
 	})
 	if len(sets) == 0 {
 		return nil, errors.New("nothing is measured that is asked for; see overlapd dataset show for what is")
@@ -348,48 +328,44 @@ func writeNew(path string, write func(io.Writer) error) error {
 
 func datasetShowCommand() *cobra.Command {
 	var state stateOptions
-	var asJSON bool
+	var out output
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Show what is measured, and which predictors were trained",
 		Example: `  overlapd dataset show
   overlapd dataset show --config overlapd.toml --json`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			file, err := state.open(true)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, file.Close()) }()
-			shown, err := showStore(file.Datasets())
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), shown)
-			}
-			return shown.writeText(cmd.OutOrStdout())
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return state.use(true, func(store *training.Store) error {
+				shown, err := showStore(store)
+				if err != nil {
+					return err
+				}
+				return out.print(cmd.OutOrStdout(), shown, shown.writeText)
+			})
 		},
 	}
 	state.flags(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	out.flag(cmd.Flags())
 	return cmd
 }
 
-// shown is what a state file has for training.
+// shown is what a state file has for training, the newest predictor first.
 type shown struct {
 	Rows       int                `json:"rows"`
 	Sets       []training.Summary `json:"sets"`
-	Predictors []shownPredictor   `json:"predictors"` // newest first
+	Predictors []shownPredictor   `json:"predictors"`
 }
 
+// shownPredictor sums up a predictor file. Its error on the test rows is in
+// percent.
 type shownPredictor struct {
 	Created  time.Time `json:"created"`
 	Device   string    `json:"device"`
 	Recipe   string    `json:"recipe"`
 	Models   []string  `json:"models"`
 	Rows     int       `json:"rows"`
-	MAPETest float64   `json:"mape_test"` // percent
+	MAPETest float64   `json:"mape_test"`
 }
 
 func showStore(store *training.Store) (shown, error) {
@@ -418,22 +394,22 @@ func newShownPredictor(f *predictor.File) shownPredictor {
 }
 
 func (s shown) writeText(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "SET\tDEVICE\tMODELS\tROWS\tBATCH SIZES\tSEQUENCES\tMEDIAN\tON DEVICE\tSPREAD")
+	var d report.Document
+	t := report.NewTable("SET", "DEVICE", "MODELS", "ROWS", "BATCH SIZES", "SEQUENCES", "MEDIAN", "ON DEVICE", "SPREAD")
 	for _, set := range s.Sets {
 		took := time.Duration(set.Median * float64(time.Microsecond)).Round(time.Microsecond)
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%v\t%s\t%.1f %%\n", set.ID, orUnknown(set.Device), set.Name(), set.Rows,
+		t.Rowf("%s\t%s\t%s\t%d\t%s\t%s\t%v\t%s\t%.1f %%", set.ID, orUnknown(set.Device), set.Name(), set.Rows,
 			numbers(set.Sizes), numbers(set.SeqLens), took, share(set.Share), 100*set.Spread)
 	}
-	fmt.Fprintf(t, "\t\t%d sets\t%d\n", len(s.Sets), s.Rows)
-	if len(s.Predictors) > 0 {
-		fmt.Fprintln(t, "\nPREDICTOR\tDEVICE\tMODELS\tROWS\tRECIPE\tERROR")
-	}
+	t.Rowf("\t\t%d sets\t%d", len(s.Sets), s.Rows)
+	d.Table(t)
+	t = report.NewTable("PREDICTOR", "DEVICE", "MODELS", "ROWS", "RECIPE", "ERROR")
 	for _, p := range s.Predictors {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%.1f %%\n", p.Created.UTC().Format(time.DateTime), orUnknown(p.Device),
+		t.Rowf("%s\t%s\t%s\t%d\t%s\t%.1f %%", p.Created.UTC().Format(time.DateTime), orUnknown(p.Device),
 			strings.Join(p.Models, ", "), p.Rows, p.Recipe, p.MAPETest)
 	}
-	return t.Flush()
+	d.Table(t)
+	return d.WriteText(w)
 }
 
 func orUnknown(device string) string {
@@ -494,45 +470,33 @@ func (o *measuredOptions) check() error {
 	return nil
 }
 
-// read reads the files, or what the state file holds of one device. In the
-// second case it also hands the open state file over, if anybody wants it.
-func (o *measuredOptions) read(more func(*training.Store, *training.Dataset) error) (d *training.Dataset, err error) {
+// read reads the files, or what the state file holds of one device together with
+// the solo times of its operators. The state file is closed before it returns, so
+// that a daemon may start.
+func (o *measuredOptions) read() (d *training.Dataset, operators map[string][]training.OperatorTimes, err error) {
 	if len(o.data) > 0 {
-		return o.readFiles()
-	}
-	file, err := o.state.open(true)
-	if err != nil {
-		return nil, err
-	}
-	// It is closed before the caller goes on, so that a daemon may start.
-	defer func() { err = errors.Join(err, file.Close()) }()
-	store := file.Datasets()
-	sets, err := (&exportOptions{device: o.device}).choose(store)
-	if err != nil {
-		return nil, err
-	}
-	device := sets[0].Device
-	for _, s := range sets {
-		if s.Device != device {
-			return nil, fmt.Errorf("there are groups of %s and of %s; name one with --device", orUnknown(device), orUnknown(s.Device))
+		if d, err = readDatasets(o.data); err == nil {
+			d.Device = o.device
 		}
+		return d, nil, err
 	}
-	if d, err = store.Dataset(device, nil); err == nil && more != nil {
-		err = more(store, d)
-	}
-	return d, err
-}
-
-// readFiles reads the CSV files.
-func (o *measuredOptions) readFiles() (*training.Dataset, error) {
-	if len(o.data) == 0 {
-		return nil, errors.New("no measured groups: name CSV files with --data")
-	}
-	d, err := readDatasets(o.data)
-	if err == nil {
-		d.Device = o.device
-	}
-	return d, err
+	err = o.state.use(true, func(store *training.Store) error {
+		sets, err := chooseSets(store, o.device, nil)
+		if err != nil {
+			return err
+		}
+		device := sets[0].Device
+		for _, s := range sets {
+			if s.Device != device {
+				return fmt.Errorf("there are groups of %s and of %s; name one with --device", orUnknown(device), orUnknown(s.Device))
+			}
+		}
+		if d, err = store.Dataset(device, nil); err == nil {
+			operators, err = store.Operators(d.Device, d.Models)
+		}
+		return err
+	})
+	return d, operators, err
 }
 
 // checkOut refuses a file that could not be written, before what goes into it

@@ -3,14 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/report"
 	"github.com/overlapd/overlapd/training"
 	"github.com/overlapd/overlapd/training/fit"
 )
@@ -45,7 +43,7 @@ groups for what runs alone.`,
 	f.IntVar(&o.fit.Epochs, "epochs", 0, "times that all rows are seen, 0 for what their number says")
 	f.StringVar(&o.fit.Split, "split", o.fit.Split, "rows to test with: random or grouped")
 	f.Float64Var(&o.fit.TestFraction, "test", o.fit.TestFraction, "part of the rows, or of the configurations, to test with")
-	f.BoolVar(&o.asJSON, "json", false, "print one JSON object")
+	o.flag(f)
 	for _, name := range []string{"data", "out"} {
 		if err := cmd.MarkFlagRequired(name); err != nil {
 			panic(err) // there is no such flag
@@ -54,16 +52,16 @@ groups for what runs alone.`,
 	return cmd
 }
 
-// deviceFitOptions says what a device is made of, and where it goes.
+// deviceFitOptions are the flags of device fit.
 type deviceFitOptions struct {
 	measuredOptions
-	fit    fit.Options
-	solo   string
-	out    string
-	asJSON bool
+	output
+	fit  fit.Options
+	solo string
+	out  string
 }
 
-// deviceFitResult is what device fit prints with --json.
+// deviceFitResult is the JSON of device fit.
 type deviceFitResult struct {
 	*fit.DeviceReport
 	Out    string `json:"out"`
@@ -77,7 +75,10 @@ func (o *deviceFitOptions) run(cmd *cobra.Command) error {
 	if err := errors.Join(o.fit.Validate(), checkOut("out", o.out)); err != nil {
 		return err
 	}
-	d, err := o.readFiles()
+	if len(o.data) == 0 {
+		return errors.New("no measured groups: name CSV files with --data")
+	}
+	d, _, err := o.read()
 	if err != nil {
 		return err
 	}
@@ -87,10 +88,10 @@ func (o *deviceFitOptions) run(cmd *cobra.Command) error {
 	}
 	ctx, stop := interruptible(cmd)
 	defer stop()
-	bar := newFitBar()
-	o.fit.Progress = bar.show
+	bar := newBar("fitting", 1)
+	o.fit.Progress = func(p fit.Progress) { showFitting(bar, p) }
 	p, report, err := fit.Device(ctx, d, solo, o.fit)
-	bar.done()
+	_ = bar.Exit()
 	if err != nil {
 		return err
 	}
@@ -98,14 +99,9 @@ func (o *deviceFitOptions) run(cmd *cobra.Command) error {
 	if err := p.WriteFile(o.out); err != nil {
 		return err
 	}
-	if o.asJSON {
-		return printJSON(cmd.OutOrStdout(), deviceFitResult{report, o.out, buildCommit()})
-	}
-	if err := showProfile(p).writeText(cmd.OutOrStdout()); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "\nmade in %.0f s, written to %s\n", report.Seconds, o.out)
-	return err
+	text := showProfile(p).document()
+	text.Heading("made in %.0f s, written to %s", report.Seconds, o.out)
+	return o.print(cmd.OutOrStdout(), deviceFitResult{report, o.out, buildCommit()}, text.WriteText)
 }
 
 // readSolo reads solo times, if a file of them is given.
@@ -117,7 +113,7 @@ func readSolo(path string) ([]training.SoloTime, error) {
 }
 
 func deviceShowCommand() *cobra.Command {
-	var asJSON bool
+	var out output
 	cmd := &cobra.Command{
 		Use:     "show FILE",
 		Short:   "Show what a device profile knows, and how far it is off",
@@ -129,23 +125,20 @@ func deviceShowCommand() *cobra.Command {
 				return err
 			}
 			shown := showProfile(p)
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), shown)
-			}
-			return shown.writeText(cmd.OutOrStdout())
+			return out.print(cmd.OutOrStdout(), shown, shown.document().WriteText)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	out.flag(cmd.Flags())
 	return cmd
 }
 
-// shownProfile is what device show prints.
+// shownProfile is the JSON of device show. Spans is the most of a group.
 type shownProfile struct {
 	Device  string             `json:"device"`
 	Created time.Time          `json:"created"`
 	Seed    uint64             `json:"seed"`
 	Rows    int                `json:"rows"`
-	Spans   int                `json:"spans"` // most of a group
+	Spans   int                `json:"spans"`
 	Models  []shownDeviceModel `json:"models"`
 	Test    device.Test        `json:"test"`
 	Checks  device.Checks      `json:"checks"`
@@ -171,86 +164,64 @@ func showProfile(p *device.Profile) *shownProfile {
 	return s
 }
 
-func (s *shownProfile) writeText(w io.Writer) error {
-	var out strings.Builder
+func (s *shownProfile) document() *report.Document {
+	d := new(report.Document)
 	name := s.Device
 	if name == "" {
 		name = "a device that the measurements do not name"
 	}
-	fmt.Fprintf(&out, "%s, made of %d measured groups of up to %d spans, seed %d\n\n", name, s.Rows, s.Spans, s.Seed)
-	s.writeModels(&out)
-	s.writeErrors(&out)
-	s.writeSpread(&out)
-	s.writeSolo(&out)
-	_, err := io.WriteString(w, out.String())
-	return err
-}
-
-func table(out io.Writer, rows func(io.Writer)) {
-	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	rows(t)
-	_ = t.Flush() // a strings.Builder never fails
-}
-
-func (s *shownProfile) writeModels(out io.Writer) {
-	table(out, func(t io.Writer) {
-		fmt.Fprintln(t, "MODEL\tOPERATORS\tSIZES\tSEQUENCE LENGTHS\t")
-		for _, m := range s.Models {
-			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t\n", m.Name, m.Operators, numbers(m.Sizes), numbers(m.SeqLens))
-		}
-	})
-}
-
-func (s *shownProfile) writeErrors(out io.Writer) {
-	c := s.Checks
-	fmt.Fprintf(out, "\noff on groups kept aside, as the groups alone have it\n")
-	table(out, func(t io.Writer) {
-		for _, of := range []struct {
-			name string
-			rows int
-			mape float64
-		}{
-			{"one span", s.Test.Alone.Rows, s.Test.Alone.MAPE}, {"several", s.Test.Several.Rows, s.Test.Several.MAPE},
-			{"all", s.Test.Alone.Rows + s.Test.Several.Rows, c.Latency},
-		} {
-			if of.rows > 0 {
-				fmt.Fprintf(t, "%s\t%.2f %%\tof %d\t\n", of.name, of.mape, of.rows)
-			}
-		}
-	})
-	fmt.Fprintf(out, "of them a network that promises nothing is off %.2f %%, one that never falls with more operators %.2f %%;\n", c.Free, c.Kept)
-	fmt.Fprintf(out, "%d are held up by a part of their spans, by at most %.1f %%\n", c.Raised, 100*c.RaisedMost)
-	if c.RepeatedOf > 0 {
-		fmt.Fprintf(out, "%[2]d of one span were measured several times: each is off %.2[1]f %% from the median of its others\n", c.Repeated, c.RepeatedOf)
+	d.Text("%s, made of %d measured groups of up to %d spans, seed %d", name, s.Rows, s.Spans, s.Seed)
+	models := report.NewTable("MODEL", "OPERATORS", "SIZES", "SEQUENCE LENGTHS")
+	for _, m := range s.Models {
+		models.Rowf("%s\t%d\t%s\t%s", m.Name, m.Operators, numbers(m.Sizes), numbers(m.SeqLens))
 	}
-}
-
-func (s *shownProfile) writeSpread(out io.Writer) {
-	if len(s.Test.Spread) == 0 {
-		return
-	}
-	fmt.Fprintf(out, "\nstandard deviation of runs over their median, of groups kept aside: measured, and as the device has it\n")
-	table(out, func(t io.Writer) {
-		fmt.Fprintln(t, "SPANS\tGROUPS\tQUANTILE\tMEASURED\tDEVICE\t")
+	d.Table(models)
+	s.addErrors(d)
+	if len(s.Test.Spread) > 0 {
+		d.Heading("standard deviation of runs over their median, of groups kept aside: measured, and as the device has it")
+		t := report.NewTable("SPANS", "GROUPS", "QUANTILE", "MEASURED", "DEVICE")
 		for _, q := range s.Test.Spread {
-			fmt.Fprintf(t, "%d\t%d\t%.0f %%\t%.2f %%\t%.2f %%\t\n", q.Spans, q.Rows, 100*q.Part, 100*q.Measured, 100*q.Predicted)
+			t.Rowf("%d\t%d\t%.0f %%\t%.2f %%\t%.2f %%", q.Spans, q.Rows, 100*q.Part, 100*q.Measured, 100*q.Predicted)
 		}
-	})
-}
-
-func (s *shownProfile) writeSolo(out io.Writer) {
-	if len(s.Solo) == 0 {
-		return
+		d.Table(t)
 	}
-	fmt.Fprintf(out, "\nwhole models alone: as given, which the device takes, and as measured among the groups\n")
-	table(out, func(t io.Writer) {
-		fmt.Fprintln(t, "MODEL\tSIZE\tSEQUENCE\tGIVEN\tGROUPS\tGIVEN IS\t")
+	if len(s.Solo) > 0 {
+		d.Heading("whole models alone: as given, which the device takes, and as measured among the groups")
+		t := report.NewTable("MODEL", "SIZE", "SEQUENCE", "GIVEN", "GROUPS", "GIVEN IS")
 		for _, m := range s.Solo {
 			groups, off := "-", "-"
 			if m.Groups > 0 {
 				groups, off = fmt.Sprintf("%.2f ms", m.Groups/1e3), fmt.Sprintf("%+.1f %%", 100*(m.Micros/m.Groups-1))
 			}
-			fmt.Fprintf(t, "%s\t%d\t%d\t%.2f ms\t%s\t%s\t\n", m.Model, m.Size, m.SeqLen, m.Micros/1e3, groups, off)
+			t.Rowf("%s\t%d\t%d\t%.2f ms\t%s\t%s", m.Model, m.Size, m.SeqLen, m.Micros/1e3, groups, off)
 		}
-	})
+		d.Table(t)
+	}
+	return d
+}
+
+// addErrors adds how far the profile is off on the groups that were kept aside.
+func (s *shownProfile) addErrors(d *report.Document) {
+	c := s.Checks
+	d.Heading("off on groups kept aside, as the groups alone have it")
+	t := report.NewTable("GROUPS OF", "ERROR", "ROWS")
+	for _, of := range []struct {
+		name string
+		rows int
+		mape float64
+	}{
+		{"one span", s.Test.Alone.Rows, s.Test.Alone.MAPE},
+		{"several", s.Test.Several.Rows, s.Test.Several.MAPE},
+		{"all", s.Test.Alone.Rows + s.Test.Several.Rows, c.Latency},
+	} {
+		if of.rows > 0 {
+			t.Rowf("%s\t%.2f %%\t%d", of.name, of.mape, of.rows)
+		}
+	}
+	d.Table(t)
+	d.Text("of them a network that promises nothing is off %.2f %%, one that never falls with more operators %.2f %%;", c.Free, c.Kept)
+	d.Text("%d are held up by a part of their spans, by at most %.1f %%", c.Raised, 100*c.RaisedMost)
+	if c.RepeatedOf > 0 {
+		d.Text("%d of one span were measured several times: each is off %.2f %% from the median of its others", c.RepeatedOf, c.Repeated)
+	}
 }

@@ -29,7 +29,7 @@ func TestDeviceShowText(t *testing.T) {
 		},
 	}
 	var got bytes.Buffer
-	if err := s.writeText(&got); err != nil {
+	if err := s.document().WriteText(&got); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join("testdata", "device_show.txt")

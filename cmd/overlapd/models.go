@@ -1,24 +1,22 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/models/zoo"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/report"
 	"github.com/overlapd/overlapd/segments"
 )
 
@@ -37,7 +35,7 @@ type zooRow struct {
 }
 
 func modelsListCommand() *cobra.Command {
-	var asJSON bool
+	var out output
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the models of the zoo",
@@ -51,18 +49,14 @@ uses one with model = "zoo:NAME".`,
 				e, _ := zoo.Lookup(name)
 				rows = append(rows, zooRow{e.Name, e.Precision, e.Params, e.Size(), e.Summary})
 			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), map[string]any{"models": rows})
-			}
-			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(t, "NAME\tPRECISION\tPARAMETERS\tFILE\tWHAT IT IS")
+			t := report.NewTable("NAME", "PRECISION", "PARAMETERS", "FILE", "WHAT IT IS")
 			for _, r := range rows {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", r.Name, r.Precision, metric(r.Params, ""), metric(r.Bytes, "B"), r.Summary)
+				t.Row(r.Name, r.Precision, metric(r.Params, ""), metric(r.Bytes, "B"), r.Summary)
 			}
-			return t.Flush()
+			return out.print(cmd.OutOrStdout(), map[string]any{"models": rows}, t.WriteText)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	out.flag(cmd.Flags())
 	return cmd
 }
 
@@ -97,7 +91,8 @@ func modelsBuildCommand() *cobra.Command {
 }
 
 func modelsInspectCommand() *cobra.Command {
-	var asJSON, asIs bool
+	var out output
+	var asIs bool
 	o := inspectOptions{}
 	cmd := &cobra.Command{
 		Use:   "inspect NAME|FILE",
@@ -123,27 +118,16 @@ stands, without ONNX Runtime: its nodes, and the values alive at each cut.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), found)
-			}
-			return found.writeText(cmd.OutOrStdout())
+			return out.print(cmd.OutOrStdout(), found, found.writeText)
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	out.flag(f)
 	f.BoolVar(&asIs, "as-is", false, "show the file as it stands, without ONNX Runtime")
 	f.IntVar(&o.target, "cut", 0, "operators wanted, 0 for one at every node")
 	f.IntVar(&o.batch, "batch", 1, "batch size that live bytes and times are given for")
 	f.IntVar(&o.threads, "threads", 1, "intra-op threads that times are given for")
 	return cmd
-}
-
-// printJSON writes v as the one JSON object that a command prints.
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
 }
 
 // metric writes a number with at most four digits and the prefix of its
@@ -292,63 +276,62 @@ func describe(m *models.Model) *inspection {
 const barWidth = 24
 
 func (in *inspection) writeText(w io.Writer) error {
-	fmt.Fprintf(w, "%s  (%s, sha256 %.12s…)\n", in.Path, metric(in.Bytes, "B"), in.Hash)
+	var d report.Document
+	d.Text("%s  (%s, sha256 %.12s…)", in.Path, metric(in.Bytes, "B"), in.Hash)
 	for _, t := range in.Inputs {
-		fmt.Fprintf(w, "  in   %-24s %s\n", t.Name, t.Type)
+		d.Text("  in   %-24s %s", t.Name, t.Type)
 	}
 	for _, t := range in.Outputs {
-		fmt.Fprintf(w, "  out  %-24s %s\n", t.Name, t.Type)
+		d.Text("  out  %-24s %s", t.Name, t.Type)
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	switch {
 	case in.NotRun != "":
-		fmt.Fprintf(w, "%d operators; it does not run on zeros, so times and bytes are not known:\n  %s\n\n", len(in.Operators), in.NotRun)
-		in.writeNodes(t)
+		d.Text("%d operators; it does not run on zeros, so times and bytes are not known:", len(in.Operators))
+		d.List(in.NotRun)
+		d.Table(in.nodes())
 	case in.Batch > 0:
-		most := in.writeTotals(w)
-		in.writeTimes(t, most)
+		in.addTimes(&d)
 	default:
-		fmt.Fprintf(w, "%d operators, as the file has them\n\n", len(in.Operators))
-		in.writeNodes(t)
+		d.Text("%d operators, as the file has them", len(in.Operators))
+		d.Table(in.nodes())
 	}
-	return t.Flush()
+	return d.WriteText(w)
 }
 
-// writeTotals writes a line for all operators and returns the most bytes that
-// are alive at a cut, at least 1.
-func (in *inspection) writeTotals(w io.Writer) int64 {
+// addTimes adds the totals and a table of all operators.
+func (in *inspection) addTimes(d *report.Document) {
 	var most int64 = 1
 	var micros float64
 	for _, op := range in.Operators {
 		most = max(most, op.LiveBytes)
 		micros += op.Micros
 	}
-	fmt.Fprintf(w, "%d operators at batch %d", len(in.Operators), in.Batch)
+	seq := ""
 	if in.SeqLen > 0 {
-		fmt.Fprintf(w, ", sequence length %d", in.SeqLen)
+		seq = fmt.Sprintf(", sequence length %d", in.SeqLen)
 	}
 	total := time.Duration(micros * float64(time.Microsecond)).Round(time.Microsecond)
-	fmt.Fprintf(w, ", intra-op threads %d: %v in all, at most %.0f KiB alive at a cut\n\n", in.Threads, total, float64(most)/1024)
-	return most
-}
-
-func (in *inspection) writeTimes(w io.Writer, most int64) {
-	fmt.Fprintln(w, "#\toperator\tus\tlive KiB after\t\tname")
+	d.Text("%d operators at batch %d%s, intra-op threads %d: %v in all, at most %.0f KiB alive at a cut",
+		len(in.Operators), in.Batch, seq, in.Threads, total, float64(most)/1024)
+	t := report.NewTable("#", "operator", "us", "live KiB after", "", "name")
 	for _, op := range in.Operators {
 		bar := strings.Repeat("█", int(max(op.LiveBytes, 0)*barWidth/most))
-		fmt.Fprintf(w, "%d\t%s\t%.0f\t%.0f\t%s\t%s\n", op.Index, op.Type, op.Micros, float64(op.LiveBytes)/1024, bar, op.Name)
+		t.Rowf("%d\t%s\t%.0f\t%.0f\t%s\t%s", op.Index, op.Type, op.Micros, float64(op.LiveBytes)/1024, bar, op.Name)
 	}
+	d.Table(t)
 }
 
-func (in *inspection) writeNodes(w io.Writer) {
-	fmt.Fprintln(w, "#\toperator\tvalues alive after\tname")
+// nodes returns the operators of a model that was not run.
+func (in *inspection) nodes() *report.Table {
+	t := report.NewTable("#", "operator", "values alive after", "name")
 	for _, op := range in.Operators {
 		alive := "?"
 		if in.Batch == 0 {
 			alive = strconv.Itoa(op.Alive)
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", op.Index, op.Type, alive, op.Name)
+		t.Rowf("%d\t%s\t%s\t%s", op.Index, op.Type, alive, op.Name)
 	}
+	return t
 }
 
 // zooSeed is the seed of the weights that the zoo's models get unless another
@@ -387,34 +370,11 @@ func modelPath(name string) (string, error) {
 
 // buildZoo builds a model of the zoo, with a progress bar on a terminal.
 func buildZoo(name, dir string, seed uint64) (string, error) {
-	bar := newBar("building " + name)
+	bar := newBar("building "+name, 1, progressbar.OptionShowBytes(true))
 	path, err := zoo.Build(name, dir, seed, func(done, total int64) {
 		bar.ChangeMax64(total)
-		_ = bar.Set64(done) // the bar is for looks
+		_ = bar.Set64(done)
 	})
 	_ = bar.Exit()
 	return path, err
-}
-
-// newBar returns a progress bar of bytes on stderr that is silent unless that
-// is a terminal.
-func newBar(what string) *progressbar.ProgressBar {
-	return barOf(what, progressbar.OptionShowBytes(true))
-}
-
-// newCountBar returns one of things, which says itself how long it takes.
-func newCountBar(what string) *progressbar.ProgressBar {
-	return barOf(what, progressbar.OptionShowCount(), progressbar.OptionSetElapsedTime(false), progressbar.OptionSetPredictTime(false))
-}
-
-func barOf(what string, options ...progressbar.Option) *progressbar.ProgressBar {
-	to := io.Discard
-	if term.IsTerminal(int(os.Stderr.Fd())) {
-		to = os.Stderr
-	}
-	return progressbar.NewOptions64(1, append(options,
-		progressbar.OptionSetDescription(what),
-		progressbar.OptionSetWriter(to),
-		progressbar.OptionClearOnFinish(),
-	)...)
 }

@@ -53,16 +53,18 @@ type profileOptions struct {
 	json    bool
 }
 
-// profileResult is what profile prints with --json.
+// profileResult is the JSON of profile. Measured counts all measurements of the
+// plan, those of earlier runs too; Seconds is the time of this run alone. GivenUp
+// names services.
 type profileResult struct {
-	Measured     int      `json:"measured"` // of the plan, with what was there before
+	Measured     int      `json:"measured"`
 	Planned      int      `json:"planned"`
 	Skipped      int      `json:"skipped"`
-	Seconds      float64  `json:"seconds"` // of measuring, this time
+	Seconds      float64  `json:"seconds"`
 	DriftPercent float64  `json:"drift_percent"`
 	Drifted      bool     `json:"drifted"`
 	Interrupted  bool     `json:"interrupted"`
-	GivenUp      []string `json:"given_up"` // services
+	GivenUp      []string `json:"given_up"`
 	Device       string   `json:"device"`
 	Commit       string   `json:"commit"`
 }
@@ -97,9 +99,9 @@ func (o *profileOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	bar := newCountBar("loading")
+	bar := newBar("loading", 1)
 	last, err := d.Measure(ctx, o.limit, func(r daemon.MeasureReport) { showMeasuring(bar, &r) })
-	_ = bar.Finish() // it can only fail to write
+	_ = bar.Finish()
 	if err != nil {
 		return err
 	}
@@ -116,7 +118,7 @@ func showMeasuring(bar *progressbar.ProgressBar, r *daemon.MeasureReport) {
 		}
 	}
 	bar.Describe(what)
-	_ = bar.Set(r.Progress.Done) // it can only fail to write
+	_ = bar.Set(r.Progress.Done)
 }
 
 func (o *profileOptions) print(w io.Writer, r *daemon.MeasureReport, device string, ctx context.Context) error {

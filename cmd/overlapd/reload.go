@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -22,7 +23,8 @@ import (
 
 func reloadCommand() *cobra.Command {
 	var at socketOptions
-	var asJSON, last bool
+	var out output
+	var last bool
 	cmd := &cobra.Command{
 		Use:   "reload",
 		Short: "Have a running daemon follow its configuration file",
@@ -57,99 +59,82 @@ served before serves on, or there was nobody to ask; 78, the file is wrong.`,
 				return err
 			}
 			if last {
-				return lastReload(cmd, c, asJSON)
+				return lastReload(cmd, c, out)
 			}
-			return reload(cmd, c, asJSON)
+			return reload(cmd, c, out)
 		},
 	}
 	at.flags(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	out.flag(cmd.Flags())
 	cmd.Flags().BoolVar(&last, "last", false, "change nothing; show the reload that runs, or the last one")
 	return cmd
 }
 
-// reload asks for a reload, shows how it goes and what became of it.
-func reload(cmd *cobra.Command, c *admin.Client, asJSON bool) error {
+// reload asks for a reload and prints its steps and its changes.
+func reload(cmd *cobra.Command, c *admin.Client, out output) error {
 	ctx, stop := interruptible(cmd)
 	defer stop()
-	out := cmd.OutOrStdout()
-	steps := &stepPrinter{to: out, shown: map[string]string{}}
-	if asJSON {
-		steps.to = io.Discard
+	to := cmd.OutOrStdout()
+	show := printSteps(to)
+	if out.json {
+		show = func(config.Step) {}
 	}
-	done, err := c.Reload(ctx, steps.print)
+	done, err := c.Reload(ctx, show)
 	if err != nil {
 		if ctx.Err() != nil {
 			return errors.New("you left; the reload goes on, and overlapd reload --last shows it")
 		}
 		return err
 	}
-	if asJSON {
-		err = printJSON(out, done)
-	} else {
-		err = writeChanges(out, done)
-	}
+	err = out.print(to, done, func(w io.Writer) error { return writeChanges(w, done) })
 	return errors.Join(err, unloaded(done))
 }
 
 // unloaded returns the error of a reload that could not load everything.
 func unloaded(done *config.Reloaded) error {
-	names := failedServices(done)
-	if len(names) == 0 {
+	if len(done.Failed) == 0 {
 		return nil
 	}
-	return fmt.Errorf("not all is as the file says: %s could not be loaded; what served before serves on. Mend it and reload again", strings.Join(names, ", "))
+	names := strings.Join(slices.Sorted(maps.Keys(done.Failed)), ", ")
+	return fmt.Errorf("not all is as the file says: %s could not be loaded; what served before serves on. Mend it and reload again", names)
 }
 
-func lastReload(cmd *cobra.Command, c *admin.Client, asJSON bool) error {
+func lastReload(cmd *cobra.Command, c *admin.Client, out output) error {
 	r, err := c.Last(cmd.Context())
 	if err != nil {
 		return err
 	}
-	out := cmd.OutOrStdout()
-	if asJSON {
-		return printJSON(out, r)
-	}
-	if r.State == admin.ReportNone {
-		_, err := fmt.Fprintln(out, "the daemon has not read its configuration again since it was started")
+	return out.print(cmd.OutOrStdout(), r, func(w io.Writer) error {
+		if r.State == admin.ReportNone {
+			_, err := fmt.Fprintln(w, "the daemon has not read its configuration again since it was started")
+			return err
+		}
+		fmt.Fprintf(w, "%s, begun at %s\n", r.State, r.Began.Local().Format(time.DateTime))
+		show := printSteps(w)
+		for _, s := range r.Steps {
+			show(s)
+		}
+		switch {
+		case r.Error != nil:
+			_, err = fmt.Fprintln(w, r.Error.Message)
+		case r.Reloaded != nil:
+			err = writeChanges(w, r.Reloaded)
+		}
 		return err
-	}
-	fmt.Fprintf(out, "%s, begun at %s\n", r.State, r.Began.Local().Format(time.DateTime))
-	steps := &stepPrinter{to: out, shown: map[string]string{}}
-	for _, s := range r.Steps {
-		steps.print(s)
-	}
-	switch {
-	case r.Error != nil:
-		_, err = fmt.Fprintln(out, r.Error.Message)
-	case r.Reloaded != nil:
-		err = writeChanges(out, r.Reloaded)
-	}
-	return err
+	})
 }
 
-// stepPrinter prints progress, a line for each state of a service.
-type stepPrinter struct {
-	to    io.Writer
-	shown map[string]string // the last of each service
-}
-
-func (p *stepPrinter) print(s config.Step) {
-	if p.shown[s.Service] == s.State {
-		return
+// printSteps returns a function that prints progress, one line for each state of a
+// service.
+func printSteps(w io.Writer) func(config.Step) {
+	shown := map[string]string{}
+	words := map[string]string{config.StepLoading: "loading", config.StepSwitch: "loaded, takes over"}
+	return func(s config.Step) {
+		if shown[s.Service] != s.State {
+			shown[s.Service] = s.State
+			fmt.Fprintf(w, "%s: %s\n", s.Service, cmp.Or(words[s.State], s.State))
+		}
 	}
-	p.shown[s.Service] = s.State
-	fmt.Fprintf(p.to, "%s: %s\n", s.Service, stepText(s.State))
-}
-
-func stepText(state string) string {
-	switch state {
-	case config.StepLoading:
-		return "loading"
-	case config.StepSwitch:
-		return "loaded, takes over"
-	}
-	return state
 }
 
 func restartCommand() *cobra.Command {
@@ -182,14 +167,13 @@ overlapd reload; to restart the daemon, systemctl restart.`,
 	return cmd
 }
 
-// change is one thing that a reload did, or could not do.
+// change is one thing that a reload did, to a service or to a key (setting). A key
+// may take effect after a restart only (later). Where it could not be done, fault
+// gives the reason and instead what holds now.
 type change struct {
-	name    string // of a service or a key
-	verb    string // "added", "removed", "replaced" or "changed"
-	setting bool   // it is a key
-	later   bool   // it is a key that takes effect after a restart
-	fault   string // why it could not be done
-	instead string // what holds then
+	name, verb     string
+	setting, later bool
+	fault, instead string
 }
 
 // changeList returns what a reload did, services first.
@@ -237,20 +221,10 @@ func writeChanges(w io.Writer, r *config.Reloaded) error {
 	return t.Flush()
 }
 
-// failedServices returns the services that could not be loaded, in order.
-func failedServices(r *config.Reloaded) []string {
-	var names []string
-	for name := range r.Failed {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, cmp.Compare)
-	return names
-}
-
 // runtimeDir is where systemd makes the folders of the instances.
 const runtimeDir = "/run/overlapd"
 
-// socketOptions say which daemon is asked.
+// socketOptions are the flags that choose the daemon to administer.
 type socketOptions struct {
 	path   string
 	config string
@@ -263,7 +237,6 @@ func (o *socketOptions) flags(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("admin", "config")
 }
 
-// client returns a client of the daemon that is meant.
 func (o *socketOptions) client() (*admin.Client, error) {
 	path, err := o.find(runtimeDir)
 	if err != nil {
@@ -272,8 +245,8 @@ func (o *socketOptions) client() (*admin.Client, error) {
 	return admin.NewClient(path), nil
 }
 
-// find returns the admin socket that is meant: one that was named, that of a
-// configuration, or the only one of this host that a daemon listens at.
+// find returns the admin socket that the flags name, the one of the configuration
+// that they name, or the only one of this host that a daemon listens at.
 func (o *socketOptions) find(systemd string) (string, error) {
 	switch {
 	case o.path != "":
@@ -299,8 +272,8 @@ func (o *socketOptions) find(systemd string) (string, error) {
 	return "", fmt.Errorf("%d daemons run here; name one:\n  --admin %s", len(found), strings.Join(found, "\n  --admin "))
 }
 
-// socketPatterns are where daemons without an admin_socket of their own have
-// theirs.
+// socketPatterns are the places of the admin sockets of daemons whose
+// configurations name none.
 func socketPatterns(systemd string) []string {
 	c := config.Default()
 	patterns := append(c.AdminPaths(), filepath.Join(systemd, "*", "admin.sock"))
@@ -331,7 +304,8 @@ func (o *socketOptions) ofConfig(systemd string) (string, error) {
 	return paths[0], nil
 }
 
-// listened reports whether a daemon listens at a path, whoever may ask it.
+// listened reports whether a daemon listens at a path, also one that refuses this
+// user.
 func listened(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Type() != os.ModeSocket {

@@ -18,31 +18,35 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 )
 
-// running is a daemon that can be changed.
+// running is the part of [daemon.Daemon] that a reloader uses. Tests have another.
 type running interface {
 	Reload(ctx context.Context, c config.Config, progress func(config.Step)) (*config.Reloaded, error)
 	Restart(service string) error
 	Config() config.Config
 }
 
-// reloader makes a running daemon follow its configuration file, and tells of
-// it in the log. It is there before the daemon, which may take minutes to open.
+// reloader is the [admin.Host] of a daemon: it makes it follow its configuration
+// file, and logs each change. It exists before the daemon, which may take minutes to
+// open: until then mu.daemon is nil, and every request is answered by errOpening.
 type reloader struct {
-	read      func() (config.Config, error) // the file, as at the start
-	tell      func(state string) error      // the service manager
-	log       zerolog.Logger
-	announced atomic.Bool // the service manager knows that the daemon is ready
+	read func() (config.Config, error)
+	tell func(state string) error
+	log  zerolog.Logger
+
+	// announced is set once systemd knows that the daemon is ready. A reload
+	// before that is not reported to it.
+	announced atomic.Bool
 
 	mu struct {
 		sync.Mutex
-		daemon running // nil while it is opened
+		daemon running
 	}
 }
 
 // errOpening is returned while the daemon is opened.
 var errOpening = &admin.Error{Kind: admin.KindBusy, Message: "the daemon is still opening its state and its models; try again in a moment"}
 
-// follow tells what is to be changed.
+// follow sets the daemon to change.
 func (r *reloader) follow(d running) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,7 +93,7 @@ func (r *reloader) Reload(ctx context.Context, progress func(config.Step)) (*con
 	return done, nil
 }
 
-// kindOf tells whoever asks what kind of error the daemon has.
+// kindOf translates an error of the daemon for clients of the admin socket.
 func kindOf(err error) error {
 	switch {
 	case errors.Is(err, daemon.ErrStopping):
@@ -112,7 +116,7 @@ func (r *reloader) sayRefused(err error) {
 	r.log.Error().Err(err).Msg("the configuration could not be read again")
 }
 
-// say logs a line for each change and one at the end.
+// say logs each change and, at the end, the time that the reload took.
 func (r *reloader) say(done *config.Reloaded) {
 	for _, c := range changeList(done) {
 		switch {
@@ -154,8 +158,8 @@ func (r *reloader) Config() ([]byte, error) {
 	return d.Config().TOML(), nil
 }
 
-// hangupSignals returns what SIGHUP is heard by. One more than is being done is
-// remembered, also while the daemon is opened.
+// hangupSignals returns a channel of SIGHUPs. It holds one more than is being
+// handled, also while the daemon is opened.
 func hangupSignals() (heard chan os.Signal, release func()) {
 	heard = make(chan os.Signal, 1)
 	signal.Notify(heard, unix.SIGHUP)
@@ -180,7 +184,7 @@ func onHangup(stopping context.Context, heard <-chan os.Signal, reloads *admin.R
 				stop()
 				return
 			}
-			if run, err := reloads.Next(); err == nil { // else it is stopping
+			if run, err := reloads.Next(); err == nil { // it fails when the daemon stops
 				<-run.Done()
 			}
 		}
@@ -188,8 +192,9 @@ func onHangup(stopping context.Context, heard <-chan os.Signal, reloads *admin.R
 	return func() { <-done }
 }
 
-// administer opens the admin socket, if there is to be one, and answers there
-// until released. One that was not asked for is no reason not to serve.
+// administer opens the admin socket, if the configuration has one, and answers
+// there until released. A socket by default that cannot be opened does not keep the
+// daemon from serving; one that the configuration asks for does.
 func administer(c *config.Config, reloads *admin.Reloads, log zerolog.Logger) (release func(), err error) {
 	path := c.AdminPath()
 	if path == "" {

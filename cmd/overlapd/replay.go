@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,12 +16,15 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/overlap/journal"
+	"github.com/overlapd/overlapd/report"
+	"github.com/overlapd/overlapd/stats"
 	"github.com/overlapd/overlapd/textfile"
 )
 
 func replayCommand() *cobra.Command {
 	var o journal.ReplayOptions
-	var asJSON, verbose bool
+	var out output
+	var verbose bool
 	var round uint64
 	cmd := &cobra.Command{
 		Use:   "replay LOG",
@@ -39,10 +41,10 @@ every file of it can be replayed by itself.`,
   overlapd replay decisions.log --json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			out := bufio.NewWriter(cmd.OutOrStdout())
-			defer out.Flush()
+			w := bufio.NewWriter(cmd.OutOrStdout())
+			defer w.Flush()
 			switch {
-			case asJSON && (verbose || round != 0):
+			case out.json && (verbose || round != 0):
 				return errors.New("--json prints the report, not the rounds: choose one")
 			case round != 0 && (verbose || o.From != 0 || o.To != 0):
 				return errors.New("--round shows one round: leave out --from, --to and --verbose")
@@ -50,23 +52,22 @@ every file of it can be replayed by itself.`,
 				return fmt.Errorf("no round is from %d on and up to %d", o.From, o.To)
 			case round != 0:
 				o.From, o.To = round, round
-				o.Each = func(r *journal.Report, round *journal.Round) { writeRound(out, r, round) }
+				o.Each = func(r *journal.Report, round *journal.Round) { writeRound(w, r, round) }
 			case verbose:
-				o.Each = func(r *journal.Report, round *journal.Round) { writeRoundLine(out, r, round) }
+				o.Each = func(r *journal.Report, round *journal.Round) { writeRoundLine(w, r, round) }
 			}
-			report, err := replayFile(args[0], o)
+			found, err := replayFile(args[0], o)
 			if err != nil {
 				return err
 			}
 			switch {
-			case asJSON:
-				err = printJSON(out, replayResult{report, args[0], buildCommit(), cpuName()})
-			case round == 0 || !report.Reproduced:
-				err = writeReport(out, args[0], report)
-			case report.Rounds == 0:
+			case round == 0 || !found.Reproduced:
+				result := replayResult{found, args[0], buildCommit(), cpuName()}
+				err = out.print(w, result, func(w io.Writer) error { return writeReport(w, args[0], found) })
+			case found.Rounds == 0:
 				err = fmt.Errorf("%s holds no round %d from its start to its end", args[0], round)
 			}
-			if err == nil && !report.Reproduced {
+			if err == nil && !found.Reproduced {
 				return errReported
 			}
 			return err
@@ -78,11 +79,11 @@ every file of it can be replayed by itself.`,
 	f.Uint64Var(&round, "round", 0, "show one round: candidates, questions to the predictor, choice, measurement")
 	f.StringVar(&o.Policy, "policy", "", "fail unless the log was recorded with this policy")
 	f.BoolVarP(&verbose, "verbose", "v", false, "print a line for each round")
-	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	out.flag(f)
 	return cmd
 }
 
-// replayResult is what replay prints as JSON.
+// replayResult is the JSON of replay.
 type replayResult struct {
 	*journal.Report
 	Log        string `json:"log"`
@@ -99,9 +100,8 @@ func replayFile(path string, o journal.ReplayOptions) (*journal.Report, error) {
 	return journal.Replay(path, f, o)
 }
 
-// deployed returns the name of each service once: those that took the place of
-// another may have its name, and of one that was removed before the log began
-// there is none.
+// deployed returns the name of each service once. A service that replaced another
+// may have its name, and one that was removed before the log began has none.
 func deployed(r *journal.Report) (names []string) {
 	for _, name := range r.Services {
 		if name != "" && !slices.Contains(names, name) {
@@ -144,13 +144,12 @@ func writeErrors(w io.Writer, r *journal.Report) error {
 		return nil
 	}
 	fmt.Fprintln(w, "\nmeasured/predicted:")
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "SPANS\tROUNDS\tUNPREDICTED\tMAPE\tP01\tP50\tP90\tP99\tOVER BOUND\t")
+	t := report.NewTable("SPANS", "ROUNDS", "UNPREDICTED", "MAPE", "P01", "P50", "P90", "P99", "OVER BOUND")
 	for _, e := range r.Errors {
-		fmt.Fprintf(t, "%d\t%d\t%d\t%.1f %%\t%.2f\t%.2f\t%.2f\t%.2f\t%.1f %%\t\n",
+		t.Rowf("%d\t%d\t%d\t%.1f %%\t%.2f\t%.2f\t%.2f\t%.2f\t%.1f %%",
 			e.Spans, e.Rounds, e.None, e.MAPE, e.P01, e.P50, e.P90, e.P99, e.OverBound)
 	}
-	return t.Flush()
+	return t.WriteText(w)
 }
 
 func roundRange(r *journal.Report) string {
@@ -160,11 +159,11 @@ func roundRange(r *journal.Report) string {
 	return fmt.Sprintf(" (%d to %d)", r.FirstRound, r.LastRound)
 }
 
+// counts formats the sum of counts and, behind it, each of them.
 func counts(of map[string]uint64) string {
-	var total uint64
+	total := stats.Sum(of)
 	var each []string
 	for _, reason := range slices.Sorted(maps.Keys(of)) {
-		total += of[reason]
 		each = append(each, fmt.Sprintf("%s %d", reason, of[reason]))
 	}
 	if total == 0 {
@@ -205,8 +204,7 @@ func writeRound(w io.Writer, r *journal.Report, round *journal.Round) {
 
 func writeCandidates(w io.Writer, r *journal.Report, round *journal.Round) {
 	fmt.Fprintln(w, "\ncandidates, the most urgent first:")
-	t := tabwriter.NewWriter(w, 2, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "  SERVICE\tQUERY\tFROM OPERATOR\tSIZE\tHEADROOM\tREST ALONE\tPLACE IN THE GROUP")
+	t := report.NewTable("SERVICE", "QUERY", "FROM OPERATOR", "SIZE", "HEADROOM", "REST ALONE", "PLACE IN THE GROUP")
 	for _, c := range round.Candidates {
 		solo, place := "not asked", "-"
 		if c.Solo.Latency > 0 {
@@ -215,9 +213,9 @@ func writeCandidates(w io.Writer, r *journal.Report, round *journal.Round) {
 		if c.Place > 0 {
 			place = fmt.Sprint(c.Place)
 		}
-		fmt.Fprintf(t, "  %s\t%d\t%d\t%d\t%v\t%s\t%s\n", r.Services[c.Service], c.Query, c.Start, c.Size, micros(c.Headroom), solo, place)
+		t.Rowf("%s\t%d\t%d\t%d\t%v\t%s\t%s", r.Services[c.Service], c.Query, c.Start, c.Size, micros(c.Headroom), solo, place)
 	}
-	t.Flush() // to memory
+	_ = t.WriteText(w) // w keeps its first error
 }
 
 func writeQuestions(w io.Writer, r *journal.Report, round *journal.Round) {
@@ -237,7 +235,7 @@ func writeQuestions(w io.Writer, r *journal.Report, round *journal.Round) {
 	}
 }
 
-// reason says why the group is what it is.
+// reason explains the choice of the group.
 func reason(r *journal.Report, round *journal.Round) string {
 	first := r.Services[round.Group.Spans[0].Service]
 	if len(round.Group.Spans) > 1 {
@@ -255,7 +253,7 @@ func reason(r *journal.Report, round *journal.Round) string {
 	return first + " comes first, and no group with others was asked about"
 }
 
-// gain says what a group saves against its spans one after another.
+// gain formats the time that the spans of a group take one after another.
 func gain(round *journal.Round) string {
 	if round.Solo <= 0 {
 		return ""
@@ -265,14 +263,9 @@ func gain(round *journal.Round) string {
 
 // asked reports whether the predictor was asked about several spans together.
 func asked(round *journal.Round) bool {
-	for _, call := range round.Calls {
-		for _, q := range call {
-			if len(q.Group.Spans) > 1 {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(round.Calls, func(call []journal.Question) bool {
+		return slices.ContainsFunc(call, func(q journal.Question) bool { return len(q.Group.Spans) > 1 })
+	})
 }
 
 func writeMeasured(w io.Writer, r *journal.Report, round *journal.Round) {
@@ -300,7 +293,7 @@ func ending(a overlap.Answer) string {
 	return fmt.Sprintf("%v (%v)", a.Result, a.Reason)
 }
 
-// spans returns a group in words.
+// spans formats a group.
 func spans(r *journal.Report, g models.Group) string {
 	var parts []string
 	for _, s := range g.Spans {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"path/filepath"
 	"strings"
@@ -19,7 +21,7 @@ func reproduceCommand() *cobra.Command {
 
 func reproduceAbacusCommand() *cobra.Command {
 	o := reproduce.DefaultOptions()
-	var asJSON bool
+	var out output
 	cmd := &cobra.Command{
 		Use:   "abacus",
 		Short: "The figures of the Abacus paper, on an emulated device",
@@ -43,24 +45,18 @@ same data and seed uses again. Twice with one seed gives the same result.`,
 			o.Commit = buildCommit()
 			ctx, stop := interruptible(cmd)
 			defer stop()
-			bar := newCountBar("reading")
+			bar := newBar("reading", 1)
 			o.Progress = func(p reproduce.Progress) { showReproduction(bar, p) }
 			result, timing, err := reproduce.Run(ctx, o)
-			_ = bar.Exit() // the bar is for looks
+			_ = bar.Exit()
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), result)
-			}
-			if err := result.Document().WriteText(cmd.OutOrStdout()); err != nil {
-				return err
-			}
-			if err := timing.Document().WriteText(cmd.OutOrStdout()); err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "all numbers and charts: %s\n", filepath.Join(o.Out, reproduce.PageFile))
-			return err
+			return out.print(cmd.OutOrStdout(), result, func(w io.Writer) error {
+				times := timing.Document()
+				times.Text("all numbers and charts: %s", filepath.Join(o.Out, reproduce.PageFile))
+				return errors.Join(result.Document().WriteText(w), times.WriteText(w))
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -72,7 +68,7 @@ same data and seed uses again. Twice with one seed gives the same result.`,
 	f.IntVar(&o.Epochs, "epochs", 0, "times that fitting sees all rows, 0 for what the recipes say")
 	f.StringSliceVar(&o.Figures, "figures", nil, "only these: "+strings.Join(reproduce.FigureNames(), ", "))
 	f.StringSliceVar(&o.Policies, "policies", nil, "only these: "+strings.Join(reproduce.VariantNames(), ", "))
-	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	out.flag(f)
 	return cmd
 }
 

@@ -21,11 +21,12 @@ import (
 // maxScenarioBytes limits a scenario file.
 const maxScenarioBytes = 16 << 20
 
-// targetOverSolo is the target that a service gets unless it is told: so many
-// times what its largest query takes alone, as in the paper.
+// targetOverSolo is the target of a service that is given none, as a multiple of
+// the time of its largest query alone, as in the paper.
 const targetOverSolo = 2
 
-// scenarioFile is what is simulated, as a scenario file and the flags say it.
+// scenarioFile is a scenario as files and flags have it. The columns of the file of
+// arrivals that mean nothing to the simulator are in ignored.
 type scenarioFile struct {
 	Device    string            `json:"device"`
 	Predictor string            `json:"predictor,omitempty"`
@@ -47,7 +48,7 @@ type scenarioFile struct {
 	Faults         scenarioFaults  `json:"faults,omitzero"`
 	Clients        scenarioClients `json:"clients,omitzero"`
 
-	ignored []string // columns of the file of arrivals
+	ignored []string
 }
 
 type scenarioService struct {
@@ -73,9 +74,10 @@ type scenarioArrivals struct {
 	Keep    float64         `json:"keep,omitempty"`
 }
 
+// scenarioState is a state of an MMPP with the mean time that it lasts.
 type scenarioState struct {
 	QPS     float64 `json:"qps"`
-	Seconds float64 `json:"seconds"` // mean
+	Seconds float64 `json:"seconds"`
 }
 
 type scenarioFaults struct {
@@ -92,10 +94,9 @@ type scenarioClients struct {
 // errScenario is wrapped by errors of scenario files.
 var errScenario = errors.New("not a scenario")
 
-// scenarioKind is that of scenario files.
 var scenarioKind = textfile.Kind{MaxBytes: maxScenarioBytes, Foreign: errScenario, Damaged: errScenario}
 
-// readScenario reads a scenario file. Files that it names lie beside it.
+// readScenario reads a scenario file. Relative paths in it start from its folder.
 func readScenario(path string) (*scenarioFile, error) {
 	f := new(scenarioFile)
 	if err := scenarioKind.ReadFile(path, f); err != nil {
@@ -109,8 +110,7 @@ func readScenario(path string) (*scenarioFile, error) {
 	return f, nil
 }
 
-// scenario reads the files that are named, and returns the scenario without a
-// policy.
+// scenario reads the files that f names and returns the scenario, without a policy.
 func (f *scenarioFile) scenario() (sim.Scenario, error) {
 	var sc sim.Scenario
 	if f.Device == "" {
@@ -150,7 +150,7 @@ func (f *scenarioFile) scenario() (sim.Scenario, error) {
 	return sc, err
 }
 
-// giveRecording has the queries of a file come as they are recorded.
+// giveRecording makes a scenario replay the recorded queries of a file.
 func (f *scenarioFile) giveRecording(sc *sim.Scenario) error {
 	if f.Arrivals.File == "" {
 		return errors.New("the arrivals are times, but no file of them is given")
@@ -163,8 +163,8 @@ func (f *scenarioFile) giveRecording(sc *sim.Scenario) error {
 	return r.Give(sc)
 }
 
-// service gives a service what it is not told: the sizes and sequence lengths
-// that its model was measured with, and a target.
+// service returns a service with the defaults of what s leaves out: the sizes and
+// sequence lengths that its model was measured with, and a target.
 func (s *scenarioService) service(on *device.Model) (sim.Service, error) {
 	sv := sim.Service{
 		Name: s.Name, Model: s.Model, Target: times(s.TargetMillis, time.Millisecond), MaxBatch: s.MaxBatch, QueueLimit: s.QueueLimit,
@@ -217,7 +217,7 @@ func (a *scenarioArrivals) arrivals() (sim.Arrivals, error) {
 	return list, err
 }
 
-// parseArrivals reads what --arrivals says into a.
+// parse reads the value of --arrivals.
 func (a *scenarioArrivals) parse(text string) error {
 	name, rest, _ := strings.Cut(text, ":")
 	*a = scenarioArrivals{Process: name, QPS: a.QPS, Scale: a.Scale, Keep: a.Keep}
@@ -258,7 +258,7 @@ func (a *scenarioArrivals) parse(text string) error {
 	return nil
 }
 
-// times returns so many of a unit, the longest time there is for more.
+// times returns x units, at most the largest duration.
 func times(x float64, unit time.Duration) time.Duration {
 	if x *= float64(unit); x < math.MaxInt64 {
 		return time.Duration(x)

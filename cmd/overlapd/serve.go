@@ -60,7 +60,7 @@ does, and the log says what became of it.`,
 	return cmd
 }
 
-// serveOptions says where the configuration comes from.
+// serveOptions are the flags that choose a configuration and change it.
 type serveOptions struct {
 	path     string
 	embedded bool
@@ -82,7 +82,7 @@ func (o *serveOptions) flags(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("config", "embedded")
 }
 
-// config reads the configuration. A daemon that runs does so again.
+// config reads the configuration, at the start and again for each reload.
 func (o *serveOptions) config() (config.Config, error) {
 	var c config.Config
 	switch {
@@ -111,8 +111,8 @@ func (o *serveOptions) config() (config.Config, error) {
 	return c, c.Validate()
 }
 
-// serve runs the daemon until it is told to stop. What is read again makes it
-// follow its configuration.
+// serve runs the daemon until a signal stops it. A reload reads the configuration
+// again.
 func serve(c config.Config, again func() (config.Config, error), out io.Writer) error {
 	defer outliveLog()()
 	log := newLogger(c, out)
@@ -133,7 +133,7 @@ func serve(c config.Config, again func() (config.Config, error), out io.Writer) 
 		return err
 	}
 	r.follow(d)
-	reported := report(ctx, d, c, log, func() { r.announced.Store(true) })
+	reported := reportState(ctx, d, c, log, func() { r.announced.Store(true) })
 	heard := onHangup(ctx, hangups, reloads, stop)
 	err = d.Run(ctx, hurry)
 	reported()
@@ -171,7 +171,7 @@ func newDaemon(c config.Config, log zerolog.Logger, offline bool) (*daemon.Daemo
 	})
 }
 
-// planGPU prints what a daemon would do with a GPU.
+// planGPU prints how a daemon would divide a GPU.
 func planGPU(c config.Config, out io.Writer) error {
 	text, err := daemon.PlanGPU(c, daemon.Options{GPU: gpu.Options{Probe: tryGPU}, Log: newLogger(c, os.Stderr)})
 	if err == nil {
@@ -210,7 +210,8 @@ func stopSignals() (ctx, hurry context.Context, stop, release func()) {
 	}
 }
 
-// warnOfORT finds ONNX Runtime before any worker has to.
+// warnOfORT opens ONNX Runtime, so that its absence is known before any worker
+// starts, and warns of an untested version.
 func warnOfORT(log zerolog.Logger) error {
 	lib, err := openORT()
 	if err != nil {
@@ -233,8 +234,8 @@ func newLogger(c config.Config, out io.Writer) zerolog.Logger {
 	return zerolog.New(out).With().Timestamp().Logger()
 }
 
-// setLogLevel sets the level of the process, so that it can change while the
-// logger is in many hands.
+// setLogLevel sets the level of the process and not of a logger: copies of that
+// are in many hands when a reload changes it.
 func setLogLevel(name string) {
 	level, err := zerolog.ParseLevel(name)
 	if err != nil {
@@ -247,13 +248,13 @@ func setLogLevel(name string) {
 // the zoo and to open the rest. From then on the daemon itself asks for time.
 const openTime = 5 * time.Minute
 
-// opening is what systemd is told first.
+// opening is the first state that systemd gets.
 var opening = fmt.Sprintf("STATUS=opening the state and the models\nEXTEND_TIMEOUT_USEC=%d", openTime.Microseconds())
 
-// report tells people and systemd how the daemon does. The function that it
-// returns ends that and waits; it is to be called when the daemon has ended.
-// Once systemd knows that the daemon is ready, announced is called.
-func report(stopping context.Context, d *daemon.Daemon, c config.Config, log zerolog.Logger, announced func()) func() {
+// reportState reports the state of the daemon to systemd and, on a terminal, to
+// people. It calls announced once systemd knows that the daemon is ready. The
+// caller calls the function it returns, which waits, when the daemon has ended.
+func reportState(stopping context.Context, d *daemon.Daemon, c config.Config, log zerolog.Logger, announced func()) func() {
 	started := time.Now()
 	ended, end := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -285,7 +286,7 @@ func sayReady(log zerolog.Logger, took time.Duration, without []string) {
 	log.Warn().Dur("took", took).Str("without", strings.Join(without, ", ")).Msg("ready without the services that were given up")
 }
 
-// notify tells systemd the state of the daemon, if it wants to know.
+// notify sends a state to systemd, if that started the daemon with a socket for it.
 func notify(state string) error {
 	_, err := sd.SdNotify(false, state)
 	return err
@@ -297,7 +298,8 @@ func tellSystemd(state string, log zerolog.Logger) {
 	}
 }
 
-// watchdog returns within which time systemd wants signs of life.
+// watchdog returns the interval within which systemd wants signs of life, 0 for
+// none.
 func watchdog(log zerolog.Logger) time.Duration {
 	within, err := sd.SdWatchdogEnabled(false)
 	if err != nil {
@@ -350,9 +352,9 @@ func sameGPU(a, b string) bool {
 	return a == b
 }
 
-// greeting is what a person is told when the daemon is ready: requests that
-// can be pasted into another terminal. Program is the command that runs there.
-// Models of half precision have no example, since FP16 has no JSON form.
+// greeting is for a person who has started the daemon in a terminal: requests to
+// paste into another one, where program runs overlapd. Models of half precision
+// have no example, since FP16 has no JSON form.
 func greeting(program string, addr net.Addr, c config.Config) string {
 	if addr.Network() == "unix" {
 		return ""
@@ -389,8 +391,8 @@ func greeting(program string, addr net.Addr, c config.Config) string {
 	return b.String()
 }
 
-// workerCommand is what the daemon starts for each service: the same binary,
-// so that both ends of their protocol are of one version.
+// workerCommand runs the worker of a service. It is in the same binary as the
+// daemon, so that both ends of their protocol are of one version.
 func workerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "worker",
@@ -402,14 +404,14 @@ is of no use by hand: run overlapd serve.`,
 		RunE: func(*cobra.Command, []string) error {
 			err := worker.Run(segments.LoadONNX)
 			if errors.Is(err, worker.ErrLoadFailed) {
-				return errReported // by the daemon, which was told
+				return errReported // the daemon has the error and reports it
 			}
 			return err
 		},
 	}
 }
 
-// checkStateName is the command that checks the state file for whoever opens it.
+// checkStateName is the command that checks the state file before it is opened.
 const checkStateName = "check-state"
 
 func checkStateCommand() *cobra.Command {

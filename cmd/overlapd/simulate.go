@@ -3,16 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/overlapd/overlapd/report"
 	"github.com/overlapd/overlapd/sim"
 	"github.com/overlapd/overlapd/sim/bound"
 )
@@ -60,10 +59,11 @@ A scenario file is a JSON object:
 	return cmd
 }
 
-// simulateOptions are the flags. What is not set is left to the scenario file,
-// or to the defaults.
+// simulateOptions are the flags. Those that are not given leave the value of the
+// scenario file.
 type simulateOptions struct {
-	flag     scenarioFile
+	output
+	file     scenarioFile
 	scenario string
 	services []string
 	arrivals string
@@ -75,14 +75,13 @@ type simulateOptions struct {
 	round    time.Duration
 	trace    string
 	bound    bool
-	asJSON   bool
 }
 
 func (o *simulateOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.scenario, "scenario", "", "scenario file; flags go before what it says")
-	f.StringVar(&o.flag.Device, "device", "", "profile of the device (*.device.json)")
-	f.StringVar(&o.flag.Predictor, "predictor", "", "predictor that the scheduler uses (*.predictor.json)")
-	f.StringSliceVar(&o.flag.Policies, "policy", []string{"overlap"}, "policies: "+strings.Join(policyNames(), ", "))
+	f.StringVar(&o.file.Device, "device", "", "profile of the device (*.device.json)")
+	f.StringVar(&o.file.Predictor, "predictor", "", "predictor that the scheduler uses (*.predictor.json)")
+	f.StringSliceVar(&o.file.Policies, "policy", []string{"overlap"}, "policies: "+strings.Join(policyNames(), ", "))
 	f.StringSliceVar(&o.services, "services", nil, "services, by their models")
 	f.DurationSliceVar(&o.targets, "targets", nil, "QoS targets of the services in `durations`, such as 90ms,1s, or one for all")
 	f.Lookup("targets").DefValue = "" // or it says []
@@ -90,33 +89,33 @@ func (o *simulateOptions) flags(f *pflag.FlagSet) {
 	f.IntSliceVar(&o.seqLens, "seq-lens", nil, "sequence lengths of queries, for models that have them")
 	f.IntVar(&o.maxBatch, "max-batch", 1, "largest batch that queries are merged into, 1 for no merging")
 	f.StringVar(&o.arrivals, "arrivals", "poisson", "how queries come")
-	f.Float64Var(&o.flag.Arrivals.QPS, "qps", 100, "queries per second of poisson, constant and gamma, over all services")
-	f.Float64Var(&o.flag.Arrivals.Scale, "scale", 1, "times the rate")
-	f.Float64Var(&o.flag.Arrivals.Keep, "keep", 1, "share of the queries that is kept")
-	f.IntVar(&o.flag.Queries, "queries", 1000, "queries, 0 for all of a file")
-	f.Uint64Var(&o.flag.Seed, "seed", 1, "seed of everything random")
-	f.IntVar(&o.flag.Devices, "devices", 1, "devices, all alike, with all services on each")
-	f.StringVar(&o.flag.Dispatch, "dispatch", sim.RoundRobin, "to which device a query goes: round-robin, random, least-loaded, or central for a queue before all")
-	f.IntVar(&o.flag.Ways, "ways", 0, "groups that a search asks about at once, 0 for the default")
-	f.BoolVar(&o.flag.Plan, "plan", false, "choose the next group while one runs")
-	f.StringVar(&o.flag.Knows, "knows", sim.KnowsAll, "what the scheduler knows of latencies: all, order (of queries, for sjf) or nothing; without all it drops only what is past its deadline, as the server of the Abacus authors does")
+	f.Float64Var(&o.file.Arrivals.QPS, "qps", 100, "queries per second of poisson, constant and gamma, over all services")
+	f.Float64Var(&o.file.Arrivals.Scale, "scale", 1, "times the rate")
+	f.Float64Var(&o.file.Arrivals.Keep, "keep", 1, "share of the queries that is kept")
+	f.IntVar(&o.file.Queries, "queries", 1000, "queries, 0 for all of a file")
+	f.Uint64Var(&o.file.Seed, "seed", 1, "seed of everything random")
+	f.IntVar(&o.file.Devices, "devices", 1, "devices, all alike, with all services on each")
+	f.StringVar(&o.file.Dispatch, "dispatch", sim.RoundRobin, "to which device a query goes: round-robin, random, least-loaded, or central for a queue before all")
+	f.IntVar(&o.file.Ways, "ways", 0, "groups that a search asks about at once, 0 for the default")
+	f.BoolVar(&o.file.Plan, "plan", false, "choose the next group while one runs")
+	f.StringVar(&o.file.Knows, "knows", sim.KnowsAll, "what the scheduler knows of latencies: all, order (of queries, for sjf) or nothing; without all it drops only what is past its deadline, as the server of the Abacus authors does")
 	f.DurationVar(&o.decision, "decision-time", 0, "time that a decision takes that was not planned")
 	f.DurationVar(&o.round, "round-time", 0, "time that a round takes besides its group")
 	f.StringVar(&o.trace, "trace", "", "write the timeline to this file, in the Chrome trace format; of one policy")
 	f.BoolVar(&o.bound, "bound", false, fmt.Sprintf("tell too what no schedule does better than, of up to %d queries", bound.MaxQueries))
-	f.BoolVar(&o.asJSON, "json", false, "print one JSON object")
+	o.flag(f)
 }
 
-// check refuses flags whose zero would be taken for what is usual.
+// check refuses flags whose zero the simulator would take for its default.
 func (o *simulateOptions) check() error {
 	switch {
-	case len(o.flag.Policies) == 0:
+	case len(o.file.Policies) == 0:
 		return fmt.Errorf("no policy: name some of %s with --policy", strings.Join(policyNames(), ", "))
-	case o.flag.Devices == 0:
+	case o.file.Devices == 0:
 		return errors.New("--devices is 0; simulate at least one")
-	case o.flag.Arrivals.Scale == 0:
+	case o.file.Arrivals.Scale == 0:
 		return errors.New("--scale is 0, so that no query would come; give a factor above 0")
-	case o.flag.Arrivals.Keep == 0:
+	case o.file.Arrivals.Keep == 0:
 		return errors.New("--keep is 0, so that no query would be left; give a share above 0")
 	case len(o.seqLens) > 0 && slices.Min(o.seqLens) < 0:
 		return fmt.Errorf("--seq-lens has %d; give lengths of 0 or more", slices.Min(o.seqLens))
@@ -124,12 +123,12 @@ func (o *simulateOptions) check() error {
 	return nil
 }
 
-// file joins the scenario file and the flags.
-func (o *simulateOptions) file(set *pflag.FlagSet) (*scenarioFile, error) {
+// join returns the scenario file with the values of the flags.
+func (o *simulateOptions) join(set *pflag.FlagSet) (*scenarioFile, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	f := &o.flag
+	f := &o.file
 	if o.scenario != "" {
 		var err error
 		if f, err = readScenario(o.scenario); err != nil {
@@ -138,18 +137,18 @@ func (o *simulateOptions) file(set *pflag.FlagSet) (*scenarioFile, error) {
 	}
 	given := func(name string) bool { return o.scenario == "" || set.Changed(name) }
 	for name, take := range map[string]func(){
-		"device":        func() { f.Device = o.flag.Device },
-		"predictor":     func() { f.Predictor = o.flag.Predictor },
-		"queries":       func() { f.Queries = o.flag.Queries },
-		"seed":          func() { f.Seed = o.flag.Seed },
-		"devices":       func() { f.Devices = o.flag.Devices },
-		"dispatch":      func() { f.Dispatch = o.flag.Dispatch },
-		"ways":          func() { f.Ways = o.flag.Ways },
-		"plan":          func() { f.Plan = o.flag.Plan },
-		"knows":         func() { f.Knows = o.flag.Knows },
-		"qps":           func() { f.Arrivals.QPS = o.flag.Arrivals.QPS },
-		"scale":         func() { f.Arrivals.Scale = o.flag.Arrivals.Scale },
-		"keep":          func() { f.Arrivals.Keep = o.flag.Arrivals.Keep },
+		"device":        func() { f.Device = o.file.Device },
+		"predictor":     func() { f.Predictor = o.file.Predictor },
+		"queries":       func() { f.Queries = o.file.Queries },
+		"seed":          func() { f.Seed = o.file.Seed },
+		"devices":       func() { f.Devices = o.file.Devices },
+		"dispatch":      func() { f.Dispatch = o.file.Dispatch },
+		"ways":          func() { f.Ways = o.file.Ways },
+		"plan":          func() { f.Plan = o.file.Plan },
+		"knows":         func() { f.Knows = o.file.Knows },
+		"qps":           func() { f.Arrivals.QPS = o.file.Arrivals.QPS },
+		"scale":         func() { f.Arrivals.Scale = o.file.Arrivals.Scale },
+		"keep":          func() { f.Arrivals.Keep = o.file.Arrivals.Keep },
 		"decision-time": func() { f.DecisionMicros = micro(o.decision) },
 		"round-time":    func() { f.RoundMicros = micro(o.round) },
 	} {
@@ -158,7 +157,7 @@ func (o *simulateOptions) file(set *pflag.FlagSet) (*scenarioFile, error) {
 		}
 	}
 	if given("policy") || len(f.Policies) == 0 {
-		f.Policies = o.flag.Policies
+		f.Policies = o.file.Policies
 	}
 	if given("arrivals") {
 		if err := f.Arrivals.parse(o.arrivals); err != nil {
@@ -168,7 +167,7 @@ func (o *simulateOptions) file(set *pflag.FlagSet) (*scenarioFile, error) {
 	return f, o.takeServices(f, given)
 }
 
-// takeServices takes over what flags say of the services.
+// takeServices takes over the flags of services.
 func (o *simulateOptions) takeServices(f *scenarioFile, given func(string) bool) error {
 	if given("services") {
 		f.Services = nil
@@ -206,7 +205,7 @@ func (o *simulateOptions) takeServices(f *scenarioFile, given func(string) bool)
 
 func micro(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// simulateResult is what simulate prints with --json for one policy.
+// simulateResult is the JSON of simulate for one policy.
 type simulateResult struct {
 	*sim.Result
 	Bound  *bound.Bound `json:"bound,omitempty"`
@@ -214,7 +213,7 @@ type simulateResult struct {
 	Commit string       `json:"commit"`
 }
 
-// simulateResults is the same for several.
+// simulateResults is the JSON of simulate for several policies.
 type simulateResults struct {
 	Results []*sim.Result `json:"results"`
 	Bound   *bound.Bound  `json:"bound,omitempty"`
@@ -224,7 +223,7 @@ type simulateResults struct {
 }
 
 func (o *simulateOptions) run(cmd *cobra.Command) error {
-	f, err := o.file(cmd.Flags())
+	f, err := o.join(cmd.Flags())
 	if err != nil {
 		return err
 	}
@@ -240,9 +239,11 @@ func (o *simulateOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	least, err := o.boundOf(sc)
-	if err != nil {
-		return err
+	var least *bound.Bound
+	if o.bound {
+		if least, err = bound.Of(sc); err != nil {
+			return fmt.Errorf("--bound: %w", err)
+		}
 	}
 	if len(f.ignored) > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "overlapd: columns of %s that are passed over: %s\n", f.Arrivals.File, strings.Join(f.ignored, ", "))
@@ -259,13 +260,11 @@ func (o *simulateOptions) run(cmd *cobra.Command) error {
 	if sc.DeviceName != "" {
 		label += ": " + sc.DeviceName
 	}
-	switch {
-	case o.asJSON && len(results) == 1:
-		return printJSON(cmd.OutOrStdout(), simulateResult{results[0], least, label, buildCommit()})
-	case o.asJSON:
-		return printJSON(cmd.OutOrStdout(), simulateResults{results, least, f.Seed, label, buildCommit()})
+	var all any = simulateResults{results, least, f.Seed, label, buildCommit()}
+	if len(results) == 1 {
+		all = simulateResult{results[0], least, label, buildCommit()}
 	}
-	return errors.Join(writeSimulated(cmd.OutOrStdout(), &sc, label, results), writeBound(cmd.OutOrStdout(), least))
+	return o.print(cmd.OutOrStdout(), all, simulated(&sc, label, results, least).WriteText)
 }
 
 // simulate runs one policy, and writes its timeline if that is asked for.
@@ -286,67 +285,46 @@ func (o *simulateOptions) simulate(sc sim.Scenario) (r *sim.Result, err error) {
 	return r, trace.Close()
 }
 
-// writeSimulated prints a line for each policy and, of one alone, one for each
-// service.
-func writeSimulated(w io.Writer, sc *sim.Scenario, label string, results []*sim.Result) error {
+// simulated reports each policy and, of one alone, each service.
+func simulated(sc *sim.Scenario, label string, results []*sim.Result, least *bound.Bound) *report.Document {
+	d := new(report.Document)
 	first := results[0]
-	fmt.Fprintf(w, "%s, devices: %d; %d queries in %.1f s of virtual time, seed %d; one after another they would keep a device busy for %.0f %% of it\n",
+	d.Text("%s, devices: %d; %d queries in %.1f s of virtual time, seed %d; one after another they would keep a device busy for %.0f %% of it",
 		label, first.Devices, first.Queries, first.Seconds, first.Seed, 100*first.Offered)
-	for i := range sc.Services {
-		fmt.Fprintf(w, "%s: target %v, sizes %v", sc.Services[i].Name, sc.Services[i].Target, sc.Services[i].Sizes)
-		if len(sc.Services[i].SeqLens) > 0 {
-			fmt.Fprintf(w, ", sequence lengths %v", sc.Services[i].SeqLens)
+	for _, s := range sc.Services {
+		lengths := ""
+		if len(s.SeqLens) > 0 {
+			lengths = fmt.Sprintf(", sequence lengths %v", s.SeqLens)
 		}
-		fmt.Fprintln(w)
+		d.Text("%s: target %v, sizes %v%s", s.Name, s.Target, s.Sizes, lengths)
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "\t\tviolations\tp99/target\tanswered/s\tin time/s\tspans/round\tmerged\tbusy\tprediction off\t")
+	t := report.NewTable("", "", "violations", "p99/target", "answered/s", "in time/s", "spans/round", "merged", "busy", "prediction off")
 	for _, r := range results {
-		fmt.Fprintf(t, "%s\t\t%.2f %%\t%.3f\t%.1f\t%.1f\t%.2f\t%d\t%.0f %%\t%.1f %%\t\n",
+		t.Rowf("%s\t\t%.2f %%\t%.3f\t%.1f\t%.1f\t%.2f\t%d\t%.0f %%\t%.1f %%",
 			r.Policy, 100*r.Violations, r.P99OverTarget, r.ThroughputQPS, r.GoodputQPS, spansOf(r), r.Merged, 100*r.Busy, r.Prediction.MAPE)
-		if len(results) > 1 {
-			continue
-		}
-		for i := range r.Services {
-			s := &r.Services[i]
-			fmt.Fprintf(t, "\t%s\t%.2f %%\t%.3f\t%.1f\t%.1f\t\t\t\t\t\n", s.Name, 100*s.Violations, s.P99OverTarget, s.ThroughputQPS, s.GoodputQPS)
+		if len(results) == 1 {
+			for _, s := range r.Services {
+				t.Rowf("\t%s\t%.2f %%\t%.3f\t%.1f\t%.1f", s.Name, 100*s.Violations, s.P99OverTarget, s.ThroughputQPS, s.GoodputQPS)
+			}
 		}
 	}
-	return t.Flush()
+	d.Table(t)
+	if least != nil {
+		how := "as a relaxation"
+		if least.Exact {
+			how = "all sets of queries tried"
+		}
+		d.Text("offline bound: no schedule has fewer violations than %.2f %%, even one that knows all queries beforehand (%s; of %d groups the best gains %.2f times)",
+			100*least.Violations, how, least.Tried, least.Gain)
+	}
+	return d
 }
 
-// spansOf returns the spans of a round in the mean.
+// spansOf returns the mean number of spans of a round.
 func spansOf(r *sim.Result) float64 {
 	spans := 0
 	for i, n := range r.Groups {
 		spans += (i + 1) * n
 	}
 	return float64(spans) / float64(max(r.Rounds, 1))
-}
-
-// boundOf returns what no schedule of a scenario's queries does better than, or
-// nil if that is not asked for.
-func (o *simulateOptions) boundOf(sc sim.Scenario) (*bound.Bound, error) {
-	if !o.bound {
-		return nil, nil
-	}
-	b, err := bound.Of(sc)
-	if err != nil {
-		return nil, fmt.Errorf("--bound: %w", err)
-	}
-	return b, nil
-}
-
-// writeBound prints a bound below the results.
-func writeBound(w io.Writer, b *bound.Bound) error {
-	if b == nil {
-		return nil
-	}
-	how := "as a relaxation"
-	if b.Exact {
-		how = "all sets of queries tried"
-	}
-	_, err := fmt.Fprintf(w, "offline bound: no schedule has fewer violations than %.2f %%, even one that knows all queries beforehand (%s; of %d groups the best gains %.2f times)\n",
-		100*b.Violations, how, b.Tried, b.Gain)
-	return err
 }

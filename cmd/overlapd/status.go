@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -19,7 +18,7 @@ import (
 
 func statusCommand() *cobra.Command {
 	var at target
-	var asJSON bool
+	var out output
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what a running daemon serves and has done",
@@ -40,25 +39,23 @@ The same lives at / of the daemon, for a browser, and in overlapd top.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), s)
-			}
-			return s.writeText(cmd.OutOrStdout())
+			return out.print(cmd.OutOrStdout(), s, s.writeText)
 		},
 	}
 	at.flags(cmd.Flags())
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	out.flag(cmd.Flags())
 	return cmd
 }
 
-// answers are what a daemon says of itself.
+// answers is the status of a daemon, put together from several endpoints. Recent
+// covers the last queries of each service.
 type answers struct {
 	Live     bool          `json:"live"`
 	Ready    bool          `json:"ready"`
 	Models   []modelStatus `json:"models"`
 	Overview status.Status `json:"overview"`
 
-	Recent []timeline.Service `json:"recent"` // of the last queries of each service
+	Recent []timeline.Service `json:"recent"`
 }
 
 // modelStatus is the statistics of one service, in the protocol's names.
@@ -86,34 +83,23 @@ func (t total) mean() time.Duration {
 	return time.Duration(t.NS / t.Count).Round(time.Microsecond)
 }
 
-// askStatus asks a daemon.
 func askStatus(t *target) (s answers, err error) {
-	get := func(path string) (int, []byte, error) { return t.get(path, "") }
-	code, _, err := get("/v2/health/live")
-	if err != nil {
-		return s, fmt.Errorf("no daemon answers at %s: %w; start one with overlapd serve", t.base, err)
-	}
-	s.Live = code == fasthttp.StatusOK
-	if code, _, err = get("/v2/health/ready"); err != nil {
-		return s, err
-	}
-	s.Ready = code == fasthttp.StatusOK
-	code, body, err := get("/v2/models/stats")
-	if err != nil {
-		return s, err
+	for path, healthy := range map[string]*bool{"/v2/health/live": &s.Live, "/v2/health/ready": &s.Ready} {
+		code, _, err := t.get(path, "")
+		if err != nil {
+			return s, err
+		}
+		*healthy = code == fasthttp.StatusOK
 	}
 	var stats struct {
 		Models []modelStatus `json:"model_stats"`
 	}
-	if err := json.Unmarshal(body, &stats); err != nil || code != fasthttp.StatusOK || stats.Models == nil {
-		return s, fmt.Errorf("what answers at %s is no overlapd: it has no statistics (HTTP status %d)", t.base, code)
-	}
-	s.Models = stats.Models
-	if code, body, err = get("/overlapd/status"); err != nil {
+	if err := t.ask("/v2/models/stats", "", "statistics", &stats, func() bool { return stats.Models != nil }); err != nil {
 		return s, err
 	}
-	if err := json.Unmarshal(body, &s.Overview); err != nil || code != fasthttp.StatusOK {
-		return s, fmt.Errorf("the daemon at %s does not say how it stands (HTTP status %d)", t.base, code)
+	s.Models = stats.Models
+	if err := t.ask("/overlapd/status", "", "status", &s.Overview, func() bool { return true }); err != nil {
+		return s, err
 	}
 	s.Recent, err = askRecent(t, len(s.Overview.Instances))
 	return s, err
@@ -140,12 +126,14 @@ func (s answers) writeText(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	writeLoading(w, s.Overview.Loading)
+	for i := range s.Overview.Loading {
+		fmt.Fprintf(w, "\n%s\n", loadingText(&s.Overview.Loading[i]))
+	}
 	writeGPUs(w, &s.Overview)
 	return writeOverview(w, &s.Overview)
 }
 
-// writeOverview prints what was decided and how well it was predicted.
+// writeOverview prints the rounds and how far their predictions are off.
 func writeOverview(w io.Writer, o *status.Status) error {
 	p := &o.Predictor
 	fmt.Fprintf(w, "\npolicy %s: %d rounds, %d of them chosen ahead\npredictor %s: %s\n",
@@ -172,7 +160,7 @@ func writeOverview(w io.Writer, o *status.Status) error {
 	return t.Flush()
 }
 
-// ratio prints a quantile that is 0 until there are runs enough for it.
+// ratio formats a quantile, which is 0 until there are enough runs for it.
 func ratio(of float64) string {
 	if of == 0 {
 		return "-"
@@ -180,8 +168,8 @@ func ratio(of float64) string {
 	return fmt.Sprintf("%.2f", of)
 }
 
-// writeGPUs prints the parts of a GPU that services run on, and why services
-// were given up.
+// writeGPUs prints the parts of a GPU that services run on, the services that were
+// given up, and cuts that were chosen by measuring.
 func writeGPUs(w io.Writer, o *status.Status) {
 	for i := range o.GPU {
 		fmt.Fprintf(w, "\n%s\n", gpuText(&o.GPU[i]))
@@ -196,7 +184,7 @@ func writeGPUs(w io.Writer, o *status.Status) {
 	}
 }
 
-// gpuText says how a part stands, as far as it tells.
+// gpuText describes a part of a GPU by the readings that are known.
 func gpuText(g *gpu.Status) string {
 	parts := []string{fmt.Sprintf("%s (%s): %s", g.Device, g.UUID, strings.Join(g.Services, ", "))}
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
@@ -234,13 +222,6 @@ func gpuText(g *gpu.Status) string {
 	return strings.Join(parts, "; ")
 }
 
-// writeLoading prints which workers load their models, and how far they are.
-func writeLoading(w io.Writer, list []status.Loading) {
-	for i := range list {
-		fmt.Fprintf(w, "\n%s\n", loadingText(&list[i]))
-	}
-}
-
 // loadingText describes how far a worker is that loads.
 func loadingText(l *status.Loading) string {
 	steps := ""
@@ -250,7 +231,7 @@ func loadingText(l *status.Loading) string {
 	return fmt.Sprintf("%s loads its model (%s%s) since %s", l.Service, l.Phase, steps, brief(l.LoadSeconds))
 }
 
-// measuredText says how far measuring is, and when it ends.
+// measuredText describes how far measuring is, and when it ends.
 func measuredText(m *status.Progress) string {
 	text := fmt.Sprintf("measured %d of %d", m.Done, m.Total)
 	if m.LeftSeconds > 0 {
@@ -262,7 +243,7 @@ func measuredText(m *status.Progress) string {
 	return text
 }
 
-// brief prints seconds for people: 90 as 1m30s, 120 as 2m, 0.0123 as 12ms.
+// brief formats seconds for people: 90 as 1m30s, 120 as 2m, 0.0123 as 12ms.
 func brief(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	switch {

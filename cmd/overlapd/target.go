@@ -20,26 +20,27 @@ import (
 )
 
 const (
-	// defaultURL is where a daemon listens that was told nothing else.
+	// defaultURL is the address of a daemon whose configuration names none.
 	defaultURL = "http://127.0.0.1:8000"
 
-	// statusTimeout bounds each question to the daemon.
+	// statusTimeout limits each request.
 	statusTimeout = 5 * time.Second
 
 	// tokenFileVariable names the file of the token, where no flag does.
 	tokenFileVariable = "OVERLAPD_TOKEN_FILE"
 
-	// maxAnswerBytes bounds what a daemon, or what poses as one, may answer.
+	// maxAnswerBytes limits an answer: the server may be another than a daemon.
 	maxAnswerBytes = 64 << 20
 )
 
-// target is a daemon that is asked, and what it is asked with.
+// target is a daemon that commands ask over HTTP. The flags set base and
+// credentials, open all else. The Authorization header may be empty.
 type target struct {
 	base        string
 	credentials access.ClientOptions
 
 	url    *url.URL
-	header string // Authorization, "" for none
+	header string
 	client *fasthttp.Client
 }
 
@@ -48,7 +49,7 @@ func (t *target) flags(f *pflag.FlagSet) {
 	credentialFlags(f, &t.credentials)
 }
 
-// credentialFlags are those of every command that asks a daemon.
+// credentialFlags adds the flags by which a command authenticates to a daemon.
 func credentialFlags(f *pflag.FlagSet, o *access.ClientOptions) {
 	f.StringVar(&o.TokenFile, "token-file", "", "file whose first token lets in; without it $"+tokenFileVariable)
 	f.StringVar(&o.CA, "ca", "", "PEM file of the authorities that the daemon's certificate is of, instead of the system's")
@@ -56,13 +57,13 @@ func credentialFlags(f *pflag.FlagSet, o *access.ClientOptions) {
 	f.StringVar(&o.Key, "key", "", "PEM file of the key of --cert")
 }
 
-// readCredentials reads what the flags name, and the environment.
+// readCredentials reads the files that the flags name, or else the environment.
 func readCredentials(o access.ClientOptions) (access.Credentials, error) {
 	o.TokenFile = cmp.Or(o.TokenFile, os.Getenv(tokenFileVariable))
 	return access.ReadCredentials(o)
 }
 
-// open reads the address and the credentials.
+// open reads the address and the credentials. It does not connect.
 func (t *target) open() (err error) {
 	t.url, err = url.Parse(t.base)
 	if err != nil || t.url.Scheme != "http" && t.url.Scheme != "https" || t.url.Host == "" {
@@ -92,8 +93,8 @@ func (t *target) explain(err error) error {
 	return err
 }
 
-// get asks for what is at a path. The token goes nowhere else: an answer that
-// points elsewhere is not followed.
+// get returns what the daemon answers at a path. Redirects are not followed, so
+// that the token goes nowhere else.
 func (t *target) get(path, query string) (code int, body []byte, err error) {
 	u := t.url.JoinPath(path)
 	u.RawQuery = query
@@ -105,7 +106,7 @@ func (t *target) get(path, query string) (code int, body []byte, err error) {
 		q.Header.Set(fasthttp.HeaderAuthorization, t.header)
 	}
 	if err := t.client.DoTimeout(q, a, statusTimeout); err != nil {
-		return 0, nil, t.explain(err)
+		return 0, nil, fmt.Errorf("no daemon answers at %s: %w; start one with overlapd serve", t.base, t.explain(err))
 	}
 	if a.StatusCode() == fasthttp.StatusUnauthorized {
 		return a.StatusCode(), nil, errUnauthorized
@@ -113,33 +114,43 @@ func (t *target) get(path, query string) (code int, body []byte, err error) {
 	return a.StatusCode(), append([]byte(nil), a.Body()...), nil
 }
 
-// noRounds asks a timeline for nothing but how it stands.
+// ask decodes the JSON that the daemon answers at a path. What names the content
+// in the error for an answer that is none, as one of a foreign server or an older
+// daemon; such an answer also leaves whole false.
+func (t *target) ask(path, query, what string, into any, whole func() bool) error {
+	code, body, err := t.get(path, query)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, into); err != nil || code != fasthttp.StatusOK || !whole() {
+		return fmt.Errorf("what answers at %s has no %s (HTTP status %d): it is no overlapd, an older one, or has no such instance (overlapd status --json lists them)", t.base, what, code)
+	}
+	return nil
+}
+
+// noRounds asks a timeline for no rounds, only for its services and its position.
 const noRounds = math.MaxInt64
 
-// askTimeline asks a daemon for the rounds of an instance after one, or for the
-// latest ones.
-func askTimeline(t *target, instance int, since uint64) (p timeline.Page, err error) {
+// pageQuery asks for what an instance has after a position, or for the latest.
+func pageQuery(instance int, since uint64) string {
 	query := "instance=" + strconv.Itoa(instance)
 	if since != timeline.Latest {
 		query += "&since=" + strconv.FormatUint(since, 10)
 	}
-	code, body, err := t.get("/overlapd/timeline", query)
-	if errors.Is(err, errUnauthorized) {
-		return p, err
-	}
-	if err != nil {
-		return p, fmt.Errorf("no daemon answers at %s: %w; start one with overlapd serve", t.base, err)
-	}
-	if code == fasthttp.StatusBadRequest {
-		return p, fmt.Errorf("the daemon at %s has no instance %d: overlapd status --json lists them", t.base, instance)
-	}
-	if err := json.Unmarshal(body, &p); err != nil || code != fasthttp.StatusOK || p.Services == nil {
-		return p, fmt.Errorf("what answers at %s has no timeline (HTTP status %d): it is no overlapd, or an older one", t.base, code)
-	}
-	return p, nil
+	return query
 }
 
-// askRecent asks what became of the last queries, on every instance.
+func askTimeline(t *target, instance int, since uint64) (p timeline.Page, err error) {
+	err = t.ask("/overlapd/timeline", pageQuery(instance, since), "timeline", &p, func() bool { return p.Services != nil })
+	return p, err
+}
+
+func askQueries(t *target, instance int, since uint64) (p timeline.QueryPage, err error) {
+	err = t.ask("/overlapd/queries", pageQuery(instance, since), "queries", &p, func() bool { return p.Queries != nil })
+	return p, err
+}
+
+// askRecent returns the services of all instances with their last queries.
 func askRecent(t *target, instances int) (all []timeline.Service, err error) {
 	for i := range max(1, instances) {
 		p, err := askTimeline(t, i, noRounds)
@@ -151,7 +162,7 @@ func askRecent(t *target, instances int) (all []timeline.Service, err error) {
 	return all, nil
 }
 
-// short writes a latency with three digits, and none as a dash.
+// short formats a latency with three digits, and none as a dash.
 func short(d time.Duration) string {
 	switch {
 	case d <= 0:
@@ -162,7 +173,7 @@ func short(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// missedOf writes the share of the last queries that were late or without an
+// missedOf formats the share of the last queries that were late or without an
 // answer.
 func missedOf(s *timeline.Service) string {
 	if s.Ended == 0 {

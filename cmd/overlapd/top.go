@@ -33,7 +33,7 @@ const (
 
 func topCommand() *cobra.Command {
 	var at target
-	var which int
+	var instance int
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "top",
@@ -53,7 +53,7 @@ shows more: a click on a group there tells why it was chosen.`,
   overlapd top --json          once, for programs`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := view{which: which}
+			v := view{instance: instance}
 			if err := at.open(); err != nil {
 				return err
 			}
@@ -74,38 +74,38 @@ shows more: a click on a group there tells why it was chosen.`,
 		},
 	}
 	at.flags(cmd.Flags())
-	cmd.Flags().IntVar(&which, "instance", 0, "instance of a GPU that is divided, from 0")
+	cmd.Flags().IntVar(&instance, "instance", 0, "instance of a GPU that is divided, from 0")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object: the status and the latest rounds")
 	return cmd
 }
 
-// seen is how a daemon stands.
+// seen is the JSON of top: the state of a daemon at one moment.
 type seen struct {
 	Status   answers       `json:"status"`
 	Timeline timeline.Page `json:"timeline"`
 }
 
-// view is what is known of a daemon, now and a moment ago: rates are the
-// difference.
+// view is an instance of a daemon now and a moment ago: rates are the difference. It
+// is not updated while it is held, or while the connection is lost by an error.
 type view struct {
 	now, before seen
-	which       int // instance
+	instance    int
 	held        bool
-	lost        error // why there is nothing newer
+	lost        error
 }
 
-// ask asks the daemon how it stands.
+// ask updates the view.
 func (v *view) ask(t *target) error {
 	var s seen
 	var err error
 	if s.Status, err = askStatus(t); err != nil {
 		return err
 	}
-	if s.Timeline, err = askTimeline(t, v.which, timeline.Latest); err != nil {
+	if s.Timeline, err = askTimeline(t, v.instance, timeline.Latest); err != nil {
 		return err
 	}
 	v.before, v.now = v.now, s
-	if !v.before.Timeline.Epoch.Equal(v.now.Timeline.Epoch) { // another daemon
+	if !v.before.Timeline.Epoch.Equal(v.now.Timeline.Epoch) { // it was restarted
 		v.before = v.now
 	}
 	return nil
@@ -146,7 +146,7 @@ func watch(ctx context.Context, v *view, t *target, in, out int) error {
 	}
 }
 
-// keys takes keys for some time. It reports whether it is time to quit.
+// keys handles keys for some time. It reports whether to quit.
 func (v *view) keys(ctx context.Context, in int, lasts time.Duration) (quit bool) {
 	var key [16]byte
 	for end := time.Now().Add(lasts); time.Now().Before(end); {
@@ -175,18 +175,16 @@ func (v *view) keys(ctx context.Context, in int, lasts time.Duration) (quit bool
 }
 
 const (
-	// leastNames and mostNames are between how wide names are.
-	leastNames, mostNames = 4, 32
+	// Names are between leastNames and mostNames wide, and usualNames in a terminal
+	// of plainWidth.
+	leastNames, usualNames, mostNames = 4, 16, 32
 
-	// usualNames is how wide they are in a terminal of plainWidth.
-	usualNames = 16
-
-	// fixedLines are those of the view that are no service's: with less height,
-	// services are left out.
+	// fixedLines is the number of lines that belong to no service.
 	fixedLines = 7
 )
 
-// render draws the view, at most so wide and, unless it is 0, so high.
+// render draws the view for a width and a height, of which 0 is any. Services for
+// which there is no line are left out.
 func (v *view) render(width, height int, colour bool) string {
 	var b strings.Builder
 	services := len(v.now.Timeline.Services)
@@ -228,8 +226,8 @@ func (v *view) render(width, height int, colour bool) string {
 	return b.String()
 }
 
-// nameWidth is how wide names are: as wide as the longest, where there is room
-// for that beside all columns.
+// nameWidth returns the width of names: that of the longest, where there is room
+// for it beside all columns.
 func (v *view) nameWidth(width int) int {
 	longest := len("SERVICE")
 	for i := range v.now.Timeline.Services {
@@ -244,8 +242,8 @@ func (v *view) nameWidth(width int) int {
 // hues are the colours of services.
 var hues = []int{34, 33, 32, 35, 36, 31}
 
-// title names the device and says how the view stands; where there is not enough
-// room, it is the device that is cut.
+// title names the device and the state of the view. Where there is not enough room,
+// the device is cut.
 func (v *view) title(width int, keys bool) string {
 	o := &v.now.Status.Overview
 	state := ""
@@ -288,7 +286,7 @@ func (v *view) loading() (names []string) {
 // since is the time between the two looks, 0 at first.
 func (v *view) since() time.Duration { return v.now.Timeline.Now - v.before.Timeline.Now }
 
-// perSecond is how fast a counter grows, as text.
+// perSecond formats the rate at which a counter grows.
 func (v *view) perSecond(now, before uint64) string {
 	if v.since() <= 0 || now < before {
 		return "-"
@@ -310,19 +308,18 @@ func (v *view) summary() string {
 	return text
 }
 
-// column is one of the table of services.
+// column is a column of the table of services. In a narrow terminal those of the
+// lowest place stay.
 type column struct {
-	head  string
-	width int
-	place int // of those that stay in a narrow terminal, from 0
+	head         string
+	width, place int
 }
 
 var allColumns = []column{
 	{"TARGET", 8, 4}, {"P50", 9, 3}, {"P99", 9, 0}, {"MISSED", 8, 1}, {"QUEUE", 7, 2}, {"DONE/S", 6, 5}, {"LOST", 9, 6},
 }
 
-// columnsFor returns the columns for which there is room: all, or those that say
-// the most. Others are nil.
+// columnsFor returns the columns for which there is room. Others are nil.
 func columnsFor(width int) []*column {
 	out := make([]*column, len(allColumns))
 	for place := range allColumns {
@@ -353,8 +350,8 @@ func (v *view) heads(names int, columns []*column) string {
 	return row(name("SERVICE", names), columns, heads...)
 }
 
-// service is the line of one service. Lost are all queries that were late or
-// without an answer since the daemon started.
+// service returns the line of one service. LOST counts the queries that were late
+// or without an answer since the daemon started.
 func (v *view) service(i, names int, columns []*column) string {
 	r := &v.now.Timeline.Services[i]
 	s, was := serviceNamed(&v.now.Status, r.Name), serviceNamed(&v.before.Status, r.Name)
@@ -373,7 +370,8 @@ func serviceNamed(s *answers, name string) status.Service {
 	return status.Service{}
 }
 
-// mood is the colour of a service's line: red if its p99 is over its target.
+// mood returns the colour of a service's line: red if its p99 is over its target,
+// yellow if a query was missed.
 func (v *view) mood(i int) int {
 	r := &v.now.Timeline.Services[i]
 	switch {
@@ -385,14 +383,14 @@ func (v *view) mood(i int) int {
 	return 0
 }
 
-// picture is what ran lately, a character for each piece of time.
+// picture is a time line of the last rounds: a row for the device and one for each
+// service, in which a character is a piece of time.
 type picture struct {
 	legend string
 	device string
 	rows   []string
 }
 
-// picture draws the last rounds, up to now.
 func (v *view) picture(columns int) picture {
 	p := &v.now.Timeline
 	rounds := p.Rounds
@@ -441,15 +439,14 @@ func fill(row []rune, from, to int, mark rune, seen bool) {
 	}
 }
 
-// columnTime is how long a column lasts: a round in the middle of the latest
-// has about three, and the number is a round one.
+// columnTime returns the time of a column: 1, 2 or 5 times a power of ten, so that
+// the median of the latest rounds has about three.
 func columnTime(rounds []timeline.Round) time.Duration {
 	var took []time.Duration
-	for i := max(0, len(rounds)-50); i < len(rounds); i++ {
-		took = append(took, rounds[i].End-rounds[i].Start)
+	for _, r := range rounds[max(0, len(rounds)-50):] {
+		took = append(took, r.End-r.Start)
 	}
-	slices.Sort(took)
-	third := max(float64(took[len(took)/2])/3, float64(10*time.Microsecond))
+	third := max(float64(stats.Median(took))/3, float64(10*time.Microsecond))
 	power := math.Pow(10, math.Floor(math.Log10(third)))
 	for _, f := range []float64{1, 2, 5} {
 		if f*power >= third*0.999 {
@@ -459,11 +456,10 @@ func columnTime(rounds []timeline.Round) time.Duration {
 	return time.Duration(math.Round(10 * power))
 }
 
-// name pads a name to the width that all names have, or cuts it.
+// name pads or cuts a name to a width.
 func name(s string, width int) string { return fmt.Sprintf("%-*s", width, clip(s, width)) }
 
-// clip cuts a text that is too wide, and takes out what would do something to a
-// terminal.
+// clip cuts a text to a width and replaces characters that control a terminal.
 func clip(s string, width int) string {
 	runes := []rune(strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -480,5 +476,5 @@ func clip(s string, width int) string {
 	return string(runes)
 }
 
-// onScreen makes a text one for a terminal in raw mode, over an older one.
+// onScreen has a text overwrite an older one on a terminal in raw mode.
 func onScreen(text string) string { return strings.ReplaceAll(text, "\n", restOfLine+"\r\n") }

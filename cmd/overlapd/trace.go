@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/valyala/fasthttp"
 	"golang.org/x/term"
 
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
@@ -36,10 +34,10 @@ const (
 // traceOptions are the flags of trace.
 type traceOptions struct {
 	target
-	which   int // instance
-	seconds float64
-	out     string
-	asJSON  bool
+	instance int
+	seconds  float64
+	out      string
+	asJSON   bool
 }
 
 func traceCommand() *cobra.Command {
@@ -67,24 +65,23 @@ Ctrl-C ends a trace early; what was recorded by then is whole.`,
 	}
 	f := cmd.Flags()
 	o.flags(f)
-	f.IntVar(&o.which, "instance", 0, "instance of a GPU that is divided, from 0")
+	f.IntVar(&o.instance, "instance", 0, "instance of a GPU that is divided, from 0")
 	f.Float64Var(&o.seconds, "seconds", 5, "how long to record")
 	f.StringVarP(&o.out, "out", "o", "", "file, instead of standard output")
 	f.BoolVar(&o.asJSON, "json", false, "with --out: print one JSON object that says what was recorded")
 	return cmd
 }
 
-// traced is what a trace holds.
+// traced counts what a trace holds. Missed are the rounds and QueriesMissed the
+// queries that the daemon had forgotten before it was asked for them.
 type traced struct {
-	Rounds  int    `json:"rounds"`
-	Spans   int    `json:"spans"`
-	Missed  uint64 `json:"missed"`  // rounds that the daemon had forgotten when it was asked
-	Queries int    `json:"queries"` // queries that were over
-
-	QueriesMissed uint64 `json:"queries_missed"`
-
-	Seconds float64 `json:"seconds"`
-	Device  string  `json:"device"`
+	Rounds        int     `json:"rounds"`
+	Spans         int     `json:"spans"`
+	Missed        uint64  `json:"missed"`
+	Queries       int     `json:"queries"`
+	QueriesMissed uint64  `json:"queries_missed"`
+	Seconds       float64 `json:"seconds"`
+	Device        string  `json:"device"`
 }
 
 func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
@@ -97,7 +94,7 @@ func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) (err e
 	if o.asJSON && o.out == "" {
 		return errors.New("--json tells of a trace in a file: give --out FILE")
 	}
-	s, err := askStatus(&o.target) // before a file is made
+	s, err := askStatus(&o.target) // first, so that no empty file is left where none answers
 	if err != nil {
 		return err
 	}
@@ -112,7 +109,7 @@ func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) (err e
 	} else if term.IsTerminal(int(os.Stdout.Fd())) {
 		return errors.New("a trace is for programs: send it to a file, overlapd trace --seconds 5 > trace.json")
 	}
-	r := recorder{which: o.which, w: perfetto.NewWriter(to), traced: traced{Device: s.Overview.Device}}
+	r := recorder{instance: o.instance, w: perfetto.NewWriter(to), traced: traced{Device: s.Overview.Device}}
 	err = r.record(ctx, &o.target, time.Duration(o.seconds*float64(time.Second)))
 	if err = errors.Join(err, r.w.Close()); err != nil {
 		return err
@@ -125,29 +122,30 @@ func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) (err e
 	return nil
 }
 
-// recorder writes the rounds of a daemon into a trace.
+// recorder writes the rounds and queries of an instance into a trace. Those before
+// since and queriesSince are written already. The first round began at from. The
+// first named services have rows, which rows has by name.
 type recorder struct {
-	w      *perfetto.Writer
-	traced traced
-	which  int // instance
-	epoch  time.Time
-	since  uint64
-	from   time.Duration  // when the first round in the trace began
-	named  int            // rows of services that have a name
-	rows   map[string]int // the row of each service, by name
+	w        *perfetto.Writer
+	traced   traced
+	instance int
+	epoch    time.Time
+	from     time.Duration
+	named    int
+	rows     map[string]int
 
-	queriesSince uint64
+	since, queriesSince uint64
 }
 
-// record writes what ends from now on, until the time is over or ctx ends.
+// record writes what ends from now on, for some time or until ctx ends.
 func (r *recorder) record(ctx context.Context, t *target, lasts time.Duration) error {
 	begin := time.Now()
-	p, err := askTimeline(t, r.which, noRounds)
+	p, err := askTimeline(t, r.instance, noRounds)
 	if err != nil {
 		return err
 	}
 	r.epoch, r.since = p.Epoch, p.Next
-	q, err := askQueries(t, r.which, timeline.Latest)
+	q, err := askQueries(t, r.instance, timeline.Latest)
 	if err != nil {
 		return err
 	}
@@ -175,15 +173,15 @@ func (r *recorder) record(ctx context.Context, t *target, lasts time.Duration) e
 	return nil
 }
 
-// catchUp writes all that is new. It asks for queries first, so that the spans
-// that they ran in are over, too.
+// catchUp writes all that is new. It asks for queries before rounds, so that the
+// rounds that the queries ran in are in the answer.
 func (r *recorder) catchUp(t *target) error {
 	over, err := r.newQueries(t)
 	if err != nil {
 		return err
 	}
 	for more := true; more; {
-		p, err := askTimeline(t, r.which, r.since)
+		p, err := askTimeline(t, r.instance, r.since)
 		if err != nil {
 			return err
 		}
@@ -272,28 +270,11 @@ const (
 	arrivalMark = time.Nanosecond
 )
 
-// askQueries asks a daemon for the queries of an instance that are over after so
-// many, or how many there were.
-func askQueries(t *target, instance int, since uint64) (p timeline.QueryPage, err error) {
-	q := "instance=" + strconv.Itoa(instance)
-	if since != timeline.Latest {
-		q += "&since=" + strconv.FormatUint(since, 10)
-	}
-	code, body, err := t.get("/overlapd/queries", q)
-	if err != nil {
-		return p, err
-	}
-	if err := json.Unmarshal(body, &p); err != nil || code != fasthttp.StatusOK || p.Queries == nil {
-		return p, fmt.Errorf("what answers at %s does not tell of queries (HTTP status %d): it is no overlapd, or an older one", t.base, code)
-	}
-	return p, nil
-}
-
 // newQueries returns the queries that are over since it was called last. They may
 // have come before the trace began; those that are not over are not in it.
 func (r *recorder) newQueries(t *target) (over []timeline.Query, err error) {
 	for more := true; more; {
-		p, err := askQueries(t, r.which, r.queriesSince)
+		p, err := askQueries(t, r.instance, r.queriesSince)
 		if err != nil {
 			return nil, err
 		}
@@ -315,7 +296,7 @@ func (r *recorder) query(q *timeline.Query) {
 	id := strconv.FormatUint(q.ID, 10)
 	args := map[string]any{
 		"id": q.ID, "batch": q.Batch, "size": q.Size, "result": q.Result, "deadline_us": perfetto.Micros(q.Deadline - q.Arrival),
-		"left_us": perfetto.Micros(q.Deadline - q.End), // until its deadline, when it ended
+		"left_us": perfetto.Micros(q.Deadline - q.End),
 	}
 	if q.Reason != "" {
 		args["reason"] = q.Reason

@@ -15,7 +15,6 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 
 	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/predictor"
@@ -47,13 +46,13 @@ each part of the rows in turn, and then the predictor is fitted to all of them.`
 	return cmd
 }
 
-// trainOptions says what is fitted to what, and where it goes.
+// trainOptions are the flags of train.
 type trainOptions struct {
 	measuredOptions
+	output
 	fit    fit.Options
 	out    string
 	report string
-	asJSON bool
 }
 
 func (o *trainOptions) flags(cmd *cobra.Command) {
@@ -70,14 +69,15 @@ func (o *trainOptions) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.fit.Compare, "compare", false, "compare with linear regression, support vector regression, and costs without a network")
 	f.BoolVar(&o.fit.Pairs, "pairs", false, "compare with a predictor for each set of models")
 	f.StringVar(&o.report, "report", "", "write a page with tables and pictures to this file")
-	f.BoolVar(&o.asJSON, "json", false, "print one JSON object")
+	o.flag(f)
 }
 
-// trainResult is what train prints with --json.
+// trainResult is the JSON of train. Kept reports whether the predictor is in the
+// state file.
 type trainResult struct {
 	*fit.Report
 	Out    string `json:"out"`
-	Kept   bool   `json:"kept"` // in the state file
+	Kept   bool   `json:"kept"`
 	Commit string `json:"commit"`
 }
 
@@ -88,19 +88,17 @@ func (o *trainOptions) run(cmd *cobra.Command) error {
 	if err := errors.Join(o.fit.Validate(), checkOut("out", o.out), checkOut("report", o.report)); err != nil {
 		return err
 	}
-	d, err := o.read(func(store *training.Store, d *training.Dataset) (err error) {
-		o.fit.Operators, err = store.Operators(d.Device, d.Models)
-		return err
-	})
+	d, operators, err := o.read()
 	if err != nil {
 		return err
 	}
+	o.fit.Operators = operators
 	ctx, stop := interruptible(cmd)
 	defer stop()
-	bar := newFitBar()
-	o.fit.Progress = bar.show
+	bar := newBar("fitting", 1)
+	o.fit.Progress = func(p fit.Progress) { showFitting(bar, p) }
 	file, report, err := fit.Train(ctx, d, o.fit)
-	bar.done()
+	_ = bar.Exit()
 	if err != nil {
 		return err
 	}
@@ -108,14 +106,12 @@ func (o *trainOptions) run(cmd *cobra.Command) error {
 	if err := o.keep(file, report); err != nil {
 		return err
 	}
-	if o.asJSON {
-		return printJSON(cmd.OutOrStdout(), trainResult{Report: report, Out: o.out, Kept: len(o.data) == 0, Commit: buildCommit()})
-	}
-	return report.Document().WriteText(cmd.OutOrStdout())
+	result := trainResult{Report: report, Out: o.out, Kept: len(o.data) == 0, Commit: buildCommit()}
+	return o.print(cmd.OutOrStdout(), result, report.Document().WriteText)
 }
 
 // keep writes what was asked for.
-func (o *trainOptions) keep(f *predictor.File, r *fit.Report) (err error) {
+func (o *trainOptions) keep(f *predictor.File, r *fit.Report) error {
 	if o.out != "" {
 		if err := f.WriteFile(o.out); err != nil {
 			return err
@@ -129,55 +125,29 @@ func (o *trainOptions) keep(f *predictor.File, r *fit.Report) (err error) {
 	if len(o.data) > 0 {
 		return nil
 	}
-	file, err := o.state.open(true)
-	if err != nil {
+	if err := o.state.use(true, func(store *training.Store) error { return store.PutPredictor(f) }); err != nil {
 		return fmt.Errorf("the predictor is trained and cannot be kept: %w", err)
 	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	return file.Datasets().PutPredictor(f)
+	return nil
 }
 
-// fitBar shows how training goes on, on stderr if that is a terminal.
-type fitBar struct {
-	bar   *progressbar.ProgressBar
-	stage string
-}
-
-func newFitBar() *fitBar { return &fitBar{} }
-
-// show draws one stage after the other. The bar is for looks, whatever becomes
-// of it.
-func (b *fitBar) show(p fit.Progress) {
-	if b.bar == nil || p.Stage != b.stage {
-		b.done()
-		to := io.Discard
-		if term.IsTerminal(int(os.Stderr.Fd())) {
-			to = os.Stderr
-		}
-		b.stage = p.Stage
-		b.bar = progressbar.NewOptions(max(p.Epochs, 1), progressbar.OptionSetWriter(to),
-			progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(), progressbar.OptionSetItsString("epochs"))
-	}
-	b.bar.Describe(fmt.Sprintf("%s: loss %.4f, %v left", p.Stage, p.Loss, p.Left.Round(time.Second)))
-	_ = b.bar.Set(p.Epoch)
-}
-
-func (b *fitBar) done() {
-	if b.bar != nil {
-		_ = b.bar.Exit()
-	}
+// showFitting has a bar show the epochs of the present stage.
+func showFitting(bar *progressbar.ProgressBar, p fit.Progress) {
+	bar.ChangeMax(p.Epochs + 1) // a full bar would end its line
+	bar.Describe(fmt.Sprintf("%s: loss %.4f, %v left", p.Stage, p.Loss, p.Left.Round(time.Second)))
+	_ = bar.Set(p.Epoch)
 }
 
 // fitNice is the niceness of a process that fits: serving goes first.
 const fitNice = 19
 
-// fitOrder is what a process that fits reads.
+// fitOrder is the input of a process that fits.
 type fitOrder struct {
 	Dataset   *training.Dataset
 	Operators map[string][]training.OperatorTimes
 }
 
-// fitCommand is what the daemon starts to fit a predictor: the order comes on
+// fitCommand fits a predictor for the daemon that starts it. The order comes on
 // standard input, the predictor goes to standard output.
 func fitCommand() *cobra.Command {
 	return &cobra.Command{
@@ -211,8 +181,8 @@ func runFit(ctx context.Context, in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(f)
 }
 
-// fitElsewhere returns a function that fits in a process of its own: what it
-// takes of the processors and the memory ends with it.
+// fitElsewhere returns a function that fits in a process of its own, with which
+// the memory and the processor time it takes end.
 func fitElsewhere(self string) func(context.Context, *training.Dataset, map[string][]training.OperatorTimes) (*predictor.File, error) {
 	return func(ctx context.Context, d *training.Dataset, operators map[string][]training.OperatorTimes) (*predictor.File, error) {
 		order, err := json.Marshal(fitOrder{d, operators})
