@@ -35,7 +35,7 @@ type Arrivals struct {
 	Process string
 	QPS     float64         // of constant, poisson and gamma: queries per second
 	Shape   float64         // of gamma
-	States  []State         // of mmpp
+	States  []state         // of mmpp, by AddState
 	Times   []time.Duration // of times, in ascending order
 	Loads   []float64       // of loads: queries in each minute
 
@@ -43,11 +43,16 @@ type Arrivals struct {
 	Keep  float64 // share of the queries that is kept, each by chance, 0 for all
 }
 
-// State is one of mmpp. After an exponential time with the given mean comes one
-// of the others, each as likely.
-type State struct {
+// state is one of mmpp.
+type state struct {
 	QPS  float64
 	Mean time.Duration
+}
+
+// AddState gives mmpp one more state, with so many queries per second. After an
+// exponential time with the given mean comes one of the others, each as likely.
+func (a *Arrivals) AddState(qps float64, mean time.Duration) {
+	a.States = append(a.States, state{qps, mean})
 }
 
 func (a *Arrivals) check(queries int) error {

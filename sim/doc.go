@@ -1,6 +1,6 @@
 // Package sim serves made-up queries in virtual time: the scheduler and the
 // predictor are those of the daemon, the device is a model of one, and nothing
-// waits. [Run] takes a [Scenario] and returns a [Result]; an [Observer] sees every
+// waits. [Run] takes a [Scenario] and returns a [Result]; its Observer sees every
 // round and answer. The same scenario gives the same result, byte for byte. The
 // commands simulate and reproduce call it, and tests that compare it with a daemon.
 //

@@ -287,8 +287,8 @@ func (n *node) die(service models.ServiceID) error {
 // touch takes in that a worker was lost or is back.
 func (n *node) touch(service models.ServiceID, down bool) {
 	n.touched, n.down[service] = true, down
-	if n.scenario.Observer.Worker != nil {
-		n.scenario.Observer.Worker(&Worker{Device: n.index, Service: service, At: n.now, Ready: !down})
+	if n.scenario.Observer.worker != nil {
+		n.scenario.Observer.worker(n.index, service, n.now, !down)
 	}
 }
 

@@ -7,47 +7,53 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 )
 
-// Observer is called when something happens. Functions that are nil are not called, and
-// what the others are given is valid until they return.
-type Observer struct {
+// observer is called when something happens. Functions that are nil are not called,
+// and what the others are given is valid until they return.
+type observer struct {
 	Round  func(*Round)
 	Answer func(*Answer)
-	Worker func(*Worker)
-}
 
-// Worker is a worker that was lost, or is back.
-type Worker struct {
-	Device  int
-	Service models.ServiceID
-	At      time.Duration
-	Ready   bool
+	// worker is called when a worker of a service was lost, or is ready again.
+	worker func(device int, service models.ServiceID, at time.Duration, ready bool)
 }
 
 // Round is a round that is over.
 type Round struct {
-	Device    int
-	Number    uint64
-	Chosen    time.Duration // when the scheduler gave it out
-	Start     time.Duration // when it was sent
-	End       time.Duration
-	Took      time.Duration // that the device worked on the group
+	Device int
+	Number uint64
+
+	// The scheduler gave the round out when it was Chosen. It was sent at Start, and
+	// the device worked on the group for Took.
+	Chosen time.Duration
+	Start  time.Duration
+	End    time.Duration
+	Took   time.Duration
+
 	Predicted models.Estimate
 	Planned   bool
-	Decision  time.Duration // that the scheduler took for it, on the processor's clock
-	Calls     int           // of the predictor since the round before
-	Groups    int           // that these calls were about
-	Spans     []models.Span
-	Queries   [][]models.QueryID // of each span; an ID is one more than the query's position
-	Outcome   models.Outcome
+
+	// Decision is what the scheduler took for the round, by the processor's clock.
+	// Since the round before it called the predictor Calls times, about Groups.
+	Decision time.Duration
+	Calls    int
+	Groups   int
+
+	// Spans ran for Queries, by span. The ID of a query is one more than its
+	// position.
+	Spans   []models.Span
+	Queries [][]models.QueryID
+	Outcome models.Outcome
 }
 
-// Answer is how a query ended.
+// Answer is how a query ended: the one at position Number, which came to a device,
+// or to none if Device is -1. Refuse is why it was not accepted; of Ended only
+// result, reason and time are set then.
 type Answer struct {
-	Device int // -1 if it never came to one
-	Number int // position of the query
+	Device int
+	Number int
 	Query  Query
-	Due    time.Duration // its deadline
+	Due    time.Duration // the deadline
 	Ended  overlap.Answer
-	Refuse error // why it was not accepted; then Ended says only when
+	Refuse error
 	InTime bool
 }

@@ -91,7 +91,8 @@ func (sc *Scenario) picker() func(float64) models.ServiceID {
 	}
 }
 
-func (c *Clients) leaves(at, target time.Duration, r *rand.Rand) time.Duration {
+// leaves draws when the client of a query that comes at a time leaves, 0 for never.
+func (c *clients) leaves(at, target time.Duration, r *rand.Rand) time.Duration {
 	leaving, within := r.Float64() < c.Leaving, r.Float64()
 	switch {
 	case leaving:

@@ -37,7 +37,7 @@ func TestSizesAreAsLikely(t *testing.T) {
 // TestLeaving draws the share that leaves before the deadline, and has all
 // others leave at their timeout.
 func TestLeaving(t *testing.T) {
-	c := Clients{Leaving: 0.25, Timeout: 100 * ms}
+	c := clients{Leaving: 0.25, Timeout: 100 * ms}
 	r := stream(1, forClients, 0)
 	early := 0
 	for i := range 4000 {
@@ -52,7 +52,7 @@ func TestLeaving(t *testing.T) {
 	if early < 890 || early > 1110 {
 		t.Errorf("%d of 4000 leave early, want about 1000", early)
 	}
-	if leaves := (&Clients{}).leaves(ms, ms, r); leaves != 0 {
+	if leaves := (&clients{}).leaves(ms, ms, r); leaves != 0 {
 		t.Errorf("a client that stays leaves at %v", leaves)
 	}
 }

@@ -15,25 +15,36 @@ import (
 	"github.com/overlapd/overlapd/textfile"
 )
 
-// Recording is queries that came, from a CSV file.
-type Recording struct {
-	Times   []time.Duration // when they came, in ascending order
-	Ignored []string        // columns that were passed over
-
-	path     string
-	sizes    []int // of each query, nil if the file does not say
-	seqLens  []int
-	services []int // of each query the position in names
-	names    []string
-	lines    []int // of each query, unless only times are told
+// GiveRecorded has a scenario, complete but for its arrivals, serve the queries of
+// a CSV file with a line for each query, as many as the scenario wants and as its
+// arrivals scale and keep. A column has when the query came: time_s in seconds since
+// the start, or timestamp or arrived_at, a date and time, of which the first is taken
+// for the start. The columns size, seq_len and service may follow; what the file lacks
+// is drawn as for any arrivals. The names of all other columns are returned.
+func GiveRecorded(sc *Scenario, path string) (ignored []string, err error) {
+	r, err := readRecording(path)
+	if err != nil {
+		return nil, err
+	}
+	return r.ignored, r.give(sc)
 }
 
-// ReadRecording reads a CSV file with a line for each query. A column tells
-// when it came: time_s in seconds since the start, or timestamp or arrived_at,
-// a date and time, of which the first is taken for the start. The columns size,
-// seq_len and service tell more, if they are there.
-func ReadRecording(path string) (*Recording, error) {
-	r := &Recording{path: path}
+// recording is queries that came, in ascending order of their times. What else the
+// file holds of each query is nil if it has no such column; names are those of
+// services, by position in services. lines is nil if there are only times.
+type recording struct {
+	path     string
+	ignored  []string
+	times    []time.Duration
+	sizes    []int
+	seqLens  []int
+	services []int
+	names    []string
+	lines    []int
+}
+
+func readRecording(path string) (*recording, error) {
+	r := &recording{path: path}
 	err := readArrivals(path, timesForm, func(a *arrivalsFile) error {
 		c, err := r.columns(a)
 		if err != nil {
@@ -47,9 +58,6 @@ func ReadRecording(path string) (*Recording, error) {
 	return r, nil
 }
 
-// OnlyTimes reports whether the file holds nothing but the times of queries.
-func (r *Recording) OnlyTimes() bool { return r.lines == nil }
-
 // recordingColumns are positions of columns, -1 for those that are not there.
 type recordingColumns struct {
 	seconds, clock, size, seqLen, service int
@@ -57,7 +65,7 @@ type recordingColumns struct {
 	known                                 map[string]int
 }
 
-func (r *Recording) columns(a *arrivalsFile) (*recordingColumns, error) {
+func (r *recording) columns(a *arrivalsFile) (*recordingColumns, error) {
 	c := &recordingColumns{known: map[string]int{}}
 	for _, column := range []struct {
 		at    *int
@@ -79,22 +87,22 @@ func (r *Recording) columns(a *arrivalsFile) (*recordingColumns, error) {
 	}
 	for i, h := range a.head {
 		if !slices.Contains([]int{c.seconds, c.clock, c.size, c.seqLen, c.service}, i) {
-			r.Ignored = append(r.Ignored, h)
+			r.ignored = append(r.ignored, h)
 		}
 	}
 	return c, nil
 }
 
 // add takes one line.
-func (r *Recording) add(a *arrivalsFile, c *recordingColumns, fields []string) error {
+func (r *recording) add(a *arrivalsFile, c *recordingColumns, fields []string) error {
 	at, err := c.time(a, fields)
 	if err != nil {
 		return err
 	}
-	if n := len(r.Times); n > 0 && at < r.Times[n-1] {
+	if n := len(r.times); n > 0 && at < r.times[n-1] {
 		return a.fault("time %s comes before that of the line above; sort the lines", fields[max(c.seconds, c.clock)])
 	}
-	r.Times = append(r.Times, at)
+	r.times = append(r.times, at)
 	if c.size < 0 && c.seqLen < 0 && c.service < 0 {
 		return nil
 	}
@@ -121,7 +129,7 @@ func (r *Recording) add(a *arrivalsFile, c *recordingColumns, fields []string) e
 	return nil
 }
 
-func (r *Recording) addService(c *recordingColumns, name string) {
+func (r *recording) addService(c *recordingColumns, name string) {
 	i, known := c.known[name]
 	if !known {
 		i = len(r.names)
@@ -166,12 +174,9 @@ func (c *recordingColumns) time(a *arrivalsFile, fields []string) (time.Duration
 		a.head[c.clock], fields[c.clock])
 }
 
-// Give has a scenario, complete but for its arrivals, serve the queries of the
-// recording, as many as the scenario wants and as its arrivals scale and keep.
-// What the recording lacks is drawn as for any arrivals.
-func (r *Recording) Give(sc *Scenario) error {
-	sc.Arrivals.Process, sc.Arrivals.Times, sc.Given = Times, r.Times, nil
-	if r.OnlyTimes() {
+func (r *recording) give(sc *Scenario) error {
+	sc.Arrivals.Process, sc.Arrivals.Times, sc.Given = Times, r.times, nil
+	if r.lines == nil {
 		return nil
 	}
 	services, err := r.bind(sc)
@@ -204,7 +209,7 @@ func (r *Recording) Give(sc *Scenario) error {
 }
 
 // bind finds the services that the recording names.
-func (r *Recording) bind(sc *Scenario) ([]models.ServiceID, error) {
+func (r *recording) bind(sc *Scenario) ([]models.ServiceID, error) {
 	list := make([]models.ServiceID, len(r.names))
 	for i, name := range r.names {
 		at := slices.IndexFunc(sc.Services, func(s Service) bool { return s.Name == name })
@@ -226,7 +231,7 @@ func serviceNames(sc *Scenario) (names []string) {
 
 // kept returns a function that returns the number of the next recorded query,
 // those left out that the arrivals thin out.
-func (r *Recording) kept(sc *Scenario) func() int {
+func (r *recording) kept(sc *Scenario) func() int {
 	n, keep, thinning := -1, sc.Arrivals.Keep, stream(sc.Seed, forThinning, 0)
 	return func() int {
 		for n++; keep > 0 && keep < 1 && thinning.Float64() >= keep; {
@@ -238,7 +243,7 @@ func (r *Recording) kept(sc *Scenario) func() int {
 
 // draw gives a query of a service that was recorded the size and sequence
 // length that one of this service may have, and how long its client stays.
-func (r *Recording) draw(sc *Scenario, number int, q *Query) {
+func (r *recording) draw(sc *Scenario, number int, q *Query) {
 	s := &sc.Services[q.Service]
 	random := stream(sc.Seed, forSizes, number+1)
 	q.Size, q.SeqLen = oneOf(s.Sizes, 1, random), oneOf(s.SeqLens, 0, random)
@@ -246,7 +251,7 @@ func (r *Recording) draw(sc *Scenario, number int, q *Query) {
 }
 
 // check refuses what the device does not know.
-func (r *Recording) check(sc *Scenario, q *Query, line int) error {
+func (r *recording) check(sc *Scenario, q *Query, line int) error {
 	i, _ := sc.model(&sc.Services[q.Service])
 	m := &sc.Device.Models()[i]
 	if size, seqLen := most(m.Sizes, predictor.MaxSize), most(m.SeqLens, predictor.MaxSeqLen); q.Size > size || q.SeqLen > seqLen {

@@ -32,18 +32,18 @@ func TestRecordingTimes(t *testing.T) {
 		"no zone":    "arrived_at,x\n2024-01-01T00:00:00,1\n2024-01-01T00:00:00,1\n2024-01-01T00:00:01.5,1\n2024-01-01T00:01:00.0000001,1\n",
 		"both":       "timestamp,time_s\nx,0\nx,0\nx,1.5\nx,60.0000001\n",
 	} {
-		r, err := ReadRecording(writeTrace(t, text))
+		r, err := readRecording(writeTrace(t, text))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		for i, at := range r.Times {
+		for i, at := range r.times {
 			if d := at - want[i]; d < -1 || d > 1 { // seconds are rounded down
 				t.Errorf("%s: query %d at %v, want %v", name, i, at, want[i])
 			}
 		}
-		if len(r.Times) != len(want) || !r.OnlyTimes() {
-			t.Errorf("%s: %v", name, r.Times)
+		if len(r.times) != len(want) || r.lines != nil {
+			t.Errorf("%s: %v", name, r.times)
 		}
 	}
 }
@@ -65,7 +65,7 @@ func TestRecordingFaults(t *testing.T) {
 		`trace.csv:1: no column time_s or timestamp among "` + strings.Repeat("x", maxShown) + "...\"": strings.Repeat("x", 1000) + "\n",
 		"trace.csv:3: wrong syntax": "time_s\n1\n\"2\n",
 	} {
-		if _, err := ReadRecording(writeTrace(t, text)); !errors.Is(err, ErrArrivals) || !strings.Contains(err.Error(), want) {
+		if _, err := readRecording(writeTrace(t, text)); !errors.Is(err, ErrArrivals) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
 	}
@@ -77,21 +77,21 @@ const recorded = "time_s,service,size,seq_len,color\n0,b,4,0,red\n0.5,a,8,0,red\
 func recordedScenario() Scenario {
 	sc := busyScenario("fcfs")
 	sc.Services = []Service{{Name: "a", Target: time.Second}, {Name: "b", Target: 2 * time.Second, Sizes: []int{1}}}
-	sc.Arrivals, sc.Queries, sc.Clients = Arrivals{}, 0, Clients{}
+	sc.Arrivals, sc.Queries, sc.Clients = Arrivals{}, 0, clients{}
 	return sc
 }
 
 func TestRecordingGives(t *testing.T) {
-	r, err := ReadRecording(writeTrace(t, recorded))
+	r, err := readRecording(writeTrace(t, recorded))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(r.Ignored, []string{"color"}) || r.OnlyTimes() {
-		t.Errorf("passed over: %v", r.Ignored)
+	if !slices.Equal(r.ignored, []string{"color"}) || r.lines == nil {
+		t.Errorf("passed over: %v", r.ignored)
 	}
 	sc := recordedScenario()
 	sc.Arrivals.Scale = 2
-	if err := r.Give(&sc); err != nil {
+	if err := r.give(&sc); err != nil {
 		t.Fatal(err)
 	}
 	want := []Query{{At: 0, Service: 1, Size: 4}, {At: 250 * ms, Service: 0, Size: 8}, {At: 500 * ms, Service: 1, Size: 16}, {At: time.Second, Service: 1, Size: 4}}
@@ -103,7 +103,7 @@ func TestRecordingGives(t *testing.T) {
 	}
 	sc = recordedScenario()
 	sc.Queries = 2
-	if err := r.Give(&sc); err != nil || len(sc.Given) != 2 {
+	if err := r.give(&sc); err != nil || len(sc.Given) != 2 {
 		t.Errorf("%v, %v: want two queries", sc.Given, err)
 	}
 }
@@ -117,13 +117,13 @@ func TestRecordingIsThinned(t *testing.T) {
 	for i := range 7000 {
 		text.WriteString(string('0'+rune(i/1000)) + "." + string([]byte{'0' + byte(i/100%10), '0' + byte(i/10%10), '0' + byte(i%10)}) + "," + sizes[i%7] + "\n")
 	}
-	r, err := ReadRecording(writeTrace(t, text.String()))
+	r, err := readRecording(writeTrace(t, text.String()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	sc := recordedScenario()
 	sc.Arrivals.Keep = 0.25
-	if err := r.Give(&sc); err != nil {
+	if err := r.give(&sc); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(sc.Given); math.Abs(float64(n)-1750) > 150 {
@@ -138,13 +138,13 @@ func TestRecordingIsThinned(t *testing.T) {
 
 // What the file does not say is drawn for the service that it says.
 func TestRecordingDraws(t *testing.T) {
-	r, err := ReadRecording(writeTrace(t, "time_s,service\n"+strings.Repeat("1,a\n1,b\n", 200)))
+	r, err := readRecording(writeTrace(t, "time_s,service\n"+strings.Repeat("1,a\n1,b\n", 200)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	sc := recordedScenario()
 	sc.Services[0].Sizes, sc.Clients.Timeout = []int{4, 8}, time.Minute
-	if err := r.Give(&sc); err != nil {
+	if err := r.give(&sc); err != nil {
 		t.Fatal(err)
 	}
 	counts := map[Query]int{}
@@ -166,12 +166,12 @@ func TestRecordingGivesNot(t *testing.T) {
 		"trace.csv:2: size 64 and sequence length 0; model a was measured up to 32": "time_s,service,size\n0,a,64\n",
 		"trace.csv:3: size 1 and sequence length 5; model":                          "time_s,seq_len\n0,0\n1,5\n",
 	} {
-		r, err := ReadRecording(writeTrace(t, text))
+		r, err := readRecording(writeTrace(t, text))
 		if err != nil {
 			t.Fatal(err)
 		}
 		sc := recordedScenario()
-		if err := r.Give(&sc); !errors.Is(err, ErrArrivals) || !strings.Contains(err.Error(), want) {
+		if err := r.give(&sc); !errors.Is(err, ErrArrivals) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
@@ -188,15 +188,15 @@ func FuzzReadRecording(f *testing.F) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		r, err := ReadRecording(path)
+		r, err := readRecording(path)
 		if err != nil {
 			if !errors.Is(err, ErrArrivals) || !strings.Contains(err.Error(), "trace.csv") {
 				t.Fatal(err)
 			}
 			return
 		}
-		if len(r.Times) == 0 || !slices.IsSorted(r.Times) || r.Times[0] < 0 || r.Times[len(r.Times)-1] > maxTime {
-			t.Fatalf("%v", r.Times)
+		if len(r.times) == 0 || !slices.IsSorted(r.times) || r.times[0] < 0 || r.times[len(r.times)-1] > maxTime {
+			t.Fatalf("%v", r.times)
 		}
 	})
 }

@@ -16,60 +16,57 @@ type Result struct {
 	Seed    uint64 `json:"seed"`
 	Devices int    `json:"devices"`
 
-	Queries       int     `json:"queries"` // submitted
-	Violations    float64 `json:"violations"`
-	P99OverTarget float64 `json:"p99_over_target"` // of latency over target, of the answered ones
-	ThroughputQPS float64 `json:"throughput_qps"`
-	GoodputQPS    float64 `json:"goodput_qps"`
+	totals
 
-	Answered  int     `json:"answered"` // late ones too
-	Late      int     `json:"late"`
-	Dropped   int     `json:"dropped"` // refused ones too
-	Failed    int     `json:"failed"`
-	Cancelled int     `json:"cancelled"`
-	LatencyMS Latency `json:"latency_ms"`
-	Seconds   float64 `json:"seconds"`      // of virtual time
-	Offered   float64 `json:"offered_load"` // that the queries would take one after another, over the time in which they came, per device
+	// Seconds of virtual time pass from time 0 to the last answer or arrival.
+	Seconds float64 `json:"seconds"`
 
-	Services   []ServiceResult  `json:"services"`
-	Rounds     int              `json:"rounds"`
-	Groups     []int            `json:"groups"`  // rounds with one span, two, and so on
-	Batches    int              `json:"batches"` // that were started
-	Merged     int              `json:"merged"`  // queries that started in a batch with others
-	Plans      Plans            `json:"plans"`
-	Prediction PredictionResult `json:"prediction"`
-	Busy       float64          `json:"busy"` // share of the time that a device worked
+	// Offered is the time that the queries would take one after another, over the
+	// time in which they came, per device.
+	Offered float64 `json:"offered_load"`
+
+	Services []serviceResult `json:"services"`
+	Rounds   int             `json:"rounds"`
+
+	// Groups counts the rounds with one span, two, and so on.
+	Groups []int `json:"groups"`
+
+	// Batches were started; Merged queries started in one with others.
+	Batches int `json:"batches"`
+	Merged  int `json:"merged"`
+
+	// Plans counts the rounds that were chosen ahead.
+	Plans struct {
+		Made       uint64 `json:"made"`
+		Kept       uint64 `json:"kept"`
+		Overturned uint64 `json:"overturned"`
+	} `json:"plans"`
+
+	// Prediction is how far the scheduler's predictor was off: the mean absolute
+	// percentage error of all rounds and of those with several spans, and the share
+	// of the rounds that took longer than their bound.
+	Prediction struct {
+		MAPE       float64 `json:"mape"`
+		GroupsMAPE float64 `json:"groups_mape"`
+		Exceeded   float64 `json:"exceeded"`
+	} `json:"prediction"`
+
+	// Busy is the share of the time that a device worked.
+	Busy float64 `json:"busy"`
 }
 
-// Latency is of the answered queries, in milliseconds.
-type Latency struct {
-	Mean float64 `json:"mean"`
-	P50  float64 `json:"p50"`
-	P99  float64 `json:"p99"`
-	Max  float64 `json:"max"`
+// serviceResult is what came out for one service.
+type serviceResult struct {
+	Name string `json:"name"`
+	totals
 }
 
-// Plans counts the rounds that were chosen ahead.
-type Plans struct {
-	Made       uint64 `json:"made"`
-	Kept       uint64 `json:"kept"`
-	Overturned uint64 `json:"overturned"`
-}
-
-// PredictionResult is how far the scheduler's predictor was off, in percent of
-// what was measured.
-type PredictionResult struct {
-	MAPE       float64 `json:"mape"`        // of all rounds
-	GroupsMAPE float64 `json:"groups_mape"` // of those with several spans
-	Exceeded   float64 `json:"exceeded"`    // share of the rounds that took longer than their bound
-}
-
-// ServiceResult is what came out for one service.
-type ServiceResult struct {
-	Name          string  `json:"name"`
+// totals are what is counted of all queries, and of those of each service. Late
+// queries were answered, and refused ones count as dropped.
+type totals struct {
 	Queries       int     `json:"queries"`
 	Violations    float64 `json:"violations"`
-	P99OverTarget float64 `json:"p99_over_target"`
+	P99OverTarget float64 `json:"p99_over_target"` // latency over target, of the answered queries
 	ThroughputQPS float64 `json:"throughput_qps"`
 	GoodputQPS    float64 `json:"goodput_qps"`
 	Answered      int     `json:"answered"`
@@ -77,7 +74,15 @@ type ServiceResult struct {
 	Dropped       int     `json:"dropped"`
 	Failed        int     `json:"failed"`
 	Cancelled     int     `json:"cancelled"`
-	LatencyMS     Latency `json:"latency_ms"`
+	LatencyMS     latency `json:"latency_ms"`
+}
+
+// latency sums up the answered queries, in milliseconds.
+type latency struct {
+	Mean float64 `json:"mean"`
+	P50  float64 `json:"p50"`
+	P99  float64 `json:"p99"`
+	Max  float64 `json:"max"`
 }
 
 // tally counts while a run goes on.
@@ -92,10 +97,13 @@ type tally struct {
 	exceeded mean
 }
 
+// serviceTally counts queries and, of those answered, keeps latency and latency
+// over target.
 type serviceTally struct {
 	queries, answered, late, dropped, failed, cancelled, violations int
 
 	latencies []time.Duration
+	relative  []float64
 }
 
 // mean is that of numbers seen one by one.
@@ -107,8 +115,6 @@ type mean struct {
 func (m *mean) add(x float64) { m.sum += x; m.n++ }
 
 func (m *mean) value() float64 { return ratio(m.sum, float64(m.n)) }
-
-func (t *tally) begin(w *world) { t.services = make([]serviceTally, len(w.scenario.Services)) }
 
 func (t *tally) started(r *overlap.Round) {
 	for len(t.groups) < len(r.Group.Spans) {
@@ -135,14 +141,16 @@ func (t *tally) ended(n *node) {
 	t.exceeded.add(late)
 }
 
-func (t *tally) answered(a *Answer) {
+func (t *tally) answered(a *Answer, target time.Duration) {
 	s := &t.services[a.Query.Service]
 	s.queries++
 	t.last = max(t.last, a.Ended.At)
 	switch a.Ended.Result {
 	case overlap.Finished:
 		s.answered++
-		s.latencies = append(s.latencies, a.Ended.At-a.Query.At)
+		latency := a.Ended.At - a.Query.At
+		s.latencies = append(s.latencies, latency)
+		s.relative = append(s.relative, float64(latency)/float64(target))
 		if !a.InTime {
 			s.late++
 		}
@@ -158,20 +166,23 @@ func (t *tally) answered(a *Answer) {
 	}
 }
 
-// result adds up.
 func (w *world) result() *Result {
 	t := &w.tally
-	r := &Result{
-		Policy: w.scenario.Policy, Seed: w.scenario.Seed, Devices: len(w.nodes), Queries: len(w.submitted),
-		Groups: t.groups, Offered: t.offered,
-		Prediction: PredictionResult{MAPE: 100 * t.errors.value(), GroupsMAPE: 100 * t.several.value(), Exceeded: t.exceeded.value()},
-	}
+	r := &Result{Policy: w.scenario.Policy, Seed: w.scenario.Seed, Devices: len(w.nodes), Groups: t.groups, Offered: t.offered}
+	r.Prediction.MAPE, r.Prediction.GroupsMAPE = 100*t.errors.value(), 100*t.several.value()
+	r.Prediction.Exceeded = t.exceeded.value()
 	r.Seconds = max(t.last, w.submitted[len(w.submitted)-1].At).Seconds()
 	r.Busy = ratio(t.busy.Seconds(), r.Seconds*float64(len(w.nodes)))
 	for _, n := range t.groups {
 		r.Rounds += n
 	}
-	w.addServices(r)
+	var all serviceTally
+	for i := range t.services {
+		s := &t.services[i]
+		all.add(s)
+		r.Services = append(r.Services, serviceResult{w.scenario.Services[i].Name, s.totals(r.Seconds)})
+	}
+	r.totals = all.totals(r.Seconds)
 	for _, n := range w.nodes {
 		m := n.scheduler.Metrics()
 		r.Plans.Made += m.Plans.Made
@@ -185,44 +196,33 @@ func (w *world) result() *Result {
 	return r
 }
 
-func (w *world) addServices(r *Result) {
-	var all []time.Duration
-	var relative []float64
-	violations := 0
-	for i := range w.tally.services {
-		s, sv := &w.tally.services[i], &w.scenario.Services[i]
-		over := make([]float64, len(s.latencies))
-		for k, l := range s.latencies {
-			over[k] = float64(l) / float64(sv.Target)
-		}
-		relative, all = append(relative, over...), append(all, s.latencies...)
-		slices.Sort(over)
-		r.Services = append(r.Services, ServiceResult{
-			Name: sv.Name, Queries: s.queries, Answered: s.answered, Late: s.late, Dropped: s.dropped,
-			Failed: s.failed, Cancelled: s.cancelled,
-			Violations:    ratio(float64(s.violations), float64(s.queries)),
-			P99OverTarget: stats.Quantile(over, 0.99),
-			ThroughputQPS: ratio(float64(s.answered), r.Seconds),
-			GoodputQPS:    ratio(float64(s.answered-s.late), r.Seconds),
-			LatencyMS:     latencyOf(s.latencies),
-		})
-		violations += s.violations
-		r.Answered += s.answered
-		r.Late += s.late
-		r.Dropped += s.dropped
-		r.Failed += s.failed
-		r.Cancelled += s.cancelled
+func (s *serviceTally) add(o *serviceTally) {
+	s.queries += o.queries
+	s.answered += o.answered
+	s.late += o.late
+	s.dropped += o.dropped
+	s.failed += o.failed
+	s.cancelled += o.cancelled
+	s.violations += o.violations
+	s.latencies = append(s.latencies, o.latencies...)
+	s.relative = append(s.relative, o.relative...)
+}
+
+// totals sums up a run of so many seconds. It sorts what it has kept of queries.
+func (s *serviceTally) totals(seconds float64) totals {
+	slices.Sort(s.relative)
+	return totals{
+		Queries: s.queries, Answered: s.answered, Late: s.late, Dropped: s.dropped, Failed: s.failed, Cancelled: s.cancelled,
+		Violations:    ratio(float64(s.violations), float64(s.queries)),
+		P99OverTarget: stats.Quantile(s.relative, 0.99),
+		ThroughputQPS: ratio(float64(s.answered), seconds),
+		GoodputQPS:    ratio(float64(s.answered-s.late), seconds),
+		LatencyMS:     latencyOf(s.latencies),
 	}
-	r.Violations = ratio(float64(violations), float64(r.Queries))
-	slices.Sort(relative)
-	r.P99OverTarget = stats.Quantile(relative, 0.99)
-	r.ThroughputQPS = ratio(float64(r.Answered), r.Seconds)
-	r.GoodputQPS = ratio(float64(r.Answered-r.Late), r.Seconds)
-	r.LatencyMS = latencyOf(all)
 }
 
 // latencyOf sums up latencies, in milliseconds.
-func latencyOf(list []time.Duration) (l Latency) {
+func latencyOf(list []time.Duration) (l latency) {
 	if len(list) == 0 {
 		return l
 	}

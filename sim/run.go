@@ -24,7 +24,7 @@ type world struct {
 	dispatch  dispatcher
 	central   central // queries that wait for a free device
 	timers    timers
-	deaths    []lifetime // of each worker
+	deaths    []*rand.Rand // when each worker dies, of one service on one device
 	now       time.Duration
 	arriving  int // the next query
 	left      int // queries that are not answered
@@ -79,7 +79,7 @@ func newWorld(sc *Scenario) (*world, error) {
 		}
 		w.nodes = append(w.nodes, n)
 	}
-	w.tally.begin(w)
+	w.tally.services = make([]serviceTally, len(services))
 	w.beginFaults(len(services))
 	return w, w.checkLoad()
 }
@@ -230,7 +230,7 @@ func (w *world) end(a Answer) {
 	a.InTime = a.Refuse == nil && a.Ended.Result == overlap.Finished && a.Ended.At <= a.Due
 	w.place[a.Number] = answered
 	w.left--
-	w.tally.answered(&a)
+	w.tally.answered(&a, a.Due-a.Query.At)
 	if w.scenario.Observer.Answer != nil {
 		w.scenario.Observer.Answer(&a)
 	}
@@ -253,18 +253,13 @@ func (w *world) leave(number int) error {
 	return nil
 }
 
-// lifetime is when a worker dies, of one service on one device.
-type lifetime struct {
-	rand *rand.Rand
-}
-
 // beginFaults starts the lives of all workers.
 func (w *world) beginFaults(services int) {
 	if w.scenario.Faults.Every == 0 {
 		return
 	}
 	for i := range len(w.nodes) * services {
-		w.deaths = append(w.deaths, lifetime{stream(w.scenario.Seed, forFaults, i)})
+		w.deaths = append(w.deaths, stream(w.scenario.Seed, forFaults, i))
 		w.live(i, 0)
 	}
 }
@@ -272,7 +267,7 @@ func (w *world) beginFaults(services int) {
 // live has a worker die after a time.
 func (w *world) live(worker int, from time.Duration) {
 	mean := float64(w.scenario.Faults.Every)
-	lives := min(w.deaths[worker].rand.ExpFloat64()*mean, float64(maxTime))
+	lives := min(w.deaths[worker].ExpFloat64()*mean, float64(maxTime))
 	w.timers.push(timer{at: from + max(time.Duration(lives), 1), kind: workerDies, worker: worker})
 }
 

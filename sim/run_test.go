@@ -67,7 +67,7 @@ func text(t testing.TB, v any) string {
 // watch returns the rounds and the answers of a run.
 func watch(t testing.TB, sc Scenario) (rounds []Round, answers []Answer) {
 	t.Helper()
-	sc.Observer = Observer{
+	sc.Observer = observer{
 		Round: func(r *Round) {
 			c := *r
 			c.Spans, c.Outcome.Spans = slices.Clone(r.Spans), slices.Clone(r.Outcome.Spans)
@@ -101,8 +101,8 @@ func TestGoldens(t *testing.T) {
 	many.Devices, many.Dispatch, many.Arrivals = 3, Central, Arrivals{Process: Gamma, QPS: 390, Shape: 0.5}
 	troubled := busyScenario("abacus")
 	troubled.Plan, troubled.MaxRetries, troubled.DecisionTime = true, 1, 100*time.Microsecond
-	troubled.Faults = Faults{Every: time.Second, Restart: 50 * ms, Failing: 0.01}
-	troubled.Clients = Clients{Leaving: 0.05, Timeout: 60 * ms}
+	troubled.Faults = faults{Every: time.Second, Restart: 50 * ms, Failing: 0.01}
+	troubled.Clients = clients{Leaving: 0.05, Timeout: 60 * ms}
 	for name, sc := range map[string]Scenario{
 		"fcfs": busyScenario("fcfs"), "edf": busyScenario("edf"), "overlap": busyScenario("overlap"),
 		"many": many, "troubled": troubled,
@@ -185,17 +185,16 @@ func TestShares(t *testing.T) {
 func TestCounting(t *testing.T) {
 	r := run(t, plainScenario(Query{At: 0}, Query{At: 0}, Query{At: 0}, Query{At: 40 * ms}))
 	want := &Result{
-		Policy: "fcfs", Devices: 1, Queries: 4, Violations: 0.25, P99OverTarget: 0.8,
-		ThroughputQPS: 60, GoodputQPS: 60, Answered: 3, Dropped: 1,
-		LatencyMS: Latency{Mean: 40.0 / 3, P50: 10, P99: 20, Max: 20}, Seconds: 0.05, Offered: 1,
+		Policy: "fcfs", Devices: 1, Seconds: 0.05, Offered: 1,
+		totals: totals{
+			Queries: 4, Violations: 0.25, P99OverTarget: 0.8, ThroughputQPS: 60, GoodputQPS: 60, Answered: 3, Dropped: 1,
+			LatencyMS: latency{Mean: 40.0 / 3, P50: 10, P99: 20, Max: 20},
+		},
 		Rounds: 3, Groups: []int{3}, Batches: 3, Busy: 0.6,
 	}
-	want.Services = []ServiceResult{{
-		Name: "a", Queries: 4, Violations: want.Violations, P99OverTarget: want.P99OverTarget, ThroughputQPS: 60, GoodputQPS: 60,
-		Answered: 3, Dropped: 1, LatencyMS: want.LatencyMS,
-	}}
+	want.Services = []serviceResult{{"a", want.totals}}
 	near := cmp.Comparer(func(a, b float64) bool { return a-b < 1e-9 && b-a < 1e-9 })
-	if diff := cmp.Diff(want, r, near); diff != "" {
+	if diff := cmp.Diff(want, r, near, cmp.AllowUnexported(Result{}, serviceResult{})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -257,14 +256,14 @@ func TestWorkersDie(t *testing.T) {
 	sc.Check = true
 	sc.Arrivals.QPS = 30
 	sc.Services[0].Target, sc.Services[1].Target = time.Second, time.Second
-	sc.Faults = Faults{Every: 500 * ms, Restart: 10 * ms}
+	sc.Faults = faults{Every: 500 * ms, Restart: 10 * ms}
 	lost := run(t, sc)
 	sc.MaxRetries = 3
 	again := run(t, sc)
 	if lost.Failed < 20 || again.Failed >= lost.Failed/10 || again.Answered < sc.Queries*9/10 {
 		t.Errorf("%d queries failed, with retries %d", lost.Failed, again.Failed)
 	}
-	sc.Faults = Faults{Failing: 1}
+	sc.Faults = faults{Failing: 1}
 	if r := run(t, sc); r.Failed != sc.Queries || r.Violations != 1 {
 		t.Errorf("%d of %d failed where all spans do", r.Failed, sc.Queries)
 	}

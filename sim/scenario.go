@@ -56,11 +56,12 @@ type Scenario struct {
 	DecisionTime time.Duration
 	RoundTime    time.Duration
 
-	Faults  Faults
-	Clients Clients
+	Faults   faults
+	Clients  clients
+	Observer observer
 
-	Observer Observer
-	Check    bool // hold the schedulers to their invariants after every event, which is slow
+	// Check holds the schedulers to their invariants after every event, which is slow.
+	Check bool
 }
 
 // Service is a model with a target, and what is asked of it.
@@ -77,17 +78,20 @@ type Service struct {
 	Share      float64 // of the queries, in proportion to those of the others; all 0 for equal ones
 }
 
-// Faults describe how workers die. All times are exponential.
-type Faults struct {
-	Every   time.Duration // mean time that a worker of a service lives, 0 for ever
-	Restart time.Duration // until the next one is ready
-	Failing float64       // share of spans that end with an error of the model
+// faults describe how workers die. A worker of a service lives for Every in the mean,
+// for ever if that is 0, and the next one is ready after Restart; both times are
+// exponential. Failing is the share of spans that end with an error of the model.
+type faults struct {
+	Every   time.Duration
+	Restart time.Duration
+	Failing float64
 }
 
-// Clients describe how clients leave.
-type Clients struct {
-	Leaving float64       // share that leaves at some time before the deadline, unless answered
-	Timeout time.Duration // after which all others leave, 0 for never
+// clients describe how clients leave: the share Leaving at some time before the
+// deadline, unless answered, and all others after Timeout, or never if that is 0.
+type clients struct {
+	Leaving float64
+	Timeout time.Duration
 }
 
 // Validate reports every fault of the scenario.
@@ -115,7 +119,12 @@ func (sc *Scenario) Validate() error {
 	if !lasts(sc.DecisionTime) || !lasts(sc.RoundTime) {
 		fault("a decision takes %v and a round %v: want 0 to a year", sc.DecisionTime, sc.RoundTime)
 	}
-	faults = append(faults, sc.Faults.check(), sc.Clients.check())
+	if f := &sc.Faults; !lasts(f.Every) || !lasts(f.Restart) || !within(f.Failing, 0, 1) {
+		fault("workers live %v, are back after %v and fail %v of their spans: want times and a share", f.Every, f.Restart, f.Failing)
+	}
+	if c := &sc.Clients; !within(c.Leaving, 0, 1) || !lasts(c.Timeout) {
+		fault("%v of the clients leave, the others after %v: want a share and a time", c.Leaving, c.Timeout)
+	}
 	names := map[string]bool{}
 	for i := range sc.Services {
 		name := sc.Services[i].Name
@@ -133,20 +142,6 @@ func (sc *Scenario) Validate() error {
 
 // lasts reports whether a time can be added to others.
 func lasts(d time.Duration) bool { return d >= 0 && d <= maxTime }
-
-func (f *Faults) check() error {
-	if !lasts(f.Every) || !lasts(f.Restart) || !within(f.Failing, 0, 1) {
-		return fmt.Errorf("workers live %v, are back after %v and fail %v of their spans: want times and a share", f.Every, f.Restart, f.Failing)
-	}
-	return nil
-}
-
-func (c *Clients) check() error {
-	if !within(c.Leaving, 0, 1) || !lasts(c.Timeout) {
-		return fmt.Errorf("%v of the clients leave, the others after %v: want a share and a time", c.Leaving, c.Timeout)
-	}
-	return nil
-}
 
 // checkService leaves to the scheduler what it checks itself.
 func (sc *Scenario) checkService(s *Service) error {

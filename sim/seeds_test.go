@@ -57,7 +57,7 @@ func trySeed(t testing.TB, seed uint64) (err error) {
 	}()
 	sc := anyScenario(t, seed)
 	w := newWitness(&sc)
-	sc.Observer = Observer{Round: w.round, Answer: w.answer, Worker: w.worker}
+	sc.Observer = observer{Round: w.round, Answer: w.answer, worker: w.worker}
 	r, err := Run(sc)
 	if err = errors.Join(err, w.fault); err != nil {
 		return err
@@ -65,7 +65,7 @@ func trySeed(t testing.TB, seed uint64) (err error) {
 	if err := w.agree(r); err != nil || seed%8 != 0 {
 		return err
 	}
-	sc.Observer = Observer{}
+	sc.Observer = observer{}
 	again, err := Run(sc)
 	if err == nil && text(t, r) != text(t, again) {
 		err = fmt.Errorf("the same scenario gives another result:\n%s\n%s", text(t, r), text(t, again))
@@ -114,20 +114,20 @@ func anyScenario(t testing.TB, seed uint64) Scenario {
 	}
 	sc.Arrivals = anyArrivals(r, float64(sc.Devices)*(0.3+2.5*r.Float64())/work)
 	if chance(2) {
-		sc.Faults = Faults{Every: time.Duration((5 + 100*r.Float64()) * work * 1e9), Restart: time.Duration(10 * r.Float64() * work * 1e9)}
+		sc.Faults = faults{Every: time.Duration((5 + 100*r.Float64()) * work * 1e9), Restart: time.Duration(10 * r.Float64() * work * 1e9)}
 	}
 	if chance(3) {
 		sc.Faults.Failing = 0.1
 	}
 	if chance(2) {
-		sc.Clients = Clients{Leaving: 0.5 * r.Float64(), Timeout: time.Duration(pick(0, 1, 5) * int(sc.Services[0].Target))}
+		sc.Clients = clients{Leaving: 0.5 * r.Float64(), Timeout: time.Duration(pick(0, 1, 5) * int(sc.Services[0].Target))}
 	}
 	return sc
 }
 
 func anyArrivals(r *rand.Rand, qps float64) Arrivals {
 	a := Arrivals{Process: []string{Constant, Poisson, Gamma, MMPP, Times}[r.IntN(5)], QPS: qps, Shape: 0.3}
-	a.States = []State{{0.2 * qps, time.Duration(2e10 / qps)}, {3 * qps, time.Duration(2e10 / qps)}}
+	a.States = []state{{0.2 * qps, time.Duration(2e10 / qps)}, {3 * qps, time.Duration(2e10 / qps)}}
 	for i := range 60 { // ten at a time
 		a.Times = append(a.Times, time.Duration(float64(i/10)*1e10/qps))
 	}
@@ -194,9 +194,9 @@ func (w *witness) round(r *Round) {
 	}
 }
 
-func (w *witness) worker(e *Worker) {
-	if !e.Ready {
-		w.died[[2]int{e.Device, int(e.Service)}] = e.At
+func (w *witness) worker(device int, service models.ServiceID, at time.Duration, ready bool) {
+	if !ready {
+		w.died[[2]int{device, int(service)}] = at
 	}
 }
 
@@ -213,7 +213,7 @@ func (w *witness) answer(a *Answer) {
 		w.fail("query %d is finished at %v for a client that left at %v", id, a.Ended.At, a.Query.Leaves)
 	case a.Ended.Result == overlap.Cancelled && (a.Query.Leaves == 0 || a.Ended.At < a.Query.Leaves):
 		w.fail("query %d is cancelled at %v, its client leaves at %v", id, a.Ended.At, a.Query.Leaves)
-	case a.Ended.Result == overlap.Failed && w.sc.Faults == Faults{}:
+	case a.Ended.Result == overlap.Failed && w.sc.Faults == faults{}:
 		w.fail("query %d failed, and nothing can fail", id)
 	}
 	w.seen[a.Number] = true

@@ -47,13 +47,13 @@ func TestPredictorLearns(t *testing.T) {
 // TestGivenIsTheSame serves the queries of a scenario as given ones.
 func TestGivenIsTheSame(t *testing.T) {
 	sc := busyScenario("overlap")
-	sc.Clients = Clients{Leaving: 0.1}
+	sc.Clients = clients{Leaving: 0.1}
 	want := text(t, run(t, sc))
 	queries, err := sc.Submissions()
 	if err != nil {
 		t.Fatal(err)
 	}
-	sc.Given, sc.Arrivals, sc.Queries, sc.Clients = queries, Arrivals{}, 0, Clients{}
+	sc.Given, sc.Arrivals, sc.Queries, sc.Clients = queries, Arrivals{}, 0, clients{}
 	if diff := cmp.Diff(want, text(t, run(t, sc))); diff != "" {
 		t.Error(diff)
 	}

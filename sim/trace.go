@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/perfetto"
 )
@@ -16,37 +17,34 @@ const (
 	serviceRow = 2
 )
 
-// Trace writes the timeline of a run in the Chrome trace event format, which
-// Perfetto shows: for each device a row of rounds, with the end that was
-// predicted, and a row of spans for each service, with its deadlines, and the
-// queries.
-type Trace struct {
+// trace is a timeline that is being written.
+type trace struct {
 	w     *perfetto.Writer
 	names []string // of services
 	known map[int]bool
 }
 
-// NewTrace begins a trace. Its Observer goes into the scenario, and Close ends
-// it.
-func NewTrace(w io.Writer, services []Service) *Trace {
-	t := &Trace{w: perfetto.NewWriter(w), known: map[int]bool{}}
+// Trace has a run of the scenario write its timeline in the Chrome trace event
+// format, which Perfetto shows: for each device a row of rounds, with the end that
+// was predicted, and a row of spans for each service, with its deadlines, and the
+// queries. When the run is over, close ends the trace and returns the first error of
+// writing it. It does not close w.
+func Trace(sc *Scenario, w io.Writer) (close func() error) {
+	t := newTrace(w, sc.Services)
+	sc.Observer = observer{t.round, t.answer, t.worker}
+	return t.w.Close
+}
+
+func newTrace(w io.Writer, services []Service) *trace {
+	t := &trace{w: perfetto.NewWriter(w), known: map[int]bool{}}
 	for i := range services {
 		t.names = append(t.names, services[i].Name)
 	}
 	return t
 }
 
-// Observer returns what writes the trace.
-func (t *Trace) Observer() Observer {
-	return Observer{Round: t.round, Answer: t.answer, Worker: t.worker}
-}
-
-// Close ends the trace and returns the first error of writing it. It does not
-// close what it writes to.
-func (t *Trace) Close() error { return t.w.Close() }
-
 // introduce names a device and its rows.
-func (t *Trace) introduce(device int) {
+func (t *trace) introduce(device int) {
 	if t.known[device] {
 		return
 	}
@@ -66,7 +64,7 @@ func (t *Trace) introduce(device int) {
 // and none below it. The first is that of no device, which is -1.
 func process(device int) int { return device + 2 }
 
-func (t *Trace) round(r *Round) {
+func (t *trace) round(r *Round) {
 	t.introduce(r.Device)
 	lasted := r.End - r.Start
 	t.w.Slice(perfetto.Event{
@@ -88,7 +86,7 @@ func (t *Trace) round(r *Round) {
 	}
 }
 
-func (t *Trace) answer(a *Answer) {
+func (t *trace) answer(a *Answer) {
 	t.introduce(a.Device)
 	row, name := serviceRow+int(a.Query.Service), fmt.Sprintf("query %d", a.Number+1)
 	id := fmt.Sprint(a.Number + 1)
@@ -105,15 +103,15 @@ func (t *Trace) answer(a *Answer) {
 	t.instant("deadline of "+name, a.Due, a.Device, row, map[string]any{"result": how})
 }
 
-func (t *Trace) worker(e *Worker) {
-	t.introduce(e.Device)
+func (t *trace) worker(device int, service models.ServiceID, at time.Duration, ready bool) {
+	t.introduce(device)
 	name := "worker lost"
-	if e.Ready {
+	if ready {
 		name = "worker ready"
 	}
-	t.instant(name, e.At, e.Device, serviceRow+int(e.Service), nil)
+	t.instant(name, at, device, serviceRow+int(service), nil)
 }
 
-func (t *Trace) instant(name string, at time.Duration, device, row int, args map[string]any) {
+func (t *trace) instant(name string, at time.Duration, device, row int, args map[string]any) {
 	t.w.Instant(perfetto.Event{Name: name, Kind: "instant", At: at, Device: process(device), Row: row, Args: args})
 }

@@ -10,10 +10,9 @@ import (
 func TestTrace(t *testing.T) {
 	sc := plainScenario(Query{}, Query{}, Query{})
 	var out bytes.Buffer
-	trace := NewTrace(&out, sc.Services)
-	sc.Observer = trace.Observer()
+	closeTrace := Trace(&sc, &out)
 	run(t, sc)
-	if err := trace.Close(); err != nil {
+	if err := closeTrace(); err != nil {
 		t.Fatal(err)
 	}
 	var file struct {
@@ -49,10 +48,9 @@ func (full) Write([]byte) (int, error) { return 0, errFull }
 
 func TestTraceTellsOfErrors(t *testing.T) {
 	sc := busyScenario("edf")
-	trace := NewTrace(full{}, sc.Services)
-	sc.Observer = trace.Observer()
+	closeTrace := Trace(&sc, full{})
 	run(t, sc)
-	if err := trace.Close(); !errors.Is(err, errFull) {
+	if err := closeTrace(); !errors.Is(err, errFull) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -106,13 +106,12 @@ func TestTraceOfTroubles(t *testing.T) {
 	sc := busyScenario("edf")
 	sc.Queries, sc.Devices, sc.Dispatch, sc.Knows = 400, 2, Central, KnowsNothing
 	sc.Arrivals.QPS = 300
-	sc.Faults = Faults{Every: 100 * ms, Restart: 20 * ms, Failing: 0.1}
-	sc.Clients = Clients{Leaving: 0.3}
+	sc.Faults = faults{Every: 100 * ms, Restart: 20 * ms, Failing: 0.1}
+	sc.Clients = clients{Leaving: 0.3}
 	var out bytes.Buffer
-	trace := NewTrace(&out, sc.Services)
-	sc.Observer = trace.Observer()
+	closeTrace := Trace(&sc, &out)
 	r := run(t, sc)
-	if err := trace.Close(); err != nil || r.Failed == 0 || r.Late == 0 {
+	if err := closeTrace(); err != nil || r.Failed == 0 || r.Late == 0 {
 		t.Fatalf("%v, %+v", err, r)
 	}
 	var file struct {
@@ -158,9 +157,9 @@ func TestTraceOfTroubles(t *testing.T) {
 // TestTraceOfNoDevice names what happens on none.
 func TestTraceOfNoDevice(t *testing.T) {
 	var out bytes.Buffer
-	trace := NewTrace(&out, []Service{{Name: "a"}})
-	trace.worker(&Worker{Device: -1, At: ms})
-	if err := trace.Close(); err != nil || !json.Valid(out.Bytes()) || !strings.Contains(out.String(), "no device") || !strings.Contains(out.String(), "worker lost") {
+	trace := newTrace(&out, []Service{{Name: "a"}})
+	trace.worker(-1, 0, ms, false)
+	if err := trace.w.Close(); err != nil || !json.Valid(out.Bytes()) || !strings.Contains(out.String(), "no device") || !strings.Contains(out.String(), "worker lost") {
 		t.Errorf("%v, the trace is\n%s", err, &out)
 	}
 }
@@ -190,7 +189,7 @@ func TestPicker(t *testing.T) {
 func TestClientsLeaveAtTimes(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 100 {
-		all, none, timed := Clients{Leaving: 1, Timeout: time.Hour}, Clients{}, Clients{Timeout: 5 * ms}
+		all, none, timed := clients{Leaving: 1, Timeout: time.Hour}, clients{}, clients{Timeout: 5 * ms}
 		if at := all.leaves(time.Second, 20*ms, r); at <= time.Second || at > time.Second+20*ms {
 			t.Errorf("leaves at %v", at)
 		}

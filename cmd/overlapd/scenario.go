@@ -128,9 +128,10 @@ func (f *scenarioFile) scenario() (sim.Scenario, error) {
 		Device: on, DeviceName: profile.Device, Queries: f.Queries, Seed: f.Seed,
 		Devices: f.Devices, Dispatch: f.Dispatch, Ways: f.Ways, Plan: f.Plan, MaxRetries: f.MaxRetries, Knows: f.Knows,
 		DecisionTime: times(f.DecisionMicros, time.Microsecond), RoundTime: times(f.RoundMicros, time.Microsecond),
-		Faults:  sim.Faults{Every: times(f.Faults.EverySeconds, time.Second), Restart: times(f.Faults.RestartSeconds, time.Second), Failing: f.Faults.Failing},
-		Clients: sim.Clients{Leaving: f.Clients.Leaving, Timeout: times(f.Clients.TimeoutMillis, time.Millisecond)},
 	}
+	sc.Faults.Every, sc.Faults.Restart = times(f.Faults.EverySeconds, time.Second), times(f.Faults.RestartSeconds, time.Second)
+	sc.Faults.Failing = f.Faults.Failing
+	sc.Clients.Leaving, sc.Clients.Timeout = f.Clients.Leaving, times(f.Clients.TimeoutMillis, time.Millisecond)
 	if f.Predictor != "" {
 		if sc.Predictor, err = predictor.ReadFile(f.Predictor); err != nil {
 			return sc, err
@@ -144,23 +145,14 @@ func (f *scenarioFile) scenario() (sim.Scenario, error) {
 		sc.Services = append(sc.Services, s)
 	}
 	sc.Arrivals, err = f.Arrivals.arrivals()
-	if err == nil && sc.Arrivals.Process == sim.Times {
-		err = f.giveRecording(&sc)
+	if err != nil || sc.Arrivals.Process != sim.Times {
+		return sc, err
 	}
-	return sc, err
-}
-
-// giveRecording makes a scenario replay the recorded queries of a file.
-func (f *scenarioFile) giveRecording(sc *sim.Scenario) error {
 	if f.Arrivals.File == "" {
-		return errors.New("the arrivals are times, but no file of them is given")
+		return sc, errors.New("the arrivals are times, but no file of them is given")
 	}
-	r, err := sim.ReadRecording(f.Arrivals.File)
-	if err != nil {
-		return err
-	}
-	f.ignored = r.Ignored
-	return r.Give(sc)
+	f.ignored, err = sim.GiveRecorded(&sc, f.Arrivals.File)
+	return sc, err
 }
 
 // service returns a service with the defaults of what s leaves out: the sizes and
@@ -204,7 +196,7 @@ func (s *scenarioService) service(on *device.Model) (sim.Service, error) {
 func (a *scenarioArrivals) arrivals() (sim.Arrivals, error) {
 	list := sim.Arrivals{Process: a.Process, QPS: a.QPS, Shape: a.Shape, Scale: a.Scale, Keep: a.Keep}
 	for _, s := range a.States {
-		list.States = append(list.States, sim.State{QPS: s.QPS, Mean: times(s.Seconds, time.Second)})
+		list.AddState(s.QPS, times(s.Seconds, time.Second))
 	}
 	if list.Process != sim.Loads {
 		return list, nil

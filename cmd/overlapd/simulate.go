@@ -277,12 +277,11 @@ func (o *simulateOptions) simulate(sc sim.Scenario) (r *sim.Result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	trace := sim.NewTrace(w, sc.Services)
-	sc.Observer = trace.Observer()
+	closeTrace := sim.Trace(&sc, w)
 	if r, err = sim.Run(sc); err != nil {
 		return nil, err
 	}
-	return r, trace.Close()
+	return r, closeTrace()
 }
 
 // simulated reports each policy and, of one alone, each service.

@@ -14,9 +14,9 @@ func TestClusterFigures(t *testing.T) {
 	var runs []*clusterRun
 	for _, scaled := range []bool{false, true} {
 		for i, v := range someVariants(t, "clockwork", "abacus", "overlap") {
-			r := &clusterRun{variant: v, scaled: scaled, times: 1, result: &sim.Result{
-				ThroughputQPS: 100 * float64(i+1), GoodputQPS: 50 * float64(i+1), Violations: 0.1 * float64(i), LatencyMS: sim.Latency{P99: 90, Mean: 30},
-			}}
+			r := &clusterRun{variant: v, scaled: scaled, times: 1, result: new(sim.Result)}
+			r.result.ThroughputQPS, r.result.GoodputQPS, r.result.Violations = 100*float64(i+1), 50*float64(i+1), 0.1*float64(i)
+			r.result.LatencyMS.P99, r.result.LatencyMS.Mean = 90, 30
 			if scaled {
 				r.times = 7
 			}

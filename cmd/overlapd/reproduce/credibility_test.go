@@ -66,7 +66,9 @@ func madeRuns(list map[string][2]float64) *pairRuns {
 		for i := range deploys {
 			for _, load := range loads {
 				pair := deploys[i].label()
-				r.samples[runKey(pair, load, v.name)] = &sample{[]*sim.Result{{Violations: values[i], Answered: 50, Queries: 100}}}
+				result := new(sim.Result)
+				result.Violations, result.Answered, result.Queries = values[i], 50, 100
+				r.samples[runKey(pair, load, v.name)] = &sample{[]*sim.Result{result}}
 				if r.authors[load][pair] == nil {
 					r.authors[load][pair] = map[string]measured{}
 				}

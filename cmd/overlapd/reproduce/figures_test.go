@@ -50,10 +50,10 @@ func TestSamplesHaveSeedsInTurn(t *testing.T) {
 			t.Errorf("run %d has seed %d and %d queries under %s", i, r.Seed, r.Queries, r.Policy)
 		}
 	}
-	made := &sample{[]*sim.Result{
-		{Violations: 0.1, Answered: 90, Queries: 100, P99OverTarget: 1, ThroughputQPS: 5, GoodputQPS: 4},
-		{Violations: 0.3, Answered: 70, Queries: 100, P99OverTarget: 2, ThroughputQPS: 7, GoodputQPS: 6},
-	}}
+	a, b := new(sim.Result), new(sim.Result)
+	a.Violations, a.Answered, a.Queries, a.P99OverTarget, a.ThroughputQPS, a.GoodputQPS = 0.1, 90, 100, 1, 5, 4
+	b.Violations, b.Answered, b.Queries, b.P99OverTarget, b.ThroughputQPS, b.GoodputQPS = 0.3, 70, 100, 2, 7, 6
+	made := &sample{[]*sim.Result{a, b}}
 	for name, c := range map[string]struct {
 		value       func(*sim.Result) float64
 		mid, spread float64
