@@ -10,8 +10,8 @@ import "github.com/overlapd/overlapd/models"
 // it trusts the prediction.
 type abacus struct{ edf }
 
-func (abacus) info() PolicyInfo {
-	return PolicyInfo{"abacus", "The published algorithm: overlap by headroom, as far as the prediction allows."}
+func (abacus) info() policyInfo {
+	return policyInfo{"abacus", "The published algorithm: overlap by headroom, as far as the prediction allows."}
 }
 
 func (abacus) choose(d *decision) {

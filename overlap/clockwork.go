@@ -7,8 +7,8 @@ package overlap
 // middle of its runs.
 type clockwork struct{ edf }
 
-func (clockwork) info() PolicyInfo {
-	return PolicyInfo{"clockwork", "Earliest deadline first, one batch at a time, never started if it might end late."}
+func (clockwork) info() policyInfo {
+	return policyInfo{"clockwork", "Earliest deadline first, one batch at a time, never started if it might end late."}
 }
 
 func (clockwork) choose(d *decision) {

@@ -28,7 +28,7 @@ type decision struct {
 	daring bool       // only its latency must keep to the limit, and not its bound
 	strict bool       // its bound must keep to the limit though nobody else is in it
 	unsure bool       // as a plan it cannot hold
-	asked  Asked
+	asked  asked
 
 	members []*query   // memory of all candidates' members
 	joining []joiner   // scratch of merge
@@ -63,7 +63,7 @@ func newDecision(s *Scheduler, ways int) *decision {
 // decide starts from scratch, for a time.
 func (d *decision) decide(at time.Duration) {
 	s := d.s
-	d.ask.counts = Asked{}
+	d.ask.counts = asked{}
 	d.at, d.daring, d.strict, d.unsure = at, false, false, false
 	d.progress, d.steps = progress{limit: forever}, d.steps[:0]
 	d.candidates, d.drops, d.members = d.candidates[:0], d.drops[:0], d.members[:0]

@@ -5,8 +5,8 @@ import "time"
 // edf serves the earliest deadline first.
 type edf struct{ sequential }
 
-func (edf) info() PolicyInfo {
-	return PolicyInfo{"edf", "Earliest deadline first, one batch at a time."}
+func (edf) info() policyInfo {
+	return policyInfo{"edf", "Earliest deadline first, one batch at a time."}
 }
 
 func (edf) key(w work) time.Duration { return w.deadline }

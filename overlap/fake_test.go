@@ -81,7 +81,7 @@ type together struct {
 	operators int // of each batch in one round
 }
 
-func (together) info() PolicyInfo { return PolicyInfo{Name: "together"} }
+func (together) info() policyInfo { return policyInfo{Name: "together"} }
 
 func (p together) choose(d *decision) {
 	for i := range d.settle(MaxServices) {
@@ -101,7 +101,7 @@ func addAlone(d *decision, i, end int) {
 // alone adds only the least urgent batch, though it has all of them settled.
 type alone struct{ edf }
 
-func (alone) info() PolicyInfo { return PolicyInfo{Name: "alone"} }
+func (alone) info() policyInfo { return policyInfo{Name: "alone"} }
 
 func (alone) choose(d *decision) {
 	last := len(d.settle(MaxServices)) - 1

@@ -5,8 +5,8 @@ import "time"
 // fcfs serves in the order of arrival over all services.
 type fcfs struct{ sequential }
 
-func (fcfs) info() PolicyInfo {
-	return PolicyInfo{"fcfs", "First come, first served, one batch at a time."}
+func (fcfs) info() policyInfo {
+	return policyInfo{"fcfs", "First come, first served, one batch at a time."}
 }
 
 func (fcfs) key(w work) time.Duration { return w.arrival }

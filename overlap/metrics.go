@@ -11,13 +11,13 @@ import (
 type Metrics struct {
 	Rounds   uint64
 	Busy     time.Duration // the time the rounds took together
-	Plans    PlanMetrics
+	Plans    planMetrics
 	Services []ServiceMetrics
 }
 
-// PlanMetrics count the plans made ahead. All but the one that there may be now
+// planMetrics count the plans made ahead. All but the one that there may be now
 // were kept or overturned.
-type PlanMetrics struct {
+type planMetrics struct {
 	Made       uint64
 	Kept       uint64 // carried out by Next
 	Overturned uint64 // by news, or because it did not fit when its time came
@@ -102,7 +102,7 @@ type Explanation struct {
 	For        time.Duration   // the time it was decided for: the start of the round, or when a plan took it to start
 	Candidates []Candidate     // the most urgent first
 	Dropped    []Candidate     // predicted to be too late even alone
-	Asked      Asked           // what the predictor was asked
+	Asked      asked           // what the predictor was asked
 	Predicted  models.Estimate // the estimate of the group
 	Solo       time.Duration   // the time its spans are predicted to take one after another, where the policy asked
 	Headroom   time.Duration   // what the group had to keep to, 0 if nothing depended on that

@@ -33,8 +33,8 @@ const (
 
 func (overlap) triages() {}
 
-func (overlap) info() PolicyInfo {
-	return PolicyInfo{"overlap", "Overlap by headroom where it is predicted to gain, with merging, margins and best effort."}
+func (overlap) info() policyInfo {
+	return policyInfo{"overlap", "Overlap by headroom where it is predicted to gain, with merging, margins and best effort."}
 }
 
 // verdict is what became of a candidate of which all operators were tried.

@@ -136,7 +136,7 @@ func (w *ahead) compare() {
 	if p := m.Plans; p.Made-p.Kept-p.Overturned > 1 {
 		w.Fatalf("plans do not add up: %+v", p)
 	}
-	m.Plans = PlanMetrics{}
+	m.Plans = planMetrics{}
 	if diff := cmp.Diff(w.plain.Metrics(), m); diff != "" {
 		w.Fatalf("metrics:\n%s", diff)
 	}
@@ -170,7 +170,7 @@ func TestPlanIsMadeOnce(t *testing.T) {
 	if asked.calls != calls {
 		t.Errorf("the predictor was asked about %d groups", asked.calls-calls)
 	}
-	if p := s.Metrics().Plans; p != (PlanMetrics{Made: 1}) {
+	if p := s.Metrics().Plans; p != (planMetrics{Made: 1}) {
 		t.Errorf("%+v", p)
 	}
 }
@@ -205,7 +205,7 @@ func TestPlanDropsAreBounded(t *testing.T) {
 	if _, ok := s.Next(end); ok || len(s.Answers()) != 1+hopeless {
 		t.Error("not all that was hopeless is dropped")
 	}
-	if p := s.Metrics().Plans; p != (PlanMetrics{Made: 1, Overturned: 1}) {
+	if p := s.Metrics().Plans; p != (planMetrics{Made: 1, Overturned: 1}) {
 		t.Errorf("%+v", p)
 	}
 }

@@ -6,15 +6,15 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// PolicyInfo describes a policy to a person.
-type PolicyInfo struct {
+// policyInfo describes a policy to a person.
+type policyInfo struct {
 	Name    string
 	Summary string // one sentence
 }
 
 // policy is the rule that chooses the next group. It keeps no state.
 type policy interface {
-	info() PolicyInfo
+	info() policyInfo
 
 	// key places work among the other work of its priority: the least key
 	// is the most urgent. It is asked again only when the work changes.
@@ -43,8 +43,8 @@ func (w work) rest() time.Duration { return w.predict.alone(w.left).Latency }
 var policies = [...]policy{fcfs{}, sjf{}, edf{}, clockwork{}, abacus{}, overlap{}}
 
 // Policies lists the policies that Config.Policy may name.
-func Policies() []PolicyInfo {
-	infos := make([]PolicyInfo, len(policies))
+func Policies() []policyInfo {
+	infos := make([]policyInfo, len(policies))
 	for i, p := range policies {
 		infos[i] = p.info()
 	}

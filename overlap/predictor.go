@@ -21,11 +21,11 @@ type prediction struct {
 	spans     []models.Span // the spans of all groups
 	groups    []models.Group
 	estimates []models.Estimate
-	counts    Asked
+	counts    asked
 }
 
-// Asked counts what a predictor was asked.
-type Asked struct {
+// asked counts what a predictor was asked.
+type asked struct {
 	Calls  int
 	Groups int
 }

@@ -7,8 +7,8 @@ import "time"
 // becomes known.
 type sjf struct{ sequential }
 
-func (sjf) info() PolicyInfo {
-	return PolicyInfo{"sjf", "Shortest job first by predicted time left, one batch at a time."}
+func (sjf) info() policyInfo {
+	return policyInfo{"sjf", "Shortest job first by predicted time left, one batch at a time."}
 }
 
 func (sjf) key(w work) time.Duration { return w.rest() }

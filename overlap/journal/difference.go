@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Difference is where a replay decided otherwise than the log says.
-type Difference struct {
+// difference is where a replay decided otherwise than the log says.
+type difference struct {
 	Line    int           `json:"line"` // of the log
 	Event   string        `json:"event"`
 	At      time.Duration `json:"at_ns"`
@@ -47,12 +47,12 @@ var decisions = []struct{ key, what string }{
 
 // compare returns the first difference between a record and the one that a
 // scheduler made of the same event now, or nil.
-func compare(logged, decided *record) *Difference {
+func compare(logged, decided *record) *difference {
 	var same line
 	if same.put(decided) == nil && bytes.Equal(bytes.TrimSuffix(same, []byte("\n")), logged.text) {
 		return nil
 	}
-	d := &Difference{Line: logged.line, Event: string(logged.Event), At: logged.At}
+	d := &difference{Line: logged.line, Event: string(logged.Event), At: logged.At}
 	was, is := fields(logged), fields(decided)
 	for _, f := range decisions {
 		d.Field, d.What = f.key, f.what

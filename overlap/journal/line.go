@@ -199,7 +199,7 @@ func (l *line) ended(r *record) {
 	}
 }
 
-// call appends a call of the predictor, see Question.
+// call appends a call of the predictor, see question.
 func (l *line) call(groups []models.Group, estimates []models.Estimate) {
 	l.item()
 	*l = append(*l, '[')

@@ -54,7 +54,7 @@ type record struct {
 	Took     time.Duration    `json:"took,omitempty"`
 	Spans    []spanRecord     `json:"s,omitempty"`
 
-	// What it asked the predictor, see Question; nil for nothing.
+	// What it asked the predictor, see question; nil for nothing.
 	Asked json.RawMessage `json:"p,omitempty"`
 
 	// What it decided. Round is decided by next; finish is told it.
@@ -310,7 +310,7 @@ func (r *record) outcome() models.Outcome {
 }
 
 // calls returns what the predictor was asked, call by call.
-func (r *record) calls() [][]Question {
+func (r *record) calls() [][]question {
 	calls, err := questions(r.Asked)
 	if err != nil {
 		panic(err) // it was validated
@@ -318,11 +318,11 @@ func (r *record) calls() [][]Question {
 	return calls
 }
 
-// Question is a group that the predictor was asked about, and its answer. In a
+// question is a group that the predictor was asked about, and its answer. In a
 // log, a call of the predictor is a list of questions, and a question is a list
 // of numbers: how many of its spans are those of the question before it, the
 // latency and the bound, and then the five numbers of each other span.
-type Question struct {
+type question struct {
 	Group    models.Group // without batches, which a predictor does not know
 	Estimate models.Estimate
 }
@@ -333,7 +333,7 @@ const (
 )
 
 // questions decodes the calls of the predictor.
-func questions(text json.RawMessage) ([][]Question, error) {
+func questions(text json.RawMessage) ([][]question, error) {
 	if len(text) == 0 {
 		return nil, nil
 	}
@@ -341,11 +341,11 @@ func questions(text json.RawMessage) ([][]Question, error) {
 	if err := strict(text, &numbers); err != nil {
 		return nil, err
 	}
-	calls := make([][]Question, len(numbers))
+	calls := make([][]question, len(numbers))
 	for i, call := range numbers {
 		var last []models.Span
 		for _, n := range call {
-			q, err := question(n, last)
+			q, err := decodeQuestion(n, last)
 			if err != nil {
 				return nil, err
 			}
@@ -355,8 +355,8 @@ func questions(text json.RawMessage) ([][]Question, error) {
 	return calls, nil
 }
 
-// question decodes one question, which follows one about the spans of last.
-func question(n []int64, last []models.Span) (q Question, err error) {
+// decodeQuestion decodes one question, which follows one about the spans of last.
+func decodeQuestion(n []int64, last []models.Span) (q question, err error) {
 	if len(n) < questionNumbers || (len(n)-questionNumbers)%spanNumbers != 0 || n[0] < 0 || n[0] > int64(len(last)) {
 		return q, fmt.Errorf("a question of %d numbers", len(n))
 	}
@@ -374,7 +374,7 @@ func question(n []int64, last []models.Span) (q Question, err error) {
 }
 
 // isAbout reports whether a group is the one of the question.
-func (q *Question) isAbout(g models.Group) bool {
+func (q *question) isAbout(g models.Group) bool {
 	if len(g.Spans) != len(q.Group.Spans) {
 		return false
 	}

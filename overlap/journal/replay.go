@@ -183,7 +183,7 @@ func (p *replay) end() {
 
 // draft is what a plan was made from.
 type draft struct {
-	calls [][]Question
+	calls [][]question
 	took  time.Duration
 }
 
@@ -198,11 +198,11 @@ func (c *capture) record(r *record)                               { c.last = r }
 // recorded. What it was not asked then it does not know; that it is asked shows
 // in the record.
 type answering struct {
-	recorded []Question
+	recorded []question
 }
 
 // load takes what was asked during the next event.
-func (a *answering) load(calls [][]Question) {
+func (a *answering) load(calls [][]question) {
 	a.recorded = slices.Concat(calls...)
 }
 

@@ -33,9 +33,9 @@ type Report struct {
 	Dropped     map[string]uint64 `json:"dropped"`
 	Failed      map[string]uint64 `json:"failed"`
 	Cancelled   uint64            `json:"cancelled"`
-	Decision    DecisionTimes     `json:"decision_us"`
-	Errors      []SpanErrors      `json:"measured_over_predicted"`
-	Difference  *Difference       `json:"difference,omitempty"`
+	Decision    decisionTimes     `json:"decision_us"`
+	Errors      []spanErrors      `json:"measured_over_predicted"`
+	Difference  *difference       `json:"difference,omitempty"`
 
 	started   bool
 	first     time.Duration
@@ -46,16 +46,16 @@ type Report struct {
 	unknown   map[int]uint64
 }
 
-// DecisionTimes is how long choosing the rounds again has taken, in
+// decisionTimes is how long choosing the rounds again has taken, in
 // microseconds.
-type DecisionTimes struct {
+type decisionTimes struct {
 	P50 float64 `json:"p50"`
 	P99 float64 `json:"p99"`
 	Max float64 `json:"max"`
 }
 
-// SpanErrors is how far predictions were off, for groups of so many spans.
-type SpanErrors struct {
+// spanErrors is how far predictions were off, for groups of so many spans.
+type spanErrors struct {
 	Spans  int     `json:"spans"`
 	Rounds uint64  `json:"rounds"`
 	None   uint64  `json:"unpredicted"` // without prediction, or not run to their end
@@ -72,7 +72,7 @@ func newReport(h *head) *Report {
 	r := &Report{
 		Version: h.Version, Commit: h.Commit, Device: h.Device, Created: h.Created, Policy: h.Config.Policy,
 		Dropped: map[string]uint64{}, Failed: map[string]uint64{},
-		Errors: []SpanErrors{}, ratios: map[int][]float64{}, unknown: map[int]uint64{}, over: map[int]uint64{},
+		Errors: []spanErrors{}, ratios: map[int][]float64{}, unknown: map[int]uint64{}, over: map[int]uint64{},
 	}
 	for i := range h.Config.Services {
 		r.Services = append(r.Services, h.Config.Services[i].Name)
@@ -137,14 +137,14 @@ func (r *Report) finish() {
 		r.Seconds = (r.last - r.first).Seconds()
 	}
 	slices.Sort(r.decisions)
-	r.Decision = DecisionTimes{stats.Quantile(r.decisions, 0.5), stats.Quantile(r.decisions, 0.99), stats.Quantile(r.decisions, 1)}
+	r.Decision = decisionTimes{stats.Quantile(r.decisions, 0.5), stats.Quantile(r.decisions, 0.99), stats.Quantile(r.decisions, 1)}
 	for n := 1; n <= overlap.MaxServices; n++ {
 		ratios := r.ratios[n]
 		if len(ratios) == 0 && r.unknown[n] == 0 {
 			continue
 		}
 		slices.Sort(ratios)
-		e := SpanErrors{
+		e := spanErrors{
 			Spans: n, Rounds: uint64(len(ratios)) + r.unknown[n], None: r.unknown[n],
 			P01: stats.Quantile(ratios, 0.01), P50: stats.Quantile(ratios, 0.5), P90: stats.Quantile(ratios, 0.9), P99: stats.Quantile(ratios, 0.99),
 		}
@@ -164,7 +164,7 @@ type Round struct {
 	Line       int                 // where it stands in the log
 	At         time.Duration       // when it was chosen
 	Candidates []overlap.Candidate // the most urgent first
-	Calls      [][]Question        // what the predictor was asked
+	Calls      [][]question        // what the predictor was asked
 	Group      models.Group
 	Queries    [][]models.QueryID // the members of the batch of each span
 	Predicted  models.Estimate
