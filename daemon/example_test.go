@@ -68,12 +68,14 @@ func exampleProfile() *device.Profile {
 	weights := make([]float32, width)
 	weights[width-4] = 0.3 // of how long the group lasts, which counts with the power 0.7 as it is
 	exact := predictor.Errors{Rows: 1, Quantiles: predictor.Quantiles{P01: 1, P50: 1, P90: 1, P95: 1, P99: 1}}
-	return &device.Profile{
+	p := &device.Profile{
 		Format: device.Format, Device: exampleDevice, Created: exampleDate, Rows: 1,
-		Network: device.Network{Spans: 2, Models: list, Layers: []predictor.Layer{{Inputs: width, Outputs: 1, Weights: weights, Bias: []float32{0}}}},
-		Spread:  device.Spread{Slow: 1, Fast: 0.5, Bands: []device.SpreadBand{{Spans: 1, Parts: []float64{0.01, 0.02, 0.04}}, {Spans: 2, Parts: []float64{0.02, 0.04, 0.08}}}},
-		Test:    device.Test{Alone: exact, Several: exact, Spread: []device.SpreadQuantiles{}},
+		Spread: device.Spread{Slow: 1, Fast: 0.5, Bands: []device.SpreadBand{{Spans: 1, Parts: []float64{0.01, 0.02, 0.04}}, {Spans: 2, Parts: []float64{0.02, 0.04, 0.08}}}},
 	}
+	p.Network.Spans, p.Network.Models = 2, list
+	p.Network.Layers = []predictor.Layer{{Inputs: width, Outputs: 1, Weights: weights, Bias: []float32{0}}}
+	p.Test.Alone, p.Test.Several, p.Test.Spread = exact, exact, []device.SpreadQuantiles{}
+	return p
 }
 
 // examplePredictor knows the costs and nothing else, and so is off.

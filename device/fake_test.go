@@ -13,15 +13,16 @@ func random(seed uint64) *Profile {
 	r := rand.New(rand.NewPCG(seed, 1))
 	p := &Profile{
 		Format: Format, Device: "dice", Rows: 1,
-		Network: Network{Spans: 4, Models: []predictor.FeatureModel{
-			model(r, "a", 7, []int{1, 4, 8}, []int{0}), model(r, "b", 12, []int{4, 8}, []int{8, 16, 64}),
-			model(r, "c", 1, []int{2}, []int{0}), model(r, "d", 20, []int{4, 32}, []int{0}),
-		}},
 		Spread: Spread{Slow: 1.3, Fast: 0.7, Bands: []SpreadBand{
 			{Spans: 1, Parts: []float64{0.01, 0.02, 0.1}}, {Spans: 2, Parts: []float64{0.05, 0.05}},
 			{Spans: 2, Micros: 500, Parts: []float64{0.2, 0.2}},
 		}},
-		Test: Test{Alone: exact(), Several: exact()},
+	}
+	p.Test.Alone, p.Test.Several = exact(), exact()
+	p.Network.Spans = 4
+	p.Network.Models = []predictor.FeatureModel{
+		model(r, "a", 7, []int{1, 4, 8}, []int{0}), model(r, "b", 12, []int{4, 8}, []int{8, 16, 64}),
+		model(r, "c", 1, []int{2}, []int{0}), model(r, "d", 20, []int{4, 32}, []int{0}),
 	}
 	p.Network.Layers = layers(r, NewEncoder(p.Network.Models), 16, 16)
 	return p
@@ -47,7 +48,7 @@ func model(r *rand.Rand, name string, operators int, sizes, seqLens []int) predi
 }
 
 // layers are random with the signs that the promises need.
-func layers(r *rand.Rand, e *Encoder, hidden ...int) []predictor.Layer {
+func layers(r *rand.Rand, e *encoder, hidden ...int) []predictor.Layer {
 	widths := append(append([]int{e.Width()}, hidden...), 1)
 	list := make([]predictor.Layer, len(widths)-1)
 	for n := range list {

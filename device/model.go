@@ -15,7 +15,7 @@ import (
 type Model struct {
 	profile  *Profile
 	features predictor.Features
-	encoder  *Encoder
+	encoder  *encoder
 	network  *predictor.Network
 	infos    []ModelInfo
 	index    map[string]int
@@ -48,7 +48,7 @@ func NewModel(p *Profile) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{profile: p, features: p.Network.features(), encoder: NewEncoder(p.Network.Models), network: network, index: map[string]int{}, alone: map[batchOf][]int64{}}
+	m := &Model{profile: p, features: p.features(), encoder: NewEncoder(p.Network.Models), network: network, index: map[string]int{}, alone: map[batchOf][]int64{}}
 	m.infos = p.Models()
 	for i := range m.infos {
 		m.index[m.infos[i].Name] = i

@@ -34,15 +34,16 @@ func Sign(layer, layers, i, inputs, o, outputs int, growing []bool) int {
 }
 
 // features are the models and groups that the network was made for.
-func (n *Network) features() predictor.Features {
-	return predictor.Features{Set: predictor.FeaturesModel, Spans: n.Spans, Models: n.Models}
+func (p *Profile) features() predictor.Features {
+	return predictor.Features{Set: predictor.FeaturesModel, Spans: p.Network.Spans, Models: p.Network.Models}
 }
 
-func (n *Network) faults() (faults []error) {
+func (p *Profile) networkFaults() (faults []error) {
+	n := &p.Network
 	if n.Spans < 1 || n.Spans > MaxSpans {
 		faults = append(faults, fmt.Errorf("groups of %d spans; the limit is %d", n.Spans, MaxSpans))
 	}
-	features := n.features()
+	features := p.features()
 	features.Spans = 1 // they were looked at
 	if err := features.Validate(); err != nil {
 		return append(faults, err)
@@ -60,7 +61,7 @@ func (n *Network) faults() (faults []error) {
 		return append(faults, fmt.Errorf("the first layer has %d inputs, its models %d", width, e.Width()))
 	}
 	for i := range n.Layers {
-		if err := n.signFault(i, e.Growing()); err != nil {
+		if err := signFault(n.Layers, i, e.Growing()); err != nil {
 			faults = append(faults, err)
 		}
 	}
@@ -69,11 +70,11 @@ func (n *Network) faults() (faults []error) {
 
 var errSign = errors.New("more operators would make a group faster")
 
-func (n *Network) signFault(layer int, growing []bool) error {
-	l := &n.Layers[layer]
+func signFault(layers []predictor.Layer, layer int, growing []bool) error {
+	l := &layers[layer]
 	for at, w := range l.Weights {
 		i, o := at%l.Inputs, at/l.Inputs
-		if sign := Sign(layer, len(n.Layers), i, l.Inputs, o, l.Outputs, growing); w*float32(sign) < 0 {
+		if sign := Sign(layer, len(layers), i, l.Inputs, o, l.Outputs, growing); w*float32(sign) < 0 {
 			return fmt.Errorf("layer %d: weight %d is %v: %w", layer, at, w, errSign)
 		}
 	}
@@ -92,9 +93,9 @@ const (
 	leastMicros = 100
 )
 
-// Encoder turns groups into the inputs of a network, in making a device and in
+// encoder turns groups into the inputs of a network, in making a device and in
 // asking it. It never changes and may be used concurrently.
-type Encoder struct {
+type encoder struct {
 	models  []encoded
 	width   int
 	growing []bool // by input
@@ -109,8 +110,8 @@ type encoded struct {
 }
 
 // NewEncoder returns the encoder of models whose costs lie on whole grids.
-func NewEncoder(list []predictor.FeatureModel) *Encoder {
-	e := &Encoder{}
+func NewEncoder(list []predictor.FeatureModel) *encoder {
+	e := &encoder{}
 	for i := range list {
 		costs := predictor.NewCostGrid(list[i].Costs)
 		sizes, seqLens, _ := costs.Axes()
@@ -122,7 +123,7 @@ func NewEncoder(list []predictor.FeatureModel) *Encoder {
 	return e
 }
 
-func (e *Encoder) grow(inputs int, growing bool) {
+func (e *encoder) grow(inputs int, growing bool) {
 	for range inputs {
 		e.growing = append(e.growing, growing)
 	}
@@ -130,16 +131,16 @@ func (e *Encoder) grow(inputs int, growing bool) {
 }
 
 // Width returns the number of inputs.
-func (e *Encoder) Width() int { return e.width }
+func (e *encoder) Width() int { return e.width }
 
 // Growing holds for each input whether it counts operators. The caller must not
 // change it.
-func (e *Encoder) Growing() []bool { return e.growing }
+func (e *encoder) Growing() []bool { return e.growing }
 
 // Encode sets the inputs, of which there are Width, to what the network sees
 // of a group, and returns the time in microseconds that its output is relative
 // to. It does not allocate.
-func (e *Encoder) Encode(g models.Group, inputs []float32) (baseMicros float64) {
+func (e *encoder) Encode(g models.Group, inputs []float32) (baseMicros float64) {
 	spans := g.Spans
 	inputs = inputs[:e.width]
 	clear(inputs)

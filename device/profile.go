@@ -15,26 +15,24 @@ const Format = "overlapd-device/1"
 
 // Profile is a device as it is stored.
 type Profile struct {
-	Format  string     `json:"format"`
-	Device  string     `json:"device"` // in words, "" if unknown
-	Created time.Time  `json:"created"`
-	Seed    uint64     `json:"seed"`
-	Rows    int        `json:"rows"` // measured groups that it was made of, with those kept aside
-	Network Network    `json:"network"`
-	Spread  Spread     `json:"spread"`
-	Solo    []SoloTime `json:"solo,omitempty"` // of whole models, where they were given
-	Test    Test       `json:"test"`
-	Checks  Checks     `json:"checks"`
-}
-
-// Network yields the median of the runs of a group: the base of its [Encoder]
-// times the exponential of its output. It is not that of a predictor: more
-// operators never make its output smaller, by the signs of its weights (see
-// [Falls]).
-type Network struct {
-	Spans  int                      `json:"spans"` // most of a group
-	Models []predictor.FeatureModel `json:"models"`
-	Layers []predictor.Layer        `json:"layers"`
+	Format  string    `json:"format"`
+	Device  string    `json:"device"` // in words, "" if unknown
+	Created time.Time `json:"created"`
+	Seed    uint64    `json:"seed"`
+	Rows    int       `json:"rows"` // measured groups that it was made of, with those kept aside
+	// Network yields the median of the runs of a group: the base of the encoder
+	// (see [NewEncoder]) times the exponential of its output. It is not that of a
+	// predictor: more operators never make its output smaller, by the signs of its
+	// weights (see [Falls]).
+	Network struct {
+		Spans  int                      `json:"spans"` // most of a group
+		Models []predictor.FeatureModel `json:"models"`
+		Layers []predictor.Layer        `json:"layers"`
+	} `json:"network"`
+	Spread Spread `json:"spread"`
+	// Solo has whole models for which it was given.
+	Solo []SoloTime `json:"solo,omitempty"`
+	Tested
 }
 
 // MaxSpans limits the spans of a group. Asking for a group takes as many rows
@@ -51,12 +49,35 @@ type SoloTime struct {
 	Groups float64 `json:"groups,omitempty"` // microseconds, median of the measured groups of nothing else, 0 for none
 }
 
-// Test is how far a device is off, on groups kept aside. Errors are those of
-// Latency as the groups alone have it, before solo times that were given.
-type Test struct {
-	Alone   predictor.Errors  `json:"alone"` // groups of one span
-	Several predictor.Errors  `json:"several"`
-	Spread  []SpreadQuantiles `json:"spread,omitempty"` // of groups kept aside, beside those of the profile
+// Tested is how a device did on groups kept aside.
+type Tested struct {
+	// Test is how far the device is off, for groups of one span and of several.
+	// Errors are those of Latency as the groups alone have it, before solo times
+	// that were given. Spread compares the groups kept aside with the profile.
+	Test struct {
+		Alone   predictor.Errors  `json:"alone"`
+		Several predictor.Errors  `json:"several"`
+		Spread  []SpreadQuantiles `json:"spread,omitempty"`
+	} `json:"test"`
+	// Checks are what the promises of a device cost, and how far measurements
+	// disagree. Errors are mean absolute percentage errors on all groups kept
+	// aside.
+	Checks struct {
+		// Free is the error of a network that promises nothing, Kept of one that
+		// may not fall when operators are added, Latency of that and no group
+		// faster than a part of it.
+		Free    float64 `json:"mape_free"`
+		Kept    float64 `json:"mape_kept"`
+		Latency float64 `json:"mape_latency"`
+		// Raised is how many groups a part of them holds up, RaisedMost by what
+		// part of their latency at most.
+		Raised     int     `json:"raised"`
+		RaisedMost float64 `json:"raised_most"`
+		// Repeated is the error of the median of all other rows of the same span
+		// alone, for the RepeatedOf rows that have any.
+		Repeated   float64 `json:"mape_repeated"`
+		RepeatedOf int     `json:"repeated_of"`
+	} `json:"checks"`
 }
 
 // SpreadQuantiles compares the relative spreads of the runs of groups.
@@ -66,18 +87,6 @@ type SpreadQuantiles struct {
 	Part      float64 `json:"part"` // of the groups, that spread at most as much
 	Measured  float64 `json:"measured"`
 	Predicted float64 `json:"predicted"`
-}
-
-// Checks are what the promises of a device cost, and how far measurements disagree. Errors are mean absolute percentage errors on all groups kept
-// aside.
-type Checks struct {
-	Free       float64 `json:"mape_free"`     // of a network that promises nothing
-	Kept       float64 `json:"mape_kept"`     // of one that may not fall when operators are added
-	Latency    float64 `json:"mape_latency"`  // of that and no group faster than a part of it
-	Raised     int     `json:"raised"`        // groups kept aside that a part of them holds up
-	RaisedMost float64 `json:"raised_most"`   // by what part of their latency at most
-	Repeated   float64 `json:"mape_repeated"` // of the median of all other rows of the same span alone, for those that have any
-	RepeatedOf int     `json:"repeated_of"`   // rows
 }
 
 // These errors may be returned when a profile is read, or put to use.
@@ -145,11 +154,10 @@ func (p *Profile) Validate() error {
 	if p.Rows < 1 {
 		faults = append(faults, fmt.Errorf("made of %d rows", p.Rows))
 	}
-	faults = append(faults, p.Network.faults()...)
+	faults = append(faults, p.networkFaults()...)
 	faults = append(faults, p.Spread.faults()...)
 	faults = append(faults, p.soloFaults()...)
-	faults = append(faults, p.Test.faults()...)
-	faults = append(faults, p.Checks.faults()...)
+	faults = append(faults, p.Tested.faults()...)
 	if len(faults) == 0 {
 		return nil
 	}
@@ -224,16 +232,13 @@ func (p *Profile) soloFaults() (faults []error) {
 	return faults
 }
 
-func (t *Test) faults() (faults []error) {
-	for _, e := range []*predictor.Errors{&t.Alone, &t.Several} {
+func (t *Tested) faults() (faults []error) {
+	for _, e := range []*predictor.Errors{&t.Test.Alone, &t.Test.Several} {
 		if !(e.MAPE >= 0 && e.MAPE <= math.MaxFloat64) || e.Rows < 0 {
 			faults = append(faults, fmt.Errorf("%d groups kept aside are off %v %%", e.Rows, e.MAPE))
 		}
 	}
-	return faults
-}
-
-func (c *Checks) faults() (faults []error) {
+	c := &t.Checks
 	for _, v := range []float64{c.Free, c.Kept, c.Latency, c.RaisedMost, c.Repeated} {
 		if !(v >= 0 && v <= math.MaxFloat64) {
 			faults = append(faults, fmt.Errorf("a check that gives %v", v))

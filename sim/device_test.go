@@ -12,7 +12,8 @@ import (
 // profile returns one whose network says what the costs do.
 func profile(t testing.TB, names ...string) *device.Profile {
 	t.Helper()
-	p := &device.Profile{Format: device.Format, Device: "formula", Rows: 1, Network: device.Network{Spans: 2}}
+	p := &device.Profile{Format: device.Format, Device: "formula", Rows: 1}
+	p.Network.Spans = 2
 	for _, name := range names {
 		m := predictor.FeatureModel{Name: name, Operators: 10, MaxSize: 4}
 		for _, size := range []int{1, 4} {

@@ -140,10 +140,9 @@ type shownProfile struct {
 	Rows    int                `json:"rows"`
 	Spans   int                `json:"spans"`
 	Models  []shownDeviceModel `json:"models"`
-	Test    device.Test        `json:"test"`
-	Checks  device.Checks      `json:"checks"`
-	Solo    []device.SoloTime  `json:"solo"`
-	Spread  device.Spread      `json:"spread"`
+	device.Tested
+	Solo   []device.SoloTime `json:"solo"`
+	Spread device.Spread     `json:"spread"`
 }
 
 type shownDeviceModel struct {
@@ -156,7 +155,7 @@ type shownDeviceModel struct {
 func showProfile(p *device.Profile) *shownProfile {
 	s := &shownProfile{
 		Device: p.Device, Created: p.Created, Seed: p.Seed, Rows: p.Rows, Spans: p.Network.Spans,
-		Test: p.Test, Checks: p.Checks, Solo: p.Solo, Spread: p.Spread,
+		Tested: p.Tested, Solo: p.Solo, Spread: p.Spread,
 	}
 	for _, m := range p.Models() {
 		s.Models = append(s.Models, shownDeviceModel(m))

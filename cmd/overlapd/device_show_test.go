@@ -19,15 +19,14 @@ func TestDeviceShowText(t *testing.T) {
 	s := &shownProfile{
 		Device: "A100", Seed: 3, Rows: 1234, Spans: 2,
 		Models: []shownDeviceModel{{"bert", 12, []int{4, 8}, []int{8, 64}}, {"resnet50", 18, []int{4, 8, 16}, []int{0}}},
-		Test: device.Test{
-			Alone: predictor.Errors{Rows: 20, MAPE: 3.1}, Several: predictor.Errors{Rows: 103, MAPE: 2.456},
-			Spread: []device.SpreadQuantiles{{Spans: 2, Rows: 103, Part: 0.5, Measured: 0.025, Predicted: 0.0261}},
-		},
-		Checks: device.Checks{Free: 2.3, Kept: 2.4, Latency: 2.5, Raised: 7, RaisedMost: 0.081, Repeated: 2.9, RepeatedOf: 11},
 		Solo: []device.SoloTime{
 			{Model: "bert", Size: 4, SeqLen: 64, Micros: 11_000, Groups: 10_000}, {Model: "resnet50", Size: 1, Micros: 8_000},
 		},
 	}
+	s.Test.Alone, s.Test.Several = predictor.Errors{Rows: 20, MAPE: 3.1}, predictor.Errors{Rows: 103, MAPE: 2.456}
+	s.Test.Spread = []device.SpreadQuantiles{{Spans: 2, Rows: 103, Part: 0.5, Measured: 0.025, Predicted: 0.0261}}
+	c := &s.Checks
+	c.Free, c.Kept, c.Latency, c.Raised, c.RaisedMost, c.Repeated, c.RepeatedOf = 2.3, 2.4, 2.5, 7, 0.081, 2.9, 11
 	var got bytes.Buffer
 	if err := s.document().WriteText(&got); err != nil {
 		t.Fatal(err)

@@ -263,9 +263,12 @@ func gain(round *journal.Round) string {
 
 // asked reports whether the predictor was asked about several spans together.
 func asked(round *journal.Round) bool {
-	return slices.ContainsFunc(round.Calls, func(call []journal.Question) bool {
-		return slices.ContainsFunc(call, func(q journal.Question) bool { return len(q.Group.Spans) > 1 })
-	})
+	for _, q := range slices.Concat(round.Calls...) {
+		if len(q.Group.Spans) > 1 {
+			return true
+		}
+	}
+	return false
 }
 
 func writeMeasured(w io.Writer, r *journal.Report, round *journal.Round) {

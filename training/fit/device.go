@@ -17,20 +17,19 @@ import (
 
 // DeviceReport describes how a device was made, and its errors on rows kept aside.
 type DeviceReport struct {
-	Device    string        `json:"device"`
-	Models    []string      `json:"models"`
-	Rows      int           `json:"rows"`
-	TrainRows int           `json:"train_rows"`
-	TestRows  int           `json:"test_rows"`
-	Seed      uint64        `json:"seed"`
-	Split     string        `json:"split"`
-	Hidden    []int         `json:"hidden"`
-	Epochs    int           `json:"epochs"`
-	Seconds   float64       `json:"seconds"`
-	MAPETest  float64       `json:"mape_test"` // percent, on all rows kept aside
-	Test      device.Test   `json:"test"`
-	Checks    device.Checks `json:"checks"`
+	Device    string   `json:"device"`
+	Models    []string `json:"models"`
+	Rows      int      `json:"rows"`
+	TrainRows int      `json:"train_rows"`
+	TestRows  int      `json:"test_rows"`
+	Seed      uint64   `json:"seed"`
+	Split     string   `json:"split"`
+	Hidden    []int    `json:"hidden"`
+	Epochs    int      `json:"epochs"`
+	Seconds   float64  `json:"seconds"`
+	MAPETest  float64  `json:"mape_test"` // percent, on all rows kept aside
 
+	device.Tested
 	Solo []device.SoloTime `json:"solo,omitempty"`
 }
 
@@ -65,7 +64,7 @@ func Device(ctx context.Context, d *training.Dataset, solo []training.SoloTime, 
 	r := &DeviceReport{
 		Device: d.Device, Rows: len(d.Rows), TrainRows: len(m.rows), TestRows: len(m.test),
 		Seed: o.Seed, Split: o.Split, Hidden: o.Hidden, Epochs: newSchedule(&o, len(m.rows)).epochs,
-		Seconds: time.Since(began).Seconds(), MAPETest: p.Checks.Latency, Test: p.Test, Checks: p.Checks, Solo: p.Solo,
+		Seconds: time.Since(began).Seconds(), MAPETest: p.Checks.Latency, Tested: p.Tested, Solo: p.Solo,
 	}
 	for _, known := range d.Models {
 		r.Models = append(r.Models, known.Name)
@@ -88,9 +87,9 @@ func (m *maker) profile(ctx context.Context) (*device.Profile, error) {
 	}
 	p := &device.Profile{
 		Format: device.Format, Device: m.data.Device, Seed: m.options.Seed, Rows: len(m.data.Rows),
-		Network: device.Network{Spans: draft.Features.Spans, Models: draft.Features.Models},
-		Spread:  spreadOf(m.rows),
+		Spread: spreadOf(m.rows),
 	}
+	p.Network.Spans, p.Network.Models = draft.Features.Spans, draft.Features.Models
 	if p.Network.Layers, err = fitGrowing(ctx, p.Network.Models, m.rows, m.options, "device"); err != nil {
 		return nil, err
 	}
@@ -132,7 +131,7 @@ func (m *maker) check(p *device.Profile, draft *predictor.File) error {
 	all, alone, several := testPoints(m.test, latency)
 	c.Free, c.Kept, c.Latency = mape(freeAll), mape(keptAll), mape(all)
 	c.Repeated, c.RepeatedOf = repeated(m.rows, m.test)
-	p.Test = device.Test{Alone: errorsOf(alone), Several: errorsOf(several), Spread: spreadTest(&p.Spread, m.test, latency)}
+	p.Test.Alone, p.Test.Several, p.Test.Spread = errorsOf(alone), errorsOf(several), spreadTest(&p.Spread, m.test, latency)
 	return nil
 }
 
