@@ -32,7 +32,7 @@ func (w *worker) load(ctx context.Context) error {
 	spec := w.service.spec.Load
 	spec.PollNanos = int64(w.service.executor.opts.Poll)
 	w.mu.Lock()
-	err := w.sendLocked(&wire.Load{Spec: spec})
+	err := w.sendLocked(&spec)
 	w.mu.loads = true
 	w.mu.Unlock()
 	if err != nil {
@@ -83,11 +83,11 @@ func (w *worker) awaitReady() error {
 				w.service.emit(Event{Kind: WorkerProgress, Phase: p.Phase, Done: p.Done, Total: p.Total})
 			}
 		case wire.KindReady:
-			var ready wire.Ready
+			var ready wire.Info
 			if err := ready.Decode(payload); err != nil {
 				return broken(err)
 			}
-			w.info = ready.Info
+			w.info = ready
 			w.answered()
 			return nil
 		case wire.KindLoadFailed:

@@ -33,10 +33,9 @@ func TestServeOnGPU(t *testing.T) {
 		}
 		return shared{s}, err
 	})
-	w.send(&wire.Load{Spec: spec})
-	var ready wire.Ready
-	w.await(&ready)
-	info := ready.Info
+	w.send(&spec)
+	var info wire.Info
+	w.await(&info)
 	if info.Device == "" || info.Memory == nil || info.Memory.Intermediates == 0 || len(info.Operators) < 2 {
 		t.Errorf("%+v", info)
 	}

@@ -44,28 +44,36 @@ var (
 
 // allocator divides a range of bytes into blocks. Blocks of one size class
 // are linked, bitmaps say which classes have any, and neighbours are joined
-// when freed, so that both Alloc and Free take constant time (two-level
-// segregated fit). What it knows lies outside of the memory it divides: the
+// when freed, so that both alloc and release take constant time (two-level
+// segregated fit). Its state lies outside of the memory it divides: the
 // other process can damage tensors, never the allocator. It is not safe for
 // concurrent use.
 type allocator struct {
-	bytes  int64
-	used   int64
+	bytes, used int64
+
+	// Blocks are named by their index. Those of spare are not in use, those of
+	// starts are allocated, by offset.
 	blocks []block
-	spare  []int32         // indices of blocks that are not in use
-	starts map[int64]int32 // allocated blocks by offset
-	levels uint64          // levels with a free block
+	spare  []int32
+	starts map[int64]int32
+
+	// The bitmaps have the levels with a free block and their steps, and free the
+	// first free block of each class.
+	levels uint64
 	steps  [classLevels]uint32
-	free   [classLevels][classSteps]int32 // first free block of a class, or none
+	free   [classLevels][classSteps]int32
 }
 
+// block has as neighbours before and after it in memory, and prev and next in the
+// list of its class while it is free.
 type block struct {
 	offset, bytes int64
-	before, after int32 // neighbours in memory, or none
-	prev, next    int32 // neighbours in the list of its class while free
+	before, after int32
+	prev, next    int32
 	allocated     bool
 }
 
+// none is the index of no block.
 const none int32 = -1
 
 func newAllocator(bytes int64) *allocator {

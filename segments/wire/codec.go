@@ -1,10 +1,10 @@
 package wire
 
 import (
-	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -17,39 +17,26 @@ type decoder struct {
 	failed bool
 }
 
+// zeros stands for the bytes of a number that is missing.
+var zeros [8]byte
+
+// take returns the next n bytes. Where they are missing it returns zeros, at most as
+// many as a number has.
 func (d *decoder) take(n int) []byte {
 	if d.failed || len(d.data) < n {
 		d.failed = true
-		return nil
+		return zeros[:min(n, len(zeros))]
 	}
 	field := d.data[:n]
 	d.data = d.data[n:]
 	return field
 }
 
-func (d *decoder) uint8() uint8 {
-	if b := d.take(1); b != nil {
-		return b[0]
-	}
-	return 0
-}
+func (d *decoder) uint8() uint8   { return d.take(1)[0] }
+func (d *decoder) uint32() uint32 { return le.Uint32(d.take(4)) }
+func (d *decoder) uint64() uint64 { return le.Uint64(d.take(8)) }
 
-func (d *decoder) uint32() uint32 {
-	if b := d.take(4); b != nil {
-		return le.Uint32(b)
-	}
-	return 0
-}
-
-func (d *decoder) uint64() uint64 {
-	if b := d.take(8); b != nil {
-		return le.Uint64(b)
-	}
-	return 0
-}
-
-// size reads a number of bytes, operators or nanoseconds, none of which is
-// ever negative.
+// size reads a number of bytes, elements or nanoseconds, which is never negative.
 func (d *decoder) size() int64 {
 	v := int64(d.uint64())
 	if v < 0 {
@@ -68,8 +55,8 @@ func (d *decoder) position() int {
 	return int(v)
 }
 
-// count reads how many elements follow, of at least elementBytes each, so
-// that memory is only ever asked for what the payload can hold.
+// count reads the number of elements that follow, of at least elementBytes each. A
+// number that the payload cannot hold is refused before memory is allocated for it.
 func (d *decoder) count(limit, elementBytes int) int {
 	n := d.uint32()
 	if d.failed || n > uint32(limit) || int(n)*elementBytes > len(d.data) {
@@ -98,7 +85,8 @@ func (d *decoder) done(k Kind) error {
 	return nil
 }
 
-const maxPosition = 1<<31 - 1 // of an operator
+// maxPosition is the largest position of an operator, and size of a batch.
+const maxPosition = 1<<31 - 1
 
 // Tensor is a tensor in shared memory.
 type Tensor struct {
@@ -108,7 +96,8 @@ type Tensor struct {
 	Bytes  int64
 }
 
-const tensorBytes = 4 + 1 + 8 + 8 // without its shape
+// tensorBytes is the size of a tensor without its shape.
+const tensorBytes = 4 + 1 + 8 + 8
 
 func (t *Tensor) check() error {
 	if len(t.Shape) > MaxRank || t.Offset < 0 || t.Bytes < 0 {
@@ -122,8 +111,8 @@ func (t *Tensor) check() error {
 	return nil
 }
 
-// In returns the bytes of the tensor in memory, nil if they are not inside or are
-// not as many as its shape has. Of strings only a lower bound is known.
+// In returns the bytes of the tensor in memory. It returns nil if they are outside, or
+// not as many as the shape needs, of which only a lower bound is known for strings.
 func (t *Tensor) In(memory []byte) []byte {
 	if !fits(t.Type, t.Shape, t.Bytes) {
 		return nil
@@ -162,89 +151,25 @@ func (d *decoder) tensor(t *Tensor, dims []int64) []int64 {
 	return dims
 }
 
-func appendJSON(dst []byte, v any) ([]byte, error) {
-	text, err := json.Marshal(v)
+func appendJSON(dst []byte, m Message) ([]byte, error) {
+	text, err := json.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMessage, err)
 	}
 	return append(dst, text...), nil
 }
 
-func decodeJSON(payload []byte, k Kind, v any) error {
-	if err := json.Unmarshal(payload, v); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrMessage, k, err)
+// decodeJSON replaces a message with that of a payload of at most limit bytes.
+func decodeJSON[T any, M interface {
+	*T
+	Message
+}](payload []byte, limit int, m M) error {
+	*m = *new(T)
+	if len(payload) > limit {
+		return fmt.Errorf("%w: %s of %d bytes, the limit is %d", ErrMessage, m.Kind(), len(payload), limit)
 	}
-	return nil
-}
-
-// resize returns s with length n, keeping its memory where that is enough.
-func resize[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n)
-	}
-	return s[:n]
-}
-
-// What a worker sends while it loads is JSON, and goes into the daemon's log,
-// its state and its keys. It may come from a process that a foreign model has
-// taken over, so each part of it has a limit.
-const (
-	maxNoteBytes    = 8 * maxMessageBytes // of JSON: a text of the largest size with every character escaped
-	maxPhaseBytes   = 256
-	maxLabelBytes   = 256     // a hash, a version, the name of a device
-	maxInfoElements = 1 << 20 // of all lists and objects of an Info together, which bounds the memory that decoding takes
-)
-
-// decodeNote is decodeJSON for what is short.
-func decodeNote(payload []byte, k Kind, v any) error {
-	if len(payload) > maxNoteBytes {
-		return fmt.Errorf("%w: %s of %d bytes, the limit is %d", ErrMessage, k, len(payload), maxNoteBytes)
-	}
-	return decodeJSON(payload, k, v)
-}
-
-// checkProgress bounds what is said of how far loading has come.
-func checkProgress(k Kind, phase string, done, total int64) error {
-	if len(phase) > maxPhaseBytes || done < 0 || total < 0 {
-		return fmt.Errorf("%w: %s: %d of %d in a phase of %d letters", ErrMessage, k, done, total, len(phase))
-	}
-	return nil
-}
-
-// checkElements refuses an Info that is small as text and large once decoded.
-func checkElements(payload []byte) error {
-	if n := bytes.Count(payload, []byte{','}); n > maxInfoElements {
-		return fmt.Errorf("%w: %s of %d elements, the limit is %d", ErrMessage, KindReady, n, maxInfoElements)
-	}
-	return nil
-}
-
-func (i *Info) check() error {
-	if len(i.Inputs) > MaxTensors || len(i.Outputs) > MaxTensors || len(i.Operators) == 0 || i.LoadNanos < 0 {
-		return fmt.Errorf("%w: %s with %d inputs, %d outputs, %d operators, loaded in %d ns",
-			ErrMessage, KindReady, len(i.Inputs), len(i.Outputs), len(i.Operators), i.LoadNanos)
-	}
-	labels := []string{i.Hash, i.ORTVersion, i.Device}
-	if i.Cut != nil {
-		labels = append(labels, i.Cut.Hash, i.Cut.ORTVersion)
-		i.Cut.Reason = clip(i.Cut.Reason)
-	}
-	for _, label := range labels {
-		if len(label) > maxLabelBytes {
-			return fmt.Errorf("%w: %s with a hash, version or device of %d letters", ErrMessage, KindReady, len(label))
-		}
-	}
-	for _, list := range [2][]models.TensorSpec{i.Inputs, i.Outputs} {
-		for _, t := range list {
-			if len(t.Type.Shape) > MaxRank {
-				return fmt.Errorf("%w: %s with a tensor of rank %d", ErrMessage, KindReady, len(t.Type.Shape))
-			}
-		}
-	}
-	for _, t := range i.Solo {
-		if len(t.Nanos) != len(i.Operators) {
-			return fmt.Errorf("%w: %s with times of %d operators, the model has %d", ErrMessage, KindReady, len(t.Nanos), len(i.Operators))
-		}
+	if err := json.Unmarshal(payload, m); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrMessage, m.Kind(), err)
 	}
 	return nil
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-func info(change func(*Info)) *Ready {
-	m := &Ready{Info{Operators: make([]models.Operator, 2), Hash: "00", Cut: &CutChoice{Reason: "it is"}, Solo: []Solo{{Nanos: []int64{1, 2}}}}}
-	change(&m.Info)
+func info(change func(*Info)) *Info {
+	m := &Info{Operators: make([]models.Operator, 2), Hash: "00", Cut: &CutChoice{Reason: "it is"}, Solo: []Solo{{Nanos: []int64{1, 2}}}}
+	change(m)
 	return m
 }
 
@@ -47,7 +47,7 @@ func TestDecodeRefusesTooMuch(t *testing.T) {
 	}
 	fair := info(func(*Info) {})
 	payload, _ := fair.appendPayload(nil)
-	if err := (&Ready{}).Decode(payload); err != nil {
+	if err := (&Info{}).Decode(payload); err != nil {
 		t.Error(err)
 	}
 }
@@ -67,8 +67,8 @@ func TestNotesAreBounded(t *testing.T) {
 	}
 	cut := info(func(i *Info) { i.Cut.Reason = strings.Repeat("y", 2*maxMessageBytes) })
 	payload, _ = cut.appendPayload(nil)
-	var ready Ready
-	if err := ready.Decode(payload); err != nil || len(ready.Info.Cut.Reason) > maxMessageBytes {
+	var ready Info
+	if err := ready.Decode(payload); err != nil || len(ready.Cut.Reason) > maxMessageBytes {
 		t.Errorf("%v", err)
 	}
 }

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/overlapd/overlapd/models"
 )
@@ -21,37 +20,39 @@ const (
 	contextBytes = 512 << 20
 )
 
-// DeviceMemory is what a model needs of a GPU's memory, and what there is. All
-// are bytes.
+// DeviceMemory is the memory of a GPU that a model needs and that there is, in bytes.
+// Sessions is a number.
 type DeviceMemory struct {
+	// Intermediates are those of the largest batch that was tried, Handles those of
+	// the libraries for all sessions.
 	Weights       int64 `json:"weights"`
-	Intermediates int64 `json:"intermediates"` // of the batch that needs the most of those that were tried
-	Sessions      int   `json:"sessions"`      // a number
-	Handles       int64 `json:"handles"`       // of the libraries, for all sessions
+	Intermediates int64 `json:"intermediates"`
+	Sessions      int   `json:"sessions"`
+	Handles       int64 `json:"handles"`
 	Context       int64 `json:"context"`
-	Given         int64 `json:"given"` // what the worker may take in all, 0 for no limit
-	Free          int64 `json:"free"`  // what the GPU had when the context was there
-	Taken         int64 `json:"taken"` // how much less it has now; other processes count as well
+
+	// Given limits the worker, 0 for no limit. Free is what the GPU had once the
+	// context was there, Taken how much less it has now, by any process.
+	Given int64 `json:"given"`
+	Free  int64 `json:"free"`
+	Taken int64 `json:"taken"`
 }
 
-// NeedDeviceMemory returns what a model of so many segments needs that have
-// weights of that size, without intermediates.
+// NeedDeviceMemory returns what a model needs without its intermediates.
 func NeedDeviceMemory(weights int64, segments int) DeviceMemory {
 	return DeviceMemory{Weights: weights, Sessions: segments, Handles: int64(segments) * sessionHandleBytes, Context: contextBytes}
 }
 
-// Sum returns what the worker needs in all.
+// Sum returns all that the worker needs.
 func (m DeviceMemory) Sum() int64 { return m.Weights + m.Intermediates + m.Handles + m.Context }
 
 func (m DeviceMemory) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "weights %s + intermediates %s + libraries of %d segments %s + context %s = %s; ",
-		models.MiB(m.Weights), models.MiB(m.Intermediates), m.Sessions, models.MiB(m.Handles), models.MiB(m.Context), models.MiB(m.Sum()))
+	given := ""
 	if m.Given > 0 {
-		fmt.Fprintf(&b, "the service is given %s, ", models.MiB(m.Given))
+		given = fmt.Sprintf("the service is given %s, ", models.MiB(m.Given))
 	}
-	fmt.Fprintf(&b, "the GPU has %s free besides the context", models.MiB(m.Free))
-	return b.String()
+	return fmt.Sprintf("weights %s + intermediates %s + libraries of %d segments %s + context %s = %s; %sthe GPU has %s free besides the context",
+		models.MiB(m.Weights), models.MiB(m.Intermediates), m.Sessions, models.MiB(m.Handles), models.MiB(m.Context), models.MiB(m.Sum()), given, models.MiB(m.Free))
 }
 
 // Check returns ErrDeviceFull with the sums if the model does not fit.
@@ -63,7 +64,7 @@ func (m DeviceMemory) Check() error {
 	return nil
 }
 
-// Room returns what is left for intermediates.
+// Room returns the memory that is left for intermediates.
 func (m DeviceMemory) Room() int64 {
 	left := m.Free - (m.Sum() - m.Context - m.Intermediates)
 	if m.Given > 0 {
@@ -92,7 +93,7 @@ func ExpectDeviceMemory(f *models.File, cutTarget int) DeviceMemory {
 	return NeedDeviceMemory(weights, segments)
 }
 
-// Sums returns what Sum is made of, in words.
+// Sums lists the parts of Sum.
 func (m DeviceMemory) Sums() string {
 	text := "weights " + models.MiB(m.Weights)
 	if m.Intermediates > 0 {

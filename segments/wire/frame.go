@@ -1,3 +1,12 @@
+// Package wire is what the daemon and a worker share: the protocol that they
+// speak over a socket and the memory that tensors lie in, with both ends of each.
+// The daemon's ends are [InputArena] and [Outputs], the worker's are [MapInputs]
+// and [WorkerOutputs]; messages are framed by [AppendFrame] and [FrameReader].
+// Packages executor and daemon import it, and so do the loop of a worker and its
+// engine. It needs no cgo and runs nothing.
+//
+// Nothing that a worker says is believed: decoders bound every field, and an
+// output is checked before it is read.
 package wire
 
 import (
@@ -18,14 +27,23 @@ const ProtocolVersion = 3
 
 // Limits of the protocol. A decoder refuses what exceeds them.
 const (
-	MaxFrameBytes   = 16 << 20 // kind and payload of one frame
-	MaxQueries      = 1 << 14  // in one batch
-	MaxTensors      = 1 << 10  // inputs, or outputs, of one query
-	MaxRank         = 64       // dimensions of one tensor
-	maxMessageBytes = 16 << 10 // text of a failure; the rest is cut off
+	// MaxFrameBytes limits kind and payload of a frame, MaxQueries the queries of a
+	// batch, MaxTensors the inputs or outputs of a query, MaxRank the dimensions of
+	// a tensor.
+	MaxFrameBytes = 16 << 20
+	MaxQueries    = 1 << 14
+	MaxTensors    = 1 << 10
+	MaxRank       = 64
 
-	frameHeaderBytes = 5        // length and kind
-	readBufferBytes  = 64 << 10 // at first, and again after a large frame
+	// maxMessageBytes is the length to which the text of a failure is cut.
+	maxMessageBytes = 16 << 10
+
+	// frameHeaderBytes is the size of length and kind.
+	frameHeaderBytes = 5
+
+	// readBufferBytes is the size of a buffer at first, and again after a large
+	// frame.
+	readBufferBytes = 64 << 10
 )
 
 // Errors of the wire protocol.
@@ -63,6 +81,18 @@ const (
 	KindFailed
 	KindLoadFailed
 )
+
+// Kind implements Message.
+func (*LoadSpec) Kind() Kind   { return KindLoad }
+func (*Run) Kind() Kind        { return KindRun }
+func (*Release) Kind() Kind    { return KindRelease }
+func (*Quit) Kind() Kind       { return KindQuit }
+func (*Hello) Kind() Kind      { return KindHello }
+func (*Progress) Kind() Kind   { return KindProgress }
+func (*Info) Kind() Kind       { return KindReady }
+func (*Done) Kind() Kind       { return KindDone }
+func (*Failed) Kind() Kind     { return KindFailed }
+func (*LoadFailed) Kind() Kind { return KindLoadFailed }
 
 var kindNames = map[Kind]string{
 	KindLoad: "load", KindRun: "run", KindRelease: "release", KindQuit: "quit",
@@ -103,11 +133,12 @@ func AppendFrame(dst []byte, m Message) ([]byte, error) {
 }
 
 // FrameReader splits a stream into frames. It reads as much as the stream has
-// at once, so several queued frames cost one system call.
+// at once, so several queued frames cost one system call. Of buf, [start, end) is read
+// and not yet returned.
 type FrameReader struct {
 	r          io.Reader
 	buf        []byte
-	start, end int // buf[start:end] is read and not yet returned
+	start, end int
 }
 
 // NewFrameReader returns a reader of the frames in r.
@@ -150,7 +181,7 @@ func (f *FrameReader) fill(n int) error {
 	return nil
 }
 
-// makeRoom sees to it that n bytes fit behind start.
+// makeRoom makes n bytes fit behind start.
 func (f *FrameReader) makeRoom(n int) {
 	if f.start == f.end {
 		f.start, f.end = 0, 0

@@ -17,7 +17,7 @@ import (
 func newMessage(k Kind) Message {
 	switch k {
 	case KindLoad:
-		return &Load{}
+		return &LoadSpec{}
 	case KindRun:
 		return &Run{}
 	case KindRelease:
@@ -29,7 +29,7 @@ func newMessage(k Kind) Message {
 	case KindProgress:
 		return &Progress{}
 	case KindReady:
-		return &Ready{}
+		return &Info{}
 	case KindDone:
 		return &Done{}
 	case KindFailed:
@@ -45,18 +45,18 @@ var testTensor = Tensor{Type: models.Float32, Shape: []int64{1, 3, 224, 224}, Of
 // testMessages has at least one message of every kind.
 func testMessages() []Message {
 	return []Message{
-		&Load{Spec: LoadSpec{Service: "resnet50", ModelPath: "/m.onnx", Threads: 2, CutTarget: 9}},
+		&LoadSpec{Service: "resnet50", ModelPath: "/m.onnx", Threads: 2, CutTarget: 9},
 		&Run{Round: 7, Batch: 1 << 40, Start: 3, End: 12, Size: 4, Stop: 63},
 		&Run{Batch: 1, End: 1, Size: 2, Queries: []QueryTensors{{ID: 5, Inputs: []Tensor{testTensor, {Type: models.String}}}, {ID: 6}}},
 		&Release{Batch: 9},
 		&Quit{},
 		&Hello{Protocol: ProtocolVersion, PID: 4711},
 		&Progress{Phase: "sessions", Done: 3, Total: 58},
-		&Ready{Info: Info{
+		&Info{
 			Inputs:    []models.TensorSpec{{Name: "x", Type: models.Tensor(models.Float32, models.Dim{Value: -1, Name: "N"}, models.Dim{Value: 3})}},
 			Operators: []models.Operator{{Name: "conv", Type: "Conv+Relu", Nodes: 2, LiveBytes: -1}},
 			Hash:      "00ff", ORTVersion: "1.30.0", CacheHit: true, LoadNanos: 5,
-		}},
+		},
 		&Done{Round: 7, Batch: 8, Reached: 12, Nanos: 99, DeviceNanos: 90, IntermediateBytes: 1 << 33},
 		&Done{Round: 1, Finished: true, Outputs: [][]OutputTensor{{{testTensor, 3}, {testTensor, 4}}, {}}},
 		&Failed{Round: 1, Batch: 2, Code: CodeMemory, Message: "too much"},
@@ -137,7 +137,7 @@ func TestEncodeRefuses(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
-	huge := &Load{Spec: LoadSpec{Service: strings.Repeat("x", MaxFrameBytes)}}
+	huge := &LoadSpec{Service: strings.Repeat("x", MaxFrameBytes)}
 	if _, err := AppendFrame(nil, huge); !errors.Is(err, ErrFrameSize) {
 		t.Errorf("huge frame: %v", err)
 	}
@@ -183,7 +183,7 @@ func TestFrameReaderLimits(t *testing.T) {
 func TestFrameReaderGivesMemoryBack(t *testing.T) {
 	var stream []byte
 	for _, n := range []int{10, 4 * readBufferBytes, 10, 10} {
-		stream, _ = AppendFrame(stream, &Load{Spec: LoadSpec{Service: strings.Repeat("x", n)}})
+		stream, _ = AppendFrame(stream, &LoadSpec{Service: strings.Repeat("x", n)})
 	}
 	frames := NewFrameReader(bytes.NewReader(stream))
 	for {
@@ -194,7 +194,7 @@ func TestFrameReaderGivesMemoryBack(t *testing.T) {
 		if err != nil || kind != KindLoad {
 			t.Fatal(kind, err)
 		}
-		var m Load
+		var m LoadSpec
 		if err := m.Decode(payload); err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultInputBytes is the size of an input arena if nothing else is said.
+// DefaultInputBytes is the default size of an input arena.
 const DefaultInputBytes = 256 << 20
 
 // InputArena is the memory in which the daemon puts the inputs of a service's

@@ -1,17 +1,20 @@
 package wire
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"github.com/overlapd/overlapd/models"
-	"golang.org/x/sys/unix"
 	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/models"
 )
 
-// DefaultOutputBytes is the size of an output arena if nothing else is said.
+// DefaultOutputBytes is the default size of an output arena.
 const DefaultOutputBytes = 256 << 20
 
 // ErrBadOutput is returned when a worker reports an output that cannot be:
@@ -20,18 +23,20 @@ const DefaultOutputBytes = 256 << 20
 var ErrBadOutput = errors.New("segments: worker reported an impossible output")
 
 // Outputs is the daemon's side of the output arena and control page of one
-// worker process. Nothing that a worker says of it is believed unchecked. It
-// stays mapped until the worker is gone and the last lease is released. It is
+// worker process. What a worker reports of it is checked. It stays mapped, data for
+// reading only, until the worker is gone and the last lease is released. It is
 // safe for concurrent use.
 type Outputs struct {
 	file    *os.File
-	control controlPage // writable
-	data    []byte      // read-only
+	control controlPage
+	data    []byte
 
+	// The live leases are sorted by their start. A slot holds the serial of its
+	// live lease, 0 for none.
 	mu struct {
 		sync.Mutex
-		leases []span           // live, by offset
-		slots  [MaxSlots]uint64 // serial of the live lease of a slot, 0 for none
+		leases []span
+		slots  [MaxSlots]uint64
 		serial uint64
 		closed bool
 	}
@@ -93,8 +98,8 @@ func (o *Outputs) CloseFile() { o.file.Close() }
 // Stop ends the run that has this stop word at the next operator boundary.
 func (o *Outputs) Stop(word uint32) { atomic.StoreUint32(o.control.stop(word), 1) }
 
-// ClearStop makes the stop word fit for another run. The run that had it must
-// have been answered.
+// ClearStop frees the stop word for another run. The run that had it must have been
+// answered.
 func (o *Outputs) ClearStop(word uint32) { atomic.StoreUint32(o.control.stop(word), 0) }
 
 // Acquire checks an output that the worker reported and returns its bytes,
@@ -122,7 +127,7 @@ func (o *Outputs) leaseLocked(s span) (uint64, error) {
 	if o.mu.slots[s.slot] != 0 {
 		return 0, fmt.Errorf("%w: slot %d is taken", ErrBadOutput, s.slot)
 	}
-	at, _ := slices.BinarySearchFunc(o.mu.leases, s.start, compareStart)
+	at, _ := slices.BinarySearchFunc(o.mu.leases, s.start, func(s span, start int64) int { return cmp.Compare(s.start, start) })
 	if at > 0 && o.mu.leases[at-1].end > s.start || at < len(o.mu.leases) && o.mu.leases[at].start < s.end {
 		return 0, fmt.Errorf("%w: bytes [%d, %d) are taken", ErrBadOutput, s.start, s.end)
 	}
@@ -130,16 +135,6 @@ func (o *Outputs) leaseLocked(s span) (uint64, error) {
 	o.mu.serial++
 	o.mu.slots[s.slot] = o.mu.serial
 	return o.mu.serial, nil
-}
-
-func compareStart(s span, start int64) int {
-	switch {
-	case s.start < start:
-		return -1
-	case s.start > start:
-		return 1
-	}
-	return 0
 }
 
 // Release ends the lease: the bytes must not be read any more. A second call,
@@ -217,16 +212,17 @@ func fits(t models.DataType, shape []int64, bytes int64) bool {
 	return want == bytes || t == models.String && want <= bytes
 }
 
-// WorkerOutputs is the worker's side of the output arena: it allocates there,
-// and learns from the control page what the daemon is done with.
+// WorkerOutputs is the worker's side of the output arena: it allocates there, and
+// finds in the control page which slots the daemon has released, if its word of
+// releases has changed since the last sweep.
 type WorkerOutputs struct {
 	mapped   []byte
 	control  controlPage
 	data     []byte
 	space    *allocator
-	free     []uint32 // slots
+	free     []uint32
 	leases   []outputLease
-	releases uint32 // value of the control page's word at the last sweep
+	releases uint32
 }
 
 type outputLease struct {
@@ -278,10 +274,10 @@ func (a *WorkerOutputs) Alloc(t models.DataType, shape []int64, bytes int64) (Ou
 	return out, window(a.data, offset, bytes), nil
 }
 
-// Abandon takes back an output that the daemon was never told of.
+// Abandon takes back an output that was never reported to the daemon.
 func (a *WorkerOutputs) Abandon(out OutputTensor) { a.control.release(out.Slot) }
 
-// sweep frees what the daemon has released since the last time.
+// sweep frees what the daemon has released since the last sweep.
 func (a *WorkerOutputs) sweep() {
 	releases := atomic.LoadUint32(a.control.releases())
 	if releases == a.releases {
@@ -300,7 +296,7 @@ func (a *WorkerOutputs) sweep() {
 	a.leases = kept
 }
 
-// Stop returns the stop word of that index, which the daemon sets to end a run.
+// Stop returns a stop word, which the daemon sets to end a run.
 func (a *WorkerOutputs) Stop(word uint32) *uint32 { return a.control.stop(word) }
 
 // Memory returns the whole mapping.

@@ -1,33 +1,28 @@
 package wire
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/overlapd/overlapd/models"
 )
 
-// Info is what a worker learned of its model by loading it.
-type Info struct {
-	Inputs     []models.TensorSpec `json:"inputs"`
-	Outputs    []models.TensorSpec `json:"outputs"`
-	Operators  []models.Operator   `json:"operators"`
-	Hash       string              `json:"hash"`
-	ORTVersion string              `json:"ort_version"`
-	Device     string              `json:"device,omitempty"` // the name of the GPU, "" for the CPU
-	Memory     *DeviceMemory       `json:"memory,omitempty"` // of the GPU
-	Cut        *CutChoice          `json:"cut,omitempty"`    // into how many operators, and why; nil if none was to be chosen
-	CacheHit   bool                `json:"cache_hit"`
-	LoadNanos  int64               `json:"load_nanos"`
-	Solo       []Solo              `json:"solo,omitempty"` // as measured while warming up
-}
+// The messages of a worker that loads are JSON, and go into the daemon's log, its
+// state and its keys. They may come from a process that a foreign model has taken
+// over, so each part of them has a limit.
+const (
+	// maxNoteBytes is the JSON of a text of the largest size with every character
+	// escaped.
+	maxNoteBytes  = 8 * maxMessageBytes
+	maxPhaseBytes = 256
+	maxLabelBytes = 256
 
-// Solo is how long each operator takes for a batch that runs alone.
-type Solo struct {
-	Size   int     `json:"size"`    // of the batch
-	SeqLen int     `json:"seq_len"` // 0 if the model has none
-	Nanos  []int64 `json:"nanos"`   // by operator, the median of a few runs
-}
+	// maxInfoElements limits all lists and objects of an Info together, and so the
+	// memory that decoding it takes.
+	maxInfoElements = 1 << 20
+)
 
 // Hello is the first message of a worker.
 type Hello struct {
@@ -35,57 +30,95 @@ type Hello struct {
 	PID      int `json:"pid"`
 }
 
-// Kind returns KindHello.
-func (*Hello) Kind() Kind { return KindHello }
-
 // Decode implements Message.
-func (m *Hello) Decode(payload []byte) error {
-	*m = Hello{}
-	return decodeNote(payload, KindHello, m)
-}
+func (m *Hello) Decode(payload []byte) error { return decodeJSON(payload, maxNoteBytes, m) }
 
 func (m *Hello) appendPayload(dst []byte) ([]byte, error) { return appendJSON(dst, m) }
 
-// Progress reports how far a worker has come with loading.
+// Progress reports how far a worker has come with loading. Total is 0 where it is not
+// known.
 type Progress struct {
 	Phase string `json:"phase"`
 	Done  int64  `json:"done"`
-	Total int64  `json:"total"` // 0 if it is not known
+	Total int64  `json:"total"`
 }
-
-// Kind returns KindProgress.
-func (*Progress) Kind() Kind { return KindProgress }
 
 // Decode implements Message.
 func (m *Progress) Decode(payload []byte) error {
-	*m = Progress{}
-	if err := decodeNote(payload, KindProgress, m); err != nil {
-		return err
+	err := decodeJSON(payload, maxNoteBytes, m)
+	if err == nil && (len(m.Phase) > maxPhaseBytes || m.Done < 0 || m.Total < 0) {
+		err = fmt.Errorf("%w: progress %d of %d in a phase of %d letters", ErrMessage, m.Done, m.Total, len(m.Phase))
 	}
-	return checkProgress(KindProgress, m.Phase, m.Done, m.Total)
+	return err
 }
 
 func (m *Progress) appendPayload(dst []byte) ([]byte, error) { return appendJSON(dst, m) }
 
-// Ready reports that the model is loaded, so that spans can be run.
-type Ready struct{ Info Info }
-
-// Kind returns KindReady.
-func (*Ready) Kind() Kind { return KindReady }
-
-// Decode implements Message.
-func (m *Ready) Decode(payload []byte) error {
-	m.Info = Info{}
-	if err := checkElements(payload); err != nil {
-		return err
-	}
-	if err := decodeJSON(payload, KindReady, &m.Info); err != nil {
-		return err
-	}
-	return m.Info.check()
+// Info reports that a model is loaded, and what the worker learned of it. Device is
+// the name of the GPU, empty on the CPU, where Memory is nil. Cut is nil where there
+// was nothing to choose.
+type Info struct {
+	Inputs     []models.TensorSpec `json:"inputs"`
+	Outputs    []models.TensorSpec `json:"outputs"`
+	Operators  []models.Operator   `json:"operators"`
+	Hash       string              `json:"hash"`
+	ORTVersion string              `json:"ort_version"`
+	Device     string              `json:"device,omitempty"`
+	Memory     *DeviceMemory       `json:"memory,omitempty"`
+	Cut        *CutChoice          `json:"cut,omitempty"`
+	CacheHit   bool                `json:"cache_hit"`
+	LoadNanos  int64               `json:"load_nanos"`
+	Solo       []Solo              `json:"solo,omitempty"`
 }
 
-func (m *Ready) appendPayload(dst []byte) ([]byte, error) { return appendJSON(dst, &m.Info) }
+// Solo is the time of each operator for a batch that runs alone: the median of a few
+// runs while warming up. SeqLen is 0 for a model without a sequence length.
+type Solo struct {
+	Size   int     `json:"size"`
+	SeqLen int     `json:"seq_len"`
+	Nanos  []int64 `json:"nanos"`
+}
+
+// Decode implements Message.
+func (i *Info) Decode(payload []byte) error {
+	if n := bytes.Count(payload, []byte{','}); n > maxInfoElements {
+		return fmt.Errorf("%w: %s of %d elements, the limit is %d", ErrMessage, KindReady, n, maxInfoElements)
+	}
+	if err := decodeJSON(payload, MaxFrameBytes, i); err != nil {
+		return err
+	}
+	return i.check()
+}
+
+func (i *Info) check() error {
+	if len(i.Inputs) > MaxTensors || len(i.Outputs) > MaxTensors || len(i.Operators) == 0 || i.LoadNanos < 0 {
+		return fmt.Errorf("%w: %s with %d inputs, %d outputs, %d operators, loaded in %d ns",
+			ErrMessage, KindReady, len(i.Inputs), len(i.Outputs), len(i.Operators), i.LoadNanos)
+	}
+	labels := []string{i.Hash, i.ORTVersion, i.Device}
+	if i.Cut != nil {
+		labels = append(labels, i.Cut.Hash, i.Cut.ORTVersion)
+		i.Cut.Reason = clip(i.Cut.Reason)
+	}
+	for _, label := range labels {
+		if len(label) > maxLabelBytes {
+			return fmt.Errorf("%w: %s with a hash, version or device of %d letters", ErrMessage, KindReady, len(label))
+		}
+	}
+	for _, t := range slices.Concat(i.Inputs, i.Outputs) {
+		if len(t.Type.Shape) > MaxRank {
+			return fmt.Errorf("%w: %s with a tensor of rank %d", ErrMessage, KindReady, len(t.Type.Shape))
+		}
+	}
+	for _, t := range i.Solo {
+		if len(t.Nanos) != len(i.Operators) {
+			return fmt.Errorf("%w: %s with times of %d operators, the model has %d", ErrMessage, KindReady, len(t.Nanos), len(i.Operators))
+		}
+	}
+	return nil
+}
+
+func (i *Info) appendPayload(dst []byte) ([]byte, error) { return appendJSON(dst, i) }
 
 // LoadFailed is the reason why the model cannot be served. The worker then exits.
 type LoadFailed struct {
@@ -93,13 +126,9 @@ type LoadFailed struct {
 	Message string   `json:"message"`
 }
 
-// Kind returns KindLoadFailed.
-func (*LoadFailed) Kind() Kind { return KindLoadFailed }
-
 // Decode implements Message.
 func (m *LoadFailed) Decode(payload []byte) error {
-	*m = LoadFailed{}
-	err := decodeNote(payload, KindLoadFailed, m)
+	err := decodeJSON(payload, maxNoteBytes, m)
 	m.Message = clip(m.Message)
 	return err
 }
@@ -108,8 +137,8 @@ func (m *LoadFailed) appendPayload(dst []byte) ([]byte, error) {
 	return appendJSON(dst, &LoadFailed{Code: m.Code, Message: clip(m.Message)})
 }
 
-// OutputTensor is an output in the output arena, leased to the daemon under a
-// slot of the control page.
+// OutputTensor is an output in the output arena, leased to the daemon by a slot of the
+// control page.
 type OutputTensor struct {
 	Tensor
 	Slot uint32
@@ -117,30 +146,32 @@ type OutputTensor struct {
 
 const outputBytes = tensorBytes + 4
 
-// Done answers a Run.
+// Done answers a Run. Reached is the operator that would run next, IntermediateBytes
+// the memory of all paused batches of this worker. A batch that is finished is
+// forgotten by the worker and has outputs: those of each query, in the order of the
+// Run that started it.
 //
-// It has two times of one span. Nanos is the host's, from before the inputs
-// are copied until the device has been waited for: the latency of the span as
-// predictors see it. DeviceNanos is the device's own, between two marks in its
-// queue: from the first operator to the last, or to the last copy of an output
-// if the batch is finished. The difference is what launching, copying and
-// waking up cost.
+// It has two times of one span. Nanos is by the host's clock, from before the inputs
+// are copied until the device has been waited for: the latency of the span that
+// predictors are trained on. DeviceNanos is by the clock of the device, 0 on the CPU,
+// between two marks in its queue: from the first operator to the last, or to the last
+// copy of an output if the batch is finished. The difference is the cost of launching,
+// copying and waking up.
+//
+// The memory of Outputs is kept between calls of Decode.
 type Done struct {
 	Round             uint64
 	Batch             models.BatchID
-	Reached           int              // the operator that would run next
-	Nanos             int64            // time in the engine, by the host's clock
-	DeviceNanos       int64            // time of the device, by its own clock; 0 on the CPU
-	IntermediateBytes int64            // held by the paused batches of this worker
-	Finished          bool             // the batch ran to its end; the worker has forgotten it
-	Outputs           [][]OutputTensor // of every query, in the order of the Run that started the batch; only if Finished
+	Reached           int
+	Nanos             int64
+	DeviceNanos       int64
+	IntermediateBytes int64
+	Finished          bool
+	Outputs           [][]OutputTensor
 
-	tensors []OutputTensor // memory of Outputs, kept between calls of Decode
+	tensors []OutputTensor
 	dims    []int64
 }
-
-// Kind returns KindDone.
-func (*Done) Kind() Kind { return KindDone }
 
 func (m *Done) check() error {
 	switch {
@@ -208,7 +239,8 @@ func (m *Done) Decode(payload []byte) error {
 	m.DeviceNanos = d.size()
 	m.IntermediateBytes = d.size()
 	m.Finished = d.bool()
-	m.Outputs = resize(m.Outputs, d.count(MaxQueries, 4))
+	n := d.count(MaxQueries, 4)
+	m.Outputs = slices.Grow(m.Outputs[:0], n)[:n]
 	m.tensors, m.dims = m.tensors[:0], m.dims[:0]
 	for i := range m.Outputs {
 		m.Outputs[i] = m.decodeOutputs(&d)
@@ -240,9 +272,6 @@ type Failed struct {
 	Message string
 }
 
-// Kind returns KindFailed.
-func (*Failed) Kind() Kind { return KindFailed }
-
 func (m *Failed) appendPayload(dst []byte) ([]byte, error) {
 	dst = le.AppendUint64(dst, m.Round)
 	dst = le.AppendUint64(dst, uint64(m.Batch))
@@ -262,7 +291,7 @@ func (m *Failed) Decode(payload []byte) error {
 	return d.done(KindFailed)
 }
 
-// clip bounds a text that came from anywhere.
+// clip limits a foreign text and makes it valid UTF-8.
 func clip(text string) string {
 	if len(text) > maxMessageBytes {
 		text = text[:maxMessageBytes]

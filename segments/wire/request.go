@@ -2,75 +2,96 @@ package wire
 
 import (
 	"fmt"
+	"slices"
+
 	"github.com/overlapd/overlapd/models"
 )
 
-// LoadSpec is which model a worker loads, and how.
+// LoadSpec is the first message to a worker: which model to load, and how.
 type LoadSpec struct {
-	Service           string      `json:"service"`
-	ModelPath         string      `json:"model_path"`
-	CacheDir          string      `json:"cache_dir,omitempty"`
-	Threads           int         `json:"threads,omitempty"`            // intra-op threads of the process, 0 lets the engine choose
-	Spin              bool        `json:"spin,omitempty"`               // waiting threads spin
-	PollNanos         int64       `json:"poll_nanos,omitempty"`         // how long to look for the next message before sleeping
-	CutTarget         int         `json:"cut_target,omitempty"`         // operators wanted, 0 for every node, on a GPU for DefaultCUDATarget; -1 for every node there too
-	Choose            *ChooseSpec `json:"choose,omitempty"`             // how the worker chooses where CutTarget is 0, nil for not at all
-	MaxBatch          int         `json:"max_batch,omitempty"`          // largest batch that will be run
-	IntermediateBytes int64       `json:"intermediate_bytes,omitempty"` // budget of all paused batches together, 0 for none
-	WarmSeqLens       []int       `json:"warm_seq_lens,omitempty"`      // sequence lengths that are warmed up on a GPU, none for one of our choice
-	CUDA              *CUDASpec   `json:"cuda,omitempty"`               // nil for the CPU
+	Service   string `json:"service"`
+	ModelPath string `json:"model_path"`
+	CacheDir  string `json:"cache_dir,omitempty"`
+
+	// Threads is the number of intra-op threads of the process; 0 leaves it to the
+	// engine. With Spin they spin while they wait.
+	Threads int  `json:"threads,omitempty"`
+	Spin    bool `json:"spin,omitempty"`
+
+	// PollNanos is how long the worker polls for the next message before it sleeps.
+	PollNanos int64 `json:"poll_nanos,omitempty"`
+
+	// CutTarget is the number of operators to cut the model into, -1 for one at
+	// every node. 0 is every node on the CPU; on a GPU it is what the worker
+	// chooses as Choose asks, or DefaultCUDATarget where that is nil.
+	CutTarget int         `json:"cut_target,omitempty"`
+	Choose    *ChooseSpec `json:"choose,omitempty"`
+
+	// MaxBatch is the largest batch that will be run, and IntermediateBytes the
+	// budget of all paused batches together, 0 for no limit.
+	MaxBatch          int   `json:"max_batch,omitempty"`
+	IntermediateBytes int64 `json:"intermediate_bytes,omitempty"`
+
+	// WarmSeqLens are the sequence lengths to warm up with on a GPU; none leaves
+	// the choice to the engine. CUDA is nil for the CPU.
+	WarmSeqLens []int     `json:"warm_seq_lens,omitempty"`
+	CUDA        *CUDASpec `json:"cuda,omitempty"`
 }
 
-// CUDASpec is how a model uses the GPU that its process sees.
+// CUDASpec configures the use of a GPU by a worker.
 type CUDASpec struct {
-	Device            string `json:"device,omitempty"`              // ordinal or UUID of a GPU or MIG instance, "" for the first that is visible
-	MemoryBytes       int64  `json:"memory_bytes,omitempty"`        // what the process may take in all, 0 for what is free
-	ExtendAsRequested bool   `json:"extend_as_requested,omitempty"` // the arena grows by what is asked for, instead of doubling
-	TF32              bool   `json:"tf32,omitempty"`                // float32 products may round their factors to 10 bits
-	ConvSearch        string `json:"conv_search,omitempty"`         // how cuDNN chooses, "" for what suits most
-	Spin              bool   `json:"spin,omitempty"`                // a thread that waits for the GPU burns its core
+	// Device is the ordinal or UUID of a GPU or MIG instance, empty for the first
+	// that the process sees.
+	Device string `json:"device,omitempty"`
+
+	// MemoryBytes limits the memory of the process, 0 to what is free. With
+	// ExtendAsRequested the arena grows by what is asked for instead of doubling.
+	MemoryBytes       int64 `json:"memory_bytes,omitempty"`
+	ExtendAsRequested bool  `json:"extend_as_requested,omitempty"`
+
+	// TF32 lets products of float32 round their factors to 10 bits.
+	TF32 bool `json:"tf32,omitempty"`
+
+	// ConvSearch is how cuDNN chooses an algorithm, empty for the default.
+	ConvSearch string `json:"conv_search,omitempty"`
+
+	// Spin lets a thread that waits for the GPU spin.
+	Spin bool `json:"spin,omitempty"`
 }
-
-// Load is the first message to a worker.
-type Load struct{ Spec LoadSpec }
-
-// Kind returns KindLoad.
-func (*Load) Kind() Kind { return KindLoad }
 
 // Decode implements Message.
-func (m *Load) Decode(payload []byte) error {
-	m.Spec = LoadSpec{}
-	return decodeJSON(payload, KindLoad, &m.Spec)
-}
+func (s *LoadSpec) Decode(payload []byte) error { return decodeJSON(payload, MaxFrameBytes, s) }
 
-func (m *Load) appendPayload(dst []byte) ([]byte, error) { return appendJSON(dst, &m.Spec) }
+func (s *LoadSpec) appendPayload(dst []byte) ([]byte, error) { return appendJSON(dst, s) }
 
-// QueryTensors are the inputs of one query, in the order of the model's
-// inputs, in the input arena.
+// QueryTensors are the inputs of one query in the input arena, in the order of the
+// model's inputs.
 type QueryTensors struct {
 	ID     models.QueryID
 	Inputs []Tensor
 }
 
-const queryBytes = 8 + 4 // without its inputs
+// queryBytes is the size of a query without its inputs.
+const queryBytes = 8 + 4
 
-// Run asks for operators [Start, End) of a batch. A batch exists in the worker
-// from the Run that has queries until it is finished, released, or fails.
+// Run asks for operators [Start, End) of a batch. Size is the sum over the queries of
+// the batch, Stop the index of the stop word that ends the run early. A batch exists
+// in the worker from the Run with Start 0, which alone has queries, until it is
+// finished, released, or fails.
+//
+// The memory of Queries is kept between calls of Decode.
 type Run struct {
 	Round   uint64
 	Batch   models.BatchID
 	Start   int
 	End     int
-	Size    int            // of the batch: the sum over its queries
-	Stop    uint32         // index of the stop word that ends this run early
-	Queries []QueryTensors // only if the batch starts here, Start being 0
+	Size    int
+	Stop    uint32
+	Queries []QueryTensors
 
-	inputs []Tensor // memory of Queries, kept between calls of Decode
+	inputs []Tensor
 	dims   []int64
 }
-
-// Kind returns KindRun.
-func (*Run) Kind() Kind { return KindRun }
 
 func (m *Run) check() error {
 	switch {
@@ -130,7 +151,8 @@ func (m *Run) Decode(payload []byte) error {
 	m.End = d.position()
 	m.Size = d.position()
 	m.Stop = d.uint32()
-	m.Queries = resize(m.Queries, d.count(MaxQueries, queryBytes))
+	n := d.count(MaxQueries, queryBytes)
+	m.Queries = slices.Grow(m.Queries[:0], n)[:n]
 	m.inputs, m.dims = m.inputs[:0], m.dims[:0]
 	for i := range m.Queries {
 		m.decodeQuery(&d, &m.Queries[i])
@@ -153,11 +175,8 @@ func (m *Run) decodeQuery(d *decoder, q *QueryTensors) {
 	q.Inputs = m.inputs[start:len(m.inputs):len(m.inputs)]
 }
 
-// Release makes the worker forget a batch that is not going on.
+// Release makes the worker forget a batch that will not go on.
 type Release struct{ Batch models.BatchID }
-
-// Kind returns KindRelease.
-func (*Release) Kind() Kind { return KindRelease }
 
 // Decode implements Message.
 func (m *Release) Decode(payload []byte) error {
@@ -173,47 +192,51 @@ func (m *Release) appendPayload(dst []byte) ([]byte, error) {
 // Quit asks the worker to close its engine and exit.
 type Quit struct{}
 
-// Kind returns KindQuit.
-func (*Quit) Kind() Kind { return KindQuit }
-
 // Decode implements Message.
-func (*Quit) Decode(payload []byte) error {
-	d := decoder{data: payload}
-	return d.done(KindQuit)
-}
+func (*Quit) Decode(payload []byte) error { return (&decoder{data: payload}).done(KindQuit) }
 
 func (*Quit) appendPayload(dst []byte) ([]byte, error) { return dst, nil }
 
-// DefaultCUDATarget is how many segments a model is cut into on a GPU if nothing
-// else is said, and at most unless it has memory of its own: each has handles of
-// the libraries, and launches of its own.
-const DefaultCUDATarget = 24
+const (
+	// DefaultCUDATarget is the number of segments of a model on a GPU by default,
+	// and the limit for one without memory of its own: each segment has handles of
+	// the libraries and launches of its own.
+	DefaultCUDATarget = 24
 
-// FinestChoice is the largest number of segments that is tried.
-const FinestChoice = 64
+	// FinestChoice is the largest number of segments that a worker tries.
+	FinestChoice = 64
+)
 
-// ChooseSpec asks a worker to choose into how many segments its model is cut,
-// by measuring what cutting costs on its device.
+// ChooseSpec asks a worker to choose the number of segments of its model by measuring
+// what cutting costs on its device: from Finest segments on, 0 for DefaultCUDATarget,
+// until BudgetNanos are over. A Known choice for the same model is taken as it is.
 type ChooseSpec struct {
-	Known       *CutChoice `json:"known,omitempty"`        // what was chosen before: it is taken if it is of this model, nothing is measured then
-	Finest      int        `json:"finest,omitempty"`       // segments that are tried at most, 0 for DefaultCUDATarget
-	BudgetNanos int64      `json:"budget_nanos,omitempty"` // after which no further cut is tried
+	Known       *CutChoice `json:"known,omitempty"`
+	Finest      int        `json:"finest,omitempty"`
+	BudgetNanos int64      `json:"budget_nanos,omitempty"`
 }
 
-// CutChoice is into how many segments a model is cut, and why.
+// CutChoice is the number of segments that a worker has chosen, and why.
 type CutChoice struct {
-	Hash       string    `json:"hash"`        // of the model
-	ORTVersion string    `json:"ort_version"` // that ran it
-	MaxBatch   int       `json:"max_batch"`   // the largest batch that was measured
-	Finest     int       `json:"finest"`      // segments that were tried at most
-	SeqLen     int       `json:"seq_len"`     // that was measured, of a model that has one
-	Target     int       `json:"target"`      // what to cut it into, as LoadSpec.CutTarget has it; 1 for not at all
-	Limit      float64   `json:"limit"`       // what a cut may cost, relative to the whole
-	Costs      []CutCost `json:"costs"`       // as measured, the finest first; none if nothing could be
-	Reason     string    `json:"reason"`
+	// Hash and ORTVersion identify what was cut. MaxBatch, Finest and SeqLen are
+	// the largest batch, the most segments and the sequence length that were tried.
+	Hash       string `json:"hash"`
+	ORTVersion string `json:"ort_version"`
+	MaxBatch   int    `json:"max_batch"`
+	Finest     int    `json:"finest"`
+	SeqLen     int    `json:"seq_len"`
+
+	// Target is the choice in the sense of LoadSpec.CutTarget, 1 for no cut. Limit
+	// is the cost of a cut, relative to the whole, that was allowed.
+	Target int     `json:"target"`
+	Limit  float64 `json:"limit"`
+
+	// Costs are the measurements, the finest cut first.
+	Costs  []CutCost `json:"costs"`
+	Reason string    `json:"reason"`
 }
 
-// CutCost is what a cut costs with one batch: medians of runs that took turns.
+// CutCost is the cost of a cut for one batch size: medians of runs that took turns.
 type CutCost struct {
 	Segments   int   `json:"segments"`
 	Batch      int   `json:"batch"`
@@ -221,10 +244,10 @@ type CutCost struct {
 	CutNanos   int64 `json:"cut_ns"`
 }
 
-// Relative returns by which part of the whole's time the cut takes longer.
+// Relative returns the added time of the cut as a part of the time of the whole.
 func (c *CutCost) Relative() float64 {
 	return float64(c.CutNanos)/float64(max(c.WholeNanos, 1)) - 1
 }
 
-// Measured reports whether the choice is worth keeping: it comes of measuring.
+// Measured reports whether the choice rests on measurements, and so is worth keeping.
 func (c *CutChoice) Measured() bool { return c != nil && len(c.Costs) > 0 }

@@ -2,10 +2,11 @@ package wire
 
 import (
 	"fmt"
-	"golang.org/x/sys/unix"
 	"os"
 	"sync/atomic"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // newMemory returns an anonymous file of the given size that nobody can

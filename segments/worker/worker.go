@@ -125,11 +125,11 @@ func (w *worker) start(load LoadFunc) error {
 	if kind != wire.KindLoad {
 		return fmt.Errorf("%w: %s before load", wire.ErrUnexpectedKind, kind)
 	}
-	var message wire.Load
-	if err := message.Decode(payload); err != nil {
+	var spec wire.LoadSpec
+	if err := spec.Decode(payload); err != nil {
 		return err
 	}
-	w.engine, err = load(message.Spec, Memory{Inputs: w.inputs, Outputs: w.outputs.Memory()}, w.progress())
+	w.engine, err = load(spec, Memory{Inputs: w.inputs, Outputs: w.outputs.Memory()}, w.progress())
 	if err != nil {
 		failed := wire.LoadFailed{Code: wire.CodeOf(err), Message: err.Error()}
 		if failed.Code == wire.CodeEngine {
@@ -137,10 +137,10 @@ func (w *worker) start(load LoadFunc) error {
 		}
 		return errors.Join(fmt.Errorf("%w: %w", ErrLoadFailed, err), w.send(&failed))
 	}
-	w.socket.poll = time.Duration(message.Spec.PollNanos)
+	w.socket.poll = time.Duration(spec.PollNanos)
 	info := w.engine.Info()
 	w.end = len(info.Operators)
-	return w.send(&wire.Ready{Info: info})
+	return w.send(&info)
 }
 
 // progress returns a ProgressFunc that passes on what is new or worth seeing.

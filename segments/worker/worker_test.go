@@ -146,8 +146,8 @@ func startLoaded(t *testing.T, prepare func(*workerTest)) *workerTest {
 		return w.engine, nil
 	})
 	loaded <- w
-	w.send(&wire.Load{})
-	if ready := expect[*wire.Ready](w); len(ready.Info.Operators) != fakeOperators {
+	w.send(&wire.LoadSpec{})
+	if ready := expect[*wire.Info](w); len(ready.Operators) != fakeOperators {
 		t.Fatalf("ready: %+v", ready)
 	}
 	return w
@@ -369,7 +369,7 @@ func TestServeOutputArenaFull(t *testing.T) {
 func TestServeLoadFails(t *testing.T) {
 	told := errors.New("no such model")
 	w := startWorker(t, func(wire.LoadSpec, Memory, ProgressFunc) (Engine, error) { return nil, told })
-	w.send(&wire.Load{})
+	w.send(&wire.LoadSpec{})
 	if f := expect[*wire.LoadFailed](w); f.Message != told.Error() {
 		t.Errorf("message %q", f.Message)
 	}
@@ -386,7 +386,7 @@ func TestServeProgressIsThinnedOut(t *testing.T) {
 		progress("cut", 0, 0)
 		return newFakeEngine(), nil
 	})
-	w.send(&wire.Load{Spec: wire.LoadSpec{Service: "s"}})
+	w.send(&wire.LoadSpec{Service: "s"})
 	var seen []wire.Progress
 	for {
 		kind, payload, err := w.frames.Next()
@@ -453,8 +453,8 @@ func TestServeOnADevice(t *testing.T) {
 	engine.took = 42
 	shared := make(chan Memory, 1)
 	w := startWorker(t, func(_ wire.LoadSpec, m Memory, _ ProgressFunc) (Engine, error) { shared <- m; return engine, nil })
-	w.send(&wire.Load{})
-	expect[*wire.Ready](w)
+	w.send(&wire.LoadSpec{})
+	expect[*wire.Info](w)
 	memory := <-shared
 	if int64(len(memory.Inputs)) != w.inputs.Bytes() || len(memory.Outputs) <= 1<<16 {
 		t.Errorf("%d bytes of inputs, %d of outputs", len(memory.Inputs), len(memory.Outputs))
@@ -491,7 +491,7 @@ func TestServeEndsWithItsDevice(t *testing.T) {
 func TestLoadFailedHasACode(t *testing.T) {
 	for want, fault := range map[wire.FailCode]error{wire.CodeDeviceFull: wire.ErrDeviceFull, 0: errors.New("something else")} {
 		w := startWorker(t, func(wire.LoadSpec, Memory, ProgressFunc) (Engine, error) { return nil, fault })
-		w.send(&wire.Load{})
+		w.send(&wire.LoadSpec{})
 		if f := expect[*wire.LoadFailed](w); f.Code != want || f.Message != fault.Error() {
 			t.Errorf("%+v", f)
 		}
