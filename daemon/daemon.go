@@ -322,8 +322,6 @@ type MeasureReport struct {
 	Services int
 	GivenUp  []string // services whose model does not load
 	Progress training.Progress
-	Drift    training.Drift
-	Skips    []training.Skip
 	Over     bool   // nothing is left to measure, or no time
 	Reason   string // why it is over
 }

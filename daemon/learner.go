@@ -246,14 +246,15 @@ func (d *learner) logWork(w *learning.Work) {
 	for _, err := range w.Unfit {
 		d.log.Debug().Err(err).Msg("a stored predictor does not fit")
 	}
-	for _, skip := range w.Skips[:min(len(w.Skips), loggedSkips)] {
+	skips, drift := w.Measured.Skips, &w.Measured.Drift
+	for _, skip := range skips[:min(len(skips), loggedSkips)] {
 		d.log.Warn().Err(skip.Err).Str("service", skip.Model).Int("size", skip.Size).Int("seq_len", skip.SeqLen).Msg("this could not be measured")
 	}
-	if more := len(w.Skips) - loggedSkips; more > 0 {
+	if more := len(skips) - loggedSkips; more > 0 {
 		d.log.Warn().Int("more", more).Msg("nor could the rest that is not listed")
 	}
-	if w.Drift.Exceeded {
-		d.log.Warn().Float64("percent", w.Drift.Worst.Percent).Msg("the device became slower or faster while it was measured; measure again when it is calm")
+	if drift.Exceeded {
+		d.log.Warn().Float64("percent", drift.Worst.Percent).Msg("the device became slower or faster while it was measured; measure again when it is calm")
 	}
 	if w.Unfound != nil {
 		d.log.Warn().Err(w.Unfound).Msg("fitting a predictor")
@@ -276,6 +277,6 @@ func (d *learner) report() MeasureReport {
 	}
 	p := d.learning.Report()
 	r.Over, r.Reason = p.Phase == learning.Solo, p.Reason
-	r.Progress, r.Drift, r.Skips = p.Progress, p.Drift, p.Skips
+	r.Progress = p.Progress
 	return r
 }

@@ -238,8 +238,8 @@ func TestModelThatFailsOnOneSize(t *testing.T) {
 	says(t, r.log.String(), `"service":"s1","size":2,"seq_len":0,"message":"this could not be measured"`)
 	var report MeasureReport
 	r.instances[0].backend.ask(func(l *loop) { report = l.learner.report() })
-	if len(report.Skips) == 0 || report.Skips[0].Model != "s1" || report.Skips[0].Size != 2 || !errors.Is(report.Skips[0].Err, errNotMeasured) {
-		t.Errorf("skips: %+v", report.Skips)
+	if len(report.Progress.Skips) == 0 || report.Progress.Skips[0].Model != "s1" || report.Progress.Skips[0].Size != 2 || !errors.Is(report.Progress.Skips[0].Err, errNotMeasured) {
+		t.Errorf("skips: %+v", report.Progress.Skips)
 	}
 	r.serves()
 	r.stop()

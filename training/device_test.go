@@ -16,7 +16,7 @@ var errBroken = errors.New("it does not fit into memory")
 type device struct {
 	t        rapid.TB
 	s        *Session
-	subjects []Subject
+	subjects []subject
 	warm     map[input]bool
 	batches  map[models.BatchID]bool
 	slower   float64                                // factor of all times
@@ -30,7 +30,7 @@ type device struct {
 	steps    int
 }
 
-func newDevice(t rapid.TB, o SessionOptions, stored *Dataset, operators map[string][]OperatorTimes) *device {
+func newDevice(t rapid.TB, o sessionOptions, stored *Dataset, operators map[string][]OperatorTimes) *device {
 	t.Helper()
 	s, err := NewSession(o, stored, operators)
 	if err != nil {

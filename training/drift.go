@@ -102,8 +102,8 @@ func (d *drift) settle() {
 	}
 }
 
-func (d *drift) report() Drift {
-	r := Drift{Checks: d.checks}
+func (d *drift) report() driftReport {
+	r := driftReport{Checks: d.checks}
 	for _, c := range d.checks {
 		if math.Abs(c.Percent) > math.Abs(r.Worst.Percent) {
 			r.Worst = c

@@ -187,27 +187,35 @@ func (s *Session) skip() {
 // maxRepeats bounds how often a group is run.
 const maxRepeats = 1 << 12
 
-// SessionOptions are what a session measures, and how precisely.
-type SessionOptions struct {
+// sessionOptions describe what a session measures, and how precisely.
+type sessionOptions struct {
 	sampling
-	Groups    int  // sampled groups
-	Operators bool // measure every operator alone too
 
-	MinRepeats int     // runs of a group that count, at least
-	MaxRepeats int     // and at most
-	Precision  float64 // standard error of the median, relative to it, at which a group was run often enough
+	// Groups are sampled. With Operators, every operator is measured alone too.
+	Groups    int
+	Operators bool
 
-	Budget time.Duration // nothing new begins when this is spent, 0 for no limit
+	// A group is run MinRepeats to MaxRepeats times that count: until the standard
+	// error of the median, relative to it, is Precision.
+	MinRepeats int
+	MaxRepeats int
+	Precision  float64
 
-	References     int     // groups that are run again to notice drift, 0 for none
-	ReferenceEvery int     // measurements between two checks
-	DriftLimit     float64 // percent
+	// Budget is the time after which nothing new begins, 0 for no limit.
+	Budget time.Duration
+
+	// References are how many groups are run again after every ReferenceEvery
+	// measurements, to notice a drift of more than DriftLimit percent.
+	References     int
+	ReferenceEvery int
+	DriftLimit     float64
 }
 
-// DefaultSessionOptions returns what suits a device that nothing else uses.
-func DefaultSessionOptions(subjects []Subject, groups int) SessionOptions {
-	return SessionOptions{
-		sampling:       sampling{Subjects: subjects, Spans: 4, SoloShare: DefaultSoloShare, Seed: 1},
+// DefaultSessionOptions returns what suits a device that nothing else uses. Models
+// are to be added.
+func DefaultSessionOptions(groups int) sessionOptions {
+	return sessionOptions{
+		sampling:       sampling{Spans: 4, SoloShare: DefaultSoloShare, Seed: 1},
 		Groups:         groups,
 		Operators:      true,
 		MinRepeats:     3,
@@ -219,7 +227,13 @@ func DefaultSessionOptions(subjects []Subject, groups int) SessionOptions {
 	}
 }
 
-func (o *SessionOptions) check() error {
+// Add has a session measure a model with batches of these sizes and, unless it has
+// none, sequence lengths. Models are added in the order of their names.
+func (o *sessionOptions) Add(m Model, sizes, seqLens []int) {
+	o.Subjects = append(o.Subjects, subject{m, sizes, seqLens})
+}
+
+func (o *sessionOptions) check() error {
 	switch {
 	case o.Groups < 0 || o.Groups > MaxRows:
 		return fmt.Errorf("%w: %d groups, not 0 to %d", ErrPlan, o.Groups, MaxRows)
@@ -235,11 +249,12 @@ func (o *SessionOptions) check() error {
 	return nil
 }
 
-// Subject is a model that is to be measured, with the batches to measure.
-type Subject struct {
+// subject is a model that is to be measured, with the batch sizes and sequence lengths
+// to measure.
+type subject struct {
 	Model   Model
-	Sizes   []int // of batches
-	SeqLens []int // none if the model has no sequence length
+	Sizes   []int
+	SeqLens []int
 }
 
 // input is what a model is run on: it decides about memory and kernels.
@@ -250,7 +265,7 @@ type input struct {
 func inputOf(s models.Span) input { return input{int(s.Service), s.Size, s.SeqLen} }
 
 // inputs returns everything that the subject at this position is run on.
-func (s *Subject) inputs(position int) []input {
+func (s *subject) inputs(position int) []input {
 	var all []input
 	for _, size := range s.Sizes {
 		for _, seqLen := range s.seqLens() {
@@ -260,7 +275,7 @@ func (s *Subject) inputs(position int) []input {
 	return all
 }
 
-func (s *Subject) seqLens() []int {
+func (s *subject) seqLens() []int {
 	if len(s.SeqLens) == 0 {
 		return []int{0}
 	}
@@ -268,12 +283,12 @@ func (s *Subject) seqLens() []int {
 }
 
 // whole returns the span of all operators.
-func (s *Subject) whole(in input) models.Span {
+func (s *subject) whole(in input) models.Span {
 	return models.Span{Service: models.ServiceID(in.model), End: s.Model.Operators, Size: in.size, SeqLen: in.seqLen}
 }
 
 // checkSubjects refuses what cannot be measured.
-func checkSubjects(subjects []Subject) error {
+func checkSubjects(subjects []subject) error {
 	if len(subjects) == 0 {
 		return fmt.Errorf("%w: no model to measure", ErrPlan)
 	}
@@ -316,7 +331,7 @@ func checkChoices(values []int, least, most int) error {
 type storedRows map[string][]float64
 
 // indexRows finds the rows whose models are all among the subjects.
-func indexRows(subjects []Subject, d *Dataset) storedRows {
+func indexRows(subjects []subject, d *Dataset) storedRows {
 	stored := storedRows{}
 	if d == nil {
 		return stored

@@ -21,7 +21,7 @@ const (
 
 // sampling describes the groups that are sampled.
 type sampling struct {
-	Subjects  []Subject // sorted by name
+	Subjects  []subject // sorted by name
 	Spans     int       // most spans of a group: all sets of 2 to so many models run together
 	SoloShare float64   // share of groups of one span, 0 to 1
 	Seed      uint64
@@ -164,7 +164,7 @@ type inputDeck struct {
 	seqLens map[int]*dealer[int] // by batch size
 }
 
-func newInputDeck(s *Subject) inputDeck {
+func newInputDeck(s *subject) inputDeck {
 	d := inputDeck{sizes: dealer[int]{values: s.Sizes}, seqLens: map[int]*dealer[int]{}}
 	for _, size := range s.Sizes {
 		d.seqLens[size] = &dealer[int]{values: s.seqLens()}

@@ -23,7 +23,7 @@ func drawSampling(t *rapid.T) sampling {
 		return rapid.SliceOfNDistinct(rapid.IntRange(1, 64), least, 4, rapid.ID[int]).Draw(t, name)
 	}
 	for i := range rapid.IntRange(1, 6).Draw(t, "models") {
-		s.Subjects = append(s.Subjects, Subject{
+		s.Subjects = append(s.Subjects, subject{
 			Model: Model{Name: string(rune('a' + i)), Operators: rapid.IntRange(1, 30).Draw(t, "operators")},
 			Sizes: choices(1, "sizes"), SeqLens: choices(0, "sequence lengths"),
 		})
@@ -202,7 +202,7 @@ func setOf(g models.Group) string {
 func TestSampledCompletionsAndStarts(t *testing.T) {
 	s := sampling{Spans: 3, Seed: 7}
 	for i := range 3 {
-		s.Subjects = append(s.Subjects, Subject{Model: Model{Name: string(rune('a' + i)), Operators: 1000}, Sizes: []int{1}})
+		s.Subjects = append(s.Subjects, subject{Model: Model{Name: string(rune('a' + i)), Operators: 1000}, Sizes: []int{1}})
 	}
 	const n = 6000
 	completions, starts, who := counts[int]{}, counts[int]{}, counts[models.ServiceID]{}
@@ -294,10 +294,10 @@ func TestSampledModelsAreEven(t *testing.T) {
 	}
 }
 
-func manySubjects(n int) []Subject {
-	subjects := make([]Subject, n)
+func manySubjects(n int) []subject {
+	subjects := make([]subject, n)
 	for i := range subjects {
-		subjects[i] = Subject{Model: Model{Name: fmt.Sprintf("m%02d", i), Operators: 9}, Sizes: []int{1}}
+		subjects[i] = subject{Model: Model{Name: fmt.Sprintf("m%02d", i), Operators: 9}, Sizes: []int{1}}
 	}
 	return subjects
 }

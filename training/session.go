@@ -17,7 +17,7 @@ import (
 // lengths, then groups are sampled, the reference groups first. Measurements
 // that are stored already are not made again.
 type Session struct {
-	options SessionOptions
+	options sessionOptions
 	plan    []task // that are not begun
 	planned [taskKinds]int
 	total   int
@@ -37,7 +37,7 @@ type Session struct {
 
 	warm   map[input]bool
 	broken map[input]bool
-	skips  []Skip
+	skips  []skip
 
 	clock clock
 	drift drift
@@ -47,7 +47,7 @@ type Session struct {
 // that are stored for the same device are not measured again; rows of other
 // models do no harm. The same options make the same plan, so that a session
 // that was interrupted goes on.
-func NewSession(o SessionOptions, stored *Dataset, operators map[string][]OperatorTimes) (*Session, error) {
+func NewSession(o sessionOptions, stored *Dataset, operators map[string][]OperatorTimes) (*Session, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
@@ -115,15 +115,12 @@ func (s *Session) newStep(kind int, g models.Group) Step {
 	return step
 }
 
-// Skips returns what could not be measured.
-func (s *Session) Skips() []Skip { return s.skips }
-
-// Drift returns what running the reference groups again has shown.
-func (s *Session) Drift() Drift { return s.drift.report() }
-
-// Progress returns how far the session is.
+// Progress returns how far the session has come.
 func (s *Session) Progress() Progress {
-	return Progress{Done: s.done, Total: s.total, Skipped: s.skipped, Spent: s.clock.spent, Left: s.left()}
+	return Progress{
+		Done: s.done, Total: s.total, Skipped: s.skipped, Spent: s.clock.spent, Left: s.left(),
+		Skips: s.skips, Drift: s.drift.report(),
+	}
 }
 
 // maxAttempts is how often a measurement may fail before it is given up.
@@ -218,14 +215,14 @@ func (s *Session) Failed(model models.ServiceID, err error, spent time.Duration)
 
 // giveUp skips the current task, and whatever else has its faulty input.
 func (s *Session) giveUp(step Step, model models.ServiceID, err error) {
-	skip := Skip{Group: step.Group, Err: err}
+	given := skip{Group: step.Group, Err: err}
 	for _, span := range step.Group.Spans {
 		if span.Service == model || len(step.Group.Spans) == 1 {
-			skip.Model, skip.Size, skip.SeqLen = s.options.Subjects[span.Service].Model.Name, span.Size, span.SeqLen
+			given.Model, given.Size, given.SeqLen = s.options.Subjects[span.Service].Model.Name, span.Size, span.SeqLen
 			s.broken[inputOf(span)] = true
 		}
 	}
-	s.skips = append(s.skips, skip)
+	s.skips = append(s.skips, given)
 	s.skip()
 }
 

@@ -13,16 +13,17 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
-func testSubjects() []Subject {
-	return []Subject{
+func testSubjects() []subject {
+	return []subject{
 		{Model: Model{Name: "bert", Hash: "b", Operators: 12}, Sizes: []int{1, 4}, SeqLens: []int{8, 64}},
 		{Model: Model{Name: "resnet", Hash: "r", Operators: 18}, Sizes: []int{1, 2, 4}},
 		{Model: Model{Name: "vgg", Hash: "v", Operators: 20}, Sizes: []int{1}},
 	}
 }
 
-func testOptions(groups int) SessionOptions {
-	o := DefaultSessionOptions(testSubjects(), groups)
+func testOptions(groups int) sessionOptions {
+	o := DefaultSessionOptions(groups)
+	o.Subjects = testSubjects()
 	o.Spans = 3
 	return o
 }
@@ -31,8 +32,8 @@ const testInputs = 2*2 + 3 + 1 // of testSubjects
 
 func TestSession(t *testing.T) {
 	d := newDevice(t, testOptions(100), nil, nil)
-	if p := d.s.Progress(); p != (Progress{Total: 100 + 2*testInputs}) {
-		t.Errorf("at the start: %+v", p)
+	if diff := cmp.Diff(Progress{Total: 100 + 2*testInputs}, d.s.Progress()); diff != "" {
+		t.Errorf("at the start: %s", diff)
 	}
 	d.run(maxTestSteps)
 	want := map[string]int{
@@ -67,7 +68,7 @@ func TestSession(t *testing.T) {
 			t.Fatalf("row %+v, want %v", r, sum)
 		}
 	}
-	if drift := d.s.Drift(); len(drift.Checks) != 3 || drift.Exceeded || drift.Worst.Percent != 0 {
+	if drift := d.s.Progress().Drift; len(drift.Checks) != 3 || drift.Exceeded || drift.Worst.Percent != 0 {
 		t.Errorf("drift: %+v", drift)
 	}
 	checkOperatorTimes(t, d)
@@ -255,7 +256,7 @@ func TestModelThatFails(t *testing.T) {
 			}
 		}
 	}
-	skips := d.s.Skips()
+	skips := d.s.Progress().Skips
 	if len(skips) != 1 || skips[0].Model != "resnet" || skips[0].Size != 4 || !errors.Is(skips[0].Err, errBroken) {
 		t.Errorf("skips %+v", skips)
 	}
@@ -303,9 +304,9 @@ func TestAnythingMayFail(t *testing.T) {
 			measured += len(times)
 		}
 		// A reference that cannot be run again is told of, but nothing is left out for it.
-		skips := len(d.s.Skips())
+		skips := len(d.s.Progress().Skips)
 		if measured != p.Total-p.Skipped || p.Skipped > 0 && skips == 0 || p.Skipped == 0 && skips > 0 && o.References == 0 {
-			t.Fatalf("%d measured, %d skips, %+v", measured, len(d.s.Skips()), p)
+			t.Fatalf("%d measured, %d skips, %+v", measured, len(d.s.Progress().Skips), p)
 		}
 		for _, r := range data.Rows {
 			if r.Repeats < o.MinRepeats || r.Repeats > o.MaxRepeats {
@@ -356,7 +357,7 @@ func TestAnswersOutOfTurn(t *testing.T) {
 	}
 	d.s.Failed(0, errBroken, time.Second)
 	d.s.Again(time.Second)
-	if p := d.s.Progress(); p.Spent != 0 || len(d.s.Skips()) != 0 {
+	if p := d.s.Progress(); p.Spent != 0 || len(d.s.Progress().Skips) != 0 {
 		t.Errorf("answers to no step counted: %+v", p)
 	}
 	for {
@@ -380,12 +381,12 @@ func TestDrift(t *testing.T) {
 	for d.s.Progress().Done < 120 {
 		d.run(1)
 	}
-	if drift := d.s.Drift(); drift.Exceeded || len(drift.Checks) != 2 {
+	if drift := d.s.Progress().Drift; drift.Exceeded || len(drift.Checks) != 2 {
 		t.Errorf("before: %+v", drift)
 	}
 	d.slower = 1.25
 	d.run(maxTestSteps)
-	drift := d.s.Drift()
+	drift := d.s.Progress().Drift
 	if !drift.Exceeded || math.Abs(drift.Worst.Percent-25) > 0.01 || drift.Worst.After != 150 {
 		t.Errorf("after: %+v", drift)
 	}
@@ -410,10 +411,10 @@ func TestDriftSinceTheInterruption(t *testing.T) {
 	}
 	again := newDevice(t, o, d.dataset(), d.times)
 	again.slower = 0.5
-	for len(again.s.Drift().Checks) == 0 {
+	for len(again.s.Progress().Drift.Checks) == 0 {
 		again.run(1)
 	}
-	if drift := again.s.Drift(); !drift.Exceeded || math.Abs(drift.Worst.Percent+50) > 0.01 || drift.Worst.After != 120 {
+	if drift := again.s.Progress().Drift; !drift.Exceeded || math.Abs(drift.Worst.Percent+50) > 0.01 || drift.Worst.After != 120 {
 		t.Errorf("%+v", drift)
 	}
 	if len(again.rows) != 0 {
@@ -422,17 +423,17 @@ func TestDriftSinceTheInterruption(t *testing.T) {
 }
 
 func TestSessionRefuses(t *testing.T) {
-	for name, spoil := range map[string]func(o *SessionOptions){
-		"no model":       func(o *SessionOptions) { o.Subjects = nil },
-		"groups":         func(o *SessionOptions) { o.Groups = -1 },
-		"many groups":    func(o *SessionOptions) { o.Groups = MaxRows + 1 },
-		"no runs":        func(o *SessionOptions) { o.MinRepeats = 0 },
-		"fewer at most":  func(o *SessionOptions) { o.MaxRepeats = o.MinRepeats - 1 },
-		"many runs":      func(o *SessionOptions) { o.MaxRepeats = maxRepeats + 1 },
-		"precision":      func(o *SessionOptions) { o.Precision = math.NaN() },
-		"references":     func(o *SessionOptions) { o.References = -1 },
-		"never a check":  func(o *SessionOptions) { o.ReferenceEvery = 0 },
-		"negative limit": func(o *SessionOptions) { o.DriftLimit = -1 },
+	for name, spoil := range map[string]func(o *sessionOptions){
+		"no model":       func(o *sessionOptions) { o.Subjects = nil },
+		"groups":         func(o *sessionOptions) { o.Groups = -1 },
+		"many groups":    func(o *sessionOptions) { o.Groups = MaxRows + 1 },
+		"no runs":        func(o *sessionOptions) { o.MinRepeats = 0 },
+		"fewer at most":  func(o *sessionOptions) { o.MaxRepeats = o.MinRepeats - 1 },
+		"many runs":      func(o *sessionOptions) { o.MaxRepeats = maxRepeats + 1 },
+		"precision":      func(o *sessionOptions) { o.Precision = math.NaN() },
+		"references":     func(o *sessionOptions) { o.References = -1 },
+		"never a check":  func(o *sessionOptions) { o.ReferenceEvery = 0 },
+		"negative limit": func(o *sessionOptions) { o.DriftLimit = -1 },
 	} {
 		o := testOptions(5)
 		spoil(&o)

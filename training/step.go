@@ -54,35 +54,48 @@ type OperatorTimes struct {
 	Micros  []float64 `json:"micros"` // by operator, medians
 }
 
-// Progress is how far a session has come.
+// Progress describes how far a session has come.
 type Progress struct {
-	Done    int           // measurements that are finished, were stored before, or are skipped
-	Total   int           // of the plan
-	Skipped int           // of Done
-	Spent   time.Duration // on steps of this session
-	Left    time.Duration // estimated from the steps up to now, 0 before the first
+	// Done of the Total measurements of the plan are finished, were stored before or,
+	// as many as Skipped, are given up.
+	Done    int
+	Total   int
+	Skipped int
+
+	// Spent went into steps of this session. Left is estimated from the steps up to
+	// now, and 0 before the first.
+	Spent time.Duration
+	Left  time.Duration
+
+	Skips []skip
+	Drift driftReport
 }
 
-// Skip is something that could not be measured.
-type Skip struct {
-	Model  string // "" if it is not known which model of the group is at fault
+// skip is a batch that could not be measured: in which group it failed, and why. Its
+// model is "" if it is not known which of the group is at fault.
+type skip struct {
+	Model  string
 	Size   int
 	SeqLen int
-	Group  models.Group // in which it failed
+	Group  models.Group
 	Err    error
 }
 
-// Drift is how much slower or faster the device became during a session.
-type Drift struct {
+// driftReport holds how much slower or faster the device became during a session, as
+// the reference groups that were run again have shown. Exceeded is set if the worst
+// change is beyond the limit.
+type driftReport struct {
 	Checks   []driftCheck
-	Worst    driftCheck // the one with the largest change
-	Exceeded bool       // the worst is beyond the limit
+	Worst    driftCheck
+	Exceeded bool
 }
 
-// driftCheck is one comparison with the first times of the reference groups.
+// driftCheck is one comparison with the first times of the reference groups, when
+// After measurements were finished: the median change of the times over the groups,
+// above 0 if they became slower.
 type driftCheck struct {
-	After   int     // measurements that were finished then
-	Percent float64 // change of the times, median over the reference groups; above 0 is slower
+	After   int
+	Percent float64
 }
 
 // micros returns a time in microseconds, kept within what a row may hold.

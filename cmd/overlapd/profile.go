@@ -126,7 +126,7 @@ func (o *profileOptions) print(w io.Writer, r *daemon.MeasureReport, device stri
 	if interrupted := ctx.Err() != nil; o.json && (p.Total > 0 || interrupted) {
 		return printJSON(w, profileResult{
 			Measured: p.Done - p.Skipped, Planned: p.Total, Skipped: p.Skipped, Seconds: p.Spent.Seconds(),
-			DriftPercent: r.Drift.Worst.Percent, Drifted: r.Drift.Exceeded, Interrupted: interrupted,
+			DriftPercent: p.Drift.Worst.Percent, Drifted: p.Drift.Exceeded, Interrupted: interrupted,
 			GivenUp: append([]string{}, r.GivenUp...), Device: device, Commit: buildCommit(),
 		})
 	}
@@ -137,13 +137,13 @@ func (o *profileOptions) print(w io.Writer, r *daemon.MeasureReport, device stri
 		return fmt.Errorf("nothing was measured: %s", firstOf(r.Reason, "interrupted while loading"))
 	}
 	fmt.Fprintf(w, "%d of %d measurements made, %v of measuring\n", p.Done-p.Skipped, p.Total, p.Spent.Round(time.Second/10))
-	for _, s := range r.Skips {
+	for _, s := range p.Skips {
 		fmt.Fprintf(w, "left out: %s batch size %d sequence length %d: %v\n", firstOf(s.Model, "a group"), s.Size, s.SeqLen, s.Err)
 	}
-	if n := len(r.Drift.Checks); n > 0 {
-		fmt.Fprintf(w, "drift of the device: %+.1f %% at worst, in %d checks\n", r.Drift.Worst.Percent, n)
+	if n := len(p.Drift.Checks); n > 0 {
+		fmt.Fprintf(w, "drift of the device: %+.1f %% at worst, in %d checks\n", p.Drift.Worst.Percent, n)
 	}
-	if r.Drift.Exceeded {
+	if p.Drift.Exceeded {
 		fmt.Fprintln(w, "That is much: something else used the device, or it changed its speed. Measure again when it is calm.")
 	}
 	if p.Done < p.Total {

@@ -120,8 +120,6 @@ type Learner struct {
 	stepOf   int           // generation of the step
 
 	progress training.Progress // of the last session, once it is over
-	drift    training.Drift
-	skips    []training.Skip
 
 	work Work
 }
@@ -264,7 +262,7 @@ func known(f *predictor.File, served []predictor.Served) []predictor.Served {
 
 // plan begins to measure groups, if that is wanted and possible.
 func (l *Learner) plan(w World) {
-	subjects, services := l.subjects(w.Services)
+	subjects := l.subjects(w.Services)
 	switch {
 	case l.options.Emulated:
 		l.enter(Solo, "there is none; an emulated device is not measured: fit one with overlapd train to the data that its profile was made of, and name it in predictor.file")
@@ -276,33 +274,35 @@ func (l *Learner) plan(w World) {
 		l.enter(Solo, "groups need two services at least")
 		return
 	}
-	o := training.DefaultSessionOptions(subjects, l.options.Groups)
+	o := training.DefaultSessionOptions(l.options.Groups)
 	o.Spans, o.Seed = min(l.options.Spans, len(subjects)), l.options.Seed
 	o.MaxRepeats = l.options.Repeats
 	o.MinRepeats = min(o.MinRepeats, l.options.Repeats)
-	list := make([]training.Model, len(subjects))
-	for i := range subjects {
-		list[i] = subjects[i].Model
+	var list []training.Model
+	l.device, l.services = w.Device, nil
+	for _, s := range subjects {
+		o.Add(s.Model, s.Sizes, s.SeqLens)
+		list, l.services = append(list, s.Model), append(l.services, s.ID)
 	}
-	l.device, l.services = w.Device, services
 	l.enter(Measuring, "there is none for these models on this device, so batches run one at a time: groups are measured while no query comes")
-	l.work.Read = &Read{generation: l.generation, device: w.Device, models: list, session: &o}
+	l.work.Read = &Read{generation: l.generation, device: w.Device, models: list}
+	l.work.Read.begin = func(stored *training.Dataset, operators map[string][]training.OperatorTimes) (*training.Session, error) {
+		return training.NewSession(o, stored, operators)
+	}
 }
 
-// subjects returns what is to be measured, sorted by name, and whose models they
-// are.
-func (l *Learner) subjects(served []Service) (subjects []training.Subject, services []models.ServiceID) {
+// subjects returns the services whose models are to be measured, sorted by the names
+// of those, without the batches that take too long.
+func (l *Learner) subjects(served []Service) []Service {
 	loaded := slices.DeleteFunc(slices.Clone(served), func(s Service) bool { return s.Model.Operators == 0 || s.GivenUp })
 	slices.SortFunc(loaded, func(a, b Service) int { return strings.Compare(a.Model.Name, b.Model.Name) })
 	longest := l.longestSpan(served, len(loaded))
-	for _, s := range loaded {
-		sizes := slices.DeleteFunc(slices.Clone(s.Sizes), func(size int) bool {
-			return size > s.Sizes[0] && l.takes(&s, size) > longest
-		})
-		subjects = append(subjects, training.Subject{Model: s.Model, Sizes: sizes, SeqLens: s.SeqLens})
-		services = append(services, s.ID)
+	for i := range loaded {
+		s := &loaded[i]
+		least := s.Sizes[0]
+		s.Sizes = slices.DeleteFunc(slices.Clone(s.Sizes), func(size int) bool { return size > least && l.takes(s, size) > longest })
 	}
-	return subjects, services
+	return loaded
 }
 
 // longestSpan returns how long a batch may take alone to be measured in groups

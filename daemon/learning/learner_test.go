@@ -29,7 +29,7 @@ type rig struct {
 	entered []string
 	fit     *Fit
 	stops   int
-	skips   []training.Skip
+	skipped training.Progress
 }
 
 func newRig(t *testing.T, change func(*Options)) *rig {
@@ -82,7 +82,9 @@ func (r *rig) do() {
 			r.t.Errorf("%s: %v", job.What, err)
 		}
 	}
-	r.skips = append(r.skips, w.Skips...)
+	if len(w.Measured.Skips) > 0 {
+		r.skipped = w.Measured
+	}
 	if w.Fit != nil {
 		r.fit = w.Fit
 	}
@@ -271,8 +273,8 @@ func TestStepsThatFail(t *testing.T) {
 	for r.step(broken) {
 	}
 	r.stands(Solo, "8 cannot be", "make a predictor of them with overlapd train")
-	if len(r.skips) == 0 || !errors.Is(r.skips[0].Err, broken) || r.skips[0].Model == "" {
-		t.Errorf("skips %+v", r.skips)
+	if len(r.skipped.Skips) == 0 || !errors.Is(r.skipped.Skips[0].Err, broken) || r.skipped.Skips[0].Model == "" {
+		t.Errorf("skips %+v", r.skipped.Skips)
 	}
 }
 
@@ -331,7 +333,7 @@ func TestSubjectsWhileServing(t *testing.T) {
 		}
 	}
 	sizes := func() (found [][]int) {
-		subjects, _ := r.subjects(served)
+		subjects := r.subjects(served)
 		for _, s := range subjects {
 			found = append(found, s.Sizes)
 		}

@@ -138,11 +138,11 @@ func (l *Learner) Cold(service models.ServiceID) {
 // measured ends the session: nothing is left to measure, or no time.
 func (l *Learner) measured() {
 	p := l.session.Progress()
-	l.progress, l.skips, l.drift = p, l.session.Skips(), l.session.Drift()
+	l.progress = p
 	list := l.session.Models()
 	l.session = nil
 	if !l.offline { // else they are reported
-		l.work.Skips, l.work.Drift = l.skips, l.drift
+		l.work.Measured = p
 	}
 	reason := fmt.Sprintf("%d of %d measurements are made", p.Done-p.Skipped, p.Total)
 	if p.Skipped > 0 {

@@ -15,12 +15,15 @@ type Work struct {
 	Stop    bool            // the step that runs, and the fit; what comes of them counts for nothing
 	Unfit   []error         // why stored predictors do not fit, for the log
 	Restore *predictor.File // it was just taken into use: its stored calibration holds
-	Skips   []training.Skip // what could not be measured, for the log
-	Drift   training.Drift  // of the device while it was measured, for the log
-	Unfound error           // why fitting came to nothing, for the log
-	Entered bool            // a phase was begun, which Report has with why, for the log
-	Store   []Job           // of the state file
-	Read    *Read           // of the state file
+
+	// Measured is set when measuring is over: what could not be measured, and how the
+	// device has drifted, go to the log.
+	Measured training.Progress
+
+	Unfound error // why fitting came to nothing, for the log
+	Entered bool  // a phase was begun, which Report has with why, for the log
+	Store   []Job // of the state file
+	Read    *Read // of the state file
 	Fit     *Fit
 }
 
@@ -47,7 +50,9 @@ type Read struct {
 	generation int
 	device     string
 	models     []training.Model
-	session    *training.SessionOptions // of the rest, nil to fit
+
+	// begin makes a session of the rest, nil to fit.
+	begin func(stored *training.Dataset, operators map[string][]training.OperatorTimes) (*training.Session, error)
 }
 
 // Found is the answer to a Read.
@@ -65,8 +70,8 @@ func (r *Read) From(s *training.Store) (Found, error) {
 	if f.fit.Data, f.err = s.Dataset(r.device, r.models); f.err == nil {
 		f.fit.Operators, f.err = s.Operators(r.device, r.models)
 	}
-	if f.err == nil && r.session != nil {
-		f.session, f.err = training.NewSession(*r.session, f.fit.Data, f.fit.Operators)
+	if f.err == nil && r.begin != nil {
+		f.session, f.err = r.begin(f.fit.Data, f.fit.Operators)
 	}
 	return f, f.err
 }
@@ -123,18 +128,16 @@ type Report struct {
 	Measuring bool            // the following is of measuring that goes on
 	Progress  training.Progress
 	Limit     time.Duration // on measuring, 0 for none
-	Drift     training.Drift
-	Skips     []training.Skip
 }
 
 // Report returns how the Learner stands.
 func (l *Learner) Report() Report {
 	r := Report{
 		Phase: l.phase, Reason: l.reason, File: l.file, Unknown: l.unknown, Remedy: l.remedy(),
-		Progress: l.progress, Limit: l.options.Limit, Drift: l.drift, Skips: l.skips,
+		Progress: l.progress, Limit: l.options.Limit,
 	}
 	if s := l.session; s != nil {
-		r.Measuring, r.Progress, r.Drift, r.Skips = true, s.Progress(), s.Drift(), s.Skips()
+		r.Measuring, r.Progress = true, s.Progress()
 	}
 	return r
 }

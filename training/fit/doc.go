@@ -13,7 +13,7 @@
 // operators are added.
 //
 // Few rows, and those that spread, would teach a network chance. So of up to some
-// thousand rows cross-validation chooses the [Regularization]: the priors on costs,
+// thousand rows cross-validation chooses the regularization: the priors on costs,
 // and how much of the network's correction is worth keeping: all, a part, or none.
 //
 // For comparison there are linear regression and support vector regression, as

@@ -66,7 +66,7 @@ func fitNetwork(ctx context.Context, d *training.Dataset, rows []training.Row, o
 
 // fitRegularized also returns how the fit was regularized, which is nothing the
 // paper knows of.
-func fitRegularized(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (*predictor.File, *Regularization, error) {
+func fitRegularized(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (*predictor.File, *regularization, error) {
 	if o.Recipe == RecipePaper {
 		f := newFile(d, rows, o)
 		return f, nil, fitLayers(ctx, f, rows, o, newSchedule(o, len(rows)), rand.New(rand.NewPCG(o.Seed, 1)), stage)
@@ -82,7 +82,7 @@ func fitRegularized(ctx context.Context, d *training.Dataset, rows []training.Ro
 // fitOurs fits costs, and a network that corrects them. What a group takes
 // beyond its costs blurs them. So a draft learns that first, and the costs are
 // inferred again from what it leaves.
-func fitOurs(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, r *Regularization, stage string) (*predictor.File, error) {
+func fitOurs(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, r *regularization, stage string) (*predictor.File, error) {
 	random := rand.New(rand.NewPCG(o.Seed, 1))
 	draft := newFile(d, rows, o)
 	if err := fitCosts(ctx, draft, d, rows, o, r.priors, random); err != nil {

@@ -19,11 +19,11 @@ const (
 	keptErrors = 2.0 // standard errors that a correction must gain over none
 )
 
-// Regularization keeps a fit from taking the spread of a few rows for a rule.
+// regularization keeps a fit from taking the spread of a few rows for a rule.
 // Where rows are few it is chosen by cross-validation: the rows to fit with are
 // divided into folds, and each is predicted by what the others teach. Rows kept
 // aside to test with have no part in it.
-type Regularization struct {
+type regularization struct {
 	Costs string  `json:"costs"` // how firmly they are held to what is likely
 	Decay float64 `json:"decay"` // of weights
 	Kept  float64 `json:"kept"`  // part of the network's correction; 0 leaves costs alone
@@ -40,7 +40,7 @@ type Regularization struct {
 func few(o *Options, rows int) bool { return rows <= fewRows && !o.allMany }
 
 // regularize chooses how a fit to rows is regularized.
-func regularize(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (*Regularization, error) {
+func regularize(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (*regularization, error) {
 	t, r, err := regularizeCosts(ctx, d, rows, o, stage)
 	if err != nil || t == nil {
 		return r, err
@@ -55,8 +55,8 @@ func regularize(ctx context.Context, d *training.Dataset, rows []training.Row, o
 
 // regularizeCosts chooses how firmly costs are held, and returns the trial of
 // that, or none if rows are many.
-func regularizeCosts(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (*trial, *Regularization, error) {
-	r := &Regularization{Decay: newSchedule(o, len(rows)).decay, Kept: 1, priors: costPriorSets[0], Costs: costPriorSets[0].name}
+func regularizeCosts(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (*trial, *regularization, error) {
+	r := &regularization{Decay: newSchedule(o, len(rows)).decay, Kept: 1, priors: costPriorSets[0], Costs: costPriorSets[0].name}
 	if !few(o, len(rows)) {
 		return nil, r, nil
 	}
@@ -89,7 +89,7 @@ func shrink(layers []predictor.Layer, part float64) {
 }
 
 // text describes the regularization in words.
-func (r *Regularization) text() string {
+func (r *regularization) text() string {
 	text := fmt.Sprintf("costs held %s, weights decay by %v", r.Costs, r.Decay)
 	if r.Folds == 0 {
 		return text

@@ -24,7 +24,7 @@ func spread(d *training.Dataset, part float64) *training.Dataset {
 	return d
 }
 
-func regularized(t *testing.T, d *training.Dataset, o Options) (*predictor.File, *Regularization) {
+func regularized(t *testing.T, d *training.Dataset, o Options) (*predictor.File, *regularization) {
 	t.Helper()
 	f, r, err := fitRegularized(t.Context(), d, d.Rows, &o, "x")
 	if err != nil {
@@ -82,7 +82,7 @@ func TestRowsKeptAsideHaveNoPart(t *testing.T) {
 	if diff := cmp.Diff(first, again); diff != "" {
 		t.Errorf("another predictor:\n%s", diff)
 	}
-	if diff := cmp.Diff(r.Regularization, other.Regularization, cmp.AllowUnexported(Regularization{}, costPriors{})); diff != "" {
+	if diff := cmp.Diff(r.Regularization, other.Regularization, cmp.AllowUnexported(regularization{}, costPriors{})); diff != "" {
 		t.Errorf("another regularization:\n%s", diff)
 	}
 	if other.MAPETest < 2*r.MAPETest {
@@ -130,7 +130,7 @@ func TestKeepAsMuchAsGains(t *testing.T) {
 func TestShrinkToCosts(t *testing.T) {
 	d := synthetic(100, 1)
 	o := quick()
-	f, err := fitOurs(t.Context(), d, d.Rows, &o, &Regularization{Kept: 0, priors: costPriorSets[0]}, "x")
+	f, err := fitOurs(t.Context(), d, d.Rows, &o, &regularization{Kept: 0, priors: costPriorSets[0]}, "x")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,11 +171,11 @@ func TestTrialPredictsEachRow(t *testing.T) {
 }
 
 func TestRegularizationText(t *testing.T) {
-	many := Regularization{Costs: "loose", Decay: 0.1, Kept: 1}
+	many := regularization{Costs: "loose", Decay: 0.1, Kept: 1}
 	if text := many.text(); text != "costs held loose, weights decay by 0.1" {
 		t.Error(text)
 	}
-	few := Regularization{Costs: "rigid", Decay: 1, Kept: 0.25, Folds: 4, CostsError: 7, Error: 6.5}
+	few := regularization{Costs: "rigid", Decay: 1, Kept: 0.25, Folds: 4, CostsError: 7, Error: 6.5}
 	if text := few.text(); !strings.Contains(text, "25 % of the correction kept") || !strings.Contains(text, "6.50 %") {
 		t.Error(text)
 	}

@@ -28,23 +28,23 @@ type Report struct {
 	Split     string   `json:"split"`
 	Seconds   float64  `json:"seconds"` // to train and test the network
 
-	Regularization *Regularization `json:"regularization,omitempty"` // nil for the recipe of the paper
+	Regularization *regularization `json:"regularization,omitempty"` // nil for the recipe of the paper
 
 	MAPETest  float64             `json:"mape_test"`
 	MAPETrain float64             `json:"mape_train"`
 	Folds     []float64           `json:"folds"`     // error of each on what was kept aside
 	Quantiles predictor.Quantiles `json:"quantiles"` // of measured/predicted, on what was kept aside
 
-	Techniques []TechniqueErrors `json:"techniques"`
-	Sets       []GroupErrors     `json:"sets"`  // by models of a group
-	Spans      []GroupErrors     `json:"spans"` // by spans of a group
-	Worst      []WorstRow        `json:"worst"` // the network's
+	Techniques []techniqueErrors `json:"techniques"`
+	Sets       []groupErrors     `json:"sets"`  // by models of a group
+	Spans      []groupErrors     `json:"spans"` // by spans of a group
+	Worst      []worstRow        `json:"worst"` // the network's
 
 	tested map[string][]point // by technique
 }
 
-// TechniqueErrors are those of one technique.
-type TechniqueErrors struct {
+// techniqueErrors are those of one technique.
+type techniqueErrors struct {
 	Name    string   `json:"name"`
 	Test    float64  `json:"test"`
 	Train   float64  `json:"train"`
@@ -53,8 +53,8 @@ type TechniqueErrors struct {
 	Skipped int      `json:"per_set_skipped,omitempty"` // rows kept aside whose set has too few to fit
 }
 
-// GroupErrors are those of groups of the same models, or of so many spans.
-type GroupErrors struct {
+// groupErrors are those of groups of the same models, or of so many spans.
+type groupErrors struct {
 	Models []string           `json:"models,omitempty"`
 	Spans  int                `json:"spans,omitempty"`
 	Rows   int                `json:"rows"` // kept aside
@@ -64,17 +64,17 @@ type GroupErrors struct {
 
 // errorsFor returns the errors of groups of these models, or of so many spans,
 // and adds them to the list if it does not have them.
-func errorsFor(list *[]GroupErrors, names []string, spans int) *GroupErrors {
-	i := slices.IndexFunc(*list, func(e GroupErrors) bool { return e.Spans == spans && slices.Equal(e.Models, names) })
+func errorsFor(list *[]groupErrors, names []string, spans int) *groupErrors {
+	i := slices.IndexFunc(*list, func(e groupErrors) bool { return e.Spans == spans && slices.Equal(e.Models, names) })
 	if i < 0 {
 		i = len(*list)
-		*list = append(*list, GroupErrors{Models: names, Spans: spans, MAPE: map[string]float64{}, PerSet: map[string]float64{}})
+		*list = append(*list, groupErrors{Models: names, Spans: spans, MAPE: map[string]float64{}, PerSet: map[string]float64{}})
 	}
 	return &(*list)[i]
 }
 
-// WorstRow is a row that was predicted badly.
-type WorstRow struct {
+// worstRow is a row that was predicted badly.
+type worstRow struct {
 	Group     string  `json:"group"`
 	Measured  float64 `json:"measured_us"`
 	Predicted float64 `json:"predicted_us"`
@@ -98,7 +98,7 @@ func newReport(d *training.Dataset, o *Options, folds []fold, f *predictor.File,
 	worst := slices.Clone(out.test)
 	slices.SortStableFunc(worst, func(a, b point) int { return cmp.Compare(b.off(), a.off()) })
 	for _, p := range worst[:min(maxWorst, len(worst))] {
-		r.Worst = append(r.Worst, WorstRow{
+		r.Worst = append(r.Worst, worstRow{
 			Group: groupText(d, &d.Rows[p.row]), Measured: p.measured, Predicted: p.predicted, Std: d.Rows[p.row].Std,
 		})
 	}
@@ -121,13 +121,13 @@ func groupText(d *training.Dataset, row *training.Row) string {
 // add takes in what a technique did: one predictor for all rows, and one for
 // each set of models, which may be nil.
 func (r *Report) add(name string, d *training.Dataset, unified, sets *outcome) {
-	e := TechniqueErrors{Name: name, Test: mape(unified.test), Train: mape(unified.train)}
+	e := techniqueErrors{Name: name, Test: mape(unified.test), Train: mape(unified.train)}
 	r.tested[name] = unified.test
-	r.addSets(name, d, unified.test, func(s *GroupErrors) map[string]float64 { return s.MAPE })
+	r.addSets(name, d, unified.test, func(s *groupErrors) map[string]float64 { return s.MAPE })
 	if sets != nil {
 		perSet := mape(sets.test)
 		e.PerSet, e.Fitted, e.Skipped = &perSet, sets.fitted, len(unified.test)-len(sets.test)
-		r.addSets(name, d, sets.test, func(s *GroupErrors) map[string]float64 { return s.PerSet })
+		r.addSets(name, d, sets.test, func(s *groupErrors) map[string]float64 { return s.PerSet })
 	}
 	r.Techniques = append(r.Techniques, e)
 	bySpans := map[int][]point{}
@@ -143,7 +143,7 @@ func (r *Report) add(name string, d *training.Dataset, unified, sets *outcome) {
 	}
 }
 
-func (r *Report) addSets(name string, d *training.Dataset, tested []point, into func(*GroupErrors) map[string]float64) {
+func (r *Report) addSets(name string, d *training.Dataset, tested []point, into func(*groupErrors) map[string]float64) {
 	byName := map[string][]point{}
 	for _, p := range tested {
 		key := strings.Join(setNames(d, &d.Rows[p.row]), "\n")
@@ -154,7 +154,7 @@ func (r *Report) addSets(name string, d *training.Dataset, tested []point, into 
 		s.Rows = max(s.Rows, len(points))
 		into(s)[name] = mape(points)
 	}
-	slices.SortFunc(r.Sets, func(a, b GroupErrors) int { return slices.Compare(a.Models, b.Models) })
+	slices.SortFunc(r.Sets, func(a, b groupErrors) int { return slices.Compare(a.Models, b.Models) })
 }
 
 func setNames(d *training.Dataset, row *training.Row) []string {

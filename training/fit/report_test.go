@@ -33,7 +33,7 @@ func fixedReport() *Report {
 	f := &predictor.File{Features: features(d, d.Rows, RecipePaper), Test: errorsOf(network.test)}
 	r := newReport(d, &o, []fold{{train: make([]int, 24), test: make([]int, 6)}}, f, &network)
 	r.Epochs, r.Seconds = 100, 12.34
-	r.Regularization = &Regularization{Costs: "firm", Decay: 1, Kept: 0.75, Folds: 4, CostsError: 4.567, Error: 4.321}
+	r.Regularization = &regularization{Costs: "firm", Decay: 1, Kept: 0.75, Folds: 4, CostsError: 4.567, Error: 4.321}
 	r.add(nameNetwork, d, &network, &linear)
 	r.add(nameLinear, d, &linear, nil)
 	return r

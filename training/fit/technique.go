@@ -26,7 +26,7 @@ const (
 )
 
 // networks fits networks, and hands each file to keep.
-func networks(d *training.Dataset, o *Options, keep func(*predictor.File, *Regularization)) technique {
+func networks(d *training.Dataset, o *Options, keep func(*predictor.File, *regularization)) technique {
 	return technique{nameNetwork, func(ctx context.Context, rows []training.Row, stage string) (predict, error) {
 		f, r, err := fitRegularized(ctx, d, rows, o, stage)
 		if err != nil {

@@ -26,12 +26,12 @@ func Train(ctx context.Context, d *training.Dataset, o Options) (*predictor.File
 		return nil, nil, err
 	}
 	began := time.Now()
-	file, regularization, out, err := trainNetwork(ctx, d, &o, folds)
+	file, chosen, out, err := trainNetwork(ctx, d, &o, folds)
 	if err != nil {
 		return nil, nil, err
 	}
 	r := newReport(d, &o, folds, file, out)
-	r.Regularization = regularization
+	r.Regularization = chosen
 	r.Seconds = time.Since(began).Seconds()
 	if err := r.compare(ctx, d, &o, folds, out); err != nil {
 		return nil, nil, err
@@ -58,10 +58,10 @@ func check(d *training.Dataset) error {
 
 // trainNetwork tests on all folds. The file is that of the only fold, or
 // fitted to all rows.
-func trainNetwork(ctx context.Context, d *training.Dataset, o *Options, folds []fold) (*predictor.File, *Regularization, *outcome, error) {
+func trainNetwork(ctx context.Context, d *training.Dataset, o *Options, folds []fold) (*predictor.File, *regularization, *outcome, error) {
 	var file *predictor.File
-	var regularization *Regularization
-	t := networks(d, o, func(f *predictor.File, r *Regularization) { file, regularization = f, r })
+	var chosen *regularization
+	t := networks(d, o, func(f *predictor.File, r *regularization) { file, chosen = f, r })
 	out, err := try(ctx, t, d.Rows, folds, func(i int) string {
 		if len(folds) == 1 {
 			return t.name
@@ -77,13 +77,13 @@ func trainNetwork(ctx context.Context, d *training.Dataset, o *Options, folds []
 		}
 	}
 	file.Test = errorsOf(out.test)
-	return file, regularization, out, nil
+	return file, chosen, out, nil
 }
 
 // compare tries the other techniques, and predictors of single sets of
 // models.
 func (r *Report) compare(ctx context.Context, d *training.Dataset, o *Options, folds []fold, network *outcome) error {
-	tried := []technique{networks(d, o, func(*predictor.File, *Regularization) {})}
+	tried := []technique{networks(d, o, func(*predictor.File, *regularization) {})}
 	if o.Compare {
 		tried = append(tried, others(d, o)...)
 	}
