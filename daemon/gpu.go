@@ -59,7 +59,7 @@ func (d *instance) given(s *config.Service) int64 {
 func (d *instance) admit(path string, s *config.Service, cut int, memory *gpu.Ledger) (need gpu.Need, refused, err error) {
 	var m wire.DeviceMemory
 	err = surviving(path, func() error {
-		f, err := models.Open(path, models.DefaultLimits())
+		f, err := models.Open(path)
 		if err != nil {
 			return err
 		}

@@ -54,7 +54,7 @@ func TestModelCutShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = surviving(path, func() error {
-		f, err := models.Open(path, models.DefaultLimits())
+		f, err := models.Open(path)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -333,7 +333,7 @@ func rewritten(model, hash string) bool {
 // hashModel returns the hash of a model file, as [models.File.Hash] does.
 func hashModel(path string) (hash string, err error) {
 	err = surviving(path, func() (err error) {
-		f, err := models.Open(path, models.DefaultLimits())
+		f, err := models.Open(path)
 		if err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ func TestAttributes(t *testing.T) {
 		pb(nil).str(1, "t").sub(5, testTensor("w", Int64, 1).sub(9, raw64(9))).int(20, 4),
 		pb(nil).str(1, "old").int(8, 4).int(8, 5)))))
 	n := &f.Graph.Nodes[0]
-	get := func(name string) Attribute {
+	get := func(name string) attribute {
 		a, ok := n.Attribute(name)
 		if !ok {
 			t.Fatalf("no attribute %s", name)

@@ -90,7 +90,7 @@ func call(name, in, out string) pb { return testNode(name, in, out).str(7, "loca
 
 func mustParse(t testing.TB, data []byte) *File {
 	t.Helper()
-	f, err := Parse(data, DefaultLimits())
+	f, err := Parse(data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,6 +114,6 @@ func wantRefused(t testing.TB, err, sentinel error, parts ...string) {
 
 func wantParseRefused(t testing.TB, data []byte, sentinel error, parts ...string) {
 	t.Helper()
-	_, err := Parse(data, DefaultLimits())
+	_, err := Parse(data)
 	wantRefused(t, err, sentinel, parts...)
 }

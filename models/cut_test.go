@@ -10,7 +10,7 @@ import (
 )
 
 // encode gives the nodes of a drawn graph their bytes.
-func encode(g *Graph) {
+func encode(g *graph) {
 	words := func(names []string) string {
 		var s []string
 		for _, name := range names {
@@ -34,7 +34,7 @@ func encode(g *Graph) {
 
 // span returns the model of nodes [start, end), with the inputs that they
 // need and the intermediates that they leave.
-func span(g *Graph, v *Values, start, end int) *Parts {
+func span(g *graph, v *Values, start, end int) *Parts {
 	p := &Parts{IRVersion: 8}
 	need := map[int32]bool{}
 	for i := start; i < end; i++ {
@@ -63,7 +63,7 @@ func TestEverySpanIsAModel(t *testing.T) {
 		v := g.Index()
 		end := rapid.IntRange(0, len(g.Nodes)).Draw(t, "end")
 		start := rapid.IntRange(0, end).Draw(t, "start")
-		f, err := Parse(span(g, v, start, end).Append(nil), DefaultLimits())
+		f, err := Parse(span(g, v, start, end).Append(nil))
 		if err != nil {
 			t.Fatalf("span [%d, %d): %v", start, end, err)
 		}
@@ -93,7 +93,7 @@ func TestOrderIsItsDefinition(t *testing.T) {
 			defined = append(defined, n.Outputs...)
 			p.Nodes = append(p.Nodes, n.Raw)
 		}
-		_, err := Parse(p.Append(nil), DefaultLimits())
+		_, err := Parse(p.Append(nil))
 		if inOrder != (err == nil) || err != nil && !errors.Is(err, ErrGraph) {
 			t.Fatalf("in order: %v, got %v", inOrder, err)
 		}

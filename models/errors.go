@@ -25,7 +25,7 @@ var (
 	// and the reference is not allowed.
 	ErrExternal = errors.New("external data refused")
 
-	// ErrLimit is returned when the file exceeds one of the Limits.
+	// ErrLimit is returned when the file exceeds one of the limits.
 	ErrLimit = errors.New("limit exceeded")
 
 	// ErrClosed is returned when bytes are asked of a closed File.

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// External is where the data of an initializer lie outside the model file.
+// external is where the data of an initializer lie outside the model file.
 // It was checked when the file was opened.
-type External struct {
+type external struct {
 	Location string // a path below the folder of the model
 	Offset   int64
 	Length   int64
@@ -84,8 +84,8 @@ func (e externalEntries) resolve(p *parser, t *Initializer, elements int64, data
 }
 
 // parse returns the reference, of a tensor with the given size.
-func (e externalEntries) parse(size int64) (*External, error) {
-	x := &External{Location: e.entries["location"], Length: size}
+func (e externalEntries) parse(size int64) (*external, error) {
+	x := &external{Location: e.entries["location"], Length: size}
 	if err := checkLocation(x.Location); err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (f *File) HasExternal() bool { return f.folder != nil && len(f.folder.files
 
 // ExternalBytes returns the data that e refers to, which must come from f.
 // They are mapped memory, good until the File is closed.
-func (f *File) ExternalBytes(e *External) ([]byte, error) {
+func (f *File) ExternalBytes(e *external) ([]byte, error) {
 	if f.data == nil {
 		return nil, ErrClosed
 	}
@@ -195,7 +195,7 @@ func (d *folder) close() error {
 }
 
 // file maps the file at location, a path that checkLocation has passed.
-func (d *folder) file(location string, l Limits) ([]byte, error) {
+func (d *folder) file(location string, l limits) ([]byte, error) {
 	if m, ok := d.files[location]; ok {
 		return m, nil
 	}

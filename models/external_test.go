@@ -53,7 +53,7 @@ func externalModel(t testing.TB, model pb) string {
 
 func mustOpen(t testing.TB, path string) *File {
 	t.Helper()
-	f, err := Open(path, DefaultLimits())
+	f, err := Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,10 +96,10 @@ func TestExternalData(t *testing.T) {
 			t.Errorf("%s inlined: %+v", init.Name, inlined)
 		}
 	}
-	if _, err := f.ExternalBytes(&External{Location: "other", Length: 1}); !errors.Is(err, ErrExternal) {
+	if _, err := f.ExternalBytes(&external{Location: "other", Length: 1}); !errors.Is(err, ErrExternal) {
 		t.Errorf("a file that the model does not refer to: %v", err)
 	}
-	if _, err := f.ExternalBytes(&External{Location: "data", Offset: 10, Length: 7}); !errors.Is(err, ErrExternal) {
+	if _, err := f.ExternalBytes(&external{Location: "data", Offset: 10, Length: 7}); !errors.Is(err, ErrExternal) {
 		t.Errorf("bytes beyond the end: %v", err)
 	}
 }
@@ -111,7 +111,7 @@ func TestInlineWithoutExternalData(t *testing.T) {
 	if d := cmp.Diff(i.Raw, raw); err != nil || d != "" || f.HasExternal() {
 		t.Errorf("%v %s", err, d)
 	}
-	if _, err := f.ExternalBytes(&External{}); !errors.Is(err, ErrExternal) {
+	if _, err := f.ExternalBytes(&external{}); !errors.Is(err, ErrExternal) {
 		t.Error(err)
 	}
 }
@@ -167,7 +167,7 @@ func TestExternalAttacks(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			_, err := Open(path, DefaultLimits())
+			_, err := Open(path)
 			wantRefused(t, err, ErrExternal, path, `initializer "w"`)
 		})
 	}
@@ -234,7 +234,7 @@ func TestExternalDataElsewhere(t *testing.T) {
 		"subgraph of a function": testModel(nil).sub(25, testFunction("f", inSubgraph(testGraph("", "").sub(5, ext)))),
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Open(externalModel(t, model), DefaultLimits())
+			_, err := Open(externalModel(t, model))
 			wantRefused(t, err, ErrExternal, "main graph")
 		})
 	}
@@ -248,7 +248,7 @@ func TestExternalDataMixed(t *testing.T) {
 		"unknown place":              testExternal("w", "location", "data").int(14, 2),
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Open(externalModel(t, withInitializers(tensor)), DefaultLimits())
+			_, err := Open(externalModel(t, withInitializers(tensor)))
 			wantRefused(t, err, ErrExternal, `"w"`)
 		})
 	}
@@ -261,14 +261,14 @@ func TestParseRefusesExternalData(t *testing.T) {
 func TestExternalLimits(t *testing.T) {
 	path := externalModel(t, withInitializers(
 		testExternal("a", "location", "data"), testExternal("b", "location", "sub///data")))
-	for name, set := range map[string]func(*Limits){
-		"files": func(l *Limits) { l.ExternalFiles = 1 },
-		"bytes": func(l *Limits) { l.ExternalBytes = 15 },
-		"value": func(l *Limits) { l.NameBytes = len("location") },
+	for name, set := range map[string]func(*limits){
+		"files": func(l *limits) { l.ExternalFiles = 1 },
+		"bytes": func(l *limits) { l.ExternalBytes = 15 },
+		"value": func(l *limits) { l.NameBytes = len("location") },
 	} {
-		l := DefaultLimits()
+		l := defaultLimits()
 		set(&l)
-		_, err := Open(path, l)
+		_, err := openWithin(path, l)
 		wantRefused(t, err, ErrLimit, name[:1])
 	}
 }
@@ -283,15 +283,15 @@ func TestOpenRegularFilesOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range []string{fifo, dir, empty, "/dev/zero"} {
-		_, err := Open(p, DefaultLimits())
+		_, err := Open(p)
 		wantRefused(t, err, ErrNotONNX, p)
 	}
-	if _, err := Open(filepath.Join(dir, "none"), DefaultLimits()); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Open(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
 	}
-	l := DefaultLimits()
+	l := defaultLimits()
 	l.FileBytes = int64(len(model)) - 1
-	_, err := Open(path, l)
+	_, err := openWithin(path, l)
 	wantRefused(t, err, ErrLimit)
 
 	f := mustOpen(t, link)
@@ -325,7 +325,7 @@ func TestHash(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	f, err := Open(externalModel(t, withInitializers(testExternal("w", "location", "data"))), DefaultLimits())
+	f, err := Open(externalModel(t, withInitializers(testExternal("w", "location", "data"))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -363,7 +363,7 @@ func TestOpenLeaksNothing(t *testing.T) {
 	}
 	fds, _ := count()
 	for range 20 {
-		_, err := Open(path, DefaultLimits())
+		_, err := Open(path)
 		wantRefused(t, err, ErrExternal)
 	}
 	if after, mappings := count(); after > fds || mappings > 0 {

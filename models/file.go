@@ -25,7 +25,7 @@ type File struct {
 	Metadata        map[string]string
 	Opsets          []opset
 	Functions       []function
-	Graph           Graph
+	Graph           graph
 
 	data   []byte
 	folder *folder // nil for a model in memory
@@ -35,7 +35,19 @@ type File struct {
 // reads it. Whoever replaces the file must rename another one to its place: a
 // write to the file itself reaches into the open File, and shortening it
 // makes reading it fault.
-func Open(path string, l Limits) (*File, error) {
+func Open(path string) (*File, error) { return openWithin(path, defaultLimits()) }
+
+// OpenOptimized is Open for a model that an optimizer wrote, which fuses nodes, but
+// also expands functions and adds conversions: it may be twice as large.
+func OpenOptimized(path string) (*File, error) {
+	l := defaultLimits()
+	l.Nodes *= 2
+	l.Tensors *= 2
+	l.References *= 2
+	return openWithin(path, l)
+}
+
+func openWithin(path string, l limits) (*File, error) {
 	f, err := open(path, l)
 	var fault *formatError
 	if errors.As(err, &fault) {
@@ -44,7 +56,7 @@ func Open(path string, l Limits) (*File, error) {
 	return f, err
 }
 
-func open(path string, l Limits) (*File, error) {
+func open(path string, l limits) (*File, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return nil, err
@@ -69,7 +81,7 @@ func open(path string, l Limits) (*File, error) {
 	return f, nil
 }
 
-func mapModel(dir *folder, name string, l Limits) ([]byte, error) {
+func mapModel(dir *folder, name string, l limits) ([]byte, error) {
 	data, err := mapRegular(func(flags int) (int, error) {
 		return unix.Openat(dir.fd, name, flags|unix.O_NOFOLLOW, 0)
 	}, l.FileBytes, 0)
@@ -90,7 +102,7 @@ func (f *File) Close() error {
 	}
 	err := errors.Join(f.folder.close(), unmap(f.data))
 	f.data = nil
-	f.Graph, f.Functions, f.Opsets = Graph{}, nil, nil
+	f.Graph, f.Functions, f.Opsets = graph{}, nil, nil
 	if err != nil {
 		return &os.PathError{Op: "close", Path: f.Path, Err: err}
 	}
@@ -144,7 +156,7 @@ func (f *File) Model(name string) (*Model, error) {
 	}, nil
 }
 
-func specs(values []ValueInfo) []TensorSpec {
+func specs(values []valueInfo) []TensorSpec {
 	s := make([]TensorSpec, len(values))
 	for i, v := range values {
 		s[i] = TensorSpec{Name: v.Name, Type: v.Type}

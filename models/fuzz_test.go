@@ -9,8 +9,8 @@ import (
 )
 
 // fuzzLimits are low, so that the fuzzer reaches them.
-func fuzzLimits() Limits {
-	l := DefaultLimits()
+func fuzzLimits() limits {
+	l := defaultLimits()
 	l.FileBytes, l.DenseBytes = 1<<16, 1<<12
 	l.Nodes, l.Depth, l.Functions, l.NameBytes, l.Rank = 200, 4, 8, 64, 8
 	return l
@@ -23,7 +23,7 @@ func fuzzSeeds() []pb {
 		sub(2, testTensor("", Int64, 1).sub(9, raw64(2))).int(3, 4)
 	item := Tensor(Float32, Dim{Value: 2}, Dim{Value: -1})
 	types := pb(nil)
-	for i, kind := range []Kind{KindSequence, KindOptional, KindMap} {
+	for i, kind := range []kind{KindSequence, KindOptional, KindMap} {
 		types = types.sub(11, AppendValueInfo(nil, string(rune('a'+i)), Type{Kind: kind, Key: Int64, Item: &item}))
 	}
 	return []pb{
@@ -53,7 +53,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var file *File
 		var err error
-		if n := allocated(func() { file, err = Parse(data, fuzzLimits()) }); n > 1<<20+uint64(len(data))<<9 {
+		if n := allocated(func() { file, err = parse(data, fuzzLimits(), nil) }); n > 1<<20+uint64(len(data))<<9 {
 			t.Fatalf("%d bytes allocated to read %d", n, len(data))
 		}
 		if err != nil {
@@ -73,7 +73,7 @@ func checkReassembly(t *testing.T, file *File) {
 	if len(data) != parts.Size() {
 		t.Fatalf("%d bytes appended, Size says %d", len(data), parts.Size())
 	}
-	again, err := Parse(data, DefaultLimits())
+	again, err := Parse(data)
 	if err != nil {
 		t.Fatalf("parts of what was read are refused: %v", err)
 	}
@@ -85,7 +85,7 @@ func checkReassembly(t *testing.T, file *File) {
 	ignore := cmp.FilterPath(func(p cmp.Path) bool {
 		return p.String() == "Values" || p.String() == "Initializers"
 	}, cmp.Ignore())
-	if d := cmp.Diff(file.Graph, again.Graph, ignore, cmp.AllowUnexported(Attribute{})); d != "" {
+	if d := cmp.Diff(file.Graph, again.Graph, ignore, cmp.AllowUnexported(attribute{})); d != "" {
 		t.Fatal(d)
 	}
 }

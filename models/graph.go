@@ -13,25 +13,25 @@ type opset struct {
 	Raw     []byte // OperatorSetIdProto
 }
 
-// Graph is the main graph of a file. Its nodes are in topological order and
+// graph is the main graph of a file. Its nodes are in topological order and
 // each value is defined once.
-type Graph struct {
+type graph struct {
 	Name         string
 	Nodes        []Node
 	Initializers []Initializer
-	Inputs       []ValueInfo // before IR version 4 initializers are listed here too
-	Outputs      []ValueInfo
-	Values       []ValueInfo // what the file declares of other values
+	Inputs       []valueInfo // before IR version 4 initializers are listed here too
+	Outputs      []valueInfo
+	Values       []valueInfo // what the file declares of other values
 }
 
 // FeedInputs returns the inputs that a query must bring: those that are not
 // initializers.
-func (g *Graph) FeedInputs() []ValueInfo {
+func (g *graph) FeedInputs() []valueInfo {
 	constant := make(map[string]bool, len(g.Initializers))
 	for i := range g.Initializers {
 		constant[g.Initializers[i].Name] = true
 	}
-	var feeds []ValueInfo
+	var feeds []valueInfo
 	for _, v := range g.Inputs {
 		if !constant[v.Name] {
 			feeds = append(feeds, v)
@@ -42,8 +42,8 @@ func (g *Graph) FeedInputs() []ValueInfo {
 
 // graph reads a graph that lies depth graphs deep. It also returns the names
 // that the graph takes from the graphs around it.
-func (p *parser) graph(raw []byte, depth int) (Graph, []string, error) {
-	var g Graph
+func (p *parser) graph(raw []byte, depth int) (graph, []string, error) {
+	var g graph
 	m := message{p: p, rest: raw}
 	for m.next() {
 		switch m.num {
@@ -64,7 +64,7 @@ func (p *parser) graph(raw []byte, depth int) (Graph, []string, error) {
 		}
 	}
 	if m.err != nil {
-		return Graph{}, nil, m.err
+		return graph{}, nil, m.err
 	}
 	free, err := checkOrder(&g)
 	return g, free, err
@@ -92,18 +92,18 @@ type Node struct {
 	Inputs     []string // "" for an optional input that is absent
 	Outputs    []string // "" for an optional output that is absent
 	Captures   []string // names that its subgraphs take from outside, at any depth, sorted
-	Attributes []Attribute
+	Attributes []attribute
 	Subgraphs  bool
 }
 
 // Attribute returns the attribute of the given name.
-func (n *Node) Attribute(name string) (Attribute, bool) {
+func (n *Node) Attribute(name string) (attribute, bool) {
 	for _, a := range n.Attributes {
 		if a.Name == name {
 			return a, true
 		}
 	}
-	return Attribute{}, false
+	return attribute{}, false
 }
 
 // place names the node, the i-th of its graph, in a message.
@@ -185,9 +185,9 @@ const (
 // attributeInts bounds what Ints decodes.
 const attributeInts = 1 << 16
 
-// Attribute is one attribute of a node. Its value is decoded when it is asked
+// attribute is one attribute of a node. Its value is decoded when it is asked
 // for.
-type Attribute struct {
+type attribute struct {
 	Name string
 	Kind attributeKind
 	Raw  []byte // AttributeProto
@@ -196,7 +196,7 @@ type Attribute struct {
 }
 
 // Int returns the value of an integer attribute.
-func (a Attribute) Int() (int64, bool) {
+func (a attribute) Int() (int64, bool) {
 	var v int64
 	m := message{rest: a.Raw}
 	for m.next() {
@@ -208,7 +208,7 @@ func (a Attribute) Int() (int64, bool) {
 }
 
 // Str returns the value of a string attribute.
-func (a Attribute) Str() (string, bool) {
+func (a attribute) Str() (string, bool) {
 	var v []byte
 	m := message{rest: a.Raw}
 	for m.next() {
@@ -221,7 +221,7 @@ func (a Attribute) Str() (string, bool) {
 
 // Ints returns the value of an attribute that holds a list of integers, if it
 // is not longer than any shape could be.
-func (a Attribute) Ints() ([]int64, bool) {
+func (a attribute) Ints() ([]int64, bool) {
 	var v []int64
 	m := message{rest: a.Raw}
 	for m.next() {
@@ -233,9 +233,9 @@ func (a Attribute) Ints() ([]int64, bool) {
 }
 
 // Tensor returns the value of a tensor attribute.
-func (a Attribute) Tensor() (Initializer, bool) {
+func (a attribute) Tensor() (Initializer, bool) {
 	var t Initializer
-	p := &parser{data: a.Raw, limits: DefaultLimits(), left: DefaultLimits(), names: map[string]string{}}
+	p := &parser{data: a.Raw, limits: defaultLimits(), left: defaultLimits(), names: map[string]string{}}
 	m := message{p: p, rest: a.Raw}
 	for m.next() {
 		if m.num == 5 {
@@ -255,8 +255,8 @@ var attributeFields = map[protowire.Number]attributeKind{
 // attribute reads an attribute of a node whose graph lies depth graphs deep.
 // It looks into every tensor and graph, also where the kind says that the
 // field does not count. It returns the names that its graphs capture too.
-func (p *parser) attribute(raw []byte, depth int) (Attribute, []string, error) {
-	a := Attribute{Raw: clip(raw)}
+func (p *parser) attribute(raw []byte, depth int) (attribute, []string, error) {
+	a := attribute{Raw: clip(raw)}
 	var captured []string
 	var found attributeKind
 	subgraph := func(raw []byte) error {

@@ -4,7 +4,7 @@ package models
 // whole file, subgraphs and functions included, unless they say otherwise, so
 // the memory that a parsed file takes is bounded by them and not by what the
 // file claims.
-type Limits struct {
+type limits struct {
 	FileBytes     int64 // the model file
 	ExternalBytes int64 // one file of external data
 	ExternalFiles int   // files of external data
@@ -25,11 +25,11 @@ type Limits struct {
 	StringBytes int // all distinct names and the metadata
 }
 
-// DefaultLimits returns limits that real models stay far below: the largest
+// defaultLimits returns limits that real models stay far below: the largest
 // published graphs have some ten thousand nodes, and protobuf itself ends at
 // two gibibytes.
-func DefaultLimits() Limits {
-	return Limits{
+func defaultLimits() limits {
+	return limits{
 		FileBytes:     2<<30 - 1,
 		ExternalBytes: 256 << 30,
 		ExternalFiles: 4096,

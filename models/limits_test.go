@@ -30,62 +30,62 @@ func TestLimits(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		model pb
-		limit func(l *Limits, more int)
+		limit func(l *limits, more int)
 	}{
 		{"nodes", testModel(testGraph("x", "z", relu, testNode("Relu", "y", "z"))),
-			func(l *Limits, more int) { l.Nodes = 1 + more }},
+			func(l *limits, more int) { l.Nodes = 1 + more }},
 		{"nodes of subgraphs", testModel(nested(1)).sub(25, testFunction("f", relu)),
-			func(l *Limits, more int) { l.Nodes = 1 + more }},
+			func(l *limits, more int) { l.Nodes = 1 + more }},
 		{"nodes of functions once expanded", testModel(testGraph("x", "z", call("f", "x", "y"), call("f", "y", "z"))).
 			sub(25, testFunction("f", testNode("Relu", "x", "h"), testNode("Relu", "h", "y"))),
-			func(l *Limits, more int) { l.Nodes = 4 - 1 + more }},
+			func(l *limits, more int) { l.Nodes = 4 - 1 + more }},
 		{"depth of graphs", testModel(nested(4)),
-			func(l *Limits, more int) { l.Depth = 3 + more }},
+			func(l *limits, more int) { l.Depth = 3 + more }},
 		{"depth of types", testModel(pb(nil).sub(11, optional(4))),
-			func(l *Limits, more int) { l.Depth = 3 + more }},
+			func(l *limits, more int) { l.Depth = 3 + more }},
 		{"attributes", testModel(testGraph("x", "y", testNode("Relu", "x", "y", pb(nil).str(1, "a"), pb(nil).str(1, "b")))),
-			func(l *Limits, more int) { l.Attributes = 1 + more }},
+			func(l *limits, more int) { l.Attributes = 1 + more }},
 		{"references", testModel(testGraph("x", "y", testNode("Relu", "x _", "y"))),
-			func(l *Limits, more int) { l.References = 2 + more }},
+			func(l *limits, more int) { l.References = 2 + more }},
 		{"tensors", testModel(pb(nil).sub(5, testTensor("a", Float32, 0)).sub(5, testTensor("b", Float32, 0))),
-			func(l *Limits, more int) { l.Tensors = 1 + more }},
+			func(l *limits, more int) { l.Tensors = 1 + more }},
 		{"tensors of attributes", testModel(testGraph("", "y", testNode("Constant", "", "y",
 			pb(nil).sub(10, testTensor("", Float32, 0)).sub(10, testTensor("", Float32, 0))))),
-			func(l *Limits, more int) { l.Tensors = 1 + more }},
+			func(l *limits, more int) { l.Tensors = 1 + more }},
 		{"value infos", testModel(testGraph("x y", "x")),
-			func(l *Limits, more int) { l.ValueInfos = 2 + more }},
+			func(l *limits, more int) { l.ValueInfos = 2 + more }},
 		{"function parameters", testModel(nil).sub(25, testFunction("f", relu)),
-			func(l *Limits, more int) { l.ValueInfos = 1 + more }},
+			func(l *limits, more int) { l.ValueInfos = 1 + more }},
 		{"functions", testModel(nil).sub(25, testFunction("f", relu)).sub(25, testFunction("g", relu)),
-			func(l *Limits, more int) { l.Functions = 1 + more }},
+			func(l *limits, more int) { l.Functions = 1 + more }},
 		{"operator sets", testModel(nil).sub(8, nil),
-			func(l *Limits, more int) { l.Opsets = 1 + more }},
+			func(l *limits, more int) { l.Opsets = 1 + more }},
 		{"metadata", testModel(nil).sub(14, nil).sub(14, nil),
-			func(l *Limits, more int) { l.Metadata = 1 + more }},
+			func(l *limits, more int) { l.Metadata = 1 + more }},
 		{"rank of a tensor", testModel(pb(nil).sub(5, testTensor("a", Float32, 0, 1, 1))),
-			func(l *Limits, more int) { l.Rank = 2 + more }},
+			func(l *limits, more int) { l.Rank = 2 + more }},
 		{"rank of a type", testModel(testGraph("x", "")),
-			func(l *Limits, more int) { l.Rank = 1 + more }},
+			func(l *limits, more int) { l.Rank = 1 + more }},
 		{"dimensions", testModel(testGraph("x", "").sub(5, testTensor("a", Float32, 0, 1, 1))),
-			func(l *Limits, more int) { l.Dims = 4 + more }},
+			func(l *limits, more int) { l.Dims = 4 + more }},
 		{"length of a name", testModel(testGraph("abcde", "")),
-			func(l *Limits, more int) { l.NameBytes = 4 + more }},
+			func(l *limits, more int) { l.NameBytes = 4 + more }},
 		{"bytes of names", testModel(testGraph("abcde abcde2", "abcde")),
-			func(l *Limits, more int) { l.StringBytes = len("test"+"g"+"abcde"+"abcde2"+"N") - 1 + more }},
+			func(l *limits, more int) { l.StringBytes = len("test"+"g"+"abcde"+"abcde2"+"N") - 1 + more }},
 		{"bytes of metadata", testModel(nil).sub(14, pb(nil).str(2, strings.Repeat("v", 100))),
-			func(l *Limits, more int) { l.StringBytes = len("test") + 100 - 1 + more }},
+			func(l *limits, more int) { l.StringBytes = len("test") + 100 - 1 + more }},
 		{"dense bytes", testModel(pb(nil).sub(15, sparse)),
-			func(l *Limits, more int) { l.DenseBytes = 1<<12 - 1 + int64(more) }},
+			func(l *limits, more int) { l.DenseBytes = 1<<12 - 1 + int64(more) }},
 		{"file bytes", testModel(nil),
-			func(l *Limits, more int) { l.FileBytes = int64(len(testModel(nil))) - 1 + int64(more) }},
+			func(l *limits, more int) { l.FileBytes = int64(len(testModel(nil))) - 1 + int64(more) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			l := DefaultLimits()
+			l := defaultLimits()
 			test.limit(&l, 0)
-			_, err := Parse(test.model, l)
+			_, err := parse(test.model, l, nil)
 			wantRefused(t, err, ErrLimit)
 			test.limit(&l, 1)
-			if _, err := Parse(test.model, l); err != nil {
+			if _, err := parse(test.model, l, nil); err != nil {
 				t.Errorf("one more is refused too: %v", err)
 			}
 		})

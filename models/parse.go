@@ -13,11 +13,9 @@ const (
 
 // Parse reads a model that lies in memory. It may not refer to external data.
 // The File refers to data, which must not change while it is in use.
-func Parse(data []byte, l Limits) (*File, error) {
-	return parse(data, l, nil)
-}
+func Parse(data []byte) (*File, error) { return parse(data, defaultLimits(), nil) }
 
-func parse(data []byte, l Limits, dir *folder) (*File, error) {
+func parse(data []byte, l limits, dir *folder) (*File, error) {
 	if int64(len(data)) > l.FileBytes {
 		return nil, refuse(ErrLimit, "the file has %d bytes, at most %d are read", len(data), l.FileBytes)
 	}
@@ -32,8 +30,8 @@ func parse(data []byte, l Limits, dir *folder) (*File, error) {
 // parser holds what is common to all parts of one file.
 type parser struct {
 	data   []byte
-	limits Limits
-	left   Limits // what the limits still allow
+	limits limits
+	left   limits // what the limits still allow
 	folder *folder
 	names  map[string]string
 	calls  *calls // made by the graph or function that is being read
@@ -238,7 +236,7 @@ func (p *parser) function(f *File, raw []byte) error {
 	}
 	fn := function{Raw: clip(raw), calls: &calls{}}
 	p.calls = fn.calls
-	var g Graph
+	var g graph
 	m := message{p: p, rest: raw}
 	for m.next() {
 		switch m.num {
@@ -272,12 +270,12 @@ func (p *parser) function(f *File, raw []byte) error {
 	return nil
 }
 
-func (p *parser) parameter(m *message, to *[]ValueInfo) {
+func (p *parser) parameter(m *message, to *[]valueInfo) {
 	name := m.name()
 	if m.err == nil {
 		m.err = p.spend(&p.left.ValueInfos, p.limits.ValueInfos, 1, "inputs, outputs and values")
 	}
-	*to = append(*to, ValueInfo{Name: name})
+	*to = append(*to, valueInfo{Name: name})
 }
 
 // expand verifies that no function reaches itself and that the main graph

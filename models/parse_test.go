@@ -106,7 +106,7 @@ func TestNotONNX(t *testing.T) {
 func TestFaultNamesItsByte(t *testing.T) {
 	data := testModel(testGraph("x", "y", testNode("Relu", "x", "y")))
 	at := len(data)
-	_, err := Parse(append(data, 0x3f), DefaultLimits())
+	_, err := Parse(append(data, 0x3f))
 	var fault *formatError
 	if !errors.As(err, &fault) || fault.Offset != at {
 		t.Errorf("got %v, want a fault at byte %d", err, at)
@@ -115,7 +115,7 @@ func TestFaultNamesItsByte(t *testing.T) {
 
 func TestIRVersion(t *testing.T) {
 	for v := int64(-1); v < 20; v++ {
-		_, err := Parse(pb(nil).int(1, v).sub(7, nil), DefaultLimits())
+		_, err := Parse(pb(nil).int(1, v).sub(7, nil))
 		if v >= 3 && v <= 13 {
 			if err != nil {
 				t.Errorf("version %d: %v", v, err)
@@ -132,7 +132,7 @@ func TestTrainingInformationIsRefused(t *testing.T) {
 
 func TestNamesInMessagesAreShortAndQuoted(t *testing.T) {
 	long := "a\n" + strings.Repeat("b", 3000)
-	_, err := Parse(testModel(testGraph("", "y", testNode("Relu", "x", "y").str(3, long))), DefaultLimits())
+	_, err := Parse(testModel(testGraph("", "y", testNode("Relu", "x", "y").str(3, long))))
 	wantRefused(t, err, ErrGraph, `node "a\nbbb`, `"x"`)
 	if strings.Contains(err.Error(), "\n") || len(err.Error()) > 400 {
 		t.Errorf("message of %d bytes: %q", len(err.Error()), err)

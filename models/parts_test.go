@@ -23,7 +23,7 @@ func TestPartsPassBytesOn(t *testing.T) {
 	if d := cmp.Diff(p, again.Parts()); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff(f.Graph.Nodes, again.Graph.Nodes, cmp.AllowUnexported(Attribute{})); d != "" {
+	if d := cmp.Diff(f.Graph.Nodes, again.Graph.Nodes, cmp.AllowUnexported(attribute{})); d != "" {
 		t.Error(d)
 	}
 }
@@ -46,7 +46,7 @@ func TestPartsCutAGraph(t *testing.T) {
 
 func genType(depth int) *rapid.Generator[Type] {
 	return rapid.Custom(func(t *rapid.T) Type {
-		kinds := []Kind{KindTensor, KindSparseTensor}
+		kinds := []kind{KindTensor, KindSparseTensor}
 		if depth > 0 {
 			kinds = append(kinds, KindSequence, KindOptional, KindMap)
 		}
@@ -79,7 +79,7 @@ func genDim() *rapid.Generator[Dim] {
 func TestValueInfoOfEveryTypeReadsBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := genType(3).Draw(t, "type")
-		f, err := Parse(testModel(pb(nil).sub(11, AppendValueInfo(nil, "x", want))), DefaultLimits())
+		f, err := Parse(testModel(pb(nil).sub(11, AppendValueInfo(nil, "x", want))))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ type Initializer struct {
 	Type     DataType
 	Dims     []int64
 	Bytes    int64     // its elements in memory; of strings, their characters; spread out if Sparse
-	External *External // where its data lie if not in Raw
+	External *external // where its data lie if not in Raw
 }
 
 // int64s bounds what Int64s decodes: it is meant for shapes, axes and the
@@ -69,7 +69,7 @@ func elementBits(t DataType) int64 {
 }
 
 // initializer reads an initializer of a graph that lies depth graphs deep.
-func (p *parser) initializer(g *Graph, raw []byte, depth int) error {
+func (p *parser) initializer(g *graph, raw []byte, depth int) error {
 	t, err := p.tensor(raw, depth == 0)
 	if err != nil {
 		return within(err, place("initializer", t.Name, len(g.Initializers)))
@@ -146,7 +146,7 @@ func (p *parser) dims(m *message, to *[]int64) {
 // indexTypes are what the indices of a sparse tensor may be.
 var indexTypes = []DataType{Int8, Int16, Int32, Int64}
 
-func (p *parser) sparseInitializer(g *Graph, raw []byte) error {
+func (p *parser) sparseInitializer(g *graph, raw []byte) error {
 	t, err := p.sparse(raw)
 	if err != nil {
 		return within(err, place("sparse initializer", t.Name, len(g.Initializers)))

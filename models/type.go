@@ -115,12 +115,12 @@ func (d Dim) String() string {
 	return "?"
 }
 
-// Kind is the sort of value that a Type describes.
-type Kind uint8
+// kind is the sort of value that a Type describes.
+type kind uint8
 
 // The kinds of value that ONNX knows.
 const (
-	KindUnknown Kind = iota
+	KindUnknown kind = iota
 	KindTensor
 	KindSparseTensor
 	KindSequence
@@ -130,7 +130,7 @@ const (
 
 // Type is the type of a value in a graph.
 type Type struct {
-	Kind     Kind
+	Kind     kind
 	Elem     DataType // the element type of a tensor; the value type of a map is in Item
 	HasShape bool
 	Shape    []Dim
@@ -164,18 +164,18 @@ func (t Type) String() string {
 	return "unknown"
 }
 
-// ValueInfo is what a file declares of a value.
-type ValueInfo struct {
+// valueInfo is what a file declares of a value.
+type valueInfo struct {
 	Name string
 	Raw  []byte // ValueInfoProto
 	Type Type   // KindUnknown if the file does not say
 }
 
-func (p *parser) valueInfos(to *[]ValueInfo, kind string, raw []byte) error {
+func (p *parser) valueInfos(to *[]valueInfo, kind string, raw []byte) error {
 	if err := p.spend(&p.left.ValueInfos, p.limits.ValueInfos, 1, "inputs, outputs and values"); err != nil {
 		return err
 	}
-	v := ValueInfo{Raw: clip(raw)}
+	v := valueInfo{Raw: clip(raw)}
 	m := message{p: p, rest: raw}
 	for m.next() {
 		switch m.num {
@@ -193,7 +193,7 @@ func (p *parser) valueInfos(to *[]ValueInfo, kind string, raw []byte) error {
 }
 
 // typeFields maps the fields of a TypeProto to kinds.
-var typeFields = map[protowire.Number]Kind{
+var typeFields = map[protowire.Number]kind{
 	1: KindTensor, 4: KindSequence, 5: KindMap, 8: KindSparseTensor, 9: KindOptional,
 }
 

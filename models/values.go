@@ -27,7 +27,7 @@ type Values struct {
 const absent = -1
 
 // Index numbers the values of g.
-func (g *Graph) Index() *Values {
+func (g *graph) Index() *Values {
 	n := len(g.Inputs) + len(g.Initializers) + len(g.Nodes)
 	v := &Values{ids: make(map[string]int32, n)}
 	for _, in := range g.Inputs {
@@ -62,7 +62,7 @@ func (v *Values) add(name string, producer int32) {
 }
 
 // connect fills in who uses which value.
-func (v *Values) connect(g *Graph) {
+func (v *Values) connect(g *graph) {
 	v.NodeIn = make([][]int32, len(g.Nodes))
 	v.NodeOut = make([][]int32, len(g.Nodes))
 	v.NodeCaptures = make([][]int32, len(g.Nodes))
@@ -193,7 +193,7 @@ const declared = -1
 // checkOrder verifies that every value of g is defined once and, where g
 // defines it, before it is used. It returns the names that g uses and does
 // not define, sorted.
-func checkOrder(g *Graph) ([]string, error) {
+func checkOrder(g *graph) ([]string, error) {
 	producer, err := definitions(g)
 	if err != nil {
 		return nil, err
@@ -231,7 +231,7 @@ func checkOrder(g *Graph) ([]string, error) {
 
 // definitions maps each value that g defines to the node that does, or to
 // declared.
-func definitions(g *Graph) (map[string]int, error) {
+func definitions(g *graph) (map[string]int, error) {
 	producer := make(map[string]int, len(g.Inputs)+len(g.Initializers)+len(g.Nodes))
 	for i, v := range g.Inputs {
 		if err := define(producer, v.Name, declared); err != nil {
@@ -273,7 +273,7 @@ func define(producer map[string]int, name string, by int) error {
 }
 
 // undefined is the error for a name that somebody uses and nothing defines.
-func undefined(g *Graph, name string) error {
+func undefined(g *graph, name string) error {
 	for i := range g.Nodes {
 		n := &g.Nodes[i]
 		switch {

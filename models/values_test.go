@@ -47,8 +47,8 @@ func TestIndex(t *testing.T) {
 }
 
 // genGraph draws nodes that each use some earlier values.
-func genGraph(t *rapid.T) *Graph {
-	g := &Graph{Inputs: []ValueInfo{{Name: "x"}}}
+func genGraph(t *rapid.T) *graph {
+	g := &graph{Inputs: []valueInfo{{Name: "x"}}}
 	names := []string{"x", ""}
 	for i := range rapid.IntRange(0, 20).Draw(t, "nodes") {
 		n := Node{
@@ -63,7 +63,7 @@ func genGraph(t *rapid.T) *Graph {
 	}
 	for _, name := range names[2:] {
 		if rapid.IntRange(0, 9).Draw(t, "output") == 0 {
-			g.Outputs = append(g.Outputs, ValueInfo{Name: name})
+			g.Outputs = append(g.Outputs, valueInfo{Name: name})
 		}
 	}
 	return g
@@ -71,11 +71,11 @@ func genGraph(t *rapid.T) *Graph {
 
 // aliveByDefinition says what is alive before node k in the words of the
 // definition.
-func aliveByDefinition(g *Graph, k int) []string {
+func aliveByDefinition(g *graph, k int) []string {
 	alive := []string{}
 	for _, n := range g.Nodes[:k] {
 		for _, name := range n.Outputs {
-			needed := slices.ContainsFunc(g.Outputs, func(v ValueInfo) bool { return v.Name == name })
+			needed := slices.ContainsFunc(g.Outputs, func(v valueInfo) bool { return v.Name == name })
 			for _, later := range g.Nodes[k:] {
 				needed = needed || slices.Contains(later.Inputs, name) || slices.Contains(later.Captures, name)
 			}
@@ -109,7 +109,7 @@ func TestLivenessIsItsDefinition(t *testing.T) {
 }
 
 func TestCutsStop(t *testing.T) {
-	g := &Graph{Nodes: make([]Node, 5)}
+	g := &graph{Nodes: make([]Node, 5)}
 	for k := range g.Index().Cuts() {
 		if k == 2 {
 			return

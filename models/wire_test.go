@@ -10,7 +10,7 @@ import (
 )
 
 func walk(data pb) message {
-	return message{p: &parser{data: data, limits: DefaultLimits()}, rest: data}
+	return message{p: &parser{data: data, limits: defaultLimits()}, rest: data}
 }
 
 func TestMessageNumbers(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
-	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
@@ -21,7 +20,7 @@ func TestGPUAccounts(t *testing.T) {
 	env := openEnv(t)
 	path := openZoo(t, "tiny_mlp")
 	device, fake := openFakeGPU(t, env, fakeSpec{})
-	c := Config{Path: path, CacheDir: t.TempDir(), Target: 2, Device: device, Limits: models.DefaultLimits()}
+	c := Config{Path: path, CacheDir: t.TempDir(), Target: 2, Device: device}
 	m := openCut(t, env, c)
 	q := queryOf(t, m, 4, 0)
 	before := m.DeviceMemory()

@@ -55,7 +55,6 @@ func openCut(t testing.TB, env *ort.Env, c Config) *CutModel {
 	if c.CacheDir == "" {
 		c.CacheDir = t.TempDir()
 	}
-	c.Limits = models.DefaultLimits()
 	m, err := OpenModel(env, c)
 	if err != nil {
 		t.Fatal(err)

@@ -63,7 +63,7 @@ func (m *loaded) load(c Config) error {
 // the optimized one.
 func (m *loaded) optimize(c Config) (string, error) {
 	c.Progress("read", 0, 1)
-	file, err := models.Open(c.Path, c.Limits)
+	file, err := models.Open(c.Path)
 	if err != nil {
 		return "", err
 	}
@@ -75,7 +75,7 @@ func (m *loaded) optimize(c Config) (string, error) {
 	m.model = *model
 	m.batchDims = models.BatchDims(model.Inputs).Batch
 	c.Progress("optimize", 0, 1)
-	path, hit, err := optimize(m.env, m.device, file, model.Hash, c.CacheDir, optimizedLimits(c.Limits))
+	path, hit, err := optimize(m.env, m.device, file, model.Hash, c.CacheDir)
 	m.cacheHit = hit
 	return path, err
 }
@@ -83,7 +83,7 @@ func (m *loaded) optimize(c Config) (string, error) {
 // loadOptimized cuts the optimized file and makes the sessions.
 func (m *loaded) loadOptimized(path string, c Config) error {
 	c.Progress("cut", 0, 1)
-	file, err := models.Open(path, optimizedLimits(c.Limits))
+	file, err := models.OpenOptimized(path)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (m *loaded) cutAndLoad(file *models.File, c Config, joined []nodes) (err er
 	if m.cut, err = cut(file, c.Target, joined); err != nil {
 		return err
 	}
-	m.known = trace(&file.Graph, m.cut.values)
+	m.known = trace(file, m.cut.values)
 	m.types = make([]models.Type, len(m.cut.values.Names))
 	if err := m.findEnds(file); err != nil {
 		return err
@@ -118,15 +118,6 @@ func (m *loaded) cutAndLoad(file *models.File, c Config, joined []nodes) (err er
 		return err
 	}
 	return m.makeSessions(c)
-}
-
-// optimizedLimits returns the limits of a model's optimized form. The optimizer
-// fuses nodes, but also expands functions and adds conversions.
-func optimizedLimits(l models.Limits) models.Limits {
-	l.Nodes *= 2
-	l.Tensors *= 2
-	l.References *= 2
-	return l
 }
 
 // findEnds maps the inputs and outputs of the model to values of the optimized

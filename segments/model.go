@@ -33,7 +33,6 @@ type Config struct {
 	CacheDir          string // where optimized forms are kept
 	Target            int    // number of segments wanted, 0 for one at every node
 	IntermediateBytes int64  // budget for the intermediates of all batches, 0 for DefaultIntermediateBytes
-	Limits            models.Limits
 	ablation          ablation
 	Device            *Device             // nil for the CPU
 	Progress          worker.ProgressFunc // may be nil

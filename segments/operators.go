@@ -119,7 +119,8 @@ type knowledge struct {
 }
 
 // trace returns, for every value of the graph, what its input shapes tell.
-func trace(g *models.Graph, v *models.Values) []knowledge {
+func trace(f *models.File, v *models.Values) []knowledge {
+	g := &f.Graph
 	known := make([]knowledge, len(v.Names))
 	for id := range known {
 		if v.Producer[id] < 0 {

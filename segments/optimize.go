@@ -38,7 +38,7 @@ func cpuFeatures() string {
 
 // optimize returns the path of the optimized form of f, whose hash is given,
 // making it if the cache does not hold it.
-func optimize(env *ort.Env, d device, f *models.File, hash, cacheDir string, limits models.Limits) (path string, hit bool, err error) {
+func optimize(env *ort.Env, d device, f *models.File, hash, cacheDir string) (path string, hit bool, err error) {
 	if err := os.MkdirAll(cacheDir, 0o700); err != nil {
 		return "", false, fmt.Errorf("cache of optimized models: %w", err)
 	}
@@ -70,7 +70,7 @@ func optimize(env *ort.Env, d device, f *models.File, hash, cacheDir string, lim
 	if err := session.Close(); err != nil {
 		return "", false, err
 	}
-	if err := bridgeFolded(incoming.Name(), limits); err != nil {
+	if err := bridgeFolded(incoming.Name()); err != nil {
 		return "", false, err
 	}
 	if err := os.Rename(incoming.Name(), path); err != nil {
@@ -93,8 +93,8 @@ func kept(path string) bool {
 
 // bridgeFolded gives every output of the optimized model at path an operator
 // that makes it. The optimizer may have found it to be a constant.
-func bridgeFolded(path string, limits models.Limits) error {
-	f, err := models.Open(path, limits)
+func bridgeFolded(path string) error {
+	f, err := models.OpenOptimized(path)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func bridgeFolded(path string, limits models.Limits) error {
 	parts := f.Parts()
 	nodes := len(parts.Nodes)
 	parts.Outputs = nil
-	bridgeOutputs(parts, &f.Graph)
+	bridgeOutputs(parts, f)
 	if len(parts.Nodes) == nodes {
 		return nil
 	}
@@ -188,13 +188,14 @@ func normalize(f *models.File) ([]byte, error) {
 		}
 		parts.Initializers = append(parts.Initializers, raw)
 	}
-	bridgeOutputs(parts, &f.Graph)
+	bridgeOutputs(parts, f)
 	return parts.Append(make([]byte, 0, parts.Size())), nil
 }
 
-// bridgeOutputs adds the outputs of g, behind an operator of their own where
-// no node of g makes them.
-func bridgeOutputs(parts *models.Parts, g *models.Graph) {
+// bridgeOutputs adds the outputs of a file, behind an operator of their own where
+// no node makes them.
+func bridgeOutputs(parts *models.Parts, f *models.File) {
+	g := &f.Graph
 	made := map[string]bool{}
 	for i := range g.Nodes {
 		for _, name := range g.Nodes[i].Outputs {

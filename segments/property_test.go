@@ -194,7 +194,6 @@ func checkInterleaved(t *testing.T, rt *rapid.T, env *ort.Env, device *Device) {
 		Path:     path,
 		CacheDir: t.TempDir(),
 		Target:   rapid.IntRange(0, 6).Draw(rt, "target"),
-		Limits:   models.DefaultLimits(),
 		ablation: ablation{noInPlace: rapid.Bool().Draw(rt, "no in-place")},
 		Device:   device,
 	})

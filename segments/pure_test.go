@@ -9,7 +9,7 @@ import (
 // parse reads the graph back, as the engine sees it.
 func (g *graph) parse(t testing.TB) *models.File {
 	t.Helper()
-	f, err := models.Parse(g.encode(), models.DefaultLimits())
+	f, err := models.Parse(g.encode())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestTrace(t *testing.T) {
 	}
 	f := g.parse(t)
 	v := f.Graph.Index()
-	known := trace(&f.Graph, v)
+	known := trace(f, v)
 	for name, want := range map[string]knowledge{
 		"x":                {shape: true},
 		"two":              {shape: true, value: true},

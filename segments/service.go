@@ -108,7 +108,6 @@ func loadService(env *ort.Env, device *Device, spec wire.LoadSpec, progress work
 		CacheDir:          spec.CacheDir,
 		Device:            device,
 		IntermediateBytes: spec.IntermediateBytes,
-		Limits:            models.DefaultLimits(),
 		Progress:          progress,
 	}, &spec)
 	if err != nil {

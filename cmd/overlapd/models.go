@@ -193,7 +193,7 @@ type operatorRow struct {
 
 // asIs reads the file alone.
 func (o *inspectOptions) asIs(path string) (*inspection, error) {
-	f, err := models.Open(path, models.DefaultLimits())
+	f, err := models.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func (o *inspectOptions) optimized(path string) (*inspection, error) {
 		return nil, err
 	}
 	m, err := segments.OpenModel(env, segments.Config{
-		Path: path, CacheDir: cache, Target: o.target, Limits: models.DefaultLimits(),
+		Path: path, CacheDir: cache, Target: o.target,
 	})
 	if err != nil {
 		return nil, err

@@ -99,7 +99,7 @@ func TestReader(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := lookup(t, name)
 			g := e.graph()
-			file, err := models.Open(hollow(t, encode(g, 1)), models.DefaultLimits())
+			file, err := models.Open(hollow(t, encode(g, 1)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -120,10 +120,14 @@ func checkFile(t *testing.T, e Entry, g *graph, file *models.File) {
 	if len(file.Graph.Nodes) != len(g.nodes) {
 		t.Errorf("%d nodes, want %d", len(file.Graph.Nodes), len(g.nodes))
 	}
-	if got, want := describeValues(file.Graph.Inputs), describe(e.Inputs); got != want {
+	model, err := file.Model("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := describe(model.Inputs), describe(e.Inputs); got != want {
 		t.Errorf("inputs %s, want %s", got, want)
 	}
-	if got, want := describeValues(file.Graph.Outputs), describe(e.Outputs); got != want {
+	if got, want := describe(model.Outputs), describe(e.Outputs); got != want {
 		t.Errorf("outputs %s, want %s", got, want)
 	}
 	if len(file.Graph.Initializers) != len(g.tensors) {
@@ -136,14 +140,6 @@ func checkFile(t *testing.T, e Entry, g *graph, file *models.File) {
 				i, got.Name, got.Type, got.Bytes, want.name, want.elem, want.bytes())
 		}
 	}
-}
-
-func describeValues(values []models.ValueInfo) string {
-	specs := make([]models.TensorSpec, len(values))
-	for i, v := range values {
-		specs[i] = models.TensorSpec{Name: v.Name, Type: v.Type}
-	}
-	return describe(specs)
 }
 
 // hollow writes the file that l describes with holes instead of weights.

@@ -15,7 +15,7 @@ func TestExpectDeviceMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := models.Open(filepath.Clean(path), models.DefaultLimits())
+	f, err := models.Open(filepath.Clean(path))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments"
 )
@@ -110,7 +109,7 @@ func (c *checker) runPlain(whole *ort.Session, s *set) (close bool, err error) {
 // returns their number.
 func (c *checker) compareCut(m model, target int, sets []set, close bool) (int, error) {
 	cut, err := segments.OpenModel(c.env, segments.Config{
-		Path: m.Path, CacheDir: filepath.Join(c.cache, "optimized"), Target: target, Limits: models.DefaultLimits(),
+		Path: m.Path, CacheDir: filepath.Join(c.cache, "optimized"), Target: target,
 	})
 	if err != nil {
 		return 0, err

@@ -24,7 +24,7 @@ const (
 
 // makeInputs makes up inputs from the seed.
 func (p *probe) makeInputs() error {
-	file, err := models.Open(p.spec.Path, models.DefaultLimits())
+	file, err := models.Open(p.spec.Path)
 	if err != nil {
 		return err
 	}

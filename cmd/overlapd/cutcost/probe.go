@@ -192,7 +192,7 @@ func (p *probe) openDevice() (err error) {
 
 func (p *probe) loadCut() (err error) {
 	p.cut, err = segments.OpenModel(p.env, segments.Config{
-		Path: p.spec.Path, CacheDir: p.spec.CacheDir, Target: p.spec.Target, Device: p.onGPU, Limits: models.DefaultLimits(),
+		Path: p.spec.Path, CacheDir: p.spec.CacheDir, Target: p.spec.Target, Device: p.onGPU,
 	})
 	if err != nil {
 		return err
