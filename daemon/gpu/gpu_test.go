@@ -82,7 +82,7 @@ func TestDivided(t *testing.T) {
 	if err := g.Take(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(filepath.Join(r.config.StateDir, RecordName))
+	data, err := os.ReadFile(filepath.Join(r.config.StateDir, recordName))
 	if record, perr := mig.ParseRecord(data); err != nil || perr != nil || len(record.Entries) != 2 {
 		t.Errorf("%s: %v, %v", data, err, perr)
 	}
@@ -169,7 +169,7 @@ func TestLookRefuses(t *testing.T) {
 		"is divided":       {func(r *rig) { r.server.SetMIG(0, true) }, ErrDivided},
 		"does not fit":     {func(r *rig) { r.divided().config.MIG.Instances[1].Profile = "7g.80gb" }, mig.ErrNoFit},
 		"may not create":   {func(r *rig) { r.divided().config.MIG.Owner = false }, mig.ErrMissing},
-		"a damaged record": {func(r *rig) { os.WriteFile(filepath.Join(r.config.StateDir, RecordName), []byte("{"), 0o600) }, ErrRecordFile},
+		"a damaged record": {func(r *rig) { os.WriteFile(filepath.Join(r.config.StateDir, recordName), []byte("{"), 0o600) }, ErrRecordFile},
 	} {
 		r := newRig(t, fake.New())
 		tt.prepare(r)

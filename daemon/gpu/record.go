@@ -11,15 +11,18 @@ import (
 	"github.com/overlapd/overlapd/cuda/mig"
 )
 
-// RecordName is the file in the state folder that lists the MIG instances which
+// recordName is the file in the state folder that lists the MIG instances which
 // the daemon has made.
-const RecordName = "mig.json"
+const recordName = "mig.json"
+
+// ReadRecord returns the record in a state folder, an empty one if there is none.
+func ReadRecord(stateDir string) (mig.Record, error) { return recordFile{stateDir}.read() }
 
 // recordFile is the record on disk. A file that is there is complete: it is
 // written beside the old one and takes its place.
 type recordFile struct{ dir string }
 
-func (f recordFile) path() string { return filepath.Join(f.dir, RecordName) }
+func (f recordFile) path() string { return filepath.Join(f.dir, recordName) }
 
 // read returns the record, an empty one if there is none.
 func (f recordFile) read() (mig.Record, error) {

@@ -95,7 +95,7 @@ func (r *rig) checkClean(state string) {
 	if !r.server.Closed() {
 		r.t.Error("NVML is open")
 	}
-	if _, err := os.Stat(filepath.Join(r.config.StateDir, RecordName)); err == nil {
+	if _, err := os.Stat(filepath.Join(r.config.StateDir, recordName)); err == nil {
 		r.t.Error("the record is left")
 	}
 }

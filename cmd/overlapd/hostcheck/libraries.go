@@ -23,7 +23,7 @@ var provider = []string{"libonnxruntime_providers_shared.so", "libonnxruntime_pr
 // lookAtRuntime checks ONNX Runtime from its build to a model that runs.
 func (l *looking) lookAtRuntime(ctx context.Context) {
 	if l.RuntimePath == "" {
-		return // whoever looked for it has told
+		return // the caller, which looked for it, reports that
 	}
 	if !slices.Contains(l.Providers, cudaProvider) {
 		l.add("ort-cpu", "path", l.RuntimePath, "providers", words(l.Providers), "pinned", ort.PinnedVersion)
@@ -93,7 +93,7 @@ func needs(path string) ([]string, error) {
 	return f.ImportedLibraries()
 }
 
-// cudaMajor returns the CUDA version that libraries belong to, 0 if none says.
+// cudaMajor returns the major version of CUDA that libraries belong to, 0 if unknown.
 func cudaMajor(list []string) int {
 	for _, name := range list {
 		for _, prefix := range []string{"libcudart.so.", "libcublas.so."} {
@@ -119,8 +119,8 @@ func lateLibraries(major int) []late {
 	return append(list, late{"libnvrtc.so." + fmt.Sprint(major), "cuDNN cannot build some of its kernels without it"})
 }
 
-// found looks for a library as the system's loader does: beside the runtime, in
-// LD_LIBRARY_PATH, and in the folders that ldconfig is told of.
+// found looks for a library in the places of the system's loader: beside the runtime,
+// in LD_LIBRARY_PATH, and in the folders of ldconfig's configuration.
 func (l *looking) found(name, beside string) bool {
 	folders := append([]string{beside}, l.LibraryPath...)
 	folders = append(folders, l.configured("/etc/ld.so.conf", 0)...)
@@ -158,8 +158,8 @@ func (l *looking) configured(file string, depth int) (folders []string) {
 	return folders
 }
 
-// source is where a library of CUDA comes from: a package of NVIDIA's repository
-// for Debian 12, and one of PyPI.
+// source names the packages that have a library of CUDA, of NVIDIA's repository for
+// Debian 12 and of PyPI.
 type source struct{ debian, wheel string }
 
 // sources are the libraries by the beginning of their names. %s is the version of
@@ -175,12 +175,11 @@ var sources = []struct{ library, debian, wheel string }{
 	{"libcudnn.so", "libcudnn9-cuda-%d", "nvidia-cudnn"},
 }
 
-// versionsOf is which minor version of CUDA packages are named after here. Any
-// later one of the same major version does as well.
+// versionsOf are the versions of CUDA in the names of packages. A later one of the same
+// major version does as well.
 var versionsOf = map[int]string{12: "12-8", 13: "13-0"}
 
-// packageOf returns where a library comes from; false for one that is not of
-// CUDA.
+// packageOf returns the source of a library, false for one that is not of CUDA.
 func packageOf(library string, major int) (source, bool) {
 	if library == "libcuda.so.1" {
 		return source{"libcuda1", "nothing: it comes with the driver"}, true

@@ -1,3 +1,9 @@
+// Package hostcheck finds what keeps a host with NVIDIA GPUs from running a
+// configuration, and what to do about it, for overlapd check.
+//
+// [Look] asks NVML, the file tree, MPS and, through a function of the caller, a
+// process that runs a small model. It returns a [Report] of [Finding] values, each an
+// instance of one of the rules in docs/gpu-errors.md. It changes nothing.
 package hostcheck
 
 import (
@@ -19,19 +25,21 @@ import (
 	"github.com/overlapd/overlapd/daemon/gpu"
 )
 
-// Options are what is looked for, and through what.
+// Options are the configuration to check a host for and what its caller knows of the
+// host: the ONNX Runtime that was found, if any, with the execution providers that it
+// was built with, the folders of LD_LIBRARY_PATH, and the user's ID.
 type Options struct {
 	Config      config.Config
-	RuntimePath string   // of the ONNX Runtime that was found, "" for none
-	Providers   []string // that it was built with
-	LibraryPath []string // folders of LD_LIBRARY_PATH
+	RuntimePath string
+	Providers   []string
+	LibraryPath []string
 	User        int
 
 	// Try runs a small model on a GPU in another process; nil leaves it out.
 	Try func(ctx context.Context, gpu string) error
 
-	// What tests replace: NVML, the root of the file tree, whether the user may read
-	// and write a file, and the libraries that a library is linked with.
+	// Tests replace NVML, the root of the file tree, whether the user may read and
+	// write a file, and the libraries that a library is linked with.
 	Open   func() (*cuda.Host, error)
 	Root   string
 	Access func(path string) error
@@ -41,14 +49,15 @@ type Options struct {
 // wantsGPU reports whether a GPU is a must.
 func (o *Options) wantsGPU() bool { return o.Config.Device == "cuda" }
 
-// looking is one run of Look.
+// looking is one run of Look. The target, which services would run on, is nil until it
+// is known.
 type looking struct {
 	Options
 	Report
-	target *cuda.Target // that services would run on, nil if it is not known
+	target *cuda.Target
 }
 
-// Look finds out what the host has. It does not hang longer than MPS and Try do.
+// Look checks the host. It waits for nothing but MPS and Try.
 func Look(ctx context.Context, o Options) Report {
 	l := &looking{Options: o}
 	l.look(ctx)
@@ -118,7 +127,7 @@ func (l *looking) explain(err error) {
 	}
 }
 
-// none adds that there is no GPU.
+// none adds the finding that there is no GPU, a fault only where one is wanted.
 func (l *looking) none(why string) {
 	if l.wantsGPU() {
 		l.add("gpu-wanted", "why", why)
@@ -175,14 +184,15 @@ func (l *looking) there(p string) bool {
 	return err == nil
 }
 
-// may reports whether the user may use a file of the host; the error is nil also
-// for one that is not there.
-func (l *looking) may(p string) (there bool, err error) {
-	err = l.Access(l.path(p))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+// checkFile adds a finding if a file of the host is missing or a check of it fails.
+func (l *looking) checkFile(p, missing, denied string, check func(path string) error, words ...string) {
+	words = append([]string{"path", p, "user", fmt.Sprint(l.User)}, words...)
+	switch err := check(l.path(p)); {
+	case errors.Is(err, fs.ErrNotExist):
+		l.add(missing, words...)
+	case err != nil:
+		l.add(denied, append(words, "why", err.Error())...)
 	}
-	return true, err
 }
 
 // words joins a list for a sentence.
@@ -195,15 +205,8 @@ func words(list []string) string {
 
 // lookAtFiles checks that the user may open what CUDA opens.
 func (l *looking) lookAtFiles() {
-	user := fmt.Sprint(l.User)
 	for _, path := range []string{"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia" + l.minor()} {
-		there, err := l.may(path)
-		switch {
-		case !there:
-			l.add("device-file-missing", "path", path)
-		case err != nil:
-			l.add("device-file-denied", "path", path, "user", user, "why", err.Error())
-		}
+		l.checkFile(path, "device-file-missing", "device-file-denied", l.Access)
 	}
 	if l.target.Instance == nil {
 		return
@@ -212,22 +215,14 @@ func (l *looking) lookAtFiles() {
 		fmt.Sprintf("/proc/driver/nvidia/capabilities/gpu%s/mig/gi%d/access", l.minor(), l.target.Instance.ID),
 		fmt.Sprintf("/proc/driver/nvidia/capabilities/gpu%s/mig/gi%d/ci%d/access", l.minor(), l.target.Instance.ID, l.target.Compute.ID),
 	} {
-		path, ok := l.capability(access)
-		if !ok {
-			continue // drivers that are told to use other ways do not have it
-		}
-		there, err := l.mayRead(path)
-		switch {
-		case !there:
-			l.add("caps-missing", "path", path, "uuid", l.UUID, "access", access)
-		case err != nil:
-			l.add("caps-denied", "path", path, "uuid", l.UUID, "user", user, "why", err.Error())
+		if path, ok := l.capability(access); ok { // drivers can be set up without them
+			l.checkFile(path, "caps-missing", "caps-denied", readable, "uuid", l.UUID, "access", access)
 		}
 	}
 }
 
-// minor returns the number in the name of the GPU's device file, which is not
-// always the index: the driver's own list says.
+// minor returns the number in the name of the GPU's device file. It is in the driver's
+// own list and not always the index.
 func (l *looking) minor() string {
 	address := strings.ToLower(strings.TrimPrefix(l.target.Device.PCI, "0000"))
 	info, _ := os.ReadFile(l.path("/proc/driver/nvidia/gpus/" + address + "/information")) // without it, the index
@@ -239,7 +234,7 @@ func (l *looking) minor() string {
 	return fmt.Sprint(l.target.Device.Index)
 }
 
-// capability returns the device file that a capability of the driver stands for.
+// capability returns the device file of a capability of the driver.
 func (l *looking) capability(access string) (string, bool) {
 	text, err := os.ReadFile(l.path(access))
 	if err != nil {
@@ -253,19 +248,15 @@ func (l *looking) capability(access string) (string, bool) {
 	return "", false
 }
 
-// mayRead is may for files that are only read.
-func (l *looking) mayRead(p string) (there bool, err error) {
-	f, err := os.Open(l.path(p))
-	switch {
-	case os.IsNotExist(err):
-		return false, nil
-	case err != nil:
-		return true, err
+func readable(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
 	}
-	return true, f.Close()
+	return f.Close()
 }
 
-// lookAtDevice adds the modes that hinder, and what else uses the GPU.
+// lookAtDevice adds modes that are in the way, and other processes on the GPU.
 func (l *looking) lookAtDevice() {
 	d := l.target.Device
 	name, index := fmt.Sprintf("GPU %d", d.Index), fmt.Sprint(d.Index)
@@ -294,7 +285,7 @@ func (l *looking) lookAtDevice() {
 	}
 }
 
-// lookAtMode adds the compute modes that hinder. A GPU that is divided has to be in
+// lookAtMode adds a compute mode that is in the way. A GPU that is divided has to be in
 // the default one: an MPS server for each instance is more than one process.
 func (l *looking) lookAtMode(mode string, name, index string, divided bool) {
 	switch mode {
@@ -335,8 +326,8 @@ func (l *looking) lookAtMPS(ctx context.Context) {
 	}
 }
 
-// lookForStrangers looks who serves the places that programs look in by themselves:
-// it is not ours.
+// lookForStrangers checks the default directories of MPS for a control daemon, which
+// is not ours.
 func (l *looking) lookForStrangers(ctx context.Context, ours string) {
 	nobody := true
 	for _, dir := range []string{mps.DefaultPipe, mps.RootPipe} {
@@ -358,7 +349,7 @@ func (l *looking) lookForStrangers(ctx context.Context, ours string) {
 	}
 }
 
-// join checks a daemon that somebody else runs.
+// join checks the MPS control daemon of somebody else that the configuration names.
 func (l *looking) join(ctx context.Context, dir string) {
 	err := l.ask(ctx, dir)
 	if dir == "" {
@@ -374,7 +365,7 @@ func (l *looking) join(ctx context.Context, dir string) {
 	}
 }
 
-// ask attaches to whoever serves a directory, and lets go again.
+// ask attaches to the control daemon of a directory and detaches from it.
 func (l *looking) ask(ctx context.Context, dir string) error {
 	if dir != "" {
 		dir = l.path(dir)
@@ -401,13 +392,13 @@ func (l *looking) lookAtMIG() {
 	}
 	o := mig.Options{Owner: c.Owner, Boot: mig.Boot()}
 	var err error
-	if o.Record, err = l.record(); err != nil {
+	if o.Record, err = gpu.ReadRecord(l.path(l.Config.StateDir)); err != nil {
 		l.add("mig-layout", "why", err.Error())
 		return
 	}
 	var wants []mig.Want
 	for _, i := range c.Instances {
-		wants = append(wants, mig.Want{Profile: i.Profile, Services: i.Services})
+		wants = append(wants, mig.Want(i))
 	}
 	layout, err := mig.Plan(d, wants, o)
 	if err != nil {
@@ -420,22 +411,6 @@ func (l *looking) lookAtMIG() {
 		return
 	}
 	l.add("mig", "instances", fmt.Sprint(len(wants)))
-}
-
-// record returns what a daemon made and left in its state folder.
-func (l *looking) record() (r mig.Record, err error) {
-	path := filepath.Join(l.Config.StateDir, gpu.RecordName)
-	data, err := os.ReadFile(l.path(path))
-	if errors.Is(err, fs.ErrNotExist) {
-		return r, nil
-	}
-	if err == nil {
-		r, err = mig.ParseRecord(data)
-	}
-	if err != nil {
-		return r, fmt.Errorf("the record of MIG instances %s: %w", path, err)
-	}
-	return r, nil
 }
 
 // instances names the MIG devices that there are.

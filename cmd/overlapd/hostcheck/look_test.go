@@ -268,7 +268,7 @@ var scenes = []struct {
 		m.gpus.SetMIG(0, true)
 		m.write("/state/mig.json", "{")
 		m.own(0, "3g.40gb")
-	}, "mig-layout", "record of MIG instances /state/mig.json"},
+	}, "mig-layout", "/state/mig.json: bad MIG record"},
 	{"a record of nothing", func(m *machine) {
 		m.gpus.SetMIG(0, true)
 		m.own(0, "3g.40gb")

@@ -20,12 +20,13 @@ const (
 	Fault   = "fault"
 )
 
-// Finding is one thing that was found.
+// Finding is an instance of a rule. It has no remedy where the sentence says what to
+// do, or nothing is to be done.
 type Finding struct {
 	Rule   string `json:"rule"`
-	Level  string `json:"level"` // OK, Note, Warning or Fault
+	Level  string `json:"level"`
 	Says   string `json:"says"`
-	Remedy string `json:"remedy,omitempty"` // what to do, if it is not in Says
+	Remedy string `json:"remedy,omitempty"`
 }
 
 // String returns the finding as one sentence.
@@ -36,9 +37,9 @@ func (f Finding) String() string {
 	return f.Says + "; " + f.Remedy
 }
 
-// Report is what was found. Device and UUID name what services would run on. Facts are
-// absent where there is no driver. Layout is the picture of the MIG instances as they
-// would be.
+// Report is the result of a check. Device and UUID name the GPU that services would run
+// on. Facts are absent where there is no driver. Layout draws the MIG instances as the
+// daemon would make them.
 type Report struct {
 	Device   string      `json:"device,omitempty"`
 	UUID     string      `json:"uuid,omitempty"`
@@ -47,8 +48,8 @@ type Report struct {
 	Findings []Finding   `json:"findings"`
 }
 
-// add appends the finding of a rule. Words are pairs of a name in braces and what stands
-// for it.
+// add appends the finding of a rule. Words are pairs of a name in braces and its
+// replacement.
 func (r *Report) add(id string, words ...string) {
 	for _, rule := range rules {
 		if rule.id == id {
@@ -77,8 +78,8 @@ func (r *Report) Err() error {
 	return fmt.Errorf("%w: %w", ErrHost, errors.Join(faults...))
 }
 
-// WriteText writes a line for each finding, each after a "# ". What is well is
-// left short.
+// WriteText writes a line for each finding as a comment of a configuration file, with
+// the level of warnings and faults.
 func (r *Report) WriteText(w io.Writer) {
 	for _, f := range r.Findings {
 		text := strings.ReplaceAll(f.String(), "\n", "\n#   ")
@@ -93,8 +94,7 @@ func (r *Report) WriteText(w io.Writer) {
 	}
 }
 
-// rule is a sentence that may be found, and its remedy. Words in braces are
-// filled in.
+// rule is a sentence about a host and its remedy. Words in braces are filled in.
 type rule struct {
 	id, says, remedy, level string
 }
@@ -104,8 +104,8 @@ type rule struct {
 const installDriver = "install driver 580 or newer and reboot (Debian 12 has 535, so add NVIDIA's repository with its package cuda-keyring, " +
 	"then apt-get install linux-headers-amd64 nvidia-open, or cuda-drivers for GPUs before Turing)"
 
-// rules are all sentences, in the order in which they are looked for. The
-// documentation has them as a table.
+// rules are all sentences, in the order of the checks. docs/gpu-errors.md has them as a
+// table.
 var rules = []rule{
 	{"no-gpu", "no NVIDIA GPU: {why}", "", Note},
 	{"auto-cpu", `device = "auto" takes the CPU, since this GPU cannot be used as it is`, "", Note},
@@ -171,25 +171,4 @@ var rules = []rule{
 		"run overlapd as root, or have the administrator create them and set owner = false", Fault},
 	{"mig-steps", "MIG: {steps} steps are left for the start of the daemon", "", Note},
 	{"mig", "MIG: all {instances} instances are there", "", OK},
-}
-
-// Table returns the rules that are not fine as a Markdown table, as the
-// documentation has it.
-func Table() string {
-	var b strings.Builder
-	b.WriteString("| rule | sentence | what to do |\n|---|---|---|\n")
-	for _, r := range rules {
-		if r.level == OK {
-			continue
-		}
-		remedy := r.remedy
-		if remedy == "" {
-			remedy = "as the sentence says"
-			if r.level == Note {
-				remedy = "nothing"
-			}
-		}
-		fmt.Fprintf(&b, "| `%s`, %s | %s | %s |\n", r.id, r.level, r.says, remedy)
-	}
-	return strings.ReplaceAll(b.String(), "{why}", "{reason}")
 }
