@@ -10,11 +10,11 @@ import (
 	"github.com/overlapd/overlapd/models/zoo"
 )
 
-// shells are those for which there is a completion, and what writes it.
+// shells are the shells that have a completion. Install is a command line that
+// installs it for one user.
 var shells = []struct {
-	name    string
-	install string // one line that does it for the person who asks
-	write   func(root *cobra.Command, to io.Writer) error
+	name, install string
+	write         func(root *cobra.Command, to io.Writer) error
 }{
 	{
 		"bash", "overlapd completion bash > ~/.local/share/bash-completion/completions/overlapd",
@@ -48,8 +48,8 @@ func completionCommand() *cobra.Command {
 	return cmd
 }
 
-// completeValues lets shells complete the values of options that mean the same
-// in every command that has them.
+// completeValues adds completions for the values of options, which mean the same in
+// every command that has them.
 func completeValues(root *cobra.Command) error {
 	values := map[string]cobra.CompletionFunc{
 		"config":    files("toml"),
@@ -90,8 +90,7 @@ func completeValues(root *cobra.Command) error {
 	return nil
 }
 
-// completeArguments lets shells complete what a command is about: nothing, where it
-// takes no arguments.
+// completeArguments adds completions for the arguments of a command.
 func completeArguments(cmd *cobra.Command) {
 	switch cmd.CommandPath() {
 	case "overlapd check":
@@ -104,7 +103,7 @@ func completeArguments(cmd *cobra.Command) {
 		}
 	case "overlapd device show":
 		cmd.ValidArgsFunction = files("json")
-	case "overlapd restart", "overlapd dataset delete": // what there is, only a daemon or a state file knows
+	case "overlapd restart", "overlapd dataset delete": // would have to ask a daemon or open a state file
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
 	default:
 		if cmd.Args != nil && cmd.Args(cmd, []string{"any"}) != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// importRows is how many rows are stored at once.
+// importRows is the number of rows of a transaction.
 const importRows = 2000
 
 func datasetCommand() *cobra.Command {
@@ -27,7 +27,7 @@ func datasetCommand() *cobra.Command {
 		datasetImportCommand(), datasetExportCommand(), datasetShowCommand(), datasetDeleteCommand())
 }
 
-// stateOptions are the flags that name the state file a command works on.
+// stateOptions are the flags that name the state file of a command.
 type stateOptions struct {
 	dir    string
 	config string
@@ -133,8 +133,8 @@ func (i imported) writeText(w io.Writer) error {
 	return err
 }
 
-// importDataset stores what is new. An interrupt leaves whole rows behind,
-// which the next import leaves out.
+// importDataset stores the rows that are not stored yet. An interrupt leaves whole rows
+// behind, which the next import skips.
 func importDataset(store *training.Store, d *training.Dataset) (imported, error) {
 	stored, err := store.Dataset(d.Device, anyCut(d.Models))
 	if err != nil {
@@ -435,8 +435,8 @@ func share(part float64) string {
 	return fmt.Sprintf("%.1f %%", 100*part)
 }
 
-// measuredOptions says which measured groups a command works on: those of CSV
-// files, or those that the state file holds of one device.
+// measuredOptions are the flags that choose measured groups: those of CSV files, or
+// those that the state file holds of one device.
 type measuredOptions struct {
 	data   []string
 	format string
@@ -462,7 +462,7 @@ func (o *measuredOptions) flags(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("data", "config")
 }
 
-// check refuses what could not be read before anything takes time.
+// check refuses a wrong format before anything takes time.
 func (o *measuredOptions) check() error {
 	if o.format != "abacus" {
 		return fmt.Errorf("--format %s is unknown; abacus is the only one", o.format)
@@ -499,8 +499,8 @@ func (o *measuredOptions) read() (d *training.Dataset, operators map[string][]tr
 	return d, operators, err
 }
 
-// checkOut refuses a file that could not be written, before what goes into it
-// is made. The flag is what names it; without a path there is none.
+// checkOut refuses the path of a flag to which no file can be written, before the
+// content of the file takes time. An empty path is fine.
 func checkOut(flag, path string) error {
 	if path == "" {
 		return nil

@@ -50,7 +50,7 @@ func exitStatus(err error) int {
 	return 1
 }
 
-// errReported ends a command that has said itself what is wrong.
+// errReported ends a command that has printed its error already.
 var errReported = errors.New("reported")
 
 // root returns the command line: one file for each subcommand.
@@ -88,7 +88,7 @@ Then:        overlapd status               what it serves and has done
 	return cmd
 }
 
-// topics are under which heads the help lists commands.
+// topics are the groups in which the help lists commands.
 var topics = []struct {
 	head    string
 	members []string
@@ -100,8 +100,8 @@ var topics = []struct {
 	{"Others", []string{"completion", "help"}},
 }
 
-// arrange puts commands under their heads, says which options must be given, and
-// leaves out of the usage of a group that it can be called without a command.
+// arrange puts commands into their groups, marks the options that are required, and
+// omits from the usage of a group that it runs without a command.
 func arrange(root *cobra.Command) {
 	for _, t := range topics {
 		root.AddGroup(&cobra.Group{ID: t.head, Title: t.head + ":"})
@@ -143,9 +143,9 @@ func group(use, short string, members ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// interruptible returns a context that the signals to stop end. A second one
-// quits the process. Commands that leave things half done or ignore contexts
-// do without it: the first signal quits them.
+// interruptible returns a context that ends with the first signal to stop. A second one
+// quits the process. Commands that do nothing before they end do without it: the first
+// signal quits them.
 func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM)
 	context.AfterFunc(ctx, stop)
@@ -157,12 +157,20 @@ func buildCommit() string {
 	if commit != "" {
 		return commit
 	}
+	if revision := buildSetting("vcs.revision"); len(revision) >= 12 {
+		return revision[:12]
+	}
+	return "unknown"
+}
+
+// buildSetting returns a setting that the go command has recorded in the binary.
+func buildSetting(key string) string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" && len(s.Value) >= 12 {
-				return s.Value[:12]
+			if s.Key == key {
+				return s.Value
 			}
 		}
 	}
-	return "unknown"
+	return ""
 }

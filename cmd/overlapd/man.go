@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -46,8 +45,7 @@ func writeManual(root *cobra.Command, folder string) error {
 	return doc.GenManTree(root, header, folder)
 }
 
-// asMarkdown makes a code block of each line of a help that is laid out in
-// columns, so that it stays as it is.
+// asMarkdown makes code blocks of the lines of a help that are laid out in columns.
 func asMarkdown(help string) string {
 	var b strings.Builder
 	fixed := false
@@ -65,20 +63,16 @@ func asMarkdown(help string) string {
 	return b.String()
 }
 
-// buildTime is when the commit was made that this was built from, so that the
-// same commit gives the same pages.
+// buildTime returns the time of the commit that was built, so that the same commit gives
+// the same pages.
 func buildTime() time.Time {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if at, err := time.Parse(time.RFC3339, s.Value); s.Key == "vcs.time" && err == nil {
-				return at
-			}
-		}
+	if at, err := time.Parse(time.RFC3339, buildSetting("vcs.time")); err == nil {
+		return at
 	}
 	return time.Unix(0, 0).UTC()
 }
 
-// manualSections are what the manual holds besides the commands' help.
+// manualSections complete the help of the commands to the manual.
 var manualSections = []struct {
 	title   string
 	entries []struct{ name, text string }

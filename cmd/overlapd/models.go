@@ -160,7 +160,8 @@ type inspectOptions struct {
 	target, batch, threads int
 }
 
-// inspection is what models inspect shows.
+// inspection is the JSON of models inspect. NotRun is the reason why there are no times
+// and no bytes.
 type inspection struct {
 	Path      string        `json:"path"`
 	Bytes     int64         `json:"bytes"`
@@ -171,7 +172,7 @@ type inspection struct {
 	SeqLen    int           `json:"seq_len,omitempty"`
 	Threads   int           `json:"threads,omitempty"`
 	ORT       string        `json:"ort_version,omitempty"`
-	NotRun    string        `json:"not_run,omitempty"` // why there are no times and no bytes
+	NotRun    string        `json:"not_run,omitempty"`
 	Operators []operatorRow `json:"operators"`
 }
 
@@ -180,14 +181,14 @@ type tensorRow struct {
 	Type string `json:"type"`
 }
 
-// operatorRow is an operator and the cut behind it.
+// operatorRow is an operator and the cut behind it. LiveBytes is -1 if unknown.
 type operatorRow struct {
 	Index     int     `json:"index"`
 	Type      string  `json:"type"`
 	Name      string  `json:"name"`
 	Nodes     int     `json:"nodes"`
 	Alive     int     `json:"alive_values,omitempty"`
-	LiveBytes int64   `json:"live_bytes"` // -1 if not known
+	LiveBytes int64   `json:"live_bytes"`
 	Micros    float64 `json:"us,omitempty"`
 }
 
@@ -272,7 +273,7 @@ func describe(m *models.Model) *inspection {
 	return in
 }
 
-// barWidth is how many characters the longest bar of live bytes takes.
+// barWidth is the length of the longest bar of live bytes.
 const barWidth = 24
 
 func (in *inspection) writeText(w io.Writer) error {
@@ -334,8 +335,7 @@ func (in *inspection) nodes() *report.Table {
 	return t
 }
 
-// zooSeed is the seed of the weights that the zoo's models get unless another
-// is asked for.
+// zooSeed is the default seed of the weights of the zoo's models.
 const zooSeed = 1
 
 // cacheDir returns the folder for files of this kind: below the cache that

@@ -221,7 +221,7 @@ func writeChanges(w io.Writer, r *config.Reloaded) error {
 	return t.Flush()
 }
 
-// runtimeDir is where systemd makes the folders of the instances.
+// runtimeDir has the runtime folders that systemd makes for the instances.
 const runtimeDir = "/run/overlapd"
 
 // socketOptions are the flags that choose the daemon to administer.

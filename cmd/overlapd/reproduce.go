@@ -72,7 +72,7 @@ same data and seed uses again. Twice with one seed gives the same result.`,
 	return cmd
 }
 
-// permille is how finely the bar of a reproduction moves.
+// permille is the number of steps of the bar of a reproduction.
 const permille = 1000
 
 func showReproduction(bar *progressbar.ProgressBar, p reproduce.Progress) {

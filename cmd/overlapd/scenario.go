@@ -97,10 +97,9 @@ var errScenario = errors.New("not a scenario")
 var scenarioKind = textfile.Kind{MaxBytes: maxScenarioBytes, Foreign: errScenario, Damaged: errScenario}
 
 // readScenario reads a scenario file. Relative paths in it start from its folder.
-func readScenario(path string) (*scenarioFile, error) {
-	f := new(scenarioFile)
-	if err := scenarioKind.ReadFile(path, f); err != nil {
-		return nil, fmt.Errorf("%w; see overlapd simulate --help for an example", err)
+func readScenario(path string) (f scenarioFile, err error) {
+	if err := scenarioKind.ReadFile(path, &f); err != nil {
+		return f, fmt.Errorf("%w; see overlapd simulate --help for an example", err)
 	}
 	for _, p := range []*string{&f.Device, &f.Predictor, &f.Arrivals.File} {
 		if *p != "" && !filepath.IsAbs(*p) {

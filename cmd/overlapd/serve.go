@@ -180,8 +180,8 @@ func planGPU(c config.Config, out io.Writer) error {
 	return err
 }
 
-// signalPause is how long after the first signal another one is taken for the
-// same: timeout(1) and some shells tell the process and then its group.
+// signalPause is the time within which a second signal is taken for the first one:
+// timeout(1) and some shells signal the process and then its group.
 const signalPause = 200 * time.Millisecond
 
 // stopSignals returns a context that ends with the first signal to stop, or
@@ -244,8 +244,8 @@ func setLogLevel(name string) {
 	zerolog.SetGlobalLevel(level)
 }
 
-// openTime is how long it may take to build what the configuration names of
-// the zoo and to open the rest. From then on the daemon itself asks for time.
+// openTime limits building the models of the zoo and opening the others. Later the
+// daemon itself asks systemd for time.
 const openTime = 5 * time.Minute
 
 // opening is the first state that systemd gets.
@@ -337,8 +337,8 @@ func runOn(c *config.Config, device string) error {
 	return nil
 }
 
-// sameGPU reports whether two names may be of one GPU. Names of different kinds
-// may: an index is that of some UUID, and a GPU has MIG devices.
+// sameGPU reports whether two names can be of one GPU. Names of different kinds can:
+// every index has a UUID, and a GPU has MIG devices.
 func sameGPU(a, b string) bool {
 	a, b = strings.ToLower(a), strings.ToLower(b)
 	kind, _, uuid := strings.Cut(a, "-")

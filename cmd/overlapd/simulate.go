@@ -129,35 +129,21 @@ func (o *simulateOptions) join(set *pflag.FlagSet) (*scenarioFile, error) {
 		return nil, err
 	}
 	f := &o.file
+	policies := f.Policies
 	if o.scenario != "" {
-		var err error
-		if f, err = readScenario(o.scenario); err != nil {
+		if err := o.readScenario(set); err != nil {
 			return nil, err
 		}
 	}
 	given := func(name string) bool { return o.scenario == "" || set.Changed(name) }
-	for name, take := range map[string]func(){
-		"device":        func() { f.Device = o.file.Device },
-		"predictor":     func() { f.Predictor = o.file.Predictor },
-		"queries":       func() { f.Queries = o.file.Queries },
-		"seed":          func() { f.Seed = o.file.Seed },
-		"devices":       func() { f.Devices = o.file.Devices },
-		"dispatch":      func() { f.Dispatch = o.file.Dispatch },
-		"ways":          func() { f.Ways = o.file.Ways },
-		"plan":          func() { f.Plan = o.file.Plan },
-		"knows":         func() { f.Knows = o.file.Knows },
-		"qps":           func() { f.Arrivals.QPS = o.file.Arrivals.QPS },
-		"scale":         func() { f.Arrivals.Scale = o.file.Arrivals.Scale },
-		"keep":          func() { f.Arrivals.Keep = o.file.Arrivals.Keep },
-		"decision-time": func() { f.DecisionMicros = micro(o.decision) },
-		"round-time":    func() { f.RoundMicros = micro(o.round) },
-	} {
-		if given(name) {
-			take()
-		}
+	if given("decision-time") {
+		f.DecisionMicros = micro(o.decision)
+	}
+	if given("round-time") {
+		f.RoundMicros = micro(o.round)
 	}
 	if given("policy") || len(f.Policies) == 0 {
-		f.Policies = o.file.Policies
+		f.Policies = policies
 	}
 	if given("arrivals") {
 		if err := f.Arrivals.parse(o.arrivals); err != nil {
@@ -165,6 +151,22 @@ func (o *simulateOptions) join(set *pflag.FlagSet) (*scenarioFile, error) {
 		}
 	}
 	return f, o.takeServices(f, given)
+}
+
+// readScenario replaces what the flags say by the scenario file, and sets those flags
+// again that were given.
+func (o *simulateOptions) readScenario(set *pflag.FlagSet) (err error) {
+	given := map[string]string{}
+	set.Visit(func(f *pflag.Flag) { given[f.Name] = f.Value.String() })
+	if o.file, err = readScenario(o.scenario); err != nil {
+		return err
+	}
+	set.Visit(func(f *pflag.Flag) {
+		if _, list := f.Value.(pflag.SliceValue); !list {
+			err = errors.Join(err, f.Value.Set(given[f.Name]))
+		}
+	})
+	return err
 }
 
 // takeServices takes over the flags of services.

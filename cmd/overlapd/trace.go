@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// tracePoll is how often a trace asks for what is new: many times before
-	// the daemon forgets a round.
+	// tracePoll is the interval of requests, short enough that the daemon forgets
+	// no round in between.
 	tracePoll = 100 * time.Millisecond
 
 	maxTraceSeconds = 3600
@@ -265,8 +265,8 @@ const (
 	// traceArrivalRow is the row of the arrivals of the first service.
 	traceArrivalRow = 1000
 
-	// arrivalMark is how long an arrival looks: an arrow must begin in something
-	// that lasts, and two slices of a row must not overlap.
+	// arrivalMark is the duration of an arrival. It is not 0 because an arrow must
+	// begin in a slice, and short because two slices of a row must not overlap.
 	arrivalMark = time.Nanosecond
 )
 

@@ -1,3 +1,6 @@
+// Package perfetto writes timelines in the Chrome trace event format, which
+// Perfetto (ui.perfetto.dev) and Chrome show. A [Writer] writes [Event]s one by
+// one. The simulator and overlapd trace give them their meaning.
 package perfetto
 
 import (
@@ -8,10 +11,10 @@ import (
 	"time"
 )
 
-// MaxEvents limits the events of a file. What comes later is left out.
+// MaxEvents limits the events of a file. Later ones are left out.
 const MaxEvents = 2_000_000
 
-// The phases of events that are used here.
+// Phases of events, those of the format that a Writer writes.
 const (
 	phaseName     = "M"
 	phaseComplete = "X"
@@ -22,18 +25,18 @@ const (
 	phaseFlowEnd  = "f"
 )
 
-// Event is one event. Who writes it calls the groups of rows devices; viewers
-// take the number 0 for the idle process, so they count from 1.
+// Event is one event. Device is the number of a group of rows, from 1: viewers take 0
+// for the idle process. Viewers can filter by the kind, such as "span".
 type Event struct {
 	Name   string
-	Kind   string // such as "span"; a viewer can filter by it
+	Kind   string
 	At     time.Duration
 	Device int
 	Row    int
 	Args   map[string]any
 }
 
-// line is an event as it stands in a file. Times are in microseconds.
+// line is the JSON of an event. Times are in microseconds.
 type line struct {
 	Name  string         `json:"name"`
 	Cat   string         `json:"cat,omitempty"`
@@ -48,7 +51,7 @@ type line struct {
 	Args  map[string]any `json:"args,omitempty"`
 }
 
-// Writer writes one file. Its first error stays and is returned by Close.
+// Writer writes one file. It keeps its first error, which Close returns.
 type Writer struct {
 	w      *bufio.Writer
 	err    error
@@ -62,8 +65,8 @@ func NewWriter(w io.Writer) *Writer {
 	return t
 }
 
-// Close ends the file and returns the first error of writing it. It does not
-// close what it writes to.
+// Close ends the file and returns the first error of writing it. It does not close the
+// underlying writer.
 func (t *Writer) Close() error {
 	if t.err == nil {
 		_, t.err = t.w.WriteString("\n]}\n")
@@ -87,7 +90,7 @@ func (t *Writer) name(what string, device, row int, name string) {
 	t.write(line{Name: what, Phase: phaseName, Dev: device, Row: row, Args: map[string]any{"name": name}})
 }
 
-// Slice writes what lasted for some time.
+// Slice writes an event with a duration. Slices of a row must nest or be apart.
 func (t *Writer) Slice(e Event, lasted time.Duration) {
 	l := lineOf(&e, phaseComplete)
 	micros := stamp(lasted)
@@ -95,18 +98,18 @@ func (t *Writer) Slice(e Event, lasted time.Duration) {
 	t.write(l)
 }
 
-// Instant writes what happened at a moment.
+// Instant writes an event without a duration.
 func (t *Writer) Instant(e Event) {
 	l := lineOf(&e, phaseInstant)
 	l.Scope = "t"
 	t.write(l)
 }
 
-// Range writes what may overlap with others in its row, from begin to end. The
-// ID is that of no other range of its kind.
+// Range writes an event from its time to end that may overlap others of its row. The ID
+// is unique among the ranges of a kind.
 func (t *Writer) Range(e Event, id string, end time.Duration) {
 	if t.events > MaxEvents-2 {
-		return // half of it is worse than nothing
+		return // viewers draw a range without an end to the end of the file
 	}
 	l := lineOf(&e, phaseBegin)
 	l.ID = id
@@ -117,8 +120,8 @@ func (t *Writer) Range(e Event, id string, end time.Duration) {
 	t.write(l)
 }
 
-// Flow writes an arrow between the slices that last at two moments. The ID is
-// that of no other arrow of its kind.
+// Flow writes an arrow from the slice at one event to the slice at another. The ID is
+// unique among the arrows of a kind.
 func (t *Writer) Flow(from, to Event, id string) {
 	if t.events > MaxEvents-2 {
 		return
@@ -127,7 +130,7 @@ func (t *Writer) Flow(from, to Event, id string) {
 	l := lineOf(&from, phaseFlow)
 	l.ID = id
 	t.write(l)
-	to.Name, to.Kind = from.Name, from.Kind // or viewers do not see that they belong together
+	to.Name, to.Kind = from.Name, from.Kind // viewers join both ends by name and kind
 	l = lineOf(&to, phaseFlowEnd)
 	l.ID, l.Bind = id, "e"
 	t.write(l)
@@ -156,10 +159,9 @@ func (t *Writer) write(l line) {
 	}
 }
 
-// stamp returns a time in the unit of the format. Perfetto multiplies it by 1000
-// and drops what is behind the point: it must not lose a nanosecond by that, or
-// one slice would begin before the last one has ended, and be left out. After
-// 2^53 ns, 104 days, that may happen all the same.
+// stamp returns a time in microseconds. Perfetto multiplies it by 1000 and truncates the
+// product. That must not lose a nanosecond, or a slice would begin before the last one
+// has ended, and be left out. Times after 2^53 ns, 104 days, may still lose one.
 func stamp(d time.Duration) float64 {
 	micros := Micros(d)
 	if time.Duration(micros*1000) < d {
@@ -168,5 +170,5 @@ func stamp(d time.Duration) float64 {
 	return micros
 }
 
-// Micros returns a time in the unit of the format, for arguments.
+// Micros returns a time in microseconds, the unit of the format, for arguments.
 func Micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
