@@ -12,9 +12,6 @@ var (
 
 	errDropped = fmt.Errorf("the service was dropped: %w", ErrRange) // made once: a scheduler may ask often
 
-	// ErrFull is returned when a service has as many cells as it may have.
-	ErrFull = errors.New("too many cells")
-
 	// ErrSnapshot is returned when a snapshot is not one of this service or
 	// is damaged. The table has not changed.
 	ErrSnapshot = errors.New("unusable snapshot of solo times")

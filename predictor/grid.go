@@ -32,10 +32,10 @@ func Beside(axis []int, value int) (low int, high float64) {
 // never changes and may be used concurrently.
 type CostGrid struct {
 	seqLens []int
-	planes  []costPlane // of each sequence length
+	planes  []costPlane
 }
 
-// costPlane is the cells of one sequence length.
+// costPlane holds the cells of one sequence length.
 type costPlane struct {
 	sizes []int
 	cells []costSums

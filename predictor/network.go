@@ -17,22 +17,29 @@ const panel = 32
 // It owns the memory that it works in and so is not safe for concurrent use.
 type Network struct {
 	hidden []dense
-	last   []float32 // weights of the output
-	bias   float32   // of the output
 
-	forward   kernel
-	inputs    matrix
-	odd, even matrix // what the hidden layers leave, in turn
-	outputs   []float32
-	lanes     lanes
+	// last and bias are the weights and the bias of the only output.
+	last []float32
+	bias float32
+
+	forward kernel
+	inputs  matrix
+	outputs []float32
+	lanes   lanes
+
+	// The hidden layers leave their outputs in odd and even, in turn.
+	odd, even matrix
 }
 
-// dense is a layer whose weights lie panel by panel, and in each by input.
+// dense is a layer whose weights lie panel by panel, and in each by input: that of
+// output o of panel p and input i at (p*inputs+i)*panel + o. A kernel then loads the
+// weights of one input for a whole panel at once. gather is set for the first layer,
+// most of whose inputs may be zero.
 type dense struct {
 	inputs, panels int
-	weights        []float32 // of panel p, input i and output o at (p*inputs+i)*panel + o
+	weights        []float32
 	bias           []float32
-	gather         bool // most of its inputs may be zero
+	gather         bool
 }
 
 // kernel sets the first rows of y to what a hidden layer makes of those of x.
@@ -189,3 +196,40 @@ func (s *lanes) gatherBlock(x *[blockRows][]float32) []int32 {
 // notZero is 1 or 0. It has no branch, since which inputs are zero is hard to
 // guess.
 func notZero(bits uint32) int { return int((bits | -bits) >> 31) }
+
+// tile is how many outputs the plain kernel keeps in registers.
+const tile = 8
+
+// plain is the kernel for every machine: row by row, without what is zero. Of
+// what a hidden layer leaves, half is.
+func plain(l *dense, s *lanes, x, y matrix, rows int) {
+	for r := range rows {
+		values, begins := s.gatherRow(x.row(r)[:l.inputs])
+		out := y.row(r)
+		for p := range l.panels {
+			weights := l.weights[p*l.inputs*panel:][:l.inputs*panel]
+			for o := 0; o < panel; o += tile {
+				at := p*panel + o
+				plainTile(values, begins, weights[o:], (*[tile]float32)(l.bias[at:]), (*[tile]float32)(out[at:]))
+			}
+		}
+	}
+}
+
+func plainTile(values []float32, begins []int32, weights []float32, bias, out *[tile]float32) {
+	a0, a1, a2, a3, a4, a5, a6, a7 := bias[0], bias[1], bias[2], bias[3], bias[4], bias[5], bias[6], bias[7]
+	begins = begins[:len(values)]
+	for i, v := range values {
+		w := (*[tile]float32)(weights[begins[i]:])
+		a0 += v * w[0]
+		a1 += v * w[1]
+		a2 += v * w[2]
+		a3 += v * w[3]
+		a4 += v * w[4]
+		a5 += v * w[5]
+		a6 += v * w[6]
+		a7 += v * w[7]
+	}
+	out[0], out[1], out[2], out[3] = max(a0, 0), max(a1, 0), max(a2, 0), max(a3, 0)
+	out[4], out[5], out[6], out[7] = max(a4, 0), max(a5, 0), max(a6, 0), max(a7, 0)
+}

@@ -21,15 +21,18 @@ type Predictor struct {
 	solo        *Solo
 	calibration *calibration
 
-	model *model // nil for none
+	// model is nil if there is no network. bind is by service, of those there were
+	// when it began to be used.
+	model *model
 	file  *File
-	bind  []binding // of each service there was when the network began to be used
+	bind  []binding
 
 	answers   [sources]uint64
 	unknown   uint64
 	fallbacks [fallbacks]uint64
 
-	// What the network is asked in one go, and whose estimates that is.
+	// What the network is asked in one go, and whose estimates that is. The memory is
+	// here so that predicting does not allocate.
 	asked  int
 	of     [MaxRows]int
 	answer [MaxRows]answer
@@ -38,11 +41,12 @@ type Predictor struct {
 	micros [MaxRows]float64
 }
 
-// answer is the prediction of a source for a group, in nanoseconds.
+// answer is the prediction of a source for a group, and the least that is plausible
+// for it, in nanoseconds.
 type answer struct {
 	key       shapeKey
 	predicted float64
-	least     float64 // that is plausible
+	least     float64
 }
 
 // New returns a predictor that has no network.

@@ -162,7 +162,7 @@ func TestCellsAreBounded(t *testing.T) {
 	for i := range MaxCells {
 		set(t, solo, 0, i+1, 0, time.Duration(i+1)*ms)
 	}
-	if err := solo.SetOperators(0, MaxCells+1, 0, []int64{1}); !errors.Is(err, ErrFull) {
+	if err := solo.SetOperators(0, MaxCells+1, 0, []int64{1}); !errors.Is(err, ErrRange) {
 		t.Errorf("one cell too many: %v", err)
 	}
 	set(t, solo, 0, 1, 0, 2*ms) // an existing one may still be set

@@ -40,15 +40,24 @@ const (
 // known whether the device has changed: those of a slower device must not
 // widen the margin of what it was before, nor of what it is then.
 type speed struct {
-	source   source
-	start    Quantiles // of its predictions, from before anything was observed
-	level    float64   // measured/predicted of the device lately
-	recent   [recentRuns]run
-	count    int // in recent
-	next     int // where the next goes
-	settling int // runs until the level is measured again, 0 if it need not be
-	idle     int // runs of other sources since the last of this
-	all      window
+	source source
+
+	// start holds the quantiles of the source's predictions from before anything was
+	// observed, level measured/predicted of the device lately.
+	start Quantiles
+	level float64
+
+	// recent is a ring of count runs; the next one goes to next.
+	recent [recentRuns]run
+	count  int
+	next   int
+
+	// settling counts the runs until the level is measured again, idle those of other
+	// sources since the last of this.
+	settling int
+	idle     int
+
+	all window
 }
 
 func (s *speed) reset(start Quantiles) {
@@ -153,5 +162,88 @@ func (s *speed) relax() {
 	if s.level > 1 {
 		s.level = math.Sqrt(s.level)
 		s.count, s.next, s.settling = 0, 0, 0
+	}
+}
+
+// windowRuns is how many runs a window keeps. Of so many, the second largest
+// is what 99 of 100 stay within.
+const windowRuns = 200
+
+// run holds how far one measurement was from what was predicted.
+type run struct {
+	shape *shape
+
+	// ratio is measured/predicted before any correction.
+	ratio float64
+
+	// expected is the ratio of the shape at level 1 when it ran; 0 if the run does not
+	// show how fast the device is.
+	expected float64
+
+	// level is that of the device when it ran; 0 for what it is now.
+	level float64
+
+	// rawError is |predicted/measured - 1| before any correction, error the same of
+	// the estimate that was given.
+	rawError float64
+	error    float64
+}
+
+// window keeps the ratios of the latest runs.
+type window struct {
+	// runs are a ring once there are windowRuns; sorted are their ratios.
+	runs   []run
+	oldest int
+	sorted []float64
+}
+
+func (w *window) len() int { return len(w.runs) }
+
+// reset forgets all runs. It allocates what the window will ever need.
+func (w *window) reset() {
+	if w.runs == nil {
+		w.runs, w.sorted = make([]run, 0, windowRuns), make([]float64, 0, windowRuns)
+	}
+	w.runs, w.sorted, w.oldest = w.runs[:0], w.sorted[:0], 0
+}
+
+// add keeps a run and forgets the oldest if there are too many.
+func (w *window) add(r run) {
+	r.shape = nil
+	if len(w.runs) < windowRuns {
+		w.runs = append(w.runs, r)
+	} else {
+		at, _ := slices.BinarySearch(w.sorted, w.runs[w.oldest].ratio)
+		w.sorted = slices.Delete(w.sorted, at, at+1)
+		w.runs[w.oldest] = r
+		w.oldest = (w.oldest + 1) % windowRuns
+	}
+	at, _ := slices.BinarySearch(w.sorted, r.ratio)
+	w.sorted = slices.Insert(w.sorted, at, r.ratio)
+}
+
+// ratios returns them, the oldest first.
+func (w *window) ratios() []float64 {
+	values := make([]float64, 0, len(w.runs))
+	for i := range w.runs {
+		values = append(values, w.runs[(w.oldest+i)%len(w.runs)].ratio)
+	}
+	return values
+}
+
+// quantile returns the order statistic that is not below the quantile even if
+// one more run were above it; of few runs, the largest.
+func (w *window) quantile(q float64) float64 {
+	n := len(w.sorted)
+	return w.sorted[min(max(int(math.Ceil(q*float64(n+1))), 1), n)-1]
+}
+
+func (w *window) quantiles() Quantiles {
+	if len(w.sorted) == 0 {
+		return Quantiles{}
+	}
+	return Quantiles{
+		P01: w.sorted[(len(w.sorted)-1)/100], P50: w.quantile(0.50), P90: w.quantile(0.90),
+		P95: w.quantile(0.95), P99: w.quantile(0.99),
 	}
 }
