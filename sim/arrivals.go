@@ -35,14 +35,24 @@ const (
 // Arrivals describe when queries come.
 type Arrivals struct {
 	Process string
-	QPS     float64         // of constant, poisson and gamma: queries per second
-	Shape   float64         // of gamma
-	States  []state         // of mmpp, by AddState
-	Times   []time.Duration // of times, in ascending order
-	Loads   []float64       // of loads: queries in each minute
 
-	Scale float64 // the rate is that many times what the process says, 0 for 1
-	Keep  float64 // share of the queries that is kept, each by chance, 0 for all
+	// QPS is the rate of constant, poisson and gamma in queries per second, Shape that
+	// of gamma.
+	QPS   float64
+	Shape float64
+
+	// States are those of mmpp, by AddState.
+	States []state
+
+	// Times are when the queries of times come, in ascending order; Loads are how many
+	// of loads come in each minute.
+	Times []time.Duration
+	Loads []float64
+
+	// Scale multiplies the rate of any process, 0 is 1. Keep is the share of the
+	// queries that is kept, each by chance; 0 keeps all.
+	Scale float64
+	Keep  float64
 }
 
 // state is one of mmpp.
@@ -262,13 +272,14 @@ func gamma(shape float64, r *rand.Rand) float64 {
 	}
 }
 
-// Query is one query that a client submits.
+// Query is one query that a client submits at a time. Its client leaves at Leaves, or
+// never if that is 0.
 type Query struct {
 	At      time.Duration
 	Service models.ServiceID
 	Size    int
 	SeqLen  int
-	Leaves  time.Duration // when its client leaves, 0 for never
+	Leaves  time.Duration
 }
 
 // Submissions returns the queries that a run of the scenario serves, so that a
@@ -361,8 +372,8 @@ func (c *clients) leaves(at, target time.Duration, r *rand.Rand) time.Duration {
 // purpose names a stream of random numbers.
 type purpose uint64
 
-// The purposes. A stream is of a purpose and, where each of several things has
-// one, a number.
+// The purposes. Where each of several things has a stream of its own, it has a number
+// besides: each device for forNoise and forFailing, each worker for forFaults.
 const (
 	forTimes purpose = iota + 1
 	forThinning
@@ -371,9 +382,9 @@ const (
 	forSeqLens
 	forClients
 	forDispatch
-	forNoise   // of each device
-	forFaults  // of each worker
-	forFailing // of each device
+	forNoise
+	forFaults
+	forFailing
 )
 
 // stream returns the random numbers for one purpose.

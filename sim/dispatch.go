@@ -41,12 +41,12 @@ func (d *dispatcher) choose(nodes []*node) *node {
 	return nodes[(d.last-1)%len(nodes)]
 }
 
-// central is the queries that wait for a free device, the earliest deadline
-// first.
+// central holds the queries that wait for a free device, the earliest deadline
+// first. aside is the memory of take.
 type central struct {
 	ordered[int]
 	w     *world
-	aside []int // memory of take
+	aside []int
 }
 
 // earlier orders queries by their deadlines, and those of one by their numbers.

@@ -24,20 +24,24 @@ type node struct {
 	index     int
 	scheduler *overlap.Scheduler
 	predictor *predictor.Predictor
-	informant informant // what the scheduler asks
+	informant informant
 	noise     *rand.Rand
 	failing   *rand.Rand
-	open      int           // queries that are not answered
-	wake      time.Duration // when a deadline passes
-	touched   bool          // something happened at this instant
-	down      []bool        // of each service, its worker is lost
 
+	// open queries are not answered. At wake a deadline passes. touched is set if
+	// something happened at this instant, down by service while its worker is lost.
+	open    int
+	wake    time.Duration
+	touched bool
+	down    []bool
+
+	// The round that runs will be over at its End, with this outcome. on is its group
+	// as the device knows it, by models instead of services.
 	running bool
-	round   Round // the one that runs; End is when it will be over
+	round   Round
 	queries []models.QueryID
 	outcome models.Outcome
-	on      models.Group // the round as the device knows it
-	group   models.Group // memory of learn
+	on      models.Group
 }
 
 func (w *world) newNode(index int, services []models.Service) (*node, error) {
@@ -56,7 +60,7 @@ func (w *world) newNode(index int, services []models.Service) (*node, error) {
 			return nil, err
 		}
 	}
-	n.informant = informant{Predictor: n.predictor, knows: w.scenario.knows()}
+	n.informant = informant{Predictor: n.predictor, knows: w.scenario.Knows}
 	n.scheduler, err = overlap.New(overlap.Config{
 		Services: services, Policy: w.scenario.Policy, Predictor: &n.informant,
 		Ways: w.scenario.Ways, MaxRetries: w.scenario.MaxRetries,
@@ -215,8 +219,7 @@ func (n *node) learn() {
 	if !n.whole() {
 		return
 	}
-	n.group.Spans = n.round.Spans
-	_ = n.predictor.Observe(n.group, n.took()) // the daemon goes on as well with one that is out of range
+	_ = n.predictor.Observe(models.Group{Spans: n.round.Spans}, n.took()) // the daemon goes on as well with one that is out of range
 }
 
 // settle takes the answers, and checks the scheduler if that is asked for.
@@ -306,8 +309,8 @@ func (n *node) back(service models.ServiceID) error {
 
 var errTwice = errors.New("a second answer, or one to nobody")
 
-// What the scheduler knows of how long groups take: Scenario.Knows. With less than all of it a query is dropped only once
-// its deadline has passed, and otherwise runs even if it ends late, as on the
+// What the scheduler knows of how long groups take: Scenario.Knows. With less than all
+// of it a query is dropped only once its deadline has passed, and otherwise runs even if it ends late, as on the
 // server of the Abacus authors (section 7.1): nothing under its fcfs and edf,
 // the order under its sjf. Nothing is overlapped or merged then.
 const (
@@ -319,21 +322,16 @@ const (
 // Knowledges lists them.
 func Knowledges() []string { return []string{KnowsAll, KnowsOrder, KnowsNothing} }
 
-func (sc *Scenario) knows() string {
-	if sc.Knows == "" {
-		return KnowsAll
-	}
-	return sc.Knows
-}
-
-// informant is the predictor of a scheduler that does not know everything. What
-// it does not tell is unknown, so that nothing is dropped for it.
+// informant is the predictor of a scheduler that may not know everything. What it
+// withholds is unknown to the scheduler, so that nothing is dropped for it. It counts
+// the calls since the last round, and the groups that they were about. choosing is
+// set while the scheduler is asked for a group.
 type informant struct {
 	overlap.Predictor
 	knows    string
-	choosing bool // the scheduler is asked for a group
-	calls    int  // since the last round
-	groups   int  // in these calls
+	choosing bool
+	calls    int
+	groups   int
 }
 
 func (p *informant) Predict(groups []models.Group, estimates []models.Estimate) {

@@ -58,10 +58,11 @@ func readRecording(path string) (*recording, error) {
 	return r, nil
 }
 
-// recordingColumns are positions of columns, -1 for those that are not there.
+// recordingColumns holds positions of columns, -1 for those that are not there, the
+// clock time of the first query, and the names of services that have come up.
 type recordingColumns struct {
 	seconds, clock, size, seqLen, service int
-	first                                 time.Time // what the clock said of the first query
+	first                                 time.Time
 	known                                 map[string]int
 }
 

@@ -15,20 +15,27 @@ import (
 
 // world is a run that goes on.
 type world struct {
-	scenario  *Scenario
-	bound     []int // of each service the model on the device
-	bind      []int // of each service the model of the predictor, nil for no predictor
+	scenario *Scenario
+
+	// bound holds the model on the device of each service, bind that of the predictor;
+	// it is nil if there is no predictor.
+	bound []int
+	bind  []int
+
+	// place holds the device that each of the submitted queries is on, or one of the
+	// places below. The next one to come is at arriving, and left are not answered.
 	submitted []Query
-	place     []int32 // of each query the device that it is on, or one of those below
-	nodes     []*node
-	dispatch  dispatcher
-	central   central // queries that wait for a free device
-	timers    timers
-	deaths    []*rand.Rand // when each worker dies, of one service on one device
-	now       time.Duration
-	arriving  int // the next query
-	left      int // queries that are not answered
-	tally     tally
+	place     []int32
+	arriving  int
+	left      int
+
+	nodes    []*node
+	dispatch dispatcher
+	central  central
+	timers   timers
+	deaths   []*rand.Rand
+	now      time.Duration
+	tally    tally
 }
 
 // Where a query may be besides a device.
@@ -55,7 +62,7 @@ func newWorld(sc *Scenario) (*world, error) {
 	if err := sc.Validate(); err != nil {
 		return nil, err
 	}
-	w := &world{scenario: sc, dispatch: dispatcher{way: sc.dispatch(), rand: stream(sc.Seed, forDispatch, 0)}}
+	w := &world{scenario: sc, dispatch: dispatcher{way: sc.Dispatch, rand: stream(sc.Seed, forDispatch, 0)}}
 	var services []models.Service
 	services, w.bound = sc.schedulerServices()
 	if err := w.bindPredictor(services); err != nil {
@@ -253,7 +260,8 @@ func (w *world) leave(number int) error {
 	return nil
 }
 
-// beginFaults starts the lives of all workers.
+// beginFaults starts the lives of all workers: of each service on each device. Each
+// has its own random numbers, so that the death of one changes no other.
 func (w *world) beginFaults(services int) {
 	if w.scenario.Faults.Every == 0 {
 		return
@@ -284,14 +292,15 @@ func (w *world) fire(t timer) error {
 	return w.nodes[t.worker/services].back(models.ServiceID(t.worker % services))
 }
 
-// timer is something that happens at a time known before.
+// timer is something that happens at a time known before, to the client of a query or
+// to a worker. seq orders what is of one kind at one instant, so that a run is the
+// same each time.
 type timer struct {
-	at   time.Duration
-	kind timerKind
-	seq  int // of those of one kind, so that the order is always the same
-
-	query  int // of a client that leaves
-	worker int // that dies or is back
+	at     time.Duration
+	kind   timerKind
+	seq    int
+	query  int
+	worker int
 }
 
 // timerKind orders what happens at one instant.

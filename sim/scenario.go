@@ -33,22 +33,37 @@ const defaultQueueLimit = 1024
 type Scenario struct {
 	Services []Service
 	Arrivals Arrivals
-	Given    []Query // instead of Arrivals, in the order of arrival
-	Queries  int     // 0 for as many as the arrivals have
-	Seed     uint64
 
-	Policy     string
-	Ways       int  // 0 for overlap.DefaultWays
-	Plan       bool // choose the next group while one runs
-	MaxRetries int  // times that a query whose worker was lost is queued again
+	// Given are served instead of Arrivals, in the order of arrival.
+	Given []Query
 
-	Knows string // "" is KnowsAll
+	// Queries is how many come, 0 for as many as the arrivals have.
+	Queries int
 
-	Device     Device
-	DeviceName string          // that the predictor was trained for; "" for any
-	Predictor  *predictor.File // nil to take groups for the sum of their solo times
-	Devices    int             // 0 is 1
-	Dispatch   string          // among several devices, "" is RoundRobin
+	Seed   uint64
+	Policy string
+
+	// Ways is how many groups a search asks about at once, 0 for
+	// overlap.DefaultWays. With Plan the next group is chosen while one runs. A query
+	// whose worker was lost is queued again up to MaxRetries times.
+	Ways       int
+	Plan       bool
+	MaxRetries int
+
+	// Knows is KnowsAll if it is empty.
+	Knows string
+
+	Device Device
+
+	// Predictor is nil to take groups for the sum of their solo times. It must have
+	// been trained for DeviceName, unless that is empty.
+	Predictor  *predictor.File
+	DeviceName string
+
+	// Devices are all alike, 0 is one. Among several, queries go by Dispatch, which is
+	// RoundRobin if it is empty.
+	Devices  int
+	Dispatch string
 
 	// DecisionTime passes between the end of a round and the start of one that
 	// was not planned. RoundTime is what sending a round and waiting for it
@@ -66,16 +81,28 @@ type Scenario struct {
 
 // Service is a model with a target, and what is asked of it.
 type Service struct {
-	Name       string
-	Model      string // "" if it has the name of the service
-	Target     time.Duration
-	MaxBatch   int // largest batch that queries are merged into; 0 and 1 for none
-	QueueLimit int // 0 for the daemon's default
+	Name string
+
+	// Model is "" if it has the name of the service.
+	Model  string
+	Target time.Duration
+
+	// MaxBatch is the largest batch that queries are merged into; 0 and 1 for none.
+	MaxBatch int
+
+	// QueueLimit is 0 for the daemon's default.
+	QueueLimit int
 	BestEffort bool
 	Priority   int
-	Sizes      []int   // of queries, each as likely; none for 1
-	SeqLens    []int   // the same; none for 0
-	Share      float64 // of the queries, in proportion to those of the others; all 0 for equal ones
+
+	// Queries have one of these batch sizes and sequence lengths, each as likely;
+	// without any, size 1 and no sequence length.
+	Sizes   []int
+	SeqLens []int
+
+	// Share of the queries is in proportion to those of the other services. If all are
+	// 0, the shares are equal.
+	Share float64
 }
 
 // faults describe how workers die. A worker of a service lives for Every in the mean,
@@ -110,10 +137,10 @@ func (sc *Scenario) Validate() error {
 	if sc.Devices < 0 || sc.Devices > MaxDevices {
 		fault("%d devices: want 1 to %d", sc.Devices, MaxDevices)
 	}
-	if !slices.Contains(Dispatches(), sc.dispatch()) {
+	if sc.Dispatch != "" && !slices.Contains(Dispatches(), sc.Dispatch) {
 		fault("unknown dispatch %q: want one of %v", sc.Dispatch, Dispatches())
 	}
-	if !slices.Contains(Knowledges(), sc.knows()) {
+	if sc.Knows != "" && !slices.Contains(Knowledges(), sc.Knows) {
 		fault("unknown knowledge %q: want one of %v", sc.Knows, Knowledges())
 	}
 	if !lasts(sc.DecisionTime) || !lasts(sc.RoundTime) {
@@ -222,13 +249,6 @@ func (sc *Scenario) modelNames() (names []string) {
 }
 
 func (sc *Scenario) devices() int { return max(sc.Devices, 1) }
-
-func (sc *Scenario) dispatch() string {
-	if sc.Dispatch == "" {
-		return RoundRobin
-	}
-	return sc.Dispatch
-}
 
 // schedulerServices returns the services as a scheduler knows them, and the
 // position of the model of each on the device.

@@ -17,10 +17,11 @@ const (
 	serviceRow = 2
 )
 
-// trace is a timeline that is being written.
+// trace is a timeline that is being written, of devices that are known to it once they
+// were named, and of services with these names.
 type trace struct {
 	w     *perfetto.Writer
-	names []string // of services
+	names []string
 	known map[int]bool
 }
 

@@ -42,14 +42,16 @@ const MaxQueries = 2000
 // ErrTooMany is returned when a scenario has more than MaxQueries.
 var ErrTooMany = errors.New("too many queries for a bound")
 
-// Bound is what no schedule does better than.
+// Bound is what no schedule does better than: at most InTime queries are answered in
+// time, so that at least the share Violations is not. Gain is the largest of the Tried
+// groups. It is Exact for the gain if all sets of queries were tried.
 type Bound struct {
 	Queries    int     `json:"queries"`
-	InTime     int     `json:"in_time"`    // at most
-	Violations float64 `json:"violations"` // at least, of 1
-	Gain       float64 `json:"gain"`       // the largest that was found of a group
-	Tried      int     `json:"tried"`      // groups
-	Exact      bool    `json:"exact"`      // all sets of queries were tried
+	InTime     int     `json:"in_time"`
+	Violations float64 `json:"violations"`
+	Gain       float64 `json:"gain"`
+	Tried      int     `json:"tried"`
+	Exact      bool    `json:"exact"`
 }
 
 // job is a query whose work is to be done between two times.

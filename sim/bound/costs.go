@@ -20,13 +20,17 @@ const maxShapes = 6
 
 // costs are what batches take on a device, and the largest gain of a group.
 type costs struct {
-	sc        *sim.Scenario
-	bound     []int // of each service the model on the device
+	sc *sim.Scenario
+
+	// By service: the position of its model on the device, how many operators that
+	// has, and the shapes that its batches may have.
+	bound     []int
 	operators []int
-	shapes    [][]shape // of each service, that its batches may have
-	shares    map[shapeOf]answer
-	gain      float64
-	tried     int
+	shapes    [][]shape
+
+	shares map[shapeOf]answer
+	gain   float64
+	tried  int
 }
 
 type shape struct{ size, seqLen int }
@@ -54,7 +58,7 @@ func newCosts(sc *sim.Scenario) (*costs, error) {
 		c.bound, c.operators = append(c.bound, at), append(c.operators, known[at].Operators)
 		c.shapes = append(c.shapes, shapesOf(s, known[at].Sizes))
 	}
-	c.search()
+	c.grow(0, nil, 0, 0)
 	return c, nil
 }
 
@@ -110,11 +114,6 @@ func (c *costs) of(q *sim.Query) (share, fastest time.Duration) {
 	return a.share, a.fastest
 }
 
-// search looks for the group that gains most.
-func (c *costs) search() {
-	c.grow(0, nil, 0, 0)
-}
-
 // part is a span, and what it counts: the part of the whole model's time that
 // passes from its first operator to its last. What the spans of a batch count
 // adds up to what the batch takes alone, however it is cut.
@@ -123,7 +122,8 @@ type part struct {
 	count time.Duration
 }
 
-// grow tries groups of the services from one on.
+// grow looks for the group that gains most: it tries all that add spans of the services
+// from one on to these spans.
 func (c *costs) grow(service int, spans []models.Span, count time.Duration, depth int) {
 	if service == len(c.bound) || depth == len(points)-1 {
 		return

@@ -58,21 +58,23 @@ func relaxed(jobs []job) int {
 		}
 		part := min(t.room(i), jobs[i].work)
 		if part > 0 {
-			t.take(i, part)
+			t.taken[i] += part
 			done += part / jobs[i].work
 		}
 	}
 	return min(int(done+tolerance*float64(len(jobs))), len(jobs))
 }
 
-// timetable is the work that has been taken, by where it begins and ends.
+// timetable is the work that has been taken of each job. byFrom holds the jobs, the
+// latest start first; ends are those of all jobs, once and in ascending order, and end
+// has the position of each job's among them.
 type timetable struct {
 	jobs   []job
-	byFrom []int           // jobs, the latest start first
-	ends   []time.Duration // of all jobs, once, in ascending order
-	end    []int           // of each job its position in ends
-	taken  []float64       // of each job
-	sums   []float64       // memory of room
+	byFrom []int
+	ends   []time.Duration
+	end    []int
+	taken  []float64
+	sums   []float64
 }
 
 func newTimetable(jobs []job) *timetable {
@@ -96,8 +98,6 @@ func (t *timetable) byWork() []int {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(t.jobs[a].work, t.jobs[b].work) })
 	return order
 }
-
-func (t *timetable) take(i int, work float64) { t.taken[i] += work }
 
 // room returns how much work of a job still fits: the least that is free of any
 // interval that holds its own.
