@@ -137,12 +137,14 @@ Ctrl-C ends the run early and reports what was measured.`,
 			}
 			o.Authorization, o.TLS = brings.Header(), brings.TLS
 			o.Version, o.Commit = version, buildCommit()
+			bar := newBar("sending", 1)
 			if !out.json {
-				o.Progress = os.Stderr
+				o.Progress = func(doing string, done float64) { showPart(bar, doing, done) }
 			}
 			ctx, stop := interruptible(cmd)
 			defer stop()
 			result, err := load.Run(ctx, o)
+			_ = bar.Exit()
 			if err != nil {
 				return err
 			}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"unicode"
@@ -54,6 +55,16 @@ func newBar(what string, total int, options ...progressbar.Option) *progressbar.
 		progressbar.OptionSetPredictTime(false),
 		progressbar.OptionClearOnFinish(),
 	)...)
+}
+
+// permille is the number of steps of a bar that shows a part.
+const permille = 1000
+
+// showPart moves a bar to a part of the work, 0 to 1.
+func showPart(bar *progressbar.ProgressBar, doing string, done float64) {
+	bar.ChangeMax(permille)
+	bar.Describe(doing)
+	_ = bar.Set(min(int(math.Round(done*permille)), permille-1)) // a full bar would end its line
 }
 
 // forTerminal returns a writer to a file, through harmless if it is a terminal.

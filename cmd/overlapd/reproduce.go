@@ -4,12 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/overlapd/overlapd/cmd/overlapd/reproduce"
@@ -46,14 +44,16 @@ same data and seed uses again. Twice with one seed gives the same result.`,
 			ctx, stop := interruptible(cmd)
 			defer stop()
 			bar := newBar("reading", 1)
-			o.Progress = func(p reproduce.Progress) { showReproduction(bar, p) }
-			result, timing, err := reproduce.Run(ctx, o)
+			o.Progress = func(stage string, done float64, left time.Duration) {
+				showPart(bar, fmt.Sprintf("%s, %v left", stage, left.Round(time.Second)), done)
+			}
+			result, err := reproduce.Run(ctx, o)
 			_ = bar.Exit()
 			if err != nil {
 				return err
 			}
 			return out.print(cmd.OutOrStdout(), result, func(w io.Writer) error {
-				times := timing.Document()
+				times := result.Times()
 				times.Text("all numbers and charts: %s", filepath.Join(o.Out, reproduce.PageFile))
 				return errors.Join(result.Document().WriteText(w), times.WriteText(w))
 			})
@@ -70,13 +70,4 @@ same data and seed uses again. Twice with one seed gives the same result.`,
 	f.StringSliceVar(&o.Policies, "policies", nil, "only these: "+strings.Join(reproduce.VariantNames(), ", "))
 	out.flag(f)
 	return cmd
-}
-
-// permille is the number of steps of the bar of a reproduction.
-const permille = 1000
-
-func showReproduction(bar *progressbar.ProgressBar, p reproduce.Progress) {
-	bar.ChangeMax(permille)
-	bar.Describe(fmt.Sprintf("%s, %v left", p.Stage, p.Left.Round(time.Second)))
-	_ = bar.Set(min(int(math.Round(p.Done*permille)), permille-1)) // a full bar would end its line
 }

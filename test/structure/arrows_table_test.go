@@ -377,8 +377,8 @@ var owners = []struct {
 	{"github.com/spf13/cobra", []string{"cmd/overlapd"}, "the command line is wiring"},
 	{"github.com/spf13/pflag", []string{"cmd/overlapd"}, "the command line is wiring"},
 	{"github.com/coreos/go-systemd", []string{"cmd/overlapd"}, "how overlapd is started is wiring"},
-	{"github.com/schollz/progressbar", []string{"cmd/overlapd", "cmd/overlapd/load"}, "only commands talk to a terminal"},
-	{"golang.org/x/term", []string{"cmd/overlapd", "cmd/overlapd/load"}, "only commands talk to a terminal"},
+	{"github.com/schollz/progressbar", []string{"cmd/overlapd"}, "only commands talk to a terminal"},
+	{"golang.org/x/term", []string{"cmd/overlapd"}, "only commands talk to a terminal"},
 	{"github.com/HdrHistogram/hdrhistogram-go", []string{"cmd/overlapd/load"}, "latencies are counted where load is made"},
 	{"golang.org/x/time/rate", []string{"executor", "executor/child"}, "what a worker says is passed on at a limited rate by whoever listens to it"},
 	{"golang.org/x/sys", []string{

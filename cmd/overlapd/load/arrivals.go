@@ -9,9 +9,9 @@ import (
 // The distributions of the gaps between the times at which requests are due in an
 // open loop, by their coefficient of variation.
 const (
-	Poisson  = "poisson"  // 1
-	Constant = "constant" // 0
-	Gamma    = "gamma"    // any above 0
+	poisson  = "poisson"  // 1
+	constant = "constant" // 0
+	gamma    = "gamma"    // any above 0
 )
 
 // maxArrivals limits the requests that one service may be due in one run.
@@ -35,7 +35,7 @@ func schedule(a string, rate, cv float64, from, to time.Duration, phase float64,
 	mean := float64(time.Second) / rate
 	due := make([]time.Duration, 0, int(float64(to-from)/mean*1.05)+16)
 	at := float64(from)
-	if a == Constant {
+	if a == constant {
 		at += (phase - 1) * mean
 	}
 	for len(due) < maxArrivals {
@@ -51,9 +51,9 @@ func schedule(a string, rate, cv float64, from, to time.Duration, phase float64,
 // gaps returns a source of gaps with mean 1.
 func gaps(a string, cv float64, r *rand.Rand) func() float64 {
 	switch a {
-	case Constant:
+	case constant:
 		return func() float64 { return 1 }
-	case Gamma:
+	case gamma:
 		shape := 1 / (cv * cv)
 		return func() float64 { return gammaVariate(r, shape) / shape }
 	}

@@ -13,11 +13,11 @@ func TestScheduleStatistics(t *testing.T) {
 		arrivals string
 		cv, want float64
 	}{
-		{Poisson, 0, 1},
-		{Constant, 0, 0},
-		{Gamma, 0.5, 0.5},
-		{Gamma, 1, 1},
-		{Gamma, 3, 3},
+		{poisson, 0, 1},
+		{constant, 0, 0},
+		{gamma, 0.5, 0.5},
+		{gamma, 1, 1},
+		{gamma, 3, 3},
 	} {
 		due := schedule(tc.arrivals, rate, tc.cv, -time.Second, 199*time.Second, 0, 7, 0)
 		mean, cv := gapStatistics(due)
@@ -44,7 +44,7 @@ func gapStatistics(due []time.Duration) (mean, cv float64) {
 }
 
 func TestScheduleBoundsAndOrder(t *testing.T) {
-	for _, a := range []string{Poisson, Constant, Gamma} {
+	for _, a := range []string{poisson, constant, gamma} {
 		due := schedule(a, 500, 2, -time.Second, time.Second, 0.5, 1, 0)
 		if len(due) < 500 || due[0] < -time.Second || due[len(due)-1] >= time.Second {
 			t.Errorf("%s: %d requests from %s to %s", a, len(due), due[0], due[len(due)-1])
@@ -57,7 +57,7 @@ func TestScheduleBoundsAndOrder(t *testing.T) {
 
 func TestScheduleFollowsSeedAndStream(t *testing.T) {
 	at := func(seed, stream uint64) []time.Duration {
-		return schedule(Poisson, 100, 1, 0, time.Second, 0, seed, stream)
+		return schedule(poisson, 100, 1, 0, time.Second, 0, seed, stream)
 	}
 	if !slices.Equal(at(1, 2), at(1, 2)) {
 		t.Error("the same seed gave other times")
@@ -68,8 +68,8 @@ func TestScheduleFollowsSeedAndStream(t *testing.T) {
 }
 
 func TestConstantArrivalsOfTwoServicesInterleave(t *testing.T) {
-	first := schedule(Constant, 10, 0, 0, time.Second, 0, 1, 0)
-	second := schedule(Constant, 10, 0, 0, time.Second, 0.5, 1, 1)
+	first := schedule(constant, 10, 0, 0, time.Second, 0, 1, 0)
+	second := schedule(constant, 10, 0, 0, time.Second, 0.5, 1, 1)
 	if len(first) != 10 || len(second) != 10 {
 		t.Fatalf("%d and %d requests, want 10 and 10", len(first), len(second))
 	}

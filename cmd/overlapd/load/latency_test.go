@@ -29,7 +29,7 @@ func TestPercentilesAgainstSortedValues(t *testing.T) {
 }
 
 func TestLatenciesOfNothing(t *testing.T) {
-	if got := newLatencies().summary(); got != (Latency{}) {
+	if got := newLatencies().summary(); got != (latency{}) {
 		t.Errorf("%+v, want zeros", got)
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"time"
 )
@@ -34,9 +33,9 @@ const (
 	openConnections = 64
 )
 
-// ErrOptions is returned when the options of a run contradict each other or
+// errOptions is returned when the options of a run contradict each other or
 // are out of bounds. The error names every fault.
-var ErrOptions = errors.New("load: options")
+var errOptions = errors.New("load: options")
 
 // Options are what load to put on which services. Start from DefaultOptions.
 type Options struct {
@@ -51,7 +50,7 @@ type Options struct {
 	Rate           float64
 	RatePerService bool
 	Arrivals       string  // of an open loop
-	CV             float64 // coefficient of variation of the gaps if Arrivals is Gamma
+	CV             float64 // coefficient of variation of the gaps if Arrivals is gamma
 
 	// Connections is the number of all connections, dealt out to the services
 	// in turn. An open loop has 64 for each service if it is 0.
@@ -81,9 +80,9 @@ type Options struct {
 	QueryTimeout time.Duration // parameter "timeout" of each request, 0 for none
 	Priority     int           // parameter "priority" of each request, 0 for none
 
-	// Progress is where a progress line goes; nil means none, and so does a
-	// file that is not a terminal.
-	Progress io.Writer
+	// Progress is called now and then with what was done and which part of the
+	// run is over, 0 to 1. It may be nil.
+	Progress func(doing string, done float64)
 
 	Version string // of overlapd, for the result
 	Commit  string // of overlapd, for the result
@@ -93,7 +92,7 @@ type Options struct {
 // or Connections.
 func DefaultOptions() Options {
 	return Options{
-		Arrivals: Poisson,
+		Arrivals: poisson,
 		CV:       1,
 		Duration: 10 * time.Second,
 		Warmup:   time.Second,
@@ -115,7 +114,7 @@ func (o Options) resolve() (Options, error) {
 		o.Connections = openConnections * len(o.Services)
 	}
 	if faults := o.faults(); len(faults) > 0 {
-		return o, fmt.Errorf("%w: %w", ErrOptions, errors.Join(faults...))
+		return o, fmt.Errorf("%w: %w", errOptions, errors.Join(faults...))
 	}
 	return o, nil
 }
@@ -131,8 +130,8 @@ func (o *Options) faults() (list []error) {
 	n := len(o.Services)
 	check(n > 0 && n <= maxServices, "%d services, want 1 to %d", n, maxServices)
 	check(o.Rate >= 0, "rate %g is negative", o.Rate)
-	check(o.Arrivals == Poisson || o.Arrivals == Constant || o.Arrivals == Gamma, "unknown arrivals %q", o.Arrivals)
-	check(o.Arrivals != Gamma || o.CV >= 0.01 && o.CV <= 100, "cv %g of gamma arrivals, want 0.01 to 100", o.CV)
+	check(o.Arrivals == poisson || o.Arrivals == constant || o.Arrivals == gamma, "unknown arrivals %q", o.Arrivals)
+	check(o.Arrivals != gamma || o.CV >= 0.01 && o.CV <= 100, "cv %g of gamma arrivals, want 0.01 to 100", o.CV)
 	check(o.Connections >= n && o.Connections <= maxConnections,
 		"%d connections for %d services, want one each and at most %d", o.Connections, n, maxConnections)
 	check(o.Duration > 0 && o.Duration <= maxRun, "duration %s, want up to %s", o.Duration, maxRun)

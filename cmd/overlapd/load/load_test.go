@@ -40,7 +40,7 @@ func TestResolveRefuses(t *testing.T) {
 		"0 services":            func(o *Options) { o.Services = nil },
 		"is negative":           func(o *Options) { o.Rate = -5 },
 		"unknown arrivals":      func(o *Options) { o.Arrivals = "bursty" },
-		"of gamma arrivals":     func(o *Options) { o.Rate, o.Arrivals, o.CV = 5, Gamma, 0 },
+		"of gamma arrivals":     func(o *Options) { o.Rate, o.Arrivals, o.CV = 5, gamma, 0 },
 		"0 connections":         func(o *Options) { o.Connections = 0 },
 		"duration":              func(o *Options) { o.Duration = 0 },
 		"warm-up":               func(o *Options) { o.Warmup = -1 },
@@ -58,7 +58,7 @@ func TestResolveRefuses(t *testing.T) {
 		o := valid()
 		set(&o)
 		_, err := o.resolve()
-		if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), want) {
+		if !errors.Is(err, errOptions) || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
 		}
 	}

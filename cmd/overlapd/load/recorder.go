@@ -206,8 +206,8 @@ func (l *latencies) mean() time.Duration {
 	return l.sum / time.Duration(l.count())
 }
 
-func (l *latencies) summary() Latency {
-	return Latency{
+func (l *latencies) summary() latency {
+	return latency{
 		P50:  milliseconds(l.percentile(50)),
 		P90:  milliseconds(l.percentile(90)),
 		P99:  milliseconds(l.percentile(99)),

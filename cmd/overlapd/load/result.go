@@ -36,37 +36,37 @@ type Result struct {
 	Duration float64 `json:"duration_s"`
 	CPU      float64 `json:"generator_cpu_us"` // processor time of this process per request
 
-	Load
-	Services []ServiceResult `json:"services"`
+	measurement
+	Services []serviceResult `json:"services"`
 
 	latency *latencies
 }
 
-// ServiceResult is the part of a result that concerns one service.
-type ServiceResult struct {
+// serviceResult is the part of a result that concerns one service.
+type serviceResult struct {
 	Name   string `json:"name"`
 	Device string `json:"device"`
-	Load
+	measurement
 }
 
-// Load is what was measured of the load on one service, or on all.
-type Load struct {
+// measurement is what was measured of the load on one service, or on all.
+type measurement struct {
 	Requests   int64            `json:"requests"` // with those that ended in an error
 	Errors     map[string]int64 `json:"errors"`   // by reason
-	Latency    Latency          `json:"latency_ms"`
+	Latency    latency          `json:"latency_ms"`
 	Throughput float64          `json:"throughput_rps"`        // answers
 	Goodput    *float64         `json:"goodput_rps,omitempty"` // answers inside the target, absent without one
 	TargetMS   float64          `json:"target_ms,omitempty"`   // absent if there is none, or several
-	SendLag    *SendLag         `json:"send_lag_ms,omitempty"` // of an open loop
+	SendLag    *sendLag         `json:"send_lag_ms,omitempty"` // of an open loop
 	Warmup     warmupLoad       `json:"warmup"`                // before all of this
 
 	good      int64
 	hasTarget bool
 }
 
-// Latency is a distribution of the latencies of answered requests, in
+// latency is a distribution of the latencies of answered requests, in
 // milliseconds.
-type Latency struct {
+type latency struct {
 	P50  float64 `json:"p50"`
 	P90  float64 `json:"p90"`
 	P99  float64 `json:"p99"`
@@ -75,10 +75,10 @@ type Latency struct {
 	Mean float64 `json:"mean"`
 }
 
-// SendLag is how much later than due requests were sent, in milliseconds.
+// sendLag is how much later than due requests were sent, in milliseconds.
 // WakeP99 leaves out those that waited for a connection: if it is large, then
 // the generator was too slow and not the daemon.
-type SendLag struct {
+type sendLag struct {
 	P50      float64 `json:"p50"`
 	P99      float64 `json:"p99"`
 	Max      float64 `json:"max"`
@@ -117,7 +117,7 @@ func (r *run) result(interrupted bool) *Result {
 		Verified:    o.Verify,
 		Interrupted: interrupted,
 		Duration:    elapsed.Seconds(),
-		Load:        newLoad(all, warm, elapsed, o.Warmup),
+		measurement: newLoad(all, warm, elapsed, o.Warmup),
 		latency:     all.latency,
 	}
 	if o.open() {
@@ -148,7 +148,7 @@ func (res *Result) addServices(r *run, elapsed time.Duration) {
 	for i, s := range r.streams {
 		l := newLoad(s.rec.mu.measured, s.rec.mu.warmup, elapsed, r.options.Warmup)
 		l.setTarget(s.service.target, elapsed)
-		res.Services = append(res.Services, ServiceResult{Name: s.service.name, Device: s.service.device, Load: l})
+		res.Services = append(res.Services, serviceResult{Name: s.service.name, Device: s.service.device, measurement: l})
 		if !l.hasTarget {
 			res.hasTarget = false
 			continue
@@ -167,8 +167,8 @@ func (res *Result) addServices(r *run, elapsed time.Duration) {
 	}
 }
 
-func newLoad(t, warm *tally, elapsed, warmup time.Duration) Load {
-	l := Load{
+func newLoad(t, warm *tally, elapsed, warmup time.Duration) measurement {
+	l := measurement{
 		Requests:   t.requests,
 		Errors:     t.errors,
 		Latency:    t.latency.summary(),
@@ -177,7 +177,7 @@ func newLoad(t, warm *tally, elapsed, warmup time.Duration) Load {
 		good:       t.good,
 	}
 	if t.lag.count() > 0 {
-		l.SendLag = &SendLag{
+		l.SendLag = &sendLag{
 			P50:      milliseconds(t.lag.percentile(50)),
 			P99:      milliseconds(t.lag.percentile(99)),
 			Max:      milliseconds(t.lag.max),
@@ -189,7 +189,7 @@ func newLoad(t, warm *tally, elapsed, warmup time.Duration) Load {
 	return l
 }
 
-func (l *Load) setTarget(target, elapsed time.Duration) {
+func (l *measurement) setTarget(target, elapsed time.Duration) {
 	if target == 0 {
 		return
 	}
@@ -202,7 +202,7 @@ func (res *Result) describeArrivals(o *Options) {
 	if o.RatePerService {
 		res.Rate *= float64(len(o.Services))
 	}
-	if o.Arrivals == Gamma {
+	if o.Arrivals == gamma {
 		res.CV = o.CV
 	}
 }
@@ -267,7 +267,7 @@ func (res *Result) Document() *report.Document {
 
 func (res *Result) table() *report.Table {
 	t := report.NewTable("service", "requests", "errors", "answers/s", "good/s", "target", "p50", "p90", "p99", "p99.9", "max")
-	row := func(name string, l *Load) {
+	row := func(name string, l *measurement) {
 		good, target := "-", "-"
 		if l.Goodput != nil {
 			good = fmt.Sprintf("%.1f", *l.Goodput)
@@ -279,10 +279,10 @@ func (res *Result) table() *report.Table {
 			l.Latency.P50, l.Latency.P90, l.Latency.P99, l.Latency.P999, l.Latency.Max)
 	}
 	for i := range res.Services {
-		row(res.Services[i].Name, &res.Services[i].Load)
+		row(res.Services[i].Name, &res.Services[i].measurement)
 	}
 	if len(res.Services) > 1 {
-		row("all", &res.Load)
+		row("all", &res.measurement)
 	}
 	return t
 }

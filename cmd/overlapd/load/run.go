@@ -3,14 +3,11 @@ package load
 import (
 	"context"
 	"fmt"
-	"os"
 	"runtime"
 	"sync"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 )
 
 // leadIn is the time between the last preparation and the first request due.
@@ -145,22 +142,11 @@ func cpuTime() time.Duration {
 
 const progressInterval = 200 * time.Millisecond
 
-// showProgress draws a progress line until the function it returns is called.
+// showProgress reports progress until the function it returns is called.
 func (r *run) showProgress() (stop func()) {
-	out := r.options.Progress
-	if f, ok := out.(*os.File); ok && !term.IsTerminal(int(f.Fd())) {
-		out = nil
-	}
-	if out == nil {
+	if r.options.Progress == nil {
 		return func() {}
 	}
-	total := r.options.Warmup + r.options.Duration
-	bar := progressbar.NewOptions64(total.Milliseconds(),
-		progressbar.OptionSetWriter(out),
-		progressbar.OptionSetElapsedTime(false),
-		progressbar.OptionSetPredictTime(false),
-		progressbar.OptionClearOnFinish(),
-	)
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -169,9 +155,8 @@ func (r *run) showProgress() (stop func()) {
 		for {
 			select {
 			case <-tick.C:
-				r.step(bar)
+				r.reportProgress()
 			case <-done:
-				_ = bar.Clear() // a terminal that is gone needs no clearing
 				return
 			}
 		}
@@ -179,14 +164,12 @@ func (r *run) showProgress() (stop func()) {
 	return func() { close(done); wg.Wait() }
 }
 
-// step moves the line to what the clock and the recorders say.
-func (r *run) step(bar *progressbar.ProgressBar) {
+func (r *run) reportProgress() {
 	var requests, failed int64
 	for _, s := range r.streams {
 		n, bad := s.rec.counts()
 		requests, failed = requests+n, failed+bad
 	}
-	bar.Describe(fmt.Sprintf("%d requests, %d errors", requests, failed))
-	at := (r.clock.now() + r.options.Warmup).Milliseconds()
-	_ = bar.Set64(min(max(at, 0), bar.GetMax64()-1)) // a full bar would end its line
+	part := float64(r.clock.now()+r.options.Warmup) / float64(r.options.Warmup+r.options.Duration)
+	r.options.Progress(fmt.Sprintf("%d requests, %d errors", requests, failed), min(max(part, 0), 1))
 }

@@ -36,7 +36,7 @@ func mustRun(t *testing.T, o Options) *Result {
 	return res
 }
 
-func wantErrors(t *testing.T, l *Load, want map[string]int64) {
+func wantErrors(t *testing.T, l *measurement, want map[string]int64) {
 	t.Helper()
 	if !maps.Equal(l.Errors, want) {
 		t.Errorf("errors %v of %d requests, want %v", l.Errors, l.Requests, want)
@@ -68,7 +68,7 @@ func TestClosedLoopCountsEveryRequest(t *testing.T) {
 	if res.Requests == 0 || res.Requests+res.Warmup.Requests != s.infers.Load() {
 		t.Errorf("%d requests and %d of the warm-up, but the server saw %d", res.Requests, res.Warmup.Requests, s.infers.Load())
 	}
-	wantErrors(t, &res.Load, map[string]int64{})
+	wantErrors(t, &res.measurement, map[string]int64{})
 	if most := c.most.Load(); most > 4 {
 		t.Errorf("%d requests at once over 4 connections", most)
 	}
@@ -172,8 +172,8 @@ func TestErrorsByReason(t *testing.T) {
 			if res.Requests == 0 || res.Throughput != 0 || *res.Goodput != 0 {
 				t.Errorf("%d requests, throughput %g", res.Requests, res.Throughput)
 			}
-			wantErrors(t, &res.Load, map[string]int64{reason: res.Requests})
-			wantErrors(t, &Load{Errors: res.Warmup.Errors}, map[string]int64{reason: res.Warmup.Requests})
+			wantErrors(t, &res.measurement, map[string]int64{reason: res.Requests})
+			wantErrors(t, &measurement{Errors: res.Warmup.Errors}, map[string]int64{reason: res.Warmup.Requests})
 		})
 	}
 }
@@ -199,7 +199,7 @@ func TestVerify(t *testing.T) {
 	})
 	res := mustRun(t, short(s, func(o *Options) { o.Connections, o.Verify, o.Warmup = 2, true, 0 }))
 	// Every tenth answer is wrong, and none of them is the first to its input.
-	wantErrors(t, &res.Load, map[string]int64{wrongAnswer: s.infers.Load() / 10})
+	wantErrors(t, &res.measurement, map[string]int64{wrongAnswer: s.infers.Load() / 10})
 	if res.Errors[wrongAnswer] == 0 {
 		t.Errorf("no wrong answer among %d", res.Requests)
 	}
@@ -251,10 +251,10 @@ func TestRunRefuses(t *testing.T) {
 		set  func(*Options)
 		want error
 	}{
-		{func(o *Options) { o.URL = nobody }, ErrDaemon},
-		{func(o *Options) { o.Services = []string{"c"} }, ErrService},
-		{func(o *Options) { o.Batch = 0 }, ErrOptions},
-		{func(o *Options) { o.SeqLen = 1 << 30 }, ErrShape},
+		{func(o *Options) { o.URL = nobody }, errDaemon},
+		{func(o *Options) { o.Services = []string{"c"} }, errService},
+		{func(o *Options) { o.Batch = 0 }, errOptions},
+		{func(o *Options) { o.SeqLen = 1 << 30 }, errInput},
 	} {
 		if _, err := Run(t.Context(), short(s, func(o *Options) { o.Connections = 1; tc.set(o) })); !errors.Is(err, tc.want) {
 			t.Errorf("error %v, want %v", err, tc.want)
@@ -264,5 +264,23 @@ func TestRunRefuses(t *testing.T) {
 	cancel()
 	if _, err := Run(done, short(s, func(o *Options) { o.Connections = 1 })); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v of a cancelled run", err)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	s := serve(t, answerOK)
+	var seen []string
+	last := 0.0
+	res := mustRun(t, short(s, func(o *Options) {
+		o.Connections, o.Duration = 1, 3*progressInterval
+		o.Progress = func(doing string, done float64) {
+			if seen = append(seen, doing); done <= last || done > 1 {
+				t.Errorf("%v of the run is over, after %v", done, last)
+			}
+			last = done
+		}
+	}))
+	if len(seen) < 2 || !strings.HasSuffix(seen[len(seen)-1], " requests, 0 errors") {
+		t.Errorf("progress %q of %d requests", seen, res.Requests)
 	}
 }

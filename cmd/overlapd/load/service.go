@@ -13,12 +13,12 @@ import (
 )
 
 var (
-	// ErrDaemon is returned when the daemon cannot be reached, or when its
+	// errDaemon is returned when the daemon cannot be reached, or when its
 	// answer is not what the Open Inference Protocol says.
-	ErrDaemon = errors.New("load: daemon")
+	errDaemon = errors.New("load: daemon")
 
-	// ErrService is returned when the daemon does not serve a service.
-	ErrService = errors.New("load: service")
+	// errService is returned when the daemon does not serve a service.
+	errService = errors.New("load: service")
 )
 
 // Parameters of a model's metadata or configuration that the result repeats.
@@ -76,7 +76,7 @@ func (p parameters) value(name string) string {
 func ask(ctx context.Context, o *Options) (*daemon, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
+		return nil, fmt.Errorf("%w: %w", errOptions, err)
 	}
 	d := &daemon{addr: u.Host}
 	port := "80"
@@ -113,7 +113,7 @@ func ask(ctx context.Context, o *Options) (*daemon, error) {
 func askService(c *conn, o *Options, u *url.URL, name string, stream uint64) (*service, error) {
 	var m metadata
 	if err := get(c, o, u, modelPath(name), &m); err != nil {
-		return nil, fmt.Errorf("%w %q: %w", ErrService, name, err)
+		return nil, fmt.Errorf("%w %q: %w", errService, name, err)
 	}
 	s := &service{name: name}
 	s.learn(m.Parameters)
@@ -131,7 +131,7 @@ func askService(c *conn, o *Options, u *url.URL, name string, stream uint64) (*s
 	for i, in := range m.Inputs {
 		t, err := newTensor(in.Name, in.Datatype, o.fill(in.Shape))
 		if err != nil {
-			return nil, fmt.Errorf("%w %q: %w", ErrService, name, err)
+			return nil, fmt.Errorf("%w %q: %w", errService, name, err)
 		}
 		inputs[i] = t
 	}
@@ -153,15 +153,15 @@ func (s *service) learn(p parameters) {
 // get asks for a JSON object.
 func get(c *conn, o *Options, u *url.URL, path string, into any) error {
 	if err := c.do(getWire(u, path, o.Authorization), time.Now().Add(o.Timeout)); err != nil {
-		return fmt.Errorf("%w: GET %s%s: %w", ErrDaemon, u.Host, path, err)
+		return fmt.Errorf("%w: GET %s%s: %w", errDaemon, u.Host, path, err)
 	}
 	if status := c.answer.StatusCode(); status != 200 {
 		var e struct{ Error string }
 		_ = json.Unmarshal(c.answer.Body(), &e) // an error without text is one too
-		return fmt.Errorf("%w: GET %s%s: status %d: %s", ErrDaemon, u.Host, path, status, e.Error)
+		return fmt.Errorf("%w: GET %s%s: status %d: %s", errDaemon, u.Host, path, status, e.Error)
 	}
 	if err := json.Unmarshal(c.answer.Body(), into); err != nil {
-		return fmt.Errorf("%w: GET %s%s: %w", ErrDaemon, u.Host, path, err)
+		return fmt.Errorf("%w: GET %s%s: %w", errDaemon, u.Host, path, err)
 	}
 	return nil
 }

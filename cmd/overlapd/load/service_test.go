@@ -59,10 +59,10 @@ func TestAskRefusesForeignAnswers(t *testing.T) {
 		path, answer string
 		want         error
 	}{
-		{"/v2", "<html>", ErrDaemon},
-		{"/v2/models/a", "[]", ErrService},
-		{"/v2/models/a", `{"inputs":[{"name":"x","datatype":"COMPLEX","shape":[1]}]}`, ErrType},
-		{"/v2/models/a", `{"inputs":[{"name":"x","datatype":"FP32","shape":[-9223372036854775808,99999999999]}]}`, ErrShape},
+		{"/v2", "<html>", errDaemon},
+		{"/v2/models/a", "[]", errService},
+		{"/v2/models/a", `{"inputs":[{"name":"x","datatype":"COMPLEX","shape":[1]}]}`, errInput},
+		{"/v2/models/a", `{"inputs":[{"name":"x","datatype":"FP32","shape":[-9223372036854775808,99999999999]}]}`, errInput},
 	} {
 		s := serve(t, answerOK)
 		s.override = func(ctx *fasthttp.RequestCtx) bool {

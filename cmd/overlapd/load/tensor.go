@@ -15,14 +15,9 @@ import (
 // maxTensorBytes limits one tensor of one request.
 const maxTensorBytes = 1 << 30
 
-var (
-	// ErrShape is returned when a tensor has a negative or too large dimension.
-	ErrShape = errors.New("load: shape")
-
-	// ErrType is returned when an input has a type that no values can be made
-	// for, or that JSON cannot carry.
-	ErrType = errors.New("load: tensor type")
-)
+// errInput is returned when an input has a negative or too large dimension, a
+// type that no values can be made for, or one that JSON cannot carry.
+var errInput = errors.New("load: input")
 
 // tensor is an input that requests carry.
 type tensor struct {
@@ -37,10 +32,10 @@ func elements(shape []int64) (int, error) {
 	n := int64(1)
 	for _, d := range shape {
 		if d < 0 {
-			return 0, fmt.Errorf("%w: dimension %d", ErrShape, d)
+			return 0, fmt.Errorf("dimension %d is negative", d)
 		}
 		if d > 0 && n > maxTensorBytes/d {
-			return 0, fmt.Errorf("%w: %v has more than %d elements", ErrShape, shape, maxTensorBytes)
+			return 0, fmt.Errorf("shape %v has more than %d elements", shape, maxTensorBytes)
 		}
 		n *= d
 	}
@@ -67,15 +62,15 @@ func newTensor(name, datatype string, shape []int64) (tensor, error) {
 	t := tensor{name: name, shape: shape}
 	elem, ok := models.ProtocolType(datatype)
 	if !ok {
-		return t, fmt.Errorf("%w: input %q is %q", ErrType, name, datatype)
+		return t, fmt.Errorf("%w %q has type %q", errInput, name, datatype)
 	}
 	t.elem = elem
 	n, err := elements(shape)
 	if err != nil {
-		return t, fmt.Errorf("input %q: %w", name, err)
+		return t, fmt.Errorf("%w %q: %w", errInput, name, err)
 	}
 	if size := elem.Bytes(); n*max(size, 1) > maxTensorBytes {
-		return t, fmt.Errorf("%w: input %q has %d elements of %d bytes", ErrShape, name, n, size)
+		return t, fmt.Errorf("%w %q has %d elements of %d bytes", errInput, name, n, size)
 	}
 	t.count = n
 	return t, nil
@@ -138,7 +133,7 @@ func (t *tensor) appendBinary(b []byte, value func() float64) []byte {
 // appendJSON appends values as a flat JSON array.
 func (t *tensor) appendJSON(b []byte, value func() float64) ([]byte, error) {
 	if t.elem == models.Float16 || t.elem == models.BFloat16 {
-		return nil, fmt.Errorf("%w: JSON cannot carry input %q of type %s", ErrType, t.name, t.elem)
+		return nil, fmt.Errorf("%w %q has type %s, which JSON cannot carry; leave out --json-tensors", errInput, t.name, t.elem)
 	}
 	b = append(b, '[')
 	for i := range t.count {

@@ -67,13 +67,13 @@ func parseAuthors(r io.Reader, name string) (authorsResults, error) {
 		fields, err := c.Read()
 		switch {
 		case limited.N <= 0:
-			return nil, fmt.Errorf("%s: %w: more than %d bytes; a file of results has a line for each pair", name, ErrData, maxAuthorsBytes)
+			return nil, fmt.Errorf("%s: %w: more than %d bytes; a file of results has a line for each pair", name, errData, maxAuthorsBytes)
 		case errors.Is(err, io.EOF) && len(results) == 0:
-			return nil, fmt.Errorf("%s: %w: no results; its columns are %s", name, ErrData, strings.Join(columns, ","))
+			return nil, fmt.Errorf("%s: %w: no results; its columns are %s", name, errData, strings.Join(columns, ","))
 		case errors.Is(err, io.EOF):
 			return results, nil
 		case err != nil:
-			return nil, fmt.Errorf("%s: %w: %w", name, ErrData, err)
+			return nil, fmt.Errorf("%s: %w: %w", name, errData, err)
 		}
 		line, _ := c.FieldPos(0)
 		if n == 1 {

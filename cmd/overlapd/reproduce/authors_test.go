@@ -67,7 +67,7 @@ func TestParseAuthorsRefuses(t *testing.T) {
 		header + "\"Res50":                                      "x.csv: unusable data",
 	} {
 		_, err := parseAuthors(strings.NewReader(text), "x.csv")
-		if !errors.Is(err, ErrData) || !strings.Contains(err.Error(), want) {
+		if !errors.Is(err, errData) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60q: %v, want %q", text, err, want)
 		}
 	}

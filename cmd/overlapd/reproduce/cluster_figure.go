@@ -47,7 +47,7 @@ type clusterRun struct {
 }
 
 // planCluster plans figure 22.
-func planCluster(p *plan, o *Options, s *stock, list []variant, minutes []float64) func() []*Figure {
+func planCluster(p *plan, o *Options, s *stock, list []variant, minutes []float64) func() []*figure {
 	sizes := sizesBeyondPairs(s.measured)
 	deploy := &beyondPairs(sizes)[len(quadModels)]
 	// The device is not fitted yet: how often the load fits is told when it is.
@@ -84,7 +84,7 @@ func planCluster(p *plan, o *Options, s *stock, list []variant, minutes []float6
 			})
 		}
 	}
-	return func() []*Figure { return clusterFigures(runs, minutes, sizes) }
+	return func() []*figure { return clusterFigures(runs, minutes, sizes) }
 }
 
 // typicalScale is how many times the trace is usually scaled, for the
@@ -92,7 +92,7 @@ func planCluster(p *plan, o *Options, s *stock, list []variant, minutes []float6
 const typicalScale = 6
 
 // clusterFigures are figure 22, one for each unit.
-func clusterFigures(runs []*clusterRun, minutes []float64, sizes map[string][]int) []*Figure {
+func clusterFigures(runs []*clusterRun, minutes []float64, sizes map[string][]int) []*figure {
 	notes := []string{
 		fmt.Sprintf("The four models of figure 18 share each device, with a target of %v. %s The paper's devices were V100s. %d minutes, of each of which two seconds are replayed. As given, the loads are %.0f queries per second for all devices; \"scaled\" multiplies them by %d, so that they ask for more than the devices do one query after another.",
 			manyTarget, unusualSizes(sizes), len(minutes), stats.Mean(minutes)/60, scaleOf(runs)),
@@ -102,7 +102,7 @@ func clusterFigures(runs []*clusterRun, minutes []float64, sizes map[string][]in
 		name string
 		of   func(*sim.Result) float64
 	}
-	figure := func(f *Figure, values ...value) *Figure {
+	filled := func(f *figure, values ...value) *figure {
 		for _, v := range values {
 			for _, r := range runs {
 				f.Rows = append(f.Rows, row{Case: v.name + r.load(), Policy: r.variant.name, Ours: rounded(v.of(r.result))})
@@ -110,14 +110,14 @@ func clusterFigures(runs []*clusterRun, minutes []float64, sizes map[string][]in
 		}
 		return f
 	}
-	served := figure(&Figure{Figure: "22", Title: "a cluster of 16 devices under the trace of section 7.6", Unit: "queries per second", decimals: 1, Notes: notes},
+	served := filled(&figure{Figure: "22", Title: "a cluster of 16 devices under the trace of section 7.6", Unit: "queries per second", decimals: 1, Notes: notes},
 		value{"throughput, ", throughput}, value{"goodput, ", goodput})
 	served.compareCase("throughput, "+clusterLoads[1], 0, overlapping, []string{"clockwork"}, true, paperCluster)
 	served.compareCase("goodput, "+clusterLoads[1], 0, overlapping, []string{"clockwork"}, true, statement{})
-	return []*Figure{
+	return []*figure{
 		served,
-		figure(&Figure{Figure: "22, violations", Title: "the cluster: violations, drops counted", Unit: "violations", decimals: 4, percent: true}, value{"", violations}),
-		figure(&Figure{Figure: "22, latency", Title: "the cluster: latency of answered queries", Unit: "ms", decimals: 1, level: float64(manyTarget.Milliseconds())},
+		filled(&figure{Figure: "22, violations", Title: "the cluster: violations, drops counted", Unit: "violations", decimals: 4, percent: true}, value{"", violations}),
+		filled(&figure{Figure: "22, latency", Title: "the cluster: latency of answered queries", Unit: "ms", decimals: 1, level: float64(manyTarget.Milliseconds())},
 			value{"99th percentile, ", func(r *sim.Result) float64 { return r.LatencyMS.P99 }},
 			value{"mean, ", func(r *sim.Result) float64 { return r.LatencyMS.Mean }}),
 	}

@@ -49,7 +49,7 @@ func readData(dir string) (*data, error) {
 	}
 	if !exists(filepath.Join(base, pairsFolder)) {
 		return nil, fmt.Errorf("%s: %w: there is neither %s nor %s in it; --data names the folder with the measurements of the authors",
-			dir, ErrData, filepath.Join(abacusFolder, pairsFolder), pairsFolder)
+			dir, errData, filepath.Join(abacusFolder, pairsFolder), pairsFolder)
 	}
 	d := &data{authors: map[int]authorsResults{}}
 	var err error

@@ -51,7 +51,7 @@ func figureName(number string) string {
 	return number
 }
 
-func (f *Figure) show(d *report.Document) {
+func (f *figure) show(d *report.Document) {
 	d.Heading("%s: %s (emulated)", figureName(f.Figure), f.Title)
 	for _, c := range f.charts() {
 		d.Chart(c)
@@ -76,7 +76,7 @@ const maxBriefRows = 24
 // lines are the rows, all of a load and a case together, means first. Where a
 // load has many rows and means of them, only those are left unless all are
 // wanted.
-func (f *Figure) lines(all bool) []row {
+func (f *figure) lines(all bool) []row {
 	var list []row
 	for _, qps := range f.loads() {
 		cases := f.meansFirst(qps)
@@ -96,7 +96,7 @@ func (f *Figure) lines(all bool) []row {
 
 // meansFirst are the cases of a load, with the means, which are what is in sight
 // on a small screen, before the others.
-func (f *Figure) meansFirst(qps float64) []string {
+func (f *figure) meansFirst(qps float64) []string {
 	cases := f.cases(qps)
 	rest := slices.DeleteFunc(slices.Clone(cases), isMean)
 	return append(slices.DeleteFunc(cases, func(c string) bool { return !isMean(c) }), rest...)
@@ -108,7 +108,7 @@ func isMean(name string) bool {
 	return slices.Contains([]string{caseMean, caseAll, caseQuad, manyCase(3), manyCase(4)}, name)
 }
 
-func (f *Figure) numbers(rows []row) *report.Table {
+func (f *figure) numbers(rows []row) *report.Table {
 	t := report.NewTable(f.Unit, "qps", "policy", "ours", "± over seeds", "paper", "authors", "ours less authors")
 	for _, r := range rows {
 		t.Row(r.Case, load(r.QPS), r.Policy, f.number(r.Ours), f.number(r.Spread), f.number(r.Paper), f.number(r.Authors), relative(r.Ours, r.Authors))
@@ -120,7 +120,7 @@ func (f *Figure) numbers(rows []row) *report.Table {
 // with.
 const missedColor = "#f4b8b0"
 
-func (f *Figure) comparisons() *report.Table {
+func (f *figure) comparisons() *report.Table {
 	t := report.NewTable("better by", "qps", "ours", "paper", "section", "authors", "less paper", "less authors")
 	for _, r := range f.Comparisons {
 		name, _ := strings.CutPrefix(r.Case, caseMean+": ") // of means it goes without saying
@@ -135,7 +135,7 @@ func (f *Figure) comparisons() *report.Table {
 }
 
 // number writes a value of a figure.
-func (f *Figure) number(v *float64) string {
+func (f *figure) number(v *float64) string {
 	switch {
 	case v == nil:
 		return absent
@@ -184,7 +184,7 @@ func missed(ours, other *float64) bool {
 }
 
 // misses are where ours is worse than what the paper or its authors have.
-func (f *Figure) misses() []string {
+func (f *figure) misses() []string {
 	var list []string
 	for _, r := range f.Comparisons {
 		for _, other := range []struct {
@@ -201,7 +201,7 @@ func (f *Figure) misses() []string {
 }
 
 // charts draws the rows, each load by itself.
-func (f *Figure) charts() []*report.Chart {
+func (f *figure) charts() []*report.Chart {
 	if f.table {
 		return nil
 	}
@@ -226,7 +226,7 @@ func (f *Figure) charts() []*report.Chart {
 }
 
 // draw adds a policy to a chart, unless it has no rows at this load.
-func (f *Figure) draw(c *report.Chart, qps float64, policy string) {
+func (f *figure) draw(c *report.Chart, qps float64, policy string) {
 	s, found := report.Series{Name: policy, Color: colorOf(policy, len(c.Series))}, false
 	value := func(v *float64) float64 {
 		switch {

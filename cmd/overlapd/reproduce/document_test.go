@@ -60,7 +60,7 @@ func TestPageWithoutFigures(t *testing.T) {
 }
 
 func TestLines(t *testing.T) {
-	f := &Figure{}
+	f := &figure{}
 	for _, policy := range []string{"p", "q"} {
 		for _, qps := range []float64{50, 100} {
 			for _, name := range []string{"a", "b", caseMean} {
@@ -82,7 +82,7 @@ func TestLines(t *testing.T) {
 }
 
 func TestChartsOfFigure(t *testing.T) {
-	f := &Figure{Title: "x", Unit: "ms", level: 100, decimals: 1}
+	f := &figure{Title: "x", Unit: "ms", level: 100, decimals: 1}
 	for _, qps := range []float64{50, 100} {
 		f.Rows = append(f.Rows, row{Case: "a", QPS: qps, Policy: "fcfs", Ours: rounded(qps)}, row{Case: caseMean, QPS: qps, Policy: "fcfs", Ours: rounded(qps)})
 	}
@@ -158,7 +158,7 @@ func textOf(t *testing.T, r *Result) string {
 // TestTextOfManyRows shows the means of a load that has many rows, and all of
 // one that has few.
 func TestTextOfManyRows(t *testing.T) {
-	f := &Figure{Figure: "15", Title: "x", Unit: "violations", percent: true, decimals: 3}
+	f := &figure{Figure: "15", Title: "x", Unit: "violations", percent: true, decimals: 3}
 	add := func(qps float64, cases int) {
 		for i := range cases {
 			for _, policy := range []string{"fcfs", "edf"} {
@@ -169,7 +169,7 @@ func TestTextOfManyRows(t *testing.T) {
 	}
 	add(50, maxBriefRows)
 	add(100, 2)
-	text := textOf(t, &Result{Figures: []*Figure{f}})
+	text := textOf(t, &Result{Figures: []*figure{f}})
 	if strings.Contains(text, "case 3") || strings.Count(text, "mean") != 2 {
 		t.Errorf("many rows are all shown:\n%s", text)
 	}
@@ -184,10 +184,10 @@ func TestTextOfManyRows(t *testing.T) {
 }
 
 func TestTextOfComparisonsAndNotes(t *testing.T) {
-	f := &Figure{Figure: "highest-load", Title: "x", Notes: []string{"first", "second"}, Comparisons: []row{
+	f := &figure{Figure: "highest-load", Title: "x", Notes: []string{"first", "second"}, Comparisons: []row{
 		{Case: "mean: a against b", Ours: rounded(12.34), Paper: rounded(20)},
 	}}
-	text := textOf(t, &Result{Label: "Emulated: x", Figures: []*Figure{f}, Missing: []*missing{{"22", "a cluster", "there is no file"}, {"20 and 21", "MIG", "not measured"}}})
+	text := textOf(t, &Result{Label: "Emulated: x", Figures: []*figure{f}, Missing: []*missing{{"22", "a cluster", "there is no file"}, {"20 and 21", "MIG", "not measured"}}})
 	last := -1
 	for _, want := range []string{"Emulated: x\n", "\nhighest-load: x (emulated)\n", "a against b    -  12.3 %  20.0 %", "  first\n  second\n", "\nfigure 22: a cluster\n  there is no file\n", "\nfigures 20 and 21: MIG\n  not measured\n"} {
 		at := strings.Index(text, want)
@@ -201,10 +201,10 @@ func TestTextOfComparisonsAndNotes(t *testing.T) {
 func TestNumbersAsText(t *testing.T) {
 	v := rounded(0.1234)
 	for _, c := range []struct {
-		f    Figure
+		f    figure
 		want string
 	}{
-		{Figure{decimals: 2}, "0.12"}, {Figure{decimals: 0}, "0"}, {Figure{percent: true, decimals: 4}, "12.34 %"}, {Figure{percent: true}, "12 %"},
+		{figure{decimals: 2}, "0.12"}, {figure{decimals: 0}, "0"}, {figure{percent: true, decimals: 4}, "12.34 %"}, {figure{percent: true}, "12 %"},
 	} {
 		if got := c.f.number(v); got != c.want {
 			t.Errorf("%+v writes %q, want %q", c.f, got, c.want)
@@ -229,9 +229,9 @@ func TestNumbersAsText(t *testing.T) {
 }
 
 func TestTimingAsText(t *testing.T) {
-	timing := &Timing{Began: time.Unix(0, 0), Seconds: 61.4, Decisions: []decisionTime{{"abacus", 4, 12.34}, {"overlap", 16, 5}}}
+	times := timing{Began: time.Unix(0, 0), Seconds: 61.4, Decisions: []decisionTime{{"abacus", 4, 12.34}, {"overlap", 16, 5}}}
 	var b strings.Builder
-	if err := timing.Document().WriteText(&b); err != nil {
+	if err := (&Result{timing: times}).Times().WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
 	for want, times := range map[string]int{"what a decision took": 1, "abacus      4  12.3\n": 1, "overlap    16   5.0\n": 1, "\n61 s in all\n": 1} {
@@ -240,7 +240,7 @@ func TestTimingAsText(t *testing.T) {
 		}
 	}
 	b.Reset()
-	if err := (&Timing{Seconds: 1}).Document().WriteText(&b); err != nil || b.String() != "\n1 s in all\n" {
+	if err := (&Result{timing: timing{Seconds: 1}}).Times().WriteText(&b); err != nil || b.String() != "\n1 s in all\n" {
 		t.Errorf("%v, without decisions:\n%s", err, &b)
 	}
 }

@@ -76,7 +76,7 @@ func position(model string) int {
 }
 
 // errorsFigure plans figure 10.
-func (f *fitter) errorsFigure(p *plan) func() *Figure {
+func (f *fitter) errorsFigure(p *plan) func() *figure {
 	const stage = "figure 10"
 	var ours, paper, cross, ourCross, quadOurs, quadPaper *errorTable
 	add := func(into **errorTable, what string, work float64, d *training.Dataset, o fit.Options) {
@@ -101,8 +101,8 @@ func (f *fitter) errorsFigure(p *plan) func() *Figure {
 		add(&quadOurs, "quad-overlapd", errorsWork/2, f.data.quad, f.train(fit.RecipeOurs))
 		add(&quadPaper, "quad-paper", errorsWork/2, f.data.quad, f.train(fit.RecipePaper))
 	}
-	return func() *Figure {
-		fig := &Figure{
+	return func() *figure {
+		fig := &figure{
 			Figure: "10", Title: "errors of prediction, one predictor for each pair", Unit: "mean absolute percentage error", decimals: 2,
 			Notes: []string{
 				"80 % of the rows to fit with, the rest to test with, as section 5.5 has it. \"all\" is one predictor for all pairs; \"quadruplets\" one for the groups of up to four models (paper: 4.9 % for three, 6.4 % for four).",
@@ -126,7 +126,7 @@ func (f *fitter) errorsFigure(p *plan) func() *Figure {
 
 // addErrors adds a technique: its pairs, their mean, and one predictor for all
 // of them.
-func (f *Figure) addErrors(technique string, own map[string]float64, all float64) {
+func (f *figure) addErrors(technique string, own map[string]float64, all float64) {
 	labels := make([]string, 0, len(own))
 	for l := range own {
 		labels = append(labels, l)

@@ -46,7 +46,7 @@ func TestChange(t *testing.T) {
 
 // TestMeansAreOfAllCases, and those of the authors only where they have all.
 func TestMeansAreOfAllCases(t *testing.T) {
-	f := &Figure{Rows: []row{
+	f := &figure{Rows: []row{
 		{Case: "a", QPS: 50, Policy: "p", Ours: rounded(1), Authors: rounded(2)},
 		{Case: "b", QPS: 50, Policy: "p", Ours: rounded(3)},
 		{Case: "a", QPS: 100, Policy: "p", Ours: rounded(10), Authors: rounded(20)},
@@ -75,7 +75,7 @@ func TestMeansAreOfAllCases(t *testing.T) {
 
 // TestCompareSkips a policy against itself, and what was not run.
 func TestCompareSkips(t *testing.T) {
-	f := &Figure{Rows: []row{{Case: caseMean, QPS: 50, Policy: "abacus", Ours: rounded(1)}, {Case: caseMean, QPS: 50, Policy: "overlap", Ours: rounded(2)}}}
+	f := &figure{Rows: []row{{Case: caseMean, QPS: 50, Policy: "abacus", Ours: rounded(1)}, {Case: caseMean, QPS: 50, Policy: "overlap", Ours: rounded(2)}}}
 	says := statement{"7.9", paperReductions{"overlap": 12, "fcfs": 3}}
 	f.compare(50, []string{"abacus", "overlap", "lifo"}, []string{"abacus", "overlap", "fcfs"}, false, says)
 	if len(f.Comparisons) != 2 {

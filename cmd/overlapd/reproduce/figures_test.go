@@ -26,9 +26,9 @@ func someVariants(t *testing.T, names ...string) []variant {
 	return list
 }
 
-func figureNamed(t *testing.T, list []*Figure, name string) *Figure {
+func figureNamed(t *testing.T, list []*figure, name string) *figure {
 	t.Helper()
-	i := slices.IndexFunc(list, func(f *Figure) bool { return f.Figure == name })
+	i := slices.IndexFunc(list, func(f *figure) bool { return f.Figure == name })
 	if i < 0 {
 		t.Fatalf("figure %s is missing", name)
 	}
@@ -201,11 +201,11 @@ func TestManyFigures(t *testing.T) {
 // tells in words what ours bears.
 func TestHighestFigure(t *testing.T) {
 	o, p, s := fewOptions(), &plan{}, stockOf([]string{"resnet50", "bert"})
-	figure := planHighest(p, o, s, someVariants(t, "fcfs", "edf", "overlap"))
+	drawn := planHighest(p, o, s, someVariants(t, "fcfs", "edf", "overlap"))
 	if err := serve(t, p, s, large{fixed{[]string{"resnet50", "bert"}}}); err != nil {
 		t.Fatal(err)
 	}
-	f := figure()
+	f := drawn()
 	of := func(policy string) float64 { return *f.find("Res50+Bert", 0, policy).Ours }
 	if of("fcfs") != of("edf") || of("fcfs") < leastQPS || of("overlap") < of("fcfs") || of("overlap") > mostQPS {
 		t.Errorf("fcfs bears %v, edf %v, overlap %v", of("fcfs"), of("edf"), of("overlap"))
@@ -216,7 +216,7 @@ func TestHighestFigure(t *testing.T) {
 	if c := f.Comparisons; len(c) != 1 || math.Abs(*c[0].Ours-100*(of("overlap")/of("fcfs")-1)) > 0.01 || c[0].Paper != nil {
 		t.Errorf("comparisons %+v", c)
 	}
-	if got := (&Figure{}).ratios([]string{"fcfs"}); !strings.Contains(got, "not compared") {
+	if got := (&figure{}).ratios([]string{"fcfs"}); !strings.Contains(got, "not compared") {
 		t.Errorf("without runs: %q", got)
 	}
 }
@@ -229,15 +229,15 @@ func TestWaysFigure(t *testing.T) {
 	if len(p.jobs) != len(searchWays) {
 		t.Errorf("%d jobs, want one for each way of abacus", len(p.jobs))
 	}
-	f := figure(&Timing{}) // nothing was run: no number, no division by zero
+	f := figure(&timing{}) // nothing was run: no number, no division by zero
 	if r := f.find("calls, 4 ways", 0, "abacus"); r == nil || *r.Ours != 0 || r.Paper == nil || *r.Paper != paperPredictions {
 		t.Errorf("%+v", r)
 	}
 	if r := f.find("groups asked about, 4 ways", 0, "abacus"); r == nil || r.Paper != nil {
 		t.Errorf("%+v", r)
 	}
-	var timing Timing
-	if figure(&timing); len(timing.Decisions) != len(searchWays) || timing.Decisions[0].Policy != "abacus" || timing.Decisions[0].Ways != 1 {
-		t.Errorf("%+v", timing)
+	var times timing
+	if figure(&times); len(times.Decisions) != len(searchWays) || times.Decisions[0].Policy != "abacus" || times.Decisions[0].Ways != 1 {
+		t.Errorf("%+v", times)
 	}
 }

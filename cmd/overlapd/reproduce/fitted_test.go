@@ -80,7 +80,7 @@ func TestFittedIsUsedAgain(t *testing.T) {
 	if err := os.WriteFile(files[0], []byte("{"), fileMode); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), files[0]) {
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), files[0]) {
 		t.Errorf("a damaged device was not read: %v", err)
 	}
 }
@@ -95,7 +95,7 @@ func TestLabelsOfSets(t *testing.T) {
 }
 
 func TestErrorRows(t *testing.T) {
-	f := &Figure{}
+	f := &figure{}
 	f.addErrors(techniqueLinear, map[string]float64{"VGG16+VGG19": 40, "Res50+Bert": 20}, 29)
 	want := []struct {
 		name  string

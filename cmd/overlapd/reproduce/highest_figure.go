@@ -19,7 +19,7 @@ const (
 )
 
 // planHighest plans the table of the highest loads that each policy bears.
-func planHighest(p *plan, o *Options, s *stock, list []variant) func() *Figure {
+func planHighest(p *plan, o *Options, s *stock, list []variant) func() *figure {
 	type cell struct {
 		pair, variant string
 		qps           float64
@@ -50,8 +50,8 @@ func planHighest(p *plan, o *Options, s *stock, list []variant) func() *Figure {
 			})
 		}
 	}
-	return func() *Figure {
-		f := &Figure{Figure: "highest-load", Title: "highest load with at most 1 % violations", Unit: "queries per second", decimals: 1,
+	return func() *figure {
+		f := &figure{Figure: "highest-load", Title: "highest load with at most 1 % violations", Unit: "queries per second", decimals: 1,
 			Notes: []string{fmt.Sprintf("By bisection, %d runs of %d queries at each load, all policies with the same queries, and the targets of the runs at 50 queries per second. The mean is geometric. The paper has no such figure.", highestSeeds, o.Queries)}}
 		for _, c := range cells {
 			f.Rows = append(f.Rows, row{Case: c.pair, Policy: c.variant, Ours: rounded(c.qps)})
@@ -84,7 +84,7 @@ func highest(violations func(qps float64) (float64, error)) (float64, error) {
 }
 
 // ratios describes how many times the load of others ours bears.
-func (f *Figure) ratios(others []string) string {
+func (f *figure) ratios(others []string) string {
 	var parts []string
 	for _, policy := range overlapping[1:] {
 		a := f.find(caseMean, 0, policy)
@@ -100,7 +100,7 @@ func (f *Figure) ratios(others []string) string {
 	return "Load borne: " + strings.Join(parts, ", ") + "."
 }
 
-func (f *Figure) addGeometricMeans() {
+func (f *figure) addGeometricMeans() {
 	cases := f.cases(0)
 	for _, policy := range f.policies() {
 		var logs []float64

@@ -7,7 +7,7 @@ import (
 )
 
 // planMany plans figures 18 and 19: three and four services.
-func planMany(p *plan, o *Options, s *stock, list []variant) func() []*Figure {
+func planMany(p *plan, o *Options, s *stock, list []variant) func() []*figure {
 	sizes := sizesBeyondPairs(s.measured)
 	deploys := beyondPairs(sizes)
 	samples := map[string]*sample{}
@@ -27,8 +27,8 @@ func planMany(p *plan, o *Options, s *stock, list []variant) func() []*Figure {
 		}
 		return d.label()
 	}
-	figure := func(number, title, unit string, percent bool, decimals int, value func(*sim.Result) float64) *Figure {
-		f := &Figure{Figure: number, Title: title, Unit: unit, percent: percent, decimals: decimals, Notes: []string{note}}
+	filled := func(number, title, unit string, percent bool, decimals int, value func(*sim.Result) float64) *figure {
+		f := &figure{Figure: number, Title: title, Unit: unit, percent: percent, decimals: decimals, Notes: []string{note}}
 		for _, load := range loads {
 			for i := range deploys {
 				for _, v := range list {
@@ -41,19 +41,19 @@ func planMany(p *plan, o *Options, s *stock, list []variant) func() []*Figure {
 		f.addTriplets(deploys, list)
 		return f
 	}
-	return func() []*Figure {
-		var figures []*Figure
+	return func() []*figure {
+		var figures []*figure
 		if o.wants("18") {
-			f := figure("18", "three and four services: 99th percentile of latency over the target", "p99 / target", false, 2, tail)
+			f := filled("18", "three and four services: 99th percentile of latency over the target", "p99 / target", false, 2, tail)
 			f.level = 1
 			f.compareMany(calmLoad, false, paperManyTails)
-			v := figure("18, violations", "three and four services: violations, drops counted", "violations", true, 4, violations)
+			v := filled("18, violations", "three and four services: violations, drops counted", "violations", true, 4, violations)
 			v.compareMany(calmLoad, false, paperManyViolations)
 			v.compareMany(fullLoad, false, nil)
 			figures = append(figures, f, v)
 		}
 		if o.wants("19") {
-			f := figure("19", "three and four services: queries answered of 1,000", "answered of 1,000", false, 0, answeredOf1000)
+			f := filled("19", "three and four services: queries answered of 1,000", "answered of 1,000", false, 0, answeredOf1000)
 			f.compareMany(fullLoad, true, paperManyThroughputs)
 			figures = append(figures, f)
 		}
@@ -70,7 +70,7 @@ func manyCase(services int) string {
 }
 
 // addTriplets adds the mean over the triplets.
-func (f *Figure) addTriplets(deploys []deployment, list []variant) {
+func (f *figure) addTriplets(deploys []deployment, list []variant) {
 	for _, load := range loads {
 		for _, v := range list {
 			var ours []float64
@@ -84,7 +84,7 @@ func (f *Figure) addTriplets(deploys []deployment, list []variant) {
 	}
 }
 
-func (f *Figure) compareMany(load float64, more bool, says map[int]statement) {
+func (f *figure) compareMany(load float64, more bool, says map[int]statement) {
 	for _, services := range []int{3, 4} {
 		f.compareCase(manyCase(services), load, overlapping, sequentials, more, says[services])
 	}

@@ -8,8 +8,8 @@ import (
 
 func TestOptionsTellEveryFault(t *testing.T) {
 	o := Options{Seeds: maxSeeds + 1, Epochs: -1, Figures: []string{"15", "99"}, Policies: []string{"lifo"}}
-	err := o.Validate()
-	if !errors.Is(err, ErrOptions) {
+	_, err := o.check()
+	if !errors.Is(err, errOptions) {
 		t.Fatalf("%v", err)
 	}
 	for _, want := range []string{"--data DIR", "--out DIR", "1001 seeds, not 1 to 1000", "0 queries a run", "-1 epochs", `no figure "99"; there are 10, 14`, `unknown policy "lifo"`} {
@@ -22,7 +22,7 @@ func TestOptionsTellEveryFault(t *testing.T) {
 	}
 	o = DefaultOptions()
 	o.Data, o.Out = "x", "y"
-	if err := o.Validate(); err != nil {
+	if _, err := o.check(); err != nil {
 		t.Errorf("the defaults: %v", err)
 	}
 }

@@ -58,7 +58,7 @@ func planPairs(p *plan, o *Options, s *stock, list []variant, authors map[int]au
 }
 
 // figure makes a figure of one value of the runs.
-func (r *pairRuns) figure(f *Figure, value func(*sim.Result) float64, theirs func(measured) float64) *Figure {
+func (r *pairRuns) figure(f *figure, value func(*sim.Result) float64, theirs func(measured) float64) *figure {
 	for _, load := range loads {
 		for i := range r.deploys[load] {
 			pair := r.deploys[load][i].label()
@@ -79,17 +79,17 @@ func (r *pairRuns) figure(f *Figure, value func(*sim.Result) float64, theirs fun
 // overlapping are the variants that run several models at a time.
 var overlapping = []string{"abacus", "overlap-unmerged", "overlap"}
 
-func (r *pairRuns) figures(o *Options) []*Figure {
-	var list []*Figure
+func (r *pairRuns) figures(o *Options) []*figure {
+	var list []*figure
 	if o.wants("14") {
-		f := r.figure(&Figure{Figure: "14", Title: "99th percentile of latency over the QoS target", Unit: "p99 / target", decimals: 2, level: 1,
+		f := r.figure(&figure{Figure: "14", Title: "99th percentile of latency over the QoS target", Unit: "p99 / target", decimals: 2, level: 1,
 			Notes: []string{"Of answered queries, late ones too; dropped ones are not among them, so that a policy that drops much looks good here and bad in figure 15. The paper's figure is at 50 queries per second."}},
 			tail, func(m measured) float64 { return m.tail })
 		f.compare(calmLoad, overlapping, sequentials, false, paperTails)
 		list = append(list, f)
 	}
 	if o.wants("15") {
-		f := r.figure(&Figure{Figure: "15", Title: "queries that violate their target, drops counted", Unit: "violations", decimals: 4, percent: true,
+		f := r.figure(&figure{Figure: "15", Title: "queries that violate their target, drops counted", Unit: "violations", decimals: 4, percent: true,
 			Notes: []string{"Both services of a pair have one target, so the earliest deadline is that of who came first: edf does what fcfs does here. The authors' runs of the two differ."}},
 			violations, func(m measured) float64 { return m.violations })
 		f.addBounds(r.bounds, r)
@@ -100,11 +100,11 @@ func (r *pairRuns) figures(o *Options) []*Figure {
 		list = append(list, f)
 	}
 	if o.wants("17") {
-		f := r.figure(&Figure{Figure: "17", Title: "queries answered of 1,000, late ones too", Unit: "answered of 1,000", decimals: 0,
+		f := r.figure(&figure{Figure: "17", Title: "queries answered of 1,000, late ones too", Unit: "answered of 1,000", decimals: 0,
 			Notes: []string{"As the authors count throughput. The paper's figure is at 100 queries per second."}},
 			answeredOf1000, func(m measured) float64 { return m.answered })
 		f.compare(fullLoad, overlapping, sequentials, true, paperThroughputs)
-		inTime := r.figure(&Figure{Figure: "17, goodput", Title: "queries answered in time of 1,000", Unit: "in time of 1,000", decimals: 0,
+		inTime := r.figure(&figure{Figure: "17, goodput", Title: "queries answered in time of 1,000", Unit: "in time of 1,000", decimals: 0,
 			Notes: []string{"What clients gain: late answers do not count. The paper has no such figure; the authors' numbers follow from their violations."}},
 			inTimeOf1000, func(m measured) float64 { return authorsQueries * (1 - m.violations) })
 		inTime.compare(fullLoad, overlapping, sequentials, true, statement{})
@@ -209,7 +209,7 @@ const boundWork = 0.7
 
 // addBounds adds the bounds, and the means over the pairs, to a figure of
 // violations.
-func (f *Figure) addBounds(all bounds, r *pairRuns) {
+func (f *figure) addBounds(all bounds, r *pairRuns) {
 	if len(all) == 0 {
 		return
 	}
@@ -237,7 +237,7 @@ const smallSeeds = 3
 
 // planSmall plans figure 16: only the least inputs, and targets of two times
 // what they take alone.
-func planSmall(p *plan, o *Options, s *stock, list []variant) func() *Figure {
+func planSmall(p *plan, o *Options, s *stock, list []variant) func() *figure {
 	few := *o
 	few.Seeds = min(o.Seeds, smallSeeds)
 	r := &pairRuns{options: o, variants: list, deploys: map[int][]deployment{calmLoad: pairs(calmLoad, s.measuredTogether())}, samples: map[string]*sample{}}
@@ -249,8 +249,8 @@ func planSmall(p *plan, o *Options, s *stock, list []variant) func() *Figure {
 				trial{stock: s, deploy: d, twiceSolo: true, variant: v, arrivals: poisson(calmLoad), queries: o.Queries})
 		}
 	}
-	return func() *Figure {
-		return r.figure(&Figure{Figure: "16", Title: "small inputs: 99th percentile of latency over the target", Unit: "p99 / target", decimals: 2, level: 1,
+	return func() *figure {
+		return r.figure(&figure{Figure: "16", Title: "small inputs: 99th percentile of latency over the target", Unit: "p99 / target", decimals: 2, level: 1,
 			Notes: []string{"Every query has batch size 4 and sequence length 8; each service's target is two times what that takes alone on the emulated device (section 7.2). The paper shows Abacus only and gives no numbers; it says that targets of about 10 ms are kept."}},
 			tail, nil)
 	}

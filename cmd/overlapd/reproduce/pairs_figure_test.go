@@ -4,7 +4,7 @@ import "testing"
 
 func TestBoundsStandBesideRuns(t *testing.T) {
 	runs := madeRuns(map[string][2]float64{"fcfs": {0.4, 0.4}})
-	f := &Figure{}
+	f := &figure{}
 	f.addBounds(nil, runs)
 	if len(f.Rows)+len(f.Notes) != 0 {
 		t.Errorf("without bounds: %+v", f)

@@ -60,16 +60,9 @@ func (p *plan) run(ctx context.Context, lanes func() *lane, t *tally) error {
 	return context.Cause(ctx)
 }
 
-// Progress is how far a reproduction has come.
-type Progress struct {
-	Stage string
-	Done  float64 // part of the whole work, 0 to 1
-	Left  time.Duration
-}
-
 // tally adds up work that is done, whoever does it.
 type tally struct {
-	show  func(Progress)
+	show  func(stage string, done float64, left time.Duration)
 	began time.Time
 
 	mu struct {
@@ -79,7 +72,9 @@ type tally struct {
 	}
 }
 
-func newTally(show func(Progress)) *tally { return &tally{show: show, began: time.Now()} }
+func newTally(show func(stage string, done float64, left time.Duration)) *tally {
+	return &tally{show: show, began: time.Now()}
+}
 
 // expect adds to the work that there is, in seconds or so of one core.
 func (t *tally) expect(work float64) {
@@ -98,9 +93,9 @@ func (t *tally) add(stage string, work float64) {
 		return
 	}
 	done := min(t.mu.done/t.mu.total, 1)
-	p := Progress{Stage: stage, Done: done}
+	var left time.Duration
 	if done > 0 {
-		p.Left = time.Duration(float64(time.Since(t.began)) * (1 - done) / done)
+		left = time.Duration(float64(time.Since(t.began)) * (1 - done) / done)
 	}
-	t.show(p)
+	t.show(stage, done, left)
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // TestPlanDoesEveryJobOnce, on no more lanes than there are cores, and never two
@@ -36,8 +37,8 @@ func TestPlanDoesEveryJobOnce(t *testing.T) {
 	if p.work() != jobs/2 {
 		t.Errorf("%v of work, want %d", p.work(), jobs/2)
 	}
-	var last Progress
-	told := newTally(func(p Progress) { last = p })
+	last := 0.0
+	told := newTally(func(_ string, done float64, _ time.Duration) { last = done })
 	told.expect(p.work())
 	err := p.run(t.Context(), func() *lane {
 		mu.Lock()
@@ -47,8 +48,8 @@ func TestPlanDoesEveryJobOnce(t *testing.T) {
 		busy[l] = false
 		return l
 	}, told)
-	if err != nil || last.Done != 1 {
-		t.Errorf("%v, ended at %+v", err, last)
+	if err != nil || last != 1 {
+		t.Errorf("%v, ended at %v", err, last)
 	}
 	for i := range done {
 		if n := done[i].Load(); n != 1 {
@@ -109,5 +110,38 @@ func TestPlanTellsTheFault(t *testing.T) {
 	}
 	if err := p.run(t.Context(), newLane, newTally(nil)); !errors.Is(err, broken) {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestTally(t *testing.T) {
+	type progress struct {
+		stage string
+		done  float64
+		left  time.Duration
+	}
+	var seen []progress
+	c := newTally(func(stage string, done float64, left time.Duration) { seen = append(seen, progress{stage, done, left}) })
+	c.add("early", 0) // nothing is expected yet
+	c.expect(100)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 25 {
+				c.add("x", 1)
+			}
+		})
+	}
+	wg.Wait()
+	c.add("more than expected", 50)
+	if len(seen) != 101 {
+		t.Fatalf("shown %d times", len(seen))
+	}
+	for i, p := range seen[:100] {
+		if want := float64(i+1) / 100; p.done != want || p.stage != "x" {
+			t.Errorf("%d: %+v", i, p)
+		}
+	}
+	if last := seen[100]; last.done != 1 || last.left != 0 || last.stage != "more than expected" {
+		t.Errorf("%+v", last)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
-// Result is what was reproduced. Nothing in it depends on when, where or how
-// fast it was made.
+// Result is what was reproduced. Nothing in its JSON form and its Document
+// depends on when, where or how fast it was made.
 type Result struct {
 	Label    string     `json:"label"` // says that the device is emulated
 	Commit   string     `json:"commit"`
@@ -19,8 +19,10 @@ type Result struct {
 	Seeds    int        `json:"seeds"`
 	Queries  int        `json:"queries"` // of a run
 	Policies []policy   `json:"policies"`
-	Figures  []*Figure  `json:"figures"`
+	Figures  []*figure  `json:"figures"`
 	Missing  []*missing `json:"missing"` // figures that cannot be reproduced
+
+	timing timing
 }
 
 // policy describes a series of the figures.
@@ -36,8 +38,8 @@ type missing struct {
 	Why    string `json:"why"`
 }
 
-// Figure is a figure of the paper, or one that it does not have.
-type Figure struct {
+// figure is a figure of the paper, or one that it does not have.
+type figure struct {
 	Figure string   `json:"figure"` // its number, or a name
 	Title  string   `json:"title"`
 	Unit   string   `json:"unit"`
@@ -86,7 +88,7 @@ func rounded(v float64) *float64 {
 }
 
 // find returns a row, or nil.
-func (f *Figure) find(name string, qps float64, policy string) *row {
+func (f *figure) find(name string, qps float64, policy string) *row {
 	for i := range f.Rows {
 		if r := &f.Rows[i]; r.Case == name && r.QPS == qps && r.Policy == policy {
 			return r
@@ -96,9 +98,9 @@ func (f *Figure) find(name string, qps float64, policy string) *row {
 }
 
 // loads are those of the rows, in their order.
-func (f *Figure) loads() []float64 { return distinct(f.Rows, func(r *row) float64 { return r.QPS }) }
+func (f *figure) loads() []float64 { return distinct(f.Rows, func(r *row) float64 { return r.QPS }) }
 
-func (f *Figure) cases(qps float64) []string {
+func (f *figure) cases(qps float64) []string {
 	return distinct(f.Rows, func(r *row) string {
 		if r.QPS != qps {
 			return ""
@@ -107,7 +109,7 @@ func (f *Figure) cases(qps float64) []string {
 	})
 }
 
-func (f *Figure) policies() []string {
+func (f *figure) policies() []string {
 	return distinct(f.Rows, func(r *row) string { return r.Policy })
 }
 
@@ -128,7 +130,7 @@ func distinct[T comparable](rows []row, of func(*row) T) []T {
 }
 
 // addMeans adds the mean over the cases of each load and policy.
-func (f *Figure) addMeans() {
+func (f *figure) addMeans() {
 	for _, qps := range f.loads() {
 		cases := f.cases(qps)
 		for _, policy := range f.policies() {
@@ -167,11 +169,11 @@ func meanOf(list []float64) *float64 {
 
 // compare adds by how much the mean of each policy in whose is better than
 // that of each in against, in percent: less of it, or more if more is set.
-func (f *Figure) compare(qps float64, whose, against []string, more bool, says statement) {
+func (f *figure) compare(qps float64, whose, against []string, more bool, says statement) {
 	f.compareCase(caseMean, qps, whose, against, more, says)
 }
 
-func (f *Figure) compareCase(name string, qps float64, whose, against []string, more bool, says statement) {
+func (f *figure) compareCase(name string, qps float64, whose, against []string, more bool, says statement) {
 	for _, policy := range whose {
 		a := f.find(name, qps, policy)
 		for _, other := range against {
@@ -200,16 +202,16 @@ func change(a, b *float64, more bool) *float64 {
 	return rounded(c)
 }
 
-// Timing is what differs from run to run.
-type Timing struct {
+// timing is what differs from run to run.
+type timing struct {
 	Began     time.Time      `json:"began"`
 	Seconds   float64        `json:"seconds"`
 	Decisions []decisionTime `json:"decisions,omitempty"`
 }
 
-// Document returns it for a terminal.
-func (t *Timing) Document() *report.Document {
-	d := &report.Document{}
+// Times returns what differs from run to run, for a terminal.
+func (r *Result) Times() *report.Document {
+	t, d := &r.timing, &report.Document{}
 	if len(t.Decisions) > 0 {
 		d.Heading("what a decision took in the middle, on this machine")
 		table := report.NewTable("policy", "ways", "µs")

@@ -37,7 +37,7 @@ func golden(t *testing.T, name, got string) {
 
 // example is a result as small as it can be.
 func example() *Result {
-	f := &Figure{Figure: "15", Title: "violations", Unit: "violations", decimals: 4, percent: true, Notes: []string{"a < b"}}
+	f := &figure{Figure: "15", Title: "violations", Unit: "violations", decimals: 4, percent: true, Notes: []string{"a < b"}}
 	add := func(name, policy string, ours, authors float64) {
 		f.Rows = append(f.Rows, row{Case: name, QPS: 100, Policy: policy, Ours: rounded(ours), Spread: rounded(0.01), Authors: rounded(authors)})
 	}
@@ -49,7 +49,7 @@ func example() *Result {
 	f.compare(100, overlapping, sequentials, false, paperFullViolations)
 	return &Result{
 		Label: emulatedLabel, Commit: "none", Data: strings.Repeat("0", 64), Device: deviceName, Seed: 1, Seeds: 2, Queries: 10,
-		Policies: []policy{{"fcfs", "first"}, {"abacus", "the paper's"}}, Figures: []*Figure{f}, Missing: []*missing{{"20 and 21", "MIG", figureMIG}},
+		Policies: []policy{{"fcfs", "first"}, {"abacus", "the paper's"}}, Figures: []*figure{f}, Missing: []*missing{{"20 and 21", "MIG", figureMIG}},
 	}
 }
 
@@ -99,7 +99,7 @@ func TestRounded(t *testing.T) {
 }
 
 func TestGeometricMean(t *testing.T) {
-	f := &Figure{Rows: []row{{Case: "a", Policy: "p", Ours: rounded(10)}, {Case: "b", Policy: "p", Ours: rounded(40)}}}
+	f := &figure{Rows: []row{{Case: "a", Policy: "p", Ours: rounded(10)}, {Case: "b", Policy: "p", Ours: rounded(40)}}}
 	f.addGeometricMeans()
 	if m := f.find(caseMean, 0, "p"); m == nil || *m.Ours != 20 {
 		t.Errorf("%+v", m)

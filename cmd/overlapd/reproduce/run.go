@@ -3,7 +3,7 @@
 // authors measured, has the simulator serve their deployments on it with the
 // production scheduler, and writes what comes out as text, JSON and one page.
 // [Run] gives a [Result], which depends on the data, the options and the build
-// only; whatever differs from run to run is a [Timing]'s. It is the command
+// only; whatever differs from run to run is a [Result.Times]'s. It is the command
 // "reproduce abacus", and nothing else uses it.
 package reproduce
 
@@ -37,35 +37,31 @@ const figureMIG = "nothing was measured on MIG instances, and what a part of a d
 
 // Run reproduces the figures and writes the result, the page and the timing
 // to the folder of the options.
-func Run(ctx context.Context, o Options) (*Result, *Timing, error) {
-	if err := o.Validate(); err != nil {
-		return nil, nil, err
-	}
-	list, err := chosen(o.Policies)
+func Run(ctx context.Context, o Options) (*Result, error) {
+	list, err := o.check()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	timing := &Timing{Began: time.Now().UTC().Truncate(time.Second)}
 	began := time.Now()
 	d, err := readData(o.Data)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Join(o.Out, fittedFolder), folderMode); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	r := &Result{
 		Label: emulatedLabel, Commit: o.Commit, Data: d.sha256, Device: deviceName, Seed: o.Seed, Seeds: o.Seeds, Queries: o.Queries,
-		Figures: []*Figure{}, Missing: []*missing{},
+		Figures: []*figure{}, Missing: []*missing{}, timing: timing{Began: began.UTC().Truncate(time.Second)},
 	}
 	for _, v := range list {
 		r.Policies = append(r.Policies, policy{v.name, v.summary})
 	}
-	if err := (&reproduction{options: &o, variants: list, data: d, result: r, timing: timing}).run(ctx); err != nil {
-		return nil, nil, err
+	if err := (&reproduction{options: &o, variants: list, data: d, result: r}).run(ctx); err != nil {
+		return nil, err
 	}
-	timing.Seconds = time.Since(began).Seconds()
-	return r, timing, write(o.Out, r, timing)
+	r.timing.Seconds = time.Since(began).Seconds()
+	return r, r.write(o.Out)
 }
 
 // reproduction is one run of the command.
@@ -74,7 +70,6 @@ type reproduction struct {
 	variants []variant
 	data     *data
 	result   *Result
-	timing   *Timing
 
 	pairs, quad *stock // what was fitted; nil where nothing needs it
 	finish      []func()
@@ -130,11 +125,11 @@ func (r *reproduction) planFitting(p *plan) error {
 }
 
 // later adds a figure once all jobs are done.
-func (r *reproduction) later(figure func() *Figure) {
+func (r *reproduction) later(figure func() *figure) {
 	r.finish = append(r.finish, func() { r.result.Figures = append(r.result.Figures, figure()) })
 }
 
-func (r *reproduction) laterMany(figures func() []*Figure) {
+func (r *reproduction) laterMany(figures func() []*figure) {
 	r.finish = append(r.finish, func() { r.result.Figures = append(r.result.Figures, figures()...) })
 }
 
@@ -150,7 +145,7 @@ func (r *reproduction) planServing(p *plan) error {
 		if o.wants("15") {
 			runs.bounds = planBounds(p, o, r.pairs)
 		}
-		r.laterMany(func() []*Figure { return runs.figures(o) })
+		r.laterMany(func() []*figure { return runs.figures(o) })
 	}
 	if o.wants("16") {
 		r.later(planSmall(p, o, r.pairs, r.variants))
@@ -163,7 +158,7 @@ func (r *reproduction) planServing(p *plan) error {
 		if r.quad != nil {
 			devices = append(devices, planTrust(p, r.quad))
 		}
-		r.later(func() *Figure { return credibility(runs, devices) })
+		r.later(func() *figure { return credibility(runs, devices) })
 	}
 	if o.wants("20", "21") {
 		r.missing("20 and 21", "MIG instances", figureMIG)
@@ -185,7 +180,7 @@ func (r *reproduction) planQuad(p *plan) error {
 	}
 	if o.wants("23") {
 		ways := planWays(p, o, r.quad, r.variants)
-		r.later(func() *Figure { return ways(r.timing) })
+		r.later(func() *figure { return ways(&r.result.timing) })
 	}
 	if !o.wants("22") {
 		return nil
@@ -204,7 +199,7 @@ func (r *reproduction) planQuad(p *plan) error {
 
 // order puts the figures into that of the paper.
 func (r *reproduction) order() {
-	place := func(f *Figure) int {
+	place := func(f *figure) int {
 		for i, n := range figureNames {
 			if f.Figure == n || len(f.Figure) > len(n) && f.Figure[:len(n)+1] == n+"," {
 				return i
@@ -212,13 +207,13 @@ func (r *reproduction) order() {
 		}
 		return len(figureNames)
 	}
-	slices.SortStableFunc(r.result.Figures, func(a, b *Figure) int { return place(a) - place(b) })
+	slices.SortStableFunc(r.result.Figures, func(a, b *figure) int { return place(a) - place(b) })
 }
 
-func write(dir string, r *Result, t *Timing) error {
+func (r *Result) write(dir string) error {
 	return errors.Join(
 		writeFile(filepath.Join(dir, resultFile), func(w io.Writer) error { return writeJSON(w, r) }),
-		writeFile(filepath.Join(dir, timingFile), func(w io.Writer) error { return writeJSON(w, t) }),
+		writeFile(filepath.Join(dir, timingFile), func(w io.Writer) error { return writeJSON(w, &r.timing) }),
 		writeFile(filepath.Join(dir, PageFile), r.Document().WriteHTML),
 	)
 }
@@ -260,8 +255,10 @@ type Options struct {
 	Policies []string // VariantNames, none for all
 	Commit   string   // of the build
 
-	// Progress is called, by one goroutine at a time, as work is done.
-	Progress func(Progress)
+	// Progress is called, by one goroutine at a time, as work is done: with the
+	// part of the whole work that is, 0 to 1, and about the time that the rest
+	// takes. It may be nil.
+	Progress func(stage string, done float64, left time.Duration)
 }
 
 // DefaultOptions are those of the published tables.
@@ -273,8 +270,9 @@ var figureNames = []string{"10", "14", "15", "16", "17", "18", "19", "20", "21",
 // FigureNames lists what Options.Figures may name.
 func FigureNames() []string { return slices.Clone(figureNames) }
 
-// Validate returns an error that wraps [ErrOptions] and names every fault.
-func (o *Options) Validate() error {
+// check returns the chosen variants, or an error that wraps errOptions and names
+// every fault.
+func (o *Options) check() ([]variant, error) {
 	var faults []error
 	fault := func(bad bool, format string, args ...any) {
 		if bad {
@@ -289,13 +287,14 @@ func (o *Options) Validate() error {
 	for _, f := range o.Figures {
 		fault(!slices.Contains(figureNames, f), "there is no figure %q; there are %s", f, strings.Join(figureNames, ", "))
 	}
-	if _, err := chosen(o.Policies); err != nil {
+	list, err := chosen(o.Policies)
+	if err != nil {
 		faults = append(faults, err)
 	}
-	if len(faults) == 0 {
-		return nil
+	if len(faults) > 0 {
+		return nil, fmt.Errorf("%w: %w", errOptions, errors.Join(faults...))
 	}
-	return fmt.Errorf("%w: %w", ErrOptions, errors.Join(faults...))
+	return list, nil
 }
 
 func (o *Options) wants(figures ...string) bool {
@@ -304,15 +303,15 @@ func (o *Options) wants(figures ...string) bool {
 
 // What makes a reproduction impossible.
 var (
-	// ErrOptions is returned when the options cannot be met.
-	ErrOptions = errors.New("cannot be reproduced")
+	// errOptions is returned when the options cannot be met.
+	errOptions = errors.New("cannot be reproduced")
 
-	// ErrData is returned when a folder or file does not hold what a figure
+	// errData is returned when a folder or file does not hold what a figure
 	// needs.
-	ErrData = errors.New("unusable data")
+	errData = errors.New("unusable data")
 )
 
 // lineError returns an error that names the place of a fault in a file.
 func lineError(file string, line int, format string, args ...any) error {
-	return fmt.Errorf("%s:%d: %w: %w", file, line, ErrData, fmt.Errorf(format, args...))
+	return fmt.Errorf("%s:%d: %w: %w", file, line, errData, fmt.Errorf(format, args...))
 }

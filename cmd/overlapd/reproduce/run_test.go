@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // quick are options that take seconds.
@@ -22,7 +23,7 @@ func quick(t *testing.T, data string) Options {
 
 func reproduce(t *testing.T, o Options) *Result {
 	t.Helper()
-	r, _, err := Run(t.Context(), o)
+	r, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,16 +45,16 @@ func outputs(t *testing.T, o *Options) (result, page []byte) {
 func TestRun(t *testing.T) {
 	data := drawnData(t)
 	o := quick(t, data)
-	var last Progress
-	o.Progress = func(p Progress) {
-		if p.Done < last.Done || p.Done > 1 || p.Left < 0 {
-			t.Errorf("progress %+v after %+v", p, last)
+	last := 0.0
+	o.Progress = func(stage string, done float64, left time.Duration) {
+		if stage == "" || done < last || done > 1 || left < 0 {
+			t.Errorf("progress %q, %v and %v left, after %v", stage, done, left, last)
 		}
-		last = p
+		last = done
 	}
 	r := reproduce(t, o)
-	if last.Done != 1 {
-		t.Errorf("ended at %+v", last)
+	if last != 1 {
+		t.Errorf("ended at %v", last)
 	}
 	var names []string
 	for _, f := range r.Figures {
@@ -174,7 +175,7 @@ func TestOrderOfFigures(t *testing.T) {
 	want := []string{"10", "14", "17", "17, goodput", "18", "18, violations", "22", "22, violations", "22, latency", "highest-load", "credibility", "something"}
 	r := &reproduction{result: &Result{}}
 	for _, i := range []int{6, 11, 2, 3, 9, 4, 0, 7, 10, 5, 8, 1} {
-		r.result.Figures = append(r.result.Figures, &Figure{Figure: want[i]})
+		r.result.Figures = append(r.result.Figures, &figure{Figure: want[i]})
 	}
 	r.order()
 	var got []string
@@ -194,7 +195,7 @@ func TestOneCoreGivesTheSame(t *testing.T) {
 		before := runtime.GOMAXPROCS(cores)
 		o := quick(t, data)
 		o.Figures, o.Policies = []string{"15", "22", "highest-load"}, []string{"sjf", "clockwork", "overlap"}
-		_, _, err := Run(t.Context(), o)
+		_, err := Run(t.Context(), o)
 		runtime.GOMAXPROCS(before)
 		if err != nil {
 			t.Fatal(err)
@@ -216,14 +217,14 @@ func TestRunTellsWhereItCannotWrite(t *testing.T) {
 	if err := os.WriteFile(o.Out, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "file") {
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "file") {
 		t.Errorf("%v", err)
 	}
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, PageFile), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := write(dir, example(), &Timing{}); err == nil || !strings.Contains(err.Error(), PageFile) {
+	if err := example().write(dir); err == nil || !strings.Contains(err.Error(), PageFile) {
 		t.Errorf("a folder has the place of the page: %v", err)
 	}
 }
@@ -255,7 +256,7 @@ func TestRunRefuses(t *testing.T) {
 	} {
 		o := quick(t, data)
 		c.change(&o)
-		if _, _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
@@ -274,8 +275,8 @@ func broken(t *testing.T, name, text string) string {
 func TestRunEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	o := quick(t, drawnData(t))
-	o.Progress = func(Progress) { cancel() }
-	if _, _, err := Run(ctx, o); !errors.Is(err, context.Canceled) {
+	o.Progress = func(string, float64, time.Duration) { cancel() }
+	if _, err := Run(ctx, o); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 }

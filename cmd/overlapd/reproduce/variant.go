@@ -70,7 +70,7 @@ func variantNamed(name string) *variant {
 func chosen(names []string) ([]variant, error) {
 	for _, n := range names {
 		if variantNamed(n) == nil {
-			return nil, fmt.Errorf("%w: unknown policy %q; there are %s", ErrOptions, n, strings.Join(VariantNames(), ", "))
+			return nil, fmt.Errorf("%w: unknown policy %q; there are %s", errOptions, n, strings.Join(VariantNames(), ", "))
 		}
 	}
 	var list []variant

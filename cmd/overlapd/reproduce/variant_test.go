@@ -52,7 +52,7 @@ func TestKindsOfVariants(t *testing.T) {
 	if variantNamed("lifo") != nil {
 		t.Error("there is a policy lifo")
 	}
-	if _, err := chosen([]string{"fcfs", "lifo"}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "sjf-dropping") {
+	if _, err := chosen([]string{"fcfs", "lifo"}); !errors.Is(err, errOptions) || !strings.Contains(err.Error(), "sjf-dropping") {
 		t.Errorf("an unknown one is refused with %v, which should tell what there is", err)
 	}
 }

@@ -52,7 +52,7 @@ type decisionTime struct {
 }
 
 // planWays plans figure 23. The times of decisions go to the timing.
-func planWays(p *plan, o *Options, s *stock, list []variant) func(*Timing) *Figure {
+func planWays(p *plan, o *Options, s *stock, list []variant) func(*timing) *figure {
 	deploy := &beyondPairs(sizesBeyondPairs(s.measured))[len(quadModels)]
 	var runs []*waysRun
 	for _, v := range list {
@@ -67,8 +67,8 @@ func planWays(p *plan, o *Options, s *stock, list []variant) func(*Timing) *Figu
 			})
 		}
 	}
-	return func(timing *Timing) *Figure {
-		f := &Figure{Figure: "23", Title: "search ways: what a decision asks of the predictor", Unit: "for each decision, mean", decimals: 1, Notes: []string{
+	return func(timing *timing) *figure {
+		f := &figure{Figure: "23", Title: "search ways: what a decision asks of the predictor", Unit: "for each decision, mean", decimals: 1, Notes: []string{
 			fmt.Sprintf("The four services of figure 18 at 100 queries per second. The paper: most decisions take fewer than %d calls with four ways and %.2f ms; one call takes %.3f ms with one way, %.3f ms with more. What a decision took here is in run.json and on the terminal, since it differs from run to run. A call of ours may ask about all that does not depend on an answer, also without searching.",
 				paperPredictions, paperDecision, paperOneWay, paperMoreWays),
 		}}
