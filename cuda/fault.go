@@ -51,9 +51,9 @@ var (
 // fault is an answer of NVML other than success. It unwraps to one of the
 // sentinel errors.
 type fault struct {
-	Call    string      // of NVML, as "nvmlDeviceGetMigMode"
-	Subject string      // the device or instance it was about, or ""
-	Code    nvml.Return // the answer
+	Call    string // NVML's name, as "nvmlDeviceGetMigMode"
+	Subject string // the device or instance it was about, or ""
+	Code    nvml.Return
 }
 
 // Error names the call, what the answer means and the remedy. It needs no

@@ -18,9 +18,11 @@ type MIG struct {
 	Pending bool `json:"pending"`
 	// Listed is set when placements and all GPU instances are known, also those
 	// without a compute instance. Without privileges they are not.
-	Listed   bool      `json:"listed"`
-	Why      error     `json:"-"`      // why they are not listed, or why not even the mode is known
-	Slices   int       `json:"slices"` // of memory; 0 if unknown
+	Listed bool `json:"listed"`
+	// Why is why they are not listed, or why not even the mode is known.
+	Why error `json:"-"`
+	// Slices is the number of memory slices, 0 if unknown.
+	Slices   int       `json:"slices"`
 	Profiles []Profile `json:"profiles"`
 }
 
@@ -267,14 +269,19 @@ func (p Placement) Overlaps(q Placement) bool {
 
 // Profile is a size in which a GPU can be partitioned.
 type Profile struct {
-	Name       string      `json:"name"` // as nvidia-smi has it: "3g.40gb", "1g.10gb+me"
-	ID         uint32      `json:"id"`   // of the driver, as nvidia-smi mig -cgi takes it
-	Slices     int         `json:"compute_slices"`
-	Memory     uint64      `json:"memory_bytes"`
-	Processors int         `json:"multiprocessors"`
-	Max        int         `json:"max"`        // instances on an empty GPU
-	Room       int         `json:"room"`       // instances more that the driver would create now; −1 unknown
-	Placements []Placement `json:"placements"` // by start; empty when the user may not ask
+	// Name and ID are what nvidia-smi shows and takes: "3g.40gb", "1g.10gb+me", and
+	// the number for nvidia-smi mig -cgi.
+	Name       string `json:"name"`
+	ID         uint32 `json:"id"`
+	Slices     int    `json:"compute_slices"`
+	Memory     uint64 `json:"memory_bytes"`
+	Processors int    `json:"multiprocessors"`
+	// Max is how many instances an empty GPU holds, Room how many more the driver
+	// would create now, −1 if that is unknown.
+	Max  int `json:"max"`
+	Room int `json:"room"`
+	// Placements are sorted by their start, and empty when the user may not ask.
+	Placements []Placement `json:"placements"`
 
 	info nvml.GpuInstanceProfileInfo // as NVML wants it back
 }

@@ -19,7 +19,7 @@ type Model struct {
 	network  *predictor.Network
 	infos    []ModelInfo
 	index    map[string]int
-	solo     []*predictor.CostGrid // of each model, nil where no solo times were given
+	solo     []*predictor.CostGrid // by model, nil where no solo times were given
 	spans    [MaxSpans]models.Span
 	part     [MaxSpans]models.Span
 	bases    [1 << MaxSpans]float64

@@ -18,7 +18,7 @@ func Falls(unit, units int) bool { return unit >= (units+1)/2 }
 
 // Sign returns what the weight from input i to output o of a layer may be: 1
 // for none below zero, -1 for none above, 0 for any. The inputs of the first
-// layer are the encoder's, whose growing says which of them count operators.
+// layer are the encoder's, of which growing has those that count operators.
 func Sign(layer, layers, i, inputs, o, outputs int, growing []bool) int {
 	sign := 1
 	switch {
@@ -84,8 +84,9 @@ func signFault(layers []predictor.Layer, layer int, growing []bool) error {
 // Inputs of a network. Those that count operators never fall when there are
 // more of them; the others describe the batches.
 const (
-	costInputs  = 2 // of each model
-	sectionOf   = 6 // sections of each model, by operators
+	// Each model has inputs for its costs and one for each of its sections.
+	costInputs  = 2
+	sectionOf   = 6
 	groupInputs = 4
 
 	// leastMicros is a time that counts for little. Inputs are logarithms of
@@ -162,8 +163,8 @@ func (e *encoder) Encode(g models.Group, inputs []float32) (baseMicros float64) 
 	return leastMicros * math.Exp(baseExponent*math.Log(base/leastMicros))
 }
 
-// baseExponent is how latency grows with the base where the network says
-// nothing.
+// baseExponent is how latency grows with the base where the network puts out
+// zero.
 const baseExponent = 0.7
 
 // scale is zero for no time, and about a logarithm.

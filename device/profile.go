@@ -82,9 +82,10 @@ type Tested struct {
 
 // SpreadQuantiles compares the relative spreads of the runs of groups.
 type SpreadQuantiles struct {
-	Spans     int     `json:"spans"`
-	Rows      int     `json:"rows"`
-	Part      float64 `json:"part"` // of the groups, that spread at most as much
+	Spans int `json:"spans"`
+	Rows  int `json:"rows"`
+	// Part is the share of the groups that spread at most as much.
+	Part      float64 `json:"part"`
 	Measured  float64 `json:"measured"`
 	Predicted float64 `json:"predicted"`
 }
@@ -136,9 +137,9 @@ func (p *Profile) WriteFile(path string) error {
 // Limits of what a profile may hold.
 const (
 	MaxSoloTimes = 1 << 10
-	maxParts     = 1024 // of a band
+	maxParts     = 1024 // quantiles of a band
 	maxText      = 1024 // bytes of a name
-	maxFaults    = 20   // that one error lists
+	maxFaults    = 20   // listed in one error
 )
 
 // Validate returns an error that wraps [ErrFormat] or [ErrDamaged] and lists

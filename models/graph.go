@@ -253,8 +253,8 @@ var attributeFields = map[protowire.Number]attributeKind{
 }
 
 // attribute reads an attribute of a node whose graph lies depth graphs deep.
-// It looks into every tensor and graph, also where the kind says that the
-// field does not count. It returns the names that its graphs capture too.
+// It looks into every tensor and graph, also where the field does not count for an
+// attribute of this kind. It returns the names that its graphs capture too.
 func (p *parser) attribute(raw []byte, depth int) (attribute, []string, error) {
 	a := attribute{Raw: clip(raw)}
 	var captured []string

@@ -5,7 +5,7 @@ package overlap
 type heap[T any] struct {
 	items  []T
 	before func(a, b T) bool
-	moved  func(item T, pos int) // is told the new position, -1 once outside
+	moved  func(item T, pos int) // called with the new position, -1 once outside
 }
 
 func (h *heap[T]) len() int { return len(h.items) }

@@ -10,7 +10,7 @@ import (
 type Predictor interface {
 	// Predict sets estimates[i] to the estimate of groups[i], or to zero if
 	// it is unknown. It keeps neither slice and must depend on nothing but
-	// its arguments and what it was told before.
+	// its arguments and what it has observed before.
 	Predict(groups []models.Group, estimates []models.Estimate)
 }
 

@@ -111,7 +111,7 @@ func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop models.Ba
 
 // Next returns the next round to run, after which the device is busy until
 // Finish. It is false while the device is busy and when there is nothing to
-// run; Wake then says when to call it again though nothing happened. What Plan
+// run; Wake then returns when to call it again though nothing happened. What Plan
 // has decided is carried out if it still holds.
 func (s *Scheduler) Next(now time.Duration) (Round, bool) {
 	s.clock(now)

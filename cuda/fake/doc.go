@@ -4,7 +4,7 @@
 // A [Server] is an nvml.Interface with [Device]s of a [Model]. It keeps where
 // instances may lie, how many there may be, what must be created and destroyed
 // before what, who may ask for what, and that nothing in use is destroyed. It
-// fails where it is told to and logs every call that changes something.
+// fails where a test asks for it and logs every call that changes something.
 //
 // Only tests import it. Sources of the tables: NVIDIA's MIG user guide
 // (docs.nvidia.com/datacenter/tesla/mig-user-guide, "Supported MIG Profiles" and

@@ -20,7 +20,7 @@ type Server struct {
 	Unprivileged bool
 	// Missing are symbols that the driver does not have.
 	Missing map[string]bool
-	// OnCall is told every call before it is answered; it may panic, as a process
+	// OnCall gets every call before it is answered; it may panic, as a process
 	// that is killed there.
 	OnCall func(call string)
 
@@ -119,7 +119,7 @@ func (s *Server) lookup(uuid string) nvml.Device {
 	return nil
 }
 
-// do answers a call: what it was told to fail with, else what the work returns.
+// do answers a call: what it is to fail with, else what the work returns.
 func (s *Server) do(call string, work func() nvml.Return) nvml.Return {
 	if s.OnCall != nil {
 		s.OnCall(call)

@@ -102,7 +102,7 @@ func (w *work) enable(l Layout) (Layout, error) {
 	return w.plan(l)
 }
 
-// create makes the instances of a slot. Before each the record says what is about to be
+// create makes the instances of a slot. Before each the record has what is about to be
 // made, so that a crash leaves nothing that nobody knows of.
 func (w *work) create(l Layout, s slot) error {
 	p, ok := l.Device.MIG.Profile(s.Profile)

@@ -2,7 +2,7 @@
 // them, and gives back what it made.
 //
 // [Plan] is pure: from the facts of a device and the [Want] list it makes a
-// [Layout], or says why there is none. A Layout prints, for a dry run, and
+// [Layout], or returns why there is none. A Layout prints, for a dry run, and
 // [Apply] carries it out. What was made is a [Record], which the caller keeps on
 // disk: it is handed over before and after every step, so that whatever crashes
 // in between, [Release] finds all that is ours and nothing else.

@@ -17,20 +17,24 @@ const (
 // slot is a wanted instance with its place.
 type slot struct {
 	Want
-	State     string         // Keep or Create
-	Ours      bool           // it is in the record
-	Instance  uint32         // when kept
-	UUID      string         // of the MIG device, when kept
-	Placement cuda.Placement // zero when kept and the driver did not tell
+	State string // Keep or Create
+	Ours  bool   // it is in the record
+	// Instance and the UUID of the MIG device are known when it is kept.
+	Instance uint32
+	UUID     string
+	// Placement is zero when it is kept and the driver does not list placements.
+	Placement cuda.Placement
 }
 
 // Layout is a plan for one GPU.
 type Layout struct {
 	Device     cuda.Device
-	EnableMode bool            // the MIG mode is to be turned on first
-	Remove     []entry         // ours, and no longer wanted or never finished
-	Slots      []slot          // one for each Want, in order
-	Others     []cuda.Instance // not ours and not used
+	EnableMode bool // the MIG mode is to be turned on first
+	// Remove are instances of ours that are no longer wanted or were never finished,
+	// Others those that are not ours and not used.
+	Remove []entry
+	Others []cuda.Instance
+	Slots  []slot // one for each Want, in order
 
 	wants   []Want
 	options Options

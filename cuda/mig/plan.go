@@ -271,8 +271,10 @@ const maxWants = 16
 
 // Want is an instance that the configuration declares.
 type Want struct {
-	Profile  string   // as "3g.40gb" or "1g.10gb+me"
-	Services []string // that live in it; for messages
+	// Profile is a name such as "3g.40gb" or "1g.10gb+me".
+	Profile string
+	// Services are the names of those that live in it, for messages.
+	Services []string
 }
 
 // profileForm is what nvidia-smi names a GPU instance profile.

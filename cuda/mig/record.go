@@ -28,9 +28,11 @@ type entry struct {
 	State     string         `json:"state"`
 	Profile   string         `json:"profile"`
 	Placement cuda.Placement `json:"placement"`
-	Instance  uint32         `json:"gpu_instance"`     // not yet known when Creating
-	Compute   uint32         `json:"compute_instance"` // known when Ready
-	UUID      string         `json:"uuid"`             // of the MIG device, when Ready
+	// Instance is not yet known when Creating; Compute and the UUID of the MIG device
+	// are known when Ready.
+	Instance uint32 `json:"gpu_instance"`
+	Compute  uint32 `json:"compute_instance"`
+	UUID     string `json:"uuid"`
 }
 
 func (e entry) String() string {
@@ -43,8 +45,10 @@ func (e entry) String() string {
 // Record is all that we made on one GPU.
 type Record struct {
 	Format string `json:"format"`
-	GPU    string `json:"gpu"`  // UUID
-	Boot   string `json:"boot"` // of the host: instances do not outlive it
+	GPU    string `json:"gpu"` // UUID
+	// Boot is the host's, as the function Boot returns it: instances do not outlive
+	// it.
+	Boot string `json:"boot"`
 	// EnabledMode is set when the MIG mode was off and we turned, or were about to
 	// turn, it on.
 	EnabledMode bool    `json:"enabled_mode"`

@@ -76,7 +76,7 @@ func encode(g *graph, seed uint64) *layout {
 	return l
 }
 
-// write writes the file. progress, if not nil, is told after each step how
+// write writes the file. progress, if not nil, is called after each step with how
 // many bytes of the file are written.
 func (l *layout) write(w io.Writer, progress func(done int64)) error {
 	out := counter{w: w, progress: progress}
@@ -120,7 +120,7 @@ func (c *counter) write(b []byte) {
 // Build makes sure that dir holds the file of the model called name with the
 // weights of seed, and returns its path. It creates dir if needed. The file
 // appears whole or not at all; one that is already right is left alone.
-// progress, if not nil, is told how many bytes of all are written.
+// progress, if not nil, is called with how many bytes of all are written.
 func Build(name, dir string, seed uint64, progress func(done, total int64)) (string, error) {
 	e, ok := Lookup(name)
 	if !ok {

@@ -11,16 +11,18 @@ import (
 	"time"
 )
 
-// difference is where a replay decided otherwise than the log says.
+// difference is where a replay decided otherwise than the log has it.
 type difference struct {
-	Line    int           `json:"line"` // of the log
-	Event   string        `json:"event"`
-	At      time.Duration `json:"at_ns"`
-	Round   uint64        `json:"round,omitempty"` // the one that was running
-	Field   string        `json:"field"`
-	What    string        `json:"what"` // the field in words
-	Logged  string        `json:"logged"`
-	Decided string        `json:"decided"`
+	Line  int           `json:"line"`
+	Event string        `json:"event"`
+	At    time.Duration `json:"at_ns"`
+	// Round is the one that was running, 0 for none.
+	Round uint64 `json:"round,omitempty"`
+	// Field is the key of the first field that differs, What that in words.
+	Field   string `json:"field"`
+	What    string `json:"what"`
+	Logged  string `json:"logged"`
+	Decided string `json:"decided"`
 }
 
 // nothing stands for a field that a log or a replay leaves out.

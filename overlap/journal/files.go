@@ -26,8 +26,9 @@ type files struct {
 	dir     string
 	max     int
 	create  func(path string) (file, error)
-	current file  // nil if none is open
-	size    int64 // of the current one, up to the last whole record
+	current file // nil if none is open
+	// size is that of the current file up to its last whole record.
+	size int64
 }
 
 func createFile(path string) (file, error) {

@@ -33,7 +33,7 @@ const (
 	eventGap        event = "gap"
 )
 
-// record is one line of a log: an event, what it told the scheduler, what the
+// record is one line of a log: an event, what the scheduler learned by it, what the
 // scheduler asked and what it decided. It is the same when it is written, read
 // and compared. Which fields are set depends on the event; a zero field is not
 // written, unless the methods below that fill it say otherwise.
@@ -41,7 +41,7 @@ type record struct {
 	Event event         `json:"e"`
 	At    time.Duration `json:"t"`
 
-	// What the scheduler was told.
+	// What the event brings.
 	ID       models.QueryID   `json:"id,omitempty"`
 	Service  models.ServiceID `json:"sv,omitempty"`
 	Size     int              `json:"n,omitempty"`
@@ -57,7 +57,7 @@ type record struct {
 	// What it asked the predictor, see question; nil for nothing.
 	Asked json.RawMessage `json:"p,omitempty"`
 
-	// What it decided. Round is decided by next; finish is told it.
+	// What it decided. Round is decided by next, and the one that finish ends.
 	Candidates []candidateRecord `json:"c,omitempty"`
 	Solo       time.Duration     `json:"solo,omitempty"`
 	Limit      time.Duration     `json:"limit,omitempty"`
@@ -178,7 +178,7 @@ func failureName(err error) string {
 }
 
 // statusNamed returns the status of this name, also of one that cannot be: a
-// scheduler may be told one, and takes it for a failure.
+// scheduler may be given one, and takes it for a failure.
 func statusNamed(name string) (models.Status, bool) {
 	for s := models.SpanDone; s <= models.SpanFailed; s++ {
 		if s.String() == name {

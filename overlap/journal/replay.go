@@ -20,7 +20,7 @@ type ReplayOptions struct {
 	Each func(*Report, *Round)
 }
 
-// Replay tells a scheduler the events of a log and compares what it decides
+// Replay gives a scheduler the events of a log and compares what it decides
 // with what is in the log, up to the first difference, which is part of the
 // report. Messages call the log by the name.
 func Replay(name string, log io.Reader, o ReplayOptions) (*Report, error) {
@@ -57,7 +57,7 @@ type replay struct {
 	s         *Scheduler
 	decided   capture
 	predictor answering
-	round     *Round // that runs, nil if it is not seen from its start
+	round     *Round // the one that runs, nil if it was not seen from its start
 	plan      draft
 	report    *Report
 	over      bool
@@ -111,7 +111,7 @@ func (p *replay) restore(r *record) error {
 	return nil
 }
 
-// drive tells the scheduler of an event. What it returns is in the record
+// drive gives the scheduler an event. What it returns is in the record
 // that it makes.
 func (p *replay) drive(r *record) {
 	switch r.Event {

@@ -9,7 +9,7 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 )
 
-// Scheduler is an overlap.Scheduler that records what it is told and what it
+// Scheduler is an overlap.Scheduler that records its events and what it
 // decides. It is used in the same way, by one goroutine.
 type Scheduler struct {
 	*overlap.Scheduler
@@ -224,7 +224,7 @@ func (s *Scheduler) Remove(now time.Duration, id models.ServiceID) error {
 	return err
 }
 
-// endService ends an event of which a service is all that is told.
+// endService ends an event that brings no more than a service.
 func (s *Scheduler) endService(r *record, id models.ServiceID, err error) {
 	if r != nil {
 		r.Service = id
@@ -256,8 +256,7 @@ func (s *Scheduler) Change(now time.Duration, m models.Service) error {
 	return err
 }
 
-// endDefined ends an event of which the definition of a service is all that is
-// told.
+// endDefined ends an event that brings the definition of a service.
 func (s *Scheduler) endDefined(r *record, m models.Service, err error) {
 	if r != nil {
 		r.Defined = &m

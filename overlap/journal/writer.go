@@ -16,12 +16,13 @@ const Format = "overlapd-decisions/2"
 // configuration alone holds their targets.
 const earlierFormat = "overlapd-decisions/1"
 
-// Header says where a log comes from.
+// Header is where a log comes from: the program's version and commit, the device,
+// and the time from which the times of the log count.
 type Header struct {
-	Version string    `json:"version"` // of the program
+	Version string    `json:"version"`
 	Commit  string    `json:"commit"`
 	Device  string    `json:"device"`
-	Epoch   time.Time `json:"epoch"` // that the times of the log count from
+	Epoch   time.Time `json:"epoch"`
 }
 
 // head is the first line of a file. The services of its configuration are those
@@ -54,10 +55,14 @@ const (
 
 // Options of a Writer.
 type Options struct {
-	MaxFileBytes  int64         // of records in a file, besides its checkpoint; then the next is begun
-	MaxFiles      int           // that are kept
-	FlushInterval time.Duration // after which a record is in the file at the latest
-	RetryInterval time.Duration // between two attempts after a failure
+	// MaxFileBytes is how many bytes of records a file takes, besides its checkpoint,
+	// before the next is begun, and MaxFiles how many files are kept.
+	MaxFileBytes int64
+	MaxFiles     int
+	// FlushInterval is the time after which a record is in the file at the latest,
+	// RetryInterval that between two attempts after a failure.
+	FlushInterval time.Duration
+	RetryInterval time.Duration
 
 	// Stopped is called when the log cannot be written, Resumed when it can
 	// be again, both on the writer's goroutine.
@@ -97,7 +102,7 @@ type Writer struct {
 	closing chan struct{}
 	done    chan struct{}
 	closed  sync.Once
-	err     error // of closing
+	err     error // returned by Close
 
 	mu struct {
 		sync.Mutex
@@ -108,8 +113,8 @@ type Writer struct {
 		lost    uint64
 		why     string // the last record was lost
 		total   uint64 // events lost since the log was opened
-		fault   error  // of the disk, now
-		head    head   // of every file
+		fault   error  // what the disk answers now
+		head    head   // begins every file
 		used    bool
 	}
 
@@ -161,7 +166,7 @@ func Open(dir string, o Options) (*Writer, error) {
 	return w, nil
 }
 
-// unwritable says what to do about a log that cannot be begun.
+// unwritable adds to an error what to do about a log that cannot be begun.
 func unwritable(err error) error {
 	return fmt.Errorf("decision log: %w; see to it that its folder can be written and has room, or record no decisions (decisions.log = false)", err)
 }
@@ -421,7 +426,7 @@ func (w *Writer) preface(l *line, s *stateBefore) error {
 	return nil
 }
 
-// fail stops the log, and says so once.
+// fail stops the log, and calls Stopped once.
 func (w *Writer) fail(err error, c *chunk) {
 	first := !w.failed
 	w.failed, w.failedAt, w.err = true, time.Now(), err
@@ -458,7 +463,7 @@ func (w *Writer) forget(c *chunk) {
 	w.miss(c.records + w.mu.filling.records)
 	for _, s := range []*stateBefore{c.state, w.mu.filling.state} {
 		if s != nil {
-			w.mu.lost += s.lost // that no gap tells of now
+			w.mu.lost += s.lost // no gap counts them now
 		}
 	}
 	w.mu.filling = chunk{data: w.mu.filling.data[:0]}
