@@ -76,7 +76,7 @@ func (l *backlog) enqueue(q *query) {
 	sv := l.services[q.Service]
 	whole := q.span(sv.Operators)
 	q.rank = l.rankOf(q, whole)
-	if _, sorts := l.policy.(triager); sorts && sv.sorted() && !q.rank.filler {
+	if _, sorts := l.policy.(triager); sorts && sv.sorted() && !q.rank.Filler {
 		q.alone = l.predict.alone(whole).Latency
 	}
 	sv.queue.push(q)
@@ -90,12 +90,12 @@ func (l *backlog) dequeue(q *query) *query {
 
 func (l *backlog) rankOf(q *query, left models.Span) rank {
 	return rank{
-		filler:  q.rank.filler,
-		level:   level(q.Priority),
-		retried: q.retries > 0,
-		key:     l.policy.key(work{q.Arrival, q.Deadline, left, &l.predict}),
-		arrival: q.Arrival,
-		id:      q.ID,
+		Filler:  q.rank.Filler,
+		Level:   level(q.Priority),
+		Retried: q.retries > 0,
+		Key:     l.policy.key(work{q.Arrival, q.Deadline, left, &l.predict}),
+		Arrival: q.Arrival,
+		ID:      q.ID,
 	}
 }
 
@@ -193,7 +193,7 @@ func (l *backlog) lose(b *batch) {
 func (l *backlog) canFinish(q *query) bool {
 	sv := l.services[q.Service]
 	end := l.now
-	if !q.rank.filler {
+	if !q.rank.Filler {
 		end += l.predict.alone(q.span(sv.Operators)).Latency
 	}
 	return q.Deadline >= end && q.Deadline > l.now

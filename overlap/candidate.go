@@ -36,7 +36,7 @@ type candidate struct {
 // before orders candidates: by rank, but for those that are postponed, after
 // which only best effort comes.
 func (c *candidate) before(o *candidate) bool {
-	if c.rank.filler == o.rank.filler && c.postponed != o.postponed {
+	if c.rank.Filler == o.rank.Filler && c.postponed != o.postponed {
 		return o.postponed
 	}
 	return c.rank.before(&o.rank)

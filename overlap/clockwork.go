@@ -14,7 +14,7 @@ func (clockwork) info() policyInfo {
 func (clockwork) choose(d *decision) {
 	for len(d.settle(1)) > 0 {
 		c := &d.candidates[0]
-		known := c.solo.Latency > 0 && !c.probes && !c.rank.filler
+		known := c.solo.Latency > 0 && !c.probes && !c.rank.Filler
 		if !known || d.at+c.solo.Bound <= c.deadline {
 			d.strict = known
 			d.merge(0)

@@ -156,7 +156,7 @@ func (d *decision) replace() {
 			kept = append(kept, *c)
 			continue
 		}
-		d.drops = append(d.drops, drop{c.head, c.batch, c.rank.id, c.rest, c.deadline})
+		d.drops = append(d.drops, drop{c.head, c.batch, c.rank.ID, c.rest, c.deadline})
 		d.passed = append(d.passed, c.service)
 		c.service.view.pass(c)
 	}
@@ -177,7 +177,7 @@ func (d *decision) replace() {
 func (d *decision) hopeless(c *candidate) bool {
 	end := d.at + c.solo.Latency
 	c.aim(end)
-	if end <= c.deadline || c.rank.filler {
+	if end <= c.deadline || c.rank.Filler {
 		return false
 	}
 	if c.batch == nil { // how the round that runs ends may change whether it probes
@@ -273,5 +273,5 @@ func (d *decision) holds() bool {
 	case d.strict || len(d.group) > 1 || len(first.members) > 1 && first.batch == nil:
 		return s.now+d.safe(d.predicted) <= d.limit
 	}
-	return first.rank.filler || s.now+d.predicted.Latency <= first.deadline
+	return first.rank.Filler || s.now+d.predicted.Latency <= first.deadline
 }

@@ -66,7 +66,7 @@ func (d *decision) scan(c *candidate) {
 			break
 		}
 		queue.pass()
-		if q.Shape != head.Shape || q.SeqLen != head.SeqLen || q.rank.filler != head.rank.filler || q.retries > 0 || size+q.Size > c.service.MaxBatch {
+		if q.Shape != head.Shape || q.SeqLen != head.SeqLen || q.rank.Filler != head.rank.Filler || q.retries > 0 || size+q.Size > c.service.MaxBatch {
 			c.leaves(q)
 			continue
 		}

@@ -54,7 +54,7 @@ func (p overlap) choose(d *decision) {
 	d.candidates = candidates
 	p.form(d)
 	first := &d.candidates[0]
-	if first.rank.filler {
+	if first.rank.Filler {
 		p.addSlice(d)
 	} else {
 		d.addWhole(0)
@@ -113,7 +113,7 @@ func (p overlap) room(d *decision, i int) time.Duration {
 	}
 	soon := d.at + d.candidates[0].solo.Latency
 	spare := func(r *rank, latest time.Duration) {
-		if latest >= soon && !r.filler && (p.spares == everybody || r.before(&d.candidates[last].rank)) {
+		if latest >= soon && !r.Filler && (p.spares == everybody || r.before(&d.candidates[last].rank)) {
 			room = min(room, latest)
 		}
 	}
@@ -139,7 +139,7 @@ func (p overlap) fill(d *decision, bestEffort bool) {
 		d.takeBack().verdict = unfit
 	}
 	for i := range d.candidates {
-		if c := &d.candidates[i]; c.verdict == unfit && c.rank.filler == bestEffort && p.addPart(d, i, d.gain()) {
+		if c := &d.candidates[i]; c.verdict == unfit && c.rank.Filler == bestEffort && p.addPart(d, i, d.gain()) {
 			return
 		}
 	}
@@ -185,7 +185,7 @@ func (p overlap) tryWhole(d *decision, bestEffort bool) {
 	for i := range d.candidates {
 		c := &d.candidates[i]
 		switch {
-		case c.end > 0 || c.verdict != untried || c.rank.filler != bestEffort:
+		case c.end > 0 || c.verdict != untried || c.rank.Filler != bestEffort:
 		case c.probes || c.solo.Latency == 0:
 			c.verdict = unknown
 		case d.at+max(d.predicted.Bound, c.solo.Bound) > min(p.room(d, i), c.due):

@@ -70,3 +70,32 @@ func (sequential) choose(d *decision) {
 		d.addWhole(0)
 	}
 }
+
+// fcfs serves in the order of arrival over all services.
+type fcfs struct{ sequential }
+
+func (fcfs) info() policyInfo {
+	return policyInfo{"fcfs", "First come, first served, one batch at a time."}
+}
+
+func (fcfs) key(w work) time.Duration { return w.arrival }
+
+// edf serves the earliest deadline first.
+type edf struct{ sequential }
+
+func (edf) info() policyInfo {
+	return policyInfo{"edf", "Earliest deadline first, one batch at a time."}
+}
+
+func (edf) key(w work) time.Duration { return w.deadline }
+
+// sjf serves what has the least predicted time left, as predicted when the
+// query was queued or the batch paused. What is unknown goes first, and so
+// becomes known.
+type sjf struct{ sequential }
+
+func (sjf) info() policyInfo {
+	return policyInfo{"sjf", "Shortest job first by predicted time left, one batch at a time."}
+}
+
+func (sjf) key(w work) time.Duration { return w.rest() }

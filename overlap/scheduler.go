@@ -55,7 +55,7 @@ func (s *Scheduler) Arrive(now time.Duration, m models.Query) error {
 	sv.lastSize, sv.lastSeqLen = m.Size, m.SeqLen
 	s.overturn()
 	q := s.pool.query()
-	q.Query, q.rank.filler = m, sv.BestEffort
+	q.Query, q.rank.Filler = m, sv.BestEffort
 	s.index.put(q)
 	s.enqueue(q)
 	return nil
@@ -318,7 +318,7 @@ func (s *Scheduler) Explain() Explanation {
 	for i := range d.candidates {
 		c := &d.candidates[i]
 		e.Candidates = append(e.Candidates, Candidate{
-			Head: headOf(c.rank.id, c.rest, c.deadline), Headroom: c.deadline - d.at, Solo: c.solo, End: c.end,
+			Head: headOf(c.rank.ID, c.rest, c.deadline), Headroom: c.deadline - d.at, Solo: c.solo, End: c.end,
 		})
 	}
 	for place, i := range d.group {

@@ -58,7 +58,7 @@ type serviceSnapshot struct {
 // querySnapshot is an accepted query.
 type querySnapshot struct {
 	Query     models.Query
-	Rank      rankSnapshot
+	Rank      rank
 	Alone     time.Duration // the time it was predicted to take alone, 0 where nobody asked
 	Retries   int
 	Cancelled bool
@@ -72,21 +72,10 @@ type batchSnapshot struct {
 	Next     int             // the operator to run next
 	Size     int
 	SeqLen   int
-	Rank     rankSnapshot
+	Rank     rank
 	Deadline time.Duration
 	Started  time.Duration
 	Run      time.Duration
-}
-
-// rankSnapshot is the place of a query or a batch in the order in which they
-// run.
-type rankSnapshot struct {
-	Filler  bool
-	Level   int
-	Retried bool
-	Key     time.Duration
-	Arrival time.Duration
-	ID      models.QueryID
 }
 
 // Snapshot copies the state of the scheduler. It must not be called while
@@ -168,23 +157,19 @@ func (sv *service) snapshot() serviceSnapshot {
 }
 
 func (q *query) snapshot() querySnapshot {
-	return querySnapshot{Query: q.Query, Rank: q.rank.snapshot(), Alone: q.alone, Retries: q.retries, Cancelled: q.cancelled}
+	return querySnapshot{Query: q.Query, Rank: q.rank, Alone: q.alone, Retries: q.retries, Cancelled: q.cancelled}
 }
 
 func (b *batch) snapshot() batchSnapshot {
 	k := batchSnapshot{
 		ID: b.id, Service: b.service.ID, Next: b.next, Size: b.size, SeqLen: b.seqLen,
-		Rank: b.rank.snapshot(), Deadline: b.deadline, Started: b.started, Run: b.run,
+		Rank: b.rank, Deadline: b.deadline, Started: b.started, Run: b.run,
 		Members: make([]querySnapshot, 0, len(b.members)),
 	}
 	for _, q := range b.members {
 		k.Members = append(k.Members, q.snapshot())
 	}
 	return k
-}
-
-func (r rank) snapshot() rankSnapshot {
-	return rankSnapshot{r.filler, r.level, r.retried, r.key, r.arrival, r.id}
 }
 
 // Restore returns a scheduler that goes on from a snapshot as the one would
@@ -294,7 +279,7 @@ func (r *restoring) query(k *querySnapshot) (*query, error) {
 		return nil, fmt.Errorf("query %d: %w", m.ID, ErrDuplicateQuery)
 	}
 	q := r.s.pool.query()
-	q.Query, q.rank, q.alone, q.retries, q.cancelled = *m, k.Rank.rank(), k.Alone, k.Retries, k.Cancelled
+	q.Query, q.rank, q.alone, q.retries, q.cancelled = *m, k.Rank, k.Alone, k.Retries, k.Cancelled
 	r.s.index.put(q)
 	return q, nil
 }
@@ -314,7 +299,7 @@ func (r *restoring) batch(k *batchSnapshot) error {
 		return fmt.Errorf("at operator %d of %d", k.Next, sv.Operators)
 	}
 	b := r.s.pool.batch(sv)
-	b.id, b.next, b.seqLen, b.rank = k.ID, k.Next, k.SeqLen, k.Rank.rank()
+	b.id, b.next, b.seqLen, b.rank = k.ID, k.Next, k.SeqLen, k.Rank
 	for i := range k.Members {
 		if k.Members[i].Query.Service != k.Service {
 			return fmt.Errorf("query %d is of service %d", k.Members[i].Query.ID, k.Members[i].Query.Service)
@@ -410,8 +395,4 @@ func (r *restoring) held() error {
 		}
 	}
 	return nil
-}
-
-func (k rankSnapshot) rank() rank {
-	return rank{k.Filler, k.Level, k.Retried, k.Key, k.Arrival, k.ID}
 }

@@ -198,7 +198,7 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 			"pausedPos": "by Paused", "expiryPos": "by Batches",
 		}},
 		{rank{}, map[string]string{
-			"filler": "Filler", "level": "Level", "retried": "Retried", "key": "Key", "arrival": "Arrival", "id": "ID",
+			"Filler": "Rank", "Level": "Rank", "Retried": "Rank", "Key": "Rank", "Arrival": "Rank", "ID": "Rank",
 		}},
 		{Round{}, map[string]string{
 			"Number": "Number", "Start": "Start", "Group": "Spans", "Predicted": "Predicted", "Planned": "Planned", "queries": "Queries",

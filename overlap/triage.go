@@ -72,11 +72,11 @@ func started(d *decision) (taken time.Duration) {
 			continue
 		}
 		for _, b := range sv.paused.items {
-			if b.deadline > d.at && !b.rank.filler {
+			if b.deadline > d.at && !b.rank.Filler {
 				d.ask.add(nil, b.rest())
 			}
 		}
-		if o := &sv.view; o.goesOn && !o.going.rank.filler {
+		if o := &sv.view; o.goesOn && !o.going.rank.Filler {
 			d.ask.add(nil, o.going.rest)
 		}
 	}
@@ -107,11 +107,11 @@ func nextWaiting(services []*service) (first *query, ok bool) {
 // add takes in the next query in the order of ranks. What is not known to take
 // any time is never late, nor is what was best effort when it arrived, and what is late even alone is there to be dropped.
 func (t *triage) add(q *query, at time.Duration) {
-	if q.alone == 0 || q.rank.filler || at+q.alone > q.Deadline {
+	if q.alone == 0 || q.rank.Filler || at+q.alone > q.Deadline {
 		return
 	}
-	if q.rank.level != t.level {
-		t.level, t.kept.items = q.rank.level, t.kept.items[:0]
+	if q.rank.Level != t.level {
+		t.level, t.kept.items = q.rank.Level, t.kept.items[:0]
 	}
 	t.taken += q.alone
 	t.kept.push(q)

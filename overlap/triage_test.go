@@ -77,9 +77,9 @@ func TestTriageIsTheBestChoice(t *testing.T) {
 // with more take.
 func TestTriageKeepsPriorities(t *testing.T) {
 	queries := []*query{
-		{Query: models.Query{ID: 1, Deadline: 100}, rank: rank{level: 1}, alone: 60},
-		{Query: models.Query{ID: 2, Deadline: 100}, rank: rank{level: 2}, alone: 30},
-		{Query: models.Query{ID: 3, Deadline: 100}, rank: rank{level: 2}, alone: 20},
+		{Query: models.Query{ID: 1, Deadline: 100}, rank: rank{Level: 1}, alone: 60},
+		{Query: models.Query{ID: 2, Deadline: 100}, rank: rank{Level: 2}, alone: 30},
+		{Query: models.Query{ID: 3, Deadline: 100}, rank: rank{Level: 2}, alone: 20},
 	}
 	tr := newTriage()
 	tr.number = 1
