@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,13 +24,8 @@ type emulation struct {
 	device emulated.Times
 	name   string // of the device that it is made after, "" if unknown
 	text   string // for people
-	known  map[string]knownModel
-}
-
-// knownModel is a model whose times the device knows.
-type knownModel struct {
-	emulated.Model
-	longest int // sequence, 0 if it takes none
+	known  []device.ModelInfo
+	hash   string // of the profile
 }
 
 // EmulatedDevice returns what the services of a configuration would run on, in
@@ -61,9 +55,8 @@ func newEmulation(c *config.Config) (*emulation, error) {
 		return nil, fmt.Errorf("%s: %w", c.DeviceProfile, err)
 	}
 	sum := sha256.Sum256(data)
-	e := &emulation{device: model, name: profile.Device}
+	e := &emulation{device: model, name: profile.Device, known: model.Models(), hash: hex.EncodeToString(sum[:])}
 	e.text = config.DeviceEmulated + " " + orName(profile.Device, filepath.Base(c.DeviceProfile))
-	e.know(model.Models(), hex.EncodeToString(sum[:]))
 	if err := e.check(c); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.DeviceProfile, err)
 	}
@@ -77,17 +70,13 @@ func orName(name, other string) string {
 	return name
 }
 
-// know takes in the models that the device knows; hash is that of its profile.
-func (e *emulation) know(list []device.ModelInfo, hash string) {
-	e.known = make(map[string]knownModel, len(list))
-	for at := range list {
-		m := &list[at]
-		own := knownModel{emulated.Model{Name: m.Name, Position: at, Operators: m.Operators, Hash: hash, Sizes: m.Sizes}, slices.Max(m.SeqLens)}
-		if own.longest > 0 {
-			own.SeqLens = m.SeqLens
-		}
-		e.known[m.Name] = own
+// model returns what the device knows of the model that a service has, or nil.
+func (e *emulation) model(s *config.Service) *device.ModelInfo {
+	name := strings.TrimPrefix(s.Model, config.EmulatedPrefix)
+	if i := slices.IndexFunc(e.known, func(m device.ModelInfo) bool { return m.Name == name }); i >= 0 {
+		return &e.known[i]
 	}
+	return nil
 }
 
 // check returns every fault of services that the device cannot run.
@@ -95,15 +84,19 @@ func (e *emulation) check(c *config.Config) error {
 	var faults []error
 	for i := range c.Services {
 		s := &c.Services[i]
-		name := strings.TrimPrefix(s.Model, config.EmulatedPrefix)
-		m, ok := e.known[name]
-		if !ok {
-			names := strings.Join(slices.Sorted(maps.Keys(e.known)), ", ")
-			faults = append(faults, fmt.Errorf("service %s: %q is not in the profile, which knows %s", s.Name, name, names))
+		m := e.model(s)
+		if m == nil {
+			var names []string
+			for i := range e.known {
+				names = append(names, e.known[i].Name)
+			}
+			slices.Sort(names)
+			faults = append(faults, fmt.Errorf("service %s: %q is not in the profile, which knows %s",
+				s.Name, strings.TrimPrefix(s.Model, config.EmulatedPrefix), strings.Join(names, ", ")))
 			continue
 		}
 		if most := slices.Max(m.Sizes); s.MaxBatch > most {
-			faults = append(faults, fmt.Errorf("service %s: max_batch is %d, the largest batch of %s in the profile %d", s.Name, s.MaxBatch, name, most))
+			faults = append(faults, fmt.Errorf("service %s: max_batch is %d, the largest batch of %s in the profile %d", s.Name, s.MaxBatch, m.Name, most))
 		}
 	}
 	return errors.Join(faults...)
@@ -111,9 +104,5 @@ func (e *emulation) check(c *config.Config) error {
 
 // inside returns what takes the place of the workers' processes.
 func (e *emulation) inside(seed int) *emulated.Device {
-	list := make([]emulated.Model, 0, len(e.known))
-	for _, m := range e.known {
-		list = append(list, m.Model)
-	}
-	return emulated.New(e.device, uint64(seed), list)
+	return emulated.New(e.device, uint64(seed), e.known, e.hash)
 }

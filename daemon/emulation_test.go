@@ -59,8 +59,7 @@ func formulaModels() []device.ModelInfo {
 
 // formulaEmulation stands for a profile.
 func formulaEmulation(c *config.Config) (*emulation, error) {
-	e := &emulation{device: formula{}, name: formulaName, text: "emulated " + formulaName}
-	e.know(formulaModels(), "hash of the profile")
+	e := &emulation{device: formula{}, name: formulaName, text: "emulated " + formulaName, known: formulaModels(), hash: "hash of the profile"}
 	return e, e.check(c)
 }
 

@@ -4,13 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
-	"github.com/overlapd/overlapd/executor/emulated"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/segments/wire"
@@ -40,8 +38,7 @@ type fleet struct {
 type member struct {
 	service *query.Service
 	config  config.Service
-	threads int            // of its worker
-	model   emulated.Model // on an emulated device
+	threads int // of its worker
 	worker  worker
 	release func() // gives back what it was admitted to of a GPU's memory
 
@@ -110,10 +107,9 @@ func (u *instance) furnish(s *member) {
 	if s.threads = u.threads(&s.config); u.emulation == nil {
 		return
 	}
-	known := u.emulation.known[strings.TrimPrefix(s.config.Model, config.EmulatedPrefix)]
-	s.model = known.Model
+	known := u.emulation.model(&s.config)
 	s.service.MaxQueryBatch = min(s.service.MaxQueryBatch, slices.Max(known.Sizes))
-	s.service.MaxSeqLen = known.longest
+	s.service.MaxSeqLen = slices.Max(known.SeqLens)
 }
 
 // name returns the name of a service. Late news may be of one that

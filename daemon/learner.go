@@ -64,7 +64,7 @@ func (d *learner) world() learning.World {
 		*served = predictor.Served{Service: m.Name, Model: m.Name, Hash: m.Hash, Operators: m.Operators}
 		if d.emulation != nil {
 			// Whoever measured the device named the models; nobody has their files.
-			served.Model, served.Hash = s.model.Name, ""
+			served.Model, served.Hash = d.emulation.model(&s.config).Name, ""
 		}
 		if s.state == stateServing {
 			w.Services = append(w.Services, s.subject(m))

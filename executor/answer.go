@@ -33,9 +33,9 @@ func (w *worker) awaitFlight() bool {
 		flying, short := w.mu.flights.count > 0, w.mu.took <= w.service.executor.opts.Poll
 		w.mu.Unlock()
 		if flying {
-			w.conn.poll = 0
+			w.conn.Poll = 0
 			if short {
-				w.conn.poll = w.service.executor.opts.Poll
+				w.conn.Poll = w.service.executor.opts.Poll
 			}
 			return true
 		}
@@ -91,8 +91,10 @@ func (w *worker) done(d *wire.Done) error {
 	if d.Reached < f.span.End {
 		s.Status = models.SpanStopped
 	}
-	s.Took, s.IntermediateBytes = min(time.Duration(d.Nanos), time.Since(f.since)), d.IntermediateBytes
-	s.DeviceTook = min(time.Duration(d.DeviceNanos), time.Since(f.since))
+	// Nothing takes longer than the round has, whatever the worker claims.
+	passed := time.Since(f.round.begin)
+	s.Took, s.DeviceTook = min(time.Duration(d.Nanos), passed), min(time.Duration(d.DeviceNanos), passed)
+	s.IntermediateBytes = d.IntermediateBytes
 	w.land(f, d.Finished, d.IntermediateBytes, s.Took)
 	f.round.end()
 	return nil

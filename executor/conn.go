@@ -2,10 +2,8 @@ package executor
 
 import (
 	"errors"
-	"io"
 	"os"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,10 +19,9 @@ var errBacklog = errors.New("worker does not read")
 // conn is the daemon's end of a worker's socket. A send never waits: what the
 // socket does not take goes to the writer.
 type conn struct {
-	file  *os.File // non-blocking, known to the poller
-	fd    int
-	flush chan struct{} // wakes the writer when there is a backlog
-	poll  time.Duration // how long the reader, whose field it is, looks before it waits
+	*wire.Socket // its Poll and what it reads are the reader's
+	fd           int
+	flush        chan struct{} // wakes the writer when there is a backlog
 
 	mu struct {
 		sync.Mutex
@@ -46,25 +43,13 @@ func newConn() (*conn, *os.File, error) {
 		other.Close()
 		return nil, nil, os.NewSyscallError("fcntl", err)
 	}
-	c := &conn{file: os.NewFile(uintptr(pair[0]), "daemon"), fd: pair[0], flush: make(chan struct{}, 1)}
-	return c, other, nil
-}
-
-// Read implements io.Reader. It polls if it was told to, and then waits in Go's
-// poller rather than in the system call, which blocks a thread and was slower.
-// A worker that dies with frames unread resets the connection; that too is its
-// end.
-func (c *conn) Read(buf []byte) (int, error) {
-	if c.poll > 0 {
-		if n, ok := wire.Poll(c.fd, buf, c.poll); ok {
-			return n, nil
-		}
+	socket, err := wire.NewSocket(os.NewFile(uintptr(pair[0]), "daemon"))
+	if err != nil {
+		unix.Close(pair[0])
+		other.Close()
+		return nil, nil, err
 	}
-	n, err := c.file.Read(buf)
-	if errors.Is(err, unix.ECONNRESET) {
-		err = io.EOF
-	}
-	return n, err
+	return &conn{Socket: socket, fd: pair[0], flush: make(chan struct{}, 1)}, other, nil
 }
 
 // send sends a frame, in the order of the calls.
@@ -121,7 +106,7 @@ func (c *conn) write(done <-chan struct{}) {
 			return
 		}
 		for data := c.take(); data != nil; data = c.take() {
-			if _, err := c.file.Write(data); err != nil {
+			if _, err := c.Write(data); err != nil {
 				return // the reader finds out as well
 			}
 		}
@@ -151,5 +136,5 @@ func (c *conn) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.closed = true
-	c.file.Close()
+	c.File.Close()
 }

@@ -18,8 +18,8 @@ type Options struct {
 	LoadTimeout time.Duration // from the start of a process until it is ready
 	SpanTimeout time.Duration // of one span; the worker is then killed
 
-	// Poll is how long both ends of a socket look for the next message before
-	// they sleep, 0 for not at all.
+	// Poll is how long both ends of a worker process's socket look for the next
+	// message before they sleep, 0 for not at all.
 	Poll time.Duration
 
 	// CloseGrace is how long a worker may take to exit by itself when the executor
@@ -68,6 +68,9 @@ func (o Options) withDefaults() Options {
 		BackoffMin: 50 * time.Millisecond, BackoffMax: time.Second, HealthyAfter: 10 * time.Second,
 		RestartLimit: 30, RestartWindow: time.Minute,
 	})
+	if o.Inside != nil {
+		o.Poll = 0 // both ends share the threads of one process, which polling keeps from each other
+	}
 	if o.Events == nil {
 		o.Events = func(Event) {}
 	}

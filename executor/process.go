@@ -54,30 +54,32 @@ type insider struct {
 // startInside starts the worker of a service on a goroutine, with descriptors of
 // its own for these files.
 func startInside(in Inside, id models.ServiceID, files []*os.File) (*insider, error) {
-	var own [3]uintptr
-	for i, f := range files {
+	var own []*os.File
+	release := func() {
+		for _, f := range own {
+			f.Close()
+		}
+	}
+	for _, f := range files {
 		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		if err == nil && f == files[0] {
+			err = unix.SetNonblock(fd, true) // so that it waits in Go's poller
+		}
 		if err != nil {
-			closeAll(own[:i])
+			release()
 			return nil, os.NewSyscallError("fcntl", err)
 		}
-		own[i] = uintptr(fd)
+		own = append(own, os.NewFile(uintptr(fd), f.Name()))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &insider{kill: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
-		defer closeAll(own[:])
+		defer release()
 		defer cancel()
-		p.err = in.Serve(ctx, id, serve.Files{Socket: own[0], Inputs: own[1], Outputs: own[2]})
+		p.err = in.Serve(ctx, id, serve.Files{Socket: own[0], Inputs: own[1].Fd(), Outputs: own[2].Fd()})
 	}()
 	return p, nil
-}
-
-func closeAll(fds []uintptr) {
-	for _, fd := range fds {
-		_ = unix.Close(int(fd))
-	}
 }
 
 func (p *insider) PID() int              { return 0 }

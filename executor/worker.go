@@ -53,7 +53,7 @@ func newWorker(s *service) (*worker, error) {
 	}
 	defer other.Close()
 	w := &worker{
-		service: s, conn: conn, frames: wire.NewFrameReader(conn), outputs: outputs,
+		service: s, conn: conn, frames: wire.NewFrameReader(conn.Socket), outputs: outputs,
 		begin: time.Now(), fly: make(chan struct{}, 1), lost: make(chan struct{}), read: make(chan struct{}),
 	}
 	w.mu.batches = make(map[models.BatchID][]models.QueryID)

@@ -108,10 +108,11 @@ func serve(t *testing.T, load worker.LoadFunc) *daemonEnd {
 		t.Fatal(err)
 	}
 	w.socket = os.NewFile(uintptr(pair[0]), "daemon")
+	other := os.NewFile(uintptr(pair[1]), "worker")
 	w.frames = wire.NewFrameReader(w.socket)
 	go func() {
-		w.served <- worker.Serve(worker.Files{Socket: uintptr(pair[1]), Inputs: w.inputs.File().Fd(), Outputs: w.outputs.File().Fd()}, load)
-		unix.Close(pair[1])
+		w.served <- worker.Serve(worker.Files{Socket: other, Inputs: w.inputs.File().Fd(), Outputs: w.outputs.File().Fd()}, load)
+		other.Close()
 	}()
 	t.Cleanup(func() {
 		w.socket.Close()

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sort"
 	"sync"
 	"time"
 
+	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/segments/worker"
@@ -41,7 +41,8 @@ type Times interface {
 // Device is a modelled device that the workers of several services share. It is
 // an [executor.Inside].
 type Device struct {
-	known map[string]Model
+	known []device.ModelInfo
+	hash  string
 
 	mu struct {
 		sync.Mutex
@@ -50,18 +51,16 @@ type Device struct {
 		engines map[models.ServiceID]*engine
 		rounds  []*round // oldest first; the first one runs
 		free    time.Time
-		group   models.Group   // memory of begin
-		single  [1]models.Span // memory of alone
+		group   models.Group   // memory of beginLocked
+		single  [1]models.Span // memory of aloneLocked
 	}
 }
 
 // New returns a device on which services may load the given models, by their
-// names. The same seed and the same rounds draw the same times.
-func New(times Times, seed uint64, known []Model) *Device {
-	d := &Device{known: make(map[string]Model, len(known))}
-	for _, m := range known {
-		d.known[m.Name] = m
-	}
+// names; their positions in the list are those in times. The hash is that of what
+// describes them. The same seed and the same rounds draw the same times.
+func New(times Times, seed uint64, known []device.ModelInfo, hash string) *Device {
+	d := &Device{known: known, hash: hash}
 	d.mu.times, d.mu.random = times, rand.New(rand.NewPCG(seed, seedStream))
 	d.mu.engines = make(map[models.ServiceID]*engine)
 	return d
@@ -73,17 +72,20 @@ func (d *Device) Serve(ctx context.Context, id models.ServiceID, files worker.Fi
 	if err != nil {
 		return err
 	}
-	e := &engine{device: d, ctx: ctx, alarm: a, batches: make(map[models.BatchID]*batch)}
-	defer a.close()
+	e := &engine{device: d, ctx: ctx, alarm: a, batches: make(map[models.BatchID][]int64)}
 	defer d.leave(id, e)
 	defer context.AfterFunc(ctx, func() { d.ring(e) })()
 	return worker.Serve(files, func(spec wire.LoadSpec, _ worker.Memory, _ worker.ProgressFunc) (worker.Engine, error) {
-		m, ok := d.known[spec.ModelPath]
-		if !ok {
-			names := slices.Sorted(maps.Keys(d.known))
+		e.position = slices.IndexFunc(d.known, func(m device.ModelInfo) bool { return m.Name == spec.ModelPath })
+		if e.position < 0 {
+			var names []string
+			for i := range d.known {
+				names = append(names, d.known[i].Name)
+			}
 			return nil, fmt.Errorf("%w: %q; it knows %q", ErrModel, spec.ModelPath, names)
 		}
-		e.model, e.info = m, m.info(d.latency)
+		e.model = d.known[e.position]
+		e.info = describe(&e.model, e.position, d.hash, d.latency)
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.mu.engines[id] = e
@@ -109,20 +111,65 @@ func (d *Device) Sent(spans []models.Span) {
 		if e == nil {
 			continue // its worker was lost meanwhile
 		}
-		on.Service = models.ServiceID(e.model.Position)
-		s := span{on: on, engine: e, round: r, reached: on.Start}
+		on.Service = models.ServiceID(e.position)
+		r.spans = append(r.spans, span{on: on, engine: e, round: r, reached: on.Start})
+		s := &r.spans[len(r.spans)-1]
 		if !d.mu.times.Covers(d.aloneLocked(on)) {
 			s.err = fmt.Errorf("%w: the device does not know %s with batch size %d, sequence length %d", wire.ErrInput, e.model.Name, on.Size, on.SeqLen)
 		}
-		r.spans = append(r.spans, s)
-	}
-	for i := range r.spans {
-		e := r.spans[i].engine
-		e.spans = append(e.spans, &r.spans[i])
+		e.spans = append(e.spans, s)
 	}
 	d.mu.rounds = append(d.mu.rounds, r)
 	d.advanceLocked(r.sent)
-	d.ringLocked()
+	for i := range r.spans {
+		if e := r.spans[i].engine; e.waits {
+			e.alarm.set(0)
+		}
+	}
+}
+
+// look returns whether an engine has nothing to wait for any more: the span of a
+// batch has ended, and does not change any more, or the worker is to end and there
+// is none. Else it sets the alarm to when to look again. The span is nil as long
+// as it was not sent.
+func (d *Device) look(e *engine, s *span, id models.BatchID, start int) (*span, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if e.ctx.Err() != nil {
+		return nil, true
+	}
+	now := time.Now()
+	d.advanceLocked(now)
+	if s == nil {
+		s = e.takeLocked(id, start, now)
+	}
+	left := forever
+	switch e.waits = s == nil; {
+	case s == nil:
+	case s.round.began.IsZero():
+		left = d.mu.rounds[0].end().Sub(now)
+	default:
+		left = s.round.began.Add(s.took).Sub(now)
+	}
+	if left <= 0 {
+		return s, true
+	}
+	e.alarm.set(left)
+	return s, false
+}
+
+// takeLocked returns the span of a batch, nil if it was not sent yet. Spans before
+// it were refused before they came to the engine.
+func (e *engine) takeLocked(id models.BatchID, start int, now time.Time) *span {
+	for len(e.spans) > 0 {
+		s := e.spans[0]
+		e.spans = e.spans[1:]
+		if s.on.Batch == id && s.on.Start == start {
+			return s
+		}
+		s.abandon(now)
+	}
+	return nil
 }
 
 // Stopped ends a span at the boundary of the operator that runs now.
@@ -147,6 +194,8 @@ func (d *Device) Stopped(on models.Span) {
 func (d *Device) leave(id models.ServiceID, e *engine) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	e.alarm.close()
+	e.alarm = nil
 	if d.mu.engines[id] == e {
 		delete(d.mu.engines, id)
 	}
@@ -161,19 +210,19 @@ func (d *Device) leave(id models.ServiceID, e *engine) {
 	d.ringLocked()
 }
 
-// ringLocked wakes every engine: when a span ends, and when a round begins, may
-// have changed.
+// ringLocked wakes every engine: a span may end, and a round begin, sooner than
+// they know.
 func (d *Device) ringLocked() {
 	for _, e := range d.mu.engines {
-		e.alarm.ring()
+		e.alarm.set(0)
 	}
 }
 
 func (d *Device) ring(e *engine) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if slices.Contains(slices.Collect(maps.Values(d.mu.engines)), e) {
-		e.alarm.ring()
+	if e.alarm != nil {
+		e.alarm.set(0)
 	}
 }
 
@@ -206,8 +255,7 @@ type span struct {
 	engine  *engine
 	round   *round
 	err     error         // why it does not run, nil if it does
-	took    time.Duration // from when the round began
-	arrived time.Time     // at the engine, which it keeps for that long as well
+	took    time.Duration // since the round began
 	reached int
 	stopped bool
 }

@@ -20,7 +20,7 @@
 // # Threads
 //
 // A device has no goroutine: all that changes lies under its one lock, which is
-// held for a few microseconds, and each engine sleeps on the thread of its worker
-// until its own span ends or something changes. An engine wakes a little early
-// and looks at the clock for the rest, at most pollTime.
+// held for a few microseconds, and each engine sleeps on the goroutine of its
+// worker until its own span ends or something changes. No thread sleeps for it:
+// it waits for a timer of the kernel in Go's poller.
 package emulated

@@ -3,60 +3,99 @@ package emulated
 import (
 	"context"
 	"fmt"
-	"runtime"
+	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/segments/worker"
 )
 
-// pollTime is for how long an engine looks at the clock before its span ends,
-// since waking up takes about as long.
-const pollTime = 100 * time.Microsecond
+// What the models of an emulated device look like from outside. It is nothing
+// like what the real ones take: a query has what the daemon must see of it, its
+// batch size and its sequence length.
+const (
+	InputName  = "input"
+	OutputName = "output"
 
-// forever is a sleep that only an alarm ends.
-const forever = time.Hour
+	// Columns is how many numbers there are for each query of a batch, in the
+	// output and in the input of a model without sequences.
+	Columns = 4
+)
 
 // engine runs the spans of one service by sleeping.
 type engine struct {
-	device  *Device
-	ctx     context.Context // of the worker
-	alarm   alarm
-	model   Model
-	info    wire.Info
-	batches map[models.BatchID]*batch
-	spans   []*span // sent and not taken by Run, in order; under the device's lock
+	device   *Device
+	ctx      context.Context // ends with the worker
+	model    device.ModelInfo
+	position int // of the model on the device
+	info     wire.Info
+	batches  map[models.BatchID][]int64 // the batch sizes of the queries
+
+	// The device's lock covers what follows, so that no ring is lost: who sets the
+	// alarm knows all that has changed.
+	alarm *alarm  // nil once the worker is gone
+	spans []*span // sent and not taken by Run, in order
+	waits bool    // for a span to be sent
 }
 
-// batch is the batch sizes of the queries of a batch.
-type batch struct{ sizes []int64 }
+// describe describes the model as a worker would that has loaded it, with the
+// times that the device says its operators take alone.
+func describe(m *device.ModelInfo, position int, hash string, latency func(models.Group) time.Duration) wire.Info {
+	batch := models.Dim{Value: -1, Name: "batch"}
+	columns := models.Dim{Value: Columns}
+	input := models.Tensor(models.Float32, batch, columns)
+	if m.SeqLens[len(m.SeqLens)-1] > 0 {
+		input = models.Tensor(models.Int64, batch, models.Dim{Value: -1, Name: "sequence"})
+	}
+	i := wire.Info{
+		Inputs:    []models.TensorSpec{{Name: InputName, Type: input}},
+		Outputs:   []models.TensorSpec{{Name: OutputName, Type: models.Tensor(models.Float32, batch, columns)}},
+		Operators: make([]models.Operator, m.Operators),
+		Hash:      hash,
+	}
+	for o := range i.Operators {
+		i.Operators[o] = models.Operator{Name: fmt.Sprintf("%s/%d", m.Name, o), Type: "emulated", Nodes: 1}
+	}
+	for _, size := range m.Sizes {
+		for _, seqLen := range m.SeqLens {
+			i.Solo = append(i.Solo, wire.Solo{Size: size, SeqLen: seqLen, Nanos: device.OperatorTimes(latency, position, m.Operators, size, seqLen)})
+		}
+	}
+	return i
+}
 
 func (e *engine) Info() wire.Info { return e.info }
 
 func (e *engine) Start(id models.BatchID, queries []worker.Query) error {
-	b := &batch{}
+	var sizes []int64
 	for _, q := range queries {
 		if len(q.Inputs) != 1 || len(q.Inputs[0].Shape) == 0 {
 			return fmt.Errorf("%w: query %d has not one input with a batch dimension", wire.ErrInput, q.ID)
 		}
-		b.sizes = append(b.sizes, q.Inputs[0].Shape[0])
+		sizes = append(sizes, q.Inputs[0].Shape[0])
 	}
-	e.batches[id] = b
+	e.batches[id] = sizes
 	return nil
 }
 
-// Run sleeps until the span has ended on the device, whose clock is exact: it
-// says how long the span took there, and the caller's how long it took to be
-// woken.
+// Run sleeps until the span has ended on the device, whose clock is the only one:
+// how long it took to be woken is no property of what is modelled.
 func (e *engine) Run(id models.BatchID, start, _ int, _ *uint32, out worker.OutputFunc) (worker.Ran, error) {
-	ran, err := e.await(id, start)
-	if err != nil || ran.Reached < e.model.Operators {
-		return ran, err
+	s := e.await(id, start)
+	if s == nil {
+		return worker.Ran{}, context.Cause(e.ctx)
 	}
-	b := e.batches[id]
+	ran := worker.Ran{Reached: s.reached, Took: s.took, DeviceTime: s.took}
+	if s.err != nil || ran.Reached < e.model.Operators {
+		return ran, s.err
+	}
+	sizes := e.batches[id]
 	delete(e.batches, id)
-	for i, size := range b.sizes {
+	for i, size := range sizes {
 		shape := []int64{size, Columns}
 		// Nobody ever writes to the arena, so that every output is zeros.
 		if _, err := out(i, 0, models.Float32, shape, size*Columns*int64(models.Float32.Bytes())); err != nil {
@@ -66,64 +105,52 @@ func (e *engine) Run(id models.BatchID, start, _ int, _ *uint32, out worker.Outp
 	return ran, nil
 }
 
-// await returns when the span of a batch has ended, or the worker is to end.
-func (e *engine) await(id models.BatchID, start int) (worker.Ran, error) {
-	var s *span
-	for e.ctx.Err() == nil {
-		if s == nil {
-			s = e.take(id, start)
-		}
-		left := forever // it is sent, and will be announced
-		if s != nil {
-			var over bool
-			if left, over = e.device.left(s); over {
-				return worker.Ran{Reached: s.reached, DeviceTime: s.took}, s.err
-			}
-		}
-		if left > pollTime {
-			e.alarm.sleep(left - pollTime)
-		} else {
-			runtime.Gosched()
-		}
-	}
-	return worker.Ran{}, context.Cause(e.ctx)
-}
-
-// take returns the span of a batch, nil if it was not announced yet. Spans
-// before it were refused before they came to the engine.
-func (e *engine) take(id models.BatchID, start int) *span {
-	e.device.mu.Lock()
-	defer e.device.mu.Unlock()
-	for len(e.spans) > 0 {
-		s := e.spans[0]
-		e.spans = e.spans[1:]
-		if s.on.Batch == id && s.on.Start == start {
-			s.arrived = time.Now()
+// await returns the span of a batch when it has ended, or nil when the worker is
+// to end.
+func (e *engine) await(id models.BatchID, start int) *span {
+	for s, over := e.device.look(e, nil, id, start); ; s, over = e.device.look(e, s, id, start) {
+		if over {
 			return s
 		}
-		s.abandon(time.Now())
+		e.alarm.wait()
 	}
-	return nil
-}
-
-// left returns how long it takes at least until a span ends, and whether it has.
-// A span that is over does not change any more.
-func (d *Device) left(s *span) (time.Duration, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	now := time.Now()
-	d.advanceLocked(now)
-	if s.round.began.IsZero() {
-		return d.mu.rounds[0].end().Sub(now), false
-	}
-	begin := s.round.began
-	if s.arrived.After(begin) {
-		begin = s.arrived
-	}
-	left := begin.Add(s.took).Sub(now)
-	return left, left <= 0
 }
 
 func (e *engine) Release(id models.BatchID) { delete(e.batches, id) }
 
 func (e *engine) Close() error { return nil }
+
+// forever is a sleep that only others end.
+const forever = time.Hour
+
+// alarm wakes one goroutine at a time that others may change. Go's own timers are
+// late by up to a millisecond where nothing else goes on. This one is late by what
+// it takes to wake the thread that waits in Go's poller, and the same thread then
+// finds the answer there that the goroutine has sent to the daemon.
+type alarm struct {
+	fd   int
+	file *os.File // the same, for the poller
+}
+
+func newAlarm() (*alarm, error) {
+	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("timerfd_create", err)
+	}
+	return &alarm{fd, os.NewFile(uintptr(fd), "alarm")}, nil
+}
+
+// set makes the alarm ring after d, and not when it was to ring before. It may
+// not be called after close.
+func (a *alarm) set(d time.Duration) {
+	at := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(d, 1)))}
+	_ = unix.TimerfdSettime(a.fd, 0, &at, nil) // fails for a bad descriptor or time only
+}
+
+// wait returns when the alarm rings.
+func (a *alarm) wait() {
+	var rings [8]byte
+	_, _ = a.file.Read(rings[:])
+}
+
+func (a *alarm) close() { _ = a.file.Close() }

@@ -146,7 +146,7 @@ func TestTooManyRounds(t *testing.T) {
 func TestSeed(t *testing.T) {
 	noisy := formula{operator: 10 * time.Microsecond, spread: 1}
 	draw := func(seed uint64) (all []time.Duration) {
-		r := startRig(t, noisy, func(o *executor.Options) { o.Inside = New(noisy, seed, known) })
+		r := startRig(t, noisy, func(o *executor.Options) { o.Inside = New(noisy, seed, known, "h") })
 		for i := range 5 {
 			r.run(uint64(i), r.on(0, models.BatchID(i), 0, operators, 1))
 			all = append(all, r.next().Spans[0].DeviceTook)

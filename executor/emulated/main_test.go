@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
@@ -24,7 +25,7 @@ const patience = 30 * time.Second
 // batch, and a group as long as its longest span and a half of the others. It
 // knows groups of two, and batches of up to 8.
 type formula struct {
-	operator time.Duration // of the model at position 0; the next take twice, three times as long
+	operator time.Duration // of the model at position 0; the next take twice as long
 	spread   float64       // of Sample, upwards
 }
 
@@ -43,7 +44,7 @@ func (f formula) Covers(g models.Group) bool {
 func (f formula) Latency(g models.Group) time.Duration {
 	var sum, longest time.Duration
 	for _, s := range g.Spans {
-		took := f.operator * time.Duration(s.Len()*s.Size*(1+int(s.Service)))
+		took := f.operator * time.Duration(s.Len()*s.Size*(1+min(int(s.Service), 1)))
 		sum, longest = sum+took, max(longest, took)
 	}
 	return longest + (sum-longest)/2
@@ -57,10 +58,10 @@ func (f formula) Sample(g models.Group, random *rand.Rand) time.Duration {
 const operators = 10
 
 // known are the models of a rig's device.
-var known = []Model{
-	{Name: "a", Position: 0, Operators: operators, Hash: "h", Sizes: []int{1, 4}},
-	{Name: "b", Position: 1, Operators: operators, Hash: "h", Sizes: []int{1, 4}},
-	{Name: "c", Position: 1, Operators: operators, Hash: "h", Sizes: []int{1, 4}, SeqLens: []int{8, 16}},
+var known = []device.ModelInfo{
+	{Name: "a", Operators: operators, Sizes: []int{1, 4}, SeqLens: []int{0}},
+	{Name: "b", Operators: operators, Sizes: []int{1, 4}, SeqLens: []int{0}},
+	{Name: "c", Operators: operators, Sizes: []int{1, 4}, SeqLens: []int{8, 16}},
 }
 
 // rig is an executor of three services: 0 and 1 have the models at positions 0
@@ -80,7 +81,7 @@ func service(id models.ServiceID, name, model string) executor.ServiceSpec {
 
 func options(f formula) executor.Options {
 	return executor.Options{
-		Inside: New(f, 1, known), CloseGrace: time.Millisecond, Poll: 200 * time.Microsecond, SpanTimeout: time.Hour,
+		Inside: New(f, 1, known, "h"), CloseGrace: time.Millisecond, Poll: 200 * time.Microsecond, SpanTimeout: time.Hour,
 		Services: []executor.ServiceSpec{service(0, "zero", "a"), service(1, "one", "b"), service(2, "two", "c")},
 	}
 }

@@ -1,6 +1,9 @@
 package wire
 
 import (
+	"errors"
+	"io"
+	"os"
 	"syscall"
 	"time"
 	"unsafe"
@@ -8,19 +11,55 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Socket is one end of a worker's connection, which is read by one goroutine. In
+// a process of its own a worker has a blocking descriptor, which is read by the
+// thread that runs the spans, without a detour through Go's poller; the daemon's
+// end, and both ends of a worker inside of the daemon, are known to the poller.
+type Socket struct {
+	*os.File
+	Poll time.Duration // how long Read looks for bytes before it sleeps
+
+	fd int
+}
+
+// NewSocket returns the socket of a file, which stays the caller's.
+func NewSocket(f *os.File) (*Socket, error) {
+	s := &Socket{File: f}
+	raw, err := f.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { s.fd = int(fd) }) // Fd would make it block
+	}
+	return s, err
+}
+
+// Read implements io.Reader. A worker that dies with frames unread resets the
+// connection; that too is its end.
+func (s *Socket) Read(buf []byte) (int, error) {
+	if s.Poll > 0 {
+		if n, ok := poll(s.fd, buf, s.Poll); ok {
+			return n, nil
+		}
+	}
+	n, err := s.File.Read(buf)
+	if errors.Is(err, unix.ECONNRESET) {
+		err = io.EOF
+	}
+	return n, err
+}
+
 // contended is how long giving up the core may take if nobody else wants it.
 // When it takes longer, somebody has run, and polling would only be in the way.
 const contended = 10 * time.Microsecond
 
-// Poll reads from a socket for at most d without sleeping. It reports false if
+// poll reads from a socket for at most d without sleeping. It reports false if
 // nothing came, if others want the core, or if there is something to say that
 // a system call that waits will say as well: the end of the stream, an error.
 //
 // Waking a thread on another core takes long where cores sleep deeply, as those
 // of virtual machines do: BenchmarkRound of package executor shows it. A span of
-// a small model takes less, so both ends of a worker's socket look for the next message for a moment
-// before they sleep.
-func Poll(fd int, buf []byte, d time.Duration) (n int, ok bool) {
+// a small model takes less, so both ends of a worker's socket look for the next
+// message for a moment before they sleep.
+func poll(fd int, buf []byte, d time.Duration) (n int, ok bool) {
 	begin := time.Now()
 	for last := time.Duration(0); ; {
 		n, err := look(fd, buf)

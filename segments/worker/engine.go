@@ -33,6 +33,7 @@ type Engine interface {
 // Ran is what Run returns.
 type Ran struct {
 	Reached           int           // the operator that would run next
+	Took              time.Duration // on the host, 0 for what passed between call and return
 	DeviceTime        time.Duration // by the clock of the device, 0 if it has none
 	IntermediateBytes int64         // held by the paused batches of the engine
 }

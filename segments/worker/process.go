@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,5 +34,7 @@ func Run(load LoadFunc) error {
 			return fmt.Errorf("worker: a worker is started by the daemon, never by hand: descriptor %d: %w", fd, err)
 		}
 	}
-	return Serve(Files{socketFD, inputsFD, outputsFD}, load)
+	runtime.LockOSThread() // a context of CUDA belongs to a thread
+	defer runtime.UnlockOSThread()
+	return Serve(Files{os.NewFile(socketFD, "daemon"), inputsFD, outputsFD}, load)
 }

@@ -1,11 +1,11 @@
 package worker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"sync"
 	"time"
 
@@ -19,9 +19,9 @@ var ErrLoadFailed = errors.New("the model could not be loaded")
 
 // Files are the descriptors that a worker works with.
 type Files struct {
-	Socket  uintptr // blocking, connected to the daemon
-	Inputs  uintptr // of a wire.InputArena
-	Outputs uintptr // of a wire.Outputs
+	Socket  *os.File // connected to the daemon
+	Inputs  uintptr  // that of a wire.InputArena
+	Outputs uintptr  // that of a wire.Outputs
 }
 
 // progressInterval is the shortest time between two messages of progress in
@@ -30,11 +30,9 @@ const progressInterval = 50 * time.Millisecond
 
 // Serve is the worker's loop: it loads the model that the daemon names and runs
 // spans in the order in which they come, until the daemon sends Quit or closes the
-// socket. It does all of it on the goroutine that calls it, with blocking reads.
-// The files stay the caller's.
+// socket. It does all of it on the goroutine that calls it. The files stay the
+// caller's.
 func Serve(files Files, load LoadFunc) (err error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	w, err := newWorker(files)
 	if err != nil {
 		return err
@@ -67,7 +65,7 @@ func atEnd(err error) error {
 
 // worker is the state of one call of Serve.
 type worker struct {
-	socket  socket
+	socket  *wire.Socket
 	frames  *wire.FrameReader
 	inputs  []byte // read-only
 	outputs *wire.WorkerOutputs
@@ -91,9 +89,11 @@ type batch struct {
 }
 
 func newWorker(files Files) (*worker, error) {
-	w := &worker{socket: socket{fd: int(files.Socket)}, batches: make(map[models.BatchID]*batch)}
-	w.frames = wire.NewFrameReader(&w.socket)
-	var err error
+	socket, err := wire.NewSocket(files.Socket)
+	if err != nil {
+		return nil, err
+	}
+	w := &worker{socket: socket, frames: wire.NewFrameReader(socket), batches: make(map[models.BatchID]*batch)}
 	if w.inputs, err = wire.MapInputs(files.Inputs); err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (w *worker) start(load LoadFunc) error {
 		}
 		return errors.Join(fmt.Errorf("%w: %w", ErrLoadFailed, err), w.send(&failed))
 	}
-	w.socket.poll = time.Duration(spec.PollNanos)
+	w.socket.Poll = time.Duration(spec.PollNanos)
 	info := w.engine.Info()
 	w.end = len(info.Operators)
 	return w.send(&info)
@@ -185,7 +185,7 @@ func (w *worker) answer(r *wire.Run) error {
 	done := wire.Done{Round: r.Round, Batch: r.Batch}
 	err := w.perform(r, &done)
 	if err == nil {
-		done.Nanos = int64(time.Since(begin))
+		done.Nanos = cmp.Or(done.Nanos, int64(time.Since(begin)))
 		return w.send(&done)
 	}
 	w.forget(r.Batch)
@@ -210,7 +210,8 @@ func (w *worker) perform(r *wire.Run, done *wire.Done) error {
 		return err
 	}
 	b.at = ran.Reached
-	done.Reached, done.DeviceNanos, done.IntermediateBytes = ran.Reached, int64(ran.DeviceTime), ran.IntermediateBytes
+	done.Reached, done.IntermediateBytes = ran.Reached, ran.IntermediateBytes
+	done.Nanos, done.DeviceNanos = int64(ran.Took), int64(ran.DeviceTime)
 	if b.at == w.end {
 		delete(w.batches, r.Batch)
 		done.Finished, done.Outputs = true, b.outputs
@@ -303,5 +304,6 @@ func (w *worker) send(m wire.Message) error {
 		return err
 	}
 	w.mu.frame = frame
-	return w.socket.write(frame)
+	_, err = w.socket.Write(frame)
+	return err
 }

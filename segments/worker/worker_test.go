@@ -97,7 +97,7 @@ type workerTest struct {
 	engine  *fakeEngine
 	inputs  *wire.InputArena
 	outputs *wire.Outputs
-	socket  socket
+	socket  *os.File
 	frames  *wire.FrameReader
 	served  chan error
 }
@@ -114,15 +114,16 @@ func startWorker(t *testing.T, load LoadFunc) *workerTest {
 	if w.outputs, err = wire.NewOutputs(1 << 16); err != nil {
 		t.Fatal(err)
 	}
-	w.socket = socket{fd: pair[0]}
-	w.frames = wire.NewFrameReader(&w.socket)
-	files := Files{uintptr(pair[1]), w.inputs.File().Fd(), w.outputs.File().Fd()}
+	w.socket = os.NewFile(uintptr(pair[0]), "daemon")
+	w.frames = wire.NewFrameReader(w.socket)
+	other := os.NewFile(uintptr(pair[1]), "worker")
+	files := Files{other, w.inputs.File().Fd(), w.outputs.File().Fd()}
 	go func() {
 		w.served <- Serve(files, load)
-		unix.Close(pair[1])
+		other.Close()
 	}()
 	t.Cleanup(func() {
-		unix.Close(w.socket.fd)
+		w.socket.Close()
 		w.outputs.Close()
 		w.inputs.Close()
 		goleak.VerifyNone(t)
@@ -157,7 +158,7 @@ func (w *workerTest) send(m wire.Message) {
 	w.t.Helper()
 	frame, err := wire.AppendFrame(nil, m)
 	if err == nil {
-		err = w.socket.write(frame)
+		_, err = w.socket.Write(frame)
 	}
 	if err != nil {
 		w.t.Fatal(err)
@@ -413,7 +414,7 @@ func TestServeProgressIsThinnedOut(t *testing.T) {
 
 func TestServeEndsWithItsSocket(t *testing.T) {
 	w := startLoaded(t, nil)
-	unix.Shutdown(w.socket.fd, unix.SHUT_RDWR)
+	unix.Shutdown(int(w.socket.Fd()), unix.SHUT_RDWR)
 	w.end(nil)
 	if !w.engine.closed {
 		t.Error("the engine was not closed")
@@ -436,7 +437,7 @@ func TestServeRefusesNonsense(t *testing.T) {
 		"frame too large": {frame(1<<31, 1), wire.ErrFrameSize},
 	} {
 		w := startLoaded(t, nil)
-		if err := w.socket.write(c.bytes); err != nil {
+		if _, err := w.socket.Write(c.bytes); err != nil {
 			t.Fatal(name, err)
 		}
 		w.end(c.want)

@@ -4,14 +4,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
 func TestInfo(t *testing.T) {
-	m := Model{Name: "a", Position: 1, Operators: 3, Hash: "hash", Sizes: []int{1, 4}}
-	i := m.info(formula{operator: time.Microsecond}.Latency)
+	m := device.ModelInfo{Name: "a", Operators: 3, Sizes: []int{1, 4}, SeqLens: []int{0}}
+	i := describe(&m, 1, "hash", formula{operator: time.Microsecond}.Latency)
 	if got := i.Inputs[0].Type.String(); got != "float32[batch,4]" || i.Inputs[0].Name != InputName {
 		t.Errorf("input %s", got)
 	}
@@ -30,7 +31,7 @@ func TestInfo(t *testing.T) {
 		}
 	}
 	m.SeqLens = []int{8, 16}
-	i = m.info(formula{operator: time.Microsecond}.Latency)
+	i = describe(&m, 1, "hash", formula{operator: time.Microsecond}.Latency)
 	if got := i.Inputs[0].Type.String(); got != "int64[batch,sequence]" {
 		t.Errorf("input %s", got)
 	}
@@ -39,7 +40,7 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// BenchmarkRound says how much later than the device says a round is over: what
+// BenchmarkRound reports how much later than on the device a round is over: what
 // sending it and waking up take.
 func BenchmarkRound(b *testing.B) {
 	e := startRig(b, formula{operator: 20 * time.Microsecond})
