@@ -120,6 +120,21 @@ func (t *Tensor) In(memory []byte) []byte {
 	return window(memory, t.Offset, t.Bytes)
 }
 
+// appendList appends the length of a list and each of its elements.
+func appendList[T any](dst []byte, list []T, limit int, one func([]byte, *T) ([]byte, error)) ([]byte, error) {
+	if len(list) > limit {
+		return nil, fmt.Errorf("%w: list of %d, the limit is %d", ErrMessage, len(list), limit)
+	}
+	dst = le.AppendUint32(dst, uint32(len(list)))
+	for i := range list {
+		var err error
+		if dst, err = one(dst, &list[i]); err != nil {
+			return nil, err
+		}
+	}
+	return dst, nil
+}
+
 func appendTensor(dst []byte, t *Tensor) ([]byte, error) {
 	if err := t.check(); err != nil {
 		return nil, err

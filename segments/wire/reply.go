@@ -178,8 +178,6 @@ func (m *Done) check() error {
 	case m.Reached < 0 || m.Reached > maxPosition || m.Nanos < 0 || m.DeviceNanos < 0 || m.IntermediateBytes < 0:
 		return fmt.Errorf("%w: done at %d in %d ns (device %d ns), %d bytes",
 			ErrMessage, m.Reached, m.Nanos, m.DeviceNanos, m.IntermediateBytes)
-	case len(m.Outputs) > MaxQueries:
-		return fmt.Errorf("%w: done with %d queries", ErrMessage, len(m.Outputs))
 	case m.Finished != (len(m.Outputs) > 0):
 		return fmt.Errorf("%w: done with %d queries, finished %t", ErrMessage, len(m.Outputs), m.Finished)
 	}
@@ -197,14 +195,7 @@ func (m *Done) appendPayload(dst []byte) ([]byte, error) {
 	dst = le.AppendUint64(dst, uint64(m.DeviceNanos))
 	dst = le.AppendUint64(dst, uint64(m.IntermediateBytes))
 	dst = appendBool(dst, m.Finished)
-	dst = le.AppendUint32(dst, uint32(len(m.Outputs)))
-	for _, outputs := range m.Outputs {
-		var err error
-		if dst, err = appendOutputs(dst, outputs); err != nil {
-			return nil, err
-		}
-	}
-	return dst, nil
+	return appendList(dst, m.Outputs, MaxQueries, appendOutputs)
 }
 
 func appendBool(dst []byte, v bool) []byte {
@@ -214,19 +205,13 @@ func appendBool(dst []byte, v bool) []byte {
 	return append(dst, 0)
 }
 
-func appendOutputs(dst []byte, outputs []OutputTensor) ([]byte, error) {
-	if len(outputs) > MaxTensors {
-		return nil, fmt.Errorf("%w: query of %d outputs", ErrMessage, len(outputs))
-	}
-	dst = le.AppendUint32(dst, uint32(len(outputs)))
-	for i := range outputs {
-		var err error
-		if dst, err = appendTensor(dst, &outputs[i].Tensor); err != nil {
-			return nil, err
-		}
-		dst = le.AppendUint32(dst, outputs[i].Slot)
-	}
-	return dst, nil
+func appendOutputs(dst []byte, outputs *[]OutputTensor) ([]byte, error) {
+	return appendList(dst, *outputs, MaxTensors, appendOutput)
+}
+
+func appendOutput(dst []byte, t *OutputTensor) ([]byte, error) {
+	dst, err := appendTensor(dst, &t.Tensor)
+	return le.AppendUint32(dst, t.Slot), err
 }
 
 // Decode implements Message.

@@ -99,8 +99,6 @@ func (m *Run) check() error {
 		return fmt.Errorf("%w: run of [%d, %d), size %d", ErrMessage, m.Start, m.End, m.Size)
 	case m.Stop >= StopWords:
 		return fmt.Errorf("%w: run with stop word %d", ErrMessage, m.Stop)
-	case len(m.Queries) > MaxQueries:
-		return fmt.Errorf("%w: run of %d queries", ErrMessage, len(m.Queries))
 	case (len(m.Queries) > 0) != (m.Start == 0):
 		return fmt.Errorf("%w: run from operator %d with %d queries", ErrMessage, m.Start, len(m.Queries))
 	}
@@ -117,29 +115,12 @@ func (m *Run) appendPayload(dst []byte) ([]byte, error) {
 	dst = le.AppendUint32(dst, uint32(m.End))
 	dst = le.AppendUint32(dst, uint32(m.Size))
 	dst = le.AppendUint32(dst, m.Stop)
-	dst = le.AppendUint32(dst, uint32(len(m.Queries)))
-	for i := range m.Queries {
-		var err error
-		if dst, err = appendQuery(dst, &m.Queries[i]); err != nil {
-			return nil, err
-		}
-	}
-	return dst, nil
+	return appendList(dst, m.Queries, MaxQueries, appendQuery)
 }
 
 func appendQuery(dst []byte, q *QueryTensors) ([]byte, error) {
-	if len(q.Inputs) > MaxTensors {
-		return nil, fmt.Errorf("%w: query of %d inputs", ErrMessage, len(q.Inputs))
-	}
 	dst = le.AppendUint64(dst, uint64(q.ID))
-	dst = le.AppendUint32(dst, uint32(len(q.Inputs)))
-	for i := range q.Inputs {
-		var err error
-		if dst, err = appendTensor(dst, &q.Inputs[i]); err != nil {
-			return nil, err
-		}
-	}
-	return dst, nil
+	return appendList(dst, q.Inputs, MaxTensors, appendTensor)
 }
 
 // Decode implements Message.
