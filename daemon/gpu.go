@@ -36,9 +36,9 @@ func (d *instance) place(spec *executor.ServiceSpec, s *config.Service, memory *
 	if spec.Load.Choose = d.question(spec.Load.ModelPath, s); spec.Load.Choose != nil && spec.Load.Choose.Known != nil {
 		cut = spec.Load.Choose.Known.Target
 	}
-	need, refused, err := d.admit(spec.Load.ModelPath, s, cut, memory)
-	if spec.Refused = refused; refused == nil && err == nil {
-		release = func() { memory.Release(need) }
+	admitted, refused, err := d.admit(spec.Load.ModelPath, s, cut, memory)
+	if spec.Refused = refused; admitted != nil {
+		release = admitted
 	}
 	return release, err
 }
@@ -55,8 +55,8 @@ func (d *instance) given(s *config.Service) int64 {
 
 // admit accounts for a service: what it is given if that is said, else what its
 // model is expected to need if it is cut so, 0 standing for the default. It
-// returns that, or why there is no room for it.
-func (d *instance) admit(path string, s *config.Service, cut int, memory *gpu.Ledger) (need gpu.Need, refused, err error) {
+// returns what gives that back, or why there is no room for it.
+func (d *instance) admit(path string, s *config.Service, cut int, memory *gpu.Ledger) (release func(), refused, err error) {
 	var m wire.DeviceMemory
 	err = surviving(path, func() error {
 		f, err := models.Open(path)
@@ -67,17 +67,18 @@ func (d *instance) admit(path string, s *config.Service, cut int, memory *gpu.Le
 		return f.Close()
 	})
 	if err != nil {
-		return need, nil, nil // the worker says what is wrong with it
+		return nil, nil, nil // the worker says what is wrong with it
 	}
-	need = gpu.Need{Service: s.Name, Bytes: m.Sum(), Sums: m.Sums()}
+	bytes, sums := m.Sum(), m.Sums()
 	switch given := d.given(s); {
-	case given > 0 && given < need.Bytes:
-		return need, fmt.Errorf("%w %s: it needs %s = %d MiB and is given %d MiB; raise pinned_memory_limit or cuda.memory_limit, or lower its cut",
-			gpu.ErrNoRoom, s.Name, need.Sums, need.Bytes>>20, given>>20), nil
+	case given > 0 && given < bytes:
+		return nil, fmt.Errorf("%w %s: it needs %s = %d MiB and is given %d MiB; raise pinned_memory_limit or cuda.memory_limit, or lower its cut",
+			gpu.ErrNoRoom, s.Name, sums, bytes>>20, given>>20), nil
 	case given > 0:
-		need.Bytes, need.Sums = given, "what it is given, for "+need.Sums
+		bytes, sums = given, "what it is given, for "+sums
 	}
-	return need, memory.Admit(need), nil
+	release, refused = memory.Admit(s.Name, bytes, sums)
+	return release, refused, nil
 }
 
 // PlanGPU returns in words what a daemon with this configuration would do with
@@ -135,7 +136,7 @@ func (b *backend) watchGPU() {
 		return
 	}
 	b.goroutines.Go(func() { b.part.Sample(b.life) })
-	if workers, ok := b.exec.(gpu.Workers); ok && b.part.HasMPS() {
+	if workers, ok := b.exec.(*executor.Executor); ok && b.part.HasMPS() {
 		b.goroutines.Go(func() { b.part.Watch(b.life, workers, b.loseMPS, b.log) })
 	}
 }

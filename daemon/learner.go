@@ -134,7 +134,7 @@ func (d *learner) measure() (next time.Duration) {
 			d.stop()
 			break
 		}
-		d.learning.Finished(d.now(), learning.Result{Err: err, Culprit: -1})
+		d.learning.Finished(d.now(), nil, -1, err)
 		d.work()
 	}
 	return d.now() + learning.Quiet
@@ -172,7 +172,7 @@ func (d *learner) finished(o *executor.Outcome) {
 	}
 	over, err := d.measurement.finish(o, !d.scheduler.Idle() || d.fleet.loading.active())
 	if over {
-		d.learning.Finished(d.now(), learning.Result{Took: d.measurement.took, Err: err, Culprit: culprit})
+		d.learning.Finished(d.now(), d.measurement.took, culprit, err)
 		d.work()
 	}
 }
@@ -261,7 +261,7 @@ func (d *learner) logWork(w *learning.Work) {
 	}
 	if w.Entered {
 		r := d.learning.Report()
-		d.log.Info().Stringer("predictor", r.Phase).Str("why", r.Reason).Msg("prediction of operator groups")
+		d.log.Info().Str("predictor", r.Phase).Str("why", r.Reason).Msg("prediction of operator groups")
 	}
 }
 

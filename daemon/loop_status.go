@@ -70,7 +70,7 @@ func (l *loop) status() *status.Status {
 func (l *loop) predictorStatus(r *predictor.Report) status.Predictor {
 	p := l.learner.learning.Report()
 	o := status.Predictor{
-		Phase: p.Phase.String(), Reason: p.Reason, UnknownServices: p.Unknown, Remedy: p.Remedy, Unknown: r.Unknown,
+		Phase: p.Phase, Reason: p.Reason, UnknownServices: p.Unknown, Remedy: p.Remedy, Unknown: r.Unknown,
 		Answers: maps.Clone(r.Answers), Fallbacks: map[string]uint64{}, Shapes: []status.Shape{},
 	}
 	if f := p.File; f != nil {

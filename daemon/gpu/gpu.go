@@ -21,14 +21,6 @@ var (
 	// by MIG.
 	ErrDivided = errors.New("the GPU is divided by MIG")
 
-	// ErrRecordFile is returned when the record of instances cannot be read or
-	// written.
-	ErrRecordFile = errors.New("record of MIG instances")
-
-	// ErrNoRoom is returned for a service whose model does not fit what the
-	// others leave of a GPU's memory.
-	ErrNoRoom = errors.New("the GPU has no room for the service")
-
 	errNoProbe = errors.New("it is not known whether ONNX Runtime can use one")
 )
 
@@ -171,6 +163,47 @@ func (g *GPU) plan() error {
 	return nil
 }
 
+// whole returns the part of a GPU, or an instance, that is used as it is.
+func (g *GPU) whole() *Part {
+	d := &g.target.Device
+	p := &Part{host: g.host, UUID: g.target.UUID(), Services: g.config.Names(), memory: unknownMemory}
+	if d.Memory.Known {
+		p.memory = int64(d.Memory.Value.Free)
+	}
+	if g.target.Instance != nil {
+		p.Profile = g.target.Instance.Profile
+		p.memory = g.memoryOf(p.UUID, unknownMemory)
+	}
+	p.Text = text(d, p.Profile)
+	return p
+}
+
+// slot returns the part of the i-th MIG instance of the layout, which is there or
+// planned.
+func (g *GPU) slot(i int) *Part {
+	s, d := g.layout.Slots[i], &g.target.Device
+	p := &Part{host: g.host, UUID: s.UUID, Profile: s.Profile, Services: s.Services, Text: text(d, s.Profile), memory: unknownMemory}
+	if profile, ok := d.MIG.Profile(s.Profile); ok {
+		p.memory = int64(profile.Memory)
+	}
+	if s.UUID != "" {
+		p.memory = g.memoryOf(s.UUID, p.memory)
+	}
+	return p
+}
+
+// memoryOf returns the free memory of an instance, or what was known.
+func (g *GPU) memoryOf(uuid string, known int64) int64 {
+	for i := range g.target.Device.Instances {
+		for _, c := range g.target.Device.Instances[i].Compute {
+			if c.UUID == uuid && c.Memory.Known {
+				return int64(c.Memory.Value.Free)
+			}
+		}
+	}
+	return known
+}
+
 // leftover reports whether an earlier daemon left instances on this GPU, which
 // nobody wants any more.
 func (g *GPU) leftover() bool {
@@ -216,7 +249,7 @@ func (g *GPU) Take(ctx context.Context) error {
 		return err
 	}
 	for _, p := range g.parts {
-		if err := p.start(ctx); err != nil {
+		if err := p.start(ctx, &g.config, g.opts.MPS); err != nil {
 			return fmt.Errorf("MPS on %s: %w", p.Text, err)
 		}
 	}

@@ -38,7 +38,7 @@ func TestWholeGPU(t *testing.T) {
 	if s := p.Status(); s.Sample != nil || s.Fault != "" || s.MPS.Phase != "running" {
 		t.Errorf("before a look: %+v", s)
 	}
-	p.look()
+	p.refresh()
 	if s := p.Status(); s.Sample == nil || !s.Sample.Memory.Known {
 		t.Errorf("%+v", s)
 	}
@@ -49,7 +49,7 @@ func TestWholeGPU(t *testing.T) {
 		t.Error(err)
 	}
 	r.checkClean(state)
-	p.look()
+	p.refresh()
 	if s := p.Status(); s.Sample != nil || s.Fault == "" || s.MPS.Phase != "stopped" {
 		t.Errorf("given back: %+v", s)
 	}
@@ -211,7 +211,7 @@ func TestLedger(t *testing.T) {
 		bytes int64
 		fits  bool
 	}{{600 << 20, true}, {500 << 20, false}, {400 << 20, true}, {1, false}} {
-		err := l.Admit(Need{Service: string(rune('a' + i)), Bytes: n.bytes, Sums: "its sums"})
+		_, err := l.Admit(string(rune('a'+i)), n.bytes, "its sums")
 		if (err == nil) != n.fits || err != nil && !errors.Is(err, ErrNoRoom) {
 			t.Errorf("service %d: %v", i, err)
 		}
@@ -234,7 +234,7 @@ func TestUnknownMemory(t *testing.T) {
 	r.server.Fail("nvmlDeviceGetMemoryInfo", 0, -1, nvml.ERROR_NOT_SUPPORTED)
 	g := r.look()
 	l := g.Parts()[0].Ledger()
-	if err := l.Admit(Need{Service: "a", Bytes: 1 << 40}); err != nil {
+	if _, err := l.Admit("a", 1<<40, ""); err != nil {
 		t.Error(err)
 	}
 	if text := l.String(); !strings.Contains(text, "unknown free") || strings.Contains(text, "left") {

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,8 +10,12 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// Need is how much of a GPU's memory a service takes, and the sums that make it up.
-type Need struct {
+// ErrNoRoom is returned for a service whose model does not fit what the others leave
+// of a GPU's memory.
+var ErrNoRoom = errors.New("the GPU has no room for the service")
+
+// need is how much of a GPU's memory a service takes, and the sums that make it up.
+type need struct {
 	Service string
 	Bytes   int64
 	Sums    string
@@ -22,37 +27,32 @@ const unknownMemory = -1
 
 // Ledger is who has how much of a part's memory.
 type Ledger struct {
-	part *Part
+	device string
+	memory int64 // free bytes, or unknownMemory
 
 	mu struct {
 		sync.Mutex
-		taken []Need
+		taken []need
 		left  int64
 	}
 }
 
-// Ledger returns an empty account of the part's memory.
-func (p *Part) Ledger() *Ledger {
-	l := &Ledger{part: p}
-	l.mu.left = p.memory
-	return l
-}
-
-// Admit gives a service what it needs, or returns an ErrNoRoom with the sums.
-func (l *Ledger) Admit(n Need) error {
+// Admit gives a service so many bytes, of which sums has in words what makes them
+// up, or returns an ErrNoRoom. What it was given is taken back by release.
+func (l *Ledger) Admit(service string, bytes int64, sums string) (release func(), err error) {
+	n := need{service, bytes, sums}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.part.memory != unknownMemory && n.Bytes > l.mu.left {
-		return fmt.Errorf("%w %s: it needs %s (%s), and of the %s of %s %s: %s are left; "+
+	if l.memory != unknownMemory && n.Bytes > l.mu.left {
+		return nil, fmt.Errorf("%w %s: it needs %s (%s), and of the %s of %s %s: %s are left; "+
 			"lower its cut or max_batch, give a neighbour a lower pinned_memory_limit, or move a service to another GPU or instance",
-			ErrNoRoom, n.Service, models.MiB(n.Bytes), n.Sums, models.MiB(l.part.memory), l.part.Text, l.others(), models.MiB(l.mu.left))
+			ErrNoRoom, n.Service, models.MiB(n.Bytes), n.Sums, models.MiB(l.memory), l.device, l.others(), models.MiB(l.mu.left))
 	}
 	l.mu.taken, l.mu.left = append(l.mu.taken, n), l.mu.left-n.Bytes
-	return nil
+	return func() { l.release(n) }, nil
 }
 
-// Release takes back what a service was given.
-func (l *Ledger) Release(n Need) {
+func (l *Ledger) release(n need) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if i := slices.Index(l.mu.taken, n); i >= 0 {
@@ -77,14 +77,14 @@ func (l *Ledger) String() string {
 	defer l.mu.Unlock()
 	var b strings.Builder
 	free := "unknown"
-	if l.part.memory != unknownMemory {
-		free = models.MiB(l.part.memory)
+	if l.memory != unknownMemory {
+		free = models.MiB(l.memory)
 	}
-	fmt.Fprintf(&b, "memory of %s: %s free\n", l.part.Text, free)
+	fmt.Fprintf(&b, "memory of %s: %s free\n", l.device, free)
 	for _, n := range l.mu.taken {
 		fmt.Fprintf(&b, "  %s  %s  (%s)\n", n.Service, models.MiB(n.Bytes), n.Sums)
 	}
-	if l.part.memory != unknownMemory {
+	if l.memory != unknownMemory {
 		fmt.Fprintf(&b, "  %s are left\n", models.MiB(l.mu.left))
 	}
 	return b.String()

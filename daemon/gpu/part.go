@@ -6,10 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
+	"time"
 
 	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/cuda/mps"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/rs/zerolog"
 )
 
 // Part is what one group of services runs on: a GPU or one MIG instance. Two parts
@@ -22,7 +24,7 @@ type Part struct {
 	Profile  string
 	Services []string
 
-	gpu     *GPU
+	host    *cuda.Host
 	memory  int64 // free bytes, or unknownMemory
 	control *mps.Control
 	latest  atomic.Pointer[reading]
@@ -43,52 +45,18 @@ func text(d *cuda.Device, profile string) string {
 	return t
 }
 
-// whole returns the part of a GPU, or an instance, that is used as it is.
-func (g *GPU) whole() *Part {
-	d := &g.target.Device
-	p := &Part{gpu: g, UUID: g.target.UUID(), Services: g.config.Names(), memory: unknownMemory}
-	if d.Memory.Known {
-		p.memory = int64(d.Memory.Value.Free)
-	}
-	if g.target.Instance != nil {
-		p.Profile = g.target.Instance.Profile
-		p.memory = g.memoryOf(p.UUID, unknownMemory)
-	}
-	p.Text = text(d, p.Profile)
-	return p
+// Ledger returns an empty account of the part's memory.
+func (p *Part) Ledger() *Ledger {
+	l := &Ledger{device: p.Text, memory: p.memory}
+	l.mu.left = p.memory
+	return l
 }
 
-// slot returns the part of the i-th MIG instance of the layout, which is there or
-// planned.
-func (g *GPU) slot(i int) *Part {
-	s, d := g.layout.Slots[i], &g.target.Device
-	p := &Part{gpu: g, UUID: s.UUID, Profile: s.Profile, Services: s.Services, Text: text(d, s.Profile), memory: unknownMemory}
-	if profile, ok := d.MIG.Profile(s.Profile); ok {
-		p.memory = int64(profile.Memory)
-	}
-	if s.UUID != "" {
-		p.memory = g.memoryOf(s.UUID, p.memory)
-	}
-	return p
-}
-
-// memoryOf returns the free memory of an instance, or what was known.
-func (g *GPU) memoryOf(uuid string, known int64) int64 {
-	for i := range g.target.Device.Instances {
-		for _, c := range g.target.Device.Instances[i].Compute {
-			if c.UUID == uuid && c.Memory.Known {
-				return int64(c.Memory.Value.Free)
-			}
-		}
-	}
-	return known
-}
-
-// start runs MPS on the part.
-func (p *Part) start(ctx context.Context) (err error) {
-	o := p.gpu.opts.MPS
+// start runs MPS on the part as it is configured, with options without device and
+// directory.
+func (p *Part) start(ctx context.Context, all *config.Config, o mps.Options) (err error) {
 	o.Device = p.UUID
-	c := &p.gpu.config.MPS
+	c := &all.MPS
 	if c.Program != "" {
 		o.Program = c.Program
 	}
@@ -121,10 +89,48 @@ func (p *Part) Env(s *config.Service) ([]string, error) {
 	})
 }
 
-// look takes a sample of the part, for Status.
-func (p *Part) look() {
-	s, err := p.gpu.host.Sample(p.UUID)
+// refresh takes a sample of the part, for Status.
+func (p *Part) refresh() {
+	s, err := p.host.Sample(p.UUID)
 	p.latest.Store(&reading{s, err})
+}
+
+// Sample looks at the part once in a while until life ends: a call into the
+// driver may take long when the GPU does not do well, so nobody else waits for it.
+func (p *Part) Sample(life context.Context) {
+	tick := time.NewTicker(sampleInterval)
+	defer tick.Stop()
+	for {
+		p.refresh()
+		select {
+		case <-tick.C:
+		case <-life.Done():
+			return
+		}
+	}
+}
+
+// HasMPS reports whether the part has MPS, and so is worth watching.
+func (p *Part) HasMPS() bool { return p.control != nil }
+
+// Watch restarts the workers of the part together as its control daemon of MPS
+// fares, until life ends or Give. Lost is called when MPS is given up,
+// with the reason, and with nil if it comes back.
+func (p *Part) Watch(life context.Context, workers workers, lost func(error), log zerolog.Logger) {
+	w := &watch{life: life, workers: workers, lost: lost, log: log.With().Str("gpu", p.UUID).Logger()}
+	w.run(p.control.Events())
+}
+
+// TerminateClient ends the work of a process on the part, for a moment at most,
+// if that has MPS: what becomes of the other clients of a server is not defined
+// when one is killed that has work on the device.
+func (p *Part) TerminateClient(life context.Context, pid int) error {
+	if p.control == nil || life.Err() != nil { // at the end all clients go, and their server with them
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(life, terminateTimeout)
+	defer cancel()
+	return p.control.TerminateClient(ctx, pid)
 }
 
 // Status is how a part stands. Sample is the latest, and Fault is why there is none.

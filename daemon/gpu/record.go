@@ -18,6 +18,9 @@ const recordName = "mig.json"
 // ReadRecord returns the record in a state folder, an empty one if there is none.
 func ReadRecord(stateDir string) (mig.Record, error) { return recordFile{stateDir}.read() }
 
+// ErrRecordFile is returned when the record of instances cannot be read or written.
+var ErrRecordFile = errors.New("record of MIG instances")
+
 // recordFile is the record on disk. A file that is there is complete: it is
 // written beside the old one and takes its place.
 type recordFile struct{ dir string }

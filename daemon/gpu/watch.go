@@ -34,43 +34,17 @@ var (
 	errServerFaulted = errors.New("a kernel of one client failed, and the MPS server takes no new client until all are gone")
 )
 
-// Workers ends the workers of a part together and starts them again. The executor
+// workers ends the workers of a part together and starts them again. The executor
 // does.
-type Workers interface {
+type workers interface {
 	Hold(ctx context.Context, cause error) error
 	Resume()
-}
-
-// Sample looks at the part once in a while until life ends: a call into the
-// driver may take long when the GPU does not do well, so nobody else waits for it.
-func (p *Part) Sample(life context.Context) {
-	tick := time.NewTicker(sampleInterval)
-	defer tick.Stop()
-	for {
-		p.look()
-		select {
-		case <-tick.C:
-		case <-life.Done():
-			return
-		}
-	}
-}
-
-// HasMPS reports whether the part has MPS, and so is worth watching.
-func (p *Part) HasMPS() bool { return p.control != nil }
-
-// Watch restarts the workers of the part together as its control daemon of MPS
-// fares, until life ends or Give. Lost is called when MPS is given up,
-// with the reason, and with nil if it comes back.
-func (p *Part) Watch(life context.Context, workers Workers, lost func(error), log zerolog.Logger) {
-	w := &watch{life: life, workers: workers, lost: lost, log: log.With().Str("gpu", p.UUID).Logger()}
-	w.run(p.control.Events())
 }
 
 // watch is what Watch knows of MPS.
 type watch struct {
 	life    context.Context
-	workers Workers
+	workers workers
 	lost    func(error)
 	log     zerolog.Logger
 
@@ -152,16 +126,4 @@ func (w *watch) giveUp(cause error) {
 	err := fmt.Errorf(`MPS is given up: %w; mend the cause and restart overlapd, or set mode = "off" in [mps]`, cause)
 	w.hold(err)
 	w.lost(err)
-}
-
-// TerminateClient ends the work of a process on the part, for a moment at most,
-// if that has MPS: what becomes of the other clients of a server is not defined
-// when one is killed that has work on the device.
-func (p *Part) TerminateClient(life context.Context, pid int) error {
-	if p.control == nil || life.Err() != nil { // at the end all clients go, and their server with them
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(life, terminateTimeout)
-	defer cancel()
-	return p.control.TerminateClient(ctx, pid)
 }

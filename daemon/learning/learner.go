@@ -42,23 +42,6 @@ const (
 // It is run again.
 var ErrDisturbed = errors.New("queries wait")
 
-// Phase is where a daemon stands on its way to a predictor.
-type Phase int
-
-// The phases. Solo is also where every failure ends: batches then run one at a
-// time, which is always safe.
-const (
-	Loading   Phase = iota // not every service was ready yet
-	Solo                   // there is no predictor, and none will come by itself
-	Measuring              // groups are measured while nothing else is to do
-	Training               // a predictor is fitted to them
-	Serving                // groups are predicted
-)
-
-func (p Phase) String() string {
-	return [...]string{"loading", "solo", "measuring", "training", "serving"}[p]
-}
-
 // Options is what a Learner may do, and what it begins with.
 type Options struct {
 	Policy   string // groups are predicted for those only that form groups of several services
@@ -102,7 +85,7 @@ type Learner struct {
 	predictor *predictor.Predictor
 	solo      *predictor.Solo
 
-	phase      Phase
+	phase      string
 	reason     string          // for the phase, to a person
 	file       *predictor.File // in use
 	unknown    []string        // services whose models it does not know
@@ -110,14 +93,8 @@ type Learner struct {
 	offline    bool            // measure even if there is a predictor, and fit none
 	generation int             // counts choices: what was begun for an earlier one comes too late
 
-	arrived  time.Duration      // of the last query
-	session  *training.Session  // nil if nothing is to be measured
-	device   string             // that it measures
-	services []models.ServiceID // by position of their subject in the session
-	step     training.Step
-	began    time.Duration // of the step
-	running  bool          // it was given out and is not finished
-	stepOf   int           // generation of the step
+	arrived time.Duration // when the last query came
+	measuring
 
 	progress training.Progress // of the last session, once it is over
 
@@ -127,7 +104,7 @@ type Learner struct {
 // New returns a Learner that waits for the models. What it finds it has p use;
 // solo holds what is known of spans that run alone.
 func New(o Options, p *predictor.Predictor, solo *predictor.Solo) *Learner {
-	l := &Learner{options: o, predictor: p, solo: solo, arrived: -Quiet}
+	l := &Learner{options: o, predictor: p, solo: solo, phase: Loading, arrived: -Quiet}
 	if !l.formsGroups() {
 		l.phase, l.reason = Solo, fmt.Sprintf("the policy %s runs one batch at a time", o.Policy)
 	}
@@ -200,13 +177,13 @@ func (l *Learner) Stop() {
 
 // enter begins a phase. Whatever a predictor has learned is worth nothing in
 // those without one.
-func (l *Learner) enter(p Phase, reason string) {
-	if l.phase == p && l.reason == reason {
+func (l *Learner) enter(phase, reason string) {
+	if l.phase == phase && l.reason == reason {
 		return
 	}
-	l.phase, l.reason = p, reason
+	l.phase, l.reason = phase, reason
 	l.work.Entered = true
-	if p != Serving {
+	if phase != Serving {
 		l.predictor.Forget()
 		l.file, l.unknown = nil, nil
 	}
@@ -330,4 +307,184 @@ func (l *Learner) takes(s *Service, size int) time.Duration {
 	}
 	took, _ := l.solo.Span(whole)
 	return took
+}
+
+// Arrived is called for every query: measuring waits until none has come for
+// Quiet.
+func (l *Learner) Arrived(now time.Duration) { l.arrived = now }
+
+// Pending reports whether there is something to measure, now or later.
+func (l *Learner) Pending() bool { return l.session != nil && !l.running }
+
+// Services returns the services that are measured. Their workers must be ready
+// when Next is called.
+func (l *Learner) Services() []models.ServiceID { return l.services }
+
+// QuietAt returns from when on a step may be measured.
+func (l *Learner) QuietAt() time.Duration { return l.arrived + Quiet }
+
+// Next returns the rounds of the step to measure now, which are to be run one
+// after another. Finished is due for them. There are none when all is measured,
+// or the time for it is spent: then fitting begins.
+func (l *Learner) Next(now time.Duration) []models.Group {
+	if l.session == nil {
+		return nil
+	}
+	if l.options.Limit <= 0 || l.session.Progress().Spent < l.options.Limit {
+		if step, ok := l.session.Next(); ok {
+			l.step, l.began, l.running, l.stepGeneration = step, now, true, l.generation
+			return l.rounds(&step)
+		}
+	}
+	l.measured()
+	return nil
+}
+
+// Finished takes in how long the rounds of the step took that Next has returned, in
+// their order, or why it failed: with ErrDisturbed it is run again, and culprit is
+// the service whose span failed, -1 if it was not just one. A step that Stop came in
+// between of counts for nothing.
+func (l *Learner) Finished(now time.Duration, took []Timing, culprit models.ServiceID, err error) {
+	l.running = false
+	spent := now - l.began
+	switch {
+	case l.session == nil || l.stepGeneration != l.generation:
+	case errors.Is(err, ErrDisturbed):
+		l.session.Again(spent)
+	case err != nil:
+		l.session.Failed(l.subject(culprit), err, spent)
+	case l.step.Kind == training.StepOperators:
+		l.tookOperators(took, spent)
+	default:
+		l.tookGroup(took[len(took)-1], spent)
+	}
+}
+
+func (l *Learner) tookGroup(t Timing, spent time.Duration) {
+	row, ok := l.session.Took(t.Latency, t.Device, spent)
+	if !ok {
+		return
+	}
+	d := &training.Dataset{Device: l.device, Models: l.session.Models(), Rows: []training.Row{row}}
+	l.store("storing a measured group", func(s *training.Store) error { return s.Append(d) })
+}
+
+func (l *Learner) tookOperators(took []Timing, spent time.Duration) {
+	times := make([]time.Duration, len(took))
+	for i, t := range took {
+		times[i] = t.Latency
+	}
+	if model, result, ok := l.session.TookOperators(times, spent); ok {
+		device := l.device
+		l.store("storing operator times", func(s *training.Store) error { return s.PutOperators(device, model, result) })
+	}
+}
+
+// Cold is called when the worker of a service was started anew: its first run on
+// inputs of a size does not count.
+func (l *Learner) Cold(service models.ServiceID) {
+	if i := l.subject(service); l.session != nil && i >= 0 {
+		l.session.Cold(i)
+	}
+}
+
+// measured ends the session: nothing is left to measure, or no time.
+func (l *Learner) measured() {
+	p := l.session.Progress()
+	l.progress = p
+	list := l.session.Models()
+	l.session = nil
+	if !l.offline { // else they are reported
+		l.work.Measured = p
+	}
+	reason := fmt.Sprintf("%d of %d measurements are made", p.Done-p.Skipped, p.Total)
+	if p.Skipped > 0 {
+		reason += fmt.Sprintf(", %d cannot be", p.Skipped)
+	}
+	if p.Done < p.Total {
+		reason += fmt.Sprintf(", and the time for them, %v, is spent", l.options.Limit)
+	}
+	if !l.options.CanFit {
+		l.enter(Solo, reason+"; make a predictor of them with overlapd train")
+		return
+	}
+	l.enter(Training, reason)
+	l.work.Read = &Read{generation: l.generation, device: l.device, models: list}
+}
+
+// Found goes on with what was read. If that failed there is no predictor.
+func (l *Learner) Found(f found) {
+	switch {
+	case f.generation != l.generation:
+	case f.err != nil:
+		l.enter(Solo, fmt.Sprintf("what was measured cannot be used: %v", f.err))
+	case f.session != nil:
+		l.session = f.session
+	default:
+		l.work.Fit = &f.fit
+	}
+}
+
+// Fitted takes the predictor into use that a fit has made, and has it stored, or
+// takes in why there is none.
+func (l *Learner) Fitted(of *Fit, f *predictor.File, err error, w World) {
+	if of.generation != l.generation {
+		return
+	}
+	if err == nil {
+		err = l.use(f, w)
+	}
+	if err != nil {
+		l.work.Unfound = err
+		l.enter(Solo, fmt.Sprintf("fitting one failed: %v", err))
+		return
+	}
+	l.store("storing the predictor", func(s *training.Store) error { return s.PutPredictor(f) })
+	stored := slices.Insert(l.options.Stored, 0, f)
+	l.options.Stored = stored[:min(len(stored), storedPredictors)]
+}
+
+// Work returns what is to be done since the last call.
+func (l *Learner) Work() Work {
+	w := l.work
+	l.work = Work{}
+	return w
+}
+
+func (l *Learner) store(what string, do func(*training.Store) error) {
+	l.work.Store = append(l.work.Store, job{what, do})
+}
+
+// Report returns how the Learner stands.
+func (l *Learner) Report() report {
+	r := report{
+		Phase: l.phase, Reason: l.reason, File: l.file, Unknown: l.unknown, Remedy: l.remedy(),
+		Progress: l.progress, Limit: l.options.Limit,
+	}
+	if s := l.session; s != nil {
+		r.Measuring, r.Progress = true, s.Progress()
+	}
+	return r
+}
+
+// remedy returns how a predictor is to be had that knows the unknown services. One
+// with a name that the predictor was trained on keeps a daemon that starts from
+// using it, so that it measures anew.
+func (l *Learner) remedy() string {
+	if len(l.unknown) == 0 {
+		return ""
+	}
+	const byHand = "stop overlapd, run overlapd profile and overlapd train, "
+	replaced := slices.ContainsFunc(l.unknown, func(name string) bool {
+		return slices.ContainsFunc(l.file.Features.Models, func(m predictor.FeatureModel) bool { return m.Name == name })
+	})
+	switch {
+	case l.options.Emulated:
+		return "stop overlapd, fit a predictor with overlapd train to data that has them, name it in predictor.file, and start overlapd again"
+	case l.options.File != "":
+		return byHand + "name the new file in predictor.file, and start it again"
+	case replaced && l.options.OnStart && l.options.CanFit:
+		return "restart overlapd, which then measures groups while no query comes and fits another predictor; or " + byHand + "and start it again"
+	}
+	return byHand + "and start it again"
 }

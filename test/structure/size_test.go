@@ -251,21 +251,19 @@ func references(files []*goFile) []map[int]bool {
 			if d, ok := d.(*ast.FuncDecl); ok && d.Recv != nil {
 				use(receiver(d)) // a method belongs under its type
 			}
-			ast.Inspect(d, func(n ast.Node) bool {
+			var visit func(n ast.Node) bool
+			visit = func(n ast.Node) bool {
 				switch n := n.(type) {
-				case *ast.SelectorExpr:
+				case *ast.SelectorExpr: // what another package declares is none of ours
 					use("." + n.Sel.Name)
-					ast.Inspect(n.X, func(n ast.Node) bool {
-						if x, ok := n.(*ast.Ident); ok {
-							use(x.Name)
-						}
-						return true
-					})
+					ast.Inspect(n.X, visit)
+					return false
 				case *ast.Ident:
 					use(n.Name)
 				}
 				return true
-			})
+			}
+			ast.Inspect(d, visit)
 		}
 	}
 	return uses
