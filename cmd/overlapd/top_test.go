@@ -27,9 +27,9 @@ func viewOf(services, rounds int) *view {
 	for i := range services {
 		name := fmt.Sprintf("service-%d", i)
 		v.now.Status.Overview.Services = append(v.now.Status.Overview.Services, status.Service{Name: name, Ready: true, Finished: 20})
-		v.now.Timeline.Services = append(v.now.Timeline.Services, timeline.Service{
-			Name: name, Target: 50 * time.Millisecond, Recent: timeline.Recent{Ended: 10, P50: 9 * time.Millisecond, P99: time.Duration(30+15*i) * time.Millisecond, Missed: i},
-		})
+		lately := timeline.Service{Name: name, Target: 50 * time.Millisecond}
+		lately.Ended, lately.P50, lately.P99, lately.Missed = 10, 9*time.Millisecond, time.Duration(30+15*i)*time.Millisecond, i
+		v.now.Timeline.Services = append(v.now.Timeline.Services, lately)
 	}
 	const took = 3 * time.Millisecond
 	for i := range rounds {

@@ -18,12 +18,12 @@ import (
 // until Observe returns.
 type Listener interface{ Observe(e *Event) }
 
-// Kind is what happened.
-type Kind uint8
+// kind is what happened.
+type kind uint8
 
 // The kinds of event, and the fields that are set besides Kind.
 const (
-	Woke       Kind = iota // a turn of the goroutine begins: At
+	Woke       kind = iota // a turn of the goroutine begins: At
 	Rested                 // the turn is over: At
 	Published              // a status was asked for: what belongs to it is to be copied now
 	Accepted               // a query was queued: Call
@@ -39,7 +39,7 @@ const (
 
 // Event is something that happened in the scheduler goroutine.
 type Event struct {
-	Kind Kind
+	Kind kind
 	At   time.Duration // since the daemon started
 
 	Call   *query.Call

@@ -179,14 +179,14 @@ func (l *lane) tell() Service {
 	if l.services == 0 {
 		return Service{Name: l.name, Gone: true}
 	}
-	return Service{Name: l.name, Target: l.target, Recent: l.latencies.recent()}
+	return Service{Name: l.name, Target: l.target, recent: l.latencies.recent()}
 }
 
 // window is how many of the last queries of a service are looked at.
 const window = 256
 
-// Recent is what became of the last queries of a service.
-type Recent struct {
+// recent is what became of the last queries of a service.
+type recent struct {
 	Ended  int           `json:"recent"`        // at most the length of the window
 	Missed int           `json:"recent_missed"` // of them, late or without outputs
 	P50    time.Duration `json:"p50_ns"`        // of all of them, from arrival to answer
@@ -209,7 +209,7 @@ func (l *latencies) add(took time.Duration, inTime bool) {
 }
 
 // recent sums the window up, and sorts it.
-func (l *latencies) recent() (r Recent) {
+func (l *latencies) recent() (r recent) {
 	r.Ended = int(min(l.added, window))
 	if r.Ended == 0 {
 		return r

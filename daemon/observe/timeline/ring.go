@@ -124,7 +124,7 @@ type Service struct {
 	Name   string        `json:"name"`
 	Target time.Duration `json:"target_ns"`
 	Gone   bool          `json:"gone,omitempty"` // it was removed
-	Recent
+	recent
 }
 
 // Read tells of the rounds after one, oldest first, at most so many; or of the

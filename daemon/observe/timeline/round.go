@@ -27,18 +27,17 @@ type Round struct {
 	Solo      time.Duration `json:"solo_ns"`     // of its spans one after another, 0 if nobody asked
 	Planned   bool          `json:"planned"`     // it was chosen while the round before it ran
 	For       time.Duration `json:"for_ns"`      // when it was taken to start
-	Asked     Asked         `json:"asked"`
+
+	// Asked counts what the predictor was asked to choose the round.
+	Asked struct {
+		Calls  int `json:"calls"`
+		Groups int `json:"groups"`
+	} `json:"asked"`
 
 	Spans      []Span      `json:"spans"`
-	Candidates []Candidate `json:"candidates"` // the most urgent first
-	Dropped    []Work      `json:"dropped"`
+	Candidates []candidate `json:"candidates"` // the most urgent first
+	Dropped    []work      `json:"dropped"`
 	More       int         `json:"dropped_more,omitempty"` // dropped and not listed
-}
-
-// Asked counts what the predictor was asked to choose a round.
-type Asked struct {
-	Calls  int `json:"calls"`
-	Groups int `json:"groups"`
 }
 
 // Span is operators [Start, End) of a batch, of the Of that its model has.
@@ -58,16 +57,16 @@ type Span struct {
 	Status   string        `json:"status"`              // "running" until the round has ended
 }
 
-// Candidate is work of one service that could have been in the group.
-type Candidate struct {
-	Work
+// candidate is work of one service that could have been in the group.
+type candidate struct {
+	work
 	Solo  time.Duration `json:"solo_ns"` // of all that was left of it, 0 if unknown or not asked
 	Place int           `json:"place"`   // in the group, 0 if it is not in it
 	End   int           `json:"end"`     // of its span in the group
 }
 
-// Work is the most urgent work of one service, before the round.
-type Work struct {
+// work is the most urgent work of one service, before the round.
+type work struct {
 	Service  int           `json:"service"` // position among the services of a page
 	Batch    uint64        `json:"batch"`   // 0 if it was to be formed
 	Query    uint64        `json:"query"`   // the most urgent
@@ -86,12 +85,12 @@ func (r *Round) begin(from *overlap.Round, why *overlap.Explanation, services []
 	*r = Round{
 		Number: from.Number, Start: from.Start, Predicted: from.Predicted.Latency, Bound: from.Predicted.Bound,
 		Headroom: why.Headroom, Solo: why.Solo, Planned: why.Planned, For: why.For,
-		Asked: Asked(why.Asked),
 		Spans: r.Spans[:0], Candidates: r.Candidates[:0], Dropped: r.Dropped[:0],
 	}
+	r.Asked.Calls, r.Asked.Groups = why.Asked.Calls, why.Asked.Groups
 	for i := range why.Candidates {
 		c := &why.Candidates[i]
-		r.Candidates = append(r.Candidates, Candidate{Work: workOf(&c.Head, c.Headroom), Solo: c.Solo.Latency, Place: c.Place, End: c.End})
+		r.Candidates = append(r.Candidates, candidate{work: workOf(&c.Head, c.Headroom), Solo: c.Solo.Latency, Place: c.Place, End: c.End})
 		if c.Place == 1 {
 			r.Deadline = c.Deadline
 		}
@@ -109,8 +108,8 @@ func (r *Round) begin(from *overlap.Round, why *overlap.Explanation, services []
 	}
 }
 
-func workOf(h *overlap.Head, headroom time.Duration) Work {
-	return Work{
+func workOf(h *overlap.Head, headroom time.Duration) work {
+	return work{
 		Service: int(h.Service), Batch: uint64(h.Batch), Query: uint64(h.Query), Start: h.Start,
 		Size: h.Size, SeqLen: h.SeqLen, Deadline: h.Deadline, Headroom: headroom,
 	}
