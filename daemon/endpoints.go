@@ -33,11 +33,14 @@ func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
 	if d.tracer != nil {
 		q.Tracer = d.tracer
 	}
-	h := http.Options{Queries: q, Host: d.face, Access: d.access, OpenMetrics: !c.Access.Metrics, NotStored: d.storage().faults}
+	h := http.Options{
+		Queries: q, Access: d.access, Status: d.face.Status, Timelines: d.face.Timelines,
+		OpenMetrics: !c.Access.Metrics, NotStored: d.storage().faults,
+	}
 	if c.Metrics {
 		h.Metrics = metrics.NewExporter(d.telling(newScrapers(d.instances, o.Version, c.Policy))).Text
 	}
-	if d.endpoint, err = http.New(c.Limits, h); err != nil {
+	if d.endpoint, err = http.NewEndpoint(c.Limits, h); err != nil {
 		return err
 	}
 	d.remote.open(q, c.Limits, d.access)

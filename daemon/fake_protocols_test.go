@@ -62,9 +62,9 @@ func serveHTTP(t testing.TB, q *query.Server, l config.Limits) net.Addr {
 	t.Helper()
 	o := http.Options{Queries: q}
 	if b, ok := q.Host.(face); ok {
-		o.Host = b
+		o.Status, o.Timelines = b.Status, b.Timelines
 	}
-	e, err := http.New(l, o)
+	e, err := http.NewEndpoint(l, o)
 	if err != nil {
 		t.Fatal(err)
 	}

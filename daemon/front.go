@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/http"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/status"
@@ -13,7 +12,8 @@ import (
 // face is what the daemon's endpoints ask.
 type face interface {
 	query.Host
-	http.Host
+	Status() (*status.Status, bool)
+	Timelines() []*timeline.Ring
 }
 
 // gather publishes the services of all instances in an order.

@@ -111,7 +111,7 @@ func TestNoTokenNoBody(t *testing.T) {
 		t.Errorf("%d, %v", a.status, a.header)
 	}
 	closed(t, "the rest of the body", c)
-	if n := g.endpoint.queries.Memory.Used(); n != 0 {
+	if n := g.endpoint.bodies.memory.Used(); n != 0 {
 		t.Errorf("%d bytes are held for it", n)
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"compress/gzip"
 	"compress/zlib"
 	"fmt"
-	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 	"io"
 	"net"
 	"net/http"
@@ -16,6 +14,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 )
 
 func TestMethods(t *testing.T) {
@@ -193,7 +194,7 @@ func TestBodyMemory(t *testing.T) {
 		c.Write(make([]byte, 2<<20+1))
 		slow = append(slow, c)
 	}
-	fakebackend.Eventually(t, "the memory to be taken", func() bool { return s.endpoint.queries.Memory.Used() >= 8<<20 })
+	fakebackend.Eventually(t, "the memory to be taken", func() bool { return s.endpoint.bodies.memory.Used() >= 8<<20 })
 	a := s.infer("simple", simple("")+strings.Repeat(" ", 2<<20))
 	if _, reason := a.failure(t); a.status != http.StatusServiceUnavailable || reason != query.ReasonNoMemory || a.header.Get("Retry-After") != "1" {
 		t.Errorf("%d %s", a.status, a.body)

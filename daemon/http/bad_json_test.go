@@ -3,11 +3,12 @@ package http
 import (
 	"encoding/binary"
 	"fmt"
-	"github.com/overlapd/overlapd/daemon/query"
 	"net/http"
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/overlapd/overlapd/daemon/query"
 )
 
 // badRise is how much one bad request may allocate, besides a few times its

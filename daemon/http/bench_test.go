@@ -43,7 +43,7 @@ func handling(t testing.TB, body string, header map[string]string) func() {
 		s.Backend = r
 	}
 	l := testLimits()
-	e, err := New(l, Options{Queries: queriesOf(r, l), Host: r.fake})
+	e, err := NewEndpoint(l, Options{Queries: queriesOf(r, l), Status: r.fake.Status, Timelines: r.fake.Timelines})
 	if err != nil {
 		t.Fatal(err)
 	}

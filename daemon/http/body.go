@@ -10,16 +10,16 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
+
+	"github.com/valyala/fasthttp"
 
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/valyala/fasthttp"
 )
 
-const (
-	// drainBytes is how much of an unwanted body is read so that the
-	// connection can be used again.
-	drainBytes = 64 << 10
-)
+// drainBytes is how much of an unwanted body is read so that the connection can
+// be used again.
+const drainBytes = 64 << 10
 
 var (
 	errSlowClient = &query.Error{Status: http.StatusRequestTimeout, Reason: query.ReasonTimeout,
@@ -30,15 +30,23 @@ var (
 	errCompressed = query.Invalid("the body of the request is not what Content-Encoding says")
 )
 
-func (e *Endpoint) errBodyTooLarge() *query.Error {
-	return &query.Error{Status: http.StatusRequestEntityTooLarge, Reason: query.ReasonTooLarge,
-		Message: "the body exceeds limits.request_bytes (" + strconv.FormatInt(e.limits.RequestBytes, 10) + ")"}
+// bodies reads the bodies of requests and sends those of answers. All lie in one
+// memory, no request has more than most bytes, and answers of compress bytes and
+// more are compressed for clients that want it.
+type bodies struct {
+	memory         *query.Budget
+	most, compress int64
 }
 
-// readBody reads the body of a request, decompressed. The caller releases it.
+func (bs *bodies) errTooLarge() *query.Error {
+	return &query.Error{Status: http.StatusRequestEntityTooLarge, Reason: query.ReasonTooLarge,
+		Message: "the body exceeds limits.request_bytes (" + strconv.FormatInt(bs.most, 10) + ")"}
+}
+
+// read reads the body of a request, decompressed. The caller releases it.
 // After an error the connection is closed if the body is still under way.
-func (e *Endpoint) readBody(ctx *fasthttp.RequestCtx) (*query.Body, *query.Error) {
-	raw, err := e.readRaw(ctx)
+func (bs *bodies) read(ctx *fasthttp.RequestCtx) (*query.Body, *query.Error) {
+	raw, err := bs.readRaw(ctx)
 	if err != nil {
 		closeAfter(ctx)
 		return nil, err
@@ -48,22 +56,22 @@ func (e *Endpoint) readBody(ctx *fasthttp.RequestCtx) (*query.Body, *query.Error
 		return raw, nil
 	}
 	defer raw.Release()
-	return e.inflate(raw.Bytes, encoding)
+	return bs.inflate(raw.Bytes, encoding)
 }
 
-func (e *Endpoint) readRaw(ctx *fasthttp.RequestCtx) (*query.Body, *query.Error) {
+func (bs *bodies) readRaw(ctx *fasthttp.RequestCtx) (*query.Body, *query.Error) {
 	announced := int64(ctx.Request.Header.ContentLength())
 	if !ctx.Request.IsBodyStream() {
-		return e.fill(bytes.NewReader(ctx.Request.Body()), int64(len(ctx.Request.Body())))
+		return bs.fill(bytes.NewReader(ctx.Request.Body()), int64(len(ctx.Request.Body())))
 	}
-	return e.fill(ctx.RequestBodyStream(), announced)
+	return bs.fill(ctx.RequestBodyStream(), announced)
 }
 
 // fill reads r to its end. Announced is its length, negative if that is not
 // known.
-func (e *Endpoint) fill(r io.Reader, announced int64) (*query.Body, *query.Error) {
-	b := e.queries.Memory.Body()
-	err := b.Fill(r, announced, e.limits.RequestBytes)
+func (bs *bodies) fill(r io.Reader, announced int64) (*query.Body, *query.Error) {
+	b := bs.memory.Body()
+	err := b.Fill(r, announced, bs.most)
 	if err == nil {
 		return b, nil
 	}
@@ -73,7 +81,7 @@ func (e *Endpoint) fill(r io.Reader, announced int64) (*query.Body, *query.Error
 	case err == query.ErrBodyMemory:
 		return nil, query.ErrBodyMemory
 	case err == query.ErrBodyTooLarge:
-		return nil, e.errBodyTooLarge()
+		return nil, bs.errTooLarge()
 	case errors.As(err, &netErr) && netErr.Timeout():
 		return nil, errSlowClient
 	}
@@ -82,7 +90,7 @@ func (e *Endpoint) fill(r io.Reader, announced int64) (*query.Body, *query.Error
 
 // inflate decompresses a body, which must not exceed the limit afterwards
 // either.
-func (e *Endpoint) inflate(compressed []byte, encoding string) (*query.Body, *query.Error) {
+func (bs *bodies) inflate(compressed []byte, encoding string) (*query.Body, *query.Error) {
 	var r io.ReadCloser
 	var err error
 	switch encoding {
@@ -97,16 +105,144 @@ func (e *Endpoint) inflate(compressed []byte, encoding string) (*query.Body, *qu
 		return nil, errCompressed
 	}
 	defer r.Close()
-	b, failed := e.fill(r, -1)
+	b, failed := bs.fill(r, -1)
 	if failed == errBroken {
 		failed = errCompressed
 	}
 	return b, failed
 }
 
+// smallAnswer is the longest answer that is not accounted while it is sent. It
+// is copied into the connection's own buffer, which the connection keeps.
+const smallAnswer = 16 << 10
+
+// outgoing is the body of an answer on its way to a client, which may take its
+// time. fasthttp closes it when it is sent, or will not be.
+type outgoing struct {
+	body *query.Body
+	rest []byte // not read yet
+}
+
+// WriteTo writes it without another copy.
+func (o *outgoing) WriteTo(w io.Writer) (int64, error) {
+	n, err := w.Write(o.rest)
+	o.rest = o.rest[n:]
+	return int64(n), err
+}
+
+func (o *outgoing) Read(p []byte) (int, error) {
+	if len(o.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, o.rest)
+	o.rest = o.rest[n:]
+	return n, nil
+}
+
+// Close gives its memory back.
+func (o *outgoing) Close() error {
+	o.rest = nil
+	o.body.Release()
+	return nil
+}
+
+// send answers with a body, which is its own from then on. It is compressed if
+// the client asked, and it is worth it.
+func (bs *bodies) send(ctx *fasthttp.RequestCtx, b *query.Body) {
+	if encoding := bs.encodingOf(ctx, b.Bytes); encoding != "" {
+		// Without memory for what may come of it, it goes as it is.
+		if p, ok := bs.memory.Room(int64(len(b.Bytes))); ok {
+			p.Bytes = pack(encoding, p.Bytes, b.Bytes)
+			p.Settle()
+			b.Release()
+			b = p
+			ctx.Response.Header.SetContentEncoding(encoding)
+		}
+	}
+	bs.sendPlain(ctx, b)
+}
+
+func (bs *bodies) sendPlain(ctx *fasthttp.RequestCtx, b *query.Body) {
+	if len(b.Bytes) <= smallAnswer {
+		ctx.Response.SetBody(b.Bytes)
+		b.Release()
+		return
+	}
+	ctx.Response.SetBodyStream(&outgoing{b, b.Bytes}, len(b.Bytes))
+}
+
+// text answers with a text about the daemon itself. It is accounted, and never
+// refused: there is no more of it than connections may be open.
+func (bs *bodies) text(ctx *fasthttp.RequestCtx, text []byte) {
+	bs.sendPlain(ctx, bs.memory.Holding(text))
+}
+
+// encodingOf returns how an answer is compressed, "" for not at all.
+func (bs *bodies) encodingOf(ctx *fasthttp.RequestCtx, b []byte) string {
+	if int64(len(b)) < bs.compress {
+		return ""
+	}
+	return acceptedEncoding(ctx.Request.Header.Peek(fasthttp.HeaderAcceptEncoding))
+}
+
+// packer compresses; its state is large, so it is used again.
+type packer interface {
+	io.WriteCloser
+	Reset(io.Writer)
+}
+
+var (
+	gzipPackers = sync.Pool{New: func() any { return fastest(gzip.NewWriterLevel(nil, gzip.BestSpeed)) }}
+	zlibPackers = sync.Pool{New: func() any { return fastest(zlib.NewWriterLevel(nil, zlib.BestSpeed)) }}
+)
+
+// fastest returns w: the level is one that exists.
+func fastest[T packer](w T, _ error) packer { return w }
+
+// pack compresses b into the memory of dst. What the protocol calls deflate is
+// the zlib format.
+func pack(encoding string, dst, b []byte) []byte {
+	pool := &gzipPackers
+	if encoding == "deflate" {
+		pool = &zlibPackers
+	}
+	w := pool.Get().(packer)
+	defer pool.Put(w)
+	out := bytes.NewBuffer(dst[:0])
+	w.Reset(out)
+	_, _ = w.Write(b) // a buffer takes everything
+	w.Close()
+	return out.Bytes()
+}
+
+// acceptedEncoding returns the encoding of Accept-Encoding that is used, or
+// "". Where both are accepted, gzip is.
+func acceptedEncoding(header []byte) string {
+	best := ""
+	for item := range bytes.SplitSeq(header, []byte{','}) {
+		name, params, _ := strings.Cut(string(item), ";")
+		if refused(params) {
+			continue
+		}
+		switch strings.ToLower(strings.TrimSpace(name)) {
+		case "gzip":
+			return "gzip"
+		case "deflate":
+			best = "deflate"
+		}
+	}
+	return best
+}
+
+// refused reports whether the weight of an encoding is zero.
+func refused(params string) bool {
+	q, ok := strings.CutPrefix(strings.ReplaceAll(params, " ", ""), "q=")
+	return ok && strings.Trim(q, "0.") == ""
+}
+
 // leaveBody deals with a body that nobody wants: a short one is read, so that
 // the next request is found behind it; otherwise the connection is closed.
-func (e *Endpoint) leaveBody(ctx *fasthttp.RequestCtx) {
+func leaveBody(ctx *fasthttp.RequestCtx) {
 	if !ctx.Request.IsBodyStream() {
 		return
 	}

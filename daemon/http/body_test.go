@@ -34,7 +34,7 @@ func unserved(t *testing.T, change func(*config.Limits)) *Endpoint {
 		if err := e.Shutdown(context.Background()); err != nil {
 			t.Error(err)
 		}
-		if n := e.queries.Memory.Used(); n != 0 {
+		if n := e.bodies.memory.Used(); n != 0 {
 			t.Errorf("%d bytes are accounted to nobody", n)
 		}
 	})
@@ -59,7 +59,7 @@ func TestFill(t *testing.T) {
 			"end with the data": iotest.DataErrReader,
 		} {
 			for _, announced := range []int64{int64(size), -1} {
-				b, err := e.fill(arrive(bytes.NewReader(want)), announced)
+				b, err := e.bodies.fill(arrive(bytes.NewReader(want)), announced)
 				if err != nil {
 					t.Errorf("%d bytes %s, announced %d: %v", size, name, announced, err)
 					continue
@@ -67,7 +67,7 @@ func TestFill(t *testing.T) {
 				if !bytes.Equal(b.Bytes, want) {
 					t.Errorf("%d bytes %s, announced %d: %d others came", size, name, announced, len(b.Bytes))
 				}
-				if held := e.queries.Memory.Used(); held != int64(cap(b.Bytes)) {
+				if held := e.bodies.memory.Used(); held != int64(cap(b.Bytes)) {
 					t.Errorf("%d bytes are accounted for a buffer of %d", held, cap(b.Bytes))
 				}
 				b.Release()
@@ -93,11 +93,11 @@ func TestFillRefuses(t *testing.T) {
 		"no memory":           {strings.NewReader("abc"), 50, 49, query.ReasonNoMemory, "limits.memory_bytes"},
 	} {
 		e := unserved(t, func(l *config.Limits) { l.RequestBytes, l.MemoryBytes = 100, tt.memory })
-		b, err := e.fill(tt.r, tt.announced)
+		b, err := e.bodies.fill(tt.r, tt.announced)
 		if b != nil || err == nil || err.Reason != tt.reason || !strings.Contains(err.Message, tt.message) {
 			t.Errorf("%s: %v with error %v", name, b, err)
 		}
-		if held := e.queries.Memory.Used(); held != 0 {
+		if held := e.bodies.memory.Used(); held != 0 {
 			t.Errorf("%s: %d bytes are still accounted", name, held)
 		}
 	}
@@ -123,8 +123,8 @@ func TestFillGrowsWithWhatComes(t *testing.T) {
 	e := unserved(t, nil)
 	announced := e.limits.RequestBytes
 	came := int64(0)
-	b, err := e.fill(readerFunc(func(p []byte) (int, error) {
-		if held := e.queries.Memory.Used(); held > max(2*came, firstBytes) {
+	b, err := e.bodies.fill(readerFunc(func(p []byte) (int, error) {
+		if held := e.bodies.memory.Used(); held > max(2*came, firstBytes) {
 			t.Errorf("%d bytes are held when %d have come", held, came)
 		}
 		if came > 5<<20 {
@@ -144,18 +144,18 @@ func TestFillGrowsWithWhatComes(t *testing.T) {
 func TestBodiesShareMemory(t *testing.T) {
 	e := unserved(t, func(l *config.Limits) { l.RequestBytes, l.MemoryBytes = 60, 100 })
 	sixty := make([]byte, 60)
-	first, err := e.fill(bytes.NewReader(sixty), 60)
+	first, err := e.bodies.fill(bytes.NewReader(sixty), 60)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b, err := e.fill(bytes.NewReader(sixty), 60); err != query.ErrBodyMemory {
+	if b, err := e.bodies.fill(bytes.NewReader(sixty), 60); err != query.ErrBodyMemory {
 		t.Errorf("a second body: %v, %v", b, err)
 	}
-	if held := e.queries.Memory.Used(); held != 60 {
+	if held := e.bodies.memory.Used(); held != 60 {
 		t.Errorf("%d bytes are held by a body of 60", held)
 	}
 	first.Release()
-	second, err := e.fill(bytes.NewReader(sixty), 60)
+	second, err := e.bodies.fill(bytes.NewReader(sixty), 60)
 	if err != nil {
 		t.Fatalf("after the first was released: %v", err)
 	}
@@ -165,7 +165,7 @@ func TestBodiesShareMemory(t *testing.T) {
 func TestLargeBuffersAreNotKept(t *testing.T) {
 	e := unserved(t, nil)
 	for _, size := range []int{100, keptBytes, keptBytes + 1} {
-		b, err := e.fill(bytes.NewReader(make([]byte, size)), int64(size))
+		b, err := e.bodies.fill(bytes.NewReader(make([]byte, size)), int64(size))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +182,7 @@ func TestInflate(t *testing.T) {
 	want := randomBytes(1 << 16)
 	for _, encoding := range []string{"gzip", "deflate"} {
 		packed := pack(encoding, nil, want)
-		b, err := e.inflate(packed, encoding)
+		b, err := e.bodies.inflate(packed, encoding)
 		if err != nil || !bytes.Equal(b.Bytes, want) {
 			t.Fatalf("%s: %v", encoding, err)
 		}
@@ -198,15 +198,15 @@ func TestInflate(t *testing.T) {
 			"damaged":   {damaged, errCompressed},
 			"no data":   {nil, errCompressed},
 		} {
-			if b, err := e.inflate(tt.data, encoding); err != tt.want {
+			if b, err := e.bodies.inflate(tt.data, encoding); err != tt.want {
 				t.Errorf("%s, %s: %v, %v", encoding, name, b, err)
 			}
 		}
-		if _, err := e.inflate(pack(encoding, nil, make([]byte, 1<<16+1)), encoding); err == nil || err.Reason != query.ReasonTooLarge {
+		if _, err := e.bodies.inflate(pack(encoding, nil, make([]byte, 1<<16+1)), encoding); err == nil || err.Reason != query.ReasonTooLarge {
 			t.Errorf("%s: a byte too much: %v", encoding, err)
 		}
 	}
-	if _, err := e.inflate(want, "br"); err != errEncoding {
+	if _, err := e.bodies.inflate(want, "br"); err != errEncoding {
 		t.Errorf("br: %v", err)
 	}
 }
@@ -216,15 +216,15 @@ func TestInflate(t *testing.T) {
 func TestShortBodyInALargeBuffer(t *testing.T) {
 	e := unserved(t, func(l *config.Limits) { l.RequestBytes, l.MemoryBytes = 100, 1000 })
 	for range 10 { // the pool may throw one away
-		large := e.queries.Memory.Body()
+		large := e.bodies.memory.Body()
 		large.Bytes = make([]byte, 0, 1001)
 		large.Release()
 	}
-	b, err := e.fill(strings.NewReader("abc"), 3)
+	b, err := e.bodies.fill(strings.NewReader("abc"), 3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if held := e.queries.Memory.Used(); string(b.Bytes) != "abc" || held != int64(cap(b.Bytes)) || held > 100 {
+	if held := e.bodies.memory.Used(); string(b.Bytes) != "abc" || held != int64(cap(b.Bytes)) || held > 100 {
 		t.Errorf("%q in %d bytes, %d accounted", b.Bytes, cap(b.Bytes), held)
 	}
 	b.Release()

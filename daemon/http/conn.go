@@ -4,24 +4,23 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/overlapd/overlapd/daemon/config"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/daemon/query"
 )
 
 const (
-	// socketMode lets the group of the daemon connect to its Unix socket.
-	socketMode = 0o660
-
-	// acceptPause is how long accepting rests when descriptors run out.
-	acceptPause = 20 * time.Millisecond
+	// refusalTime is for writing a refusal to a new connection, whose buffer holds it.
+	refusalTime = 20 * time.Millisecond
 
 	// lingerTime and lingerBytes bound how long and how much is read and
 	// thrown away before a connection is closed with its request unread:
@@ -30,122 +29,19 @@ const (
 	lingerBytes = 256 << 20
 )
 
-// errConnections goes to a connection over the limit, whole.
-const errConnections = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n" +
-	"Retry-After: 1\r\nConnection: close\r\nContent-Length: 68\r\n\r\n" +
-	`{"error":"too many connections are open now","reason":"connections"}`
-
-// Listen opens the address of a configuration: "host:port" or "unix:/path".
-// The socket of a daemon that died is taken over; that of a living one is
-// not.
-func Listen(address string) (net.Listener, error) {
-	path, unix := strings.CutPrefix(address, config.UnixPrefix)
-	if !unix {
-		return net.Listen("tcp", address)
-	}
-	if err := removeStale(path); err != nil {
-		return nil, err
-	}
-	ln, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, socketMode); err != nil {
-		return nil, errors.Join(err, ln.Close())
-	}
-	return ln, nil
-}
-
-// removeStale removes a socket that nobody listens to. Anything else at path
-// stays, and listening then fails.
-func removeStale(path string) error {
-	info, err := os.Lstat(path)
-	if err != nil || info.Mode().Type() != os.ModeSocket {
-		return nil //nolint:nilerr // listening says what stands in its way
-	}
-	c, err := net.DialTimeout("unix", path, time.Second)
-	if err == nil {
-		c.Close()
-		return &net.OpError{Op: "listen", Net: "unix", Addr: &net.UnixAddr{Name: path, Net: "unix"}, Err: syscall.EADDRINUSE}
-	}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return nil
-	}
-	return os.Remove(path)
-}
-
-// loopback reports whether only this machine can reach a TCP address.
-func loopback(a net.Addr) bool {
-	tcp, ok := a.(*net.TCPAddr)
-	return ok && tcp.IP.IsLoopback()
-}
-
-// listener accepts connections, bounds their number and has each watched.
-type listener struct {
-	net.Listener
-	endpoint *Endpoint
-	guarded  bool        // Host and Origin are checked
-	tls      *tls.Config // nil for none
-}
-
-// Accept never gives up because of a moment's lack of descriptors.
-func (l *listener) Accept() (net.Conn, error) {
-	for {
-		nc, err := l.Listener.Accept()
-		if err != nil {
-			if passing(err) {
-				time.Sleep(acceptPause)
-				continue
-			}
-			return nil, err
-		}
-		if !l.endpoint.queries.Connections.Take(1) {
-			refuse(nc, l.tls != nil)
-			continue
-		}
-		c := &conn{Conn: nc, listener: l, left: make(chan struct{})}
-		if l.tls != nil {
-			c.secure(l.tls)
-		}
-		if err := l.endpoint.watch.add(c); err != nil || l.endpoint.stopping.Load() {
-			c.Close()
-			continue
-		}
-		return c, nil
-	}
-}
-
-// passing reports whether accepting may work again later.
-func passing(err error) bool {
-	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EINTR, syscall.EPROTO, syscall.EPERM} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
-}
-
-// refuse never waits: the send buffer of a new connection holds the answer. A
-// client that expects a handshake gets none.
-func refuse(nc net.Conn, secure bool) {
-	if !secure {
-		_ = nc.SetWriteDeadline(time.Now().Add(acceptPause))
-		_, _ = io.WriteString(nc, errConnections)
-	}
-	nc.Close()
-}
-
 // conn is a client's connection: a socket, and TLS on it or nil. The watch knows
 // it by its token.
 type conn struct {
 	net.Conn
-	tls      *tls.Conn
-	shaken   bool // the handshake of TLS is over
-	listener *listener
-	token    uint64
-	spoken   atomic.Bool // the client has sent something
-	linger   atomic.Bool // the client needs a moment to read the answer before it is closed
-	closed   atomic.Bool
+	tls     *tls.Conn
+	shaken  bool // the handshake of TLS is over
+	watch   *watch
+	places  *query.Budget
+	guarded bool // Host and Origin are checked
+	token   uint64
+	spoken  atomic.Bool // the client has sent something
+	linger  atomic.Bool // the client needs a moment to read the answer before it is closed
+	closed  atomic.Bool
 
 	leaving sync.Once
 	left    chan struct{} // closed when the client has left
@@ -171,9 +67,9 @@ func (c *conn) Close() error {
 	if c.linger.Load() {
 		c.drain()
 	}
-	c.listener.endpoint.watch.remove(c)
+	c.watch.remove(c)
 	err := c.closeSecure()
-	c.listener.endpoint.queries.Connections.Give(1)
+	c.places.Give(1)
 	return err
 }
 
@@ -243,7 +139,7 @@ func (c *conn) shake() error {
 	var record tls.RecordHeaderError
 	if errors.As(err, &record) && record.Conn != nil && speaksHTTP(record.RecordHeader) {
 		c.linger.Store(true)
-		_ = c.Conn.SetWriteDeadline(time.Now().Add(acceptPause)) // the buffer of a new connection holds it
+		_ = c.Conn.SetWriteDeadline(time.Now().Add(refusalTime))
 		_, _ = io.WriteString(c.Conn, errPlain)
 	}
 	return err
@@ -269,4 +165,153 @@ func (c *conn) closeSecure() error {
 		return nil // the client was quicker
 	}
 	return err
+}
+
+// watchEvents is how many departures one wait may report.
+const watchEvents = 64
+
+// watch learns that clients leave while their queries are queued or running;
+// fasthttp does not look at a connection between request and answer. Every
+// connection is registered once, with epoll, edge-triggered, so a request
+// costs no system call. One goroutine waits.
+//
+// Tokens are never used twice: an event of a connection that is closed finds
+// nothing, even if its descriptor belongs to another by then.
+type watch struct {
+	epoll int
+	wake  int // eventfd that ends the goroutine
+	done  chan struct{}
+
+	mu struct {
+		sync.Mutex
+		next     uint64
+		conns    map[uint64]*conn
+		stopping bool // what has not said anything is closed
+	}
+}
+
+// wakeToken is the token of the eventfd.
+const wakeToken = 0
+
+func newWatch() (*watch, error) {
+	w := &watch{done: make(chan struct{})}
+	w.mu.conns = make(map[uint64]*conn)
+	var err error
+	if w.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("watching connections: %w", err)
+	}
+	if w.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return nil, errors.Join(fmt.Errorf("watching connections: %w", err), unix.Close(w.epoll))
+	}
+	if err = w.register(w.wake, unix.EPOLLIN, wakeToken); err != nil {
+		return nil, errors.Join(err, unix.Close(w.wake), unix.Close(w.epoll))
+	}
+	go w.run()
+	return w, nil
+}
+
+func (w *watch) register(fd int, events uint32, token uint64) error {
+	e := unix.EpollEvent{Events: events, Fd: int32(uint32(token)), Pad: int32(uint32(token >> 32))}
+	if err := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
+		return fmt.Errorf("watching a connection: %w", err)
+	}
+	return nil
+}
+
+// errStopping is returned for a connection that comes after stop.
+var errStopping = errors.New("watching a connection: the endpoint is stopping")
+
+// add starts watching c.
+func (w *watch) add(c *conn) error {
+	sc, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		return errors.New("watching a connection: it has no descriptor")
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	if w.mu.stopping {
+		w.mu.Unlock()
+		return errStopping
+	}
+	w.mu.next++
+	c.token = w.mu.next
+	w.mu.conns[c.token] = c
+	w.mu.Unlock()
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		failed = w.register(int(fd), unix.EPOLLRDHUP|unix.EPOLLET, c.token)
+	})
+	return errors.Join(err, failed)
+}
+
+// remove forgets c. Closing its descriptor takes it out of epoll.
+func (w *watch) remove(c *conn) {
+	w.mu.Lock()
+	delete(w.mu.conns, c.token)
+	w.mu.Unlock()
+}
+
+// stop takes in no further connection and closes those whose clients have not
+// said anything, such as those that browsers open in advance: a shutdown would
+// wait for them.
+func (w *watch) stop() {
+	w.mu.Lock()
+	w.mu.stopping = true
+	var silent []*conn
+	for _, c := range w.mu.conns {
+		if !c.spoken.Load() {
+			silent = append(silent, c)
+		}
+	}
+	w.mu.Unlock()
+	for _, c := range silent {
+		c.leave()
+		c.Close()
+	}
+}
+
+func (w *watch) run() {
+	defer close(w.done)
+	events := make([]unix.EpollEvent, watchEvents)
+	for {
+		n, err := unix.EpollWait(w.epoll, events, -1)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+		for _, e := range events[:max(n, 0)] {
+			token := uint64(uint32(e.Fd)) | uint64(uint32(e.Pad))<<32
+			if token == wakeToken {
+				return
+			}
+			w.mu.Lock()
+			c := w.mu.conns[token]
+			w.mu.Unlock()
+			if c != nil {
+				c.leave()
+			}
+		}
+	}
+}
+
+// Close closes the connections that are left and ends the goroutine.
+func (w *watch) Close() error {
+	w.mu.Lock()
+	left := make([]*conn, 0, len(w.mu.conns))
+	for _, c := range w.mu.conns {
+		left = append(left, c)
+	}
+	w.mu.Unlock()
+	for _, c := range left {
+		c.leave()
+		c.Close()
+	}
+	one := [8]byte{1}
+	if _, err := unix.Write(w.wake, one[:]); err != nil {
+		return fmt.Errorf("ending the watch: %w", err)
+	}
+	<-w.done
+	return errors.Join(unix.Close(w.wake), unix.Close(w.epoll))
 }

@@ -1,99 +1,132 @@
 package http
 
 import (
-	"strconv"
 	"strings"
-	"unicode/utf8"
+	"time"
 
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/models"
 )
 
-// appendPortHead writes the start of the JSON object of a port in an answer.
-func appendPortHead(b []byte, p *query.Port) []byte {
-	b = appendString(append(b, `{"name":`...), p.Name)
-	return append(append(append(b, `,"datatype":"`...), p.Type.Protocol()...), `","shape":[`...)
+// serverMetadata is the answer to /v2.
+type serverMetadata struct {
+	Name       string   `json:"name"`
+	Version    string   `json:"version"`
+	Extensions []string `json:"extensions"`
 }
 
-func appendMetadata(b []byte, s *query.Service, sig *query.Signature) []byte {
-	b = appendString(append(b, `{"name":`...), s.Name)
-	b = appendString(append(b, `,"versions":["`+query.ModelVersion+`"],"platform":`...), sig.Info.Platform)
-	b = appendPorts(append(b, `,"inputs":[`...), sig.Inputs)
-	b = appendPorts(append(b, `],"outputs":[`...), sig.Outputs)
-	return append(b, `]}`...)
+// modelMetadata is what the protocol describes a model by.
+type modelMetadata struct {
+	Name     string         `json:"name"`
+	Versions []string       `json:"versions"`
+	Platform string         `json:"platform"`
+	Inputs   []portMetadata `json:"inputs"`
+	Outputs  []portMetadata `json:"outputs"`
 }
 
-func appendPorts(b []byte, ports []query.Port) []byte {
-	for n, p := range ports {
-		if n > 0 {
-			b = append(b, ',')
-		}
-		b = appendPortHead(b, &p)
-		if p.AnyRank {
-			b = append(b, "-1"...)
-		}
-		b = append(appendDims(b, p.Dims), `]}`...)
-	}
-	return b
+type portMetadata struct {
+	Name     string  `json:"name"`
+	Datatype string  `json:"datatype"`
+	Shape    []int64 `json:"shape"`
 }
 
-func appendDims(b []byte, dims []int64) []byte {
-	for n, d := range dims {
-		if n > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendInt(b, d, 10)
-	}
-	return b
+func metadataOf(s *query.Service, sig *query.Signature) modelMetadata {
+	return modelMetadata{s.Name, []string{query.ModelVersion}, sig.Info.Platform, portsOf(sig.Inputs), portsOf(sig.Outputs)}
 }
 
-// appendModelConfig writes the model configuration as Triton's clients read
-// it: dimensions without the batch dimension where the model has one.
-func appendModelConfig(b []byte, s *query.Service, sig *query.Signature) []byte {
-	i := &sig.Info
-	limit := 0
-	if sig.Batched {
-		limit = s.MaxQueryBatch
+func portsOf(ports []query.Port) []portMetadata {
+	list := make([]portMetadata, len(ports))
+	for i := range ports {
+		list[i] = portMetadata{ports[i].Name, ports[i].Type.Protocol(), shapeOf(&ports[i], false)}
 	}
-	b = appendString(append(b, `{"name":`...), s.Name)
-	b = appendString(append(b, `,"platform":`...), i.Platform)
-	b = appendString(append(b, `,"backend":`...), strings.TrimSuffix(i.Platform, "_onnx"))
-	b = append(b, `,"version_policy":{"latest":{"num_versions":1}},"max_batch_size":`...)
-	b = strconv.AppendInt(b, int64(limit), 10)
-	b = appendConfigPorts(append(b, `,"input":[`...), sig.Inputs, sig.Batched)
-	b = appendConfigPorts(append(b, `],"output":[`...), sig.Outputs, sig.Batched)
-	b = append(b, `],"model_transaction_policy":{"decoupled":false}`...)
-	if sig.Batched && s.MaxBatch > 1 {
-		b = append(b, `,"dynamic_batching":{"preferred_batch_size":[],"max_queue_delay_microseconds":0}`...)
+	return list
+}
+
+// shapeOf returns the dimensions of a port, without that of the batch if there is
+// one, or what stands for any rank. It is never nil: JSON would have null for it.
+func shapeOf(p *query.Port, batched bool) []int64 {
+	switch {
+	case p.AnyRank:
+		return []int64{-1}
+	case batched:
+		return p.Dims[1:]
+	case p.Dims == nil:
+		return []int64{}
 	}
-	b = append(b, `,"parameters":{`...)
-	for n, p := range s.Parameters(i) {
+	return p.Dims
+}
+
+// modelConfig is a model configuration as Triton's clients read it.
+type modelConfig struct {
+	Name          string `json:"name"`
+	Platform      string `json:"platform"`
+	Backend       string `json:"backend"`
+	VersionPolicy struct {
+		Latest struct {
+			NumVersions int `json:"num_versions"`
+		} `json:"latest"`
+	} `json:"version_policy"`
+	MaxBatchSize           int          `json:"max_batch_size"`
+	Input                  []portConfig `json:"input"`
+	Output                 []portConfig `json:"output"`
+	ModelTransactionPolicy struct {
+		Decoupled bool `json:"decoupled"`
+	} `json:"model_transaction_policy"`
+	DynamicBatching *dynamicBatching `json:"dynamic_batching,omitempty"`
+	Parameters      parameters       `json:"parameters"`
+}
+
+type dynamicBatching struct {
+	PreferredBatchSize        []int `json:"preferred_batch_size"`
+	MaxQueueDelayMicroseconds int   `json:"max_queue_delay_microseconds"`
+}
+
+// parameters are keys and values in an order, which a map would lose.
+type parameters [][2]string
+
+// MarshalJSON implements json.Marshaler.
+func (l parameters) MarshalJSON() ([]byte, error) {
+	b := []byte{'{'}
+	for n, p := range l {
 		if n > 0 {
 			b = append(b, ',')
 		}
 		b = appendString(append(appendString(b, p[0]), `:{"string_value":`...), p[1])
 		b = append(b, '}')
 	}
-	return append(b, `}}`...)
+	return append(b, '}'), nil
 }
 
-func appendConfigPorts(b []byte, ports []query.Port, batched bool) []byte {
-	for n, p := range ports {
-		if n > 0 {
-			b = append(b, ',')
-		}
-		dims := p.Dims
-		if batched {
-			dims = dims[1:]
-		}
-		b = appendString(append(b, `{"name":`...), p.Name)
-		b = append(b, `,"data_type":"`+configType(p.Type)+`","dims":[`...)
-		if p.AnyRank {
-			b = append(b, "-1"...)
-		}
-		b = append(appendDims(b, dims), `]}`...)
+// portConfig describes an input or output without the batch dimension, where the
+// model has one.
+type portConfig struct {
+	Name     string  `json:"name"`
+	DataType string  `json:"data_type"`
+	Dims     []int64 `json:"dims"`
+}
+
+func configOf(s *query.Service, sig *query.Signature) *modelConfig {
+	c := &modelConfig{
+		Name: s.Name, Platform: sig.Info.Platform, Backend: strings.TrimSuffix(sig.Info.Platform, "_onnx"),
+		Input: portConfigs(sig.Inputs, sig.Batched), Output: portConfigs(sig.Outputs, sig.Batched),
+		Parameters: s.Parameters(&sig.Info),
 	}
-	return b
+	c.VersionPolicy.Latest.NumVersions = 1
+	if sig.Batched {
+		c.MaxBatchSize = s.MaxQueryBatch
+	}
+	if sig.Batched && s.MaxBatch > 1 {
+		c.DynamicBatching = &dynamicBatching{PreferredBatchSize: []int{}}
+	}
+	return c
+}
+
+func portConfigs(ports []query.Port, batched bool) []portConfig {
+	list := make([]portConfig, len(ports))
+	for i := range ports {
+		list[i] = portConfig{ports[i].Name, configType(ports[i].Type), shapeOf(&ports[i], batched)}
+	}
+	return list
 }
 
 // configType returns the name of a type in a model configuration.
@@ -104,123 +137,69 @@ func configType(t models.DataType) string {
 	return "TYPE_" + t.Protocol()
 }
 
-func appendServerMetadata(b []byte, version string, extensions []string) []byte {
-	b = appendString(append(b, `{"name":"`+query.Name+`","version":`...), version)
-	b = append(b, `,"extensions":[`...)
-	for i, x := range extensions {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendString(b, x)
-	}
-	return append(b, `]}`...)
+// indexEntry is a model in the index of the repository.
+type indexEntry struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	State   string `json:"state"`
+	Reason  string `json:"reason"`
 }
 
-func appendIndex(b []byte, services []*query.Service) []byte {
-	b = append(b, '[')
+func indexOf(services []*query.Service) []indexEntry {
+	list := make([]indexEntry, len(services))
 	for i, s := range services {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendString(append(b, `{"name":`...), s.Name)
-		if s.Ready() {
-			b = append(b, `,"version":"`+query.ModelVersion+`","state":"READY","reason":""}`...)
-		} else {
-			b = append(b, `,"version":"`+query.ModelVersion+`","state":"UNAVAILABLE","reason":"`+query.ReasonLoading+`"}`...)
+		list[i] = indexEntry{Name: s.Name, Version: query.ModelVersion, State: "READY"}
+		if !s.Ready() {
+			list[i].State, list[i].Reason = "UNAVAILABLE", query.ReasonLoading
 		}
 	}
-	return append(b, ']')
+	return list
 }
 
-func appendStats(b []byte, services ...*query.Service) []byte {
-	b = append(b, `{"model_stats":[`...)
+// allStats is the answer with the statistics of models.
+type allStats struct {
+	ModelStats []modelStats `json:"model_stats"`
+}
+
+// modelStats has every field that Triton's clients read: those of the response
+// cache too, which overlapd does not have, and those of computing input and
+// output, which are part of its compute_infer.
+type modelStats struct {
+	Name           string `json:"name"`
+	Version        string `json:"version"`
+	LastInference  int64  `json:"last_inference"`
+	InferenceCount uint64 `json:"inference_count"`
+	ExecutionCount uint64 `json:"execution_count"`
+	InferenceStats struct {
+		Success       counted `json:"success"`
+		Fail          counted `json:"fail"`
+		Queue         counted `json:"queue"`
+		ComputeInput  counted `json:"compute_input"`
+		ComputeInfer  counted `json:"compute_infer"`
+		ComputeOutput counted `json:"compute_output"`
+		CacheHit      counted `json:"cache_hit"`
+		CacheMiss     counted `json:"cache_miss"`
+	} `json:"inference_stats"`
+	BatchStats []struct{} `json:"batch_stats"`
+}
+
+type counted struct {
+	Count uint64        `json:"count"`
+	Took  time.Duration `json:"ns"`
+}
+
+func statsOf(services ...*query.Service) allStats {
+	list := make([]modelStats, len(services))
 	for i, s := range services {
-		if i > 0 {
-			b = append(b, ',')
+		c := s.Stats.Counts()
+		m := modelStats{Name: s.Name, Version: query.ModelVersion, InferenceCount: c.Queries, ExecutionCount: c.Executions, BatchStats: []struct{}{}}
+		if !c.Last.IsZero() {
+			m.LastInference = c.Last.UnixMilli()
 		}
-		b = appendCounts(appendString(append(b, `{"name":`...), s.Name), s.Stats.Counts())
+		t := &m.InferenceStats
+		t.Success, t.Fail, t.Queue, t.ComputeInfer = counted(c.Success), counted(c.Fail), counted(c.Queue), counted(c.Compute)
+		t.ComputeInput.Count, t.ComputeOutput.Count = c.Compute.Count, c.Compute.Count
+		list[i] = m
 	}
-	return append(b, `]}`...)
-}
-
-// appendCounts writes every field that Triton's clients read: those of the
-// response cache too, which overlapd does not have, and those of computing input
-// and output, which are part of its compute_infer.
-func appendCounts(b []byte, c query.Counts) []byte {
-	last := int64(0)
-	if !c.Last.IsZero() {
-		last = c.Last.UnixMilli()
-	}
-	b = appendNumber(append(b, `,"version":"`+query.ModelVersion+`"`...), "last_inference", uint64(last))
-	b = appendNumber(b, "inference_count", c.Queries)
-	b = appendNumber(b, "execution_count", c.Executions)
-	b = append(b, `,"inference_stats":{`...)
-	copied := query.Total{Count: c.Compute.Count}
-	for i, t := range []struct {
-		name string
-		query.Total
-	}{
-		{"success", c.Success}, {"fail", c.Fail}, {"queue", c.Queue},
-		{"compute_input", copied}, {"compute_infer", c.Compute}, {"compute_output", copied},
-		{"cache_hit", query.Total{}}, {"cache_miss", query.Total{}},
-	} {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, `"`+t.name+`":{"count":`...)
-		b = strconv.AppendUint(b, t.Count, 10)
-		b = append(strconv.AppendInt(append(b, `,"ns":`...), int64(t.Took), 10), '}')
-	}
-	return append(b, `},"batch_stats":[]}`...)
-}
-
-func appendNumber(b []byte, key string, v uint64) []byte {
-	return strconv.AppendUint(append(b, `,"`+key+`":`...), v, 10)
-}
-
-const hexDigits = "0123456789abcdef"
-
-// appendString appends s as a JSON string. Bytes that are not UTF-8 become
-// U+FFFD.
-func appendString[S string | []byte](b []byte, s S) []byte {
-	b = append(b, '"')
-	start := 0
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c >= utf8.RuneSelf {
-			r, size := decodeRune(s, i)
-			if r == utf8.RuneError && size == 1 {
-				b = append(b, s[start:i]...)
-				b = append(b, `\ufffd`...)
-				start = i + 1
-			}
-			i += size
-			continue
-		}
-		if c >= ' ' && c != '"' && c != '\\' {
-			i++
-			continue
-		}
-		b = append(b, s[start:i]...)
-		switch c {
-		case '"', '\\':
-			b = append(b, '\\', c)
-		case '\n':
-			b = append(b, `\n`...)
-		case '\r':
-			b = append(b, `\r`...)
-		case '\t':
-			b = append(b, `\t`...)
-		default:
-			b = append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
-		}
-		i++
-		start = i
-	}
-	b = append(b, s[start:]...)
-	return append(b, '"')
-}
-
-func decodeRune[S string | []byte](s S, i int) (rune, int) {
-	return utf8.DecodeRuneInString(string(s[i:min(i+utf8.UTFMax, len(s))]))
+	return allStats{list}
 }

@@ -17,7 +17,7 @@ func TestMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	metadata := appendMetadata(nil, s, s.Signature())
+	metadata := asJSON(t, metadataOf(s, s.Signature()))
 	type tensor struct {
 		Name, Datatype string
 		Shape          []int64
@@ -37,4 +37,13 @@ func TestMetadata(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%s\n%s", metadata, diff)
 	}
+}
+
+func asJSON(t *testing.T, v any) []byte {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }

@@ -29,10 +29,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -55,23 +52,19 @@ const (
 	spareWorkers = 64
 )
 
-// Host is what the endpoint asks of the rest of the daemon besides queries.
-type Host interface {
-	// Status returns how the daemon stands. It is false if the scheduler
-	// goroutine has ended or does not answer.
-	Status() (*status.Status, bool)
-
-	// Timelines returns what remembers the last rounds, of each instance.
-	Timelines() []*timeline.Ring
-}
-
 // Options is what an endpoint needs besides the configuration. Access, Metrics
 // and NotStored may be nil: then everybody is let in, there is no /metrics, and
 // the status names nothing that is not stored.
 type Options struct {
 	Queries *query.Server
-	Host    Host
 	Access  *access.Access
+
+	// Status returns how the daemon stands. It is false if the scheduler
+	// goroutine has ended or does not answer.
+	Status func() (*status.Status, bool)
+
+	// Timelines returns what remembers the last rounds, of each instance.
+	Timelines func() []*timeline.Ring
 
 	// Metrics returns the answer to /metrics, which needs no token if
 	// OpenMetrics is set.
@@ -82,48 +75,54 @@ type Options struct {
 	NotStored func() []string
 }
 
-// Endpoint serves the Open Inference Protocol over HTTP.
+// Endpoint serves the Open Inference Protocol over HTTP: it accepts connections,
+// and hands each request that may ask to the inference or to the pages.
 type Endpoint struct {
-	queries        *query.Server
-	host           Host
-	limits         config.Limits
-	log            zerolog.Logger
-	server         *fasthttp.Server
-	watch          *watch
-	hosts          map[string]struct{}
-	serverMetadata []byte // answer to /v2
-	metrics        func() ([]byte, error)
-	access         *access.Access
-	openMetrics    bool
-	notStored      func() []string
-
-	stopping  atomic.Bool // connections that have not said anything are closed
-	exchanges sync.Pool   // of *exchange
-	watchers  watchers
+	limits    config.Limits
+	access    *access.Access
+	places    *query.Budget
+	server    *fasthttp.Server
+	watch     *watch
+	gate      gate
+	bodies    *bodies
+	inference *inference
+	pages     *pages
 }
 
-// New returns an endpoint that listens nowhere yet.
-func New(l config.Limits, o Options) (*Endpoint, error) {
+// NewEndpoint returns an endpoint that listens nowhere yet.
+func NewEndpoint(l config.Limits, o Options) (*Endpoint, error) {
 	w, err := newWatch()
 	if err != nil {
 		return nil, err
 	}
+	q := o.Queries
+	b := &bodies{memory: q.Memory, most: l.RequestBytes, compress: l.CompressBytes}
 	e := &Endpoint{
-		queries: o.Queries, host: o.Host, limits: l, log: o.Queries.Log, watch: w, hosts: hostSet(l.Hosts),
-		metrics: o.Metrics, access: o.Access, openMetrics: o.OpenMetrics, notStored: o.NotStored,
-		serverMetadata: appendServerMetadata(nil, o.Queries.Version, o.Queries.Extensions()),
+		limits: l, access: o.Access, places: q.Connections, watch: w, bodies: b,
+		gate:      gate{queries: q, access: o.Access, openMetrics: o.OpenMetrics, hosts: hostSet(l.Hosts)},
+		inference: newInference(q, b),
+		pages: &pages{
+			queries: q, bodies: b, access: o.Access,
+			status: o.Status, timelines: o.Timelines, metrics: o.Metrics, notStored: o.NotStored,
+		},
 	}
-	e.exchanges.New = func() any { return &exchange{endpoint: e} }
+	e.pages.watchers.status, e.pages.watchers.rings = e.pages.overview, o.Timelines
+	e.server = newServer(e, q, l)
+	return e, nil
+}
+
+// newServer returns what reads requests for an endpoint.
+func newServer(e *Endpoint, q *query.Server, l config.Limits) *fasthttp.Server {
 	name := query.Name
-	if label := o.Queries.Label; label != "" {
+	if label := q.Label; label != "" {
 		name += " (" + label + ")"
 	}
-	e.server = &fasthttp.Server{
+	return &fasthttp.Server{
 		Handler:                      e.Handle,
 		ErrorHandler:                 e.refuseConnection,
 		ExpectHandler:                e.expect,
 		Name:                         name,
-		Logger:                       quiet{e.log},
+		Logger:                       quiet{q.Log},
 		Concurrency:                  l.Connections + spareWorkers,
 		ReadBufferSize:               int(l.HeaderBytes),
 		WriteBufferSize:              responseBufferBytes,
@@ -137,13 +136,12 @@ func New(l config.Limits, o Options) (*Endpoint, error) {
 		SecureErrorLogMessage:        true,
 		CloseOnShutdown:              true,
 	}
-	return e, nil
 }
 
 // Serve answers the connections of ln until Shutdown. It may be called for
 // several listeners.
 func (e *Endpoint) Serve(ln net.Listener) error {
-	err := e.server.Serve(&listener{Listener: ln, endpoint: e, guarded: loopback(ln.Addr()), tls: e.access.TLS(protocolHTTP)})
+	err := e.server.Serve(&listener{Listener: ln, watch: e.watch, places: e.places, guarded: loopback(ln.Addr()), tls: e.access.TLS(protocolHTTP)})
 	if errors.Is(err, net.ErrClosed) {
 		return nil
 	}
@@ -153,26 +151,25 @@ func (e *Endpoint) Serve(ln net.Listener) error {
 // Shutdown stops accepting, waits until the requests that were accepted are
 // answered or ctx ends, and closes every connection. It is called once.
 func (e *Endpoint) Shutdown(ctx context.Context) error {
-	e.stopping.Store(true)
-	e.watch.closeSilent()
+	e.watch.stop()
 	err := e.server.ShutdownWithContext(ctx)
 	return errors.Join(err, e.watch.Close())
 }
 
 // Handle answers one request.
 func (e *Endpoint) Handle(ctx *fasthttp.RequestCtx) {
-	r, err := e.decide(ctx)
+	r, err := e.gate.decide(ctx)
 	if err != nil {
 		writeError(ctx, err)
-		e.leaveBody(ctx)
+		leaveBody(ctx)
 		return
 	}
 	if r.kind == routeInfer {
-		e.infer(ctx, r.service)
+		e.inference.answer(ctx, r.service)
 		return
 	}
-	e.leaveBody(ctx)
-	e.answer(ctx, r)
+	leaveBody(ctx)
+	e.pages.answer(ctx, r)
 }
 
 // refuseConnection answers what could not be read as a request.
@@ -204,9 +201,9 @@ func (e *Endpoint) beginWriting(ctx *fasthttp.RequestCtx) {
 // not wait for it can read the answer all the same.
 func (e *Endpoint) expect(ctx *fasthttp.RequestCtx) int {
 	e.beginWriting(ctx)
-	_, err := e.decide(ctx)
+	_, err := e.gate.decide(ctx)
 	if err == nil && int64(ctx.Request.Header.ContentLength()) > e.limits.RequestBytes {
-		err = e.errBodyTooLarge()
+		err = e.bodies.errTooLarge()
 	}
 	if err != nil {
 		writeError(ctx, err)
@@ -214,37 +211,6 @@ func (e *Endpoint) expect(ctx *fasthttp.RequestCtx) int {
 		return err.Status
 	}
 	return http.StatusContinue
-}
-
-// writeError answers with an error.
-func writeError(ctx *fasthttp.RequestCtx, err *query.Error) {
-	ctx.Response.ResetBody()
-	ctx.SetStatusCode(err.Status)
-	ctx.SetContentType(contentJSON)
-	if err.Status == http.StatusUnauthorized {
-		ctx.Response.Header.Set(fasthttp.HeaderWWWAuthenticate, challenge)
-	}
-	if err.Status == http.StatusServiceUnavailable {
-		ctx.Response.Header.Set(fasthttp.HeaderRetryAfter, retrySeconds(err.RetryAfter))
-	}
-	b := ctx.Response.Body()[:0]
-	b = appendString(append(b, `{"error":`...), err.Message)
-	b = appendString(append(b, `,"reason":`...), err.Reason)
-	ctx.Response.SetBody(append(b, '}'))
-}
-
-// retrySeconds returns the value of Retry-After: whole seconds, at least one.
-func retrySeconds(d time.Duration) string {
-	return strconv.FormatInt(max(int64((d+time.Second-1)/time.Second), 1), 10)
-}
-
-// closeAfter closes the connection once the answer is out, and not before the
-// client had a moment to read it.
-func closeAfter(ctx *fasthttp.RequestCtx) {
-	ctx.SetConnectionClose()
-	if c, ok := ctx.Conn().(*conn); ok {
-		c.linger.Store(true)
-	}
 }
 
 // quiet sends what fasthttp has to say about broken connections to the debug

@@ -49,11 +49,11 @@ func queriesOf(h query.Host, l config.Limits) *query.Server {
 // change.
 func endpointOf(t testing.TB, f *fake, l config.Limits, change func(*Options)) *Endpoint {
 	t.Helper()
-	o := Options{Queries: queriesOf(f, l), Host: f}
+	o := Options{Queries: queriesOf(f, l), Status: f.Status, Timelines: f.Timelines}
 	if change != nil {
 		change(&o)
 	}
-	e, err := New(l, o)
+	e, err := NewEndpoint(l, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func (s *server) settle() {
 	fakebackend.Eventually(s.t, "memory to come back", func() bool {
 		s.Mu.Lock()
 		defer s.Mu.Unlock()
-		return s.Mu.Out == 0 && s.endpoint.queries.Memory.Used() == 0
+		return s.Mu.Out == 0 && s.endpoint.bodies.memory.Used() == 0
 	})
 }
 

@@ -3,7 +3,7 @@ package http
 import "testing"
 
 func TestOurs(t *testing.T) {
-	e := &Endpoint{hosts: hostSet([]string{"Inference.Example", "fe80::1"})}
+	e := &gate{hosts: hostSet([]string{"Inference.Example", "fe80::1"})}
 	for host, want := range map[string]bool{
 		"localhost": true, "localhost:8000": true, "LOCALHOST:8000": true, "127.0.0.1": true, "127.0.0.1:80": true,
 		"[::1]": true, "[::1]:8000": true, "::1": true,

@@ -3,6 +3,7 @@ package http
 import (
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -12,9 +13,6 @@ import (
 )
 
 const (
-	contentJSON   = "application/json"
-	contentBinary = "application/octet-stream"
-
 	// headerLength names the length of the JSON before the binary data.
 	headerLength = "Inference-Header-Content-Length"
 
@@ -26,46 +24,58 @@ const (
 	routeVersioned = "/v2/models/{model}/versions/{version}/infer"
 )
 
+// inference answers the requests to infer.
+type inference struct {
+	queries   *query.Server
+	exchanges sync.Pool // of *exchange
+}
+
+func newInference(q *query.Server, b *bodies) *inference {
+	n := &inference{queries: q}
+	n.exchanges.New = func() any { return &exchange{bodies: b} }
+	return n
+}
+
 // exchange is an inference request and its answer. It is used again.
 type exchange struct {
-	endpoint *Endpoint
-	ctx      *fasthttp.RequestCtx
-	read     bool // the body has been dealt with
+	bodies *bodies
+	ctx    *fasthttp.RequestCtx
+	read   bool // the body has been dealt with
 	decoder
 }
 
-// infer answers an inference request.
-func (e *Endpoint) infer(ctx *fasthttp.RequestCtx, s *query.Service) {
-	trace := e.beginTrace(ctx, s)
-	x := e.exchanges.Get().(*exchange)
+// answer answers an inference request.
+func (n *inference) answer(ctx *fasthttp.RequestCtx, s *query.Service) {
+	trace := n.beginTrace(ctx, s)
+	x := n.exchanges.Get().(*exchange)
 	x.ctx, x.read = ctx, false
 	var left <-chan struct{}
 	if c, ok := ctx.Conn().(*conn); ok {
 		left = c.left
 	}
-	failed := e.queries.Serve(s, x, trace, left)
+	failed := n.queries.Serve(s, x, trace, left)
 	if failed != nil {
 		if !x.read {
-			e.leaveBody(ctx)
+			leaveBody(ctx)
 		}
 		writeError(ctx, failed)
 	}
 	x.forget()
 	x.ctx = nil
-	e.exchanges.Put(x)
-	e.queries.EndTrace(trace, failed, "")
+	n.exchanges.Put(x)
+	n.queries.EndTrace(trace, failed, "")
 }
 
 // Decode implements query.Codec. The body is given back before the query waits.
 func (x *exchange) Decode(c *query.Call) *query.Error {
 	x.read = true
-	b, err := x.endpoint.readBody(x.ctx)
+	b, err := x.bodies.read(x.ctx)
 	if err != nil {
 		return err
 	}
 	defer b.Release()
 	c.Arrival = time.Now()
-	head, err := headBytes(x.ctx, len(b.Bytes))
+	head, err := jsonBytes(x.ctx, len(b.Bytes))
 	if err != nil {
 		return err
 	}
@@ -75,8 +85,8 @@ func (x *exchange) Decode(c *query.Call) *query.Error {
 	return c.Admit(writeInput)
 }
 
-// headBytes returns how much of the body is JSON.
-func headBytes(ctx *fasthttp.RequestCtx, bodyBytes int) (int, *query.Error) {
+// jsonBytes returns how much of the body is JSON.
+func jsonBytes(ctx *fasthttp.RequestCtx, bodyBytes int) (int, *query.Error) {
 	v := ctx.Request.Header.Peek(headerLength)
 	if v == nil {
 		return bodyBytes, nil
@@ -97,12 +107,12 @@ func headBytes(ctx *fasthttp.RequestCtx, bodyBytes int) (int, *query.Error) {
 }
 
 // beginTrace returns where to record a request, or nil if it is not traced.
-func (e *Endpoint) beginTrace(ctx *fasthttp.RequestCtx, s *query.Service) *tracing.Query {
-	if e.queries.Tracer == nil {
+func (n *inference) beginTrace(ctx *fasthttp.RequestCtx, s *query.Service) *tracing.Query {
+	if n.queries.Tracer == nil {
 		return nil
 	}
 	h := &ctx.Request.Header
-	q := e.queries.Tracer.Begin(tracing.Parent{
+	q := n.queries.Tracer.Begin(tracing.Parent{
 		Traceparent: texts(h.PeekAll(headerTraceparent)), Tracestate: texts(h.PeekAll(headerTracestate)),
 	})
 	if q == nil {
@@ -133,4 +143,35 @@ func texts(values [][]byte) []string {
 		list[i] = string(v)
 	}
 	return list
+}
+
+// Encode implements query.Codec: it writes the outputs that the request asked
+// for, in its order. The bytes are copied: nothing of the answer lies in shared
+// memory afterwards.
+func (x *exchange) Encode(c *query.Call) *query.Error {
+	ctx := x.ctx
+	b, err := replyBody(x.bodies.memory, c)
+	if err != nil {
+		return err
+	}
+	text, err := appendReplyHead(b.Bytes, c)
+	if err != nil {
+		b.Release()
+		return err
+	}
+	head := len(text)
+	for _, o := range c.Outputs {
+		if o.Binary {
+			text = append(text, c.Reply.Outputs[o.Port].Data...)
+		}
+	}
+	ctx.SetContentType(contentJSON)
+	if hasBinary(c.Outputs) {
+		ctx.SetContentType(contentBinary)
+		ctx.Response.Header.Set(headerLength, strconv.Itoa(head))
+	}
+	b.Bytes = text
+	b.Settle()
+	x.bodies.send(ctx, b)
+	return nil
 }

@@ -257,7 +257,7 @@ func TestSignature(t *testing.T) {
 			continue
 		}
 		sig := s.Signature()
-		config, metadata := appendModelConfig(nil, s, sig), appendMetadata(nil, s, sig)
+		config, metadata := asJSON(t, configOf(s, sig)), asJSON(t, metadataOf(s, sig))
 		if s.Batched() != tt.batched || !strings.Contains(string(config), tt.config) ||
 			strings.Contains(string(config), "dynamic_batching") != tt.batched {
 			t.Errorf("%s: batched %v, %s", name, s.Batched(), config)

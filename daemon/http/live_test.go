@@ -127,7 +127,7 @@ func TestEvents(t *testing.T) {
 	}
 	s.Dead.Store(false)
 	leave()
-	fakebackend.Eventually(t, "the watcher to be counted off", func() bool { return s.endpoint.watchers.count.Load() == 0 })
+	fakebackend.Eventually(t, "the watcher to be counted off", func() bool { return s.endpoint.pages.watchers.count.Load() == 0 })
 	s.live()
 }
 
@@ -163,24 +163,24 @@ func TestWatchersAreBounded(t *testing.T) {
 		t.Error("one that was there is dropped")
 	}
 	leave[1]()
-	fakebackend.Eventually(t, "one to leave", func() bool { return s.endpoint.watchers.count.Load() < maxWatchers })
+	fakebackend.Eventually(t, "one to leave", func() bool { return s.endpoint.pages.watchers.count.Load() < maxWatchers })
 	next, _ := s.watchEvents()
 	if _, ok := next(); !ok {
 		t.Error("none may come though one has left")
 	}
 	leave[2]()
-	fakebackend.Eventually(t, "one to leave", func() bool { return s.endpoint.watchers.count.Load() < maxWatchers })
+	fakebackend.Eventually(t, "one to leave", func() bool { return s.endpoint.pages.watchers.count.Load() < maxWatchers })
 	r, err := http.Head("http://" + s.addr.String() + "/overlapd/events")
-	if err != nil || r.StatusCode != http.StatusOK || s.endpoint.watchers.count.Load() != maxWatchers-1 {
-		t.Errorf("HEAD: %v, %+v, and %d watch", err, r, s.endpoint.watchers.count.Load())
+	if err != nil || r.StatusCode != http.StatusOK || s.endpoint.pages.watchers.count.Load() != maxWatchers-1 {
+		t.Errorf("HEAD: %v, %+v, and %d watch", err, r, s.endpoint.pages.watchers.count.Load())
 	}
 }
 
 // A client that reads nothing is dropped once its socket is full.
 func TestSlowWatcherIsDropped(t *testing.T) {
 	s := serve(t, testLimits())
-	e := &events{endpoint: s.endpoint, ring: s.timeline, stopped: make(chan struct{}), since: timeline.Latest}
-	s.endpoint.watchers.count.Add(1)
+	e := &events{watchers: &s.endpoint.pages.watchers, allowed: func() bool { return true }, ring: s.timeline, stopped: make(chan struct{}), since: timeline.Latest}
+	s.endpoint.pages.watchers.count.Add(1)
 	client, nc := net.Pipe()
 	defer client.Close()
 	defer nc.Close()
@@ -272,7 +272,7 @@ func TestQueriesRoute(t *testing.T) {
 // BenchmarkFrame is what a frame of the dashboard costs.
 func BenchmarkFrame(b *testing.B) {
 	s := serve(b, testLimits())
-	e := &events{endpoint: s.endpoint, ring: s.timeline, since: timeline.Latest}
+	e := &events{watchers: &s.endpoint.pages.watchers, allowed: func() bool { return true }, ring: s.timeline, since: timeline.Latest}
 	b.ReportAllocs()
 	for b.Loop() {
 		b.StopTimer()

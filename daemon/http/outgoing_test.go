@@ -43,7 +43,7 @@ func TestAnswersAreAccounted(t *testing.T) {
 	s := serve(t, l)
 	s.plenty(manyBytes)
 	slow := []net.Conn{s.unread(binaryAnswer), s.unread(binaryAnswer)}
-	fakebackend.Eventually(t, "two answers to be under way", func() bool { return s.endpoint.queries.Memory.Used() >= 2*manyBytes })
+	fakebackend.Eventually(t, "two answers to be under way", func() bool { return s.endpoint.bodies.memory.Used() >= 2*manyBytes })
 	a := s.exchange(binaryAnswer)
 	if _, reason := a.failure(t); a.status != http.StatusServiceUnavailable || reason != query.ReasonNoMemory || a.header.Get("Retry-After") != "1" {
 		t.Errorf("a third answer: %d %.100s", a.status, a.body)
@@ -118,19 +118,19 @@ func TestPagesAreAccounted(t *testing.T) {
 	for _, n := range []int64{0, 1, smallAnswer, smallAnswer + 1} {
 		var ctx fasthttp.RequestCtx
 		text := make([]byte, n)
-		e.tell(&ctx, text)
+		e.bodies.text(&ctx, text)
 		want := n
 		if n <= smallAnswer {
 			want = 0
 		}
-		if held := e.queries.Memory.Used(); held != want {
+		if held := e.bodies.memory.Used(); held != want {
 			t.Errorf("%d bytes: %d are held", n, held)
 		}
 		if got := ctx.Response.Body(); !bytes.Equal(got, text) {
 			t.Errorf("%d bytes: %d came", n, len(got))
 		}
 		ctx.Response.Reset()
-		if held := e.queries.Memory.Used(); held != 0 {
+		if held := e.bodies.memory.Used(); held != 0 {
 			t.Errorf("%d bytes: %d are held afterwards", n, held)
 		}
 	}
@@ -142,11 +142,11 @@ func TestCompressionWithoutMemory(t *testing.T) {
 	for length, want := range map[int]string{70_000: "gzip", 80_000: ""} {
 		var ctx fasthttp.RequestCtx
 		ctx.Request.Header.Set("Accept-Encoding", "gzip")
-		b, err := e.fill(bytes.NewReader(make([]byte, length)), int64(length))
+		b, err := e.bodies.fill(bytes.NewReader(make([]byte, length)), int64(length))
 		if err != nil {
 			t.Fatal(err)
 		}
-		e.send(&ctx, b)
+		e.bodies.send(&ctx, b)
 		if got := string(ctx.Response.Header.ContentEncoding()); got != want {
 			t.Errorf("%d bytes go as %q", length, got)
 		}

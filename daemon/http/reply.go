@@ -8,37 +8,6 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// Encode implements query.Codec: it writes the outputs that the request asked
-// for, in its order. The bytes are copied: nothing of the answer lies in shared
-// memory afterwards.
-func (x *exchange) Encode(c *query.Call) *query.Error {
-	e, ctx := x.endpoint, x.ctx
-	b, err := e.replyBody(c)
-	if err != nil {
-		return err
-	}
-	text, err := appendReplyHead(b.Bytes, c)
-	if err != nil {
-		b.Release()
-		return err
-	}
-	head := len(text)
-	for _, o := range c.Outputs {
-		if o.Binary {
-			text = append(text, c.Reply.Outputs[o.Port].Data...)
-		}
-	}
-	ctx.SetContentType(contentJSON)
-	if hasBinary(c.Outputs) {
-		ctx.SetContentType(contentBinary)
-		ctx.Response.Header.Set(headerLength, strconv.Itoa(head))
-	}
-	b.Bytes = text
-	b.Settle()
-	e.send(ctx, b)
-	return nil
-}
-
 func hasBinary(outputs []query.Output) bool {
 	for _, o := range outputs {
 		if o.Binary {
@@ -75,6 +44,22 @@ func appendReplyHead(b []byte, c *query.Call) ([]byte, *query.Error) {
 	return append(b, `]}`...), nil
 }
 
+// appendPortHead writes the start of the JSON object of a port in an answer.
+func appendPortHead(b []byte, p *query.Port) []byte {
+	b = appendString(append(b, `{"name":`...), p.Name)
+	return append(append(append(b, `,"datatype":"`...), p.Type.Protocol()...), `","shape":[`...)
+}
+
+func appendDims(b []byte, dims []int64) []byte {
+	for n, d := range dims {
+		if n > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, d, 10)
+	}
+	return b
+}
+
 func errNotJSON(output string) *query.Error {
 	return &query.Error{Status: http.StatusBadRequest, Reason: query.ReasonNotJSON,
 		Message: "output " + strconv.Quote(output) + " holds a value that JSON cannot carry, such as NaN: ask for binary output"}
@@ -97,7 +82,7 @@ const (
 
 // replyBody returns an empty body with room for the outputs that a call is
 // answered with and the JSON around them.
-func (e *Endpoint) replyBody(c *query.Call) (*query.Body, *query.Error) {
+func replyBody(memory *query.Budget, c *query.Call) (*query.Body, *query.Error) {
 	room := int64(len(c.Service.Name)+6*len(c.ID)) + replyHeadBytes
 	for _, o := range c.Outputs {
 		t, p := &c.Reply.Outputs[o.Port], &c.Signature.Outputs[o.Port]
@@ -108,10 +93,10 @@ func (e *Endpoint) replyBody(c *query.Call) (*query.Body, *query.Error) {
 			room += textBytes(p.Type, int64(len(t.Data)))
 		}
 	}
-	if room > e.queries.Memory.Limit() {
+	if room > memory.Limit() {
 		return nil, errAnswerTooLarge(room)
 	}
-	b, ok := e.queries.Memory.Room(room)
+	b, ok := memory.Room(room)
 	if !ok {
 		return nil, query.ErrBodyMemory
 	}

@@ -2,12 +2,14 @@ package http
 
 import (
 	"bytes"
-	"encoding/json"
+	"net"
 	"net/http"
+	"net/url"
+	"strings"
 
 	"github.com/valyala/fasthttp"
 
-	"github.com/overlapd/overlapd/daemon/observe/metrics"
+	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/query"
 )
 
@@ -70,11 +72,145 @@ var (
 	versionsPrefix = []byte("/versions/")
 )
 
+// gate decides which requests are answered: it finds what a request asks for and
+// refuses those that may not ask. Without access, everybody may.
+type gate struct {
+	queries     *query.Server
+	access      *access.Access
+	openMetrics bool                // the metrics need no token
+	hosts       map[string]struct{} // names that Host and Origin may carry
+}
+
+var (
+	errForeignHost = &query.Error{Status: http.StatusForbidden, Reason: query.ReasonForbidden,
+		Message: "this Host is not served here; limits.hosts may name it"}
+	errForeignOrigin = &query.Error{Status: http.StatusForbidden, Reason: query.ReasonForbidden,
+		Message: "pages of this Origin may not ask; limits.hosts may name it"}
+)
+
+// hostSet returns the names that Host and Origin may carry, without port.
+func hostSet(names []string) map[string]struct{} {
+	set := map[string]struct{}{"localhost": {}, "127.0.0.1": {}, "::1": {}}
+	for _, n := range names {
+		set[strings.ToLower(n)] = struct{}{}
+	}
+	return set
+}
+
+// check refuses requests before anything of them is looked at: those that two
+// readers could understand in two ways, and, on loopback, those that a web
+// page sent by giving its own name the address of this machine (DNS
+// rebinding).
+func (g *gate) check(ctx *fasthttp.RequestCtx) *query.Error {
+	h := &ctx.Request.Header
+	if h.ContentLength() == -1 && hasHeader(h.RawHeaders(), "content-length") {
+		closeAfter(ctx)
+		return query.Invalid("both Content-Length and Transfer-Encoding are given")
+	}
+	host := h.Host()
+	if len(host) == 0 && h.IsHTTP11() {
+		return query.Invalid("the Host header is missing")
+	}
+	c, ok := ctx.Conn().(*conn)
+	if !ok || !c.guarded {
+		return nil
+	}
+	if len(host) > 0 && !g.ours(host) {
+		return errForeignHost
+	}
+	if origin := h.Peek(fasthttp.HeaderOrigin); len(origin) > 0 {
+		u, err := url.Parse(string(origin))
+		if err != nil || !g.ours([]byte(u.Host)) {
+			return errForeignOrigin
+		}
+		return nil
+	}
+	if string(h.Peek(headerFetchSite)) == "cross-site" && string(h.Peek(headerFetchMode)) != "navigate" {
+		return errForeignOrigin
+	}
+	return nil
+}
+
+// What browsers say of a request besides its Origin, which they leave out for
+// images and the like: from where it was made, and what for. A link to us may be
+// followed.
+const (
+	headerFetchSite = "Sec-Fetch-Site"
+	headerFetchMode = "Sec-Fetch-Mode"
+)
+
+// ours reports whether a host, with or without a port, is one of our names.
+func (g *gate) ours(host []byte) bool {
+	if _, ok := g.hosts[string(host)]; ok {
+		return true
+	}
+	name := string(host)
+	if h, _, err := net.SplitHostPort(name); err == nil {
+		name = h
+	}
+	name = strings.TrimSuffix(strings.TrimPrefix(strings.ToLower(name), "["), "]")
+	_, ok := g.hosts[name]
+	return ok
+}
+
+// hasHeader reports whether a line of a raw header has that name, which is
+// given in lower case.
+func hasHeader(raw []byte, name string) bool {
+	for line := range bytes.Lines(raw) {
+		key, _, ok := bytes.Cut(line, []byte{':'})
+		if ok && strings.EqualFold(string(bytes.TrimSpace(key)), name) {
+			return true
+		}
+	}
+	return false
+}
+
+var (
+	errNoToken = &query.Error{Status: http.StatusUnauthorized, Reason: query.ReasonUnauthorized,
+		Message: "this daemon wants a token: send the header Authorization: Bearer TOKEN, with a token of its access.token_file"}
+	errWrongToken = &query.Error{Status: http.StatusUnauthorized, Reason: query.ReasonUnauthorized,
+		Message: "the token of this request is not one of the daemon's: it may have been replaced in access.token_file"}
+)
+
+// decide finds what a request asks for, if whoever sent it may ask. Every
+// request passes here before anything of it is done, so that there is one place
+// where tokens are looked at and no path around it.
+func (g *gate) decide(ctx *fasthttp.RequestCtx) (route, *query.Error) {
+	if err := g.check(ctx); err != nil {
+		return route{}, err
+	}
+	r, err := g.route(ctx)
+	if g.open(r.kind, err) {
+		return r, err
+	}
+	sent := ctx.Request.Header.Peek(fasthttp.HeaderAuthorization)
+	switch {
+	case g.access.Allows(sent):
+		return r, err
+	case len(sent) == 0:
+		return r, errNoToken
+	}
+	return r, errWrongToken
+}
+
+// open reports whether a route needs no token: health, for probes, and the page
+// of the dashboard, which holds nothing of the daemon's and asks for a token
+// itself. What is at no path needs one, so that nobody learns which paths are.
+func (g *gate) open(kind routeKind, err *query.Error) bool {
+	switch {
+	case err != nil && err.Status == http.StatusNotFound:
+		return false
+	case kind == routeLive, kind == routeReady, kind == routeDashboard:
+		return true
+	}
+	return kind == routeMetrics && g.openMetrics
+}
+
 // route finds what a request asks for. Paths are compared as they were sent:
 // no name that the configuration allows needs escaping, so a path with a
 // percent sign, a ".." or an empty element is one that does not exist.
-func (e *Endpoint) route(ctx *fasthttp.RequestCtx) (route, *query.Error) {
-	r, err := e.find(ctx.URI().PathOriginal())
+func (g *gate) route(ctx *fasthttp.RequestCtx) (route, *query.Error) {
+	r, err := g.find(ctx.URI().PathOriginal())
 	if err != nil {
 		return r, err
 	}
@@ -90,7 +226,7 @@ func (e *Endpoint) route(ctx *fasthttp.RequestCtx) (route, *query.Error) {
 	return r, &query.Error{Status: http.StatusMethodNotAllowed, Reason: query.ReasonMethod, Message: "this takes " + allow}
 }
 
-func (e *Endpoint) find(path []byte) (route, *query.Error) {
+func (g *gate) find(path []byte) (route, *query.Error) {
 	if kind, ok := fixedRoutes[string(path)]; ok {
 		return route{kind: kind}, nil
 	}
@@ -107,7 +243,7 @@ func (e *Endpoint) find(path []byte) (route, *query.Error) {
 	if !ok {
 		return route{}, query.NotFound("there is nothing at this path")
 	}
-	s, err := e.queries.Find(name, version)
+	s, err := g.queries.Find(name, version)
 	return route{kind: kind, service: s}, err
 }
 
@@ -117,102 +253,4 @@ func splitElement(path []byte) (element, tail []byte) {
 		return path[:i], path[i:]
 	}
 	return path, nil
-}
-
-// answer answers everything but inference.
-func (e *Endpoint) answer(ctx *fasthttp.RequestCtx, r route) {
-	switch r.kind {
-	case routeLive:
-		e.answerHealth(ctx, e.queries.Live())
-	case routeReady:
-		e.answerHealth(ctx, e.queries.Ready())
-	case routeModelReady:
-		e.answerHealth(ctx, r.service.Ready())
-	case routeServer:
-		e.writeJSON(ctx, e.serverMetadata)
-	case routeMetadata, routeModelConfig:
-		sig := r.service.Signature()
-		if sig == nil {
-			writeError(ctx, query.ErrUnavailable)
-			return
-		}
-		if r.kind == routeMetadata {
-			e.writeJSON(ctx, appendMetadata(nil, r.service, sig))
-		} else {
-			e.writeJSON(ctx, appendModelConfig(nil, r.service, sig))
-		}
-	case routeModelStats:
-		e.writeJSON(ctx, appendStats(nil, r.service))
-	case routeAllStats:
-		e.writeJSON(ctx, appendStats(nil, e.queries.Services()...))
-	case routeOverview:
-		e.answerOverview(ctx)
-	case routeMetrics:
-		e.answerMetrics(ctx)
-	case routeTimeline:
-		e.answerTimeline(ctx)
-	case routeQueries:
-		e.answerQueries(ctx)
-	case routeEvents:
-		e.answerEvents(ctx)
-	case routeDashboard:
-		e.answerDashboard(ctx)
-	case routeIndex:
-		e.writeJSON(ctx, appendIndex(nil, e.queries.Services()))
-	}
-}
-
-func (e *Endpoint) answerOverview(ctx *fasthttp.RequestCtx) {
-	text, ok := e.overview()
-	if !ok {
-		writeError(ctx, query.ErrUnavailable)
-		return
-	}
-	e.writeJSON(ctx, text)
-}
-
-// overview returns the status as JSON, or false if the scheduler goroutine does
-// not publish one.
-func (e *Endpoint) overview() ([]byte, bool) {
-	s, ok := e.host.Status()
-	if !ok {
-		return nil, false
-	}
-	all := *s
-	if e.notStored != nil {
-		all.NotStored = e.notStored()
-	}
-	text, err := json.Marshal(&all)
-	return text, err == nil
-}
-
-func (e *Endpoint) writeJSON(ctx *fasthttp.RequestCtx, b []byte) {
-	ctx.SetContentType(contentJSON)
-	e.tell(ctx, b)
-}
-
-// answerHealth says by its status alone whether something is well; the body
-// of a failure is an error like any other.
-func (e *Endpoint) answerHealth(ctx *fasthttp.RequestCtx, well bool) {
-	if !well {
-		writeError(ctx, query.ErrUnavailable)
-		return
-	}
-	e.writeJSON(ctx, nil)
-}
-
-// answerMetrics answers a scrape.
-func (e *Endpoint) answerMetrics(ctx *fasthttp.RequestCtx) {
-	if e.metrics == nil {
-		writeError(ctx, query.NotFound("there are no metrics: the configuration has metrics = false"))
-		return
-	}
-	text, err := e.metrics()
-	if err != nil {
-		e.log.Error().Err(err).Msg("the metrics cannot be told")
-		writeError(ctx, query.ErrInternal)
-		return
-	}
-	ctx.SetContentType(metrics.ContentType)
-	e.send(ctx, e.queries.Memory.Holding(text))
 }

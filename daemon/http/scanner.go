@@ -2,10 +2,11 @@ package http
 
 import (
 	"bytes"
-	"github.com/overlapd/overlapd/daemon/query"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/overlapd/overlapd/daemon/query"
 )
 
 const (

@@ -1,10 +1,11 @@
 package http
 
 import (
-	"github.com/overlapd/overlapd/daemon/query"
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/overlapd/overlapd/daemon/query"
 )
 
 // What a request says, however long, takes no memory but its body's: that is

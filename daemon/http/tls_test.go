@@ -164,7 +164,7 @@ func TestTLSEvents(t *testing.T) {
 		}
 	}
 	c.NetConn().Close()
-	fakebackend.Eventually(t, "the watcher to be counted off", func() bool { return g.endpoint.watchers.count.Load() == 0 })
+	fakebackend.Eventually(t, "the watcher to be counted off", func() bool { return g.endpoint.pages.watchers.count.Load() == 0 })
 }
 
 // A shutdown does not wait for clients that do not read its goodbye.

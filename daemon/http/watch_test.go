@@ -1,8 +1,6 @@
 package http
 
 import (
-	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 	"net"
 	"net/http"
 	"os"
@@ -10,6 +8,9 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 )
 
 func dropped(c *query.Call) query.Reply {
@@ -170,15 +171,14 @@ func TestWatchNeedsADescriptor(t *testing.T) {
 	e := unserved(t, nil)
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	l := &listener{endpoint: e}
-	e.queries.Connections.Take(1)
-	c := &conn{Conn: ours, listener: l, left: make(chan struct{})}
+	e.places.Take(1)
+	c := &conn{Conn: ours, watch: e.watch, places: e.places, left: make(chan struct{})}
 	if err := e.watch.add(c); err == nil {
 		t.Error("a pipe in memory is watched")
 	}
 	c.Close()
 	c.Close()
-	if watched, open := len(e.watch.mu.conns), e.queries.Connections.Used(); watched != 0 || open != 0 {
+	if watched, open := len(e.watch.mu.conns), e.places.Used(); watched != 0 || open != 0 {
 		t.Errorf("%d connections are watched, %d are open", watched, open)
 	}
 }
@@ -214,8 +214,7 @@ func TestShutdownClosesSilentConnections(t *testing.T) {
 	speaks := s.dial()
 	speaks.Write([]byte("GET /"))
 	fakebackend.Eventually(t, "the connections to be accepted", func() bool { return s.watched() == 4 && s.spoken() == 1 })
-	s.endpoint.stopping.Store(true)
-	s.endpoint.watch.closeSilent()
+	s.endpoint.watch.stop()
 	fakebackend.Eventually(t, "the silent ones to be closed", func() bool { return s.watched() == 1 })
 	closed(t, "one that comes later", s.dial())
 	speaks.Write([]byte("v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"))

@@ -1,0 +1,98 @@
+package http
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/overlapd/overlapd/daemon/query"
+)
+
+const (
+	contentJSON   = "application/json"
+	contentBinary = "application/octet-stream"
+)
+
+// challenge is what an answer without a token's right says of itself (RFC 6750).
+const challenge = `Bearer realm="overlapd"`
+
+// writeError answers with an error.
+func writeError(ctx *fasthttp.RequestCtx, err *query.Error) {
+	ctx.Response.ResetBody()
+	ctx.SetStatusCode(err.Status)
+	ctx.SetContentType(contentJSON)
+	if err.Status == http.StatusUnauthorized {
+		ctx.Response.Header.Set(fasthttp.HeaderWWWAuthenticate, challenge)
+	}
+	if err.Status == http.StatusServiceUnavailable {
+		ctx.Response.Header.Set(fasthttp.HeaderRetryAfter, retrySeconds(err.RetryAfter))
+	}
+	b := ctx.Response.Body()[:0]
+	b = appendString(append(b, `{"error":`...), err.Message)
+	b = appendString(append(b, `,"reason":`...), err.Reason)
+	ctx.Response.SetBody(append(b, '}'))
+}
+
+// retrySeconds returns the value of Retry-After: whole seconds, at least one.
+func retrySeconds(d time.Duration) string {
+	return strconv.FormatInt(max(int64((d+time.Second-1)/time.Second), 1), 10)
+}
+
+// closeAfter closes the connection once the answer is out, and not before the
+// client had a moment to read it.
+func closeAfter(ctx *fasthttp.RequestCtx) {
+	ctx.SetConnectionClose()
+	if c, ok := ctx.Conn().(*conn); ok {
+		c.linger.Store(true)
+	}
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendString appends s as a JSON string. Bytes that are not UTF-8 become
+// U+FFFD.
+func appendString[S string | []byte](b []byte, s S) []byte {
+	b = append(b, '"')
+	start := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= utf8.RuneSelf {
+			r, size := decodeRune(s, i)
+			if r == utf8.RuneError && size == 1 {
+				b = append(b, s[start:i]...)
+				b = append(b, `\ufffd`...)
+				start = i + 1
+			}
+			i += size
+			continue
+		}
+		if c >= ' ' && c != '"' && c != '\\' {
+			i++
+			continue
+		}
+		b = append(b, s[start:i]...)
+		switch c {
+		case '"', '\\':
+			b = append(b, '\\', c)
+		case '\n':
+			b = append(b, `\n`...)
+		case '\r':
+			b = append(b, `\r`...)
+		case '\t':
+			b = append(b, `\t`...)
+		default:
+			b = append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+		}
+		i++
+		start = i
+	}
+	b = append(b, s[start:]...)
+	return append(b, '"')
+}
+
+func decodeRune[S string | []byte](s S, i int) (rune, int) {
+	return utf8.DecodeRuneInString(string(s[i:min(i+utf8.UTFMax, len(s))]))
+}
