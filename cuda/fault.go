@@ -3,7 +3,6 @@ package cuda
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
@@ -172,15 +171,4 @@ func meaningOf(code nvml.Return) meaning {
 	}
 	return meaning{code, fmt.Sprintf("answer %d", int32(code)), "the driver answered with a code that this version does not know",
 		"update overlapd; " + reportIt, ErrDriver}
-}
-
-// FaultTable returns the answers of NVML, what they mean and the remedies as a
-// Markdown table, as the documentation has it.
-func FaultTable() string {
-	var b strings.Builder
-	b.WriteString("| NVML says | it means | what to do |\n|---|---|---|\n")
-	for _, m := range meanings {
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", m.name, m.means, m.remedy)
-	}
-	return b.String()
 }

@@ -31,7 +31,7 @@ type Device struct {
 }
 
 type process struct {
-	uuid   string // of the device or MIG device it runs on
+	uuid   string // names the device or MIG device it runs on
 	pid    int
 	memory uint64
 }
@@ -67,36 +67,27 @@ func answer[T any](d *Device, call string, value func() T) (v T, code nvml.Retur
 	return v, code
 }
 
+// getter is a call without arguments that returns a value.
+func getter[T any](d *Device, call string, value func() T) func() (T, nvml.Return) {
+	return func() (T, nvml.Return) { return answer(d, call, value) }
+}
+
 func (d *Device) setNames() {
-	d.GetUUIDFunc = func() (string, nvml.Return) {
-		return answer(d, "nvmlDeviceGetUUID", func() string { return d.UUID })
-	}
-	d.GetNameFunc = func() (string, nvml.Return) {
-		return answer(d, "nvmlDeviceGetName", func() string { return d.Name })
-	}
-	d.GetIndexFunc = func() (int, nvml.Return) {
-		return answer(d, "nvmlDeviceGetIndex", func() int { return d.Index })
-	}
-	d.GetPciInfoFunc = func() (nvml.PciInfo, nvml.Return) {
-		return answer(d, "nvmlDeviceGetPciInfo", func() (p nvml.PciInfo) {
-			for i, c := range []byte(d.PciBusID) {
-				p.BusId[i] = int8(c)
-			}
-			return p
-		})
-	}
+	d.GetUUIDFunc = getter(d, "nvmlDeviceGetUUID", func() string { return d.UUID })
+	d.GetNameFunc = getter(d, "nvmlDeviceGetName", func() string { return d.Name })
+	d.GetIndexFunc = getter(d, "nvmlDeviceGetIndex", func() int { return d.Index })
+	d.GetPciInfoFunc = getter(d, "nvmlDeviceGetPciInfo", func() (p nvml.PciInfo) {
+		for i, c := range []byte(d.PciBusID) {
+			p.BusId[i] = int8(c)
+		}
+		return p
+	})
 }
 
 func (d *Device) setState() {
-	d.GetMemoryInfoFunc = func() (nvml.Memory, nvml.Return) {
-		return answer(d, "nvmlDeviceGetMemoryInfo", func() nvml.Memory { return d.MemoryInfo })
-	}
-	d.GetComputeModeFunc = func() (nvml.ComputeMode, nvml.Return) {
-		return answer(d, "nvmlDeviceGetComputeMode", func() nvml.ComputeMode { return d.Mode })
-	}
-	d.GetPersistenceModeFunc = func() (nvml.EnableState, nvml.Return) {
-		return answer(d, "nvmlDeviceGetPersistenceMode", func() nvml.EnableState { return nvml.FEATURE_ENABLED })
-	}
+	d.GetMemoryInfoFunc = getter(d, "nvmlDeviceGetMemoryInfo", func() nvml.Memory { return d.MemoryInfo })
+	d.GetComputeModeFunc = getter(d, "nvmlDeviceGetComputeMode", func() nvml.ComputeMode { return d.Mode })
+	d.GetPersistenceModeFunc = getter(d, "nvmlDeviceGetPersistenceMode", func() nvml.EnableState { return nvml.FEATURE_ENABLED })
 	d.GetEccModeFunc = func() (nvml.EnableState, nvml.EnableState, nvml.Return) {
 		on, code := answer(d, "nvmlDeviceGetEccMode", func() nvml.EnableState { return nvml.FEATURE_ENABLED })
 		return on, on, code
@@ -104,12 +95,8 @@ func (d *Device) setState() {
 	d.GetTotalEccErrorsFunc = func(nvml.MemoryErrorType, nvml.EccCounterType) (uint64, nvml.Return) {
 		return answer(d, "nvmlDeviceGetTotalEccErrors", func() uint64 { return 0 })
 	}
-	d.GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) {
-		return answer(d, "nvmlDeviceGetComputeRunningProcesses", func() []nvml.ProcessInfo { return d.running("") })
-	}
-	d.GetMPSComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) {
-		return answer(d, "nvmlDeviceGetMPSComputeRunningProcesses", func() []nvml.ProcessInfo { return nil })
-	}
+	d.GetComputeRunningProcessesFunc = getter(d, "nvmlDeviceGetComputeRunningProcesses", func() []nvml.ProcessInfo { return d.running("") })
+	d.GetMPSComputeRunningProcessesFunc = getter(d, "nvmlDeviceGetMPSComputeRunningProcesses", func() []nvml.ProcessInfo { return nil })
 }
 
 func (d *Device) setReadings() {
@@ -123,12 +110,8 @@ func (d *Device) setReadings() {
 		})
 		return u, code
 	}
-	d.GetPowerUsageFunc = func() (uint32, nvml.Return) {
-		return answer(d, "nvmlDeviceGetPowerUsage", func() uint32 { return 71_500 })
-	}
-	d.GetEnforcedPowerLimitFunc = func() (uint32, nvml.Return) {
-		return answer(d, "nvmlDeviceGetEnforcedPowerLimit", func() uint32 { return d.Model.PowerWatts * 1000 })
-	}
+	d.GetPowerUsageFunc = getter(d, "nvmlDeviceGetPowerUsage", func() uint32 { return 71_500 })
+	d.GetEnforcedPowerLimitFunc = getter(d, "nvmlDeviceGetEnforcedPowerLimit", func() uint32 { return d.Model.PowerWatts * 1000 })
 	d.GetTemperatureFunc = func(nvml.TemperatureSensors) (uint32, nvml.Return) {
 		return answer(d, "nvmlDeviceGetTemperature", func() uint32 { return 41 })
 	}
@@ -138,11 +121,9 @@ func (d *Device) setReadings() {
 	d.GetMaxClockInfoFunc = func(t nvml.ClockType) (uint32, nvml.Return) {
 		return answer(d, "nvmlDeviceGetMaxClockInfo", func() uint32 { return 1980 + uint32(t) })
 	}
-	reasons := func(call string) func() (uint64, nvml.Return) {
-		return func() (uint64, nvml.Return) { return answer(d, call, func() uint64 { return d.Reasons }) }
-	}
-	d.GetCurrentClocksEventReasonsFunc = reasons("nvmlDeviceGetCurrentClocksEventReasons")
-	d.GetCurrentClocksThrottleReasonsFunc = reasons("nvmlDeviceGetCurrentClocksThrottleReasons")
+	reasons := func() uint64 { return d.Reasons }
+	d.GetCurrentClocksEventReasonsFunc = getter(d, "nvmlDeviceGetCurrentClocksEventReasons", reasons)
+	d.GetCurrentClocksThrottleReasonsFunc = getter(d, "nvmlDeviceGetCurrentClocksThrottleReasons", reasons)
 }
 
 // running returns the processes on a MIG device, or all.
@@ -363,9 +344,7 @@ func (d *Device) setInstances() {
 		})
 		return gi, code
 	}
-	d.GetMaxMigDeviceCountFunc = func() (int, nvml.Return) {
-		return answer(d, "nvmlDeviceGetMaxMigDeviceCount", func() int { return 7 })
-	}
+	d.GetMaxMigDeviceCountFunc = getter(d, "nvmlDeviceGetMaxMigDeviceCount", func() int { return 7 })
 	d.GetMigDeviceHandleByIndexFunc = func(index int) (m nvml.Device, code nvml.Return) {
 		code = d.do("nvmlDeviceGetMigDeviceHandleByIndex", func() nvml.Return {
 			all := d.migDevices()

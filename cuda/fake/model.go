@@ -4,9 +4,10 @@ import "github.com/NVIDIA/go-nvml/pkg/nvml"
 
 // Model is a kind of GPU.
 type Model struct {
-	Name       string
-	MemoryMiB  uint64
-	Major      int // of the compute capability
+	Name      string
+	MemoryMiB uint64
+	// Major and Minor are the compute capability.
+	Major      int
 	Minor      int
 	PowerWatts uint32
 	Profiles   []Profile
@@ -23,7 +24,7 @@ type Profile struct {
 	Starts     []uint32
 	Size       uint32 // in memory slices
 	OFA        uint32
-	FirstID    uint32 // of its instances, as drivers number them
+	FirstID    uint32 // the least number that drivers give its instances
 }
 
 // Memory sizes, in MiB, of an eighth, a quarter, a half and the whole of a GPU,
