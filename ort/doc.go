@@ -1,5 +1,7 @@
 // Package ort is a thin layer over ONNX Runtime's C ABI. The library is loaded
-// at run time: building needs neither it nor its header.
+// at run time: building needs neither it nor its header. The engine of package
+// segments runs models with it, inside workers, and commands that look at models
+// or at the host open it; the process of the daemon does not.
 //
 // Sessions run on the CPU, or on an NVIDIA GPU through [CUDAOptions]. There a
 // [Memory] names the GPU's memory, [Env.TensorAt] makes tensors in it, and a

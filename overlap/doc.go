@@ -8,8 +8,8 @@
 //
 // All times are durations since one epoch that the caller chooses. A Scheduler
 // is not safe for concurrent use: one goroutine owns it, and the [Predictor]
-// with it. Slices it hands out are its own and are overwritten later, as each
-// method says.
+// with it. Slices it hands out are its own and are overwritten later, as the
+// doc of each method has it.
 //
 // # Order
 //

@@ -8,5 +8,6 @@
 // in between, [Release] finds all that is ours and nothing else.
 //
 // Instances that are not in the record are used if they fit, never changed. A
-// GPU is never reset. Apply and Release are for one caller at a time.
+// GPU is never reset. Apply and Release are for one caller at a time: package
+// daemon/gpu. The host check plans, to show what a daemon would do.
 package mig
