@@ -35,22 +35,32 @@ type costFit struct {
 	rows   []costRow
 	priors costPriors
 
-	prior      []float64 // logarithm of microseconds, by parameter
-	cellOf     []int     // by parameter
-	deviation  []float64 // logarithm of microseconds over prior and level
-	share      []float64 // logarithm of work over microseconds, over that of the cell
-	level      []float64 // logarithm of microseconds over the prior, by cell
-	levelShare []float64 // logarithm of work over microseconds, by cell
+	// A parameter is an operator in a cell, cellOf its cell. prior is the logarithm of
+	// the microseconds expected of it, deviation that of the microseconds over prior and
+	// level, share that of work over microseconds, over the share of the cell.
+	prior     []float64
+	cellOf    []int
+	deviation []float64
+	share     []float64
 
-	micros, work       []float64 // by parameter
-	slopeMicros        []float64 // of the loss by micros
-	slopeWork          []float64
-	before, beforeWork []float64 // sums, one longer than the parameters
+	// By cell: the logarithm of microseconds over the prior, and of work over
+	// microseconds.
+	level      []float64
+	levelShare []float64
+
+	// The costs by parameter, and the slopes of the loss by them.
+	micros, work           []float64
+	slopeMicros, slopeWork []float64
+
+	// Sums of the costs before each parameter, one longer than these, which make the
+	// cost of any span a difference.
+	before, beforeWork []float64
 }
 
+// costRow is a row with the logarithm of its measured latency.
 type costRow struct {
 	spans []costSpan
-	log   float64 // of the measured latency
+	log   float64
 }
 
 type costSpan struct {
@@ -304,18 +314,19 @@ func (f *costFit) addSlope(s *costSpan, byMicros, byWork float64) {
 const maxKnots = 8
 
 // grid is where the cells of one model lie: one for each size and sequence
-// length among the knots.
+// length among the knots. Its first cell is firstCell among those of all models, and
+// the first operator of that the parameter first.
 type grid struct {
 	operators int
 	sizes     []int
 	seqLens   []int
-	first     int // the parameter of the first operator of the first cell
-	firstCell int // among the cells of all models
+	first     int
+	firstCell int
 }
 
-// share is what a cell counts for a span.
+// share is what a cell, whose first operator is the parameter at, counts for a span.
 type share struct {
-	at     int // the parameter of the cell's first operator
+	at     int
 	weight float64
 }
 

@@ -18,18 +18,7 @@ import (
 
 // DeviceReport describes how a device was made, and its errors on rows kept aside.
 type DeviceReport struct {
-	Device    string   `json:"device"`
-	Models    []string `json:"models"`
-	Rows      int      `json:"rows"`
-	TrainRows int      `json:"train_rows"`
-	TestRows  int      `json:"test_rows"`
-	Seed      uint64   `json:"seed"`
-	Split     string   `json:"split"`
-	Hidden    []int    `json:"hidden"`
-	Epochs    int      `json:"epochs"`
-	Seconds   float64  `json:"seconds"`
-	MAPETest  float64  `json:"mape_test"` // percent, on all rows kept aside
-
+	fitted
 	device.Tested
 	Solo []device.SoloTime `json:"solo,omitempty"`
 }
@@ -41,13 +30,7 @@ func Device(ctx context.Context, d *training.Dataset, solo []training.SoloTime, 
 	if o.Split == SplitFolds {
 		return nil, nil, fmt.Errorf("%w: a device cannot be made with the split %s", ErrOptions, o.Split)
 	}
-	if err := o.Validate(); err != nil {
-		return nil, nil, err
-	}
-	if err := check(d); err != nil {
-		return nil, nil, err
-	}
-	folds, err := split(d.Rows, &o, rand.New(rand.NewPCG(o.Seed, 0)))
+	folds, err := begin(d, &o)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -62,14 +45,8 @@ func Device(ctx context.Context, d *training.Dataset, solo []training.SoloTime, 
 		return nil, nil, err
 	}
 	p.Solo = given
-	r := &DeviceReport{
-		Device: d.Device, Rows: len(d.Rows), TrainRows: len(m.rows), TestRows: len(m.test),
-		Seed: o.Seed, Split: o.Split, Hidden: o.Hidden, Epochs: newSchedule(&o, len(m.rows)).epochs,
-		Seconds: time.Since(began).Seconds(), MAPETest: p.Checks.Latency, Tested: p.Tested, Solo: p.Solo,
-	}
-	for _, known := range d.Models {
-		r.Models = append(r.Models, known.Name)
-	}
+	r := &DeviceReport{fitted: newFitted(d, &o, len(m.rows), len(m.test)), Tested: p.Tested, Solo: p.Solo}
+	r.Seconds, r.MAPETest = time.Since(began).Seconds(), p.Checks.Latency
 	return p, r, p.Validate()
 }
 
@@ -102,7 +79,7 @@ func (m *maker) profile(ctx context.Context) (*device.Profile, error) {
 func (m *maker) draft(ctx context.Context) (*predictor.File, error) {
 	o := *m.options
 	o.Hidden = DefaultOptions().Hidden
-	f, err := fitNetwork(ctx, m.data, m.rows, &o, "costs")
+	f, _, err := fitNetwork(ctx, m.data, m.rows, &o, "costs")
 	if err == nil && f.Features.Spans > device.MaxSpans {
 		err = fmt.Errorf("%w: a group of %d spans; a device has at most %d", ErrRows, f.Features.Spans, device.MaxSpans)
 	}

@@ -29,11 +29,12 @@ const (
 	paperBatch  = 128
 )
 
-// schedule is how often and how fast weights change.
+// schedule is how often and how fast weights change: by the rate of each step, and by
+// the decay of weights.
 type schedule struct {
 	batch  int
 	epochs int
-	decay  float64 // of weights
+	decay  float64
 	rate   func(step, steps int) float64
 }
 
@@ -58,15 +59,10 @@ func newSchedule(o *Options, rows int) schedule {
 	return s
 }
 
-// fitNetwork fits a predictor to rows. The file lacks only its test errors.
-func fitNetwork(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (*predictor.File, error) {
-	f, _, err := fitRegularized(ctx, d, rows, o, stage)
-	return f, err
-}
-
-// fitRegularized also returns how the fit was regularized, which is nothing the
-// paper knows of.
-func fitRegularized(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (*predictor.File, *regularization, error) {
+// fitNetwork fits a predictor to rows. The file lacks only its test errors. It also
+// returns how the fit was regularized: nil for the recipe of the paper, which knows
+// nothing of that.
+func fitNetwork(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (*predictor.File, *regularization, error) {
 	if o.Recipe == RecipePaper {
 		f := newFile(d, rows, o)
 		return f, nil, fitLayers(ctx, f, rows, o, newSchedule(o, len(rows)), rand.New(rand.NewPCG(o.Seed, 1)), stage)
@@ -285,13 +281,14 @@ func predictWith(f *predictor.File, rows []training.Row) ([]float64, error) {
 	return untested.Predict(groups)
 }
 
-// inputs are rows as a network sees them, one after the other, with their measured
-// latencies.
+// inputs are rows as a network sees them: values has width inputs of each row, one row
+// after the other. bases are the times that outputs are relative to, micros the measured
+// latencies, both in microseconds.
 type inputs struct {
 	width  int
-	values []float32 // by row
-	bases  []float64 // microseconds
-	micros []float64 // measured
+	values []float32
+	bases  []float64
+	micros []float64
 }
 
 // encodeFeatures returns rows as the network of a predictor sees them.

@@ -57,15 +57,25 @@ const (
 
 // Options of Train and Device.
 type Options struct {
-	Recipe       string
-	Hidden       []int // units of the hidden layers
-	Seed         uint64
-	Epochs       int // 0 for those of the recipe
+	Recipe string
+
+	// Hidden holds the units of each hidden layer.
+	Hidden []int
+	Seed   uint64
+
+	// Epochs is 0 for those of the recipe.
+	Epochs int
+
+	// TestFraction of the rows, or of the configurations, is kept aside. Folds are
+	// those of SplitFolds.
 	Split        string
-	TestFraction float64 // of the rows, or of the configurations
+	TestFraction float64
 	Folds        int
-	Compare      bool // with linear regression, support vector regression and costs alone
-	Pairs        bool // with one predictor for each set of models too
+
+	// Compare asks for the errors of linear regression, support vector regression and
+	// costs alone too, Pairs for those of one predictor for each set of models.
+	Compare bool
+	Pairs   bool
 
 	// Operators are solo times by model, where they were measured. Otherwise
 	// they are inferred from the groups.
@@ -74,15 +84,17 @@ type Options struct {
 	// Progress is called after each epoch if it is not nil.
 	Progress func(Progress)
 
-	allMany bool // no number of rows is few
+	// allMany has no number of rows count as few.
+	allMany bool
 }
 
-// Progress is how far training has come.
+// Progress is how far training has come. Stage is what is being fitted; the mean loss
+// is that of the Epoch that has ended, which is 0 if the stage has none.
 type Progress struct {
-	Stage  string // what is being fitted
-	Epoch  int    // that has ended, 0 if the stage has none
+	Stage  string
+	Epoch  int
 	Epochs int
-	Loss   float64 // mean over the epoch
+	Loss   float64
 	Left   time.Duration
 }
 

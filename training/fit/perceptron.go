@@ -19,11 +19,15 @@ type perceptron struct {
 	graph   *gorgonia.ExprGraph
 	machine gorgonia.VM
 	batch   int
-	widths  []int // of the inputs, of the hidden layers, and 1
+
+	// widths are those of the inputs, of the hidden layers, and 1; params are the
+	// weights and the bias of each layer in turn.
+	widths []int
+	params []param
+
 	inputs  []float32
 	targets []float32
 	loss    gorgonia.Value
-	params  []param // weights and bias of each layer in turn
 }
 
 // param is the weights or the bias of a layer, and the gradient of the loss.

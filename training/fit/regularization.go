@@ -24,13 +24,17 @@ const (
 // divided into folds, and each is predicted by what the others teach. Rows kept
 // aside to test with have no part in it.
 type regularization struct {
-	Costs string  `json:"costs"` // how firmly they are held to what is likely
-	Decay float64 `json:"decay"` // of weights
-	Kept  float64 `json:"kept"`  // part of the network's correction; 0 leaves costs alone
-	Folds int     `json:"folds"` // it was chosen by, 0 if rows are many
+	// Costs names how firmly costs are held to what is likely, Decay is that of weights.
+	Costs string  `json:"costs"`
+	Decay float64 `json:"decay"`
 
-	// Mean absolute percentage errors over the folds.
-	CostsError float64 `json:"costs_error,omitempty"` // of costs alone
+	// Kept is the part of the network's correction that is applied; 0 leaves costs alone.
+	Kept float64 `json:"kept"`
+
+	// Folds are those that it was chosen by, 0 if rows are many. Over them, CostsError
+	// is the mean absolute percentage error of costs alone, Error that with the network.
+	Folds      int     `json:"folds"`
+	CostsError float64 `json:"costs_error,omitempty"`
 	Error      float64 `json:"error,omitempty"`
 
 	priors costPriors
@@ -102,13 +106,20 @@ func (r *regularization) text() string {
 // logarithms. Each is counted in rows: a weight of 1 is as much as a row that is
 // off by all its latency.
 type costPriors struct {
-	name       string
-	smooth     float64 // on neighbouring operators that deviate differently
-	cells      float64 // on an operator that deviates differently in neighbouring cells
-	deviation  float64 // on operators that deviate from what was measured of them, or from the others
-	share      float64 // on operators with another share of work than the whole cell
-	levels     float64 // on neighbouring cells that cost differently
-	levelShare float64 // on work that differs from what the operators take alone
+	name string
+
+	// smooth ties the deviations of neighbouring operators, cells those of one operator
+	// in neighbouring cells. deviation holds operators to what was measured of them, or
+	// to the others.
+	smooth    float64
+	cells     float64
+	deviation float64
+
+	// share holds the share of work of an operator to that of its cell, levels ties the
+	// costs of neighbouring cells, and levelShare holds work to the time alone.
+	share      float64
+	levels     float64
+	levelShare float64
 }
 
 // costPriorSets are those that cross-validation chooses from where rows are few,
@@ -160,12 +171,13 @@ func tie(values, slope []float64, a, b int, prior float64) {
 const trialFolds = 4
 
 // trial is what was predicted of the rows to fit with, each by a fold that it
-// is not in.
+// is not in: bases by row, from the costs in the files of the folds, which have no
+// layers yet.
 type trial struct {
 	rows  []training.Row
 	folds []fold
-	files []*predictor.File // by fold, without layers
-	bases []float64         // by row
+	files []*predictor.File
+	bases []float64
 }
 
 func tryCosts(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, priors costPriors) (*trial, error) {

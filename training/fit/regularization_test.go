@@ -26,7 +26,7 @@ func spread(d *training.Dataset, part float64) *training.Dataset {
 
 func regularized(t *testing.T, d *training.Dataset, o Options) (*predictor.File, *regularization) {
 	t.Helper()
-	f, r, err := fitRegularized(t.Context(), d, d.Rows, &o, "x")
+	f, r, err := fitNetwork(t.Context(), d, d.Rows, &o, "x")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,53 +12,79 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// Report describes how a predictor was trained, and its errors: mean absolute
-// percentage errors (Abacus, equation 1).
-type Report struct {
+// fitted describes a fit of a predictor or a device. TrainRows are those of one fold,
+// TestRows those kept aside of all folds; on these the mean absolute percentage error
+// is MAPETest (Abacus, equation 1). To fit and test took Seconds.
+type fitted struct {
 	Device    string   `json:"device"`
 	Models    []string `json:"models"`
 	Rows      int      `json:"rows"`
-	TrainRows int      `json:"train_rows"` // of a fold
-	TestRows  int      `json:"test_rows"`  // of all folds
-	Recipe    string   `json:"recipe"`
+	TrainRows int      `json:"train_rows"`
+	TestRows  int      `json:"test_rows"`
 	Hidden    []int    `json:"hidden"`
-	Inputs    int      `json:"inputs"`
 	Epochs    int      `json:"epochs"`
 	Seed      uint64   `json:"seed"`
 	Split     string   `json:"split"`
-	Seconds   float64  `json:"seconds"` // to train and test the network
-
-	Regularization *regularization `json:"regularization,omitempty"` // nil for the recipe of the paper
-
-	MAPETest  float64             `json:"mape_test"`
-	MAPETrain float64             `json:"mape_train"`
-	Folds     []float64           `json:"folds"`     // error of each on what was kept aside
-	Quantiles predictor.Quantiles `json:"quantiles"` // of measured/predicted, on what was kept aside
-
-	Techniques []techniqueErrors `json:"techniques"`
-	Sets       []groupErrors     `json:"sets"`  // by models of a group
-	Spans      []groupErrors     `json:"spans"` // by spans of a group
-	Worst      []worstRow        `json:"worst"` // the network's
-
-	tested map[string][]point // by technique
+	Seconds   float64  `json:"seconds"`
+	MAPETest  float64  `json:"mape_test"`
 }
 
-// techniqueErrors are those of one technique.
+func newFitted(d *training.Dataset, o *Options, train, test int) fitted {
+	f := fitted{
+		Device: d.Device, Rows: len(d.Rows), TrainRows: train, TestRows: test,
+		Hidden: o.Hidden, Epochs: newSchedule(o, train).epochs, Seed: o.Seed, Split: o.Split,
+	}
+	for _, m := range d.Models {
+		f.Models = append(f.Models, m.Name)
+	}
+	return f
+}
+
+// Report describes how a predictor was trained, and its errors in percent.
+type Report struct {
+	fitted
+	Recipe string `json:"recipe"`
+	Inputs int    `json:"inputs"`
+
+	// Regularization is nil for the recipe of the paper.
+	Regularization *regularization `json:"regularization,omitempty"`
+
+	// Folds holds the error of each fold on what was kept aside, Quantiles those of
+	// measured/predicted there.
+	MAPETrain float64             `json:"mape_train"`
+	Folds     []float64           `json:"folds"`
+	Quantiles predictor.Quantiles `json:"quantiles"`
+
+	// Sets are sorted by the models of a group, Spans by how many it has. Worst are the
+	// rows that the network predicted worst.
+	Techniques []techniqueErrors `json:"techniques"`
+	Sets       []groupErrors     `json:"sets"`
+	Spans      []groupErrors     `json:"spans"`
+	Worst      []worstRow        `json:"worst"`
+
+	// tested holds the rows kept aside by the name of the technique.
+	tested map[string][]point
+}
+
+// techniqueErrors are those of one technique. PerSet is the error on the rows kept
+// aside with a predictor for each set of models, of which so many were Fitted; rows
+// were Skipped if there are too few of their set to fit.
 type techniqueErrors struct {
 	Name    string   `json:"name"`
 	Test    float64  `json:"test"`
 	Train   float64  `json:"train"`
-	PerSet  *float64 `json:"per_set,omitempty"` // on the rows kept aside, with a predictor for each set of models
+	PerSet  *float64 `json:"per_set,omitempty"`
 	Fitted  int      `json:"per_set_fitted,omitempty"`
-	Skipped int      `json:"per_set_skipped,omitempty"` // rows kept aside whose set has too few to fit
+	Skipped int      `json:"per_set_skipped,omitempty"`
 }
 
-// groupErrors are those of groups of the same models, or of so many spans.
+// groupErrors are those of groups of the same models, or of so many spans, by the name
+// of the technique, on the rows kept aside.
 type groupErrors struct {
 	Models []string           `json:"models,omitempty"`
 	Spans  int                `json:"spans,omitempty"`
-	Rows   int                `json:"rows"` // kept aside
-	MAPE   map[string]float64 `json:"mape"` // by technique
+	Rows   int                `json:"rows"`
+	MAPE   map[string]float64 `json:"mape"`
 	PerSet map[string]float64 `json:"per_set,omitempty"`
 }
 
@@ -73,12 +99,12 @@ func errorsFor(list *[]groupErrors, names []string, spans int) *groupErrors {
 	return &(*list)[i]
 }
 
-// worstRow is a row that was predicted badly.
+// worstRow is a row that was predicted badly, with the standard deviation of its runs.
 type worstRow struct {
 	Group     string  `json:"group"`
 	Measured  float64 `json:"measured_us"`
 	Predicted float64 `json:"predicted_us"`
-	Std       float64 `json:"std_us"` // of the measured runs
+	Std       float64 `json:"std_us"`
 }
 
 // maxWorst is how many bad rows a report shows.
@@ -86,15 +112,11 @@ const maxWorst = 10
 
 func newReport(d *training.Dataset, o *Options, folds []fold, f *predictor.File, out *outcome) *Report {
 	r := &Report{
-		Device: d.Device, Rows: len(d.Rows), TrainRows: len(folds[0].train), TestRows: len(out.test),
-		Recipe: o.Recipe, Hidden: o.Hidden, Inputs: f.Features.Width(), Epochs: newSchedule(o, len(folds[0].train)).epochs,
-		Seed: o.Seed, Split: o.Split,
-		MAPETest: f.Test.MAPE, MAPETrain: mape(out.train), Folds: out.folds, Quantiles: f.Test.Quantiles,
+		fitted: newFitted(d, o, len(folds[0].train), len(out.test)), Recipe: o.Recipe, Inputs: f.Features.Width(),
+		MAPETrain: mape(out.train), Folds: out.folds, Quantiles: f.Test.Quantiles,
 		tested: map[string][]point{},
 	}
-	for _, m := range d.Models {
-		r.Models = append(r.Models, m.Name)
-	}
+	r.MAPETest = f.Test.MAPE
 	worst := slices.Clone(out.test)
 	slices.SortStableFunc(worst, func(a, b point) int { return cmp.Compare(b.off(), a.off()) })
 	for _, p := range worst[:min(maxWorst, len(worst))] {
@@ -165,11 +187,12 @@ func setNames(d *training.Dataset, row *training.Row) []string {
 	return names
 }
 
-// point is a row that was kept aside, and what was predicted of it.
+// point is a row of the dataset, by its position, with what was measured and predicted
+// of it in microseconds.
 type point struct {
-	row       int // in the dataset
+	row       int
 	measured  float64
-	predicted float64 // microseconds, both
+	predicted float64
 }
 
 // newPoints puts rows beside what was predicted of them, in microseconds.
@@ -193,9 +216,10 @@ func mape(points []point) float64 {
 	return 100 * sum / float64(max(len(points), 1))
 }
 
-// leastPredicted keeps the quotients of measured and predicted finite where a
-// line predicts no time at all, or less.
-const leastPredicted = 1e-2 // of the measured time
+// leastPredicted is the part of the measured time that counts as predicted at least. It
+// keeps the quotients of measured and predicted finite where a line predicts no time
+// at all, or less.
+const leastPredicted = 1e-2
 
 // errorsOf sums up how far predictions were off.
 func errorsOf(points []point) predictor.Errors {

@@ -33,7 +33,7 @@ const (
 // networks fits networks, and hands each file to keep.
 func networks(d *training.Dataset, o *Options, keep func(*predictor.File, *regularization)) technique {
 	return technique{nameNetwork, func(ctx context.Context, rows []training.Row, stage string) (predict, error) {
-		f, r, err := fitRegularized(ctx, d, rows, o, stage)
+		f, r, err := fitNetwork(ctx, d, rows, o, stage)
 		if err != nil {
 			return nil, err
 		}
@@ -110,12 +110,13 @@ func fitPlane(d *training.Dataset, rows []training.Row, with func(*inputs) (*hyp
 	}, nil
 }
 
-// outcome is what a technique did on all folds.
+// outcome is what a technique did on all folds: the error of each on the rows kept
+// aside, and how many predictors it fitted.
 type outcome struct {
 	train  []point
 	test   []point
-	folds  []float64 // error of each, on the rows kept aside
-	fitted int       // predictors
+	folds  []float64
+	fitted int
 }
 
 // try fits a technique to each fold and tests it.
@@ -150,11 +151,12 @@ func (out *outcome) add(ctx context.Context, t technique, rows []training.Row, f
 }
 
 func points(p predict, rows []training.Row, positions []int) ([]point, error) {
-	micros, err := p(at(rows, positions))
+	picked := at(rows, positions)
+	micros, err := p(picked)
 	if err != nil {
 		return nil, err
 	}
-	all := newPoints(at(rows, positions), micros)
+	all := newPoints(picked, micros)
 	for i, row := range positions {
 		all[i].row = row
 	}

@@ -17,13 +17,7 @@ import (
 // caller sets, and Device if the dataset does not name it. It ends early with
 // the context's error.
 func Train(ctx context.Context, d *training.Dataset, o Options) (*predictor.File, *Report, error) {
-	if err := o.Validate(); err != nil {
-		return nil, nil, err
-	}
-	if err := check(d); err != nil {
-		return nil, nil, err
-	}
-	folds, err := split(d.Rows, &o, rand.New(rand.NewPCG(o.Seed, 0)))
+	folds, err := begin(d, &o)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -39,6 +33,18 @@ func Train(ctx context.Context, d *training.Dataset, o Options) (*predictor.File
 		return nil, nil, err
 	}
 	return file, r, nil
+}
+
+// begin divides the rows of a dataset, unless nothing can be learned from it or the
+// options are unusable.
+func begin(d *training.Dataset, o *Options) ([]fold, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if err := check(d); err != nil {
+		return nil, err
+	}
+	return split(d.Rows, o, rand.New(rand.NewPCG(o.Seed, 0)))
 }
 
 // check refuses a dataset that nothing can be learned from.
