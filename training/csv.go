@@ -52,14 +52,18 @@ func readCSV(r io.Reader, name string, maxBytes int64) (*Dataset, error) {
 // csvReader reads one file. Its models stand in the order of their first
 // appearance until the end.
 type csvReader struct {
-	name   string
-	table  *textfile.Table
+	name  string
+	table *textfile.Table
+
+	// slots is how many spans a line has room for; device is set if the file has that
+	// column. fields are those of the line being read.
 	slots  int
-	device bool // the file has the column
+	device bool
+	fields []string
+
 	models []Model
 	byName map[string]int
 	rows   []Row
-	fields []string // of the line being read
 }
 
 func (c *csvReader) readAll() error {
@@ -108,6 +112,11 @@ func tableError(name string, table *textfile.Table, err error) error {
 		return inFile(name, table.Line(), fmt.Errorf("%w: %w", ErrFormat, err))
 	}
 	return fmt.Errorf("%s: %w", name, err)
+}
+
+// inFile adds to an error where in a file it was found; line 0 is the whole file.
+func inFile(file string, line int, err error) error {
+	return &textfile.Fault{File: file, Line: line, Err: err}
 }
 
 // What a fault concerns if not one field.

@@ -25,28 +25,39 @@ const (
 	maxNameBytes = 256
 )
 
-// Dataset is operator groups measured on one device.
+// Dataset holds operator groups measured on one device, which it names in words, or not
+// at all if it is unknown.
 type Dataset struct {
-	Device string  // in words, "" if unknown
-	Models []Model // sorted by name; Row.Group names a model by its position, as its Service
+	Device string
+
+	// Models are sorted by name. The group of a row names a model by its position, as
+	// its Service.
+	Models []Model
 	Rows   []Row
 }
 
-// Model is what a dataset knows of a model.
+// Model is what a dataset knows of a model. Its hash is that of models.Model, or "" if
+// it is unknown, as after importing.
 type Model struct {
 	Name      string `json:"name"`
-	Hash      string `json:"hash,omitempty"` // models.Model.Hash, "" if unknown
+	Hash      string `json:"hash,omitempty"`
 	Operators int    `json:"operators"`
 }
 
-// Row is one measured group.
+// Row is one measured group: spans in the order of the dataset's models, none of them
+// empty. Times are in microseconds.
 type Row struct {
-	Group   models.Group // spans in the order of Dataset.Models, none of them empty
-	Repeats int          // how often it was run, 0 if unknown
-	Median  float64      // of the runs, microseconds
-	Mean    float64      // microseconds
-	Std     float64      // standard deviation, microseconds
-	Device  float64      // median by the device's own clock, microseconds; 0 if it is unknown, as on a CPU
+	Group models.Group
+
+	// Repeats is how often the group was run, 0 if unknown. Median, Mean and the
+	// standard deviation are over these runs.
+	Repeats int
+	Median  float64
+	Mean    float64
+	Std     float64
+
+	// Device is the median by the device's own clock, 0 if it is unknown, as on a CPU.
+	Device float64
 }
 
 // Check reports the first fault of a dataset: models out of order or without
@@ -266,7 +277,7 @@ func (d *Dataset) rowKey(r *Row) string {
 	return string(fmt.Appendf(key, "%v %v %v", r.Median, r.Mean, r.Std))
 }
 
-// What is wrong with measurements.
+// What is wrong with measurements, or with a plan to make them.
 var (
 	// ErrFormat is returned when a file does not hold measurements in the
 	// form that ReadCSV takes.
@@ -279,19 +290,8 @@ var (
 	// ErrMixed is returned when measurements do not belong together: of
 	// different devices, or of models that share a name and nothing else.
 	ErrMixed = errors.New("measurements do not belong together")
-)
 
-// What is wrong with a plan to measure.
-var (
 	// ErrPlan is returned when what shall be measured, or how, is not
 	// possible.
 	ErrPlan = errors.New("cannot be measured")
 )
-
-// inFile adds to an error where in a file it was found; line 0 is the whole file.
-func inFile(file string, line int, err error) error {
-	if line == 0 {
-		return fmt.Errorf("%s: %w", file, err)
-	}
-	return fmt.Errorf("%s:%d: %w", file, line, err)
-}

@@ -9,21 +9,29 @@ import (
 
 // drift compares the times of a few reference groups with their first ones.
 type drift struct {
-	limit   float64 // percent
-	groups  []reference
-	due     int // measurements that are finished when the next check begins
-	checks  []driftCheck
-	pending []int     // references that are still to be run in this check
-	changes []float64 // percent, of those that were
-	after   int
+	// limit is the change in percent that a session reports.
+	limit  float64
+	groups []reference
+
+	// The next check begins when so many measurements as due are finished.
+	due    int
+	checks []driftCheck
+
+	// While a check is running, that began after so many measurements, pending are the
+	// references that are still to be run, and changes are those in percent of the
+	// others.
 	running bool
+	after   int
+	pending []int
+	changes []float64
 }
 
-// reference is a group that is run again and again.
+// reference is a group that is run again and again. Its baseline is the first time in
+// microseconds, 0 until it was measured; lost is set if it cannot be run any more.
 type reference struct {
 	group    models.Group
-	baseline float64 // microseconds, 0 if it was not measured yet
-	lost     bool    // it cannot be run any more
+	baseline float64
+	lost     bool
 }
 
 // add makes a group a reference.

@@ -72,10 +72,11 @@ func readFile(path string) (*Dataset, error) {
 // maxSoloBytes limits a file of solo times.
 const maxSoloBytes = 1 << 20
 
-// SoloTime is what a whole model takes alone.
+// SoloTime is what a whole model takes alone, in microseconds, for a batch size and a
+// sequence length.
 type SoloTime struct {
 	Model  string
-	Size   int // of the batch
+	Size   int
 	SeqLen int
 	Micros float64
 }
@@ -117,14 +118,15 @@ func ReadSolo(r io.Reader, name string) ([]SoloTime, error) {
 	}
 }
 
-// soloReader reads one file.
+// soloReader reads one file, whose lines have width fields, those of soloColumns at
+// these positions. seen holds what was read, with no time.
 type soloReader struct {
 	name  string
 	table *textfile.Table
 	width int
-	at    [4]int // of each of soloColumns the field
+	at    [4]int
 	list  []SoloTime
-	seen  map[SoloTime]bool // without their times
+	seen  map[SoloTime]bool
 }
 
 func (s *soloReader) readHeader() error {

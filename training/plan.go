@@ -21,11 +21,12 @@ const (
 	taskKinds
 )
 
-// task is one measurement: its group is run several times.
+// task is one measurement: its group is run several times. reference is its position
+// among the reference groups, -1 if it is none.
 type task struct {
 	kind      taskKind
 	group     models.Group
-	reference int // position among the reference groups, -1 if it is none
+	reference int
 }
 
 func (t task) stepKind() int {

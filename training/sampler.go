@@ -19,11 +19,12 @@ const (
 	DefaultSoloShare = 0.1
 )
 
-// sampling describes the groups that are sampled.
+// sampling describes the groups that are sampled: of all sets of 2 to Spans subjects,
+// which are sorted by name, and the share SoloShare, 0 to 1, of one span.
 type sampling struct {
-	Subjects  []subject // sorted by name
-	Spans     int       // most spans of a group: all sets of 2 to so many models run together
-	SoloShare float64   // share of groups of one span, 0 to 1
+	Subjects  []subject
+	Spans     int
+	SoloShare float64
 	Seed      uint64
 }
 
@@ -38,10 +39,15 @@ type sampler struct {
 	random   *rand.Rand
 	position int
 
-	kinds  deck           // which of sets the next group takes; all sets of equal size are of one kind
-	sets   []setDealer    // by kind
-	solos  dealer[int]    // models that run alone
-	inputs [2][]inputDeck // by model; those of groups of one span apart
+	// All sets of equal size are of one kind: kinds deals which of sets the next group
+	// takes, so that small and large groups are sampled equally often. solos deals the
+	// models that run alone.
+	kinds deck
+	sets  []setDealer
+	solos dealer[int]
+
+	// inputs are by model, first of groups of one span, then of others.
+	inputs [2][]inputDeck
 }
 
 // newSampler returns a sampler at its first group. What cannot be sampled is
@@ -161,7 +167,7 @@ func (d *dealer[T]) deal(random *rand.Rand) T {
 // of them sequence lengths evenly.
 type inputDeck struct {
 	sizes   dealer[int]
-	seqLens map[int]*dealer[int] // by batch size
+	seqLens map[int]*dealer[int]
 }
 
 func newInputDeck(s *subject) inputDeck {
@@ -177,11 +183,12 @@ func (d *inputDeck) deal(random *rand.Rand) (size, seqLen int) {
 	return size, d.seqLens[size].deal(random)
 }
 
-// setDealer deals sets of models.
+// setDealer deals sets of models. Where there are too many to list, sets has no values,
+// and each is made of so many models from the hand.
 type setDealer struct {
-	sets dealer[[]int] // no values if there are too many
+	sets dealer[[]int]
 	size int
-	hand deck // of models, to make sets of
+	hand deck
 }
 
 // newSetDealer deals all sets of n out of the first all models. Where there

@@ -19,21 +19,27 @@ import (
 // that are stored already are not made again.
 type Session struct {
 	options sessionOptions
-	plan    []task // that are not begun
+
+	// plan holds the tasks that are not begun, planned how many there are of each kind.
+	plan    []task
 	planned [taskKinds]int
 	total   int
 	done    int
 	skipped int
 
+	// current is measured while the session is active. step is given out, and not
+	// answered, while given is set.
 	current task
-	active  bool // current is being measured
-	step    Step // given out and not answered
+	active  bool
+	step    Step
 	given   bool
 	batch   models.BatchID
 
-	runs      []float64   // microseconds, of the current task
-	device    []float64   // microseconds by the device's clock, of those runs that have them
-	operators [][]float64 // microseconds by run and operator
+	// The runs of the current task in microseconds: by the host's clock, by the device's
+	// where a run has that, and by run and operator.
+	runs      []float64
+	device    []float64
+	operators [][]float64
 	attempts  int
 
 	warm   map[input]bool
@@ -253,10 +259,11 @@ func (s *Session) enough() bool {
 	return n >= s.options.MaxRepeats || n >= s.options.MinRepeats && relativeError(s.runs) <= s.options.Precision
 }
 
-// clock sums up what steps took, by kind of task.
+// clock sums up what steps took: all, those of the task being measured, and by kind
+// those of the tasks that are finished.
 type clock struct {
 	spent    time.Duration
-	current  time.Duration // of the task being measured
+	current  time.Duration
 	byKind   [taskKinds]time.Duration
 	finished [taskKinds]int
 }
@@ -352,12 +359,13 @@ type Step struct {
 	Reference bool
 }
 
-// OperatorTimes is what the operators of a model take alone.
+// OperatorTimes holds what each operator of a model takes alone: medians in
+// microseconds.
 type OperatorTimes struct {
 	Size    int       `json:"size"`
 	SeqLen  int       `json:"seq_len"`
 	Repeats int       `json:"repeats"`
-	Micros  []float64 `json:"micros"` // by operator, medians
+	Micros  []float64 `json:"micros"`
 }
 
 // Progress describes how far a session has come.

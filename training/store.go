@@ -67,13 +67,10 @@ type storedSet struct {
 }
 
 // id makes an ID out of all that distinguishes sets.
-func (s *storedSet) id() (string, error) {
-	text, err := json.Marshal(s)
-	if err != nil {
-		return "", err
-	}
+func (s *storedSet) id() string {
+	text, _ := json.Marshal(s) // strings and whole numbers always have a form
 	sum := sha256.Sum256(text)
-	return fmt.Sprintf("%x", sum[:6]), nil
+	return fmt.Sprintf("%x", sum[:6])
 }
 
 // of reports whether all models of the set are in the list.
@@ -145,10 +142,7 @@ func (d *Dataset) split(r *Row) (storedSet, storedRow) {
 
 // putSet makes a set known.
 func putSet(tx *bbolt.Tx, set *storedSet) (string, error) {
-	id, err := set.id()
-	if err != nil {
-		return "", err
-	}
+	id := set.id()
 	b := tx.Bucket(setBucket)
 	if b.Get([]byte(id)) != nil {
 		return id, nil
@@ -235,7 +229,7 @@ func eachSet(tx *bbolt.Tx, do func(string, *storedSet) error) error {
 }
 
 func eachRow(tx *bbolt.Tx, id string, do func(Row)) error {
-	return eachKey(tx.Bucket(rowBucket), string(id)+"/", func(k, text []byte) error {
+	return eachKey(tx.Bucket(rowBucket), id+"/", func(k, text []byte) error {
 		var r storedRow
 		if err := json.Unmarshal(text, &r); err != nil {
 			return fmt.Errorf("measured group %s: %w", k, err)
@@ -281,10 +275,7 @@ func (s *Store) PutOperators(device string, m Model, o OperatorTimes) error {
 		return err
 	}
 	set := storedSet{Device: device, Models: []Model{m}}
-	id, err := set.id()
-	if err != nil {
-		return err
-	}
+	id := set.id()
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		return putJSON(tx.Bucket(operatorBucket), fmt.Appendf(nil, "%s/%d/%d", id, o.Size, o.SeqLen), o)
 	})
@@ -309,11 +300,7 @@ func (s *Store) Operators(device string, list []Model) (map[string][]OperatorTim
 	err := s.db.View(func(tx *bbolt.Tx) error {
 		for _, m := range list {
 			set := storedSet{Device: device, Models: []Model{m}}
-			id, err := set.id()
-			if err != nil {
-				return err
-			}
-			err = eachKey(tx.Bucket(operatorBucket), string(id)+"/", func(k, text []byte) error {
+			err := eachKey(tx.Bucket(operatorBucket), set.id()+"/", func(k, text []byte) error {
 				var o OperatorTimes
 				if err := json.Unmarshal(text, &o); err != nil {
 					return fmt.Errorf("operator times %s: %w", k, err)
@@ -398,17 +385,21 @@ func (s *Store) Predictors() ([]*predictor.File, error) {
 	return files, err
 }
 
-// Summary is what a set of measured groups holds.
+// Summary describes a set of measured groups.
 type Summary struct {
 	ID      string  `json:"id"`
 	Device  string  `json:"device"`
 	Models  []Model `json:"models"`
 	Rows    int     `json:"rows"`
-	Sizes   []int   `json:"sizes"`                  // batch sizes
-	SeqLens []int   `json:"seq_lens"`               // none if no model has one
-	Median  float64 `json:"median_us"`              // of the rows' medians
-	Share   float64 `json:"device_share,omitempty"` // time by the device's own clock by latency, median over the rows that have it; 0 if none has
-	Spread  float64 `json:"spread"`                 // of the runs of a group: standard deviation by mean, median over the rows
+	Sizes   []int   `json:"sizes"`
+	SeqLens []int   `json:"seq_lens"`
+
+	// Over the rows, Median is the median of their medians in microseconds, Spread that
+	// of standard deviation by mean, and Share that of the time by the device's own
+	// clock by latency, 0 if no row has the former.
+	Median float64 `json:"median_us"`
+	Share  float64 `json:"device_share,omitempty"`
+	Spread float64 `json:"spread"`
 }
 
 // Name joins the names of the models.
@@ -432,7 +423,7 @@ func (s *Store) List() ([]Summary, error) {
 	})
 	slices.SortFunc(list, func(a, b Summary) int {
 		return cmp.Or(strings.Compare(a.Device, b.Device), cmp.Compare(len(a.Models), len(b.Models)),
-			strings.Compare(a.Name(), b.Name()), strings.Compare(string(a.ID), string(b.ID)))
+			strings.Compare(a.Name(), b.Name()), strings.Compare(a.ID, b.ID))
 	})
 	return list, err
 }
