@@ -128,16 +128,12 @@ func (d *Device) Sent(spans []models.Span) {
 	}
 }
 
-// look returns whether an engine has nothing to wait for any more: the span of a
-// batch has ended, and does not change any more, or the worker is to end and there
-// is none. Else it sets the alarm to when to look again. The span is nil as long
-// as it was not sent.
-func (d *Device) look(e *engine, s *span, id models.BatchID, start int) (*span, bool) {
+// look returns the span of a batch and how long it takes at least until it ends.
+// It has ended, and does not change any more, if that is not above 0. There is no
+// span as long as it was not sent. Far from the end look sets the alarm.
+func (d *Device) look(e *engine, s *span, id models.BatchID, start int) (*span, time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if e.ctx.Err() != nil {
-		return nil, true
-	}
 	now := time.Now()
 	d.advanceLocked(now)
 	if s == nil {
@@ -151,11 +147,10 @@ func (d *Device) look(e *engine, s *span, id models.BatchID, start int) (*span, 
 	default:
 		left = s.round.began.Add(s.took).Sub(now)
 	}
-	if left <= 0 {
-		return s, true
+	if left > pollTime && e.ctx.Err() == nil {
+		e.alarm.set(left - pollTime)
 	}
-	e.alarm.set(left)
-	return s, false
+	return s, left
 }
 
 // takeLocked returns the span of a batch, nil if it was not sent yet. Spans before

@@ -22,5 +22,6 @@
 // A device has no goroutine: all that changes lies under its one lock, which is
 // held for a few microseconds, and each engine sleeps on the goroutine of its
 // worker until its own span ends or something changes. No thread sleeps for it:
-// it waits for a timer of the kernel in Go's poller.
+// it waits for a timer of the kernel in Go's poller, a little early, and looks at
+// the clock for the rest, at most pollTime.
 package emulated
