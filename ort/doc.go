@@ -1,7 +1,8 @@
 // Package ort is a thin layer over ONNX Runtime's C ABI. The library is loaded
 // at run time: building needs neither it nor its header. The engine of package
-// segments runs models with it, inside workers, and commands that look at models
-// or at the host open it; the process of the daemon does not.
+// segments runs models with it, inside workers. Commands that look at models or at
+// the host open it too; the daemon opens it when it starts, to check its version,
+// and runs nothing.
 //
 // Sessions run on the CPU, or on an NVIDIA GPU through [CUDAOptions]. There a
 // [Memory] names the GPU's memory, [Env.TensorAt] makes tensors in it, and a

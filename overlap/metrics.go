@@ -108,18 +108,10 @@ type Explanation struct {
 	Headroom   time.Duration   // what the group had to keep to, 0 if nothing depended on that
 }
 
-// Candidate is work of one service that could have been in a group.
+// Candidate is the most urgent work of one service, which could have been in a
+// group: a paused batch, or the query that its next batch is formed around, as it
+// was before the round.
 type Candidate struct {
-	Head                     // the batch as it was formed, before the round
-	Headroom time.Duration   // until the deadline of the last that wants it
-	Solo     models.Estimate // the estimate of all that was left of it, 0 if unknown or not asked
-	Place    int             // in the group, 0 if it is not in it
-	End      int             // where its span in the group ends
-}
-
-// Head is the most urgent work of one service: a paused batch, or the query
-// that its next batch is formed around.
-type Head struct {
 	Service  models.ServiceID
 	Batch    models.BatchID // 0 if it is to be formed
 	Query    models.QueryID // the most urgent
@@ -127,11 +119,17 @@ type Head struct {
 	Start    int // the operator to run next
 	Size     int
 	SeqLen   int
+
+	Headroom time.Duration   // until the deadline of the last that wants it
+	Solo     models.Estimate // the estimate of all that was left of it, 0 if unknown or not asked
+	Place    int             // in the group, 0 if it is not in it
+	End      int             // where its span in the group ends
 }
 
-func headOf(urgent models.QueryID, rest models.Span, deadline time.Duration) Head {
-	return Head{
+// explain returns work of a decision for a time, as candidates are explained.
+func explain(urgent models.QueryID, rest models.Span, deadline, at time.Duration) Candidate {
+	return Candidate{
 		Service: rest.Service, Batch: rest.Batch, Query: urgent, Deadline: deadline,
-		Start: rest.Start, Size: rest.Size, SeqLen: rest.SeqLen,
+		Start: rest.Start, Size: rest.Size, SeqLen: rest.SeqLen, Headroom: deadline - at,
 	}
 }

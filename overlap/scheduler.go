@@ -317,15 +317,15 @@ func (s *Scheduler) Explain() Explanation {
 	}
 	for i := range d.candidates {
 		c := &d.candidates[i]
-		e.Candidates = append(e.Candidates, Candidate{
-			Head: headOf(c.rank.ID, c.rest, c.deadline), Headroom: c.deadline - d.at, Solo: c.solo, End: c.end,
-		})
+		explained := explain(c.rank.ID, c.rest, c.deadline, d.at)
+		explained.Solo, explained.End = c.solo, c.end
+		e.Candidates = append(e.Candidates, explained)
 	}
 	for place, i := range d.group {
 		e.Candidates[i].Place = place + 1
 	}
 	for _, o := range d.drops {
-		e.Dropped = append(e.Dropped, Candidate{Head: headOf(o.urgent, o.rest, o.deadline), Headroom: o.deadline - d.at})
+		e.Dropped = append(e.Dropped, explain(o.urgent, o.rest, o.deadline, d.at))
 	}
 	return *e
 }

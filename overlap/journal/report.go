@@ -192,10 +192,8 @@ func newRound(r *record, dropped []overlap.Answer, decision time.Duration) *Roun
 	}
 	for _, h := range r.Candidates {
 		round.Candidates = append(round.Candidates, overlap.Candidate{
-			Head: overlap.Head{
-				Service: h.Service, Batch: h.Batch, Query: h.ID, Deadline: round.For + h.Headroom,
-				Start: h.From, Size: h.Size, SeqLen: h.SeqLen,
-			},
+			Service: h.Service, Batch: h.Batch, Query: h.ID, Deadline: round.For + h.Headroom,
+			Start: h.From, Size: h.Size, SeqLen: h.SeqLen,
 			Headroom: h.Headroom, Solo: models.Estimate{Latency: h.Solo}, Place: h.Place,
 		})
 	}

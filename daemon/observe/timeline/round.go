@@ -90,7 +90,7 @@ func (r *Round) begin(from *overlap.Round, why *overlap.Explanation, services []
 	r.Asked.Calls, r.Asked.Groups = why.Asked.Calls, why.Asked.Groups
 	for i := range why.Candidates {
 		c := &why.Candidates[i]
-		r.Candidates = append(r.Candidates, candidate{work: workOf(&c.Head, c.Headroom), Solo: c.Solo.Latency, Place: c.Place, End: c.End})
+		r.Candidates = append(r.Candidates, candidate{work: workOf(c), Solo: c.Solo.Latency, Place: c.Place, End: c.End})
 		if c.Place == 1 {
 			r.Deadline = c.Deadline
 		}
@@ -101,17 +101,17 @@ func (r *Round) begin(from *overlap.Round, why *overlap.Explanation, services []
 			break
 		}
 		d := &why.Dropped[i]
-		r.Dropped = append(r.Dropped, workOf(&d.Head, d.Headroom))
+		r.Dropped = append(r.Dropped, workOf(d))
 	}
 	for i, s := range from.Group.Spans {
 		r.addSpan(s, services[s.Service].Operators, from.Queries(i))
 	}
 }
 
-func workOf(h *overlap.Head, headroom time.Duration) work {
+func workOf(c *overlap.Candidate) work {
 	return work{
-		Service: int(h.Service), Batch: uint64(h.Batch), Query: uint64(h.Query), Start: h.Start,
-		Size: h.Size, SeqLen: h.SeqLen, Deadline: h.Deadline, Headroom: headroom,
+		Service: int(c.Service), Batch: uint64(c.Batch), Query: uint64(c.Query), Start: c.Start,
+		Size: c.Size, SeqLen: c.SeqLen, Deadline: c.Deadline, Headroom: c.Headroom,
 	}
 }
 
