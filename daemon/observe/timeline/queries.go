@@ -2,8 +2,6 @@ package timeline
 
 import (
 	"time"
-
-	"github.com/overlapd/overlapd/models"
 )
 
 const (
@@ -17,7 +15,7 @@ const (
 	copiedQueries = 64
 )
 
-// Query is a query that is over. Times are since the daemon started; in JSON all
+// Query is a query that is q. Times are since the daemon started; in JSON all
 // of them are nanoseconds.
 type Query struct {
 	Service  string        `json:"service"`
@@ -48,50 +46,25 @@ type queries struct {
 	last  uint64
 }
 
-// ended remembers a query of a service that is over. Its name is the ring's to
-// fill in. It is called by the goroutine that calls Observe.
-func (r *Ring) ended(service models.ServiceID, q *Query) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	over := &r.mu.queries
-	over.last++
-	at := &over.slots[over.last%Queries]
-	*at = *q
-	if l := r.laneOf(service); l != nil {
-		at.Service = l.name
-	}
+// add remembers a query that is over.
+func (q *queries) add(over Query) {
+	q.last++
+	q.slots[q.last%Queries] = over
 }
 
-// ReadQueries tells of the queries that ended after so many, oldest first and at
-// most PageQueries; with Latest, of none but how many there were.
-func (r *Ring) ReadQueries(since uint64) *QueryPage {
-	p := &QueryPage{Epoch: r.epoch, Queries: []Query{}, Next: since}
-	var chunk [copiedQueries]Query
-	for {
-		n := r.copyQueries(p, chunk[:min(copiedQueries, PageQueries-len(p.Queries))])
-		p.Queries = append(p.Queries, chunk[:n]...) // without the lock: it may take memory
-		if !p.More || len(p.Queries) == PageQueries {
-			return p
-		}
-	}
-}
-
-// copyQueries copies those that follow what p has, as many as chunk takes, and
+// copy copies those that follow what p has, as many as chunk takes, and
 // moves p on.
-func (r *Ring) copyQueries(p *QueryPage, chunk []Query) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	over := &r.mu.queries
-	p.Next = min(p.Next, over.last)
-	if oldest := over.last - min(over.last, Queries); p.Next < oldest { // some were overwritten meanwhile: a page has no holes
+func (q *queries) copy(p *QueryPage, chunk []Query) int {
+	p.Next = min(p.Next, q.last)
+	if oldest := q.last - min(q.last, Queries); p.Next < oldest { // some were overwritten meanwhile: a page has no holes
 		p.Missed += oldest - p.Next + uint64(len(p.Queries))
 		p.Next, p.Queries = oldest, p.Queries[:0]
 	}
-	n := int(min(over.last-p.Next, uint64(len(chunk))))
+	n := int(min(q.last-p.Next, uint64(len(chunk))))
 	for i := range n {
 		p.Next++
-		chunk[i] = over.slots[p.Next%Queries]
+		chunk[i] = q.slots[p.Next%Queries]
 	}
-	p.More = p.Next < over.last
+	p.More = p.Next < q.last
 	return n
 }

@@ -15,9 +15,9 @@ func TestQueries(t *testing.T) {
 	if p := r.ReadQueries(0); p.Queries == nil || len(p.Queries) > 0 || p.Next != 0 || p.Missed != 0 || p.More {
 		t.Errorf("of none: %+v", p)
 	}
-	r.ended(1, &Query{ID: 7, Batch: 3, Size: 2, Arrival: 1, Started: 2, End: 3, Deadline: 9, Result: "finished"})
-	r.ended(0, &Query{ID: 8, Arrival: 4, End: 5, Deadline: 5, Result: "dropped", Reason: "cannot_finish"})
-	r.ended(99, &Query{ID: 9, Result: "refused"}) // of nobody
+	r.ended(1, Query{ID: 7, Batch: 3, Size: 2, Arrival: 1, Started: 2, End: 3, Deadline: 9, Result: "finished"})
+	r.ended(0, Query{ID: 8, Arrival: 4, End: 5, Deadline: 5, Result: "dropped", Reason: "cannot_finish"})
+	r.ended(99, Query{ID: 9, Result: "refused"}) // of nobody
 	p := r.ReadQueries(0)
 	if len(p.Queries) != 3 || p.Next != 3 || p.Queries[0].Service != "b" || p.Queries[1].Service != "a" || p.Queries[2].Service != "" || p.Queries[0].Started != 2 {
 		t.Errorf("%+v", p)
@@ -43,7 +43,7 @@ func TestQueriesFollowEachOther(t *testing.T) {
 		for range rapid.IntRange(1, 10).Draw(t, "steps") {
 			for range rapid.IntRange(0, 5000).Draw(t, "queries") {
 				ended++
-				r.ended(0, &Query{ID: ended})
+				r.ended(0, Query{ID: ended})
 			}
 			p := r.ReadQueries(since)
 			want := since + p.Missed
@@ -65,19 +65,19 @@ func TestQueriesOvertaken(t *testing.T) {
 	r := New(time.Now(), services(1))
 	end := func(n int) {
 		for range n {
-			r.ended(0, &Query{ID: r.mu.queries.last + 1})
+			r.ended(0, Query{ID: r.mu.queries.last + 1})
 		}
 	}
 	end(200)
 	p := &QueryPage{Next: 50}
 	chunk := make([]Query, copiedQueries)
-	n := r.copyQueries(p, chunk)
+	n := r.mu.queries.copy(p, chunk)
 	p.Queries = append(p.Queries, chunk[:n]...)
 	if n != copiedQueries || p.Next != 50+copiedQueries || !p.More || p.Missed != 0 || chunk[0].ID != 51 {
 		t.Fatalf("%d copied, next %d, more %t, %d missed, from %d", n, p.Next, p.More, p.Missed, chunk[0].ID)
 	}
 	end(Queries)
-	n = r.copyQueries(p, chunk)
+	n = r.mu.queries.copy(p, chunk)
 	if n != copiedQueries || p.Missed != 150 || len(p.Queries) != 0 || chunk[0].ID != 201 {
 		t.Errorf("overtaken: %d copied, %d missed, %d kept, from %d", n, p.Missed, len(p.Queries), chunk[0].ID)
 	}
@@ -108,7 +108,7 @@ func TestQueriesWhileFed(t *testing.T) {
 	n := uint64(0)
 	feed := func() {
 		n++
-		r.ended(0, &Query{ID: n, Arrival: time.Duration(n)})
+		r.ended(0, Query{ID: n, Arrival: time.Duration(n)})
 	}
 	for range 3 * Queries {
 		feed()
@@ -125,6 +125,6 @@ func BenchmarkEnded(b *testing.B) {
 	q := &Query{ID: 1, Result: "finished"}
 	b.ReportAllocs()
 	for b.Loop() {
-		r.ended(2, q)
+		r.ended(2, *q)
 	}
 }

@@ -11,6 +11,7 @@
 package timeline
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -32,8 +33,8 @@ const (
 	copied = 16
 )
 
-// Ring holds the last rounds and answers. Begin, OnDevice, Finish, Answered,
-// setService and DropService are called by one goroutine, Read by any.
+// Ring holds the last rounds and answers. Observe is called by one goroutine, all
+// else by any.
 type Ring struct {
 	epoch time.Time
 
@@ -42,8 +43,7 @@ type Ring struct {
 		slots []Round // round n is in n % Rounds
 		last  uint64  // that has begun
 		busy  bool    // it has not ended
-		lanes []lane
-		of    []place // of each service, by its ID
+		lanes lanes
 
 		queries queries
 	}
@@ -55,7 +55,7 @@ func New(epoch time.Time, services []models.Service) *Ring {
 	r := &Ring{epoch: epoch}
 	r.mu.slots = make([]Round, Rounds)
 	for _, m := range services {
-		r.set(m, false)
+		r.mu.lanes.set(m, false, 1)
 	}
 	return r
 }
@@ -68,7 +68,8 @@ func (r *Ring) begin(round *overlap.Round, why *overlap.Explanation, services []
 	r.mu.last, r.mu.busy = round.Number, true
 	at := &r.mu.slots[round.Number%Rounds]
 	at.begin(round, why, services)
-	r.name(at, services)
+	oldest := r.oldestLocked()
+	at.placed(func(id int) int { return r.mu.lanes.position(id, services, at.Number, oldest) })
 }
 
 // finish remembers how the round that began last went.
@@ -97,9 +98,27 @@ func (r *Ring) onDevice(round uint64, batch models.BatchID, took time.Duration) 
 func (r *Ring) answered(service models.ServiceID, took time.Duration, inTime bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if l := r.laneOf(service); l != nil {
+	if l := r.mu.lanes.laneOf(service); l != nil {
 		l.latencies.add(took, inTime)
 	}
+}
+
+// setService takes in a service that is new, or has another target or another
+// name than before. Rounds that were remembered keep the name that they ran
+// with. The last queries that were answered under its name stay, unless it
+// begins afresh. Its ID is at most how many IDs there were.
+func (r *Ring) setService(m models.Service, fresh bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.lanes.set(m, fresh, r.oldestLocked())
+}
+
+// dropService forgets a service. What it still runs and answers is told under
+// its name until a page tells of none of its rounds any more.
+func (r *Ring) dropService(id models.ServiceID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.lanes.leave(id)
 }
 
 // Latest asks Read for the last rounds, whatever was read before.
@@ -117,17 +136,7 @@ type Page struct {
 	More     bool          `json:"more"`              // there are rounds after these
 }
 
-// Service is what became of the last queries of a service. Its position on a
-// page stays as long as there are rounds of it, also when it is gone or another
-// one with its name takes its place.
-type Service struct {
-	Name   string        `json:"name"`
-	Target time.Duration `json:"target_ns"`
-	Gone   bool          `json:"gone,omitempty"` // it was removed
-	recent
-}
-
-// Read tells of the rounds after one, oldest first, at most so many; or of the
+// Read returns the rounds after one, oldest first, at most so many; or of the
 // latest ones. A page that was read before may be given to be written over, or
 // nil.
 func (r *Ring) Read(since uint64, limit int, p *Page) *Page {
@@ -157,6 +166,59 @@ func (r *Ring) ReadLatest(since uint64, limit int, p *Page) *Page {
 	p = r.Read(from, limit, p)
 	p.Missed += from - since
 	return p
+}
+
+// Services returns what became of the last queries of each service, of two with
+// one name together. Those that were dropped are left out.
+func (r *Ring) Services() []Service {
+	return slices.DeleteFunc(r.tell(0), func(s Service) bool { return s.Gone })
+}
+
+// tell returns what became of the last queries, each at its position: at least so
+// many, and up to the last that is needed.
+func (r *Ring) tell(least int) []Service {
+	r.mu.Lock()
+	n, oldest := len(r.mu.lanes.list), r.oldestLocked()
+	for n > least && r.mu.lanes.forgotten(n-1, oldest) {
+		n--
+	}
+	r.mu.Unlock()
+	all := make([]Service, 0, n)
+	var at lane
+	for i := range n {
+		r.mu.Lock()
+		at = r.mu.lanes.list[i]
+		r.mu.Unlock()
+		all = append(all, at.tell())
+	}
+	return all
+}
+
+// positions returns how many services the rounds of a page need at least.
+func (p *Page) positions() (n int) {
+	for i := range p.Rounds {
+		n = max(n, p.Rounds[i].positions())
+	}
+	if p.Running != nil {
+		n = max(n, p.Running.positions())
+	}
+	return n
+}
+
+// ReadQueries returns the queries that ended after so many, oldest first and at
+// most PageQueries; with Latest, none but how many there were.
+func (r *Ring) ReadQueries(since uint64) *QueryPage {
+	p := &QueryPage{Epoch: r.epoch, Queries: []Query{}, Next: since}
+	var chunk [copiedQueries]Query
+	for {
+		r.mu.Lock()
+		n := r.mu.queries.copy(p, chunk[:min(copiedQueries, PageQueries-len(p.Queries))])
+		r.mu.Unlock()
+		p.Queries = append(p.Queries, chunk[:n]...) // without the lock: it may take memory
+		if !p.More || len(p.Queries) == PageQueries {
+			return p
+		}
+	}
 }
 
 // Changed reports whether a round has ended or begun since.
@@ -248,7 +310,7 @@ func (r *Ring) Observe(e *observe.Event) {
 	case observe.Refused:
 		q := r.queryOf(e.Call, e.At)
 		q.Result, q.Reason = resultRefused, reasonOf(overlap.ReasonOf(e.Err))
-		r.ended(e.Call.Service.ID, &q)
+		r.ended(e.Call.Service.ID, q)
 	case observe.Answered:
 		if e.Call != nil {
 			r.remember(e.Call, e.Answer)
@@ -272,7 +334,17 @@ func (r *Ring) remember(c *query.Call, a *overlap.Answer) {
 	if a.Batch != 0 {
 		q.Started = a.Started
 	}
-	r.ended(c.Service.ID, &q)
+	r.ended(c.Service.ID, q)
+}
+
+// ended remembers a query of a service that is over.
+func (r *Ring) ended(service models.ServiceID, q Query) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l := r.mu.lanes.laneOf(service); l != nil {
+		q.Service = l.name
+	}
+	r.mu.queries.add(q)
 }
 
 func (r *Ring) queryOf(c *query.Call, end time.Duration) Query {

@@ -139,6 +139,33 @@ func (r *Round) addSpan(s models.Span, operators int, queries []models.QueryID) 
 	}
 }
 
+// placed gives the round the positions of its services in the place of their IDs.
+func (r *Round) placed(position func(id int) int) {
+	for i := range r.Spans {
+		r.Spans[i].Service = position(r.Spans[i].Service)
+	}
+	for i := range r.Candidates {
+		r.Candidates[i].Service = position(r.Candidates[i].Service)
+	}
+	for i := range r.Dropped {
+		r.Dropped[i].Service = position(r.Dropped[i].Service)
+	}
+}
+
+// positions returns how many services the round needs at least.
+func (r *Round) positions() (n int) {
+	for i := range r.Spans {
+		n = max(n, r.Spans[i].Service+1)
+	}
+	for i := range r.Candidates {
+		n = max(n, r.Candidates[i].Service+1)
+	}
+	for i := range r.Dropped {
+		n = max(n, r.Dropped[i].Service+1)
+	}
+	return n
+}
+
 // finish writes down how the round went.
 func (r *Round) finish(now time.Duration, o *models.Outcome) {
 	r.End, r.Took = now, o.Took
