@@ -146,8 +146,8 @@ func (d *Daemon) newTracer(version string) (*otlp.Tracer, error) {
 		Endpoint: c.Endpoint, Sample: c.Sample, HeadersFile: c.HeadersFile,
 		CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile,
 		Service: c.Service, Instance: d.identity(), Version: version,
-		Report: func(l otlp.Loss) {
-			d.log.Warn().Err(l.Err).Uint64("queries", l.Queries).Uint64("spans", l.Spans).Msg("traces are lost; serving goes on")
+		Report: func(queries, spans uint64, why error) {
+			d.log.Warn().Err(why).Uint64("queries", queries).Uint64("spans", spans).Msg("traces are lost; serving goes on")
 		},
 	})
 	if err == nil {

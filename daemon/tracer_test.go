@@ -41,7 +41,7 @@ func TestNewTracer(t *testing.T) {
 		t.Fatalf("the environment names one: %v", err)
 	}
 	d.tracer = tracer
-	tracer.End(tracer.Begin(tracing.Parent{}))
+	tracer.Finish(tracer.Begin(tracing.Parent{}))
 	d.closeTracer()
 	says(t, log.String(), "queries are traced", "traces are lost; serving goes on", "403")
 	if n := d.telling(scrapers{&scraper{startInstant(t, 1, nil), "test", "edf"}})().Traces; n.Queries != 1 || n.Failed != 1 {

@@ -49,9 +49,9 @@ func (t *Traces) Observe(e *Event) {
 			delete(t.open, e.Answer.Query) // from now on it is the codec's
 			a := e.Answer
 			q.Answered = true
-			q.Answer = tracing.Answer{
-				At: a.At, Queue: a.Queue, Run: a.Run, Result: a.Result.String(), Reason: a.Reason.String(), Retries: a.Retries,
-			}
+			to := &q.Answer
+			to.At, to.Queue, to.Run, to.Retries = a.At, a.Queue, a.Run, a.Retries
+			to.Result, to.Reason = a.Result.String(), a.Reason.String()
 		}
 	}
 }

@@ -36,8 +36,8 @@ type Tracer interface {
 	// Begin returns where to record a query, or nil if it is not traced.
 	Begin(parent tracing.Parent) *tracing.Query
 
-	// End takes what was recorded.
-	End(q *tracing.Query)
+	// Finish takes what was recorded.
+	Finish(q *tracing.Query)
 }
 
 // Server has the queries of all protocols answered. What the protocols share is
@@ -193,10 +193,10 @@ func (s *Server) EndTrace(q *tracing.Query, failed *Error, code string) {
 	if q == nil {
 		return
 	}
-	q.Ended, q.Status = time.Now(), tracing.Status{Code: http.StatusOK, GRPC: code}
+	q.Ended, q.Status.Code, q.Status.GRPC = time.Now(), http.StatusOK, code
 	if failed != nil {
 		q.Status.Code, q.Status.Reason, q.Status.Message = failed.Status, failed.Reason, failed.Message
 		q.Status.Ours = failed.Status >= http.StatusInternalServerError && failed.Reason != ReasonCancelled
 	}
-	s.Tracer.End(q)
+	s.Tracer.Finish(q)
 }

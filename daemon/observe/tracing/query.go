@@ -19,9 +19,9 @@ import (
 // counted.
 const maxRuns = 256
 
-// Query is what was noted of one query. Whoever has it writes it: first the
+// Query is what was recorded of one query. Whoever has it writes it: first the
 // endpoint, then the scheduler goroutine until it answers, then the endpoint
-// again, which gives it back to [otlp.Tracer.End].
+// again, which gives it back to [otlp.Tracer.Finish].
 type Query struct {
 	Parent   Parent // the context that its request carried
 	Request  Request
@@ -39,11 +39,26 @@ type Query struct {
 	Epoch    time.Time // from which the times of Runs and Answer count
 	Runs     []Run     // in the order in which they were sent
 	LeftOut  int       // runs beyond the limit
-	Answered bool      // the scheduler did; Answer is set
-	Answer   Answer    // of the scheduler
+	Answered bool      // the scheduler did, and Answer is set
 	Encoding time.Time // from when on the answer was written; zero if none was
 	Ended    time.Time // when it had been written
-	Status   Status    // that the client sees
+
+	// Answer is how the scheduler answered. Its reason is "none" if the query finished.
+	Answer struct {
+		At, Queue, Run time.Duration
+		Result, Reason string
+		Retries        int
+	}
+
+	// Status is what the client sees: the status of HTTP, or its like, and that of
+	// gRPC. Reason and Message are those of an error, which is Ours if it is not the
+	// client's.
+	Status struct {
+		Code            int
+		GRPC            string
+		Reason, Message string
+		Ours            bool
+	}
 }
 
 // Parent is the context that a request carries, as W3C Trace Context writes it.
@@ -113,26 +128,7 @@ type Member struct {
 	Start, End int
 }
 
-// Answer is how the scheduler answered.
-type Answer struct {
-	At      time.Duration
-	Queue   time.Duration
-	Run     time.Duration
-	Result  string
-	Reason  string // "none" if it finished
-	Retries int
-}
-
-// Status is what a client sees.
-type Status struct {
-	Code    int    // of HTTP, or its like
-	GRPC    string // of gRPC
-	Reason  string // of an error, for programs; "" if there was none
-	Message string // of an error
-	Ours    bool   // the error is not the client's
-}
-
-// Ran notes a span that is sent.
+// Ran adds a span that is sent.
 func (q *Query) Ran(r Run) {
 	if len(q.Runs) == maxRuns {
 		q.LeftOut++

@@ -10,21 +10,37 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
+// Limits of what waits for the collector.
+const (
+	// maxWaiting is how many queries may wait to become spans. A query that
+	// ends beyond that is left out.
+	maxWaiting = 1024
+
+	// maxSpans is how many spans may wait to be sent, and maxBatch how many are
+	// sent at once.
+	maxSpans = 4096
+	maxBatch = 512
+
+	// batchTime is how long a span waits for others at most.
+	batchTime = time.Second
+
+	// exportTime is how long sending a batch may take, attempts that follow a
+	// failed one included. The first of these comes after retryFirst.
+	exportTime = 10 * time.Second
+	retryFirst = 500 * time.Millisecond
+
+	// FlushTime is how long a daemon that stops may take to send what waits.
+	FlushTime = 3 * time.Second
+)
+
 // reportEvery is how often somebody is told of losses at most.
 const reportEvery = time.Minute
-
-// Loss is what did not reach the collector since the last report.
-type Loss struct {
-	Queries uint64 // that were left out
-	Spans   uint64 // that could not be sent
-	Err     error  // why, the last time
-}
 
 // exporter sends spans on and counts them. That some cannot be sent is told to
 // people now and then, and to nobody else: the library would write it to stderr.
 type exporter struct {
 	to      sdktrace.SpanExporter
-	tell    func(Loss)
+	tell    func(queries, spans uint64, why error)
 	dropped *atomic.Uint64 // queries, the tracer's count
 
 	life   context.Context // ends when sending is to end
@@ -40,7 +56,7 @@ type exporter struct {
 	}
 }
 
-func newExporter(to sdktrace.SpanExporter, tell func(Loss)) *exporter {
+func newExporter(to sdktrace.SpanExporter, tell func(queries, spans uint64, why error)) *exporter {
 	e := &exporter{to: to, tell: tell}
 	e.life, e.giveUp = context.WithCancel(context.Background())
 	return e
@@ -80,10 +96,10 @@ func (e *exporter) lost(err error) {
 		return
 	}
 	dropped, failed := e.dropped.Load(), e.failed.Load()
-	l := Loss{Queries: dropped - e.mu.dropped, Spans: failed - e.mu.failed, Err: err}
+	queries, spans := dropped-e.mu.dropped, failed-e.mu.failed
 	e.mu.told, e.mu.dropped, e.mu.failed = now, dropped, failed
 	e.mu.Unlock()
-	e.tell(l)
+	e.tell(queries, spans, err)
 }
 
 // why returns an error if there was no time to send everything.

@@ -91,7 +91,7 @@ func TestHeadersAndEnvironment(t *testing.T) {
 	tracer, _ := start(t, c, func(o *Options) { o.HeadersFile, o.Service = file, "mine" })
 	q := tracer.Begin(tracing.Parent{})
 	fill(q)
-	tracer.End(q)
+	tracer.Finish(q)
 	all := c.Await(t, 5)
 	stop(t, tracer)
 	path, h := c.Header()
@@ -116,7 +116,7 @@ func TestEndpointOfTheEnvironment(t *testing.T) {
 	tracer, _ := start(t, c, func(o *Options) { o.Endpoint = "" })
 	q := tracer.Begin(tracing.Parent{})
 	fill(q)
-	tracer.End(q)
+	tracer.Finish(q)
 	c.Await(t, 5)
 	stop(t, tracer)
 	if t.Setenv("OTEL_SDK_DISABLED", "true"); tracing.FromEnvironment() {

@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
@@ -31,14 +32,20 @@ const (
 // Status of a run whose worker was lost.
 const statusLost = "lost"
 
+// scope names who made the spans.
+const scope = "github.com/overlapd/overlapd/daemon/observe/tracing"
+
+// spans makes the spans of queries.
+type spans struct{ tracer trace.Tracer }
+
 // emit makes the spans of a query.
-func (t *Tracer) emit(q *tracing.Query) {
+func (t *spans) emit(q *tracing.Query) {
 	ctx := context.Background()
 	if parent := parentOf(&q.Parent); parent.IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
 	}
 	ctx, root := t.tracer.Start(ctx, nameOf(q), trace.WithTimestamp(q.Began), trace.WithSpanKind(trace.SpanKindServer))
-	root.SetAttributes(requestAttributes(&q.Request, &q.Status)...)
+	root.SetAttributes(requestAttributes(q)...)
 	root.SetAttributes(queryAttributes(q)...)
 	if q.Status.Ours {
 		root.SetStatus(codes.Error, clean(q.Status.Message))
@@ -53,13 +60,13 @@ func (t *Tracer) emit(q *tracing.Query) {
 	root.End(trace.WithTimestamp(q.Ended))
 }
 
-func (t *Tracer) child(ctx context.Context, name string, from, to time.Time, attributes ...attribute.KeyValue) {
+func (t *spans) child(ctx context.Context, name string, from, to time.Time, attributes ...attribute.KeyValue) {
 	_, s := t.tracer.Start(ctx, name, trace.WithTimestamp(from), trace.WithAttributes(attributes...))
 	s.End(trace.WithTimestamp(to))
 }
 
 // emitRuns makes the spans of what the scheduler did: waiting, and running.
-func (t *Tracer) emitRuns(ctx context.Context, root trace.Span, q *tracing.Query) {
+func (t *spans) emitRuns(ctx context.Context, root trace.Span, q *tracing.Query) {
 	if q.Arrival.IsZero() || !q.Answered && len(q.Runs) == 0 {
 		return // it was refused
 	}
@@ -91,7 +98,7 @@ func (t *Tracer) emitRuns(ctx context.Context, root trace.Span, q *tracing.Query
 	}
 }
 
-func (t *Tracer) emitRun(ctx context.Context, q *tracing.Query, r *tracing.Run, answered time.Time) {
+func (t *spans) emitRun(ctx context.Context, q *tracing.Query, r *tracing.Run, answered time.Time) {
 	end := answered
 	if r.Ended > 0 {
 		end = at(q, r.Ended)
@@ -121,7 +128,8 @@ const maxTextBytes = 256
 func clean(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxTextBytes)], "\uFFFD") }
 
 // requestAttributes are those that the conventions ask of a server.
-func requestAttributes(r *tracing.Request, s *tracing.Status) []attribute.KeyValue {
+func requestAttributes(q *tracing.Query) []attribute.KeyValue {
+	r, s := &q.Request, &q.Status
 	var a []attribute.KeyValue
 	if r.Protocol == tracing.HTTP {
 		a = append(a, semconv.HTTPRequestMethodKey.String(r.Method), semconv.HTTPRoute(r.Route), semconv.URLPath(clean(r.Path)),
@@ -168,7 +176,7 @@ func queryAttributes(q *tracing.Query) []attribute.KeyValue {
 		a = append(a, millis("overlapd.deadline_ms", q.Deadline.Sub(q.Arrival)), attribute.Bool("overlapd.late", q.Ended.After(q.Deadline)))
 	}
 	if q.Answered {
-		a = append(a, answerAttributes(&q.Answer)...)
+		a = append(a, answerAttributes(q)...)
 	}
 	if q.LeftOut > 0 {
 		a = append(a, attribute.Int("overlapd.runs_left_out", q.LeftOut))
@@ -176,7 +184,7 @@ func queryAttributes(q *tracing.Query) []attribute.KeyValue {
 	return append(a, lastRun(q)...)
 }
 
-// lastRun tells of the batch that the query ran in last.
+// lastRun returns the attributes of the batch that the query ran in last.
 func lastRun(q *tracing.Query) []attribute.KeyValue {
 	if len(q.Runs) == 0 {
 		return nil
@@ -194,7 +202,8 @@ func lastRun(q *tracing.Query) []attribute.KeyValue {
 	}
 }
 
-func answerAttributes(w *tracing.Answer) []attribute.KeyValue {
+func answerAttributes(q *tracing.Query) []attribute.KeyValue {
+	w := &q.Answer
 	a := []attribute.KeyValue{
 		attribute.String("overlapd.result", w.Result), millis("overlapd.queue_ms", w.Queue), millis("overlapd.run_ms", w.Run),
 	}
@@ -242,4 +251,21 @@ func within(q *tracing.Query, t time.Time) time.Time {
 		return q.Ended
 	}
 	return t
+}
+
+// maxStateBytes is how long a tracestate may be that is passed on. W3C asks for
+// 512 bytes at least.
+const maxStateBytes = 4096
+
+// parentOf returns the context of a request. What is malformed, or there more than
+// once, is as if it were not there.
+func parentOf(p *tracing.Parent) trace.SpanContext {
+	if len(p.Traceparent) != 1 {
+		return trace.SpanContext{}
+	}
+	c := propagation.MapCarrier{"traceparent": p.Traceparent[0]}
+	if state := strings.Join(p.Tracestate, ","); state != "" && len(state) <= maxStateBytes {
+		c["tracestate"] = state
+	}
+	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), c))
 }

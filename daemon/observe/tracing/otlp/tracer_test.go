@@ -16,27 +16,33 @@ import (
 type losses struct {
 	mu struct {
 		sync.Mutex
-		all []Loss
+		all []loss
 	}
 }
 
-func (l *losses) add(one Loss) {
+type loss struct {
+	Queries, Spans uint64
+	Err            error
+}
+
+func (l *losses) add(queries, spans uint64, why error) {
+	one := loss{queries, spans, why}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.all = append(l.mu.all, one)
 }
 
-func (l *losses) list() []Loss {
+func (l *losses) list() []loss {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return append([]Loss(nil), l.mu.all...)
+	return append([]loss(nil), l.mu.all...)
 }
 
 // start returns a tracer that sends to c, and its reports.
 func start(t *testing.T, c *collector.Collector, change func(*Options)) (*Tracer, *losses) {
 	t.Helper()
 	reported := new(losses)
-	o := Options{Endpoint: c.URL, Sample: 1, Service: DefaultService, Instance: "GPU-1", Version: "1.2.3", Report: reported.add}
+	o := Options{Endpoint: c.URL, Sample: 1, Service: defaultService, Instance: "GPU-1", Version: "1.2.3", Report: reported.add}
 	if change != nil {
 		change(&o)
 	}
@@ -72,8 +78,9 @@ func fill(q *tracing.Query) {
 	q.Deadline = origin.Add(ms(51))
 	q.Ran(tracing.Run{Round: 3, Batch: 4, BatchSize: 2, Start: 0, End: 6, Of: 6, Reached: 6, Group: []tracing.Member{{Service: "a", End: 6}, {Service: "b", Start: 2, End: 4}},
 		Predicted: ms(4), Bound: ms(5), Began: ms(5), Ended: ms(9), Took: ms(3), RoundTook: ms(4), Status: "done"})
-	q.Answered, q.Answer = true, tracing.Answer{At: ms(9), Queue: ms(4), Run: ms(3), Result: "finished", Reason: "none"}
-	q.Encoding, q.Status = origin.Add(ms(9)), tracing.Status{Code: 200}
+	q.Answered = true
+	q.Answer.At, q.Answer.Queue, q.Answer.Run, q.Answer.Result, q.Answer.Reason = ms(9), ms(4), ms(3), "finished", "none"
+	q.Encoding, q.Status.Code = origin.Add(ms(9)), 200
 }
 
 // byName returns the spans of that name.
@@ -97,7 +104,7 @@ func TestTree(t *testing.T) {
 	tracer, _ := start(t, c, nil)
 	q := tracer.Begin(tracing.Parent{Traceparent: []string{"00-" + parentTrace + "-" + parentSpan + "-01"}, Tracestate: []string{"x=1", "y=2"}})
 	fill(q)
-	tracer.End(q)
+	tracer.Finish(q)
 	all := c.Await(t, 5)
 	stop(t, tracer)
 	if len(all) != 5 {
@@ -133,7 +140,7 @@ func TestTree(t *testing.T) {
 	if group, _ := run["overlapd.group"].([]string); len(group) != 2 || group[1] != "b[2,4)" || run["overlapd.round"] != int64(3) || run["overlapd.span.end"] != int64(6) {
 		t.Errorf("a run: %v", run)
 	}
-	if n := tracer.Counts(); n != (Counts{Queries: 1, Exported: 5}) {
+	if n := tracer.Counts(); n != (counts{Queries: 1, Exported: 5}) {
 		t.Errorf("%+v", n)
 	}
 }
@@ -149,7 +156,7 @@ func TestRetryAndPause(t *testing.T) {
 	q.Ran(tracing.Run{Round: 5, Batch: 4, Start: 2, End: 6, Of: 6, Began: ms(4), Ended: ms(5), Status: statusLost})
 	q.Ran(tracing.Run{Round: 6, Batch: 9, End: 6, Of: 6, Reached: 6, Began: ms(7), Ended: ms(9), Took: ms(2), Status: "done"})
 	q.Answer.Retries = 1
-	tracer.End(q)
+	tracer.Finish(q)
 	all := c.Await(t, 8)
 	stop(t, tracer)
 	root := byName(all, "POST /v2/models/{model}/infer")[0]
@@ -175,14 +182,17 @@ func TestErrors(t *testing.T) {
 	dropped := tracer.Begin(tracing.Parent{})
 	fill(dropped)
 	dropped.Runs, dropped.Encoding = nil, time.Time{}
-	dropped.Answer = tracing.Answer{At: ms(8), Queue: ms(7), Result: "dropped", Reason: "cannot_finish"}
-	dropped.Status = tracing.Status{Code: 503, Reason: "cannot_finish", Message: "too late", Ours: true}
-	tracer.End(dropped)
+	a := &dropped.Answer
+	a.At, a.Queue, a.Run, a.Result, a.Reason = ms(8), ms(7), 0, "dropped", "cannot_finish"
+	s := &dropped.Status
+	s.Code, s.Reason, s.Message, s.Ours = 503, "cannot_finish", "too late", true
+	tracer.Finish(dropped)
 	refused := tracer.Begin(tracing.Parent{})
 	refused.Request = tracing.Request{Protocol: "grpc", Method: "inference.GRPCInferenceService/ModelInfer"}
 	refused.Began, refused.Ended = origin, origin.Add(ms(1))
-	refused.Status = tracing.Status{Code: 400, GRPC: "InvalidArgument", Reason: "invalid", Message: "bad"}
-	tracer.End(refused)
+	s = &refused.Status
+	s.Code, s.GRPC, s.Reason, s.Message = 400, "InvalidArgument", "invalid", "bad"
+	tracer.Finish(refused)
 	all := c.Await(t, 4)
 	stop(t, tracer)
 	if len(all) != 4 {
@@ -224,7 +234,7 @@ func TestSampling(t *testing.T) {
 		stop(t, tracer)
 	}
 	var none *Tracer
-	if none.Begin(tracing.Parent{}) != nil || none.Counts() != (Counts{}) || none.Close(context.Background()) != nil {
+	if none.Begin(tracing.Parent{}) != nil || none.Counts() != (counts{}) || none.Close(context.Background()) != nil {
 		t.Error("no tracer traces")
 	}
 }
@@ -256,7 +266,7 @@ func TestSlowCollector(t *testing.T) {
 	for range queries {
 		q := tracer.Begin(tracing.Parent{})
 		fill(q)
-		tracer.End(q)
+		tracer.Finish(q)
 	}
 	n := tracer.Counts()
 	if n.Dropped == 0 || n.Queries != queries || n.Exported != 0 {
@@ -279,7 +289,7 @@ func TestCloseGivesUp(t *testing.T) {
 	tracer, _ := start(t, c, nil)
 	q := tracer.Begin(tracing.Parent{})
 	fill(q)
-	tracer.End(q)
+	tracer.Finish(q)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := tracer.Close(ctx); err == nil {
@@ -289,7 +299,7 @@ func TestCloseGivesUp(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 	q = &tracing.Query{}
-	tracer.End(q) // too late
+	tracer.Finish(q) // too late
 	if n := tracer.Counts(); n.Dropped != 1 {
 		t.Errorf("%+v", n)
 	}
@@ -303,7 +313,7 @@ func TestRefusals(t *testing.T) {
 	tracer, reported := start(t, c, nil)
 	q := tracer.Begin(tracing.Parent{})
 	fill(q)
-	tracer.End(q)
+	tracer.Finish(q)
 	c.Await(t, 5)
 	stop(t, tracer)
 	if l := reported.list(); len(l) != 0 {
@@ -313,7 +323,7 @@ func TestRefusals(t *testing.T) {
 	tracer, reported = start(t, c, nil)
 	q = tracer.Begin(tracing.Parent{})
 	fill(q)
-	tracer.End(q)
+	tracer.Finish(q)
 	stop(t, tracer)
 	if l := reported.list(); len(l) != 1 || l[0].Spans != 5 || tracer.Counts().Failed != 5 {
 		t.Errorf("reported: %+v", l)
