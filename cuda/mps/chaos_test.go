@@ -103,7 +103,7 @@ func disturb(ctx context.Context, c *Control, o Options, random *rand.Rand) {
 			}
 		case 1:
 			if len(state.Servers) > 0 {
-				_ = unix.Kill(state.Servers[0].PID, unix.SIGKILL)
+				_ = unix.Kill(state.Servers[0], unix.SIGKILL)
 			}
 		case 2:
 			_ = startServer(ctx, c.Console())

@@ -51,7 +51,7 @@ func (c *Console) Servers(ctx context.Context) ([]int, error) {
 }
 
 // Status returns what a server says of itself.
-func (c *Console) Status(ctx context.Context, server int) (Status, error) {
+func (c *Console) Status(ctx context.Context, server int) (string, error) {
 	command := "get_server_status " + strconv.Itoa(server)
 	text, err := c.send(ctx, command)
 	if err != nil {
@@ -162,16 +162,13 @@ func (o *output) Write(p []byte) (int, error) {
 	return o.data.Write(p)
 }
 
-// Status is what a server says of itself.
-type Status string
-
 // The states of a server. A starting one takes no client yet. A faulted one
 // had a client whose kernel failed: it takes no new client until all that it
 // has are gone.
 const (
-	StatusStarting Status = "INITIALIZING"
-	StatusActive   Status = "ACTIVE"
-	StatusFault    Status = "FAULT"
+	StatusStarting = "INITIALIZING"
+	StatusActive   = "ACTIVE"
+	StatusFault    = "FAULT"
 )
 
 const (
@@ -220,11 +217,11 @@ func parsePID(field string) (int, error) {
 	return int(pid), err
 }
 
-func parseStatus(command, text string) (Status, error) {
+func parseStatus(command, text string) (string, error) {
 	if missing(text) {
 		return "", ErrNoServer
 	}
-	switch s := Status(strings.TrimSpace(text)); s {
+	switch s := strings.TrimSpace(text); s {
 	case StatusStarting, StatusActive, StatusFault:
 		return s, nil
 	}

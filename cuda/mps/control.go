@@ -124,7 +124,7 @@ func (c *Control) change(f func(*State)) {
 	f(&c.mu.state)
 }
 
-// running notes that the daemon serves.
+// running is called when the daemon serves.
 func (c *Control) running(p *child.Process) {
 	c.change(func(s *State) {
 		s.Phase, s.PID, s.Err = PhaseRunning, 0, nil

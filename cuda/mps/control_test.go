@@ -28,9 +28,9 @@ func TestStartAndStop(t *testing.T) {
 		t.Error(err)
 	}
 	server := serverOf(t, c)
-	want := []Server{{PID: server, Status: StatusActive, User: os.Getuid()}}
-	if s := c.State(); !slices.Equal(s.Servers, want) {
-		t.Errorf("servers %+v, expected %+v", s.Servers, want)
+	status, err := c.Console().Status(t.Context(), server)
+	if s := c.State(); !slices.Equal(s.Servers, []int{server}) || status != StatusActive || err != nil || userOf(server) != os.Getuid() {
+		t.Errorf("servers %v, status %q, %v", s.Servers, status, err)
 	}
 	for _, path := range []string{o.Directory, o.pipe(), filepath.Join(o.Directory, logName)} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {

@@ -5,7 +5,7 @@
 // [Start] runs a daemon of our own and starts it again when it dies,
 // [Existing] attaches to one that somebody else runs and never stops it, and
 // [OffEnv] keeps a worker away from any. A [Control] gives workers their
-// environment and tells on one channel of each [Event] that concerns them. A
+// environment and sends each [Event] that concerns them on one channel. A
 // [Console] sends single commands, by the documented way: lines on the
 // standard input of nvidia-cuda-mps-control.
 //

@@ -74,37 +74,19 @@ func (c *Control) emit(e Event) {
 	}
 }
 
-// Phase is where a control daemon stands.
-type Phase uint8
-
-// The phases.
+// The phases of a control daemon.
 const (
-	PhaseRunning    Phase = iota // it serves, as far as is known
-	PhaseRestarting              // it died and is about to be started
-	PhaseGivenUp                 // it died too often
-	PhaseStopped                 // Stop was called
+	PhaseRunning    = "running"    // it serves, as far as is known
+	PhaseRestarting = "restarting" // it died and is about to be started
+	PhaseGivenUp    = "given up"   // it died too often
+	PhaseStopped    = "stopped"    // Stop was called
 )
-
-// String returns the phase in one word.
-func (p Phase) String() string {
-	if names := [...]string{"running", "restarting", "given up", "stopped"}; int(p) < len(names) {
-		return names[p]
-	}
-	return fmt.Sprintf("Phase(%d)", p)
-}
-
-// Server is one MPS server.
-type Server struct {
-	PID    int
-	Status Status
-	User   int // whom it serves; -1 if that is not known
-}
 
 // State is how a control daemon was when it was last looked at.
 type State struct {
-	Phase   Phase
+	Phase   string
 	PID     int // 0 if there is no process of ours
 	Starts  int
-	Servers []Server // by PID
-	Err     error    // of the last look, or of the last death
+	Servers []int // their PIDs, in order
+	Err     error // of the last look, or of the last death
 }

@@ -8,37 +8,10 @@ import (
 	"strings"
 )
 
-// Priority is how a client's kernels rank beside those of other clients. It is
-// a hint to the driver.
-type Priority uint8
-
-// The priorities that MPS knows.
-const (
-	PriorityNormal Priority = iota
-	PriorityBelowNormal
-)
-
-// String returns the word that a configuration uses.
-func (p Priority) String() string {
-	switch p {
-	case PriorityNormal:
-		return "normal"
-	case PriorityBelowNormal:
-		return "below_normal"
-	}
-	return "Priority(" + strconv.Itoa(int(p)) + ")"
-}
-
-// ParsePriority reads the word of a configuration; "" is normal.
-func ParsePriority(word string) (Priority, error) {
-	switch word {
-	case "", "normal":
-		return PriorityNormal, nil
-	case "below_normal":
-		return PriorityBelowNormal, nil
-	}
-	return 0, fmt.Errorf("%w: client priority %q: write \"normal\" or \"below_normal\"", ErrLimits, word)
-}
+// priorities are the words of a configuration for how a client's kernels rank
+// beside those of other clients, which is a hint to the driver, and the numbers of
+// MPS for them.
+var priorities = map[string]string{"": "0", "normal": "0", "below_normal": "1"}
 
 // Limits are what one client may use. The zero value limits nothing.
 type Limits struct {
@@ -50,7 +23,8 @@ type Limits struct {
 	// sets no limit. MPS counts in MiB: it is rounded down.
 	PinnedMemoryBytes int64
 
-	Priority Priority
+	// Priority is "normal", which "" is too, or "below_normal".
+	Priority string
 }
 
 const mebi = 1 << 20
@@ -68,8 +42,8 @@ func (l Limits) Validate() error {
 	if l.PinnedMemoryBytes/mebi > math.MaxInt32 {
 		fault("pinned memory limit is %d bytes: no device has that much", l.PinnedMemoryBytes)
 	}
-	if l.Priority > PriorityBelowNormal {
-		fault("client priority is %d: there are 0 (normal) and 1 (below normal)", l.Priority)
+	if priorities[l.Priority] == "" {
+		fault("client priority %q: write \"normal\" or \"below_normal\"", l.Priority)
 	}
 	return join(ErrLimits, faults)
 }
@@ -77,7 +51,7 @@ func (l Limits) Validate() error {
 // variables returns what the client's environment says of the limits. Device 0
 // is the only one that a client of ours sees.
 func (l Limits) variables() []string {
-	env := []string{"CUDA_MPS_CLIENT_PRIORITY=" + strconv.Itoa(int(l.Priority))}
+	env := []string{"CUDA_MPS_CLIENT_PRIORITY=" + priorities[l.Priority]}
 	if l.ActiveThreadPercentage > 0 {
 		env = append(env, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="+strconv.Itoa(l.ActiveThreadPercentage))
 	}

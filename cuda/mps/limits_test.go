@@ -24,7 +24,7 @@ func TestClientEnv(t *testing.T) {
 	}{
 		"no limits": {own, Limits{}, "CUDA_MPS_CLIENT_PRIORITY=0 " + directories + "CUDA_VISIBLE_DEVICES=" + testDevice},
 		"all limits": {
-			own, Limits{ActiveThreadPercentage: 50, PinnedMemoryBytes: 2<<30 + 5, Priority: PriorityBelowNormal},
+			own, Limits{ActiveThreadPercentage: 50, PinnedMemoryBytes: 2<<30 + 5, Priority: "below_normal"},
 			"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50 CUDA_MPS_CLIENT_PRIORITY=1 CUDA_MPS_LOG_DIRECTORY=/d/log " +
 				"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=2048M CUDA_MPS_PIPE_DIRECTORY=/d/pipe CUDA_VISIBLE_DEVICES=" + testDevice,
 		},
@@ -54,12 +54,12 @@ func cudaOf(env []string) string {
 }
 
 func TestLimitsNameAllFaults(t *testing.T) {
-	bad := Limits{ActiveThreadPercentage: 101, PinnedMemoryBytes: 1000, Priority: 2}
+	bad := Limits{ActiveThreadPercentage: 101, PinnedMemoryBytes: 1000, Priority: "high"}
 	for _, err := range []error{bad.Validate(), second(newControl(Options{}, "", "/d").ClientEnv(bad))} {
 		if !errors.Is(err, ErrLimits) {
 			t.Fatal(err)
 		}
-		for _, part := range []string{"percentage is 101", "1000 bytes", "priority is 2"} {
+		for _, part := range []string{"percentage is 101", "1000 bytes", "priority \"high\": write \"normal\" or \"below_normal\""} {
 			if !strings.Contains(err.Error(), part) {
 				t.Errorf("no %q in: %v", part, err)
 			}
@@ -73,9 +73,9 @@ func TestLimitsProperty(t *testing.T) {
 		l := Limits{
 			ActiveThreadPercentage: rapid.IntRange(-5, 105).Draw(t, "percentage"),
 			PinnedMemoryBytes:      rapid.Int64().Draw(t, "bytes"),
-			Priority:               Priority(rapid.IntRange(0, 3).Draw(t, "priority")),
+			Priority:               rapid.SampledFrom([]string{"", "normal", "below_normal", "high"}).Draw(t, "priority"),
 		}
-		fits := l.ActiveThreadPercentage >= 0 && l.ActiveThreadPercentage <= 100 && l.Priority <= 1 &&
+		fits := l.ActiveThreadPercentage >= 0 && l.ActiveThreadPercentage <= 100 && l.Priority != "high" &&
 			(l.PinnedMemoryBytes == 0 || l.PinnedMemoryBytes >= mebi && l.PinnedMemoryBytes < 1<<51)
 		if err := l.Validate(); (err == nil) != fits {
 			t.Fatalf("%+v: %v", l, err)
@@ -84,21 +84,4 @@ func TestLimitsProperty(t *testing.T) {
 			t.Fatalf("%+v: %v", l, l.variables())
 		}
 	})
-}
-
-func TestPriority(t *testing.T) {
-	for _, p := range []Priority{PriorityNormal, PriorityBelowNormal} {
-		if got, err := ParsePriority(p.String()); err != nil || got != p {
-			t.Error(p, got, err)
-		}
-	}
-	if p, err := ParsePriority(""); err != nil || p != PriorityNormal {
-		t.Error(p, err)
-	}
-	if _, err := ParsePriority("high"); !errors.Is(err, ErrLimits) || !strings.Contains(err.Error(), "below_normal") {
-		t.Error(err)
-	}
-	if got := Priority(9).String(); got != "Priority(9)" {
-		t.Error(got)
-	}
 }

@@ -1,6 +1,7 @@
 package mps
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -58,19 +59,10 @@ type Options struct {
 
 // withDefaults fills in what is zero.
 func (o Options) withDefaults() Options {
-	for _, d := range []struct {
-		field    *time.Duration
-		fallback time.Duration
-	}{
-		{&o.ReadyTimeout, 10 * time.Second},
-		{&o.CommandTimeout, 5 * time.Second},
-		{&o.StopTimeout, 5 * time.Second},
-		{&o.Poll, 2 * time.Second},
-	} {
-		if *d.field == 0 {
-			*d.field = d.fallback
-		}
-	}
+	o.ReadyTimeout = cmp.Or(o.ReadyTimeout, 10*time.Second)
+	o.CommandTimeout = cmp.Or(o.CommandTimeout, 5*time.Second)
+	o.StopTimeout = cmp.Or(o.StopTimeout, 5*time.Second)
+	o.Poll = cmp.Or(o.Poll, 2*time.Second)
 	o.Policy = o.Policy.WithDefaults(child.Policy{
 		BackoffMin: 100 * time.Millisecond, BackoffMax: 10 * time.Second, HealthyAfter: time.Minute,
 		RestartLimit: 5, RestartWindow: time.Minute,
@@ -91,17 +83,6 @@ func (o Options) validate() error {
 	}
 	if o.Device != "" && !deviceUUID.MatchString(o.Device) {
 		fault("device %q is not the UUID of one GPU or MIG instance: nvidia-smi -L lists them", o.Device)
-	}
-	for name, d := range map[string]time.Duration{
-		"ready timeout": o.ReadyTimeout, "command timeout": o.CommandTimeout, "stop timeout": o.StopTimeout,
-		"poll": o.Poll,
-	} {
-		if d <= 0 {
-			fault("%s is %v: must be above 0", name, d)
-		}
-	}
-	if err := o.Policy.Validate(); err != nil {
-		fault("%w", err)
 	}
 	return join(ErrOptions, faults)
 }

@@ -37,8 +37,8 @@ func TestParsePIDs(t *testing.T) {
 }
 
 func TestParseStatus(t *testing.T) {
-	for _, status := range []Status{StatusStarting, StatusActive, StatusFault} {
-		if got, err := parseStatus("status", string(status)+"\n"); err != nil || got != status {
+	for _, status := range []string{StatusStarting, StatusActive, StatusFault} {
+		if got, err := parseStatus("status", status+"\n"); err != nil || got != status {
 			t.Errorf("%s: %s, %v", status, got, err)
 		}
 	}

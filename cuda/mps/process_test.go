@@ -37,11 +37,3 @@ func TestWatchedIsClosed(t *testing.T) {
 		t.Error("this process has ended")
 	}
 }
-
-func TestPhaseString(t *testing.T) {
-	for phase, want := range map[Phase]string{PhaseRunning: "running", PhaseStopped: "stopped", 9: "Phase(9)"} {
-		if got := phase.String(); got != want {
-			t.Errorf("%s, expected %s", got, want)
-		}
-	}
-}

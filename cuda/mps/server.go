@@ -8,9 +8,11 @@ import (
 	"slices"
 )
 
-// server is one that is watched.
+// server is one MPS server.
 type server struct {
-	Server
+	pid     int
+	status  string
+	user    int      // whom it serves; -1 if that is not known
 	process *watched // nil if it cannot be watched
 }
 
@@ -27,8 +29,8 @@ func (s *supervisor) judge(found look) {
 	}
 	listed := map[int]bool{}
 	for _, one := range found.servers {
-		listed[one.PID] = true
-		if !s.dead[one.PID] {
+		listed[one.pid] = true
+		if !s.dead[one.pid] {
 			s.meet(one)
 		}
 	}
@@ -58,32 +60,32 @@ func (s *supervisor) miss(err error) {
 	s.emit(Event{Kind: Unresponsive, Err: err})
 }
 
-// meet notes a server's state and tells when it changed.
-func (s *supervisor) meet(one Server) {
-	known := s.servers[one.PID]
+// meet takes in what a server is like, and emits an event when that changed.
+func (s *supervisor) meet(one server) {
+	known := s.servers[one.pid]
 	if known == nil {
-		known = &server{Server: Server{PID: one.PID}}
-		s.servers[one.PID] = known
+		known = &server{pid: one.pid}
+		s.servers[one.pid] = known
 		s.follow(known)
 	}
-	before := known.Status
-	known.Server = one
+	before := known.status
+	known.status, known.user = one.status, one.user
 	switch {
-	case one.Status == before:
-	case one.Status == StatusActive:
-		s.emit(Event{Kind: ServerActive, PID: one.PID})
-	case one.Status == StatusFault:
-		s.emit(Event{Kind: ServerFaulted, PID: one.PID})
+	case one.status == before:
+	case one.status == StatusActive:
+		s.emit(Event{Kind: ServerActive, PID: one.pid})
+	case one.status == StatusFault:
+		s.emit(Event{Kind: ServerFaulted, PID: one.pid})
 	}
 }
 
 // follow waits for a server's end. Where that cannot be seen, looks find it
 // out.
 func (s *supervisor) follow(one *server) {
-	if userOf(one.PID) < 0 {
+	if userOf(one.pid) < 0 {
 		return
 	}
-	w, err := watchProcess(one.PID)
+	w, err := watchProcess(one.pid)
 	if err != nil {
 		return
 	}
@@ -99,18 +101,18 @@ func (s *supervisor) follow(one *server) {
 	})
 }
 
-// lose tells of a server's end, once.
+// lose emits the event of a server's end, once.
 func (s *supervisor) lose(one *server) {
-	if s.servers[one.PID] != one {
+	if s.servers[one.pid] != one {
 		return
 	}
 	s.drop(one)
 	s.publish()
-	s.emit(Event{Kind: ServerDied, PID: one.PID})
+	s.emit(Event{Kind: ServerDied, PID: one.pid})
 }
 
 func (s *supervisor) drop(one *server) {
-	delete(s.servers, one.PID)
+	delete(s.servers, one.pid)
 	if one.process != nil {
 		one.process.close()
 	}
@@ -128,11 +130,8 @@ func (s *supervisor) forget() {
 
 // publish puts what is known where State finds it.
 func (s *supervisor) publish() {
-	var servers []Server
-	for _, pid := range slices.Sorted(maps.Keys(s.servers)) {
-		servers = append(servers, s.servers[pid].Server)
-	}
-	s.change(func(state *State) { state.Servers = servers })
+	pids := slices.Sorted(maps.Keys(s.servers))
+	s.change(func(state *State) { state.Servers = pids })
 }
 
 // look asks for all servers and their states.
@@ -153,19 +152,19 @@ func (c *Control) look(ctx context.Context) (found look) {
 		if err != nil {
 			return look{err: err}
 		}
-		found.servers = append(found.servers, Server{PID: pid, Status: status, User: userOf(pid)})
+		found.servers = append(found.servers, server{pid: pid, status: status, user: userOf(pid)})
 	}
 	return found
 }
 
 // checkServers finds what stands in the way of a client of the user self. A
 // server of user 0 may be one for several users.
-func checkServers(servers []Server, self int) error {
+func checkServers(servers []server, self int) error {
 	var errs []error
 	for _, s := range servers {
-		if s.User > 0 && s.User != self {
+		if s.user > 0 && s.user != self {
 			errs = append(errs, fmt.Errorf("%w: server %d serves user %d, and we are %d: MPS serves one user at a time, and our workers would wait "+
-				"until the other's are gone; run overlapd as that user, or set mps mode = \"own\"", ErrUser, s.PID, s.User, self))
+				"until the other's are gone; run overlapd as that user, or set mps mode = \"own\"", ErrUser, s.pid, s.user, self))
 		}
 	}
 	return errors.Join(errs...)

@@ -29,7 +29,7 @@ type supervisor struct {
 
 // look is what the console said.
 type look struct {
-	servers []Server
+	servers []server
 	err     error
 }
 
@@ -88,7 +88,7 @@ func (s *supervisor) watch(p *child.Process) (stopped bool) {
 		case <-s.ctx.Done():
 			return true
 		case one := <-s.gone:
-			s.dead[one.PID] = true
+			s.dead[one.pid] = true
 			s.lose(one)
 		case <-ticker.C:
 			s.ask(ctx)
@@ -129,7 +129,7 @@ func (s *supervisor) end(p *child.Process) error {
 	return errors.Join(err, s.kill(p))
 }
 
-// bury tells of a process that ended by itself.
+// bury emits the event of a process that ended by itself.
 func (s *supervisor) bury(p *child.Process) {
 	err := fmt.Errorf("%w: process %d of device %s (%v)%s", ErrExited, p.PID(), s.opts.Device, p.Status(), s.lastWords(p))
 	err = errors.Join(err, s.killRest())

@@ -1,6 +1,7 @@
 package mps
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -80,17 +81,17 @@ func TestServerDies(t *testing.T) {
 func TestDeadServerIsListed(t *testing.T) {
 	c := newControl(Options{}, "", "/d")
 	s := newSupervisor(c)
-	one := Server{PID: pidMax, Status: StatusActive, User: 1}
-	two := Server{PID: pidMax - 1, Status: StatusActive, User: 1}
-	s.judge(look{servers: []Server{one}})
-	s.dead[one.PID] = true
-	s.lose(s.servers[one.PID])
-	s.judge(look{servers: []Server{one}})
-	s.judge(look{servers: []Server{one, two}})
-	s.judge(look{servers: []Server{two}})
-	s.judge(look{servers: []Server{one, two}}) // its number is used again
+	one := server{pid: pidMax, status: StatusActive, user: 1}
+	two := server{pid: pidMax - 1, status: StatusActive, user: 1}
+	s.judge(look{servers: []server{one}})
+	s.dead[one.pid] = true
+	s.lose(s.servers[one.pid])
+	s.judge(look{servers: []server{one}})
+	s.judge(look{servers: []server{one, two}})
+	s.judge(look{servers: []server{two}})
+	s.judge(look{servers: []server{one, two}}) // its number is used again
 	close(c.events)
-	want := []Event{{Kind: ServerActive, PID: one.PID}, {Kind: ServerDied, PID: one.PID}, {Kind: ServerActive, PID: two.PID}, {Kind: ServerActive, PID: one.PID}}
+	want := []Event{{Kind: ServerActive, PID: one.pid}, {Kind: ServerDied, PID: one.pid}, {Kind: ServerActive, PID: two.pid}, {Kind: ServerActive, PID: one.pid}}
 	for i := range want {
 		if e := <-c.events; e != want[i] {
 			t.Errorf("event %d: %#v, expected %#v", i, e, want[i])
@@ -115,7 +116,7 @@ func TestServerFaults(t *testing.T) {
 	if e := await(t, c, ServerFaulted); e.PID != client.Server {
 		t.Errorf("%+v", e)
 	}
-	if s := c.State().Servers; len(s) != 1 || s[0].Status != StatusFault {
+	if s := c.State().Servers; len(s) != 1 || statusOf(c, s[0]) != StatusFault {
 		t.Errorf("%+v", s)
 	}
 	if _, err := fakemps.Connect(o.pipe()); !errors.Is(err, fakemps.ErrNotReady) {
@@ -138,7 +139,7 @@ func TestServerStartsSlowly(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the server is known", func() bool { return len(c.State().Servers) == 1 })
-	if s := c.State().Servers[0]; s.Status != StatusStarting {
+	if s := c.State().Servers[0]; statusOf(c, s) != StatusStarting {
 		t.Errorf("%+v", s)
 	}
 	select {
@@ -282,17 +283,23 @@ func TestExistingIsNotThere(t *testing.T) {
 
 func TestCheckServers(t *testing.T) {
 	for name, test := range map[string]struct {
-		server Server
+		server server
 		want   error
 	}{
-		"ours":           {Server{1, StatusActive, 1000}, nil},
-		"several users'": {Server{1, StatusActive, 0}, nil},
-		"unknown user":   {Server{1, StatusActive, -1}, nil},
-		"another's":      {Server{1, StatusActive, 1001}, ErrUser},
-		"faulted":        {Server{1, StatusFault, 1000}, nil},
+		"ours":           {server{pid: 1, status: StatusActive, user: 1000}, nil},
+		"several users'": {server{pid: 1, status: StatusActive, user: 0}, nil},
+		"unknown user":   {server{pid: 1, status: StatusActive, user: -1}, nil},
+		"another's":      {server{pid: 1, status: StatusActive, user: 1001}, ErrUser},
+		"faulted":        {server{pid: 1, status: StatusFault, user: 1000}, nil},
 	} {
-		if err := checkServers([]Server{test.server}, 1000); !errors.Is(err, test.want) {
+		if err := checkServers([]server{test.server}, 1000); !errors.Is(err, test.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// statusOf asks for the status of a server, "" if it has none.
+func statusOf(c *Control, server int) string {
+	status, _ := c.Console().Status(context.Background(), server)
+	return status
 }

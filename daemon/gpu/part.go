@@ -80,12 +80,11 @@ func (p *Part) stop() error {
 
 // Env returns the environment of the worker of a service that runs on the part.
 func (p *Part) Env(s *config.Service) ([]string, error) {
-	priority, err := mps.ParsePriority(s.MPS.Priority)
-	if err != nil || p.control == nil {
-		return mps.OffEnv(p.UUID), err
+	if p.control == nil {
+		return mps.OffEnv(p.UUID), nil
 	}
 	return p.control.ClientEnv(mps.Limits{
-		ActiveThreadPercentage: s.MPS.Percentage, PinnedMemoryBytes: s.MPS.PinnedMemory, Priority: priority,
+		ActiveThreadPercentage: s.MPS.Percentage, PinnedMemoryBytes: s.MPS.PinnedMemory, Priority: s.MPS.Priority,
 	})
 }
 
@@ -171,10 +170,7 @@ func (p *Part) Status() Status {
 }
 
 func newMPSStatus(state mps.State) *mpsStatus {
-	s := &mpsStatus{Phase: state.Phase.String(), PID: state.PID, Starts: state.Starts, Servers: []int{}}
-	for _, server := range state.Servers {
-		s.Servers = append(s.Servers, server.PID)
-	}
+	s := &mpsStatus{Phase: state.Phase, PID: state.PID, Starts: state.Starts, Servers: append([]int{}, state.Servers...)}
 	if state.Err != nil {
 		s.Fault = state.Err.Error()
 	}

@@ -1,8 +1,7 @@
 package child
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
 	"time"
 )
 
@@ -18,36 +17,9 @@ type Policy struct {
 // WithDefaults fills in what is zero from d.
 func (p Policy) WithDefaults(d Policy) Policy {
 	return Policy{
-		orElse(p.BackoffMin, d.BackoffMin), orElse(p.BackoffMax, d.BackoffMax), orElse(p.HealthyAfter, d.HealthyAfter),
-		orElse(p.RestartLimit, d.RestartLimit), orElse(p.RestartWindow, d.RestartWindow),
+		cmp.Or(p.BackoffMin, d.BackoffMin), cmp.Or(p.BackoffMax, d.BackoffMax), cmp.Or(p.HealthyAfter, d.HealthyAfter),
+		cmp.Or(p.RestartLimit, d.RestartLimit), cmp.Or(p.RestartWindow, d.RestartWindow),
 	}
-}
-
-func orElse[T comparable](v, standard T) T {
-	var zero T
-	if v == zero {
-		return standard
-	}
-	return v
-}
-
-// Validate returns every fault at once.
-func (p Policy) Validate() error {
-	var faults []error
-	for name, d := range map[string]time.Duration{
-		"least backoff": p.BackoffMin, "healthy after": p.HealthyAfter, "restart window": p.RestartWindow,
-	} {
-		if d < 0 {
-			faults = append(faults, fmt.Errorf("%s of %v: must not be below 0", name, d))
-		}
-	}
-	if p.BackoffMax < p.BackoffMin {
-		faults = append(faults, fmt.Errorf("largest backoff of %v is below the least of %v", p.BackoffMax, p.BackoffMin))
-	}
-	if p.RestartLimit < 0 {
-		faults = append(faults, fmt.Errorf("restart limit of %d: must not be below 0", p.RestartLimit))
-	}
-	return errors.Join(faults...)
 }
 
 // Restarts applies a policy to one child. Time is an argument.
