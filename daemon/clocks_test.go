@@ -56,7 +56,7 @@ func TestServesWithBothClocks(t *testing.T) {
 		if s := o.Services[0]; !ok || s.EngineSeconds != engine.Seconds() || s.DeviceSeconds != onDevice.Seconds() {
 			t.Errorf("clock %v: %v s and %v s, want %v and %v", clock, s.EngineSeconds, s.DeviceSeconds, engine, onDevice)
 		}
-		snap := (&scraper{r.instances[0].backend, "v", "edf"}).snapshot()
+		snap := (&scraper{r.instances[0], "v", "edf"}).snapshot()
 		if got, want := snap.Services[0].Clocks, (metrics.Clocks{Spans: 1, Engine: engine, Device: onDevice}); got != want {
 			t.Errorf("clock %v: %+v, want %+v", clock, got, want)
 		}
@@ -64,7 +64,7 @@ func TestServesWithBothClocks(t *testing.T) {
 		if told := strings.Contains(string(text), `overlapd_span_device_seconds_total{service="s0"} 0.0002`); err != nil || told != (clock > 0) {
 			t.Errorf("clock %v: it is told: %t, %v", clock, told, err)
 		}
-		page := r.instances[0].backend.timeline.Read(0, 9, nil)
+		page := r.instances[0].backend.Timelines()[0].Read(0, 9, nil)
 		if len(page.Rounds) != 1 || page.Rounds[0].Spans[0].Device != onDevice || page.Rounds[0].Spans[0].Took != engine {
 			t.Errorf("clock %v: %+v", clock, page.Rounds)
 		}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/training"
 )
@@ -39,7 +38,7 @@ func (u *instance) question(path string, s *config.Service) *wire.ChooseSpec {
 	if err != nil {
 		return q // the worker says what is wrong with it
 	}
-	if q.Known, err = u.state.cut(u.cutKey(hash, s)); err != nil {
+	if q.Known, err = u.state.cut(u.cutKey(hash, u.placeOf(s).Share, s.MaxBatch)); err != nil {
 		u.log.Warn().Err(err).Str("service", s.Name).Msg("the stored choice of a cut cannot be read; it is made again")
 	}
 	return q
@@ -47,8 +46,8 @@ func (u *instance) question(path string, s *config.Service) *wire.ChooseSpec {
 
 // cutKey names what a choice holds for: the model, the device, and what part of
 // it the service has. What else it depends on, the choice says itself.
-func (u *instance) cutKey(hash string, s *config.Service) []byte {
-	return fmt.Appendf(nil, "%s|%s|%s|max_batch %d|tf32 %t", u.device, hash, shareOf(u.threads(s), s, u.part != nil), s.MaxBatch, u.config.CUDA.TF32)
+func (u *instance) cutKey(hash, share string, maxBatch int) []byte {
+	return fmt.Appendf(nil, "%s|%s|%s|max_batch %d|tf32 %t", u.device, hash, share, maxBatch, u.config.CUDA.TF32)
 }
 
 // shareOf returns what else than the device decides how long a service's
@@ -61,10 +60,10 @@ func shareOf(threads int, s *config.Service, gpu bool) string {
 	return text
 }
 
-// chose keeps what a worker has chosen, away from the scheduler goroutine.
-func (u *instance) chose(s config.Service, c *wire.CutChoice) {
-	key := u.cutKey(c.Hash, &s)
-	u.keeper.keep("storing the choice of a cut", func(*training.Store) error { return u.state.saveCut(key, c) })
+// ChoseCut implements [loop.Profiles].
+func (u *instance) ChoseCut(s config.Service, share string, c *wire.CutChoice) {
+	key := u.cutKey(c.Hash, share, s.MaxBatch)
+	u.keeper.Keep("storing the choice of a cut", func(*training.Store) error { return u.state.saveCut(key, c) })
 }
 
 // saveCut stores a choice.
@@ -77,19 +76,4 @@ func (s *state) cut(key []byte) (*wire.CutChoice, error) {
 		return nil, err
 	}
 	return c, nil
-}
-
-// cutStatus returns nil if nothing was to be chosen.
-func cutStatus(info *wire.Info) *status.Cut {
-	if info == nil || info.Cut == nil {
-		return nil
-	}
-	o := &status.Cut{Operators: len(info.Operators), Reason: info.Cut.Reason, Costs: []status.CutCost{}}
-	for i := range info.Cut.Costs {
-		c := &info.Cut.Costs[i]
-		o.Costs = append(o.Costs, status.CutCost{
-			Operators: c.Segments, Batch: c.Batch, WholeMS: float64(c.WholeNanos) / 1e6, CutMS: float64(c.CutNanos) / 1e6, Percent: 100 * c.Relative(),
-		})
-	}
-	return o
 }

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -87,7 +86,7 @@ func TestCutQuestion(t *testing.T) {
 		t.Errorf("%+v", q)
 	}
 	want := &wire.CutChoice{Hash: hash, Target: 7, Costs: []wire.CutCost{{Segments: 7, Batch: 1}}, Reason: "it is cheap"}
-	if err := s.saveCut(u.cutKey(hash, &service), want); err != nil {
+	if err := s.saveCut(u.cutKey(hash, u.placeOf(&service).Share, service.MaxBatch), want); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, u.question(path, &service).Known); diff != "" {
@@ -109,7 +108,7 @@ func TestCutQuestion(t *testing.T) {
 		}
 		service, u.device, u.config.CUDA.TF32 = config.DefaultService(), "a GPU", config.Default().CUDA.TF32
 	}
-	if err := s.save(cutBucket, u.cutKey(hash, &service), "no choice"); err != nil {
+	if err := s.save(cutBucket, u.cutKey(hash, u.placeOf(&service).Share, service.MaxBatch), "no choice"); err != nil {
 		t.Fatal(err)
 	}
 	if q := u.question(path, &service); q == nil || q.Known != nil {
@@ -120,15 +119,5 @@ func TestCutQuestion(t *testing.T) {
 	}
 	if service.Cut = 3; u.question(path, &service) != nil {
 		t.Error("a cut that is said is asked for")
-	}
-}
-
-func TestCutStatus(t *testing.T) {
-	if cutStatus(nil) != nil || cutStatus(&wire.Info{}) != nil {
-		t.Error("nothing was chosen")
-	}
-	o := cutStatus(&wire.Info{Cut: &wire.CutChoice{Reason: "why", Costs: []wire.CutCost{{Segments: 4, Batch: 8, WholeNanos: 2e6, CutNanos: 3e6}}}})
-	if o.Reason != "why" || !slices.Equal(o.Costs, []status.CutCost{{Operators: 4, Batch: 8, WholeMS: 2, CutMS: 3, Percent: 50}}) {
-		t.Errorf("%+v", o)
 	}
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/http"
+	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
 	"github.com/overlapd/overlapd/executor"
-	"github.com/overlapd/overlapd/training"
 )
 
 // zooSeed is the seed of the weights of the zoo's models.
@@ -41,7 +41,7 @@ type Daemon struct {
 	device    string     // that the services run on, in words
 	emulation *emulation // nil for a device that computes
 	state     *state
-	keeper    *keeper
+	keeper    *loop.Keeper
 	gpu       *gpu.GPU
 	instances []*instance // one, or one for each instance of a GPU that is divided
 
@@ -67,15 +67,15 @@ type Options struct {
 	Check   []string // command line of a child that runs statefile.RunCheck, none to check the state file here
 	Version string
 	Commit  string
-	Device  string  // in words, such as the processor's name
-	Cores   int     // threads of a service that sets none
-	Fit     FitFunc // nil if no predictor is to be fitted
-	Offline bool    // for Measure: there is no endpoint
+	Device  string       // in words, such as the processor's name
+	Cores   int          // threads of a service that sets none
+	Fit     loop.FitFunc // nil if no predictor is to be fitted
+	Offline bool         // for Measure: there is no endpoint
 	GPU     gpu.Options
 	Log     zerolog.Logger
 
-	workers   func(executor.Options) (runner, error)   // nil for processes
-	emulation func(*config.Config) (*emulation, error) // nil for that of a profile
+	workers   func(executor.Options) (loop.Workers, error) // nil for processes
+	emulation func(*config.Config) (*emulation, error)     // nil for that of a profile
 }
 
 // New opens everything that can be refused: the address, the state file, the
@@ -110,8 +110,8 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 			return d, err
 		}
 	}
-	d.keeper = newKeeper(d.state.datasets, d.log)
-	d.keeping.Go(d.keeper.run)
+	d.keeper = loop.NewKeeper(d.state.datasets, d.log)
+	d.keeping.Go(d.keeper.Run)
 	if err = d.takeGPU(&o); err != nil {
 		return d, err
 	}
@@ -170,11 +170,11 @@ func (d *Daemon) shutdown(hurry context.Context) error {
 	last, cancel := context.WithTimeout(hurry, drain+refuseTime)
 	defer cancel()
 	for _, u := range d.instances {
-		u.backend.drain()
-		stop := context.AfterFunc(limit, u.backend.giveUp)
+		u.backend.Drain()
+		stop := context.AfterFunc(limit, u.backend.GiveUp)
 		defer stop()
 	}
-	merr := d.each(func(u *instance) error { return u.backend.stopMeasuring(last) })
+	merr := d.each(func(u *instance) error { return u.backend.StopMeasuring(last) })
 	stopped := d.remote.shutdown(last)
 	err := errors.Join(d.endpoint.Shutdown(last), <-stopped)
 	if err != nil && !errors.Is(err, context.Canceled) {
@@ -228,7 +228,7 @@ func (d *Daemon) close() error {
 		errs = append(errs, d.gpu.Give())
 	}
 	if d.keeper != nil {
-		d.keeper.close()
+		d.keeper.Close()
 		d.keeping.Wait()
 	}
 	if d.state != nil {
@@ -316,23 +316,13 @@ func (d *Daemon) divide() {
 // measureInterval is how often Measure reports.
 const measureInterval = 200 * time.Millisecond
 
-// MeasureReport is how far Measure is.
-type MeasureReport struct {
-	Ready    int // services that have loaded their models
-	Services int
-	GivenUp  []string // services whose model does not load
-	Progress training.Progress
-	Over     bool   // nothing is left to measure, or no time
-	Reason   string // why it is over
-}
-
 // Measure measures operator groups instead of serving, until there is nothing
 // left to measure, the limit is spent, or ctx ends. What was measured is in
 // the state file, and the next time goes on from there. The daemon must have
 // been made with the option Offline. It is closed then.
-func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(MeasureReport)) (last MeasureReport, err error) {
+func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(loop.Report)) (last loop.Report, err error) {
 	i := d.instances[0]
-	i.backend.loop.learner.learning.MeasureOnly(limit)
+	i.backend.Measure(limit)
 	if err := i.start(); err != nil {
 		return last, errors.Join(err, d.close())
 	}
@@ -343,13 +333,13 @@ func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(M
 		case <-ctx.Done():
 		case <-tick.C:
 		}
-		i.backend.ask(func(l *loop) { last = l.learner.report() })
+		last, _ = i.backend.Report()
 		report(last)
 	}
-	i.backend.draining.Store(true)
+	i.backend.Drain()
 	end, cancel := context.WithTimeout(context.Background(), d.config.DrainTimeout)
 	defer cancel()
-	_ = i.backend.stopMeasuring(end) // whatever is left then, closing tells
+	_ = i.backend.StopMeasuring(end) // whatever is left then, closing tells
 	i.saveProfiles()
 	return last, d.close()
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"go.etcd.io/bbolt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -22,6 +23,8 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
+
+	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 // formula is a device on which each operator takes 20 µs for each query of a
@@ -241,7 +244,7 @@ func TestEmulatedLoad(t *testing.T) {
 		t.Errorf("no group was run, or not by the predictor: %+v", o.Predictor)
 	}
 	for _, s := range d.instances[0].backend.Services() {
-		state, err := d.instances[0].backend.exec.State(s.ID)
+		state, err := d.instances[0].exec.State(s.ID)
 		if err != nil || state.OutputLeases != 0 || state.InputBytes != 0 || state.InFlight != 0 {
 			t.Errorf("%s: %+v, %v", s.Name, state, err)
 		}
@@ -311,10 +314,10 @@ func TestEmulatedIsNotMeasured(t *testing.T) {
 		t.Fatalf("%+v", o.Predictor)
 	}
 	says(t, o.Predictor.Reason, "an emulated device is not measured", "overlapd train", "predictor.file")
-	d.instances[0].backend.ask(func(l *loop) {
-		for i := range l.fleet.members {
+	d.instances[0].backend.Inspect(func(in *loop.Inside) {
+		for i := range in.States {
 			span := models.Span{Service: models.ServiceID(i), Start: 2, End: 7, Size: 8, SeqLen: 32 * i}
-			if took, ok := l.solo.Span(span); !ok || took != 5*8*formulaOperator {
+			if took, ok := in.Solo.Span(span); !ok || took != 5*8*formulaOperator {
 				t.Errorf("%+v takes %v, %t", span, took, ok)
 			}
 		}
@@ -328,8 +331,11 @@ func TestEmulatedIsNotMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.close()
-	if p, ok, err := s.profile(d.instances[0].key(0, d.instances[0].backend.loop.fleet.members[0].worker.info)); ok || err != nil {
-		t.Errorf("a profile is stored: %+v, %v", p, err)
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket(profileBucket).ForEach(func(key, _ []byte) error { return fmt.Errorf("a profile is stored: %s", key) })
+	})
+	if err != nil {
+		t.Error(err)
 	}
 	c.StateDir = t.TempDir()
 	_, err = New(c, Options{Offline: true, Log: zerolog.Nop(), emulation: formulaEmulation})

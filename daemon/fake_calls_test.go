@@ -1,16 +1,60 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
+	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/loop"
+	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap/journal"
 )
 
+// backends is a backend, with or without its instance.
+type backends interface {
+	query.Host
+	query.Backend
+}
+
+// backend is a loop without a daemon.
+type backend struct {
+	*loop.Backend
+	u *instance
+}
+
+// newBackend returns a loop that does not run yet.
+func newBackend(t testing.TB, c config.Config, w loop.Workers, log *journal.Writer) *backend {
+	t.Helper()
+	u := &instance{config: c, log: zerolog.Nop(), exec: w}
+	o := loop.Options{
+		Log: u.log, Learning: learningOptions(&c), Journal: log, Places: make([]loop.Place, len(c.Services)),
+		Workers:    func(func(executor.Event)) (loop.Workers, error) { return w, nil },
+		Goroutines: new(sync.WaitGroup), Life: context.Background(),
+	}
+	for i := range o.Places {
+		o.Places[i].Release = func() {}
+	}
+	if c.Metrics {
+		u.recorder = metrics.NewRecorder(len(c.Services))
+		o.Listeners = append(o.Listeners, u.recorder)
+	}
+	var err error
+	if u.backend, err = loop.New(c, o); err != nil {
+		t.Fatal(err)
+	}
+	return &backend{u.backend, u}
+}
+
 // submit hands a call to the backend, or frees its memory if it is refused.
-func submit(t *testing.T, b *backend, service int, timeout time.Duration) (*query.Call, error) {
+func submit(t *testing.T, b backends, service int, timeout time.Duration) (*query.Call, error) {
 	t.Helper()
 	c := query.NewCall(b.Services()[service])
 	c.Size, c.Arrival, c.Timeout = 1, time.Now(), timeout
@@ -33,7 +77,7 @@ func submit(t *testing.T, b *backend, service int, timeout time.Duration) (*quer
 }
 
 // mustSubmit hands in a call that is not refused.
-func mustSubmit(t *testing.T, b *backend, service int) *query.Call {
+func mustSubmit(t *testing.T, b backends, service int) *query.Call {
 	t.Helper()
 	c, err := submit(t, b, service, 0)
 	if err != nil {
@@ -44,7 +88,7 @@ func mustSubmit(t *testing.T, b *backend, service int) *query.Call {
 
 // answerOf waits for the one answer of a call, checks whose it is and takes
 // the call's memory back.
-func answerOf(t *testing.T, b *backend, c *query.Call) *query.Error {
+func answerOf(t *testing.T, b backends, c *query.Call) *query.Error {
 	t.Helper()
 	select {
 	case <-c.Answered():

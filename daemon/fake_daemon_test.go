@@ -18,10 +18,15 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/training"
+
+	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 // fakeDeviceName is the device of a rig as datasets and predictors name it.
 const fakeDeviceName = "fake, ONNX Runtime 0"
+
+// measuringIDs is where the IDs of rounds and batches begin that measure.
+const measuringIDs = 1 << 63
 
 // rig is a daemon without an endpoint, on fake workers.
 type rig struct {
@@ -29,6 +34,7 @@ type rig struct {
 	t       *testing.T
 	workers *fakeWorkers
 	log     *logBuffer
+	started bool // the loop was
 	stopped bool
 }
 
@@ -38,7 +44,7 @@ type rigOptions struct {
 	services int
 	dir      string // state_dir, "" for a new one
 	device   *fakeDevice
-	fit      FitFunc
+	fit      loop.FitFunc
 	change   func(*config.Config)
 	prepare  func(*fakeWorkers) // before the workers start
 }
@@ -87,7 +93,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	d, err := New(c, Options{
 		Version: "test", Device: "fake", Cores: 1, Fit: o.fit, Offline: true,
 		Log: zerolog.New(r.log).Level(zerolog.DebugLevel),
-		workers: func(e executor.Options) (runner, error) {
+		workers: func(e executor.Options) (loop.Workers, error) {
 			r.workers.tells(e.Events)
 			return r.workers, nil
 		},
@@ -105,8 +111,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 func startRig(t *testing.T, o rigOptions) *rig {
 	t.Helper()
 	r := newRig(t, o)
-	r.instances[0].backend.running = true
-	r.goroutines.Go(r.instances[0].backend.loop.run)
+	r.turn()
 	if err := r.workers.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -114,8 +119,14 @@ func startRig(t *testing.T, o rigOptions) *rig {
 	return r
 }
 
+// turn starts the loop, but no workers.
+func (r *rig) turn() {
+	r.started = true
+	r.instances[0].backend.Start()
+}
+
 // sync returns when the loop has handled all that it was told.
-func (r *rig) sync() { r.instances[0].backend.ask(func(*loop) {}) }
+func (r *rig) sync() { r.instances[0].backend.Ask(func() {}) }
 
 // stop ends the daemon as Run does, once.
 func (r *rig) stop() {
@@ -126,9 +137,9 @@ func (r *rig) stop() {
 	r.stopped = true
 	limit, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if r.instances[0].backend.running {
-		r.instances[0].backend.drain()
-		if err := r.instances[0].backend.stopMeasuring(limit); err != nil {
+	if r.started {
+		r.instances[0].backend.Drain()
+		if err := r.instances[0].backend.StopMeasuring(limit); err != nil {
 			r.t.Errorf("measuring does not stop: %v", err)
 		}
 		r.instances[0].saveProfiles()

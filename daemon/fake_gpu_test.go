@@ -306,7 +306,7 @@ func (r *gpuRig) pids() map[string]int {
 	all := map[string]int{}
 	for _, u := range r.instances {
 		for _, s := range u.backend.Services() {
-			state, err := u.backend.exec.State(s.ID)
+			state, err := u.exec.State(s.ID)
 			if err != nil {
 				r.t.Fatal(err)
 			}

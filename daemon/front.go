@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/status"
@@ -32,7 +33,7 @@ func (f *front) gather(order []config.Service) {
 // front hands each call to the instance that has its service.
 type front struct {
 	query.Registry
-	backends []*backend
+	backends []*loop.Backend
 }
 
 // Service implements face. Its instance knows first what has taken the place of a
@@ -40,18 +41,18 @@ type front struct {
 func (f *front) Service(name []byte) *query.Service {
 	s := f.Registry.Service(name)
 	if s != nil && s.Retired() {
-		return s.Backend.(*backend).Service(name)
+		return s.Backend.(*loop.Backend).Service(name)
 	}
 	return s
 }
 
 // Live implements face: one scheduler that hangs is a daemon that does.
 func (f *front) Live() bool {
-	return !slices.ContainsFunc(f.backends, func(b *backend) bool { return !b.Live() })
+	return !slices.ContainsFunc(f.backends, func(b *loop.Backend) bool { return !b.Live() })
 }
 
 func (f *front) Ready() bool {
-	return !slices.ContainsFunc(f.backends, func(b *backend) bool { return !b.Ready() })
+	return !slices.ContainsFunc(f.backends, func(b *loop.Backend) bool { return !b.Ready() })
 }
 
 // Status implements face.
@@ -74,7 +75,7 @@ func (f *front) Status() (*status.Status, bool) {
 // Timelines implements face.
 func (f *front) Timelines() (all []*timeline.Ring) {
 	for _, b := range f.backends {
-		all = append(all, b.timeline)
+		all = append(all, b.Timelines()...)
 	}
 	return all
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/query"
 )
 
@@ -11,9 +12,11 @@ import (
 // unit has put one service in the place of another. Whoever finds the old one
 // meanwhile is not kept busy until then.
 func TestReplacedBeforeItIsGathered(t *testing.T) {
-	b, service := &backend{Registry: new(query.Registry)}, fakeConfig(1, nil).Services[0]
-	old, now := newService(0, &service, "edf", b), newService(1, &service, "edf", b)
-	f := &front{backends: []*backend{b}}
+	c := fakeConfig(1, nil)
+	b, service := newBackend(t, c, nil, nil), c.Services[0]
+	old, now := query.NewService(0, service.Name), query.NewService(1, service.Name)
+	old.Backend, now.Backend = b.Backend, b.Backend
+	f := &front{backends: []*loop.Backend{b.Backend}}
 	b.Publish([]*query.Service{old})
 	f.gather([]config.Service{service})
 	b.Publish([]*query.Service{now})

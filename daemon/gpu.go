@@ -131,38 +131,25 @@ func (d *instance) planMemory(b *strings.Builder) error {
 }
 
 // watchGPU starts what watches the instance's part of a GPU, if it has one.
-func (b *backend) watchGPU() {
-	if b.part == nil {
+func (u *instance) watchGPU() {
+	if u.part == nil {
 		return
 	}
-	b.goroutines.Go(func() { b.part.Sample(b.life) })
-	if workers, ok := b.exec.(*executor.Executor); ok && b.part.HasMPS() {
-		b.goroutines.Go(func() { b.part.Watch(b.life, workers, b.loseMPS, b.log) })
+	u.goroutines.Go(func() { u.part.Sample(u.life) })
+	if workers, ok := u.exec.(*executor.Executor); ok && u.part.HasMPS() {
+		u.goroutines.Go(func() { u.part.Watch(u.life, workers, u.backend.LoseWorkers, u.log) })
 	}
-}
-
-// loseMPS gives up every service, those too that come later: their workers are
-// held. With a nil error MPS is back.
-func (b *backend) loseMPS(err error) {
-	b.tell(message{ask: func(l *loop) {
-		l.fleet.withoutMPS = err
-		for i, s := range l.fleet.members {
-			if s != nil && err != nil {
-				l.fleet.event(&executor.Event{Kind: executor.WorkerFailed, Service: models.ServiceID(i), Err: err})
-			}
-		}
-	}})
 }
 
 // beforeKill returns what takes a worker that is to be killed off the GPU, nil
 // where there is no MPS.
-func (b *backend) beforeKill() func(models.ServiceID, int) {
-	if b.part == nil || !b.part.HasMPS() {
+func (u *instance) beforeKill() func(models.ServiceID, int) {
+	if u.part == nil || !u.part.HasMPS() {
 		return nil
 	}
 	return func(id models.ServiceID, pid int) {
-		if err := b.part.TerminateClient(b.life, pid); err != nil {
-			b.log.Warn().Err(err).Int("service_id", int(id)).Int("pid", pid).
+		if err := u.part.TerminateClient(u.life, pid); err != nil {
+			u.log.Warn().Err(err).Int("service_id", int(id)).Int("pid", pid).
 				Msg("a worker is killed that has work on the GPU and could not be taken off it; if others hang now, restart the control daemon of MPS with all workers")
 		}
 	}

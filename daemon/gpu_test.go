@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/gpu"
 )
 
 // When MPS is given up, all services are, those that load for the first time
@@ -15,7 +14,7 @@ func TestServicesWithoutMPS(t *testing.T) {
 	r := newReloadRig(t, 1)
 	r.begin(func(c *config.Config) { c.Services = append(c.Services, added("new")) })
 	r.joins()
-	r.instances[0].backend.loseMPS(errors.New(`MPS is given up: too often; set mode = "off"`))
+	r.instances[0].backend.LoseWorkers(errors.New(`MPS is given up: too often; set mode = "off"`))
 	if done := r.end(); !strings.Contains(done.Failed["new"], "MPS is given up") {
 		t.Errorf("%+v", done)
 	}
@@ -26,7 +25,7 @@ func TestServicesWithoutMPS(t *testing.T) {
 	if done := r.reload(add); !strings.Contains(done.Failed["newer"], `mode = "off"`) {
 		t.Errorf("%+v", done)
 	}
-	r.instances[0].backend.loseMPS(nil)
+	r.instances[0].backend.LoseWorkers(nil)
 	r.begin(add)
 	r.workers.revive(r.joins(), fakeOperators)
 	if done := r.end(); done.Failed["newer"] != "" {
@@ -35,13 +34,12 @@ func TestServicesWithoutMPS(t *testing.T) {
 }
 
 func TestShare(t *testing.T) {
-	l := &fleet{core: &core{backend: new(backend)}, members: []*member{{threads: 4}, {threads: 4}}}
-	l.members[1].config.MPS.Percentage = 50
-	if got := l.share(1); got != "4 threads" {
+	s := config.Service{}
+	s.MPS.Percentage = 50
+	if got := shareOf(4, &s, false); got != "4 threads" {
 		t.Error(got)
 	}
-	l.part = new(gpu.Part)
-	if a, c := l.share(0), l.share(1); a != "4 threads" || c != "4 threads, MPS 50%" {
+	if a, c := shareOf(4, new(config.Service), true), shareOf(4, &s, true); a != "4 threads" || c != "4 threads, MPS 50%" {
 		t.Errorf("%q, %q", a, c)
 	}
 }

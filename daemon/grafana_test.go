@@ -73,7 +73,7 @@ func (d *dashboard) expressions() map[string][]string {
 func scrapeOfEverything(t *testing.T) string {
 	t.Helper()
 	d := serveEmulated(t, emulatedConfig(t, nil))
-	d.instances[0].backend.gpus = func() []metrics.GPU {
+	d.instances[0].gpus = func() []metrics.GPU {
 		return []metrics.GPU{{UUID: "GPU-1", Utilization: 0.41, MemoryTotalBytes: 80e9, PowerWatts: 300, PowerLimitWatts: 700}}
 	}
 	d.infer(0, 1, 0)

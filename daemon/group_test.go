@@ -16,6 +16,8 @@ import (
 	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/training"
+
+	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 // groupRig is a daemon of two services with a predictor, that runs a round of
@@ -34,7 +36,7 @@ func groupRig(t *testing.T) (*rig, *query.Call) {
 // it would run only as far as that goes.
 func (r *rig) group(first *query.Call) (calls []*query.Call) {
 	r.t.Helper()
-	r.instances[0].backend.ask(func(*loop) { // they come at one moment
+	r.instances[0].backend.Ask(func() { // they come at one moment
 		longer := mustSubmit(r.t, r.instances[0].backend, 1)
 		calls = []*query.Call{mustSubmit(r.t, r.instances[0].backend, 0), longer}
 	})
@@ -169,7 +171,7 @@ func TestGroupThatIsLost(t *testing.T) {
 	if err := answerOf(t, r.instances[0].backend, calls[1]); err != nil {
 		t.Error(err)
 	}
-	r.instances[0].backend.giveUp()
+	r.instances[0].backend.GiveUp()
 	wantError(t, answerOf(t, r.instances[0].backend, calls[0]), 503, "draining")
 	r.replays()
 }
@@ -218,8 +220,7 @@ func TestGroupOfOneModelTwice(t *testing.T) {
 	f := fakeFile(2)
 	f.Features.Models[0].Hash = f.Features.Models[1].Hash
 	r := newRig(t, rigOptions{services: 2, dir: put(t, f)})
-	r.instances[0].backend.running = true
-	r.goroutines.Go(r.instances[0].backend.loop.run)
+	r.turn()
 	for i := range 2 {
 		r.workers.reviveAs(i, fakeOperators, fakeHash(1, fakeOperators))
 	}
@@ -338,9 +339,9 @@ func TestGroupsTeachThePredictor(t *testing.T) {
 	slow := fakeDevice{operator: calm.operator, overlap: 0.8}
 	spans := []models.Span{{Service: 0, End: fakeOperators, Size: 1}, {Service: 1, End: fakeOperators, Size: 1}}
 	estimate := func() (e models.Estimate) {
-		r.instances[0].backend.ask(func(l *loop) {
+		r.instances[0].backend.Inspect(func(in *loop.Inside) {
 			var got [1]models.Estimate
-			l.predictor.Predict([]models.Group{{Spans: spans}}, got[:])
+			in.Predictor.Predict([]models.Group{{Spans: spans}}, got[:])
 			e = got[0]
 		})
 		return e

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -12,6 +14,8 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/learning"
+	"github.com/overlapd/overlapd/daemon/loop"
+	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
@@ -28,15 +32,21 @@ type instance struct {
 	config    config.Config // with its own services only
 	log       zerolog.Logger
 	state     *state
-	keeper    *keeper
-	backend   *backend
-	cores     int         // threads of a service that sets none
-	memory    *gpu.Ledger // of the part, nil without a GPU
+	keeper    *loop.Keeper
+	backend   *loop.Backend
+	exec      loop.Workers
+	recorder  *metrics.Recorder    // nil without metrics
+	gpus      func() []metrics.GPU // what the part does, without waiting; nil without a GPU
+	cores     int                  // threads of a service that sets none
+	memory    *gpu.Ledger          // of the part, nil without a GPU
 	device    string
 	emulation *emulation // nil for a device that computes
 	part      *gpu.Part  // nil without a GPU
 	dir       string     // of the decision log, in the state folder
 	decisions *journal.Writer
+
+	life       context.Context // ends when the daemon closes
+	goroutines *sync.WaitGroup // that run besides the loop
 }
 
 // open makes everything of an instance that can be refused.
@@ -45,132 +55,137 @@ func (u *instance) open(d *Daemon, o *Options) error {
 	if u.part != nil {
 		u.memory = u.part.Ledger()
 	}
-	specs, releases, err := u.specs()
-	if err != nil {
-		return err
-	}
-	b := newBackend(u.config, u.log)
-	u.backend = b
-	b.device, b.keeper, b.emulation = u.device, u.keeper, u.emulation
-	b.goroutines, b.life = &d.goroutines, d.life
-	b.part = u.part
-	if u.part != nil {
-		b.gpus = gpuReadings(u.part)
-	}
-	if u.emulation == nil {
-		b.profiles = u
-	}
-	if b.exec, err = u.runner(o, specs); err != nil {
-		return err
-	}
 	if err := u.openDecisions(); err != nil {
 		return err
 	}
-	header := journal.Header{Version: o.Version, Commit: o.Commit, Device: u.device, Epoch: b.epoch}
-	if err := b.newLoop(u.config, u.learning(o.Fit), u.decisions, header); err != nil {
+	specs, places, err := u.specs()
+	if err != nil {
 		return err
 	}
-	b.loop.learner.fitter = o.Fit
-	for i, s := range b.loop.fleet.members {
-		u.furnish(s)
-		s.release = releases[i]
+	l := loop.Options{
+		Log: u.log, Device: u.device, Places: places, Learning: u.learning(o.Fit), Fit: o.Fit, Keeper: u.keeper, Journal: u.decisions,
+		Header:  journal.Header{Version: o.Version, Commit: o.Commit, Device: u.device},
+		Workers: func(events func(executor.Event)) (loop.Workers, error) { return u.runner(o, specs, events) },
+		Life:    d.life, Goroutines: &d.goroutines,
 	}
-	return nil
+	u.life, u.goroutines = d.life, &d.goroutines
+	if u.emulation != nil {
+		l.MeasuredAs = u.emulation.name
+	} else {
+		l.Profiles = u
+	}
+	if u.part != nil {
+		l.GPU = u.part.Status
+		u.gpus = func() []metrics.GPU { return gpuMetrics(u.part.Status()) }
+	}
+	if u.config.Metrics {
+		u.recorder = metrics.NewRecorder(len(specs))
+		l.Listeners = append(l.Listeners, u.recorder)
+	}
+	u.backend, err = loop.New(u.config, l)
+	return err
 }
 
 // start lets the instance decide, and starts its workers.
 func (u *instance) start() error {
-	b := u.backend
-	b.running = true
-	b.goroutines.Go(b.loop.run)
-	b.watchGPU()
-	return b.exec.Start(context.Background())
+	u.backend.Start()
+	u.watchGPU()
+	return u.exec.Start(context.Background())
 }
 
 // stop ends the workers, and then the scheduler goroutine.
 func (u *instance) stop() error {
-	b := u.backend
-	if b == nil || b.exec == nil {
+	if u.backend == nil {
 		return nil
 	}
-	err := b.exec.Close()
-	if b.loop != nil && b.running {
-		<-b.done
-	}
-	return err
+	return u.backend.Close()
 }
 
 // decisionDir is where the decision log lies. Each instance has its own.
 func (u *instance) decisionDir() string { return filepath.Join(u.config.StateDir, u.dir) }
 
 // openDecisions opens the decision log, if there is to be one.
-func (d *instance) openDecisions() (err error) {
-	c := &d.config.Decisions
+func (u *instance) openDecisions() (err error) {
+	c := &u.config.Decisions
 	if !c.Log {
 		return nil
 	}
 	o := journal.DefaultOptions()
 	o.MaxFileBytes, o.MaxFiles = c.FileBytes, c.Files
 	o.Stopped = func(err error) {
-		d.log.Error().Err(err).Msg("the decision log cannot be written; serving goes on, and writing is tried again: see to it that the state folder has room")
+		u.log.Error().Err(err).Msg("the decision log cannot be written; serving goes on, and writing is tried again: see to it that the state folder has room")
 	}
 	o.Resumed = func(lost uint64) {
-		d.log.Info().Uint64("lost", lost).Msg("the decision log is written again")
+		u.log.Info().Uint64("lost", lost).Msg("the decision log is written again")
 	}
-	d.decisions, err = journal.Open(d.decisionDir(), o)
+	u.decisions, err = journal.Open(u.decisionDir(), o)
 	return err
 }
 
 // learning returns how the instance is to come by a predictor, with those that may be
 // used once the models are known. Serving goes on without one that cannot be read.
-func (d *instance) learning(fit FitFunc) learning.Options {
-	o := learningOptions(&d.config)
-	o.CanFit = d.config.Predictor.Train && fit != nil
+func (u *instance) learning(fit loop.FitFunc) learning.Options {
+	o := learningOptions(&u.config)
+	o.CanFit = u.config.Predictor.Train && fit != nil
 	var err error
 	if o.File != "" {
 		if o.Configured, o.Refused = predictor.ReadFile(o.File); o.Refused != nil {
-			d.log.Error().Err(o.Refused).Msg("the configured predictor is refused; batches run one at a time")
+			u.log.Error().Err(o.Refused).Msg("the configured predictor is refused; batches run one at a time")
 		}
-	} else if o.Stored, err = d.state.datasets.Predictors(); err != nil {
-		d.log.Warn().Err(err).Msg("the stored predictors cannot be read")
+	} else if o.Stored, err = u.state.datasets.Predictors(); err != nil {
+		u.log.Warn().Err(err).Msg("the stored predictors cannot be read")
 	}
 	return o
 }
 
 // runner returns what runs rounds.
-func (u *instance) runner(o *Options, specs []executor.ServiceSpec) (runner, error) {
+func (u *instance) runner(o *Options, specs []executor.ServiceSpec, events func(executor.Event)) (w loop.Workers, err error) {
 	workers := o.workers
 	if workers == nil {
-		workers = func(o executor.Options) (runner, error) { return executor.New(o) }
+		workers = func(o executor.Options) (loop.Workers, error) { return executor.New(o) }
 	}
-	w := &u.config.Worker
+	c := &u.config.Worker
 	options := executor.Options{
 		Command:     o.Worker,
 		Services:    specs,
-		LoadTimeout: w.LoadTimeout,
-		SpanTimeout: w.SpanTimeout,
-		Poll:        w.Poll,
-		Policy:      child.Policy{BackoffMin: w.BackoffMin, BackoffMax: w.BackoffMax, RestartLimit: w.RestartLimit},
-		Events:      u.backend.event,
-		BeforeKill:  u.backend.beforeKill(),
+		LoadTimeout: c.LoadTimeout,
+		SpanTimeout: c.SpanTimeout,
+		Poll:        c.Poll,
+		Policy:      child.Policy{BackoffMin: c.BackoffMin, BackoffMax: c.BackoffMax, RestartLimit: c.RestartLimit},
+		Events:      events,
+		BeforeKill:  u.beforeKill(),
 	}
 	if u.emulation != nil {
 		options.Inside = u.emulation.inside(u.config.DeviceSeed)
 	}
-	return workers(options)
+	u.exec, err = workers(options)
+	return u.exec, err
 }
 
-// specs describes the workers of all services to the executor, with what gives
-// back their memory.
-func (u *instance) specs() (specs []executor.ServiceSpec, releases []func(), err error) {
+// specs describes the workers of all services to the executor, with their places.
+func (u *instance) specs() (specs []executor.ServiceSpec, places []loop.Place, err error) {
 	n := len(u.config.Services)
-	specs, releases = make([]executor.ServiceSpec, n), make([]func(), n)
+	specs, places = make([]executor.ServiceSpec, n), make([]loop.Place, n)
 	for i := range specs {
-		if specs[i], releases[i], err = u.spec(models.ServiceID(i), &u.config.Services[i]); err != nil {
+		s := &u.config.Services[i]
+		var release func()
+		if specs[i], release, err = u.spec(models.ServiceID(i), s); err != nil {
 			return nil, nil, err
 		}
+		places[i] = u.placeOf(s)
+		places[i].Release = release
 	}
-	return specs, releases, nil
+	return specs, places, nil
+}
+
+// placeOf returns what a service has of the device. It gives back nothing.
+func (u *instance) placeOf(s *config.Service) loop.Place {
+	p := loop.Place{Share: shareOf(u.threads(s), s, u.part != nil)}
+	if u.emulation != nil {
+		known := u.emulation.model(s)
+		p.Model, p.MaxBatch, p.MaxSeqLen = known.Name, slices.Max(known.Sizes), slices.Max(known.SeqLens)
+	}
+	return p
 }
 
 // spec describes the worker of a service to the executor. A model of the zoo is
@@ -237,87 +252,58 @@ func (u *instance) model(model string) (string, error) {
 	return path, err
 }
 
-// profiles stores what was measured of each model and gives it back when the
-// same model is loaded on the same device.
-type profiles interface {
-	stored(e *executor.Event) (predictor.Snapshot, bool)
-	calibration(f *predictor.File) (predictor.CalibrationSnapshot, bool)
-	chose(s config.Service, c *wire.CutChoice)
+func (u *instance) key(share string, info *wire.Info) []byte {
+	return profileKey(u.device, info.Hash, info.ORTVersion, len(info.Operators), share)
 }
 
-func (d *instance) key(service models.ServiceID, info *wire.Info) []byte {
-	return profileKey(d.device, info.Hash, info.ORTVersion, len(info.Operators), d.backend.loop.fleet.share(service))
-}
-
-// stored implements profiles.
-func (d *instance) stored(e *executor.Event) (predictor.Snapshot, bool) {
-	p, ok, err := d.state.profile(d.key(e.Service, e.Info))
+// Solo implements [loop.Profiles].
+func (u *instance) Solo(service, share string, info *wire.Info) (predictor.Snapshot, bool) {
+	p, ok, err := u.state.profile(u.key(share, info))
 	if err != nil {
-		d.log.Warn().Err(err).Str("service", d.backend.loop.fleet.name(e.Service)).Msg("the stored profile cannot be read; it is measured again")
+		u.log.Warn().Err(err).Str("service", service).Msg("the stored profile cannot be read; it is measured again")
 	}
 	return p, ok
 }
 
-// calibrationKey names what a calibration holds for: it speaks of services by
-// their position, and what was learned of a model holds for no other that has
-// its place, or its name.
-func (d *instance) calibrationKey(identity string) []byte {
-	key := []byte(identity)
-	for i, s := range d.backend.loop.fleet.members {
-		if key = append(key, '|'); s == nil {
-			continue
-		}
-		key = append(key, s.config.Name...)
-		if m := d.backend.loop.learner.measured(models.ServiceID(i)); m.Operators > 0 {
-			key = fmt.Appendf(key, " %s/%d", m.Hash, m.Operators)
-		}
-	}
-	return key
-}
-
-// calibration implements profiles.
-func (d *instance) calibration(f *predictor.File) (predictor.CalibrationSnapshot, bool) {
-	c, ok, err := d.state.calibration(d.calibrationKey(f.Identity()))
+// Calibration implements [loop.Profiles].
+func (u *instance) Calibration(key string) (predictor.CalibrationSnapshot, bool) {
+	c, ok, err := u.state.calibration([]byte(key))
 	if err != nil {
-		d.log.Warn().Err(err).Msg("the stored calibration of the predictor cannot be read; it is learned again")
+		u.log.Warn().Err(err).Msg("the stored calibration of the predictor cannot be read; it is learned again")
 	}
 	return c, ok
 }
 
 // saveProfiles stores what was measured of every service that was ready once.
 // Of an emulated device nothing was.
-func (d *instance) saveProfiles() {
-	if d.emulation != nil {
+func (u *instance) saveProfiles() {
+	if u.emulation != nil {
 		return
 	}
-	type profile struct {
-		key      []byte
-		service  string
-		snapshot predictor.Snapshot
-	}
-	var measured []profile
-	var calibration predictor.CalibrationSnapshot
-	var calibrated []byte // its key
-	d.backend.ask(func(l *loop) {
-		calibration = l.predictor.Snapshot()
-		for _, s := range l.fleet.served() {
-			id := s.service.ID
-			info := s.worker.info
-			if p, err := l.solo.Snapshot(id); err == nil && info != nil && len(p.Cells) > 0 {
-				measured = append(measured, profile{d.key(id, info), s.config.Name, p})
+	var saves []func() // the state file waits for the disk, and the loop must not
+	calibration, key := u.backend.Learned(func(service, share string, info *wire.Info, p predictor.Snapshot) {
+		saves = append(saves, func() {
+			if err := u.state.saveProfile(u.key(share, info), p); err != nil {
+				u.log.Warn().Err(err).Str("service", service).Msg("storing what was measured")
 			}
-		}
-		calibrated = d.calibrationKey(calibration.Predictor)
+		})
 	})
-	for _, p := range measured {
-		if err := d.state.saveProfile(p.key, p.snapshot); err != nil {
-			d.log.Warn().Err(err).Str("service", p.service).Msg("storing what was measured")
-		}
+	for _, save := range saves {
+		save()
 	}
 	if calibration.Predictor == "" {
 		return
 	}
-	if err := d.state.saveCalibration(calibrated, calibration); err != nil {
-		d.log.Warn().Err(err).Msg("storing how well the predictor does")
+	if err := u.state.saveCalibration([]byte(key), calibration); err != nil {
+		u.log.Warn().Err(err).Msg("storing how well the predictor does")
+	}
+}
+
+// learningOptions returns what a configuration says of learning.
+func learningOptions(c *config.Config) learning.Options {
+	p := &c.Profile
+	return learning.Options{
+		Policy: c.Policy, Emulated: c.Emulated(), File: c.Predictor.File,
+		OnStart: p.OnStart, Limit: p.Time, Groups: p.Groups, Repeats: p.Repeats, Spans: p.Spans, Seed: uint64(p.Seed),
 	}
 }

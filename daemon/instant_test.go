@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
@@ -65,7 +63,6 @@ func startInstant(t testing.TB, services int, change func(*config.Config)) *back
 func startInstantLogged(t testing.TB, services int, change func(*config.Config), log *journal.Writer) *backend {
 	t.Helper()
 	c := fakeConfig(services, change)
-	b := newBackend(c, zerolog.Nop())
 	f := &instant{out: make(chan executor.Outcome, executor.MaxRounds)}
 	for range services {
 		arena, err := wire.NewInputArena(fakeInputBytes)
@@ -74,23 +71,19 @@ func startInstantLogged(t testing.TB, services int, change func(*config.Config),
 		}
 		f.arenas = append(f.arenas, arena)
 	}
-	b.exec = f
-	if err := b.newLoop(c, learningOptions(&c), log, journal.Header{}); err != nil {
-		t.Fatal(err)
-	}
-	go b.loop.run()
+	b := newBackend(t, c, f, log)
+	b.Start()
 	for i := range services {
-		b.event(executor.Event{Kind: executor.WorkerReady, Service: models.ServiceID(i), PID: i + 1, Info: &wire.Info{
+		b.Event(executor.Event{Kind: executor.WorkerReady, Service: models.ServiceID(i), PID: i + 1, Info: &wire.Info{
 			Inputs:    []models.TensorSpec{spec("X", models.Int32, -1, 16)},
 			Outputs:   []models.TensorSpec{spec("Y", models.Int32, -1, 16)},
 			Operators: make([]models.Operator, 1), Hash: fmt.Sprint(i), ORTVersion: "0",
 			Solo: []wire.Solo{{Size: 1, Nanos: []int64{1000}}, {Size: 4, Nanos: []int64{3000}}},
 		}})
 	}
-	b.ask(func(*loop) {})
+	b.Ask(func() {})
 	t.Cleanup(func() {
-		f.Close()
-		<-b.done
+		b.Close()
 		for _, a := range f.arenas {
 			a.Close()
 		}

@@ -14,8 +14,8 @@ import (
 // was told.
 func over(t *testing.T, b *backend) []timeline.Query {
 	t.Helper()
-	b.ask(func(*loop) {})
-	return b.timeline.ReadQueries(0).Queries
+	b.Ask(func() {})
+	return b.Timelines()[0].ReadQueries(0).Queries
 }
 
 // Each query that ends is remembered, whatever becomes of it.
@@ -63,7 +63,7 @@ func TestLoopFeedsTheTimeline(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	p := r.instances[0].backend.timeline.Read(0, timeline.PageRounds, nil)
+	p := r.instances[0].backend.Timelines()[0].Read(0, timeline.PageRounds, nil)
 	if len(p.Rounds) != 2 || p.Running != nil {
 		t.Fatalf("%+v", p)
 	}

@@ -5,36 +5,13 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
+
+	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 const ms = time.Millisecond
-
-// A worker is shown from its first progress until it is ready, lost or removed,
-// and one that comes back begins anew.
-func TestLoadingStatus(t *testing.T) {
-	name := func(models.ServiceID) string { return "a" }
-	begin := time.Now()
-	for _, end := range []executor.Event{executor.Event{Kind: executor.WorkerReady, Service: 3}, executor.Event{Kind: executor.WorkerLost, Service: 3}, executor.Event{Kind: executor.WorkerStopped, Service: 3}} {
-		g := loading{}
-		g.heard(&executor.Event{Kind: executor.WorkerProgress, Service: 3, Phase: "read", Total: 1}, begin)
-		g.heard(&executor.Event{Kind: executor.WorkerProgress, Service: 3, Phase: "load", Done: 2, Total: 9}, begin.Add(time.Second))
-		want := status.Loading{Service: "a", Phase: "load", Done: 2, Total: 9, LoadSeconds: 3}
-		if got := g.status(name, begin.Add(3*time.Second)); len(got) != 1 || got[0] != want {
-			t.Errorf("%+v, want %+v", got, want)
-		}
-		g.heard(&end, begin)
-		if g.active() || len(g.status(name, begin)) != 0 {
-			t.Errorf("it loads after an event of kind %d", end.Kind)
-		}
-		g.heard(&executor.Event{Kind: executor.WorkerProgress, Service: 3, Phase: "read"}, begin.Add(time.Minute))
-		if got := g.status(name, begin.Add(time.Minute)); len(got) != 1 || got[0].LoadSeconds != 0 {
-			t.Errorf("%+v", got)
-		}
-	}
-}
 
 // A group that is measured while a worker begins to load ends and is run again,
 // and nothing is measured until the worker is loaded or lost.
@@ -44,18 +21,16 @@ func TestLoadingAndMeasuring(t *testing.T) {
 	r.workers.tell(executor.Event{Kind: executor.WorkerProgress, Service: 1, Phase: "load"})
 	r.sync()
 	r.workers.end(models.SpanDone)
-	r.instances[0].backend.ask(func(l *loop) {
-		if l.learner.measurement.active() || !l.learner.learning.Pending() || l.learner.measurable() {
+	r.instances[0].backend.Inspect(func(in *loop.Inside) {
+		if in.Measuring || !in.Waits {
 			t.Error("groups are measured while a worker loads")
 		}
 	})
 	r.workers.tell(executor.Event{Kind: executor.WorkerLost, Service: 1, Err: executor.ErrExited})
 	r.workers.tell(executor.Event{Kind: executor.WorkerStopped, Service: 1})
-	r.instances[0].backend.ask(func(l *loop) {
-		if l.fleet.loading.active() {
-			t.Error("a lost worker loads")
-		}
-	})
+	if o, ok := r.instances[0].backend.Status(); !ok || len(o.Loading) > 0 {
+		t.Error("a lost worker loads")
+	}
 }
 
 // A service that is added is shown while its worker loads, before anybody can
@@ -70,7 +45,7 @@ func TestLoadingIsShown(t *testing.T) {
 	if len(o.Loading) != 1 || o.Loading[0].Service != "new" || o.Loading[0].Done != 3 || o.Loading[0].Total != 9 {
 		t.Errorf("%+v", o.Loading)
 	}
-	f := &front{backends: []*backend{r.instances[0].backend, r.instances[0].backend}}
+	f := &front{backends: []*loop.Backend{r.instances[0].backend, r.instances[0].backend}}
 	f.Publish(nil)
 	if all, _ := f.Status(); len(all.Loading) != 2 {
 		t.Errorf("of two instances: %+v", all.Loading)

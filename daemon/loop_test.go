@@ -7,14 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
-	"github.com/overlapd/overlapd/overlap/journal"
+
+	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 // startLoop starts a backend with so many services and fake workers, all of
@@ -22,21 +21,16 @@ import (
 func startLoop(t *testing.T, services int, change func(*config.Config)) (*backend, *fakeWorkers) {
 	t.Helper()
 	c := fakeConfig(services, change)
-	b := newBackend(c, zerolog.Nop())
 	f := newFakeWorkers(t, services)
-	f.tells(b.event)
-	b.exec = f
-	if err := b.newLoop(c, learningOptions(&c), nil, journal.Header{}); err != nil {
-		t.Fatal(err)
-	}
-	go b.loop.run()
+	b := newBackend(t, c, f, nil)
+	f.tells(b.Event)
+	b.Start()
 	for i := range services {
 		f.revive(i, fakeOperators)
 	}
-	b.ask(func(*loop) {})
+	b.Ask(func() {})
 	t.Cleanup(func() {
-		f.Close()
-		<-b.done
+		b.Close()
 		f.check()
 	})
 	return b, f
@@ -77,7 +71,7 @@ func TestLoopRunsAgainWhatWasLost(t *testing.T) {
 	f.await()
 	f.hold()
 	f.kill(0)
-	b.ask(func(*loop) {})
+	b.Ask(func() {})
 	if f.end(models.SpanDone) {
 		t.Error("a round was sent to a service whose worker is lost")
 	}
@@ -98,11 +92,11 @@ func TestLoopIsNotMisledByALateOutcome(t *testing.T) {
 		c := mustSubmit(t, b, 0)
 		f.await()
 		f.hold()
-		b.ask(func(l *loop) { // the loop is busy while all of this happens
+		b.Inspect(func(in *loop.Inside) { // the loop is busy while all of this happens
 			f.kill(0)
 			f.revive(0, operators)
 			for _, e := range f.taken() {
-				b.inbox <- message{event: &e}
+				b.Event(e)
 			}
 		})
 		f.await()
@@ -155,11 +149,11 @@ func TestLoopGivesUp(t *testing.T) {
 	b, f := startLoop(t, 1, nil)
 	calls := []*query.Call{mustSubmit(t, b, 0), mustSubmit(t, b, 0), mustSubmit(t, b, 0)}
 	f.await()
-	b.drain()
+	b.Drain()
 	if _, err := submit(t, b, 0, 0); !errors.Is(err, query.ErrDraining) {
 		t.Errorf("a query at a draining daemon: %v", err)
 	}
-	b.giveUp()
+	b.GiveUp()
 	for _, c := range calls {
 		wantError(t, answerOf(t, b, c), 503, "draining")
 	}

@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 // measure runs Measure and returns its last report.
-func (r *rig) measure(ctx context.Context, limit time.Duration, report func(MeasureReport)) MeasureReport {
+func (r *rig) measure(ctx context.Context, limit time.Duration, report func(loop.Report)) loop.Report {
 	r.t.Helper()
 	r.stopped = true
 	last, err := r.Measure(ctx, limit, report)
@@ -20,7 +21,7 @@ func (r *rig) measure(ctx context.Context, limit time.Duration, report func(Meas
 	return last
 }
 
-func ignore(MeasureReport) {}
+func ignore(loop.Report) {}
 
 // Measure measures even where there is a predictor, and what is wanted of it
 // only.
@@ -28,7 +29,7 @@ func TestMeasure(t *testing.T) {
 	dir := put(t, fakeFile(2))
 	r := newRig(t, rigOptions{services: 2, device: &calm, dir: dir, change: func(c *config.Config) { c.Profile.OnStart = false }})
 	reports := 0
-	last := r.measure(context.Background(), 0, func(MeasureReport) { reports++ })
+	last := r.measure(context.Background(), 0, func(loop.Report) { reports++ })
 	if !last.Over || last.Ready != 2 || last.Services != 2 || last.Progress.Done != 20 || last.Progress.Total != 20 || reports == 0 {
 		t.Errorf("%+v after %d reports", last, reports)
 	}
@@ -40,7 +41,7 @@ func TestMeasure(t *testing.T) {
 func TestMeasureIsInterrupted(t *testing.T) {
 	r := newRig(t, rigOptions{services: 2})
 	ctx, cancel := context.WithCancel(context.Background())
-	last := r.measure(ctx, 0, func(m MeasureReport) {
+	last := r.measure(ctx, 0, func(m loop.Report) {
 		if m.Progress.Total > 0 {
 			cancel()
 		}
@@ -55,7 +56,7 @@ func TestMeasureIsInterruptedWhileAWorkerHangs(t *testing.T) {
 	r := newRig(t, rigOptions{services: 2, change: func(c *config.Config) { c.DrainTimeout = 50 * time.Millisecond }})
 	r.workers.deafen()
 	ctx, cancel := context.WithCancel(context.Background())
-	last := r.measure(ctx, 0, func(m MeasureReport) {
+	last := r.measure(ctx, 0, func(m loop.Report) {
 		if m.Progress.Total > 0 {
 			cancel()
 		}

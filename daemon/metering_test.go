@@ -46,7 +46,7 @@ func TestMeteringOfHeadroom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.ask(func(*loop) {})
+	b.Ask(func() {})
 	f.end(models.SpanDone)
 	f.await()
 	f.end(models.SpanDone)
@@ -76,33 +76,6 @@ func TestMeteringOfFailedRounds(t *testing.T) {
 		t.Error("a round that cannot be sent has outputs")
 	}
 	tells(t, scrape(t, b), `overlapd_rounds_total 2`, `overlapd_round_seconds_count 1`)
-}
-
-func TestMeteringOff(t *testing.T) {
-	l := &loop{core: &core{backend: &backend{}}}
-	l.emit(observe.Event{Kind: observe.Woke})
-	l.emit(observe.Event{Kind: observe.Dispatched, Round: &overlap.Round{}})
-	l.rest()
-	if l.beat.Load() == 0 {
-		t.Error("without metrics the loop does not show that it is alive")
-	}
-}
-
-// What a group takes one after another is not known while one of its spans is
-// not.
-func TestMeteringOfSoloTimes(t *testing.T) {
-	b, _ := startLoop(t, 2, nil)
-	b.ask(func(l *loop) {
-		r := &overlap.Round{Group: models.Group{Spans: []models.Span{{Service: 0, End: 4, Size: 1}, {Service: 1, End: 4, Size: 1}}}}
-		want := calm.span(r.Group.Spans[0]) + calm.span(r.Group.Spans[1])
-		if got := l.soloOf(r); got != want {
-			t.Errorf("%v, want %v", got, want)
-		}
-		r.Group.Spans[1].Service = 2
-		if got := l.soloOf(r); got != 0 {
-			t.Errorf("of an unknown service %v", got)
-		}
-	})
 }
 
 // meterings are ways to run a daemon: with nobody who watches, and with scrapes.
@@ -144,7 +117,7 @@ func BenchmarkMetering(b *testing.B) {
 
 // scrapeEvery scrapes until the function that it returns is called.
 func scrapeEvery(t testing.TB, b *backend, pause time.Duration) (end func()) {
-	x := metrics.NewExporter((&scraper{b, "test", "edf"}).snapshot)
+	x := metrics.NewExporter((&scraper{b.u, "test", "edf"}).snapshot)
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -199,7 +172,7 @@ func BenchmarkOverhead(b *testing.B) {
 func BenchmarkNotes(b *testing.B) {
 	back := startInstant(b, 2, nil)
 	newAsker(back, 0).ask(b)
-	back.ask(func(l *loop) {
+	back.Ask(func() {
 		r := &overlap.Round{Group: models.Group{Spans: []models.Span{{Service: 0, End: 1, Size: 1}, {Service: 1, End: 1, Size: 1}}}}
 		r.Predicted = models.Estimate{Latency: time.Millisecond, Bound: time.Millisecond}
 		o := &executor.Outcome{Took: time.Millisecond, Spans: make([]executor.SpanOutcome, 2)}
@@ -207,30 +180,28 @@ func BenchmarkNotes(b *testing.B) {
 		var e observe.Event
 		note := func(next observe.Event) {
 			e = next
-			l.metrics.Observe(&e)
+			back.u.recorder.Observe(&e)
 		}
 		b.ReportAllocs()
 		for b.Loop() {
-			note(observe.Event{Kind: observe.Woke, At: l.now()})
-			note(observe.Event{Kind: observe.Dispatched, Round: r, Why: &l.why, Services: l.fleet.specs})
-			note(observe.Event{Kind: observe.Ended, Outcome: &l.outcome, Measured: o})
+			note(observe.Event{Kind: observe.Woke, At: back.Now()})
+			note(observe.Event{Kind: observe.Dispatched, Round: r, Why: new(overlap.Explanation), Services: []models.Service{{Name: "s0"}, {ID: 1, Name: "s1"}}})
+			note(observe.Event{Kind: observe.Ended, Outcome: new(models.Outcome), Measured: o})
 			note(observe.Event{Kind: observe.Answered, Answer: a})
-			note(observe.Event{Kind: observe.Rested, At: l.now()})
+			note(observe.Event{Kind: observe.Rested, At: back.Now()})
 		}
 	})
 }
 
-// BenchmarkTold is for how long a scrape keeps the loop.
+// BenchmarkTold is how long a scrape waits for a status.
 func BenchmarkTold(b *testing.B) {
 	for _, services := range []int{2, 64} {
 		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
 			back := startInstant(b, services, nil)
-			back.ask(func(l *loop) {
-				b.ReportAllocs()
-				for b.Loop() {
-					l.status()
-				}
-			})
+			b.ReportAllocs()
+			for b.Loop() {
+				back.Status()
+			}
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -75,21 +76,19 @@ func TestOverviewOfAnIdleDaemon(t *testing.T) {
 
 // Who asks a loop that is stalled, or has ended, is told so after a while.
 func TestOverviewOfAStalledLoop(t *testing.T) {
-	b, f := startLoop(t, 1, nil)
+	b, _ := startLoop(t, 1, nil)
 	hold, held := make(chan struct{}), make(chan struct{})
-	b.tell(message{ask: func(*loop) { close(held); <-hold }})
+	go b.Ask(func() { close(held); <-hold })
 	<-held
 	asked := make(chan bool)
 	go func() {
 		_, ok := b.Status()
 		asked <- ok
 	}()
-	eventually(t, "the question", func() bool { return len(b.inbox) == 1 })
+	eventually(t, "the question", func() bool { n, _ := b.Inbox(); return n == 1 })
+	_, inboxLimit := b.Inbox()
 	for range inboxLimit { // nor can it be asked
-		select {
-		case b.inbox <- message{ask: func(*loop) {}}:
-		default:
-		}
+		b.Cancel(new(query.Call))
 	}
 	if _, ok := b.Status(); ok {
 		t.Error("a stalled loop takes questions")
@@ -98,10 +97,9 @@ func TestOverviewOfAStalledLoop(t *testing.T) {
 		t.Error("a stalled loop answers")
 	}
 	close(hold)
-	f.Close()
-	<-b.done
+	b.Close()
 	begin := time.Now()
-	if _, ok := b.Status(); ok || time.Since(begin) >= statusTimeout {
+	if _, ok := b.Status(); ok || time.Since(begin) >= 2*time.Second {
 		t.Error("a loop that has ended answers, or keeps one waiting")
 	}
 }

@@ -341,8 +341,7 @@ func TestUnreadableMeasurements(t *testing.T) {
 	if err := r.state.db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	r.instances[0].backend.running = true
-	r.goroutines.Go(r.instances[0].backend.loop.run)
+	r.turn()
 	if err := r.workers.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}

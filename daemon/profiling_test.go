@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,10 +9,13 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/learning"
+	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/training"
+
+	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 // inDataset returns how many spans the groups have that were measured, and
@@ -120,7 +122,7 @@ func TestQueryBetweenTheRoundsOfAStep(t *testing.T) {
 		r.sync()
 	}
 	var c *query.Call
-	r.instances[0].backend.ask(func(*loop) { // the query and the outcome come at once
+	r.instances[0].backend.Ask(func() { // the query and the outcome come at once
 		c = mustSubmit(t, r.instances[0].backend, 1)
 		r.workers.end(models.SpanDone)
 	})
@@ -143,36 +145,27 @@ func TestQueryBetweenTheRoundsOfAStep(t *testing.T) {
 // While a group is measured, no passing of a deadline makes the loop run in
 // circles.
 func TestDeadlineThatPassesWhileMeasuring(t *testing.T) {
-	r := newRig(t, rigOptions{services: 2})
-	l := r.instances[0].backend.loop
-	for i := range 2 {
-		r.workers.revive(i, fakeOperators)
-		l.take(<-r.instances[0].backend.inbox)
-	}
-	l.take(<-r.instances[0].backend.inbox) // the session, from the keeper
-	l.decide()
-	if !l.learner.measurement.active() {
-		t.Fatal("nothing is measured")
-	}
-	r.workers.endOf(0, models.SpanDone)
-	l.learner.measurement.broken = true // as if it could not be stopped
+	r := startRig(t, rigOptions{services: 2})
+	r.workers.await()  // a group is measured
+	r.workers.deafen() // and cannot be stopped
 	c, err := submit(t, r.instances[0].backend, 0, time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.take(<-r.instances[0].backend.inbox)
 	time.Sleep(2 * time.Millisecond)
-	for len(l.timer.C) > 0 {
-		<-l.timer.C
+	turns := func() float64 {
+		text, err := metrics.NewExporter((&scraper{r.instances[0], "test", "overlap"}).snapshot).Text()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return valueOf(t, string(text), "overlapd_scheduler_turns_total")
 	}
-	l.decide()
-	select {
-	case <-l.timer.C:
-		t.Error("the loop is woken though it can only wait")
-	case <-time.After(20 * time.Millisecond):
+	before := turns()
+	time.Sleep(20 * time.Millisecond)
+	if more := turns() - before; more > 3 { // a heartbeat, and two who ask
+		t.Errorf("the loop is woken %v times though it can only wait", more)
 	}
-	l.finish(<-r.workers.out)
-	l.decide()
+	r.workers.end(models.SpanDone)
 	wantError(t, answerOf(t, r.instances[0].backend, c), 503, "deadline_passed")
 }
 
@@ -236,9 +229,9 @@ func TestModelThatFailsOnOneSize(t *testing.T) {
 	r := startRig(t, rigOptions{services: 2, device: &calm, prepare: func(f *fakeWorkers) { f.failOn(1, 2, true) }})
 	says(t, r.await("solo").Reason, " of 20 measurements are made, ", " cannot be;")
 	says(t, r.log.String(), `"service":"s1","size":2,"seq_len":0,"message":"this could not be measured"`)
-	var report MeasureReport
-	r.instances[0].backend.ask(func(l *loop) { report = l.learner.report() })
-	if len(report.Progress.Skips) == 0 || report.Progress.Skips[0].Model != "s1" || report.Progress.Skips[0].Size != 2 || !errors.Is(report.Progress.Skips[0].Err, errNotMeasured) {
+	var report loop.Report
+	report, _ = r.instances[0].backend.Report()
+	if len(report.Progress.Skips) == 0 || report.Progress.Skips[0].Model != "s1" || report.Progress.Skips[0].Size != 2 || !strings.Contains(fmt.Sprint(report.Progress.Skips[0].Err), "did not run to its end") {
 		t.Errorf("skips: %+v", report.Progress.Skips)
 	}
 	r.serves()
@@ -324,8 +317,7 @@ func TestServiceGivenUpWhileMeasuring(t *testing.T) {
 // Nor does one that never came up.
 func TestServiceThatNeverLoads(t *testing.T) {
 	r := newRig(t, rigOptions{services: 3, device: &calm})
-	r.instances[0].backend.running = true
-	r.goroutines.Go(r.instances[0].backend.loop.run)
+	r.turn()
 	r.workers.revive(0, fakeOperators)
 	r.workers.revive(2, fakeOperators)
 	if p := r.predictor(); p.Phase != "loading" {
@@ -338,8 +330,7 @@ func TestServiceThatNeverLoads(t *testing.T) {
 // A daemon without any service goes on to say so.
 func TestEveryServiceIsGivenUp(t *testing.T) {
 	r := newRig(t, rigOptions{services: 2})
-	r.instances[0].backend.running = true
-	r.goroutines.Go(r.instances[0].backend.loop.run)
+	r.turn()
 	r.workers.fail(0)
 	r.workers.fail(1)
 	says(t, r.await("solo").Reason, "two services at least")
@@ -396,10 +387,10 @@ func TestStopWhileMeasuring(t *testing.T) {
 func (r *rig) stuff(hold chan struct{}) {
 	r.t.Helper()
 	begun := make(chan struct{})
-	r.keeper.keep("waiting", func(*training.Store) error { close(begun); <-hold; return nil })
+	r.keeper.Keep("waiting", func(*training.Store) error { close(begun); <-hold; return nil })
 	<-begun
-	for !r.keeper.full() {
-		r.keeper.keep("waiting", func(*training.Store) error { return nil })
+	for !r.keeper.Full() {
+		r.keeper.Keep("waiting", func(*training.Store) error { return nil })
 	}
 }
 
@@ -409,13 +400,13 @@ func TestMeasuringWaitsForTheKeeper(t *testing.T) {
 	r.workers.awaitRound()
 	hold := make(chan struct{})
 	r.stuff(hold)
-	if r.keeper.keep("one too many", nil) {
+	if r.keeper.Keep("one too many", nil) {
 		t.Error("a full keeper takes a job")
 	}
 	says(t, r.log.String(), "one too many")
 	r.workers.end(models.SpanDone)
 	eventually(t, "the end of the round", func() (over bool) {
-		r.instances[0].backend.ask(func(l *loop) { over = !l.learner.measurement.active() })
+		r.instances[0].backend.Inspect(func(in *loop.Inside) { over = !in.Measuring })
 		return over
 	})
 	r.sync()
@@ -436,8 +427,7 @@ func TestKeeperTooFullToRead(t *testing.T) {
 	r := newRig(t, rigOptions{services: 2, device: &calm})
 	hold := make(chan struct{})
 	r.stuff(hold)
-	r.instances[0].backend.running = true
-	r.goroutines.Go(r.instances[0].backend.loop.run)
+	r.turn()
 	if err := r.workers.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}

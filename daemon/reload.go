@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -20,7 +21,7 @@ var (
 	ErrReloading = errors.New("another reload is in progress: wait until it has ended")
 
 	// ErrStopping is returned when a daemon that stops is to reload.
-	ErrStopping = errors.New("the daemon stops: start it again with the new configuration")
+	ErrStopping = loop.ErrEnded
 )
 
 // Reload lets a configuration take effect while queries are served. It must be
@@ -34,7 +35,7 @@ var (
 // is done nevertheless. A service that cannot be loaded is no error, but stands
 // in Failed.
 func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(config.Step)) (*config.Reloaded, error) {
-	if d.life.Err() != nil || d.instances[0].backend.draining.Load() {
+	if d.life.Err() != nil || d.instances[0].backend.Draining() {
 		return nil, ErrStopping
 	}
 	if !d.reloading.TryLock() {
@@ -114,7 +115,7 @@ func (r *reload) run() error {
 	if level, err := zerolog.ParseLevel(r.next.LogLevel); err == nil {
 		zerolog.SetGlobalLevel(level)
 	}
-	if err := r.tell(func(l *loop) { l.fleet.order = r.next.Names() }); err != nil {
+	if err := r.order(); err != nil {
 		return err
 	}
 	if err := r.remove(); err != nil {
@@ -130,13 +131,13 @@ func (r *reload) run() error {
 			return err
 		}
 	}
-	return r.tell(func(l *loop) { l.fleet.publish() })
+	return r.order()
 }
 
-// tell runs f in the loop of every instance, one after another.
-func (r *reload) tell(f func(*loop)) error {
+// order lets every instance list its services in the order of the configuration.
+func (r *reload) order() error {
 	for _, u := range r.instances {
-		if !u.backend.ask(f) {
+		if !u.backend.Order(r.next.Names()) {
 			return ErrStopping
 		}
 	}
@@ -193,10 +194,6 @@ const (
 	// away to answer what it has accepted, before it loads others in its place.
 	// Requests that still arrive hold it, too. It goes in any case.
 	removalTimeout = 30 * time.Second
-
-	// newsLimit is how much progress of a load may wait to be told; what does
-	// not fit is not.
-	newsLimit = 64
 )
 
 // errCutShort is why a service is not loaded when a reload is cut short.
@@ -208,7 +205,7 @@ func (r *reload) remove() error {
 	for i, name := range r.done.Removed {
 		gone[i] = make(chan struct{})
 		u := r.instanceOf(name)
-		if !u.backend.ask(func(l *loop) { l.fleet.retire(l.fleet.serving(name), gone[i]) }) {
+		if !u.backend.Retire(name, gone[i]) {
 			return ErrStopping
 		}
 		r.gather()
@@ -229,9 +226,9 @@ func (r *reload) remove() error {
 // change gives a service other targets.
 func (r *reload) change(name string) error {
 	u, next := r.instanceOf(name), r.next.Service(name)
-	var err error
-	if !u.backend.ask(func(l *loop) { err = l.fleet.change(u, l.fleet.serving(name), next) }) {
-		return ErrStopping
+	err := u.backend.Change(next, u.placeOf(next))
+	if errors.Is(err, ErrStopping) {
+		return err
 	}
 	r.gather()
 	return r.ended(name, err)
@@ -244,28 +241,45 @@ func (r *reload) load(name string) error {
 	if u == nil {
 		return r.ended(name, fmt.Errorf("it is on no instance of the GPU: name it in one, and restart the daemon if that is a new one"))
 	}
-	j := &joining{news: make(chan config.Step, newsLimit), ready: make(chan error, 1)}
-	s, err := u.join(r.next.Service(name), j)
+	j, err := u.join(r.next.Service(name))
 	if err != nil {
 		return r.ended(name, err)
 	}
-	return r.await(name, u, s, j)
+	return r.await(name, u, j)
+}
+
+// join starts the worker of a service that is to take requests.
+func (u *instance) join(c *config.Service) (*loop.Joining, error) {
+	spec, release, err := u.spec(0, c)
+	if err == nil {
+		err = spec.Refused
+	}
+	if err != nil {
+		return nil, err
+	}
+	place := u.placeOf(c)
+	place.Release = release
+	j, err := u.backend.Join(c, place, spec)
+	if err != nil {
+		release()
+	}
+	return j, err
 }
 
 // await returns when a service has joined or does not, or when the reload is cut
 // short.
-func (r *reload) await(name string, u *instance, s *member, j *joining) error {
+func (r *reload) await(name string, u *instance, j *loop.Joining) error {
 	for {
 		select {
-		case step := <-j.news:
+		case step := <-j.News:
 			r.progress(step)
-		case err := <-j.ready:
+		case err := <-j.Ready:
 			r.gather()
 			return r.ended(name, err)
 		case <-r.ctx.Done():
 			err := errCutShort
-			if u.backend.ask(func(l *loop) { l.fleet.withdraw(s, errCutShort) }) {
-				err = <-j.ready // it may have joined before
+			if u.backend.Withdraw(j, errCutShort) {
+				err = <-j.Ready // it may have joined before
 			}
 			r.gather()
 			_ = r.ended(name, err) // which ends nothing
@@ -294,7 +308,7 @@ var (
 
 	// ErrNotGivenUp is returned when a service was not given up, so that there
 	// is nothing to try again.
-	ErrNotGivenUp = errors.New("only a service that was given up is restarted by hand")
+	ErrNotGivenUp = loop.ErrNotGivenUp
 )
 
 // Restart tries a service again whose worker was lost too often, or that found
@@ -304,16 +318,11 @@ func (d *Daemon) Restart(service string) error {
 	if s == nil {
 		return fmt.Errorf("service %q: %w", service, ErrNoService)
 	}
-	if err := s.Backend.(*backend).restart(s); err != nil {
+	if err := s.Backend.(*loop.Backend).Restart(s); err != nil {
 		return fmt.Errorf("service %s: %w", service, err)
 	}
 	d.log.Info().Str("service", service).Msg("starting a service again that was given up, as was asked for")
 	return nil
-}
-
-// restarter is an executor that has processes to start.
-type restarter interface {
-	Restart(models.ServiceID) error
 }
 
 // errModelInMotion is returned when a model file shrinks while it is read.

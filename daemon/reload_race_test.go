@@ -12,6 +12,8 @@ import (
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
+
+	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 // A reload that is cut short at the moment at which a service has joined says so:
@@ -23,23 +25,23 @@ func TestReloadIsCutShortTooLate(t *testing.T) {
 	next.Services = append(slices.Clone(next.Services), added("new"))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	j := &joining{news: make(chan config.Step, newsLimit), ready: make(chan error, 1)}
-	s, err := r.instances[0].join(next.Service("new"), j)
+	j, err := r.instances[0].join(next.Service("new"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.workers.revive(r.joins(), fakeOperators)
-	r.until("it serves", func(l *loop) bool { return l.fleet.serving("new") != nil })
+	id := r.joins()
+	r.workers.revive(id, fakeOperators)
+	r.until("it serves", func(in *loop.Inside) bool { return in.States[id] == "serving" })
 	for range 32 {
 		run := &reload{Daemon: r.Daemon, ctx: ctx, next: next, progress: func(config.Step) {}, done: config.Reloaded{Failed: map[string]string{}}}
-		if err := run.await("new", r.instances[0], s, j); err != nil && !errors.Is(err, context.Canceled) {
+		if err := run.await("new", r.instances[0], j); err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
 		if c := r.Daemon.Config(); len(run.done.Failed) > 0 || c.Service("new") == nil {
 			t.Fatalf("it serves, and is told to have failed: %+v", run.done.Failed)
 		}
 		select {
-		case j.ready <- nil:
+		case j.Ready <- nil:
 		default:
 		}
 	}
@@ -55,7 +57,7 @@ func TestReloadOutlivesTheLossesOfOthers(t *testing.T) {
 	r.begin(func(c *config.Config) { c.Services = append(c.Services, added("new")) })
 	id := models.ServiceID(r.joins())
 	full := fmt.Errorf("%w: %w", executor.ErrLoad, wire.ErrDeviceMemory) // a neighbour may just go
-	for range loadTries {
+	for range 3 {
 		r.workers.tell(executor.Event{Kind: executor.WorkerLost, Service: id, Err: executor.ErrHeld})
 	}
 	r.workers.tell(executor.Event{Kind: executor.WorkerLost, Service: id, Err: full})
@@ -79,16 +81,16 @@ func TestWhatALeakLeaves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.instances[0].backend.ask(func(l *loop) { l.fleet.members[2].release = func() { close(free) } })
+	r.instances[0].backend.Inspect(func(in *loop.Inside) { in.Places[2].Release = func() { close(free) } })
 	rr.reload(func(c *config.Config) { c.Services = c.Services[:2] })
-	rr.until("groups of the others are measured", func(l *loop) bool { return l.learner.learning.Report().Measuring })
+	eventually(t, "groups of the others are measured", func() bool { return r.predictor().Measuring != nil })
 	select {
 	case <-free:
 	default:
 		t.Error("the memory of the GPU is not given back")
 	}
-	r.instances[0].backend.ask(func(l *loop) {
-		if l.fleet.members[2] == nil {
+	r.instances[0].backend.Inspect(func(in *loop.Inside) {
+		if in.States[2] == "" {
 			t.Error("its member is free, and somebody reads its memory")
 		}
 	})

@@ -14,6 +14,8 @@ import (
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
+
+	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 // reloadRig is a rig whose services come and go.
@@ -68,11 +70,11 @@ func (r *reloadRig) end() *config.Reloaded {
 }
 
 // until waits for the loop to come to a state.
-func (r *reloadRig) until(what string, f func(*loop) bool) {
+func (r *reloadRig) until(what string, f func(*loop.Inside) bool) {
 	r.t.Helper()
 	for begin := time.Now(); time.Since(begin) < 10*time.Second; time.Sleep(time.Millisecond) {
 		ok := false
-		r.instances[0].backend.ask(func(l *loop) { ok = f(l) })
+		r.instances[0].backend.Inspect(func(in *loop.Inside) { ok = f(in) })
 		if ok {
 			return
 		}
@@ -83,8 +85,8 @@ func (r *reloadRig) until(what string, f func(*loop) bool) {
 // joins waits for a service that joins, and returns its member.
 func (r *reloadRig) joins() (id int) {
 	r.t.Helper()
-	r.until("a service joins", func(l *loop) bool {
-		id = slices.IndexFunc(l.fleet.members, func(s *member) bool { return s != nil && s.state == stateJoining })
+	r.until("a service joins", func(in *loop.Inside) bool {
+		id = slices.IndexFunc(in.States, func(s string) bool { return s == "joining" })
 		return id >= 0
 	})
 	return id
@@ -172,7 +174,7 @@ func TestReloadReplaces(t *testing.T) {
 	if err := answerOf(t, r.instances[0].backend, inFlight); err != nil {
 		t.Errorf("a query that was in flight: %v", err)
 	}
-	r.until("the old one is gone", func(l *loop) bool { return l.fleet.members[0] == nil })
+	r.until("the old one is gone", func(in *loop.Inside) bool { return in.States[0] == "" })
 	if err := r.calls("s0"); err != nil {
 		t.Error(err)
 	}
@@ -189,7 +191,7 @@ func TestReloadFails(t *testing.T) {
 			r.workers.tell(executor.Event{Kind: executor.WorkerLost, Service: models.ServiceID(id), Err: executor.ErrLoad})
 		},
 		"lost again and again": func(r *reloadRig, id int) {
-			for range loadTries {
+			for range 3 {
 				r.workers.tell(executor.Event{Kind: executor.WorkerLost, Service: models.ServiceID(id), Err: executor.ErrExited})
 			}
 		},
@@ -202,7 +204,9 @@ func TestReloadFails(t *testing.T) {
 			})
 			first := r.joins()
 			r.workers.revive(first, fakeOperators)
-			r.until("the next joins", func(l *loop) bool { return l.fleet.serving("new") != nil && l.fleet.leaving == 0 })
+			r.until("the next joins", func(in *loop.Inside) bool {
+				return !slices.Contains(in.States, "joining") && in.States[len(in.States)-1] == "serving" && in.Leaving == 0
+			})
 			fail(r, r.joins())
 			done := r.end()
 			if len(done.Failed) != 1 || done.Failed["s0"] == "" {
@@ -211,7 +215,7 @@ func TestReloadFails(t *testing.T) {
 			if err := r.calls("s0"); err != nil {
 				t.Errorf("the old one does not serve: %v", err)
 			}
-			r.until("its member is free", func(l *loop) bool { return l.fleet.leaving == 0 })
+			r.until("its member is free", func(in *loop.Inside) bool { return in.Leaving == 0 })
 			if c := r.Daemon.Config(); c.Service("s0").Threads != 0 || c.Service("new") == nil {
 				t.Errorf("the configuration has %+v", c.Services)
 			}
@@ -224,7 +228,7 @@ func TestReloadRemoves(t *testing.T) {
 	c := mustSubmit(t, r.instances[0].backend, 1)
 	r.workers.await()
 	r.begin(func(c *config.Config) { c.Services = slices.Delete(c.Services, 1, 2) })
-	r.until("it is retired", func(l *loop) bool { return l.fleet.leaving == 1 })
+	r.until("it is retired", func(in *loop.Inside) bool { return in.Leaving == 1 })
 	if got := r.names(); got != "s0 s2" {
 		t.Errorf("there are %s", got)
 	}
@@ -336,7 +340,7 @@ func TestReloadIsCutShort(t *testing.T) {
 	if !errors.Is(done.err, context.Canceled) || done.Failed["new"] == "" {
 		t.Errorf("%+v, %v", done.Reloaded, done.err)
 	}
-	r.until("nothing is left of it", func(l *loop) bool { return l.fleet.leaving == 0 })
+	r.until("nothing is left of it", func(in *loop.Inside) bool { return in.Leaving == 0 })
 	if got := r.names(); got != "s0" {
 		t.Errorf("there are %s", got)
 	}
@@ -390,7 +394,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	stop()
 	clients.Wait()
-	r.until("all that was removed is gone", func(l *loop) bool { return l.fleet.leaving == 0 && len(l.calls.pending) == 0 })
+	r.until("all that was removed is gone", func(in *loop.Inside) bool { return in.Leaving == 0 && in.Pending == 0 })
 }
 
 // serve lets whatever joins become ready until the reload has ended.
@@ -405,8 +409,8 @@ func (r *reloadRig) serve() *config.Reloaded {
 		case <-time.After(time.Millisecond):
 		}
 		id := -1
-		r.instances[0].backend.ask(func(l *loop) {
-			id = slices.IndexFunc(l.fleet.members, func(s *member) bool { return s != nil && s.state == stateJoining })
+		r.instances[0].backend.Inspect(func(in *loop.Inside) {
+			id = slices.IndexFunc(in.States, func(s string) bool { return s == "joining" })
 		})
 		if id >= 0 {
 			r.workers.revive(id, fakeOperators)

@@ -19,6 +19,8 @@ import (
 	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 	"github.com/overlapd/overlapd/models"
+
+	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 // patient returns a context that a test cannot outlast.
@@ -224,7 +226,7 @@ func TestRemoteCancels(t *testing.T) {
 	}
 	eventually(t, "the second to be queued", func() bool {
 		n := 0
-		b.ask(func(l *loop) { n = len(l.calls.pending) })
+		b.Inspect(func(in *loop.Inside) { n = in.Pending })
 		return n == 2
 	})
 	for _, i := range []int{1, 0} {

@@ -10,11 +10,13 @@ import (
 
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
+
+	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 // givingUp is an executor of which some services were given up.
 type givingUp struct {
-	runner
+	loop.Workers
 	phases    []executor.Phase
 	restarted []models.ServiceID
 }
@@ -29,17 +31,16 @@ func (g *givingUp) Restart(id models.ServiceID) error {
 }
 
 // stateOnly is an executor that cannot restart anything.
-type stateOnly struct{ runner }
+type stateOnly struct{ loop.Workers }
 
 func (stateOnly) State(models.ServiceID) (executor.State, error) {
 	return executor.State{Phase: executor.GivenUp}, nil
 }
 
 func TestRestart(t *testing.T) {
-	b := newBackend(fakeConfig(3, nil), zerolog.Nop())
 	g := &givingUp{phases: []executor.Phase{executor.Ready, executor.GivenUp, executor.Ready}}
-	b.exec = g
-	d := &Daemon{instances: []*instance{{backend: b, log: zerolog.Nop()}}, face: b, log: zerolog.Nop()}
+	b := newBackend(t, fakeConfig(3, nil), g, nil)
+	d := &Daemon{instances: []*instance{b.u}, face: b, log: zerolog.Nop()}
 	b.Services()[2].SetGivenUp(true)
 	for _, test := range []struct {
 		service, want string
@@ -58,7 +59,7 @@ func TestRestart(t *testing.T) {
 	if !slices.Equal(g.restarted, []models.ServiceID{1}) {
 		t.Errorf("restarted %v", g.restarted)
 	}
-	b.exec = stateOnly{}
+	d.face = newBackend(t, fakeConfig(3, nil), stateOnly{}, nil)
 	if err := d.Restart("s1"); !errors.Is(err, ErrNotGivenUp) {
 		t.Errorf("an executor without processes: %v", err)
 	}

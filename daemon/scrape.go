@@ -16,12 +16,16 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 )
 
+// scrapeTimeout is how long a scrape waits for a status. If there is none in time,
+// it is answered with what was published last.
+const scrapeTimeout = 100 * time.Millisecond
+
 // scrapers collect the numbers of a scrape, one for each instance.
 type scrapers []*scraper
 
 func newScrapers(units []*instance, version, policy string) (all scrapers) {
 	for _, u := range units {
-		all = append(all, &scraper{u.backend, version, policy})
+		all = append(all, &scraper{u, version, policy})
 	}
 	return all
 }
@@ -38,18 +42,18 @@ func (s scrapers) snapshot() *metrics.Snapshot {
 // scraper collects the numbers of one instance: its published status, and what may be
 // read without the scheduler goroutine.
 type scraper struct {
-	*backend
+	*instance
 	version string
 	policy  string
 }
 
 func (s *scraper) snapshot() *metrics.Snapshot {
-	t, _ := s.statusWithin(scrapeTimeout)
-	record := s.metrics.Latest()
+	t, _ := s.backend.StatusWithin(scrapeTimeout)
+	record := s.recorder.Latest()
 	if t == nil || record == nil {
 		t, record = new(status.Status), metrics.NewRecord(0)
 	}
-	now := s.now()
+	now := s.backend.Now()
 	snap := &metrics.Snapshot{Version: s.version, Policy: s.policy, Record: record, Age: now - t.At, Scheduler: s.scheduler(t, now)}
 	for i := range t.Services {
 		snap.Services = append(snap.Services, s.service(&t.Services[i], t.At))
@@ -62,10 +66,11 @@ func (s *scraper) snapshot() *metrics.Snapshot {
 
 func (s *scraper) scheduler(t *status.Status, now time.Duration) metrics.Scheduler {
 	m, p := &t.Scheduler, &t.Prediction
+	waiting, limit := s.backend.Inbox()
 	of := metrics.Scheduler{
 		Schedulers: 1,
 		Rounds:     m.Rounds, Busy: m.Busy, Made: m.Plans.Made, Kept: m.Plans.Kept, Overturned: m.Plans.Overturned,
-		Inbox: len(s.inbox), InboxLimit: cap(s.inbox), BeatAge: now - time.Duration(s.beat.Load()),
+		Inbox: waiting, InboxLimit: limit, BeatAge: now - s.backend.Beat(),
 		Predictor: p.Network, Unknown: p.Unknown,
 	}
 	for _, reason := range slices.Sorted(maps.Keys(p.Fallbacks)) {
@@ -167,11 +172,7 @@ func (s *storage) counts() (c metrics.Storage) {
 	return c
 }
 
-// gpuReadings returns the latest sample of a part, for metrics.
-func gpuReadings(p *gpu.Part) func() []metrics.GPU {
-	return func() []metrics.GPU { return gpuMetrics(p.Status()) }
-}
-
+// gpuMetrics returns the latest sample of a part, for metrics.
 func gpuMetrics(status gpu.Status) []metrics.GPU {
 	s := status.Sample
 	if s == nil {

@@ -17,12 +17,14 @@ import (
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
+
+	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 // scrape returns what a scrape of a backend is answered with, made anew.
 func scrape(t testing.TB, b *backend) string {
 	t.Helper()
-	text, err := metrics.NewExporter((&scraper{b, "test", b.loop.config.Policy}).snapshot).Text()
+	text, err := metrics.NewExporter((&scraper{b.u, "test", b.u.config.Policy}).snapshot).Text()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,6 +56,7 @@ func tells(t *testing.T, text string, lines ...string) {
 // A real daemon tells what clients have seen of it, by the names that
 // perf_analyzer and dashboards of Triton look for and by our own.
 func TestMetricsOfADaemon(t *testing.T) {
+	began := time.Now()
 	d := serveEmulated(t, emulatedConfig(t, nil))
 	for i := range 6 {
 		if status, text := d.infer(i%2, 1+i, 8); status != http.StatusOK {
@@ -89,7 +92,7 @@ func TestMetricsOfADaemon(t *testing.T) {
 	if strings.Contains(text, "nv_gpu_") {
 		t.Error("it tells of a GPU without one")
 	}
-	if busy := valueOf(t, text, "overlapd_scheduler_busy_seconds_total"); busy <= 0 || busy > time.Since(d.instances[0].backend.epoch).Seconds() {
+	if busy := valueOf(t, text, "overlapd_scheduler_busy_seconds_total"); busy <= 0 || busy > time.Since(began).Seconds() {
 		t.Errorf("the scheduler goroutine was busy for %v s", busy)
 	}
 	if took := valueOf(t, text, `nv_inference_request_duration_us{model="s0",version="1"}`); took < 9*10*20 {
@@ -111,9 +114,9 @@ func valueOf(t *testing.T, text, name string) (v float64) {
 // are off.
 func TestMetricsOfGroups(t *testing.T) {
 	b, f := startLoop(t, 2, nil)
-	b.ask(func(l *loop) {
+	b.Inspect(func(in *loop.Inside) {
 		for service := range 2 {
-			if err := l.solo.SetOperators(l.fleet.specs[service].ID, 1, 0, []int64{1e6, 1e6, 1e6, 1e6}); err != nil {
+			if err := in.Solo.SetOperators(models.ServiceID(service), 1, 0, []int64{1e6, 1e6, 1e6, 1e6}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -128,13 +131,13 @@ func TestMetricsOfGroups(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	b.ask(func(l *loop) { // as if the policy had sent both together
+	b.Inspect(func(in *loop.Inside) { // as if the policy had sent both together
 		r := &overlap.Round{Number: 3, Group: models.Group{Spans: make([]models.Span, 2)}}
 		r.Predicted = models.Estimate{Latency: 6 * time.Millisecond, Bound: 7 * time.Millisecond}
-		l.metrics.Observe(&observe.Event{Kind: observe.Dispatched, Round: r, Why: &overlap.Explanation{}, Solo: 8 * time.Millisecond, Services: l.fleet.specs})
+		b.u.recorder.Observe(&observe.Event{Kind: observe.Dispatched, Round: r, Why: &overlap.Explanation{}, Solo: 8 * time.Millisecond, Services: []models.Service{{Name: "s0"}, {ID: 1, Name: "s1"}}})
 		o := &executor.Outcome{Took: 6 * time.Millisecond, Spans: make([]executor.SpanOutcome, 2)}
 		o.Spans[0].Span = r.Group.Spans[0]
-		l.metrics.Observe(&observe.Event{Kind: observe.Ended, Outcome: &models.Outcome{}, Measured: o})
+		b.u.recorder.Observe(&observe.Event{Kind: observe.Ended, Outcome: &models.Outcome{}, Measured: o})
 	})
 	tells(t, scrape(t, b),
 		`overlapd_group_spans_bucket{le="1"} 2`, `overlapd_group_spans_bucket{le="2"} 3`,
@@ -193,7 +196,7 @@ func TestRequestsAddNoSeries(t *testing.T) {
 			r.Body.Close()
 		}
 	}
-	after := scrape(t, d.instances[0].backend)
+	after := scrape(t, &backend{d.instances[0].backend, d.instances[0]})
 	if want, got := series(before), series(after); !slices.Equal(want, got) {
 		t.Errorf("%d series have become %d", len(want), len(got))
 	}
@@ -208,7 +211,7 @@ func TestRequestsAddNoSeries(t *testing.T) {
 // leaves one question behind at most.
 func TestScrapeOfAStalledLoop(t *testing.T) {
 	b, f := startLoop(t, 1, nil)
-	s := &scraper{b, "test", "edf"}
+	s := &scraper{b.u, "test", "edf"}
 	c := mustSubmit(t, b, 0)
 	f.await()
 	f.end(models.SpanDone)
@@ -219,23 +222,22 @@ func TestScrapeOfAStalledLoop(t *testing.T) {
 		t.Fatalf("%d queries finished", n)
 	}
 	hold, held := make(chan struct{}), make(chan struct{})
-	b.tell(message{ask: func(*loop) { close(held); <-hold }})
+	go b.Ask(func() { close(held); <-hold })
 	<-held
 	for range 3 {
 		if snap := s.snapshot(); snap.Services[0].Finished != 1 || snap.Age <= 0 {
 			t.Errorf("%d finished, %v ago", snap.Services[0].Finished, snap.Age)
 		}
 	}
-	if n := len(b.inbox); n != 1 {
+	if n, _ := b.Inbox(); n != 1 {
 		t.Errorf("%d questions wait", n)
 	}
 	close(hold)
-	b.ask(func(*loop) {})
-	if last := b.board.Latest().At; s.snapshot().Age < 0 || b.board.Latest().At <= last {
+	b.Ask(func() {})
+	if last := latest(b); s.snapshot().Age < 0 || latest(b) <= last {
 		t.Error("the loop goes on, and what it tells does not")
 	}
-	f.Close()
-	<-b.done
+	b.Close()
 	if n := s.snapshot().Services[0].Finished; n != 1 {
 		t.Errorf("a loop that has ended tells of %d", n)
 	}
@@ -244,12 +246,13 @@ func TestScrapeOfAStalledLoop(t *testing.T) {
 // Nor does a scrape wait for room in the inbox.
 func TestScrapeOfAFullInbox(t *testing.T) {
 	b, _ := startLoop(t, 1, nil)
-	s := &scraper{b, "test", "edf"}
+	s := &scraper{b.u, "test", "edf"}
 	hold, held := make(chan struct{}), make(chan struct{})
-	b.tell(message{ask: func(*loop) { close(held); <-hold }})
+	go b.Ask(func() { close(held); <-hold })
 	<-held
+	_, inboxLimit := b.Inbox()
 	for range inboxLimit {
-		b.inbox <- message{ask: func(*loop) {}}
+		b.Cancel(new(query.Call)) // of whom the loop knows nothing
 	}
 	if snap := s.snapshot(); snap.Scheduler.Inbox != inboxLimit || snap.Scheduler.InboxLimit != inboxLimit {
 		t.Errorf("%d messages of %d", snap.Scheduler.Inbox, snap.Scheduler.InboxLimit)
@@ -267,13 +270,13 @@ func TestScrapeOfSeveralUnits(t *testing.T) {
 	if err := answerOf(t, one, c); err != nil {
 		t.Error(err)
 	}
-	x := metrics.NewExporter(newScrapers([]*instance{{backend: one}, {backend: two}}, "test", "edf").snapshot)
+	x := metrics.NewExporter(newScrapers([]*instance{one.u, two.u}, "test", "edf").snapshot)
 	text, err := x.Text()
 	if err != nil {
 		t.Fatal(err)
 	}
 	tells(t, string(text),
-		`overlapd_schedulers 2`, `overlapd_rounds_total 1`, fmt.Sprintf(`overlapd_scheduler_inbox_limit %d`, 2*inboxLimit),
+		`overlapd_schedulers 2`, `overlapd_rounds_total 1`, fmt.Sprintf(`overlapd_scheduler_inbox_limit %d`, 2*8192),
 		`overlapd_service_ready{service="s0"} 1`, `overlapd_service_ready{service="other"} 1`,
 		`overlapd_query_latency_seconds_count{service="s0"} 1`, `overlapd_query_latency_seconds_count{service="other"} 0`,
 		`nv_inference_pending_request_count{model="other",version="1"} 0`,
@@ -293,7 +296,7 @@ func TestScrapesWhileServing(t *testing.T) {
 					return
 				default:
 				}
-				if _, err := metrics.NewExporter((&scraper{d.instances[0].backend, "test", "overlap"}).snapshot).Text(); err != nil {
+				if _, err := metrics.NewExporter((&scraper{d.instances[0], "test", "overlap"}).snapshot).Text(); err != nil {
 					t.Error(err)
 				}
 			}
@@ -321,7 +324,13 @@ func TestMetricsOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Body.Close()
-	if r.StatusCode != http.StatusNotFound || d.instances[0].backend.metrics != nil {
-		t.Errorf("status %d, recorder %v", r.StatusCode, d.instances[0].backend.metrics)
+	if r.StatusCode != http.StatusNotFound || d.instances[0].recorder != nil {
+		t.Errorf("status %d, recorder %v", r.StatusCode, d.instances[0].recorder)
 	}
+}
+
+// latest returns when a loop published a status last.
+func latest(b *backend) time.Duration {
+	s, _ := b.StatusWithin(0)
+	return s.At
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 // How a service manager is kept informed.
@@ -23,7 +24,7 @@ const (
 	// extendBy is how much it asks for: what its scheduler goroutine may stall
 	// and a little more.
 	extendEvery = 5 * time.Second
-	extendBy    = stalled + 2*extendEvery
+	extendBy    = loop.Stalled + 2*extendEvery
 
 	// stopSlack is what stopping takes at most after the last answer: the
 	// workers end and the state file is closed.
@@ -63,7 +64,7 @@ func (d *Daemon) Report(stopping, ended context.Context, m Manager) {
 		if s.stopping = stopping.Err() != nil; s.stopping {
 			h.draining = drainingTime(d.Config().DrainTimeout) // which a reload may have changed
 		}
-		if states := h.step(d.instances[0].backend.now(), s); len(states) > 0 {
+		if states := h.step(d.instances[0].backend.Now(), s); len(states) > 0 {
 			if err := m.Tell(strings.Join(states, "\n")); err != nil {
 				d.log.Warn().Err(err).Msg("telling the service manager")
 			}
@@ -97,8 +98,8 @@ type standing struct {
 	stopping bool
 }
 
-func (b *backend) standing() standing {
-	s := standing{beat: time.Duration(b.beat.Load()), services: len(b.Services())}
+func standingOf(b *loop.Backend) standing {
+	s := standing{beat: b.Beat(), services: len(b.Services())}
 	for _, service := range b.Services() {
 		switch {
 		case service.Ready():
@@ -230,9 +231,9 @@ func reloading() string {
 
 // standing is how all instances do together: as alive as the one that does worst.
 func (d *Daemon) standing() standing {
-	all := d.instances[0].backend.standing()
+	all := standingOf(d.instances[0].backend)
 	for _, u := range d.instances[1:] {
-		s := u.backend.standing()
+		s := standingOf(u.backend)
 		all.beat = min(all.beat, s.beat)
 		all.services += s.services
 		all.ready += s.ready

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/executor"
 )
 
 func testHerald(watchdog time.Duration) *herald {
@@ -83,7 +84,7 @@ func TestWatchdogFollowsTheBeat(t *testing.T) {
 		var beat, fed, last time.Duration
 		for now := servingReport; now < 3*time.Minute; now += servingReport {
 			if rapid.IntRange(0, 9).Draw(t, "stall") > 0 {
-				beat = now.Truncate(heartbeat)
+				beat = now.Truncate(time.Second)
 			}
 			states := h.step(now, standing{services: 2, ready: 2, beat: beat})
 			if slices.Contains(states, "WATCHDOG=1") {
@@ -148,11 +149,9 @@ func TestReport(t *testing.T) {
 func TestStandingKnowsWhoIsGivenUp(t *testing.T) {
 	r := startRig(t, rigOptions{services: 2})
 	name := r.instances[0].backend.Services()[1].Name
-	r.instances[0].backend.ask(func(l *loop) {
-		l.fleet.down(1)
-		l.fleet.giveUp(1)
-	})
-	s := r.instances[0].backend.standing()
+	r.workers.tell(executor.Event{Kind: executor.WorkerFailed, Service: 1, Err: executor.ErrExited})
+	r.sync()
+	s := standingOf(r.instances[0].backend)
 	if s.ready != 1 || s.loading() != 0 || !slices.Equal(s.givenUp, []string{name}) {
 		t.Errorf("got %+v", s)
 	}
@@ -196,9 +195,8 @@ func TestReloadingThatNobodyHears(t *testing.T) {
 // A daemon that ends as soon as it is told to stop tells that it stops.
 func TestStoppingIsToldInAnyCase(t *testing.T) {
 	for range 30 {
-		b := newBackend(fakeConfig(1, nil), zerolog.Nop())
-		u := &instance{backend: b, log: zerolog.Nop()}
-		d := &Daemon{instances: []*instance{u}, face: b, log: zerolog.Nop()}
+		b := newBackend(t, fakeConfig(1, nil), nil, nil)
+		d := &Daemon{instances: []*instance{b.u}, face: b, log: zerolog.Nop()}
 		stopping, stop := context.WithCancel(t.Context())
 		ended, end := context.WithCancel(t.Context())
 		var told string

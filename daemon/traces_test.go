@@ -268,8 +268,8 @@ func TestTraceOfErrors(t *testing.T) {
 
 // waiting returns how many queries wait.
 func (s *tracedServer) waiting() (n int) {
-	s.backend.ask(func(l *loop) { n = l.scheduler.Metrics().Services[0].Queued })
-	return n
+	o, _ := s.backend.Status()
+	return o.Services[0].Queued
 }
 
 // A client that leaves ends its query; what ran for it stays.
@@ -286,7 +286,7 @@ func TestTraceOfCancelled(t *testing.T) {
 	<-ended
 	all := s.collector.Await(t, 3)
 	s.workers.end(models.SpanStopped)
-	s.backend.ask(func(*loop) {})
+	s.backend.Ask(func() {})
 	root, below := tree(t, all)
 	if root.Attributes["rpc.response.status_code"] != "CANCELLED" || root.Failed || root.Attributes["overlapd.result"] != "cancelled" || len(below["run"]) != 1 {
 		t.Errorf("%+v below %+v", below, root)
@@ -301,7 +301,7 @@ func TestTracingOffAllocatesNothing(t *testing.T) {
 	}
 	b := startInstant(t, 1, nil)
 	a := newAsker(b, 0)
-	traces := observe.NewTraces(b.epoch, b.device)
+	traces := observe.NewTraces(time.Now(), "fake")
 	e := &observe.Event{Kind: observe.Accepted, Call: a.c}
 	if n := testing.AllocsPerRun(100, func() {
 		traces.Observe(e)

@@ -15,7 +15,7 @@ func TestRestartsDoNotGoBackward(t *testing.T) {
 	r := newReloadRig(t, 1)
 	restarts := func() uint64 {
 		t.Helper()
-		snap := (&scraper{r.instances[0].backend, "test", "edf"}).snapshot()
+		snap := (&scraper{r.instances[0], "test", "edf"}).snapshot()
 		if len(snap.Services) != 1 {
 			t.Fatalf("%d services", len(snap.Services))
 		}

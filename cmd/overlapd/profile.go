@@ -13,8 +13,8 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
-	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 func profileCommand() *cobra.Command {
@@ -100,7 +100,7 @@ func (o *profileOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	bar := newBar("loading", 1)
-	last, err := d.Measure(ctx, o.limit, func(r daemon.MeasureReport) { showMeasuring(bar, &r) })
+	last, err := d.Measure(ctx, o.limit, func(r loop.Report) { showMeasuring(bar, &r) })
 	_ = bar.Finish()
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func (o *profileOptions) run(cmd *cobra.Command) error {
 	return o.print(cmd.OutOrStdout(), &last, d.Device(), ctx)
 }
 
-func showMeasuring(bar *progressbar.ProgressBar, r *daemon.MeasureReport) {
+func showMeasuring(bar *progressbar.ProgressBar, r *loop.Report) {
 	what := fmt.Sprintf("loading, %d of %d services are ready", r.Ready, r.Services)
 	if r.Progress.Total > 0 {
 		what = "measuring"
@@ -121,7 +121,7 @@ func showMeasuring(bar *progressbar.ProgressBar, r *daemon.MeasureReport) {
 	_ = bar.Set(r.Progress.Done)
 }
 
-func (o *profileOptions) print(w io.Writer, r *daemon.MeasureReport, device string, ctx context.Context) error {
+func (o *profileOptions) print(w io.Writer, r *loop.Report, device string, ctx context.Context) error {
 	p := &r.Progress
 	if interrupted := ctx.Err() != nil; o.json && (p.Total > 0 || interrupted) {
 		return printJSON(w, profileResult{

@@ -1,4 +1,4 @@
-package daemon
+package loop
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/learning"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
@@ -23,15 +22,6 @@ var errSlowState = errors.New("the state file is too slow")
 // FitFunc fits a predictor to measured groups. The operator times are those of
 // each model by name.
 type FitFunc func(ctx context.Context, d *training.Dataset, operators map[string][]training.OperatorTimes) (*predictor.File, error)
-
-// learningOptions returns what a configuration says of learning.
-func learningOptions(c *config.Config) learning.Options {
-	p := &c.Profile
-	return learning.Options{
-		Policy: c.Policy, Emulated: c.Emulated(), File: c.Predictor.File,
-		OnStart: p.OnStart, Limit: p.Time, Groups: p.Groups, Repeats: p.Repeats, Spans: p.Spans, Seed: uint64(p.Seed),
-	}
-}
 
 // learner carries out what the [learning.Learner] decides: it runs rounds that
 // measure while nobody asks anything, has the state file read and written, and has
@@ -62,9 +52,9 @@ func (d *learner) world() learning.World {
 		}
 		served, m := &w.Models[i], d.measured(models.ServiceID(i))
 		*served = predictor.Served{Service: m.Name, Model: m.Name, Hash: m.Hash, Operators: m.Operators}
-		if d.emulation != nil {
+		if d.config.Emulated() {
 			// Whoever measured the device named the models; nobody has their files.
-			served.Model, served.Hash = d.emulation.model(&s.config).Name, ""
+			served.Model, served.Hash = s.place.Model, ""
 		}
 		if s.state == stateServing {
 			w.Services = append(w.Services, s.subject(m))
@@ -94,7 +84,7 @@ func (s *member) subject(m training.Model) learning.Service {
 func (d *learner) measured(id models.ServiceID) training.Model {
 	m := training.Model{Name: d.fleet.name(id)}
 	if info := d.fleet.members[id].worker.info; info != nil {
-		m.Hash, m.Operators = info.Hash+"/"+d.fleet.share(id), len(info.Operators)
+		m.Hash, m.Operators = info.Hash+"/"+d.fleet.members[id].place.Share, len(info.Operators)
 	}
 	return m
 }
@@ -103,8 +93,8 @@ func (d *learner) measured(id models.ServiceID) training.Model {
 // operators take. An emulated device is what it is made after: what was measured
 // there holds here.
 func (d *learner) measuredOn() string {
-	if d.emulation != nil {
-		return d.emulation.name
+	if d.config.Emulated() {
+		return d.measuredAs
 	}
 	for _, s := range d.fleet.served() {
 		if info := s.worker.info; info != nil {
@@ -117,11 +107,11 @@ func (d *learner) measuredOn() string {
 // measure runs the next step of measuring if it has been quiet for long enough
 // and the services are ready. It returns when to ask again.
 func (d *learner) measure() (next time.Duration) {
-	if quiet := d.learning.QuietAt(); quiet > d.now() {
+	if quiet := d.learning.QuietAt(); quiet > d.Now() {
 		return quiet
 	}
-	for ready := !d.keeper.full() && !d.draining.Load() && d.measurable(); ready; {
-		rounds := d.learning.Next(d.now())
+	for ready := !d.keeper.Full() && !d.draining.Load() && d.measurable(); ready; {
+		rounds := d.learning.Next(d.Now())
 		d.work()
 		if len(rounds) == 0 {
 			break
@@ -134,10 +124,10 @@ func (d *learner) measure() (next time.Duration) {
 			d.stop()
 			break
 		}
-		d.learning.Finished(d.now(), nil, -1, err)
+		d.learning.Finished(d.Now(), nil, -1, err)
 		d.work()
 	}
-	return d.now() + learning.Quiet
+	return d.Now() + learning.Quiet
 }
 
 // measurable reports whether the workers of all services that are measured
@@ -172,7 +162,7 @@ func (d *learner) finished(o *executor.Outcome) {
 	}
 	over, err := d.measurement.finish(o, !d.scheduler.Idle() || d.fleet.loading.active())
 	if over {
-		d.learning.Finished(d.now(), d.measurement.took, culprit, err)
+		d.learning.Finished(d.Now(), d.measurement.took, culprit, err)
 		d.work()
 	}
 }
@@ -194,13 +184,13 @@ func (d *learner) work() {
 		}
 	}
 	if w.Restore != nil && d.profiles != nil {
-		if c, ok := d.profiles.calibration(w.Restore); ok && d.predictor.Restore(c) != nil {
+		if c, ok := d.profiles.Calibration(d.calibrationKey(w.Restore.Identity())); ok && d.predictor.Restore(c) != nil {
 			d.log.Warn().Msg("the stored calibration of the predictor is impossible; it is learned again")
 		}
 	}
 	d.logWork(&w)
 	for _, job := range w.Store {
-		d.keeper.keep(job.What, job.Do)
+		d.keeper.Keep(job.What, job.Do)
 	}
 	if w.Read != nil {
 		d.read(w.Read)
@@ -212,9 +202,9 @@ func (d *learner) work() {
 
 // read has the state file read, away from the loop.
 func (d *learner) read(r *learning.Read) {
-	taken := d.keeper.keep("reading what was measured", func(s *training.Store) error {
+	taken := d.keeper.Keep("reading what was measured", func(s *training.Store) error {
 		found, err := r.From(s)
-		d.tell(message{ask: func(*loop) {
+		d.tell(message{ask: func() {
 			d.learning.Found(found)
 			d.work()
 		}})
@@ -232,7 +222,7 @@ func (d *learner) fit(f *learning.Fit) {
 	d.endFit = cancel
 	d.goroutines.Go(func() {
 		file, err := d.fitter(ctx, f.Data, f.Operators)
-		d.tell(message{ask: func(*loop) {
+		d.tell(message{ask: func() {
 			if ctx.Err() == nil {
 				d.learning.Fitted(f, file, err, d.world())
 				d.work()
@@ -265,8 +255,8 @@ func (d *learner) logWork(w *learning.Work) {
 	}
 }
 
-func (d *learner) report() MeasureReport {
-	r := MeasureReport{Services: len(d.fleet.members)}
+func (d *learner) report() Report {
+	r := Report{Services: len(d.fleet.members)}
 	for _, s := range d.fleet.served() {
 		if s.service.Ready() {
 			r.Ready++
@@ -279,4 +269,31 @@ func (d *learner) report() MeasureReport {
 	r.Over, r.Reason = p.Phase == learning.Solo, p.Reason
 	r.Progress = p.Progress
 	return r
+}
+
+// Report is how far measuring has come.
+type Report struct {
+	Ready    int // services that have loaded their models
+	Services int
+	GivenUp  []string // services whose model does not load
+	Progress training.Progress
+	Over     bool   // nothing is left to measure, or no time
+	Reason   string // why it is over
+}
+
+// calibrationKey names what a calibration holds for: it speaks of services by
+// their position, and what was learned of a model holds for no other that has
+// its place, or its name.
+func (d *learner) calibrationKey(identity string) string {
+	key := []byte(identity)
+	for i, s := range d.fleet.members {
+		if key = append(key, '|'); s == nil {
+			continue
+		}
+		key = append(key, s.config.Name...)
+		if m := d.measured(models.ServiceID(i)); m.Operators > 0 {
+			key = fmt.Appendf(key, " %s/%d", m.Hash, m.Operators)
+		}
+	}
+	return string(key)
 }

@@ -1,4 +1,4 @@
-package daemon
+package loop
 
 import (
 	"maps"
@@ -9,6 +9,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 func (s *member) status(m overlap.ServiceMetrics, waiting overlap.Waiting) status.Service {
@@ -41,11 +42,11 @@ func byReason(counts [overlap.ReasonCount]uint64) map[string]uint64 {
 // status returns how the instance stands.
 func (l *loop) status() *status.Status {
 	l.emit(observe.Event{Kind: observe.Published})
-	now := l.now()
+	now := l.Now()
 	m := l.scheduler.Metrics()
 	waiting := l.scheduler.Waiting(nil)
 	o := &status.Status{
-		Policy: l.config.Policy, Device: l.device, Emulated: l.emulation != nil, UpSeconds: now.Seconds(),
+		Policy: l.config.Policy, Device: l.device, Emulated: l.config.Emulated(), UpSeconds: now.Seconds(),
 		Rounds: m.Rounds, BusySeconds: m.Busy.Seconds(),
 		Plans:   status.Plans{Made: m.Plans.Made, Kept: m.Plans.Kept, Overturned: m.Plans.Overturned},
 		Loading: l.fleet.loading.status(l.fleet.name, time.Now()),
@@ -56,8 +57,8 @@ func (l *loop) status() *status.Status {
 		member := l.fleet.members[s.ID]
 		o.Services = append(o.Services, member.status(l.fleet.counted(member, &m), waiting[s.ID]))
 	}
-	if l.part != nil {
-		part := l.part.Status()
+	if l.gpu != nil {
+		part := l.gpu()
 		part.Services = nil
 		for _, s := range l.Services() {
 			part.Services = append(part.Services, s.Name)
@@ -95,6 +96,21 @@ func (l *loop) predictorStatus(r *predictor.Report) status.Predictor {
 			shape.Services = append(shape.Services, l.fleet.name(id))
 		}
 		o.Shapes = append(o.Shapes, shape)
+	}
+	return o
+}
+
+// cutStatus returns nil if nothing was to be chosen.
+func cutStatus(info *wire.Info) *status.Cut {
+	if info == nil || info.Cut == nil {
+		return nil
+	}
+	o := &status.Cut{Operators: len(info.Operators), Reason: info.Cut.Reason, Costs: []status.CutCost{}}
+	for i := range info.Cut.Costs {
+		c := &info.Cut.Costs[i]
+		o.Costs = append(o.Costs, status.CutCost{
+			Operators: c.Segments, Batch: c.Batch, WholeMS: float64(c.WholeNanos) / 1e6, CutMS: float64(c.CutNanos) / 1e6, Percent: 100 * c.Relative(),
+		})
 	}
 	return o
 }

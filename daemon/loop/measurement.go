@@ -1,4 +1,4 @@
-package daemon
+package loop
 
 import (
 	"errors"
@@ -24,7 +24,7 @@ var errNotMeasured = errors.New("a span did not run to its end")
 // measurement runs rounds one after another, on inputs of zeros, and times
 // each.
 type measurement struct {
-	exec   runner
+	exec   Workers
 	fleet  *fleet
 	lastID uint64
 	rounds []models.Group // that are left; the first one runs

@@ -1,15 +1,14 @@
-package daemon
+package loop
 
 import (
 	"errors"
 	"time"
 
-	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe"
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
-	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
@@ -20,62 +19,11 @@ const inboxBurst = 256
 // errModelChanged is why a batch failed that ran into another model.
 var errModelChanged = errors.New("its model has just changed")
 
-// scheduler is what the loop drives: an [overlap.Scheduler], or the one of
-// package journal that records it.
-type scheduler interface {
-	Arrive(now time.Duration, q models.Query) error
-	Cancel(now time.Duration, id models.QueryID) (stop models.BatchID, running bool)
-	Next(now time.Duration) (overlap.Round, bool)
-	Plan(now time.Duration)
-	Finish(now time.Duration, o models.Outcome) error
-	Wake() (at time.Duration, ok bool)
-	Idle() bool
-	Drain(now time.Duration)
-	Answers() []overlap.Answer
-	Released() []overlap.Release
-	Members(id models.BatchID) []models.QueryID
-
-	Down(now time.Duration, id models.ServiceID)
-	Up(now time.Duration, id models.ServiceID)
-	Load(now time.Duration, m models.Service) error
-	Add(now time.Duration, m models.Service) error
-	Change(now time.Duration, m models.Service) error
-	Remove(now time.Duration, id models.ServiceID) error
-
-	Explain() overlap.Explanation
-	Metrics() overlap.Metrics
-	Waiting(to []overlap.Waiting) []overlap.Waiting
-}
-
-// core is what the parts of the scheduler goroutine share. Nothing else touches it.
-type core struct {
-	*backend
-	config    config.Config
-	scheduler scheduler
-	solo      *predictor.Solo
-	predictor *predictor.Predictor // of groups; it has solo
-
-	fleet   *fleet
-	calls   *calls
-	learner *learner
-
-	listeners []observe.Listener
-	memory    observe.Event // of emit
-}
-
-// emit shows the listeners an event, in memory that is used again: they get a
-// pointer, which would otherwise cost an allocation each time.
-func (c *core) emit(e observe.Event) {
-	c.memory = e
-	for _, x := range c.listeners {
-		x.Observe(&c.memory)
-	}
-}
-
 // loop is the scheduler goroutine: it takes in what happens, decides, sends rounds
 // to the workers and settles what became of them.
 type loop struct {
 	*core
+	board *status.Board
 	timer *time.Timer
 
 	// Memory that is used again for each round.
@@ -98,18 +46,18 @@ func (l *loop) run() {
 	for {
 		select {
 		case m := <-l.inbox:
-			l.emit(observe.Event{Kind: observe.Woke, At: l.now()})
+			l.emit(observe.Event{Kind: observe.Woke, At: l.Now()})
 			l.take(m)
 		case o, ok := <-outcomes:
 			if !ok {
 				return
 			}
-			l.emit(observe.Event{Kind: observe.Woke, At: l.now()})
+			l.emit(observe.Event{Kind: observe.Woke, At: l.Now()})
 			l.finish(o)
 		case <-l.timer.C:
-			l.emit(observe.Event{Kind: observe.Woke, At: l.now()})
+			l.emit(observe.Event{Kind: observe.Woke, At: l.Now()})
 		case <-beat.C:
-			l.emit(observe.Event{Kind: observe.Woke, At: l.now()})
+			l.emit(observe.Event{Kind: observe.Woke, At: l.Now()})
 		}
 		for range inboxBurst {
 			select {
@@ -136,11 +84,11 @@ func (l *loop) take(m message) {
 	case m.event != nil:
 		l.fleet.event(m.event)
 	case m.drain:
-		l.scheduler.Drain(l.now())
+		l.scheduler.Drain(l.Now())
 	case m.giveUp:
 		l.calls.giveUp()
 	case m.ask != nil:
-		m.ask(l)
+		m.ask()
 	}
 }
 
@@ -149,14 +97,14 @@ func (l *loop) take(m message) {
 func (l *loop) decide() {
 	l.fleet.reap()
 	for !l.learner.measurement.active() {
-		round, ok := l.scheduler.Next(l.now())
+		round, ok := l.scheduler.Next(l.Now())
 		l.calls.answer()
 		if !ok {
 			break
 		}
 		l.dispatch(round)
 	}
-	l.scheduler.Plan(l.now())
+	l.scheduler.Plan(l.Now())
 	next, wake := l.scheduler.Wake()
 	idle := l.scheduler.Idle()
 	switch {
@@ -169,7 +117,7 @@ func (l *loop) decide() {
 		next, wake = l.learner.measure(), true
 	}
 	if wake {
-		l.timer.Reset(max(next-l.now(), 0))
+		l.timer.Reset(max(next-l.Now(), 0))
 	}
 }
 
@@ -283,7 +231,7 @@ func (l *loop) learn(o *executor.Outcome) {
 // settle hands the outcome of a round to the scheduler, which frees the workers of
 // what they need not keep any more. Nothing was measured of a round that could not be sent.
 func (l *loop) settle(o *models.Outcome, measured *executor.Outcome) {
-	now := l.now()
+	now := l.Now()
 	l.emit(observe.Event{Kind: observe.Ended, At: now, Outcome: o, Measured: measured})
 	if err := l.scheduler.Finish(now, *o); err != nil {
 		l.log.Error().Err(err).Uint64("round", o.Round).Msg("finishing a round")
@@ -293,7 +241,7 @@ func (l *loop) settle(o *models.Outcome, measured *executor.Outcome) {
 
 // rest shows that the loop is alive and has nothing more to do.
 func (l *loop) rest() {
-	now := l.now()
+	now := l.Now()
 	l.beat.Store(int64(now))
 	l.emit(observe.Event{Kind: observe.Rested, At: now})
 }

@@ -1,9 +1,12 @@
-package daemon
+package loop
 
 import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe"
@@ -26,7 +29,7 @@ type fleet struct {
 	reloaded bool             // services came or went since the start
 	leaving  int              // services that are retired and not gone
 
-	withoutMPS error // why there are no workers any more, nil if there may be
+	noWorkers error // why there are no workers any more, nil if there may be
 
 	late    []*executor.Event // came while a round of their service runs
 	loading loading
@@ -38,12 +41,11 @@ type fleet struct {
 type member struct {
 	service *query.Service
 	config  config.Service
-	threads int // of its worker
+	place   Place
 	worker  worker
-	release func() // gives back what it was admitted to of a GPU's memory
 
 	state   memberState
-	joining *joining      // while it joins
+	joining *Joining      // while it joins
 	ended   chan struct{} // closed when a service that was retired is gone, nil if nobody waits
 
 	// A service that takes over a name goes on with what the one before has
@@ -65,18 +67,44 @@ const (
 	stateLeaving                     // its worker ends
 )
 
-// joining is a service on its way to take requests.
-type joining struct {
-	news  chan config.Step
-	ready chan error // holds one: nil, or why it does not come
-	lost  int        // workers
+func (s memberState) String() string {
+	return [...]string{"serving", "joining", "retiring", "leaving"}[s]
+}
+
+// newsLimit is how much progress of a load may wait to be read; what does not fit
+// is dropped.
+const newsLimit = 64
+
+// Joining is a service on its way to take requests. Ready holds one value in the
+// end: nil once the service serves, or why it does not come.
+type Joining struct {
+	News   chan config.Step
+	Ready  chan error
+	member *member
+	lost   int // workers so far
+}
+
+// Place is what the instance gives a service on its device.
+type Place struct {
+	// Share describes what else than the model and the device decides how long the
+	// operators take, such as threads. Profiles and datasets are kept by it.
+	Share string
+
+	// Model is the name by which an emulated device knows the model, which takes
+	// batches and sequences up to MaxBatch and MaxSeqLen. On a device that computes
+	// it is empty, and the worker finds the limits.
+	Model               string
+	MaxBatch, MaxSeqLen int
+
+	// Release gives back what the service was admitted to of a GPU's memory.
+	Release func()
 }
 
 // pass passes progress on to the reload, and drops it if the reload reads too
 // slowly.
-func (j *joining) pass(s config.Step) {
+func (j *Joining) pass(s config.Step) {
 	select {
-	case j.news <- s:
+	case j.News <- s:
 	default:
 	}
 }
@@ -98,19 +126,36 @@ func scheduled(id models.ServiceID, s *config.Service) models.Service {
 	}
 }
 
+// newService returns the service of a configuration entry, not loaded yet.
+func newService(id models.ServiceID, c *config.Service, policy string, b query.Backend) *query.Service {
+	s := query.NewService(id, c.Name)
+	s.Policy, s.Backend = policy, b
+	setTargets(s, c)
+	return s
+}
+
+// renewed returns a service with other targets. The new one is to be told how
+// its model looks like.
+func renewed(s *query.Service, c *config.Service) *query.Service {
+	next := s.Successor()
+	setTargets(next, c)
+	return next
+}
+
+func setTargets(s *query.Service, c *config.Service) {
+	s.QoSTarget, s.QueueLimit, s.MaxBatch, s.MaxQueryBatch = c.Target, c.QueueLimit, c.MaxBatch, c.MaxQueryBatch
+}
+
+// limit keeps a service within what an emulated device knows of its model.
+func limit(s *query.Service, p *Place) {
+	if p.Model != "" {
+		s.MaxQueryBatch, s.MaxSeqLen = min(s.MaxQueryBatch, p.MaxBatch), p.MaxSeqLen
+	}
+}
+
 // startedAgain returns how often workers were started again, its own and those of the
 // services whose place it has taken.
 func (s *member) startedAgain() uint64 { return s.restarts + max(s.starts, 1) - 1 }
-
-// furnish fills in what follows from the configuration of a member.
-func (u *instance) furnish(s *member) {
-	if s.threads = u.threads(&s.config); u.emulation == nil {
-		return
-	}
-	known := u.emulation.model(&s.config)
-	s.service.MaxQueryBatch = min(s.service.MaxQueryBatch, slices.Max(known.Sizes))
-	s.service.MaxSeqLen = slices.Max(known.SeqLens)
-}
 
 // name returns the name of a service. Late news may be of one that
 // is gone.
@@ -141,12 +186,6 @@ func (f *fleet) served() (list []*member) {
 	return list
 }
 
-// share is shareOf a service.
-func (f *fleet) share(id models.ServiceID) string {
-	s := f.members[id]
-	return shareOf(s.threads, &s.config, f.part != nil)
-}
-
 // loadTries is how often the worker of a service that joins may be lost before
 // it is given up for reasons that another try may not have. What the model is
 // at fault for is given up at once.
@@ -157,29 +196,8 @@ var (
 	errNotServed = errors.New("the service is not served any more")
 )
 
-// join starts the worker of a service that queries cannot reach yet. Once it is
-// ready the service takes the place of the one of its name, if there is one.
-func (u *instance) join(c *config.Service, j *joining) (s *member, err error) {
-	s = &member{config: *c, state: stateJoining, joining: j}
-	spec, release, err := u.spec(0, c)
-	if err == nil {
-		err = spec.Refused
-	}
-	if err != nil {
-		return nil, err
-	}
-	s.release = release
-	if !u.backend.ask(func(l *loop) { err = l.fleet.open(u, s, spec) }) {
-		err = ErrStopping
-	}
-	if err != nil {
-		s.release()
-	}
-	return s, err
-}
-
 // open gives a service that joins a free position.
-func (f *fleet) open(u *instance, s *member, spec executor.ServiceSpec) error {
+func (f *fleet) open(s *member, spec executor.ServiceSpec) error {
 	id := models.ServiceID(len(f.members))
 	if at := slices.Index(f.members, nil); at >= 0 {
 		id = models.ServiceID(at)
@@ -187,24 +205,24 @@ func (f *fleet) open(u *instance, s *member, spec executor.ServiceSpec) error {
 	switch {
 	case id >= overlap.MaxServices:
 		return errNoPlace
-	case f.withoutMPS != nil:
-		return f.withoutMPS
+	case f.noWorkers != nil:
+		return f.noWorkers
 	}
-	s.service, s.series = newService(id, &s.config, f.config.Policy, f.backend), id
-	u.furnish(s)
+	s.service, s.series = newService(id, &s.config, f.config.Policy, f.serves), id
+	limit(s.service, &s.place)
 	m := scheduled(id, &s.config)
-	if err := f.scheduler.Add(f.now(), m); err != nil {
+	if err := f.scheduler.Add(f.Now(), m); err != nil {
 		return err
 	}
 	if int(id) == len(f.members) { // also if it stays free: all tables are of one length
 		f.members, f.specs = append(f.members, nil), append(f.specs, models.Service{ID: id})
 	}
 	if err := f.predictor.Reset(id, m.Operators); err != nil {
-		return errors.Join(err, f.scheduler.Remove(f.now(), id))
+		return errors.Join(err, f.scheduler.Remove(f.Now(), id))
 	}
 	spec.ID = id
 	if err := f.exec.Add(spec); err != nil {
-		return errors.Join(err, f.scheduler.Remove(f.now(), id), f.predictor.Drop(id))
+		return errors.Join(err, f.scheduler.Remove(f.Now(), id), f.predictor.Drop(id))
 	}
 	f.members[id], f.specs[id], f.reloaded = s, m, true
 	f.emit(observe.Event{Kind: observe.Added, Service: &m})
@@ -235,7 +253,7 @@ func (f *fleet) heard(s *member, e *executor.Event) {
 func (f *fleet) withdraw(s *member, cause error) {
 	if s.state == stateJoining {
 		f.retire(s, nil)
-		s.joining.ready <- cause
+		s.joining.Ready <- cause
 	}
 }
 
@@ -253,7 +271,7 @@ func (f *fleet) takeOver(s *member) {
 		f.retire(old, nil)
 	}
 	f.publish()
-	s.joining.ready <- nil
+	s.joining.Ready <- nil
 }
 
 // inherit lets no series of metrics go backward.
@@ -270,7 +288,7 @@ func (f *fleet) inherit(s, old *member) {
 }
 
 // change gives a service other targets. Queries that were accepted keep theirs.
-func (f *fleet) change(u *instance, s *member, c *config.Service) error {
+func (f *fleet) change(s *member, c *config.Service, p Place) error {
 	if s == nil {
 		return errNotServed
 	}
@@ -278,7 +296,7 @@ func (f *fleet) change(u *instance, s *member, c *config.Service) error {
 	m := scheduled(id, c)
 	m.Operators = f.specs[id].Operators
 	next := &member{config: *c, service: renewed(s.service, c)}
-	u.furnish(next)
+	limit(next.service, &p)
 	if info := s.worker.info; info != nil {
 		if err := next.service.Loaded(f.infoOf(info)); err != nil {
 			return err
@@ -287,10 +305,11 @@ func (f *fleet) change(u *instance, s *member, c *config.Service) error {
 			m.MaxBatch = 1
 		}
 	}
-	if err := f.scheduler.Change(f.now(), m); err != nil {
+	if err := f.scheduler.Change(f.Now(), m); err != nil {
 		return err
 	}
-	f.specs[id], s.config, s.service = m, *c, next.service
+	p.Release = s.place.Release
+	f.specs[id], s.config, s.service, s.place = m, *c, next.service, p
 	f.emit(observe.Event{Kind: observe.Set, Service: &m})
 	f.publish()
 	return nil
@@ -328,7 +347,7 @@ func (f *fleet) reap() {
 
 func (f *fleet) takeOut(id models.ServiceID, s *member) {
 	counted := f.scheduler.Metrics().Services[id]
-	if f.scheduler.Remove(f.now(), id) != nil {
+	if f.scheduler.Remove(f.Now(), id) != nil {
 		return // it still has queries
 	}
 	if heir := f.members[s.series]; heir != s {
@@ -342,7 +361,7 @@ func (f *fleet) takeOut(id models.ServiceID, s *member) {
 	}
 	f.goroutines.Go(func() {
 		err := <-gone
-		f.tell(message{ask: func(*loop) { f.left(id, err) }})
+		f.tell(message{ask: func() { f.left(id, err) }})
 	})
 }
 
@@ -371,7 +390,7 @@ func (f *fleet) left(id models.ServiceID, err error) {
 	case err != nil && !errors.Is(err, executor.ErrClosed):
 		f.log.Error().Err(err).Str("service", s.config.Name).Msg("taking a service away")
 	}
-	s.release()
+	s.place.Release()
 	f.learner.bind()
 }
 
@@ -413,4 +432,232 @@ func (f *fleet) counted(s *member, m *overlap.Metrics) overlap.ServiceMetrics {
 	}
 	sum.Name, sum.Down = s.config.Name, m.Services[s.service.ID].Down
 	return sum
+}
+
+// loseWorkers gives up every service, those too that come later, for a reason that
+// is no service's own. With a nil error there may be workers again.
+func (f *fleet) loseWorkers(err error) {
+	f.noWorkers = err
+	for i, s := range f.members {
+		if s != nil && err != nil {
+			f.event(&executor.Event{Kind: executor.WorkerFailed, Service: models.ServiceID(i), Err: err})
+		}
+	}
+}
+
+// event takes in what happened to a worker. The outcome of a span that
+// was lost with it may come before or after.
+func (f *fleet) event(e *executor.Event) {
+	f.loading.heard(e, time.Now())
+	if s := f.members[e.Service]; s != nil && s.state != stateLeaving {
+		f.fares(s, e)
+	}
+	log := f.log
+	if f.config.Emulated() {
+		log = log.With().Str("device", f.device).Logger()
+	}
+	logEvent(log, f.name(e.Service), e)
+}
+
+func (f *fleet) fares(s *member, e *executor.Event) {
+	switch e.Kind {
+	case executor.WorkerStarting:
+		s.starts++
+	case executor.WorkerReady:
+		f.up(e)
+	case executor.WorkerLost:
+		f.down(e.Service)
+	case executor.WorkerFailed:
+		f.down(e.Service)
+		s.worker.fault = e.Err
+		f.giveUp(e.Service)
+	case executor.WorkerStopped:
+		f.down(e.Service)
+	}
+	if s.state == stateJoining {
+		f.heard(s, e)
+	}
+}
+
+// lost is called when a span is lost. That is known before the event that its
+// worker is, unless the next worker is ready already.
+func (f *fleet) lost(id models.ServiceID) {
+	if !f.members[id].worker.fresh {
+		f.down(id)
+	}
+}
+
+func (f *fleet) down(id models.ServiceID) {
+	s := f.members[id]
+	s.worker.fresh = false
+	s.service.SetReady(false)
+	f.scheduler.Down(f.Now(), id)
+	f.calls.answer()
+}
+
+// giveUp expects no worker of a service any more. The others go on without it.
+func (f *fleet) giveUp(id models.ServiceID) {
+	s := f.members[id]
+	s.worker.givenUp = true
+	s.service.SetGivenUp(true)
+	f.learner.learning.GaveUp()
+	f.learner.bind()
+}
+
+func (f *fleet) up(e *executor.Event) {
+	member := f.members[e.Service]
+	s := member.service
+	f.keepCut(member, e.Info)
+	if err := s.Loaded(f.infoOf(e.Info)); err != nil {
+		f.log.Error().Err(err).Str("service", s.Name).Msg("the model cannot be served")
+		f.refuse(e.Service, err)
+		return
+	}
+	spec := f.specs[e.Service]
+	spec.Operators, spec.MaxBatch = len(e.Info.Operators), s.MaxBatch
+	if !s.Batched() {
+		spec.MaxBatch = 1
+	}
+	switch err := f.load(spec, e); {
+	case errors.Is(err, overlap.ErrServiceBusy):
+		f.late = append(f.late, e)
+		return
+	case err != nil:
+		f.log.Error().Err(err).Str("service", s.Name).Msg("the model cannot be scheduled")
+		f.refuse(e.Service, err)
+		return
+	}
+	member.worker.fresh, member.worker.givenUp = true, false
+	f.learner.learning.Cold(e.Service)
+	f.scheduler.Up(f.Now(), e.Service)
+	s.SetGivenUp(false)
+	s.SetReady(true)
+	f.takeOver(member)
+	f.learner.bind()
+}
+
+// infoOf returns what requests are checked against.
+func (f *fleet) infoOf(i *wire.Info) query.Info {
+	info := query.Info{
+		Inputs:    i.Inputs,
+		Outputs:   i.Outputs,
+		Operators: len(i.Operators),
+		Hash:      i.Hash,
+		Platform:  query.OnnxPlatform,
+		Device:    f.device,
+		Versions:  map[string]string{"onnxruntime": i.ORTVersion},
+	}
+	if f.config.Emulated() {
+		info.Platform, info.Versions = config.DeviceEmulated, nil
+	}
+	if i.Cut != nil {
+		info.Cut = i.Cut.Reason
+	}
+	return info
+}
+
+// refuse gives up a service whose worker has loaded a model that cannot be
+// served.
+func (f *fleet) refuse(id models.ServiceID, err error) {
+	f.members[id].worker.fault = err
+	f.withdraw(f.members[id], err)
+	f.giveUp(id)
+}
+
+// catchUp takes in the workers that came back with another model while a
+// round with a span of the lost one was still running.
+func (f *fleet) catchUp() {
+	late := f.late
+	f.late = nil
+	for _, e := range late {
+		if state, err := f.exec.State(e.Service); err == nil && state.PID == e.PID {
+			f.up(e)
+		}
+	}
+}
+
+// load tells scheduler and predictor what the worker learned of the model. A
+// worker that comes back with the same model changes nothing.
+func (f *fleet) load(spec models.Service, e *executor.Event) error {
+	member := f.members[spec.ID]
+	w := &member.worker
+	if w.info != nil && f.specs[spec.ID] == spec && w.info.Hash == e.Info.Hash {
+		return nil
+	}
+	if err := f.scheduler.Load(f.Now(), spec); err != nil {
+		return err
+	}
+	if err := f.predictor.Reset(spec.ID, spec.Operators); err != nil {
+		return err
+	}
+	f.specs[spec.ID], w.info = spec, e.Info
+	f.learner.learning.Changed()
+	if f.profiles != nil {
+		if p, ok := f.profiles.Solo(spec.Name, member.place.Share, e.Info); ok && f.solo.Restore(spec.ID, p) == nil {
+			f.log.Debug().Str("service", spec.Name).Int("cells", len(p.Cells)).Msg("the stored profile is taken")
+		}
+	}
+	for _, t := range e.Info.Solo {
+		if f.slower(spec, t) {
+			continue
+		}
+		if err := f.solo.SetOperators(spec.ID, t.Size, t.SeqLen, t.Nanos); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// slower reports whether warming up took longer than what is known already. A
+// machine that is busy while models load must not spoil a profile that is good,
+// and a profile from a busy time must not outlive it.
+func (f *fleet) slower(spec models.Service, t wire.Solo) bool {
+	known, ok := f.solo.Span(models.Span{Service: spec.ID, End: spec.Operators, Size: t.Size, SeqLen: t.SeqLen})
+	var took time.Duration
+	for _, n := range t.Nanos {
+		took += time.Duration(n)
+	}
+	return ok && took > known
+}
+
+// keepCut logs a choice that a worker has made, and has it stored.
+func (f *fleet) keepCut(member *member, info *wire.Info) {
+	c := info.Cut
+	if c == nil {
+		return
+	}
+	if before := member.worker.info; before != nil && before.Cut != nil && before.Cut.Reason == c.Reason && before.Hash == info.Hash {
+		return
+	}
+	f.log.Info().Str("service", member.config.Name).Int("operators", len(info.Operators)).Str("why", c.Reason).Msg("model is cut")
+	if c.Measured() && f.profiles != nil {
+		f.profiles.ChoseCut(member.config, member.place.Share, c)
+	}
+}
+
+// logEvent writes what happened to the worker of a service.
+func logEvent(log zerolog.Logger, service string, e *executor.Event) {
+	log = log.With().Str("service", service).Logger()
+	switch e.Kind {
+	case executor.WorkerStarting:
+		log.Info().Int("pid", e.PID).Msg("worker starts")
+	case executor.WorkerProgress:
+		log.Debug().Str("phase", e.Phase).Int64("done", e.Done).Int64("total", e.Total).Msg("worker loads")
+	case executor.WorkerReady:
+		if e.PID == 0 {
+			log.Info().Int("operators", len(e.Info.Operators)).Msg("model is emulated")
+			return
+		}
+		log.Info().Int("pid", e.PID).Int("operators", len(e.Info.Operators)).Bool("cached", e.Info.CacheHit).Dur("took", e.Took).Msg("worker is ready")
+	case executor.WorkerOutput:
+		log.Warn().Str("line", e.Line).Msg("worker says")
+	case executor.WorkerLost:
+		log.Error().Err(e.Err).Int("pid", e.PID).Int("batches", len(e.Batches)).Dur("restart_in", e.RestartIn).Msg("worker is lost")
+	case executor.WorkerFailed:
+		log.Error().Err(e.Err).Msg("service is given up: mend what is wrong, and try again with overlapd restart")
+	case executor.WorkerStopped:
+		if e.PID != 0 {
+			log.Info().Int("pid", e.PID).Msg("worker stopped")
+		}
+	}
 }

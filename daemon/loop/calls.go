@@ -1,4 +1,4 @@
-package daemon
+package loop
 
 import (
 	"errors"
@@ -45,8 +45,8 @@ func (cs *calls) arrive(c *query.Call) {
 		Deadline: c.Deadline().Sub(cs.epoch),
 		Priority: c.Priority,
 	}
-	if err := cs.scheduler.Arrive(cs.now(), q); err != nil {
-		cs.emit(observe.Event{Kind: observe.Refused, At: cs.now(), Call: c, Err: err})
+	if err := cs.scheduler.Arrive(cs.Now(), q); err != nil {
+		cs.emit(observe.Event{Kind: observe.Refused, At: cs.Now(), Call: c, Err: err})
 		c.Answer(query.Reply{Err: refusal(err)})
 		return
 	}
@@ -62,7 +62,7 @@ func (cs *calls) cancel(id models.QueryID) {
 	if p == nil {
 		return
 	}
-	if stop, _ := cs.scheduler.Cancel(cs.now(), id); stop != 0 {
+	if stop, _ := cs.scheduler.Cancel(cs.Now(), id); stop != 0 {
 		cs.exec.Stop(p.call.Service.ID, stop)
 	}
 }

@@ -1,0 +1,408 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/daemon/learning"
+	"github.com/overlapd/overlapd/daemon/observe"
+	"github.com/overlapd/overlapd/daemon/observe/timeline"
+	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/status"
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/overlap/journal"
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/segments/wire"
+)
+
+// maxRetries is how often a query is run again whose worker was lost.
+const maxRetries = 2
+
+var (
+	// ErrEnded is returned when a loop that has ended is asked for something.
+	ErrEnded = errors.New("the daemon stops: start it again with the new configuration")
+
+	// ErrNotGivenUp is returned when a service was not given up, so that there
+	// is nothing to try again.
+	ErrNotGivenUp = errors.New("only a service that was given up is restarted by hand")
+)
+
+// Backend is the [query.Backend] of a running daemon: it hands calls to the
+// scheduler goroutine, which owns everything that is decided. What else is asked
+// of the loop, by those who start, reload and stop it, goes through it as well.
+type Backend struct {
+	*core
+	loop     *loop
+	board    *status.Board
+	timeline *timeline.Ring
+	lastID   atomic.Uint64
+	running  bool // the loop was started
+}
+
+// Options is what a loop is made of besides its configuration.
+type Options struct {
+	Log        zerolog.Logger
+	Device     string            // in words
+	MeasuredAs string            // the device that an emulated one is made after, as datasets name it
+	GPU        func() gpu.Status // nil without a GPU
+	Places     []Place           // of the services, in the order of the configuration
+	Learning   learning.Options
+	Fit        FitFunc            // nil if no predictor is to be fitted
+	Profiles   Profiles           // nil where nothing is stored
+	Keeper     *Keeper            // of the state file
+	Listeners  []observe.Listener // besides the timeline and traces
+	Journal    *journal.Writer    // nil if decisions are not logged
+	Header     journal.Header     // of the journal; the loop sets its epoch
+
+	// Workers makes what runs rounds. It passes on what happens to workers, from
+	// when they are started.
+	Workers func(events func(executor.Event)) (Workers, error)
+
+	Life       context.Context // ends when the daemon closes
+	Goroutines *sync.WaitGroup // what the loop starts
+}
+
+// New makes a loop, which decides nothing before [Backend.Start].
+func New(c config.Config, o Options) (*Backend, error) {
+	shared := &core{
+		Registry: new(query.Registry), log: o.Log, config: c, device: o.Device, measuredAs: o.MeasuredAs, gpu: o.GPU,
+		profiles: o.Profiles, keeper: o.Keeper, life: o.Life, goroutines: o.Goroutines,
+	}
+	shared.mailbox.open()
+	b := &Backend{core: shared, board: new(status.Board)}
+	shared.serves = b
+	members, list := make([]*member, len(c.Services)), make([]models.Service, len(c.Services))
+	services, operators := make([]*query.Service, len(c.Services)), make([]int, len(c.Services))
+	for i := range c.Services {
+		s := newService(models.ServiceID(i), &c.Services[i], c.Policy, b)
+		limit(s, &o.Places[i])
+		services[i], members[i] = s, &member{service: s, config: c.Services[i], place: o.Places[i], series: s.ID}
+		list[i] = scheduled(s.ID, &c.Services[i])
+		operators[i] = list[i].Operators
+	}
+	b.Publish(services)
+	var err error
+	if shared.solo, err = predictor.NewSolo(operators...); err != nil {
+		return nil, err
+	}
+	shared.predictor = predictor.New(shared.solo)
+	if shared.scheduler, err = newScheduler(shared, list, &o); err != nil {
+		return nil, err
+	}
+	b.timeline = timeline.New(b.epoch, list)
+	shared.listeners = append([]observe.Listener{b.timeline, observe.NewTraces(b.epoch, b.device)}, o.Listeners...)
+	if shared.exec, err = o.Workers(b.Event); err != nil {
+		return nil, err
+	}
+	shared.fleet = &fleet{core: shared, members: members, specs: list, order: c.Names(), loading: loading{}}
+	shared.calls = &calls{core: shared, pending: make(map[models.QueryID]*pending)}
+	shared.learner = &learner{
+		core: shared, fitter: o.Fit, learning: learning.New(o.Learning, shared.predictor, shared.solo),
+		measurement: measurement{exec: shared.exec, fleet: shared.fleet},
+	}
+	b.loop = &loop{core: shared, board: b.board, timer: time.NewTimer(time.Hour)}
+	return b, nil
+}
+
+// newScheduler returns the scheduler of services that are all down, or the one
+// that logs what it decides.
+func newScheduler(c *core, list []models.Service, o *Options) (s scheduler, err error) {
+	rules := overlap.Config{Services: list, Policy: c.config.Policy, Ways: c.config.Ways, Predictor: c.predictor, MaxRetries: maxRetries}
+	if o.Journal != nil {
+		o.Header.Epoch = c.epoch
+		s, err = journal.New(rules, o.Journal, o.Header)
+	} else {
+		s, err = overlap.New(rules)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		s.Down(0, models.ServiceID(i))
+	}
+	return s, nil
+}
+
+// Start lets the loop decide. The workers are started by whoever made them.
+func (b *Backend) Start() {
+	b.running = true
+	b.goroutines.Go(b.loop.run)
+}
+
+// Close ends the workers, and then the loop.
+func (b *Backend) Close() error {
+	err := b.exec.Close()
+	if b.running {
+		<-b.done
+	}
+	return err
+}
+
+// Alloc implements Backend.
+func (b *Backend) Alloc(s *query.Service, bytes int64) (query.Memory, error) {
+	arena := b.exec.Arena(s.ID)
+	if bytes > arena.Bytes() {
+		return query.Memory{}, query.ErrTooLarge
+	}
+	offset, data, err := arena.Alloc(bytes)
+	switch {
+	case errors.Is(err, wire.ErrArenaFull):
+		return query.Memory{}, query.ErrNoMemory
+	case err != nil:
+		return query.Memory{}, query.ErrUnavailable
+	}
+	return query.Memory{Bytes: data, Offset: offset}, nil
+}
+
+// Free implements Backend.
+func (b *Backend) Free(s *query.Service, m query.Memory) {
+	if err := b.exec.Arena(s.ID).Free(m.Offset); err != nil {
+		b.log.Error().Err(err).Str("service", s.Name).Msg("giving back the memory of a query")
+	}
+}
+
+// Submit implements Backend.
+func (b *Backend) Submit(c *query.Call) error {
+	if b.draining.Load() {
+		return query.ErrDraining
+	}
+	p, ok := c.Backend.(*pending)
+	if !ok {
+		p = new(pending)
+		c.Backend = p
+	}
+	p.call = c
+	p.tensors = p.tensors[:0]
+	for i := range c.Inputs {
+		in := &c.Inputs[i]
+		p.tensors = append(p.tensors, wire.Tensor{
+			Type: in.Type, Shape: in.Shape, Offset: in.Offset, Bytes: int64(len(in.Data)),
+		})
+	}
+	c.QueryID = models.QueryID(b.lastID.Add(1))
+	select {
+	case b.inbox <- message{call: c}:
+	default:
+		return query.ErrQueueFull
+	}
+	select {
+	case <-b.ending:
+		b.refuseAll() // the loop may have looked for the last time
+	default:
+	}
+	return nil
+}
+
+// Cancel implements Backend. If the inbox is full the query runs in vain.
+func (b *Backend) Cancel(c *query.Call) {
+	select {
+	case b.inbox <- message{cancel: c.QueryID}:
+	default:
+	}
+}
+
+// Release implements Backend.
+func (b *Backend) Release(c *query.Call) {
+	p := c.Backend.(*pending)
+	p.outputs.Release()
+	p.outputs.Outputs = nil
+	p.call, p.failure = nil, nil
+	b.Free(c.Service, c.Memory)
+}
+
+// Ready implements Backend.
+func (b *Backend) Ready() bool {
+	if b.draining.Load() {
+		return false
+	}
+	for _, s := range b.Services() {
+		if !s.Ready() {
+			return false
+		}
+	}
+	return true
+}
+
+// StopMeasuring measures nothing any more, and waits for the round that runs,
+// until ctx ends.
+func (b *Backend) StopMeasuring(ctx context.Context) error {
+	ended := make(chan struct{})
+	b.tell(message{ask: func() {
+		b.learner.stop()
+		b.learner.measurement.quit(ended)
+	}})
+	select {
+	case <-ended:
+	case <-b.done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// Measure lets the loop do nothing but measure, for at most the limit. It must
+// not have been started.
+func (b *Backend) Measure(limit time.Duration) { b.learner.learning.MeasureOnly(limit) }
+
+// Report returns how far measuring has come, and false if the loop has ended.
+func (b *Backend) Report() (r Report, ok bool) {
+	ok = b.Ask(func() { r = b.learner.report() })
+	return r, ok
+}
+
+// Learned calls solo with the operator times of each service that was ready once,
+// and returns how well its predictor does, with the key to ask [Profiles] for that.
+func (b *Backend) Learned(solo func(service, share string, info *wire.Info, s predictor.Snapshot)) (c predictor.CalibrationSnapshot, key string) {
+	b.Ask(func() {
+		for _, s := range b.fleet.served() {
+			info := s.worker.info
+			if p, err := b.solo.Snapshot(s.service.ID); err == nil && info != nil && len(p.Cells) > 0 {
+				solo(s.config.Name, s.place.Share, info, p)
+			}
+		}
+		c = b.predictor.Snapshot()
+		key = b.learner.calibrationKey(c.Predictor)
+	})
+	return c, key
+}
+
+// Join starts the worker of a service that queries cannot reach yet. Once it is
+// ready the service takes the place of the one of its name, if there is one.
+func (b *Backend) Join(c *config.Service, p Place, spec executor.ServiceSpec) (*Joining, error) {
+	j := &Joining{News: make(chan config.Step, newsLimit), Ready: make(chan error, 1)}
+	j.member = &member{config: *c, place: p, state: stateJoining, joining: j}
+	err := ErrEnded
+	b.Ask(func() { err = b.fleet.open(j.member, spec) })
+	return j, err
+}
+
+// Withdraw lets a service that was to join go again, unless it has joined. It
+// reports false if the loop has ended.
+func (b *Backend) Withdraw(j *Joining, cause error) bool {
+	return b.Ask(func() { b.fleet.withdraw(j.member, cause) })
+}
+
+// Change gives a service other targets. Queries that were accepted keep theirs.
+func (b *Backend) Change(c *config.Service, p Place) error {
+	err := ErrEnded
+	b.Ask(func() { err = b.fleet.change(b.fleet.serving(c.Name), c, p) })
+	return err
+}
+
+// Retire lets a service take no further requests. It goes when it has answered
+// those it has; gone is closed then. It reports false if the loop has ended.
+func (b *Backend) Retire(name string, gone chan struct{}) bool {
+	return b.Ask(func() { b.fleet.retire(b.fleet.serving(name), gone) })
+}
+
+// Order lists the services in another order. It reports false if the loop has ended.
+func (b *Backend) Order(names []string) bool {
+	return b.Ask(func() {
+		b.fleet.order = names
+		b.fleet.publish()
+	})
+}
+
+// LoseWorkers gives up every service, those too that come later, for a reason that
+// is no service's own. With a nil error there may be workers again.
+func (b *Backend) LoseWorkers(err error) {
+	b.tell(message{ask: func() { b.fleet.loseWorkers(err) }})
+}
+
+// restarter is an executor that has processes to start.
+type restarter interface {
+	Restart(models.ServiceID) error
+}
+
+// Timelines implements Host.
+func (b *Backend) Timelines() []*timeline.Ring { return []*timeline.Ring{b.timeline} }
+
+// Limits on waiting for a status.
+const (
+	statusTimeout = 2 * time.Second // of one who is to be answered
+
+)
+
+// Status implements Host.
+func (b *Backend) Status() (*status.Status, bool) { return b.StatusWithin(statusTimeout) }
+
+// StatusWithin returns the status of now, or, if the scheduler goroutine does not
+// publish one in time, the last one and false. That is nil if there was none.
+func (b *Backend) StatusWithin(limit time.Duration) (s *status.Status, fresh bool) {
+	published, first := b.board.Want()
+	if first {
+		select {
+		case b.inbox <- message{}: // a goroutine that sleeps does not look at the board
+		default: // it is awake
+		}
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-published:
+		return b.board.Latest(), true
+	case <-b.done:
+	case <-timer.C:
+	}
+	return b.board.Latest(), false
+}
+
+// Restart starts the worker of a service that was given up, or fails with
+// [ErrNotGivenUp].
+func (b *Backend) Restart(s *query.Service) error {
+	state, err := b.exec.State(s.ID)
+	if err != nil {
+		return err
+	}
+	r, ok := b.exec.(restarter)
+	switch {
+	case ok && state.Phase == executor.GivenUp:
+		return r.Restart(s.ID)
+	case s.GivenUp():
+		return fmt.Errorf("%w, and the worker of this one runs: it is its model that cannot be served; change the model and reload", ErrNotGivenUp)
+	}
+	return fmt.Errorf("%w, and this one is %s", ErrNotGivenUp, state.Phase)
+}
+
+// Inside is what a status does not show of a loop: it is for tests, and changes
+// with what the loop is made of. By service ID a state is "" for none.
+type Inside struct {
+	States    []string
+	Places    []*Place
+	Leaving   int // services that were taken away and are not gone
+	Pending   int // queries that were accepted and not answered
+	Measuring bool
+	Waits     bool   // groups are left to be measured, and may not be now
+	Device    string // as datasets name it
+	Solo      *predictor.Solo
+	Predictor *predictor.Predictor
+}
+
+// Inspect shows f the inside of the loop, which waits meanwhile. It reports false
+// if the loop has ended.
+func (b *Backend) Inspect(f func(*Inside)) bool {
+	return b.Ask(func() {
+		in := Inside{
+			Leaving: b.fleet.leaving, Pending: len(b.calls.pending), Measuring: b.learner.measurement.active(),
+			Waits: b.learner.learning.Pending() && !b.learner.measurable(), Device: b.learner.measuredOn(), Solo: b.solo, Predictor: b.predictor,
+		}
+		for _, s := range b.fleet.members {
+			state, place := "", (*Place)(nil)
+			if s != nil {
+				state, place = s.state.String(), &s.place
+			}
+			in.States, in.Places = append(in.States, state), append(in.Places, place)
+		}
+		f(&in)
+	})
+}

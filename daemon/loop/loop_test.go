@@ -1,0 +1,43 @@
+package loop
+
+import (
+	"testing"
+
+	"github.com/overlapd/overlapd/daemon/observe"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/predictor"
+)
+
+func TestNobodyListens(t *testing.T) {
+	l := &loop{core: &core{}}
+	l.emit(observe.Event{Kind: observe.Woke})
+	l.emit(observe.Event{Kind: observe.Dispatched, Round: &overlap.Round{}})
+	l.rest()
+	if l.beat.Load() == 0 {
+		t.Error("without listeners the loop does not show that it is alive")
+	}
+}
+
+// What a group takes one after another is not known while one of its spans is
+// not.
+func TestSoloTimes(t *testing.T) {
+	solo, err := predictor.NewSolo(4, 4, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id := range models.ServiceID(2) {
+		if err := solo.SetOperators(id, 1, 0, []int64{1e6, 2e6, 3e6, 4e6}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := &loop{core: &core{solo: solo}}
+	r := &overlap.Round{Group: models.Group{Spans: []models.Span{{Service: 0, End: 4, Size: 1}, {Service: 1, End: 4, Size: 1}}}}
+	if got := l.soloOf(r); got != 20e6 {
+		t.Errorf("%v, want 20ms", got)
+	}
+	r.Group.Spans[1].Service = 2
+	if got := l.soloOf(r); got != 0 {
+		t.Errorf("of an unknown service %v", got)
+	}
+}

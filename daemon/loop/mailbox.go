@@ -1,0 +1,111 @@
+package loop
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+)
+
+const (
+	// inboxLimit is how many messages may wait for the scheduler goroutine.
+	// A query that finds the inbox full is refused as if its queue were full.
+	inboxLimit = 8192
+
+	// heartbeat is how often the scheduler goroutine shows that it is alive,
+	// and Stalled is for how long it may not have done so.
+	heartbeat = time.Second
+	Stalled   = 10 * time.Second
+)
+
+// mailbox is how other goroutines reach the scheduler goroutine, and how they see
+// that it is alive.
+type mailbox struct {
+	epoch    time.Time
+	inbox    chan message
+	ending   chan struct{} // closed when no more messages are taken
+	done     chan struct{} // closed when the goroutine has ended
+	draining atomic.Bool
+	beat     atomic.Int64 // when the goroutine last rested, since the epoch
+}
+
+// message is what the scheduler goroutine is told. One of the fields is set.
+type message struct {
+	call   *query.Call
+	cancel models.QueryID
+	event  *executor.Event
+	drain  bool
+	giveUp bool   // the time to answer what was accepted is over
+	ask    func() // run by the loop, for what only it may read
+}
+
+func (m *mailbox) open() {
+	m.epoch = time.Now()
+	m.inbox, m.ending, m.done = make(chan message, inboxLimit), make(chan struct{}), make(chan struct{})
+}
+
+// Now returns the time since the loop was made, by the monotonic clock.
+func (m *mailbox) Now() time.Duration { return time.Since(m.epoch) }
+
+// Beat returns when the loop last had nothing more to do.
+func (m *mailbox) Beat() time.Duration { return time.Duration(m.beat.Load()) }
+
+// Live implements [query.Host]: it reports whether the loop still turns.
+func (m *mailbox) Live() bool { return m.Now()-m.Beat() < Stalled }
+
+// Inbox returns how many messages wait for the loop, and how many may.
+func (m *mailbox) Inbox() (waiting, limit int) { return len(m.inbox), cap(m.inbox) }
+
+// Draining reports whether further queries are refused.
+func (m *mailbox) Draining() bool { return m.draining.Load() }
+
+// Ask runs f in the loop and waits for it. It reports false if the loop has ended.
+func (m *mailbox) Ask(f func()) bool {
+	ran := make(chan struct{})
+	m.tell(message{ask: func() { f(); close(ran) }})
+	select {
+	case <-ran:
+		return true
+	case <-m.done:
+		return false
+	}
+}
+
+// Event passes what happens to the workers on to the loop.
+func (m *mailbox) Event(e executor.Event) { m.tell(message{event: &e}) }
+
+// Drain refuses further queries and lets those that were accepted finish.
+func (m *mailbox) Drain() {
+	m.draining.Store(true)
+	m.tell(message{drain: true})
+}
+
+// GiveUp answers what was accepted and has not finished.
+func (m *mailbox) GiveUp() { m.tell(message{giveUp: true}) }
+
+// tell puts a message in the inbox. It may not be lost, so it waits: the loop
+// drains its inbox for as long as there is somebody to tell.
+func (m *mailbox) tell(x message) {
+	select {
+	case m.inbox <- x:
+	case <-m.ending:
+	}
+}
+
+// refuseAll answers the calls that the loop will not take any more. Every
+// call in the inbox is answered by it: the loop runs it after ending is
+// closed, and so does whoever put a call there and then finds ending closed.
+func (m *mailbox) refuseAll() {
+	for {
+		select {
+		case x := <-m.inbox:
+			if x.call != nil {
+				x.call.Answer(query.Reply{Err: query.ErrDraining})
+			}
+		default:
+			return
+		}
+	}
+}
