@@ -77,7 +77,8 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	}
 	c := fakeConfig(o.services, func(c *config.Config) {
 		c.Policy, c.StateDir = "overlap", o.dir
-		c.Profile = config.Profile{OnStart: true, Time: time.Minute, Groups: 12, Repeats: 3, Spans: 2, Seed: 1}
+		p := &c.Profile
+		p.OnStart, p.Time, p.Groups, p.Repeats, p.Spans, p.Seed = true, time.Minute, 12, 3, 2, 1
 		for i := range c.Services {
 			c.Services[i].Sizes = []int{1, 2}
 		}

@@ -61,10 +61,8 @@ func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(c
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	r := &reload{
-		Daemon: d, ctx: ctx, next: config.Applied(old, next), progress: progress,
-		done: config.Reloaded{Changes: changes, Failed: map[string]string{}},
-	}
+	changes.Failed = map[string]string{}
+	r := &reload{Daemon: d, ctx: ctx, next: config.Applied(old, next), progress: progress, done: changes}
 	began := time.Now()
 	err := r.run()
 	r.done.Took = time.Since(began)

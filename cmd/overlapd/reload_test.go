@@ -52,8 +52,8 @@ func say(t *testing.T, args ...string) (out string, status int, err error) {
 
 func TestReloadCommand(t *testing.T) {
 	f := &fakeRunning{done: &config.Reloaded{
-		Changes: config.Changes{Added: []string{"n"}, Replaced: []string{"resnet"}, Restart: []string{"limits.connections"}},
-		Took:    1500 * time.Millisecond,
+		Added: []string{"n"}, Replaced: []string{"resnet"}, Restart: []string{"limits.connections"},
+		Took: 1500 * time.Millisecond,
 	}}
 	path := administered(t, f, func() (config.Config, error) { return config.Embedded(), nil })
 	if out, status, _ := say(t, "reload", "--last", "--admin", path); status != 0 || !strings.Contains(out, "has not read its configuration again") {
@@ -79,8 +79,8 @@ func TestReloadCommand(t *testing.T) {
 
 func TestReloadCommandThatFails(t *testing.T) {
 	f := &fakeRunning{done: &config.Reloaded{
-		Changes: config.Changes{Added: []string{"n"}, Replaced: []string{"r"}},
-		Failed:  map[string]string{"r": "no such file", "n": "no room"},
+		Added: []string{"n"}, Replaced: []string{"r"},
+		Failed: map[string]string{"r": "no such file", "n": "no room"},
 	}}
 	path := administered(t, f, func() (config.Config, error) { return config.Embedded(), nil })
 	out, status, err := say(t, "reload", "--admin", path)

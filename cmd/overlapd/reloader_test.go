@@ -78,10 +78,8 @@ func TestReloaderLogsEachChange(t *testing.T) {
 	c := config.Embedded()
 	l := newListening(func() (config.Config, error) { return c, nil })
 	f := &fakeRunning{done: &config.Reloaded{
-		Changes: config.Changes{
-			Added: []string{"n"}, Removed: []string{"o"}, Replaced: []string{"r", "s"}, Changed: []string{"t"},
-			Settings: []string{"log_level"}, Restart: []string{"policy"},
-		},
+		Added: []string{"n"}, Removed: []string{"o"}, Replaced: []string{"r", "s"}, Changed: []string{"t"},
+		Settings: []string{"log_level"}, Restart: []string{"policy"},
 		Failed: map[string]string{"s": "no such file"}, Took: time.Second,
 	}}
 	l.follow(f)

@@ -28,8 +28,8 @@ func stranger() Peer { return Peer{PID: 7, UID: uint32(os.Geteuid()) + 1} }
 
 func TestReload(t *testing.T) {
 	want := &config.Reloaded{
-		Changes: config.Changes{Added: []string{"a"}, Replaced: []string{"b"}, Restart: []string{"limits.connections"}},
-		Failed:  map[string]string{"b": "no such file"}, Took: time.Second,
+		Added: []string{"a"}, Replaced: []string{"b"}, Restart: []string{"limits.connections"},
+		Failed: map[string]string{"b": "no such file"}, Took: time.Second,
 	}
 	f := newFakeDaemon(func(_ context.Context, progress func(config.Step)) (*config.Reloaded, error) {
 		progress(config.Step{Service: "a", State: config.StepDone})

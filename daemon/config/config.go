@@ -1,8 +1,10 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -86,8 +88,18 @@ type Config struct {
 		Metrics   bool   `toml:"metrics" default:"true"`
 	} `toml:"access"`
 
-	Worker  Worker  `toml:"worker"`
-	Profile Profile `toml:"profile"`
+	Worker Worker `toml:"worker"`
+
+	// Profile is how operator groups are measured, and the time that a daemon may
+	// spend on it after each start.
+	Profile struct {
+		OnStart bool          `toml:"on_start" default:"true"`
+		Time    time.Duration `toml:"time" default:"2m"`
+		Groups  int           `toml:"groups" default:"600" min:"1" max:"1048576"`
+		Repeats int           `toml:"repeats" default:"8" min:"1" max:"1024"`
+		Spans   int           `toml:"spans" default:"4" min:"1" max:"16"`
+		Seed    int           `toml:"seed" default:"1" min:"0" max:"1073741824"`
+	} `toml:"profile"`
 
 	// Predictor is where the predictor of groups comes from: a file, or the newest
 	// in the state file that knows these models on this device. With Train one is
@@ -173,17 +185,6 @@ type Worker struct {
 	IntermediateBytes int64         `toml:"intermediate_bytes" default:"1GiB" min:"64B"`
 }
 
-// Profile is how operator groups are measured, and the time that a daemon may
-// spend on it after each start.
-type Profile struct {
-	OnStart bool          `toml:"on_start" default:"true"`
-	Time    time.Duration `toml:"time" default:"2m"`
-	Groups  int           `toml:"groups" default:"600" min:"1" max:"1048576"`
-	Repeats int           `toml:"repeats" default:"8" min:"1" max:"1024"`
-	Spans   int           `toml:"spans" default:"4" min:"1" max:"16"`
-	Seed    int           `toml:"seed" default:"1" min:"0" max:"1073741824"`
-}
-
 // MIGInstance is one part of a GPU, with the services that run on it.
 type MIGInstance struct {
 	Profile  string   `toml:"profile"`
@@ -260,6 +261,13 @@ func defaultStateDir() string {
 	return filepath.Join(home, ".local", "state", "overlapd")
 }
 
+// SystemdFolder returns the folder that systemd made for the unit and names in
+// a variable such as STATE_DIRECTORY, the first if there are several, or "".
+func SystemdFolder(variable string) string {
+	dir, _, _ := strings.Cut(os.Getenv(variable), ":")
+	return dir
+}
+
 // Emulated reports whether nothing is computed, and groups only take the time
 // that they would on a device.
 func (c *Config) Emulated() bool { return c.Device == DeviceEmulated }
@@ -288,6 +296,30 @@ func (c *Config) Service(name string) *Service {
 // Place returns on which MIG instance a service is, or -1.
 func (c *Config) Place(service string) int {
 	return slices.IndexFunc(c.MIG.Instances, func(i MIGInstance) bool { return slices.Contains(i.Services, service) })
+}
+
+// keys visits all keys of a configuration.
+func (c *Config) keys(visit func(key)) { walk("", reflect.ValueOf(c).Elem(), visit) }
+
+// TOML returns the configuration as a file that [Parse] reads back.
+func (c Config) TOML() []byte {
+	var b []byte
+	table := ""
+	c.keys(func(k key) {
+		if k.isTables() {
+			return
+		}
+		dot := strings.LastIndexByte(k.name, '.')
+		if of := k.name[:max(dot, 0)]; of != table {
+			table = of
+			if name, _, array := strings.Cut(table, "["); array {
+				of = "[" + name + "]"
+			}
+			b = fmt.Appendf(b, "\n[%s]\n", of)
+		}
+		b = fmt.Appendf(b, "%s = %s\n", k.name[dot+1:], format(k.value))
+	})
+	return b
 }
 
 // MeasuredSizes returns the batch sizes that are measured: those that are

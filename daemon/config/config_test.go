@@ -139,7 +139,7 @@ func TestConfigFaults(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			faults := faultsOf(t, tt.file, len(tt.want))
 			for i, want := range tt.want {
-				if got := faults[i].String(); !strings.Contains(got, want) {
+				if got := faults[i].text(); !strings.Contains(got, want) {
 					t.Errorf("%q, want %q in it", got, want)
 				}
 			}

@@ -63,9 +63,6 @@ func (k key) isTables() bool {
 	return k.value.Kind() == reflect.Slice && k.value.Type().Elem().Kind() == reflect.Struct
 }
 
-// keys visits all keys of a configuration.
-func (c *Config) keys(visit func(key)) { walk("", reflect.ValueOf(c).Elem(), visit) }
-
 // setDefaults gives each key of a *Config or *Service its default.
 func setDefaults(table any) {
 	walk("", reflect.ValueOf(table).Elem(), func(k key) {
@@ -250,27 +247,6 @@ func notOneOf(v string, words []string) (fault string) {
 		return ""
 	}
 	return fmt.Sprintf("must be one of %s, not %q", strings.Join(words, ", "), v)
-}
-
-// TOML returns the configuration as a file that [Parse] reads back.
-func (c Config) TOML() []byte {
-	var b []byte
-	table := ""
-	c.keys(func(k key) {
-		if k.isTables() {
-			return
-		}
-		dot := strings.LastIndexByte(k.name, '.')
-		if of := k.name[:max(dot, 0)]; of != table {
-			table = of
-			if name, _, array := strings.Cut(table, "["); array {
-				of = "[" + name + "]"
-			}
-			b = fmt.Appendf(b, "\n[%s]\n", of)
-		}
-		b = fmt.Appendf(b, "%s = %s\n", k.name[dot+1:], format(k.value))
-	})
-	return b
 }
 
 // format writes a value in TOML.

@@ -16,42 +16,6 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// Fault is one thing that is wrong with a configuration. Its key is such as
-// service[1].target; the file is "" if there is none, and the line 0 if it is not
-// known.
-type Fault struct {
-	File    string
-	Line    int
-	Key     string
-	Message string
-}
-
-func (f Fault) String() string {
-	where := f.File
-	if f.Line > 0 {
-		where += ":" + strconv.Itoa(f.Line)
-	}
-	if where != "" {
-		where += ": "
-	}
-	if f.Key != "" {
-		where += f.Key + ": "
-	}
-	return where + f.Message
-}
-
-// Faults is the error of a configuration: everything that is wrong with it,
-// in the order of the file.
-type Faults []Fault
-
-func (f Faults) Error() string {
-	all := make([]string, len(f))
-	for i := range f {
-		all[i] = f[i].String()
-	}
-	return strings.Join(all, "\n")
-}
-
 // Load reads and checks the configuration file at path.
 func Load(path string) (Config, error) {
 	f, err := os.Open(path)
@@ -78,16 +42,16 @@ func Parse(path string, data []byte) (Config, error) {
 		return Config{}, Faults{syntaxFault(path, err)}
 	}
 	c := Default()
-	var faults Faults
-	faults.read("", tree, reflect.ValueOf(&c).Elem())
-	faults = append(faults, c.faults()...)
+	var r reader
+	r.read("", tree, reflect.ValueOf(&c).Elem())
+	faults := append(r.Faults, c.faults()...)
 	at := findLines(data)
 	for i := range faults {
 		faults[i].File = path
 		faults[i].Line = at.of(faults[i].Key)
 	}
 	if len(faults) > 0 {
-		slices.SortStableFunc(faults, func(a, b Fault) int { return cmp.Compare(a.Line, b.Line) })
+		slices.SortStableFunc(faults, func(a, b complaint) int { return cmp.Compare(a.Line, b.Line) })
 		return Config{}, faults
 	}
 	c.resolve(filepath.Dir(path))
@@ -116,8 +80,8 @@ func (c *Config) resolve(dir string) {
 	}
 }
 
-func syntaxFault(path string, err error) Fault {
-	f := Fault{File: path, Message: err.Error()}
+func syntaxFault(path string, err error) complaint {
+	f := complaint{File: path, Message: err.Error()}
 	var d *toml.DecodeError
 	if errors.As(err, &d) {
 		f.Line, _ = d.Position()
@@ -126,20 +90,19 @@ func syntaxFault(path string, err error) Fault {
 	return f
 }
 
-func (f *Faults) add(key, format string, args ...any) {
-	*f = append(*f, Fault{Key: key, Message: fmt.Sprintf(format, args...)})
-}
+// reader takes the keys of a file into a configuration, and collects what is wrong.
+type reader struct{ Faults }
 
 // read takes what a table of the file has into a struct. Keys are taken out of
 // the tree as they are found; what is left is unknown.
-func (f *Faults) read(prefix string, tree map[string]any, into reflect.Value) {
+func (f *reader) read(prefix string, tree map[string]any, into reflect.Value) {
 	f.readKeys(prefix, tree, into)
 	for name := range tree {
 		f.add(prefix+name, "this key is unknown")
 	}
 }
 
-func (f *Faults) readKeys(prefix string, tree map[string]any, into reflect.Value) {
+func (f *reader) readKeys(prefix string, tree map[string]any, into reflect.Value) {
 	for i := range into.NumField() {
 		name, to := into.Type().Field(i).Tag.Get("toml"), into.Field(i)
 		if name == "" {
@@ -165,7 +128,7 @@ func (f *Faults) readKeys(prefix string, tree map[string]any, into reflect.Value
 	}
 }
 
-func (f *Faults) readTable(name string, v any, into reflect.Value) (ok bool) {
+func (f *reader) readTable(name string, v any, into reflect.Value) (ok bool) {
 	tree, ok := v.(map[string]any)
 	if !ok {
 		f.add(name, "must be a table")
@@ -176,7 +139,7 @@ func (f *Faults) readTable(name string, v any, into reflect.Value) (ok bool) {
 }
 
 // readTables reads an array of tables. What is no table is no entry.
-func (f *Faults) readTables(k key, v any) {
+func (f *reader) readTables(k key, v any) {
 	list, ok := v.([]any)
 	switch {
 	case !ok:
@@ -228,17 +191,17 @@ func findLines(data []byte) lines {
 func (at lines) keyValue(p *unstable.Parser, prefix string, node *unstable.Node) {
 	key, line := joinKey(p, prefix, node.Key())
 	at[key] = line
-	at.value(p, key, node.Value())
+	at.inside(p, key, node.Value())
 }
 
-func (at lines) value(p *unstable.Parser, key string, v *unstable.Node) {
+func (at lines) inside(p *unstable.Parser, key string, v *unstable.Node) {
 	n := 0
 	for it := v.Children(); len(key) < maxKeyBytes && it.Next(); {
 		switch v.Kind {
 		case unstable.InlineTable:
 			at.keyValue(p, key+".", it.Node())
 		case unstable.Array:
-			at.value(p, key+"["+strconv.Itoa(n)+"]", it.Node())
+			at.inside(p, key+"["+strconv.Itoa(n)+"]", it.Node())
 			n++
 		}
 	}

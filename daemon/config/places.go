@@ -22,13 +22,6 @@ func (c *Config) CacheDir() string {
 	return c.StateDir
 }
 
-// SystemdFolder returns the folder that systemd made for the unit and names in
-// a variable such as STATE_DIRECTORY, the first if there are several, or "".
-func SystemdFolder(variable string) string {
-	dir, _, _ := strings.Cut(os.Getenv(variable), ":")
-	return dir
-}
-
 // OpenFolders warns of folders that are there already and where others can put
 // files: the daemon would take those for its own, and a model that was cut runs in a
 // worker as it lies there. It is no fault, for who mounts a volume may mean it. User

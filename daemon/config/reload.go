@@ -7,35 +7,32 @@ import (
 	"time"
 )
 
-// Changes is what a new configuration changes, and when. Services go by name, in
-// the order of the configuration that has them. A service that is replaced needs
-// a new worker, and whatever else changes of it comes with that; one that is
-// changed needs none. Settings are the keys outside the services that take effect
-// at once, such as log_level, and Restart are those that take effect after a
-// restart, such as limits.connections.
-type Changes struct {
-	Added    []string `json:"added,omitempty"`
-	Removed  []string `json:"removed,omitempty"`
-	Replaced []string `json:"replaced,omitempty"`
-	Changed  []string `json:"changed,omitempty"`
-	Settings []string `json:"settings,omitempty"`
-	Restart  []string `json:"restart,omitempty"`
+// Reloaded is what a new configuration changes, and when, and what became of it once
+// it was reloaded. Services go by name, in the order of the configuration that has
+// them. A service that is replaced needs a new worker, and whatever else changes of
+// it comes with that; one that is changed needs none. Settings are the keys outside
+// the services that take effect at once, such as log_level, and Restart are those
+// that take effect after a restart, such as limits.connections.
+//
+// Failed has the reason why a service of Added or Replaced could not be loaded; of
+// the latter the old model serves on.
+type Reloaded struct {
+	Added    []string          `json:"added,omitempty"`
+	Removed  []string          `json:"removed,omitempty"`
+	Replaced []string          `json:"replaced,omitempty"`
+	Changed  []string          `json:"changed,omitempty"`
+	Settings []string          `json:"settings,omitempty"`
+	Restart  []string          `json:"restart,omitempty"`
+	Failed   map[string]string `json:"failed,omitempty"`
+	Took     time.Duration     `json:"took_ns"`
 }
 
 // None reports whether nothing changes, neither now nor after a restart.
-func (c *Changes) None() bool { return c.services()+len(c.Settings)+len(c.Restart) == 0 }
+func (c *Reloaded) None() bool { return c.services()+len(c.Settings)+len(c.Restart) == 0 }
 
 // services returns how many services are concerned.
-func (c *Changes) services() int {
+func (c *Reloaded) services() int {
 	return len(c.Added) + len(c.Removed) + len(c.Replaced) + len(c.Changed)
-}
-
-// Reloaded is what became of a reload. Failed has the reason why a service of
-// Added or Replaced could not be loaded; of the latter the old model serves on.
-type Reloaded struct {
-	Changes
-	Failed map[string]string `json:"failed,omitempty"`
-	Took   time.Duration     `json:"took_ns"`
 }
 
 // States of a service in a Step, in this order: its new worker loads the model,
@@ -60,8 +57,8 @@ type Step struct {
 // Diff returns what the next configuration changes of the old one. Both are
 // valid. A model that has kept its path is asked about: rewritten reports
 // whether the file of a service is not the one that its worker has loaded.
-func Diff(old, next Config, rewritten func(service string) bool) Changes {
-	c := Changes{Removed: missing(&old, &next)}
+func Diff(old, next Config, rewritten func(service string) bool) Reloaded {
+	c := Reloaded{Removed: missing(&old, &next)}
 	for i := range next.Services {
 		s := &next.Services[i]
 		was := old.Service(s.Name)
@@ -91,9 +88,6 @@ func Diff(old, next Config, rewritten func(service string) bool) Changes {
 	}
 	return c
 }
-
-// instanceKey is the key of how a GPU is divided.
-const instanceKey = "mig.instance"
 
 // missing returns the services of c that other has not.
 func missing(c, other *Config) (names []string) {

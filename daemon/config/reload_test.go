@@ -30,25 +30,25 @@ func TestDiff(t *testing.T) {
 	for name, test := range map[string]struct {
 		change    func(c *Config)
 		rewritten []string
-		want      Changes
+		want      Reloaded
 	}{
 		"nothing": {change: func(*Config) {}},
 		"order":   {change: func(c *Config) { slices.Reverse(c.Services) }},
-		"added":   {change: func(c *Config) { *c = configOf("a", "x", "b", "c") }, want: Changes{Added: []string{"x"}}},
-		"removed": {change: func(c *Config) { *c = configOf("c", "a") }, want: Changes{Removed: []string{"b"}}},
-		"renamed": {change: func(c *Config) { c.Services[1].Name = "x" }, want: Changes{Added: []string{"x"}, Removed: []string{"b"}}},
-		"target":  {change: func(c *Config) { c.Services[1].Target = time.Second }, want: Changes{Changed: []string{"b"}}},
-		"model":   {change: func(c *Config) { c.Services[1].Model = "zoo:bert" }, want: Changes{Replaced: []string{"b"}}},
-		"content": {change: func(*Config) {}, rewritten: []string{"c", "a"}, want: Changes{Replaced: []string{"a", "c"}}},
+		"added":   {change: func(c *Config) { *c = configOf("a", "x", "b", "c") }, want: Reloaded{Added: []string{"x"}}},
+		"removed": {change: func(c *Config) { *c = configOf("c", "a") }, want: Reloaded{Removed: []string{"b"}}},
+		"renamed": {change: func(c *Config) { c.Services[1].Name = "x" }, want: Reloaded{Added: []string{"x"}, Removed: []string{"b"}}},
+		"target":  {change: func(c *Config) { c.Services[1].Target = time.Second }, want: Reloaded{Changed: []string{"b"}}},
+		"model":   {change: func(c *Config) { c.Services[1].Model = "zoo:bert" }, want: Reloaded{Replaced: []string{"b"}}},
+		"content": {change: func(*Config) {}, rewritten: []string{"c", "a"}, want: Reloaded{Replaced: []string{"a", "c"}}},
 		"sizes that were meant": {change: func(c *Config) {
 			c.Services[0].Sizes = []int{1, 2, 4}
 		}},
 		"a model and a target": {change: func(c *Config) {
 			c.Services[2].Model, c.Services[2].Target = "/other.onnx", time.Second
-		}, want: Changes{Replaced: []string{"c"}}},
+		}, want: Reloaded{Replaced: []string{"c"}}},
 		"outside": {change: func(c *Config) {
 			c.LogLevel, c.Policy, c.Limits.Connections, c.DrainTimeout, c.MPS.Mode = "warn", "edf", 7, time.Hour, MPSOff
-		}, want: Changes{Settings: []string{"drain_timeout", "log_level"}, Restart: []string{"policy", "limits.connections", "mps.mode"}}},
+		}, want: Reloaded{Settings: []string{"drain_timeout", "log_level"}, Restart: []string{"policy", "limits.connections", "mps.mode"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old, next := configOf("a", "b", "c"), configOf("a", "b", "c")
@@ -57,7 +57,7 @@ func TestDiff(t *testing.T) {
 			if d := cmp.Diff(test.want, got); d != "" {
 				t.Error(d)
 			}
-			if none := reflect.DeepEqual(test.want, Changes{}); got.None() != none {
+			if none := reflect.DeepEqual(test.want, Reloaded{}); got.None() != none {
 				t.Errorf("None is %t", !none)
 			}
 		})
@@ -78,12 +78,12 @@ func TestDiffOfInstances(t *testing.T) {
 	more := on(configOf("a", "b", "c"), []string{"a"}, []string{"b"}, []string{"c"})
 	for name, test := range map[string]struct {
 		next   Config
-		want   Changes
+		want   Reloaded
 		places [][]string // of the services afterwards
 	}{
-		"come and go": {same, Changes{Added: []string{"c"}, Removed: []string{"a"}}, [][]string{{}, {"b", "c"}}},
-		"moved":       {moved, Changes{Added: []string{"c"}, Restart: []string{"mig.instance"}}, [][]string{{"a"}, {"b", "c"}}},
-		"one more":    {more, Changes{Added: []string{"c"}, Restart: []string{"mig.instance"}}, [][]string{{"a"}, {"b"}}},
+		"come and go": {same, Reloaded{Added: []string{"c"}, Removed: []string{"a"}}, [][]string{{}, {"b", "c"}}},
+		"moved":       {moved, Reloaded{Added: []string{"c"}, Restart: []string{"mig.instance"}}, [][]string{{"a"}, {"b", "c"}}},
+		"one more":    {more, Reloaded{Added: []string{"c"}, Restart: []string{"mig.instance"}}, [][]string{{"a"}, {"b"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if d := cmp.Diff(test.want, Diff(old, test.next, kept)); d != "" {
@@ -225,7 +225,7 @@ func TestDiffProperties(t *testing.T) {
 
 // checkApplied checks that what holds after a reload differs from the old
 // configuration by what took effect, and from the new one by the rest.
-func checkApplied(t *rapid.T, old, next Config, c Changes) {
+func checkApplied(t *rapid.T, old, next Config, c Reloaded) {
 	now := Applied(old, next)
 	rest := Diff(now, next, kept)
 	if rest.services()+len(rest.Settings) > 0 || !slices.Equal(rest.Restart, c.Restart) {

@@ -33,8 +33,51 @@ var (
 	groupName   = regexp.MustCompile(`^([a-z_][a-z0-9_-]{0,31}|[0-9]{1,9})$`) // or its number
 )
 
+// instanceKey is the key of how a GPU is divided.
+const instanceKey = "mig.instance"
+
 // reservedName is a path of the protocol where a service's name would stand.
 const reservedName = "stats"
+
+// complaint is one thing that is wrong with a configuration. Its key is such as
+// service[1].target; the file is "" if there is none, and the line 0 if it is not
+// known.
+type complaint struct {
+	File    string
+	Line    int
+	Key     string
+	Message string
+}
+
+func (f complaint) text() string {
+	where := f.File
+	if f.Line > 0 {
+		where += ":" + strconv.Itoa(f.Line)
+	}
+	if where != "" {
+		where += ": "
+	}
+	if f.Key != "" {
+		where += f.Key + ": "
+	}
+	return where + f.Message
+}
+
+// Faults is the error of a configuration: everything that is wrong with it,
+// in the order of the file.
+type Faults []complaint
+
+func (f Faults) Error() string {
+	all := make([]string, len(f))
+	for i := range f {
+		all[i] = f[i].text()
+	}
+	return strings.Join(all, "\n")
+}
+
+func (f *Faults) add(key, format string, args ...any) {
+	*f = append(*f, complaint{Key: key, Message: fmt.Sprintf(format, args...)})
+}
 
 // Validate checks the configuration and returns Faults with everything that
 // is wrong, or nil.
