@@ -2,8 +2,9 @@
 // model's operators. It is what a daemon's scheduler goroutine hands rounds to:
 // [Executor.Run] sends the spans of a round to the workers, and [Executor.Outcomes]
 // delivers one [Outcome] for each round once all of its spans have ended, whatever
-// happens to the workers. All methods may be called at the same time. One that is lost is started again, later each time, and
-// given up when that happens too often; each of that is an [Event].
+// happens to the workers. A worker that is lost is started again, later each time,
+// and given up when that happens too often; each of that is an [Event]. All methods
+// may be called at the same time.
 //
 // With [Options.Inside] the workers run on goroutines of this process instead, as
 // those of an emulated device do. Everything else is the same.

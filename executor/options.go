@@ -16,7 +16,7 @@ type Options struct {
 	Services []ServiceSpec
 
 	LoadTimeout time.Duration // from the start of a process until it is ready
-	SpanTimeout time.Duration // of one span; the worker is then killed
+	SpanTimeout time.Duration // a worker whose span takes longer is killed
 
 	// Poll is how long both ends of a worker process's socket look for the next
 	// message before they sleep, 0 for not at all.
@@ -52,7 +52,7 @@ type ServiceSpec struct {
 	Load        wire.LoadSpec
 	InputBytes  int64    // size of the input arena, 0 for wire.DefaultInputBytes
 	OutputBytes int64    // size of the output arena, 0 for wire.DefaultOutputBytes
-	Env         []string // of its worker, nil for that of this process
+	Env         []string // the worker's, nil for that of this process
 
 	// Refused is why the service is given up from the beginning, without a worker
 	// until Restart is called. It is nil for a service that is to start.

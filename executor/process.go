@@ -48,7 +48,7 @@ type Inside interface {
 type insider struct {
 	kill context.CancelFunc
 	done chan struct{}
-	err  error // of Serve, once done is closed
+	err  error // what Serve returned, once done is closed
 }
 
 // startInside starts the worker of a service on a goroutine, with descriptors of

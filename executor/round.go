@@ -32,7 +32,7 @@ type SpanOutcome struct {
 	DeviceTook        time.Duration  // in the engine by the device's own clock, 0 if it has none
 	IntermediateBytes int64          // held by the worker's paused batches
 	Finished          bool           // the batch ran to its end
-	Queries           []QueryOutputs // of the batch, in the order in which they were given, if it finished
+	Queries           []QueryOutputs // the batch's if it finished, in the order in which they were given
 }
 
 // QueryOutputs are the outputs of one query, in the order of the model's

@@ -46,7 +46,7 @@ type service struct {
 		state   State
 		gone    error           // why there will be no worker any more, nil if there may be
 		worker  *worker         // nil unless it is ready
-		outputs []*wire.Outputs // of all workers, also those that are gone, which may be leased
+		outputs []*wire.Outputs // may be leased, also where the worker is gone
 	}
 }
 

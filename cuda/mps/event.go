@@ -9,9 +9,9 @@ const EventsMax = 64
 // Event is what happened to a control daemon or one of its servers.
 type Event struct {
 	Kind   EventKind
-	PID    int   // of whom it happened to, 0 if that is not ours or did not start
-	Starts int   // of the control daemon, the first included; of Restarted
-	Err    error // why; of ControlDied, Unresponsive and GaveUp
+	PID    int   // the process it happened to, 0 if that is not ours or did not start
+	Starts int   // Restarted: how often the control daemon was started, the first time included
+	Err    error // ControlDied, Unresponsive, GaveUp: the cause
 }
 
 // EventKind is what happened, and with it what the owner of the workers does.
@@ -88,5 +88,5 @@ type State struct {
 	PID     int // 0 if there is no process of ours
 	Starts  int
 	Servers []int // their PIDs, in order
-	Err     error // of the last look, or of the last death
+	Err     error // why the last look failed, or the daemon died
 }

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	serversMax = 16 // that one daemon may have
-	missesMax  = 3  // looks in a row that may fail before it is told
+	serversMax = 16 // one daemon has no more
+	missesMax  = 3  // looks in a row may fail before there is an event
 )
 
 // supervisor is the goroutine that owns a daemon's life.

@@ -32,7 +32,7 @@ type engine struct {
 	device   *Device
 	ctx      context.Context // ends with the worker
 	model    device.ModelInfo
-	position int // of the model on the device
+	position int // the model's, on the device
 	info     wire.Info
 	batches  map[models.BatchID][]int64 // the batch sizes of the queries
 

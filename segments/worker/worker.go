@@ -20,8 +20,8 @@ var ErrLoadFailed = errors.New("the model could not be loaded")
 // Files are the descriptors that a worker works with.
 type Files struct {
 	Socket  *os.File // connected to the daemon
-	Inputs  uintptr  // that of a wire.InputArena
-	Outputs uintptr  // that of a wire.Outputs
+	Inputs  uintptr  // a wire.InputArena
+	Outputs uintptr  // a wire.Outputs
 }
 
 // progressInterval is the shortest time between two messages of progress in
@@ -84,7 +84,7 @@ type worker struct {
 // batch is a batch from its first run to its last.
 type batch struct {
 	at      int                   // the operator that runs next
-	outputs [][]wire.OutputTensor // of every query, empty until the batch finishes
+	outputs [][]wire.OutputTensor // every query's, empty until the batch finishes
 	out     OutputFunc            // fills outputs
 }
 
