@@ -200,11 +200,8 @@ func administer(c *config.Config, reloads *admin.Reloads, log zerolog.Logger) (r
 	if path == "" {
 		return func() {}, nil
 	}
-	s, err := admin.Listen(admin.Options{
-		Path: path, Group: c.Admin.Group, Reloads: reloads,
-		Refused: func(p admin.Peer) {
-			log.Warn().Uint32("uid", p.UID).Int("pid", p.PID).Msg("refused somebody at the admin socket who may not use it")
-		},
+	s, err := admin.Listen(path, c.Admin.Group, reloads, func(pid int, uid uint32) {
+		log.Warn().Uint32("uid", uid).Int("pid", pid).Msg("refused somebody at the admin socket who may not use it")
 	})
 	if err != nil && (c.AdminChosen() || c.Admin.Group != "") {
 		return nil, err

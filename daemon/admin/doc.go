@@ -1,6 +1,6 @@
 // Package admin changes a running daemon, and lets only those ask who may: over
 // a Unix socket, by the credentials that the kernel gives of whoever connects.
-// [Server] answers there, [Client] asks, and [Reloads] sees to it that one
+// What [Listen] returns answers there, [Client] asks, and [Reloads] sees to it that one
 // reload runs at a time, whoever wants it.
 //
 // It is HTTP, so that curl --unix-socket does as well:

@@ -23,14 +23,14 @@ type fakeDaemon struct {
 	reload    reloadFunc
 	restarted []string
 	hides     error // its configuration
-	refused   chan Peer
+	refused   chan peer
 	life      context.Context
 	end       context.CancelFunc
 	*Reloads
 }
 
 func newFakeDaemon(reload reloadFunc) *fakeDaemon {
-	f := &fakeDaemon{reload: reload, refused: make(chan Peer, 1)}
+	f := &fakeDaemon{reload: reload, refused: make(chan peer, 1)}
 	f.life, f.end = context.WithCancel(context.Background())
 	f.Reloads = NewReloads(f.life, f)
 	return f
@@ -65,18 +65,18 @@ func socketPath(t *testing.T) string {
 }
 
 // serve has the daemon administered, by whom ask says that connects.
-func (f *fakeDaemon) serve(t *testing.T, ask func(*net.UnixConn) (Peer, error)) *Client {
+func (f *fakeDaemon) serve(t *testing.T, ask func(*net.UnixConn) (peer, error)) *Client {
 	t.Helper()
 	path := socketPath(t)
-	s, err := Listen(Options{
-		Path: path, Reloads: f.Reloads, credentials: ask,
-		Refused: func(p Peer) {
-			select {
-			case f.refused <- p:
-			default:
-			}
-		},
-	})
+	if ask == nil {
+		ask = credentials
+	}
+	s, err := listenAsking(path, "", f.Reloads, func(pid int, uid uint32) {
+		select {
+		case f.refused <- peer{PID: pid, UID: uid}:
+		default:
+		}
+	}, ask)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,8 +99,8 @@ func (f *fakeDaemon) serve(t *testing.T, ask func(*net.UnixConn) (Peer, error)) 
 }
 
 // from says who connects.
-func from(p Peer) func(*net.UnixConn) (Peer, error) {
-	return func(*net.UnixConn) (Peer, error) { return p, nil }
+func from(p peer) func(*net.UnixConn) (peer, error) {
+	return func(*net.UnixConn) (peer, error) { return p, nil }
 }
 
 // nothing is a reload that changes nothing.

@@ -15,14 +15,12 @@ import (
 // maxGroups is in how many groups a process can be, the kernel's NGROUPS_MAX.
 const maxGroups = 1 << 16
 
-// Peer is who connected, as of then.
-type Peer struct {
+// peer is who connected, as of then.
+type peer struct {
 	PID    int
 	UID    uint32
 	Groups []uint32 // its primary group first
 }
-
-func (p Peer) String() string { return fmt.Sprintf("process %d of user %d", p.PID, p.UID) }
 
 // rule is who may ask for anything.
 type rule struct {
@@ -30,7 +28,7 @@ type rule struct {
 	group int    // -1 for none
 }
 
-func (r rule) allows(p Peer) bool {
+func (r rule) allows(p peer) bool {
 	return p.UID == 0 || p.UID == r.own || r.group >= 0 && slices.Contains(p.Groups, uint32(r.group))
 }
 
@@ -47,7 +45,7 @@ func ownRule(group int) rule { return rule{own: uint32(os.Geteuid()), group: gro
 
 // credentials asks the kernel who is at the other end. It is who connected:
 // what becomes of that process later changes nothing.
-func credentials(c *net.UnixConn) (p Peer, err error) {
+func credentials(c *net.UnixConn) (p peer, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return p, err
@@ -58,7 +56,7 @@ func credentials(c *net.UnixConn) (p Peer, err error) {
 		if u, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); asked != nil {
 			return
 		}
-		p = Peer{PID: int(u.Pid), UID: u.Uid}
+		p = peer{PID: int(u.Pid), UID: u.Uid}
 		var more []uint32
 		more, asked = peerGroups(fd)
 		p.Groups = append([]uint32{u.Gid}, more...)
@@ -97,7 +95,7 @@ const (
 // conn is a connection of which it is known who made it.
 type conn struct {
 	*net.UnixConn
-	peer    Peer
+	peer    peer
 	allowed bool
 	free    func()
 }
@@ -112,12 +110,12 @@ func (c *conn) Close() error {
 type listener struct {
 	*socket
 	rule    rule
-	ask     func(*net.UnixConn) (Peer, error)
+	ask     func(*net.UnixConn) (peer, error)
 	places  chan struct{} // holds an entry for each connection of those who may
 	refused chan struct{} // and for each of those who may not
 }
 
-func newListener(s *socket, r rule, ask func(*net.UnixConn) (Peer, error)) *listener {
+func newListener(s *socket, r rule, ask func(*net.UnixConn) (peer, error)) *listener {
 	return &listener{
 		socket: s, rule: r, ask: ask,
 		places: make(chan struct{}, maxConnections), refused: make(chan struct{}, maxRefused),

@@ -18,17 +18,17 @@ func TestRule(t *testing.T) {
 	group := rule{own: 1000, group: 50}
 	for name, test := range map[string]struct {
 		rule rule
-		peer Peer
+		peer peer
 		want bool
 	}{
-		"root":                       {own, Peer{UID: 0}, true},
-		"itself":                     {own, Peer{UID: 1000}, true},
-		"another":                    {own, Peer{UID: 1001}, false},
-		"another of its group":       {own, Peer{UID: 1001, Groups: []uint32{1000}}, false},
-		"a member":                   {group, Peer{UID: 1001, Groups: []uint32{1001, 50}}, true},
-		"no member":                  {group, Peer{UID: 1001, Groups: []uint32{1001}}, false},
-		"root's group without group": {own, Peer{UID: 1001, Groups: []uint32{0}}, false},
-		"nobody":                     {own, Peer{UID: 65534, Groups: []uint32{65534}}, false},
+		"root":                       {own, peer{UID: 0}, true},
+		"itself":                     {own, peer{UID: 1000}, true},
+		"another":                    {own, peer{UID: 1001}, false},
+		"another of its group":       {own, peer{UID: 1001, Groups: []uint32{1000}}, false},
+		"a member":                   {group, peer{UID: 1001, Groups: []uint32{1001, 50}}, true},
+		"no member":                  {group, peer{UID: 1001, Groups: []uint32{1001}}, false},
+		"root's group without group": {own, peer{UID: 1001, Groups: []uint32{0}}, false},
+		"nobody":                     {own, peer{UID: 65534, Groups: []uint32{65534}}, false},
 	} {
 		if got := test.rule.allows(test.peer); got != test.want {
 			t.Errorf("%s: %t", name, got)
@@ -151,7 +151,7 @@ func TestListenerAsks(t *testing.T) {
 	answers := make(chan error, 2)
 	answers <- errors.New("it is gone")
 	answers <- nil
-	l := newListener(s, rule{own: 1}, func(*net.UnixConn) (Peer, error) { return Peer{UID: 1}, <-answers })
+	l := newListener(s, rule{own: 1}, func(*net.UnixConn) (peer, error) { return peer{UID: 1}, <-answers })
 	defer l.Close()
 	for range 2 {
 		if err := connect(t, path); err != nil {

@@ -37,7 +37,7 @@ type Reloads struct {
 
 	mu struct {
 		sync.Mutex
-		last *Reload
+		last *running
 	}
 }
 
@@ -47,7 +47,7 @@ func NewReloads(life context.Context, host Host) *Reloads { return &Reloads{life
 
 // Begin begins a reload, or returns ErrBusy or ErrStopping. It runs on whoever
 // waits for it or not: half a reload is none.
-func (r *Reloads) Begin() (*Reload, error) {
+func (r *Reloads) Begin() (*running, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -63,7 +63,7 @@ func (r *Reloads) Begin() (*Reload, error) {
 }
 
 // Next waits for the reload that runs, if there is one, and begins another.
-func (r *Reloads) Next() (*Reload, error) {
+func (r *Reloads) Next() (*running, error) {
 	for {
 		run, err := r.Begin()
 		if !errors.Is(err, ErrBusy) {
@@ -74,7 +74,7 @@ func (r *Reloads) Next() (*Reload, error) {
 }
 
 // Last returns the reload that runs, or the last one, or nil.
-func (r *Reloads) Last() *Reload {
+func (r *Reloads) Last() *running {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.mu.last
@@ -101,8 +101,8 @@ type Report struct {
 	Error    *Error           `json:"error,omitempty"`
 }
 
-// Reload is one reload, running or over.
-type Reload struct {
+// running is one reload, running or over.
+type running struct {
 	done chan struct{}
 
 	mu struct {
@@ -112,17 +112,17 @@ type Reload struct {
 	}
 }
 
-func newReload() *Reload {
-	r := &Reload{done: make(chan struct{})}
+func newReload() *running {
+	r := &running{done: make(chan struct{})}
 	r.mu.report = Report{State: reportRunning, Began: time.Now()}
 	r.mu.grown = make(chan struct{})
 	return r
 }
 
 // Done is closed when it is over.
-func (r *Reload) Done() <-chan struct{} { return r.done }
+func (r *running) Done() <-chan struct{} { return r.done }
 
-func (r *Reload) over() bool {
+func (r *running) over() bool {
 	select {
 	case <-r.done:
 		return true
@@ -132,8 +132,8 @@ func (r *Reload) over() bool {
 }
 
 // Report returns how the reload stands, and what is closed when it stands
-// otherwise. A nil Reload reports that there was none.
-func (r *Reload) Report() (now Report, grown <-chan struct{}) {
+// otherwise. A nil one reports that there was none.
+func (r *running) Report() (now Report, grown <-chan struct{}) {
 	if r == nil {
 		return Report{State: ReportNone}, nil
 	}
@@ -146,7 +146,7 @@ func (r *Reload) Report() (now Report, grown <-chan struct{}) {
 
 // step takes in progress. Whoever looks sees the latest of each service, so
 // that nobody who is slow makes a reload wait or take memory.
-func (r *Reload) step(s config.Step) {
+func (r *running) step(s config.Step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	steps := &r.mu.report.Steps
@@ -162,12 +162,12 @@ func (r *Reload) step(s config.Step) {
 	r.growLocked()
 }
 
-func (r *Reload) growLocked() {
+func (r *running) growLocked() {
 	close(r.mu.grown)
 	r.mu.grown = make(chan struct{})
 }
 
-func (r *Reload) finish(reloaded *config.Reloaded, err error) {
+func (r *running) finish(reloaded *config.Reloaded, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer close(r.done)

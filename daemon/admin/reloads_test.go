@@ -24,7 +24,7 @@ func TestReloadsAreOneAtATime(t *testing.T) {
 	if _, err := f.Begin(); !errors.Is(err, ErrBusy) {
 		t.Errorf("a second one: %v", err)
 	}
-	next := make(chan *Reload, 1)
+	next := make(chan *running, 1)
 	go func() {
 		r, err := f.Next()
 		if err != nil {

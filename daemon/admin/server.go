@@ -32,41 +32,33 @@ type line struct {
 	Error    *Error           `json:"error,omitempty"`
 }
 
-// Options is where a daemon is administered, and by whom: the path of the socket,
-// and the name or number of a group whose members may use it, "" for none.
-type Options struct {
-	Path    string
-	Group   string
-	Reloads *Reloads
-
-	// Refused is called for each connection of somebody who may not.
-	Refused func(Peer)
-
-	credentials func(*net.UnixConn) (Peer, error) // nil for the kernel's
-}
-
-// Server answers at an admin socket.
-type Server struct {
-	opts     Options
+// server answers at an admin socket.
+type server struct {
+	reloads  *Reloads
+	refused  func(pid int, uid uint32) // called for each connection of somebody who may not; may be nil
 	listener *listener
 	http     *http.Server
 	ended    chan struct{} // closed when nothing is accepted any more
 }
 
-// Listen makes the socket. Nothing is answered before Serve.
-func Listen(o Options) (*Server, error) {
-	group, err := findGroup(o.Group)
+// Listen makes the socket at path. The members of a group, given by its name or
+// number, may use it; "" is for none. Refused is called for each connection of
+// somebody who may not, and may be nil. Nothing is answered before Serve.
+func Listen(path, group string, reloads *Reloads, refused func(pid int, uid uint32)) (*server, error) {
+	return listenAsking(path, group, reloads, refused, credentials)
+}
+
+// listenAsking is Listen with what finds out who has connected.
+func listenAsking(path, groupName string, reloads *Reloads, refused func(pid int, uid uint32), ask func(*net.UnixConn) (peer, error)) (*server, error) {
+	group, err := findGroup(groupName)
 	if err != nil {
 		return nil, err
 	}
-	at, err := listen(o.Path, group)
+	at, err := listen(path, group)
 	if err != nil {
 		return nil, fmt.Errorf("admin socket: %w", err)
 	}
-	if o.credentials == nil {
-		o.credentials = credentials
-	}
-	s := &Server{opts: o, listener: newListener(at, ownRule(group), o.credentials), ended: make(chan struct{})}
+	s := &server{reloads: reloads, refused: refused, listener: newListener(at, ownRule(group), ask), ended: make(chan struct{})}
 	s.http = &http.Server{
 		Handler:           s.guard(s.routes()),
 		ReadHeaderTimeout: headerTimeout,
@@ -78,11 +70,8 @@ func Listen(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Path returns where it listens.
-func (s *Server) Path() string { return s.opts.Path }
-
 // Serve answers until Close.
-func (s *Server) Serve() error {
+func (s *server) Serve() error {
 	defer close(s.ended)
 	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -92,7 +81,7 @@ func (s *Server) Serve() error {
 
 // Close answers what was asked, for a moment, and removes the socket. Serve
 // must have been called.
-func (s *Server) Close() error {
+func (s *server) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	err := s.http.Shutdown(ctx)
@@ -106,7 +95,7 @@ func (s *Server) Close() error {
 	return err
 }
 
-func (s *Server) routes() http.Handler {
+func (s *server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /reload", s.reload)
 	mux.HandleFunc("GET /reload", s.lastReload)
@@ -119,7 +108,7 @@ func (s *Server) routes() http.Handler {
 }
 
 // guard answers those who may not ask, and bounds what the others may take.
-func (s *Server) guard(next http.Handler) http.Handler {
+func (s *server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		out := http.NewResponseController(w)
 		if err := out.SetWriteDeadline(time.Now().Add(lineTimeout)); err != nil {
@@ -129,8 +118,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		if c == nil || !c.allowed {
 			w.Header().Set("Connection", "close")
 			refuse(w, &Error{kindForbidden, s.listener.rule.sentence()})
-			if c != nil && s.opts.Refused != nil {
-				s.opts.Refused(c.peer)
+			if c != nil && s.refused != nil {
+				s.refused(c.peer.PID, c.peer.UID)
 			}
 			return
 		}
@@ -149,8 +138,8 @@ func answer(w http.ResponseWriter, status int, body any) {
 
 // reload begins a reload and writes its progress. That the client leaves does not
 // end it.
-func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
-	run, err := s.opts.Reloads.Begin()
+func (s *server) reload(w http.ResponseWriter, r *http.Request) {
+	run, err := s.reloads.Begin()
 	if err != nil {
 		refuse(w, told(err))
 		return
@@ -200,21 +189,21 @@ func (l *lineWriter) write(what line) {
 	_ = out.Flush()
 }
 
-func (s *Server) lastReload(w http.ResponseWriter, _ *http.Request) {
-	now, _ := s.opts.Reloads.Last().Report()
+func (s *server) lastReload(w http.ResponseWriter, _ *http.Request) {
+	now, _ := s.reloads.Last().Report()
 	answer(w, http.StatusOK, now)
 }
 
-func (s *Server) restart(w http.ResponseWriter, r *http.Request) {
-	if err := s.opts.Reloads.host.Restart(r.PathValue("name")); err != nil {
+func (s *server) restart(w http.ResponseWriter, r *http.Request) {
+	if err := s.reloads.host.Restart(r.PathValue("name")); err != nil {
 		refuse(w, told(err))
 		return
 	}
 	answer(w, http.StatusOK, line{})
 }
 
-func (s *Server) config(w http.ResponseWriter, _ *http.Request) {
-	file, err := s.opts.Reloads.host.Config()
+func (s *server) config(w http.ResponseWriter, _ *http.Request) {
+	file, err := s.reloads.host.Config()
 	if err != nil {
 		refuse(w, told(err))
 		return

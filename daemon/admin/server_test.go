@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -21,10 +20,10 @@ import (
 var fixedTime = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 
 // me is this process, as the kernel says.
-func me() Peer { return Peer{PID: os.Getpid(), UID: uint32(os.Geteuid())} }
+func me() peer { return peer{PID: os.Getpid(), UID: uint32(os.Geteuid())} }
 
 // stranger is nobody that may ask.
-func stranger() Peer { return Peer{PID: 7, UID: uint32(os.Geteuid()) + 1} }
+func stranger() peer { return peer{PID: 7, UID: uint32(os.Geteuid()) + 1} }
 
 func TestReload(t *testing.T) {
 	want := &config.Reloaded{
@@ -169,7 +168,7 @@ func TestStrangersAreRefused(t *testing.T) {
 func TestStrangersTakeNoPlaces(t *testing.T) {
 	f := newFakeDaemon(nothing)
 	strange := make(chan bool, 100)
-	c := f.serve(t, func(*net.UnixConn) (Peer, error) {
+	c := f.serve(t, func(*net.UnixConn) (peer, error) {
 		if <-strange {
 			return stranger(), nil
 		}
@@ -248,7 +247,7 @@ func FuzzPath(f *testing.F) {
 		f.Add("GET", seed)
 	}
 	d := newFakeDaemon(nothing)
-	s := &Server{opts: Options{Reloads: d.Reloads}}
+	s := &server{reloads: d.Reloads}
 	routes := s.routes()
 	f.Fuzz(func(t *testing.T, method, path string) {
 		if !strings.HasPrefix(path, "/") {
@@ -268,7 +267,7 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// answerWriter notes a status.
+// answerWriter keeps a status.
 type answerWriter struct {
 	header http.Header
 	status int
@@ -283,20 +282,14 @@ func (w *answerWriter) WriteHeader(status int) {
 func (w *answerWriter) Write(p []byte) (int, error) { w.WriteHeader(200); return len(p), nil }
 
 func TestListenRefuses(t *testing.T) {
-	for name, o := range map[string]Options{
-		"group": {Path: socketPath(t), Group: "no-such-group"},
-		"path":  {Path: "/" + strings.Repeat("x", 200)},
+	for name, at := range map[string]struct{ path, group string }{
+		"group": {socketPath(t), "no-such-group"},
+		"path":  {"/" + strings.Repeat("x", 200), ""},
 	} {
-		if s, err := Listen(o); err == nil {
-			t.Errorf("%s: made %s", name, s.Path())
+		if _, err := Listen(at.path, at.group, nil, nil); err == nil {
+			t.Errorf("%s: made a socket", name)
 		} else if !strings.Contains(err.Error(), "admin_") {
 			t.Errorf("%s: no remedy: %v", name, err)
 		}
-	}
-}
-
-func TestPeerInWords(t *testing.T) {
-	if got := fmt.Sprint(Peer{PID: 3, UID: 1000}); got != "process 3 of user 1000" {
-		t.Error(got)
 	}
 }

@@ -113,7 +113,7 @@ func NewEndpoint(l config.Limits, o Options) (*Endpoint, error) {
 
 // newServer returns what reads requests for an endpoint.
 func newServer(e *Endpoint, q *query.Server, l config.Limits) *fasthttp.Server {
-	name := query.Name
+	name := query.DaemonName
 	if label := q.Label; label != "" {
 		name += " (" + label + ")"
 	}

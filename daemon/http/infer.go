@@ -53,7 +53,7 @@ func (n *inference) answer(ctx *fasthttp.RequestCtx, s *query.Service) {
 	if c, ok := ctx.Conn().(*conn); ok {
 		left = c.left
 	}
-	failed := n.queries.Serve(s, x, trace, left)
+	failed := n.queries.Answer(s, x, trace, left)
 	if failed != nil {
 		if !x.read {
 			leaveBody(ctx)
@@ -66,7 +66,7 @@ func (n *inference) answer(ctx *fasthttp.RequestCtx, s *query.Service) {
 	n.queries.EndTrace(trace, failed, "")
 }
 
-// Decode implements query.Codec. The body is given back before the query waits.
+// Decode reads the request into a call. The body is given back before the query waits.
 func (x *exchange) Decode(c *query.Call) *query.Error {
 	x.read = true
 	b, err := x.bodies.read(x.ctx)
@@ -145,7 +145,7 @@ func texts(values [][]byte) []string {
 	return list
 }
 
-// Encode implements query.Codec: it writes the outputs that the request asked
+// Encode writes the outputs that the request asked
 // for, in its order. The bytes are copied: nothing of the answer lies in shared
 // memory afterwards.
 func (x *exchange) Encode(c *query.Call) *query.Error {

@@ -43,7 +43,7 @@ func (p *pages) answer(ctx *fasthttp.RequestCtx, r route) {
 	case routeModelReady:
 		p.answerHealth(ctx, r.service.Ready())
 	case routeServer:
-		p.writeJSON(ctx, serverMetadata{query.Name, p.queries.Version, p.queries.Extensions()})
+		p.writeJSON(ctx, serverMetadata{query.DaemonName, p.queries.Version, p.queries.Extensions()})
 	case routeMetadata, routeModelConfig:
 		sig := r.service.Signature()
 		if sig == nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
 )
 
-// Name is what the daemon calls itself.
-const Name = "overlapd"
+// DaemonName is what the daemon calls itself.
+const DaemonName = "overlapd"
 
 // Host is what the protocols ask of the rest of the daemon besides queries. Its
 // methods are called from many goroutines at once, and none of them may block.
@@ -31,8 +31,8 @@ type Host interface {
 	Ready() bool
 }
 
-// Tracer records the queries that it wants to.
-type Tracer interface {
+// tracer records the queries that it wants to.
+type tracer interface {
 	// Begin returns where to record a query, or nil if it is not traced.
 	Begin(parent tracing.Parent) *tracing.Query
 
@@ -51,7 +51,7 @@ type Server struct {
 	Connections *Budget
 	Version     string
 	Label       string
-	Tracer      Tracer
+	Tracer      tracer
 	Log         zerolog.Logger
 
 	calls sync.Pool // of *Call
@@ -81,8 +81,8 @@ func (s *Server) Find(name, version []byte) (*Service, *Error) {
 	return v, nil
 }
 
-// Codec is a request of a protocol and its answer.
-type Codec interface {
+// codec is a request of a protocol and its answer.
+type codec interface {
 	// Decode reads the request into a call, sets its Arrival when it has been
 	// read, and checks and admits it.
 	Decode(c *Call) *Error
@@ -92,10 +92,10 @@ type Codec interface {
 	Encode(c *Call) *Error
 }
 
-// Serve answers the query that a codec reads, unless it returns an error. It
+// Answer answers the query that by reads, unless it returns an error. It
 // returns only after the backend has answered, whatever happens; when left is
 // closed, because the client has left, the query is cancelled.
-func (s *Server) Serve(v *Service, codec Codec, trace *tracing.Query, left <-chan struct{}) *Error {
+func (s *Server) Answer(v *Service, by codec, trace *tracing.Query, left <-chan struct{}) *Error {
 	v, gone := s.hold(v)
 	if gone != nil {
 		return gone
@@ -112,7 +112,7 @@ func (s *Server) Serve(v *Service, codec Codec, trace *tracing.Query, left <-cha
 	c.reset(v, sig)
 	c.Trace = trace
 	defer s.done(c)
-	if err := codec.Decode(c); err != nil {
+	if err := by.Decode(c); err != nil {
 		return err
 	}
 	if err := v.Backend.Submit(c); err != nil {
@@ -122,7 +122,7 @@ func (s *Server) Serve(v *Service, codec Codec, trace *tracing.Query, left <-cha
 		return refusal
 	}
 	c.wait(left)
-	err := s.encode(codec, c)
+	err := s.encode(by, c)
 	v.Backend.Release(c)
 	if err != nil {
 		v.Stats.failed(err, time.Since(c.Arrival))
@@ -144,23 +144,8 @@ func (s *Server) hold(v *Service) (*Service, *Error) {
 	return v, nil
 }
 
-// wait returns when the call is answered. Until then the departure of the
-// client cancels it.
-func (c *Call) wait(left <-chan struct{}) {
-	if left == nil {
-		<-c.answer
-		return
-	}
-	select {
-	case <-c.answer:
-	case <-left:
-		c.Service.Backend.Cancel(c)
-		<-c.answer
-	}
-}
-
 // encode has the answer written, if there is one.
-func (s *Server) encode(codec Codec, c *Call) *Error {
+func (s *Server) encode(by codec, c *Call) *Error {
 	if c.Reply.Err != nil {
 		return c.Reply.Err
 	}
@@ -172,7 +157,7 @@ func (s *Server) encode(codec Codec, c *Call) *Error {
 			Msg("a reply has the wrong number of outputs")
 		return ErrInternal
 	}
-	return codec.Encode(c)
+	return by.Encode(c)
 }
 
 // done takes back a call that the backend does not know, or no longer.

@@ -26,7 +26,7 @@ type Service struct {
 	MaxQueryBatch int
 	MaxSeqLen     int
 	Backend       Backend
-	Stats         *Stats
+	Stats         *stats
 
 	*condition
 	signature atomic.Pointer[Signature]
@@ -40,29 +40,10 @@ type condition struct {
 	users   atomic.Int64
 }
 
-// Info is what the worker of a service learned of its model. Cut is why it has so
-// many operators, "" if the configuration sets their number. Hash is the SHA-256 of
-// the model file in hex, Platform OnnxPlatform or "emulated", and Device the name of
-// what it runs on.
-type Info struct {
-	Inputs    []models.TensorSpec
-	Outputs   []models.TensorSpec
-	Operators int
-	Cut       string
-	Hash      string
-	Platform  string
-	Device    string
-	Versions  map[string]string
-}
-
-// OnnxPlatform is what runs a model unless the device is emulated, in Triton's
-// words: its backend, and the form of the file.
-const OnnxPlatform = "onnxruntime_onnx"
-
 // NewService returns a service that is not loaded yet. The caller sets its
 // targets before anybody else sees it.
 func NewService(id models.ServiceID, name string) *Service {
-	return &Service{ID: id, Name: name, Stats: new(Stats), condition: new(condition)}
+	return &Service{ID: id, Name: name, Stats: new(stats), condition: new(condition)}
 }
 
 // Successor returns a service of the same name, backend, statistics and

@@ -12,6 +12,25 @@ const (
 	maxPorts = 256 // inputs, and outputs, of a model
 )
 
+// Info is what the worker of a service learned of its model. Cut is why it has so
+// many operators, "" if the configuration sets their number. Hash is the SHA-256 of
+// the model file in hex, Platform OnnxPlatform or "emulated", and Device the name of
+// what it runs on.
+type Info struct {
+	Inputs    []models.TensorSpec
+	Outputs   []models.TensorSpec
+	Operators int
+	Cut       string
+	Hash      string
+	Platform  string
+	Device    string
+	Versions  map[string]string
+}
+
+// OnnxPlatform is what runs a model unless the device is emulated, in Triton's
+// words: its backend, and the form of the file.
+const OnnxPlatform = "onnxruntime_onnx"
+
 // Signature is what a request to a service is checked against, made of the Info
 // of its worker. It is batched if the first dimension of all ports is a batch
 // dimension that clients choose.

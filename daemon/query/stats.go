@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// Stats counts what a service did since the daemon started. The codecs count
+// stats counts what a service did since the daemon started. The codecs count
 // requests, the backend counts executions.
-type Stats struct {
+type stats struct {
 	queries    atomic.Uint64 // sum of their sizes, answered with outputs
 	executions atomic.Uint64
 	last       atomic.Int64 // unix milliseconds of the last answer with outputs
 
-	success, fail, queue, compute total
+	success, fail, queue, compute counter
 	failures                      [failureKinds]atomic.Uint64 // what fail consists of
 
 	// The spans that ran to their end or were stopped, by the host's clock and,
 	// where there is one, by the device's.
-	spans, device total
+	spans, device counter
 }
 
-// Counts are the numbers of a Stats at one moment, each read for itself.
+// Counts are the numbers of a stats at one moment, each read for itself.
 type Counts struct {
 	Queries    uint64    // sum of the sizes of the queries that were answered with outputs
 	Executions uint64    // batches that ended
@@ -29,23 +29,23 @@ type Counts struct {
 	// Success and Fail are the answers, with the time from arrival to answer.
 	// Queue and Compute divide that of Success: up to the first span, and from
 	// there to the last.
-	Success, Fail, Queue, Compute Total
+	Success, Fail, Queue, Compute total
 
 	// Spans ran to their end or were stopped, by the host's clock; Device has
 	// the same by the device's clock, where there is one.
-	Spans, Device Total
+	Spans, Device total
 
-	Failures []Failures // what Fail consists of
+	Failures []failures // what Fail consists of
 }
 
-// Total is a number of events and the time they took together.
-type Total struct {
+// total is a number of events and the time they took together.
+type total struct {
 	Count uint64
 	Took  time.Duration
 }
 
-// Failures are the requests that failed for reasons of one kind.
-type Failures struct {
+// failures are the requests that failed for reasons of one kind.
+type failures struct {
 	Kind  string // REJECTED, CANCELED, BACKEND or OTHER, as Triton's metrics divide them
 	Count uint64
 }
@@ -75,22 +75,22 @@ func kindOf(reason string) failureKind {
 	return failureOther
 }
 
-// total is a Total that many goroutines add to.
-type total struct{ count, ns atomic.Uint64 }
+// counter is a total that many goroutines add to.
+type counter struct{ count, ns atomic.Uint64 }
 
-func (t *total) add(d time.Duration) {
-	t.count.Add(1)
-	t.ns.Add(uint64(max(d, 0)))
+func (c *counter) add(d time.Duration) {
+	c.count.Add(1)
+	c.ns.Add(uint64(max(d, 0)))
 }
 
-func (t *total) read() Total { return Total{t.count.Load(), time.Duration(t.ns.Load())} }
+func (c *counter) read() total { return total{c.count.Load(), time.Duration(c.ns.Load())} }
 
 // Executed counts one batch whose last span has ended.
-func (s *Stats) Executed() { s.executions.Add(1) }
+func (s *stats) Executed() { s.executions.Add(1) }
 
 // Ran counts a span: how long it was in the engine, and how long the device took
 // by its own clock, 0 if it has none.
-func (s *Stats) Ran(took, device time.Duration) {
+func (s *stats) Ran(took, device time.Duration) {
 	s.spans.add(took)
 	if device > 0 {
 		s.device.add(device)
@@ -98,7 +98,7 @@ func (s *Stats) Ran(took, device time.Duration) {
 }
 
 // Counts returns the numbers as they are now.
-func (s *Stats) Counts() Counts {
+func (s *stats) Counts() Counts {
 	c := Counts{
 		Queries: s.queries.Load(), Executions: s.executions.Load(),
 		Success: s.success.read(), Fail: s.fail.read(), Queue: s.queue.read(), Compute: s.compute.read(),
@@ -108,19 +108,19 @@ func (s *Stats) Counts() Counts {
 		c.Last = time.UnixMilli(ms)
 	}
 	for kind := range s.failures {
-		c.Failures = append(c.Failures, Failures{failureNames[kind], s.failures[kind].Load()})
+		c.Failures = append(c.Failures, failures{failureNames[kind], s.failures[kind].Load()})
 	}
 	return c
 }
 
 // failed counts a query that was answered with an error.
-func (s *Stats) failed(err *Error, took time.Duration) {
+func (s *stats) failed(err *Error, took time.Duration) {
 	s.fail.add(took)
 	s.failures[kindOf(err.Reason)].Add(1)
 }
 
 // succeeded counts a query that was answered with outputs.
-func (s *Stats) succeeded(c *Call, now time.Time) {
+func (s *stats) succeeded(c *Call, now time.Time) {
 	s.queries.Add(uint64(c.Size))
 	s.last.Store(now.UnixMilli())
 	s.success.add(now.Sub(c.Arrival))

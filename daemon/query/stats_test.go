@@ -13,7 +13,7 @@ func TestFailureKinds(t *testing.T) {
 		failureBackend:   {ReasonModelFailed, ReasonWorkerLost},
 		failureOther:     {ReasonInternal, ReasonNotJSON, ReasonInvalid, "another"},
 	}
-	var s Stats
+	var s stats
 	for kind, reasons := range want {
 		for _, r := range reasons {
 			s.failed(&Error{Reason: r}, time.Millisecond)

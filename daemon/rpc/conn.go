@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/query"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -16,11 +17,27 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
+const (
+	// probeAfter is how long a connection is quiet before the kernel asks
+	// whether its client is still there, probeCount how often it asks, and probeWait
+	// how long it waits for an answer each time. What is sent to a client that is
+	// gone has unheard to be acknowledged. Its queries are cancelled then.
+	//
+	// The pings of gRPC are not for this: they go by the clock on the wall, and
+	// take everybody for gone for as long as that was set back.
+	probeAfter = 30 * time.Second
+	probeWait  = 5 * time.Second
+	probeCount = 2
+	unheard    = 10 * time.Second
+)
+
 // listener bounds the number of connections. One over the limit is closed at
 // once, which its client sees as UNAVAILABLE.
 type listener struct {
 	net.Listener
-	server *Server
+	places       *query.Budget
+	memory       *query.Budget
+	writeTimeout time.Duration
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -30,9 +47,9 @@ func (l *listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		probe(c)
-		if l.server.queries.Connections.Take(1) {
+		if l.places.Take(1) {
 			open, end := context.WithCancel(context.Background())
-			return &conn{Conn: c, server: l.server, open: open, end: end}, nil
+			return &conn{Conn: c, listener: l, open: open, end: end}, nil
 		}
 		_ = c.Close()
 	}
@@ -46,7 +63,7 @@ func probe(c net.Conn) {
 	if !ok {
 		return
 	}
-	_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: probeAfter, Interval: probeWait, Count: probes})
+	_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: probeAfter, Interval: probeWait, Count: probeCount})
 	if raw, err := tcp.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) {
 			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unheard.Milliseconds()))
@@ -57,15 +74,15 @@ func probe(c net.Conn) {
 // conn is a connection that is counted until it is closed.
 type conn struct {
 	net.Conn
-	server *Server
-	once   sync.Once
-	open   context.Context // until it is closed
-	end    context.CancelFunc
+	listener *listener
+	once     sync.Once
+	open     context.Context // until it is closed
+	end      context.CancelFunc
 }
 
 func (c *conn) Close() error {
 	c.once.Do(func() {
-		c.server.queries.Connections.Give(1)
+		c.listener.places.Give(1)
 		c.end()
 	})
 	return c.Conn.Close()
@@ -79,9 +96,9 @@ type outgoing struct {
 	conn   *conn
 }
 
-// outgoing returns what sends an answer. It goes as it is: gRPC would compress
+// outgoingOf returns what sends an answer. It goes as it is: gRPC would compress
 // the answer to a compressed request, into memory that nobody accounts.
-func (s *Server) outgoing(ctx context.Context, answer proto.Message) *outgoing {
+func outgoingOf(ctx context.Context, answer proto.Message) *outgoing {
 	// It fails only for the second answer of a stream, whose first has said so.
 	_ = grpc.SetSendCompressor(ctx, encoding.Identity)
 	return &outgoing{answer, connOf(ctx)}
@@ -112,11 +129,11 @@ func (o *outgoing) watch(part mem.Buffer) mem.Buffer {
 	if mem.IsBelowBufferPoolingThreshold(cap(data)) {
 		return part
 	}
-	memory, bytes := o.conn.server.queries.Memory, int64(part.Len())
+	memory, bytes := o.conn.listener.memory, int64(part.Len())
 	memory.Force(bytes)
 	give := sync.OnceFunc(func() { memory.Give(bytes) })
 	closed := context.AfterFunc(o.conn.open, give) // gRPC says nothing of it then
-	late := time.AfterFunc(o.conn.server.limits.WriteTimeout, func() { _ = o.conn.Close() })
+	late := time.AfterFunc(o.conn.listener.writeTimeout, func() { _ = o.conn.Close() })
 	return mem.NewBuffer(&data, sent(func() {
 		late.Stop()
 		closed()

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
@@ -15,18 +16,24 @@ const (
 	stateUnavailable = "UNAVAILABLE"
 )
 
+// protocol answers what the protocol asks besides inference.
+type protocol struct {
+	inference.UnimplementedGRPCInferenceServiceServer
+	queries *query.Server
+}
+
 // find returns a service, whose version may be "".
-func (s *Server) find(name, version string) (*query.Service, *query.Error) {
+func find(q *query.Server, name, version string) (*query.Service, *query.Error) {
 	var v []byte
 	if version != "" {
 		v = []byte(version)
 	}
-	return s.queries.Find([]byte(name), v)
+	return q.Find([]byte(name), v)
 }
 
 // loaded returns a service whose model is known.
-func (s *Server) loaded(name, version string) (*query.Service, *query.Signature, *query.Error) {
-	v, err := s.find(name, version)
+func (s protocol) loaded(name, version string) (*query.Service, *query.Signature, *query.Error) {
+	v, err := find(s.queries, name, version)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -38,18 +45,18 @@ func (s *Server) loaded(name, version string) (*query.Service, *query.Signature,
 }
 
 // ServerLive implements the protocol.
-func (s *Server) ServerLive(context.Context, *inference.ServerLiveRequest) (*inference.ServerLiveResponse, error) {
+func (s protocol) ServerLive(context.Context, *inference.ServerLiveRequest) (*inference.ServerLiveResponse, error) {
 	return &inference.ServerLiveResponse{Live: s.queries.Live()}, nil
 }
 
 // ServerReady implements the protocol.
-func (s *Server) ServerReady(context.Context, *inference.ServerReadyRequest) (*inference.ServerReadyResponse, error) {
+func (s protocol) ServerReady(context.Context, *inference.ServerReadyRequest) (*inference.ServerReadyResponse, error) {
 	return &inference.ServerReadyResponse{Ready: s.queries.Ready()}, nil
 }
 
 // ModelReady implements the protocol.
-func (s *Server) ModelReady(ctx context.Context, r *inference.ModelReadyRequest) (*inference.ModelReadyResponse, error) {
-	v, err := s.find(r.Name, r.Version)
+func (s protocol) ModelReady(ctx context.Context, r *inference.ModelReadyRequest) (*inference.ModelReadyResponse, error) {
+	v, err := find(s.queries, r.Name, r.Version)
 	if err != nil {
 		return nil, fail(ctx, err)
 	}
@@ -57,12 +64,12 @@ func (s *Server) ModelReady(ctx context.Context, r *inference.ModelReadyRequest)
 }
 
 // ServerMetadata implements the protocol.
-func (s *Server) ServerMetadata(context.Context, *inference.ServerMetadataRequest) (*inference.ServerMetadataResponse, error) {
-	return &inference.ServerMetadataResponse{Name: query.Name, Version: s.queries.Version, Extensions: s.queries.Extensions()}, nil
+func (s protocol) ServerMetadata(context.Context, *inference.ServerMetadataRequest) (*inference.ServerMetadataResponse, error) {
+	return &inference.ServerMetadataResponse{Name: query.DaemonName, Version: s.queries.Version, Extensions: s.queries.Extensions()}, nil
 }
 
 // ModelMetadata implements the protocol.
-func (s *Server) ModelMetadata(ctx context.Context, r *inference.ModelMetadataRequest) (*inference.ModelMetadataResponse, error) {
+func (s protocol) ModelMetadata(ctx context.Context, r *inference.ModelMetadataRequest) (*inference.ModelMetadataResponse, error) {
 	v, sig, err := s.loaded(r.Name, r.Version)
 	if err != nil {
 		return nil, fail(ctx, err)
@@ -91,7 +98,7 @@ func shapeOf(p *query.Port, from int) []int64 {
 
 // ModelConfig implements Triton's extension. Dimensions are without that of
 // the batch, where there is one.
-func (s *Server) ModelConfig(ctx context.Context, r *inference.ModelConfigRequest) (*inference.ModelConfigResponse, error) {
+func (s protocol) ModelConfig(ctx context.Context, r *inference.ModelConfigRequest) (*inference.ModelConfigResponse, error) {
 	v, sig, err := s.loaded(r.Name, r.Version)
 	if err != nil {
 		return nil, fail(ctx, err)
@@ -134,10 +141,10 @@ func tensorType(t models.DataType) inference.DataType {
 }
 
 // ModelStatistics implements Triton's extension.
-func (s *Server) ModelStatistics(ctx context.Context, r *inference.ModelStatisticsRequest) (*inference.ModelStatisticsResponse, error) {
+func (s protocol) ModelStatistics(ctx context.Context, r *inference.ModelStatisticsRequest) (*inference.ModelStatisticsResponse, error) {
 	list := s.queries.Services()
 	if r.Name != "" {
-		v, err := s.find(r.Name, r.Version)
+		v, err := find(s.queries, r.Name, r.Version)
 		if err != nil {
 			return nil, fail(ctx, err)
 		}
@@ -152,12 +159,12 @@ func (s *Server) ModelStatistics(ctx context.Context, r *inference.ModelStatisti
 
 func statistics(v *query.Service) *inference.ModelStatistics {
 	c := v.Stats.Counts()
-	copied := query.Total{Count: c.Compute.Count} // input and output are part of its compute_infer
+	copied := &inference.StatisticDuration{Count: c.Compute.Count} // input and output are part of its compute_infer
 	r := &inference.ModelStatistics{
 		Name: v.Name, Version: query.ModelVersion, InferenceCount: c.Queries, ExecutionCount: c.Executions,
 		InferenceStats: &inference.InferStatistics{
-			Success: duration(c.Success), Fail: duration(c.Fail), Queue: duration(c.Queue),
-			ComputeInput: duration(copied), ComputeInfer: duration(c.Compute), ComputeOutput: duration(copied),
+			Success: duration(c.Success.Count, c.Success.Took), Fail: duration(c.Fail.Count, c.Fail.Took), Queue: duration(c.Queue.Count, c.Queue.Took),
+			ComputeInput: copied, ComputeInfer: duration(c.Compute.Count, c.Compute.Took), ComputeOutput: copied,
 			CacheHit: &inference.StatisticDuration{}, CacheMiss: &inference.StatisticDuration{},
 		},
 	}
@@ -167,12 +174,12 @@ func statistics(v *query.Service) *inference.ModelStatistics {
 	return r
 }
 
-func duration(t query.Total) *inference.StatisticDuration {
-	return &inference.StatisticDuration{Count: t.Count, Ns: uint64(max(t.Took, 0))}
+func duration(count uint64, took time.Duration) *inference.StatisticDuration {
+	return &inference.StatisticDuration{Count: count, Ns: uint64(max(took, 0))}
 }
 
 // RepositoryIndex implements Triton's extension.
-func (s *Server) RepositoryIndex(ctx context.Context, r *inference.RepositoryIndexRequest) (*inference.RepositoryIndexResponse, error) {
+func (s protocol) RepositoryIndex(ctx context.Context, r *inference.RepositoryIndexRequest) (*inference.RepositoryIndexResponse, error) {
 	if r.RepositoryName != "" {
 		return nil, fail(ctx, query.NotFound("there is no repository %q: leave the name empty", query.Cut(r.RepositoryName)))
 	}

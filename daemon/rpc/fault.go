@@ -23,7 +23,7 @@ const (
 	reasonTrailer = "overlapd-reason"
 
 	// errorDomain is the domain of the ErrorInfo in a status.
-	errorDomain = query.Name
+	errorDomain = query.DaemonName
 )
 
 // codeOf returns the code of gRPC for an error, OK for none. A query whose time

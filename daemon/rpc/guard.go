@@ -49,16 +49,25 @@ func credentialsOf(a *access.Access) credentials.TransportCredentials {
 	return credentials.NewTLS(config)
 }
 
+// guard decides about calls before anything of them is read. Without access,
+// everybody may call. The memory of calls that need no token is probes, and
+// streams is how much of that of all calls streams may have for being open.
+type guard struct {
+	access                  *access.Access
+	readTimeout             time.Duration
+	memory, probes, streams *query.Budget
+}
+
 // allows refuses a call without a token, if it needs one.
-func (s *Server) allows(ctx context.Context) *query.Error {
-	if !s.access.Guarded() {
+func (g *guard) allows(ctx context.Context) *query.Error {
+	if !g.access.Guarded() {
 		return nil
 	}
 	sent := metadata.ValueFromIncomingContext(ctx, "authorization")
 	switch {
 	case len(sent) == 0:
 		return errNoToken
-	case len(sent) == 1 && s.access.Allows([]byte(sent[0])):
+	case len(sent) == 1 && g.access.Allows([]byte(sent[0])):
 		return nil
 	}
 	return errWrongToken
@@ -67,11 +76,11 @@ func (s *Server) allows(ctx context.Context) *query.Error {
 // enter decides whether a call may begin. It is asked before anything of its
 // request is read, by every method that there is. What it returns is called when
 // a call that may has ended.
-func (s *Server) enter(ctx context.Context, method string) (leave func(), fault *query.Error) {
-	memory := s.queries.Memory
+func (g *guard) enter(ctx context.Context, method string) (leave func(), fault *query.Error) {
+	memory := g.memory
 	if openMethods[method] {
-		memory = s.probes
-	} else if fault := s.allows(ctx); fault != nil {
+		memory = g.probes
+	} else if fault := g.allows(ctx); fault != nil {
 		return nil, fault
 	}
 	if !memory.Take(callBytes) {
@@ -84,30 +93,30 @@ func (s *Server) enter(ctx context.Context, method string) (leave func(), fault 
 }
 
 // enterStream is enter for a call that may stay for as long as it likes.
-func (s *Server) enterStream(ctx context.Context, method string) (leave func(), fault *query.Error) {
-	end, fault := s.enter(ctx, method)
+func (g *guard) enterStream(ctx context.Context, method string) (leave func(), fault *query.Error) {
+	end, fault := g.enter(ctx, method)
 	if fault != nil {
 		return nil, fault
 	}
-	if !s.streams.Take(callBytes) {
+	if !g.streams.Take(callBytes) {
 		end()
 		return nil, errStreams
 	}
 	return func() {
-		s.streams.Give(callBytes)
+		g.streams.Give(callBytes)
 		end()
 	}, nil
 }
 
-// register serves what d describes. Every method is entered first, so that
+// entered returns a description of which every method is entered first, so that
 // there is no path around the guard.
-func (s *Server) register(d grpc.ServiceDesc, service any) {
+func (g *guard) entered(d grpc.ServiceDesc) *grpc.ServiceDesc {
 	methods, streams := d.Methods, d.Streams
 	d.Methods, d.Streams = nil, nil
 	for _, m := range methods {
 		full, handle := "/"+d.ServiceName+"/"+m.MethodName, m.Handler
 		m.Handler = func(service any, ctx context.Context, read func(any) error, i grpc.UnaryServerInterceptor) (any, error) {
-			leave, fault := s.enter(ctx, full)
+			leave, fault := g.enter(ctx, full)
 			if fault != nil {
 				return nil, fail(ctx, fault)
 			}
@@ -118,26 +127,26 @@ func (s *Server) register(d grpc.ServiceDesc, service any) {
 	}
 	for _, m := range streams {
 		full, handle := "/"+d.ServiceName+"/"+m.StreamName, m.Handler
-		m.Handler = func(service any, g grpc.ServerStream) error {
-			leave, fault := s.enterStream(g.Context(), full)
+		m.Handler = func(service any, call grpc.ServerStream) error {
+			leave, fault := g.enterStream(call.Context(), full)
 			if fault != nil {
-				return fail(g.Context(), fault)
+				return fail(call.Context(), fault)
 			}
 			defer leave()
-			return handle(service, g)
+			return handle(service, call)
 		}
 		d.Streams = append(d.Streams, m)
 	}
-	s.grpc.RegisterService(&d, service)
+	return &d
 }
 
 // unknown answers a call of a method that there is not. Who may not ask does
 // not learn that.
-func (s *Server) unknown(_ any, g grpc.ServerStream) error {
-	method, _ := grpc.MethodFromServerStream(g)
-	leave, fault := s.enter(g.Context(), method)
+func (g *guard) unknown(_ any, call grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(call)
+	leave, fault := g.enter(call.Context(), method)
 	if fault != nil {
-		return fail(g.Context(), fault)
+		return fail(call.Context(), fault)
 	}
 	leave()
 	return status.Errorf(codes.Unimplemented, "unknown method %q", query.Cut(method))
@@ -157,9 +166,9 @@ var quiet = map[string]bool{
 // hurry ends a call whose request does not arrive in time. A stream may be
 // quiet for as long as its client is there; a request that it has begun to send
 // has as long as that of any other call.
-func (s *Server) hurry(ctx context.Context, call *tap.Info) (context.Context, error) {
+func (g *guard) hurry(ctx context.Context, call *tap.Info) (context.Context, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	timer := time.AfterFunc(s.limits.ReadTimeout, cancel)
+	timer := time.AfterFunc(g.readTimeout, cancel)
 	if quiet[call.FullMethodName] {
 		timer.Stop()
 	}
@@ -167,9 +176,9 @@ func (s *Server) hurry(ctx context.Context, call *tap.Info) (context.Context, er
 }
 
 // begun starts the time for the next request of a stream, which has begun to come.
-func (s *Server) begun(ctx context.Context) {
+func (g *guard) begun(ctx context.Context) {
 	if timer, ok := ctx.Value(hurryKey{}).(*time.Timer); ok {
-		timer.Reset(s.limits.ReadTimeout)
+		timer.Reset(g.readTimeout)
 	}
 }
 

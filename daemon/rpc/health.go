@@ -23,15 +23,17 @@ const watchInterval = time.Second
 // the protocol's service, and each service under its own.
 type health struct {
 	grpc_health_v1.UnimplementedHealthServer
-	server *Server
+	queries  *query.Server
+	guard    *guard
+	stopping <-chan struct{}
 }
 
 // of returns how a name stands.
 func (h health) of(name string) grpc_health_v1.HealthCheckResponse_ServingStatus {
 	if whole(name) {
-		return serving(h.server.queries.Ready())
+		return serving(h.queries.Ready())
 	}
-	s, err := h.server.find(name, "")
+	s, err := find(h.queries, name, "")
 	if err != nil {
 		return grpc_health_v1.HealthCheckResponse_SERVICE_UNKNOWN
 	}
@@ -54,7 +56,7 @@ func whole(name string) bool {
 // service stands is not told to those who may not ask.
 func (h health) Check(ctx context.Context, r *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
 	if !whole(r.Service) {
-		if fault := h.server.allows(ctx); fault != nil {
+		if fault := h.guard.allows(ctx); fault != nil {
 			return nil, fail(ctx, fault)
 		}
 	}
@@ -68,7 +70,7 @@ func (h health) Check(ctx context.Context, r *grpc_health_v1.HealthCheckRequest)
 // List returns how all names stand.
 func (h health) List(context.Context, *grpc_health_v1.HealthListRequest) (*grpc_health_v1.HealthListResponse, error) {
 	all := map[string]*grpc_health_v1.HealthCheckResponse{"": {Status: h.of("")}}
-	for _, s := range h.server.queries.Services() {
+	for _, s := range h.queries.Services() {
 		all[s.Name] = &grpc_health_v1.HealthCheckResponse{Status: serving(s.Ready())}
 	}
 	return &grpc_health_v1.HealthListResponse{Statuses: all}, nil
@@ -88,7 +90,7 @@ func (h health) Watch(r *grpc_health_v1.HealthCheckRequest, w grpc.ServerStreami
 		}
 		select {
 		case <-tick.C:
-		case <-h.server.stopping:
+		case <-h.stopping:
 			return statusOf(query.ErrDraining)
 		case <-w.Context().Done():
 			return status.FromContextError(w.Context().Err()).Err()
@@ -96,7 +98,7 @@ func (h health) Watch(r *grpc_health_v1.HealthCheckRequest, w grpc.ServerStreami
 	}
 }
 
-// reflectors tell tools what is served. A tool may hold its call open for as
+// reflectors describe to tools what is served. A tool may hold its call open for as
 // long as it likes, so theirs end when the daemon stops.
 type reflectors struct {
 	v1      reflectorV1
@@ -105,39 +107,39 @@ type reflectors struct {
 
 type reflectorV1 struct {
 	reflectionv1.ServerReflectionServer
-	server *Server
+	stopping <-chan struct{}
 }
 
 type reflectorV1Alpha struct {
 	reflectionv1alpha.ServerReflectionServer
-	server *Server
+	stopping <-chan struct{}
 }
 
-func newReflectors(s *Server) reflectors {
-	o := reflection.ServerOptions{Services: s.grpc}
+func newReflectors(s reflection.ServiceInfoProvider, stopping <-chan struct{}) reflectors {
+	o := reflection.ServerOptions{Services: s}
 	return reflectors{
-		v1:      reflectorV1{reflection.NewServerV1(o), s},
-		v1alpha: reflectorV1Alpha{reflection.NewServer(o), s},
+		v1:      reflectorV1{reflection.NewServerV1(o), stopping},
+		v1alpha: reflectorV1Alpha{reflection.NewServer(o), stopping},
 	}
 }
 
 func (r reflectorV1) ServerReflectionInfo(g reflectionv1.ServerReflection_ServerReflectionInfoServer) error {
-	return r.server.untilStop(func() error { return r.ServerReflectionServer.ServerReflectionInfo(g) })
+	return untilStop(r.stopping, func() error { return r.ServerReflectionServer.ServerReflectionInfo(g) })
 }
 
 func (r reflectorV1Alpha) ServerReflectionInfo(g reflectionv1alpha.ServerReflection_ServerReflectionInfoServer) error {
-	return r.server.untilStop(func() error { return r.ServerReflectionServer.ServerReflectionInfo(g) })
+	return untilStop(r.stopping, func() error { return r.ServerReflectionServer.ServerReflectionInfo(g) })
 }
 
 // untilStop returns when serve does or the daemon stops. In the second case
 // serve ends soon after, because its call has.
-func (s *Server) untilStop(serve func() error) error {
+func untilStop(stopping <-chan struct{}, serve func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- serve() }()
 	select {
 	case err := <-ended:
 		return err
-	case <-s.stopping:
+	case <-stopping:
 		return statusOf(query.ErrDraining)
 	}
 }

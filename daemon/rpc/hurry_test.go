@@ -42,7 +42,7 @@ func TestUnsentRequestsEnd(t *testing.T) {
 		}
 	}
 	eventually(t, "their memory to be given back", func() bool {
-		return r.server.probes.Used() == 0 && r.server.queries.Memory.Used() == 0
+		return r.server.guard.probes.Used() == 0 && r.server.queries.Memory.Used() == 0
 	})
 	if err := r.call(r.context(), grpc_health_v1.Health_Check_FullMethodName); err != nil {
 		t.Errorf("a probe: %v", err)

@@ -16,18 +16,26 @@ import (
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
+// answerer answers the requests to infer.
+type answerer struct {
+	queries  *query.Server
+	guard    *guard
+	receiver receiver
+	stopping <-chan struct{}
+}
+
 // modelInfer reads the request of a ModelInfer and has it answered.
-func modelInfer(service any, ctx context.Context, _ func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-	s, m := service.(*Server), new(message)
-	if err := s.receiveOnly(ctx, m); err != nil {
+func (a *answerer) modelInfer(_ any, ctx context.Context, _ func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+	m := new(message)
+	if err := a.receiver.receiveOnly(ctx, m); err != nil {
 		return nil, refuse(ctx, err)
 	}
 	arrived(ctx)
-	r, err := s.answer(ctx, m)
+	r, err := a.answer(ctx, m)
 	if err != nil {
 		return nil, fail(ctx, err)
 	}
-	return s.outgoing(ctx, r), nil
+	return outgoingOf(ctx, r), nil
 }
 
 // exchange is an inference request and its answer.
@@ -38,7 +46,7 @@ type exchange struct {
 }
 
 // answer answers a request and gives back its memory.
-func (s *Server) answer(ctx context.Context, m *message) (*inference.ModelInferResponse, *query.Error) {
+func (a *answerer) answer(ctx context.Context, m *message) (*inference.ModelInferResponse, *query.Error) {
 	defer m.release()
 	if m.fault != nil {
 		return nil, m.fault
@@ -47,17 +55,17 @@ func (s *Server) answer(ctx context.Context, m *message) (*inference.ModelInferR
 	if err != nil {
 		return nil, err
 	}
-	trace := s.beginTrace(ctx, r)
+	trace := a.beginTrace(ctx, r)
 	x := &exchange{ctx: ctx, request: r}
-	v, err := s.find(r.model, r.version)
+	v, err := find(a.queries, r.model, r.version)
 	if err == nil {
-		err = s.queries.Serve(v, x, trace, ctx.Done())
+		err = a.queries.Answer(v, x, trace, ctx.Done())
 	}
-	s.queries.EndTrace(trace, err, codeName(err))
+	a.queries.EndTrace(trace, err, codeName(err))
 	return x.answer, err
 }
 
-// Decode implements query.Codec.
+// Decode reads the request into a call.
 func (x *exchange) Decode(c *query.Call) *query.Error {
 	c.Arrival = time.Now()
 	if err := x.request.fill(c); err != nil {
@@ -85,7 +93,7 @@ func shorten(ctx context.Context, c *query.Call) *query.Error {
 	return nil
 }
 
-// Encode implements query.Codec. The outputs are copied out of shared memory.
+// Encode writes the answer. The outputs are copied out of shared memory.
 func (x *exchange) Encode(c *query.Call) *query.Error {
 	outputs := make([]query.Tensor, len(c.Outputs))
 	for i, o := range c.Outputs {
@@ -111,7 +119,7 @@ func (r *request) respond(outputs []query.Tensor) *inference.ModelInferResponse 
 			Name: o.Name, Datatype: o.Type.Protocol(), Shape: slices.Clone(o.Shape),
 		})
 	}
-	if !r.raw && typed(a, outputs) {
+	if !r.raw && fillTyped(a, outputs) {
 		return a
 	}
 	for i := range outputs {
@@ -121,9 +129,9 @@ func (r *request) respond(outputs []query.Tensor) *inference.ModelInferResponse 
 	return a
 }
 
-// typed fills in typed contents, or reports that there are none for one of the
+// fillTyped fills in typed contents, or reports that there are none for one of the
 // outputs.
-func typed(a *inference.ModelInferResponse, outputs []query.Tensor) bool {
+func fillTyped(a *inference.ModelInferResponse, outputs []query.Tensor) bool {
 	for i := range outputs {
 		c, ok := unpack(outputs[i].Type, outputs[i].Data)
 		if !ok {
@@ -136,11 +144,11 @@ func typed(a *inference.ModelInferResponse, outputs []query.Tensor) bool {
 
 // beginTrace returns where to record a query, or nil if it is not traced. A
 // stream says once for all of its queries where they come from.
-func (s *Server) beginTrace(ctx context.Context, r *request) *tracing.Query {
-	if s.queries.Tracer == nil {
+func (a *answerer) beginTrace(ctx context.Context, r *request) *tracing.Query {
+	if a.queries.Tracer == nil {
 		return nil
 	}
-	q := s.queries.Tracer.Begin(tracing.Parent{
+	q := a.queries.Tracer.Begin(tracing.Parent{
 		Traceparent: metadata.ValueFromIncomingContext(ctx, "traceparent"), Tracestate: metadata.ValueFromIncomingContext(ctx, "tracestate"),
 	})
 	if q == nil {

@@ -18,7 +18,7 @@ func TestConnectionsAreProbed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer inner.Close()
-	l := &listener{Listener: inner, server: &Server{queries: &query.Server{Connections: query.NewBudget(1)}}}
+	l := &listener{Listener: inner, places: query.NewBudget(1)}
 	client, err := net.Dial("tcp", inner.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func TestConnectionsAreProbed(t *testing.T) {
 			{"SO_KEEPALIVE", unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
 			{"TCP_KEEPIDLE", unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(probeAfter.Seconds())},
 			{"TCP_KEEPINTVL", unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(probeWait.Seconds())},
-			{"TCP_KEEPCNT", unix.IPPROTO_TCP, unix.TCP_KEEPCNT, probes},
+			{"TCP_KEEPCNT", unix.IPPROTO_TCP, unix.TCP_KEEPCNT, probeCount},
 			{"TCP_USER_TIMEOUT", unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unheard.Milliseconds())},
 		} {
 			if got, err := unix.GetsockoptInt(int(fd), o.level, o.option); err != nil || got != o.want {

@@ -84,9 +84,15 @@ func (p parts) Read(b []byte) (int, error) {
 	return all.CopyTo(b), nil
 }
 
+// receiver reads requests of at most so many bytes into memory.
+type receiver struct {
+	memory *query.Budget
+	most   int64
+}
+
 // receive reads the next request of a call, or returns io.EOF after the last. It
 // calls begun when one begins to come.
-func (s *Server) receive(in incoming, m *message, begun func()) error {
+func (r receiver) receive(in incoming, m *message, begun func()) error {
 	var head [headBytes]byte
 	if err := in.ReadMessageHeader(head[:]); errors.Is(err, io.ErrUnexpectedEOF) {
 		return errBrokenOff
@@ -94,7 +100,7 @@ func (s *Server) receive(in incoming, m *message, begun func()) error {
 		return err
 	}
 	begun()
-	b, err := s.fill(parts{in}, int64(binary.BigEndian.Uint32(head[1:])))
+	b, err := r.fill(parts{in}, int64(binary.BigEndian.Uint32(head[1:])))
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return errBrokenOff
 	}
@@ -103,21 +109,21 @@ func (s *Server) receive(in incoming, m *message, begun func()) error {
 	}
 	if head[0] != 0 {
 		packed := b
-		b, err = s.inflate(packed.Bytes, in.RecvCompress())
+		b, err = r.inflate(packed.Bytes, in.RecvCompress())
 		packed.Release()
 		if err != nil {
 			return err
 		}
 	}
 	defer b.Release()
-	m.decode(b.Bytes, s.queries.Memory)
+	m.decode(b.Bytes, r.memory)
 	return nil
 }
 
 // fill reads a request, of so many bytes or, if that is negative, to its end.
-func (s *Server) fill(r io.Reader, bytes int64) (*query.Body, error) {
-	b := s.queries.Memory.Holding(nil) // a buffer of its own: a large one at hand would count for a small request
-	err := b.Fill(r, bytes, s.limits.RequestBytes)
+func (r receiver) fill(from io.Reader, bytes int64) (*query.Body, error) {
+	b := r.memory.Holding(nil) // a buffer of its own: a large one at hand would count for a small request
+	err := b.Fill(from, bytes, r.most)
 	if err == nil {
 		return b, nil
 	}
@@ -129,16 +135,16 @@ func (s *Server) fill(r io.Reader, bytes int64) (*query.Body, error) {
 }
 
 // inflate decompresses a request.
-func (s *Server) inflate(packed []byte, name string) (*query.Body, error) {
+func (r receiver) inflate(packed []byte, name string) (*query.Body, error) {
 	c := encoding.GetCompressor(name)
 	if c == nil {
 		return nil, errCompressed
 	}
-	r, err := c.Decompress(bytes.NewReader(packed))
+	plain, err := c.Decompress(bytes.NewReader(packed))
 	if err != nil {
 		return nil, errCompressed
 	}
-	b, err := s.fill(r, -1)
+	b, err := r.fill(plain, -1)
 	if err != nil && err != errTooLarge && err != query.ErrBodyMemory {
 		err = errCompressed
 	}
@@ -146,12 +152,12 @@ func (s *Server) inflate(packed []byte, name string) (*query.Body, error) {
 }
 
 // receiveOnly reads the one request of a call.
-func (s *Server) receiveOnly(ctx context.Context, m *message) error {
+func (r receiver) receiveOnly(ctx context.Context, m *message) error {
 	in, err := incomingOf(ctx)
 	if err != nil {
 		return err
 	}
-	err = s.receive(in, m, func() {}) // the time for it began with the call
+	err = r.receive(in, m, func() {}) // the time for it began with the call
 	if err == nil {
 		if err = in.ReadMessageHeader(make([]byte, headBytes)); errors.Is(err, io.EOF) {
 			return nil

@@ -134,7 +134,7 @@ func TestControlCallsAreBounded(t *testing.T) {
 	for range maxProbes {
 		h.begin(inference.GRPCInferenceService_ServerLive_FullMethodName, controlBytes, 1)
 	}
-	eventually(t, "the probes to be open", func() bool { return r.server.probes.Used() == maxProbes*callBytes })
+	eventually(t, "the probes to be open", func() bool { return r.server.guard.probes.Used() == maxProbes*callBytes })
 	if err := r.call(r.context(), inference.GRPCInferenceService_ServerLive_FullMethodName); err == nil || !strings.Contains(err.Error(), "memory_bytes") {
 		t.Errorf("one probe more: %v", err)
 	}

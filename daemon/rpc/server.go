@@ -47,24 +47,8 @@ const (
 	// maxStreams is how many calls one connection may have open.
 	maxStreams = 128
 
-	// maxPending is how many queries of one stream may wait for their
-	// answers. The next is read when the first of them is answered.
-	maxPending = 64
-
 	// handshakeTime is for a new connection to say that it speaks HTTP/2.
 	handshakeTime = 10 * time.Second
-
-	// probeAfter is how long a connection is quiet before the kernel asks
-	// whether its client is still there, probes how often it asks, and probeWait
-	// how long it waits for an answer each time. What is sent to a client that is
-	// gone has unheard to be acknowledged. Its queries are cancelled then.
-	//
-	// The pings of gRPC are not for this: they go by the clock on the wall, and
-	// take everybody for gone for as long as that was set back.
-	probeAfter = 30 * time.Second
-	probeWait  = 5 * time.Second
-	probes     = 2
-	unheard    = 10 * time.Second
 
 	// pingLeast is how often a client may ping us.
 	pingLeast = 5 * time.Second
@@ -72,31 +56,25 @@ const (
 
 // Server serves the protocol.
 type Server struct {
-	inference.UnimplementedGRPCInferenceServiceServer
-
 	queries  *query.Server
 	limits   config.Limits
-	access   *access.Access
+	guard    *guard
 	grpc     *grpc.Server
 	stopping chan struct{} // closed when no further request is read
 	stop     sync.Once
-
-	// probes is the memory of calls that need no token, and streams how much of
-	// that of all calls streams may have for being open.
-	probes, streams *query.Budget
 }
 
 // New returns a server that listens nowhere yet. Without access, everybody is let
 // in, and nothing is encrypted.
 func New(q *query.Server, l config.Limits, a *access.Access) *Server {
-	s := &Server{
-		queries: q, limits: l, access: a, stopping: make(chan struct{}),
+	s := &Server{queries: q, limits: l, stopping: make(chan struct{}), guard: &guard{
+		access: a, readTimeout: l.ReadTimeout, memory: q.Memory,
 		probes: query.NewBudget(maxProbes * callBytes), streams: query.NewBudget(q.Memory.Limit() / streamShare),
-	}
+	}}
 	s.grpc = grpc.NewServer(
 		grpc.Creds(linking{credentialsOf(a)}),
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.UnknownServiceHandler(s.unknown),
+		grpc.UnknownServiceHandler(s.guard.unknown),
 		grpc.MaxRecvMsgSize(controlBytes),
 		grpc.StaticStreamWindowSize(windowBytes),
 		grpc.StaticConnWindowSize(connWindowBytes),
@@ -105,20 +83,26 @@ func New(q *query.Server, l config.Limits, a *access.Access) *Server {
 		grpc.ConnectionTimeout(handshakeTime),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: l.IdleTimeout, Time: math.MaxInt64}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingLeast, PermitWithoutStream: true}),
-		grpc.InTapHandle(s.hurry),
+		grpc.InTapHandle(s.guard.hurry),
 		grpc.UnaryInterceptor(unhurry),
 	)
-	s.register(*serviceDesc(), s)
-	s.register(grpc_health_v1.Health_ServiceDesc, health{server: s})
-	reflectors := newReflectors(s)
+	answers := &answerer{queries: q, guard: s.guard, receiver: receiver{q.Memory, l.RequestBytes}, stopping: s.stopping}
+	s.register(serviceDesc(answers), protocol{queries: q})
+	s.register(grpc_health_v1.Health_ServiceDesc, health{queries: q, guard: s.guard, stopping: s.stopping})
+	reflectors := newReflectors(s.grpc, s.stopping)
 	s.register(reflectionv1.ServerReflection_ServiceDesc, reflectors.v1)
 	s.register(reflectionv1alpha.ServerReflection_ServiceDesc, reflectors.v1alpha)
 	return s
 }
 
+// register serves what d describes, behind the guard.
+func (s *Server) register(d grpc.ServiceDesc, service any) {
+	s.grpc.RegisterService(s.guard.entered(d), service)
+}
+
 // Serve answers the connections of ln until Shutdown.
 func (s *Server) Serve(ln net.Listener) error {
-	err := s.grpc.Serve(&listener{Listener: ln, server: s})
+	err := s.grpc.Serve(&listener{Listener: ln, places: s.queries.Connections, memory: s.queries.Memory, writeTimeout: s.limits.WriteTimeout})
 	if errors.Is(err, grpc.ErrServerStopped) || errors.Is(err, net.ErrClosed) {
 		return nil
 	}
@@ -145,19 +129,19 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 // serviceDesc is the generated description of the service with readers of
 // requests that count before they decode.
-func serviceDesc() *grpc.ServiceDesc {
+func serviceDesc(a *answerer) grpc.ServiceDesc {
 	d := inference.GRPCInferenceService_ServiceDesc
 	d.Methods = append([]grpc.MethodDesc(nil), d.Methods...)
 	for i := range d.Methods {
 		if d.Methods[i].MethodName == "ModelInfer" {
-			d.Methods[i].Handler = modelInfer
+			d.Methods[i].Handler = a.modelInfer
 		}
 	}
 	d.Streams = append([]grpc.StreamDesc(nil), d.Streams...)
 	for i := range d.Streams {
 		if d.Streams[i].StreamName == "ModelStreamInfer" {
-			d.Streams[i].Handler = modelStreamInfer
+			d.Streams[i].Handler = func(_ any, g grpc.ServerStream) error { return serveStream(a, g) }
 		}
 	}
-	return &d
+	return d
 }

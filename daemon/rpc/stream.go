@@ -13,10 +13,14 @@ import (
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
-// modelStreamInfer answers the queries of a stream, each on its own, in the
+// maxPending is how many queries of one stream may wait for their
+// answers. The next is read when the first of them is answered.
+const maxPending = 64
+
+// serveStream answers the queries of a stream, each on its own, in the
 // order in which they came. One goroutine reads, this one writes, and each
 // query that waits has one.
-func modelStreamInfer(service any, g grpc.ServerStream) error {
+func serveStream(a *answerer, g grpc.ServerStream) error {
 	in, err := incomingOf(g.Context())
 	if err != nil {
 		return err
@@ -24,7 +28,7 @@ func modelStreamInfer(service any, g grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(g.Context())
 	t := &stream{
 		in:      in,
-		server:  service.(*Server),
+		answers: a,
 		grpc:    g,
 		pending: make(chan chan *inference.ModelStreamInferResponse, maxPending-1),
 		ended:   make(chan error, 1),
@@ -39,7 +43,7 @@ func modelStreamInfer(service any, g grpc.ServerStream) error {
 
 // stream is one ModelStreamInfer.
 type stream struct {
-	server  *Server
+	answers *answerer
 	grpc    grpc.ServerStream
 	in      incoming
 	pending chan chan *inference.ModelStreamInferResponse // in order
@@ -78,9 +82,9 @@ func (t *stream) close() int {
 func (t *stream) read(ctx context.Context) {
 	for {
 		m := new(message)
-		err := t.server.receive(t.in, m, func() { t.server.begun(ctx) })
+		err := t.answers.receiver.receive(t.in, m, func() { t.answers.guard.begun(ctx) })
 		arrived(ctx)
-		if fault := t.server.allows(ctx); err == nil && fault != nil {
+		if fault := t.answers.guard.allows(ctx); err == nil && fault != nil {
 			err = statusOf(fault) // the token has been replaced since
 		}
 		if err != nil || !t.begin() {
@@ -118,7 +122,7 @@ func (t *stream) write() error {
 			}
 		case err := <-t.ended:
 			return t.rest(sent, err)
-		case <-t.server.stopping:
+		case <-t.answers.stopping:
 			return t.rest(sent, statusOf(query.ErrDraining))
 		case <-gone.Done():
 			return status.FromContextError(gone.Err()).Err()
@@ -127,7 +131,7 @@ func (t *stream) write() error {
 }
 
 func (t *stream) send(r *inference.ModelStreamInferResponse) error {
-	return t.grpc.SendMsg(t.server.outgoing(t.grpc.Context(), r))
+	return t.grpc.SendMsg(outgoingOf(t.grpc.Context(), r))
 }
 
 // rest sends the answers that are still owed, and returns last. Once the client
@@ -150,7 +154,7 @@ func (t *stream) rest(sent int, last error) error {
 // answer answers one request of the stream. What is wrong with it does not end
 // the stream.
 func (t *stream) answer(ctx context.Context, m *message) *inference.ModelStreamInferResponse {
-	r, err := t.server.answer(ctx, m)
+	r, err := t.answers.answer(ctx, m)
 	if err == nil {
 		return &inference.ModelStreamInferResponse{InferResponse: r}
 	}
