@@ -9,9 +9,9 @@ func TestGains(t *testing.T) {
 	w := newWorkshop(5, 4)
 	w.exposed = func(a, b int) float64 { return []float64{0, 0.1, 0, 1, 0, 1.4}[a+b] }
 	sets := [][]int{{0, 1}, {0, 3}, {2, 3}} // 1: pays, 3: sequential, 5: slower
-	d := w.dataset(300, sets...)
+	d := w.dataset(80, sets...)
 	d.Rows = append(d.Rows, w.dataset(fewestGroups-1, []int{1, 2}).Rows...)
-	d.Rows = append(d.Rows, w.dataset(100, []int{0}, []int{1}, []int{2}, []int{3}).Rows...) // without, work and time alone are one
+	d.Rows = append(d.Rows, w.dataset(25, []int{0}, []int{1}, []int{2}, []int{3}).Rows...) // without, work and time alone are one
 	c, err := newSoloTimes(t.Context(), d, &Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func TestGains(t *testing.T) {
 func TestGainIsTrue(t *testing.T) {
 	w := newWorkshop(6, 5)
 	w.exposed = func(a, b int) float64 { return float64(a*b%5) / 5 }
-	d := w.dataset(150, allPairs(5)...)
+	d := w.dataset(70, allPairs(5)...)
 	c, err := newSoloTimes(t.Context(), d, &Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -72,16 +72,16 @@ func TestGainIsTrue(t *testing.T) {
 
 // TestCompatibility estimates a pair that was kept aside.
 func TestCompatibility(t *testing.T) {
-	w := newWorkshop(7, 6)
+	w := newWorkshop(7, 5)
 	w.exposed = func(a, b int) float64 { return 0.1 * float64(a+b) }
-	pairs := allPairs(6)
+	pairs := allPairs(5)
 	kept := pairs[4] // 1 and 3
-	d := w.dataset(60, append(append([][]int{}, pairs[:4]...), pairs[5:]...)...)
+	d := w.dataset(40, append(append([][]int{}, pairs[:4]...), pairs[5:]...)...)
 	a, err := Advise(t.Context(), d, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	full, err := Advise(t.Context(), w.dataset(60, pairs...), Options{})
+	full, err := Advise(t.Context(), w.dataset(40, pairs...), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestCompatibility(t *testing.T) {
 func TestLargerSetsTellPairs(t *testing.T) {
 	w := newWorkshop(8, 4)
 	w.exposed = func(a, b int) float64 { return map[bool]float64{true: 0.9, false: 0.1}[b == 3] }
-	a, err := Advise(t.Context(), w.dataset(300, []int{0, 1, 2}, []int{0, 1, 3}, []int{0, 2, 3}, []int{1, 2, 3}), Options{})
+	a, err := Advise(t.Context(), w.dataset(80, []int{0, 1, 2}, []int{0, 1, 3}, []int{0, 2, 3}, []int{1, 2, 3}), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
