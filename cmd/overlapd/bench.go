@@ -21,8 +21,7 @@ func benchCommand() *cobra.Command {
 }
 
 func benchEngineCommand() *cobra.Command {
-	o := cutcost.Options{}
-	var names []string
+	o := cutcost.Options{Paths: map[string]string{}}
 	var out output
 	cmd := &cobra.Command{
 		Use:   "engine",
@@ -50,12 +49,10 @@ of optimization; cut is what a worker runs.`,
 			if o.CacheDir, err = cacheDir("optimized"); err != nil {
 				return err
 			}
-			for _, name := range names {
-				path, err := modelPath(name)
-				if err != nil {
+			for _, name := range o.Models {
+				if o.Paths[name], err = modelPath(name); err != nil {
 					return err
 				}
-				o.Models = append(o.Models, cutcost.Model{Name: name, Path: path})
 			}
 			if !out.json {
 				o.Progress = func(doing string) { fmt.Fprintln(os.Stderr, doing) }
@@ -75,7 +72,7 @@ of optimization; cut is what a worker runs.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&names, "model", []string{"resnet50"}, "models: names of the zoo or ONNX files")
+	f.StringSliceVar(&o.Models, "model", []string{"resnet50"}, "models: names of the zoo or ONNX files")
 	f.IntSliceVar(&o.Batches, "batch", []int{1, 4}, "batch sizes")
 	f.IntSliceVar(&o.Threads, "threads", []int{1, runtime.NumCPU()}, "intra-op thread counts")
 	f.IntVar(&o.SeqLen, "seq-len", 64, "sequence length, where a model has one")

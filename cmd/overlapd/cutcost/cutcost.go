@@ -27,14 +27,15 @@ const probeTimeout = 10 * time.Minute
 
 // Options are what Run measures: each model at each batch and thread count.
 type Options struct {
-	Models   []Model
+	Models   []string          // names
+	Paths    map[string]string // ONNX files, by model
 	Batches  []int
 	Threads  []int
 	SeqLen   int
 	Target   int
 	Seed     int64
 	Spin     bool
-	Duration time.Duration // of each comparison
+	Duration time.Duration // each comparison
 	CacheDir string
 	Command  []string           // what runs a probe: it reads a ProbeSpec and writes a ProbeResult
 	Progress func(doing string) // may be nil
@@ -47,9 +48,9 @@ const (
 	maxSeqLen  = 1 << 16
 )
 
-// ErrOptions is returned when the options make no sense. The error names every
+// errOptions is returned when the options make no sense. The error names every
 // fault.
-var ErrOptions = errors.New("cutcost: options")
+var errOptions = errors.New("cutcost: options")
 
 // Check returns everything that is wrong with the options, or nil.
 func (o *Options) Check() error {
@@ -75,11 +76,8 @@ func (o *Options) Check() error {
 	if len(faults) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %w", ErrOptions, errors.Join(faults...))
+	return fmt.Errorf("%w: %w", errOptions, errors.Join(faults...))
 }
-
-// Model is a model to measure.
-type Model struct{ Name, Path string }
 
 // Row compares one model at one batch and thread count.
 type Row struct {
@@ -91,7 +89,7 @@ type Row struct {
 	Rounds        int     `json:"rounds"`
 	WholeMS       float64 `json:"whole_ms"`
 	CutMS         float64 `json:"cut_ms"`
-	Ratio         float64 `json:"ratio"` // of the medians
+	Ratio         float64 `json:"ratio"` // between medians
 	WholeMinMS    float64 `json:"whole_min_ms"`
 	CutMinMS      float64 `json:"cut_min_ms"`
 	WholeRSSBytes int64   `json:"whole_rss_bytes"`
@@ -112,12 +110,12 @@ func Run(ctx context.Context, o Options) ([]Row, error) {
 		o.Progress = func(string) {}
 	}
 	var rows []Row
-	for _, m := range o.Models {
+	for _, model := range o.Models {
 		for _, threads := range o.Threads {
 			for _, batch := range o.Batches {
-				row, err := o.compare(ctx, m, batch, threads)
+				row, err := o.compare(ctx, model, batch, threads)
 				if err != nil {
-					return rows, fmt.Errorf("%s, batch %d, %d threads: %w", m.Name, batch, threads, err)
+					return rows, fmt.Errorf("%s, batch %d, %d threads: %w", model, batch, threads, err)
 				}
 				rows = append(rows, row)
 			}
@@ -144,16 +142,16 @@ func Document(rows []Row) *report.Document {
 	return d
 }
 
-func (o *Options) compare(ctx context.Context, m Model, batch, threads int) (Row, error) {
+func (o *Options) compare(ctx context.Context, model string, batch, threads int) (Row, error) {
 	spec := ProbeSpec{
-		Path: m.Path, CacheDir: o.CacheDir, Batch: batch, SeqLen: o.SeqLen, Threads: threads,
+		Path: o.Paths[model], CacheDir: o.CacheDir, Batch: batch, SeqLen: o.SeqLen, Threads: threads,
 		Target: o.Target, Seed: o.Seed, Spin: o.Spin, Duration: o.Duration,
 	}
 	var results [3]ProbeResult
 	// Time comes first: it leaves the optimized model in the cache, so that
 	// making it does not count as memory of the cut one.
 	for i, mode := range []string{ModeTime, ModeWhole, ModeCut} {
-		o.Progress(fmt.Sprintf("%s, batch %d, %d threads: %s", m.Name, batch, threads, mode))
+		o.Progress(fmt.Sprintf("%s, batch %d, %d threads: %s", model, batch, threads, mode))
 		spec.Mode = mode
 		var err error
 		if results[i], err = RunProbe(ctx, o.Command, spec); err != nil {
@@ -162,7 +160,7 @@ func (o *Options) compare(ctx context.Context, m Model, batch, threads int) (Row
 	}
 	timed, whole, cut := results[0], results[1], results[2]
 	return Row{
-		Model: m.Name, Batch: batch, SeqLen: o.SeqLen, Threads: threads,
+		Model: model, Batch: batch, SeqLen: o.SeqLen, Threads: threads,
 		Segments: timed.Segments, Rounds: timed.Rounds,
 		WholeMS: timed.WholeMS, CutMS: timed.CutMS, Ratio: timed.CutMS / timed.WholeMS,
 		WholeMinMS: timed.WholeMinMS, CutMinMS: timed.CutMinMS,

@@ -66,14 +66,14 @@ func options(t *testing.T, kind string) Options {
 		t.Fatal(err)
 	}
 	return Options{
-		Models: []Model{{"m", "m.onnx"}}, Batches: []int{1}, Threads: []int{1}, SeqLen: 8,
+		Models: []string{"m"}, Batches: []int{1}, Threads: []int{1}, SeqLen: 8,
 		Duration: time.Millisecond, Seed: 1, CacheDir: t.TempDir(), Command: []string{self},
 	}
 }
 
 func TestRun(t *testing.T) {
 	o := options(t, "made up")
-	o.Models = append(o.Models, Model{"n", "n.onnx"})
+	o.Models = append(o.Models, "n")
 	o.Batches, o.Threads = []int{1, 4}, []int{1, 2}
 	var told []string
 	o.Progress = func(doing string) { told = append(told, doing) }
@@ -124,7 +124,7 @@ func TestCheck(t *testing.T) {
 	}
 	bad := Options{Batches: []int{0, 4097}, SeqLen: 0, Target: -1}
 	err := bad.Check()
-	if !errors.Is(err, ErrOptions) {
+	if !errors.Is(err, errOptions) {
 		t.Fatalf("got %v", err)
 	}
 	for _, want := range []string{"not 0", "not 4097", "the number of thread counts", "the sequence length", "operators wanted", "the duration"} {
@@ -132,7 +132,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%q is not in: %v", want, err)
 		}
 	}
-	if _, err := Run(context.Background(), bad); !errors.Is(err, ErrOptions) {
+	if _, err := Run(context.Background(), bad); !errors.Is(err, errOptions) {
 		t.Errorf("Run: %v", err)
 	}
 }
@@ -146,13 +146,13 @@ func TestProbe(t *testing.T) {
 		t.Setenv(ort.PathVariable, path)
 	}
 	o := options(t, "real")
-	o.Models = nil
+	o.Models, o.Paths = nil, map[string]string{}
 	for _, name := range []string{"tiny_mlp", "tiny_cnn", "tiny_bert", "tiny_add"} {
 		path, err := zoo.Build(name, t.TempDir(), 1, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Models = append(o.Models, Model{name, path})
+		o.Models, o.Paths[name] = append(o.Models, name), path
 	}
 	o.Batches = []int{2}
 	r, err := Run(context.Background(), o)

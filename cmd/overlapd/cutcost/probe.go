@@ -46,7 +46,7 @@ type ProbeSpec struct {
 	Mode       string        `json:"mode"`
 	Spin       bool          `json:"spin"`
 	ConvSearch string        `json:"conv_search,omitempty"` // on a GPU, "" for what workers use
-	Duration   time.Duration `json:"duration"`              // of taking turns
+	Duration   time.Duration `json:"duration"`              // ModeTime only
 }
 
 // ProbeResult is what a probe found. Times are medians.
@@ -55,7 +55,7 @@ type ProbeResult struct {
 	Rounds            int     `json:"rounds"`
 	WholeMS           float64 `json:"whole_ms"`
 	CutMS             float64 `json:"cut_ms"`
-	DeviceMS          float64 `json:"device_ms"` // of the cut one, between events on a GPU
+	DeviceMS          float64 `json:"device_ms"` // cut, between events on a GPU
 	WholeMinMS        float64 `json:"whole_min_ms"`
 	CutMinMS          float64 `json:"cut_min_ms"`
 	Equal             bool    `json:"equal"` // all outputs are the same to the bit
@@ -64,8 +64,8 @@ type ProbeResult struct {
 	IntermediateBytes int64   `json:"intermediate_bytes"`
 	LoadMS            float64 `json:"load_ms"`
 
-	Deviation *Deviation         `json:"deviation,omitempty"` // of ModeApart
-	Device    *wire.DeviceMemory `json:"device,omitempty"`    // of a cut model on a GPU
+	Deviation *Deviation         `json:"deviation,omitempty"` // ModeApart only
+	Device    *wire.DeviceMemory `json:"device,omitempty"`    // cut models on a GPU only
 }
 
 // The devices of a measurement. No name means the CPU.
@@ -78,7 +78,7 @@ const (
 type probe struct {
 	spec    ProbeSpec
 	onGPU   *segments.Device   // nil for the CPU
-	options ort.SessionOptions // of the whole model
+	options ort.SessionOptions // whole model
 	env     *ort.Env
 	cut     *segments.CutModel
 	whole   *ort.Program
