@@ -40,9 +40,9 @@ type Chart struct {
 type Series struct {
 	Name  string
 	Color int       // a position in the palette
-	X     []float64 // of each point; bars have none
-	Y     []float64 // as many; of bars, one for each group, NaN where there is none
-	Marks []float64 // what others have in the place of each bar, NaN where there is none
+	X     []float64 // points only
+	Y     []float64 // one for each X, or for each group, NaN where there is none
+	Marks []float64 // others' values beside bars, NaN where there is none
 	Dots  bool      // points are not joined
 }
 

@@ -1,4 +1,4 @@
-// Package advice says which services should share a device: what overlapping
+// Package advice finds which services should share a device: what overlapping
 // gains each pair, from measured groups and the costs that package fit infers
 // from them, a division of the services that gains most, and what to measure next
 // (Abacus, section 7.8). [Advise] makes an [Advice], which has a form as JSON and
@@ -22,9 +22,9 @@ const (
 	maxServices = training.MaxModels
 
 	defaultShare   = 2
-	defaultRepeats = 100  // of a group, where a dataset does not tell
-	defaultGroups  = 2000 // of a pair, where none is measured
-	moreDevices    = 8    // that are tried to keep bad pairs apart
+	defaultRepeats = 100  // runs a group, for a dataset without counts
+	defaultGroups  = 2000 // groups a pair, for a dataset without pairs
+	moreDevices    = 8    // tried beyond those given, to keep bad pairs apart
 )
 
 // ErrAdvice is returned when advice is asked for that cannot be given.
@@ -35,9 +35,9 @@ type Options struct {
 	Services []Service           // all models of the dataset if empty
 	Size     int                 // most services of a device, 0 for two
 	Devices  int                 // 0 for as few as hold all services
-	Solo     []training.SoloTime // of whole models; these are taken before those of the groups
+	Solo     []training.SoloTime // whole models; they go before what groups show
 
-	// Operators are what the operators of models take alone, by model. They tell
+	// Operators are what the operators of models take alone, by model. They give
 	// how the time of a model spreads, and all of it where groups do not.
 	Operators map[string][]training.OperatorTimes
 }
@@ -53,13 +53,13 @@ type Service struct {
 type Advice struct {
 	Device   string       `json:"device,omitempty"`
 	Rows     int          `json:"rows"`
-	Solo     []soloTime   `json:"solo"`     // what gains are made of
-	Sets     []setGain    `json:"sets"`     // of models measured together: pairs first, those that gain most first
-	Services []string     `json:"services"` // in the order of Pairs
-	Pairs    [][]pairGain `json:"pairs"`    // of services
-	Off      float64      `json:"off"`      // how far estimates of gains are off where there are measurements, relative
+	Solo     []soloTime   `json:"solo"` // what gains are made of
+	Sets     []setGain    `json:"sets"` // measured together: pairs first, the largest gain first
+	Services []string     `json:"services"`
+	Pairs    [][]pairGain `json:"pairs"` // every two services, in the order of Services
+	Off      float64      `json:"off"`   // how far estimates of gains are off where there are measurements, relative
 	Division division     `json:"division"`
-	Next     []nextPair   `json:"next"` // to be measured
+	Next     []nextPair   `json:"next"`
 	Cost     cost         `json:"cost"`
 }
 
@@ -82,8 +82,8 @@ type division struct {
 // deviceShare is the services of one device.
 type deviceShare struct {
 	Services []string `json:"services"`
-	Gain     float64  `json:"gain"`           // expected of a group that holds all of them
-	Basis    string   `json:"basis"`          // of the gain
+	Gain     float64  `json:"gain"` // expected of a group that holds all of them
+	Basis    string   `json:"basis"`
 	Busy     float64  `json:"busy,omitempty"` // share of the device's time, if loads are known
 }
 
@@ -117,7 +117,7 @@ func Advise(ctx context.Context, d *training.Dataset, o Options) (*Advice, error
 // panel is what advice is made from.
 type panel struct {
 	services []Service
-	model    []int // of each service, -1 if not in the dataset
+	model    []int // position in the dataset of each service, -1 if absent
 	fit      *compatibility
 	solo     []soloTime
 	sets     []setGain

@@ -1,11 +1,13 @@
 package advice
 
-import "github.com/overlapd/overlapd/training"
+import (
+	"math"
 
-import "math"
+	"github.com/overlapd/overlapd/training"
+)
 
 const (
-	affinityRounds = 200 // of fitting affinities in turns
+	affinityRounds = 200 // affinities are fitted in turns
 	affinityShrink = 0.5 // what the assumption weighs that a model is like the mean
 	halfWeight     = 10  // groups that give a set half the weight of one with many
 )
@@ -16,7 +18,7 @@ const (
 // be the mean of all sets plus the affinities of the models.
 type compatibility struct {
 	mean     float64
-	affinity []float64 // of each model, shrunk to 0 the less is known of it
+	affinity []float64 // by model, shrunk to 0 the less is known of it
 	sets     map[setKey]*setGain
 	measured []int // pairs that each model was measured in
 	off      float64

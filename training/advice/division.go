@@ -11,7 +11,7 @@ const (
 	exactServices  = 12  // up to so many the division is the best there is
 	exchangeSweeps = 100 // over all exchanges of two services
 	divisionStarts = 3   // orders in which services are dealt out at first
-	balanceWeight  = 1.0 // of unequal busy times, against the compatibility of the services
+	balanceWeight  = 1.0 // unequal busy times against compatibility
 	noGain         = 1e-9
 )
 

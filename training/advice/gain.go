@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	fewestGroups = 10   // of a set of models whose gain counts as measured
+	fewestGroups = 10   // groups that make the gain of a set measured
 	leastNoise   = 0.02 // relative, of a gain
 )
 
@@ -30,7 +30,7 @@ const (
 type setGain struct {
 	Models  []string `json:"models"`
 	Groups  int      `json:"groups"`
-	Gain    float64  `json:"gain"` // of all groups together: total solo time over total latency
+	Gain    float64  `json:"gain"` // total solo time over total latency
 	P10     float64  `json:"p10"`  // over the groups
 	Median  float64  `json:"median"`
 	P90     float64  `json:"p90"`

@@ -24,7 +24,7 @@ type nextPair struct {
 type cost struct {
 	GroupsPerPair   int           `json:"groups_per_pair"`
 	SecondsPerGroup float64       `json:"seconds_per_group"`
-	Repeats         int           `json:"repeats"`       // of a group
+	Repeats         int           `json:"repeats"`       // runs a group
 	RepeatsKnown    bool          `json:"repeats_known"` // else the number is assumed
 	AllPairs        measuringCost `json:"all_pairs"`     // every service with every other
 	Division        measuringCost `json:"division"`      // those that share a device

@@ -82,7 +82,7 @@ func (c *soloCell) scale(micros float64) {
 }
 
 // spread takes the time of each operator, in microseconds. Where enough spans
-// ran alone, what these say of the whole stays; else it is the sum.
+// ran alone, the time of the whole stays as measured; else it is the sum.
 func (c *soloCell) spread(micros []float64) {
 	whole, sum := c.whole(), 0.0
 	for _, m := range micros {
@@ -188,7 +188,7 @@ func (t *soloTimes) add(r training.Row, sets map[string]*measuredSet) error {
 	return nil
 }
 
-// infer sets the time of every operator to what groups say of it.
+// infer sets the time of every operator to its cost inferred from groups.
 func (t *soloTimes) infer(ctx context.Context, d *training.Dataset, o *Options) error {
 	if len(d.Rows) == 0 {
 		return nil
@@ -242,7 +242,7 @@ func (t *soloTimes) spread(d *training.Dataset, operators map[string][]training.
 	}
 }
 
-// give sets the time of whole models to what a list says.
+// give scales whole models to the times of a list.
 func (t *soloTimes) give(d *training.Dataset, list []training.SoloTime) {
 	for _, s := range list {
 		m := d.Model(s.Model)

@@ -1,7 +1,7 @@
 // Package load is the load generator behind "overlapd bench serve": it loads a
 // daemon from outside, as any client does. [Run] asks a daemon for the metadata
 // of some services, builds requests with seeded random tensors, sends them as
-// [Options] say and returns a [Result].
+// [Options] ask for and returns a [Result].
 //
 // Open loop means that requests are due at times fixed beforehand. The latency
 // of such a request counts from when it was due, also when every connection
@@ -39,17 +39,17 @@ var errOptions = errors.New("load: options")
 
 // Options are what load to put on which services. Start from DefaultOptions.
 type Options struct {
-	URL      string // of the daemon, "http://host:port" or "https://host:port"
+	URL      string // "http://host:port" or "https://host:port"
 	Services []string
 
 	Authorization string      // header of every request, "" for none
-	TLS           *tls.Config // of connections to https://, nil for Go's defaults
+	TLS           *tls.Config // nil for Go's defaults
 
 	// Rate is in requests per second, of all services together unless
 	// RatePerService is set. With a rate the loop is open, without one closed.
 	Rate           float64
 	RatePerService bool
-	Arrivals       string  // of an open loop
+	Arrivals       string  // poisson, constant or gamma; open loop only
 	CV             float64 // coefficient of variation of the gaps if Arrivals is gamma
 
 	// Connections is the number of all connections, dealt out to the services
@@ -63,7 +63,7 @@ type Options struct {
 	// is due.
 	Timeout time.Duration
 
-	// Target is the latency that counts as good; 0 means what the daemon says.
+	// Target is the latency that counts as good; 0 means the target of the service.
 	Target time.Duration
 
 	// Dimensions that a model leaves open are Batch if they are the first of an
@@ -84,8 +84,8 @@ type Options struct {
 	// run is over, 0 to 1. It may be nil.
 	Progress func(doing string, done float64)
 
-	Version string // of overlapd, for the result
-	Commit  string // of overlapd, for the result
+	// Version and Commit of overlapd are repeated in the result.
+	Version, Commit string
 }
 
 // DefaultOptions returns options that lack only URL, Services and either Rate

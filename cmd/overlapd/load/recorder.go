@@ -25,7 +25,7 @@ type outcome struct {
 	done   time.Duration
 	timed  bool   // due was fixed beforehand, so sending may have been late
 	busy   bool   // no connection was free when it was due
-	reason string // of the error, "" if it was answered
+	reason string // why it failed, "" if it was answered
 }
 
 // tally is what was measured of one phase of the load on one service.
@@ -36,10 +36,10 @@ type tally struct {
 	late       int64
 	lateBusy   int64
 	errors     map[string]int64
-	latency    *latencies    // of answers
-	lag        *latencies    // sent − due
-	wake       *latencies    // the part of lag that is the generator's own
-	lastAnswer time.Duration // when it came
+	latency    *latencies // answers only
+	lag        *latencies // sent − due
+	wake       *latencies // the part of lag that is the generator's own
+	lastAnswer time.Duration
 	failed     int64
 }
 

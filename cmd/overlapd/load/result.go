@@ -51,13 +51,13 @@ type serviceResult struct {
 
 // measurement is what was measured of the load on one service, or on all.
 type measurement struct {
-	Requests   int64            `json:"requests"` // with those that ended in an error
+	Requests   int64            `json:"requests"` // failed ones too
 	Errors     map[string]int64 `json:"errors"`   // by reason
 	Latency    latency          `json:"latency_ms"`
 	Throughput float64          `json:"throughput_rps"`        // answers
 	Goodput    *float64         `json:"goodput_rps,omitempty"` // answers inside the target, absent without one
 	TargetMS   float64          `json:"target_ms,omitempty"`   // absent if there is none, or several
-	SendLag    *sendLag         `json:"send_lag_ms,omitempty"` // of an open loop
+	SendLag    *sendLag         `json:"send_lag_ms,omitempty"` // open loop only
 	Warmup     warmupLoad       `json:"warmup"`                // before all of this
 
 	good      int64
@@ -300,7 +300,7 @@ func byCount(errors map[string]int64) string {
 
 const (
 	histogramRows  = 14
-	histogramWidth = 40 // of the longest bar, in columns
+	histogramWidth = 40 // columns of the longest bar
 )
 
 // histogram draws latencies in rows whose bounds grow by a fixed factor.

@@ -20,7 +20,7 @@ type run struct {
 	clock   clock
 	streams []*stream
 	ended   time.Duration // when the last answer was in, or the run interrupted
-	cpu     time.Duration // of this process while it sent
+	cpu     time.Duration // processor time used while sending
 }
 
 // Run puts load on a daemon and returns what it measured. When the context is

@@ -14,7 +14,7 @@ import (
 
 var (
 	// errDaemon is returned when the daemon cannot be reached, or when its
-	// answer is not what the Open Inference Protocol says.
+	// answer violates the Open Inference Protocol.
 	errDaemon = errors.New("load: daemon")
 
 	// errService is returned when the daemon does not serve a service.

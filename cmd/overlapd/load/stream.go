@@ -32,7 +32,7 @@ const (
 type sender struct {
 	conn  *conn
 	waker *waker
-	turn  int // of the next request to send
+	turn  int // position of the next request
 }
 
 // stream is the load on one service. Its senders take requests from it: in an
@@ -47,9 +47,9 @@ type stream struct {
 	verify  bool
 
 	timed bool            // an open loop; the timeout counts from when a request is due
-	due   []time.Duration // of an open loop
-	taken atomic.Int64    // of due
-	end   time.Duration   // of a closed loop
+	due   []time.Duration // open loop only
+	taken atomic.Int64    // how many times are handed out
+	end   time.Duration   // closed loop only
 }
 
 // clock counts from the end of the warm-up, which has negative times.

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	maxAuthorsBytes = 1 << 20 // of a file of results
-	authorsQueries  = 1000    // of each of the authors' runs
+	maxAuthorsBytes = 1 << 20 // the size of a file
+	authorsQueries  = 1000    // per run of the authors
 	maxTail         = 1e6     // p99 over target that somebody may have measured
 )
 

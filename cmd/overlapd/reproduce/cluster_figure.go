@@ -110,10 +110,10 @@ func clusterFigures(runs []*clusterRun, minutes []float64, sizes map[string][]in
 		}
 		return f
 	}
-	served := filled(&figure{Figure: "22", Title: "a cluster of 16 devices under the trace of section 7.6", Unit: "queries per second", decimals: 1, Notes: notes},
+	served := filled(&figure{Figure: "22", Title: "a cluster of 16 devices under the trace of section 7.6", Unit: "queries per second", decimals: 1, more: true, Notes: notes},
 		value{"throughput, ", throughput}, value{"goodput, ", goodput})
-	served.compareCase("throughput, "+clusterLoads[1], 0, overlapping, []string{"clockwork"}, true, paperCluster)
-	served.compareCase("goodput, "+clusterLoads[1], 0, overlapping, []string{"clockwork"}, true, statement{})
+	served.compare("throughput, "+clusterLoads[1], 0, overlapping, []string{"clockwork"}, paperCluster)
+	served.compare("goodput, "+clusterLoads[1], 0, overlapping, []string{"clockwork"}, statement{})
 	return []*figure{
 		served,
 		filled(&figure{Figure: "22, violations", Title: "the cluster: violations, drops counted", Unit: "violations", decimals: 4, percent: true}, value{"", violations}),

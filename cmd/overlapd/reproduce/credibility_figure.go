@@ -66,7 +66,7 @@ func (t *trust) compare(d sim.Device, s *stock) {
 }
 
 // credibility shows how far the emulated device is to be believed.
-func credibility(runs *pairRuns, devices []*trust) *figure {
+func credibility(served *runs, devices []*trust) *figure {
 	f := &figure{Figure: "credibility", Title: "how far the emulated device is off", Unit: "percent, or points", decimals: 2, table: true, Notes: []string{
 		"The device is made of one half of the measured groups and compared with the other, which it has not seen. Violations are compared with the authors' own runs, pair by pair, in percentage points. The authors' clients, network and Python are not emulated, and neither is what they count as late.",
 	}}
@@ -82,19 +82,19 @@ func credibility(runs *pairRuns, devices []*trust) *figure {
 			}
 		}
 	}
-	if runs == nil {
+	if served == nil {
 		return f
 	}
 	for _, load := range loads {
 		for _, policy := range slices.Concat(sequentials, []string{"abacus"}) {
-			runs.believe(f, load, policy)
+			served.believe(f, load, policy)
 		}
 	}
 	return f
 }
 
 // believe compares the violations of a policy with the authors'.
-func (r *pairRuns) believe(f *figure, load int, policy string) {
+func (r *runs) believe(f *figure, load int, policy string) {
 	var ours, theirs, apart, absolute []float64
 	for i := range r.deploys[load] {
 		pair := r.deploys[load][i].label()

@@ -51,8 +51,8 @@ func TestTrust(t *testing.T) {
 }
 
 // madeRuns are runs of two pairs with these violations.
-func madeRuns(list map[string][2]float64) *pairRuns {
-	r := &pairRuns{deploys: map[int][]deployment{}, samples: map[string]*sample{}, authors: map[int]authorsResults{}}
+func madeRuns(list map[string][2]float64) *runs {
+	r := &runs{deploys: map[int][]deployment{}, samples: map[string]*sample{}, authors: map[int]authorsResults{}}
 	deploys := []deployment{{models: []string{"resnet50", "bert"}}, {models: []string{"vgg16", "vgg19"}}}
 	for _, load := range loads {
 		r.deploys[load], r.authors[load] = deploys, authorsResults{}
@@ -80,8 +80,8 @@ func madeRuns(list map[string][2]float64) *pairRuns {
 }
 
 func TestCredibility(t *testing.T) {
-	runs := madeRuns(map[string][2]float64{"fcfs": {0.4, 0.7}})
-	f := credibility(runs, []*trust{{name: "pairs", alone: 1, aloneRows: 5, several: 2, severalRow: 6}})
+	made := madeRuns(map[string][2]float64{"fcfs": {0.4, 0.7}})
+	f := credibility(made, []*trust{{name: "pairs", alone: 1, aloneRows: 5, several: 2, severalRow: 6}})
 	for _, c := range []struct {
 		name, policy string
 		qps          float64
@@ -122,7 +122,7 @@ func TestWorse(t *testing.T) {
 
 func TestPairFigures(t *testing.T) {
 	o := &Options{}
-	list := madeRuns(map[string][2]float64{"fcfs": {0.4, 0.4}, "abacus": {0.2, 0.2}, "overlap": {0.1, 0.1}}).figures(o)
+	list := madeRuns(map[string][2]float64{"fcfs": {0.4, 0.4}, "abacus": {0.2, 0.2}, "overlap": {0.1, 0.1}}).pairFigures(o)
 	if len(list) != 4 {
 		t.Fatalf("%d figures", len(list))
 	}
@@ -137,7 +137,7 @@ func TestPairFigures(t *testing.T) {
 		t.Errorf("%+v", row)
 	}
 	o.Figures = []string{"17"}
-	if some := madeRuns(map[string][2]float64{"fcfs": {0, 0}}).figures(o); len(some) != 2 || some[0].Figure != "17" {
+	if some := madeRuns(map[string][2]float64{"fcfs": {0, 0}}).pairFigures(o); len(some) != 2 || some[0].Figure != "17" {
 		t.Errorf("%+v", some)
 	}
 }

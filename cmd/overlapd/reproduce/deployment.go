@@ -13,11 +13,27 @@ import (
 type deployment struct {
 	models  []string
 	targets []time.Duration // by model
-	sizes   [][]int         // of queries, by model
-	seqLens []int           // of the sequence model
+	sizes   [][]int         // batch sizes of queries, by model
+	seqLens []int           // sequence model only
 }
 
 func (d *deployment) label() string { return label(d.models) }
+
+// caseName is what figures call the deployment.
+func (d *deployment) caseName() string {
+	if len(d.models) > 3 {
+		return manyCase(len(d.models))
+	}
+	return d.label()
+}
+
+// manyCase names the mean over deployments of so many services.
+func manyCase(services int) string {
+	if services == 3 {
+		return "mean of triplets"
+	}
+	return "quadruplet"
+}
 
 // The inputs of the paper's table 1.
 var (

@@ -123,7 +123,7 @@ const missedColor = "#f4b8b0"
 func (f *figure) comparisons() *report.Table {
 	t := report.NewTable("better by", "qps", "ours", "paper", "section", "authors", "less paper", "less authors")
 	for _, r := range f.Comparisons {
-		name, _ := strings.CutPrefix(r.Case, caseMean+": ") // of means it goes without saying
+		name, _ := strings.CutPrefix(r.Case, caseMean+": ")
 		t.Row(name, load(r.QPS), percentage(r.Ours), percentage(r.Paper), r.Section, percentage(r.Authors), distance(r.Ours, r.Paper), distance(r.Ours, r.Authors))
 		for column, other := range map[int]*float64{6: r.Paper, 7: r.Authors} {
 			if missed(r.Ours, other) {

@@ -2,6 +2,7 @@ package reproduce
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -62,17 +63,8 @@ func (f *fitter) fitErrors(ctx context.Context, what string, d *training.Dataset
 // setLabel names models in the paper's order.
 func setLabel(list []string) string {
 	list = slices.Clone(list)
-	slices.SortStableFunc(list, func(a, b string) int { return position(a) - position(b) })
+	slices.SortStableFunc(list, func(a, b string) int { return shortPosition(short(a)) - shortPosition(short(b)) })
 	return label(list)
-}
-
-func position(model string) int {
-	for i, n := range shortNames {
-		if n.model == model {
-			return i
-		}
-	}
-	return len(shortNames)
 }
 
 // errorsFigure plans figure 10.
@@ -109,12 +101,13 @@ func (f *fitter) errorsFigure(p *plan) func() *figure {
 				"Cross-validation keeps each half of the rows aside in turn, with one predictor for all pairs. The device of the other figures and the predictors that schedule on it are fitted to disjoint halves, which this figure does not use.",
 			},
 		}
-		fig.addErrors(techniqueLinear, paper.Own[techniqueLinear], paper.All[techniqueLinear])
-		fig.addErrors(techniqueVectors, paper.Own[techniqueVectors], paper.All[techniqueVectors])
-		fig.addErrors(techniquePaper, paper.Own[networkOfFit], paper.All[networkOfFit])
-		fig.addErrors(techniqueOurs, ours.Own[networkOfFit], ours.All[networkOfFit])
-		fig.addErrors(techniqueCross, cross.Unified[networkOfFit], cross.All[networkOfFit])
-		fig.addErrors(techniqueOurFold, ourCross.Unified[networkOfFit], ourCross.All[networkOfFit])
+		fig.Rows = slices.Concat(
+			errorRows(techniqueLinear, paper.Own[techniqueLinear], paper.All[techniqueLinear]),
+			errorRows(techniqueVectors, paper.Own[techniqueVectors], paper.All[techniqueVectors]),
+			errorRows(techniquePaper, paper.Own[networkOfFit], paper.All[networkOfFit]),
+			errorRows(techniqueOurs, ours.Own[networkOfFit], ours.All[networkOfFit]),
+			errorRows(techniqueCross, cross.Unified[networkOfFit], cross.All[networkOfFit]),
+			errorRows(techniqueOurFold, ourCross.Unified[networkOfFit], ourCross.All[networkOfFit]))
 		if quadOurs != nil {
 			fig.Rows = append(fig.Rows,
 				row{Case: caseQuad, Policy: techniquePaper, Ours: rounded(quadPaper.All[networkOfFit]), Paper: rounded(paperQuadError), Section: "5.5"},
@@ -124,28 +117,26 @@ func (f *fitter) errorsFigure(p *plan) func() *figure {
 	}
 }
 
-// addErrors adds a technique: its pairs, their mean, and one predictor for all
-// of them.
-func (f *figure) addErrors(technique string, own map[string]float64, all float64) {
-	labels := make([]string, 0, len(own))
-	for l := range own {
-		labels = append(labels, l)
-	}
-	slices.SortFunc(labels, compareLabels)
+// errorRows are the errors of a technique: of the predictor of each pair, the
+// mean of these, and the error of one predictor for all pairs.
+func errorRows(technique string, own map[string]float64, all float64) (rows []row) {
 	var list []float64
-	for _, l := range labels {
-		f.Rows = append(f.Rows, row{Case: l, Policy: technique, Ours: rounded(own[l])})
+	for _, l := range slices.SortedFunc(maps.Keys(own), compareLabels) {
+		rows = append(rows, row{Case: l, Policy: technique, Ours: rounded(own[l])})
 		list = append(list, own[l])
 	}
-	row := func(name string, ours *float64, published map[string]float64) {
-		r := row{Case: name, Policy: technique, Ours: ours}
-		if v, ok := published[technique]; ok {
-			r.Paper, r.Section = rounded(v), "5.5"
+	for _, r := range []struct {
+		name      string
+		ours      *float64
+		published map[string]float64
+	}{{caseMean, meanOf(list), paperOwnErrors}, {caseAll, rounded(all), paperUnifiedErrors}} {
+		beside := row{Case: r.name, Policy: technique, Ours: r.ours}
+		if v, ok := r.published[technique]; ok {
+			beside.Paper, beside.Section = rounded(v), "5.5"
 		}
-		f.Rows = append(f.Rows, r)
+		rows = append(rows, beside)
 	}
-	row(caseMean, meanOf(list), paperOwnErrors)
-	row(caseAll, rounded(all), paperUnifiedErrors)
+	return rows
 }
 
 // compareLabels orders labels of sets as the paper orders its models.

@@ -77,7 +77,7 @@ func TestMeansAreOfAllCases(t *testing.T) {
 func TestCompareSkips(t *testing.T) {
 	f := &figure{Rows: []row{{Case: caseMean, QPS: 50, Policy: "abacus", Ours: rounded(1)}, {Case: caseMean, QPS: 50, Policy: "overlap", Ours: rounded(2)}}}
 	says := statement{"7.9", paperReductions{"overlap": 12, "fcfs": 3}}
-	f.compare(50, []string{"abacus", "overlap", "lifo"}, []string{"abacus", "overlap", "fcfs"}, false, says)
+	f.compare(caseMean, 50, []string{"abacus", "overlap", "lifo"}, []string{"abacus", "overlap", "fcfs"}, says)
 	if len(f.Comparisons) != 2 {
 		t.Fatalf("%+v", f.Comparisons)
 	}
@@ -88,7 +88,7 @@ func TestCompareSkips(t *testing.T) {
 	if second.Paper != nil || second.Section != "" || *second.Ours != -100 {
 		t.Errorf("the paper says nothing of ours: %+v", second)
 	}
-	f.compare(100, []string{"abacus"}, []string{"overlap"}, false, says)
+	f.compare(caseMean, 100, []string{"abacus"}, []string{"overlap"}, says)
 	if len(f.Comparisons) != 2 {
 		t.Errorf("another load is compared: %+v", f.Comparisons)
 	}

@@ -73,14 +73,14 @@ func TestSamplesHaveSeedsInTurn(t *testing.T) {
 // TestPairFigureOfRuns serves a pair, once with a load that the device bears.
 func TestPairFigureOfRuns(t *testing.T) {
 	o, p, s := fewOptions(), &plan{}, stockOf([]string{"resnet50", "bert"})
-	runs := planPairs(p, o, s, someVariants(t, "fcfs", "overlap-unmerged"), map[int]authorsResults{
+	served := planPairs(p, o, s, someVariants(t, "fcfs", "overlap-unmerged"), map[int]authorsResults{
 		fullLoad: {"Res50+Bert": {"fcfs": {tail: 1.5, violations: 0.25, answered: 700}}},
 	})
-	runs.bounds = planBounds(p, o, s)
+	served.bounds = planBounds(p, o, s)
 	if err := serve(t, p, s, large{fixed{[]string{"resnet50", "bert"}}}); err != nil {
 		t.Fatal(err)
 	}
-	list := runs.figures(o)
+	list := served.pairFigures(o)
 	var names []string
 	for _, f := range list {
 		names = append(names, f.Figure)
@@ -107,7 +107,7 @@ func TestPairFigureOfRuns(t *testing.T) {
 		t.Errorf("of a quarter that violates follow %v of 1,000 in time", *g.Authors)
 	}
 	o.Figures = []string{"17"}
-	if list := runs.figures(o); len(list) != 2 {
+	if list := served.pairFigures(o); len(list) != 2 {
 		t.Errorf("%d figures where 17 is wanted", len(list))
 	}
 }
@@ -131,14 +131,14 @@ func TestBoundsAreLimited(t *testing.T) {
 func TestSmallFigure(t *testing.T) {
 	o, p, s := fewOptions(), &plan{}, stockOf([]string{"resnet50", "bert"}, []string{"vgg16", "vgg19"})
 	o.Seeds = smallSeeds + 4
-	figure := planSmall(p, o, s, someVariants(t, "fcfs"))
+	drawn := planSmall(p, o, s, someVariants(t, "fcfs"))
 	if len(p.jobs) != 2*smallSeeds {
 		t.Errorf("%d jobs, want %d for each of two pairs", len(p.jobs), smallSeeds)
 	}
 	if err := serve(t, p, s, large{fixed{[]string{"resnet50", "bert", "vgg16", "vgg19"}}}); err != nil {
 		t.Fatal(err)
 	}
-	f := figure()
+	f := drawn()[0]
 	for _, pair := range []string{"Res50+Bert", "VGG16+VGG19", caseMean} {
 		if r := f.find(pair, calmLoad, "fcfs"); r == nil || *r.Ours < 0.5 || *r.Ours > 1.2 {
 			t.Errorf("%s: %v, want a little more than half of the target", pair, *r.Ours)
@@ -216,7 +216,7 @@ func TestHighestFigure(t *testing.T) {
 	if c := f.Comparisons; len(c) != 1 || math.Abs(*c[0].Ours-100*(of("overlap")/of("fcfs")-1)) > 0.01 || c[0].Paper != nil {
 		t.Errorf("comparisons %+v", c)
 	}
-	if got := (&figure{}).ratios([]string{"fcfs"}); !strings.Contains(got, "not compared") {
+	if got := ratios(&figure{}, []string{"fcfs"}); !strings.Contains(got, "not compared") {
 		t.Errorf("without runs: %q", got)
 	}
 }

@@ -36,7 +36,7 @@ const (
 type stock struct {
 	name     string
 	measured *training.Dataset
-	half     *training.Dataset // that predictors are fitted to
+	half     *training.Dataset // for predictors
 	profile  *device.Profile
 	files    map[string]*predictor.File // by recipe
 	solo     []training.SoloTime

@@ -95,18 +95,17 @@ func TestLabelsOfSets(t *testing.T) {
 }
 
 func TestErrorRows(t *testing.T) {
-	f := &figure{}
-	f.addErrors(techniqueLinear, map[string]float64{"VGG16+VGG19": 40, "Res50+Bert": 20}, 29)
+	rows := errorRows(techniqueLinear, map[string]float64{"VGG16+VGG19": 40, "Res50+Bert": 20}, 29)
 	want := []struct {
 		name  string
 		ours  float64
 		paper float64
 	}{{"Res50+Bert", 20, 0}, {"VGG16+VGG19", 40, 0}, {caseMean, 30, 23.5}, {caseAll, 29, 30.1}}
-	if len(f.Rows) != len(want) {
-		t.Fatalf("%+v", f.Rows)
+	if len(rows) != len(want) {
+		t.Fatalf("%+v", rows)
 	}
 	for i, w := range want {
-		row := &f.Rows[i]
+		row := &rows[i]
 		if row.Case != w.name || *row.Ours != w.ours || (row.Paper != nil) != (w.paper > 0) || row.Paper != nil && *row.Paper != w.paper {
 			t.Errorf("row %d: %+v, want %+v", i, row, w)
 		}

@@ -11,12 +11,11 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
-// pairRuns are the runs of the authors' pairs.
-type pairRuns struct {
-	options  *Options
+// runs are those of deployments at several loads.
+type runs struct {
 	variants []variant
 	deploys  map[int][]deployment // by load
-	samples  map[string]*sample
+	samples  map[string]*sample   // by runKey
 	authors  map[int]authorsResults
 	bounds   bounds // may be none
 }
@@ -24,8 +23,8 @@ type pairRuns struct {
 // loads of the authors' runs.
 var loads = []int{calmLoad, fullLoad}
 
-func runKey(pair string, load int, policy string) string {
-	return fmt.Sprintf("%s %d %s", pair, load, policy)
+func runKey(deployment string, load int, policy string) string {
+	return fmt.Sprintf("%s %d %s", deployment, load, policy)
 }
 
 // measuredTogether returns a function that reports whether groups of all its
@@ -42,80 +41,134 @@ func (s *stock) measuredTogether() func([]string) bool {
 	return func(models []string) bool { return known[key(models)] }
 }
 
-func planPairs(p *plan, o *Options, s *stock, list []variant, authors map[int]authorsResults) *pairRuns {
-	r := &pairRuns{options: o, variants: list, deploys: map[int][]deployment{}, samples: map[string]*sample{}, authors: authors}
+// planRuns adds runs of every deployment under every variant, with what all of
+// them have in common.
+func planRuns(p *plan, stage string, o *Options, common trial, list []variant, deploys map[int][]deployment) *runs {
+	r := &runs{variants: list, deploys: deploys, samples: map[string]*sample{}}
 	for _, load := range loads {
-		r.deploys[load] = pairs(load, s.measuredTogether())
-		for i := range r.deploys[load] {
-			d := &r.deploys[load][i]
+		for i := range deploys[load] {
 			for _, v := range list {
-				r.samples[runKey(d.label(), load, v.name)] = o.sampled(p, "figures 14, 15 and 17",
-					trial{stock: s, deploy: d, variant: v, arrivals: poisson(float64(load)), queries: o.Queries})
+				t := common
+				t.deploy, t.variant, t.arrivals, t.queries = &deploys[load][i], v, poisson(float64(load)), o.Queries
+				r.samples[runKey(t.deploy.label(), load, v.name)] = o.sampled(p, stage, t)
 			}
 		}
 	}
 	return r
 }
 
-// figure makes a figure of one value of the runs.
-func (r *pairRuns) figure(f *figure, value func(*sim.Result) float64, theirs func(measured) float64) *figure {
+func planPairs(p *plan, o *Options, s *stock, list []variant, authors map[int]authorsResults) *runs {
+	deploys := map[int][]deployment{}
+	for _, load := range loads {
+		deploys[load] = pairs(load, s.measuredTogether())
+	}
+	r := planRuns(p, "figures 14, 15 and 17", o, trial{stock: s}, list, deploys)
+	r.authors = authors
+	return r
+}
+
+// runsFigure is a figure of one value of runs.
+type runsFigure struct {
+	wanted string // the name by which options ask for it
+	figure
+	ours     func(*sim.Result) float64
+	authors  func(measured) float64 // nil without numbers of the authors
+	compared []comparison
+}
+
+// comparison is of policies with others, at one load. The paper's statement
+// may be empty.
+type comparison struct {
+	name           string
+	qps            float64
+	whose, against []string
+	says           statement
+}
+
+// draw makes the figures that are wanted. Each gets the means that summarise its
+// rows before it is compared.
+func (r *runs) draw(o *Options, list []runsFigure, summarise func(*figure)) (drawn []*figure) {
+	for i := range list {
+		k := &list[i]
+		if !o.wants(k.wanted) {
+			continue
+		}
+		f := k.figure
+		f.Rows = r.rows(k)
+		summarise(&f)
+		for _, c := range k.compared {
+			f.compare(c.name, c.qps, c.whose, c.against, c.says)
+		}
+		drawn = append(drawn, &f)
+	}
+	return drawn
+}
+
+func (r *runs) rows(k *runsFigure) (rows []row) {
 	for _, load := range loads {
 		for i := range r.deploys[load] {
-			pair := r.deploys[load][i].label()
+			d := &r.deploys[load][i]
 			for _, v := range r.variants {
-				row := row{Case: pair, QPS: float64(load), Policy: v.name}
-				row.Ours, row.Spread = r.samples[runKey(pair, load, v.name)].of(value)
-				if m, ok := r.authors[load][pair][v.name]; ok {
-					row.Authors = rounded(theirs(m))
+				row := row{Case: d.caseName(), QPS: float64(load), Policy: v.name}
+				row.Ours, row.Spread = r.samples[runKey(d.label(), load, v.name)].of(k.ours)
+				if m, ok := r.authors[load][d.label()][v.name]; ok {
+					row.Authors = rounded(k.authors(m))
 				}
-				f.Rows = append(f.Rows, row)
+				rows = append(rows, row)
 			}
 		}
 	}
-	f.addMeans()
-	return f
+	return rows
 }
 
 // overlapping are the variants that run several models at a time.
 var overlapping = []string{"abacus", "overlap-unmerged", "overlap"}
 
-func (r *pairRuns) figures(o *Options) []*figure {
-	var list []*figure
-	if o.wants("14") {
-		f := r.figure(&figure{Figure: "14", Title: "99th percentile of latency over the QoS target", Unit: "p99 / target", decimals: 2, level: 1,
-			Notes: []string{"Of answered queries, late ones too; dropped ones are not among them, so that a policy that drops much looks good here and bad in figure 15. The paper's figure is at 50 queries per second."}},
-			tail, func(m measured) float64 { return m.tail })
-		f.compare(calmLoad, overlapping, sequentials, false, paperTails)
-		list = append(list, f)
-	}
-	if o.wants("15") {
-		f := r.figure(&figure{Figure: "15", Title: "queries that violate their target, drops counted", Unit: "violations", decimals: 4, percent: true,
-			Notes: []string{"Both services of a pair have one target, so the earliest deadline is that of who came first: edf does what fcfs does here. The authors' runs of the two differ."}},
-			violations, func(m measured) float64 { return m.violations })
-		f.addBounds(r.bounds, r)
-		f.compare(calmLoad, overlapping, sequentials, false, paperCalmViolations)
-		f.compare(fullLoad, overlapping, sequentials, false, paperFullViolations)
-		f.compare(fullLoad, overlapping[1:], []string{"abacus"}, false, statement{})
-		f.Notes = append(f.Notes, r.worse())
-		list = append(list, f)
-	}
-	if o.wants("17") {
-		f := r.figure(&figure{Figure: "17", Title: "queries answered of 1,000, late ones too", Unit: "answered of 1,000", decimals: 0,
-			Notes: []string{"As the authors count throughput. The paper's figure is at 100 queries per second."}},
-			answeredOf1000, func(m measured) float64 { return m.answered })
-		f.compare(fullLoad, overlapping, sequentials, true, paperThroughputs)
-		inTime := r.figure(&figure{Figure: "17, goodput", Title: "queries answered in time of 1,000", Unit: "in time of 1,000", decimals: 0,
-			Notes: []string{"What clients gain: late answers do not count. The paper has no such figure; the authors' numbers follow from their violations."}},
-			inTimeOf1000, func(m measured) float64 { return authorsQueries * (1 - m.violations) })
-		inTime.compare(fullLoad, overlapping, sequentials, true, statement{})
-		list = append(list, f, inTime)
+var pairFigures = []runsFigure{{
+	wanted: "14",
+	figure: figure{Figure: "14", Title: "99th percentile of latency over the QoS target", Unit: "p99 / target", decimals: 2, level: 1,
+		Notes: []string{"Of answered queries, late ones too; dropped ones are not among them, so that a policy that drops much looks good here and bad in figure 15. The paper's figure is at 50 queries per second."}},
+	ours: tail, authors: func(m measured) float64 { return m.tail },
+	compared: []comparison{{caseMean, calmLoad, overlapping, sequentials, paperTails}},
+}, {
+	wanted: "15",
+	figure: figure{Figure: "15", Title: "queries that violate their target, drops counted", Unit: "violations", decimals: 4, percent: true,
+		Notes: []string{"Both services of a pair have one target, so the earliest deadline is that of who came first: edf does what fcfs does here. The authors' runs of the two differ."}},
+	ours: violations, authors: func(m measured) float64 { return m.violations },
+	compared: []comparison{
+		{caseMean, calmLoad, overlapping, sequentials, paperCalmViolations},
+		{caseMean, fullLoad, overlapping, sequentials, paperFullViolations},
+		{caseMean, fullLoad, overlapping[1:], []string{"abacus"}, statement{}},
+	},
+}, {
+	wanted: "17",
+	figure: figure{Figure: "17", Title: "queries answered of 1,000, late ones too", Unit: "answered of 1,000", more: true,
+		Notes: []string{"As the authors count throughput. The paper's figure is at 100 queries per second."}},
+	ours: answeredOf1000, authors: func(m measured) float64 { return m.answered },
+	compared: []comparison{{caseMean, fullLoad, overlapping, sequentials, paperThroughputs}},
+}, {
+	wanted: "17",
+	figure: figure{Figure: "17, goodput", Title: "queries answered in time of 1,000", Unit: "in time of 1,000", more: true,
+		Notes: []string{"What clients gain: late answers do not count. The paper has no such figure; the authors' numbers follow from their violations."}},
+	ours: inTimeOf1000, authors: func(m measured) float64 { return authorsQueries * (1 - m.violations) },
+	compared: []comparison{{caseMean, fullLoad, overlapping, sequentials, statement{}}},
+}}
+
+// pairFigures are figures 14, 15 and 17.
+func (r *runs) pairFigures(o *Options) []*figure {
+	list := r.draw(o, pairFigures, (*figure).addMeans)
+	for _, f := range list {
+		if f.Figure == "15" {
+			r.addBounds(f)
+			f.Notes = append(f.Notes, r.worse())
+		}
 	}
 	return list
 }
 
 // worse names the pairs in which ours violates more than the best sequential
 // policy does.
-func (r *pairRuns) worse() string {
+func (r *runs) worse() string {
 	var found []string
 	any := false
 	for _, load := range loads {
@@ -209,8 +262,8 @@ const boundWork = 0.7
 
 // addBounds adds the bounds, and the means over the pairs, to a figure of
 // violations.
-func (f *figure) addBounds(all bounds, r *pairRuns) {
-	if len(all) == 0 {
+func (r *runs) addBounds(f *figure) {
+	if len(r.bounds) == 0 {
 		return
 	}
 	f.Notes = append(f.Notes, "The bounds are of sim/bound: no schedule does better, not even one that knows all queries beforehand, though none may do as well. They are of the first seed.")
@@ -219,7 +272,7 @@ func (f *figure) addBounds(all bounds, r *pairRuns) {
 		for i := range r.deploys[load] {
 			pair := r.deploys[load][i].label()
 			for _, series := range []string{boundUnmerged, boundMerged} {
-				if list, ok := all[runKey(pair, load, series)]; ok {
+				if list, ok := r.bounds[runKey(pair, load, series)]; ok {
 					f.Rows = append(f.Rows, row{Case: pair, QPS: float64(load), Policy: series, Ours: meanOf(list), Spread: rounded(stats.Deviation(list))})
 					means[series][load] = append(means[series][load], stats.Mean(list))
 				}
@@ -235,23 +288,22 @@ func (f *figure) addBounds(all bounds, r *pairRuns) {
 // of query they hardly differ.
 const smallSeeds = 3
 
+var smallFigures = []runsFigure{{
+	wanted: "16",
+	figure: figure{Figure: "16", Title: "small inputs: 99th percentile of latency over the target", Unit: "p99 / target", decimals: 2, level: 1,
+		Notes: []string{"Every query has batch size 4 and sequence length 8; each service's target is two times what that takes alone on the emulated device (section 7.2). The paper shows Abacus only and gives no numbers; it says that targets of about 10 ms are kept."}},
+	ours: tail,
+}}
+
 // planSmall plans figure 16: only the least inputs, and targets of two times
 // what they take alone.
-func planSmall(p *plan, o *Options, s *stock, list []variant) func() *figure {
+func planSmall(p *plan, o *Options, s *stock, list []variant) func() []*figure {
 	few := *o
 	few.Seeds = min(o.Seeds, smallSeeds)
-	r := &pairRuns{options: o, variants: list, deploys: map[int][]deployment{calmLoad: pairs(calmLoad, s.measuredTogether())}, samples: map[string]*sample{}}
-	for i := range r.deploys[calmLoad] {
-		d := &r.deploys[calmLoad][i]
-		d.sizes, d.seqLens = [][]int{pairSizes[:1], pairSizes[:1]}, pairSeqLens[:1]
-		for _, v := range list {
-			r.samples[runKey(d.label(), calmLoad, v.name)] = few.sampled(p, "figure 16",
-				trial{stock: s, deploy: d, twiceSolo: true, variant: v, arrivals: poisson(calmLoad), queries: o.Queries})
-		}
+	deploys := pairs(calmLoad, s.measuredTogether())
+	for i := range deploys {
+		deploys[i].sizes, deploys[i].seqLens = [][]int{pairSizes[:1], pairSizes[:1]}, pairSeqLens[:1]
 	}
-	return func() *figure {
-		return r.figure(&figure{Figure: "16", Title: "small inputs: 99th percentile of latency over the target", Unit: "p99 / target", decimals: 2, level: 1,
-			Notes: []string{"Every query has batch size 4 and sequence length 8; each service's target is two times what that takes alone on the emulated device (section 7.2). The paper shows Abacus only and gives no numbers; it says that targets of about 10 ms are kept."}},
-			tail, nil)
-	}
+	r := planRuns(p, "figure 16", &few, trial{stock: s, twiceSolo: true}, list, map[int][]deployment{calmLoad: deploys})
+	return func() []*figure { return r.draw(o, smallFigures, (*figure).addMeans) }
 }

@@ -3,20 +3,20 @@ package reproduce
 import "testing"
 
 func TestBoundsStandBesideRuns(t *testing.T) {
-	runs := madeRuns(map[string][2]float64{"fcfs": {0.4, 0.4}})
+	made := madeRuns(map[string][2]float64{"fcfs": {0.4, 0.4}})
 	f := &figure{}
-	f.addBounds(nil, runs)
+	made.addBounds(f)
 	if len(f.Rows)+len(f.Notes) != 0 {
 		t.Errorf("without bounds: %+v", f)
 	}
-	all := bounds{}
+	made.bounds = bounds{}
 	for i, pair := range []string{"Res50+Bert", "VGG16+VGG19"} {
 		for _, load := range loads {
-			all[runKey(pair, load, boundMerged)] = []float64{0.1 * float64(i)}
-			all[runKey(pair, load, boundUnmerged)] = []float64{0.2 * float64(i), 0.4 * float64(i)}
+			made.bounds[runKey(pair, load, boundMerged)] = []float64{0.1 * float64(i)}
+			made.bounds[runKey(pair, load, boundUnmerged)] = []float64{0.2 * float64(i), 0.4 * float64(i)}
 		}
 	}
-	f.addBounds(all, runs)
+	made.addBounds(f)
 	for series, want := range map[string]float64{boundMerged: 0.05, boundUnmerged: 0.15} {
 		if row := f.find(caseMean, fullLoad, series); row == nil || *row.Ours != want {
 			t.Errorf("%s: %+v, want %v", series, row, want)

@@ -17,7 +17,7 @@ type Result struct {
 	Device   string     `json:"device"`
 	Seed     uint64     `json:"seed"`
 	Seeds    int        `json:"seeds"`
-	Queries  int        `json:"queries"` // of a run
+	Queries  int        `json:"queries"` // per run
 	Policies []policy   `json:"policies"`
 	Figures  []*figure  `json:"figures"`
 	Missing  []*missing `json:"missing"` // figures that cannot be reproduced
@@ -46,13 +46,14 @@ type figure struct {
 	Notes  []string `json:"notes"`
 	Rows   []row    `json:"rows"`
 
-	// Comparisons hold what the paper says in words: a policy against
+	// Comparisons hold what the paper gives in words: a policy against
 	// another, in percent.
 	Comparisons []row `json:"comparisons"`
 
 	decimals int
 	percent  bool    // values are parts of 1
-	level    float64 // that matters, 0 for none
+	more     bool    // is better
+	level    float64 // dashed line across, 0 for none
 	table    bool    // values of different kinds, which no chart can hold
 }
 
@@ -66,7 +67,7 @@ type row struct {
 	Spread  *float64 `json:"spread,omitempty"` // standard deviation over the seeds
 	Paper   *float64 `json:"paper"`
 	Authors *float64 `json:"authors"`
-	Section string   `json:"section,omitempty"` // of the paper
+	Section string   `json:"section,omitempty"` // paper's
 }
 
 // caseMean names the mean over all other cases of a load and policy.
@@ -167,13 +168,9 @@ func meanOf(list []float64) *float64 {
 	return rounded(stats.Mean(list))
 }
 
-// compare adds by how much the mean of each policy in whose is better than
-// that of each in against, in percent: less of it, or more if more is set.
-func (f *figure) compare(qps float64, whose, against []string, more bool, says statement) {
-	f.compareCase(caseMean, qps, whose, against, more, says)
-}
-
-func (f *figure) compareCase(name string, qps float64, whose, against []string, more bool, says statement) {
+// compare adds by how much each policy in whose is better in a case than each in
+// against, in percent.
+func (f *figure) compare(name string, qps float64, whose, against []string, says statement) {
 	for _, policy := range whose {
 		a := f.find(name, qps, policy)
 		for _, other := range against {
@@ -182,7 +179,7 @@ func (f *figure) compareCase(name string, qps float64, whose, against []string, 
 				continue
 			}
 			row := row{Case: name + ": " + policy + " against " + other, QPS: qps, Policy: policy}
-			row.Ours, row.Authors = change(a.Ours, b.Ours, more), change(a.Authors, b.Authors, more)
+			row.Ours, row.Authors = change(a.Ours, b.Ours, f.more), change(a.Authors, b.Authors, f.more)
 			if v, ok := says.against[other]; ok && policy == "abacus" {
 				row.Paper, row.Section = rounded(v), says.section
 			}

@@ -46,7 +46,7 @@ func example() *Result {
 	add("VGG16+VGG19", "fcfs", 0.2, 0.5)
 	add("VGG16+VGG19", "abacus", 0.1, 0.1)
 	f.addMeans()
-	f.compare(100, overlapping, sequentials, false, paperFullViolations)
+	f.compare(caseMean, 100, overlapping, sequentials, paperFullViolations)
 	return &Result{
 		Label: emulatedLabel, Commit: "none", Data: strings.Repeat("0", 64), Device: deviceName, Seed: 1, Seeds: 2, Queries: 10,
 		Policies: []policy{{"fcfs", "first"}, {"abacus", "the paper's"}}, Figures: []*figure{f}, Missing: []*missing{{"20 and 21", "MIG", figureMIG}},
@@ -100,7 +100,7 @@ func TestRounded(t *testing.T) {
 
 func TestGeometricMean(t *testing.T) {
 	f := &figure{Rows: []row{{Case: "a", Policy: "p", Ours: rounded(10)}, {Case: "b", Policy: "p", Ours: rounded(40)}}}
-	f.addGeometricMeans()
+	addGeometricMeans(f)
 	if m := f.find(caseMean, 0, "p"); m == nil || *m.Ours != 20 {
 		t.Errorf("%+v", m)
 	}

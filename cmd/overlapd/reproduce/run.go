@@ -139,16 +139,16 @@ func (r *reproduction) missing(figure, title, why string) {
 
 func (r *reproduction) planServing(p *plan) error {
 	o := r.options
-	var runs *pairRuns
+	var served *runs
 	if o.wants("14", "15", "17", "credibility") {
-		runs = planPairs(p, o, r.pairs, r.variants, r.data.authors)
+		served = planPairs(p, o, r.pairs, r.variants, r.data.authors)
 		if o.wants("15") {
-			runs.bounds = planBounds(p, o, r.pairs)
+			served.bounds = planBounds(p, o, r.pairs)
 		}
-		r.laterMany(func() []*figure { return runs.figures(o) })
+		r.laterMany(func() []*figure { return served.pairFigures(o) })
 	}
 	if o.wants("16") {
-		r.later(planSmall(p, o, r.pairs, r.variants))
+		r.laterMany(planSmall(p, o, r.pairs, r.variants))
 	}
 	if o.wants("highest-load") {
 		r.later(planHighest(p, o, r.pairs, r.variants))
@@ -158,7 +158,7 @@ func (r *reproduction) planServing(p *plan) error {
 		if r.quad != nil {
 			devices = append(devices, planTrust(p, r.quad))
 		}
-		r.later(func() *figure { return credibility(runs, devices) })
+		r.later(func() *figure { return credibility(served, devices) })
 	}
 	if o.wants("20", "21") {
 		r.missing("20 and 21", "MIG instances", figureMIG)
@@ -239,7 +239,7 @@ func writeFile(path string, fill func(io.Writer) error) error {
 // Limits of options.
 const (
 	maxSeeds   = 1000
-	maxQueries = 1_000_000 // of a run
+	maxQueries = 1_000_000 // per run
 	maxEpochs  = 10_000
 )
 
@@ -247,13 +247,13 @@ const (
 type Options struct {
 	Data     string   // folder with abacus-a100, or that folder itself
 	Out      string   // folder for results and for what was fitted
-	Seed     uint64   // of the split, of fitting, and the first of the runs
+	Seed     uint64   // splits the rows, begins fitting, and is the first run's
 	Seeds    int      // runs of each deployment
-	Queries  int      // of a run
-	Epochs   int      // of fitting, 0 for what the recipes say
+	Queries  int      // per run
+	Epochs   int      // passes of fitting, 0 for those of the recipes
 	Figures  []string // FigureNames, none for all
 	Policies []string // VariantNames, none for all
-	Commit   string   // of the build
+	Commit   string
 
 	// Progress is called, by one goroutine at a time, as work is done: with the
 	// part of the whole work that is, 0 to 1, and about the time that the rest

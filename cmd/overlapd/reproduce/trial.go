@@ -44,7 +44,7 @@ type trial struct {
 	seed     uint64
 
 	// twiceSolo makes the target of each service two times what its smallest
-	// query takes alone, instead of what the deployment says.
+	// query takes alone, instead of the target of the deployment.
 	twiceSolo bool
 }
 

@@ -11,9 +11,9 @@ import (
 // variant is a policy as it is put into a figure.
 type variant struct {
 	name     string
-	policy   string // of package overlap
+	policy   string // name in package overlap
 	maxBatch int    // 1 for no merging
-	recipe   string // of the predictor that it schedules by
+	recipe   string // how its predictor is fitted
 	knows    string
 	summary  string
 }

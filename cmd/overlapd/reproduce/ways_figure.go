@@ -16,8 +16,8 @@ var searchWays = []int{1, 2, 4, 8, 16}
 type waysRun struct {
 	variant variant
 	ways    int
-	calls   float64 // of the predictor, for a decision
-	groups  float64 // asked about, for a decision
+	calls   float64 // predictor calls per decision
+	groups  float64 // predicted per decision
 	median  time.Duration
 }
 
