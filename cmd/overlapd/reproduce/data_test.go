@@ -23,7 +23,7 @@ func readDrawn(t *testing.T) (*data, string) {
 
 func TestReadData(t *testing.T) {
 	d, dir := readDrawn(t)
-	if len(d.pairs.Rows) != 600 || len(d.quad.Rows) != 400 || len(d.authors[fullLoad]) != 2 || d.loads == "" || d.solo != nil {
+	if len(d.pairs.Rows) != 360 || len(d.quad.Rows) != 200 || len(d.authors[fullLoad]) != 2 || d.loads == "" || d.solo != nil {
 		t.Errorf("%d pairs, %d quadruplets, %d results, loads %q, solo times %v", len(d.pairs.Rows), len(d.quad.Rows), len(d.authors[fullLoad]), d.loads, d.solo)
 	}
 	// The folder itself, or the one around it.
@@ -86,7 +86,7 @@ func TestSoloTimes(t *testing.T) {
 func TestHalve(t *testing.T) {
 	d, _ := readDrawn(t)
 	a, b := halve(d.pairs, 1)
-	if len(a.Rows) != 300 || len(b.Rows) != 300 || a.Check() != nil || b.Check() != nil {
+	if len(a.Rows) != 180 || len(b.Rows) != 180 || a.Check() != nil || b.Check() != nil {
 		t.Fatalf("%d and %d rows", len(a.Rows), len(b.Rows))
 	}
 	if both, err := training.Merge(a, b); err != nil || len(d.pairs.Without(both).Rows) != 0 {
@@ -121,7 +121,7 @@ func TestBeyondPairsOfData(t *testing.T) {
 			alone++
 		}
 	}
-	if len(together.Rows) != 400+alone || alone <= 300 {
+	if len(together.Rows) != 200+alone || alone <= 180 {
 		t.Errorf("%d rows, of which %d are of pairs", len(together.Rows), alone)
 	}
 }

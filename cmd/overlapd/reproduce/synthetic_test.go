@@ -77,9 +77,9 @@ func drawnData(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	put("abacus-a100/pairs/a.csv", drawnGroups(300, 1, 0, 1))
-	put("abacus-a100/pairs/b.csv", drawnGroups(300, 2, 1, 4))
-	put("abacus-a100/quad/all.csv", drawnGroups(400, 3, 1, 2, 3, 4))
+	put("abacus-a100/pairs/a.csv", drawnGroups(180, 1, 0, 1))
+	put("abacus-a100/pairs/b.csv", drawnGroups(180, 2, 1, 4))
+	put("abacus-a100/quad/all.csv", drawnGroups(200, 3, 1, 2, 3, 4))
 	put("abacus-a100/"+calmFile, drawnResults("Res50+Res101", "Res101+Bert"))
 	put("abacus-a100/"+fullFile, drawnResults("Res50Res101", "Res101Bert"))
 	put(loadsFile, "minute,load\n0,9000\n1,9600\n")
