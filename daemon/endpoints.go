@@ -178,9 +178,8 @@ func (d *Daemon) telling(s scrapers) func() *metrics.Snapshot {
 	tracer, storage := d.tracer, d.storage()
 	return func() *metrics.Snapshot {
 		snap := s.snapshot()
-		n := tracer.Counts()
-		snap.Traces = metrics.Traces{Queries: n.Queries, Dropped: n.Dropped, Exported: n.Exported, Failed: n.Failed}
-		snap.Storage = storage.counts()
+		snap.Traces = tracer.Counts()
+		storage.count(snap)
 		return snap
 	}
 }

@@ -2,18 +2,13 @@ package daemon
 
 import (
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/observe/metrics"
-	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/statefile"
 	"github.com/overlapd/overlapd/daemon/status"
-	"github.com/overlapd/overlapd/overlap"
 )
 
 // scrapeTimeout is how long a scrape waits for a status. If there is none in time,
@@ -49,12 +44,11 @@ type scraper struct {
 
 func (s *scraper) snapshot() *metrics.Snapshot {
 	t, _ := s.backend.StatusWithin(scrapeTimeout)
-	record := s.recorder.Latest()
-	if t == nil || record == nil {
-		t, record = new(status.Status), metrics.NewRecord(0)
+	if t == nil {
+		t = new(status.Status)
 	}
 	now := s.backend.Now()
-	snap := &metrics.Snapshot{Version: s.version, Policy: s.policy, Record: record, Age: now - t.At, Scheduler: s.scheduler(t, now)}
+	snap := &metrics.Snapshot{Version: s.version, Policy: s.policy, Record: s.recorder.Latest(), Age: now - t.At, Scheduler: s.scheduler(t, now)}
 	for i := range t.Services {
 		snap.Services = append(snap.Services, s.service(&t.Services[i], t.At))
 	}
@@ -71,62 +65,24 @@ func (s *scraper) scheduler(t *status.Status, now time.Duration) metrics.Schedul
 		Schedulers: 1,
 		Rounds:     m.Rounds, Busy: m.Busy, Made: m.Plans.Made, Kept: m.Plans.Kept, Overturned: m.Plans.Overturned,
 		Inbox: waiting, InboxLimit: limit, BeatAge: now - s.backend.Beat(),
-		Predictor: p.Network, Unknown: p.Unknown,
-	}
-	for _, reason := range slices.Sorted(maps.Keys(p.Fallbacks)) {
-		of.Fallbacks = append(of.Fallbacks, metrics.Count{Reason: strings.ReplaceAll(reason, " ", "_"), N: p.Fallbacks[reason]})
+		Predictor: p.Network, Unknown: p.Unknown, Fallbacks: p.Fallbacks,
 	}
 	return of
 }
 
 func (s *scraper) service(t *status.Service, at time.Duration) metrics.Service {
-	sv, m := t.Service, t.Counted // a copy, since countsOf empties it
-	counts := sv.Stats.Counts()
+	sv := t.Service
 	of := metrics.Service{
 		Name: sv.Name, Slot: int(sv.ID), Ready: sv.Ready(), Target: sv.QoSTarget, QueueLimit: sv.QueueLimit,
-		Queued: m.Queued, Paused: m.Paused, Postponed: t.Waiting.Postponed,
-		Accepted: m.Arrived, Finished: m.Finished, Late: m.Late, Cancelled: m.Cancelled,
-		Refused: countsOf(&m.Refused, overlap.ReasonQueueFull, overlap.ReasonDeadlinePassed, overlap.ReasonDraining),
-		Dropped: countsOf(&m.Dropped, overlap.ReasonDeadlinePassed, overlap.ReasonCannotFinish),
-		Failed:  countsOf(&m.Failed, overlap.ReasonWorkerLost, overlap.ReasonModelFailed),
-		Batches: m.Batches, Merged: m.Merged, Retried: m.Retried,
-		Restarts: t.Restarts, Requests: requestsOf(&counts),
-		Clocks: metrics.Clocks{Spans: counts.Spans.Count, Engine: counts.Spans.Took, Device: counts.Device.Took},
+		Postponed: t.Waiting.Postponed, Counted: t.Counted, Requests: sv.Stats.Counts(), Restarts: t.Restarts,
 	}
-	if m.Queued > 0 {
+	if t.Counted.Queued > 0 {
 		of.OldestAge = max(at-t.Waiting.Oldest, 0)
 	}
 	if state, err := s.exec.State(sv.ID); err == nil {
 		of.IntermediateBytes, of.InputBytes, of.ResidentBytes = state.IntermediateBytes, state.InputBytes, state.ResidentBytes
 	}
 	return of
-}
-
-// countsOf names counts. The usual reasons are there from the start, so that
-// their rates begin at 0; others once there was one.
-func countsOf(counts *[overlap.ReasonCount]uint64, usual ...overlap.Reason) (named []metrics.Count) {
-	for _, r := range usual {
-		named = append(named, metrics.Count{Reason: r.String(), N: counts[r]})
-		counts[r] = 0
-	}
-	for r, n := range counts {
-		if n > 0 {
-			named = append(named, metrics.Count{Reason: overlap.Reason(r).String(), N: n})
-		}
-	}
-	return named
-}
-
-// requestsOf returns what was counted, as Triton divides it.
-func requestsOf(c *query.Counts) metrics.Requests {
-	r := metrics.Requests{
-		Success: c.Success.Count, Queries: c.Queries, Executions: c.Executions,
-		Request: c.Success.Took, Queue: c.Queue.Took, ComputeInfer: c.Compute.Took,
-	}
-	for _, f := range c.Failures {
-		r.Failure = append(r.Failure, metrics.Count{Reason: f.Kind, N: f.Count})
-	}
-	return r
 }
 
 // storage knows what a daemon cannot store. It serves on without, so nobody
@@ -158,18 +114,18 @@ func (s *storage) faults() (all []string) {
 	return all
 }
 
-// counts returns the same for a scrape.
-func (s *storage) counts() (c metrics.Storage) {
+// count writes the same into what a scrape reads.
+func (s *storage) count(snap *metrics.Snapshot) {
 	if s == nil {
-		return c
+		return
 	}
+	c := &snap.Storage
 	c.StateLost = s.state.Lost() != nil
 	for _, w := range s.decisions {
 		lost, fault := w.Lost()
 		c.DecisionsLost += lost
 		c.LogStopped = c.LogStopped || fault != nil
 	}
-	return c
 }
 
 // gpuMetrics returns the latest sample of a part, for metrics.

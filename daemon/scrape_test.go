@@ -218,15 +218,15 @@ func TestScrapeOfAStalledLoop(t *testing.T) {
 	if err := answerOf(t, b, c); err != nil {
 		t.Error(err)
 	}
-	if n := s.snapshot().Services[0].Finished; n != 1 {
+	if n := s.snapshot().Services[0].Counted.Finished; n != 1 {
 		t.Fatalf("%d queries finished", n)
 	}
 	hold, held := make(chan struct{}), make(chan struct{})
 	go b.Ask(func() { close(held); <-hold })
 	<-held
 	for range 3 {
-		if snap := s.snapshot(); snap.Services[0].Finished != 1 || snap.Age <= 0 {
-			t.Errorf("%d finished, %v ago", snap.Services[0].Finished, snap.Age)
+		if snap := s.snapshot(); snap.Services[0].Counted.Finished != 1 || snap.Age <= 0 {
+			t.Errorf("%d finished, %v ago", snap.Services[0].Counted.Finished, snap.Age)
 		}
 	}
 	if n, _ := b.Inbox(); n != 1 {
@@ -238,7 +238,7 @@ func TestScrapeOfAStalledLoop(t *testing.T) {
 		t.Error("the loop goes on, and what it tells does not")
 	}
 	b.Close()
-	if n := s.snapshot().Services[0].Finished; n != 1 {
+	if n := s.snapshot().Services[0].Counted.Finished; n != 1 {
 		t.Errorf("a loop that has ended tells of %d", n)
 	}
 }

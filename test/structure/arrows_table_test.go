@@ -167,7 +167,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg: "daemon/observe/metrics",
-		may: []string{"daemon/observe", "models", "overlap"},
+		may: []string{"daemon/observe", "daemon/query", "models", "overlap"},
 		why: "it tells Prometheus the numbers that it is given, and knows nothing of where they come from",
 	},
 	{

@@ -1,5 +1,5 @@
 // Package metrics answers Prometheus. Its [Recorder] listens to the events of a
-// scheduler goroutine and counts them in a [Record]; its [Exporter] turns a
+// scheduler goroutine and counts them in a record; its exporter turns a
 // [Snapshot], which the daemon makes of records and published statuses, into text.
 // The daemon wires both; nobody else uses this package.
 //
@@ -41,9 +41,9 @@ const Fresh = 250 * time.Millisecond
 // ContentType is that of the text.
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
-// Exporter makes the text that Prometheus reads. It may be used by several
+// exporter makes the text that Prometheus reads. It may be used by several
 // goroutines: one makes the text, and the others wait for it.
-type Exporter struct {
+type exporter struct {
 	source   func() *Snapshot
 	registry *prometheus.Registry
 	now      func() time.Duration
@@ -58,9 +58,9 @@ type Exporter struct {
 
 // NewExporter returns an exporter of what source returns, which is called by one
 // goroutine at a time and must not wait for long.
-func NewExporter(source func() *Snapshot) *Exporter {
+func NewExporter(source func() *Snapshot) *exporter {
 	begin := time.Now()
-	x := &Exporter{
+	x := &exporter{
 		source: source, registry: prometheus.NewRegistry(), fresh: Fresh,
 		now: func() time.Duration { return time.Since(begin) },
 	}
@@ -69,14 +69,14 @@ func NewExporter(source func() *Snapshot) *Exporter {
 }
 
 // Describe implements [prometheus.Collector].
-func (x *Exporter) Describe(to chan<- *prometheus.Desc) {
+func (x *exporter) Describe(to chan<- *prometheus.Desc) {
 	for i := range families {
 		to <- families[i].desc
 	}
 }
 
 // Collect implements [prometheus.Collector].
-func (x *Exporter) Collect(to chan<- prometheus.Metric) {
+func (x *exporter) Collect(to chan<- prometheus.Metric) {
 	s := x.source()
 	for i := range families {
 		families[i].values(s, &emitter{family: &families[i], to: to})
@@ -86,7 +86,7 @@ func (x *Exporter) Collect(to chan<- prometheus.Metric) {
 // Text returns all metrics in Prometheus's text format, at most Fresh old. The
 // caller must not change it. An error is a defect in overlapd: two metrics with
 // the same name and labels.
-func (x *Exporter) Text() ([]byte, error) {
+func (x *exporter) Text() ([]byte, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if now := x.now(); x.mu.text == nil || now-x.mu.at >= x.fresh {
@@ -99,7 +99,7 @@ func (x *Exporter) Text() ([]byte, error) {
 	return x.mu.text, nil
 }
 
-func (x *Exporter) encode() ([]byte, error) {
+func (x *exporter) encode() ([]byte, error) {
 	gathered, err := x.registry.Gather()
 	if err != nil {
 		return nil, err

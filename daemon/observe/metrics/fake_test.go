@@ -6,38 +6,49 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/overlap"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 )
 
-// reasons stand for the lists of a daemon, which are no longer.
-var reasons = []string{"none", "queue_full", "deadline_passed", "cannot_finish", "worker_lost", "model_failed", "cancelled", "draining"}
-
-// counts returns a count of each reason.
-func counts(names ...string) (all []Count) {
-	for i, r := range names {
-		all = append(all, Count{Reason: r, N: uint64(i + 1)})
+// counts returns a count of each reason: 1 of the first, 2 of the next, and so on.
+func counts() (all [overlap.ReasonCount]uint64) {
+	for r := range all {
+		all[r] = uint64(r + 1)
 	}
 	return all
+}
+
+// requests are counts of requests of every kind.
+func requests() query.Counts {
+	c := query.NewService(0, "s").Stats.Counts() // with each reason to fail
+	c.Queries, c.Executions = 120, 30
+	c.Success.Count, c.Success.Took = 60, 1500*time.Microsecond
+	c.Spans.Count, c.Spans.Took = 30, 3*time.Second
+	c.Device.Count, c.Device.Took = 30, 2*time.Second
+	for i := range c.Failures {
+		c.Failures[i].Count = uint64(i + 1)
+	}
+	return c
 }
 
 // full is a snapshot of so many services in which everything has happened.
 func full(services int) *Snapshot {
 	s := &Snapshot{
-		Version: "1.2.3", Policy: "overlap", Record: NewRecord(services), Age: time.Millisecond,
-		Scheduler: Scheduler{Rounds: 7, Busy: time.Second, Made: 5, Kept: 3, Overturned: 2, InboxLimit: 8, Predictor: true, Fallbacks: counts(reasons[:4]...), Unknown: 1},
+		Version: "1.2.3", Policy: "overlap", Record: newRecord(services), Age: time.Millisecond,
+		Scheduler: Scheduler{Rounds: 7, Busy: time.Second, Made: 5, Kept: 3, Overturned: 2, InboxLimit: 8, Predictor: true, Fallbacks: map[string]uint64{"none": 1, "queue full": 2, "c": 3, "d": 4}, Unknown: 1},
 		GPUs:      []GPU{{UUID: "GPU-1", Utilization: 0.41, MemoryTotalBytes: 80e9, MemoryUsedBytes: 1e9, PowerWatts: 300, PowerLimitWatts: 700}},
 	}
 	s.Record.wake(time.Second)
 	s.Record.rest(3 * time.Second)
 	for i := range services {
 		s.Services = append(s.Services, Service{
-			Name: fmt.Sprint("s", i), Slot: i, Ready: true, Target: time.Second, Queued: 3, QueueLimit: 9, OldestAge: 2 * time.Second,
-			Accepted: 100, Finished: 60, Late: 5, Refused: counts(reasons...), Dropped: counts(reasons...), Failed: counts(reasons...),
+			Name: fmt.Sprint("s", i), Slot: i, Ready: true, Target: time.Second, QueueLimit: 9, OldestAge: 2 * time.Second,
+			Counted:           overlap.ServiceMetrics{Queued: 3, Arrived: 100, Finished: 60, Late: 5, Refused: counts(), Dropped: counts(), Failed: counts()},
 			IntermediateBytes: 4096,
-			Clocks:            Clocks{Spans: 30, Engine: 3 * time.Second, Device: 2 * time.Second},
-			Requests:          Requests{Success: 60, Queries: 120, Executions: 30, Failure: counts("REJECTED", "CANCELED", "BACKEND", "OTHER"), Request: 1500 * time.Microsecond},
+			Requests:          requests(),
 		})
 		s.Record.answer(i, finished{Latency: 500 * time.Millisecond, Queue: time.Millisecond, Target: time.Second})
 	}

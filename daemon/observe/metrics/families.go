@@ -1,8 +1,11 @@
 package metrics
 
 import (
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/overlapd/overlapd/overlap"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -88,12 +91,16 @@ func ofService[N number](name string, k kind, help string, value func(*Service) 
 	}}
 }
 
-// byReason is a counter with a value for each service and reason.
-func byReason(name, help string, counts func(*Service) []Count) family {
+// byReason is a counter with a value for each service and reason. The usual reasons
+// are there from the start, so that their rates begin at 0; others once there was
+// one.
+func byReason(name, help string, counts func(*overlap.ServiceMetrics) *[overlap.ReasonCount]uint64, usual ...overlap.Reason) family {
 	return family{name: name, kind: counter, help: help, labels: []string{"service", "reason"}, values: func(s *Snapshot, e *emitter) {
 		for i := range s.Services {
-			for _, c := range counts(&s.Services[i]) {
-				e.value(float64(c.N), s.Services[i].Name, c.Reason)
+			for r, n := range counts(&s.Services[i].Counted) {
+				if reason := overlap.Reason(r); n > 0 || slices.Contains(usual, reason) {
+					e.value(float64(n), s.Services[i].Name, reason.String())
+				}
 			}
 		}
 	}}
@@ -116,7 +123,7 @@ func whole[N number](name string, k kind, help string, value func(*Snapshot) N) 
 }
 
 // histogramOf is a histogram of the daemon.
-func histogramOf(name, help string, of func(*Record) *distribution) family {
+func histogramOf(name, help string, of func(*record) *distribution) family {
 	return family{name: name, kind: histogram, help: help, values: func(s *Snapshot, e *emitter) { e.histogram(of(s.Record)) }}
 }
 
@@ -126,15 +133,15 @@ const modelVersion = "1"
 // tritonFamilies are named as Triton names them, with its labels and units.
 var tritonFamilies = []family{
 	ofModel("nv_inference_request_success", "Requests that were answered with outputs.",
-		func(s *Service) float64 { return float64(s.Requests.Success) }),
+		func(s *Service) float64 { return float64(s.Requests.Success.Count) }),
 	{
 		name: "nv_inference_request_failure", kind: counter,
 		help:   "Requests that were accepted and answered with an error, by Triton's reasons: REJECTED, CANCELED, BACKEND, OTHER.",
 		labels: []string{"model", "version", "reason"},
 		values: func(s *Snapshot, e *emitter) {
 			for i := range s.Services {
-				for _, c := range s.Services[i].Requests.Failure {
-					e.value(float64(c.N), s.Services[i].Name, modelVersion, c.Reason)
+				for _, c := range s.Services[i].Requests.Failures {
+					e.value(float64(c.Count), s.Services[i].Name, modelVersion, c.Kind)
 				}
 			}
 		},
@@ -144,21 +151,23 @@ var tritonFamilies = []family{
 	ofModel("nv_inference_exec_count", "Batches that ran to their end.",
 		func(s *Service) float64 { return float64(s.Requests.Executions) }),
 	ofModel("nv_inference_request_duration_us", "Time that the successful requests took together, in microseconds.",
-		func(s *Service) float64 { return micros(s.Requests.Request) }),
+		func(s *Service) float64 { return micros(s.Requests.Success.Took) }),
 	ofModel("nv_inference_queue_duration_us", "Time that the successful requests waited for their first span, in microseconds.",
-		func(s *Service) float64 { return micros(s.Requests.Queue) }),
+		func(s *Service) float64 { return micros(s.Requests.Queue.Took) }),
+	// Gathering inputs and splitting outputs are part of running the first and the last
+	// span; Triton's dashboards ask for all three.
 	ofModel("nv_inference_compute_input_duration_us", "Time for gathering the inputs of the successful requests, in microseconds.",
-		func(s *Service) float64 { return micros(s.Requests.ComputeInput) }),
+		func(*Service) float64 { return 0 }),
 	ofModel("nv_inference_compute_infer_duration_us", "Time in which spans of the successful requests ran, in microseconds.",
-		func(s *Service) float64 { return micros(s.Requests.ComputeInfer) }),
+		func(s *Service) float64 { return micros(s.Requests.Compute.Took) }),
 	ofModel("nv_inference_compute_output_duration_us", "Time for splitting the outputs of the successful requests, in microseconds.",
-		func(s *Service) float64 { return micros(s.Requests.ComputeOutput) }),
+		func(*Service) float64 { return 0 }),
 	{
 		name: "nv_inference_pending_request_count", kind: gauge, help: "Requests that wait for their first span, now.",
 		labels: []string{"model", "version"},
 		values: func(s *Snapshot, e *emitter) {
 			for i := range s.Services {
-				e.value(float64(s.Services[i].Queued), s.Services[i].Name, modelVersion)
+				e.value(float64(s.Services[i].Counted.Queued), s.Services[i].Name, modelVersion)
 			}
 		},
 	},
@@ -187,19 +196,19 @@ var serviceFamilies = []family{
 		func(s *Service) float64 { return s.Target.Seconds() }),
 
 	ofService("overlapd_queries_accepted_total", counter, "Queries that were queued.",
-		func(s *Service) uint64 { return s.Accepted }),
+		func(s *Service) uint64 { return s.Counted.Arrived }),
 	byReason("overlapd_queries_refused_total", "Queries that the scheduler did not queue, by reason.",
-		func(s *Service) []Count { return s.Refused }),
+		func(m *overlap.ServiceMetrics) *[overlap.ReasonCount]uint64 { return &m.Refused }, overlap.ReasonQueueFull, overlap.ReasonDeadlinePassed, overlap.ReasonDraining),
 	ofService("overlapd_queries_finished_total", counter, "Queries whose outputs were made, in time or late.",
-		func(s *Service) uint64 { return s.Finished }),
+		func(s *Service) uint64 { return s.Counted.Finished }),
 	ofService("overlapd_queries_late_total", counter, "Queries that finished after their deadline.",
-		func(s *Service) uint64 { return s.Late }),
+		func(s *Service) uint64 { return s.Counted.Late }),
 	byReason("overlapd_queries_dropped_total", "Queries that were accepted and not run to their end for lack of time, by reason.",
-		func(s *Service) []Count { return s.Dropped }),
+		func(m *overlap.ServiceMetrics) *[overlap.ReasonCount]uint64 { return &m.Dropped }, overlap.ReasonDeadlinePassed, overlap.ReasonCannotFinish),
 	byReason("overlapd_queries_failed_total", "Queries that were accepted and failed, by reason.",
-		func(s *Service) []Count { return s.Failed }),
+		func(m *overlap.ServiceMetrics) *[overlap.ReasonCount]uint64 { return &m.Failed }, overlap.ReasonWorkerLost, overlap.ReasonModelFailed),
 	ofService("overlapd_queries_cancelled_total", counter, "Queries whose client left.",
-		func(s *Service) uint64 { return s.Cancelled }),
+		func(s *Service) uint64 { return s.Counted.Cancelled }),
 	ofService("overlapd_deadline_misses_total", counter,
 		"Accepted queries without outputs at their deadline: those that were late, were dropped, or failed.", misses),
 
@@ -211,7 +220,7 @@ var serviceFamilies = []family{
 		func(q *queries) *distribution { return &q.queue }),
 
 	ofService("overlapd_queue_length", gauge, "Queries that wait for their first span, now.",
-		func(s *Service) int { return s.Queued }),
+		func(s *Service) int { return s.Counted.Queued }),
 	ofService("overlapd_queue_limit", gauge, "Queries that may wait; one more is refused.",
 		func(s *Service) int { return s.QueueLimit }),
 	ofService("overlapd_queue_oldest_age_seconds", gauge, "Age of the query that has waited longest, now; 0 if none waits.",
@@ -220,21 +229,20 @@ var serviceFamilies = []family{
 		func(s *Service) int { return s.Postponed }),
 
 	ofService("overlapd_batches_total", counter, "Batches that were formed.",
-		func(s *Service) uint64 { return s.Batches }),
+		func(s *Service) uint64 { return s.Counted.Batches }),
 	ofService("overlapd_batches_paused", gauge, "Batches that stand between two operators, now.",
-		func(s *Service) int { return s.Paused }),
+		func(s *Service) int { return s.Counted.Paused }),
 	ofService("overlapd_queries_merged_total", counter, "Queries that started in a batch with others.",
-		func(s *Service) uint64 { return s.Merged }),
+		func(s *Service) uint64 { return s.Counted.Merged }),
 	ofService("overlapd_queries_retried_total", counter, "Times that a query was queued again because its worker was lost.",
-		func(s *Service) uint64 { return s.Retried }),
+		func(s *Service) uint64 { return s.Counted.Retried }),
 
 	ofService("overlapd_spans_total", counter, "Spans that ran, to their end or until they were stopped.",
-		func(s *Service) uint64 { return s.Clocks.Spans }),
+		func(s *Service) uint64 { return s.Requests.Spans.Count }),
 	ofService("overlapd_span_engine_seconds_total", counter, "Time that spans were in the engine, by the host's clock.",
-		func(s *Service) float64 { return s.Clocks.Engine.Seconds() }),
+		func(s *Service) float64 { return s.Requests.Spans.Took.Seconds() }),
 	onDevice("overlapd_span_device_seconds_total",
-		"Time that the device took for spans, by its own clock; the rest of the engine's went into copies, launches and waking up. Only where there is such a clock.",
-		func(c *Clocks) float64 { return c.Device.Seconds() }),
+		"Time that the device took for spans, by its own clock; the rest of the engine's went into copies, launches and waking up. Only where there is such a clock."),
 
 	ofService("overlapd_worker_restarts_total", counter, "Times that the worker was started again.",
 		func(s *Service) uint64 { return s.Restarts }),
@@ -246,23 +254,21 @@ var serviceFamilies = []family{
 		func(s *Service) int64 { return s.InputBytes }),
 }
 
-// onDevice is a counter of each service that runs on a device with a clock.
-func onDevice(name, help string, value func(*Clocks) float64) family {
+// onDevice is a counter of seconds for each service that runs on a device with a clock.
+func onDevice(name, help string) family {
 	return family{name: name, kind: counter, help: help, labels: []string{"service"}, values: func(s *Snapshot, e *emitter) {
 		for i := range s.Services {
-			if c := &s.Services[i].Clocks; c.Device > 0 {
-				e.value(value(c), s.Services[i].Name)
+			if took := s.Services[i].Requests.Device.Took; took > 0 {
+				e.value(took.Seconds(), s.Services[i].Name)
 			}
 		}
 	}}
 }
 
 func misses(s *Service) uint64 {
-	n := s.Late
-	for _, counts := range [][]Count{s.Dropped, s.Failed} {
-		for _, c := range counts {
-			n += c.N
-		}
+	n := s.Counted.Late
+	for r := range overlap.ReasonCount {
+		n += s.Counted.Dropped[r] + s.Counted.Failed[r]
 	}
 	return n
 }
@@ -277,10 +283,10 @@ var schedulerFamilies = []family{
 	whole("overlapd_rounds_total", counter, "Rounds that were begun.", func(s *Snapshot) uint64 { return s.Scheduler.Rounds }),
 	whole("overlapd_device_busy_seconds_total", counter, "Time that the rounds took together; its rate is the share of time in which the device had work.",
 		func(s *Snapshot) float64 { return s.Scheduler.Busy.Seconds() }),
-	histogramOf("overlapd_round_seconds", "Time that a round took.", func(r *Record) *distribution { return &r.groups.round }),
-	histogramOf("overlapd_group_spans", "Spans in a group.", func(r *Record) *distribution { return &r.groups.spans }),
+	histogramOf("overlapd_round_seconds", "Time that a round took.", func(r *record) *distribution { return &r.groups.round }),
+	histogramOf("overlapd_group_spans", "Spans in a group.", func(r *record) *distribution { return &r.groups.spans }),
 	histogramOf("overlapd_dispatch_headroom_seconds", "Time from the start of a group to the first deadline in it; 0 if that had passed.",
-		func(r *Record) *distribution { return &r.groups.headroom }),
+		func(r *record) *distribution { return &r.groups.headroom }),
 
 	whole("overlapd_overlap_solo_seconds_total", counter, "Solo times of the spans in groups of several, one after another.",
 		func(s *Snapshot) float64 { return s.Record.solo.Seconds() }),
@@ -316,20 +322,20 @@ var predictionFamilies = []family{
 			}
 			return 0
 		}),
-	histogramOf("overlapd_group_prediction_ratio", "Measured/predicted time of groups of several spans.", func(r *Record) *distribution { return &r.groups.groupRatio }),
+	histogramOf("overlapd_group_prediction_ratio", "Measured/predicted time of groups of several spans.", func(r *record) *distribution { return &r.groups.groupRatio }),
 	histogramOf("overlapd_group_prediction_error_ratio", "Error of the prediction for groups of several spans: |predicted/measured - 1|.",
-		func(r *Record) *distribution { return &r.groups.groupError }),
-	histogramOf("overlapd_solo_prediction_ratio", "Measured/predicted time of spans that ran alone.", func(r *Record) *distribution { return &r.groups.soloRatio }),
+		func(r *record) *distribution { return &r.groups.groupError }),
+	histogramOf("overlapd_solo_prediction_ratio", "Measured/predicted time of spans that ran alone.", func(r *record) *distribution { return &r.groups.soloRatio }),
 	histogramOf("overlapd_prediction_margin_ratio", "Margin of a group: what is compared with its deadlines as a multiple of the predicted time.",
-		func(r *Record) *distribution { return &r.groups.margin }),
+		func(r *record) *distribution { return &r.groups.margin }),
 	whole("overlapd_prediction_bound_exceeded_total", counter, "Rounds that took longer than predicted with the margin; one in a hundred is meant to.",
 		func(s *Snapshot) uint64 { return s.Record.exceeded }),
 	{
 		name: "overlapd_predictor_fallbacks_total", kind: counter, help: "Groups that the scheduler asked about and the network did not answer for, by reason.",
 		labels: []string{"reason"},
 		values: func(s *Snapshot, e *emitter) {
-			for _, c := range s.Scheduler.Fallbacks {
-				e.value(float64(c.N), c.Reason)
+			for reason, n := range s.Scheduler.Fallbacks {
+				e.value(float64(n), strings.ReplaceAll(reason, " ", "_"))
 			}
 		},
 	},

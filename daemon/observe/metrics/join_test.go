@@ -30,7 +30,7 @@ func TestJoinOfOne(t *testing.T) {
 func TestJoin(t *testing.T) {
 	a, b := part("a"), part("b")
 	b.Age, b.Scheduler.Predictor = time.Minute, false
-	b.Scheduler.Fallbacks = append(b.Scheduler.Fallbacks, Count{"another", 9})
+	b.Scheduler.Fallbacks["another"] = 9
 	before := text(t, a)
 	got := text(t, Join(a, b))
 	says(t, got,
@@ -76,10 +76,10 @@ func TestJoinAddsEveryCount(t *testing.T) {
 			t.Errorf("%s is %v of twice %v", name, f, o)
 		}
 	}
-	r := NewRecord(1)
+	r := newRecord(1)
 	everything(r)
 	r.exceeded = 1
-	sum := NewRecord(0)
+	sum := newRecord(0)
 	sum.add(r)
 	if diff := cmp.Diff(r.totals, sum.totals, cmp.AllowUnexported(totals{})); diff != "" {
 		t.Error(diff)

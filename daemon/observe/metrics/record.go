@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Record is what a scheduler goroutine did: its turns, the groups that it ran and
+// record is what a scheduler goroutine did: its turns, the groups that it ran and
 // the queries that it answered. It is plain memory of one goroutine; nothing
 // allocates but what makes it larger.
-type Record struct {
+type record struct {
 	totals
 	services []queries
 	groups   groups
@@ -60,9 +60,9 @@ type finished struct {
 	Target  time.Duration // of its service
 }
 
-// NewRecord returns an empty record of so many services.
-func NewRecord(services int) *Record {
-	r := &Record{services: make([]queries, services), groups: groups{
+// newRecord returns an empty record of so many services.
+func newRecord(services int) *record {
+	r := &record{services: make([]queries, services), groups: groups{
 		newDistribution(spanBounds), newDistribution(roomBounds), newDistribution(marginBounds), newDistribution(roundBounds),
 		newDistribution(ratioBounds), newDistribution(ratioBounds), newDistribution(errorBounds),
 	}}
@@ -73,16 +73,16 @@ func NewRecord(services int) *Record {
 }
 
 // wake notes that a turn of the goroutine begins: it has something to do.
-func (r *Record) wake(now time.Duration) { r.woke = now }
+func (r *record) wake(now time.Duration) { r.woke = now }
 
 // rest notes that the turn is over.
-func (r *Record) rest(now time.Duration) {
+func (r *record) rest(now time.Duration) {
 	r.turns++
 	r.busy += max(now-r.woke, 0)
 }
 
 // dispatch notes a group that is sent. It is followed by finish.
-func (r *Record) dispatch(g sent) {
+func (r *record) dispatch(g sent) {
 	r.group, r.running = g, true
 	r.groups.spans.observe(float64(g.Spans))
 	if g.Urgent {
@@ -95,7 +95,7 @@ func (r *Record) dispatch(g sent) {
 
 // finish notes how the group went that was sent last. What did not run to its
 // end says nothing of predictions.
-func (r *Record) finish(o outcome) {
+func (r *record) finish(o outcome) {
 	if !r.running {
 		return
 	}
@@ -107,7 +107,7 @@ func (r *Record) finish(o outcome) {
 	}
 }
 
-func (r *Record) predicted(g *sent, took time.Duration) {
+func (r *record) predicted(g *sent, took time.Duration) {
 	if g.Predicted <= 0 {
 		return
 	}
@@ -122,7 +122,7 @@ func (r *Record) predicted(g *sent, took time.Duration) {
 	r.groups.groupError.observe(math.Abs(ratio(g.Predicted, took) - 1))
 }
 
-func (r *Record) gain(g *sent, took time.Duration) {
+func (r *record) gain(g *sent, took time.Duration) {
 	if g.Spans < 2 || g.Solo <= 0 {
 		return
 	}
@@ -133,7 +133,7 @@ func (r *Record) gain(g *sent, took time.Duration) {
 
 // answer notes a query that finished. A service that the record was not made for
 // is left out.
-func (r *Record) answer(service int, q finished) {
+func (r *record) answer(service int, q finished) {
 	if service < 0 || service >= len(r.services) {
 		return
 	}
@@ -147,7 +147,7 @@ func (r *Record) answer(service int, q finished) {
 
 // copyTo copies what was noted, for another goroutine, to another record, which
 // comes to have as many services.
-func (r *Record) copyTo(to *Record) {
+func (r *record) copyTo(to *record) {
 	to.totals = r.totals
 	from, at := r.groups.all(), to.groups.all()
 	for i := range from {
@@ -171,7 +171,7 @@ func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
 
 // setServices makes the record one of at least so many services. Those that are
 // new have noted nothing.
-func (r *Record) setServices(n int) {
+func (r *record) setServices(n int) {
 	for len(r.services) < n {
 		r.services = append(r.services, newQueries())
 	}
@@ -181,7 +181,7 @@ func (r *Record) setServices(n int) {
 // which then goes on with them, and forgets it of the first. It may be done
 // again, for what the first has answered since. A service that the record was
 // not made for has noted nothing.
-func (r *Record) fold(from, to int) {
+func (r *record) fold(from, to int) {
 	if from == to || from < 0 || from >= len(r.services) || to < 0 {
 		return
 	}
@@ -193,9 +193,24 @@ func (r *Record) fold(from, to int) {
 	r.clear(from)
 }
 
+// add adds what another record noted, and appends its services.
+func (r *record) add(o *record) {
+	r.turns += o.turns
+	r.busy += o.busy
+	r.exceeded += o.exceeded
+	r.solo += o.solo
+	r.gained += o.gained
+	r.lost += o.lost
+	to, from := r.groups.all(), o.groups.all()
+	for i := range to {
+		to[i].add(from[i])
+	}
+	r.services = append(r.services, o.services...)
+}
+
 // clear forgets what was noted of the queries of a service, for another one that
 // is to have its place.
-func (r *Record) clear(service int) {
+func (r *record) clear(service int) {
 	if service < 0 || service >= len(r.services) {
 		return
 	}
@@ -240,6 +255,14 @@ func (h *distribution) observe(v float64) {
 func (h *distribution) copyTo(to *distribution) {
 	copy(to.counts, h.counts)
 	to.sum = h.sum
+}
+
+// add adds a histogram with the same bounds.
+func (h *distribution) add(o *distribution) {
+	for i, n := range o.counts {
+		h.counts[i] += n
+	}
+	h.sum += o.sum
 }
 
 // cumulative returns how many values there are in all, and for each bound how

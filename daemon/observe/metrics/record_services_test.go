@@ -8,7 +8,7 @@ import (
 )
 
 // latencies returns how many queries each service has answered.
-func latencies(r *Record) (all []uint64) {
+func latencies(r *record) (all []uint64) {
 	for i := range r.services {
 		n, _ := sumOf(&r.services[i].latency)
 		all = append(all, n)
@@ -16,14 +16,14 @@ func latencies(r *Record) (all []uint64) {
 	return all
 }
 
-func answer(r *Record, service, times int) {
+func answer(r *record, service, times int) {
 	for range times {
 		r.answer(service, finished{Latency: 30 * ms, Queue: 10 * ms, Target: 20 * ms})
 	}
 }
 
 func TestSetServices(t *testing.T) {
-	r := NewRecord(1)
+	r := newRecord(1)
 	answer(r, 0, 2)
 	r.setServices(3)
 	answer(r, 2, 1)
@@ -35,7 +35,7 @@ func TestSetServices(t *testing.T) {
 
 // A successor goes on with what its predecessor noted, of every kind.
 func TestFold(t *testing.T) {
-	r := NewRecord(2)
+	r := newRecord(2)
 	answer(r, 0, 5)
 	answer(r, 1, 2)
 	r.fold(0, 1)
@@ -70,7 +70,7 @@ func TestFold(t *testing.T) {
 // is counted twice.
 func TestSeriesNeverGoBackward(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r, slot, next := NewRecord(1), 0, 1
+		r, slot, next := newRecord(1), 0, 1
 		var answered, told uint64
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {
 			if rapid.Bool().Draw(t, "replace") {
@@ -95,7 +95,7 @@ func TestSeriesNeverGoBackward(t *testing.T) {
 // A copy has as many services as its original, whatever it had before.
 func TestCopyOfAnotherLength(t *testing.T) {
 	for _, n := range [][2]int{{3, 1}, {1, 3}, {0, 2}, {2, 0}} {
-		r, c := NewRecord(n[0]), NewRecord(n[1])
+		r, c := newRecord(n[0]), newRecord(n[1])
 		for i := range n[0] {
 			answer(r, i, i+1)
 		}
@@ -116,7 +116,7 @@ func TestCopyOfAnotherLength(t *testing.T) {
 
 // Once both are large enough, the goroutine pays for no memory.
 func TestChangedRecordDoesNotAllocate(t *testing.T) {
-	r, c := NewRecord(1), NewRecord(1)
+	r, c := newRecord(1), newRecord(1)
 	r.setServices(3)
 	r.copyTo(c)
 	if n := testing.AllocsPerRun(100, func() { answer(r, 2, 1); r.fold(2, 1); r.copyTo(c) }); n != 0 {
@@ -126,11 +126,11 @@ func TestChangedRecordDoesNotAllocate(t *testing.T) {
 
 // Series are told under the name of the service that has the slot.
 func TestSlotsHaveNames(t *testing.T) {
-	r := NewRecord(3)
+	r := newRecord(3)
 	answer(r, 2, 4)
 	answer(r, 1, 9) // of one that is gone
 	s := &Snapshot{Record: r, Services: []Service{{Name: "b", Slot: 2, Target: time.Second}, {Name: "a"}, {Name: "later", Slot: 7}}}
-	for _, all := range []*Snapshot{s, Join(&Snapshot{Record: NewRecord(2), Services: make([]Service, 1)}, s)} {
+	for _, all := range []*Snapshot{s, Join(&Snapshot{Record: newRecord(2), Services: make([]Service, 1)}, s)} {
 		says(t, text(t, all),
 			`overlapd_query_latency_seconds_count{service="a"} 0`, `overlapd_query_latency_seconds_count{service="b"} 4`)
 	}

@@ -34,7 +34,7 @@ func TestRecordOfGroups(t *testing.T) {
 		"alone":             {alone, outcome{11 * ms, 9 * ms, true}, 0, 0, 0, 0, 0.9},
 		"alone and late":    {alone, outcome{21 * ms, 20 * ms, true}, 0, 0, 1, 0, 2},
 	} {
-		r := NewRecord(1)
+		r := newRecord(1)
 		r.dispatch(c.group)
 		r.finish(c.outcome)
 		if r.gained != c.gained || r.lost != c.lost || r.exceeded != c.exceeded {
@@ -60,7 +60,7 @@ func TestRecordOfGroups(t *testing.T) {
 
 // The error is that of the prediction, as the predictor's reports have it.
 func TestRecordOfErrors(t *testing.T) {
-	r := NewRecord(0)
+	r := newRecord(0)
 	r.dispatch(sent{Spans: 3, Predicted: 15 * ms, Bound: 18 * ms})
 	r.finish(outcome{Took: 10 * ms, Compared: 10 * ms, Whole: true})
 	if n, sum := sumOf(&r.groups.groupError); n != 1 || sum != 0.5 {
@@ -74,7 +74,7 @@ func TestRecordOfErrors(t *testing.T) {
 // An outcome that nobody waits for is not counted, as of a round that could not
 // be sent.
 func TestRecordOfUnknownOutcome(t *testing.T) {
-	r := NewRecord(0)
+	r := newRecord(0)
 	r.finish(outcome{Took: ms, Compared: ms, Whole: true})
 	if n, _ := sumOf(&r.groups.round); n != 0 {
 		t.Errorf("%d rounds", n)
@@ -82,7 +82,7 @@ func TestRecordOfUnknownOutcome(t *testing.T) {
 }
 
 func TestRecordOfTurns(t *testing.T) {
-	r := NewRecord(0)
+	r := newRecord(0)
 	for _, turn := range [][2]time.Duration{{1 * ms, 3 * ms}, {10 * ms, 11 * ms}, {20 * ms, 19 * ms}} {
 		r.wake(turn[0])
 		r.rest(turn[1])
@@ -93,7 +93,7 @@ func TestRecordOfTurns(t *testing.T) {
 }
 
 func TestRecordOfQueries(t *testing.T) {
-	r := NewRecord(2)
+	r := newRecord(2)
 	r.answer(1, finished{Latency: 30 * ms, Queue: 10 * ms, Target: 20 * ms})
 	r.answer(1, finished{Latency: 30 * ms}) // without a target
 	for _, beyond := range []int{-1, 2} {
@@ -114,8 +114,8 @@ func TestRecordOfQueries(t *testing.T) {
 
 // A copy tells the same, and stays as it is whatever happens to the original.
 func TestRecordCopy(t *testing.T) {
-	tell := func(r *Record) string { return text(t, &Snapshot{Record: r, Services: make([]Service, 1)}) }
-	r, c := NewRecord(1), NewRecord(1)
+	tell := func(r *record) string { return text(t, &Snapshot{Record: r, Services: make([]Service, 1)}) }
+	r, c := newRecord(1), newRecord(1)
 	empty := tell(c)
 	everything(r)
 	if line, same := apart(empty, tell(c)); !same {
@@ -131,7 +131,7 @@ func TestRecordCopy(t *testing.T) {
 }
 
 // everything happens to a record.
-func everything(r *Record) {
+func everything(r *record) {
 	r.wake(0)
 	r.dispatch(sent{Spans: 2, Predicted: 10 * ms, Bound: 12 * ms, Solo: 16 * ms, Headroom: 50 * ms, Urgent: true})
 	r.finish(outcome{Took: 14 * ms, Compared: 14 * ms, Whole: true})
@@ -141,8 +141,8 @@ func everything(r *Record) {
 
 // The scheduler goroutine pays for no memory.
 func TestRecordDoesNotAllocate(t *testing.T) {
-	r := NewRecord(1)
-	c := NewRecord(1)
+	r := newRecord(1)
+	c := newRecord(1)
 	if n := testing.AllocsPerRun(100, func() { everything(r); r.copyTo(c) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -151,7 +151,7 @@ func TestRecordDoesNotAllocate(t *testing.T) {
 // BenchmarkRecord is what a round of two spans costs the scheduler goroutine
 // here, with one query that it answers.
 func BenchmarkRecord(b *testing.B) {
-	r := NewRecord(1)
+	r := newRecord(1)
 	b.ReportAllocs()
 	for b.Loop() {
 		everything(r)
@@ -162,7 +162,7 @@ func BenchmarkRecord(b *testing.B) {
 func BenchmarkCopy(b *testing.B) {
 	for _, services := range []int{2, 64} {
 		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
-			r, to := NewRecord(services), NewRecord(services)
+			r, to := newRecord(services), newRecord(services)
 			b.ReportAllocs()
 			for b.Loop() {
 				r.copyTo(to)

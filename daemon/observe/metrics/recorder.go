@@ -8,19 +8,24 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 )
 
-// Recorder is the listener that keeps a [Record] of a scheduler goroutine.
+// Recorder is the listener that keeps a record of a scheduler goroutine.
 type Recorder struct {
-	record *Record
-	latest atomic.Pointer[Record]
+	record *record
+	latest atomic.Pointer[record]
 }
 
-// NewRecorder returns a Recorder that has seen nothing, of so many services.
-func NewRecorder(services int) *Recorder { return &Recorder{record: NewRecord(services)} }
+// newRecorder returns a Recorder that has seen nothing, of so many services.
+func NewRecorder(services int) *Recorder { return &Recorder{record: newRecord(services)} }
 
 // Latest returns a copy of the record, as old as the status that was published
-// last, or nil before the first. It may be called by any goroutine, and must not be
-// changed.
-func (r *Recorder) Latest() *Record { return r.latest.Load() }
+// last, an empty one before the first. It may be called by any goroutine, and must
+// not be changed.
+func (r *Recorder) Latest() *record {
+	if latest := r.latest.Load(); latest != nil {
+		return latest
+	}
+	return newRecord(0)
+}
 
 // Observe implements [observe.Listener].
 func (r *Recorder) Observe(e *observe.Event) {
@@ -43,7 +48,7 @@ func (r *Recorder) Observe(e *observe.Event) {
 	case observe.Inherited:
 		r.record.fold(int(e.From), int(e.Series))
 	case observe.Published:
-		copied := NewRecord(len(r.record.services))
+		copied := newRecord(len(r.record.services))
 		r.record.copyTo(copied)
 		r.latest.Store(copied)
 	}

@@ -2,6 +2,9 @@ package metrics
 
 import (
 	"time"
+
+	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/overlap"
 )
 
 // Snapshot is everything that is told of a daemon at one moment. Counters count
@@ -10,45 +13,35 @@ type Snapshot struct {
 	Version string
 	Policy  string
 
-	Record    *Record       // of the scheduler goroutine
+	Record    *record       // of the scheduler goroutine
 	Age       time.Duration // of Record, Scheduler and what the services have of it
 	Scheduler Scheduler
 	Services  []Service // each name once
-	Traces    Traces
-	Storage   Storage
-	GPUs      []GPU // none if the services run on no GPU, or it cannot be asked
-}
+	GPUs      []GPU     // none if the services run on no GPU, or it cannot be asked
 
-// Count is how often something happened for one reason.
-type Count struct {
-	Reason string // one of a list in the program
-	N      uint64
+	// Traces is what became of the traces of queries: how many were traced, how many
+	// of these were left out, and of their spans how many were exported, or failed.
+	Traces struct{ Queries, Dropped, Exported, Failed uint64 }
+
+	// Storage is what cannot be stored: nothing of what is measured once the state
+	// file is lost, and no decisions while the log is stopped.
+	Storage struct {
+		StateLost, LogStopped bool
+		DecisionsLost         uint64
+	}
 }
 
 // Scheduler is what the scheduler and its goroutine did.
 type Scheduler struct {
 	Schedulers             int // how many are told of: one, or those of a daemon on a GPU that is divided
 	Rounds                 uint64
-	Busy                   time.Duration // of the device: what the rounds took together
-	Made, Kept, Overturned uint64        // plans
-	Inbox, InboxLimit      int           // messages that wait, now
-	BeatAge                time.Duration // since the goroutine last ended a turn
-	Predictor              bool          // groups of several spans are predicted by a network
-	Fallbacks              []Count       // of the network, by reason
-	Unknown                uint64        // groups of which nothing could be predicted
-}
-
-// Traces is what became of the traces of queries.
-type Traces struct {
-	Queries, Dropped uint64 // traced; of them, left out
-	Exported, Failed uint64 // spans
-}
-
-// Storage is what cannot be stored.
-type Storage struct {
-	StateLost     bool // nothing is stored any more of what is measured
-	LogStopped    bool // decisions are not written down, now
-	DecisionsLost uint64
+	Busy                   time.Duration     // of the device: what the rounds took together
+	Made, Kept, Overturned uint64            // plans
+	Inbox, InboxLimit      int               // messages that wait, now
+	BeatAge                time.Duration     // since the goroutine last ended a turn
+	Predictor              bool              // groups of several spans are predicted by a network
+	Fallbacks              map[string]uint64 // of the network, by reason
+	Unknown                uint64            // groups of which nothing could be predicted
 }
 
 // Service is a service. What is marked "now" is how it stands, the rest counts.
@@ -58,40 +51,18 @@ type Service struct {
 	Ready      bool          // now
 	Target     time.Duration // its QoS target
 	QueueLimit int
-	Queued     int           // queries, now
 	OldestAge  time.Duration // of the query that has waited longest, now
 	Postponed  int           // queries, now
-	Paused     int           // batches, now
 
-	Accepted, Finished, Late, Cancelled uint64
-	Refused, Dropped, Failed            []Count
-	Batches, Merged, Retried            uint64
+	// Counted is what the scheduler counts, and Requests what clients see, with the
+	// time that the spans took.
+	Counted  overlap.ServiceMetrics
+	Requests query.Counts
 
 	Restarts          uint64 // of its worker
 	IntermediateBytes int64  // now, as the following
 	InputBytes        int64
 	ResidentBytes     int64 // of its worker, 0 if that is not known
-
-	Requests Requests
-	Clocks   Clocks
-}
-
-// Clocks are what the spans of a service took together.
-type Clocks struct {
-	Spans  uint64        // a number
-	Engine time.Duration // in its worker's engine, by the host's clock
-	Device time.Duration // by the device's own clock, 0 if it has none
-}
-
-// Requests is what Triton counts of a model: requests as clients see them.
-type Requests struct {
-	Success    uint64
-	Failure    []Count // all of Triton's reasons, in any order
-	Queries    uint64  // sum of the batch sizes of Success
-	Executions uint64  // batches
-
-	// What the requests of Success took together.
-	Request, Queue, ComputeInput, ComputeInfer, ComputeOutput time.Duration
 }
 
 // GPU is a reading of a GPU or MIG device. What it cannot tell is negative, and
@@ -113,7 +84,7 @@ func Join(parts ...*Snapshot) *Snapshot {
 	if len(parts) == 1 {
 		return parts[0]
 	}
-	all := &Snapshot{Version: parts[0].Version, Policy: parts[0].Policy, Record: NewRecord(0)}
+	all := &Snapshot{Version: parts[0].Version, Policy: parts[0].Policy, Record: newRecord(0)}
 	all.Scheduler.Predictor = true
 	for _, p := range parts {
 		all.Age = max(all.Age, p.Age)
@@ -141,40 +112,10 @@ func (s *Scheduler) add(o *Scheduler) {
 	s.BeatAge = max(s.BeatAge, o.BeatAge)
 	s.Predictor = s.Predictor && o.Predictor
 	s.Unknown += o.Unknown
-	for _, c := range o.Fallbacks {
-		s.Fallbacks = addCount(s.Fallbacks, c)
+	if s.Fallbacks == nil {
+		s.Fallbacks = map[string]uint64{}
 	}
-}
-
-func addCount(to []Count, c Count) []Count {
-	for i := range to {
-		if to[i].Reason == c.Reason {
-			to[i].N += c.N
-			return to
-		}
+	for reason, n := range o.Fallbacks {
+		s.Fallbacks[reason] += n
 	}
-	return append(to, c)
-}
-
-// add adds what another record noted, and appends its services.
-func (r *Record) add(o *Record) {
-	r.turns += o.turns
-	r.busy += o.busy
-	r.exceeded += o.exceeded
-	r.solo += o.solo
-	r.gained += o.gained
-	r.lost += o.lost
-	to, from := r.groups.all(), o.groups.all()
-	for i := range to {
-		to[i].add(from[i])
-	}
-	r.services = append(r.services, o.services...)
-}
-
-// add adds a histogram with the same bounds.
-func (h *distribution) add(o *distribution) {
-	for i, n := range o.counts {
-		h.counts[i] += n
-	}
-	h.sum += o.sum
 }
