@@ -57,8 +57,8 @@ func (a *Advice) showSolo(d *report.Document) {
 		source string
 		means  string
 	}{
-		{SoloGiven, "from the file given; how they spread over operators stays as measured"},
-		{SoloMeasured, "measured: spans that ran alone, fitted together with groups of several"},
+		{soloGiven, "from the file given; how they spread over operators stays as measured"},
+		{soloMeasured, "measured: spans that ran alone, fitted together with groups of several"},
 		{SoloProfiled, "the sum of what each operator takes"},
 		{SoloInferred, "inferred from groups of several spans"},
 	} {

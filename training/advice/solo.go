@@ -22,8 +22,8 @@ const (
 
 // The sources of a solo time.
 const (
-	SoloMeasured = "measured"  // groups of one span
-	SoloGiven    = "file"      // a list of solo times
+	soloMeasured = "measured"  // groups of one span
+	soloGiven    = "file"      // a list of solo times
 	SoloProfiled = "operators" // the times of its operators
 	SoloInferred = "inferred"  // groups of several spans
 )
@@ -42,7 +42,7 @@ type soloTime struct {
 
 // Apart reports whether a file and the groups disagree.
 func (s soloTime) Apart() bool {
-	return s.Source == SoloGiven && s.Alone+s.Groups > 0 && math.Abs(s.Fitted-s.Micros) > soloApart*s.Micros
+	return s.Source == soloGiven && s.Alone+s.Groups > 0 && math.Abs(s.Fitted-s.Micros) > soloApart*s.Micros
 }
 
 // cellKey names a batch size and a sequence length of a model.
@@ -94,7 +94,7 @@ func (c *soloCell) spread(micros []float64) {
 	for o, m := range micros {
 		c.prefix[o+1] = c.prefix[o] + m
 	}
-	if c.source == SoloMeasured {
+	if c.source == soloMeasured {
 		c.scale(whole)
 		return
 	}
@@ -205,7 +205,7 @@ func (t *soloTimes) infer(ctx context.Context, d *training.Dataset, o *Options) 
 			c.prefix[end], _ = costs.Span(0, end)
 		}
 		if c.alone >= soloFewest {
-			c.source = SoloMeasured
+			c.source = soloMeasured
 		}
 		at[c] = costs.Span
 	}
@@ -249,7 +249,7 @@ func (t *soloTimes) give(d *training.Dataset, list []training.SoloTime) {
 		if c := t.cells[cellKey{m, s.Size, s.SeqLen}]; m >= 0 && c != nil {
 			t.fitted[c.key] = c.whole()
 			c.scale(s.Micros)
-			c.source = SoloGiven
+			c.source = soloGiven
 		}
 	}
 }

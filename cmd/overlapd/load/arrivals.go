@@ -17,16 +17,6 @@ const (
 // maxArrivals limits the requests that one service may be due in one run.
 const maxArrivals = 20_000_000
 
-// arrivalsOf returns the times at which a service's requests are due.
-func (o *Options) arrivalsOf(service int) []time.Duration {
-	rate := o.Rate
-	if !o.RatePerService {
-		rate /= float64(len(o.Services))
-	}
-	phase := float64(service) / float64(len(o.Services))
-	return schedule(o.Arrivals, rate, o.CV, -o.Warmup, o.Duration, phase, o.Seed, uint64(service))
-}
-
 // schedule returns the times in [from, to) at which requests are due. The same
 // seed and stream give the same times. Phase shifts constant arrivals by that
 // part of a gap, so that those of several services do not coincide.

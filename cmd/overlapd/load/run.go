@@ -70,6 +70,16 @@ func (r *run) prepare() error {
 	return nil
 }
 
+// arrivalsOf returns the times at which a service's requests are due.
+func (o *Options) arrivalsOf(service int) []time.Duration {
+	rate := o.Rate
+	if !o.RatePerService {
+		rate /= float64(len(o.Services))
+	}
+	phase := float64(service) / float64(len(o.Services))
+	return schedule(o.Arrivals, rate, o.CV, -o.Warmup, o.Duration, phase, o.Seed, uint64(service))
+}
+
 // connect deals out the connections and opens them. One that cannot be opened
 // now is an error of the request that needs it.
 func (r *run) connect() error {

@@ -140,6 +140,22 @@ func askService(c *conn, o *Options, u *url.URL, name string, stream uint64) (*s
 	return s, err
 }
 
+// fill replaces the dimensions of an input that are not fixed.
+func (o *Options) fill(shape []int64) []int64 {
+	full := make([]int64, len(shape))
+	for i, d := range shape {
+		switch {
+		case d >= 0:
+			full[i] = d
+		case i == 0:
+			full[i] = int64(o.Batch)
+		default:
+			full[i] = int64(o.SeqLen)
+		}
+	}
+	return full
+}
+
 // learn keeps the parameters that are there.
 func (s *service) learn(p parameters) {
 	if device := p.value(deviceParameter); device != "" {

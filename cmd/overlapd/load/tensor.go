@@ -42,22 +42,6 @@ func elements(shape []int64) (int, error) {
 	return int(n), nil
 }
 
-// fill replaces the dimensions of an input that are not fixed.
-func (o *Options) fill(shape []int64) []int64 {
-	full := make([]int64, len(shape))
-	for i, d := range shape {
-		switch {
-		case d >= 0:
-			full[i] = d
-		case i == 0:
-			full[i] = int64(o.Batch)
-		default:
-			full[i] = int64(o.SeqLen)
-		}
-	}
-	return full
-}
-
 func newTensor(name, datatype string, shape []int64) (tensor, error) {
 	t := tensor{name: name, shape: shape}
 	elem, ok := models.ProtocolType(datatype)

@@ -32,20 +32,8 @@ func planHighest(p *plan, o *Options, s *stock, list []variant) func() *figure {
 			c := &cell{pair: d.label(), variant: v.name}
 			cells = append(cells, c)
 			p.add("highest load", v.seconds(bisections*highestSeeds*o.Queries), func(ctx context.Context, l *lane) (err error) {
-				c.qps, err = highest(func(qps float64) (float64, error) {
-					sum := 0.0
-					for k := range highestSeeds {
-						if err := ctx.Err(); err != nil {
-							return 0, err
-						}
-						r, err := l.run(&trial{stock: s, deploy: d, variant: v, arrivals: poisson(qps), queries: o.Queries, seed: o.Seed + uint64(k)})
-						if err != nil {
-							return 0, err
-						}
-						sum += r.Violations
-					}
-					return sum / highestSeeds, nil
-				})
+				t := trial{stock: s, deploy: d, variant: v, queries: o.Queries}
+				c.qps, err = highest(func(qps float64) (float64, error) { return l.meanViolations(ctx, t, qps, o.Seed) })
 				return err
 			})
 		}
@@ -62,6 +50,24 @@ func planHighest(p *plan, o *Options, s *stock, list []variant) func() *figure {
 		f.Notes = append(f.Notes, ratios(f, others))
 		return f
 	}
+}
+
+// meanViolations serves a trial at a load with one seed after the other.
+func (l *lane) meanViolations(ctx context.Context, t trial, qps float64, seed uint64) (float64, error) {
+	t.arrivals = poisson(qps)
+	sum := 0.0
+	for k := range uint64(highestSeeds) {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		t.seed = seed + k
+		r, err := l.run(&t)
+		if err != nil {
+			return 0, err
+		}
+		sum += r.Violations
+	}
+	return sum / highestSeeds, nil
 }
 
 // highest returns the highest load that violates at most the part that is
