@@ -67,7 +67,7 @@ func (d *Daemon) openAccess() (err error) {
 
 func accessOptions(c *config.Config, changed func(error)) access.Options {
 	return access.Options{
-		TokenFile: c.Access.TokenFile, Cert: c.TLS.Cert, Key: c.TLS.Key, ClientCA: c.TLS.ClientCA,
+		TokenFile: c.Access.TokenFile, Cert: c.TLS.Cert, Key: c.TLS.Key, CA: c.TLS.ClientCA,
 		MinVersion: c.TLS.MinVersion, Changed: changed,
 	}
 }

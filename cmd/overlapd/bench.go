@@ -108,7 +108,7 @@ func benchProbeCommand() *cobra.Command {
 func benchServeCommand() *cobra.Command {
 	o := load.DefaultOptions()
 	var out output
-	var files access.ClientOptions
+	var files access.Options
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Put load on a running daemon and report latency, goodput and errors",

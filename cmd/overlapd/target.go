@@ -37,7 +37,7 @@ const (
 // credentials, open all else. The Authorization header may be empty.
 type target struct {
 	base        string
-	credentials access.ClientOptions
+	credentials access.Options
 
 	url    *url.URL
 	header string
@@ -50,7 +50,7 @@ func (t *target) flags(f *pflag.FlagSet) {
 }
 
 // credentialFlags adds the flags by which a command authenticates to a daemon.
-func credentialFlags(f *pflag.FlagSet, o *access.ClientOptions) {
+func credentialFlags(f *pflag.FlagSet, o *access.Options) {
 	f.StringVar(&o.TokenFile, "token-file", "", "file whose first token lets in; without it $"+tokenFileVariable)
 	f.StringVar(&o.CA, "ca", "", "PEM file of the authorities that the daemon's certificate is of, instead of the system's")
 	f.StringVar(&o.Cert, "cert", "", "PEM file of a certificate to show to the daemon")
@@ -58,7 +58,7 @@ func credentialFlags(f *pflag.FlagSet, o *access.ClientOptions) {
 }
 
 // readCredentials reads the files that the flags name, or else the environment.
-func readCredentials(o access.ClientOptions) (access.Credentials, error) {
+func readCredentials(o access.Options) (access.Credentials, error) {
 	o.TokenFile = cmp.Or(o.TokenFile, os.Getenv(tokenFileVariable))
 	return access.ReadCredentials(o)
 }

@@ -5,31 +5,6 @@ import (
 	"errors"
 )
 
-var (
-	// ErrTokens is returned when a file of tokens cannot be used. The error
-	// names the line, never what stands on it.
-	ErrTokens = errors.New("access: tokens")
-
-	// ErrCertificates is returned when a certificate, its key, or the
-	// authorities of clients cannot be used.
-	ErrCertificates = errors.New("access: certificates")
-)
-
-// Options is what clients must bring: one of the tokens of a file, which has one a
-// line, and TLS with a certificate of the authorities in ClientCA. Empty paths ask
-// for nothing. The other files are in PEM form, with the daemon's own certificate
-// before those of its authorities; the least version of TLS is "1.2" or "1.3".
-type Options struct {
-	TokenFile  string
-	Cert, Key  string
-	ClientCA   string
-	MinVersion string
-
-	// Changed is called when a file was read anew because it had changed, with nil
-	// if that is in use now, and else with why the one before still is. It may be nil.
-	Changed func(error)
-}
-
 // Access is who may ask. A nil Access lets everybody in, without TLS. Its
 // methods may be called from many goroutines at once.
 type Access struct {

@@ -24,7 +24,7 @@ type certificates struct {
 }
 
 func newCertificates(o Options) *certificates {
-	c := &certificates{cert: o.Cert, key: o.Key, clients: o.ClientCA, least: tls.VersionTLS13}
+	c := &certificates{cert: o.Cert, key: o.Key, clients: o.CA, least: tls.VersionTLS13}
 	if o.MinVersion == "1.2" {
 		c.least = tls.VersionTLS12
 	}

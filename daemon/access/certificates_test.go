@@ -67,7 +67,7 @@ func TestTLS(t *testing.T) {
 		"client of somebody":     {"1.3", foreign.File(), at(ca.Client("client"), tls.VersionTLS13), 0},
 		"certificate not needed": {"1.3", "", at(ca.Client("client"), tls.VersionTLS13), tls.VersionTLS13},
 	} {
-		a, err := Open(Options{Cert: cert, Key: key, ClientCA: c.clientCA, MinVersion: c.least})
+		a, err := Open(Options{Cert: cert, Key: key, CA: c.clientCA, MinVersion: c.least})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func TestClientsAreNotResumed(t *testing.T) {
 	cert, key := ca.Pair("server", time.Hour)
 	clients := filepath.Join(t.TempDir(), "clients.pem")
 	write(t, clients, text(t, ca.File()), 0o600)
-	a, err := Open(Options{Cert: cert, Key: key, ClientCA: clients})
+	a, err := Open(Options{Cert: cert, Key: key, CA: clients})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,10 +176,10 @@ func TestCertificatesRefused(t *testing.T) {
 		"missing":          {Options{Cert: cert, Key: key + "none"}, "no such file"},
 		"another's":        {Options{Cert: other, Key: key}, "private key does not match"},
 		"swapped":          {Options{Cert: key, Key: cert}, "tls.cert"},
-		"no authority":     {Options{Cert: cert, Key: key, ClientCA: empty}, "tls.client_ca"},
-		"a key, not one":   {Options{Cert: cert, Key: key, ClientCA: key}, "no certificate in PEM form"},
+		"no authority":     {Options{Cert: cert, Key: key, CA: empty}, "tls.client_ca"},
+		"a key, not one":   {Options{Cert: cert, Key: key, CA: key}, "no certificate in PEM form"},
 		"not a file":       {Options{Cert: os.DevNull, Key: key}, "no regular file"},
-		"missing for them": {Options{Cert: cert, Key: key, ClientCA: empty + "none"}, "no such file"},
+		"missing for them": {Options{Cert: cert, Key: key, CA: empty + "none"}, "no such file"},
 	} {
 		_, err := Open(c.o)
 		if !errors.Is(err, ErrCertificates) || !strings.Contains(err.Error(), c.want) {

@@ -12,17 +12,9 @@ type Credentials struct {
 	TLS   *tls.Config
 }
 
-// ClientOptions is where credentials are, all in PEM form but the token file, of
-// which the first token is used. Without CA the authorities of the system are
-// trusted; the certificate and key are the client's own. Empty paths are for none.
-type ClientOptions struct {
-	TokenFile string
-	CA        string
-	Cert, Key string
-}
-
-// ReadCredentials reads what a client brings.
-func ReadCredentials(o ClientOptions) (c Credentials, err error) {
+// ReadCredentials reads what a client brings: the first token of the file, and
+// TLS that trusts the authorities, those of the system if there are none.
+func ReadCredentials(o Options) (c Credentials, err error) {
 	c.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.TokenFile != "" {
 		tokens, err := readTokens(o.TokenFile)

@@ -16,18 +16,18 @@ func TestCredentials(t *testing.T) {
 	cert, key := ca.Pair("server", time.Hour)
 	mine, mineKey := ca.Pair("client", time.Hour)
 	file := tokenFile(t, "# ours\n"+first+"\n"+second+"\n")
-	a, err := Open(Options{TokenFile: file, Cert: cert, Key: key, ClientCA: ca.File()})
+	a, err := Open(Options{TokenFile: file, Cert: cert, Key: key, CA: ca.File()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := ReadCredentials(ClientOptions{TokenFile: file, CA: ca.File(), Cert: mine, Key: mineKey})
+	c, err := ReadCredentials(Options{TokenFile: file, CA: ca.File(), Cert: mine, Key: mineKey})
 	if err != nil || c.Token != first || !a.Allows([]byte(c.Header())) {
 		t.Fatalf("%q, %v", c.Header(), err)
 	}
 	if _, err, _ := shake(t, a.TLS(), c.TLS); err != nil {
 		t.Error(err)
 	}
-	none, err := ReadCredentials(ClientOptions{})
+	none, err := ReadCredentials(Options{})
 	if err != nil || none.Header() != "" || none.TLS.RootCAs != nil || none.TLS.InsecureSkipVerify {
 		t.Errorf("%+v, %v", none, err)
 	}
@@ -41,16 +41,16 @@ func TestCredentialsRefused(t *testing.T) {
 	cert, key := ca.Pair("client", time.Hour)
 	none := filepath.Join(t.TempDir(), "none")
 	for name, c := range map[string]struct {
-		o    ClientOptions
+		o    Options
 		kind error
 	}{
-		"no file of tokens":  {ClientOptions{TokenFile: none}, ErrTokens},
-		"no token":           {ClientOptions{TokenFile: tokenFile(t, "#\n")}, ErrTokens},
-		"a wrong token":      {ClientOptions{TokenFile: tokenFile(t, "a b c d e f g h i j k")}, ErrTokens},
-		"no authority":       {ClientOptions{CA: none}, ErrCertificates},
-		"a key as authority": {ClientOptions{CA: key}, ErrCertificates},
-		"no key":             {ClientOptions{Cert: cert}, ErrCertificates},
-		"no certificate":     {ClientOptions{Key: key}, ErrCertificates},
+		"no file of tokens":  {Options{TokenFile: none}, ErrTokens},
+		"no token":           {Options{TokenFile: tokenFile(t, "#\n")}, ErrTokens},
+		"a wrong token":      {Options{TokenFile: tokenFile(t, "a b c d e f g h i j k")}, ErrTokens},
+		"no authority":       {Options{CA: none}, ErrCertificates},
+		"a key as authority": {Options{CA: key}, ErrCertificates},
+		"no key":             {Options{Cert: cert}, ErrCertificates},
+		"no certificate":     {Options{Key: key}, ErrCertificates},
 	} {
 		_, err := ReadCredentials(c.o)
 		if !errors.Is(err, c.kind) || strings.Contains(err.Error(), "a b c") {

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -8,6 +9,32 @@ import (
 	"sync/atomic"
 	"time"
 )
+
+var (
+	// ErrTokens is returned when a file of tokens cannot be used. The error
+	// names the line, never what stands on it.
+	ErrTokens = errors.New("access: tokens")
+
+	// ErrCertificates is returned when a certificate, its key, or the
+	// authorities of clients cannot be used.
+	ErrCertificates = errors.New("access: certificates")
+)
+
+// Options is where the files are that say who may ask, and what a client brings. A
+// file of tokens has one a line. The others are in PEM form: a certificate before
+// those of its authorities, its key, and the authorities that the other side must
+// have its certificate of. Empty paths ask for nothing. Only the daemon sets
+// MinVersion, the least version of TLS, which is "1.2" or "1.3".
+type Options struct {
+	TokenFile  string
+	Cert, Key  string
+	CA         string
+	MinVersion string
+
+	// Changed is called when a file was read anew because it had changed, with nil
+	// if that is in use now, and else with why the one before still is. It may be nil.
+	Changed func(error)
+}
 
 // lookEvery is the least time between two looks at whether files have changed.
 const lookEvery = time.Second

@@ -121,7 +121,7 @@ func TestPlainRequest(t *testing.T) {
 }
 
 func TestClientCertificates(t *testing.T) {
-	g := serveGuarded(t, testLimits(), true, "", func(_ *Options, o *access.Options) { o.ClientCA = fakeca.New(t.TempDir()).File() })
+	g := serveGuarded(t, testLimits(), true, "", func(_ *Options, o *access.Options) { o.CA = fakeca.New(t.TempDir()).File() })
 	c, err := g.dialTLS(g.ca.Client("somebody"))
 	if err == nil {
 		c.Write(rawRequest("GET", "/v2/health/live", nil, nil))
