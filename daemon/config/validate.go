@@ -24,7 +24,7 @@ const (
 	maxHosts     = 64
 	maxMeasured  = 32 // batch sizes, or sequence lengths, of a service
 	maxSeqLen    = 1 << 20
-	maxNameBytes = 256 // of tracing.service and tracing.instance
+	maxNameBytes = 256 // tracing.service and tracing.instance
 )
 
 var (

@@ -51,21 +51,21 @@ type Options struct {
 	OnStart bool          // measure where no predictor fits
 	Limit   time.Duration // on measuring, 0 for none
 	Groups  int           // to sample
-	Repeats int           // of one measurement at most
+	Repeats int           // the most of one measurement
 	Spans   int           // in a group at most
-	Seed    uint64        // of the sampling
+	Seed    uint64        // seeds the sampling
 
-	File       string            // that the configuration names, "" for none: no other is used then
+	File       string            // the predictor that the configuration names, "" for none: no other is used then
 	Configured *predictor.File   // what it holds
 	Refused    error             // why it cannot be read
-	Stored     []*predictor.File // of the state file, the newest first
+	Stored     []*predictor.File // those in the state file, the newest first
 }
 
 // World is what a predictor must fit: the device, and the models on it.
 type World struct {
 	Device   string             // with what else decides how long operators take
 	Models   []predictor.Served // by service ID
-	Services []Service          // that take queries
+	Services []Service          // those that take queries
 	Reloaded bool               // services came or went since the daemon started
 }
 
@@ -74,8 +74,8 @@ type Service struct {
 	ID      models.ServiceID
 	Model   training.Model // without operators while it is not loaded
 	GivenUp bool           // it has no worker, and none comes
-	Target  time.Duration  // that its queries must keep, 0 for best effort
-	Sizes   []int          // of batches to measure, ascending
+	Target  time.Duration  // the latency that its queries must keep, 0 for best effort
+	Sizes   []int          // batch sizes to measure, ascending
 	SeqLens []int          // to measure, none if it takes no sequence
 }
 
@@ -96,7 +96,7 @@ type Learner struct {
 	arrived time.Duration // when the last query came
 	measuring
 
-	progress training.Progress // of the last session, once it is over
+	progress training.Progress // how far the last session came, once it is over
 
 	work Work
 }

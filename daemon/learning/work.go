@@ -20,8 +20,8 @@ type Work struct {
 
 	Unfound error // why fitting came to nothing, for the log
 	Entered bool  // a phase was begun, which Report has with why, for the log
-	Store   []job // of the state file
-	Read    *Read // of the state file
+	Store   []job // writes to the state file
+	Read    *Read // what to read from the state file
 	Fit     *Fit
 }
 
@@ -70,7 +70,7 @@ func (r *Read) Not(err error) found { return found{generation: r.generation, err
 type Fit struct {
 	generation int
 	Data       *training.Dataset
-	Operators  map[string][]training.OperatorTimes // of each model by name
+	Operators  map[string][]training.OperatorTimes // by the name of their model
 }
 
 // The phases of a daemon on its way to a predictor. Solo is also where every failure

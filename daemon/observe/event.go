@@ -45,11 +45,11 @@ type Event struct {
 	Call   *query.Call
 	Err    error
 	Answer *overlap.Answer
-	Target time.Duration // of the query's service
+	Target time.Duration // the QoS target of the query's service
 
 	Round    *overlap.Round
 	Why      *overlap.Explanation
-	Solo     time.Duration    // of the spans one after another, 0 if that is not known or there is one
+	Solo     time.Duration    // the spans' time one after another, 0 if that is not known or there is one
 	Services []models.Service // by ID
 	Outcome  *models.Outcome
 	Measured *executor.Outcome

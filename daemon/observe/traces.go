@@ -15,7 +15,7 @@ type Traces struct {
 	epoch  time.Time
 	device string
 	open   map[models.QueryID]*tracing.Query
-	ran    []tracedRun // of the round that runs
+	ran    []tracedRun // the traced queries in the round that runs
 }
 
 // tracedRun is a query that is traced, and the batch that it runs in.
@@ -58,7 +58,7 @@ func (t *Traces) Observe(e *Event) {
 
 func (t *Traces) dispatched(e *Event) {
 	r := e.Round
-	var group []tracing.Member // of all runs
+	var group []tracing.Member // shared by all runs
 	for i, span := range r.Group.Spans {
 		for _, id := range r.Queries(i) {
 			q := t.open[id]

@@ -23,13 +23,13 @@ type Status struct {
 	Emulated    bool         `json:"emulated,omitempty"` // nothing is computed
 	UpSeconds   float64      `json:"up_seconds"`
 	Rounds      uint64       `json:"rounds"`
-	BusySeconds float64      `json:"busy_seconds"` // that the rounds took together
+	BusySeconds float64      `json:"busy_seconds"` // all rounds together
 	Plans       Plans        `json:"plans"`
 	Predictor   Predictor    `json:"predictor"`
 	Services    []Service    `json:"services"`
 	Loading     []Loading    `json:"loading,omitempty"`   // workers that load their models, those of services that are not served yet among them
 	GPU         []gpu.Status `json:"gpu,omitempty"`       // each part that services run on, none on another device
-	Instances   []Status     `json:"instances,omitempty"` // of each part, if there are several; the rest is their sum
+	Instances   []Status     `json:"instances,omitempty"` // one for each part, if there are several; the rest is their sum
 
 	NotStored []string `json:"not_stored,omitempty"` // what cannot be written to the state folder now, and why
 
@@ -86,7 +86,7 @@ type Shape struct {
 	Window   int      `json:"window"` // the latest runs, which all below is about
 	RawMAPE  float64  `json:"raw_mape"`
 	MAPE     float64  `json:"mape"` // percent, of the estimates that were given
-	P01      float64  `json:"p01"`  // of measured/predicted
+	P01      float64  `json:"p01"`  // a quantile of measured/predicted, as the following
 	P50      float64  `json:"p50"`
 	P90      float64  `json:"p90"`
 	P99      float64  `json:"p99"`
@@ -105,7 +105,7 @@ type Service struct {
 	Arrived    uint64            `json:"arrived"`
 	Refused    map[string]uint64 `json:"refused"` // by reason
 	Finished   uint64            `json:"finished"`
-	Late       uint64            `json:"late"` // of the finished
+	Late       uint64            `json:"late"` // counted as finished, too
 	Dropped    map[string]uint64 `json:"dropped"`
 	Failed     map[string]uint64 `json:"failed"`
 	Cancelled  uint64            `json:"cancelled"`
@@ -115,14 +115,14 @@ type Service struct {
 
 	Cut *Cut `json:"cut,omitempty"` // nil if the configuration says it
 
-	EngineSeconds float64 `json:"engine_seconds"`           // that its spans were in the engine, by the host's clock
-	DeviceSeconds float64 `json:"device_seconds,omitempty"` // that the device took for them by its own clock, 0 if it has none
+	EngineSeconds float64 `json:"engine_seconds"`           // its spans' time in the engine, by the host's clock
+	DeviceSeconds float64 `json:"device_seconds,omitempty"` // the device's time for them by its own clock, 0 if it has none
 
 	// What metrics tell besides.
 	Service  *query.Service         `json:"-"`
 	Counted  overlap.ServiceMetrics `json:"-"`
 	Waiting  overlap.Waiting        `json:"-"`
-	Restarts uint64                 `json:"-"` // of its workers
+	Restarts uint64                 `json:"-"` // how often its workers were started again
 }
 
 // Loading is a worker that loads its model.
@@ -138,7 +138,7 @@ type Loading struct {
 type Cut struct {
 	Operators int       `json:"operators"`
 	Reason    string    `json:"reason"`
-	Costs     []CutCost `json:"costs"` // that were measured, none if nothing could be
+	Costs     []CutCost `json:"costs"` // what was measured, none if nothing could be
 }
 
 // CutCost is what a cut costs with one batch.

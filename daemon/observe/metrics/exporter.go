@@ -52,7 +52,7 @@ type exporter struct {
 	mu struct {
 		sync.Mutex
 		text []byte
-		at   time.Duration // of the text
+		at   time.Duration // when the text was made
 	}
 }
 

@@ -14,17 +14,17 @@ type record struct {
 	groups   groups
 
 	woke    time.Duration // when this turn began
-	group   sent          // that runs
+	group   sent          // the one that runs
 	running bool
 }
 
 // totals are added up.
 type totals struct {
 	turns    uint64
-	busy     time.Duration // that the turns took together
+	busy     time.Duration // all turns together
 	exceeded uint64        // rounds that took longer than their bound
 
-	solo, gained, lost time.Duration // of groups of several spans
+	solo, gained, lost time.Duration // by groups of several spans
 }
 
 // groups is what is noted of groups and of their predictions.
@@ -40,8 +40,8 @@ type queries struct{ latency, target, queue distribution }
 type sent struct {
 	Spans     int
 	Predicted time.Duration // 0 if that is not known
-	Bound     time.Duration // that 99 of 100 keep, as far as is known
-	Solo      time.Duration // that its spans take one after another, 0 if that is not known
+	Bound     time.Duration // what 99 of 100 keep, as far as is known
+	Solo      time.Duration // its spans' time one after another, 0 if that is not known
 	Headroom  time.Duration // until the first deadline in the group
 	Urgent    bool          // whether there is a deadline
 }
@@ -56,8 +56,8 @@ type outcome struct {
 // finished is a query that finished.
 type finished struct {
 	Latency time.Duration // from its arrival
-	Queue   time.Duration // of that before its first span
-	Target  time.Duration // of its service
+	Queue   time.Duration // the part of it before the first span
+	Target  time.Duration // the QoS target of its service
 }
 
 // newRecord returns an empty record of so many services.
@@ -72,16 +72,16 @@ func newRecord(services int) *record {
 	return r
 }
 
-// wake notes that a turn of the goroutine begins: it has something to do.
+// wake begins a turn of the goroutine: it has something to do.
 func (r *record) wake(now time.Duration) { r.woke = now }
 
-// rest notes that the turn is over.
+// rest ends the turn.
 func (r *record) rest(now time.Duration) {
 	r.turns++
 	r.busy += max(now-r.woke, 0)
 }
 
-// dispatch notes a group that is sent. It is followed by finish.
+// dispatch counts a group that is sent. It is followed by finish.
 func (r *record) dispatch(g sent) {
 	r.group, r.running = g, true
 	r.groups.spans.observe(float64(g.Spans))
@@ -93,8 +93,8 @@ func (r *record) dispatch(g sent) {
 	}
 }
 
-// finish notes how the group went that was sent last. What did not run to its
-// end says nothing of predictions.
+// finish counts how the group went that was sent last. What did not run to its end
+// is not compared with its prediction.
 func (r *record) finish(o outcome) {
 	if !r.running {
 		return
@@ -131,7 +131,7 @@ func (r *record) gain(g *sent, took time.Duration) {
 	r.lost += max(took-g.Solo, 0)
 }
 
-// answer notes a query that finished. A service that the record was not made for
+// answer counts a query that finished. A service that the record was not made for
 // is left out.
 func (r *record) answer(service int, q finished) {
 	if service < 0 || service >= len(r.services) {
@@ -230,7 +230,7 @@ func (q *queries) all() [3]*distribution { return [...]*distribution{&q.latency,
 // goroutine.
 type distribution struct {
 	bounds []float64 // upper, ascending; never changed
-	counts []uint64  // of each bucket alone; the last has what exceeds all bounds
+	counts []uint64  // each bucket alone; the last has what exceeds all bounds
 	sum    float64
 }
 

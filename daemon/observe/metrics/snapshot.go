@@ -13,8 +13,8 @@ type Snapshot struct {
 	Version string
 	Policy  string
 
-	Record    *record       // of the scheduler goroutine
-	Age       time.Duration // of Record, Scheduler and what the services have of it
+	Record    *record       // what the scheduler goroutine counted
+	Age       time.Duration // the age of Record, Scheduler and what the services have of it
 	Scheduler Scheduler
 	Services  []Service // each name once
 	GPUs      []GPU     // none if the services run on no GPU, or it cannot be asked
@@ -35,12 +35,12 @@ type Snapshot struct {
 type Scheduler struct {
 	Schedulers             int // how many are told of: one, or those of a daemon on a GPU that is divided
 	Rounds                 uint64
-	Busy                   time.Duration     // of the device: what the rounds took together
+	Busy                   time.Duration     // the time in which the device had a round
 	Made, Kept, Overturned uint64            // plans
 	Inbox, InboxLimit      int               // messages that wait, now
 	BeatAge                time.Duration     // since the goroutine last ended a turn
 	Predictor              bool              // groups of several spans are predicted by a network
-	Fallbacks              map[string]uint64 // of the network, by reason
+	Fallbacks              map[string]uint64 // groups the network did not answer for, by reason
 	Unknown                uint64            // groups of which nothing could be predicted
 }
 
@@ -51,7 +51,7 @@ type Service struct {
 	Ready      bool          // now
 	Target     time.Duration // its QoS target
 	QueueLimit int
-	OldestAge  time.Duration // of the query that has waited longest, now
+	OldestAge  time.Duration // the age of the query that has waited longest, now
 	Postponed  int           // queries, now
 
 	// Counted is what the scheduler counts, and Requests what clients see, with the
@@ -59,10 +59,10 @@ type Service struct {
 	Counted  overlap.ServiceMetrics
 	Requests query.Counts
 
-	Restarts          uint64 // of its worker
+	Restarts          uint64 // times that its worker was started again
 	IntermediateBytes int64  // now, as the following
 	InputBytes        int64
-	ResidentBytes     int64 // of its worker, 0 if that is not known
+	ResidentBytes     int64 // its worker's, 0 if that is not known
 }
 
 // GPU is a reading of a GPU or MIG device. What it cannot tell is negative, and

@@ -13,8 +13,8 @@ import (
 // name, so it stays as long as one of them does.
 type lane struct {
 	name      string
-	target    time.Duration // of the latest
-	services  int           // that have the name now
+	target    time.Duration // the latest service's
+	services  int           // how many have the name now
 	last      uint64        // round that tells of it, 0 for none
 	latencies latencies
 }
@@ -123,8 +123,8 @@ const window = 256
 // recent is what became of the last queries of a service.
 type recent struct {
 	Ended  int           `json:"recent"`        // at most the length of the window
-	Missed int           `json:"recent_missed"` // of them, late or without outputs
-	P50    time.Duration `json:"p50_ns"`        // of all of them, from arrival to answer
+	Missed int           `json:"recent_missed"` // those late or without outputs
+	P50    time.Duration `json:"p50_ns"`        // from arrival to answer, as the following
 	P99    time.Duration `json:"p99_ns"`
 	Max    time.Duration `json:"max_ns"`
 }

@@ -20,7 +20,7 @@ const (
 type Query struct {
 	Service  string        `json:"service"`
 	ID       uint64        `json:"id"`
-	Batch    uint64        `json:"batch,omitempty"` // that it ran in last, 0 if it never ran
+	Batch    uint64        `json:"batch,omitempty"` // the one it ran in last, 0 if it never ran
 	Size     int           `json:"size"`
 	Arrival  time.Duration `json:"arrival_ns"`
 	Started  time.Duration `json:"started_ns,omitempty"` // the first span of its batch, 0 if it never ran

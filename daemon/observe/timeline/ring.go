@@ -41,7 +41,7 @@ type Ring struct {
 	mu struct {
 		sync.Mutex
 		slots []Round // round n is in n % Rounds
-		last  uint64  // that has begun
+		last  uint64  // the last that has begun
 		busy  bool    // it has not ended
 		lanes lanes
 
@@ -129,8 +129,8 @@ type Page struct {
 	Epoch    time.Time     `json:"epoch"`             // when the daemon started
 	Now      time.Duration `json:"now_ns"`            // since then
 	Services []Service     `json:"services"`          // those that are gone too, as long as there are rounds of theirs
-	Rounds   []Round       `json:"rounds"`            // that have ended, in order
-	Running  *Round        `json:"running,omitempty"` // that has not
+	Rounds   []Round       `json:"rounds"`            // those that have ended, in order
+	Running  *Round        `json:"running,omitempty"` // the one that has not ended
 	Next     uint64        `json:"next"`              // the last of the rounds: ask for what follows it
 	Missed   uint64        `json:"missed"`            // rounds that would have come first, and are forgotten
 	More     bool          `json:"more"`              // there are rounds after these

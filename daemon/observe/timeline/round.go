@@ -21,10 +21,10 @@ type Round struct {
 	End       time.Duration `json:"end_ns"`  // 0 while it runs
 	Took      time.Duration `json:"took_ns"` // as measured, 0 while it runs
 	Predicted time.Duration `json:"predicted_ns"`
-	Bound     time.Duration `json:"bound_ns"` // that 99 of 100 runs keep
+	Bound     time.Duration `json:"bound_ns"` // what 99 of 100 runs keep
 	Deadline  time.Duration `json:"deadline_ns"`
 	Headroom  time.Duration `json:"headroom_ns"` // what the group had to keep to, 0 if nothing depended on that
-	Solo      time.Duration `json:"solo_ns"`     // of its spans one after another, 0 if nobody asked
+	Solo      time.Duration `json:"solo_ns"`     // its spans' time one after another, 0 if nobody asked
 	Planned   bool          `json:"planned"`     // it was chosen while the round before it ran
 	For       time.Duration `json:"for_ns"`      // when it was taken to start
 
@@ -50,19 +50,19 @@ type Span struct {
 	Size     int           `json:"size"`
 	SeqLen   int           `json:"seq_len,omitempty"`
 	Queries  int           `json:"queries"`
-	IDs      []uint64      `json:"ids"`         // of the first queries
-	Deadline time.Duration `json:"deadline_ns"` // of the last query that wants it, 0 if unknown
+	IDs      []uint64      `json:"ids"`         // the first queries'
+	Deadline time.Duration `json:"deadline_ns"` // the last one of the queries that want it, 0 if unknown
 	Took     time.Duration `json:"took_ns"`
-	Device   time.Duration `json:"device_ns,omitempty"` // of Took, by the device's own clock; 0 if it has none
+	Device   time.Duration `json:"device_ns,omitempty"` // the part of Took by the device's own clock; 0 if it has none
 	Status   string        `json:"status"`              // "running" until the round has ended
 }
 
 // candidate is work of one service that could have been in the group.
 type candidate struct {
 	work
-	Solo  time.Duration `json:"solo_ns"` // of all that was left of it, 0 if unknown or not asked
+	Solo  time.Duration `json:"solo_ns"` // the time alone of all that was left of it, 0 if unknown or not asked
 	Place int           `json:"place"`   // in the group, 0 if it is not in it
-	End   int           `json:"end"`     // of its span in the group
+	End   int           `json:"end"`     // where its span in the group ends
 }
 
 // work is the most urgent work of one service, before the round.

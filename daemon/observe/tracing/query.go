@@ -26,7 +26,7 @@ type Query struct {
 	Parent   Parent // the context that its request carried
 	Request  Request
 	Service  string // "" if it was not found
-	Device   string // that it ran on
+	Device   string // what it ran on
 	ID       string // the client's name for it
 	Number   uint64 // the daemon's
 	Size     int    // its batch dimension, 0 if it was not read as far as that
@@ -76,13 +76,13 @@ const (
 // Request is how a query came.
 type Request struct {
 	Protocol  string // "http" or "grpc"
-	Method    string // of HTTP; or of gRPC, with its service
-	Route     string // of HTTP, with the names of what varies
+	Method    string // HTTP's; or gRPC's, with its service
+	Route     string // HTTP's, with the names of what varies
 	Path      string
 	Scheme    string
-	Version   string // of the protocol, "" if unknown
+	Version   string // the protocol's, "" if unknown
 	Server    string // host as the client named it, without the port
-	Port      int    // that the client named, 0 for none
+	Port      int    // as the client named it, 0 for none
 	Client    string // address of the client, "" for none
 	UserAgent string
 }
@@ -113,11 +113,11 @@ type Run struct {
 	Reached   int // the next operator to run
 	Group     []Member
 	Planned   bool
-	Predicted time.Duration // of the group
+	Predicted time.Duration // the group's
 	Bound     time.Duration
 	Began     time.Duration
-	Ended     time.Duration // of the round; 0 if the query was answered before
-	Took      time.Duration // of the span, as measured
+	Ended     time.Duration // when the round ended; 0 if the query was answered before
+	Took      time.Duration // the span's time, as measured
 	RoundTook time.Duration
 	Status    string // "done", "stopped", "lost", "failed"; "" if it was not over
 }

@@ -51,7 +51,7 @@ type exporter struct {
 	mu struct {
 		sync.Mutex
 		told    time.Time // when a loss was told last
-		dropped uint64    // of the counts, those that were told
+		dropped uint64    // how many had been reported, as the following
 		failed  uint64
 	}
 }
@@ -84,7 +84,7 @@ func (e *exporter) Shutdown(ctx context.Context) error { return e.to.Shutdown(ct
 // collector took a part of a batch only.
 func (e *exporter) report(err error) { e.lost(err) }
 
-// lost tells of a loss, unless somebody was told lately.
+// lost reports a loss, unless one was reported lately.
 func (e *exporter) lost(err error) {
 	if e.tell == nil {
 		return

@@ -35,7 +35,7 @@ import (
 // Tracer traces queries. Its methods may be called from many goroutines.
 type Tracer struct {
 	sample   float64
-	queries  sync.Pool // of *Query
+	queries  sync.Pool // pools *tracing.Query
 	ended    chan *tracing.Query
 	provider *sdktrace.TracerProvider
 	spans    spans
@@ -49,8 +49,8 @@ type Tracer struct {
 
 // counts is what became of queries and spans since the tracer was made.
 type counts struct {
-	Queries  uint64 // that were traced
-	Dropped  uint64 // of them, left out because the collector is slow
+	Queries  uint64 // all that were traced
+	Dropped  uint64 // those left out because the collector is slow
 	Exported uint64 // spans that the collector has
 	Failed   uint64 // spans that it did not take
 }
@@ -196,14 +196,14 @@ var (
 	ErrTLS = errors.New("TLS to the collector is not possible")
 )
 
-// Options says what is traced, and where to.
+// Options are what is traced, and where to.
 type Options struct {
 	Endpoint    string  // URL of the collector, "" for that of the environment
 	Sample      float64 // share of the queries without a traceparent that are traced, 0 to 1
 	HeadersFile string  // lines "name: value", sent with every export; "" for none
 	CAFile      string  // certificates that the collector's may be signed by, "" for the system's
-	CertFile    string  // of this client, "" for none
-	KeyFile     string  // of CertFile
+	CertFile    string  // this client's certificate, "" for none
+	KeyFile     string  // the key of CertFile
 
 	Service  string // service.name
 	Instance string // service.instance.id
