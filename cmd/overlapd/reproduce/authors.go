@@ -1,8 +1,6 @@
 package reproduce
 
 import (
-	"bufio"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +9,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/overlapd/overlapd/textfile"
 )
 
 const (
@@ -58,31 +58,22 @@ func authorsColumns() []string {
 }
 
 func parseAuthors(r io.Reader, name string) (authorsResults, error) {
-	limited := &io.LimitedReader{R: r, N: maxAuthorsBytes + 1}
-	c := csv.NewReader(bufio.NewReader(limited))
-	c.FieldsPerRecord = -1
-	results := authorsResults{}
-	columns := authorsColumns()
+	t := textfile.NewTable(r, maxAuthorsBytes)
+	results, columns := authorsResults{}, authorsColumns()
 	for n := 1; ; n++ {
-		fields, err := c.Read()
+		fields, err := t.Read()
 		switch {
-		case limited.N <= 0:
-			return nil, fmt.Errorf("%s: %w: more than %d bytes; a file of results has a line for each pair", name, errData, maxAuthorsBytes)
 		case errors.Is(err, io.EOF) && len(results) == 0:
 			return nil, fmt.Errorf("%s: %w: no results; its columns are %s", name, errData, strings.Join(columns, ","))
 		case errors.Is(err, io.EOF):
 			return results, nil
-		case err != nil:
-			return nil, fmt.Errorf("%s: %w: %w", name, errData, err)
-		}
-		line, _ := c.FieldPos(0)
-		if n == 1 {
+		case err == nil && n == 1:
 			err = checkHeader(fields, columns)
-		} else {
+		case err == nil:
 			err = results.add(fields, columns)
 		}
 		if err != nil {
-			return nil, lineError(name, line, "%w", err)
+			return nil, fmt.Errorf("%s:%d: %w: %w", name, t.Line(), errData, err)
 		}
 	}
 }
@@ -92,7 +83,7 @@ func checkHeader(fields, columns []string) error {
 		if i >= len(fields) {
 			return fmt.Errorf("column %s is missing; the columns are %s", want, strings.Join(columns, ","))
 		}
-		if got := strings.TrimPrefix(strings.TrimSpace(fields[i]), "\ufeff"); got != want {
+		if got := fields[i]; got != want {
 			return fmt.Errorf("column %d is %.40q and must be %s", i+1, got, want)
 		}
 	}
@@ -106,7 +97,7 @@ func (a authorsResults) add(fields, columns []string) error {
 	if len(fields) != len(columns) {
 		return fmt.Errorf("%d fields, not %d", len(fields), len(columns))
 	}
-	list, err := colocation(strings.TrimSpace(fields[0]))
+	list, err := colocation(fields[0])
 	if err != nil {
 		return err
 	}
@@ -122,7 +113,7 @@ func (a authorsResults) add(fields, columns []string) error {
 			most float64
 		}{{&m.tail, maxTail}, {&m.answered, authorsQueries}, {&m.violations, 1}} {
 			at := 1 + 3*i + k
-			v, err := strconv.ParseFloat(strings.TrimSpace(fields[at]), 64)
+			v, err := strconv.ParseFloat(fields[at], 64)
 			if err != nil || math.IsNaN(v) || v < 0 || v > column.most {
 				return fmt.Errorf("%s is %.40q, not a number from 0 to %v", columns[at], fields[at], column.most)
 			}

@@ -64,7 +64,7 @@ func TestParseAuthorsRefuses(t *testing.T) {
 		header + "Res50+Bert,1,1001" + strings.Repeat(",0", 10): `FCFS_throughput is "1001", not a number from 0 to 1000`,
 		header + "Res50+Bert,1,1,1.5" + strings.Repeat(",0", 9): `FCFS_violation is "1.5", not a number from 0 to 1`,
 		header + strings.Repeat("\n", maxAuthorsBytes):          "more than 1048576 bytes",
-		header + "\"Res50":                                      "x.csv: unusable data",
+		header + "\"Res50":                                      "x.csv:2: unusable data",
 	} {
 		_, err := parseAuthors(strings.NewReader(text), "x.csv")
 		if !errors.Is(err, errData) || !strings.Contains(err.Error(), want) {

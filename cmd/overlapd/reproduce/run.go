@@ -310,8 +310,3 @@ var (
 	// needs.
 	errData = errors.New("unusable data")
 )
-
-// lineError returns an error that names the place of a fault in a file.
-func lineError(file string, line int, format string, args ...any) error {
-	return fmt.Errorf("%s:%d: %w: %w", file, line, errData, fmt.Errorf(format, args...))
-}
