@@ -333,7 +333,7 @@ func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(l
 		case <-ctx.Done():
 		case <-tick.C:
 		}
-		last, _ = i.backend.Report()
+		last, _ = i.backend.MeasuringReport()
 		report(last)
 	}
 	i.backend.Drain()

@@ -40,7 +40,7 @@ func newBackend(t testing.TB, c config.Config, w loop.Workers, log *journal.Writ
 		Goroutines: new(sync.WaitGroup), Life: context.Background(),
 	}
 	for i := range o.Places {
-		o.Places[i].Release = func() {}
+		o.Places[i].GiveBack = func() {}
 	}
 	if c.Metrics {
 		u.recorder = metrics.NewRecorder(len(c.Services))

@@ -123,7 +123,7 @@ func startRig(t *testing.T, o rigOptions) *rig {
 // turn starts the loop, but no workers.
 func (r *rig) turn() {
 	r.started = true
-	r.instances[0].backend.Start()
+	r.instances[0].backend.Begin()
 }
 
 // sync returns when the loop has handled all that it was told.

@@ -88,7 +88,7 @@ func (u *instance) open(d *Daemon, o *Options) error {
 
 // start lets the instance decide, and starts its workers.
 func (u *instance) start() error {
-	u.backend.Start()
+	u.backend.Begin()
 	u.watchGPU()
 	return u.exec.Start(context.Background())
 }
@@ -173,7 +173,7 @@ func (u *instance) specs() (specs []executor.ServiceSpec, places []loop.Place, e
 			return nil, nil, err
 		}
 		places[i] = u.placeOf(s)
-		places[i].Release = release
+		places[i].GiveBack = release
 	}
 	return specs, places, nil
 }

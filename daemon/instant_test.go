@@ -72,7 +72,7 @@ func startInstantLogged(t testing.TB, services int, change func(*config.Config),
 		f.arenas = append(f.arenas, arena)
 	}
 	b := newBackend(t, c, f, log)
-	b.Start()
+	b.Begin()
 	for i := range services {
 		b.Event(executor.Event{Kind: executor.WorkerReady, Service: models.ServiceID(i), PID: i + 1, Info: &wire.Info{
 			Inputs:    []models.TensorSpec{spec("X", models.Int32, -1, 16)},

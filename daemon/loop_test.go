@@ -24,7 +24,7 @@ func startLoop(t *testing.T, services int, change func(*config.Config)) (*backen
 	f := newFakeWorkers(t, services)
 	b := newBackend(t, c, f, nil)
 	f.tells(b.Event)
-	b.Start()
+	b.Begin()
 	for i := range services {
 		f.revive(i, fakeOperators)
 	}

@@ -230,7 +230,7 @@ func TestModelThatFailsOnOneSize(t *testing.T) {
 	says(t, r.await("solo").Reason, " of 20 measurements are made, ", " cannot be;")
 	says(t, r.log.String(), `"service":"s1","size":2,"seq_len":0,"message":"this could not be measured"`)
 	var report loop.Report
-	report, _ = r.instances[0].backend.Report()
+	report, _ = r.instances[0].backend.MeasuringReport()
 	if len(report.Progress.Skips) == 0 || report.Progress.Skips[0].Model != "s1" || report.Progress.Skips[0].Size != 2 || !strings.Contains(fmt.Sprint(report.Progress.Skips[0].Err), "did not run to its end") {
 		t.Errorf("skips: %+v", report.Progress.Skips)
 	}

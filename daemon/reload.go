@@ -203,7 +203,7 @@ func (r *reload) remove() error {
 	for i, name := range r.done.Removed {
 		gone[i] = make(chan struct{})
 		u := r.instanceOf(name)
-		if !u.backend.Retire(name, gone[i]) {
+		if !u.backend.TakeAway(name, gone[i]) {
 			return ErrStopping
 		}
 		r.gather()
@@ -224,7 +224,7 @@ func (r *reload) remove() error {
 // change gives a service other targets.
 func (r *reload) change(name string) error {
 	u, next := r.instanceOf(name), r.next.Service(name)
-	err := u.backend.Change(next, u.placeOf(next))
+	err := u.backend.Retarget(next, u.placeOf(next))
 	if errors.Is(err, ErrStopping) {
 		return err
 	}
@@ -256,8 +256,8 @@ func (u *instance) join(c *config.Service) (*loop.Joining, error) {
 		return nil, err
 	}
 	place := u.placeOf(c)
-	place.Release = release
-	j, err := u.backend.Join(c, place, spec)
+	place.GiveBack = release
+	j, err := u.backend.Admit(c, place, spec)
 	if err != nil {
 		release()
 	}
@@ -272,6 +272,9 @@ func (r *reload) await(name string, u *instance, j *loop.Joining) error {
 		case step := <-j.News:
 			r.progress(step)
 		case err := <-j.Ready:
+			for len(j.News) > 0 { // what came before the end is shown before it
+				r.progress(<-j.News)
+			}
 			r.gather()
 			return r.ended(name, err)
 		case <-r.ctx.Done():

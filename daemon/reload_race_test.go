@@ -81,7 +81,7 @@ func TestWhatALeakLeaves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.instances[0].backend.Inspect(func(in *loop.Inside) { in.Places[2].Release = func() { close(free) } })
+	r.instances[0].backend.Inspect(func(in *loop.Inside) { in.Places[2].GiveBack = func() { close(free) } })
 	rr.reload(func(c *config.Config) { c.Services = c.Services[:2] })
 	eventually(t, "groups of the others are measured", func() bool { return r.predictor().Measuring != nil })
 	select {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -16,7 +15,6 @@ import (
 	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
@@ -41,11 +39,9 @@ var (
 // scheduler goroutine, which owns everything that is decided. What else is asked
 // of the loop, by those who start, reload and stop it, goes through it as well.
 type Backend struct {
-	*core
+	desk
 	loop     *loop
-	board    *status.Board
 	timeline *timeline.Ring
-	lastID   atomic.Uint64
 	running  bool // the loop was started
 }
 
@@ -72,20 +68,20 @@ type Options struct {
 	Goroutines *sync.WaitGroup // what the loop starts
 }
 
-// New makes a loop, which decides nothing before [Backend.Start].
+// New makes a loop, which decides nothing before [Backend.Begin].
 func New(c config.Config, o Options) (*Backend, error) {
 	shared := &core{
 		Registry: new(query.Registry), log: o.Log, config: c, device: o.Device, measuredAs: o.MeasuredAs, gpu: o.GPU,
 		profiles: o.Profiles, keeper: o.Keeper, life: o.Life, goroutines: o.Goroutines,
 	}
 	shared.mailbox.open()
-	b := &Backend{core: shared, board: new(status.Board)}
+	b := &Backend{desk: desk{core: shared}}
 	shared.serves = b
 	members, list := make([]*member, len(c.Services)), make([]models.Service, len(c.Services))
 	services, operators := make([]*query.Service, len(c.Services)), make([]int, len(c.Services))
 	for i := range c.Services {
 		s := newService(models.ServiceID(i), &c.Services[i], c.Policy, b)
-		limit(s, &o.Places[i])
+		limitTo(s, &o.Places[i])
 		services[i], members[i] = s, &member{service: s, config: c.Services[i], place: o.Places[i], series: s.ID}
 		list[i] = scheduled(s.ID, &c.Services[i])
 		operators[i] = list[i].Operators
@@ -104,13 +100,12 @@ func New(c config.Config, o Options) (*Backend, error) {
 	if shared.exec, err = o.Workers(b.Event); err != nil {
 		return nil, err
 	}
-	shared.fleet = &fleet{core: shared, members: members, specs: list, order: c.Names(), loading: loading{}}
-	shared.calls = &calls{core: shared, pending: make(map[models.QueryID]*pending)}
-	shared.learner = &learner{
-		core: shared, fitter: o.Fit, learning: learning.New(o.Learning, shared.predictor, shared.solo),
-		measurement: measurement{exec: shared.exec, fleet: shared.fleet},
-	}
-	b.loop = &loop{core: shared, board: b.board, timer: time.NewTimer(time.Hour)}
+	shared.learning = learning.New(o.Learning, shared.predictor, shared.solo)
+	fleet := &fleet{core: shared, members: members, specs: list, order: c.Names(), loading: loading{}}
+	calls := &calls{core: shared, fleet: fleet, pending: make(map[models.QueryID]*pending)}
+	learner := &learner{core: shared, fleet: fleet, fitter: o.Fit, measurement: measurement{exec: shared.exec, fleet: fleet}}
+	fleet.answerOver, fleet.rebind, fleet.measuring, fleet.stopMeasuring = calls.answer, learner.bind, learner.measurement.active, learner.stop
+	b.loop = &loop{core: shared, fleet: fleet, calls: calls, learner: learner, timer: time.NewTimer(time.Hour)}
 	return b, nil
 }
 
@@ -133,8 +128,8 @@ func newScheduler(c *core, list []models.Service, o *Options) (s scheduler, err 
 	return s, nil
 }
 
-// Start lets the loop decide. The workers are started by whoever made them.
-func (b *Backend) Start() {
+// Begin lets the loop decide. The workers are started by whoever made them.
+func (b *Backend) Begin() {
 	b.running = true
 	b.goroutines.Go(b.loop.run)
 }
@@ -148,98 +143,13 @@ func (b *Backend) Close() error {
 	return err
 }
 
-// Alloc implements Backend.
-func (b *Backend) Alloc(s *query.Service, bytes int64) (query.Memory, error) {
-	arena := b.exec.Arena(s.ID)
-	if bytes > arena.Bytes() {
-		return query.Memory{}, query.ErrTooLarge
-	}
-	offset, data, err := arena.Alloc(bytes)
-	switch {
-	case errors.Is(err, wire.ErrArenaFull):
-		return query.Memory{}, query.ErrNoMemory
-	case err != nil:
-		return query.Memory{}, query.ErrUnavailable
-	}
-	return query.Memory{Bytes: data, Offset: offset}, nil
-}
-
-// Free implements Backend.
-func (b *Backend) Free(s *query.Service, m query.Memory) {
-	if err := b.exec.Arena(s.ID).Free(m.Offset); err != nil {
-		b.log.Error().Err(err).Str("service", s.Name).Msg("giving back the memory of a query")
-	}
-}
-
-// Submit implements Backend.
-func (b *Backend) Submit(c *query.Call) error {
-	if b.draining.Load() {
-		return query.ErrDraining
-	}
-	p, ok := c.Backend.(*pending)
-	if !ok {
-		p = new(pending)
-		c.Backend = p
-	}
-	p.call = c
-	p.tensors = p.tensors[:0]
-	for i := range c.Inputs {
-		in := &c.Inputs[i]
-		p.tensors = append(p.tensors, wire.Tensor{
-			Type: in.Type, Shape: in.Shape, Offset: in.Offset, Bytes: int64(len(in.Data)),
-		})
-	}
-	c.QueryID = models.QueryID(b.lastID.Add(1))
-	select {
-	case b.inbox <- message{call: c}:
-	default:
-		return query.ErrQueueFull
-	}
-	select {
-	case <-b.ending:
-		b.refuseAll() // the loop may have looked for the last time
-	default:
-	}
-	return nil
-}
-
-// Cancel implements Backend. If the inbox is full the query runs in vain.
-func (b *Backend) Cancel(c *query.Call) {
-	select {
-	case b.inbox <- message{cancel: c.QueryID}:
-	default:
-	}
-}
-
-// Release implements Backend.
-func (b *Backend) Release(c *query.Call) {
-	p := c.Backend.(*pending)
-	p.outputs.Release()
-	p.outputs.Outputs = nil
-	p.call, p.failure = nil, nil
-	b.Free(c.Service, c.Memory)
-}
-
-// Ready implements Backend.
-func (b *Backend) Ready() bool {
-	if b.draining.Load() {
-		return false
-	}
-	for _, s := range b.Services() {
-		if !s.Ready() {
-			return false
-		}
-	}
-	return true
-}
-
 // StopMeasuring measures nothing any more, and waits for the round that runs,
 // until ctx ends.
 func (b *Backend) StopMeasuring(ctx context.Context) error {
 	ended := make(chan struct{})
 	b.tell(message{ask: func() {
-		b.learner.stop()
-		b.learner.measurement.quit(ended)
+		b.loop.learner.stop()
+		b.loop.learner.measurement.quit(ended)
 	}})
 	select {
 	case <-ended:
@@ -252,11 +162,11 @@ func (b *Backend) StopMeasuring(ctx context.Context) error {
 
 // Measure lets the loop do nothing but measure, for at most the limit. It must
 // not have been started.
-func (b *Backend) Measure(limit time.Duration) { b.learner.learning.MeasureOnly(limit) }
+func (b *Backend) Measure(limit time.Duration) { b.learning.MeasureOnly(limit) }
 
-// Report returns how far measuring has come, and false if the loop has ended.
-func (b *Backend) Report() (r Report, ok bool) {
-	ok = b.Ask(func() { r = b.learner.report() })
+// MeasuringReport returns how far measuring has come, and false if the loop has ended.
+func (b *Backend) MeasuringReport() (r Report, ok bool) {
+	ok = b.Ask(func() { r = b.loop.learner.report() })
 	return r, ok
 }
 
@@ -264,59 +174,59 @@ func (b *Backend) Report() (r Report, ok bool) {
 // and returns how well its predictor does, with the key to ask [Profiles] for that.
 func (b *Backend) Learned(solo func(service, share string, info *wire.Info, s predictor.Snapshot)) (c predictor.CalibrationSnapshot, key string) {
 	b.Ask(func() {
-		for _, s := range b.fleet.served() {
+		for _, s := range b.loop.fleet.served() {
 			info := s.worker.info
 			if p, err := b.solo.Snapshot(s.service.ID); err == nil && info != nil && len(p.Cells) > 0 {
 				solo(s.config.Name, s.place.Share, info, p)
 			}
 		}
 		c = b.predictor.Snapshot()
-		key = b.learner.calibrationKey(c.Predictor)
+		key = b.loop.learner.calibrationKey(c.Predictor)
 	})
 	return c, key
 }
 
-// Join starts the worker of a service that queries cannot reach yet. Once it is
+// Admit starts the worker of a service that queries cannot reach yet. Once it is
 // ready the service takes the place of the one of its name, if there is one.
-func (b *Backend) Join(c *config.Service, p Place, spec executor.ServiceSpec) (*Joining, error) {
+func (b *Backend) Admit(c *config.Service, p Place, spec executor.ServiceSpec) (*Joining, error) {
 	j := &Joining{News: make(chan config.Step, newsLimit), Ready: make(chan error, 1)}
 	j.member = &member{config: *c, place: p, state: stateJoining, joining: j}
 	err := ErrEnded
-	b.Ask(func() { err = b.fleet.open(j.member, spec) })
+	b.Ask(func() { err = b.loop.fleet.open(j.member, spec) })
 	return j, err
 }
 
 // Withdraw lets a service that was to join go again, unless it has joined. It
 // reports false if the loop has ended.
 func (b *Backend) Withdraw(j *Joining, cause error) bool {
-	return b.Ask(func() { b.fleet.withdraw(j.member, cause) })
+	return b.Ask(func() { b.loop.fleet.withdraw(j.member, cause) })
 }
 
-// Change gives a service other targets. Queries that were accepted keep theirs.
-func (b *Backend) Change(c *config.Service, p Place) error {
+// Retarget gives a service other targets. Queries that were accepted keep theirs.
+func (b *Backend) Retarget(c *config.Service, p Place) error {
 	err := ErrEnded
-	b.Ask(func() { err = b.fleet.change(b.fleet.serving(c.Name), c, p) })
+	b.Ask(func() { err = b.loop.fleet.change(b.loop.fleet.serving(c.Name), c, p) })
 	return err
 }
 
-// Retire lets a service take no further requests. It goes when it has answered
+// TakeAway lets a service take no further requests. It goes when it has answered
 // those it has; gone is closed then. It reports false if the loop has ended.
-func (b *Backend) Retire(name string, gone chan struct{}) bool {
-	return b.Ask(func() { b.fleet.retire(b.fleet.serving(name), gone) })
+func (b *Backend) TakeAway(name string, gone chan struct{}) bool {
+	return b.Ask(func() { b.loop.fleet.retire(b.loop.fleet.serving(name), gone) })
 }
 
 // Order lists the services in another order. It reports false if the loop has ended.
 func (b *Backend) Order(names []string) bool {
 	return b.Ask(func() {
-		b.fleet.order = names
-		b.fleet.publish()
+		b.loop.fleet.order = names
+		b.loop.fleet.publish()
 	})
 }
 
 // LoseWorkers gives up every service, those too that come later, for a reason that
 // is no service's own. With a nil error there may be workers again.
 func (b *Backend) LoseWorkers(err error) {
-	b.tell(message{ask: func() { b.fleet.loseWorkers(err) }})
+	b.tell(message{ask: func() { b.loop.fleet.loseWorkers(err) }})
 }
 
 // restarter is an executor that has processes to start.
@@ -326,36 +236,6 @@ type restarter interface {
 
 // Timelines implements Host.
 func (b *Backend) Timelines() []*timeline.Ring { return []*timeline.Ring{b.timeline} }
-
-// Limits on waiting for a status.
-const (
-	statusTimeout = 2 * time.Second // of one who is to be answered
-
-)
-
-// Status implements Host.
-func (b *Backend) Status() (*status.Status, bool) { return b.StatusWithin(statusTimeout) }
-
-// StatusWithin returns the status of now, or, if the scheduler goroutine does not
-// publish one in time, the last one and false. That is nil if there was none.
-func (b *Backend) StatusWithin(limit time.Duration) (s *status.Status, fresh bool) {
-	published, first := b.board.Want()
-	if first {
-		select {
-		case b.inbox <- message{}: // a goroutine that sleeps does not look at the board
-		default: // it is awake
-		}
-	}
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-published:
-		return b.board.Latest(), true
-	case <-b.done:
-	case <-timer.C:
-	}
-	return b.board.Latest(), false
-}
 
 // Restart starts the worker of a service that was given up, or fails with
 // [ErrNotGivenUp].
@@ -393,10 +273,10 @@ type Inside struct {
 func (b *Backend) Inspect(f func(*Inside)) bool {
 	return b.Ask(func() {
 		in := Inside{
-			Leaving: b.fleet.leaving, Pending: len(b.calls.pending), Measuring: b.learner.measurement.active(),
-			Waits: b.learner.learning.Pending() && !b.learner.measurable(), Device: b.learner.measuredOn(), Solo: b.solo, Predictor: b.predictor,
+			Leaving: b.loop.fleet.leaving, Pending: len(b.loop.calls.pending), Measuring: b.loop.learner.measurement.active(),
+			Waits: b.learning.Pending() && !b.loop.learner.measurable(), Device: b.loop.learner.measuredOn(), Solo: b.solo, Predictor: b.predictor,
 		}
-		for _, s := range b.fleet.members {
+		for _, s := range b.loop.fleet.members {
 			state, place := "", (*Place)(nil)
 			if s != nil {
 				state, place = s.state.String(), &s.place

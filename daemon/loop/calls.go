@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/query"
@@ -17,6 +18,7 @@ import (
 // Each is answered exactly once, whatever happens.
 type calls struct {
 	*core
+	fleet   *fleet
 	pending map[models.QueryID]*pending
 }
 
@@ -27,6 +29,85 @@ type pending struct {
 	outputs executor.QueryOutputs
 	reply   []query.Tensor // memory of Reply.Outputs
 	failure error          // why its batch failed, if it did
+}
+
+// desk is where calls are handed in, by any goroutine: the [query.Backend] of the
+// services.
+type desk struct {
+	*core
+	lastID atomic.Uint64
+}
+
+// Alloc implements Backend.
+func (d *desk) Alloc(s *query.Service, bytes int64) (query.Memory, error) {
+	arena := d.exec.Arena(s.ID)
+	if bytes > arena.Bytes() {
+		return query.Memory{}, query.ErrTooLarge
+	}
+	offset, data, err := arena.Alloc(bytes)
+	switch {
+	case errors.Is(err, wire.ErrArenaFull):
+		return query.Memory{}, query.ErrNoMemory
+	case err != nil:
+		return query.Memory{}, query.ErrUnavailable
+	}
+	return query.Memory{Bytes: data, Offset: offset}, nil
+}
+
+// Free implements Backend.
+func (d *desk) Free(s *query.Service, m query.Memory) {
+	if err := d.exec.Arena(s.ID).Free(m.Offset); err != nil {
+		d.log.Error().Err(err).Str("service", s.Name).Msg("giving back the memory of a query")
+	}
+}
+
+// Submit implements Backend.
+func (d *desk) Submit(c *query.Call) error {
+	if d.draining.Load() {
+		return query.ErrDraining
+	}
+	p, ok := c.Backend.(*pending)
+	if !ok {
+		p = new(pending)
+		c.Backend = p
+	}
+	p.call = c
+	p.tensors = p.tensors[:0]
+	for i := range c.Inputs {
+		in := &c.Inputs[i]
+		p.tensors = append(p.tensors, wire.Tensor{
+			Type: in.Type, Shape: in.Shape, Offset: in.Offset, Bytes: int64(len(in.Data)),
+		})
+	}
+	c.QueryID = models.QueryID(d.lastID.Add(1))
+	select {
+	case d.inbox <- message{call: c}:
+	default:
+		return query.ErrQueueFull
+	}
+	select {
+	case <-d.ending:
+		d.refuseAll() // the loop may have looked for the last time
+	default:
+	}
+	return nil
+}
+
+// Cancel implements Backend. If the inbox is full the query runs in vain.
+func (d *desk) Cancel(c *query.Call) {
+	select {
+	case d.inbox <- message{cancel: c.QueryID}:
+	default:
+	}
+}
+
+// Release implements Backend.
+func (d *desk) Release(c *query.Call) {
+	p := c.Backend.(*pending)
+	p.outputs.Release()
+	p.outputs.Outputs = nil
+	p.call, p.failure = nil, nil
+	d.Free(c.Service, c.Memory)
 }
 
 // arrive hands a call to the scheduler, or answers it at once.
@@ -51,7 +132,7 @@ func (cs *calls) arrive(c *query.Call) {
 		return
 	}
 	cs.pending[q.ID] = c.Backend.(*pending)
-	cs.learner.learning.Arrived(q.Arrival)
+	cs.learning.Arrived(q.Arrival)
 	cs.emit(observe.Event{Kind: observe.Accepted, Call: c})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/daemon/learning"
 	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
@@ -84,6 +85,7 @@ type core struct {
 	exec       Workers
 	solo       *predictor.Solo
 	predictor  *predictor.Predictor // of groups; it has solo
+	learning   *learning.Learner    // which the learner obeys
 	profiles   Profiles             // nil where nothing is stored
 	keeper     *Keeper
 	serves     query.Backend // of the services
@@ -91,12 +93,21 @@ type core struct {
 	life       context.Context // ends when the daemon closes
 	goroutines *sync.WaitGroup // that run besides the loop
 
-	fleet   *fleet
-	calls   *calls
-	learner *learner
-
 	listeners []observe.Listener
 	memory    observe.Event // of emit
+}
+
+// Ready implements [query.Host].
+func (c *core) Ready() bool {
+	if c.draining.Load() {
+		return false
+	}
+	for _, s := range c.Services() {
+		if !s.Ready() {
+			return false
+		}
+	}
+	return true
 }
 
 // emit shows the listeners an event, in memory that is used again: they get a

@@ -31,6 +31,13 @@ type fleet struct {
 
 	noWorkers error // why there are no workers any more, nil if there may be
 
+	// What the fleet has others do: answer the queries that are over with a worker,
+	// and choose the predictor anew, or stop measuring, as services come and go.
+	answerOver    func()
+	rebind        func()
+	measuring     func() bool
+	stopMeasuring func()
+
 	late    []*executor.Event // came while a round of their service runs
 	loading loading
 }
@@ -96,8 +103,8 @@ type Place struct {
 	Model               string
 	MaxBatch, MaxSeqLen int
 
-	// Release gives back what the service was admitted to of a GPU's memory.
-	Release func()
+	// GiveBack returns what the service was admitted to of a GPU's memory.
+	GiveBack func()
 }
 
 // pass passes progress on to the reload, and drops it if the reload reads too
@@ -146,8 +153,8 @@ func setTargets(s *query.Service, c *config.Service) {
 	s.QoSTarget, s.QueueLimit, s.MaxBatch, s.MaxQueryBatch = c.Target, c.QueueLimit, c.MaxBatch, c.MaxQueryBatch
 }
 
-// limit keeps a service within what an emulated device knows of its model.
-func limit(s *query.Service, p *Place) {
+// limitTo keeps a service within what an emulated device knows of its model.
+func limitTo(s *query.Service, p *Place) {
 	if p.Model != "" {
 		s.MaxQueryBatch, s.MaxSeqLen = min(s.MaxQueryBatch, p.MaxBatch), p.MaxSeqLen
 	}
@@ -209,7 +216,7 @@ func (f *fleet) open(s *member, spec executor.ServiceSpec) error {
 		return f.noWorkers
 	}
 	s.service, s.series = newService(id, &s.config, f.config.Policy, f.serves), id
-	limit(s.service, &s.place)
+	limitTo(s.service, &s.place)
 	m := scheduled(id, &s.config)
 	if err := f.scheduler.Add(f.Now(), m); err != nil {
 		return err
@@ -296,7 +303,7 @@ func (f *fleet) change(s *member, c *config.Service, p Place) error {
 	m := scheduled(id, c)
 	m.Operators = f.specs[id].Operators
 	next := &member{config: *c, service: renewed(s.service, c)}
-	limit(next.service, &p)
+	limitTo(next.service, &p)
 	if info := s.worker.info; info != nil {
 		if err := next.service.Loaded(f.infoOf(info)); err != nil {
 			return err
@@ -308,7 +315,7 @@ func (f *fleet) change(s *member, c *config.Service, p Place) error {
 	if err := f.scheduler.Change(f.Now(), m); err != nil {
 		return err
 	}
-	p.Release = s.place.Release
+	p.GiveBack = s.place.GiveBack
 	f.specs[id], s.config, s.service, s.place = m, *c, next.service, p
 	f.emit(observe.Event{Kind: observe.Set, Service: &m})
 	f.publish()
@@ -329,13 +336,13 @@ func (f *fleet) retire(s *member, ended chan struct{}) {
 	f.reloaded = true
 	f.publish()
 	s.service.Retire()
-	f.learner.stop()
-	f.learner.learning.Changed()
+	f.stopMeasuring()
+	f.learning.Changed()
 }
 
 // reap takes out the services that have nothing left to do.
 func (f *fleet) reap() {
-	if f.leaving == 0 || f.learner.measurement.active() {
+	if f.leaving == 0 || f.measuring() {
 		return
 	}
 	for i, s := range f.members {
@@ -390,8 +397,8 @@ func (f *fleet) left(id models.ServiceID, err error) {
 	case err != nil && !errors.Is(err, executor.ErrClosed):
 		f.log.Error().Err(err).Str("service", s.config.Name).Msg("taking a service away")
 	}
-	s.place.Release()
-	f.learner.bind()
+	s.place.GiveBack()
+	f.rebind()
 }
 
 // serving returns the service that requests for a name reach, or
@@ -440,14 +447,14 @@ func (f *fleet) loseWorkers(err error) {
 	f.noWorkers = err
 	for i, s := range f.members {
 		if s != nil && err != nil {
-			f.event(&executor.Event{Kind: executor.WorkerFailed, Service: models.ServiceID(i), Err: err})
+			f.happened(&executor.Event{Kind: executor.WorkerFailed, Service: models.ServiceID(i), Err: err})
 		}
 	}
 }
 
-// event takes in what happened to a worker. The outcome of a span that
+// happened takes in what happened to a worker. The outcome of a span that
 // was lost with it may come before or after.
-func (f *fleet) event(e *executor.Event) {
+func (f *fleet) happened(e *executor.Event) {
 	f.loading.heard(e, time.Now())
 	if s := f.members[e.Service]; s != nil && s.state != stateLeaving {
 		f.fares(s, e)
@@ -492,7 +499,7 @@ func (f *fleet) down(id models.ServiceID) {
 	s.worker.fresh = false
 	s.service.SetReady(false)
 	f.scheduler.Down(f.Now(), id)
-	f.calls.answer()
+	f.answerOver()
 }
 
 // giveUp expects no worker of a service any more. The others go on without it.
@@ -500,8 +507,8 @@ func (f *fleet) giveUp(id models.ServiceID) {
 	s := f.members[id]
 	s.worker.givenUp = true
 	s.service.SetGivenUp(true)
-	f.learner.learning.GaveUp()
-	f.learner.bind()
+	f.learning.GaveUp()
+	f.rebind()
 }
 
 func (f *fleet) up(e *executor.Event) {
@@ -528,12 +535,12 @@ func (f *fleet) up(e *executor.Event) {
 		return
 	}
 	member.worker.fresh, member.worker.givenUp = true, false
-	f.learner.learning.Cold(e.Service)
+	f.learning.Cold(e.Service)
 	f.scheduler.Up(f.Now(), e.Service)
 	s.SetGivenUp(false)
 	s.SetReady(true)
 	f.takeOver(member)
-	f.learner.bind()
+	f.rebind()
 }
 
 // infoOf returns what requests are checked against.
@@ -591,7 +598,7 @@ func (f *fleet) load(spec models.Service, e *executor.Event) error {
 		return err
 	}
 	f.specs[spec.ID], w.info = spec, e.Info
-	f.learner.learning.Changed()
+	f.learning.Changed()
 	if f.profiles != nil {
 		if p, ok := f.profiles.Solo(spec.Name, member.place.Share, e.Info); ok && f.solo.Restore(spec.ID, p) == nil {
 			f.log.Debug().Str("service", spec.Name).Int("cells", len(p.Cells)).Msg("the stored profile is taken")

@@ -28,7 +28,7 @@ type FitFunc func(ctx context.Context, d *training.Dataset, operators map[string
 // predictors fitted, both away from the scheduler goroutine.
 type learner struct {
 	*core
-	learning    *learning.Learner
+	fleet       *fleet
 	measurement measurement
 	fitter      FitFunc            // nil if no predictor is to be fitted
 	endFit      context.CancelFunc // ends the fit that was begun last, nil if none was

@@ -23,7 +23,10 @@ var errModelChanged = errors.New("its model has just changed")
 // to the workers and settles what became of them.
 type loop struct {
 	*core
-	board *status.Board
+	fleet   *fleet
+	calls   *calls
+	learner *learner
+
 	timer *time.Timer
 
 	// Memory that is used again for each round.
@@ -82,7 +85,7 @@ func (l *loop) take(m message) {
 	case m.cancel != 0:
 		l.calls.cancel(m.cancel)
 	case m.event != nil:
-		l.fleet.event(m.event)
+		l.fleet.happened(m.event)
 	case m.drain:
 		l.scheduler.Drain(l.Now())
 	case m.giveUp:
@@ -113,7 +116,7 @@ func (l *loop) decide() {
 			l.learner.measurement.stop()
 		}
 		wake = false // whatever waits, waits for the outcome
-	case idle && l.learner.learning.Pending():
+	case idle && l.learning.Pending():
 		next, wake = l.learner.measure(), true
 	}
 	if wake {
@@ -137,8 +140,10 @@ func (l *loop) dispatch(next overlap.Round) {
 		}
 		l.requests = append(l.requests, request)
 	}
-	l.why = l.scheduler.Explain()
-	l.emit(observe.Event{Kind: observe.Dispatched, Round: r, Why: &l.why, Solo: l.soloOf(r), Services: l.fleet.specs})
+	if len(l.listeners) > 0 { // what explains a round is not free
+		l.why = l.scheduler.Explain()
+		l.emit(observe.Event{Kind: observe.Dispatched, Round: r, Why: &l.why, Solo: l.soloOf(r), Services: l.fleet.specs})
+	}
 	if err := l.exec.Run(r.Number, l.requests); err != nil {
 		l.log.Error().Err(err).Uint64("round", r.Number).Msg("sending a round to the workers")
 		o := models.Outcome{Round: r.Number}
@@ -244,4 +249,11 @@ func (l *loop) rest() {
 	now := l.Now()
 	l.beat.Store(int64(now))
 	l.emit(observe.Event{Kind: observe.Rested, At: now})
+}
+
+// status returns how the loop stands, and has the listeners copy what they have
+// counted so far, so that both are of one moment.
+func (l *loop) status() *status.Status {
+	l.emit(observe.Event{Kind: observe.Published})
+	return statusOf(l.core, l.fleet)
 }

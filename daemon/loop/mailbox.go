@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 )
@@ -14,10 +15,11 @@ const (
 	// A query that finds the inbox full is refused as if its queue were full.
 	inboxLimit = 8192
 
-	// heartbeat is how often the scheduler goroutine shows that it is alive,
-	// and Stalled is for how long it may not have done so.
+	// heartbeat is how often the scheduler goroutine shows that it is alive.
 	heartbeat = time.Second
-	Stalled   = 10 * time.Second
+
+	// Stalled is for how long it may show nothing before it counts as hanging.
+	Stalled = 10 * time.Second
 )
 
 // mailbox is how other goroutines reach the scheduler goroutine, and how they see
@@ -25,6 +27,7 @@ const (
 type mailbox struct {
 	epoch    time.Time
 	inbox    chan message
+	board    status.Board
 	ending   chan struct{} // closed when no more messages are taken
 	done     chan struct{} // closed when the goroutine has ended
 	draining atomic.Bool
@@ -84,6 +87,33 @@ func (m *mailbox) Drain() {
 
 // GiveUp answers what was accepted and has not finished.
 func (m *mailbox) GiveUp() { m.tell(message{giveUp: true}) }
+
+// statusTimeout is how long one who is to be answered waits for a status.
+const statusTimeout = 2 * time.Second
+
+// Status implements Host.
+func (m *mailbox) Status() (*status.Status, bool) { return m.StatusWithin(statusTimeout) }
+
+// StatusWithin returns the status of now, or, if the scheduler goroutine does not
+// publish one in time, the last one and false. That is nil if there was none.
+func (m *mailbox) StatusWithin(limit time.Duration) (s *status.Status, fresh bool) {
+	published, first := m.board.Want()
+	if first {
+		select {
+		case m.inbox <- message{}: // a goroutine that sleeps does not look at the board
+		default: // it is awake
+		}
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-published:
+		return m.board.Latest(), true
+	case <-m.done:
+	case <-timer.C:
+	}
+	return m.board.Latest(), false
+}
 
 // tell puts a message in the inbox. It may not be lost, so it waits: the loop
 // drains its inbox for as long as there is somebody to tell.

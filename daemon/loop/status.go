@@ -5,14 +5,13 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/gpu"
-	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-func (s *member) status(m overlap.ServiceMetrics, waiting overlap.Waiting) status.Service {
+func serviceStatus(s *member, m overlap.ServiceMetrics, waiting overlap.Waiting) status.Service {
 	counts := s.service.Stats.Counts()
 	o := status.Service{
 		Name: s.config.Name, Ready: s.service.Ready(), BestEffort: s.config.BestEffort, TargetMS: float64(s.config.Target) / 1e6,
@@ -39,9 +38,23 @@ func byReason(counts [overlap.ReasonCount]uint64) map[string]uint64 {
 	return named
 }
 
-// status returns how the instance stands.
-func (l *loop) status() *status.Status {
-	l.emit(observe.Event{Kind: observe.Published})
+// cutStatus returns nil if nothing was to be chosen.
+func cutStatus(info *wire.Info) *status.Cut {
+	if info == nil || info.Cut == nil {
+		return nil
+	}
+	o := &status.Cut{Operators: len(info.Operators), Reason: info.Cut.Reason, Costs: []status.CutCost{}}
+	for i := range info.Cut.Costs {
+		c := &info.Cut.Costs[i]
+		o.Costs = append(o.Costs, status.CutCost{
+			Operators: c.Segments, Batch: c.Batch, WholeMS: float64(c.WholeNanos) / 1e6, CutMS: float64(c.CutNanos) / 1e6, Percent: 100 * c.Relative(),
+		})
+	}
+	return o
+}
+
+// statusOf returns how a loop with this fleet stands.
+func statusOf(l *core, f *fleet) *status.Status {
 	now := l.Now()
 	m := l.scheduler.Metrics()
 	waiting := l.scheduler.Waiting(nil)
@@ -49,13 +62,13 @@ func (l *loop) status() *status.Status {
 		Policy: l.config.Policy, Device: l.device, Emulated: l.config.Emulated(), UpSeconds: now.Seconds(),
 		Rounds: m.Rounds, BusySeconds: m.Busy.Seconds(),
 		Plans:   status.Plans{Made: m.Plans.Made, Kept: m.Plans.Kept, Overturned: m.Plans.Overturned},
-		Loading: l.fleet.loading.status(l.fleet.name, time.Now()),
+		Loading: f.loading.status(f.name, time.Now()),
 		At:      now, Scheduler: m, Prediction: l.predictor.Report(),
 	}
-	o.Predictor = l.predictorStatus(&o.Prediction)
+	o.Predictor = predictorStatus(l, f, &o.Prediction)
 	for _, s := range l.Services() {
-		member := l.fleet.members[s.ID]
-		o.Services = append(o.Services, member.status(l.fleet.counted(member, &m), waiting[s.ID]))
+		member := f.members[s.ID]
+		o.Services = append(o.Services, serviceStatus(member, f.counted(member, &m), waiting[s.ID]))
 	}
 	if l.gpu != nil {
 		part := l.gpu()
@@ -68,8 +81,8 @@ func (l *loop) status() *status.Status {
 	return o
 }
 
-func (l *loop) predictorStatus(r *predictor.Report) status.Predictor {
-	p := l.learner.learning.Report()
+func predictorStatus(l *core, f *fleet, r *predictor.Report) status.Predictor {
+	p := l.learning.Report()
 	o := status.Predictor{
 		Phase: p.Phase, Reason: p.Reason, UnknownServices: p.Unknown, Remedy: p.Remedy, Unknown: r.Unknown,
 		Answers: maps.Clone(r.Answers), Fallbacks: map[string]uint64{}, Shapes: []status.Shape{},
@@ -93,24 +106,9 @@ func (l *loop) predictorStatus(r *predictor.Report) status.Predictor {
 			P01: q.P01, P50: q.P50, P90: q.P90, P99: q.P99, Bound: s.Bound,
 		}
 		for _, id := range s.Services {
-			shape.Services = append(shape.Services, l.fleet.name(id))
+			shape.Services = append(shape.Services, f.name(id))
 		}
 		o.Shapes = append(o.Shapes, shape)
-	}
-	return o
-}
-
-// cutStatus returns nil if nothing was to be chosen.
-func cutStatus(info *wire.Info) *status.Cut {
-	if info == nil || info.Cut == nil {
-		return nil
-	}
-	o := &status.Cut{Operators: len(info.Operators), Reason: info.Cut.Reason, Costs: []status.CutCost{}}
-	for i := range info.Cut.Costs {
-		c := &info.Cut.Costs[i]
-		o.Costs = append(o.Costs, status.CutCost{
-			Operators: c.Segments, Batch: c.Batch, WholeMS: float64(c.WholeNanos) / 1e6, CutMS: float64(c.CutNanos) / 1e6, Percent: 100 * c.Relative(),
-		})
 	}
 	return o
 }
