@@ -155,7 +155,8 @@ func speaksHTTP(begin [maxHandshakePeek]byte) bool {
 	return false
 }
 
-// closeSecure says goodbye, unless nobody would hear it, and closes.
+// closeSecure sends the alert that ends TLS, unless nobody would read it, and
+// closes the connection.
 func (c *conn) closeSecure() error {
 	if c.tls == nil || c.linger.Load() || c.gone() {
 		return c.Conn.Close()

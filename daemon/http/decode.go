@@ -12,7 +12,7 @@ import (
 type decoder struct {
 	scanner
 	c      *query.Call
-	depth  int  // of the object or array that is being read
+	depth  int  // nesting of the object or array being read
 	left   int  // parameters that may still come
 	binary bool // outputs that do not say are binary
 	input  input

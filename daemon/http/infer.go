@@ -27,7 +27,7 @@ const (
 // inference answers the requests to infer.
 type inference struct {
 	queries   *query.Server
-	exchanges sync.Pool // of *exchange
+	exchanges sync.Pool // *exchange
 }
 
 func newInference(q *query.Server, b *bodies) *inference {

@@ -77,7 +77,7 @@ type events struct {
 	since   uint64
 	page    *timeline.Page
 	sent    time.Time // the last frame, zero before the first
-	rest    []byte    // of the frame, not read yet
+	rest    []byte    // bytes of the frame not read yet
 }
 
 // frame is what one event holds.
@@ -85,7 +85,8 @@ type frame struct {
 	Overview json.RawMessage `json:"overview"`
 	Timeline *timeline.Page  `json:"timeline"`
 
-	Recent []timeline.Service `json:"recent"` // of all instances
+	// Recent is what became of the last queries of every service, on all instances.
+	Recent []timeline.Service `json:"recent"`
 }
 
 func (s *events) Read(p []byte) (int, error) {

@@ -14,7 +14,7 @@ import (
 type Budget struct {
 	limit  int64
 	used   atomic.Int64
-	bodies sync.Pool // of *Body
+	bodies sync.Pool // *Body
 }
 
 // NewBudget returns a budget of which nothing is taken.

@@ -225,7 +225,7 @@ func (c *Call) wait(left <-chan struct{}) {
 const (
 	MaxIDBytes     = 1 << 10
 	MaxPriority    = math.MaxInt32
-	MaxParameters  = 64 // of a request, and of each tensor
+	MaxParameters  = 64 // for a request, and for each tensor
 	MaxTimeoutUsec = math.MaxInt64 / int64(time.Microsecond)
 )
 

@@ -54,7 +54,7 @@ type Server struct {
 	Tracer      tracer
 	Log         zerolog.Logger
 
-	calls sync.Pool // of *Call
+	calls sync.Pool // *Call
 }
 
 // Extensions returns the protocol's extensions that there are, and those of the

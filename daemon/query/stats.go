@@ -24,7 +24,7 @@ type stats struct {
 type Counts struct {
 	Queries    uint64    // sum of the sizes of the queries that were answered with outputs
 	Executions uint64    // batches that ended
-	Last       time.Time // of the last answer with outputs, zero before
+	Last       time.Time // time of the last answer with outputs, zero before
 
 	// Success and Fail are the answers, with the time from arrival to answer.
 	// Queue and Compute divide that of Success: up to the first span, and from

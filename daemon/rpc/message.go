@@ -11,7 +11,7 @@ import (
 // Limits on one request, besides its bytes.
 const (
 	maxTensors    = 256 // inputs, outputs asked for
-	maxShapeBytes = 128 // of the dimensions of an input, encoded
+	maxShapeBytes = 128 // the encoded dimensions of an input
 )
 
 var (
@@ -27,7 +27,7 @@ var unmarshal = proto.UnmarshalOptions{DiscardUnknown: true}
 type message struct {
 	request inference.ModelInferRequest
 	fault   *query.Error
-	memory  *query.Budget // that held is taken of
+	memory  *query.Budget // budget that held was taken from
 	held    int64
 }
 
@@ -57,14 +57,14 @@ func (m *message) decode(b []byte, memory *query.Budget) {
 
 // Numbers of the fields that are counted.
 const (
-	fieldParameters = 4 // of the request, and of an input
+	fieldParameters = 4 // in the request, and in an input
 	fieldInputs     = 5
 	fieldOutputs    = 6
 	fieldRaw        = 7
 
-	fieldShape            = 3 // of an input
+	fieldShape            = 3 // in an input
 	fieldContents         = 5
-	fieldOutputParameters = 2 // of an output
+	fieldOutputParameters = 2 // in an output
 )
 
 // measure returns how much memory a request takes once it is decoded, at

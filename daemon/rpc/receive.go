@@ -42,7 +42,7 @@ const (
 	// partBytes is how much of a request is asked for at a time.
 	partBytes = 1 << 20
 
-	headBytes = 5 // of a message: whether it is compressed, and its length
+	headBytes = 5 // before a message: whether it is compressed, and its length
 )
 
 var (

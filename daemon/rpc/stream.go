@@ -48,7 +48,7 @@ type stream struct {
 	in      incoming
 	pending chan chan *inference.ModelStreamInferResponse // in order
 	ended   chan error                                    // why there is no further request; nil if the client is done
-	queries sync.WaitGroup                                // that were begun
+	queries sync.WaitGroup                                // queries begun
 
 	mu struct {
 		sync.Mutex
