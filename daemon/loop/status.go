@@ -61,10 +61,10 @@ func statusOf(l *core, f *fleet) *status.Status {
 	o := &status.Status{
 		Policy: l.config.Policy, Device: l.device, Emulated: l.config.Emulated(), UpSeconds: now.Seconds(),
 		Rounds: m.Rounds, BusySeconds: m.Busy.Seconds(),
-		Plans:   status.Plans{Made: m.Plans.Made, Kept: m.Plans.Kept, Overturned: m.Plans.Overturned},
 		Loading: f.loading.status(f.name, time.Now()),
 		At:      now, Scheduler: m, Prediction: l.predictor.Report(),
 	}
+	o.Plans.Made, o.Plans.Kept, o.Plans.Overturned = m.Plans.Made, m.Plans.Kept, m.Plans.Overturned
 	o.Predictor = predictorStatus(l, f, &o.Prediction)
 	for _, s := range l.Services() {
 		member := f.members[s.ID]

@@ -58,8 +58,9 @@ func TestBoardIsShared(t *testing.T) {
 // The instances of a GPU that is divided are told of as one, in the order of the
 // configuration, and stay as they were.
 func TestJoin(t *testing.T) {
-	one := &Status{Device: "a", Rounds: 1, UpSeconds: 2, Plans: Plans{Made: 1}, Services: []Service{{Name: "z"}, {Name: "x"}}, Loading: []Loading{{Service: "z"}}}
-	two := &Status{Device: "b", Rounds: 2, UpSeconds: 1, Plans: Plans{Made: 5}, Services: []Service{{Name: "y"}}}
+	one := &Status{Device: "a", Rounds: 1, UpSeconds: 2, Services: []Service{{Name: "z"}, {Name: "x"}}, Loading: []Loading{{Service: "z"}}}
+	two := &Status{Device: "b", Rounds: 2, UpSeconds: 1, Services: []Service{{Name: "y"}}}
+	one.Plans.Made, two.Plans.Made = 1, 5
 	all := Join([]*Status{one, two}, []string{"x", "y", "z"})
 	var names []string
 	for _, s := range all.Services {

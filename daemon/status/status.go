@@ -18,18 +18,25 @@ import (
 // and how they stand at one moment. Its JSON is the answer to /overlapd/status.
 // Once it is published nobody changes it.
 type Status struct {
-	Policy      string       `json:"policy"`
-	Device      string       `json:"device"`
-	Emulated    bool         `json:"emulated,omitempty"` // nothing is computed
-	UpSeconds   float64      `json:"up_seconds"`
-	Rounds      uint64       `json:"rounds"`
-	BusySeconds float64      `json:"busy_seconds"` // all rounds together
-	Plans       Plans        `json:"plans"`
-	Predictor   Predictor    `json:"predictor"`
-	Services    []Service    `json:"services"`
-	Loading     []Loading    `json:"loading,omitempty"`   // workers that load their models, those of services that are not served yet among them
-	GPU         []gpu.Status `json:"gpu,omitempty"`       // each part that services run on, none on another device
-	Instances   []Status     `json:"instances,omitempty"` // one for each part, if there are several; the rest is their sum
+	Policy      string  `json:"policy"`
+	Device      string  `json:"device"`
+	Emulated    bool    `json:"emulated,omitempty"` // nothing is computed
+	UpSeconds   float64 `json:"up_seconds"`
+	Rounds      uint64  `json:"rounds"`
+	BusySeconds float64 `json:"busy_seconds"` // all rounds together
+
+	// Plans counts the rounds that were chosen ahead.
+	Plans struct {
+		Made       uint64 `json:"made"`
+		Kept       uint64 `json:"kept"`
+		Overturned uint64 `json:"overturned"`
+	} `json:"plans"`
+
+	Predictor Predictor    `json:"predictor"`
+	Services  []Service    `json:"services"`
+	Loading   []Loading    `json:"loading,omitempty"`   // workers that load their models, those of services that are not served yet among them
+	GPU       []gpu.Status `json:"gpu,omitempty"`       // each part that services run on, none on another device
+	Instances []Status     `json:"instances,omitempty"` // one for each part, if there are several; the rest is their sum
 
 	NotStored []string `json:"not_stored,omitempty"` // what cannot be written to the state folder now, and why
 
@@ -37,13 +44,6 @@ type Status struct {
 	At         time.Duration    `json:"-"` // since the daemon started
 	Scheduler  overlap.Metrics  `json:"-"`
 	Prediction predictor.Report `json:"-"`
-}
-
-// Plans counts the rounds that were chosen ahead.
-type Plans struct {
-	Made       uint64 `json:"made"`
-	Kept       uint64 `json:"kept"`
-	Overturned uint64 `json:"overturned"`
 }
 
 // Predictor is where the predictions of groups come from and how good
