@@ -343,3 +343,32 @@ func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(l
 	i.saveProfiles()
 	return last, d.close()
 }
+
+// errManyInstances is returned when several instances are to be measured by one
+// command.
+var errManyInstances = errors.New("overlapd profile measures one device: write a configuration for each instance, " +
+	"with gpu = \"MIG-…\" and its services, or let overlapd serve measure all of them while it is idle")
+
+// PlanGPU returns in words what a daemon with this configuration would do with
+// a GPU, and what its services would have of the memory. It changes nothing but
+// that models of the zoo are built. On a CPU the text is that.
+func PlanGPU(c config.Config, o Options) (text string, err error) {
+	g, err := gpu.Choose(context.Background(), c, o.GPU, o.Log)
+	if err != nil {
+		return "", err
+	}
+	if g == nil {
+		return "no GPU is used\n", nil
+	}
+	defer func() { err = errors.Join(err, g.Give()) }()
+	var b strings.Builder
+	b.WriteString(g.String())
+	d := &Daemon{config: c, log: o.Log, gpu: g}
+	d.divide()
+	for _, u := range d.instances {
+		if err := u.planMemory(&b); err != nil {
+			return "", err
+		}
+	}
+	return b.String(), nil
+}

@@ -23,6 +23,7 @@ import (
 	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/training"
 )
 
 // instance is a scheduler with the services, the workers and the device that it
@@ -306,4 +307,189 @@ func learningOptions(c *config.Config) learning.Options {
 		Policy: c.Policy, Emulated: c.Emulated(), File: c.Predictor.File,
 		OnStart: p.OnStart, Limit: p.Time, Groups: p.Groups, Repeats: p.Repeats, Spans: p.Spans, Seed: uint64(p.Seed),
 	}
+}
+
+const (
+	// chooseBudget is how long a worker may measure what cutting its model costs,
+	// the first time; choosePart is which part of worker.load_timeout that is at
+	// most.
+	chooseBudget = 20 * time.Second
+	choosePart   = 4
+)
+
+// question asks the worker of a service on a GPU to choose into how many
+// operators its model is cut, if the configuration does not say. It has what was
+// chosen before, if that is known: then nothing is measured.
+func (u *instance) question(path string, s *config.Service) *wire.ChooseSpec {
+	if s.Cut != 0 {
+		return nil
+	}
+	q := &wire.ChooseSpec{BudgetNanos: int64(min(chooseBudget, u.config.Worker.LoadTimeout/choosePart))}
+	if u.given(s) > 0 {
+		q.Finest = wire.FinestChoice // what it takes is bounded, and was admitted
+	}
+	if u.state == nil {
+		return q
+	}
+	hash, err := hashModel(path)
+	if err != nil {
+		return q // the worker says what is wrong with it
+	}
+	if q.Known, err = u.state.cut(u.cutKey(hash, u.placeOf(s).Share, s.MaxBatch)); err != nil {
+		u.log.Warn().Err(err).Str("service", s.Name).Msg("the stored choice of a cut cannot be read; it is made again")
+	}
+	return q
+}
+
+// cutKey names what a choice holds for: the model, the device, and what part of
+// it the service has. What else it depends on, the choice says itself.
+func (u *instance) cutKey(hash, share string, maxBatch int) []byte {
+	return fmt.Appendf(nil, "%s|%s|%s|max_batch %d|tf32 %t", u.device, hash, share, maxBatch, u.config.CUDA.TF32)
+}
+
+// shareOf returns what else than the device decides how long a service's
+// operators take: its threads, and its part of a GPU that it shares.
+func shareOf(threads int, s *config.Service, gpu bool) string {
+	text := fmt.Sprintf("%d threads", threads)
+	if p := s.MPS.Percentage; gpu && p > 0 {
+		text += fmt.Sprintf(", MPS %d%%", p)
+	}
+	return text
+}
+
+// ChoseCut implements [loop.Profiles].
+func (u *instance) ChoseCut(s config.Service, share string, c *wire.CutChoice) {
+	key := u.cutKey(c.Hash, share, s.MaxBatch)
+	u.keeper.Keep("storing the choice of a cut", func(*training.Store) error { return u.state.saveCut(key, c) })
+}
+
+// place makes the worker of a service run on the instance's part of the GPU, and
+// returns what gives back its share of the part's memory. A service that does
+// not fit is refused, and the others serve.
+func (d *instance) place(spec *executor.ServiceSpec, s *config.Service, memory *gpu.Ledger) (release func(), err error) {
+	release = func() {}
+	if spec.Env, err = d.part.Env(s); err != nil {
+		return release, err
+	}
+	spec.Load.CUDA = &wire.CUDASpec{
+		MemoryBytes:       d.given(s),
+		TF32:              d.config.CUDA.TF32,
+		ExtendAsRequested: d.config.CUDA.ArenaExtend == config.ExtendRequested,
+	}
+	spec.Load.WarmSeqLens = s.SeqLens
+	cut := s.Cut
+	if spec.Load.Choose = d.question(spec.Load.ModelPath, s); spec.Load.Choose != nil && spec.Load.Choose.Known != nil {
+		cut = spec.Load.Choose.Known.Target
+	}
+	admitted, refused, err := d.admit(spec.Load.ModelPath, s, cut, memory)
+	if spec.Refused = refused; admitted != nil {
+		release = admitted
+	}
+	return release, err
+}
+
+// given returns how much of the GPU's memory a service may take, 0 for what
+// there is.
+func (d *instance) given(s *config.Service) int64 {
+	limit, own := d.config.CUDA.MemoryLimit, s.MPS.PinnedMemory
+	if limit == 0 || own != 0 && own < limit {
+		return own
+	}
+	return limit
+}
+
+// admit accounts for a service: what it is given if that is said, else what its
+// model is expected to need if it is cut so, 0 standing for the default. It
+// returns what gives that back, or why there is no room for it.
+func (d *instance) admit(path string, s *config.Service, cut int, memory *gpu.Ledger) (release func(), refused, err error) {
+	var m wire.DeviceMemory
+	err = surviving(path, func() error {
+		f, err := models.Open(path)
+		if err != nil {
+			return err
+		}
+		m = wire.ExpectDeviceMemory(f, cut)
+		return f.Close()
+	})
+	if err != nil {
+		return nil, nil, nil // the worker says what is wrong with it
+	}
+	bytes, sums := m.Sum(), m.Sums()
+	switch given := d.given(s); {
+	case given > 0 && given < bytes:
+		return nil, fmt.Errorf("%w %s: it needs %s = %d MiB and is given %d MiB; raise pinned_memory_limit or cuda.memory_limit, or lower its cut",
+			gpu.ErrNoRoom, s.Name, sums, bytes>>20, given>>20), nil
+	case given > 0:
+		bytes, sums = given, "what it is given, for "+sums
+	}
+	release, refused = memory.Admit(s.Name, bytes, sums)
+	return release, refused, nil
+}
+
+// planMemory writes who has how much of the memory, and who is refused.
+func (d *instance) planMemory(b *strings.Builder) error {
+	memory := d.part.Ledger()
+	var refusals []error
+	for i := range d.config.Services {
+		s := &d.config.Services[i]
+		path, err := d.model(s.Model)
+		if err != nil {
+			return fmt.Errorf("service %s: %w", s.Name, err)
+		}
+		_, refused, err := d.admit(path, s, s.Cut, memory)
+		if err != nil {
+			return err
+		}
+		if refused != nil {
+			refusals = append(refusals, refused)
+		}
+	}
+	b.WriteString(memory.String())
+	for _, r := range refusals {
+		fmt.Fprintf(b, "  refused: %v\n", r)
+	}
+	return nil
+}
+
+// watchGPU starts what watches the instance's part of a GPU, if it has one.
+func (u *instance) watchGPU() {
+	if u.part == nil {
+		return
+	}
+	u.goroutines.Go(func() { u.part.Sample(u.life) })
+	if workers, ok := u.exec.(*executor.Executor); ok && u.part.HasMPS() {
+		u.goroutines.Go(func() { u.part.Watch(u.life, workers, u.backend.LoseWorkers, u.log) })
+	}
+}
+
+// beforeKill returns what takes a worker that is to be killed off the GPU, nil
+// where there is no MPS.
+func (u *instance) beforeKill() func(models.ServiceID, int) {
+	if u.part == nil || !u.part.HasMPS() {
+		return nil
+	}
+	return func(id models.ServiceID, pid int) {
+		if err := u.part.TerminateClient(u.life, pid); err != nil {
+			u.log.Warn().Err(err).Int("service_id", int(id)).Int("pid", pid).
+				Msg("a worker is killed that has work on the GPU and could not be taken off it; if others hang now, restart the control daemon of MPS with all workers")
+		}
+	}
+}
+
+// join starts the worker of a service that is to take requests.
+func (u *instance) join(c *config.Service) (*loop.Joining, error) {
+	spec, release, err := u.spec(0, c)
+	if err == nil {
+		err = spec.Refused
+	}
+	if err != nil {
+		return nil, err
+	}
+	place := u.placeOf(c)
+	place.GiveBack = release
+	j, err := u.backend.Admit(c, place, spec)
+	if err != nil {
+		release()
+	}
+	return j, err
 }

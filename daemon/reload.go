@@ -246,24 +246,6 @@ func (r *reload) load(name string) error {
 	return r.await(name, u, j)
 }
 
-// join starts the worker of a service that is to take requests.
-func (u *instance) join(c *config.Service) (*loop.Joining, error) {
-	spec, release, err := u.spec(0, c)
-	if err == nil {
-		err = spec.Refused
-	}
-	if err != nil {
-		return nil, err
-	}
-	place := u.placeOf(c)
-	place.GiveBack = release
-	j, err := u.backend.Admit(c, place, spec)
-	if err != nil {
-		release()
-	}
-	return j, err
-}
-
 // await returns when a service has joined or does not, or when the reload is cut
 // short.
 func (r *reload) await(name string, u *instance, j *loop.Joining) error {

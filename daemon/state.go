@@ -12,6 +12,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/statefile"
 	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -200,3 +201,18 @@ func (s *state) load(bucket, key []byte, value any) (ok bool, err error) {
 }
 
 func (s *state) close() error { return s.db.Close() }
+
+// cutBucket holds into how many operators models are cut, as was measured.
+var cutBucket = []byte("cut-choices")
+
+// saveCut stores a choice.
+func (s *state) saveCut(key []byte, c *wire.CutChoice) error { return s.save(cutBucket, key, c) }
+
+// cut returns what was stored under key, nil if nothing was.
+func (s *state) cut(key []byte) (*wire.CutChoice, error) {
+	c := &wire.CutChoice{}
+	if ok, err := s.load(cutBucket, key, c); !ok || err != nil {
+		return nil, err
+	}
+	return c, nil
+}
