@@ -67,6 +67,14 @@ var (
 	errGroup = errors.New("the socket cannot be given to admin_group")
 )
 
+// line is one line of the answer to POST /reload. One of the fields is set; the
+// last line has no step.
+type line struct {
+	Step     *config.Step     `json:"step,omitempty"`
+	Reloaded *config.Reloaded `json:"reloaded,omitempty"`
+	Error    *Error           `json:"error,omitempty"`
+}
+
 // told returns an error as a client is told it.
 func told(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {

@@ -24,14 +24,6 @@ const (
 	closeTimeout  = 2 * time.Second  // to answer what was asked, at the end
 )
 
-// line is one line of the answer to POST /reload. One of the fields is set; the
-// last line has no step.
-type line struct {
-	Step     *config.Step     `json:"step,omitempty"`
-	Reloaded *config.Reloaded `json:"reloaded,omitempty"`
-	Error    *Error           `json:"error,omitempty"`
-}
-
 // server answers at an admin socket.
 type server struct {
 	reloads  *Reloads
@@ -128,9 +120,9 @@ func (s *server) guard(next http.Handler) http.Handler {
 	})
 }
 
-func refuse(w http.ResponseWriter, e *Error) { answer(w, e.status(), line{Error: e}) }
+func refuse(w http.ResponseWriter, e *Error) { writeJSON(w, e.status(), line{Error: e}) }
 
-func answer(w http.ResponseWriter, status int, body any) {
+func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body) // who left needs no answer
@@ -191,7 +183,7 @@ func (l *lineWriter) write(what line) {
 
 func (s *server) lastReload(w http.ResponseWriter, _ *http.Request) {
 	now, _ := s.reloads.Last().Report()
-	answer(w, http.StatusOK, now)
+	writeJSON(w, http.StatusOK, now)
 }
 
 func (s *server) restart(w http.ResponseWriter, r *http.Request) {
@@ -199,7 +191,7 @@ func (s *server) restart(w http.ResponseWriter, r *http.Request) {
 		refuse(w, told(err))
 		return
 	}
-	answer(w, http.StatusOK, line{})
+	writeJSON(w, http.StatusOK, line{})
 }
 
 func (s *server) config(w http.ResponseWriter, _ *http.Request) {
