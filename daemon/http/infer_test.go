@@ -258,9 +258,9 @@ func TestSignature(t *testing.T) {
 		}
 		sig := s.Signature()
 		config, metadata := asJSON(t, configOf(s, sig)), asJSON(t, metadataOf(s, sig))
-		if s.Batched() != tt.batched || !strings.Contains(string(config), tt.config) ||
+		if s.Mergeable() != tt.batched || !strings.Contains(string(config), tt.config) ||
 			strings.Contains(string(config), "dynamic_batching") != tt.batched {
-			t.Errorf("%s: batched %v, %s", name, s.Batched(), config)
+			t.Errorf("%s: batched %v, %s", name, s.Mergeable(), config)
 		}
 		if !json.Valid(config) || !json.Valid(metadata) {
 			t.Errorf("%s: not JSON: %s %s", name, config, metadata)

@@ -308,7 +308,7 @@ func (f *fleet) change(s *member, c *config.Service, p Place) error {
 		if err := next.service.Loaded(f.infoOf(info)); err != nil {
 			return err
 		}
-		if !next.service.Batched() {
+		if !next.service.Mergeable() {
 			m.MaxBatch = 1
 		}
 	}
@@ -522,7 +522,7 @@ func (f *fleet) up(e *executor.Event) {
 	}
 	spec := f.specs[e.Service]
 	spec.Operators, spec.MaxBatch = len(e.Info.Operators), s.MaxBatch
-	if !s.Batched() {
+	if !s.Mergeable() {
 		spec.MaxBatch = 1
 	}
 	switch err := f.load(spec, e); {

@@ -69,7 +69,7 @@ func (s *member) subject(m training.Model) learning.Service {
 	if !s.config.BestEffort {
 		l.Target = s.config.Target
 	}
-	if s.service.Batched() {
+	if s.service.Mergeable() {
 		l.Sizes = s.config.MeasuredSizes()
 	}
 	if info := s.worker.info; info != nil && models.HasSeqLen(info.Inputs) {

@@ -108,9 +108,9 @@ func (s *Service) SetGivenUp(givenUp bool) { s.givenUp.Store(givenUp) }
 // GivenUp reports whether no worker of the service is expected any more.
 func (s *Service) GivenUp() bool { return s.givenUp.Load() }
 
-// Batched reports whether the first dimension of every input and output is a
+// Mergeable reports whether the first dimension of every input and output is a
 // batch dimension that clients choose, so that queries can be merged.
-func (s *Service) Batched() bool {
+func (s *Service) Mergeable() bool {
 	sig := s.signature.Load()
 	return sig != nil && sig.Batched
 }

@@ -92,7 +92,7 @@ func TestPortLimits(t *testing.T) {
 func TestLoadedKeepsTheModelBefore(t *testing.T) {
 	s := NewService(0, "s")
 	s.SetReady(true)
-	if s.Ready() || s.Batched() {
+	if s.Ready() || s.Mergeable() {
 		t.Error("a service without a model is ready")
 	}
 	good := Info{Inputs: []models.TensorSpec{spec("x", models.Int8, -2)}, Outputs: []models.TensorSpec{spec("y", models.Int8, -2)}}
@@ -103,7 +103,7 @@ func TestLoadedKeepsTheModelBefore(t *testing.T) {
 	if err := s.Loaded(Info{Inputs: []models.TensorSpec{spec("x", models.Complex64)}}); err == nil {
 		t.Error("a complex input was taken")
 	}
-	if s.Signature() != before || !s.Ready() || !s.Batched() {
+	if s.Signature() != before || !s.Ready() || !s.Mergeable() {
 		t.Error("the model before is gone")
 	}
 }
