@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/daemon/config"
-
 	"github.com/overlapd/overlapd/daemon/loop"
 )
 

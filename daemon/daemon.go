@@ -3,8 +3,8 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -17,12 +17,12 @@ import (
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/http"
 	"github.com/overlapd/overlapd/daemon/loop"
+	"github.com/overlapd/overlapd/daemon/observe/metrics"
+	"github.com/overlapd/overlapd/daemon/observe/tracing"
 	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 )
-
-// zooSeed is the seed of the weights of the zoo's models.
-const zooSeed = 1
 
 const (
 	// saveInterval is how often what was measured is stored.
@@ -59,23 +59,6 @@ type Daemon struct {
 	die        context.CancelFunc // ends what runs besides serving
 	goroutines sync.WaitGroup     // the scheduler, the listener and what they start; close waits for them
 	keeping    sync.WaitGroup     // the keeper, which ends last
-}
-
-// Options is what a daemon needs besides its configuration.
-type Options struct {
-	Worker  []string // command line of a worker
-	Check   []string // command line of a child that runs statefile.RunCheck, none to check the state file here
-	Version string
-	Commit  string
-	Device  string       // in words, such as the processor's name
-	Cores   int          // threads of a service that sets none
-	Fit     loop.FitFunc // nil if no predictor is to be fitted
-	Offline bool         // for Measure: there is no endpoint
-	GPU     gpu.Options
-	Log     zerolog.Logger
-
-	workers   func(executor.Options) (loop.Workers, error) // nil for processes
-	emulation func(*config.Config) (*emulation, error)     // nil for that of a profile
 }
 
 // New opens everything that can be refused: the address, the state file, the
@@ -116,8 +99,9 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 		return d, err
 	}
 	d.life, d.die = context.WithCancel(context.Background())
-	d.divide()
-	if err = d.each(func(i *instance) error { return i.open(d, &o) }); err != nil || o.Offline {
+	d.instances = divide(instance{config: d.config, log: o.Log, device: d.device, emulation: d.emulation, state: d.state, keeper: d.keeper}, d.gpu)
+	d.device = d.instances[0].device
+	if err = d.each(func(i *instance) error { return i.open(&o, d.life, &d.goroutines) }); err != nil || o.Offline {
 		return d, err
 	}
 	return d, d.openEndpoints(&c, &o)
@@ -289,30 +273,6 @@ func (d *Daemon) takeGPU(o *Options) (err error) {
 	return nil
 }
 
-// divide makes the instances: one for each part of a GPU that is divided, else one.
-// All of them share the state file.
-func (d *Daemon) divide() {
-	one := instance{config: d.config, log: d.log, device: d.device, emulation: d.emulation, state: d.state, keeper: d.keeper}
-	if d.gpu == nil {
-		d.instances = []*instance{&one}
-		return
-	}
-	parts := d.gpu.Parts()
-	for n, p := range parts {
-		i := one
-		i.part, i.device = p, p.Text
-		if len(parts) > 1 {
-			i.config.Services = slices.DeleteFunc(slices.Clone(one.config.Services), func(s config.Service) bool {
-				return !slices.Contains(p.Services, s.Name)
-			})
-			i.dir = fmt.Sprintf("instance-%d", n)
-			i.log = one.log.With().Str("instance", p.UUID).Logger()
-		}
-		d.instances = append(d.instances, &i)
-	}
-	d.device = d.instances[0].device
-}
-
 // measureInterval is how often Measure reports.
 const measureInterval = 200 * time.Millisecond
 
@@ -349,26 +309,153 @@ func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(l
 var errManyInstances = errors.New("overlapd profile measures one device: write a configuration for each instance, " +
 	"with gpu = \"MIG-…\" and its services, or let overlapd serve measure all of them while it is idle")
 
-// PlanGPU returns in words what a daemon with this configuration would do with
-// a GPU, and what its services would have of the memory. It changes nothing but
-// that models of the zoo are built. On a CPU the text is that.
-func PlanGPU(c config.Config, o Options) (text string, err error) {
-	g, err := gpu.Choose(context.Background(), c, o.GPU, o.Log)
+// openEndpoints makes what serves clients.
+func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
+	d.face = d.front()
+	q := &query.Server{
+		Host: d.face, Memory: query.NewBudget(c.Limits.MemoryBytes), Connections: query.NewBudget(int64(c.Limits.Connections)),
+		Version: o.Version, Log: d.log,
+	}
+	if d.emulation != nil {
+		q.Label = config.DeviceEmulated
+	}
+	if d.tracer, err = d.newTracer(o.Version); err != nil {
+		return err
+	}
+	if d.tracer != nil {
+		q.Tracer = d.tracer
+	}
+	h := http.Options{
+		Queries: q, Access: d.access, Status: d.face.Status, Timelines: d.face.Timelines,
+		OpenMetrics: !c.Access.Metrics, NotStored: d.storage().faults,
+	}
+	if c.Metrics {
+		h.Metrics = metrics.NewExporter(d.telling(newScrapers(d.instances, o.Version, c.Policy))).Text
+	}
+	if d.endpoint, err = http.NewEndpoint(c.Limits, h); err != nil {
+		return err
+	}
+	d.remote.open(q, c.Limits, d.access)
+	return nil
+}
+
+// openAccess reads who may ask, and logs what is unsafe about it.
+func (d *Daemon) openAccess() (err error) {
+	d.access, err = access.Open(accessOptions(&d.config, func(err error) {
+		if err != nil {
+			d.log.Error().Err(err).Msg("changed tokens or certificates cannot be used; those before stay in use")
+			return
+		}
+		d.log.Info().Msg("changed tokens or certificates are in use now")
+	}))
 	if err != nil {
-		return "", err
+		return err
 	}
-	if g == nil {
-		return "no GPU is used\n", nil
+	for _, w := range slices.Concat(d.config.Exposures(), d.access.Warnings(), d.config.OpenFolders(os.Geteuid())) {
+		d.log.Warn().Msg(w)
 	}
-	defer func() { err = errors.Join(err, g.Give()) }()
-	var b strings.Builder
-	b.WriteString(g.String())
-	d := &Daemon{config: c, log: o.Log, gpu: g}
-	d.divide()
+	return nil
+}
+
+// newTracer returns what traces the queries of a daemon, or nil if none is
+// configured.
+func (d *Daemon) newTracer(version string) (*otlp.Tracer, error) {
+	c := &d.config.Tracing
+	if c.Endpoint == "" && !tracing.FromEnvironment() {
+		return nil, nil
+	}
+	t, err := otlp.New(otlp.Options{
+		Endpoint: c.Endpoint, Sample: c.Sample, HeadersFile: c.HeadersFile,
+		CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile,
+		Service: c.Service, Instance: d.identity(), Version: version,
+		Report: func(queries, spans uint64, why error) {
+			d.log.Warn().Err(why).Uint64("queries", queries).Uint64("spans", spans).Msg("traces are lost; serving goes on")
+		},
+	})
+	if err == nil {
+		d.log.Info().Str("endpoint", c.Endpoint).Float64("sample", c.Sample).Msg("queries are traced")
+	}
+	return t, err
+}
+
+// identity names a daemon among those of one name: by what it runs on, or by where
+// it listens.
+func (d *Daemon) identity() string {
+	switch {
+	case d.config.Tracing.Instance != "":
+		return d.config.Tracing.Instance
+	case len(d.instances) == 1 && d.instances[0].part != nil && d.instances[0].part.UUID != "":
+		return d.instances[0].part.UUID
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	return host + "/" + d.config.Listen
+}
+
+// telling adds what became of traces, and what is not stored, to what a scrape
+// tells.
+func (d *Daemon) telling(s scrapers) func() *metrics.Snapshot {
+	tracer, storage := d.tracer, d.storage()
+	return func() *metrics.Snapshot {
+		snap := s.snapshot()
+		snap.Traces = tracer.Counts()
+		storage.count(snap)
+		return snap
+	}
+}
+
+// closeTracer sends what waits. A collector that does not take it in time is no
+// failure of the daemon.
+func (d *Daemon) closeTracer() {
+	if d.tracer == nil {
+		return
+	}
+	limit, cancel := context.WithTimeout(context.Background(), otlp.FlushTime)
+	defer cancel()
+	if err := d.tracer.Close(limit); err != nil {
+		d.log.Warn().Err(err).Msg("traces are lost")
+	}
+}
+
+// front returns what the daemon's endpoints speak to.
+func (d *Daemon) front() face {
+	if len(d.instances) == 1 {
+		return d.instances[0].backend
+	}
+	f := new(front)
 	for _, u := range d.instances {
-		if err := u.planMemory(&b); err != nil {
-			return "", err
+		f.backends = append(f.backends, u.backend)
+	}
+	f.gather(d.config.Services)
+	return f
+}
+
+func (d *Daemon) storage() *storage {
+	if d.state == nil {
+		return nil
+	}
+	s := &storage{state: d.state.db}
+	for _, u := range d.instances {
+		if u.decisions != nil {
+			s.decisions = append(s.decisions, u.decisions)
 		}
 	}
-	return b.String(), nil
+	return s
+}
+
+// Config returns the configuration that holds now.
+func (d *Daemon) Config() config.Config {
+	d.configured.Lock()
+	defer d.configured.Unlock()
+	return d.config
+}
+
+// configure changes the configuration that holds. Its lists are not to be
+// written to: others may read them.
+func (d *Daemon) configure(change func(*config.Config)) {
+	d.configured.Lock()
+	defer d.configured.Unlock()
+	change(&d.config)
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"go.etcd.io/bbolt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -17,14 +16,14 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.etcd.io/bbolt"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
-
-	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 // formula is a device on which each operator takes 20 µs for each query of a

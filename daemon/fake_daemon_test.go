@@ -13,13 +13,12 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/training"
-
-	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 // fakeDeviceName is the device of a rig as datasets and predictors name it.

@@ -10,14 +10,13 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/training"
-
-	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 // groupRig is a daemon of two services with a predictor, that runs a round of

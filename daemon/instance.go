@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/learning"
@@ -51,7 +53,7 @@ type instance struct {
 }
 
 // open makes everything of an instance that can be refused.
-func (u *instance) open(d *Daemon, o *Options) error {
+func (u *instance) open(o *Options, life context.Context, goroutines *sync.WaitGroup) error {
 	u.cores = o.Cores
 	if u.part != nil {
 		u.memory = u.part.Ledger()
@@ -67,9 +69,9 @@ func (u *instance) open(d *Daemon, o *Options) error {
 		Log: u.log, Device: u.device, Places: places, Learning: u.learning(o.Fit), Fit: o.Fit, Keeper: u.keeper, Journal: u.decisions,
 		Header:  journal.Header{Version: o.Version, Commit: o.Commit, Device: u.device},
 		Workers: func(events func(executor.Event)) (loop.Workers, error) { return u.runner(o, specs, events) },
-		Life:    d.life, Goroutines: &d.goroutines,
+		Life:    life, Goroutines: goroutines,
 	}
-	u.life, u.goroutines = d.life, &d.goroutines
+	u.life, u.goroutines = life, goroutines
 	if u.emulation != nil {
 		l.MeasuredAs = u.emulation.name
 	} else {
@@ -492,4 +494,74 @@ func (u *instance) join(c *config.Service) (*loop.Joining, error) {
 		release()
 	}
 	return j, err
+}
+
+// gpuMetrics returns the latest sample of a part, for metrics.
+func gpuMetrics(status gpu.Status) []metrics.GPU {
+	s := status.Sample
+	if s == nil {
+		return nil
+	}
+	m := metrics.GPU{
+		UUID: s.UUID, Utilization: -1, MemoryTotalBytes: -1, MemoryUsedBytes: -1,
+		PowerWatts: orUnknown(s.Power), PowerLimitWatts: orUnknown(s.PowerLimit),
+	}
+	if s.Utilization.Known {
+		m.Utilization = float64(s.Utilization.Value.GPU) / 100
+	}
+	if s.Memory.Known {
+		m.MemoryTotalBytes, m.MemoryUsedBytes = int64(s.Memory.Value.Total), int64(s.Memory.Value.Used)
+	}
+	return []metrics.GPU{m}
+}
+
+// divide makes the instances: one for each part of a GPU that is divided, else one
+// of all services. They are alike in what one has already, and share the state file.
+func divide(one instance, g *gpu.GPU) (list []*instance) {
+	if g == nil {
+		return []*instance{&one}
+	}
+	parts := g.Parts()
+	for n, p := range parts {
+		i := one
+		i.part, i.device = p, p.Text
+		if len(parts) > 1 {
+			i.config.Services = slices.DeleteFunc(slices.Clone(one.config.Services), func(s config.Service) bool {
+				return !slices.Contains(p.Services, s.Name)
+			})
+			i.dir = fmt.Sprintf("instance-%d", n)
+			i.log = one.log.With().Str("instance", p.UUID).Logger()
+		}
+		list = append(list, &i)
+	}
+	return list
+}
+
+// PlanGPU returns in words what a daemon with this configuration would do with
+// a GPU, and what its services would have of the memory. It changes nothing but
+// that models of the zoo are built. On a CPU the text is that.
+func PlanGPU(c config.Config, o Options) (text string, err error) {
+	g, err := gpu.Choose(context.Background(), c, o.GPU, o.Log)
+	if err != nil {
+		return "", err
+	}
+	if g == nil {
+		return "no GPU is used\n", nil
+	}
+	defer func() { err = errors.Join(err, g.Give()) }()
+	var b strings.Builder
+	b.WriteString(g.String())
+	for _, i := range divide(instance{config: c, log: o.Log}, g) {
+		if err := i.planMemory(&b); err != nil {
+			return "", err
+		}
+	}
+	return b.String(), nil
+}
+
+func orUnknown(r cuda.Reading[float64]) float64 {
+	if !r.Known {
+		return -1
+	}
+	return r.Value
 }

@@ -5,10 +5,9 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
-
-	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 const ms = time.Millisecond

@@ -8,12 +8,11 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
-
-	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 // startLoop starts a backend with so many services and fake workers, all of

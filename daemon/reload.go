@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/loop"
-	"github.com/overlapd/overlapd/models"
 )
 
 var (
@@ -67,21 +65,6 @@ func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(c
 	err := r.run()
 	r.done.Took = time.Since(began)
 	return &r.done, err
-}
-
-// Config returns the configuration that holds now.
-func (d *Daemon) Config() config.Config {
-	d.configured.Lock()
-	defer d.configured.Unlock()
-	return d.config
-}
-
-// configure changes the configuration that holds. Its lists are not to be
-// written to: others may read them.
-func (d *Daemon) configure(change func(*config.Config)) {
-	d.configured.Lock()
-	defer d.configured.Unlock()
-	change(&d.config)
 }
 
 // rewritten reports whether the model file of a service is not the one that
@@ -308,9 +291,6 @@ func (d *Daemon) Restart(service string) error {
 	return nil
 }
 
-// errModelInMotion is returned when a model file shrinks while it is read.
-var errModelInMotion = errors.New("the file changed while it was read: write the new model beside it and rename it")
-
 // rewritten reports whether the file of a model is not the one with this hash,
 // which a worker has loaded. A file that cannot be read counts as another one:
 // loading it will say why. It reads the whole file.
@@ -320,35 +300,4 @@ func rewritten(model, hash string) bool {
 	}
 	now, err := hashModel(model)
 	return err != nil || now != hash
-}
-
-// hashModel returns the hash of a model file, as [models.File.Hash] does.
-func hashModel(path string) (hash string, err error) {
-	err = surviving(path, func() (err error) {
-		f, err := models.Open(path)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, f.Close()) }()
-		hash, err = f.Hash()
-		return err
-	})
-	return hash, err
-}
-
-// surviving reads a file that is mapped. One that is cut short meanwhile would
-// end the process; here it is an error.
-func surviving(path string, read func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		fault := recover()
-		if fault == nil {
-			return
-		}
-		if _, ok := fault.(interface{ Addr() uintptr }); !ok {
-			panic(fault)
-		}
-		err = fmt.Errorf("%s: %w", path, errModelInMotion)
-	}()
-	return read()
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
-
 	"github.com/overlapd/overlapd/daemon/loop"
 )
 

@@ -9,11 +9,10 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
-
-	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 // A reload that is cut short at the moment at which a service has joined says so:

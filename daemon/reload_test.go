@@ -11,11 +11,10 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
-
-	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 // reloadRig is a rig whose services come and go.

@@ -8,10 +8,9 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
-
-	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 // givingUp is an executor of which some services were given up.

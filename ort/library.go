@@ -209,3 +209,12 @@ func checkFile(path string) error {
 	}
 	return nil
 }
+
+// onHost reports whether the host can read what lies there. Its own memory that
+// is pinned for a GPU is reported as the GPU's.
+func (l *Library) onHost(info *C.OrtMemoryInfo) bool {
+	var kind C.int
+	C.ort_MemoryInfoGetDeviceType(l.api, info, &kind)
+	const cpu, deviceOnly = 0, 0
+	return kind == cpu || C.ort_MemoryInfoGetDeviceMemType(l.api, info) != deviceOnly
+}

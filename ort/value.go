@@ -385,12 +385,3 @@ func (v *Value) Address() (uint64, error) {
 	err := v.env.lib.check(C.overlapd_address_of(v.env.lib.api, v.value, &address))
 	return uint64(address), err
 }
-
-// onHost reports whether the host can read what lies there. Its own memory that
-// is pinned for a GPU is reported as the GPU's.
-func (l *Library) onHost(info *C.OrtMemoryInfo) bool {
-	var kind C.int
-	C.ort_MemoryInfoGetDeviceType(l.api, info, &kind)
-	const cpu, deviceOnly = 0, 0
-	return kind == cpu || C.ort_MemoryInfoGetDeviceMemType(l.api, info) != deviceOnly
-}

@@ -8,10 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/cuda/mps"
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/rs/zerolog"
 )
 
 // Part is what one group of services runs on: a GPU or one MIG instance. Two parts

@@ -7,8 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/valyala/fasthttp"
+
+	"github.com/overlapd/overlapd/daemon/query"
 )
 
 // reuse gives every query the same memory, so that what is counted is the

@@ -11,9 +11,8 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/overlapd/overlapd/daemon/query"
-
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/query"
 )
 
 // What query.Body promises.

@@ -9,10 +9,10 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/valyala/fasthttp"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 )
 

@@ -5,13 +5,14 @@ import (
 	"encoding/json"
 	"strconv"
 
+	"github.com/valyala/fasthttp"
+
 	"github.com/overlapd/overlapd/daemon/access"
 	page "github.com/overlapd/overlapd/daemon/observe/dashboard"
 	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/status"
-	"github.com/valyala/fasthttp"
 )
 
 var (

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/overlapd/overlapd/daemon/query"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -15,6 +14,8 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/overlapd/overlapd/daemon/query"
 )
 
 const (

@@ -6,11 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/overlap"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/overlap"
 )
 
 // counts returns a count of each reason: 1 of the first, 2 of the next, and so on.

@@ -5,8 +5,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/overlapd/overlapd/overlap"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/overlapd/overlapd/overlap"
 )
 
 // Labels are all that a metric may have.
