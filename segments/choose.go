@@ -3,12 +3,13 @@ package segments
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"time"
+
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/segments/worker"
 	"github.com/overlapd/overlapd/stats"
-	"slices"
-	"time"
 )
 
 // Limits of choosing.

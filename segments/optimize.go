@@ -4,14 +4,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/encoding/protowire"
 	"os"
 	"path/filepath"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/cpu"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"

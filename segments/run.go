@@ -1,10 +1,9 @@
 package segments
 
 import (
+	"fmt"
 	"slices"
 	"time"
-
-	"fmt"
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"

@@ -3,16 +3,18 @@ package segments
 import (
 	"errors"
 	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/segments/worker"
 	"github.com/overlapd/overlapd/stats"
-	"golang.org/x/sys/unix"
-	"math"
-	"os"
-	"runtime"
-	"time"
 )
 
 var _ worker.Engine = (*service)(nil)

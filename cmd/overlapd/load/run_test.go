@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/overlapd/overlapd/stats"
 	"github.com/valyala/fasthttp"
+
+	"github.com/overlapd/overlapd/stats"
 )
 
 // busyTries is how often a test makes a short run in which a busy machine may

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/sim"
-
 	"github.com/overlapd/overlapd/stats"
 )
 
