@@ -65,7 +65,7 @@ func TestPathTellsWhatItDependsOn(t *testing.T) {
 }
 
 func TestFittedIsUsedAgain(t *testing.T) {
-	o := quick(t, drawnData(t))
+	o := anew(t, drawnData(t))
 	o.Figures, o.Policies = []string{"15"}, []string{"fcfs"}
 	reproduce(t, o)
 	first, _ := outputs(t, &o)

@@ -14,8 +14,18 @@ import (
 	"time"
 )
 
-// quick are options that take seconds.
+// quick are options that take seconds. Tests share what is fitted, which files are
+// named by: fitting is most of what they take.
 func quick(t *testing.T, data string) Options {
+	o := anew(t, data)
+	if err := os.Symlink(fittedByTests, filepath.Join(o.Out, fittedFolder)); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// anew is quick with everything still to be fitted.
+func anew(t *testing.T, data string) Options {
 	o := DefaultOptions()
 	o.Data, o.Out, o.Seeds, o.Queries, o.Epochs, o.Commit = data, t.TempDir(), 2, 20, 1, "none"
 	return o
@@ -82,11 +92,13 @@ func TestRun(t *testing.T) {
 		}
 	}
 
-	// In another folder, with all fitted anew, the same comes out.
-	fresh := quick(t, data)
+	// In another folder, with all fitted anew on one core, the same comes out.
+	fresh := anew(t, data)
+	cores := runtime.GOMAXPROCS(1)
 	reproduce(t, fresh)
-	anew, pageAnew := outputs(t, &fresh)
-	if !bytes.Equal(result, anew) || !bytes.Equal(page, pageAnew) {
+	runtime.GOMAXPROCS(cores)
+	again, pageAgain := outputs(t, &fresh)
+	if !bytes.Equal(result, again) || !bytes.Equal(page, pageAgain) {
 		t.Error("one seed gave two results")
 	}
 	var decoded Result
@@ -184,29 +196,6 @@ func TestOrderOfFigures(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
-	}
-}
-
-// TestOneCoreGivesTheSame as many do: who does a job does not matter.
-func TestOneCoreGivesTheSame(t *testing.T) {
-	data := drawnData(t)
-	var first []byte
-	for _, cores := range []int{1, 4} {
-		before := runtime.GOMAXPROCS(cores)
-		o := quick(t, data)
-		o.Figures, o.Policies = []string{"15", "22", "highest-load"}, []string{"sjf", "clockwork", "overlap"}
-		_, err := Run(t.Context(), o)
-		runtime.GOMAXPROCS(before)
-		if err != nil {
-			t.Fatal(err)
-		}
-		result, _ := outputs(t, &o)
-		if first == nil {
-			first = result
-		}
-		if !bytes.Equal(first, result) {
-			t.Errorf("with %d cores another result comes out", cores)
-		}
 	}
 }
 
