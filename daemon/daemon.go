@@ -36,16 +36,16 @@ const (
 // Daemon is one running overlapd: the state file, the instances that decide and
 // run, and the endpoints in front of them.
 type Daemon struct {
-	config    config.Config // of all instances
+	config    config.Config // for all instances
 	log       zerolog.Logger
-	device    string     // that the services run on, in words
+	device    string     // what the services run on, in words
 	emulation *emulation // nil for a device that computes
 	state     *state
 	keeper    *loop.Keeper
 	gpu       *gpu.GPU
 	instances []*instance // one, or one for each instance of a GPU that is divided
 
-	face     face         // of all instances, that the endpoints speak to
+	face     face         // all instances, as the endpoints see them
 	tracer   *otlp.Tracer // nil for none
 	endpoint *http.Endpoint
 	listener net.Listener

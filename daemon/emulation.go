@@ -25,7 +25,7 @@ type emulation struct {
 	name   string // of the device that it is made after, "" if unknown
 	text   string // for people
 	known  []device.ModelInfo
-	hash   string // of the profile
+	hash   string // the hash of the profile
 }
 
 // EmulatedDevice returns what the services of a configuration would run on, in

@@ -41,15 +41,15 @@ type instance struct {
 	recorder  *metrics.Recorder    // nil without metrics
 	gpus      func() []metrics.GPU // what the part does, without waiting; nil without a GPU
 	cores     int                  // threads of a service that sets none
-	memory    *gpu.Ledger          // of the part, nil without a GPU
+	memory    *gpu.Ledger          // the memory of the part, nil without a GPU
 	device    string
 	emulation *emulation // nil for a device that computes
 	part      *gpu.Part  // nil without a GPU
-	dir       string     // of the decision log, in the state folder
+	dir       string     // where the decision log lies in the state folder
 	decisions *journal.Writer
 
 	life       context.Context // ends when the daemon closes
-	goroutines *sync.WaitGroup // that run besides the loop
+	goroutines *sync.WaitGroup // those that run besides the loop
 }
 
 // open makes everything of an instance that can be refused.

@@ -87,7 +87,7 @@ func (s *scraper) service(t *status.Service, at time.Duration) metrics.Service {
 // would notice.
 type storage struct {
 	state     *statefile.File
-	decisions []decisionLog // of the instances that have one
+	decisions []decisionLog // those of the instances that have one
 }
 
 // decisionLog is a journal.Writer.

@@ -32,7 +32,7 @@ var ErrNoState = errors.New("there is no state file")
 
 var (
 	profileBucket     = []byte("solo-profiles")
-	calibrationBucket = []byte("calibrations") // of predictors, by their identity and the services
+	calibrationBucket = []byte("calibrations") // learned for predictors, by their identity and the services
 )
 
 // state is the file that outlives the daemon: what was measured of each model

@@ -206,10 +206,10 @@ func (m *FeatureModel) fits(s *Served) error {
 // Limits of what a predictor file may hold.
 const (
 	MaxLayers = 16
-	MaxWidth  = 4096 // of a layer, inputs or outputs
+	MaxWidth  = 4096 // inputs or outputs in a layer
 	maxName   = 1024 // bytes of the device and the recipe
-	maxFaults = 20   // that one error lists
-	maxRatio  = 1e6  // of measured to predicted
+	maxFaults = 20   // faults listed by one error
+	maxRatio  = 1e6  // measured to predicted
 )
 
 // Validate returns an error that wraps [ErrFormat] or [ErrDamaged] and lists

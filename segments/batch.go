@@ -21,7 +21,7 @@ type batch struct {
 	shapes   []shape  // by value, what this run taught so far; nil if nothing is to learn
 	bytes    int64    // what ONNX Runtime holds for it
 	gathered int64    // the part of bytes that holds gathered inputs
-	regions  []region // of the device's memory, that are the batch's to free
+	regions  []region // memory of the device for the batch to free
 }
 
 // ran takes in that operator p has run: it notes the shapes that are to be

@@ -29,7 +29,7 @@ type Device struct {
 	options ort.CUDAOptions
 	given   int64
 
-	first, last *driver.Event   // of the span
+	first, last *driver.Event   // around the span
 	ring        []*driver.Event // one after each of the last segments
 	queued      int             // segments since the last wait for all
 }

@@ -15,8 +15,8 @@ type piece struct {
 	inputs      []int32 // values made outside, in the order of their first use
 	outputs     []int32 // values that somebody outside uses
 	weights     []int32 // initializers that its nodes use
-	reuse       reuse   // of a piece of one node, what its output may share
-	nodeInputs  []int32 // of a piece of one node, its inputs by position
+	reuse       reuse   // for a piece of one node, what its output may share
+	nodeInputs  []int32 // for a piece of one node, its inputs by position
 }
 
 // cutting is a graph cut into pieces.

@@ -29,7 +29,7 @@ func ends(err error) bool { return wire.CodeOf(err).Ends() }
 
 // Config is how a model is loaded.
 type Config struct {
-	Path              string // of the ONNX file
+	Path              string // the ONNX file
 	CacheDir          string // where optimized forms are kept
 	Target            int    // number of segments wanted, 0 for one at every node
 	IntermediateBytes int64  // budget for the intermediates of all batches, 0 for DefaultIntermediateBytes

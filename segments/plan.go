@@ -11,9 +11,9 @@ type layout struct {
 	shapes  []shape // by value
 	buffer  []int   // by value, its buffer, -1 if ONNX Runtime allocates it
 	buffers []lifetime
-	bytes   int64 // of the whole
+	bytes   int64 // all of it together
 	live    []int64
-	size    int    // of a batch that it was made for
+	size    int    // the size of the batch that it was made for
 	used    uint64 // when it was used last, by the clock of the pool
 }
 

@@ -16,11 +16,11 @@ import (
 const (
 	MaxRows      = 1 << 20
 	MaxModels    = 256
-	MaxSpans     = 16      // of a group
-	MaxOperators = 1 << 20 // of a model
-	MaxSize      = 1 << 20 // of a batch
+	MaxSpans     = 16      // in a group
+	MaxOperators = 1 << 20 // in a model
+	MaxSize      = 1 << 20 // in a batch
 	MaxSeqLen    = 1 << 24
-	MaxMicros    = 1e12 // of a run, about eleven days
+	MaxMicros    = 1e12 // for a run, about eleven days
 
 	maxNameBytes = 256
 )

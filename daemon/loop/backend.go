@@ -51,14 +51,14 @@ type Options struct {
 	Device     string            // in words
 	MeasuredAs string            // the device that an emulated one is made after, as datasets name it
 	GPU        func() gpu.Status // nil without a GPU
-	Places     []Place           // of the services, in the order of the configuration
+	Places     []Place           // where each service runs, in the order of the configuration
 	Learning   learning.Options
 	Fit        FitFunc            // nil if no predictor is to be fitted
 	Profiles   Profiles           // nil where nothing is stored
-	Keeper     *Keeper            // of the state file
+	Keeper     *Keeper            // writes to the state file
 	Listeners  []observe.Listener // besides the timeline and traces
 	Journal    *journal.Writer    // nil if decisions are not logged
-	Header     journal.Header     // of the journal; the loop sets its epoch
+	Header     journal.Header     // begins the journal; the loop sets its epoch
 
 	// Workers makes what runs rounds. It passes on what happens to workers, from
 	// when they are started.

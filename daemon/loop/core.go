@@ -84,17 +84,17 @@ type core struct {
 	scheduler  scheduler
 	exec       Workers
 	solo       *predictor.Solo
-	predictor  *predictor.Predictor // of groups; it has solo
+	predictor  *predictor.Predictor // estimates groups, with the help of solo
 	learning   *learning.Learner    // which the learner obeys
 	profiles   Profiles             // nil where nothing is stored
 	keeper     *Keeper
-	serves     query.Backend // of the services
+	serves     query.Backend // what the services are served by
 
 	life       context.Context // ends when the daemon closes
-	goroutines *sync.WaitGroup // that run besides the loop
+	goroutines *sync.WaitGroup // those that run besides the loop
 
 	listeners []observe.Listener
-	memory    observe.Event // of emit
+	memory    observe.Event // used by emit
 }
 
 // Ready implements [query.Host].

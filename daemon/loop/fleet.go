@@ -25,7 +25,7 @@ type fleet struct {
 	*core
 	members  []*member        // by service ID
 	specs    []models.Service // as the scheduler knows them, by ID
-	order    []string         // of the services, as the configuration has them
+	order    []string         // the names of the services, as the configuration has them
 	reloaded bool             // services came or went since the start
 	leaving  int              // services that are retired and not gone
 
@@ -59,9 +59,9 @@ type member struct {
 	// counted, so that no series of metrics goes backward. Series is the ID under
 	// which its queries are counted: its own, or that of its heir.
 	series   models.ServiceID
-	past     overlap.ServiceMetrics // of those whose name it has, and that are gone
-	restarts uint64                 // of their workers
-	starts   uint64                 // of its own worker
+	past     overlap.ServiceMetrics // counted by those before it that had its name
+	restarts uint64                 // how often their workers were started again
+	starts   uint64                 // how often its own worker was started
 }
 
 // memberState is where a service stands between coming and going.
@@ -583,7 +583,7 @@ func (f *fleet) catchUp() {
 	}
 }
 
-// load tells scheduler and predictor what the worker learned of the model. A
+// load gives scheduler and predictor what the worker learned of the model. A
 // worker that comes back with the same model changes nothing.
 func (f *fleet) load(spec models.Service, e *executor.Event) error {
 	member := f.members[spec.ID]

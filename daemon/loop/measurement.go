@@ -27,7 +27,7 @@ type measurement struct {
 	exec   Workers
 	fleet  *fleet
 	lastID uint64
-	rounds []models.Group // that are left; the first one runs
+	rounds []models.Group // the groups that are left; the first one runs
 	broken bool           // the round that runs was told to stop
 	took   []learning.Timing
 	held   []heldBatch

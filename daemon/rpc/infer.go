@@ -143,7 +143,7 @@ func fillTyped(a *inference.ModelInferResponse, outputs []query.Tensor) bool {
 }
 
 // beginTrace returns where to record a query, or nil if it is not traced. A
-// stream says once for all of its queries where they come from.
+// stream remembers once for all of its queries where they come from.
 func (a *answerer) beginTrace(ctx context.Context, r *request) *tracing.Query {
 	if a.queries.Tracer == nil {
 		return nil

@@ -134,7 +134,7 @@ func Within(done <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// Status says in words how the process ended, "" before it is done.
+// Status describes how the process ended, "" before it is done.
 func (p *Process) Status() string {
 	select {
 	case <-p.done:

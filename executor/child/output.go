@@ -15,7 +15,7 @@ import (
 // Limits of what is kept and passed on of a process's output.
 const (
 	TailBytes = 8 << 10 // kept for the error that its end produces
-	LineBytes = 4 << 10 // of one line; a longer one is split
+	LineBytes = 4 << 10 // the limit of one line; a longer one is split
 
 	// What a well-behaved process writes is rarely more than the trace of a
 	// crash. Lines beyond a burst are passed on at a rate that a log can bear.
@@ -108,7 +108,7 @@ func (l *lines) take(text []byte) {
 	}
 }
 
-// confess says how many lines were left out since the last that was not.
+// confess writes how many lines were left out since the last that was not.
 func (l *lines) confess() {
 	if l.out > 0 {
 		l.pass(fmt.Sprintf("(%d lines were left out: the process writes too much)", l.out))

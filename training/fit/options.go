@@ -50,7 +50,7 @@ const (
 // Limits of options.
 const (
 	MaxHidden = 8    // layers
-	MaxUnits  = 1024 // of a hidden layer
+	MaxUnits  = 1024 // in a hidden layer
 	MaxEpochs = 10_000
 	MaxFolds  = 20
 )

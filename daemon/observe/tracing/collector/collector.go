@@ -34,10 +34,10 @@ type Collector struct {
 	mu struct {
 		sync.Mutex
 		spans    []Span
-		headers  http.Header // of the last request
+		headers  http.Header // those of the last request
 		path     string
 		refusals int           // requests that are refused before one is taken
-		status   int           // that they are refused with
+		status   int           // what requests are refused with
 		hold     chan struct{} // requests wait until it is closed; nil if they do not
 	}
 }
