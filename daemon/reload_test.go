@@ -204,7 +204,7 @@ func TestReloadFails(t *testing.T) {
 			first := r.joins()
 			r.workers.revive(first, fakeOperators)
 			r.until("the next joins", func(in *loop.Inside) bool {
-				return !slices.Contains(in.States, "joining") && in.States[len(in.States)-1] == "serving" && in.Leaving == 0
+				return in.States[first] == "serving" && in.Leaving == 0
 			})
 			fail(r, r.joins())
 			done := r.end()
