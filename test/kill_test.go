@@ -1,7 +1,11 @@
 package test
 
 import (
+	"bytes"
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -103,6 +107,9 @@ func TestHangingWorkerIsReplaced(t *testing.T) {
 	if err := syscall.Kill(first, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	// The signal returns before all threads have seen it, and one that runs on
+	// may still answer the query.
+	p.eventually("all threads of the worker to stop", func() bool { return stopped(t, first) })
 	random := rand.New(rand.NewPCG(5, 6))
 	q := sum(random, 1)
 	if err := checkSum(q, p.infer("add", q)); err != nil {
@@ -115,6 +122,25 @@ func TestHangingWorkerIsReplaced(t *testing.T) {
 	if err := checkSum(q, p.infer("other", q)); err != nil {
 		t.Error(err)
 	}
+}
+
+// stopped reports whether no thread of a process can run.
+func stopped(t *testing.T, pid int) bool {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("the threads of process %d: %d, %v", pid, len(files), err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The state follows the name, which may hold parentheses itself.
+		if state := text[bytes.LastIndexByte(text, ')')+2]; state != 'T' {
+			return false
+		}
+	}
+	return true
 }
 
 // A service whose worker is lost for good says so at once.
