@@ -2,6 +2,7 @@ package test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,6 +25,7 @@ const (
 // footprint is what a daemon takes of the system.
 type footprint struct {
 	goroutines  int
+	heap        float64 // bytes
 	zombies     int
 	processes   map[string]usage
 	outstanding string // what the daemon says is not answered or given back
@@ -55,7 +57,10 @@ func (p *process) footprint(services []string) (f footprint, err error) {
 		return f, fmt.Errorf("%d child processes of %d services", children, len(services))
 	}
 	metrics := p.metrics()
-	f.goroutines = int(metrics["go_goroutines"])
+	if metrics["go_goroutines"] == 0 {
+		return f, errors.New("the metrics were not answered")
+	}
+	f.goroutines, f.heap = int(metrics["go_goroutines"]), metrics["go_memstats_heap_inuse_bytes"]
 	for _, name := range []string{"overlapd_queue_length", "overlapd_batches_paused", "overlapd_input_bytes", "nv_inference_pending_request_count"} {
 		for key, v := range metrics {
 			if strings.HasPrefix(key, name+"{") && v != 0 {
