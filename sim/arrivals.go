@@ -34,37 +34,32 @@ const (
 
 // Arrivals describe when queries come.
 type Arrivals struct {
-	Process string
+	Process string `json:"process"`
 
 	// QPS is the rate of constant, poisson and gamma in queries per second, Shape that
 	// of gamma.
-	QPS   float64
-	Shape float64
+	QPS   float64 `json:"qps"`
+	Shape float64 `json:"shape"`
 
-	// States are those of mmpp, by AddState.
-	States []state
+	// States are those of mmpp.
+	States []State `json:"states"`
 
 	// Times are when the queries of times come, in ascending order; Loads are how many
 	// of loads come in each minute.
-	Times []time.Duration
-	Loads []float64
+	Times []time.Duration `json:"-"`
+	Loads []float64       `json:"-"`
 
 	// Scale multiplies the rate of any process, 0 is 1. Keep is the share of the
 	// queries that is kept, each by chance; 0 keeps all.
-	Scale float64
-	Keep  float64
+	Scale float64 `json:"scale"`
+	Keep  float64 `json:"keep"`
 }
 
-// state is one of mmpp.
-type state struct {
-	QPS  float64
-	Mean time.Duration
-}
-
-// AddState gives mmpp one more state, with so many queries per second. After an
-// exponential time with the given mean comes one of the others, each as likely.
-func (a *Arrivals) AddState(qps float64, mean time.Duration) {
-	a.States = append(a.States, state{qps, mean})
+// State is one of mmpp, with so many queries per second. After an exponential time
+// with the given mean comes one of the others, each as likely.
+type State struct {
+	QPS     float64 `json:"qps"`
+	Seconds float64 `json:"seconds"`
 }
 
 func (a *Arrivals) check(queries int) error {
@@ -134,10 +129,10 @@ func (a *Arrivals) checkStates() error {
 	}
 	queries := 0.0 // while each state lasts once
 	for i, s := range a.States {
-		if !within(s.QPS, 0, maxQPS) || s.Mean <= 0 {
-			return fault("state %d has %v queries per second for %v: want 0 or more, for more than 0", i, s.QPS, s.Mean)
+		if !within(s.QPS, 0, maxQPS) || s.Seconds <= 0 {
+			return fault("state %d has %v queries per second for %v s: want 0 or more, for more than 0", i, s.QPS, s.Seconds)
 		}
-		queries += s.QPS * s.Mean.Seconds()
+		queries += s.QPS * s.Seconds
 	}
 	switch {
 	case queries == 0:
@@ -215,7 +210,7 @@ func (a *Arrivals) process(r *rand.Rand) func() (float64, bool) {
 // modulated is a Poisson process whose rate is that of the state.
 func (a *Arrivals) modulated(r *rand.Rand) func() (float64, bool) {
 	at, state := 0.0, r.IntN(len(a.States))
-	until := r.ExpFloat64() * a.States[state].Mean.Seconds()
+	until := r.ExpFloat64() * a.States[state].Seconds
 	return func() (float64, bool) {
 		for work := r.ExpFloat64(); ; {
 			rate := a.States[state].QPS
@@ -226,7 +221,7 @@ func (a *Arrivals) modulated(r *rand.Rand) func() (float64, bool) {
 			work -= (until - at) * rate
 			at = until
 			state = (state + 1 + r.IntN(len(a.States)-1)) % len(a.States)
-			until += r.ExpFloat64() * a.States[state].Mean.Seconds()
+			until += r.ExpFloat64() * a.States[state].Seconds
 		}
 	}
 }

@@ -53,7 +53,7 @@ func TestMoments(t *testing.T) {
 		"loads":         {Arrivals{Process: Loads, Loads: slices.Repeat([]float64{6000}, 1000)}, 1},
 		"scaled":        {Arrivals{Process: Poisson, QPS: 50, Scale: 2}, 1},
 		"thinned":       {Arrivals{Process: Poisson, QPS: 200, Keep: 0.5}, 1},
-		"even mmpp":     {Arrivals{Process: MMPP, States: []state{{100, time.Second}, {100, time.Second}}}, 1},
+		"even mmpp":     {Arrivals{Process: MMPP, States: []State{{100, 1}, {100, 1}}}, 1},
 		"thinned gamma": {Arrivals{Process: Gamma, Shape: 4, QPS: 400, Keep: 0.25}, math.Sqrt(0.25*0.25 + 0.75)},
 	} {
 		qps, variation := moments(arrivalTimes(t, c.arrivals, 200_000))
@@ -66,7 +66,7 @@ func TestMoments(t *testing.T) {
 // TestStates finds the rate of two states between them, weighed by their times,
 // and bursts.
 func TestStates(t *testing.T) {
-	a := Arrivals{Process: MMPP, States: []state{{10, 300 * time.Millisecond}, {190, 100 * time.Millisecond}}}
+	a := Arrivals{Process: MMPP, States: []State{{10, 0.3}, {190, 0.1}}}
 	qps, variation := moments(arrivalTimes(t, a, 300_000))
 	if math.Abs(qps-55) > 2 || variation < 1.5 {
 		t.Errorf("%.2f queries per second that vary by %.2f, want 55, in bursts", qps, variation)
@@ -105,10 +105,10 @@ func TestBadArrivals(t *testing.T) {
 		"0 queries per second":          {Process: Poisson},
 		"NaN queries per second":        {Process: Poisson, QPS: math.NaN()},
 		"shape 0":                       {Process: Gamma, QPS: 1},
-		"mmpp with 1 states":            {Process: MMPP, States: []state{{1, 1}}},
-		"state 1 has 1 queries":         {Process: MMPP, States: []state{{1, 1}, {1, 0}}},
-		"states change more than 10000": {Process: MMPP, States: []state{{1, time.Nanosecond}, {0, time.Nanosecond}}},
-		"no state of mmpp has queries":  {Process: MMPP, States: []state{{0, 1}, {0, 1}}},
+		"mmpp with 1 states":            {Process: MMPP, States: []State{{1, 1}}},
+		"state 1 has 1 queries":         {Process: MMPP, States: []State{{1, 1e-9}, {1, 0}}},
+		"states change more than 10000": {Process: MMPP, States: []State{{1, 1e-9}, {0, 1e-9}}},
+		"no state of mmpp has queries":  {Process: MMPP, States: []State{{0, 1}, {0, 1}}},
 		"the trace is empty":            {Process: Times},
 		"time 1 is 1s":                  {Process: Times, Times: []time.Duration{2 * time.Second, time.Second}},
 		"minute 0 has a load of -1":     {Process: Loads, Loads: []float64{-1}},

@@ -29,80 +29,81 @@ const (
 // defaultQueueLimit is that of the daemon's configuration.
 const defaultQueueLimit = 1024
 
-// Scenario is what is simulated.
+// Scenario is what is simulated. Its JSON is the part of a scenario file that needs
+// no unit and no other file.
 type Scenario struct {
-	Services []Service
-	Arrivals Arrivals
+	Services []Service `json:"-"`
+	Arrivals Arrivals  `json:"-"`
 
 	// Given are served instead of Arrivals, in the order of arrival.
-	Given []Query
+	Given []Query `json:"-"`
 
 	// Queries is how many come, 0 for as many as the arrivals have.
-	Queries int
+	Queries int `json:"queries"`
 
-	Seed   uint64
-	Policy string
+	Seed   uint64 `json:"seed"`
+	Policy string `json:"-"`
 
 	// Ways is how many groups a search asks about at once, 0 for
 	// overlap.DefaultWays. With Plan the next group is chosen while one runs. A query
 	// whose worker was lost is queued again up to MaxRetries times.
-	Ways       int
-	Plan       bool
-	MaxRetries int
+	Ways       int  `json:"ways"`
+	Plan       bool `json:"plan"`
+	MaxRetries int  `json:"max_retries"`
 
 	// Knows is KnowsAll if it is empty.
-	Knows string
+	Knows string `json:"knows"`
 
-	Device Device
+	Device Device `json:"-"`
 
 	// Predictor is nil to take groups for the sum of their solo times. It must have
 	// been trained for DeviceName, unless that is empty.
-	Predictor  *predictor.File
-	DeviceName string
+	Predictor  *predictor.File `json:"-"`
+	DeviceName string          `json:"-"`
 
 	// Devices are all alike, 0 is one. Among several, queries go by Dispatch, which is
 	// RoundRobin if it is empty.
-	Devices  int
-	Dispatch string
+	Devices  int    `json:"devices"`
+	Dispatch string `json:"dispatch"`
 
 	// DecisionTime passes between the end of a round and the start of one that
 	// was not planned. RoundTime is what sending a round and waiting for it
 	// adds.
-	DecisionTime time.Duration
-	RoundTime    time.Duration
+	DecisionTime time.Duration `json:"-"`
+	RoundTime    time.Duration `json:"-"`
 
-	Faults   faults
-	Clients  clients
-	Observer observer
+	Faults   faults   `json:"-"`
+	Clients  clients  `json:"-"`
+	Observer observer `json:"-"`
 
 	// Check holds the schedulers to their invariants after every event, which is slow.
-	Check bool
+	Check bool `json:"-"`
 }
 
 // Service is a model with a target, and what is asked of it.
 type Service struct {
-	Name string
+	Name string `json:"name"`
 
 	// Model is "" if it has the name of the service.
-	Model  string
-	Target time.Duration
+	Model  string        `json:"model"`
+	Target time.Duration `json:"-"`
 
 	// MaxBatch is the largest batch that queries are merged into; 0 and 1 for none.
-	MaxBatch int
+	MaxBatch int `json:"max_batch"`
 
 	// QueueLimit is 0 for the daemon's default.
-	QueueLimit int
-	BestEffort bool
-	Priority   int
+	QueueLimit int  `json:"queue_limit"`
+	BestEffort bool `json:"best_effort"`
+	Priority   int  `json:"priority"`
 
 	// Queries have one of these batch sizes and sequence lengths, each as likely;
 	// without any, size 1 and no sequence length.
-	Sizes   []int
-	SeqLens []int
+	Sizes   []int `json:"sizes"`
+	SeqLens []int `json:"seq_lens"`
 
 	// Share of the queries is in proportion to those of the other services. If all are
 	// 0, the shares are equal.
-	Share float64
+	Share float64 `json:"share"`
 }
 
 // faults describe how workers die. A worker of a service lives for Every in the mean,

@@ -127,7 +127,7 @@ func anyScenario(t testing.TB, seed uint64) Scenario {
 
 func anyArrivals(r *rand.Rand, qps float64) Arrivals {
 	a := Arrivals{Process: []string{Constant, Poisson, Gamma, MMPP, Times}[r.IntN(5)], QPS: qps, Shape: 0.3}
-	a.States = []state{{0.2 * qps, time.Duration(2e10 / qps)}, {3 * qps, time.Duration(2e10 / qps)}}
+	a.States = []State{{0.2 * qps, 20 / qps}, {3 * qps, 20 / qps}}
 	for i := range 60 { // ten at a time
 		a.Times = append(a.Times, time.Duration(float64(i/10)*1e10/qps))
 	}

@@ -2,6 +2,7 @@ package textfile
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -157,11 +159,10 @@ func explain(data []byte, err error) (at int, _ error) {
 	return -1, err
 }
 
+// fieldName omits embedded structs from a path, which package json names by their types.
 func fieldName(path string) string {
-	if path == "" {
-		return "the file"
-	}
-	return path
+	fields := slices.DeleteFunc(strings.Split(path, "."), func(f string) bool { return f != strings.ToLower(f) })
+	return cmp.Or(strings.Join(fields, "."), "the file")
 }
 
 // words describes the values that a field of a type takes.

@@ -3,17 +3,25 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/report"
 	"github.com/overlapd/overlapd/sim"
 	"github.com/overlapd/overlapd/sim/bound"
+	"github.com/overlapd/overlapd/textfile"
 )
 
 func simulateCommand() *cobra.Command {
@@ -71,8 +79,6 @@ type simulateOptions struct {
 	sizes    []int
 	seqLens  []int
 	maxBatch int
-	decision time.Duration
-	round    time.Duration
 	trace    string
 	bound    bool
 }
@@ -99,8 +105,8 @@ func (o *simulateOptions) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.file.Ways, "ways", 0, "groups that a search asks about at once, 0 for the default")
 	f.BoolVar(&o.file.Plan, "plan", false, "choose the next group while one runs")
 	f.StringVar(&o.file.Knows, "knows", sim.KnowsAll, "what the scheduler knows of latencies: all, order (of queries, for sjf) or nothing; without all it drops only what is past its deadline, as the server of the Abacus authors does")
-	f.DurationVar(&o.decision, "decision-time", 0, "time that a decision takes that was not planned")
-	f.DurationVar(&o.round, "round-time", 0, "time that a round takes besides its group")
+	f.DurationVar(&o.file.DecisionTime, "decision-time", 0, "time that a decision takes that was not planned")
+	f.DurationVar(&o.file.RoundTime, "round-time", 0, "time that a round takes besides its group")
 	f.StringVar(&o.trace, "trace", "", "write the timeline to this file, in the Chrome trace format; of one policy")
 	f.BoolVar(&o.bound, "bound", false, fmt.Sprintf("tell too what no schedule does better than, of up to %d queries", bound.MaxQueries))
 	o.flag(f)
@@ -123,34 +129,27 @@ func (o *simulateOptions) check() error {
 	return nil
 }
 
-// join returns the scenario file with the values of the flags.
-func (o *simulateOptions) join(set *pflag.FlagSet) (*scenarioFile, error) {
+// join adds what the flags say to the scenario file, or to nothing.
+func (o *simulateOptions) join(set *pflag.FlagSet) error {
 	if err := o.check(); err != nil {
-		return nil, err
+		return err
 	}
-	f := &o.file
-	policies := f.Policies
+	policies := o.file.Policies
 	if o.scenario != "" {
 		if err := o.readScenario(set); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	given := func(name string) bool { return o.scenario == "" || set.Changed(name) }
-	if given("decision-time") {
-		f.DecisionMicros = micro(o.decision)
-	}
-	if given("round-time") {
-		f.RoundMicros = micro(o.round)
-	}
-	if given("policy") || len(f.Policies) == 0 {
-		f.Policies = policies
+	if given("policy") || len(o.file.Policies) == 0 {
+		o.file.Policies = policies
 	}
 	if given("arrivals") {
-		if err := f.Arrivals.parse(o.arrivals); err != nil {
-			return nil, err
+		if err := o.file.Arrivals.parse(o.arrivals); err != nil {
+			return err
 		}
 	}
-	return f, o.takeServices(f, given)
+	return o.takeServices(given)
 }
 
 // readScenario replaces what the flags say by the scenario file, and sets those flags
@@ -170,26 +169,26 @@ func (o *simulateOptions) readScenario(set *pflag.FlagSet) (err error) {
 }
 
 // takeServices takes over the flags of services.
-func (o *simulateOptions) takeServices(f *scenarioFile, given func(string) bool) error {
+func (o *simulateOptions) takeServices(given func(string) bool) error {
+	services := o.file.Services
 	if given("services") {
-		f.Services = nil
+		services = nil
 		for _, s := range o.services {
 			name, model, _ := strings.Cut(s, "=")
-			f.Services = append(f.Services, scenarioService{Name: name, Model: model})
+			services = append(services, scenarioService{Service: sim.Service{Name: name, Model: model}})
 		}
 	}
-	if len(f.Services) == 0 {
+	if len(services) == 0 {
 		return errors.New("no services: name models of the device with --services")
 	}
-	if n := len(o.targets); n > 1 && n != len(f.Services) {
-		return fmt.Errorf("%d targets for %d services: give --targets one for each, or one for all", n, len(f.Services))
+	if n := len(o.targets); n > 1 && n != len(services) {
+		return fmt.Errorf("%d targets for %d services: give --targets one for each, or one for all", n, len(services))
 	}
-	for i := range f.Services {
-		s := &f.Services[i]
+	for i := range services {
+		s := &services[i]
 		if len(o.targets) > 0 {
-			s.TargetMillis = micro(o.targets[min(i, len(o.targets)-1)]) / 1000
-			if s.TargetMillis <= 0 {
-				return fmt.Errorf("target %v of service %s: give one above 0", o.targets[min(i, len(o.targets)-1)], s.Name)
+			if s.Target = o.targets[min(i, len(o.targets)-1)]; s.Target <= 0 {
+				return fmt.Errorf("target %v of service %s: give one above 0", s.Target, s.Name)
 			}
 		}
 		if given("sizes") {
@@ -202,10 +201,201 @@ func (o *simulateOptions) takeServices(f *scenarioFile, given func(string) bool)
 			s.MaxBatch = o.maxBatch
 		}
 	}
+	o.file.Services = services
 	return nil
 }
 
-func micro(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+// maxScenarioBytes limits a scenario file.
+const maxScenarioBytes = 16 << 20
+
+// targetOverSolo is the target of a service that is given none, as a multiple of
+// the time of its largest query alone, as in the paper.
+const targetOverSolo = 2
+
+// scenarioFile is a scenario as files and flags have it: with the paths of files, and
+// in files with units in the names of fields. What needs neither is in the Scenario.
+type scenarioFile struct {
+	sim.Scenario
+	Device    string            `json:"device"`
+	Predictor string            `json:"predictor"`
+	Policies  []string          `json:"policies"`
+	Services  []scenarioService `json:"services"`
+	Arrivals  scenarioArrivals  `json:"arrivals"`
+
+	DecisionMicros float64 `json:"decision_us"`
+	RoundMicros    float64 `json:"round_us"`
+	Faults         struct {
+		EverySeconds   float64 `json:"every_s"`
+		RestartSeconds float64 `json:"restart_s"`
+		Failing        float64 `json:"failing"`
+	} `json:"faults"`
+	Clients struct {
+		Leaving       float64 `json:"leaving"`
+		TimeoutMillis float64 `json:"timeout_ms"`
+	} `json:"clients"`
+}
+
+type scenarioService struct {
+	sim.Service
+	TargetMillis float64 `json:"target_ms"`
+}
+
+type scenarioArrivals struct {
+	sim.Arrivals
+	File string `json:"file"`
+}
+
+// errScenario is wrapped by errors of scenario files.
+var errScenario = errors.New("not a scenario")
+
+var scenarioKind = textfile.Kind{MaxBytes: maxScenarioBytes, Foreign: errScenario, Damaged: errScenario}
+
+// readScenario reads a scenario file. Relative paths in it start from its folder.
+func readScenario(path string) (f scenarioFile, err error) {
+	if err := scenarioKind.ReadFile(path, &f); err != nil {
+		return f, fmt.Errorf("%w; see overlapd simulate --help for an example", err)
+	}
+	for _, p := range []*string{&f.Device, &f.Predictor, &f.Arrivals.File} {
+		if *p != "" && !filepath.IsAbs(*p) {
+			*p = filepath.Join(filepath.Dir(path), *p)
+		}
+	}
+	f.DecisionTime, f.RoundTime = times(f.DecisionMicros, time.Microsecond), times(f.RoundMicros, time.Microsecond)
+	sc := &f.Scenario
+	sc.Faults.Every, sc.Faults.Restart = times(f.Faults.EverySeconds, time.Second), times(f.Faults.RestartSeconds, time.Second)
+	sc.Faults.Failing = f.Faults.Failing
+	sc.Clients.Leaving, sc.Clients.Timeout = f.Clients.Leaving, times(f.Clients.TimeoutMillis, time.Millisecond)
+	for i := range f.Services {
+		f.Services[i].Target = times(f.Services[i].TargetMillis, time.Millisecond)
+	}
+	return f, nil
+}
+
+// scenario reads the files that f names and returns the scenario, without a policy. The
+// columns of the file of arrivals that mean nothing to the simulator are ignored.
+func (f *scenarioFile) scenario() (sc sim.Scenario, ignored []string, err error) {
+	if f.Device == "" {
+		return sc, nil, errors.New("no device: give a profile with --device; overlapd device fit makes one")
+	}
+	profile, err := device.ReadFile(f.Device)
+	if err != nil {
+		return sc, nil, err
+	}
+	on, err := device.NewModel(profile)
+	if err != nil {
+		return sc, nil, err
+	}
+	sc = f.Scenario
+	sc.Device, sc.DeviceName, sc.Arrivals = on, profile.Device, f.Arrivals.Arrivals
+	if f.Predictor != "" {
+		if sc.Predictor, err = predictor.ReadFile(f.Predictor); err != nil {
+			return sc, nil, err
+		}
+	}
+	for _, s := range f.Services {
+		if err := complete(&s.Service, on); err != nil {
+			return sc, nil, err
+		}
+		sc.Services = append(sc.Services, s.Service)
+	}
+	switch process := sc.Arrivals.Process; {
+	case process != sim.Times && process != sim.Loads:
+	case f.Arrivals.File == "":
+		err = fmt.Errorf("the arrivals are %s, but no file of them is given", process)
+	case process == sim.Times:
+		ignored, err = sim.GiveRecorded(&sc, f.Arrivals.File)
+	default:
+		sc.Arrivals.Loads, err = sim.ReadLoads(f.Arrivals.File)
+	}
+	return sc, ignored, err
+}
+
+// complete gives a service the defaults of what it leaves out: the sizes and sequence
+// lengths that its model was measured with, and a target.
+func complete(sv *sim.Service, on *device.Model) error {
+	if sv.Model == "" {
+		sv.Model = sv.Name
+	}
+	at := on.Index(sv.Model)
+	if at < 0 {
+		var names []string
+		for _, m := range on.Models() {
+			names = append(names, m.Name)
+		}
+		return fmt.Errorf("service %s: the device knows no model %s; it has %s", sv.Name, sv.Model, strings.Join(names, ", "))
+	}
+	m := on.Models()[at]
+	if len(sv.Sizes) == 0 {
+		sv.Sizes = m.Sizes
+	}
+	if most := slices.Max(m.SeqLens); most == 0 {
+		sv.SeqLens = nil
+	} else if len(sv.SeqLens) == 0 {
+		sv.SeqLens = m.SeqLens
+	}
+	if sv.Target == 0 {
+		whole := models.Span{Service: models.ServiceID(at), End: m.Operators, Size: slices.Max(sv.Sizes)}
+		if len(sv.SeqLens) > 0 {
+			whole.SeqLen = slices.Max(sv.SeqLens)
+		}
+		solo := on.Latency(models.Group{Spans: []models.Span{whole}})
+		sv.Target = (targetOverSolo * solo).Round(time.Microsecond)
+	}
+	return nil
+}
+
+// parse reads the value of --arrivals.
+func (a *scenarioArrivals) parse(text string) error {
+	name, rest, _ := strings.Cut(text, ":")
+	*a = scenarioArrivals{Arrivals: sim.Arrivals{Process: name, QPS: a.QPS, Scale: a.Scale, Keep: a.Keep}}
+	var err error
+	switch name {
+	case sim.Times, sim.Loads:
+		if a.File = rest; rest == "" {
+			err = errors.New("no file")
+		}
+	case sim.Gamma:
+		if a.Shape, err = strconv.ParseFloat(rest, 64); err != nil {
+			err = fmt.Errorf("%q is no shape", rest)
+		}
+	case sim.MMPP:
+		for part := range strings.SplitSeq(rest, ",") {
+			qps, mean, _ := strings.Cut(part, "/")
+			rate, e1 := strconv.ParseFloat(qps, 64)
+			lasts, e2 := time.ParseDuration(mean)
+			a.States = append(a.States, sim.State{QPS: rate, Seconds: lasts.Seconds()})
+			if err == nil && (e1 != nil || e2 != nil) {
+				err = fmt.Errorf("%q is no state", part)
+			}
+		}
+	case sim.Poisson, sim.Constant:
+		if rest != "" {
+			err = fmt.Errorf("%q is too much; the rate is --qps", rest)
+		}
+	default:
+		err = errors.New("no such process")
+	}
+	if err != nil {
+		return fmt.Errorf("--arrivals %s: %w; want poisson, constant, gamma:SHAPE, mmpp:QPS/MEAN,QPS/MEAN, times:FILE or loads:FILE", text, err)
+	}
+	return nil
+}
+
+// times returns x units, at most the largest duration.
+func times(x float64, unit time.Duration) time.Duration {
+	if x *= float64(unit); x < math.MaxInt64 {
+		return time.Duration(x)
+	}
+	return math.MaxInt64
+}
+
+// policyNames returns the names of all policies.
+func policyNames() (names []string) {
+	for _, p := range overlap.Policies() {
+		names = append(names, p.Name)
+	}
+	return names
+}
 
 // simulateResult is the JSON of simulate for one policy.
 type simulateResult struct {
@@ -225,10 +415,10 @@ type simulateResults struct {
 }
 
 func (o *simulateOptions) run(cmd *cobra.Command) error {
-	f, err := o.join(cmd.Flags())
-	if err != nil {
+	if err := o.join(cmd.Flags()); err != nil {
 		return err
 	}
+	f := &o.file
 	for _, p := range f.Policies {
 		if !slices.Contains(policyNames(), p) {
 			return fmt.Errorf("unknown policy %q: want some of %s", p, strings.Join(policyNames(), ", "))
@@ -237,7 +427,7 @@ func (o *simulateOptions) run(cmd *cobra.Command) error {
 	if o.trace != "" && len(f.Policies) != 1 {
 		return errors.New("a trace shows one policy: name one with --policy")
 	}
-	sc, err := f.scenario()
+	sc, ignored, err := f.scenario()
 	if err != nil {
 		return err
 	}
@@ -247,8 +437,8 @@ func (o *simulateOptions) run(cmd *cobra.Command) error {
 			return fmt.Errorf("--bound: %w", err)
 		}
 	}
-	if len(f.ignored) > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "overlapd: columns of %s that are passed over: %s\n", f.Arrivals.File, strings.Join(f.ignored, ", "))
+	if len(ignored) > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "overlapd: columns of %s that are passed over: %s\n", f.Arrivals.File, strings.Join(ignored, ", "))
 	}
 	var results []*sim.Result
 	for _, sc.Policy = range f.Policies {
