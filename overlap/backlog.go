@@ -15,11 +15,11 @@ type backlog struct {
 	predict    prediction
 	maxRetries int
 
-	now      time.Duration // the latest time seen
-	services []*service    // by ID
-	index    index         // every query that is not answered
-	waiting  heap[*query]  // queries in a queue, by deadline
-	paused   heap[*batch]  // batches of all services, by deadline
+	now      time.Duration             // the latest time seen
+	services []*service                // by ID
+	queries  map[models.QueryID]*query // those that are not answered
+	waiting  heap[*query]              // queries in a queue, by deadline
+	paused   heap[*batch]              // batches of all services, by deadline
 	pool     pool
 	answers  drain[Answer]
 	released drain[Release]
@@ -31,12 +31,13 @@ func newBacklog(config Config, p policy) backlog {
 		predict:    prediction{Predictor: config.Predictor},
 		maxRetries: config.MaxRetries,
 		now:        math.MinInt64,
+		queries:    map[models.QueryID]*query{},
 		waiting: heap[*query]{
 			before: func(a, b *query) bool { return a.Deadline < b.Deadline || a.Deadline == b.Deadline && a.ID < b.ID },
 			moved:  func(q *query, pos int) { q.expiryPos = pos },
 		},
 		paused: heap[*batch]{
-			before: func(a, b *batch) bool { return a.deadline < b.deadline || a.deadline == b.deadline && a.id < b.id },
+			before: func(a, b *batch) bool { return a.Deadline < b.Deadline || a.Deadline == b.Deadline && a.id < b.id },
 			moved:  func(b *batch, pos int) { b.expiryPos = pos },
 		},
 	}
@@ -64,7 +65,7 @@ func (l *backlog) Wake() (at time.Duration, ok bool) {
 		at, ok = l.waiting.top().Deadline, true
 	}
 	if l.paused.len() > 0 {
-		if first := l.paused.top().deadline; !ok || first < at {
+		if first := l.paused.top().Deadline; !ok || first < at {
 			at, ok = first, true
 		}
 	}
@@ -75,9 +76,9 @@ func (l *backlog) Wake() (at time.Duration, ok bool) {
 func (l *backlog) enqueue(q *query) {
 	sv := l.services[q.Service]
 	whole := q.span(sv.Operators)
-	q.rank = l.rankOf(q, whole)
-	if _, sorts := l.policy.(triager); sorts && sv.sorted() && !q.rank.Filler {
-		q.alone = l.predict.alone(whole).Latency
+	q.Rank = l.rankOf(q, whole)
+	if _, sorts := l.policy.(triager); sorts && sv.sorted() && !q.Rank.Filler {
+		q.Alone = l.predict.alone(whole).Latency
 	}
 	sv.queue.push(q)
 	l.waiting.push(q)
@@ -90,9 +91,9 @@ func (l *backlog) dequeue(q *query) *query {
 
 func (l *backlog) rankOf(q *query, left models.Span) rank {
 	return rank{
-		Filler:  q.rank.Filler,
+		Filler:  q.Rank.Filler,
 		Level:   level(q.Priority),
-		Retried: q.retries > 0,
+		Retried: q.Retries > 0,
 		Key:     l.policy.key(work{q.Arrival, q.Deadline, left, &l.predict}),
 		Arrival: q.Arrival,
 		ID:      q.ID,
@@ -102,7 +103,7 @@ func (l *backlog) rankOf(q *query, left models.Span) rank {
 // form makes a batch of queries, which it takes out of their queue.
 func (l *backlog) form(c *candidate) *batch {
 	b := l.pool.batch(c.service)
-	b.seqLen, b.rank = c.head.SeqLen, c.head.rank
+	b.SeqLen, b.Rank = c.head.SeqLen, c.head.Rank
 	for _, q := range c.members {
 		b.add(l.dequeue(q))
 	}
@@ -129,7 +130,7 @@ func (l *backlog) candidate(b *batch, next int) candidate {
 func (l *backlog) standing(b *batch, left models.Span) (least rank, latest time.Duration) {
 	first := true
 	for _, q := range b.members {
-		if q.cancelled {
+		if q.Cancelled {
 			continue
 		}
 		r := l.rankOf(q, left)
@@ -146,7 +147,7 @@ func (l *backlog) standing(b *batch, left models.Span) (least rank, latest time.
 
 // pause makes a batch wait for its next round.
 func (l *backlog) pause(b *batch) {
-	b.rank, b.deadline = l.standing(b, b.rest())
+	b.Rank, b.Deadline = l.standing(b, b.rest())
 	b.service.paused.push(b)
 	l.paused.push(b)
 }
@@ -160,7 +161,7 @@ func (l *backlog) unpause(b *batch) {
 func (l *backlog) takeBack(b *batch) {
 	l.release(b)
 	for _, q := range b.members {
-		if q.cancelled {
+		if q.Cancelled {
 			l.answer(q, Cancelled, ReasonCancelled)
 			continue
 		}
@@ -175,10 +176,10 @@ func (l *backlog) takeBack(b *batch) {
 func (l *backlog) lose(b *batch) {
 	for _, q := range b.members {
 		switch {
-		case q.cancelled:
+		case q.Cancelled:
 			l.answer(q, Cancelled, ReasonCancelled)
-		case q.retries < l.maxRetries && l.canFinish(q):
-			q.retries++
+		case q.Retries < l.maxRetries && l.canFinish(q):
+			q.Retries++
 			q.batch = nil
 			l.services[q.Service].metrics.Retried++
 			l.enqueue(q)
@@ -193,7 +194,7 @@ func (l *backlog) lose(b *batch) {
 func (l *backlog) canFinish(q *query) bool {
 	sv := l.services[q.Service]
 	end := l.now
-	if !q.rank.Filler {
+	if !q.Rank.Filler {
 		end += l.predict.alone(q.span(sv.Operators)).Latency
 	}
 	return q.Deadline >= end && q.Deadline > l.now
@@ -215,7 +216,7 @@ func (l *backlog) release(b *batch) {
 // end answers every member of a batch.
 func (l *backlog) end(b *batch, result Result, reason Reason) {
 	for _, q := range b.members {
-		if q.cancelled {
+		if q.Cancelled {
 			l.answer(q, Cancelled, ReasonCancelled)
 		} else {
 			l.answer(q, result, reason)
@@ -227,20 +228,20 @@ func (l *backlog) end(b *batch, result Result, reason Reason) {
 // answer ends a query that is in no queue. One that was tried again after its
 // worker was lost owes its failure to that.
 func (l *backlog) answer(q *query, result Result, reason Reason) {
-	if result == Dropped && q.retries > 0 {
+	if result == Dropped && q.Retries > 0 {
 		result, reason = Failed, ReasonWorkerLost
 	}
 	a := Answer{
 		Query: q.ID, Service: q.Service, Result: result, Reason: reason,
-		Retries: q.retries, At: l.now, Queue: l.now - q.Arrival,
+		Retries: q.Retries, At: l.now, Queue: l.now - q.Arrival,
 	}
 	if b := q.batch; b != nil && b.id != 0 {
-		a.Batch, a.BatchSize, a.Started, a.Run = b.id, b.size, b.started, b.run
-		a.Queue = b.started - q.Arrival
+		a.Batch, a.BatchSize, a.Started, a.Run = b.id, b.Size, b.Started, b.Run
+		a.Queue = b.Started - q.Arrival
 	}
 	l.services[q.Service].metrics.count(&a, q.Deadline)
 	l.answers.add(a)
-	l.index.remove(q.ID)
+	delete(l.queries, q.ID)
 	l.pool.putQuery(q)
 }
 

@@ -44,12 +44,12 @@ func (c *candidate) before(o *candidate) bool {
 
 // candidate returns a waiting query as the head of a batch to be formed.
 func (q *query) candidate(sv *service) candidate {
-	return candidate{service: sv, head: q, rank: q.rank, rest: q.span(sv.Operators), deadline: q.Deadline, postponed: sv.view.second}
+	return candidate{service: sv, head: q, rank: q.Rank, rest: q.span(sv.Operators), deadline: q.Deadline, postponed: sv.view.second}
 }
 
 // candidate returns a paused batch as it will go on.
 func (b *batch) candidate() candidate {
-	return candidate{service: b.service, batch: b, rank: b.rank, rest: b.rest(), deadline: b.deadline}
+	return candidate{service: b.service, batch: b, rank: b.Rank, rest: b.rest(), deadline: b.Deadline}
 }
 
 // upTo returns the span that ends before operator end.
@@ -77,7 +77,7 @@ func (c *candidate) sized(size int) models.Span {
 func (c *candidate) aim(end time.Duration) {
 	c.due = forever
 	for _, q := range c.members {
-		if !q.cancelled && q.Deadline >= end {
+		if !q.Cancelled && q.Deadline >= end {
 			c.due = min(c.due, q.Deadline)
 		}
 	}

@@ -104,7 +104,7 @@ func TestRemovedServiceIsGone(t *testing.T) {
 	s.Up(0, 1)
 	s.Down(0, 1)
 	s.Up(0, 1)
-	if !s.services[1].down {
+	if !s.services[1].Down {
 		t.Error("it came up")
 	}
 	for what, err := range map[string]error{
@@ -201,7 +201,7 @@ func TestChangeRefuses(t *testing.T) {
 	}
 	after := s.Snapshot()
 	after.Now = before.Now
-	if diff := cmp.Diff(before, after); diff != "" {
+	if diff := cmp.Diff(before, after, exported); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -250,7 +250,7 @@ func TestChangeHolds(t *testing.T) {
 	if !errors.Is(err, ErrQueueFull) || !strings.Contains(err.Error(), "3 queries wait") {
 		t.Errorf("a fourth query: %v", err)
 	}
-	if r, ok := s.Next(0); !ok || len(r.Queries(0)) != 1 {
+	if r, ok := s.Next(0); !ok || len(r.Queries[0]) != 1 {
 		t.Errorf("a round of %+v", r)
 	}
 	if got := s.services[0].QoSTarget; got != time.Minute {
@@ -300,7 +300,7 @@ func TestRestoreKnowsChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(k, r.Snapshot()); diff != "" {
+	if diff := cmp.Diff(k, r.Snapshot(), exported); diff != "" {
 		t.Error(diff)
 	}
 	want := []models.Service{services[0], {ID: 1}, added}

@@ -23,11 +23,11 @@ func (s *Scheduler) Check() error {
 	for _, b := range s.running {
 		batched += len(b.members)
 	}
-	if queued := s.waiting.len(); s.index.count != queued+batched {
-		return fmt.Errorf("%d queries are known, %d queued and %d in batches", s.index.count, queued, batched)
+	if queued := s.waiting.len(); len(s.queries) != queued+batched {
+		return fmt.Errorf("%d queries are known, %d queued and %d in batches", len(s.queries), queued, batched)
 	}
-	if accepted != answered+uint64(s.index.count) {
-		return fmt.Errorf("%d queries accepted, %d answered, %d known", accepted, answered, s.index.count)
+	if accepted != answered+uint64(len(s.queries)) {
+		return fmt.Errorf("%d queries accepted, %d answered, %d known", accepted, answered, len(s.queries))
 	}
 	return nil
 }
@@ -63,20 +63,23 @@ func (sv *service) check() error {
 	if err := sv.paused.check(func(b *batch) int { return b.pausedPos }); err != nil {
 		return fmt.Errorf("paused batches: %w", err)
 	}
-	if sv.removed && (!sv.down || sv.queue.len() > 0 || sv.metrics != ServiceMetrics{}) {
+	if sv.Caution < 0 || sv.Caution > maxCaution {
+		return fmt.Errorf("caution %d", sv.Caution)
+	}
+	if sv.removed && (!sv.Down || sv.queue.len() > 0 || sv.metrics != ServiceMetrics{}) {
 		return fmt.Errorf("it was removed and is not empty: %+v", sv.metrics)
 	}
-	if sv.down && sv.paused.len() > 0 || sv.paused.len() > MaxPaused {
-		return fmt.Errorf("%d batches are paused, down is %v", sv.paused.len(), sv.down)
+	if sv.Down && sv.paused.len() > 0 || sv.paused.len() > MaxPaused {
+		return fmt.Errorf("%d batches are paused, down is %v", sv.paused.len(), sv.Down)
 	}
 	for _, q := range sv.queue.items {
-		if q.batch != nil || q.cancelled {
-			return fmt.Errorf("query %d is queued and in batch %v, cancelled is %v", q.ID, q.batch, q.cancelled)
+		if q.batch != nil || q.Cancelled {
+			return fmt.Errorf("query %d is queued and in batch %v, cancelled is %v", q.ID, q.batch, q.Cancelled)
 		}
 	}
 	for _, b := range sv.paused.items {
-		if b.running || b.next < 1 || b.next >= sv.Operators || !b.wanted() {
-			return fmt.Errorf("batch %d is paused at operator %d, running is %v", b.id, b.next, b.running)
+		if b.running || b.Next < 1 || b.Next >= sv.Operators || !b.wanted() {
+			return fmt.Errorf("batch %d is paused at operator %d, running is %v", b.id, b.Next, b.running)
 		}
 		if err := b.check(); err != nil {
 			return err
@@ -88,16 +91,16 @@ func (sv *service) check() error {
 func (b *batch) check() error {
 	size := 0
 	for _, q := range b.members {
-		if q.batch != b || q.queuePos >= 0 || q.expiryPos >= 0 || q.SeqLen != b.seqLen {
+		if q.batch != b || q.Service != b.service.ID || q.queuePos >= 0 || q.expiryPos >= 0 || q.SeqLen != b.SeqLen {
 			return fmt.Errorf("query %d does not belong in batch %d", q.ID, b.id)
 		}
-		if !q.cancelled && q.Deadline > b.deadline {
+		if !q.Cancelled && q.Deadline > b.Deadline {
 			return fmt.Errorf("query %d ends after its batch %d", q.ID, b.id)
 		}
 		size += q.Size
 	}
-	if b.id == 0 || size != b.size {
-		return fmt.Errorf("batch %d has size %d, its members %d", b.id, b.size, size)
+	if b.id == 0 || size != b.Size {
+		return fmt.Errorf("batch %d has size %d, its members %d", b.id, b.Size, size)
 	}
 	return nil
 }
@@ -109,19 +112,19 @@ func (f *flight) check() error {
 		}
 		return nil
 	}
-	if len(f.running) == 0 || len(f.running) != len(f.round.Group.Spans) || len(f.running) != len(f.round.queries) {
+	if len(f.running) == 0 || len(f.running) != len(f.round.Group.Spans) || len(f.running) != len(f.round.Queries) {
 		return fmt.Errorf("%d batches run %d spans", len(f.running), len(f.round.Group.Spans))
 	}
 	var seen [MaxServices]bool
 	for i, b := range f.running {
 		span := f.round.Group.Spans[i]
 		switch {
-		case seen[span.Service]:
-			return fmt.Errorf("two spans of service %s", b.service.Name)
 		case !b.running || b.pausedPos >= 0 || b.expiryPos >= 0:
 			return fmt.Errorf("batch %d runs and waits", b.id)
-		case span != b.span(span.End) || span.Len() < 1 || span.End > b.service.Operators:
-			return fmt.Errorf("batch %d at operator %d runs %+v", b.id, b.next, span)
+		case b.Next < 0 || span != b.span(span.End) || span.Len() < 1 || span.End > b.service.Operators:
+			return fmt.Errorf("batch %d at operator %d runs %+v", b.id, b.Next, span)
+		case seen[span.Service]:
+			return fmt.Errorf("two spans of service %s", b.service.Name)
 		}
 		if err := b.check(); err != nil {
 			return err

@@ -25,7 +25,7 @@ type joiner struct {
 // worker: if it was the cause, it takes no others with it.
 func (d *decision) merge(i int) {
 	c := &d.candidates[i]
-	if c.batch != nil || c.head.retries > 0 || c.rest.Size >= c.service.MaxBatch || c.solo.Latency == 0 {
+	if c.batch != nil || c.head.Retries > 0 || c.rest.Size >= c.service.MaxBatch || c.solo.Latency == 0 {
 		return
 	}
 	if d.scan(c); len(d.joining) == 1 {
@@ -66,7 +66,7 @@ func (d *decision) scan(c *candidate) {
 			break
 		}
 		queue.pass()
-		if q.Shape != head.Shape || q.SeqLen != head.SeqLen || q.rank.Filler != head.rank.Filler || q.retries > 0 || size+q.Size > c.service.MaxBatch {
+		if q.Shape != head.Shape || q.SeqLen != head.SeqLen || q.Rank.Filler != head.Rank.Filler || q.Retries > 0 || size+q.Size > c.service.MaxBatch {
 			c.leaves(q)
 			continue
 		}
@@ -129,7 +129,7 @@ func (c *candidate) leaves(q *query) {
 	if c.service.view.postpones(q) {
 		return
 	}
-	if c.next == nil || q.rank.before(&c.next.rank) {
+	if c.next == nil || q.Rank.before(&c.next.Rank) {
 		c.next = q
 	}
 }

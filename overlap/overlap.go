@@ -121,7 +121,7 @@ func (p overlap) room(d *decision, i int) time.Duration {
 		switch c := &d.candidates[j]; {
 		case p.spares == nobody:
 		case c.next != nil && (i == j || c.end > 0):
-			spare(&c.next.rank, c.behind)
+			spare(&c.next.Rank, c.behind)
 		case i != j && c.end == 0 && c.verdict != untried && !c.postponed:
 			spare(&c.rank, c.latest)
 		}

@@ -66,7 +66,7 @@ func (w *ahead) arrive(t *rapid.T) {
 func (w *ahead) next(t *rapid.T) {
 	r, ok := w.plain.Next(w.now)
 	planned, same := w.plans.Next(w.now)
-	if planned.Planned = false; ok != same || cmp.Diff(r, planned, cmp.AllowUnexported(Round{})) != "" {
+	if planned.Planned = false; ok != same || cmp.Diff(r, planned, exported) != "" {
 		t.Fatalf("at %v: %+v, with plans %+v", w.now, r, planned)
 	}
 	if ok {

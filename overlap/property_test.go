@@ -2,6 +2,7 @@ package overlap
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -113,9 +114,12 @@ func anyPromise(t *rapid.T, m models.Service) models.Service {
 	return m
 }
 
+// exported lets cmp look at the fields of types that are embedded.
+var exported = cmp.Exporter(func(reflect.Type) bool { return true })
+
 // same fails the test if the two schedulers have decided differently.
 func (w *twin) same(what string, a, b any) {
-	if diff := cmp.Diff(a, b); diff != "" {
+	if diff := cmp.Diff(a, b, exported); diff != "" {
 		w.Fatalf("%s differs between two equal schedulers:\n%s", what, diff)
 	}
 }
@@ -159,7 +163,7 @@ func (w *twin) next(t *rapid.T) {
 		t.Fatal("a round while another runs")
 	}
 	w.same("group", r.Group, rb.Group)
-	w.same("queries", r.queries, rb.queries)
+	w.same("queries", r.Queries, rb.Queries)
 	w.same("round", []any{r.Number, r.Start, r.Predicted, r.Planned}, []any{rb.Number, rb.Start, rb.Predicted, rb.Planned})
 	w.round = &r
 	w.inTime(&r)
@@ -169,7 +173,7 @@ func (w *twin) next(t *rapid.T) {
 			t.Fatalf("service %d: two spans, or its worker is down: %+v", s.Service, r)
 		}
 		seen[s.Service] = true
-		w.span(s, r.Queries(i))
+		w.span(s, r.Queries[i])
 	}
 }
 
@@ -195,7 +199,7 @@ func (w *twin) inTime(r *Round) {
 		if s.End < w.services[s.Service].Operators {
 			continue
 		}
-		for _, id := range r.Queries(i) {
+		for _, id := range r.Queries[i] {
 			q := w.open[id]
 			if alone := w.now + w.costs.span(s); alone <= q.Deadline && end > q.Deadline && !w.left[id] {
 				w.Fatalf("at %v query %d, which could end at %v and must at %v, is in a group until %v: %+v",
@@ -212,10 +216,10 @@ func (w *twin) startedInTime(r *Round) {
 		return
 	}
 	sv := &w.services[r.Group.Spans[0].Service]
-	if r.Predicted.Latency == 0 || r.Predicted.Latency > sv.QoSTarget || w.filler[r.Queries(0)[0]] {
+	if r.Predicted.Latency == 0 || r.Predicted.Latency > sv.QoSTarget || w.filler[r.Queries[0][0]] {
 		return
 	}
-	for _, id := range r.Queries(0) {
+	for _, id := range r.Queries[0] {
 		if w.now+r.Predicted.Bound <= w.open[id].Deadline {
 			return
 		}

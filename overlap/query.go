@@ -9,21 +9,30 @@ import (
 
 // query is an accepted query until it is answered.
 type query struct {
-	models.Query
-	rank      rank
-	alone     time.Duration // the time it was predicted to take alone when it was queued, 0 where nobody asked
-	postponed uint64        // the last triage that did so
-	retries   int
-	cancelled bool
+	queryState
+	postponed uint64 // the last triage that did so
 	batch     *batch // nil while it waits in the queue of its service
 	queuePos  int    // in the queue of its service
 	expiryPos int    // in Scheduler.waiting
+}
+
+// queryState is what a snapshot holds of a query.
+type queryState struct {
+	models.Query `json:"Query"`
+	Rank         rank
+	Alone        time.Duration // the time it was predicted to take alone when it was queued, 0 where nobody asked
+	Retries      int
+	Cancelled    bool
 }
 
 // span returns the operators that the query would run on its own.
 func (q *query) span(operators int) models.Span {
 	return models.Span{Service: q.Service, End: operators, Size: q.Size, SeqLen: q.SeqLen}
 }
+
+// badQuery reports whether a query has an impossible size, sequence length or
+// priority.
+func badQuery(m *models.Query) bool { return m.Size < 1 || m.SeqLen < 0 || m.Priority < 0 }
 
 // rank is the place of a query or a batch in the order in which they run. It
 // is total: no two queries have the same ID. Snapshots hold it as it is.
@@ -69,22 +78,27 @@ type batch struct {
 	id        models.BatchID // 0 until it starts
 	service   *service
 	members   []*query // in gather order
-	next      int      // the operator to run next
-	size      int
-	seqLen    int
-	rank      rank          // the rank of its most urgent member that is not cancelled
-	deadline  time.Duration // the latest of its members that are not cancelled
-	started   time.Duration
-	run       time.Duration
 	running   bool
 	pausedPos int // in service.paused
 	expiryPos int // in Scheduler.paused
+	batchState
+}
+
+// batchState is what a snapshot holds of a batch, besides what it consists of.
+type batchState struct {
+	Next     int // the operator to run next
+	Size     int
+	SeqLen   int
+	Rank     rank          // the rank of its most urgent member that is not cancelled
+	Deadline time.Duration // the latest of its members that are not cancelled
+	Started  time.Duration
+	Run      time.Duration
 }
 
 // wanted reports whether any member is not cancelled.
 func (b *batch) wanted() bool {
 	for _, q := range b.members {
-		if !q.cancelled {
+		if !q.Cancelled {
 			return true
 		}
 	}
@@ -97,8 +111,8 @@ func (b *batch) rest() models.Span { return b.span(b.service.Operators) }
 // span returns the operators up to end.
 func (b *batch) span(end int) models.Span {
 	return models.Span{
-		Service: b.service.ID, Batch: b.id, Start: b.next, End: end,
-		Size: b.size, SeqLen: b.seqLen,
+		Service: b.service.ID, Batch: b.id, Start: b.Next, End: end,
+		Size: b.Size, SeqLen: b.SeqLen,
 	}
 }
 
@@ -106,6 +120,44 @@ func (b *batch) span(end int) models.Span {
 func (b *batch) add(q *query) {
 	q.batch = b
 	b.members = append(b.members, q)
-	b.size += q.Size
-	b.deadline = max(b.deadline, q.Deadline)
+	b.Size += q.Size
+	b.Deadline = max(b.Deadline, q.Deadline)
 }
+
+// pool keeps the records of answered queries and ended batches for use by
+// later ones.
+type pool struct {
+	queries []*query
+	batches []*batch
+}
+
+// poolChunk is how many records are made at once.
+const poolChunk = 64
+
+func (p *pool) query() *query {
+	if len(p.queries) == 0 {
+		chunk := make([]query, poolChunk)
+		for i := range chunk {
+			p.queries = append(p.queries, &chunk[i])
+		}
+	}
+	last := len(p.queries) - 1
+	q := p.queries[last]
+	p.queries = p.queries[:last]
+	*q = query{queuePos: -1, expiryPos: -1}
+	return q
+}
+
+func (p *pool) batch(sv *service) *batch {
+	if len(p.batches) == 0 {
+		p.batches = append(p.batches, new(batch))
+	}
+	last := len(p.batches) - 1
+	b := p.batches[last]
+	p.batches = p.batches[:last]
+	*b = batch{service: sv, members: b.members[:0], pausedPos: -1, expiryPos: -1}
+	return b
+}
+
+func (p *pool) putQuery(q *query) { p.queries = append(p.queries, q) }
+func (p *pool) putBatch(b *batch) { p.batches = append(p.batches, b) }

@@ -10,19 +10,26 @@ import (
 // Round is one group to run. Its slices belong to the scheduler and are valid
 // until the next call of Next.
 type Round struct {
-	Number    uint64        // counts from 1
+	Number uint64 // counts from 1
+	models.Group
 	Start     time.Duration // when it was given out
-	Group     models.Group
 	Predicted models.Estimate
 	Planned   bool // it was chosen by Plan
 
-	queries [][]models.QueryID
+	// Queries are those in the batch of each span, in the order in which their
+	// tensors are gathered. Where the span starts at operator 0 the worker
+	// gathers them; in later spans the batch is the same.
+	Queries [][]models.QueryID
 }
 
-// Queries returns the queries in the batch of span i, in the order in which
-// their tensors are gathered. Where the span starts at operator 0 the worker
-// gathers them; in later spans the batch is the same.
-func (r Round) Queries(i int) []models.QueryID { return r.queries[i] }
+// clone returns a copy that shares no memory with the round.
+func (r Round) clone() Round {
+	r.Spans, r.Queries = slices.Clone(r.Spans), slices.Clone(r.Queries)
+	for i, ids := range r.Queries {
+		r.Queries[i] = slices.Clone(ids)
+	}
+	return r
+}
 
 // fits reports whether the outcome is possible for the span.
 func fits(o *models.SpanOutcome, s models.Span) bool {
@@ -70,7 +77,7 @@ func (f *flight) open(now time.Duration, predicted models.Estimate, planned bool
 	r := &f.round
 	r.Number++
 	r.Start, r.Predicted, r.Planned = now, predicted, planned
-	r.Group.Spans, r.queries = r.Group.Spans[:0], r.queries[:0]
+	r.Group.Spans, r.Queries = r.Group.Spans[:0], r.Queries[:0]
 }
 
 // start adds the operators up to end of a batch to the round. A batch that
@@ -78,23 +85,23 @@ func (f *flight) open(now time.Duration, predicted models.Estimate, planned bool
 func (f *flight) start(b *batch, end int) {
 	if b.id == 0 {
 		f.lastID++
-		b.id, b.started = f.lastID, f.round.Start
+		b.id, b.Started = f.lastID, f.round.Start
 	}
 	b.running = true
 	f.running = append(f.running, b)
 	r := &f.round
 	r.Group.Spans = append(r.Group.Spans, b.span(end))
-	n := len(r.queries)
-	if n < cap(r.queries) {
-		r.queries = r.queries[:n+1] // its memory is used again
+	n := len(r.Queries)
+	if n < cap(r.Queries) {
+		r.Queries = r.Queries[:n+1] // its memory is used again
 	} else {
-		r.queries = append(r.queries, nil)
+		r.Queries = append(r.Queries, nil)
 	}
-	ids := r.queries[n][:0]
+	ids := r.Queries[n][:0]
 	for _, q := range b.members {
 		ids = append(ids, q.ID)
 	}
-	r.queries[n] = ids
+	r.Queries[n] = ids
 }
 
 // runs reports whether a batch of the service is in the round that runs.
@@ -108,7 +115,7 @@ func (f *flight) runs(sv *service) bool {
 func (f *flight) Members(id models.BatchID) []models.QueryID {
 	for i, b := range f.running {
 		if b != nil && b.id == id {
-			return f.round.queries[i]
+			return f.round.Queries[i]
 		}
 	}
 	return nil

@@ -52,24 +52,24 @@ func (s *Scheduler) Arrive(now time.Duration, m models.Query) error {
 		return err
 	}
 	sv.metrics.Arrived++
-	sv.lastSize, sv.lastSeqLen = m.Size, m.SeqLen
+	sv.LastSize, sv.LastSeqLen = m.Size, m.SeqLen
 	s.overturn()
 	q := s.pool.query()
-	q.Query, q.rank.Filler = m, sv.BestEffort
-	s.index.put(q)
+	q.Query, q.Rank.Filler = m, sv.BestEffort
+	s.queries[q.ID] = q
 	s.enqueue(q)
 	return nil
 }
 
 func (s *Scheduler) refusal(sv *service, m *models.Query) error {
 	switch {
-	case m.Size < 1 || m.SeqLen < 0 || m.Priority < 0:
+	case badQuery(m):
 		return ErrBadQuery
 	case s.draining:
 		return ErrDraining
 	case m.Deadline <= s.now:
 		return ErrExpired
-	case s.index.get(m.ID) != nil:
+	case s.queries[m.ID] != nil:
 		return ErrDuplicateQuery
 	case sv.queue.len() >= sv.QueueLimit:
 		return sv.full
@@ -83,8 +83,8 @@ func (s *Scheduler) refusal(sv *service, m *models.Query) error {
 // that is unknown or answered is left alone.
 func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop models.BatchID, running bool) {
 	s.clock(now)
-	q := s.index.get(id)
-	if q == nil || q.cancelled {
+	q := s.queries[id]
+	if q == nil || q.Cancelled {
 		return 0, false
 	}
 	s.overturn()
@@ -93,7 +93,7 @@ func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop models.Ba
 		s.answer(s.dequeue(q), Cancelled, ReasonCancelled)
 		return 0, false
 	}
-	q.cancelled = true
+	q.Cancelled = true
 	switch wanted := b.wanted(); {
 	case b.running && !wanted:
 		return b.id, true
@@ -102,7 +102,7 @@ func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop models.Ba
 	case !wanted:
 		s.abandon(b, Cancelled, ReasonCancelled)
 	default:
-		b.rank, b.deadline = s.standing(b, b.rest())
+		b.Rank, b.Deadline = s.standing(b, b.rest())
 		b.service.paused.fix(b.pausedPos)
 		s.paused.fix(b.expiryPos)
 	}
@@ -212,7 +212,7 @@ func (s *Scheduler) Finish(now time.Duration, o models.Outcome) error {
 			err = ErrBadOutcome
 		}
 		b.running = false
-		b.run += max(so.Took, 0)
+		b.Run += max(so.Took, 0)
 		s.ran(b, so)
 		s.running[i] = nil
 	}
@@ -231,16 +231,16 @@ func (s *Scheduler) ran(b *batch, so models.SpanOutcome) {
 	case so.Status == models.SpanLost:
 		s.lose(b)
 	case so.Reached == b.service.Operators:
-		b.service.proved(s.now, b.run)
+		b.service.proved(s.now, b.Run)
 		s.end(b, Finished, ReasonNone)
 	case !b.wanted():
 		s.abandon(b, Cancelled, ReasonCancelled)
-	case b.service.down:
+	case b.service.Down:
 		s.lose(b)
 	case so.Reached == 0:
 		s.takeBack(b)
 	default:
-		b.next = so.Reached
+		b.Next = so.Reached
 		s.pause(b)
 	}
 }
@@ -253,8 +253,8 @@ func (s *Scheduler) expire() {
 		s.expired(q.Deadline)
 		s.answer(q, Dropped, ReasonDeadlinePassed)
 	}
-	for s.paused.len() > 0 && s.paused.top().deadline <= s.now {
-		s.expired(s.paused.top().deadline)
+	for s.paused.len() > 0 && s.paused.top().Deadline <= s.now {
+		s.expired(s.paused.top().Deadline)
 		s.abandon(s.paused.top(), Dropped, ReasonDeadlinePassed)
 	}
 }
@@ -273,7 +273,7 @@ func (s *Scheduler) Drain(now time.Duration) {
 }
 
 // Idle reports whether every accepted query is answered and nothing runs.
-func (s *Scheduler) Idle() bool { return s.index.count == 0 && !s.busy }
+func (s *Scheduler) Idle() bool { return len(s.queries) == 0 && !s.busy }
 
 // Metrics returns a copy of the counters, by service ID. Those of a service
 // that was removed are zero, its name too.
@@ -285,7 +285,7 @@ func (s *Scheduler) Metrics() Metrics {
 			continue
 		}
 		m.Services[i] = sv.metrics
-		m.Services[i].Down = sv.down
+		m.Services[i].Down = sv.Down
 		m.Services[i].Queued = sv.queue.len()
 		m.Services[i].Paused = sv.paused.len()
 	}

@@ -192,7 +192,7 @@ func (c *script) next() {
 	c.printf("round %d, predicted %s", r.Number, predicted(&r))
 	for i, s := range r.Group.Spans {
 		c.printf("  %s batch %d [%d,%d) size %d queries %v", c.config.Services[s.Service].Name,
-			s.Batch, s.Start, s.End, s.Size, r.Queries(i))
+			s.Batch, s.Start, s.End, s.Size, r.Queries[i])
 	}
 }
 

@@ -25,27 +25,35 @@ const (
 // service is the scheduler's side of a deployed model.
 type service struct {
 	models.Service
+	serviceState
 	removed bool // its ID is free, and it stays down
-	down    bool
 	queue   heap[*query]
 	paused  heap[*batch]
 	view    view
-	lastEnd time.Duration // when one of its batches last ran to its end
-	caution int           // predicted times to rest between two probes
 	full    error
 	metrics ServiceMetrics
+}
 
-	lastSize, lastSeqLen int // the dimensions of the query that arrived last
+// serviceState is what a snapshot holds of a service, besides what it promises
+// and its work.
+type serviceState struct {
+	Down    bool
+	LastEnd time.Duration // when one of its batches last ran to its end
+	Caution int           // predicted times to rest between two probes
+
+	// The dimensions of the query that arrived last.
+	LastSize   int `json:"Size"`
+	LastSeqLen int `json:"SeqLen"`
 }
 
 func newService(m models.Service) *service {
 	sv := &service{
 		queue: heap[*query]{
-			before: func(a, b *query) bool { return a.rank.before(&b.rank) },
+			before: func(a, b *query) bool { return a.Rank.before(&b.Rank) },
 			moved:  func(q *query, pos int) { q.queuePos = pos },
 		},
 		paused: heap[*batch]{
-			before: func(a, b *batch) bool { return a.rank.before(&b.rank) },
+			before: func(a, b *batch) bool { return a.Rank.before(&b.Rank) },
 			moved:  func(b *batch, pos int) { b.pausedPos = pos },
 		},
 		metrics: ServiceMetrics{Name: m.Name},
@@ -66,21 +74,21 @@ func (sv *service) probe(now, predicted time.Duration) bool {
 	if predicted <= sv.QoSTarget {
 		return false
 	}
-	return sv.caution == 0 || now-sv.lastEnd >= time.Duration(sv.caution)*predicted
+	return sv.Caution == 0 || now-sv.LastEnd >= time.Duration(sv.Caution)*predicted
 }
 
 // proved takes in how long the spans of a batch took that has run to its end.
 func (sv *service) proved(now, took time.Duration) {
-	sv.lastEnd = now
+	sv.LastEnd = now
 	if took <= sv.QoSTarget {
-		sv.caution = 0
+		sv.Caution = 0
 	} else {
-		sv.caution = min(max(1, 2*sv.caution), maxCaution)
+		sv.Caution = min(max(1, 2*sv.Caution), maxCaution)
 	}
 }
 
 // sorted reports whether queries of the service may be postponed.
-func (sv *service) sorted() bool { return !sv.down && !sv.BestEffort }
+func (sv *service) sorted() bool { return !sv.Down && !sv.BestEffort }
 
 // promises reports whether queries of the service that may arrive have a
 // target that others must leave room for.
@@ -88,7 +96,7 @@ func (sv *service) promises() bool { return !sv.removed && !sv.BestEffort }
 
 // typical returns the span of a whole query like the latest that arrived.
 func (sv *service) typical() models.Span {
-	return models.Span{Service: sv.ID, End: sv.Operators, Size: max(sv.lastSize, 1), SeqLen: sv.lastSeqLen}
+	return models.Span{Service: sv.ID, End: sv.Operators, Size: max(sv.LastSize, 1), SeqLen: sv.LastSeqLen}
 }
 
 func (sv *service) waiting(triage uint64) (w Waiting) {

@@ -27,7 +27,7 @@ func (s *Scheduler) Add(now time.Duration, m models.Service) error {
 		s.services = append(s.services, nil)
 	}
 	sv := newService(m)
-	sv.down = true
+	sv.Down = true
 	s.services[m.ID] = sv
 	s.overturn()
 	return nil
@@ -68,7 +68,7 @@ func (s *Scheduler) Remove(now time.Duration, id models.ServiceID) error {
 		return fmt.Errorf("service %s: %w: %d queries wait, %d batches are paused or run; remove it when they have ended", sv.Name, ErrServiceBusy, n, s.started(sv))
 	}
 	free := newService(models.Service{ID: id})
-	free.removed, free.down = true, true
+	free.removed, free.Down = true, true
 	s.services[id] = free
 	s.overturn()
 	return nil
@@ -92,7 +92,7 @@ func (s *Scheduler) Down(now time.Duration, id models.ServiceID) {
 	if sv == nil {
 		return
 	}
-	sv.down = true
+	sv.Down = true
 	s.overturn()
 	for sv.paused.len() > 0 {
 		b := sv.paused.top()
@@ -106,7 +106,7 @@ func (s *Scheduler) Down(now time.Duration, id models.ServiceID) {
 func (s *Scheduler) Up(now time.Duration, id models.ServiceID) {
 	s.clock(now)
 	if sv := s.service(id); sv != nil {
-		sv.down = false
+		sv.Down = false
 		s.overturn()
 	}
 }
@@ -121,7 +121,7 @@ func (s *Scheduler) Load(now time.Duration, m models.Service) error {
 	if sv == nil {
 		return ErrUnknownService
 	}
-	if !sv.down || s.runs(sv) {
+	if !sv.Down || s.runs(sv) {
 		return fmt.Errorf("service %s: %w: take it down, and load when its batch that runs has ended", sv.Name, ErrServiceBusy)
 	}
 	if faults := serviceFaults(&m, int(m.ID)); len(faults) > 0 {

@@ -29,7 +29,7 @@ type triage struct {
 
 func newTriage() triage {
 	return triage{kept: heap[*query]{
-		before: func(a, b *query) bool { return a.alone > b.alone || a.alone == b.alone && b.rank.before(&a.rank) },
+		before: func(a, b *query) bool { return a.Alone > b.Alone || a.Alone == b.Alone && b.Rank.before(&a.Rank) },
 		moved:  func(*query, int) {},
 	}}
 }
@@ -72,7 +72,7 @@ func started(d *decision) (taken time.Duration) {
 			continue
 		}
 		for _, b := range sv.paused.items {
-			if b.deadline > d.at && !b.rank.Filler {
+			if b.Deadline > d.at && !b.Rank.Filler {
 				d.ask.add(nil, b.rest())
 			}
 		}
@@ -93,7 +93,7 @@ func nextWaiting(services []*service) (first *query, ok bool) {
 		if !sv.sorted() {
 			continue
 		}
-		if q, some := sv.view.query(); some && (first == nil || q.rank.before(&first.rank)) {
+		if q, some := sv.view.query(); some && (first == nil || q.Rank.before(&first.Rank)) {
 			first = q
 		}
 	}
@@ -107,17 +107,17 @@ func nextWaiting(services []*service) (first *query, ok bool) {
 // add takes in the next query in the order of ranks. What is not known to take
 // any time is never late, nor is what was best effort when it arrived, and what is late even alone is there to be dropped.
 func (t *triage) add(q *query, at time.Duration) {
-	if q.alone == 0 || q.rank.Filler || at+q.alone > q.Deadline {
+	if q.Alone == 0 || q.Rank.Filler || at+q.Alone > q.Deadline {
 		return
 	}
-	if q.rank.Level != t.level {
-		t.level, t.kept.items = q.rank.Level, t.kept.items[:0]
+	if q.Rank.Level != t.level {
+		t.level, t.kept.items = q.Rank.Level, t.kept.items[:0]
 	}
-	t.taken += q.alone
+	t.taken += q.Alone
 	t.kept.push(q)
 	for t.kept.len() > 0 && at+t.taken > q.Deadline {
 		longest := t.kept.pop()
 		longest.postponed = t.number
-		t.taken -= longest.alone
+		t.taken -= longest.Alone
 	}
 }

@@ -16,10 +16,10 @@ import (
 func sorted(t *rapid.T, most int) []*query {
 	list := make([]*query, rapid.IntRange(0, most).Draw(t, "queries"))
 	for i := range list {
-		list[i] = &query{
+		list[i] = &query{queryState: queryState{
 			Query: models.Query{ID: models.QueryID(i + 1), Deadline: time.Duration(rapid.IntRange(1, 60).Draw(t, "deadline"))},
-			alone: time.Duration(rapid.IntRange(0, 15).Draw(t, "alone")),
-		}
+			Alone: time.Duration(rapid.IntRange(0, 15).Draw(t, "alone")),
+		}}
 	}
 	slices.SortStableFunc(list, func(a, b *query) int { return int(a.Deadline - b.Deadline) })
 	return list
@@ -32,7 +32,7 @@ func late(list []*query, in func(i int) bool, at time.Duration) (n int) {
 		if !in(i) {
 			continue
 		}
-		if at += q.alone; q.alone > 0 && at > q.Deadline {
+		if at += q.Alone; q.Alone > 0 && at > q.Deadline {
 			n++
 		}
 	}
@@ -51,7 +51,7 @@ func TestTriageIsTheBestChoice(t *testing.T) {
 		for _, q := range list {
 			tr.add(q, at)
 		}
-		hopeless := func(q *query) bool { return at+q.alone > q.Deadline && q.alone > 0 }
+		hopeless := func(q *query) bool { return at+q.Alone > q.Deadline && q.Alone > 0 }
 		kept := func(i int) bool { return list[i].postponed != 7 && !hopeless(list[i]) }
 		if n := late(list, kept, at+started); n > 0 {
 			t.Fatalf("%d of those that were kept are late", n)
@@ -61,8 +61,8 @@ func TestTriageIsTheBestChoice(t *testing.T) {
 			if kept(i) {
 				count++
 			}
-			if q.postponed == 7 && (hopeless(q) || q.alone == 0) {
-				t.Fatalf("query %d is postponed, but is late even alone or unknown: %v of %v", q.ID, q.alone, q.Deadline)
+			if q.postponed == 7 && (hopeless(q) || q.Alone == 0) {
+				t.Fatalf("query %d is postponed, but is late even alone or unknown: %v of %v", q.ID, q.Alone, q.Deadline)
 			}
 		}
 		for set := range uint(1) << len(list) {
@@ -77,9 +77,9 @@ func TestTriageIsTheBestChoice(t *testing.T) {
 // with more take.
 func TestTriageKeepsPriorities(t *testing.T) {
 	queries := []*query{
-		{Query: models.Query{ID: 1, Deadline: 100}, rank: rank{Level: 1}, alone: 60},
-		{Query: models.Query{ID: 2, Deadline: 100}, rank: rank{Level: 2}, alone: 30},
-		{Query: models.Query{ID: 3, Deadline: 100}, rank: rank{Level: 2}, alone: 20},
+		{queryState: queryState{Query: models.Query{ID: 1, Deadline: 100}, Rank: rank{Level: 1}, Alone: 60}},
+		{queryState: queryState{Query: models.Query{ID: 2, Deadline: 100}, Rank: rank{Level: 2}, Alone: 30}},
+		{queryState: queryState{Query: models.Query{ID: 3, Deadline: 100}, Rank: rank{Level: 2}, Alone: 20}},
 	}
 	tr := newTriage()
 	tr.number = 1

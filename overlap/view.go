@@ -57,7 +57,7 @@ func (o *view) postpones(q *query) bool { return o.triage != 0 && q.postponed ==
 func (o *view) started() (c candidate, ok bool) {
 	for {
 		b, more := o.paused.top()
-		if more && b.deadline <= o.at {
+		if more && b.Deadline <= o.at {
 			o.paused.pass()
 			continue
 		}
@@ -94,7 +94,7 @@ func (sv *service) look(at time.Duration) {
 	o.paused.start()
 	o.open = MaxPaused
 	for _, b := range sv.paused.items {
-		if b.deadline > at {
+		if b.Deadline > at {
 			o.open--
 		}
 	}
@@ -103,13 +103,13 @@ func (sv *service) look(at time.Duration) {
 // head returns the most urgent work of the service. It is false if there is
 // none that can run.
 func (sv *service) head() (candidate, bool) {
-	if sv.down {
+	if sv.Down {
 		return candidate{}, false
 	}
 	o := &sv.view
 	c, ok := o.started()
 	if o.open > 0 {
-		if q, waits := o.queryBeside(ok); waits && (!ok || q.rank.before(&c.rank)) {
+		if q, waits := o.queryBeside(ok); waits && (!ok || q.Rank.before(&c.rank)) {
 			return q.candidate(sv), true
 		}
 	}

@@ -41,7 +41,7 @@ func TestWaiting(t *testing.T) {
 func TestWaitingPostponed(t *testing.T) {
 	sv := newService(models.Service{Operators: 1})
 	for i, triage := range []uint64{7, 6, 7, 0} {
-		sv.queue.push(&query{Query: models.Query{ID: models.QueryID(i + 1)}, postponed: triage})
+		sv.queue.push(&query{queryState: queryState{Query: models.Query{ID: models.QueryID(i + 1)}}, postponed: triage})
 	}
 	if w := sv.waiting(7); w.Postponed != 2 {
 		t.Errorf("%d are postponed", w.Postponed)

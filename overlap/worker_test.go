@@ -39,7 +39,7 @@ func TestLoad(t *testing.T) {
 		}
 	}
 	r, ok := s.Next(0)
-	if !ok || r.Group.Spans[0].End != 7 || len(r.Queries(0)) != 1 {
+	if !ok || r.Group.Spans[0].End != 7 || len(r.Queries[0]) != 1 {
 		t.Fatalf("after Load: %v, %+v; want 7 operators of one query", ok, r)
 	}
 	if got := s.Members(r.Group.Spans[0].Batch); !slices.Equal(got, []models.QueryID{1}) {

@@ -172,7 +172,7 @@ func (n *node) keepQueries(r *overlap.Round) {
 	n.queries, n.round.Queries = n.queries[:0], n.round.Queries[:0]
 	for i := range r.Group.Spans {
 		from := len(n.queries)
-		n.queries = append(n.queries, r.Queries(i)...)
+		n.queries = append(n.queries, r.Queries[i]...)
 		n.round.Queries = append(n.round.Queries, n.queries[from:])
 	}
 }

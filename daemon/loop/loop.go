@@ -134,7 +134,7 @@ func (l *loop) dispatch(next overlap.Round) {
 		l.fleet.members[span.Service].worker.fresh = false
 		request := executor.SpanRequest{Span: span}
 		if span.Start == 0 {
-			for _, id := range r.Queries(i) {
+			for _, id := range r.Queries[i] {
 				request.Queries = append(request.Queries, wire.QueryTensors{ID: id, Inputs: l.calls.pending[id].tensors})
 			}
 		}
@@ -148,7 +148,7 @@ func (l *loop) dispatch(next overlap.Round) {
 		l.log.Error().Err(err).Uint64("round", r.Number).Msg("sending a round to the workers")
 		o := models.Outcome{Round: r.Number}
 		for i, span := range r.Group.Spans {
-			l.calls.blame(r.Queries(i), err)
+			l.calls.blame(r.Queries[i], err)
 			o.Spans = append(o.Spans, models.SpanOutcome{Span: span, Status: models.SpanFailed})
 		}
 		l.settle(&o, nil)

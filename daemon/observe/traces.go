@@ -60,7 +60,7 @@ func (t *Traces) dispatched(e *Event) {
 	r := e.Round
 	var group []tracing.Member // shared by all runs
 	for i, span := range r.Group.Spans {
-		for _, id := range r.Queries(i) {
+		for _, id := range r.Queries[i] {
 			q := t.open[id]
 			if q == nil {
 				continue

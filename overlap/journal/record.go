@@ -227,7 +227,7 @@ func (r *record) decide(round *overlap.Round, e *overlap.Explanation) {
 	r.Round, r.Predicted, r.Bound = round.Number, round.Predicted.Latency, round.Predicted.Bound
 	for i := range round.Group.Spans {
 		s := &round.Group.Spans[i]
-		r.Group = append(r.Group, groupRecord{s.Service, s.Batch, s.Start, s.End, s.Size, s.SeqLen, round.Queries(i)})
+		r.Group = append(r.Group, groupRecord{s.Service, s.Batch, s.Start, s.End, s.Size, s.SeqLen, round.Queries[i]})
 	}
 }
 

@@ -104,7 +104,7 @@ func (r *Round) begin(from *overlap.Round, why *overlap.Explanation, services []
 		r.Dropped = append(r.Dropped, workOf(d))
 	}
 	for i, s := range from.Group.Spans {
-		r.addSpan(s, services[s.Service].Operators, from.Queries(i))
+		r.addSpan(s, services[s.Service].Operators, from.Queries[i])
 	}
 }
 
