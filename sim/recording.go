@@ -1,12 +1,9 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -43,15 +40,17 @@ type recording struct {
 	lines    []int
 }
 
+var timesSheet = textfile.Sheet{
+	Form:     "a header line with the column time_s (seconds since the start) or timestamp (dates and times) and, below, a line for each query",
+	MaxBytes: maxTraceBytes, MaxRows: MaxQueries, Unusable: ErrArrivals, TooLarge: ErrArrivals,
+}
+
 func readRecording(path string) (*recording, error) {
 	r := &recording{path: path}
-	err := readArrivals(path, timesForm, func(a *arrivalsFile) error {
-		c, err := r.columns(a)
-		if err != nil {
-			return err
-		}
-		return a.each(func(fields []string) error { return r.add(a, c, fields) })
-	})
+	c := recordingColumns{known: map[string]int{}}
+	err := timesSheet.ReadFile(path,
+		func(t *textfile.Table) { r.ignored = c.find(t) },
+		func(t *textfile.Table) { r.add(t, &c) })
 	if err != nil {
 		return nil, err
 	}
@@ -66,68 +65,44 @@ type recordingColumns struct {
 	known                                 map[string]int
 }
 
-func (r *recording) columns(a *arrivalsFile) (*recordingColumns, error) {
-	c := &recordingColumns{known: map[string]int{}}
-	for _, column := range []struct {
-		at    *int
-		names []string
-	}{
-		{&c.seconds, []string{"time_s"}}, {&c.clock, []string{"timestamp", "arrived_at"}},
-		{&c.size, []string{"size"}}, {&c.seqLen, []string{"seq_len"}}, {&c.service, []string{"service"}},
-	} {
-		var err error
-		if *column.at, err = a.column(column.names...); err != nil {
-			return nil, err
-		}
-	}
+// find returns the names of further columns.
+func (c *recordingColumns) find(t *textfile.Table) (ignored []string) {
+	c.seconds, c.clock = t.Column("time_s"), t.Column("timestamp", "arrived_at")
+	c.size, c.seqLen, c.service = t.Column("size"), t.Column("seq_len"), t.Column("service")
 	switch {
 	case c.seconds < 0 && c.clock < 0:
-		return nil, a.fault("no column time_s or timestamp among %s; give the file %s", a.columns(), timesForm)
+		t.Require("time_s", "timestamp")
 	case c.seconds >= 0:
 		c.clock = -1
 	}
-	for i, h := range a.head {
+	for i, h := range t.Head {
 		if !slices.Contains([]int{c.seconds, c.clock, c.size, c.seqLen, c.service}, i) {
-			r.ignored = append(r.ignored, h)
+			ignored = append(ignored, h)
 		}
 	}
-	return c, nil
+	return ignored
 }
 
 // add takes one line.
-func (r *recording) add(a *arrivalsFile, c *recordingColumns, fields []string) error {
-	at, err := c.time(a, fields)
-	if err != nil {
-		return err
-	}
+func (r *recording) add(t *textfile.Table, c *recordingColumns) {
+	at := c.time(t)
 	if n := len(r.times); n > 0 && at < r.times[n-1] {
-		return a.fault("time %s comes before that of the line above; sort the lines", fields[max(c.seconds, c.clock)])
+		t.Refuse(max(c.seconds, c.clock), "it comes before that of the line above; sort the lines")
 	}
 	r.times = append(r.times, at)
 	if c.size < 0 && c.seqLen < 0 && c.service < 0 {
-		return nil
+		return
 	}
-	r.lines = append(r.lines, a.table.Line())
+	r.lines = append(r.lines, t.Line())
 	if c.service >= 0 {
-		r.addService(c, fields[c.service])
+		r.addService(c, t.Fields[c.service])
 	}
-	for _, column := range []struct {
-		at, least, most int
-		to              *[]int
-	}{{c.size, 1, predictor.MaxSize, &r.sizes}, {c.seqLen, 0, predictor.MaxSeqLen, &r.seqLens}} {
-		if column.at < 0 {
-			continue
-		}
-		v, err := a.number(fields, column.at, float64(column.least), float64(column.most))
-		if err == nil && v != math.Trunc(v) {
-			err = a.fault("column %s is %v; it must be a whole number", a.head[column.at], v)
-		}
-		if err != nil {
-			return err
-		}
-		*column.to = append(*column.to, int(v))
+	if c.size >= 0 {
+		r.sizes = append(r.sizes, t.Whole(c.size, 1, predictor.MaxSize))
 	}
-	return nil
+	if c.seqLen >= 0 {
+		r.seqLens = append(r.seqLens, t.Whole(c.seqLen, 0, predictor.MaxSeqLen))
+	}
 }
 
 func (r *recording) addService(c *recordingColumns, name string) {
@@ -146,16 +121,16 @@ func (r *recording) addService(c *recordingColumns, name string) {
 var clockForms = []string{time.RFC3339, time.DateTime, "2006-01-02T15:04:05"}
 
 // time returns when the query of a line came.
-func (c *recordingColumns) time(a *arrivalsFile, fields []string) (time.Duration, error) {
+func (c *recordingColumns) time(t *textfile.Table) time.Duration {
 	if c.seconds >= 0 {
-		seconds, err := a.number(fields, c.seconds, 0, math.MaxFloat64)
-		if err == nil && seconds > maxTime.Seconds() {
-			err = a.fault("time %v is after %v; give seconds since the start, not the time of the clock", seconds, maxTime)
+		seconds := t.Number(c.seconds, 0, math.MaxFloat64)
+		if seconds > maxTime.Seconds() {
+			t.Refuse(c.seconds, "it is after %v; give seconds since the start, not the time of the clock", maxTime)
 		}
-		return time.Duration(seconds * float64(time.Second)), err
+		return time.Duration(seconds * float64(time.Second))
 	}
 	for _, form := range clockForms {
-		clock, err := time.Parse(form, fields[c.clock])
+		clock, err := time.Parse(form, t.Fields[c.clock])
 		if err != nil {
 			continue
 		}
@@ -163,16 +138,16 @@ func (c *recordingColumns) time(a *arrivalsFile, fields []string) (time.Duration
 			c.first = clock
 		}
 		at := clock.Sub(c.first)
-		if at < 0 {
-			return 0, a.fault("time %s comes before that of the first query; sort the lines", fields[c.clock])
+		switch {
+		case at < 0:
+			t.Refuse(c.clock, "it comes before that of the first query; sort the lines")
+		case at > maxTime:
+			t.Refuse(c.clock, "it is more than %v after the first; cut the file", maxTime)
 		}
-		if at > maxTime {
-			return 0, a.fault("time %s is more than %v after the first; cut the file", fields[c.clock], maxTime)
-		}
-		return at, nil
+		return at
 	}
-	return 0, a.fault("column %s is %.40q; it must be a date and time such as 2006-01-02 15:04:05.9999999 or 2006-01-02T15:04:05Z (seconds since the start go into a column time_s)",
-		a.head[c.clock], fields[c.clock])
+	t.Refuse(c.clock, "it must be a date and time such as 2006-01-02 15:04:05.9999999 or 2006-01-02T15:04:05Z (seconds since the start go into a column time_s)")
+	return 0
 }
 
 func (r *recording) give(sc *Scenario) error {
@@ -265,128 +240,21 @@ func (r *recording) check(sc *Scenario, q *Query, line int) error {
 // maxTraceBytes limits a file of arrivals.
 const maxTraceBytes = 1 << 30
 
-// What a file of arrivals must have.
-const (
-	timesForm = "a header line with the column time_s (seconds since the start) or timestamp (dates and times) and, below, a line for each query"
-	loadsForm = "a header line with the column load and, below, the queries of each minute"
-)
+var loadsSheet = textfile.Sheet{
+	Form:     "a header line with the column load and, below, the queries of each minute",
+	MaxBytes: maxTraceBytes, MaxRows: MaxQueries, Unusable: ErrArrivals, TooLarge: ErrArrivals,
+}
 
 // ReadLoads reads a CSV file of loads: a column load, the number of queries in
 // each minute, one line for each. Further columns are passed over.
 func ReadLoads(path string) ([]float64, error) {
 	var loads []float64
-	total := 0.0
-	err := readArrivals(path, loadsForm, func(a *arrivalsFile) error {
-		at, err := a.column("load")
-		switch {
-		case err != nil:
-			return err
-		case at < 0:
-			return a.fault("no column load among %s; give the file %s", a.columns(), loadsForm)
-		}
-		return a.each(func(fields []string) error {
-			load, err := a.number(fields, at, 0, maxQPS*60)
-			loads = append(loads, load)
-			total += load
-			return err
-		})
-	})
-	if err == nil && total == 0 {
+	var at int
+	err := loadsSheet.ReadFile(path,
+		func(t *textfile.Table) { at = t.Require("load") },
+		func(t *textfile.Table) { loads = append(loads, t.Number(at, 0, maxQPS*60)) })
+	if err == nil && slices.Max(loads) == 0 {
 		err = fmt.Errorf("%w: %s: no minute has a load; give at least one that has", ErrArrivals, path)
 	}
 	return loads, err
-}
-
-// arrivalsFile is a CSV file of arrivals that is being read.
-type arrivalsFile struct {
-	path  string
-	form  string
-	table *textfile.Table
-	head  []string
-}
-
-// readArrivals reads the header of a file and leaves the rest to a function.
-func readArrivals(path, form string, read func(*arrivalsFile) error) error {
-	file, err := textfile.Open(path)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrArrivals, err)
-	}
-	defer file.Close()
-	a := &arrivalsFile{path: path, form: form, table: textfile.NewTable(file, maxTraceBytes)}
-	head, err := a.table.Read()
-	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: %s is empty; give it %s", ErrArrivals, path, form)
-	}
-	if err != nil {
-		return a.at(err)
-	}
-	a.head = slices.Clone(head)
-	return read(a)
-}
-
-// at returns an error with the file and the line.
-func (a *arrivalsFile) at(err error) error {
-	return fmt.Errorf("%w: %w", ErrArrivals, &textfile.Fault{File: a.path, Line: a.table.Line(), Err: err})
-}
-
-func (a *arrivalsFile) fault(format string, args ...any) error {
-	return a.at(fmt.Errorf(format, args...))
-}
-
-// maxShown is how much of a header is repeated.
-const maxShown = 80
-
-func (a *arrivalsFile) columns() string {
-	text := strings.Join(a.head, ",")
-	if len(text) > maxShown {
-		text = text[:maxShown] + "..."
-	}
-	return strconv.Quote(text)
-}
-
-// column returns the position of the column that has one of the names, in
-// upper or lower case, -1 if there is none.
-func (a *arrivalsFile) column(names ...string) (int, error) {
-	found := -1
-	for i, h := range a.head {
-		if !slices.Contains(names, strings.ToLower(h)) {
-			continue
-		}
-		if found >= 0 {
-			return -1, a.fault("columns %d and %d are both %s; rename one", found+1, i+1, strings.Join(names, " or "))
-		}
-		found = i
-	}
-	return found, nil
-}
-
-// each hands over the fields of every line below the header.
-func (a *arrivalsFile) each(take func(fields []string) error) error {
-	for n := 0; ; n++ {
-		fields, err := a.table.Read()
-		switch {
-		case errors.Is(err, io.EOF) && n == 0:
-			return fmt.Errorf("%w: %s has no line but its header; give it %s", ErrArrivals, a.path, a.form)
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return a.at(err)
-		case n >= MaxQueries:
-			return a.fault("more than %d lines; cut the file", MaxQueries)
-		case len(fields) != len(a.head):
-			return a.fault("wrong number of fields: %d; every line must have as many as the header, %d", len(fields), len(a.head))
-		}
-		if err := take(fields); err != nil {
-			return err
-		}
-	}
-}
-
-// number reads a field.
-func (a *arrivalsFile) number(fields []string, at int, least, most float64) (float64, error) {
-	x, err := strconv.ParseFloat(fields[at], 64)
-	if err != nil || !within(x, least, most) {
-		return 0, a.fault("column %s is %.40q; it must be a number from %v to %v", a.head[at], fields[at], least, most)
-	}
-	return x, nil
 }

@@ -5,90 +5,214 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"slices"
+	"strconv"
 	"strings"
 )
 
-// MaxLineBytes limits a record of a table together with the empty lines before it.
-const MaxLineBytes = 1 << 20
+// maxLineBytes limits a row of a table together with the empty lines before it.
+const maxLineBytes = 1 << 20
 
-// Table reads a CSV file, record by record. Records may have any number of
-// fields.
+// Sheet is a kind of CSV files: a line that names the columns and, below it, rows
+// with a field for each of them.
+type Sheet struct {
+	// Form is what a file of this kind holds, in words for whoever has to mend one.
+	Form     string
+	MaxBytes int64
+	MaxRows  int
+
+	// Unusable is wrapped by the errors of files that are not of this kind, TooLarge
+	// by those of files beyond the limits.
+	Unusable, TooLarge error
+}
+
+// Table is a file of a [Sheet] that is being read. Its first fault ends the reading.
 type Table struct {
+	// Head names the columns. Fields are those of the row being read, without white
+	// space around them, and change with the next row.
+	Head, Fields []string
+
+	sheet *Sheet
+	name  string
 	in    *meter
 	csv   *csv.Reader
 	line  int
-	begun bool
+	err   error
 }
 
-// NewTable returns a reader of a table of at most maxBytes bytes.
-func NewTable(r io.Reader, maxBytes int64) *Table {
-	return &Table{in: &meter{r: r, left: maxBytes, most: maxBytes}}
-}
-
-// Read returns the next record, or [io.EOF] after the last. White space around
-// fields is trimmed and blank lines are skipped. The record is valid until the
-// next call. Other errors wrap [ErrNotText], [ErrTooLarge] or [ErrSyntax] and
-// belong to [Table.Line], or they are those of the reader.
-func (t *Table) Read() ([]string, error) {
-	t.in.recordBytes = 0
-	if err := t.begin(); err != nil {
-		return nil, err
+// ReadFile is [Sheet.Read] of the file at a path.
+func (s *Sheet) ReadFile(path string, head, row func(*Table)) error {
+	file, err := Open(path)
+	if err != nil {
+		return err
 	}
-	for {
+	defer file.Close()
+	return s.Read(file, path, head, row)
+}
+
+// Read reads a file to its end, where blank lines count for nothing. It calls head
+// when the columns are known, and row for each row. Errors name the file and the line,
+// and wrap what the sheet has for them unless they are those of r.
+func (s *Sheet) Read(r io.Reader, name string, head, row func(*Table)) error {
+	t := newTable(s, r, name)
+	if !t.next() {
+		if t.err == nil {
+			t.line = 0
+			t.Fault("the file is empty; it must have %s", s.Form)
+		}
+		return t.err
+	}
+	t.Head = slices.Clone(t.Fields)
+	head(t)
+	rows := 0
+	for ; t.err == nil && t.next(); rows++ {
+		switch {
+		case rows == s.MaxRows:
+			t.fail(t.line, s.TooLarge, fmt.Errorf("more than %d rows; split the file", rows))
+		case len(t.Fields) != len(t.Head):
+			t.Fault("%d fields, the first line names %d columns; correct the row or remove it", len(t.Fields), len(t.Head))
+		default:
+			row(t)
+		}
+	}
+	if t.err == nil && rows == 0 {
+		t.line = 0
+		t.Fault("there are columns, but no row below them; add some, or leave the file out")
+	}
+	return t.err
+}
+
+// newTable checks that a file is text.
+func newTable(s *Sheet, r io.Reader, name string) *Table {
+	t := &Table{sheet: s, name: name, in: &meter{r: r, left: s.MaxBytes, most: s.MaxBytes}}
+	text, err := newText(t.in)
+	if err != nil {
+		t.explain(err)
+		return t
+	}
+	t.csv = csv.NewReader(text)
+	t.csv.FieldsPerRecord = -1
+	t.csv.ReuseRecord = true
+	return t
+}
+
+// next reads a row, and returns false at the end of the file or after a fault.
+func (t *Table) next() bool {
+	t.in.recordBytes = 0
+	for t.err == nil {
 		fields, err := t.csv.Read()
 		if err != nil {
-			return nil, t.fault(err)
+			t.explain(err)
+			return false
 		}
 		t.line, _ = t.csv.FieldPos(0)
 		for i, f := range fields {
 			fields[i] = strings.TrimSpace(f)
 		}
-		if len(fields) > 1 || fields[0] != "" {
-			return fields, nil
+		if t.Fields = fields; len(fields) > 1 || fields[0] != "" {
+			return true
 		}
 	}
+	return false
 }
 
-// begin checks once, before the first record, that the file is text.
-func (t *Table) begin() error {
-	if t.begun {
-		return nil
-	}
-	text, err := NewText(t.in)
-	if err != nil {
-		return err
-	}
-	t.begun = true
-	t.csv = csv.NewReader(text)
-	t.csv.FieldsPerRecord = -1
-	t.csv.ReuseRecord = true
-	return nil
-}
-
-func (t *Table) fault(err error) error {
-	if errors.Is(err, ErrTooLarge) {
-		t.line++
-		return t.in.fault // not err, to which package csv has added a position
-	}
+// explain records what ended the reading, unless it is the end of the file.
+func (t *Table) explain(err error) {
 	var syntax *csv.ParseError
-	if !errors.As(err, &syntax) {
-		return err
+	switch {
+	case errors.Is(err, ErrTooLarge):
+		t.fail(t.line+1, t.sheet.TooLarge, t.in.fault) // not err, to which package csv has added a position
+	case errors.Is(err, ErrNotText):
+		t.fail(0, t.sheet.Unusable, err)
+	case errors.As(err, &syntax):
+		t.fail(syntax.Line, t.sheet.Unusable, fmt.Errorf("%w: %w; put a field that has quotes, commas or line ends into quotes, and write its quotes twice", ErrSyntax, syntax.Err))
+	case !errors.Is(err, io.EOF):
+		t.err = &Fault{File: t.name, Err: err}
 	}
-	t.line = syntax.Line
-	return fmt.Errorf("%w: %w; put a field that has quotes, commas or line ends into quotes, and write its quotes twice", ErrSyntax, syntax.Err)
 }
 
-// Line returns the line, from 1, of the last error or else of the beginning of
-// the last record. It is 0 where an error concerns the whole file.
+func (t *Table) fail(line int, kind, err error) {
+	if t.err == nil {
+		t.err = &Fault{File: t.name, Line: line, Err: fmt.Errorf("%w: %w", kind, err)}
+	}
+}
+
+// Fault refuses the row being read.
+func (t *Table) Fault(format string, args ...any) {
+	t.fail(t.line, t.sheet.Unusable, fmt.Errorf(format, args...))
+}
+
+// Refuse refuses a field of the row being read.
+func (t *Table) Refuse(at int, format string, args ...any) {
+	line, _ := t.csv.FieldPos(at)
+	why := fmt.Errorf(format, args...)
+	t.fail(line, t.sheet.Unusable, fmt.Errorf("column %d (%s) is %.40q: %w", at+1, t.Head[at], t.Fields[at], why))
+}
+
+// Number returns a field as a number from least to most.
+func (t *Table) Number(at int, least, most float64) float64 {
+	v, err := strconv.ParseFloat(t.Fields[at], 64)
+	if err != nil || !(v >= least && v <= most) {
+		t.Refuse(at, "it must be a number from %v to %v", least, most)
+		return 0
+	}
+	return v
+}
+
+// Whole returns a field as a whole number from least to most.
+func (t *Table) Whole(at, least, most int) int {
+	v, err := strconv.ParseFloat(t.Fields[at], 64)
+	if err != nil || !(v >= float64(least) && v <= float64(most)) || v != math.Trunc(v) {
+		t.Refuse(at, "it must be a whole number from %d to %d", least, most)
+		return 0
+	}
+	return int(v)
+}
+
+// Column returns the position of the column that has one of the names, in upper or
+// lower case, -1 if there is none.
+func (t *Table) Column(names ...string) int {
+	found := -1
+	for i, h := range t.Head {
+		if !slices.Contains(names, strings.ToLower(h)) {
+			continue
+		}
+		if found >= 0 {
+			t.Fault("columns %d and %d are both %s; rename one", found+1, i+1, strings.Join(names, " or "))
+		}
+		found = i
+	}
+	return found
+}
+
+// Require refuses a file without any of these columns.
+func (t *Table) Require(names ...string) int {
+	at := t.Column(names...)
+	if at < 0 {
+		t.Fault("no column %s among %.80q; it must have %s", strings.Join(names, " or "), strings.Join(t.Head, ","), t.sheet.Form)
+	}
+	return at
+}
+
+// Columns refuses a file that has other columns than these.
+func (t *Table) Columns(want ...string) {
+	for i, name := range want {
+		if i >= len(t.Head) {
+			t.Fault("column %d, %s, is missing; it must have %s", i+1, name, t.sheet.Form)
+		} else if !strings.EqualFold(t.Head[i], name) {
+			t.Fault("column %d is %.40q and must be %s; it must have %s", i+1, t.Head[i], name, t.sheet.Form)
+		}
+	}
+	if more := len(want); len(t.Head) > more {
+		t.Fault("column %d, %.40q, is one too many; remove it", more+1, t.Head[more])
+	}
+}
+
+// Line returns the line of the row being read, from 1.
 func (t *Table) Line() int { return t.line }
 
-// LineOf returns the line of a field of the last record.
-func (t *Table) LineOf(field int) int {
-	line, _ := t.csv.FieldPos(field)
-	return line
-}
-
-// meter limits a file to most bytes and a record to MaxLineBytes. Beyond them it
+// meter limits a file to most bytes and a row to maxLineBytes. Beyond them it
 // fails with an error that wraps ErrTooLarge, which it keeps as fault.
 type meter struct {
 	r           io.Reader
@@ -99,8 +223,8 @@ type meter struct {
 
 func (m *meter) Read(p []byte) (int, error) {
 	switch {
-	case m.recordBytes > MaxLineBytes:
-		m.fault = fmt.Errorf("%w: more than %d bytes and no row; see that every row ends with its line", ErrTooLarge, MaxLineBytes)
+	case m.recordBytes > maxLineBytes:
+		m.fault = fmt.Errorf("%w: more than %d bytes and no row; see that every row ends with its line", ErrTooLarge, maxLineBytes)
 		return 0, m.fault
 	case m.left < 0:
 		m.fault = fmt.Errorf("%w: more than %d bytes; split the file", ErrTooLarge, m.most)

@@ -11,15 +11,18 @@ import (
 	"testing"
 )
 
+var errUse, errMany = errors.New("unusable"), errors.New("too many")
+
+func openTable(r io.Reader, maxBytes int64) *Table {
+	return newTable(&Sheet{MaxBytes: maxBytes, Unusable: errUse, TooLarge: errMany}, r, "x.csv")
+}
+
 // rowsOf reads a table to its end.
 func rowsOf(t *Table) (rows [][]string, err error) {
-	for {
-		fields, err := t.Read()
-		if err != nil {
-			return rows, err
-		}
-		rows = append(rows, slices.Clone(fields))
+	for t.next() {
+		rows = append(rows, slices.Clone(t.Fields))
 	}
+	return rows, t.err
 }
 
 func TestTable(t *testing.T) {
@@ -32,8 +35,8 @@ func TestTable(t *testing.T) {
 		"blank lines": "\n  \na,b\n\n1,\"x, y\"\n2\n \n",
 		"spaces":      " a ,b\n1 ,\"x, y\"\n\n\n 2\n",
 	} {
-		rows, err := rowsOf(NewTable(strings.NewReader(text), 1000))
-		if err != io.EOF || !slices.EqualFunc(rows, want, slices.Equal) {
+		rows, err := rowsOf(openTable(strings.NewReader(text), 1000))
+		if err != nil || !slices.EqualFunc(rows, want, slices.Equal) {
 			t.Errorf("%s: %q, %v", name, rows, err)
 		}
 	}
@@ -55,10 +58,14 @@ func TestTableFaults(t *testing.T) {
 		"zeros":      {"a,b\x00\n", ErrNotText, 0, "byte 4 is zero"},
 		"large":      {strings.Repeat("a\n", 6000), ErrTooLarge, 5001, "more than 10000 bytes; split"},
 	} {
-		table := NewTable(strings.NewReader(c.text), 10_000)
-		_, err := rowsOf(table)
-		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) || c.want != ErrTooLarge && table.Line() != c.line {
-			t.Errorf("%s: line %d: %v; want line %d, %q", name, table.Line(), err, c.line, c.says)
+		_, err := rowsOf(openTable(strings.NewReader(c.text), 10_000))
+		var fault *Fault
+		kind := errUse
+		if c.want == ErrTooLarge {
+			kind = errMany
+		}
+		if !errors.As(err, &fault) || !errors.Is(err, kind) || !strings.Contains(err.Error(), c.says) || c.want != ErrTooLarge && fault.Line != c.line || !errors.Is(err, c.want) {
+			t.Errorf("%s: %v; want line %d, %q", name, err, c.line, c.says)
 		}
 	}
 }
@@ -82,11 +89,10 @@ func TestTableBoundsMemory(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		table := NewTable(io.MultiReader(strings.NewReader(head), filler), 1<<40)
-		rows, err := rowsOf(table)
+		rows, err := rowsOf(openTable(io.MultiReader(strings.NewReader(head), filler), 1<<40))
 		runtime.ReadMemStats(&after)
-		if !errors.Is(err, ErrTooLarge) || len(rows) != 1 || table.Line() != 2 || !strings.Contains(err.Error(), "no row") {
-			t.Errorf("%s: %d rows, line %d: %v", name, len(rows), table.Line(), err)
+		if !errors.Is(err, ErrTooLarge) || len(rows) != 1 || !strings.Contains(err.Error(), "x.csv:2: ") || !strings.Contains(err.Error(), "no row") {
+			t.Errorf("%s: %d rows: %v", name, len(rows), err)
 		}
 		if took := after.TotalAlloc - before.TotalAlloc; took > 256<<20 {
 			t.Errorf("%s: allocated %d bytes", name, took)
@@ -95,7 +101,7 @@ func TestTableBoundsMemory(t *testing.T) {
 }
 
 func TestTablePassesOnErrors(t *testing.T) {
-	table := NewTable(io.MultiReader(strings.NewReader("a\n"), broken{}), 100)
+	table := openTable(io.MultiReader(strings.NewReader("a\n"), broken{}), 100)
 	if _, err := rowsOf(table); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("got %v", err)
 	}
@@ -112,9 +118,9 @@ func FuzzTable(f *testing.F) {
 	f.Add([]byte{0xff, 0xfe, 0})
 	f.Add([]byte("0,0\n "))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		table := NewTable(bytes.NewReader(data), 1<<16)
+		table := openTable(bytes.NewReader(data), 1<<16)
 		rows, err := rowsOf(table)
-		if err != io.EOF {
+		if err != nil {
 			if !errors.Is(err, ErrSyntax) && !errors.Is(err, ErrNotText) && !errors.Is(err, ErrTooLarge) {
 				t.Fatalf("an error of no kind: %v", err)
 			}
@@ -128,8 +134,8 @@ func FuzzTable(f *testing.F) {
 		if bytes.HasPrefix(text.Bytes(), []byte(mark)) || checkText(text.Bytes()[:min(text.Len(), 6)], true) != nil {
 			return // a second mark, or what only now looks like another kind of file
 		}
-		again, err := rowsOf(NewTable(&text, 1<<17))
-		if err != io.EOF || !slices.EqualFunc(rows, again, slices.Equal) {
+		again, err := rowsOf(openTable(&text, 1<<17))
+		if err != nil || !slices.EqualFunc(rows, again, slices.Equal) {
 			t.Fatalf("%q became %q, %v", rows, again, err)
 		}
 	})

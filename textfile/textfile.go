@@ -1,8 +1,8 @@
 // Package textfile reads text files that others wrote. An error names the file,
 // the line and what to do about it, so that commands can print it as it is.
 //
-// [Open] opens a file and [NewText] checks that it is text. A [Table] is a CSV
-// file, read record by record; no line takes more memory than [MaxLineBytes].
+// [Open] opens a file. A [Sheet] is a kind of CSV files: one is read as a [Table], row by
+// row; no line takes more memory than 1 MiB.
 // A [Kind] is a kind of JSON file: unknown fields, nulls and trailing data are
 // refused when it is read, and writing one is atomic.
 package textfile
@@ -95,9 +95,9 @@ var others = []struct{ begins, is string }{
 	{"\xfe\xff", "UTF-16; save it as UTF-8"},
 }
 
-// NewText returns a reader of the text of r, without a byte order mark. Where
+// newText returns a reader of the text of r, without a byte order mark. Where
 // the beginning of r is not text the error wraps [ErrNotText].
-func NewText(r io.Reader) (io.Reader, error) {
+func newText(r io.Reader) (io.Reader, error) {
 	b := bufio.NewReaderSize(r, sniffedBytes)
 	head, err := b.Peek(sniffedBytes)
 	if err != nil && err != io.EOF {

@@ -71,7 +71,7 @@ func TestTextIsTaken(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := "a" + strings.Repeat("x", rapid.IntRange(0, 8).Draw(t, "before"))
 		text += strings.Repeat(rapid.SampledFrom([]string{"é", "語", "😀", "z"}).Draw(t, "character"), rapid.IntRange(0, 5000).Draw(t, "times"))
-		r, err := NewText(strings.NewReader(mark + text))
+		r, err := newText(strings.NewReader(mark + text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func TestTextIsTaken(t *testing.T) {
 			t.Fatalf("%d bytes of %d, %v", len(got), len(text), err)
 		}
 	})
-	if _, err := NewText(bufio.NewReader(broken{})); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if _, err := newText(bufio.NewReader(broken{})); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("got %v", err)
 	}
 }

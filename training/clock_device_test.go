@@ -99,7 +99,7 @@ func TestDeviceClockInCSV(t *testing.T) {
 		t.Errorf("%+v", got.Rows[0])
 	}
 	for field, fault := range map[string]string{
-		"a,0,5,1,0,,,,,,10,10,1,x":   `column 14 (device): unusable measurements: "x" is not a time`,
+		"a,0,5,1,0,,,,,,10,10,1,x":   `column 14 (device) is "x": it must be a number`,
 		"a,0,5,1,0,,,,,,10,10,1":     "13 fields, the first line names 14 columns",
 		"a,0,5,1,0,,,,,,10,10,1,-1":  "column 14 (device)",
 		"a,0,5,1,0,,,,,,10,10,1,2,3": "15 fields",

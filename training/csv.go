@@ -2,22 +2,13 @@ package training
 
 import (
 	"encoding/csv"
-	"errors"
-	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/textfile"
-)
-
-// Limits of a CSV file.
-const (
-	maxCSVBytes = 256 << 20
-	maxCSVFault = 64 // bytes of a field that are shown
 )
 
 // The columns: those of a slot as often as a group may have spans, then those
@@ -34,320 +25,124 @@ const deviceColumn = "device"
 // oldStd is what the original system calls its standard deviation.
 const oldStd = "var"
 
+var groupSheet = textfile.Sheet{
+	Form: "the columns " + strings.Join(slotColumns, ",") + " for each model of a group, then " + strings.Join(timeColumns, ","), MaxBytes: 256 << 20,
+	MaxRows: MaxRows, Unusable: ErrFormat, TooLarge: ErrLimit,
+}
+
 // ReadCSV reads measured groups in the form that docs/dataset.md gives. The
 // name stands in errors. A model has as many operators as the largest end of its
 // spans. Every fault names the file, and the line and column where there are such.
 func ReadCSV(r io.Reader, name string) (*Dataset, error) {
-	return readCSV(r, name, maxCSVBytes)
-}
-
-func readCSV(r io.Reader, name string, maxBytes int64) (*Dataset, error) {
-	c := csvReader{name: name, byName: map[string]int{}, table: textfile.NewTable(r, maxBytes)}
-	if err := c.readAll(); err != nil {
+	c := csvReader{byName: map[string]int{}}
+	if err := groupSheet.Read(r, name, c.readHeader, c.readRow); err != nil {
 		return nil, err
 	}
-	return Merge(&Dataset{Models: c.models, Rows: c.rows})
+	return Merge(&c.data)
 }
 
 // csvReader reads one file. Its models stand in the order of their first
 // appearance until the end.
 type csvReader struct {
-	name  string
-	table *textfile.Table
-
-	// slots is how many spans a line has room for; device is set if the file has that
-	// column. fields are those of the line being read.
-	slots  int
-	device bool
-	fields []string
-
-	models []Model
+	slots  int  // how many spans a line has room for
+	device bool // whether the file has that column
+	data   Dataset
 	byName map[string]int
-	rows   []Row
-}
-
-func (c *csvReader) readAll() error {
-	switch err := c.next(); {
-	case errors.Is(err, io.EOF):
-		return c.fault(wholeFile, "the file is empty; its first line names the columns: %s", c.header(2))
-	case err != nil:
-		return err
-	}
-	if err := c.readHeader(); err != nil {
-		return err
-	}
-	for {
-		switch err := c.next(); {
-		case errors.Is(err, io.EOF) && len(c.rows) == 0:
-			return c.fault(wholeFile, "there are columns, but no row below them; measure some groups, or leave the file out")
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
-		}
-		if len(c.rows) == MaxRows {
-			return inFile(c.name, c.table.Line(), fmt.Errorf("%w: more than %d rows; split the file", ErrLimit, MaxRows))
-		}
-		if err := c.readRow(); err != nil {
-			return err
-		}
-	}
-}
-
-// next reads a line into fields.
-func (c *csvReader) next() (err error) {
-	c.fields, err = c.table.Read()
-	return tableError(c.name, c.table, err)
-}
-
-// tableError returns an error of a table with the file and the line. The end of
-// the table is as it was.
-func tableError(name string, table *textfile.Table, err error) error {
-	switch {
-	case err == nil || errors.Is(err, io.EOF):
-		return err
-	case errors.Is(err, textfile.ErrTooLarge):
-		return inFile(name, table.Line(), fmt.Errorf("%w: %w", ErrLimit, err))
-	case errors.Is(err, textfile.ErrSyntax) || errors.Is(err, textfile.ErrNotText):
-		return inFile(name, table.Line(), fmt.Errorf("%w: %w", ErrFormat, err))
-	}
-	return fmt.Errorf("%s: %w", name, err)
-}
-
-// inFile adds to an error where in a file it was found; line 0 is the whole file.
-func inFile(file string, line int, err error) error {
-	return &textfile.Fault{File: file, Line: line, Err: err}
-}
-
-// What a fault concerns if not one field.
-const (
-	wholeFile = -1
-	wholeLine = -2
-)
-
-// fault returns the error for a field of the line that was read last.
-func (c *csvReader) fault(field int, format string, args ...any) error {
-	err := fmt.Errorf("%w: "+format, append([]any{ErrFormat}, args...)...)
-	switch field {
-	case wholeFile:
-		return inFile(c.name, 0, err)
-	case wholeLine:
-		return inFile(c.name, c.table.LineOf(0), err)
-	}
-	return c.inField(field, c.column(field), err)
-}
-
-// inField adds to an error in which field of the line it was found.
-func (c *csvReader) inField(field int, column string, err error) error {
-	if column != "" {
-		column = fmt.Sprintf(" (%s)", column)
-	}
-	return fmt.Errorf("%s:%d: column %d%s: %w", c.name, c.table.LineOf(field), field+1, column, err)
-}
-
-// column returns the name of a column.
-func (c *csvReader) column(field int) string {
-	switch first := c.slots * len(slotColumns); {
-	case field < first:
-		return slotColumns[field%len(slotColumns)]
-	case field < first+len(timeColumns):
-		return timeColumns[field-first]
-	case c.device && field == first+len(timeColumns):
-		return deviceColumn
-	}
-	return ""
-}
-
-func (c *csvReader) header(slots int) string {
-	return strings.Join(append(slices.Repeat(slotColumns, slots), timeColumns...), ",")
 }
 
 // readHeader takes the number of slots from the line that names the columns.
-func (c *csvReader) readHeader() error {
-	at := 0
-	for at < len(c.fields) && strings.EqualFold(c.fields[at], slotColumns[0]) {
-		for _, want := range slotColumns {
-			if err := c.want(at, want); err != nil {
-				return err
-			}
-			at++
+func (c *csvReader) readHeader(t *textfile.Table) {
+	for i, h := range t.Head {
+		switch {
+		case strings.EqualFold(h, slotColumns[0]):
+			c.slots++
+		case strings.EqualFold(h, oldStd):
+			t.Head[i] = timeColumns[2]
 		}
-		c.slots++
-	}
-	if c.slots == 0 {
-		return c.fault(wholeLine, "it does not name the columns; put this line first: %s", c.header(2))
 	}
 	if c.slots > MaxSpans {
-		return c.fault(wholeLine, "%d models to a row, the limit is %d; split the file", c.slots, MaxSpans)
+		t.Fault("%d models to a row, the limit is %d; split the file", c.slots, MaxSpans)
 	}
-	for _, want := range timeColumns {
-		if err := c.want(at, want); err != nil {
-			return err
-		}
-		at++
+	columns := append(slices.Repeat(slotColumns, max(c.slots, 1)), timeColumns...)
+	if c.device = len(t.Head) > len(columns) && strings.EqualFold(t.Head[len(columns)], deviceColumn); c.device {
+		columns = append(columns, deviceColumn)
 	}
-	if at < len(c.fields) && strings.EqualFold(c.fields[at], deviceColumn) {
-		c.device = true
-		at++
-	}
-	if at < len(c.fields) {
-		return c.fault(at, "a column %q that measurements do not have; remove it", clip(c.fields[at]))
-	}
-	return nil
-}
-
-// want checks the name of a column.
-func (c *csvReader) want(field int, want string) error {
-	if field >= len(c.fields) {
-		return c.fault(wholeLine, "column %d, %s, is missing; the columns are %s", field+1, want, c.header(max(c.slots, 1)))
-	}
-	got := strings.ToLower(c.fields[field])
-	if got == want || want == timeColumns[2] && got == oldStd {
-		return nil
-	}
-	return c.inField(field, "", fmt.Errorf("%w: this column is %q and must be %s; the columns are %s", ErrFormat, clip(c.fields[field]), want, c.header(max(c.slots, 1))))
+	t.Columns(columns...)
 }
 
 // readRow turns the fields into a row.
-func (c *csvReader) readRow() (err error) {
-	if want := c.columns(); len(c.fields) != want {
-		return c.fault(wholeLine, "%d fields, the first line names %d columns; correct the row or remove it", len(c.fields), want)
-	}
-	var row Row
-	row.Group.Spans = make([]models.Span, 0, c.slots)
+func (c *csvReader) readRow(t *textfile.Table) {
+	row := Row{Group: models.Group{Spans: make([]models.Span, 0, c.slots)}}
 	for slot := range c.slots {
-		if err := c.readSlot(slot*len(slotColumns), &row.Group); err != nil {
-			return err
-		}
+		c.readSlot(t, slot*len(slotColumns), &row.Group)
 	}
 	if len(row.Group.Spans) == 0 {
-		return c.fault(wholeLine, "no slot has operators to run; remove the row")
+		t.Fault("no slot has operators to run; remove the row")
 	}
 	at := c.slots * len(slotColumns)
-	for i, to := range []*float64{&row.Median, &row.Mean, &row.Std} {
-		if *to, err = c.micros(at+i, i == 2); err != nil {
-			return err
-		}
+	row.Median, row.Mean, row.Std = timeField(t, at, false), timeField(t, at+1, false), timeField(t, at+2, true)
+	if at += len(timeColumns); c.device && t.Fields[at] != "" {
+		row.Device = timeField(t, at, true)
 	}
-	if at += len(timeColumns); c.device && c.fields[at] != "" {
-		if row.Device, err = c.micros(at, true); err != nil {
-			return err
-		}
-	}
-	c.rows = append(c.rows, row)
-	return nil
-}
-
-// columns returns how many fields a row has.
-func (c *csvReader) columns() int {
-	n := c.slots*len(slotColumns) + len(timeColumns)
-	if c.device {
-		n++
-	}
-	return n
+	c.data.Rows = append(c.data.Rows, row)
 }
 
 // readSlot adds the span of a slot. A slot without a model is empty, as is
 // one whose span starts where it ends: the original system measured such
 // groups, in which a model takes part with nothing to run.
-func (c *csvReader) readSlot(at int, g *models.Group) (err error) {
-	name := c.fields[at]
+func (c *csvReader) readSlot(t *textfile.Table, at int, g *models.Group) {
+	name := t.Fields[at]
 	if name == "" {
-		for i := range slotColumns {
-			if f := c.fields[at+i]; f != "" && f != "0" {
-				return c.fault(at+i, "%q in a slot without a model; name the model or leave all of the slot empty", clip(f))
+		for i := at; i < at+len(slotColumns); i++ {
+			if f := t.Fields[i]; f != "" && f != "0" {
+				t.Refuse(i, "it stands in a slot without a model; name the model or leave all of the slot empty")
 			}
 		}
-		return nil
+		return
 	}
-	var s models.Span
-	for i, to := range []*int{&s.Start, &s.End, &s.Size, &s.SeqLen} {
-		least := []int{0, 0, 1, 0}[i]
-		most := []int{MaxOperators, MaxOperators, MaxSize, MaxSeqLen}[i]
-		if *to, err = c.whole(at+1+i, least, most); err != nil {
-			return err
+	s := models.Span{
+		Start: t.Whole(at+1, 0, MaxOperators), End: t.Whole(at+2, 0, MaxOperators),
+		Size: t.Whole(at+3, 1, MaxSize), SeqLen: t.Whole(at+4, 0, MaxSeqLen),
+	}
+	switch {
+	case s.Start > s.End:
+		t.Refuse(at+2, "the span [%d, %d) ends before it starts; swap them or remove the row", s.Start, s.End)
+	case s.Start < s.End:
+		s.Service = c.model(t, at, s.End)
+		if slices.ContainsFunc(g.Spans, func(o models.Span) bool { return o.Service == s.Service }) {
+			t.Refuse(at, "it stands twice in one group; give the two services' models different names")
 		}
+		g.Spans = append(g.Spans, s)
 	}
-	if s.Start > s.End {
-		return c.fault(at+2, "the span [%d, %d) of %s ends before it starts; swap them or remove the row", s.Start, s.End, clip(name))
-	}
-	if s.Start == s.End {
-		return nil
-	}
-	model, err := c.model(at, name, s.End)
-	if err != nil {
-		return err
-	}
-	s.Service = models.ServiceID(model)
-	for _, other := range g.Spans {
-		if other.Service == s.Service {
-			return c.fault(at, "%s stands twice in one group; give the two services' models different names", clip(name))
-		}
-	}
-	g.Spans = append(g.Spans, s)
-	return nil
 }
 
 // model returns the position of a model that has a span ending at end.
-func (c *csvReader) model(at int, name string, end int) (int, error) {
-	i, seen := c.byName[name]
+func (c *csvReader) model(t *textfile.Table, at, end int) models.ServiceID {
+	i, seen := c.byName[t.Fields[at]]
 	if !seen {
-		m, err := c.newModel(at, name)
-		if err != nil {
-			return 0, err
+		if len(c.data.Models) == MaxModels {
+			t.Refuse(at, "it is beyond %d models; split the file", MaxModels)
 		}
-		i = len(c.models)
-		c.byName[m.Name] = i
-		c.models = append(c.models, m)
+		if err := checkName(t.Fields[at]); err != nil {
+			t.Refuse(at, "%w", err)
+		}
+		name := strings.Clone(t.Fields[at]) // not the line that it stands in
+		i = len(c.data.Models)
+		c.byName[name] = i
+		c.data.Models = append(c.data.Models, Model{Name: name})
 	}
-	m := &c.models[i]
+	m := &c.data.Models[i]
 	m.Operators = max(m.Operators, end)
-	return i, nil
+	return models.ServiceID(i)
 }
 
-// newModel returns a model that is seen for the first time.
-func (c *csvReader) newModel(at int, name string) (Model, error) {
-	if len(c.models) == MaxModels {
-		return Model{}, c.fault(at, "more than %d models; split the file", MaxModels)
+// timeField reads a time. Only a spread may be zero.
+func timeField(t *textfile.Table, at int, zero bool) float64 {
+	v := t.Number(at, 0, MaxMicros)
+	if v == 0 && !zero {
+		t.Refuse(at, "no run takes so many microseconds; measure the group again or remove the row")
 	}
-	if err := checkName(name); err != nil {
-		return Model{}, c.inField(at, slotColumns[0], err)
-	}
-	return Model{Name: strings.Clone(name)}, nil
-}
-
-// whole reads a whole number.
-func (c *csvReader) whole(field, least, most int) (int, error) {
-	v, err := strconv.Atoi(c.fields[field])
-	if err != nil {
-		return 0, c.fault(field, "%q is not a whole number; correct it or remove the row", clip(c.fields[field]))
-	}
-	if v < least || v > most {
-		return 0, c.fault(field, "%d is not between %d and %d; correct it or remove the row", v, least, most)
-	}
-	return v, nil
-}
-
-// micros reads a time. Only a spread may be zero.
-func (c *csvReader) micros(field int, zero bool) (float64, error) {
-	v, err := strconv.ParseFloat(c.fields[field], 64)
-	switch {
-	case err != nil || math.IsNaN(v) || math.IsInf(v, 0):
-		return 0, c.fault(field, "%q is not a time in microseconds; measure the group again or remove the row", clip(c.fields[field]))
-	case v < 0 || v == 0 && !zero:
-		return 0, c.fault(field, "%v is not a time that a run can take; measure the group again or remove the row", v)
-	case v > MaxMicros:
-		return 0, c.fault(field, "%v microseconds exceed %v; times are in microseconds", v, MaxMicros)
-	}
-	return v, nil
-}
-
-// clip shortens a field for an error.
-func clip(field string) string {
-	if len(field) > maxCSVFault {
-		return field[:maxCSVFault] + "..."
-	}
-	return field
+	return v
 }
 
 // WriteCSV writes all rows. There are as many slots as the largest group has

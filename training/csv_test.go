@@ -97,30 +97,30 @@ func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 func TestReadCSVFaults(t *testing.T) {
 	row := func(fields string) string { return pairHeader + "a,0,5,1,0,b,0,5,1,0,10,10,1\n" + fields + "\n" }
 	for name, test := range map[string]struct{ text, want string }{
-		"empty":           {"", "f.csv: unusable measurements: the file is empty"},
+		"empty":           {"", "f.csv: unusable measurements: the file is empty; it must have the columns model,start"},
 		"only a header":   {pairHeader, "no row below"},
-		"no header":       {"a,0,5,1,0,10,10,1\n", "f.csv:1: unusable measurements: it does not name the columns; put this line first: model,start"},
-		"missing in slot": {"model,start,bs,seq_len,median,mean,std\n", `f.csv:1: column 3: unusable measurements: this column is "bs" and must be end`},
+		"no header":       {"a,0,5,1,0,10,10,1\n", "f.csv:1: unusable measurements: column 1 is \"a\" and must be model; it must have the columns model,start"},
+		"missing in slot": {"model,start,bs,seq_len,median,mean,std\n", `f.csv:1: unusable measurements: column 3 is "bs" and must be end`},
 		"missing at end":  {"model,start,end,bs,seq_len,median,mean\n", "f.csv:1: unusable measurements: column 8, std, is missing"},
-		"further column":  {"model,start,end,bs,seq_len,median,mean,std,color\n", `f.csv:1: column 9: unusable measurements: a column "color"`},
+		"further column":  {"model,start,end,bs,seq_len,median,mean,std,color\n", `f.csv:1: unusable measurements: column 9, "color"`},
 		"too many slots":  {strings.Repeat("model,start,end,bs,seq_len,", MaxSpans+1) + "median,mean,std\n", "17 models to a row, the limit is 16"},
 		"ragged":          {row("a,0,5,1,0,10,10,1"), "f.csv:3: unusable measurements: 8 fields, the first line names 13 columns"},
 		"quote":           {row(`"a,0,5`), "f.csv:3: unusable measurements: "},
-		"no number":       {row("a,0,5,1,0,b,x,5,1,0,10,10,1"), `f.csv:3: column 7 (start): unusable measurements: "x" is not a whole number`},
-		"negative start":  {row("a,-1,5,1,0,b,0,5,1,0,10,10,1"), "column 2 (start): unusable measurements: -1 is not between 0 and"},
-		"backwards":       {row("a,0,5,1,0,b,5,4,1,0,10,10,1"), "column 8 (end): unusable measurements: the span [5, 4) of b ends before"},
-		"no size":         {row("a,0,5,0,0,b,0,5,1,0,10,10,1"), "column 4 (bs): unusable measurements: 0 is not between 1 and"},
-		"large size":      {row("a,0,5,1048577,0,b,0,5,1,0,10,10,1"), "column 4 (bs): "},
+		"no number":       {row("a,0,5,1,0,b,x,5,1,0,10,10,1"), `f.csv:3: unusable measurements: column 7 (start) is "x": it must be a whole number`},
+		"negative start":  {row("a,-1,5,1,0,b,0,5,1,0,10,10,1"), `unusable measurements: column 2 (start) is "-1": it must be a whole number from 0 to`},
+		"backwards":       {row("a,0,5,1,0,b,5,4,1,0,10,10,1"), `column 8 (end) is "4": the span [5, 4) ends before`},
+		"no size":         {row("a,0,5,0,0,b,0,5,1,0,10,10,1"), `column 4 (bs) is "0": it must be a whole number from 1`},
+		"large size":      {row("a,0,5,1048577,0,b,0,5,1,0,10,10,1"), `column 4 (bs) is "1048577": `},
 		"nothing to run":  {row("a,5,5,1,0,,,,,,10,10,1"), "f.csv:3: unusable measurements: no slot has operators"},
-		"half a slot":     {row("a,0,5,1,0,,0,5,1,0,10,10,1"), `column 8 (end): unusable measurements: "5" in a slot without a model`},
-		"same twice":      {row("a,0,5,1,0,a,0,5,1,0,10,10,1"), "column 6 (model): unusable measurements: a stands twice"},
-		"NaN":             {row("a,0,5,1,0,b,0,5,1,0,NaN,10,1"), `column 11 (median): unusable measurements: "NaN" is not a time`},
-		"infinite":        {row("a,0,5,1,0,b,0,5,1,0,10,Inf,1"), "column 12 (mean): "},
-		"negative":        {row("a,0,5,1,0,b,0,5,1,0,-10,10,1"), "column 11 (median): unusable measurements: -10 is not a time"},
-		"zero":            {row("a,0,5,1,0,b,0,5,1,0,0,10,1"), "column 11 (median): "},
-		"negative std":    {row("a,0,5,1,0,b,0,5,1,0,10,10,-1"), "column 13 (std): "},
-		"eleven days":     {row("a,0,5,1,0,b,0,5,1,0,1e13,10,1"), "column 11 (median): "},
-		"name":            {row("a\x01,0,5,1,0,b,0,5,1,0,10,10,1"), "column 1 (model): unusable measurements: the model's name"},
+		"half a slot":     {row("a,0,5,1,0,,0,5,1,0,10,10,1"), `column 8 (end) is "5": it stands in a slot without a model`},
+		"same twice":      {row("a,0,5,1,0,a,0,5,1,0,10,10,1"), `column 6 (model) is "a": it stands twice`},
+		"NaN":             {row("a,0,5,1,0,b,0,5,1,0,NaN,10,1"), `column 11 (median) is "NaN": it must be a number`},
+		"infinite":        {row("a,0,5,1,0,b,0,5,1,0,10,Inf,1"), `column 12 (mean) is "Inf": `},
+		"negative":        {row("a,0,5,1,0,b,0,5,1,0,-10,10,1"), `column 11 (median) is "-10": `},
+		"zero":            {row("a,0,5,1,0,b,0,5,1,0,0,10,1"), `column 11 (median) is "0": `},
+		"negative std":    {row("a,0,5,1,0,b,0,5,1,0,10,10,-1"), `column 13 (std) is "-1": `},
+		"eleven days":     {row("a,0,5,1,0,b,0,5,1,0,1e13,10,1"), `column 11 (median) is "1e13": `},
+		"name":            {row("a\x01,0,5,1,0,b,0,5,1,0,10,10,1"), `column 1 (model) is "a\x01": the model's name`},
 		"long name":       {row(strings.Repeat("n", 300) + ",0,5,1,0,b,0,5,1,0,10,10,1"), "a model's name of 300 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestReadCSVTooManyModels(t *testing.T) {
 	for i := range MaxModels + 1 {
 		fmt.Fprintf(&b, "m%d,0,1,1,0,1,1,1\n", i)
 	}
-	if _, err := ReadCSV(strings.NewReader(b.String()), "f.csv"); err == nil || !strings.Contains(err.Error(), "f.csv:258: column 1 (model)") {
+	if _, err := ReadCSV(strings.NewReader(b.String()), "f.csv"); err == nil || !strings.Contains(err.Error(), "f.csv:258: unusable measurements: column 1 (model)") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -146,7 +146,7 @@ func TestReadCSVTooManyModels(t *testing.T) {
 // A file that does not end must be given up, also inside of one line.
 func TestReadCSVTooManyBytes(t *testing.T) {
 	for name, filler := range map[string]byte{"lines": '\n', "one line": 'x'} {
-		_, err := readCSV(io.MultiReader(strings.NewReader(pairHeader), endless{filler}), "f.csv", 1<<20)
+		_, err := ReadCSV(io.MultiReader(strings.NewReader(pairHeader), endless{filler}), "f.csv")
 		if !errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), "f.csv:2: ") {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -83,7 +83,7 @@ func checkModels(list []Model) error {
 	}
 	for i, m := range list {
 		if err := checkName(m.Name); err != nil {
-			return err
+			return fmt.Errorf("%w: %w", ErrFormat, err)
 		}
 		if m.Operators < 1 || m.Operators > MaxOperators {
 			return fmt.Errorf("%w: model %s has %d operators", ErrFormat, m.Name, m.Operators)
@@ -99,11 +99,11 @@ func checkModels(list []Model) error {
 func checkName(name string) error {
 	switch {
 	case name == "" || strings.TrimSpace(name) != name:
-		return fmt.Errorf("%w: %q is no name of a model", ErrFormat, name)
+		return fmt.Errorf("%q is no name of a model", name)
 	case len(name) > maxNameBytes:
-		return fmt.Errorf("%w: a model's name of %d bytes, the limit is %d", ErrFormat, len(name), maxNameBytes)
+		return fmt.Errorf("a model's name of %d bytes, the limit is %d", len(name), maxNameBytes)
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
-		return fmt.Errorf("%w: the model's name %q has characters that cannot be printed", ErrFormat, name)
+		return fmt.Errorf("the model's name %q has characters that cannot be printed", name)
 	}
 	return nil
 }

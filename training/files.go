@@ -3,11 +3,8 @@ package training
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/overlapd/overlapd/textfile"
@@ -24,8 +21,13 @@ func ReadPath(path string) (*Dataset, error) {
 		return nil, err
 	}
 	datasets := make([]*Dataset, len(files))
-	for i, file := range files {
-		if datasets[i], err = readFile(file); err != nil {
+	for i, name := range files {
+		file, err := textfile.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		datasets[i], err = ReadCSV(file, name)
+		if err := errors.Join(err, file.Close()); err != nil {
 			return nil, err
 		}
 	}
@@ -60,18 +62,6 @@ func csvFiles(path string) ([]string, error) {
 	return files, nil
 }
 
-func readFile(path string) (*Dataset, error) {
-	file, err := textfile.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return ReadCSV(file, path)
-}
-
-// maxSoloBytes limits a file of solo times.
-const maxSoloBytes = 1 << 20
-
 // SoloTime is what a whole model takes alone, in microseconds, for a batch size and a
 // sequence length.
 type SoloTime struct {
@@ -81,100 +71,31 @@ type SoloTime struct {
 	Micros float64
 }
 
-// soloColumns are those of a file of solo times.
-var soloColumns = []string{"model", "batch", "seq_len", "min_ms"}
-
-// ReadSoloFile reads a file as ReadSolo does.
-func ReadSoloFile(path string) ([]SoloTime, error) {
-	file, err := textfile.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return ReadSolo(file, path)
+var soloSheet = textfile.Sheet{
+	Form:     "the columns model, batch, seq_len and min_ms (milliseconds)",
+	MaxBytes: 1 << 20, MaxRows: MaxRows, Unusable: ErrFormat, TooLarge: ErrLimit,
 }
 
-// ReadSolo reads what whole models take alone, a CSV file with the columns
-// model, batch, seq_len and min_ms, in milliseconds; further ones are passed
-// over. The name stands in errors.
-func ReadSolo(r io.Reader, name string) ([]SoloTime, error) {
-	s := soloReader{name: name, table: textfile.NewTable(r, maxSoloBytes), seen: map[SoloTime]bool{}}
-	if err := s.readHeader(); err != nil {
-		return nil, err
-	}
-	for {
-		fields, err := s.table.Read()
-		switch {
-		case errors.Is(err, io.EOF) && len(s.list) == 0:
-			return nil, inFile(name, 0, fmt.Errorf("%w: there are columns, but no row below them; add the time of a model, or leave the file out", ErrFormat))
-		case errors.Is(err, io.EOF):
-			return s.list, nil
-		case err != nil:
-			return nil, tableError(name, s.table, err)
+// ReadSoloFile reads what whole models take alone, a CSV file with the columns
+// model, batch, seq_len and min_ms, in milliseconds; further ones are passed over.
+func ReadSoloFile(path string) (list []SoloTime, err error) {
+	var model, size, seqLen, millis int
+	seen := map[SoloTime]bool{} // without times
+	err = soloSheet.ReadFile(path, func(t *textfile.Table) {
+		size, seqLen, millis, model = t.Require("batch"), t.Require("seq_len"), t.Require("min_ms"), t.Require("model")
+	}, func(t *textfile.Table) {
+		s := SoloTime{Model: strings.Clone(t.Fields[model]), Size: t.Whole(size, 1, MaxSize), SeqLen: t.Whole(seqLen, 0, MaxSeqLen)}
+		if err := checkName(s.Model); err != nil {
+			t.Refuse(model, "%w", err)
 		}
-		if err := s.add(fields); err != nil {
-			return nil, inFile(name, s.table.Line(), fmt.Errorf("%w: %w", ErrFormat, err))
+		if seen[s] {
+			t.Fault("%s with batch size %d and sequence length %d stands twice; remove one of the rows", s.Model, s.Size, s.SeqLen)
 		}
-	}
-}
-
-// soloReader reads one file, whose lines have width fields, those of soloColumns at
-// these positions. seen holds what was read, with no time.
-type soloReader struct {
-	name  string
-	table *textfile.Table
-	width int
-	at    [4]int
-	list  []SoloTime
-	seen  map[SoloTime]bool
-}
-
-func (s *soloReader) readHeader() error {
-	fields, err := s.table.Read()
-	if errors.Is(err, io.EOF) {
-		return inFile(s.name, 0, fmt.Errorf("%w: the file is empty; its columns are %s", ErrFormat, strings.Join(soloColumns, ",")))
-	}
-	if err != nil {
-		return tableError(s.name, s.table, err)
-	}
-	s.width = len(fields)
-	for i, c := range soloColumns {
-		if s.at[i] = slices.Index(fields, c); s.at[i] < 0 {
-			return inFile(s.name, s.table.Line(), fmt.Errorf("%w: column %s is missing; the columns are %s", ErrFormat, c, strings.Join(soloColumns, ",")))
+		seen[s] = true
+		if s.Micros = 1000 * t.Number(millis, 0, MaxMicros/1000); s.Micros == 0 {
+			t.Refuse(millis, "no model takes so many milliseconds; correct the row or remove it")
 		}
-	}
-	return nil
-}
-
-func (s *soloReader) add(fields []string) error {
-	if len(fields) != s.width {
-		return fmt.Errorf("%d fields, the first line names %d columns; correct the row or remove it", len(fields), s.width)
-	}
-	one, err := parseSolo(fields[s.at[0]], fields[s.at[1]], fields[s.at[2]], fields[s.at[3]])
-	if err != nil {
-		return err
-	}
-	key := one
-	key.Micros = 0
-	if s.seen[key] {
-		return fmt.Errorf("%s with batch size %d and sequence length %d stands twice; remove one of the rows", one.Model, one.Size, one.SeqLen)
-	}
-	s.seen[key] = true
-	s.list = append(s.list, one)
-	return nil
-}
-
-func parseSolo(model, size, seqLen, millis string) (SoloTime, error) {
-	s := SoloTime{Model: strings.Clone(model)}
-	var errs [3]error
-	s.Size, errs[0] = strconv.Atoi(size)
-	s.SeqLen, errs[1] = strconv.Atoi(seqLen)
-	ms, err := strconv.ParseFloat(millis, 64)
-	s.Micros, errs[2] = ms*1000, err
-	if errors.Join(errs[:]...) != nil || s.Size < 1 || s.Size > MaxSize || s.SeqLen < 0 || s.SeqLen > MaxSeqLen ||
-		checkName(model) != nil || checkMicros(s.Micros, false) != nil {
-		return s, fmt.Errorf("%s,%s,%s,%s is no model, batch size, sequence length and time in milliseconds; correct the row or remove it",
-			clip(model), clip(size), clip(seqLen), clip(millis))
-	}
-	return s, nil
+		list = append(list, s)
+	})
+	return list, err
 }

@@ -3,6 +3,7 @@ package reproduce
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,8 +34,17 @@ func TestColocation(t *testing.T) {
 	}
 }
 
+func parseAuthors(t *testing.T, text string) (authorsResults, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "x.csv")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return readAuthors(path)
+}
+
 func TestParseAuthors(t *testing.T) {
-	got, err := parseAuthors(strings.NewReader(drawnResults("Res50+Bert", "VGG16VGG19")), "x.csv")
+	got, err := parseAuthors(t, drawnResults("Res50+Bert", "VGG16VGG19"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,23 +60,23 @@ func TestParseAuthorsRefuses(t *testing.T) {
 		return header + name + "," + first + strings.Repeat(",0.5", 11) + "\n"
 	}
 	for text, want := range map[string]string{
-		"":                       "x.csv: unusable data: no results",
-		header:                   "x.csv: unusable data: no results",
-		"colocation,FCFS_tail\n": "x.csv:1: unusable data: column FCFS_throughput is missing",
+		"":                       "x.csv: unusable data: the file is empty",
+		header:                   "x.csv: unusable data: there are columns, but no row below",
+		"colocation,FCFS_tail\n": "x.csv:1: unusable data: column 3, FCFS_throughput, is missing",
 		strings.Replace(header, "SJF_tail", "tail", 1):          `x.csv:1: unusable data: column 5 is "tail" and must be SJF_tail`,
-		strings.TrimSpace(header) + ",more\n":                   "one that results do not have",
-		header + "Res50+Bert,1\n":                               "x.csv:2: unusable data: 2 fields, not 13",
-		line("Res50+Bert", "-1"):                                `FCFS_tail is "-1"`,
-		line("Res50+Bert", "NaN"):                               `FCFS_tail is "NaN"`,
-		line("Res50+Bert", "many"):                              `FCFS_tail is "many"`,
+		strings.TrimSpace(header) + ",more\n":                   `column 14, "more", is one too many`,
+		header + "Res50+Bert,1\n":                               "x.csv:2: unusable data: 2 fields, the first line names 13 columns",
+		line("Res50+Bert", "-1"):                                `column 2 (FCFS_tail) is "-1"`,
+		line("Res50+Bert", "NaN"):                               `column 2 (FCFS_tail) is "NaN"`,
+		line("Res50+Bert", "many"):                              `column 2 (FCFS_tail) is "many"`,
 		line("Alexnet", "1"):                                    `"Alexnet" does not name models`,
 		drawnResults("Res50Bert", "Res50+Bert"):                 "x.csv:3: unusable data: Res50+Bert stands twice",
-		header + "Res50+Bert,1,1001" + strings.Repeat(",0", 10): `FCFS_throughput is "1001", not a number from 0 to 1000`,
-		header + "Res50+Bert,1,1,1.5" + strings.Repeat(",0", 9): `FCFS_violation is "1.5", not a number from 0 to 1`,
-		header + strings.Repeat("\n", maxAuthorsBytes):          "more than 1048576 bytes",
+		header + "Res50+Bert,1,1001" + strings.Repeat(",0", 10): `column 3 (FCFS_throughput) is "1001": it must be a number from 0 to 1000`,
+		header + "Res50+Bert,1,1,1.5" + strings.Repeat(",0", 9): `column 4 (FCFS_violation) is "1.5": it must be a number from 0 to 1`,
+		header + strings.Repeat("\n", 1<<20):                    "more than 1048576 bytes",
 		header + "\"Res50":                                      "x.csv:2: unusable data",
 	} {
-		_, err := parseAuthors(strings.NewReader(text), "x.csv")
+		_, err := parseAuthors(t, text)
 		if !errors.Is(err, errData) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60q: %v, want %q", text, err, want)
 		}

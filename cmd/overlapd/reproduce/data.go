@@ -61,7 +61,7 @@ func readData(dir string) (*data, error) {
 			return nil, err
 		}
 	}
-	if d.solo, err = readSolo(filepath.Join(base, soloFile)); err != nil {
+	if d.solo, err = training.ReadSoloFile(filepath.Join(base, soloFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	for load, name := range map[int]string{calmLoad: calmFile, fullLoad: fullFile} {
@@ -81,18 +81,6 @@ func readData(dir string) (*data, error) {
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
-}
-
-func readSolo(path string) ([]training.SoloTime, error) {
-	file, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return training.ReadSolo(file, path)
 }
 
 // hashOf names what was read, by content.
