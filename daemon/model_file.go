@@ -19,8 +19,8 @@ func hashModel(path string) (hash string, err error) {
 			return err
 		}
 		defer func() { err = errors.Join(err, f.Close()) }()
-		hash, err = f.Hash()
-		return err
+		hash = f.Hash()
+		return nil
 	})
 	return hash, err
 }

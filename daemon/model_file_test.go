@@ -62,8 +62,8 @@ func TestModelCutShort(t *testing.T) {
 		if err := os.Truncate(path, 0); err != nil {
 			t.Fatal(err)
 		}
-		_, err = f.Hash()
-		return err
+		f.Hash()
+		return nil
 	})
 	if !errors.Is(err, errModelInMotion) {
 		t.Errorf("got %v", err)

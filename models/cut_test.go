@@ -46,9 +46,9 @@ func span(g *graph, v *Values, start, end int) *Parts {
 			}
 		}
 	}
-	for _, id := range v.Alive(end) {
-		if int(v.Producer[id]) >= start {
-			p.Outputs = append(p.Outputs, AppendValueInfo(nil, v.Names[id], Type{}))
+	for _, name := range aliveByDefinition(g, end) {
+		if id, _ := v.ID(name); int(v.Producer[id]) >= start {
+			p.Outputs = append(p.Outputs, AppendValueInfo(nil, name, Type{}))
 		}
 	}
 	return p
@@ -67,7 +67,7 @@ func TestEverySpanIsAModel(t *testing.T) {
 		if err != nil {
 			t.Fatalf("span [%d, %d): %v", start, end, err)
 		}
-		alive := append(v.AliveNames(start), g.Inputs[0].Name)
+		alive := append(aliveByDefinition(g, start), g.Inputs[0].Name)
 		for _, in := range f.Graph.Inputs {
 			if !slices.Contains(alive, in.Name) {
 				t.Fatalf("span [%d, %d) needs %s, which is not alive", start, end, in.Name)

@@ -1,14 +1,6 @@
 package models
 
-import (
-	"errors"
-	"fmt"
-	"math"
-)
-
-// ErrShape is returned when the shapes of a query do not fit the inputs of
-// the model.
-var ErrShape = errors.New("shape does not fit the model")
+import "slices"
 
 // inputDims are the dimensions of a model's inputs that have a meaning.
 type inputDims struct {
@@ -72,74 +64,6 @@ func shapeOf(in TensorSpec) []Dim {
 	return in.Type.Shape
 }
 
-// Size verifies the shapes of a query, one for each input, and returns its
-// batch size, 1 if the model has no batch dimension, and its sequence length,
-// 0 if it has none.
-func (m *Model) Size(shapes [][]int64) (batch, seqLen int, err error) {
-	if len(shapes) != len(m.Inputs) {
-		return 0, 0, fmt.Errorf("%w: expected %d inputs, got %d", ErrShape, len(m.Inputs), len(shapes))
-	}
-	d := BatchDims(m.Inputs)
-	batch, seqLen = -1, -1
-	symbols := map[string]symbol{}
-	for i, in := range m.Inputs {
-		if err := checkShape(in, shapes[i], symbols); err != nil {
-			return 0, 0, err
-		}
-		if j := d.Batch[i]; j >= 0 && batch >= 0 && int64(batch) != shapes[i][j] {
-			return 0, 0, fmt.Errorf("%w: input %s: expected batch size %d as in the inputs before it, got %v",
-				ErrShape, quote(in.Name), batch, shapes[i])
-		} else if j >= 0 {
-			batch = int(shapes[i][j])
-		}
-		if j := d.SeqLen[i]; j >= 0 && seqLen < 0 {
-			seqLen = int(shapes[i][j])
-		}
-	}
-	if batch == 0 {
-		return 0, 0, fmt.Errorf("%w: the batch size is 0", ErrShape)
-	}
-	if batch < 0 {
-		batch = 1
-	}
-	return batch, max(seqLen, 0), nil
-}
-
-// symbol is what a named dimension was found to be.
-type symbol struct {
-	value int64
-	input string
-}
-
-func checkShape(in TensorSpec, got []int64, symbols map[string]symbol) error {
-	for _, n := range got {
-		if n < 0 || n > math.MaxInt32 {
-			return fmt.Errorf("%w: input %s has a dimension of %d", ErrShape, quote(in.Name), n)
-		}
-	}
-	if in.Type.Kind != KindTensor || !in.Type.HasShape {
-		return nil
-	}
-	if len(got) != len(in.Type.Shape) {
-		return fmt.Errorf("%w: input %s: expected %s, got %v", ErrShape, quote(in.Name), in.Type, got)
-	}
-	for j, dim := range in.Type.Shape {
-		if dim.Fixed() && dim.Value != got[j] {
-			return fmt.Errorf("%w: input %s: expected %s, got %v", ErrShape, quote(in.Name), in.Type, got)
-		}
-		if dim.Fixed() || dim.Name == "" {
-			continue
-		}
-		was, ok := symbols[dim.Name]
-		if ok && was.value != got[j] {
-			return fmt.Errorf("%w: input %s: expected %s to be %d as in input %s, got %v",
-				ErrShape, quote(in.Name), quote(dim.Name), was.value, quote(was.input), got)
-		}
-		symbols[dim.Name] = symbol{got[j], in.Name}
-	}
-	return nil
-}
-
 // Fill returns the shape of every input of a query of the given batch size and
 // sequence length. Other dimensions that are not fixed get the size of their
 // namesakes, and 1 if they have none. The shape of what is no tensor is empty.
@@ -177,10 +101,5 @@ func Fill(inputs []TensorSpec, batch, seqLen int) [][]int64 {
 
 // HasSeqLen reports whether the model has a sequence length.
 func HasSeqLen(inputs []TensorSpec) bool {
-	for _, d := range BatchDims(inputs).SeqLen {
-		if d >= 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(BatchDims(inputs).SeqLen, func(d int) bool { return d >= 0 })
 }

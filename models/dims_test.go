@@ -1,7 +1,6 @@
 package models
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
@@ -50,58 +49,5 @@ func TestBatchDims(t *testing.T) {
 	sequence := TensorSpec{"s", Type{Kind: KindSequence, Item: &Type{Kind: KindTensor}}}
 	if d := cmp.Diff(inputDims{[]int{-1}, []int{-1}}, BatchDims([]TensorSpec{sequence})); d != "" {
 		t.Error(d)
-	}
-}
-
-func TestSize(t *testing.T) {
-	for _, test := range []struct {
-		inputs        string
-		shapes        [][]int64
-		batch, seqLen int
-	}{
-		{"x[N,3]", [][]int64{{5, 3}}, 5, 0},
-		{"x[2,3]", [][]int64{{2, 3}}, 1, 0},
-		{"ids[N,S] mask[N,S]", [][]int64{{4, 64}, {4, 64}}, 4, 64},
-		{"ids[?,?] mask[?,?]", [][]int64{{4, 64}, {4, 64}}, 4, 64},
-		{"x[N,3] flag", [][]int64{{4, 3}, {7, 7, 7}}, 4, 0},
-		{"x[N,S]", [][]int64{{1, 0}}, 1, 0},
-		{"", nil, 1, 0},
-	} {
-		m := &Model{Inputs: testSpecs(test.inputs)}
-		batch, seqLen, err := m.Size(test.shapes)
-		if err != nil || batch != test.batch || seqLen != test.seqLen {
-			t.Errorf("%s %v: %d %d %v", test.inputs, test.shapes, batch, seqLen, err)
-		}
-	}
-}
-
-func TestSizeRefuses(t *testing.T) {
-	for _, test := range []struct {
-		inputs string
-		shapes [][]int64
-		parts  []string
-	}{
-		{"x[N,3]", nil, []string{"expected 1 inputs", "got 0"}},
-		{"x[N,3]", [][]int64{{4}}, []string{`"x"`, "float32[N,3]", "[4]"}},
-		{"x[N,3]", [][]int64{{4, 2}}, []string{`"x"`, "float32[N,3]", "[4 2]"}},
-		{"x[N,3]", [][]int64{{0, 3}}, []string{"batch size is 0"}},
-		{"x[N,3]", [][]int64{{-1, 3}}, []string{`"x"`, "-1"}},
-		{"x[N,S]", [][]int64{{1, 1 << 40}}, []string{`"x"`, "1099511627776"}},
-		{"a[N,3] b[N,3]", [][]int64{{4, 3}, {5, 3}}, []string{`"b"`, `"N"`, "4", "[5 3]", `"a"`}},
-		{"a[?,3] b[?,3]", [][]int64{{4, 3}, {5, 3}}, []string{`"b"`, "batch size 4", "[5 3]"}},
-		{"a[N,S] b[N,S]", [][]int64{{4, 8}, {4, 9}}, []string{`"b"`, `"S"`, "8", "[4 9]"}},
-		{"x[]", [][]int64{{1}}, []string{`"x"`}},
-	} {
-		m := &Model{Inputs: testSpecs(test.inputs)}
-		_, _, err := m.Size(test.shapes)
-		if !errors.Is(err, ErrShape) {
-			t.Errorf("%s %v: got %v", test.inputs, test.shapes, err)
-			continue
-		}
-		for _, part := range test.parts {
-			if !strings.Contains(err.Error(), part) {
-				t.Errorf("%s %v: %q does not hold %q", test.inputs, test.shapes, err, part)
-			}
-		}
 	}
 }

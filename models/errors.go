@@ -27,9 +27,6 @@ var (
 
 	// ErrLimit is returned when the file exceeds one of the limits.
 	ErrLimit = errors.New("limit exceeded")
-
-	// ErrClosed is returned when bytes are asked of a closed File.
-	ErrClosed = errors.New("model file is closed")
 )
 
 // quotedBytes bounds what a message repeats of a name in the file.

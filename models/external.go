@@ -34,18 +34,24 @@ var externalKeys = map[string]bool{
 
 // add reads one entry of a reference.
 func (e *externalEntries) add(p *parser, raw []byte) error {
-	key, value, err := p.entry(raw)
-	if err != nil {
-		return err
+	var key, value string
+	m := message{p: p, rest: raw}
+	for m.next() {
+		switch m.num {
+		case 1:
+			key = m.name()
+		case 2:
+			value = m.name()
+		}
+	}
+	if m.err != nil {
+		return m.err
 	}
 	if e.entries == nil {
 		e.entries = map[string]string{}
 	}
 	if _, ok := e.entries[key]; ok || !externalKeys[key] {
 		return refuse(ErrExternal, "its reference has the key %s twice, or may not have it", quote(key))
-	}
-	if len(value) > p.limits.NameBytes {
-		return refuse(ErrLimit, "the value of %s has %d bytes, at most %d are read", quote(key), len(value), p.limits.NameBytes)
 	}
 	e.entries[key] = value
 	return nil
@@ -123,45 +129,26 @@ func checkLocation(location string) error {
 	return nil
 }
 
-// HasExternal reports whether data of the model lie outside the file.
-func (f *File) HasExternal() bool { return f.folder != nil && len(f.folder.files) > 0 }
-
-// ExternalBytes returns the data that e refers to, which must come from f.
-// They are mapped memory, good until the File is closed.
-func (f *File) ExternalBytes(e *external) ([]byte, error) {
-	if f.data == nil {
-		return nil, ErrClosed
-	}
-	if f.folder == nil {
-		return nil, refuse(ErrExternal, "a model in memory has no folder")
-	}
-	m, ok := f.folder.files[e.Location]
-	if !ok {
-		return nil, refuse(ErrExternal, "the file does not refer to %s", quote(e.Location))
-	}
-	if e.Offset < 0 || e.Length < 0 || e.Offset > int64(len(m)) || e.Length > int64(len(m))-e.Offset {
-		return nil, refuse(ErrExternal, "%d bytes from byte %d on do not lie in %s", e.Length, e.Offset, quote(e.Location))
-	}
-	return clip(m[e.Offset : e.Offset+e.Length]), nil
+// externalBytes returns the data that e refers to. They are mapped memory, good
+// until the File is closed.
+func (f *File) externalBytes(e *external) []byte {
+	return clip(f.folder.files[e.Location][e.Offset : e.Offset+e.Length])
 }
 
-// AppendInline appends to dst the TensorProto of i with its data in it. For
-// one without external data that is Raw.
-func (f *File) AppendInline(dst []byte, i Initializer) ([]byte, error) {
+// Inline returns the TensorProto of i with its data in it. For one without external
+// data that is Raw.
+func (f *File) Inline(i Initializer) []byte {
 	if i.External == nil {
-		return append(dst, i.Raw...), nil
+		return i.Raw
 	}
-	data, err := f.ExternalBytes(i.External)
-	if err != nil {
-		return nil, err
-	}
+	var dst []byte
 	m := message{rest: i.Raw}
 	for rest := i.Raw; m.next(); rest = m.rest {
 		if m.num != 13 && m.num != 14 {
 			dst = append(dst, rest[:len(rest)-len(m.rest)]...)
 		}
 	}
-	return appendField(dst, 9, data), m.err
+	return appendField(dst, 9, f.externalBytes(i.External))
 }
 
 // folder opens files below the folder of a model and keeps them mapped, so
@@ -202,7 +189,7 @@ func (d *folder) file(location string, l limits) ([]byte, error) {
 	if len(d.files) >= l.ExternalFiles {
 		return nil, refuse(ErrLimit, "more than %d files of external data", l.ExternalFiles)
 	}
-	m, err := mapRegular(func(flags int) (int, error) { return openBeneath(d.fd, location, flags) }, l.ExternalBytes, 1)
+	m, err := mapRegular(d.fd, location, l.ExternalBytes, 1)
 	if e := (*formatError)(nil); err != nil && !errors.As(err, &e) {
 		err = refuse(ErrExternal, "it cannot be opened: %v", err)
 	}
@@ -213,29 +200,17 @@ func (d *folder) file(location string, l limits) ([]byte, error) {
 	return m, nil
 }
 
-// openBeneath opens a file below dir and follows no symbolic link, neither in
-// the last part of the path nor before it.
-func openBeneath(dir int, path string, flags int) (int, error) {
-	fd, err := unix.Openat2(dir, path, &unix.OpenHow{
-		Flags:   uint64(flags | unix.O_NOFOLLOW),
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
-	if err == unix.ENOSYS || err == unix.EPERM { // an old kernel, or a filter that does not know the call
-		return walkBeneath(dir, path, flags)
-	}
-	return fd, err
-}
-
-// walkBeneath does what openBeneath does, one folder at a time.
-func walkBeneath(dir int, path string, flags int) (int, error) {
+// openBeneath opens the place (O_PATH) of a file below dir, and follows no symbolic
+// link, neither in the last part of the path nor before it.
+func openBeneath(dir int, path string) (int, error) {
 	parts := strings.Split(filepath.Clean(path), "/")
 	at := dir
 	for i, part := range parts {
-		f := flags
+		flags := unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
 		if i < len(parts)-1 {
-			f = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
+			flags |= unix.O_DIRECTORY
 		}
-		fd, err := unix.Openat(at, part, f|unix.O_NOFOLLOW, 0)
+		fd, err := unix.Openat(at, part, flags, 0)
 		if at != dir {
 			unix.Close(at)
 		}
@@ -247,68 +222,47 @@ func walkBeneath(dir int, path string, flags int) (int, error) {
 	return at, nil
 }
 
-// mapRegular maps a file that open opens, after making sure, without side
-// effects on devices or pipes, that it is a regular one and has at most
-// maxLinks names (0 for any number).
-func mapRegular(open func(flags int) (int, error), maxBytes int64, maxLinks int) ([]byte, error) {
-	look, err := open(unix.O_PATH | unix.O_CLOEXEC)
-	if err != nil {
-		return nil, refuseFile(err)
+// mapRegular maps the file at path below dir, after making sure, without side
+// effects on devices or pipes, that it is a regular one and has at most maxLinks
+// names (0 for any number).
+func mapRegular(dir int, path string, maxBytes int64, maxLinks int) ([]byte, error) {
+	place, err := openBeneath(dir, path)
+	switch {
+	case err == unix.ELOOP || err == unix.ENOTDIR:
+		return nil, refuse(ErrExternal, "its path leads over a symbolic link or a file; put the file itself there")
+	case err != nil:
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	defer unix.Close(look)
-	before, err := checkRegular(look, maxBytes, maxLinks)
+	defer unix.Close(place)
+	size, err := checkRegular(place, maxBytes, maxLinks)
+	if err != nil || size == 0 {
+		return []byte{}, err
+	}
+	// This opens what was checked, whatever has taken its name meanwhile.
+	file, err := os.Open("/proc/self/fd/" + strconv.Itoa(place))
 	if err != nil {
 		return nil, err
 	}
-	fd, err := open(unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC)
-	if err != nil {
-		return nil, refuseFile(err)
-	}
-	defer unix.Close(fd)
-	st, err := checkRegular(fd, maxBytes, maxLinks)
-	if err != nil {
-		return nil, err
-	}
-	if st.Dev != before.Dev || st.Ino != before.Ino {
-		return nil, refuse(ErrExternal, "it was replaced while it was opened; try again")
-	}
-	if st.Size == 0 {
-		return []byte{}, nil
-	}
-	m, err := unix.Mmap(fd, 0, int(st.Size), unix.PROT_READ, unix.MAP_PRIVATE)
-	if err != nil {
-		return nil, refuseFile(err)
-	}
-	return m, nil
+	defer file.Close()
+	return unix.Mmap(int(file.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_PRIVATE)
 }
 
-func checkRegular(fd int, maxBytes int64, maxLinks int) (unix.Stat_t, error) {
+func checkRegular(fd int, maxBytes int64, maxLinks int) (size int64, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return st, refuseFile(err)
+		return 0, os.NewSyscallError("fstat", err)
 	}
 	switch {
 	case st.Mode&unix.S_IFMT == unix.S_IFLNK:
-		return st, refuse(ErrExternal, "it is a symbolic link; put the file itself there")
+		return 0, refuse(ErrExternal, "it is a symbolic link; put the file itself there")
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		return st, refuse(ErrExternal, "it is not a regular file")
+		return 0, refuse(ErrExternal, "it is not a regular file")
 	case maxLinks > 0 && st.Nlink > uint64(maxLinks):
-		return st, refuse(ErrExternal, "it has %d names (hard links); copy the file instead", st.Nlink)
+		return 0, refuse(ErrExternal, "it has %d names (hard links); copy the file instead", st.Nlink)
 	case st.Size > maxBytes:
-		return st, refuse(ErrLimit, "it has %d bytes, at most %d are read", st.Size, maxBytes)
+		return 0, refuse(ErrLimit, "it has %d bytes, at most %d are read", st.Size, maxBytes)
 	}
-	return st, nil
-}
-
-// refuseFile explains why a system call refused a file.
-func refuseFile(err error) error {
-	switch {
-	case errors.Is(err, unix.ELOOP):
-		return refuse(ErrExternal, "its path leads over a symbolic link; put the file itself there")
-	case errors.Is(err, unix.EXDEV):
-		return refuse(ErrExternal, "its path leads out of the model's folder")
-	}
-	return err
+	return st.Size, nil
 }
 
 func unmap(m []byte) error {

@@ -78,41 +78,23 @@ func TestExternalData(t *testing.T) {
 		testExternal("a", "location", "data", "offset", "4", "length", "8", "checksum", "0", "basepath", "/"),
 		testExternal("b", "location", "data"),
 		testExternal("c", "location", "sub/data"))))
-	if !f.HasExternal() {
-		t.Error("HasExternal is false")
-	}
 	for i, want := range []string{"456789ab", "01234567", "ABCDEFGH"} {
 		init := f.Graph.Initializers[i]
-		got, err := f.ExternalBytes(init.External)
-		if err != nil || string(got) != want || init.Bytes != 8 {
-			t.Errorf("%s: %q of %d bytes, %v", init.Name, got, init.Bytes, err)
+		if got := f.externalBytes(init.External); string(got) != want || init.Bytes != 8 {
+			t.Errorf("%s: %q of %d bytes", init.Name, got, init.Bytes)
 		}
-		raw, err := f.AppendInline(nil, init)
-		if err != nil {
-			t.Fatal(err)
-		}
-		inlined := mustParse(t, testModel(pb(nil).sub(5, raw))).Graph.Initializers[0]
+		inlined := mustParse(t, testModel(pb(nil).sub(5, f.Inline(init)))).Graph.Initializers[0]
 		if inlined.External != nil || inlined.Name != init.Name || !bytes.HasSuffix(inlined.Raw, []byte(want)) {
 			t.Errorf("%s inlined: %+v", init.Name, inlined)
 		}
-	}
-	if _, err := f.ExternalBytes(&external{Location: "other", Length: 1}); !errors.Is(err, ErrExternal) {
-		t.Errorf("a file that the model does not refer to: %v", err)
-	}
-	if _, err := f.ExternalBytes(&external{Location: "data", Offset: 10, Length: 7}); !errors.Is(err, ErrExternal) {
-		t.Errorf("bytes beyond the end: %v", err)
 	}
 }
 
 func TestInlineWithoutExternalData(t *testing.T) {
 	f := mustParse(t, withInitializers(testTensor("w", Float32, 1).sub(9, make(pb, 4))))
 	i := f.Graph.Initializers[0]
-	raw, err := f.AppendInline(nil, i)
-	if d := cmp.Diff(i.Raw, raw); err != nil || d != "" || f.HasExternal() {
-		t.Errorf("%v %s", err, d)
-	}
-	if _, err := f.ExternalBytes(&external{}); !errors.Is(err, ErrExternal) {
-		t.Error(err)
+	if d := cmp.Diff(i.Raw, f.Inline(i)); d != "" {
+		t.Error(d)
 	}
 }
 
@@ -173,8 +155,7 @@ func TestExternalAttacks(t *testing.T) {
 	}
 }
 
-// The same path is refused when the kernel has no openat2.
-func TestWalkBeneath(t *testing.T) {
+func TestMapRegularBeneath(t *testing.T) {
 	path := externalModel(t, nil)
 	dir := filepath.Dir(path)
 	for _, link := range [][2]string{{"data", "link"}, {"..", "up"}, {"sub", "sub2"}} {
@@ -188,7 +169,7 @@ func TestWalkBeneath(t *testing.T) {
 	}
 	defer d.seal()
 	read := func(location string) ([]byte, error) {
-		return mapRegular(func(flags int) (int, error) { return walkBeneath(d.fd, location, flags) }, 1<<20, 1)
+		return mapRegular(d.fd, location, 1<<20, 1)
 	}
 	for location, want := range map[string]string{"data": "0123456789abcdef", "sub/data": "ABCDEFGH", "./sub//data": "ABCDEFGH"} {
 		got, err := read(location)
@@ -262,14 +243,14 @@ func TestExternalLimits(t *testing.T) {
 	path := externalModel(t, withInitializers(
 		testExternal("a", "location", "data"), testExternal("b", "location", "sub///data")))
 	for name, set := range map[string]func(*limits){
-		"files": func(l *limits) { l.ExternalFiles = 1 },
-		"bytes": func(l *limits) { l.ExternalBytes = 15 },
-		"value": func(l *limits) { l.NameBytes = len("location") },
+		" files": func(l *limits) { l.ExternalFiles = 1 },
+		" bytes": func(l *limits) { l.ExternalBytes = 15 },
+		"a name": func(l *limits) { l.NameBytes = len("location") },
 	} {
 		l := defaultLimits()
 		set(&l)
 		_, err := openWithin(path, l)
-		wantRefused(t, err, ErrLimit, name[:1])
+		wantRefused(t, err, ErrLimit, name)
 	}
 }
 
@@ -295,9 +276,8 @@ func TestOpenRegularFilesOnly(t *testing.T) {
 	wantRefused(t, err, ErrLimit)
 
 	f := mustOpen(t, link)
-	resolved, err := filepath.EvalSymlinks(dir)
-	if err != nil || f.Path != link || f.Dir != resolved {
-		t.Errorf("path %s, folder %s: %v", f.Path, f.Dir, err)
+	if f.Path != link {
+		t.Errorf("path %s", f.Path)
 	}
 }
 
@@ -305,17 +285,17 @@ func TestHash(t *testing.T) {
 	model := testModel(testGraph("x", "x"))
 	f := mustOpen(t, externalModel(t, model))
 	sum := sha256.Sum256(model)
-	if got, err := f.Hash(); err != nil || got != hex.EncodeToString(sum[:]) {
-		t.Errorf("hash %s, %v, want that of the file", got, err)
+	if got := f.Hash(); got != hex.EncodeToString(sum[:]) {
+		t.Errorf("hash %s, want that of the file", got)
 	}
 
 	path := externalModel(t, withInitializers(testExternal("w", "location", "data")))
 	hashes := map[string]bool{}
 	for i := range 2 {
 		write(t, filepath.Join(filepath.Dir(path), "data"), fmt.Appendf(nil, "weights%d", i))
-		got, err := mustOpen(t, path).Hash()
-		if err != nil || len(got) != 64 || strings.ToLower(got) != got {
-			t.Errorf("hash %q, %v", got, err)
+		got := mustOpen(t, path).Hash()
+		if len(got) != 64 || strings.ToLower(got) != got {
+			t.Errorf("hash %q", got)
 		}
 		hashes[got] = true
 	}
@@ -329,20 +309,10 @@ func TestClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := f.Graph.Initializers[0].External
 	for range 2 {
 		if err := f.Close(); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if _, err := f.ExternalBytes(e); !errors.Is(err, ErrClosed) {
-		t.Errorf("ExternalBytes: %v", err)
-	}
-	if _, err := f.Hash(); !errors.Is(err, ErrClosed) {
-		t.Errorf("Hash: %v", err)
-	}
-	if _, err := f.Model("m"); !errors.Is(err, ErrClosed) {
-		t.Errorf("Model: %v", err)
 	}
 }
 

@@ -9,23 +9,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-
-	"golang.org/x/sys/unix"
 )
 
 // File is an ONNX file, open for reading. All Raw fields refer to its bytes;
 // none may be used after Close.
 type File struct {
-	Path            string // as it was given to Open
-	Dir             string // the folder that external data lie in, without symbolic links
-	IRVersion       int64
-	Producer        string
-	ProducerVersion string
-	Domain          string
-	Metadata        map[string]string
-	Opsets          []opset
-	Functions       []function
-	Graph           graph
+	Path      string // as it was given to Open
+	IRVersion int64
+	Opsets    [][]byte // OperatorSetIdProto
+	Functions []function
+	Graph     graph
 
 	data   []byte
 	folder *folder // nil for a model in memory
@@ -47,21 +40,14 @@ func OpenOptimized(path string) (*File, error) {
 	return openWithin(path, l)
 }
 
-func openWithin(path string, l limits) (*File, error) {
-	f, err := open(path, l)
-	var fault *formatError
-	if errors.As(err, &fault) {
-		fault.Path = path
-	}
-	return f, err
-}
-
-func open(path string, l limits) (*File, error) {
+func openWithin(path string, l limits) (f *File, err error) {
+	defer func() {
+		if fault := (*formatError)(nil); errors.As(err, &fault) {
+			fault.Path = path
+		}
+	}()
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return nil, err
-	}
-	if real, err = filepath.Abs(real); err != nil {
 		return nil, err
 	}
 	dir, err := openFolder(filepath.Dir(real))
@@ -69,30 +55,19 @@ func open(path string, l limits) (*File, error) {
 		return nil, err
 	}
 	defer dir.seal()
-	data, err := mapModel(dir, filepath.Base(real), l)
+	data, err := mapRegular(dir.fd, filepath.Base(real), l.FileBytes, 0)
+	if fault := (*formatError)(nil); errors.As(err, &fault) && errors.Is(fault, ErrExternal) {
+		fault.Err = ErrNotONNX
+	}
 	if err != nil {
 		return nil, err
 	}
-	f, err := parse(data, l, dir)
+	f, err = parse(data, l, dir)
 	if err != nil {
 		return nil, errors.Join(err, dir.close(), unmap(data))
 	}
-	f.Path, f.Dir = path, filepath.Dir(real)
+	f.Path = path
 	return f, nil
-}
-
-func mapModel(dir *folder, name string, l limits) ([]byte, error) {
-	data, err := mapRegular(func(flags int) (int, error) {
-		return unix.Openat(dir.fd, name, flags|unix.O_NOFOLLOW, 0)
-	}, l.FileBytes, 0)
-	var fault *formatError
-	switch {
-	case errors.As(err, &fault) && errors.Is(fault, ErrExternal):
-		fault.Err = ErrNotONNX
-	case err != nil && fault == nil:
-		err = &os.PathError{Op: "open", Path: name, Err: err}
-	}
-	return data, err
 }
 
 // Close unmaps the file and its external data. A File of Parse needs no Close.
@@ -112,12 +87,9 @@ func (f *File) Close() error {
 // Hash returns the SHA-256 sum of the file in hexadecimal. Where the model
 // has external data it is the sum over the file's sum and the names and sums
 // of the files that hold them. It reads all of them.
-func (f *File) Hash() (string, error) {
-	if f.data == nil {
-		return "", ErrClosed
-	}
+func (f *File) Hash() string {
 	sum := sha256.Sum256(f.data)
-	if f.HasExternal() {
+	if f.folder != nil && len(f.folder.files) > 0 {
 		h := sha256.New()
 		h.Write(sum[:])
 		for _, location := range slices.Sorted(maps.Keys(f.folder.files)) {
@@ -125,35 +97,26 @@ func (f *File) Hash() (string, error) {
 		}
 		h.Sum(sum[:0])
 	}
-	return hex.EncodeToString(sum[:]), nil
+	return hex.EncodeToString(sum[:])
 }
 
-// Operators returns the operators of the graph as it stands in the file, one
-// for each node. Their live bytes are not known.
-func (f *File) Operators() []Operator {
+// Model returns what the file holds of the model, under the name that it
+// shall have. Its operators are the nodes as they stand in the file, whose live
+// bytes are not known. It reads all data, for the hash.
+func (f *File) Model(name string) *Model {
 	operators := make([]Operator, len(f.Graph.Nodes))
 	for i := range f.Graph.Nodes {
 		n := &f.Graph.Nodes[i]
 		operators[i] = Operator{Name: n.Name, Type: n.OpType, Nodes: 1, LiveBytes: -1}
 	}
-	return operators
-}
-
-// Model returns what the file holds of the model, under the name that it
-// shall have. It reads all data, for the hash.
-func (f *File) Model(name string) (*Model, error) {
-	hash, err := f.Hash()
-	if err != nil {
-		return nil, err
-	}
 	return &Model{
 		Name:      name,
 		Path:      f.Path,
-		Hash:      hash,
+		Hash:      f.Hash(),
 		Inputs:    specs(f.Graph.FeedInputs()),
 		Outputs:   specs(f.Graph.Outputs),
-		Operators: f.Operators(),
-	}, nil
+		Operators: operators,
+	}
 }
 
 func specs(values []valueInfo) []TensorSpec {

@@ -4,57 +4,31 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
-
-// swapped opens a first, then b, as if b had been moved to the place of a.
-func swapped(a, b string) func(flags int) (int, error) {
-	path := a
-	return func(flags int) (int, error) {
-		fd, err := unix.Open(path, flags, 0)
-		path = b
-		return fd, err
-	}
-}
-
-func TestFileReplacedWhileOpened(t *testing.T) {
-	dir := t.TempDir()
-	a, b, fifo := filepath.Join(dir, "a"), filepath.Join(dir, "b"), filepath.Join(dir, "fifo")
-	write(t, a, []byte("aaaa"))
-	write(t, b, []byte("bbbb"))
-	if err := unix.Mkfifo(fifo, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	_, err := mapRegular(swapped(a, b), 4, 1)
-	wantRefused(t, err, ErrExternal, "replaced")
-	_, err = mapRegular(swapped(a, fifo), 4, 1)
-	wantRefused(t, err, ErrExternal, "regular")
-	if _, err := mapRegular(swapped(a, filepath.Join(dir, "none")), 4, 1); err == nil {
-		t.Error("a file that vanished was read")
-	}
-}
 
 func TestMapRegular(t *testing.T) {
 	dir := t.TempDir()
-	path := filepath.Join(dir, "a")
-	write(t, path, []byte("aaaa"))
-	open := swapped(path, path)
-	m, err := mapRegular(open, 4, 1)
+	write(t, filepath.Join(dir, "a"), []byte("aaaa"))
+	d, err := openFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.seal()
+	m, err := mapRegular(d.fd, "a", 4, 1)
 	if err != nil || string(m) != "aaaa" {
 		t.Fatalf("%q %v", m, err)
 	}
 	if err := unmap(m); err != nil {
 		t.Error(err)
 	}
-	_, err = mapRegular(open, 3, 1)
+	_, err = mapRegular(d.fd, "a", 3, 1)
 	wantRefused(t, err, ErrLimit, "4 bytes")
-	if err := os.Link(path, filepath.Join(dir, "b")); err != nil {
+	if err := os.Link(filepath.Join(dir, "a"), filepath.Join(dir, "b")); err != nil {
 		t.Fatal(err)
 	}
-	_, err = mapRegular(open, 4, 1)
+	_, err = mapRegular(d.fd, "a", 4, 1)
 	wantRefused(t, err, ErrExternal, "2 names")
-	if m, err = mapRegular(open, 4, 0); err != nil {
+	if m, err = mapRegular(d.fd, "a", 4, 0); err != nil {
 		t.Errorf("any number of names: %v", err)
 	}
 	unmap(m)
@@ -71,9 +45,8 @@ func TestExternalDataStay(t *testing.T) {
 	if err := os.Rename(other, filepath.Join(filepath.Dir(path), "data")); err != nil {
 		t.Fatal(err)
 	}
-	got, err := f.ExternalBytes(f.Graph.Initializers[1].External)
-	if err != nil || string(got) != "89abcdef" {
-		t.Errorf("%q %v", got, err)
+	if got := f.externalBytes(f.Graph.Initializers[1].External); string(got) != "89abcdef" {
+		t.Errorf("%q", got)
 	}
 	if len(f.folder.files) != 1 {
 		t.Errorf("%d files mapped", len(f.folder.files))
@@ -85,7 +58,7 @@ func TestEmptyExternalData(t *testing.T) {
 	path := externalModel(t, withInitializers(tensor))
 	write(t, filepath.Join(filepath.Dir(path), "empty"), nil)
 	f := mustOpen(t, path)
-	if got, err := f.ExternalBytes(f.Graph.Initializers[0].External); err != nil || len(got) != 0 {
-		t.Errorf("%v %v", got, err)
+	if got := f.externalBytes(f.Graph.Initializers[0].External); len(got) != 0 {
+		t.Errorf("%v", got)
 	}
 }

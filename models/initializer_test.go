@@ -109,27 +109,3 @@ func TestNarrowSparseIndices(t *testing.T) {
 		mustParse(t, testModel(pb(nil).sub(15, pb(nil).sub(1, values).sub(2, indices).int(3, 6))))
 	}
 }
-
-func TestInt64s(t *testing.T) {
-	for name, test := range map[string]struct {
-		tensor pb
-		want   []int64
-		ok     bool
-	}{
-		"raw int64":   {testTensor("w", Int64, 2).sub(9, raw64(-1, 5)), []int64{-1, 5}, true},
-		"raw int32":   {testTensor("w", Int32, 2).sub(9, pb{0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0}), []int64{-1, 2}, true},
-		"typed int64": {testTensor("w", Int64, 2).int(7, -1).int(7, 5), []int64{-1, 5}, true},
-		"typed int32": {testTensor("w", Int32, 2).sub(5, pb{7, 8}), []int64{7, 8}, true},
-		"none":        {testTensor("w", Int64, 0), []int64{}, true},
-		"float":       {testTensor("w", Float32, 1).sub(9, make(pb, 4)), nil, false},
-		"large":       {testTensor("w", Int64, 1025).sub(9, make(pb, 1025*8)), nil, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := mustParse(t, testModel(pb(nil).sub(5, test.tensor)))
-			got, ok := f.Graph.Initializers[0].Int64s()
-			if d := cmp.Diff(test.want, got); ok != test.ok || ok && d != "" {
-				t.Errorf("got %v %v: %s", got, ok, d)
-			}
-		})
-	}
-}

@@ -18,11 +18,10 @@ type limits struct {
 	ValueInfos  int // graph inputs, outputs and declared values
 	Functions   int
 	Opsets      int // operator sets that the model imports
-	Metadata    int // entries of the metadata
 	Rank        int // dimensions of one tensor
 	Dims        int // dimensions of all tensors and types
 	NameBytes   int // one name
-	StringBytes int // all distinct names and the metadata
+	StringBytes int // all distinct names
 }
 
 // defaultLimits returns limits that real models stay far below: the largest
@@ -43,7 +42,6 @@ func defaultLimits() limits {
 		ValueInfos:  200_000,
 		Functions:   10_000,
 		Opsets:      1_000,
-		Metadata:    10_000,
 		Rank:        64,
 		Dims:        1_000_000,
 		NameBytes:   4096,

@@ -2,7 +2,6 @@ package models
 
 import (
 	"runtime"
-	"strings"
 	"testing"
 )
 
@@ -60,8 +59,6 @@ func TestLimits(t *testing.T) {
 			func(l *limits, more int) { l.Functions = 1 + more }},
 		{"operator sets", testModel(nil).sub(8, nil),
 			func(l *limits, more int) { l.Opsets = 1 + more }},
-		{"metadata", testModel(nil).sub(14, nil).sub(14, nil),
-			func(l *limits, more int) { l.Metadata = 1 + more }},
 		{"rank of a tensor", testModel(pb(nil).sub(5, testTensor("a", Float32, 0, 1, 1))),
 			func(l *limits, more int) { l.Rank = 2 + more }},
 		{"rank of a type", testModel(testGraph("x", "")),
@@ -71,9 +68,7 @@ func TestLimits(t *testing.T) {
 		{"length of a name", testModel(testGraph("abcde", "")),
 			func(l *limits, more int) { l.NameBytes = 4 + more }},
 		{"bytes of names", testModel(testGraph("abcde abcde2", "abcde")),
-			func(l *limits, more int) { l.StringBytes = len("test"+"g"+"abcde"+"abcde2"+"N") - 1 + more }},
-		{"bytes of metadata", testModel(nil).sub(14, pb(nil).str(2, strings.Repeat("v", 100))),
-			func(l *limits, more int) { l.StringBytes = len("test") + 100 - 1 + more }},
+			func(l *limits, more int) { l.StringBytes = len("g"+"abcde"+"abcde2"+"N") - 1 + more }},
 		{"dense bytes", testModel(pb(nil).sub(15, sparse)),
 			func(l *limits, more int) { l.DenseBytes = 1<<12 - 1 + int64(more) }},
 		{"file bytes", testModel(nil),

@@ -9,14 +9,9 @@ import (
 func TestModelOfFile(t *testing.T) {
 	f := mustParse(t, testModel(testGraph("w x", "y", testNode("Relu", "x", "h"), testNode("Add", "h w", "y")).
 		sub(5, testTensor("w", Float32, 0))))
-	m, err := f.Model("tiny")
-	if err != nil {
-		t.Fatal(err)
-	}
-	hash, _ := f.Hash()
 	ty := Tensor(Float32, Dim{Value: -1, Name: "N"}, Dim{Value: 4})
 	want := &Model{
-		Name: "tiny", Hash: hash,
+		Name: "tiny", Hash: f.Hash(),
 		Inputs:  []TensorSpec{{"x", ty}},
 		Outputs: []TensorSpec{{"y", ty}},
 		Operators: []Operator{
@@ -24,7 +19,7 @@ func TestModelOfFile(t *testing.T) {
 			{Name: "Add_y", Type: "Add", Nodes: 1, LiveBytes: -1},
 		},
 	}
-	if d := cmp.Diff(want, m); d != "" {
+	if d := cmp.Diff(want, f.Model("tiny")); d != "" {
 		t.Error(d)
 	}
 }

@@ -1,8 +1,6 @@
 package models
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // These are the IR versions that overlapd reads. A later one may put data
 // where this reader does not look.
@@ -34,7 +32,7 @@ type parser struct {
 	left   limits // what the limits still allow
 	folder *folder
 	names  map[string]string
-	calls  *calls // made by the graph or function that is being read
+	calls  calls // made by the graph or function that is being read
 }
 
 // spend takes n from one of the limits in p.left.
@@ -79,18 +77,10 @@ func (p *parser) model(f *File) error {
 		switch m.num {
 		case 1:
 			f.IRVersion = m.int()
-		case 2:
-			f.Producer = m.name()
-		case 3:
-			f.ProducerVersion = m.name()
-		case 4:
-			f.Domain = m.name()
 		case 7:
 			m.once(func(raw []byte) error { graph = raw; return nil })
 		case 8:
 			m.each(func(raw []byte) error { return p.opset(f, raw) })
-		case 14:
-			m.each(func(raw []byte) error { return p.metadata(f, raw) })
 		case 20:
 			m.err = refuse(ErrGraph, "the model holds training information; export it for inference")
 		case 25:
@@ -111,7 +101,7 @@ func (p *parser) model(f *File) error {
 }
 
 func (p *parser) mainGraph(f *File, raw []byte) error {
-	p.calls = &calls{}
+	p.calls = calls{}
 	g, free, err := p.graph(raw, 0)
 	if err != nil {
 		return err
@@ -131,53 +121,8 @@ func (p *parser) mainGraph(f *File, raw []byte) error {
 }
 
 func (p *parser) opset(f *File, raw []byte) error {
-	if err := p.spend(&p.left.Opsets, p.limits.Opsets, 1, "operator sets"); err != nil {
-		return err
-	}
-	o := opset{Raw: clip(raw)}
-	m := message{p: p, rest: raw}
-	for m.next() {
-		switch m.num {
-		case 1:
-			o.Domain = m.name()
-		case 2:
-			o.Version = m.int()
-		}
-	}
-	f.Opsets = append(f.Opsets, o)
-	return m.err
-}
-
-func (p *parser) metadata(f *File, raw []byte) error {
-	if err := p.spend(&p.left.Metadata, p.limits.Metadata, 1, "metadata entries"); err != nil {
-		return err
-	}
-	key, value, err := p.entry(raw)
-	if err != nil {
-		return err
-	}
-	if f.Metadata == nil {
-		f.Metadata = map[string]string{}
-	}
-	f.Metadata[key] = value
-	return nil
-}
-
-// entry reads a pair of strings. The value may be longer than a name.
-func (p *parser) entry(raw []byte) (key, value string, err error) {
-	m := message{p: p, rest: raw}
-	for m.next() {
-		switch m.num {
-		case 1:
-			key = m.name()
-		case 2:
-			m.each(func(b []byte) error {
-				value = string(b[:min(len(b), p.left.StringBytes)])
-				return p.spend(&p.left.StringBytes, p.limits.StringBytes, len(b), "bytes of names and metadata")
-			})
-		}
-	}
-	return key, value, m.err
+	f.Opsets = append(f.Opsets, clip(raw))
+	return p.spend(&p.left.Opsets, p.limits.Opsets, 1, "operator sets")
 }
 
 // clip keeps an append to raw from writing into the file.
@@ -198,7 +143,7 @@ type function struct {
 	Overload string
 	Raw      []byte // FunctionProto
 
-	calls *calls
+	calls calls
 }
 
 type functionKey struct{ domain, name, overload string }
@@ -219,22 +164,13 @@ func (f *function) place() string { return "function " + quote(f.Name) }
 
 // calls counts the nodes of a graph or function, at any depth, by what they
 // may call.
-type calls struct {
-	count map[functionKey]int
-}
-
-func (c *calls) add(k functionKey) {
-	if c.count == nil {
-		c.count = map[functionKey]int{}
-	}
-	c.count[k]++
-}
+type calls map[functionKey]int
 
 func (p *parser) function(f *File, raw []byte) error {
 	if err := p.spend(&p.left.Functions, p.limits.Functions, 1, "functions"); err != nil {
 		return err
 	}
-	fn := function{Raw: clip(raw), calls: &calls{}}
+	fn := function{Raw: clip(raw), calls: calls{}}
 	p.calls = fn.calls
 	var g graph
 	m := message{p: p, rest: raw}
@@ -251,7 +187,7 @@ func (p *parser) function(f *File, raw []byte) error {
 		case 10:
 			fn.Domain = m.name()
 		case 11:
-			m.each(func(raw []byte) error { _, _, err := p.attribute(raw, 0); return err })
+			m.each(func(raw []byte) error { return p.nodeAttribute(&Node{}, raw, 0, 0) })
 		case 13:
 			fn.Overload = m.name()
 		}
@@ -282,7 +218,7 @@ func (p *parser) parameter(m *message, to *[]valueInfo) {
 // stays within the limit on nodes when every call is replaced by the
 // function's nodes: a few functions that each call the next twice would
 // otherwise become any number of nodes.
-func expand(functions []function, main *calls, maxNodes int) error {
+func expand(functions []function, main calls, maxNodes int) error {
 	e := expansion{
 		limit:     maxNodes,
 		functions: make(map[functionKey]*function, len(functions)),
@@ -339,9 +275,9 @@ func (e *expansion) function(f *function) (size, error) {
 	return s, nil
 }
 
-func (e *expansion) calls(c *calls) (size, error) {
+func (e *expansion) calls(c calls) (size, error) {
 	var total size
-	for key, count := range c.count {
+	for key, count := range c {
 		each := size{nodes: 1}
 		if f := e.functions[key]; f != nil {
 			s, err := e.function(f)

@@ -18,10 +18,7 @@ type Parts struct {
 
 // Parts returns the parts of the whole file.
 func (f *File) Parts() *Parts {
-	p := &Parts{IRVersion: f.IRVersion, Name: f.Graph.Name}
-	for _, o := range f.Opsets {
-		p.Opsets = append(p.Opsets, o.Raw)
-	}
+	p := &Parts{IRVersion: f.IRVersion, Opsets: f.Opsets, Name: f.Graph.Name}
 	for _, fn := range f.Functions {
 		p.Functions = append(p.Functions, fn.Raw)
 	}

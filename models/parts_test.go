@@ -23,7 +23,7 @@ func TestPartsPassBytesOn(t *testing.T) {
 	if d := cmp.Diff(p, again.Parts()); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff(f.Graph.Nodes, again.Graph.Nodes, cmp.AllowUnexported(attribute{})); d != "" {
+	if d := cmp.Diff(f.Graph.Nodes, again.Graph.Nodes); d != "" {
 		t.Error(d)
 	}
 }
@@ -32,7 +32,7 @@ func TestPartsCutAGraph(t *testing.T) {
 	f := mustParse(t, testModel(testGraph("x", "y", testNode("Relu", "x", "h"), testNode("Neg", "h", "y"))))
 	p := &Parts{
 		IRVersion: f.IRVersion,
-		Opsets:    [][]byte{f.Opsets[0].Raw},
+		Opsets:    [][]byte{f.Opsets[0]},
 		Name:      "second",
 		Nodes:     [][]byte{f.Graph.Nodes[1].Raw},
 		Inputs:    [][]byte{AppendValueInfo(nil, "h", Type{})},

@@ -1,7 +1,6 @@
 package models
 
 import (
-	"encoding/binary"
 	"math/bits"
 	"slices"
 
@@ -17,41 +16,6 @@ type Initializer struct {
 	Dims     []int64
 	Bytes    int64     // its elements in memory; of strings, their characters; spread out if Sparse
 	External *external // where its data lie if not in Raw
-}
-
-// int64s bounds what Int64s decodes: it is meant for shapes, axes and the
-// like.
-const int64s = 1024
-
-// Int64s returns the elements of a small tensor of int32 or int64 whose data
-// lie in the file.
-func (i Initializer) Int64s() ([]int64, bool) {
-	if i.Sparse || i.External != nil || i.Bytes > int64s*8 || i.Type != Int32 && i.Type != Int64 {
-		return nil, false
-	}
-	n := int(i.Bytes) / i.Type.Bytes()
-	v := make([]int64, 0, n)
-	m := message{rest: i.Raw}
-	for m.next() {
-		switch m.num {
-		case 5, 7:
-			m.ints(func(e int64) bool { v = append(v, e); return len(v) < n })
-		case 9:
-			v = appendInt64s(v, m.body(), i.Type)
-		}
-	}
-	return v, m.err == nil && len(v) == n
-}
-
-func appendInt64s(v []int64, raw []byte, t DataType) []int64 {
-	for ; len(raw) >= t.Bytes(); raw = raw[t.Bytes():] {
-		if t == Int32 {
-			v = append(v, int64(int32(binary.LittleEndian.Uint32(raw))))
-		} else {
-			v = append(v, int64(binary.LittleEndian.Uint64(raw)))
-		}
-	}
-	return v
 }
 
 // elementBits returns the size of one element of t in a file, 0 if it varies

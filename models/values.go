@@ -1,7 +1,7 @@
 package models
 
 import (
-	"iter"
+	"maps"
 	"slices"
 )
 
@@ -19,8 +19,7 @@ type Values struct {
 	NodeOut      [][]int32 // by node, -1 where an optional output is absent
 	NodeCaptures [][]int32 // by node, what its subgraphs use
 
-	ids      map[string]int32
-	produced int // first value that a node produces
+	ids map[string]int32
 }
 
 // absent stands for an optional input or output that is not there.
@@ -40,7 +39,6 @@ func (g *graph) Index() *Values {
 		}
 		v.IsInitializer[v.ids[name]] = true
 	}
-	v.produced = len(v.Names)
 	for i := range g.Nodes {
 		for _, name := range g.Nodes[i].Outputs {
 			if name != "" {
@@ -114,77 +112,22 @@ func (v *Values) ID(name string) (int, bool) {
 	return int(id), ok
 }
 
-// Len returns the number of values.
-func (v *Values) Len() int { return len(v.Names) }
-
-// Alive returns the intermediates at the cut before node k: the values that a
-// node before k produces and that node k or a later one uses, or that are
-// outputs of the graph. They are in the order in which they are produced.
-//
-// Inputs of the graph are no intermediates, as they are there from the start;
-// LastUse is until when they are needed.
-func (v *Values) Alive(k int) []int32 {
-	var alive []int32
-	for id := v.produced; id < len(v.Names) && int(v.Producer[id]) < k; id++ {
-		if int(v.LastUse[id]) >= k {
-			alive = append(alive, int32(id))
+// AliveBefore counts the intermediates at each cut, from the one before the first
+// node to the one after the last: the values that a node before it produces and
+// that a later one uses, or that are outputs of the graph.
+func (v *Values) AliveBefore() []int {
+	n := len(v.NodeOut)
+	alive := make([]int, n+2)
+	for id, producer := range v.Producer {
+		if last := v.LastUse[id]; producer >= 0 && last > producer {
+			alive[producer+1]++
+			alive[min(int(last), n)+1]--
 		}
 	}
-	return alive
-}
-
-// AliveNames returns the names of the intermediates at the cut before node k.
-func (v *Values) AliveNames(k int) []string {
-	ids := v.Alive(k)
-	names := make([]string, len(ids))
-	for i, id := range ids {
-		names[i] = v.Names[id]
+	for k := 1; k <= n; k++ {
+		alive[k] += alive[k-1]
 	}
-	return names
-}
-
-// Cuts yields each cut, from the one before the first node to the one after
-// the last, with its intermediates. The slice is good until the next cut.
-func (v *Values) Cuts() iter.Seq2[int, []int32] {
-	return func(yield func(int, []int32) bool) {
-		var alive []int32
-		for k := 0; ; k++ {
-			if !yield(k, alive) || k == len(v.NodeOut) {
-				return
-			}
-			alive = v.pass(alive, k)
-		}
-	}
-}
-
-// pass turns the intermediates before node k into those after it.
-func (v *Values) pass(alive []int32, k int) []int32 {
-	if v.lastUsedBy(k) {
-		kept := alive[:0]
-		for _, id := range alive {
-			if int(v.LastUse[id]) > k {
-				kept = append(kept, id)
-			}
-		}
-		alive = kept
-	}
-	for _, id := range v.NodeOut[k] {
-		if id != absent && int(v.LastUse[id]) > k {
-			alive = append(alive, id)
-		}
-	}
-	return alive
-}
-
-func (v *Values) lastUsedBy(k int) bool {
-	for _, ids := range [][]int32{v.NodeIn[k], v.NodeCaptures[k]} {
-		for _, id := range ids {
-			if id != absent && int(v.LastUse[id]) == k {
-				return true
-			}
-		}
-	}
-	return false
+	return alive[:n+1]
 }
 
 // declared marks a value that no node produces: an input or initializer.
@@ -221,12 +164,7 @@ func checkOrder(g *graph) ([]string, error) {
 			free[v.Name] = true
 		}
 	}
-	names := make([]string, 0, len(free))
-	for name := range free {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names, nil
+	return slices.Sorted(maps.Keys(free)), nil
 }
 
 // definitions maps each value that g defines to the node that does, or to

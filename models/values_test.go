@@ -39,10 +39,8 @@ func TestIndex(t *testing.T) {
 	if _, ok := v.ID("z"); ok {
 		t.Error("a value of a subgraph has a number")
 	}
-	for k, want := range [][]string{{}, {"a", "b"}, {"a", "b", "i"}, {"a", "y"}} {
-		if d := cmp.Diff(want, v.AliveNames(k)); d != "" {
-			t.Errorf("before node %d: %s", k, d)
-		}
+	if d := cmp.Diff([]int{0, 2, 3, 2}, v.AliveBefore()); d != "" {
+		t.Error(d)
 	}
 }
 
@@ -90,30 +88,12 @@ func aliveByDefinition(g *graph, k int) []string {
 func TestLivenessIsItsDefinition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := genGraph(t)
-		v := g.Index()
-		cuts := 0
-		for k, ids := range v.Cuts() {
-			want := aliveByDefinition(g, k)
-			if d := cmp.Diff(want, v.AliveNames(k)); d != "" {
-				t.Fatalf("Alive before node %d: %s", k, d)
-			}
-			if !slices.Equal(ids, v.Alive(k)) {
-				t.Fatalf("Cuts before node %d: %v, Alive %v", k, ids, v.Alive(k))
-			}
-			cuts++
+		want := []int{}
+		for k := range len(g.Nodes) + 1 {
+			want = append(want, len(aliveByDefinition(g, k)))
 		}
-		if cuts != len(g.Nodes)+1 {
-			t.Fatalf("%d cuts of %d nodes", cuts, len(g.Nodes))
+		if d := cmp.Diff(want, g.Index().AliveBefore()); d != "" {
+			t.Fatal(d)
 		}
 	})
-}
-
-func TestCutsStop(t *testing.T) {
-	g := &graph{Nodes: make([]Node, 5)}
-	for k := range g.Index().Cuts() {
-		if k == 2 {
-			return
-		}
-	}
-	t.Error("no cut before node 2")
 }

@@ -65,22 +65,24 @@ func BenchmarkConditions(b *testing.B) {
 	const batch = 8
 	threads := 2
 	for _, c := range []struct {
-		name string
-		ablation
-		spin bool // as the threads of a pool do where nobody tells them not to
+		name    string
+		session ort.SessionOptions
+		layout  layoutOptions
+		spin    bool // as the threads of a pool do where nobody tells them not to
 	}{
-		{"all", ablation{}, false},
-		{"own-pools", ablation{ownPools: threads}, false},
-		{"own-spinning-pools", ablation{ownPools: threads}, true},
-		{"own-arenas", ablation{ownArenas: true}, false},
-		{"no-reuse", ablation{noReuse: true}, false},
-		{"no-in-place", ablation{noInPlace: true}, false},
+		{name: "all", layout: layoutOptions{inPlace: true}},
+		{name: "own-pools", session: ort.SessionOptions{PerSessionThreads: threads}, layout: layoutOptions{inPlace: true}},
+		{name: "own-spinning-pools", session: ort.SessionOptions{PerSessionThreads: threads}, layout: layoutOptions{inPlace: true}, spin: true},
+		{name: "own-arenas", session: ort.SessionOptions{OwnArena: true}, layout: layoutOptions{inPlace: true}},
+		{name: "no-reuse", layout: layoutOptions{inPlace: true, noReuse: true}},
+		{name: "no-in-place"},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			env := openEnvWith(b, ort.EnvOptions{IntraThreads: threads, Spin: c.spin})
 			path := openZoo(b, "resnet50")
 			before := residentBytes(b)
-			m := openCut(b, env, Config{Path: path, ablation: c.ablation})
+			m := openCut(b, env, Config{Path: path, session: c.session})
+			m.layoutOptions = c.layout
 			q := randomQuery(b, m.Model(), batch, 0, rand.New(rand.NewPCG(1, 1)))
 			defer thaw(q)
 			if _, err := runAll(m, 1, q); err != nil {

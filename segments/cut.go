@@ -21,9 +21,10 @@ type piece struct {
 
 // cutting is a graph cut into pieces.
 type cutting struct {
-	file   *models.File // nil once the sessions are made
-	values *models.Values
+	file   *models.File  // nil once the sessions are made, and so are the two that follow
+	parts  *models.Parts // of the file
 	inits  map[int32]*models.Initializer
+	values *models.Values
 	pieces []piece
 	lastAt []int // per value, the piece that uses it last; len(pieces) if it is an output of the model, -1 if none
 }
@@ -37,7 +38,7 @@ func cut(f *models.File, target int, joined []nodes) (*cutting, error) {
 	if len(g.Nodes) == 0 {
 		return nil, fmt.Errorf("%s: the graph has no operators after optimization: there is nothing to run", f.Path)
 	}
-	c := &cutting{file: f, values: g.Index(), inits: map[int32]*models.Initializer{}}
+	c := &cutting{file: f, parts: f.Parts(), inits: map[int32]*models.Initializer{}, values: g.Index()}
 	for i := range g.Initializers {
 		if id, ok := c.values.ID(g.Initializers[i].Name); ok {
 			c.inits[int32(id)] = &g.Initializers[i]
@@ -64,7 +65,7 @@ func (c *cutting) borders(target int) []int {
 	if target <= 0 || target >= n {
 		target = n
 	}
-	alive := c.aliveBefore()
+	alive := c.values.AliveBefore()
 	slack := n / target / 4
 	borders := []int{0}
 	for p := 1; p < target; p++ {
@@ -78,25 +79,6 @@ func (c *cutting) borders(target int) []int {
 		borders = append(borders, best)
 	}
 	return append(borders, n)
-}
-
-// aliveBefore counts, for every node, the values that are alive before it.
-func (c *cutting) aliveBefore() []int {
-	n := len(c.file.Graph.Nodes)
-	change := make([]int, n+2)
-	for id, producer := range c.values.Producer {
-		last := int(c.values.LastUse[id])
-		if producer >= 0 && last > int(producer) {
-			change[producer+1]++
-			change[min(last, n)+1]--
-		}
-	}
-	alive := make([]int, n+1)
-	for i, sum := 0, 0; i <= n; i++ {
-		sum += change[i]
-		alive[i] = sum
-	}
-	return alive
 }
 
 func (c *cutting) findLastUses(pieceOf []int) {
@@ -162,16 +144,10 @@ func (c *cutting) findBorderValues(p int) {
 // passed on as they are.
 func (c *cutting) appendModel(dst []byte, p int, types []models.Type) ([]byte, error) {
 	pc := &c.pieces[p]
-	parts := models.Parts{IRVersion: c.file.IRVersion, Name: fmt.Sprintf("operator_%d", p)}
-	for _, o := range c.file.Opsets {
-		parts.Opsets = append(parts.Opsets, o.Raw)
-	}
-	for _, f := range c.file.Functions {
-		parts.Functions = append(parts.Functions, f.Raw)
-	}
-	for n := pc.first; n < pc.last; n++ {
-		parts.Nodes = append(parts.Nodes, c.file.Graph.Nodes[n].Raw)
-	}
+	parts := *c.parts
+	parts.Name = fmt.Sprintf("operator_%d", p)
+	parts.Nodes = c.parts.Nodes[pc.first:pc.last]
+	parts.Initializers, parts.SparseInitializers, parts.Inputs, parts.Outputs = nil, nil, nil, nil
 	for _, id := range pc.weights {
 		init := c.inits[id]
 		if init.External != nil {
@@ -207,8 +183,8 @@ func (c *cutting) operator(p int) models.Operator {
 		kinds = append(slices.Clone(kinds[:maxKinds]), "…")
 	}
 	return models.Operator{
-		Name:      strings.Clone(nodes[len(nodes)-1].Name),
-		Type:      strings.Clone(strings.Join(kinds, "+")),
+		Name:      nodes[len(nodes)-1].Name,
+		Type:      strings.Join(kinds, "+"),
 		Nodes:     len(nodes),
 		LiveBytes: -1,
 	}
@@ -219,17 +195,10 @@ func (c *cutting) operator(p int) models.Operator {
 func (c *cutting) weightBytes() (total int64) {
 	for p := range c.pieces {
 		for _, id := range c.pieces[p].weights {
-			total += initializerBytes(c.inits[id])
+			total += int64(len(c.inits[id].Raw))
 		}
 	}
 	return total
-}
-
-func initializerBytes(init *models.Initializer) int64 {
-	if init == nil {
-		return 0
-	}
-	return int64(len(init.Raw))
 }
 
 // An optional may be empty, and ONNX Runtime cannot take an empty one as the

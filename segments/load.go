@@ -68,14 +68,10 @@ func (m *loaded) optimize(c Config) (string, error) {
 		return "", err
 	}
 	defer file.Close()
-	model, err := file.Model("")
-	if err != nil {
-		return "", err
-	}
-	m.model = *model
-	m.batchDims = models.BatchDims(model.Inputs).Batch
+	m.model = *file.Model("")
+	m.batchDims = models.BatchDims(m.model.Inputs).Batch
 	c.Progress("optimize", 0, 1)
-	path, hit, err := optimize(m.env, m.device, file, model.Hash, c.CacheDir)
+	path, hit, err := optimize(m.env, m.device, file, m.model.Hash, c.CacheDir)
 	m.cacheHit = hit
 	return path, err
 }
@@ -101,7 +97,7 @@ func (m *loaded) loadOptimized(path string, c Config) error {
 	if err := m.device.findHomes(m); err != nil {
 		return err
 	}
-	m.cut.file, m.cut.inits = nil, nil
+	m.cut.file, m.cut.parts, m.cut.inits = nil, nil, nil
 	return nil
 }
 
@@ -152,7 +148,7 @@ func (m *loaded) findEnds(f *models.File) error {
 // makeSessions loads every piece, in order: a session knows the types of
 // its outputs, which are the input types of later ones.
 func (m *loaded) makeSessions(c Config) error {
-	options := ort.SessionOptions{OwnArena: c.ablation.ownArenas, PerSessionThreads: c.ablation.ownPools}
+	options := c.session
 	m.device.Session(&options)
 	m.model.Operators = nil
 	m.uses = make([][]use, len(m.inputs))

@@ -29,22 +29,14 @@ func ends(err error) bool { return wire.CodeOf(err).Ends() }
 
 // Config is how a model is loaded.
 type Config struct {
-	Path              string // the ONNX file
-	CacheDir          string // where optimized forms are kept
-	Target            int    // number of segments wanted, 0 for one at every node
-	IntermediateBytes int64  // budget for the intermediates of all batches, 0 for DefaultIntermediateBytes
-	ablation          ablation
+	Path              string              // the ONNX file
+	CacheDir          string              // where optimized forms are kept
+	Target            int                 // number of segments wanted, 0 for one at every node
+	IntermediateBytes int64               // budget for the intermediates of all batches, 0 for DefaultIntermediateBytes
 	Device            *Device             // nil for the CPU
 	Progress          worker.ProgressFunc // may be nil
-}
 
-// ablation turns off, one by one, the conditions that make cutting at every
-// node cheap. It is for benchmarks.
-type ablation struct {
-	ownPools  int  // threads of a pool for each session, 0 for one pool for all
-	ownArenas bool // an arena for each session instead of one for all
-	noReuse   bool // every intermediate in memory of its own
-	noInPlace bool // no output in the memory of an input that dies
+	session ort.SessionOptions // of each segment; benchmarks change them
 }
 
 // DefaultIntermediateBytes is the budget for intermediates where none is set.
@@ -72,7 +64,7 @@ func OpenModel(env *ort.Env, c Config) (*CutModel, error) {
 		m.device, m.run, m.far = c.Device, &deviceRun{Device: c.Device, m: m}, true
 	}
 	m.pool = pool{of: &m.loaded, layouts: map[layoutKey]*layout{}, batches: map[models.BatchID]*batch{}, budget: c.IntermediateBytes}
-	m.layoutOptions = layoutOptions{inPlace: !c.ablation.noInPlace, noReuse: c.ablation.noReuse, far: m.far}
+	m.layoutOptions = layoutOptions{inPlace: true, far: m.far}
 	if err := m.load(c); err != nil {
 		return nil, errors.Join(m.device.fault(err), m.Close())
 	}

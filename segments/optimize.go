@@ -176,17 +176,9 @@ func normalize(f *models.File) ([]byte, error) {
 		parts.Inputs = append(parts.Inputs, in.Raw)
 	}
 	for _, init := range f.Graph.Initializers {
-		if init.Sparse {
-			continue
+		if !init.Sparse {
+			parts.Initializers = append(parts.Initializers, f.Inline(init))
 		}
-		raw := init.Raw
-		if init.External != nil {
-			var err error
-			if raw, err = f.AppendInline(nil, init); err != nil {
-				return nil, err
-			}
-		}
-		parts.Initializers = append(parts.Initializers, raw)
 	}
 	bridgeOutputs(parts, f)
 	return parts.Append(make([]byte, 0, parts.Size())), nil

@@ -29,8 +29,10 @@ func checkLiveBytes(t *testing.T, name string, m *CutModel) {
 	for _, entry := range m.layouts {
 		for p, op := range m.Model().Operators {
 			var want int64
-			for _, id := range m.cut.values.Alive(m.cut.pieces[p].last) {
-				want += entry.shapes[id].bytes
+			for id, producer := range m.cut.values.Producer {
+				if at := int32(m.cut.pieces[p].last); producer >= 0 && producer < at && m.cut.values.LastUse[id] >= at {
+					want += entry.shapes[id].bytes
+				}
 			}
 			if op.LiveBytes != want || want == 0 {
 				t.Errorf("%s: %d bytes alive after operator %d, expected %d", name, op.LiveBytes, p, want)
@@ -44,8 +46,9 @@ func TestLayoutReusesMemory(t *testing.T) {
 	env := openEnv(t)
 	path := openZoo(t, "tiny_bert")
 	var bytes [3]int64
-	for i, without := range []ablation{{}, {noInPlace: true}, {noReuse: true}} {
-		m := openCut(t, env, Config{Path: path, ablation: without})
+	for i, options := range []layoutOptions{{inPlace: true}, {}, {inPlace: true, noReuse: true}} {
+		m := openCut(t, env, Config{Path: path})
+		m.layoutOptions = options
 		q := randomQuery(t, m.Model(), 2, 16, rand.New(rand.NewPCG(1, 1)))
 		defer thaw(q)
 		if _, err := runAll(m, 1, q); err != nil {

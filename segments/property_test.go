@@ -194,13 +194,13 @@ func checkInterleaved(t *testing.T, rt *rapid.T, env *ort.Env, device *Device) {
 		Path:     path,
 		CacheDir: t.TempDir(),
 		Target:   rapid.IntRange(0, 6).Draw(rt, "target"),
-		ablation: ablation{noInPlace: rapid.Bool().Draw(rt, "no in-place")},
 		Device:   device,
 	})
 	if err != nil {
 		rt.Fatalf("%s: %v", steps, err)
 	}
 	defer closeCut(rt, m)
+	m.inPlace = rapid.Bool().Draw(rt, "in place")
 	p := &play{T: rt, m: m, whole: &whole{env, session}, running: map[models.BatchID]*running{}}
 	defer p.releaseAll()
 	rt.Repeat(map[string]func(*rapid.T){

@@ -199,15 +199,9 @@ func (o *inspectOptions) asIs(path string) (*inspection, error) {
 		return nil, err
 	}
 	defer f.Close()
-	m, err := f.Model(path)
-	if err != nil {
-		return nil, err
-	}
-	in := describe(m)
-	for k, alive := range f.Graph.Index().Cuts() {
-		if k > 0 {
-			in.Operators[k-1].Alive = len(alive)
-		}
+	in := describe(f.Model(path))
+	for p, alive := range f.Graph.Index().AliveBefore()[1:] {
+		in.Operators[p].Alive = alive
 	}
 	return in, nil
 }
