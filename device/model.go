@@ -32,10 +32,10 @@ type batchOf struct{ model, size, seqLen int }
 
 // ModelInfo is what a device knows of a model.
 type ModelInfo struct {
-	Name      string
-	Operators int
-	Sizes     []int // batch sizes that were measured, ascending; those between are interpolated
-	SeqLens   []int // sequence lengths, likewise; [0] if it has none
+	Name      string `json:"name"`
+	Operators int    `json:"operators"`
+	Sizes     []int  `json:"sizes"`    // batch sizes that were measured, ascending; those between are interpolated
+	SeqLens   []int  `json:"seq_lens"` // sequence lengths, likewise; [0] if it has none
 }
 
 // NewModel returns the model of a profile, or the error of its Validate. The

@@ -77,7 +77,7 @@ func (o *adviseOptions) flags(cmd *cobra.Command) {
 }
 
 func (o *adviseOptions) advise(ctx context.Context) (*advice.Advice, error) {
-	if err := errors.Join(o.check(), checkOut("report", o.report)); err != nil {
+	if err := checkOut("report", o.report); err != nil {
 		return nil, err
 	}
 	d, operators, err := o.read()

@@ -21,7 +21,7 @@ func benchCommand() *cobra.Command {
 }
 
 func benchEngineCommand() *cobra.Command {
-	o := cutcost.Options{Paths: map[string]string{}}
+	o := cutcost.Options{Path: modelPath, Command: self("bench", "probe")}
 	var out output
 	cmd := &cobra.Command{
 		Use:   "engine",
@@ -38,21 +38,9 @@ of optimization; cut is what a worker runs.`,
 			if _, err := openORT(); err != nil {
 				return err
 			}
-			if err := o.Check(); err != nil {
+			var err error
+			if o.Spec.CacheDir, err = cacheDir("optimized"); err != nil {
 				return err
-			}
-			self, err := os.Executable()
-			if err != nil {
-				return err
-			}
-			o.Command = []string{self, "bench", "probe"}
-			if o.CacheDir, err = cacheDir("optimized"); err != nil {
-				return err
-			}
-			for _, name := range o.Models {
-				if o.Paths[name], err = modelPath(name); err != nil {
-					return err
-				}
 			}
 			if !out.json {
 				o.Progress = func(doing string) { fmt.Fprintln(os.Stderr, doing) }
@@ -68,18 +56,18 @@ of optimization; cut is what a worker runs.`,
 				Seed   int64         `json:"seed"`
 				Commit string        `json:"commit"`
 				Device string        `json:"device"`
-			}{rows, o.Seed, buildCommit(), cpuName()}, cutcost.Document(rows).WriteText)
+			}{rows, o.Spec.Seed, buildCommit(), cpuName()}, cutcost.Document(rows).WriteText)
 		},
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.Models, "model", []string{"resnet50"}, "models: names of the zoo or ONNX files")
 	f.IntSliceVar(&o.Batches, "batch", []int{1, 4}, "batch sizes")
 	f.IntSliceVar(&o.Threads, "threads", []int{1, runtime.NumCPU()}, "intra-op thread counts")
-	f.IntVar(&o.SeqLen, "seq-len", 64, "sequence length, where a model has one")
-	f.IntVar(&o.Target, "cut", 0, "operators wanted, 0 for one at every node")
-	f.Int64Var(&o.Seed, "seed", 1, "seed of the inputs")
-	f.BoolVar(&o.Spin, "spin", false, "let waiting threads spin")
-	f.DurationVar(&o.Duration, "duration", 10*time.Second, "time for each comparison")
+	f.IntVar(&o.Spec.SeqLen, "seq-len", 64, "sequence length, where a model has one")
+	f.IntVar(&o.Spec.Target, "cut", 0, "operators wanted, 0 for one at every node")
+	f.Int64Var(&o.Spec.Seed, "seed", 1, "seed of the inputs")
+	f.BoolVar(&o.Spec.Spin, "spin", false, "let waiting threads spin")
+	f.DurationVar(&o.Spec.Duration, "duration", 10*time.Second, "time for each comparison")
 	out.flag(f)
 	return cmd
 }

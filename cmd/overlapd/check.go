@@ -123,7 +123,7 @@ func lookAtHost(ctx context.Context, c config.Config) (host, error) {
 	if err == nil {
 		h.ORTPath, h.ORTVersion, h.ORTPinned = lib.Path(), lib.Version(), lib.Pinned()
 	}
-	if mayUseGPU(c) {
+	if c.MayUseGPU() {
 		found := lookAtGPUs(ctx, c, lib)
 		h.GPU = &found
 		if c.Device == cutcost.CUDA { // "auto" takes the CPU where the GPU cannot be used
@@ -182,10 +182,6 @@ func lookAtGPUs(ctx context.Context, c config.Config, lib *ort.Library) hostchec
 	return hostcheck.Look(ctx, o)
 }
 
-// mayUseGPU reports whether services could run on a GPU: with "auto", if the host
-// has one.
-func mayUseGPU(c config.Config) bool { return c.Device == cutcost.CUDA || c.Device == "auto" }
-
 // tryGPU runs a small model in a process of its own, for a broken provider may end
 // it, and compares with the CPU.
 func tryGPU(ctx context.Context, uuid string) error {
@@ -199,11 +195,7 @@ func tryGPU(ctx context.Context, uuid string) error {
 	if err != nil {
 		return err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	r, err := cutcost.RunProbe(ctx, []string{self, "bench", "probe"}, cutcost.ProbeSpec{
+	r, err := cutcost.RunProbe(ctx, self("bench", "probe"), cutcost.ProbeSpec{
 		Path: path, Device: cutcost.CUDA, GPU: uuid, CacheDir: cache, Batch: 1, SeqLen: 1, Threads: 1, Mode: cutcost.ModeApart,
 	})
 	switch {

@@ -33,7 +33,8 @@ model = "zoo:tiny_mlp"
 
 func TestMayUseGPU(t *testing.T) {
 	for text, want := range map[string]bool{"": true, "device = \"cuda\"": true, "device = \"cpu\"": false} {
-		if got := mayUseGPU(parsed(t, text+"\n"+twoServices)); got != want {
+		c := parsed(t, text+"\n"+twoServices)
+		if got := c.MayUseGPU(); got != want {
 			t.Errorf("%q: %t", text, got)
 		}
 	}

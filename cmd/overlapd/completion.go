@@ -1,7 +1,7 @@
 package main
 
 import (
-	"fmt"
+	"errors"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -49,8 +49,9 @@ func completionCommand() *cobra.Command {
 }
 
 // completeValues adds completions for the values of options, which mean the same in
-// every command that has them.
+// every command that has them, and for the arguments of commands.
 func completeValues(root *cobra.Command) error {
+	zooModels := cobra.FixedCompletions(zoo.Names(), cobra.ShellCompDirectiveDefault)
 	values := map[string]cobra.CompletionFunc{
 		"config":    files("toml"),
 		"admin":     files("sock"),
@@ -68,62 +69,44 @@ func completeValues(root *cobra.Command) error {
 			}
 			return splits, cobra.ShellCompDirectiveNoFileComp
 		},
-		"policy": func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return policyNames(), cobra.ShellCompDirectiveNoFileComp
-		},
-		"model": func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return zoo.Names(), cobra.ShellCompDirectiveDefault
-		},
+		"policy": words(policyNames()...),
+		"model":  zooModels,
 	}
 	var fault error
 	eachCommand(root, func(cmd *cobra.Command) {
 		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
-			if complete := values[f.Name]; complete != nil && fault == nil {
-				fault = cmd.RegisterFlagCompletionFunc(f.Name, complete)
+			if complete := values[f.Name]; complete != nil {
+				fault = errors.Join(fault, cmd.RegisterFlagCompletionFunc(f.Name, complete))
 			}
 		})
-		completeArguments(cmd)
-	})
-	if fault != nil {
-		return fmt.Errorf("completion: %w", fault)
-	}
-	return nil
-}
-
-// completeArguments adds completions for the arguments of a command.
-func completeArguments(cmd *cobra.Command) {
-	switch cmd.CommandPath() {
-	case "overlapd check":
-		cmd.ValidArgsFunction = files("toml")
-	case "overlapd models build":
-		cmd.ValidArgsFunction = words(zoo.Names()...)
-	case "overlapd models inspect":
-		cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return zoo.Names(), cobra.ShellCompDirectiveDefault
-		}
-	case "overlapd device show":
-		cmd.ValidArgsFunction = files("json")
-	case "overlapd restart", "overlapd dataset delete": // would have to ask a daemon or open a state file
-		cmd.ValidArgsFunction = cobra.NoFileCompletions
-	default:
-		if cmd.Args != nil && cmd.Args(cmd, []string{"any"}) != nil {
+		switch cmd.CommandPath() {
+		case "overlapd check":
+			cmd.ValidArgsFunction = files("toml")
+		case "overlapd models build":
+			cmd.ValidArgsFunction = words(zoo.Names()...)
+		case "overlapd models inspect":
+			cmd.ValidArgsFunction = zooModels
+		case "overlapd device show":
+			cmd.ValidArgsFunction = files("json")
+		case "overlapd restart", "overlapd dataset delete": // would have to ask a daemon or open a state file
 			cmd.ValidArgsFunction = cobra.NoFileCompletions
+		default:
+			if cmd.Args != nil && cmd.Args(cmd, []string{"any"}) != nil {
+				cmd.ValidArgsFunction = cobra.NoFileCompletions
+			}
 		}
-	}
+	})
+	return fault
 }
 
 // words completes one of some words.
 func words(list ...string) cobra.CompletionFunc {
-	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return list, cobra.ShellCompDirectiveNoFileComp
-	}
+	return cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)
 }
 
 // files completes the names of files that end like this.
 func files(ending string) cobra.CompletionFunc {
-	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return []string{ending}, cobra.ShellCompDirectiveFilterFileExt
-	}
+	return cobra.FixedCompletions([]string{ending}, cobra.ShellCompDirectiveFilterFileExt)
 }
 
 // eachCommand visits a command and all below it.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/report"
 	"github.com/overlapd/overlapd/training"
 )
@@ -52,24 +52,15 @@ func (o *stateOptions) folder() (string, error) {
 // use calls do with what the state file holds for training, while no daemon has
 // the file open.
 func (o *stateOptions) use(mustExist bool, do func(*training.Store) error) error {
-	file, err := o.open(mustExist)
+	dir, err := o.folder()
+	if err != nil {
+		return err
+	}
+	file, err := daemon.OpenState(dir, mustExist, self(checkStateName))
 	if err != nil {
 		return err
 	}
 	return errors.Join(do(file.Datasets()), file.Close())
-}
-
-// open opens the state file while no daemon has it.
-func (o *stateOptions) open(mustExist bool) (*daemon.State, error) {
-	dir, err := o.folder()
-	if err != nil {
-		return nil, err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	return daemon.OpenState(dir, mustExist, []string{self, checkStateName})
 }
 
 func datasetImportCommand() *cobra.Command {
@@ -250,7 +241,7 @@ func (o *exportOptions) exportOne(store *training.Store, sets []training.Summary
 	parts := make([]*training.Dataset, len(sets))
 	for i, set := range sets {
 		if set.Device != sets[0].Device {
-			return fmt.Errorf("groups of %s and of %s do not go into one file; name one with --device", orUnknown(sets[0].Device), orUnknown(set.Device))
+			return fmt.Errorf("groups of %s and of %s do not go into one file; name one with --device", cmp.Or(sets[0].Device, "unknown"), cmp.Or(set.Device, "unknown"))
 		}
 		var err error
 		if parts[i], err = store.Set(set.ID); err != nil {
@@ -380,17 +371,13 @@ func showStore(store *training.Store) (shown, error) {
 	}
 	files, err := store.Predictors()
 	for _, f := range files {
-		s.Predictors = append(s.Predictors, newShownPredictor(f))
+		p := shownPredictor{Created: f.Created, Device: f.Device, Recipe: f.Recipe, Rows: f.Rows, MAPETest: f.Test.MAPE}
+		for _, m := range f.Features.Models {
+			p.Models = append(p.Models, m.Name)
+		}
+		s.Predictors = append(s.Predictors, p)
 	}
 	return s, err
-}
-
-func newShownPredictor(f *predictor.File) shownPredictor {
-	p := shownPredictor{Created: f.Created, Device: f.Device, Recipe: f.Recipe, Rows: f.Rows, MAPETest: f.Test.MAPE}
-	for _, m := range f.Features.Models {
-		p.Models = append(p.Models, m.Name)
-	}
-	return p
 }
 
 func (s shown) writeText(w io.Writer) error {
@@ -398,25 +385,18 @@ func (s shown) writeText(w io.Writer) error {
 	t := report.NewTable("SET", "DEVICE", "MODELS", "ROWS", "BATCH SIZES", "SEQUENCES", "MEDIAN", "ON DEVICE", "SPREAD")
 	for _, set := range s.Sets {
 		took := time.Duration(set.Median * float64(time.Microsecond)).Round(time.Microsecond)
-		t.Rowf("%s\t%s\t%s\t%d\t%s\t%s\t%v\t%s\t%.1f %%", set.ID, orUnknown(set.Device), set.Name(), set.Rows,
+		t.Rowf("%s\t%s\t%s\t%d\t%s\t%s\t%v\t%s\t%.1f %%", set.ID, cmp.Or(set.Device, "unknown"), set.Name(), set.Rows,
 			numbers(set.Sizes), numbers(set.SeqLens), took, share(set.Share), 100*set.Spread)
 	}
 	t.Rowf("\t\t%d sets\t%d", len(s.Sets), s.Rows)
 	d.Table(t)
 	t = report.NewTable("PREDICTOR", "DEVICE", "MODELS", "ROWS", "RECIPE", "ERROR")
 	for _, p := range s.Predictors {
-		t.Rowf("%s\t%s\t%s\t%d\t%s\t%.1f %%", p.Created.UTC().Format(time.DateTime), orUnknown(p.Device),
+		t.Rowf("%s\t%s\t%s\t%d\t%s\t%.1f %%", p.Created.UTC().Format(time.DateTime), cmp.Or(p.Device, "unknown"),
 			strings.Join(p.Models, ", "), p.Rows, p.Recipe, p.MAPETest)
 	}
 	d.Table(t)
 	return d.WriteText(w)
-}
-
-func orUnknown(device string) string {
-	if device == "" {
-		return "unknown"
-	}
-	return device
 }
 
 // numbers joins numbers by commas, "-" if there are none.
@@ -462,18 +442,13 @@ func (o *measuredOptions) flags(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("data", "config")
 }
 
-// check refuses a wrong format before anything takes time.
-func (o *measuredOptions) check() error {
-	if o.format != "abacus" {
-		return fmt.Errorf("--format %s is unknown; abacus is the only one", o.format)
-	}
-	return nil
-}
-
 // read reads the files, or what the state file holds of one device together with
 // the solo times of its operators. The state file is closed before it returns, so
 // that a daemon may start.
 func (o *measuredOptions) read() (d *training.Dataset, operators map[string][]training.OperatorTimes, err error) {
+	if o.format != "abacus" {
+		return nil, nil, fmt.Errorf("--format %s is unknown; abacus is the only one", o.format)
+	}
 	if len(o.data) > 0 {
 		if d, err = readDatasets(o.data); err == nil {
 			d.Device = o.device
@@ -488,7 +463,7 @@ func (o *measuredOptions) read() (d *training.Dataset, operators map[string][]tr
 		device := sets[0].Device
 		for _, s := range sets {
 			if s.Device != device {
-				return fmt.Errorf("there are groups of %s and of %s; name one with --device", orUnknown(device), orUnknown(s.Device))
+				return fmt.Errorf("there are groups of %s and of %s; name one with --device", cmp.Or(device, "unknown"), cmp.Or(s.Device, "unknown"))
 			}
 		}
 		if d, err = store.Dataset(device, nil); err == nil {

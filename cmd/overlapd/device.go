@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -44,11 +45,8 @@ groups for what runs alone.`,
 	f.StringVar(&o.fit.Split, "split", o.fit.Split, "rows to test with: random or grouped")
 	f.Float64Var(&o.fit.TestFraction, "test", o.fit.TestFraction, "part of the rows, or of the configurations, to test with")
 	o.flag(f)
-	for _, name := range []string{"data", "out"} {
-		if err := cmd.MarkFlagRequired(name); err != nil {
-			panic(err) // there is no such flag
-		}
-	}
+	_ = cmd.MarkFlagRequired("data")
+	_ = cmd.MarkFlagRequired("out")
 	return cmd
 }
 
@@ -69,9 +67,6 @@ type deviceFitResult struct {
 }
 
 func (o *deviceFitOptions) run(cmd *cobra.Command) error {
-	if err := o.check(); err != nil {
-		return err
-	}
 	if err := errors.Join(o.fit.Validate(), checkOut("out", o.out)); err != nil {
 		return err
 	}
@@ -139,36 +134,22 @@ type shownProfile struct {
 	Seed    uint64             `json:"seed"`
 	Rows    int                `json:"rows"`
 	Spans   int                `json:"spans"`
-	Models  []shownDeviceModel `json:"models"`
+	Models  []device.ModelInfo `json:"models"`
 	device.Tested
 	Solo   []device.SoloTime `json:"solo"`
 	Spread device.Spread     `json:"spread"`
 }
 
-type shownDeviceModel struct {
-	Name      string `json:"name"`
-	Operators int    `json:"operators"`
-	Sizes     []int  `json:"sizes"`
-	SeqLens   []int  `json:"seq_lens"`
-}
-
 func showProfile(p *device.Profile) *shownProfile {
-	s := &shownProfile{
+	return &shownProfile{
 		Device: p.Device, Created: p.Created, Seed: p.Seed, Rows: p.Rows, Spans: p.Network.Spans,
-		Tested: p.Tested, Solo: p.Solo, Spread: p.Spread,
+		Models: p.Models(), Tested: p.Tested, Solo: p.Solo, Spread: p.Spread,
 	}
-	for _, m := range p.Models() {
-		s.Models = append(s.Models, shownDeviceModel(m))
-	}
-	return s
 }
 
 func (s *shownProfile) document() *report.Document {
 	d := new(report.Document)
-	name := s.Device
-	if name == "" {
-		name = "a device that the measurements do not name"
-	}
+	name := cmp.Or(s.Device, "a device that the measurements do not name")
 	d.Text("%s, made of %d measured groups of up to %d spans, seed %d", name, s.Rows, s.Spans, s.Seed)
 	models := report.NewTable("MODEL", "OPERATORS", "SIZES", "SEQUENCE LENGTHS")
 	for _, m := range s.Models {

@@ -18,7 +18,10 @@ var updateDevice = flag.Bool("update-device", false, "rewrite the golden files o
 func TestDeviceShowText(t *testing.T) {
 	s := &shownProfile{
 		Device: "A100", Seed: 3, Rows: 1234, Spans: 2,
-		Models: []shownDeviceModel{{"bert", 12, []int{4, 8}, []int{8, 64}}, {"resnet50", 18, []int{4, 8, 16}, []int{0}}},
+		Models: []device.ModelInfo{
+			{Name: "bert", Operators: 12, Sizes: []int{4, 8}, SeqLens: []int{8, 64}},
+			{Name: "resnet50", Operators: 18, Sizes: []int{4, 8, 16}, SeqLens: []int{0}},
+		},
 		Solo: []device.SoloTime{
 			{Model: "bert", Size: 4, SeqLen: 64, Micros: 11_000, Groups: 10_000}, {Model: "resnet50", Size: 1, Micros: 8_000},
 		},

@@ -152,6 +152,15 @@ func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
 	return ctx, stop
 }
 
+// self returns a command line that runs a hidden command of this binary.
+func self(args ...string) []string {
+	path, err := os.Executable()
+	if err != nil { // without /proc
+		path = os.Args[0]
+	}
+	return append([]string{path}, args...)
+}
+
 // buildCommit returns the commit that the binary was built from.
 func buildCommit() string {
 	if commit != "" {

@@ -27,11 +27,8 @@ func modelsCommand() *cobra.Command {
 
 // zooRow is a model of the zoo in the JSON of models list.
 type zooRow struct {
-	Name      string `json:"name"`
-	Precision string `json:"precision"`
-	Params    int64  `json:"params"`
-	Bytes     int64  `json:"bytes"`
-	Summary   string `json:"summary"`
+	zoo.Entry
+	Bytes int64 `json:"bytes"`
 }
 
 func modelsListCommand() *cobra.Command {
@@ -47,7 +44,7 @@ uses one with model = "zoo:NAME".`,
 			var rows []zooRow
 			for _, name := range zoo.Names() {
 				e, _ := zoo.Lookup(name)
-				rows = append(rows, zooRow{e.Name, e.Precision, e.Params, e.Size(), e.Summary})
+				rows = append(rows, zooRow{e, e.Size()})
 			}
 			t := report.NewTable("NAME", "PRECISION", "PARAMETERS", "FILE", "WHAT IT IS")
 			for _, r := range rows {
@@ -147,15 +144,6 @@ func metric(n int64, unit string) string {
 	return strings.TrimSpace(fmt.Sprintf("%.*f %s%s", digits, v, prefix, unit))
 }
 
-// fileSize returns the size of a file, 0 if it cannot be had.
-func fileSize(path string) int64 {
-	info, err := os.Stat(path)
-	if err != nil {
-		return 0
-	}
-	return info.Size()
-}
-
 type inspectOptions struct {
 	target, batch, threads int
 }
@@ -221,9 +209,7 @@ func (o *inspectOptions) optimized(path string) (*inspection, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := segments.OpenModel(env, segments.Config{
-		Path: path, CacheDir: cache, Target: o.target,
-	})
+	m, err := segments.OpenModel(env, segments.Config{Path: path, CacheDir: cache, Target: o.target})
 	if err != nil {
 		return nil, err
 	}
@@ -252,8 +238,11 @@ func openORT() (*ort.Library, error) {
 
 func describe(m *models.Model) *inspection {
 	in := &inspection{
-		Path: m.Path, Bytes: fileSize(m.Path), Hash: m.Hash,
+		Path: m.Path, Hash: m.Hash,
 		Inputs: []tensorRow{}, Outputs: []tensorRow{}, Operators: []operatorRow{},
+	}
+	if info, err := os.Stat(m.Path); err == nil {
+		in.Bytes = info.Size()
 	}
 	for _, t := range m.Inputs {
 		in.Inputs = append(in.Inputs, tensorRow{t.Name, t.Type.String()})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,17 +41,17 @@ Then fit a predictor:  overlapd train --config FILE`,
 	f.IntVar(&o.groups, "groups", 0, "groups to measure in all, instead of the configuration's")
 	f.IntVar(&o.repeats, "repeats", 0, "runs of each group at most, instead of the configuration's")
 	f.DurationVar(&o.limit, "time", 0, "stop after this time of measuring, 0 for no limit")
-	f.BoolVar(&o.json, "json", false, "print one JSON object at the end")
+	o.flag(f)
 	cmd.MarkFlagsMutuallyExclusive("config", "embedded")
 	return cmd
 }
 
 type profileOptions struct {
+	output
 	serve   serveOptions
 	groups  int
 	repeats int
 	limit   time.Duration
-	json    bool
 }
 
 // profileResult is the JSON of profile. Measured counts all measurements of the
@@ -105,7 +106,7 @@ func (o *profileOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return o.print(cmd.OutOrStdout(), &last, d.Device(), ctx)
+	return o.report(cmd.OutOrStdout(), &last, d.Device(), ctx)
 }
 
 func showMeasuring(bar *progressbar.ProgressBar, r *loop.Report) {
@@ -121,7 +122,7 @@ func showMeasuring(bar *progressbar.ProgressBar, r *loop.Report) {
 	_ = bar.Set(r.Progress.Done)
 }
 
-func (o *profileOptions) print(w io.Writer, r *loop.Report, device string, ctx context.Context) error {
+func (o *profileOptions) report(w io.Writer, r *loop.Report, device string, ctx context.Context) error {
 	p := &r.Progress
 	if interrupted := ctx.Err() != nil; o.json && (p.Total > 0 || interrupted) {
 		return printJSON(w, profileResult{
@@ -134,11 +135,11 @@ func (o *profileOptions) print(w io.Writer, r *loop.Report, device string, ctx c
 		fmt.Fprintf(w, "not measured, since the model does not load: %s\n", strings.Join(r.GivenUp, ", "))
 	}
 	if p.Total == 0 {
-		return fmt.Errorf("nothing was measured: %s", firstOf(r.Reason, "interrupted while loading"))
+		return fmt.Errorf("nothing was measured: %s", cmp.Or(r.Reason, "interrupted while loading"))
 	}
 	fmt.Fprintf(w, "%d of %d measurements made, %v of measuring\n", p.Done-p.Skipped, p.Total, p.Spent.Round(time.Second/10))
 	for _, s := range p.Skips {
-		fmt.Fprintf(w, "left out: %s batch size %d sequence length %d: %v\n", firstOf(s.Model, "a group"), s.Size, s.SeqLen, s.Err)
+		fmt.Fprintf(w, "left out: %s batch size %d sequence length %d: %v\n", cmp.Or(s.Model, "a group"), s.Size, s.SeqLen, s.Err)
 	}
 	if n := len(p.Drift.Checks); n > 0 {
 		fmt.Fprintf(w, "drift of the device: %+.1f %% at worst, in %d checks\n", p.Drift.Worst.Percent, n)
@@ -150,21 +151,10 @@ func (o *profileOptions) print(w io.Writer, r *loop.Report, device string, ctx c
 		fmt.Fprintln(w, "Run the same command again to go on.")
 		return nil
 	}
-	fmt.Fprintf(w, "Next: overlapd train%s\n", o.where())
+	next := "overlapd train"
+	if o.serve.path != "" {
+		next += " --config " + o.serve.path
+	}
+	fmt.Fprintf(w, "Next: %s\n", next)
 	return nil
-}
-
-// where returns the flag that names the configuration.
-func (o *profileOptions) where() string {
-	if o.serve.embedded {
-		return " --embedded"
-	}
-	return " --config " + o.serve.path
-}
-
-func firstOf(text, otherwise string) string {
-	if text != "" {
-		return text
-	}
-	return otherwise
 }

@@ -114,10 +114,14 @@ func deployed(r *journal.Report) (names []string) {
 func writeReport(w io.Writer, path string, r *journal.Report) error {
 	fmt.Fprintf(w, "%s: policy %s, services %s; recorded by overlapd %s (%s) on %s\n",
 		filepath.Base(path), r.Policy, strings.Join(deployed(r), ", "), r.Version, r.Commit, r.Device)
+	which := ""
+	if r.Rounds > 0 {
+		which = fmt.Sprintf(" (%d to %d)", r.FirstRound, r.LastRound)
+	}
 	if r.Reproduced {
-		fmt.Fprintf(w, "reproduced: all %d rounds%s and %d events\n", r.Rounds, roundRange(r), r.Events)
+		fmt.Fprintf(w, "reproduced: all %d rounds%s and %d events\n", r.Rounds, which, r.Events)
 	} else {
-		fmt.Fprintf(w, "NOT reproduced: %d rounds%s are, then there is a difference\n", r.Rounds, roundRange(r))
+		fmt.Fprintf(w, "NOT reproduced: %d rounds%s are, then there is a difference\n", r.Rounds, which)
 	}
 	if r.Gaps > 0 {
 		fmt.Fprintf(w, "gaps: %d, with %d events lost\n", r.Gaps, r.Lost)
@@ -128,7 +132,15 @@ func writeReport(w io.Writer, path string, r *journal.Report) error {
 	fmt.Fprintf(w, "queries: %d arrived, %d finished, %d cancelled, dropped %s, failed %s, in %.1f s\n",
 		r.Arrived, r.Finished, r.Cancelled, counts(r.Dropped), counts(r.Failed), r.Seconds)
 	fmt.Fprintf(w, "choosing a round: median %.1f µs, p99 %.1f µs\n", r.Decision.P50, r.Decision.P99)
-	if err := writeErrors(w, r); err != nil {
+	if len(r.Errors) > 0 {
+		fmt.Fprintln(w, "\nmeasured/predicted:")
+	}
+	t := report.NewTable("SPANS", "ROUNDS", "UNPREDICTED", "MAPE", "P01", "P50", "P90", "P99", "OVER BOUND")
+	for _, e := range r.Errors {
+		t.Rowf("%d\t%d\t%d\t%.1f %%\t%.2f\t%.2f\t%.2f\t%.2f\t%.1f %%",
+			e.Spans, e.Rounds, e.None, e.MAPE, e.P01, e.P50, e.P90, e.P99, e.OverBound)
+	}
+	if err := t.WriteText(w); err != nil {
 		return err
 	}
 	if d := r.Difference; d != nil {
@@ -136,27 +148,6 @@ func writeReport(w io.Writer, path string, r *journal.Report) error {
 			path, d.Line, d.Event, d.At, d.What, d.Field, d.Logged, d.Decided)
 	}
 	return nil
-}
-
-// writeErrors prints how far the predictions were off.
-func writeErrors(w io.Writer, r *journal.Report) error {
-	if len(r.Errors) == 0 {
-		return nil
-	}
-	fmt.Fprintln(w, "\nmeasured/predicted:")
-	t := report.NewTable("SPANS", "ROUNDS", "UNPREDICTED", "MAPE", "P01", "P50", "P90", "P99", "OVER BOUND")
-	for _, e := range r.Errors {
-		t.Rowf("%d\t%d\t%d\t%.1f %%\t%.2f\t%.2f\t%.2f\t%.2f\t%.1f %%",
-			e.Spans, e.Rounds, e.None, e.MAPE, e.P01, e.P50, e.P90, e.P99, e.OverBound)
-	}
-	return t.WriteText(w)
-}
-
-func roundRange(r *journal.Report) string {
-	if r.Rounds == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" (%d to %d)", r.FirstRound, r.LastRound)
 }
 
 // counts formats the sum of counts and, behind it, each of them.
@@ -238,37 +229,25 @@ func writeQuestions(w io.Writer, r *journal.Report, round *journal.Round) {
 // reason explains the choice of the group.
 func reason(r *journal.Report, round *journal.Round) string {
 	first := r.Services[round.Group.Spans[0].Service]
-	if len(round.Group.Spans) > 1 {
-		return fmt.Sprintf("%s is the most urgent, and with the others the group is predicted to keep to %v%s",
-			first, micros(round.Limit), gain(round))
+	asked := false // about several spans together
+	for _, q := range slices.Concat(round.Calls...) {
+		asked = asked || len(q.Group.Spans) > 1
 	}
 	switch {
+	case len(round.Group.Spans) > 1:
+		text := fmt.Sprintf("%s is the most urgent, and with the others the group is predicted to keep to %v", first, micros(round.Limit))
+		if round.Solo > 0 {
+			text += fmt.Sprintf(", where one after another they take %v", micros(round.Solo))
+		}
+		return text
 	case len(round.Candidates) < 2:
 		return "there was nothing else to run"
 	case len(round.Calls) == 0:
 		return first + " comes first, and nothing was asked about the others"
-	case asked(round):
+	case asked:
 		return first + " comes first, and no group with others was predicted to fit and to gain"
 	}
 	return first + " comes first, and no group with others was asked about"
-}
-
-// gain formats the time that the spans of a group take one after another.
-func gain(round *journal.Round) string {
-	if round.Solo <= 0 {
-		return ""
-	}
-	return fmt.Sprintf(", where one after another they take %v", micros(round.Solo))
-}
-
-// asked reports whether the predictor was asked about several spans together.
-func asked(round *journal.Round) bool {
-	for _, q := range slices.Concat(round.Calls...) {
-		if len(q.Group.Spans) > 1 {
-			return true
-		}
-	}
-	return false
 }
 
 func writeMeasured(w io.Writer, r *journal.Report, round *journal.Round) {
@@ -285,15 +264,12 @@ func writeMeasured(w io.Writer, r *journal.Report, round *journal.Round) {
 		}
 	}
 	for _, a := range round.Answers {
-		fmt.Fprintf(w, "  query %d: %s\n", a.Query, ending(a))
+		if a.Reason == overlap.ReasonNone {
+			fmt.Fprintf(w, "  query %d: %v, queued %v, ran %v\n", a.Query, a.Result, micros(a.Queue), micros(a.Run))
+		} else {
+			fmt.Fprintf(w, "  query %d: %v (%v)\n", a.Query, a.Result, a.Reason)
+		}
 	}
-}
-
-func ending(a overlap.Answer) string {
-	if a.Reason == overlap.ReasonNone {
-		return fmt.Sprintf("%v, queued %v, ran %v", a.Result, micros(a.Queue), micros(a.Run))
-	}
-	return fmt.Sprintf("%v (%v)", a.Result, a.Reason)
 }
 
 // spans formats a group.

@@ -28,6 +28,7 @@ const serveTimeout = time.Minute
 const serveProbe = 50 * time.Millisecond
 
 func TestMain(m *testing.M) {
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // else each process that the race detector watches takes a second to end
 	if os.Getenv("OVERLAPD_TEST_FIT") != "" || len(os.Args) == 2 && os.Args[1] == checkStateName {
 		main() // a test started its own binary as overlapd
 		return
@@ -59,6 +60,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("XDG_CACHE_HOME", filepath.Join(e.WorkDir, "cache"))
 			e.Setenv("XDG_STATE_HOME", filepath.Join(e.WorkDir, "state"))
 			e.Setenv("EXAMPLES", examples)
+			e.Setenv("GORACE", os.Getenv("GORACE"))
 			e.Setenv("CORES", strconv.Itoa(runtime.NumCPU()))
 			if missing == nil {
 				e.Setenv(ort.PathVariable, library)

@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
@@ -50,7 +52,9 @@ does, and the log says what became of it.`,
 				return err
 			}
 			if o.dryRun {
-				return planGPU(c, cmd.OutOrStdout())
+				plan, err := daemon.PlanGPU(c, daemon.Options{GPU: gpu.Options{Probe: tryGPU}, Log: newLogger(c, os.Stderr)})
+				fmt.Fprint(cmd.OutOrStdout(), plan)
+				return err
 			}
 			return serve(c, o.config, os.Stderr)
 		},
@@ -118,9 +122,12 @@ func serve(c config.Config, again func() (config.Config, error), out io.Writer) 
 	log := newLogger(c, out)
 	ctx, hurry, stop, release := stopSignals()
 	defer release()
-	hangups, deaf := hangupSignals()
-	defer deaf()
-	tellSystemd(opening, log)
+	hangups := make(chan os.Signal, 1) // the next one, also while the daemon is opened
+	signal.Notify(hangups, unix.SIGHUP)
+	defer signal.Stop(hangups)
+	if err := notify(opening); err != nil {
+		log.Warn().Err(err).Msg("telling systemd")
+	}
 	r := &reloader{read: again, tell: notify, log: log}
 	reloads := admin.NewReloads(ctx, r)
 	unadministered, err := administer(&c, reloads, log)
@@ -133,12 +140,15 @@ func serve(c config.Config, again func() (config.Config, error), out io.Writer) 
 		return err
 	}
 	r.follow(d)
-	reported := reportState(ctx, d, c, log, func() { r.announced.Store(true) })
-	heard := onHangup(ctx, hangups, reloads, stop)
+	ended, end := context.WithCancel(context.Background())
+	var reporting, listening sync.WaitGroup
+	reporting.Go(func() { reportState(ctx, ended, d, c, r) })
+	listening.Go(func() { onHangup(ctx, hangups, reloads, stop) })
 	err = d.Run(ctx, hurry)
-	reported()
+	end()
+	reporting.Wait()
 	stop()
-	heard()
+	listening.Wait()
 	reloads.Wait()
 	if err == nil && hurry.Err() != nil {
 		return errors.New("quit by a second signal; some requests were not answered")
@@ -148,36 +158,28 @@ func serve(c config.Config, again func() (config.Config, error), out io.Writer) 
 
 // newDaemon returns a daemon whose workers are processes of this binary.
 func newDaemon(c config.Config, log zerolog.Logger, offline bool) (*daemon.Daemon, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
 	if !c.Emulated() {
-		if err := warnOfORT(log); err != nil {
+		lib, err := openORT() // so that its absence is known before any worker starts
+		if err != nil {
 			return nil, err
+		}
+		if !lib.Pinned() {
+			log.Warn().Str("version", lib.Version()).Str("path", lib.Path()).
+				Msg("this is not the version of ONNX Runtime that overlapd is tested with")
 		}
 	}
 	return daemon.New(c, daemon.Options{
-		Worker:  []string{self, "worker"},
-		Check:   []string{self, checkStateName},
+		Worker:  self("worker"),
+		Check:   self(checkStateName),
 		Version: version,
 		Commit:  buildCommit(),
 		Device:  cpuName(),
 		Cores:   runtime.NumCPU(),
-		Fit:     fitElsewhere(self),
+		Fit:     fitElsewhere,
 		Offline: offline,
 		GPU:     gpu.Options{Probe: tryGPU},
 		Log:     log,
 	})
-}
-
-// planGPU prints how a daemon would divide a GPU.
-func planGPU(c config.Config, out io.Writer) error {
-	text, err := daemon.PlanGPU(c, daemon.Options{GPU: gpu.Options{Probe: tryGPU}, Log: newLogger(c, os.Stderr)})
-	if err == nil {
-		_, err = io.WriteString(out, text)
-	}
-	return err
 }
 
 // signalPause is the time within which a second signal is taken for the first one:
@@ -210,20 +212,6 @@ func stopSignals() (ctx, hurry context.Context, stop, release func()) {
 	}
 }
 
-// warnOfORT opens ONNX Runtime, so that its absence is known before any worker
-// starts, and warns of an untested version.
-func warnOfORT(log zerolog.Logger) error {
-	lib, err := openORT()
-	if err != nil {
-		return err
-	}
-	if !lib.Pinned() {
-		log.Warn().Str("version", lib.Version()).Str("path", lib.Path()).
-			Msg("this is not the version of ONNX Runtime that overlapd is tested with")
-	}
-	return nil
-}
-
 func newLogger(c config.Config, out io.Writer) zerolog.Logger {
 	zerolog.TimeFieldFormat = time.RFC3339Nano
 	zerolog.DurationFieldUnit = time.Millisecond
@@ -251,61 +239,31 @@ const openTime = 5 * time.Minute
 // opening is the first state that systemd gets.
 var opening = fmt.Sprintf("STATUS=opening the state and the models\nEXTEND_TIMEOUT_USEC=%d", openTime.Microseconds())
 
-// reportState reports the state of the daemon to systemd and, on a terminal, to
-// people. It calls announced once systemd knows that the daemon is ready. The
-// caller calls the function it returns, which waits, when the daemon has ended.
-func reportState(stopping context.Context, d *daemon.Daemon, c config.Config, log zerolog.Logger, announced func()) func() {
+// reportState reports the state of the daemon to systemd and, on a terminal, to people,
+// until the daemon has ended.
+func reportState(stopping, ended context.Context, d *daemon.Daemon, c config.Config, r *reloader) {
 	started := time.Now()
-	ended, end := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		d.Report(stopping, ended, daemon.Manager{
-			Tell:     notify,
-			Watchdog: watchdog(log),
-			Ready: func(without []string) {
-				announced()
-				sayReady(log, time.Since(started), without)
-				if term.IsTerminal(int(os.Stdout.Fd())) || c.LogFormat == "console" {
-					fmt.Fprint(os.Stdout, greeting(os.Args[0], d.Addr(), c))
-				}
-			},
-		})
-	}()
-	return func() {
-		end()
-		<-done
+	within, err := sd.SdWatchdogEnabled(false)
+	if err != nil {
+		r.log.Warn().Err(err).Msg("systemd's watchdog is not fed")
 	}
-}
-
-func sayReady(log zerolog.Logger, took time.Duration, without []string) {
-	if len(without) == 0 {
-		log.Info().Dur("took", took).Msg("all services are ready")
-		return
-	}
-	log.Warn().Dur("took", took).Str("without", strings.Join(without, ", ")).Msg("ready without the services that were given up")
+	d.Report(stopping, ended, daemon.Manager{Tell: notify, Watchdog: within, Ready: func(without []string) {
+		r.announced.Store(true)
+		if took := time.Since(started); len(without) == 0 {
+			r.log.Info().Dur("took", took).Msg("all services are ready")
+		} else {
+			r.log.Warn().Dur("took", took).Str("without", strings.Join(without, ", ")).Msg("ready without the services that were given up")
+		}
+		if term.IsTerminal(int(os.Stdout.Fd())) || c.LogFormat == "console" {
+			fmt.Fprint(os.Stdout, greeting(os.Args[0], d.Addr(), c))
+		}
+	}})
 }
 
 // notify sends a state to systemd, if that started the daemon with a socket for it.
 func notify(state string) error {
 	_, err := sd.SdNotify(false, state)
 	return err
-}
-
-func tellSystemd(state string, log zerolog.Logger) {
-	if err := notify(state); err != nil {
-		log.Warn().Err(err).Msg("telling systemd")
-	}
-}
-
-// watchdog returns the interval within which systemd wants signs of life, 0 for
-// none.
-func watchdog(log zerolog.Logger) time.Duration {
-	within, err := sd.SdWatchdogEnabled(false)
-	if err != nil {
-		log.Warn().Err(err).Msg("systemd's watchdog is not fed")
-	}
-	return within
 }
 
 // gpuName matches the names of a GPU that can be nothing else: an index, or a
@@ -425,4 +383,184 @@ damage to it ends the daemon. It is handed over open: this command is of no use 
 hand.`,
 		Run: func(*cobra.Command, []string) { statefile.RunCheck() },
 	}
+}
+
+// running is the part of [daemon.Daemon] that a reloader uses. Tests have another.
+type running interface {
+	Reload(ctx context.Context, c config.Config, progress func(config.Step)) (*config.Reloaded, error)
+	Restart(service string) error
+	Config() config.Config
+}
+
+// reloader is the [admin.Host] of a daemon: it makes it follow its configuration
+// file, and logs each change. It exists before the daemon, which may take minutes to
+// open: until then daemon is nil, and every request is answered by errOpening.
+type reloader struct {
+	read func() (config.Config, error)
+	tell func(state string) error
+	log  zerolog.Logger
+
+	// announced is set once systemd knows that the daemon is ready. A reload
+	// before that is not reported to it.
+	announced atomic.Bool
+
+	daemon atomic.Pointer[running]
+}
+
+// errOpening is returned while the daemon is opened.
+var errOpening = &admin.Error{Kind: admin.KindBusy, Message: "the daemon is still opening its state and its models; try again in a moment"}
+
+// follow sets the daemon to change.
+func (r *reloader) follow(d running) { r.daemon.Store(&d) }
+
+func (r *reloader) opened() (running, error) {
+	if d := r.daemon.Load(); d != nil {
+		return *d, nil
+	}
+	return nil, errOpening
+}
+
+// Reload implements [admin.Host].
+func (r *reloader) Reload(ctx context.Context, progress func(config.Step)) (*config.Reloaded, error) {
+	d, err := r.opened()
+	if err != nil {
+		return nil, err
+	}
+	r.log.Info().Msg("reading the configuration again")
+	if r.announced.Load() {
+		ended := daemon.Manager{Tell: r.tell}.Reloading()
+		defer func() {
+			if err := ended(); err != nil {
+				r.log.Warn().Err(err).Msg("telling the service manager of the reload")
+			}
+		}()
+	}
+	c, err := r.read()
+	if err != nil {
+		r.sayRefused(err)
+		return nil, err
+	}
+	done, err := d.Reload(ctx, c, progress)
+	if done != nil {
+		r.say(done)
+	}
+	if err != nil {
+		r.sayRefused(err)
+		return nil, kindOf(err)
+	}
+	return done, nil
+}
+
+// kindOf translates an error of the daemon for clients of the admin socket.
+func kindOf(err error) error {
+	switch {
+	case errors.Is(err, daemon.ErrStopping):
+		return admin.ErrStopping
+	case errors.Is(err, daemon.ErrReloading):
+		return admin.ErrBusy
+	case errors.Is(err, daemon.ErrNoService):
+		return &admin.Error{Kind: admin.KindNotFound, Message: err.Error()}
+	case errors.Is(err, daemon.ErrNotGivenUp):
+		return &admin.Error{Kind: admin.KindState, Message: err.Error()}
+	}
+	return err
+}
+
+func (r *reloader) sayRefused(err error) {
+	if faults, ok := errors.AsType[config.Faults](err); ok {
+		r.log.Error().Str("error", strings.ReplaceAll(faults.Error(), "\n", "; ")).Msg("the configuration is wrong; nothing was changed")
+		return
+	}
+	r.log.Error().Err(err).Msg("the configuration could not be read again")
+}
+
+// say logs each change and, at the end, the time that the reload took.
+func (r *reloader) say(done *config.Reloaded) {
+	for _, c := range changeList(done) {
+		switch {
+		case c.fault != "":
+			r.log.Error().Str("service", c.name).Str("error", c.fault).Msg("the service could not be " + c.verb + "; " + c.instead)
+		case c.setting:
+			r.log.Info().Str("key", c.name).Msg("the setting is " + c.verb)
+		case c.later:
+			r.log.Warn().Str("key", c.name).Msg("the setting is another in the file, which takes effect after a restart")
+		default:
+			r.log.Info().Str("service", c.name).Msg("the service is " + c.verb)
+		}
+	}
+	end := r.log.Info()
+	if len(done.Failed) > 0 {
+		end = r.log.Error().Int("failed", len(done.Failed))
+	}
+	if done.None() {
+		end = end.Bool("unchanged", true)
+	}
+	end.Dur("took", done.Took).Msg("the configuration was read again")
+}
+
+// Restart implements [admin.Host].
+func (r *reloader) Restart(service string) error {
+	d, err := r.opened()
+	if err != nil {
+		return err
+	}
+	return kindOf(d.Restart(service))
+}
+
+// Config implements [admin.Host].
+func (r *reloader) Config() ([]byte, error) {
+	d, err := r.opened()
+	if err != nil {
+		return nil, err
+	}
+	return d.Config().TOML(), nil
+}
+
+// onHangup begins a reload with each SIGHUP, one after the other, until
+// stopping ends. A terminal that is gone sends SIGHUP as well. It stops the
+// daemon, since nobody is left to do that.
+func onHangup(stopping context.Context, heard <-chan os.Signal, reloads *admin.Reloads, stop func()) {
+	interactive := term.IsTerminal(int(os.Stdin.Fd()))
+	for {
+		select {
+		case <-stopping.Done():
+			return
+		case <-heard:
+		}
+		if interactive && !term.IsTerminal(int(os.Stdin.Fd())) {
+			stop()
+			return
+		}
+		if run, err := reloads.Next(); err == nil { // it fails when the daemon stops
+			<-run.Done()
+		}
+	}
+}
+
+// administer opens the admin socket, if the configuration has one, and answers
+// there until released. A socket by default that cannot be opened does not keep the
+// daemon from serving; one that the configuration asks for does.
+func administer(c *config.Config, reloads *admin.Reloads, log zerolog.Logger) (release func(), err error) {
+	path := c.AdminPath()
+	if path == "" {
+		return func() {}, nil
+	}
+	s, err := admin.Listen(path, c.Admin.Group, reloads, func(pid int, uid uint32) {
+		log.Warn().Uint32("uid", uid).Int("pid", pid).Msg("refused somebody at the admin socket who may not use it")
+	})
+	if err != nil && (c.AdminChosen() || c.Admin.Group != "") {
+		return nil, err
+	}
+	if err != nil {
+		log.Warn().Err(err).Msg("there is no admin socket; SIGHUP reloads nevertheless")
+		return func() {}, nil
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve() }()
+	log.Debug().Str("path", path).Msg("the admin socket is open")
+	return func() {
+		if err := errors.Join(s.Close(), <-served); err != nil {
+			log.Warn().Err(err).Msg("closing the admin socket")
+		}
+	}, nil
 }

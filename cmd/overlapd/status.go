@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -137,7 +138,7 @@ func (s answers) writeText(w io.Writer) error {
 func writeOverview(w io.Writer, o *status.Status) error {
 	p := &o.Predictor
 	fmt.Fprintf(w, "\npolicy %s: %d rounds, %d of them chosen ahead\npredictor %s: %s\n",
-		o.Policy, o.Rounds, o.Plans.Kept, p.Phase, firstOf(p.Reason, "not all services are ready"))
+		o.Policy, o.Rounds, o.Plans.Kept, p.Phase, cmp.Or(p.Reason, "not all services are ready"))
 	for _, fault := range o.NotStored {
 		fmt.Fprintf(w, "NOT STORED: %s\n", fault)
 	}
@@ -155,7 +156,7 @@ func writeOverview(w io.Writer, o *status.Status) error {
 	fmt.Fprintln(t, "\nGROUPS OF\tBY\tRUNS\tERROR\tMEASURED/PREDICTED P50\tP99\tBOUND")
 	for _, s := range p.Shapes {
 		fmt.Fprintf(t, "%s\t%s\t%d\t%.1f %%\t%s\t%s\t%.2f\n",
-			firstOf(strings.Join(s.Services, " + "), "others"), s.Source, s.Runs, s.MAPE, ratio(s.P50), ratio(s.P99), s.Bound)
+			cmp.Or(strings.Join(s.Services, " + "), "others"), s.Source, s.Runs, s.MAPE, ratio(s.P50), ratio(s.P99), s.Bound)
 	}
 	return t.Flush()
 }

@@ -82,9 +82,6 @@ type trainResult struct {
 }
 
 func (o *trainOptions) run(cmd *cobra.Command) error {
-	if err := o.check(); err != nil {
-		return err
-	}
 	if err := errors.Join(o.fit.Validate(), checkOut("out", o.out), checkOut("report", o.report)); err != nil {
 		return err
 	}
@@ -181,29 +178,28 @@ func runFit(ctx context.Context, in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(f)
 }
 
-// fitElsewhere returns a function that fits in a process of its own, with which
-// the memory and the processor time it takes end.
-func fitElsewhere(self string) func(context.Context, *training.Dataset, map[string][]training.OperatorTimes) (*predictor.File, error) {
-	return func(ctx context.Context, d *training.Dataset, operators map[string][]training.OperatorTimes) (*predictor.File, error) {
-		order, err := json.Marshal(fitOrder{d, operators})
-		if err != nil {
-			return nil, err
-		}
-		var out bytes.Buffer
-		cmd := exec.Command(self, "fit")
-		cmd.Stdin, cmd.Stdout = bytes.NewReader(order), &out
-		p, err := child.Start(cmd, nil)
-		if err != nil {
-			return nil, err
-		}
-		defer context.AfterFunc(ctx, p.Kill)()
-		<-p.Done()
-		switch {
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		case !p.Succeeded():
-			return nil, fmt.Errorf("%s: %s", p.Status(), strings.TrimSpace(p.Tail()))
-		}
-		return predictor.Read(&out)
+// fitElsewhere fits in a process of its own, with which the memory and the processor
+// time it takes end.
+func fitElsewhere(ctx context.Context, d *training.Dataset, operators map[string][]training.OperatorTimes) (*predictor.File, error) {
+	order, err := json.Marshal(fitOrder{d, operators})
+	if err != nil {
+		return nil, err
 	}
+	line := self("fit")
+	var out bytes.Buffer
+	cmd := exec.Command(line[0], line[1:]...)
+	cmd.Stdin, cmd.Stdout = bytes.NewReader(order), &out
+	p, err := child.Start(cmd, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, p.Kill)()
+	<-p.Done()
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case !p.Succeeded():
+		return nil, fmt.Errorf("%s: %s", p.Status(), strings.TrimSpace(p.Tail()))
+	}
+	return predictor.Read(&out)
 }

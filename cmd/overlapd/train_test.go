@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"testing"
 
@@ -27,24 +26,20 @@ func someGroups(rows int) *training.Dataset {
 }
 
 func TestFitElsewhere(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Setenv("OVERLAPD_TEST_FIT", "1") // this test binary is overlapd then
-	f, err := fitElsewhere(self)(context.Background(), someGroups(200), nil)
+	f, err := fitElsewhere(context.Background(), someGroups(200), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if f.Device != "a device" || f.Rows == 0 || f.Test.MAPE > 30 {
 		t.Errorf("device %q, %d rows, error %.1f %%", f.Device, f.Rows, f.Test.MAPE)
 	}
-	if _, err := fitElsewhere(self)(context.Background(), &training.Dataset{}, nil); err == nil || !strings.Contains(err.Error(), "exit status 1: overlapd: ") {
+	if _, err := fitElsewhere(context.Background(), &training.Dataset{}, nil); err == nil || !strings.Contains(err.Error(), "exit status 1: overlapd: ") {
 		t.Errorf("without rows: %v", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
-	if _, err := fitElsewhere(self)(ctx, someGroups(200), nil); err == nil || ctx.Err() == nil {
+	if _, err := fitElsewhere(ctx, someGroups(200), nil); err == nil || ctx.Err() == nil {
 		t.Errorf("cancelled: %v", err)
 	}
 }

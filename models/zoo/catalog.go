@@ -14,12 +14,12 @@ var ErrUnknown = errors.New("no such model in the zoo")
 
 // Entry is one model of the zoo.
 type Entry struct {
-	Name      string
-	Precision string // the type of weights and activations: "fp32", "fp16" or, without weights, "int32"
-	Summary   string // one line for people
-	Inputs    []models.TensorSpec
-	Outputs   []models.TensorSpec
-	Params    int64 // trained parameters; running statistics and constants do not count
+	Name      string              `json:"name"`
+	Precision string              `json:"precision"` // the type of weights and activations: "fp32", "fp16" or, without weights, "int32"
+	Summary   string              `json:"summary"`   // one line for people
+	Inputs    []models.TensorSpec `json:"-"`
+	Outputs   []models.TensorSpec `json:"-"`
+	Params    int64               `json:"params"` // trained parameters; running statistics and constants do not count
 
 	build func(*graph)
 }

@@ -25,20 +25,16 @@ import (
 // cold disk and a few runs of its largest batch.
 const probeTimeout = 10 * time.Minute
 
-// Options are what Run measures: each model at each batch and thread count.
+// Options are what Run measures: each model at each batch and thread count, the rest as
+// in Spec.
 type Options struct {
-	Models   []string          // names
-	Paths    map[string]string // ONNX files, by model
+	Models   []string
 	Batches  []int
 	Threads  []int
-	SeqLen   int
-	Target   int
-	Seed     int64
-	Spin     bool
-	Duration time.Duration // each comparison
-	CacheDir string
-	Command  []string           // what runs a probe: it reads a ProbeSpec and writes a ProbeResult
-	Progress func(doing string) // may be nil
+	Spec     ProbeSpec
+	Path     func(model string) (string, error) // of its ONNX file
+	Command  []string                           // what runs a probe: it reads a ProbeSpec and writes a ProbeResult
+	Progress func(doing string)                 // may be nil
 }
 
 // Limits of what may be measured.
@@ -52,26 +48,23 @@ const (
 // fault.
 var errOptions = errors.New("cutcost: options")
 
-// Check returns everything that is wrong with the options, or nil.
-func (o *Options) Check() error {
+func (o *Options) check() error {
 	var faults []error
-	within := func(what string, v, least, most int) {
-		if v < least || v > most {
-			faults = append(faults, fmt.Errorf("%s must be in [%d, %d], not %d", what, least, most, v))
+	within := func(what string, least, most int, list ...int) {
+		for _, v := range list {
+			if v < least || v > most {
+				faults = append(faults, fmt.Errorf("%s must be in [%d, %d], not %d", what, least, most, v))
+			}
 		}
 	}
-	within("the number of batch sizes", len(o.Batches), 1, maxBatch)
-	for _, b := range o.Batches {
-		within("a batch size", b, 1, maxBatch)
-	}
-	within("the number of thread counts", len(o.Threads), 1, maxThreads)
-	for _, n := range o.Threads {
-		within("a thread count", n, 1, maxThreads)
-	}
-	within("the sequence length", o.SeqLen, 1, maxSeqLen)
-	within("the number of operators wanted", o.Target, 0, math.MaxInt32)
-	if o.Duration <= 0 {
-		faults = append(faults, fmt.Errorf("the duration must be more than 0, not %v", o.Duration))
+	within("the number of batch sizes", 1, maxBatch, len(o.Batches))
+	within("a batch size", 1, maxBatch, o.Batches...)
+	within("the number of thread counts", 1, maxThreads, len(o.Threads))
+	within("a thread count", 1, maxThreads, o.Threads...)
+	within("the sequence length", 1, maxSeqLen, o.Spec.SeqLen)
+	within("the number of operators wanted", 0, math.MaxInt32, o.Spec.Target)
+	if d := o.Spec.Duration; d <= 0 {
+		faults = append(faults, fmt.Errorf("the duration must be more than 0, not %v", d))
 	}
 	if len(faults) == 0 {
 		return nil
@@ -81,36 +74,32 @@ func (o *Options) Check() error {
 
 // Row compares one model at one batch and thread count.
 type Row struct {
-	Model         string  `json:"model"`
-	Batch         int     `json:"batch"`
-	SeqLen        int     `json:"seq_len,omitempty"`
-	Threads       int     `json:"threads"`
-	Segments      int     `json:"segments"`
-	Rounds        int     `json:"rounds"`
-	WholeMS       float64 `json:"whole_ms"`
-	CutMS         float64 `json:"cut_ms"`
+	Model   string `json:"model"`
+	Batch   int    `json:"batch"`
+	SeqLen  int    `json:"seq_len,omitempty"`
+	Threads int    `json:"threads"`
+	timing
 	Ratio         float64 `json:"ratio"` // between medians
-	WholeMinMS    float64 `json:"whole_min_ms"`
-	CutMinMS      float64 `json:"cut_min_ms"`
 	WholeRSSBytes int64   `json:"whole_rss_bytes"`
 	CutRSSBytes   int64   `json:"cut_rss_bytes"`
 	RSSRatio      float64 `json:"rss_ratio"`
 	CutPeakBytes  int64   `json:"cut_peak_bytes"` // while loading
 	Intermediates int64   `json:"intermediate_bytes"`
-	Equal         bool    `json:"equal"`
 }
 
 // Run measures everything that o asks for, one process at a time. Where one
 // fails, it returns what was measured before, too.
 func Run(ctx context.Context, o Options) ([]Row, error) {
-	if err := o.Check(); err != nil {
+	if err := o.check(); err != nil {
 		return nil, err
-	}
-	if o.Progress == nil {
-		o.Progress = func(string) {}
 	}
 	var rows []Row
 	for _, model := range o.Models {
+		path, err := o.Path(model)
+		if err != nil {
+			return rows, err
+		}
+		o.Spec.Path = path
 		for _, threads := range o.Threads {
 			for _, batch := range o.Batches {
 				row, err := o.compare(ctx, model, batch, threads)
@@ -143,15 +132,15 @@ func Document(rows []Row) *report.Document {
 }
 
 func (o *Options) compare(ctx context.Context, model string, batch, threads int) (Row, error) {
-	spec := ProbeSpec{
-		Path: o.Paths[model], CacheDir: o.CacheDir, Batch: batch, SeqLen: o.SeqLen, Threads: threads,
-		Target: o.Target, Seed: o.Seed, Spin: o.Spin, Duration: o.Duration,
-	}
+	spec := o.Spec
+	spec.Batch, spec.Threads = batch, threads
 	var results [3]ProbeResult
 	// Time comes first: it leaves the optimized model in the cache, so that
 	// making it does not count as memory of the cut one.
 	for i, mode := range []string{ModeTime, ModeWhole, ModeCut} {
-		o.Progress(fmt.Sprintf("%s, batch %d, %d threads: %s", model, batch, threads, mode))
+		if o.Progress != nil {
+			o.Progress(fmt.Sprintf("%s, batch %d, %d threads: %s", model, batch, threads, mode))
+		}
 		spec.Mode = mode
 		var err error
 		if results[i], err = RunProbe(ctx, o.Command, spec); err != nil {
@@ -160,14 +149,11 @@ func (o *Options) compare(ctx context.Context, model string, batch, threads int)
 	}
 	timed, whole, cut := results[0], results[1], results[2]
 	return Row{
-		Model: model, Batch: batch, SeqLen: o.SeqLen, Threads: threads,
-		Segments: timed.Segments, Rounds: timed.Rounds,
-		WholeMS: timed.WholeMS, CutMS: timed.CutMS, Ratio: timed.CutMS / timed.WholeMS,
-		WholeMinMS: timed.WholeMinMS, CutMinMS: timed.CutMinMS,
+		Model: model, Batch: batch, SeqLen: spec.SeqLen, Threads: threads,
+		timing: timed.timing, Ratio: timed.CutMS / timed.WholeMS,
 		WholeRSSBytes: whole.RSSBytes, CutRSSBytes: cut.RSSBytes,
 		RSSRatio:     float64(cut.RSSBytes) / float64(whole.RSSBytes),
 		CutPeakBytes: cut.PeakBytes, Intermediates: cut.IntermediateBytes,
-		Equal: timed.Equal,
 	}, nil
 }
 

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 				return ProbeResult{}, errors.New("overlapd: no thirteen")
 			}
 			return ProbeResult{
-				Segments: 5, Rounds: 15, WholeMS: 2, CutMS: 3, Equal: true,
+				timing:   timing{Segments: 5, Rounds: 15, WholeMS: 2, CutMS: 3, Equal: true},
 				RSSBytes: map[string]int64{ModeTime: 1, ModeWhole: 100, ModeCut: 150}[s.Mode],
 			}, nil
 		})
@@ -66,8 +66,9 @@ func options(t *testing.T, kind string) Options {
 		t.Fatal(err)
 	}
 	return Options{
-		Models: []string{"m"}, Batches: []int{1}, Threads: []int{1}, SeqLen: 8,
-		Duration: time.Millisecond, Seed: 1, CacheDir: t.TempDir(), Command: []string{self},
+		Models: []string{"m"}, Batches: []int{1}, Threads: []int{1}, Command: []string{self},
+		Spec: ProbeSpec{SeqLen: 8, Duration: time.Millisecond, Seed: 1, CacheDir: t.TempDir()},
+		Path: func(model string) (string, error) { return model, nil },
 	}
 }
 
@@ -118,12 +119,10 @@ func TestRunStopsWithItsContext(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	good := Options{Batches: []int{1}, Threads: []int{1}, SeqLen: 1, Duration: 1}
-	if err := good.Check(); err != nil {
+	if _, err := Run(context.Background(), Options{Batches: []int{1}, Threads: []int{1}, Spec: ProbeSpec{SeqLen: 1, Duration: 1}}); err != nil {
 		t.Error(err)
 	}
-	bad := Options{Batches: []int{0, 4097}, SeqLen: 0, Target: -1}
-	err := bad.Check()
+	_, err := Run(context.Background(), Options{Batches: []int{0, 4097}, Spec: ProbeSpec{Target: -1}})
 	if !errors.Is(err, errOptions) {
 		t.Fatalf("got %v", err)
 	}
@@ -131,9 +130,6 @@ func TestCheck(t *testing.T) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)
 		}
-	}
-	if _, err := Run(context.Background(), bad); !errors.Is(err, errOptions) {
-		t.Errorf("Run: %v", err)
 	}
 }
 
@@ -146,14 +142,8 @@ func TestProbe(t *testing.T) {
 		t.Setenv(ort.PathVariable, path)
 	}
 	o := options(t, "real")
-	o.Models, o.Paths = nil, map[string]string{}
-	for _, name := range []string{"tiny_mlp", "tiny_cnn", "tiny_bert", "tiny_add"} {
-		path, err := zoo.Build(name, t.TempDir(), 1, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.Models, o.Paths[name] = append(o.Models, name), path
-	}
+	o.Models = []string{"tiny_mlp", "tiny_cnn", "tiny_bert", "tiny_add"}
+	o.Path = func(name string) (string, error) { return zoo.Build(name, t.TempDir(), 1, nil) }
 	o.Batches = []int{2}
 	r, err := Run(context.Background(), o)
 	if err != nil {
@@ -183,7 +173,7 @@ func TestProbeApart(t *testing.T) {
 			t.Fatal(err)
 		}
 		r, err := RunProbe(context.Background(), o.Command, ProbeSpec{
-			Path: path, CacheDir: o.CacheDir, Batch: 2, SeqLen: 1, Threads: 1, Mode: ModeApart,
+			Path: path, CacheDir: o.Spec.CacheDir, Batch: 2, SeqLen: 1, Threads: 1, Mode: ModeApart,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -210,7 +200,7 @@ func TestProbeRefuses(t *testing.T) {
 		"nothing.onnx":         {Path: "nothing.onnx", Mode: ModeTime},
 		`unknown device "tpu"`: {Path: path, Mode: ModeTime, Device: "tpu"},
 	} {
-		spec.Batch, spec.SeqLen, spec.Threads, spec.CacheDir = 1, 1, 1, o.CacheDir
+		spec.Batch, spec.SeqLen, spec.Threads, spec.CacheDir = 1, 1, 1, o.Spec.CacheDir
 		if r, err := RunProbe(context.Background(), o.Command, spec); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %+v, %v, want %q", r, err, want)
 		}
@@ -220,10 +210,10 @@ func TestProbeRefuses(t *testing.T) {
 func TestDocument(t *testing.T) {
 	d := Document([]Row{
 		{
-			Model: "resnet50", Batch: 4, Threads: 2, Segments: 58, WholeMS: 91.234, CutMS: 93.5, Ratio: 1.0248,
-			WholeRSSBytes: 300 << 20, CutRSSBytes: 330 << 20, RSSRatio: 1.1, Intermediates: 38 << 20, Equal: true,
+			Model: "resnet50", Batch: 4, Threads: 2, timing: timing{Segments: 58, WholeMS: 91.234, CutMS: 93.5, Equal: true}, Ratio: 1.0248,
+			WholeRSSBytes: 300 << 20, CutRSSBytes: 330 << 20, RSSRatio: 1.1, Intermediates: 38 << 20,
 		},
-		{Model: "m", Batch: 1, Threads: 1, Segments: 2, WholeMS: 0.051, CutMS: 0.06, Ratio: 1.176, RSSRatio: 1},
+		{Model: "m", Batch: 1, Threads: 1, timing: timing{Segments: 2, WholeMS: 0.051, CutMS: 0.06}, Ratio: 1.176, RSSRatio: 1},
 	})
 	const want = `model     batch  threads  operators  whole ms  cut ms  ratio  whole MiB  cut MiB  ratio  live MiB  outputs
 resnet50      4        2         58     91.23   93.50  1.025        300      330   1.10      38.0  equal

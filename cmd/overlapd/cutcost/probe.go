@@ -1,6 +1,7 @@
 package cutcost
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -61,16 +62,22 @@ type ProbeSpec struct {
 	Duration   time.Duration `json:"duration"`              // ModeTime only
 }
 
-// ProbeResult is what a probe found. Times are medians.
+// timing compares the whole model with the cut one. Times are medians. The models are
+// equal if all outputs are the same to the bit.
+type timing struct {
+	Segments   int     `json:"segments"`
+	Rounds     int     `json:"rounds"`
+	WholeMS    float64 `json:"whole_ms"`
+	CutMS      float64 `json:"cut_ms"`
+	WholeMinMS float64 `json:"whole_min_ms"`
+	CutMinMS   float64 `json:"cut_min_ms"`
+	Equal      bool    `json:"equal"`
+}
+
+// ProbeResult is what a probe found.
 type ProbeResult struct {
-	Segments          int     `json:"segments"`
-	Rounds            int     `json:"rounds"`
-	WholeMS           float64 `json:"whole_ms"`
-	CutMS             float64 `json:"cut_ms"`
-	DeviceMS          float64 `json:"device_ms"` // cut, between events on a GPU
-	WholeMinMS        float64 `json:"whole_min_ms"`
-	CutMinMS          float64 `json:"cut_min_ms"`
-	Equal             bool    `json:"equal"` // all outputs are the same to the bit
+	timing
+	DeviceMS          float64 `json:"device_ms"` // cut, the median between events on a GPU
 	RSSBytes          int64   `json:"rss_bytes"`
 	PeakBytes         int64   `json:"peak_bytes"`
 	IntermediateBytes int64   `json:"intermediate_bytes"`
@@ -238,16 +245,16 @@ func (p *probe) makeInputs() error {
 	if err != nil {
 		return err
 	}
-	model := models.Model{}
+	var inputs []models.TensorSpec
 	for _, in := range file.Graph.FeedInputs() {
-		model.Inputs = append(model.Inputs, models.TensorSpec{Name: in.Name, Type: in.Type})
+		inputs = append(inputs, models.TensorSpec{Name: in.Name, Type: in.Type})
 	}
 	if err := file.Close(); err != nil {
 		return err
 	}
 	random := rand.New(rand.NewPCG(uint64(p.spec.Seed), 0))
-	shapes := models.Fill(model.Inputs, p.spec.Batch, p.spec.SeqLen)
-	for i, in := range model.Inputs {
+	shapes := models.Fill(inputs, p.spec.Batch, p.spec.SeqLen)
+	for i, in := range inputs {
 		if err := p.makeInput(in, shapes[i], random); err != nil {
 			return err
 		}
@@ -377,32 +384,35 @@ func (p *probe) apart() error {
 	if err := p.runBoth(); err != nil {
 		return err
 	}
-	want := make([]*ort.Value, len(p.last))
-	for i := range want {
-		if want[i] = p.whole.Output(0, i); want[i] == nil {
+	d := new(Deviation)
+	p.result.Deviation = d
+	for i, got := range p.last {
+		v := p.whole.Output(0, i)
+		if v == nil {
 			return fmt.Errorf("output %d of the whole model is missing", i)
 		}
+		want, err := v.Bytes()
+		if err == nil {
+			err = d.add(got, want, v.Elem())
+		}
+		if err != nil {
+			return fmt.Errorf("output %d: %w", i, err)
+		}
 	}
-	d, err := compareOutputs(p.last, want)
-	p.result.Deviation = &d
-	return err
+	return nil
 }
 
 func (p *probe) compare() bool {
-	if len(p.last) == 0 {
-		return false
-	}
-	for i := range p.last {
+	for i, got := range p.last {
 		v := p.whole.Output(0, i)
 		if v == nil {
 			return false
 		}
-		data, err := v.Bytes()
-		if err != nil || !slices.Equal(data, p.last[i]) {
+		if want, err := v.Bytes(); err != nil || !bytes.Equal(got, want) {
 			return false
 		}
 	}
-	return true
+	return len(p.last) > 0
 }
 
 // residentBytes returns the resident memory of this process, now and at its
@@ -423,4 +433,77 @@ func residentBytes() (now, peak int64, err error) {
 		}
 	}
 	return now, peak, nil
+}
+
+// Deviation is how far the outputs of a model on a device are from those of the
+// whole model on the CPU.
+type Deviation struct {
+	Outputs   int     `json:"outputs"`
+	Elements  int64   `json:"elements"`
+	Largest   float64 `json:"largest"`    // value of the CPU, without its sign
+	MaxAbs    float64 `json:"max_abs"`    // largest difference
+	MaxRel    float64 `json:"max_rel"`    // largest difference of an element, relative to it, or to a thousandth of the largest if that is more
+	RelToMax  float64 `json:"rel_to_max"` // the largest difference relative to the largest value of its output
+	NotFinite int64   `json:"not_finite"` // elements that are infinite or no number on one side only
+}
+
+// smallest is the part of the largest value of an output below which values
+// count as large as that: what is left of a sum that cancels has no digits.
+const smallest = 1e-3
+
+// add takes in one output.
+func (d *Deviation) add(got, want []byte, elem ort.ElementType) error {
+	size, number := decoder(elem)
+	switch {
+	case number == nil:
+		return fmt.Errorf("elements of type %s cannot be compared", elem)
+	case len(got) != len(want) || len(want)%size != 0:
+		return fmt.Errorf("%d bytes on the device, %d on the CPU", len(got), len(want))
+	}
+	largest := 0.0
+	for at := 0; at < len(want); at += size {
+		if w := math.Abs(number(want[at:])); !math.IsInf(w, 0) && !math.IsNaN(w) {
+			largest = max(largest, w)
+		}
+	}
+	worst := 0.0
+	for at := 0; at < len(want); at += size {
+		g, w := number(got[at:]), number(want[at:])
+		if g == w || math.IsNaN(g) && math.IsNaN(w) {
+			continue
+		}
+		apart := math.Abs(g - w)
+		if math.IsNaN(apart) || math.IsInf(apart, 0) {
+			d.NotFinite++
+			continue
+		}
+		worst = max(worst, apart)
+		d.MaxRel = max(d.MaxRel, apart/max(math.Abs(w), smallest*largest, math.SmallestNonzeroFloat64))
+	}
+	d.Outputs++
+	d.Elements += int64(len(want) / size)
+	d.Largest, d.MaxAbs = max(d.Largest, largest), max(d.MaxAbs, worst)
+	if worst > 0 {
+		d.RelToMax = max(d.RelToMax, worst/max(largest, math.SmallestNonzeroFloat64))
+	}
+	return nil
+}
+
+// decoder returns the size of an element and what reads one, nil if the type is
+// none that models of services return.
+func decoder(elem ort.ElementType) (int, func([]byte) float64) {
+	little := binary.LittleEndian
+	switch elem {
+	case ort.Float32:
+		return 4, func(b []byte) float64 { return float64(math.Float32frombits(little.Uint32(b))) }
+	case ort.Float64:
+		return 8, func(b []byte) float64 { return math.Float64frombits(little.Uint64(b)) }
+	case ort.Float16:
+		return 2, func(b []byte) float64 { return models.DecodeFloat16(little.Uint16(b)) }
+	case ort.Int32:
+		return 4, func(b []byte) float64 { return float64(int32(little.Uint32(b))) }
+	case ort.Int64:
+		return 8, func(b []byte) float64 { return float64(int64(little.Uint64(b))) }
+	}
+	return 1, nil
 }

@@ -7,13 +7,17 @@
 package hostcheck
 
 import (
+	"cmp"
 	"context"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -23,6 +27,7 @@ import (
 	"github.com/overlapd/overlapd/cuda/mps"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/ort"
 )
 
 // Options are the configuration to check a host for and what its caller knows of the
@@ -47,7 +52,7 @@ type Options struct {
 }
 
 // wantsGPU reports whether a GPU is a must.
-func (o *Options) wantsGPU() bool { return o.Config.Device == "cuda" }
+func (o *Options) wantsGPU() bool { return o.Config.Device == config.DeviceCUDA }
 
 // looking is one run of Look. The target, which services would run on, is nil until it
 // is known.
@@ -60,21 +65,11 @@ type looking struct {
 // Look checks the host. It waits for nothing but MPS and Try.
 func Look(ctx context.Context, o Options) Report {
 	l := &looking{Options: o}
-	l.look(ctx)
-	if l.Facts != nil && l.Err() != nil && !l.wantsGPU() {
-		l.add("auto-cpu")
-	}
-	return l.Report
-}
-
-func (l *looking) look(ctx context.Context) {
 	if l.Open == nil {
 		l.Open = func() (*cuda.Host, error) { return cuda.Open(nil) }
 	}
 	if l.Access == nil {
-		l.Access = func(path string) error {
-			return unix.Faccessat(unix.AT_FDCWD, path, unix.R_OK|unix.W_OK, unix.AT_EACCESS)
-		}
+		l.Access = func(path string) error { return access(path, unix.R_OK|unix.W_OK) }
 	}
 	if l.Needs == nil {
 		l.Needs = needs
@@ -86,6 +81,15 @@ func (l *looking) look(ctx context.Context) {
 		l.lookAtMPS(ctx)
 		l.lookAtMIG()
 	}
+	if l.Facts != nil && l.Err() != nil && !l.wantsGPU() {
+		l.add("auto-cpu")
+	}
+	return l.Report
+}
+
+// access reports why the user may not use a file.
+func access(path string, mode uint32) error {
+	return unix.Faccessat(unix.AT_FDCWD, path, mode, unix.AT_EACCESS)
 }
 
 // readFacts asks NVML, or adds why it does not answer.
@@ -129,11 +133,11 @@ func (l *looking) explain(err error) {
 
 // none adds the finding that there is no GPU, a fault only where one is wanted.
 func (l *looking) none(why string) {
+	rule := "no-gpu"
 	if l.wantsGPU() {
-		l.add("gpu-wanted", "why", why)
-		return
+		rule = "gpu-wanted"
 	}
-	l.add("no-gpu", "why", why)
+	l.add(rule, "why", why)
 }
 
 // onPCI returns the addresses of NVIDIA's GPUs: class 3 are display controllers.
@@ -211,12 +215,11 @@ func (l *looking) lookAtFiles() {
 	if l.target.Instance == nil {
 		return
 	}
-	for _, access := range []string{
-		fmt.Sprintf("/proc/driver/nvidia/capabilities/gpu%s/mig/gi%d/access", l.minor(), l.target.Instance.ID),
-		fmt.Sprintf("/proc/driver/nvidia/capabilities/gpu%s/mig/gi%d/ci%d/access", l.minor(), l.target.Instance.ID, l.target.Compute.ID),
-	} {
-		if path, ok := l.capability(access); ok { // drivers can be set up without them
-			l.checkFile(path, "caps-missing", "caps-denied", readable, "uuid", l.UUID, "access", access)
+	instance := fmt.Sprintf("/proc/driver/nvidia/capabilities/gpu%s/mig/gi%d", l.minor(), l.target.Instance.ID)
+	for _, file := range []string{instance + "/access", fmt.Sprintf("%s/ci%d/access", instance, l.target.Compute.ID)} {
+		if number := l.field(file, "DeviceFileMinor"); number != "" { // drivers can be set up without them
+			readable := func(path string) error { return access(path, unix.R_OK) }
+			l.checkFile("/dev/nvidia-caps/nvidia-cap"+number, "caps-missing", "caps-denied", readable, "uuid", l.UUID, "access", file)
 		}
 	}
 }
@@ -225,35 +228,19 @@ func (l *looking) lookAtFiles() {
 // own list and not always the index.
 func (l *looking) minor() string {
 	address := strings.ToLower(strings.TrimPrefix(l.target.Device.PCI, "0000"))
-	info, _ := os.ReadFile(l.path("/proc/driver/nvidia/gpus/" + address + "/information")) // without it, the index
-	for line := range strings.Lines(string(info)) {
-		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "Device Minor" {
+	listed := l.field("/proc/driver/nvidia/gpus/"+address+"/information", "Device Minor")
+	return cmp.Or(listed, fmt.Sprint(l.target.Device.Index))
+}
+
+// field returns the value of a key in a file of the driver, none without the file.
+func (l *looking) field(path, key string) string {
+	text, _ := os.ReadFile(l.path(path))
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == key {
 			return strings.TrimSpace(value)
 		}
 	}
-	return fmt.Sprint(l.target.Device.Index)
-}
-
-// capability returns the device file of a capability of the driver.
-func (l *looking) capability(access string) (string, bool) {
-	text, err := os.ReadFile(l.path(access))
-	if err != nil {
-		return "", false
-	}
-	for line := range strings.Lines(string(text)) {
-		if number, ok := strings.CutPrefix(line, "DeviceFileMinor:"); ok {
-			return "/dev/nvidia-caps/nvidia-cap" + strings.TrimSpace(number), true
-		}
-	}
-	return "", false
-}
-
-func readable(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return f.Close()
+	return ""
 }
 
 // lookAtDevice adds modes that are in the way, and other processes on the GPU.
@@ -292,30 +279,24 @@ func (l *looking) lookAtMode(mode string, name, index string, divided bool) {
 	case cuda.Prohibited:
 		l.add("compute-prohibited", "gpu", name, "index", index)
 	case cuda.ExclusiveProcess, cuda.ExclusiveThread:
-		if l.Config.MPS.Mode == mpsOff && len(l.Config.Services) > 1 {
+		if l.Config.MPS.Mode == config.MPSOff && len(l.Config.Services) > 1 {
 			l.add("compute-exclusive", "gpu", name, "index", index, "mode", strings.ToUpper(string(mode)), "services", fmt.Sprint(len(l.Config.Services)))
 		}
 	case cuda.DefaultMode:
-		if l.Config.MPS.Mode != mpsOff && !divided {
+		if l.Config.MPS.Mode != config.MPSOff && !divided {
 			l.add("compute-default", "gpu", name, "index", index)
 		}
 	}
 }
 
-// mpsOff and mpsExisting are modes of the configuration; the other one is "own".
-const (
-	mpsOff      = "off"
-	mpsExisting = "existing"
-)
-
 // lookAtMPS checks what the mode of MPS needs.
 func (l *looking) lookAtMPS(ctx context.Context) {
 	switch c := &l.Config; c.MPS.Mode {
-	case mpsOff:
+	case config.MPSOff:
 		if len(c.Services) > 1 {
 			l.add("mps-off")
 		}
-	case mpsExisting:
+	case config.MPSExisting:
 		l.join(ctx, c.MPS.Dir)
 	default:
 		dir := gpu.MPSDirOf(c.MPS.Dir, l.UUID)
@@ -422,4 +403,181 @@ func (l *looking) instances() string {
 		}
 	}
 	return words(names)
+}
+
+// cudaProvider is how ONNX Runtime names its execution provider.
+const cudaProvider = "CUDAExecutionProvider"
+
+// provider are the files that lie beside a CUDA build of ONNX Runtime.
+var provider = []string{"libonnxruntime_providers_shared.so", "libonnxruntime_providers_cuda.so"}
+
+// lookAtRuntime checks ONNX Runtime from its build to a model that runs.
+func (l *looking) lookAtRuntime(ctx context.Context) {
+	if l.RuntimePath == "" {
+		return // the caller, which looked for it, reports that
+	}
+	if !slices.Contains(l.Providers, cudaProvider) {
+		l.add("ort-cpu", "path", l.RuntimePath, "providers", words(l.Providers), "pinned", ort.PinnedVersion)
+		return
+	}
+	folder := filepath.Dir(l.RuntimePath)
+	for _, file := range provider {
+		if !l.there(filepath.Join(folder, file)) {
+			l.add("provider-missing", "file", file, "path", l.RuntimePath)
+			return
+		}
+	}
+	if !l.lookAtLibraries(filepath.Join(folder, provider[1])) || l.Try == nil {
+		return
+	}
+	gpu := l.UUID
+	if err := l.Try(ctx, gpu); err != nil {
+		l.add("try-failed", "gpu", gpu, "why", err.Error())
+		return
+	}
+	l.add("try", "gpu", gpu)
+}
+
+// lookAtLibraries checks the libraries of CUDA that the provider needs, and
+// reports whether it can start with them.
+func (l *looking) lookAtLibraries(file string) bool {
+	list, err := l.Needs(l.path(file))
+	if err != nil {
+		l.add("provider-unreadable", "file", file, "why", err.Error())
+		return true
+	}
+	major := cudaMajor(list)
+	if err := cuda.Versions(l.Facts.Driver, l.Facts.CUDA, major); err != nil {
+		l.add("versions", "why", err.Error())
+		return false
+	}
+	if c := l.target.Device.Capability; major >= 13 && (c.Major < 7 || c.Major == 7 && c.Minor < 5) {
+		l.add("capability", "gpu", fmt.Sprintf("GPU %d", l.target.Device.Index), "capability", c.String())
+		return false
+	}
+	whole := true
+	for _, name := range list {
+		if p, ok := packageOf(name, major); ok && !l.found(name, filepath.Dir(file)) {
+			l.add("library-missing", "library", name, "package", p.debian, "wheel", p.wheel)
+			whole = false
+		}
+	}
+	for _, late := range []struct{ name, without string }{ // which are loaded when an operator needs them
+		{"libcudnn.so.9", "convolutions and normalisations fail without it"},
+		{fmt.Sprintf("libcufft.so.%d", major-1), "Fourier transforms fail without it"},
+		{fmt.Sprintf("libnvrtc.so.%d", major), "cuDNN cannot build some of its kernels without it"},
+	} {
+		if p, _ := packageOf(late.name, major); !slices.Contains(list, late.name) && !l.found(late.name, filepath.Dir(file)) {
+			l.add("library-late", "library", late.name, "without", late.without, "package", p.debian, "wheel", p.wheel)
+			whole = false
+		}
+	}
+	if whole {
+		l.add("provider", "major", fmt.Sprint(major))
+	}
+	return whole
+}
+
+// needs returns the libraries that an ELF file is linked with.
+func needs(path string) ([]string, error) {
+	f, err := elf.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.ImportedLibraries()
+}
+
+// versioned are libraries whose version is that of CUDA.
+var versioned = regexp.MustCompile(`\blib(?:cudart|cublas)\.so\.(\d+)`)
+
+// cudaMajor returns the major version of CUDA that libraries belong to, 0 if unknown.
+func cudaMajor(list []string) int {
+	major := 0
+	if found := versioned.FindStringSubmatch(strings.Join(list, " ")); found != nil {
+		major, _ = strconv.Atoi(found[1])
+	}
+	return major
+}
+
+// found looks for a library in the places of the system's loader: beside the runtime,
+// in LD_LIBRARY_PATH, and in the folders of ldconfig's configuration.
+func (l *looking) found(name, beside string) bool {
+	folders := append([]string{beside}, l.LibraryPath...)
+	folders = append(folders, l.configured("/etc/ld.so.conf", 0)...)
+	folders = append(folders, "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib")
+	return slices.ContainsFunc(folders, func(folder string) bool { return l.there(filepath.Join(folder, name)) })
+}
+
+// includesMax bounds how deep files of ldconfig include each other.
+const includesMax = 4
+
+// configured returns the folders that a file of ldconfig names.
+func (l *looking) configured(file string, depth int) (folders []string) {
+	text, err := os.ReadFile(l.path(file))
+	if err != nil || depth > includesMax {
+		return nil
+	}
+	for line := range strings.Lines(string(text)) {
+		line, _, _ = strings.Cut(line, "#")
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) == 0:
+		case fields[0] == "include" && len(fields) > 1:
+			pattern := fields[1]
+			if !filepath.IsAbs(pattern) {
+				pattern = filepath.Join(filepath.Dir(file), pattern)
+			}
+			files, _ := filepath.Glob(l.path(pattern)) // a bad pattern includes nothing
+			for _, f := range files {
+				folders = append(folders, l.configured(strings.TrimPrefix(f, strings.TrimSuffix(l.path("/"), "/")), depth+1)...)
+			}
+		default:
+			folders = append(folders, fields[0])
+		}
+	}
+	return folders
+}
+
+// source names the packages that have a library of CUDA, of NVIDIA's repository for
+// Debian 12 and of PyPI.
+type source struct{ debian, wheel string }
+
+// sources are the libraries by the beginning of their names. %s is the version of
+// CUDA as package names have it, %d its major number.
+var sources = []struct{ library, debian, wheel string }{
+	{"libcudart.so", "cuda-cudart-%s", "nvidia-cuda-runtime"},
+	{"libcublas.so", "libcublas-%s", "nvidia-cublas"},
+	{"libcublasLt.so", "libcublas-%s", "nvidia-cublas"},
+	{"libcufft.so", "libcufft-%s", "nvidia-cufft"},
+	{"libcurand.so", "libcurand-%s", "nvidia-curand"},
+	{"libnvrtc.so", "cuda-nvrtc-%s", "nvidia-cuda-nvrtc"},
+	{"libnvJitLink.so", "libnvjitlink-%s", "nvidia-nvjitlink"},
+	{"libcudnn.so", "libcudnn9-cuda-%d", "nvidia-cudnn"},
+}
+
+// versionsOf are the versions of CUDA in the names of packages. A later one of the same
+// major version does as well.
+var versionsOf = map[int]string{12: "12-8", 13: "13-0"}
+
+// packageOf returns the source of a library, false for one that is not of CUDA.
+func packageOf(library string, major int) (source, bool) {
+	if library == "libcuda.so.1" {
+		return source{"libcuda1", "nothing: it comes with the driver"}, true
+	}
+	for _, s := range sources {
+		if !strings.HasPrefix(library, s.library+".") {
+			continue
+		}
+		wheel := s.wheel
+		if major < 13 || s.wheel == "nvidia-cudnn" {
+			wheel += fmt.Sprintf("-cu%d", major)
+		}
+		version := any(versionsOf[major])
+		if strings.Contains(s.debian, "%d") {
+			version = major
+		}
+		return source{fmt.Sprintf(s.debian, version), wheel}, true
+	}
+	return source{}, false
 }
