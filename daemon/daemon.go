@@ -17,7 +17,6 @@ import (
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/http"
 	"github.com/overlapd/overlapd/daemon/loop"
-	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
 	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
 	"github.com/overlapd/overlapd/daemon/query"
@@ -326,11 +325,10 @@ func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
 		q.Tracer = d.tracer
 	}
 	h := http.Options{
-		Queries: q, Access: d.access, Status: d.face.Status, Timelines: d.face.Timelines,
-		OpenMetrics: !c.Access.Metrics, NotStored: d.storage().faults,
+		Queries: q, Access: d.access, Status: d.status, Timelines: d.face.Timelines, OpenMetrics: !c.Access.Metrics,
 	}
 	if c.Metrics {
-		h.Metrics = metrics.NewExporter(d.telling(newScrapers(d.instances, o.Version, c.Policy))).Text
+		h.Metrics = d.newExporter(o.Version)
 	}
 	if d.endpoint, err = http.NewEndpoint(c.Limits, h); err != nil {
 		return err
@@ -394,18 +392,6 @@ func (d *Daemon) identity() string {
 	return host + "/" + d.config.Listen
 }
 
-// telling adds what became of traces, and what is not stored, to what a scrape
-// tells.
-func (d *Daemon) telling(s scrapers) func() *metrics.Snapshot {
-	tracer, storage := d.tracer, d.storage()
-	return func() *metrics.Snapshot {
-		snap := s.snapshot()
-		snap.Traces = tracer.Counts()
-		storage.count(snap)
-		return snap
-	}
-}
-
 // closeTracer sends what waits. A collector that does not take it in time is no
 // failure of the daemon.
 func (d *Daemon) closeTracer() {
@@ -430,19 +416,6 @@ func (d *Daemon) front() face {
 	}
 	f.gather(d.config.Services)
 	return f
-}
-
-func (d *Daemon) storage() *storage {
-	if d.state == nil {
-		return nil
-	}
-	s := &storage{state: d.state.db}
-	for _, u := range d.instances {
-		if u.decisions != nil {
-			s.decisions = append(s.decisions, u.decisions)
-		}
-	}
-	return s
 }
 
 // Config returns the configuration that holds now.

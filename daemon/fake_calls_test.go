@@ -43,7 +43,7 @@ func newBackend(t testing.TB, c config.Config, w loop.Workers, log *journal.Writ
 		o.Places[i].GiveBack = func() {}
 	}
 	if c.Metrics {
-		u.recorder = metrics.NewRecorder(len(c.Services))
+		u.recorder = metrics.NewRecorder(c.Names())
 		o.Listeners = append(o.Listeners, u.recorder)
 	}
 	var err error

@@ -6,20 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/gpu"
-	"github.com/overlapd/overlapd/daemon/observe/metrics"
 )
 
 // text returns what a scrape is answered with, made anew.
 func (r *gpuRig) text() string {
 	r.t.Helper()
-	text, err := metrics.NewExporter(newScrapers(r.instances, "test", r.config.Policy).snapshot).Text()
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return string(text)
+	return scrape(r.t, r.Daemon)
 }
 
 // A GPU is told of as NVML sees it, and an instance of one by what it knows: it
@@ -66,16 +59,5 @@ func TestMetricsOfGPUs(t *testing.T) {
 				t.Error("a worker takes no memory")
 			}
 		})
-	}
-}
-
-// What NVML does not know is left out, and not told as nothing.
-func TestReadingsOfAnUnknownGPU(t *testing.T) {
-	if got := gpuMetrics(gpu.Status{}); got != nil {
-		t.Errorf("without a sample: %+v", got)
-	}
-	got := gpuMetrics(gpu.Status{Sample: &cuda.Sample{UUID: "GPU-1"}})
-	if want := (metrics.GPU{UUID: "GPU-1", Utilization: -1, MemoryTotalBytes: -1, MemoryUsedBytes: -1, PowerWatts: -1, PowerLimitWatts: -1}); len(got) != 1 || got[0] != want {
-		t.Errorf("%+v, want %+v", got, want)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/overlapd/overlapd/cuda"
+	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/observe/metrics"
 )
 
@@ -73,12 +75,19 @@ func (d *dashboard) expressions() map[string][]string {
 func scrapeOfEverything(t *testing.T) string {
 	t.Helper()
 	d := serveEmulated(t, emulatedConfig(t, nil))
-	d.instances[0].gpus = func() []metrics.GPU {
-		return []metrics.GPU{{UUID: "GPU-1", Utilization: 0.41, MemoryTotalBytes: 80e9, PowerWatts: 300, PowerLimitWatts: 700}}
-	}
 	d.infer(0, 1, 0)
-	text, _ := d.get("/metrics")
-	return text
+	g := cuda.Sample{UUID: "GPU-1"}
+	g.Utilization.Known, g.Memory.Known, g.Power.Known, g.PowerLimit.Known = true, true, true, true
+	g.Utilization.Value.GPU = 41
+	text, err := metrics.NewExporter("test", "overlap", []*metrics.Recorder{d.instances[0].recorder}, func() metrics.Scrape {
+		s := d.scrape()
+		s.Instances[0].GPU = []gpu.Status{{Sample: &g}}
+		return s
+	}).Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // The dashboard asks for nothing that a daemon does not tell.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/learning"
@@ -38,10 +37,9 @@ type instance struct {
 	keeper    *loop.Keeper
 	backend   *loop.Backend
 	exec      loop.Workers
-	recorder  *metrics.Recorder    // nil without metrics
-	gpus      func() []metrics.GPU // what the part does, without waiting; nil without a GPU
-	cores     int                  // threads of a service that sets none
-	memory    *gpu.Ledger          // the memory of the part, nil without a GPU
+	recorder  *metrics.Recorder // nil without metrics
+	cores     int               // threads of a service that sets none
+	memory    *gpu.Ledger       // the memory of the part, nil without a GPU
 	device    string
 	emulation *emulation // nil for a device that computes
 	part      *gpu.Part  // nil without a GPU
@@ -79,10 +77,9 @@ func (u *instance) open(o *Options, life context.Context, goroutines *sync.WaitG
 	}
 	if u.part != nil {
 		l.GPU = u.part.Status
-		u.gpus = func() []metrics.GPU { return gpuMetrics(u.part.Status()) }
 	}
 	if u.config.Metrics {
-		u.recorder = metrics.NewRecorder(len(specs))
+		u.recorder = metrics.NewRecorder(u.config.Names())
 		l.Listeners = append(l.Listeners, u.recorder)
 	}
 	u.backend, err = loop.New(u.config, l)
@@ -496,25 +493,6 @@ func (u *instance) join(c *config.Service) (*loop.Joining, error) {
 	return j, err
 }
 
-// gpuMetrics returns the latest sample of a part, for metrics.
-func gpuMetrics(status gpu.Status) []metrics.GPU {
-	s := status.Sample
-	if s == nil {
-		return nil
-	}
-	m := metrics.GPU{
-		UUID: s.UUID, Utilization: -1, MemoryTotalBytes: -1, MemoryUsedBytes: -1,
-		PowerWatts: orUnknown(s.Power), PowerLimitWatts: orUnknown(s.PowerLimit),
-	}
-	if s.Utilization.Known {
-		m.Utilization = float64(s.Utilization.Value.GPU) / 100
-	}
-	if s.Memory.Known {
-		m.MemoryTotalBytes, m.MemoryUsedBytes = int64(s.Memory.Value.Total), int64(s.Memory.Value.Used)
-	}
-	return []metrics.GPU{m}
-}
-
 // divide makes the instances: one for each part of a GPU that is divided, else one
 // of all services. They are alike in what one has already, and share the state file.
 func divide(one instance, g *gpu.GPU) (list []*instance) {
@@ -557,11 +535,4 @@ func PlanGPU(c config.Config, o Options) (text string, err error) {
 		}
 	}
 	return b.String(), nil
-}
-
-func orUnknown(r cuda.Reading[float64]) float64 {
-	if !r.Known {
-		return -1
-	}
-	return r.Value
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe"
-	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
@@ -23,7 +22,7 @@ func TestMeteringOfRounds(t *testing.T) {
 	for range queries {
 		a.ask(t)
 	}
-	text := scrape(t, b)
+	text := scrape(t, daemonOf(b))
 	tells(t, text,
 		fmt.Sprintf(`overlapd_rounds_total %d`, queries),
 		fmt.Sprintf(`overlapd_round_seconds_count %d`, queries),
@@ -55,7 +54,7 @@ func TestMeteringOfHeadroom(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	text := scrape(t, b)
+	text := scrape(t, daemonOf(b))
 	tells(t, text, `overlapd_dispatch_headroom_seconds_count 2`, `overlapd_dispatch_headroom_seconds_bucket{le="10"} 1`)
 	if sum := valueOf(t, text, "overlapd_dispatch_headroom_seconds_sum"); sum > 70 || sum < 60 {
 		t.Errorf("headrooms of one minute and ten seconds add up to %v s", sum)
@@ -69,13 +68,13 @@ func TestMeteringOfFailedRounds(t *testing.T) {
 	f.await()
 	f.end(models.SpanFailed)
 	wantError(t, answerOf(t, b, c), 500, query.ReasonModelFailed)
-	tells(t, scrape(t, b), `overlapd_round_seconds_count 1`, `overlapd_solo_prediction_ratio_count 0`, `overlapd_query_latency_seconds_count{service="s0"} 0`)
+	tells(t, scrape(t, daemonOf(b)), `overlapd_round_seconds_count 1`, `overlapd_solo_prediction_ratio_count 0`, `overlapd_query_latency_seconds_count{service="s0"} 0`)
 	f.refuse(true)
 	c = mustSubmit(t, b, 0)
 	if err := answerOf(t, b, c); err == nil {
 		t.Error("a round that cannot be sent has outputs")
 	}
-	tells(t, scrape(t, b), `overlapd_rounds_total 2`, `overlapd_round_seconds_count 1`)
+	tells(t, scrape(t, daemonOf(b)), `overlapd_rounds_total 2`, `overlapd_round_seconds_count 1`)
 }
 
 // meterings are ways to run a daemon: with nobody who watches, and with scrapes.
@@ -117,7 +116,7 @@ func BenchmarkMetering(b *testing.B) {
 
 // scrapeEvery scrapes until the function that it returns is called.
 func scrapeEvery(t testing.TB, b *backend, pause time.Duration) (end func()) {
-	x := metrics.NewExporter((&scraper{b.u, "test", "edf"}).snapshot)
+	text := daemonOf(b).newExporter("test")
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -126,7 +125,7 @@ func scrapeEvery(t testing.TB, b *backend, pause time.Duration) (end func()) {
 		for {
 			select {
 			case <-tick.C:
-				if _, err := x.Text(); err != nil {
+				if _, err := text(); err != nil {
 					t.Error(err)
 				}
 			case <-stop:
@@ -200,7 +199,7 @@ func BenchmarkTold(b *testing.B) {
 			back := startInstant(b, services, nil)
 			b.ReportAllocs()
 			for b.Loop() {
-				back.Status()
+				back.StatusWithin(scrapeTimeout, false)
 			}
 		})
 	}

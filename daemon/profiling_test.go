@@ -10,7 +10,6 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/learning"
 	"github.com/overlapd/overlapd/daemon/loop"
-	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
@@ -153,11 +152,7 @@ func TestDeadlineThatPassesWhileMeasuring(t *testing.T) {
 	}
 	time.Sleep(2 * time.Millisecond)
 	turns := func() float64 {
-		text, err := metrics.NewExporter((&scraper{r.instances[0], "test", "overlap"}).snapshot).Text()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return valueOf(t, string(text), "overlapd_scheduler_turns_total")
+		return valueOf(t, scrape(t, r.Daemon), "overlapd_scheduler_turns_total")
 	}
 	before := turns()
 	time.Sleep(20 * time.Millisecond)

@@ -20,10 +20,19 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 )
 
-// scrape returns what a scrape of a backend is answered with, made anew.
-func scrape(t testing.TB, b *backend) string {
+// daemonOf returns a daemon of backends, to be scraped.
+func daemonOf(all ...*backend) *Daemon {
+	d := &Daemon{config: all[0].u.config}
+	for _, b := range all {
+		d.instances = append(d.instances, b.u)
+	}
+	return d
+}
+
+// scrape returns what a scrape of a daemon is answered with, made anew.
+func scrape(t testing.TB, d *Daemon) string {
 	t.Helper()
-	text, err := metrics.NewExporter((&scraper{b.u, "test", b.u.config.Policy}).snapshot).Text()
+	text, err := d.newExporter("test")()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +147,7 @@ func TestMetricsOfGroups(t *testing.T) {
 		o.Spans[0].Span = r.Group.Spans[0]
 		b.u.recorder.Observe(&observe.Event{Kind: observe.Ended, Outcome: &models.Outcome{}, Measured: o})
 	})
-	tells(t, scrape(t, b),
+	tells(t, scrape(t, daemonOf(b)),
 		`overlapd_group_spans_bucket{le="1"} 2`, `overlapd_group_spans_bucket{le="2"} 3`,
 		`overlapd_overlap_gained_seconds_total 0.002`, `overlapd_overlap_solo_seconds_total 0.008`,
 		`overlapd_group_prediction_ratio_bucket{le="1"} 1`, `overlapd_group_prediction_ratio_bucket{le="0.97"} 0`,
@@ -158,7 +167,7 @@ func TestMetricsOfFailures(t *testing.T) {
 	f.await()
 	waiting, refused := mustSubmit(t, b, 0), mustSubmit(t, b, 0)
 	wantError(t, answerOf(t, b, refused), 503, query.ReasonQueueFull)
-	text := scrape(t, b)
+	text := scrape(t, daemonOf(b))
 	tells(t, text,
 		`overlapd_queries_failed_total{reason="model_failed",service="s0"} 1`,
 		`overlapd_queries_failed_total{reason="worker_lost",service="s0"} 0`,
@@ -195,7 +204,7 @@ func TestRequestsAddNoSeries(t *testing.T) {
 			r.Body.Close()
 		}
 	}
-	after := scrape(t, &backend{d.instances[0].backend, d.instances[0]})
+	after := scrape(t, d.Daemon)
 	if want, got := series(before), series(after); !slices.Equal(want, got) {
 		t.Errorf("%d series have become %d", len(want), len(got))
 	}
@@ -210,22 +219,23 @@ func TestRequestsAddNoSeries(t *testing.T) {
 // leaves one question behind at most.
 func TestScrapeOfAStalledLoop(t *testing.T) {
 	b, f := startLoop(t, 1, nil)
-	s := &scraper{b.u, "test", "edf"}
+	d := daemonOf(b)
+	finished := func() uint64 { return d.scrape().Instances[0].Services[0].Finished }
 	c := mustSubmit(t, b, 0)
 	f.await()
 	f.end(models.SpanDone)
 	if err := answerOf(t, b, c); err != nil {
 		t.Error(err)
 	}
-	if n := s.snapshot().Services[0].Counted.Finished; n != 1 {
+	if n := finished(); n != 1 {
 		t.Fatalf("%d queries finished", n)
 	}
 	hold, held := make(chan struct{}), make(chan struct{})
 	go b.Ask(func() { close(held); <-hold })
 	<-held
 	for range 3 {
-		if snap := s.snapshot(); snap.Services[0].Counted.Finished != 1 || snap.Age <= 0 {
-			t.Errorf("%d finished, %v ago", snap.Services[0].Counted.Finished, snap.Age)
+		if s := d.scrape().Instances[0]; s.Services[0].Finished != 1 || s.Age <= 0 {
+			t.Errorf("%d finished, %v ago", s.Services[0].Finished, s.Age)
 		}
 	}
 	if n, _ := b.Inbox(); n != 1 {
@@ -233,11 +243,11 @@ func TestScrapeOfAStalledLoop(t *testing.T) {
 	}
 	close(hold)
 	b.Ask(func() {})
-	if last := latest(b); s.snapshot().Age < 0 || latest(b) <= last {
+	if last := d.scrape().Instances[0]; d.scrape().Instances[0].At <= last.At {
 		t.Error("the loop goes on, and what it tells does not")
 	}
 	b.Close()
-	if n := s.snapshot().Services[0].Counted.Finished; n != 1 {
+	if n := finished(); n != 1 {
 		t.Errorf("a loop that has ended tells of %d", n)
 	}
 }
@@ -245,7 +255,6 @@ func TestScrapeOfAStalledLoop(t *testing.T) {
 // Nor does a scrape wait for room in the inbox.
 func TestScrapeOfAFullInbox(t *testing.T) {
 	b, _ := startLoop(t, 1, nil)
-	s := &scraper{b.u, "test", "edf"}
 	hold, held := make(chan struct{}), make(chan struct{})
 	go b.Ask(func() { close(held); <-hold })
 	<-held
@@ -253,8 +262,8 @@ func TestScrapeOfAFullInbox(t *testing.T) {
 	for range inboxLimit {
 		b.Cancel(new(query.Call)) // of whom the loop knows nothing
 	}
-	if snap := s.snapshot(); snap.Scheduler.Inbox != inboxLimit || snap.Scheduler.InboxLimit != inboxLimit {
-		t.Errorf("%d messages of %d", snap.Scheduler.Inbox, snap.Scheduler.InboxLimit)
+	if s := daemonOf(b).scrape().Instances[0]; s.Inbox != inboxLimit || s.InboxLimit != inboxLimit {
+		t.Errorf("%d messages of %d", s.Inbox, s.InboxLimit)
 	}
 	close(hold)
 }
@@ -269,12 +278,7 @@ func TestScrapeOfSeveralUnits(t *testing.T) {
 	if err := answerOf(t, one, c); err != nil {
 		t.Error(err)
 	}
-	x := metrics.NewExporter(newScrapers([]*instance{one.u, two.u}, "test", "edf").snapshot)
-	text, err := x.Text()
-	if err != nil {
-		t.Fatal(err)
-	}
-	tells(t, string(text),
+	tells(t, scrape(t, daemonOf(one, two)),
 		`overlapd_schedulers 2`, `overlapd_rounds_total 1`, fmt.Sprintf(`overlapd_scheduler_inbox_limit %d`, 2*8192),
 		`overlapd_service_ready{service="s0"} 1`, `overlapd_service_ready{service="other"} 1`,
 		`overlapd_query_latency_seconds_count{service="s0"} 1`, `overlapd_query_latency_seconds_count{service="other"} 0`,
@@ -295,7 +299,7 @@ func TestScrapesWhileServing(t *testing.T) {
 					return
 				default:
 				}
-				if _, err := metrics.NewExporter((&scraper{d.instances[0], "test", "overlap"}).snapshot).Text(); err != nil {
+				if _, err := d.newExporter("test")(); err != nil {
 					t.Error(err)
 				}
 			}
@@ -326,10 +330,4 @@ func TestMetricsOff(t *testing.T) {
 	if r.StatusCode != http.StatusNotFound || d.instances[0].recorder != nil {
 		t.Errorf("status %d, recorder %v", r.StatusCode, d.instances[0].recorder)
 	}
-}
-
-// latest returns when a loop published a status last.
-func latest(b *backend) time.Duration {
-	s, _ := b.StatusWithin(0)
-	return s.At
 }

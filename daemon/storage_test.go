@@ -31,13 +31,10 @@ func TestStorage(t *testing.T) {
 	}
 	defer file.Close()
 	first, second := &fakeLog{}, &fakeLog{lost: 3}
-	s := &storage{state: file, decisions: []decisionLog{first, second}}
-	if faults := s.faults(); len(faults) > 0 {
-		t.Errorf("whole: %q", faults)
-	}
-	var snap, later metrics.Snapshot
-	if s.count(&snap); snap.Storage.StateLost || snap.Storage.LogStopped || snap.Storage.DecisionsLost != 3 {
-		t.Errorf("%+v", snap.Storage)
+	s := storage{state: file, decisions: []decisionLog{first, second}}
+	var now, later metrics.Scrape
+	if faults := s.count(&now); len(faults) > 0 || now.Storage.StateLost || now.Storage.LogStopped || now.Storage.DecisionsLost != 3 {
+		t.Errorf("%q, %+v", faults, now.Storage)
 	}
 
 	first.lost, first.fault = 4, errors.New("no space left on device")
@@ -47,17 +44,14 @@ func TestStorage(t *testing.T) {
 	if err := file.View(nil); !errors.Is(err, statefile.ErrLost) {
 		t.Fatal(err)
 	}
-	faults := s.faults()
+	faults := s.count(&later)
 	if len(faults) != 2 {
 		t.Fatalf("%q", faults)
 	}
 	says(t, faults[0], "until the daemon is started again", "no such file")
 	says(t, faults[1], "has lost 4 events: no space left on device")
-	if s.count(&later); !later.Storage.StateLost || !later.Storage.LogStopped || later.Storage.DecisionsLost != 7 {
+	if !later.Storage.StateLost || !later.Storage.LogStopped || later.Storage.DecisionsLost != 7 {
 		t.Errorf("%+v", later.Storage)
-	}
-	if faults := (*storage)(nil).faults(); faults != nil {
-		t.Errorf("no storage: %q", faults)
 	}
 }
 

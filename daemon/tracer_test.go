@@ -44,7 +44,8 @@ func TestNewTracer(t *testing.T) {
 	tracer.Finish(tracer.Begin(tracing.Parent{}))
 	d.closeTracer()
 	says(t, log.String(), "queries are traced", "traces are lost; serving goes on", "403")
-	if n := d.telling(scrapers{&scraper{startInstant(t, 1, nil).u, "test", "edf"}})().Traces; n.Queries != 1 || n.Failed != 1 {
+	d.instances = nil
+	if n := d.scrape().Traces; n.Queries != 1 || n.Failed != 1 {
 		t.Errorf("a scrape tells %+v", n)
 	}
 }

@@ -15,11 +15,11 @@ func TestRestartsDoNotGoBackward(t *testing.T) {
 	r := newReloadRig(t, 1)
 	restarts := func() uint64 {
 		t.Helper()
-		snap := (&scraper{r.instances[0], "test", "edf"}).snapshot()
-		if len(snap.Services) != 1 {
-			t.Fatalf("%d services", len(snap.Services))
+		s, _ := r.instances[0].backend.Status()
+		if len(s.Services) != 1 {
+			t.Fatalf("%d services", len(s.Services))
 		}
-		return snap.Services[0].Restarts
+		return s.Services[0].Restarts
 	}
 	start := func(id int) {
 		r.workers.tell(executor.Event{Kind: executor.WorkerStarting, Service: models.ServiceID(id)})

@@ -124,7 +124,7 @@ func TestDropForgetsWhatWasLearned(t *testing.T) {
 	flat(t, p, 2)
 	use(t, p, f, 0, 1, 2)
 	within(t, "the others", ask(p, kept...), learned.Latency, learned.Bound)
-	shapes := p.Report().Shapes
+	shapes := p.Report(true).Shapes
 	if len(shapes) != 1 || shapes[0].Services[1] != 1 {
 		t.Errorf("what is known: %+v", shapes)
 	}
@@ -196,7 +196,7 @@ func TestResetForgetsWhatWasLearned(t *testing.T) {
 	if err := p.Reset(2, 10); err != nil {
 		t.Fatal(err)
 	}
-	if shapes := p.Report().Shapes; slices.ContainsFunc(shapes, func(s shapeReport) bool { return slices.Contains(s.Services, 2) }) || len(shapes) == 0 {
+	if shapes := p.Report(true).Shapes; slices.ContainsFunc(shapes, func(s shapeReport) bool { return slices.Contains(s.Services, 2) }) || len(shapes) == 0 {
 		t.Errorf("what is known: %+v", shapes)
 	}
 	if err := p.Reset(9, 10); !errors.Is(err, ErrRange) {

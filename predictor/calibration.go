@@ -251,9 +251,6 @@ func (c *calibration) evict() bool {
 
 // Report describes how well a predictor does.
 type Report struct {
-	// Network is set if there is a network.
-	Network bool
-
 	// Answers counts the estimates given, by source: solo, network or sum.
 	Answers map[string]uint64
 

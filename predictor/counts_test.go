@@ -23,7 +23,7 @@ func TestObserveIsNotCounted(t *testing.T) {
 	if err := p.Observe(pair, 5e6); err != nil {
 		t.Fatal(err)
 	}
-	r := p.Report()
+	r := p.Report(true)
 	if r.Answers["sum"] != 1 || r.Answers["solo"] != 1 || r.Fallbacks["no predictor"] != 1 || len(r.Shapes) == 0 {
 		t.Errorf("%+v", r)
 	}

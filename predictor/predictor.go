@@ -195,12 +195,10 @@ func (p *Predictor) Observe(g models.Group, took time.Duration) error {
 	return p.solo.Observe(s.Service, s.Start, s.End, s.Size, s.SeqLen, took)
 }
 
-// Report returns how well predictions do.
-func (p *Predictor) Report() Report {
-	r := Report{
-		Network: p.model != nil, Unknown: p.unknown, Shapes: p.calibration.report(),
-		Answers: map[string]uint64{}, Fallbacks: map[string]uint64{},
-	}
+// Report returns how well predictions do, with the shapes, which take the longest,
+// or without.
+func (p *Predictor) Report(shapes bool) Report {
+	r := Report{Unknown: p.unknown, Answers: map[string]uint64{}, Fallbacks: map[string]uint64{}}
 	for i, n := range p.answers {
 		r.Answers[source(i).String()] = n
 	}
@@ -208,6 +206,9 @@ func (p *Predictor) Report() Report {
 		if reason := fallback(i); reason != fallbackNone {
 			r.Fallbacks[reason.String()] = n
 		}
+	}
+	if shapes {
+		r.Shapes = p.calibration.report()
 	}
 	return r
 }

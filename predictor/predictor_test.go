@@ -122,9 +122,9 @@ func TestPredictFallsBack(t *testing.T) {
 		t.Errorf("a group that is covered takes the sum, %v", e)
 	}
 	ask(p)
-	r := p.Report()
+	r := p.Report(true)
 	want := Report{
-		Network: true, Unknown: 1, Answers: map[string]uint64{"solo": 0, "sum": 6, "network": 1},
+		Unknown: 1, Answers: map[string]uint64{"solo": 0, "sum": 6, "network": 1},
 		Fallbacks: map[string]uint64{"no predictor": 1, "model unknown": 1, "size beyond training": 2, "group beyond training": 2},
 	}
 	if diff := cmp.Diff(want, r); diff != "" {
@@ -155,7 +155,7 @@ func TestObserveCorrects(t *testing.T) {
 		t.Errorf("%v became %v; every run took 5/4", was, e)
 	}
 	within(t, "one span", ask(p, spans[0]), ms, ms)
-	r := p.Report().Shapes
+	r := p.Report(true).Shapes
 	if len(r) != 1 || r[0].Source != sourceNetwork || fmt.Sprint(r[0].Services) != "[0 1]" || r[0].Runs != 300 || r[0].Window != windowRuns+recentRuns {
 		t.Fatalf("report: %+v", r)
 	}
@@ -165,7 +165,7 @@ func TestObserveCorrects(t *testing.T) {
 		t.Errorf("the error of what was answered is %v", r[0].MAPE)
 	}
 	p.Forget()
-	if len(p.Report().Shapes) != 0 {
+	if len(p.Report(true).Shapes) != 0 {
 		t.Errorf("what was learned of a network outlived it")
 	}
 }
@@ -196,7 +196,7 @@ func TestObserveRefusesGroups(t *testing.T) {
 	if err := p.Observe(groupOf(span(0, 0, 10, 1, 0), span(7, 0, 10, 1, 0)), ms); err != nil {
 		t.Errorf("a group with an unknown service: %v", err)
 	}
-	if n := len(p.Report().Shapes); n != 0 {
+	if n := len(p.Report(true).Shapes); n != 0 {
 		t.Errorf("%d shapes", n)
 	}
 }
@@ -312,12 +312,12 @@ func TestCalibrationSnapshot(t *testing.T) {
 	if err := q.Restore(kept); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range q.Report().Shapes {
+	for _, s := range q.Report(true).Shapes {
 		if s.Source == sourceNetwork {
 			t.Errorf("restored what was learned of another network: %+v", s)
 		}
 	}
-	if n := len(q.Report().Shapes); n != 2 {
+	if n := len(q.Report(true).Shapes); n != 2 {
 		t.Errorf("%d shapes, want the solo and the sum", n)
 	}
 }
@@ -350,7 +350,7 @@ func TestCalibrationRestoreRefuses(t *testing.T) {
 		if err := p.Restore(kept); !errors.Is(err, ErrSnapshot) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if n := p.Report().Shapes[0].Runs; n != 50 {
+		if n := p.Report(true).Shapes[0].Runs; n != 50 {
 			t.Errorf("%s: %d runs are left", name, n)
 		}
 	}

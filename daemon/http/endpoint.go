@@ -52,9 +52,8 @@ const (
 	spareWorkers = 64
 )
 
-// Options is what an endpoint needs besides the configuration. Access, Metrics
-// and NotStored may be nil: then everybody is let in, there is no /metrics, and
-// the status names nothing that is not stored.
+// Options is what an endpoint needs besides the configuration. Access and Metrics
+// may be nil: then everybody is let in, and there is no /metrics.
 type Options struct {
 	Queries *query.Server
 	Access  *access.Access
@@ -70,9 +69,6 @@ type Options struct {
 	// OpenMetrics is set.
 	Metrics     func() ([]byte, error)
 	OpenMetrics bool
-
-	// NotStored returns a sentence for each thing that is not stored now.
-	NotStored func() []string
 }
 
 // Endpoint serves the Open Inference Protocol over HTTP: it accepts connections,
@@ -103,7 +99,7 @@ func NewEndpoint(l config.Limits, o Options) (*Endpoint, error) {
 		inference: newInference(q, b),
 		pages: &pages{
 			queries: q, bodies: b, access: o.Access,
-			status: o.Status, timelines: o.Timelines, metrics: o.Metrics, notStored: o.NotStored,
+			status: o.Status, timelines: o.Timelines, metrics: o.Metrics,
 		},
 	}
 	e.pages.watchers.status, e.pages.watchers.rings = e.pages.overview, o.Timelines

@@ -30,7 +30,6 @@ type pages struct {
 	status    func() (*status.Status, bool)
 	timelines func() []*timeline.Ring
 	metrics   func() ([]byte, error)
-	notStored func() []string
 	watchers  watchers
 }
 
@@ -93,11 +92,7 @@ func (p *pages) overview() ([]byte, bool) {
 	if !ok {
 		return nil, false
 	}
-	all := *s
-	if p.notStored != nil {
-		all.NotStored = p.notStored()
-	}
-	text, err := json.Marshal(&all)
+	text, err := json.Marshal(s)
 	return text, err == nil
 }
 

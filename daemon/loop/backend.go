@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
@@ -229,12 +231,53 @@ func (b *Backend) LoseWorkers(err error) {
 	b.tell(message{ask: func() { b.loop.fleet.loseWorkers(err) }})
 }
 
+// StatusWithin returns the status of now, with the shapes of the predictor or without,
+// or, if the loop does not publish one in time, the last one and false. That is empty
+// if there was none.
+func (b *Backend) StatusWithin(limit time.Duration, shapes bool) (_ *status.Status, fresh bool) {
+	published, first := b.board.Want(shapes)
+	if first {
+		select {
+		case b.inbox <- message{}: // a goroutine that sleeps does not look at the board
+		default: // it is awake
+		}
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-published:
+		fresh = true
+	case <-b.done:
+	case <-timer.C:
+	}
+	var s status.Status
+	if latest := b.board.Latest(); latest != nil {
+		s = *latest
+	}
+	now := b.Now()
+	s.Age, s.BeatAge, s.Inbox, s.InboxLimit = now-s.At, now-b.Beat(), len(b.inbox), cap(b.inbox)
+	s.Services = slices.Clone(s.Services)
+	for i := range s.Services {
+		to := &s.Services[i]
+		if worker, err := b.exec.State(to.ID); err == nil {
+			to.IntermediateBytes, to.InputBytes, to.ResidentBytes = worker.IntermediateBytes, worker.InputBytes, worker.ResidentBytes
+		}
+	}
+	return &s, fresh
+}
+
+// statusTimeout is how long one who is to be answered waits for a status.
+const statusTimeout = 2 * time.Second
+
+// Status returns how the loop stands, or false if it does not say so in time.
+func (b *Backend) Status() (*status.Status, bool) { return b.StatusWithin(statusTimeout, true) }
+
 // restarter is an executor that has processes to start.
 type restarter interface {
 	Restart(models.ServiceID) error
 }
 
-// Timelines implements Host.
+// Timelines returns what remembers the last rounds.
 func (b *Backend) Timelines() []*timeline.Ring { return []*timeline.Ring{b.timeline} }
 
 // Restart starts the worker of a service that was given up, or fails with

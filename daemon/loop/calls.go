@@ -166,7 +166,7 @@ func (cs *calls) answer() {
 	for i := range answers {
 		a := &answers[i]
 		p, member := cs.pending[a.Query], cs.fleet.members[a.Service]
-		e := observe.Event{Kind: observe.Answered, Answer: a, Series: member.series, Target: member.config.Target}
+		e := observe.Event{Kind: observe.Answered, Answer: a, Target: member.config.Target}
 		if p != nil {
 			e.Call = p.call
 		}

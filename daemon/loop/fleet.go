@@ -55,9 +55,9 @@ type member struct {
 	joining *Joining      // while it joins
 	ended   chan struct{} // closed when a service that was retired is gone, nil if nobody waits
 
-	// A service that takes over a name goes on with what the one before has
-	// counted, so that no series of metrics goes backward. Series is the ID under
-	// which its queries are counted: its own, or that of its heir.
+	// A service that takes over a name goes on with what the one before has counted,
+	// so that no series of metrics goes backward. Series is the ID of the service that
+	// has what the scheduler counts of this one: its own, or that of its heir.
 	series   models.ServiceID
 	past     overlap.ServiceMetrics // counted by those before it that had its name
 	restarts uint64                 // how often their workers were started again
@@ -232,7 +232,6 @@ func (f *fleet) open(s *member, spec executor.ServiceSpec) error {
 		return errors.Join(err, f.scheduler.Remove(f.Now(), id), f.predictor.Drop(id))
 	}
 	f.members[id], f.specs[id], f.reloaded = s, m, true
-	f.emit(observe.Event{Kind: observe.Added, Service: &m})
 	return nil
 }
 
@@ -285,7 +284,6 @@ func (f *fleet) takeOver(s *member) {
 func (f *fleet) inherit(s, old *member) {
 	s.service.Stats = old.service.Stats
 	s.past, s.restarts = old.past, old.startedAgain()
-	f.emit(observe.Event{Kind: observe.Inherited, From: old.series, Series: s.series})
 	from := old.series
 	for _, other := range f.members {
 		if other != nil && other.series == from {

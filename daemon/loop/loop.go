@@ -47,20 +47,22 @@ func (l *loop) run() {
 	defer beat.Stop()
 	outcomes := l.exec.Outcomes()
 	for {
+		var first message
+		var ended executor.Outcome
+		open := true
 		select {
-		case m := <-l.inbox:
-			l.emit(observe.Event{Kind: observe.Woke, At: l.Now()})
-			l.take(m)
-		case o, ok := <-outcomes:
-			if !ok {
-				return
-			}
-			l.emit(observe.Event{Kind: observe.Woke, At: l.Now()})
-			l.finish(o)
+		case first = <-l.inbox:
+		case ended, open = <-outcomes:
 		case <-l.timer.C:
-			l.emit(observe.Event{Kind: observe.Woke, At: l.Now()})
 		case <-beat.C:
-			l.emit(observe.Event{Kind: observe.Woke, At: l.Now()})
+		}
+		if !open {
+			return
+		}
+		l.emit(observe.Event{Kind: observe.Woke, At: l.Now()})
+		l.take(first)
+		if ended.Round != 0 {
+			l.finish(ended)
 		}
 		for range inboxBurst {
 			select {
@@ -253,7 +255,7 @@ func (l *loop) rest() {
 
 // status returns how the loop stands, and has the listeners copy what they have
 // counted so far, so that both are of one moment.
-func (l *loop) status() *status.Status {
+func (l *loop) status(shapes bool) *status.Status {
 	l.emit(observe.Event{Kind: observe.Published})
-	return statusOf(l.core, l.fleet)
+	return statusOf(l.core, l.fleet, shapes)
 }

@@ -88,33 +88,6 @@ func (m *mailbox) Drain() {
 // GiveUp answers what was accepted and has not finished.
 func (m *mailbox) GiveUp() { m.tell(message{giveUp: true}) }
 
-// statusTimeout is how long one who is to be answered waits for a status.
-const statusTimeout = 2 * time.Second
-
-// Status implements Host.
-func (m *mailbox) Status() (*status.Status, bool) { return m.StatusWithin(statusTimeout) }
-
-// StatusWithin returns the status of now, or, if the scheduler goroutine does not
-// publish one in time, the last one and false. That is nil if there was none.
-func (m *mailbox) StatusWithin(limit time.Duration) (s *status.Status, fresh bool) {
-	published, first := m.board.Want()
-	if first {
-		select {
-		case m.inbox <- message{}: // a goroutine that sleeps does not look at the board
-		default: // it is awake
-		}
-	}
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-published:
-		return m.board.Latest(), true
-	case <-m.done:
-	case <-timer.C:
-	}
-	return m.board.Latest(), false
-}
-
 // tell puts a message in the inbox. It may not be lost, so it waits: the loop
 // drains its inbox for as long as there is somebody to tell.
 func (m *mailbox) tell(x message) {

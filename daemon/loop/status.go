@@ -1,17 +1,15 @@
 package loop
 
 import (
-	"maps"
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/overlap"
-	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-func serviceStatus(s *member, m overlap.ServiceMetrics, waiting overlap.Waiting) status.Service {
+func serviceStatus(s *member, now time.Duration, m overlap.ServiceMetrics, waiting overlap.Waiting) status.Service {
 	counts := s.service.Stats.Counts()
 	o := status.Service{
 		Name: s.config.Name, Ready: s.service.Ready(), BestEffort: s.config.BestEffort, TargetMS: float64(s.config.Target) / 1e6,
@@ -19,9 +17,11 @@ func serviceStatus(s *member, m overlap.ServiceMetrics, waiting overlap.Waiting)
 		Finished: m.Finished, Late: m.Late, Dropped: byReason(m.Dropped), Failed: byReason(m.Failed), Cancelled: m.Cancelled,
 		Batches: m.Batches, Merged: m.Merged, Retried: m.Retried,
 		EngineSeconds: counts.Spans.Took.Seconds(), DeviceSeconds: counts.Device.Took.Seconds(),
-		Service: s.service, Counted: m, Waiting: waiting, Restarts: s.startedAgain(),
+		ID: s.service.ID, Requests: counts, QueueLimit: s.config.QueueLimit, Postponed: waiting.Postponed, Restarts: s.startedAgain(), Cut: cutStatus(s.worker.info),
 	}
-	o.Cut = cutStatus(s.worker.info)
+	if m.Queued > 0 {
+		o.OldestAge = max(now-waiting.Oldest, 0)
+	}
 	if w := &s.worker; w.givenUp && w.fault != nil {
 		o.Fault = w.fault.Error()
 	}
@@ -53,22 +53,21 @@ func cutStatus(info *wire.Info) *status.Cut {
 	return o
 }
 
-// statusOf returns how a loop with this fleet stands.
-func statusOf(l *core, f *fleet) *status.Status {
+// statusOf returns how a loop with this fleet stands, with the shapes of its predictor
+// or without.
+func statusOf(l *core, f *fleet, shapes bool) *status.Status {
 	now := l.Now()
 	m := l.scheduler.Metrics()
 	waiting := l.scheduler.Waiting(nil)
 	o := &status.Status{
 		Policy: l.config.Policy, Device: l.device, Emulated: l.config.Emulated(), UpSeconds: now.Seconds(),
 		Rounds: m.Rounds, BusySeconds: m.Busy.Seconds(),
-		Loading: f.loading.status(f.name, time.Now()),
-		At:      now, Scheduler: m, Prediction: l.predictor.Report(),
+		Loading: f.loading.status(f.name, time.Now()), Predictor: predictorStatus(l, f, shapes), At: now,
 	}
 	o.Plans.Made, o.Plans.Kept, o.Plans.Overturned = m.Plans.Made, m.Plans.Kept, m.Plans.Overturned
-	o.Predictor = predictorStatus(l, f, &o.Prediction)
 	for _, s := range l.Services() {
 		member := f.members[s.ID]
-		o.Services = append(o.Services, serviceStatus(member, f.counted(member, &m), waiting[s.ID]))
+		o.Services = append(o.Services, serviceStatus(member, now, f.counted(member, &m), waiting[s.ID]))
 	}
 	if l.gpu != nil {
 		part := l.gpu()
@@ -81,22 +80,17 @@ func statusOf(l *core, f *fleet) *status.Status {
 	return o
 }
 
-func predictorStatus(l *core, f *fleet, r *predictor.Report) status.Predictor {
-	p := l.learning.Report()
+func predictorStatus(l *core, f *fleet, shapes bool) status.Predictor {
+	p, r := l.learning.Report(), l.predictor.Report(shapes)
 	o := status.Predictor{
 		Phase: p.Phase, Reason: p.Reason, UnknownServices: p.Unknown, Remedy: p.Remedy, Unknown: r.Unknown,
-		Answers: maps.Clone(r.Answers), Fallbacks: map[string]uint64{}, Shapes: []status.Shape{},
+		Answers: r.Answers, Fallbacks: r.Fallbacks, Shapes: []status.Shape{},
 	}
 	if f := p.File; f != nil {
 		o.File = &status.File{Created: f.Created, Recipe: f.Recipe, Rows: f.Rows, MAPE: f.Test.MAPE}
 	}
 	if now := &p.Progress; p.Measuring {
 		o.Measuring = &status.Progress{Done: now.Done, Total: now.Total, LeftSeconds: now.Left.Seconds(), LimitSeconds: p.Limit.Seconds()}
-	}
-	for reason, n := range r.Fallbacks {
-		if n > 0 {
-			o.Fallbacks[reason] = n
-		}
 	}
 	for i := range r.Shapes {
 		s := &r.Shapes[i]

@@ -28,12 +28,10 @@ const (
 	Published              // a status was asked for: what belongs to it is to be copied now
 	Accepted               // a query was queued: Call
 	Refused                // a query was not queued: At, Call, Err
-	Answered               // a query is over: Answer, Call unless it was answered before, Series, Target
+	Answered               // a query is over: Answer, Call unless it was answered before, Target
 	Dispatched             // a round is sent to the workers: Round, Why, Solo, Services
 	Ended                  // a round is over: At, Outcome, Measured unless it could not be sent
-	Added                  // a service has a place, and loads its model: Service
 	Set                    // a service serves under its name, or has other targets: Service, Fresh
-	Inherited              // a service goes on with what another has counted: From, Series
 	Dropped                // a service is gone: Service, of which only the ID is set
 )
 
@@ -55,7 +53,5 @@ type Event struct {
 	Measured *executor.Outcome
 
 	Service *models.Service
-	Fresh   bool             // nothing of an earlier service of that name is of interest
-	From    models.ServiceID // whose series goes on as Series
-	Series  models.ServiceID // under which a service is counted: its own ID, or that of its heir
+	Fresh   bool // nothing of an earlier service of that name is of interest
 }

@@ -15,16 +15,19 @@ type Board struct {
 
 	mu struct {
 		sync.Mutex
-		next chan struct{} // closed when the next status is there, nil if nobody waits
+		next   chan struct{} // closed when the next status is there, nil if nobody waits
+		shapes bool          // somebody who waits wants the shapes
 	}
 }
 
-// Want asks for a status. The channel is closed once there is one that was begun
+// Want asks for a status, with the shapes of the predictor or without, which are
+// what a status costs most. The channel is closed once there is one that was begun
 // after the call. First is set if nobody else had asked: the goroutine that publishes
 // may have to be woken.
-func (b *Board) Want() (published <-chan struct{}, first bool) {
+func (b *Board) Want(shapes bool) (published <-chan struct{}, first bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.mu.shapes = b.mu.shapes || shapes
 	if b.mu.next == nil {
 		b.mu.next, first = make(chan struct{}), true
 		b.wanted.Store(true)
@@ -37,15 +40,15 @@ func (b *Board) Latest() *Status { return b.latest.Load() }
 
 // Publish publishes what status returns, if somebody wants it. Else it costs a look
 // at a flag.
-func (b *Board) Publish(status func() *Status) {
+func (b *Board) Publish(status func(shapes bool) *Status) {
 	if !b.wanted.Load() {
 		return
 	}
 	b.mu.Lock()
-	waiting := b.mu.next
-	b.mu.next = nil // who comes from now on shares the next one
+	waiting, shapes := b.mu.next, b.mu.shapes
+	b.mu.next, b.mu.shapes = nil, false // who comes from now on shares the next one
 	b.wanted.Store(false)
 	b.mu.Unlock()
-	b.latest.Store(status())
+	b.latest.Store(status(shapes))
 	close(waiting)
 }

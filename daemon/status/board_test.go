@@ -15,7 +15,7 @@ func TestBoardIsShared(t *testing.T) {
 		var all sync.WaitGroup
 		made, rounds := uint64(0), make(chan uint64, 100)
 		ask := func() (woke int) {
-			published, first := b.Want()
+			published, first := b.Want(false)
 			if first {
 				woke = 1
 			}
@@ -26,7 +26,7 @@ func TestBoardIsShared(t *testing.T) {
 			return woke
 		}
 		publish := func(meanwhile func()) {
-			b.Publish(func() *Status {
+			b.Publish(func(bool) *Status {
 				made++
 				meanwhile()
 				return &Status{Rounds: made}
@@ -53,6 +53,23 @@ func TestBoardIsShared(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Whoever asks first, the shapes are there if anybody wants them, and else are not
+// made.
+func TestShapesForWhoWantsThem(t *testing.T) {
+	for _, asked := range [][]bool{{false, false}, {true, false}, {false, true}} {
+		var b Board
+		for _, shapes := range asked {
+			b.Want(shapes)
+		}
+		b.Publish(func(shapes bool) *Status {
+			if shapes != (asked[0] || asked[1]) {
+				t.Errorf("asked %v: shapes %t", asked, shapes)
+			}
+			return nil
+		})
+	}
 }
 
 // The instances of a GPU that is divided are told of as one, in the order of the

@@ -4,14 +4,14 @@
 package status
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/overlap"
-	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/models"
 )
 
 // Status is what a scheduler and its predictor have done since the daemon started,
@@ -40,10 +40,14 @@ type Status struct {
 
 	NotStored []string `json:"not_stored,omitempty"` // what cannot be written to the state folder now, and why
 
-	// What metrics tell besides.
-	At         time.Duration    `json:"-"` // since the daemon started
-	Scheduler  overlap.Metrics  `json:"-"`
-	Prediction predictor.Report `json:"-"`
+	// What metrics tell besides. At is when this was so, since the daemon started; all
+	// else is as whoever reads the status finds it: how old it is, since when the
+	// scheduler goroutine shows no sign of life, and how many messages wait for it.
+	At         time.Duration `json:"-"`
+	Age        time.Duration `json:"-"`
+	BeatAge    time.Duration `json:"-"`
+	Inbox      int           `json:"-"`
+	InboxLimit int           `json:"-"`
 }
 
 // Predictor is where the predictions of groups come from and how good
@@ -57,7 +61,7 @@ type Predictor struct {
 	Measuring       *Progress         `json:"measuring,omitempty"`
 	Answers         map[string]uint64 `json:"answers"`   // estimates given, by source
 	Unknown         uint64            `json:"unknown"`   // groups for which none could be given
-	Fallbacks       map[string]uint64 `json:"fallbacks"` // groups that the network did not answer for, by reason
+	Fallbacks       Nonzero           `json:"fallbacks"` // groups that the network did not answer for, by reason
 	Shapes          []Shape           `json:"shapes"`
 }
 
@@ -118,11 +122,30 @@ type Service struct {
 	EngineSeconds float64 `json:"engine_seconds"`           // its spans' time in the engine, by the host's clock
 	DeviceSeconds float64 `json:"device_seconds,omitempty"` // the device's time for them by its own clock, 0 if it has none
 
-	// What metrics tell besides.
-	Service  *query.Service         `json:"-"`
-	Counted  overlap.ServiceMetrics `json:"-"`
-	Waiting  overlap.Waiting        `json:"-"`
-	Restarts uint64                 `json:"-"` // how often its workers were started again
+	// What metrics tell besides, the memory as whoever reads the status finds it.
+	ID         models.ServiceID `json:"-"`
+	Requests   query.Counts     `json:"-"` // what clients see
+	QueueLimit int              `json:"-"`
+	OldestAge  time.Duration    `json:"-"` // of the query that has waited longest, now
+	Postponed  int              `json:"-"` // queries, now
+	Restarts   uint64           `json:"-"` // how often its workers were started again
+
+	IntermediateBytes int64 `json:"-"`
+	InputBytes        int64 `json:"-"`
+	ResidentBytes     int64 `json:"-"` // its worker's, 0 if that is not known
+}
+
+// Nonzero is counts by reason. Its JSON leaves out those of which there are none.
+type Nonzero map[string]uint64
+
+func (n Nonzero) MarshalJSON() ([]byte, error) {
+	some := map[string]uint64{}
+	for reason, count := range n {
+		if count > 0 {
+			some[reason] = count
+		}
+	}
+	return json.Marshal(some)
 }
 
 // Loading is a worker that loads its model.

@@ -166,9 +166,10 @@ var arrows = []arrow{
 		tests: []string{"executor", "predictor"},
 	},
 	{
-		pkg: "daemon/observe/metrics",
-		may: []string{"daemon/observe", "daemon/query", "models", "overlap"},
-		why: "it tells Prometheus the numbers that it is given, and knows nothing of where they come from",
+		pkg:   "daemon/observe/metrics",
+		may:   []string{"cuda", "daemon/observe", "daemon/query", "daemon/status", "executor", "models", "overlap"},
+		why:   "it tells Prometheus what listeners have counted and what is published; how a daemon comes to it is the daemon's business",
+		tests: []string{"daemon/gpu"},
 	},
 	{
 		pkg:   "daemon/observe/timeline",
@@ -246,7 +247,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg: "daemon/status",
-		may: []string{"daemon/gpu", "daemon/query", "overlap", "predictor"},
+		may: []string{"daemon/gpu", "daemon/query", "models"},
 		why: "it is how a daemon stands, written by one goroutine and read by all others; it knows neither the one nor the others",
 	},
 	{

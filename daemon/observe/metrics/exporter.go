@@ -1,7 +1,7 @@
-// Package metrics answers Prometheus. Its [Recorder] listens to the events of a
-// scheduler goroutine and counts them in a record; its exporter turns a
-// [Snapshot], which the daemon makes of records and published statuses, into text.
-// The daemon wires both; nobody else uses this package.
+// Package metrics answers Prometheus. A [Recorder] listens to the events of a
+// scheduler goroutine and counts them; the exporter makes text of what they have
+// counted and of the statuses that the goroutines publish. The daemon wires both;
+// nobody else uses this package.
 //
 // # Names
 //
@@ -44,10 +44,12 @@ const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 // exporter makes the text that Prometheus reads. It may be used by several
 // goroutines: one makes the text, and the others wait for it.
 type exporter struct {
-	source   func() *Snapshot
-	registry *prometheus.Registry
-	now      func() time.Duration
-	fresh    time.Duration
+	version, policy string
+	source          func() Scrape
+	recorders       []*Recorder
+	registry        *prometheus.Registry
+	now             func() time.Duration
+	fresh           time.Duration
 
 	mu struct {
 		sync.Mutex
@@ -56,12 +58,12 @@ type exporter struct {
 	}
 }
 
-// NewExporter returns an exporter of what source returns, which is called by one
-// goroutine at a time and must not wait for long.
-func NewExporter(source func() *Snapshot) *exporter {
+// NewExporter returns an exporter of what recorders and source have. Source is
+// called by one goroutine at a time and must not wait for long.
+func NewExporter(version, policy string, recorders []*Recorder, source func() Scrape) *exporter {
 	begin := time.Now()
 	x := &exporter{
-		source: source, registry: prometheus.NewRegistry(), fresh: Fresh,
+		version: version, policy: policy, recorders: recorders, source: source, registry: prometheus.NewRegistry(), fresh: Fresh,
 		now: func() time.Duration { return time.Since(begin) },
 	}
 	x.registry.MustRegister(x, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -77,9 +79,14 @@ func (x *exporter) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (x *exporter) Collect(to chan<- prometheus.Metric) {
-	s := x.source()
+	s := scrape{Scrape: x.source(), version: x.version, policy: x.policy, record: newRecord()}
+	for _, r := range x.recorders {
+		if latest := r.latest.Load(); latest != nil {
+			s.record.add(latest)
+		}
+	}
 	for i := range families {
-		families[i].values(s, &emitter{family: &families[i], to: to})
+		families[i].values(&s, &emitter{family: &families[i], to: to})
 	}
 }
 

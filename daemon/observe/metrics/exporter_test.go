@@ -10,6 +10,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/overlapd/overlapd/cuda"
+	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/models"
 )
 
 // apart returns the first line of overlapd's own in which two texts differ.
@@ -109,7 +113,7 @@ func TestCardinality(t *testing.T) {
 
 func TestValues(t *testing.T) {
 	s := full(1)
-	everything(s.Record)
+	everything(s.recorder)
 	says(t, text(t, s),
 		`nv_inference_request_success{model="s0",version="1"} 60`,
 		`nv_inference_request_failure{model="s0",reason="CANCELED",version="1"} 2`,
@@ -150,31 +154,81 @@ func TestReadingsForPerfAnalyzer(t *testing.T) {
 // Without a GPU nothing is told of one, and of a MIG device only what it knows.
 func TestReadingsThatAreMissing(t *testing.T) {
 	s := full(1)
-	s.GPUs = []GPU{{UUID: "MIG-1", Utilization: -1, MemoryTotalBytes: 10, MemoryUsedBytes: 0, PowerWatts: -1, PowerLimitWatts: -1}}
+	g := cuda.Sample{UUID: "MIG-1"}
+	g.Memory.Known, g.Memory.Value.Total = true, 10
+	s.status.GPU = []gpu.Status{{Sample: &g}}
 	got := text(t, s)
 	says(t, got, `nv_gpu_memory_used_bytes{gpu_uuid="MIG-1"} 0`)
 	if strings.Contains(got, "nv_gpu_utilization") || strings.Contains(got, "nv_gpu_power") {
 		t.Error("it tells what is not known")
 	}
-	s.GPUs = nil
-	if strings.Contains(text(t, s), "nv_gpu_") {
-		t.Error("it tells of a GPU that is not there")
+	for _, none := range [][]gpu.Status{nil, {{}}} {
+		s.status.GPU = none
+		if strings.Contains(text(t, s), "nv_gpu_") {
+			t.Error("it tells of a GPU that is not there")
+		}
 	}
 }
 
 // A name that Prometheus cannot have fails the scrape and nothing else.
 func TestForeignName(t *testing.T) {
 	s := full(1)
-	s.Services[0].Name = "\xff"
-	if b, err := NewExporter(func() *Snapshot { return s }).Text(); err == nil {
+	s.status.Services[0].Name = "\xff"
+	if b, err := exporterOf(s).Text(); err == nil {
 		t.Errorf("no error: %.100s", b)
+	}
+}
+
+// Schedulers are told of as one: counts are added, services and GPUs stand side by
+// side.
+func TestSeveralSchedulers(t *testing.T) {
+	part := func(name string) told {
+		s := full(1)
+		s.recorder.set(&models.Service{Name: name}, true)
+		s.status.Services[0].Name, s.status.GPU[0].Sample.UUID = name, "GPU-"+name
+		s.status.Inbox, s.status.BeatAge = 4, time.Second
+		everything(s.recorder)
+		return s
+	}
+	a, b := part("a"), part("b")
+	b.status.Age, b.status.Predictor.File = time.Minute, nil
+	b.status.Predictor.Fallbacks["another"] = 9
+	before := text(t, a)
+	says(t, text(t, a, b),
+		`overlapd_schedulers 2`,
+		`overlapd_rounds_total 14`,
+		`overlapd_device_busy_seconds_total 2`,
+		`overlapd_plans_made_total 10`,
+		`overlapd_plans_kept_total 6`,
+		`overlapd_plans_overturned_total 4`,
+		`overlapd_scheduler_inbox_length 8`,
+		`overlapd_scheduler_inbox_limit 16`,
+		`overlapd_scheduler_beat_age_seconds 1`,
+		`overlapd_scheduler_snapshot_age_seconds 60`,
+		`overlapd_predictor_serving 0`,
+		`overlapd_predictor_unknown_total 2`,
+		`overlapd_predictor_fallbacks_total{reason="queue_full"} 4`,
+		`overlapd_predictor_fallbacks_total{reason="another"} 9`,
+		`overlapd_scheduler_turns_total 4`,
+		`overlapd_scheduler_busy_seconds_total 4.002`,
+		`overlapd_group_spans_sum 4`,
+		`overlapd_group_spans_count 2`,
+		`overlapd_overlap_solo_seconds_total 0.032`,
+		`overlapd_overlap_gained_seconds_total 0.004`,
+		`overlapd_prediction_bound_exceeded_total 2`,
+		`overlapd_queries_accepted_total{service="a"} 100`,
+		`overlapd_query_latency_seconds_count{service="b"} 1`,
+		`nv_gpu_utilization{gpu_uuid="GPU-b"} 0.41`,
+	)
+	if line, same := apart(before, text(t, a)); !same {
+		t.Errorf("a part has changed: %s", line)
 	}
 }
 
 // Scrapes of any number are answered with the same text while it is fresh.
 func TestScrapesAreBounded(t *testing.T) {
 	asked, now := 0, time.Duration(0)
-	x := NewExporter(func() *Snapshot { asked++; return full(1) })
+	x := NewExporter("", "", nil, func() Scrape { asked++; return Scrape{} })
 	x.now = func() time.Duration { return now }
 	var all sync.WaitGroup
 	for range 50 {
@@ -200,8 +254,7 @@ func TestScrapesAreBounded(t *testing.T) {
 func BenchmarkText(b *testing.B) {
 	for _, services := range []int{2, 64} {
 		b.Run(fmt.Sprintf("%d services", services), func(b *testing.B) {
-			s := full(services)
-			x := NewExporter(func() *Snapshot { return s })
+			x := exporterOf(full(services))
 			x.fresh = 0
 			b.ReportAllocs()
 			for b.Loop() {

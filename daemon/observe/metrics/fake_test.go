@@ -10,14 +10,20 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/overlapd/overlapd/cuda"
+	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/status"
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 )
 
 // counts returns a count of each reason: 1 of the first, 2 of the next, and so on.
-func counts() (all [overlap.ReasonCount]uint64) {
-	for r := range all {
-		all[r] = uint64(r + 1)
+func counts() map[string]uint64 {
+	all := map[string]uint64{}
+	for r := range overlap.ReasonCount {
+		all[r.String()] = uint64(r + 1)
 	}
 	return all
 }
@@ -27,39 +33,75 @@ func requests() query.Counts {
 	c := query.NewService(0, "s").Stats.Counts() // with each reason to fail
 	c.Queries, c.Executions = 120, 30
 	c.Success.Count, c.Success.Took = 60, 1500*time.Microsecond
-	c.Spans.Count, c.Spans.Took = 30, 3*time.Second
-	c.Device.Count, c.Device.Took = 30, 2*time.Second
+	c.Spans.Count = 30
 	for i := range c.Failures {
 		c.Failures[i].Count = uint64(i + 1)
 	}
 	return c
 }
 
-// full is a snapshot of so many services in which everything has happened.
-func full(services int) *Snapshot {
-	s := &Snapshot{
-		Version: "1.2.3", Policy: "overlap", Record: newRecord(services), Age: time.Millisecond,
-		Scheduler: Scheduler{Rounds: 7, Busy: time.Second, Made: 5, Kept: 3, Overturned: 2, InboxLimit: 8, Predictor: true, Fallbacks: map[string]uint64{"none": 1, "queue full": 2, "c": 3, "d": 4}, Unknown: 1},
-		GPUs:      []GPU{{UUID: "GPU-1", Utilization: 0.41, MemoryTotalBytes: 80e9, MemoryUsedBytes: 1e9, PowerWatts: 300, PowerLimitWatts: 700}},
-	}
-	s.Record.wake(time.Second)
-	s.Record.rest(3 * time.Second)
-	for i := range services {
-		s.Services = append(s.Services, Service{
-			Name: fmt.Sprint("s", i), Slot: i, Ready: true, Target: time.Second, QueueLimit: 9, OldestAge: 2 * time.Second,
-			Counted:           overlap.ServiceMetrics{Queued: 3, Arrived: 100, Finished: 60, Late: 5, Refused: counts(), Dropped: counts(), Failed: counts()},
-			IntermediateBytes: 4096,
-			Requests:          requests(),
-		})
-		s.Record.answer(i, finished{Latency: 500 * time.Millisecond, Queue: time.Millisecond, Target: time.Second})
-	}
-	return s
+// told is one scheduler, with its Recorder, in which everything has happened.
+type told struct {
+	status   *status.Status
+	recorder *Recorder
 }
 
-// text is what a scrape of a snapshot is answered with.
-func text(t testing.TB, s *Snapshot) string {
+// full is a scheduler of so many services.
+func full(services int) told {
+	s := &status.Status{
+		Rounds: 7, BusySeconds: 1, Age: time.Millisecond, InboxLimit: 8,
+		Predictor: status.Predictor{File: new(status.File), Unknown: 1, Fallbacks: status.Nonzero{"none": 1, "queue full": 2, "c": 3, "d": 4}},
+	}
+	s.Plans.Made, s.Plans.Kept, s.Plans.Overturned = 5, 3, 2
+	g := cuda.Sample{UUID: "GPU-1"}
+	g.Utilization.Known, g.Utilization.Value.GPU = true, 41
+	g.Memory.Known, g.Memory.Value.Total, g.Memory.Value.Used = true, 80e9, 1e9
+	g.Power, g.PowerLimit = cuda.Reading[float64]{Known: true, Value: 300}, cuda.Reading[float64]{Known: true, Value: 700}
+	s.GPU = []gpu.Status{{Sample: &g}}
+	var names []string
+	for i := range services {
+		name := fmt.Sprint("s", i)
+		names = append(names, name)
+		s.Services = append(s.Services, status.Service{
+			Name: name, ID: models.ServiceID(i), Ready: true, TargetMS: 1e3, QueueLimit: 9, Requests: requests(), OldestAge: 2 * time.Second, IntermediateBytes: 4096, EngineSeconds: 3, DeviceSeconds: 2,
+			Queued: 3, Arrived: 100, Finished: 60, Late: 5, Refused: counts(), Dropped: counts(), Failed: counts(),
+		})
+	}
+	r := NewRecorder(names)
+	r.Observe(&observe.Event{Kind: observe.Woke, At: time.Second})
+	r.Observe(&observe.Event{Kind: observe.Rested, At: 3 * time.Second})
+	for i := range services {
+		answer(r, models.ServiceID(i), 500*time.Millisecond, time.Millisecond, time.Second)
+	}
+	return told{s, r}
+}
+
+// answer has a query finish.
+func answer(r *Recorder, service models.ServiceID, latency, queue, target time.Duration) {
+	r.Observe(&observe.Event{Kind: observe.Answered, Target: target, Answer: &overlap.Answer{
+		Service: service, Result: overlap.Finished, Queue: queue, Started: queue, At: latency,
+	}})
+}
+
+// exporterOf returns what answers scrapes of schedulers.
+func exporterOf(all ...told) *exporter {
+	var s Scrape
+	var recorders []*Recorder
+	for _, t := range all {
+		s.Instances, recorders = append(s.Instances, t.status), append(recorders, t.recorder)
+	}
+	return NewExporter("1.2.3", "overlap", recorders, func() Scrape {
+		for _, r := range recorders {
+			r.Observe(&observe.Event{Kind: observe.Published})
+		}
+		return s
+	})
+}
+
+// text is what a scrape of schedulers is answered with.
+func text(t testing.TB, all ...told) string {
 	t.Helper()
-	b, err := NewExporter(func() *Snapshot { return s }).Text()
+	b, err := exporterOf(all...).Text()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/overlapd/overlapd/cuda"
+	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/overlap"
 )
 
@@ -24,14 +27,13 @@ const (
 
 func (k kind) String() string { return [...]string{"counter", "gauge", "histogram"}[k] }
 
-// family is a metric: its name and meaning, and where its values are found in a
-// snapshot.
+// family is a metric: its name and meaning, and where its values are found.
 type family struct {
 	name   string
 	kind   kind
 	help   string
 	labels []string
-	values func(*Snapshot, *emitter)
+	values func(*scrape, *emitter)
 
 	desc *prometheus.Desc
 }
@@ -84,10 +86,10 @@ type number interface {
 }
 
 // ofService is a metric with one value for each service.
-func ofService[N number](name string, k kind, help string, value func(*Service) N) family {
-	return family{name: name, kind: k, help: help, labels: []string{"service"}, values: func(s *Snapshot, e *emitter) {
-		for i := range s.Services {
-			e.value(float64(value(&s.Services[i])), s.Services[i].Name)
+func ofService[N number](name string, k kind, help string, value func(*status.Service) N) family {
+	return family{name: name, kind: k, help: help, labels: []string{"service"}, values: func(s *scrape, e *emitter) {
+		for sv := range s.services() {
+			e.value(float64(value(sv)), sv.Name)
 		}
 	}}
 }
@@ -95,12 +97,13 @@ func ofService[N number](name string, k kind, help string, value func(*Service) 
 // byReason is a counter with a value for each service and reason. The usual reasons
 // are there from the start, so that their rates begin at 0; others once there was
 // one.
-func byReason(name, help string, counts func(*overlap.ServiceMetrics) *[overlap.ReasonCount]uint64, usual ...overlap.Reason) family {
-	return family{name: name, kind: counter, help: help, labels: []string{"service", "reason"}, values: func(s *Snapshot, e *emitter) {
-		for i := range s.Services {
-			for r, n := range counts(&s.Services[i].Counted) {
-				if reason := overlap.Reason(r); n > 0 || slices.Contains(usual, reason) {
-					e.value(float64(n), s.Services[i].Name, reason.String())
+func byReason(name, help string, counts func(*status.Service) map[string]uint64, usual ...overlap.Reason) family {
+	return family{name: name, kind: counter, help: help, labels: []string{"service", "reason"}, values: func(s *scrape, e *emitter) {
+		for sv := range s.services() {
+			all := counts(sv)
+			for r := range overlap.ReasonCount {
+				if n := all[r.String()]; n > 0 || slices.Contains(usual, r) {
+					e.value(float64(n), sv.Name, r.String())
 				}
 			}
 		}
@@ -109,23 +112,46 @@ func byReason(name, help string, counts func(*overlap.ServiceMetrics) *[overlap.
 
 // histogramOfService is a histogram for each service.
 func histogramOfService(name, help string, of func(*queries) *distribution) family {
-	return family{name: name, kind: histogram, help: help, labels: []string{"service"}, values: func(s *Snapshot, e *emitter) {
-		for i := range s.Services {
-			if sv := &s.Services[i]; sv.Slot < len(s.Record.services) {
-				e.histogram(of(&s.Record.services[sv.Slot]), sv.Name)
+	return family{name: name, kind: histogram, help: help, labels: []string{"service"}, values: func(s *scrape, e *emitter) {
+		for sv := range s.services() {
+			for _, q := range s.record.services {
+				if q.name == sv.Name {
+					e.histogram(of(q), sv.Name)
+				}
 			}
 		}
 	}}
 }
 
 // whole is a metric of the daemon with one value.
-func whole[N number](name string, k kind, help string, value func(*Snapshot) N) family {
-	return family{name: name, kind: k, help: help, values: func(s *Snapshot, e *emitter) { e.value(float64(value(s))) }}
+func whole[N number](name string, k kind, help string, value func(*scrape) N) family {
+	return family{name: name, kind: k, help: help, values: func(s *scrape, e *emitter) { e.value(float64(value(s))) }}
+}
+
+// total is the sum over the instances.
+func total[N number](of func(*status.Status) N) func(*scrape) N {
+	return func(s *scrape) (sum N) {
+		for _, i := range s.Instances {
+			sum += of(i)
+		}
+		return sum
+	}
+}
+
+// greatest is the most in seconds of any instance.
+func greatest(of func(*status.Status) time.Duration) func(*scrape) float64 {
+	return func(s *scrape) float64 {
+		var most time.Duration
+		for _, i := range s.Instances {
+			most = max(most, of(i))
+		}
+		return most.Seconds()
+	}
 }
 
 // histogramOf is a histogram of the daemon.
-func histogramOf(name, help string, of func(*record) *distribution) family {
-	return family{name: name, kind: histogram, help: help, values: func(s *Snapshot, e *emitter) { e.histogram(of(s.Record)) }}
+func histogramOf(name, help string, of func(*groups) *distribution) family {
+	return family{name: name, kind: histogram, help: help, values: func(s *scrape, e *emitter) { e.histogram(of(&s.record.groups)) }}
 }
 
 // modelVersion is the version of every model.
@@ -134,51 +160,51 @@ const modelVersion = "1"
 // tritonFamilies are named as Triton names them, with its labels and units.
 var tritonFamilies = []family{
 	ofModel("nv_inference_request_success", "Requests that were answered with outputs.",
-		func(s *Service) float64 { return float64(s.Requests.Success.Count) }),
+		func(c *query.Counts) float64 { return float64(c.Success.Count) }),
 	{
 		name: "nv_inference_request_failure", kind: counter,
 		help:   "Requests that were accepted and answered with an error, by Triton's reasons: REJECTED, CANCELED, BACKEND, OTHER.",
 		labels: []string{"model", "version", "reason"},
-		values: func(s *Snapshot, e *emitter) {
-			for i := range s.Services {
-				for _, c := range s.Services[i].Requests.Failures {
-					e.value(float64(c.Count), s.Services[i].Name, modelVersion, c.Kind)
+		values: func(s *scrape, e *emitter) {
+			for sv := range s.services() {
+				for _, c := range sv.Requests.Failures {
+					e.value(float64(c.Count), sv.Name, modelVersion, c.Kind)
 				}
 			}
 		},
 	},
 	ofModel("nv_inference_count", "Queries that were answered with outputs; one of batch size n counts n.",
-		func(s *Service) float64 { return float64(s.Requests.Queries) }),
+		func(c *query.Counts) float64 { return float64(c.Queries) }),
 	ofModel("nv_inference_exec_count", "Batches that ran to their end.",
-		func(s *Service) float64 { return float64(s.Requests.Executions) }),
+		func(c *query.Counts) float64 { return float64(c.Executions) }),
 	ofModel("nv_inference_request_duration_us", "Time that the successful requests took together, in microseconds.",
-		func(s *Service) float64 { return micros(s.Requests.Success.Took) }),
+		func(c *query.Counts) float64 { return micros(c.Success.Took) }),
 	ofModel("nv_inference_queue_duration_us", "Time that the successful requests waited for their first span, in microseconds.",
-		func(s *Service) float64 { return micros(s.Requests.Queue.Took) }),
+		func(c *query.Counts) float64 { return micros(c.Queue.Took) }),
 	// Gathering inputs and splitting outputs are part of running the first and the last
 	// span; Triton's dashboards ask for all three.
 	ofModel("nv_inference_compute_input_duration_us", "Time for gathering the inputs of the successful requests, in microseconds.",
-		func(*Service) float64 { return 0 }),
+		func(*query.Counts) float64 { return 0 }),
 	ofModel("nv_inference_compute_infer_duration_us", "Time in which spans of the successful requests ran, in microseconds.",
-		func(s *Service) float64 { return micros(s.Requests.Compute.Took) }),
+		func(c *query.Counts) float64 { return micros(c.Compute.Took) }),
 	ofModel("nv_inference_compute_output_duration_us", "Time for splitting the outputs of the successful requests, in microseconds.",
-		func(*Service) float64 { return 0 }),
+		func(*query.Counts) float64 { return 0 }),
 	{
 		name: "nv_inference_pending_request_count", kind: gauge, help: "Requests that wait for their first span, now.",
 		labels: []string{"model", "version"},
-		values: func(s *Snapshot, e *emitter) {
-			for i := range s.Services {
-				e.value(float64(s.Services[i].Counted.Queued), s.Services[i].Name, modelVersion)
+		values: func(s *scrape, e *emitter) {
+			for sv := range s.services() {
+				e.value(float64(sv.Queued), sv.Name, modelVersion)
 			}
 		},
 	},
 }
 
 // ofModel is a counter with a value for each service, by the labels of Triton.
-func ofModel(name, help string, value func(*Service) float64) family {
-	return family{name: name, kind: counter, help: help, labels: []string{"model", "version"}, values: func(s *Snapshot, e *emitter) {
-		for i := range s.Services {
-			e.value(value(&s.Services[i]), s.Services[i].Name, modelVersion)
+func ofModel(name, help string, value func(*query.Counts) float64) family {
+	return family{name: name, kind: counter, help: help, labels: []string{"model", "version"}, values: func(s *scrape, e *emitter) {
+		for sv := range s.services() {
+			e.value(value(&sv.Requests), sv.Name, modelVersion)
 		}
 	}}
 }
@@ -187,29 +213,24 @@ func micros(d time.Duration) float64 { return float64(d / time.Microsecond) }
 
 // serviceFamilies are about the queries of each service and what became of them.
 var serviceFamilies = []family{
-	ofService("overlapd_service_ready", gauge, "1 if the service can answer queries, else 0.", func(s *Service) float64 {
-		if s.Ready {
-			return 1
-		}
-		return 0
-	}),
+	ofService("overlapd_service_ready", gauge, "1 if the service can answer queries, else 0.", func(s *status.Service) int { return whether(s.Ready) }),
 	ofService("overlapd_service_target_seconds", gauge, "QoS target of the service.",
-		func(s *Service) float64 { return s.Target.Seconds() }),
+		func(s *status.Service) float64 { return s.TargetMS / 1e3 }),
 
 	ofService("overlapd_queries_accepted_total", counter, "Queries that were queued.",
-		func(s *Service) uint64 { return s.Counted.Arrived }),
+		func(s *status.Service) uint64 { return s.Arrived }),
 	byReason("overlapd_queries_refused_total", "Queries that the scheduler did not queue, by reason.",
-		func(m *overlap.ServiceMetrics) *[overlap.ReasonCount]uint64 { return &m.Refused }, overlap.ReasonQueueFull, overlap.ReasonDeadlinePassed, overlap.ReasonDraining),
+		func(s *status.Service) map[string]uint64 { return s.Refused }, overlap.ReasonQueueFull, overlap.ReasonDeadlinePassed, overlap.ReasonDraining),
 	ofService("overlapd_queries_finished_total", counter, "Queries whose outputs were made, in time or late.",
-		func(s *Service) uint64 { return s.Counted.Finished }),
+		func(s *status.Service) uint64 { return s.Finished }),
 	ofService("overlapd_queries_late_total", counter, "Queries that finished after their deadline.",
-		func(s *Service) uint64 { return s.Counted.Late }),
+		func(s *status.Service) uint64 { return s.Late }),
 	byReason("overlapd_queries_dropped_total", "Queries that were accepted and not run to their end for lack of time, by reason.",
-		func(m *overlap.ServiceMetrics) *[overlap.ReasonCount]uint64 { return &m.Dropped }, overlap.ReasonDeadlinePassed, overlap.ReasonCannotFinish),
+		func(s *status.Service) map[string]uint64 { return s.Dropped }, overlap.ReasonDeadlinePassed, overlap.ReasonCannotFinish),
 	byReason("overlapd_queries_failed_total", "Queries that were accepted and failed, by reason.",
-		func(m *overlap.ServiceMetrics) *[overlap.ReasonCount]uint64 { return &m.Failed }, overlap.ReasonWorkerLost, overlap.ReasonModelFailed),
+		func(s *status.Service) map[string]uint64 { return s.Failed }, overlap.ReasonWorkerLost, overlap.ReasonModelFailed),
 	ofService("overlapd_queries_cancelled_total", counter, "Queries whose client left.",
-		func(s *Service) uint64 { return s.Counted.Cancelled }),
+		func(s *status.Service) uint64 { return s.Cancelled }),
 	ofService("overlapd_deadline_misses_total", counter,
 		"Accepted queries without outputs at their deadline: those that were late, were dropped, or failed.", misses),
 
@@ -221,55 +242,57 @@ var serviceFamilies = []family{
 		func(q *queries) *distribution { return &q.queue }),
 
 	ofService("overlapd_queue_length", gauge, "Queries that wait for their first span, now.",
-		func(s *Service) int { return s.Counted.Queued }),
+		func(s *status.Service) int { return s.Queued }),
 	ofService("overlapd_queue_limit", gauge, "Queries that may wait; one more is refused.",
-		func(s *Service) int { return s.QueueLimit }),
+		func(s *status.Service) int { return s.QueueLimit }),
 	ofService("overlapd_queue_oldest_age_seconds", gauge, "Age of the query that has waited longest, now; 0 if none waits.",
-		func(s *Service) float64 { return s.OldestAge.Seconds() }),
+		func(s *status.Service) float64 { return s.OldestAge.Seconds() }),
 	ofService("overlapd_queue_postponed", gauge, "Waiting queries that the last decision found no time for, now.",
-		func(s *Service) int { return s.Postponed }),
+		func(s *status.Service) int { return s.Postponed }),
 
 	ofService("overlapd_batches_total", counter, "Batches that were formed.",
-		func(s *Service) uint64 { return s.Counted.Batches }),
+		func(s *status.Service) uint64 { return s.Batches }),
 	ofService("overlapd_batches_paused", gauge, "Batches that stand between two operators, now.",
-		func(s *Service) int { return s.Counted.Paused }),
+		func(s *status.Service) int { return s.Paused }),
 	ofService("overlapd_queries_merged_total", counter, "Queries that started in a batch with others.",
-		func(s *Service) uint64 { return s.Counted.Merged }),
+		func(s *status.Service) uint64 { return s.Merged }),
 	ofService("overlapd_queries_retried_total", counter, "Times that a query was queued again because its worker was lost.",
-		func(s *Service) uint64 { return s.Counted.Retried }),
+		func(s *status.Service) uint64 { return s.Retried }),
 
 	ofService("overlapd_spans_total", counter, "Spans that ran, to their end or until they were stopped.",
-		func(s *Service) uint64 { return s.Requests.Spans.Count }),
+		func(s *status.Service) uint64 { return s.Requests.Spans.Count }),
 	ofService("overlapd_span_engine_seconds_total", counter, "Time that spans were in the engine, by the host's clock.",
-		func(s *Service) float64 { return s.Requests.Spans.Took.Seconds() }),
+		func(s *status.Service) float64 { return s.EngineSeconds }),
 	onDevice("overlapd_span_device_seconds_total",
 		"Time that the device took for spans, by its own clock; the rest of the engine's went into copies, launches and waking up. Only where there is such a clock."),
 
 	ofService("overlapd_worker_restarts_total", counter, "Times that the worker was started again.",
-		func(s *Service) uint64 { return s.Restarts }),
+		func(s *status.Service) uint64 { return s.Restarts }),
 	ofService("overlapd_worker_resident_bytes", gauge, "Memory of the worker's process, now.",
-		func(s *Service) int64 { return s.ResidentBytes }),
+		func(s *status.Service) int64 { return s.ResidentBytes }),
 	ofService("overlapd_intermediate_bytes", gauge, "Intermediates of paused batches, as the worker last reported.",
-		func(s *Service) int64 { return s.IntermediateBytes }),
+		func(s *status.Service) int64 { return s.IntermediateBytes }),
 	ofService("overlapd_input_bytes", gauge, "Inputs of queries that are not answered, in shared memory, now.",
-		func(s *Service) int64 { return s.InputBytes }),
+		func(s *status.Service) int64 { return s.InputBytes }),
 }
 
 // onDevice is a counter of seconds for each service that runs on a device with a clock.
 func onDevice(name, help string) family {
-	return family{name: name, kind: counter, help: help, labels: []string{"service"}, values: func(s *Snapshot, e *emitter) {
-		for i := range s.Services {
-			if took := s.Services[i].Requests.Device.Took; took > 0 {
-				e.value(took.Seconds(), s.Services[i].Name)
+	return family{name: name, kind: counter, help: help, labels: []string{"service"}, values: func(s *scrape, e *emitter) {
+		for sv := range s.services() {
+			if sv.DeviceSeconds > 0 {
+				e.value(sv.DeviceSeconds, sv.Name)
 			}
 		}
 	}}
 }
 
-func misses(s *Service) uint64 {
-	n := s.Counted.Late
-	for r := range overlap.ReasonCount {
-		n += s.Counted.Dropped[r] + s.Counted.Failed[r]
+func misses(s *status.Service) uint64 {
+	n := s.Late
+	for _, counts := range []map[string]uint64{s.Dropped, s.Failed} {
+		for _, of := range counts {
+			n += of
+		}
 	}
 	return n
 }
@@ -279,87 +302,90 @@ var schedulerFamilies = []family{
 	{
 		name: "overlapd_info", kind: gauge, help: "Always 1; the version of overlapd and the policy that chooses groups.",
 		labels: []string{"version", "policy"},
-		values: func(s *Snapshot, e *emitter) { e.value(1, s.Version, s.Policy) },
+		values: func(s *scrape, e *emitter) { e.value(1, s.version, s.policy) },
 	},
-	whole("overlapd_rounds_total", counter, "Rounds that were begun.", func(s *Snapshot) uint64 { return s.Scheduler.Rounds }),
+	whole("overlapd_rounds_total", counter, "Rounds that were begun.", total(func(i *status.Status) uint64 { return i.Rounds })),
 	whole("overlapd_device_busy_seconds_total", counter, "Time that the rounds took together; its rate is the share of time in which the device had work.",
-		func(s *Snapshot) float64 { return s.Scheduler.Busy.Seconds() }),
-	histogramOf("overlapd_round_seconds", "Time that a round took.", func(r *record) *distribution { return &r.groups.round }),
-	histogramOf("overlapd_group_spans", "Spans in a group.", func(r *record) *distribution { return &r.groups.spans }),
+		total(func(i *status.Status) float64 { return i.BusySeconds })),
+	histogramOf("overlapd_round_seconds", "Time that a round took.", func(g *groups) *distribution { return &g.round }),
+	histogramOf("overlapd_group_spans", "Spans in a group.", func(g *groups) *distribution { return &g.size }),
 	histogramOf("overlapd_dispatch_headroom_seconds", "Time from the start of a group to the first deadline in it; 0 if that had passed.",
-		func(r *record) *distribution { return &r.groups.headroom }),
+		func(g *groups) *distribution { return &g.headroom }),
 
 	whole("overlapd_overlap_solo_seconds_total", counter, "Solo times of the spans in groups of several, one after another.",
-		func(s *Snapshot) float64 { return s.Record.solo.Seconds() }),
+		func(s *scrape) float64 { return s.record.soloTime.Seconds() }),
 	whole("overlapd_overlap_gained_seconds_total", counter, "Solo time gained: by how much groups of several spans were faster than their spans one after another.",
-		func(s *Snapshot) float64 { return s.Record.gained.Seconds() }),
+		func(s *scrape) float64 { return s.record.gained.Seconds() }),
 	whole("overlapd_overlap_lost_seconds_total", counter, "By how much groups of several spans were slower than their spans one after another.",
-		func(s *Snapshot) float64 { return s.Record.lost.Seconds() }),
+		func(s *scrape) float64 { return s.record.lost.Seconds() }),
 
-	whole("overlapd_plans_made_total", counter, "Rounds that were chosen while the one before ran.", func(s *Snapshot) uint64 { return s.Scheduler.Made }),
-	whole("overlapd_plans_kept_total", counter, "Plans that were carried out.", func(s *Snapshot) uint64 { return s.Scheduler.Kept }),
+	whole("overlapd_plans_made_total", counter, "Rounds that were chosen while the one before ran.", total(func(i *status.Status) uint64 { return i.Plans.Made })),
+	whole("overlapd_plans_kept_total", counter, "Plans that were carried out.", total(func(i *status.Status) uint64 { return i.Plans.Kept })),
 	whole("overlapd_plans_overturned_total", counter, "Plans that were given up, for news or because they did not fit any more.",
-		func(s *Snapshot) uint64 { return s.Scheduler.Overturned }),
+		total(func(i *status.Status) uint64 { return i.Plans.Overturned })),
 
 	whole("overlapd_schedulers", gauge, "Scheduler goroutines: one, or one for each instance of a GPU that is divided.",
-		func(s *Snapshot) int { return s.Scheduler.Schedulers }),
+		func(s *scrape) int { return len(s.Instances) }),
 	whole("overlapd_scheduler_busy_seconds_total", counter, "Time that the scheduler goroutines worked; its rate for each of overlapd_schedulers is their saturation, 1 at most.",
-		func(s *Snapshot) float64 { return s.Record.busy.Seconds() }),
-	whole("overlapd_scheduler_turns_total", counter, "Times that the scheduler goroutine woke up.", func(s *Snapshot) uint64 { return s.Record.turns }),
-	whole("overlapd_scheduler_inbox_length", gauge, "Messages that wait for the scheduler goroutine, now.", func(s *Snapshot) int { return s.Scheduler.Inbox }),
-	whole("overlapd_scheduler_inbox_limit", gauge, "Messages that may wait; queries beyond are refused.", func(s *Snapshot) int { return s.Scheduler.InboxLimit }),
+		func(s *scrape) float64 { return s.record.busy.Seconds() }),
+	whole("overlapd_scheduler_turns_total", counter, "Times that the scheduler goroutine woke up.", func(s *scrape) uint64 { return s.record.turns }),
+	whole("overlapd_scheduler_inbox_length", gauge, "Messages that wait for the scheduler goroutine, now.", total(func(i *status.Status) int { return i.Inbox })),
+	whole("overlapd_scheduler_inbox_limit", gauge, "Messages that may wait; queries beyond are refused.", total(func(i *status.Status) int { return i.InboxLimit })),
 	whole("overlapd_scheduler_beat_age_seconds", gauge, "Time since the scheduler goroutine last ended a turn; it wakes once a second at least.",
-		func(s *Snapshot) float64 { return s.Scheduler.BeatAge.Seconds() }),
+		greatest(func(i *status.Status) time.Duration { return i.BeatAge })),
 	whole("overlapd_scheduler_snapshot_age_seconds", gauge, "Age of what the scheduler goroutine told; it is asked anew for every scrape.",
-		func(s *Snapshot) float64 { return s.Age.Seconds() }),
+		greatest(func(i *status.Status) time.Duration { return i.Age })),
 }
 
 // predictionFamilies are about how good predictions are.
 var predictionFamilies = []family{
 	whole("overlapd_predictor_serving", gauge, "1 if a network predicts groups of several spans, 0 if they count as long as their spans one after another.",
-		func(s *Snapshot) float64 {
-			if s.Scheduler.Predictor {
-				return 1
-			}
-			return 0
+		func(s *scrape) int {
+			return whether(!slices.ContainsFunc(s.Instances, func(i *status.Status) bool { return i.Predictor.File == nil }))
 		}),
-	histogramOf("overlapd_group_prediction_ratio", "Measured/predicted time of groups of several spans.", func(r *record) *distribution { return &r.groups.groupRatio }),
+	histogramOf("overlapd_group_prediction_ratio", "Measured/predicted time of groups of several spans.", func(g *groups) *distribution { return &g.groupRatio }),
 	histogramOf("overlapd_group_prediction_error_ratio", "Error of the prediction for groups of several spans: |predicted/measured - 1|.",
-		func(r *record) *distribution { return &r.groups.groupError }),
-	histogramOf("overlapd_solo_prediction_ratio", "Measured/predicted time of spans that ran alone.", func(r *record) *distribution { return &r.groups.soloRatio }),
+		func(g *groups) *distribution { return &g.groupError }),
+	histogramOf("overlapd_solo_prediction_ratio", "Measured/predicted time of spans that ran alone.", func(g *groups) *distribution { return &g.soloRatio }),
 	histogramOf("overlapd_prediction_margin_ratio", "Margin of a group: what is compared with its deadlines as a multiple of the predicted time.",
-		func(r *record) *distribution { return &r.groups.margin }),
+		func(g *groups) *distribution { return &g.margin }),
 	whole("overlapd_prediction_bound_exceeded_total", counter, "Rounds that took longer than predicted with the margin; one in a hundred is meant to.",
-		func(s *Snapshot) uint64 { return s.Record.exceeded }),
+		func(s *scrape) uint64 { return s.record.exceeded }),
 	{
 		name: "overlapd_predictor_fallbacks_total", kind: counter, help: "Groups that the scheduler asked about and the network did not answer for, by reason.",
 		labels: []string{"reason"},
-		values: func(s *Snapshot, e *emitter) {
-			for reason, n := range s.Scheduler.Fallbacks {
+		values: func(s *scrape, e *emitter) {
+			sums := map[string]uint64{}
+			for _, i := range s.Instances {
+				for reason, n := range i.Predictor.Fallbacks {
+					sums[reason] += n
+				}
+			}
+			for reason, n := range sums {
 				e.value(float64(n), strings.ReplaceAll(reason, " ", "_"))
 			}
 		},
 	},
 	whole("overlapd_predictor_unknown_total", counter, "Groups that the scheduler asked about and nothing was known of.",
-		func(s *Snapshot) uint64 { return s.Scheduler.Unknown }),
+		total(func(i *status.Status) uint64 { return i.Predictor.Unknown })),
 }
 
 // tracingFamilies are about the traces of queries. Without tracing they are 0.
 var tracingFamilies = []family{
-	whole("overlapd_traced_queries_total", counter, "Queries that were traced.", func(s *Snapshot) uint64 { return s.Traces.Queries }),
+	whole("overlapd_traced_queries_total", counter, "Queries that were traced.", func(s *scrape) uint64 { return s.Traces.Queries }),
 	whole("overlapd_traced_queries_dropped_total", counter, "Traced queries that were left out because the collector takes less than is traced.",
-		func(s *Snapshot) uint64 { return s.Traces.Dropped }),
-	whole("overlapd_trace_spans_exported_total", counter, "Spans that the collector has taken.", func(s *Snapshot) uint64 { return s.Traces.Exported }),
-	whole("overlapd_trace_spans_failed_total", counter, "Spans that could not be sent to the collector.", func(s *Snapshot) uint64 { return s.Traces.Failed }),
+		func(s *scrape) uint64 { return s.Traces.Dropped }),
+	whole("overlapd_trace_spans_exported_total", counter, "Spans that the collector has taken.", func(s *scrape) uint64 { return s.Traces.Exported }),
+	whole("overlapd_trace_spans_failed_total", counter, "Spans that could not be sent to the collector.", func(s *scrape) uint64 { return s.Traces.Failed }),
 }
 
 // storageFamilies are about what cannot be stored. Serving goes on without it.
 var storageFamilies = []family{
 	whole("overlapd_state_file_lost", gauge, "1 if the state file was damaged or replaced while it was in use: nothing is stored in it until the daemon is started again.",
-		func(s *Snapshot) int { return whether(s.Storage.StateLost) }),
-	whole("overlapd_decision_log_stopped", gauge, "1 while the decision log cannot be written.", func(s *Snapshot) int { return whether(s.Storage.LogStopped) }),
+		func(s *scrape) int { return whether(s.Storage.StateLost) }),
+	whole("overlapd_decision_log_stopped", gauge, "1 while the decision log cannot be written.", func(s *scrape) int { return whether(s.Storage.LogStopped) }),
 	whole("overlapd_decisions_lost_total", counter, "Events of the scheduler that are not in the decision log because the disk was too slow or took nothing.",
-		func(s *Snapshot) uint64 { return s.Storage.DecisionsLost }),
+		func(s *scrape) uint64 { return s.Storage.DecisionsLost }),
 }
 
 func whether(b bool) int {
@@ -373,24 +399,31 @@ func whether(b bool) int {
 // none of what a GPU cannot tell, such as the utilization of a MIG device.
 var gpuFamilies = []family{
 	ofGPU("nv_gpu_utilization", "Share of the driver's last sampling period in which a kernel ran, 0 to 1.",
-		func(g *GPU) float64 { return g.Utilization }),
+		func(g *cuda.Sample) (float64, bool) {
+			return float64(g.Utilization.Value.GPU) / 100, g.Utilization.Known
+		}),
 	ofGPU("nv_gpu_memory_total_bytes", "Memory of the GPU, in bytes.",
-		func(g *GPU) float64 { return float64(g.MemoryTotalBytes) }),
+		func(g *cuda.Sample) (float64, bool) { return float64(g.Memory.Value.Total), g.Memory.Known }),
 	ofGPU("nv_gpu_memory_used_bytes", "Memory of the GPU that is in use, in bytes.",
-		func(g *GPU) float64 { return float64(g.MemoryUsedBytes) }),
+		func(g *cuda.Sample) (float64, bool) { return float64(g.Memory.Value.Used), g.Memory.Known }),
 	ofGPU("nv_gpu_power_usage", "Power that the GPU draws, in watts; of a MIG device that of the whole GPU.",
-		func(g *GPU) float64 { return g.PowerWatts }),
+		func(g *cuda.Sample) (float64, bool) { return g.Power.Value, g.Power.Known }),
 	ofGPU("nv_gpu_power_limit", "Power that the GPU may draw, in watts.",
-		func(g *GPU) float64 { return g.PowerLimitWatts }),
+		func(g *cuda.Sample) (float64, bool) { return g.PowerLimit.Value, g.PowerLimit.Known }),
 }
 
 // ofGPU is a gauge with a value for each GPU that can tell it. It has one label
 // and no more: perf_analyzer looks for exactly that.
-func ofGPU(name, help string, value func(*GPU) float64) family {
-	return family{name: name, kind: gauge, help: help, labels: []string{"gpu_uuid"}, values: func(s *Snapshot, e *emitter) {
-		for i := range s.GPUs {
-			if v := value(&s.GPUs[i]); v >= 0 {
-				e.value(v, s.GPUs[i].UUID)
+func ofGPU(name, help string, value func(*cuda.Sample) (float64, bool)) family {
+	return family{name: name, kind: gauge, help: help, labels: []string{"gpu_uuid"}, values: func(s *scrape, e *emitter) {
+		for _, i := range s.Instances {
+			for _, part := range i.GPU {
+				if part.Sample == nil {
+					continue
+				}
+				if v, known := value(part.Sample); known {
+					e.value(v, part.Sample.UUID)
+				}
 			}
 		}
 	}}

@@ -2,203 +2,205 @@ package metrics
 
 import (
 	"math"
+	"slices"
+	"sync/atomic"
 	"time"
+
+	"github.com/overlapd/overlapd/daemon/observe"
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
 )
 
-// record is what a scheduler goroutine did: its turns, the groups that it ran and
-// the queries that it answered. It is plain memory of one goroutine; nothing
-// allocates but what makes it larger.
-type record struct {
-	totals
-	services []queries
-	groups   groups
+// Recorder is the listener that counts what a scheduler goroutine does: its turns,
+// the groups that it runs and the queries that it answers. It is plain memory of
+// that goroutine, which copies it when it publishes a status.
+type Recorder struct {
+	record
+	series []*queries    // by service ID; only one that serves has answers
+	woke   time.Duration // when this turn began
+	latest atomic.Pointer[record]
 
-	woke    time.Duration // when this turn began
-	group   sent          // the one that runs
-	running bool
+	// The group that runs: how many spans it has, what was predicted of it, and its
+	// spans' time one after another, 0 if that is not known.
+	spans     int
+	predicted models.Estimate
+	solo      time.Duration
 }
 
-// totals are added up.
-type totals struct {
+// record is what is counted.
+type record struct {
 	turns    uint64
 	busy     time.Duration // all turns together
 	exceeded uint64        // rounds that took longer than their bound
 
-	solo, gained, lost time.Duration // by groups of several spans
+	soloTime, gained, lost time.Duration // by groups of several spans
+
+	groups   groups
+	services []*queries
 }
 
-// groups is what is noted of groups and of their predictions.
+// groups is what is counted of groups and of their predictions: measured/predicted
+// of one span and of several, and how far off that is.
 type groups struct {
-	spans, headroom, margin, round    distribution
-	soloRatio, groupRatio, groupError distribution // measured/predicted of one span and of several, and how far off that is
+	size, headroom, margin, round, soloRatio, groupRatio, groupError distribution
 }
 
-// queries is what is noted of the finished queries of a service.
-type queries struct{ latency, target, queue distribution }
-
-// sent is an operator group that is sent to the workers.
-type sent struct {
-	Spans     int
-	Predicted time.Duration // 0 if that is not known
-	Bound     time.Duration // what 99 of 100 keep, as far as is known
-	Solo      time.Duration // its spans' time one after another, 0 if that is not known
-	Headroom  time.Duration // until the first deadline in the group
-	Urgent    bool          // whether there is a deadline
+// queries is what is counted of the finished queries of a service. One that takes
+// over a name goes on with what the one before has counted.
+type queries struct {
+	name                   string
+	latency, target, queue distribution
 }
 
-// outcome is how a group went.
-type outcome struct {
-	Took     time.Duration // from sending it until its last span had ended
-	Compared time.Duration // what Predicted speaks of, which for one span is the time in the engine
-	Whole    bool          // each of its spans ran to its end
-}
-
-// finished is a query that finished.
-type finished struct {
-	Latency time.Duration // from its arrival
-	Queue   time.Duration // the part of it before the first span
-	Target  time.Duration // the QoS target of its service
-}
-
-// newRecord returns an empty record of so many services.
-func newRecord(services int) *record {
-	r := &record{services: make([]queries, services), groups: groups{
-		newDistribution(spanBounds), newDistribution(roomBounds), newDistribution(marginBounds), newDistribution(roundBounds),
-		newDistribution(ratioBounds), newDistribution(ratioBounds), newDistribution(errorBounds),
-	}}
-	for i := range r.services {
-		r.services[i] = newQueries()
+// NewRecorder returns a Recorder of these services that has seen nothing.
+func NewRecorder(services []string) *Recorder {
+	r := &Recorder{record: newRecord()}
+	for i, name := range services {
+		r.set(&models.Service{ID: models.ServiceID(i), Name: name}, true)
 	}
 	return r
 }
 
-// wake begins a turn of the goroutine: it has something to do.
-func (r *record) wake(now time.Duration) { r.woke = now }
-
-// rest ends the turn.
-func (r *record) rest(now time.Duration) {
-	r.turns++
-	r.busy += max(now-r.woke, 0)
+func newRecord() (r record) {
+	g := &r.groups
+	g.size.bounds, g.headroom.bounds, g.margin.bounds, g.round.bounds = spanBounds, roomBounds, marginBounds, roundBounds
+	g.soloRatio.bounds, g.groupRatio.bounds, g.groupError.bounds = ratioBounds, ratioBounds, errorBounds
+	return r
 }
 
-// dispatch counts a group that is sent. It is followed by finish.
-func (r *record) dispatch(g sent) {
-	r.group, r.running = g, true
-	r.groups.spans.observe(float64(g.Spans))
-	if g.Urgent {
-		r.groups.headroom.observe(max(g.Headroom, 0).Seconds())
-	}
-	if g.Predicted > 0 {
-		r.groups.margin.observe(ratio(g.Bound, g.Predicted))
-	}
-}
-
-// finish counts how the group went that was sent last. What did not run to its end
-// is not compared with its prediction.
-func (r *record) finish(o outcome) {
-	if !r.running {
-		return
-	}
-	r.running = false
-	r.groups.round.observe(o.Took.Seconds())
-	if g := &r.group; o.Whole && o.Compared > 0 {
-		r.predicted(g, o.Compared)
-		r.gain(g, o.Took)
-	}
-}
-
-func (r *record) predicted(g *sent, took time.Duration) {
-	if g.Predicted <= 0 {
-		return
-	}
-	if took > g.Bound {
-		r.exceeded++
-	}
-	if g.Spans == 1 {
-		r.groups.soloRatio.observe(ratio(took, g.Predicted))
-		return
-	}
-	r.groups.groupRatio.observe(ratio(took, g.Predicted))
-	r.groups.groupError.observe(math.Abs(ratio(g.Predicted, took) - 1))
-}
-
-func (r *record) gain(g *sent, took time.Duration) {
-	if g.Spans < 2 || g.Solo <= 0 {
-		return
-	}
-	r.solo += g.Solo
-	r.gained += max(g.Solo-took, 0)
-	r.lost += max(took-g.Solo, 0)
-}
-
-// answer counts a query that finished. A service that the record was not made for
-// is left out.
-func (r *record) answer(service int, q finished) {
-	if service < 0 || service >= len(r.services) {
-		return
-	}
-	s := &r.services[service]
-	s.latency.observe(q.Latency.Seconds())
-	s.queue.observe(q.Queue.Seconds())
-	if q.Target > 0 {
-		s.target.observe(ratio(q.Latency, q.Target))
+// Observe implements [observe.Listener].
+func (r *Recorder) Observe(e *observe.Event) {
+	switch e.Kind {
+	case observe.Woke:
+		r.woke = e.At
+	case observe.Rested:
+		r.turns++
+		r.busy += max(e.At-r.woke, 0)
+	case observe.Dispatched:
+		r.dispatched(e)
+	case observe.Ended:
+		r.ended(e.Measured)
+	case observe.Answered:
+		if e.Answer.Result == overlap.Finished {
+			r.series[e.Answer.Service].answered(e.Answer, e.Target)
+		}
+	case observe.Set:
+		r.set(e.Service, e.Fresh)
+	case observe.Dropped:
+		if id := int(e.Service.ID); id < len(r.series) { // else it never served
+			r.series[id] = nil
+		}
+		r.services = slices.DeleteFunc(r.services, func(q *queries) bool { return !slices.Contains(r.series, q) })
+	case observe.Published:
+		r.latest.Store(r.copied())
 	}
 }
 
-// copyTo copies what was noted, for another goroutine, to another record, which
-// comes to have as many services.
-func (r *record) copyTo(to *record) {
-	to.totals = r.totals
-	from, at := r.groups.all(), to.groups.all()
-	for i := range from {
-		from[i].copyTo(at[i])
-	}
-	to.setServices(len(r.services))
-	to.services = to.services[:len(r.services)]
-	for i := range r.services {
-		from, at := r.services[i].all(), to.services[i].all()
-		for k := range from {
-			from[k].copyTo(at[k])
+// dispatched counts a group. Its headroom is that of the first deadline in the
+// group, not of others that wait.
+func (r *Recorder) dispatched(e *observe.Event) {
+	r.spans, r.predicted, r.solo = len(e.Round.Group.Spans), e.Round.Predicted, e.Solo
+	r.groups.size.observe(float64(r.spans))
+	first := time.Duration(math.MaxInt64)
+	for i := range e.Why.Candidates {
+		if c := &e.Why.Candidates[i]; c.Place > 0 {
+			first = min(first, c.Deadline)
 		}
 	}
-}
-
-func (g *groups) all() [7]*distribution {
-	return [...]*distribution{&g.spans, &g.headroom, &g.margin, &g.round, &g.soloRatio, &g.groupRatio, &g.groupError}
-}
-
-func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
-
-// setServices makes the record one of at least so many services. Those that are
-// new have noted nothing.
-func (r *record) setServices(n int) {
-	for len(r.services) < n {
-		r.services = append(r.services, newQueries())
+	if first < math.MaxInt64 {
+		r.groups.headroom.observe(max(first-e.Round.Start, 0).Seconds())
+	}
+	if p := r.predicted; p.Latency > 0 {
+		r.groups.margin.observe(ratio(p.Bound, p.Latency))
 	}
 }
 
-// fold adds what was noted of the queries of one service to those of another,
-// which then goes on with them, and forgets it of the first. It may be done
-// again, for what the first has answered since. A service that the record was
-// not made for has noted nothing.
-func (r *record) fold(from, to int) {
-	if from == to || from < 0 || from >= len(r.services) || to < 0 {
+// ended counts how the group went that was sent last. What did not run to its end
+// is not compared with its prediction, and what was not sent is not counted.
+func (r *Recorder) ended(m *executor.Outcome) {
+	if m == nil {
 		return
 	}
-	r.setServices(to + 1)
-	source, sum := r.services[from].all(), r.services[to].all()
-	for i := range source {
-		sum[i].add(source[i])
+	r.groups.round.observe(m.Took.Seconds())
+	for i := range m.Spans {
+		if m.Spans[i].Status != models.SpanDone {
+			return
+		}
 	}
-	r.clear(from)
+	took := m.Latency()
+	if took <= 0 {
+		return
+	}
+	r.compare(took)
+	if r.spans > 1 && r.solo > 0 {
+		r.soloTime += r.solo
+		r.gained += max(r.solo-m.Took, 0)
+		r.lost += max(m.Took-r.solo, 0)
+	}
 }
 
-// add adds what another record noted, and appends its services.
+// compare counts how far off the prediction was. Of one span it speaks of the time
+// in the engine.
+func (r *Recorder) compare(took time.Duration) {
+	p := r.predicted
+	if p.Latency <= 0 {
+		return
+	}
+	if took > p.Bound {
+		r.exceeded++
+	}
+	if r.spans == 1 {
+		r.groups.soloRatio.observe(ratio(took, p.Latency))
+		return
+	}
+	r.groups.groupRatio.observe(ratio(took, p.Latency))
+	r.groups.groupError.observe(math.Abs(ratio(p.Latency, took) - 1))
+}
+
+func (q *queries) answered(a *overlap.Answer, target time.Duration) {
+	latency := a.At - a.Started + a.Queue
+	q.latency.observe(latency.Seconds())
+	q.queue.observe(a.Queue.Seconds())
+	if target > 0 {
+		q.target.observe(ratio(latency, target))
+	}
+}
+
+// set counts a service under its name.
+func (r *Recorder) set(s *models.Service, fresh bool) {
+	at := slices.IndexFunc(r.services, func(q *queries) bool { return q.name == s.Name })
+	if at < 0 {
+		at, r.services, fresh = len(r.services), append(r.services, nil), true
+	}
+	if fresh {
+		q := &queries{name: s.Name}
+		q.latency.bounds, q.target.bounds, q.queue.bounds = latencyBounds, targetBounds, latencyBounds
+		r.services[at] = q
+	}
+	if missing := int(s.ID) + 1 - len(r.series); missing > 0 {
+		r.series = append(r.series, make([]*queries, missing)...)
+	}
+	r.series[s.ID] = r.services[at]
+}
+
+// copied returns a copy for another goroutine.
+func (r *record) copied() *record {
+	c, all := *r, make([]queries, len(r.services))
+	c.services = make([]*queries, len(all))
+	for i, q := range r.services {
+		all[i] = *q
+		c.services[i] = &all[i]
+	}
+	return &c
+}
+
+// add adds what another record has counted, which has other services.
 func (r *record) add(o *record) {
 	r.turns += o.turns
 	r.busy += o.busy
 	r.exceeded += o.exceeded
-	r.solo += o.solo
+	r.soloTime += o.soloTime
 	r.gained += o.gained
 	r.lost += o.lost
 	to, from := r.groups.all(), o.groups.all()
@@ -208,53 +210,29 @@ func (r *record) add(o *record) {
 	r.services = append(r.services, o.services...)
 }
 
-// clear forgets what was noted of the queries of a service, for another one that
-// is to have its place.
-func (r *record) clear(service int) {
-	if service < 0 || service >= len(r.services) {
-		return
-	}
-	for _, h := range r.services[service].all() {
-		clear(h.counts)
-		h.sum = 0
-	}
+func (g *groups) all() [7]*distribution {
+	return [...]*distribution{&g.size, &g.headroom, &g.margin, &g.round, &g.soloRatio, &g.groupRatio, &g.groupError}
 }
 
-func newQueries() queries {
-	return queries{newDistribution(latencyBounds), newDistribution(targetBounds), newDistribution(latencyBounds)}
-}
+func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
 
-func (q *queries) all() [3]*distribution { return [...]*distribution{&q.latency, &q.target, &q.queue} }
+// maxBounds is how many bounds a histogram has at most.
+const maxBounds = 20
 
-// distribution counts values in buckets. It is plain memory and belongs to one
-// goroutine.
+// distribution counts values in buckets. It is a value: a copy goes its own way.
 type distribution struct {
-	bounds []float64 // upper, ascending; never changed
-	counts []uint64  // each bucket alone; the last has what exceeds all bounds
+	bounds []float64             // upper, ascending; never changed
+	counts [maxBounds + 1]uint64 // each bucket alone; the one after the last bound has what exceeds all
 	sum    float64
 }
 
-func newDistribution(bounds []float64) distribution {
-	return distribution{bounds: bounds, counts: make([]uint64, len(bounds)+1)}
-}
-
-// observe counts a value. What is not a number says nothing and is left out.
 func (h *distribution) observe(v float64) {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return
-	}
 	i := 0
 	for i < len(h.bounds) && v > h.bounds[i] {
 		i++
 	}
 	h.counts[i]++
 	h.sum += v
-}
-
-// copyTo copies the values to a histogram with the same bounds.
-func (h *distribution) copyTo(to *distribution) {
-	copy(to.counts, h.counts)
-	to.sum = h.sum
 }
 
 // add adds a histogram with the same bounds.
@@ -269,13 +247,11 @@ func (h *distribution) add(o *distribution) {
 // many do not exceed it, as Prometheus has them.
 func (h *distribution) cumulative() (count uint64, buckets map[float64]uint64) {
 	buckets = make(map[float64]uint64, len(h.bounds))
-	for i, n := range h.counts {
-		count += n
-		if i < len(h.bounds) {
-			buckets[h.bounds[i]] = count
-		}
+	for i, bound := range h.bounds {
+		count += h.counts[i]
+		buckets[bound] = count
 	}
-	return count, buckets
+	return count + h.counts[len(h.bounds)], buckets
 }
 
 // The bounds of all histograms. Those of ratios are dense around 1, where it is

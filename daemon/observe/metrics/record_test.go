@@ -4,6 +4,13 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/overlapd/overlapd/daemon/observe"
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
 )
 
 const ms = time.Millisecond
@@ -14,29 +21,60 @@ func sumOf(h *distribution) (uint64, float64) {
 	return n, h.sum
 }
 
+// group is a round of so many spans, and how it went.
+type group struct {
+	spans            int
+	predicted, bound time.Duration
+	solo             time.Duration
+	deadline         time.Duration // of a query in it, 0 for none; the round begins at a second
+	took, compared   time.Duration // compared is of the engine, where there is one span
+	stopped          bool
+}
+
+// of has a Recorder see the round.
+func (g group) run(r *Recorder) {
+	round := &overlap.Round{Start: time.Second, Predicted: models.Estimate{Latency: g.predicted, Bound: g.bound}}
+	round.Group.Spans = make([]models.Span, g.spans)
+	var why overlap.Explanation
+	why.Candidates = append(why.Candidates, overlap.Candidate{Deadline: 1}) // it waits
+	if g.deadline != 0 {
+		why.Candidates = append(why.Candidates, overlap.Candidate{Deadline: g.deadline, Place: 1}, overlap.Candidate{Deadline: time.Hour, Place: 2})
+	}
+	r.Observe(&observe.Event{Kind: observe.Dispatched, Round: round, Why: &why, Solo: g.solo})
+	o := &executor.Outcome{Took: g.took, Spans: make([]executor.SpanOutcome, g.spans)}
+	o.Spans[0].Took = g.compared
+	if g.stopped {
+		o.Spans[g.spans-1].Status = models.SpanStopped
+	}
+	r.Observe(&observe.Event{Kind: observe.Ended, Measured: o})
+}
+
 func TestRecordOfGroups(t *testing.T) {
-	pair := sent{Spans: 2, Predicted: 10 * ms, Bound: 12 * ms, Solo: 16 * ms, Headroom: 50 * ms, Urgent: true}
-	alone := sent{Spans: 1, Predicted: 10 * ms, Bound: 10 * ms, Headroom: -ms, Urgent: true}
+	pair := group{spans: 2, predicted: 10 * ms, bound: 12 * ms, solo: 16 * ms, deadline: time.Second + 50*ms}
+	alone := group{spans: 1, predicted: 10 * ms, bound: 10 * ms, deadline: time.Second - ms}
+	went := func(g group, took, compared time.Duration, stopped bool) group {
+		g.took, g.compared, g.stopped = took, compared, stopped
+		return g
+	}
 	for name, c := range map[string]struct {
-		group    sent
-		outcome  outcome
+		group    group
 		gained   time.Duration
 		lost     time.Duration
 		exceeded uint64
 		ratio    float64 // of the group, 0 for none
 		solo     float64 // ratio of one span, 0 for none
+		headroom float64
 	}{
-		"faster than apart": {pair, outcome{11 * ms, 11 * ms, true}, 5 * ms, 0, 0, 1.1, 0},
-		"slower than apart": {pair, outcome{20 * ms, 20 * ms, true}, 0, 4 * ms, 1, 2, 0},
-		"not to its end":    {pair, outcome{20 * ms, 20 * ms, false}, 0, 0, 0, 0, 0},
-		"solo unknown":      {sent{Spans: 2, Predicted: 10 * ms, Bound: 12 * ms}, outcome{20 * ms, 20 * ms, true}, 0, 0, 1, 2, 0},
-		"not predicted":     {sent{Spans: 2, Solo: 16 * ms}, outcome{11 * ms, 11 * ms, true}, 5 * ms, 0, 0, 0, 0},
-		"alone":             {alone, outcome{11 * ms, 9 * ms, true}, 0, 0, 0, 0, 0.9},
-		"alone and late":    {alone, outcome{21 * ms, 20 * ms, true}, 0, 0, 1, 0, 2},
+		"faster than apart": {went(pair, 11*ms, 0, false), 5 * ms, 0, 0, 1.1, 0, 0.05},
+		"slower than apart": {went(pair, 20*ms, 0, false), 0, 4 * ms, 1, 2, 0, 0.05},
+		"not to its end":    {went(pair, 20*ms, 0, true), 0, 0, 0, 0, 0, 0.05},
+		"solo unknown":      {group{spans: 2, predicted: 10 * ms, bound: 12 * ms, took: 20 * ms}, 0, 0, 1, 2, 0, 0},
+		"not predicted":     {group{spans: 2, solo: 16 * ms, took: 11 * ms}, 5 * ms, 0, 0, 0, 0, 0},
+		"alone":             {went(alone, 11*ms, 9*ms, false), 0, 0, 0, 0, 0.9, 0},
+		"alone and late":    {went(alone, 21*ms, 20*ms, false), 0, 0, 1, 0, 2, 0},
 	} {
-		r := newRecord(1)
-		r.dispatch(c.group)
-		r.finish(c.outcome)
+		r := NewRecorder(nil)
+		c.group.run(r)
 		if r.gained != c.gained || r.lost != c.lost || r.exceeded != c.exceeded {
 			t.Errorf("%s: gained %v, lost %v, exceeded %d", name, r.gained, r.lost, r.exceeded)
 		}
@@ -46,13 +84,13 @@ func TestRecordOfGroups(t *testing.T) {
 		if _, sum := sumOf(&r.groups.soloRatio); sum != c.solo {
 			t.Errorf("%s: ratio of one span %v", name, sum)
 		}
-		if n, sum := sumOf(&r.groups.round); n != 1 || sum != c.outcome.Took.Seconds() {
+		if n, sum := sumOf(&r.groups.round); n != 1 || sum != c.group.took.Seconds() {
 			t.Errorf("%s: %d rounds of %v s", name, n, sum)
 		}
-		if _, sum := sumOf(&r.groups.spans); sum != float64(c.group.Spans) {
+		if _, sum := sumOf(&r.groups.size); sum != float64(c.group.spans) {
 			t.Errorf("%s: %v spans", name, sum)
 		}
-		if n, sum := sumOf(&r.groups.headroom); (n == 1) != c.group.Urgent || sum != max(c.group.Headroom, 0).Seconds() {
+		if n, sum := sumOf(&r.groups.headroom); (n == 1) != (c.group.deadline != 0) || sum != c.headroom {
 			t.Errorf("%s: %d headrooms of %v", name, n, sum)
 		}
 	}
@@ -60,9 +98,8 @@ func TestRecordOfGroups(t *testing.T) {
 
 // The error is that of the prediction, as the predictor's reports have it.
 func TestRecordOfErrors(t *testing.T) {
-	r := newRecord(0)
-	r.dispatch(sent{Spans: 3, Predicted: 15 * ms, Bound: 18 * ms})
-	r.finish(outcome{Took: 10 * ms, Compared: 10 * ms, Whole: true})
+	r := NewRecorder(nil)
+	group{spans: 3, predicted: 15 * ms, bound: 18 * ms, took: 10 * ms}.run(r)
 	if n, sum := sumOf(&r.groups.groupError); n != 1 || sum != 0.5 {
 		t.Errorf("%d errors of %v", n, sum)
 	}
@@ -71,21 +108,20 @@ func TestRecordOfErrors(t *testing.T) {
 	}
 }
 
-// An outcome that nobody waits for is not counted, as of a round that could not
-// be sent.
-func TestRecordOfUnknownOutcome(t *testing.T) {
-	r := newRecord(0)
-	r.finish(outcome{Took: ms, Compared: ms, Whole: true})
+// A round that could not be sent is not counted as one.
+func TestRecordOfARoundThatWasNotSent(t *testing.T) {
+	r := NewRecorder(nil)
+	r.Observe(&observe.Event{Kind: observe.Ended})
 	if n, _ := sumOf(&r.groups.round); n != 0 {
 		t.Errorf("%d rounds", n)
 	}
 }
 
 func TestRecordOfTurns(t *testing.T) {
-	r := newRecord(0)
+	r := NewRecorder(nil)
 	for _, turn := range [][2]time.Duration{{1 * ms, 3 * ms}, {10 * ms, 11 * ms}, {20 * ms, 19 * ms}} {
-		r.wake(turn[0])
-		r.rest(turn[1])
+		r.Observe(&observe.Event{Kind: observe.Woke, At: turn[0]})
+		r.Observe(&observe.Event{Kind: observe.Rested, At: turn[1]})
 	}
 	if r.turns != 3 || r.busy != 3*ms {
 		t.Errorf("%d turns, busy for %v", r.turns, r.busy)
@@ -93,12 +129,10 @@ func TestRecordOfTurns(t *testing.T) {
 }
 
 func TestRecordOfQueries(t *testing.T) {
-	r := newRecord(2)
-	r.answer(1, finished{Latency: 30 * ms, Queue: 10 * ms, Target: 20 * ms})
-	r.answer(1, finished{Latency: 30 * ms}) // without a target
-	for _, beyond := range []int{-1, 2} {
-		r.answer(beyond, finished{Latency: ms})
-	}
+	r := NewRecorder([]string{"a", "b"})
+	answer(r, 1, 30*ms, 10*ms, 20*ms)
+	answer(r, 1, 30*ms, 0, 0) // without a target
+	r.Observe(&observe.Event{Kind: observe.Answered, Answer: &overlap.Answer{Service: 1, Result: overlap.Dropped}})
 	for i, want := range []uint64{0, 2} {
 		if n, _ := sumOf(&r.services[i].latency); n != want {
 			t.Errorf("service %d: %d latencies, want %d", i, n, want)
@@ -112,38 +146,102 @@ func TestRecordOfQueries(t *testing.T) {
 	}
 }
 
+// However services come, go and are replaced, no series of a name goes backward, none
+// is counted twice, and a name that comes anew begins anew.
+func TestSeriesFollowNames(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := NewRecorder([]string{"a"})
+		names := map[models.ServiceID]string{0: "a"} // of those that are not gone
+		serves := map[string]models.ServiceID{"a": 0}
+		want := map[string]uint64{}
+		for next := models.ServiceID(1); next < 20; next++ {
+			name := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "name")
+			_, there := serves[name]
+			if rapid.Bool().Draw(t, "set") {
+				if !there {
+					want[name] = 0
+				}
+				names[next], serves[name] = name, next
+				r.Observe(&observe.Event{Kind: observe.Set, Service: &models.Service{ID: next, Name: name}, Fresh: !there})
+			}
+			for id, of := range names {
+				serving, there := serves[of]
+				if there && rapid.Bool().Draw(t, "answers") {
+					answer(r, id, ms, ms, ms)
+					want[of]++
+				}
+				if id == serving && rapid.Bool().Draw(t, "stays") {
+					continue
+				}
+				if there && id == serving {
+					delete(serves, of)
+				}
+				delete(names, id)
+				r.Observe(&observe.Event{Kind: observe.Dropped, Service: &models.Service{ID: id}})
+			}
+			r.Observe(&observe.Event{Kind: observe.Dropped, Service: &models.Service{ID: 99}}) // it never served
+			for _, q := range r.services {
+				n, _ := sumOf(&q.latency)
+				if _, there := serves[q.name]; there && n != want[q.name] {
+					t.Fatalf("%d of %s, want %d", n, q.name, want[q.name])
+				}
+			}
+			for name := range serves {
+				if r.series[serves[name]].name != name {
+					t.Fatalf("%s is counted as %s", name, r.series[serves[name]].name)
+				}
+			}
+		}
+	})
+}
+
 // A copy tells the same, and stays as it is whatever happens to the original.
 func TestRecordCopy(t *testing.T) {
-	tell := func(r *record) string { return text(t, &Snapshot{Record: r, Services: make([]Service, 1)}) }
-	r, c := newRecord(1), newRecord(1)
-	empty := tell(c)
-	everything(r)
-	if line, same := apart(empty, tell(c)); !same {
-		t.Errorf("a copy follows its original: %s", line)
+	s := full(1)
+	empty := text(t, s)
+	first := s.recorder.copied()
+	everything(s.recorder)
+	s.recorder.set(&models.Service{ID: 1, Name: "another"}, true)
+	if len(first.services) != 1 {
+		t.Errorf("a copy follows its original: %d services", len(first.services))
 	}
-	r.copyTo(c)
-	if line, same := apart(tell(r), tell(c)); !same {
-		t.Errorf("a copy tells %s", line)
+	if n, _ := sumOf(&first.services[0].latency); n != 1 || first.turns != 1 {
+		t.Errorf("a copy follows its original: %d answers, %d turns", n, first.turns)
 	}
-	if _, same := apart(empty, tell(c)); same {
+	if _, same := apart(empty, text(t, s)); same {
 		t.Error("nothing was copied")
 	}
 }
 
 // everything happens to a record.
-func everything(r *record) {
-	r.wake(0)
-	r.dispatch(sent{Spans: 2, Predicted: 10 * ms, Bound: 12 * ms, Solo: 16 * ms, Headroom: 50 * ms, Urgent: true})
-	r.finish(outcome{Took: 14 * ms, Compared: 14 * ms, Whole: true})
-	r.answer(0, finished{Latency: 30 * ms, Queue: 10 * ms, Target: 20 * ms})
-	r.rest(ms)
+func everything(r *Recorder) {
+	r.Observe(&observe.Event{Kind: observe.Woke})
+	group{spans: 2, predicted: 10 * ms, bound: 12 * ms, solo: 16 * ms, deadline: time.Second + 50*ms, took: 14 * ms}.run(r)
+	answer(r, 0, 30*ms, 10*ms, 20*ms)
+	r.Observe(&observe.Event{Kind: observe.Rested, At: ms})
+}
+
+// happened is a group and an answer, as the scheduler goroutine sees them.
+func happened() []observe.Event {
+	round := &overlap.Round{Predicted: models.Estimate{Latency: 10 * ms, Bound: 12 * ms}}
+	round.Group.Spans = make([]models.Span, 2)
+	return []observe.Event{
+		{Kind: observe.Woke},
+		{Kind: observe.Dispatched, Round: round, Why: &overlap.Explanation{Candidates: []overlap.Candidate{{Deadline: time.Second, Place: 1}}}, Solo: 16 * ms},
+		{Kind: observe.Ended, Measured: &executor.Outcome{Took: 14 * ms, Spans: make([]executor.SpanOutcome, 2)}},
+		{Kind: observe.Answered, Target: 20 * ms, Answer: &overlap.Answer{Result: overlap.Finished, At: 30 * ms}},
+		{Kind: observe.Rested, At: ms},
+	}
 }
 
 // The scheduler goroutine pays for no memory.
 func TestRecordDoesNotAllocate(t *testing.T) {
-	r := newRecord(1)
-	c := newRecord(1)
-	if n := testing.AllocsPerRun(100, func() { everything(r); r.copyTo(c) }); n != 0 {
+	r, events := NewRecorder([]string{"a"}), happened()
+	if n := testing.AllocsPerRun(100, func() {
+		for i := range events {
+			r.Observe(&events[i])
+		}
+	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -151,10 +249,12 @@ func TestRecordDoesNotAllocate(t *testing.T) {
 // BenchmarkRecord is what a round of two spans costs the scheduler goroutine
 // here, with one query that it answers.
 func BenchmarkRecord(b *testing.B) {
-	r := newRecord(1)
+	r, events := NewRecorder([]string{"a"}), happened()
 	b.ReportAllocs()
 	for b.Loop() {
-		everything(r)
+		for i := range events {
+			r.Observe(&events[i])
+		}
 	}
 }
 
@@ -162,10 +262,10 @@ func BenchmarkRecord(b *testing.B) {
 func BenchmarkCopy(b *testing.B) {
 	for _, services := range []int{2, 64} {
 		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
-			r, to := newRecord(services), newRecord(services)
+			r := full(services).recorder
 			b.ReportAllocs()
 			for b.Loop() {
-				r.copyTo(to)
+				r.copied()
 			}
 		})
 	}
