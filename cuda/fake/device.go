@@ -43,87 +43,67 @@ func newDevice(s *Server, m Model, index int) *Device {
 	d.PciBusID = fmt.Sprintf("00000000:%02X:00.0", 0x3b+index)
 	d.CudaComputeCapability = dgxa100.CudaComputeCapability{Major: m.Major, Minor: m.Minor}
 	d.MemoryInfo = nvml.Memory{Total: m.MemoryMiB << 20, Free: m.MemoryMiB << 20}
-	d.setNames()
-	d.setState()
 	d.setReadings()
 	d.setMIG()
 	d.setInstances()
+	s.watch("nvmlDevice", &d.Device.Device, d.refusal)
 	return d
 }
 
-// do answers a call about the device, which fails when it is lost.
-func (d *Device) do(call string, work func() nvml.Return) nvml.Return {
-	return d.server.do(call, func() nvml.Return {
-		if d.lost {
-			return nvml.ERROR_GPU_IS_LOST
-		}
-		return work()
-	})
+// privileged are the calls that need root, and a GPU that has MIG.
+var privileged = []string{
+	"nvmlDeviceSetMigMode", "nvmlDeviceGetGpuInstancePossiblePlacements", "nvmlDeviceGetGpuInstanceRemainingCapacity",
+	"nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlDeviceGetGpuInstances", "nvmlDeviceGetGpuInstanceById",
+	"nvmlGpuInstanceDestroy", "nvmlGpuInstanceCreateComputeInstance", "nvmlGpuInstanceGetComputeInstanceById", "nvmlComputeInstanceDestroy",
 }
 
-// answer returns a value with the answer of a call.
-func answer[T any](d *Device, call string, value func() T) (v T, code nvml.Return) {
-	code = d.do(call, func() nvml.Return { v = value(); return nvml.SUCCESS })
-	return v, code
-}
-
-// getter is a call without arguments that returns a value.
-func getter[T any](d *Device, call string, value func() T) func() (T, nvml.Return) {
-	return func() (T, nvml.Return) { return answer(d, call, value) }
-}
-
-func (d *Device) setNames() {
-	d.GetUUIDFunc = getter(d, "nvmlDeviceGetUUID", func() string { return d.UUID })
-	d.GetNameFunc = getter(d, "nvmlDeviceGetName", func() string { return d.Name })
-	d.GetIndexFunc = getter(d, "nvmlDeviceGetIndex", func() int { return d.Index })
-	d.GetPciInfoFunc = getter(d, "nvmlDeviceGetPciInfo", func() (p nvml.PciInfo) {
-		for i, c := range []byte(d.PciBusID) {
-			p.BusId[i] = int8(c)
-		}
-		return p
-	})
-}
-
-func (d *Device) setState() {
-	d.GetMemoryInfoFunc = getter(d, "nvmlDeviceGetMemoryInfo", func() nvml.Memory { return d.MemoryInfo })
-	d.GetComputeModeFunc = getter(d, "nvmlDeviceGetComputeMode", func() nvml.ComputeMode { return d.Mode })
-	d.GetPersistenceModeFunc = getter(d, "nvmlDeviceGetPersistenceMode", func() nvml.EnableState { return nvml.FEATURE_ENABLED })
-	d.GetEccModeFunc = func() (nvml.EnableState, nvml.EnableState, nvml.Return) {
-		on, code := answer(d, "nvmlDeviceGetEccMode", func() nvml.EnableState { return nvml.FEATURE_ENABLED })
-		return on, on, code
+// refusal is why a call about the device is not answered, whatever it asks.
+func (d *Device) refusal(call string) nvml.Return {
+	needsMIG := slices.Contains(privileged, call)
+	switch {
+	case d.lost:
+		return nvml.ERROR_GPU_IS_LOST
+	case d.NoMIG && (needsMIG || call == "nvmlDeviceGetMigMode" || call == "nvmlDeviceGetGpuInstanceProfileInfo"):
+		return nvml.ERROR_NOT_SUPPORTED
+	case d.server.Unprivileged && needsMIG:
+		return nvml.ERROR_NO_PERMISSION
 	}
-	d.GetTotalEccErrorsFunc = func(nvml.MemoryErrorType, nvml.EccCounterType) (uint64, nvml.Return) {
-		return answer(d, "nvmlDeviceGetTotalEccErrors", func() uint64 { return 0 })
-	}
-	d.GetComputeRunningProcessesFunc = getter(d, "nvmlDeviceGetComputeRunningProcesses", func() []nvml.ProcessInfo { return d.running("") })
-	d.GetMPSComputeRunningProcessesFunc = getter(d, "nvmlDeviceGetMPSComputeRunningProcesses", func() []nvml.ProcessInfo { return nil })
+	return nvml.SUCCESS
+}
+
+// always is a call that returns the same value each time.
+func always[T any](value T) func() (T, nvml.Return) {
+	return func() (T, nvml.Return) { return value, nvml.SUCCESS }
 }
 
 func (d *Device) setReadings() {
-	d.GetUtilizationRatesFunc = func() (u nvml.Utilization, code nvml.Return) {
-		code = d.do("nvmlDeviceGetUtilizationRates", func() nvml.Return {
-			if d.MigMode == nvml.DEVICE_MIG_ENABLE {
-				return nvml.ERROR_NOT_SUPPORTED
-			}
-			u.Gpu, u.Memory = 37, 12
-			return nvml.SUCCESS
-		})
-		return u, code
+	d.GetPciInfoFunc = func() (p nvml.PciInfo, code nvml.Return) {
+		for i, c := range []byte(d.PciBusID) {
+			p.BusId[i] = int8(c)
+		}
+		return p, nvml.SUCCESS
 	}
-	d.GetPowerUsageFunc = getter(d, "nvmlDeviceGetPowerUsage", func() uint32 { return 71_500 })
-	d.GetEnforcedPowerLimitFunc = getter(d, "nvmlDeviceGetEnforcedPowerLimit", func() uint32 { return d.Model.PowerWatts * 1000 })
-	d.GetTemperatureFunc = func(nvml.TemperatureSensors) (uint32, nvml.Return) {
-		return answer(d, "nvmlDeviceGetTemperature", func() uint32 { return 41 })
+	d.GetComputeModeFunc = func() (nvml.ComputeMode, nvml.Return) { return d.Mode, nvml.SUCCESS }
+	d.GetPersistenceModeFunc = always(nvml.FEATURE_ENABLED)
+	d.GetEccModeFunc = func() (nvml.EnableState, nvml.EnableState, nvml.Return) {
+		return nvml.FEATURE_ENABLED, nvml.FEATURE_ENABLED, nvml.SUCCESS
 	}
-	d.GetClockInfoFunc = func(t nvml.ClockType) (uint32, nvml.Return) {
-		return answer(d, "nvmlDeviceGetClockInfo", func() uint32 { return 1000 + uint32(t) })
+	d.GetTotalEccErrorsFunc = func(nvml.MemoryErrorType, nvml.EccCounterType) (uint64, nvml.Return) { return 0, nvml.SUCCESS }
+	d.GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) { return d.running(""), nvml.SUCCESS }
+	d.GetMPSComputeRunningProcessesFunc = always[[]nvml.ProcessInfo](nil)
+	d.GetUtilizationRatesFunc = func() (nvml.Utilization, nvml.Return) {
+		if d.MigMode == nvml.DEVICE_MIG_ENABLE {
+			return nvml.Utilization{}, nvml.ERROR_NOT_SUPPORTED
+		}
+		return nvml.Utilization{Gpu: 37, Memory: 12}, nvml.SUCCESS
 	}
-	d.GetMaxClockInfoFunc = func(t nvml.ClockType) (uint32, nvml.Return) {
-		return answer(d, "nvmlDeviceGetMaxClockInfo", func() uint32 { return 1980 + uint32(t) })
-	}
-	reasons := func() uint64 { return d.Reasons }
-	d.GetCurrentClocksEventReasonsFunc = getter(d, "nvmlDeviceGetCurrentClocksEventReasons", reasons)
-	d.GetCurrentClocksThrottleReasonsFunc = getter(d, "nvmlDeviceGetCurrentClocksThrottleReasons", reasons)
+	d.GetPowerUsageFunc = always(uint32(71_500))
+	d.GetEnforcedPowerLimitFunc = always(d.Model.PowerWatts * 1000)
+	d.GetTemperatureFunc = func(nvml.TemperatureSensors) (uint32, nvml.Return) { return 41, nvml.SUCCESS }
+	d.GetClockInfoFunc = func(t nvml.ClockType) (uint32, nvml.Return) { return 1000 + uint32(t), nvml.SUCCESS }
+	d.GetMaxClockInfoFunc = func(t nvml.ClockType) (uint32, nvml.Return) { return 1980 + uint32(t), nvml.SUCCESS }
+	d.GetCurrentClocksEventReasonsFunc = func() (uint64, nvml.Return) { return d.Reasons, nvml.SUCCESS }
+	d.GetCurrentClocksThrottleReasonsFunc = func() (uint64, nvml.Return) { return d.Reasons, nvml.SUCCESS }
 }
 
 // running returns the processes on a MIG device, or all.
@@ -140,15 +120,13 @@ func (d *Device) running(uuid string) (all []nvml.ProcessInfo) {
 func (s *Server) StartProcess(uuid string, pid int, memoryBytes uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lookup(uuid) == nil {
-		return fmt.Errorf("no device %s", uuid)
-	}
 	for _, d := range s.Devices {
 		if d.UUID == uuid || slices.ContainsFunc(d.migDevices(), func(m *migDevice) bool { return m.uuid == uuid }) {
 			d.processes = append(d.processes, process{uuid, pid, memoryBytes})
+			return nil
 		}
 	}
-	return nil
+	return fmt.Errorf("no device %s", uuid)
 }
 
 // StopProcess ends a process.
@@ -188,73 +166,38 @@ func (d *Device) describe(b *strings.Builder) {
 
 // setMIG gives the device what concerns its mode and its profiles.
 func (d *Device) setMIG() {
-	d.GetMigModeFunc = func() (int, int, nvml.Return) {
-		code := d.do("nvmlDeviceGetMigMode", d.capable)
-		return d.MigMode, d.pending, code
-	}
-	d.SetMigModeFunc = func(mode int) (activation, code nvml.Return) {
-		code = d.privileged("nvmlDeviceSetMigMode", func() nvml.Return {
-			activation = d.setMode(mode)
-			return nvml.SUCCESS
-		})
-		return activation, code
-	}
+	d.GetMigModeFunc = func() (int, int, nvml.Return) { return d.MigMode, d.pending, nvml.SUCCESS }
+	d.SetMigModeFunc = func(mode int) (nvml.Return, nvml.Return) { return d.setMode(mode), nvml.SUCCESS }
 	d.GetGpuInstanceProfileInfoFunc = func(number int) (info nvml.GpuInstanceProfileInfo, code nvml.Return) {
-		code = d.do("nvmlDeviceGetGpuInstanceProfileInfo", func() nvml.Return {
-			p := d.Model.byNumber(number)
-			if p == nil || d.NoMIG {
-				return nvml.ERROR_NOT_SUPPORTED
-			}
-			info = p.info()
-			return nvml.SUCCESS
-		})
-		return info, code
+		if p := d.Model.find(func(p Profile) bool { return p.Number == number }); p != nil {
+			return p.info(), nvml.SUCCESS
+		}
+		return info, nvml.ERROR_NOT_SUPPORTED
 	}
 	d.GetGpuInstancePossiblePlacementsFunc = func(info *nvml.GpuInstanceProfileInfo) (all []nvml.GpuInstancePlacement, code nvml.Return) {
-		code = d.withProfile("nvmlDeviceGetGpuInstancePossiblePlacements", info, false, func(p *Profile) nvml.Return {
-			all = p.placements()
-			return nvml.SUCCESS
-		})
-		return all, code
+		p := d.Model.byID(info.Id)
+		if p == nil {
+			return nil, nvml.ERROR_NOT_SUPPORTED
+		}
+		for _, start := range p.Starts {
+			all = append(all, nvml.GpuInstancePlacement{Start: start, Size: p.Size})
+		}
+		return all, nvml.SUCCESS
 	}
 	d.GetGpuInstanceRemainingCapacityFunc = func(info *nvml.GpuInstanceProfileInfo) (n int, code nvml.Return) {
-		code = d.withProfile("nvmlDeviceGetGpuInstanceRemainingCapacity", info, true, func(p *Profile) nvml.Return {
-			n = d.room(p)
-			return nvml.SUCCESS
-		})
-		return n, code
+		if p := d.inMode(info); p != nil {
+			return d.room(p), nvml.SUCCESS
+		}
+		return 0, nvml.ERROR_NOT_SUPPORTED
 	}
 }
 
-func (d *Device) capable() nvml.Return {
-	if d.NoMIG {
-		return nvml.ERROR_NOT_SUPPORTED
+// inMode returns a profile by its ID, nil if there is none or the MIG mode is off.
+func (d *Device) inMode(info *nvml.GpuInstanceProfileInfo) *Profile {
+	if d.MigMode != nvml.DEVICE_MIG_ENABLE {
+		return nil
 	}
-	return nvml.SUCCESS
-}
-
-// privileged is do for calls that need root.
-func (d *Device) privileged(call string, work func() nvml.Return) nvml.Return {
-	return d.do(call, func() nvml.Return {
-		switch {
-		case d.NoMIG:
-			return nvml.ERROR_NOT_SUPPORTED
-		case d.server.Unprivileged:
-			return nvml.ERROR_NO_PERMISSION
-		}
-		return work()
-	})
-}
-
-// withProfile is privileged for calls about a profile, by its ID.
-func (d *Device) withProfile(call string, info *nvml.GpuInstanceProfileInfo, needsMode bool, work func(*Profile) nvml.Return) nvml.Return {
-	return d.privileged(call, func() nvml.Return {
-		p := d.Model.byID(info.Id)
-		if p == nil || needsMode && d.MigMode != nvml.DEVICE_MIG_ENABLE {
-			return nvml.ERROR_NOT_SUPPORTED
-		}
-		return work(p)
-	})
+	return d.Model.byID(info.Id)
 }
 
 // setMode changes the mode if the GPU is idle and empty, else it is pending.
@@ -275,28 +218,26 @@ func (d *Device) setMode(mode int) nvml.Return {
 
 // free reports whether a profile may be placed, by slices and by count.
 func (d *Device) free(p *Profile, start uint32) bool {
-	count := uint32(0)
-	for _, gi := range d.instances {
+	return d.count(p) < p.Max && !slices.ContainsFunc(d.instances, func(gi *gpuInstance) bool {
 		at := gi.Info.Placement
-		if start < at.Start+at.Size && at.Start < start+p.Size {
-			return false
-		}
+		return start < at.Start+at.Size && at.Start < start+p.Size
+	})
+}
+
+// count returns how many instances there are of a profile.
+func (d *Device) count(p *Profile) (n uint32) {
+	for _, gi := range d.instances {
 		if gi.profile == p {
-			count++
+			n++
 		}
 	}
-	return count < p.Max
+	return n
 }
 
 // room returns how many instances of a profile could be created, one after the
 // other, first places first.
 func (d *Device) room(p *Profile) (n int) {
-	end, count := uint32(0), uint32(0)
-	for _, gi := range d.instances {
-		if gi.profile == p {
-			count++
-		}
-	}
+	end, count := uint32(0), d.count(p)
 	for _, start := range p.Starts {
 		if start >= end && count < p.Max && d.free(p, start) {
 			n, count, end = n+1, count+1, start+p.Size
@@ -307,53 +248,45 @@ func (d *Device) room(p *Profile) (n int) {
 
 // setInstances gives the device what concerns its instances.
 func (d *Device) setInstances() {
-	d.CreateGpuInstanceWithPlacementFunc = func(info *nvml.GpuInstanceProfileInfo, at *nvml.GpuInstancePlacement) (gi nvml.GpuInstance, code nvml.Return) {
-		code = d.withProfile("nvmlDeviceCreateGpuInstanceWithPlacement", info, true, func(p *Profile) nvml.Return {
-			if !slices.Contains(p.Starts, at.Start) || at.Size != p.Size {
-				return nvml.ERROR_INVALID_ARGUMENT
-			}
-			if !d.free(p, at.Start) {
-				return nvml.ERROR_INSUFFICIENT_RESOURCES
-			}
-			gi = d.add(p, at.Start)
-			return nvml.SUCCESS
-		})
-		return gi, code
+	d.CreateGpuInstanceWithPlacementFunc = func(info *nvml.GpuInstanceProfileInfo, at *nvml.GpuInstancePlacement) (nvml.GpuInstance, nvml.Return) {
+		p := d.inMode(info)
+		switch {
+		case p == nil:
+			return nil, nvml.ERROR_NOT_SUPPORTED
+		case !slices.Contains(p.Starts, at.Start) || at.Size != p.Size:
+			return nil, nvml.ERROR_INVALID_ARGUMENT
+		case !d.free(p, at.Start):
+			return nil, nvml.ERROR_INSUFFICIENT_RESOURCES
+		}
+		return d.add(p, at.Start), nvml.SUCCESS
 	}
 	d.CreateGpuInstanceFunc = nil // a place is always given
 	d.GetGpuInstancesFunc = func(info *nvml.GpuInstanceProfileInfo) (all []nvml.GpuInstance, code nvml.Return) {
-		code = d.withProfile("nvmlDeviceGetGpuInstances", info, true, func(p *Profile) nvml.Return {
-			for _, gi := range d.instances {
-				if gi.profile == p {
-					all = append(all, gi)
-				}
+		p := d.inMode(info)
+		if p == nil {
+			return nil, nvml.ERROR_NOT_SUPPORTED
+		}
+		for _, gi := range d.instances {
+			if gi.profile == p {
+				all = append(all, gi)
 			}
-			return nvml.SUCCESS
-		})
-		return all, code
+		}
+		return all, nvml.SUCCESS
 	}
-	d.GetGpuInstanceByIdFunc = func(id int) (gi nvml.GpuInstance, code nvml.Return) {
-		code = d.privileged("nvmlDeviceGetGpuInstanceById", func() nvml.Return {
-			for _, have := range d.instances {
-				if have.Info.Id == uint32(id) {
-					gi = have
-					return nvml.SUCCESS
-				}
+	d.GetGpuInstanceByIdFunc = func(id int) (nvml.GpuInstance, nvml.Return) {
+		for _, gi := range d.instances {
+			if gi.Info.Id == uint32(id) {
+				return gi, nvml.SUCCESS
 			}
-			return nvml.ERROR_NOT_FOUND
-		})
-		return gi, code
+		}
+		return nil, nvml.ERROR_NOT_FOUND
 	}
-	d.GetMaxMigDeviceCountFunc = getter(d, "nvmlDeviceGetMaxMigDeviceCount", func() int { return 7 })
-	d.GetMigDeviceHandleByIndexFunc = func(index int) (m nvml.Device, code nvml.Return) {
-		code = d.do("nvmlDeviceGetMigDeviceHandleByIndex", func() nvml.Return {
-			all := d.migDevices()
-			if index >= len(all) {
-				return nvml.ERROR_NOT_FOUND
-			}
-			m = all[index]
-			return nvml.SUCCESS
-		})
-		return m, code
+	d.GetMaxMigDeviceCountFunc = always(7)
+	d.GetMigDeviceHandleByIndexFunc = func(index int) (nvml.Device, nvml.Return) {
+		all := d.migDevices()
+		if index >= len(all) {
+			return nil, nvml.ERROR_NOT_FOUND
+		}
+		return all[index], nvml.SUCCESS
 	}
 }

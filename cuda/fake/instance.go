@@ -14,14 +14,12 @@ type gpuInstance struct {
 	device  *Device
 	profile *Profile
 	compute []*computeInstance
-	gone    bool
 }
 
 type computeInstance struct {
 	*dgxa100.ComputeInstance
-	instance *gpuInstance
-	slices   uint32
-	gone     bool
+	slices uint32
+	mig    *migDevice
 }
 
 // computeSlices are NVML_COMPUTE_INSTANCE_PROFILE_* by number, and what they
@@ -33,11 +31,9 @@ var computeSlices = map[int]uint32{
 
 // sorted returns the instances by place.
 func (d *Device) sorted() []*gpuInstance {
-	all := slices.Clone(d.instances)
-	slices.SortFunc(all, func(a, b *gpuInstance) int {
+	return slices.SortedFunc(slices.Values(d.instances), func(a, b *gpuInstance) int {
 		return int(a.Info.Placement.Start) - int(b.Info.Placement.Start)
 	})
-	return all
 }
 
 // add makes a GPU instance with the lowest free ID of its kind: drivers give the
@@ -57,75 +53,54 @@ func (d *Device) add(p *Profile, start uint32) *gpuInstance {
 }
 
 func (gi *gpuInstance) set() {
-	d := gi.device
-	gi.GetInfoFunc = func() (nvml.GpuInstanceInfo, nvml.Return) {
-		return gi.Info, d.do("nvmlGpuInstanceGetInfo", gi.alive)
-	}
-	gi.DestroyFunc = func() nvml.Return { return d.privileged("nvmlGpuInstanceDestroy", gi.destroy) }
+	gi.DestroyFunc = gi.destroy
 	gi.GetComputeInstanceProfileInfoFunc = func(number, engine int) (info nvml.ComputeInstanceProfileInfo, code nvml.Return) {
-		code = d.do("nvmlGpuInstanceGetComputeInstanceProfileInfo", func() nvml.Return {
-			n, ok := computeSlices[number]
-			if number == nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1 { // the last is not the largest
-				n, ok = 1, true
-			}
-			if !ok || n > gi.profile.Slices {
-				return nvml.ERROR_NOT_SUPPORTED
-			}
-			info = nvml.ComputeInstanceProfileInfo{Id: uint32(number), SliceCount: n, InstanceCount: gi.profile.Slices / n}
-			return nvml.SUCCESS
-		})
-		return info, code
+		n := computeSlices[number]
+		if number == nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1 { // the last is not the largest
+			n = 1
+		}
+		if n == 0 || n > gi.profile.Slices {
+			return info, nvml.ERROR_NOT_SUPPORTED
+		}
+		return nvml.ComputeInstanceProfileInfo{Id: uint32(number), SliceCount: n, InstanceCount: gi.profile.Slices / n}, nvml.SUCCESS
 	}
-	gi.CreateComputeInstanceFunc = func(info *nvml.ComputeInstanceProfileInfo) (ci nvml.ComputeInstance, code nvml.Return) {
-		code = d.privileged("nvmlGpuInstanceCreateComputeInstance", func() nvml.Return {
-			n := computeSlices[int(info.Id)]
-			if gi.gone || n == 0 {
-				return nvml.ERROR_INVALID_ARGUMENT
-			}
-			if gi.used()+n > gi.profile.Slices {
-				return nvml.ERROR_INSUFFICIENT_RESOURCES
-			}
-			ci = gi.add(info.Id, n)
-			return nvml.SUCCESS
-		})
-		return ci, code
+	gi.CreateComputeInstanceFunc = func(info *nvml.ComputeInstanceProfileInfo) (nvml.ComputeInstance, nvml.Return) {
+		n := computeSlices[int(info.Id)]
+		used := n
+		for _, ci := range gi.compute {
+			used += ci.slices
+		}
+		switch {
+		case n == 0:
+			return nil, nvml.ERROR_INVALID_ARGUMENT
+		case used > gi.profile.Slices:
+			return nil, nvml.ERROR_INSUFFICIENT_RESOURCES
+		}
+		return gi.add(info.Id, n), nvml.SUCCESS
 	}
-	gi.GetComputeInstanceByIdFunc = func(id int) (ci nvml.ComputeInstance, code nvml.Return) {
-		code = d.privileged("nvmlGpuInstanceGetComputeInstanceById", func() nvml.Return {
-			for _, have := range gi.compute {
-				if have.Info.Id == uint32(id) {
-					ci = have
-					return nvml.SUCCESS
-				}
+	gi.GetComputeInstanceByIdFunc = func(id int) (nvml.ComputeInstance, nvml.Return) {
+		for _, ci := range gi.compute {
+			if ci.Info.Id == uint32(id) {
+				return ci, nvml.SUCCESS
 			}
-			return nvml.ERROR_NOT_FOUND
-		})
-		return ci, code
+		}
+		return nil, nvml.ERROR_NOT_FOUND
 	}
+	gi.device.server.watch("nvmlGpuInstance", &gi.GpuInstance.GpuInstance, gi.refusal)
 }
 
-func (gi *gpuInstance) alive() nvml.Return {
-	if gi.gone {
+// refusal is why a call is not answered: one that was destroyed is unknown.
+func (gi *gpuInstance) refusal(call string) nvml.Return {
+	if !slices.Contains(gi.device.instances, gi) {
 		return nvml.ERROR_INVALID_ARGUMENT
 	}
-	return nvml.SUCCESS
-}
-
-func (gi *gpuInstance) used() (n uint32) {
-	for _, ci := range gi.compute {
-		n += ci.slices
-	}
-	return n
+	return gi.device.refusal(call)
 }
 
 func (gi *gpuInstance) destroy() nvml.Return {
-	switch {
-	case gi.gone:
-		return nvml.ERROR_INVALID_ARGUMENT
-	case len(gi.compute) > 0:
+	if len(gi.compute) > 0 {
 		return nvml.ERROR_IN_USE
 	}
-	gi.gone = true
 	d := gi.device
 	d.instances = slices.DeleteFunc(d.instances, func(have *gpuInstance) bool { return have == gi })
 	d.server.note("destroy instance %d", gi.Info.Id)
@@ -138,34 +113,22 @@ func (gi *gpuInstance) add(profile, n uint32) *computeInstance {
 		id++
 	}
 	d := gi.device
-	ci := &computeInstance{instance: gi, slices: n, ComputeInstance: dgxa100.NewComputeInstance(nvml.ComputeInstanceInfo{
+	ci := &computeInstance{slices: n, ComputeInstance: dgxa100.NewComputeInstance(nvml.ComputeInstanceInfo{
 		Device: d, GpuInstance: gi, Id: id, ProfileId: profile,
 	})}
-	ci.GetInfoFunc = func() (nvml.ComputeInstanceInfo, nvml.Return) {
-		return ci.Info, d.do("nvmlComputeInstanceGetInfo", gi.alive)
+	ci.mig = newMIGDevice(gi, ci)
+	ci.DestroyFunc = func() nvml.Return {
+		if len(d.running(ci.mig.uuid)) > 0 {
+			return nvml.ERROR_IN_USE
+		}
+		gi.compute = slices.DeleteFunc(gi.compute, func(have *computeInstance) bool { return have == ci })
+		d.server.note("destroy compute %d in %d", id, gi.Info.Id)
+		return nvml.SUCCESS
 	}
-	ci.DestroyFunc = func() nvml.Return { return d.privileged("nvmlComputeInstanceDestroy", ci.destroy) }
+	d.server.watch("nvmlComputeInstance", &ci.ComputeInstance.ComputeInstance, gi.refusal)
 	gi.compute = append(gi.compute, ci)
 	d.server.note("create compute %d in %d", id, gi.Info.Id)
 	return ci
-}
-
-func (ci *computeInstance) destroy() nvml.Return {
-	gi := ci.instance
-	switch {
-	case ci.gone:
-		return nvml.ERROR_INVALID_ARGUMENT
-	case len(gi.device.running(ci.uuid())) > 0:
-		return nvml.ERROR_IN_USE
-	}
-	ci.gone = true
-	gi.compute = slices.DeleteFunc(gi.compute, func(have *computeInstance) bool { return have == ci })
-	gi.device.server.note("destroy compute %d in %d", ci.Info.Id, gi.Info.Id)
-	return nvml.SUCCESS
-}
-
-func (ci *computeInstance) uuid() string {
-	return uuid("MIG", fmt.Sprint(ci.instance.device.UUID, "/", ci.instance.Info.Id, "/", ci.Info.Id))
 }
 
 // migDevice is a compute instance as CUDA sees it.
@@ -178,7 +141,7 @@ type migDevice struct {
 func (d *Device) migDevices() (all []*migDevice) {
 	for _, gi := range d.sorted() {
 		for _, ci := range gi.compute {
-			all = append(all, newMIGDevice(ci))
+			all = append(all, ci.mig)
 		}
 	}
 	return all
@@ -186,31 +149,21 @@ func (d *Device) migDevices() (all []*migDevice) {
 
 // newMIGDevice answers about a compute instance what drivers answer: no
 // utilization, and memory and processes of its own.
-func newMIGDevice(ci *computeInstance) *migDevice {
-	gi, d := ci.instance, ci.instance.device
-	m := &migDevice{uuid: ci.uuid()}
-	m.GetUUIDFunc = getter(d, "nvmlDeviceGetUUID", func() string { return m.uuid })
-	m.GetGpuInstanceIdFunc = getter(d, "nvmlDeviceGetGpuInstanceId", func() int { return int(gi.Info.Id) })
-	m.GetComputeInstanceIdFunc = getter(d, "nvmlDeviceGetComputeInstanceId", func() int { return int(ci.Info.Id) })
-	m.GetDeviceHandleFromMigDeviceHandleFunc = func() (nvml.Device, nvml.Return) {
-		return d, d.do("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", succeed)
-	}
-	m.GetAttributesFunc = getter(d, "nvmlDeviceGetAttributes", func() nvml.DeviceAttributes {
-		return nvml.DeviceAttributes{
-			MultiprocessorCount: gi.profile.Processors * ci.slices / gi.profile.Slices, GpuInstanceSliceCount: gi.profile.Slices,
-			ComputeInstanceSliceCount: ci.slices, MemorySizeMB: gi.profile.MemoryMiB, SharedOfaCount: gi.profile.OFA,
-		}
+func newMIGDevice(gi *gpuInstance, ci *computeInstance) *migDevice {
+	d, total := gi.device, gi.profile.MemoryMiB<<20
+	m := &migDevice{uuid: uuid("MIG", fmt.Sprint(d.UUID, "/", gi.Info.Id, "/", ci.Info.Id))}
+	m.GetUUIDFunc = always(m.uuid)
+	m.GetGpuInstanceIdFunc = always(int(gi.Info.Id))
+	m.GetComputeInstanceIdFunc = always(int(ci.Info.Id))
+	m.GetDeviceHandleFromMigDeviceHandleFunc = always[nvml.Device](d)
+	m.GetAttributesFunc = always(nvml.DeviceAttributes{
+		MultiprocessorCount: gi.profile.Processors * ci.slices / gi.profile.Slices, GpuInstanceSliceCount: gi.profile.Slices,
+		ComputeInstanceSliceCount: ci.slices, MemorySizeMB: gi.profile.MemoryMiB, SharedOfaCount: gi.profile.OFA,
 	})
-	m.GetMemoryInfoFunc = getter(d, "nvmlDeviceGetMemoryInfo", func() nvml.Memory {
-		total := gi.profile.MemoryMiB << 20
-		return nvml.Memory{Total: total, Free: total}
-	})
-	m.GetComputeRunningProcessesFunc = getter(d, "nvmlDeviceGetComputeRunningProcesses", func() []nvml.ProcessInfo { return d.running(m.uuid) })
-	m.GetMPSComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) {
-		return nil, d.do("nvmlDeviceGetMPSComputeRunningProcesses", func() nvml.Return { return nvml.ERROR_NOT_SUPPORTED })
-	}
-	m.GetUtilizationRatesFunc = func() (nvml.Utilization, nvml.Return) {
-		return nvml.Utilization{}, d.do("nvmlDeviceGetUtilizationRates", func() nvml.Return { return nvml.ERROR_NOT_SUPPORTED })
-	}
+	m.GetMemoryInfoFunc = always(nvml.Memory{Total: total, Free: total})
+	m.GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) { return d.running(m.uuid), nvml.SUCCESS }
+	m.GetMPSComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) { return nil, nvml.ERROR_NOT_SUPPORTED }
+	m.GetUtilizationRatesFunc = func() (nvml.Utilization, nvml.Return) { return nvml.Utilization{}, nvml.ERROR_NOT_SUPPORTED }
+	d.server.watch("nvmlDevice", &m.Device, d.refusal)
 	return m
 }

@@ -1,6 +1,10 @@
 package fake
 
-import "github.com/NVIDIA/go-nvml/pkg/nvml"
+import (
+	"slices"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
 
 // Model is a kind of GPU.
 type Model struct {
@@ -65,23 +69,15 @@ var (
 // Models are all of them.
 var Models = []Model{A100, A100Large, H100, H200}
 
-func (m Model) byNumber(number int) *Profile {
-	for i := range m.Profiles {
-		if m.Profiles[i].Number == number {
-			return &m.Profiles[i]
-		}
+// find returns the profile that fits, nil if none does.
+func (m Model) find(fits func(Profile) bool) *Profile {
+	if i := slices.IndexFunc(m.Profiles, fits); i >= 0 {
+		return &m.Profiles[i]
 	}
 	return nil
 }
 
-func (m Model) byID(id uint32) *Profile {
-	for i := range m.Profiles {
-		if m.Profiles[i].ID == id {
-			return &m.Profiles[i]
-		}
-	}
-	return nil
-}
+func (m Model) byID(id uint32) *Profile { return m.find(func(p Profile) bool { return p.ID == id }) }
 
 // info returns the profile as NVML has it.
 func (p *Profile) info() nvml.GpuInstanceProfileInfo {
@@ -89,14 +85,6 @@ func (p *Profile) info() nvml.GpuInstanceProfileInfo {
 		Id: p.ID, SliceCount: p.Slices, InstanceCount: p.Max, MultiprocessorCount: p.Processors,
 		CopyEngineCount: p.Slices, OfaCount: p.OFA, JpegCount: p.OFA, MemorySizeMB: p.MemoryMiB,
 	}
-}
-
-// placements returns where an instance may lie.
-func (p *Profile) placements() (all []nvml.GpuInstancePlacement) {
-	for _, start := range p.Starts {
-		all = append(all, nvml.GpuInstancePlacement{Start: start, Size: p.Size})
-	}
-	return all
 }
 
 // Slices returns the compute slices of a profile, by its ID; 0 if there is none.

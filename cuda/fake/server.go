@@ -3,6 +3,7 @@ package fake
 import (
 	"crypto/sha1"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 
@@ -50,23 +51,13 @@ func New(models ...Model) *Server {
 		s.Devices = append(s.Devices, newDevice(s, m, i))
 	}
 	s.DriverVersion, s.NvmlVersion, s.CudaDriverVersion = "580.65.06", "13.580.65.06", 13000
-	s.setSystem()
-	s.setHandles()
-	return s
-}
-
-func (s *Server) setSystem() {
-	s.InitFunc = func() nvml.Return {
-		return s.do("nvmlInit", func() nvml.Return { s.opened++; return nvml.SUCCESS })
-	}
+	s.InitFunc = func() nvml.Return { s.opened++; return nvml.SUCCESS }
 	s.ShutdownFunc = func() nvml.Return {
-		return s.do("nvmlShutdown", func() nvml.Return {
-			if s.opened == 0 {
-				return nvml.ERROR_UNINITIALIZED
-			}
-			s.opened--
-			return nvml.SUCCESS
-		})
+		if s.opened == 0 {
+			return nvml.ERROR_UNINITIALIZED
+		}
+		s.opened--
+		return nvml.SUCCESS
 	}
 	s.LookupSymbolFunc = func(name string) error {
 		if s.Missing[name] {
@@ -74,49 +65,60 @@ func (s *Server) setSystem() {
 		}
 		return nil
 	}
-	s.DeviceGetCountFunc = func() (int, nvml.Return) {
-		return len(s.Devices), s.do("nvmlDeviceGetCount", succeed)
+	s.DeviceGetCountFunc = func() (int, nvml.Return) { return len(s.Devices), nvml.SUCCESS }
+	s.DeviceGetHandleByIndexFunc = func(index int) (nvml.Device, nvml.Return) {
+		if index < 0 || index >= len(s.Devices) {
+			return nil, nvml.ERROR_INVALID_ARGUMENT
+		}
+		return s.Devices[index], nvml.SUCCESS
 	}
+	s.DeviceGetHandleByUUIDFunc = s.lookup
+	s.watch("nvml", &s.Server.Interface, func(string) nvml.Return { return nvml.SUCCESS })
+	return s
 }
 
-func succeed() nvml.Return { return nvml.SUCCESS }
-
-func (s *Server) setHandles() {
-	s.DeviceGetHandleByIndexFunc = func(index int) (device nvml.Device, code nvml.Return) {
-		code = s.do("nvmlDeviceGetHandleByIndex", func() nvml.Return {
-			if index < 0 || index >= len(s.Devices) {
-				return nvml.ERROR_INVALID_ARGUMENT
-			}
-			device = s.Devices[index]
-			return nvml.SUCCESS
-		})
-		return device, code
-	}
-	s.DeviceGetHandleByUUIDFunc = func(uuid string) (device nvml.Device, code nvml.Return) {
-		code = s.do("nvmlDeviceGetHandleByUUID", func() nvml.Return {
-			device = s.lookup(uuid)
-			if device == nil {
-				return nvml.ERROR_NOT_FOUND
-			}
-			return nvml.SUCCESS
-		})
-		return device, code
-	}
-}
-
-// lookup returns a device or MIG device; nil, without a type, if there is none.
-func (s *Server) lookup(uuid string) nvml.Device {
+// lookup returns a device or MIG device.
+func (s *Server) lookup(uuid string) (nvml.Device, nvml.Return) {
 	for _, d := range s.Devices {
 		if d.UUID == uuid {
-			return d
+			return d, nvml.SUCCESS
 		}
 		for _, m := range d.migDevices() {
 			if m.uuid == uuid {
-				return m
+				return m, nvml.SUCCESS
 			}
 		}
 	}
-	return nil
+	return nil, nvml.ERROR_NOT_FOUND
+}
+
+// watch puts do in front of every function that a mock has, under NVML's name for
+// it: prefix and the field's name. A call that is refused does no work.
+func (s *Server) watch(prefix string, mock any, refusal func(call string) nvml.Return) {
+	fields := reflect.ValueOf(mock).Elem()
+	for i := range fields.NumField() {
+		field := fields.Field(i)
+		name, ok := strings.CutSuffix(fields.Type().Field(i).Name, "Func")
+		if !ok || field.IsNil() || field.Type().Out(field.Type().NumOut()-1) != reflect.TypeFor[nvml.Return]() {
+			continue
+		}
+		call, answer := prefix+name, reflect.ValueOf(field.Interface())
+		field.Set(reflect.MakeFunc(field.Type(), func(in []reflect.Value) []reflect.Value {
+			out := make([]reflect.Value, field.Type().NumOut())
+			for i := range out {
+				out[i] = reflect.Zero(field.Type().Out(i))
+			}
+			code := s.do(call, func() nvml.Return {
+				if code := refusal(call); code != nvml.SUCCESS {
+					return code
+				}
+				out = answer.Call(in)
+				return out[len(out)-1].Interface().(nvml.Return)
+			})
+			out[len(out)-1] = reflect.ValueOf(code)
+			return out
+		}))
+	}
 }
 
 // do answers a call: what it is to fail with, else what the work returns.
@@ -131,11 +133,10 @@ func (s *Server) do(call string, work func() nvml.Return) nvml.Return {
 	if f != nil && !f.after {
 		return f.code
 	}
-	code := work()
-	if f != nil {
-		return f.code
+	if code := work(); f == nil {
+		return code
 	}
-	return code
+	return f.code
 }
 
 // failing returns the failure that a call is to meet, nil for none.
