@@ -367,9 +367,7 @@ func (u *instance) ChoseCut(s config.Service, share string, c *wire.CutChoice) {
 // not fit is refused, and the others serve.
 func (d *instance) place(spec *executor.ServiceSpec, s *config.Service, memory *gpu.Ledger) (release func(), err error) {
 	release = func() {}
-	if spec.Env, err = d.part.Env(s); err != nil {
-		return release, err
-	}
+	spec.Env = d.part.Env(s)
 	spec.Load.CUDA = &wire.CUDASpec{
 		MemoryBytes:       d.given(s),
 		TF32:              d.config.CUDA.TF32,

@@ -60,6 +60,7 @@ func (k *checker) see(e Event) error {
 // several sides at once. Events keep their promises, and at the end all is
 // well and nothing is left.
 func TestChaos(t *testing.T) {
+	t.Parallel()
 	o := newOptions(t)
 	o.RestartLimit = 1000
 	c, err := Start(t.Context(), o)
@@ -119,6 +120,7 @@ func disturb(ctx context.Context, c *Control, o Options, random *rand.Rand) {
 
 // Two devices have a daemon each; the end of one does not touch the other.
 func TestTwoDevices(t *testing.T) {
+	t.Parallel()
 	one, other := newOptions(t), newOptions(t)
 	other.Device = "MIG-4e0b6c2a-8d1f-4b7a-9c3e-0123456789ab"
 	first, second := start(t, one), start(t, other)
@@ -136,8 +138,10 @@ func TestTwoDevices(t *testing.T) {
 
 // Stop does not wait for a daemon that is slow to come back, nor for a pause.
 func TestStopWhileRestarting(t *testing.T) {
+	t.Parallel()
 	for name, behaviour := range map[string]string{"starting": "never", "pausing": "exit gone"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOptions(t)
 			o.BackoffMax = time.Hour
 			if name == "pausing" {

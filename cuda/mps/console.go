@@ -38,16 +38,24 @@ func newConsole(program, pipe string, timeout time.Duration) *Console {
 
 // Servers returns the PIDs of the servers, usually none or one.
 func (c *Console) Servers(ctx context.Context) ([]int, error) {
-	const command = "get_server_list"
-	text, err := c.send(ctx, command)
-	if err != nil {
-		return nil, err
-	}
-	pids, err := parsePIDs(command, text)
+	pids, err := c.pids(ctx, "get_server_list")
 	if errors.Is(err, ErrNoServer) {
 		return nil, nil
 	}
 	return pids, err
+}
+
+// ClientPIDs returns the PIDs of a server's clients.
+func (c *Console) ClientPIDs(ctx context.Context, server int) ([]int, error) {
+	return c.pids(ctx, "get_client_list "+strconv.Itoa(server))
+}
+
+func (c *Console) pids(ctx context.Context, command string) ([]int, error) {
+	text, err := c.send(ctx, command)
+	if err != nil {
+		return nil, err
+	}
+	return parsePIDs(command, text)
 }
 
 // Status returns what a server says of itself.
@@ -60,48 +68,25 @@ func (c *Console) Status(ctx context.Context, server int) (string, error) {
 	return parseStatus(command, text)
 }
 
-// ClientPIDs returns the PIDs of a server's clients.
-func (c *Console) ClientPIDs(ctx context.Context, server int) ([]int, error) {
-	command := "get_client_list " + strconv.Itoa(server)
-	text, err := c.send(ctx, command)
-	if err != nil {
-		return nil, err
-	}
-	return parsePIDs(command, text)
-}
-
 // TerminateClient ends a client's work on the device. The process lives on,
 // and its next CUDA call fails.
 func (c *Console) TerminateClient(ctx context.Context, server, client int) error {
 	command := fmt.Sprintf("terminate_client %d %d", server, client)
 	text, err := c.send(ctx, command)
-	if err != nil {
-		return err
-	}
-	if missing(text) {
-		return ErrNoServer
-	}
-	if strings.TrimSpace(text) != "0" {
-		return unknown(command, text)
-	}
-	return nil
-}
-
-// Quit ends the control daemon and its servers.
-func (c *Console) Quit(ctx context.Context) error { return c.order(ctx, "quit") }
-
-// order sends a command that is documented to print nothing of use: what it
-// did shows elsewhere.
-func (c *Console) order(ctx context.Context, command string) error {
-	text, err := c.send(ctx, command)
-	if err == nil && missing(text) {
-		return ErrNoServer
+	if err == nil && strings.TrimSpace(text) != "0" {
+		err = unknown(command, text)
 	}
 	return err
 }
 
+// Quit ends the control daemon and its servers.
+func (c *Console) Quit(ctx context.Context) error {
+	_, err := c.send(ctx, "quit")
+	return err
+}
+
 // send runs the control program with one command on its standard input, and
-// returns what it printed.
+// returns what it printed, or ErrNoServer if that is that there is none.
 func (c *Console) send(ctx context.Context, command string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -113,7 +98,7 @@ func (c *Console) send(ctx context.Context, command string) (string, error) {
 	}
 	var out output
 	cmd := exec.CommandContext(ctx, c.program)
-	cmd.Env = environment("CUDA_MPS_PIPE_DIRECTORY=" + c.pipe)
+	cmd.Env = environment(pipeVariable + "=" + c.pipe)
 	cmd.Stdin = strings.NewReader(command + "\n")
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -134,6 +119,9 @@ func (c *Console) send(ctx context.Context, command string) (string, error) {
 	case errors.Is(err, exec.ErrWaitDelay): // it ended well, and something it started lives on
 	case err != nil:
 		return "", fmt.Errorf("%w: %s: %w; it printed %q", ErrCommand, command, err, text[:min(len(text), quoteMax)])
+	}
+	if missing(text) {
+		return "", ErrNoServer
 	}
 	return text, nil
 }
@@ -180,12 +168,8 @@ const (
 
 // unknown returns the error for output that is not understood.
 func unknown(command, text string) error {
-	quoted := text
-	if len(quoted) > quoteMax {
-		quoted = quoted[:quoteMax]
-	}
 	return fmt.Errorf("%w: %s printed %q (%d bytes in all): this driver's MPS may be newer than overlapd, or something else runs under its name",
-		ErrOutput, command, quoted, len(text))
+		ErrOutput, command, text[:min(len(text), quoteMax)], len(text))
 }
 
 // missing reports whether the control daemon said that there is no server.
@@ -195,9 +179,6 @@ func missing(text string) bool {
 
 // parsePIDs reads process numbers between white space.
 func parsePIDs(command, text string) ([]int, error) {
-	if missing(text) {
-		return nil, ErrNoServer
-	}
 	var pids []int
 	for _, field := range strings.Fields(text) {
 		pid, err := parsePID(field)
@@ -218,9 +199,6 @@ func parsePID(field string) (int, error) {
 }
 
 func parseStatus(command, text string) (string, error) {
-	if missing(text) {
-		return "", ErrNoServer
-	}
 	switch s := strings.TrimSpace(text); s {
 	case StatusStarting, StatusActive, StatusFault:
 		return s, nil

@@ -1,6 +1,7 @@
 package mps
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -15,8 +16,6 @@ import (
 // called at the same time.
 type Control struct {
 	opts    Options
-	program string
-	pipe    string
 	console *Console
 	dir     *directory // nil if the daemon is not ours
 
@@ -35,9 +34,9 @@ type Control struct {
 
 func newControl(opts Options, program, pipe string) *Control {
 	c := &Control{
-		opts: opts, program: program, pipe: pipe,
+		opts:    opts,
 		console: newConsole(program, pipe, opts.CommandTimeout),
-		events:  make(chan Event, EventsMax),
+		events:  make(chan Event, eventsMax),
 		ended:   make(chan struct{}),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -48,9 +47,6 @@ func newControl(opts Options, program, pipe string) *Control {
 // a daemon of an earlier overlapd left in the directory is ended first.
 func Start(ctx context.Context, opts Options) (*Control, error) {
 	opts = opts.withDefaults()
-	if err := errors.Join(opts.validate(), opts.validateOwn()); err != nil {
-		return nil, err
-	}
 	program, err := findProgram(opts.Program)
 	if err != nil {
 		return nil, err
@@ -68,7 +64,7 @@ func Start(ctx context.Context, opts Options) (*Control, error) {
 		return nil, errors.Join(err, dir.close())
 	}
 	c.running(p)
-	c.spawn(func() { newSupervisor(c).run(p) })
+	c.wg.Go(func() { newSupervisor(c).run(p) })
 	return c, nil
 }
 
@@ -76,32 +72,28 @@ func Start(ctx context.Context, opts Options) (*Control, error) {
 // it once. It is watched, and never stopped.
 func Existing(ctx context.Context, opts Options) (*Control, error) {
 	opts = opts.withDefaults()
-	if opts.Directory == "" {
-		opts.Directory = existingPipe()
-	}
-	if err := opts.validate(); err != nil {
-		return nil, err
-	}
 	program, err := findProgram(opts.Program)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkExisting(opts.Directory); err != nil {
+	// Workers may stand elsewhere, and must find it too.
+	pipe, err := filepath.Abs(cmp.Or(opts.Directory, os.Getenv(pipeVariable), DefaultPipe))
+	if err != nil {
 		return nil, err
 	}
-	c := newControl(opts, program, filepath.Clean(opts.Directory))
+	if err := checkExisting(pipe); err != nil {
+		return nil, err
+	}
+	c := newControl(opts, program, pipe)
 	found := c.look(ctx)
 	if err := errors.Join(found.err, checkServers(found.servers, os.Geteuid())); err != nil {
 		c.cancel()
 		return nil, err
 	}
 	c.running(nil)
-	c.spawn(func() { newSupervisor(c).run(nil) })
+	c.wg.Go(func() { newSupervisor(c).run(nil) })
 	return c, nil
 }
-
-// spawn starts a goroutine that Stop waits for.
-func (c *Control) spawn(f func()) { c.wg.Go(f) }
 
 // Console returns the console of this daemon.
 func (c *Control) Console() *Console { return c.console }
@@ -114,7 +106,10 @@ func (c *Control) State() State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	state := c.mu.state
-	state.Servers = slices.Clone(state.Servers)
+	state.Servers = append([]int{}, state.Servers...)
+	if state.Err != nil {
+		state.Fault = state.Err.Error()
+	}
 	return state
 }
 
@@ -137,22 +132,17 @@ func (c *Control) running(p *child.Process) {
 
 // ClientEnv returns the whole environment of a worker that shall be a client
 // of this daemon: ours, without what that says of devices and MPS.
-func (c *Control) ClientEnv(l Limits) ([]string, error) {
-	if err := l.Validate(); err != nil {
-		return nil, err
-	}
-	env := []string{"CUDA_MPS_PIPE_DIRECTORY=" + c.pipe}
+func (c *Control) ClientEnv(l Limits) []string {
+	env := []string{pipeVariable + "=" + c.console.pipe}
 	if c.dir != nil {
 		env = c.dir.variables()
 	}
 	// A UUID means the same device to the daemon and to its clients; numbers
 	// are counted anew by the server.
-	if device := c.opts.Device; device != "" {
-		env = append(env, "CUDA_VISIBLE_DEVICES="+device)
-	} else if device := os.Getenv("CUDA_VISIBLE_DEVICES"); device != "" {
-		env = append(env, "CUDA_VISIBLE_DEVICES="+device)
+	if device := cmp.Or(c.opts.Device, os.Getenv(deviceVariable)); device != "" {
+		env = append(env, deviceVariable+"="+device)
 	}
-	return environment(append(env, l.variables()...)...), nil
+	return environment(append(env, l.variables()...)...)
 }
 
 // TerminateClient ends the work of a process on the device, so that it can be

@@ -16,6 +16,7 @@ import (
 )
 
 func TestStartAndStop(t *testing.T) {
+	t.Parallel()
 	o := newOptions(t)
 	c, err := Start(t.Context(), o)
 	if err != nil {
@@ -59,6 +60,7 @@ func TestStartAndStop(t *testing.T) {
 }
 
 func TestReadyLate(t *testing.T) {
+	t.Parallel()
 	o := newOptions(t)
 	file := filepath.Join(o.Directory, "go")
 	behave(t, o, "await "+file)
@@ -87,6 +89,7 @@ func TestReadyLate(t *testing.T) {
 }
 
 func TestStartFails(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		behaviour string
 		change    func(*Options)
@@ -100,9 +103,10 @@ func TestStartFails(t *testing.T) {
 			o.CommandTimeout, o.ReadyTimeout = 200*time.Millisecond, 2*time.Second
 		}, ErrNoAnswer, "stop the workers"},
 		"no program": {"", func(o *Options) { o.Program = "/nonexistent/mps" }, ErrNoProgram, "nvidia-compute-utils"},
-		"no device":  {"", func(o *Options) { o.Device = "" }, ErrOptions, "name the UUID"},
+		"long path":  {"", func(o *Options) { o.Directory += strings.Repeat("d", socketLimit) }, ErrDirectory, "bytes shorter"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOptions(t)
 			behave(t, o, test.behaviour)
 			if test.change != nil {
@@ -117,6 +121,7 @@ func TestStartFails(t *testing.T) {
 }
 
 func TestStartIsCancelled(t *testing.T) {
+	t.Parallel()
 	o := newOptions(t)
 	behave(t, o, "never")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -133,6 +138,7 @@ func TestStartIsCancelled(t *testing.T) {
 }
 
 func TestTwoInOneDirectory(t *testing.T) {
+	t.Parallel()
 	o := newOptions(t)
 	c := start(t, o)
 	if _, err := Start(t.Context(), o); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "directory of its own") {
@@ -145,10 +151,12 @@ func TestTwoInOneDirectory(t *testing.T) {
 
 // A daemon and a server of an earlier overlapd still live.
 func TestLeftoversAreEnded(t *testing.T) {
+	t.Parallel()
 	for name, behaviour := range map[string][]string{
 		"obeys": {"orphan"}, "stays": {"orphan", "stay"}, "hangs": {"orphan", "hang quit"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOptions(t)
 			o.CommandTimeout = 3 * time.Second
 			behave(t, o, behaviour...)
@@ -181,6 +189,7 @@ func TestLeftoversAreEnded(t *testing.T) {
 // The sockets of a dead daemon do not hinder a new one; what is not a
 // daemon's stays.
 func TestStalePipe(t *testing.T) {
+	t.Parallel()
 	o := newOptions(t)
 	folder := filepath.Join(o.pipe(), "folder")
 	if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -202,6 +211,7 @@ func TestStalePipe(t *testing.T) {
 }
 
 func TestClients(t *testing.T) {
+	t.Parallel()
 	o := newOptions(t)
 	c := start(t, o)
 	ctx := t.Context()
@@ -231,7 +241,7 @@ func TestClients(t *testing.T) {
 	if err := c.Console().TerminateClient(ctx, server, 1); !errors.Is(err, ErrOutput) {
 		t.Error(err)
 	}
-	if err := c.Console().order(ctx, fmt.Sprintf("shutdown_server %d -f", server)); err != nil {
+	if _, err := c.Console().send(ctx, fmt.Sprintf("shutdown_server %d -f", server)); err != nil {
 		t.Error(err)
 	}
 	<-client.Lost()
@@ -252,8 +262,9 @@ func TestClients(t *testing.T) {
 func second[T any](_ T, err error) error { return err }
 
 func TestConsoleErrors(t *testing.T) {
+	t.Parallel()
 	o := newOptions(t)
-	c := start(t, o)
+	alien(t, o) // which nobody else asks
 	console := newConsole(o.Program, o.pipe(), patience)
 	for _, test := range []struct {
 		behaviour string
@@ -283,13 +294,11 @@ func TestConsoleErrors(t *testing.T) {
 	if _, err := newConsole("/bin/false", o.pipe(), patience).Servers(t.Context()); !errors.Is(err, ErrCommand) {
 		t.Error(err)
 	}
-	if err := healthy(t.Context(), c); err != nil {
-		t.Error(err)
-	}
 }
 
 // A daemon that ignores quit is killed, with its server.
 func TestStopKills(t *testing.T) {
+	t.Parallel()
 	o := newOptions(t)
 	o.StopTimeout = time.Second
 	behave(t, o, "stay", "orphan")

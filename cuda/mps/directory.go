@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What lies in a directory of ours.
+// What lies in a directory of ours. The lock file has the PID of who locked the
+// directory.
 const (
 	pipeName = "pipe"
 	logName  = "log"
@@ -22,9 +23,8 @@ const (
 )
 
 const (
-	logMax    = 1 << 20 // bytes of a log file that a start leaves in place
-	logTail   = 8 << 10 // bytes of it that are read for an error
-	lockTries = 10      // in case another control gives the lock file up meanwhile
+	logMax  = 1 << 20 // bytes of a log file that a start leaves in place
+	logTail = 8 << 10 // bytes of it that are read for an error
 )
 
 // logNames are the files that the control daemon and its servers write.
@@ -34,7 +34,7 @@ var logNames = []string{"control.log", "server.log"}
 // the lock may take what serves the pipe directory for a leftover.
 type directory struct {
 	path string
-	lock *os.File
+	lock *os.File // the directory itself
 }
 
 func (d *directory) pipe() string { return filepath.Join(d.path, pipeName) }
@@ -42,99 +42,70 @@ func (d *directory) log() string  { return filepath.Join(d.path, logName) }
 
 // variables tell a daemon and its clients where to meet and where to log.
 func (d *directory) variables() []string {
-	return []string{"CUDA_MPS_PIPE_DIRECTORY=" + d.pipe(), "CUDA_MPS_LOG_DIRECTORY=" + d.log()}
+	return []string{pipeVariable + "=" + d.pipe(), "CUDA_MPS_LOG_DIRECTORY=" + d.log()}
 }
 
-// openDirectory makes the directory, locks it and makes room in its logs.
+// openDirectory makes the directory, locks it and makes those below.
 func openDirectory(path string) (*directory, error) {
 	d := &directory{path: path}
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDirectory, err)
+	err := checkLength(path)
+	if err == nil {
+		err = os.MkdirAll(path, 0o700)
 	}
-	if err := errors.Join(checkOwner(path), checkWay(path)); err != nil {
-		return nil, err
+	if err == nil {
+		err = errors.Join(checkOwner(path), checkWay(path))
 	}
-	if err := d.acquire(); err != nil {
-		return nil, err
+	if err == nil {
+		err = d.acquire()
+	}
+	if err != nil {
+		return nil, unusable(err)
 	}
 	if err := d.prepare(); err != nil {
 		d.lock.Close()
-		return nil, err
+		return nil, unusable(err)
 	}
 	return d, nil
 }
 
-// checkOwner refuses a directory in which another user could put a socket.
-func checkOwner(path string) error {
-	info, err := os.Lstat(path)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrDirectory, err)
+// unusable makes an ErrDirectory of an error that is not an ErrInUse.
+func unusable(err error) error {
+	if err == nil || errors.Is(err, ErrInUse) {
+		return err
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	switch self := os.Geteuid(); {
-	case !info.IsDir():
-		return fmt.Errorf("%w: %s is a %v, not a directory: name another path", ErrDirectory, path, info.Mode().Type())
-	case !ok || int(stat.Uid) != self:
-		return fmt.Errorf("%w: %s belongs to another user than %d: name a directory of this user", ErrDirectory, path, self)
-	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("%w: others may write to %s (mode %v): chmod go-w %[2]s", ErrDirectory, path, info.Mode().Perm())
-	}
-	return nil
+	return fmt.Errorf("%w: %w", ErrDirectory, err)
 }
 
-// acquire takes the lock. The file goes away with its holder, so that a locked
-// file may be one that no path leads to any more.
-func (d *directory) acquire() error {
-	path := filepath.Join(d.path, lockName)
-	for range lockTries {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrDirectory, err)
-		}
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-			holder, _ := io.ReadAll(io.LimitReader(f, 32))
-			f.Close()
-			return fmt.Errorf("%w: process %s has locked %s: stop it, or give each daemon a directory of its own",
-				ErrInUse, strings.TrimSpace(string(holder)), path)
-		}
-		if same(f, path) {
-			d.lock = f
-			return nil
-		}
-		f.Close()
+// acquire takes the lock.
+func (d *directory) acquire() (err error) {
+	if d.lock, err = os.Open(d.path); err != nil {
+		return err
 	}
-	return fmt.Errorf("%w: the lock %s changes hands all the time", ErrInUse, path)
-}
-
-func same(f *os.File, path string) bool {
-	ours, err := f.Stat()
-	if err != nil {
-		return false
+	if unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		return nil
 	}
-	theirs, err := os.Stat(path)
-	return err == nil && os.SameFile(ours, theirs)
+	holder, _ := os.ReadFile(filepath.Join(d.path, lockName))
+	return errors.Join(d.lock.Close(), fmt.Errorf("%w: process %s has locked %s: stop it, or give each daemon a directory of its own",
+		ErrInUse, strings.TrimSpace(string(holder)), d.path))
 }
 
 // prepare signs the lock and makes the directories below.
 func (d *directory) prepare() error {
-	if err := d.lock.Truncate(0); err != nil {
-		return fmt.Errorf("%w: %w", ErrDirectory, err)
-	}
-	if _, err := d.lock.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
-		return fmt.Errorf("%w: %w", ErrDirectory, err)
+	if err := os.WriteFile(filepath.Join(d.path, lockName), []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil {
+		return err
 	}
 	for _, path := range []string{d.pipe(), d.log()} {
 		if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("%w: %w", ErrDirectory, err)
+			return err
 		}
 		if err := checkOwner(path); err != nil {
 			return err
 		}
 		if err := os.Chmod(path, 0o700); err != nil {
-			return fmt.Errorf("%w: %w", ErrDirectory, err)
+			return err
 		}
 	}
-	return d.rotate()
+	return nil
 }
 
 // rotate puts long logs aside, in place of what was put aside before.
@@ -146,7 +117,7 @@ func (d *directory) rotate() error {
 			continue
 		}
 		if err := os.Rename(path, path+".old"); err != nil {
-			return fmt.Errorf("%w: %w", ErrDirectory, err)
+			return unusable(err)
 		}
 	}
 	return nil
@@ -156,18 +127,15 @@ func (d *directory) rotate() error {
 // a control daemon's and stay.
 func (d *directory) clear() error {
 	entries, err := os.ReadDir(d.pipe())
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrDirectory, err)
-	}
 	for _, e := range entries {
 		if e.IsDir() {
 			continue
 		}
-		if err := os.Remove(filepath.Join(d.pipe(), e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%w: %w", ErrDirectory, err)
+		if rerr := os.Remove(filepath.Join(d.pipe(), e.Name())); !errors.Is(rerr, fs.ErrNotExist) {
+			err = errors.Join(err, rerr)
 		}
 	}
-	return nil
+	return unusable(err)
 }
 
 // close removes all but the logs and gives the directory up.
@@ -185,13 +153,28 @@ func (d *directory) tail(name string) string {
 		return ""
 	}
 	defer f.Close()
-	size, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
-		return ""
+	_, _ = f.Seek(-logTail, io.SeekEnd) // it fails, and nothing is skipped, if there is less
+	text, _ := io.ReadAll(io.LimitReader(f, logTail))
+	return string(text)
+}
+
+// ownerOf returns whose a file is.
+func ownerOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
+
+// checkOwner refuses a directory in which another user could put a socket.
+func checkOwner(path string) error {
+	info, err := os.Lstat(path)
+	switch self := os.Geteuid(); {
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return fmt.Errorf("%s is a %v, not a directory: name another path", path, info.Mode().Type())
+	case ownerOf(info) != self:
+		return fmt.Errorf("%s belongs to another user than %d: name a directory of this user", path, self)
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("others may write to %s (mode %v): chmod go-w %[1]s", path, info.Mode().Perm())
 	}
-	text := make([]byte, min(size, logTail))
-	n, _ := f.ReadAt(text, size-int64(len(text)))
-	return string(text[:n])
+	return nil
 }
 
 // checkWay refuses a directory that another user could put one of his own in the
@@ -201,7 +184,7 @@ func (d *directory) tail(name string) string {
 func checkWay(path string) error {
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrDirectory, err)
+		return err
 	}
 	for _, end := range []string{path, resolved} { // what leads through a link leads through both
 		for at := filepath.Dir(end); ; at = filepath.Dir(at) {
@@ -219,16 +202,14 @@ func checkWay(path string) error {
 // checkAbove looks at one folder, or link, on the way to a directory.
 func checkAbove(at, path string) error {
 	info, err := os.Lstat(at)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrDirectory, err)
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch self := os.Geteuid(); {
-	case !ok || stat.Uid != 0 && int(stat.Uid) != self:
-		return fmt.Errorf("%w: %s, on the way to %s, belongs to another user than %d or root, who could put another directory there: name a path of this user's",
-			ErrDirectory, at, path, self)
+	case err != nil:
+		return err
+	case ownerOf(info) != 0 && ownerOf(info) != self:
+		return fmt.Errorf("%s, on the way to %s, belongs to another user than %d or root, who could put another directory there: name a path of this user's",
+			at, path, self)
 	case info.IsDir() && info.Mode().Perm()&0o002 != 0 && info.Mode()&fs.ModeSticky == 0:
-		return fmt.Errorf("%w: everybody may rename what lies in %s, on the way to %s (mode %v): chmod o-w %[2]s", ErrDirectory, at, path, info.Mode().Perm())
+		return fmt.Errorf("everybody may rename what lies in %s, on the way to %s (mode %v): chmod o-w %[1]s", at, path, info.Mode().Perm())
 	}
 	return nil
 }
@@ -244,10 +225,9 @@ func checkExisting(path string) error {
 	if err != nil {
 		return nil //nolint:nilerr // see above
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if self := os.Geteuid(); ok && stat.Uid != 0 && int(stat.Uid) != self && stat.Uid != unmapped {
+	if owner, self := ownerOf(info), os.Geteuid(); owner != 0 && owner != self && owner != unmapped {
 		return fmt.Errorf("%w: %s belongs to user %d, and to neither %d nor root: have root or this user run MPS, or set mode = \"own\" in [mps]",
-			ErrDirectory, path, stat.Uid, self)
+			ErrDirectory, path, owner, self)
 	}
 	return nil
 }
@@ -257,19 +237,19 @@ func checkExisting(path string) error {
 // put one there, or this user cannot make it.
 func CheckDirectory(path string) error {
 	if err := checkLength(path); err != nil {
-		return fmt.Errorf("%w: %w", ErrDirectory, err)
+		return unusable(err)
 	}
 	if _, err := os.Lstat(path); err == nil {
-		return errors.Join(checkOwner(path), checkWay(path))
+		return unusable(errors.Join(checkOwner(path), checkWay(path)))
 	}
 	above := filepath.Dir(path)
 	for _, err := os.Lstat(above); errors.Is(err, fs.ErrNotExist); _, err = os.Lstat(above) {
 		above = filepath.Dir(above)
 	}
 	if err := unix.Faccessat(unix.AT_FDCWD, above, unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
-		return fmt.Errorf("%w: it cannot be made in %s: %w", ErrDirectory, above, err)
+		return unusable(fmt.Errorf("it cannot be made in %s: %w", above, err))
 	}
-	return errors.Join(checkAbove(above, path), checkWay(above))
+	return unusable(errors.Join(checkAbove(above, path), checkWay(above)))
 }
 
 // checkLength refuses a directory whose sockets the system could not bind.

@@ -39,7 +39,7 @@ func TestDirectoryOfAnother(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := checkOwner(path); !errors.Is(err, ErrDirectory) || !strings.Contains(err.Error(), "another user") {
+	if err := checkOwner(path); err == nil || !strings.Contains(err.Error(), "another user") {
 		t.Error(err)
 	}
 }
@@ -85,6 +85,9 @@ func TestLogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer opened.close()
+	if err := opened.rotate(); err != nil {
+		t.Error(err)
+	}
 	if text := d.tail("control.log"); text != "" {
 		t.Errorf("the long log is still there: %d bytes", len(text))
 	}

@@ -4,12 +4,6 @@ import "errors"
 
 // Errors of starting and attaching.
 var (
-	// ErrOptions is returned by Start and Existing when options cannot work.
-	ErrOptions = errors.New("mps: bad options")
-
-	// ErrLimits is returned by ClientEnv when limits cannot work.
-	ErrLimits = errors.New("mps: bad client limits")
-
 	// ErrNoProgram is returned when there is no nvidia-cuda-mps-control.
 	ErrNoProgram = errors.New("mps: no MPS control program")
 

@@ -2,9 +2,9 @@ package mps
 
 import "fmt"
 
-// EventsMax is how many events wait for whoever receives them. When there are
+// eventsMax is how many events wait for whoever receives them. When there are
 // more, the oldest is forgotten: State says how things are.
-const EventsMax = 64
+const eventsMax = 64
 
 // Event is what happened to a control daemon or one of its servers.
 type Event struct {
@@ -82,11 +82,14 @@ const (
 	PhaseStopped    = "stopped"    // Stop was called
 )
 
-// State is how a control daemon was when it was last looked at.
+// State is how a control daemon was when it was last looked at. PID is 0 if there
+// is no process of ours, Servers are the PIDs of its servers, in order, and Err, or
+// Fault in words, is why the last look failed or the daemon died.
 type State struct {
-	Phase   string
-	PID     int // 0 if there is no process of ours
-	Starts  int
-	Servers []int // their PIDs, in order
-	Err     error // why the last look failed, or the daemon died
+	Phase   string `json:"phase"`
+	PID     int    `json:"pid,omitempty"`
+	Starts  int    `json:"starts"`
+	Servers []int  `json:"server_pids"`
+	Err     error  `json:"-"`
+	Fault   string `json:"fault,omitempty"`
 }

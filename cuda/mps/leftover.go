@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,9 +16,6 @@ import (
 // commName is what the kernel calls the control daemon and its servers: the
 // first 15 bytes of their file's name.
 const commName = "nvidia-cuda-mps"
-
-// environMax is how much of a process's environment is searched.
-const environMax = 1 << 20
 
 // leftovers returns the control daemons and servers that live in a directory
 // of ours. Their environment says so; a console has no log directory.
@@ -42,7 +38,7 @@ func serves(pid int, d *directory) bool {
 		return false
 	}
 	env, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
-	if err != nil || len(env) > environMax {
+	if err != nil {
 		return false
 	}
 	variables := strings.Split(string(env), "\x00")
@@ -61,11 +57,7 @@ func userOf(pid int) int {
 	if err != nil {
 		return -1
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return -1
-	}
-	return int(stat.Uid)
+	return ownerOf(info)
 }
 
 // sweep ends what a dead control daemon of ours has left behind, or what a

@@ -1,8 +1,6 @@
 package mps
 
 import (
-	"fmt"
-	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -13,7 +11,13 @@ import (
 // MPS for them.
 var priorities = map[string]string{"": "0", "normal": "0", "below_normal": "1"}
 
-// Limits are what one client may use. The zero value limits nothing.
+const (
+	pipeVariable   = "CUDA_MPS_PIPE_DIRECTORY"
+	deviceVariable = "CUDA_VISIBLE_DEVICES"
+)
+
+// Limits are what one client may use, as the configuration has checked it. The zero
+// value limits nothing.
 type Limits struct {
 	// ActiveThreadPercentage is the share of the device's multiprocessors that
 	// the client may use at most, 1 to 100; 0 leaves the server's default.
@@ -28,25 +32,6 @@ type Limits struct {
 }
 
 const mebi = 1 << 20
-
-// Validate reports all faults at once.
-func (l Limits) Validate() error {
-	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	if l.ActiveThreadPercentage < 0 || l.ActiveThreadPercentage > 100 {
-		fault("active thread percentage is %d: write 1 to 100, or 0 for the server's default", l.ActiveThreadPercentage)
-	}
-	if l.PinnedMemoryBytes < 0 || l.PinnedMemoryBytes > 0 && l.PinnedMemoryBytes < mebi {
-		fault("pinned memory limit is %d bytes: write at least 1 MiB, or 0 for no limit", l.PinnedMemoryBytes)
-	}
-	if l.PinnedMemoryBytes/mebi > math.MaxInt32 {
-		fault("pinned memory limit is %d bytes: no device has that much", l.PinnedMemoryBytes)
-	}
-	if priorities[l.Priority] == "" {
-		fault("client priority %q: write \"normal\" or \"below_normal\"", l.Priority)
-	}
-	return join(ErrLimits, faults)
-}
 
 // variables returns what the client's environment says of the limits. Device 0
 // is the only one that a client of ours sees.
@@ -68,7 +53,7 @@ const offPipe = "/dev/null"
 // With no pipe directory set it would join a daemon in DefaultPipe, whoever
 // runs it.
 func OffEnv(device string) []string {
-	return environment("CUDA_VISIBLE_DEVICES="+device, "CUDA_MPS_PIPE_DIRECTORY="+offPipe)
+	return environment(deviceVariable+"="+device, pipeVariable+"="+offPipe)
 }
 
 // environment returns our own environment, without what it says of devices and
@@ -76,7 +61,7 @@ func OffEnv(device string) []string {
 func environment(more ...string) []string {
 	var env []string
 	for _, variable := range os.Environ() {
-		if !strings.HasPrefix(variable, "CUDA_MPS_") && !strings.HasPrefix(variable, "CUDA_VISIBLE_DEVICES=") {
+		if !strings.HasPrefix(variable, "CUDA_MPS_") && !strings.HasPrefix(variable, deviceVariable+"=") {
 			env = append(env, variable)
 		}
 	}

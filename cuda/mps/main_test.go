@@ -136,7 +136,8 @@ func eventually(t testing.TB, what string, holds func() bool) {
 }
 
 func startServer(ctx context.Context, c *Console) error {
-	return c.order(ctx, "start_server -uid "+strconv.Itoa(os.Getuid()))
+	_, err := c.send(ctx, "start_server -uid "+strconv.Itoa(os.Getuid()))
+	return err
 }
 
 // healthy asks a daemon that runs and its servers now.
@@ -195,6 +196,7 @@ func alive(pid int) bool {
 
 // Whatever kills overlapd, its control daemon dies too.
 func TestControlDiesWithItsParent(t *testing.T) {
+	t.Parallel()
 	o := newOptions(t)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), parentVariable+"="+o.Directory)

@@ -2,12 +2,9 @@ package mps
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"time"
 
 	"github.com/overlapd/overlapd/executor/child"
@@ -38,10 +35,11 @@ type Options struct {
 	// Program is the path of nvidia-cuda-mps-control; "" looks in PATH.
 	Program string
 
-	// Device is the UUID of the GPU or MIG instance. Start requires it.
+	// Device is the UUID of the GPU or MIG instance, which Start requires: a number is
+	// counted anew by the server.
 	Device string
 
-	// Directory is an absolute path. For Start it is ours alone, made if
+	// Directory is, for Start, ours alone, made if
 	// missing; the daemon's pipe and log directories lie below it. For
 	// Existing it is the pipe directory of the other daemon; "" is what
 	// CUDA_MPS_PIPE_DIRECTORY says, or DefaultPipe.
@@ -70,49 +68,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// deviceUUID is how NVML and nvidia-smi -L name GPUs and MIG instances. A
-// comma would name a second device.
-var deviceUUID = regexp.MustCompile(`^(GPU|MIG)-[0-9A-Za-z/-]+$`)
-
-// validate reports all faults at once.
-func (o Options) validate() error {
-	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	if !filepath.IsAbs(o.Directory) {
-		fault("directory %q is not an absolute path: workers start elsewhere and must find it too", o.Directory)
-	}
-	if o.Device != "" && !deviceUUID.MatchString(o.Device) {
-		fault("device %q is not the UUID of one GPU or MIG instance: nvidia-smi -L lists them", o.Device)
-	}
-	return join(ErrOptions, faults)
-}
-
-// validateOwn reports the faults that only a daemon of our own can have.
-func (o Options) validateOwn() error {
-	var faults []error
-	if o.Device == "" {
-		faults = append(faults, errors.New("no device: name the UUID of the GPU or MIG instance that the daemon serves"))
-	}
-	if err := checkLength(o.Directory); err != nil {
-		faults = append(faults, err)
-	}
-	return join(ErrOptions, faults)
-}
-
-// join returns the faults below a sentinel, or nil if there are none.
-func join(sentinel error, faults []error) error {
-	if len(faults) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w: %w", sentinel, errors.Join(faults...))
-}
-
 // findProgram returns the absolute path of the control program.
 func findProgram(name string) (string, error) {
-	if name == "" {
-		name = programName
-	}
-	path, err := exec.LookPath(name)
+	path, err := exec.LookPath(cmp.Or(name, programName))
 	if err == nil {
 		path, err = filepath.Abs(path)
 	}
@@ -121,12 +79,4 @@ func findProgram(name string) (string, error) {
 			"nvidia-cuda-mps (Debian) or nvidia-driver-cuda (Fedora, RHEL), or set mps mode = \"off\"", ErrNoProgram, err)
 	}
 	return path, nil
-}
-
-// existingPipe returns the pipe directory that a client would use.
-func existingPipe() string {
-	if path := os.Getenv("CUDA_MPS_PIPE_DIRECTORY"); path != "" {
-		return path
-	}
-	return DefaultPipe
 }

@@ -19,8 +19,7 @@ func TestParsePIDs(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]error{
-		"Server not found\n":  ErrNoServer,
-		"server not found.":   ErrNoServer,
+		"Server not found\n":  ErrOutput, // send has seen it before
 		"0":                   ErrOutput,
 		"-7":                  ErrOutput,
 		"4194305":             ErrOutput,
@@ -43,10 +42,18 @@ func TestParseStatus(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]error{
-		"": ErrOutput, "active": ErrOutput, "ACTIVE FAULT": ErrOutput, "DEFUNCT": ErrOutput, "Server not found": ErrNoServer,
+		"": ErrOutput, "active": ErrOutput, "ACTIVE FAULT": ErrOutput, "DEFUNCT": ErrOutput, "Server not found": ErrOutput,
 	} {
 		if got, err := parseStatus("status", text); !errors.Is(err, want) || got != "" {
 			t.Errorf("%q: %s, %v", text, got, err)
+		}
+	}
+}
+
+func TestMissing(t *testing.T) {
+	for text, want := range map[string]bool{"Server not found\n": true, "server not found.": true, "": false, "Server": false} {
+		if got := missing(text); got != want {
+			t.Errorf("%q: %t", text, got)
 		}
 	}
 }
@@ -61,7 +68,7 @@ func FuzzParse(f *testing.F) {
 		pids, errPIDs := parsePIDs("c", text)
 		status, errStatus := parseStatus("c", text)
 		for _, err := range []error{errPIDs, errStatus} {
-			if err != nil && (!errors.Is(err, ErrOutput) && !errors.Is(err, ErrNoServer) || len(err.Error()) > 300+4*quoteMax) {
+			if err != nil && (!errors.Is(err, ErrOutput) || len(err.Error()) > 300+4*quoteMax) {
 				t.Errorf("error %v", err)
 			}
 		}

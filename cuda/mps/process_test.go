@@ -7,6 +7,7 @@ import (
 
 // A process is taken for one of MPS only if all says so.
 func TestServes(t *testing.T) {
+	t.Parallel()
 	o := newOptions(t)
 	pid, home := alien(t, o), &directory{path: o.Directory}
 	if !serves(pid, home) {

@@ -90,7 +90,7 @@ func (s *supervisor) follow(one *server) {
 		return
 	}
 	one.process = w
-	s.spawn(func() {
+	s.wg.Go(func() {
 		if !w.wait() {
 			return
 		}

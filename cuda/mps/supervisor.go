@@ -105,7 +105,7 @@ func (s *supervisor) ask(ctx context.Context) {
 		return
 	}
 	s.looking = true
-	s.spawn(func() { s.looks <- s.look(ctx) })
+	s.wg.Go(func() { s.looks <- s.look(ctx) })
 }
 
 func (s *supervisor) cancelLook(cancel context.CancelFunc) {
@@ -165,9 +165,7 @@ func (s *supervisor) revive(ranFor time.Duration) *child.Process {
 func (s *supervisor) pause(ranFor time.Duration) {
 	var over <-chan time.Time
 	if delay, ok := s.restarts.Next(time.Now(), ranFor); ok {
-		timer := time.NewTimer(delay)
-		defer timer.Stop()
-		over = timer.C
+		over = time.After(delay)
 	} else {
 		s.giveUp()
 	}
@@ -186,17 +184,13 @@ func (s *supervisor) giveUp() {
 
 // launch starts a daemon of ours and waits until it answers.
 func (c *Control) launch(ctx context.Context) (*child.Process, error) {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	defer context.AfterFunc(c.ctx, stop)()
 	sweeping, done := context.WithTimeout(ctx, c.opts.StopTimeout)
 	defer done()
 	if err := errors.Join(sweep(sweeping, c.console, c.dir), c.dir.clear(), c.dir.rotate()); err != nil {
 		return nil, err
 	}
-	env := environment(append(c.dir.variables(), "CUDA_VISIBLE_DEVICES="+c.opts.Device)...)
-	cmd := exec.Command(c.program, "-f")
-	cmd.Env = env
+	cmd := exec.Command(c.console.program, "-f")
+	cmd.Env = environment(append(c.dir.variables(), deviceVariable+"="+c.opts.Device)...)
 	p, err := child.Start(cmd, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotReady, err)
@@ -208,9 +202,8 @@ func (c *Control) launch(ctx context.Context) (*child.Process, error) {
 	return p, nil
 }
 
-// Waiting for the first answer.
+// Pauses between questions until the first answer.
 const (
-	readyTries    = 200
 	readyDelayMin = 5 * time.Millisecond
 	readyDelayMax = 250 * time.Millisecond
 )
@@ -219,36 +212,22 @@ const (
 func (c *Control) awaitReady(ctx context.Context, p *child.Process) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.opts.ReadyTimeout, fmt.Errorf("it did not answer within %v", c.opts.ReadyTimeout))
 	defer cancel()
-	delay := readyDelayMin
-	var last error
-	for range readyTries {
-		if _, last = c.console.Servers(ctx); last == nil {
-			return nil
+	for delay := readyDelayMin; ; delay = min(2*delay, readyDelayMax) {
+		_, err := c.console.Servers(ctx)
+		if err == nil || errors.Is(err, ErrOutput) {
+			return err
 		}
-		if errors.Is(last, ErrOutput) {
-			return last
-		}
-		timer := time.NewTimer(delay)
 		select {
 		case <-p.Done():
-			timer.Stop()
 			return fmt.Errorf("it ended at once (%s)", p.Status())
 		case <-ctx.Done():
-			timer.Stop()
-			return errors.Join(context.Cause(ctx), unless(last, ErrNoDaemon))
-		case <-timer.C:
+			if errors.Is(err, ErrNoDaemon) {
+				return context.Cause(ctx)
+			}
+			return errors.Join(context.Cause(ctx), err)
+		case <-time.After(delay):
 		}
-		delay = min(2*delay, readyDelayMax)
 	}
-	return fmt.Errorf("it did not answer %d times: %w", readyTries, last)
-}
-
-// unless returns err, or nil if it is of a kind.
-func unless(err, kind error) error {
-	if errors.Is(err, kind) {
-		return nil
-	}
-	return err
 }
 
 // errorLines is how many lines of what the daemon said an error quotes.
@@ -276,5 +255,5 @@ func (c *Control) lastWords(p *child.Process) string {
 	if lines := child.Excerpt(c.dir.tail("control.log"), errorLines); lines != "" {
 		return "; control.log ends: " + lines
 	}
-	return "; it printed nothing; try it by hand: CUDA_MPS_PIPE_DIRECTORY=" + c.pipe + " " + c.program + " -f"
+	return "; it printed nothing; try it by hand: " + pipeVariable + "=" + c.console.pipe + " " + c.console.program + " -f"
 }

@@ -13,6 +13,7 @@ import (
 )
 
 func TestControlDies(t *testing.T) {
+	t.Parallel()
 	o := newOptions(t)
 	c := start(t, o)
 	server, pid := serverOf(t, c), c.State().PID
@@ -36,6 +37,7 @@ func TestControlDies(t *testing.T) {
 
 // Servers that the death of their daemon does not end are killed.
 func TestOrphansDieWithControl(t *testing.T) {
+	t.Parallel()
 	o := newOptions(t)
 	behave(t, o, "orphan")
 	c := start(t, o)
@@ -50,6 +52,7 @@ func TestOrphansDieWithControl(t *testing.T) {
 // A dead server takes its clients along; the daemon stays and starts another
 // for the next client.
 func TestServerDies(t *testing.T) {
+	t.Parallel()
 	o := newOptions(t)
 	c := start(t, o)
 	client, err := fakemps.Connect(o.pipe())
@@ -103,6 +106,7 @@ func TestDeadServerIsListed(t *testing.T) {
 }
 
 func TestServerFaults(t *testing.T) {
+	t.Parallel()
 	o := newOptions(t)
 	c := start(t, o)
 	client, err := fakemps.Connect(o.pipe())
@@ -132,6 +136,7 @@ func TestServerFaults(t *testing.T) {
 }
 
 func TestServerStartsSlowly(t *testing.T) {
+	t.Parallel()
 	o := newOptions(t)
 	behave(t, o, "slow")
 	c := start(t, o)
@@ -151,8 +156,9 @@ func TestServerStartsSlowly(t *testing.T) {
 
 // A daemon that does not answer is told of and not killed: its clients work on.
 func TestControlHangs(t *testing.T) {
+	t.Parallel()
 	o := newOptions(t)
-	o.CommandTimeout, o.StopTimeout = 200*time.Millisecond, 300*time.Millisecond
+	o.CommandTimeout = time.Second // which quit has, too, when it stops
 	c := start(t, o)
 	pid := c.State().PID
 	behave(t, o, "hang get_server_list")
@@ -170,6 +176,7 @@ func TestControlHangs(t *testing.T) {
 }
 
 func TestGiveUp(t *testing.T) {
+	t.Parallel()
 	o := newOptions(t)
 	o.RestartLimit = 3
 	c := start(t, o)
@@ -190,6 +197,7 @@ func TestGiveUp(t *testing.T) {
 }
 
 func TestStopWhileGivenUp(t *testing.T) {
+	t.Parallel()
 	o := newOptions(t)
 	o.RestartLimit = 1
 	c := start(t, o)
@@ -203,6 +211,7 @@ func TestStopWhileGivenUp(t *testing.T) {
 
 // Twenty deaths leave one daemon and no file behind.
 func TestTwentyRestarts(t *testing.T) {
+	t.Parallel()
 	o := newOptions(t)
 	o.RestartLimit = 100
 	c := start(t, o)
@@ -220,14 +229,14 @@ func TestTwentyRestarts(t *testing.T) {
 
 // Nobody receives the events: the last ones are there.
 func TestEventsAreBounded(t *testing.T) {
-	c := &Control{events: make(chan Event, EventsMax)}
-	for i := range 3 * EventsMax {
+	c := &Control{events: make(chan Event, eventsMax)}
+	for i := range 3 * eventsMax {
 		c.emit(Event{Kind: ServerDied, PID: i})
 	}
-	if n := len(c.events); n != EventsMax {
+	if n := len(c.events); n != eventsMax {
 		t.Errorf("%d events wait", n)
 	}
-	if e := <-c.events; e.PID != 2*EventsMax {
+	if e := <-c.events; e.PID != 2*eventsMax {
 		t.Errorf("the oldest is %+v", e)
 	}
 }
@@ -256,6 +265,14 @@ func TestExisting(t *testing.T) {
 	again := alien(t, other)
 	if e := await(t, c, Restarted); e.Starts != 2 {
 		t.Errorf("%+v", e)
+	}
+	if err := c.Stop(); err != nil {
+		t.Error(err)
+	}
+	t.Setenv(pipeVariable, other.pipe()) // where a client would look
+	o.Directory = ""
+	if c, err = Existing(t.Context(), o); err != nil {
+		t.Fatal(err)
 	}
 	if err := c.Stop(); err != nil {
 		t.Error(err)

@@ -80,9 +80,9 @@ func (p *Part) stop() error {
 }
 
 // Env returns the environment of the worker of a service that runs on the part.
-func (p *Part) Env(s *config.Service) ([]string, error) {
+func (p *Part) Env(s *config.Service) []string {
 	if p.control == nil {
-		return mps.OffEnv(p.UUID), nil
+		return mps.OffEnv(p.UUID)
 	}
 	return p.control.ClientEnv(mps.Limits{
 		ActiveThreadPercentage: s.MPS.Percentage, PinnedMemoryBytes: s.MPS.PinnedMemory, Priority: s.MPS.Priority,
@@ -139,18 +139,9 @@ type Status struct {
 	UUID     string       `json:"uuid"`
 	Profile  string       `json:"mig_profile,omitempty"`
 	Services []string     `json:"services"`
-	MPS      *mpsStatus   `json:"mps,omitempty"`
+	MPS      *mps.State   `json:"mps,omitempty"`
 	Sample   *cuda.Sample `json:"sample,omitempty"`
 	Fault    string       `json:"fault,omitempty"`
-}
-
-// mpsStatus is how a control daemon stands.
-type mpsStatus struct {
-	Phase   string `json:"phase"`
-	PID     int    `json:"pid,omitempty"`
-	Starts  int    `json:"starts"`
-	Servers []int  `json:"server_pids"`
-	Fault   string `json:"fault,omitempty"`
 }
 
 // Status returns how the part stands, by the latest sample. It may be called by
@@ -158,7 +149,8 @@ type mpsStatus struct {
 func (p *Part) Status() Status {
 	s := Status{Device: p.Text, UUID: p.UUID, Profile: p.Profile, Services: p.Services}
 	if p.control != nil {
-		s.MPS = newMPSStatus(p.control.State())
+		state := p.control.State()
+		s.MPS = &state
 	}
 	switch r := p.latest.Load(); {
 	case r == nil:
@@ -166,14 +158,6 @@ func (p *Part) Status() Status {
 		s.Fault = r.err.Error()
 	default:
 		s.Sample = &r.sample
-	}
-	return s
-}
-
-func newMPSStatus(state mps.State) *mpsStatus {
-	s := &mpsStatus{Phase: state.Phase, PID: state.PID, Starts: state.Starts, Servers: append([]int{}, state.Servers...)}
-	if state.Err != nil {
-		s.Fault = state.Err.Error()
 	}
 	return s
 }

@@ -125,11 +125,7 @@ func (c *check) writeConfig(dir string) (string, error) {
 	case c.control == nil:
 		fmt.Fprintf(&b, "gpu = %q\n\n[mps]\nmode = \"off\"\n", c.gpu)
 	default:
-		env, err := c.workerEnv()
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(&b, "gpu = %q\n\n[mps]\nmode = \"existing\"\ndir = %q\n", c.gpu, variable(env, pipeVariable))
+		fmt.Fprintf(&b, "gpu = %q\n\n[mps]\nmode = \"existing\"\ndir = %q\n", c.gpu, variable(c.workerEnv(), pipeVariable))
 	}
 	b.WriteString("\n[worker]\nthreads = 1\n")
 	fmt.Fprintf(&b, "\n[profile]\non_start = false\ngroups = %d\nspans = %d\nseed = %d\n", c.groups, len(c.services), seed)

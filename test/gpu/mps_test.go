@@ -81,9 +81,7 @@ func (c *check) lookAtMPS(ctx context.Context) (err error) {
 		l.is("P15", serr == nil, "it ended after %v: %v", time.Since(began).Round(time.Millisecond), serr)
 		err = errors.Join(err, serr)
 	}()
-	if l.env, err = l.control.ClientEnv(mps.Limits{}); err != nil {
-		return err
-	}
+	l.env = l.control.ClientEnv(mps.Limits{})
 	parts := []func(context.Context) error{l.idle, l.twoClients}
 	beside := []func(context.Context) error{l.beside, l.limited}
 	harmed := []func(context.Context) error{l.killed, l.terminated, l.serverKilled}
@@ -220,11 +218,7 @@ func (l *mpsLooks) beside(ctx context.Context) error {
 
 // limited runs a client with a memory limit.
 func (l *mpsLooks) limited(ctx context.Context) error {
-	env, err := l.control.ClientEnv(mps.Limits{PinnedMemoryBytes: limitBytes})
-	if err != nil {
-		return err
-	}
-	p, err := l.startClient(ctx, env)
+	p, err := l.startClient(ctx, l.control.ClientEnv(mps.Limits{PinnedMemoryBytes: limitBytes}))
 	if err != nil {
 		l.is("P18", false, "%v", err)
 		return err

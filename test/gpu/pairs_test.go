@@ -48,10 +48,7 @@ func (c *check) measurePairs(ctx context.Context) error {
 	}
 	merr := c.startMPS(ctx)
 	if merr == nil {
-		var env []string
-		if env, merr = c.workerEnv(); merr == nil {
-			merr = c.pairsUnder(ctx, env)
-		}
+		merr = c.pairsUnder(ctx, c.workerEnv())
 	}
 	shared := 0
 	for _, p := range c.mu.Pairs {
@@ -80,12 +77,12 @@ func (c *check) startMPS(ctx context.Context) (err error) {
 
 // workerEnv returns the environment of a worker as it is from the pairs on: nil
 // for ours, where there is no GPU.
-func (c *check) workerEnv() ([]string, error) {
+func (c *check) workerEnv() []string {
 	switch {
 	case c.rehearsal():
-		return nil, nil
+		return nil
 	case c.control == nil:
-		return mps.OffEnv(c.gpu), nil
+		return mps.OffEnv(c.gpu)
 	}
 	return c.control.ClientEnv(mps.Limits{})
 }
@@ -187,11 +184,7 @@ type repeatRow struct {
 
 // repeatGroup runs all of the first service and half of the second together.
 func (c *check) repeatGroup(ctx context.Context) (err error) {
-	env, err := c.workerEnv()
-	if err != nil {
-		return err
-	}
-	w, err := c.startWorkers(ctx, env)
+	w, err := c.startWorkers(ctx, c.workerEnv())
 	if err != nil {
 		return err
 	}

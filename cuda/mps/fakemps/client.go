@@ -3,10 +3,11 @@ package fakemps
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // ErrNotReady is returned by Connect when the server takes no client: it
@@ -17,7 +18,7 @@ var ErrNotReady = errors.New("fakemps: server is not ready")
 type Client struct {
 	Server  int // its PID
 	control net.Conn
-	server  net.Conn
+	server  *os.File // a descriptor of its process
 	lost    chan struct{}
 }
 
@@ -25,26 +26,20 @@ type Client struct {
 // cuInit does. It returns an error if there is none: a real client would go on
 // without MPS.
 func Connect(pipe string) (*Client, error) {
-	control, err := net.Dial(network, controlSocket(pipe))
+	control, err := send(pipe, fmt.Sprint("connect ", os.Getpid()))
 	if err != nil {
 		return nil, err
 	}
 	c := &Client{control: control, lost: make(chan struct{})}
-	if err := c.join(pipe); err != nil {
+	if err := c.join(); err != nil {
 		control.Close()
 		return nil, err
 	}
-	go func() {
-		defer close(c.lost)
-		_, _ = io.Copy(io.Discard, c.server)
-	}()
 	return c, nil
 }
 
-func (c *Client) join(pipe string) error {
-	if _, err := fmt.Fprintf(c.control, "connect %d", os.Getpid()); err != nil {
-		return err
-	}
+// join learns of the server and waits for its end from then on.
+func (c *Client) join() error {
 	buf := make([]byte, packet)
 	n, err := c.control.Read(buf)
 	if err != nil {
@@ -53,8 +48,23 @@ func (c *Client) join(pipe string) error {
 	if c.Server, err = strconv.Atoi(string(buf[:n])); err != nil {
 		return fmt.Errorf("%w: %q", ErrNotReady, buf[:n])
 	}
-	c.server, err = net.Dial(network, serverSocket(pipe, c.Server))
-	return err
+	fd, err := unix.PidfdOpen(c.Server, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return err
+	}
+	c.server = os.NewFile(uintptr(fd), "pidfd")
+	raw, err := c.server.SyscallConn()
+	if err != nil {
+		return err
+	}
+	go func() {
+		defer close(c.lost)
+		_ = raw.Read(func(fd uintptr) bool {
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+			return n > 0 && err == nil
+		})
+	}()
+	return nil
 }
 
 // Lost is closed when the server is gone: a real client's next CUDA call
@@ -71,14 +81,10 @@ func (c *Client) Close() {
 // Fault makes a server fault, as a client's bad kernel does. It recovers when
 // all its clients are gone.
 func Fault(pipe string, server int) error {
-	conn, err := net.Dial(network, controlSocket(pipe))
+	conn, err := send(pipe, fmt.Sprint("fault ", server))
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	if _, err := fmt.Fprintf(conn, "fault %d", server); err != nil {
-		return err
-	}
 	_, _ = conn.Read(make([]byte, packet)) // it is done
-	return nil
+	return conn.Close()
 }

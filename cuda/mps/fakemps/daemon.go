@@ -1,11 +1,13 @@
 package fakemps
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
-	"os/signal"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -17,6 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// serverName is the name of a server's program, by which the kernel calls it.
+const serverName = "nvidia-cuda-mps-server"
+
 // daemon is the fake control daemon.
 type daemon struct {
 	pipe string
@@ -24,62 +29,48 @@ type daemon struct {
 
 	mu struct {
 		sync.Mutex
-		percentage string
-		server     *server
-		clients    []client
-		nextID     int
+		server  *server
+		clients []string // their PIDs
 	}
 }
 
 // server is the daemon's child. There is one at most, of one user.
 type server struct {
-	pid    int
+	pid    string
 	status string
 	leash  io.Closer // it ends when this is closed
 }
 
-type client struct{ pid, id int }
-
 // runDaemon serves until quit.
-func runDaemon(pipe string) int {
+func runDaemon(pipe string) error {
 	if message, ok := told(pipe, "exit"); ok {
-		fmt.Fprintln(os.Stderr, message)
-		return 1
+		return errors.New(message)
 	}
 	if err := os.MkdirAll(pipe, 0o700); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return err
 	}
 	lock, err := os.OpenFile(filepath.Join(pipe, "control_lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return err
 	}
 	defer lock.Close()
 	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		fmt.Fprintln(os.Stderr, "An instance of this daemon is already running")
-		return 1
+		return errors.New("An instance of this daemon is already running")
 	}
 	d := &daemon{pipe: pipe, logs: openLog("control.log")}
-	d.mu.percentage = "100.0"
-	if _, ok := told(pipe, "stay"); ok {
-		signal.Ignore(syscall.SIGTERM)
-	}
 	d.await()
 	_ = os.Remove(controlSocket(pipe))
 	listener, err := net.Listen(network, controlSocket(pipe))
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return err
 	}
 	d.log("Starting control daemon using socket %s", controlSocket(pipe))
 	d.log("To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY=%s", pipe)
-	pidFile := filepath.Join(pipe, Program+".pid")
-	_ = os.WriteFile(pidFile, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600)
+	_ = os.WriteFile(filepath.Join(pipe, Program+".pid"), fmt.Appendln(nil, os.Getpid()), 0o600)
 	for {
 		conn, err := listener.Accept()
 		if err != nil {
-			return 1
+			return err
 		}
 		go d.answer(conn)
 	}
@@ -114,10 +105,7 @@ func (d *daemon) log(format string, args ...any) {
 func (d *daemon) answer(conn net.Conn) {
 	defer conn.Close()
 	buf := make([]byte, packet)
-	n, err := conn.Read(buf)
-	if err != nil || n == 0 {
-		return
-	}
+	n, _ := conn.Read(buf)
 	words := strings.Fields(string(buf[:n]))
 	if len(words) == 0 {
 		return
@@ -137,8 +125,8 @@ func (d *daemon) answer(conn net.Conn) {
 		}
 		return
 	}
-	if words[0] == "connect" {
-		d.connect(conn, words[1:])
+	if words[0] == "connect" && len(words) == 2 {
+		d.connect(conn, words[1])
 		return
 	}
 	if text := d.obey(words); text != "" {
@@ -150,81 +138,45 @@ func (d *daemon) answer(conn net.Conn) {
 func (d *daemon) obey(words []string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	arg := func(i int) string {
-		if i < len(words) {
-			return words[i]
-		}
-		return ""
-	}
+	args := append(words[1:], "", "")
 	switch words[0] {
 	case "get_server_list":
 		if d.mu.server == nil {
 			return ""
 		}
-		return strconv.Itoa(d.mu.server.pid)
-	case "get_default_active_thread_percentage":
-		return d.mu.percentage
-	case "set_default_active_thread_percentage":
-		d.mu.percentage = arg(1) + ".0"
-		return d.mu.percentage
+		return d.mu.server.pid
 	case "start_server":
-		return d.startServerLocked()
+		if err := d.startServerLocked(); err != nil {
+			return err.Error()
+		}
+		return ""
 	case "quit":
 		d.quitLocked()
 		return ""
-	case "ps":
-		return d.psLocked()
 	}
-	if d.mu.server == nil || arg(1) != strconv.Itoa(d.mu.server.pid) {
+	if d.mu.server == nil || args[0] != d.mu.server.pid {
 		return "Server not found"
 	}
 	switch words[0] {
 	case "get_server_status":
 		return d.mu.server.status
 	case "shutdown_server":
-		if arg(2) == "-f" || len(d.mu.clients) == 0 {
+		if args[1] == "-f" || len(d.mu.clients) == 0 {
 			d.mu.server.leash.Close()
 		}
 		return ""
 	case "get_client_list":
-		var pids []string
-		for _, c := range d.mu.clients {
-			pids = append(pids, strconv.Itoa(c.pid))
-		}
-		return strings.Join(pids, "\n")
+		return strings.Join(d.mu.clients, "\n")
 	case "terminate_client":
-		if slices.ContainsFunc(d.mu.clients, func(c client) bool { return strconv.Itoa(c.pid) == arg(2) }) {
+		if slices.Contains(d.mu.clients, args[1]) {
 			return "0"
 		}
 		return "Client not found"
 	case "fault": // of the fake only
-		d.setStatusLocked("FAULT")
-		return ""
-	case "recover": // of the fake only
-		d.setStatusLocked("ACTIVE")
+		d.mu.server.status = "FAULT"
 		return ""
 	}
 	return "Unknown command: " + words[0]
-}
-
-func (d *daemon) setStatusLocked(status string) {
-	d.mu.server.status = status
-	d.log("Server %d is %s", d.mu.server.pid, status)
-}
-
-// hostNamespace is how Linux numbers the host's namespace of processes.
-const hostNamespace = 4026531836
-
-func (d *daemon) psLocked() string {
-	if d.mu.server == nil || len(d.mu.clients) == 0 {
-		return ""
-	}
-	lines := []string{fmt.Sprintf("%-8s %-6s %-8s %-22s %-12s %s", "PID", "ID", "SERVER", "DEVICE", "NAMESPACE", "COMMAND")}
-	device := os.Getenv("CUDA_VISIBLE_DEVICES")
-	for _, c := range d.mu.clients {
-		lines = append(lines, fmt.Sprintf("%-8d %-6d %-8d %-22.22s %-12d %s", c.pid, c.id, d.mu.server.pid, device, hostNamespace, "./client"))
-	}
-	return strings.Join(lines, "\n")
 }
 
 func (d *daemon) quitLocked() {
@@ -239,34 +191,71 @@ func (d *daemon) quitLocked() {
 	os.Exit(0)
 }
 
-// connect gives a client its server and keeps it as long as it is connected.
-func (d *daemon) connect(conn net.Conn, words []string) {
-	if len(words) != 1 {
-		return
+// startServerLocked starts a server in a session of its own, so that a test
+// sees whether one is left behind. It is a shell that waits for the end of its
+// input, which an orphan holds open itself.
+func (d *daemon) startServerLocked() error {
+	if d.mu.server != nil {
+		return nil
 	}
-	pid, err := strconv.Atoi(words[0])
+	path := filepath.Join(d.pipe, serverName)
+	if err := os.Symlink("/bin/sh", path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	leash, hold, err := os.Pipe()
 	if err != nil {
-		return
+		return err
 	}
+	defer leash.Close()
+	cmd := exec.Command(path, "-c", "read never")
+	cmd.Stdin = leash
+	if _, ok := told(d.pipe, "orphan"); ok {
+		cmd.ExtraFiles = []*os.File{hold}
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return errors.Join(err, hold.Close())
+	}
+	s := &server{pid: strconv.Itoa(cmd.Process.Pid), status: "ACTIVE", leash: hold}
+	if _, ok := told(d.pipe, "slow"); ok {
+		s.status = "INITIALIZING"
+	}
+	d.mu.server = s
+	d.log("Starting new server %s for user %d", s.pid, os.Getuid())
+	go func() {
+		err := cmd.Wait()
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		hold.Close()
+		d.mu.server, d.mu.clients = nil, nil
+		d.log("Server %s exited with status %v", s.pid, err)
+	}()
+	return nil
+}
+
+// connect gives a client its server and keeps it as long as it is connected.
+func (d *daemon) connect(conn net.Conn, pid string) {
 	d.mu.Lock()
-	d.startServerLocked()
+	err := d.startServerLocked()
 	s := d.mu.server
-	if s == nil || s.status != "ACTIVE" {
+	if err != nil || s.status != "ACTIVE" {
 		d.mu.Unlock()
 		fmt.Fprint(conn, "not ready")
 		return
 	}
-	d.mu.nextID++
-	one := client{pid: pid, id: d.mu.nextID}
-	d.mu.clients = append(d.mu.clients, one)
-	d.log("NEW CLIENT %d from user %d", pid, os.Getuid())
+	d.mu.clients = append(d.mu.clients, pid)
+	d.log("NEW CLIENT %s from user %d", pid, os.Getuid())
 	d.mu.Unlock()
 	fmt.Fprint(conn, s.pid)
 	_, _ = conn.Read(make([]byte, 1)) // until it goes
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.mu.clients = slices.DeleteFunc(d.mu.clients, func(c client) bool { return c == one })
-	if d.mu.server == s && s.status == "FAULT" && len(d.mu.clients) == 0 {
-		d.setStatusLocked("ACTIVE")
+	if d.mu.server != s {
+		return
+	}
+	i := slices.Index(d.mu.clients, pid)
+	d.mu.clients = slices.Delete(d.mu.clients, i, i+1)
+	if s.status == "FAULT" && len(d.mu.clients) == 0 {
+		s.status = "ACTIVE"
 	}
 }

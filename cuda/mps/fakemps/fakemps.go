@@ -1,48 +1,53 @@
+// Package fakemps is NVIDIA's MPS as a test sees it, without a GPU: a control
+// program that is daemon and console in one, servers, and clients.
+//
+// A test binary that calls [Take] first thing in TestMain is the control
+// program when it is started under that name, and [Install] makes the name.
+// The fake binds a SOCK_SEQPACKET socket "control" in the pipe directory, as
+// the real one does; what goes through it is the fake's own. Console, log
+// lines and messages are as NVIDIA documents them or as logs in public show
+// them. What a daemon does wrong is told it by [Behave].
+//
+// By hand: go build ./cuda/mps/fakemps/nvidia-cuda-mps-control makes a program
+// to put first in PATH.
 package fakemps
 
 import (
+	"bufio"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// The names under which the programs are started.
-const (
-	Program       = "nvidia-cuda-mps-control"
-	serverProgram = "nvidia-cuda-mps-server"
-)
+// Program is the name under which the control program is started.
+const Program = "nvidia-cuda-mps-control"
 
 // Take runs the fake and exits if this process was started under the name of
-// one of its programs.
+// its program.
 func Take() {
-	switch filepath.Base(os.Args[0]) {
-	case Program, serverProgram:
+	if filepath.Base(os.Args[0]) == Program {
 		Main()
 	}
 }
 
-// Main is the control program, or a server if it was started as one. It
-// exits.
+// Main is the control program: the daemon with -f, else the console. It exits.
 func Main() {
 	pipe := os.Getenv("CUDA_MPS_PIPE_DIRECTORY")
 	if pipe == "" {
 		pipe = "/tmp/nvidia-mps"
 	}
-	if filepath.Base(os.Args[0]) == serverProgram {
-		os.Exit(serve(pipe))
+	run := console
+	if slices.Contains(os.Args[1:], "-f") {
+		run = runDaemon
 	}
-	switch strings.Join(os.Args[1:], " ") {
-	case "-f":
-		os.Exit(runDaemon(pipe))
-	case "":
-		os.Exit(console(pipe))
-	case "-v":
-		fmt.Println("fake MPS control")
-		os.Exit(0)
+	if err := run(pipe); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
-	fmt.Fprintln(os.Stderr, "usage: "+Program+" [-f | -v]: without arguments, commands are read from standard input")
-	os.Exit(2)
+	os.Exit(0)
 }
 
 // Install makes the control program in a directory, as a name of the running
@@ -65,7 +70,7 @@ func Install(directory string) (string, error) {
 //	hang COMMAND     do not answer the command
 //	garbage COMMAND  answer it with garbage
 //	huge COMMAND     answer it with a megabyte
-//	stay             ignore quit and SIGTERM
+//	stay             ignore quit
 //	orphan           have servers that outlive the daemon
 //	slow             have servers that stay INITIALIZING
 //
@@ -95,4 +100,48 @@ func told(pipe, verb string) (about string, ok bool) {
 		}
 	}
 	return "", false
+}
+
+// network is SOCK_SEQPACKET, as the real control socket is.
+const network = "unixpacket"
+
+// packet is the largest message, in bytes.
+const packet = 4 << 10
+
+func controlSocket(pipe string) string { return filepath.Join(pipe, "control") }
+
+// console sends the lines of standard input, and prints the answers.
+func console(pipe string) error {
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		if lines.Text() == "" {
+			continue
+		}
+		conn, err := send(pipe, lines.Text())
+		if err != nil {
+			fmt.Println("Cannot find MPS control daemon process")
+			return err
+		}
+		for buf := make([]byte, packet); ; {
+			n, err := conn.Read(buf)
+			if n == 0 || err != nil {
+				break
+			}
+			os.Stdout.Write(buf[:n])
+		}
+		conn.Close()
+	}
+	return nil
+}
+
+// send sends one command and returns the connection that the answer comes by.
+func send(pipe, command string) (net.Conn, error) {
+	conn, err := net.Dial(network, controlSocket(pipe))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Write([]byte(command)); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
 }
