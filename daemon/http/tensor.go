@@ -243,18 +243,14 @@ func signed(e []byte) int64 {
 // are not UTF-8 have no JSON form.
 func appendTexts(b, data []byte) ([]byte, bool) {
 	for first := true; len(data) > 0; first = false {
-		if len(data) < query.StringHead {
-			return nil, false
-		}
-		n := uint64(binary.LittleEndian.Uint32(data))
-		if data = data[query.StringHead:]; n > uint64(len(data)) || !utf8.Valid(data[:n]) {
+		element, rest, ok := query.NextString(data)
+		if !ok || !utf8.Valid(element) {
 			return nil, false
 		}
 		if !first {
 			b = append(b, ',')
 		}
-		b = appendString(b, data[:n])
-		data = data[n:]
+		b, data = appendString(b, element), rest
 	}
 	return b, true
 }

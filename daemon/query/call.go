@@ -429,18 +429,29 @@ func (in *Input) checkBytes() *Error {
 	return nil
 }
 
+// NextString splits the first element off the data of a tensor of type BYTES. It
+// reports false if the data ends before it.
+func NextString(data []byte) (element, rest []byte, ok bool) {
+	if len(data) < StringHead {
+		return nil, nil, false
+	}
+	n := uint64(binary.LittleEndian.Uint32(data))
+	if data = data[StringHead:]; n > uint64(len(data)) {
+		return nil, nil, false
+	}
+	return data[:n], data[n:], true
+}
+
 // checkStrings follows the lengths in a binary tensor of type BYTES.
 func (in *Input) checkStrings() *Error {
-	rest, n := in.Data, int64(0)
-	for ; len(rest) > 0; n++ {
+	n := int64(0)
+	for rest, ok := in.Data, true; len(rest) > 0; n++ {
 		if len(rest) < StringHead {
 			return Invalid("input %q: its data ends within the length of element %d", in.Name, n)
 		}
-		size := uint64(binary.LittleEndian.Uint32(rest))
-		if rest = rest[StringHead:]; size > uint64(len(rest)) {
+		if _, rest, ok = NextString(rest); !ok {
 			return Invalid("input %q: element %d goes beyond the end of its data", in.Name, n)
 		}
-		rest = rest[size:]
 	}
 	if n != in.Elements {
 		return Invalid("input %q: its data has %d elements, its shape %d", in.Name, n, in.Elements)

@@ -10,6 +10,12 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
+// Limits on one request, besides its bytes.
+const (
+	maxTensors    = 256 // inputs, outputs asked for
+	maxDimensions = 127 // of an input, before it is compared with a model
+)
+
 // request is what a client asks for, decoded. Its data may lie in the message.
 // Inputs stand in the order of the message, outputs in that of the answer; without
 // any, all are wanted. They are sent raw or as typed contents. The client of a
@@ -25,6 +31,12 @@ type request struct {
 
 // decode reads a message.
 func decode(m *inference.ModelInferRequest) (*request, *query.Error) {
+	if inputs, outputs, raw := len(m.Inputs), len(m.Outputs), len(m.RawInputContents); max(inputs, outputs, raw) > maxTensors {
+		return nil, query.Invalid("the request has %d inputs, %d outputs and %d raw contents; the limit is %d of each", inputs, outputs, raw, maxTensors)
+	}
+	if n := len(m.Parameters); n > query.MaxParameters {
+		return nil, query.Invalid("the request has %d parameters, the limit is %d", n, query.MaxParameters)
+	}
 	r := &request{model: m.ModelName, version: m.ModelVersion, id: m.Id, raw: len(m.RawInputContents) > 0}
 	for key, p := range m.Parameters {
 		if err := r.parameter(key, p); err != nil {
@@ -44,7 +56,7 @@ func decode(m *inference.ModelInferRequest) (*request, *query.Error) {
 		}
 	}
 	for _, out := range m.Outputs {
-		if err := checkParameters(out.Parameters); err != nil {
+		if err := checkParameters("an output", out.Parameters); err != nil {
 			return nil, err
 		}
 		r.outputs = append(r.outputs, out.Name)
@@ -102,8 +114,11 @@ func flag(key string, p *inference.InferParameter, v *bool) *query.Error {
 }
 
 // checkParameters refuses the parameters of a tensor that ask for what overlapd
-// does not offer.
-func checkParameters(parameters map[string]*inference.InferParameter) *query.Error {
+// does not offer, or that are too many.
+func checkParameters(tensor string, parameters map[string]*inference.InferParameter) *query.Error {
+	if len(parameters) > query.MaxParameters {
+		return query.Invalid("%s has %d parameters, the limit is %d", tensor, len(parameters), query.MaxParameters)
+	}
 	for key := range parameters {
 		if err := query.CheckTensorParameter(key); err != nil {
 			return err
@@ -114,8 +129,11 @@ func checkParameters(parameters map[string]*inference.InferParameter) *query.Err
 
 // decodeInput reads the name, type and shape of an input.
 func decodeInput(t *query.Tensor, in *inference.ModelInferRequest_InferInputTensor) *query.Error {
-	if err := checkParameters(in.GetParameters()); err != nil {
+	if err := checkParameters("an input", in.GetParameters()); err != nil {
 		return err
+	}
+	if len(in.GetShape()) > maxDimensions {
+		return query.Invalid("the shape of an input has too many dimensions")
 	}
 	typ, ok := models.ProtocolType(in.GetDatatype())
 	if !ok {
@@ -313,16 +331,12 @@ func widen[W int32 | uint32, N int8 | int16 | uint8 | uint16](narrow []N) []W {
 }
 
 func unpackStrings(c *inference.InferTensorContents, data []byte) bool {
-	for len(data) > 0 {
-		if len(data) < query.StringHead {
+	for ok := true; len(data) > 0; {
+		var element []byte
+		if element, data, ok = query.NextString(data); !ok {
 			return false
 		}
-		n := uint64(binary.LittleEndian.Uint32(data))
-		if data = data[query.StringHead:]; n > uint64(len(data)) {
-			return false
-		}
-		c.BytesContents = append(c.BytesContents, bytes.Clone(data[:n]))
-		data = data[n:]
+		c.BytesContents = append(c.BytesContents, bytes.Clone(element))
 	}
 	return true
 }

@@ -53,7 +53,7 @@ func TestMeasureCovers(t *testing.T) {
 		}
 		return b
 	}
-	shape := repeated(fieldShape, make([]byte, maxShapeBytes-1), 1)
+	shape := repeated(fieldShape, make([]byte, maxDimensions), 1)
 	for name, b := range map[string][]byte{
 		"empty BYTES":         typed("BYTES", repeated(fieldBytes, nil, many)),
 		"BYTES of one":        typed("BYTES", repeated(fieldBytes, []byte{1}, many)),
@@ -108,8 +108,8 @@ func TestMeasureIsNear(t *testing.T) {
 		"raw":  {rawRequest(1 << 16), 1<<16 + 2<<10},
 		"FP32": {floats, 4*(4<<16) + 2<<10},
 	} {
-		if bytes, fault := measure(encode(t, c.q)); fault != nil || bytes > c.most {
-			t.Errorf("%s: %d bytes, want at most %d; %v", name, bytes, c.most, fault)
+		if bytes, ok := measure(encode(t, c.q), c.q.ProtoReflect().Descriptor()); !ok || bytes > c.most {
+			t.Errorf("%s: %d bytes, want at most %d; %v", name, bytes, c.most, ok)
 		}
 	}
 }

@@ -26,10 +26,26 @@ func repeated(n protowire.Number, value []byte, times int) []byte {
 	return bytes.Repeat(protowire.AppendBytes(protowire.AppendTag(nil, n, protowire.BytesType), value), times)
 }
 
-func TestMeasureRefuses(t *testing.T) {
+// Numbers of fields: of a request, of an input, of an output, and of typed contents.
+const (
+	fieldParameters = 4
+	fieldInputs     = 5
+	fieldOutputs    = 6
+	fieldRaw        = 7
+
+	fieldShape            = 3
+	fieldContents         = 5
+	fieldOutputParameters = 2
+
+	fieldFP32  = 6
+	fieldFP64  = 7
+	fieldBytes = 8
+)
+
+func TestDecodeRefuses(t *testing.T) {
 	input := func(b []byte) []byte { return repeated(fieldInputs, b, 1) }
 	shape := []byte(nil)
-	for range maxShapeBytes + 1 {
+	for range maxDimensions + 1 {
 		shape = protowire.AppendVarint(protowire.AppendTag(shape, fieldShape, protowire.VarintType), 1)
 	}
 	for name, c := range map[string]struct {
@@ -39,10 +55,10 @@ func TestMeasureRefuses(t *testing.T) {
 		"inputs":               {repeated(fieldInputs, nil, maxTensors+1), "257 inputs"},
 		"outputs":              {repeated(fieldOutputs, nil, maxTensors+1), "257 outputs"},
 		"raw":                  {repeated(fieldRaw, nil, maxTensors+1), "257 raw"},
-		"parameters":           {repeated(fieldParameters, nil, query.MaxParameters+1), "65 parameters"},
-		"parameters of input":  {input(repeated(fieldParameters, nil, query.MaxParameters+1)), "65 parameters"},
-		"parameters of output": {repeated(fieldOutputs, repeated(fieldOutputParameters, nil, query.MaxParameters+1), 1), "65 parameters"},
-		"shape":                {input(repeated(fieldShape, make([]byte, maxShapeBytes), 1)), "too many dimensions"},
+		"parameters":           {keys(fieldParameters, query.MaxParameters+1), "65 parameters"},
+		"parameters of input":  {input(keys(fieldParameters, query.MaxParameters+1)), "65 parameters"},
+		"parameters of output": {repeated(fieldOutputs, keys(fieldOutputParameters, query.MaxParameters+1), 1), "65 parameters"},
+		"shape":                {input(repeated(fieldShape, make([]byte, maxDimensions+1), 1)), "too many dimensions"},
 		"shape, not packed":    {input(shape), "too many dimensions"},
 		"half a tag":           {[]byte{0x80}, "not one of the protocol"},
 		"field 0":              {[]byte{0x00, 0x00}, "not one of the protocol"},
@@ -54,7 +70,11 @@ func TestMeasureRefuses(t *testing.T) {
 		var m message
 		b := query.NewBudget(1 << 30)
 		m.decode(c.message, b)
-		says(t, name, m.fault, c.want)
+		fault := m.fault
+		if fault == nil {
+			_, fault = decode(&m.request)
+		}
+		says(t, name, fault, c.want)
 		if m.release(); b.Used() != 0 {
 			t.Errorf("%s: %d bytes are held", name, b.Used())
 		}
@@ -98,15 +118,15 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		r := &m.request
-		if len(r.Inputs) > maxTensors || len(r.Outputs) > maxTensors || len(r.RawInputContents) > maxTensors || len(r.Parameters) > query.MaxParameters {
-			t.Fatal("the limits do not hold")
-		}
 		q, fault := decode(r)
 		if fault != nil {
 			if fault.Status != 400 || fault.Message == "" {
 				t.Fatalf("%+v", fault)
 			}
 			return
+		}
+		if len(r.Inputs) > maxTensors || len(r.Outputs) > maxTensors || len(r.RawInputContents) > maxTensors || len(r.Parameters) > query.MaxParameters {
+			t.Fatal("the limits do not hold")
 		}
 		answer := q.respond(q.inputs)
 		if len(answer.Outputs) != len(r.Inputs) || len(answer.RawOutputContents) != 0 && len(answer.RawOutputContents) != len(r.Inputs) {
