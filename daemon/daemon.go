@@ -85,7 +85,7 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 		if err = d.openAccess(); err != nil {
 			return d, err
 		}
-		if d.listener, err = http.Listen(c.Listen); err != nil {
+		if d.listener, err = access.Listen(c.Listen); err != nil {
 			return d, err
 		}
 		if err = d.remote.listen(c.GRPCListen); err != nil {

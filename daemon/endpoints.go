@@ -8,7 +8,6 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/http"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc"
 )
@@ -39,7 +38,7 @@ type remoteEndpoint struct {
 // listen opens an address, unless it is "".
 func (r *remoteEndpoint) listen(address string) (err error) {
 	if address != "" {
-		r.listener, err = http.Listen(address)
+		r.listener, err = access.Listen(address)
 	}
 	return err
 }

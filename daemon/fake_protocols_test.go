@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/http"
 	"github.com/overlapd/overlapd/daemon/query"
@@ -68,7 +69,7 @@ func serveHTTP(t testing.TB, q *query.Server, l config.Limits) net.Addr {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln, err := http.Listen("127.0.0.1:0")
+	ln, err := access.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -116,11 +116,10 @@ Ctrl-C ends the run early and reports what was measured.`,
 			if o.Rate == 0 && o.Connections == 0 {
 				return errors.New("how much load? Give --rate R for an open loop, or --connections N for a closed one")
 			}
-			brings, err := readCredentials(files)
-			if err != nil {
+			var err error
+			if o.Authorization, o.TLS, err = readCredentials(files); err != nil {
 				return err
 			}
-			o.Authorization, o.TLS = brings.Header(), brings.TLS
 			o.Version, o.Commit = version, buildCommit()
 			bar := newBar("sending", 1)
 			if !out.json {

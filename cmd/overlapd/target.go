@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -58,7 +59,7 @@ func credentialFlags(f *pflag.FlagSet, o *access.Options) {
 }
 
 // readCredentials reads the files that the flags name, or else the environment.
-func readCredentials(o access.Options) (access.Credentials, error) {
+func readCredentials(o access.Options) (authorization string, c *tls.Config, err error) {
 	o.TokenFile = cmp.Or(o.TokenFile, os.Getenv(tokenFileVariable))
 	return access.ReadCredentials(o)
 }
@@ -69,12 +70,12 @@ func (t *target) open() (err error) {
 	if err != nil || t.url.Scheme != "http" && t.url.Scheme != "https" || t.url.Host == "" {
 		return fmt.Errorf("the URL of a daemon is http://host:port or https://host:port, not %q", t.base)
 	}
-	c, err := readCredentials(t.credentials)
+	authorization, c, err := readCredentials(t.credentials)
 	if err != nil {
 		return err
 	}
-	t.header = c.Header()
-	t.client = &fasthttp.Client{TLSConfig: c.TLS, MaxResponseBodySize: maxAnswerBytes, NoDefaultUserAgentHeader: true}
+	t.header = authorization
+	t.client = &fasthttp.Client{TLSConfig: c, MaxResponseBodySize: maxAnswerBytes, NoDefaultUserAgentHeader: true}
 	return nil
 }
 

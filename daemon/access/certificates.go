@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"sync/atomic"
 	"time"
 )
 
@@ -14,51 +13,37 @@ const maxPEMBytes = 1 << 20
 // endsSoon is how long before its end a certificate is warned of.
 const endsSoon = 14 * 24 * time.Hour
 
-// certificates are what TLS needs. A pair is taken into use whole: while a new
-// certificate lies beside the key of the old one, the old pair serves.
-type certificates struct {
-	cert, key, clients string
-	least              uint16
-	files              files
-	now                atomic.Pointer[tls.Config]
-}
-
-func newCertificates(o Options) *certificates {
-	c := &certificates{cert: o.Cert, key: o.Key, clients: o.CA, least: tls.VersionTLS13}
+// version returns the least version of TLS that is spoken.
+func (o *Options) version() uint16 {
 	if o.MinVersion == "1.2" {
-		c.least = tls.VersionTLS12
+		return tls.VersionTLS12
 	}
-	paths := []string{c.cert, c.key}
-	if c.clients != "" {
-		paths = append(paths, c.clients)
-	}
-	c.files = files{paths: paths, take: c.take, changed: o.Changed}
-	return c
+	return tls.VersionTLS13
 }
 
-// take reads the files.
-func (c *certificates) take() error {
+// pair reads what TLS needs. A pair is taken into use whole: while a new
+// certificate lies beside the key of the old one, the old pair serves.
+func (o *Options) pair() (*tls.Config, error) {
 	var pem [2][]byte
-	for i, path := range []string{c.cert, c.key} {
+	for i, path := range []string{o.Cert, o.Key} {
 		var err error
 		if pem[i], err = read(path, maxPEMBytes); err != nil {
-			return fmt.Errorf("%w: %w", ErrCertificates, err)
+			return nil, fmt.Errorf("%w: %w", ErrCertificates, err)
 		}
 	}
 	pair, err := tls.X509KeyPair(pem[0], pem[1])
 	if err != nil {
-		return fmt.Errorf("%w: tls.cert %s with tls.key %s: %w", ErrCertificates, c.cert, c.key, err)
+		return nil, fmt.Errorf("%w: tls.cert %s with tls.key %s: %w", ErrCertificates, o.Cert, o.Key, err)
 	}
-	now := &tls.Config{MinVersion: c.least, Certificates: []tls.Certificate{pair}}
-	if c.clients != "" {
-		if now.ClientCAs, err = readAuthorities(c.clients); err != nil {
-			return fmt.Errorf("tls.client_ca: %w", err)
+	c := &tls.Config{MinVersion: o.version(), Certificates: []tls.Certificate{pair}}
+	if o.CA != "" {
+		if c.ClientCAs, err = readAuthorities(o.CA); err != nil {
+			return nil, fmt.Errorf("tls.client_ca: %w", err)
 		}
 		// A session that was begun under an authority that is gone would go on.
-		now.ClientAuth, now.SessionTicketsDisabled = tls.RequireAndVerifyClientCert, true
+		c.ClientAuth, c.SessionTicketsDisabled = tls.RequireAndVerifyClientCert, true
 	}
-	c.now.Store(now)
-	return nil
+	return c, nil
 }
 
 // readAuthorities reads a file of certificates of authorities.
@@ -74,27 +59,39 @@ func readAuthorities(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// config returns how connections are encrypted, for as long as there are any:
-// each handshake takes what is in use then.
-func (c *certificates) config(protocols []string) *tls.Config {
-	return &tls.Config{
-		MinVersion: c.least,
-		NextProtos: protocols,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			c.files.look()
-			now := c.now.Load().Clone()
-			now.NextProtos = protocols
-			return now, nil
-		},
-	}
-}
-
 // ending warns of a certificate that clients refuse now or soon.
-func (c *certificates) ending() []string {
-	leaf := c.now.Load().Certificates[0].Leaf
+func ending(path string, c *tls.Config) []string {
+	leaf := c.Certificates[0].Leaf
 	if leaf == nil || time.Until(leaf.NotAfter) > endsSoon {
 		return nil
 	}
 	return []string{fmt.Sprintf("the certificate %s ends on %s: put a new pair in its place, which is taken into use without a restart",
-		c.cert, leaf.NotAfter.UTC().Format(time.DateTime))}
+		path, leaf.NotAfter.UTC().Format(time.DateTime))}
+}
+
+// ReadCredentials reads what a client brings: the Authorization header of the first
+// token of the file, "" without one, and TLS that trusts the authorities, those of
+// the system if there are none.
+func ReadCredentials(o Options) (authorization string, c *tls.Config, err error) {
+	c = &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.TokenFile != "" {
+		tokens, err := readTokens(o.TokenFile)
+		if err != nil {
+			return "", nil, err
+		}
+		authorization = "Bearer " + string(tokens[0])
+	}
+	if o.CA != "" {
+		if c.RootCAs, err = readAuthorities(o.CA); err != nil {
+			return "", nil, err
+		}
+	}
+	if o.Cert != "" || o.Key != "" {
+		pair, err := tls.LoadX509KeyPair(o.Cert, o.Key)
+		if err != nil {
+			return "", nil, fmt.Errorf("%w: the certificate %q with the key %q: %w", ErrCertificates, o.Cert, o.Key, err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return authorization, c, nil
 }

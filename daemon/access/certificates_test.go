@@ -131,7 +131,7 @@ func TestCertificatesFollowed(t *testing.T) {
 	}
 	config := a.TLS("h2")
 	serves := func() string {
-		a.certificates.files.due()
+		a.certificates.due()
 		if s, c, state := shake(t, config, ca.Client("")); s != nil || c != nil {
 			t.Fatal(s, c)
 		} else {

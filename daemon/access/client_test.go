@@ -20,18 +20,18 @@ func TestCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := ReadCredentials(Options{TokenFile: file, CA: ca.File(), Cert: mine, Key: mineKey})
-	if err != nil || c.Token != first || !a.Allows([]byte(c.Header())) {
-		t.Fatalf("%q, %v", c.Header(), err)
+	header, c, err := ReadCredentials(Options{TokenFile: file, CA: ca.File(), Cert: mine, Key: mineKey})
+	if err != nil || header != "Bearer "+first || !a.Allows([]byte(header)) {
+		t.Fatalf("%q, %v", header, err)
 	}
-	if _, err, _ := shake(t, a.TLS(), c.TLS); err != nil {
+	if _, err, _ := shake(t, a.TLS(), c); err != nil {
 		t.Error(err)
 	}
-	none, err := ReadCredentials(Options{})
-	if err != nil || none.Header() != "" || none.TLS.RootCAs != nil || none.TLS.InsecureSkipVerify {
-		t.Errorf("%+v, %v", none, err)
+	header, none, err := ReadCredentials(Options{})
+	if err != nil || header != "" || none.RootCAs != nil || none.InsecureSkipVerify {
+		t.Errorf("%q, %+v, %v", header, none, err)
 	}
-	if _, err, _ := shake(t, a.TLS(), none.TLS); err == nil {
+	if _, err, _ := shake(t, a.TLS(), none); err == nil {
 		t.Error("a client trusts an authority that it was not told of")
 	}
 }
@@ -52,7 +52,7 @@ func TestCredentialsRefused(t *testing.T) {
 		"no key":             {Options{Cert: cert}, ErrCertificates},
 		"no certificate":     {Options{Key: key}, ErrCertificates},
 	} {
-		_, err := ReadCredentials(c.o)
+		_, _, err := ReadCredentials(c.o)
 		if !errors.Is(err, c.kind) || strings.Contains(err.Error(), "a b c") {
 			t.Errorf("%s: %v", name, err)
 		}

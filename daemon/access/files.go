@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 var (
@@ -39,73 +42,75 @@ type Options struct {
 // lookEvery is the least time between two looks at whether files have changed.
 const lookEvery = time.Second
 
-// others are the rights of every user of the machine.
-const others = 0o007
-
-// files are followed: they are read again when one of them has changed. Whoever
-// uses what they hold looks first, so that nothing runs in between.
-type files struct {
+// files hold a T and are followed: they are read again when one of them has
+// changed. Whoever uses what they hold looks first, so that nothing runs in
+// between. A path may be empty.
+type files[T any] struct {
 	paths   []string
-	take    func() error // takes what they hold into use, or leaves all as it is
-	changed func(error)  // may be nil
+	read    func() (*T, error)
+	changed func(error) // may be nil
+	now     atomic.Pointer[T]
 	next    atomic.Int64 // when to look again, in nanoseconds of the clock
 
 	mu struct {
 		sync.Mutex
-		seen []os.FileInfo
+		seen []stamp
 	}
 }
 
-// look takes files into use that have changed. At most one caller a second
-// waits for that.
-func (f *files) look() {
+// inUse returns what the files hold, read again if they have changed. At most one
+// caller a second waits for that.
+func (f *files[T]) inUse() *T {
 	now := time.Now().UnixNano()
 	next := f.next.Load()
 	if now < next && next-now <= int64(lookEvery) || !f.next.CompareAndSwap(next, now+int64(lookEvery)) {
-		return
+		return f.now.Load()
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	seen := stamps(f.paths)
-	if same(seen, f.mu.seen) {
-		return
+	if seen := stamps(f.paths); !slices.Equal(seen, f.mu.seen) {
+		if err := f.readLocked(seen); f.changed != nil {
+			f.changed(err)
+		}
 	}
-	f.mu.seen = seen
-	if err := f.take(); f.changed != nil {
-		f.changed(err)
-	}
+	return f.now.Load()
 }
 
 // reload takes the files into use whether or not they have changed.
-func (f *files) reload() error {
+func (f *files[T]) reload() error {
+	if f == nil {
+		return nil
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.mu.seen = stamps(f.paths)
-	return f.take()
+	return f.readLocked(stamps(f.paths))
 }
 
-// stamps returns the state of each file, by which another is noticed; nil where
-// there is none.
-func stamps(paths []string) []os.FileInfo {
-	all := make([]os.FileInfo, len(paths))
-	for i, path := range paths {
-		if info, err := os.Stat(path); err == nil {
-			all[i] = info
+func (f *files[T]) readLocked(seen []stamp) error {
+	f.mu.seen = seen
+	now, err := f.read()
+	if err == nil {
+		f.now.Store(now)
+	}
+	return err
+}
+
+// stamp is by what another file is noticed, zero where there is none.
+type stamp struct {
+	device, inode uint64
+	bytes         int64
+	modified      unix.Timespec
+}
+
+func stamps(paths []string) (all []stamp) {
+	for _, path := range paths {
+		var s unix.Stat_t
+		if unix.Stat(path, &s) != nil {
+			s = unix.Stat_t{}
 		}
+		all = append(all, stamp{s.Dev, s.Ino, s.Size, s.Mtim})
 	}
 	return all
-}
-
-func same(a, b []os.FileInfo) bool {
-	for i := range a {
-		if (a[i] == nil) != (b[i] == nil) {
-			return false
-		}
-		if a[i] != nil && (!os.SameFile(a[i], b[i]) || !a[i].ModTime().Equal(b[i].ModTime()) || a[i].Size() != b[i].Size()) {
-			return false
-		}
-	}
-	return true
 }
 
 // read returns the content of a file of at most so many bytes. What is no
@@ -129,6 +134,9 @@ func read(path string, most int64) ([]byte, error) {
 	}
 	return text, err
 }
+
+// others are the rights of every user of the machine.
+const others = 0o007
 
 // tooOpen warns of a secret that every user of the machine can get at.
 func tooOpen(path string) []string {

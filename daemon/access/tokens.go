@@ -5,7 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
-	"sync/atomic"
+	"regexp"
 )
 
 // Limits on tokens. The shortest cannot be guessed by asking, however fast.
@@ -16,39 +16,25 @@ const (
 	maxTokenFileBytes = 64 << 10
 )
 
+// token is what can stand in a header (RFC 6750), within the limits.
+var token = regexp.MustCompile(fmt.Sprintf(`^[-A-Za-z0-9._~+/=]{%d,%d}$`, minTokenBytes, maxTokenBytes))
+
 // scheme is the one of HTTP that carries tokens.
 const scheme = "bearer "
 
-// tokens are what one of a request must carry, as hashes: their comparison
-// takes the same time whatever a client sends.
-type tokens struct {
-	path  string
-	files files
-	now   atomic.Pointer[[][sha256.Size]byte]
+// hashes reads the file of tokens. Their comparison as hashes takes the same time
+// whatever a client sends.
+func (o *Options) hashes() (*[][sha256.Size]byte, error) {
+	list, err := readTokens(o.TokenFile)
+	hashes := hashed(list)
+	return &hashes, err
 }
 
-func newTokens(path string, changed func(error)) *tokens {
-	t := &tokens{path: path}
-	t.files = files{paths: []string{path}, take: t.take, changed: changed}
-	return t
-}
-
-// take reads the file.
-func (t *tokens) take() error {
-	list, err := readTokens(t.path)
-	if err != nil {
-		return err
+func hashed(tokens [][]byte) (all [][sha256.Size]byte) {
+	for _, t := range tokens {
+		all = append(all, sha256.Sum256(t))
 	}
-	t.keep(list)
-	return nil
-}
-
-func (t *tokens) keep(list [][]byte) {
-	hashes := make([][sha256.Size]byte, len(list))
-	for i := range list {
-		hashes[i] = sha256.Sum256(list[i])
-	}
-	t.now.Store(&hashes)
+	return all
 }
 
 // readTokens reads a file of tokens, of which there is one at least.
@@ -70,17 +56,17 @@ func parseTokens(text []byte) (list [][]byte, err error) {
 	number := 0
 	for line := range bytes.Lines(text) {
 		number++
-		token := bytes.TrimSpace(line)
+		line = bytes.TrimSpace(line)
 		switch {
-		case len(token) == 0 || token[0] == '#':
+		case len(line) == 0 || line[0] == '#':
 			continue
-		case len(token) < minTokenBytes || len(token) > maxTokenBytes || !wellFormed(token):
+		case !token.Match(line):
 			return nil, fmt.Errorf("line %d: a token is %d to %d letters, digits and -._~+/=; openssl rand -hex 32 makes one",
 				number, minTokenBytes, maxTokenBytes)
 		case len(list) == maxTokens:
 			return nil, fmt.Errorf("line %d: the file has more than %d tokens: remove those that nobody uses", number, maxTokens)
 		}
-		list = append(list, token)
+		list = append(list, line)
 	}
 	if len(list) == 0 {
 		return nil, fmt.Errorf("the file has no token, and nobody could ask: openssl rand -hex 32 makes one, and without access.token_file none is needed")
@@ -88,25 +74,12 @@ func parseTokens(text []byte) (list [][]byte, err error) {
 	return list, nil
 }
 
-// wellFormed reports whether a token can stand in a header (RFC 6750).
-func wellFormed(token []byte) bool {
-	for _, c := range token {
-		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
-		if !letter && (c < '0' || c > '9') && !bytes.ContainsRune([]byte("-._~+/="), rune(c)) {
-			return false
-		}
-	}
-	return true
-}
-
-// allow reports whether an Authorization header carries a token of the file.
-func (t *tokens) allow(authorization []byte) bool {
-	t.files.look()
+// allows reports whether an Authorization header carries one of the tokens.
+func allows(hashes [][sha256.Size]byte, authorization []byte) bool {
 	if len(authorization) < len(scheme) || len(authorization) > len(scheme)+maxTokenBytes || !bytes.EqualFold(authorization[:len(scheme)], []byte(scheme)) {
 		return false
 	}
 	sent, found := sha256.Sum256(authorization[len(scheme):]), 0
-	hashes := *t.now.Load()
 	for i := range hashes {
 		found |= subtle.ConstantTimeCompare(sent[:], hashes[i][:])
 	}

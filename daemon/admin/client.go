@@ -145,7 +145,7 @@ func (c *Client) unreached(err error) error {
 		return fmt.Errorf("nobody listens at %s any more: the daemon that made it is gone; start one with overlapd serve", c.path)
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("you may not use %s: become root or the daemon's user, or a member of its admin_group", c.path)
-	case errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.EINVAL) && len(c.path) > config.MaxSocketPath:
+	case len(c.path) > config.MaxSocketPath:
 		return fmt.Errorf("%s: %w", c.path, errPathTooLong)
 	}
 	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {

@@ -44,8 +44,12 @@ func TestNobodyThere(t *testing.T) {
 	if _, err := NewClient(filepath.Join(filepath.Dir(path), strings.Repeat("x", 200))).Last(t.Context()); !errors.Is(err, errPathTooLong) {
 		t.Errorf("a path that is too long: %v", err)
 	}
-	s := mustListen(t, path, -1)
-	s.UnixListener.Close() // and leaves its file
+	s, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.SetUnlinkOnClose(false)
+	s.Close()
 	if _, err := NewClient(path).Last(t.Context()); err == nil || !strings.Contains(err.Error(), "the daemon that made it is gone") {
 		t.Errorf("a dead daemon: %v", err)
 	}
@@ -55,12 +59,15 @@ func TestNobodyThere(t *testing.T) {
 func answering(t *testing.T, answer string) *Client {
 	t.Helper()
 	path := socketPath(t)
-	s := mustListen(t, path, -1)
+	s, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for {
-			c, err := s.AcceptUnix()
+			c, err := s.Accept()
 			if err != nil {
 				return
 			}

@@ -71,15 +71,16 @@ func (f *fakeDaemon) serve(t *testing.T, ask func(*net.UnixConn) (peer, error)) 
 	if ask == nil {
 		ask = credentials
 	}
-	s, err := listenAsking(path, "", f.Reloads, func(pid int, uid uint32) {
+	s, err := Listen(path, "", f.Reloads, func(pid int, uid uint32) {
 		select {
 		case f.refused <- peer{PID: pid, UID: uid}:
 		default:
 		}
-	}, ask)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.listener.ask = ask
 	served := make(chan error, 1)
 	go func() { served <- s.Serve() }()
 	t.Cleanup(sync.OnceFunc(func() {

@@ -1,15 +1,19 @@
 package admin
 
 import (
-	"context"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"os"
+	"os/user"
 	"slices"
+	"strconv"
 	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // maxGroups is in how many groups a process can be, the kernel's NGROUPS_MAX.
@@ -41,8 +45,6 @@ func (r rule) sentence() string {
 	return text + " may administer it; admin_group in its configuration lets the members of a group"
 }
 
-func ownRule(group int) rule { return rule{own: uint32(os.Geteuid()), group: group} }
-
 // credentials asks the kernel who is at the other end. It is who connected:
 // what becomes of that process later changes nothing.
 func credentials(c *net.UnixConn) (p peer, err error) {
@@ -69,20 +71,29 @@ func credentials(c *net.UnixConn) (p peer, err error) {
 
 // peerGroups returns the groups that a peer is in besides its own.
 func peerGroups(fd uintptr) ([]uint32, error) {
-	const each = uint32(unsafe.Sizeof(uint32(0)))
-	for room := uint32(64); room <= maxGroups; room = maxGroups {
-		groups := make([]uint32, room)
-		bytes := room * each
-		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS,
-			uintptr(unsafe.Pointer(&groups[0])), uintptr(unsafe.Pointer(&bytes)), 0)
-		switch {
-		case errno == 0:
-			return groups[:bytes/each], nil
-		case errno != unix.ERANGE || room == maxGroups:
-			return nil, os.NewSyscallError("getsockopt", errno)
-		}
+	groups := make([]uint32, maxGroups)
+	bytes := uint32(binary.Size(groups))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+		uintptr(unsafe.Pointer(&groups[0])), uintptr(unsafe.Pointer(&bytes)), 0)
+	if errno != 0 {
+		return nil, os.NewSyscallError("getsockopt", errno)
 	}
-	return nil, unix.ERANGE
+	return groups[:bytes/4], nil
+}
+
+// findGroup returns the number of a group, -1 of none.
+func findGroup(name string) (int, error) {
+	if name == "" {
+		return -1, nil
+	}
+	if id, err := strconv.ParseUint(name, 10, 31); err == nil {
+		return int(id), nil
+	}
+	g, err := user.LookupGroup(name)
+	if err != nil {
+		return -1, config.Faults{{Key: "admin_group", Message: fmt.Sprintf("this host has no group %q: make it (groupadd --system %s), or name another one", name, name)}}
+	}
+	return strconv.Atoi(g.Gid)
 }
 
 // Limits on connections. Who may not ask has few of his own, so that he cannot
@@ -94,7 +105,7 @@ const (
 
 // conn is a connection of which it is known who made it.
 type conn struct {
-	*net.UnixConn
+	net.Conn
 	peer    peer
 	allowed bool
 	free    func()
@@ -103,59 +114,41 @@ type conn struct {
 // Close gives the connection's place back.
 func (c *conn) Close() error {
 	c.free()
-	return c.UnixConn.Close()
+	return c.Conn.Close()
 }
 
 // listener accepts connections and asks who makes them.
 type listener struct {
-	*socket
+	net.Listener
 	rule    rule
 	ask     func(*net.UnixConn) (peer, error)
 	places  chan struct{} // holds an entry for each connection of those who may
 	refused chan struct{} // and for each of those who may not
 }
 
-func newListener(s *socket, r rule, ask func(*net.UnixConn) (peer, error)) *listener {
-	return &listener{
-		socket: s, rule: r, ask: ask,
-		places: make(chan struct{}, maxConnections), refused: make(chan struct{}, maxRefused),
-	}
-}
-
 // Accept returns the next connection that there is a place for. One too many
 // is closed at once.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
-		c, err := l.AcceptUnix()
+		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		peer, err := l.ask(c)
-		if err != nil { // it is gone already
-			c.Close()
-			continue
-		}
+		peer, err := l.ask(c.(*net.UnixConn))
 		places, allowed := l.refused, l.rule.allows(peer)
 		if allowed {
 			places = l.places
 		}
-		select {
-		case places <- struct{}{}:
-			return &conn{c, peer, allowed, sync.OnceFunc(func() { <-places })}, nil
-		default:
-			c.Close()
+		if err == nil { // or it is gone already
+			select {
+			case places <- struct{}{}:
+				return &conn{c, peer, allowed, sync.OnceFunc(func() { <-places })}, nil
+			default:
+			}
 		}
+		c.Close()
 	}
 }
 
 // connKey is where a request's context has its connection.
 type connKey struct{}
-
-func withConn(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, connKey{}, c)
-}
-
-func connOf(ctx context.Context) *conn {
-	c, _ := ctx.Value(connKey{}).(*conn)
-	return c
-}

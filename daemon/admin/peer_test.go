@@ -11,6 +11,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/daemon/access"
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 func TestRule(t *testing.T) {
@@ -42,7 +45,7 @@ func TestRule(t *testing.T) {
 // connected returns the server's end of a connection that dial makes.
 func connected(t *testing.T, path string, dial func() error) *net.UnixConn {
 	t.Helper()
-	s, err := listen(path, -1)
+	s, err := access.ListenUnix(path, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,12 +60,12 @@ func connected(t *testing.T, path string, dial func() error) *net.UnixConn {
 	if err := await(t, dialled, "a connection"); err != nil {
 		t.Fatal(err)
 	}
-	c, err := s.AcceptUnix()
+	c, err := s.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	return c
+	return c.(*net.UnixConn)
 }
 
 // connect connects and stays so until the test ends.
@@ -96,7 +99,7 @@ func TestCredentials(t *testing.T) {
 	if p.PID != os.Getpid() || p.UID != uint32(os.Geteuid()) || !slices.Equal(p.Groups, want) {
 		t.Errorf("got %+v, want process %d, user %d, groups %v", p, os.Getpid(), os.Geteuid(), want)
 	}
-	if !ownRule(-1).allows(p) {
+	if !(rule{own: uint32(os.Geteuid()), group: -1}).allows(p) {
 		t.Error("the daemon's own user may not")
 	}
 }
@@ -123,7 +126,7 @@ func TestCredentialsOfAnother(t *testing.T) {
 		t.Errorf("got user %d, groups %v", p.UID, p.Groups)
 	}
 	for group, want := range map[int]bool{-1: false, gid: true, 70050: true, 70200: false} {
-		if got := ownRule(group).allows(p); got != want {
+		if got := (rule{own: uint32(os.Geteuid()), group: group}).allows(p); got != want {
 			t.Errorf("with admin_group %d it may: %t", group, got)
 		}
 	}
@@ -144,14 +147,17 @@ func become(uid, gid uintptr, groups []int, do func() error) error {
 
 func TestListenerAsks(t *testing.T) {
 	path := socketPath(t)
-	s, err := listen(path, -1)
+	s, err := access.ListenUnix(path, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	answers := make(chan error, 2)
 	answers <- errors.New("it is gone")
 	answers <- nil
-	l := newListener(s, rule{own: 1}, func(*net.UnixConn) (peer, error) { return peer{UID: 1}, <-answers })
+	l := &listener{
+		Listener: s, rule: rule{own: 1}, ask: func(*net.UnixConn) (peer, error) { return peer{UID: 1}, <-answers },
+		places: make(chan struct{}, 1), refused: make(chan struct{}, 1),
+	}
 	defer l.Close()
 	for range 2 {
 		if err := connect(t, path); err != nil {
@@ -166,5 +172,17 @@ func TestListenerAsks(t *testing.T) {
 	c.Close()
 	if len(l.places) != 0 {
 		t.Error("a place is not given back")
+	}
+}
+
+func TestFindGroup(t *testing.T) {
+	for name, want := range map[string]int{"": -1, "1234": 1234, "root": 0} {
+		if got, err := findGroup(name); err != nil || got != want {
+			t.Errorf("%q: %d, %v", name, got, err)
+		}
+	}
+	_, err := findGroup("no-such-group")
+	if faults, ok := errors.AsType[config.Faults](err); !ok || !strings.Contains(faults.Error(), "groupadd") {
+		t.Errorf("a group that is not there: %v", err)
 	}
 }

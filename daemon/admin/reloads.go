@@ -84,23 +84,6 @@ func (r *Reloads) Last() *running {
 // then.
 func (r *Reloads) Wait() { r.runs.Wait() }
 
-// States of a Report.
-const (
-	ReportNone    = "none" // there was no reload yet
-	reportRunning = "running"
-	reportDone    = "done"   // services may have failed: see Reloaded
-	reportFailed  = "failed" // see Error
-)
-
-// Report is how a reload stands, and the answer to GET /reload.
-type Report struct {
-	State    string           `json:"state"`
-	Began    time.Time        `json:"began,omitzero"`
-	Steps    []config.Step    `json:"steps,omitempty"` // the latest of each service
-	Reloaded *config.Reloaded `json:"reloaded,omitempty"`
-	Error    *Error           `json:"error,omitempty"`
-}
-
 // running is one reload, running or over.
 type running struct {
 	done chan struct{}

@@ -1,3 +1,17 @@
+// Package admin changes a running daemon, and lets only those ask who may: over
+// a Unix socket, by the credentials that the kernel gives of whoever connects.
+// What [Listen] returns answers there, [Client] asks, and [Reloads] sees to it that one
+// reload runs at a time, whoever wants it.
+//
+// It is HTTP, so that curl --unix-socket does as well:
+//
+//	POST /reload                  read the configuration again; JSON lines of progress, then how it ended
+//	GET  /reload                  the reload that runs, or the last one
+//	POST /services/NAME/restart   try a service again that was given up
+//	GET  /config                  the configuration that holds now
+//
+// What a reload or a restart does, and what is logged of it, is the host's
+// business.
 package admin
 
 import (
@@ -7,8 +21,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
 )
 
@@ -24,6 +41,9 @@ const (
 	closeTimeout  = 2 * time.Second  // to answer what was asked, at the end
 )
 
+// folderMode is of the folder of the socket, if it has to be made.
+const folderMode = 0o700
+
 // server answers at an admin socket.
 type server struct {
 	reloads  *Reloads
@@ -36,28 +56,32 @@ type server struct {
 // Listen makes the socket at path. The members of a group, given by its name or
 // number, may use it; "" is for none. Refused is called for each connection of
 // somebody who may not, and may be nil. Nothing is answered before Serve.
-func Listen(path, group string, reloads *Reloads, refused func(pid int, uid uint32)) (*server, error) {
-	return listenAsking(path, group, reloads, refused, credentials)
-}
-
-// listenAsking is Listen with what finds out who has connected.
-func listenAsking(path, groupName string, reloads *Reloads, refused func(pid int, uid uint32), ask func(*net.UnixConn) (peer, error)) (*server, error) {
+func Listen(path, groupName string, reloads *Reloads, refused func(pid int, uid uint32)) (*server, error) {
 	group, err := findGroup(groupName)
 	if err != nil {
 		return nil, err
 	}
-	at, err := listen(path, group)
-	if err != nil {
-		return nil, fmt.Errorf("admin socket: %w", err)
+	if len(path) > config.MaxSocketPath {
+		return nil, fmt.Errorf("admin_socket: %s: %w", path, errPathTooLong)
 	}
-	s := &server{reloads: reloads, refused: refused, listener: newListener(at, ownRule(group), ask), ended: make(chan struct{})}
+	if err := os.MkdirAll(filepath.Dir(path), folderMode); err != nil {
+		return nil, fmt.Errorf("admin_socket: %w", err)
+	}
+	ln, err := access.ListenUnix(path, group)
+	if err != nil {
+		return nil, fmt.Errorf("admin_socket (group %q of admin_group): %w", groupName, err)
+	}
+	s := &server{reloads: reloads, refused: refused, ended: make(chan struct{}), listener: &listener{
+		Listener: ln, rule: rule{own: uint32(os.Geteuid()), group: group}, ask: credentials,
+		places: make(chan struct{}, maxConnections), refused: make(chan struct{}, maxRefused),
+	}}
 	s.http = &http.Server{
 		Handler:           s.guard(s.routes()),
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ConnContext:       withConn,
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 	}
 	return s, nil
 }
@@ -106,11 +130,11 @@ func (s *server) guard(next http.Handler) http.Handler {
 		if err := out.SetWriteDeadline(time.Now().Add(lineTimeout)); err != nil {
 			return
 		}
-		c := connOf(r.Context())
-		if c == nil || !c.allowed {
+		c, known := r.Context().Value(connKey{}).(*conn)
+		if !known || !c.allowed {
 			w.Header().Set("Connection", "close")
 			refuse(w, &Error{kindForbidden, s.listener.rule.sentence()})
-			if c != nil && s.refused != nil {
+			if known && s.refused != nil {
 				s.refused(c.peer.PID, c.peer.UID)
 			}
 			return

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -280,6 +281,19 @@ func (w *answerWriter) WriteHeader(status int) {
 	}
 }
 func (w *answerWriter) Write(p []byte) (int, error) { w.WriteHeader(200); return len(p), nil }
+
+// The folder of the socket is made if there is none, for its owner alone.
+func TestFolderOfTheSocket(t *testing.T) {
+	dir := filepath.Join(filepath.Dir(socketPath(t)), "folder")
+	s, err := Listen(filepath.Join(dir, strings.Repeat("x", config.MaxSocketPath-len(dir)-1)), "", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.listener.Close()
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != folderMode {
+		t.Errorf("it has mode %v, %v", info.Mode(), err)
+	}
+}
 
 func TestListenRefuses(t *testing.T) {
 	for name, at := range map[string]struct{ path, group string }{

@@ -164,7 +164,7 @@ func TestDefaultsListenOnLoopback(t *testing.T) {
 	c := config.Default()
 	for _, address := range []string{c.Listen, c.GRPCListen} {
 		host, _, _ := strings.Cut(address, ":")
-		ln, err := Listen(host + ":0")
+		ln, err := access.Listen(host + ":0")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 )
@@ -529,14 +530,14 @@ func TestUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	s := serveAt(t, testLimits(), "unix:"+path)
 	info, err := os.Stat(path)
-	if err != nil || info.Mode().Perm() != socketMode {
+	if err != nil || info.Mode().Perm() != 0o660 {
 		t.Errorf("mode %v %v", info.Mode(), err)
 	}
 	a := s.exchange([]byte("GET /v2/health/live HTTP/1.1\r\nHost: anything\r\n\r\n"))
 	if a.status != http.StatusOK {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if _, err := Listen("unix:" + path); err == nil {
+	if _, err := access.Listen("unix:" + path); err == nil {
 		t.Error("the socket of a living daemon was taken over")
 	}
 	s.live()
@@ -550,7 +551,7 @@ func TestStaleSocket(t *testing.T) {
 	}
 	ln.(*net.UnixListener).SetUnlinkOnClose(false)
 	ln.Close()
-	again, err := Listen("unix:" + path)
+	again, err := access.Listen("unix:" + path)
 	if err != nil {
 		t.Fatalf("a socket that a dead daemon left: %v", err)
 	}
@@ -558,7 +559,7 @@ func TestStaleSocket(t *testing.T) {
 	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Listen("unix:" + path); err == nil {
+	if _, err := access.Listen("unix:" + path); err == nil {
 		t.Error("a file was taken for a socket")
 	}
 	if b, _ := os.ReadFile(path); string(b) != "precious" {

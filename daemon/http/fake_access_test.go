@@ -62,7 +62,7 @@ func serveGuarded(t testing.TB, l config.Limits, secure bool, token string, chan
 		}
 		options.Access = g.access
 	})
-	ln, err := Listen("127.0.0.1:0")
+	ln, err := access.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
@@ -80,7 +81,7 @@ func serveAt(t testing.TB, l config.Limits, address string) *server {
 	t.Helper()
 	f := newFake(t)
 	e := endpointOf(t, f, l, nil)
-	ln, err := Listen(address)
+	ln, err := access.Listen(address)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 )
@@ -150,7 +151,7 @@ func (l *scarce) Accept() (net.Conn, error) {
 
 func TestOutOfDescriptors(t *testing.T) {
 	s := serve(t, testLimits())
-	ln, err := Listen("127.0.0.1:0")
+	ln, err := access.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

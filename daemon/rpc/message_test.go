@@ -42,7 +42,7 @@ const (
 	fieldBytes = 8
 )
 
-func TestDecodeRefuses(t *testing.T) {
+func TestMeasureRefuses(t *testing.T) {
 	input := func(b []byte) []byte { return repeated(fieldInputs, b, 1) }
 	shape := []byte(nil)
 	for range maxDimensions + 1 {

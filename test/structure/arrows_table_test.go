@@ -183,6 +183,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "daemon/access",
+		may:   []string{"daemon/config"},
 		why:   "it says who may ask, of bytes and files; what is asked for, and over which protocol, it is not told",
 		tests: []string{"daemon/access/fakeca"},
 	},
@@ -275,7 +276,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg: "daemon/admin",
-		may: []string{"daemon/config"},
+		may: []string{"daemon/access", "daemon/config"},
 		why: "it asks and answers about a daemon; what is done, and what is logged, is the host's to say",
 	},
 	{
@@ -393,7 +394,7 @@ var owners = []struct {
 	{"github.com/HdrHistogram/hdrhistogram-go", []string{"cmd/overlapd/load"}, "latencies are counted where load is made"},
 	{"golang.org/x/time/rate", []string{"executor", "executor/child"}, "what a worker says is passed on at a limited rate by whoever listens to it"},
 	{"golang.org/x/sys", []string{
-		"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "models", "segments", "segments/wire", "segments/worker", "executor", "executor/child", "executor/emulated", "daemon", "daemon/http", "daemon/rpc", "daemon/admin", "daemon/statefile", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
+		"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "models", "segments", "segments/wire", "segments/worker", "executor", "executor/child", "executor/emulated", "daemon", "daemon/http", "daemon/rpc", "daemon/access", "daemon/admin", "daemon/statefile", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
 		"cmd/overlapd/hostcheck",
 	}, "the scheduler and the predictor ask nothing of the system, and ort asks the system through C"},
 

@@ -1,13 +1,11 @@
-package admin
+package access
 
 import (
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"os/user"
-	"path/filepath"
-	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,17 +13,35 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 )
 
-const (
-	// socketMode lets the group of the socket connect; who of them may ask for
-	// anything is looked at then.
-	socketMode = 0o660
+// socketMode lets the group of a socket connect.
+const socketMode = 0o660
 
-	// folderMode is of the folder of the socket, if it has to be made.
-	folderMode = 0o700
+// staleTimeout is how long whoever listens at a path may take to accept.
+const staleTimeout = time.Second
 
-	// staleTimeout is how long whoever listens at the path may take to accept.
-	staleTimeout = time.Second
+// These errors are for ListenUnix.
+var (
+	// errSocketInUse is returned when another daemon listens at the path.
+	errSocketInUse = errors.New("another daemon listens there: stop it, or choose another path")
+
+	// errNoSocket is returned when something at the path is no socket.
+	errNoSocket = errors.New("there is something that is no socket: remove it, or choose another path")
+
+	// errReplaced is returned when something else has taken the place of the
+	// socket as soon as it was made.
+	errReplaced = errors.New("somebody puts other files in the place of the socket: choose a path in a folder of your own")
+
+	// errGroup is returned when the socket cannot be given to its group.
+	errGroup = errors.New("the socket cannot be given to its group")
 )
+
+// Listen opens the address of a configuration: "host:port" or "unix:/path".
+func Listen(address string) (net.Listener, error) {
+	if path, unix := strings.CutPrefix(address, config.UnixPrefix); unix {
+		return ListenUnix(path, -1)
+	}
+	return net.Listen("tcp", address)
+}
 
 // socket is a listening Unix socket, and its file.
 type socket struct {
@@ -34,17 +50,20 @@ type socket struct {
 	file os.FileInfo
 }
 
-// listen makes a socket at path for a group, -1 for none. The socket file of a
-// daemon that is gone is replaced.
-func listen(path string, group int) (*socket, error) {
-	if len(path) > config.MaxSocketPath {
-		return nil, fmt.Errorf("%s: %w", path, errPathTooLong)
-	}
-	if err := os.MkdirAll(filepath.Dir(path), folderMode); err != nil {
-		return nil, err
-	}
-	if err := removeStale(path); err != nil {
+// ListenUnix makes a socket at a path to which a group may connect, -1 for that of
+// the daemon. The socket of a daemon that died is taken over; that of a living one
+// is not.
+func ListenUnix(path string, group int) (net.Listener, error) {
+	ln, err := listenUnix(path, group)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return ln, nil
+}
+
+func listenUnix(path string, group int) (*socket, error) {
+	if err := removeStale(path); err != nil {
+		return nil, err
 	}
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -77,7 +96,7 @@ func give(path string, made os.FileInfo, group int) error {
 	by := fmt.Sprintf("/proc/self/fd/%d", fd)
 	if group >= 0 {
 		if err := os.Chown(by, -1, group); err != nil {
-			return fmt.Errorf("%w: %w; the daemon's user must be in that group", errGroup, err)
+			return fmt.Errorf("%w: %w; the daemon's user must be in it", errGroup, err)
 		}
 	}
 	return os.Chmod(by, socketMode)
@@ -114,19 +133,4 @@ func removeStale(path string) error {
 		return errSocketInUse
 	}
 	return err
-}
-
-// findGroup returns the number of a group, -1 of none.
-func findGroup(name string) (int, error) {
-	if name == "" {
-		return -1, nil
-	}
-	if id, err := strconv.ParseUint(name, 10, 31); err == nil {
-		return int(id), nil
-	}
-	g, err := user.LookupGroup(name)
-	if err != nil {
-		return -1, config.Faults{{Key: "admin_group", Message: fmt.Sprintf("this host has no group %q: make it (groupadd --system %s), or name another one", name, name)}}
-	}
-	return strconv.Atoi(g.Gid)
 }

@@ -3,6 +3,7 @@ package admin
 import (
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
 )
@@ -48,29 +49,30 @@ var (
 	ErrStopping = &Error{kindStopping, "the daemon is stopping; the next one reads the file as it is then"}
 )
 
-// These errors are for Listen.
-var (
-	// errSocketInUse is returned when another daemon listens at the path.
-	errSocketInUse = errors.New("another daemon is administered there; stop it, or give this one another admin_socket")
-
-	// errNoSocket is returned when something at the path is no socket.
-	errNoSocket = errors.New("there is something that is no socket; remove it, or choose another admin_socket")
-
-	// errReplaced is returned when something else has taken the place of the
-	// socket as soon as it was made.
-	errReplaced = errors.New("somebody puts other files in the place of the socket; set admin_socket to a path in a folder of your own")
-
-	// errPathTooLong is returned when the kernel takes no path as long.
-	errPathTooLong = errors.New("the path of a socket has at most 107 bytes; set admin_socket to a shorter one")
-
-	// errGroup is returned when the socket cannot be given to its group.
-	errGroup = errors.New("the socket cannot be given to admin_group")
-)
+// errPathTooLong is returned when the kernel takes no path as long.
+var errPathTooLong = errors.New("the path of a socket has at most 107 bytes; set admin_socket to a shorter one")
 
 // line is one line of the answer to POST /reload. One of the fields is set; the
 // last line has no step.
 type line struct {
 	Step     *config.Step     `json:"step,omitempty"`
+	Reloaded *config.Reloaded `json:"reloaded,omitempty"`
+	Error    *Error           `json:"error,omitempty"`
+}
+
+// States of a Report.
+const (
+	ReportNone    = "none" // there was no reload yet
+	reportRunning = "running"
+	reportDone    = "done"   // services may have failed: see Reloaded
+	reportFailed  = "failed" // see Error
+)
+
+// Report is how a reload stands, and the answer to GET /reload.
+type Report struct {
+	State    string           `json:"state"`
+	Began    time.Time        `json:"began,omitzero"`
+	Steps    []config.Step    `json:"steps,omitempty"` // the latest of each service
 	Reloaded *config.Reloaded `json:"reloaded,omitempty"`
 	Error    *Error           `json:"error,omitempty"`
 }
