@@ -56,12 +56,12 @@ func (w *worker) answer(kind wire.Kind, payload []byte, done *wire.Done) error {
 	var err error
 	switch kind {
 	case wire.KindDone:
-		if err = done.Decode(payload); err == nil {
+		if err = wire.Decode(payload, done); err == nil {
 			err = w.done(done)
 		}
 	case wire.KindFailed:
 		var failed wire.Failed
-		if err = failed.Decode(payload); err == nil {
+		if err = wire.Decode(payload, &failed); err == nil {
 			err = w.failed(&failed)
 		}
 	default:
@@ -106,13 +106,13 @@ func (w *worker) failed(m *wire.Failed) error {
 		return err
 	}
 	w.land(f, true, -1, 0)
-	if !m.Code.Ends() {
-		f.round.fail(f.index, models.SpanFailed, m.Err())
-		return nil
+	status, failure := models.SpanFailed, m.Err()
+	if wire.Ends(failure) {
+		// The query is not to blame: another worker may run it.
+		status = models.SpanLost
+		w.expire(failure)
 	}
-	// The query is not to blame: another worker may run it.
-	w.expire(m.Err())
-	f.round.fail(f.index, models.SpanLost, m.Err())
+	f.round.fail(f.index, status, failure)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -51,7 +52,7 @@ func (w *worker) greet() error {
 		return fmt.Errorf("%w: %s instead of %s", ErrProtocol, kind, wire.KindHello)
 	}
 	var hello wire.Hello
-	if err := hello.Decode(payload); err != nil {
+	if err := wire.Decode(payload, &hello); err != nil {
 		return broken(err)
 	}
 	own := w.process.PID()
@@ -73,32 +74,29 @@ func (w *worker) awaitReady() error {
 		if err != nil {
 			return err
 		}
+		var progress wire.Progress
+		var failed wire.Failed
 		switch kind {
 		case wire.KindProgress:
-			var p wire.Progress
-			if err := p.Decode(payload); err != nil {
-				return broken(err)
-			}
-			if limit.Allow() {
-				w.service.emit(Event{Kind: WorkerProgress, Phase: p.Phase, Done: p.Done, Total: p.Total})
+			err = wire.Decode(payload, &progress)
+			if err == nil && limit.Allow() {
+				w.service.emit(Event{Kind: WorkerProgress, Phase: progress.Phase, Done: progress.Done, Total: progress.Total})
 			}
 		case wire.KindReady:
-			var ready wire.Info
-			if err := ready.Decode(payload); err != nil {
-				return broken(err)
+			if err = wire.Decode(payload, &w.info); err == nil {
+				w.answered()
+				return nil
 			}
-			w.info = ready
-			w.answered()
-			return nil
-		case wire.KindLoadFailed:
-			var failed wire.LoadFailed
-			if err := failed.Decode(payload); err != nil {
-				return broken(err)
+		case wire.KindFailed:
+			if err = wire.Decode(payload, &failed); err == nil {
+				w.answered()
+				return loadError(&failed)
 			}
-			w.answered()
-			return loadError(&failed)
 		default:
-			return fmt.Errorf("%w: %s while loading", ErrProtocol, kind)
+			err = fmt.Errorf("%s while loading", kind)
+		}
+		if err != nil {
+			return broken(err)
 		}
 	}
 }
@@ -111,10 +109,11 @@ func (w *worker) answered() {
 }
 
 // loadError wraps, besides ErrLoad, the sentinel of package wire that names the
-// fault.
-func loadError(m *wire.LoadFailed) error {
-	if m.Code == 0 {
+// fault, if there is one.
+func loadError(m *wire.Failed) error {
+	err := m.Err()
+	if errors.Is(err, wire.ErrEngine) {
 		return fmt.Errorf("%w: %s", ErrLoad, m.Message)
 	}
-	return fmt.Errorf("%w: %w", ErrLoad, (&wire.Failed{Code: m.Code, Message: m.Message}).Err())
+	return fmt.Errorf("%w: %w", ErrLoad, err)
 }

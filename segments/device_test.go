@@ -183,7 +183,7 @@ func TestGPUFaults(t *testing.T) {
 		failCall(t, c.call, c.nth, c.result)
 		_, err := runAll(m, 1, a, b)
 		var r driver.Result
-		if !errors.Is(err, c.want) || !errors.As(err, &r) || r != c.result || !ends(err) {
+		if !errors.Is(err, c.want) || !errors.As(err, &r) || r != c.result || !wire.Ends(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if m.Batches() != 0 {

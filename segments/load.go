@@ -45,7 +45,7 @@ func (m *loaded) load(c Config) error {
 	}
 	err = m.loadOptimized(path, c)
 	err = m.device.fault(err)
-	if err != nil && m.cacheHit && !errors.Is(err, wire.ErrDeviceFull) && !ends(err) {
+	if err != nil && m.cacheHit && !errors.Is(err, wire.ErrDeviceFull) && !wire.Ends(err) {
 		// A cached file that does not load is worth one more try from the
 		// model itself: the disk may have been full when it was written.
 		os.Remove(path)

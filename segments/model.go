@@ -23,10 +23,6 @@ var (
 	ErrUnfinished = errors.New("the batch is not finished")
 )
 
-// ends reports whether the worker has to end after this error: its process
-// would answer nothing else any more, or what it holds must be given back.
-func ends(err error) bool { return wire.CodeOf(err).Ends() }
-
 // Config is how a model is loaded.
 type Config struct {
 	Path              string              // the ONNX file

@@ -174,7 +174,7 @@ func (s *service) warm(spec wire.LoadSpec, progress worker.ProgressFunc) error {
 			progress("warm", int64(i*len(sizes)+j), int64(len(lengths)*len(sizes)))
 			solo, err := s.WarmAt(size, length)
 			switch {
-			case ends(err):
+			case wire.Ends(err):
 				return err
 			case errors.Is(err, wire.ErrInput):
 				return nil // nothing can be made up for this model

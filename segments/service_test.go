@@ -72,7 +72,7 @@ func TestServeOnGPU(t *testing.T) {
 	failCall(t, fakedriver.CallEventSync, 1, 806) // the MPS server went away; what is freed later is freed
 	w.send(&wire.Run{Batch: 2, End: end, Size: 2, Queries: []wire.QueryTensors{w.tensors(q)}})
 	var f wire.Failed
-	if w.await(&f); f.Code != wire.CodeDeviceLost || !strings.Contains(f.Message, driver.Result(806).Name()) {
+	if w.await(&f); !errors.Is(f.Err(), wire.ErrDeviceLost) || !strings.Contains(f.Message, driver.Result(806).Name()) {
 		t.Errorf("%+v", f)
 	}
 	if err := <-w.served; !errors.Is(err, wire.ErrDeviceLost) {
@@ -139,7 +139,7 @@ func (w *daemonEnd) await(m wire.Message) {
 	for {
 		kind, payload, err := w.frames.Next()
 		if err == nil && kind == m.Kind() {
-			err = m.Decode(payload)
+			err = wire.Decode(payload, m)
 		}
 		if err != nil {
 			w.t.Fatal(err)

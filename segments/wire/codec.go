@@ -2,7 +2,6 @@ package wire
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 
 	"github.com/overlapd/overlapd/models"
@@ -164,27 +163,4 @@ func (d *decoder) tensor(t *Tensor, dims []int64) []int64 {
 	t.Offset = d.size()
 	t.Bytes = d.size()
 	return dims
-}
-
-func appendJSON(dst []byte, m Message) ([]byte, error) {
-	text, err := json.Marshal(m)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrMessage, err)
-	}
-	return append(dst, text...), nil
-}
-
-// decodeJSON replaces a message with that of a payload of at most limit bytes.
-func decodeJSON[T any, M interface {
-	*T
-	Message
-}](payload []byte, limit int, m M) error {
-	*m = *new(T)
-	if len(payload) > limit {
-		return fmt.Errorf("%w: %s of %d bytes, the limit is %d", ErrMessage, m.Kind(), len(payload), limit)
-	}
-	if err := json.Unmarshal(payload, m); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrMessage, m.Kind(), err)
-	}
-	return nil
 }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -35,50 +36,50 @@ func TestDecodeRefusesTooMuch(t *testing.T) {
 		"device":        info(func(i *Info) { i.Device = long }),
 		"hash of a cut": info(func(i *Info) { i.Cut.Hash = long }),
 		"times":         info(func(i *Info) { i.Solo[0].Nanos = []int64{1} }),
-		"elements":      info(func(i *Info) { i.Solo[0].Nanos = make([]int64, maxInfoElements+2) }),
+		"elements":      info(func(i *Info) { i.Solo[0].Nanos = make([]int64, maxElements+2) }),
 	} {
-		payload, err := m.appendPayload(nil)
+		payload, err := appendPayload(nil, m)
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		if err := newMessage(m.Kind()).Decode(payload); !errors.Is(err, ErrMessage) {
+		if err := Decode(payload, newMessage(m.Kind())); !errors.Is(err, ErrMessage) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	fair := info(func(*Info) {})
-	payload, _ := fair.appendPayload(nil)
-	if err := (&Info{}).Decode(payload); err != nil {
+	payload, _ := appendPayload(nil, fair)
+	if err := Decode(payload, &Info{}); err != nil {
 		t.Error(err)
 	}
 }
 
 // A note is refused before memory is spent on it, and its text is cut.
 func TestNotesAreBounded(t *testing.T) {
-	for _, k := range []Kind{KindHello, KindProgress, KindLoadFailed} {
+	for _, k := range []Kind{KindHello, KindProgress, KindFailed} {
 		payload := []byte(`{"x":"` + strings.Repeat("y", maxNoteBytes) + `"}`)
-		if err := newMessage(k).Decode(payload); !errors.Is(err, ErrMessage) {
+		if err := Decode(payload, newMessage(k)); !errors.Is(err, ErrMessage) {
 			t.Errorf("%s: %v", k, err)
 		}
 	}
 	payload, _ := json.Marshal(map[string]string{"message": strings.Repeat("y", 2*maxMessageBytes)})
-	var failed LoadFailed
-	if err := failed.Decode(payload); err != nil || len(failed.Message) > maxMessageBytes {
+	var failed Failed
+	if err := Decode(payload, &failed); err != nil || len(failed.Message) > maxMessageBytes {
 		t.Errorf("%d bytes, %v", len(failed.Message), err)
 	}
 	cut := info(func(i *Info) { i.Cut.Reason = strings.Repeat("y", 2*maxMessageBytes) })
-	payload, _ = cut.appendPayload(nil)
+	payload, _ = appendPayload(nil, cut)
 	var ready Info
-	if err := ready.Decode(payload); err != nil || len(ready.Cut.Reason) > maxMessageBytes {
+	if err := Decode(payload, &ready); err != nil || len(ready.Cut.Reason) > maxMessageBytes {
 		t.Errorf("%v", err)
 	}
 }
 
 // The text of a failure goes to clients, so it is text.
 func TestFailedIsText(t *testing.T) {
-	payload, _ := (&Failed{Message: "12"}).appendPayload(nil)
-	copy(payload[len(payload)-2:], "\xff\xfe")
+	payload, _ := appendPayload(nil, &Failed{Message: "12"})
+	payload = bytes.Replace(payload, []byte("12"), []byte("\xff\xfe"), 1)
 	var m Failed
-	if err := m.Decode(payload); err != nil || !utf8.ValidString(m.Message) {
+	if err := Decode(payload, &m); err != nil || !utf8.ValidString(m.Message) {
 		t.Errorf("%q, %v", m.Message, err)
 	}
 }

@@ -46,13 +46,21 @@ func NeedDeviceMemory(weights int64, segments int) DeviceMemory {
 // Sum returns all that the worker needs.
 func (m DeviceMemory) Sum() int64 { return m.Weights + m.Intermediates + m.Handles + m.Context }
 
+// Sums lists the parts of Sum.
+func (m DeviceMemory) Sums() string {
+	text := "weights " + models.MiB(m.Weights)
+	if m.Intermediates > 0 {
+		text += " + intermediates " + models.MiB(m.Intermediates)
+	}
+	return fmt.Sprintf("%s + libraries of %d segments %s + context %s", text, m.Sessions, models.MiB(m.Handles), models.MiB(m.Context))
+}
+
 func (m DeviceMemory) String() string {
 	given := ""
 	if m.Given > 0 {
 		given = fmt.Sprintf("the service is given %s, ", models.MiB(m.Given))
 	}
-	return fmt.Sprintf("weights %s + intermediates %s + libraries of %d segments %s + context %s = %s; %sthe GPU has %s free besides the context",
-		models.MiB(m.Weights), models.MiB(m.Intermediates), m.Sessions, models.MiB(m.Handles), models.MiB(m.Context), models.MiB(m.Sum()), given, models.MiB(m.Free))
+	return fmt.Sprintf("%s = %s; %sthe GPU has %s free besides the context", m.Sums(), models.MiB(m.Sum()), given, models.MiB(m.Free))
 }
 
 // Check returns ErrDeviceFull with the sums if the model does not fit.
@@ -91,13 +99,4 @@ func ExpectDeviceMemory(f *models.File, cutTarget int) DeviceMemory {
 		weights += f.Graph.Initializers[i].Bytes
 	}
 	return NeedDeviceMemory(weights, segments)
-}
-
-// Sums lists the parts of Sum.
-func (m DeviceMemory) Sums() string {
-	text := "weights " + models.MiB(m.Weights)
-	if m.Intermediates > 0 {
-		text += " + intermediates " + models.MiB(m.Intermediates)
-	}
-	return fmt.Sprintf("%s + libraries of %d segments %s + context %s", text, m.Sessions, models.MiB(m.Handles), models.MiB(m.Context))
 }

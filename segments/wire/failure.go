@@ -1,9 +1,6 @@
 package wire
 
-import (
-	"errors"
-	"fmt"
-)
+import "errors"
 
 // These errors are returned by an engine, and carried across the wire.
 var (
@@ -47,65 +44,28 @@ var (
 	ErrDeviceLost = errors.New("the GPU cannot be used any more by this process")
 )
 
-// FailCode is the sort of a failure. It carries an error across the wire, so
-// that errors.Is holds in the daemon as it did in the worker.
-type FailCode uint8
-
-// The failures that the daemon distinguishes. Any other is CodeEngine.
-const (
-	CodeEngine FailCode = 1 + iota
-	CodeArenaFull
-	CodeUnknownBatch
-	CodeBatchExists
-	CodeSpanOrder
-	CodeMemory
-	CodeInput
-	CodeOutput
-	CodeDeviceMemory
-	CodeDeviceLost
-	CodeDeviceFull
-)
-
-// failures are the errors by code.
+// failures are the errors by their codes on the wire, so that errors.Is holds in the
+// daemon as it did in the worker. Any other is ErrEngine.
 var failures = [...]error{
-	CodeEngine:       ErrEngine,
-	CodeArenaFull:    ErrArenaFull,
-	CodeUnknownBatch: ErrUnknownBatch,
-	CodeBatchExists:  ErrBatchExists,
-	CodeSpanOrder:    ErrSpanOrder,
-	CodeMemory:       ErrMemory,
-	CodeInput:        ErrInput,
-	CodeOutput:       ErrOutput,
-	CodeDeviceMemory: ErrDeviceMemory,
-	CodeDeviceLost:   ErrDeviceLost,
-	CodeDeviceFull:   ErrDeviceFull,
+	ErrEngine, ErrArenaFull, ErrUnknownBatch, ErrBatchExists, ErrSpanOrder, ErrMemory, ErrInput, ErrOutput,
+	ErrDeviceMemory, ErrDeviceFull, ErrDeviceLost,
 }
 
-// CodeOf returns the code of an engine's error. Of an error that wraps several
+// codeOf returns the code of an engine's error. Of an error that wraps several
 // of those above it is the last in their order, so that the device counts before
-// what a batch asked of it; but a device that is lost comes first.
-func CodeOf(err error) FailCode {
-	if errors.Is(err, ErrDeviceLost) {
-		return CodeDeviceLost
-	}
-	for code := len(failures) - 1; code > int(CodeEngine); code-- {
+// what a batch asked of it.
+func codeOf(err error) uint8 {
+	for code := len(failures) - 1; code > 0; code-- {
 		if errors.Is(err, failures[code]) {
-			return FailCode(code)
+			return uint8(code)
 		}
 	}
-	return CodeEngine
+	return 0
 }
 
-// Err returns the failure as an error that wraps the sentinel of its code.
-func (m *Failed) Err() error { return m.Code.wrap(m.Message) }
-
-func (c FailCode) wrap(message string) error {
-	sentinel := ErrEngine
-	if c >= CodeEngine && int(c) < len(failures) {
-		sentinel = failures[c]
-	}
-	return fmt.Errorf("%w: %s", sentinel, message)
+// Ends reports whether a worker ends after this error by itself: its process would
+// answer nothing else any more, or what it holds must be given back.
+func Ends(err error) bool {
+	code := codeOf(err)
+	return failures[code] == ErrDeviceMemory || failures[code] == ErrDeviceLost
 }
-
-// Ends reports whether the worker ends after this failure by itself.
-func (c FailCode) Ends() bool { return c == CodeDeviceMemory || c == CodeDeviceLost }

@@ -10,7 +10,10 @@
 package wire
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,12 +21,12 @@ import (
 
 // The wire protocol between the daemon and a worker is a stream of frames: a
 // length of four bytes, little-endian, that counts what follows it; one byte
-// for the kind; the payload. Messages of the hot path are fixed little-endian
-// fields, those of the start are JSON.
+// for the kind; the payload. A Run and a Done are fixed little-endian fields, all
+// other messages are JSON.
 
 // ProtocolVersion is what both ends must agree on. They are the same binary,
 // so a difference means that the file was replaced under a running daemon.
-const ProtocolVersion = 3
+const ProtocolVersion = 4
 
 // Limits of the protocol. A decoder refuses what exceeds them.
 const (
@@ -35,14 +38,11 @@ const (
 	MaxTensors    = 1 << 10
 	MaxRank       = 64
 
-	// maxMessageBytes is the length to which the text of a failure is cut.
-	maxMessageBytes = 16 << 10
-
 	// frameHeaderBytes is the size of length and kind.
 	frameHeaderBytes = 5
 
-	// readBufferBytes is the size of a buffer at first, and again after a large
-	// frame.
+	// readBufferBytes is the size of a reader's buffer; a larger frame has memory
+	// of its own.
 	readBufferBytes = 64 << 10
 )
 
@@ -79,25 +79,23 @@ const (
 	KindReady
 	KindDone
 	KindFailed
-	KindLoadFailed
 )
 
 // Kind implements Message.
-func (*LoadSpec) Kind() Kind   { return KindLoad }
-func (*Run) Kind() Kind        { return KindRun }
-func (*Release) Kind() Kind    { return KindRelease }
-func (*Quit) Kind() Kind       { return KindQuit }
-func (*Hello) Kind() Kind      { return KindHello }
-func (*Progress) Kind() Kind   { return KindProgress }
-func (*Info) Kind() Kind       { return KindReady }
-func (*Done) Kind() Kind       { return KindDone }
-func (*Failed) Kind() Kind     { return KindFailed }
-func (*LoadFailed) Kind() Kind { return KindLoadFailed }
+func (*LoadSpec) Kind() Kind { return KindLoad }
+func (*Run) Kind() Kind      { return KindRun }
+func (*Release) Kind() Kind  { return KindRelease }
+func (*Quit) Kind() Kind     { return KindQuit }
+func (*Hello) Kind() Kind    { return KindHello }
+func (*Progress) Kind() Kind { return KindProgress }
+func (*Info) Kind() Kind     { return KindReady }
+func (*Done) Kind() Kind     { return KindDone }
+func (*Failed) Kind() Kind   { return KindFailed }
 
 var kindNames = map[Kind]string{
 	KindLoad: "load", KindRun: "run", KindRelease: "release", KindQuit: "quit",
 	KindHello: "hello", KindProgress: "progress", KindReady: "ready",
-	KindDone: "done", KindFailed: "failed", KindLoadFailed: "load failed",
+	KindDone: "done", KindFailed: "failed",
 }
 
 func (k Kind) String() string {
@@ -108,19 +106,57 @@ func (k Kind) String() string {
 }
 
 // Message is the content of one frame.
-type Message interface {
-	Kind() Kind
-	// Decode replaces the message with what payload holds. It copies what it
-	// keeps and may reuse the memory of an earlier call.
-	Decode(payload []byte) error
+type Message interface{ Kind() Kind }
+
+// fixed is a message of fixed fields. Its decode copies what it keeps and may
+// reuse the memory of an earlier call.
+type fixed interface {
 	appendPayload(dst []byte) ([]byte, error)
+	decode(payload []byte) error
+}
+
+// Decode replaces m, which is empty if it is not a Run or a Done, with what payload
+// holds.
+//
+// The messages of a worker that loads go into the daemon's log, its state and its
+// keys, and may come from a process that a foreign model has taken over: each part
+// of them has a limit.
+func Decode(payload []byte, m Message) error {
+	if m, ok := m.(fixed); ok {
+		return m.decode(payload)
+	}
+	k := m.Kind()
+	if k != KindLoad && k != KindReady && len(payload) > maxNoteBytes {
+		return fmt.Errorf("%w: %s of %d bytes, the limit is %d", ErrMessage, k, len(payload), maxNoteBytes)
+	}
+	if n := bytes.Count(payload, []byte{','}); n > maxElements {
+		return fmt.Errorf("%w: %s of %d elements, the limit is %d", ErrMessage, k, n, maxElements)
+	}
+	if err := json.Unmarshal(payload, m); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrMessage, k, err)
+	}
+	if m, ok := m.(interface{ check() error }); ok {
+		return m.check()
+	}
+	return nil
+}
+
+func appendPayload(dst []byte, m Message) ([]byte, error) {
+	if m, ok := m.(fixed); ok {
+		return m.appendPayload(dst)
+	}
+	text, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMessage, err)
+	}
+	return append(dst, text...), nil
 }
 
 // AppendFrame appends m as one frame to dst. After an error dst is as it was.
 func AppendFrame(dst []byte, m Message) ([]byte, error) {
 	start := len(dst)
 	framed := append(dst, 0, 0, 0, 0, byte(m.Kind()))
-	framed, err := m.appendPayload(framed)
+	framed, err := appendPayload(framed, m)
 	if err != nil {
 		return dst, err
 	}
@@ -133,69 +169,46 @@ func AppendFrame(dst []byte, m Message) ([]byte, error) {
 }
 
 // FrameReader splits a stream into frames. It reads as much as the stream has
-// at once, so several queued frames cost one system call. Of buf, [start, end) is read
-// and not yet returned.
+// at once, so several queued frames cost one system call.
 type FrameReader struct {
-	r          io.Reader
-	buf        []byte
-	start, end int
+	r    *bufio.Reader
+	last int // bytes of r that the last frame lies in
 }
 
 // NewFrameReader returns a reader of the frames in r.
 func NewFrameReader(r io.Reader) *FrameReader {
-	return &FrameReader{r: r, buf: make([]byte, readBufferBytes)}
+	return &FrameReader{r: bufio.NewReaderSize(r, readBufferBytes)}
 }
 
 // Next returns the next frame. Its payload stays valid until the next call.
 // The error is io.EOF only if the stream ends between two frames.
 func (f *FrameReader) Next() (Kind, []byte, error) {
-	if err := f.fill(frameHeaderBytes); err != nil {
+	_, _ = f.r.Discard(f.last) // they are buffered
+	f.last = 0
+	frame, err := f.r.Peek(frameHeaderBytes)
+	if err == nil {
+		frame, err = f.whole(int64(binary.LittleEndian.Uint32(frame)))
+	}
+	switch {
+	case err == io.EOF && len(frame) > 0:
+		return 0, nil, io.ErrUnexpectedEOF
+	case err != nil:
 		return 0, nil, err
 	}
-	size := binary.LittleEndian.Uint32(f.buf[f.start:])
-	if size == 0 || size > MaxFrameBytes {
-		return 0, nil, fmt.Errorf("%w: %d bytes", ErrFrameSize, size)
-	}
-	if err := f.fill(4 + int(size)); err != nil {
-		return 0, nil, err
-	}
-	frame := f.buf[f.start : f.start+4+int(size)]
-	f.start += len(frame)
 	return Kind(frame[4]), frame[frameHeaderBytes:], nil
 }
 
-// fill reads until n bytes are buffered.
-func (f *FrameReader) fill(n int) error {
-	f.makeRoom(n)
-	for f.end-f.start < n {
-		got, err := f.r.Read(f.buf[f.end:])
-		f.end += got
-		switch {
-		case f.end-f.start >= n:
-		case err == io.EOF && f.end > f.start:
-			return io.ErrUnexpectedEOF
-		case err != nil:
-			return err
-		}
+// whole returns the frame of this size: where it is buffered, or in memory of its own
+// if it is large.
+func (f *FrameReader) whole(size int64) (frame []byte, err error) {
+	if size == 0 || size > MaxFrameBytes {
+		return nil, fmt.Errorf("%w: %d bytes", ErrFrameSize, size)
 	}
-	return nil
-}
-
-// makeRoom makes n bytes fit behind start.
-func (f *FrameReader) makeRoom(n int) {
-	if f.start == f.end {
-		f.start, f.end = 0, 0
-		if len(f.buf) > readBufferBytes && n <= readBufferBytes {
-			f.buf = make([]byte, readBufferBytes)
-		}
+	if 4+size <= readBufferBytes {
+		f.last = int(4 + size)
+		return f.r.Peek(f.last)
 	}
-	if f.start+n <= len(f.buf) {
-		return
-	}
-	target := f.buf
-	if n > len(f.buf) {
-		target = make([]byte, n)
-	}
-	f.end = copy(target, f.buf[f.start:f.end])
-	f.start, f.buf = 0, target
+	frame = make([]byte, 4+size)
+	n, err := io.ReadFull(f.r, frame)
+	return frame[:n], err
 }

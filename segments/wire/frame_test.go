@@ -34,8 +34,6 @@ func newMessage(k Kind) Message {
 		return &Done{}
 	case KindFailed:
 		return &Failed{}
-	case KindLoadFailed:
-		return &LoadFailed{}
 	}
 	return nil
 }
@@ -59,9 +57,8 @@ func testMessages() []Message {
 		},
 		&Done{Round: 7, Batch: 8, Reached: 12, Nanos: 99, DeviceNanos: 90, IntermediateBytes: 1 << 33},
 		&Done{Round: 1, Finished: true, Outputs: [][]OutputTensor{{{testTensor, 3}, {testTensor, 4}}, {}}},
-		&Failed{Round: 1, Batch: 2, Code: CodeMemory, Message: "too much"},
-		&LoadFailed{Message: "no such file"},
-		&LoadFailed{Code: CodeDeviceFull, Message: "too large"},
+		Fail(1, 2, ErrMemory),
+		Fail(0, 0, errors.New("no such file")),
 	}
 }
 
@@ -83,7 +80,7 @@ func TestMessagesRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := newMessage(kind)
-		if err := got.Decode(payload); err != nil {
+		if err := Decode(payload, got); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, got, compareMessages); diff != "" {
@@ -98,16 +95,16 @@ func TestMessagesRoundTrip(t *testing.T) {
 // Every prefix of a payload, and every payload with a byte more, is refused.
 func TestDecodeRefusesOtherLengths(t *testing.T) {
 	for _, m := range testMessages() {
-		payload, err := m.appendPayload(nil)
+		payload, err := appendPayload(nil, m)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for n := range payload {
-			if err := newMessage(m.Kind()).Decode(payload[:n]); !errors.Is(err, ErrMessage) {
+			if err := Decode(payload[:n], newMessage(m.Kind())); !errors.Is(err, ErrMessage) {
 				t.Errorf("%s with %d of %d bytes: %v", m.Kind(), n, len(payload), err)
 			}
 		}
-		if err := newMessage(m.Kind()).Decode(append(payload, 'x')); !errors.Is(err, ErrMessage) {
+		if err := Decode(append(payload, 'x'), newMessage(m.Kind())); !errors.Is(err, ErrMessage) {
 			t.Errorf("%s with a byte more: %v", m.Kind(), err)
 		}
 	}
@@ -144,19 +141,15 @@ func TestEncodeRefuses(t *testing.T) {
 }
 
 func TestFailedCarriesItsError(t *testing.T) {
-	for i, sentinel := range failures[CodeEngine:] {
-		code := CodeEngine + FailCode(i)
-		if got := CodeOf(sentinel); got != code {
-			t.Errorf("%v has code %d, not %d", sentinel, got, code)
-		}
-		if err := (&Failed{Code: code, Message: "m"}).Err(); !errors.Is(err, sentinel) {
-			t.Errorf("code %d: %v", code, err)
+	for _, sentinel := range failures {
+		if err := Fail(1, 2, sentinel).Err(); !errors.Is(err, sentinel) {
+			t.Errorf("%v: %v", sentinel, err)
 		}
 	}
-	if CodeOf(io.EOF) != CodeEngine || !errors.Is((&Failed{Code: 200}).Err(), ErrEngine) {
+	if !errors.Is(Fail(1, 2, io.EOF).Err(), ErrEngine) || !errors.Is((&Failed{Code: 200}).Err(), ErrEngine) {
 		t.Error("what has no code must be a failure of the engine")
 	}
-	long, err := AppendFrame(nil, &Failed{Message: strings.Repeat("é", maxMessageBytes)})
+	long, err := AppendFrame(nil, Fail(1, 2, errors.New(strings.Repeat("é", maxMessageBytes))))
 	if err != nil || len(long) > maxMessageBytes+64 {
 		t.Errorf("long message: %d bytes, %v", len(long), err)
 	}
@@ -195,12 +188,12 @@ func TestFrameReaderGivesMemoryBack(t *testing.T) {
 			t.Fatal(kind, err)
 		}
 		var m LoadSpec
-		if err := m.Decode(payload); err != nil {
+		if err := Decode(payload, &m); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(frames.buf) != readBufferBytes {
-		t.Errorf("%d bytes of buffer are kept", len(frames.buf))
+	if frames.r.Size() != readBufferBytes {
+		t.Errorf("%d bytes of buffer are kept", frames.r.Size())
 	}
 }
 
@@ -215,7 +208,7 @@ func TestHotMessagesDoNotAllocate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := into.Decode(frame[frameHeaderBytes:]); err != nil {
+			if err := Decode(frame[frameHeaderBytes:], into); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -239,7 +232,7 @@ func FuzzWire(f *testing.F) {
 			if err != nil {
 				return
 			}
-			if m := newMessage(kind); m != nil && m.Decode(payload) == nil {
+			if m := newMessage(kind); m != nil && Decode(payload, m) == nil {
 				checkCanonical(t, m, payload)
 			}
 		}
@@ -247,21 +240,21 @@ func FuzzWire(f *testing.F) {
 }
 
 func checkCanonical(t *testing.T, m Message, payload []byte) {
-	first, err := m.appendPayload(nil)
+	first, err := appendPayload(nil, m)
 	if err != nil {
 		t.Fatalf("%s was decoded but cannot be encoded: %v", m.Kind(), err)
 	}
 	switch m.Kind() {
-	case KindRun, KindRelease, KindQuit, KindDone:
+	case KindRun, KindDone:
 		if !bytes.Equal(first, payload) {
 			t.Fatalf("%s has two forms", m.Kind())
 		}
 	default: // texts are made valid on the way
 		again := newMessage(m.Kind())
-		if err := again.Decode(first); err != nil {
+		if err := Decode(first, again); err != nil {
 			t.Fatalf("%s: %v", m.Kind(), err)
 		}
-		if second, _ := again.appendPayload(nil); !bytes.Equal(first, second) {
+		if second, _ := appendPayload(nil, again); !bytes.Equal(first, second) {
 			t.Fatalf("%s changes with every turn", m.Kind())
 		}
 	}
@@ -270,11 +263,11 @@ func checkCanonical(t *testing.T, m Message, payload []byte) {
 // FuzzMessage gives the fuzzer each decoder without the frame around it.
 func FuzzMessage(f *testing.F) {
 	for _, m := range testMessages() {
-		payload, _ := m.appendPayload(nil)
+		payload, _ := appendPayload(nil, m)
 		f.Add(uint8(m.Kind()), payload)
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, payload []byte) {
-		if m := newMessage(Kind(kind)); m != nil && m.Decode(payload) == nil {
+		if m := newMessage(Kind(kind)); m != nil && Decode(payload, m) == nil {
 			checkCanonical(t, m, payload)
 		}
 	})

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,19 +8,17 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// The messages of a worker that loads are JSON, and go into the daemon's log, its
-// state and its keys. They may come from a process that a foreign model has taken
-// over, so each part of them has a limit.
 const (
-	// maxNoteBytes is the JSON of a text of the largest size with every character
-	// escaped.
-	maxNoteBytes  = 8 * maxMessageBytes
-	maxPhaseBytes = 256
-	maxLabelBytes = 256
+	// maxMessageBytes is the length to which the text of a failure is cut, and
+	// maxNoteBytes the JSON of one with every character escaped.
+	maxMessageBytes = 16 << 10
+	maxNoteBytes    = 8 * maxMessageBytes
+	maxPhaseBytes   = 256
+	maxLabelBytes   = 256
 
-	// maxInfoElements limits all lists and objects of an Info together, and so the
+	// maxElements limits all lists and objects of a message together, and so the
 	// memory that decoding it takes.
-	maxInfoElements = 1 << 20
+	maxElements = 1 << 20
 )
 
 // Hello is the first message of a worker.
@@ -29,11 +26,6 @@ type Hello struct {
 	Protocol int `json:"protocol"`
 	PID      int `json:"pid"`
 }
-
-// Decode implements Message.
-func (m *Hello) Decode(payload []byte) error { return decodeJSON(payload, maxNoteBytes, m) }
-
-func (m *Hello) appendPayload(dst []byte) ([]byte, error) { return appendJSON(dst, m) }
 
 // Progress reports how far a worker has come with loading. Total is 0 where it is not
 // known.
@@ -43,16 +35,12 @@ type Progress struct {
 	Total int64  `json:"total"`
 }
 
-// Decode implements Message.
-func (m *Progress) Decode(payload []byte) error {
-	err := decodeJSON(payload, maxNoteBytes, m)
-	if err == nil && (len(m.Phase) > maxPhaseBytes || m.Done < 0 || m.Total < 0) {
-		err = fmt.Errorf("%w: progress %d of %d in a phase of %d letters", ErrMessage, m.Done, m.Total, len(m.Phase))
+func (m *Progress) check() error {
+	if len(m.Phase) > maxPhaseBytes || m.Done < 0 || m.Total < 0 {
+		return fmt.Errorf("%w: progress %d of %d in a phase of %d letters", ErrMessage, m.Done, m.Total, len(m.Phase))
 	}
-	return err
+	return nil
 }
-
-func (m *Progress) appendPayload(dst []byte) ([]byte, error) { return appendJSON(dst, m) }
 
 // Info reports that a model is loaded, and what the worker learned of it. Device is
 // the name of the GPU, empty on the CPU, where Memory is nil. Cut is nil where there
@@ -77,17 +65,6 @@ type Solo struct {
 	Size   int     `json:"size"`
 	SeqLen int     `json:"seq_len"`
 	Nanos  []int64 `json:"nanos"`
-}
-
-// Decode implements Message.
-func (i *Info) Decode(payload []byte) error {
-	if n := bytes.Count(payload, []byte{','}); n > maxInfoElements {
-		return fmt.Errorf("%w: %s of %d elements, the limit is %d", ErrMessage, KindReady, n, maxInfoElements)
-	}
-	if err := decodeJSON(payload, MaxFrameBytes, i); err != nil {
-		return err
-	}
-	return i.check()
 }
 
 func (i *Info) check() error {
@@ -118,25 +95,6 @@ func (i *Info) check() error {
 	return nil
 }
 
-func (i *Info) appendPayload(dst []byte) ([]byte, error) { return appendJSON(dst, i) }
-
-// LoadFailed is the reason why the model cannot be served. The worker then exits.
-type LoadFailed struct {
-	Code    FailCode `json:"code,omitempty"`
-	Message string   `json:"message"`
-}
-
-// Decode implements Message.
-func (m *LoadFailed) Decode(payload []byte) error {
-	err := decodeJSON(payload, maxNoteBytes, m)
-	m.Message = clip(m.Message)
-	return err
-}
-
-func (m *LoadFailed) appendPayload(dst []byte) ([]byte, error) {
-	return appendJSON(dst, &LoadFailed{Code: m.Code, Message: clip(m.Message)})
-}
-
 // OutputTensor is an output in the output arena, leased to the daemon by a slot of the
 // control page.
 type OutputTensor struct {
@@ -158,7 +116,7 @@ const outputBytes = tensorBytes + 4
 // copy of an output if the batch is finished. The difference is the cost of launching,
 // copying and waking up.
 //
-// The memory of Outputs is kept between calls of Decode.
+// The memory of Outputs is kept between calls of decode.
 type Done struct {
 	Round             uint64
 	Batch             models.BatchID
@@ -214,8 +172,7 @@ func appendOutput(dst []byte, t *OutputTensor) ([]byte, error) {
 	return le.AppendUint32(dst, t.Slot), err
 }
 
-// Decode implements Message.
-func (m *Done) Decode(payload []byte) error {
+func (m *Done) decode(payload []byte) error {
 	d := decoder{data: payload}
 	m.Round = d.uint64()
 	m.Batch = models.BatchID(d.uint64())
@@ -248,32 +205,32 @@ func (m *Done) decodeOutputs(d *decoder) []OutputTensor {
 	return m.tensors[start:len(m.tensors):len(m.tensors)]
 }
 
-// Failed answers a Run that could not be done. The worker has forgotten the
-// batch.
+// Failed answers a Run that could not be done, whose batch the worker has forgotten,
+// or a LoadSpec that could not be loaded: the worker then exits.
 type Failed struct {
-	Round   uint64
-	Batch   models.BatchID
-	Code    FailCode
-	Message string
+	Round   uint64         `json:"round,omitempty"`
+	Batch   models.BatchID `json:"batch,omitempty"`
+	Code    uint8          `json:"code"` // of Message's error, by codeOf
+	Message string         `json:"message"`
 }
 
-func (m *Failed) appendPayload(dst []byte) ([]byte, error) {
-	dst = le.AppendUint64(dst, m.Round)
-	dst = le.AppendUint64(dst, uint64(m.Batch))
-	dst = append(dst, uint8(m.Code))
-	text := clip(m.Message)
-	dst = le.AppendUint32(dst, uint32(len(text)))
-	return append(dst, text...), nil
+// Fail returns the message of an engine's error.
+func Fail(round uint64, batch models.BatchID, err error) *Failed {
+	return &Failed{Round: round, Batch: batch, Code: codeOf(err), Message: clip(err.Error())}
 }
 
-// Decode implements Message.
-func (m *Failed) Decode(payload []byte) error {
-	d := decoder{data: payload}
-	m.Round = d.uint64()
-	m.Batch = models.BatchID(d.uint64())
-	m.Code = FailCode(d.uint8())
-	m.Message = clip(string(d.take(d.count(maxMessageBytes, 1))))
-	return d.done(KindFailed)
+func (m *Failed) check() error {
+	m.Message = clip(m.Message)
+	return nil
+}
+
+// Err returns the failure as an error that wraps the sentinel of its code.
+func (m *Failed) Err() error {
+	sentinel := ErrEngine
+	if int(m.Code) < len(failures) {
+		sentinel = failures[m.Code]
+	}
+	return fmt.Errorf("%w: %s", sentinel, m.Message)
 }
 
 // clip limits a foreign text and makes it valid UTF-8.

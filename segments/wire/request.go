@@ -59,11 +59,6 @@ type CUDASpec struct {
 	Spin bool `json:"spin,omitempty"`
 }
 
-// Decode implements Message.
-func (s *LoadSpec) Decode(payload []byte) error { return decodeJSON(payload, MaxFrameBytes, s) }
-
-func (s *LoadSpec) appendPayload(dst []byte) ([]byte, error) { return appendJSON(dst, s) }
-
 // QueryTensors are the inputs of one query in the input arena, in the order of the
 // model's inputs.
 type QueryTensors struct {
@@ -79,7 +74,7 @@ const queryBytes = 8 + 4
 // in the worker from the Run with Start 0, which alone has queries, until it is
 // finished, released, or fails.
 //
-// The memory of Queries is kept between calls of Decode.
+// The memory of Queries is kept between calls of decode.
 type Run struct {
 	Round   uint64
 	Batch   models.BatchID
@@ -123,8 +118,7 @@ func appendQuery(dst []byte, q *QueryTensors) ([]byte, error) {
 	return appendList(dst, q.Inputs, MaxTensors, appendTensor)
 }
 
-// Decode implements Message.
-func (m *Run) Decode(payload []byte) error {
+func (m *Run) decode(payload []byte) error {
 	d := decoder{data: payload}
 	m.Round = d.uint64()
 	m.Batch = models.BatchID(d.uint64())
@@ -157,26 +151,12 @@ func (m *Run) decodeQuery(d *decoder, q *QueryTensors) {
 }
 
 // Release makes the worker forget a batch that will not go on.
-type Release struct{ Batch models.BatchID }
-
-// Decode implements Message.
-func (m *Release) Decode(payload []byte) error {
-	d := decoder{data: payload}
-	m.Batch = models.BatchID(d.uint64())
-	return d.done(KindRelease)
-}
-
-func (m *Release) appendPayload(dst []byte) ([]byte, error) {
-	return le.AppendUint64(dst, uint64(m.Batch)), nil
+type Release struct {
+	Batch models.BatchID `json:"batch"`
 }
 
 // Quit asks the worker to close its engine and exit.
 type Quit struct{}
-
-// Decode implements Message.
-func (*Quit) Decode(payload []byte) error { return (&decoder{data: payload}).done(KindQuit) }
-
-func (*Quit) appendPayload(dst []byte) ([]byte, error) { return dst, nil }
 
 const (
 	// DefaultCUDATarget is the number of segments of a model on a GPU by default,

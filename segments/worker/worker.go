@@ -126,16 +126,12 @@ func (w *worker) start(load LoadFunc) error {
 		return fmt.Errorf("%w: %s before load", wire.ErrUnexpectedKind, kind)
 	}
 	var spec wire.LoadSpec
-	if err := spec.Decode(payload); err != nil {
+	if err := wire.Decode(payload, &spec); err != nil {
 		return err
 	}
 	w.engine, err = load(spec, Memory{Inputs: w.inputs, Outputs: w.outputs.Memory()}, w.progress())
 	if err != nil {
-		failed := wire.LoadFailed{Code: wire.CodeOf(err), Message: err.Error()}
-		if failed.Code == wire.CodeEngine {
-			failed.Code = 0 // the message is all there is
-		}
-		return errors.Join(fmt.Errorf("%w: %w", ErrLoadFailed, err), w.send(&failed))
+		return errors.Join(fmt.Errorf("%w: %w", ErrLoadFailed, err), w.send(wire.Fail(0, 0, err)))
 	}
 	w.socket.Poll = time.Duration(spec.PollNanos)
 	info := w.engine.Info()
@@ -163,13 +159,13 @@ func (w *worker) progress() ProgressFunc {
 func (w *worker) handle(kind wire.Kind, payload []byte) error {
 	switch kind {
 	case wire.KindRun:
-		if err := w.run.Decode(payload); err != nil {
+		if err := wire.Decode(payload, &w.run); err != nil {
 			return err
 		}
 		return w.answer(&w.run)
 	case wire.KindRelease:
 		var m wire.Release
-		if err := m.Decode(payload); err != nil {
+		if err := wire.Decode(payload, &m); err != nil {
 			return err
 		}
 		w.forget(m.Batch)
@@ -189,9 +185,8 @@ func (w *worker) answer(r *wire.Run) error {
 		return w.send(&done)
 	}
 	w.forget(r.Batch)
-	failed := wire.Failed{Round: r.Round, Batch: r.Batch, Code: wire.CodeOf(err), Message: err.Error()}
-	serr := w.send(&failed)
-	if failed.Code.Ends() {
+	serr := w.send(wire.Fail(r.Round, r.Batch, err))
+	if wire.Ends(err) {
 		return fmt.Errorf("worker: it ends: %w", errors.Join(err, serr))
 	}
 	return serr

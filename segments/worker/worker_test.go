@@ -176,7 +176,7 @@ func expect[M wire.Message](w *workerTest) M {
 	if kind != m.Kind() {
 		w.t.Fatalf("got %s: %q", kind, payload)
 	}
-	if err := m.Decode(payload); err != nil {
+	if err := wire.Decode(payload, m); err != nil {
 		w.t.Fatal(err)
 	}
 	return m
@@ -342,13 +342,13 @@ func TestServeOutputArenaFull(t *testing.T) {
 		}
 		if kind == wire.KindFailed {
 			var f wire.Failed
-			if f.Decode(payload); !errors.Is(f.Err(), wire.ErrArenaFull) {
+			if wire.Decode(payload, &f); !errors.Is(f.Err(), wire.ErrArenaFull) {
 				t.Fatal(f.Err())
 			}
 			break
 		}
 		var d wire.Done
-		if err := d.Decode(payload); err != nil {
+		if err := wire.Decode(payload, &d); err != nil {
 			t.Fatal(err)
 		}
 		lease, _, err := w.outputs.Acquire(&d.Outputs[0][0])
@@ -371,7 +371,7 @@ func TestServeLoadFails(t *testing.T) {
 	told := errors.New("no such model")
 	w := startWorker(t, func(wire.LoadSpec, Memory, ProgressFunc) (Engine, error) { return nil, told })
 	w.send(&wire.LoadSpec{})
-	if f := expect[*wire.LoadFailed](w); f.Message != told.Error() {
+	if f := expect[*wire.Failed](w); f.Message != told.Error() {
 		t.Errorf("message %q", f.Message)
 	}
 	w.end(told)
@@ -398,7 +398,7 @@ func TestServeProgressIsThinnedOut(t *testing.T) {
 			break
 		}
 		var p wire.Progress
-		if err := p.Decode(payload); err != nil {
+		if err := wire.Decode(payload, &p); err != nil {
 			t.Fatal(err)
 		}
 		seen = append(seen, p)
@@ -470,12 +470,12 @@ func TestServeOnADevice(t *testing.T) {
 
 // TestServeEndsWithItsDevice tells the daemon why, and ends.
 func TestServeEndsWithItsDevice(t *testing.T) {
-	for code, fault := range map[wire.FailCode]error{wire.CodeDeviceMemory: wire.ErrDeviceMemory, wire.CodeDeviceLost: wire.ErrDeviceLost} {
+	for _, fault := range []error{wire.ErrDeviceMemory, wire.ErrDeviceLost} {
 		t.Run(fault.Error(), func(t *testing.T) {
 			w := startLoaded(t, func(w *workerTest) { w.engine.fail["run"] = fault })
 			w.send(&wire.Run{Round: 3, Batch: 1, End: 1, Size: 1, Queries: []wire.QueryTensors{w.query(1, "a")}})
 			f := expect[*wire.Failed](w)
-			if f.Round != 3 || f.Code != code || !f.Code.Ends() || !errors.Is(f.Err(), fault) {
+			if f.Round != 3 || !wire.Ends(f.Err()) || !errors.Is(f.Err(), fault) {
 				t.Errorf("%+v", f)
 			}
 			w.end(fault)
@@ -484,16 +484,16 @@ func TestServeEndsWithItsDevice(t *testing.T) {
 			}
 		})
 	}
-	if wire.CodeEngine.Ends() || wire.CodeMemory.Ends() || wire.CodeDeviceFull.Ends() {
+	if wire.Ends(wire.ErrEngine) || wire.Ends(wire.ErrMemory) || wire.Ends(wire.ErrDeviceFull) {
 		t.Error("a worker ends for what another batch need not meet")
 	}
 }
 
 func TestLoadFailedHasACode(t *testing.T) {
-	for want, fault := range map[wire.FailCode]error{wire.CodeDeviceFull: wire.ErrDeviceFull, 0: errors.New("something else")} {
+	for want, fault := range map[error]error{wire.ErrDeviceFull: wire.ErrDeviceFull, wire.ErrEngine: errors.New("something else")} {
 		w := startWorker(t, func(wire.LoadSpec, Memory, ProgressFunc) (Engine, error) { return nil, fault })
 		w.send(&wire.LoadSpec{})
-		if f := expect[*wire.LoadFailed](w); f.Code != want || f.Message != fault.Error() {
+		if f := expect[*wire.Failed](w); !errors.Is(f.Err(), want) || f.Message != fault.Error() {
 			t.Errorf("%+v", f)
 		}
 		w.end(ErrLoadFailed)
