@@ -277,7 +277,7 @@ func (d *Dataset) rowKey(r *Row) string {
 	return string(fmt.Appendf(key, "%v %v %v", r.Median, r.Mean, r.Std))
 }
 
-// What is wrong with measurements, or with a plan to make them.
+// What is wrong with measurements.
 var (
 	// ErrFormat is returned when a file does not hold measurements in the
 	// form that ReadCSV takes.
@@ -290,8 +290,4 @@ var (
 	// ErrMixed is returned when measurements do not belong together: of
 	// different devices, or of models that share a name and nothing else.
 	ErrMixed = errors.New("measurements do not belong together")
-
-	// ErrPlan is returned when what shall be measured, or how, is not
-	// possible.
-	ErrPlan = errors.New("cannot be measured")
 )

@@ -32,11 +32,7 @@ type device struct {
 
 func newDevice(t rapid.TB, o sessionOptions, stored *Dataset, operators map[string][]OperatorTimes) *device {
 	t.Helper()
-	s, err := NewSession(o, stored, operators)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &device{t: t, s: s, subjects: o.Subjects, warm: map[input]bool{}, batches: map[models.BatchID]bool{}, slower: 1,
+	return &device{t: t, s: NewSession(o, stored, operators), subjects: o.Subjects, warm: map[input]bool{}, batches: map[models.BatchID]bool{}, slower: 1,
 		noise: func() float64 { return 1 }, clock: func(time.Duration) time.Duration { return 0 }, broken: map[input]bool{}, flaky: func() bool { return false },
 		times: map[string][]OperatorTimes{}, kinds: map[string]int{}}
 }

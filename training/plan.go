@@ -2,10 +2,7 @@ package training
 
 import (
 	"fmt"
-	"math"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/overlapd/overlapd/models"
 )
@@ -43,9 +40,7 @@ func (s *Session) makePlan(sampler *sampler, stored storedRows, operators map[st
 		for _, in := range subject.inputs(i) {
 			g := models.Group{Spans: []models.Span{subject.whole(in)}}
 			s.add(task{kind: taskWhole, group: g, reference: -1}, stored)
-			if s.options.Operators {
-				s.addOperators(task{kind: taskOperators, group: g, reference: -1}, operators[subject.Model.Name])
-			}
+			s.addOperators(task{kind: taskOperators, group: g, reference: -1}, operators[subject.Model.Name])
 		}
 	}
 	sampled := make([]task, s.options.Groups)
@@ -97,32 +92,28 @@ func (s *Session) put(t task) {
 // chooseReferences marks the first groups of different sets of models, those
 // of several spans if there are any.
 func (s *Session) chooseReferences(sampled []task) {
-	seen := map[string]bool{}
+	seen := map[[MaxSpans]models.ServiceID]bool{}
 	for _, least := range []int{2, 1} {
 		for i := range sampled {
 			t := &sampled[i]
 			if len(s.drift.groups) == s.options.References {
 				return
 			}
-			var set strings.Builder
-			for _, span := range t.group.Spans {
-				fmt.Fprintf(&set, "%d|", span.Service)
+			var set [MaxSpans]models.ServiceID
+			for k, span := range t.group.Spans {
+				set[k] = span.Service + 1
 			}
-			if len(t.group.Spans) < least || seen[set.String()] || t.reference >= 0 {
+			if len(t.group.Spans) < least || seen[set] || t.reference >= 0 {
 				continue
 			}
-			seen[set.String()] = true
+			seen[set] = true
 			t.reference = s.drift.add(t.group)
 		}
 	}
 }
 
-// nextTask makes the next task the current one, and returns false if there is
-// none or no time for it.
+// nextTask makes the next task the current one, and returns false if there is none.
 func (s *Session) nextTask() bool {
-	if s.options.Budget > 0 && s.clock.spent >= s.options.Budget {
-		return false
-	}
 	for {
 		t, ok := s.pop()
 		if !ok {
@@ -185,25 +176,18 @@ func (s *Session) skip() {
 	s.skipped++
 }
 
-// maxRepeats bounds how often a group is run.
-const maxRepeats = 1 << 12
-
 // sessionOptions describe what a session measures, and how precisely.
 type sessionOptions struct {
 	sampling
 
-	// Groups are sampled. With Operators, every operator is measured alone too.
-	Groups    int
-	Operators bool
+	// Groups is how many are sampled.
+	Groups int
 
 	// A group is run MinRepeats to MaxRepeats times that count: until the standard
 	// error of the median, relative to it, is Precision.
 	MinRepeats int
 	MaxRepeats int
 	Precision  float64
-
-	// Budget is the time after which nothing new begins, 0 for no limit.
-	Budget time.Duration
 
 	// References are how many groups are run again after every ReferenceEvery
 	// measurements, to notice a drift of more than DriftLimit percent.
@@ -216,9 +200,8 @@ type sessionOptions struct {
 // are to be added.
 func DefaultSessionOptions(groups int) sessionOptions {
 	return sessionOptions{
-		sampling:       sampling{Spans: 4, SoloShare: DefaultSoloShare, Seed: 1},
+		sampling:       sampling{Spans: 4, SoloShare: defaultSoloShare, Seed: 1},
 		Groups:         groups,
-		Operators:      true,
 		MinRepeats:     3,
 		MaxRepeats:     10,
 		Precision:      0.03,
@@ -232,22 +215,6 @@ func DefaultSessionOptions(groups int) sessionOptions {
 // none, sequence lengths. Models are added in the order of their names.
 func (o *sessionOptions) Add(m Model, sizes, seqLens []int) {
 	o.Subjects = append(o.Subjects, subject{m, sizes, seqLens})
-}
-
-func (o *sessionOptions) check() error {
-	switch {
-	case o.Groups < 0 || o.Groups > MaxRows:
-		return fmt.Errorf("%w: %d groups, not 0 to %d", ErrPlan, o.Groups, MaxRows)
-	case o.MinRepeats < 1 || o.MaxRepeats < o.MinRepeats || o.MaxRepeats > maxRepeats:
-		return fmt.Errorf("%w: %d to %d runs of a group, the limits are 1 and %d", ErrPlan, o.MinRepeats, o.MaxRepeats, maxRepeats)
-	case math.IsNaN(o.Precision) || o.Precision < 0:
-		return fmt.Errorf("%w: to a precision of %v", ErrPlan, o.Precision)
-	case o.References < 0 || o.References > 0 && o.ReferenceEvery < 1:
-		return fmt.Errorf("%w: %d reference groups every %d measurements", ErrPlan, o.References, o.ReferenceEvery)
-	case math.IsNaN(o.DriftLimit) || o.DriftLimit < 0:
-		return fmt.Errorf("%w: a drift of %v %%", ErrPlan, o.DriftLimit)
-	}
-	return nil
 }
 
 // subject is a model that is to be measured, with the batch sizes and sequence lengths
@@ -288,47 +255,7 @@ func (s *subject) whole(in input) models.Span {
 	return models.Span{Service: models.ServiceID(in.model), End: s.Model.Operators, Size: in.size, SeqLen: in.seqLen}
 }
 
-// checkSubjects refuses what cannot be measured.
-func checkSubjects(subjects []subject) error {
-	if len(subjects) == 0 {
-		return fmt.Errorf("%w: no model to measure", ErrPlan)
-	}
-	list := make([]Model, len(subjects))
-	for i, s := range subjects {
-		list[i] = s.Model
-	}
-	if err := checkModels(list); err != nil {
-		return fmt.Errorf("%w: %w", ErrPlan, err)
-	}
-	for _, s := range subjects {
-		if len(s.Sizes) == 0 || len(s.Sizes) > maxChoices || len(s.SeqLens) > maxChoices {
-			return fmt.Errorf("%w: %s has %d batch sizes and %d sequence lengths, the limits are 1 and %d",
-				ErrPlan, s.Model.Name, len(s.Sizes), len(s.SeqLens), maxChoices)
-		}
-		if err := checkChoices(s.Sizes, 1, MaxSize); err != nil {
-			return fmt.Errorf("%w: batch sizes of %s: %w", ErrPlan, s.Model.Name, err)
-		}
-		if err := checkChoices(s.SeqLens, 0, MaxSeqLen); err != nil {
-			return fmt.Errorf("%w: sequence lengths of %s: %w", ErrPlan, s.Model.Name, err)
-		}
-	}
-	return nil
-}
-
-// checkChoices refuses values out of range or given twice.
-func checkChoices(values []int, least, most int) error {
-	for i, v := range values {
-		if v < least || v > most {
-			return fmt.Errorf("%d is not between %d and %d", v, least, most)
-		}
-		if slices.Contains(values[:i], v) {
-			return fmt.Errorf("%d stands twice", v)
-		}
-	}
-	return nil
-}
-
-// storedRows is how often and with which median each group was measured.
+// storedRows is the medians of each group that was measured, by groupKey.
 type storedRows map[string][]float64
 
 // indexRows finds the rows whose models are all among the subjects.
@@ -341,20 +268,18 @@ func indexRows(subjects []subject, d *Dataset) storedRows {
 	for i, s := range subjects {
 		position[s.Model] = models.ServiceID(i)
 	}
+rows:
 	for _, row := range d.Rows {
-		spans := make([]models.Span, 0, len(row.Group.Spans))
-		for _, span := range row.Group.Spans {
-			p, ok := position[d.Models[span.Service]]
+		spans := slices.Clone(row.Group.Spans)
+		for i := range spans {
+			p, ok := position[d.Models[spans[i].Service]]
 			if !ok {
-				break
+				continue rows
 			}
-			span.Service = p
-			spans = append(spans, span)
+			spans[i].Service = p
 		}
-		if len(spans) == len(row.Group.Spans) {
-			key := groupKey(models.Group{Spans: spans})
-			stored[key] = append(stored[key], row.Median)
-		}
+		key := groupKey(models.Group{Spans: spans})
+		stored[key] = append(stored[key], row.Median)
 	}
 	return stored
 }
@@ -370,11 +295,5 @@ func (s storedRows) take(g models.Group) (median float64, ok bool) {
 	return found[0], true
 }
 
-// groupKey names a group whatever batches run it.
-func groupKey(g models.Group) string {
-	var b strings.Builder
-	for _, s := range g.Spans {
-		fmt.Fprintf(&b, "%d %d %d %d %d|", s.Service, s.Start, s.End, s.Size, s.SeqLen)
-	}
-	return b.String()
-}
+// groupKey names a group, which has no batches.
+func groupKey(g models.Group) string { return fmt.Sprint(g.Spans) }

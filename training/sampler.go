@@ -1,22 +1,22 @@
 package training
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+
+	"gonum.org/v1/gonum/stat/combin"
 
 	"github.com/overlapd/overlapd/models"
 )
 
 // Limits of sampling.
 const (
-	maxChoices = 256     // batch sizes or sequence lengths of a model
-	maxSets    = 1 << 16 // sets of models that are listed
+	maxSets = 1 << 16 // sets of models that are listed
 
-	// DefaultSoloShare is the share of groups of one span that covers what a
+	// defaultSoloShare is the share of groups of one span that covers what a
 	// serving daemon runs alone without taking much from the rest.
-	DefaultSoloShare = 0.1
+	defaultSoloShare = 0.1
 )
 
 // sampling describes the groups that are sampled: of all sets of 2 to Spans subjects,
@@ -42,45 +42,25 @@ type sampler struct {
 	// All sets of equal size are of one kind: kinds deals which of sets the next group
 	// takes, so that small and large groups are sampled equally often. solos deals the
 	// models that run alone.
-	kinds deck
-	sets  []setDealer
+	kinds dealer[*setDealer]
 	solos dealer[int]
 
 	// inputs are by model, first of groups of one span, then of others.
 	inputs [2][]inputDeck
 }
 
-// newSampler returns a sampler at its first group. What cannot be sampled is
-// refused with ErrPlan.
-func newSampler(s sampling) (*sampler, error) {
-	if err := s.check(); err != nil {
-		return nil, err
-	}
+func newSampler(s sampling) *sampler {
 	p := &sampler{sampling: s, random: rand.New(rand.NewPCG(s.Seed, 0))}
 	for n := 2; n <= min(s.Spans, len(s.Subjects)); n++ {
-		p.sets = append(p.sets, newSetDealer(len(s.Subjects), n))
+		p.kinds.values = append(p.kinds.values, newSetDealer(len(s.Subjects), n))
 	}
-	p.kinds.cards = len(p.sets)
 	for i := range s.Subjects {
 		p.solos.values = append(p.solos.values, i)
 		for kind := range p.inputs {
 			p.inputs[kind] = append(p.inputs[kind], newInputDeck(&s.Subjects[i]))
 		}
 	}
-	return p, nil
-}
-
-func (s *sampling) check() error {
-	if err := checkSubjects(s.Subjects); err != nil {
-		return err
-	}
-	if math.IsNaN(s.SoloShare) || s.SoloShare < 0 || s.SoloShare > 1 {
-		return fmt.Errorf("%w: a share of %v groups of one span", ErrPlan, s.SoloShare)
-	}
-	if s.Spans < 1 || s.Spans > MaxSpans {
-		return fmt.Errorf("%w: groups of up to %d spans, not of 1 to %d", ErrPlan, s.Spans, MaxSpans)
-	}
-	return nil
+	return p
 }
 
 // Next returns the next group. Its spans have no batches; they name subjects
@@ -103,10 +83,10 @@ func (p *sampler) Next() models.Group {
 func (p *sampler) nextSet() (set []int, kind int) {
 	before := math.Floor(float64(p.position) * p.sampling.SoloShare)
 	p.position++
-	if len(p.sets) == 0 || math.Floor(float64(p.position)*p.sampling.SoloShare) > before {
+	if len(p.kinds.values) == 0 || math.Floor(float64(p.position)*p.sampling.SoloShare) > before {
 		return []int{p.solos.deal(p.random)}, 0
 	}
-	return p.sets[p.kinds.deal(p.random)].deal(p.random), 1
+	return p.kinds.deal(p.random).deal(p.random), 1
 }
 
 // choose returns which n of all are chosen.
@@ -136,31 +116,21 @@ func (p *sampler) operators(n int, completes, starts bool) (start, end int) {
 	return start, end
 }
 
-// deck deals the numbers below cards in random order, each once before any
-// comes again.
-type deck struct {
-	cards int
-	left  []int
-}
-
-func (d *deck) deal(random *rand.Rand) int {
-	if len(d.left) == 0 {
-		d.left = random.Perm(d.cards)
-	}
-	card := d.left[len(d.left)-1]
-	d.left = d.left[:len(d.left)-1]
-	return card
-}
-
-// dealer deals values.
+// dealer deals values in random order, each once before any comes again. left are
+// the positions of those that are left.
 type dealer[T any] struct {
 	values []T
-	deck   deck
+	left   []int
 }
 
 func (d *dealer[T]) deal(random *rand.Rand) T {
-	d.deck.cards = len(d.values)
-	return d.values[d.deck.deal(random)]
+	if len(d.left) == 0 {
+		d.left = random.Perm(len(d.values))
+	}
+	last := len(d.left) - 1
+	card := d.left[last]
+	d.left = d.left[:last]
+	return d.values[card]
 }
 
 // inputDeck deals the batches of a subject: batch sizes evenly, and for each
@@ -188,16 +158,21 @@ func (d *inputDeck) deal(random *rand.Rand) (size, seqLen int) {
 type setDealer struct {
 	sets dealer[[]int]
 	size int
-	hand deck
+	hand dealer[int]
 }
 
 // newSetDealer deals all sets of n out of the first all models. Where there
 // are too many of them to list, it still deals the models evenly.
-func newSetDealer(all, n int) setDealer {
-	if binomial(all, n) > maxSets {
-		return setDealer{size: n, hand: deck{cards: all}}
+func newSetDealer(all, n int) *setDealer {
+	d := &setDealer{size: n}
+	if combin.GeneralizedBinomial(float64(all), float64(n)) <= maxSets {
+		d.sets.values = combin.Combinations(all, n)
+		return d
 	}
-	return setDealer{sets: dealer[[]int]{values: combinations(all, n)}}
+	for model := range all {
+		d.hand.values = append(d.hand.values, model)
+	}
+	return d
 }
 
 func (d *setDealer) deal(random *rand.Rand) []int {
@@ -215,37 +190,4 @@ func (d *setDealer) deal(random *rand.Rand) []int {
 	d.hand.left = append(d.hand.left, twice...)
 	slices.Sort(set)
 	return set
-}
-
-// combinations returns all sets of n out of the first all numbers.
-func combinations(all, n int) [][]int {
-	var sets [][]int
-	set := make([]int, 0, n)
-	var add func(first int)
-	add = func(first int) {
-		if len(set) == n {
-			sets = append(sets, slices.Clone(set))
-			return
-		}
-		for i := first; i <= all-(n-len(set)); i++ {
-			set = append(set, i)
-			add(i + 1)
-			set = set[:len(set)-1]
-		}
-	}
-	add(0)
-	return sets
-}
-
-// binomial returns the number of sets of n out of all, or any number above
-// maxSets if it is that.
-func binomial(all, n int) int {
-	sets := 1
-	for i := range min(n, all-n) {
-		sets = sets * (all - i) / (i + 1)
-		if sets > maxSets {
-			break
-		}
-	}
-	return sets
 }

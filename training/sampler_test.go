@@ -1,12 +1,12 @@
 package training
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"gonum.org/v1/gonum/stat/combin"
 	"pgregory.net/rapid"
 
 	"github.com/overlapd/overlapd/models"
@@ -29,15 +29,6 @@ func drawSampling(t *rapid.T) sampling {
 		})
 	}
 	return s
-}
-
-func mustSampler(t rapid.TB, s sampling) *sampler {
-	t.Helper()
-	p, err := newSampler(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
 }
 
 func take(p *sampler, n int) []models.Group {
@@ -69,7 +60,7 @@ func TestSampledGroupsAreOfServing(t *testing.T) {
 		for i, subject := range s.Subjects {
 			list[i] = subject.Model
 		}
-		for _, g := range take(mustSampler(t, s), rapid.IntRange(1, 200).Draw(t, "groups")) {
+		for _, g := range take(newSampler(s), rapid.IntRange(1, 200).Draw(t, "groups")) {
 			if err := checkGroup(g, list); err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +90,7 @@ func TestSampledInputsAreEven(t *testing.T) {
 			input
 		}
 		sizes, all := counts[key]{}, counts[key]{}
-		for _, g := range take(mustSampler(t, s), rapid.IntRange(1, 300).Draw(t, "groups")) {
+		for _, g := range take(newSampler(s), rapid.IntRange(1, 300).Draw(t, "groups")) {
 			for _, span := range g.Spans {
 				in := inputOf(span)
 				all[key{len(g.Spans) == 1, in}]++
@@ -135,7 +126,7 @@ func TestSampledSetsAreEven(t *testing.T) {
 		s := drawSampling(t)
 		n := rapid.IntRange(1, 300).Draw(t, "groups")
 		found, sizes, solos := counts[string]{}, counts[int]{}, 0
-		for _, g := range take(mustSampler(t, s), n) {
+		for _, g := range take(newSampler(s), n) {
 			found[setOf(g)]++
 			sizes[len(g.Spans)]++
 			if len(g.Spans) == 1 {
@@ -175,9 +166,9 @@ func TestSampledSetsAreEven(t *testing.T) {
 
 // allSets returns the sets that a sampling covers.
 func (s *sampling) allSets() [][]int {
-	sets := combinations(len(s.Subjects), 1)
+	sets := combin.Combinations(len(s.Subjects), 1)
 	for n := 2; n <= min(s.Spans, len(s.Subjects)); n++ {
-		sets = append(sets, combinations(len(s.Subjects), n)...)
+		sets = append(sets, combin.Combinations(len(s.Subjects), n)...)
 	}
 	return sets
 }
@@ -206,7 +197,7 @@ func TestSampledCompletionsAndStarts(t *testing.T) {
 	}
 	const n = 6000
 	completions, starts, who := counts[int]{}, counts[int]{}, counts[models.ServiceID]{}
-	for _, g := range take(mustSampler(t, s), n) {
+	for _, g := range take(newSampler(s), n) {
 		if len(g.Spans) < 3 {
 			continue
 		}
@@ -240,33 +231,10 @@ func TestSampledCompletionsAndStarts(t *testing.T) {
 
 func TestSeedsDiffer(t *testing.T) {
 	s := sampling{Subjects: testSubjects(), Spans: 3, Seed: 1}
-	a := take(mustSampler(t, s), 20)
+	a := take(newSampler(s), 20)
 	s.Seed = 2
-	if cmp.Equal(a, take(mustSampler(t, s), 20)) {
+	if cmp.Equal(a, take(newSampler(s), 20)) {
 		t.Error("two seeds give the same groups")
-	}
-}
-
-func TestSamplerRefuses(t *testing.T) {
-	for name, spoil := range map[string]func(s *sampling){
-		"no model":         func(s *sampling) { s.Subjects = nil },
-		"order":            func(s *sampling) { s.Subjects[0], s.Subjects[1] = s.Subjects[1], s.Subjects[0] },
-		"no operators":     func(s *sampling) { s.Subjects[0].Model.Operators = 0 },
-		"no size":          func(s *sampling) { s.Subjects[1].Sizes = nil },
-		"size twice":       func(s *sampling) { s.Subjects[1].Sizes = []int{1, 1} },
-		"size of nothing":  func(s *sampling) { s.Subjects[1].Sizes = []int{0} },
-		"sequence length":  func(s *sampling) { s.Subjects[0].SeqLens = []int{-1} },
-		"too many choices": func(s *sampling) { s.Subjects[0].SeqLens = make([]int, maxChoices+1) },
-		"no span":          func(s *sampling) { s.Spans = 0 },
-		"too many spans":   func(s *sampling) { s.Spans = MaxSpans + 1 },
-		"share":            func(s *sampling) { s.SoloShare = 1.1 },
-		"no share":         func(s *sampling) { s.SoloShare = math.NaN() },
-	} {
-		s := sampling{Subjects: testSubjects(), Spans: 3}
-		spoil(&s)
-		if _, err := newSampler(s); !errors.Is(err, ErrPlan) {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }
 
@@ -277,7 +245,7 @@ func TestSampledModelsAreEven(t *testing.T) {
 		all[i] = models.ServiceID(i)
 	}
 	found := map[int]counts[models.ServiceID]{2: {}, 3: {}, 4: {}, 5: {}}
-	p := mustSampler(t, sampling{Subjects: manySubjects(len(all)), Spans: 5})
+	p := newSampler(sampling{Subjects: manySubjects(len(all)), Spans: 5})
 	for range 1000 {
 		g := p.Next()
 		for i, s := range g.Spans {
@@ -300,18 +268,4 @@ func manySubjects(n int) []subject {
 		subjects[i] = subject{Model: Model{Name: fmt.Sprintf("m%02d", i), Operators: 9}, Sizes: []int{1}}
 	}
 	return subjects
-}
-
-func TestCombinations(t *testing.T) {
-	want := [][]int{{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}}
-	if d := cmp.Diff(want, combinations(4, 2)); d != "" {
-		t.Error(d)
-	}
-	for n := range 8 {
-		for k := range n + 1 {
-			if got := len(combinations(n, k)); got != binomial(n, k) {
-				t.Errorf("%d of %d: %d sets, but %d are expected", k, n, got, binomial(n, k))
-			}
-		}
-	}
 }

@@ -1,7 +1,6 @@
 package training
 
 import (
-	"errors"
 	"math"
 	"time"
 
@@ -54,17 +53,10 @@ type Session struct {
 // that are stored for the same device are not measured again; rows of other
 // models do no harm. The same options make the same plan, so that a session
 // that was interrupted goes on.
-func NewSession(o sessionOptions, stored *Dataset, operators map[string][]OperatorTimes) (*Session, error) {
-	if err := o.check(); err != nil {
-		return nil, err
-	}
+func NewSession(o sessionOptions, stored *Dataset, operators map[string][]OperatorTimes) *Session {
 	s := &Session{options: o, warm: map[input]bool{}, broken: map[input]bool{}, drift: drift{limit: o.DriftLimit}}
-	sampler, err := newSampler(o.sampling)
-	if err != nil {
-		return nil, err
-	}
-	s.makePlan(sampler, indexRows(o.Subjects, stored), operators)
-	return s, nil
+	s.makePlan(newSampler(o.sampling), indexRows(o.Subjects, stored), operators)
+	return s
 }
 
 // Models returns the models that spans and rows name by position.
@@ -193,9 +185,6 @@ func (s *Session) TookOperators(took []time.Duration, spent time.Duration) (Mode
 // Again answers a step that something disturbed: it is to be run again.
 func (s *Session) Again(spent time.Duration) { s.answer(spent) }
 
-// errUnknown stands for a failure without a reason.
-var errUnknown = errors.New("no reason given")
-
 // Failed answers a step that could not be run, because of the model at this
 // position, or of -1 if that is not known. The measurement is tried once more.
 // A model that fails then is not measured on this batch size and sequence
@@ -204,9 +193,6 @@ func (s *Session) Failed(model models.ServiceID, err error, spent time.Duration)
 	step, ok := s.answer(spent)
 	if !ok {
 		return
-	}
-	if err == nil {
-		err = errUnknown
 	}
 	for _, span := range step.Group.Spans {
 		if model < 0 || span.Service == model {
@@ -314,9 +300,6 @@ func (s *Session) left() time.Duration {
 			return 0
 		}
 		left += time.Duration(n) * each
-	}
-	if s.options.Budget > 0 {
-		left = min(left, max(s.options.Budget-s.clock.spent, 0))
 	}
 	return left
 }

@@ -92,7 +92,7 @@ func checkOperatorTimes(t *testing.T, d *device) {
 func TestRepeatsFollowTheNoise(t *testing.T) {
 	repeats := func(noise float64) float64 {
 		o := testOptions(60)
-		o.References, o.Operators, o.MinRepeats, o.MaxRepeats = 0, false, 4, 12
+		o.References, o.MinRepeats, o.MaxRepeats = 0, 4, 12
 		d := newDevice(t, o, nil, nil)
 		random := rand.New(rand.NewPCG(1, 2))
 		d.noise = func() float64 { return math.Exp(noise * random.NormFloat64()) }
@@ -144,25 +144,6 @@ func TestRelativeErrorIsThatOfTheMedian(t *testing.T) {
 	}
 	if spread := newRow(group(), medians).Std / 100; math.Abs(mean/spread-1) > 0.1 {
 		t.Errorf("estimated %v, it is %v", mean, spread)
-	}
-}
-
-func TestBudget(t *testing.T) {
-	o := testOptions(1000)
-	o.Budget = 2 * time.Second
-	d := newDevice(t, o, nil, nil)
-	d.run(200)
-	p := d.s.Progress()
-	if p.Left <= 0 || p.Spent+p.Left > o.Budget {
-		t.Errorf("%v are left after %v", p.Left, p.Spent)
-	}
-	d.run(maxTestSteps)
-	p = d.s.Progress()
-	if p.Done == 0 || p.Done == p.Total || p.Left != 0 || p.Spent < o.Budget || p.Spent > o.Budget*3/2 {
-		t.Errorf("at the end: %+v", p)
-	}
-	if len(d.rows) == 0 {
-		t.Error("no rows")
 	}
 }
 
@@ -274,7 +255,6 @@ func TestAnythingMayFail(t *testing.T) {
 		o := testOptions(rapid.IntRange(0, 80).Draw(t, "groups"))
 		o.References = rapid.IntRange(0, 5).Draw(t, "references")
 		o.ReferenceEvery = rapid.IntRange(1, 40).Draw(t, "every")
-		o.Operators = rapid.Bool().Draw(t, "operators")
 		o.MinRepeats = rapid.IntRange(1, 4).Draw(t, "least")
 		o.MaxRepeats = o.MinRepeats + rapid.IntRange(0, 4).Draw(t, "more")
 		d := newDevice(t, o, nil, nil)
@@ -419,26 +399,5 @@ func TestDriftSinceTheInterruption(t *testing.T) {
 	}
 	if len(again.rows) != 0 {
 		t.Errorf("%d rows were measured before", len(again.rows))
-	}
-}
-
-func TestSessionRefuses(t *testing.T) {
-	for name, spoil := range map[string]func(o *sessionOptions){
-		"no model":       func(o *sessionOptions) { o.Subjects = nil },
-		"groups":         func(o *sessionOptions) { o.Groups = -1 },
-		"many groups":    func(o *sessionOptions) { o.Groups = MaxRows + 1 },
-		"no runs":        func(o *sessionOptions) { o.MinRepeats = 0 },
-		"fewer at most":  func(o *sessionOptions) { o.MaxRepeats = o.MinRepeats - 1 },
-		"many runs":      func(o *sessionOptions) { o.MaxRepeats = maxRepeats + 1 },
-		"precision":      func(o *sessionOptions) { o.Precision = math.NaN() },
-		"references":     func(o *sessionOptions) { o.References = -1 },
-		"never a check":  func(o *sessionOptions) { o.ReferenceEvery = 0 },
-		"negative limit": func(o *sessionOptions) { o.DriftLimit = -1 },
-	} {
-		o := testOptions(5)
-		spoil(&o)
-		if _, err := NewSession(o, nil, nil); !errors.Is(err, ErrPlan) {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }

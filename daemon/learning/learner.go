@@ -263,7 +263,7 @@ func (l *Learner) plan(w World) {
 	}
 	l.enter(Measuring, "there is none for these models on this device, so batches run one at a time: groups are measured while no query comes")
 	l.work.Read = &Read{generation: l.generation, device: w.Device, models: list}
-	l.work.Read.begin = func(stored *training.Dataset, operators map[string][]training.OperatorTimes) (*training.Session, error) {
+	l.work.Read.begin = func(stored *training.Dataset, operators map[string][]training.OperatorTimes) *training.Session {
 		return training.NewSession(o, stored, operators)
 	}
 }

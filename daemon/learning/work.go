@@ -39,7 +39,7 @@ type Read struct {
 	models     []training.Model
 
 	// begin makes a session of the rest, nil to fit.
-	begin func(stored *training.Dataset, operators map[string][]training.OperatorTimes) (*training.Session, error)
+	begin func(stored *training.Dataset, operators map[string][]training.OperatorTimes) *training.Session
 }
 
 // found is the answer to a Read.
@@ -58,7 +58,7 @@ func (r *Read) From(s *training.Store) (found, error) {
 		f.fit.Operators, f.err = s.Operators(r.device, r.models)
 	}
 	if f.err == nil && r.begin != nil {
-		f.session, f.err = r.begin(f.fit.Data, f.fit.Operators)
+		f.session = r.begin(f.fit.Data, f.fit.Operators)
 	}
 	return f, f.err
 }

@@ -219,7 +219,12 @@ func nearestTimes(measured []training.OperatorTimes, operators, size, seqLen int
 	return best
 }
 
+// The loops of a step belong to one goroutine and are nine tenths of what a fit does:
+// under the race detector they take ten times as long and show nothing.
+
 // update sets costs and their sums from the logarithms.
+//
+//go:norace
 func (f *costFit) update() {
 	for i, cell := range f.cellOf {
 		f.micros[i] = min(max(math.Exp(f.prior[i]+f.level[cell]+f.deviation[i]), leastMicros), mostMicros)
@@ -236,6 +241,8 @@ func (f *costFit) newSlope() []float64 {
 
 // slopes sets slope to the gradient of the mean error and the priors: by
 // deviation, by share, by level, and by share of the cell.
+//
+//go:norace
 func (f *costFit) slopes(slope []float64) {
 	clear(slope)
 	clear(f.slopeMicros)
@@ -263,6 +270,7 @@ func (f *costFit) slopes(slope []float64) {
 	}
 }
 
+//go:norace
 func (f *costFit) addRow(r *costRow) {
 	var work, longest float64
 	for k := range r.spans {
@@ -300,6 +308,7 @@ func (r *costRow) pull(base float64) float64 {
 	return off / math.Sqrt(off*off+costCorner*costCorner)
 }
 
+//go:norace
 func (f *costFit) addSlope(s *costSpan, byMicros, byWork float64) {
 	for _, h := range s.shares {
 		f.slopeMicros[h.at+s.start] += h.weight * byMicros
@@ -363,24 +372,6 @@ func (g *grid) cells() int { return len(g.sizes) * len(g.seqLens) }
 // cell returns the first parameter of a cell.
 func (g *grid) cell(size, seqLen int) int {
 	return g.first + (seqLen*len(g.sizes)+size)*g.operators
-}
-
-// eachCell calls visit with each cell, and with those of the next smaller batch
-// size and of the next shorter sequence.
-func (g *grid) eachCell(visit func(cell int, beside []int)) {
-	for q := range g.seqLens {
-		for b := range g.sizes {
-			cell := q*len(g.sizes) + b
-			var beside []int
-			if b > 0 {
-				beside = append(beside, cell-1)
-			}
-			if q > 0 {
-				beside = append(beside, cell-len(g.sizes))
-			}
-			visit(cell, beside)
-		}
-	}
 }
 
 // shares returns the cells around a span, as an encoder takes them.

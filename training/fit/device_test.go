@@ -17,7 +17,7 @@ import (
 // quickDevice are options for a device that takes a moment to make.
 func quickDevice() Options {
 	o := DefaultDeviceOptions()
-	o.Hidden, o.Epochs = []int{8, 8}, 3
+	o.Hidden, o.Epochs, o.allMany = []int{8, 8}, 3, true
 	return o
 }
 

@@ -287,6 +287,8 @@ func newDescent(parameters int) *descent {
 
 // step moves the parameters, which lie one slice after the other, against the
 // slope.
+//
+//go:norace
 func (d *descent) step(rate float64, slope []float64, parameters ...[]float64) {
 	d.steps++
 	unbiased := math.Sqrt(1-math.Pow(adamBeta2, float64(d.steps))) / (1 - math.Pow(adamBeta1, float64(d.steps)))

@@ -133,6 +133,8 @@ var costPriorSets = []costPriors{
 }
 
 // addPriors adds the slopes of the priors.
+//
+//go:norace
 func (f *costFit) addPriors(byDeviation, byShare, byLevel, byLevelShare []float64) {
 	for i := range f.deviation {
 		byDeviation[i] += 2 * f.priors.deviation * f.deviation[i]
@@ -143,21 +145,24 @@ func (f *costFit) addPriors(byDeviation, byShare, byLevel, byLevelShare []float6
 	}
 	for i := range f.grids {
 		g := &f.grids[i]
-		g.eachCell(func(cell int, beside []int) {
+		for cell := range g.cells() {
 			at := g.first + cell*g.operators
 			for o := at + 1; o < at+g.operators; o++ {
 				tie(f.deviation, byDeviation, o, o-1, f.priors.smooth)
 				tie(f.share, byShare, o, o-1, f.priors.smooth)
 			}
-			for _, other := range beside {
-				tie(f.level, byLevel, g.firstCell+cell, g.firstCell+other, f.priors.levels)
-				tie(f.levelShare, byLevelShare, g.firstCell+cell, g.firstCell+other, f.priors.levels)
+			for axis, back := range [2]int{1, len(g.sizes)} { // to the smaller batch, to the shorter sequence
+				if cell < back || axis == 0 && cell%len(g.sizes) == 0 {
+					continue
+				}
+				tie(f.level, byLevel, g.firstCell+cell, g.firstCell+cell-back, f.priors.levels)
+				tie(f.levelShare, byLevelShare, g.firstCell+cell, g.firstCell+cell-back, f.priors.levels)
 				for o := range g.operators {
-					tie(f.deviation, byDeviation, at+o, g.first+other*g.operators+o, f.priors.cells)
-					tie(f.share, byShare, at+o, g.first+other*g.operators+o, f.priors.cells)
+					tie(f.deviation, byDeviation, at+o, at-back*g.operators+o, f.priors.cells)
+					tie(f.share, byShare, at+o, at-back*g.operators+o, f.priors.cells)
 				}
 			}
-		})
+		}
 	}
 }
 
