@@ -23,7 +23,7 @@ func fuzzSeeds() []pb {
 		sub(2, testTensor("", Int64, 1).sub(9, raw64(2))).int(3, 4)
 	item := Tensor(Float32, Dim{Value: 2}, Dim{Value: -1})
 	types := pb(nil)
-	for i, kind := range []kind{KindSequence, KindOptional, KindMap} {
+	for i, kind := range []Kind{KindSequence, KindOptional, KindMap} {
 		types = types.sub(11, AppendValueInfo(nil, string(rune('a'+i)), Type{Kind: kind, Key: Int64, Item: &item}))
 	}
 	return []pb{

@@ -46,7 +46,7 @@ func TestPartsCutAGraph(t *testing.T) {
 
 func genType(depth int) *rapid.Generator[Type] {
 	return rapid.Custom(func(t *rapid.T) Type {
-		kinds := []kind{KindTensor, KindSparseTensor}
+		kinds := []Kind{KindTensor, KindSparseTensor}
 		if depth > 0 {
 			kinds = append(kinds, KindSequence, KindOptional, KindMap)
 		}

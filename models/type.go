@@ -115,12 +115,12 @@ func (d Dim) String() string {
 	return "?"
 }
 
-// kind is the sort of value that a Type describes.
-type kind uint8
+// Kind is the sort of value that a Type describes.
+type Kind uint8
 
 // The kinds of value that ONNX knows.
 const (
-	KindUnknown kind = iota
+	KindUnknown Kind = iota
 	KindTensor
 	KindSparseTensor
 	KindSequence
@@ -130,7 +130,7 @@ const (
 
 // Type is the type of a value in a graph.
 type Type struct {
-	Kind     kind
+	Kind     Kind
 	Elem     DataType // the element type of a tensor; the value type of a map is in Item
 	HasShape bool
 	Shape    []Dim
@@ -193,7 +193,7 @@ func (p *parser) valueInfos(to *[]valueInfo, kind string, raw []byte) error {
 }
 
 // typeFields maps the fields of a TypeProto to kinds.
-var typeFields = map[protowire.Number]kind{
+var typeFields = map[protowire.Number]Kind{
 	1: KindTensor, 4: KindSequence, 5: KindMap, 8: KindSparseTensor, 9: KindOptional,
 }
 

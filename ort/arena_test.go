@@ -59,18 +59,3 @@ func TestArenaLimit(t *testing.T) {
 		t.Errorf("the arena went past its limit: %+v", arenaStats(t, s))
 	}
 }
-
-func TestOwnArena(t *testing.T) {
-	e := openEnv(t, EnvOptions{IntraThreads: 1, SharedArena: true})
-	shared := newSession(t, e, add())
-	own := newSessionWith(t, e, add(), SessionOptions{OwnArena: true})
-	x, _ := floats(t, e, []int64{1 << 16})
-	results, err := own.Run([]*Value{x, x}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	closeAfter(t, results[0])
-	if used, other := arenaStats(t, own), arenaStats(t, shared); used["InUse"] == 0 || other["InUse"] != 0 {
-		t.Errorf("its own arena: %+v, the shared one: %+v", used, other)
-	}
-}

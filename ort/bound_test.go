@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/overlapd/overlapd/models"
 )
 
 // wiring is a program that can be made twice: step i has session kinds[i], its
@@ -48,7 +50,7 @@ func (w wiring) build(t failer, e *Env, p *Program, x *Value) (close func()) {
 	buffers := make([]*Value, len(w.kinds))
 	for i := range w.kinds {
 		if w.given[i] {
-			v, err := e.NewTensor(Float32, x.Shape())
+			v, err := e.NewTensor(models.Float32, x.Shape())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,7 +88,7 @@ type failer interface{ Fatal(...any) }
 // do not, bit by bit.
 func TestBoundProgram(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1, SharedArena: true})
-	vector := tensorOf(Float32, "n")
+	vector := tensorOf(models.Float32, "n")
 	kinds := []*Session{
 		newSession(t, e, add()), newSession(t, e, unary("Neg", vector)), newSession(t, e, unary("Tanh", vector)),
 		newSession(t, e, unary("Softmax", vector)),
@@ -149,7 +151,7 @@ func contents(t failer, v *Value) []byte {
 // them alive.
 func TestBoundProgramHoldsNothing(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1, SharedArena: true})
-	s := newSession(t, e, unary("Neg", tensorOf(Float32, "n")))
+	s := newSession(t, e, unary("Neg", tensorOf(models.Float32, "n")))
 	p, err := NewBoundProgram([]*Session{s, s})
 	if err != nil {
 		t.Fatal(err)
@@ -220,7 +222,7 @@ func TestBoundProgramErrors(t *testing.T) {
 // TestBoundSequences passes values that are not tensors.
 func TestBoundSequences(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1})
-	item := tensorOf(Float32, 2)
+	item := tensorOf(models.Float32, 2)
 	s := newSession(t, e, unary("Identity", sequenceOf(item)))
 	p, err := NewBoundProgram([]*Session{s, s})
 	if err != nil {

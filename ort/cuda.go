@@ -8,6 +8,7 @@ import "C"
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,12 +138,7 @@ func providerError(err error) error {
 // cStrings returns the keys and values of pairs in C memory, in the order of
 // the keys.
 func cStrings(pairs map[string]string) (keys, values []*C.char, free func()) {
-	var names []string
-	for name := range pairs {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(pairs)) {
 		keys, values = append(keys, C.CString(name)), append(values, C.CString(pairs[name]))
 	}
 	return keys, values, func() {
@@ -154,8 +150,7 @@ func cStrings(pairs map[string]string) (keys, values []*C.char, free func()) {
 }
 
 // RegisterCUDAArena makes one arena in the memory of a GPU that serves all
-// sessions made later that do not ask for their own, which EnvOptions.SharedArena
-// must allow. It can be done once for each device.
+// sessions made later, which EnvOptions.SharedArena must allow. It can be done once for each device.
 func (e *Env) RegisterCUDAArena(o CUDAOptions) error {
 	// The runtime ends the process when it is asked for an arena of a provider
 	// that it cannot load.

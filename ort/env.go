@@ -28,8 +28,7 @@ type EnvOptions struct {
 	IntraThreads int
 	// Spin lets waiting threads burn their core for a while before they sleep.
 	Spin bool
-	// SharedArena makes one arena serve all sessions that do not ask for
-	// their own.
+	// SharedArena makes one arena serve all sessions.
 	SharedArena bool
 	// LogLevel is the least severe message that the runtime writes to stderr,
 	// LogWarning if it is 0.

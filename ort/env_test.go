@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/overlapd/overlapd/models"
 )
 
 func TestEnvReportsLeaks(t *testing.T) {
@@ -19,7 +21,7 @@ func TestEnvReportsLeaks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := e.NewTensor(Float32, []int64{1})
+	v, err := e.NewTensor(models.Float32, []int64{1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,8 +89,8 @@ func TestClosedEnv(t *testing.T) {
 	calls := map[string]func() error{
 		"NewSession":         func() error { _, err := e.NewSession(nil, SessionOptions{}); return err },
 		"NewSessionFromFile": func() error { _, err := e.NewSessionFromFile("x", SessionOptions{}); return err },
-		"TensorOn":           func() error { _, err := e.TensorOn(nil, Float32, nil); return err },
-		"NewTensor":          func() error { _, err := e.NewTensor(Float32, nil); return err },
+		"TensorOn":           func() error { _, err := e.TensorOn(nil, models.Float32, nil); return err },
+		"NewTensor":          func() error { _, err := e.NewTensor(models.Float32, nil); return err },
 		"Sequence":           func() error { _, err := e.Sequence(nil); return err },
 	}
 	for name, call := range calls {

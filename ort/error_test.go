@@ -25,24 +25,3 @@ func TestError(t *testing.T) {
 		t.Error("the error is lost when it is wrapped")
 	}
 }
-
-func TestNames(t *testing.T) {
-	for want, name := range map[string]fmt.Stringer{
-		"float32":       Float32,
-		"bfloat16":      BFloat16,
-		"int2":          Int2,
-		"type 99":       ElementType(99),
-		"type -1":       ElementType(-1),
-		"sparse tensor": KindSparseTensor,
-		"optional":      KindOptional,
-		"kind 99":       Kind(99),
-		"kind -1":       Kind(-1),
-	} {
-		if got := name.String(); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-	if BFloat16 != 16 || String != 8 {
-		t.Error("the element types are not numbered as in ONNX")
-	}
-}

@@ -7,6 +7,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/models"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -93,7 +95,7 @@ func floats(t testing.TB, e *Env, shape []int64, values ...float32) (*Value, []f
 	t.Helper()
 	n := elements(shape)
 	data := mapped(t, 4*n+1)[:4*n] // an empty mapping is an error
-	v, err := e.TensorOn(data, Float32, shape)
+	v, err := e.TensorOn(data, models.Float32, shape)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,8 +108,8 @@ func floats(t testing.TB, e *Env, shape []int64, values ...float32) (*Value, []f
 // values returns the elements of a float tensor, copied.
 func values(t testing.TB, v *Value) []float32 {
 	t.Helper()
-	if v.Elem() != Float32 {
-		t.Fatalf("a %s of %s, not of float32", v.Kind(), v.Elem())
+	if v.Elem() != models.Float32 {
+		t.Fatalf("a value of %s, not of float32", v.Elem())
 	}
 	b, err := v.Bytes()
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"unsafe"
+
+	"github.com/overlapd/overlapd/models"
 )
 
 func TestMemory(t *testing.T) {
@@ -39,7 +41,7 @@ func TestTensorAt(t *testing.T) {
 	closeAfter(t, host)
 	_, data := floats(t, e, []int64{3}, 1, 2, 3)
 	address := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(data))))
-	v, err := e.TensorAt(host, address, 12, Float32, []int64{3})
+	v, err := e.TensorAt(host, address, 12, models.Float32, []int64{3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,17 +52,17 @@ func TestTensorAt(t *testing.T) {
 	if at, err := v.Address(); err != nil || at != address {
 		t.Errorf("at %x, %v; expected %x", at, err, address)
 	}
-	if _, err := e.TensorAt(host, address, 11, Float32, []int64{3}); err == nil {
+	if _, err := e.TensorAt(host, address, 11, models.Float32, []int64{3}); err == nil {
 		t.Error("three floats in eleven bytes")
 	}
-	if _, err := e.TensorAt(host, address, 12, String, []int64{3}); err == nil {
+	if _, err := e.TensorAt(host, address, 12, models.String, []int64{3}); err == nil {
 		t.Error("strings on an address")
 	}
 	gpu, err := e.NewMemory(CUDAMemory, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	far, err := e.TensorAt(gpu, 0x302000000, 12, Float32, []int64{3}) // nobody reads there
+	far, err := e.TensorAt(gpu, 0x302000000, 12, models.Float32, []int64{3}) // nobody reads there
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +73,7 @@ func TestTensorAt(t *testing.T) {
 	if err := gpu.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := e.TensorAt(gpu, 0, 0, Float32, []int64{0}); !errors.Is(err, ErrClosed) {
+	if _, err := e.TensorAt(gpu, 0, 0, models.Float32, []int64{0}); !errors.Is(err, ErrClosed) {
 		t.Errorf("in memory that is closed: %v", err)
 	}
 }

@@ -1,6 +1,10 @@
 package ort
 
-import "google.golang.org/protobuf/encoding/protowire"
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/overlapd/overlapd/models"
+)
 
 // model is an ONNX model for a test.
 type model struct {
@@ -65,7 +69,7 @@ func (n node) encode() []byte {
 func (v typed) encode() []byte { return field(field(nil, 1, []byte(v.name)), 2, v.typ) }
 
 // tensorOf returns a tensor type; a dimension is an int or a name.
-func tensorOf(elem ElementType, dims ...any) []byte {
+func tensorOf(elem models.DataType, dims ...any) []byte {
 	shape := []byte{}
 	for _, d := range dims {
 		switch d := d.(type) {
@@ -78,9 +82,9 @@ func tensorOf(elem ElementType, dims ...any) []byte {
 	return field(nil, 1, field(number(nil, 1, uint64(elem)), 2, shape))
 }
 
-func tensorOfAnyRank(elem ElementType) []byte { return field(nil, 1, number(nil, 1, uint64(elem))) }
-func sequenceOf(item []byte) []byte           { return field(nil, 4, field(nil, 1, item)) }
-func optionalOf(item []byte) []byte           { return field(nil, 9, field(nil, 1, item)) }
+func tensorOfAnyRank(elem models.DataType) []byte { return field(nil, 1, number(nil, 1, uint64(elem))) }
+func sequenceOf(item []byte) []byte               { return field(nil, 4, field(nil, 1, item)) }
+func optionalOf(item []byte) []byte               { return field(nil, 9, field(nil, 1, item)) }
 
 // typeAttribute is an attribute that holds a type.
 func typeAttribute(name string, typ []byte) []byte {
@@ -106,7 +110,7 @@ func unary(op string, typ []byte) model {
 
 // add is a model of one node, z = x + y, of vectors of any length.
 func add() model {
-	vector := tensorOf(Float32, "n")
+	vector := tensorOf(models.Float32, "n")
 	return model{
 		nodes:   []node{{op: "Add", inputs: []string{"x", "y"}, outputs: []string{"z"}}},
 		inputs:  []typed{{"x", vector}, {"y", vector}},
@@ -118,7 +122,7 @@ func add() model {
 func nonZero() model {
 	return model{
 		nodes:   []node{{op: "NonZero", inputs: []string{"x"}, outputs: []string{"y"}}},
-		inputs:  []typed{{"x", tensorOf(Float32, "n")}},
-		outputs: []typed{{"y", tensorOf(Int64, 1, "k")}},
+		inputs:  []typed{{"x", tensorOf(models.Float32, "n")}},
+		outputs: []typed{{"y", tensorOf(models.Int64, 1, "k")}},
 	}
 }

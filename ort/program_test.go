@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/overlapd/overlapd/models"
 )
 
 // chain returns a program of n additions, each of the last result and x, over
@@ -79,7 +81,7 @@ func TestProgramStopsInTheMiddle(t *testing.T) {
 	x, _ := floats(t, e, []int64{1}, 1)
 	p, _ := chain(t, e, 4, x)
 	memory := mapped(t, 4)
-	flag, err := e.TensorOn(memory, Float32, []int64{1})
+	flag, err := e.TensorOn(memory, models.Float32, []int64{1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +125,7 @@ func TestProgramError(t *testing.T) {
 func TestProgramOwnedOutputs(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1, SharedArena: true})
 	find := newSession(t, e, nonZero())
-	keep := newSession(t, e, unary("Identity", tensorOf(Int64, 1, "k")))
+	keep := newSession(t, e, unary("Identity", tensorOf(models.Int64, 1, "k")))
 	p, err := NewProgram([]*Session{find, keep})
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +175,7 @@ func TestProgramSetOutput(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1})
 	x, _ := floats(t, e, []int64{1}, 1)
 	y, got := floats(t, e, []int64{1})
-	p, err := NewProgram([]*Session{newSession(t, e, unary("Neg", tensorOf(Float32, "n")))})
+	p, err := NewProgram([]*Session{newSession(t, e, unary("Neg", tensorOf(models.Float32, "n")))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +193,7 @@ func TestProgramSetOutput(t *testing.T) {
 	if got[0] != -1 {
 		t.Error("the output is not in the buffer it was given")
 	}
-	closed, err := e.NewTensor(Float32, []int64{1})
+	closed, err := e.NewTensor(models.Float32, []int64{1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -204,8 +204,7 @@ func (s *Session) onHost(n int, get func(**C.OrtMemoryInfo, C.size_t) *C.OrtStat
 	return all, nil
 }
 
-// arenaStats returns the state of the arena that the session uses, its own or
-// the shared one, under the runtime's names. They are 0 as long as the arena was
+// arenaStats returns the state of the arena that the session uses, under the runtime's names. They are 0 as long as the arena was
 // not used. (The runtime gives access to the shared arena only through a session.)
 func (s *Session) arenaStats() (map[string]uint64, error) {
 	if s.session == nil {
@@ -235,11 +234,9 @@ func (s *Session) arenaStats() (map[string]uint64, error) {
 	return stats, nil
 }
 
-// Keys of the session's configuration that this package sets itself.
-const (
-	keyEnvAllocators = "session.use_env_allocators"
-	keySpin          = "session.intra_op.allow_spinning"
-)
+// keyEnvAllocators is the entry of the session's configuration that this package
+// sets itself.
+const keyEnvAllocators = "session.use_env_allocators"
 
 // SessionOptions configures a Session. The zero value takes the model as it
 // is and shares the Env's threads and arena.
@@ -248,11 +245,6 @@ type SessionOptions struct {
 	Optimize bool
 	// OptimizedModelPath is a file to write the optimized model to.
 	OptimizedModelPath string
-	// PerSessionThreads gives the session a pool of its own. 0, what serving
-	// uses, shares the Env's.
-	PerSessionThreads int
-	// OwnArena gives the session an arena of its own even if the Env has one.
-	OwnArena bool
 	// CUDA puts the session on a GPU, nil on the CPU. Operators that have no
 	// kernel there run on the CPU.
 	CUDA *CUDAOptions
@@ -282,9 +274,9 @@ func (e *Env) setSessionOptions(options *C.OrtSessionOptions, o SessionOptions) 
 	l := e.lib
 	err := l.check(C.ort_SetSessionGraphOptimizationLevel(l.api, options, all*flag(o.Optimize)))
 	if err == nil {
-		err = e.setThreads(options, o.PerSessionThreads)
+		err = l.check(C.ort_DisablePerSessionThreads(l.api, options))
 	}
-	if err == nil && e.options.SharedArena && !o.OwnArena {
+	if err == nil && e.options.SharedArena {
 		err = e.addConfig(options, keyEnvAllocators, "1")
 	}
 	if err == nil && o.LogLevel != 0 {
@@ -309,26 +301,6 @@ func (e *Env) setSessionOptions(options *C.OrtSessionOptions, o SessionOptions) 
 		}
 	}
 	return err
-}
-
-func (e *Env) setThreads(options *C.OrtSessionOptions, own int) error {
-	l := e.lib
-	if own < 0 {
-		return fmt.Errorf("ort: a pool of %d threads", own)
-	}
-	if own == 0 {
-		return l.check(C.ort_DisablePerSessionThreads(l.api, options))
-	}
-	if err := l.check(C.ort_SetIntraOpNumThreads(l.api, options, C.int(own))); err != nil {
-		return err
-	}
-	if err := l.check(C.ort_SetInterOpNumThreads(l.api, options, 1)); err != nil {
-		return err
-	}
-	if e.options.Spin {
-		return nil
-	}
-	return e.addConfig(options, keySpin, "0")
 }
 
 func (e *Env) addConfig(options *C.OrtSessionOptions, key, value string) error {

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/overlapd/overlapd/models"
 )
 
 func TestSessionRun(t *testing.T) {
@@ -52,7 +54,7 @@ func TestSessionRunErrors(t *testing.T) {
 	s := newSession(t, e, add())
 	two, _ := floats(t, e, []int64{2})
 	three, _ := floats(t, e, []int64{3})
-	whole, err := e.TensorOn(mapped(t, 16), Int64, []int64{2})
+	whole, err := e.TensorOn(mapped(t, 16), models.Int64, []int64{2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,20 +90,20 @@ func TestSessionRunErrors(t *testing.T) {
 
 func TestSessionInfo(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1})
-	element := TypeInfo{Kind: KindTensor, Elem: Float32, Dims: []int64{2, -1, -1}}
-	wire := tensorOf(Float32, 2, "length", "")
+	element := models.Type{Kind: models.KindTensor, Elem: models.Float32}
+	wire := tensorOf(models.Float32, 2, "length", "")
 	for _, test := range []struct {
 		name string
 		typ  []byte
 		want TypeInfo
 	}{
-		{"tensor", wire, element},
-		{"scalar", tensorOf(Int64), TypeInfo{Kind: KindTensor, Elem: Int64}},
-		{"any rank", tensorOfAnyRank(Bool), TypeInfo{Kind: KindTensor, Elem: Bool}},
-		{"sequence", sequenceOf(wire), TypeInfo{Kind: KindSequence, Item: &element}},
-		{"optional sequence", optionalOf(sequenceOf(wire)), TypeInfo{
-			Kind: KindOptional, Item: &TypeInfo{Kind: KindSequence, Item: &element},
-		}},
+		{"tensor", wire, TypeInfo{Type: element, Dims: []int64{2, -1, -1}}},
+		{"scalar", tensorOf(models.Int64), TypeInfo{Type: models.Type{Kind: models.KindTensor, Elem: models.Int64}}},
+		{"any rank", tensorOfAnyRank(models.Bool), TypeInfo{Type: models.Type{Kind: models.KindTensor, Elem: models.Bool}}},
+		{"sequence", sequenceOf(wire), TypeInfo{Type: models.Type{Kind: models.KindSequence, Item: &element}}},
+		{"optional sequence", optionalOf(sequenceOf(wire)), TypeInfo{Type: models.Type{
+			Kind: models.KindOptional, Item: &models.Type{Kind: models.KindSequence, Item: &element},
+		}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := newSession(t, e, unary("Identity", test.typ))
@@ -117,7 +119,7 @@ func TestSessionInfo(t *testing.T) {
 
 func TestBadModels(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1})
-	unknown := unary("NoSuchOperator", tensorOf(Float32)).encode()
+	unknown := unary("NoSuchOperator", tensorOf(models.Float32)).encode()
 	good := add().encode()
 	for name, model := range map[string][]byte{
 		"nil":              nil,
@@ -144,7 +146,7 @@ func TestBadModels(t *testing.T) {
 func TestSessionOptions(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1, SharedArena: true})
 	path := filepath.Join(t.TempDir(), "optimized.onnx")
-	chain := unary("Relu", tensorOf(Float32, 4))
+	chain := unary("Relu", tensorOf(models.Float32, 4))
 	chain.nodes = []node{
 		{op: "Identity", inputs: []string{"x"}, outputs: []string{"a"}},
 		{op: "Identity", inputs: []string{"a"}, outputs: []string{"b"}},
@@ -153,8 +155,6 @@ func TestSessionOptions(t *testing.T) {
 	s := newSessionWith(t, e, chain, SessionOptions{
 		Optimize:           true,
 		OptimizedModelPath: path,
-		PerSessionThreads:  2,
-		OwnArena:           true,
 		Config:             map[string]string{"session.disable_prepacking": "1"},
 		LogID:              "chain",
 		LogLevel:           LogFatal,
@@ -177,7 +177,6 @@ func TestSessionOptions(t *testing.T) {
 
 	for _, wrong := range []SessionOptions{
 		{Config: map[string]string{"": "1"}},
-		{PerSessionThreads: -1},
 		{OptimizedModelPath: filepath.Join(path, "not a folder")},
 	} {
 		if _, err := e.NewSession(chain.encode(), wrong); err == nil {

@@ -8,102 +8,39 @@ import "C"
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"unsafe"
+
+	"github.com/overlapd/overlapd/models"
 )
 
-// ElementType is the type of a tensor's elements. The numbers up to BFloat16
-// are those of ONNX (TensorProto.DataType) too.
-type ElementType int32
+// kinds are those of a value, as ONNX Runtime numbers them. Element types have
+// ONNX's numbers there, too.
+var kinds = [...]models.Kind{1: models.KindTensor, 2: models.KindSequence, 3: models.KindMap, 5: models.KindSparseTensor, 6: models.KindOptional}
 
-// The element types of ONNX Runtime.
-const (
-	Undefined ElementType = iota
-	Float32
-	Uint8
-	Int8
-	Uint16
-	Int16
-	Int32
-	Int64
-	String
-	Bool
-	Float16
-	Float64
-	Uint32
-	Uint64
-	Complex64
-	Complex128
-	BFloat16
-	Float8E4M3FN
-	Float8E4M3FNUZ
-	Float8E5M2
-	Float8E5M2FNUZ
-	Uint4
-	Int4
-	Float4E2M1
-	Uint2
-	Int2
-)
+const sequence = 2
 
-var elementNames = [...]string{
-	"undefined", "float32", "uint8", "int8", "uint16", "int16", "int32", "int64", "string", "bool",
-	"float16", "float64", "uint32", "uint64", "complex64", "complex128", "bfloat16",
-	"float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "uint4", "int4", "float4e2m1",
-	"uint2", "int2",
-}
-
-func (t ElementType) String() string {
-	if t < 0 || int(t) >= len(elementNames) {
-		return "type " + strconv.Itoa(int(t))
+func kindOf(number C.int) models.Kind {
+	if number < 0 || int(number) >= len(kinds) {
+		return models.KindUnknown
 	}
-	return elementNames[t]
-}
-
-// Kind is what sort of value a Value or TypeInfo is, numbered as in ONNX
-// Runtime.
-type Kind int32
-
-// The kinds of value. A value that is an empty optional has KindUnknown.
-const (
-	KindUnknown Kind = iota
-	KindTensor
-	KindSequence
-	KindMap
-	KindOpaque
-	KindSparseTensor
-	KindOptional
-)
-
-var kindNames = [...]string{"unknown", "tensor", "sequence", "map", "opaque", "sparse tensor", "optional"}
-
-func (k Kind) String() string {
-	if k < 0 || int(k) >= len(kindNames) {
-		return "kind " + strconv.Itoa(int(k))
-	}
-	return kindNames[k]
+	return kinds[number]
 }
 
 // TypeInfo is an input or output of a session: its name, and its type as far as
-// the model declares it. A tensor has Elem and Dims, -1 where a dimension is open;
-// a map has Key; a map, a sequence and an optional have Item, the type of what is
-// in them, which has no name.
+// the model declares it. The shape of a tensor is in Dims only, -1 where a dimension
+// is open.
 type TypeInfo struct {
 	Name string
-	Kind Kind
-	Elem ElementType
+	models.Type
 	Dims []int64
-	Key  ElementType
-	Item *TypeInfo
 }
 
 // maxTypeDepth bounds how deep sequences, optionals and maps may nest.
 const maxTypeDepth = 16
 
 // typeInfo reads t, which it releases.
-func (l *Library) typeInfo(t *C.OrtTypeInfo, depth int) (TypeInfo, error) {
+func (l *Library) typeInfo(t *C.OrtTypeInfo, depth int) (info TypeInfo, err error) {
 	defer C.ort_ReleaseTypeInfo(l.api, t)
-	var info TypeInfo
 	if depth > maxTypeDepth {
 		return info, fmt.Errorf("ort: a type nests deeper than %d", maxTypeDepth)
 	}
@@ -111,18 +48,18 @@ func (l *Library) typeInfo(t *C.OrtTypeInfo, depth int) (TypeInfo, error) {
 	if err := l.check(C.ort_GetOnnxTypeFromTypeInfo(l.api, t, &kind)); err != nil {
 		return info, err
 	}
-	info.Kind = Kind(kind)
+	info.Kind = kindOf(kind)
 	switch info.Kind {
-	case KindTensor, KindSparseTensor:
+	case models.KindTensor, models.KindSparseTensor:
 		err := l.tensorInfo(t, &info)
 		return info, err
-	case KindSequence, KindOptional, KindMap:
+	case models.KindSequence, models.KindOptional, models.KindMap:
 		item, err := l.itemType(t, &info)
 		if err != nil {
 			return info, err
 		}
 		inner, err := l.typeInfo(item, depth+1)
-		info.Item = &inner
+		info.Item = &inner.Type
 		return info, err
 	}
 	return info, nil
@@ -133,14 +70,14 @@ func (l *Library) typeInfo(t *C.OrtTypeInfo, depth int) (TypeInfo, error) {
 func (l *Library) itemType(t *C.OrtTypeInfo, info *TypeInfo) (*C.OrtTypeInfo, error) {
 	var item *C.OrtTypeInfo
 	switch info.Kind {
-	case KindSequence:
+	case models.KindSequence:
 		var sequence *C.OrtSequenceTypeInfo
 		if err := l.check(C.ort_CastTypeInfoToSequenceTypeInfo(l.api, t, &sequence)); err != nil {
 			return nil, err
 		}
 		err := l.check(C.ort_GetSequenceElementType(l.api, sequence, &item))
 		return item, err
-	case KindOptional:
+	case models.KindOptional:
 		var optional *C.OrtOptionalTypeInfo
 		if err := l.check(C.ort_CastTypeInfoToOptionalTypeInfo(l.api, t, &optional)); err != nil {
 			return nil, err
@@ -156,7 +93,7 @@ func (l *Library) itemType(t *C.OrtTypeInfo, info *TypeInfo) (*C.OrtTypeInfo, er
 	if err := l.check(C.ort_GetMapKeyType(l.api, m, &key)); err != nil {
 		return nil, err
 	}
-	info.Key = ElementType(key)
+	info.Key = models.DataType(key)
 	err := l.check(C.ort_GetMapValueType(l.api, m, &item))
 	return item, err
 }
@@ -170,7 +107,7 @@ func (l *Library) tensorInfo(t *C.OrtTypeInfo, info *TypeInfo) error {
 	if err := l.check(C.ort_GetTensorElementType(l.api, tensor, &elem)); err != nil {
 		return err
 	}
-	info.Elem = ElementType(elem)
+	info.Elem = models.DataType(elem)
 	var n C.size_t
 	if err := l.check(C.ort_GetDimensionsCount(l.api, tensor, &n)); err != nil || n == 0 {
 		return err

@@ -27,6 +27,8 @@ import "C"
 import (
 	"fmt"
 	"unsafe"
+
+	"github.com/overlapd/overlapd/models"
 )
 
 // Value is a tensor, a sequence, a map or an optional that a session takes or
@@ -42,11 +44,11 @@ type Value struct {
 // or Go memory that stays pinned (runtime.Pinner) that long. It must be aligned
 // for elem. data may be longer than the shape needs, and empty if the shape
 // holds no element.
-func (e *Env) TensorOn(data []byte, elem ElementType, shape []int64) (*Value, error) {
+func (e *Env) TensorOn(data []byte, elem models.DataType, shape []int64) (*Value, error) {
 	if e.env == nil {
 		return nil, ErrClosed
 	}
-	if elem == String {
+	if elem == models.String {
 		return nil, fmt.Errorf("ort: strings do not lie in flat memory; use StringTensor")
 	}
 	p := C.nothing()
@@ -64,7 +66,7 @@ func (e *Env) TensorOn(data []byte, elem ElementType, shape []int64) (*Value, er
 
 // NewTensor returns a tensor in memory of the runtime's own, outside the
 // arena. Its elements are not set, except strings, which are empty.
-func (e *Env) NewTensor(elem ElementType, shape []int64) (*Value, error) {
+func (e *Env) NewTensor(elem models.DataType, shape []int64) (*Value, error) {
 	if e.env == nil {
 		return nil, ErrClosed
 	}
@@ -84,15 +86,12 @@ func (e *Env) adopt(v *C.OrtValue) *Value {
 }
 
 // Kind returns what sort of value it is, KindUnknown for none.
-func (v *Value) Kind() Kind {
-	if !v.HasValue() {
-		return KindUnknown // the runtime crashes when it is asked
-	}
+func (v *Value) Kind() models.Kind {
 	var kind C.int
-	if err := v.env.lib.check(C.ort_GetValueType(v.env.lib.api, v.value, &kind)); err != nil {
-		return KindUnknown
+	if v.HasValue() { // else the runtime crashes when it is asked
+		_ = v.env.lib.check(C.ort_GetValueType(v.env.lib.api, v.value, &kind)) // it stays unknown
 	}
-	return Kind(kind)
+	return kindOf(kind)
 }
 
 // HasValue reports false for an optional that is empty, and after Close.
@@ -106,10 +105,10 @@ func (v *Value) HasValue() bool {
 }
 
 // IsTensor reports whether the value is a dense tensor.
-func (v *Value) IsTensor() bool { return v.Kind() == KindTensor }
+func (v *Value) IsTensor() bool { return v.Kind() == models.KindTensor }
 
-// Elem returns the element type of a tensor, Undefined for another value.
-func (v *Value) Elem() ElementType {
+// Elem returns the element type of a tensor, models.Undefined for another value.
+func (v *Value) Elem() models.DataType {
 	elem, _ := v.tensor()
 	return elem
 }
@@ -121,36 +120,20 @@ func (v *Value) Shape() []int64 {
 	return shape
 }
 
-func (v *Value) tensor() (ElementType, []int64) {
+func (v *Value) tensor() (models.DataType, []int64) {
 	if !v.IsTensor() {
-		return Undefined, nil
+		return models.Undefined, nil
 	}
 	var elem C.int
 	var dims *C.int64_t
 	var n C.size_t
 	err := v.env.lib.check(C.ort_GetTensorElementTypeAndShapeDataReference(v.env.lib.api, v.value, &elem, &dims, &n))
 	if err != nil {
-		return Undefined, nil
+		return models.Undefined, nil
 	}
 	shape := make([]int64, n)
 	copy(shape, unsafe.Slice((*int64)(dims), n))
-	return ElementType(elem), shape
-}
-
-// Data returns the address of a tensor's elements, which is not nil even if it
-// has none.
-func (v *Value) Data() (unsafe.Pointer, error) {
-	if !v.HasValue() {
-		return nil, ErrNoValue
-	}
-	var p unsafe.Pointer
-	if err := v.env.lib.check(C.ort_GetTensorMutableData(v.env.lib.api, v.value, &p)); err != nil {
-		return nil, err
-	}
-	if p == nil {
-		p = C.nothing()
-	}
-	return p, nil
+	return models.DataType(elem), shape
 }
 
 // Bytes returns the elements of a tensor, in place: the slice is valid until
@@ -163,9 +146,12 @@ func (v *Value) Bytes() ([]byte, error) {
 	if err := v.env.lib.check(C.ort_GetTensorSizeInBytes(v.env.lib.api, v.value, &n)); err != nil {
 		return nil, err
 	}
-	p, err := v.Data()
-	if err != nil {
+	var p unsafe.Pointer
+	if err := v.env.lib.check(C.ort_GetTensorMutableData(v.env.lib.api, v.value, &p)); err != nil {
 		return nil, err
+	}
+	if p == nil {
+		p = C.nothing()
 	}
 	return unsafe.Slice((*byte)(p), n), nil
 }
@@ -213,7 +199,7 @@ func (e *Env) Sequence(items []*Value) (*Value, error) {
 	in := pointers(items)
 	var v *C.OrtValue
 	err := e.lib.check(C.ort_CreateValue(e.lib.api, unsafe.SliceData(in), C.size_t(len(in)),
-		C.int(KindSequence), &v))
+		sequence, &v))
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +237,7 @@ func (e *Env) StringTensor(values [][]byte, shape []int64) (*Value, error) {
 	if n := elements(shape); n != len(values) {
 		return nil, fmt.Errorf("ort: %d strings given for shape %v", len(values), shape)
 	}
-	v, err := e.NewTensor(String, shape)
+	v, err := e.NewTensor(models.String, shape)
 	if err != nil {
 		return nil, err
 	}
@@ -286,8 +272,8 @@ func elements(shape []int64) int {
 // share one buffer.
 func (v *Value) Strings() ([][]byte, error) {
 	elem, shape := v.tensor()
-	if elem != String {
-		return nil, fmt.Errorf("ort: a %s of %s holds no strings", v.Kind(), elem)
+	if elem != models.String {
+		return nil, fmt.Errorf("ort: a value of %s holds no strings", elem)
 	}
 	n := elements(shape)
 	if n <= 0 {
@@ -357,13 +343,13 @@ func (m *Memory) Close() error {
 }
 
 // TensorAt returns a tensor whose elements lie at an address of m, row by row,
-// in so many bytes. They must outlive the value and all that shares it. Neither
-// Bytes nor Data is for a tensor that the host cannot read.
-func (e *Env) TensorAt(m *Memory, address uint64, bytes int64, elem ElementType, shape []int64) (*Value, error) {
+// in so many bytes. They must outlive the value and all that shares it. Bytes is
+// not for a tensor that the host cannot read.
+func (e *Env) TensorAt(m *Memory, address uint64, bytes int64, elem models.DataType, shape []int64) (*Value, error) {
 	if e.env == nil || m.info == nil {
 		return nil, ErrClosed
 	}
-	if elem == String {
+	if elem == models.String {
 		return nil, fmt.Errorf("ort: strings do not lie in flat memory; use StringTensor")
 	}
 	var v *C.OrtValue

@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/overlapd/overlapd/models"
 )
 
 func flagOn(memory []byte) *uint32 { return (*uint32)(unsafe.Pointer(unsafe.SliceData(memory))) }
@@ -35,23 +37,23 @@ func TestTensorOn(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		bytes int
-		elem  ElementType
+		elem  models.DataType
 		shape []int64
 		ok    bool
 	}{
-		{"exact", 24, Float32, []int64{2, 3}, true},
-		{"longer than needed", 64, Float32, []int64{2, 3}, true},
-		{"scalar", 8, Float64, []int64{}, true},
-		{"empty", 0, Float32, []int64{0, 3}, true},
-		{"half", 4, Float16, []int64{2}, true},
-		{"brain", 4, BFloat16, []int64{2}, true},
-		{"two to a byte", 2, Int4, []int64{4}, true},
-		{"too short", 23, Float32, []int64{2, 3}, false},
-		{"nothing for something", 0, Float32, []int64{1}, false},
-		{"negative dimension", 64, Float32, []int64{-1}, false},
-		{"overflow", 64, Float32, []int64{1 << 40, 1 << 40}, false},
-		{"strings", 64, String, []int64{1}, false},
-		{"no type", 64, Undefined, []int64{1}, false},
+		{"exact", 24, models.Float32, []int64{2, 3}, true},
+		{"longer than needed", 64, models.Float32, []int64{2, 3}, true},
+		{"scalar", 8, models.Float64, []int64{}, true},
+		{"empty", 0, models.Float32, []int64{0, 3}, true},
+		{"half", 4, models.Float16, []int64{2}, true},
+		{"brain", 4, models.BFloat16, []int64{2}, true},
+		{"two to a byte", 2, 22, []int64{4}, true},
+		{"too short", 23, models.Float32, []int64{2, 3}, false},
+		{"nothing for something", 0, models.Float32, []int64{1}, false},
+		{"negative dimension", 64, models.Float32, []int64{-1}, false},
+		{"overflow", 64, models.Float32, []int64{1 << 40, 1 << 40}, false},
+		{"strings", 64, models.String, []int64{1}, false},
+		{"no type", 64, models.Undefined, []int64{1}, false},
 		{"unknown type", 64, 99, []int64{1}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -63,14 +65,14 @@ func TestTensorOn(t *testing.T) {
 				return
 			}
 			closeAfter(t, v)
-			if !v.IsTensor() || v.Kind() != KindTensor || !v.HasValue() || v.Elem() != test.elem {
+			if !v.IsTensor() || v.Kind() != models.KindTensor || !v.HasValue() || v.Elem() != test.elem {
 				t.Errorf("a %v of %v", v.Kind(), v.Elem())
 			}
 			if diff := cmp.Diff(test.shape, v.Shape()); diff != "" {
 				t.Error(diff)
 			}
-			if p, err := v.Data(); err != nil || p == nil {
-				t.Errorf("the data is at %v, %v", p, err)
+			if b, err := v.Bytes(); err != nil || b == nil {
+				t.Errorf("the data is %v, %v", b, err)
 			}
 		})
 	}
@@ -91,7 +93,7 @@ func TestTensorOnSharesMemory(t *testing.T) {
 func TestEmptyTensorRuns(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1, SharedArena: true})
 	s := newSession(t, e, add())
-	x, err := e.TensorOn(nil, Float32, []int64{0})
+	x, err := e.TensorOn(nil, models.Float32, []int64{0})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +113,7 @@ func TestEmptyTensorRuns(t *testing.T) {
 
 func TestNewTensor(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1})
-	v, err := e.NewTensor(Int32, []int64{2, 2})
+	v, err := e.NewTensor(models.Int32, []int64{2, 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,14 +121,14 @@ func TestNewTensor(t *testing.T) {
 	if b, err := v.Bytes(); err != nil || len(b) != 16 {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}
-	if v, err := e.NewTensor(Int32, []int64{-2}); err == nil {
+	if v, err := e.NewTensor(models.Int32, []int64{-2}); err == nil {
 		t.Errorf("a tensor of shape %v was made", v.Shape())
 	}
 }
 
 func TestStrings(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1})
-	s := newSession(t, e, unary("Identity", tensorOf(String, "n", 2)))
+	s := newSession(t, e, unary("Identity", tensorOf(models.String, "n", 2)))
 	want := [][]byte{[]byte("one"), {}, []byte("a\x00b\xff"), []byte(strings.Repeat("long", 100))}
 	v, err := e.StringTensor(want, []int64{2, 2})
 	if err != nil {
@@ -173,7 +175,7 @@ func TestStringsErrors(t *testing.T) {
 
 func TestSequence(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1})
-	s := newSession(t, e, unary("Identity", sequenceOf(tensorOf(Float32, "n"))))
+	s := newSession(t, e, unary("Identity", sequenceOf(tensorOf(models.Float32, "n"))))
 	a, _ := floats(t, e, []int64{1}, 1)
 	b, _ := floats(t, e, []int64{2}, 2, 3)
 	sequence, err := e.Sequence([]*Value{a, b})
@@ -181,7 +183,7 @@ func TestSequence(t *testing.T) {
 		t.Fatal(err)
 	}
 	closeAfter(t, sequence)
-	if sequence.Kind() != KindSequence || sequence.Elem() != Undefined || sequence.Shape() != nil {
+	if sequence.Kind() != models.KindSequence || sequence.Elem() != models.Undefined || sequence.Shape() != nil {
 		t.Errorf("a %v of %v %v", sequence.Kind(), sequence.Elem(), sequence.Shape())
 	}
 	results, err := s.Run([]*Value{sequence}, nil)
@@ -208,7 +210,7 @@ func TestSequence(t *testing.T) {
 
 func TestEmptyOptional(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1})
-	tensor := tensorOf(Float32, "n")
+	tensor := tensorOf(models.Float32, "n")
 	constant := model{
 		nodes:   []node{{op: "Optional", outputs: []string{"y"}, attributes: [][]byte{typeAttribute("type", tensor)}}},
 		outputs: []typed{{"y", optionalOf(tensor)}},
@@ -220,7 +222,7 @@ func TestEmptyOptional(t *testing.T) {
 		t.Fatal(err)
 	}
 	closeAfter(t, results[0])
-	if results[0].HasValue() || results[0].Kind() != KindUnknown || results[0].Shape() != nil {
+	if results[0].HasValue() || results[0].Kind() != models.KindUnknown || results[0].Shape() != nil {
 		t.Errorf("an empty optional has a value of kind %v", results[0].Kind())
 	}
 	if _, err := results[0].Bytes(); !errors.Is(err, ErrNoValue) {
@@ -250,7 +252,7 @@ func TestEmptyOptional(t *testing.T) {
 func TestFullOptional(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1})
 	x, _ := floats(t, e, []int64{2}, 1, 2)
-	results, err := newSession(t, e, unary("Identity", optionalOf(tensorOf(Float32, "n")))).Run([]*Value{x}, nil)
+	results, err := newSession(t, e, unary("Identity", optionalOf(tensorOf(models.Float32, "n")))).Run([]*Value{x}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +264,7 @@ func TestFullOptional(t *testing.T) {
 
 func TestCloseTwice(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1})
-	v, err := e.NewTensor(Float32, []int64{1})
+	v, err := e.NewTensor(models.Float32, []int64{1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +284,7 @@ func TestCloseTwice(t *testing.T) {
 			t.Errorf("%T, the second time: %v", c, err)
 		}
 	}
-	if _, err := v.Data(); !errors.Is(err, ErrNoValue) || v.IsTensor() || v.Shape() != nil {
+	if _, err := v.Bytes(); !errors.Is(err, ErrNoValue) || v.IsTensor() || v.Shape() != nil {
 		t.Errorf("a closed value: %v", err)
 	}
 	if _, err := p.Run(0, 1, nil); !errors.Is(err, ErrClosed) {

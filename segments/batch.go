@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
 )
@@ -94,7 +93,7 @@ func shapeOf(v *ort.Value) shape {
 		return shape{}
 	}
 	dims := v.Shape()
-	return shape{dims: dims, bytes: elements(dims) * int64(models.DataType(v.Elem()).Bytes())}
+	return shape{dims: dims, bytes: elements(dims) * int64(v.Elem().Bytes())}
 }
 
 // elements returns the number of elements of a tensor with these dimensions.

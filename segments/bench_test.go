@@ -65,23 +65,18 @@ func BenchmarkConditions(b *testing.B) {
 	const batch = 8
 	threads := 2
 	for _, c := range []struct {
-		name    string
-		session ort.SessionOptions
-		layout  layoutOptions
-		spin    bool // as the threads of a pool do where nobody tells them not to
+		name   string
+		layout layoutOptions
 	}{
 		{name: "all", layout: layoutOptions{inPlace: true}},
-		{name: "own-pools", session: ort.SessionOptions{PerSessionThreads: threads}, layout: layoutOptions{inPlace: true}},
-		{name: "own-spinning-pools", session: ort.SessionOptions{PerSessionThreads: threads}, layout: layoutOptions{inPlace: true}, spin: true},
-		{name: "own-arenas", session: ort.SessionOptions{OwnArena: true}, layout: layoutOptions{inPlace: true}},
 		{name: "no-reuse", layout: layoutOptions{inPlace: true, noReuse: true}},
 		{name: "no-in-place"},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			env := openEnvWith(b, ort.EnvOptions{IntraThreads: threads, Spin: c.spin})
+			env := openEnvWith(b, ort.EnvOptions{IntraThreads: threads})
 			path := openZoo(b, "resnet50")
 			before := residentBytes(b)
-			m := openCut(b, env, Config{Path: path, session: c.session})
+			m := openCut(b, env, Config{Path: path})
 			m.layoutOptions = c.layout
 			q := randomQuery(b, m.Model(), batch, 0, rand.New(rand.NewPCG(1, 1)))
 			defer thaw(q)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/cuda/driver"
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
 )
@@ -185,7 +186,7 @@ func (d *Device) alloc(bytes int64) (region, error) {
 // whoever uses it next is told.
 func (d *Device) release(r region) { _ = d.context.Free(r.address) }
 
-func (d *Device) tensor(r region, offset, bytes int64, elem ort.ElementType, dims []int64) (*ort.Value, error) {
+func (d *Device) tensor(r region, offset, bytes int64, elem models.DataType, dims []int64) (*ort.Value, error) {
 	return d.env.TensorAt(d.memory, r.address+uint64(offset), bytes, elem, dims)
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
 )
@@ -29,7 +30,7 @@ type device interface {
 
 	alloc(bytes int64) (region, error)
 	release(r region)
-	tensor(r region, offset, bytes int64, elem ort.ElementType, dims []int64) (*ort.Value, error)
+	tensor(r region, offset, bytes int64, elem models.DataType, dims []int64) (*ort.Value, error)
 
 	// free returns what is free and what this process may take in all, 0 for no
 	// limit.
@@ -70,6 +71,6 @@ func (hostDevice) alloc(bytes int64) (region, error) {
 	return region{bytes: bytes, host: memory}, nil
 }
 
-func (d hostDevice) tensor(r region, offset, bytes int64, elem ort.ElementType, dims []int64) (*ort.Value, error) {
+func (d hostDevice) tensor(r region, offset, bytes int64, elem models.DataType, dims []int64) (*ort.Value, error) {
 	return d.env.TensorOn(r.host[offset:offset+bytes], elem, dims)
 }

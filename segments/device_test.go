@@ -350,7 +350,7 @@ func TestHostDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := d.tensor(b, 16, 8, ort.Float32, []int64{2})
+	v, err := d.tensor(b, 16, 8, models.Float32, []int64{2})
 	if err != nil {
 		t.Fatal(err)
 	}

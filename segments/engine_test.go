@@ -224,7 +224,7 @@ func (w *whole) run(queries []worker.Query) (collect, error) {
 	}()
 	for i := range inputs {
 		view := joined(queries, i)
-		v, err := w.env.NewTensor(ort.ElementType(view.Type), view.Shape)
+		v, err := w.env.NewTensor(view.Type, view.Shape)
 		if err != nil {
 			return nil, err
 		}
@@ -245,7 +245,7 @@ func (w *whole) run(queries []worker.Query) (collect, error) {
 		if err != nil {
 			return nil, err
 		}
-		split(parts, queries, output{models.DataType(v.Elem()), v.Shape(), data})
+		split(parts, queries, output{v.Elem(), v.Shape(), data})
 		v.Close()
 	}
 	return parts, nil

@@ -306,7 +306,7 @@ func floatSequence(t *testing.T, env *ort.Env, n int) *ort.Value {
 	t.Helper()
 	var items []*ort.Value
 	for i := range n {
-		v, err := env.NewTensor(ort.Float32, []int64{2})
+		v, err := env.NewTensor(models.Float32, []int64{2})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -148,7 +148,7 @@ func (m *loaded) findEnds(f *models.File) error {
 // makeSessions loads every piece, in order: a session knows the types of
 // its outputs, which are the input types of later ones.
 func (m *loaded) makeSessions(c Config) error {
-	options := c.session
+	options := ort.SessionOptions{}
 	m.device.Session(&options)
 	m.model.Operators = nil
 	m.uses = make([][]use, len(m.inputs))
@@ -176,7 +176,7 @@ func (m *loaded) makeSessions(c Config) error {
 		m.model.Operators = append(m.model.Operators, m.cut.operator(p))
 		for i, id := range m.cut.pieces[p].outputs {
 			m.made[id] = use{p, i}
-			m.types[id] = typeOf(s.Outputs()[i])
+			m.types[id] = s.Outputs()[i].Type
 		}
 		for pos, id := range m.cut.pieces[p].inputs {
 			if i, ok := inputOf[id]; ok {
@@ -195,26 +195,4 @@ func (m *loaded) closeSessions() error {
 	}
 	m.sessions = nil
 	return errors.Join(errs...)
-}
-
-// typeOf translates a type reported by ONNX Runtime.
-func typeOf(t ort.TypeInfo) models.Type {
-	m := models.Type{Elem: models.DataType(t.Elem), Key: models.DataType(t.Key)}
-	switch t.Kind {
-	case ort.KindTensor:
-		m.Kind = models.KindTensor
-	case ort.KindSparseTensor:
-		m.Kind = models.KindSparseTensor
-	case ort.KindSequence:
-		m.Kind = models.KindSequence
-	case ort.KindMap:
-		m.Kind = models.KindMap
-	case ort.KindOptional:
-		m.Kind = models.KindOptional
-	}
-	if t.Item != nil {
-		item := typeOf(*t.Item)
-		m.Item = &item
-	}
-	return m
 }

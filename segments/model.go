@@ -31,8 +31,6 @@ type Config struct {
 	IntermediateBytes int64               // budget for the intermediates of all batches, 0 for DefaultIntermediateBytes
 	Device            *Device             // nil for the CPU
 	Progress          worker.ProgressFunc // may be nil
-
-	session ort.SessionOptions // of each segment; benchmarks change them
 }
 
 // DefaultIntermediateBytes is the budget for intermediates where none is set.
@@ -201,7 +199,7 @@ func (m *CutModel) split(b *batch, i int, out worker.OutputFunc) error {
 	if v == nil || !v.IsTensor() {
 		return fmt.Errorf("%w: output %q is not a tensor", wire.ErrOutput, name)
 	}
-	elem, dims := models.DataType(v.Elem()), v.Shape()
+	elem, dims := v.Elem(), v.Shape()
 	if len(b.sizes) > 1 && (len(dims) == 0 || dims[0] != int64(b.size)) {
 		return fmt.Errorf("%w: output %q has shape %v, it cannot be split among %d queries of %d in all; set max_batch = 1 for this service",
 			wire.ErrOutput, name, dims, len(b.sizes), b.size)

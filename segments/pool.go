@@ -210,7 +210,7 @@ func (f *frame) place(m *loaded) (err error) {
 			continue
 		}
 		s := f.layout.shapes[id]
-		f.values[id], err = m.device.tensor(f.memory, f.offset(int32(id)), s.bytes, ort.ElementType(m.types[id].Elem), s.dims)
+		f.values[id], err = m.device.tensor(f.memory, f.offset(int32(id)), s.bytes, m.types[id].Elem, s.dims)
 		if err != nil {
 			return err
 		}

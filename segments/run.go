@@ -136,9 +136,9 @@ func (m *loaded) giveInput(b *batch, i int, dims []int64, queries []worker.Query
 	case in.Type == models.String:
 		v, err = m.stringInput(i, dims, queries)
 	case len(queries) == 1:
-		v, err = m.env.TensorOn(in.Data, ort.ElementType(in.Type), in.Shape)
+		v, err = m.env.TensorOn(in.Data, in.Type, in.Shape)
 	default:
-		v, err = m.env.NewTensor(ort.ElementType(in.Type), dims)
+		v, err = m.env.NewTensor(in.Type, dims)
 	}
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/segments/worker"
@@ -83,7 +84,7 @@ func (r *deviceRun) inputPlace(b *batch, i int, dims []int64) (region, int64, er
 	b.regions = append(b.regions, to)
 	b.bytes += to.bytes
 	b.gathered = b.bytes
-	v, err := r.tensor(to, 0, bytes, ort.ElementType(elem), dims)
+	v, err := r.tensor(to, 0, bytes, elem, dims)
 	if err != nil {
 		return region{}, 0, err
 	}
@@ -206,7 +207,7 @@ func (r *deviceRun) collect() error {
 }
 
 func (r *deviceRun) hosted(b *batch, v *ort.Value, id int32) (*ort.Value, error) {
-	if v == nil || r.m.hostHome[id] || !v.IsTensor() || v.Elem() == ort.String {
+	if v == nil || r.m.hostHome[id] || !v.IsTensor() || v.Elem() == models.String {
 		return v, nil
 	}
 	address, err := v.Address()

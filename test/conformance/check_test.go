@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments"
 )
@@ -183,8 +184,8 @@ func sameAll(got, want []value, t tolerance) error {
 func same(got, want value, t tolerance) error {
 	switch {
 	case got.kind != want.kind:
-		return fmt.Errorf("a %s, expected a %s", got.kind, want.kind)
-	case got.kind == ort.KindSequence:
+		return fmt.Errorf("a value of kind %d, expected kind %d", got.kind, want.kind)
+	case got.kind == models.KindSequence:
 		return sameAll(got.items, want.items, t)
 	case got.elem != want.elem || !slices.Equal(got.dims, want.dims):
 		return fmt.Errorf("%s%v, expected %s%v", got.elem, got.dims, want.elem, want.dims)
@@ -218,17 +219,17 @@ func (t tolerance) allows(got, want float64) bool {
 func TestSame(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	floats := func(values ...float32) value {
-		v := value{kind: ort.KindTensor, elem: ort.Float32, dims: []int64{int64(len(values))}}
+		v := value{kind: models.KindTensor, elem: models.Float32, dims: []int64{int64(len(values))}}
 		for _, f := range values {
 			v.data = little.AppendUint32(v.data, math.Float32bits(f))
 		}
 		return v
 	}
 	half := func(bits uint16) value {
-		return value{kind: ort.KindTensor, elem: ort.Float16, dims: []int64{1}, data: little.AppendUint16(nil, bits)}
+		return value{kind: models.KindTensor, elem: models.Float16, dims: []int64{1}, data: little.AppendUint16(nil, bits)}
 	}
 	text := func(s string) value {
-		return value{kind: ort.KindTensor, elem: ort.String, dims: []int64{1}, strings: [][]byte{[]byte(s)}}
+		return value{kind: models.KindTensor, elem: models.String, dims: []int64{1}, strings: [][]byte{[]byte(s)}}
 	}
 	for name, test := range map[string]struct {
 		a, b        value
@@ -248,9 +249,9 @@ func TestSame(t *testing.T) {
 		"another shape":         {floats(1), floats(1, 1), false, false},
 		"strings":               {text("a"), text("a"), true, true},
 		"other strings":         {text("a"), text("b"), false, false},
-		"another kind":          {floats(1), value{kind: ort.KindSequence}, false, false},
-		"sequences":             {value{kind: ort.KindSequence, items: []value{floats(1)}}, value{kind: ort.KindSequence, items: []value{floats(1.0005)}}, false, true},
-		"shorter ones":          {value{kind: ort.KindSequence}, value{kind: ort.KindSequence, items: []value{floats(1)}}, false, false},
+		"another kind":          {floats(1), value{kind: models.KindSequence}, false, false},
+		"sequences":             {value{kind: models.KindSequence, items: []value{floats(1)}}, value{kind: models.KindSequence, items: []value{floats(1.0005)}}, false, true},
+		"shorter ones":          {value{kind: models.KindSequence}, value{kind: models.KindSequence, items: []value{floats(1)}}, false, false},
 		"empty optionals":       {value{}, value{}, true, true},
 	} {
 		if got := same(test.a, test.b, exact) == nil; got != test.exact {

@@ -32,8 +32,8 @@ const (
 // KindUnknown for an optional that is empty.
 type value struct {
 	name    string
-	kind    ort.Kind
-	elem    ort.ElementType
+	kind    models.Kind
+	elem    models.DataType
 	dims    []int64
 	data    []byte   // of a tensor, as it lies in memory
 	strings [][]byte // of a tensor of strings
@@ -55,16 +55,16 @@ func toRuntime(env *ort.Env, list []value) (made []*ort.Value, err error) {
 
 func (v value) toRuntime(env *ort.Env) (*ort.Value, error) {
 	switch {
-	case v.kind == ort.KindSequence && len(v.items) > 0:
+	case v.kind == models.KindSequence && len(v.items) > 0:
 		items, err := toRuntime(env, v.items)
 		defer closeAll(items)
 		if err != nil {
 			return nil, err
 		}
 		return env.Sequence(items)
-	case v.kind != ort.KindTensor:
+	case v.kind != models.KindTensor:
 		return nil, errors.New("an empty optional or sequence")
-	case v.elem == ort.String:
+	case v.elem == models.String:
 		return env.StringTensor(v.strings, v.dims)
 	}
 	t, err := env.NewTensor(v.elem, v.dims)
@@ -95,15 +95,15 @@ func fromRuntime(list []*ort.Value) ([]value, error) {
 		c := value{kind: v.Kind()}
 		var err error
 		switch {
-		case c.kind == ort.KindSequence:
+		case c.kind == models.KindSequence:
 			var items []*ort.Value
 			if items, err = v.Items(); err == nil {
 				c.items, err = fromRuntime(items)
 				closeAll(items)
 			}
-		case c.kind != ort.KindTensor:
-			err = fmt.Errorf("%w: a %s", errInput, c.kind)
-		case v.Elem() == ort.String:
+		case c.kind != models.KindTensor:
+			err = fmt.Errorf("%w: a value of kind %d", errInput, c.kind)
+		case v.Elem() == models.String:
 			c.elem, c.dims = v.Elem(), v.Shape()
 			c.strings, err = v.Strings()
 		default:
@@ -150,7 +150,7 @@ func readSets(m model, whole *ort.Session) (sets []set, err error) {
 	if len(sets) > 0 {
 		return sets, nil
 	}
-	if m.Output != "" && len(whole.Inputs()) == 1 && len(whole.Outputs()) == 1 && whole.Inputs()[0].Elem == ort.Float32 {
+	if m.Output != "" && len(whole.Inputs()) == 1 && len(whole.Outputs()) == 1 && whole.Inputs()[0].Elem == models.Float32 {
 		in, n, err := blank(whole.Inputs()[0], 1)
 		if err != nil {
 			return nil, err
@@ -186,7 +186,7 @@ func readValues(dir, direction string, infos []ort.TypeInfo) ([]value, error) {
 		if _, err := os.Stat(path); err != nil {
 			break
 		}
-		t := ort.TypeInfo{Kind: ort.KindTensor}
+		t := ort.TypeInfo{Type: models.Tensor(models.Undefined)}
 		if i < len(infos) {
 			t = infos[i]
 		}
@@ -194,8 +194,8 @@ func readValues(dir, direction string, infos []ort.TypeInfo) ([]value, error) {
 		if err != nil {
 			return nil, err
 		}
-		if t.Elem == ort.BFloat16 && v.elem == ort.Uint16 {
-			v.elem = ort.BFloat16 // as the data are written that were made with numpy
+		if t.Elem == models.BFloat16 && v.elem == models.Uint16 {
+			v.elem = models.BFloat16 // as the data are written that were made with numpy
 		}
 		byName[v.name] = len(list)
 		list = append(list, v)
@@ -219,17 +219,17 @@ func sample(info ort.TypeInfo, open int64, random *rand.Rand) (value, error) {
 	v, n, err := blank(info, open)
 	for range n {
 		switch v.elem {
-		case ort.String:
+		case models.String:
 			v.strings = append(v.strings, strconv.AppendInt(nil, random.Int64N(100), 10))
-		case ort.Float32:
+		case models.Float32:
 			v.data = little.AppendUint32(v.data, math.Float32bits(random.Float32()))
-		case ort.Float64:
+		case models.Float64:
 			v.data = little.AppendUint64(v.data, math.Float64bits(random.Float64()))
-		case ort.Float16: // between 1 and 2: any fraction beside the exponent of one
+		case models.Float16: // between 1 and 2: any fraction beside the exponent of one
 			v.data = little.AppendUint16(v.data, 0x3c00|uint16(random.UintN(1<<10)))
-		case ort.Bool:
+		case models.Bool:
 			v.data = append(v.data, byte(random.UintN(2)))
-		case ort.Int8, ort.Uint8, ort.Int16, ort.Uint16, ort.Int32, ort.Uint32, ort.Int64, ort.Uint64:
+		case models.Int8, models.Uint8, models.Int16, models.Uint16, models.Int32, models.Uint32, models.Int64, models.Uint64:
 			v.data = append(v.data, little.AppendUint64(nil, uint64(random.UintN(sampleRange)))[:elementBytes(v.elem)]...)
 		default:
 			return v, fmt.Errorf("%w: an input of %s", errInput, v.elem)
@@ -240,10 +240,10 @@ func sample(info ort.TypeInfo, open int64, random *rand.Rand) (value, error) {
 
 // blank returns a tensor without data and how many elements it shall have.
 func blank(info ort.TypeInfo, open int64) (value, int64, error) {
-	if info.Kind != ort.KindTensor {
-		return value{}, 0, fmt.Errorf("%w: input %q is a %s", errInput, info.Name, info.Kind)
+	if info.Kind != models.KindTensor {
+		return value{}, 0, fmt.Errorf("%w: input %q is %s", errInput, info.Name, info.Type)
 	}
-	v := value{name: info.Name, kind: ort.KindTensor, elem: info.Elem, dims: []int64{}}
+	v := value{name: info.Name, kind: models.KindTensor, elem: info.Elem, dims: []int64{}}
 	n := int64(1)
 	for _, d := range info.Dims {
 		if d < 0 {
@@ -265,14 +265,14 @@ func readValue(path string, t ort.TypeInfo) (v value, err error) {
 		return v, err
 	}
 	switch t.Kind {
-	case ort.KindTensor:
+	case models.KindTensor:
 		v, err = parseTensor(raw)
-	case ort.KindSequence:
+	case models.KindSequence:
 		v, err = parseSequence(raw)
-	case ort.KindOptional:
+	case models.KindOptional:
 		v, err = parseOptional(raw)
 	default:
-		err = fmt.Errorf("a %s cannot be read", t.Kind)
+		err = fmt.Errorf("%s cannot be read", t.Type)
 	}
 	if err != nil {
 		return v, fmt.Errorf("%w: %s: %w", errInput, path, err)
@@ -304,7 +304,7 @@ func fields(raw []byte, f func(num protowire.Number, typ protowire.Type, field [
 }
 
 func parseSequence(raw []byte) (value, error) {
-	v := value{kind: ort.KindSequence}
+	v := value{kind: models.KindSequence}
 	return v, fields(raw, func(num protowire.Number, _ protowire.Type, field []byte) error {
 		switch num {
 		case 1:
@@ -340,7 +340,7 @@ func parseOptional(raw []byte) (v value, err error) {
 }
 
 func parseTensor(raw []byte) (value, error) {
-	v := value{kind: ort.KindTensor, dims: []int64{}}
+	v := value{kind: models.KindTensor, dims: []int64{}}
 	var numbers []uint64
 	err := fields(raw, func(num protowire.Number, typ protowire.Type, field []byte) error {
 		switch num {
@@ -350,7 +350,7 @@ func parseTensor(raw []byte) (value, error) {
 			}
 		case 2:
 			n, _ := protowire.ConsumeVarint(field)
-			v.elem = ort.ElementType(n)
+			v.elem = models.DataType(n)
 		case 4:
 			numbers = unpack(numbers, typ, field, protowire.Fixed32Type)
 		case 5, 7, 11:
@@ -368,11 +368,11 @@ func parseTensor(raw []byte) (value, error) {
 		}
 		return nil
 	})
-	if err != nil || v.data != nil || v.elem == ort.String {
+	if err != nil || v.data != nil || v.elem == models.String {
 		return v, err
 	}
 	size := elementBytes(v.elem)
-	if v.elem == ort.Complex64 || v.elem == ort.Complex128 {
+	if v.elem == models.Complex64 || v.elem == models.Complex128 {
 		size /= 2 // the two parts are numbers each
 	}
 	if size == 0 && len(numbers) > 0 {
@@ -409,24 +409,24 @@ func unpack(list []uint64, typ protowire.Type, field []byte, item protowire.Type
 }
 
 // elementBytes returns the size of an element, 0 if it varies or is below a byte.
-func elementBytes(t ort.ElementType) int {
+func elementBytes(t models.DataType) int {
 	switch t {
-	case ort.Float8E4M3FN, ort.Float8E4M3FNUZ, ort.Float8E5M2, ort.Float8E5M2FNUZ: // no service has them
+	case 17, 18, 19, 20: // of 8 bits, which no service has
 		return 1
 	}
-	return models.DataType(t).Bytes()
+	return t.Bytes()
 }
 
 // number returns what reads an element of floating point, nil for other types.
-func number(t ort.ElementType) func([]byte) float64 {
+func number(t models.DataType) func([]byte) float64 {
 	switch t {
-	case ort.Float32:
+	case models.Float32:
 		return func(b []byte) float64 { return float64(math.Float32frombits(little.Uint32(b))) }
-	case ort.Float64:
+	case models.Float64:
 		return func(b []byte) float64 { return math.Float64frombits(little.Uint64(b)) }
-	case ort.BFloat16:
+	case models.BFloat16:
 		return func(b []byte) float64 { return float64(math.Float32frombits(uint32(little.Uint16(b)) << 16)) }
-	case ort.Float16:
+	case models.Float16:
 		return func(b []byte) float64 {
 			bits := little.Uint16(b)
 			exponent, fraction := int(bits>>10&0x1f), float64(bits&0x3ff)

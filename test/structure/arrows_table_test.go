@@ -91,7 +91,8 @@ var arrows = []arrow{
 	},
 	{
 		pkg: "ort",
-		why: "it is ONNX Runtime's interface in Go and knows neither models nor queries",
+		may: []string{"models"},
+		why: "it is ONNX Runtime's interface in Go and knows no queries; the types of values are ONNX's, as models has them",
 	},
 	{
 		pkg: "cuda/driver/fakedriver",

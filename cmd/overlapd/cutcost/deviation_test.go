@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/models"
 )
 
 func floats(values ...float32) []byte {
@@ -32,7 +32,7 @@ func TestDeviation(t *testing.T) {
 		"nothing":           {nil, nil, Deviation{Outputs: 1}},
 	} {
 		var d Deviation
-		if err := d.add(c.got, c.want, ort.Float32); err != nil || d != c.expect {
+		if err := d.add(c.got, c.want, models.Float32); err != nil || d != c.expect {
 			t.Errorf("%s: got %+v, %v, want %+v", name, d, err, c.expect)
 		}
 	}
@@ -40,20 +40,20 @@ func TestDeviation(t *testing.T) {
 
 func TestDeviationRefuses(t *testing.T) {
 	var d Deviation
-	if err := d.add(floats(1), floats(1, 2), ort.Float32); err == nil || !strings.Contains(err.Error(), "4 bytes on the device, 8 on the CPU") {
+	if err := d.add(floats(1), floats(1, 2), models.Float32); err == nil || !strings.Contains(err.Error(), "4 bytes on the device, 8 on the CPU") {
 		t.Errorf("got %v", err)
 	}
-	if err := d.add(nil, nil, ort.String); err == nil || !strings.Contains(err.Error(), "cannot be compared") {
+	if err := d.add(nil, nil, models.String); err == nil || !strings.Contains(err.Error(), "cannot be compared") {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestDecoderReadsIntegers(t *testing.T) {
-	for elem, b := range map[ort.ElementType][]byte{
-		ort.Int32:   {0xfe, 0xff, 0xff, 0xff},
-		ort.Int64:   {0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
-		ort.Float64: binary.LittleEndian.AppendUint64(nil, math.Float64bits(-2)),
-		ort.Float16: {0x00, 0xc0},
+	for elem, b := range map[models.DataType][]byte{
+		models.Int32:   {0xfe, 0xff, 0xff, 0xff},
+		models.Int64:   {0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
+		models.Float64: binary.LittleEndian.AppendUint64(nil, math.Float64bits(-2)),
+		models.Float16: {0x00, 0xc0},
 	} {
 		size, number := decoder(elem)
 		if size != len(b) || number(b) != -2 {

@@ -278,7 +278,7 @@ func (p *probe) makeInput(in models.TensorSpec, shape []int64, random *rand.Rand
 	}
 	p.close = append(p.close, func() error { return unix.Munmap(data) })
 	fill(data, elem, random)
-	v, err := p.env.TensorOn(data, ort.ElementType(elem), shape)
+	v, err := p.env.TensorOn(data, elem, shape)
 	if err != nil {
 		return err
 	}
@@ -452,7 +452,7 @@ type Deviation struct {
 const smallest = 1e-3
 
 // add takes in one output.
-func (d *Deviation) add(got, want []byte, elem ort.ElementType) error {
+func (d *Deviation) add(got, want []byte, elem models.DataType) error {
 	size, number := decoder(elem)
 	switch {
 	case number == nil:
@@ -491,18 +491,18 @@ func (d *Deviation) add(got, want []byte, elem ort.ElementType) error {
 
 // decoder returns the size of an element and what reads one, nil if the type is
 // none that models of services return.
-func decoder(elem ort.ElementType) (int, func([]byte) float64) {
+func decoder(elem models.DataType) (int, func([]byte) float64) {
 	little := binary.LittleEndian
 	switch elem {
-	case ort.Float32:
+	case models.Float32:
 		return 4, func(b []byte) float64 { return float64(math.Float32frombits(little.Uint32(b))) }
-	case ort.Float64:
+	case models.Float64:
 		return 8, func(b []byte) float64 { return math.Float64frombits(little.Uint64(b)) }
-	case ort.Float16:
+	case models.Float16:
 		return 2, func(b []byte) float64 { return models.DecodeFloat16(little.Uint16(b)) }
-	case ort.Int32:
+	case models.Int32:
 		return 4, func(b []byte) float64 { return float64(int32(little.Uint32(b))) }
-	case ort.Int64:
+	case models.Int64:
 		return 8, func(b []byte) float64 { return float64(int64(little.Uint64(b))) }
 	}
 	return 1, nil
