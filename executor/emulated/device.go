@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sort"
 	"sync"
 	"time"
 
@@ -49,10 +48,7 @@ type Device struct {
 		times   Times
 		random  *rand.Rand
 		engines map[models.ServiceID]*engine
-		rounds  []*round // oldest first; the first one runs
-		free    time.Time
-		group   models.Group   // memory of beginLocked
-		single  [1]models.Span // memory of aloneLocked
+		last    round
 	}
 }
 
@@ -101,70 +97,88 @@ func (d *Device) latency(g models.Group) time.Duration {
 	return d.mu.times.Latency(g)
 }
 
-// Sent takes in which spans run together.
+// Sent plans a round: it begins when the one before it has ended, or now, and its
+// spans end after what is drawn for their group.
 func (d *Device) Sent(spans []models.Span) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	r := &round{sent: time.Now(), spans: make([]span, 0, len(spans))}
+	r := round{began: time.Now()}
+	if end := d.mu.last.end(); end.After(r.began) {
+		r.began = end
+	}
+	var group models.Group
 	for _, on := range spans {
 		e := d.mu.engines[on.Service]
 		if e == nil {
 			continue // its worker was lost meanwhile
 		}
 		on.Service = models.ServiceID(e.position)
-		r.spans = append(r.spans, span{on: on, engine: e, round: r, reached: on.Start})
-		s := &r.spans[len(r.spans)-1]
-		if !d.mu.times.Covers(d.aloneLocked(on)) {
+		s := &span{on: on, began: r.began, reached: on.End}
+		if d.mu.times.Covers(alone(on)) {
+			group.Spans = append(group.Spans, on)
+		} else {
 			s.err = fmt.Errorf("%w: the device does not know %s with batch size %d, sequence length %d", wire.ErrInput, e.model.Name, on.Size, on.SeqLen)
 		}
+		r.spans = append(r.spans, s)
 		e.spans = append(e.spans, s)
+		defer e.ringLocked()
 	}
-	d.mu.rounds = append(d.mu.rounds, r)
-	d.advanceLocked(r.sent)
-	for i := range r.spans {
-		if e := r.spans[i].engine; e.waits {
-			e.alarm.set(0)
+	d.drawLocked(&r, group)
+	d.mu.last = r
+}
+
+// drawLocked draws how long the group of a round takes, as long as its spans one
+// after another if the device does not know, and divides that among them.
+func (d *Device) drawLocked(r *round, group models.Group) {
+	var took, longest time.Duration
+	covered := len(group.Spans) > 0 && d.mu.times.Covers(group)
+	if covered {
+		took = max(d.mu.times.Sample(group, d.mu.random), 0)
+	}
+	for _, on := range group.Spans {
+		if !covered {
+			took += max(d.mu.times.Sample(alone(on), d.mu.random), 0)
+		}
+		longest = max(longest, d.mu.times.Latency(alone(on)))
+	}
+	for _, s := range r.spans {
+		if s.err != nil {
+			continue
+		}
+		s.took = took
+		if by := d.mu.times.Latency(alone(s.on)); by < longest {
+			s.took = time.Duration(float64(took) * (float64(by) / float64(longest)))
 		}
 	}
 }
+
+// alone returns the group of one span.
+func alone(s models.Span) models.Group { return models.Group{Spans: []models.Span{s}} }
 
 // look returns the span of a batch and how long it takes at least until it ends.
 // It has ended, and does not change any more, if that is not above 0. There is no
 // span as long as it was not sent. Far from the end look sets the alarm.
-func (d *Device) look(e *engine, s *span, id models.BatchID, start int) (*span, time.Duration) {
+func (d *Device) look(e *engine, id models.BatchID, start int) (s *span, left time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
-	d.advanceLocked(now)
-	if s == nil {
-		s = e.takeLocked(id, start, now)
+	// Spans before it were refused before they came to the engine.
+	for len(e.spans) > 0 && (e.spans[0].on.Batch != id || e.spans[0].on.Start != start) {
+		e.spans[0].abandon(now)
+		e.spans = e.spans[1:]
 	}
-	left := forever
-	switch e.waits = s == nil; {
-	case s == nil:
-	case s.round.began.IsZero():
-		left = d.mu.rounds[0].end().Sub(now)
-	default:
-		left = s.round.began.Add(s.took).Sub(now)
+	left = forever
+	if len(e.spans) > 0 {
+		s = e.spans[0]
+		left = s.end().Sub(now)
 	}
-	if left > pollTime && e.ctx.Err() == nil {
+	switch {
+	case left <= 0:
+		e.spans = e.spans[1:]
+	case left > pollTime && e.ctx.Err() == nil:
 		e.alarm.set(left - pollTime)
 	}
 	return s, left
-}
-
-// takeLocked returns the span of a batch, nil if it was not sent yet. Spans before
-// it were refused before they came to the engine.
-func (e *engine) takeLocked(id models.BatchID, start int, now time.Time) *span {
-	for len(e.spans) > 0 {
-		s := e.spans[0]
-		e.spans = e.spans[1:]
-		if s.on.Batch == id && s.on.Start == start {
-			return s
-		}
-		s.abandon(now)
-	}
-	return nil
 }
 
 // Stopped ends a span at the boundary of the operator that runs now.
@@ -172,16 +186,15 @@ func (d *Device) Stopped(on models.Span) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e := d.mu.engines[on.Service]
-	now := time.Now()
-	d.advanceLocked(now)
-	for _, r := range d.mu.rounds {
-		for i := range r.spans {
-			if s := &r.spans[i]; s.engine == e && s.on.Batch == on.Batch && s.on.Start == on.Start {
-				d.stopLocked(s, now)
-			}
+	if e == nil {
+		return
+	}
+	for _, s := range e.spans {
+		if s.on.Batch == on.Batch && s.on.Start == on.Start {
+			s.stop(time.Now())
 		}
 	}
-	d.ringLocked()
+	e.ringLocked()
 }
 
 // leave ends what a worker that is gone ran. The other spans of its rounds go on
@@ -194,163 +207,58 @@ func (d *Device) leave(id models.ServiceID, e *engine) {
 	if d.mu.engines[id] == e {
 		delete(d.mu.engines, id)
 	}
-	now := time.Now()
-	for _, r := range d.mu.rounds {
-		for i := range r.spans {
-			if s := &r.spans[i]; s.engine == e {
-				s.abandon(now)
-			}
-		}
-	}
-	d.ringLocked()
-}
-
-// ringLocked wakes every engine: a span may end, and a round begin, sooner than
-// they know.
-func (d *Device) ringLocked() {
-	for _, e := range d.mu.engines {
-		e.alarm.set(0)
+	for _, s := range e.spans {
+		s.abandon(time.Now())
 	}
 }
 
 func (d *Device) ring(e *engine) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if e.alarm != nil {
-		e.alarm.set(0)
-	}
+	e.ringLocked()
 }
 
-// advanceLocked begins the rounds that run by now, each when the one before it
-// has ended.
-func (d *Device) advanceLocked(now time.Time) {
-	for len(d.mu.rounds) > 0 {
-		r := d.mu.rounds[0]
-		if r.began.IsZero() {
-			d.beginLocked(r)
-		}
-		end := r.end()
-		if end.After(now) {
-			return
-		}
-		d.mu.free, d.mu.rounds = end, d.mu.rounds[1:]
-	}
-}
-
-// round is a round from when it was sent.
+// round is a round that was sent.
 type round struct {
-	sent  time.Time
-	began time.Time // zero until it runs
-	spans []span
+	began time.Time // or will
+	spans []*span
+}
+
+// end returns when the last span ends.
+func (r *round) end() time.Time {
+	last := r.began
+	for _, s := range r.spans {
+		if s.end().After(last) {
+			last = s.end()
+		}
+	}
+	return last
 }
 
 // span is what becomes of a span of a round, in the times of the device.
 type span struct {
 	on      models.Span // with the model's position in place of the service
-	engine  *engine
-	round   *round
-	err     error         // why it does not run, nil if it does
-	took    time.Duration // since the round began
+	began   time.Time   // as its round
+	err     error       // why it does not run, nil if it does
+	took    time.Duration
 	reached int
-	stopped bool
 }
 
-func (s *span) runs() bool { return s.err == nil && !s.stopped }
+func (s *span) end() time.Time { return s.began.Add(s.took) }
+
+// stop ends a span at the boundary of the operator that runs now, as if all of its
+// operators took as long. One that has not begun ends when it would.
+func (s *span) stop(now time.Time) {
+	passed, operators := now.Sub(s.began), time.Duration(s.on.Len())
+	switch {
+	case s.err != nil || passed >= s.took:
+	case passed < 0:
+		s.took, s.reached = 0, s.on.Start
+	default:
+		ran := passed*operators/s.took + 1
+		s.took, s.reached = s.took*ran/operators, s.on.Start+int(ran)
+	}
+}
 
 // abandon ends a span that nobody waits for.
-func (s *span) abandon(now time.Time) {
-	s.stopped = true
-	s.took = min(s.took, max(now.Sub(s.round.began), 0))
-}
-
-// end returns when the last span ends.
-func (r *round) end() time.Time {
-	var last time.Duration
-	for i := range r.spans {
-		last = max(last, r.spans[i].took)
-	}
-	return r.began.Add(last)
-}
-
-// beginLocked draws how long a round takes, and divides that among its spans.
-func (d *Device) beginLocked(r *round) {
-	r.began = r.sent
-	if d.mu.free.After(r.sent) {
-		r.began = d.mu.free
-	}
-	d.mu.group.Spans = d.mu.group.Spans[:0]
-	for i := range r.spans {
-		if s := &r.spans[i]; s.runs() {
-			d.mu.group.Spans = append(d.mu.group.Spans, s.on)
-		}
-	}
-	if len(d.mu.group.Spans) == 0 {
-		return
-	}
-	took := d.drawLocked()
-	var longest time.Duration
-	if len(d.mu.group.Spans) > 1 {
-		for i := range r.spans {
-			if s := &r.spans[i]; s.runs() {
-				s.took = d.mu.times.Latency(d.aloneLocked(s.on))
-				longest = max(longest, s.took)
-			}
-		}
-	}
-	for i := range r.spans {
-		s := &r.spans[i]
-		switch {
-		case !s.runs():
-			continue
-		case s.took < longest:
-			s.took = time.Duration(float64(took) * (float64(s.took) / float64(longest)))
-		default:
-			s.took = took
-		}
-		s.reached = s.on.End
-	}
-}
-
-// drawLocked returns what one run of the group takes: if the device does not
-// know, as long as its spans one after another.
-func (d *Device) drawLocked() (took time.Duration) {
-	if d.mu.times.Covers(d.mu.group) {
-		return max(d.mu.times.Sample(d.mu.group, d.mu.random), 0)
-	}
-	for _, s := range d.mu.group.Spans {
-		took += max(d.mu.times.Sample(d.aloneLocked(s), d.mu.random), 0)
-	}
-	return took
-}
-
-// aloneLocked returns the group of one span, in memory that the next call uses
-// again.
-func (d *Device) aloneLocked(s models.Span) models.Group {
-	d.mu.single[0] = s
-	return models.Group{Spans: d.mu.single[:]}
-}
-
-// stopLocked ends a span at the boundary of the operator that runs now, if it
-// has not ended.
-func (d *Device) stopLocked(s *span, now time.Time) {
-	if s.round.began.IsZero() {
-		s.stopped = true
-		return
-	}
-	passed := now.Sub(s.round.began)
-	if !s.runs() || passed >= s.took {
-		return
-	}
-	whole := max(d.mu.times.Latency(d.aloneLocked(s.on)), 1)
-	part := s.on
-	reaches := func(operators int) time.Duration {
-		part.End = s.on.Start + operators
-		return time.Duration(float64(s.took) * (float64(d.mu.times.Latency(d.aloneLocked(part))) / float64(whole)))
-	}
-	// The first operator that ends from now on; the last one does.
-	ran := 1 + sort.Search(s.on.Len()-1, func(i int) bool { return reaches(i+1) >= passed })
-	if ran == s.on.Len() {
-		return
-	}
-	s.stopped, s.took, s.reached = true, min(reaches(ran), s.took), s.on.Start+ran
-}
+func (s *span) abandon(now time.Time) { s.took = min(s.took, max(now.Sub(s.began), 0)) }

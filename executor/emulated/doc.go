@@ -14,8 +14,8 @@
 // one model twice or of too many spans, takes as long as its spans one after
 // another. A span of a group ends earlier in the proportion that it would if
 // each of them ran alone. A span that is stopped ends at the boundary of the
-// operator that would be running, going by what the operators before it take
-// alone; the others go on as if it had not been.
+// operator that would be running if all of its operators took as long; the others go
+// on as if it had not been, and rounds that were sent begin when they would have.
 //
 // # Threads
 //

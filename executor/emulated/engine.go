@@ -39,8 +39,14 @@ type engine struct {
 	// The device's lock covers what follows, so that no ring is lost: who sets the
 	// alarm knows all that has changed.
 	alarm *alarm  // nil once the worker is gone
-	spans []*span // sent and not taken by Run, in order
-	waits bool    // for a span to be sent
+	spans []*span // sent and not ended, in order
+}
+
+// ringLocked has the engine look at its spans, of which one was sent or stopped.
+func (e *engine) ringLocked() {
+	if e.alarm != nil {
+		e.alarm.set(0)
+	}
 }
 
 // describe describes the model as a worker would that has loaded it, with the
@@ -109,10 +115,8 @@ func (e *engine) Run(id models.BatchID, start, _ int, _ *uint32, out worker.Outp
 // await returns the span of a batch when it has ended, or nil when the worker is
 // to end.
 func (e *engine) await(id models.BatchID, start int) *span {
-	var s *span
 	for e.ctx.Err() == nil {
-		var left time.Duration
-		switch s, left = e.device.look(e, s, id, start); {
+		switch s, left := e.device.look(e, id, start); {
 		case left <= 0:
 			return s
 		case left <= pollTime:
