@@ -27,7 +27,7 @@ func someGroups(rows int) *training.Dataset {
 
 func TestFitElsewhere(t *testing.T) {
 	t.Setenv("OVERLAPD_TEST_FIT", "1") // this test binary is overlapd then
-	f, err := fitElsewhere(context.Background(), someGroups(200), nil)
+	f, err := fitElsewhere(context.Background(), someGroups(100), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestFitElsewhere(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
-	if _, err := fitElsewhere(ctx, someGroups(200), nil); err == nil || ctx.Err() == nil {
+	if _, err := fitElsewhere(ctx, someGroups(100), nil); err == nil || ctx.Err() == nil {
 		t.Errorf("cancelled: %v", err)
 	}
 }
