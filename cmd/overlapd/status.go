@@ -33,9 +33,6 @@ The same lives at / of the daemon, for a browser, and in overlapd top.`,
   overlapd status --url http://127.0.0.1:9000 --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := at.open(); err != nil {
-				return err
-			}
 			s, err := askStatus(&at)
 			if err != nil {
 				return err
@@ -43,7 +40,7 @@ The same lives at / of the daemon, for a browser, and in overlapd top.`,
 			return out.print(cmd.OutOrStdout(), s, s.writeText)
 		},
 	}
-	at.flags(cmd.Flags())
+	at.flags(cmd)
 	out.flag(cmd.Flags())
 	return cmd
 }

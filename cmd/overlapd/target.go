@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/valyala/fasthttp"
 
@@ -45,9 +46,11 @@ type target struct {
 	client *fasthttp.Client
 }
 
-func (t *target) flags(f *pflag.FlagSet) {
-	f.StringVar(&t.base, "url", defaultURL, "the daemon, http:// or https://")
-	credentialFlags(f, &t.credentials)
+// flags adds the flags to a command, before which the target is opened.
+func (t *target) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&t.base, "url", defaultURL, "the daemon, http:// or https://")
+	credentialFlags(cmd.Flags(), &t.credentials)
+	cmd.PreRunE = func(*cobra.Command, []string) error { return t.open() }
 }
 
 // credentialFlags adds the flags by which a command authenticates to a daemon.

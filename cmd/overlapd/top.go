@@ -33,8 +33,8 @@ const (
 
 func topCommand() *cobra.Command {
 	var at target
+	var out output
 	var instance int
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Watch a running daemon in the terminal",
@@ -54,28 +54,24 @@ shows more: a click on a group there tells why it was chosen.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := view{instance: instance}
-			if err := at.open(); err != nil {
-				return err
-			}
 			if err := v.ask(&at); err != nil {
 				return err
 			}
-			in, out := int(os.Stdin.Fd()), int(os.Stdout.Fd())
-			switch {
-			case asJSON:
-				return printJSON(cmd.OutOrStdout(), v.now)
-			case term.IsTerminal(in) && term.IsTerminal(out):
+			if in, screen := int(os.Stdin.Fd()), int(os.Stdout.Fd()); !out.json && term.IsTerminal(in) && term.IsTerminal(screen) {
 				ctx, stop := interruptible(cmd)
 				defer stop()
-				return watch(ctx, &v, &at, in, out)
+				return watch(ctx, &v, &at, in, screen)
 			}
-			_, err := io.WriteString(cmd.OutOrStdout(), v.render(plainWidth, 0, false))
-			return err
+			return out.print(cmd.OutOrStdout(), v.now, func(w io.Writer) error {
+				_, err := io.WriteString(w, v.render(plainWidth, 0, false))
+				return err
+			})
 		},
 	}
-	at.flags(cmd.Flags())
+	at.flags(cmd)
 	cmd.Flags().IntVar(&instance, "instance", 0, "instance of a GPU that is divided, from 0")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object: the status and the latest rounds")
+	out.flag(cmd.Flags())
+	cmd.Flags().Lookup("json").Usage += ": the status and the latest rounds"
 	return cmd
 }
 
@@ -205,13 +201,13 @@ func (v *view) render(width, height int, colour bool) string {
 		}
 	}
 	names := v.nameWidth(width)
-	columns := columnsFor(width - names)
+	room := width - names
 	line(v.title(width, height > 0))
 	line(clip(v.summary(), width))
-	line(paint(2, clip(v.heads(names, columns), width)))
+	line(paint(2, clip(row(name("SERVICE", names), room, func(i int) string { return columns[i].head }), width)))
 	for i := range shown {
 		if !v.now.Timeline.Services[i].Gone { // its last groups are still in the picture
-			line(paint(v.mood(i), clip(v.service(i, names, columns), width)))
+			line(paint(v.mood(i), clip(v.service(i, names, room), width)))
 		}
 	}
 	if shown < services {
@@ -256,31 +252,23 @@ func (v *view) title(width int, keys bool) string {
 	case v.held:
 		state = "HELD, p goes on"
 	case !v.now.Status.Ready:
-		state = "not ready: " + strings.Join(v.loading(), ", ")
+		var loading []string
+		for _, s := range o.Services {
+			if !s.Ready {
+				loading = append(loading, s.Name)
+			}
+		}
+		state = "not ready: " + strings.Join(loading, ", ")
 	}
 	text := "overlapd on " + o.Device
 	if o.Emulated {
 		text += ", nothing is computed"
 	}
-	if state == "" {
-		return clip(text, width)
+	if state != "" {
+		state = "   " + clip(state, width)
 	}
-	state = clip(state, width)
-	left := clip(text, width-len([]rune(state))-3)
-	if left == "" {
-		return state
-	}
-	return left + "   " + state
-}
-
-// loading names the services that are not ready.
-func (v *view) loading() (names []string) {
-	for i := range v.now.Status.Overview.Services {
-		if s := &v.now.Status.Overview.Services[i]; !s.Ready {
-			names = append(names, s.Name)
-		}
-	}
-	return names
+	text = clip(text, width-len([]rune(state)))
+	return strings.TrimLeft(text+state, " ")
 }
 
 // since is the time between the two looks, 0 at first.
@@ -308,66 +296,43 @@ func (v *view) summary() string {
 	return text
 }
 
-// column is a column of the table of services. In a narrow terminal those of the
-// lowest place stay.
-type column struct {
-	head         string
-	width, place int
-}
-
-var allColumns = []column{
-	{"TARGET", 8, 4}, {"P50", 9, 3}, {"P99", 9, 0}, {"MISSED", 8, 1}, {"QUEUE", 7, 2}, {"DONE/S", 6, 5}, {"LOST", 9, 6},
-}
-
-// columnsFor returns the columns for which there is room. Others are nil.
-func columnsFor(width int) []*column {
-	out := make([]*column, len(allColumns))
-	for place := range allColumns {
-		i := slices.IndexFunc(allColumns, func(c column) bool { return c.place == place })
-		if width -= allColumns[i].width + 1; width < 0 {
-			break
-		}
-		out[i] = &allColumns[i]
-	}
-	return out
+// columns are those of the table of services. Each is shown from a width for all of them
+// on, so that in a narrow terminal what matters most stays.
+var columns = []struct {
+	head        string
+	width, from int
+}{
+	{"TARGET", 8, 46}, {"P50", 9, 37}, {"P99", 9, 10}, {"MISSED", 8, 19}, {"QUEUE", 7, 27}, {"DONE/S", 6, 53}, {"LOST", 9, 63},
 }
 
 // row writes a line of the table of services.
-func row(first string, columns []*column, cells ...string) string {
+func row(first string, room int, cell func(column int) string) string {
 	for i, c := range columns {
-		if c != nil {
-			first += fmt.Sprintf(" %*s", c.width, cells[i])
+		if c.from <= room {
+			first += fmt.Sprintf(" %*s", c.width, cell(i))
 		}
 	}
 	return first
 }
 
-func (v *view) heads(names int, columns []*column) string {
-	var heads []string
-	for _, c := range allColumns {
-		heads = append(heads, c.head)
-	}
-	return row(name("SERVICE", names), columns, heads...)
-}
-
 // service returns the line of one service. LOST counts the queries that were late
 // or without an answer since the daemon started.
-func (v *view) service(i, names int, columns []*column) string {
+func (v *view) service(i, names, room int) string {
 	r := &v.now.Timeline.Services[i]
 	s, was := serviceNamed(&v.now.Status, r.Name), serviceNamed(&v.before.Status, r.Name)
 	lost := s.Late + stats.Sum(s.Dropped) + stats.Sum(s.Failed) + stats.Sum(s.Refused)
-	return row(name(r.Name, names), columns, short(r.Target), short(r.P50), short(r.P99), missedOf(r),
-		fmt.Sprint(s.Queued), v.perSecond(s.Finished, was.Finished), fmt.Sprint(lost))
+	cells := []string{short(r.Target), short(r.P50), short(r.P99), missedOf(r), fmt.Sprint(s.Queued), v.perSecond(s.Finished, was.Finished), fmt.Sprint(lost)}
+	return row(name(r.Name, names), room, func(column int) string { return cells[column] })
 }
 
 // serviceNamed returns the counters of a service, none if it is not there.
-func serviceNamed(s *answers, name string) status.Service {
-	for i := range s.Overview.Services {
-		if s.Overview.Services[i].Name == name {
-			return s.Overview.Services[i]
+func serviceNamed(s *answers, name string) (found status.Service) {
+	for _, service := range s.Overview.Services {
+		if service.Name == name {
+			found = service
 		}
 	}
-	return status.Service{}
+	return found
 }
 
 // mood returns the colour of a service's line: red if its p99 is over its target,
@@ -400,43 +365,36 @@ func (v *view) picture(columns int) picture {
 	each := columnTime(rounds)
 	end := rounds[len(rounds)-1].End
 	begin := end - each*time.Duration(columns)
-	device := blank(columns)
-	rows := make([][]rune, len(p.Services))
+	rows := make([][]rune, len(p.Services)+1) // the last one is of the device
 	for i := range rows {
-		rows[i] = blank(columns)
+		rows[i] = slices.Repeat([]rune{'.'}, columns)
 	}
+	device := rows[len(p.Services)]
 	for i := range rounds {
 		r := &rounds[i]
-		from, to := int((r.Start-begin)/each), int((r.End-begin-1)/each)
-		mark := '='
-		if r.Bound > 0 && r.Took > r.Bound {
-			mark = '!'
+		fill := func(row []rune, mark rune) {
+			for x := max(0, r.Start-begin) / each; x <= (r.End-begin-1)/each && r.End > begin; x++ {
+				row[x] = mark
+			}
 		}
-		fill(device, from, to, mark, r.End > begin)
+		if r.Bound > 0 && r.Took > r.Bound {
+			fill(device, '!')
+		} else {
+			fill(device, '=')
+		}
 		for j := range r.Spans {
 			s := &r.Spans[j]
-			fill(rows[s.Service], from, to, '#', r.End > begin)
+			fill(rows[s.Service], '#')
 			if due := s.Deadline - begin; due > 0 && s.End == s.Of && rows[s.Service][min(columns-1, int(due/each))] == '.' && due < each*time.Duration(columns) {
 				rows[s.Service][int(due/each)] = 'v'
 			}
 		}
 	}
 	out := picture{device: string(device), legend: fmt.Sprintf("each column %v: # runs, v deadline, ! longer than bound", each)}
-	for _, row := range rows {
+	for _, row := range rows[:len(p.Services)] {
 		out.rows = append(out.rows, string(row))
 	}
 	return out
-}
-
-func blank(columns int) []rune { return slices.Repeat([]rune{'.'}, columns) }
-
-func fill(row []rune, from, to int, mark rune, seen bool) {
-	if !seen {
-		return
-	}
-	for x := max(0, from); x <= min(to, len(row)-1); x++ {
-		row[x] = mark
-	}
 }
 
 // columnTime returns the time of a column: 1, 2 or 5 times a power of ten, so that

@@ -63,8 +63,8 @@ Ctrl-C ends a trace early; what was recorded by then is whole.`,
 			return o.run(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
+	o.flags(cmd)
 	f := cmd.Flags()
-	o.flags(f)
 	f.IntVar(&o.instance, "instance", 0, "instance of a GPU that is divided, from 0")
 	f.Float64Var(&o.seconds, "seconds", 5, "how long to record")
 	f.StringVarP(&o.out, "out", "o", "", "file, instead of standard output")
@@ -85,9 +85,6 @@ type traced struct {
 }
 
 func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
-	if err := o.open(); err != nil {
-		return err
-	}
 	if !(o.seconds > 0) || o.seconds > maxTraceSeconds {
 		return fmt.Errorf("--seconds is %v: want more than 0, at most %d", o.seconds, maxTraceSeconds)
 	}
@@ -144,7 +141,7 @@ func (r *recorder) record(ctx context.Context, t *target, lasts time.Duration) e
 	if err != nil {
 		return err
 	}
-	r.epoch, r.since = p.Epoch, p.Next
+	r.epoch, r.since, r.rows = p.Epoch, p.Next, map[string]int{}
 	q, err := askQueries(t, r.instance, timeline.Latest)
 	if err != nil {
 		return err
@@ -153,15 +150,13 @@ func (r *recorder) record(ctx context.Context, t *target, lasts time.Duration) e
 	r.w.NameDevice(traceDevice, r.traced.Device)
 	r.w.NameRow(traceDevice, traceRoundRow, "rounds")
 	r.introduce(p.Services)
+	ctx, cancel := context.WithTimeout(ctx, lasts)
+	defer cancel()
 	poll := time.NewTicker(tracePoll)
 	defer poll.Stop()
-	over := time.NewTimer(lasts)
-	defer over.Stop()
 	for last := false; !last; {
 		select {
 		case <-ctx.Done():
-			last = true
-		case <-over.C:
 			last = true
 		case <-poll.C:
 		}
@@ -203,9 +198,6 @@ func (r *recorder) catchUp(t *target) error {
 
 // introduce names the rows of services that are new.
 func (r *recorder) introduce(services []timeline.Service) {
-	if r.rows == nil {
-		r.rows = map[string]int{}
-	}
 	for ; r.named < len(services); r.named++ {
 		name := services[r.named].Name
 		r.rows[name] = r.named
