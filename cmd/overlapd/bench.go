@@ -15,11 +15,6 @@ import (
 	"github.com/overlapd/overlapd/daemon/access"
 )
 
-func benchCommand() *cobra.Command {
-	return group("bench", "Measure what cutting costs, and put load on a running daemon",
-		benchEngineCommand(), benchServeCommand(), benchProbeCommand())
-}
-
 func benchEngineCommand() *cobra.Command {
 	o := cutcost.Options{Path: modelPath, Command: self("bench", "probe")}
 	var out output

@@ -22,11 +22,6 @@ import (
 // importRows is the number of rows of a transaction.
 const importRows = 2000
 
-func datasetCommand() *cobra.Command {
-	return group("dataset", "Import, export and show measured operator groups",
-		datasetImportCommand(), datasetExportCommand(), datasetShowCommand(), datasetDeleteCommand())
-}
-
 // stateOptions are the flags that name the state file of a command.
 type stateOptions struct {
 	dir    string
@@ -127,7 +122,11 @@ func (i imported) writeText(w io.Writer) error {
 // importDataset stores the rows that are not stored yet. An interrupt leaves whole rows
 // behind, which the next import skips.
 func importDataset(store *training.Store, d *training.Dataset) (imported, error) {
-	stored, err := store.Dataset(d.Device, anyCut(d.Models))
+	anyCut := slices.Clone(d.Models) // what was imported before may have had longer spans
+	for i := range anyCut {
+		anyCut[i].Operators = training.MaxOperators
+	}
+	stored, err := store.Dataset(d.Device, anyCut)
 	if err != nil {
 		return imported{}, err
 	}
@@ -143,16 +142,6 @@ func importDataset(store *training.Store, d *training.Dataset) (imported, error)
 		rows = rows[n:]
 	}
 	return imported{Device: d.Device, Models: d.Models, Rows: len(d.Rows), Known: len(d.Rows) - len(fresh.Rows)}, nil
-}
-
-// anyCut returns the models with as many operators as any: what was imported
-// before may have had longer spans.
-func anyCut(list []training.Model) []training.Model {
-	list = slices.Clone(list)
-	for i := range list {
-		list[i].Operators = training.MaxOperators
-	}
-	return list
 }
 
 func datasetDeleteCommand() *cobra.Command {

@@ -14,10 +14,6 @@ import (
 	"github.com/overlapd/overlapd/training/fit"
 )
 
-func deviceCommand() *cobra.Command {
-	return group("device", "Make a device of measurements, to simulate or to emulate", deviceFitCommand(), deviceShowCommand())
-}
-
 func deviceFitCommand() *cobra.Command {
 	o := deviceFitOptions{fit: fit.DefaultDeviceOptions()}
 	cmd := &cobra.Command{

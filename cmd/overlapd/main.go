@@ -77,8 +77,15 @@ Then:        overlapd status               what it serves and has done
 	cmd.SetFlagErrorFunc(func(at *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see %s --help", err, at.CommandPath())
 	})
-	cmd.AddCommand(serveCommand(), profileCommand(), trainCommand(), adviseCommand(), checkCommand(), datasetCommand(), deviceCommand(), modelsCommand(), benchCommand(), statusCommand(), topCommand(), traceCommand(), reloadCommand(), restartCommand(),
-		reproduceCommand(), replayCommand(), simulateCommand(), workerCommand(), checkStateCommand(), fitCommand(), completionCommand(), manCommand())
+	cmd.AddCommand(serveCommand(), profileCommand(), trainCommand(), adviseCommand(), checkCommand(), statusCommand(), topCommand(), traceCommand(), reloadCommand(), restartCommand(),
+		replayCommand(), simulateCommand(), workerCommand(), checkStateCommand(), fitCommand(), completionCommand(), manCommand(),
+		group("bench", "Measure what cutting costs, and put load on a running daemon", benchEngineCommand(), benchServeCommand(), benchProbeCommand()),
+		group("dataset", "Import, export and show measured operator groups",
+			datasetImportCommand(), datasetExportCommand(), datasetShowCommand(), datasetDeleteCommand()),
+		group("device", "Make a device of measurements, to simulate or to emulate", deviceFitCommand(), deviceShowCommand()),
+		group("models", "List and build the models of the zoo, and see how a model is cut",
+			modelsListCommand(), modelsBuildCommand(), modelsInspectCommand()),
+		group("reproduce", "Put a paper's tables beside ours", reproduceAbacusCommand()))
 	cmd.SetOut(forTerminal(os.Stdout))
 	cmd.SetErr(forTerminal(os.Stderr))
 	arrange(cmd)

@@ -20,11 +20,6 @@ import (
 	"github.com/overlapd/overlapd/segments"
 )
 
-func modelsCommand() *cobra.Command {
-	return group("models", "List and build the models of the zoo, and see how a model is cut",
-		modelsListCommand(), modelsBuildCommand(), modelsInspectCommand())
-}
-
 // zooRow is a model of the zoo in the JSON of models list.
 type zooRow struct {
 	zoo.Entry

@@ -33,16 +33,13 @@ is as the file says, without dropping a query:
 
   services   are added and removed; one that is removed answers what it has
              accepted
-  targets    and limits of a service (target, queue_limit, max_batch,
-             max_query_batch, best_effort, sizes, seq_lens) hold for the
-             queries that arrive from then on
-  models     that are another file, or a file with other content, and services
-             with other threads, cut or limits of the GPU get a new worker; the
-             old one serves until the new one is ready
-  settings   log_level and drain_timeout hold at once
+  targets    and limits of a service hold for queries that arrive from then on
+  models     that have changed get a new worker; the old one serves until the
+             new one is ready
 
-All else takes effect after a restart; reload says what that is. A file that is
-wrong changes nothing. SIGHUP does the same, and the log says how it went.
+All else but log_level and drain_timeout takes effect after a restart; reload says
+what that is. A file that is wrong changes nothing. SIGHUP does the same, and the
+log says how it went. docs/reload.md tells the rest.
 
 The daemon is asked at its admin socket, which is found if one runs here. Root,
 the daemon's own user and the members of its admin_group may.
@@ -70,7 +67,6 @@ served before serves on, or there was nobody to ask; 78, the file is wrong.`,
 	return cmd
 }
 
-// reload asks for a reload and prints its steps and its changes.
 func reload(cmd *cobra.Command, c *admin.Client, out output) error {
 	ctx, stop := interruptible(cmd)
 	defer stop()
@@ -80,23 +76,17 @@ func reload(cmd *cobra.Command, c *admin.Client, out output) error {
 		show = func(config.Step) {}
 	}
 	done, err := c.Reload(ctx, show)
-	if err != nil {
-		if ctx.Err() != nil {
-			return errors.New("you left; the reload goes on, and overlapd reload --last shows it")
-		}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return errors.New("you left; the reload goes on, and overlapd reload --last shows it")
+	case err != nil:
 		return err
 	}
-	err = out.print(to, done, func(w io.Writer) error { return writeChanges(w, done) })
-	return errors.Join(err, unloaded(done))
-}
-
-// unloaded returns the error of a reload that could not load everything.
-func unloaded(done *config.Reloaded) error {
-	if len(done.Failed) == 0 {
-		return nil
+	if len(done.Failed) > 0 {
+		names := strings.Join(slices.Sorted(maps.Keys(done.Failed)), ", ")
+		err = fmt.Errorf("not all is as the file says: %s could not be loaded; what served before serves on. Mend it and reload again", names)
 	}
-	names := strings.Join(slices.Sorted(maps.Keys(done.Failed)), ", ")
-	return fmt.Errorf("not all is as the file says: %s could not be loaded; what served before serves on. Mend it and reload again", names)
+	return errors.Join(out.print(to, done, func(w io.Writer) error { return writeChanges(w, done) }), err)
 }
 
 func lastReload(cmd *cobra.Command, c *admin.Client, out output) error {
@@ -254,8 +244,13 @@ func (o *socketOptions) find(systemd string) (string, error) {
 	case o.config != "":
 		return o.ofConfig(systemd)
 	}
+	c := config.Default() // a daemon whose configuration names none
+	patterns := append(c.AdminPaths(), filepath.Join(systemd, "*", "admin.sock"))
+	if dir := config.UserSockets(); dir != "" {
+		patterns = append(patterns, filepath.Join(dir, "admin-*.sock"))
+	}
 	var found []string
-	for _, pattern := range socketPatterns(systemd) {
+	for _, pattern := range patterns {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
 			return "", err
@@ -270,17 +265,6 @@ func (o *socketOptions) find(systemd string) (string, error) {
 		return "", errors.New("no daemon runs that can be administered here; name its configuration with --config, or its socket with --admin (admin_socket)")
 	}
 	return "", fmt.Errorf("%d daemons run here; name one:\n  --admin %s", len(found), strings.Join(found, "\n  --admin "))
-}
-
-// socketPatterns are the places of the admin sockets of daemons whose
-// configurations name none.
-func socketPatterns(systemd string) []string {
-	c := config.Default()
-	patterns := append(c.AdminPaths(), filepath.Join(systemd, "*", "admin.sock"))
-	if dir := config.UserSockets(); dir != "" {
-		patterns = append(patterns, filepath.Join(dir, "admin-*.sock"))
-	}
-	return patterns
 }
 
 // ofConfig returns the socket of the daemon that was started with a file. If

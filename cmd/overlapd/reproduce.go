@@ -13,10 +13,6 @@ import (
 	"github.com/overlapd/overlapd/cmd/overlapd/reproduce"
 )
 
-func reproduceCommand() *cobra.Command {
-	return group("reproduce", "Put a paper's tables beside ours", reproduceAbacusCommand())
-}
-
 func reproduceAbacusCommand() *cobra.Command {
 	o := reproduce.DefaultOptions()
 	var out output

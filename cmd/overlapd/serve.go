@@ -125,7 +125,7 @@ func serve(c config.Config, again func() (config.Config, error), out io.Writer) 
 	hangups := make(chan os.Signal, 1) // the next one, also while the daemon is opened
 	signal.Notify(hangups, unix.SIGHUP)
 	defer signal.Stop(hangups)
-	if err := notify(opening); err != nil {
+	if err := notify(fmt.Sprintf("STATUS=opening the state and the models\nEXTEND_TIMEOUT_USEC=%d", openTime.Microseconds())); err != nil {
 		log.Warn().Err(err).Msg("telling systemd")
 	}
 	r := &reloader{read: again, tell: notify, log: log}
@@ -215,29 +215,20 @@ func stopSignals() (ctx, hurry context.Context, stop, release func()) {
 func newLogger(c config.Config, out io.Writer) zerolog.Logger {
 	zerolog.TimeFieldFormat = time.RFC3339Nano
 	zerolog.DurationFieldUnit = time.Millisecond
-	setLogLevel(c.LogLevel)
+	level, err := zerolog.ParseLevel(c.LogLevel)
+	if err != nil {
+		level = zerolog.InfoLevel
+	}
+	zerolog.SetGlobalLevel(level) // that of the logger is in many hands when a reload changes it
 	if c.LogFormat == "console" {
 		out = zerolog.ConsoleWriter{Out: out, TimeFormat: "15:04:05.000", NoColor: !term.IsTerminal(int(os.Stderr.Fd()))}
 	}
 	return zerolog.New(out).With().Timestamp().Logger()
 }
 
-// setLogLevel sets the level of the process and not of a logger: copies of that
-// are in many hands when a reload changes it.
-func setLogLevel(name string) {
-	level, err := zerolog.ParseLevel(name)
-	if err != nil {
-		level = zerolog.InfoLevel
-	}
-	zerolog.SetGlobalLevel(level)
-}
-
 // openTime limits building the models of the zoo and opening the others. Later the
 // daemon itself asks systemd for time.
 const openTime = 5 * time.Minute
-
-// opening is the first state that systemd gets.
-var opening = fmt.Sprintf("STATUS=opening the state and the models\nEXTEND_TIMEOUT_USEC=%d", openTime.Microseconds())
 
 // reportState reports the state of the daemon to systemd and, on a terminal, to people,
 // until the daemon has ended.

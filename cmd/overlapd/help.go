@@ -1,0 +1,215 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
+
+	"github.com/overlapd/overlapd/models/zoo"
+)
+
+// shells are the shells that have a completion. Install is a command line that
+// installs it for one user.
+var shells = []struct {
+	name, install string
+	write         func(root *cobra.Command, to io.Writer) error
+}{
+	{
+		"bash", "overlapd completion bash > ~/.local/share/bash-completion/completions/overlapd",
+		func(root *cobra.Command, to io.Writer) error { return root.GenBashCompletionV2(to, true) },
+	},
+	{
+		"zsh", `overlapd completion zsh > "${fpath[1]}/_overlapd"`,
+		func(root *cobra.Command, to io.Writer) error { return root.GenZshCompletion(to) },
+	},
+	{
+		"fish", "overlapd completion fish > ~/.config/fish/completions/overlapd.fish",
+		func(root *cobra.Command, to io.Writer) error { return root.GenFishCompletion(to, true) },
+	},
+}
+
+func completionCommand() *cobra.Command {
+	var members []*cobra.Command
+	for _, s := range shells {
+		members = append(members, &cobra.Command{
+			Use:     s.name,
+			Short:   "Print the completion for " + s.name,
+			Example: "  " + s.install,
+			Args:    cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				return s.write(cmd.Root(), cmd.OutOrStdout())
+			},
+		})
+	}
+	cmd := group("completion", "Print what lets a shell complete commands and options", members...)
+	cmd.Long = "Completion prints a script for a shell. The Debian package installs all of them."
+	return cmd
+}
+
+// completeValues adds completions for the values of options, which mean the same in
+// every command that has them, and for the arguments of commands.
+func completeValues(root *cobra.Command) error {
+	zooModels := cobra.FixedCompletions(zoo.Names(), cobra.ShellCompDirectiveDefault)
+	values := map[string]cobra.CompletionFunc{
+		"config":    files("toml"),
+		"admin":     files("sock"),
+		"arrivals":  words("poisson", "constant", "gamma"),
+		"dispatch":  words("round-robin", "random", "least-loaded", "central"),
+		"format":    words("abacus"),
+		"knows":     words("all", "order", "nothing"),
+		"predictor": files("json"),
+		"recipe":    words("overlapd", "paper"),
+		"scenario":  files("json"),
+		"split": func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+			splits := []string{"random", "grouped"}
+			if cmd.Name() == "train" {
+				splits = append(splits, "kfold")
+			}
+			return splits, cobra.ShellCompDirectiveNoFileComp
+		},
+		"policy": words(policyNames()...),
+		"model":  zooModels,
+	}
+	var fault error
+	eachCommand(root, func(cmd *cobra.Command) {
+		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+			if complete := values[f.Name]; complete != nil {
+				fault = errors.Join(fault, cmd.RegisterFlagCompletionFunc(f.Name, complete))
+			}
+		})
+		switch cmd.CommandPath() {
+		case "overlapd check":
+			cmd.ValidArgsFunction = files("toml")
+		case "overlapd models build":
+			cmd.ValidArgsFunction = words(zoo.Names()...)
+		case "overlapd models inspect":
+			cmd.ValidArgsFunction = zooModels
+		case "overlapd device show":
+			cmd.ValidArgsFunction = files("json")
+		case "overlapd restart", "overlapd dataset delete": // would have to ask a daemon or open a state file
+			cmd.ValidArgsFunction = cobra.NoFileCompletions
+		default:
+			if cmd.Args != nil && cmd.Args(cmd, []string{"any"}) != nil {
+				cmd.ValidArgsFunction = cobra.NoFileCompletions
+			}
+		}
+	})
+	return fault
+}
+
+// words completes one of some words.
+func words(list ...string) cobra.CompletionFunc {
+	return cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)
+}
+
+// files completes the names of files that end like this.
+func files(ending string) cobra.CompletionFunc {
+	return cobra.FixedCompletions([]string{ending}, cobra.ShellCompDirectiveFilterFileExt)
+}
+
+// eachCommand visits a command and all below it.
+func eachCommand(cmd *cobra.Command, visit func(*cobra.Command)) {
+	visit(cmd)
+	for _, sub := range cmd.Commands() {
+		eachCommand(sub, visit)
+	}
+}
+
+func manCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "man FOLDER",
+		Short:  "Write the manual pages into a folder",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := os.MkdirAll(args[0], 0o755); err != nil {
+				return err
+			}
+			return writeManual(cmd.Root(), args[0])
+		},
+	}
+}
+
+// writeManual writes a page for each command, made of its help. The page of
+// overlapd itself also holds what no command's help does.
+func writeManual(root *cobra.Command, folder string) error {
+	eachCommand(root, func(c *cobra.Command) {
+		c.Long = asMarkdown(c.Long)
+		c.DisableAutoGenTag = true
+	})
+	var b strings.Builder
+	for _, s := range manualSections {
+		fmt.Fprintf(&b, "\n\n# %s\n", s.title)
+		for _, e := range s.entries {
+			fmt.Fprintf(&b, "\n**%s**\n: %s\n", e.name, e.text)
+		}
+	}
+	root.Long += b.String()
+	built, err := time.Parse(time.RFC3339, buildSetting("vcs.time"))
+	if err != nil {
+		built = time.Unix(0, 0).UTC() // the same for each build, so that the same commit gives the same pages
+	}
+	header := &doc.GenManHeader{Section: "1", Source: "overlapd " + version, Manual: "User Commands", Date: &built}
+	return doc.GenManTree(root, header, folder)
+}
+
+// asMarkdown makes code blocks of the lines of a help that are laid out in columns.
+func asMarkdown(help string) string {
+	var b strings.Builder
+	fixed := false
+	for line := range strings.Lines(help) {
+		columns := strings.HasPrefix(line, "  ") || strings.Contains(strings.TrimSpace(line), "   ")
+		if columns != fixed && strings.TrimSpace(line) != "" {
+			b.WriteString("\n")
+			fixed = columns
+		}
+		if columns {
+			b.WriteString("    ")
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
+// manualSections complete the help of the commands to the manual.
+var manualSections = []struct {
+	title   string
+	entries []manualEntry
+}{
+	{"FILES", []manualEntry{
+		{"/etc/overlapd/INSTANCE.toml", "The configuration of overlapd@INSTANCE.service. What its keys mean is in /usr/share/doc/overlapd/configuration.md."},
+		{"/etc/default/overlapd", "Environment variables and further options of every instance."},
+		{"/var/lib/overlapd/INSTANCE", "The state: what was measured, the predictors, the decision log."},
+		{"/var/cache/overlapd/INSTANCE", "Models that were built or cut, which are built again if they are missing."},
+		{"/run/overlapd/INSTANCE", "Sockets, and those of MPS, while it runs."},
+		{"/run/overlapd/INSTANCE/admin.sock", "The admin socket, for root, the user overlapd and the members of admin_group."},
+		{"/usr/lib/overlapd/libonnxruntime.so.1", "ONNX Runtime, for overlapd alone."},
+	}},
+	{"ENVIRONMENT", []manualEntry{
+		{"OVERLAPD_ORT", "The ONNX Runtime to load, before any other place."},
+		{"OVERLAPD_TOKEN_FILE", "A file whose first token status, top, trace and bench serve present, unless --token-file names another."},
+		{"NO_COLOR", "If it is not empty, top shows no colours."},
+		{"STATE_DIRECTORY", "The state folder, unless the configuration names one. systemd sets it. Else it is overlapd below XDG_STATE_HOME or ~/.local/state."},
+		{"CACHE_DIRECTORY", "The folder of what can be built again. systemd sets it. Else it is overlapd below XDG_CACHE_HOME or ~/.cache; a daemon takes its state folder instead."},
+		{"RUNTIME_DIRECTORY", "The folder of sockets. systemd sets it. Else the admin socket is in overlapd below XDG_RUNTIME_DIR, or in the state folder."},
+		{"NOTIFY_SOCKET, WATCHDOG_USEC", "Where the daemon reports its state, and how often systemd wants a sign of life."},
+	}},
+	{"SIGNALS", []manualEntry{
+		{"SIGTERM, SIGINT", "Accept nothing more, answer what was accepted, and end. A second one ends at once."},
+		{"SIGHUP", "Read the configuration again, as overlapd reload has the daemon do. The log says what became of it. If it comes of a terminal that is gone, the daemon ends as with SIGTERM."},
+	}},
+	{"EXIT STATUS", []manualEntry{
+		{"0", "All went well."},
+		{"1", "Something failed; standard error says what."},
+		{"78", "The configuration is wrong. systemd does not start the daemon again then. Of overlapd reload: nothing was changed."},
+	}},
+}
+
+type manualEntry struct{ name, text string }
