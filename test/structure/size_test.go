@@ -358,35 +358,37 @@ func TestBackArrows(t *testing.T) {
 	}
 }
 
-// twin is a function that another package may have as well, and place where it
-// was found first.
-type (
-	twin  struct{ name, body string }
-	place struct{ dir, at string }
-)
+// declared is a function, which another package may have as well.
+type declared struct {
+	in *goFile
+	*ast.FuncDecl
+}
 
 // TestNoTwins fails where two packages declare a function of one name with the
 // same body: it has then no home of its own.
 func TestNoTwins(t *testing.T) {
-	seen := map[twin]place{}
+	named := map[string][]declared{}
 	for _, f := range goFiles(t) {
 		if f.isTest() || ast.IsGenerated(f.syntax) {
 			continue
 		}
 		for _, d := range f.syntax.Decls {
-			d, ok := d.(*ast.FuncDecl)
-			if !ok || d.Body == nil {
-				continue
+			if d, ok := d.(*ast.FuncDecl); ok && d.Body != nil {
+				named[d.Name.Name] = append(named[d.Name.Name], declared{f, d})
 			}
-			body := bodyOf(t, f, d)
-			if len(body) < leastTwinLength {
-				continue
+		}
+	}
+	for name, all := range named {
+		seen := map[string]declared{} // by body
+		for _, d := range all {
+			if len(all) == 1 {
+				break
 			}
-			key := twin{d.Name.Name, body}
-			if other, ok := seen[key]; !ok {
-				seen[key] = place{f.dir, f.at(d.Pos())}
-			} else if other.dir != f.dir {
-				t.Errorf("%s: %s is declared with the same body at %s", f.at(d.Pos()), d.Name.Name, other.at)
+			body := bodyOf(t, d.in, d.FuncDecl)
+			if other, ok := seen[body]; !ok {
+				seen[body] = d
+			} else if other.in.dir != d.in.dir && len(body) >= leastTwinLength {
+				t.Errorf("%s: %s is declared with the same body at %s", d.in.at(d.Pos()), name, other.in.at(other.Pos()))
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package structure
 
 import (
+	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -25,6 +26,7 @@ type goFile struct {
 	source []byte
 	syntax *ast.File
 	fset   *token.FileSet
+	err    error // of reading or parsing it
 }
 
 func (f *goFile) isTest() bool { return strings.HasSuffix(f.path, "_test.go") }
@@ -83,22 +85,24 @@ var parseAll = sync.OnceValues(func() ([]*goFile, error) {
 		return nil, err
 	}
 	var found []*goFile
+	var parsing sync.WaitGroup
 	for _, path := range paths {
 		if !strings.HasSuffix(path, ".go") || strings.Contains(path, "testdata/") {
 			continue
 		}
-		source, err := os.ReadFile(path)
-		if err != nil {
-			return nil, err
-		}
-		f := &goFile{path: path, dir: filepath.Dir(path), source: source, fset: token.NewFileSet()}
-		f.syntax, err = parser.ParseFile(f.fset, path, source, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			return nil, err
-		}
+		f := &goFile{path: path, dir: filepath.Dir(path), fset: token.NewFileSet()}
 		found = append(found, f)
+		parsing.Go(func() {
+			if f.source, f.err = os.ReadFile(path); f.err == nil {
+				f.syntax, f.err = parser.ParseFile(f.fset, path, f.source, parser.ParseComments|parser.SkipObjectResolution)
+			}
+		})
 	}
-	return found, nil
+	parsing.Wait()
+	for _, f := range found {
+		err = errors.Join(err, f.err)
+	}
+	return found, err
 })
 
 // folders returns the folders that hold Go files, sorted.
