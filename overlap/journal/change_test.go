@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"testing"
 
@@ -62,9 +61,7 @@ func TestReplayAcrossAReload(t *testing.T) {
 	l := newLoad(t, w, "overlap")
 	round := func() {
 		l.round(t)
-		for len(w.free) < buffers/2 {
-			runtime.Gosched()
-		}
+		w.keepUp()
 	}
 	for range 100 {
 		round()

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -193,12 +194,30 @@ func (w *world) finish(t testing.TB) {
 	w.round = nil
 }
 
+const (
+	flushInterval = time.Millisecond // the shortest that a test asks for
+	fileBytes     = 1 << 12
+)
+
 // quick are options for tests: what is recorded is in the file when the log
 // is closed.
 func quick() Options {
 	o := DefaultOptions()
 	o.FlushInterval = time.Hour
 	return o
+}
+
+// keepUp waits until the writer has taken most of what is pending.
+func (w *Writer) keepUp() {
+	for {
+		w.mu.Lock()
+		n := len(w.mu.pending.data)
+		w.mu.Unlock()
+		if n <= pendingBytes/2 {
+			return
+		}
+		runtime.Gosched()
+	}
 }
 
 // simulate runs steps of a random world into a new log, and returns the folder.

@@ -2,92 +2,176 @@ package journal
 
 import (
 	"encoding/json"
+	"reflect"
 	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/overlapd/overlapd/models"
 )
 
-// line is a record as it is written: JSON, appended by hand because most of what
-// a decision log costs is spent here. TestLine holds it to what encoding/json
-// makes of the same record.
+// line is a record as it is written: JSON, appended by way of the fields of its
+// event, since encoding/json takes longer and allocates.
 type line []byte
+
+// chosen stands for a next that has chosen a round.
+const chosen event = "chosen"
+
+// came are the keys of what came of an event, whichever it is.
+const came = " stop? running? err? a? r?"
+
+// layouts are the fields of each event, by their keys, in the order in which
+// they are written. One with a ? is left out where it is zero.
+var layouts = map[event][]field{
+	eventArrive:     fieldsOf[record]("e t id sv n seq? shape? arrived deadline priority? p?" + came),
+	eventNext:       fieldsOf[record]("e t p?" + came),
+	chosen:          fieldsOf[record]("e t p? c solo? limit? planned? round predicted bound g" + came),
+	eventPlan:       fieldsOf[record]("e t p?" + came),
+	eventFinish:     fieldsOf[record]("e t round took s p?" + came),
+	eventCancel:     fieldsOf[record]("e t id p?" + came),
+	eventDown:       fieldsOf[record]("e t sv p?" + came),
+	eventUp:         fieldsOf[record]("e t sv p?" + came),
+	eventLoad:       fieldsOf[record]("e t service p?" + came),
+	eventAdd:        fieldsOf[record]("e t service p?" + came),
+	eventChange:     fieldsOf[record]("e t service p?" + came),
+	eventRemove:     fieldsOf[record]("e t sv p?" + came),
+	eventDrain:      fieldsOf[record]("e t p?" + came),
+	eventCheckpoint: fieldsOf[record]("e t state"),
+	eventGap:        fieldsOf[record]("e lost why"),
+}
+
+// field is a field of a record, or of an item in one of its lists.
+type field struct {
+	key    string
+	before string  // what stands before its value; the first is always written
+	index  int     // in the struct
+	zero   bool    // it is written though it is zero
+	items  []field // of the items, if it is a list of structs
+}
+
+// fieldsOf returns the fields of a struct, those of the keys or else all, as
+// their tags have them.
+func fieldsOf[T any](keys string) []field { return structFields(reflect.TypeFor[T](), keys) }
+
+func structFields(typ reflect.Type, keys string) (fields []field) {
+	byKey := map[string]field{}
+	for i := range typ.NumField() {
+		f := typ.Field(i)
+		key, optional, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if key == "" {
+			continue
+		}
+		found := field{key: key, index: i, zero: optional == ""}
+		if f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct {
+			found.items = structFields(f.Type.Elem(), "")
+		}
+		byKey[key], fields = found, append(fields, found)
+	}
+	if keys != "" {
+		fields = fields[:0]
+	}
+	for _, key := range strings.Fields(keys) {
+		key, optional := strings.CutSuffix(key, "?")
+		f := byKey[key]
+		f.zero = !optional
+		fields = append(fields, f)
+	}
+	for i := range fields {
+		fields[i].before = `,"` + fields[i].key + `":`
+	}
+	fields[0].before = "{" + fields[0].before[1:]
+	return fields
+}
+
+// layout returns the fields that the record has.
+func (r *record) layout() []field {
+	if r.Event == eventNext && r.Round != 0 {
+		return layouts[chosen]
+	}
+	return layouts[r.Event]
+}
 
 // put appends a record and the end of its line. It fails if the state of a
 // checkpoint cannot be written.
 func (l *line) put(r *record) error {
-	*l = append(*l, `{"e":"`...)
-	*l = append(*l, r.Event...)
-	*l = append(*l, '"')
-	if r.Event == eventGap {
-		l.uint(`,"lost":`, r.Lost)
-		if err := l.json(`,"why":`, r.Why); err != nil {
-			return err
+	err := l.object(reflect.ValueOf(r).Elem(), r.layout())
+	*l = append(*l, '\n')
+	return err
+}
+
+func (l *line) object(v reflect.Value, fields []field) (err error) {
+	for i := range fields {
+		f := &fields[i]
+		x := v.Field(f.index)
+		if !f.zero && zero(x) {
+			continue
 		}
-		*l = append(*l, "}\n"...)
-		return nil
-	}
-	l.int(`,"t":`, int64(r.At))
-	switch r.Event {
-	case eventArrive:
-		l.query(r)
-	case eventFinish:
-		l.outcome(r)
-	case eventCancel:
-		l.uint(`,"id":`, uint64(r.ID))
-	case eventDown, eventUp, eventRemove:
-		l.int(`,"sv":`, int64(r.Service))
-	case eventLoad, eventAdd, eventChange:
-		if err := l.json(`,"service":`, r.Defined); err != nil {
-			return err
-		}
-	case eventCheckpoint:
-		if err := l.json(`,"state":`, r.State); err != nil {
-			return err
+		*l = append(*l, f.before...)
+		if verr := l.value(x, f); verr != nil {
+			err = verr
 		}
 	}
-	if len(r.Asked) > 0 {
-		*l = append(append(*l, `,"p":`...), r.Asked...)
+	*l = append(*l, '}')
+	return err
+}
+
+func zero(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Int, reflect.Int64:
+		return v.Int() == 0
+	case reflect.Slice, reflect.String:
+		return v.Len() == 0
 	}
-	if r.Event == eventNext && r.Round != 0 {
-		l.round(r)
+	return v.IsZero()
+}
+
+func (l *line) value(v reflect.Value, f *field) error {
+	switch v.Kind() {
+	case reflect.Int, reflect.Int64:
+		*l = strconv.AppendInt(*l, v.Int(), 10)
+	case reflect.Uint64:
+		if f.key != "shape" {
+			*l = strconv.AppendUint(*l, v.Uint(), 10)
+		} else {
+			*l = append(strconv.AppendUint(append(*l, '"'), v.Uint(), 16), '"')
+		}
+	case reflect.String:
+		if strings.ContainsFunc(v.String(), escaped) {
+			return l.json(v.String())
+		}
+		*l = append(append(append(*l, '"'), v.String()...), '"')
+	case reflect.Slice:
+		if f.key == "p" {
+			*l = append(*l, v.Bytes()...)
+			return nil
+		}
+		*l = append(*l, '[')
+		for i := range v.Len() {
+			if i > 0 {
+				*l = append(*l, ',')
+			}
+			if f.items != nil {
+				_ = l.object(v.Index(i), f.items)
+			} else {
+				_ = l.value(v.Index(i), f)
+			}
+		}
+		*l = append(*l, ']')
+	default:
+		if v.Elem().Kind() == reflect.Int64 {
+			return l.value(v.Elem(), f)
+		}
+		return l.json(v.Interface())
 	}
-	l.some(`,"stop":`, int64(r.Stop))
-	l.some(`,"running":`, int64(r.Running))
-	l.word(`,"err":`, r.Failure)
-	l.ended(r)
-	*l = append(*l, "}\n"...)
 	return nil
 }
 
-// The methods below take the text before a value with its key, such as
-// `,"sv":`.
+// escaped reports whether JSON may not have a character as it is.
+func escaped(c rune) bool { return c < ' ' || c == '"' || c == '\\' || c == utf8.RuneError }
 
-func (l *line) int(before string, v int64) {
-	*l = strconv.AppendInt(append(*l, before...), v, 10)
-}
-
-func (l *line) uint(before string, v uint64) {
-	*l = strconv.AppendUint(append(*l, before...), v, 10)
-}
-
-// some writes a number unless it is 0.
-func (l *line) some(before string, v int64) {
-	if v != 0 {
-		l.int(before, v)
-	}
-}
-
-// word writes a text that needs no escaping, unless it is empty.
-func (l *line) word(before, v string) {
-	if v != "" {
-		*l = append(append(*l, before...), '"')
-		*l = append(append(*l, v...), '"')
-	}
-}
-
-func (l *line) json(before string, v any) error {
+func (l *line) json(v any) error {
 	text, err := json.Marshal(v)
-	*l = append(append(*l, before...), text...)
+	*l = append(*l, text...)
 	return err
 }
 
@@ -95,107 +179,6 @@ func (l *line) json(before string, v any) error {
 func (l *line) item() {
 	if (*l)[len(*l)-1] != '[' {
 		*l = append(*l, ',')
-	}
-}
-
-func (l *line) query(r *record) {
-	l.uint(`,"id":`, uint64(r.ID))
-	l.int(`,"sv":`, int64(r.Service))
-	l.int(`,"n":`, int64(r.Size))
-	l.some(`,"seq":`, int64(r.SeqLen))
-	if r.Shape != 0 {
-		*l = append(*l, `,"shape":"`...)
-		*l = strconv.AppendUint(*l, uint64(r.Shape), 16)
-		*l = append(*l, '"')
-	}
-	l.int(`,"arrived":`, int64(r.Arrived))
-	l.int(`,"deadline":`, int64(r.Deadline))
-	l.some(`,"priority":`, int64(r.Priority))
-}
-
-func (l *line) outcome(r *record) {
-	l.uint(`,"round":`, r.Round)
-	l.int(`,"took":`, int64(r.Took))
-	*l = append(*l, `,"s":[`...)
-	for i := range r.Spans {
-		s := &r.Spans[i]
-		l.item()
-		l.uint(`{"b":`, uint64(s.Batch))
-		l.word(`,"as":`, s.Status)
-		l.int(`,"to":`, int64(s.To))
-		l.int(`,"took":`, int64(s.Took))
-		*l = append(*l, '}')
-	}
-	*l = append(*l, ']')
-}
-
-func (l *line) round(r *record) {
-	*l = append(*l, `,"c":[`...)
-	for i := range r.Candidates {
-		c := &r.Candidates[i]
-		l.item()
-		l.int(`{"sv":`, int64(c.Service))
-		l.some(`,"b":`, int64(c.Batch))
-		l.uint(`,"id":`, uint64(c.ID))
-		l.int(`,"headroom":`, int64(c.Headroom))
-		l.some(`,"from":`, int64(c.From))
-		l.int(`,"n":`, int64(c.Size))
-		l.some(`,"seq":`, int64(c.SeqLen))
-		l.some(`,"solo":`, int64(c.Solo))
-		l.some(`,"place":`, int64(c.Place))
-		*l = append(*l, '}')
-	}
-	*l = append(*l, ']')
-	l.some(`,"solo":`, int64(r.Solo))
-	l.some(`,"limit":`, int64(r.Limit))
-	if r.Planned != nil {
-		l.int(`,"planned":`, int64(*r.Planned))
-	}
-	l.uint(`,"round":`, r.Round)
-	l.int(`,"predicted":`, int64(r.Predicted))
-	l.int(`,"bound":`, int64(r.Bound))
-	*l = append(*l, `,"g":[`...)
-	for i := range r.Group {
-		g := &r.Group[i]
-		l.item()
-		l.int(`{"sv":`, int64(g.Service))
-		l.uint(`,"b":`, uint64(g.Batch))
-		l.some(`,"from":`, int64(g.From))
-		l.int(`,"to":`, int64(g.To))
-		l.int(`,"n":`, int64(g.Size))
-		l.some(`,"seq":`, int64(g.SeqLen))
-		*l = append(*l, `,"q":[`...)
-		for _, id := range g.Queries {
-			l.item()
-			*l = strconv.AppendUint(*l, uint64(id), 10)
-		}
-		*l = append(*l, "]}"...)
-	}
-	*l = append(*l, ']')
-}
-
-func (l *line) ended(r *record) {
-	if len(r.Answers) > 0 {
-		*l = append(*l, `,"a":[`...)
-		for i := range r.Answers {
-			a := &r.Answers[i]
-			l.item()
-			l.uint(`{"id":`, uint64(a.ID))
-			l.word(`,"as":`, a.Result)
-			l.word(`,"why":`, a.Reason)
-			*l = append(*l, '}')
-		}
-		*l = append(*l, ']')
-	}
-	if len(r.Released) > 0 {
-		*l = append(*l, `,"r":[`...)
-		for _, x := range r.Released {
-			l.item()
-			l.int(`{"sv":`, int64(x.Service))
-			l.uint(`,"b":`, uint64(x.Batch))
-			*l = append(*l, '}')
-		}
-		*l = append(*l, ']')
 	}
 }
 

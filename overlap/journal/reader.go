@@ -10,15 +10,6 @@ import (
 	"strings"
 )
 
-// Errors of recording.
-var (
-	// ErrInUse is returned when a Writer is given to a second Scheduler.
-	ErrInUse = errors.New("the decision log is in use: a log is of one scheduler; open one in another folder for the next")
-
-	// ErrOptions is returned when an option is out of its range.
-	ErrOptions = errors.New("bad option of the decision log")
-)
-
 // Errors of reading. Their text names the file, the line and what to do.
 var (
 	// ErrFormat is returned when the file is no decision log.
@@ -46,15 +37,12 @@ var ErrPolicy = errors.New("another policy makes other decisions, and what would
 	"replay it with its own, or try the other one with overlapd simulate")
 
 // remedies are what to do about the errors of reading.
-var remedies = []struct {
-	err    error
-	remedy string
-}{
-	{ErrFormat, "give a file that a daemon with decisions.log = true has written, such as " + FileName + " or " + FileName + ".1 of its state folder"},
-	{ErrVersion, "replay it with the overlapd that wrote it, which its first line names"},
-	{ErrRecord, "the file was changed or is damaged: replay another file of the log, of which each stands for itself"},
-	{ErrCheckpoint, "the file is cut or was changed: replay it as it was written, or another file of the log, of which each stands for itself"},
-	{ErrLimit, "no overlapd writes such a line: look whether this is a decision log"},
+var remedies = map[error]string{
+	ErrFormat:     "give a file that a daemon with decisions.log = true has written, such as " + FileName + " or " + FileName + ".1 of its state folder",
+	ErrVersion:    "replay it with the overlapd that wrote it, which its first line names",
+	ErrRecord:     "the file was changed or is damaged: replay another file of the log, of which each stands for itself",
+	ErrCheckpoint: "the file is cut or was changed: replay it as it was written, or another file of the log, of which each stands for itself",
+	ErrLimit:      "no overlapd writes such a line: look whether this is a decision log",
 }
 
 // reader reads a log, line by line.
@@ -152,15 +140,7 @@ func (r *reader) next() ([]byte, error) {
 
 // fault names the place of an error of reading, the reason and the remedy.
 func (r *reader) fault(err error, reason string) error {
-	if reason != "" {
-		reason = ": " + reason
-	}
-	for _, x := range remedies {
-		if x.err == err {
-			reason += "; " + x.remedy
-		}
-	}
-	return fmt.Errorf("%s:%d: %w%s", r.name, r.line, err, reason)
+	return fmt.Errorf("%s:%d: %w: %s; %s", r.name, r.line, err, reason, remedies[err])
 }
 
 // quote returns text of a log as it may stand in a message.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -35,8 +36,8 @@ const (
 
 // record is one line of a log: an event, what the scheduler learned by it, what the
 // scheduler asked and what it decided. It is the same when it is written, read
-// and compared. Which fields are set depends on the event; a zero field is not
-// written, unless the methods below that fill it say otherwise.
+// and compared: which fields an event has stands in layouts, and how a difference
+// in what was decided is called in the tags.
 type record struct {
 	Event event         `json:"e"`
 	At    time.Duration `json:"t"`
@@ -55,30 +56,31 @@ type record struct {
 	Spans    []spanRecord     `json:"s,omitempty"`
 
 	// What it asked the predictor, see question; nil for nothing.
-	Asked json.RawMessage `json:"p,omitempty"`
+	Asked json.RawMessage `json:"p,omitempty" what:"what the predictor was asked"`
 
 	// What it decided. Round is decided by next, and the one that finish ends.
-	Candidates []candidateRecord `json:"c,omitempty"`
-	Solo       time.Duration     `json:"solo,omitempty"`
-	Limit      time.Duration     `json:"limit,omitempty"`
-	Planned    *time.Duration    `json:"planned,omitempty"`
-	Round      uint64            `json:"round,omitempty"`
-	Predicted  time.Duration     `json:"predicted,omitempty"`
-	Bound      time.Duration     `json:"bound,omitempty"`
-	Group      []groupRecord     `json:"g,omitempty"`
-	Stop       models.BatchID    `json:"stop,omitempty"`
-	Running    int               `json:"running,omitempty"`
-	Failure    string            `json:"err,omitempty"`
-	Answers    []answerRecord    `json:"a,omitempty"`
-	Released   []releaseRecord   `json:"r,omitempty"`
+	Candidates []candidateRecord `json:"c,omitempty" what:"the candidates"`
+	Solo       time.Duration     `json:"solo,omitempty" what:"the solo time of the group"`
+	Limit      time.Duration     `json:"limit,omitempty" what:"what the group had to keep to"`
+	Planned    *time.Duration    `json:"planned,omitempty" what:"the time of the plan"`
+	Round      uint64            `json:"round,omitempty" what:"the round"`
+	Predicted  time.Duration     `json:"predicted,omitempty" what:"the predicted time"`
+	Bound      time.Duration     `json:"bound,omitempty" what:"the bound of the predicted time"`
+	Group      []groupRecord     `json:"g,omitempty" what:"the group"`
+	Stop       models.BatchID    `json:"stop,omitempty" what:"the batch to stop"`
+	Running    int               `json:"running,omitempty" what:"whether the batch runs"`
+	Failure    string            `json:"err,omitempty" what:"the refusal"`
+	Answers    []answerRecord    `json:"a,omitempty" what:"the queries that ended"`
+	Released   []releaseRecord   `json:"r,omitempty" what:"the batches that were released"`
 
 	// State is what a checkpoint holds; Lost and Why are what a gap does.
 	State *overlap.Snapshot `json:"state,omitempty"`
 	Lost  uint64            `json:"lost,omitempty"`
 	Why   string            `json:"why,omitempty"`
 
-	line    int    // where it was read
-	text    []byte // as it was read, valid until the next record is
+	line    int          // where it was read
+	text    []byte       // as it was read, valid until the next record is
+	calls   [][]question // Asked, where it was read
 	planned time.Duration
 }
 
@@ -250,9 +252,12 @@ func (r *record) ended(answers []overlap.Answer, released []overlap.Release) {
 // numbers too.
 const maxNumber = math.MaxInt32
 
-// validate reports the first number that cannot be, of a log with the given
-// number of services.
-func (r *record) validate(services int) error {
+// validate reports the first thing that cannot be, in a log with the given
+// number of services, and decodes what was asked.
+func (r *record) validate(services int) (err error) {
+	if layouts[r.Event] == nil {
+		return fmt.Errorf("unknown event %q", r.Event)
+	}
 	if (r.Service < 0 || int(r.Service) >= services) && r.Event != eventArrive {
 		return fmt.Errorf("service %d of %d", r.Service, services)
 	}
@@ -266,18 +271,14 @@ func (r *record) validate(services int) error {
 			return fmt.Errorf("status %q", s.Status)
 		}
 	}
-	defines := r.Event == eventLoad || r.Event == eventAdd || r.Event == eventChange
-	if defines != (r.Defined != nil) || (r.Event == eventCheckpoint) != (r.State != nil) {
+	has := func(key string) bool {
+		return slices.ContainsFunc(r.layout(), func(f field) bool { return f.key == key })
+	}
+	if has("service") != (r.Defined != nil) || has("state") != (r.State != nil) {
 		return fmt.Errorf("not what belongs to %q", r.Event)
 	}
-	if _, err := questions(r.Asked); err != nil {
-		return err
-	}
-	switch r.Event {
-	case eventArrive, eventNext, eventPlan, eventFinish, eventCancel, eventDown, eventUp, eventLoad, eventAdd, eventChange, eventRemove, eventDrain, eventCheckpoint, eventGap:
-		return nil
-	}
-	return fmt.Errorf("unknown event %q", r.Event)
+	r.calls, err = questions(r.Asked)
+	return err
 }
 
 // services returns how many services there are after the event, of so many.
@@ -307,15 +308,6 @@ func (r *record) outcome() models.Outcome {
 		o.Spans = append(o.Spans, models.SpanOutcome{Span: models.Span{Batch: s.Batch}, Status: status, Reached: s.To, Took: s.Took})
 	}
 	return o
-}
-
-// calls returns what the predictor was asked, call by call.
-func (r *record) calls() [][]question {
-	calls, err := questions(r.Asked)
-	if err != nil {
-		panic(err) // it was validated
-	}
-	return calls
 }
 
 // question is a group that the predictor was asked about, and its answer. In a
@@ -371,19 +363,6 @@ func decodeQuestion(n []int64, last []models.Span) (q question, err error) {
 		return q, fmt.Errorf("a question about %d spans", spans)
 	}
 	return q, nil
-}
-
-// isAbout reports whether a group is the one of the question.
-func (q *question) isAbout(g models.Group) bool {
-	if len(g.Spans) != len(q.Group.Spans) {
-		return false
-	}
-	for i, s := range g.Spans {
-		if !alike(s, q.Group.Spans[i]) {
-			return false
-		}
-	}
-	return true
 }
 
 // alike reports whether two spans are the same to a predictor, which knows

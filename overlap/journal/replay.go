@@ -75,7 +75,7 @@ func (p *replay) take(r *record) error {
 	}
 	p.report.Events++
 	p.report.span(r.At)
-	p.predictor.load(r.calls())
+	p.predictor.recorded = slices.Concat(r.calls...)
 	p.decided.last = &record{Event: r.Event, At: r.At} // if it is left out
 	start := time.Now()
 	p.drive(r)
@@ -148,7 +148,7 @@ func (p *replay) account(r *record, answers []overlap.Answer, took time.Duration
 	case r.Event == eventAdd && r.Failure == "":
 		p.report.service(*r.Defined)
 	case r.Event == eventPlan:
-		p.plan = draft{r.calls(), took}
+		p.plan = draft{r.calls, took}
 	case r.Event == eventNext && r.Round != 0:
 		p.round = newRound(r, answers, took)
 		if p.round.Planned {
@@ -197,20 +197,13 @@ func (c *capture) record(r *record)                               { c.last = r }
 // answering is a predictor that answers what it answered when the log was
 // recorded. What it was not asked then it does not know; that it is asked shows
 // in the record.
-type answering struct {
-	recorded []question
-}
-
-// load takes what was asked during the next event.
-func (a *answering) load(calls [][]question) {
-	a.recorded = slices.Concat(calls...)
-}
+type answering struct{ recorded []question } // of the event that is replayed
 
 // Predict implements overlap.Predictor.
 func (a *answering) Predict(groups []models.Group, estimates []models.Estimate) {
 	for i := range groups {
 		estimates[i] = models.Estimate{}
-		if len(a.recorded) > 0 && a.recorded[0].isAbout(groups[i]) {
+		if len(a.recorded) > 0 && slices.EqualFunc(a.recorded[0].Group.Spans, groups[i].Spans, alike) {
 			estimates[i] = a.recorded[0].Estimate
 			a.recorded = a.recorded[1:]
 		} else {

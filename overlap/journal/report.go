@@ -197,7 +197,7 @@ func newRound(r *record, dropped []overlap.Answer, decision time.Duration) *Roun
 			Headroom: h.Headroom, Solo: models.Estimate{Latency: h.Solo}, Place: h.Place,
 		})
 	}
-	round.Calls = r.calls()
+	round.Calls = r.calls
 	for _, g := range r.Group {
 		round.Group.Spans = append(round.Group.Spans, models.Span{
 			Service: g.Service, Batch: g.Batch, Start: g.From, End: g.To, Size: g.Size, SeqLen: g.SeqLen,

@@ -47,14 +47,8 @@ const (
 // New returns an idle scheduler that records to w, which belongs to it from
 // then on, or every fault of the configuration.
 func New(config overlap.Config, w *Writer, header Header) (*Scheduler, error) {
-	s, err := newScheduler(config, w)
-	if err == nil {
-		err = w.use(header, config)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	w.use(header, config)
+	return newScheduler(config, w)
 }
 
 func newScheduler(config overlap.Config, to sink) (*Scheduler, error) {
@@ -70,7 +64,7 @@ func newScheduler(config overlap.Config, to sink) (*Scheduler, error) {
 // asked is a predictor that writes down what it was asked and what it answered.
 type asked struct {
 	overlap.Predictor
-	on   bool
+	on   bool // while an event is recorded
 	text line
 }
 
@@ -84,7 +78,7 @@ func (a *asked) Predict(groups []models.Group, estimates []models.Estimate) {
 
 func (a *asked) any() bool { return len(a.text) > 1 }
 
-// begin starts an event, and returns its record, nil if that would be lost.
+// begin starts an event, and returns its record.
 func (s *Scheduler) begin(e event, now time.Duration) *record {
 	before := s.now
 	s.now = max(s.now, now)
@@ -93,40 +87,33 @@ func (s *Scheduler) begin(e event, now time.Duration) *record {
 		s.sink.checkpoint(before, s.Snapshot())
 	}
 	s.asked.on, s.asked.text = taking != takesNothing, append(s.asked.text[:0], '[')
-	if !s.asked.on {
-		return nil
-	}
 	s.record.clear(e, s.now)
 	return &s.record
 }
 
 // end adds what was asked and what ended to the record, and hands it over.
-func (s *Scheduler) end(r *record, err error) {
-	s.asked.on = false
+func (s *Scheduler) end(err error) {
 	answers, released := s.Ended()
-	fresh, given := answers[s.answered:], released[s.released:]
-	s.answered, s.released = len(answers), len(released)
-	if r == nil {
-		return
+	if s.asked.on {
+		r := &s.record
+		if s.asked.any() {
+			s.asked.text = append(s.asked.text, ']')
+			r.Asked = []byte(s.asked.text)
+		}
+		r.Failure = failureName(err)
+		r.ended(answers[s.answered:], released[s.released:])
+		s.sink.record(r)
 	}
-	if s.asked.any() {
-		s.asked.text = append(s.asked.text, ']')
-		r.Asked = []byte(s.asked.text)
-	}
-	r.Failure = failureName(err)
-	r.ended(fresh, given)
-	s.sink.record(r)
+	s.asked.on, s.answered, s.released = false, len(answers), len(released)
 }
 
 // endIdle is end for an event that may have changed nothing but the time, which
 // later records hold: if nothing was asked and nothing ended, it is left out.
-func (s *Scheduler) endIdle(r *record) {
-	answers, released := s.Ended()
-	if !s.asked.any() && len(answers) == s.answered && len(released) == s.released {
-		s.asked.on = false
-		return
+func (s *Scheduler) endIdle() {
+	if answers, released := s.Ended(); s.asked.any() || len(answers) != s.answered || len(released) != s.released {
+		s.end(nil)
 	}
-	s.end(r, nil)
+	s.asked.on = false
 }
 
 // Answers is that of overlap.Scheduler.
@@ -143,49 +130,42 @@ func (s *Scheduler) Released() []overlap.Release {
 
 // Arrive is that of overlap.Scheduler.
 func (s *Scheduler) Arrive(now time.Duration, q models.Query) error {
-	r := s.begin(eventArrive, now)
+	s.begin(eventArrive, now).tellQuery(&q)
 	err := s.Scheduler.Arrive(s.now, q)
-	if r != nil {
-		r.tellQuery(&q)
-	}
-	s.end(r, err)
+	s.end(err)
 	return err
 }
 
 // Next is that of overlap.Scheduler.
 func (s *Scheduler) Next(now time.Duration) (overlap.Round, bool) {
-	r := s.begin(eventNext, now)
-	busy := s.busy
+	r, busy := s.begin(eventNext, now), s.busy
 	round, ok := s.Scheduler.Next(s.now)
 	s.busy = busy || ok
-	if r != nil && ok {
+	if ok && s.asked.on {
 		e := s.Explain()
 		r.decide(&round, &e)
 	}
 	if busy || !ok && s.Idle() { // there was nothing to choose from
-		s.endIdle(r)
+		s.endIdle()
 	} else {
-		s.end(r, nil)
+		s.end(nil)
 	}
 	return round, ok
 }
 
 // Plan is that of overlap.Scheduler.
 func (s *Scheduler) Plan(now time.Duration) {
-	r := s.begin(eventPlan, now)
+	s.begin(eventPlan, now)
 	s.Scheduler.Plan(s.now)
-	s.endIdle(r) // to plan, it asks
+	s.endIdle() // to plan, it asks
 }
 
 // Finish is that of overlap.Scheduler.
 func (s *Scheduler) Finish(now time.Duration, o models.Outcome) error {
-	r := s.begin(eventFinish, now)
+	s.begin(eventFinish, now).tellOutcome(&o)
 	err := s.Scheduler.Finish(s.now, o)
 	s.busy = s.busy && errors.Is(err, overlap.ErrUnknownRound)
-	if r != nil {
-		r.tellOutcome(&o)
-	}
-	s.end(r, err)
+	s.end(err)
 	return err
 }
 
@@ -193,80 +173,61 @@ func (s *Scheduler) Finish(now time.Duration, o models.Outcome) error {
 func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop models.BatchID, running bool) {
 	r := s.begin(eventCancel, now)
 	stop, running = s.Scheduler.Cancel(s.now, id)
-	if r != nil {
-		if r.ID, r.Stop = id, stop; running {
-			r.Running = 1
-		}
+	if r.ID, r.Stop = id, stop; running {
+		r.Running = 1
 	}
-	s.end(r, nil)
+	s.end(nil)
 	return stop, running
 }
 
 // Down is that of overlap.Scheduler.
 func (s *Scheduler) Down(now time.Duration, id models.ServiceID) {
-	r := s.begin(eventDown, now)
+	s.begin(eventDown, now).Service = id
 	s.Scheduler.Down(s.now, id)
-	s.endService(r, id, nil)
+	s.end(nil)
 }
 
 // Up is that of overlap.Scheduler.
 func (s *Scheduler) Up(now time.Duration, id models.ServiceID) {
-	r := s.begin(eventUp, now)
+	s.begin(eventUp, now).Service = id
 	s.Scheduler.Up(s.now, id)
-	s.endService(r, id, nil)
+	s.end(nil)
 }
 
 // Remove is that of overlap.Scheduler.
 func (s *Scheduler) Remove(now time.Duration, id models.ServiceID) error {
-	r := s.begin(eventRemove, now)
+	s.begin(eventRemove, now).Service = id
 	err := s.Scheduler.Remove(s.now, id)
-	s.endService(r, id, err)
+	s.end(err)
 	return err
-}
-
-// endService ends an event that brings no more than a service.
-func (s *Scheduler) endService(r *record, id models.ServiceID, err error) {
-	if r != nil {
-		r.Service = id
-	}
-	s.end(r, err)
 }
 
 // Load is that of overlap.Scheduler.
 func (s *Scheduler) Load(now time.Duration, m models.Service) error {
-	r := s.begin(eventLoad, now)
-	err := s.Scheduler.Load(s.now, m)
-	s.endDefined(r, m, err)
-	return err
+	return s.define(eventLoad, now, m, s.Scheduler.Load)
 }
 
 // Add is that of overlap.Scheduler.
 func (s *Scheduler) Add(now time.Duration, m models.Service) error {
-	r := s.begin(eventAdd, now)
-	err := s.Scheduler.Add(s.now, m)
-	s.endDefined(r, m, err)
-	return err
+	return s.define(eventAdd, now, m, s.Scheduler.Add)
 }
 
 // Change is that of overlap.Scheduler.
 func (s *Scheduler) Change(now time.Duration, m models.Service) error {
-	r := s.begin(eventChange, now)
-	err := s.Scheduler.Change(s.now, m)
-	s.endDefined(r, m, err)
-	return err
+	return s.define(eventChange, now, m, s.Scheduler.Change)
 }
 
-// endDefined ends an event that brings the definition of a service.
-func (s *Scheduler) endDefined(r *record, m models.Service, err error) {
-	if r != nil {
-		r.Defined = &m
-	}
-	s.end(r, err)
+// define records an event that brings the definition of a service.
+func (s *Scheduler) define(e event, now time.Duration, m models.Service, do func(time.Duration, models.Service) error) error {
+	s.begin(e, now).Defined = &m
+	err := do(s.now, m)
+	s.end(err)
+	return err
 }
 
 // Drain is that of overlap.Scheduler.
 func (s *Scheduler) Drain(now time.Duration) {
-	r := s.begin(eventDrain, now)
+	s.begin(eventDrain, now)
 	s.Scheduler.Drain(s.now)
-	s.end(r, nil)
+	s.end(nil)
 }

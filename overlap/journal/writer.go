@@ -40,17 +40,14 @@ type config struct {
 	Predictor *struct{} `json:"Predictor,omitempty"`
 }
 
-// Limits of a log.
 const (
-	MinFileBytes     = 1 << 12
-	MaxFiles         = 1000
-	MaxLineBytes     = 64 << 20
-	MinFlushInterval = time.Millisecond
+	// MaxLineBytes is the length of the longest line that is written or read.
+	MaxLineBytes = 64 << 20
 
-	// bufferBytes is what a buffer between the scheduler and the writer
-	// holds, unless one record is longer; buffers is how many there are.
-	bufferBytes = 64 << 10
-	buffers     = 16
+	// pendingBytes is what may wait for the writer, besides what it is writing,
+	// and wakeBytes is with how much it begins before the flush interval is over.
+	pendingBytes = 512 << 10
+	wakeBytes    = 64 << 10
 )
 
 // Options of a Writer.
@@ -72,33 +69,23 @@ type Options struct {
 
 // DefaultOptions returns the options of a daemon.
 func DefaultOptions() Options {
-	return Options{MaxFileBytes: 64 << 20, MaxFiles: 4, FlushInterval: time.Second, RetryInterval: 10 * time.Second}
-}
-
-func (o *Options) validate() error {
-	switch {
-	case o.MaxFileBytes < MinFileBytes:
-		return fmt.Errorf("%w: %d bytes in a file: want at least %d", ErrOptions, o.MaxFileBytes, MinFileBytes)
-	case o.MaxFiles < 1 || o.MaxFiles > MaxFiles:
-		return fmt.Errorf("%w: %d files: want 1 to %d", ErrOptions, o.MaxFiles, MaxFiles)
-	case o.FlushInterval < MinFlushInterval || o.RetryInterval < MinFlushInterval:
-		return fmt.Errorf("%w: intervals %v and %v: want at least %v", ErrOptions, o.FlushInterval, o.RetryInterval, MinFlushInterval)
+	return Options{
+		MaxFileBytes: 64 << 20, MaxFiles: 4, FlushInterval: time.Second, RetryInterval: 10 * time.Second,
+		Stopped: func(error) {}, Resumed: func(uint64) {},
 	}
-	return nil
 }
 
 // Writer takes the records of one Scheduler to files.
 //
-// The scheduler's goroutine fills a buffer under a lock that is never held
-// for longer than a copy takes. A full buffer goes to the writer's goroutine,
-// which alone touches files. When all buffers are on their way, records are
-// lost until one is back; then a gap and a checkpoint are written, with which
-// a replay goes on.
+// The scheduler's goroutine appends to what is pending, under a lock that is
+// never held for longer than a copy takes. The writer's goroutine, which alone
+// touches files, takes all of it at once and leaves the memory of what it wrote
+// last in its place. When too much is pending, records are lost until it was
+// taken; then a gap and a checkpoint are written, with which a replay goes on.
 type Writer struct {
 	options Options
 	files   files
-	full    chan chunk  // never blocks: there are no more buffers than it holds
-	free    chan []byte // buffers
+	wake    chan struct{} // holds one token
 	closing chan struct{}
 	done    chan struct{}
 	closed  sync.Once
@@ -106,35 +93,39 @@ type Writer struct {
 
 	mu struct {
 		sync.Mutex
-		filling chunk
-		open    bool  // filling may be filled; else a checkpoint must come first
-		stopped bool  // the disk takes nothing
-		since   int64 // bytes of records in the file since its checkpoint
-		lost    uint64
+		pending pending
+		open    bool   // records go on where the last one ended; else a checkpoint must come first
+		stopped bool   // the disk takes nothing
+		since   int64  // bytes of records in the file since its checkpoint
+		lost    uint64 // events, before the next checkpoint
 		why     string // the last record was lost
 		total   uint64 // events lost since the log was opened
 		fault   error  // what the disk answers now
 		head    head   // begins every file
-		used    bool
 	}
 
 	line line // scratch of the scheduler's goroutine
 
 	// What follows belongs to the writer's goroutine.
-	failed   bool
-	failedAt time.Time
-	text     line // what stands before the records of a chunk
+	failedAt time.Time // zero if the last attempt went well
+	writing  pending
+	text     line // what stands before the records of a part
 }
 
-// chunk is what goes to the goroutine at once.
-type chunk struct {
-	data    []byte
+// pending are records that are not written yet.
+type pending struct {
+	data  []byte
+	parts []part
+}
+
+// part is records that go on where the part before it ended, or follow a state.
+type part struct {
+	from    int // in the data
 	records uint64
-	state   *stateBefore // nil if data goes on where the last chunk ended
+	state   *stateBefore // nil if they go on
 }
 
-// stateBefore is the state of the scheduler before the first record of a
-// chunk.
+// stateBefore is the state of the scheduler before the first record of a part.
 type stateBefore struct {
 	now    time.Duration
 	state  overlap.Snapshot
@@ -152,48 +143,32 @@ const (
 // Open starts a new log in a folder, which is made if need be. Files of an
 // earlier log are kept as older files of this one.
 func Open(dir string, o Options) (*Writer, error) {
-	if err := o.validate(); err != nil {
-		return nil, err
+	return open(dir, o, createFile)
+}
+
+func open(dir string, o Options, create func(path string) (file, error)) (*Writer, error) {
+	w := &Writer{
+		options: o, files: files{dir: dir, max: o.MaxFiles, create: create},
+		wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}),
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, unwritable(err)
+	w.mu.pending.data, w.writing.data = make([]byte, 0, pendingBytes), make([]byte, 0, pendingBytes)
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		err = w.files.rotate()
 	}
-	w := newWriter(dir, o, createFile)
-	if err := w.files.rotate(); err != nil {
-		return nil, unwritable(err)
+	if err != nil {
+		return nil, fmt.Errorf("decision log: %w; see to it that its folder can be written and has room, or record no decisions (decisions.log = false)", err)
 	}
 	go w.run()
 	return w, nil
 }
 
-// unwritable adds to an error what to do about a log that cannot be begun.
-func unwritable(err error) error {
-	return fmt.Errorf("decision log: %w; see to it that its folder can be written and has room, or record no decisions (decisions.log = false)", err)
-}
-
-func newWriter(dir string, o Options, create func(path string) (file, error)) *Writer {
-	w := &Writer{
-		options: o, files: files{dir: dir, max: o.MaxFiles, create: create},
-		full: make(chan chunk, buffers), free: make(chan []byte, buffers),
-		closing: make(chan struct{}), done: make(chan struct{}),
-	}
-	for range buffers {
-		w.free <- make([]byte, 0, bufferBytes)
-	}
-	return w
-}
-
 // use gives the log to a scheduler.
-func (w *Writer) use(h Header, c overlap.Config) error {
+func (w *Writer) use(h Header, c overlap.Config) {
+	c.Services = nil // those of each file's first checkpoint
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.mu.used {
-		return ErrInUse
-	}
-	w.mu.used = true
 	w.mu.head = head{Format: Format, Header: h, Config: config{Config: c}}
-	w.mu.head.Config.Services = nil // those of each file's first checkpoint
-	return nil
 }
 
 // begin implements sink.
@@ -206,10 +181,7 @@ func (w *Writer) begin() taking {
 	case w.mu.stopped:
 		w.miss(1)
 		return takesNothing
-	case w.mu.open && w.mu.filling.records > 0:
-		w.send()
-	}
-	if w.mu.filling.data == nil && !w.take() {
+	case len(w.mu.pending.data) > pendingBytes/2:
 		w.lose(lostBehind)
 		return takesNothing
 	}
@@ -223,14 +195,18 @@ func (w *Writer) checkpoint(now time.Duration, state overlap.Snapshot) {
 	if w.mu.stopped {
 		return // since begin
 	}
-	w.mu.filling.state = &stateBefore{
-		now: now, state: state, lost: w.mu.lost, why: w.mu.why,
-		rotate: w.mu.since >= w.options.MaxFileBytes,
-	}
-	w.mu.open, w.mu.lost, w.mu.why = true, 0, ""
-	if w.mu.filling.state.rotate {
+	rotate := w.mu.since >= w.options.MaxFileBytes
+	if rotate {
 		w.mu.since = 0
 	}
+	w.part(&stateBefore{now: now, state: state, rotate: rotate, lost: w.mu.lost, why: w.mu.why})
+	w.mu.open, w.mu.lost, w.mu.why = true, 0, ""
+}
+
+// part begins a part of what is pending.
+func (w *Writer) part(s *stateBefore) {
+	p := &w.mu.pending
+	p.parts = append(p.parts, part{from: len(p.data), state: s})
 }
 
 // record implements sink.
@@ -240,6 +216,7 @@ func (w *Writer) record(r *record) {
 	w.line = line
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	p := &w.mu.pending
 	switch {
 	case !w.mu.open: // since begin
 		w.miss(1)
@@ -247,19 +224,21 @@ func (w *Writer) record(r *record) {
 	case len(line) > MaxLineBytes:
 		w.lose(lostLong)
 		return
-	case w.mu.filling.records > 0 && len(w.mu.filling.data)+len(line) > bufferBytes:
-		w.send()
-		if !w.take() {
-			w.lose(lostBehind)
-			return
-		}
-	case w.mu.filling.data == nil && !w.take():
+	case len(p.data) > 0 && len(p.data)+len(line) > pendingBytes:
 		w.lose(lostBehind)
 		return
+	case len(p.parts) == 0:
+		w.part(nil)
 	}
-	w.mu.filling.data = append(w.mu.filling.data, line...)
-	w.mu.filling.records++
+	p.data = append(p.data, line...)
+	p.parts[len(p.parts)-1].records++
 	w.mu.since += int64(len(line))
+	if len(p.data) >= wakeBytes {
+		select {
+		case w.wake <- struct{}{}:
+		default: // it was woken already
+		}
+	}
 }
 
 // lose drops a record. What follows needs a checkpoint.
@@ -273,23 +252,6 @@ func (w *Writer) lose(why string) {
 func (w *Writer) miss(n uint64) {
 	w.mu.lost += n
 	w.mu.total += n
-}
-
-// send gives the buffer to the goroutine.
-func (w *Writer) send() {
-	w.full <- w.mu.filling
-	w.mu.filling = chunk{}
-}
-
-// take gets an empty buffer, if there is one.
-func (w *Writer) take() bool {
-	select {
-	case b := <-w.free:
-		w.mu.filling = chunk{data: b[:0]}
-		return true
-	default:
-		return false
-	}
 }
 
 // Close writes what was recorded and closes the file. It returns the last
@@ -307,8 +269,8 @@ func (w *Writer) run() {
 	defer tick.Stop()
 	for {
 		select {
-		case c := <-w.full:
-			w.write(c)
+		case <-w.wake:
+			w.flush()
 		case <-tick.C:
 			w.flush()
 		case <-w.closing:
@@ -323,77 +285,57 @@ func (w *Writer) run() {
 
 // flush writes all that was recorded.
 func (w *Writer) flush() {
-	for {
-		select {
-		case c := <-w.full:
-			w.write(c)
-			continue
-		default:
+	w.take()
+	p := &w.writing
+	for i := range p.parts {
+		end := len(p.data)
+		if i+1 < len(p.parts) {
+			end = p.parts[i+1].from
 		}
-		c, again := w.unfinished()
-		if c.records > 0 {
-			w.write(c)
+		if err := w.write(&p.parts[i], p.data[p.parts[i].from:end]); err != nil {
+			w.fail(err, p.parts[i:])
+			break
 		}
-		if !again {
-			return
+		if !w.failedAt.IsZero() {
+			w.resume(p.parts[i].state.lost) // after a failure the first part has one
 		}
+	}
+	clear(p.parts) // of their states
+	p.parts, p.data = p.parts[:0], p.data[:0]
+	if cap(p.data) > 2*pendingBytes {
+		p.data = nil
 	}
 }
 
-// unfinished takes away the buffer that is being filled, and reports whether
-// a full one came before it.
-func (w *Writer) unfinished() (c chunk, again bool) {
+// take makes what is pending what is written now.
+func (w *Writer) take() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.full) > 0 {
-		return chunk{}, true
-	}
-	if w.mu.filling.records > 0 {
-		c, w.mu.filling = w.mu.filling, chunk{}
+	if len(w.mu.pending.data) > 0 { // a state alone waits for its records
+		w.mu.pending, w.writing = w.writing, w.mu.pending
 	}
 	if w.mu.stopped && time.Since(w.failedAt) >= w.options.RetryInterval {
 		w.mu.stopped = false
 	}
-	return c, false
 }
 
-// write appends a chunk to the file, and gives its buffer back.
-func (w *Writer) write(c chunk) {
-	switch {
-	case w.failed && (c.state == nil || time.Since(w.failedAt) < w.options.RetryInterval):
-		w.forget(&c) // it was on its way when the disk failed
-	default:
-		if err := w.put(&c); err != nil {
-			w.fail(err, &c)
-		} else if w.failed {
-			w.resume()
-			if w.options.Resumed != nil {
-				w.options.Resumed(c.state.lost)
-			}
-		}
+// write appends the records of a part to the file, behind what must stand
+// before them.
+func (w *Writer) write(p *part, records []byte) error {
+	if p.state == nil {
+		return w.files.write(records)
 	}
-	if cap(c.data) > 2*bufferBytes {
-		c.data = make([]byte, 0, bufferBytes)
-	}
-	w.free <- c.data
-}
-
-func (w *Writer) put(c *chunk) error {
-	if c.state == nil {
-		return w.files.write(c.data)
-	}
-	if c.state.rotate && w.files.size > 0 || w.files.current == nil {
+	if p.state.rotate && w.files.size > 0 || w.files.current == nil {
 		if err := w.files.rotate(); err != nil {
 			return fmt.Errorf("beginning a file: %w", err)
 		}
 	}
-	var err error
 	w.text = w.text[:0]
-	if err = w.preface(&w.text, c.state); err != nil {
+	if err := w.preface(&w.text, p.state); err != nil {
 		return err
 	}
-	err = w.files.write(append(w.text, c.data...))
-	if cap(w.text) > 2*bufferBytes {
+	err := w.files.write(append(w.text, records...))
+	if cap(w.text) > 2*pendingBytes {
 		w.text = nil
 	}
 	return err
@@ -406,7 +348,7 @@ func (w *Writer) preface(l *line, s *stateBefore) error {
 		h := w.mu.head
 		w.mu.Unlock()
 		h.Created, h.Config.Services = time.Now().UTC(), s.state.Definitions()
-		if err := l.json("", &h); err != nil {
+		if err := l.json(&h); err != nil {
 			return err
 		}
 		*l = append(*l, '\n')
@@ -426,25 +368,34 @@ func (w *Writer) preface(l *line, s *stateBefore) error {
 	return nil
 }
 
-// fail stops the log, and calls Stopped once.
-func (w *Writer) fail(err error, c *chunk) {
-	first := !w.failed
-	w.failed, w.failedAt, w.err = true, time.Now(), err
+// fail stops the log, and calls Stopped once. What is not written is lost, with
+// all that is pending.
+func (w *Writer) fail(err error, left []part) {
+	first := w.failedAt.IsZero()
+	w.failedAt, w.err = time.Now(), err
 	w.mu.Lock()
 	w.mu.open, w.mu.stopped, w.mu.why, w.mu.fault = false, true, err.Error(), err
+	for _, parts := range [][]part{left, w.mu.pending.parts} {
+		for _, p := range parts {
+			if w.miss(p.records); p.state != nil {
+				w.mu.lost += p.state.lost // no gap counts them now
+			}
+		}
+	}
+	w.mu.pending = pending{data: w.mu.pending.data[:0], parts: w.mu.pending.parts[:0]}
 	w.mu.Unlock()
-	w.forget(c)
-	if first && w.options.Stopped != nil {
+	if first {
 		w.options.Stopped(err)
 	}
 }
 
 // resume ends what fail began.
-func (w *Writer) resume() {
-	w.failed, w.err = false, nil
+func (w *Writer) resume(lost uint64) {
+	w.failedAt, w.err = time.Time{}, nil
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.mu.fault = nil
+	w.mu.Unlock()
+	w.options.Resumed(lost)
 }
 
 // Lost returns how many events were not written since the log was opened, and
@@ -453,18 +404,4 @@ func (w *Writer) Lost() (events uint64, fault error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.mu.total, w.mu.fault
-}
-
-// forget counts what is in a chunk, and in the buffer that is being filled, as
-// lost.
-func (w *Writer) forget(c *chunk) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.miss(c.records + w.mu.filling.records)
-	for _, s := range []*stateBefore{c.state, w.mu.filling.state} {
-		if s != nil {
-			w.mu.lost += s.lost // no gap counts them now
-		}
-	}
-	w.mu.filling = chunk{data: w.mu.filling.data[:0]}
 }
