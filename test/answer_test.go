@@ -67,6 +67,7 @@ var tinyAdd = service{name: "add", model: "zoo:tiny_add"}
 // Two services at once, JSON and binary: everybody gets the answer to the
 // question that they asked.
 func TestAnswersAreRight(t *testing.T) {
+	t.Parallel()
 	merged := tinyAdd
 	merged.name, merged.lines = "merged", "max_batch = 8"
 	p := serve(t, config{services: []service{tinyAdd, merged}})
@@ -97,6 +98,7 @@ func TestAnswersAreRight(t *testing.T) {
 
 // Merging must not change an answer, nor whose it is.
 func TestMergingChangesNoAnswer(t *testing.T) {
+	t.Parallel()
 	for name, input := range map[string]func(random *rand.Rand) tensor{
 		"tiny_mlp": func(r *rand.Rand) tensor { return rows("input", "FP32", r, 1+r.Int64N(2), 16) },
 		"tiny_cnn": func(r *rand.Rand) tensor { return rows("input", "FP32", r, 1, 3, 32, 32) },

@@ -74,6 +74,7 @@ func variation(next func() float64, n int) (mean, cv float64) {
 }
 
 func TestBurstsAreAsBurstyAsTheTrace(t *testing.T) {
+	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	sources := map[string]func() float64{"drawn": bursts(random)}
 	if next, ok := azureTrace(random); ok {

@@ -13,6 +13,7 @@ import (
 // A daemon on an emulated device is one process, answers every query of a crowd
 // with zeros, and ends well in the middle of it.
 func TestEmulatedDevice(t *testing.T) {
+	t.Parallel()
 	example := func(name string) string {
 		path, err := filepath.Abs(filepath.Join("..", "docs", "examples", name))
 		if err != nil {

@@ -59,6 +59,7 @@ func grpcAdd(v int32) *inference.ModelInferRequest {
 
 // The same daemon answers both protocols, and counts both together.
 func TestGRPC(t *testing.T) {
+	t.Parallel()
 	p := serve(t, config{grpc: "127.0.0.1:0", services: []service{{name: "add", model: "zoo:tiny_add"}}})
 	client := p.grpcClient(t)
 	const n = 20
@@ -84,6 +85,7 @@ func TestGRPC(t *testing.T) {
 // A client that gives up frees its query: where it runs it stops, and no
 // further span of it is sent, so its batch never ends.
 func TestGRPCCancels(t *testing.T) {
+	t.Parallel()
 	p := serve(t, config{grpc: "127.0.0.1:0", services: []service{slowService(t, "")}})
 	client := p.grpcClient(t)
 	q := &inference.ModelInferRequest{ModelName: "slow", Inputs: []*inference.ModelInferRequest_InferInputTensor{}}
@@ -131,6 +133,7 @@ const pythonVariable = "OVERLAPD_TEST_PYTHON"
 
 // Triton's own client, where one is installed.
 func TestGRPCTritonClient(t *testing.T) {
+	t.Parallel()
 	python := os.Getenv(pythonVariable)
 	if python == "" {
 		python = "python3"

@@ -34,6 +34,7 @@ func (c *tally) add(a answer) {
 // Killing the worker of one service takes nothing from the other, and every
 // query of its own gets one answer, with a reason if it has no outputs.
 func TestKilledWorkers(t *testing.T) {
+	t.Parallel()
 	p := serve(t, config{worker: restarts, services: []service{
 		{name: "steady", model: "zoo:tiny_add"}, {"victim", "zoo:tiny_add", "target = \"20s\"\nmax_batch = 4"},
 	}})
@@ -145,6 +146,7 @@ func stopped(t *testing.T, pid int) bool {
 
 // A service whose worker is lost for good says so at once.
 func TestServiceGivenUp(t *testing.T) {
+	t.Parallel()
 	p := serve(t, config{worker: "restart_limit = 1\nbackoff_min = \"10ms\"\n", services: []service{
 		tinyAdd, {name: "other", model: "zoo:tiny_add"},
 	}})

@@ -32,6 +32,7 @@ func (p *process) abandon(service string, q query) net.Conn {
 // Clients that leave while their queries wait free their places in the queue,
 // and those queries never run.
 func TestClientsLeaveTheQueue(t *testing.T) {
+	t.Parallel()
 	p := serve(t, config{services: []service{slowService(t, "queue_limit = 8")}})
 	running := make(chan answer, 1)
 	go func() { running <- p.infer("slow", one(1)) }()
@@ -60,6 +61,7 @@ func TestClientsLeaveTheQueue(t *testing.T) {
 
 // A query whose client leaves while it runs stops at an operator boundary.
 func TestClientLeavesARunningQuery(t *testing.T) {
+	t.Parallel()
 	p := serve(t, config{services: []service{slowService(t, "")}})
 	begin := time.Now()
 	if a := p.infer("slow", one(1)); a.Status != 200 {

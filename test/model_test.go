@@ -75,6 +75,7 @@ func manyNodes(n int) message {
 
 // A model that is no good is told so, is never ready, and disturbs nobody.
 func TestBadModels(t *testing.T) {
+	t.Parallel()
 	bad := badModels(t)
 	c := config{worker: "restart_limit = 1\nbackoff_min = \"10ms\"\n", services: []service{tinyAdd}}
 	for name, m := range bad {
@@ -111,6 +112,7 @@ func TestBadModels(t *testing.T) {
 // A model that asks for more memory than there is fails, each time, and its
 // worker lives.
 func TestModelThatExplodes(t *testing.T) {
+	t.Parallel()
 	const terabyte = 1 << 40
 	raw := binary.LittleEndian.AppendUint64(nil, terabyte)
 	path := write(t, "huge.onnx", model(graph([]message{
@@ -132,6 +134,7 @@ func TestModelThatExplodes(t *testing.T) {
 
 // A worker that is started again takes the model that is there then.
 func TestModelChangesOnDisk(t *testing.T) {
+	t.Parallel()
 	path := write(t, "model.onnx", identity(3))
 	p := serve(t, config{worker: "restart_limit = 6\nbackoff_min = \"10ms\"\n", services: []service{
 		{name: "changing", model: path}, tinyAdd,
@@ -175,6 +178,7 @@ func TestModelChangesOnDisk(t *testing.T) {
 
 // The index says which services are there.
 func TestIndex(t *testing.T) {
+	t.Parallel()
 	p := serve(t, config{services: []service{tinyAdd}})
 	response, err := client.Post(p.url("/v2/repository/index"), "application/json", strings.NewReader("{}"))
 	if err != nil {

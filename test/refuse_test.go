@@ -7,6 +7,7 @@ import (
 )
 
 func TestDeadlineOfARequest(t *testing.T) {
+	t.Parallel()
 	p := serve(t, config{services: []service{tinyAdd}})
 	q := sum(rand.New(rand.NewPCG(1, 1)), 1)
 	q.Parameters = map[string]any{"timeout": 1}
@@ -24,6 +25,7 @@ func TestDeadlineOfARequest(t *testing.T) {
 
 // A full queue refuses at once; everything it took is answered.
 func TestQueueFull(t *testing.T) {
+	t.Parallel()
 	p := serve(t, config{services: []service{slowService(t, "queue_limit = 2")}})
 	const clients = 24
 	var all, full tally
@@ -53,6 +55,7 @@ func TestQueueFull(t *testing.T) {
 // The shared memory of a service is bounded; what does not fit is refused,
 // and what is freed can be used again.
 func TestInputsOverTheSharedMemory(t *testing.T) {
+	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 1))
 	p := serve(t, config{services: []service{{"add", "zoo:tiny_add", "max_query_batch = 4096"}}})
 	large := sum(random, 4096) // 512 KiB
@@ -72,6 +75,7 @@ func TestInputsOverTheSharedMemory(t *testing.T) {
 
 // What a model cannot compute is told to who asked, and to nobody else.
 func TestModelThatFailsAtRunTime(t *testing.T) {
+	t.Parallel()
 	p := serve(t, config{services: []service{{"bert", "zoo:tiny_bert", "max_batch = 4"}}})
 	tokens := func(id float64) query {
 		row := func(name string, v float64) tensor {

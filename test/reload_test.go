@@ -111,6 +111,7 @@ func (p *process) mustScale(service string, want float64) {
 }
 
 func TestReloadAddsChangesAndRemoves(t *testing.T) {
+	t.Parallel()
 	p := serve(t, administered(t, config{services: []service{tinyAdd, {name: "two", model: write(t, "m.onnx", scaled(2))}}}))
 	p.reload(0, "nothing has changed")
 	p.edit(func(c *config) {
@@ -145,6 +146,7 @@ func TestReloadAddsChangesAndRemoves(t *testing.T) {
 // request gets one answer, of the old model or of the new one, and none of the
 // old one once a new one was seen.
 func TestReloadReplacesAModelUnderLoad(t *testing.T) {
+	t.Parallel()
 	path := write(t, "m.onnx", scaled(2))
 	p := serve(t, administered(t, config{services: []service{{name: "m", model: path}, tinyAdd}}))
 	stop, asked := make(chan struct{}), new(atomic.Int64)
@@ -197,6 +199,7 @@ func TestReloadReplacesAModelUnderLoad(t *testing.T) {
 
 // What is wrong with a file is said, with the lines, and nothing changes.
 func TestReloadOfAWrongFile(t *testing.T) {
+	t.Parallel()
 	p := serve(t, administered(t, config{services: []service{{name: "two", model: write(t, "m.onnx", scaled(2))}}}))
 	good := p.config.text()
 	p.write(good + "color = \"blue\"\ncut = -7\n")
@@ -219,6 +222,7 @@ func TestReloadOfAWrongFile(t *testing.T) {
 // A model that does not load leaves the old one serving, and the next reload
 // tries again.
 func TestReloadOfABadModelKeepsTheOld(t *testing.T) {
+	t.Parallel()
 	path := write(t, "m.onnx", scaled(2))
 	p := serve(t, administered(t, config{services: []service{{name: "m", model: path}, tinyAdd}}))
 	replaceFile(t, path, []byte("half a model"))
@@ -248,6 +252,7 @@ func TestReloadOfABadModelKeepsTheOld(t *testing.T) {
 
 // SIGHUP does what the command does, and the log tells it.
 func TestHangupReloads(t *testing.T) {
+	t.Parallel()
 	path := write(t, "m.onnx", scaled(2))
 	c := config{services: []service{{name: "m", model: path}, tinyAdd}}
 	c.top = `admin_socket = "off"`
@@ -286,6 +291,7 @@ func TestHangupReloads(t *testing.T) {
 // A service that was given up serves again when its reason is gone and somebody
 // asks for it.
 func TestRestartOfAServiceThatWasGivenUp(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "m.onnx")
 	c := administered(t, config{services: []service{{name: "m", model: path}, tinyAdd}, worker: "restart_limit = 1\nbackoff_max = \"50ms\""})
 	p := start(t, c)
@@ -306,6 +312,7 @@ func TestRestartOfAServiceThatWasGivenUp(t *testing.T) {
 
 // The same by a reload, once the model is one.
 func TestReloadOfAServiceThatWasGivenUp(t *testing.T) {
+	t.Parallel()
 	path := write(t, "m.onnx", []byte("no model"))
 	p := start(t, administered(t, config{services: []service{{name: "m", model: path}, tinyAdd}, worker: "restart_limit = 1\nbackoff_max = \"50ms\""}))
 	p.await("that it is given up", func(e event) bool {
@@ -318,6 +325,7 @@ func TestReloadOfAServiceThatWasGivenUp(t *testing.T) {
 
 // The end comes while a model loads: the command is told, and the daemon ends.
 func TestStopDuringAReload(t *testing.T) {
+	t.Parallel()
 	p := serve(t, administered(t, config{services: []service{tinyAdd}}))
 	p.edit(func(c *config) {
 		c.services = append(c.services, service{name: "big", model: write(t, "m.onnx", slow(1000))})

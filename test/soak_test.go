@@ -229,6 +229,7 @@ func picture(course []look, names []string) string {
 
 // The verdict finds what grows, and not what wanders or peaks.
 func TestSlope(t *testing.T) {
+	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 1))
 	course := make([]look, 180) // a quarter of an hour
 	for i := range course {

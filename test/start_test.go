@@ -24,6 +24,7 @@ func says(t *testing.T, text string, parts ...string) {
 }
 
 func TestPortInUse(t *testing.T) {
+	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -43,6 +44,7 @@ func TestPortInUse(t *testing.T) {
 }
 
 func TestAllFaultsOfAConfigurationAtOnce(t *testing.T) {
+	t.Parallel()
 	says(t, refusedWithCode(t, config{
 		top:    `policy = "luck"`,
 		worker: "span_timeout = \"0s\"\nno_such_key = 1\n",
@@ -54,10 +56,12 @@ func TestAllFaultsOfAConfigurationAtOnce(t *testing.T) {
 }
 
 func TestUnknownZooModel(t *testing.T) {
+	t.Parallel()
 	says(t, refusedWithCode(t, config{services: []service{{name: "a", model: "zoo:no_such"}}}, faulty), "no_such", "service[0].model")
 }
 
 func TestDamagedStateFile(t *testing.T) {
+	t.Parallel()
 	for name, data := range map[string][]byte{
 		"garbage": bytes.Repeat([]byte("garbage"), 5000), "four bytes": []byte("ONNX"), "zeros": make([]byte, 1<<16),
 	} {
@@ -81,18 +85,21 @@ func TestDamagedStateFile(t *testing.T) {
 }
 
 func TestSecondDaemonOnOneStateFolder(t *testing.T) {
+	t.Parallel()
 	p := serve(t, config{services: []service{tinyAdd}})
 	says(t, refused(t, config{dir: p.config.dir, services: []service{tinyAdd}}), "another overlapd uses this state folder")
 	p.alive()
 }
 
 func TestStateFolderThatCannotBe(t *testing.T) {
+	t.Parallel()
 	file := write(t, "file", nil)
 	says(t, refused(t, config{dir: filepath.Join(file, "state"), services: []service{tinyAdd}}), "state_dir", "not a directory")
 }
 
 // What is measured is stored at the end and taken again at the next start.
 func TestProfileIsKept(t *testing.T) {
+	t.Parallel()
 	c := config{dir: t.TempDir(), services: []service{tinyAdd}}
 	p := serve(t, c)
 	p.stop()

@@ -18,6 +18,7 @@ func slowService(t *testing.T, lines string) service {
 // Every query that was accepted before SIGTERM is answered, and the daemon
 // ends with status 0.
 func TestStopUnderLoad(t *testing.T) {
+	t.Parallel()
 	p := serve(t, config{services: []service{tinyAdd, {"batched", "zoo:tiny_add", "max_batch = 8"}}})
 	var all tally
 	var before atomic.Int64
@@ -60,6 +61,7 @@ func TestStopUnderLoad(t *testing.T) {
 
 // A query that runs when the signal comes is answered.
 func TestStopWaitsForWhatRuns(t *testing.T) {
+	t.Parallel()
 	p := serve(t, config{services: []service{slowService(t, "")}})
 	answers := make(chan answer, 3)
 	for i := range cap(answers) {
@@ -76,6 +78,7 @@ func TestStopWaitsForWhatRuns(t *testing.T) {
 
 // What cannot be answered within the drain timeout is refused, not dropped.
 func TestDrainTimeout(t *testing.T) {
+	t.Parallel()
 	p := serve(t, config{top: `drain_timeout = "50ms"`, services: []service{slowService(t, "")}})
 	const clients = 30
 	answers := make(chan answer, clients)
@@ -99,6 +102,7 @@ func TestDrainTimeout(t *testing.T) {
 }
 
 func TestSecondSignalQuitsAtOnce(t *testing.T) {
+	t.Parallel()
 	p := serve(t, config{services: []service{slowService(t, "")}})
 	const clients = 30
 	answers := make(chan answer, clients)
@@ -126,6 +130,7 @@ func TestSecondSignalQuitsAtOnce(t *testing.T) {
 
 // Workers do not outlive a daemon that is killed.
 func TestKilledDaemonLeavesNoWorker(t *testing.T) {
+	t.Parallel()
 	p := serve(t, config{services: []service{tinyAdd, slowService(t, "")}})
 	go p.infer("slow", one(1))
 	workers := p.processes()
@@ -138,6 +143,7 @@ func TestKilledDaemonLeavesNoWorker(t *testing.T) {
 
 // A connection without a request does not hold up the end.
 func TestStopWithIdleConnections(t *testing.T) {
+	t.Parallel()
 	p := serve(t, config{services: []service{tinyAdd}})
 	for range 5 {
 		response, err := http.Get(p.url("/v2"))
@@ -153,6 +159,7 @@ func TestStopWithIdleConnections(t *testing.T) {
 // Workers that are still loading, or waiting to be started again, do not hold
 // up the end.
 func TestStopWhileLoading(t *testing.T) {
+	t.Parallel()
 	many := config{worker: `backoff_min = "50s"
 backoff_max = "50s"`, services: []service{tinyAdd, slowService(t, ""), {name: "bad", model: "/no/such/model.onnx"}}}
 	p := start(t, many)
