@@ -10,10 +10,6 @@ import "github.com/overlapd/overlapd/models"
 // it trusts the prediction.
 type abacus struct{ edf }
 
-func (abacus) info() policyInfo {
-	return policyInfo{"abacus", "The published algorithm: overlap by headroom, as far as the prediction allows."}
-}
-
 func (abacus) choose(d *decision) {
 	if len(d.settle(1)) == 0 {
 		return

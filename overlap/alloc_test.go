@@ -74,7 +74,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 			l.round(t)
 		}
 		if n := testing.AllocsPerRun(1000, func() { l.round(t) }); n != 0 {
-			t.Errorf("%s: a round allocates %v times", p.info().Name, n)
+			t.Errorf("%T: a round allocates %v times", p, n)
 		}
 		if err := l.s.Check(); err != nil {
 			t.Error(err)
@@ -103,8 +103,8 @@ func TestNextAsksAboutHeadsOnly(t *testing.T) {
 // over four services, each query a round of its own.
 func BenchmarkQuery(b *testing.B) {
 	for _, p := range policies {
-		b.Run(p.info().Name, func(b *testing.B) {
-			l := newLoad(b, p, 4)
+		b.Run(p.Name, func(b *testing.B) {
+			l := newLoad(b, p.policy, 4)
 			for _, sv := range l.s.services {
 				sv.MaxBatch = 1
 			}

@@ -160,34 +160,25 @@ func (l *backlog) unpause(b *batch) {
 // takeBack dissolves a batch that was stopped before it ran an operator.
 func (l *backlog) takeBack(b *batch) {
 	l.release(b)
-	for _, q := range b.members {
-		if q.Cancelled {
-			l.answer(q, Cancelled, ReasonCancelled)
-			continue
-		}
+	l.dissolve(b, func(q *query) {
 		q.batch = nil
 		l.enqueue(q)
-	}
-	l.pool.putBatch(b)
+	})
 }
 
 // lose ends a batch whose worker is gone, and queues its members again where
 // that makes sense.
 func (l *backlog) lose(b *batch) {
-	for _, q := range b.members {
-		switch {
-		case q.Cancelled:
-			l.answer(q, Cancelled, ReasonCancelled)
-		case q.Retries < l.maxRetries && l.canFinish(q):
-			q.Retries++
-			q.batch = nil
-			l.services[q.Service].metrics.Retried++
-			l.enqueue(q)
-		default:
+	l.dissolve(b, func(q *query) {
+		if q.Retries >= l.maxRetries || !l.canFinish(q) {
 			l.answer(q, Failed, ReasonWorkerLost)
+			return
 		}
-	}
-	l.pool.putBatch(b)
+		q.Retries++
+		q.batch = nil
+		l.services[q.Service].metrics.Retried++
+		l.enqueue(q)
+	})
 }
 
 // canFinish reports whether a query that ran now, alone, would be in time.
@@ -215,11 +206,17 @@ func (l *backlog) release(b *batch) {
 
 // end answers every member of a batch.
 func (l *backlog) end(b *batch, result Result, reason Reason) {
+	l.dissolve(b, func(q *query) { l.answer(q, result, reason) })
+}
+
+// dissolve answers the members of a batch that are cancelled, and gives it the
+// others.
+func (l *backlog) dissolve(b *batch, give func(q *query)) {
 	for _, q := range b.members {
 		if q.Cancelled {
 			l.answer(q, Cancelled, ReasonCancelled)
 		} else {
-			l.answer(q, result, reason)
+			give(q)
 		}
 	}
 	l.pool.putBatch(b)

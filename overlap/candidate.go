@@ -59,20 +59,6 @@ func (c *candidate) upTo(end int) models.Span {
 	return s
 }
 
-// from returns the span that starts with an operator.
-func (c *candidate) from(start int) models.Span {
-	s := c.rest
-	s.Start = start
-	return s
-}
-
-// sized returns the whole rest of a batch of another size.
-func (c *candidate) sized(size int) models.Span {
-	s := c.rest
-	s.Size = size
-	return s
-}
-
 // aim sets due for a rest that would end at a time.
 func (c *candidate) aim(end time.Duration) {
 	c.due = forever

@@ -7,10 +7,6 @@ package overlap
 // middle of its runs.
 type clockwork struct{ edf }
 
-func (clockwork) info() policyInfo {
-	return policyInfo{"clockwork", "Earliest deadline first, one batch at a time, never started if it might end late."}
-}
-
 func (clockwork) choose(d *decision) {
 	for len(d.settle(1)) > 0 {
 		c := &d.candidates[0]

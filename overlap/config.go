@@ -28,54 +28,42 @@ type Config struct {
 // same name: one of them takes the place of the other.
 func (c *Config) Validate() error {
 	faults := c.ruleFaults()
-	if n := len(c.Services); n < 1 || n > MaxServices {
-		faults = append(faults, fmt.Errorf("%d services: want 1 to %d", n, MaxServices))
-	}
+	n := len(c.Services)
+	faults.when(n < 1 || n > MaxServices, "%d services: want 1 to %d", n, MaxServices)
 	for i := range c.Services {
 		faults = append(faults, serviceFaults(&c.Services[i], i)...)
 	}
 	return errors.Join(faults...)
 }
 
-// ruleFaults are those of everything but the services.
-func (c *Config) ruleFaults() (faults []error) {
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	if policyNamed(c.Policy) == nil {
-		fault("unknown policy %q", c.Policy)
+// faults are what is wrong with a configuration.
+type faults []error
+
+// when adds a fault if there is one.
+func (f *faults) when(wrong bool, format string, args ...any) {
+	if wrong {
+		*f = append(*f, fmt.Errorf(format, args...))
 	}
-	if c.Predictor == nil {
-		fault("no predictor")
-	}
-	if c.Ways < 0 || c.Ways > MaxWays {
-		fault("%d ways: want 0 to %d", c.Ways, MaxWays)
-	}
-	if c.MaxRetries < 0 || c.MaxRetries > MaxMaxRetries {
-		fault("max retries %d: want 0 to %d", c.MaxRetries, MaxMaxRetries)
-	}
-	return faults
 }
 
-func serviceFaults(sv *models.Service, position int) (faults []error) {
-	fault := func(format string, args ...any) {
-		faults = append(faults, fmt.Errorf("service %d (%s): %w", position, sv.Name, fmt.Errorf(format, args...)))
+// ruleFaults are those of everything but the services.
+func (c *Config) ruleFaults() (f faults) {
+	f.when(policyNamed(c.Policy) == nil, "unknown policy %q", c.Policy)
+	f.when(c.Predictor == nil, "no predictor")
+	f.when(c.Ways < 0 || c.Ways > MaxWays, "%d ways: want 0 to %d", c.Ways, MaxWays)
+	f.when(c.MaxRetries < 0 || c.MaxRetries > MaxMaxRetries, "max retries %d: want 0 to %d", c.MaxRetries, MaxMaxRetries)
+	return f
+}
+
+func serviceFaults(sv *models.Service, position int) (f faults) {
+	f.when(sv.ID != models.ServiceID(position), "ID %d is not its position", sv.ID)
+	f.when(sv.Name == "", "no name")
+	f.when(sv.Operators < 1, "%d operators: want at least 1", sv.Operators)
+	f.when(sv.QoSTarget <= 0, "QoS target %v: want more than 0", sv.QoSTarget)
+	f.when(sv.QueueLimit < 1 || sv.QueueLimit > MaxQueueLimit, "queue limit %d: want 1 to %d", sv.QueueLimit, MaxQueueLimit)
+	f.when(sv.MaxBatch < 0 || sv.MaxBatch > MaxMaxBatch, "max batch %d: want 0 to %d", sv.MaxBatch, MaxMaxBatch)
+	for i, err := range f {
+		f[i] = fmt.Errorf("service %d (%s): %w", position, sv.Name, err)
 	}
-	if sv.ID != models.ServiceID(position) {
-		fault("ID %d is not its position", sv.ID)
-	}
-	if sv.Name == "" {
-		fault("no name")
-	}
-	if sv.Operators < 1 {
-		fault("%d operators: want at least 1", sv.Operators)
-	}
-	if sv.QoSTarget <= 0 {
-		fault("QoS target %v: want more than 0", sv.QoSTarget)
-	}
-	if sv.QueueLimit < 1 || sv.QueueLimit > MaxQueueLimit {
-		fault("queue limit %d: want 1 to %d", sv.QueueLimit, MaxQueueLimit)
-	}
-	if sv.MaxBatch < 0 || sv.MaxBatch > MaxMaxBatch {
-		fault("max batch %d: want 0 to %d", sv.MaxBatch, MaxMaxBatch)
-	}
-	return faults
+	return f
 }

@@ -81,8 +81,6 @@ type together struct {
 	operators int // of each batch in one round
 }
 
-func (together) info() policyInfo { return policyInfo{Name: "together"} }
-
 func (p together) choose(d *decision) {
 	for i := range d.settle(MaxServices) {
 		d.merge(i)
@@ -101,8 +99,6 @@ func addAlone(d *decision, i, end int) {
 // alone adds only the least urgent batch, though it has all of them settled.
 type alone struct{ edf }
 
-func (alone) info() policyInfo { return policyInfo{Name: "alone"} }
-
 func (alone) choose(d *decision) {
 	last := len(d.settle(MaxServices)) - 1
 	if last >= 0 {
@@ -117,10 +113,11 @@ type idle struct{ edf }
 func (idle) choose(d *decision) { d.settle(MaxServices) }
 
 func testPolicy(t testing.TB, name string) policy {
-	for _, p := range []policy{together{operators: 2}, alone{}} {
-		if p.info().Name == name {
-			return p
-		}
+	switch name {
+	case "together":
+		return together{operators: 2}
+	case "alone":
+		return alone{}
 	}
 	p := policyNamed(name)
 	if p == nil {

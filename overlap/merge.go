@@ -34,7 +34,9 @@ func (d *decision) merge(i int) {
 	best, bestGain := c.rest.Size, 1.0
 	var solo models.Estimate
 	d.search(0, len(d.joining)-1, func(n int) {
-		d.ask.add(nil, c.sized(d.joining[n].size))
+		whole := c.rest
+		whole.Size = d.joining[n].size
+		d.ask.add(nil, whole)
 	}, func(n int, e models.Estimate) bool {
 		size := d.joining[n].size
 		apart, ok := d.apart(size, d.at+e.Bound)

@@ -15,27 +15,9 @@ const maxCandidates = 16
 // the others, the most urgent batch gets all its operators, and those are added
 // with which most is gained as long as everybody's deadline allows, up to the
 // operator where that is most.
-type overlap struct {
-	edf
-	spares sparing
-}
-
-// sparing is who of those that wait is not to be made late by a group: of
-// those that would be in time if they ran right after the most urgent batch
-// alone.
-type sparing uint8
-
-const (
-	everybody  sparing = iota // the head of each service, and what comes behind a batch in the group
-	moreUrgent                // those of everybody who are more urgent than somebody in the group
-	nobody
-)
+type overlap struct{ edf }
 
 func (overlap) triages() {}
-
-func (overlap) info() policyInfo {
-	return policyInfo{"overlap", "Overlap by headroom where it is predicted to gain, with merging, margins and best effort."}
-}
 
 // verdict is what became of a candidate of which all operators were tried.
 type verdict uint8
@@ -69,14 +51,11 @@ func (p overlap) choose(d *decision) {
 
 // form merges what is to be merged, and finds out when those must start that
 // wait: the most urgent work of each service, and what comes behind it.
-func (p overlap) form(d *decision) {
+func (overlap) form(d *decision) {
 	for i := range d.candidates {
 		c := &d.candidates[i]
 		c.latest = startBy(c.due, c.solo)
 		d.merge(i)
-	}
-	if p.spares == nobody {
-		return
 	}
 	d.ask.clear()
 	for i := range d.candidates {
@@ -104,22 +83,20 @@ func startBy(deadline time.Duration, solo models.Estimate) time.Duration {
 }
 
 // room returns when the group must have ended if candidate i gets into it, for
-// the sake of those in the group and of those that wait outside. Those that
-// were not tried may still get into it.
-func (p overlap) room(d *decision, i int) time.Duration {
-	room, last := d.limit, i
-	for _, j := range d.group {
-		last = max(last, j)
-	}
+// the sake of those in the group and of those that wait outside: the head of each
+// service and what comes behind a batch in the group, if they would be in time
+// right after the most urgent batch alone. Those that were not tried may still
+// get into it.
+func (overlap) room(d *decision, i int) time.Duration {
+	room := d.limit
 	soon := d.at + d.candidates[0].solo.Latency
 	spare := func(r *rank, latest time.Duration) {
-		if latest >= soon && !r.Filler && (p.spares == everybody || r.before(&d.candidates[last].rank)) {
+		if latest >= soon && !r.Filler {
 			room = min(room, latest)
 		}
 	}
 	for j := range d.candidates {
 		switch c := &d.candidates[j]; {
-		case p.spares == nobody:
 		case c.next != nil && (i == j || c.end > 0):
 			spare(&c.next.Rank, c.behind)
 		case i != j && c.end == 0 && c.verdict != untried && !c.postponed:
@@ -235,7 +212,9 @@ func (p overlap) addPart(d *decision, i int, gain float64) bool {
 	if best.end == 0 {
 		return false
 	}
-	left := d.ask.alone(c.from(best.end)).Latency
+	behind := c.rest
+	behind.Start = best.end
+	left := d.ask.alone(behind).Latency
 	limit := min(d.limit, c.due-left)
 	if left == 0 || d.at+best.group.Bound > limit {
 		return false

@@ -1,21 +1,14 @@
 package overlap
 
 import (
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
 )
 
-// policyInfo describes a policy to a person.
-type policyInfo struct {
-	Name    string
-	Summary string // one sentence
-}
-
 // policy is the rule that chooses the next group. It keeps no state.
 type policy interface {
-	info() policyInfo
-
 	// key places work among the other work of its priority: the least key
 	// is the most urgent. It is asked again only when the work changes.
 	key(w work) time.Duration
@@ -40,21 +33,29 @@ type work struct {
 // if that is unknown.
 func (w work) rest() time.Duration { return w.predict.alone(w.left).Latency }
 
-var policies = [...]policy{fcfs{}, sjf{}, edf{}, clockwork{}, abacus{}, overlap{}}
+// named is a policy as a configuration chooses it.
+type named struct {
+	Name    string
+	Summary string // one sentence
+	policy  policy
+}
+
+var policies = []named{
+	{"fcfs", "First come, first served, one batch at a time.", fcfs{}},
+	{"sjf", "Shortest job first by predicted time left, one batch at a time.", sjf{}},
+	{"edf", "Earliest deadline first, one batch at a time.", edf{}},
+	{"clockwork", "Earliest deadline first, one batch at a time, never started if it might end late.", clockwork{}},
+	{"abacus", "The published algorithm: overlap by headroom, as far as the prediction allows.", abacus{}},
+	{"overlap", "Overlap by headroom where it is predicted to gain, with merging, margins and best effort.", overlap{}},
+}
 
 // Policies lists the policies that Config.Policy may name.
-func Policies() []policyInfo {
-	infos := make([]policyInfo, len(policies))
-	for i, p := range policies {
-		infos[i] = p.info()
-	}
-	return infos
-}
+func Policies() []named { return slices.Clone(policies) }
 
 func policyNamed(name string) policy {
 	for _, p := range policies {
-		if p.info().Name == name {
-			return p
+		if p.Name == name {
+			return p.policy
 		}
 	}
 	return nil
@@ -74,18 +75,10 @@ func (sequential) choose(d *decision) {
 // fcfs serves in the order of arrival over all services.
 type fcfs struct{ sequential }
 
-func (fcfs) info() policyInfo {
-	return policyInfo{"fcfs", "First come, first served, one batch at a time."}
-}
-
 func (fcfs) key(w work) time.Duration { return w.arrival }
 
 // edf serves the earliest deadline first.
 type edf struct{ sequential }
-
-func (edf) info() policyInfo {
-	return policyInfo{"edf", "Earliest deadline first, one batch at a time."}
-}
 
 func (edf) key(w work) time.Duration { return w.deadline }
 
@@ -93,9 +86,5 @@ func (edf) key(w work) time.Duration { return w.deadline }
 // query was queued or the batch paused. What is unknown goes first, and so
 // becomes known.
 type sjf struct{ sequential }
-
-func (sjf) info() policyInfo {
-	return policyInfo{"sjf", "Shortest job first by predicted time left, one batch at a time."}
-}
 
 func (sjf) key(w work) time.Duration { return w.rest() }

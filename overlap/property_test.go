@@ -80,7 +80,7 @@ func newTwin(t *rapid.T) *twin {
 
 func anyPolicy(t *rapid.T) policy {
 	return rapid.SampledFrom([]policy{
-		overlap{}, overlap{spares: moreUrgent}, overlap{spares: nobody}, abacus{}, fcfs{}, sjf{}, edf{}, clockwork{},
+		overlap{}, abacus{}, fcfs{}, sjf{}, edf{}, clockwork{},
 		together{operators: 1}, together{operators: 3}, alone{},
 	}).Draw(t, "policy")
 }

@@ -64,23 +64,18 @@ func (s *Scheduler) Remove(now time.Duration, id models.ServiceID) error {
 	if sv == nil {
 		return ErrUnknownService
 	}
-	if n := sv.queue.len(); n > 0 || sv.paused.len() > 0 || s.runs(sv) {
-		return fmt.Errorf("service %s: %w: %d queries wait, %d batches are paused or run; remove it when they have ended", sv.Name, ErrServiceBusy, n, s.started(sv))
+	started := sv.paused.len()
+	if s.runs(sv) {
+		started++
+	}
+	if n := sv.queue.len(); n > 0 || started > 0 {
+		return fmt.Errorf("service %s: %w: %d queries wait, %d batches are paused or run; remove it when they have ended", sv.Name, ErrServiceBusy, n, started)
 	}
 	free := newService(models.Service{ID: id})
 	free.removed, free.Down = true, true
 	s.services[id] = free
 	s.overturn()
 	return nil
-}
-
-// started returns how many batches of the service have started.
-func (s *Scheduler) started(sv *service) int {
-	n := sv.paused.len()
-	if s.runs(sv) {
-		n++
-	}
-	return n
 }
 
 // Down takes a service out of scheduling because its worker is lost. Its paused batches are

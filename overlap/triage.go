@@ -13,13 +13,8 @@ const (
 	triageLeast = 2
 )
 
-// triage finds the waiting queries for which there is no time, so that as many
-// as possible are answered in time: the rule of Moore (Management Science
-// 15(1), 1968). It goes through the queries in the order of their ranks and
-// adds up what they take one after another, behind the batches that have
-// started. Whenever one would be late, the longest so far of its priority is
-// postponed. Overlap makes things faster than that; what is postponed runs when
-// nothing else of its service does.
+// triage finds the waiting queries for which there is no time, by the rule of
+// Moore, behind the batches that have started: see the package comment.
 type triage struct {
 	number uint64        // counts triages; a query remembers the one that postponed it
 	taken  time.Duration // by the batches that have started and the queries kept so far

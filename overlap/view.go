@@ -42,15 +42,6 @@ func (o *view) anyQuery() (*query, bool) {
 	return q, ok
 }
 
-// queryBeside returns the most urgent waiting query, and one that is postponed
-// only if no batch has started.
-func (o *view) queryBeside(started bool) (*query, bool) {
-	if started {
-		return o.query()
-	}
-	return o.anyQuery()
-}
-
 func (o *view) postpones(q *query) bool { return o.triage != 0 && q.postponed == o.triage }
 
 // started returns the most urgent batch that has started.
@@ -109,7 +100,11 @@ func (sv *service) head() (candidate, bool) {
 	o := &sv.view
 	c, ok := o.started()
 	if o.open > 0 {
-		if q, waits := o.queryBeside(ok); waits && (!ok || q.Rank.before(&c.rank)) {
+		q, waits := o.query()
+		if !waits && !ok { // what is postponed waits for all that has started
+			q, waits = o.anyQuery()
+		}
+		if waits && (!ok || q.Rank.before(&c.rank)) {
 			return q.candidate(sv), true
 		}
 	}
