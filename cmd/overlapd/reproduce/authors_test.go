@@ -90,10 +90,9 @@ func TestReadAuthorsWithoutFile(t *testing.T) {
 }
 
 func TestPairs(t *testing.T) {
-	all := func([]string) bool { return true }
-	targets := func(load int) (text string) {
-		for _, d := range pairs(load, all) {
-			text += fmt.Sprintf("%s %d %d\n", d.label(), d.targets[0].Milliseconds(), len(d.targets))
+	targets := func(load float64) (text string) {
+		for _, d := range allPairs(load) {
+			text += fmt.Sprintf("%s %d %d\n", d.label(), d.target.Milliseconds(), len(d.models))
 		}
 		return text
 	}
@@ -129,7 +128,7 @@ VGG19+Bert 60 2
 
 func TestBeyondPairs(t *testing.T) {
 	var labels []string
-	for _, d := range beyondPairs(map[string][]int{"bert": {1}}) {
+	for _, d := range beyondPairs(calmLoad, map[string][]int{"bert": {1}}) {
 		labels = append(labels, d.label())
 		if d.sizes[len(d.sizes)-1] != nil != slices.Contains(d.models, "bert") {
 			t.Errorf("%s has sizes %v", d.label(), d.sizes)

@@ -12,12 +12,12 @@ import (
 // loads, a comparison with Clockwork beside the paper's words, and the scale.
 func TestClusterFigures(t *testing.T) {
 	var runs []*clusterRun
-	for _, scaled := range []bool{false, true} {
-		for i, v := range someVariants(t, "clockwork", "abacus", "overlap") {
-			r := &clusterRun{variant: v, scaled: scaled, times: 1, result: new(sim.Result)}
+	for _, load := range clusterLoads {
+		for i, v := range among(variants, "clockwork", "abacus", "overlap") {
+			r := &clusterRun{variant: v, load: load, times: 1, result: new(sim.Result)}
 			r.result.ThroughputQPS, r.result.GoodputQPS, r.result.Violations = 100*float64(i+1), 50*float64(i+1), 0.1*float64(i)
 			r.result.LatencyMS.P99, r.result.LatencyMS.Mean = 90, 30
-			if scaled {
+			if load == "scaled" {
 				r.times = 7
 			}
 			runs = append(runs, r)
@@ -61,7 +61,7 @@ func TestClusterWays(t *testing.T) {
 	if got := clusterWays(variantNamed("clockwork")); !slices.Contains(got, sim.Central) || len(got) != 2 {
 		t.Errorf("clockwork: %v", got)
 	}
-	for _, v := range clusterVariants(variants) {
+	for _, v := range among(variants, clusterVariants...) {
 		if v.knows != sim.KnowsAll {
 			t.Errorf("%s is in the cluster", v.name)
 		}
@@ -69,20 +69,17 @@ func TestClusterWays(t *testing.T) {
 			t.Errorf("%s: %v", v.name, got)
 		}
 	}
-	if got := clusterVariants(someVariants(t, "edf")); len(got) != 0 {
-		t.Errorf("of edf alone there are %v", got)
-	}
 }
 
 // TestClusterTakesTheBetterWay, and asks for more than the devices do one query
 // after another where the load is scaled.
 func TestClusterTakesTheBetterWay(t *testing.T) {
-	o, p, s := fewOptions(), &plan{}, stockOf(quadModels)
-	figures := planCluster(p, o, s, someVariants(t, "fcfs-dropping", "clockwork"), []float64{45000})
-	if len(p.jobs) != 4 {
-		t.Fatalf("%d jobs, want two for each load", len(p.jobs))
+	r := runOf(fewOptions(), stockOf(quadModels), "edf", "fcfs-dropping", "clockwork")
+	figures := planCluster(r)
+	if len(r.plan.jobs) != 4 {
+		t.Fatalf("%d jobs, want two for each load and none for edf", len(r.plan.jobs))
 	}
-	if err := serve(t, p, s, quadDevice); err != nil {
+	if err := serve(t, r, quadDevice); err != nil {
 		t.Fatal(err)
 	}
 	list := figures()

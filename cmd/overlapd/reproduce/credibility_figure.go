@@ -5,119 +5,123 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/sim"
 	"github.com/overlapd/overlapd/stats"
 )
 
-// trust is how far a device is off from groups that it was not made of.
+// trust is by how many percent a device is off: from groups of one span and of several
+// that it was not made of, and from the solo times that were given.
 type trust struct {
-	name                  string
-	alone, several        float64 // mean absolute percentage errors
-	aloneRows, severalRow int
-	solo                  float64 // likewise, of the solo times that were given
-	soloTimes             int
+	name                 string
+	alone, several, solo []float64
 }
 
-// planTrust plans the comparison of a device with the half that predictors are
-// fitted to.
-func planTrust(p *plan, s *stock) *trust {
-	t := &trust{name: s.name}
-	p.add("credibility", 1, func(_ context.Context, l *lane) error {
-		d, err := l.device(s)
-		if err != nil {
-			return err
+// planCredibility plans how far each device that serves is off, and its violations from
+// those of the authors.
+func planCredibility(r *reproduction) func() []*figure {
+	pairs := servePairs(r)
+	var devices []*trust
+	for _, s := range []*stock{r.pairStock, r.quadStock} {
+		if s == nil {
+			continue
 		}
-		t.compare(d, s)
-		return nil
-	})
-	return t
+		t := &trust{name: s.name}
+		devices = append(devices, t)
+		r.plan.add("credibility", 1, func(_ context.Context, l *lane) error {
+			d, err := l.device(s)
+			if err == nil {
+				t.compare(d, s)
+			}
+			return err
+		})
+	}
+	return func() []*figure {
+		return []*figure{credibility(pairViolations.draw(pairs, r.data.authors, caseMean), devices)}
+	}
+}
+
+func offBy(took time.Duration, micros float64) float64 {
+	return 100 * math.Abs(float64(took)/1e3-micros) / micros
 }
 
 func (t *trust) compare(d sim.Device, s *stock) {
-	var alone, several, whole []float64
 	position := map[string]int{}
 	for i, m := range d.Models() {
 		position[m.Name] = i
 	}
 	for i := range s.half.Rows {
 		row := &s.half.Rows[i]
-		g := models.Group{}
-		for _, span := range row.Group.Spans {
+		g := models.Group{Spans: slices.Clone(row.Group.Spans)}
+		for k := range g.Spans {
+			span := &g.Spans[k]
 			span.Service = models.ServiceID(position[s.half.Models[span.Service].Name])
-			g.Spans = append(g.Spans, span)
 		}
-		off := 100 * math.Abs(float64(d.Latency(g))/1e3-row.Median) / row.Median
+		into := &t.several
 		if len(g.Spans) == 1 {
-			alone = append(alone, off)
-		} else {
-			several = append(several, off)
+			into = &t.alone
 		}
+		*into = append(*into, offBy(d.Latency(g), row.Median))
 	}
 	for _, given := range s.solo {
 		if took := solo(d, given.Model, given.Size, given.SeqLen); took > 0 {
-			whole = append(whole, 100*math.Abs(float64(took)/1e3-given.Micros)/given.Micros)
+			t.solo = append(t.solo, offBy(took, given.Micros))
 		}
 	}
-	t.alone, t.aloneRows = stats.Mean(alone), len(alone)
-	t.several, t.severalRow = stats.Mean(several), len(several)
-	t.solo, t.soloTimes = stats.Mean(whole), len(whole)
 }
 
-// credibility shows how far the emulated device is to be believed.
-func credibility(served *runs, devices []*trust) *figure {
+// credibility shows how far the emulated device is to be believed, given the violations
+// of the pairs.
+func credibility(violations *figure, devices []*trust) *figure {
 	f := &figure{Figure: "credibility", Title: "how far the emulated device is off", Unit: "percent, or points", decimals: 2, table: true, Notes: []string{
 		"The device is made of one half of the measured groups and compared with the other, which it has not seen. Violations are compared with the authors' own runs, pair by pair, in percentage points. The authors' clients, network and Python are not emulated, and neither is what they count as late.",
 	}}
 	for _, t := range devices {
-		f.Notes = append(f.Notes, fmt.Sprintf("Device of the %s: %d groups of one span and %d of several, %d solo times.", t.name, t.aloneRows, t.severalRow, t.soloTimes))
+		f.Notes = append(f.Notes, fmt.Sprintf("Device of the %s: %d groups of one span and %d of several, %d solo times.", t.name, len(t.alone), len(t.several), len(t.solo)))
 		for _, v := range []struct {
-			what  string
-			value float64
-			of    int
-		}{{"one span", t.alone, t.aloneRows}, {"several spans", t.several, t.severalRow}, {"given solo times", t.solo, t.soloTimes}} {
-			if v.of > 0 {
-				f.Rows = append(f.Rows, row{Case: "error of the device, " + v.what, Policy: t.name, Ours: rounded(v.value)})
+			what string
+			off  []float64
+		}{{"one span", t.alone}, {"several spans", t.several}, {"given solo times", t.solo}} {
+			if len(v.off) > 0 {
+				f.Rows = append(f.Rows, row{Case: "error of the device, " + v.what, Policy: t.name, Ours: meanOf(v.off)})
 			}
 		}
 	}
-	if served == nil {
-		return f
-	}
 	for _, load := range loads {
 		for _, policy := range slices.Concat(sequentials, []string{"abacus"}) {
-			served.believe(f, load, policy)
+			f.believe(violations, load, policy)
 		}
 	}
 	return f
 }
 
 // believe compares the violations of a policy with the authors'.
-func (r *runs) believe(f *figure, load int, policy string) {
+func (f *figure) believe(violations *figure, load float64, policy string) {
 	var ours, theirs, apart, absolute []float64
-	for i := range r.deploys[load] {
-		pair := r.deploys[load][i].label()
-		s, m := r.samples[runKey(pair, load, policy)], r.authors[load][pair]
-		if s == nil || m == nil {
+	for _, pair := range violations.cases(load) {
+		r := violations.find(pair, load, policy)
+		if r == nil || r.Authors == nil || isMean(pair) {
 			continue
 		}
-		mid, _ := s.of(violations)
-		ours, theirs = append(ours, 100**mid), append(theirs, 100*m[policy].violations)
-		apart = append(apart, ours[len(ours)-1]-theirs[len(theirs)-1])
-		absolute = append(absolute, math.Abs(apart[len(apart)-1]))
+		off := 100**r.Ours - 100**r.Authors
+		ours, theirs = append(ours, 100**r.Ours), append(theirs, 100**r.Authors)
+		apart, absolute = append(apart, off), append(absolute, math.Abs(off))
 	}
 	if len(ours) == 0 {
 		return
 	}
-	row := func(what string, v, authors *float64) {
-		f.Rows = append(f.Rows, row{Case: what, QPS: float64(load), Policy: policy, Ours: v, Authors: authors})
+	for _, k := range []row{
+		{Case: "violations, mean over the pairs", Ours: meanOf(ours), Authors: meanOf(theirs)},
+		{Case: "violations, ours less the authors'", Ours: meanOf(apart)},
+		{Case: "violations, distance in a pair", Ours: meanOf(absolute)},
+		{Case: "violations, standard deviation of the distances", Ours: rounded(stats.Deviation(apart))},
+	} {
+		k.QPS, k.Policy = load, policy
+		f.Rows = append(f.Rows, k)
 	}
-	row("violations, mean over the pairs", meanOf(ours), meanOf(theirs))
-	row("violations, ours less the authors'", meanOf(apart), nil)
-	row("violations, distance in a pair", meanOf(absolute), nil)
-	row("violations, standard deviation of the distances", rounded(stats.Deviation(apart)), nil)
-	f.Notes = append(f.Notes, fmt.Sprintf("%s at %d queries/s: %.1f %% of the queries violate, the authors have %.1f %%; over the pairs the two correlate by %.2f.",
+	f.Notes = append(f.Notes, fmt.Sprintf("%s at %g queries/s: %.1f %% of the queries violate, the authors have %.1f %%; over the pairs the two correlate by %.2f.",
 		policy, load, stats.Mean(ours), stats.Mean(theirs), correlation(ours, theirs)))
 }
 

@@ -2,12 +2,14 @@ package reproduce
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/sim"
+	"github.com/overlapd/overlapd/stats"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -41,47 +43,41 @@ func TestTrust(t *testing.T) {
 	}
 	got := trust{name: "x"}
 	got.compare(fixed{[]string{"resnet50", "bert"}}, s)
-	want := trust{name: "x", alone: 10, several: 12.5, aloneRows: 2, severalRow: 2, solo: 100, soloTimes: 1}
-	if math.Abs(got.alone-want.alone) > 1e-9 || math.Abs(got.several-want.several) > 1e-9 {
-		t.Errorf("%+v, want %+v", got, want)
+	if len(got.alone) != 2 || math.Abs(stats.Mean(got.alone)-10) > 1e-9 || len(got.several) != 2 || math.Abs(stats.Mean(got.several)-12.5) > 1e-9 {
+		t.Errorf("%+v, want 10 %% alone and 12.5 %% with others", got)
 	}
-	if got.solo != want.solo || got.soloTimes != want.soloTimes || got.aloneRows != want.aloneRows || got.severalRow != want.severalRow {
-		t.Errorf("%+v, want %+v", got, want)
+	if !slices.Equal(got.solo, []float64{100}) {
+		t.Errorf("solo times are off by %v, want 100 %%", got.solo)
 	}
 }
 
 // madeRuns are runs of two pairs with these violations.
-func madeRuns(list map[string][2]float64) *runs {
-	r := &runs{deploys: map[int][]deployment{}, samples: map[string]*sample{}, authors: map[int]authorsResults{}}
-	deploys := []deployment{{models: []string{"resnet50", "bert"}}, {models: []string{"vgg16", "vgg19"}}}
+func madeRuns(list map[string][2]float64) *reproduction {
+	r := &reproduction{data: &data{authors: map[float64]authorsResults{}}, pairStock: &stock{}}
 	for _, load := range loads {
-		r.deploys[load], r.authors[load] = deploys, authorsResults{}
-	}
-	for _, v := range variants {
-		values, ok := list[v.name]
-		if !ok {
-			continue
-		}
-		r.variants = append(r.variants, v)
-		for i := range deploys {
-			for _, load := range loads {
-				pair := deploys[i].label()
-				result := new(sim.Result)
-				result.Violations, result.Answered, result.Queries = values[i], 50, 100
-				r.samples[runKey(pair, load, v.name)] = &sample{[]*sim.Result{result}}
-				if r.authors[load][pair] == nil {
-					r.authors[load][pair] = map[string]measured{}
+		of := authorsResults{}
+		r.data.authors[load] = of
+		for i, models := range [][]string{{"resnet50", "bert"}, {"vgg16", "vgg19"}} {
+			d := &deployment{models: models, load: load}
+			of[d.label()] = map[string]measured{}
+			for _, v := range variants {
+				if values, ok := list[v.name]; ok {
+					result := new(sim.Result)
+					result.Violations, result.Answered, result.Queries = values[i], 50, 100
+					r.pairRuns = append(r.pairRuns, &served{d, v.name, []*sim.Result{result}})
+					of[d.label()][v.name] = measured{violations: 0.5, tail: 1, answered: 500}
 				}
-				r.authors[load][pair][v.name] = measured{violations: 0.5, tail: 1, answered: 500}
 			}
 		}
 	}
 	return r
 }
 
+func drawOf(r *reproduction, s *series) *figure { return planPairs(s)(r)()[0] }
+
 func TestCredibility(t *testing.T) {
 	made := madeRuns(map[string][2]float64{"fcfs": {0.4, 0.7}})
-	f := credibility(made, []*trust{{name: "pairs", alone: 1, aloneRows: 5, several: 2, severalRow: 6}})
+	f := credibility(drawOf(made, &pairViolations), []*trust{{name: "pairs", alone: []float64{1, 1}, several: []float64{1, 3}}})
 	for _, c := range []struct {
 		name, policy string
 		qps          float64
@@ -114,19 +110,19 @@ func TestWorse(t *testing.T) {
 		"No pair is worse":      {"fcfs": {0.1, 0.1}, "clockwork": {0.2, 0.1}, "overlap": {0.1, 0.05}},
 		"VGG16+VGG19 at 100 under overlap: 9.00 %, clockwork 8.00 %": {"fcfs": {0.1, 0.1}, "clockwork": {0.2, 0.08}, "overlap": {0.1, 0.09}},
 	} {
-		if got := madeRuns(list).worse(); !strings.Contains(got, want) {
+		if got := drawOf(madeRuns(list), &pairViolations).worse(); !strings.Contains(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }
 
 func TestPairFigures(t *testing.T) {
-	o := &Options{}
-	list := madeRuns(map[string][2]float64{"fcfs": {0.4, 0.4}, "abacus": {0.2, 0.2}, "overlap": {0.1, 0.1}}).pairFigures(o)
-	if len(list) != 4 {
+	made := madeRuns(map[string][2]float64{"fcfs": {0.4, 0.4}, "abacus": {0.2, 0.2}, "overlap": {0.1, 0.1}})
+	list := planPairs(&pairViolations, &pairAnswered, &pairGoodput)(made)()
+	if len(list) != 3 || list[1].Figure != "17" {
 		t.Fatalf("%d figures", len(list))
 	}
-	violations, answered, inTime := list[1], list[2], list[3]
+	violations, answered, inTime := list[0], list[1], list[2]
 	if row := violations.find(caseMean, fullLoad, "overlap"); *row.Ours != 0.1 || *row.Authors != 0.5 {
 		t.Errorf("%+v", row)
 	}
@@ -135,9 +131,5 @@ func TestPairFigures(t *testing.T) {
 	}
 	if row := inTime.find("Res50+Bert", fullLoad, "overlap"); *row.Ours != 900 || *row.Authors != 500 {
 		t.Errorf("%+v", row)
-	}
-	o.Figures = []string{"17"}
-	if some := madeRuns(map[string][2]float64{"fcfs": {0, 0}}).pairFigures(o); len(some) != 2 || some[0].Figure != "17" {
-		t.Errorf("%+v", some)
 	}
 }

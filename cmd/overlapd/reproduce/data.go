@@ -5,8 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
-	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -14,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/sim"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -35,10 +34,13 @@ const deviceName = "NVIDIA A100, as measured by the authors of Abacus"
 type data struct {
 	sha256  string
 	pairs   *training.Dataset
-	quad    *training.Dataset // nil without
 	solo    []training.SoloTime
-	authors map[int]authorsResults // by load
-	loads   string                 // path of the loads per minute, "" without
+	authors map[float64]authorsResults // by load
+	minutes []float64                  // loads of the trace, nil without
+
+	// The groups of quadruplets are nil without; together are those of pairs of the same
+	// models too.
+	quad, together *training.Dataset
 }
 
 // readData reads the folder. Only the pairs must be there.
@@ -51,7 +53,7 @@ func readData(dir string) (*data, error) {
 		return nil, fmt.Errorf("%s: %w: there is neither %s nor %s in it; --data names the folder with the measurements of the authors",
 			dir, errData, filepath.Join(abacusFolder, pairsFolder), pairsFolder)
 	}
-	d := &data{authors: map[int]authorsResults{}}
+	d := &data{authors: map[float64]authorsResults{}}
 	var err error
 	if d.pairs, err = training.ReadPath(filepath.Join(base, pairsFolder)); err != nil {
 		return nil, err
@@ -60,21 +62,28 @@ func readData(dir string) (*data, error) {
 		if d.quad, err = training.ReadPath(path); err != nil {
 			return nil, err
 		}
+		if d.together, err = d.beyondPairs(); err != nil {
+			return nil, err
+		}
 	}
 	if d.solo, err = training.ReadSoloFile(filepath.Join(base, soloFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	for load, name := range map[int]string{calmLoad: calmFile, fullLoad: fullFile} {
+	for load, name := range map[float64]string{calmLoad: calmFile, fullLoad: fullFile} {
 		if d.authors[load], err = readAuthors(filepath.Join(base, name)); err != nil {
 			return nil, err
 		}
 	}
-	for _, path := range []string{filepath.Join(dir, loadsFile), filepath.Join(base, "..", loadsFile)} {
-		if d.loads == "" && exists(path) {
-			d.loads = path
+	loads := filepath.Join(dir, loadsFile)
+	if !exists(loads) {
+		loads = filepath.Join(base, "..", loadsFile)
+	}
+	if exists(loads) {
+		if d.minutes, err = sim.ReadLoads(loads); err != nil {
+			return nil, err
 		}
 	}
-	d.sha256, err = hashOf(base, d.loads)
+	d.sha256, err = hashOf(base, loads)
 	return d, err
 }
 
@@ -85,7 +94,6 @@ func exists(path string) bool {
 
 // hashOf names what was read, by content.
 func hashOf(base, loads string) (string, error) {
-	h := sha256.New()
 	var paths []string
 	for _, pattern := range []string{"*.csv", filepath.Join(pairsFolder, "*"), filepath.Join(quadFolder, "*")} {
 		found, err := filepath.Glob(filepath.Join(base, pattern))
@@ -95,70 +103,45 @@ func hashOf(base, loads string) (string, error) {
 		paths = append(paths, found...)
 	}
 	slices.Sort(paths)
-	if loads != "" {
-		paths = append(paths, loads)
-	}
-	for _, path := range paths {
-		if err := addFile(h, path); err != nil {
+	h := sha256.New()
+	for _, path := range append(paths, loads) {
+		info, err := os.Stat(path)
+		if err != nil || info.IsDir() {
+			continue
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
 			return "", err
 		}
+		fmt.Fprintf(h, "%s %d\n", filepath.Base(path), len(content))
+		h.Write(content)
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-func addFile(h hash.Hash, path string) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil || info.IsDir() {
-		return err
-	}
-	fmt.Fprintf(h, "%s %d\n", filepath.Base(path), info.Size())
-	_, err = io.Copy(h, file)
-	return err
 }
 
 // beyondPairs are the groups of the models of section 7.4, pairs of them among
 // them, so that a device knows what each takes alone and in pairs too.
 func (d *data) beyondPairs() (*training.Dataset, error) {
-	pairs := &training.Dataset{Models: d.pairs.Models}
-	for i := range d.pairs.Rows {
-		row := &d.pairs.Rows[i]
-		if !slices.ContainsFunc(row.Group.Spans, func(s models.Span) bool { return d.quad.Model(d.pairs.Models[s.Service].Name) < 0 }) {
-			pairs.Rows = append(pairs.Rows, *row)
+	pairs := &training.Dataset{}
+	to := make([]models.ServiceID, len(d.pairs.Models))
+	for i, m := range d.pairs.Models {
+		to[i] = -1
+		if d.quad.Model(m.Name) >= 0 {
+			to[i] = models.ServiceID(len(pairs.Models))
+			pairs.Models = append(pairs.Models, m)
 		}
 	}
-	return training.Merge(onlyUsed(pairs), d.quad)
-}
-
-// onlyUsed leaves out models of which there is no group.
-func onlyUsed(d *training.Dataset) *training.Dataset {
-	used := make([]bool, len(d.Models))
-	for i := range d.Rows {
-		for _, s := range d.Rows[i].Group.Spans {
-			used[s.Service] = true
+	for _, row := range d.pairs.Rows {
+		row.Group.Spans = slices.Clone(row.Group.Spans)
+		for i := range row.Group.Spans {
+			s := &row.Group.Spans[i]
+			s.Service = to[s.Service]
+		}
+		if !slices.ContainsFunc(row.Group.Spans, func(s models.Span) bool { return s.Service < 0 }) {
+			pairs.Rows = append(pairs.Rows, row)
 		}
 	}
-	rest := &training.Dataset{Device: d.Device}
-	to := make([]models.ServiceID, len(d.Models))
-	for i, m := range d.Models {
-		if used[i] {
-			to[i] = models.ServiceID(len(rest.Models))
-			rest.Models = append(rest.Models, m)
-		}
-	}
-	for _, row := range d.Rows {
-		spans := slices.Clone(row.Group.Spans)
-		for i := range spans {
-			spans[i].Service = to[spans[i].Service]
-		}
-		row.Group.Spans = spans
-		rest.Rows = append(rest.Rows, row)
-	}
-	return rest
+	return training.Merge(pairs, d.quad)
 }
 
 // soloOf are the solo times of the models of a dataset.

@@ -23,12 +23,12 @@ func readDrawn(t *testing.T) (*data, string) {
 
 func TestReadData(t *testing.T) {
 	d, dir := readDrawn(t)
-	if len(d.pairs.Rows) != 360 || len(d.quad.Rows) != 200 || len(d.authors[fullLoad]) != 2 || d.loads == "" || d.solo != nil {
-		t.Errorf("%d pairs, %d quadruplets, %d results, loads %q, solo times %v", len(d.pairs.Rows), len(d.quad.Rows), len(d.authors[fullLoad]), d.loads, d.solo)
+	if len(d.pairs.Rows) != 330 || len(d.quad.Rows) != 165 || len(d.authors[fullLoad]) != 2 || d.minutes == nil || d.solo != nil {
+		t.Errorf("%d pairs, %d quadruplets, %d results, minutes %v, solo times %v", len(d.pairs.Rows), len(d.quad.Rows), len(d.authors[fullLoad]), d.minutes, d.solo)
 	}
 	// The folder itself, or the one around it.
 	inner, err := readData(filepath.Join(dir, abacusFolder))
-	if err != nil || inner.sha256 != d.sha256 || inner.loads == "" {
+	if err != nil || inner.sha256 != d.sha256 || inner.minutes == nil {
 		t.Errorf("the inner folder: %v, hash %s, want %s", err, inner.sha256, d.sha256)
 	}
 }
@@ -86,7 +86,7 @@ func TestSoloTimes(t *testing.T) {
 func TestHalve(t *testing.T) {
 	d, _ := readDrawn(t)
 	a, b := halve(d.pairs, 1)
-	if len(a.Rows) != 180 || len(b.Rows) != 180 || a.Check() != nil || b.Check() != nil {
+	if len(a.Rows) != 165 || len(b.Rows) != 165 || a.Check() != nil || b.Check() != nil {
 		t.Fatalf("%d and %d rows", len(a.Rows), len(b.Rows))
 	}
 	if both, err := training.Merge(a, b); err != nil || len(d.pairs.Without(both).Rows) != 0 {
@@ -95,7 +95,7 @@ func TestHalve(t *testing.T) {
 	if c, _ := halve(d.pairs, 1); len(a.Without(c).Rows) != 0 {
 		t.Error("one seed gives two halves")
 	}
-	if c, _ := halve(d.pairs, 2); len(a.Without(c).Rows) < 50 {
+	if c, _ := halve(d.pairs, 2); len(a.Without(c).Rows) < 45 {
 		t.Error("two seeds give nearly one half")
 	}
 }
@@ -121,7 +121,7 @@ func TestBeyondPairsOfData(t *testing.T) {
 			alone++
 		}
 	}
-	if len(together.Rows) != 200+alone || alone <= 180 {
+	if len(together.Rows) != 165+alone || alone <= 165 {
 		t.Errorf("%d rows, of which %d are of pairs", len(together.Rows), alone)
 	}
 }
@@ -139,7 +139,7 @@ func TestSizesBeyondPairs(t *testing.T) {
 	add(4, 2, 4)
 	add(1, 2, 8)
 	add(8, 4) // no group of more than two
-	got := sizesBeyondPairs(d)
+	got := (&stock{measured: d}).sizes()
 	for model, want := range map[string][]int{"bert": {4, 16}, "resnet101": {1, 2}, "vgg19": {4, 8, 32}} {
 		if !slices.Equal(got[model], want) {
 			t.Errorf("%s: %v, want %v", model, got[model], want)
@@ -155,18 +155,11 @@ func TestSizesBeyondPairs(t *testing.T) {
 
 func TestMeasuredTogether(t *testing.T) {
 	d, _ := readDrawn(t)
-	together := (&stock{measured: d.pairs}).measuredTogether()
-	for _, c := range []struct {
-		models []string
-		want   bool
-	}{
-		{[]string{"resnet50", "resnet101"}, true},
-		{[]string{"bert", "resnet101"}, true},
-		{[]string{"resnet50", "bert"}, false},
-		{[]string{"resnet50", "resnet101", "bert"}, false},
-	} {
-		if got := together(c.models); got != c.want {
-			t.Errorf("%v: %t", c.models, got)
-		}
+	var labels []string
+	for _, d := range (&stock{measured: d.pairs}).pairs(calmLoad) {
+		labels = append(labels, d.label())
+	}
+	if want := []string{"Res50+Res101", "Res101+Bert"}; !slices.Equal(labels, want) {
+		t.Errorf("%q, want %q", labels, want)
 	}
 }

@@ -5,34 +5,29 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/overlapd/overlapd/training"
 )
 
 // deployment is services that share a device.
 type deployment struct {
 	models  []string
-	targets []time.Duration // by model
-	sizes   [][]int         // batch sizes of queries, by model
-	seqLens []int           // sequence model only
+	load    float64       // queries per second over all services
+	target  time.Duration // of every service
+	sizes   [][]int       // batch sizes of queries, by model
+	seqLens []int         // sequence model only
 }
+
+// twiceSolo stands for targets of two times what the smallest query of a service
+// takes alone.
+const twiceSolo = time.Duration(0)
 
 func (d *deployment) label() string { return label(d.models) }
 
 // caseName is what figures call the deployment.
 func (d *deployment) caseName() string {
 	if len(d.models) > 3 {
-		return manyCase(len(d.models))
+		return caseQuadruplet
 	}
 	return d.label()
-}
-
-// manyCase names the mean over deployments of so many services.
-func manyCase(services int) string {
-	if services == 3 {
-		return "mean of triplets"
-	}
-	return "quadruplet"
 }
 
 // The inputs of the paper's table 1.
@@ -54,27 +49,37 @@ var pairTargets = []int{
 
 // Loads of the authors' runs, queries per second over all services.
 const (
-	calmLoad = 50
-	fullLoad = 100
+	calmLoad = 50.0
+	fullLoad = 100.0
 )
 
-// fullTargets are those that differ at the full load.
-var fullTargets = map[string]int{"VGG16+VGG19": 40}
+var loads = []float64{calmLoad, fullLoad}
 
 // pairs returns the authors' pairs whose models were all measured together.
-func pairs(load int, has func(models []string) bool) []deployment {
-	var list []deployment
-	at := 0
-	for i := range shortNames {
-		for j := i + 1; j < len(shortNames); j++ {
-			d := deployment{models: []string{shortNames[i].model, shortNames[j].model}, sizes: [][]int{pairSizes, pairSizes}, seqLens: pairSeqLens}
-			millis := pairTargets[at]
-			at++
-			if other, ok := fullTargets[d.label()]; ok && load == fullLoad {
-				millis = other
-			}
-			d.targets = slices.Repeat([]time.Duration{time.Duration(millis) * time.Millisecond}, 2)
-			if has(d.models) {
+func (s *stock) pairs(loads ...float64) []deployment {
+	known := map[string]bool{}
+	for i := range s.measured.Rows {
+		var names []string
+		for _, span := range s.measured.Rows[i].Group.Spans {
+			names = append(names, s.measured.Models[span.Service].Name)
+		}
+		known[key(names)] = true
+	}
+	return slices.DeleteFunc(allPairs(loads...), func(d deployment) bool { return !known[key(d.models)] })
+}
+
+// allPairs are those of the authors, measured or not.
+func allPairs(loads ...float64) (list []deployment) {
+	for _, load := range loads {
+		targets := pairTargets
+		for i, first := range shortNames {
+			for _, second := range shortNames[i+1:] {
+				d := deployment{models: []string{first.model, second.model}, load: load, sizes: [][]int{pairSizes, pairSizes}, seqLens: pairSeqLens}
+				d.target = time.Duration(targets[0]) * time.Millisecond
+				targets = targets[1:]
+				if load == fullLoad && d.label() == "VGG16+VGG19" {
+					d.target = 40 * time.Millisecond
+				}
 				list = append(list, d)
 			}
 		}
@@ -90,39 +95,43 @@ var quadModels = []string{"resnet101", "resnet152", "vgg19", "bert"}
 const manyTarget = 100 * time.Millisecond
 
 // beyondPairs returns the triplets and, last, the quadruplet of section 7.4.
-func beyondPairs(sizes map[string][]int) []deployment {
-	var list []deployment
-	add := func(models []string) {
-		d := deployment{models: models, targets: slices.Repeat([]time.Duration{manyTarget}, len(models)), seqLens: pairSeqLens}
-		for _, m := range models {
+func beyondPairs(load float64, sizes map[string][]int) []deployment {
+	list := make([]deployment, 0, len(quadModels)+1)
+	for left := range quadModels {
+		list = append(list, deployment{models: slices.Delete(slices.Clone(quadModels), left, left+1)})
+	}
+	slices.Reverse(list)
+	list = append(list, deployment{models: quadModels})
+	for i := range list {
+		d := &list[i]
+		d.load, d.target, d.seqLens = load, manyTarget, pairSeqLens
+		for _, m := range d.models {
 			d.sizes = append(d.sizes, sizes[m])
 		}
-		list = append(list, d)
 	}
-	for left := len(quadModels) - 1; left >= 0; left-- {
-		add(slices.Delete(slices.Clone(quadModels), left, left+1))
-	}
-	add(slices.Clone(quadModels))
 	return list
 }
 
-// sizesBeyondPairs are those of the paper's table 1 with which a model was
+// quadruplet returns the one of section 7.4 at full load.
+func (s *stock) quadruplet() *deployment {
+	return &beyondPairs(fullLoad, s.sizes())[len(quadModels)]
+}
+
+// sizes are those of the paper's table 1 with which a model was
 // measured in groups of more than two, or all such if it has none of these.
-func sizesBeyondPairs(d *training.Dataset) map[string][]int {
+func (s *stock) sizes() map[string][]int {
 	measured := map[string][]int{}
-	for i := range d.Rows {
-		spans := d.Rows[i].Group.Spans
-		if len(spans) < 3 {
-			continue
-		}
-		for _, s := range spans {
-			if m := d.Models[s.Service].Name; !slices.Contains(measured[m], s.Size) {
-				measured[m] = append(measured[m], s.Size)
+	for i := range s.measured.Rows {
+		if spans := s.measured.Rows[i].Group.Spans; len(spans) > 2 {
+			for _, span := range spans {
+				m := s.measured.Models[span.Service].Name
+				measured[m] = append(measured[m], span.Size)
 			}
 		}
 	}
 	for m, sizes := range measured {
 		slices.Sort(sizes)
+		sizes = slices.Compact(sizes)
 		usual := slices.DeleteFunc(slices.Clone(sizes), func(size int) bool { return !slices.Contains(pairSizes, size) })
 		if len(usual) > 0 {
 			sizes = usual

@@ -102,12 +102,6 @@ func (f *figure) meansFirst(qps float64) []string {
 	return append(slices.DeleteFunc(cases, func(c string) bool { return !isMean(c) }), rest...)
 }
 
-// isMean reports whether a case stands for others, or is the only one of its
-// kind.
-func isMean(name string) bool {
-	return slices.Contains([]string{caseMean, caseAll, caseQuad, manyCase(3), manyCase(4)}, name)
-}
-
 func (f *figure) numbers(rows []row) *report.Table {
 	t := report.NewTable(f.Unit, "qps", "policy", "ours", "± over seeds", "paper", "authors", "ours less authors")
 	for _, r := range rows {

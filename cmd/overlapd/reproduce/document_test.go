@@ -187,7 +187,7 @@ func TestTextOfComparisonsAndNotes(t *testing.T) {
 	f := &figure{Figure: "highest-load", Title: "x", Notes: []string{"first", "second"}, Comparisons: []row{
 		{Case: "mean: a against b", Ours: rounded(12.34), Paper: rounded(20)},
 	}}
-	text := textOf(t, &Result{Label: "Emulated: x", Figures: []*figure{f}, Missing: []*missing{{"22", "a cluster", "there is no file"}, {"20 and 21", "MIG", "not measured"}}})
+	text := textOf(t, &Result{Label: "Emulated: x", Figures: []*figure{f}, Missing: []missing{{"22", "a cluster", "there is no file"}, {"20 and 21", "MIG", "not measured"}}})
 	last := -1
 	for _, want := range []string{"Emulated: x\n", "\nhighest-load: x (emulated)\n", "a against b    -  12.3 %  20.0 %", "  first\n  second\n", "\nfigure 22: a cluster\n  there is no file\n", "\nfigures 20 and 21: MIG\n  not measured\n"} {
 		at := strings.Index(text, want)
@@ -221,7 +221,7 @@ func TestNumbersAsText(t *testing.T) {
 			t.Errorf("%q is called %q, want %q", name, got, want)
 		}
 	}
-	for name, want := range map[string]bool{caseMean: true, caseAll: true, caseQuad: true, "mean of triplets": true, "quadruplet": true, "Res50+Bert": false, "": false} {
+	for name, want := range map[string]bool{caseMean: true, caseAll: true, caseQuad: true, caseTriplets: true, caseQuadruplet: true, "Res50+Bert": false, "": false} {
 		if isMean(name) != want {
 			t.Errorf("%q stands for others: %t", name, !want)
 		}

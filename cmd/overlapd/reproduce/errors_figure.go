@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/overlapd/overlapd/textfile"
 	"github.com/overlapd/overlapd/training"
 	"github.com/overlapd/overlapd/training/fit"
 )
@@ -21,8 +22,6 @@ const (
 )
 
 const (
-	caseAll      = "all"
-	caseQuad     = "quadruplets"
 	crossFolds   = 2
 	networkOfFit = "network"
 )
@@ -35,29 +34,35 @@ type errorTable struct {
 	All     map[string]float64            `json:"all"`     // technique
 }
 
-// fitErrors is the table of one training.
-func (f *fitter) fitErrors(ctx context.Context, what string, d *training.Dataset, o fit.Options) (*errorTable, error) {
-	return keep(f, "errors-"+what, func() (*errorTable, error) {
-		_, r, err := fit.Train(ctx, d, o)
-		if err != nil {
-			return nil, err
-		}
-		t := &errorTable{map[string]map[string]float64{}, map[string]map[string]float64{}, map[string]float64{}}
-		for _, e := range r.Techniques {
-			t.All[e.Name] = e.Test
-			t.Own[e.Name], t.Unified[e.Name] = map[string]float64{}, map[string]float64{}
-			for _, s := range r.Sets {
-				if len(s.Models) < 2 {
-					continue
-				}
-				if v, ok := s.PerSet[e.Name]; ok {
-					t.Own[e.Name][setLabel(s.Models)] = v
-				}
-				t.Unified[e.Name][setLabel(s.Models)] = s.MAPE[e.Name]
+// maxTableBytes limits a file of errors.
+const maxTableBytes = 1 << 20
+
+var errorsKind = textfile.Kind{MaxBytes: maxTableBytes, Foreign: errData, Damaged: errData}
+
+// WriteFile writes the table for the next run.
+func (t *errorTable) WriteFile(path string) error { return errorsKind.WriteFile(path, t) }
+
+func readErrors(path string) (*errorTable, error) {
+	t := new(errorTable)
+	return t, errorsKind.ReadFile(path, t)
+}
+
+func newErrorTable(r *fit.Report) *errorTable {
+	t := &errorTable{map[string]map[string]float64{}, map[string]map[string]float64{}, map[string]float64{}}
+	for _, e := range r.Techniques {
+		t.All[e.Name] = e.Test
+		t.Own[e.Name], t.Unified[e.Name] = map[string]float64{}, map[string]float64{}
+		for _, s := range r.Sets {
+			if len(s.Models) < 2 {
+				continue
 			}
+			if v, ok := s.PerSet[e.Name]; ok {
+				t.Own[e.Name][setLabel(s.Models)] = v
+			}
+			t.Unified[e.Name][setLabel(s.Models)] = s.MAPE[e.Name]
 		}
-		return t, nil
-	})
+	}
+	return t
 }
 
 // setLabel names models in the paper's order.
@@ -67,53 +72,59 @@ func setLabel(list []string) string {
 	return label(list)
 }
 
-// errorsFigure plans figure 10.
-func (f *fitter) errorsFigure(p *plan) func() *figure {
-	const stage = "figure 10"
-	var ours, paper, cross, ourCross, quadOurs, quadPaper *errorTable
-	add := func(into **errorTable, what string, work float64, d *training.Dataset, o fit.Options) {
-		p.add(stage, work, func(ctx context.Context, _ *lane) (err error) {
-			*into, err = f.fitErrors(ctx, what, d, o)
+// planErrors plans figure 10.
+func planErrors(r *reproduction) func() []*figure {
+	train := func(what string, work float64, d *training.Dataset, recipe string, change func(*fit.Options)) *errorTable {
+		into, o := new(errorTable), r.train(recipe)
+		change(&o)
+		r.plan.add("figure 10", work, func(ctx context.Context, _ *lane) error {
+			t, err := kept(r, "errors-"+what, ".json", readErrors, func() (*errorTable, error) {
+				_, report, err := fit.Train(ctx, d, o)
+				if err != nil {
+					return nil, err
+				}
+				return newErrorTable(report), nil
+			})
+			if err == nil {
+				*into = *t
+			}
 			return err
 		})
+		return into
 	}
-	o := f.train(fit.RecipePaper)
-	o.Compare, o.Pairs = true, true
-	add(&paper, "paper", 2*errorsWork, f.data.pairs, o)
-	o = f.train(fit.RecipeOurs)
-	o.Pairs = true
-	add(&ours, "overlapd", errorsWork, f.data.pairs, o)
-	for i, into := range []**errorTable{&cross, &ourCross} {
-		recipe := []string{fit.RecipePaper, fit.RecipeOurs}[i]
-		o = f.train(recipe)
-		o.Split, o.Folds = fit.SplitFolds, crossFolds
-		add(into, "folds-"+string(recipe), foldsWork, f.data.pairs, o)
+	plain := func(*fit.Options) {}
+	folds := func(o *fit.Options) { o.Split, o.Folds = fit.SplitFolds, crossFolds }
+	pairs, quad := r.data.pairs, r.data.quad
+	paper := train("paper", 2*errorsWork, pairs, fit.RecipePaper, func(o *fit.Options) { o.Compare, o.Pairs = true, true })
+	ours := train("overlapd", errorsWork, pairs, fit.RecipeOurs, func(o *fit.Options) { o.Pairs = true })
+	cross := train("folds-paper", foldsWork, pairs, fit.RecipePaper, folds)
+	ourCross := train("folds-overlapd", foldsWork, pairs, fit.RecipeOurs, folds)
+	var quadOurs, quadPaper *errorTable
+	if quad != nil {
+		quadOurs = train("quad-overlapd", errorsWork/2, quad, fit.RecipeOurs, plain)
+		quadPaper = train("quad-paper", errorsWork/2, quad, fit.RecipePaper, plain)
 	}
-	if f.data.quad != nil {
-		add(&quadOurs, "quad-overlapd", errorsWork/2, f.data.quad, f.train(fit.RecipeOurs))
-		add(&quadPaper, "quad-paper", errorsWork/2, f.data.quad, f.train(fit.RecipePaper))
-	}
-	return func() *figure {
-		fig := &figure{
+	return func() []*figure {
+		f := &figure{
 			Figure: "10", Title: "errors of prediction, one predictor for each pair", Unit: "mean absolute percentage error", decimals: 2,
 			Notes: []string{
 				"80 % of the rows to fit with, the rest to test with, as section 5.5 has it. \"all\" is one predictor for all pairs; \"quadruplets\" one for the groups of up to four models (paper: 4.9 % for three, 6.4 % for four).",
 				"Cross-validation keeps each half of the rows aside in turn, with one predictor for all pairs. The device of the other figures and the predictors that schedule on it are fitted to disjoint halves, which this figure does not use.",
 			},
+			Rows: slices.Concat(
+				errorRows(techniqueLinear, paper.Own[techniqueLinear], paper.All[techniqueLinear]),
+				errorRows(techniqueVectors, paper.Own[techniqueVectors], paper.All[techniqueVectors]),
+				errorRows(techniquePaper, paper.Own[networkOfFit], paper.All[networkOfFit]),
+				errorRows(techniqueOurs, ours.Own[networkOfFit], ours.All[networkOfFit]),
+				errorRows(techniqueCross, cross.Unified[networkOfFit], cross.All[networkOfFit]),
+				errorRows(techniqueOurFold, ourCross.Unified[networkOfFit], ourCross.All[networkOfFit])),
 		}
-		fig.Rows = slices.Concat(
-			errorRows(techniqueLinear, paper.Own[techniqueLinear], paper.All[techniqueLinear]),
-			errorRows(techniqueVectors, paper.Own[techniqueVectors], paper.All[techniqueVectors]),
-			errorRows(techniquePaper, paper.Own[networkOfFit], paper.All[networkOfFit]),
-			errorRows(techniqueOurs, ours.Own[networkOfFit], ours.All[networkOfFit]),
-			errorRows(techniqueCross, cross.Unified[networkOfFit], cross.All[networkOfFit]),
-			errorRows(techniqueOurFold, ourCross.Unified[networkOfFit], ourCross.All[networkOfFit]))
-		if quadOurs != nil {
-			fig.Rows = append(fig.Rows,
+		if quad != nil {
+			f.Rows = append(f.Rows,
 				row{Case: caseQuad, Policy: techniquePaper, Ours: rounded(quadPaper.All[networkOfFit]), Paper: rounded(paperQuadError), Section: "5.5"},
 				row{Case: caseQuad, Policy: techniqueOurs, Ours: rounded(quadOurs.All[networkOfFit])})
 		}
-		return fig
+		return []*figure{f}
 	}
 }
 

@@ -52,7 +52,7 @@ func TestMeansAreOfAllCases(t *testing.T) {
 		{Case: "a", QPS: 100, Policy: "p", Ours: rounded(10), Authors: rounded(20)},
 		{Case: "a", QPS: 100, Policy: "q"},
 	}}
-	f.addMeans()
+	f.addMeans(caseMean, stats.Mean)
 	if m := f.find(caseMean, 50, "p"); m == nil || *m.Ours != 2 || m.Authors != nil {
 		t.Errorf("the authors have one of two: %+v", m)
 	}
@@ -76,7 +76,7 @@ func TestMeansAreOfAllCases(t *testing.T) {
 // TestCompareSkips a policy against itself, and what was not run.
 func TestCompareSkips(t *testing.T) {
 	f := &figure{Rows: []row{{Case: caseMean, QPS: 50, Policy: "abacus", Ours: rounded(1)}, {Case: caseMean, QPS: 50, Policy: "overlap", Ours: rounded(2)}}}
-	says := statement{"7.9", paperReductions{"overlap": 12, "fcfs": 3}}
+	says := statement{"7.9", map[string]float64{"overlap": 12, "fcfs": 3}}
 	f.compare(caseMean, 50, []string{"abacus", "overlap", "lifo"}, []string{"abacus", "overlap", "fcfs"}, says)
 	if len(f.Comparisons) != 2 {
 		t.Fatalf("%+v", f.Comparisons)

@@ -17,15 +17,6 @@ func fewOptions() *Options {
 	return &o
 }
 
-func someVariants(t *testing.T, names ...string) []variant {
-	t.Helper()
-	list, err := chosen(names)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return list
-}
-
 func figureNamed(t *testing.T, list []*figure, name string) *figure {
 	t.Helper()
 	i := slices.IndexFunc(list, func(f *figure) bool { return f.Figure == name })
@@ -38,11 +29,12 @@ func figureNamed(t *testing.T, list []*figure, name string) *figure {
 // TestSamplesHaveSeedsInTurn, and give the mean and the standard deviation over
 // them.
 func TestSamplesHaveSeedsInTurn(t *testing.T) {
-	o, p, s := fewOptions(), &plan{}, stockOf([]string{"resnet50", "bert"})
-	o.Seed, o.Seeds = 7, 3
-	d := &pairs(fullLoad, s.measuredTogether())[0]
-	got := o.sampled(p, "x", trial{stock: s, deploy: d, variant: *variantNamed("fcfs"), arrivals: poisson(fullLoad), queries: o.Queries})
-	if err := serve(t, p, s, large{fixed{d.models}}); err != nil {
+	o, s := fewOptions(), stockOf([]string{"resnet50", "bert"})
+	o.Seed = 7
+	run := runOf(o, s, "fcfs")
+	deploys := s.pairs(fullLoad)
+	got := run.serve("x", 3, trial{stock: s}, deploys)[0]
+	if err := serve(t, run, large{fixed{deploys[0].models}}); err != nil {
 		t.Fatal(err)
 	}
 	for i, r := range got.results {
@@ -53,7 +45,7 @@ func TestSamplesHaveSeedsInTurn(t *testing.T) {
 	a, b := new(sim.Result), new(sim.Result)
 	a.Violations, a.Answered, a.Queries, a.P99OverTarget, a.ThroughputQPS, a.GoodputQPS = 0.1, 90, 100, 1, 5, 4
 	b.Violations, b.Answered, b.Queries, b.P99OverTarget, b.ThroughputQPS, b.GoodputQPS = 0.3, 70, 100, 2, 7, 6
-	made := &sample{[]*sim.Result{a, b}}
+	made := &served{results: []*sim.Result{a, b}}
 	for name, c := range map[string]struct {
 		value       func(*sim.Result) float64
 		mid, spread float64
@@ -72,22 +64,18 @@ func TestSamplesHaveSeedsInTurn(t *testing.T) {
 
 // TestPairFigureOfRuns serves a pair, once with a load that the device bears.
 func TestPairFigureOfRuns(t *testing.T) {
-	o, p, s := fewOptions(), &plan{}, stockOf([]string{"resnet50", "bert"})
-	served := planPairs(p, o, s, someVariants(t, "fcfs", "overlap-unmerged"), map[int]authorsResults{
-		fullLoad: {"Res50+Bert": {"fcfs": {tail: 1.5, violations: 0.25, answered: 700}}},
-	})
-	served.bounds = planBounds(p, o, s)
-	if err := serve(t, p, s, large{fixed{[]string{"resnet50", "bert"}}}); err != nil {
+	r := runOf(fewOptions(), stockOf([]string{"resnet50", "bert"}), "fcfs", "overlap-unmerged")
+	r.data.authors = map[float64]authorsResults{fullLoad: {"Res50+Bert": {"fcfs": {tail: 1.5, violations: 0.25, answered: 700}}}}
+	draw, drawGoodput := planViolations(r), planPairs(&pairGoodput)(r)
+	jobs := len(r.plan.jobs)
+	planPairs(&pairTails)(r)
+	if len(r.plan.jobs) != jobs {
+		t.Error("what several figures show is served for each of them")
+	}
+	if err := serve(t, r, large{fixed{[]string{"resnet50", "bert"}}}); err != nil {
 		t.Fatal(err)
 	}
-	list := served.pairFigures(o)
-	var names []string
-	for _, f := range list {
-		names = append(names, f.Figure)
-	}
-	if want := []string{"14", "15", "17", "17, goodput"}; !slices.Equal(names, want) {
-		t.Errorf("figures %q, want %q", names, want)
-	}
+	list := append(draw(), drawGoodput()...)
 	f := figureNamed(t, list, "15")
 	row, mean := f.find("Res50+Bert", fullLoad, "fcfs"), f.find(caseMean, fullLoad, "fcfs")
 	if row == nil || mean == nil || *row.Ours != *mean.Ours || *row.Authors != 0.25 || *mean.Authors != 0.25 {
@@ -106,36 +94,26 @@ func TestPairFigureOfRuns(t *testing.T) {
 	if g := figureNamed(t, list, "17, goodput").find("Res50+Bert", fullLoad, "fcfs"); *g.Authors != 750 {
 		t.Errorf("of a quarter that violates follow %v of 1,000 in time", *g.Authors)
 	}
-	o.Figures = []string{"17"}
-	if list := served.pairFigures(o); len(list) != 2 {
-		t.Errorf("%d figures where 17 is wanted", len(list))
-	}
 }
 
 // TestBoundsAreLimited in seeds, since they take long.
 func TestBoundsAreLimited(t *testing.T) {
-	o, p, s := fewOptions(), &plan{}, stockOf([]string{"resnet50", "bert"})
-	o.Seeds = 5
-	all := planBounds(p, o, s)
-	if len(all) != 2*len(loads) || len(p.jobs) != 2*len(loads)*boundSeeds {
-		t.Errorf("%d bounds of %d jobs", len(all), len(p.jobs))
-	}
-	for k, list := range all {
-		if len(list) != boundSeeds {
-			t.Errorf("%s has %d seeds", k, len(list))
-		}
+	r := runOf(fewOptions(), stockOf([]string{"resnet50", "bert"}))
+	r.options.Seeds = 5
+	if all := planBounds(r); len(all) != 2*len(loads) || len(r.plan.jobs) != len(all) {
+		t.Errorf("%d bounds of %d jobs", len(all), len(r.plan.jobs))
 	}
 }
 
 // TestSmallFigure gives queries that hardly ever wait half of the target.
 func TestSmallFigure(t *testing.T) {
-	o, p, s := fewOptions(), &plan{}, stockOf([]string{"resnet50", "bert"}, []string{"vgg16", "vgg19"})
-	o.Seeds = smallSeeds + 4
-	drawn := planSmall(p, o, s, someVariants(t, "fcfs"))
-	if len(p.jobs) != 2*smallSeeds {
-		t.Errorf("%d jobs, want %d for each of two pairs", len(p.jobs), smallSeeds)
+	r := runOf(fewOptions(), stockOf([]string{"resnet50", "bert"}, []string{"vgg16", "vgg19"}), "fcfs")
+	r.options.Seeds = smallSeeds + 4
+	drawn := planSmall(r)
+	if len(r.plan.jobs) != 2*smallSeeds {
+		t.Errorf("%d jobs, want %d for each of two pairs", len(r.plan.jobs), smallSeeds)
 	}
-	if err := serve(t, p, s, large{fixed{[]string{"resnet50", "bert", "vgg16", "vgg19"}}}); err != nil {
+	if err := serve(t, r, large{fixed{[]string{"resnet50", "bert", "vgg16", "vgg19"}}}); err != nil {
 		t.Fatal(err)
 	}
 	f := drawn()[0]
@@ -152,12 +130,12 @@ func TestSmallFigure(t *testing.T) {
 // TestManyFigures has the mean of the triplets, the quadruplet by itself, and
 // comparisons with the paper's words for both.
 func TestManyFigures(t *testing.T) {
-	o, p, s := fewOptions(), &plan{}, stockOf(quadModels)
-	figures := planMany(p, o, s, someVariants(t, "fcfs", "abacus"))
-	if err := serve(t, p, s, quadDevice); err != nil {
+	r := runOf(fewOptions(), stockOf(quadModels), "fcfs", "abacus")
+	draw, drawAnswered := planMany(&manyTails, &manyViolations)(r), planMany(&manyAnswered)(r)
+	if err := serve(t, r, quadDevice); err != nil {
 		t.Fatal(err)
 	}
-	list := figures()
+	list := append(draw(), drawAnswered()...)
 	tails, rates := figureNamed(t, list, "18"), figureNamed(t, list, "18, violations")
 	answered := figureNamed(t, list, "19")
 	for _, f := range list {
@@ -170,10 +148,10 @@ func TestManyFigures(t *testing.T) {
 					triplets++
 				}
 			}
-			if m := f.find(manyCase(3), load, "fcfs"); triplets != 4 || m == nil || math.Abs(*m.Ours-sum/4) > 1e-5*max(sum, 1) {
+			if m := f.find(caseTriplets, load, "fcfs"); triplets != 4 || m == nil || math.Abs(*m.Ours-sum/4) > 1e-5*max(sum, 1) {
 				t.Errorf("figure %s at %v: %d triplets with the sum %v, mean %+v", f.Figure, load, triplets, sum, m)
 			}
-			if f.find(manyCase(4), load, "abacus") == nil {
+			if f.find(caseQuadruplet, load, "abacus") == nil {
 				t.Errorf("figure %s at %v lacks the quadruplet", f.Figure, load)
 			}
 		}
@@ -191,21 +169,17 @@ func TestManyFigures(t *testing.T) {
 	if n := len(rates.Comparisons); n != 4 {
 		t.Errorf("%d comparisons of violations, want two at each load", n)
 	}
-	o.Figures = []string{"19"}
-	if list := figures(); len(list) != 1 || list[0].Figure != "19" {
-		t.Errorf("%d figures where 19 is wanted", len(list))
-	}
 }
 
 // TestHighestFigure finds the same load for policies that do the same, and
 // tells in words what ours bears.
 func TestHighestFigure(t *testing.T) {
-	o, p, s := fewOptions(), &plan{}, stockOf([]string{"resnet50", "bert"})
-	drawn := planHighest(p, o, s, someVariants(t, "fcfs", "edf", "overlap"))
-	if err := serve(t, p, s, large{fixed{[]string{"resnet50", "bert"}}}); err != nil {
+	r := runOf(fewOptions(), stockOf([]string{"resnet50", "bert"}), "fcfs", "edf", "overlap")
+	drawn := planHighest(r)
+	if err := serve(t, r, large{fixed{[]string{"resnet50", "bert"}}}); err != nil {
 		t.Fatal(err)
 	}
-	f := drawn()
+	f := drawn()[0]
 	of := func(policy string) float64 { return *f.find("Res50+Bert", 0, policy).Ours }
 	if of("fcfs") != of("edf") || of("fcfs") < leastQPS || of("overlap") < of("fcfs") || of("overlap") > mostQPS {
 		t.Errorf("fcfs bears %v, edf %v, overlap %v", of("fcfs"), of("edf"), of("overlap"))
@@ -224,20 +198,19 @@ func TestHighestFigure(t *testing.T) {
 // TestWaysFigure has what the paper says beside the calls with four ways, and
 // tells times apart from the figure, which must be the same in every run.
 func TestWaysFigure(t *testing.T) {
-	o, p, s := fewOptions(), &plan{}, stockOf(quadModels)
-	figure := planWays(p, o, s, someVariants(t, "fcfs", "abacus"))
-	if len(p.jobs) != len(searchWays) {
-		t.Errorf("%d jobs, want one for each way of abacus", len(p.jobs))
+	run := runOf(fewOptions(), stockOf(quadModels), "fcfs", "abacus")
+	draw := planWays(run)
+	if len(run.plan.jobs) != len(searchWays) {
+		t.Errorf("%d jobs, want one for each way of abacus", len(run.plan.jobs))
 	}
-	f := figure(&timing{}) // nothing was run: no number, no division by zero
+	f := draw()[0] // nothing was run: no number, no division by zero
 	if r := f.find("calls, 4 ways", 0, "abacus"); r == nil || *r.Ours != 0 || r.Paper == nil || *r.Paper != paperPredictions {
 		t.Errorf("%+v", r)
 	}
 	if r := f.find("groups asked about, 4 ways", 0, "abacus"); r == nil || r.Paper != nil {
 		t.Errorf("%+v", r)
 	}
-	var times timing
-	if figure(&times); len(times.Decisions) != len(searchWays) || times.Decisions[0].Policy != "abacus" || times.Decisions[0].Ways != 1 {
+	if times := run.result.timing; len(times.Decisions) != len(searchWays) || times.Decisions[0].Policy != "abacus" || times.Decisions[0].Ways != 1 {
 		t.Errorf("%+v", times)
 	}
 }

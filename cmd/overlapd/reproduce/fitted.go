@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/overlapd/overlapd/device"
@@ -17,11 +15,6 @@ import (
 
 // fittedFolder holds, below the folder for results, what was fitted.
 const fittedFolder = "fitted"
-
-const (
-	folderMode = 0o755
-	fileMode   = 0o644
-)
 
 // Seconds or so that fitting takes, for the progress.
 const (
@@ -40,95 +33,68 @@ type stock struct {
 	profile  *device.Profile
 	files    map[string]*predictor.File // by recipe
 	solo     []training.SoloTime
-	gather   func() // what the jobs left
 }
 
-// fitter fits, or reads what was fitted before to the same data with the same
-// options by the same build.
-type fitter struct {
-	options *Options
-	data    *data
-}
-
-// path names a fitted file by all that it depends on.
-func (f *fitter) path(what, suffix string) string {
-	key := fmt.Sprintf("%s %s %s %d %d", what, f.data.sha256, f.options.Commit, f.options.Seed, f.options.Epochs)
-	sum := sha256.Sum256([]byte(key))
-	return filepath.Join(f.options.Out, fittedFolder, what+"-"+hex.EncodeToString(sum[:6])+suffix)
-}
-
-// stockUp adds jobs that fit a device to one half of a dataset, and predictors
-// to the other.
-func (f *fitter) stockUp(p *plan, name string, d *training.Dataset, solo []training.SoloTime) *stock {
-	forDevice, forPredictors := halve(d, f.options.Seed)
+// stockUp plans to fit a device to one half of a dataset, and predictors to the other.
+func (r *reproduction) stockUp(name string, d *training.Dataset, solo []training.SoloTime) *stock {
+	forDevice, forPredictors := halve(d, r.options.Seed)
 	s := &stock{name: name, measured: d, half: forPredictors, solo: solo, files: map[string]*predictor.File{}}
-	p.add("fitting the device, "+name, deviceWork, func(ctx context.Context, _ *lane) (err error) {
-		s.profile, err = f.device(ctx, name, forDevice, solo)
+	r.fitting.add("fitting the device, "+name, deviceWork, func(ctx context.Context, _ *lane) (err error) {
+		s.profile, err = kept(r, "device-"+name, ".device.json", device.ReadFile, func() (*device.Profile, error) {
+			o := fit.DefaultDeviceOptions()
+			o.Seed = r.options.Seed
+			if r.options.Epochs > 0 {
+				o.Epochs = r.options.Epochs
+			}
+			profile, _, err := fit.Device(ctx, forDevice, solo, o)
+			return profile, err
+		})
 		return err
 	})
-	var files [2]*predictor.File
-	for i, recipe := range []string{fit.RecipeOurs, fit.RecipePaper} {
-		p.add("fitting a predictor, "+name, predictorWork, func(ctx context.Context, _ *lane) (err error) {
-			files[i], err = f.predictor(ctx, name, forPredictors, recipe)
+	for _, recipe := range []string{fit.RecipeOurs, fit.RecipePaper} {
+		into := new(predictor.File)
+		s.files[recipe] = into
+		r.fitting.add("fitting a predictor, "+name, predictorWork, func(ctx context.Context, _ *lane) error {
+			file, err := kept(r, "predictor-"+name+"-"+recipe, ".predictor.json", predictor.ReadFile, func() (*predictor.File, error) {
+				file, _, err := fit.Train(ctx, forPredictors, r.train(recipe))
+				return file, err
+			})
+			if err == nil {
+				*into = *file
+			}
 			return err
 		})
 	}
-	s.gather = func() { s.files[recipeOurs], s.files[recipePaper] = files[0], files[1] }
 	return s
 }
 
-func (f *fitter) device(ctx context.Context, name string, rows *training.Dataset, solo []training.SoloTime) (*device.Profile, error) {
-	path := f.path("device-"+name, ".device.json")
-	if exists(path) {
-		return device.ReadFile(path)
-	}
-	o := fit.DefaultDeviceOptions()
-	o.Seed = f.options.Seed
-	if f.options.Epochs > 0 {
-		o.Epochs = f.options.Epochs
-	}
-	profile, _, err := fit.Device(ctx, rows, solo, o)
-	if err != nil {
-		return nil, fmt.Errorf("device of the %s: %w", name, err)
-	}
-	return profile, profile.WriteFile(path)
-}
-
-func (f *fitter) predictor(ctx context.Context, name string, rows *training.Dataset, recipe string) (*predictor.File, error) {
-	path := f.path("predictor-"+name+"-"+string(recipe), ".predictor.json")
-	if exists(path) {
-		return predictor.ReadFile(path)
-	}
-	file, _, err := fit.Train(ctx, rows, f.train(recipe))
-	if err != nil {
-		return nil, fmt.Errorf("predictor of the %s: %w", name, err)
-	}
-	return file, file.WriteFile(path)
-}
-
-func (f *fitter) train(recipe string) fit.Options {
+func (r *reproduction) train(recipe string) fit.Options {
 	o := fit.DefaultOptions()
-	o.Recipe, o.Seed, o.Epochs = recipe, f.options.Seed, f.options.Epochs
+	o.Recipe, o.Seed, o.Epochs = recipe, r.options.Seed, r.options.Epochs
 	return o
 }
 
-// keep makes v, or reads it back if it was made before.
-func keep[T any](f *fitter, what string, make func() (*T, error)) (*T, error) {
-	path := f.path(what, ".json")
-	if data, err := os.ReadFile(path); err == nil {
-		v := new(T)
-		if err := json.Unmarshal(data, v); err != nil {
-			return nil, fmt.Errorf("%s: %w; remove it to have it made again", path, err)
+// kept returns what was made before of the same data, with the same options and by the
+// same build, or else makes it and writes it for the next time.
+func kept[T interface{ WriteFile(path string) error }](r *reproduction, what, suffix string, read func(path string) (T, error), make func() (T, error)) (T, error) {
+	path := r.path(what, suffix)
+	if exists(path) {
+		v, err := read(path)
+		if err != nil {
+			err = fmt.Errorf("%w; remove it to have it made again", err)
 		}
-		return v, nil
+		return v, err
 	}
 	v, err := make()
 	if err != nil {
-		return nil, err
+		return v, fmt.Errorf("%s: %w", what, err)
 	}
-	data, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	return v, os.WriteFile(path, append(data, '\n'), fileMode)
+	return v, v.WriteFile(path)
+}
+
+// path names a fitted file by all that it depends on.
+func (r *reproduction) path(what, suffix string) string {
+	key := fmt.Sprintf("%s %s %s %d %d", what, r.data.sha256, r.options.Commit, r.options.Seed, r.options.Epochs)
+	sum := sha256.Sum256([]byte(key))
+	return filepath.Join(r.options.Out, fittedFolder, what+"-"+hex.EncodeToString(sum[:6])+suffix)
 }

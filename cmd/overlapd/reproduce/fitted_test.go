@@ -7,20 +7,24 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/overlapd/overlapd/training/fit"
 )
 
 func TestKeep(t *testing.T) {
-	f := &fitter{&Options{Out: t.TempDir()}, &data{sha256: "x"}}
-	if err := os.Mkdir(filepath.Join(f.options.Out, fittedFolder), folderMode); err != nil {
+	r := &reproduction{options: &Options{Out: t.TempDir()}, data: &data{sha256: "x"}}
+	if err := os.Mkdir(filepath.Join(r.options.Out, fittedFolder), folderMode); err != nil {
 		t.Fatal(err)
 	}
 	made := 0
 	table := func() (*errorTable, error) {
 		made++
-		return &errorTable{All: map[string]float64{"network": 2.5}}, nil
+		table := newErrorTable(&fit.Report{})
+		table.All["network"] = 2.5
+		return table, nil
 	}
 	for range 2 {
-		got, err := keep(f, "x", table)
+		got, err := kept(r, "x", ".json", readErrors, table)
 		if err != nil || got.All["network"] != 2.5 {
 			t.Fatalf("%+v, %v", got, err)
 		}
@@ -29,13 +33,13 @@ func TestKeep(t *testing.T) {
 		t.Errorf("made %d times", made)
 	}
 	broken := errors.New("broken")
-	if _, err := keep(f, "y", func() (*errorTable, error) { return nil, broken }); !errors.Is(err, broken) {
+	if _, err := kept(r, "y", ".json", readErrors, func() (*errorTable, error) { return nil, broken }); !errors.Is(err, broken) {
 		t.Errorf("%v", err)
 	}
-	if err := os.WriteFile(f.path("x", ".json"), []byte("{"), fileMode); err != nil {
+	if err := os.WriteFile(r.path("x", ".json"), []byte("{"), fileMode); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := keep(f, "x", table); err == nil || !strings.Contains(err.Error(), "remove it to have it made again") {
+	if _, err := kept(r, "x", ".json", readErrors, table); err == nil || !strings.Contains(err.Error(), "remove it to have it made again") {
 		t.Errorf("a damaged file: %v", err)
 	}
 }
@@ -46,7 +50,7 @@ func TestPathTellsWhatItDependsOn(t *testing.T) {
 	path := func(change func(*Options, *data)) string {
 		o, d := Options{Out: "out", Seed: 1, Commit: "a"}, data{sha256: "x"}
 		change(&o, &d)
-		return (&fitter{&o, &d}).path("device", ".json")
+		return (&reproduction{options: &o, data: &d}).path("device", ".json")
 	}
 	plain := path(func(*Options, *data) {})
 	if again := path(func(o *Options, _ *data) { o.Seeds, o.Figures = 7, []string{"10"} }); again != plain {
@@ -65,15 +69,19 @@ func TestPathTellsWhatItDependsOn(t *testing.T) {
 }
 
 func TestFittedIsUsedAgain(t *testing.T) {
-	o := anew(t, drawnData(t))
+	o := quick(t, drawnData(t))
 	o.Figures, o.Policies = []string{"15"}, []string{"fcfs"}
 	reproduce(t, o)
 	first, _ := outputs(t, &o)
+	o.Out = t.TempDir()
+	if err := os.CopyFS(filepath.Join(o.Out, fittedFolder), os.DirFS(fittedByTests)); err != nil {
+		t.Fatal(err)
+	}
 	reproduce(t, o)
 	if again, _ := outputs(t, &o); !bytes.Equal(first, again) {
 		t.Error("what was fitted before gives another result")
 	}
-	files, err := filepath.Glob(filepath.Join(o.Out, fittedFolder, "device-*"))
+	files, err := filepath.Glob(filepath.Join(o.Out, fittedFolder, "device-pairs-*"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("%q, %v", files, err)
 	}

@@ -19,36 +19,33 @@ const (
 )
 
 // planHighest plans the table of the highest loads that each policy bears.
-func planHighest(p *plan, o *Options, s *stock, list []variant) func() *figure {
-	type cell struct {
-		pair, variant string
-		qps           float64
-	}
-	var cells []*cell
-	deploys := pairs(calmLoad, s.measuredTogether())
+func planHighest(r *reproduction) func() []*figure {
+	o, s := r.options, r.pairs()
+	var rows []*row
+	deploys := s.pairs(calmLoad)
 	for i := range deploys {
-		d := &deploys[i]
-		for _, v := range list {
-			c := &cell{pair: d.label(), variant: v.name}
-			cells = append(cells, c)
-			p.add("highest load", v.seconds(bisections*highestSeeds*o.Queries), func(ctx context.Context, l *lane) (err error) {
-				t := trial{stock: s, deploy: d, variant: v, queries: o.Queries}
-				c.qps, err = highest(func(qps float64) (float64, error) { return l.meanViolations(ctx, t, qps, o.Seed) })
+		for _, v := range r.variants {
+			found := &row{Case: deploys[i].label(), Policy: v.name}
+			rows = append(rows, found)
+			r.plan.add("highest load", v.seconds(bisections*highestSeeds*o.Queries), func(ctx context.Context, l *lane) error {
+				t := trial{stock: s, deploy: &deploys[i], variant: v, queries: o.Queries}
+				qps, err := highest(func(qps float64) (float64, error) { return l.meanViolations(ctx, t, qps, o.Seed) })
+				found.Ours = rounded(qps)
 				return err
 			})
 		}
 	}
-	return func() *figure {
+	return func() []*figure {
 		f := &figure{Figure: "highest-load", Title: "highest load with at most 1 % violations", Unit: "queries per second", decimals: 1, more: true,
 			Notes: []string{fmt.Sprintf("By bisection, %d runs of %d queries at each load, all policies with the same queries, and the targets of the runs at 50 queries per second. The mean is geometric. The paper has no such figure.", highestSeeds, o.Queries)}}
-		for _, c := range cells {
-			f.Rows = append(f.Rows, row{Case: c.pair, Policy: c.variant, Ours: rounded(c.qps)})
+		for _, found := range rows {
+			f.Rows = append(f.Rows, *found)
 		}
-		addGeometricMeans(f)
+		f.addMeans(caseMean, geometricMean)
 		others := []string{"abacus", "fcfs", "fcfs-dropping", "clockwork"}
 		f.compare(caseMean, 0, overlapping, others, statement{})
 		f.Notes = append(f.Notes, ratios(f, others))
-		return f
+		return []*figure{f}
 	}
 }
 
@@ -106,17 +103,10 @@ func ratios(f *figure, others []string) string {
 	return "Load borne: " + strings.Join(parts, ", ") + "."
 }
 
-func addGeometricMeans(f *figure) {
-	cases := f.cases(0)
-	for _, policy := range f.policies() {
-		var logs []float64
-		for _, c := range cases {
-			if r := f.find(c, 0, policy); r != nil && r.Ours != nil {
-				logs = append(logs, math.Log(*r.Ours))
-			}
-		}
-		if len(logs) > 0 {
-			f.Rows = append(f.Rows, row{Case: caseMean, Policy: policy, Ours: rounded(math.Exp(stats.Mean(logs)))})
-		}
+func geometricMean(values []float64) float64 {
+	logs := make([]float64, len(values))
+	for i, v := range values {
+		logs[i] = math.Log(v)
 	}
+	return math.Exp(stats.Mean(logs))
 }

@@ -2,55 +2,57 @@ package reproduce
 
 import "fmt"
 
-var manyFigures = []runsFigure{{
-	wanted:   "18",
-	figure:   figure{Figure: "18", Title: "three and four services: 99th percentile of latency over the target", Unit: "p99 / target", decimals: 2, level: 1},
-	ours:     tail,
-	compared: comparedMany(calmLoad, paperManyTails),
-}, {
-	wanted:   "18",
-	figure:   figure{Figure: "18, violations", Title: "three and four services: violations, drops counted", Unit: "violations", percent: true, decimals: 4},
-	ours:     violations,
-	compared: append(comparedMany(calmLoad, paperManyViolations), comparedMany(fullLoad, nil)...),
-}, {
-	wanted:   "19",
-	figure:   figure{Figure: "19", Title: "three and four services: queries answered of 1,000", Unit: "answered of 1,000", more: true},
-	ours:     answeredOf1000,
-	compared: comparedMany(fullLoad, paperManyThroughputs),
-}}
-
-func comparedMany(load float64, says map[int]statement) (list []comparison) {
-	for _, services := range []int{3, 4} {
-		list = append(list, comparison{manyCase(services), load, overlapping, sequentials, says[services]})
+var (
+	manyTails = series{
+		figure: figure{Figure: "18", Title: "three and four services: 99th percentile of latency over the target", Unit: "p99 / target", decimals: 2, level: 1},
+		ours:   tail,
+		compared: []comparison{
+			{caseTriplets, calmLoad, overlapping, sequentials, statement{"7.4", map[string]float64{"fcfs": 21.3, "sjf": 35.3, "edf": 20.8}}},
+			{caseQuadruplet, calmLoad, overlapping, sequentials, statement{"7.4", map[string]float64{"fcfs": 16.1, "sjf": 34.3, "edf": 21.1}}},
+		},
 	}
-	return list
-}
-
-// planMany plans figures 18 and 19: three and four services.
-func planMany(p *plan, o *Options, s *stock, list []variant) func() []*figure {
-	sizes := sizesBeyondPairs(s.measured)
-	deploys := beyondPairs(sizes)
-	r := planRuns(p, "figures 18 and 19", o, trial{stock: s}, list, map[int][]deployment{calmLoad: deploys, fullLoad: deploys})
-	note := fmt.Sprintf("%s The target of every service is %v, that of section 7.6, since the paper gives none.", unusualSizes(sizes), manyTarget)
-	return func() []*figure {
-		return r.draw(o, manyFigures, func(f *figure) {
-			f.Notes = []string{note}
-			r.addTriplets(f)
-		})
+	manyViolations = series{
+		figure: figure{Figure: "18, violations", Title: "three and four services: violations, drops counted", Unit: "violations", percent: true, decimals: 4},
+		ours:   violations,
+		compared: []comparison{
+			{caseTriplets, calmLoad, overlapping, sequentials, statement{"7.4", map[string]float64{"fcfs": 87.7, "sjf": 93.4, "edf": 85.3}}},
+			{caseQuadruplet, calmLoad, overlapping, sequentials, statement{"7.4", map[string]float64{"fcfs": 87.7, "sjf": 93.4, "edf": 85.3}}},
+			{caseTriplets, fullLoad, overlapping, sequentials, statement{}},
+			{caseQuadruplet, fullLoad, overlapping, sequentials, statement{}},
+		},
 	}
-}
+	manyAnswered = series{
+		figure: figure{Figure: "19", Title: "three and four services: queries answered of 1,000", Unit: "answered of 1,000", more: true},
+		ours:   answeredOf1000,
+		compared: []comparison{
+			{caseTriplets, fullLoad, overlapping, sequentials, statement{"7.4", map[string]float64{"fcfs": 51.0, "sjf": 72.3, "edf": 57.0}}},
+			{caseQuadruplet, fullLoad, overlapping, sequentials, statement{"7.4", map[string]float64{"fcfs": 38.4, "sjf": 53.9, "edf": 63.4}}},
+		},
+	}
+)
 
-// addTriplets adds the mean over the triplets.
-func (r *runs) addTriplets(f *figure) {
-	for _, load := range loads {
-		for _, v := range r.variants {
-			var ours []float64
-			for i := range r.deploys[load] {
-				if d := &r.deploys[load][i]; len(d.models) == 3 {
-					ours = present(ours, f.find(d.caseName(), float64(load), v.name).Ours)
-				}
+// planMany plans figures of three and four services.
+func planMany(list ...*series) planner {
+	return func(r *reproduction) func() []*figure {
+		s := r.quad()
+		if s == nil {
+			return nil
+		}
+		sizes := s.sizes()
+		if r.manyRuns == nil {
+			var deploys []deployment
+			for _, load := range loads {
+				deploys = append(deploys, beyondPairs(load, sizes)...)
 			}
-			f.Rows = append(f.Rows, row{Case: manyCase(3), QPS: float64(load), Policy: v.name, Ours: meanOf(ours)})
+			r.manyRuns = r.serve("figures 18 and 19", r.options.Seeds, trial{stock: s}, deploys)
+		}
+		return func() (drawn []*figure) {
+			for _, k := range list {
+				f := k.draw(r.manyRuns, nil, caseTriplets)
+				f.Notes = []string{fmt.Sprintf("%s The target of every service is %v, that of section 7.6, since the paper gives none.", unusualSizes(sizes), manyTarget)}
+				drawn = append(drawn, f)
+			}
+			return drawn
 		}
 	}
 }

@@ -69,48 +69,12 @@ func label(list []string) string {
 // What the paper gives in words; its figures show no numbers.
 // Abacus, SC '21.
 
-// paperReductions are by how much Abacus is below a policy, in percent of the
-// policy's value, mean over the pairs.
-type paperReductions map[string]float64
-
-// statement is one published comparison of Abacus with the others.
+// statement is a published comparison of Abacus with others: by how much it is better
+// than each policy, in percent of the policy's value.
 type statement struct {
 	section string
-	against paperReductions
+	against map[string]float64
 }
-
-var (
-	// paperTails are of the 99th percentile at 50 queries per second.
-	paperTails = statement{"7.2", paperReductions{"fcfs": 23.1, "sjf": 34.1, "edf": 23.8}}
-
-	// paperCalmViolations are of violations at 50 queries per second.
-	paperCalmViolations = statement{"7.2", paperReductions{"fcfs": 38.8, "sjf": 71.0, "edf": 44.0}}
-
-	// paperFullViolations are of violations at 100 queries per second.
-	paperFullViolations = statement{"7.3", paperReductions{"fcfs": 55.7, "sjf": 63.2, "edf": 54.3}}
-
-	// paperThroughputs are by how much more is answered at 100 queries per
-	// second.
-	paperThroughputs = statement{"7.3", paperReductions{"fcfs": 25.7, "sjf": 38.1, "edf": 25.7}}
-
-	// Section 7.4, by the number of services.
-	paperManyTails = map[int]statement{
-		3: {"7.4", paperReductions{"fcfs": 21.3, "sjf": 35.3, "edf": 20.8}},
-		4: {"7.4", paperReductions{"fcfs": 16.1, "sjf": 34.3, "edf": 21.1}},
-	}
-	paperManyViolations = map[int]statement{
-		3: {"7.4", paperReductions{"fcfs": 87.7, "sjf": 93.4, "edf": 85.3}},
-		4: {"7.4", paperReductions{"fcfs": 87.7, "sjf": 93.4, "edf": 85.3}},
-	}
-	paperManyThroughputs = map[int]statement{
-		3: {"7.4", paperReductions{"fcfs": 51.0, "sjf": 72.3, "edf": 57.0}},
-		4: {"7.4", paperReductions{"fcfs": 38.4, "sjf": 53.9, "edf": 63.4}},
-	}
-
-	// paperCluster is by how much more than Clockwork is answered, section
-	// 7.6.
-	paperCluster = statement{"7.6", paperReductions{"clockwork": 17.8}}
-)
 
 // Errors of prediction in percent, section 5.5.
 var (

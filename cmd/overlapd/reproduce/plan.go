@@ -4,8 +4,10 @@ import (
 	"context"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/sim"
 )
 
 // job is work that depends on no other and fills a place of its own, so that
@@ -37,22 +39,24 @@ func (p *plan) work() (sum float64) {
 func (p *plan) run(ctx context.Context, lanes func() *lane, t *tally) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var next atomic.Int64
+	jobs := make(chan *job, len(p.jobs))
+	for i := range p.jobs {
+		jobs <- &p.jobs[i]
+	}
+	close(jobs)
 	var wg sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), max(len(p.jobs), 1)) {
+	for range min(runtime.GOMAXPROCS(0), len(p.jobs)) {
 		wg.Go(func() {
 			l := lanes()
-			for ctx.Err() == nil {
-				i := int(next.Add(1)) - 1
-				if i >= len(p.jobs) {
+			for j := range jobs {
+				if ctx.Err() != nil {
 					return
 				}
-				j := &p.jobs[i]
 				if err := j.do(ctx, l); err != nil {
 					cancel(err)
 					return
 				}
-				t.add(j.stage, j.work)
+				t.add(j)
 			}
 		})
 	}
@@ -60,42 +64,52 @@ func (p *plan) run(ctx context.Context, lanes func() *lane, t *tally) error {
 	return context.Cause(ctx)
 }
 
-// tally adds up work that is done, whoever does it.
+// lane does one job after another. Devices belong to a lane, since one serves
+// one run at a time.
+type lane struct {
+	devices map[*stock]sim.Device
+}
+
+func newLane() *lane { return &lane{map[*stock]sim.Device{}} }
+
+// device returns the lane's own device of a stock.
+func (l *lane) device(s *stock) (sim.Device, error) {
+	if d := l.devices[s]; d != nil {
+		return d, nil
+	}
+	d, err := device.NewModel(s.profile)
+	if err != nil {
+		return nil, err
+	}
+	l.devices[s] = d
+	return d, nil
+}
+
+// tally adds up work that is done, whoever does it, and shows which part of the
+// total that is. Work that turned out smaller or larger counts as it was
+// expected.
 type tally struct {
 	show  func(stage string, done float64, left time.Duration)
+	total float64
 	began time.Time
 
 	mu struct {
 		sync.Mutex
-		stage       string
-		done, total float64
+		done float64
 	}
 }
 
-func newTally(show func(stage string, done float64, left time.Duration)) *tally {
-	return &tally{show: show, began: time.Now()}
+func newTally(show func(stage string, done float64, left time.Duration), total float64) *tally {
+	return &tally{show: show, total: total, began: time.Now()}
 }
 
-// expect adds to the work that there is, in seconds or so of one core.
-func (t *tally) expect(work float64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.mu.total += work
-}
-
-// add counts work that is done. Work of a stage that turned out smaller or
-// larger counts as it was expected.
-func (t *tally) add(stage string, work float64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.mu.stage, t.mu.done = stage, t.mu.done+work
-	if t.show == nil || t.mu.total == 0 {
+func (t *tally) add(j *job) {
+	if t.show == nil {
 		return
 	}
-	done := min(t.mu.done/t.mu.total, 1)
-	var left time.Duration
-	if done > 0 {
-		left = time.Duration(float64(time.Since(t.began)) * (1 - done) / done)
-	}
-	t.show(stage, done, left)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.done += j.work
+	done := min(t.mu.done/t.total, 1)
+	t.show(j.stage, done, time.Duration(float64(time.Since(t.began))*(1-done)/done))
 }

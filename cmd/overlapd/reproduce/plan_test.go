@@ -38,8 +38,7 @@ func TestPlanDoesEveryJobOnce(t *testing.T) {
 		t.Errorf("%v of work, want %d", p.work(), jobs/2)
 	}
 	last := 0.0
-	told := newTally(func(_ string, done float64, _ time.Duration) { last = done })
-	told.expect(p.work())
+	told := newTally(func(_ string, done float64, _ time.Duration) { last = done }, p.work())
 	err := p.run(t.Context(), func() *lane {
 		mu.Lock()
 		defer mu.Unlock()
@@ -62,7 +61,7 @@ func TestPlanDoesEveryJobOnce(t *testing.T) {
 }
 
 func TestPlanWithoutJobs(t *testing.T) {
-	if err := (&plan{}).run(t.Context(), newLane, newTally(nil)); err != nil {
+	if err := (&plan{}).run(t.Context(), newLane, newTally(nil, 1)); err != nil {
 		t.Error(err)
 	}
 }
@@ -83,14 +82,14 @@ func TestPlanIsCancelled(t *testing.T) {
 			return nil
 		})
 	}
-	if err := p.run(ctx, newLane, newTally(nil)); !errors.Is(err, context.Canceled) {
+	if err := p.run(ctx, newLane, newTally(nil, 1)); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled in the middle: %v", err)
 	}
 	if n := done.Load(); n < 3 || n > 3+int64(runtime.GOMAXPROCS(0)) {
 		t.Errorf("%d jobs were begun, and the third cancelled", n)
 	}
 	done.Store(10)
-	if err := p.run(ctx, newLane, newTally(nil)); !errors.Is(err, context.Canceled) || done.Load() != 10 {
+	if err := p.run(ctx, newLane, newTally(nil, 1)); !errors.Is(err, context.Canceled) || done.Load() != 10 {
 		t.Errorf("cancelled before: %v, %d jobs done", err, done.Load()-10)
 	}
 }
@@ -108,7 +107,7 @@ func TestPlanTellsTheFault(t *testing.T) {
 			return ctx.Err()
 		})
 	}
-	if err := p.run(t.Context(), newLane, newTally(nil)); !errors.Is(err, broken) {
+	if err := p.run(t.Context(), newLane, newTally(nil, 1)); !errors.Is(err, broken) {
 		t.Errorf("%v", err)
 	}
 }
@@ -120,19 +119,17 @@ func TestTally(t *testing.T) {
 		left  time.Duration
 	}
 	var seen []progress
-	c := newTally(func(stage string, done float64, left time.Duration) { seen = append(seen, progress{stage, done, left}) })
-	c.add("early", 0) // nothing is expected yet
-	c.expect(100)
+	c := newTally(func(stage string, done float64, left time.Duration) { seen = append(seen, progress{stage, done, left}) }, 100)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for range 25 {
-				c.add("x", 1)
+				c.add(&job{stage: "x", work: 1})
 			}
 		})
 	}
 	wg.Wait()
-	c.add("more than expected", 50)
+	c.add(&job{stage: "more than expected", work: 50})
 	if len(seen) != 101 {
 		t.Fatalf("shown %d times", len(seen))
 	}

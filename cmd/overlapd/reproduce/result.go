@@ -2,6 +2,7 @@ package reproduce
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/report"
@@ -11,16 +12,16 @@ import (
 // Result is what was reproduced. Nothing in its JSON form and its Document
 // depends on when, where or how fast it was made.
 type Result struct {
-	Label    string     `json:"label"` // says that the device is emulated
-	Commit   string     `json:"commit"`
-	Data     string     `json:"data_sha256"`
-	Device   string     `json:"device"`
-	Seed     uint64     `json:"seed"`
-	Seeds    int        `json:"seeds"`
-	Queries  int        `json:"queries"` // per run
-	Policies []policy   `json:"policies"`
-	Figures  []*figure  `json:"figures"`
-	Missing  []*missing `json:"missing"` // figures that cannot be reproduced
+	Label    string    `json:"label"` // says that the device is emulated
+	Commit   string    `json:"commit"`
+	Data     string    `json:"data_sha256"`
+	Device   string    `json:"device"`
+	Seed     uint64    `json:"seed"`
+	Seeds    int       `json:"seeds"`
+	Queries  int       `json:"queries"` // per run
+	Policies []policy  `json:"policies"`
+	Figures  []*figure `json:"figures"`
+	Missing  []missing `json:"missing"` // figures that cannot be reproduced
 
 	timing timing
 }
@@ -70,8 +71,18 @@ type row struct {
 	Section string   `json:"section,omitempty"` // paper's
 }
 
-// caseMean names the mean over all other cases of a load and policy.
-const caseMean = "mean"
+// Cases that stand for others, or are the only one of their kind.
+const (
+	caseMean       = "mean" // over all other cases of a load and policy
+	caseAll        = "all"
+	caseQuad       = "quadruplets"
+	caseTriplets   = "mean of triplets"
+	caseQuadruplet = "quadruplet"
+)
+
+func isMean(name string) bool {
+	return slices.Contains([]string{caseMean, caseAll, caseQuad, caseTriplets, caseQuadruplet}, name)
+}
 
 // rounded keeps six significant digits, so that what is written is what was
 // meant.
@@ -101,55 +112,46 @@ func (f *figure) find(name string, qps float64, policy string) *row {
 // loads are those of the rows, in their order.
 func (f *figure) loads() []float64 { return distinct(f.Rows, func(r *row) float64 { return r.QPS }) }
 
+// cases are those of the rows of a load.
 func (f *figure) cases(qps float64) []string {
-	return distinct(f.Rows, func(r *row) string {
-		if r.QPS != qps {
-			return ""
-		}
-		return r.Case
-	})
+	others := func(r row) bool { return r.QPS != qps }
+	return distinct(slices.DeleteFunc(slices.Clone(f.Rows), others), func(r *row) string { return r.Case })
 }
 
 func (f *figure) policies() []string {
 	return distinct(f.Rows, func(r *row) string { return r.Policy })
 }
 
-// distinct returns the values of rows, each once. Empty strings are left out.
-func distinct[T comparable](rows []row, of func(*row) T) []T {
-	var list []T
-	seen := map[T]bool{}
-	var none T
-	_, isText := any(none).(string)
+// distinct returns the values of rows, each once.
+func distinct[T comparable](rows []row, of func(*row) T) (list []T) {
 	for i := range rows {
-		v := of(&rows[i])
-		if !seen[v] && !(isText && v == none) {
-			seen[v] = true
+		if v := of(&rows[i]); !slices.Contains(list, v) {
 			list = append(list, v)
 		}
 	}
 	return list
 }
 
-// addMeans adds the mean over the cases of each load and policy.
-func (f *figure) addMeans() {
+// addMeans adds, for each load and policy, the mean over the cases that are not means
+// themselves. The authors have one if they have a number for each case.
+func (f *figure) addMeans(name string, mean func([]float64) float64) {
 	for _, qps := range f.loads() {
-		cases := f.cases(qps)
+		cases := slices.DeleteFunc(f.cases(qps), isMean)
 		for _, policy := range f.policies() {
-			var ours, authors, spread []float64
+			var ours, authors []float64
 			for _, c := range cases {
-				r := f.find(c, qps, policy)
-				if r == nil {
-					continue
+				if r := f.find(c, qps, policy); r != nil {
+					ours, authors = present(ours, r.Ours), present(authors, r.Authors)
 				}
-				ours, authors, spread = present(ours, r.Ours), present(authors, r.Authors), present(spread, r.Spread)
 			}
-			row := row{Case: caseMean, QPS: qps, Policy: policy, Ours: meanOf(ours)}
+			if len(ours) == 0 {
+				continue
+			}
+			row := row{Case: name, QPS: qps, Policy: policy, Ours: rounded(mean(ours))}
 			if len(authors) == len(ours) {
-				row.Authors = meanOf(authors)
+				row.Authors = rounded(mean(authors))
 			}
-			if len(ours) > 0 {
-				f.Rows = append(f.Rows, row)
-			}
+			f.Rows = append(f.Rows, row)
 		}
 	}
 }
@@ -161,6 +163,7 @@ func present(list []float64, v *float64) []float64 {
 	return append(list, *v)
 }
 
+// meanOf is nil of no values.
 func meanOf(list []float64) *float64 {
 	if len(list) == 0 {
 		return nil

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/overlapd/overlapd/stats"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -45,11 +47,11 @@ func example() *Result {
 	add("Res50+Bert", "abacus", 0.2, 0.1)
 	add("VGG16+VGG19", "fcfs", 0.2, 0.5)
 	add("VGG16+VGG19", "abacus", 0.1, 0.1)
-	f.addMeans()
-	f.compare(caseMean, 100, overlapping, sequentials, paperFullViolations)
+	f.addMeans(caseMean, stats.Mean)
+	f.compare(caseMean, 100, overlapping, sequentials, pairViolations.compared[1].says)
 	return &Result{
 		Label: emulatedLabel, Commit: "none", Data: strings.Repeat("0", 64), Device: deviceName, Seed: 1, Seeds: 2, Queries: 10,
-		Policies: []policy{{"fcfs", "first"}, {"abacus", "the paper's"}}, Figures: []*figure{f}, Missing: []*missing{{"20 and 21", "MIG", figureMIG}},
+		Policies: []policy{{"fcfs", "first"}, {"abacus", "the paper's"}}, Figures: []*figure{f}, Missing: []missing{{"20 and 21", "MIG", figureMIG}},
 	}
 }
 
@@ -100,7 +102,7 @@ func TestRounded(t *testing.T) {
 
 func TestGeometricMean(t *testing.T) {
 	f := &figure{Rows: []row{{Case: "a", Policy: "p", Ours: rounded(10)}, {Case: "b", Policy: "p", Ours: rounded(40)}}}
-	addGeometricMeans(f)
+	f.addMeans(caseMean, geometricMean)
 	if m := f.find(caseMean, 0, "p"); m == nil || *m.Ours != 20 {
 		t.Errorf("%+v", m)
 	}
@@ -147,7 +149,7 @@ func TestPlanEndsWithFirstError(t *testing.T) {
 			return nil
 		})
 	}
-	if err := p.run(t.Context(), newLane, newTally(nil)); !errors.Is(err, broken) {
+	if err := p.run(t.Context(), newLane, newTally(nil, 1)); !errors.Is(err, broken) {
 		t.Errorf("%v", err)
 	}
 	if done.Load() == 1000 {
@@ -156,12 +158,14 @@ func TestPlanEndsWithFirstError(t *testing.T) {
 }
 
 func TestChosen(t *testing.T) {
-	list, err := chosen([]string{"overlap", "edf"})
-	if err != nil || len(list) != 2 || list[0].name != "edf" {
-		t.Errorf("%+v, %v", list, err)
-	}
-	if all, err := chosen(nil); err != nil || len(all) != len(variants) {
+	o := DefaultOptions()
+	o.Data, o.Out = "x", "y"
+	if all, err := o.check(); err != nil || len(all) != len(variants) {
 		t.Errorf("%+v, %v", all, err)
+	}
+	o.Policies = []string{"overlap", "edf"}
+	if list, err := o.check(); err != nil || len(list) != 2 || list[0].name != "edf" {
+		t.Errorf("%+v, %v", list, err)
 	}
 	if !slices.Contains(VariantNames(), "overlap-unmerged") {
 		t.Error("overlap without merging is missing")

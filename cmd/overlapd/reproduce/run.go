@@ -18,8 +18,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/overlapd/overlapd/sim"
 )
 
 // Names of the files below the folder for results.
@@ -52,7 +50,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	r := &Result{
 		Label: emulatedLabel, Commit: o.Commit, Data: d.sha256, Device: deviceName, Seed: o.Seed, Seeds: o.Seeds, Queries: o.Queries,
-		Figures: []*figure{}, Missing: []*missing{}, timing: timing{Began: began.UTC().Truncate(time.Second)},
+		Figures: []*figure{}, Missing: []missing{}, timing: timing{Began: began.UTC().Truncate(time.Second)},
 	}
 	for _, v := range list {
 		r.Policies = append(r.Policies, policy{v.name, v.summary})
@@ -64,150 +62,96 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return r, r.write(o.Out)
 }
 
-// reproduction is one run of the command.
+// reproduction is one run of the command: first fitting is done, then plan.
 type reproduction struct {
 	options  *Options
 	variants []variant
 	data     *data
 	result   *Result
 
-	pairs, quad *stock // what was fitted; nil where nothing needs it
-	finish      []func()
+	fitting, plan plan
+
+	// What several figures share is nil until one of them needs it.
+	pairStock, quadStock *stock
+	pairRuns, manyRuns   []*served
+}
+
+// planner adds the jobs of some figures, and returns what draws them once these are
+// done; nil if there is no data for them.
+type planner func(*reproduction) func() []*figure
+
+// figures are those that Options.Figures may name, in the order in which they are
+// shown.
+var figures = []struct {
+	name string
+	plan planner
+}{
+	{"10", planErrors},
+	{"14", planPairs(&pairTails)},
+	{"15", planViolations},
+	{"16", planSmall},
+	{"17", planPairs(&pairAnswered, &pairGoodput)},
+	{"18", planMany(&manyTails, &manyViolations)},
+	{"19", planMany(&manyAnswered)},
+	{"20", planMIG},
+	{"21", planMIG},
+	{"22", planCluster},
+	{"23", planWays},
+	{"highest-load", planHighest},
+	{"credibility", planCredibility},
 }
 
 func (r *reproduction) run(ctx context.Context) error {
-	fitting, serving := &plan{}, &plan{}
-	if err := errors.Join(r.planFitting(fitting), r.planServing(serving)); err != nil {
-		return err
+	var drawn []func() []*figure
+	for _, f := range figures {
+		if r.options.wants(f.name) {
+			drawn = append(drawn, f.plan(r))
+		}
 	}
-	t := newTally(r.options.Progress)
-	t.expect(fitting.work() + serving.work())
-	for _, p := range []*plan{fitting, serving} {
+	t := newTally(r.options.Progress, r.fitting.work()+r.plan.work())
+	for _, p := range []*plan{&r.fitting, &r.plan} {
 		if err := p.run(ctx, newLane, t); err != nil {
 			return err
 		}
-		if p == fitting {
-			r.gather()
+	}
+	for _, draw := range drawn {
+		if draw != nil {
+			r.result.Figures = append(r.result.Figures, draw()...)
 		}
-	}
-	for _, f := range r.finish {
-		f()
-	}
-	r.order()
-	return nil
-}
-
-func (r *reproduction) gather() {
-	for _, s := range []*stock{r.pairs, r.quad} {
-		if s != nil {
-			s.gather()
-		}
-	}
-}
-
-func (r *reproduction) planFitting(p *plan) error {
-	o := r.options
-	f := &fitter{o, r.data}
-	if o.wants("14", "15", "16", "17", "highest-load", "credibility") {
-		r.pairs = f.stockUp(p, "pairs", r.data.pairs, r.data.solo)
-	}
-	if r.data.quad != nil && o.wants("18", "19", "22", "23") {
-		together, err := r.data.beyondPairs()
-		if err != nil {
-			return err
-		}
-		r.quad = f.stockUp(p, "quadruplets", together, r.data.soloOf(together))
-	}
-	if o.wants("10") {
-		r.later(f.errorsFigure(p))
 	}
 	return nil
 }
 
-// later adds a figure once all jobs are done.
-func (r *reproduction) later(figure func() *figure) {
-	r.finish = append(r.finish, func() { r.result.Figures = append(r.result.Figures, figure()) })
+// pairs returns what is fitted to the measured pairs.
+func (r *reproduction) pairs() *stock {
+	if r.pairStock == nil {
+		r.pairStock = r.stockUp("pairs", r.data.pairs, r.data.solo)
+	}
+	return r.pairStock
 }
 
-func (r *reproduction) laterMany(figures func() []*figure) {
-	r.finish = append(r.finish, func() { r.result.Figures = append(r.result.Figures, figures()...) })
-}
-
-func (r *reproduction) missing(figure, title, why string) {
-	r.result.Missing = append(r.result.Missing, &missing{figure, title, why})
-}
-
-func (r *reproduction) planServing(p *plan) error {
-	o := r.options
-	var served *runs
-	if o.wants("14", "15", "17", "credibility") {
-		served = planPairs(p, o, r.pairs, r.variants, r.data.authors)
-		if o.wants("15") {
-			served.bounds = planBounds(p, o, r.pairs)
-		}
-		r.laterMany(func() []*figure { return served.pairFigures(o) })
-	}
-	if o.wants("16") {
-		r.laterMany(planSmall(p, o, r.pairs, r.variants))
-	}
-	if o.wants("highest-load") {
-		r.later(planHighest(p, o, r.pairs, r.variants))
-	}
-	if o.wants("credibility") {
-		devices := []*trust{planTrust(p, r.pairs)}
-		if r.quad != nil {
-			devices = append(devices, planTrust(p, r.quad))
-		}
-		r.later(func() *figure { return credibility(served, devices) })
-	}
-	if o.wants("20", "21") {
-		r.missing("20 and 21", "MIG instances", figureMIG)
-	}
-	return r.planQuad(p)
-}
-
-// planQuad plans what the measured quadruplets are for.
-func (r *reproduction) planQuad(p *plan) error {
-	o := r.options
-	if r.quad == nil {
-		if o.wants("18", "19", "22", "23") {
-			r.missing("18, 19, 22 and 23", "more than two services", "there are no groups of four models below "+quadFolder)
-		}
+// quad returns what is fitted to the measured quadruplets, nil without these.
+func (r *reproduction) quad() *stock {
+	if r.data.quad == nil {
+		r.missing("18, 19, 22 and 23", "more than two services", "there are no groups of four models below "+quadFolder)
 		return nil
 	}
-	if o.wants("18", "19") {
-		r.laterMany(planMany(p, o, r.quad, r.variants))
+	if r.quadStock == nil {
+		r.quadStock = r.stockUp("quadruplets", r.data.together, r.data.soloOf(r.data.together))
 	}
-	if o.wants("23") {
-		ways := planWays(p, o, r.quad, r.variants)
-		r.later(func() *figure { return ways(&r.result.timing) })
+	return r.quadStock
+}
+
+// missing puts down, once, why there is no figure.
+func (r *reproduction) missing(figures, title, why string) func() []*figure {
+	if m := (missing{figures, title, why}); !slices.Contains(r.result.Missing, m) {
+		r.result.Missing = append(r.result.Missing, m)
 	}
-	if !o.wants("22") {
-		return nil
-	}
-	if r.data.loads == "" {
-		r.missing("22", "a cluster of 16 devices", "there is no "+loadsFile)
-		return nil
-	}
-	minutes, err := sim.ReadLoads(r.data.loads)
-	if err != nil {
-		return err
-	}
-	r.laterMany(planCluster(p, o, r.quad, r.variants, minutes))
 	return nil
 }
 
-// order puts the figures into that of the paper.
-func (r *reproduction) order() {
-	place := func(f *figure) int {
-		for i, n := range figureNames {
-			if f.Figure == n || len(f.Figure) > len(n) && f.Figure[:len(n)+1] == n+"," {
-				return i
-			}
-		}
-		return len(figureNames)
-	}
-	slices.SortStableFunc(r.result.Figures, func(a, b *figure) int { return place(a) - place(b) })
+func planMIG(r *reproduction) func() []*figure {
+	return r.missing("20 and 21", "MIG instances", figureMIG)
 }
 
 func (r *Result) write(dir string) error {
@@ -217,6 +161,12 @@ func (r *Result) write(dir string) error {
 		writeFile(filepath.Join(dir, PageFile), r.Document().WriteHTML),
 	)
 }
+
+// The modes of folders and files that are written.
+const (
+	folderMode = 0o755
+	fileMode   = 0o644
+)
 
 func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
@@ -264,11 +214,13 @@ type Options struct {
 // DefaultOptions are those of the published tables.
 func DefaultOptions() Options { return Options{Seed: 1, Seeds: 10, Queries: authorsQueries} }
 
-// The figures, in the order in which they are shown.
-var figureNames = []string{"10", "14", "15", "16", "17", "18", "19", "20", "21", "22", "23", "highest-load", "credibility"}
-
 // FigureNames lists what Options.Figures may name.
-func FigureNames() []string { return slices.Clone(figureNames) }
+func FigureNames() (names []string) {
+	for _, f := range figures {
+		names = append(names, f.name)
+	}
+	return names
+}
 
 // check returns the chosen variants, or an error that wraps errOptions and names
 // every fault.
@@ -285,20 +237,22 @@ func (o *Options) check() ([]variant, error) {
 	fault(o.Queries < 1 || o.Queries > maxQueries, "%d queries a run, not 1 to %d", o.Queries, maxQueries)
 	fault(o.Epochs < 0 || o.Epochs > maxEpochs, "%d epochs, not 0 to %d", o.Epochs, maxEpochs)
 	for _, f := range o.Figures {
-		fault(!slices.Contains(figureNames, f), "there is no figure %q; there are %s", f, strings.Join(figureNames, ", "))
+		fault(!slices.Contains(FigureNames(), f), "there is no figure %q; there are %s", f, strings.Join(FigureNames(), ", "))
 	}
-	list, err := chosen(o.Policies)
-	if err != nil {
-		faults = append(faults, err)
+	for _, p := range o.Policies {
+		fault(!slices.Contains(VariantNames(), p), "unknown policy %q; there are %s", p, strings.Join(VariantNames(), ", "))
 	}
 	if len(faults) > 0 {
 		return nil, fmt.Errorf("%w: %w", errOptions, errors.Join(faults...))
 	}
-	return list, nil
+	if len(o.Policies) == 0 {
+		return variants, nil
+	}
+	return among(variants, o.Policies...), nil
 }
 
-func (o *Options) wants(figures ...string) bool {
-	return len(o.Figures) == 0 || slices.ContainsFunc(figures, func(f string) bool { return slices.Contains(o.Figures, f) })
+func (o *Options) wants(figure string) bool {
+	return len(o.Figures) == 0 || slices.Contains(o.Figures, figure)
 }
 
 // What makes a reproduction impossible.

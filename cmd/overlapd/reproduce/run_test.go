@@ -181,24 +181,6 @@ func TestMissingFiguresAreTold(t *testing.T) {
 	}
 }
 
-// TestOrderOfFigures is that of the paper, whatever was done first. Parts of a
-// figure stay in their order.
-func TestOrderOfFigures(t *testing.T) {
-	want := []string{"10", "14", "17", "17, goodput", "18", "18, violations", "22", "22, violations", "22, latency", "highest-load", "credibility", "something"}
-	r := &reproduction{result: &Result{}}
-	for _, i := range []int{6, 11, 2, 3, 9, 4, 0, 7, 10, 5, 8, 1} {
-		r.result.Figures = append(r.result.Figures, &figure{Figure: want[i]})
-	}
-	r.order()
-	var got []string
-	for _, f := range r.result.Figures {
-		got = append(got, f.Figure)
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-}
-
 // TestRunTellsWhereItCannotWrite: a file has the place of the folder.
 func TestRunTellsWhereItCannotWrite(t *testing.T) {
 	o := quick(t, drawnData(t))

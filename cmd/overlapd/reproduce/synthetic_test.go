@@ -16,7 +16,7 @@ var formula = []struct {
 	operators int
 	micros    float64
 }{
-	{"resnet50", 6, 900}, {"resnet101", 10, 1000}, {"resnet152", 14, 1100}, {"vgg19", 5, 700}, {"bert", 4, 1300},
+	{"resnet50", 2, 2700}, {"resnet101", 3, 3300}, {"resnet152", 4, 3900}, {"vgg19", 2, 1800}, {"bert", 2, 2600},
 }
 
 // drawnSpan is a span of a model, as a part of a line.
@@ -77,9 +77,9 @@ func drawnData(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	put("abacus-a100/pairs/a.csv", drawnGroups(180, 1, 0, 1))
-	put("abacus-a100/pairs/b.csv", drawnGroups(180, 2, 1, 4))
-	put("abacus-a100/quad/all.csv", drawnGroups(200, 3, 1, 2, 3, 4))
+	put("abacus-a100/pairs/a.csv", drawnGroups(165, 1, 0, 1))
+	put("abacus-a100/pairs/b.csv", drawnGroups(165, 2, 1, 4))
+	put("abacus-a100/quad/all.csv", drawnGroups(165, 3, 1, 2, 3, 4))
 	put("abacus-a100/"+calmFile, drawnResults("Res50+Res101", "Res101+Bert"))
 	put("abacus-a100/"+fullFile, drawnResults("Res50Res101", "Res101Bert"))
 	put(loadsFile, "minute,load\n0,9000\n1,9600\n")

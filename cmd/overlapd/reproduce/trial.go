@@ -2,15 +2,13 @@ package reproduce
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/sim"
 	"github.com/overlapd/overlapd/stats"
+	"github.com/overlapd/overlapd/training/fit"
 )
 
 // variant is a policy as it is put into a figure.
@@ -27,24 +25,18 @@ type variant struct {
 // measured.
 const mergedBatch = 32
 
-// Recipes of the predictors.
-const (
-	recipeOurs  = "overlapd"
-	recipePaper = "paper"
-)
-
 // The variants, in the order of the figures.
 var variants = []variant{
-	{"fcfs", "fcfs", 1, recipeOurs, sim.KnowsNothing, "first come, first served; a query is dropped only once it is late, as the authors' server does (section 7.1)"},
-	{"sjf", "sjf", 1, recipeOurs, sim.KnowsOrder, "shortest job first, by predicted latency; a query is dropped only once it is late. The authors explain by the time that predictions take why theirs is worst (section 7.2); here they take none"},
-	{"edf", "edf", 1, recipeOurs, sim.KnowsNothing, "earliest deadline first; a query is dropped only once it is late"},
-	{"fcfs-dropping", "fcfs", 1, recipeOurs, sim.KnowsAll, "first come, first served, as the daemon does it: what cannot be in time is dropped"},
-	{"sjf-dropping", "sjf", 1, recipeOurs, sim.KnowsAll, "shortest job first, as the daemon does it: what cannot be in time is dropped"},
-	{"edf-dropping", "edf", 1, recipeOurs, sim.KnowsAll, "earliest deadline first, as the daemon does it: what cannot be in time is dropped"},
-	{"clockwork", "clockwork", 1, recipeOurs, sim.KnowsAll, "earliest deadline first; work that might be late is never started"},
-	{"abacus", "abacus", 1, recipePaper, sim.KnowsAll, "the paper's algorithm, with a predictor of the paper's recipe"},
-	{"overlap-unmerged", "overlap", 1, recipeOurs, sim.KnowsAll, "ours, each query a batch of its own"},
-	{"overlap", "overlap", mergedBatch, recipeOurs, sim.KnowsAll, "ours, queries of one service merged up to the largest measured batch"},
+	{"fcfs", "fcfs", 1, fit.RecipeOurs, sim.KnowsNothing, "first come, first served; a query is dropped only once it is late, as the authors' server does (section 7.1)"},
+	{"sjf", "sjf", 1, fit.RecipeOurs, sim.KnowsOrder, "shortest job first, by predicted latency; a query is dropped only once it is late. The authors explain by the time that predictions take why theirs is worst (section 7.2); here they take none"},
+	{"edf", "edf", 1, fit.RecipeOurs, sim.KnowsNothing, "earliest deadline first; a query is dropped only once it is late"},
+	{"fcfs-dropping", "fcfs", 1, fit.RecipeOurs, sim.KnowsAll, "first come, first served, as the daemon does it: what cannot be in time is dropped"},
+	{"sjf-dropping", "sjf", 1, fit.RecipeOurs, sim.KnowsAll, "shortest job first, as the daemon does it: what cannot be in time is dropped"},
+	{"edf-dropping", "edf", 1, fit.RecipeOurs, sim.KnowsAll, "earliest deadline first, as the daemon does it: what cannot be in time is dropped"},
+	{"clockwork", "clockwork", 1, fit.RecipeOurs, sim.KnowsAll, "earliest deadline first; work that might be late is never started"},
+	{"abacus", "abacus", 1, fit.RecipePaper, sim.KnowsAll, "the paper's algorithm, with a predictor of the paper's recipe"},
+	{"overlap-unmerged", "overlap", 1, fit.RecipeOurs, sim.KnowsAll, "ours, each query a batch of its own"},
+	{"overlap", "overlap", mergedBatch, fit.RecipeOurs, sim.KnowsAll, "ours, queries of one service merged up to the largest measured batch"},
 }
 
 // sequentials are the variants that the paper compares Abacus with.
@@ -54,58 +46,16 @@ var sequentials = []string{"fcfs", "sjf", "edf"}
 var knowing = []string{"fcfs-dropping", "sjf-dropping", "edf-dropping", "clockwork"}
 
 // VariantNames lists what Options.Policies may name.
-func VariantNames() []string {
-	names := make([]string, len(variants))
-	for i, v := range variants {
-		names[i] = v.name
+func VariantNames() (names []string) {
+	for _, v := range variants {
+		names = append(names, v.name)
 	}
 	return names
 }
 
-func variantNamed(name string) *variant {
-	i := slices.IndexFunc(variants, func(v variant) bool { return v.name == name })
-	if i < 0 {
-		return nil
-	}
-	return &variants[i]
-}
-
-// chosen returns the named variants in the order of the figures, all of them
-// if none is named.
-func chosen(names []string) ([]variant, error) {
-	for _, n := range names {
-		if variantNamed(n) == nil {
-			return nil, fmt.Errorf("%w: unknown policy %q; there are %s", errOptions, n, strings.Join(VariantNames(), ", "))
-		}
-	}
-	var list []variant
-	for _, v := range variants {
-		if len(names) == 0 || slices.Contains(names, v.name) {
-			list = append(list, v)
-		}
-	}
-	return list, nil
-}
-
-// lane does one job after another. Devices belong to a lane, since one serves
-// one run at a time.
-type lane struct {
-	devices map[*stock]sim.Device
-}
-
-func newLane() *lane { return &lane{devices: map[*stock]sim.Device{}} }
-
-// device returns the lane's own device of a stock.
-func (l *lane) device(s *stock) (sim.Device, error) {
-	if d := l.devices[s]; d != nil {
-		return d, nil
-	}
-	d, err := device.NewModel(s.profile)
-	if err != nil {
-		return nil, err
-	}
-	l.devices[s] = d
-	return d, nil
+// among returns the variants of these names, in the order of the figures.
+func among(list []variant, names ...string) []variant {
+	return slices.DeleteFunc(slices.Clone(list), func(v variant) bool { return !slices.Contains(names, v.name) })
 }
 
 // trial is one run.
@@ -118,10 +68,6 @@ type trial struct {
 	devices  int
 	dispatch string
 	seed     uint64
-
-	// twiceSolo makes the target of each service two times what its smallest
-	// query takes alone, instead of the target of the deployment.
-	twiceSolo bool
 }
 
 // poisson are arrivals of so many queries per second.
@@ -137,8 +83,8 @@ func (t *trial) scenario(d sim.Device) sim.Scenario {
 		Device: d, Predictor: t.stock.files[t.variant.recipe], Devices: t.devices, Dispatch: t.dispatch,
 	}
 	for i, m := range t.deploy.models {
-		target := t.deploy.targets[i]
-		if t.twiceSolo {
+		target := t.deploy.target
+		if target == twiceSolo {
 			target = 2 * solo(d, m, t.deploy.sizes[i][0], t.deploy.seqLens[0])
 		}
 		s := sim.Service{Name: m, Target: target, MaxBatch: min(t.variant.maxBatch, largest(d, m)), Sizes: t.deploy.sizes[i]}
@@ -215,27 +161,36 @@ func (v *variant) seconds(queries int) float64 {
 	return float64(queries) / sequentialSpeed
 }
 
-// sample is the runs of a trial with one seed after the other.
-type sample struct {
+// served is a deployment under a variant, with one seed after the other.
+type served struct {
+	deploy  *deployment
+	variant string
 	results []*sim.Result
 }
 
-// sampled adds a run for each seed.
-func (o *Options) sampled(p *plan, stage string, t trial) *sample {
-	s := &sample{results: make([]*sim.Result, o.Seeds)}
-	for i := range s.results {
-		t.seed = o.Seed + uint64(i)
-		one := t
-		p.add(stage, one.variant.seconds(one.queries), func(_ context.Context, l *lane) (err error) {
-			s.results[i], err = l.run(&one)
-			return err
-		})
+// serve adds runs of every deployment under every variant, each with so many seeds, and
+// with what all of them have in common.
+func (r *reproduction) serve(stage string, seeds int, common trial, deploys []deployment) (list []*served) {
+	for i := range deploys {
+		for _, v := range r.variants {
+			s := &served{&deploys[i], v.name, make([]*sim.Result, seeds)}
+			list = append(list, s)
+			for k := range s.results {
+				t := common
+				t.deploy, t.variant, t.seed = s.deploy, v, r.options.Seed+uint64(k)
+				t.arrivals, t.queries = poisson(s.deploy.load), r.options.Queries
+				r.plan.add(stage, v.seconds(t.queries), func(_ context.Context, l *lane) (err error) {
+					s.results[k], err = l.run(&t)
+					return err
+				})
+			}
+		}
 	}
-	return s
+	return list
 }
 
 // of returns the mean of a value over the seeds, and its standard deviation.
-func (s *sample) of(value func(*sim.Result) float64) (mid, spread *float64) {
+func (s *served) of(value func(*sim.Result) float64) (mid, spread *float64) {
 	list := make([]float64, len(s.results))
 	for i, r := range s.results {
 		list[i] = value(r)

@@ -13,6 +13,7 @@ import (
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/sim"
 	"github.com/overlapd/overlapd/training"
+	"github.com/overlapd/overlapd/training/fit"
 )
 
 // large is a device for the sizes of the paper, on which an operator takes an
@@ -53,19 +54,27 @@ func stockOf(sets ...[]string) *stock {
 	return &stock{name: "x", measured: d}
 }
 
-// serve does a plan on a device.
-func serve(t *testing.T, p *plan, s *stock, d sim.Device) error {
+// runOf is a run of the command with a stock for pairs and quadruplets.
+func runOf(o *Options, s *stock, names ...string) *reproduction {
+	return &reproduction{
+		options: o, variants: among(variants, names...), data: &data{quad: s.measured, minutes: []float64{45000}}, result: &Result{},
+		pairStock: s, quadStock: s,
+	}
+}
+
+// serve does what a run has planned on a device.
+func serve(t *testing.T, r *reproduction, d sim.Device) error {
 	t.Helper()
-	return p.run(t.Context(), func() *lane { return &lane{map[*stock]sim.Device{s: d}} }, newTally(nil))
+	return r.plan.run(t.Context(), func() *lane { return &lane{map[*stock]sim.Device{r.pairStock: d}} }, newTally(nil, 1))
 }
 
 var quadDevice = large{fixed{quadModels}}
 
 func TestScenarioOfTrial(t *testing.T) {
 	file := &predictor.File{}
-	s := &stock{files: map[string]*predictor.File{recipePaper: file}}
+	s := &stock{files: map[string]*predictor.File{fit.RecipePaper: file}}
 	deploy := &deployment{
-		models: []string{"resnet50", "bert"}, targets: []time.Duration{time.Second, 2 * time.Second},
+		models: []string{"resnet50", "bert"}, target: time.Second,
 		sizes: [][]int{{1}, {1, 2}}, seqLens: []int{8},
 	}
 	of := func(v string) sim.Scenario {
@@ -76,7 +85,7 @@ func TestScenarioOfTrial(t *testing.T) {
 	if sc.Policy != "abacus" || sc.Predictor != file || sc.Queries != 3 || sc.Devices != 2 || sc.Dispatch != sim.Central || sc.Seed != 5 || !sc.Plan || sc.Arrivals.QPS != 7 {
 		t.Errorf("%+v", sc)
 	}
-	if a, b := sc.Services[0], sc.Services[1]; a.SeqLens != nil || !slices.Equal(b.SeqLens, []int{8}) || a.Target != time.Second || b.Target != 2*time.Second || len(b.Sizes) != 2 {
+	if a, b := sc.Services[0], sc.Services[1]; a.SeqLens != nil || !slices.Equal(b.SeqLens, []int{8}) || a.Target != time.Second || b.Target != time.Second || len(b.Sizes) != 2 {
 		t.Errorf("services %+v", sc.Services)
 	}
 	for name, want := range map[string]struct {
@@ -110,8 +119,8 @@ func TestLaneTellsOfBadDevices(t *testing.T) {
 // TestTwiceSolo makes targets of what the smallest query takes.
 func TestTwiceSolo(t *testing.T) {
 	trial := trial{
-		stock: &stock{}, variant: *variantNamed("fcfs"), twiceSolo: true,
-		deploy: &deployment{models: []string{"bert", "resnet50"}, targets: []time.Duration{1, 1}, sizes: [][]int{{2}, {2}}, seqLens: []int{8}},
+		stock: &stock{}, variant: *variantNamed("fcfs"),
+		deploy: &deployment{models: []string{"bert", "resnet50"}, target: twiceSolo, sizes: [][]int{{2}, {2}}, seqLens: []int{8}},
 	}
 	for _, s := range trial.scenario(fixed{[]string{"resnet50", "bert"}}).Services {
 		if s.Target != 16*time.Millisecond {
@@ -124,26 +133,19 @@ func TestTwiceSolo(t *testing.T) {
 func TestRunsEndWithFaults(t *testing.T) {
 	s, o := stockOf([]string{"resnet50", "bert"}, quadModels), DefaultOptions()
 	o.Seeds, o.Queries = 1, 5
-	list := variants[:1]
-	for name, add := range map[string]func(*plan){
-		"pairs":   func(p *plan) { planPairs(p, &o, s, list, nil) },
-		"small":   func(p *plan) { planSmall(p, &o, s, list) },
-		"highest": func(p *plan) { planHighest(p, &o, s, list) },
-		"many":    func(p *plan) { planMany(p, &o, s, list) },
-		"ways":    func(p *plan) { planWays(p, &o, s, variants) },
-		"cluster": func(p *plan) { planCluster(p, &o, s, variants, []float64{600}) },
-		"bounds":  func(p *plan) { planBounds(p, &o, s) },
-	} {
-		p := &plan{}
-		add(p)
-		err := serve(t, p, s, large{fixed{[]string{"vgg16"}}})
+	for _, f := range figures {
+		r := runOf(&o, s, "fcfs", "clockwork", "abacus")
+		if f.name == "10" || f.name == "credibility" || f.plan(r) == nil {
+			continue // it does not serve, or what others do too
+		}
+		err := serve(t, r, large{fixed{[]string{"vgg16"}}})
 		if err == nil || !strings.Contains(err.Error(), "resnet") && !strings.Contains(err.Error(), "model") {
-			t.Errorf("%s on a device without the models: %v", name, err)
+			t.Errorf("%s on a device without the models: %v", f.name, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := p.run(ctx, newLane, newTally(nil)); err == nil {
-			t.Errorf("%s goes on though it is cancelled", name)
+		if err := r.plan.run(ctx, newLane, newTally(nil, 1)); err == nil {
+			t.Errorf("%s goes on though it is cancelled", f.name)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/sim"
+	"github.com/overlapd/overlapd/training/fit"
 )
 
 // TestVariants holds each to what its name says.
@@ -20,11 +21,11 @@ func TestVariants(t *testing.T) {
 		if !slices.Contains(policies, v.policy) {
 			t.Errorf("%s has no policy %s", v.name, v.policy)
 		}
-		if v.summary == "" || v.recipe != recipeOurs && v.recipe != recipePaper {
+		if v.summary == "" || v.recipe != fit.RecipeOurs && v.recipe != fit.RecipePaper {
 			t.Errorf("%+v", v)
 		}
 		if plain, ok := strings.CutSuffix(v.name, "-dropping"); ok {
-			if other := variantNamed(plain); other == nil || other.policy != v.policy || other.knows == sim.KnowsAll || v.knows != sim.KnowsAll {
+			if other := variantNamed(plain); other.policy != v.policy || other.knows == sim.KnowsAll || v.knows != sim.KnowsAll {
 				t.Errorf("%s differs from %+v by more than what it knows: %+v", v.name, other, v)
 			}
 		}
@@ -49,12 +50,15 @@ func TestKindsOfVariants(t *testing.T) {
 			t.Errorf("%s drops by prediction, which the authors' does not", name)
 		}
 	}
-	if variantNamed("lifo") != nil {
-		t.Error("there is a policy lifo")
-	}
-	if _, err := chosen([]string{"fcfs", "lifo"}); !errors.Is(err, errOptions) || !strings.Contains(err.Error(), "sjf-dropping") {
+	o := Options{Policies: []string{"fcfs", "lifo"}}
+	if _, err := o.check(); !errors.Is(err, errOptions) || !strings.Contains(err.Error(), "sjf-dropping") {
 		t.Errorf("an unknown one is refused with %v, which should tell what there is", err)
 	}
+}
+
+func variantNamed(name string) *variant {
+	i := slices.IndexFunc(variants, func(v variant) bool { return v.name == name })
+	return &variants[i]
 }
 
 // TestSeconds expects runs that search to take longer, in proportion to their

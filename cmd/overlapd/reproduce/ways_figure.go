@@ -3,7 +3,6 @@ package reproduce
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/sim"
@@ -13,10 +12,11 @@ import (
 // searchWays are those of figure 23.
 var searchWays = []int{1, 2, 4, 8, 16}
 
+// waysRun is what decisions of a variant ask of the predictor with so many ways.
 type waysRun struct {
 	variant variant
 	ways    int
-	calls   float64 // predictor calls per decision
+	calls   float64 // of the predictor, per decision
 	groups  float64 // predicted per decision
 	median  time.Duration
 }
@@ -31,16 +31,16 @@ func (r *waysRun) serve(l *lane, t *trial) error {
 	}
 	sc := t.scenario(d)
 	sc.Ways, sc.Plan = r.ways, false
-	rounds, calls, groups := 0.0, 0, 0
+	calls, groups := 0, 0
 	var took []time.Duration
 	sc.Observer.Round = func(d *sim.Round) {
-		rounds++
 		calls, groups, took = calls+d.Calls, groups+d.Groups, append(took, d.Decision)
 	}
 	if _, err := sim.Run(sc); err != nil {
 		return err
 	}
-	r.calls, r.groups, r.median = float64(calls)/max(rounds, 1), float64(groups)/max(rounds, 1), stats.Median(took)
+	rounds := float64(max(len(took), 1))
+	r.calls, r.groups, r.median = float64(calls)/rounds, float64(groups)/rounds, stats.Median(took)
 	return nil
 }
 
@@ -52,44 +52,37 @@ type decisionTime struct {
 }
 
 // planWays plans figure 23. The times of decisions go to the timing.
-func planWays(p *plan, o *Options, s *stock, list []variant) func(*timing) *figure {
-	deploy := &beyondPairs(sizesBeyondPairs(s.measured))[len(quadModels)]
+func planWays(r *reproduction) func() []*figure {
+	s := r.quad()
+	if s == nil {
+		return nil
+	}
+	t := trial{stock: s, deploy: s.quadruplet(), arrivals: poisson(fullLoad), queries: r.options.Queries, seed: r.options.Seed}
 	var runs []*waysRun
-	for _, v := range list {
-		if !slices.Contains(overlapping, v.name) {
-			continue
-		}
+	for _, v := range among(r.variants, overlapping...) {
+		t.variant = v
 		for _, ways := range searchWays {
-			r := &waysRun{variant: v, ways: ways}
-			runs = append(runs, r)
-			p.add("figure 23", v.seconds(o.Queries), func(_ context.Context, l *lane) error {
-				return r.serve(l, &trial{stock: s, deploy: deploy, variant: v, arrivals: poisson(fullLoad), queries: o.Queries, seed: o.Seed})
-			})
+			run, t := &waysRun{variant: v, ways: ways}, t
+			runs = append(runs, run)
+			r.plan.add("figure 23", v.seconds(t.queries), func(_ context.Context, l *lane) error { return run.serve(l, &t) })
 		}
 	}
-	return func(timing *timing) *figure {
+	return func() []*figure {
 		f := &figure{Figure: "23", Title: "search ways: what a decision asks of the predictor", Unit: "for each decision, mean", decimals: 1, Notes: []string{
 			fmt.Sprintf("The four services of figure 18 at 100 queries per second. The paper: most decisions take fewer than %d calls with four ways and %.2f ms; one call takes %.3f ms with one way, %.3f ms with more. What a decision took here is in run.json and on the terminal, since it differs from run to run. A call of ours may ask about all that does not depend on an answer, also without searching.",
 				paperPredictions, paperDecision, paperOneWay, paperMoreWays),
 		}}
-		for _, what := range []string{"calls", "groups asked about"} {
-			for _, r := range runs {
-				value := r.calls
-				row := row{Case: fmt.Sprintf("%s, %d ways", what, r.ways), Policy: r.variant.name}
-				if what == "calls" {
-					if r.ways == 4 && r.variant.name == "abacus" {
-						row.Paper, row.Section = rounded(paperPredictions), "7.7"
-					}
-				} else {
-					value = r.groups
-				}
-				row.Ours = rounded(value)
-				f.Rows = append(f.Rows, row)
+		for _, k := range runs {
+			row := row{Case: fmt.Sprintf("calls, %d ways", k.ways), Policy: k.variant.name, Ours: rounded(k.calls)}
+			if k.ways == 4 && k.variant.name == "abacus" {
+				row.Paper, row.Section = rounded(paperPredictions), "7.7"
 			}
+			f.Rows = append(f.Rows, row)
 		}
-		for _, r := range runs {
-			timing.Decisions = append(timing.Decisions, decisionTime{r.variant.name, r.ways, float64(r.median.Nanoseconds()) / 1e3})
+		for _, k := range runs {
+			f.Rows = append(f.Rows, row{Case: fmt.Sprintf("groups asked about, %d ways", k.ways), Policy: k.variant.name, Ours: rounded(k.groups)})
+			r.result.timing.Decisions = append(r.result.timing.Decisions, decisionTime{k.variant.name, k.ways, float64(k.median.Nanoseconds()) / 1e3})
 		}
-		return f
+		return []*figure{f}
 	}
 }

@@ -14,7 +14,7 @@ import (
 // quickPredictor is one of the models of the drawn quadruplets.
 func quickPredictor(t *testing.T) (*predictor.File, *training.Dataset) {
 	t.Helper()
-	d, err := training.ReadCSV(strings.NewReader(drawnGroups(400, 3, 1, 2, 3, 4)), "drawn")
+	d, err := training.ReadCSV(strings.NewReader(drawnGroups(150, 3, 1, 2, 3, 4)), "drawn")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,17 +61,16 @@ var (
 func decide(t *testing.T, policy string, ways int) *waysRun {
 	t.Helper()
 	once.Do(func() { drawnFile, drawnRows = quickPredictor(t) })
-	deploy := deployment{models: quadModels, seqLens: []int{8, 16}}
+	deploy := deployment{models: quadModels, target: manyTarget, seqLens: []int{8, 16}}
 	for range quadModels {
 		deploy.sizes = append(deploy.sizes, []int{1, 2})
-		deploy.targets = append(deploy.targets, manyTarget)
 	}
 	v := variantNamed(policy)
 	s := &stock{files: map[string]*predictor.File{v.recipe: drawnFile}}
 	l := newLane()
 	l.devices[s] = drawnDevice(drawnRows)
 	r := &waysRun{variant: *v, ways: ways}
-	if err := r.serve(l, &trial{stock: s, deploy: &deploy, variant: *v, arrivals: poisson(80), queries: 100, seed: 1}); err != nil {
+	if err := r.serve(l, &trial{stock: s, deploy: &deploy, variant: *v, arrivals: poisson(200), queries: 100, seed: 1}); err != nil {
 		t.Fatal(err)
 	}
 	return r
