@@ -7,6 +7,7 @@
 package advice
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,6 +69,8 @@ type pairGain struct {
 	Gain     float64 `json:"gain"`
 	Measured bool    `json:"measured"` // else estimated from what their models gain with others
 	Bad      bool    `json:"bad"`      // they should not share a device
+
+	log float64 // to base 2: the compatibility of the two
 }
 
 // Division is which services share a device.
@@ -101,12 +104,12 @@ func Advise(ctx context.Context, d *training.Dataset, o Options) (*Advice, error
 	if err != nil {
 		return nil, err
 	}
-	a := &Advice{Device: d.Device, Rows: len(d.Rows), Solo: p.solo, Sets: p.sets, Off: math.Pow(2, p.fit.off) - 1}
-	for _, s := range p.services {
+	a := &Advice{Device: d.Device, Rows: len(d.Rows), Solo: p.solo, Sets: p.sets, Pairs: p.pairs, Off: math.Pow(2, p.fit.off) - 1}
+	v := &divider{size: p.options.Size, devices: p.options.Devices, pairs: p.pairs, set: p.set}
+	for i, s := range p.services {
 		a.Services = append(a.Services, s.Name)
+		v.busy = append(v.busy, s.QPS*p.query(i)/1e6)
 	}
-	a.Pairs = p.pairs()
-	v := p.divider()
 	devices, exact := v.divide()
 	a.Division = p.division(v, devices, exact)
 	a.Next = p.next(devices)
@@ -121,6 +124,7 @@ type panel struct {
 	fit      *compatibility
 	solo     []soloTime
 	sets     []setGain
+	pairs    [][]pairGain
 	options  Options
 }
 
@@ -143,6 +147,15 @@ func newPanel(ctx context.Context, d *training.Dataset, o Options) (*panel, erro
 	}
 	p.solo, p.sets = t.list(d), t.gains(d)
 	p.fit = newCompatibility(len(d.Models), p.sets)
+	p.pairs = make([][]pairGain, len(p.services))
+	for i := range p.pairs {
+		p.pairs[i] = make([]pairGain, len(p.services))
+		for j := range p.pairs[i] {
+			if i != j {
+				p.pairs[i][j] = p.pair(i, j)
+			}
+		}
+	}
 	return p, nil
 }
 
@@ -181,48 +194,16 @@ func (p *panel) check() error {
 	return nil
 }
 
-func (p *panel) pairs() [][]pairGain {
-	table := make([][]pairGain, len(p.services))
-	for i := range table {
-		table[i] = make([]pairGain, len(p.services))
-		for j := range table[i] {
-			if i != j {
-				table[i][j] = p.pair(i, j)
-			}
-		}
-	}
-	return table
-}
-
 // pair returns what two services gain. Where nothing was measured at all, no
 // gain is expected, and nothing bad either.
 func (p *panel) pair(i, j int) pairGain {
 	y, set := p.fit.pair(p.model[i], p.model[j])
-	g := pairGain{Gain: math.Pow(2, y), Measured: set != nil}
+	g := pairGain{Gain: math.Pow(2, y), Measured: set != nil, Bad: y <= 0 && len(p.sets) > 0}
 	if set != nil {
 		g.Bad = set.Bad()
-	} else {
-		g.Bad = y <= 0 && len(p.sets) > 0
 	}
+	g.log = math.Log2(g.Gain)
 	return g
-}
-
-// divider sets up the division.
-func (p *panel) divider() *divider {
-	n := len(p.services)
-	v := &divider{size: p.options.Size, devices: p.options.Devices, busy: make([]float64, n), set: p.set}
-	for i := range n {
-		v.busy[i] = p.services[i].QPS * p.query(i) / 1e6
-		v.pair = append(v.pair, make([]float64, n))
-		v.bad = append(v.bad, make([]bool, n))
-		for j := range n {
-			if i != j {
-				g := p.pair(i, j)
-				v.pair[i][j], v.bad[i][j] = math.Log2(g.Gain), g.Bad
-			}
-		}
-	}
-	return v
 }
 
 // set returns the compatibility of services whose models were measured
@@ -246,19 +227,17 @@ func (p *panel) set(members []int) (float64, bool) {
 // query returns what one query of a service takes alone, in microseconds, at
 // the smallest batch size and sequence length that is known, 0 if none is.
 func (p *panel) query(service int) float64 {
-	best := training.SoloTime{}
-	see := func(s training.SoloTime) {
-		if s.Model == p.services[service].Model && (best.Size == 0 || s.Size < best.Size || s.Size == best.Size && s.SeqLen < best.SeqLen) {
-			best = s
-		}
-	}
+	var list []training.SoloTime
 	for _, s := range p.solo {
-		see(training.SoloTime{Model: s.Model, Size: s.Size, SeqLen: s.SeqLen, Micros: s.Micros})
+		list = append(list, training.SoloTime{Model: s.Model, Size: s.Size, SeqLen: s.SeqLen, Micros: s.Micros})
 	}
-	for _, s := range p.options.Solo {
-		see(s)
+	list = slices.DeleteFunc(append(list, p.options.Solo...), func(s training.SoloTime) bool { return s.Model != p.services[service].Model })
+	if len(list) == 0 {
+		return 0
 	}
-	return best.Micros
+	return slices.MinFunc(list, func(a, b training.SoloTime) int {
+		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.SeqLen, b.SeqLen))
+	}).Micros
 }
 
 // division describes a division.
@@ -269,7 +248,7 @@ func (p *panel) division(v *divider, devices [][]int, exact bool) division {
 		for i, a := range members {
 			share.Services = append(share.Services, p.services[a].Name)
 			for _, b := range members[:i] {
-				if v.bad[a][b] {
+				if v.pairs[a][b].Bad {
 					out.Bad = append(out.Bad, [2]string{p.services[b].Name, p.services[a].Name})
 				}
 			}
@@ -290,7 +269,7 @@ func (p *panel) basis(members []int) string {
 	}
 	for i, a := range members {
 		for _, b := range members[:i] {
-			if !p.pair(a, b).Measured {
+			if !p.pairs[a][b].Measured {
 				return basisEstimated
 			}
 		}
@@ -302,7 +281,7 @@ func (p *panel) basis(members []int) string {
 // more do.
 func (v *divider) enough() int {
 	wider := *v
-	for wider.devices < min(v.devices+moreDevices, len(v.pair)) {
+	for wider.devices < min(v.devices+moreDevices, len(v.pairs)) {
 		wider.devices++
 		if devices, _ := wider.divide(); wider.total(devices).bad == 0 {
 			return wider.devices

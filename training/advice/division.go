@@ -1,6 +1,7 @@
 package advice
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"slices"
@@ -17,11 +18,10 @@ const (
 
 // divider divides services into groups that share devices.
 type divider struct {
-	size    int         // most services of a device
-	devices int         // most devices
-	pair    [][]float64 // compatibility of two services
-	bad     [][]bool    // two services should not share a device
-	busy    []float64   // share of a device that each service needs alone
+	size    int // most services of a device
+	devices int // most devices
+	pairs   [][]pairGain
+	busy    []float64 // share of a device that each service needs alone
 	set     func(members []int) (compatibility float64, ok bool)
 	fair    float64 // busy time of a device if all had the same
 }
@@ -51,14 +51,14 @@ func (s score) less(o score) bool {
 // prepare sets the busy time that devices should have.
 func (v *divider) prepare() {
 	total, mean, n := 0.0, 0.0, 0.0
-	for i := range v.pair {
+	for i := range v.pairs {
 		total += v.busy[i]
 		for j := range i {
-			mean += v.pair[i][j]
+			mean += v.pairs[i][j].log
 			n++
 		}
 	}
-	v.fair = total / float64(v.devices) / math.Pow(float64(min(v.size, len(v.pair))), mean/max(n, 1))
+	v.fair = total / float64(v.devices) / math.Pow(float64(min(v.size, len(v.pairs))), mean/max(n, 1))
 }
 
 // compatibility returns that of services on one device: as measured, or the
@@ -68,7 +68,7 @@ func (v *divider) compatibility(members []int) float64 {
 	case 0, 1:
 		return 0
 	case 2:
-		return v.pair[members[0]][members[1]]
+		return v.pairs[members[0]][members[1]].log
 	}
 	if y, ok := v.set(members); ok {
 		return y
@@ -76,7 +76,7 @@ func (v *divider) compatibility(members []int) float64 {
 	sum, n := 0.0, 0
 	for i, a := range members {
 		for _, b := range members[:i] {
-			sum += v.pair[a][b]
+			sum += v.pairs[a][b].log
 			n++
 		}
 	}
@@ -101,12 +101,12 @@ func (v *divider) busyTime(members []int) (share float64) {
 func (v *divider) score(members []int) (s score) {
 	for i, a := range members {
 		for _, b := range members[:i] {
-			if v.bad[a][b] {
+			if v.pairs[a][b].Bad {
 				s.bad++
 			}
 		}
 	}
-	s.cost = -float64(len(members)) * v.compatibility(members) / float64(len(v.pair))
+	s.cost = -float64(len(members)) * v.compatibility(members) / float64(len(v.pairs))
 	if v.fair > 0 {
 		b := v.busyTime(members)
 		s.over = max(b-1, 0)
@@ -126,7 +126,7 @@ func (v *divider) total(devices [][]int) (s score) {
 // division is better.
 func (v *divider) divide() (devices [][]int, exact bool) {
 	v.prepare()
-	if exact = len(v.pair) <= exactServices; exact {
+	if exact = len(v.pairs) <= exactServices; exact {
 		devices = v.enumerate()
 	} else {
 		devices = v.search()
@@ -155,27 +155,19 @@ func (v *divider) search() (best [][]int) {
 // order returns the services as they are listed, the other way round, or those
 // that fit worst with all others first.
 func (v *divider) order(start int) []int {
-	order := make([]int, len(v.pair))
-	fit := make([]float64, len(v.pair))
+	order := make([]int, len(v.pairs))
+	fit := make([]float64, len(v.pairs))
 	for i := range order {
 		order[i] = i
-		for _, y := range v.pair[i] {
-			fit[i] += y
+		for _, g := range v.pairs[i] {
+			fit[i] += g.log
 		}
 	}
 	switch start {
 	case 1:
 		slices.Reverse(order)
 	case 2:
-		slices.SortStableFunc(order, func(a, b int) int {
-			if fit[a] < fit[b] {
-				return -1
-			}
-			if fit[a] > fit[b] {
-				return 1
-			}
-			return 0
-		})
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(fit[a], fit[b]) })
 	}
 	return order
 }
@@ -252,7 +244,7 @@ func (v *divider) moved(d, e []int, i, j int) (from, to []int, ok bool) {
 // sets of services: with each further device, the first service that is left
 // gets the company that leaves the rest best off.
 func (v *divider) enumerate() [][]int {
-	n := len(v.pair)
+	n := len(v.pairs)
 	full := 1<<n - 1
 	scores := make([]score, full+1)
 	for set := range scores {

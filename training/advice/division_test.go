@@ -13,7 +13,7 @@ import (
 func randomDivider(r *rand.Rand, n, size, devices int) *divider {
 	v := &divider{size: size, devices: devices, busy: make([]float64, n), set: func([]int) (float64, bool) { return 0, false }}
 	for range n {
-		v.pair, v.bad = append(v.pair, make([]float64, n)), append(v.bad, make([]bool, n))
+		v.pairs = append(v.pairs, make([]pairGain, n))
 	}
 	loaded := r.IntN(2) == 0
 	for i := range n {
@@ -22,8 +22,8 @@ func randomDivider(r *rand.Rand, n, size, devices int) *divider {
 		}
 		for j := range i {
 			y := r.Float64() - 0.2
-			v.pair[i][j], v.pair[j][i] = y, y
-			v.bad[i][j], v.bad[j][i] = y <= 0, y <= 0
+			g := pairGain{log: y, Bad: y <= 0}
+			v.pairs[i][j], v.pairs[j][i] = g, g
 		}
 	}
 	return v
@@ -31,7 +31,7 @@ func randomDivider(r *rand.Rand, n, size, devices int) *divider {
 
 // brute tries all divisions.
 func (v *divider) brute(service int, devices [][]int, best *score, found *bool) {
-	if service == len(v.pair) {
+	if service == len(v.pairs) {
 		if s := v.total(devices); !*found || s.less(*best) {
 			*best, *found = s, true
 		}
@@ -67,9 +67,9 @@ func (v *divider) checkDivision(devices [][]int) error {
 		all = append(all, members...)
 	}
 	slices.Sort(all)
-	for i := range v.pair {
-		if i >= len(all) || all[i] != i || len(all) != len(v.pair) {
-			return fmt.Errorf("the devices hold %v of %d services", all, len(v.pair))
+	for i := range v.pairs {
+		if i >= len(all) || all[i] != i || len(all) != len(v.pairs) {
+			return fmt.Errorf("the devices hold %v of %d services", all, len(v.pairs))
 		}
 	}
 	if len(devices) > v.devices {
@@ -138,9 +138,9 @@ func TestDivisionOfMany(t *testing.T) {
 		t.Error("the same services were divided in two ways")
 	}
 	mean := 0.0
-	for i := range v.pair {
+	for i := range v.pairs {
 		for j := range i {
-			mean += v.pair[i][j] / float64(100*99/2)
+			mean += v.pairs[i][j].log / float64(100*99/2)
 		}
 	}
 	for _, members := range devices {
@@ -153,7 +153,7 @@ func TestDivisionOfMany(t *testing.T) {
 func TestLoadsAreBalanced(t *testing.T) {
 	v := &divider{size: 2, devices: 2, busy: []float64{0.9, 0.8, 0.1, 0.2}, set: func([]int) (float64, bool) { return 0, false }}
 	for range v.busy {
-		v.pair, v.bad = append(v.pair, []float64{.5, .5, .5, .5}), append(v.bad, make([]bool, 4))
+		v.pairs = append(v.pairs, slices.Repeat([]pairGain{{log: .5}}, 4))
 	}
 	devices, _ := v.divide()
 	if fmt.Sprint(devices) != "[[0 2] [1 3]]" {
@@ -164,8 +164,10 @@ func TestLoadsAreBalanced(t *testing.T) {
 func TestMeasuredSetIsTaken(t *testing.T) {
 	v := randomDivider(rand.New(rand.NewPCG(3, 3)), 6, 3, 2)
 	v.busy = make([]float64, 6)
-	for i := range v.bad {
-		clear(v.bad[i])
+	for i := range v.pairs {
+		for j := range v.pairs {
+			v.pairs[i][j].Bad = false
+		}
 	}
 	v.set = func(members []int) (float64, bool) { return 5, fmt.Sprint(members) == "[1 3 5]" }
 	devices, _ := v.divide()

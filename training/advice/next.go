@@ -78,7 +78,7 @@ type nextPairs struct {
 func (n *nextPairs) add(a, b int, reason string) bool {
 	models := [2]string{n.services[a].Model, n.services[b].Model}
 	slices.Sort(models[:])
-	if models[0] == models[1] || n.taken[models] || n.pair(a, b).Measured {
+	if models[0] == models[1] || n.taken[models] || n.pairs[a][b].Measured {
 		return false
 	}
 	n.taken[models] = true
