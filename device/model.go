@@ -23,7 +23,7 @@ type Model struct {
 	spans    [MaxSpans]models.Span
 	part     [MaxSpans]models.Span
 	bases    [1 << MaxSpans]float64
-	known    memory
+	known    map[key]float64
 	alone    map[batchOf][]int64
 }
 
@@ -48,12 +48,11 @@ func NewModel(p *Profile) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{profile: p, features: p.features(), encoder: NewEncoder(p.Network.Models), network: network, index: map[string]int{}, alone: map[batchOf][]int64{}}
+	m := &Model{profile: p, features: p.features(), encoder: NewEncoder(p.Network.Models), network: network, index: map[string]int{}, known: make(map[key]float64, memoryGroups), alone: map[batchOf][]int64{}}
 	m.infos = p.Models()
 	for i := range m.infos {
 		m.index[m.infos[i].Name] = i
 	}
-	m.known.init()
 	m.solo = make([]*predictor.CostGrid, len(m.infos))
 	m.setSolo(p.Solo)
 	return m, nil
@@ -64,8 +63,8 @@ func (p *Profile) Models() []ModelInfo {
 	var infos []ModelInfo
 	for i := range p.Network.Models {
 		f := &p.Network.Models[i]
-		sizes, seqLens, _ := predictor.NewCostGrid(f.Costs).Axes()
-		infos = append(infos, ModelInfo{Name: f.Name, Operators: f.Operators, Sizes: sizes, SeqLens: seqLens})
+		costs := predictor.NewCostGrid(f.Costs)
+		infos = append(infos, ModelInfo{Name: f.Name, Operators: f.Operators, Sizes: costs.Sizes, SeqLens: costs.SeqLens})
 	}
 	return infos
 }
@@ -134,13 +133,16 @@ func (m *Model) micros(g models.Group) float64 {
 	spans := m.inModelOrder(g)
 	k, packed := pack(spans)
 	if packed {
-		if micros, found := m.known.get(&k); found {
+		if micros, found := m.known[k]; found {
 			return micros
 		}
 	}
 	micros := m.most(spans)
 	if packed {
-		m.known.put(&k, micros)
+		if len(m.known) == memoryGroups {
+			clear(m.known)
+		}
+		m.known[k] = micros
 	}
 	return micros
 }
@@ -217,8 +219,7 @@ func (m *Model) pick(spans []models.Span, set int) []models.Span {
 }
 
 const (
-	// memoryGroups is how many groups a model remembers, one for each place
-	// that groups fall on: the latest.
+	// memoryGroups is how many groups a model remembers until it forgets them all.
 	memoryGroups = 1 << 13
 
 	// memorySpans is the most spans of a group that is remembered.
@@ -227,18 +228,6 @@ const (
 
 // key is the spans of a group.
 type key [2 * memorySpans]uint64
-
-// memory keeps the latencies of groups that were asked for lately.
-type memory struct {
-	places []place
-}
-
-type place struct {
-	key    key
-	micros float64
-}
-
-func (m *memory) init() { m.places = make([]place, memoryGroups) }
 
 // pack returns the key of spans, unless they are too many. The limits of
 // predictors keep all numbers in their bits; none of the keys is zero, since
@@ -253,22 +242,4 @@ func pack(spans []models.Span) (k key, ok bool) {
 		k[2*i+1] = uint64(s.Size)<<32 | uint64(s.SeqLen)
 	}
 	return k, true
-}
-
-func (k *key) place() int {
-	h := uint64(1469598103934665603)
-	for _, v := range k {
-		h = (h ^ v) * 0x9E3779B97F4A7C15
-		h ^= h >> 29
-	}
-	return int(h % memoryGroups)
-}
-
-func (m *memory) get(k *key) (micros float64, found bool) {
-	p := &m.places[k.place()]
-	return p.micros, p.key == *k
-}
-
-func (m *memory) put(k *key, micros float64) {
-	m.places[k.place()] = place{*k, micros}
 }

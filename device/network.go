@@ -48,11 +48,6 @@ func (p *Profile) networkFaults() (faults []error) {
 	if err := features.Validate(); err != nil {
 		return append(faults, err)
 	}
-	for i := range n.Models {
-		if _, _, whole := predictor.NewCostGrid(n.Models[i].Costs).Axes(); !whole {
-			return append(faults, fmt.Errorf("the costs of model %s lie not on a grid", n.Models[i].Name))
-		}
-	}
 	if _, err := predictor.NewNetwork(n.Layers); err != nil {
 		return append(faults, err)
 	}
@@ -104,20 +99,18 @@ type encoder struct {
 
 // encoded is a model, and where its inputs begin.
 type encoded struct {
-	costs          *predictor.CostGrid
-	sizes, seqLens []int
-	operators      int
-	first          int
+	costs     *predictor.CostGrid
+	operators int
+	first     int
 }
 
-// NewEncoder returns the encoder of models whose costs lie on whole grids.
+// NewEncoder returns the encoder of models whose costs make a grid.
 func NewEncoder(list []predictor.FeatureModel) *encoder {
 	e := &encoder{}
 	for i := range list {
 		costs := predictor.NewCostGrid(list[i].Costs)
-		sizes, seqLens, _ := costs.Axes()
-		e.models = append(e.models, encoded{costs, sizes, seqLens, list[i].Operators, e.width})
-		e.grow(1+len(sizes)+len(seqLens), false)
+		e.models = append(e.models, encoded{costs, list[i].Operators, e.width})
+		e.grow(1+len(costs.Sizes)+len(costs.SeqLens), false)
 		e.grow(costInputs+sectionOf, true)
 	}
 	e.grow(groupInputs, true)
@@ -174,8 +167,8 @@ func (m *encoded) encode(s *models.Span, inputs []float32) (micros, work float64
 	b := inputs[m.first:]
 	b[0] = 1
 	b = b[1:]
-	b = oneHot(b, m.sizes, s.Size)
-	b = oneHot(b, m.seqLens, s.SeqLen)
+	b = oneHot(b, m.costs.Sizes, s.Size)
+	b = oneHot(b, m.costs.SeqLens, s.SeqLen)
 	costs := m.costs.At(s.Size, s.SeqLen)
 	micros, work = costs.Span(s.Start, s.End)
 	b[0], b[1] = scale(micros), scale(work)

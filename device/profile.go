@@ -105,85 +105,59 @@ var (
 // MaxFileBytes limits a device profile.
 const MaxFileBytes = 32 << 20
 
-// kind is that of device profiles.
-var kind = textfile.Kind{Format: Format, MaxBytes: MaxFileBytes, Foreign: ErrFormat, Damaged: ErrDamaged}
+var kind = textfile.Kind[Profile]{
+	Format: Format, MaxBytes: MaxFileBytes, Foreign: ErrFormat, Damaged: ErrDamaged,
+	Faults: (*Profile).faults, Remedy: "overlapd device fit makes a device profile",
+}
 
 // ReadFile reads a device profile and validates it. Its errors name the path
 // and what to do.
-func ReadFile(path string) (*Profile, error) {
-	p := new(Profile)
-	if err := kind.ReadFile(path, p); err != nil {
-		return nil, remedy(err)
-	}
-	if err := p.Validate(); err != nil {
-		return nil, remedy(&textfile.Fault{File: path, Err: err})
-	}
-	return p, nil
-}
-
-func remedy(err error) error {
-	return fmt.Errorf("%w; overlapd device fit makes a device profile", err)
-}
+func ReadFile(path string) (*Profile, error) { return kind.ReadFile(path) }
 
 // WriteFile validates a profile and writes it. Whoever reads the path finds
 // the old file or the whole new one, also after a crash.
-func (p *Profile) WriteFile(path string) error {
-	if err := p.Validate(); err != nil {
-		return err
-	}
-	return kind.WriteFile(path, p)
-}
+func (p *Profile) WriteFile(path string) error { return kind.WriteFile(path, p) }
+
+// Validate returns an error that wraps [ErrDamaged] and lists the faults, unless
+// the profile can be put to use.
+func (p *Profile) Validate() error { return kind.Check(p) }
 
 // Limits of what a profile may hold.
 const (
 	MaxSoloTimes = 1 << 10
 	maxParts     = 1024 // quantiles of a band
 	maxText      = 1024 // bytes of a name
-	maxFaults    = 20   // listed in one error
 )
 
-// Validate returns an error that wraps [ErrFormat] or [ErrDamaged] and lists
-// every fault, unless the profile can be put to use.
-func (p *Profile) Validate() error {
-	if p.Format != Format {
-		return fmt.Errorf("%w: its format is %.40q, want %q", ErrFormat, p.Format, Format)
+func (p *Profile) faults() (faults []error) {
+	fault := func(bad bool, format string, args ...any) {
+		if bad {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
 	}
-	var faults []error
-	if len(p.Device) > maxText {
-		faults = append(faults, fmt.Errorf("a device of %d bytes; the limit is %d", len(p.Device), maxText))
-	}
-	if p.Rows < 1 {
-		faults = append(faults, fmt.Errorf("made of %d rows", p.Rows))
-	}
+	fault(p.Format != Format, "its format is %.40q, want %q", p.Format, Format)
+	fault(len(p.Device) > maxText, "a device of %d bytes; the limit is %d", len(p.Device), maxText)
+	fault(p.Rows < 1, "made of %d rows", p.Rows)
 	faults = append(faults, p.networkFaults()...)
-	faults = append(faults, p.Spread.faults()...)
-	faults = append(faults, p.soloFaults()...)
-	faults = append(faults, p.Tested.faults()...)
-	if len(faults) == 0 {
-		return nil
-	}
-	if more := len(faults) - maxFaults; more > 0 {
-		faults = append(faults[:maxFaults], fmt.Errorf("and %d more", more))
-	}
-	return fmt.Errorf("%w: %w", ErrDamaged, errors.Join(faults...))
-}
-
-func (s *Spread) faults() (faults []error) {
-	if len(s.Bands) > MaxBands {
-		return []error{fmt.Errorf("%d bands of spread; the limit is %d", len(s.Bands), MaxBands)}
-	}
+	s := &p.Spread
+	fault(len(s.Bands) > MaxBands, "%d bands of spread; the limit is %d", len(s.Bands), MaxBands)
 	// Comparisons with NaN are false.
-	if len(s.Bands) > 0 && !(s.Slow >= 0 && s.Slow <= MaxDeviations && s.Fast >= 0 && s.Fast <= MaxDeviations) {
-		faults = append(faults, fmt.Errorf("spreads that count %v when late, %v when early", s.Slow, s.Fast))
-	}
-	for i := range s.Bands {
+	fault(len(s.Bands) > 0 && !(s.Slow >= 0 && s.Slow <= MaxDeviations && s.Fast >= 0 && s.Fast <= MaxDeviations),
+		"spreads that count %v when late, %v when early", s.Slow, s.Fast)
+	for i := range s.Bands[:min(len(s.Bands), MaxBands)] {
 		b := &s.Bands[i]
-		if err := b.fault(); err != nil {
-			faults = append(faults, fmt.Errorf("band %d of spread: %w", i, err))
-		}
-		if i > 0 && (s.Bands[i-1].Spans > b.Spans || s.Bands[i-1].Spans == b.Spans && !(s.Bands[i-1].Micros < b.Micros)) {
-			faults = append(faults, fmt.Errorf("band %d of spread is not in order", i))
-		}
+		err := b.fault()
+		fault(err != nil, "band %d of spread: %w", i, err)
+		fault(i > 0 && (s.Bands[i-1].Spans > b.Spans || s.Bands[i-1].Spans == b.Spans && !(s.Bands[i-1].Micros < b.Micros)),
+			"band %d of spread is not in order", i)
+	}
+	faults = append(faults, p.soloFaults()...)
+	for _, e := range []*predictor.Errors{&p.Test.Alone, &p.Test.Several} {
+		fault(!(e.MAPE >= 0 && e.MAPE <= math.MaxFloat64) || e.Rows < 0, "%d groups kept aside are off %v %%", e.Rows, e.MAPE)
+	}
+	c := &p.Checks
+	for _, v := range []float64{c.Free, c.Kept, c.Latency, c.RaisedMost, c.Repeated} {
+		fault(!(v >= 0 && v <= math.MaxFloat64), "a check that gives %v", v)
 	}
 	return faults
 }
@@ -229,21 +203,6 @@ func (p *Profile) soloFaults() (faults []error) {
 			faults = append(faults, fmt.Errorf("solo time %d: %s of size %d, sequence length %d takes %v µs, %v in groups", i, s.Model, s.Size, s.SeqLen, s.Micros, s.Groups))
 		}
 		seen[k] = true
-	}
-	return faults
-}
-
-func (t *Tested) faults() (faults []error) {
-	for _, e := range []*predictor.Errors{&t.Test.Alone, &t.Test.Several} {
-		if !(e.MAPE >= 0 && e.MAPE <= math.MaxFloat64) || e.Rows < 0 {
-			faults = append(faults, fmt.Errorf("%d groups kept aside are off %v %%", e.Rows, e.MAPE))
-		}
-	}
-	c := &t.Checks
-	for _, v := range []float64{c.Free, c.Kept, c.Latency, c.RaisedMost, c.Repeated} {
-		if !(v >= 0 && v <= math.MaxFloat64) {
-			faults = append(faults, fmt.Errorf("a check that gives %v", v))
-		}
 	}
 	return faults
 }

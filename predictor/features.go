@@ -135,21 +135,17 @@ func (m *FeatureModel) validate(set string) error {
 		return fmt.Errorf("batch size %d", m.MaxSize)
 	case m.MaxSeqLen < 0 || m.MaxSeqLen > MaxSeqLen:
 		return fmt.Errorf("sequence length %d", m.MaxSeqLen)
-	case set == FeaturesModel && len(m.Costs) == 0:
-		return errors.New("no costs")
 	case len(m.Costs) > MaxCells:
 		return fmt.Errorf("%d cells of costs; the limit is %d", len(m.Costs), MaxCells)
 	}
-	seen := make(map[[2]int]bool, len(m.Costs))
 	for i := range m.Costs {
 		c := &m.Costs[i]
-		if seen[[2]int{c.Size, c.SeqLen}] {
-			return fmt.Errorf("two cells of size %d, sequence length %d", c.Size, c.SeqLen)
-		}
-		seen[[2]int{c.Size, c.SeqLen}] = true
 		if err := c.validate(m.Operators); err != nil {
 			return fmt.Errorf("cell of size %d, sequence length %d: %w", c.Size, c.SeqLen, err)
 		}
+	}
+	if set == FeaturesModel && NewCostGrid(m.Costs) == nil {
+		return errors.New("its cells of costs do not make a grid, of every batch size at every sequence length")
 	}
 	return nil
 }

@@ -23,6 +23,8 @@ func twoModels(set string) *Features {
 			{Name: "b", Operators: 2, MaxSize: 2, MaxSeqLen: 64, Costs: []CostCell{
 				{Size: 1, SeqLen: 16, Micros: []float64{50, 50}, Work: []float64{5, 5}},
 				{Size: 2, SeqLen: 64, Micros: []float64{90, 90}, Work: []float64{45, 45}},
+				{Size: 2, SeqLen: 16, Micros: []float64{60, 60}, Work: []float64{5, 5}},
+				{Size: 1, SeqLen: 64, Micros: []float64{70, 70}, Work: []float64{5, 5}},
 			}},
 		},
 	}
@@ -104,9 +106,6 @@ func TestBaseIsLongestOrSum(t *testing.T) {
 func TestCostsBetweenCells(t *testing.T) {
 	f := twoModels(FeaturesModel)
 	f.Models[0].MaxSize = 16
-	f.Models[1].Costs = append(f.Models[1].Costs,
-		CostCell{Size: 2, SeqLen: 16, Micros: []float64{60, 60}, Work: []float64{5, 5}},
-		CostCell{Size: 1, SeqLen: 64, Micros: []float64{70, 70}, Work: []float64{5, 5}})
 	e := mustEncoder(t, f)
 	for _, c := range []struct {
 		span models.Span
@@ -240,6 +239,7 @@ func TestValidateRefuses(t *testing.T) {
 		"sequence":      func(f *Features) { f.Models[0].MaxSeqLen = -1 },
 		"no costs":      func(f *Features) { f.Models[0].Costs = nil },
 		"cells":         func(f *Features) { f.Models[0].Costs = make([]CostCell, MaxCells+1) },
+		"no grid":       func(f *Features) { f.Models[1].Costs = f.Models[1].Costs[1:] },
 		"cell twice":    func(f *Features) { f.Models[0].Costs[1].Size = 8 },
 		"cell's size":   func(f *Features) { f.Models[0].Costs[1].Size = 0 },
 		"cell's length": func(f *Features) { f.Models[0].Costs[1].Micros = []float64{1} },

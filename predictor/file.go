@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -67,45 +68,26 @@ type Quantiles struct {
 	P99 float64 `json:"p99"`
 }
 
-// kind is that of predictor files.
-var kind = textfile.Kind{Format: Format, MaxBytes: MaxFileBytes, Foreign: ErrFormat, Damaged: ErrDamaged}
+var kind = textfile.Kind[File]{
+	Format: Format, MaxBytes: MaxFileBytes, Foreign: ErrFormat, Damaged: ErrDamaged,
+	Faults: (*File).faults, Remedy: "overlapd train makes a predictor",
+}
 
 // ReadFile reads a predictor file and validates it. Its errors name the path
 // and what to do.
-func ReadFile(path string) (*File, error) {
-	f := new(File)
-	if err := kind.ReadFile(path, f); err != nil {
-		return nil, remedy(err)
-	}
-	if err := f.Validate(); err != nil {
-		return nil, remedy(&textfile.Fault{File: path, Err: err})
-	}
-	return f, nil
-}
-
-func remedy(err error) error { return fmt.Errorf("%w; overlapd train makes a predictor", err) }
+func ReadFile(path string) (*File, error) { return kind.ReadFile(path) }
 
 // Read reads a predictor to the end of r and validates it. It returns an error
 // that wraps [ErrFormat] or [ErrDamaged] if it is not one.
-func Read(r io.Reader) (*File, error) {
-	f := new(File)
-	if err := kind.Read(r, "", f); err != nil {
-		return nil, err
-	}
-	if err := f.Validate(); err != nil {
-		return nil, err
-	}
-	return f, nil
-}
+func Read(r io.Reader) (*File, error) { return kind.Read(r, "") }
 
 // WriteFile validates a predictor and writes it. Whoever reads the path finds
 // the old file or the whole new one, also after a crash.
-func (f *File) WriteFile(path string) error {
-	if err := f.Validate(); err != nil {
-		return err
-	}
-	return kind.WriteFile(path, f)
-}
+func (f *File) WriteFile(path string) error { return kind.WriteFile(path, f) }
+
+// Validate returns an error that wraps [ErrDamaged] and lists the faults, unless
+// the predictor can be served.
+func (f *File) Validate() error { return kind.Check(f) }
 
 // Identity returns a hash of the network, by which predictors are distinguished.
 func (f *File) Identity() string {
@@ -208,45 +190,30 @@ const (
 	MaxLayers = 16
 	MaxWidth  = 4096 // inputs or outputs in a layer
 	maxName   = 1024 // bytes of the device and the recipe
-	maxFaults = 20   // faults listed by one error
 	maxRatio  = 1e6  // measured to predicted
 )
 
-// Validate returns an error that wraps [ErrFormat] or [ErrDamaged] and lists
-// every fault, unless the predictor can be served.
-func (f *File) Validate() error {
-	if f.Format != Format {
-		return fmt.Errorf("%w: its format is %.40q, want %q", ErrFormat, f.Format, Format)
+func (f *File) faults() (faults []error) {
+	fault := func(bad bool, format string, args ...any) {
+		if bad {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
 	}
-	var faults []error
-	if err := f.Features.Validate(); err != nil {
-		faults = append(faults, err)
-	}
-	faults = append(faults, f.headFaults()...)
+	err := f.Features.Validate()
+	fault(err != nil, "%w", err)
+	fault(f.Format != Format, "its format is %.40q, want %q", f.Format, Format)
+	fault(f.Output != OutputRatio && f.Output != OutputMicros, "unknown output %.40q", f.Output)
+	fault(f.Rows < 1, "trained on %d rows", f.Rows)
+	fault(max(len(f.Device), len(f.Recipe)) > maxName, "a device of %d bytes and a recipe of %d; the limit is %d", len(f.Device), len(f.Recipe), maxName)
 	faults = append(faults, layerFaults(f.Layers)...)
-	if width := f.Features.Width(); len(f.Layers) > 0 && f.Layers[0].Inputs != width {
-		faults = append(faults, fmt.Errorf("the first layer has %d inputs, its features %d", f.Layers[0].Inputs, width))
+	if width := f.Features.Width(); len(f.Layers) > 0 {
+		fault(f.Layers[0].Inputs != width, "the first layer has %d inputs, its features %d", f.Layers[0].Inputs, width)
 	}
-	faults = append(faults, f.Test.faults()...)
-	if len(faults) == 0 {
-		return nil
-	}
-	if more := len(faults) - maxFaults; more > 0 {
-		faults = append(faults[:maxFaults], fmt.Errorf("and %d more", more))
-	}
-	return fmt.Errorf("%w: %w", ErrDamaged, errors.Join(faults...))
-}
-
-func (f *File) headFaults() (faults []error) {
-	if f.Output != OutputRatio && f.Output != OutputMicros {
-		faults = append(faults, fmt.Errorf("unknown output %.40q", f.Output))
-	}
-	if f.Rows < 1 {
-		faults = append(faults, fmt.Errorf("trained on %d rows", f.Rows))
-	}
-	if len(f.Device) > maxName || len(f.Recipe) > maxName {
-		faults = append(faults, fmt.Errorf("a device of %d bytes and a recipe of %d; the limit is %d", len(f.Device), len(f.Recipe), maxName))
-	}
+	e, q := &f.Test, &f.Test.Quantiles
+	fault(e.Rows < 0, "tested on %d rows", e.Rows)
+	fault(!(e.MAPE >= 0 && finite(e.MAPE)), "a mean absolute percentage error of %v", e.MAPE)
+	fault(!(0 < q.P01 && q.P01 <= q.P50 && q.P50 <= q.P90 && q.P90 <= q.P95 && q.P95 <= q.P99 && q.P99 <= maxRatio),
+		"quantiles of measured/predicted are not positive and in order: %+v", *q)
 	return faults
 }
 
@@ -280,34 +247,17 @@ func (l *Layer) fault() error {
 	case len(l.Bias) != l.Outputs:
 		return fmt.Errorf("a bias of %d for %d outputs", len(l.Bias), l.Outputs)
 	}
-	for i, w := range l.Weights {
-		if !finite(float64(w)) {
-			return fmt.Errorf("weight %d is %v", i, w)
-		}
+	infinite := func(v float32) bool { return !finite(float64(v)) }
+	if i := slices.IndexFunc(l.Weights, infinite); i >= 0 {
+		return fmt.Errorf("weight %d is %v", i, l.Weights[i])
 	}
-	for i, b := range l.Bias {
-		if !finite(float64(b)) {
-			return fmt.Errorf("bias %d is %v", i, b)
-		}
+	if i := slices.IndexFunc(l.Bias, infinite); i >= 0 {
+		return fmt.Errorf("bias %d is %v", i, l.Bias[i])
 	}
 	return nil
 }
 
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
-
-func (e *Errors) faults() (faults []error) {
-	if e.Rows < 0 {
-		faults = append(faults, fmt.Errorf("tested on %d rows", e.Rows))
-	}
-	if !(e.MAPE >= 0 && finite(e.MAPE)) {
-		faults = append(faults, fmt.Errorf("a mean absolute percentage error of %v", e.MAPE))
-	}
-	q := e.Quantiles
-	if !(0 < q.P01 && q.P01 <= q.P50 && q.P50 <= q.P90 && q.P90 <= q.P95 && q.P95 <= q.P99 && q.P99 <= maxRatio) {
-		faults = append(faults, fmt.Errorf("quantiles of measured/predicted are not positive and in order: %+v", q))
-	}
-	return faults
-}
 
 const (
 	// maxExponent keeps exp finite. No group takes longer or shorter than its

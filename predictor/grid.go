@@ -26,19 +26,13 @@ func Beside(axis []int, value int) (low int, high float64) {
 	return i - 1, float64(value-axis[i-1]) / float64(axis[i]-axis[i-1])
 }
 
-// CostGrid holds what the operators of a model cost, by sequence length and
-// batch size, as sums that make the cost of any span a difference. Between its
-// cells it interpolates, along the sequence length and along the batch size. It
-// never changes and may be used concurrently.
+// CostGrid holds what the operators of a model cost, for each of its batch sizes at
+// each of its sequence lengths, both ascending, as sums that make the cost of any span
+// a difference. Between its cells it interpolates. It never changes and may be used
+// concurrently.
 type CostGrid struct {
-	seqLens []int
-	planes  []costPlane
-}
-
-// costPlane holds the cells of one sequence length.
-type costPlane struct {
-	sizes []int
-	cells []costSums
+	Sizes, SeqLens []int
+	cells          []costSums
 }
 
 // costSums is a cell: micros[i] and work[i] are the sums over the operators
@@ -47,21 +41,28 @@ type costSums struct {
 	micros, work []float64
 }
 
-// NewCostGrid returns the grid of cells, of which there is one at least and no
-// two are of one size and sequence length.
+// NewCostGrid returns the grid of cells, nil if they do not make a grid.
 func NewCostGrid(cells []CostCell) *CostGrid {
 	g := &CostGrid{}
 	for i := range cells {
+		g.Sizes, g.SeqLens = append(g.Sizes, cells[i].Size), append(g.SeqLens, cells[i].SeqLen)
+	}
+	slices.Sort(g.Sizes)
+	slices.Sort(g.SeqLens)
+	g.Sizes, g.SeqLens = slices.Compact(g.Sizes), slices.Compact(g.SeqLens)
+	if len(cells) == 0 || len(cells) != len(g.Sizes)*len(g.SeqLens) {
+		return nil
+	}
+	g.cells = make([]costSums, len(cells))
+	for i := range cells {
 		c := &cells[i]
-		q, found := slices.BinarySearch(g.seqLens, c.SeqLen)
-		if !found {
-			g.seqLens = slices.Insert(g.seqLens, q, c.SeqLen)
-			g.planes = slices.Insert(g.planes, q, costPlane{})
+		b, _ := slices.BinarySearch(g.Sizes, c.Size)
+		q, _ := slices.BinarySearch(g.SeqLens, c.SeqLen)
+		sums := &g.cells[q*len(g.Sizes)+b]
+		if sums.micros != nil {
+			return nil // there are two of one size and sequence length
 		}
-		p := &g.planes[q]
-		b, _ := slices.BinarySearch(p.sizes, c.Size)
-		p.sizes = slices.Insert(p.sizes, b, c.Size)
-		p.cells = slices.Insert(p.cells, b, costSums{prefix(c.Micros), prefix(c.Work)})
+		*sums = costSums{prefix(c.Micros), prefix(c.Work)}
 	}
 	return g
 }
@@ -74,48 +75,30 @@ func prefix(values []float64) []float64 {
 	return sums
 }
 
-// Axes returns the batch sizes and sequence lengths of the cells, ascending,
-// and whether there is a cell for each pair of them. The caller must not change
-// them.
-func (g *CostGrid) Axes() (sizes, seqLens []int, whole bool) {
-	sizes, whole = g.planes[0].sizes, true
-	for i := range g.planes {
-		if !slices.Equal(g.planes[i].sizes, sizes) {
-			sizes, whole = slices.Concat(sizes, g.planes[i].sizes), false
-		}
-	}
-	if !whole {
-		slices.Sort(sizes)
-		sizes = slices.Compact(sizes)
-	}
-	return sizes, g.seqLens, whole
-}
-
-// costs are the up to four cells of a grid that a batch lies between, and the
-// weight of each in the interpolation.
+// costs are those of a batch, from which those of any of its spans follow: up to four
+// cells, and the weight of each.
 type costs struct {
 	cells  [4]*costSums
 	weight [4]float64
 	n      int
 }
 
-// At returns the costs of a batch, from which those of any of its spans follow.
-// It does not allocate.
+// At returns the costs of a batch. It does not allocate.
 func (g *CostGrid) At(size, seqLen int) (c costs) {
-	q, high := Beside(g.seqLens, seqLen)
-	c.add(&g.planes[q], size, 1-high)
-	if high > 0 {
-		c.add(&g.planes[q+1], size, high)
+	b, larger := Beside(g.Sizes, size)
+	q, longer := Beside(g.SeqLens, seqLen)
+	c.add(g.cells[q*len(g.Sizes)+b:], 1-longer, larger)
+	if longer > 0 {
+		c.add(g.cells[(q+1)*len(g.Sizes)+b:], longer, larger)
 	}
 	return c
 }
 
-func (c *costs) add(p *costPlane, size int, weight float64) {
-	b, high := Beside(p.sizes, size)
-	c.cells[c.n], c.weight[c.n] = &p.cells[b], weight*(1-high)
+func (c *costs) add(cells []costSums, weight, larger float64) {
+	c.cells[c.n], c.weight[c.n] = &cells[0], weight*(1-larger)
 	c.n++
-	if high > 0 {
-		c.cells[c.n], c.weight[c.n] = &p.cells[b+1], weight*high
+	if larger > 0 {
+		c.cells[c.n], c.weight[c.n] = &cells[1], weight*larger
 		c.n++
 	}
 }

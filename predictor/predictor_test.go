@@ -216,7 +216,7 @@ func TestUseRefuses(t *testing.T) {
 		"below":    {f, []int{0, -2}, ErrRange},
 		"above":    {f, []int{0, 2}, ErrRange},
 		"damaged":  {damaged, []int{0, 1}, ErrDamaged},
-		"no file":  {new(File), []int{-1, -1}, ErrFormat},
+		"no file":  {new(File), []int{-1, -1}, ErrDamaged},
 		"too many": {f, []int{0, 1, 1}, ErrRange},
 	} {
 		if err := p.Use(c.f, c.bind); !errors.Is(err, c.want) {

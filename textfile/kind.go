@@ -15,8 +15,8 @@ import (
 )
 
 // Kind is a kind of JSON files, each of which holds one object of at most
-// MaxBytes bytes.
-type Kind struct {
+// MaxBytes bytes, a T.
+type Kind[T any] struct {
 	// Format is the value of the field "format" in every file of this kind,
 	// empty where they have no such field.
 	Format   string
@@ -25,47 +25,82 @@ type Kind struct {
 	// Foreign is wrapped by the errors of files that are of another kind,
 	// Damaged by those of files that are of this one and cannot be used.
 	Foreign, Damaged error
+
+	// Faults returns what is wrong with a value that has the form, and Remedy is how
+	// to come by a file without. Both may be left out.
+	Faults func(*T) []error
+	Remedy string
 }
 
-// Read decodes a file, which ends where r ends, into the value that into points
-// to. The name is for errors and may be empty. Errors wrap Foreign or Damaged, or
-// are those of r.
-func (k *Kind) Read(r io.Reader, name string, into any) error {
+// maxFaults is how many faults one error lists.
+const maxFaults = 20
+
+// Check returns an error that lists the faults of a value, if it has any.
+func (k *Kind[T]) Check(value *T) error {
+	if k.Faults == nil {
+		return nil
+	}
+	faults := k.Faults(value)
+	if len(faults) == 0 {
+		return nil
+	}
+	if more := len(faults) - maxFaults; more > 0 {
+		faults = append(faults[:maxFaults], fmt.Errorf("and %d more", more))
+	}
+	return fmt.Errorf("%w: %w", k.Damaged, errors.Join(faults...))
+}
+
+// Read decodes a file, which ends where r ends, and checks it. The name is for
+// errors and may be empty. Errors wrap Foreign or Damaged, or are those of r.
+func (k *Kind[T]) Read(r io.Reader, name string) (*T, error) {
 	data, err := io.ReadAll(io.LimitReader(r, int64(k.MaxBytes)+1))
 	if err != nil {
-		return &Fault{File: name, Err: err}
+		return nil, &Fault{File: name, Err: err}
 	}
 	if len(data) > k.MaxBytes {
-		return &Fault{File: name, Err: fmt.Errorf("%w: larger than %d bytes", k.Damaged, k.MaxBytes)}
+		return nil, &Fault{File: name, Err: fmt.Errorf("%w: larger than %d bytes", k.Damaged, k.MaxBytes)}
 	}
 	data = bytes.TrimPrefix(data, []byte(mark))
-	at, err := k.decode(data, into)
+	value := new(T)
+	at, err := k.decode(data, value)
 	if err == nil {
-		return nil
+		at, err = -1, k.Check(value)
+	}
+	if err == nil {
+		return value, nil
 	}
 	line := 0
 	if at >= 0 {
 		line = 1 + bytes.Count(data[:min(at, len(data))], []byte("\n"))
 	}
-	return &Fault{File: name, Line: line, Err: err}
+	return nil, &Fault{File: name, Line: line, Err: err}
 }
 
 // fileMode lets every user of the host read a new file.
 const fileMode = 0o644
 
 // ReadFile is [Kind.Read] of the file at a path. Errors name the path.
-func (k *Kind) ReadFile(path string, into any) error {
+func (k *Kind[T]) ReadFile(path string) (*T, error) {
 	file, err := Open(path)
-	if err != nil {
-		return err
+	if err == nil {
+		defer file.Close()
+		var value *T
+		if value, err = k.Read(file, path); err == nil {
+			return value, nil
+		}
 	}
-	defer file.Close()
-	return k.Read(file, path, into)
+	if k.Remedy != "" {
+		err = fmt.Errorf("%w; %s", err, k.Remedy)
+	}
+	return nil, err
 }
 
-// WriteFile writes a value as a file of this kind. A reader of the path finds
-// the old file or the whole new one, also after a crash.
-func (k *Kind) WriteFile(path string, value any) error {
+// WriteFile checks a value and writes it as a file of this kind. A reader of the path
+// finds the old file or the whole new one, also after a crash.
+func (k *Kind[T]) WriteFile(path string, value *T) error {
+	if err := k.Check(value); err != nil {
+		return err
+	}
 	data, err := json.Marshal(value)
 	if err != nil {
 		return err
@@ -97,7 +132,7 @@ func syncFolder(path string) error {
 }
 
 // decode returns an error with its offset in data, -1 if it has no place.
-func (k *Kind) decode(data []byte, into any) (at int, err error) {
+func (k *Kind[T]) decode(data []byte, into any) (at int, err error) {
 	if at, err := k.checkFormat(data); err != nil {
 		return at, err
 	}
@@ -115,7 +150,7 @@ func (k *Kind) decode(data []byte, into any) (at int, err error) {
 
 // checkFormat checks syntax and format only, so that a file of another kind or
 // version is not blamed for its fields.
-func (k *Kind) checkFormat(data []byte) (at int, err error) {
+func (k *Kind[T]) checkFormat(data []byte) (at int, err error) {
 	text := bytes.TrimLeft(data, " \t\r\n")
 	if len(text) == 0 {
 		return -1, fmt.Errorf("%w: it is empty", k.Foreign)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,8 +17,8 @@ import (
 var (
 	errForeign = errors.New("no test")
 	errDamaged = errors.New("damaged test")
-	testKind   = Kind{Format: "test/1", MaxBytes: 1 << 16, Foreign: errForeign, Damaged: errDamaged}
-	freeKind   = Kind{MaxBytes: 1 << 16, Foreign: errForeign, Damaged: errDamaged}
+	testKind   = Kind[content]{Format: "test/1", MaxBytes: 1 << 16, Foreign: errForeign, Damaged: errDamaged}
+	freeKind   = Kind[content]{MaxBytes: 1 << 16, Foreign: errForeign, Damaged: errDamaged}
 )
 
 type content struct {
@@ -40,14 +41,14 @@ const good = `{
 }
 `
 
-func goodContent() content {
-	return content{Format: "test/1", Count: 3, Seed: math.MaxUint64, Values: []float32{1, 2.5}, Inner: inner{Name: "null", Sure: true}}
+func goodContent() *content {
+	return &content{Format: "test/1", Count: 3, Seed: math.MaxUint64, Values: []float32{1, 2.5}, Inner: inner{Name: "null", Sure: true}}
 }
 
 func TestRead(t *testing.T) {
 	for name, text := range map[string]string{"as it is": good, "CRLF": strings.ReplaceAll(good, "\n", "\r\n"), "mark": mark + good} {
-		var c content
-		if err := testKind.Read(strings.NewReader(text), "f", &c); err != nil {
+		c, err := testKind.Read(strings.NewReader(text), "f")
+		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if diff := cmp.Diff(goodContent(), c); diff != "" {
@@ -92,16 +93,16 @@ func TestReadFaults(t *testing.T) {
 		"deep":          {`{"format":` + strings.Repeat("[", 20_000), errDamaged, "max depth"},
 		"large":         {good + strings.Repeat(" ", 1<<16), errDamaged, "f: damaged test: larger than 65536 bytes"},
 	} {
-		err := testKind.Read(strings.NewReader(c.text), "f", new(content))
+		_, err := testKind.Read(strings.NewReader(c.text), "f")
 		var fault *Fault
 		if !errors.Is(err, c.want) || !errors.As(err, &fault) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v; want %v, %q", name, err, c.want, c.says)
 		}
 	}
-	if err := freeKind.Read(strings.NewReader(`{"format":"any","count":1}`), "", new(content)); err != nil {
+	if _, err := freeKind.Read(strings.NewReader(`{"format":"any","count":1}`), ""); err != nil {
 		t.Errorf("a kind without formats: %v", err)
 	}
-	if err := testKind.Read(broken{}, "f", new(content)); err == nil || errors.Is(err, errDamaged) {
+	if _, err := testKind.Read(broken{}, "f"); err == nil || errors.Is(err, errDamaged) {
 		t.Errorf("a reader that fails: %v", err)
 	}
 }
@@ -128,8 +129,8 @@ func TestWriteFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var c content
-	if err := testKind.ReadFile(path, &c); err != nil {
+	c, err := testKind.ReadFile(path)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(goodContent(), c); diff != "" {
@@ -144,8 +145,18 @@ func TestWriteFile(t *testing.T) {
 	if err := testKind.WriteFile(path, large); !errors.Is(err, errDamaged) {
 		t.Errorf("a large one: %v", err)
 	}
-	if err := testKind.WriteFile(path, math.NaN()); err == nil {
+	nan := goodContent()
+	nan.Values[0] = float32(math.NaN())
+	if err := testKind.WriteFile(path, nan); err == nil {
 		t.Error("wrote NaN")
+	}
+	checked := testKind
+	checked.Faults = func(c *content) []error { return slices.Repeat([]error{errForeign}, c.Count+maxFaults) }
+	if err := checked.WriteFile(path, goodContent()); !errors.Is(err, errDamaged) || !strings.Contains(err.Error(), "and 3 more") {
+		t.Errorf("one with faults: %v", err)
+	}
+	if _, err := checked.ReadFile(path); !errors.Is(err, errDamaged) || !strings.Contains(err.Error(), path+": damaged test: no test") {
+		t.Errorf("one with faults: %v", err)
 	}
 	if err := testKind.WriteFile(filepath.Join(path, "below"), c); err == nil {
 		t.Error("wrote below a file")
@@ -153,7 +164,7 @@ func TestWriteFile(t *testing.T) {
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("the file has changed, %v", err)
 	}
-	if err := testKind.ReadFile(filepath.Dir(path), &c); !errors.Is(err, ErrFolder) {
+	if _, err := testKind.ReadFile(filepath.Dir(path)); !errors.Is(err, ErrFolder) {
 		t.Errorf("a folder: %v", err)
 	}
 }
@@ -168,8 +179,8 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"format":"test/1","values":[null]}`))
 	f.Add([]byte("\xff\xfe{"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var c, again content
-		if err := testKind.Read(bytes.NewReader(data), "f", &c); err != nil {
+		c, err := testKind.Read(bytes.NewReader(data), "f")
+		if err != nil {
 			var fault *Fault
 			if !errors.Is(err, errForeign) && !errors.Is(err, errDamaged) || !errors.As(err, &fault) || strings.Contains(err.Error(), "\n") {
 				t.Fatalf("an error of no kind: %v", err)
@@ -182,7 +193,8 @@ func FuzzRead(f *testing.F) {
 		}
 		// What is left out reads as nil, which is written as null.
 		text = bytes.ReplaceAll(text, []byte(`"values":null`), []byte(`"values":[]`))
-		if err := testKind.Read(bytes.NewReader(text), "f", &again); err != nil {
+		again, err := testKind.Read(bytes.NewReader(text), "f")
+		if err != nil {
 			t.Fatalf("written and not read again: %v", err)
 		}
 		if len(c.Values) == 0 {

@@ -248,13 +248,15 @@ type scenarioArrivals struct {
 // errScenario is wrapped by errors of scenario files.
 var errScenario = errors.New("not a scenario")
 
-var scenarioKind = textfile.Kind{MaxBytes: maxScenarioBytes, Foreign: errScenario, Damaged: errScenario}
+var scenarioKind = textfile.Kind[scenarioFile]{MaxBytes: maxScenarioBytes, Foreign: errScenario, Damaged: errScenario, Remedy: "see overlapd simulate --help for an example"}
 
 // readScenario reads a scenario file. Relative paths in it start from its folder.
 func readScenario(path string) (f scenarioFile, err error) {
-	if err := scenarioKind.ReadFile(path, &f); err != nil {
-		return f, fmt.Errorf("%w; see overlapd simulate --help for an example", err)
+	read, err := scenarioKind.ReadFile(path)
+	if err != nil {
+		return f, err
 	}
+	f = *read
 	for _, p := range []*string{&f.Device, &f.Predictor, &f.Arrivals.File} {
 		if *p != "" && !filepath.IsAbs(*p) {
 			*p = filepath.Join(filepath.Dir(path), *p)

@@ -376,17 +376,12 @@ func (g *grid) cell(size, seqLen int) int {
 
 // shares returns the cells around a span, as an encoder takes them.
 func (g *grid) shares(s models.Span) (found []share) {
-	add := func(q int, weight float64) {
-		b, high := predictor.Beside(g.sizes, s.Size)
-		found = append(found, share{g.cell(b, q), weight * (1 - high)})
-		if high > 0 {
-			found = append(found, share{g.cell(b+1, q), weight * high})
+	b, larger := predictor.Beside(g.sizes, s.Size)
+	q, longer := predictor.Beside(g.seqLens, s.SeqLen)
+	for k, weight := range [4]float64{(1 - longer) * (1 - larger), (1 - longer) * larger, longer * (1 - larger), longer * larger} {
+		if weight > 0 {
+			found = append(found, share{g.cell(b+k%2, q+k/2), weight})
 		}
-	}
-	q, high := predictor.Beside(g.seqLens, s.SeqLen)
-	add(q, 1-high)
-	if high > 0 {
-		add(q+1, high)
 	}
 	return found
 }

@@ -34,18 +34,10 @@ type errorTable struct {
 	All     map[string]float64            `json:"all"`     // technique
 }
 
-// maxTableBytes limits a file of errors.
-const maxTableBytes = 1 << 20
-
-var errorsKind = textfile.Kind{MaxBytes: maxTableBytes, Foreign: errData, Damaged: errData}
+var errorsKind = textfile.Kind[errorTable]{MaxBytes: 1 << 20, Foreign: errData, Damaged: errData}
 
 // WriteFile writes the table for the next run.
 func (t *errorTable) WriteFile(path string) error { return errorsKind.WriteFile(path, t) }
-
-func readErrors(path string) (*errorTable, error) {
-	t := new(errorTable)
-	return t, errorsKind.ReadFile(path, t)
-}
 
 func newErrorTable(r *fit.Report) *errorTable {
 	t := &errorTable{map[string]map[string]float64{}, map[string]map[string]float64{}, map[string]float64{}}
@@ -78,7 +70,7 @@ func planErrors(r *reproduction) func() []*figure {
 		into, o := new(errorTable), r.train(recipe)
 		change(&o)
 		r.plan.add("figure 10", work, func(ctx context.Context, _ *lane) error {
-			t, err := kept(r, "errors-"+what, ".json", readErrors, func() (*errorTable, error) {
+			t, err := kept(r, "errors-"+what, ".json", errorsKind.ReadFile, func() (*errorTable, error) {
 				_, report, err := fit.Train(ctx, d, o)
 				if err != nil {
 					return nil, err

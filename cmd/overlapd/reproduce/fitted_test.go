@@ -24,7 +24,7 @@ func TestKeep(t *testing.T) {
 		return table, nil
 	}
 	for range 2 {
-		got, err := kept(r, "x", ".json", readErrors, table)
+		got, err := kept(r, "x", ".json", errorsKind.ReadFile, table)
 		if err != nil || got.All["network"] != 2.5 {
 			t.Fatalf("%+v, %v", got, err)
 		}
@@ -33,13 +33,13 @@ func TestKeep(t *testing.T) {
 		t.Errorf("made %d times", made)
 	}
 	broken := errors.New("broken")
-	if _, err := kept(r, "y", ".json", readErrors, func() (*errorTable, error) { return nil, broken }); !errors.Is(err, broken) {
+	if _, err := kept(r, "y", ".json", errorsKind.ReadFile, func() (*errorTable, error) { return nil, broken }); !errors.Is(err, broken) {
 		t.Errorf("%v", err)
 	}
 	if err := os.WriteFile(r.path("x", ".json"), []byte("{"), fileMode); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kept(r, "x", ".json", readErrors, table); err == nil || !strings.Contains(err.Error(), "remove it to have it made again") {
+	if _, err := kept(r, "x", ".json", errorsKind.ReadFile, table); err == nil || !strings.Contains(err.Error(), "remove it to have it made again") {
 		t.Errorf("a damaged file: %v", err)
 	}
 }
