@@ -183,6 +183,15 @@ func Find() (string, error) {
 	return "", fmt.Errorf("%w: no %s in %s; %s", ErrNotFound, libraryName, strings.Join(places, ", "), remedy)
 }
 
+// Load opens the library that [Find] finds.
+func Load() (*Library, error) {
+	path, err := Find()
+	if err != nil {
+		return nil, err
+	}
+	return Open(path)
+}
+
 func places() []string {
 	var dirs []string
 	if executable, err := os.Executable(); err == nil {

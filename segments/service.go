@@ -34,11 +34,8 @@ type service struct {
 func LoadONNX(spec wire.LoadSpec, memory worker.Memory, progress worker.ProgressFunc) (worker.Engine, error) {
 	progress("runtime", 0, 1)
 	var lib *ort.Library
-	err := kindly(func() error {
-		path, err := ort.Find()
-		if err == nil {
-			lib, err = ort.Open(path)
-		}
+	err := kindly(func() (err error) {
+		lib, err = ort.Load()
 		return err
 	})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/overlapd/overlapd/cmd/overlapd/cutcost"
 	"github.com/overlapd/overlapd/cmd/overlapd/load"
 	"github.com/overlapd/overlapd/daemon/access"
+	"github.com/overlapd/overlapd/ort"
 )
 
 func benchEngineCommand() *cobra.Command {
@@ -30,7 +31,7 @@ of optimization; cut is what a worker runs.`,
   overlapd bench engine --model model.onnx --cut 16`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := openORT(); err != nil {
+			if _, err := ort.Load(); err != nil {
 				return err
 			}
 			var err error

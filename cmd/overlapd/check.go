@@ -119,7 +119,7 @@ func lookAtHost(ctx context.Context, c config.Config) (host, error) {
 		h.Device, h.Emulated = device, true
 		return h, err
 	}
-	lib, err := openORT()
+	lib, err := ort.Load()
 	if err == nil {
 		h.ORTPath, h.ORTVersion, h.ORTPinned = lib.Path(), lib.Version(), lib.Pinned()
 	}

@@ -191,7 +191,7 @@ func (o *inspectOptions) asIs(path string) (*inspection, error) {
 
 // optimized loads the model as a worker does and runs it on zeros.
 func (o *inspectOptions) optimized(path string) (*inspection, error) {
-	lib, err := openORT()
+	lib, err := ort.Load()
 	if err != nil {
 		return nil, err
 	}
@@ -221,14 +221,6 @@ func (o *inspectOptions) optimized(path string) (*inspection, error) {
 		}
 	}
 	return in, nil
-}
-
-func openORT() (*ort.Library, error) {
-	path, err := ort.Find()
-	if err != nil {
-		return nil, err
-	}
-	return ort.Open(path)
 }
 
 func describe(m *models.Model) *inspection {

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/admin"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/report"
 )
 
 func reloadCommand() *cobra.Command {
@@ -86,7 +86,7 @@ func reload(cmd *cobra.Command, c *admin.Client, out output) error {
 		names := strings.Join(slices.Sorted(maps.Keys(done.Failed)), ", ")
 		err = fmt.Errorf("not all is as the file says: %s could not be loaded; what served before serves on. Mend it and reload again", names)
 	}
-	return errors.Join(out.print(to, done, func(w io.Writer) error { return writeChanges(w, done) }), err)
+	return errors.Join(out.print(to, done, changes(done).WriteText), err)
 }
 
 func lastReload(cmd *cobra.Command, c *admin.Client, out output) error {
@@ -108,7 +108,7 @@ func lastReload(cmd *cobra.Command, c *admin.Client, out output) error {
 		case r.Error != nil:
 			_, err = fmt.Fprintln(w, r.Error.Message)
 		case r.Reloaded != nil:
-			err = writeChanges(w, r.Reloaded)
+			err = changes(r.Reloaded).WriteText(w)
 		}
 		return err
 	})
@@ -190,25 +190,26 @@ func changeList(r *config.Reloaded) (list []change) {
 	return list
 }
 
-// writeChanges prints what a reload did: a line for each change and one at the
-// end.
-func writeChanges(w io.Writer, r *config.Reloaded) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+// changes reports what a reload did: a line for each change and one at the end.
+func changes(r *config.Reloaded) *report.Document {
+	d := new(report.Document)
+	t := report.NewTable("", "", "")
 	for _, c := range changeList(r) {
 		switch {
 		case c.fault != "":
-			fmt.Fprintf(t, "FAILED\t%s\tnot %s: %s; %s\n", c.name, c.verb, c.fault, c.instead)
+			t.Rowf("FAILED\t%s\tnot %s: %s; %s", c.name, c.verb, c.fault, c.instead)
 		case c.later:
-			fmt.Fprintf(t, "later\t%s\ttakes effect after a restart\n", c.name)
+			t.Rowf("later\t%s\ttakes effect after a restart", c.name)
 		default:
-			fmt.Fprintf(t, "%s\t%s\t\n", c.verb, c.name)
+			t.Row(c.verb, c.name)
 		}
 	}
+	d.Table(t)
 	if r.None() {
-		fmt.Fprintln(t, "nothing has changed")
+		d.Text("nothing has changed")
 	}
-	fmt.Fprintf(t, "took %v\n", r.Took.Round(time.Millisecond))
-	return t.Flush()
+	d.Text("took %v", r.Took.Round(time.Millisecond))
+	return d
 }
 
 // runtimeDir has the runtime folders that systemd makes for the instances.

@@ -60,7 +60,7 @@ func TestReloadCommand(t *testing.T) {
 		t.Errorf("before any: %d, %s", status, out)
 	}
 	out, status, err := say(t, "reload", "--admin", path)
-	want := "a: done\nadded     n                   \nreplaced  resnet              \nlater     limits.connections  takes effect after a restart\ntook 1.5s\n"
+	want := "a: done\nadded     n\nreplaced  resnet\nlater     limits.connections  takes effect after a restart\ntook 1.5s\n"
 	if d := cmp.Diff(want, out); d != "" || status != 0 {
 		t.Errorf("%d, %v: %s", status, err, d)
 	}

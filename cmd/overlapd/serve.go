@@ -26,6 +26,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/statefile"
+	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments"
 	"github.com/overlapd/overlapd/segments/worker"
 )
@@ -159,7 +160,7 @@ func serve(c config.Config, again func() (config.Config, error), out io.Writer) 
 // newDaemon returns a daemon whose workers are processes of this binary.
 func newDaemon(c config.Config, log zerolog.Logger, offline bool) (*daemon.Daemon, error) {
 	if !c.Emulated() {
-		lib, err := openORT() // so that its absence is known before any worker starts
+		lib, err := ort.Load() // so that its absence is known before any worker starts
 		if err != nil {
 			return nil, err
 		}

@@ -7,14 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net/url"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,6 +23,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/status"
+	"github.com/overlapd/overlapd/report"
 )
 
 func statusCommand() *cobra.Command {
@@ -47,7 +46,7 @@ The same lives at / of the daemon, for a browser, and in overlapd top.`,
 			if err != nil {
 				return err
 			}
-			return out.print(cmd.OutOrStdout(), s, s.writeText)
+			return out.print(cmd.OutOrStdout(), s, s.document().WriteText)
 		},
 	}
 	at.flags(cmd)
@@ -113,59 +112,55 @@ func askStatus(t *target) (s answers, err error) {
 	return s, err
 }
 
-func (s answers) writeText(w io.Writer) error {
-	fmt.Fprintf(w, "live: %t  ready: %t\ndevice: %s", s.Live, s.Ready, s.Overview.Device)
+func (s answers) document() *report.Document {
+	d := new(report.Document)
+	note := ""
 	if s.Overview.Emulated {
-		fmt.Fprint(w, ": nothing is computed")
+		note = ": nothing is computed"
 	}
-	fmt.Fprint(w, "\n\n")
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "SERVICE\tANSWERED\tFAILED OR DROPPED\tBATCHES\tMEAN QUEUE\tMEAN RUN\tTARGET\tP50\tP99\tMISSED\tQUEUE")
+	d.Text("live: %t  ready: %t", s.Live, s.Ready)
+	d.Heading("device: %s%s", s.Overview.Device, note)
+	t := report.NewTable("SERVICE", "ANSWERED", "FAILED OR DROPPED", "BATCHES", "MEAN QUEUE", "MEAN RUN", "TARGET", "P50", "P99", "MISSED", "QUEUE")
 	for i, m := range s.Models {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%v\t%v", m.Name, m.Stats.Success.Count, m.Stats.Fail.Count,
-			m.ExecutionCount, m.Stats.Queue.mean(), m.Stats.Infer.mean())
+		cells := []string{m.Name, fmt.Sprint(m.Stats.Success.Count), fmt.Sprint(m.Stats.Fail.Count), fmt.Sprint(m.ExecutionCount),
+			m.Stats.Queue.mean().String(), m.Stats.Infer.mean().String()}
 		at := slices.IndexFunc(s.Recent, func(r timeline.Service) bool { return r.Name == m.Name })
 		if at >= 0 && i < len(s.Overview.Services) {
 			r := &s.Recent[at]
-			fmt.Fprintf(t, "\t%v\t%s\t%s\t%s\t%d", r.Target, short(r.P50), short(r.P99), missedOf(r), s.Overview.Services[i].Queued)
+			cells = append(cells, r.Target.String(), short(r.P50), short(r.P99), missedOf(r), fmt.Sprint(s.Overview.Services[i].Queued))
 		}
-		fmt.Fprintln(t)
+		t.Row(cells...)
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	d.Table(t)
 	for i := range s.Overview.Loading {
-		fmt.Fprintf(w, "\n%s\n", loadingText(&s.Overview.Loading[i]))
+		d.Heading("%s", loadingText(&s.Overview.Loading[i]))
 	}
-	writeGPUs(w, &s.Overview)
-	return writeOverview(w, &s.Overview)
+	addGPUs(d, &s.Overview)
+	addOverview(d, &s.Overview)
+	return d
 }
 
-// writeOverview prints the rounds and how far their predictions are off.
-func writeOverview(w io.Writer, o *status.Status) error {
+// addOverview adds the rounds and how far their predictions are off.
+func addOverview(d *report.Document, o *status.Status) {
 	p := &o.Predictor
-	fmt.Fprintf(w, "\npolicy %s: %d rounds, %d of them chosen ahead\npredictor %s: %s\n",
-		o.Policy, o.Rounds, o.Plans.Kept, p.Phase, cmp.Or(p.Reason, "not all services are ready"))
+	d.Heading("policy %s: %d rounds, %d of them chosen ahead", o.Policy, o.Rounds, o.Plans.Kept)
+	d.Text("predictor %s: %s", p.Phase, cmp.Or(p.Reason, "not all services are ready"))
 	for _, fault := range o.NotStored {
-		fmt.Fprintf(w, "NOT STORED: %s\n", fault)
+		d.Text("NOT STORED: %s", fault)
 	}
 	if len(p.UnknownServices) > 0 {
-		fmt.Fprintf(w, "what %s takes in groups is not predicted, so nothing is overlapped with it on a guess; to have it known, %s\n",
+		d.Text("what %s takes in groups is not predicted, so nothing is overlapped with it on a guess; to have it known, %s",
 			strings.Join(p.UnknownServices, ", "), p.Remedy)
 	}
 	if m := p.Measuring; m != nil {
-		fmt.Fprintln(w, measuredText(m))
+		d.Text("%s", measuredText(m))
 	}
-	if len(p.Shapes) == 0 {
-		return nil
-	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "\nGROUPS OF\tBY\tRUNS\tERROR\tMEASURED/PREDICTED P50\tP99\tBOUND")
+	t := report.NewTable("GROUPS OF", "BY", "RUNS", "ERROR", "MEASURED/PREDICTED P50", "P99", "BOUND")
 	for _, s := range p.Shapes {
-		fmt.Fprintf(t, "%s\t%s\t%d\t%.1f %%\t%s\t%s\t%.2f\n",
+		t.Rowf("%s\t%s\t%d\t%.1f %%\t%s\t%s\t%.2f",
 			cmp.Or(strings.Join(s.Services, " + "), "others"), s.Source, s.Runs, s.MAPE, ratio(s.P50), ratio(s.P99), s.Bound)
 	}
-	return t.Flush()
+	d.Table(t)
 }
 
 // ratio formats a quantile, which is 0 until there are enough runs for it.
@@ -176,18 +171,18 @@ func ratio(of float64) string {
 	return fmt.Sprintf("%.2f", of)
 }
 
-// writeGPUs prints the parts of a GPU that services run on, the services that were
-// given up, and cuts that were chosen by measuring.
-func writeGPUs(w io.Writer, o *status.Status) {
+// addGPUs adds the parts of a GPU that services run on, the services that were given up,
+// and cuts that were chosen by measuring.
+func addGPUs(d *report.Document, o *status.Status) {
 	for i := range o.GPU {
-		fmt.Fprintf(w, "\n%s\n", gpuText(&o.GPU[i]))
+		d.Heading("%s", gpuText(&o.GPU[i]))
 	}
 	for _, s := range o.Services {
 		if s.Fault != "" {
-			fmt.Fprintf(w, "\n%s is given up: %s\n", s.Name, s.Fault)
+			d.Heading("%s is given up: %s", s.Name, s.Fault)
 		}
 		if s.Cut != nil {
-			fmt.Fprintf(w, "\n%s is cut into %d operators: %s\n", s.Name, s.Cut.Operators, s.Cut.Reason)
+			d.Heading("%s is cut into %d operators: %s", s.Name, s.Cut.Operators, s.Cut.Reason)
 		}
 	}
 }

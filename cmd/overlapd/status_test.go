@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/status"
+	"github.com/overlapd/overlapd/report"
 )
 
 func TestWriteGPUs(t *testing.T) {
@@ -28,8 +29,10 @@ func TestWriteGPUs(t *testing.T) {
 		if err := json.Unmarshal([]byte(tt.overview), &o); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
+		var d report.Document
+		addGPUs(&d, &o)
 		var b strings.Builder
-		if writeGPUs(&b, &o); b.String() != tt.want {
+		if err := d.WriteText(&b); err != nil || b.String() != tt.want {
 			t.Errorf("%s: %q, want %q", name, b.String(), tt.want)
 		}
 	}
@@ -73,8 +76,10 @@ func TestWriteOverviewOfUnknownServices(t *testing.T) {
 	o := &status.Status{Policy: "overlap", Predictor: status.Predictor{
 		Phase: "serving", Reason: "trained; it does not know bert", UnknownServices: []string{"bert"}, Remedy: "restart overlapd",
 	}}
+	var d report.Document
+	addOverview(&d, o)
 	var b strings.Builder
-	if err := writeOverview(&b, o); err != nil {
+	if err := d.WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(b.String(), "what bert takes in groups is not predicted") || !strings.Contains(b.String(), "restart overlapd\n") {

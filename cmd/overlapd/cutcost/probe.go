@@ -153,11 +153,7 @@ func Probe(spec ProbeSpec) (r ProbeResult, err error) {
 }
 
 func (p *probe) load() error {
-	path, err := ort.Find()
-	if err != nil {
-		return err
-	}
-	lib, err := ort.Open(path)
+	lib, err := ort.Load()
 	if err != nil {
 		return err
 	}
