@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"os"
 	"os/exec"
@@ -54,8 +53,8 @@ type File struct {
 
 // Open opens the file at path, or makes it, once its content was checked: damage
 // must be found now and not while serving. Check is the command line of a child
-// that runs RunCheck; without one this process checks. An error that is neither
-// ErrDamaged nor ErrInUse means that the file cannot be had.
+// that runs RunCheck. An error that is neither ErrDamaged nor ErrInUse means that the
+// file cannot be had.
 func Open(path string, check []string) (*File, error) {
 	f := &File{path: path}
 	open := func(name string, flag int, mode os.FileMode) (file *os.File, err error) {
@@ -69,7 +68,7 @@ func Open(path string, check []string) (*File, error) {
 		return err
 	})
 	if err == nil {
-		err = f.leave()
+		f.left, err = f.file.Stat()
 	}
 	if err != nil {
 		if f.file != nil {
@@ -130,7 +129,9 @@ func (f *File) Update(write func(*bbolt.Tx) error) error {
 	if f.closed || f.lost.Load() != nil {
 		return err
 	}
-	return errors.Join(err, f.leave()) // one that failed may have made it longer
+	left, lerr := f.file.Stat() // one that failed may have made it longer
+	f.left = left
+	return errors.Join(err, lerr)
 }
 
 // do runs a transaction on the file if it is as it was left.
@@ -158,12 +159,6 @@ func (f *File) Lost() error {
 		return *err
 	}
 	return nil
-}
-
-// leave remembers size and time of the file.
-func (f *File) leave() (err error) {
-	f.left, err = f.file.Stat()
-	return err
 }
 
 // asLeft returns an error if the file is not as the last transaction left it,
@@ -216,27 +211,15 @@ const (
 	checkedFD = 3
 )
 
-// checkFile checks the content of a file by a child with this command line, or
-// without one in this process. An empty file is new. All of it is read first:
-// what the disk does not give is no damage.
+// checkFile has a child run RunCheck on the file, and returns what that prints. An
+// empty file is new. All of it is read first: what the disk does not give is no
+// damage. A child that ends otherwise, or does not end, has met damage that bbolt is
+// no match for.
 func checkFile(file *os.File, command []string) error {
 	size, err := io.Copy(io.Discard, io.NewSectionReader(file, 0, 1<<62))
 	if err != nil || size == 0 {
 		return err
 	}
-	if len(command) > 0 {
-		return checkByChild(file, command)
-	}
-	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	return guarded(func() error { return check(os.NewFile(uintptr(fd), file.Name())) })
-}
-
-// checkByChild has a child run RunCheck, and returns what that prints. A child
-// that ends otherwise, or does not end, has met damage that bbolt is no match for.
-func checkByChild(file *os.File, command []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), checkTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
@@ -305,7 +288,7 @@ func limit() error {
 		unix.Setrlimit(unix.RLIMIT_CPU, &unix.Rlimit{Cur: seconds, Max: seconds}))
 }
 
-// check returns the first thing that is wrong with a file, and closes it.
+// check returns the first thing that is wrong with a file.
 func check(file *os.File) error {
 	info, err := file.Stat()
 	if err != nil {
@@ -316,9 +299,10 @@ func check(file *os.File) error {
 		OpenFile: func(string, int, os.FileMode) (*os.File, error) { return file, nil },
 	})
 	if err != nil {
-		return errors.Join(err, file.Close())
+		return err
 	}
-	err = db.View(func(tx *bbolt.Tx) error {
+	defer db.Close() // else the lock stays with whoever has the file
+	return db.View(func(tx *bbolt.Tx) error {
 		if info.Size() < tx.Size() {
 			return damaged("it has %d bytes and should have %d", info.Size(), tx.Size())
 		}
@@ -331,12 +315,8 @@ func check(file *os.File) error {
 				first = damaged("%v", fault)
 			}
 		}
-		if first != nil {
-			return first
-		}
-		return readAll(tx)
+		return first
 	})
-	return errors.Join(err, db.Close())
 }
 
 // checkLengths looks for a page that goes over others that are not there, which
@@ -356,20 +336,4 @@ func checkLengths(tx *bbolt.Tx) error {
 		}
 	}
 	return nil
-}
-
-// readAll reads every key and value where it is said to be, which bbolt's check
-// does not.
-func readAll(tx *bbolt.Tx) error {
-	sum := crc32.NewIEEE()
-	return tx.ForEach(func(_ []byte, b *bbolt.Bucket) error {
-		if b == nil {
-			return nil
-		}
-		return b.ForEach(func(key, value []byte) error {
-			_, err := sum.Write(key)
-			_, verr := sum.Write(value)
-			return errors.Join(err, verr)
-		})
-	})
 }
