@@ -99,83 +99,56 @@ func (k key) isDefault() bool {
 	return k.value.IsZero()
 }
 
+// written is how the values of each type are written, and how those are read that are
+// written as text.
+var written = map[reflect.Type]struct {
+	as    string
+	parse func(string) (any, error)
+}{
+	reflect.TypeFor[string]():   {as: "a string"},
+	reflect.TypeFor[bool]():     {as: "true or false"},
+	reflect.TypeFor[int]():      {as: "an integer"},
+	reflect.TypeFor[float64]():  {as: "a number from 0 to 1"},
+	reflect.TypeFor[[]string](): {as: "an array of strings"},
+	reflect.TypeFor[[]int]():    {as: "an array of integers"},
+	reflect.TypeFor[int64](): {`a number of bytes, or a string such as "64MiB"`,
+		func(text string) (any, error) { return parseBytes(text) }},
+	reflect.TypeFor[time.Duration](): {`a string with a unit, such as "100ms" or "30s"`,
+		func(text string) (any, error) { return time.ParseDuration(text) }},
+}
+
 // set gives a field the value that TOML has of it, or returns what is wrong
 // with that.
 func set(to reflect.Value, v any) (fault string) {
-	switch to := to.Addr().Interface().(type) {
-	case *string:
-		return assign(to, v, "a string")
-	case *bool:
-		return assign(to, v, "true or false")
-	case *int:
-		var n int64
-		if fault = assign(&n, v, "an integer"); fault == "" {
-			*to = int(n)
-		}
-	case *float64:
-		if n, ok := v.(int64); ok {
-			v = float64(n)
-		}
-		return assign(to, v, "a number from 0 to 1")
-	case *time.Duration:
-		return assignText(to, v, `a string with a unit, such as "100ms" or "30s"`, time.ParseDuration)
-	case *int64:
-		const want = `a number of bytes, or a string such as "64MiB"`
-		if _, ok := v.(int64); ok {
-			return assign(to, v, want)
-		}
-		return assignText(to, v, want, parseBytes)
-	case *[]string:
-		return assignAll(to, v, "an array of strings")
-	case *[]int:
-		var list []int64
-		if fault = assignAll(&list, v, "an array of integers"); fault == "" {
-			*to = nil
-		}
-		for _, n := range list {
-			*to = append(*to, int(n))
-		}
-	default:
-		panic(fmt.Sprintf("no key has a %T", to))
-	}
-	return fault
-}
-
-func assign[T any](to *T, v any, want string) (fault string) {
-	typed, ok := v.(T)
+	w, ok := written[to.Type()]
 	if !ok {
-		return "must be " + want
+		panic(fmt.Sprintf("no key has a %v", to.Type()))
 	}
-	*to = typed
-	return ""
-}
-
-func assignText[T any](to *T, v any, want string, parse func(string) (T, error)) (fault string) {
-	var text string
-	if fault := assign(&text, v, want); fault != "" {
-		return fault
-	}
-	parsed, err := parse(text)
-	if err != nil {
-		return fmt.Sprintf("must be %s, not %q", want, text)
-	}
-	*to = parsed
-	return ""
-}
-
-func assignAll[T any](to *[]T, v any, want string) (fault string) {
-	var items []any
-	if fault := assign(&items, v, want); fault != "" {
-		return fault
-	}
-	list := make([]T, len(items))
-	for i := range items {
-		if fault := assign(&list[i], items[i], want); fault != "" {
-			return fault
+	if list, ok := v.([]any); ok && to.Kind() == reflect.Slice {
+		to.SetZero()
+		for _, item := range list {
+			one := reflect.New(to.Type().Elem()).Elem()
+			if set(one, item) != "" {
+				return "must be " + w.as
+			}
+			to.Set(reflect.Append(to, one))
 		}
+		return ""
 	}
-	if *to = list; len(list) == 0 {
-		*to = nil
+	if text, ok := v.(string); ok && w.parse != nil {
+		parsed, err := w.parse(text)
+		if err != nil {
+			return fmt.Sprintf("must be %s, not %q", w.as, text)
+		}
+		v = parsed
+	}
+	switch got := reflect.ValueOf(v); {
+	case got.Type() == to.Type():
+		to.Set(got)
+	case got.Kind() == reflect.Int64 && (to.Kind() == reflect.Int || to.Kind() == reflect.Float64):
+		to.Set(got.Convert(to.Type()))
+	default:
+		return "must be " + w.as
 	}
 	return ""
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -18,12 +17,7 @@ import (
 
 // Load reads and checks the configuration file at path.
 func Load(path string) (Config, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return Config{}, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, MaxBytes+1))
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return Config{}, err
 	}
@@ -39,18 +33,22 @@ func Parse(path string, data []byte) (Config, error) {
 	}
 	var tree map[string]any
 	if err := toml.Unmarshal(data, &tree); err != nil {
-		return Config{}, Faults{syntaxFault(path, err)}
+		f := complaint{File: path, Message: err.Error()}
+		if d, ok := errors.AsType[*toml.DecodeError](err); ok {
+			f.Line, _ = d.Position()
+			f.Key = strings.Join(d.Key(), ".")
+		}
+		return Config{}, Faults{f}
 	}
 	c := Default()
 	var r reader
 	r.read("", tree, reflect.ValueOf(&c).Elem())
 	faults := append(r.Faults, c.faults()...)
-	at := findLines(data)
-	for i := range faults {
-		faults[i].File = path
-		faults[i].Line = at.of(faults[i].Key)
-	}
 	if len(faults) > 0 {
+		at := findLines(data)
+		for i := range faults {
+			faults[i].File, faults[i].Line = path, at.of(faults[i].Key)
+		}
 		slices.SortStableFunc(faults, func(a, b complaint) int { return cmp.Compare(a.Line, b.Line) })
 		return Config{}, faults
 	}
@@ -78,16 +76,6 @@ func (c *Config) resolve(dir string) {
 			in(model)
 		}
 	}
-}
-
-func syntaxFault(path string, err error) complaint {
-	f := complaint{File: path, Message: err.Error()}
-	var d *toml.DecodeError
-	if errors.As(err, &d) {
-		f.Line, _ = d.Position()
-		f.Key = strings.Join(d.Key(), ".")
-	}
-	return f
 }
 
 // reader takes the keys of a file into a configuration, and collects what is wrong.
@@ -196,7 +184,7 @@ func (at lines) keyValue(p *unstable.Parser, prefix string, node *unstable.Node)
 
 func (at lines) inside(p *unstable.Parser, key string, v *unstable.Node) {
 	n := 0
-	for it := v.Children(); len(key) < maxKeyBytes && it.Next(); {
+	for it := v.Children(); it.Next(); {
 		switch v.Kind {
 		case unstable.InlineTable:
 			at.keyValue(p, key+".", it.Node())
@@ -207,21 +195,13 @@ func (at lines) inside(p *unstable.Parser, key string, v *unstable.Node) {
 	}
 }
 
-// maxKeyBytes is where a key is cut off; no key that overlapd knows is so
-// long.
-const maxKeyBytes = 256
-
 func joinKey(p *unstable.Parser, prefix string, parts unstable.Iterator) (key string, line int) {
-	key = prefix
-	for first := true; parts.Next() && len(key) < maxKeyBytes; first = false {
-		if !first {
-			key += "."
-		}
-		part := parts.Node().Data
-		key += string(part[:min(len(part), maxKeyBytes)])
+	var names []string
+	for parts.Next() {
+		names = append(names, string(parts.Node().Data))
 		line = p.Shape(parts.Node().Raw).Start.Line
 	}
-	return key, line
+	return prefix + strings.Join(names, "."), line
 }
 
 // of returns the line of a key, or that of the table it is missing from.

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,19 +23,6 @@ func TestFindLines(t *testing.T) {
 	} {
 		if diff := cmp.Diff(tt.want, findLines([]byte(tt.file))); diff != "" {
 			t.Errorf("%s: %s", name, diff)
-		}
-	}
-}
-
-// A key that no file needs is cut off, so that it cannot take memory with each
-// level that hangs below it.
-func TestFindLinesCutsKeys(t *testing.T) {
-	file := strings.Repeat("k", 10*maxKeyBytes) + " = 1\n" +
-		"[" + strings.Repeat("a.", 10*maxKeyBytes) + "a]\nb = 1\n" +
-		"c = " + strings.Repeat("[", 100) + strings.Repeat("]", 100)
-	for key := range findLines([]byte(file)) {
-		if len(key) > 2*maxKeyBytes {
-			t.Errorf("a key of %d bytes", len(key))
 		}
 	}
 }

@@ -79,6 +79,14 @@ func (f *Faults) add(key, format string, args ...any) {
 	*f = append(*f, complaint{Key: key, Message: fmt.Sprintf(format, args...)})
 }
 
+// when adds a complaint if something is wrong, and reports whether it is.
+func (f *Faults) when(wrong bool, key, format string, args ...any) bool {
+	if wrong {
+		f.add(key, format, args...)
+	}
+	return wrong
+}
+
 // Validate checks the configuration and returns Faults with everything that
 // is wrong, or nil.
 func (c *Config) Validate() error {
@@ -93,13 +101,12 @@ func (c *Config) Validate() error {
 func (c *Config) faults() (f Faults) {
 	gpu := c.MayUseGPU()
 	c.keys(func(k key) {
-		if only := k.tag.Get("gpu") != ""; only && !gpu {
-			if !k.isDefault() {
-				f.add(k.name, `only a GPU has that: set device = "cuda", or leave it out with device = %q`, c.Device)
-			}
-		} else if fault := k.fault(); fault != "" {
-			f.add(k.name, "%s", fault)
+		if k.tag.Get("gpu") != "" && !gpu {
+			f.when(!k.isDefault(), k.name, `only a GPU has that: set device = "cuda", or leave it out with device = %q`, c.Device)
+			return
 		}
+		fault := k.fault()
+		f.when(fault != "", k.name, "%s", fault)
 	})
 	c.checkAddresses(&f)
 	c.checkAdmin(&f)
@@ -124,8 +131,9 @@ func (c *Config) checkAddresses(f *Faults) {
 	}
 	if err := checkListen(c.GRPCListen); err != nil {
 		f.add("grpc_listen", "%v", err)
-	} else if c.GRPCListen == c.Listen && !strings.HasSuffix(c.Listen, ":0") {
-		f.add("grpc_listen", "%q is the address of listen too: gRPC has a port of its own", c.Listen)
+	} else {
+		f.when(c.GRPCListen == c.Listen && !strings.HasSuffix(c.Listen, ":0"),
+			"grpc_listen", "%q is the address of listen too: gRPC has a port of its own", c.Listen)
 	}
 }
 
@@ -150,69 +158,48 @@ func checkListen(address string) error {
 
 func (c *Config) checkAdmin(f *Faults) {
 	a := &c.Admin
-	switch {
-	case c.AdminChosen() && (len(a.Socket) > MaxSocketPath || strings.ContainsRune(a.Socket, 0)):
-		f.add("admin_socket", "a socket path has 1 to %d bytes, and this has %d: choose a shorter one, such as /run/overlapd.sock", MaxSocketPath, len(a.Socket))
-	case c.AdminChosen() && (c.Listen == UnixPrefix+a.Socket || c.GRPCListen == UnixPrefix+a.Socket):
-		f.add("admin_socket", "%q is where clients are served, too: administration has a socket of its own", a.Socket)
+	if c.AdminChosen() {
+		if !f.when(len(a.Socket) > MaxSocketPath || strings.ContainsRune(a.Socket, 0), "admin_socket",
+			"a socket path has 1 to %d bytes, and this has %d: choose a shorter one, such as /run/overlapd.sock", MaxSocketPath, len(a.Socket)) {
+			f.when(c.Listen == UnixPrefix+a.Socket || c.GRPCListen == UnixPrefix+a.Socket, "admin_socket",
+				"%q is where clients are served, too: administration has a socket of its own", a.Socket)
+		}
 	}
-	switch {
-	case a.Group != "" && !groupName.MatchString(a.Group):
-		f.add("admin_group", "must be the name or the number of a group, not %q", a.Group)
-	case a.Group != "" && c.adminOff():
-		f.add("admin_group", `there is no admin_socket for it: leave it out, or set admin_socket = "auto"`)
+	if a.Group != "" {
+		if !f.when(!groupName.MatchString(a.Group), "admin_group", "must be the name or the number of a group, not %q", a.Group) {
+			f.when(c.adminOff(), "admin_group", `there is no admin_socket for it: leave it out, or set admin_socket = "auto"`)
+		}
 	}
 }
 
 func (c *Config) checkDevice(f *Faults) {
-	if c.StateDir == "" {
-		f.add("state_dir", "must not be empty")
-	}
+	f.when(c.StateDir == "", "state_dir", "must not be empty")
 	var policies []string
 	for _, p := range overlap.Policies() {
 		policies = append(policies, p.Name)
 	}
-	if fault := notOneOf(c.Policy, policies); fault != "" {
-		f.add("policy", "%s", fault)
-	}
-	switch {
-	case c.Emulated() && c.DeviceProfile == "":
-		f.add("device_profile", `must name a file made with overlapd device fit, for device = "emulated"`)
-	case !c.Emulated() && c.DeviceProfile != "":
-		f.add("device_profile", `only an emulated device has one: set device = "emulated"`)
-	}
+	fault := notOneOf(c.Policy, policies)
+	f.when(fault != "", "policy", "%s", fault)
+	f.when(c.Emulated() && c.DeviceProfile == "", "device_profile", `must name a file made with overlapd device fit, for device = "emulated"`)
+	f.when(!c.Emulated() && c.DeviceProfile != "", "device_profile", `only an emulated device has one: set device = "emulated"`)
 }
 
 func (c *Config) checkLimits(f *Faults) {
 	l, w := &c.Limits, &c.Worker
-	if l.MemoryBytes < 2*l.RequestBytes {
-		f.add("limits.memory_bytes", "must be at least twice limits.request_bytes (%s), for a body and what it inflates to, not %s",
-			formatBytes(l.RequestBytes), formatBytes(l.MemoryBytes))
-	}
-	if len(l.Hosts) > maxHosts {
-		f.add("limits.hosts", "%d names, the limit is %d", len(l.Hosts), maxHosts)
-	}
+	f.when(l.MemoryBytes < 2*l.RequestBytes, "limits.memory_bytes",
+		"must be at least twice limits.request_bytes (%s), for a body and what it inflates to, not %s", formatBytes(l.RequestBytes), formatBytes(l.MemoryBytes))
+	f.when(len(l.Hosts) > maxHosts, "limits.hosts", "%d names, the limit is %d", len(l.Hosts), maxHosts)
 	for _, h := range l.Hosts {
-		if !hostName.MatchString(h) {
-			f.add("limits.hosts", "%q is not the name of a host", h)
-		}
+		f.when(!hostName.MatchString(h), "limits.hosts", "%q is not the name of a host", h)
 	}
-	if w.BackoffMax < w.BackoffMin {
-		f.add("worker.backoff_max", "must be at least worker.backoff_min (%v), not %v", w.BackoffMin, w.BackoffMax)
-	}
+	f.when(w.BackoffMax < w.BackoffMin, "worker.backoff_max", "must be at least worker.backoff_min (%v), not %v", w.BackoffMin, w.BackoffMax)
 }
 
 func (c *Config) checkTLS(f *Faults) {
 	t := &c.TLS
-	switch {
-	case t.Cert == "" && t.Key != "":
-		f.add("tls.cert", "is missing: tls.key names a key, and a key goes with a certificate")
-	case t.Cert != "" && t.Key == "":
-		f.add("tls.key", "is missing: tls.cert names a certificate, and a certificate goes with its key")
-	}
-	if t.Cert == "" && t.ClientCA != "" {
-		f.add("tls.client_ca", "needs tls.cert and tls.key: clients show certificates only to a daemon that has one")
-	}
+	f.when(t.Cert == "" && t.Key != "", "tls.cert", "is missing: tls.key names a key, and a key goes with a certificate")
+	f.when(t.Cert != "" && t.Key == "", "tls.key", "is missing: tls.cert names a certificate, and a certificate goes with its key")
+	f.when(t.Cert == "" && t.ClientCA != "", "tls.client_ca", "needs tls.cert and tls.key: clients show certificates only to a daemon that has one")
 }
 
 func (c *Config) checkTracing(f *Faults) {
@@ -222,45 +209,29 @@ func (c *Config) checkTracing(f *Faults) {
 			f.add("tracing.endpoint", "%v", err)
 		}
 	}
-	if (t.CertFile == "") != (t.KeyFile == "") {
-		f.add("tracing.cert_file", "cert_file and key_file belong together: set both or none")
-	}
-	if t.Service == "" || len(t.Service) > maxNameBytes {
-		f.add("tracing.service", "must have 1 to %d bytes", maxNameBytes)
-	}
-	if len(t.Instance) > maxNameBytes {
-		f.add("tracing.instance", "must have at most %d bytes", maxNameBytes)
-	}
+	f.when((t.CertFile == "") != (t.KeyFile == ""), "tracing.cert_file", "cert_file and key_file belong together: set both or none")
+	f.when(t.Service == "" || len(t.Service) > maxNameBytes, "tracing.service", "must have 1 to %d bytes", maxNameBytes)
+	f.when(len(t.Instance) > maxNameBytes, "tracing.instance", "must have at most %d bytes", maxNameBytes)
 }
 
 func (c *Config) checkServices(f *Faults) {
-	if len(c.Services) == 0 {
-		f.add("service", "there is no service")
-	}
+	f.when(len(c.Services) == 0, "service", "there is no service")
 	first := map[string]int{}
 	for i := range c.Services {
 		s, prefix := &c.Services[i], fmt.Sprintf("service[%d].", i)
-		s.checkName(f, prefix+"name")
-		s.checkModel(f, prefix+"model", c.Emulated())
-		if s.Cut < 0 && !c.MayUseGPU() {
-			f.add(prefix+"cut", "must be at least 0 with device = %q, not %d: only for a GPU is a cut chosen that this could replace", c.Device, s.Cut)
+		if !f.when(!serviceName.MatchString(s.Name) || strings.Contains(s.Name, ".."), prefix+"name",
+			`%q must be 1 to 128 letters, digits, "_", "." or "-", begin with a letter or digit and not contain ".."`, s.Name) {
+			f.when(s.Name == reservedName, prefix+"name", "%q is reserved: the protocol has /v2/models/stats", s.Name)
 		}
+		s.checkModel(f, prefix+"model", c.Emulated())
+		f.when(s.Cut < 0 && !c.MayUseGPU(), prefix+"cut",
+			"must be at least 0 with device = %q, not %d: only for a GPU is a cut chosen that this could replace", c.Device, s.Cut)
 		checkMeasured(f, prefix+"sizes", s.Sizes, max(s.MaxBatch, s.MaxQueryBatch))
 		checkMeasured(f, prefix+"seq_lens", s.SeqLens, maxSeqLen)
-		if j, twice := first[s.Name]; twice {
-			f.add(prefix+"name", "%q is the name of service[%d] too", s.Name, j)
-		} else {
+		j, twice := first[s.Name]
+		if !f.when(twice, prefix+"name", "%q is the name of service[%d] too", s.Name, j) {
 			first[s.Name] = i
 		}
-	}
-}
-
-func (s *Service) checkName(f *Faults, key string) {
-	switch {
-	case !serviceName.MatchString(s.Name) || strings.Contains(s.Name, ".."):
-		f.add(key, `%q must be 1 to 128 letters, digits, "_", "." or "-", begin with a letter or digit and not contain ".."`, s.Name)
-	case s.Name == reservedName:
-		f.add(key, "%q is reserved: the protocol has /v2/models/stats", s.Name)
 	}
 }
 
@@ -282,54 +253,36 @@ func (s *Service) checkModel(f *Faults, key string, emulated bool) {
 
 // checkMeasured checks the batch sizes or sequence lengths that are measured.
 func checkMeasured(f *Faults, key string, list []int, most int) {
-	if len(list) > maxMeasured {
-		f.add(key, "%d numbers, the limit is %d", len(list), maxMeasured)
-	}
+	f.when(len(list) > maxMeasured, key, "%d numbers, the limit is %d", len(list), maxMeasured)
 	for i, n := range list {
-		if n < 1 || n > most {
-			f.add(key, "must be in [1, %d], not %d", most, n)
-		}
-		if i > 0 && n <= list[i-1] {
-			f.add(key, "must rise, but %d comes after %d", n, list[i-1])
-		}
+		f.when(n < 1 || n > most, key, "must be in [1, %d], not %d", most, n)
+		before := list[max(i-1, 0)]
+		f.when(i > 0 && n <= before, key, "must rise, but %d comes after %d", n, before)
 	}
 }
 
 func (c *Config) checkMPS(f *Faults) {
 	m := &c.MPS
-	if m.Dir != "" && !filepath.IsAbs(m.Dir) {
-		f.add("mps.dir", "must be an absolute path, for workers stand elsewhere, not %q", m.Dir)
-	}
+	f.when(m.Dir != "" && !filepath.IsAbs(m.Dir), "mps.dir", "must be an absolute path, for workers stand elsewhere, not %q", m.Dir)
 	if m.Mode != MPSOff {
 		return
 	}
-	if m.Dir != "" || m.Program != "" {
-		f.add("mps.mode", `is "off", so nothing may be said of dir and program: leave them out, or set mode = "own"`)
-	}
+	f.when(m.Dir != "" || m.Program != "", "mps.mode", `is "off", so nothing may be said of dir and program: leave them out, or set mode = "own"`)
 	c.keys(func(k key) {
-		if strings.HasPrefix(k.name, "service[") && k.tag.Get("gpu") != "" && !k.isDefault() {
-			f.add(k.name, `is a limit of MPS, which is off: set mode = "own" in [mps], or leave it out`)
-		}
+		f.when(strings.HasPrefix(k.name, "service[") && k.tag.Get("gpu") != "" && !k.isDefault(),
+			k.name, `is a limit of MPS, which is off: set mode = "own" in [mps], or leave it out`)
 	})
 }
 
 func (c *Config) checkMIG(f *Faults) {
 	n := len(c.MIG.Instances)
 	if n == 0 {
-		if c.MIG.Owner {
-			f.add("mig.owner", "owns nothing without a [[mig.instance]]: declare the instances, or set it to false")
-		}
+		f.when(c.MIG.Owner, "mig.owner", "owns nothing without a [[mig.instance]]: declare the instances, or set it to false")
 		return
 	}
-	if n > 1 && c.MPS.Mode == MPSExisting {
-		f.add(instanceKey, `each instance needs an MPS control daemon of its own: set mode = "own" or "off" in [mps]`)
-	}
-	if c.Device != DeviceCUDA {
-		f.add(instanceKey, `needs device = "cuda", not %q: there is no other device to divide`, c.Device)
-	}
-	if strings.HasPrefix(strings.ToUpper(c.GPU), "MIG-") {
-		f.add(instanceKey, "gpu = %q is an instance already: name the GPU that is to be divided", c.GPU)
-	}
+	f.when(n > 1 && c.MPS.Mode == MPSExisting, instanceKey, `each instance needs an MPS control daemon of its own: set mode = "own" or "off" in [mps]`)
+	f.when(c.Device != DeviceCUDA, instanceKey, `needs device = "cuda", not %q: there is no other device to divide`, c.Device)
+	f.when(strings.HasPrefix(strings.ToUpper(c.GPU), "MIG-"), instanceKey, "gpu = %q is an instance already: name the GPU that is to be divided", c.GPU)
 	c.checkPlaces(f)
 }
 
@@ -342,23 +295,17 @@ func (c *Config) checkPlaces(f *Faults) {
 		if err := mig.CheckProfile(instance.Profile); err != nil {
 			f.add(prefix+"profile", "%v", err)
 		}
-		if len(instance.Services) == 0 {
-			f.add(prefix+"services", "no service runs on it: name one, or leave the instance out")
-		}
+		f.when(len(instance.Services) == 0, prefix+"services", "no service runs on it: name one, or leave the instance out")
 		for _, name := range instance.Services {
 			j, twice := places[name]
-			switch {
-			case c.Service(name) == nil:
-				f.add(prefix+"services", "there is no service %q", name)
-			case twice:
-				f.add(prefix+"services", "%q is on mig.instance[%d] already", name, j)
+			if !f.when(c.Service(name) == nil, prefix+"services", "there is no service %q", name) {
+				f.when(twice, prefix+"services", "%q is on mig.instance[%d] already", name, j)
 			}
 			places[name] = i
 		}
 	}
 	for _, s := range c.Services {
-		if _, ok := places[s.Name]; !ok {
-			f.add(instanceKey, "service %q is on none of the instances: add it to the services of one", s.Name)
-		}
+		_, placed := places[s.Name]
+		f.when(!placed, instanceKey, "service %q is on none of the instances: add it to the services of one", s.Name)
 	}
 }
