@@ -69,7 +69,7 @@ func TestCutQuestion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.close()
+	defer s.Close()
 	u := &instance{config: config.Default(), state: s, device: "a GPU", cores: 2}
 	u.config.StateDir = t.TempDir()
 	service := config.DefaultService()
@@ -86,7 +86,7 @@ func TestCutQuestion(t *testing.T) {
 		t.Errorf("%+v", q)
 	}
 	want := &wire.CutChoice{Hash: hash, Target: 7, Costs: []wire.CutCost{{Segments: 7, Batch: 1}}, Reason: "it is cheap"}
-	if err := s.saveCut(u.cutKey(hash, u.placeOf(&service).Share, service.MaxBatch), want); err != nil {
+	if err := s.save(cutBucket, u.cutKey(hash, u.placeOf(&service).Share, service.MaxBatch), want); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, u.question(path, &service).Known); diff != "" {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,7 +18,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
 	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
-	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/rpc"
 	"github.com/overlapd/overlapd/executor"
 )
 
@@ -39,7 +38,7 @@ type Daemon struct {
 	log       zerolog.Logger
 	device    string     // what the services run on, in words
 	emulation *emulation // nil for a device that computes
-	state     *state
+	state     *State
 	keeper    *loop.Keeper
 	gpu       *gpu.GPU
 	instances []*instance // one, or one for each instance of a GPU that is divided
@@ -48,7 +47,8 @@ type Daemon struct {
 	tracer   *otlp.Tracer // nil for none
 	endpoint *http.Endpoint
 	listener net.Listener
-	remote   remoteEndpoint
+	rpc      *rpc.Server // nil where gRPC is off, with its listener
+	remote   net.Listener
 	access   *access.Access
 
 	configured sync.Mutex      // guards config once the daemon runs
@@ -88,8 +88,10 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 		if d.listener, err = access.Listen(c.Listen); err != nil {
 			return d, err
 		}
-		if err = d.remote.listen(c.GRPCListen); err != nil {
-			return d, err
+		if c.GRPCListen != "" {
+			if d.remote, err = access.Listen(c.GRPCListen); err != nil {
+				return d, err
+			}
 		}
 	}
 	d.keeper = loop.NewKeeper(d.state.datasets, d.log)
@@ -110,7 +112,12 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 func (d *Daemon) Addr() net.Addr { return d.listener.Addr() }
 
 // GRPCAddr returns the address of gRPC, or nil if it is off.
-func (d *Daemon) GRPCAddr() net.Addr { return d.remote.addr() }
+func (d *Daemon) GRPCAddr() net.Addr {
+	if d.remote == nil {
+		return nil
+	}
+	return d.remote.Addr()
+}
 
 // Device returns what the services run on, in words.
 func (d *Daemon) Device() string { return d.device }
@@ -127,8 +134,8 @@ func (d *Daemon) Run(ctx, hurry context.Context) error {
 	}
 	served := make(chan error, 2)
 	d.goroutines.Go(func() { served <- d.endpoint.Serve(d.listener) })
-	if d.remote.listener != nil {
-		d.goroutines.Go(func() { served <- d.remote.serve() })
+	if d.rpc != nil {
+		d.goroutines.Go(func() { served <- d.rpc.Serve(d.remote) })
 		d.log.Info().Stringer("address", d.GRPCAddr()).Msg("listening for gRPC")
 	}
 	d.log.Info().Stringer("address", d.Addr()).Str("policy", d.config.Policy).Int("services", len(d.config.Services)).Msg("listening")
@@ -158,8 +165,14 @@ func (d *Daemon) shutdown(hurry context.Context) error {
 		defer stop()
 	}
 	merr := d.each(func(u *instance) error { return u.backend.StopMeasuring(last) })
-	stopped := d.remote.shutdown(last)
-	err := errors.Join(d.endpoint.Shutdown(last), <-stopped)
+	var remote error
+	var both sync.WaitGroup // so that both protocols stop at once
+	if d.rpc != nil {
+		both.Go(func() { remote = d.rpc.Shutdown(last) })
+	}
+	err := d.endpoint.Shutdown(last)
+	both.Wait()
+	err = errors.Join(err, remote)
 	if err != nil && !errors.Is(err, context.Canceled) {
 		d.log.Warn().Err(err).Msg("not every request was answered in time")
 	}
@@ -194,12 +207,14 @@ func (d *Daemon) close() error {
 	}
 	d.reloading.Lock() // the last one sees that the daemon stops, and ends
 	errs = append(errs, d.each((*instance).stop))
-	if d.listener != nil {
-		if err := d.listener.Close(); !errors.Is(err, net.ErrClosed) {
+	for _, l := range []net.Listener{d.listener, d.remote} {
+		if l == nil {
+			continue
+		}
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
 	}
-	errs = append(errs, d.remote.close())
 	d.goroutines.Wait()
 	for _, u := range d.instances {
 		if u.decisions != nil {
@@ -215,7 +230,7 @@ func (d *Daemon) close() error {
 		d.keeping.Wait()
 	}
 	if d.state != nil {
-		errs = append(errs, d.state.close())
+		errs = append(errs, d.state.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -307,53 +322,6 @@ func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(l
 // command.
 var errManyInstances = errors.New("overlapd profile measures one device: write a configuration for each instance, " +
 	"with gpu = \"MIG-…\" and its services, or let overlapd serve measure all of them while it is idle")
-
-// openEndpoints makes what serves clients.
-func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
-	d.face = d.front()
-	q := &query.Server{
-		Host: d.face, Memory: query.NewBudget(c.Limits.MemoryBytes), Connections: query.NewBudget(int64(c.Limits.Connections)),
-		Version: o.Version, Log: d.log,
-	}
-	if d.emulation != nil {
-		q.Label = config.DeviceEmulated
-	}
-	if d.tracer, err = d.newTracer(o.Version); err != nil {
-		return err
-	}
-	if d.tracer != nil {
-		q.Tracer = d.tracer
-	}
-	h := http.Options{
-		Queries: q, Access: d.access, Status: d.status, Timelines: d.face.Timelines, OpenMetrics: !c.Access.Metrics,
-	}
-	if c.Metrics {
-		h.Metrics = d.newExporter(o.Version)
-	}
-	if d.endpoint, err = http.NewEndpoint(c.Limits, h); err != nil {
-		return err
-	}
-	d.remote.open(q, c.Limits, d.access)
-	return nil
-}
-
-// openAccess reads who may ask, and logs what is unsafe about it.
-func (d *Daemon) openAccess() (err error) {
-	d.access, err = access.Open(accessOptions(&d.config, func(err error) {
-		if err != nil {
-			d.log.Error().Err(err).Msg("changed tokens or certificates cannot be used; those before stay in use")
-			return
-		}
-		d.log.Info().Msg("changed tokens or certificates are in use now")
-	}))
-	if err != nil {
-		return err
-	}
-	for _, w := range slices.Concat(d.config.Exposures(), d.access.Warnings(), d.config.OpenFolders(os.Geteuid())) {
-		d.log.Warn().Msg(w)
-	}
-	return nil
-}
 
 // newTracer returns what traces the queries of a daemon, or nil if none is
 // configured.

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -56,18 +57,11 @@ func newEmulation(c *config.Config) (*emulation, error) {
 	}
 	sum := sha256.Sum256(data)
 	e := &emulation{device: model, name: profile.Device, known: model.Models(), hash: hex.EncodeToString(sum[:])}
-	e.text = config.DeviceEmulated + " " + orName(profile.Device, filepath.Base(c.DeviceProfile))
+	e.text = config.DeviceEmulated + " " + cmp.Or(profile.Device, filepath.Base(c.DeviceProfile))
 	if err := e.check(c); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.DeviceProfile, err)
 	}
 	return e, nil
-}
-
-func orName(name, other string) string {
-	if name == "" {
-		return other
-	}
-	return name
 }
 
 // model returns what the device knows of the model that a service has, or nil.
@@ -100,9 +94,4 @@ func (e *emulation) check(c *config.Config) error {
 		}
 	}
 	return errors.Join(faults...)
-}
-
-// inside returns what takes the place of the workers' processes.
-func (e *emulation) inside(seed int) *emulated.Device {
-	return emulated.New(e.device, uint64(seed), e.known, e.hash)
 }

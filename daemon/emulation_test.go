@@ -329,7 +329,7 @@ func TestEmulatedIsNotMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.close()
+	defer s.Close()
 	err = s.db.View(func(tx *bbolt.Tx) error {
 		return tx.Bucket(profileBucket).ForEach(func(key, _ []byte) error { return fmt.Errorf("a profile is stored: %s", key) })
 	})

@@ -1,13 +1,12 @@
 package daemon
 
 import (
-	"context"
-	"errors"
-	"net"
+	"os"
 	"slices"
 
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/http"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc"
 )
@@ -29,55 +28,51 @@ func CheckAccess(c *config.Config) (warnings []string, err error) {
 	return slices.Concat(c.Exposures(), a.Warnings(), c.OpenFolders(-1)), nil // who asks need not be the daemon's user
 }
 
-// remoteEndpoint is the endpoint of gRPC: nothing if it is off.
-type remoteEndpoint struct {
-	listener net.Listener
-	server   *rpc.Server
-}
-
-// listen opens an address, unless it is "".
-func (r *remoteEndpoint) listen(address string) (err error) {
-	if address != "" {
-		r.listener, err = access.Listen(address)
+// openEndpoints makes what serves clients.
+func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
+	d.face = d.front()
+	q := &query.Server{
+		Host: d.face, Memory: query.NewBudget(c.Limits.MemoryBytes), Connections: query.NewBudget(int64(c.Limits.Connections)),
+		Version: o.Version, Log: d.log,
 	}
-	return err
-}
-
-// open makes the server.
-func (r *remoteEndpoint) open(q *query.Server, l config.Limits, a *access.Access) {
-	if r.listener != nil {
-		r.server = rpc.New(q, l, a)
+	if d.emulation != nil {
+		q.Label = config.DeviceEmulated
 	}
-}
-
-func (r *remoteEndpoint) serve() error { return r.server.Serve(r.listener) }
-
-func (r *remoteEndpoint) addr() net.Addr {
-	if r.listener == nil {
-		return nil
-	}
-	return r.listener.Addr()
-}
-
-// shutdown waits for the calls that were accepted, in a goroutine of its own,
-// so that both protocols stop at once. What it returns is told once.
-func (r *remoteEndpoint) shutdown(ctx context.Context) <-chan error {
-	stopped := make(chan error, 1)
-	if r.server == nil {
-		stopped <- nil
-		return stopped
-	}
-	go func() { stopped <- r.server.Shutdown(ctx) }()
-	return stopped
-}
-
-// close closes the listener of a daemon that did not run.
-func (r *remoteEndpoint) close() error {
-	if r.listener == nil {
-		return nil
-	}
-	if err := r.listener.Close(); !errors.Is(err, net.ErrClosed) {
+	if d.tracer, err = d.newTracer(o.Version); err != nil {
 		return err
+	}
+	if d.tracer != nil {
+		q.Tracer = d.tracer
+	}
+	h := http.Options{
+		Queries: q, Access: d.access, Status: d.status, Timelines: d.face.Timelines, OpenMetrics: !c.Access.Metrics,
+	}
+	if c.Metrics {
+		h.Metrics = d.newExporter(o.Version)
+	}
+	if d.endpoint, err = http.NewEndpoint(c.Limits, h); err != nil {
+		return err
+	}
+	if d.remote != nil {
+		d.rpc = rpc.New(q, c.Limits, d.access)
+	}
+	return nil
+}
+
+// openAccess reads who may ask, and logs what is unsafe about it.
+func (d *Daemon) openAccess() (err error) {
+	d.access, err = access.Open(accessOptions(&d.config, func(err error) {
+		if err != nil {
+			d.log.Error().Err(err).Msg("changed tokens or certificates cannot be used; those before stay in use")
+			return
+		}
+		d.log.Info().Msg("changed tokens or certificates are in use now")
+	}))
+	if err != nil {
+		return err
+	}
+	for _, w := range slices.Concat(d.config.Exposures(), d.access.Warnings(), d.config.OpenFolders(os.Geteuid())) {
+		d.log.Warn().Msg(w)
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/http"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/query/fakebackend"
+	"github.com/overlapd/overlapd/daemon/rpc"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
@@ -90,14 +91,14 @@ func serveHTTP(t testing.TB, q *query.Server, l config.Limits) net.Addr {
 // serveRemote serves queries by gRPC until the test ends, and returns a client.
 func serveRemote(t testing.TB, q *query.Server, l config.Limits) inference.GRPCInferenceServiceClient {
 	t.Helper()
-	var r remoteEndpoint
-	if err := r.listen("127.0.0.1:0"); err != nil {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		t.Fatal(err)
 	}
-	r.open(q, l, nil)
+	r := rpc.New(q, l, nil)
 	served := make(chan error, 1)
-	go func() { served <- r.serve() }()
-	c, err := grpc.NewClient(r.addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	go func() { served <- r.Serve(ln) }()
+	c, err := grpc.NewClient(ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +106,7 @@ func serveRemote(t testing.TB, q *query.Server, l config.Limits) inference.GRPCI
 		c.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		if err := errors.Join(<-r.shutdown(ctx), <-served, r.close()); err != nil {
+		if err := errors.Join(r.Shutdown(ctx), <-served); err != nil {
 			t.Errorf("stopping: %v", err)
 		}
 	})

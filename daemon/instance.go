@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/executor/child"
+	"github.com/overlapd/overlapd/executor/emulated"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/models/zoo"
 	"github.com/overlapd/overlapd/overlap/journal"
@@ -33,7 +35,7 @@ import (
 type instance struct {
 	config    config.Config // with its own services only
 	log       zerolog.Logger
-	state     *state
+	state     *State
 	keeper    *loop.Keeper
 	backend   *loop.Backend
 	exec      loop.Workers
@@ -59,9 +61,12 @@ func (u *instance) open(o *Options, life context.Context, goroutines *sync.WaitG
 	if err := u.openDecisions(); err != nil {
 		return err
 	}
-	specs, places, err := u.specs()
-	if err != nil {
-		return err
+	specs, places := make([]executor.ServiceSpec, len(u.config.Services)), make([]loop.Place, len(u.config.Services))
+	for i := range specs {
+		var err error
+		if specs[i], places[i], err = u.worker(models.ServiceID(i), &u.config.Services[i]); err != nil {
+			return err
+		}
 	}
 	l := loop.Options{
 		Log: u.log, Device: u.device, Places: places, Learning: u.learning(o.Fit), Fit: o.Fit, Keeper: u.keeper, Journal: u.decisions,
@@ -82,6 +87,7 @@ func (u *instance) open(o *Options, life context.Context, goroutines *sync.WaitG
 		u.recorder = metrics.NewRecorder(u.config.Names())
 		l.Listeners = append(l.Listeners, u.recorder)
 	}
+	var err error
 	u.backend, err = loop.New(u.config, l)
 	return err
 }
@@ -101,9 +107,6 @@ func (u *instance) stop() error {
 	return u.backend.Close()
 }
 
-// decisionDir is where the decision log lies. Each instance has its own.
-func (u *instance) decisionDir() string { return filepath.Join(u.config.StateDir, u.dir) }
-
 // openDecisions opens the decision log, if there is to be one.
 func (u *instance) openDecisions() (err error) {
 	c := &u.config.Decisions
@@ -118,7 +121,7 @@ func (u *instance) openDecisions() (err error) {
 	o.Resumed = func(lost uint64) {
 		u.log.Info().Uint64("lost", lost).Msg("the decision log is written again")
 	}
-	u.decisions, err = journal.Open(u.decisionDir(), o)
+	u.decisions, err = journal.Open(filepath.Join(u.config.StateDir, u.dir), o)
 	return err
 }
 
@@ -156,31 +159,16 @@ func (u *instance) runner(o *Options, specs []executor.ServiceSpec, events func(
 		BeforeKill:  u.beforeKill(),
 	}
 	if u.emulation != nil {
-		options.Inside = u.emulation.inside(u.config.DeviceSeed)
+		e := u.emulation
+		options.Inside = emulated.New(e.device, uint64(u.config.DeviceSeed), e.known, e.hash)
 	}
 	u.exec, err = workers(options)
 	return u.exec, err
 }
 
-// specs describes the workers of all services to the executor, with their places.
-func (u *instance) specs() (specs []executor.ServiceSpec, places []loop.Place, err error) {
-	n := len(u.config.Services)
-	specs, places = make([]executor.ServiceSpec, n), make([]loop.Place, n)
-	for i := range specs {
-		s := &u.config.Services[i]
-		var release func()
-		if specs[i], release, err = u.spec(models.ServiceID(i), s); err != nil {
-			return nil, nil, err
-		}
-		places[i] = u.placeOf(s)
-		places[i].GiveBack = release
-	}
-	return specs, places, nil
-}
-
 // placeOf returns what a service has of the device. It gives back nothing.
 func (u *instance) placeOf(s *config.Service) loop.Place {
-	p := loop.Place{Share: shareOf(u.threads(s), s, u.part != nil)}
+	p := loop.Place{Share: shareOf(u.threads(s), s, u.part != nil), GiveBack: func() {}}
 	if u.emulation != nil {
 		known := u.emulation.model(s)
 		p.Model, p.MaxBatch, p.MaxSeqLen = known.Name, slices.Max(known.Sizes), slices.Max(known.SeqLens)
@@ -188,16 +176,16 @@ func (u *instance) placeOf(s *config.Service) loop.Place {
 	return p
 }
 
-// spec describes the worker of a service to the executor. A model of the zoo is
-// built if it is not there yet. On a GPU, memory is accounted for until release
-// is called.
-func (u *instance) spec(id models.ServiceID, s *config.Service) (spec executor.ServiceSpec, release func(), err error) {
-	release = func() {}
+// worker describes the worker of a service to the executor, and what it has of the
+// device. A model of the zoo is built if it is not there yet. On a GPU, memory is
+// accounted for until the place is given back; a service that does not fit is refused,
+// and the others serve.
+func (u *instance) worker(id models.ServiceID, s *config.Service) (spec executor.ServiceSpec, place loop.Place, err error) {
 	path, err := u.model(s.Model)
 	if err != nil {
-		return spec, release, fmt.Errorf("service %s: %w", s.Name, err)
+		return spec, place, fmt.Errorf("service %s: %w", s.Name, err)
 	}
-	w := &u.config.Worker
+	w, place := &u.config.Worker, u.placeOf(s)
 	spec = executor.ServiceSpec{
 		ID:   id,
 		Name: s.Name,
@@ -214,24 +202,27 @@ func (u *instance) spec(id models.ServiceID, s *config.Service) (spec executor.S
 		InputBytes:  w.InputBytes,
 		OutputBytes: w.OutputBytes,
 	}
-	if u.part != nil {
-		release, err = u.place(&spec, s, u.memory)
+	if u.part == nil {
+		return spec, place, nil
 	}
-	if err != nil {
-		err = fmt.Errorf("service %s: %w", s.Name, err)
+	spec.Env = u.part.Env(s)
+	spec.Load.CUDA = &wire.CUDASpec{
+		MemoryBytes:       u.given(s),
+		TF32:              u.config.CUDA.TF32,
+		ExtendAsRequested: u.config.CUDA.ArenaExtend == config.ExtendRequested,
 	}
-	return spec, release, err
+	spec.Load.WarmSeqLens = s.SeqLens
+	cut := s.Cut
+	if spec.Load.Choose = u.question(path, s); spec.Load.Choose != nil && spec.Load.Choose.Known != nil {
+		cut = spec.Load.Choose.Known.Target
+	}
+	place.GiveBack, spec.Refused = u.admit(path, s, cut, u.memory)
+	return spec, place, nil
 }
 
 // threads returns how many threads the worker of a service has.
 func (u *instance) threads(s *config.Service) int {
-	switch {
-	case s.Threads != 0:
-		return s.Threads
-	case u.config.Worker.Threads != 0:
-		return u.config.Worker.Threads
-	}
-	return u.cores
+	return cmp.Or(s.Threads, u.config.Worker.Threads, u.cores)
 }
 
 // model returns the file of a model, which is built first if it is one of the
@@ -258,7 +249,8 @@ func (u *instance) key(share string, info *wire.Info) []byte {
 
 // Solo implements [loop.Profiles].
 func (u *instance) Solo(service, share string, info *wire.Info) (predictor.Snapshot, bool) {
-	p, ok, err := u.state.profile(u.key(share, info))
+	var p predictor.Snapshot
+	ok, err := u.state.load(profileBucket, u.key(share, info), &p)
 	if err != nil {
 		u.log.Warn().Err(err).Str("service", service).Msg("the stored profile cannot be read; it is measured again")
 	}
@@ -267,7 +259,8 @@ func (u *instance) Solo(service, share string, info *wire.Info) (predictor.Snaps
 
 // Calibration implements [loop.Profiles].
 func (u *instance) Calibration(key string) (predictor.CalibrationSnapshot, bool) {
-	c, ok, err := u.state.calibration([]byte(key))
+	var c predictor.CalibrationSnapshot
+	ok, err := u.state.load(calibrationBucket, []byte(key), &c)
 	if err != nil {
 		u.log.Warn().Err(err).Msg("the stored calibration of the predictor cannot be read; it is learned again")
 	}
@@ -283,7 +276,7 @@ func (u *instance) saveProfiles() {
 	var saves []func() // the state file waits for the disk, and the loop must not
 	calibration, key := u.backend.Learned(func(service, share string, info *wire.Info, p predictor.Snapshot) {
 		saves = append(saves, func() {
-			if err := u.state.saveProfile(u.key(share, info), p); err != nil {
+			if err := u.state.save(profileBucket, u.key(share, info), p); err != nil {
 				u.log.Warn().Err(err).Str("service", service).Msg("storing what was measured")
 			}
 		})
@@ -334,7 +327,11 @@ func (u *instance) question(path string, s *config.Service) *wire.ChooseSpec {
 	if err != nil {
 		return q // the worker says what is wrong with it
 	}
-	if q.Known, err = u.state.cut(u.cutKey(hash, u.placeOf(s).Share, s.MaxBatch)); err != nil {
+	known := new(wire.CutChoice)
+	switch ok, err := u.state.load(cutBucket, u.cutKey(hash, u.placeOf(s).Share, s.MaxBatch), known); {
+	case ok:
+		q.Known = known
+	case err != nil:
 		u.log.Warn().Err(err).Str("service", s.Name).Msg("the stored choice of a cut cannot be read; it is made again")
 	}
 	return q
@@ -359,36 +356,13 @@ func shareOf(threads int, s *config.Service, gpu bool) string {
 // ChoseCut implements [loop.Profiles].
 func (u *instance) ChoseCut(s config.Service, share string, c *wire.CutChoice) {
 	key := u.cutKey(c.Hash, share, s.MaxBatch)
-	u.keeper.Keep("storing the choice of a cut", func(*training.Store) error { return u.state.saveCut(key, c) })
-}
-
-// place makes the worker of a service run on the instance's part of the GPU, and
-// returns what gives back its share of the part's memory. A service that does
-// not fit is refused, and the others serve.
-func (d *instance) place(spec *executor.ServiceSpec, s *config.Service, memory *gpu.Ledger) (release func(), err error) {
-	release = func() {}
-	spec.Env = d.part.Env(s)
-	spec.Load.CUDA = &wire.CUDASpec{
-		MemoryBytes:       d.given(s),
-		TF32:              d.config.CUDA.TF32,
-		ExtendAsRequested: d.config.CUDA.ArenaExtend == config.ExtendRequested,
-	}
-	spec.Load.WarmSeqLens = s.SeqLens
-	cut := s.Cut
-	if spec.Load.Choose = d.question(spec.Load.ModelPath, s); spec.Load.Choose != nil && spec.Load.Choose.Known != nil {
-		cut = spec.Load.Choose.Known.Target
-	}
-	admitted, refused, err := d.admit(spec.Load.ModelPath, s, cut, memory)
-	if spec.Refused = refused; admitted != nil {
-		release = admitted
-	}
-	return release, err
+	u.keeper.Keep("storing the choice of a cut", func(*training.Store) error { return u.state.save(cutBucket, key, c) })
 }
 
 // given returns how much of the GPU's memory a service may take, 0 for what
 // there is.
-func (d *instance) given(s *config.Service) int64 {
-	limit, own := d.config.CUDA.MemoryLimit, s.MPS.PinnedMemory
+func (u *instance) given(s *config.Service) int64 {
+	limit, own := u.config.CUDA.MemoryLimit, s.MPS.PinnedMemory
 	if limit == 0 || own != 0 && own < limit {
 		return own
 	}
@@ -398,53 +372,39 @@ func (d *instance) given(s *config.Service) int64 {
 // admit accounts for a service: what it is given if that is said, else what its
 // model is expected to need if it is cut so, 0 standing for the default. It
 // returns what gives that back, or why there is no room for it.
-func (d *instance) admit(path string, s *config.Service, cut int, memory *gpu.Ledger) (release func(), refused, err error) {
+func (u *instance) admit(path string, s *config.Service, cut int, memory *gpu.Ledger) (release func(), refused error) {
 	var m wire.DeviceMemory
-	err = surviving(path, func() error {
-		f, err := models.Open(path)
-		if err != nil {
-			return err
-		}
-		m = wire.ExpectDeviceMemory(f, cut)
-		return f.Close()
-	})
-	if err != nil {
-		return nil, nil, nil // the worker says what is wrong with it
+	if err := readModel(path, func(f *models.File) { m = wire.ExpectDeviceMemory(f, cut) }); err != nil {
+		return func() {}, nil // the worker says what is wrong with it
 	}
 	bytes, sums := m.Sum(), m.Sums()
-	switch given := d.given(s); {
+	switch given := u.given(s); {
 	case given > 0 && given < bytes:
-		return nil, fmt.Errorf("%w %s: it needs %s = %d MiB and is given %d MiB; raise pinned_memory_limit or cuda.memory_limit, or lower its cut",
-			gpu.ErrNoRoom, s.Name, sums, bytes>>20, given>>20), nil
+		return func() {}, fmt.Errorf("%w %s: it needs %s = %d MiB and is given %d MiB; raise pinned_memory_limit or cuda.memory_limit, or lower its cut",
+			gpu.ErrNoRoom, s.Name, sums, bytes>>20, given>>20)
 	case given > 0:
 		bytes, sums = given, "what it is given, for "+sums
 	}
-	release, refused = memory.Admit(s.Name, bytes, sums)
-	return release, refused, nil
+	if release, refused = memory.Admit(s.Name, bytes, sums); refused != nil {
+		release = func() {}
+	}
+	return release, refused
 }
 
 // planMemory writes who has how much of the memory, and who is refused.
-func (d *instance) planMemory(b *strings.Builder) error {
-	memory := d.part.Ledger()
-	var refusals []error
-	for i := range d.config.Services {
-		s := &d.config.Services[i]
-		path, err := d.model(s.Model)
+func (u *instance) planMemory(b *strings.Builder) error {
+	memory, refusals := u.part.Ledger(), ""
+	for i := range u.config.Services {
+		s := &u.config.Services[i]
+		path, err := u.model(s.Model)
 		if err != nil {
 			return fmt.Errorf("service %s: %w", s.Name, err)
 		}
-		_, refused, err := d.admit(path, s, s.Cut, memory)
-		if err != nil {
-			return err
-		}
-		if refused != nil {
-			refusals = append(refusals, refused)
+		if _, refused := u.admit(path, s, s.Cut, memory); refused != nil {
+			refusals += fmt.Sprintf("  refused: %v\n", refused)
 		}
 	}
-	b.WriteString(memory.String())
-	for _, r := range refusals {
-		fmt.Fprintf(b, "  refused: %v\n", r)
-	}
+	b.WriteString(memory.String() + refusals)
 	return nil
 }
 
@@ -475,18 +435,16 @@ func (u *instance) beforeKill() func(models.ServiceID, int) {
 
 // join starts the worker of a service that is to take requests.
 func (u *instance) join(c *config.Service) (*loop.Joining, error) {
-	spec, release, err := u.spec(0, c)
+	spec, place, err := u.worker(0, c)
 	if err == nil {
 		err = spec.Refused
 	}
 	if err != nil {
 		return nil, err
 	}
-	place := u.placeOf(c)
-	place.GiveBack = release
 	j, err := u.backend.Admit(c, place, spec)
 	if err != nil {
-		release()
+		place.GiveBack()
 	}
 	return j, err
 }

@@ -13,21 +13,13 @@ var errModelInMotion = errors.New("the file changed while it was read: write the
 
 // hashModel returns the hash of a model file, as [models.File.Hash] does.
 func hashModel(path string) (hash string, err error) {
-	err = surviving(path, func() (err error) {
-		f, err := models.Open(path)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, f.Close()) }()
-		hash = f.Hash()
-		return nil
-	})
+	err = readModel(path, func(f *models.File) { hash = f.Hash() })
 	return hash, err
 }
 
-// surviving reads a file that is mapped. One that is cut short meanwhile would
-// end the process; here it is an error.
-func surviving(path string, read func() error) (err error) {
+// readModel reads a model file, which is mapped. One that is cut short meanwhile
+// would end the process; here it is an error.
+func readModel(path string, read func(*models.File)) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		fault := recover()
@@ -39,5 +31,11 @@ func surviving(path string, read func() error) (err error) {
 		}
 		err = fmt.Errorf("%s: %w", path, errModelInMotion)
 	}()
-	return read()
+	f, err := models.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	read(f)
+	return nil
 }

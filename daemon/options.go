@@ -15,7 +15,7 @@ const zooSeed = 1
 // Options is what a daemon needs besides its configuration.
 type Options struct {
 	Worker  []string // command line of a worker
-	Check   []string // command line of a child that runs statefile.RunCheck
+	Check   []string // command line of a child that runs statefile.RunCheck, none to believe the state file
 	Version string
 	Commit  string
 	Device  string       // in words, such as the processor's name

@@ -15,11 +15,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 	"github.com/overlapd/overlapd/models"
+	"github.com/rs/zerolog"
 )
 
 // patient returns a context that a test cannot outlast.
@@ -259,13 +261,13 @@ func TestRemoteListens(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	var r remoteEndpoint
-	if err := r.listen(taken.Addr().String()); err == nil {
-		t.Error("an address was had twice")
+	c := emulatedConfig(t, func(c *config.Config) { c.Listen, c.GRPCListen = "127.0.0.1:0", taken.Addr().String() })
+	if _, err := New(c, Options{Log: zerolog.Nop(), emulation: formulaEmulation}); err == nil || !strings.Contains(err.Error(), taken.Addr().String()) {
+		t.Errorf("an address was had twice: %v", err)
 	}
-	r = remoteEndpoint{}
-	if err := r.listen(""); err != nil || r.addr() != nil || r.close() != nil || <-r.shutdown(context.Background()) != nil {
-		t.Errorf("off: %v, %v", err, r.addr())
+	c.GRPCListen = ""
+	if d := serveEmulated(t, c); d.GRPCAddr() != nil {
+		t.Errorf("off: %v", d.GRPCAddr())
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/statefile"
 	"github.com/overlapd/overlapd/predictor"
-	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -33,18 +32,14 @@ var ErrNoState = errors.New("there is no state file")
 var (
 	profileBucket     = []byte("solo-profiles")
 	calibrationBucket = []byte("calibrations") // learned for predictors, by their identity and the services
+	cutBucket         = []byte("cut-choices")  // into how many operators models are cut, as was measured
 )
 
-// state is the file that outlives the daemon: what was measured of each model
-// on this device.
-type state struct {
+// State is the file that outlives the daemon: what was measured of each model on
+// this device. Commands use it while no daemon has it.
+type State struct {
 	db       *statefile.File
 	datasets *training.Store
-}
-
-// State is the state file in the hands of a command, while no daemon has it.
-type State struct {
-	file *state
 }
 
 // OpenState opens the state file in dir. If there is none it is made, or with
@@ -57,49 +52,9 @@ func OpenState(dir string, mustExist bool, check []string) (*State, error) {
 			return nil, fmt.Errorf("%w in %s", ErrNoState, dir)
 		}
 	}
-	if err := makeStateDir(dir); err != nil {
-		return nil, err
-	}
-	file, err := openFile(path, check)
-	if err != nil {
-		return nil, err
-	}
-	return &State{file}, nil
-}
-
-// Datasets returns what was measured.
-func (s *State) Datasets() *training.Store { return s.file.datasets }
-
-// Close gives the file back.
-func (s *State) Close() error { return s.file.close() }
-
-// openState opens the state file in dir. A damaged one is set aside under
-// another name, never overwritten, and its new name is returned.
-func openState(dir string, check []string) (s *state, aside string, err error) {
-	if err := makeStateDir(dir); err != nil {
-		return nil, "", err
-	}
-	path := filepath.Join(dir, stateName)
-	if s, err = openFile(path, check); !errors.Is(err, statefile.ErrDamaged) {
-		return s, "", err
-	}
-	aside = fmt.Sprintf("%s.damaged-%s", path, time.Now().UTC().Format(asideTime))
-	if rerr := os.Rename(path, aside); rerr != nil {
-		return nil, "", errors.Join(err, rerr)
-	}
-	s, err = openFile(path, check)
-	return s, aside, err
-}
-
-func makeStateDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("state folder: %w; set state_dir to a folder that can be written", err)
+		return nil, fmt.Errorf("state folder: %w; set state_dir to a folder that can be written", err)
 	}
-	return nil
-}
-
-// openFile opens a state file, or makes it.
-func openFile(path string, check []string) (*state, error) {
 	db, err := statefile.Open(path, check)
 	if err != nil {
 		return nil, err
@@ -107,7 +62,7 @@ func openFile(path string, check []string) (*state, error) {
 	if err = db.View(func(tx *bbolt.Tx) error { return tx.ForEach(readBucket) }); err == nil {
 		err = db.Update(makeBuckets)
 	}
-	s := &state{db: db}
+	s := &State{db: db}
 	if err == nil {
 		s.datasets, err = training.NewStore(db)
 	}
@@ -115,6 +70,27 @@ func openFile(path string, check []string) (*state, error) {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), db.Close())
 	}
 	return s, nil
+}
+
+// Datasets returns what was measured.
+func (s *State) Datasets() *training.Store { return s.datasets }
+
+// Close gives the file back.
+func (s *State) Close() error { return s.db.Close() }
+
+// openState opens the state file in dir. A damaged one is set aside under
+// another name, never overwritten, and its new name is returned.
+func openState(dir string, check []string) (s *State, aside string, err error) {
+	if s, err = OpenState(dir, false, check); !errors.Is(err, statefile.ErrDamaged) {
+		return s, "", err
+	}
+	path := filepath.Join(dir, stateName)
+	aside = fmt.Sprintf("%s.damaged-%s", path, time.Now().UTC().Format(asideTime))
+	if rerr := os.Rename(path, aside); rerr != nil {
+		return nil, "", errors.Join(err, rerr)
+	}
+	s, err = OpenState(dir, false, check)
+	return s, aside, err
 }
 
 // readBucket reads the entries of a bucket. There are no buckets in buckets.
@@ -144,20 +120,9 @@ func profileKey(device, modelHash, ortVersion string, operators int, share strin
 	return fmt.Appendf(nil, "%s|%s|ort %s|%d operators|%s", device, modelHash, ortVersion, operators, share)
 }
 
-// saveProfile stores what was measured of a model.
-func (s *state) saveProfile(key []byte, p predictor.Snapshot) error {
-	return s.save(profileBucket, key, p)
-}
-
-// profile returns what was stored under key, and false if nothing was.
-func (s *state) profile(key []byte) (p predictor.Snapshot, ok bool, err error) {
-	ok, err = s.load(profileBucket, key, &p)
-	return p, ok, err
-}
-
 // saveCalibration stores how well a predictor did. Those of other predictors
 // are forgotten: there is no way back to them.
-func (s *state) saveCalibration(key []byte, c predictor.CalibrationSnapshot) error {
+func (s *State) saveCalibration(key []byte, c predictor.CalibrationSnapshot) error {
 	err := s.db.Update(func(tx *bbolt.Tx) error {
 		if err := tx.DeleteBucket(calibrationBucket); err != nil {
 			return err
@@ -171,13 +136,8 @@ func (s *state) saveCalibration(key []byte, c predictor.CalibrationSnapshot) err
 	return s.save(calibrationBucket, key, c)
 }
 
-// calibration returns what was stored under key, and false if nothing was.
-func (s *state) calibration(key []byte) (c predictor.CalibrationSnapshot, ok bool, err error) {
-	ok, err = s.load(calibrationBucket, key, &c)
-	return c, ok, err
-}
-
-func (s *state) save(bucket, key []byte, value any) error {
+// save stores a value under a key.
+func (s *State) save(bucket, key []byte, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return err
@@ -188,7 +148,8 @@ func (s *state) save(bucket, key []byte, value any) error {
 	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucket).Put(key, text) })
 }
 
-func (s *state) load(bucket, key []byte, value any) (ok bool, err error) {
+// load reads what was stored under a key, and is false if nothing was.
+func (s *State) load(bucket, key []byte, value any) (ok bool, err error) {
 	err = s.db.View(func(tx *bbolt.Tx) error {
 		text := tx.Bucket(bucket).Get(key)
 		if text == nil {
@@ -198,21 +159,4 @@ func (s *state) load(bucket, key []byte, value any) (ok bool, err error) {
 		return json.Unmarshal(text, value)
 	})
 	return ok && err == nil, err
-}
-
-func (s *state) close() error { return s.db.Close() }
-
-// cutBucket holds into how many operators models are cut, as was measured.
-var cutBucket = []byte("cut-choices")
-
-// saveCut stores a choice.
-func (s *state) saveCut(key []byte, c *wire.CutChoice) error { return s.save(cutBucket, key, c) }
-
-// cut returns what was stored under key, nil if nothing was.
-func (s *state) cut(key []byte) (*wire.CutChoice, error) {
-	c := &wire.CutChoice{}
-	if ok, err := s.load(cutBucket, key, c); !ok || err != nil {
-		return nil, err
-	}
-	return c, nil
 }

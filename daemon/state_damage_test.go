@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/daemon/statefile"
+	"github.com/overlapd/overlapd/predictor"
 )
 
 // Damage that is done to the file while it is open is an error of whoever reads
@@ -31,19 +32,19 @@ func TestStateDamagedWhileOpen(t *testing.T) {
 		for user := range 4 {
 			users.Go(func() {
 				for i := range 5 {
-					s.saveProfile(fmt.Appendf(nil, "%d-%d", user, i), testProfile(200))
-					s.profile(fmt.Appendf(nil, "%d-%d", user, i))
+					s.save(profileBucket, fmt.Appendf(nil, "%d-%d", user, i), testProfile(200))
+					s.load(profileBucket, fmt.Appendf(nil, "%d-%d", user, i), new(predictor.Snapshot))
 					s.datasets.Predictors()
 				}
 			})
 		}
 		users.Wait()
-		if err := s.saveProfile([]byte("key"), testProfile(1)); errors.Is(err, statefile.ErrLost) {
+		if err := s.save(profileBucket, []byte("key"), testProfile(1)); errors.Is(err, statefile.ErrLost) {
 			lost++
 		} else if err != nil {
 			t.Errorf("round %d: %v", round, err)
 		}
-		if err := s.close(); err != nil {
+		if err := s.Close(); err != nil {
 			t.Errorf("round %d: closing: %v", round, err)
 		}
 		again, _, err := openState(dir, checkState) // its lock is free

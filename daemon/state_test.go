@@ -29,7 +29,7 @@ func testProfile(cells int) predictor.Snapshot {
 	return p
 }
 
-func openTestState(t *testing.T, dir string) *state {
+func openTestState(t *testing.T, dir string) *State {
 	t.Helper()
 	s, aside, err := openState(dir, checkState)
 	if err != nil || aside != "" {
@@ -38,9 +38,9 @@ func openTestState(t *testing.T, dir string) *state {
 	return s
 }
 
-func closeState(t *testing.T, s *state) {
+func closeState(t *testing.T, s *State) {
 	t.Helper()
-	if err := s.close(); err != nil {
+	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
 }
@@ -50,17 +50,18 @@ func TestProfilesOutliveTheDaemon(t *testing.T) {
 	key := profileKey("a processor", "abc", "1.30.0", 3, "2 threads")
 	want := testProfile(2)
 	s := openTestState(t, dir)
-	if _, ok, err := s.profile(key); ok || err != nil {
+	if ok, err := s.load(profileBucket, key, new(predictor.Snapshot)); ok || err != nil {
 		t.Errorf("an empty file has a profile (%t, %v)", ok, err)
 	}
-	if err := s.saveProfile(key, want); err != nil {
+	if err := s.save(profileBucket, key, want); err != nil {
 		t.Fatal(err)
 	}
 	closeState(t, s)
 
 	s = openTestState(t, dir)
 	defer closeState(t, s)
-	got, ok, err := s.profile(key)
+	var got predictor.Snapshot
+	ok, err := s.load(profileBucket, key, &got)
 	if !ok || err != nil {
 		t.Fatalf("the profile is gone: %t, %v", ok, err)
 	}
@@ -87,7 +88,7 @@ func TestProfileOverTheLimitIsRefused(t *testing.T) {
 	defer closeState(t, s)
 	p := testProfile(1)
 	p.Cells[0].Nanos = make([]float64, maxProfileBytes)
-	if err := s.saveProfile([]byte("key"), p); err == nil {
+	if err := s.save(profileBucket, []byte("key"), p); err == nil {
 		t.Error("a profile over the limit was stored")
 	}
 }
@@ -99,7 +100,7 @@ func TestProfileThatIsNoProfile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, ok, err := s.profile([]byte("key")); ok || err == nil {
+	if ok, err := s.load(profileBucket, []byte("key"), new(predictor.Snapshot)); ok || err == nil {
 		t.Errorf("got %t, %v", ok, err)
 	}
 }
@@ -198,7 +199,7 @@ func wholeState(t *testing.T) []byte {
 	dir := t.TempDir()
 	s := openTestState(t, dir)
 	for i := range 200 {
-		if err := s.saveProfile(profileKey("device", "hash", "1.30.0", i, "1 threads"), testProfile(20)); err != nil {
+		if err := s.save(profileBucket, profileKey("device", "hash", "1.30.0", i, "1 threads"), testProfile(20)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -223,7 +224,7 @@ func openDamaged(t *testing.T, data []byte) (aside bool) {
 		t.Fatal(err)
 	}
 	defer closeState(t, s)
-	if err := s.saveProfile([]byte("key"), testProfile(1)); err != nil {
+	if err := s.save(profileBucket, []byte("key"), testProfile(1)); err != nil {
 		t.Errorf("the new file cannot be written: %v", err)
 	}
 	if name == "" {

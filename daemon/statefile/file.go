@@ -53,8 +53,8 @@ type File struct {
 
 // Open opens the file at path, or makes it, once its content was checked: damage
 // must be found now and not while serving. Check is the command line of a child
-// that runs RunCheck. An error that is neither ErrDamaged nor ErrInUse means that the
-// file cannot be had.
+// that runs RunCheck; without one the file is believed. An error that is neither
+// ErrDamaged nor ErrInUse means that the file cannot be had.
 func Open(path string, check []string) (*File, error) {
 	f := &File{path: path}
 	open := func(name string, flag int, mode os.FileMode) (file *os.File, err error) {
@@ -217,7 +217,7 @@ const (
 // no match for.
 func checkFile(file *os.File, command []string) error {
 	size, err := io.Copy(io.Discard, io.NewSectionReader(file, 0, 1<<62))
-	if err != nil || size == 0 {
+	if err != nil || size == 0 || len(command) == 0 {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), checkTime)
