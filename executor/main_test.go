@@ -54,7 +54,8 @@ func TestMain(m *testing.M) {
 		time.Sleep(time.Minute)
 		os.Exit(0)
 	}
-	beParentOf(roleWorker, "GOTRACEBACK=single")
+	// The race detector has a process sleep for a second before it exits.
+	beParentOf(roleWorker, "GOTRACEBACK=single", "GORACE=atexit_sleep_ms=0")
 	code := m.Run()
 	if err := goleak.Find(); code == 0 && err != nil {
 		fmt.Fprintln(os.Stderr, err)
