@@ -12,9 +12,9 @@ import (
 // pb builds a protobuf message field by field.
 type pb []byte
 
-func (b pb) str(num protowire.Number, s string) pb { return appendString(b, num, s) }
-func (b pb) sub(num protowire.Number, m pb) pb     { return appendField(b, num, m) }
-func (b pb) int(num protowire.Number, v int64) pb  { return appendInt(b, num, v) }
+func (b pb) str(num protowire.Number, s string) pb { return AppendString(b, num, s) }
+func (b pb) sub(num protowire.Number, m pb) pb     { return AppendField(b, num, m) }
+func (b pb) int(num protowire.Number, v int64) pb  { return AppendInt(b, num, v) }
 
 // testNode returns a NodeProto. Names are separated by spaces; "_" is an
 // absent one.

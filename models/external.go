@@ -148,7 +148,7 @@ func (f *File) Inline(i Initializer) []byte {
 			dst = append(dst, rest[:len(rest)-len(m.rest)]...)
 		}
 	}
-	return appendField(dst, 9, f.externalBytes(i.External))
+	return AppendField(dst, 9, f.externalBytes(i.External))
 }
 
 // folder opens files below the folder of a model and keeps them mapped, so

@@ -73,7 +73,7 @@ func (p *Parts) Append(dst []byte) []byte {
 	dst = appendFields(dst, 8, p.Opsets)
 	dst = protowire.AppendTag(dst, 7, protowire.BytesType)
 	dst = protowire.AppendVarint(dst, uint64(p.graphSize()))
-	dst = appendString(dst, 2, p.Name)
+	dst = AppendString(dst, 2, p.Name)
 	for _, f := range p.graphFields() {
 		dst = appendFields(dst, f.num, f.parts)
 	}
@@ -92,49 +92,52 @@ func sizeFields(num protowire.Number, parts [][]byte) int {
 	return n
 }
 
-func appendField(dst []byte, num protowire.Number, b []byte) []byte {
+// AppendField appends a field of bytes, or a message, to dst.
+func AppendField(dst []byte, num protowire.Number, b []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(dst, num, protowire.BytesType), b)
 }
 
 func appendFields(dst []byte, num protowire.Number, parts [][]byte) []byte {
 	for _, b := range parts {
-		dst = appendField(dst, num, b)
+		dst = AppendField(dst, num, b)
 	}
 	return dst
 }
 
-func appendString(dst []byte, num protowire.Number, s string) []byte {
+// AppendString appends a field of text to dst.
+func AppendString(dst []byte, num protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(dst, num, protowire.BytesType), s)
 }
 
-func appendInt(dst []byte, num protowire.Number, v int64) []byte {
+// AppendInt appends a field that is a number to dst.
+func AppendInt(dst []byte, num protowire.Number, v int64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(dst, num, protowire.VarintType), uint64(v))
 }
 
 // AppendValueInfo appends a ValueInfoProto to dst: what Parts takes as an
 // input or output. A type of KindUnknown is left out, for a runtime to infer.
 func AppendValueInfo(dst []byte, name string, t Type) []byte {
-	dst = appendString(dst, 1, name)
+	dst = AppendString(dst, 1, name)
 	if t.Kind == KindUnknown {
 		return dst
 	}
-	return appendField(dst, 2, appendType(nil, t))
+	return AppendField(dst, 2, appendType(nil, t))
 }
 
 func appendType(dst []byte, t Type) []byte {
 	var body []byte
 	switch t.Kind {
 	case KindTensor:
-		return appendField(dst, 1, appendTensorType(nil, t))
+		return AppendField(dst, 1, appendTensorType(nil, t))
 	case KindSparseTensor:
-		return appendField(dst, 8, appendTensorType(nil, t))
+		return AppendField(dst, 8, appendTensorType(nil, t))
 	case KindMap:
-		body = appendInt(body, 1, int64(t.Key))
-		return appendField(dst, 5, appendItem(body, 2, t.Item))
+		body = AppendInt(body, 1, int64(t.Key))
+		return AppendField(dst, 5, appendItem(body, 2, t.Item))
 	case KindSequence:
-		return appendField(dst, 4, appendItem(body, 1, t.Item))
+		return AppendField(dst, 4, appendItem(body, 1, t.Item))
 	case KindOptional:
-		return appendField(dst, 9, appendItem(body, 1, t.Item))
+		return AppendField(dst, 9, appendItem(body, 1, t.Item))
 	}
 	return dst
 }
@@ -143,11 +146,11 @@ func appendItem(dst []byte, num protowire.Number, item *Type) []byte {
 	if item == nil {
 		item = &Type{}
 	}
-	return appendField(dst, num, appendType(nil, *item))
+	return AppendField(dst, num, appendType(nil, *item))
 }
 
 func appendTensorType(dst []byte, t Type) []byte {
-	dst = appendInt(dst, 1, int64(t.Elem))
+	dst = AppendInt(dst, 1, int64(t.Elem))
 	if !t.HasShape {
 		return dst
 	}
@@ -156,11 +159,11 @@ func appendTensorType(dst []byte, t Type) []byte {
 		var dim []byte
 		switch {
 		case d.Fixed():
-			dim = appendInt(dim, 1, d.Value)
+			dim = AppendInt(dim, 1, d.Value)
 		case d.Name != "":
-			dim = appendString(dim, 2, d.Name)
+			dim = AppendString(dim, 2, d.Name)
 		}
-		shape = appendField(shape, 1, dim)
+		shape = AppendField(shape, 1, dim)
 	}
-	return appendField(dst, 2, shape)
+	return AppendField(dst, 2, shape)
 }

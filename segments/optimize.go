@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/cpu"
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
@@ -159,13 +158,6 @@ const minIRVersion = 4
 // of the graph, so that some operator makes every output.
 const bridgeSuffix = "/overlapd_output"
 
-// Field numbers of NodeProto.
-const (
-	nodeInput  = 1
-	nodeOutput = 2
-	nodeOpType = 4
-)
-
 // normalize returns f in the form that is optimized and cut: all weights
 // inside, none of them an input, and every output made by an operator.
 func normalize(f *models.File) ([]byte, error) {
@@ -205,12 +197,9 @@ func bridgeOutputs(parts *models.Parts, f *models.File) {
 	}
 }
 
+// identity returns the NodeProto of an Identity.
 func identity(in, out string) []byte {
-	var n []byte
-	n = protowire.AppendTag(n, nodeInput, protowire.BytesType)
-	n = protowire.AppendString(n, in)
-	n = protowire.AppendTag(n, nodeOutput, protowire.BytesType)
-	n = protowire.AppendString(n, out)
-	n = protowire.AppendTag(n, nodeOpType, protowire.BytesType)
-	return protowire.AppendString(n, "Identity")
+	n := models.AppendString(nil, 1, in)
+	n = models.AppendString(n, 2, out)
+	return models.AppendString(n, 4, "Identity")
 }

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -165,17 +163,8 @@ func TestWriteIsDeterministic(t *testing.T) {
 func write(t *testing.T, e Entry, seed uint64) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := e.Write(&b, seed); err != nil {
+	if err := encode(e.graph(), seed).write(&b, nil); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
-}
-
-func TestWriteOfNothing(t *testing.T) {
-	if err := (Entry{Name: "x"}).Write(io.Discard, 1); !errors.Is(err, ErrUnknown) {
-		t.Errorf("got %v", err)
-	}
-	if got := (Entry{}).Size(); got != 0 {
-		t.Errorf("the empty entry has %d bytes", got)
-	}
 }

@@ -63,9 +63,9 @@ func encode(g *graph, seed uint64) *layout {
 		graphBytes += int64(len(head)) + t.bytes()
 	}
 
-	head := appendUint(nil, 1, irVersion)
-	head = appendString(head, 2, producer)
-	head = appendMessage(head, 8, appendUint(nil, 2, opsetVersion))
+	head := models.AppendInt(nil, 1, irVersion)
+	head = models.AppendString(head, 2, producer)
+	head = models.AppendField(head, 8, models.AppendInt(nil, 2, opsetVersion))
 	head = appendProperty(head, keyName, g.name)
 	head = appendProperty(head, keyRecipe, strconv.Itoa(recipeVersion))
 	head = appendProperty(head, keySeed, fmt.Sprintf("%016x", seed))
@@ -203,14 +203,14 @@ func syncFolder(dir string) error {
 // appendHead appends the fields of a GraphProto without its initializers.
 func (g *graph) appendHead(b []byte) []byte {
 	for _, n := range g.nodes {
-		b = appendMessage(b, 1, n.append(nil))
+		b = models.AppendField(b, 1, n.append(nil))
 	}
-	b = appendString(b, 2, g.name)
+	b = models.AppendString(b, 2, g.name)
 	for _, in := range g.inputs {
-		b = appendMessage(b, 11, models.AppendValueInfo(nil, in.Name, in.Type))
+		b = models.AppendField(b, 11, models.AppendValueInfo(nil, in.Name, in.Type))
 	}
 	for _, out := range g.outputs {
-		b = appendMessage(b, 12, models.AppendValueInfo(nil, out.Name, out.Type))
+		b = models.AppendField(b, 12, models.AppendValueInfo(nil, out.Name, out.Type))
 	}
 	return b
 }
@@ -218,34 +218,44 @@ func (g *graph) appendHead(b []byte) []byte {
 // append appends the fields of a NodeProto.
 func (n *node) append(b []byte) []byte {
 	for _, name := range n.inputs {
-		b = appendString(b, 1, name)
+		b = models.AppendString(b, 1, name)
 	}
 	for _, name := range n.outputs {
-		b = appendString(b, 2, name)
+		b = models.AppendString(b, 2, name)
 	}
-	b = appendString(b, 3, n.name)
-	b = appendString(b, 4, n.op)
+	b = models.AppendString(b, 3, n.name)
+	b = models.AppendString(b, 4, n.op)
 	for _, a := range n.attrs {
-		b = appendMessage(b, 5, a.append(nil))
+		b = models.AppendField(b, 5, a)
 	}
 	return b
 }
 
-// append appends the fields of an AttributeProto.
-func (a *attribute) append(b []byte) []byte {
-	b = appendString(b, 1, a.name)
-	switch a.kind {
-	case kindFloat:
-		b = protowire.AppendTag(b, 2, protowire.Fixed32Type)
-		b = protowire.AppendFixed32(b, math.Float32bits(a.float))
-	case kindInteger:
-		b = appendUint(b, 3, uint64(a.integers[0]))
-	case kindIntegers:
-		for _, v := range a.integers {
-			b = appendUint(b, 8, uint64(v))
-		}
+// attribute is an AttributeProto, a fixed parameter of a node.
+type attribute []byte
+
+// The types of attributes that the zoo needs (AttributeProto.AttributeType).
+const (
+	kindFloat    = 1
+	kindInteger  = 2
+	kindIntegers = 7
+)
+
+func float(name string, value float32) attribute {
+	b := protowire.AppendTag(models.AppendString(nil, 1, name), 2, protowire.Fixed32Type)
+	return models.AppendInt(protowire.AppendFixed32(b, math.Float32bits(value)), 20, kindFloat)
+}
+
+func integer(name string, value int64) attribute {
+	return models.AppendInt(models.AppendInt(models.AppendString(nil, 1, name), 3, value), 20, kindInteger)
+}
+
+func integers(name string, values ...int64) attribute {
+	b := models.AppendString(nil, 1, name)
+	for _, v := range values {
+		b = models.AppendInt(b, 8, v)
 	}
-	return appendUint(b, 20, uint64(a.kind))
+	return models.AppendInt(b, 20, kindIntegers)
 }
 
 // appendHead appends t as an initializer of a graph, except for the raw data
@@ -253,10 +263,10 @@ func (a *attribute) append(b []byte) []byte {
 func (t *tensor) appendHead(b []byte) []byte {
 	var body []byte
 	for _, d := range t.dims {
-		body = appendUint(body, 1, uint64(d))
+		body = models.AppendInt(body, 1, d)
 	}
-	body = appendUint(body, 2, uint64(t.elem))
-	body = appendString(body, 8, t.name)
+	body = models.AppendInt(body, 2, int64(t.elem))
+	body = models.AppendString(body, 8, t.name)
 	body = protowire.AppendTag(body, 9, protowire.BytesType)
 	body = protowire.AppendVarint(body, uint64(t.bytes()))
 
@@ -266,17 +276,5 @@ func (t *tensor) appendHead(b []byte) []byte {
 }
 
 func appendProperty(b []byte, key, value string) []byte {
-	return appendMessage(b, 14, appendString(appendString(nil, 1, key), 2, value))
-}
-
-func appendMessage(b []byte, field protowire.Number, message []byte) []byte {
-	return protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), message)
-}
-
-func appendString(b []byte, field protowire.Number, s string) []byte {
-	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), s)
-}
-
-func appendUint(b []byte, field protowire.Number, v uint64) []byte {
-	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), v)
+	return models.AppendField(b, 14, models.AppendString(models.AppendString(nil, 1, key), 2, value))
 }

@@ -33,9 +33,6 @@ type node struct {
 // implementation; a layer may hold several nodes of one kind.
 func (g *graph) add(module, op string, inputs []string, attrs ...attribute) string {
 	name := module + "/" + op
-	if g.nodeNames == nil {
-		g.nodeNames = make(map[string]int)
-	}
 	times := g.nodeNames[name]
 	g.nodeNames[name]++
 	if times > 0 {
@@ -97,9 +94,6 @@ func (g *graph) integers(name string, dims []int64, values ...int64) string {
 }
 
 func (g *graph) constant(t tensor) string {
-	if g.constants == nil {
-		g.constants = make(map[string]bool)
-	}
 	if !g.constants[t.name] {
 		g.constants[t.name] = true
 		g.tensors = append(g.tensors, t)
@@ -126,32 +120,3 @@ func batched(elem models.DataType, rest ...models.Dim) models.Type {
 func free(name string) models.Dim { return models.Dim{Value: -1, Name: name} }
 
 func fixed(size int64) models.Dim { return models.Dim{Value: size} }
-
-// attributeKind is AttributeProto.AttributeType, as far as the zoo needs it.
-type attributeKind uint64
-
-const (
-	kindFloat    attributeKind = 1
-	kindInteger  attributeKind = 2
-	kindIntegers attributeKind = 7
-)
-
-// attribute is a fixed parameter of a node.
-type attribute struct {
-	name     string
-	kind     attributeKind
-	float    float32
-	integers []int64 // one, unless kind is kindIntegers
-}
-
-func float(name string, value float32) attribute {
-	return attribute{name: name, kind: kindFloat, float: value}
-}
-
-func integer(name string, value int64) attribute {
-	return attribute{name: name, kind: kindInteger, integers: []int64{value}}
-}
-
-func integers(name string, values ...int64) attribute {
-	return attribute{name: name, kind: kindIntegers, integers: values}
-}

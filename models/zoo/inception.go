@@ -1,5 +1,7 @@
 package zoo
 
+import "fmt"
+
 const (
 	inceptionSide    = 299
 	inceptionEpsilon = 1e-3
@@ -51,82 +53,65 @@ func unit(g *graph, x feature, module string, channels int64, w window) feature 
 	return g.relu(x, module+".relu")
 }
 
+// step is one unit of a chain.
+type step struct {
+	channels int64
+	window
+}
+
+// chain adds units one after another, numbered from 1 on.
+func chain(g *graph, x feature, module string, steps ...step) feature {
+	for i, s := range steps {
+		x = unit(g, x, fmt.Sprintf("%s_%d", module, i+1), s.channels, s.window)
+	}
+	return x
+}
+
 // inceptionA works at 35x35.
 func inceptionA(g *graph, x feature, module string, poolChannels int64) feature {
-	direct := unit(g, x, module+".branch1x1", 64, point)
-
-	five := unit(g, x, module+".branch5x5_1", 48, point)
-	five = unit(g, five, module+".branch5x5_2", 64, fifth)
-
-	double := unit(g, x, module+".branch3x3dbl_1", 64, point)
-	double = unit(g, double, module+".branch3x3dbl_2", 96, third)
-	double = unit(g, double, module+".branch3x3dbl_3", 96, third)
-
-	pool := pooled(g, x, module, poolChannels)
-	return g.concat(module, direct, five, double, pool)
+	return g.concat(module,
+		unit(g, x, module+".branch1x1", 64, point),
+		chain(g, x, module+".branch5x5", step{48, point}, step{64, fifth}),
+		chain(g, x, module+".branch3x3dbl", step{64, point}, step{96, third}, step{96, third}),
+		pooled(g, x, module, poolChannels))
 }
 
 // inceptionB leads from 35x35 to 17x17.
 func inceptionB(g *graph, x feature, module string) feature {
-	three := unit(g, x, module+".branch3x3", 384, halve)
-
-	double := unit(g, x, module+".branch3x3dbl_1", 64, point)
-	double = unit(g, double, module+".branch3x3dbl_2", 96, third)
-	double = unit(g, double, module+".branch3x3dbl_3", 96, halve)
-
-	pool := g.maxPool(x, module+".branch_pool", halve)
-	return g.concat(module, three, double, pool)
+	return g.concat(module,
+		unit(g, x, module+".branch3x3", 384, halve),
+		chain(g, x, module+".branch3x3dbl", step{64, point}, step{96, third}, step{96, halve}),
+		g.maxPool(x, module+".branch_pool", halve))
 }
 
 // inceptionC works at 17x17.
 func inceptionC(g *graph, x feature, module string, width int64) feature {
-	direct := unit(g, x, module+".branch1x1", 192, point)
-
-	seven := unit(g, x, module+".branch7x7_1", width, point)
-	seven = unit(g, seven, module+".branch7x7_2", width, flat7)
-	seven = unit(g, seven, module+".branch7x7_3", 192, tall7)
-
-	double := unit(g, x, module+".branch7x7dbl_1", width, point)
-	double = unit(g, double, module+".branch7x7dbl_2", width, tall7)
-	double = unit(g, double, module+".branch7x7dbl_3", width, flat7)
-	double = unit(g, double, module+".branch7x7dbl_4", width, tall7)
-	double = unit(g, double, module+".branch7x7dbl_5", 192, flat7)
-
-	pool := pooled(g, x, module, 192)
-	return g.concat(module, direct, seven, double, pool)
+	return g.concat(module,
+		unit(g, x, module+".branch1x1", 192, point),
+		chain(g, x, module+".branch7x7", step{width, point}, step{width, flat7}, step{192, tall7}),
+		chain(g, x, module+".branch7x7dbl", step{width, point}, step{width, tall7}, step{width, flat7}, step{width, tall7}, step{192, flat7}),
+		pooled(g, x, module, 192))
 }
 
 // inceptionD leads from 17x17 to 8x8.
 func inceptionD(g *graph, x feature, module string) feature {
-	three := unit(g, x, module+".branch3x3_1", 192, point)
-	three = unit(g, three, module+".branch3x3_2", 320, halve)
-
-	seven := unit(g, x, module+".branch7x7x3_1", 192, point)
-	seven = unit(g, seven, module+".branch7x7x3_2", 192, flat7)
-	seven = unit(g, seven, module+".branch7x7x3_3", 192, tall7)
-	seven = unit(g, seven, module+".branch7x7x3_4", 192, halve)
-
-	pool := g.maxPool(x, module+".branch_pool", halve)
-	return g.concat(module, three, seven, pool)
+	return g.concat(module,
+		chain(g, x, module+".branch3x3", step{192, point}, step{320, halve}),
+		chain(g, x, module+".branch7x7x3", step{192, point}, step{192, flat7}, step{192, tall7}, step{192, halve}),
+		g.maxPool(x, module+".branch_pool", halve))
 }
 
 // inceptionE works at 8x8.
 func inceptionE(g *graph, x feature, module string) feature {
-	direct := unit(g, x, module+".branch1x1", 320, point)
-
-	three := unit(g, x, module+".branch3x3_1", 384, point)
-	three = g.concat(module+".branch3x3_2",
-		unit(g, three, module+".branch3x3_2a", 384, flat3),
-		unit(g, three, module+".branch3x3_2b", 384, tall3))
-
-	double := unit(g, x, module+".branch3x3dbl_1", 448, point)
-	double = unit(g, double, module+".branch3x3dbl_2", 384, third)
-	double = g.concat(module+".branch3x3dbl_3",
-		unit(g, double, module+".branch3x3dbl_3a", 384, flat3),
-		unit(g, double, module+".branch3x3dbl_3b", 384, tall3))
-
-	pool := pooled(g, x, module, 192)
-	return g.concat(module, direct, three, double, pool)
+	// fork splits a 3x3 convolution into a flat and a tall one beside each other.
+	fork := func(x feature, module string) feature {
+		return g.concat(module, unit(g, x, module+"a", 384, flat3), unit(g, x, module+"b", 384, tall3))
+	}
+	return g.concat(module,
+		unit(g, x, module+".branch1x1", 320, point),
+		fork(chain(g, x, module+".branch3x3", step{384, point}), module+".branch3x3_2"),
+		fork(chain(g, x, module+".branch3x3dbl", step{448, point}, step{384, third}), module+".branch3x3dbl_3"),
+		pooled(g, x, module, 192))
 }
 
 // pooled adds the branch that averages before it convolves.

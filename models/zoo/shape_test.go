@@ -1,9 +1,14 @@
 package zoo
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/overlapd/overlapd/models"
 )
 
 // shapes follows images through a network and reports what does not fit.
@@ -116,11 +121,19 @@ func slide(n node, in []int64, channels int64) []int64 {
 	return out
 }
 
-func ints(n node, name string) []int64 {
+func ints(n node, name string) (list []int64) {
 	for _, a := range n.attrs {
-		if a.name == name {
-			return a.integers
+		rest, ours := bytes.CutPrefix(a, models.AppendString(nil, 1, name))
+		for ours && len(rest) > 0 {
+			num, _, n := protowire.ConsumeTag(rest)
+			v, m := protowire.ConsumeVarint(rest[n:])
+			if rest = rest[n+m:]; num == 8 {
+				list = append(list, int64(v))
+			}
 		}
 	}
-	panic(fmt.Sprintf("%s has no attribute %s", n.name, name))
+	if list == nil {
+		panic(fmt.Sprintf("%s has no attribute %s", n.name, name))
+	}
+	return list
 }

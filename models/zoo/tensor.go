@@ -2,6 +2,8 @@ package zoo
 
 import (
 	"encoding/binary"
+	"hash/fnv"
+	"io"
 	"math"
 
 	"github.com/overlapd/overlapd/models"
@@ -82,20 +84,13 @@ type stream struct {
 	full  bool // spare holds a number
 }
 
-const (
-	streamStep = 0x9e3779b97f4a7c15
-	fnvOffset  = 0xcbf29ce484222325
-	fnvPrime   = 0x100000001b3
-)
+const streamStep = 0x9e3779b97f4a7c15
 
-// newStream returns the stream of the tensor called name. The name enters as
-// its FNV-1a hash.
+// newStream returns the stream of the tensor called name.
 func newStream(seed uint64, name string) *stream {
-	hash := uint64(fnvOffset)
-	for i := range len(name) {
-		hash = (hash ^ uint64(name[i])) * fnvPrime
-	}
-	return &stream{state: mix(seed+streamStep) ^ hash}
+	hash := fnv.New64a()
+	io.WriteString(hash, name)
+	return &stream{state: mix(seed+streamStep) ^ hash.Sum64()}
 }
 
 // next returns a number in [-1, 1) with 24 bits of randomness, which float32
