@@ -124,16 +124,12 @@ const (
 	ExclusiveProcess = "exclusive_process"
 )
 
+// computeModes are the modes as NVML numbers them.
+var computeModes = [...]string{DefaultMode, ExclusiveThread, Prohibited, ExclusiveProcess}
+
 func computeMode(m nvml.ComputeMode) string {
-	switch m {
-	case nvml.COMPUTEMODE_DEFAULT:
-		return DefaultMode
-	case nvml.COMPUTEMODE_EXCLUSIVE_THREAD:
-		return ExclusiveThread
-	case nvml.COMPUTEMODE_PROHIBITED:
-		return Prohibited
-	case nvml.COMPUTEMODE_EXCLUSIVE_PROCESS:
-		return ExclusiveProcess
+	if m >= 0 && int(m) < len(computeModes) {
+		return computeModes[m]
 	}
 	return fmt.Sprintf("mode %d", m)
 }

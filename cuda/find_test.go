@@ -15,15 +15,14 @@ func TestFind(t *testing.T) {
 	s := fake.New(fake.H100, fake.A100)
 	s.SetMIG(0, true)
 	place(t, s, 9, 4, 3)
-	h := open(t, s)
-	f := facts(t, h)
+	f := facts(t, open(t, s))
 	gpu, mig := f.Devices[1].UUID, f.Devices[0].Instances[0].UUID
 	for name, want := range map[string]string{
 		"0": f.Devices[0].UUID, "1": gpu, " 1 ": gpu, gpu: gpu, strings.ToUpper(gpu): gpu, gpu[:12]: gpu,
 		"00000000:3C:00.0": gpu, "0000:3c:00.0": gpu, "3c:00.0": gpu, "3C:00": gpu,
 		mig: mig, mig[:9]: mig,
 	} {
-		got, err := h.Find(name)
+		got, err := f.Find(name)
 		if err != nil || got.UUID() != want {
 			t.Errorf("%q: %s, %v", name, got.UUID(), err)
 		}
@@ -32,7 +31,7 @@ func TestFind(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", "2", "-1", "x", "GPU-", gpu[:7], "GPU-0000dead", "3d:00.0", "3c:0g.0", "::", "MIG-", "1:2:3:4:5"} {
-		if got, err := h.Find(name); !errors.Is(err, cuda.ErrNotFound) || !strings.Contains(err.Error(), gpu) {
+		if got, err := f.Find(name); !errors.Is(err, cuda.ErrNotFound) || !strings.Contains(err.Error(), gpu) {
 			t.Errorf("%q: %+v, %v", name, got, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -125,13 +126,12 @@ func (t Target) UUID() string {
 	return t.Device.UUID
 }
 
-// Find reads the facts and looks a name up in them.
-func (h *Host) Find(name string) (Target, error) {
-	facts, err := h.Facts()
-	if err != nil {
-		return Target{}, err
+// Memory returns the memory of the device or the instance.
+func (t Target) Memory() Reading[memory] {
+	if t.Compute != nil {
+		return t.Compute.Memory
 	}
-	return facts.Find(name)
+	return t.Device.Memory
 }
 
 // Find returns the device or MIG device of a name: an index, a PCI address with
@@ -139,43 +139,29 @@ func (h *Host) Find(name string) (Target, error) {
 // an ErrNotFound or ErrAmbiguous, or the device's own Fault.
 func (f Facts) Find(name string) (Target, error) {
 	name = strings.TrimSpace(name)
+	isUUID := hasPrefixFold(name, "GPU-") || hasPrefixFold(name, "MIG-")
+	pci, isPCI := parsePCI(name)
 	var found []Target
-	switch {
-	case name == "":
-	case hasPrefixFold(name, "GPU-"), hasPrefixFold(name, "MIG-"):
-		found = f.byUUID(name)
-	case strings.Contains(name, ":"):
-		found = f.byPCI(name)
-	default:
-		found = f.byIndex(name)
+	for _, t := range f.targets() {
+		if isUUID && strings.EqualFold(t.UUID(), name) {
+			return t, t.Device.Fault
+		}
+		fits := isUUID && len(name) >= len("GPU-")+leastPrefix && hasPrefixFold(t.UUID(), name)
+		if t.Compute == nil && !isUUID {
+			have, known := parsePCI(t.Device.PCI)
+			fits = isPCI && known && have == pci && strings.Contains(name, ":") || strconv.Itoa(t.Device.Index) == name
+		}
+		if fits {
+			found = append(found, t)
+		}
 	}
-	switch {
-	case len(found) == 0:
+	switch len(found) {
+	case 0:
 		return Target{}, fmt.Errorf("gpu = %q: %w; this host has %s", name, ErrNotFound, f.names())
-	case len(found) > 1:
-		return Target{}, fmt.Errorf("gpu = %q: %w: it fits %s and %s; write more of the UUID", name, ErrAmbiguous, found[0].UUID(), found[1].UUID())
+	case 1:
+		return found[0], found[0].Device.Fault
 	}
-	return found[0], found[0].Device.Fault
-}
-
-func (f Facts) byIndex(name string) (found []Target) {
-	index, err := strconv.Atoi(name)
-	for _, d := range f.Devices {
-		if err == nil && d.Index == index {
-			found = append(found, Target{Device: d})
-		}
-	}
-	return found
-}
-
-func (f Facts) byPCI(name string) (found []Target) {
-	want, ok := parsePCI(name)
-	for _, d := range f.Devices {
-		if have, known := parsePCI(d.PCI); ok && known && have == want {
-			found = append(found, Target{Device: d})
-		}
-	}
-	return found
+	return Target{}, fmt.Errorf("gpu = %q: %w: it fits %s and %s; write more of the UUID", name, ErrAmbiguous, found[0].UUID(), found[1].UUID())
 }
 
 // parsePCI reads domain, bus, device and function, in hexadecimal.
@@ -200,18 +186,6 @@ func parsePCI(s string) (a [4]uint64, ok bool) {
 	return a, true
 }
 
-func (f Facts) byUUID(name string) (found []Target) {
-	for _, t := range f.targets() {
-		switch {
-		case strings.EqualFold(t.UUID(), name):
-			return []Target{t}
-		case len(name) >= len("GPU-")+leastPrefix && hasPrefixFold(t.UUID(), name):
-			found = append(found, t)
-		}
-	}
-	return found
-}
-
 // targets returns all devices and MIG devices.
 func (f Facts) targets() (all []Target) {
 	for _, d := range f.Devices {
@@ -229,16 +203,13 @@ func (f Facts) targets() (all []Target) {
 func (f Facts) names() string {
 	var all []string
 	for _, t := range f.targets() {
+		name := t.Device.String()
 		if t.Compute != nil {
-			all = append(all, t.UUID())
-		} else {
-			all = append(all, t.Device.String())
+			name = t.UUID()
 		}
+		all = append(all, name)
 	}
-	if len(all) == 0 {
-		return "no GPU"
-	}
-	return strings.Join(all, ", ")
+	return cmp.Or(strings.Join(all, ", "), "no GPU")
 }
 
 func hasPrefixFold(s, prefix string) bool {

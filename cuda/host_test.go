@@ -53,8 +53,7 @@ func TestClosed(t *testing.T) {
 	calls := s.Calls()
 	_, sample := h.Sample(s.Devices[0].UUID)
 	_, list := h.Facts()
-	_, find := h.Find("0")
-	for _, err := range []error{sample, list, find, h.SetMIGMode(s.Devices[0].UUID, true), h.DestroyGPUInstance(s.Devices[0].UUID, 1)} {
+	for _, err := range []error{sample, list, h.SetMIGMode(s.Devices[0].UUID, true), h.DestroyGPUInstance(s.Devices[0].UUID, 1)} {
 		if !errors.Is(err, cuda.ErrClosed) {
 			t.Errorf("got %v", err)
 		}

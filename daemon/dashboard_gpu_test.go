@@ -4,14 +4,14 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/cuda/mig"
 )
 
 // On a GPU that is divided the page shows the groups of one instance, and those
 // of another when it is chosen.
 func TestDashboardOfInstances(t *testing.T) {
 	r := newGPURig(t, "a", "b", "c", "d").divide(
-		config.MIGInstance{Profile: "3g.40gb", Services: []string{"a", "c"}}, config.MIGInstance{Profile: "2g.20gb", Services: []string{"b", "d"}})
+		mig.Want{Profile: "3g.40gb", Services: []string{"a", "c"}}, mig.Want{Profile: "2g.20gb", Services: []string{"b", "d"}})
 	r.start()
 	r.eventually("ready", r.Ready)
 	b := startBrowser(t)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/overlapd/overlapd/cuda"
 	gpufake "github.com/overlapd/overlapd/cuda/fake"
+	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/cuda/mps"
 	"github.com/overlapd/overlapd/cuda/mps/fakemps"
 	"github.com/overlapd/overlapd/daemon/config"
@@ -155,7 +156,7 @@ func newGPURig(t *testing.T, services ...string) *gpuRig {
 }
 
 // divide puts the services on instances that the daemon creates.
-func (r *gpuRig) divide(instances ...config.MIGInstance) *gpuRig {
+func (r *gpuRig) divide(instances ...mig.Want) *gpuRig {
 	r.config.MIG.Owner, r.config.MIG.Instances = true, instances
 	return r
 }

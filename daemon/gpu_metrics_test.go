@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/cuda/mig"
 )
 
 // text returns what a scrape is answered with, made anew.
@@ -19,12 +19,12 @@ func (r *gpuRig) text() string {
 // has memory and no utilization.
 func TestMetricsOfGPUs(t *testing.T) {
 	for name, c := range map[string]struct {
-		instances   []config.MIGInstance
+		instances   []mig.Want
 		gpus        int
 		utilization int
 	}{
 		"whole":   {nil, 1, 1},
-		"divided": {[]config.MIGInstance{{Profile: "3g.40gb", Services: []string{"a"}}, {Profile: "2g.20gb", Services: []string{"b"}}}, 2, 0},
+		"divided": {[]mig.Want{{Profile: "3g.40gb", Services: []string{"a"}}, {Profile: "2g.20gb", Services: []string{"b"}}}, 2, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newGPURig(t, "a", "b")

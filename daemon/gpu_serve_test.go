@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/cuda/mps/fakemps"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
@@ -22,7 +23,7 @@ import (
 // the other do not notice, and each query has one answer.
 func TestInstances(t *testing.T) {
 	r := newGPURig(t, "a", "b", "c", "d").divide(
-		config.MIGInstance{Profile: "3g.40gb", Services: []string{"a", "c"}}, config.MIGInstance{Profile: "2g.20gb", Services: []string{"b", "d"}})
+		mig.Want{Profile: "3g.40gb", Services: []string{"a", "c"}}, mig.Want{Profile: "2g.20gb", Services: []string{"b", "d"}})
 	r.start()
 	r.eventually("ready", r.Ready)
 	o := r.overview()
@@ -77,7 +78,7 @@ func TestInstances(t *testing.T) {
 
 // A service that does not fit is refused with the sums, and the other serves.
 func TestNoRoomOnGPU(t *testing.T) {
-	r := newGPURig(t, "a", "b", "c").divide(config.MIGInstance{Profile: "1g.10gb", Services: []string{"a", "b", "c"}})
+	r := newGPURig(t, "a", "b", "c").divide(mig.Want{Profile: "1g.10gb", Services: []string{"a", "b", "c"}})
 	r.config.Services[0].MPS.PinnedMemory = 8 << 30
 	r.config.Services[1].MPS.PinnedMemory = 4 << 30
 	r.config.Services[2].MPS.PinnedMemory = 1 << 20
@@ -136,13 +137,13 @@ func TestGPURefused(t *testing.T) {
 	}{
 		"no such GPU": {func(r *gpuRig) { r.config.GPU = "3" }, `gpu = "3"`},
 		"no room": {func(r *gpuRig) {
-			r.divide(config.MIGInstance{Profile: "7g.80gb", Services: []string{"a"}}, config.MIGInstance{Profile: "1g.10gb", Services: []string{"b"}})
+			r.divide(mig.Want{Profile: "7g.80gb", Services: []string{"a"}}, mig.Want{Profile: "1g.10gb", Services: []string{"b"}})
 		}, "MIG layout does not fit"},
 		"no program":   {func(r *gpuRig) { r.config.MPS.Program = "/nonexistent/mps" }, "no MPS control program"},
 		"bad listener": {func(r *gpuRig) { r.config.Listen = "unix:/nonexistent/socket" }, "socket"},
 		"profile": {func(r *gpuRig) {
 			r.opts.Offline = true
-			r.divide(config.MIGInstance{Profile: "1g.10gb", Services: []string{"a"}}, config.MIGInstance{Profile: "1g.10gb", Services: []string{"b"}})
+			r.divide(mig.Want{Profile: "1g.10gb", Services: []string{"a"}}, mig.Want{Profile: "1g.10gb", Services: []string{"b"}})
 		}, "overlapd profile measures one device"},
 	} {
 		r := newGPURig(t, "a", "b")
@@ -188,7 +189,7 @@ func TestAuto(t *testing.T) {
 }
 
 func TestPlanGPU(t *testing.T) {
-	r := newGPURig(t, "a", "b").divide(config.MIGInstance{Profile: "1g.10gb", Services: []string{"a", "b"}})
+	r := newGPURig(t, "a", "b").divide(mig.Want{Profile: "1g.10gb", Services: []string{"a", "b"}})
 	r.config.Services[0].MPS.PinnedMemory = 9900 << 20
 	text, err := PlanGPU(r.config, r.opts)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/loop"
@@ -65,7 +66,7 @@ func TestReloadKeepsThePredictor(t *testing.T) {
 // and goes on the instance where it has its place, and gives its memory back.
 func TestReloadOnInstances(t *testing.T) {
 	r := newGPURig(t, "a", "b", "c", "d").divide(
-		config.MIGInstance{Profile: "3g.40gb", Services: []string{"a", "c"}}, config.MIGInstance{Profile: "2g.20gb", Services: []string{"b", "d"}})
+		mig.Want{Profile: "3g.40gb", Services: []string{"a", "c"}}, mig.Want{Profile: "2g.20gb", Services: []string{"b", "d"}})
 	r.start()
 	r.eventually("ready", r.Ready)
 	before := r.instances[1].memory.String()

@@ -20,7 +20,6 @@ typedef void *cu_event;
  * suffix of the version that these parameters belong to. */
 #define CUDA_FUNCTIONS(X)                                                                   \
 	X(init, "cuInit", (unsigned))                                                           \
-	X(driver_version, "cuDriverGetVersion", (int *))                                        \
 	X(device_count, "cuDeviceGetCount", (int *))                                            \
 	X(device_get, "cuDeviceGet", (cu_device *, int))                                        \
 	X(device_name, "cuDeviceGetName", (char *, int, cu_device))                             \

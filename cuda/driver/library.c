@@ -49,7 +49,6 @@ IN_CONTEXT(host_unregister, (const struct cuda *t, cu_context context, void *mem
 
 /* What needs no context. cgo cannot call a function pointer. */
 cu_result overlapd_cuda_init(const struct cuda *t) { return t->init(0); }
-cu_result overlapd_cuda_driver_version(const struct cuda *t, int *version) { return t->driver_version(version); }
 cu_result overlapd_cuda_device_count(const struct cuda *t, int *count) { return t->device_count(count); }
 cu_result overlapd_cuda_context_retain(const struct cuda *t, cu_context *context, cu_device device, unsigned flags) {
 	cu_result r = t->context_flags(device, flags);

@@ -85,14 +85,6 @@ func (l *Library) load() error {
 	return nil
 }
 
-// Version returns the newest CUDA version that the driver supports, 12080 for
-// 12.8.
-func (l *Library) Version() (int, error) {
-	var version C.int
-	err := check("cuDriverGetVersion", C.overlapd_cuda_driver_version(l.table, &version))
-	return int(version), err
-}
-
 // check turns a result into an error that names the call.
 func check(call string, r C.cu_result) error {
 	if r == 0 {

@@ -16,7 +16,6 @@ struct overlapd_device {
 };
 
 cu_result overlapd_cuda_init(const struct cuda *t);
-cu_result overlapd_cuda_driver_version(const struct cuda *t, int *version);
 cu_result overlapd_cuda_device_count(const struct cuda *t, int *count);
 cu_result overlapd_cuda_describe(const struct cuda *t, int ordinal, struct overlapd_device *d);
 cu_result overlapd_cuda_context_retain(const struct cuda *t, cu_context *context, cu_device device, unsigned flags);

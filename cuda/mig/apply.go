@@ -73,8 +73,8 @@ func (w *work) prune(d cuda.Device) {
 // verify plans for the last time: nothing may be left to do.
 func (w *work) verify(l Layout) (Layout, error) {
 	l, err := w.plan(l)
-	if err == nil && l.Changes() {
-		err = fmt.Errorf("%w: somebody changes the instances of %s at the same time (%s); stop that and start again", ErrForeign, l.Device, l.Steps()[0])
+	if steps := l.Steps(); err == nil && len(steps) > 0 {
+		err = fmt.Errorf("%w: somebody changes the instances of %s at the same time (%s); stop that and start again", ErrForeign, l.Device, steps[0])
 	}
 	return l, err
 }

@@ -40,9 +40,6 @@ type Layout struct {
 	options Options
 }
 
-// Changes reports whether anything is to be done.
-func (l Layout) Changes() bool { return len(l.Steps()) > 0 }
-
 // Steps are what Apply will do, in order, in words.
 func (l Layout) Steps() (steps []string) {
 	for _, e := range l.Remove {
@@ -80,7 +77,7 @@ func (l Layout) String() string {
 	for i, step := range l.Steps() {
 		fmt.Fprintf(&b, "%d. %s\n", i+1, step)
 	}
-	return trimLines(b.String())
+	return b.String()
 }
 
 func where(p cuda.Placement) string {
@@ -110,15 +107,6 @@ func (l Layout) bar() string {
 	return string(bar)
 }
 
-// trimLines removes the blanks that the table leaves at ends of lines.
-func trimLines(text string) string {
-	lines := strings.Split(text, "\n")
-	for i := range lines {
-		lines[i] = strings.TrimRight(lines[i], " ")
-	}
-	return strings.Join(lines, "\n")
-}
-
 // missing returns an error with the commands that create what is missing. Places are named
 // where the driver lists them, so that the commands do what a plan would.
 func (l *Layout) missing(needs []need) error {
@@ -136,13 +124,13 @@ func (l *Layout) commands(needs []need) (lines []string) {
 		lines = append(lines, fmt.Sprintf("  nvidia-smi -i %d -mig 1", index))
 	}
 	var tuples []string
-	placed, ok, err := place(needs, l.taken())
+	placed, ok := place(needs, l.taken())
 	for i, n := range needs {
-		if ok && err == nil && l.Device.MIG.Listed {
-			tuples = append(tuples, fmt.Sprintf("%d:%d", n.profile.ID, placed[i].at.Start))
-		} else {
-			tuples = append(tuples, fmt.Sprint(n.profile.ID))
+		tuple := fmt.Sprint(n.profile.ID)
+		if ok && l.Device.MIG.Listed {
+			tuple += fmt.Sprint(":", placed[i].at.Start)
 		}
+		tuples = append(tuples, tuple)
 	}
 	return append(lines, fmt.Sprintf("  nvidia-smi mig -i %d -cgi %s -C", index, strings.Join(tuples, ",")))
 }

@@ -1,6 +1,7 @@
 package mig
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -79,8 +80,6 @@ func Plan(d cuda.Device, wants []Want, o Options) (Layout, error) {
 // ready returns why a device cannot be divided now.
 func ready(d cuda.Device, o Options) error {
 	switch {
-	case d.Fault != nil:
-		return d.Fault
 	case !d.MIG.Capable && d.MIG.Why != nil:
 		return fmt.Errorf("whether %s has MIG is unknown: %w", d, d.MIG.Why)
 	case !d.MIG.Capable:
@@ -96,12 +95,7 @@ func ready(d cuda.Device, o Options) error {
 }
 
 // unlisted returns why the instances of a device are not known.
-func unlisted(d cuda.Device) error {
-	if d.MIG.Why == nil {
-		return cuda.ErrUnsupported
-	}
-	return d.MIG.Why
-}
+func unlisted(d cuda.Device) error { return cmp.Or(d.MIG.Why, error(cuda.ErrUnsupported)) }
 
 func pids(processes []cuda.Process) string {
 	const shown = 8
@@ -183,10 +177,7 @@ func (l *Layout) needs(profiles []cuda.Profile) (all []need) {
 
 // create finds places for what is missing.
 func (l *Layout) create(missing []need) error {
-	placed, ok, err := place(missing, l.taken())
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNoFit, err)
-	}
+	placed, ok := place(missing, l.taken())
 	if over := l.overCount(missing); !ok || over != "" {
 		return l.noFit(missing, over)
 	}
@@ -253,9 +244,6 @@ func (l *Layout) noFit(missing []need, over string) error {
 			memory += n.profile.Placements[0].Size
 		}
 	}
-	if over == "" {
-		over = "no placement holds them"
-	}
 	for i := range l.Slots {
 		if l.Slots[i].State == Create {
 			l.Slots[i].Placement = cuda.Placement{}
@@ -263,18 +251,14 @@ func (l *Layout) noFit(missing []need, over string) error {
 	}
 	bar := l.bar()
 	return fmt.Errorf("%w on %s: missing are %s, which take %d memory slices and %d compute slices, and %d of %d memory slices are free, %s (. is free, # not ours); %s; ask for smaller profiles, or remove instances (nvidia-smi mig -lgi lists them)",
-		ErrNoFit, l.Device, strings.Join(asked, ", "), memory, compute, strings.Count(bar, "."), l.Device.MIG.Slices, bar, over)
+		ErrNoFit, l.Device, strings.Join(asked, ", "), memory, compute, strings.Count(bar, "."), l.Device.MIG.Slices, bar, cmp.Or(over, "no placement holds them"))
 }
 
-// maxWants bounds the instances of one GPU; hardware has 7.
-const maxWants = 16
-
-// Want is an instance that the configuration declares.
+// Want is an instance that the configuration declares: a profile such as "3g.40gb" or
+// "1g.10gb+me", and the names of the services that live in it, for messages.
 type Want struct {
-	// Profile is a name such as "3g.40gb" or "1g.10gb+me".
-	Profile string
-	// Services are the names of those that live in it, for messages.
-	Services []string
+	Profile  string   `toml:"profile"`
+	Services []string `toml:"services"`
 }
 
 // profileForm is what nvidia-smi names a GPU instance profile.
@@ -290,29 +274,82 @@ func CheckProfile(name string) error {
 
 // resolve finds the profiles of what is wanted.
 func resolve(d cuda.Device, wants []Want) (all []cuda.Profile, err error) {
-	if len(wants) == 0 || len(wants) > maxWants {
-		return nil, fmt.Errorf("%w: %d instances are declared for %s; 1 to %d can be", ErrWant, len(wants), d, maxWants)
-	}
 	for _, w := range wants {
-		if err := CheckProfile(w.Profile); err != nil {
-			return nil, err
-		}
 		p, ok := d.MIG.Profile(w.Profile)
 		if !ok {
-			return nil, fmt.Errorf("%w: %s has no profile %s; it has %s", ErrWant, d, w.Profile, profileNames(d.MIG))
+			var names []string
+			for _, p := range d.MIG.Profiles {
+				names = append(names, p.Name)
+			}
+			return nil, fmt.Errorf("%w: %s has no profile %s; it has %s", ErrWant, d, w.Profile, cmp.Or(strings.Join(names, ", "), "none"))
 		}
 		all = append(all, p)
 	}
 	return all, nil
 }
 
-func profileNames(m cuda.MIG) string {
-	var names []string
-	for _, p := range m.Profiles {
-		names = append(names, p.Name)
+// need is an instance to be placed.
+type need struct {
+	want    int // whose
+	profile cuda.Profile
+	at      cuda.Placement
+}
+
+// searcher tries placements, the largest instances first.
+type searcher struct {
+	needs []need
+	taken []cuda.Placement
+}
+
+// place finds a place for every need beside what is taken, trying all. Starts
+// are tried from the last: small instances then leave the first half free,
+// where alone the largest can lie. It reports whether there is one.
+func place(needs []need, taken []cuda.Placement) ([]need, bool) {
+	s := searcher{needs: slices.Clone(needs), taken: slices.Clone(taken)}
+	slices.SortStableFunc(s.needs, func(a, b need) int {
+		return cmp.Or(b.profile.Slices-a.profile.Slices, cmp.Compare(b.profile.Memory, a.profile.Memory), cmp.Compare(a.profile.Name, b.profile.Name))
+	})
+	if !s.from(0) {
+		return nil, false
 	}
-	if len(names) == 0 {
-		return "none"
+	return s.inOrder(), true
+}
+
+// from places the needs from the i-th on. Needs of one profile are alike, so
+// each lies before the last of its kind: that tries every set once.
+func (s *searcher) from(i int) bool {
+	if i == len(s.needs) {
+		return true
 	}
-	return strings.Join(names, ", ")
+	n := &s.needs[i]
+	for _, at := range slices.Backward(n.profile.Placements) {
+		if i > 0 && s.needs[i-1].profile.Name == n.profile.Name && at.Start >= s.needs[i-1].at.Start {
+			continue
+		}
+		if slices.ContainsFunc(s.taken, at.Overlaps) {
+			continue
+		}
+		n.at = at
+		s.taken = append(s.taken, at)
+		if s.from(i + 1) {
+			return true
+		}
+		s.taken = s.taken[:len(s.taken)-1]
+	}
+	return false
+}
+
+// inOrder returns the needs as they were wanted, those of one profile from the
+// first place on.
+func (s *searcher) inOrder() []need {
+	for i := range s.needs {
+		for j := i + 1; j < len(s.needs); j++ {
+			a, b := &s.needs[i], &s.needs[j]
+			if a.profile.Name == b.profile.Name && (a.want < b.want) != (a.at.Start < b.at.Start) {
+				a.at, b.at = b.at, a.at
+			}
+		}
+	}
+	slices.SortFunc(s.needs, func(a, b need) int { return a.want - b.want })
+	return s.needs
 }

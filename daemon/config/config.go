@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/overlapd/overlapd/cuda/mig"
 )
 
 // Limits on the configuration itself.
@@ -147,8 +149,8 @@ type Config struct {
 	// MIG is how a GPU is divided. Without instances it is not. Their owner creates
 	// those that are missing, and destroys them again.
 	MIG struct {
-		Owner     bool          `toml:"owner" gpu:"only"`
-		Instances []MIGInstance `toml:"instance" max:"16" gpu:"only"`
+		Owner     bool       `toml:"owner" gpu:"only"`
+		Instances []mig.Want `toml:"instance" max:"16" gpu:"only"`
 	} `toml:"mig"`
 
 	Services []Service `toml:"service" max:"64"`
@@ -183,12 +185,6 @@ type Worker struct {
 	InputBytes        int64         `toml:"input_bytes" default:"256MiB" min:"64B"`
 	OutputBytes       int64         `toml:"output_bytes" default:"128MiB" min:"64B"`
 	IntermediateBytes int64         `toml:"intermediate_bytes" default:"1GiB" min:"64B"`
-}
-
-// MIGInstance is one part of a GPU, with the services that run on it.
-type MIGInstance struct {
-	Profile  string   `toml:"profile"`
-	Services []string `toml:"services"`
 }
 
 // Service is one service. Its model is "zoo:NAME", the path of an ONNX file, or
@@ -295,7 +291,7 @@ func (c *Config) Service(name string) *Service {
 
 // Place returns on which MIG instance a service is, or -1.
 func (c *Config) Place(service string) int {
-	return slices.IndexFunc(c.MIG.Instances, func(i MIGInstance) bool { return slices.Contains(i.Services, service) })
+	return slices.IndexFunc(c.MIG.Instances, func(i mig.Want) bool { return slices.Contains(i.Services, service) })
 }
 
 // keys visits all keys of a configuration.

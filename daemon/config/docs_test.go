@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/overlapd/overlapd/cuda/mig"
 )
 
 var coded = regexp.MustCompile("`(.*?)`")
@@ -48,7 +50,7 @@ func TestKeysAreDocumented(t *testing.T) {
 		left[d] = true
 	}
 	c := Config{Services: make([]Service, 1)}
-	c.MIG.Instances = make([]MIGInstance, 1)
+	c.MIG.Instances = make([]mig.Want, 1)
 	c.keys(func(k key) {
 		if k.isTables() {
 			return

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/overlapd/overlapd/cuda/mig"
 )
 
 const dividedConfig = `device = "cuda"
@@ -46,7 +48,7 @@ func TestGPUConfig(t *testing.T) {
 	want.Device, want.GPU = "cuda", "0"
 	want.CUDA.TF32, want.CUDA.MemoryLimit, want.CUDA.ArenaExtend = true, 8<<30, "same_as_requested"
 	want.MPS.Mode, want.MPS.Dir, want.MPS.Program = "own", "/run/mps", "/opt/mps"
-	want.MIG.Owner, want.MIG.Instances = true, []MIGInstance{{"3g.40gb", []string{"a"}}, {"2g.20gb", []string{"b"}}}
+	want.MIG.Owner, want.MIG.Instances = true, []mig.Want{{Profile: "3g.40gb", Services: []string{"a"}}, {Profile: "2g.20gb", Services: []string{"b"}}}
 	a, b := DefaultService(), DefaultService()
 	a.Name, b.Name, a.Model, b.Model, a.Cut = "a", "b", "/etc/m.onnx", "/etc/m.onnx", -1
 	a.MPS.Percentage, a.MPS.PinnedMemory, a.MPS.Priority = 50, 2<<30, "below_normal"

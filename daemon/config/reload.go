@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/overlapd/overlapd/cuda/mig"
 )
 
 // Reloaded is what a new configuration changes, and when, and what became of it once
@@ -130,7 +132,7 @@ func (s *Service) changes(next *Service) (any, worker bool) {
 // samePlaces reports whether a GPU is divided alike and each service that stays
 // is on the instance on which it was.
 func samePlaces(old, next *Config) bool {
-	if !slices.EqualFunc(old.MIG.Instances, next.MIG.Instances, func(a, b MIGInstance) bool { return a.Profile == b.Profile }) {
+	if !slices.EqualFunc(old.MIG.Instances, next.MIG.Instances, func(a, b mig.Want) bool { return a.Profile == b.Profile }) {
 		return false
 	}
 	for i := range old.Services {

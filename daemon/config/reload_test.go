@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/overlapd/overlapd/cuda/mig"
 )
 
 // services returns a configuration with services of these names.
@@ -68,7 +70,7 @@ func TestDiff(t *testing.T) {
 func TestDiffOfInstances(t *testing.T) {
 	on := func(c Config, places ...[]string) Config {
 		for _, services := range places {
-			c.MIG.Instances = append(c.MIG.Instances, MIGInstance{Profile: "1g.10gb", Services: services})
+			c.MIG.Instances = append(c.MIG.Instances, mig.Want{Profile: "1g.10gb", Services: services})
 		}
 		return c
 	}
@@ -182,7 +184,7 @@ func anyConfig(t *rapid.T, label string) Config {
 	c.DrainTimeout = time.Duration(rapid.IntRange(1, 3).Draw(t, label+" drain")) * time.Second
 	c.Policy = rapid.SampledFrom([]string{"overlap", "edf", "fcfs"}).Draw(t, label+" policy")
 	c.Worker.Threads = rapid.IntRange(0, 2).Draw(t, label+" threads")
-	c.MIG.Instances = []MIGInstance{{Profile: "1g.10gb"}, {Profile: "1g.10gb"}}
+	c.MIG.Instances = []mig.Want{{Profile: "1g.10gb"}, {Profile: "1g.10gb"}}
 	names := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}), 1, 5, rapid.ID).Draw(t, label+" services")
 	for _, name := range names {
 		s := DefaultService()

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,14 +43,6 @@ type Options struct {
 	Probe func(ctx context.Context, uuid string) error
 }
 
-// boot returns the identity of this boot of the host.
-func (o Options) boot() string {
-	if o.Boot != "" {
-		return o.Boot
-	}
-	return mig.Boot()
-}
-
 // GPU is a GPU that a daemon takes into use. Its methods but those of its
 // parts belong to one goroutine.
 type GPU struct {
@@ -60,7 +53,6 @@ type GPU struct {
 	target cuda.Target
 	layout *mig.Layout // nil unless it is divided
 	record mig.Record
-	file   recordFile
 	parts  []*Part
 	taken  bool // Take was called
 }
@@ -93,19 +85,22 @@ func Choose(ctx context.Context, c config.Config, o Options, log zerolog.Logger)
 	return g, err
 }
 
+// keep writes the record of what was made.
+func (g *GPU) keep(r mig.Record) error { return writeRecord(g.config.StateDir, r) }
+
 // look finds the GPU and plans what Take does. It changes nothing. The error is
 // one of cuda if there is no such GPU, of mig if it cannot be divided as it is
 // wanted, or ErrDivided. Give must be called.
 func look(c config.Config, o Options) (*GPU, error) {
-	open := o.NVML
-	if open == nil {
-		open = func() (*cuda.Host, error) { return cuda.Open(nil) }
+	if o.NVML == nil {
+		o.NVML = func() (*cuda.Host, error) { return cuda.Open(nil) }
 	}
-	host, err := open()
+	o.Boot = cmp.Or(o.Boot, mig.Boot())
+	host, err := o.NVML()
 	if err != nil {
 		return nil, err
 	}
-	g := &GPU{config: c, opts: o, host: host, file: recordFile{c.StateDir}}
+	g := &GPU{config: c, opts: o, host: host}
 	if err := g.look(); err != nil {
 		return nil, errors.Join(err, host.Close())
 	}
@@ -113,7 +108,7 @@ func look(c config.Config, o Options) (*GPU, error) {
 }
 
 func (g *GPU) look() (err error) {
-	if g.record, err = g.file.read(); err != nil {
+	if g.record, err = ReadRecord(g.config.StateDir); err != nil {
 		return err
 	}
 	if err := g.find(); err != nil {
@@ -134,11 +129,7 @@ func (g *GPU) find() (err error) {
 	if g.facts, err = g.host.Facts(); err != nil {
 		return err
 	}
-	name := g.config.GPU
-	if name == "" {
-		name = "0"
-	}
-	g.target, err = g.facts.Find(name)
+	g.target, err = g.facts.Find(cmp.Or(g.config.GPU, "0"))
 	return err
 }
 
@@ -146,12 +137,8 @@ func (g *GPU) plan() error {
 	if g.target.Instance != nil {
 		return fmt.Errorf("%w: %s is an instance; name the GPU that is to be divided", ErrDivided, g.target.UUID())
 	}
-	var wanted []mig.Want
-	for _, i := range g.config.MIG.Instances {
-		wanted = append(wanted, mig.Want(i))
-	}
-	layout, err := mig.Plan(g.target.Device, wanted, mig.Options{
-		Owner: g.config.MIG.Owner, Record: g.record, Boot: g.opts.boot(),
+	layout, err := mig.Plan(g.target.Device, g.config.MIG.Instances, mig.Options{
+		Owner: g.config.MIG.Owner, Record: g.record, Boot: g.opts.Boot,
 	})
 	if err != nil {
 		return err
@@ -166,15 +153,11 @@ func (g *GPU) plan() error {
 // whole returns the part of a GPU, or an instance, that is used as it is.
 func (g *GPU) whole() *Part {
 	d := &g.target.Device
-	p := &Part{host: g.host, UUID: g.target.UUID(), Services: g.config.Names(), memory: unknownMemory}
-	if d.Memory.Known {
-		p.memory = int64(d.Memory.Value.Free)
-	}
+	p := &Part{host: g.host, UUID: g.target.UUID(), Services: g.config.Names()}
 	if g.target.Instance != nil {
 		p.Profile = g.target.Instance.Profile
-		p.memory = g.memoryOf(p.UUID, unknownMemory)
 	}
-	p.Text = text(d, p.Profile)
+	p.memory, p.Text = g.memoryOf(p.UUID, unknownMemory), text(d, p.Profile)
 	return p
 }
 
@@ -186,20 +169,14 @@ func (g *GPU) slot(i int) *Part {
 	if profile, ok := d.MIG.Profile(s.Profile); ok {
 		p.memory = int64(profile.Memory)
 	}
-	if s.UUID != "" {
-		p.memory = g.memoryOf(s.UUID, p.memory)
-	}
+	p.memory = g.memoryOf(s.UUID, p.memory)
 	return p
 }
 
-// memoryOf returns the free memory of an instance, or what was known.
+// memoryOf returns the free memory of a GPU or an instance, or what was known.
 func (g *GPU) memoryOf(uuid string, known int64) int64 {
-	for i := range g.target.Device.Instances {
-		for _, c := range g.target.Device.Instances[i].Compute {
-			if c.UUID == uuid && c.Memory.Known {
-				return int64(c.Memory.Value.Free)
-			}
-		}
+	if t, err := g.facts.Find(uuid); err == nil && t.Memory().Known {
+		return int64(t.Memory().Value.Free)
 	}
 	return known
 }
@@ -260,7 +237,7 @@ func (g *GPU) divide() (err error) {
 	if g.layout == nil {
 		return g.clear()
 	}
-	layout, record, err := mig.Apply(g.host, *g.layout, g.file.write)
+	layout, record, err := mig.Apply(g.host, *g.layout, g.keep)
 	g.layout, g.record = &layout, record
 	if err != nil {
 		return err
@@ -297,7 +274,7 @@ func (g *GPU) clear() error {
 // last process in them to be gone.
 func (g *GPU) release() (err error) {
 	for range busyTries {
-		if g.record, err = mig.Release(g.host, g.record, g.opts.boot(), g.file.write); !errors.Is(err, mig.ErrBusy) {
+		if g.record, err = mig.Release(g.host, g.record, g.opts.Boot, g.keep); !errors.Is(err, mig.ErrBusy) {
 			return err
 		}
 		time.Sleep(busyPause)

@@ -12,24 +12,17 @@ import (
 )
 
 // recordName is the file in the state folder that lists the MIG instances which
-// the daemon has made.
+// the daemon has made. A file that is there is complete: it is written beside the
+// old one and takes its place.
 const recordName = "mig.json"
-
-// ReadRecord returns the record in a state folder, an empty one if there is none.
-func ReadRecord(stateDir string) (mig.Record, error) { return recordFile{stateDir}.read() }
 
 // ErrRecordFile is returned when the record of instances cannot be read or written.
 var ErrRecordFile = errors.New("record of MIG instances")
 
-// recordFile is the record on disk. A file that is there is complete: it is
-// written beside the old one and takes its place.
-type recordFile struct{ dir string }
-
-func (f recordFile) path() string { return filepath.Join(f.dir, recordName) }
-
-// read returns the record, an empty one if there is none.
-func (f recordFile) read() (mig.Record, error) {
-	data, err := os.ReadFile(f.path())
+// ReadRecord returns the record in a state folder, an empty one if there is none.
+func ReadRecord(stateDir string) (mig.Record, error) {
+	path := filepath.Join(stateDir, recordName)
+	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return mig.Record{}, nil
 	}
@@ -38,17 +31,17 @@ func (f recordFile) read() (mig.Record, error) {
 	}
 	r, err := mig.ParseRecord(data)
 	if err != nil {
-		return r, fmt.Errorf("%w %s: %w", ErrRecordFile, f.path(), err)
+		return r, fmt.Errorf("%w %s: %w", ErrRecordFile, path, err)
 	}
 	return r, nil
 }
 
-// write makes the record survive a crash of the host. An empty one is
-// removed.
-func (f recordFile) write(r mig.Record) error {
-	err := f.replace(r)
+// writeRecord makes the record in a state folder survive a crash of the host. An
+// empty one is removed.
+func writeRecord(stateDir string, r mig.Record) error {
+	folder, err := os.Open(stateDir)
 	if err == nil {
-		err = syncDir(f.dir)
+		err = errors.Join(replaceRecord(filepath.Join(stateDir, recordName), r), folder.Sync(), folder.Close())
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRecordFile, err)
@@ -56,45 +49,35 @@ func (f recordFile) write(r mig.Record) error {
 	return nil
 }
 
-func (f recordFile) replace(r mig.Record) error {
+func replaceRecord(path string, r mig.Record) error {
 	if r.Empty() {
-		if err := os.Remove(f.path()); !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
+		return remove(path)
 	}
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
 	}
-	next := f.path() + ".new"
-	if err := writeSynced(next, append(data, '\n')); err != nil {
+	// What stands in its place is of a daemon that died, or a link which would have
+	// another file written.
+	next := path + ".new"
+	if err := remove(next); err != nil {
 		return err
 	}
-	return os.Rename(next, f.path())
-}
-
-// writeSynced writes a new file. What stands in its place goes: it is of a daemon
-// that died, or a link which would have another file written.
-func writeSynced(path string, data []byte) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	file, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = file.Write(data)
-	if err == nil {
-		err = file.Sync()
-	}
-	return errors.Join(err, file.Close())
-}
-
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
+	_, err = file.Write(append(data, '\n'))
+	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return err
 	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return os.Rename(next, path)
+}
+
+// remove removes a file that may not be there.
+func remove(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }

@@ -12,7 +12,7 @@ import (
 // written; what a daemon that died left there is no hindrance.
 func TestRecordFollowsNoLink(t *testing.T) {
 	dir := t.TempDir()
-	f := recordFile{dir}
+	path := filepath.Join(dir, recordName)
 	precious := filepath.Join(dir, "precious")
 	if err := os.WriteFile(precious, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
@@ -22,16 +22,16 @@ func TestRecordFollowsNoLink(t *testing.T) {
 		"a link":     func(next string) error { return os.Symlink(precious, next) },
 		"a leftover": func(next string) error { return os.WriteFile(next, []byte("{"), 0o666) },
 	} {
-		if err := plant(f.path() + ".new"); err != nil {
+		if err := plant(path + ".new"); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.write(r); err != nil {
+		if err := writeRecord(dir, r); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if got, err := f.read(); err != nil || got.Boot != r.Boot {
+		if got, err := ReadRecord(dir); err != nil || got.Boot != r.Boot {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
-		if info, err := os.Lstat(f.path()); err != nil || info.Mode() != 0o600 {
+		if info, err := os.Lstat(path); err != nil || info.Mode() != 0o600 {
 			t.Errorf("%s: the record is %v, %v", name, info.Mode(), err)
 		}
 	}

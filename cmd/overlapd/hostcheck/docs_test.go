@@ -128,7 +128,7 @@ func TestRulesAreWhole(t *testing.T) {
 // TestSentinelsAreFound: the test reads errors wherever a package declares them.
 func TestSentinelsAreFound(t *testing.T) {
 	for dir, want := range map[string]string{
-		"cuda": "ErrVersions", "cuda/mig": "errSteps", "segments/wire": "ErrEngine", "executor": "errBacklog", "cmd/overlapd/hostcheck": "ErrHost",
+		"cuda": "ErrVersions", "cuda/mig": "ErrWant", "segments/wire": "ErrEngine", "executor": "errBacklog", "cmd/overlapd/hostcheck": "ErrHost",
 	} {
 		if sentinels(t, dir)[want] == "" {
 			t.Errorf("%s is not found in %s", want, dir)

@@ -377,11 +377,7 @@ func (l *looking) lookAtMIG() {
 		l.add("mig-layout", "why", err.Error())
 		return
 	}
-	var wants []mig.Want
-	for _, i := range c.Instances {
-		wants = append(wants, mig.Want(i))
-	}
-	layout, err := mig.Plan(d, wants, o)
+	layout, err := mig.Plan(d, c.Instances, o)
 	if err != nil {
 		l.add("mig-layout", "why", err.Error())
 		return
@@ -391,7 +387,7 @@ func (l *looking) lookAtMIG() {
 		l.add("mig-steps", "steps", fmt.Sprint(len(steps)))
 		return
 	}
-	l.add("mig", "instances", fmt.Sprint(len(wants)))
+	l.add("mig", "instances", fmt.Sprint(len(c.Instances)))
 }
 
 // instances names the MIG devices that there are.

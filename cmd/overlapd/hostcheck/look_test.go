@@ -16,6 +16,7 @@ import (
 
 	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/cuda/fake"
+	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/cuda/mps"
 	"github.com/overlapd/overlapd/cuda/mps/fakemps"
 	"github.com/overlapd/overlapd/daemon/config"
@@ -287,7 +288,7 @@ func (m *machine) own(user int, profiles ...string) {
 // want declares MIG instances that have to be there.
 func (m *machine) want(profiles ...string) {
 	for _, p := range profiles {
-		m.o.Config.MIG.Instances = append(m.o.Config.MIG.Instances, config.MIGInstance{Profile: p})
+		m.o.Config.MIG.Instances = append(m.o.Config.MIG.Instances, mig.Want{Profile: p})
 	}
 }
 

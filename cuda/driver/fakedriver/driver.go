@@ -1,3 +1,6 @@
+// Package fakedriver is a CUDA driver without a GPU, for tests of whoever calls
+// one: [Build] compiles libcuda.so.1 and a [Driver] has its page of words, which
+// tell how it behaves and what happened. No program links it.
 package fakedriver
 
 import (
@@ -42,7 +45,7 @@ func Build(dir string, devices, bytes uint64) (*Driver, error) {
 	if err := d.share(file); err != nil {
 		return nil, err
 	}
-	d.Page[MemoryLimit], d.Page[Devices], d.Page[Version] = bytes, devices, 13000
+	d.Page[MemoryLimit], d.Page[Devices] = bytes, devices
 	return d, os.Setenv(pageVariable, file)
 }
 
@@ -69,3 +72,54 @@ func (d *Driver) Fail(call int, n, result uint64) {
 	d.Page[failWith+call] = result
 	d.Page[failAfter+call] = n
 }
+
+// Words of the page that is shared with testdata/fakecuda.c: first those that the
+// test sets, then those that the driver counts.
+const (
+	MemoryLimit = 0 // bytes of device memory
+	Identity    = 1 // 1: device addresses can be used by the host as well
+	Devices     = 2 // how many there are
+	MemoryTaken = 3 // bytes that others hold
+
+	Bytes       = 16 // of device memory that are held
+	Allocations = 17
+	Streams     = 18 // that are open, as the next ones
+	Events      = 19
+	Pins        = 20
+	Contexts    = 21
+	Pending     = 22 // copies that are queued
+	CopiesIn    = 23
+	CopiesOut   = 24
+	Syncs       = 26 // of streams and events
+	Faults      = 27 // uses of what is not there, and calls without a context
+	Sticky      = 29 // the result that every call gives from now on, 0 if none
+	Flags       = 30 // of the context
+
+	failAfter = 128 // by call: fail at the n-th call from now, 0 for never
+	failWith  = 192 // by call: the result
+	words     = 512
+)
+
+// Calls of the driver, as the fake numbers them.
+const (
+	CallInit          = 0
+	CallCount         = 1
+	CallUUID          = 4
+	CallSetFlags      = 7
+	CallRetain        = 8
+	CallRelease       = 9
+	CallStreamCreate  = 12
+	CallStreamDestroy = 13
+	CallStreamSync    = 14
+	CallEventCreate   = 15
+	CallEventDestroy  = 16
+	CallEventRecord   = 17
+	CallEventSync     = 19
+	CallAlloc         = 21
+	CallFree          = 22
+	CallInfo          = 23
+	CallCopyIn        = 24
+	CallCopyOut       = 25
+	CallPin           = 27
+	CallUnpin         = 28
+)

@@ -60,7 +60,7 @@ func TestNumbers(t *testing.T) {
 	}
 	page, calls := enum("enum {"), enum("enum call {")
 	for name, got := range map[string]int{
-		"MEMORY_LIMIT": MemoryLimit, "IDENTITY": Identity, "DEVICES": Devices, "DRIVER_VERSION": Version, "MEMORY_TAKEN": MemoryTaken,
+		"MEMORY_LIMIT": MemoryLimit, "IDENTITY": Identity, "DEVICES": Devices, "MEMORY_TAKEN": MemoryTaken,
 		"BYTES": Bytes, "ALLOCATIONS": Allocations, "STREAMS": Streams, "EVENTS": Events, "PINS": Pins, "CONTEXTS": Contexts, "PENDING": Pending,
 		"COPIES_IN": CopiesIn, "COPIES_OUT": CopiesOut, "SYNCS": Syncs, "FAULTS": Faults, "STICKY": Sticky, "FLAGS": Flags,
 		"FAIL_AFTER": failAfter, "FAIL_WITH": failWith, "WORDS": words,
