@@ -369,6 +369,7 @@ func containsLines(state, part string) bool {
 // TestPlansApply holds every plan that is accepted to it: it can be applied,
 // gives what was wanted, leaves strangers alone, and Release restores the host.
 func TestPlansApply(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawScene(t)
 		f := s.open(t)

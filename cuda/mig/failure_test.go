@@ -47,6 +47,7 @@ func failOnce(t failer, s scene, n int, after bool) bool {
 
 // TestFailuresLeaveNothing fails every call of an Apply in turn.
 func TestFailuresLeaveNothing(t *testing.T) {
+	t.Parallel()
 	for _, s := range []scene{
 		{model: fake.H100, existing: [][3]uint32{{19, 0, 1}, {19, 1, 0}}, profiles: []string{"1g.10gb", "3g.40gb", "1g.10gb"}},
 		{model: fake.A100, off: true, profiles: []string{"2g.10gb", "1g.5gb+me"}},
@@ -65,6 +66,7 @@ func TestFailuresLeaveNothing(t *testing.T) {
 
 // TestRandomFailures fails any call on any GPU.
 func TestRandomFailures(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		failOnce(t, drawScene(t), rapid.IntRange(0, 400).Draw(t, "call"), rapid.Bool().Draw(t, "after"))
 	})
@@ -76,6 +78,7 @@ type crash struct{}
 // TestCrashesLeakNothing ends the process at every call of an Apply, and of a
 // Release, and releases what the last record on disk says.
 func TestCrashesLeakNothing(t *testing.T) {
+	t.Parallel()
 	for _, off := range []bool{false, true} {
 		s := scene{model: fake.H100, off: off, existing: [][3]uint32{{19, 0, 1}}, profiles: []string{"1g.10gb", "3g.40gb"}}
 		crashes := 0
@@ -134,6 +137,7 @@ func crashAt(f *fixture, n int, work func()) (crashed bool) {
 // TestApplyAfterCrash starts again, wanting the same, after a crash at every
 // call.
 func TestApplyAfterCrash(t *testing.T) {
+	t.Parallel()
 	for n := 0; ; n++ {
 		f := open(t, fake.H100)
 		before := f.State()

@@ -166,6 +166,7 @@ func TestDividedInstancesAreNotUsed(t *testing.T) {
 
 // TestPlanRefusesOnlyWhatDoesNotFit compares with all assignments there are.
 func TestPlanRefusesOnlyWhatDoesNotFit(t *testing.T) {
+	t.Parallel()
 	fits := 0
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawScene(t)

@@ -106,7 +106,11 @@ func (c *check) listed() (pids []int, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, host.Close()) }()
-	t, err := host.Find(c.gpu)
+	facts, err := host.Facts()
+	if err != nil {
+		return nil, err
+	}
+	t, err := facts.Find(c.gpu)
 	if err != nil {
 		return nil, err
 	}
