@@ -157,7 +157,7 @@ func TestReadTraces(t *testing.T) {
 			}
 			var err error
 			if c.times != "" {
-				_, err = readRecording(path)
+				_, err = readRecording(new(Scenario), path)
 			} else {
 				_, err = ReadLoads(path)
 			}
@@ -169,7 +169,7 @@ func TestReadTraces(t *testing.T) {
 			}
 		})
 	}
-	if _, err := readRecording(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := readRecording(new(Scenario), filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: got %v", err)
 	}
 }

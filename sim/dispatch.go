@@ -42,11 +42,10 @@ func (d *dispatcher) choose(nodes []*node) *node {
 }
 
 // central holds the queries that wait for a free device, the earliest deadline
-// first. aside is the memory of take.
+// first.
 type central struct {
 	ordered[int]
-	w     *world
-	aside []int
+	w *world
 }
 
 // earlier orders queries by their deadlines, and those of one by their numbers.
@@ -57,19 +56,19 @@ func (w *world) earlier(a, b int) bool {
 // take takes out the first query that a device can run, or that is too late for
 // any. Those for workers that the device has lost are left to others.
 func (c *central) take(n *node) (number int, ok bool) {
-	c.aside = c.aside[:0]
+	var aside []int
 	for !ok && len(c.items) > 0 {
 		number = c.pop()
 		q := &c.w.submitted[number]
 		switch {
 		case c.w.place[number] == answered:
 		case n.down[q.Service] && c.w.due(q) > c.w.now:
-			c.aside = append(c.aside, number)
+			aside = append(aside, number)
 		default:
 			ok = true
 		}
 	}
-	for _, a := range c.aside {
+	for _, a := range aside {
 		c.add(a)
 	}
 	return number, ok

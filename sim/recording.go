@@ -19,25 +19,31 @@ import (
 // for the start. The columns size, seq_len and service may follow; what the file lacks
 // is drawn as for any arrivals. The names of all other columns are returned.
 func GiveRecorded(sc *Scenario, path string) (ignored []string, err error) {
-	r, err := readRecording(path)
+	r, err := readRecording(sc, path)
 	if err != nil {
 		return nil, err
 	}
-	return r.ignored, r.give(sc)
+	return r.ignored, r.give()
 }
 
-// recording is queries that came, in ascending order of their times. What else the
-// file holds of each query is nil if it has no such column; names are those of
-// services, by position in services. lines is nil if there are only times.
+// recording is queries that came, for the services of a scenario, in ascending order of
+// their times. The columns of the file are by position, -1 for those that it does not
+// have; queries is nil if there are only times.
 type recording struct {
+	scenario *Scenario
 	path     string
-	ignored  []string
-	times    []time.Duration
-	sizes    []int
-	seqLens  []int
-	services []int
-	names    []string
-	lines    []int
+
+	seconds, clock, size, seqLen, service int
+	ignored                               []string
+
+	first   time.Time // clock time of the first query
+	times   []time.Duration
+	queries []recorded
+}
+
+// recorded is what the file holds of a query besides its time.
+type recorded struct {
+	service, size, seqLen, line int
 }
 
 var timesSheet = textfile.Sheet{
@@ -45,75 +51,53 @@ var timesSheet = textfile.Sheet{
 	MaxBytes: maxTraceBytes, MaxRows: MaxQueries, Unusable: ErrArrivals, TooLarge: ErrArrivals,
 }
 
-func readRecording(path string) (*recording, error) {
-	r := &recording{path: path}
-	c := recordingColumns{known: map[string]int{}}
-	err := timesSheet.ReadFile(path,
-		func(t *textfile.Table) { r.ignored = c.find(t) },
-		func(t *textfile.Table) { r.add(t, &c) })
-	if err != nil {
+func readRecording(sc *Scenario, path string) (*recording, error) {
+	r := &recording{scenario: sc, path: path}
+	if err := timesSheet.ReadFile(path, r.head, r.row); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// recordingColumns holds positions of columns, -1 for those that are not there, the
-// clock time of the first query, and the names of services that have come up.
-type recordingColumns struct {
-	seconds, clock, size, seqLen, service int
-	first                                 time.Time
-	known                                 map[string]int
-}
-
-// find returns the names of further columns.
-func (c *recordingColumns) find(t *textfile.Table) (ignored []string) {
-	c.seconds, c.clock = t.Column("time_s"), t.Column("timestamp", "arrived_at")
-	c.size, c.seqLen, c.service = t.Column("size"), t.Column("seq_len"), t.Column("service")
+func (r *recording) head(t *textfile.Table) {
+	r.seconds, r.clock = t.Column("time_s"), t.Column("timestamp", "arrived_at")
+	r.size, r.seqLen, r.service = t.Column("size"), t.Column("seq_len"), t.Column("service")
 	switch {
-	case c.seconds < 0 && c.clock < 0:
+	case r.seconds < 0 && r.clock < 0:
 		t.Require("time_s", "timestamp")
-	case c.seconds >= 0:
-		c.clock = -1
+	case r.seconds >= 0:
+		r.clock = -1
 	}
 	for i, h := range t.Head {
-		if !slices.Contains([]int{c.seconds, c.clock, c.size, c.seqLen, c.service}, i) {
-			ignored = append(ignored, h)
+		if !slices.Contains([]int{r.seconds, r.clock, r.size, r.seqLen, r.service}, i) {
+			r.ignored = append(r.ignored, h)
 		}
 	}
-	return ignored
 }
 
-// add takes one line.
-func (r *recording) add(t *textfile.Table, c *recordingColumns) {
-	at := c.time(t)
+func (r *recording) row(t *textfile.Table) {
+	at := r.time(t)
 	if n := len(r.times); n > 0 && at < r.times[n-1] {
-		t.Refuse(max(c.seconds, c.clock), "it comes before that of the line above; sort the lines")
+		t.Refuse(max(r.seconds, r.clock), "it comes before that of the line above; sort the lines")
 	}
 	r.times = append(r.times, at)
-	if c.size < 0 && c.seqLen < 0 && c.service < 0 {
+	if r.size < 0 && r.seqLen < 0 && r.service < 0 {
 		return
 	}
-	r.lines = append(r.lines, t.Line())
-	if c.service >= 0 {
-		r.addService(c, t.Fields[c.service])
+	q := recorded{line: t.Line()}
+	if r.service >= 0 {
+		q.service = slices.IndexFunc(r.scenario.Services, func(s Service) bool { return s.Name == t.Fields[r.service] })
+		if q.service < 0 {
+			t.Refuse(r.service, "there is no such service; the services are %s", strings.Join(r.scenario.serviceNames(), ", "))
+		}
 	}
-	if c.size >= 0 {
-		r.sizes = append(r.sizes, t.Whole(c.size, 1, predictor.MaxSize))
+	if r.size >= 0 {
+		q.size = t.Whole(r.size, 1, predictor.MaxSize)
 	}
-	if c.seqLen >= 0 {
-		r.seqLens = append(r.seqLens, t.Whole(c.seqLen, 0, predictor.MaxSeqLen))
+	if r.seqLen >= 0 {
+		q.seqLen = t.Whole(r.seqLen, 0, predictor.MaxSeqLen)
 	}
-}
-
-func (r *recording) addService(c *recordingColumns, name string) {
-	i, known := c.known[name]
-	if !known {
-		i = len(r.names)
-		name = strings.Clone(name) // not the line that it stands in
-		c.known[name] = i
-		r.names = append(r.names, name)
-	}
-	r.services = append(r.services, i)
+	r.queries = append(r.queries, q)
 }
 
 // clockForms are how dates and times may be written. Fractions of a second may
@@ -121,62 +105,62 @@ func (r *recording) addService(c *recordingColumns, name string) {
 var clockForms = []string{time.RFC3339, time.DateTime, "2006-01-02T15:04:05"}
 
 // time returns when the query of a line came.
-func (c *recordingColumns) time(t *textfile.Table) time.Duration {
-	if c.seconds >= 0 {
-		seconds := t.Number(c.seconds, 0, math.MaxFloat64)
+func (r *recording) time(t *textfile.Table) time.Duration {
+	if r.seconds >= 0 {
+		seconds := t.Number(r.seconds, 0, math.MaxFloat64)
 		if seconds > maxTime.Seconds() {
-			t.Refuse(c.seconds, "it is after %v; give seconds since the start, not the time of the clock", maxTime)
+			t.Refuse(r.seconds, "it is after %v; give seconds since the start, not the time of the clock", maxTime)
 		}
 		return time.Duration(seconds * float64(time.Second))
 	}
 	for _, form := range clockForms {
-		clock, err := time.Parse(form, t.Fields[c.clock])
+		clock, err := time.Parse(form, t.Fields[r.clock])
 		if err != nil {
 			continue
 		}
-		if c.first.IsZero() {
-			c.first = clock
+		if r.first.IsZero() {
+			r.first = clock
 		}
-		at := clock.Sub(c.first)
-		switch {
-		case at < 0:
-			t.Refuse(c.clock, "it comes before that of the first query; sort the lines")
-		case at > maxTime:
-			t.Refuse(c.clock, "it is more than %v after the first; cut the file", maxTime)
+		at := clock.Sub(r.first)
+		if at > maxTime {
+			t.Refuse(r.clock, "it is more than %v after the first; cut the file", maxTime)
 		}
 		return at
 	}
-	t.Refuse(c.clock, "it must be a date and time such as 2006-01-02 15:04:05.9999999 or 2006-01-02T15:04:05Z (seconds since the start go into a column time_s)")
+	t.Refuse(r.clock, "it must be a date and time such as 2006-01-02 15:04:05.9999999 or 2006-01-02T15:04:05Z (seconds since the start go into a column time_s)")
 	return 0
 }
 
-func (r *recording) give(sc *Scenario) error {
+// give has the scenario serve what was recorded.
+func (r *recording) give() error {
+	sc := r.scenario
 	sc.Arrivals.Process, sc.Arrivals.Times, sc.Given = Times, r.times, nil
-	if r.lines == nil {
+	if r.queries == nil {
 		return nil
-	}
-	services, err := r.bind(sc)
-	if err != nil {
-		return err
 	}
 	queries, err := sc.Submissions()
 	if err != nil {
 		return err
 	}
-	number := r.kept(sc)
+	thinning, left := stream(sc.Seed, forThinning, 0), r.queries
 	for i := range queries {
-		q, n := &queries[i], number()
-		if r.services != nil {
-			q.Service = services[r.services[n]]
-			r.draw(sc, i, q)
+		q := &queries[i]
+		for keep := sc.Arrivals.Keep; keep > 0 && keep < 1 && thinning.Float64() >= keep; {
+			left = left[1:]
 		}
-		if r.sizes != nil {
-			q.Size = r.sizes[n]
+		was := left[0]
+		left = left[1:]
+		if r.service >= 0 {
+			q.Service = models.ServiceID(was.service)
+			sc.draw(i, q)
 		}
-		if r.seqLens != nil {
-			q.SeqLen = r.seqLens[n]
+		if r.size >= 0 {
+			q.Size = was.size
 		}
-		if err := r.check(sc, q, r.lines[n]); err != nil {
+		if r.seqLen >= 0 {
+			q.SeqLen = was.seqLen
+		}
+		if err := r.check(q, was.line); err != nil {
 			return err
 		}
 	}
@@ -184,42 +168,16 @@ func (r *recording) give(sc *Scenario) error {
 	return nil
 }
 
-// bind finds the services that the recording names.
-func (r *recording) bind(sc *Scenario) ([]models.ServiceID, error) {
-	list := make([]models.ServiceID, len(r.names))
-	for i, name := range r.names {
-		at := slices.IndexFunc(sc.Services, func(s Service) bool { return s.Name == name })
-		if at < 0 {
-			line := r.lines[slices.Index(r.services, i)]
-			return nil, fmt.Errorf("%w: %s:%d: there is no service %.40q; the services are %s", ErrArrivals, r.path, line, name, strings.Join(serviceNames(sc), ", "))
-		}
-		list[i] = models.ServiceID(at)
-	}
-	return list, nil
-}
-
-func serviceNames(sc *Scenario) (names []string) {
+func (sc *Scenario) serviceNames() (names []string) {
 	for i := range sc.Services {
 		names = append(names, sc.Services[i].Name)
 	}
 	return names
 }
 
-// kept returns a function that returns the number of the next recorded query,
-// those left out that the arrivals thin out.
-func (r *recording) kept(sc *Scenario) func() int {
-	n, keep, thinning := -1, sc.Arrivals.Keep, stream(sc.Seed, forThinning, 0)
-	return func() int {
-		for n++; keep > 0 && keep < 1 && thinning.Float64() >= keep; {
-			n++
-		}
-		return n
-	}
-}
-
 // draw gives a query of a service that was recorded the size and sequence
 // length that one of this service may have, and how long its client stays.
-func (r *recording) draw(sc *Scenario, number int, q *Query) {
+func (sc *Scenario) draw(number int, q *Query) {
 	s := &sc.Services[q.Service]
 	random := stream(sc.Seed, forSizes, number+1)
 	q.Size, q.SeqLen = oneOf(s.Sizes, 1, random), oneOf(s.SeqLens, 0, random)
@@ -227,7 +185,8 @@ func (r *recording) draw(sc *Scenario, number int, q *Query) {
 }
 
 // check refuses what the device does not know.
-func (r *recording) check(sc *Scenario, q *Query, line int) error {
+func (r *recording) check(q *Query, line int) error {
+	sc := r.scenario
 	i, _ := sc.model(&sc.Services[q.Service])
 	m := &sc.Device.Models()[i]
 	if size, seqLen := most(m.Sizes, predictor.MaxSize), most(m.SeqLens, predictor.MaxSeqLen); q.Size > size || q.SeqLen > seqLen {

@@ -32,7 +32,7 @@ func TestRecordingTimes(t *testing.T) {
 		"no zone":    "arrived_at,x\n2024-01-01T00:00:00,1\n2024-01-01T00:00:00,1\n2024-01-01T00:00:01.5,1\n2024-01-01T00:01:00.0000001,1\n",
 		"both":       "timestamp,time_s\nx,0\nx,0\nx,1.5\nx,60.0000001\n",
 	} {
-		r, err := readRecording(writeTrace(t, text))
+		r, err := readRecording(new(Scenario), writeTrace(t, text))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -42,7 +42,7 @@ func TestRecordingTimes(t *testing.T) {
 				t.Errorf("%s: query %d at %v, want %v", name, i, at, want[i])
 			}
 		}
-		if len(r.times) != len(want) || r.lines != nil {
+		if len(r.times) != len(want) || r.queries != nil {
 			t.Errorf("%s: %v", name, r.times)
 		}
 	}
@@ -51,7 +51,7 @@ func TestRecordingTimes(t *testing.T) {
 func TestRecordingFaults(t *testing.T) {
 	for want, text := range map[string]string{
 		`trace.csv:2: unusable arrivals: column 1 (timestamp) is "1700000000": it must be a date and time such as`:                      "timestamp\n1700000000\n",
-		`trace.csv:3: unusable arrivals: column 1 (timestamp) is "2024-01-01 00:00:00": it comes before that of the first query; sort`:  "timestamp\n2024-01-01 00:00:01\n2024-01-01 00:00:00\n",
+		`trace.csv:3: unusable arrivals: column 1 (timestamp) is "2024-01-01 00:00:00": it comes before that of the line above; sort`:   "timestamp\n2024-01-01 00:00:01\n2024-01-01 00:00:00\n",
 		`trace.csv:4: unusable arrivals: column 1 (timestamp) is "2024-01-01 00:00:01": it comes before that of the line above; sort`:   "timestamp\n2024-01-01 00:00:00\n2024-01-01 00:00:02\n2024-01-01 00:00:01\n",
 		`trace.csv:3: unusable arrivals: column 1 (timestamp) is "2026-01-01 00:00:00": it is more than 8760h0m0s after the first; cut`: "timestamp\n2024-01-01 00:00:00\n2026-01-01 00:00:00\n",
 		"trace.csv:1: unusable arrivals: columns 1 and 3 are both timestamp or arrived_at; rename one":                                  "timestamp,x,arrived_at\n",
@@ -65,14 +65,14 @@ func TestRecordingFaults(t *testing.T) {
 		`trace.csv:1: unusable arrivals: no column time_s or timestamp among "` + strings.Repeat("x", 80) + "\"":                        strings.Repeat("x", 1000) + "\n",
 		"trace.csv:3: unusable arrivals: wrong syntax":                                                                                  "time_s\n1\n\"2\n",
 	} {
-		if _, err := readRecording(writeTrace(t, text)); !errors.Is(err, ErrArrivals) || !strings.Contains(err.Error(), want) {
+		if _, err := readRecording(new(Scenario), writeTrace(t, text)); !errors.Is(err, ErrArrivals) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
 	}
 }
 
-// recorded has the shapes and services of a file.
-const recorded = "time_s,service,size,seq_len,color\n0,b,4,0,red\n0.5,a,8,0,red\n1,b,16,0,red\n2,b,4,0,blue\n"
+// recordedQueries has the shapes and services of a file.
+const recordedQueries = "time_s,service,size,seq_len,color\n0,b,4,0,red\n0.5,a,8,0,red\n1,b,16,0,red\n2,b,4,0,blue\n"
 
 func recordedScenario() Scenario {
 	sc := busyScenario("fcfs")
@@ -82,17 +82,11 @@ func recordedScenario() Scenario {
 }
 
 func TestRecordingGives(t *testing.T) {
-	r, err := readRecording(writeTrace(t, recorded))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(r.ignored, []string{"color"}) || r.lines == nil {
-		t.Errorf("passed over: %v", r.ignored)
-	}
+	path := writeTrace(t, recordedQueries)
 	sc := recordedScenario()
 	sc.Arrivals.Scale = 2
-	if err := r.give(&sc); err != nil {
-		t.Fatal(err)
+	if ignored, err := GiveRecorded(&sc, path); err != nil || !slices.Equal(ignored, []string{"color"}) {
+		t.Fatalf("%v, passed over: %v", err, ignored)
 	}
 	want := []Query{{At: 0, Service: 1, Size: 4}, {At: 250 * ms, Service: 0, Size: 8}, {At: 500 * ms, Service: 1, Size: 16}, {At: time.Second, Service: 1, Size: 4}}
 	if !reflect.DeepEqual(sc.Given, want) {
@@ -103,7 +97,7 @@ func TestRecordingGives(t *testing.T) {
 	}
 	sc = recordedScenario()
 	sc.Queries = 2
-	if err := r.give(&sc); err != nil || len(sc.Given) != 2 {
+	if _, err := GiveRecorded(&sc, path); err != nil || len(sc.Given) != 2 {
 		t.Errorf("%v, %v: want two queries", sc.Given, err)
 	}
 }
@@ -117,13 +111,9 @@ func TestRecordingIsThinned(t *testing.T) {
 	for i := range 7000 {
 		text.WriteString(string('0'+rune(i/1000)) + "." + string([]byte{'0' + byte(i/100%10), '0' + byte(i/10%10), '0' + byte(i%10)}) + "," + sizes[i%7] + "\n")
 	}
-	r, err := readRecording(writeTrace(t, text.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
 	sc := recordedScenario()
 	sc.Arrivals.Keep = 0.25
-	if err := r.give(&sc); err != nil {
+	if _, err := GiveRecorded(&sc, writeTrace(t, text.String())); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(sc.Given); math.Abs(float64(n)-1750) > 150 {
@@ -138,13 +128,9 @@ func TestRecordingIsThinned(t *testing.T) {
 
 // What the file does not say is drawn for the service that it says.
 func TestRecordingDraws(t *testing.T) {
-	r, err := readRecording(writeTrace(t, "time_s,service\n"+strings.Repeat("1,a\n1,b\n", 200)))
-	if err != nil {
-		t.Fatal(err)
-	}
 	sc := recordedScenario()
 	sc.Services[0].Sizes, sc.Clients.Timeout = []int{4, 8}, time.Minute
-	if err := r.give(&sc); err != nil {
+	if _, err := GiveRecorded(&sc, writeTrace(t, "time_s,service\n"+strings.Repeat("1,a\n1,b\n", 200))); err != nil {
 		t.Fatal(err)
 	}
 	counts := map[Query]int{}
@@ -162,16 +148,12 @@ func TestRecordingDraws(t *testing.T) {
 
 func TestRecordingGivesNot(t *testing.T) {
 	for want, text := range map[string]string{
-		`trace.csv:3: there is no service "c"; the services are a, b`:               "time_s,service\n0,a\n1,c\n2,c\n",
-		"trace.csv:2: size 64 and sequence length 0; model a was measured up to 32": "time_s,service,size\n0,a,64\n",
-		"trace.csv:3: size 1 and sequence length 5; model":                          "time_s,seq_len\n0,0\n1,5\n",
+		`trace.csv:3: unusable arrivals: column 2 (service) is "c": there is no such service; the services are a, b`: "time_s,service\n0,a\n1,c\n2,c\n",
+		"trace.csv:2: size 64 and sequence length 0; model a was measured up to 32":                                  "time_s,service,size\n0,a,64\n",
+		"trace.csv:3: size 1 and sequence length 5; model":                                                           "time_s,seq_len\n0,0\n1,5\n",
 	} {
-		r, err := readRecording(writeTrace(t, text))
-		if err != nil {
-			t.Fatal(err)
-		}
 		sc := recordedScenario()
-		if err := r.give(&sc); !errors.Is(err, ErrArrivals) || !strings.Contains(err.Error(), want) {
+		if _, err := GiveRecorded(&sc, writeTrace(t, text)); !errors.Is(err, ErrArrivals) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
@@ -179,7 +161,7 @@ func TestRecordingGivesNot(t *testing.T) {
 
 // Whatever a file holds, it is refused or has times in order.
 func FuzzReadRecording(f *testing.F) {
-	f.Add([]byte(recorded))
+	f.Add([]byte(recordedQueries))
 	f.Add([]byte("TIMESTAMP,ContextTokens\n2023-11-16 18:15:46.6805900,1\n"))
 	f.Add([]byte("time_s\n1e300\n"))
 	f.Add([]byte("arrived_at\n0000-01-01T00:00:00Z\n9999-12-31T23:59:59Z\n"))
@@ -188,7 +170,8 @@ func FuzzReadRecording(f *testing.F) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		r, err := readRecording(path)
+		sc := recordedScenario()
+		r, err := readRecording(&sc, path)
 		if err != nil {
 			if !errors.Is(err, ErrArrivals) || !strings.Contains(err.Error(), "trace.csv") {
 				t.Fatal(err)

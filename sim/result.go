@@ -100,10 +100,10 @@ type tally struct {
 // serviceTally counts queries and, of those answered, keeps latency and latency
 // over target.
 type serviceTally struct {
-	queries, answered, late, dropped, failed, cancelled, violations int
-
-	latencies []time.Duration
-	relative  []float64
+	totals
+	violations int
+	latencies  []time.Duration
+	relative   []float64
 }
 
 // mean is that of numbers seen one by one.
@@ -143,23 +143,23 @@ func (t *tally) ended(n *node) {
 
 func (t *tally) answered(a *Answer, target time.Duration) {
 	s := &t.services[a.Query.Service]
-	s.queries++
+	s.Queries++
 	t.last = max(t.last, a.Ended.At)
 	switch a.Ended.Result {
 	case overlap.Finished:
-		s.answered++
+		s.Answered++
 		latency := a.Ended.At - a.Query.At
 		s.latencies = append(s.latencies, latency)
 		s.relative = append(s.relative, float64(latency)/float64(target))
 		if !a.InTime {
-			s.late++
+			s.Late++
 		}
 	case overlap.Dropped:
-		s.dropped++
+		s.Dropped++
 	case overlap.Failed:
-		s.failed++
+		s.Failed++
 	case overlap.Cancelled:
-		s.cancelled++
+		s.Cancelled++
 	}
 	if !a.InTime && (a.Ended.Result != overlap.Cancelled || a.Query.Leaves >= a.Due) {
 		s.violations++
@@ -180,9 +180,9 @@ func (w *world) result() *Result {
 	for i := range t.services {
 		s := &t.services[i]
 		all.add(s)
-		r.Services = append(r.Services, serviceResult{w.scenario.Services[i].Name, s.totals(r.Seconds)})
+		r.Services = append(r.Services, serviceResult{w.scenario.Services[i].Name, s.sum(r.Seconds)})
 	}
-	r.totals = all.totals(r.Seconds)
+	r.totals = all.sum(r.Seconds)
 	for _, n := range w.nodes {
 		m := n.scheduler.Metrics()
 		r.Plans.Made += m.Plans.Made
@@ -197,28 +197,26 @@ func (w *world) result() *Result {
 }
 
 func (s *serviceTally) add(o *serviceTally) {
-	s.queries += o.queries
-	s.answered += o.answered
-	s.late += o.late
-	s.dropped += o.dropped
-	s.failed += o.failed
-	s.cancelled += o.cancelled
+	s.Queries += o.Queries
+	s.Answered += o.Answered
+	s.Late += o.Late
+	s.Dropped += o.Dropped
+	s.Failed += o.Failed
+	s.Cancelled += o.Cancelled
 	s.violations += o.violations
 	s.latencies = append(s.latencies, o.latencies...)
 	s.relative = append(s.relative, o.relative...)
 }
 
-// totals sums up a run of so many seconds. It sorts what it has kept of queries.
-func (s *serviceTally) totals(seconds float64) totals {
+// sum sums up a run of so many seconds. It sorts what it has kept of queries.
+func (s *serviceTally) sum(seconds float64) totals {
 	slices.Sort(s.relative)
-	return totals{
-		Queries: s.queries, Answered: s.answered, Late: s.late, Dropped: s.dropped, Failed: s.failed, Cancelled: s.cancelled,
-		Violations:    ratio(float64(s.violations), float64(s.queries)),
-		P99OverTarget: stats.Quantile(s.relative, 0.99),
-		ThroughputQPS: ratio(float64(s.answered), seconds),
-		GoodputQPS:    ratio(float64(s.answered-s.late), seconds),
-		LatencyMS:     latencyOf(s.latencies),
-	}
+	t := s.totals
+	t.Violations = ratio(float64(s.violations), float64(t.Queries))
+	t.P99OverTarget = stats.Quantile(s.relative, 0.99)
+	t.ThroughputQPS, t.GoodputQPS = ratio(float64(t.Answered), seconds), ratio(float64(t.Answered-t.Late), seconds)
+	t.LatencyMS = latencyOf(s.latencies)
+	return t
 }
 
 // latencyOf sums up latencies, in milliseconds.

@@ -316,8 +316,6 @@ func TestScenarioFaults(t *testing.T) {
 			sc.DeviceName = "another"
 			sc.Predictor = formulaPredictor(t, sc.Device.(*formula), 1)
 		},
-		"0 queries are given":     func(sc *Scenario) { sc.Given = []Query{} },
-		"query 0 of those given":  func(sc *Scenario) { sc.Given = []Query{{Service: 7, Size: 1}} },
 		"queries per second need": func(sc *Scenario) { sc.Arrivals.QPS = 1e6 },
 	} {
 		sc := busyScenario("edf")

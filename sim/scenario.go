@@ -164,7 +164,9 @@ func (sc *Scenario) Validate() error {
 		}
 		names[name] = true
 	}
-	faults = append(faults, sc.checkArrivals())
+	if sc.Given == nil {
+		faults = append(faults, sc.Arrivals.check(sc.Queries))
+	}
 	return errors.Join(faults...)
 }
 
@@ -210,23 +212,6 @@ func most(list []int, without int) int {
 		return without
 	}
 	return slices.Max(list)
-}
-
-func (sc *Scenario) checkArrivals() error {
-	if sc.Given == nil {
-		return sc.Arrivals.check(sc.Queries)
-	}
-	if n := len(sc.Given); n < 1 || n > MaxQueries {
-		return fmt.Errorf("%d queries are given: want 1 to %d", n, MaxQueries)
-	}
-	for i := range sc.Given {
-		q := &sc.Given[i]
-		if q.Service < 0 || int(q.Service) >= len(sc.Services) || q.Size < 1 || q.SeqLen < 0 ||
-			q.At < 0 || i > 0 && q.At < sc.Given[i-1].At {
-			return fmt.Errorf("query %d of those given is of service %d, size %d and sequence length %d, at %v: want them in the order of arrival, each of a service that there is", i, q.Service, q.Size, q.SeqLen, q.At)
-		}
-	}
-	return nil
 }
 
 func (s *Service) model() string {
