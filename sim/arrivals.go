@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/stats"
 )
 
 // The processes by which queries come: Arrivals.Process.
@@ -189,7 +190,7 @@ func (a *Arrivals) process(r *rand.Rand) func() (float64, bool) {
 	case Poisson:
 		return func() (float64, bool) { at += r.ExpFloat64() / a.QPS; return at, true }
 	case Gamma:
-		return func() (float64, bool) { at += gamma(a.Shape, r) / (a.Shape * a.QPS); return at, true }
+		return func() (float64, bool) { at += stats.Gamma(a.Shape, r) / (a.Shape * a.QPS); return at, true }
 	case MMPP:
 		return a.modulated(r)
 	case Times:
@@ -241,29 +242,6 @@ func (a *Arrivals) minutes(r *rand.Rand) func() (float64, bool) {
 			at = until
 		}
 		return 0, false
-	}
-}
-
-// gamma draws from a gamma distribution of scale 1, after Marsaglia and Tsang,
-// "A simple method for generating gamma variables" (2000).
-func gamma(shape float64, r *rand.Rand) float64 {
-	boost := 1.0
-	if shape < 1 {
-		boost = math.Pow(1-r.Float64(), 1/shape)
-		shape++
-	}
-	d := shape - 1.0/3
-	c := 1 / math.Sqrt(9*d)
-	for {
-		x := r.NormFloat64()
-		v := 1 + c*x
-		if v <= 0 {
-			continue
-		}
-		v *= v * v
-		if math.Log(1-r.Float64()) < x*x/2+d-d*v+d*math.Log(v) {
-			return boost * d * v
-		}
 	}
 }
 

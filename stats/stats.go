@@ -3,12 +3,13 @@
 // status page or a file says p50 or p99, [Median] for the middle of repeated
 // measurements, [Mean] and [Deviation] beside it. Any package may use it. What
 // must hold of runs to come, as the bound of a prediction, is not summed up
-// here: that is package predictor's.
+// here: that is package predictor's. [Gamma] draws the times at which load comes.
 package stats
 
 import (
 	"cmp"
 	"math"
+	"math/rand/v2"
 	"slices"
 )
 
@@ -58,6 +59,29 @@ func Deviation(values []float64) float64 {
 		squares += (v - mean) * (v - mean)
 	}
 	return math.Sqrt(squares / float64(len(values)-1))
+}
+
+// Gamma draws from a gamma distribution of scale 1, after Marsaglia and Tsang,
+// "A simple method for generating gamma variables" (2000).
+func Gamma(shape float64, r *rand.Rand) float64 {
+	boost := 1.0
+	if shape < 1 {
+		boost = math.Pow(1-r.Float64(), 1/shape)
+		shape++
+	}
+	d := shape - 1.0/3
+	c := 1 / math.Sqrt(9*d)
+	for {
+		x := r.NormFloat64()
+		v := 1 + c*x
+		if v <= 0 {
+			continue
+		}
+		v *= v * v
+		if math.Log(1-r.Float64()) < x*x/2+d-d*v+d*math.Log(v) {
+			return boost * d * v
+		}
+	}
 }
 
 // Medians returns the median of each column of a table that has a row at least,

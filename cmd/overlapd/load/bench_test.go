@@ -48,7 +48,7 @@ func BenchmarkHostClient(b *testing.B) {
 func benchServer(b *testing.B) (*server, []byte) {
 	s := serve(b, answerOK)
 	u, _ := url.Parse(s.url)
-	return s, newWire(u, "a", "", make([]byte, 512), 0)
+	return s, newWire(u, "/a", "", make([]byte, 512), 0)
 }
 
 func bench(b *testing.B, client func() (do func() error, stop func())) {

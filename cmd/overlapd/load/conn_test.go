@@ -54,7 +54,7 @@ func TestConnNoticesThatTheServerLeft(t *testing.T) {
 	c := newConn(u.Host, nil)
 	defer c.close()
 	for i := range 3 {
-		if err := c.do(getWire(u, "/", ""), soon()); err != nil {
+		if err := c.do(newWire(u, "/", "", nil, -1), soon()); err != nil {
 			t.Fatalf("request %d: %v", i, err)
 		}
 		for !closedByPeer(c.mu.nc) { // until the server has closed it
@@ -73,7 +73,7 @@ func TestConnNeverSendsTwice(t *testing.T) {
 	})
 	c := newConn(u.Host, nil)
 	defer c.close()
-	err := c.do(getWire(u, "/", ""), soon())
+	err := c.do(newWire(u, "/", "", nil, -1), soon())
 	if err == nil || reasonOf(err) != "connection" || got.Load() != 1 {
 		t.Errorf("error %v after the server got %d requests, want one", err, got.Load())
 	}
@@ -87,7 +87,7 @@ func TestConnReadsAnAnswerThatComesEarly(t *testing.T) {
 	})
 	c := newConn(u.Host, nil)
 	defer c.close()
-	err := c.do(newWire(u, "a", "", make([]byte, 64), -1), soon())
+	err := c.do(newWire(u, "/a", "", make([]byte, 64), -1), soon())
 	close(written)
 	if err != nil || c.answer.StatusCode() != 413 {
 		t.Errorf("status %d and error %v, want 413", c.answer.StatusCode(), err)
@@ -105,7 +105,7 @@ func TestConnRefusesBrokenAnswers(t *testing.T) {
 			}
 		})
 		c := newConn(u.Host, nil)
-		if err := c.do(getWire(u, "/", ""), soon()); reasonOf(err) != "connection" {
+		if err := c.do(newWire(u, "/", "", nil, -1), soon()); reasonOf(err) != "connection" {
 			t.Errorf("answer %q: error %v", answer, err)
 		}
 		c.close()
@@ -124,10 +124,10 @@ func TestAbortEndsARequestInFlight(t *testing.T) {
 	c := newConn(u.Host, nil)
 	defer c.close()
 	go func() { <-asked; c.abort() }()
-	if err := c.do(getWire(u, "/", ""), time.Now().Add(time.Hour)); !errors.Is(err, errStopped) {
+	if err := c.do(newWire(u, "/", "", nil, -1), time.Now().Add(time.Hour)); !errors.Is(err, errStopped) {
 		t.Errorf("error %v, want %v", err, errStopped)
 	}
-	if err := c.do(getWire(u, "/", ""), soon()); !errors.Is(err, errStopped) {
+	if err := c.do(newWire(u, "/", "", nil, -1), soon()); !errors.Is(err, errStopped) {
 		t.Errorf("error %v after abort, want %v", err, errStopped)
 	}
 }
@@ -144,7 +144,7 @@ func TestRequestsDoNotAllocate(t *testing.T) {
 			nc.Write(answer)
 		}
 	})
-	wire = newWire(u, "a", "", make([]byte, 64), 0)
+	wire = newWire(u, "/a", "", make([]byte, 64), 0)
 	c := newConn(u.Host, nil)
 	defer c.close()
 	deadline := soon()

@@ -5,18 +5,13 @@ import (
 	"time"
 
 	hdrhistogram "github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/overlapd/overlapd/stats"
 )
 
-const (
-	// lateAfter is how much later than due a request must have been sent to be
-	// reported as late.
-	lateAfter = time.Millisecond
-
-	// maxReasons limits the reasons that are told apart; what comes later is
-	// counted as otherReason.
-	maxReasons  = 64
-	otherReason = "other"
-)
+// lateAfter is how much later than due a request must have been sent to be
+// reported as late.
+const lateAfter = time.Millisecond
 
 // outcome is what became of one request. Times are those of the run's clock.
 type outcome struct {
@@ -32,7 +27,6 @@ type outcome struct {
 type tally struct {
 	requests   int64
 	good       int64 // answered inside the target
-	timed      int64
 	late       int64
 	lateBusy   int64
 	errors     map[string]int64
@@ -40,24 +34,10 @@ type tally struct {
 	lag        *latencies // sent − due
 	wake       *latencies // the part of lag that is the generator's own
 	lastAnswer time.Duration
-	failed     int64
 }
 
 func newTally() *tally {
-	return &tally{
-		errors:  map[string]int64{},
-		latency: newLatencies(),
-		lag:     newLatencies(),
-		wake:    newLatencies(),
-	}
-}
-
-func (t *tally) fail(reason string, n int64) {
-	if _, ok := t.errors[reason]; !ok && len(t.errors) >= maxReasons {
-		reason = otherReason
-	}
-	t.errors[reason] += n
-	t.failed += n
+	return &tally{errors: map[string]int64{}, latency: newLatencies(), lag: newLatencies(), wake: newLatencies()}
 }
 
 // sent accounts for how late a request went out.
@@ -66,7 +46,6 @@ func (t *tally) sent(o *outcome) {
 		return
 	}
 	lag := o.sent - o.due
-	t.timed++
 	t.lag.record(lag)
 	if !o.busy {
 		t.wake.record(lag)
@@ -84,7 +63,7 @@ func (t *tally) add(target time.Duration, o *outcome) {
 	t.requests++
 	t.sent(o)
 	if o.reason != "" {
-		t.fail(o.reason, 1)
+		t.errors[o.reason]++
 		return
 	}
 	t.lastAnswer = max(t.lastAnswer, o.done)
@@ -98,11 +77,10 @@ func (t *tally) add(target time.Duration, o *outcome) {
 func (t *tally) merge(other *tally) {
 	t.requests += other.requests
 	t.good += other.good
-	t.timed += other.timed
 	t.late += other.late
 	t.lateBusy += other.lateBusy
 	for reason, n := range other.errors {
-		t.fail(reason, n)
+		t.errors[reason] += n
 	}
 	t.latency.merge(other.latency)
 	t.lag.merge(other.lag)
@@ -143,7 +121,7 @@ func (r *recorder) counts() (requests, failed int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w, m := r.mu.warmup, r.mu.measured
-	return w.requests + m.requests, w.failed + m.failed
+	return w.requests + m.requests, stats.Sum(w.errors) + stats.Sum(m.errors)
 }
 
 // Bounds of what is recorded: three digits between them, so that a percentile

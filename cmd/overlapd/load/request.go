@@ -59,7 +59,7 @@ func newRequests(o *Options, u *url.URL, service string, inputs []tensor, stream
 		if err != nil {
 			return nil, err
 		}
-		req := &request{wire: newWire(u, service, o.Authorization, body, headerBytes)}
+		req := &request{wire: newWire(u, modelPath(service)+"/infer", o.Authorization, body, headerBytes)}
 		total += len(req.wire)
 		if i > 0 && total > maxRequestsBytes {
 			break
@@ -117,38 +117,27 @@ func (o *Options) parameters() map[string]any {
 	return p
 }
 
-// newWire returns a whole HTTP request with a body.
-func newWire(u *url.URL, service, authorization string, body []byte, headerBytes int) []byte {
-	r := fasthttp.AcquireRequest()
-	defer fasthttp.ReleaseRequest(r)
-	r.Header.SetMethod(fasthttp.MethodPost)
-	r.SetRequestURI(modelPath(service) + "/infer")
-	r.Header.SetHost(u.Host)
-	r.Header.SetContentType("application/json")
-	if headerBytes >= 0 {
-		r.Header.SetContentType("application/octet-stream")
-		r.Header.Set("Inference-Header-Content-Length", strconv.Itoa(headerBytes))
-	}
-	r.SetBodyRaw(body)
-	return wireOf(r, authorization)
-}
-
-// getWire returns a whole HTTP request without a body.
-func getWire(u *url.URL, path, authorization string) []byte {
+// newWire returns a whole HTTP request: GET without a body, else POST. The JSON part of
+// the body is so many bytes long, all of it if they are -1.
+func newWire(u *url.URL, path, authorization string, body []byte, headerBytes int) []byte {
 	r := fasthttp.AcquireRequest()
 	defer fasthttp.ReleaseRequest(r)
 	r.SetRequestURI(path)
 	r.Header.SetHost(u.Host)
-	return wireOf(r, authorization)
-}
-
-func wireOf(r *fasthttp.Request, authorization string) []byte {
+	r.Header.SetUserAgent("overlapd-bench")
 	if authorization != "" {
 		r.Header.Set(fasthttp.HeaderAuthorization, authorization)
 	}
-	r.Header.SetUserAgent("overlapd-bench")
+	if body != nil {
+		r.Header.SetMethod(fasthttp.MethodPost)
+		r.Header.SetContentType("application/json")
+		r.SetBodyRaw(body)
+	}
+	if headerBytes >= 0 {
+		r.Header.SetContentType("application/octet-stream")
+		r.Header.Set("Inference-Header-Content-Length", strconv.Itoa(headerBytes))
+	}
 	var b bytes.Buffer
-	b.Grow(len(r.Body()) + 512)
 	if _, err := r.WriteTo(&b); err != nil {
 		panic(err) // a buffer takes everything, and both URL and body are set
 	}

@@ -59,9 +59,6 @@ type measurement struct {
 	TargetMS   float64          `json:"target_ms,omitempty"`   // absent if there is none, or several
 	SendLag    *sendLag         `json:"send_lag_ms,omitempty"` // open loop only
 	Warmup     warmupLoad       `json:"warmup"`                // before all of this
-
-	good      int64
-	hasTarget bool
 }
 
 // latency is a distribution of the latencies of answered requests, in
@@ -117,11 +114,17 @@ func (r *run) result(interrupted bool) *Result {
 		Verified:    o.Verify,
 		Interrupted: interrupted,
 		Duration:    elapsed.Seconds(),
-		measurement: newLoad(all, warm, elapsed, o.Warmup),
+		measurement: measure(all, warm, elapsed, o.Warmup, 0),
 		latency:     all.latency,
 	}
 	if o.open() {
-		res.describeArrivals(o)
+		res.Scenario, res.Arrivals, res.Rate = "open", o.Arrivals, o.Rate
+		if o.RatePerService {
+			res.Rate *= float64(len(o.Services))
+		}
+		if o.Arrivals == gamma {
+			res.CV = o.CV
+		}
 	}
 	if n := all.requests + warm.requests; n > 0 {
 		res.CPU = float64(r.cpu.Nanoseconds()/n) / 1000
@@ -140,44 +143,38 @@ func (r *run) elapsed(lastAnswer time.Duration, interrupted bool) time.Duration 
 	return max(window, lastAnswer)
 }
 
-// addServices adds the results of each service, and sums up the goodput if
-// each of them has a target.
+// addServices adds the results of each service. All together have a goodput if each
+// has one, and a target if it is the same.
 func (res *Result) addServices(r *run, elapsed time.Duration) {
-	res.hasTarget = true
-	goodput := 0.0
-	for i, s := range r.streams {
-		l := newLoad(s.rec.mu.measured, s.rec.mu.warmup, elapsed, r.options.Warmup)
-		l.setTarget(s.service.target, elapsed)
-		res.Services = append(res.Services, serviceResult{Name: s.service.name, Device: s.service.device, measurement: l})
-		if !l.hasTarget {
-			res.hasTarget = false
-			continue
-		}
-		goodput += *l.Goodput
-		if i == 0 || res.TargetMS == l.TargetMS {
-			res.TargetMS = l.TargetMS
-		} else {
-			res.TargetMS = 0
+	goodput, targets := 0.0, map[time.Duration]bool{}
+	for _, s := range r.streams {
+		m := measure(s.rec.mu.measured, s.rec.mu.warmup, elapsed, r.options.Warmup, s.service.target)
+		res.Services = append(res.Services, serviceResult{s.service.name, s.service.device, m})
+		targets[s.service.target] = true
+		if m.Goodput != nil {
+			goodput += *m.Goodput
 		}
 	}
-	if res.hasTarget {
-		res.Goodput = &goodput
-	} else {
-		res.TargetMS = 0
+	if targets[0] {
+		return
+	}
+	res.Goodput = &goodput
+	if len(targets) == 1 {
+		res.TargetMS = res.Services[0].TargetMS
 	}
 }
 
-func newLoad(t, warm *tally, elapsed, warmup time.Duration) measurement {
-	l := measurement{
+// measure sums up tallies. There is no target if it is 0.
+func measure(t, warm *tally, elapsed, warmup, target time.Duration) measurement {
+	m := measurement{
 		Requests:   t.requests,
 		Errors:     t.errors,
 		Latency:    t.latency.summary(),
-		Throughput: perSecond(t.requests-t.failed, elapsed),
+		Throughput: perSecond(t.requests-stats.Sum(t.errors), elapsed),
 		Warmup:     warmupLoad{Duration: warmup.Seconds(), Requests: warm.requests, Errors: warm.errors},
-		good:       t.good,
 	}
 	if t.lag.count() > 0 {
-		l.SendLag = &sendLag{
+		m.SendLag = &sendLag{
 			P50:      milliseconds(t.lag.percentile(50)),
 			P99:      milliseconds(t.lag.percentile(99)),
 			Max:      milliseconds(t.lag.max),
@@ -186,25 +183,11 @@ func newLoad(t, warm *tally, elapsed, warmup time.Duration) measurement {
 			LateBusy: t.lateBusy,
 		}
 	}
-	return l
-}
-
-func (l *measurement) setTarget(target, elapsed time.Duration) {
-	if target == 0 {
-		return
+	if target > 0 {
+		goodput := perSecond(t.good, elapsed)
+		m.Goodput, m.TargetMS = &goodput, milliseconds(target)
 	}
-	goodput := perSecond(l.good, elapsed)
-	l.Goodput, l.TargetMS, l.hasTarget = &goodput, milliseconds(target), true
-}
-
-func (res *Result) describeArrivals(o *Options) {
-	res.Scenario, res.Arrivals, res.Rate = "open", o.Arrivals, o.Rate
-	if o.RatePerService {
-		res.Rate *= float64(len(o.Services))
-	}
-	if o.Arrivals == gamma {
-		res.CV = o.CV
-	}
+	return m
 }
 
 func perSecond(n int64, d time.Duration) float64 {

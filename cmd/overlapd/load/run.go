@@ -99,7 +99,7 @@ func (r *run) connect() error {
 
 // execute sends everything and waits for the answers, or for the context.
 func (r *run) execute(ctx context.Context) {
-	defer onCancel(ctx, r.abort)()
+	defer context.AfterFunc(ctx, r.abort)()
 	defer r.showProgress()()
 	before := cpuTime()
 	var wg sync.WaitGroup
@@ -112,21 +112,6 @@ func (r *run) execute(ctx context.Context) {
 	wg.Wait()
 	r.ended = r.clock.now()
 	r.cpu = cpuTime() - before
-}
-
-// onCancel calls f when the context is cancelled, until the function it returns
-// is called; that one waits for f if f was called.
-func onCancel(ctx context.Context, f func()) (stop func()) {
-	called := make(chan struct{})
-	release := context.AfterFunc(ctx, func() {
-		defer close(called)
-		f()
-	})
-	return func() {
-		if !release() {
-			<-called
-		}
-	}
 }
 
 func (r *run) abort() {

@@ -93,7 +93,7 @@ func ask(ctx context.Context, o *Options) (*daemon, error) {
 	c := newConn(d.addr, d.tls)
 	defer c.close()
 	defer c.stopDial()
-	defer onCancel(ctx, c.abort)()
+	defer context.AfterFunc(ctx, c.abort)()
 
 	var about struct{ Name, Version string }
 	if err := get(c, o, u, serverPath, &about); err != nil {
@@ -168,7 +168,7 @@ func (s *service) learn(p parameters) {
 
 // get asks for a JSON object.
 func get(c *conn, o *Options, u *url.URL, path string, into any) error {
-	if err := c.do(getWire(u, path, o.Authorization), time.Now().Add(o.Timeout)); err != nil {
+	if err := c.do(newWire(u, path, o.Authorization, nil, -1), time.Now().Add(o.Timeout)); err != nil {
 		return fmt.Errorf("%w: GET %s%s: %w", errDaemon, u.Host, path, err)
 	}
 	if status := c.answer.StatusCode(); status != 200 {

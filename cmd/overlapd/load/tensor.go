@@ -27,37 +27,19 @@ type tensor struct {
 	count int // elements
 }
 
-// elements returns the number of elements of a shape.
-func elements(shape []int64) (int, error) {
-	n := int64(1)
+func newTensor(name, datatype string, shape []int64) (tensor, error) {
+	elem, ok := models.ProtocolType(datatype)
+	if !ok {
+		return tensor{}, fmt.Errorf("%w %q has type %q", errInput, name, datatype)
+	}
+	n, most := int64(1), int64(maxTensorBytes/max(elem.Bytes(), 1))
 	for _, d := range shape {
-		if d < 0 {
-			return 0, fmt.Errorf("dimension %d is negative", d)
-		}
-		if d > 0 && n > maxTensorBytes/d {
-			return 0, fmt.Errorf("shape %v has more than %d elements", shape, maxTensorBytes)
+		if d < 0 || d > 0 && n > most/d {
+			return tensor{}, fmt.Errorf("%w %q of type %s has shape %v, want at most %d elements", errInput, name, datatype, shape, most)
 		}
 		n *= d
 	}
-	return int(n), nil
-}
-
-func newTensor(name, datatype string, shape []int64) (tensor, error) {
-	t := tensor{name: name, shape: shape}
-	elem, ok := models.ProtocolType(datatype)
-	if !ok {
-		return t, fmt.Errorf("%w %q has type %q", errInput, name, datatype)
-	}
-	t.elem = elem
-	n, err := elements(shape)
-	if err != nil {
-		return t, fmt.Errorf("%w %q: %w", errInput, name, err)
-	}
-	if size := elem.Bytes(); n*max(size, 1) > maxTensorBytes {
-		return t, fmt.Errorf("%w %q has %d elements of %d bytes", errInput, name, n, size)
-	}
-	t.count = n
-	return t, nil
+	return tensor{name, elem, shape, int(n)}, nil
 }
 
 // draw returns a function that makes values a model of any kind accepts: ones
