@@ -106,14 +106,8 @@ func (b *batch) check() error {
 }
 
 func (f *flight) check() error {
-	if !f.busy {
-		if len(f.running) != 0 {
-			return fmt.Errorf("%d batches run on an idle device", len(f.running))
-		}
-		return nil
-	}
-	if len(f.running) == 0 || len(f.running) != len(f.round.Group.Spans) || len(f.running) != len(f.round.Queries) {
-		return fmt.Errorf("%d batches run %d spans", len(f.running), len(f.round.Group.Spans))
+	if n := len(f.running); f.busy != (n > 0) || f.busy && (n != len(f.round.Spans) || n != len(f.round.Queries)) {
+		return fmt.Errorf("%d batches run %d spans, busy is %v", n, len(f.round.Spans), f.busy)
 	}
 	var seen [MaxServices]bool
 	for i, b := range f.running {

@@ -1,6 +1,7 @@
 package overlap
 
 import (
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -110,7 +111,8 @@ func (d *decision) gather(sv *service) {
 	if c.batch != nil {
 		c.members = c.batch.members
 	} else {
-		c.members = d.keep(c.head)
+		d.members = append(d.members, c.head)
+		c.members = slices.Clip(d.members[len(d.members)-1:])
 	}
 	d.candidates = append(d.candidates, c)
 	for i := len(d.candidates) - 1; i > 0 && c.before(&d.candidates[i-1]); i-- {
@@ -187,13 +189,6 @@ func (d *decision) hopeless(c *candidate) bool {
 	return !c.probes
 }
 
-// keep returns a list of one query in the memory of the decision.
-func (d *decision) keep(q *query) []*query {
-	d.members = append(d.members, q)
-	last := len(d.members)
-	return d.members[last-1 : last : last]
-}
-
 // add puts the operators up to end of candidate i into the group. The group as
 // it is then takes what is predicted, and its spans one after another the solo
 // time more than before.
@@ -226,20 +221,6 @@ func (d *decision) takeBack() *candidate {
 	return c
 }
 
-// safe is the time of an estimate that must keep to the limit.
-func (d *decision) safe(e models.Estimate) time.Duration {
-	if d.daring {
-		return e.Latency
-	}
-	return e.Bound
-}
-
-// gain returns the solo time of the group per time.
-func (d *decision) gain() float64 { return float64(d.solo) / float64(d.predicted.Latency) }
-
-// empty reports whether the decision changes nothing.
-func (d *decision) empty() bool { return len(d.group) == 0 && len(d.drops) == 0 }
-
 // holds reports whether what was decided ahead may be carried out now, by what
 // the predictor says now: all that was taken to be past its deadline is, what
 // is to be dropped is hopeless, and the group keeps to its limit. News have
@@ -266,12 +247,15 @@ func (d *decision) holds() bool {
 		return true
 	}
 	d.predicted = estimates[len(d.drops)]
-	first := &d.candidates[d.group[0]]
+	first, took := &d.candidates[d.group[0]], d.predicted.Bound
+	if d.daring {
+		took = d.predicted.Latency
+	}
 	switch {
 	case len(d.group) > 1 && d.predicted.Latency == 0, first.probes:
 		return false
 	case d.strict || len(d.group) > 1 || len(first.members) > 1 && first.batch == nil:
-		return s.now+d.safe(d.predicted) <= d.limit
+		return s.now+took <= d.limit
 	}
 	return first.rank.Filler || s.now+d.predicted.Latency <= first.deadline
 }

@@ -64,15 +64,14 @@
 //
 // # Triage
 //
-// Earliest deadline first is best as long as there is time for all. Where there
-// is not, it lets everything wait until it is late. So before it chooses, overlap
-// finds out for which waiting queries there is no time, by the rule of Moore
-// (Management Science 15(1), 1968), which keeps as many as any choice could: in
-// the order of deadlines it adds up what queries take one after another, and
-// whenever one would be late, postpones the longest so far. Priorities come
-// first: nothing is postponed for what has less. A postponed query waits until
-// its service has nothing else, fills the room that groups leave, and may join a
-// batch; with every decision the choice is made again.
+// Where there is not time for all, earliest deadline first lets everything wait
+// until it is late. So before it chooses, overlap finds out for which waiting
+// queries there is no time, by the rule of Moore (Management Science 15(1), 1968),
+// which keeps as many as any choice could: in the order of deadlines it adds up
+// what queries take, and whenever one would be late, postpones the longest so
+// far. Priorities come first: nothing is postponed for what has less. A postponed
+// query waits until its service has nothing else, fills the room that groups
+// leave, and may join a batch; with every decision the choice is made again.
 //
 // Whatever is asked of the predictor and does not depend on an answer is asked
 // in one call, and ends are searched several at a time ([Config].Ways).
@@ -87,18 +86,16 @@
 // it out.
 //
 // A plan is overturned by every arrival, cancellation, loss, return or load of
-// a worker, by a service that comes, changes or goes, by a span that did not run to its end, and by a deadline that
-// passes unforeseen. What is left to Next is one call of the predictor: what
+// a worker, by a service that comes, changes or goes, by a span that did not run
+// to its end, and by a deadline that passes unforeseen. What is left to Next is one call of the predictor: what
 // the plan drops must still be hopeless, and a group of more than one query
 // must, by its bound and from the true start, keep to the limit that it was
 // chosen for. Otherwise Next decides afresh.
 //
-// So plans are invisible where rounds end when they were predicted to, the
-// predictor has learned nothing meanwhile, and Next follows Finish at once:
-// the decisions are those that would be made without. Where a round ends at
-// another time, a plan that is kept hurts nobody that a decision made then
-// would have spared by that limit, but its group may be another one. The same
-// events, calls of Plan among them, always give the same decisions.
+// So where rounds end when they were predicted to, decisions are those that
+// would be made without plans. Where one ends at another time, a plan that is
+// kept hurts nobody that a decision made then would have spared by that limit,
+// but its group may be another one.
 //
 // # Services that come and go
 //

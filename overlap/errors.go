@@ -60,9 +60,6 @@ var (
 	ErrBadOutcome = errors.New("outcome contradicts its round")
 )
 
-// Errors of Restore.
-var (
-	// ErrSnapshot is returned when a snapshot contradicts itself or the
-	// configuration.
-	ErrSnapshot = errors.New("impossible snapshot")
-)
+// ErrSnapshot is returned by Restore when a snapshot contradicts itself or the
+// configuration.
+var ErrSnapshot = errors.New("impossible snapshot")

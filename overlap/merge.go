@@ -1,6 +1,7 @@
 package overlap
 
 import (
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -121,7 +122,7 @@ func (c *candidate) take(d *decision, reach int, solo models.Estimate) {
 			c.leaves(j.query)
 		}
 	}
-	c.members = d.members[from:len(d.members):len(d.members)]
+	c.members = slices.Clip(d.members[from:])
 	c.rest.Size, c.solo = size, solo
 	c.aim(end)
 }

@@ -98,14 +98,13 @@ type Waiting struct {
 // Explanation is what a policy saw and chose for a round.
 type Explanation struct {
 	Round      uint64
-	Planned    bool            // it was decided ahead
-	For        time.Duration   // the time it was decided for: the start of the round, or when a plan took it to start
-	Candidates []Candidate     // the most urgent first
-	Dropped    []Candidate     // predicted to be too late even alone
-	Asked      asked           // what the predictor was asked
-	Predicted  models.Estimate // the estimate of the group
-	Solo       time.Duration   // the time its spans are predicted to take one after another, where the policy asked
-	Headroom   time.Duration   // what the group had to keep to, 0 if nothing depended on that
+	Planned    bool          // it was decided ahead
+	For        time.Duration // the time it was decided for: the start of the round, or when a plan took it to start
+	Candidates []Candidate   // the most urgent first
+	Dropped    []Candidate   // predicted to be too late even alone
+	Asked      asked         // what the predictor was asked
+	Solo       time.Duration // the time its spans are predicted to take one after another, where the policy asked
+	Headroom   time.Duration // what the group had to keep to, 0 if nothing depended on that
 }
 
 // Candidate is the most urgent work of one service, which could have been in a
@@ -126,7 +125,7 @@ type Candidate struct {
 	End      int             // where its span in the group ends
 }
 
-// explain returns work of a decision for a time, as candidates are explained.
+// explain returns work of a decision for a time.
 func explain(urgent models.QueryID, rest models.Span, deadline, at time.Duration) Candidate {
 	return Candidate{
 		Service: rest.Service, Batch: rest.Batch, Query: urgent, Deadline: deadline,

@@ -115,8 +115,9 @@ func (p overlap) fill(d *decision, bestEffort bool) {
 	for len(d.group) > 1 && d.at+d.predicted.Bound > p.room(d, 0) {
 		d.takeBack().verdict = unfit
 	}
+	gain := float64(d.solo) / float64(d.predicted.Latency)
 	for i := range d.candidates {
-		if c := &d.candidates[i]; c.verdict == unfit && c.rank.Filler == bestEffort && p.addPart(d, i, d.gain()) {
+		if c := &d.candidates[i]; c.verdict == unfit && c.rank.Filler == bestEffort && p.addPart(d, i, gain) {
 			return
 		}
 	}

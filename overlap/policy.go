@@ -29,10 +29,6 @@ type work struct {
 	predict  *prediction
 }
 
-// rest returns the predicted time of what is left, alone on the device, or 0
-// if that is unknown.
-func (w work) rest() time.Duration { return w.predict.alone(w.left).Latency }
-
 // named is a policy as a configuration chooses it.
 type named struct {
 	Name    string
@@ -87,4 +83,4 @@ func (edf) key(w work) time.Duration { return w.deadline }
 // becomes known.
 type sjf struct{ sequential }
 
-func (sjf) key(w work) time.Duration { return w.rest() }
+func (sjf) key(w work) time.Duration { return w.predict.alone(w.left).Latency }

@@ -1,6 +1,7 @@
 package overlap
 
 import (
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -36,7 +37,7 @@ func (p *prediction) clear() { p.spans, p.groups = p.spans[:0], p.groups[:0] }
 func (p *prediction) add(some []models.Span, more ...models.Span) {
 	from := len(p.spans)
 	p.spans = append(append(p.spans, some...), more...)
-	p.groups = append(p.groups, models.Group{Spans: p.spans[from:len(p.spans):len(p.spans)]})
+	p.groups = append(p.groups, models.Group{Spans: slices.Clip(p.spans[from:])})
 }
 
 // extend adds a span to the last group.
@@ -50,13 +51,11 @@ func (p *prediction) extend(s models.Span) {
 // They are valid until the next call. An unknown one is zero; of the others
 // the bound is at least the latency.
 func (p *prediction) take() []models.Estimate {
-	p.estimates = p.estimates[:0]
-	for range p.groups {
-		p.estimates = append(p.estimates, models.Estimate{})
-	}
 	if len(p.groups) == 0 {
 		return nil
 	}
+	p.estimates = slices.Grow(p.estimates[:0], len(p.groups))[:len(p.groups)]
+	clear(p.estimates)
 	p.counts.Calls++
 	p.counts.Groups += len(p.groups)
 	p.Predict(p.groups, p.estimates)

@@ -31,19 +31,6 @@ func (r Round) clone() Round {
 	return r
 }
 
-// fits reports whether the outcome is possible for the span.
-func fits(o *models.SpanOutcome, s models.Span) bool {
-	switch o.Status {
-	case models.SpanDone:
-		return o.Reached == s.End
-	case models.SpanStopped:
-		return o.Reached >= s.Start && o.Reached <= s.End
-	case models.SpanLost, models.SpanFailed:
-		return true
-	}
-	return false
-}
-
 // Release names a paused batch that will not run on. Its worker may free the
 // intermediates, and must take no harm if it holds none.
 type Release struct {
@@ -54,9 +41,17 @@ type Release struct {
 // outcomeOf returns the outcome of a span of the batch. If there is none that is
 // possible, the span counts as failed.
 func outcomeOf(o *models.Outcome, b *batch, span models.Span) (so models.SpanOutcome, ok bool) {
-	for i := range o.Spans {
-		if so := &o.Spans[i]; so.Span.Batch == b.id && fits(so, span) {
-			return *so, true
+	for _, so := range o.Spans {
+		switch so.Status {
+		case models.SpanDone:
+			ok = so.Reached == span.End
+		case models.SpanStopped:
+			ok = so.Reached >= span.Start && so.Reached <= span.End
+		default:
+			ok = so.Status == models.SpanLost || so.Status == models.SpanFailed
+		}
+		if ok && so.Span.Batch == b.id {
+			return so, true
 		}
 	}
 	return models.SpanOutcome{Span: span, Status: models.SpanFailed}, false

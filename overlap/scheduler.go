@@ -137,7 +137,7 @@ func (s *Scheduler) Plan(now time.Duration) {
 		return
 	}
 	s.draft.decide(max(s.now, s.round.Start+s.round.Predicted.Latency))
-	if !s.draft.empty() {
+	if len(s.draft.group) > 0 || len(s.draft.drops) > 0 {
 		s.planned = true
 		s.metrics.Plans.Made++
 	}
@@ -310,7 +310,7 @@ func (s *Scheduler) Explain() Explanation {
 	*e = Explanation{
 		Round: s.round.Number, Planned: s.round.Planned, For: d.at,
 		Candidates: e.Candidates[:0], Dropped: e.Dropped[:0],
-		Asked: d.asked, Predicted: s.round.Predicted, Solo: d.solo,
+		Asked: d.asked, Solo: d.solo,
 	}
 	if d.limit != forever {
 		e.Headroom = d.limit - d.at

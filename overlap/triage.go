@@ -47,8 +47,8 @@ func (t *triage) sort(d *decision) {
 	}
 	t.taken = started(d)
 	for range min(waiting, triageScan) {
-		q, ok := nextWaiting(s.services)
-		if !ok {
+		q := nextWaiting(s.services)
+		if q == nil {
 			break
 		}
 		t.add(q, d.at)
@@ -82,8 +82,8 @@ func started(d *decision) (taken time.Duration) {
 }
 
 // nextWaiting passes the most urgent waiting query of all services, and returns
-// it.
-func nextWaiting(services []*service) (first *query, ok bool) {
+// it, nil if there is none.
+func nextWaiting(services []*service) (first *query) {
 	for _, sv := range services {
 		if !sv.sorted() {
 			continue
@@ -92,15 +92,15 @@ func nextWaiting(services []*service) (first *query, ok bool) {
 			first = q
 		}
 	}
-	if first == nil {
-		return nil, false
+	if first != nil {
+		services[first.Service].view.queue.pass()
 	}
-	services[first.Service].view.queue.pass()
-	return first, true
+	return first
 }
 
 // add takes in the next query in the order of ranks. What is not known to take
-// any time is never late, nor is what was best effort when it arrived, and what is late even alone is there to be dropped.
+// any time is never late, nor is what was best effort when it arrived, and what is
+// late even alone is there to be dropped.
 func (t *triage) add(q *query, at time.Duration) {
 	if q.Alone == 0 || q.Rank.Filler || at+q.Alone > q.Deadline {
 		return

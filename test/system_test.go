@@ -304,7 +304,7 @@ func TestSystem40StaleSocket(t *testing.T) {
 	first := start39(t, null)
 	first.serves(t)
 	text := refused(t, config{top: `listen = "unix:` + first.address + `"`, services: []service{tinyAdd}})
-	says(t, text, first.address, "address already in use")
+	says(t, text, first.address, "another daemon listens there")
 	first.serves(t)
 	first.cmd.Process.Kill()
 	first.cmd.Wait()

@@ -198,13 +198,13 @@ func writeCandidates(w io.Writer, r *journal.Report, round *journal.Round) {
 	t := report.NewTable("SERVICE", "QUERY", "FROM OPERATOR", "SIZE", "HEADROOM", "REST ALONE", "PLACE IN THE GROUP")
 	for _, c := range round.Candidates {
 		solo, place := "not asked", "-"
-		if c.Solo.Latency > 0 {
-			solo = micros(c.Solo.Latency).String()
+		if c.Solo > 0 {
+			solo = micros(c.Solo).String()
 		}
 		if c.Place > 0 {
 			place = fmt.Sprint(c.Place)
 		}
-		t.Rowf("%s\t%d\t%d\t%d\t%v\t%s\t%s", r.Services[c.Service], c.Query, c.Start, c.Size, micros(c.Headroom), solo, place)
+		t.Rowf("%s\t%d\t%d\t%d\t%v\t%s\t%s", r.Services[c.Service], c.ID, c.From, c.Size, micros(c.Headroom), solo, place)
 	}
 	_ = t.WriteText(w) // w keeps its first error
 }

@@ -51,17 +51,13 @@ func (f *files) rotate() error {
 	}
 	info, err := os.Lstat(f.path(0))
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
+	case err == nil && (info.Size() == 0 || f.max == 1):
+		err = os.Remove(f.path(0))
+	case err == nil:
+		err = f.shift()
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
-	case info.Size() == 0 || f.max == 1:
-		if err := os.Remove(f.path(0)); err != nil {
-			return err
-		}
-	default:
-		if err := f.shift(); err != nil {
-			return err
-		}
 	}
 	current, err := f.create(f.path(0))
 	if err != nil {

@@ -54,12 +54,7 @@ type reader struct {
 	text    []byte
 	torn    bool // the last line has no end, and was left out
 	resumes bool // the next record must be a checkpoint
-
-	services int // how many there were so far; IDs are below that
 }
-
-// quotedBytes bounds what a message repeats of a log.
-const quotedBytes = 80
 
 // newReader reads the first line. Messages call the log by the name.
 func newReader(name string, in io.Reader) (*reader, error) {
@@ -79,14 +74,13 @@ func newReader(name string, in io.Reader) (*reader, error) {
 	}
 	kind, _, _ := strings.Cut(Format, "/")
 	if known, version, _ := strings.Cut(format.Format, "/"); known != kind {
-		return nil, r.fault(ErrFormat, fmt.Sprintf("the first line has the format %s, not %q", quote(format.Format), Format))
+		return nil, r.fault(ErrFormat, fmt.Sprintf("the first line has the format %.80q, not %q", format.Format, Format))
 	} else if format.Format != Format && format.Format != earlierFormat {
-		return nil, r.fault(ErrVersion, quote(version))
+		return nil, r.fault(ErrVersion, fmt.Sprintf("%.80q", version))
 	}
 	if err := strict(text, &r.head); err != nil {
 		return nil, r.fault(ErrFormat, err.Error())
 	}
-	r.services = len(r.head.Config.Services)
 	return r, nil
 }
 
@@ -103,14 +97,13 @@ func (r *reader) read() (*record, error) {
 	if err := strict(text, rec); err != nil {
 		return nil, r.fault(ErrRecord, err.Error())
 	}
-	if err := rec.validate(r.services); err != nil {
+	if err := rec.validate(); err != nil {
 		return nil, r.fault(ErrRecord, err.Error())
 	}
 	if r.resumes && rec.Event != eventCheckpoint && rec.Event != eventGap {
 		return nil, r.fault(ErrCheckpoint, fmt.Sprintf("%q stands where one is due", rec.Event))
 	}
 	r.resumes = rec.Event == eventGap
-	r.services = rec.services(r.services)
 	return rec, nil
 }
 
@@ -141,12 +134,4 @@ func (r *reader) next() ([]byte, error) {
 // fault names the place of an error of reading, the reason and the remedy.
 func (r *reader) fault(err error, reason string) error {
 	return fmt.Errorf("%s:%d: %w: %s; %s", r.name, r.line, err, reason, remedies[err])
-}
-
-// quote returns text of a log as it may stand in a message.
-func quote(text string) string {
-	if len(text) > quotedBytes {
-		text = text[:quotedBytes] + "…"
-	}
-	return fmt.Sprintf("%q", text)
 }

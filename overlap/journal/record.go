@@ -133,10 +133,6 @@ func (h shapeHash) MarshalText() ([]byte, error) { return strconv.AppendUint(nil
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (h *shapeHash) UnmarshalText(text []byte) error {
-	if len(text) == 0 {
-		*h = 0
-		return nil
-	}
 	v, err := strconv.ParseUint(string(text), 16, 64)
 	if err != nil {
 		return fmt.Errorf("shape %q is not a hash", text)
@@ -252,14 +248,10 @@ func (r *record) ended(answers []overlap.Answer, released []overlap.Release) {
 // numbers too.
 const maxNumber = math.MaxInt32
 
-// validate reports the first thing that cannot be, in a log with the given
-// number of services, and decodes what was asked.
-func (r *record) validate(services int) (err error) {
+// validate reports the first thing that cannot be, and decodes what was asked.
+func (r *record) validate() (err error) {
 	if layouts[r.Event] == nil {
 		return fmt.Errorf("unknown event %q", r.Event)
-	}
-	if (r.Service < 0 || int(r.Service) >= services) && r.Event != eventArrive {
-		return fmt.Errorf("service %d of %d", r.Service, services)
 	}
 	for _, n := range []int{r.Size, r.SeqLen, r.Priority} {
 		if n < -maxNumber || n > maxNumber {
@@ -279,17 +271,6 @@ func (r *record) validate(services int) (err error) {
 	}
 	r.calls, err = questions(r.Asked)
 	return err
-}
-
-// services returns how many services there are after the event, of so many.
-func (r *record) services(before int) int {
-	switch {
-	case r.Event == eventCheckpoint:
-		return len(r.State.Services)
-	case r.Event == eventAdd && r.Failure == "" && r.Defined.ID == models.ServiceID(before):
-		return before + 1
-	}
-	return before
 }
 
 // query returns the query of an arrival.

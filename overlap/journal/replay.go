@@ -30,7 +30,7 @@ func Replay(name string, log io.Reader, o ReplayOptions) (*Report, error) {
 	}
 	c := in.head.Config.Config
 	if o.Policy != "" && o.Policy != c.Policy {
-		return nil, fmt.Errorf("%s was recorded with policy %s, not %s: %w", name, quote(c.Policy), quote(o.Policy), ErrPolicy)
+		return nil, fmt.Errorf("%s was recorded with policy %.80q, not %.80q: %w", name, c.Policy, o.Policy, ErrPolicy)
 	}
 	p := &replay{options: o, in: in, config: c, report: newReport(&in.head)}
 	for !p.over {
@@ -57,8 +57,9 @@ type replay struct {
 	s         *Scheduler
 	decided   capture
 	predictor answering
-	round     *Round // the one that runs, nil if it was not seen from its start
-	plan      draft
+	round     *Round        // the one that runs, nil if it was not seen from its start
+	plan      [][]question  // what the last plan was made from
+	planning  time.Duration // how long that took
 	report    *Report
 	over      bool
 }
@@ -73,8 +74,7 @@ func (p *replay) take(r *record) error {
 		p.report.Lost += r.Lost
 		return nil
 	}
-	p.report.Events++
-	p.report.span(r.At)
+	p.report.event(r.At)
 	p.predictor.recorded = slices.Concat(r.calls...)
 	p.decided.last = &record{Event: r.Event, At: r.At} // if it is left out
 	start := time.Now()
@@ -148,15 +148,15 @@ func (p *replay) account(r *record, answers []overlap.Answer, took time.Duration
 	case r.Event == eventAdd && r.Failure == "":
 		p.report.service(*r.Defined)
 	case r.Event == eventPlan:
-		p.plan = draft{r.calls, took}
+		p.plan, p.planning = r.calls, took
 	case r.Event == eventNext && r.Round != 0:
 		p.round = newRound(r, answers, took)
 		if p.round.Planned {
-			p.round.Calls = append(p.plan.calls, p.round.Calls...)
-			p.round.Decision += p.plan.took
+			p.round.Calls = append(p.plan, p.round.Calls...)
+			p.round.Decision += p.planning
 		}
 	case r.Event == eventFinish && p.round != nil && r.Round == p.round.Number:
-		p.round.finish(r, answers)
+		p.round.Outcome, p.round.Finished, p.round.Answers = r.outcome(), r.At, slices.Clone(answers)
 		p.end()
 	}
 	for i := range answers {
@@ -181,18 +181,11 @@ func (p *replay) end() {
 	p.over = o.To != 0 && round.Number >= o.To
 }
 
-// draft is what a plan was made from.
-type draft struct {
-	calls [][]question
-	took  time.Duration
-}
-
 // capture is a sink that lends the last record.
 type capture struct{ last *record }
 
-func (c *capture) begin() taking                                  { return takesRecord }
-func (c *capture) checkpoint(_ time.Duration, _ overlap.Snapshot) {}
-func (c *capture) record(r *record)                               { c.last = r }
+func (c *capture) begin(time.Duration, *overlap.Scheduler) bool { return true }
+func (c *capture) record(r *record)                             { c.last = r }
 
 // answering is a predictor that answers what it answered when the log was
 // recorded. What it was not asked then it does not know; that it is asked shows

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -37,13 +38,9 @@ type Report struct {
 	Errors      []spanErrors      `json:"measured_over_predicted"`
 	Difference  *difference       `json:"difference,omitempty"`
 
-	started   bool
-	first     time.Duration
-	last      time.Duration
-	decisions []float64
-	ratios    map[int][]float64 // by number of spans
-	over      map[int]uint64
-	unknown   map[int]uint64
+	first, last time.Duration
+	decisions   []float64
+	bySpans     map[int]*spanErrors
 }
 
 // decisionTimes is how long choosing the rounds again has taken, in
@@ -66,13 +63,15 @@ type spanErrors struct {
 	P99    float64 `json:"p99"`
 
 	OverBound float64 `json:"over_bound"` // percent of the predicted rounds that took longer than the bound
+
+	ratios []float64
+	over   int // rounds
 }
 
 func newReport(h *head) *Report {
 	r := &Report{
 		Version: h.Version, Commit: h.Commit, Device: h.Device, Created: h.Created, Policy: h.Config.Policy,
-		Dropped: map[string]uint64{}, Failed: map[string]uint64{},
-		Errors: []spanErrors{}, ratios: map[int][]float64{}, unknown: map[int]uint64{}, over: map[int]uint64{},
+		Dropped: map[string]uint64{}, Failed: map[string]uint64{}, Errors: []spanErrors{}, bySpans: map[int]*spanErrors{},
 	}
 	for i := range h.Config.Services {
 		r.Services = append(r.Services, h.Config.Services[i].Name)
@@ -91,10 +90,10 @@ func (r *Report) service(m models.Service) {
 	}
 }
 
-// span takes in the time of an event.
-func (r *Report) span(at time.Duration) {
-	if !r.started {
-		r.started, r.first = true, at
+// event takes in the time of an event.
+func (r *Report) event(at time.Duration) {
+	if r.Events++; r.Events == 1 {
+		r.first, r.last = at, at
 	}
 	r.last = max(r.last, at)
 }
@@ -120,51 +119,54 @@ func (r *Report) round(round *Round) {
 	r.LastRound = round.Number
 	r.decisions = append(r.decisions, float64(round.Decision)/float64(time.Microsecond))
 	n := len(round.Group.Spans)
-	if ratio, ok := round.Ratio(); ok {
-		r.ratios[n] = append(r.ratios[n], ratio)
-		if round.Outcome.Took > round.Predicted.Bound {
-			r.over[n]++
-		}
-	} else {
-		r.unknown[n]++
+	e := r.bySpans[n]
+	if e == nil {
+		e = &spanErrors{Spans: n}
+		r.bySpans[n] = e
+	}
+	e.Rounds++
+	ratio, ok := round.Ratio()
+	if !ok {
+		e.None++
+		return
+	}
+	e.ratios = append(e.ratios, ratio)
+	if round.Outcome.Took > round.Predicted.Bound {
+		e.over++
 	}
 }
 
 // finish computes what holds for all rounds together.
 func (r *Report) finish() {
 	r.Reproduced = r.Difference == nil
-	if r.started {
-		r.Seconds = (r.last - r.first).Seconds()
-	}
+	r.Seconds = (r.last - r.first).Seconds()
 	slices.Sort(r.decisions)
 	r.Decision = decisionTimes{stats.Quantile(r.decisions, 0.5), stats.Quantile(r.decisions, 0.99), stats.Quantile(r.decisions, 1)}
-	for n := 1; n <= overlap.MaxServices; n++ {
-		ratios := r.ratios[n]
-		if len(ratios) == 0 && r.unknown[n] == 0 {
-			continue
-		}
-		slices.Sort(ratios)
-		e := spanErrors{
-			Spans: n, Rounds: uint64(len(ratios)) + r.unknown[n], None: r.unknown[n],
-			P01: stats.Quantile(ratios, 0.01), P50: stats.Quantile(ratios, 0.5), P90: stats.Quantile(ratios, 0.9), P99: stats.Quantile(ratios, 0.99),
-		}
-		if len(ratios) > 0 {
-			e.OverBound = 100 * float64(r.over[n]) / float64(len(ratios))
-		}
-		for _, ratio := range ratios {
-			e.MAPE += 100 * math.Abs(1-1/ratio) / float64(len(ratios))
-		}
-		r.Errors = append(r.Errors, e)
+	for _, n := range slices.Sorted(maps.Keys(r.bySpans)) {
+		e := r.bySpans[n]
+		e.finish()
+		r.Errors = append(r.Errors, *e)
+	}
+}
+
+func (e *spanErrors) finish() {
+	slices.Sort(e.ratios)
+	e.P01, e.P50 = stats.Quantile(e.ratios, 0.01), stats.Quantile(e.ratios, 0.5)
+	e.P90, e.P99 = stats.Quantile(e.ratios, 0.9), stats.Quantile(e.ratios, 0.99)
+	n := float64(max(len(e.ratios), 1))
+	e.OverBound = 100 * float64(e.over) / n
+	for _, ratio := range e.ratios {
+		e.MAPE += 100 * math.Abs(1-1/ratio) / n
 	}
 }
 
 // Round is one round of a log.
 type Round struct {
 	Number     uint64
-	Line       int                 // where it stands in the log
-	At         time.Duration       // when it was chosen
-	Candidates []overlap.Candidate // the most urgent first
-	Calls      [][]question        // what the predictor was asked
+	Line       int               // where it stands in the log
+	At         time.Duration     // when it was chosen
+	Candidates []candidateRecord // the most urgent first
+	Calls      [][]question      // what the predictor was asked
 	Group      models.Group
 	Queries    [][]models.QueryID // the members of the batch of each span
 	Predicted  models.Estimate
@@ -185,19 +187,11 @@ func newRound(r *record, dropped []overlap.Answer, decision time.Duration) *Roun
 		Number: r.Round, Line: r.line, At: r.At, Decision: decision,
 		Predicted: models.Estimate{Latency: r.Predicted, Bound: r.Bound},
 		Solo:      r.Solo, Limit: r.Limit, Planned: r.Planned != nil, For: r.At,
-		Dropped: append([]overlap.Answer(nil), dropped...),
+		Candidates: r.Candidates, Calls: r.calls, Dropped: slices.Clone(dropped),
 	}
 	if r.Planned != nil {
 		round.For = *r.Planned
 	}
-	for _, h := range r.Candidates {
-		round.Candidates = append(round.Candidates, overlap.Candidate{
-			Service: h.Service, Batch: h.Batch, Query: h.ID, Deadline: round.For + h.Headroom,
-			Start: h.From, Size: h.Size, SeqLen: h.SeqLen,
-			Headroom: h.Headroom, Solo: models.Estimate{Latency: h.Solo}, Place: h.Place,
-		})
-	}
-	round.Calls = r.calls
 	for _, g := range r.Group {
 		round.Group.Spans = append(round.Group.Spans, models.Span{
 			Service: g.Service, Batch: g.Batch, Start: g.From, End: g.To, Size: g.Size, SeqLen: g.SeqLen,
@@ -207,25 +201,11 @@ func newRound(r *record, dropped []overlap.Answer, decision time.Duration) *Roun
 	return round
 }
 
-func (r *Round) finish(rec *record, answers []overlap.Answer) {
-	r.Outcome, r.Finished = rec.outcome(), rec.At
-	r.Answers = append([]overlap.Answer(nil), answers...)
-}
-
-// whole reports whether every span ran to its end, so that the time it took
-// is that of what was predicted.
-func (r *Round) whole() bool {
-	for _, s := range r.Outcome.Spans {
-		if s.Status != models.SpanDone {
-			return false
-		}
-	}
-	return len(r.Outcome.Spans) == len(r.Group.Spans)
-}
-
-// Ratio returns measured/predicted, and false if there is none.
+// Ratio returns measured/predicted, and false if there is none: then nothing was
+// predicted, or not every span ran to its end.
 func (r *Round) Ratio() (float64, bool) {
-	if r.Predicted.Latency <= 0 || r.Outcome.Took <= 0 || !r.whole() {
+	broken := slices.ContainsFunc(r.Outcome.Spans, func(s models.SpanOutcome) bool { return s.Status != models.SpanDone })
+	if r.Predicted.Latency <= 0 || r.Outcome.Took <= 0 || broken || len(r.Outcome.Spans) != len(r.Group.Spans) {
 		return 0, false
 	}
 	return float64(r.Outcome.Took) / float64(r.Predicted.Latency), true

@@ -24,25 +24,13 @@ type Scheduler struct {
 
 // sink takes records.
 type sink interface {
-	// begin is called before an event changes anything, and returns what
-	// becomes of its record.
-	begin() taking
-
-	// checkpoint takes the state before the event, where begin asked for it.
-	checkpoint(now time.Duration, state overlap.Snapshot)
+	// begin is called before an event changes anything in a scheduler whose
+	// latest time is now, and reports whether the record of the event is taken.
+	begin(now time.Duration, s *overlap.Scheduler) bool
 
 	// record takes the record of the event. It keeps no part of it.
 	record(r *record)
 }
-
-// taking is what a sink does with the record of an event.
-type taking uint8
-
-const (
-	takesNothing    taking = iota // it is lost
-	takesRecord                   // record follows
-	takesCheckpoint               // checkpoint follows, then record
-)
 
 // New returns an idle scheduler that records to w, which belongs to it from
 // then on, or every fault of the configuration.
@@ -80,13 +68,8 @@ func (a *asked) any() bool { return len(a.text) > 1 }
 
 // begin starts an event, and returns its record.
 func (s *Scheduler) begin(e event, now time.Duration) *record {
-	before := s.now
+	s.asked.on, s.asked.text = s.sink.begin(s.now, s.Scheduler), append(s.asked.text[:0], '[')
 	s.now = max(s.now, now)
-	taking := s.sink.begin()
-	if taking == takesCheckpoint {
-		s.sink.checkpoint(before, s.Snapshot())
-	}
-	s.asked.on, s.asked.text = taking != takesNothing, append(s.asked.text[:0], '[')
 	s.record.clear(e, s.now)
 	return &s.record
 }

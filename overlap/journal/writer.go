@@ -172,23 +172,27 @@ func (w *Writer) use(h Header, c overlap.Config) {
 }
 
 // begin implements sink.
-func (w *Writer) begin() taking {
+func (w *Writer) begin(now time.Duration, s *overlap.Scheduler) bool {
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	goesOn := w.mu.open && w.mu.since < w.options.MaxFileBytes
+	takes := goesOn
 	switch {
-	case w.mu.open && w.mu.since < w.options.MaxFileBytes:
-		return takesRecord
+	case goesOn:
 	case w.mu.stopped:
 		w.miss(1)
-		return takesNothing
 	case len(w.mu.pending.data) > pendingBytes/2:
 		w.lose(lostBehind)
-		return takesNothing
+	default:
+		takes = true
 	}
-	return takesCheckpoint
+	w.mu.Unlock()
+	if takes && !goesOn {
+		w.checkpoint(now, s.Snapshot())
+	}
+	return takes
 }
 
-// checkpoint implements sink.
+// checkpoint takes the state of the scheduler before an event.
 func (w *Writer) checkpoint(now time.Duration, state overlap.Snapshot) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
