@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -179,8 +182,8 @@ const watchEvents = 64
 // Tokens are never used twice: an event of a connection that is closed finds
 // nothing, even if its descriptor belongs to another by then.
 type watch struct {
-	epoll int
-	wake  int // eventfd that ends the goroutine
+	fd    int
+	epoll *os.File // owns fd
 	done  chan struct{}
 
 	mu struct {
@@ -191,32 +194,18 @@ type watch struct {
 	}
 }
 
-// wakeToken is the token of the eventfd.
-const wakeToken = 0
-
 func newWatch() (*watch, error) {
-	w := &watch{done: make(chan struct{})}
-	w.mu.conns = make(map[uint64]*conn)
-	var err error
-	if w.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err == nil {
+		err = unix.SetNonblock(fd, true) // so that the runtime waits for it
+	}
+	if err != nil {
 		return nil, fmt.Errorf("watching connections: %w", err)
 	}
-	if w.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		return nil, errors.Join(fmt.Errorf("watching connections: %w", err), unix.Close(w.epoll))
-	}
-	if err = w.register(w.wake, unix.EPOLLIN, wakeToken); err != nil {
-		return nil, errors.Join(err, unix.Close(w.wake), unix.Close(w.epoll))
-	}
+	w := &watch{fd: fd, epoll: os.NewFile(uintptr(fd), "epoll"), done: make(chan struct{})}
+	w.mu.conns = make(map[uint64]*conn)
 	go w.run()
 	return w, nil
-}
-
-func (w *watch) register(fd int, events uint32, token uint64) error {
-	e := unix.EpollEvent{Events: events, Fd: int32(uint32(token)), Pad: int32(uint32(token >> 32))}
-	if err := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
-		return fmt.Errorf("watching a connection: %w", err)
-	}
-	return nil
 }
 
 // errStopping is returned for a connection that comes after stop.
@@ -241,10 +230,9 @@ func (w *watch) add(c *conn) error {
 	c.token = w.mu.next
 	w.mu.conns[c.token] = c
 	w.mu.Unlock()
+	e := unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(uint32(c.token)), Pad: int32(uint32(c.token >> 32))}
 	var failed error
-	err = raw.Control(func(fd uintptr) {
-		failed = w.register(int(fd), unix.EPOLLRDHUP|unix.EPOLLET, c.token)
-	})
+	err = raw.Control(func(fd uintptr) { failed = unix.EpollCtl(w.fd, unix.EPOLL_CTL_ADD, int(fd), &e) })
 	return errors.Join(err, failed)
 }
 
@@ -261,58 +249,53 @@ func (w *watch) remove(c *conn) {
 func (w *watch) stop() {
 	w.mu.Lock()
 	w.mu.stopping = true
-	var silent []*conn
-	for _, c := range w.mu.conns {
-		if !c.spoken.Load() {
-			silent = append(silent, c)
-		}
-	}
 	w.mu.Unlock()
-	for _, c := range silent {
-		c.leave()
-		c.Close()
+	w.close(func(c *conn) bool { return !c.spoken.Load() })
+}
+
+// close closes some of the connections.
+func (w *watch) close(which func(*conn) bool) {
+	w.mu.Lock()
+	all := slices.Collect(maps.Values(w.mu.conns))
+	w.mu.Unlock()
+	for _, c := range all {
+		if which(c) {
+			c.leave()
+			c.Close()
+		}
 	}
 }
 
 func (w *watch) run() {
 	defer close(w.done)
-	events := make([]unix.EpollEvent, watchEvents)
-	for {
-		n, err := unix.EpollWait(w.epoll, events, -1)
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			return
-		}
-		for _, e := range events[:max(n, 0)] {
-			token := uint64(uint32(e.Fd)) | uint64(uint32(e.Pad))<<32
-			if token == wakeToken {
-				return
-			}
-			w.mu.Lock()
-			c := w.mu.conns[token]
-			w.mu.Unlock()
-			if c != nil {
-				c.leave()
-			}
-		}
+	raw, err := w.epoll.SyscallConn()
+	if err != nil {
+		return
 	}
+	events := make([]unix.EpollEvent, watchEvents)
+	// It ends when epoll is closed.
+	_ = raw.Read(func(fd uintptr) bool {
+		for {
+			n, err := unix.EpollWait(int(fd), events, 0)
+			if n <= 0 && !errors.Is(err, unix.EINTR) {
+				return false
+			}
+			for _, e := range events[:max(n, 0)] {
+				w.mu.Lock()
+				c := w.mu.conns[uint64(uint32(e.Fd))|uint64(uint32(e.Pad))<<32]
+				w.mu.Unlock()
+				if c != nil {
+					c.leave()
+				}
+			}
+		}
+	})
 }
 
 // Close closes the connections that are left and ends the goroutine.
 func (w *watch) Close() error {
-	w.mu.Lock()
-	left := make([]*conn, 0, len(w.mu.conns))
-	for _, c := range w.mu.conns {
-		left = append(left, c)
-	}
-	w.mu.Unlock()
-	for _, c := range left {
-		c.leave()
-		c.Close()
-	}
-	one := [8]byte{1}
-	if _, err := unix.Write(w.wake, one[:]); err != nil {
-		return fmt.Errorf("ending the watch: %w", err)
-	}
+	w.close(func(*conn) bool { return true })
+	err := w.epoll.Close()
 	<-w.done
-	return errors.Join(unix.Close(w.wake), unix.Close(w.epoll))
+	return err
 }

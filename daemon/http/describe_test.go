@@ -18,7 +18,7 @@ func TestMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	metadata := asJSON(t, metadataOf(s, s.Signature()))
+	metadata := asJSON(t, s.Metadata(s.Signature()))
 	type tensor struct {
 		Name, Datatype string
 		Shape          []int64

@@ -94,13 +94,9 @@ func NewEndpoint(l config.Limits, o Options) (*Endpoint, error) {
 	q := o.Queries
 	b := &bodies{memory: q.Memory, most: l.RequestBytes, compress: l.CompressBytes}
 	e := &Endpoint{
-		limits: l, access: o.Access, places: q.Connections, watch: w, bodies: b,
-		gate:      gate{queries: q, access: o.Access, openMetrics: o.OpenMetrics, hosts: hostSet(l.Hosts)},
-		inference: newInference(q, b),
-		pages: &pages{
-			queries: q, bodies: b, access: o.Access,
-			status: o.Status, timelines: o.Timelines, metrics: o.Metrics,
-		},
+		limits: l, access: o.Access, places: q.Connections, watch: w, bodies: b, inference: newInference(q, b),
+		gate:  gate{queries: q, access: o.Access, openMetrics: o.OpenMetrics, hosts: hostSet(l.Hosts)},
+		pages: &pages{Options: o, bodies: b},
 	}
 	e.pages.watchers.status, e.pages.watchers.rings = e.pages.overview, o.Timelines
 	e.server = newServer(e, q, l)
@@ -154,18 +150,18 @@ func (e *Endpoint) Shutdown(ctx context.Context) error {
 
 // Handle answers one request.
 func (e *Endpoint) Handle(ctx *fasthttp.RequestCtx) {
-	r, err := e.gate.decide(ctx)
+	r, s, err := e.gate.decide(ctx)
 	if err != nil {
 		writeError(ctx, err)
 		leaveBody(ctx)
 		return
 	}
-	if r.kind == routeInfer {
-		e.inference.answer(ctx, r.service)
+	if r.page == nil {
+		e.inference.answer(ctx, s)
 		return
 	}
 	leaveBody(ctx)
-	e.pages.answer(ctx, r)
+	r.page(e.pages, ctx, s)
 }
 
 // refuseConnection answers what could not be read as a request.
@@ -197,7 +193,7 @@ func (e *Endpoint) beginWriting(ctx *fasthttp.RequestCtx) {
 // not wait for it can read the answer all the same.
 func (e *Endpoint) expect(ctx *fasthttp.RequestCtx) int {
 	e.beginWriting(ctx)
-	_, err := e.gate.decide(ctx)
+	_, _, err := e.gate.decide(ctx)
 	if err == nil && int64(ctx.Request.Header.ContentLength()) > e.limits.RequestBytes {
 		err = e.bodies.errTooLarge()
 	}

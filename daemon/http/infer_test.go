@@ -258,7 +258,7 @@ func TestSignature(t *testing.T) {
 			continue
 		}
 		sig := s.Signature()
-		config, metadata := asJSON(t, configOf(s, sig)), asJSON(t, metadataOf(s, sig))
+		config, metadata := asJSON(t, s.Config(sig)), asJSON(t, s.Metadata(sig))
 		if s.Mergeable() != tt.batched || !strings.Contains(string(config), tt.config) ||
 			strings.Contains(string(config), "dynamic_batching") != tt.batched {
 			t.Errorf("%s: batched %v, %s", name, s.Mergeable(), config)

@@ -7,12 +7,10 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"github.com/overlapd/overlapd/daemon/access"
 	page "github.com/overlapd/overlapd/daemon/observe/dashboard"
 	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/status"
 )
 
 var (
@@ -24,59 +22,45 @@ var (
 // pages answers every request but those to infer: what the protocol asks about
 // services, and what the daemon publishes of itself.
 type pages struct {
-	queries   *query.Server
-	bodies    *bodies
-	access    *access.Access
-	status    func() (*status.Status, bool)
-	timelines func() []*timeline.Ring
-	metrics   func() ([]byte, error)
-	watchers  watchers
+	Options
+	bodies   *bodies
+	watchers watchers
 }
 
-// answer answers everything but inference.
-func (p *pages) answer(ctx *fasthttp.RequestCtx, r route) {
-	switch r.kind {
-	case routeLive:
-		p.answerHealth(ctx, p.queries.Live())
-	case routeReady:
-		p.answerHealth(ctx, p.queries.Ready())
-	case routeModelReady:
-		p.answerHealth(ctx, r.service.Ready())
-	case routeServer:
-		p.writeJSON(ctx, serverMetadata{query.DaemonName, p.queries.Version, p.queries.Extensions()})
-	case routeMetadata, routeModelConfig:
-		sig := r.service.Signature()
-		if sig == nil {
-			writeError(ctx, query.ErrUnavailable)
-			return
-		}
-		if r.kind == routeMetadata {
-			p.writeJSON(ctx, metadataOf(r.service, sig))
-		} else {
-			p.writeJSON(ctx, configOf(r.service, sig))
-		}
-	case routeModelStats:
-		p.writeJSON(ctx, statsOf(r.service))
-	case routeAllStats:
-		p.writeJSON(ctx, statsOf(p.queries.Services()...))
-	case routeOverview:
-		p.overviewPage(ctx)
-	case routeMetrics:
-		p.answerMetrics(ctx)
-	case routeTimeline:
-		p.answerTimeline(ctx)
-	case routeQueries:
-		p.answerQueries(ctx)
-	case routeEvents:
-		p.answerEvents(ctx)
-	case routeDashboard:
-		p.answerDashboard(ctx)
-	case routeIndex:
-		p.writeJSON(ctx, indexOf(p.queries.Services()))
+func (p *pages) server(ctx *fasthttp.RequestCtx, _ *query.Service) {
+	p.writeJSON(ctx, p.Queries.Metadata())
+}
+
+func (p *pages) live(ctx *fasthttp.RequestCtx, _ *query.Service)  { p.health(ctx, p.Queries.Live()) }
+func (p *pages) ready(ctx *fasthttp.RequestCtx, _ *query.Service) { p.health(ctx, p.Queries.Ready()) }
+
+func (p *pages) modelReady(ctx *fasthttp.RequestCtx, s *query.Service) { p.health(ctx, s.Ready()) }
+
+func (p *pages) metadata(ctx *fasthttp.RequestCtx, s *query.Service) { p.describe(ctx, s, s.Metadata) }
+func (p *pages) config(ctx *fasthttp.RequestCtx, s *query.Service)   { p.describe(ctx, s, s.Config) }
+
+// describe answers with what is said of a service whose model is known.
+func (p *pages) describe(ctx *fasthttp.RequestCtx, s *query.Service, by func(*query.Signature) any) {
+	if sig := s.Signature(); sig != nil {
+		p.writeJSON(ctx, by(sig))
+	} else {
+		writeError(ctx, query.ErrUnavailable)
 	}
 }
 
-func (p *pages) overviewPage(ctx *fasthttp.RequestCtx) {
+func (p *pages) statistics(ctx *fasthttp.RequestCtx, s *query.Service) {
+	p.writeJSON(ctx, query.Statistics(s))
+}
+
+func (p *pages) allStatistics(ctx *fasthttp.RequestCtx, _ *query.Service) {
+	p.writeJSON(ctx, query.Statistics(p.Queries.Services()...))
+}
+
+func (p *pages) index(ctx *fasthttp.RequestCtx, _ *query.Service) {
+	p.writeJSON(ctx, query.Index(p.Queries.Services()))
+}
+
+func (p *pages) overviewPage(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	text, ok := p.overview()
 	if !ok {
 		writeError(ctx, query.ErrUnavailable)
@@ -88,7 +72,7 @@ func (p *pages) overviewPage(ctx *fasthttp.RequestCtx) {
 // overview returns the status as JSON, or false if the scheduler goroutine does
 // not publish one.
 func (p *pages) overview() ([]byte, bool) {
-	s, ok := p.status()
+	s, ok := p.Status()
 	if !ok {
 		return nil, false
 	}
@@ -115,9 +99,9 @@ func (p *pages) writeText(ctx *fasthttp.RequestCtx, text []byte) {
 	p.bodies.text(ctx, text)
 }
 
-// answerHealth answers by its status alone whether something is well; the body
+// health answers by its status alone whether something is well; the body
 // of a failure is an error like any other.
-func (p *pages) answerHealth(ctx *fasthttp.RequestCtx, well bool) {
+func (p *pages) health(ctx *fasthttp.RequestCtx, well bool) {
 	if !well {
 		writeError(ctx, query.ErrUnavailable)
 		return
@@ -126,14 +110,14 @@ func (p *pages) answerHealth(ctx *fasthttp.RequestCtx, well bool) {
 }
 
 // answerMetrics answers a scrape.
-func (p *pages) answerMetrics(ctx *fasthttp.RequestCtx) {
-	if p.metrics == nil {
+func (p *pages) answerMetrics(ctx *fasthttp.RequestCtx, _ *query.Service) {
+	if p.Metrics == nil {
 		writeError(ctx, query.NotFound("there are no metrics: the configuration has metrics = false"))
 		return
 	}
-	text, err := p.metrics()
+	text, err := p.Metrics()
 	if err != nil {
-		p.queries.Log.Error().Err(err).Msg("the metrics cannot be written")
+		p.Queries.Log.Error().Err(err).Msg("the metrics cannot be written")
 		writeError(ctx, query.ErrInternal)
 		return
 	}
@@ -144,7 +128,7 @@ func (p *pages) answerMetrics(ctx *fasthttp.RequestCtx) {
 // ringOf returns the timeline that a request asks for: that of the first
 // instance, unless it names another.
 func (p *pages) ringOf(ctx *fasthttp.RequestCtx) (*timeline.Ring, *query.Error) {
-	rings, n := p.timelines(), 0
+	rings, n := p.Timelines(), 0
 	if v := ctx.QueryArgs().Peek("instance"); v != nil {
 		var err error
 		if n, err = strconv.Atoi(string(v)); err != nil || n < 0 || n >= len(rings) {
@@ -154,34 +138,31 @@ func (p *pages) ringOf(ctx *fasthttp.RequestCtx) (*timeline.Ring, *query.Error) 
 	return rings[n], nil
 }
 
-// sinceOf returns after what a request asks to be told, the latest if it does
-// not say.
-func sinceOf(ctx *fasthttp.RequestCtx) (since uint64, ok bool) {
-	v := ctx.QueryArgs().Peek("since")
-	if v == nil {
-		return timeline.Latest, true
-	}
-	since, err := strconv.ParseUint(string(v), 10, 63)
-	return since, err == nil
-}
-
-// answerTimeline answers with the rounds after one, or with the latest ones.
-func (p *pages) answerTimeline(ctx *fasthttp.RequestCtx) {
+// answerSince answers with what read returns of a timeline after what the request
+// names, the latest if it names nothing. Wrong is for a name that is none.
+func (p *pages) answerSince(ctx *fasthttp.RequestCtx, wrong *query.Error, read func(r *timeline.Ring, since uint64) any) {
 	ring, fault := p.ringOf(ctx)
+	since := uint64(timeline.Latest)
+	if v := ctx.QueryArgs().Peek("since"); v != nil && fault == nil {
+		var err error
+		if since, err = strconv.ParseUint(string(v), 10, 63); err != nil {
+			fault = wrong
+		}
+	}
 	if fault != nil {
 		writeError(ctx, fault)
 		return
 	}
-	since, ok := sinceOf(ctx)
-	if !ok {
-		writeError(ctx, errSince)
-		return
-	}
-	p.writeJSON(ctx, ring.Read(since, timeline.PageRounds, nil))
+	p.writeJSON(ctx, read(ring, since))
+}
+
+// answerTimeline answers with the rounds after one, or with the latest ones.
+func (p *pages) answerTimeline(ctx *fasthttp.RequestCtx, _ *query.Service) {
+	p.answerSince(ctx, errSince, func(r *timeline.Ring, since uint64) any { return r.Read(since, timeline.PageRounds, nil) })
 }
 
 // answerDashboard sends the page.
-func (p *pages) answerDashboard(ctx *fasthttp.RequestCtx) {
+func (p *pages) answerDashboard(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	h := &ctx.Response.Header
 	h.Set("Content-Security-Policy", page.Policy())
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -194,7 +175,7 @@ func (p *pages) answerDashboard(ctx *fasthttp.RequestCtx) {
 
 // answerEvents sends the events for as long as the client reads them and the
 // daemon serves.
-func (p *pages) answerEvents(ctx *fasthttp.RequestCtx) {
+func (p *pages) answerEvents(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	ring, fault := p.ringOf(ctx)
 	if fault != nil {
 		writeError(ctx, fault)
@@ -216,22 +197,12 @@ func (p *pages) answerEvents(ctx *fasthttp.RequestCtx) {
 	s := &events{watchers: &p.watchers, ring: ring, stopped: ctx.Done(), since: timeline.Latest}
 	s.conn, _ = ctx.Conn().(*conn)
 	authorization := bytes.Clone(ctx.Request.Header.Peek(fasthttp.HeaderAuthorization))
-	s.allowed = func() bool { return p.access.Allows(authorization) }
+	s.allowed = func() bool { return p.Access.Allows(authorization) }
 	ctx.Response.SetBodyStream(s, -1)
 }
 
 // answerQueries answers with the queries that ended after so many, or with how
 // many there were.
-func (p *pages) answerQueries(ctx *fasthttp.RequestCtx) {
-	ring, fault := p.ringOf(ctx)
-	if fault != nil {
-		writeError(ctx, fault)
-		return
-	}
-	since, ok := sinceOf(ctx)
-	if !ok {
-		writeError(ctx, errQueriesSince)
-		return
-	}
-	p.writeJSON(ctx, ring.ReadQueries(since))
+func (p *pages) answerQueries(ctx *fasthttp.RequestCtx, _ *query.Service) {
+	p.answerSince(ctx, errQueriesSince, func(r *timeline.Ring, since uint64) any { return r.ReadQueries(since) })
 }

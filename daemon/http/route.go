@@ -13,59 +13,43 @@ import (
 	"github.com/overlapd/overlapd/daemon/query"
 )
 
-// routeKind is one of the things that can be asked of the endpoint.
-type routeKind int
-
-const (
-	routeServer routeKind = iota
-	routeLive
-	routeReady
-	routeMetadata
-	routeModelReady
-	routeModelConfig
-	routeModelStats
-	routeAllStats
-	routeIndex
-	routeOverview
-	routeMetrics
-	routeTimeline
-	routeEvents
-	routeQueries
-	routeDashboard
-	routeInfer
-)
-
-// route is what a request asks for.
+// route is something that can be asked of the endpoint, of a service if there is
+// one in its path. It takes POST if post is set, else GET and HEAD. One that is
+// open needs no token: health, for probes, and the page of the dashboard, which holds
+// nothing of the daemon's and asks for a token itself. Inference has no page.
 type route struct {
-	kind    routeKind
-	service *query.Service
+	post, open bool
+	page       func(p *pages, ctx *fasthttp.RequestCtx, s *query.Service)
 }
 
 // fixedRoutes are the paths without a model in them. A service cannot be
-// named "stats", see [Config.Validate].
-var fixedRoutes = map[string]routeKind{
-	"/v2":                  routeServer,
-	"/v2/":                 routeServer,
-	"/v2/health/live":      routeLive,
-	"/v2/health/ready":     routeReady,
-	"/v2/models/stats":     routeAllStats,
-	"/v2/repository/index": routeIndex,
-	"/overlapd/status":     routeOverview,
-	"/metrics":             routeMetrics,
-	"/overlapd/timeline":   routeTimeline,
-	"/overlapd/events":     routeEvents,
-	"/overlapd/queries":    routeQueries,
-	"/":                    routeDashboard,
+// named "stats", see [config.Config.Validate].
+var fixedRoutes = map[string]route{
+	"/v2":                  {page: (*pages).server},
+	"/v2/":                 {page: (*pages).server},
+	"/v2/health/live":      {open: true, page: (*pages).live},
+	"/v2/health/ready":     {open: true, page: (*pages).ready},
+	"/v2/models/stats":     {page: (*pages).allStatistics},
+	"/v2/repository/index": {post: true, page: (*pages).index},
+	"/overlapd/status":     {page: (*pages).overviewPage},
+	metricsPath:            {page: (*pages).answerMetrics},
+	"/overlapd/timeline":   {page: (*pages).answerTimeline},
+	"/overlapd/events":     {page: (*pages).answerEvents},
+	"/overlapd/queries":    {page: (*pages).answerQueries},
+	"/":                    {open: true, page: (*pages).answerDashboard},
 }
 
 // modelRoutes are what may follow the name and version of a model.
-var modelRoutes = map[string]routeKind{
-	"":        routeMetadata,
-	"/ready":  routeModelReady,
-	"/config": routeModelConfig,
-	"/stats":  routeModelStats,
-	"/infer":  routeInfer,
+var modelRoutes = map[string]route{
+	"":        {page: (*pages).metadata},
+	"/ready":  {page: (*pages).modelReady},
+	"/config": {page: (*pages).config},
+	"/stats":  {page: (*pages).statistics},
+	"/infer":  {post: true},
 }
+
+// metricsPath needs no token if the configuration says so.
+const metricsPath = "/metrics"
 
 var (
 	modelsPrefix   = []byte("/v2/models/")
@@ -82,6 +66,7 @@ type gate struct {
 }
 
 var (
+	errNothing     = query.NotFound("there is nothing at this path")
 	errForeignHost = &query.Error{Status: http.StatusForbidden, Reason: query.ReasonForbidden,
 		Message: "this Host is not served here; limits.hosts may name it"}
 	errForeignOrigin = &query.Error{Status: http.StatusForbidden, Reason: query.ReasonForbidden,
@@ -174,77 +159,63 @@ var (
 
 // decide finds what a request asks for, if whoever sent it may ask. Every
 // request passes here before anything of it is done, so that there is one place
-// where tokens are looked at and no path around it.
-func (g *gate) decide(ctx *fasthttp.RequestCtx) (route, *query.Error) {
+// where tokens are looked at and no path around it. What is at no path needs one,
+// so that nobody learns which paths are.
+func (g *gate) decide(ctx *fasthttp.RequestCtx) (route, *query.Service, *query.Error) {
 	if err := g.check(ctx); err != nil {
-		return route{}, err
+		return route{}, nil, err
 	}
-	r, err := g.route(ctx)
-	if g.open(r.kind, err) {
-		return r, err
+	r, s, err := g.find(ctx.URI().PathOriginal())
+	if err == nil {
+		err = r.takes(ctx)
 	}
 	sent := ctx.Request.Header.Peek(fasthttp.HeaderAuthorization)
 	switch {
-	case g.access.Allows(sent):
-		return r, err
+	case r.open, g.access.Allows(sent):
+		return r, s, err
 	case len(sent) == 0:
-		return r, errNoToken
+		return r, s, errNoToken
 	}
-	return r, errWrongToken
+	return r, s, errWrongToken
 }
 
-// open reports whether a route needs no token: health, for probes, and the page
-// of the dashboard, which holds nothing of the daemon's and asks for a token
-// itself. What is at no path needs one, so that nobody learns which paths are.
-func (g *gate) open(kind routeKind, err *query.Error) bool {
-	switch {
-	case err != nil && err.Status == http.StatusNotFound:
-		return false
-	case kind == routeLive, kind == routeReady, kind == routeDashboard:
-		return true
-	}
-	return kind == routeMetrics && g.openMetrics
-}
-
-// route finds what a request asks for. Paths are compared as they were sent:
-// no name that the configuration allows needs escaping, so a path with a
-// percent sign, a ".." or an empty element is one that does not exist.
-func (g *gate) route(ctx *fasthttp.RequestCtx) (route, *query.Error) {
-	r, err := g.find(ctx.URI().PathOriginal())
-	if err != nil {
-		return r, err
-	}
-	post := r.kind == routeInfer || r.kind == routeIndex
-	if m := &ctx.Request.Header; post && m.IsPost() || !post && (m.IsGet() || m.IsHead()) {
-		return r, nil
-	}
+// takes refuses a request of a method that the route does not take.
+func (r route) takes(ctx *fasthttp.RequestCtx) *query.Error {
+	m := &ctx.Request.Header
 	allow := "GET, HEAD"
-	if post {
+	if r.post {
 		allow = "POST"
 	}
+	if r.post && m.IsPost() || !r.post && (m.IsGet() || m.IsHead()) {
+		return nil
+	}
 	ctx.Response.Header.Set(fasthttp.HeaderAllow, allow)
-	return r, &query.Error{Status: http.StatusMethodNotAllowed, Reason: query.ReasonMethod, Message: "this takes " + allow}
+	return &query.Error{Status: http.StatusMethodNotAllowed, Reason: query.ReasonMethod, Message: "this takes " + allow}
 }
 
-func (g *gate) find(path []byte) (route, *query.Error) {
-	if kind, ok := fixedRoutes[string(path)]; ok {
-		return route{kind: kind}, nil
+// find returns the route of a path, and its service. Paths are compared as they
+// were sent: no name that the configuration allows needs escaping, so a path with a
+// percent sign, a ".." or an empty element is one that does not exist.
+func (g *gate) find(path []byte) (route, *query.Service, *query.Error) {
+	if r, ok := fixedRoutes[string(path)]; ok {
+		r.open = r.open || g.openMetrics && string(path) == metricsPath
+		return r, nil, nil
 	}
 	rest, ok := bytes.CutPrefix(path, modelsPrefix)
 	if !ok {
-		return route{}, query.NotFound("there is nothing at this path")
+		return route{}, nil, errNothing
 	}
 	name, tail := splitElement(rest)
 	var version []byte
 	if v, ok := bytes.CutPrefix(tail, versionsPrefix); ok {
 		version, tail = splitElement(v)
 	}
-	kind, ok := modelRoutes[string(tail)]
+	r, ok := modelRoutes[string(tail)]
 	if !ok {
-		return route{}, query.NotFound("there is nothing at this path")
+		return route{}, nil, errNothing
 	}
 	s, err := g.queries.Find(name, version)
-	return route{kind: kind, service: s}, err
+	return r, s, err
 }
 
 // splitElement splits "name/tail" into "name" and "/tail".

@@ -49,7 +49,7 @@ func TestMetricsRoute(t *testing.T) {
 		t.Errorf("without metrics: %d %s", a.status, a.body)
 	}
 	text := strings.Repeat("overlapd_rounds_total 1\n", 100)
-	s.endpoint.pages.metrics = func() ([]byte, error) { return []byte(text), nil }
+	s.endpoint.pages.Metrics = func() ([]byte, error) { return []byte(text), nil }
 	if a := s.get("/metrics"); a.status != http.StatusOK || string(a.body) != text || a.header.Get("Content-Type") != metrics.ContentType {
 		t.Errorf("%d %v %.40s", a.status, a.header, a.body)
 	}
@@ -59,7 +59,7 @@ func TestMetricsRoute(t *testing.T) {
 	if a := s.exchange(rawRequest("POST", "/metrics", nil, []byte{})); a.status != http.StatusMethodNotAllowed || a.header.Get("Allow") != "GET, HEAD" {
 		t.Errorf("POST: %d %v", a.status, a.header)
 	}
-	s.endpoint.pages.metrics = func() ([]byte, error) { return nil, errors.New("two of one name") }
+	s.endpoint.pages.Metrics = func() ([]byte, error) { return nil, errors.New("two of one name") }
 	if a := s.get("/metrics"); a.status != http.StatusInternalServerError || strings.Contains(string(a.body), "two of one name") {
 		t.Errorf("a defect: %d %s", a.status, a.body)
 	}

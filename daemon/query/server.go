@@ -57,18 +57,6 @@ type Server struct {
 	calls sync.Pool // *Call
 }
 
-// Extensions returns the protocol's extensions that there are, and those of the
-// daemon's own. Of model_repository there is the index.
-func (s *Server) Extensions() []string {
-	list := []string{
-		"binary_tensor_data", "parameters", "schedule_policy", "model_configuration", "statistics", "model_repository",
-	}
-	if s.Label != "" {
-		list = append(list, s.Label)
-	}
-	return list
-}
-
 // Find returns the service of a name and a version, nil for the only one.
 func (s *Server) Find(name, version []byte) (*Service, *Error) {
 	v := s.Service(name)

@@ -1,7 +1,6 @@
 package query
 
 import (
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -113,23 +112,6 @@ func (s *Service) GivenUp() bool { return s.givenUp.Load() }
 func (s *Service) Mergeable() bool {
 	sig := s.signature.Load()
 	return sig != nil && sig.Batched
-}
-
-// Parameters returns what a model configuration says of the service beyond
-// Triton's fields, as pairs of a key and a value.
-func (s *Service) Parameters(i *Info) [][2]string {
-	list := [][2]string{
-		{"qos_target_us", strconv.FormatInt(s.QoSTarget.Microseconds(), 10)},
-		{"queue_limit", strconv.Itoa(s.QueueLimit)},
-		{"policy", s.Policy},
-		{"device", i.Device},
-		{"operators", strconv.Itoa(i.Operators)},
-		{"sha256", i.Hash},
-	}
-	if i.Cut != "" {
-		list = append(list, [2]string{"cut", i.Cut})
-	}
-	return list
 }
 
 // Registry is what services are looked up in: any goroutine may read it while

@@ -2,18 +2,14 @@ package rpc
 
 import (
 	"context"
-	"strings"
-	"time"
+	"encoding/json"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
-	"github.com/overlapd/overlapd/models"
-)
-
-// States of a model in the index of the repository.
-const (
-	stateReady       = "READY"
-	stateUnavailable = "UNAVAILABLE"
 )
 
 // protocol answers what the protocol asks besides inference.
@@ -65,7 +61,7 @@ func (s protocol) ModelReady(ctx context.Context, r *inference.ModelReadyRequest
 
 // ServerMetadata implements the protocol.
 func (s protocol) ServerMetadata(context.Context, *inference.ServerMetadataRequest) (*inference.ServerMetadataResponse, error) {
-	return &inference.ServerMetadataResponse{Name: query.DaemonName, Version: s.queries.Version, Extensions: s.queries.Extensions()}, nil
+	return described(&inference.ServerMetadataResponse{}, s.queries.Metadata())
 }
 
 // ModelMetadata implements the protocol.
@@ -74,26 +70,7 @@ func (s protocol) ModelMetadata(ctx context.Context, r *inference.ModelMetadataR
 	if err != nil {
 		return nil, fail(ctx, err)
 	}
-	return &inference.ModelMetadataResponse{
-		Name: v.Name, Versions: []string{query.ModelVersion}, Platform: sig.Info.Platform,
-		Inputs: tensors(sig.Inputs), Outputs: tensors(sig.Outputs),
-	}, nil
-}
-
-func tensors(ports []query.Port) (list []*inference.ModelMetadataResponse_TensorMetadata) {
-	for i := range ports {
-		p := &ports[i]
-		list = append(list, &inference.ModelMetadataResponse_TensorMetadata{Name: p.Name, Datatype: p.Type.Protocol(), Shape: shapeOf(p, 0)})
-	}
-	return list
-}
-
-// shapeOf returns the dimensions from one on, or what stands for any rank.
-func shapeOf(p *query.Port, from int) []int64 {
-	if p.AnyRank {
-		return []int64{-1}
-	}
-	return p.Dims[from:]
+	return described(&inference.ModelMetadataResponse{}, v.Metadata(sig))
 }
 
 // ModelConfig implements Triton's extension. Dimensions are without that of
@@ -103,41 +80,8 @@ func (s protocol) ModelConfig(ctx context.Context, r *inference.ModelConfigReque
 	if err != nil {
 		return nil, fail(ctx, err)
 	}
-	c := &inference.ModelConfig{
-		Name: v.Name, Platform: sig.Info.Platform, Backend: strings.TrimSuffix(sig.Info.Platform, "_onnx"),
-		VersionPolicy: &inference.ModelVersionPolicy{PolicyChoice: &inference.ModelVersionPolicy_Latest_{
-			Latest: &inference.ModelVersionPolicy_Latest{NumVersions: 1},
-		}},
-		ModelTransactionPolicy: &inference.ModelTransactionPolicy{},
-		Parameters:             make(map[string]*inference.ModelParameter),
-	}
-	from := 0
-	if sig.Batched {
-		from, c.MaxBatchSize = 1, int32(v.MaxQueryBatch)
-	}
-	for i := range sig.Inputs {
-		p := &sig.Inputs[i]
-		c.Input = append(c.Input, &inference.ModelInput{Name: p.Name, DataType: tensorType(p.Type), Dims: shapeOf(p, from)})
-	}
-	for i := range sig.Outputs {
-		p := &sig.Outputs[i]
-		c.Output = append(c.Output, &inference.ModelOutput{Name: p.Name, DataType: tensorType(p.Type), Dims: shapeOf(p, from)})
-	}
-	if sig.Batched && v.MaxBatch > 1 {
-		c.SchedulingChoice = &inference.ModelConfig_DynamicBatching{DynamicBatching: &inference.ModelDynamicBatching{}}
-	}
-	for _, p := range v.Parameters(&sig.Info) {
-		c.Parameters[p[0]] = &inference.ModelParameter{StringValue: p[1]}
-	}
-	return &inference.ModelConfigResponse{Config: c}, nil
-}
-
-// tensorType returns the number of a type in a model configuration.
-func tensorType(t models.DataType) inference.DataType {
-	if t == models.String {
-		return inference.DataType_TYPE_STRING
-	}
-	return inference.DataType(inference.DataType_value["TYPE_"+t.Protocol()])
+	c, failed := described(&inference.ModelConfig{}, v.Config(sig))
+	return &inference.ModelConfigResponse{Config: c}, failed
 }
 
 // ModelStatistics implements Triton's extension.
@@ -150,32 +94,7 @@ func (s protocol) ModelStatistics(ctx context.Context, r *inference.ModelStatist
 		}
 		list = []*query.Service{v}
 	}
-	answer := &inference.ModelStatisticsResponse{}
-	for _, v := range list {
-		answer.ModelStats = append(answer.ModelStats, statistics(v))
-	}
-	return answer, nil
-}
-
-func statistics(v *query.Service) *inference.ModelStatistics {
-	c := v.Stats.Counts()
-	copied := &inference.StatisticDuration{Count: c.Compute.Count} // input and output are part of its compute_infer
-	r := &inference.ModelStatistics{
-		Name: v.Name, Version: query.ModelVersion, InferenceCount: c.Queries, ExecutionCount: c.Executions,
-		InferenceStats: &inference.InferStatistics{
-			Success: duration(c.Success.Count, c.Success.Took), Fail: duration(c.Fail.Count, c.Fail.Took), Queue: duration(c.Queue.Count, c.Queue.Took),
-			ComputeInput: copied, ComputeInfer: duration(c.Compute.Count, c.Compute.Took), ComputeOutput: copied,
-			CacheHit: &inference.StatisticDuration{}, CacheMiss: &inference.StatisticDuration{},
-		},
-	}
-	if !c.Last.IsZero() {
-		r.LastInference = uint64(c.Last.UnixMilli())
-	}
-	return r
-}
-
-func duration(count uint64, took time.Duration) *inference.StatisticDuration {
-	return &inference.StatisticDuration{Count: count, Ns: uint64(max(took, 0))}
+	return described(&inference.ModelStatisticsResponse{}, query.Statistics(list...))
 }
 
 // RepositoryIndex implements Triton's extension.
@@ -183,16 +102,18 @@ func (s protocol) RepositoryIndex(ctx context.Context, r *inference.RepositoryIn
 	if r.RepositoryName != "" {
 		return nil, fail(ctx, query.NotFound("there is no repository %q: leave the name empty", query.Cut(r.RepositoryName)))
 	}
-	answer := &inference.RepositoryIndexResponse{}
-	for _, v := range s.queries.Services() {
-		ready := v.Ready()
-		entry := &inference.RepositoryIndexResponse_ModelIndex{Name: v.Name, Version: query.ModelVersion, State: stateReady}
-		if !ready {
-			entry.State, entry.Reason = stateUnavailable, query.ReasonLoading
-		}
-		if ready || !r.Ready {
-			answer.Models = append(answer.Models, entry)
-		}
+	list := slices.Clone(s.queries.Services())
+	if r.Ready {
+		list = slices.DeleteFunc(list, func(v *query.Service) bool { return !v.Ready() })
 	}
-	return answer, nil
+	return described(&inference.RepositoryIndexResponse{}, map[string]any{"models": query.Index(list)})
+}
+
+// described returns a message filled with what HTTP says in fields of the same names.
+func described[M proto.Message](m M, from any) (M, error) {
+	text, err := json.Marshal(from)
+	if err == nil {
+		err = protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(text, m)
+	}
+	return m, err
 }

@@ -18,42 +18,35 @@ import (
 	"github.com/overlapd/overlapd/daemon/query"
 )
 
-const (
-	// reasonTrailer is the trailer that carries the reason of an error.
-	reasonTrailer = "overlapd-reason"
+// reasonTrailer is the trailer that carries the reason of an error.
+const reasonTrailer = "overlapd-reason"
 
-	// errorDomain is the domain of the ErrorInfo in a status.
-	errorDomain = query.DaemonName
-)
+// codesOf are the codes of gRPC for the statuses of HTTP. One that is missing is
+// Internal.
+var codesOf = map[int]codes.Code{
+	http.StatusBadRequest:            codes.InvalidArgument,
+	http.StatusUnauthorized:          codes.Unauthenticated,
+	http.StatusForbidden:             codes.PermissionDenied,
+	http.StatusNotFound:              codes.NotFound,
+	http.StatusRequestTimeout:        codes.DeadlineExceeded,
+	http.StatusRequestEntityTooLarge: codes.ResourceExhausted,
+	http.StatusServiceUnavailable:    codes.Unavailable,
+}
 
 // codeOf returns the code of gRPC for an error, OK for none. A query whose time
 // is over is not the same as one that was turned away in time: only the second
 // is worth another try.
 func codeOf(err *query.Error) codes.Code {
-	if err == nil {
+	switch {
+	case err == nil:
 		return codes.OK
-	}
-	switch err.Reason {
-	case query.ReasonDeadline:
+	case err.Reason == query.ReasonDeadline:
 		return codes.DeadlineExceeded
-	case query.ReasonCancelled:
+	case err.Reason == query.ReasonCancelled:
 		return codes.Canceled
 	}
-	switch err.Status {
-	case http.StatusBadRequest:
-		return codes.InvalidArgument
-	case http.StatusUnauthorized:
-		return codes.Unauthenticated
-	case http.StatusForbidden:
-		return codes.PermissionDenied
-	case http.StatusNotFound:
-		return codes.NotFound
-	case http.StatusRequestTimeout:
-		return codes.DeadlineExceeded
-	case http.StatusRequestEntityTooLarge:
-		return codes.ResourceExhausted
-	case http.StatusServiceUnavailable:
-		return codes.Unavailable
+	if c, ok := codesOf[err.Status]; ok {
+		return c
 	}
 	return codes.Internal
 }
@@ -66,7 +59,7 @@ func codeName(err *query.Error) string { return code.Code(codeOf(err)).String() 
 // capitals as its definition wants.
 func statusOf(err *query.Error) error {
 	details := []protoadapt.MessageV1{
-		&errdetails.ErrorInfo{Reason: strings.ToUpper(err.Reason), Domain: errorDomain},
+		&errdetails.ErrorInfo{Reason: strings.ToUpper(err.Reason), Domain: query.DaemonName},
 	}
 	if err.RetryAfter > 0 {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(err.RetryAfter)})

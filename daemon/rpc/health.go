@@ -7,9 +7,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/reflection"
-	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
-	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 	"google.golang.org/grpc/status"
 
 	"github.com/overlapd/overlapd/daemon/query"
@@ -23,9 +20,8 @@ const watchInterval = time.Second
 // the protocol's service, and each service under its own.
 type health struct {
 	grpc_health_v1.UnimplementedHealthServer
-	queries  *query.Server
-	guard    *guard
-	stopping <-chan struct{}
+	queries *query.Server
+	guard   *guard
 }
 
 // of returns how a name stands.
@@ -90,56 +86,8 @@ func (h health) Watch(r *grpc_health_v1.HealthCheckRequest, w grpc.ServerStreami
 		}
 		select {
 		case <-tick.C:
-		case <-h.stopping:
-			return statusOf(query.ErrDraining)
 		case <-w.Context().Done():
 			return status.FromContextError(w.Context().Err()).Err()
 		}
-	}
-}
-
-// reflectors describe to tools what is served. A tool may hold its call open for as
-// long as it likes, so theirs end when the daemon stops.
-type reflectors struct {
-	v1      reflectorV1
-	v1alpha reflectorV1Alpha
-}
-
-type reflectorV1 struct {
-	reflectionv1.ServerReflectionServer
-	stopping <-chan struct{}
-}
-
-type reflectorV1Alpha struct {
-	reflectionv1alpha.ServerReflectionServer
-	stopping <-chan struct{}
-}
-
-func newReflectors(s reflection.ServiceInfoProvider, stopping <-chan struct{}) reflectors {
-	o := reflection.ServerOptions{Services: s}
-	return reflectors{
-		v1:      reflectorV1{reflection.NewServerV1(o), stopping},
-		v1alpha: reflectorV1Alpha{reflection.NewServer(o), stopping},
-	}
-}
-
-func (r reflectorV1) ServerReflectionInfo(g reflectionv1.ServerReflection_ServerReflectionInfoServer) error {
-	return untilStop(r.stopping, func() error { return r.ServerReflectionServer.ServerReflectionInfo(g) })
-}
-
-func (r reflectorV1Alpha) ServerReflectionInfo(g reflectionv1alpha.ServerReflection_ServerReflectionInfoServer) error {
-	return untilStop(r.stopping, func() error { return r.ServerReflectionServer.ServerReflectionInfo(g) })
-}
-
-// untilStop returns when serve does or the daemon stops. In the second case
-// serve ends soon after, because its call has.
-func untilStop(stopping <-chan struct{}, serve func() error) error {
-	ended := make(chan error, 1)
-	go func() { ended <- serve() }()
-	select {
-	case err := <-ended:
-		return err
-	case <-stopping:
-		return statusOf(query.ErrDraining)
 	}
 }

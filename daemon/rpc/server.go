@@ -26,6 +26,7 @@ import (
 	"errors"
 	"math"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,6 +34,7 @@ import (
 	_ "google.golang.org/grpc/encoding/gzip" // for clients that compress
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 
@@ -88,11 +90,32 @@ func New(q *query.Server, l config.Limits, a *access.Access) *Server {
 	)
 	answers := &answerer{queries: q, guard: s.guard, receiver: receiver{q.Memory, l.RequestBytes}, stopping: s.stopping}
 	s.register(serviceDesc(answers), protocol{queries: q})
-	s.register(grpc_health_v1.Health_ServiceDesc, health{queries: q, guard: s.guard, stopping: s.stopping})
-	reflectors := newReflectors(s.grpc, s.stopping)
-	s.register(reflectionv1.ServerReflection_ServiceDesc, reflectors.v1)
-	s.register(reflectionv1alpha.ServerReflection_ServiceDesc, reflectors.v1alpha)
+	s.register(s.untilStop(grpc_health_v1.Health_ServiceDesc), health{queries: q, guard: s.guard})
+	o := reflection.ServerOptions{Services: s.grpc}
+	s.register(s.untilStop(reflectionv1.ServerReflection_ServiceDesc), reflection.NewServerV1(o))
+	s.register(s.untilStop(reflectionv1alpha.ServerReflection_ServiceDesc), reflection.NewServer(o))
 	return s
+}
+
+// untilStop returns a description whose streams end when the daemon stops. Clients
+// may hold them open for as long as they like. What serves one ends soon after it,
+// because its call has.
+func (s *Server) untilStop(d grpc.ServiceDesc) grpc.ServiceDesc {
+	d.Streams = slices.Clone(d.Streams)
+	for i := range d.Streams {
+		serve := d.Streams[i].Handler
+		d.Streams[i].Handler = func(service any, call grpc.ServerStream) error {
+			ended := make(chan error, 1)
+			go func() { ended <- serve(service, call) }()
+			select {
+			case err := <-ended:
+				return err
+			case <-s.stopping:
+				return statusOf(query.ErrDraining)
+			}
+		}
+	}
+	return d
 }
 
 // register serves what d describes, behind the guard.
@@ -131,13 +154,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // requests that count before they decode.
 func serviceDesc(a *answerer) grpc.ServiceDesc {
 	d := inference.GRPCInferenceService_ServiceDesc
-	d.Methods = append([]grpc.MethodDesc(nil), d.Methods...)
+	d.Methods, d.Streams = slices.Clone(d.Methods), slices.Clone(d.Streams)
 	for i := range d.Methods {
 		if d.Methods[i].MethodName == "ModelInfer" {
 			d.Methods[i].Handler = a.modelInfer
 		}
 	}
-	d.Streams = append([]grpc.StreamDesc(nil), d.Streams...)
 	for i := range d.Streams {
 		if d.Streams[i].StreamName == "ModelStreamInfer" {
 			d.Streams[i].Handler = func(_ any, g grpc.ServerStream) error { return serveStream(a, g) }

@@ -223,7 +223,7 @@ func TestFaults(t *testing.T) {
 				retry = d
 			}
 		}
-		if info == nil || info.Reason != strings.ToUpper(c.reason) || info.Domain != errorDomain {
+		if info == nil || info.Reason != strings.ToUpper(c.reason) || info.Domain != query.DaemonName {
 			t.Errorf("%s: %v", c.reason, info)
 		}
 		if (retry != nil) != (c.status == 503) || retry != nil && retry.RetryDelay.AsDuration() != 3*time.Second {

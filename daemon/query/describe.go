@@ -1,21 +1,22 @@
-package http
+package query
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/models"
 )
 
-// serverMetadata is the answer to /v2.
+// What the protocols say of the daemon and its services: values that are written as
+// the JSON of HTTP. The messages of gRPC have the same names for the same things.
+
 type serverMetadata struct {
 	Name       string   `json:"name"`
 	Version    string   `json:"version"`
 	Extensions []string `json:"extensions"`
 }
 
-// modelMetadata is what the protocol describes a model by.
 type modelMetadata struct {
 	Name     string         `json:"name"`
 	Versions []string       `json:"versions"`
@@ -30,11 +31,24 @@ type portMetadata struct {
 	Shape    []int64 `json:"shape"`
 }
 
-func metadataOf(s *query.Service, sig *query.Signature) modelMetadata {
-	return modelMetadata{s.Name, []string{query.ModelVersion}, sig.Info.Platform, portsOf(sig.Inputs), portsOf(sig.Outputs)}
+// Metadata returns what the protocol describes a model by.
+func (s *Service) Metadata(sig *Signature) any {
+	return modelMetadata{s.Name, []string{ModelVersion}, sig.Info.Platform, portsOf(sig.Inputs), portsOf(sig.Outputs)}
 }
 
-func portsOf(ports []query.Port) []portMetadata {
+// Metadata returns what the protocol describes the daemon by, with the extensions of
+// the protocol and of its own. Of model_repository there is the index.
+func (s *Server) Metadata() any {
+	m := serverMetadata{DaemonName, s.Version, []string{
+		"binary_tensor_data", "parameters", "schedule_policy", "model_configuration", "statistics", "model_repository",
+	}}
+	if s.Label != "" {
+		m.Extensions = append(m.Extensions, s.Label)
+	}
+	return m
+}
+
+func portsOf(ports []Port) []portMetadata {
 	list := make([]portMetadata, len(ports))
 	for i := range ports {
 		list[i] = portMetadata{ports[i].Name, ports[i].Type.Protocol(), shapeOf(&ports[i], false)}
@@ -44,7 +58,7 @@ func portsOf(ports []query.Port) []portMetadata {
 
 // shapeOf returns the dimensions of a port, without that of the batch if there is
 // one, or what stands for any rank. It is never nil: JSON would have null for it.
-func shapeOf(p *query.Port, batched bool) []int64 {
+func shapeOf(p *Port, batched bool) []int64 {
 	switch {
 	case p.AnyRank:
 		return []int64{-1}
@@ -56,7 +70,6 @@ func shapeOf(p *query.Port, batched bool) []int64 {
 	return p.Dims
 }
 
-// modelConfig is a model configuration as Triton's clients read it.
 type modelConfig struct {
 	Name          string `json:"name"`
 	Platform      string `json:"platform"`
@@ -81,20 +94,20 @@ type dynamicBatching struct {
 	MaxQueueDelayMicroseconds int   `json:"max_queue_delay_microseconds"`
 }
 
-// parameters are keys and values in an order, which a map would lose.
-type parameters [][2]string
+// parameters are what a model configuration says of a service beyond Triton's
+// fields.
+type parameters struct {
+	QoSTarget  parameter  `json:"qos_target_us"`
+	QueueLimit parameter  `json:"queue_limit"`
+	Policy     parameter  `json:"policy"`
+	Device     parameter  `json:"device"`
+	Operators  parameter  `json:"operators"`
+	Hash       parameter  `json:"sha256"`
+	Cut        *parameter `json:"cut,omitempty"`
+}
 
-// MarshalJSON implements json.Marshaler.
-func (l parameters) MarshalJSON() ([]byte, error) {
-	b := []byte{'{'}
-	for n, p := range l {
-		if n > 0 {
-			b = append(b, ',')
-		}
-		b = appendString(append(appendString(b, p[0]), `:{"string_value":`...), p[1])
-		b = append(b, '}')
-	}
-	return append(b, '}'), nil
+type parameter struct {
+	Value string `json:"string_value"`
 }
 
 // portConfig describes an input or output without the batch dimension, where the
@@ -105,11 +118,19 @@ type portConfig struct {
 	Dims     []int64 `json:"dims"`
 }
 
-func configOf(s *query.Service, sig *query.Signature) *modelConfig {
+// Config returns the configuration of a model as Triton's clients read it.
+func (s *Service) Config(sig *Signature) any {
+	i := &sig.Info
 	c := &modelConfig{
-		Name: s.Name, Platform: sig.Info.Platform, Backend: strings.TrimSuffix(sig.Info.Platform, "_onnx"),
+		Name: s.Name, Platform: i.Platform, Backend: strings.TrimSuffix(i.Platform, "_onnx"),
 		Input: portConfigs(sig.Inputs, sig.Batched), Output: portConfigs(sig.Outputs, sig.Batched),
-		Parameters: s.Parameters(&sig.Info),
+		Parameters: parameters{
+			QoSTarget: parameter{strconv.FormatInt(s.QoSTarget.Microseconds(), 10)}, QueueLimit: parameter{strconv.Itoa(s.QueueLimit)},
+			Policy: parameter{s.Policy}, Device: parameter{i.Device}, Operators: parameter{strconv.Itoa(i.Operators)}, Hash: parameter{i.Hash},
+		},
+	}
+	if i.Cut != "" {
+		c.Parameters.Cut = &parameter{i.Cut}
 	}
 	c.VersionPolicy.Latest.NumVersions = 1
 	if sig.Batched {
@@ -121,7 +142,7 @@ func configOf(s *query.Service, sig *query.Signature) *modelConfig {
 	return c
 }
 
-func portConfigs(ports []query.Port, batched bool) []portConfig {
+func portConfigs(ports []Port, batched bool) []portConfig {
 	list := make([]portConfig, len(ports))
 	for i := range ports {
 		list[i] = portConfig{ports[i].Name, configType(ports[i].Type), shapeOf(&ports[i], batched)}
@@ -137,7 +158,6 @@ func configType(t models.DataType) string {
 	return "TYPE_" + t.Protocol()
 }
 
-// indexEntry is a model in the index of the repository.
 type indexEntry struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
@@ -145,18 +165,18 @@ type indexEntry struct {
 	Reason  string `json:"reason"`
 }
 
-func indexOf(services []*query.Service) []indexEntry {
+// Index returns the index of the repository, which has these services.
+func Index(services []*Service) any {
 	list := make([]indexEntry, len(services))
 	for i, s := range services {
-		list[i] = indexEntry{Name: s.Name, Version: query.ModelVersion, State: "READY"}
+		list[i] = indexEntry{Name: s.Name, Version: ModelVersion, State: "READY"}
 		if !s.Ready() {
-			list[i].State, list[i].Reason = "UNAVAILABLE", query.ReasonLoading
+			list[i].State, list[i].Reason = "UNAVAILABLE", ReasonLoading
 		}
 	}
 	return list
 }
 
-// allStats is the answer with the statistics of models.
 type allStats struct {
 	ModelStats []modelStats `json:"model_stats"`
 }
@@ -188,11 +208,12 @@ type counted struct {
 	Took  time.Duration `json:"ns"`
 }
 
-func statsOf(services ...*query.Service) allStats {
+// Statistics returns what services did.
+func Statistics(services ...*Service) any {
 	list := make([]modelStats, len(services))
 	for i, s := range services {
 		c := s.Stats.Counts()
-		m := modelStats{Name: s.Name, Version: query.ModelVersion, InferenceCount: c.Queries, ExecutionCount: c.Executions, BatchStats: []struct{}{}}
+		m := modelStats{Name: s.Name, Version: ModelVersion, InferenceCount: c.Queries, ExecutionCount: c.Executions, BatchStats: []struct{}{}}
 		if !c.Last.IsZero() {
 			m.LastInference = c.Last.UnixMilli()
 		}
