@@ -326,14 +326,13 @@ var errManyInstances = errors.New("overlapd profile measures one device: write a
 // newTracer returns what traces the queries of a daemon, or nil if none is
 // configured.
 func (d *Daemon) newTracer(version string) (*otlp.Tracer, error) {
-	c := &d.config.Tracing
+	c := d.config.Tracing
 	if c.Endpoint == "" && !tracing.FromEnvironment() {
 		return nil, nil
 	}
+	c.Instance = d.identity()
 	t, err := otlp.New(otlp.Options{
-		Endpoint: c.Endpoint, Sample: c.Sample, HeadersFile: c.HeadersFile,
-		CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile,
-		Service: c.Service, Instance: d.identity(), Version: version,
+		Tracing: c, Version: version,
 		Report: func(queries, spans uint64, why error) {
 			d.log.Warn().Err(why).Uint64("queries", queries).Uint64("spans", spans).Msg("traces are lost; serving goes on")
 		},

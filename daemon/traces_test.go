@@ -41,7 +41,7 @@ func serveTraced(t *testing.T, services int, sample float64, change func(*config
 	t.Helper()
 	b, f := startLoop(t, services, change)
 	c := collector.New(t)
-	tracer, err := otlp.New(otlp.Options{Endpoint: c.URL, Sample: sample, Service: query.DaemonName, Instance: "test", Version: "test"})
+	tracer, err := otlp.New(otlp.Options{Tracing: config.Tracing{Endpoint: c.URL, Sample: sample, Service: query.DaemonName, Instance: "test"}, Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

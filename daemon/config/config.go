@@ -119,18 +119,7 @@ type Config struct {
 		Files     int   `toml:"files" default:"4" min:"1" max:"1024"`
 	} `toml:"decisions"`
 
-	// Tracing is the share of the queries that is traced, and the collector that
-	// gets their spans. Without a URL it is that of the environment, or none.
-	Tracing struct {
-		Endpoint    string  `toml:"endpoint"`
-		Sample      float64 `toml:"sample" default:"1" min:"0" max:"1"`
-		HeadersFile string  `toml:"headers_file" path:"file"`
-		CAFile      string  `toml:"ca_file" path:"file"`
-		CertFile    string  `toml:"cert_file" path:"file"`
-		KeyFile     string  `toml:"key_file" path:"file"`
-		Service     string  `toml:"service" default:"overlapd"`
-		Instance    string  `toml:"instance"`
-	} `toml:"tracing"`
+	Tracing Tracing `toml:"tracing"`
 
 	// CUDA is what every worker on a GPU gets.
 	CUDA struct {
@@ -154,6 +143,19 @@ type Config struct {
 	} `toml:"mig"`
 
 	Services []Service `toml:"service" max:"64"`
+}
+
+// Tracing is the share of the queries that is traced, and the collector that gets
+// their spans. Without a URL it is that of the environment, or none.
+type Tracing struct {
+	Endpoint    string  `toml:"endpoint"`
+	Sample      float64 `toml:"sample" default:"1" min:"0" max:"1"`
+	HeadersFile string  `toml:"headers_file" path:"file"`
+	CAFile      string  `toml:"ca_file" path:"file"`
+	CertFile    string  `toml:"cert_file" path:"file"`
+	KeyFile     string  `toml:"key_file" path:"file"`
+	Service     string  `toml:"service" default:"overlapd"`
+	Instance    string  `toml:"instance"`
 }
 
 // Limits bounds what clients can take of the endpoint. A read may last from the

@@ -202,7 +202,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "daemon/observe/tracing/otlp",
-		may:   []string{"daemon/observe/tracing"},
+		may:   []string{"daemon/access", "daemon/config", "daemon/observe/tracing"},
 		why:   "it sends what was recorded of queries to a collector, and knows nothing of how they are answered",
 		tests: []string{"daemon/observe/tracing/collector"},
 	},
@@ -393,7 +393,7 @@ var owners = []struct {
 	{"github.com/schollz/progressbar", []string{"cmd/overlapd"}, "only commands talk to a terminal"},
 	{"golang.org/x/term", []string{"cmd/overlapd"}, "only commands talk to a terminal"},
 	{"github.com/HdrHistogram/hdrhistogram-go", []string{"cmd/overlapd/load"}, "latencies are counted where load is made"},
-	{"golang.org/x/time/rate", []string{"executor", "executor/child"}, "what a worker says is passed on at a limited rate by whoever listens to it"},
+	{"golang.org/x/time/rate", []string{"daemon/observe/tracing/otlp", "executor", "executor/child"}, "what a worker says is passed on at a limited rate by whoever listens to it, and so are losses of spans"},
 	{"golang.org/x/sys", []string{
 		"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "models", "segments", "segments/wire", "segments/worker", "executor", "executor/child", "executor/emulated", "daemon", "daemon/http", "daemon/rpc", "daemon/access", "daemon/admin", "daemon/statefile", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
 		"cmd/overlapd/hostcheck",

@@ -2,12 +2,11 @@ package otlp
 
 import (
 	"context"
-	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"golang.org/x/time/rate"
 )
 
 // Limits of what waits for the collector.
@@ -33,14 +32,13 @@ const (
 	FlushTime = 3 * time.Second
 )
 
-// reportEvery is how often somebody is told of losses at most.
+// reportEvery is how often losses are reported at most.
 const reportEvery = time.Minute
 
-// exporter sends spans on and counts them. That some cannot be sent is told to
+// exporter sends spans on and counts them. That some cannot be sent is reported to
 // people now and then, and to nobody else: the library would write it to stderr.
 type exporter struct {
-	to      sdktrace.SpanExporter
-	tell    func(queries, spans uint64, why error)
+	sdktrace.SpanExporter
 	dropped *atomic.Uint64 // queries, the tracer's count
 
 	life   context.Context // ends when sending is to end
@@ -48,18 +46,9 @@ type exporter struct {
 
 	exported, failed atomic.Uint64
 
-	mu struct {
-		sync.Mutex
-		told    time.Time // when a loss was told last
-		dropped uint64    // how many had been reported, as the following
-		failed  uint64
-	}
-}
-
-func newExporter(to sdktrace.SpanExporter, tell func(queries, spans uint64, why error)) *exporter {
-	e := &exporter{to: to, tell: tell}
-	e.life, e.giveUp = context.WithCancel(context.Background())
-	return e
+	report func(queries, spans uint64, why error)
+	seldom rate.Sometimes // guards what was reported last
+	last   struct{ dropped, failed uint64 }
 }
 
 // ExportSpans implements sdktrace.SpanExporter.
@@ -68,7 +57,7 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 	defer cancel()
 	stop := context.AfterFunc(e.life, cancel)
 	defer stop()
-	if err := e.to.ExportSpans(ctx, spans); err != nil {
+	if err := e.SpanExporter.ExportSpans(ctx, spans); err != nil {
 		e.failed.Add(uint64(len(spans)))
 		e.lost(err)
 		return nil
@@ -77,35 +66,16 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 	return nil
 }
 
-// Shutdown implements sdktrace.SpanExporter.
-func (e *exporter) Shutdown(ctx context.Context) error { return e.to.Shutdown(ctx) }
-
-// report is told of what the library notices by itself, such as that the
-// collector took a part of a batch only.
-func (e *exporter) report(err error) { e.lost(err) }
-
-// lost reports a loss, unless one was reported lately.
+// lost reports a loss, unless one was reported lately. It may be one that the library
+// notices by itself, such as that the collector took a part of a batch only.
 func (e *exporter) lost(err error) {
-	if e.tell == nil {
+	if e.report == nil {
 		return
 	}
-	e.mu.Lock()
-	now := time.Now()
-	if !e.mu.told.IsZero() && now.Sub(e.mu.told) < reportEvery {
-		e.mu.Unlock()
-		return
-	}
-	dropped, failed := e.dropped.Load(), e.failed.Load()
-	queries, spans := dropped-e.mu.dropped, failed-e.mu.failed
-	e.mu.told, e.mu.dropped, e.mu.failed = now, dropped, failed
-	e.mu.Unlock()
-	e.tell(queries, spans, err)
-}
-
-// why returns an error if there was no time to send everything.
-func (e *exporter) why(ctx context.Context) error {
-	if ctx.Err() == nil {
-		return nil
-	}
-	return fmt.Errorf("tracing: the collector did not take all spans within the %v that stopping leaves it", FlushTime)
+	e.seldom.Do(func() {
+		dropped, failed := e.dropped.Load(), e.failed.Load()
+		queries, spans := dropped-e.last.dropped, failed-e.last.failed
+		e.last.dropped, e.last.failed = dropped, failed
+		e.report(queries, spans, err)
+	})
 }

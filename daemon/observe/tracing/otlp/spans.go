@@ -3,6 +3,7 @@ package otlp
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,16 +36,13 @@ const statusLost = "lost"
 // scope names who made the spans.
 const scope = "github.com/overlapd/overlapd/daemon/observe/tracing"
 
-// spans makes the spans of queries.
-type spans struct{ tracer trace.Tracer }
-
 // emit makes the spans of a query.
-func (t *spans) emit(q *tracing.Query) {
+func (t *Tracer) emit(q *tracing.Query) {
 	ctx := context.Background()
 	if parent := parentOf(&q.Parent); parent.IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
 	}
-	ctx, root := t.tracer.Start(ctx, nameOf(q), trace.WithTimestamp(q.Began), trace.WithSpanKind(trace.SpanKindServer))
+	ctx, root := t.spans.Start(ctx, nameOf(q), trace.WithTimestamp(q.Began), trace.WithSpanKind(trace.SpanKindServer))
 	root.SetAttributes(requestAttributes(q)...)
 	root.SetAttributes(queryAttributes(q)...)
 	if q.Status.Ours {
@@ -60,13 +58,13 @@ func (t *spans) emit(q *tracing.Query) {
 	root.End(trace.WithTimestamp(q.Ended))
 }
 
-func (t *spans) child(ctx context.Context, name string, from, to time.Time, attributes ...attribute.KeyValue) {
-	_, s := t.tracer.Start(ctx, name, trace.WithTimestamp(from), trace.WithAttributes(attributes...))
+func (t *Tracer) child(ctx context.Context, name string, from, to time.Time, attributes ...attribute.KeyValue) {
+	_, s := t.spans.Start(ctx, name, trace.WithTimestamp(from), trace.WithAttributes(attributes...))
 	s.End(trace.WithTimestamp(to))
 }
 
 // emitRuns makes the spans of what the scheduler did: waiting, and running.
-func (t *spans) emitRuns(ctx context.Context, root trace.Span, q *tracing.Query) {
+func (t *Tracer) emitRuns(ctx context.Context, root trace.Span, q *tracing.Query) {
 	if q.Arrival.IsZero() || !q.Answered && len(q.Runs) == 0 {
 		return // it was refused
 	}
@@ -98,7 +96,7 @@ func (t *spans) emitRuns(ctx context.Context, root trace.Span, q *tracing.Query)
 	}
 }
 
-func (t *spans) emitRun(ctx context.Context, q *tracing.Query, r *tracing.Run, answered time.Time) {
+func (t *Tracer) emitRun(ctx context.Context, q *tracing.Query, r *tracing.Run, answered time.Time) {
 	end := answered
 	if r.Ended > 0 {
 		end = at(q, r.Ended)
@@ -106,7 +104,7 @@ func (t *spans) emitRun(ctx context.Context, q *tracing.Query, r *tracing.Run, a
 			end = own
 		}
 	}
-	_, s := t.tracer.Start(ctx, spanRun, trace.WithTimestamp(at(q, r.Began)), trace.WithAttributes(runAttributes(r)...))
+	_, s := t.spans.Start(ctx, spanRun, trace.WithTimestamp(at(q, r.Began)), trace.WithAttributes(runAttributes(r)...))
 	if r.Status == statusLost || r.Status == "failed" {
 		s.SetStatus(codes.Error, "its worker: "+r.Status)
 	}
@@ -127,48 +125,34 @@ const maxTextBytes = 256
 // clean returns a client's text as a span can carry it.
 func clean(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxTextBytes)], "\uFFFD") }
 
+// given returns those attributes that are neither empty nor 0.
+func given(list ...attribute.KeyValue) []attribute.KeyValue {
+	return slices.DeleteFunc(list, func(a attribute.KeyValue) bool {
+		return a.Value == attribute.StringValue("") || a.Value == attribute.IntValue(0)
+	})
+}
+
 // requestAttributes are those that the conventions ask of a server.
 func requestAttributes(q *tracing.Query) []attribute.KeyValue {
 	r, s := &q.Request, &q.Status
-	var a []attribute.KeyValue
-	if r.Protocol == tracing.HTTP {
-		a = append(a, semconv.HTTPRequestMethodKey.String(r.Method), semconv.HTTPRoute(r.Route), semconv.URLPath(clean(r.Path)),
-			semconv.URLScheme(r.Scheme), semconv.HTTPResponseStatusCode(s.Code))
-		if r.Version != "" {
-			a = append(a, semconv.NetworkProtocolVersion(r.Version))
-		}
-	} else {
-		a = append(a, semconv.RPCSystemNameGRPC, semconv.RPCMethod(r.Method), semconv.RPCResponseStatusCode(s.GRPC))
+	a := given(
+		semconv.ServerAddress(clean(r.Server)), semconv.ServerPort(r.Port), semconv.ClientAddress(clean(r.Client)),
+		semconv.UserAgentOriginal(clean(r.UserAgent)), semconv.ErrorTypeKey.String(clean(s.Reason)), semconv.NetworkProtocolVersion(r.Version),
+	)
+	if r.Protocol != tracing.HTTP {
+		return append(a, semconv.RPCSystemNameGRPC, semconv.RPCMethod(r.Method), semconv.RPCResponseStatusCode(s.GRPC))
 	}
-	for _, text := range []struct {
-		key   attribute.Key
-		value string
-	}{
-		{semconv.ServerAddressKey, r.Server}, {semconv.ClientAddressKey, r.Client},
-		{semconv.UserAgentOriginalKey, r.UserAgent}, {semconv.ErrorTypeKey, s.Reason},
-	} {
-		if text.value != "" {
-			a = append(a, text.key.String(clean(text.value)))
-		}
-	}
-	if r.Port > 0 {
-		a = append(a, semconv.ServerPort(r.Port))
-	}
-	return a
+	return append(a, semconv.HTTPRequestMethodKey.String(r.Method), semconv.HTTPRoute(r.Route), semconv.URLPath(clean(r.Path)),
+		semconv.URLScheme(r.Scheme), semconv.HTTPResponseStatusCode(s.Code))
 }
 
-// attributes are our own, of the query.
+// queryAttributes are our own, of the query, and of the batch that it ran in last.
 func queryAttributes(q *tracing.Query) []attribute.KeyValue {
-	a := []attribute.KeyValue{attribute.String("overlapd.service", clean(q.Service))}
-	if q.Device != "" {
-		a = append(a, attribute.String("overlapd.device", q.Device))
-	}
-	if q.ID != "" {
-		a = append(a, attribute.String("overlapd.query.id", clean(q.ID)))
-	}
-	if q.Number > 0 {
-		a = append(a, attribute.Int64("overlapd.query", int64(q.Number)))
-	}
+	w := &q.Answer
+	a := append(given(
+		attribute.String("overlapd.device", q.Device), attribute.String("overlapd.query.id", clean(q.ID)), attribute.Int64("overlapd.query", int64(q.Number)),
+		attribute.Int("overlapd.runs_left_out", q.LeftOut), attribute.Int("overlapd.retries", w.Retries),
+	), attribute.String("overlapd.service", clean(q.Service)))
 	if q.Size > 0 {
 		a = append(a, attribute.Int("overlapd.size", q.Size), attribute.Int("overlapd.seq_len", q.SeqLen), attribute.Int("overlapd.priority", q.Priority))
 	}
@@ -176,18 +160,13 @@ func queryAttributes(q *tracing.Query) []attribute.KeyValue {
 		a = append(a, millis("overlapd.deadline_ms", q.Deadline.Sub(q.Arrival)), attribute.Bool("overlapd.late", q.Ended.After(q.Deadline)))
 	}
 	if q.Answered {
-		a = append(a, answerAttributes(q)...)
+		a = append(a, attribute.String("overlapd.result", w.Result), millis("overlapd.queue_ms", w.Queue), millis("overlapd.run_ms", w.Run))
 	}
-	if q.LeftOut > 0 {
-		a = append(a, attribute.Int("overlapd.runs_left_out", q.LeftOut))
+	if q.Answered && w.Reason != "none" {
+		a = append(a, attribute.String("overlapd.reason", w.Reason))
 	}
-	return append(a, lastRun(q)...)
-}
-
-// lastRun returns the attributes of the batch that the query ran in last.
-func lastRun(q *tracing.Query) []attribute.KeyValue {
 	if len(q.Runs) == 0 {
-		return nil
+		return a
 	}
 	var predicted, measured time.Duration
 	for i := range q.Runs {
@@ -195,25 +174,10 @@ func lastRun(q *tracing.Query) []attribute.KeyValue {
 		measured += q.Runs[i].RoundTook
 	}
 	last := &q.Runs[len(q.Runs)-1]
-	return []attribute.KeyValue{
+	return append(a,
 		attribute.Int64("overlapd.batch", int64(last.Batch)), attribute.Int("overlapd.batch.size", last.BatchSize),
 		attribute.Int("overlapd.rounds", len(q.Runs)+q.LeftOut),
-		millis("overlapd.predicted_ms", predicted), millis("overlapd.measured_ms", measured),
-	}
-}
-
-func answerAttributes(q *tracing.Query) []attribute.KeyValue {
-	w := &q.Answer
-	a := []attribute.KeyValue{
-		attribute.String("overlapd.result", w.Result), millis("overlapd.queue_ms", w.Queue), millis("overlapd.run_ms", w.Run),
-	}
-	if w.Reason != "none" {
-		a = append(a, attribute.String("overlapd.reason", w.Reason))
-	}
-	if w.Retries > 0 {
-		a = append(a, attribute.Int("overlapd.retries", w.Retries))
-	}
-	return a
+		millis("overlapd.predicted_ms", predicted), millis("overlapd.measured_ms", measured))
 }
 
 // runAttributes are of a span that ran, and of its round.

@@ -8,16 +8,13 @@
 package otlp
 
 import (
-	"bufio"
+	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
-	"strings"
+	"regexp"
 	"sync"
 	"sync/atomic"
 
@@ -28,7 +25,10 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/time/rate"
 
+	"github.com/overlapd/overlapd/daemon/access"
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
 )
 
@@ -38,7 +38,7 @@ type Tracer struct {
 	queries  sync.Pool // pools *tracing.Query
 	ended    chan *tracing.Query
 	provider *sdktrace.TracerProvider
-	spans    spans
+	spans    trace.Tracer
 	exporter *exporter
 	done     chan struct{} // closed when the goroutine has ended
 	closing  atomic.Bool
@@ -67,12 +67,13 @@ func New(o Options) (*Tracer, error) {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
 	t := &Tracer{
-		sample: o.Sample, ended: make(chan *tracing.Query, maxWaiting),
-		exporter: newExporter(to, o.Report), done: make(chan struct{}), stop: make(chan struct{}),
+		sample: o.Sample, ended: make(chan *tracing.Query, maxWaiting), done: make(chan struct{}), stop: make(chan struct{}),
+		exporter: &exporter{SpanExporter: to, report: o.Report, seldom: rate.Sometimes{First: 1, Interval: reportEvery}},
 	}
 	t.queries.New = func() any { return new(tracing.Query) }
 	t.exporter.dropped = &t.dropped
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(t.exporter.report)) // or the library writes to stderr
+	t.exporter.life, t.exporter.giveUp = context.WithCancel(context.Background())
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(t.exporter.lost)) // or the library writes to stderr
 	t.provider = sdktrace.NewTracerProvider(
 		sdktrace.WithSampler(sdktrace.AlwaysSample()), // Begin has decided
 		sdktrace.WithResource(o.resource()),
@@ -81,7 +82,7 @@ func New(o Options) (*Tracer, error) {
 			sdktrace.WithMaxQueueSize(maxSpans), sdktrace.WithMaxExportBatchSize(maxBatch),
 			sdktrace.WithBatchTimeout(batchTime), sdktrace.WithExportTimeout(exportTime)),
 	)
-	t.spans.tracer = t.provider.Tracer(scope, trace.WithInstrumentationVersion(o.Version), trace.WithSchemaURL(semconv.SchemaURL))
+	t.spans = t.provider.Tracer(scope, trace.WithInstrumentationVersion(o.Version), trace.WithSchemaURL(semconv.SchemaURL))
 	go t.run()
 	return t, nil
 }
@@ -140,14 +141,7 @@ func (t *Tracer) run() {
 	for {
 		select {
 		case q := <-t.ended:
-			t.spans.emit(q)
-			t.free(q)
-			continue
-		default:
-		}
-		select {
-		case q := <-t.ended:
-			t.spans.emit(q)
+			t.emit(q)
 			t.free(q)
 		case <-t.stop:
 			if len(t.ended) == 0 {
@@ -170,7 +164,10 @@ func (t *Tracer) Close(ctx context.Context) error {
 	<-t.done // it waits for sending, which giveUp ends
 	err := t.provider.Shutdown(context.Background())
 	t.exporter.giveUp()
-	return errors.Join(err, t.exporter.why(ctx))
+	if ctx.Err() != nil {
+		err = errors.Join(err, fmt.Errorf("tracing: the collector did not take all spans within the %v that stopping leaves it", FlushTime))
+	}
+	return err
 }
 
 // sampled reports whether a query is traced: as its parent is, if it has one.
@@ -181,125 +178,45 @@ func sampled(parent trace.SpanContext, ratio float64) bool {
 	return ratio > 0 && rand.Float64() < ratio
 }
 
-// Limits of a file of headers.
-const (
-	maxHeaderBytes = 64 << 10
-	maxHeaders     = 64
-)
+// ErrHeaders is returned when a file of headers is none.
+var ErrHeaders = errors.New("a file of headers has lines of the form name: value")
 
-// Errors of [New].
-var (
-	// ErrHeaders is returned when a file of headers is none.
-	ErrHeaders = errors.New("a file of headers has lines of the form name: value")
-
-	// ErrTLS is returned when certificates or keys cannot be used.
-	ErrTLS = errors.New("TLS to the collector is not possible")
-)
-
-// Options are what is traced, and where to.
+// Options are what is traced, and where to, by the configuration and, where that
+// leaves something open, by the environment. Version is that of the daemon.
 type Options struct {
-	Endpoint    string  // URL of the collector, "" for that of the environment
-	Sample      float64 // share of the queries without a traceparent that are traced, 0 to 1
-	HeadersFile string  // lines "name: value", sent with every export; "" for none
-	CAFile      string  // certificates that the collector's may be signed by, "" for the system's
-	CertFile    string  // this client's certificate, "" for none
-	KeyFile     string  // the key of CertFile
-
-	Service  string // service.name
-	Instance string // service.instance.id
-	Version  string // service.version
+	config.Tracing
+	Version string
 
 	// Report is called, at most once a minute and from a goroutine of the tracer's,
 	// with how many queries were left out and spans could not be sent since the last
-	// call, and why the last one was.
+	// call, and why the last one was. It may be nil.
 	Report func(queries, spans uint64, why error)
 }
 
-// readHeaders reads a file of headers. Empty lines and those that begin with #
-// are left out.
-func readHeaders(path string) (map[string]string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrHeaders, err)
-	}
-	defer f.Close()
-	headers, err := parseHeaders(io.LimitReader(f, maxHeaderBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return headers, nil
-}
+// header is a line of a file of headers: a name that HTTP allows, and a value
+// without control characters.
+var header = regexp.MustCompile("^([-!#$%&'*+.^_`|~0-9A-Za-z]+)[ \t]*:[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)$")
 
-func parseHeaders(r io.Reader) (map[string]string, error) {
-	headers, bytes := map[string]string{}, 0
-	lines := bufio.NewScanner(r)
-	for n := 1; lines.Scan(); n++ {
-		bytes += len(lines.Bytes()) + 1
-		line := strings.TrimSpace(lines.Text())
-		if line == "" || strings.HasPrefix(line, "#") {
+// parseHeaders reads a file of headers. Empty lines and those that begin with # are
+// left out.
+func parseHeaders(text []byte) (map[string]string, error) {
+	headers, number := map[string]string{}, 0
+	for line := range bytes.Lines(text) {
+		number++
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 || line[0] == '#' {
 			continue
 		}
-		name, value, ok := strings.Cut(line, ":")
-		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
-		if !ok || !isToken(name) || !isValue(value) {
-			return nil, fmt.Errorf("%w: line %d is not", ErrHeaders, n) // it may hold a secret: it is not told
+		m := header.FindSubmatch(line)
+		if m == nil {
+			return nil, fmt.Errorf("%w: line %d is not", ErrHeaders, number) // it may hold a secret: it is not told
 		}
-		headers[name] = value
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrHeaders, err)
-	}
-	if bytes > maxHeaderBytes || len(headers) > maxHeaders {
-		return nil, fmt.Errorf("%w: at most %d of them and %d bytes", ErrHeaders, maxHeaders, maxHeaderBytes)
+		headers[string(m[1])] = string(m[2])
 	}
 	return headers, nil
 }
 
-// isToken reports whether a name is one that HTTP allows.
-func isToken(s string) bool {
-	const others = "!#$%&'*+-.^_`|~"
-	for _, c := range []byte(s) {
-		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
-		if !letter && (c < '0' || c > '9') && strings.IndexByte(others, c) < 0 {
-			return false
-		}
-	}
-	return s != ""
-}
-
-// isValue reports whether a value has no control characters.
-func isValue(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
-}
-
-// tls returns what the files say of TLS, or nil if there are none.
-func (o *Options) tls() (*tls.Config, error) {
-	if o.CAFile == "" && o.CertFile == "" && o.KeyFile == "" {
-		return nil, nil
-	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if o.CAFile != "" {
-		text, err := os.ReadFile(o.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrTLS, err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("%w: %s holds no certificate in PEM form", ErrTLS, o.CAFile)
-		}
-	}
-	if o.CertFile != "" || o.KeyFile != "" {
-		pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrTLS, err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
-}
-
-// client returns what speaks to the collector. What the options leave open, the
-// environment may say.
+// client returns what speaks to the collector.
 func (o *Options) client() (otlptrace.Client, error) {
 	with := []otlptracehttp.Option{
 		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: retryFirst, MaxInterval: exportTime / 2, MaxElapsedTime: exportTime}),
@@ -312,39 +229,38 @@ func (o *Options) client() (otlptrace.Client, error) {
 		with = append(with, otlptracehttp.WithEndpointURL(at))
 	}
 	if o.HeadersFile != "" {
-		headers, err := readHeaders(o.HeadersFile)
+		text, err := os.ReadFile(o.HeadersFile)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", ErrHeaders, err)
+		}
+		headers, err := parseHeaders(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", o.HeadersFile, err)
 		}
 		with = append(with, otlptracehttp.WithHeaders(headers))
 	}
-	switch c, err := o.tls(); {
-	case err != nil:
-		return nil, err
-	case c != nil:
+	if o.CAFile != "" || o.CertFile != "" || o.KeyFile != "" {
+		_, c, err := access.ReadCredentials(access.Options{CA: o.CAFile, Cert: o.CertFile, Key: o.KeyFile})
+		if err != nil {
+			return nil, fmt.Errorf("TLS to the collector is not possible: %w", err)
+		}
 		with = append(with, otlptracehttp.WithTLSClientConfig(c))
 	}
 	return otlptracehttp.NewClient(with...), nil
 }
 
 // resource is whose spans they are. OTEL_RESOURCE_ATTRIBUTES may say more, and
-// OTEL_SERVICE_NAME another name.
+// OTEL_SERVICE_NAME another name if the configuration does not.
 func (o *Options) resource() *resource.Resource {
-	r := resource.NewWithAttributes(semconv.SchemaURL,
-		semconv.ServiceName(o.Service), semconv.ServiceInstanceID(o.Instance), semconv.ServiceVersion(o.Version))
-	env, err := resource.New(context.Background(), resource.WithFromEnv())
-	if err != nil {
-		return r
+	with := []resource.Option{
+		resource.WithSchemaURL(semconv.SchemaURL),
+		resource.WithAttributes(semconv.ServiceName(o.Service), semconv.ServiceInstanceID(o.Instance), semconv.ServiceVersion(o.Version)),
+		resource.WithFromEnv(),
 	}
-	kept := env.Attributes()[:0:0]
-	for _, kv := range env.Attributes() {
-		if o.Service == defaultService || kv.Key != semconv.ServiceNameKey {
-			kept = append(kept, kv)
-		}
+	if o.Service != defaultService {
+		with = append(with, resource.WithAttributes(semconv.ServiceName(o.Service)))
 	}
-	if both, err := resource.Merge(r, resource.NewSchemaless(kept...)); err == nil {
-		return both
-	}
+	r, _ := resource.New(context.Background(), with...) // without what of the environment cannot be read
 	return r
 }
 

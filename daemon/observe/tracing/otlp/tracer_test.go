@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
 	"github.com/overlapd/overlapd/daemon/observe/tracing/collector"
 )
@@ -42,7 +43,7 @@ func (l *losses) list() []loss {
 func start(t *testing.T, c *collector.Collector, change func(*Options)) (*Tracer, *losses) {
 	t.Helper()
 	reported := new(losses)
-	o := Options{Endpoint: c.URL, Sample: 1, Service: defaultService, Instance: "GPU-1", Version: "1.2.3", Report: reported.add}
+	o := Options{Tracing: config.Tracing{Endpoint: c.URL, Sample: 1, Service: defaultService, Instance: "GPU-1"}, Version: "1.2.3", Report: reported.add}
 	if change != nil {
 		change(&o)
 	}
