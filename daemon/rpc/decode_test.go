@@ -23,7 +23,7 @@ func TestContentsThereAndBack(t *testing.T) {
 		var data []byte
 		switch typ {
 		case models.String:
-			data = packStrings(rapid.SliceOfN(rapid.SliceOf(rapid.Byte()), 0, 8).Draw(t, "texts"))
+			data, _, _ = packStrings(&contents{BytesContents: rapid.SliceOfN(rapid.SliceOf(rapid.Byte()), 0, 8).Draw(t, "texts")})
 		case models.Bool:
 			data = rapid.SliceOfN(rapid.ByteRange(0, 1), 0, 16).Draw(t, "data")
 		default:
@@ -34,7 +34,7 @@ func TestContentsThereAndBack(t *testing.T) {
 		if !ok {
 			t.Fatalf("%v: % x has no typed contents", typ, data)
 		}
-		back, fault := packContents(&query.Tensor{Name: "X", Type: typ}, c)
+		back, fault := packContents("X", typ, c)
 		if fault != nil || !bytes.Equal(back, data) {
 			t.Fatalf("%v: % x came back as % x (%v)", typ, data, back, fault)
 		}
@@ -69,7 +69,7 @@ func TestPackContents(t *testing.T) {
 		"fp16":          {models.Float16, &inference.InferTensorContents{Fp32Contents: []float32{1}}, "", "raw_input_contents"},
 		"bf16 and none": {models.BFloat16, nil, "", "raw_input_contents"},
 	} {
-		got, fault := packContents(&query.Tensor{Name: "X", Type: c.typ}, c.c)
+		got, fault := packContents("X", c.typ, c.c)
 		if c.err == "" && (fault != nil || string(got) != c.want) {
 			t.Errorf("%s: got % x, %v; want % x", name, got, fault, c.want)
 		}

@@ -26,38 +26,27 @@ type answerer struct {
 
 // modelInfer reads the request of a ModelInfer and has it answered.
 func (a *answerer) modelInfer(_ any, ctx context.Context, _ func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-	m := new(message)
-	if err := a.receiver.receiveOnly(ctx, m); err != nil {
+	x := new(exchange)
+	if err := a.receiver.receiveOnly(ctx, x); err != nil {
 		return nil, refuse(ctx, err)
 	}
 	arrived(ctx)
-	r, err := a.answer(ctx, m)
+	r, err := a.answer(ctx, x)
 	if err != nil {
 		return nil, fail(ctx, err)
 	}
 	return outgoingOf(ctx, r), nil
 }
 
-// exchange is an inference request and its answer.
-type exchange struct {
-	ctx     context.Context
-	request *request
-	answer  *inference.ModelInferResponse
-}
-
 // answer answers a request and gives back its memory.
-func (a *answerer) answer(ctx context.Context, m *message) (*inference.ModelInferResponse, *query.Error) {
-	defer m.release()
-	if m.fault != nil {
-		return nil, m.fault
+func (a *answerer) answer(ctx context.Context, x *exchange) (*inference.ModelInferResponse, *query.Error) {
+	defer x.release()
+	if x.fault != nil {
+		return nil, x.fault
 	}
-	r, err := decode(&m.request)
-	if err != nil {
-		return nil, err
-	}
-	trace := a.beginTrace(ctx, r)
-	x := &exchange{ctx: ctx, request: r}
-	v, err := find(a.queries, r.model, r.version)
+	x.ctx = ctx
+	trace := a.beginTrace(ctx, x.request.ModelName)
+	v, err := find(a.queries, x.request.ModelName, x.request.ModelVersion)
 	if err == nil {
 		err = a.queries.Answer(v, x, trace, ctx.Done())
 	}
@@ -68,7 +57,7 @@ func (a *answerer) answer(ctx context.Context, m *message) (*inference.ModelInfe
 // Decode reads the request into a call.
 func (x *exchange) Decode(c *query.Call) *query.Error {
 	c.Arrival = time.Now()
-	if err := x.request.fill(c); err != nil {
+	if err := x.fill(c); err != nil {
 		return err
 	}
 	if err := shorten(x.ctx, c); err != nil {
@@ -93,58 +82,37 @@ func shorten(ctx context.Context, c *query.Call) *query.Error {
 	return nil
 }
 
-// Encode writes the answer. The outputs are copied out of shared memory.
+// Encode writes the answer in the form that is wanted, or raw if an output has no
+// other. The outputs are copied out of shared memory.
 func (x *exchange) Encode(c *query.Call) *query.Error {
-	outputs := make([]query.Tensor, len(c.Outputs))
-	for i, o := range c.Outputs {
-		outputs[i] = c.Reply.Outputs[o.Port]
-		outputs[i].Name, outputs[i].Type = c.Signature.Outputs[o.Port].Name, c.Signature.Outputs[o.Port].Type
-	}
-	x.answer = x.request.respond(outputs)
-	return nil
-}
-
-// respond writes an answer in the form that is wanted, or raw if an output has
-// no other. It copies the outputs.
-func (r *request) respond(outputs []query.Tensor) *inference.ModelInferResponse {
-	a := &inference.ModelInferResponse{ModelName: r.model, ModelVersion: query.ModelVersion, Id: r.id}
-	if r.final {
+	a := &inference.ModelInferResponse{ModelName: x.request.ModelName, ModelVersion: query.ModelVersion, Id: x.request.Id}
+	if x.final {
 		a.Parameters = map[string]*inference.InferParameter{
 			"triton_final_response": {ParameterChoice: &inference.InferParameter_BoolParam{BoolParam: true}},
 		}
 	}
-	for i := range outputs {
-		o := &outputs[i]
-		a.Outputs = append(a.Outputs, &inference.ModelInferResponse_InferOutputTensor{
-			Name: o.Name, Datatype: o.Type.Protocol(), Shape: slices.Clone(o.Shape),
-		})
-	}
-	if !r.raw && fillTyped(a, outputs) {
-		return a
-	}
-	for i := range outputs {
-		a.Outputs[i].Contents = nil
-		a.RawOutputContents = append(a.RawOutputContents, bytes.Clone(outputs[i].Data))
-	}
-	return a
-}
-
-// fillTyped fills in typed contents, or reports that there are none for one of the
-// outputs.
-func fillTyped(a *inference.ModelInferResponse, outputs []query.Tensor) bool {
-	for i := range outputs {
-		c, ok := unpack(outputs[i].Type, outputs[i].Data)
-		if !ok {
-			return false
+	typed := !x.raw
+	for _, o := range c.Outputs {
+		p, t := &c.Signature.Outputs[o.Port], &c.Reply.Outputs[o.Port]
+		out := &inference.ModelInferResponse_InferOutputTensor{Name: p.Name, Datatype: p.Type.Protocol(), Shape: slices.Clone(t.Shape)}
+		if typed {
+			out.Contents, typed = unpack(p.Type, t.Data)
 		}
-		a.Outputs[i].Contents = c
+		a.Outputs = append(a.Outputs, out)
 	}
-	return true
+	if !typed {
+		for i, o := range c.Outputs {
+			a.Outputs[i].Contents = nil
+			a.RawOutputContents = append(a.RawOutputContents, bytes.Clone(c.Reply.Outputs[o.Port].Data))
+		}
+	}
+	x.answer = a
+	return nil
 }
 
 // beginTrace returns where to record a query, or nil if it is not traced. A
 // stream remembers once for all of its queries where they come from.
-func (a *answerer) beginTrace(ctx context.Context, r *request) *tracing.Query {
+func (a *answerer) beginTrace(ctx context.Context, model string) *tracing.Query {
 	if a.queries.Tracer == nil {
 		return nil
 	}
@@ -156,7 +124,7 @@ func (a *answerer) beginTrace(ctx context.Context, r *request) *tracing.Query {
 	}
 	one := func(key string) string { return strings.Join(metadata.ValueFromIncomingContext(ctx, key), ", ") }
 	method, _ := grpc.Method(ctx)
-	q.Began, q.Service = time.Now(), r.model
+	q.Began, q.Service = time.Now(), model
 	q.Request = tracing.Request{Protocol: tracing.GRPC, Method: strings.TrimPrefix(method, "/"), UserAgent: one("user-agent")}
 	if p, ok := peer.FromContext(ctx); ok {
 		q.Request.SetPeers(p.Addr, one(":authority"))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
+	"github.com/overlapd/overlapd/models"
 )
 
 // grown returns how much memory is in use when make has returned that was not
@@ -78,15 +79,19 @@ func TestMeasureCovers(t *testing.T) {
 		"outputs' parameters": repeated(fieldOutputs, keys(fieldOutputParameters, query.MaxParameters), maxTensors),
 		"a long name":         repeated(1, []byte(strings.Repeat("a", many)), 1),
 	} {
-		var first, m message
 		budget := query.NewBudget(1 << 40)
-		first.decode(b, budget) // what is made once is made now
-		_, _ = decode(&first.request)
-		took := grown(func() any {
-			m.decode(b, budget)
-			q, _ := decode(&m.request)
-			return []any{q, &m}
-		})
+		decode := func(x *exchange) (packed [][]byte) {
+			x.unmarshal(b, budget)
+			for _, in := range x.request.Inputs {
+				typ, _ := models.ProtocolType(in.Datatype)
+				data, _ := packContents(in.Name, typ, in.Contents)
+				packed = append(packed, data)
+			}
+			return packed
+		}
+		decode(new(exchange)) // what is made once is made now
+		var m exchange
+		took := grown(func() any { return []any{decode(&m), &m} })
 		if m.fault != nil {
 			t.Errorf("%s: %v", name, m.fault)
 		}

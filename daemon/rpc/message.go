@@ -1,6 +1,8 @@
 package rpc
 
 import (
+	"context"
+
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -14,37 +16,43 @@ var (
 	errMalformed = query.Invalid("the message is not one of the protocol")
 )
 
-// unmarshal drops fields that the protocol does not have: none is passed on.
-var unmarshal = proto.UnmarshalOptions{DiscardUnknown: true}
+// discardUnknown drops fields that the protocol does not have: none is passed on.
+var discardUnknown = proto.UnmarshalOptions{DiscardUnknown: true}
 
-// message is a request as it is received. What is wrong with it is kept, not
-// returned: gRPC would call it a fault of the server.
-type message struct {
-	request inference.ModelInferRequest
-	fault   *query.Error
-	memory  *query.Budget // budget that held was taken from
-	held    int64
+// exchange is an inference request and its answer, which may be sent raw. The
+// client of a stream may want the last answer marked as final. What is wrong with
+// a request as it is received is kept, not returned: gRPC would call it a fault of
+// the server.
+type exchange struct {
+	request    inference.ModelInferRequest
+	fault      *query.Error
+	memory     *query.Budget // budget that held was taken from
+	held       int64
+	ctx        context.Context
+	raw, final bool
+	answer     *inference.ModelInferResponse
 }
 
 // release gives the memory of the request back.
-func (m *message) release() {
-	if m.held > 0 {
-		m.memory.Give(m.held)
-		m.held = 0
+func (x *exchange) release() {
+	if x.held > 0 {
+		x.memory.Give(x.held)
+		x.held = 0
 	}
 }
 
-func (m *message) decode(b []byte, memory *query.Budget) {
-	bytes, ok := measure(b, m.request.ProtoReflect().Descriptor())
+// unmarshal reads a message.
+func (x *exchange) unmarshal(b []byte, memory *query.Budget) {
+	bytes, ok := measure(b, x.request.ProtoReflect().Descriptor())
 	switch {
 	case !ok:
-		m.fault = errMalformed
+		x.fault = errMalformed
 	case !memory.Take(bytes):
-		m.fault = query.ErrBodyMemory
+		x.fault = query.ErrBodyMemory
 	default:
-		m.memory, m.held = memory, bytes
-		if unmarshal.Unmarshal(b, &m.request) != nil {
-			m.fault = errMalformed
+		x.memory, x.held = memory, bytes
+		if discardUnknown.Unmarshal(b, &x.request) != nil {
+			x.fault = errMalformed
 		}
 	}
 }

@@ -12,6 +12,17 @@ import (
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
+// callOf returns a call to a service, "echo" unless there is one of the name.
+func callOf(t testing.TB, service string) *query.Call {
+	t.Helper()
+	f := &fake{}
+	f.services(t)
+	if s := f.Service([]byte(service)); s != nil && s.Signature() != nil {
+		return query.NewCall(s)
+	}
+	return query.NewCall(f.list[0])
+}
+
 func encode(t testing.TB, m proto.Message) []byte {
 	t.Helper()
 	b, err := proto.Marshal(m)
@@ -67,12 +78,12 @@ func TestMeasureRefuses(t *testing.T) {
 		"broken output":        {repeated(fieldOutputs, []byte{0xff}, 1), "not one of the protocol"},
 		"text that is not":     {protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "\xff"), "not one of the protocol"},
 	} {
-		var m message
+		var m exchange
 		b := query.NewBudget(1 << 30)
-		m.decode(c.message, b)
+		m.unmarshal(c.message, b)
 		fault := m.fault
 		if fault == nil {
-			_, fault = decode(&m.request)
+			fault = m.fill(callOf(t, "echo"))
 		}
 		says(t, name, fault, c.want)
 		if m.release(); b.Used() != 0 {
@@ -83,14 +94,14 @@ func TestMeasureRefuses(t *testing.T) {
 
 func TestMemoryIsBounded(t *testing.T) {
 	b := query.NewBudget(3000)
-	var first, second, third message
-	first.decode(encode(t, rawRequest(2000)), b)
-	second.decode(encode(t, rawRequest(2000)), b)
+	var first, second, third exchange
+	first.unmarshal(encode(t, rawRequest(2000)), b)
+	second.unmarshal(encode(t, rawRequest(2000)), b)
 	if first.fault != nil || second.fault != query.ErrBodyMemory || second.held != 0 {
 		t.Fatalf("%v, %v", first.fault, second.fault)
 	}
 	first.release()
-	if third.decode(encode(t, rawRequest(2000)), b); third.fault != nil {
+	if third.unmarshal(encode(t, rawRequest(2000)), b); third.fault != nil {
 		t.Errorf("%v, although there is room again", third.fault)
 	}
 }
@@ -109,8 +120,8 @@ func FuzzRequest(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		budget := query.NewBudget(1 << 20)
-		var m message
-		m.decode(b, budget)
+		var m exchange
+		m.unmarshal(b, budget)
 		if budget.Used() != m.held {
 			t.Fatalf("%d bytes are taken, %d held", budget.Used(), m.held)
 		}
@@ -118,7 +129,8 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		r := &m.request
-		q, fault := decode(r)
+		c := callOf(t, r.ModelName)
+		fault := m.fill(c)
 		if fault != nil {
 			if fault.Status != 400 || fault.Message == "" {
 				t.Fatalf("%+v", fault)
@@ -128,9 +140,12 @@ func FuzzRequest(f *testing.F) {
 		if len(r.Inputs) > maxTensors || len(r.Outputs) > maxTensors || len(r.RawInputContents) > maxTensors || len(r.Parameters) > query.MaxParameters {
 			t.Fatal("the limits do not hold")
 		}
-		answer := q.respond(q.inputs)
-		if len(answer.Outputs) != len(r.Inputs) || len(answer.RawOutputContents) != 0 && len(answer.RawOutputContents) != len(r.Inputs) {
-			t.Fatalf("%d outputs for %d inputs", len(answer.Outputs), len(r.Inputs))
+		for _, in := range c.Inputs {
+			c.Reply.Outputs = append(c.Reply.Outputs, in.Tensor)
+		}
+		_ = m.Encode(c)
+		if n := len(m.answer.Outputs); n != len(c.Outputs) || len(m.answer.RawOutputContents) != 0 && len(m.answer.RawOutputContents) != n {
+			t.Fatalf("%d outputs, %d were asked for", n, len(c.Outputs))
 		}
 	})
 }
@@ -167,17 +182,19 @@ func TestDecode(t *testing.T) {
 	} {
 		r := typedRequest("1")
 		c.change(r)
-		_, fault := decode(r)
-		says(t, name, fault, c.want)
+		x := exchange{}
+		x.unmarshal(encode(t, r), query.NewBudget(1<<20))
+		says(t, name, x.fill(callOf(t, "echo")), c.want)
 	}
 	r := typedRequest(strings.Repeat("i", 10))
 	r.Parameters = map[string]*inference.InferParameter{
 		"timeout": parameter(int64(1500)), "priority": parameter(uint64(2)), "unknown": parameter("x"), "binary_data_output": parameter(true),
 	}
 	r.Outputs = []*inference.ModelInferRequest_InferRequestedOutputTensor{{Name: "X"}}
-	q, fault := decode(r)
-	if fault != nil || q.timeout.Microseconds() != 1500 || q.priority != 2 || q.id != "iiiiiiiiii" || !q.raw || len(q.outputs) != 1 || q.outputs[0] != "X" {
-		t.Errorf("%+v, %v", q, fault)
+	x, c := exchange{}, callOf(t, "echo")
+	x.unmarshal(encode(t, r), query.NewBudget(1<<20))
+	if fault := x.fill(c); fault != nil || c.Timeout.Microseconds() != 1500 || c.Priority != 2 || string(c.ID) != "iiiiiiiiii" || !x.raw || len(c.Outputs) != 1 || c.Outputs[0].Port != 0 {
+		t.Errorf("%+v, %v", c, fault)
 	}
 }
 

@@ -92,7 +92,7 @@ type receiver struct {
 
 // receive reads the next request of a call, or returns io.EOF after the last. It
 // calls begun when one begins to come.
-func (r receiver) receive(in incoming, m *message, begun func()) error {
+func (r receiver) receive(in incoming, x *exchange, begun func()) error {
 	var head [headBytes]byte
 	if err := in.ReadMessageHeader(head[:]); errors.Is(err, io.ErrUnexpectedEOF) {
 		return errBrokenOff
@@ -116,7 +116,7 @@ func (r receiver) receive(in incoming, m *message, begun func()) error {
 		}
 	}
 	defer b.Release()
-	m.decode(b.Bytes, r.memory)
+	x.unmarshal(b.Bytes, r.memory)
 	return nil
 }
 
@@ -152,17 +152,17 @@ func (r receiver) inflate(packed []byte, name string) (*query.Body, error) {
 }
 
 // receiveOnly reads the one request of a call.
-func (r receiver) receiveOnly(ctx context.Context, m *message) error {
+func (r receiver) receiveOnly(ctx context.Context, x *exchange) error {
 	in, err := incomingOf(ctx)
 	if err != nil {
 		return err
 	}
-	err = r.receive(in, m, func() {}) // the time for it began with the call
+	err = r.receive(in, x, func() {}) // the time for it began with the call
 	if err == nil {
 		if err = in.ReadMessageHeader(make([]byte, headBytes)); errors.Is(err, io.EOF) {
 			return nil
 		}
-		m.release()
+		x.release()
 	}
 	if err == nil || errors.Is(err, io.EOF) {
 		return errOneMessage

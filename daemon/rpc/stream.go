@@ -81,14 +81,14 @@ func (t *stream) close() int {
 // call at the latest.
 func (t *stream) read(ctx context.Context) {
 	for {
-		m := new(message)
-		err := t.answers.receiver.receive(t.in, m, func() { t.answers.guard.begun(ctx) })
+		x := new(exchange)
+		err := t.answers.receiver.receive(t.in, x, func() { t.answers.guard.begun(ctx) })
 		arrived(ctx)
 		if fault := t.answers.guard.allows(ctx); err == nil && fault != nil {
 			err = statusOf(fault) // the token has been replaced since
 		}
 		if err != nil || !t.begin() {
-			m.release()
+			x.release()
 			if errors.Is(err, io.EOF) {
 				err = nil
 			}
@@ -99,13 +99,13 @@ func (t *stream) read(ctx context.Context) {
 		select {
 		case t.pending <- answer:
 		case <-ctx.Done():
-			m.release()
+			x.release()
 			t.queries.Done()
 			return
 		}
 		go func() {
 			defer t.queries.Done()
-			answer <- t.answer(ctx, m)
+			answer <- t.answer(ctx, x)
 		}()
 	}
 }
@@ -153,15 +153,15 @@ func (t *stream) rest(sent int, last error) error {
 
 // answer answers one request of the stream. What is wrong with it does not end
 // the stream.
-func (t *stream) answer(ctx context.Context, m *message) *inference.ModelStreamInferResponse {
-	r, err := t.answers.answer(ctx, m)
+func (t *stream) answer(ctx context.Context, x *exchange) *inference.ModelStreamInferResponse {
+	r, err := t.answers.answer(ctx, x)
 	if err == nil {
 		return &inference.ModelStreamInferResponse{InferResponse: r}
 	}
 	return &inference.ModelStreamInferResponse{
 		ErrorMessage: err.Message,
 		InferResponse: &inference.ModelInferResponse{
-			ModelName: m.request.ModelName, Id: m.request.Id,
+			ModelName: x.request.ModelName, Id: x.request.Id,
 			Parameters: map[string]*inference.InferParameter{
 				reasonTrailer: {ParameterChoice: &inference.InferParameter_StringParam{StringParam: err.Reason}},
 			},
