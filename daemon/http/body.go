@@ -46,7 +46,11 @@ func (bs *bodies) errTooLarge() *query.Error {
 // read reads the body of a request, decompressed. The caller releases it.
 // After an error the connection is closed if the body is still under way.
 func (bs *bodies) read(ctx *fasthttp.RequestCtx) (*query.Body, *query.Error) {
-	raw, err := bs.readRaw(ctx)
+	stream, announced := ctx.RequestBodyStream(), int64(ctx.Request.Header.ContentLength())
+	if !ctx.Request.IsBodyStream() {
+		stream, announced = bytes.NewReader(ctx.Request.Body()), int64(len(ctx.Request.Body()))
+	}
+	raw, err := bs.fill(stream, announced)
 	if err != nil {
 		closeAfter(ctx)
 		return nil, err
@@ -57,14 +61,6 @@ func (bs *bodies) read(ctx *fasthttp.RequestCtx) (*query.Body, *query.Error) {
 	}
 	defer raw.Release()
 	return bs.inflate(raw.Bytes, encoding)
-}
-
-func (bs *bodies) readRaw(ctx *fasthttp.RequestCtx) (*query.Body, *query.Error) {
-	announced := int64(ctx.Request.Header.ContentLength())
-	if !ctx.Request.IsBodyStream() {
-		return bs.fill(bytes.NewReader(ctx.Request.Body()), int64(len(ctx.Request.Body())))
-	}
-	return bs.fill(ctx.RequestBodyStream(), announced)
 }
 
 // fill reads r to its end. Announced is its length, negative if that is not
@@ -119,29 +115,13 @@ const smallAnswer = 16 << 10
 // outgoing is the body of an answer on its way to a client, which may take its
 // time. fasthttp closes it when it is sent, or will not be.
 type outgoing struct {
-	body *query.Body
-	rest []byte // not read yet
-}
-
-// WriteTo writes it without another copy.
-func (o *outgoing) WriteTo(w io.Writer) (int64, error) {
-	n, err := w.Write(o.rest)
-	o.rest = o.rest[n:]
-	return int64(n), err
-}
-
-func (o *outgoing) Read(p []byte) (int, error) {
-	if len(o.rest) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(p, o.rest)
-	o.rest = o.rest[n:]
-	return n, nil
+	bytes.Reader // writes without another copy
+	body         *query.Body
 }
 
 // Close gives its memory back.
 func (o *outgoing) Close() error {
-	o.rest = nil
+	o.Reset(nil)
 	o.body.Release()
 	return nil
 }
@@ -149,7 +129,8 @@ func (o *outgoing) Close() error {
 // send answers with a body, which is its own from then on. It is compressed if
 // the client asked, and it is worth it.
 func (bs *bodies) send(ctx *fasthttp.RequestCtx, b *query.Body) {
-	if encoding := bs.encodingOf(ctx, b.Bytes); encoding != "" {
+	encoding := acceptedEncoding(ctx.Request.Header.Peek(fasthttp.HeaderAcceptEncoding))
+	if encoding != "" && int64(len(b.Bytes)) >= bs.compress {
 		// Without memory for what may come of it, it goes as it is.
 		if p, ok := bs.memory.Room(int64(len(b.Bytes))); ok {
 			p.Bytes = pack(encoding, p.Bytes, b.Bytes)
@@ -168,7 +149,7 @@ func (bs *bodies) sendPlain(ctx *fasthttp.RequestCtx, b *query.Body) {
 		b.Release()
 		return
 	}
-	ctx.Response.SetBodyStream(&outgoing{b, b.Bytes}, len(b.Bytes))
+	ctx.Response.SetBodyStream(&outgoing{*bytes.NewReader(b.Bytes), b}, len(b.Bytes))
 }
 
 // text answers with a text about the daemon itself. It is accounted, and never
@@ -177,37 +158,23 @@ func (bs *bodies) text(ctx *fasthttp.RequestCtx, text []byte) {
 	bs.sendPlain(ctx, bs.memory.Holding(text))
 }
 
-// encodingOf returns how an answer is compressed, "" for not at all.
-func (bs *bodies) encodingOf(ctx *fasthttp.RequestCtx, b []byte) string {
-	if int64(len(b)) < bs.compress {
-		return ""
-	}
-	return acceptedEncoding(ctx.Request.Header.Peek(fasthttp.HeaderAcceptEncoding))
-}
-
 // packer compresses; its state is large, so it is used again.
 type packer interface {
 	io.WriteCloser
 	Reset(io.Writer)
 }
 
-var (
-	gzipPackers = sync.Pool{New: func() any { return fastest(gzip.NewWriterLevel(nil, gzip.BestSpeed)) }}
-	zlibPackers = sync.Pool{New: func() any { return fastest(zlib.NewWriterLevel(nil, zlib.BestSpeed)) }}
-)
+// packers are those of each encoding. What the protocol calls deflate is the zlib
+// format.
+var packers = map[string]*sync.Pool{
+	"gzip":    {New: func() any { w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed); return w }},
+	"deflate": {New: func() any { w, _ := zlib.NewWriterLevel(nil, zlib.BestSpeed); return w }},
+}
 
-// fastest returns w: the level is one that exists.
-func fastest[T packer](w T, _ error) packer { return w }
-
-// pack compresses b into the memory of dst. What the protocol calls deflate is
-// the zlib format.
+// pack compresses b into the memory of dst.
 func pack(encoding string, dst, b []byte) []byte {
-	pool := &gzipPackers
-	if encoding == "deflate" {
-		pool = &zlibPackers
-	}
-	w := pool.Get().(packer)
-	defer pool.Put(w)
+	w := packers[encoding].Get().(packer)
+	defer packers[encoding].Put(w)
 	out := bytes.NewBuffer(dst[:0])
 	w.Reset(out)
 	_, _ = w.Write(b) // a buffer takes everything

@@ -1,6 +1,7 @@
 package http
 
 import (
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/query"
@@ -13,7 +14,6 @@ type decoder struct {
 	scanner
 	c      *query.Call
 	depth  int  // nesting of the object or array being read
-	left   int  // parameters that may still come
 	binary bool // outputs that do not say are binary
 	input  input
 	output output
@@ -80,56 +80,60 @@ func (d *decoder) split(rest []byte) *query.Error {
 	return nil
 }
 
-// member is a member of an object that may come once.
+// object is a JSON object whose members come once each. There must be the first
+// ones, as many as are required. Members that are not known are skipped; check says
+// which may be among parameters, whose number is limited.
+type object struct {
+	name     string
+	required int
+	members  []member
+	check    func(key []byte) *query.Error // nil unless it holds parameters
+}
+
 type member struct {
 	key  string
 	read func(*decoder) *query.Error
 }
 
-// The members that have a meaning.
+// The objects of a request.
 var (
-	requestMembers = []member{
+	requestObject = object{name: "the request", members: []member{
 		{"id", (*decoder).id},
-		{"parameters", (*decoder).requestParameters},
+		{"parameters", func(d *decoder) *query.Error { return d.object(&requestParameters) }},
 		{"inputs", func(d *decoder) *query.Error { return d.array(`"inputs"`, (*decoder).readInput) }},
 		{"outputs", func(d *decoder) *query.Error { return d.array(`"outputs"`, (*decoder).readOutput) }},
-	}
-	requestParameters = []member{
+	}}
+	requestParameters = object{name: `"parameters"`, check: query.CheckParameter[[]byte], members: []member{
 		{"timeout", (*decoder).timeout},
 		{"priority", (*decoder).priority},
 		{"binary_data_output", (*decoder).binaryOutput},
-	}
-	inputMembers = []member{
+	}}
+	inputObject = object{name: "an input", required: 3, members: []member{
 		{"name", (*decoder).inputName},
 		{"shape", func(d *decoder) *query.Error { return d.array(`"shape"`, (*decoder).dimension) }},
 		{"datatype", (*decoder).dataType},
-		{"parameters", (*decoder).inputParameters},
+		{"parameters", func(d *decoder) *query.Error { return d.object(&inputParameters) }},
 		{"data", (*decoder).data},
-	}
-	inputParameters = []member{{"binary_data_size", (*decoder).binarySize}}
-	outputMembers   = []member{
+	}}
+	inputParameters = object{name: `"parameters"`, check: query.CheckTensorParameter[[]byte], members: []member{
+		{"binary_data_size", (*decoder).binarySize},
+	}}
+	outputObject = object{name: "an output", required: 1, members: []member{
 		{"name", (*decoder).outputName},
-		{"parameters", (*decoder).outputParameters},
-	}
-	outputParameters = []member{{"binary_data", (*decoder).binaryData}}
+		{"parameters", func(d *decoder) *query.Error { return d.object(&outputParameters) }},
+	}}
+	outputParameters = object{name: `"parameters"`, check: query.CheckTensorParameter[[]byte], members: []member{
+		{"binary_data", (*decoder).binaryData},
+	}}
 )
 
-// inputRequired and outputRequired are how many of the first members of an input
-// or output there must be.
-const (
-	inputRequired  = 3
-	outputRequired = 1
-)
-
-// object reads an object. Members that are not known are left to other. It
-// fails with what, the name of the object, if one of the first required members
-// is missing.
-func (d *decoder) object(what string, members []member, required int, other func(d *decoder, key []byte) *query.Error) *query.Error {
+// object reads an object.
+func (d *decoder) object(o *object) *query.Error {
 	if !d.take('{') {
-		return query.Invalid("%s must be an object (byte %d)", what, d.i)
+		return query.Invalid("%s must be an object (byte %d)", o.name, d.i)
 	}
 	d.depth++
-	seen := 0
+	seen, unknown := 0, 0
 	for first := true; ; first = false {
 		more, err := d.more(first, '}')
 		if err != nil {
@@ -142,32 +146,41 @@ func (d *decoder) object(what string, members []member, required int, other func
 		if err != nil {
 			return err
 		}
-		if err := d.member(key, members, &seen, other); err != nil {
+		at := slices.IndexFunc(o.members, func(m member) bool { return m.key == string(key) })
+		switch {
+		case at < 0:
+			unknown++
+			err = d.unknown(o, key, unknown)
+		case seen&(1<<at) != 0:
+			err = query.Invalid("%q is given twice (byte %d)", key, d.i)
+		default:
+			seen |= 1 << at
+			err = o.members[at].read(d)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	d.depth--
-	for i := range required {
+	for i := range o.required {
 		if seen&(1<<i) == 0 {
-			return query.Invalid("%s has no %q (byte %d)", what, members[i].key, d.i)
+			return query.Invalid("%s has no %q (byte %d)", o.name, o.members[i].key, d.i)
 		}
 	}
 	return nil
 }
 
-// member reads one member of an object. seen has a bit for each that came.
-func (d *decoder) member(key []byte, members []member, seen *int, other func(d *decoder, key []byte) *query.Error) *query.Error {
-	for i := range members {
-		if members[i].key != string(key) {
-			continue
+// unknown skips a member without a meaning, one of so many until now.
+func (d *decoder) unknown(o *object, key []byte, count int) *query.Error {
+	if o.check != nil {
+		if err := o.check(key); err != nil {
+			return err
 		}
-		if *seen&(1<<i) != 0 {
-			return query.Invalid("%q is given twice (byte %d)", key, d.i)
+		if count > query.MaxParameters {
+			return query.Invalid("more than %d parameters", query.MaxParameters)
 		}
-		*seen |= 1 << i
-		return members[i].read(d)
 	}
-	return other(d, key)
+	return d.skip(d.depth + 1)
 }
 
 // array calls element for each element of an array.
@@ -191,11 +204,8 @@ func (d *decoder) array(what string, element func(*decoder) *query.Error) *query
 	}
 }
 
-// ignore skips a member without a meaning.
-func (d *decoder) ignore([]byte) *query.Error { return d.skip(d.depth + 1) }
-
 func (d *decoder) request() *query.Error {
-	if err := d.object("the request", requestMembers, 0, (*decoder).ignore); err != nil {
+	if err := d.object(&requestObject); err != nil {
 		return err
 	}
 	if err := d.end(); err != nil {
@@ -214,46 +224,6 @@ func (d *decoder) id() *query.Error {
 		return err
 	}
 	return d.c.SetID(v)
-}
-
-// parameters reads an object of parameters and counts them.
-func (d *decoder) parameters(known []member, other func(d *decoder, key []byte) *query.Error) *query.Error {
-	d.left = query.MaxParameters
-	return d.object(`"parameters"`, known, 0, other)
-}
-
-// parameter counts a parameter that overlapd does not know, and skips it.
-func (d *decoder) parameter(key []byte) *query.Error {
-	if d.left--; d.left < 0 {
-		return query.Invalid("more than %d parameters", query.MaxParameters)
-	}
-	return d.ignore(key)
-}
-
-func (d *decoder) requestParameters() *query.Error {
-	return d.parameters(requestParameters, func(d *decoder, key []byte) *query.Error {
-		if err := query.CheckParameter(key); err != nil {
-			return err
-		}
-		return d.parameter(key)
-	})
-}
-
-// tensorParameter skips a parameter of a tensor, unless it asks for what
-// overlapd does not offer.
-func (d *decoder) tensorParameter(key []byte) *query.Error {
-	if err := query.CheckTensorParameter(key); err != nil {
-		return err
-	}
-	return d.parameter(key)
-}
-
-func (d *decoder) inputParameters() *query.Error {
-	return d.parameters(inputParameters, (*decoder).tensorParameter)
-}
-
-func (d *decoder) outputParameters() *query.Error {
-	return d.parameters(outputParameters, (*decoder).tensorParameter)
 }
 
 func (d *decoder) timeout() *query.Error {
@@ -289,7 +259,7 @@ func (d *decoder) binaryOutput() (err *query.Error) {
 func (d *decoder) readInput() *query.Error {
 	d.input = input{size: -1}
 	in := &d.input
-	if err := d.object("an input", inputMembers, inputRequired, (*decoder).ignore); err != nil {
+	if err := d.object(&inputObject); err != nil {
 		return err
 	}
 	if err := d.c.Give(in.port, &in.Input); err != nil {
@@ -373,7 +343,7 @@ func (d *decoder) readOutput() *query.Error {
 		return query.Invalid("more outputs are asked for than the model's %d", have)
 	}
 	d.output = output{}
-	if err := d.object("an output", outputMembers, outputRequired, (*decoder).ignore); err != nil {
+	if err := d.object(&outputObject); err != nil {
 		return err
 	}
 	if !d.output.said {

@@ -1,6 +1,7 @@
 package http
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -166,7 +167,7 @@ func (x *exchange) Encode(c *query.Call) *query.Error {
 		}
 	}
 	ctx.SetContentType(contentJSON)
-	if hasBinary(c.Outputs) {
+	if slices.ContainsFunc(c.Outputs, func(o query.Output) bool { return o.Binary }) {
 		ctx.SetContentType(contentBinary)
 		ctx.Response.Header.Set(headerLength, strconv.Itoa(head))
 	}

@@ -8,15 +8,6 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-func hasBinary(outputs []query.Output) bool {
-	for _, o := range outputs {
-		if o.Binary {
-			return true
-		}
-	}
-	return false
-}
-
 func appendReplyHead(b []byte, c *query.Call) ([]byte, *query.Error) {
 	b = append(b, '{')
 	if len(c.ID) > 0 {
@@ -111,16 +102,6 @@ func textBytes(t models.DataType, bytes int64) int64 {
 		// comma.
 		return 6 * bytes
 	}
-	longest := int64(0) // with its comma
-	switch t.Bytes() {
-	case 1:
-		longest = 6 // false
-	case 2:
-		longest = 7
-	case 4:
-		longest = 16 // -1.1754944e-38 and the like
-	default:
-		longest = 26
-	}
-	return bytes / int64(t.Bytes()) * longest
+	longest := [...]int64{1: 6, 2: 7, 4: 16, 8: 26} // false, -32768, -1.1754944e-38 and the like, each with its comma
+	return bytes / int64(t.Bytes()) * longest[t.Bytes()]
 }

@@ -101,11 +101,10 @@ func (r *tensorReader) float(token []byte) *query.Error {
 		return r.outOfRange(token)
 	}
 	if bits == 32 {
-		binary.LittleEndian.PutUint32(r.dst[r.at:], math.Float32bits(float32(v)))
+		r.put(uint64(math.Float32bits(float32(v))), 4)
 	} else {
-		binary.LittleEndian.PutUint64(r.dst[r.at:], math.Float64bits(v))
+		r.put(math.Float64bits(v), 8)
 	}
-	r.at += bits / 8
 	return nil
 }
 
