@@ -36,13 +36,16 @@ const statusLost = "lost"
 // scope names who made the spans.
 const scope = "github.com/overlapd/overlapd/daemon/observe/tracing"
 
+// spans makes the spans of queries.
+type spans struct{ trace.Tracer }
+
 // emit makes the spans of a query.
-func (t *Tracer) emit(q *tracing.Query) {
+func (t spans) emit(q *tracing.Query) {
 	ctx := context.Background()
 	if parent := parentOf(&q.Parent); parent.IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
 	}
-	ctx, root := t.spans.Start(ctx, nameOf(q), trace.WithTimestamp(q.Began), trace.WithSpanKind(trace.SpanKindServer))
+	ctx, root := t.Start(ctx, nameOf(q), trace.WithTimestamp(q.Began), trace.WithSpanKind(trace.SpanKindServer))
 	root.SetAttributes(requestAttributes(q)...)
 	root.SetAttributes(queryAttributes(q)...)
 	if q.Status.Ours {
@@ -58,13 +61,13 @@ func (t *Tracer) emit(q *tracing.Query) {
 	root.End(trace.WithTimestamp(q.Ended))
 }
 
-func (t *Tracer) child(ctx context.Context, name string, from, to time.Time, attributes ...attribute.KeyValue) {
-	_, s := t.spans.Start(ctx, name, trace.WithTimestamp(from), trace.WithAttributes(attributes...))
+func (t spans) child(ctx context.Context, name string, from, to time.Time, attributes ...attribute.KeyValue) {
+	_, s := t.Start(ctx, name, trace.WithTimestamp(from), trace.WithAttributes(attributes...))
 	s.End(trace.WithTimestamp(to))
 }
 
 // emitRuns makes the spans of what the scheduler did: waiting, and running.
-func (t *Tracer) emitRuns(ctx context.Context, root trace.Span, q *tracing.Query) {
+func (t spans) emitRuns(ctx context.Context, root trace.Span, q *tracing.Query) {
 	if q.Arrival.IsZero() || !q.Answered && len(q.Runs) == 0 {
 		return // it was refused
 	}
@@ -96,7 +99,7 @@ func (t *Tracer) emitRuns(ctx context.Context, root trace.Span, q *tracing.Query
 	}
 }
 
-func (t *Tracer) emitRun(ctx context.Context, q *tracing.Query, r *tracing.Run, answered time.Time) {
+func (t spans) emitRun(ctx context.Context, q *tracing.Query, r *tracing.Run, answered time.Time) {
 	end := answered
 	if r.Ended > 0 {
 		end = at(q, r.Ended)
@@ -104,7 +107,7 @@ func (t *Tracer) emitRun(ctx context.Context, q *tracing.Query, r *tracing.Run, 
 			end = own
 		}
 	}
-	_, s := t.spans.Start(ctx, spanRun, trace.WithTimestamp(at(q, r.Began)), trace.WithAttributes(runAttributes(r)...))
+	_, s := t.Start(ctx, spanRun, trace.WithTimestamp(at(q, r.Began)), trace.WithAttributes(runAttributes(r)...))
 	if r.Status == statusLost || r.Status == "failed" {
 		s.SetStatus(codes.Error, "its worker: "+r.Status)
 	}

@@ -38,7 +38,7 @@ type Tracer struct {
 	queries  sync.Pool // pools *tracing.Query
 	ended    chan *tracing.Query
 	provider *sdktrace.TracerProvider
-	spans    trace.Tracer
+	spans    spans
 	exporter *exporter
 	done     chan struct{} // closed when the goroutine has ended
 	closing  atomic.Bool
@@ -82,7 +82,7 @@ func New(o Options) (*Tracer, error) {
 			sdktrace.WithMaxQueueSize(maxSpans), sdktrace.WithMaxExportBatchSize(maxBatch),
 			sdktrace.WithBatchTimeout(batchTime), sdktrace.WithExportTimeout(exportTime)),
 	)
-	t.spans = t.provider.Tracer(scope, trace.WithInstrumentationVersion(o.Version), trace.WithSchemaURL(semconv.SchemaURL))
+	t.spans = spans{t.provider.Tracer(scope, trace.WithInstrumentationVersion(o.Version), trace.WithSchemaURL(semconv.SchemaURL))}
 	go t.run()
 	return t, nil
 }
@@ -141,7 +141,7 @@ func (t *Tracer) run() {
 	for {
 		select {
 		case q := <-t.ended:
-			t.emit(q)
+			t.spans.emit(q)
 			t.free(q)
 		case <-t.stop:
 			if len(t.ended) == 0 {
