@@ -48,23 +48,6 @@ are estimated from what they gain with others.`,
 			}{found, buildCommit()}, found.Document().WriteText)
 		},
 	}
-	o.flags(cmd)
-	return cmd
-}
-
-// adviseOptions are the flags of advise.
-type adviseOptions struct {
-	measuredOptions
-	output
-	solo     string
-	services []string
-	loads    []string
-	size     int
-	devices  int
-	report   string
-}
-
-func (o *adviseOptions) flags(cmd *cobra.Command) {
 	o.measuredOptions.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.solo, "solo", "", "CSV file of what whole models take alone: model, batch, seq_len, min_ms")
@@ -74,6 +57,18 @@ func (o *adviseOptions) flags(cmd *cobra.Command) {
 	f.IntVar(&o.devices, "devices", 0, "devices, 0 for as few as hold all services")
 	f.StringVar(&o.report, "report", "", "write a page with a heat map to this file")
 	o.flag(f)
+	return cmd
+}
+
+type adviseOptions struct {
+	measuredOptions
+	output
+	solo     string
+	services []string
+	loads    []string
+	size     int
+	devices  int
+	report   string
 }
 
 func (o *adviseOptions) advise(ctx context.Context) (*advice.Advice, error) {

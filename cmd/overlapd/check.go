@@ -172,7 +172,6 @@ const (
 	tryTolerance = 1e-3
 )
 
-// lookAtGPUs finds out what this host's GPUs can do for a configuration.
 func lookAtGPUs(ctx context.Context, c config.Config, lib *ort.Library) hostcheck.Report {
 	o := hostcheck.Options{Config: c, LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), User: os.Geteuid(), Try: tryGPU}
 	if lib != nil {
@@ -207,13 +206,11 @@ func tryGPU(ctx context.Context, uuid string) error {
 	return nil
 }
 
-// cpuName names the processor, for results.
 func cpuName() string {
 	info, _ := os.ReadFile("/proc/cpuinfo") // without it, there is no name
 	return processorName(string(info))
 }
 
-// processorName takes the name out of /proc/cpuinfo.
 func processorName(info string) string {
 	name := "cpu"
 	for line := range strings.Lines(info) {

@@ -191,7 +191,6 @@ that are there already are not overwritten. The form is in docs/dataset.md.`,
 	return cmd
 }
 
-// exportOptions are the flags of export.
 type exportOptions struct {
 	state  stateOptions
 	out    string

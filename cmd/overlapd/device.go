@@ -46,20 +46,12 @@ groups for what runs alone.`,
 	return cmd
 }
 
-// deviceFitOptions are the flags of device fit.
 type deviceFitOptions struct {
 	measuredOptions
 	output
 	fit  fit.Options
 	solo string
 	out  string
-}
-
-// deviceFitResult is the JSON of device fit.
-type deviceFitResult struct {
-	*fit.DeviceReport
-	Out    string `json:"out"`
-	Commit string `json:"commit"`
 }
 
 func (o *deviceFitOptions) run(cmd *cobra.Command) error {
@@ -92,7 +84,11 @@ func (o *deviceFitOptions) run(cmd *cobra.Command) error {
 	}
 	text := showProfile(p).document()
 	text.Heading("made in %.0f s, written to %s", report.Seconds, o.out)
-	return o.print(cmd.OutOrStdout(), deviceFitResult{report, o.out, buildCommit()}, text.WriteText)
+	return o.print(cmd.OutOrStdout(), struct {
+		*fit.DeviceReport
+		Out    string `json:"out"`
+		Commit string `json:"commit"`
+	}{report, o.out, buildCommit()}, text.WriteText)
 }
 
 // readSolo reads solo times, if a file of them is given.
@@ -176,7 +172,6 @@ func (s *shownProfile) document() *report.Document {
 	return d
 }
 
-// addErrors adds how far the profile is off on the groups that were kept aside.
 func (s *shownProfile) addErrors(d *report.Document) {
 	c := s.Checks
 	d.Heading("off on groups kept aside, as the groups alone have it")

@@ -104,17 +104,14 @@ func completeValues(root *cobra.Command) error {
 	return fault
 }
 
-// words completes one of some words.
 func words(list ...string) cobra.CompletionFunc {
 	return cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)
 }
 
-// files completes the names of files that end like this.
 func files(ending string) cobra.CompletionFunc {
 	return cobra.FixedCompletions([]string{ending}, cobra.ShellCompDirectiveFilterFileExt)
 }
 
-// eachCommand visits a command and all below it.
 func eachCommand(cmd *cobra.Command, visit func(*cobra.Command)) {
 	visit(cmd)
 	for _, sub := range cmd.Commands() {

@@ -129,7 +129,6 @@ func arrange(root *cobra.Command) {
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
 }
 
-// required reports whether a command does nothing without an option.
 func required(f *pflag.Flag) bool { return len(f.Annotations[cobra.BashCompOneRequiredFlag]) > 0 }
 
 // group returns a command that only holds others. Cobra would answer a
@@ -168,7 +167,6 @@ func self(args ...string) []string {
 	return append([]string{path}, args...)
 }
 
-// buildCommit returns the commit that the binary was built from.
 func buildCommit() string {
 	if commit != "" {
 		return commit
@@ -179,7 +177,6 @@ func buildCommit() string {
 	return "unknown"
 }
 
-// buildSetting returns a setting that the go command has recorded in the binary.
 func buildSetting(key string) string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {

@@ -20,7 +20,6 @@ import (
 	"github.com/overlapd/overlapd/segments"
 )
 
-// zooRow is a model of the zoo in the JSON of models list.
 type zooRow struct {
 	zoo.Entry
 	Bytes int64 `json:"bytes"`
@@ -175,7 +174,6 @@ type operatorRow struct {
 	Micros    float64 `json:"us,omitempty"`
 }
 
-// asIs reads the file alone.
 func (o *inspectOptions) asIs(path string) (*inspection, error) {
 	f, err := models.Open(path)
 	if err != nil {
@@ -243,7 +241,6 @@ func describe(m *models.Model) *inspection {
 	return in
 }
 
-// barWidth is the length of the longest bar of live bytes.
 const barWidth = 24
 
 func (in *inspection) writeText(w io.Writer) error {
@@ -269,7 +266,6 @@ func (in *inspection) writeText(w io.Writer) error {
 	return d.WriteText(w)
 }
 
-// addTimes adds the totals and a table of all operators.
 func (in *inspection) addTimes(d *report.Document) {
 	var most int64 = 1
 	var micros float64
@@ -292,7 +288,6 @@ func (in *inspection) addTimes(d *report.Document) {
 	d.Table(t)
 }
 
-// nodes returns the operators of a model that was not run.
 func (in *inspection) nodes() *report.Table {
 	t := report.NewTable("#", "operator", "values alive after", "name")
 	for _, op := range in.Operators {
@@ -305,7 +300,6 @@ func (in *inspection) nodes() *report.Table {
 	return t
 }
 
-// zooSeed is the default seed of the weights of the zoo's models.
 const zooSeed = 1
 
 // cacheDir returns the folder for files of this kind: below the cache that

@@ -24,7 +24,6 @@ func (o *output) flag(f *pflag.FlagSet) {
 	f.BoolVar(&o.json, "json", false, "print one JSON object")
 }
 
-// print prints a result, either as v or by writeText.
 func (o *output) print(w io.Writer, v any, writeText func(io.Writer) error) error {
 	if o.json {
 		return printJSON(w, v)
@@ -84,7 +83,6 @@ type harmless struct {
 	rest []byte
 }
 
-// Write implements io.Writer.
 func (h *harmless) Write(p []byte) (int, error) {
 	text := append(h.rest, p...)
 	h.rest = nil
@@ -104,7 +102,6 @@ func (h *harmless) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// appendHarmless appends a character or the escape for it.
 func appendHarmless(out []byte, r rune, encoded []byte) []byte {
 	switch {
 	case r == utf8.RuneError && len(encoded) == 1:

@@ -215,7 +215,6 @@ func changes(r *config.Reloaded) *report.Document {
 // runtimeDir has the runtime folders that systemd makes for the instances.
 const runtimeDir = "/run/overlapd"
 
-// socketOptions are the flags that choose the daemon to administer.
 type socketOptions struct {
 	path   string
 	config string

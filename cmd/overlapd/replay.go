@@ -62,8 +62,12 @@ every file of it can be replayed by itself.`,
 			}
 			switch {
 			case round == 0 || !found.Reproduced:
-				result := replayResult{found, args[0], buildCommit(), cpuName()}
-				err = out.print(w, result, func(w io.Writer) error { return writeReport(w, args[0], found) })
+				err = out.print(w, struct {
+					*journal.Report
+					Log        string `json:"log"`
+					Commit     string `json:"commit"`
+					ReplayedOn string `json:"replayed_on"`
+				}{found, args[0], buildCommit(), cpuName()}, func(w io.Writer) error { return writeReport(w, args[0], found) })
 			case found.Rounds == 0:
 				err = fmt.Errorf("%s holds no round %d from its start to its end", args[0], round)
 			}
@@ -81,14 +85,6 @@ every file of it can be replayed by itself.`,
 	f.BoolVarP(&verbose, "verbose", "v", false, "print a line for each round")
 	out.flag(f)
 	return cmd
-}
-
-// replayResult is the JSON of replay.
-type replayResult struct {
-	*journal.Report
-	Log        string `json:"log"`
-	Commit     string `json:"commit"`
-	ReplayedOn string `json:"replayed_on"`
 }
 
 func replayFile(path string, o journal.ReplayOptions) (*journal.Report, error) {
@@ -163,7 +159,6 @@ func counts(of map[string]uint64) string {
 	return fmt.Sprintf("%d (%s)", total, strings.Join(each, ", "))
 }
 
-// writeRoundLine prints a round on one line.
 func writeRoundLine(w io.Writer, r *journal.Report, round *journal.Round) {
 	ratio := ""
 	if q, ok := round.Ratio(); ok {
@@ -173,7 +168,6 @@ func writeRoundLine(w io.Writer, r *journal.Report, round *journal.Round) {
 		spans(r, round.Group), micros(round.Predicted.Latency), micros(round.Outcome.Took), ratio)
 }
 
-// writeRound prints a round as a person reads it.
 func writeRound(w io.Writer, r *journal.Report, round *journal.Round) {
 	fmt.Fprintf(w, "round %d at %v, policy %s, line %d\n", round.Number, round.At, r.Policy, round.Line)
 	if round.Planned {
@@ -226,7 +220,6 @@ func writeQuestions(w io.Writer, r *journal.Report, round *journal.Round) {
 	}
 }
 
-// reason explains the choice of the group.
 func reason(r *journal.Report, round *journal.Round) string {
 	first := r.Services[round.Group.Spans[0].Service]
 	asked := false // about several spans together
@@ -272,7 +265,6 @@ func writeMeasured(w io.Writer, r *journal.Report, round *journal.Round) {
 	}
 }
 
-// spans formats a group.
 func spans(r *journal.Report, g models.Group) string {
 	var parts []string
 	for _, s := range g.Spans {

@@ -87,7 +87,6 @@ func (o *serveOptions) flags(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("config", "embedded")
 }
 
-// config reads the configuration, at the start and again for each reload.
 func (o *serveOptions) config() (config.Config, error) {
 	var c config.Config
 	switch {
@@ -399,10 +398,8 @@ type reloader struct {
 	daemon atomic.Pointer[running]
 }
 
-// errOpening is returned while the daemon is opened.
 var errOpening = &admin.Error{Kind: admin.KindBusy, Message: "the daemon is still opening its state and its models; try again in a moment"}
 
-// follow sets the daemon to change.
 func (r *reloader) follow(d running) { r.daemon.Store(&d) }
 
 func (r *reloader) opened() (running, error) {
@@ -412,7 +409,6 @@ func (r *reloader) opened() (running, error) {
 	return nil, errOpening
 }
 
-// Reload implements [admin.Host].
 func (r *reloader) Reload(ctx context.Context, progress func(config.Step)) (*config.Reloaded, error) {
 	d, err := r.opened()
 	if err != nil {
@@ -490,7 +486,6 @@ func (r *reloader) say(done *config.Reloaded) {
 	end.Dur("took", done.Took).Msg("the configuration was read again")
 }
 
-// Restart implements [admin.Host].
 func (r *reloader) Restart(service string) error {
 	d, err := r.opened()
 	if err != nil {
@@ -499,7 +494,6 @@ func (r *reloader) Restart(service string) error {
 	return kindOf(d.Restart(service))
 }
 
-// Config implements [admin.Host].
 func (r *reloader) Config() ([]byte, error) {
 	d, err := r.opened()
 	if err != nil {

@@ -63,27 +63,7 @@ A scenario file is a JSON object:
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
-	o.flags(cmd.Flags())
-	return cmd
-}
-
-// simulateOptions are the flags. Those that are not given leave the value of the
-// scenario file.
-type simulateOptions struct {
-	output
-	file     scenarioFile
-	scenario string
-	services []string
-	arrivals string
-	targets  []time.Duration
-	sizes    []int
-	seqLens  []int
-	maxBatch int
-	trace    string
-	bound    bool
-}
-
-func (o *simulateOptions) flags(f *pflag.FlagSet) {
+	f := cmd.Flags()
 	f.StringVar(&o.scenario, "scenario", "", "scenario file; flags go before what it says")
 	f.StringVar(&o.file.Device, "device", "", "profile of the device (*.device.json)")
 	f.StringVar(&o.file.Predictor, "predictor", "", "predictor that the scheduler uses (*.predictor.json)")
@@ -110,6 +90,23 @@ func (o *simulateOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.trace, "trace", "", "write the timeline to this file, in the Chrome trace format; of one policy")
 	f.BoolVar(&o.bound, "bound", false, fmt.Sprintf("tell too what no schedule does better than, of up to %d queries", bound.MaxQueries))
 	o.flag(f)
+	return cmd
+}
+
+// simulateOptions are the flags. Those that are not given leave the value of the
+// scenario file.
+type simulateOptions struct {
+	output
+	file     scenarioFile
+	scenario string
+	services []string
+	arrivals string
+	targets  []time.Duration
+	sizes    []int
+	seqLens  []int
+	maxBatch int
+	trace    string
+	bound    bool
 }
 
 // check refuses flags whose zero the simulator would take for its default.
@@ -168,7 +165,6 @@ func (o *simulateOptions) readScenario(set *pflag.FlagSet) (err error) {
 	return err
 }
 
-// takeServices takes over the flags of services.
 func (o *simulateOptions) takeServices(given func(string) bool) error {
 	services := o.file.Services
 	if given("services") {
@@ -205,7 +201,6 @@ func (o *simulateOptions) takeServices(given func(string) bool) error {
 	return nil
 }
 
-// maxScenarioBytes limits a scenario file.
 const maxScenarioBytes = 16 << 20
 
 // targetOverSolo is the target of a service that is given none, as a multiple of
@@ -245,7 +240,6 @@ type scenarioArrivals struct {
 	File string `json:"file"`
 }
 
-// errScenario is wrapped by errors of scenario files.
 var errScenario = errors.New("not a scenario")
 
 var scenarioKind = textfile.Kind[scenarioFile]{MaxBytes: maxScenarioBytes, Foreign: errScenario, Damaged: errScenario, Remedy: "see overlapd simulate --help for an example"}
@@ -346,7 +340,6 @@ func complete(sv *sim.Service, on *device.Model) error {
 	return nil
 }
 
-// parse reads the value of --arrivals.
 func (a *scenarioArrivals) parse(text string) error {
 	name, rest, _ := strings.Cut(text, ":")
 	*a = scenarioArrivals{Arrivals: sim.Arrivals{Process: name, QPS: a.QPS, Scale: a.Scale, Keep: a.Keep}}
@@ -391,7 +384,6 @@ func times(x float64, unit time.Duration) time.Duration {
 	return math.MaxInt64
 }
 
-// policyNames returns the names of all policies.
 func policyNames() (names []string) {
 	for _, p := range overlap.Policies() {
 		names = append(names, p.Name)
@@ -399,7 +391,6 @@ func policyNames() (names []string) {
 	return names
 }
 
-// simulateResult is the JSON of simulate for one policy.
 type simulateResult struct {
 	*sim.Result
 	Bound  *bound.Bound `json:"bound,omitempty"`
@@ -407,7 +398,6 @@ type simulateResult struct {
 	Commit string       `json:"commit"`
 }
 
-// simulateResults is the JSON of simulate for several policies.
 type simulateResults struct {
 	Results []*sim.Result `json:"results"`
 	Bound   *bound.Bound  `json:"bound,omitempty"`
@@ -513,7 +503,6 @@ func simulated(sc *sim.Scenario, label string, results []*sim.Result, least *bou
 	return d
 }
 
-// spansOf returns the mean number of spans of a round.
 func spansOf(r *sim.Result) float64 {
 	spans := 0
 	for i, n := range r.Groups {

@@ -140,7 +140,6 @@ func (s answers) document() *report.Document {
 	return d
 }
 
-// addOverview adds the rounds and how far their predictions are off.
 func addOverview(d *report.Document, o *status.Status) {
 	p := &o.Predictor
 	d.Heading("policy %s: %d rounds, %d of them chosen ahead", o.Policy, o.Rounds, o.Plans.Kept)
@@ -187,7 +186,6 @@ func addGPUs(d *report.Document, o *status.Status) {
 	}
 }
 
-// gpuText describes a part of a GPU by the readings that are known.
 func gpuText(g *gpu.Status) string {
 	parts := []string{fmt.Sprintf("%s (%s): %s", g.Device, g.UUID, strings.Join(g.Services, ", "))}
 	add := func(known bool, format string, args ...any) {
@@ -211,7 +209,6 @@ func gpuText(g *gpu.Status) string {
 	return strings.Join(parts, "; ")
 }
 
-// loadingText describes how far a worker is that loads.
 func loadingText(l *status.Loading) string {
 	steps := ""
 	if l.Total > 0 {
@@ -220,7 +217,6 @@ func loadingText(l *status.Loading) string {
 	return fmt.Sprintf("%s loads its model (%s%s) since %s", l.Service, l.Phase, steps, brief(l.LoadSeconds))
 }
 
-// measuredText describes how far measuring is, and when it ends.
 func measuredText(m *status.Progress) string {
 	text := fmt.Sprintf("measured %d of %d", m.Done, m.Total)
 	if m.LeftSeconds > 0 {
@@ -284,7 +280,6 @@ func (t *target) flags(cmd *cobra.Command) {
 	cmd.PreRunE = func(*cobra.Command, []string) error { return t.open() }
 }
 
-// credentialFlags adds the flags by which a command authenticates to a daemon.
 func credentialFlags(f *pflag.FlagSet, o *access.Options) {
 	f.StringVar(&o.TokenFile, "token-file", "", "file whose first token lets in; without it $"+tokenFileVariable)
 	f.StringVar(&o.CA, "ca", "", "PEM file of the authorities that the daemon's certificate is of, instead of the system's")
@@ -313,7 +308,6 @@ func (t *target) open() (err error) {
 	return nil
 }
 
-// errUnauthorized is returned where a daemon wants a token that it did not get.
 var errUnauthorized = errors.New("the daemon wants a token: name a file that holds one of its tokens with --token-file or $" + tokenFileVariable)
 
 // explain adds what to do about a connection that TLS ended.
@@ -385,7 +379,6 @@ func askQueries(t *target, instance int, since uint64) (p timeline.QueryPage, er
 	return p, err
 }
 
-// askRecent returns the services of all instances with their last queries.
 func askRecent(t *target, instances int) (all []timeline.Service, err error) {
 	for i := range max(1, instances) {
 		p, err := askTimeline(t, i, noRounds)

@@ -90,7 +90,6 @@ type view struct {
 	lost        error
 }
 
-// ask updates the view.
 func (v *view) ask(t *target) error {
 	var s seen
 	var err error
@@ -107,7 +106,6 @@ func (v *view) ask(t *target) error {
 	return nil
 }
 
-// Sequences that terminals know.
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l" // another screen, no cursor
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
@@ -235,7 +233,6 @@ func (v *view) nameWidth(width int) int {
 	return min(max(longest, usualNames), mostNames, usualNames+width-plainWidth)
 }
 
-// hues are the colours of services.
 var hues = []int{34, 33, 32, 35, 36, 31}
 
 // title names the device and the state of the view. Where there is not enough room,
@@ -274,7 +271,6 @@ func (v *view) title(width int, keys bool) string {
 // since is the time between the two looks, 0 at first.
 func (v *view) since() time.Duration { return v.now.Timeline.Now - v.before.Timeline.Now }
 
-// perSecond formats the rate at which a counter grows.
 func (v *view) perSecond(now, before uint64) string {
 	if v.since() <= 0 || now < before {
 		return "-"
@@ -325,7 +321,6 @@ func (v *view) service(i, names, room int) string {
 	return row(name(r.Name, names), room, func(column int) string { return cells[column] })
 }
 
-// serviceNamed returns the counters of a service, none if it is not there.
 func serviceNamed(s *answers, name string) (found status.Service) {
 	for _, service := range s.Overview.Services {
 		if service.Name == name {

@@ -31,7 +31,6 @@ const (
 	traceServiceRow = 2
 )
 
-// traceOptions are the flags of trace.
 type traceOptions struct {
 	target
 	instance int
@@ -196,7 +195,6 @@ func (r *recorder) catchUp(t *target) error {
 	return nil
 }
 
-// introduce names the rows of services that are new.
 func (r *recorder) introduce(services []timeline.Service) {
 	for ; r.named < len(services); r.named++ {
 		name := services[r.named].Name

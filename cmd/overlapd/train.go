@@ -42,20 +42,6 @@ each part of the rows in turn, and then the predictor is fitted to all of them.`
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
-	o.flags(cmd)
-	return cmd
-}
-
-// trainOptions are the flags of train.
-type trainOptions struct {
-	measuredOptions
-	output
-	fit    fit.Options
-	out    string
-	report string
-}
-
-func (o *trainOptions) flags(cmd *cobra.Command) {
 	o.measuredOptions.flags(cmd)
 	f := cmd.Flags()
 	f.StringVarP(&o.out, "out", "o", "", "write the predictor to this file")
@@ -70,15 +56,15 @@ func (o *trainOptions) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.fit.Pairs, "pairs", false, "compare with a predictor for each set of models")
 	f.StringVar(&o.report, "report", "", "write a page with tables and pictures to this file")
 	o.flag(f)
+	return cmd
 }
 
-// trainResult is the JSON of train. Kept reports whether the predictor is in the
-// state file.
-type trainResult struct {
-	*fit.Report
-	Out    string `json:"out"`
-	Kept   bool   `json:"kept"`
-	Commit string `json:"commit"`
+type trainOptions struct {
+	measuredOptions
+	output
+	fit    fit.Options
+	out    string
+	report string
 }
 
 func (o *trainOptions) run(cmd *cobra.Command) error {
@@ -103,11 +89,14 @@ func (o *trainOptions) run(cmd *cobra.Command) error {
 	if err := o.keep(file, report); err != nil {
 		return err
 	}
-	result := trainResult{Report: report, Out: o.out, Kept: len(o.data) == 0, Commit: buildCommit()}
-	return o.print(cmd.OutOrStdout(), result, report.Document().WriteText)
+	return o.print(cmd.OutOrStdout(), struct {
+		*fit.Report
+		Out    string `json:"out"`
+		Kept   bool   `json:"kept"` // in the state file
+		Commit string `json:"commit"`
+	}{report, o.out, len(o.data) == 0, buildCommit()}, report.Document().WriteText)
 }
 
-// keep writes what was asked for.
 func (o *trainOptions) keep(f *predictor.File, r *fit.Report) error {
 	if o.out != "" {
 		if err := f.WriteFile(o.out); err != nil {
@@ -128,15 +117,11 @@ func (o *trainOptions) keep(f *predictor.File, r *fit.Report) error {
 	return nil
 }
 
-// showFitting has a bar show the epochs of the present stage.
 func showFitting(bar *progressbar.ProgressBar, p fit.Progress) {
 	bar.ChangeMax(p.Epochs + 1) // a full bar would end its line
 	bar.Describe(fmt.Sprintf("%s: loss %.4f, %v left", p.Stage, p.Loss, p.Left.Round(time.Second)))
 	_ = bar.Set(p.Epoch)
 }
-
-// fitNice is the niceness of a process that fits: serving goes first.
-const fitNice = 19
 
 // fitOrder is the input of a process that fits.
 type fitOrder struct {
@@ -152,7 +137,8 @@ func fitCommand() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := unix.Setpriority(unix.PRIO_PROCESS, 0, fitNice); err != nil {
+			const lowest = 19 // serving goes first
+			if err := unix.Setpriority(unix.PRIO_PROCESS, 0, lowest); err != nil {
 				return err
 			}
 			return runFit(cmd.Context(), os.Stdin, os.Stdout)

@@ -37,7 +37,6 @@ type Options struct {
 	Progress func(doing string)                 // may be nil
 }
 
-// Limits of what may be measured.
 const (
 	maxBatch   = 4096
 	maxThreads = 1024

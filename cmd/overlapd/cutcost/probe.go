@@ -93,7 +93,6 @@ const (
 	CUDA = "cuda"
 )
 
-// probe holds what a measurement runs.
 type probe struct {
 	spec    ProbeSpec
 	onGPU   *segments.Device   // nil for the CPU
@@ -191,7 +190,6 @@ func (p *probe) load() error {
 	return nil
 }
 
-// openDevice takes the device that the measurement names into use.
 func (p *probe) openDevice() (err error) {
 	p.options.Optimize = true
 	if p.spec.Device != CUDA {
@@ -235,7 +233,6 @@ func (p *probe) loadWhole() error {
 	return nil
 }
 
-// makeInputs makes up inputs from the seed.
 func (p *probe) makeInputs() error {
 	file, err := models.Open(p.spec.Path)
 	if err != nil {
@@ -340,7 +337,6 @@ func repeat(run func() error) error {
 	return nil
 }
 
-// runBoth runs the whole and the cut model once each.
 func (p *probe) runBoth() error {
 	if err := p.runWhole(); err != nil {
 		return err
@@ -375,7 +371,6 @@ func (p *probe) output(_, i int, _ models.DataType, _ []int64, bytes int64) ([]b
 	return p.last[i], nil
 }
 
-// apart runs both once and compares their outputs.
 func (p *probe) apart() error {
 	if err := p.runBoth(); err != nil {
 		return err
@@ -447,7 +442,6 @@ type Deviation struct {
 // count as large as that: what is left of a sum that cancels has no digits.
 const smallest = 1e-3
 
-// add takes in one output.
 func (d *Deviation) add(got, want []byte, elem models.DataType) error {
 	size, number := decoder(elem)
 	switch {

@@ -51,7 +51,6 @@ type Options struct {
 	Needs  func(path string) ([]string, error)
 }
 
-// wantsGPU reports whether a GPU is a must.
 func (o *Options) wantsGPU() bool { return o.Config.Device == config.DeviceCUDA }
 
 // looking is one run of Look. The target, which services would run on, is nil until it
@@ -87,12 +86,10 @@ func Look(ctx context.Context, o Options) Report {
 	return l.Report
 }
 
-// access reports why the user may not use a file.
 func access(path string, mode uint32) error {
 	return unix.Faccessat(unix.AT_FDCWD, path, mode, unix.AT_EACCESS)
 }
 
-// readFacts asks NVML, or adds why it does not answer.
 func (l *looking) readFacts() bool {
 	host, err := l.Open()
 	if err != nil {
@@ -153,7 +150,6 @@ func (l *looking) onPCI() (found []string) {
 	return found
 }
 
-// findTarget looks up what the configuration names.
 func (l *looking) findTarget() bool {
 	name := l.Config.GPU
 	if name == "" {
@@ -180,7 +176,6 @@ func (l *looking) findTarget() bool {
 
 func gibi(bytes uint64) float64 { return float64(bytes) / (1 << 30) }
 
-// path returns where a path of the host is in the file tree.
 func (l *looking) path(p string) string { return filepath.Join("/", l.Root, p) }
 
 func (l *looking) there(p string) bool {
@@ -199,7 +194,6 @@ func (l *looking) checkFile(p, missing, denied string, check func(path string) e
 	}
 }
 
-// words joins a list for a sentence.
 func words(list []string) string {
 	if len(list) == 0 {
 		return "none"
@@ -289,7 +283,6 @@ func (l *looking) lookAtMode(mode string, name, index string, divided bool) {
 	}
 }
 
-// lookAtMPS checks what the mode of MPS needs.
 func (l *looking) lookAtMPS(ctx context.Context) {
 	switch c := &l.Config; c.MPS.Mode {
 	case config.MPSOff:
@@ -453,8 +446,8 @@ func (l *looking) lookAtLibraries(file string) bool {
 	}
 	whole := true
 	for _, name := range list {
-		if p, ok := packageOf(name, major); ok && !l.found(name, filepath.Dir(file)) {
-			l.add("library-missing", "library", name, "package", p.debian, "wheel", p.wheel)
+		if debian, wheel, ok := packagesOf(name, major); ok && !l.found(name, filepath.Dir(file)) {
+			l.add("library-missing", "library", name, "package", debian, "wheel", wheel)
 			whole = false
 		}
 	}
@@ -463,8 +456,9 @@ func (l *looking) lookAtLibraries(file string) bool {
 		{fmt.Sprintf("libcufft.so.%d", major-1), "Fourier transforms fail without it"},
 		{fmt.Sprintf("libnvrtc.so.%d", major), "cuDNN cannot build some of its kernels without it"},
 	} {
-		if p, _ := packageOf(late.name, major); !slices.Contains(list, late.name) && !l.found(late.name, filepath.Dir(file)) {
-			l.add("library-late", "library", late.name, "without", late.without, "package", p.debian, "wheel", p.wheel)
+		if !slices.Contains(list, late.name) && !l.found(late.name, filepath.Dir(file)) {
+			debian, wheel, _ := packagesOf(late.name, major)
+			l.add("library-late", "library", late.name, "without", late.without, "package", debian, "wheel", wheel)
 			whole = false
 		}
 	}
@@ -474,7 +468,6 @@ func (l *looking) lookAtLibraries(file string) bool {
 	return whole
 }
 
-// needs returns the libraries that an ELF file is linked with.
 func needs(path string) ([]string, error) {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -508,7 +501,6 @@ func (l *looking) found(name, beside string) bool {
 // includesMax bounds how deep files of ldconfig include each other.
 const includesMax = 4
 
-// configured returns the folders that a file of ldconfig names.
 func (l *looking) configured(file string, depth int) (folders []string) {
 	text, err := os.ReadFile(l.path(file))
 	if err != nil || depth > includesMax {
@@ -535,11 +527,8 @@ func (l *looking) configured(file string, depth int) (folders []string) {
 	return folders
 }
 
-// source names the packages that have a library of CUDA, of NVIDIA's repository for
-// Debian 12 and of PyPI.
-type source struct{ debian, wheel string }
-
-// sources are the libraries by the beginning of their names. %s is the version of
+// sources are the libraries of CUDA by the beginning of their names, with the packages
+// that have them in NVIDIA's repository for Debian 12 and on PyPI. %s is the version of
 // CUDA as package names have it, %d its major number.
 var sources = []struct{ library, debian, wheel string }{
 	{"libcudart.so", "cuda-cudart-%s", "nvidia-cuda-runtime"},
@@ -556,10 +545,10 @@ var sources = []struct{ library, debian, wheel string }{
 // major version does as well.
 var versionsOf = map[int]string{12: "12-8", 13: "13-0"}
 
-// packageOf returns the source of a library, false for one that is not of CUDA.
-func packageOf(library string, major int) (source, bool) {
+// packagesOf returns the packages that have a library, false for one that is not of CUDA.
+func packagesOf(library string, major int) (debian, wheel string, ok bool) {
 	if library == "libcuda.so.1" {
-		return source{"libcuda1", "nothing: it comes with the driver"}, true
+		return "libcuda1", "nothing: it comes with the driver", true
 	}
 	for _, s := range sources {
 		if !strings.HasPrefix(library, s.library+".") {
@@ -573,7 +562,7 @@ func packageOf(library string, major int) (source, bool) {
 		if strings.Contains(s.debian, "%d") {
 			version = major
 		}
-		return source{fmt.Sprintf(s.debian, version), wheel}, true
+		return fmt.Sprintf(s.debian, version), wheel, true
 	}
-	return source{}, false
+	return "", "", false
 }
