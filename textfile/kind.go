@@ -79,6 +79,18 @@ func (k *Kind[T]) Read(r io.Reader, name string) (*T, error) {
 // fileMode lets every user of the host read a new file.
 const fileMode = 0o644
 
+// Create creates a file, or writes over one that is there.
+func Create(path string, fill func(io.Writer) error) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(fill(file), file.Close()); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
 // ReadFile is [Kind.Read] of the file at a path. Errors name the path.
 func (k *Kind[T]) ReadFile(path string) (*T, error) {
 	file, err := Open(path)

@@ -2,16 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/overlapd/overlapd/textfile"
 	"github.com/overlapd/overlapd/training"
 	"github.com/overlapd/overlapd/training/advice"
 )
@@ -38,7 +36,7 @@ are estimated from what they gain with others.`,
 				return err
 			}
 			if o.report != "" {
-				if err := writeFile(o.report, found.Document().WriteHTML); err != nil {
+				if err := textfile.Create(o.report, found.Document().WriteHTML); err != nil {
 					return err
 				}
 			}
@@ -121,13 +119,4 @@ func advisedServices(d *training.Dataset, services, loads []string) ([]advice.Se
 		list[i].QPS = qps
 	}
 	return list, nil
-}
-
-// writeFile creates a file, or writes over one that is there.
-func writeFile(path string, write func(io.Writer) error) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(file), file.Close())
 }

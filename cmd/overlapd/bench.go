@@ -12,7 +12,6 @@ import (
 
 	"github.com/overlapd/overlapd/cmd/overlapd/cutcost"
 	"github.com/overlapd/overlapd/cmd/overlapd/load"
-	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/ort"
 )
 
@@ -92,7 +91,7 @@ func benchProbeCommand() *cobra.Command {
 func benchServeCommand() *cobra.Command {
 	o := load.DefaultOptions()
 	var out output
-	var files access.Options
+	var at target
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Put load on a running daemon and report latency, goodput and errors",
@@ -112,10 +111,7 @@ Ctrl-C ends the run early and reports what was measured.`,
 			if o.Rate == 0 && o.Connections == 0 {
 				return errors.New("how much load? Give --rate R for an open loop, or --connections N for a closed one")
 			}
-			var err error
-			if o.Authorization, o.TLS, err = readCredentials(files); err != nil {
-				return err
-			}
+			o.URL, o.Authorization, o.TLS = at.base, at.header, at.client.TLSConfig
 			o.Version, o.Commit = version, buildCommit()
 			bar := newBar("sending", 1)
 			if !out.json {
@@ -131,9 +127,8 @@ Ctrl-C ends the run early and reports what was measured.`,
 			return out.print(cmd.OutOrStdout(), result, result.Document().WriteText)
 		},
 	}
+	at.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.URL, "url", defaultURL, "the daemon, http:// or https://")
-	credentialFlags(f, &files)
 	f.StringSliceVar(&o.Services, "service", nil, "services to ask")
 	f.Float64Var(&o.Rate, "rate", 0, "requests per second of an open loop, all services together")
 	f.BoolVar(&o.RatePerService, "rate-per-service", false, "the rate is that of each service")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -16,7 +15,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"github.com/valyala/fasthttp"
 
 	"github.com/overlapd/overlapd/daemon/access"
@@ -249,17 +247,12 @@ func brief(seconds float64) string {
 }
 
 const (
-	// defaultURL is the address of a daemon whose configuration names none.
-	defaultURL = "http://127.0.0.1:8000"
-
-	// statusTimeout limits each request.
-	statusTimeout = 5 * time.Second
+	defaultURL     = "http://127.0.0.1:8000" // of a daemon whose configuration names none
+	statusTimeout  = 5 * time.Second         // of each request
+	maxAnswerBytes = 64 << 20                // the server may be another than a daemon
 
 	// tokenFileVariable names the file of the token, where no flag does.
 	tokenFileVariable = "OVERLAPD_TOKEN_FILE"
-
-	// maxAnswerBytes limits an answer: the server may be another than a daemon.
-	maxAnswerBytes = 64 << 20
 )
 
 // target is a daemon that commands ask over HTTP. The flags set base and
@@ -270,27 +263,18 @@ type target struct {
 
 	url    *url.URL
 	header string
-	client *fasthttp.Client
+	client fasthttp.Client
 }
 
 // flags adds the flags to a command, before which the target is opened.
 func (t *target) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&t.base, "url", defaultURL, "the daemon, http:// or https://")
-	credentialFlags(cmd.Flags(), &t.credentials)
+	f := cmd.Flags()
+	f.StringVar(&t.base, "url", defaultURL, "the daemon, http:// or https://")
+	f.StringVar(&t.credentials.TokenFile, "token-file", "", "file whose first token lets in; without it $"+tokenFileVariable)
+	f.StringVar(&t.credentials.CA, "ca", "", "PEM file of the authorities that the daemon's certificate is of, instead of the system's")
+	f.StringVar(&t.credentials.Cert, "cert", "", "PEM file of a certificate to show to the daemon")
+	f.StringVar(&t.credentials.Key, "key", "", "PEM file of the key of --cert")
 	cmd.PreRunE = func(*cobra.Command, []string) error { return t.open() }
-}
-
-func credentialFlags(f *pflag.FlagSet, o *access.Options) {
-	f.StringVar(&o.TokenFile, "token-file", "", "file whose first token lets in; without it $"+tokenFileVariable)
-	f.StringVar(&o.CA, "ca", "", "PEM file of the authorities that the daemon's certificate is of, instead of the system's")
-	f.StringVar(&o.Cert, "cert", "", "PEM file of a certificate to show to the daemon")
-	f.StringVar(&o.Key, "key", "", "PEM file of the key of --cert")
-}
-
-// readCredentials reads the files that the flags name, or else the environment.
-func readCredentials(o access.Options) (authorization string, c *tls.Config, err error) {
-	o.TokenFile = cmp.Or(o.TokenFile, os.Getenv(tokenFileVariable))
-	return access.ReadCredentials(o)
 }
 
 // open reads the address and the credentials. It does not connect.
@@ -299,13 +283,10 @@ func (t *target) open() (err error) {
 	if err != nil || t.url.Scheme != "http" && t.url.Scheme != "https" || t.url.Host == "" {
 		return fmt.Errorf("the URL of a daemon is http://host:port or https://host:port, not %q", t.base)
 	}
-	authorization, c, err := readCredentials(t.credentials)
-	if err != nil {
-		return err
-	}
-	t.header = authorization
-	t.client = &fasthttp.Client{TLSConfig: c, MaxResponseBodySize: maxAnswerBytes, NoDefaultUserAgentHeader: true}
-	return nil
+	t.credentials.TokenFile = cmp.Or(t.credentials.TokenFile, os.Getenv(tokenFileVariable))
+	t.client.MaxResponseBodySize, t.client.NoDefaultUserAgentHeader = maxAnswerBytes, true
+	t.header, t.client.TLSConfig, err = access.ReadCredentials(t.credentials)
+	return err
 }
 
 var errUnauthorized = errors.New("the daemon wants a token: name a file that holds one of its tokens with --token-file or $" + tokenFileVariable)
@@ -327,20 +308,19 @@ func (t *target) explain(err error) error {
 func (t *target) get(path, query string) (code int, body []byte, err error) {
 	u := t.url.JoinPath(path)
 	u.RawQuery = query
-	q, a := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
-	defer fasthttp.ReleaseRequest(q)
-	defer fasthttp.ReleaseResponse(a)
+	var q fasthttp.Request
+	var a fasthttp.Response
 	q.SetRequestURI(u.String())
 	if t.header != "" {
 		q.Header.Set(fasthttp.HeaderAuthorization, t.header)
 	}
-	if err := t.client.DoTimeout(q, a, statusTimeout); err != nil {
+	if err := t.client.DoTimeout(&q, &a, statusTimeout); err != nil {
 		return 0, nil, fmt.Errorf("no daemon answers at %s: %w; start one with overlapd serve", t.base, t.explain(err))
 	}
 	if a.StatusCode() == fasthttp.StatusUnauthorized {
 		return a.StatusCode(), nil, errUnauthorized
 	}
-	return a.StatusCode(), append([]byte(nil), a.Body()...), nil
+	return a.StatusCode(), a.Body(), nil
 }
 
 // ask decodes the JSON that the daemon answers at a path. What names the content

@@ -18,6 +18,7 @@ import (
 
 	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/textfile"
 	"github.com/overlapd/overlapd/training"
 	"github.com/overlapd/overlapd/training/fit"
 )
@@ -104,7 +105,7 @@ func (o *trainOptions) keep(f *predictor.File, r *fit.Report) error {
 		}
 	}
 	if o.report != "" {
-		if err := writeFile(o.report, r.Document().WriteHTML); err != nil {
+		if err := textfile.Create(o.report, r.Document().WriteHTML); err != nil {
 			return err
 		}
 	}

@@ -36,7 +36,7 @@ func TestKeep(t *testing.T) {
 	if _, err := kept(r, "y", ".json", errorsKind.ReadFile, func() (*errorTable, error) { return nil, broken }); !errors.Is(err, broken) {
 		t.Errorf("%v", err)
 	}
-	if err := os.WriteFile(r.path("x", ".json"), []byte("{"), fileMode); err != nil {
+	if err := os.WriteFile(r.path("x", ".json"), []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := kept(r, "x", ".json", errorsKind.ReadFile, table); err == nil || !strings.Contains(err.Error(), "remove it to have it made again") {
@@ -85,7 +85,7 @@ func TestFittedIsUsedAgain(t *testing.T) {
 	if err != nil || len(files) != 1 {
 		t.Fatalf("%q, %v", files, err)
 	}
-	if err := os.WriteFile(files[0], []byte("{"), fileMode); err != nil {
+	if err := os.WriteFile(files[0], []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), files[0]) {

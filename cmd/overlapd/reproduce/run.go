@@ -18,6 +18,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/overlapd/overlapd/textfile"
 )
 
 // Names of the files below the folder for results.
@@ -156,16 +158,15 @@ func planMIG(r *reproduction) func() []*figure {
 
 func (r *Result) write(dir string) error {
 	return errors.Join(
-		writeFile(filepath.Join(dir, resultFile), func(w io.Writer) error { return writeJSON(w, r) }),
-		writeFile(filepath.Join(dir, timingFile), func(w io.Writer) error { return writeJSON(w, &r.timing) }),
-		writeFile(filepath.Join(dir, PageFile), r.Document().WriteHTML),
+		textfile.Create(filepath.Join(dir, resultFile), func(w io.Writer) error { return writeJSON(w, r) }),
+		textfile.Create(filepath.Join(dir, timingFile), func(w io.Writer) error { return writeJSON(w, &r.timing) }),
+		textfile.Create(filepath.Join(dir, PageFile), r.Document().WriteHTML),
 	)
 }
 
 // The modes of folders and files that are written.
 const (
 	folderMode = 0o755
-	fileMode   = 0o644
 )
 
 func writeJSON(w io.Writer, v any) error {
@@ -173,17 +174,6 @@ func writeJSON(w io.Writer, v any) error {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
-}
-
-func writeFile(path string, fill func(io.Writer) error) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(fill(file), file.Close()); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
 }
 
 // Limits of options.
