@@ -204,18 +204,14 @@ func (o *exportOptions) export(store *training.Store, stdout io.Writer) error {
 		return err
 	}
 	if o.out == "-" || strings.EqualFold(filepath.Ext(o.out), ".csv") {
-		return o.exportOne(store, sets, stdout)
+		return exportTo(o.out, store, sets, stdout)
 	}
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err
 	}
 	for i := range sets {
-		d, err := store.Set(sets[i].ID)
-		if err != nil {
-			return err
-		}
 		path := filepath.Join(o.out, exportName(sets, i))
-		if err := writeNew(path, func(w io.Writer) error { return training.WriteCSV(w, d) }); err != nil {
+		if err := exportTo(path, store, sets[i:i+1], stdout); err != nil {
 			return err
 		}
 		fmt.Fprintln(stdout, path)
@@ -223,9 +219,9 @@ func (o *exportOptions) export(store *training.Store, stdout io.Writer) error {
 	return nil
 }
 
-// exportOne writes all sets together. They must be of one device, which the
-// file does not name.
-func (o *exportOptions) exportOne(store *training.Store, sets []training.Summary, stdout io.Writer) error {
+// exportTo writes sets together. They must be of one device, which the file does not
+// name.
+func exportTo(path string, store *training.Store, sets []training.Summary, stdout io.Writer) error {
 	parts := make([]*training.Dataset, len(sets))
 	for i, set := range sets {
 		if set.Device != sets[0].Device {
@@ -240,10 +236,20 @@ func (o *exportOptions) exportOne(store *training.Store, sets []training.Summary
 	if err != nil {
 		return err
 	}
-	if o.out == "-" {
+	if path == "-" {
 		return training.WriteCSV(stdout, d)
 	}
-	return writeNew(o.out, func(w io.Writer) error { return training.WriteCSV(w, d) })
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("%s is there already; remove it or choose another --out", path)
+	}
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(training.WriteCSV(file, d), file.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
 }
 
 // chooseSets returns the sets of a device and of models, of any where they are
@@ -269,7 +275,7 @@ func exportName(sets []training.Summary, i int) string {
 	base := fileName(&sets[i])
 	for j := range sets {
 		if j != i && strings.EqualFold(fileName(&sets[j]), base) {
-			return base + "-" + string(sets[i].ID) + ".csv"
+			return base + "-" + sets[i].ID + ".csv"
 		}
 	}
 	return base + ".csv"
@@ -285,24 +291,9 @@ func fileName(s *training.Summary) string {
 		return r
 	}, strings.ReplaceAll(s.Name(), " + ", "_"))
 	if name = strings.TrimLeft(name, "."); name == "" || len(name) > longest {
-		return string(s.ID)
+		return s.ID
 	}
 	return name
-}
-
-// writeNew writes a file that is not there yet, whole or not at all.
-func writeNew(path string, write func(io.Writer) error) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("%s is there already; remove it or choose another --out", path)
-	}
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(write(file), file.Close()); err != nil {
-		return errors.Join(err, os.Remove(path))
-	}
-	return nil
 }
 
 func datasetShowCommand() *cobra.Command {

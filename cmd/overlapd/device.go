@@ -15,7 +15,8 @@ import (
 )
 
 func deviceFitCommand() *cobra.Command {
-	o := deviceFitOptions{fit: fit.DefaultDeviceOptions()}
+	var o deviceFitOptions
+	o.fit = fit.DefaultDeviceOptions()
 	cmd := &cobra.Command{
 		Use:   "fit",
 		Short: "Make a device profile of measured operator groups",
@@ -34,24 +35,15 @@ groups for what runs alone.`,
 	o.fileFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.solo, "solo", "", "CSV file of what whole models take alone: model, batch, seq_len, min_ms")
-	f.StringVarP(&o.out, "out", "o", "", "write the profile to this file, by custom NAME.device.json")
-	f.Uint64Var(&o.fit.Seed, "seed", o.fit.Seed, "seed of the split, the weights and the order of the rows")
-	f.IntSliceVar(&o.fit.Hidden, "hidden", o.fit.Hidden, "units of the hidden layers")
-	f.IntVar(&o.fit.Epochs, "epochs", 0, "times that all rows are seen, 0 for what their number says")
-	f.StringVar(&o.fit.Split, "split", o.fit.Split, "rows to test with: random or grouped")
-	f.Float64Var(&o.fit.TestFraction, "test", o.fit.TestFraction, "part of the rows, or of the configurations, to test with")
-	o.flag(f)
+	o.fitFlags(f, "write the profile to this file, by custom NAME.device.json", "their number says", "random or grouped")
 	_ = cmd.MarkFlagRequired("data")
 	_ = cmd.MarkFlagRequired("out")
 	return cmd
 }
 
 type deviceFitOptions struct {
-	measuredOptions
-	output
-	fit  fit.Options
+	fitOptions
 	solo string
-	out  string
 }
 
 func (o *deviceFitOptions) run(cmd *cobra.Command) error {
@@ -71,8 +63,7 @@ func (o *deviceFitOptions) run(cmd *cobra.Command) error {
 	}
 	ctx, stop := interruptible(cmd)
 	defer stop()
-	bar := newBar("fitting", 1)
-	o.fit.Progress = func(p fit.Progress) { showFitting(bar, p) }
+	bar := o.bar()
 	p, report, err := fit.Device(ctx, d, solo, o.fit)
 	_ = bar.Exit()
 	if err != nil {

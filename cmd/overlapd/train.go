@@ -14,6 +14,7 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/executor/child"
@@ -24,7 +25,8 @@ import (
 )
 
 func trainCommand() *cobra.Command {
-	o := trainOptions{fit: fit.DefaultOptions()}
+	var o trainOptions
+	o.fit = fit.DefaultOptions()
 	cmd := &cobra.Command{
 		Use:   "train",
 		Short: "Fit a predictor to measured operator groups",
@@ -45,26 +47,46 @@ each part of the rows in turn, and then the predictor is fitted to all of them.`
 	}
 	o.measuredOptions.flags(cmd)
 	f := cmd.Flags()
-	f.StringVarP(&o.out, "out", "o", "", "write the predictor to this file")
+	o.fitFlags(f, "write the predictor to this file", "the recipe says", "random, grouped or kfold")
 	f.StringVar(&o.fit.Recipe, "recipe", o.fit.Recipe, "overlapd, or paper for that of the Abacus authors")
-	f.Uint64Var(&o.fit.Seed, "seed", o.fit.Seed, "seed of the split, the weights and the order of the rows")
-	f.IntSliceVar(&o.fit.Hidden, "hidden", o.fit.Hidden, "units of the hidden layers")
-	f.IntVar(&o.fit.Epochs, "epochs", 0, "times that all rows are seen, 0 for what the recipe says")
-	f.StringVar(&o.fit.Split, "split", o.fit.Split, "rows to test with: random, grouped or kfold")
-	f.Float64Var(&o.fit.TestFraction, "test", o.fit.TestFraction, "part of the rows, or of the configurations, to test with")
 	f.IntVar(&o.fit.Folds, "folds", o.fit.Folds, "folds of the split kfold")
 	f.BoolVar(&o.fit.Compare, "compare", false, "compare with linear regression, support vector regression, and costs without a network")
 	f.BoolVar(&o.fit.Pairs, "pairs", false, "compare with a predictor for each set of models")
 	f.StringVar(&o.report, "report", "", "write a page with tables and pictures to this file")
-	o.flag(f)
 	return cmd
 }
 
-type trainOptions struct {
+// fitOptions are the flags of commands that fit a network to measured groups.
+type fitOptions struct {
 	measuredOptions
 	output
-	fit    fit.Options
-	out    string
+	fit fit.Options
+	out string
+}
+
+func (o *fitOptions) fitFlags(f *pflag.FlagSet, out, epochs, splits string) {
+	f.StringVarP(&o.out, "out", "o", "", out)
+	f.Uint64Var(&o.fit.Seed, "seed", o.fit.Seed, "seed of the split, the weights and the order of the rows")
+	f.IntSliceVar(&o.fit.Hidden, "hidden", o.fit.Hidden, "units of the hidden layers")
+	f.IntVar(&o.fit.Epochs, "epochs", 0, "times that all rows are seen, 0 for what "+epochs)
+	f.StringVar(&o.fit.Split, "split", o.fit.Split, "rows to test with: "+splits)
+	f.Float64Var(&o.fit.TestFraction, "test", o.fit.TestFraction, "part of the rows, or of the configurations, to test with")
+	o.flag(f)
+}
+
+// bar returns a progress bar that shows the epochs of the present stage.
+func (o *fitOptions) bar() *progressbar.ProgressBar {
+	bar := newBar("fitting", 1)
+	o.fit.Progress = func(p fit.Progress) {
+		bar.ChangeMax(p.Epochs + 1) // a full bar would end its line
+		bar.Describe(fmt.Sprintf("%s: loss %.4f, %v left", p.Stage, p.Loss, p.Left.Round(time.Second)))
+		_ = bar.Set(p.Epoch)
+	}
+	return bar
+}
+
+type trainOptions struct {
+	fitOptions
 	report string
 }
 
@@ -79,8 +101,7 @@ func (o *trainOptions) run(cmd *cobra.Command) error {
 	o.fit.Operators = operators
 	ctx, stop := interruptible(cmd)
 	defer stop()
-	bar := newBar("fitting", 1)
-	o.fit.Progress = func(p fit.Progress) { showFitting(bar, p) }
+	bar := o.bar()
 	file, report, err := fit.Train(ctx, d, o.fit)
 	_ = bar.Exit()
 	if err != nil {
@@ -116,12 +137,6 @@ func (o *trainOptions) keep(f *predictor.File, r *fit.Report) error {
 		return fmt.Errorf("the predictor is trained and cannot be kept: %w", err)
 	}
 	return nil
-}
-
-func showFitting(bar *progressbar.ProgressBar, p fit.Progress) {
-	bar.ChangeMax(p.Epochs + 1) // a full bar would end its line
-	bar.Describe(fmt.Sprintf("%s: loss %.4f, %v left", p.Stage, p.Loss, p.Left.Round(time.Second)))
-	_ = bar.Set(p.Epoch)
 }
 
 // fitOrder is the input of a process that fits.
