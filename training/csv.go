@@ -164,17 +164,14 @@ func WriteCSV(w io.Writer, d *Dataset) error {
 	}
 	_ = out.Write(fields) // the writer keeps its first error
 	for i := range d.Rows {
-		fields = d.fields(fields[:0], &d.Rows[i], slots)
-		if device {
-			fields = append(fields, deviceField(d.Rows[i].Device))
-		}
-		_ = out.Write(fields)
+		_ = out.Write(d.fields(fields[:0], &d.Rows[i], slots, device))
 	}
 	out.Flush()
 	return out.Error()
 }
 
-func (d *Dataset) fields(fields []string, r *Row, slots int) []string {
+// fields leaves empty what is unknown.
+func (d *Dataset) fields(fields []string, r *Row, slots int, device bool) []string {
 	for _, s := range r.Group.Spans {
 		fields = append(fields, d.Models[s.Service].Name, strconv.Itoa(s.Start), strconv.Itoa(s.End), strconv.Itoa(s.Size), strconv.Itoa(s.SeqLen))
 	}
@@ -184,13 +181,11 @@ func (d *Dataset) fields(fields []string, r *Row, slots int) []string {
 	for _, v := range []float64{r.Median, r.Mean, r.Std} {
 		fields = append(fields, strconv.FormatFloat(v, 'g', -1, 64))
 	}
-	return fields
-}
-
-// deviceField leaves empty what is unknown.
-func deviceField(micros float64) string {
-	if micros == 0 {
-		return ""
+	switch {
+	case device && r.Device > 0:
+		fields = append(fields, strconv.FormatFloat(r.Device, 'g', -1, 64))
+	case device:
+		fields = append(fields, "")
 	}
-	return strconv.FormatFloat(micros, 'g', -1, 64)
+	return fields
 }

@@ -3,6 +3,7 @@ package training
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,17 +44,13 @@ func csvFiles(path string) ([]string, error) {
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
 		return []string{path}, nil // opening it fails with the reason
 	}
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		return nil, err
-	}
-	var files []string
-	for _, e := range entries {
-		if !e.IsDir() && strings.EqualFold(filepath.Ext(e.Name()), ".csv") {
-			files = append(files, filepath.Join(path, e.Name()))
-		}
+	files, err := fs.Glob(os.DirFS(path), "*.[cC][sS][vV]")
+	for i := range files {
+		files[i] = filepath.Join(path, files[i])
 	}
 	switch {
+	case err != nil:
+		return nil, err
 	case len(files) == 0:
 		return nil, fmt.Errorf("%s: %w: the folder has no file that ends in .csv; name one that has", path, ErrFormat)
 	case len(files) > maxFiles:

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -242,7 +243,7 @@ func eachRow(tx *bbolt.Tx, id string, do func(Row)) error {
 // eachKey visits the keys of a bucket that begin with prefix.
 func eachKey(b *bbolt.Bucket, prefix string, do func(k, text []byte) error) error {
 	c := b.Cursor()
-	for k, text := c.Seek([]byte(prefix)); k != nil && len(k) >= len(prefix) && string(k[:len(prefix)]) == prefix; k, text = c.Next() {
+	for k, text := c.Seek([]byte(prefix)); bytes.HasPrefix(k, []byte(prefix)); k, text = c.Next() {
 		if err := do(k, text); err != nil {
 			return err
 		}
@@ -258,8 +259,8 @@ func (s *Store) Delete(id string) error {
 			return fmt.Errorf("%w: %s", ErrNoSet, id)
 		}
 		c := tx.Bucket(rowBucket).Cursor()
-		prefix := string(id) + "/"
-		for k, _ := c.Seek([]byte(prefix)); k != nil && len(k) >= len(prefix) && string(k[:len(prefix)]) == prefix; k, _ = c.Seek([]byte(prefix)) {
+		prefix := []byte(id + "/")
+		for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Seek(prefix) {
 			if err := c.Delete(); err != nil {
 				return err
 			}
@@ -347,25 +348,17 @@ func (s *Store) PutPredictor(f *predictor.File) error {
 		if err := b.Put([]byte(f.Created.UTC().Format(predictorTime)), text); err != nil {
 			return err
 		}
-		for _, k := range oldKeys(b) {
+		var keys [][]byte
+		if err := b.ForEach(func(k, _ []byte) error { keys = append(keys, bytes.Clone(k)); return nil }); err != nil {
+			return err
+		}
+		for _, k := range keys[:max(len(keys)-maxPredictors, 0)] {
 			if err := b.Delete(k); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-}
-
-// oldKeys returns the keys before the newest maxPredictors.
-func oldKeys(b *bbolt.Bucket) (old [][]byte) {
-	kept := 0
-	c := b.Cursor()
-	for k, _ := c.Last(); k != nil; k, _ = c.Prev() {
-		if kept++; kept > maxPredictors {
-			old = append(old, bytes.Clone(k))
-		}
-	}
-	return old
 }
 
 // Predictors returns the predictors that were trained here, newest first.
@@ -431,18 +424,22 @@ func (s *Store) List() ([]Summary, error) {
 func summarize(tx *bbolt.Tx, id string, set *storedSet) (Summary, error) {
 	s := Summary{ID: id, Device: set.Device, Models: set.Models, Sizes: []int{}, SeqLens: []int{}}
 	var medians, spreads, shares []float64
+	sizes, seqLens := map[int]bool{}, map[int]bool{}
 	err := eachRow(tx, id, func(r Row) {
 		medians, spreads = append(medians, r.Median), append(spreads, r.Std/r.Mean)
 		if r.Device > 0 {
 			shares = append(shares, r.Device/r.Median)
 		}
 		for _, span := range r.Group.Spans {
-			s.Sizes = insert(s.Sizes, span.Size)
+			sizes[span.Size] = true
 			if span.SeqLen > 0 {
-				s.SeqLens = insert(s.SeqLens, span.SeqLen)
+				seqLens[span.SeqLen] = true
 			}
 		}
 	})
+	s.Sizes, s.SeqLens = slices.AppendSeq(s.Sizes, maps.Keys(sizes)), slices.AppendSeq(s.SeqLens, maps.Keys(seqLens))
+	slices.Sort(s.Sizes)
+	slices.Sort(s.SeqLens)
 	if s.Rows = len(medians); s.Rows > 0 {
 		s.Median, s.Spread = stats.Median(medians), stats.Median(spreads)
 	}
@@ -450,12 +447,4 @@ func summarize(tx *bbolt.Tx, id string, set *storedSet) (Summary, error) {
 		s.Share = stats.Median(shares)
 	}
 	return s, err
-}
-
-// insert adds a value to a sorted list that does not have it.
-func insert(sorted []int, v int) []int {
-	if i, found := slices.BinarySearch(sorted, v); !found {
-		return slices.Insert(sorted, i, v)
-	}
-	return sorted
 }

@@ -39,77 +39,62 @@ func Device(ctx context.Context, d *training.Dataset, solo []training.SoloTime, 
 		return nil, nil, err
 	}
 	began := time.Now()
-	m := maker{data: d, rows: at(d.Rows, folds[0].train), test: at(d.Rows, folds[0].test), options: &o}
-	p, err := m.profile(ctx)
+	rows, test := at(d.Rows, folds[0].train), at(d.Rows, folds[0].test)
+	p, err := makeProfile(ctx, d, rows, test, &o)
 	if err != nil {
 		return nil, nil, err
 	}
 	p.Solo = given
-	r := &DeviceReport{fitted: newFitted(d, &o, len(m.rows), len(m.test)), Tested: p.Tested, Solo: p.Solo}
+	r := &DeviceReport{fitted: newFitted(d, &o, len(rows), len(test)), Tested: p.Tested, Solo: p.Solo}
 	r.Seconds, r.MAPETest = time.Since(began).Seconds(), p.Checks.Latency
 	return p, r, p.Validate()
 }
 
-// maker makes a device of some rows of a dataset and tests it on others.
-type maker struct {
-	data       *training.Dataset
-	rows, test []training.Row
-	options    *Options
-}
-
-// profile returns one without solo times.
-func (m *maker) profile(ctx context.Context) (*device.Profile, error) {
-	draft, err := m.draft(ctx)
+// makeProfile makes a device without solo times of some rows of a dataset and tests it
+// on others. A draft, a network that promises nothing, has its costs, and shows by its
+// error what the promises cost.
+func makeProfile(ctx context.Context, d *training.Dataset, rows, test []training.Row, o *Options) (*device.Profile, error) {
+	small := *o
+	small.Hidden = DefaultOptions().Hidden
+	draft, _, err := fitNetwork(ctx, d, rows, &small, "costs")
 	if err != nil {
 		return nil, err
 	}
-	p := &device.Profile{
-		Format: device.Format, Device: m.data.Device, Seed: m.options.Seed, Rows: len(m.data.Rows),
-		Spread: spreadOf(m.rows),
+	if draft.Features.Spans > device.MaxSpans {
+		return nil, fmt.Errorf("%w: a group of %d spans; a device has at most %d", ErrRows, draft.Features.Spans, device.MaxSpans)
 	}
+	p := &device.Profile{Format: device.Format, Device: d.Device, Seed: o.Seed, Rows: len(d.Rows), Spread: spreadOf(rows)}
 	p.Network.Spans, p.Network.Models = draft.Features.Spans, draft.Features.Models
-	if p.Network.Layers, err = fitGrowing(ctx, p.Network.Models, m.rows, m.options, "device"); err != nil {
+	if p.Network.Layers, err = fitGrowing(ctx, p.Network.Models, rows, o, "device"); err != nil {
 		return nil, err
 	}
-	return p, m.check(p, draft)
+	return p, testProfile(p, draft, rows, test)
 }
 
-// draft fits a network that promises nothing. Its costs are those of the device,
-// and its error shows what the promises cost.
-func (m *maker) draft(ctx context.Context) (*predictor.File, error) {
-	o := *m.options
-	o.Hidden = DefaultOptions().Hidden
-	f, _, err := fitNetwork(ctx, m.data, m.rows, &o, "costs")
-	if err == nil && f.Features.Spans > device.MaxSpans {
-		err = fmt.Errorf("%w: a group of %d spans; a device has at most %d", ErrRows, f.Features.Spans, device.MaxSpans)
-	}
-	return f, err
-}
-
-// check sets the errors of a profile, without solo times, on rows kept aside.
-func (m *maker) check(p *device.Profile, draft *predictor.File) error {
+// testProfile sets the errors of a profile, without solo times, on rows kept aside.
+func testProfile(p *device.Profile, draft *predictor.File, rows, test []training.Row) error {
 	model, err := device.NewModel(p)
 	if err != nil {
 		return err
 	}
-	free, err := predictWith(draft, m.test)
+	free, err := predictWith(draft, test)
 	if err != nil {
 		return err
 	}
-	c, kept, latency := &p.Checks, make([]float64, len(m.test)), make([]float64, len(m.test))
-	for i := range m.test {
-		kept[i], latency[i] = model.Unheld(m.test[i].Group), float64(model.Latency(m.test[i].Group))/1e3
+	c, kept, latency := &p.Checks, make([]float64, len(test)), make([]float64, len(test))
+	for i := range test {
+		kept[i], latency[i] = model.Unheld(test[i].Group), float64(model.Latency(test[i].Group))/1e3
 		if by := latency[i]/kept[i] - 1; by > leastRaise {
 			c.Raised++
 			c.RaisedMost = max(c.RaisedMost, by)
 		}
 	}
-	freeAll, _, _ := testPoints(m.test, free)
-	keptAll, _, _ := testPoints(m.test, kept)
-	all, alone, several := testPoints(m.test, latency)
+	freeAll, _, _ := testPoints(test, free)
+	keptAll, _, _ := testPoints(test, kept)
+	all, alone, several := testPoints(test, latency)
 	c.Free, c.Kept, c.Latency = mape(freeAll), mape(keptAll), mape(all)
-	c.Repeated, c.RepeatedOf = repeated(m.rows, m.test)
-	p.Test.Alone, p.Test.Several, p.Test.Spread = errorsOf(alone), errorsOf(several), spreadTest(&p.Spread, m.test, latency)
+	c.Repeated, c.RepeatedOf = repeated(rows, test)
+	p.Test.Alone, p.Test.Several, p.Test.Spread = errorsOf(alone), errorsOf(several), spreadTest(&p.Spread, test, latency)
 	return nil
 }
 
@@ -130,49 +115,29 @@ func testPoints(rows []training.Row, predicted []float64) (all, alone, several [
 	return all, alone, several
 }
 
-// soloTimes puts given solo times beside what was measured of groups of
-// nothing else.
-func soloTimes(d *training.Dataset, given []training.SoloTime) ([]device.SoloTime, error) {
-	var times []device.SoloTime
-	type batch struct {
-		model        string
-		size, seqLen int
-	}
-	seen := map[batch]bool{}
+// soloTimes puts given solo times beside the median of the measured groups of nothing
+// but the whole model.
+func soloTimes(d *training.Dataset, given []training.SoloTime) (times []device.SoloTime, err error) {
 	for _, s := range given {
-		model, b := d.Model(s.Model), batch{s.Model, s.Size, s.SeqLen}
-		switch {
-		case model < 0:
+		model := d.Model(s.Model)
+		if model < 0 {
 			return nil, fmt.Errorf("%w: the solo times name %s, of which no group was measured", ErrRows, s.Model)
-		case seen[b]:
-			return nil, fmt.Errorf("%w: there are two solo times of %s with batch size %d, sequence length %d; leave one out", ErrRows, s.Model, s.Size, s.SeqLen)
-		case len(given) > device.MaxSoloTimes:
-			return nil, fmt.Errorf("%w: %d solo times; a device takes %d", ErrRows, len(given), device.MaxSoloTimes)
 		}
-		seen[b] = true
-		times = append(times, device.SoloTime{
-			Model: s.Model, Size: s.Size, SeqLen: s.SeqLen, Micros: s.Micros,
-			Groups: measuredAlone(d, model, s.Size, s.SeqLen),
-		})
+		var alone []float64
+		whole := models.Span{Service: models.ServiceID(model), End: d.Models[model].Operators, Size: s.Size, SeqLen: s.SeqLen}
+		for _, r := range d.Rows {
+			if len(r.Group.Spans) == 1 && r.Group.Spans[0] == whole {
+				alone = append(alone, r.Median)
+			}
+		}
+		t := device.SoloTime{Model: s.Model, Size: s.Size, SeqLen: s.SeqLen, Micros: s.Micros}
+		if len(alone) > 0 {
+			slices.Sort(alone)
+			t.Groups = stats.Quantile(alone, 0.5)
+		}
+		times = append(times, t)
 	}
 	return times, nil
-}
-
-// measuredAlone returns the median over the groups of nothing but the whole
-// model, 0 if there are none.
-func measuredAlone(d *training.Dataset, model, size, seqLen int) float64 {
-	var found []float64
-	for i := range d.Rows {
-		spans := d.Rows[i].Group.Spans
-		if s := spans[0]; len(spans) == 1 && int(s.Service) == model && s.Len() == d.Models[model].Operators && s.Size == size && s.SeqLen == seqLen {
-			found = append(found, d.Rows[i].Median)
-		}
-	}
-	if len(found) == 0 {
-		return 0
-	}
-	slices.Sort(found)
-	return stats.Quantile(found, 0.5)
 }
 
 // repeated returns how far rows of one span alone that were kept aside are off

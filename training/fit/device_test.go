@@ -122,7 +122,6 @@ func TestDeviceRefuses(t *testing.T) {
 		{"few rows", t.Context(), &training.Dataset{Models: d.Models, Rows: d.Rows[:20]}, nil, o, ErrRows},
 		{"no rows", t.Context(), &training.Dataset{}, nil, o, ErrRows},
 		{"unknown model", t.Context(), d, []training.SoloTime{{Model: "x", Size: 1, Micros: 1}}, o, ErrRows},
-		{"twice", t.Context(), d, []training.SoloTime{{Model: "m0", Size: 1, Micros: 1}, {Model: "m0", Size: 1, Micros: 2}}, o, ErrRows},
 		{"many spans", t.Context(), many, nil, o, ErrRows},
 		{"cancelled", cancelled, d, nil, o, context.Canceled},
 	} {

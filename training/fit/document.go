@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -19,11 +20,7 @@ const (
 // Document returns the report as text, tables and charts.
 func (r *Report) Document() *report.Document {
 	d := &report.Document{Title: "How far a predictor is off"}
-	device := r.Device
-	if device == "" {
-		device = "a device that the measurements do not name"
-	}
-	d.Text("%d groups of %d models, measured on %s", r.Rows, len(r.Models), device)
+	d.Text("%d groups of %d models, measured on %s", r.Rows, len(r.Models), cmp.Or(r.Device, "a device that the measurements do not name"))
 	d.Text("recipe %s, %s hidden units, %d inputs, %d epochs, seed %d: %.1f s", r.Recipe, join(r.Hidden, "%d"), r.Inputs, r.Epochs, r.Seed, r.Seconds)
 	if r.Regularization != nil {
 		d.Text("%s", r.Regularization.text())
@@ -39,9 +36,9 @@ func (r *Report) Document() *report.Document {
 	d.Chart(scatter(r.tested[nameNetwork]))
 	d.Chart(r.curves())
 	d.Heading("Error by number of spans")
-	d.Table(r.spanTable())
+	d.Table(r.groupTable("spans", r.Spans, func(s groupErrors) string { return fmt.Sprint(s.Spans) }, false))
 	d.Heading("Error by models")
-	d.Table(r.setTable())
+	d.Table(r.groupTable("models", r.Sets, func(s groupErrors) string { return strings.Join(s.Models, " + ") }, true))
 	d.Heading("Worst rows kept aside")
 	d.Table(r.worstTable())
 	return d
@@ -67,36 +64,20 @@ func (r *Report) techniqueTable() *report.Table {
 	return t
 }
 
-func (r *Report) spanTable() *report.Table {
-	head := []string{"spans", "rows"}
+// groupTable has, of each technique, the error of one predictor for all groups and,
+// where there is one for each set of models, that of these.
+func (r *Report) groupTable(head string, groups []groupErrors, name func(groupErrors) string, perSet bool) *report.Table {
+	columns := []string{head, "rows"}
 	for _, e := range r.Techniques {
-		head = append(head, e.Name)
-	}
-	t := report.NewTable(head...)
-	for _, s := range r.Spans {
-		row := []string{fmt.Sprint(s.Spans), fmt.Sprint(s.Rows)}
-		for _, e := range r.Techniques {
-			row = append(row, percent(s.MAPE, e.Name))
-		}
-		t.Row(row...)
-	}
-	return t
-}
-
-// setTable has, of each technique, the error of one predictor for all sets of
-// models, and that of one for each set where there is one.
-func (r *Report) setTable() *report.Table {
-	head := []string{"models", "rows"}
-	for _, e := range r.Techniques {
-		if head = append(head, e.Name); e.PerSet != nil {
-			head = append(head, "for itself")
+		if columns = append(columns, e.Name); perSet && e.PerSet != nil {
+			columns = append(columns, "for itself")
 		}
 	}
-	t := report.NewTable(head...)
-	for _, s := range r.Sets {
-		row := []string{strings.Join(s.Models, " + "), fmt.Sprint(s.Rows)}
+	t := report.NewTable(columns...)
+	for _, s := range groups {
+		row := []string{name(s), fmt.Sprint(s.Rows)}
 		for _, e := range r.Techniques {
-			if row = append(row, percent(s.MAPE, e.Name)); e.PerSet != nil {
+			if row = append(row, percent(s.MAPE, e.Name)); perSet && e.PerSet != nil {
 				row = append(row, percent(s.PerSet, e.Name))
 			}
 		}

@@ -237,11 +237,8 @@ func (a *adam) begin(rate float64) {
 }
 
 func (a *adam) update(i int, p *param, gradient []float32) {
-	for len(a.mean) <= i {
-		a.mean, a.square = append(a.mean, nil), append(a.square, nil)
-	}
-	if a.mean[i] == nil {
-		a.mean[i], a.square[i] = make([]float32, len(gradient)), make([]float32, len(gradient))
+	if i == len(a.mean) {
+		a.mean, a.square = append(a.mean, make([]float32, len(gradient))), append(a.square, make([]float32, len(gradient)))
 	}
 	keep := float32(1)
 	if p.decays {

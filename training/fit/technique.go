@@ -121,33 +121,27 @@ type outcome struct {
 
 // try fits a technique to each fold and tests it.
 func try(ctx context.Context, t technique, rows []training.Row, folds []fold, stage func(fold int) string) (*outcome, error) {
-	var out outcome
+	out := &outcome{fitted: len(folds)}
 	for i, f := range folds {
-		if err := out.add(ctx, t, rows, f, stage(i)); err != nil {
+		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+		fitted, err := t.fit(ctx, at(rows, f.train), stage(i))
+		if err != nil {
+			return nil, err
+		}
+		train, err := points(fitted, rows, f.train)
+		if err != nil {
+			return nil, err
+		}
+		test, err := points(fitted, rows, f.test)
+		if err != nil {
+			return nil, err
+		}
+		out.train, out.test = append(out.train, train...), append(out.test, test...)
+		out.folds = append(out.folds, mape(test))
 	}
-	return &out, nil
-}
-
-func (out *outcome) add(ctx context.Context, t technique, rows []training.Row, f fold, stage string) error {
-	fitted, err := t.fit(ctx, at(rows, f.train), stage)
-	if err != nil {
-		return err
-	}
-	train, err := points(fitted, rows, f.train)
-	if err != nil {
-		return err
-	}
-	test, err := points(fitted, rows, f.test)
-	if err != nil {
-		return err
-	}
-	out.train = append(out.train, train...)
-	out.test = append(out.test, test...)
-	out.folds = append(out.folds, mape(test))
-	out.fitted++
-	return nil
+	return out, nil
 }
 
 func points(p predict, rows []training.Row, positions []int) ([]point, error) {
@@ -163,52 +157,32 @@ func points(p predict, rows []training.Row, positions []int) ([]point, error) {
 	return all, nil
 }
 
-// minSetRows is how many rows a set of models needs for a predictor of its
-// own.
-const minSetRows = minTrainRows
-
-// trySets fits a technique to each set of models by itself.
-func trySets(ctx context.Context, t technique, rows []training.Row, folds []fold, stage func(set, sets int) string) (*outcome, error) {
-	var out outcome
+// bySet divides folds by the models of their rows. A set with too few rows for a
+// predictor of its own is left out. Groups of a part of the models belong to sets of
+// their own.
+func bySet(rows []training.Row, folds []fold) (enough []fold) {
 	for _, whole := range folds {
-		parts := bySet(rows, whole)
-		for i, part := range parts {
-			if err := ctx.Err(); err != nil {
-				return nil, err
+		var names []string
+		sets := map[string]*fold{}
+		part := func(row int) *fold {
+			name := modelSet(rows[row])
+			if sets[name] == nil {
+				sets[name], names = new(fold), append(names, name)
 			}
-			if err := out.add(ctx, t, rows, part, stage(i, len(parts))); err != nil {
-				return nil, err
+			return sets[name]
+		}
+		for _, row := range whole.train {
+			p := part(row)
+			p.train = append(p.train, row)
+		}
+		for _, row := range whole.test {
+			p := part(row)
+			p.test = append(p.test, row)
+		}
+		for _, name := range names {
+			if f := sets[name]; len(f.train) >= minTrainRows && len(f.test) > 0 {
+				enough = append(enough, *f)
 			}
-		}
-	}
-	return &out, nil
-}
-
-// bySet divides a fold by the models of its rows. A set with too few rows is
-// left out. Groups of a part of the models belong to sets of their own.
-func bySet(rows []training.Row, whole fold) []fold {
-	index := map[string]int{}
-	var all []fold
-	part := func(row int) *fold {
-		key := modelSet(rows[row])
-		if _, known := index[key]; !known {
-			index[key] = len(all)
-			all = append(all, fold{})
-		}
-		return &all[index[key]]
-	}
-	for _, row := range whole.train {
-		p := part(row)
-		p.train = append(p.train, row)
-	}
-	for _, row := range whole.test {
-		p := part(row)
-		p.test = append(p.test, row)
-	}
-	var enough []fold
-	for _, f := range all {
-		if len(f.train) >= minSetRows && len(f.test) > 0 {
-			enough = append(enough, f)
 		}
 	}
 	return enough

@@ -2,7 +2,6 @@ package fit
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -95,27 +94,20 @@ func (r *Report) compare(ctx context.Context, d *training.Dataset, o *Options, f
 	if o.Compare {
 		tried = append(tried, others(d, o)...)
 	}
+	parts := bySet(d.Rows, folds)
 	for i, t := range tried {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
+		var sets *outcome
+		var err error
 		out := network
 		if i > 0 {
 			o.report(Progress{Stage: t.name})
-			var err error
-			if out, err = try(ctx, t, d.Rows, folds, func(int) string { return t.name }); err != nil {
-				return fmt.Errorf("%s: %w", t.name, err)
-			}
+			out, err = try(ctx, t, d.Rows, folds, func(int) string { return t.name })
 		}
-		var sets *outcome
-		if o.Pairs {
-			var err error
-			sets, err = trySets(ctx, t, d.Rows, folds, func(set, sets int) string {
-				return fmt.Sprintf("%s, set %d of %d", t.name, set+1, sets)
-			})
-			if err != nil {
-				return fmt.Errorf("%s: %w", t.name, err)
-			}
+		if err == nil && o.Pairs {
+			sets, err = try(ctx, t, d.Rows, parts, func(i int) string { return fmt.Sprintf("%s, set %d of %d", t.name, i+1, len(parts)) })
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", t.name, err)
 		}
 		r.add(t.name, d, out, sets)
 	}
@@ -166,16 +158,14 @@ func splitFolds(order []int, n int) []fold {
 // splitGrouped takes configurations in random order until enough of them are
 // kept aside.
 func splitGrouped(rows []training.Row, fraction float64, random *rand.Rand) fold {
+	var keys []string
 	members := map[string][]int{}
 	for i := range rows {
 		key := configuration(rows[i])
-		members[key] = append(members[key], i)
-	}
-	keys := make([]string, 0, len(members))
-	for i := range rows {
-		if key := configuration(rows[i]); members[key][0] == i {
+		if members[key] == nil {
 			keys = append(keys, key)
 		}
+		members[key] = append(members[key], i)
 	}
 	random.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 	var f fold
@@ -192,23 +182,19 @@ func splitGrouped(rows []training.Row, fraction float64, random *rand.Rand) fold
 
 // configuration names the models of a group with their batch sizes and
 // sequence lengths.
-func configuration(r training.Row) string {
-	var key []byte
+func configuration(r training.Row) (key string) {
 	for _, s := range r.Group.Spans {
-		key = binary.AppendUvarint(key, uint64(s.Service))
-		key = binary.AppendUvarint(key, uint64(s.Size))
-		key = binary.AppendUvarint(key, uint64(s.SeqLen))
+		key += fmt.Sprintln(s.Service, s.Size, s.SeqLen)
 	}
-	return string(key)
+	return key
 }
 
 // modelSet names the models of a group.
-func modelSet(r training.Row) string {
-	var key []byte
+func modelSet(r training.Row) (key string) {
 	for _, s := range r.Group.Spans {
-		key = binary.AppendUvarint(key, uint64(s.Service))
+		key += fmt.Sprintln(s.Service)
 	}
-	return string(key)
+	return key
 }
 
 // at returns the rows at the positions.
