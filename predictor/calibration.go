@@ -2,6 +2,7 @@ package predictor
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"math/bits"
 	"slices"
@@ -88,26 +89,13 @@ var exact = Quantiles{P01: 1, P50: 1, P90: 1, P95: 1, P99: 1}
 // its predictions are taken to be off as in start.
 func (c *calibration) restart(source source, start Quantiles) {
 	c.speeds[source].reset(start)
-	for key := range c.shapes {
-		if key.source == source {
-			delete(c.shapes, key)
-		}
-	}
+	maps.DeleteFunc(c.shapes, func(key shapeKey, _ *shape) bool { return key.source == source })
 }
 
 // forget forgets every shape with a service. What was learned of all shapes
 // together stays.
 func (c *calibration) forget(service models.ServiceID) {
-	for key := range c.shapes {
-		if key.has(service) {
-			delete(c.shapes, key)
-		}
-	}
-}
-
-// has reports whether a service is in the shape.
-func (k shapeKey) has(id models.ServiceID) bool {
-	return id >= 0 && id < maxShapeServices && k.services&(1<<id) != 0
+	maps.DeleteFunc(c.shapes, func(key shapeKey, _ *shape) bool { return slices.Contains(key.members(), service) })
 }
 
 func keyOf(spans []models.Span, source source) shapeKey {
@@ -296,12 +284,12 @@ func (c *calibration) reportShape(s *shape) shapeReport {
 		Source: s.key.source, Services: s.key.members(), Runs: s.runs, Latency: m.latency, Bound: m.bound,
 		Quantiles: s.own.quantiles().times(speed.level),
 	}
-	for i := range s.own.runs {
-		r.add(&s.own.runs[i])
-	}
-	for i := range speed.recent[:speed.count] {
-		if speed.recent[i].shape == s {
-			r.add(&speed.recent[i])
+	recent := slices.DeleteFunc(slices.Clone(speed.recent[:speed.count]), func(v run) bool { return v.shape != s })
+	for _, v := range slices.Concat(s.own.runs, recent) {
+		if v.error != unknownError {
+			r.Window++
+			r.RawMAPE += v.rawError
+			r.MAPE += v.error
 		}
 	}
 	if r.Window > 0 {
@@ -309,16 +297,6 @@ func (c *calibration) reportShape(s *shape) shapeReport {
 		r.MAPE *= 100 / float64(r.Window)
 	}
 	return r
-}
-
-// add counts a run, unless its errors are unknown, as they are after Restore.
-func (r *shapeReport) add(v *run) {
-	if v.error < 0 {
-		return
-	}
-	r.Window++
-	r.RawMAPE += v.rawError
-	r.MAPE += v.error
 }
 
 func (q Quantiles) times(by float64) Quantiles {

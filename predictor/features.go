@@ -21,10 +21,6 @@ const (
 	maxCostMicros    = float64(MaxTime) / 1e3
 )
 
-// ErrFeatures is returned when features are contradictory, absurd or of an
-// unknown set.
-var ErrFeatures = errors.New("unusable features")
-
 // Features describe what a network sees of a group of at most so many Spans. They are
 // part of the predictor file.
 type Features struct {
@@ -95,16 +91,8 @@ func (m *FeatureModel) covers(s *models.Span) bool {
 		s.Size >= 1 && s.Size <= m.MaxSize && s.SeqLen >= 0 && s.SeqLen <= m.MaxSeqLen
 }
 
-// Validate returns an error that wraps [ErrFeatures] unless an encoder can use
-// the features.
+// Validate returns an error unless an encoder can use the features.
 func (f *Features) Validate() error {
-	if err := f.validate(); err != nil {
-		return fmt.Errorf("%w: %w", ErrFeatures, err)
-	}
-	return nil
-}
-
-func (f *Features) validate() error {
 	switch {
 	case f.Set != FeaturesPaper && f.Set != FeaturesModel:
 		return fmt.Errorf("unknown set %q", f.Set)
@@ -179,7 +167,7 @@ const (
 // the features cover, and returns the time in microseconds that the network's
 // output is relative to. The order of the spans changes nothing. The function does
 // not allocate and may be called concurrently, and the features must not change
-// while it is in use. The error wraps [ErrFeatures].
+// while it is in use. The error is that of Validate.
 func (f *Features) Encoder() (encode func(g models.Group, inputs []float32) (baseMicros float64), err error) {
 	e, err := newEncoder(f)
 	if err != nil {

@@ -367,22 +367,6 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func TestSoloCosts(t *testing.T) {
-	solo := newSolo(t, 2)
-	set(t, solo, 0, 1, 0, 1*ms, 3*ms)
-	observe(t, solo, 1, span(0, 0, 2, 4, 0), 8*ms) // has not settled
-	cells, err := solo.Costs(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]CostCell{{Size: 1, Micros: []float64{1000, 3000}}}, cells); diff != "" {
-		t.Error(diff)
-	}
-	if _, err := solo.Costs(1); !errors.Is(err, ErrRange) {
-		t.Errorf("unknown service: %v", err)
-	}
-}
-
 // BenchmarkPredictorPredict is what the scheduler pays for candidates, all
 // checks, solo times and margins included.
 func BenchmarkPredictorPredict(b *testing.B) {

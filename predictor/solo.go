@@ -41,12 +41,11 @@ type soloService struct {
 // NewSolo returns an empty table for services with the given numbers of
 // operators. A service's ID is its position.
 func NewSolo(operators ...int) (*Solo, error) {
-	t := &Solo{services: make([]soloService, len(operators))}
+	t := &Solo{}
 	for i, n := range operators {
-		if n < 1 || n > MaxOperators {
-			return nil, fmt.Errorf("service %d has %d operators: %w", i, n, ErrRange)
+		if err := t.Reset(models.ServiceID(i), n); err != nil {
+			return nil, err
 		}
-		t.services[i].operators = n
 	}
 	return t, nil
 }
@@ -197,28 +196,6 @@ func duration(nanos float64) time.Duration {
 		d++
 	}
 	return d
-}
-
-// Costs returns the settled solo times of a service, for training: what each
-// operator takes alone, by sequence length, then size. Of work it says
-// nothing.
-func (t *Solo) Costs(service models.ServiceID) ([]CostCell, error) {
-	sv, err := t.service(service)
-	if err != nil {
-		return nil, err
-	}
-	var cells []CostCell
-	for _, c := range sv.cells {
-		if !c.settled() {
-			continue
-		}
-		micros := make([]float64, len(c.nanos))
-		for i, n := range c.nanos {
-			micros[i] = n / 1e3
-		}
-		cells = append(cells, CostCell{Size: c.size, SeqLen: c.seqLen, Micros: micros})
-	}
-	return cells, nil
 }
 
 const (

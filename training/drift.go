@@ -2,6 +2,7 @@ package training
 
 import (
 	"math"
+	"slices"
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/stats"
@@ -49,12 +50,7 @@ func (d *drift) remember(i int, median float64) {
 
 // known reports whether any reference has a first time.
 func (d *drift) known() bool {
-	for _, r := range d.groups {
-		if r.baseline > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.groups, func(r reference) bool { return r.baseline > 0 })
 }
 
 // begin starts a check if it is time for one, and reports whether it did. The

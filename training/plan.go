@@ -26,13 +26,6 @@ type task struct {
 	reference int
 }
 
-func (t task) stepKind() int {
-	if t.kind == taskOperators {
-		return StepOperators
-	}
-	return StepGroup
-}
-
 // makePlan lists everything that is to be measured and is not stored.
 func (s *Session) makePlan(sampler *sampler, stored storedRows, operators map[string][]OperatorTimes) {
 	for i := range s.options.Subjects {
@@ -121,7 +114,7 @@ func (s *Session) nextTask() bool {
 		}
 		s.current, s.active, s.attempts = t, true, 0
 		s.runs, s.device, s.operators = s.runs[:0], s.device[:0], s.operators[:0]
-		if !s.isBroken(t.group) {
+		if !slices.ContainsFunc(t.group.Spans, func(span models.Span) bool { return s.broken[inputOf(span)] }) {
 			return true
 		}
 		s.skip()
@@ -146,19 +139,12 @@ func (s *Session) pop() (task, bool) {
 	return t, true
 }
 
-func (s *Session) isBroken(g models.Group) bool {
-	for _, span := range g.Spans {
-		if s.broken[inputOf(span)] {
-			return true
-		}
-	}
-	return false
-}
-
 // finish ends the current task.
 func (s *Session) finish() {
 	s.active = false
-	s.clock.finish(s.current.kind)
+	s.clock.byKind[s.current.kind] += s.clock.current
+	s.clock.finished[s.current.kind]++
+	s.clock.current = 0
 	if s.current.kind != taskReference {
 		s.done++
 	}
@@ -167,7 +153,7 @@ func (s *Session) finish() {
 // skip gives the current task up.
 func (s *Session) skip() {
 	s.active = false
-	s.clock.drop()
+	s.clock.current = 0
 	if s.current.kind == taskReference {
 		s.drift.forget(s.current.reference)
 		return

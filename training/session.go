@@ -1,6 +1,7 @@
 package training
 
 import (
+	"maps"
 	"math"
 	"time"
 
@@ -90,7 +91,10 @@ func (s *Session) nextStep() Step {
 			return step
 		}
 	}
-	step := s.newStep(s.current.stepKind(), s.current.group)
+	step := s.newStep(StepGroup, s.current.group)
+	if s.current.kind == taskOperators {
+		step.Kind = StepOperators
+	}
 	step.Reference = s.current.kind == taskReference
 	return step
 }
@@ -222,11 +226,7 @@ func (s *Session) giveUp(step Step, model models.ServiceID, err error) {
 // Cold is called when the worker of a model was started anew: its next runs are
 // warm-ups.
 func (s *Session) Cold(model models.ServiceID) {
-	for in := range s.warm {
-		if in.model == int(model) {
-			delete(s.warm, in)
-		}
-	}
+	maps.DeleteFunc(s.warm, func(in input, _ bool) bool { return in.model == int(model) })
 }
 
 // answer takes back the step that was given out.
@@ -235,7 +235,8 @@ func (s *Session) answer(spent time.Duration) (Step, bool) {
 		return Step{}, false
 	}
 	s.given = false
-	s.clock.add(spent)
+	s.clock.spent += max(spent, 0)
+	s.clock.current += max(spent, 0)
 	return s.step, true
 }
 
@@ -254,52 +255,28 @@ type clock struct {
 	finished [taskKinds]int
 }
 
-func (c *clock) add(spent time.Duration) {
-	spent = max(spent, 0)
-	c.spent += spent
-	c.current += spent
-}
-
-func (c *clock) finish(kind taskKind) {
-	c.byKind[kind] += c.current
-	c.finished[kind]++
-	c.current = 0
-}
-
-func (c *clock) drop() { c.current = 0 }
-
-// mean returns what a task of this kind takes: until one was measured, as long
-// as those of the other kinds.
-func (c *clock) mean(kind taskKind) (time.Duration, bool) {
-	if n := c.finished[kind]; n > 0 {
-		return c.byKind[kind] / time.Duration(n), true
-	}
-	var sum time.Duration
-	n := 0
-	for k := range taskKinds {
-		sum += c.byKind[k]
-		n += c.finished[k]
-	}
+// mean returns what a task of this kind takes: until one was measured, as long as
+// those of all kinds.
+func (c *clock) mean(kind taskKind) time.Duration {
+	sum, n := c.byKind[kind], c.finished[kind]
 	if n == 0 {
-		return 0, false
+		for k := range taskKinds {
+			sum += c.byKind[k]
+			n += c.finished[k]
+		}
 	}
-	return sum / time.Duration(n), true
+	return sum / time.Duration(max(n, 1))
 }
 
 // left estimates the time of what is planned, and of the checks for drift that
 // come with it.
-func (s *Session) left() time.Duration {
+func (s *Session) left() (left time.Duration) {
 	planned := s.planned
 	if every := s.options.ReferenceEvery; every > 0 {
 		planned[taskReference] = (len(s.plan) + every - 1) / every * len(s.drift.groups)
 	}
-	var left time.Duration
 	for kind, n := range planned {
-		each, ok := s.clock.mean(taskKind(kind))
-		if n > 0 && !ok {
-			return 0
-		}
-		left += time.Duration(n) * each
+		left += time.Duration(n) * s.clock.mean(taskKind(kind))
 	}
 	return left
 }
