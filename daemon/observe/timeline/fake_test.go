@@ -1,9 +1,12 @@
 package timeline
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/observe"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 )
@@ -38,6 +41,55 @@ func services(n int) []models.Service {
 	return list
 }
 
+func (r *Ring) begin(round *overlap.Round, why *overlap.Explanation, services []models.Service) {
+	r.Observe(&observe.Event{Kind: observe.Dispatched, Round: round, Why: why, Services: services})
+}
+
+func (r *Ring) finish(now time.Duration, o *models.Outcome) {
+	r.Observe(&observe.Event{Kind: observe.Ended, At: now, Outcome: o})
+}
+
+// finishOnDevice ends a round one span of which took so long by the device's clock.
+func (r *Ring) finishOnDevice(now time.Duration, o *models.Outcome, span models.Span, took time.Duration) {
+	e := observe.Event{Kind: observe.Ended, At: now, Outcome: o}
+	e.Measured = anew(e.Measured)
+	e.Measured.Round, e.Measured.Spans = o.Round, slices.Grow(e.Measured.Spans, 1)[:1]
+	e.Measured.Spans[0].Span, e.Measured.Spans[0].DeviceTook = span, took
+	r.Observe(&e)
+}
+
+// anew returns another of a type that this package does not name.
+func anew[T any](*T) *T { return new(T) }
+
+func (r *Ring) setService(m models.Service, fresh bool) {
+	r.Observe(&observe.Event{Kind: observe.Set, Service: &m, Fresh: fresh})
+}
+
+func (r *Ring) dropService(id models.ServiceID) {
+	r.Observe(&observe.Event{Kind: observe.Dropped, Service: &models.Service{ID: id}})
+}
+
+// answered has a query of a service answered so long after it came.
+func (r *Ring) answered(service models.ServiceID, took time.Duration, inTime bool) {
+	r.Observe(r.answer(service, took, inTime))
+}
+
+func (r *Ring) answer(service models.ServiceID, took time.Duration, inTime bool) *observe.Event {
+	a := overlap.Answer{Service: service, At: took, Result: overlap.Finished}
+	if !inTime {
+		a.Result = overlap.Failed
+	}
+	call := &query.Call{Service: &query.Service{ID: service, QoSTarget: time.Hour}, Arrival: r.epoch}
+	return &observe.Event{Kind: observe.Answered, Answer: &a, Call: call}
+}
+
+// ended has a query of a service be over.
+func (r *Ring) ended(service models.ServiceID, q Query) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.addLocked(service, q)
+}
+
 // scheduled is a real scheduler whose rounds go into a ring.
 type scheduled struct {
 	t *testing.T
@@ -46,6 +98,7 @@ type scheduled struct {
 	services []models.Service
 	now      time.Duration
 	lastID   models.QueryID
+	onDevice time.Duration // of the first span of a round, 0 if the device has no clock
 }
 
 func newScheduled(t *testing.T, n int) *scheduled {
@@ -88,7 +141,11 @@ func (s *scheduled) end(r overlap.Round) {
 		o.Spans = append(o.Spans, models.SpanOutcome{Span: span, Reached: span.End, Took: o.Took})
 	}
 	s.now += o.Took
-	s.ring.finish(s.now, &o)
+	if s.onDevice > 0 {
+		s.ring.finishOnDevice(s.now, &o, r.Group.Spans[0], s.onDevice)
+	} else {
+		s.ring.finish(s.now, &o)
+	}
 	if err := s.Finish(s.now, o); err != nil {
 		s.t.Fatal(err)
 	}

@@ -60,65 +60,100 @@ func New(epoch time.Time, services []models.Service) *Ring {
 	return r
 }
 
-// begin remembers a round that is sent to the device, and why it was chosen.
-// The services are those of now, by their ID: their models may have changed.
-func (r *Ring) begin(round *overlap.Round, why *overlap.Explanation, services []models.Service) {
+// Observe implements [observe.Listener]. What a service that was dropped still runs
+// and answers counts for its name, until a page tells of none of its rounds any more.
+// Rounds keep the name that they ran with when a service gets another. The last queries
+// that were answered under a name stay, unless it begins afresh.
+func (r *Ring) Observe(e *observe.Event) {
+	switch e.Kind {
+	case observe.Woke, observe.Rested, observe.Published, observe.Accepted:
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mu.last, r.mu.busy = round.Number, true
-	at := &r.mu.slots[round.Number%Rounds]
-	at.begin(round, why, services)
-	oldest := r.oldestLocked()
-	at.placed(func(id int) int { return r.mu.lanes.position(id, services, at.Number, oldest) })
-}
-
-// finish remembers how the round that began last went.
-func (r *Ring) finish(now time.Duration, o *models.Outcome) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.mu.busy && o.Round == r.mu.last {
-		r.mu.busy = false
-		r.mu.slots[o.Round%Rounds].finish(now, o)
+	switch e.Kind {
+	case observe.Dispatched:
+		r.mu.last, r.mu.busy = e.Round.Number, true
+		at := &r.mu.slots[e.Round.Number%Rounds]
+		at.begin(e.Round, e.Why, e.Services)
+		oldest := r.oldestLocked()
+		for service := range at.services {
+			*service = r.mu.lanes.position(*service, e.Services, at.Number, oldest)
+		}
+	case observe.Ended:
+		r.finishLocked(e)
+	case observe.Refused:
+		q := r.queryOf(e.Call, e.At)
+		q.Result, q.Reason = resultRefused, reasonOf(overlap.ReasonOf(e.Err))
+		r.addLocked(e.Call.Service.ID, q)
+	case observe.Answered:
+		if e.Call != nil {
+			r.answerLocked(e.Call, e.Answer)
+		}
+	case observe.Set:
+		r.mu.lanes.set(*e.Service, e.Fresh, r.oldestLocked())
+	case observe.Dropped:
+		r.mu.lanes.leave(e.Service.ID)
 	}
 }
 
-// onDevice remembers how long the device took by its own clock for a span of the
-// round that began last.
-func (r *Ring) onDevice(round uint64, batch models.BatchID, took time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.mu.busy && round == r.mu.last {
-		r.mu.slots[round%Rounds].onDevice(batch, took)
+// finishLocked writes down how the round that began last went, and how long the device
+// took for its spans by its own clock.
+func (r *Ring) finishLocked(e *observe.Event) {
+	if !r.mu.busy || e.Outcome.Round != r.mu.last {
+		return
+	}
+	r.mu.busy = false
+	at := &r.mu.slots[r.mu.last%Rounds]
+	at.finish(e.At, e.Outcome)
+	if e.Measured == nil {
+		return
+	}
+	for i := range e.Measured.Spans {
+		s := &e.Measured.Spans[i]
+		if to := at.span(s.Span.Batch); to != nil {
+			to.Device = s.DeviceTook
+		}
 	}
 }
 
-// answered remembers how a query of a service ended: how long after it came,
-// and whether its client got its outputs in time. What a service that was
-// dropped still answers counts for its name.
-func (r *Ring) answered(service models.ServiceID, took time.Duration, inTime bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// answerLocked remembers how a query ended. One that nobody waits for any more has no
+// latency.
+func (r *Ring) answerLocked(c *query.Call, a *overlap.Answer) {
+	if l := r.mu.lanes.laneOf(a.Service); l != nil && a.Result != overlap.Cancelled {
+		took, allowed := a.At-c.Arrival.Sub(r.epoch), c.Deadline().Sub(c.Arrival)
+		l.latencies.add(took, a.Result == overlap.Finished && took <= allowed)
+	}
+	q := r.queryOf(c, a.At)
+	q.Batch, q.Result, q.Reason = uint64(a.Batch), a.Result.String(), reasonOf(a.Reason)
+	if a.Batch != 0 {
+		q.Started = a.Started
+	}
+	r.addLocked(c.Service.ID, q)
+}
+
+// addLocked remembers a query of a service that is over.
+func (r *Ring) addLocked(service models.ServiceID, q Query) {
 	if l := r.mu.lanes.laneOf(service); l != nil {
-		l.latencies.add(took, inTime)
+		q.Service = l.name
+	}
+	r.mu.queries.add(q)
+}
+
+// resultRefused is what became of a query that the scheduler did not accept.
+const resultRefused = "refused"
+
+func (r *Ring) queryOf(c *query.Call, end time.Duration) Query {
+	return Query{
+		ID: uint64(c.QueryID), Size: c.Size, Arrival: c.Arrival.Sub(r.epoch), End: end, Deadline: c.Deadline().Sub(r.epoch),
 	}
 }
 
-// setService takes in a service that is new, or has another target or another
-// name than before. Rounds that were remembered keep the name that they ran
-// with. The last queries that were answered under its name stay, unless it
-// begins afresh. Its ID is at most how many IDs there were.
-func (r *Ring) setService(m models.Service, fresh bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.mu.lanes.set(m, fresh, r.oldestLocked())
-}
-
-// dropService forgets a service. What it still runs and answers is told under
-// its name until a page tells of none of its rounds any more.
-func (r *Ring) dropService(id models.ServiceID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.mu.lanes.leave(id)
+func reasonOf(r overlap.Reason) string {
+	if r == overlap.ReasonNone {
+		return ""
+	}
+	return r.String()
 }
 
 // Latest asks Read for the last rounds, whatever was read before.
@@ -196,11 +231,16 @@ func (r *Ring) tell(least int) []Service {
 
 // positions returns how many services the rounds of a page need at least.
 func (p *Page) positions() (n int) {
+	need := func(r *Round) {
+		for service := range r.services {
+			n = max(n, *service+1)
+		}
+	}
 	for i := range p.Rounds {
-		n = max(n, p.Rounds[i].positions())
+		need(&p.Rounds[i])
 	}
 	if p.Running != nil {
-		n = max(n, p.Running.positions())
+		need(p.Running)
 	}
 	return n
 }
@@ -288,74 +328,4 @@ func (r *Ring) copyRounds(next uint64, limit int, p *Page) uint64 {
 		next++
 	}
 	return next
-}
-
-// resultRefused is what became of a query that the scheduler did not accept.
-const resultRefused = "refused"
-
-// Observe implements [observe.Listener].
-func (r *Ring) Observe(e *observe.Event) {
-	switch e.Kind {
-	case observe.Dispatched:
-		r.begin(e.Round, e.Why, e.Services)
-	case observe.Ended:
-		if m := e.Measured; m != nil {
-			for i := range m.Spans {
-				if s := &m.Spans[i]; s.DeviceTook > 0 {
-					r.onDevice(m.Round, s.Span.Batch, s.DeviceTook)
-				}
-			}
-		}
-		r.finish(e.At, e.Outcome)
-	case observe.Refused:
-		q := r.queryOf(e.Call, e.At)
-		q.Result, q.Reason = resultRefused, reasonOf(overlap.ReasonOf(e.Err))
-		r.ended(e.Call.Service.ID, q)
-	case observe.Answered:
-		if e.Call != nil {
-			r.remember(e.Call, e.Answer)
-		}
-	case observe.Set:
-		r.setService(*e.Service, e.Fresh)
-	case observe.Dropped:
-		r.dropService(e.Service.ID)
-	}
-}
-
-// remember remembers how a query ended. One that nobody waits for any more has no
-// latency.
-func (r *Ring) remember(c *query.Call, a *overlap.Answer) {
-	if a.Result != overlap.Cancelled {
-		took, allowed := a.At-c.Arrival.Sub(r.epoch), c.Deadline().Sub(c.Arrival)
-		r.answered(a.Service, took, a.Result == overlap.Finished && took <= allowed)
-	}
-	q := r.queryOf(c, a.At)
-	q.Batch, q.Result, q.Reason = uint64(a.Batch), a.Result.String(), reasonOf(a.Reason)
-	if a.Batch != 0 {
-		q.Started = a.Started
-	}
-	r.ended(c.Service.ID, q)
-}
-
-// ended remembers a query of a service that is over.
-func (r *Ring) ended(service models.ServiceID, q Query) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if l := r.mu.lanes.laneOf(service); l != nil {
-		q.Service = l.name
-	}
-	r.mu.queries.add(q)
-}
-
-func (r *Ring) queryOf(c *query.Call, end time.Duration) Query {
-	return Query{
-		ID: uint64(c.QueryID), Size: c.Size, Arrival: c.Arrival.Sub(r.epoch), End: end, Deadline: c.Deadline().Sub(r.epoch),
-	}
-}
-
-func reasonOf(r overlap.Reason) string {
-	if r == overlap.ReasonNone {
-		return ""
-	}
-	return r.String()
 }

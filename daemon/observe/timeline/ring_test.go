@@ -131,10 +131,11 @@ func TestFeedingAllocatesNothing(t *testing.T) {
 	s.arrive(1, time.Second)
 	r, _ := s.Next(0)
 	why := s.Explain()
+	answer := s.ring.answer(0, time.Millisecond, true)
 	feed := func() {
 		r.Number++
 		s.ring.begin(&r, &why, s.services)
-		s.ring.answered(0, time.Millisecond, true)
+		s.ring.Observe(answer)
 	}
 	for range Rounds {
 		feed()

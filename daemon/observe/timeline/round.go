@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -139,53 +140,43 @@ func (r *Round) addSpan(s models.Span, operators int, queries []models.QueryID) 
 	}
 }
 
-// placed gives the round the positions of its services in the place of their IDs.
-func (r *Round) placed(position func(id int) int) {
+// services yields where the round names services: by their IDs, and by their positions
+// on a page once it is in the ring.
+func (r *Round) services(yield func(*int) bool) {
 	for i := range r.Spans {
-		r.Spans[i].Service = position(r.Spans[i].Service)
+		if !yield(&r.Spans[i].Service) {
+			return
+		}
 	}
 	for i := range r.Candidates {
-		r.Candidates[i].Service = position(r.Candidates[i].Service)
+		if !yield(&r.Candidates[i].Service) {
+			return
+		}
 	}
 	for i := range r.Dropped {
-		r.Dropped[i].Service = position(r.Dropped[i].Service)
+		if !yield(&r.Dropped[i].Service) {
+			return
+		}
 	}
-}
-
-// positions returns how many services the round needs at least.
-func (r *Round) positions() (n int) {
-	for i := range r.Spans {
-		n = max(n, r.Spans[i].Service+1)
-	}
-	for i := range r.Candidates {
-		n = max(n, r.Candidates[i].Service+1)
-	}
-	for i := range r.Dropped {
-		n = max(n, r.Dropped[i].Service+1)
-	}
-	return n
 }
 
 // finish writes down how the round went.
 func (r *Round) finish(now time.Duration, o *models.Outcome) {
 	r.End, r.Took = now, o.Took
 	for i := range o.Spans {
-		s := &o.Spans[i]
-		for j := range r.Spans {
-			if to := &r.Spans[j]; to.Batch == uint64(s.Span.Batch) {
-				to.Took, to.Status = s.Took, s.Status.String()
-			}
+		if to := r.span(o.Spans[i].Span.Batch); to != nil {
+			to.Took, to.Status = o.Spans[i].Took, o.Spans[i].Status.String()
 		}
 	}
 }
 
-// onDevice writes down what the device's clock says of a span.
-func (r *Round) onDevice(batch models.BatchID, took time.Duration) {
-	for i := range r.Spans {
-		if to := &r.Spans[i]; to.Batch == uint64(batch) {
-			to.Device = took
-		}
+// span returns that of a batch, nil if there is none.
+func (r *Round) span(of models.BatchID) *Span {
+	i := slices.IndexFunc(r.Spans, func(s Span) bool { return s.Batch == uint64(of) })
+	if i < 0 {
+		return nil
 	}
+	return &r.Spans[i]
 }
 
 // copyTo copies the round into the memory of another. Its lists are never nil.

@@ -25,10 +25,10 @@ func TestRound(t *testing.T) {
 	if got := page.Running.Spans[0].Status; got != "running" {
 		t.Errorf("a span that runs is %s", got)
 	}
-	s.ring.onDevice(1, r.Group.Spans[0].Batch, 4*time.Millisecond)
-	s.ring.onDevice(2, r.Group.Spans[1].Batch, time.Second) // of a round that does not run
+	s.ring.finishOnDevice(time.Hour, &models.Outcome{Round: 2}, r.Group.Spans[1], time.Second) // of a round that does not run
+	s.onDevice = 4 * time.Millisecond
 	s.end(r)
-	s.ring.onDevice(1, r.Group.Spans[1].Batch, time.Second) // too late
+	s.ring.finishOnDevice(time.Hour, &models.Outcome{Round: 1}, r.Group.Spans[1], time.Second) // too late
 	page = s.ring.Read(0, PageRounds, page)
 	if len(page.Rounds) != 1 || page.Running != nil || page.Next != 1 || page.More {
 		t.Fatalf("once it ended: %+v", page)
