@@ -1,22 +1,12 @@
 package segments
 
 import (
-	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 )
 
-// TestPlaceKeepsLiveBuffersApart places random buffers in each order.
 func TestPlaceKeepsLiveBuffersApart(t *testing.T) {
-	for name, place := range map[string]func([]lifetime) int64{
-		"best": place, "by birth": placeByBirth, "by size": placeBySize,
-	} {
-		t.Run(name, func(t *testing.T) { checkPlace(t, place) })
-	}
-}
-
-func checkPlace(t *testing.T, place func([]lifetime) int64) {
 	rapid.Check(t, func(t *rapid.T) {
 		buffers := make([]lifetime, rapid.IntRange(0, 40).Draw(t, "buffers"))
 		var sum int64
@@ -46,26 +36,6 @@ func checkPlace(t *testing.T, place func([]lifetime) int64) {
 			}
 		}
 	})
-}
-
-// TestPlaceTakesTheBetterOrder holds where one order does better, and the
-// other where there are too many buffers for it.
-func TestPlaceTakesTheBetterOrder(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		buffers := make([]lifetime, rapid.IntRange(0, 20).Draw(t, "buffers"))
-		for i := range buffers {
-			first := rapid.IntRange(0, 20).Draw(t, "first")
-			buffers[i] = lifetime{bytes: rapid.Int64Range(0, 5000).Draw(t, "bytes"), first: first, last: first + 3}
-		}
-		total := place(slices.Clone(buffers))
-		if birth, size := placeByBirth(slices.Clone(buffers)), placeBySize(slices.Clone(buffers)); total != min(birth, size) {
-			t.Fatalf("%d bytes, by birth %d, by size %d", total, birth, size)
-		}
-	})
-	many := make([]lifetime, maxPlacedBySize+1)
-	if total := place(many); total != int64(len(many))*tensorAlign {
-		t.Errorf("%d bytes for %d empty buffers", total, len(many))
-	}
 }
 
 func TestPlaceReuses(t *testing.T) {
