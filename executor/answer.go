@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
 )
@@ -126,11 +127,7 @@ func (w *worker) expire(cause error) {
 	}
 	w.mu.Unlock()
 	w.service.start(func() {
-		timer := time.NewTimer(w.service.executor.opts.CloseGrace)
-		defer timer.Stop()
-		select {
-		case <-w.lost:
-		case <-timer.C:
+		if !child.Within(w.lost, w.service.executor.opts.CloseGrace) {
 			w.lose(cause)
 		}
 	})

@@ -6,16 +6,15 @@ import (
 	"sync"
 )
 
-// gate decides whether a worker of a service may start. Whoever shuts it learns
-// when nothing is left of the process that had passed it.
+// gate decides whether a worker of a service may start. Whoever shuts it ends the
+// worker that starts or lives, and learns when nothing is left of its process.
 type gate struct {
 	mu struct {
 		sync.Mutex
-		held   error         // why none may start, nil if one may
-		free   chan struct{} // closed when it is not held any more
-		over   chan struct{} // closed when nothing is left of the process that starts or lives, nil if there is none
-		doomed error         // why the process that starts may not stay, nil if it may
-		living *worker       // has a process, ready or not
+		held error                   // why none may start, nil if one may
+		free chan struct{}           // closed when it is not held any more
+		end  context.CancelCauseFunc // ends the worker
+		over chan struct{}           // closed when nothing is left of its process, nil if there is none
 	}
 }
 
@@ -30,22 +29,16 @@ var closed = func() <-chan struct{} {
 // closed when its process is gone.
 func (g *gate) hold(cause error) <-chan struct{} {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	if g.mu.held == nil {
 		g.mu.free = make(chan struct{})
 	}
 	g.mu.held = fmt.Errorf("%w: %w", ErrHeld, cause)
-	w, over, err := g.mu.living, g.mu.over, g.mu.held
-	if over != nil {
-		g.mu.doomed = err
-	}
-	g.mu.Unlock()
-	if over == nil {
+	if g.mu.over == nil {
 		return closed
 	}
-	if w != nil {
-		w.lose(err)
-	}
-	return over
+	g.mu.end(g.mu.held)
+	return g.mu.over
 }
 
 func (g *gate) resume() {
@@ -57,34 +50,27 @@ func (g *gate) resume() {
 	}
 }
 
-// enter returns true when a worker may start, which the caller then does, or
-// false when ctx ends. Whoever holds the gate from then on waits until leave.
-func (g *gate) enter(ctx context.Context) bool {
+// enter returns when a worker may start, which the caller then does, with the
+// context that ends when the gate is held; or nil when ctx ends. Whoever holds the
+// gate from then on waits until leave.
+func (g *gate) enter(ctx context.Context) (life context.Context) {
 	for ctx.Err() == nil {
 		g.mu.Lock()
-		held, free := g.mu.held, g.mu.free
-		if held == nil {
-			g.mu.over, g.mu.doomed = make(chan struct{}), nil
+		free := g.mu.free
+		if g.mu.held == nil {
+			life, g.mu.end = context.WithCancelCause(context.WithoutCancel(ctx))
+			g.mu.over = make(chan struct{})
 		}
 		g.mu.Unlock()
-		if held == nil {
-			return true
+		if life != nil {
+			return life
 		}
 		select {
 		case <-free:
 		case <-ctx.Done():
 		}
 	}
-	return false
-}
-
-// pass takes in the worker that was started. It returns why that may not stay, if
-// the gate was held meanwhile, even if it is not any more.
-func (g *gate) pass(w *worker) (doomed error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.mu.living = w
-	return g.mu.doomed
+	return nil
 }
 
 // leave is called when nothing is left of a worker's process, or none came of a
@@ -92,7 +78,6 @@ func (g *gate) pass(w *worker) (doomed error) {
 func (g *gate) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.mu.living = nil
 	close(g.mu.over)
 	g.mu.over = nil
 }

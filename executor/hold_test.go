@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
 )
@@ -105,7 +104,7 @@ func TestHoldWhileStarting(t *testing.T) {
 func TestHoldWhileSpawning(t *testing.T) {
 	for _, resumed := range []bool{false, true} {
 		g := &gate{}
-		g.enter(context.Background()) // what follows starts a process
+		life := g.enter(context.Background()) // what follows starts a process
 		gone := g.hold(errServer)
 		select {
 		case <-gone:
@@ -115,8 +114,7 @@ func TestHoldWhileSpawning(t *testing.T) {
 		if resumed {
 			g.resume()
 		}
-		w := &worker{process: &child.Process{}}
-		if err := g.pass(w); !errors.Is(err, errServer) {
+		if err := context.Cause(life); !errors.Is(err, errServer) {
 			t.Errorf("the worker stays: %v", err)
 		}
 		g.leave()

@@ -24,8 +24,15 @@ type restarts struct {
 // the worker was lost more often than the limit allows, or it cannot do better
 // next time. readyFor is how long the lost worker was ready, 0 if it never was.
 func (r *restarts) next(now time.Time, readyFor time.Duration, cause error) (time.Duration, error) {
-	if err := r.hopeless(readyFor, cause); err != nil {
-		return 0, err
+	r.full++
+	if readyFor > 0 || !errors.Is(cause, wire.ErrDeviceMemory) {
+		r.full = 0
+	}
+	switch {
+	case errors.Is(cause, wire.ErrDeviceFull):
+		return 0, fmt.Errorf("%w: %w", ErrNoRoom, cause)
+	case r.full > memoryTries:
+		return 0, fmt.Errorf("%w, %d times in a row: %w", ErrNoRoom, r.full, cause)
 	}
 	delay, again := r.Next(now, readyFor)
 	if !again {
@@ -33,22 +40,6 @@ func (r *restarts) next(now time.Time, readyFor time.Duration, cause error) (tim
 			ErrRestartLimit, r.RestartLimit, r.RestartWindow, cause)
 	}
 	return delay, nil
-}
-
-// hopeless returns why another start would end as the last one.
-func (r *restarts) hopeless(readyFor time.Duration, cause error) error {
-	if readyFor > 0 || !errors.Is(cause, wire.ErrDeviceMemory) {
-		r.full = 0
-	} else {
-		r.full++
-	}
-	switch {
-	case errors.Is(cause, wire.ErrDeviceFull):
-		return fmt.Errorf("%w: %w", ErrNoRoom, cause)
-	case r.full > memoryTries:
-		return fmt.Errorf("%w, %d times in a row: %w", ErrNoRoom, r.full, cause)
-	}
-	return nil
 }
 
 // forgive forgets the past, because a person asked for another start.

@@ -120,23 +120,23 @@ func (s *service) supervise(ctx context.Context) {
 	if err := s.spec.Refused; err != nil {
 		s.giveUp(ctx, &policy, err)
 	}
-	for s.gate.enter(ctx) {
-		lost, readyFor := s.serve(ctx)
-		if ctx.Err() != nil {
-			last = lost.PID
-			break
-		}
+	for life := s.gate.enter(ctx); life != nil; life = s.gate.enter(ctx) {
+		lost, readyFor := s.serve(ctx, life)
 		if errors.Is(lost.Err, ErrHeld) {
 			s.setDown(Waiting, lost.Err)
 			s.emit(lost)
 			continue
+		}
+		if ctx.Err() != nil {
+			last = lost.PID
+			break
 		}
 		delay, verdict := policy.next(time.Now(), readyFor, lost.Err)
 		lost.RestartIn = delay
 		s.setDown(Waiting, lost.Err)
 		s.emit(lost)
 		if verdict == nil {
-			sleep(ctx, delay)
+			child.Within(ctx.Done(), delay)
 		} else {
 			s.giveUp(ctx, &policy, verdict)
 		}
@@ -154,18 +154,15 @@ func ending(ctx context.Context) error {
 }
 
 // serve starts a worker and returns when it is gone, with how long it was
-// ready.
-func (s *service) serve(ctx context.Context) (lost Event, readyFor time.Duration) {
-	s.setStarting()
+// ready. The worker is lost when its life ends, and dismissed when ctx does.
+func (s *service) serve(ctx, life context.Context) (lost Event, readyFor time.Duration) {
 	w, err := newWorker(s)
 	if err != nil {
 		s.gate.leave()
 		return Event{Kind: WorkerLost, Err: fmt.Errorf("worker of %s: %w: %w", s.spec.Name, ErrStart, err)}, 0
 	}
-	s.setSpawned(w)
-	if doomed := s.gate.pass(w); doomed != nil {
-		w.lose(doomed)
-	}
+	s.setStarting(w)
+	defer context.AfterFunc(life, func() { w.lose(context.Cause(life)) })()
 	s.emit(Event{Kind: WorkerStarting, PID: w.process.PID()})
 	if err := w.load(ctx); err != nil {
 		w.lose(err)
@@ -206,12 +203,7 @@ func (s *service) watch(ctx context.Context, w *worker) {
 // dismiss lets a worker exit by itself, for as long as CloseGrace.
 func (s *service) dismiss(w *worker, cause error) {
 	w.quit()
-	timer := time.NewTimer(s.executor.opts.CloseGrace)
-	defer timer.Stop()
-	select {
-	case <-w.lost:
-	case <-timer.C:
-	}
+	child.Within(w.lost, s.executor.opts.CloseGrace)
 	w.lose(cause)
 }
 
@@ -259,15 +251,6 @@ func (s *service) giveUp(ctx context.Context, policy *restarts, err error) {
 	}
 }
 
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
-
 func (s *service) emit(e Event) {
 	e.Service = s.spec.ID
 	s.executor.opts.Events(e)
@@ -278,9 +261,8 @@ func (s *service) output(line string) { s.emit(Event{Kind: WorkerOutput, Line: l
 func (s *service) state() State {
 	s.mu.Lock()
 	state, w := s.mu.state, s.mu.worker
-	state.OutputLeases = s.leasesLocked()
 	s.mu.Unlock()
-	state.InputBytes = s.arena.Used()
+	state.InputBytes, state.OutputLeases = s.arena.Used(), s.leases()
 	if w != nil {
 		w.mu.Lock()
 		state.InFlight, state.IntermediateBytes = w.mu.flights.count, w.mu.held
@@ -290,19 +272,12 @@ func (s *service) state() State {
 	return state
 }
 
-func (s *service) setStarting() {
+func (s *service) setStarting(w *worker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.state.Phase = Starting
-	s.mu.outputs = slices.DeleteFunc(s.mu.outputs, func(o *wire.Outputs) bool { return o.Leases() == 0 })
-}
-
-func (s *service) setSpawned(w *worker) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.state.Phase, s.mu.state.PID = Starting, w.process.PID()
 	s.mu.state.Starts++
-	s.mu.state.PID = w.process.PID()
-	s.mu.outputs = append(s.mu.outputs, w.outputs)
+	s.mu.outputs = append(slices.DeleteFunc(s.mu.outputs, func(o *wire.Outputs) bool { return o.Leases() == 0 }), w.outputs)
 }
 
 func (s *service) setReady(w *worker) {
@@ -339,13 +314,9 @@ func (s *service) checkInputs(queries []wire.QueryTensors) error {
 }
 
 // leases returns how many outputs of this service are leased.
-func (s *service) leases() int {
+func (s *service) leases() (sum int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.leasesLocked()
-}
-
-func (s *service) leasesLocked() (sum int) {
 	for _, o := range s.mu.outputs {
 		sum += o.Leases()
 	}

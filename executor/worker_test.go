@@ -282,7 +282,7 @@ func TestBeforeKillOfALoad(t *testing.T) {
 		begun func(*fixture)
 		want  int
 	}{
-		"works":      {"sleep 1h", func(f *fixture) { f.awaitLoad(0) }, 1},
+		"works":      {"sleep 1h", func(f *fixture) { awaitEvent(f, WorkerProgress, nil) }, 1},
 		"has failed": {"fail", func(f *fixture) { awaitEvent(f, WorkerLost, nil) }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -300,24 +300,6 @@ func TestBeforeKillOfALoad(t *testing.T) {
 			}
 		})
 	}
-}
-
-// awaitLoad returns when a worker was told to load.
-func (f *fixture) awaitLoad(id models.ServiceID) {
-	awaitEvent(f, WorkerStarting, nil)
-	for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(time.Millisecond) {
-		g := &f.service(id).gate
-		g.mu.Lock()
-		w := g.mu.living
-		g.mu.Unlock()
-		w.mu.Lock()
-		loads := w.mu.loads
-		w.mu.Unlock()
-		if loads {
-			return
-		}
-	}
-	f.t.Fatal("no worker loads")
 }
 
 // Whoever waits for a service's goroutines once its worker is lost waits for the

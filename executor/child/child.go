@@ -122,7 +122,7 @@ func (p *Process) Kill() {
 	}
 }
 
-// Within reports whether a process, whose Done this is, was done within d.
+// Within reports whether done, as that of a process, was closed within d.
 func Within(done <-chan struct{}, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
