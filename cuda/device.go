@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -174,34 +173,28 @@ func (d *Device) readNames(handle nvml.Device) error {
 
 func (d *Device) readState(handle nvml.Device) {
 	d.Memory = readMemory(handle, d.UUID)
-	limit, code := handle.GetEnforcedPowerLimit()
-	d.PowerLimit = convert(read(limit, code, "nvmlDeviceGetEnforcedPowerLimit", d.UUID), watts)
-	mode, code := handle.GetComputeMode()
-	d.ComputeMode = convert(read(mode, code, "nvmlDeviceGetComputeMode", d.UUID), computeMode)
-	state, code := handle.GetPersistenceMode()
-	d.Persistence = convert(read(state, code, "nvmlDeviceGetPersistenceMode", d.UUID), enabled)
-	d.ECC = readECC(handle, d.UUID)
-}
-
-func readECC(handle nvml.Device, subject string) Reading[ecc] {
-	current, _, code := handle.GetEccMode()
-	mode := read(current, code, "nvmlDeviceGetEccMode", subject)
-	return convert(mode, func(s nvml.EnableState) ecc {
-		errs, code := handle.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
-		return ecc{Enabled: enabled(s), Uncorrected: read(errs, code, "nvmlDeviceGetTotalEccErrors", subject)}
+	d.PowerLimit = ask("nvmlDeviceGetEnforcedPowerLimit", d.UUID, handle.GetEnforcedPowerLimit, watts)
+	d.ComputeMode = ask("nvmlDeviceGetComputeMode", d.UUID, handle.GetComputeMode, computeMode)
+	d.Persistence = ask("nvmlDeviceGetPersistenceMode", d.UUID, handle.GetPersistenceMode, enabled)
+	currentECC := func() (nvml.EnableState, nvml.Return) {
+		current, _, code := handle.GetEccMode()
+		return current, code
+	}
+	d.ECC = ask("nvmlDeviceGetEccMode", d.UUID, currentECC, func(s nvml.EnableState) ecc {
+		uncorrected := func() (uint64, nvml.Return) {
+			return handle.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
+		}
+		return ecc{enabled(s), ask("nvmlDeviceGetTotalEccErrors", d.UUID, uncorrected, func(n uint64) uint64 { return n })}
 	})
 }
 
 func readMemory(handle nvml.Device, subject string) Reading[memory] {
-	m, code := handle.GetMemoryInfo()
-	return convert(read(m, code, "nvmlDeviceGetMemoryInfo", subject), func(m nvml.Memory) memory {
+	return ask("nvmlDeviceGetMemoryInfo", subject, handle.GetMemoryInfo, func(m nvml.Memory) memory {
 		return memory{Total: m.Total, Free: m.Free, Used: m.Used}
 	})
 }
 
 func enabled(s nvml.EnableState) bool { return s == nvml.FEATURE_ENABLED }
-
-func watts(milliwatts uint32) float64 { return float64(milliwatts) / 1000 }
 
 // fatal returns an error that concerns the whole device, else nil.
 func fatal(err error) error {
@@ -214,11 +207,13 @@ func fatal(err error) error {
 
 // text returns the characters of a C string.
 func text(chars []int8) string {
-	b := make([]byte, len(chars))
-	for i, c := range chars {
-		b[i] = byte(c)
+	var b []byte
+	for _, c := range chars {
+		if c == 0 {
+			break
+		}
+		b = append(b, byte(c))
 	}
-	b, _, _ = bytes.Cut(b, []byte{0})
 	return string(b)
 }
 
@@ -237,30 +232,26 @@ const noMemory = ^uint64(0)
 // processes returns who computes on a device or MIG device, by PID, MPS clients
 // among them.
 func (h *Host) processes(handle nvml.Device, subject string) Reading[[]Process] {
-	own, code := handle.GetComputeRunningProcesses()
-	if code != nvml.SUCCESS {
-		return read[[]Process](nil, code, "nvmlDeviceGetComputeRunningProcesses", subject)
+	infos, code := handle.GetComputeRunningProcesses()
+	if err := check(code, "nvmlDeviceGetComputeRunningProcesses", subject); err != nil {
+		return Reading[[]Process]{Err: err}
 	}
 	if h.symbols[symbolMPSProcesses] {
 		// MIG devices and older GPUs have no such list; then the first one must do.
 		if clients, code := handle.GetMPSComputeRunningProcesses(); code == nvml.SUCCESS {
-			own = append(slices.Clone(own), clients...)
+			infos = append(slices.Clone(infos), clients...)
 		}
 	}
-	return known(convertProcesses(own))
-}
-
-func convertProcesses(infos []nvml.ProcessInfo) []Process {
-	all := make([]Process, 0, min(len(infos), maxProcesses))
-	for _, info := range infos[:min(len(infos), maxProcesses)] {
-		p := Process{PID: int(info.Pid)}
+	infos = infos[:min(len(infos), maxProcesses)]
+	all := make([]Process, len(infos))
+	for i, info := range infos {
+		all[i].PID = int(info.Pid)
 		if info.UsedGpuMemory != noMemory {
-			p.Memory = known(info.UsedGpuMemory)
+			all[i].Memory = known(info.UsedGpuMemory)
 		}
-		all = append(all, p)
 	}
 	slices.SortFunc(all, func(a, b Process) int { return cmp.Compare(a.PID, b.PID) })
-	return slices.CompactFunc(all, func(a, b Process) bool { return a.PID == b.PID })
+	return known(slices.CompactFunc(all, func(a, b Process) bool { return a.PID == b.PID }))
 }
 
 // Reading is a value that a device may be unable to report. The zero Reading is
@@ -274,23 +265,13 @@ type Reading[T any] struct {
 // known returns a reading of a value.
 func known[T any](value T) Reading[T] { return Reading[T]{Value: value, Known: true} }
 
-// unknown returns a reading without a value, with the reason.
-func unknown[T any](err error) Reading[T] { return Reading[T]{Err: err} }
-
-// read turns an answer of NVML into a reading.
-func read[T any](value T, code nvml.Return, call, subject string) Reading[T] {
+// ask turns an answer of NVML into a reading.
+func ask[T, U any](call, subject string, get func() (T, nvml.Return), convert func(T) U) Reading[U] {
+	value, code := get()
 	if err := check(code, call, subject); err != nil {
-		return unknown[T](err)
+		return Reading[U]{Err: err}
 	}
-	return known(value)
-}
-
-// convert applies a function to a known value.
-func convert[T, U any](r Reading[T], f func(T) U) Reading[U] {
-	if !r.Known {
-		return unknown[U](r.Err)
-	}
-	return known(f(r.Value))
+	return known(convert(value))
 }
 
 // MarshalJSON writes null for what is unknown.

@@ -48,9 +48,15 @@ func (h *Host) Sample(uuid string) (s Sample, err error) {
 		}
 		s.Memory = readMemory(handle, uuid)
 		s.Processes = h.processes(handle, uuid)
-		s.readUtilization(handle)
-		s.readPower(whole)
-		s.readClocks(whole)
+		s.Utilization = ask("nvmlDeviceGetUtilizationRates", uuid, handle.GetUtilizationRates, func(u nvml.Utilization) utilization {
+			return utilization{GPU: int(u.Gpu), Memory: int(u.Memory)}
+		})
+		s.Power = ask("nvmlDeviceGetPowerUsage", uuid, whole.GetPowerUsage, watts)
+		s.PowerLimit = ask("nvmlDeviceGetEnforcedPowerLimit", uuid, whole.GetEnforcedPowerLimit, watts)
+		s.Temperature = ask("nvmlDeviceGetTemperature", uuid, of(whole.GetTemperature, nvml.TEMPERATURE_GPU), number)
+		s.SMClock = ask("nvmlDeviceGetClockInfo", uuid, of(whole.GetClockInfo, nvml.CLOCK_SM), number)
+		s.MaxSMClock = ask("nvmlDeviceGetMaxClockInfo", uuid, of(whole.GetMaxClockInfo, nvml.CLOCK_SM), number)
+		s.MemoryClock = ask("nvmlDeviceGetClockInfo", uuid, of(whole.GetClockInfo, nvml.CLOCK_MEM), number)
 		s.ClockReasons = h.clockReasons(whole, uuid)
 		return s.fault()
 	})
@@ -70,31 +76,6 @@ func (s *Sample) parent(handle nvml.Device) (nvml.Device, error) {
 	return whole, check(code, "nvmlDeviceGetUUID", "the GPU of "+s.UUID)
 }
 
-func (s *Sample) readUtilization(handle nvml.Device) {
-	rates, code := handle.GetUtilizationRates()
-	s.Utilization = convert(read(rates, code, "nvmlDeviceGetUtilizationRates", s.UUID), func(u nvml.Utilization) utilization {
-		return utilization{GPU: int(u.Gpu), Memory: int(u.Memory)}
-	})
-}
-
-func (s *Sample) readPower(whole nvml.Device) {
-	power, code := whole.GetPowerUsage()
-	s.Power = convert(read(power, code, "nvmlDeviceGetPowerUsage", s.UUID), watts)
-	limit, code := whole.GetEnforcedPowerLimit()
-	s.PowerLimit = convert(read(limit, code, "nvmlDeviceGetEnforcedPowerLimit", s.UUID), watts)
-	celsius, code := whole.GetTemperature(nvml.TEMPERATURE_GPU)
-	s.Temperature = convert(read(celsius, code, "nvmlDeviceGetTemperature", s.UUID), number)
-}
-
-func (s *Sample) readClocks(whole nvml.Device) {
-	clock, code := whole.GetClockInfo(nvml.CLOCK_SM)
-	s.SMClock = convert(read(clock, code, "nvmlDeviceGetClockInfo", s.UUID), number)
-	clock, code = whole.GetMaxClockInfo(nvml.CLOCK_SM)
-	s.MaxSMClock = convert(read(clock, code, "nvmlDeviceGetMaxClockInfo", s.UUID), number)
-	clock, code = whole.GetClockInfo(nvml.CLOCK_MEM)
-	s.MemoryClock = convert(read(clock, code, "nvmlDeviceGetClockInfo", s.UUID), number)
-}
-
 // fault returns the first reading's error that concerns the whole device.
 func (s *Sample) fault() error {
 	for _, err := range []error{s.Memory.Err, s.Processes.Err, s.Utilization.Err, s.Power.Err, s.SMClock.Err, s.ClockReasons.Err} {
@@ -106,6 +87,13 @@ func (s *Sample) fault() error {
 }
 
 func number(n uint32) int { return int(n) }
+
+func watts(milliwatts uint32) float64 { return float64(milliwatts) / 1000 }
+
+// of gives a call its argument.
+func of[A, T any](call func(A) (T, nvml.Return), arg A) func() (T, nvml.Return) {
+	return func() (T, nvml.Return) { return call(arg) }
+}
 
 // reasons are why the clocks of a GPU are not at their highest, in words: a list with
 // commas, or "none".
@@ -154,13 +142,12 @@ func (r reasons) Throttled() bool {
 // clockReasons asks by the name of the call that the driver has: it was renamed
 // in version 535.
 func (h *Host) clockReasons(handle nvml.Device, subject string) Reading[reasons] {
-	call, ask := symbolEventReasons, handle.GetCurrentClocksEventReasons
+	call, get := symbolEventReasons, handle.GetCurrentClocksEventReasons
 	if !h.symbols[call] {
-		call, ask = symbolThrottleReasons, handle.GetCurrentClocksThrottleReasons
+		call, get = symbolThrottleReasons, handle.GetCurrentClocksThrottleReasons
 	}
 	if err := h.missing(call); err != nil {
-		return unknown[reasons](err)
+		return Reading[reasons]{Err: err}
 	}
-	bits, code := ask()
-	return convert(read(bits, code, call, subject), reasonsOf)
+	return ask(call, subject, get, reasonsOf)
 }

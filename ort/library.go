@@ -56,7 +56,8 @@ func Open(path string) (*Library, error) {
 	if err := checkFile(path); err != nil {
 		return nil, fmt.Errorf("%w: %s: %v; %s", ErrNotFound, path, err, remedy)
 	}
-	if err := silence(); err != nil {
+	// The variable is set for C as well, and for processes that are started later.
+	if err := os.Setenv(noTelemetry, "1"); err != nil {
 		return nil, err
 	}
 	base, err := load(path)
@@ -134,12 +135,8 @@ func (l *Library) check(status *C.OrtStatus) error {
 	if status == nil {
 		return nil
 	}
-	err := &Error{
-		Code:    codeName(int(C.ort_GetErrorCode(l.api, status))),
-		Message: C.GoString(C.ort_GetErrorMessage(l.api, status)),
-	}
-	C.ort_ReleaseStatus(l.api, status)
-	return err
+	defer C.ort_ReleaseStatus(l.api, status)
+	return &Error{codeName(int(C.ort_GetErrorCode(l.api, status))), C.GoString(C.ort_GetErrorMessage(l.api, status))}
 }
 
 // noTelemetry is what keeps ONNX Runtime from collecting what it is used for.
@@ -148,10 +145,6 @@ func (l *Library) check(status *C.OrtStatus) error {
 // sends what is in them to Microsoft when it can. DisableTelemetryEvents only
 // ends that after the files are there.
 const noTelemetry = "ORT_DISABLE_TELEMETRY"
-
-// silence is called before the library is loaded. It sets the variable for C as
-// well, and for processes that are started later.
-func silence() error { return os.Setenv(noTelemetry, "1") }
 
 // PathVariable is the environment variable that names the library to load,
 // before any other place.
@@ -207,16 +200,13 @@ func places() []string {
 
 func checkFile(path string) error {
 	info, err := os.Stat(path)
-	var reason *os.PathError
-	switch {
-	case errors.As(err, &reason):
+	if reason := new(os.PathError); errors.As(err, &reason) {
 		return reason.Err // the path is in the message already
-	case err != nil:
-		return err
-	case !info.Mode().IsRegular():
+	}
+	if err == nil && !info.Mode().IsRegular() {
 		return errors.New("not a file")
 	}
-	return nil
+	return err
 }
 
 // onHost reports whether the host can read what lies there. Its own memory that
@@ -226,4 +216,86 @@ func (l *Library) onHost(info *C.OrtMemoryInfo) bool {
 	C.ort_MemoryInfoGetDeviceType(l.api, info, &kind)
 	const cpu, deviceOnly = 0, 0
 	return kind == cpu || C.ort_MemoryInfoGetDeviceMemType(l.api, info) != deviceOnly
+}
+
+// Errors of finding and loading the library.
+var (
+	// ErrNotFound is returned when there is no library where one was looked for.
+	ErrNotFound = errors.New("ONNX Runtime not found")
+
+	// ErrNotRuntime is returned when the file is not a loadable ONNX Runtime.
+	ErrNotRuntime = errors.New("not an ONNX Runtime library")
+
+	// ErrTooOld is returned when the library lacks functions that overlapd needs.
+	ErrTooOld = errors.New("ONNX Runtime is too old")
+)
+
+// Errors of execution providers.
+var (
+	// ErrNoProvider is returned when the library was built without the
+	// execution provider that is asked for.
+	ErrNoProvider = errors.New("ONNX Runtime has no such execution provider")
+
+	// ErrProvider is returned when the library has the execution provider but
+	// cannot start it.
+	ErrProvider = errors.New("the execution provider cannot be used")
+)
+
+// Errors of using the library.
+var (
+	// ErrEnvOpen is returned when an Env is asked for while one is open: the
+	// runtime has one per process.
+	ErrEnvOpen = errors.New("ort: an Env is already open in this process")
+
+	// ErrLeak is returned when an Env is closed while things made from it are
+	// still open.
+	ErrLeak = errors.New("ort: not everything was closed")
+
+	// ErrClosed is returned when a thing is used after its Close.
+	ErrClosed = errors.New("ort: already closed")
+
+	// ErrNoValue is returned when the content is asked for of an optional that
+	// is empty, or of a value that is closed.
+	ErrNoValue = errors.New("ort: no value")
+
+	// ErrNoMemory is returned when the C heap is exhausted.
+	ErrNoMemory = errors.New("ort: out of memory")
+)
+
+// Error is the error of a call that ONNX Runtime refused or could not do: its
+// reason in a word or two, such as "invalid argument", and its message. It needs
+// no library to be read.
+type Error struct {
+	Code    string
+	Message string
+}
+
+// codes are ONNX Runtime's reasons for an error, by their numbers.
+var codes = [...]string{
+	"ok",
+	"fail",
+	"invalid argument",
+	"no such file",
+	"no model",
+	"engine error",
+	"runtime exception",
+	"invalid protobuf",
+	"model loaded",
+	"not implemented",
+	"invalid graph",
+	"execution provider failed",
+	"model load canceled",
+	"model requires compilation",
+	"not found",
+}
+
+func codeName(code int) string {
+	if code < 0 || code >= len(codes) {
+		return "code " + strconv.Itoa(code)
+	}
+	return codes[code]
+}
+
+func (e *Error) Error() string {
+	return strings.TrimSuffix("ONNX Runtime: "+e.Code+": "+e.Message, ": ")
 }

@@ -25,6 +25,7 @@ static OrtStatus *overlapd_address_of(ort_table t, OrtValue *v, uint64_t *addres
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -45,35 +46,36 @@ type Value struct {
 // for elem. data may be longer than the shape needs, and empty if the shape
 // holds no element.
 func (e *Env) TensorOn(data []byte, elem models.DataType, shape []int64) (*Value, error) {
-	if e.env == nil {
-		return nil, ErrClosed
-	}
 	if elem == models.String {
-		return nil, fmt.Errorf("ort: strings do not lie in flat memory; use StringTensor")
+		return nil, errFlat
 	}
 	p := C.nothing()
 	if len(data) > 0 {
 		p = unsafe.Pointer(unsafe.SliceData(data))
 	}
-	var v *C.OrtValue
-	err := e.lib.check(C.ort_CreateTensorWithDataAsOrtValue(e.lib.api, e.memory, p, C.size_t(len(data)),
-		(*C.int64_t)(unsafe.SliceData(shape)), C.size_t(len(shape)), C.int(elem), &v))
-	if err != nil {
-		return nil, err
-	}
-	return e.adopt(v), nil
+	return e.newValue(func(v **C.OrtValue) *C.OrtStatus {
+		return C.ort_CreateTensorWithDataAsOrtValue(e.lib.api, e.memory, p, C.size_t(len(data)),
+			(*C.int64_t)(unsafe.SliceData(shape)), C.size_t(len(shape)), C.int(elem), v)
+	})
 }
+
+var errFlat = errors.New("ort: strings do not lie in flat memory; use StringTensor")
 
 // NewTensor returns a tensor in memory of the runtime's own, outside the
 // arena. Its elements are not set, except strings, which are empty.
 func (e *Env) NewTensor(elem models.DataType, shape []int64) (*Value, error) {
+	return e.newValue(func(v **C.OrtValue) *C.OrtStatus {
+		return C.ort_CreateTensorAsOrtValue(e.lib.api, e.allocator,
+			(*C.int64_t)(unsafe.SliceData(shape)), C.size_t(len(shape)), C.int(elem), v)
+	})
+}
+
+func (e *Env) newValue(create func(v **C.OrtValue) *C.OrtStatus) (*Value, error) {
 	if e.env == nil {
 		return nil, ErrClosed
 	}
 	var v *C.OrtValue
-	err := e.lib.check(C.ort_CreateTensorAsOrtValue(e.lib.api, e.allocator,
-		(*C.int64_t)(unsafe.SliceData(shape)), C.size_t(len(shape)), C.int(elem), &v))
-	if err != nil {
+	if err := e.lib.check(create(&v)); err != nil {
 		return nil, err
 	}
 	return e.adopt(v), nil
@@ -188,22 +190,15 @@ func (v *Value) Close() error {
 // Sequence returns a sequence of the values, which share their memory with it
 // and may be closed. The runtime's C ABI cannot make an empty one.
 func (e *Env) Sequence(items []*Value) (*Value, error) {
-	if e.env == nil {
-		return nil, ErrClosed
-	}
 	for _, item := range items {
 		if item == nil || !item.HasValue() {
 			return nil, ErrNoValue
 		}
 	}
 	in := pointers(items)
-	var v *C.OrtValue
-	err := e.lib.check(C.ort_CreateValue(e.lib.api, unsafe.SliceData(in), C.size_t(len(in)),
-		sequence, &v))
-	if err != nil {
-		return nil, err
-	}
-	return e.adopt(v), nil
+	return e.newValue(func(v **C.OrtValue) *C.OrtStatus {
+		return C.ort_CreateValue(e.lib.api, unsafe.SliceData(in), C.size_t(len(in)), sequence, v)
+	})
 }
 
 // Items returns the items of a sequence, or the keys and the values of a map.
@@ -346,19 +341,16 @@ func (m *Memory) Close() error {
 // in so many bytes. They must outlive the value and all that shares it. Bytes is
 // not for a tensor that the host cannot read.
 func (e *Env) TensorAt(m *Memory, address uint64, bytes int64, elem models.DataType, shape []int64) (*Value, error) {
-	if e.env == nil || m.info == nil {
+	if m.info == nil {
 		return nil, ErrClosed
 	}
 	if elem == models.String {
-		return nil, fmt.Errorf("ort: strings do not lie in flat memory; use StringTensor")
+		return nil, errFlat
 	}
-	var v *C.OrtValue
-	err := e.lib.check(C.overlapd_tensor_at(e.lib.api, m.info, C.uint64_t(address), C.size_t(bytes),
-		(*C.int64_t)(unsafe.SliceData(shape)), C.size_t(len(shape)), C.int(elem), &v))
-	if err != nil {
-		return nil, err
-	}
-	return e.adopt(v), nil
+	return e.newValue(func(v **C.OrtValue) *C.OrtStatus {
+		return C.overlapd_tensor_at(e.lib.api, m.info, C.uint64_t(address), C.size_t(bytes),
+			(*C.int64_t)(unsafe.SliceData(shape)), C.size_t(len(shape)), C.int(elem), v)
+	})
 }
 
 // Address returns where the elements of a tensor begin, in whatever memory they

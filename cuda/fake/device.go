@@ -3,7 +3,6 @@ package fake
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
@@ -151,17 +150,6 @@ func (s *Server) Reset(index int) {
 	defer s.mu.Unlock()
 	d := s.Devices[index]
 	d.MigMode, d.instances, d.processes, d.lost = d.pending, nil, nil, false
-}
-
-func (d *Device) describe(b *strings.Builder) {
-	fmt.Fprintf(b, "GPU %d mode %d pending %d\n", d.Index, d.MigMode, d.pending)
-	for _, gi := range d.sorted() {
-		fmt.Fprintf(b, "  instance %d profile %d at %d:%d", gi.Info.Id, gi.Info.ProfileId, gi.Info.Placement.Start, gi.Info.Placement.Size)
-		for _, ci := range gi.compute {
-			fmt.Fprintf(b, " compute %d profile %d", ci.Info.Id, ci.Info.ProfileId)
-		}
-		b.WriteByte('\n')
-	}
 }
 
 // setMIG gives the device what concerns its mode and its profiles.

@@ -157,8 +157,8 @@ func newMIGDevice(gi *gpuInstance, ci *computeInstance) *migDevice {
 	m.GetComputeInstanceIdFunc = always(int(ci.Info.Id))
 	m.GetDeviceHandleFromMigDeviceHandleFunc = always[nvml.Device](d)
 	m.GetAttributesFunc = always(nvml.DeviceAttributes{
-		MultiprocessorCount: gi.profile.Processors * ci.slices / gi.profile.Slices, GpuInstanceSliceCount: gi.profile.Slices,
-		ComputeInstanceSliceCount: ci.slices, MemorySizeMB: gi.profile.MemoryMiB, SharedOfaCount: gi.profile.OFA,
+		GpuInstanceSliceCount: gi.profile.Slices, ComputeInstanceSliceCount: ci.slices,
+		MemorySizeMB: gi.profile.MemoryMiB, SharedOfaCount: gi.profile.OFA,
 	})
 	m.GetMemoryInfoFunc = always(nvml.Memory{Total: total, Free: total})
 	m.GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) { return d.running(m.uuid), nvml.SUCCESS }

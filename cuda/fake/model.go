@@ -8,10 +8,9 @@ import (
 
 // Model is a kind of GPU.
 type Model struct {
-	Name      string
-	MemoryMiB uint64
-	// Major and Minor are the compute capability.
-	Major      int
+	Name       string
+	MemoryMiB  uint64
+	Major      int // of the compute capability
 	Minor      int
 	PowerWatts uint32
 	Profiles   []Profile
@@ -19,51 +18,39 @@ type Model struct {
 
 // Profile is a row of the MIG user guide's tables.
 type Profile struct {
-	Number     int    // NVML_GPU_INSTANCE_PROFILE_*
-	ID         uint32 // as nvidia-smi mig -lgip has it
-	Slices     uint32
-	Max        uint32
-	MemoryMiB  uint64
-	Processors uint32
-	Starts     []uint32
-	Size       uint32 // in memory slices
-	OFA        uint32
-	FirstID    uint32 // the least number that drivers give its instances
-}
-
-// Memory sizes, in MiB, of an eighth, a quarter, a half and the whole of a GPU,
-// and its multiprocessors with one slice, with one slice and a quarter of the
-// memory, with two, three, four and seven slices.
-type sizes struct {
-	eighth, quarter, half, whole             uint64
-	one, oneQuarter, two, three, four, seven uint32
+	Number    int    // NVML_GPU_INSTANCE_PROFILE_*
+	ID        uint32 // as nvidia-smi mig -lgip has it
+	Slices    uint32
+	Max       uint32
+	MemoryMiB uint64
+	Starts    []uint32
+	Size      uint32 // in memory slices
+	OFA       uint32
+	FirstID   uint32 // the least number that drivers give its instances
 }
 
 // profiles returns the seven profiles that GPUs of seven compute and eight
-// memory slices have: A100, H100 and H200 differ in sizes only.
-func profiles(s sizes) []Profile {
+// memory slices have: A100, H100 and H200 differ only in the memory, in MiB, of an
+// eighth, a quarter, a half and the whole of a GPU.
+func profiles(eighth, quarter, half, whole uint64) []Profile {
 	each := []uint32{0, 1, 2, 3, 4, 5, 6}
 	return []Profile{
-		{nvml.GPU_INSTANCE_PROFILE_1_SLICE, 19, 1, 7, s.eighth, s.one, each, 1, 0, 7},
-		{nvml.GPU_INSTANCE_PROFILE_1_SLICE_REV1, 20, 1, 1, s.eighth, s.one, each, 1, 1, 7},
-		{nvml.GPU_INSTANCE_PROFILE_1_SLICE_REV2, 15, 1, 4, s.quarter, s.oneQuarter, []uint32{0, 2, 4, 6}, 2, 0, 3},
-		{nvml.GPU_INSTANCE_PROFILE_2_SLICE, 14, 2, 3, s.quarter, s.two, []uint32{0, 2, 4}, 2, 0, 3},
-		{nvml.GPU_INSTANCE_PROFILE_3_SLICE, 9, 3, 2, s.half, s.three, []uint32{0, 4}, 4, 0, 1},
-		{nvml.GPU_INSTANCE_PROFILE_4_SLICE, 5, 4, 1, s.half, s.four, []uint32{0}, 4, 0, 1},
-		{nvml.GPU_INSTANCE_PROFILE_7_SLICE, 0, 7, 1, s.whole, s.seven, []uint32{0}, 8, 1, 0},
+		{nvml.GPU_INSTANCE_PROFILE_1_SLICE, 19, 1, 7, eighth, each, 1, 0, 7},
+		{nvml.GPU_INSTANCE_PROFILE_1_SLICE_REV1, 20, 1, 1, eighth, each, 1, 1, 7},
+		{nvml.GPU_INSTANCE_PROFILE_1_SLICE_REV2, 15, 1, 4, quarter, []uint32{0, 2, 4, 6}, 2, 0, 3},
+		{nvml.GPU_INSTANCE_PROFILE_2_SLICE, 14, 2, 3, quarter, []uint32{0, 2, 4}, 2, 0, 3},
+		{nvml.GPU_INSTANCE_PROFILE_3_SLICE, 9, 3, 2, half, []uint32{0, 4}, 4, 0, 1},
+		{nvml.GPU_INSTANCE_PROFILE_4_SLICE, 5, 4, 1, half, []uint32{0}, 4, 0, 1},
+		{nvml.GPU_INSTANCE_PROFILE_7_SLICE, 0, 7, 1, whole, []uint32{0}, 8, 1, 0},
 	}
 }
 
 // The models.
 var (
-	A100 = Model{"NVIDIA A100-SXM4-40GB", 40960, 8, 0, 400,
-		profiles(sizes{4864, 9856, 19968, 40192, 14, 14, 28, 42, 56, 98})}
-	A100Large = Model{"NVIDIA A100-SXM4-80GB", 81920, 8, 0, 400,
-		profiles(sizes{9728, 19968, 40192, 80896, 14, 14, 28, 42, 56, 98})}
-	H100 = Model{"NVIDIA H100 80GB HBM3", 81559, 9, 0, 700,
-		profiles(sizes{9984, 20096, 40448, 81152, 16, 26, 32, 60, 64, 132})}
-	H200 = Model{"NVIDIA H200", 143771, 9, 0, 700,
-		profiles(sizes{16384, 33280, 71168, 143104, 16, 26, 32, 60, 64, 132})}
+	A100      = Model{"NVIDIA A100-SXM4-40GB", 40960, 8, 0, 400, profiles(4864, 9856, 19968, 40192)}
+	A100Large = Model{"NVIDIA A100-SXM4-80GB", 81920, 8, 0, 400, profiles(9728, 19968, 40192, 80896)}
+	H100      = Model{"NVIDIA H100 80GB HBM3", 81559, 9, 0, 700, profiles(9984, 20096, 40448, 81152)}
+	H200      = Model{"NVIDIA H200", 143771, 9, 0, 700, profiles(16384, 33280, 71168, 143104)}
 )
 
 // Models are all of them.
@@ -82,8 +69,7 @@ func (m Model) byID(id uint32) *Profile { return m.find(func(p Profile) bool { r
 // info returns the profile as NVML has it.
 func (p *Profile) info() nvml.GpuInstanceProfileInfo {
 	return nvml.GpuInstanceProfileInfo{
-		Id: p.ID, SliceCount: p.Slices, InstanceCount: p.Max, MultiprocessorCount: p.Processors,
-		CopyEngineCount: p.Slices, OfaCount: p.OFA, JpegCount: p.OFA, MemorySizeMB: p.MemoryMiB,
+		Id: p.ID, SliceCount: p.Slices, InstanceCount: p.Max, OfaCount: p.OFA, MemorySizeMB: p.MemoryMiB,
 	}
 }
 

@@ -1,3 +1,16 @@
+// Package fake is a host full of GPUs for tests: the fake server of go-nvml,
+// given the rules of real MIG hardware.
+//
+// A [Server] is an nvml.Interface with [Device]s of a [Model]. It keeps where
+// instances may lie, how many there may be, what must be created and destroyed
+// before what, who may ask for what, and that nothing in use is destroyed. It
+// fails where a test asks for it and logs every call that changes something.
+//
+// Only tests import it. Sources of the tables: NVIDIA's MIG user guide
+// (docs.nvidia.com/datacenter/tesla/mig-user-guide, "Supported MIG Profiles" and
+// the outputs of nvidia-smi mig -lgip and -lgipp in "Getting Started"); the rules
+// are the comments of nvml.h. Where the guide has no number for the memory of a
+// profile, the share of the GPU's memory is used.
 package fake
 
 import (
@@ -157,19 +170,16 @@ func (s *Server) failing(call string) (hit *failure) {
 // Fail makes a call, any if its name is "", answer a code: after skip calls, so
 // many times (−1 for ever).
 func (s *Server) Fail(call string, skip, times int, code nvml.Return) {
-	s.addFailure(&failure{call, skip, times, code, false})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fails = append(s.fails, &failure{call, skip, times, code, false})
 }
 
 // FailAfter is Fail for a call that does its work and fails nevertheless, as
 // when an answer is lost.
 func (s *Server) FailAfter(call string, skip, times int, code nvml.Return) {
-	s.addFailure(&failure{call, skip, times, code, true})
-}
-
-func (s *Server) addFailure(f *failure) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.fails = append(s.fails, f)
+	s.Fail(call, skip, times, code)
+	s.fails[len(s.fails)-1].after = true
 }
 
 // Mend forgets all failures.
@@ -208,7 +218,14 @@ func (s *Server) State() string {
 	defer s.mu.Unlock()
 	var b strings.Builder
 	for _, d := range s.Devices {
-		d.describe(&b)
+		fmt.Fprintf(&b, "GPU %d mode %d pending %d\n", d.Index, d.MigMode, d.pending)
+		for _, gi := range d.sorted() {
+			fmt.Fprintf(&b, "  instance %d profile %d at %d:%d", gi.Info.Id, gi.Info.ProfileId, gi.Info.Placement.Start, gi.Info.Placement.Size)
+			for _, ci := range gi.compute {
+				fmt.Fprintf(&b, " compute %d profile %d", ci.Info.Id, ci.Info.ProfileId)
+			}
+			b.WriteByte('\n')
+		}
 	}
 	return b.String()
 }
