@@ -26,9 +26,17 @@ func (h *Host) Facts() (Facts, error) {
 		return Facts{}, err
 	}
 	defer done()
-	f, err := h.versions()
-	if err != nil {
-		return Facts{}, err
+	var f Facts
+	var code nvml.Return
+	if f.Driver, code = h.nvml.SystemGetDriverVersion(); code != nvml.SUCCESS {
+		return f, check(code, "nvmlSystemGetDriverVersion", "")
+	}
+	if f.NVML, code = h.nvml.SystemGetNVMLVersion(); code != nvml.SUCCESS {
+		return f, check(code, "nvmlSystemGetNVMLVersion", "")
+	}
+	number, code := h.nvml.SystemGetCudaDriverVersion()
+	if f.CUDA = cudaVersion(number); code != nvml.SUCCESS {
+		return f, check(code, "nvmlSystemGetCudaDriverVersion", "")
 	}
 	count, code := h.nvml.DeviceGetCount()
 	if err := check(code, "nvmlDeviceGetCount", ""); err != nil {
@@ -38,21 +46,6 @@ func (h *Host) Facts() (Facts, error) {
 		f.Devices = append(f.Devices, h.deviceAt(i))
 	}
 	return f, nil
-}
-
-func (h *Host) versions() (f Facts, err error) {
-	var code nvml.Return
-	f.Driver, code = h.nvml.SystemGetDriverVersion()
-	if err := check(code, "nvmlSystemGetDriverVersion", ""); err != nil {
-		return f, err
-	}
-	f.NVML, code = h.nvml.SystemGetNVMLVersion()
-	if err := check(code, "nvmlSystemGetNVMLVersion", ""); err != nil {
-		return f, err
-	}
-	number, code := h.nvml.SystemGetCudaDriverVersion()
-	f.CUDA = cudaVersion(number)
-	return f, check(code, "nvmlSystemGetCudaDriverVersion", "")
 }
 
 func (h *Host) deviceAt(index int) Device {

@@ -84,8 +84,11 @@ func (h *Host) with(uuid string, work func(nvml.Device) error) error {
 		return err
 	}
 	defer done()
-	handle, err := h.handle(uuid)
-	if err != nil {
+	handle, code := h.nvml.DeviceGetHandleByUUID(uuid)
+	if code == nvml.ERROR_INVALID_ARGUMENT {
+		code = nvml.ERROR_NOT_FOUND // what some versions mean by it
+	}
+	if err := check(code, "nvmlDeviceGetHandleByUUID", uuid); err != nil {
 		return err
 	}
 	return work(handle)
@@ -97,15 +100,6 @@ func (h *Host) missing(symbol string) error {
 		return nil
 	}
 	return &fault{Call: symbol, Code: nvml.ERROR_FUNCTION_NOT_FOUND}
-}
-
-// handle returns the NVML handle of a GPU or MIG UUID, between use and done.
-func (h *Host) handle(uuid string) (nvml.Device, error) {
-	device, code := h.nvml.DeviceGetHandleByUUID(uuid)
-	if code == nvml.ERROR_INVALID_ARGUMENT {
-		code = nvml.ERROR_NOT_FOUND // what some versions mean by it
-	}
-	return device, check(code, "nvmlDeviceGetHandleByUUID", uuid)
 }
 
 // leastPrefix is how many characters of a UUID, after GPU- or MIG-, name it: with
@@ -243,38 +237,22 @@ var leastDriver = map[int]int{11: 450, 12: 525, 13: 580}
 // ErrVersions, says which do not fit and what to install.
 func Versions(driver string, runs version, wantMajor int) error {
 	least, ok := leastDriver[wantMajor]
-	if !ok {
-		return fmt.Errorf("%w: nothing is known of CUDA %d; take an ONNX Runtime for CUDA 12 or 13", ErrVersions, wantMajor)
+	first, _, _ := strings.Cut(driver, ".")
+	branch, err := strconv.Atoi(first)
+	remedy := fmt.Sprintf("install driver %d or newer and reboot", least)
+	if branch >= leastDriver[12] && wantMajor > 12 {
+		remedy += ", or take an ONNX Runtime for CUDA 12"
 	}
-	branch, err := driverBranch(driver)
 	switch {
-	case err != nil:
-		return fmt.Errorf("%w: %w", ErrVersions, err)
+	case !ok:
+		return fmt.Errorf("%w: nothing is known of CUDA %d; take an ONNX Runtime for CUDA 12 or 13", ErrVersions, wantMajor)
+	case err != nil || branch <= 0:
+		return fmt.Errorf("%w: %q is no driver version such as 580.65.06; see nvidia-smi", ErrVersions, driver)
 	case branch < least:
-		return fmt.Errorf("%w: ONNX Runtime wants CUDA %d, which needs driver %d or newer, and driver %s is loaded; %s",
-			ErrVersions, wantMajor, least, driver, olderLibrary(branch, least))
+		return fmt.Errorf("%w: ONNX Runtime wants CUDA %d, which needs driver %d or newer, and driver %s is loaded; %s", ErrVersions, wantMajor, least, driver, remedy)
 	case runs != (version{}) && runs.Major < wantMajor:
 		return fmt.Errorf("%w: ONNX Runtime wants CUDA %d, and driver %s says that it runs CUDA %s at most; install driver %d or newer and reboot, and remove a compatibility package that is older",
 			ErrVersions, wantMajor, driver, runs, least)
 	}
 	return nil
-}
-
-// olderLibrary returns what to install for a driver of a branch.
-func olderLibrary(branch, least int) string {
-	remedy := fmt.Sprintf("install driver %d or newer and reboot", least)
-	if branch >= leastDriver[12] && least > leastDriver[12] {
-		remedy += ", or take an ONNX Runtime for CUDA 12"
-	}
-	return remedy
-}
-
-// driverBranch returns the first number of a driver version.
-func driverBranch(driver string) (int, error) {
-	first, _, _ := strings.Cut(driver, ".")
-	branch, err := strconv.Atoi(first)
-	if err != nil || branch <= 0 {
-		return 0, fmt.Errorf("%q is no driver version such as 580.65.06; see nvidia-smi", driver)
-	}
-	return branch, nil
 }

@@ -84,22 +84,17 @@ func (h *Host) readMIG(d *Device, handle nvml.Device) error {
 	if err != nil {
 		return err
 	}
-	d.MIG.Profiles, d.MIG.Why, d.MIG.Slices = all, why, memorySlices(all)
+	d.MIG.Profiles, d.MIG.Why = all, why
+	for _, p := range all {
+		for _, place := range p.Placements {
+			d.MIG.Slices = max(d.MIG.Slices, place.Start+place.Size)
+		}
+	}
 	d.MIG.Listed = why == nil && len(all) > 0
 	if !d.MIG.Enabled {
 		return nil
 	}
 	return h.readInstances(d, handle)
-}
-
-// memorySlices returns where the last placement ends.
-func memorySlices(all []Profile) (n int) {
-	for _, p := range all {
-		for _, place := range p.Placements {
-			n = max(n, place.Start+place.Size)
-		}
-	}
-	return n
 }
 
 func (h *Host) readInstances(d *Device, handle nvml.Device) error {
@@ -115,10 +110,19 @@ func (h *Host) readInstances(d *Device, handle nvml.Device) error {
 		}
 	}
 	for _, m := range found {
-		d.addCompute(m)
+		if d.instance(m.instance) == nil { // they could not be listed
+			d.Instances = append(d.Instances, Instance{ID: m.instance, Profile: m.profile})
+		}
+		gi := d.instance(m.instance)
+		gi.Compute = append(gi.Compute, m.computeInstance)
 	}
 	for i := range d.Instances {
-		d.Instances[i].finish(d.MIG)
+		gi := &d.Instances[i]
+		slices.SortFunc(gi.Compute, func(a, b computeInstance) int { return cmp.Compare(a.ID, b.ID) })
+		p, ok := d.MIG.Profile(gi.Profile)
+		if ok && len(gi.Compute) == 1 && gi.Compute[0].Slices == p.Slices {
+			gi.UUID = gi.Compute[0].UUID
+		}
 	}
 	slices.SortFunc(d.Instances, func(a, b Instance) int {
 		return cmp.Or(a.Placement.Start-b.Placement.Start, cmp.Compare(a.ID, b.ID))
@@ -141,17 +145,12 @@ func listInstances(d *Device, handle nvml.Device) error {
 			if err := check(code, "nvmlGpuInstanceGetInfo", d.UUID); err != nil {
 				return err
 			}
-			d.addInstance(Instance{ID: info.Id, Profile: p.Name, Placement: Placement{int(info.Placement.Start), int(info.Placement.Size)}})
+			if d.instance(info.Id) == nil { // profiles may share an ID
+				d.Instances = append(d.Instances, Instance{ID: info.Id, Profile: p.Name, Placement: Placement{int(info.Placement.Start), int(info.Placement.Size)}})
+			}
 		}
 	}
 	return nil
-}
-
-// addInstance adds an instance once: profiles may share an ID.
-func (d *Device) addInstance(i Instance) {
-	if d.instance(i.ID) == nil {
-		d.Instances = append(d.Instances, i)
-	}
 }
 
 func (d *Device) instance(id uint32) *Instance {
@@ -161,25 +160,6 @@ func (d *Device) instance(id uint32) *Instance {
 		}
 	}
 	return nil
-}
-
-// addCompute hangs a MIG device into its instance, which it makes up where the
-// instances could not be listed.
-func (d *Device) addCompute(m migDevice) {
-	if d.instance(m.instance) == nil {
-		d.Instances = append(d.Instances, Instance{ID: m.instance, Profile: m.profile})
-	}
-	gi := d.instance(m.instance)
-	gi.Compute = append(gi.Compute, m.computeInstance)
-}
-
-// finish sorts the compute instances and finds the one that covers all.
-func (i *Instance) finish(m MIG) {
-	slices.SortFunc(i.Compute, func(a, b computeInstance) int { return cmp.Compare(a.ID, b.ID) })
-	p, ok := m.Profile(i.Profile)
-	if ok && len(i.Compute) == 1 && i.Compute[0].Slices == p.Slices {
-		i.UUID = i.Compute[0].UUID
-	}
 }
 
 // migDevice is a compute instance with what is needed to find its place.
@@ -326,7 +306,12 @@ func profiles(handle nvml.Device, uuid string, total uint64) (all []Profile, why
 		if err := check(code, "nvmlDeviceGetGpuInstanceProfileInfo", uuid); err != nil {
 			return nil, nil, err
 		}
-		p := newProfile(number, info, total)
+		p := Profile{
+			Name: profileName(int(info.SliceCount), info.MemorySizeMB, total, suffixes[number]),
+			ID:   info.Id, Slices: int(info.SliceCount), Memory: info.MemorySizeMB * mebi,
+			Processors: int(info.MultiprocessorCount), Max: int(info.InstanceCount), Room: -1,
+			info: info,
+		}
 		if err := p.readPlacements(handle, uuid); err != nil {
 			why = err
 		}
@@ -336,15 +321,6 @@ func profiles(handle nvml.Device, uuid string, total uint64) (all []Profile, why
 		return cmp.Or(a.Slices-b.Slices, cmp.Compare(a.Memory, b.Memory))
 	})
 	return all, why, nil
-}
-
-func newProfile(number int, info nvml.GpuInstanceProfileInfo, total uint64) Profile {
-	return Profile{
-		Name: profileName(int(info.SliceCount), info.MemorySizeMB, total, suffixes[number]),
-		ID:   info.Id, Slices: int(info.SliceCount), Memory: info.MemorySizeMB * mebi,
-		Processors: int(info.MultiprocessorCount), Max: int(info.InstanceCount), Room: -1,
-		info: info,
-	}
 }
 
 // readPlacements asks where instances may lie and how many are free; both need

@@ -43,14 +43,23 @@ func (w *work) apply(l Layout) (Layout, error) {
 	if err != nil {
 		return l, err
 	}
-	w.prune(l.Device)
+	// What does not exist any more is forgotten.
+	w.record.Entries = slices.DeleteFunc(w.record.Entries, func(e entry) bool { return e.find(l.Device) == nil })
+	w.earlier = len(w.record.Entries)
 	for _, e := range l.Remove {
 		if err := w.remove(e); err != nil {
 			return l, fmt.Errorf("removing what an earlier run left: %w", err)
 		}
 	}
 	if l.EnableMode {
-		if l, err = w.enable(l); err != nil {
+		w.record.EnabledMode, w.enabled = true, true
+		if err := w.keep(); err != nil {
+			return l, err
+		}
+		if err := w.host.SetMIGMode(w.gpu, true); err != nil {
+			return l, fmt.Errorf("enabling MIG mode: %w", err)
+		}
+		if l, err = w.plan(l); err != nil { // profiles may be others now
 			return l, err
 		}
 	}
@@ -61,18 +70,7 @@ func (w *work) apply(l Layout) (Layout, error) {
 			}
 		}
 	}
-	return w.verify(l)
-}
-
-// prune forgets what does not exist any more.
-func (w *work) prune(d cuda.Device) {
-	w.record.Entries = slices.DeleteFunc(w.record.Entries, func(e entry) bool { return e.find(d) == nil })
-	w.earlier = len(w.record.Entries)
-}
-
-// verify plans for the last time: nothing may be left to do.
-func (w *work) verify(l Layout) (Layout, error) {
-	l, err := w.plan(l)
+	l, err = w.plan(l) // for the last time: nothing may be left to do
 	if steps := l.Steps(); err == nil && len(steps) > 0 {
 		err = fmt.Errorf("%w: somebody changes the instances of %s at the same time (%s); stop that and start again", ErrForeign, l.Device, steps[0])
 	}
@@ -88,18 +86,6 @@ func (w *work) plan(l Layout) (Layout, error) {
 	o := l.options
 	o.Record = w.record
 	return Plan(d, l.wants, o)
-}
-
-// enable turns the mode on. Profiles may be others then.
-func (w *work) enable(l Layout) (Layout, error) {
-	w.record.EnabledMode, w.enabled = true, true
-	if err := w.keep(); err != nil {
-		return l, err
-	}
-	if err := w.host.SetMIGMode(w.gpu, true); err != nil {
-		return l, fmt.Errorf("enabling MIG mode: %w", err)
-	}
-	return w.plan(l)
 }
 
 // create makes the instances of a slot. Before each the record has what is about to be
@@ -125,12 +111,7 @@ func (w *work) create(l Layout, s slot) error {
 	if e.Compute, err = w.host.CreateComputeInstance(w.gpu, id); err != nil {
 		return err
 	}
-	return w.finish(e)
-}
-
-// finish learns the UUID of a new instance.
-func (w *work) finish(e *entry) error {
-	d, err := w.host.Device(w.gpu)
+	d, err := w.host.Device(w.gpu) // which has the UUID
 	if err != nil {
 		return err
 	}

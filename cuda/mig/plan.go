@@ -67,7 +67,12 @@ func Plan(d cuda.Device, wants []Want, o Options) (Layout, error) {
 	}
 	l.EnableMode = !d.MIG.Enabled
 	l.match(record)
-	missing := l.needs(profiles)
+	var missing []need
+	for i, s := range l.Slots {
+		if s.State == Create {
+			missing = append(missing, need{want: i, profile: profiles[i]})
+		}
+	}
 	switch {
 	case len(missing) == 0:
 		return l, nil
@@ -129,24 +134,15 @@ func (l *Layout) match(record Record) {
 			l.Remove = append(l.Remove, e)
 		}
 	}
-	for _, have := range l.strangers(ours) {
+	strangers := slices.DeleteFunc(slices.Clone(l.Device.Instances), func(have cuda.Instance) bool { return ours[have.ID] })
+	slices.SortStableFunc(strangers, func(a, b cuda.Instance) int { // the idle ones first
+		return min(1, len(a.Processes())) - min(1, len(b.Processes()))
+	})
+	for _, have := range strangers {
 		if !l.keep(have, false) {
 			l.Others = append(l.Others, have)
 		}
 	}
-}
-
-// strangers returns the instances that are not ours, the idle ones first.
-func (l *Layout) strangers(ours map[uint32]bool) (all []cuda.Instance) {
-	for _, have := range l.Device.Instances {
-		if !ours[have.ID] {
-			all = append(all, have)
-		}
-	}
-	slices.SortStableFunc(all, func(a, b cuda.Instance) int {
-		return min(1, len(a.Processes())) - min(1, len(b.Processes()))
-	})
-	return all
 }
 
 // keep gives an instance to the first slot that wants it. It reports whether
@@ -163,16 +159,6 @@ func (l *Layout) keep(have cuda.Instance, ours bool) bool {
 		}
 	}
 	return false
-}
-
-// needs returns the slots that no instance fills.
-func (l *Layout) needs(profiles []cuda.Profile) (all []need) {
-	for i, s := range l.Slots {
-		if s.State == Create {
-			all = append(all, need{want: i, profile: profiles[i]})
-		}
-	}
-	return all
 }
 
 // create finds places for what is missing.
@@ -212,7 +198,7 @@ func (l *Layout) overCount(missing []need) string {
 			}
 		}
 		for _, i := range l.Device.Instances {
-			if i.Profile == p.Name && !l.removes(i) {
+			if i.Profile == p.Name && !slices.ContainsFunc(l.Remove, func(e entry) bool { return e.find(l.Device).ID == i.ID }) {
 				have++
 			}
 		}
@@ -226,13 +212,6 @@ func (l *Layout) overCount(missing []need) string {
 	return ""
 }
 
-func (l *Layout) removes(i cuda.Instance) bool {
-	return slices.ContainsFunc(l.Remove, func(e entry) bool {
-		have := e.find(l.Device)
-		return have != nil && have.ID == i.ID
-	})
-}
-
 // noFit returns an error with what is asked for, what is free, and who has the rest.
 func (l *Layout) noFit(missing []need, over string) error {
 	var asked []string
@@ -242,11 +221,6 @@ func (l *Layout) noFit(missing []need, over string) error {
 		compute += n.profile.Slices
 		if len(n.profile.Placements) > 0 {
 			memory += n.profile.Placements[0].Size
-		}
-	}
-	for i := range l.Slots {
-		if l.Slots[i].State == Create {
-			l.Slots[i].Placement = cuda.Placement{}
 		}
 	}
 	bar := l.bar()
