@@ -1,7 +1,5 @@
 package mps
 
-import "fmt"
-
 // eventsMax is how many events wait for whoever receives them. When there are
 // more, the oldest is forgotten: State says how things are.
 const eventsMax = 64
@@ -52,11 +50,7 @@ const (
 
 // String returns the kind in words.
 func (k EventKind) String() string {
-	names := [...]string{"server active", "server faulted", "server died", "control died", "restarted", "unresponsive", "gave up"}
-	if int(k) < len(names) {
-		return names[k]
-	}
-	return fmt.Sprintf("EventKind(%d)", k)
+	return [...]string{"server active", "server faulted", "server died", "control died", "restarted", "unresponsive", "gave up"}[k]
 }
 
 // emit passes an event on and never waits. Only the supervisor calls it.

@@ -1,6 +1,7 @@
 package mps
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,16 +135,13 @@ func (w *watched) wait() bool {
 	return err == nil
 }
 
-func (w *watched) kill() (err error) {
+func (w *watched) kill() error {
 	raw, err := w.file.SyscallConn()
-	if err != nil {
-		return err
+	var sent error
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { sent = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
 	}
-	control := raw.Control(func(fd uintptr) { err = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
-	if control != nil {
-		return control
-	}
-	return err
+	return cmp.Or(err, sent)
 }
 
 func (w *watched) close() { _ = w.file.Close() }

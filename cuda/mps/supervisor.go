@@ -24,8 +24,6 @@ type supervisor struct {
 	servers  map[int]*server
 	gone     chan *server // ended, as the kernel says
 	dead     map[int]bool // ended, and maybe still listed: the daemon learns of it later
-	looks    chan look
-	looking  bool
 	misses   int
 }
 
@@ -38,7 +36,7 @@ type look struct {
 func newSupervisor(c *Control) *supervisor {
 	return &supervisor{
 		Control: c, restarts: child.Restarts{Policy: c.opts.Policy},
-		servers: map[int]*server{}, dead: map[int]bool{}, gone: make(chan *server, serversMax), looks: make(chan look, 1),
+		servers: map[int]*server{}, dead: map[int]bool{}, gone: make(chan *server, serversMax),
 	}
 }
 
@@ -75,14 +73,13 @@ func (s *supervisor) live(p *child.Process) error {
 // watch returns when the process has ended, or when Stop is called.
 func (s *supervisor) watch(p *child.Process) (stopped bool) {
 	ctx, cancel := context.WithCancel(s.ctx)
-	defer s.cancelLook(cancel)
+	defer cancel()
 	var exited <-chan struct{}
 	if p != nil {
 		exited = p.Done()
 	}
-	ticker := time.NewTicker(s.opts.Poll)
-	defer ticker.Stop()
-	s.ask(ctx)
+	looks := make(chan look)
+	s.wg.Go(func() { s.poll(ctx, looks) })
 	for {
 		select {
 		case <-exited:
@@ -92,29 +89,26 @@ func (s *supervisor) watch(p *child.Process) (stopped bool) {
 		case one := <-s.gone:
 			s.dead[one.pid] = true
 			s.lose(one)
-		case <-ticker.C:
-			s.ask(ctx)
-		case found := <-s.looks:
-			s.looking = false
+		case found := <-looks:
 			s.judge(found)
 		}
 	}
 }
 
-// ask looks, unless it still does.
-func (s *supervisor) ask(ctx context.Context) {
-	if s.looking {
-		return
-	}
-	s.looking = true
-	s.wg.Go(func() { s.looks <- s.look(ctx) })
-}
-
-func (s *supervisor) cancelLook(cancel context.CancelFunc) {
-	cancel()
-	if s.looking {
-		<-s.looks
-		s.looking = false
+// poll looks once in a while, and as long as the console takes for that.
+func (c *Control) poll(ctx context.Context, looks chan<- look) {
+	for ticker := time.Tick(c.opts.Poll); ; {
+		found := c.look(ctx)
+		select {
+		case looks <- found:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-ticker:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -134,9 +128,12 @@ func (s *supervisor) end(p *child.Process) error {
 // bury emits the event of a process that ended by itself.
 func (s *supervisor) bury(p *child.Process) {
 	err := fmt.Errorf("%w: process %d of device %s (%v)%s", ErrExited, p.PID(), s.opts.Device, p.Status(), s.lastWords(p))
-	err = errors.Join(err, s.killRest())
+	s.died(p.PID(), errors.Join(err, s.killRest()))
+}
+
+func (s *supervisor) died(pid int, err error) {
 	s.change(func(state *State) { state.Phase, state.PID, state.Err = PhaseRestarting, 0, err })
-	s.emit(Event{Kind: ControlDied, PID: p.PID(), Err: err})
+	s.emit(Event{Kind: ControlDied, PID: pid, Err: err})
 }
 
 // revive starts the daemon again after a pause. It returns nil when Stop is
@@ -156,8 +153,7 @@ func (s *supervisor) revive(ranFor time.Duration) *child.Process {
 		if s.ctx.Err() != nil {
 			return nil
 		}
-		s.change(func(state *State) { state.Phase, state.PID, state.Err = PhaseRestarting, 0, err })
-		s.emit(Event{Kind: ControlDied, Err: err})
+		s.died(0, err)
 		ranFor = 0
 	}
 }
@@ -169,19 +165,15 @@ func (s *supervisor) pause(ranFor time.Duration) {
 	if delay, ok := s.restarts.Next(time.Now(), ranFor); ok {
 		over = time.After(delay)
 	} else {
-		s.giveUp()
+		err := fmt.Errorf("%w: more than %d times within %v; mend the cause, then restart overlapd: %w",
+			ErrRestartLimit, s.opts.RestartLimit, s.opts.RestartWindow, s.State().Err)
+		s.change(func(state *State) { state.Phase, state.Err = PhaseGivenUp, err })
+		s.emit(Event{Kind: GaveUp, Err: err})
 	}
 	select {
 	case <-over:
 	case <-s.ctx.Done():
 	}
-}
-
-func (s *supervisor) giveUp() {
-	err := fmt.Errorf("%w: more than %d times within %v; mend the cause, then restart overlapd: %w",
-		ErrRestartLimit, s.opts.RestartLimit, s.opts.RestartWindow, s.State().Err)
-	s.change(func(state *State) { state.Phase, state.Err = PhaseGivenUp, err })
-	s.emit(Event{Kind: GaveUp, Err: err})
 }
 
 // launch starts a daemon of ours and waits until it answers.
@@ -305,8 +297,7 @@ func (s *supervisor) miss(err error) {
 	}
 	if s.dir == nil && errors.Is(err, ErrNoDaemon) {
 		s.forget()
-		s.change(func(state *State) { state.Phase, state.Err = PhaseRestarting, err })
-		s.emit(Event{Kind: ControlDied, Err: err})
+		s.died(0, err)
 		return
 	}
 	s.emit(Event{Kind: Unresponsive, Err: err})
