@@ -38,10 +38,7 @@ func TestKilledWorkers(t *testing.T) {
 	p := serve(t, config{worker: restarts, services: []service{
 		{name: "steady", model: "zoo:tiny_add"}, {"victim", "zoo:tiny_add", "target = \"20s\"\nmax_batch = 4"},
 	}})
-	kills := 20
-	if testing.Short() {
-		kills = 4
-	}
+	kills := max(fewer(20), 8)
 	var over atomic.Bool
 	var steady, victim tally
 	load := make(chan struct{})
