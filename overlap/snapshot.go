@@ -142,8 +142,11 @@ func (s *Scheduler) restore(k *Snapshot) error {
 	batches := map[models.BatchID]*batch{}
 	for i := range k.Batches {
 		b, err := s.restoreBatch(&k.Batches[i])
-		if err != nil || b.id > s.lastID || batches[b.id] != nil {
-			return fmt.Errorf("batch %d: it cannot be: %w", k.Batches[i].ID, err)
+		if err == nil && (b.id > s.lastID || batches[b.id] != nil) {
+			err = errors.New("the ID cannot be")
+		}
+		if err != nil {
+			return fmt.Errorf("batch %d: %w", k.Batches[i].ID, err)
 		}
 		batches[b.id] = b
 	}

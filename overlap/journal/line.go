@@ -23,21 +23,21 @@ const came = " stop? running? err? a? r?"
 // layouts are the fields of each event, by their keys, in the order in which
 // they are written. One with a ? is left out where it is zero.
 var layouts = map[event][]field{
-	eventArrive:     fieldsOf[record]("e t id sv n seq? shape? arrived deadline priority? p?" + came),
-	eventNext:       fieldsOf[record]("e t p?" + came),
-	chosen:          fieldsOf[record]("e t p? c solo? limit? planned? round predicted bound g" + came),
-	eventPlan:       fieldsOf[record]("e t p?" + came),
-	eventFinish:     fieldsOf[record]("e t round took s p?" + came),
-	eventCancel:     fieldsOf[record]("e t id p?" + came),
-	eventDown:       fieldsOf[record]("e t sv p?" + came),
-	eventUp:         fieldsOf[record]("e t sv p?" + came),
-	eventLoad:       fieldsOf[record]("e t service p?" + came),
-	eventAdd:        fieldsOf[record]("e t service p?" + came),
-	eventChange:     fieldsOf[record]("e t service p?" + came),
-	eventRemove:     fieldsOf[record]("e t sv p?" + came),
-	eventDrain:      fieldsOf[record]("e t p?" + came),
-	eventCheckpoint: fieldsOf[record]("e t state"),
-	eventGap:        fieldsOf[record]("e lost why"),
+	eventArrive:     recordFields("e t id sv n seq? shape? arrived deadline priority? p?" + came),
+	eventNext:       recordFields("e t p?" + came),
+	chosen:          recordFields("e t p? c solo? limit? planned? round predicted bound g" + came),
+	eventPlan:       recordFields("e t p?" + came),
+	eventFinish:     recordFields("e t round took s p?" + came),
+	eventCancel:     recordFields("e t id p?" + came),
+	eventDown:       recordFields("e t sv p?" + came),
+	eventUp:         recordFields("e t sv p?" + came),
+	eventLoad:       recordFields("e t service p?" + came),
+	eventAdd:        recordFields("e t service p?" + came),
+	eventChange:     recordFields("e t service p?" + came),
+	eventRemove:     recordFields("e t sv p?" + came),
+	eventDrain:      recordFields("e t p?" + came),
+	eventCheckpoint: recordFields("e t state"),
+	eventGap:        recordFields("e lost why"),
 }
 
 // field is a field of a record, or of an item in one of its lists.
@@ -49,10 +49,10 @@ type field struct {
 	items  []field // of the items, if it is a list of structs
 }
 
-// fieldsOf returns the fields of a struct, those of the keys or else all, as
-// their tags have them.
-func fieldsOf[T any](keys string) []field { return structFields(reflect.TypeFor[T](), keys) }
+func recordFields(keys string) []field { return structFields(reflect.TypeFor[record](), keys) }
 
+// structFields returns the fields of a struct, those of the keys or else all, as
+// their tags have them.
 func structFields(typ reflect.Type, keys string) (fields []field) {
 	byKey := map[string]field{}
 	for i := range typ.NumField() {

@@ -37,6 +37,7 @@ func TestReaderRefuses(t *testing.T) {
 		"two in a line":      {header + state + strings.TrimSpace(lines[2]) + lines[3], ErrRecord, 3, "more than one"},
 		"empty line":         {header + state + "\n", ErrRecord, 3, ""},
 		"unknown event":      {header + state + `{"e":"guess","t":1}` + "\n", ErrRecord, 3, "guess"},
+		"no event":           {header + state + `{"e":"chosen","t":1}` + "\n", ErrRecord, 3, "chosen"},
 		"unknown key":        {header + state + `{"e":"drain","t":1,"u":1}` + "\n", ErrRecord, 3, `"u"`},
 		"huge time":          {header + state + `{"e":"drain","t":9223372036854775808}` + "\n", ErrRecord, 3, "9223372036854775808"},
 		"fraction":           {header + state + `{"e":"drain","t":0.5}` + "\n", ErrRecord, 3, "0.5"},

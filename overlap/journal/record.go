@@ -250,7 +250,7 @@ const maxNumber = math.MaxInt32
 
 // validate reports the first thing that cannot be, and decodes what was asked.
 func (r *record) validate() (err error) {
-	if layouts[r.Event] == nil {
+	if layouts[r.Event] == nil || r.Event == chosen {
 		return fmt.Errorf("unknown event %q", r.Event)
 	}
 	for _, n := range []int{r.Size, r.SeqLen, r.Priority} {
