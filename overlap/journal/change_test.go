@@ -67,7 +67,7 @@ func TestReplayAcrossAReload(t *testing.T) {
 		round()
 	}
 	after := reload(t, l, loadConfig("overlap").Services)
-	for range 1000 {
+	for range 300 {
 		round()
 	}
 	if err := w.Close(); err != nil {

@@ -312,7 +312,7 @@ func TestRecordingDoesNotAllocate(t *testing.T) {
 			l.round(t)
 			w.keepUp() // a writer that is behind costs a checkpoint
 		}
-		for range 3000 {
+		for range 1000 {
 			round()
 		}
 		if n := testing.AllocsPerRun(500, round); n != 0 {
