@@ -107,8 +107,7 @@ func (k *Kind[T]) ReadFile(path string) (*T, error) {
 	return nil, err
 }
 
-// WriteFile checks a value and writes it as a file of this kind. A reader of the path
-// finds the old file or the whole new one, also after a crash.
+// WriteFile checks a value and writes it as a file of this kind, by Replace.
 func (k *Kind[T]) WriteFile(path string, value *T) error {
 	if err := k.Check(value); err != nil {
 		return err
@@ -120,11 +119,20 @@ func (k *Kind[T]) WriteFile(path string, value *T) error {
 	if len(data) >= k.MaxBytes {
 		return fmt.Errorf("%w: larger than %d bytes", k.Damaged, k.MaxBytes)
 	}
+	return Replace(path, func(w io.Writer) error {
+		_, err := w.Write(append(data, '\n'))
+		return err
+	})
+}
+
+// Replace writes a file and moves it to path when all of it is on disk. A reader of
+// the path finds the old file or the whole new one, also after a crash.
+func Replace(path string, write func(io.Writer) error) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
-	_, err = temp.Write(append(data, '\n'))
+	err = write(temp)
 	if err = errors.Join(err, temp.Chmod(fileMode), temp.Sync(), temp.Close()); err == nil {
 		err = os.Rename(temp.Name(), path)
 	}

@@ -2,7 +2,6 @@ package zoo
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -13,6 +12,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/textfile"
 )
 
 // What every file of the zoo declares.
@@ -79,42 +79,34 @@ func encode(g *graph, seed uint64) *layout {
 // write writes the file. progress, if not nil, is called after each step with how
 // many bytes of the file are written.
 func (l *layout) write(w io.Writer, progress func(done int64)) error {
-	out := counter{w: w, progress: progress}
-	out.write(l.head)
+	var done int64
+	var err error
+	put := func(b []byte) {
+		if err != nil {
+			return
+		}
+		if _, err = w.Write(b); err != nil {
+			return
+		}
+		if done += int64(len(b)); progress != nil {
+			progress(done)
+		}
+	}
+	put(l.head)
 	chunk := make([]byte, chunkBytes)
 	for i := range l.tensors {
 		t := &l.tensors[i]
-		out.write(t.head)
+		put(t.head)
 		s := newStream(l.seed, t.name)
 		size := int64(t.elem.Bytes())
-		for done, total := int64(0), t.bytes(); done < total && out.err == nil; {
-			part := chunk[:min(chunkBytes, total-done)]
-			t.encode(part, done/size, s)
-			out.write(part)
-			done += int64(len(part))
+		for at, total := int64(0), t.bytes(); at < total && err == nil; {
+			part := chunk[:min(chunkBytes, total-at)]
+			t.encode(part, at/size, s)
+			put(part)
+			at += int64(len(part))
 		}
 	}
-	return out.err
-}
-
-// counter writes until the first error.
-type counter struct {
-	w        io.Writer
-	progress func(done int64)
-	done     int64
-	err      error
-}
-
-func (c *counter) write(b []byte) {
-	if c.err != nil {
-		return
-	}
-	n, err := c.w.Write(b)
-	c.done += int64(n)
-	c.err = err
-	if err == nil && c.progress != nil {
-		c.progress(c.done)
-	}
+	return err
 }
 
 // Build makes sure that dir holds the file of the model called name with the
@@ -135,7 +127,11 @@ func Build(name, dir string, seed uint64, progress func(done, total int64)) (str
 	if progress != nil {
 		report = func(done int64) { progress(done, l.size) }
 	}
-	if err := l.replace(path, report); err != nil {
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		err = textfile.Replace(path, func(w io.Writer) error { return l.write(w, report) })
+	}
+	if err != nil {
 		return "", fmt.Errorf("building %s: %w", name, err)
 	}
 	return path, nil
@@ -157,44 +153,6 @@ func (l *layout) matches(path string) bool {
 	head := make([]byte, len(l.head))
 	_, err = io.ReadFull(f, head)
 	return err == nil && bytes.Equal(head, l.head)
-}
-
-// replace writes the file beside path and moves it there when all of it is on
-// disk.
-func (l *layout) replace(path string, progress func(int64)) (err error) {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*.part")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-		}
-	}()
-	if err := errors.Join(f.Chmod(0o644), l.write(f, progress)); err != nil {
-		return err
-	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncFolder(dir)
-}
-
-// syncFolder makes a rename in dir survive a power failure.
-func syncFolder(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // The functions here append ONNX messages to b. The numbers are those of the

@@ -26,7 +26,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg: "models/zoo",
-		may: []string{"models"},
+		may: []string{"models", "textfile"},
 		why: "it writes files; to run them is the business of others",
 	},
 	{
