@@ -18,9 +18,9 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/http"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 	"github.com/overlapd/overlapd/daemon/rpc"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
+	"github.com/overlapd/overlapd/models"
 )
 
 var update = flag.Bool("update", false, "rewrite the files in testdata and examples")
@@ -40,10 +40,25 @@ func tokenFile(t testing.TB, token string) string {
 	return path
 }
 
-var (
-	eventually = fakebackend.Eventually
-	spec       = fakebackend.Spec
-)
+// eventually waits for what happens in another goroutine or in the kernel.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("still waiting: %s", what)
+}
+
+// spec describes an input or output. A dimension of less than 0 is not fixed.
+func spec(name string, t models.DataType, shape ...int64) models.TensorSpec {
+	dims := make([]models.Dim, len(shape))
+	for i := range shape {
+		dims[i].Value = shape[i]
+	}
+	return models.TensorSpec{Name: name, Type: models.Tensor(t, dims...)}
+}
 
 func testLimits() config.Limits {
 	l := config.Default().Limits

@@ -1,13 +1,8 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -17,8 +12,6 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/loop"
-	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 	"github.com/overlapd/overlapd/models"
 	"github.com/rs/zerolog"
@@ -45,164 +38,6 @@ func remoteRequest(model string, inputs ...remoteInput) *inference.ModelInferReq
 		r.RawInputContents = append(r.RawInputContents, in.data)
 	}
 	return r
-}
-
-func usec(n int64) *inference.InferParameter {
-	return &inference.InferParameter{ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: n}}
-}
-
-// The call of a gRPC query is the call of the same query over HTTP.
-func TestRemoteCallIsTheSame(t *testing.T) {
-	f := fakebackend.New(t)
-	q1 := queriesOf(f, testLimits())
-	a, err := http.Post("http://"+serveHTTP(t, q1, testLimits()).String()+"/v2/models/linked/infer", contentJSON, strings.NewReader(`{"id":"q1","parameters":{"timeout":5000,"priority":2},"inputs":[
-		{"name":"C","datatype":"FP32","shape":[1,4],"data":[0,0,0,0]},
-		{"name":"A","datatype":"INT64","shape":[1,2],"data":[1,0]},
-		{"name":"B","datatype":"INT64","shape":[1,2],"data":[0,0]}]}`))
-	if err != nil || a.StatusCode != 200 {
-		t.Fatalf("%+v, %v", a, err)
-	}
-	a.Body.Close()
-	want := f.Mu.Last
-	client := serveRemote(t, q1, testLimits())
-	q := remoteRequest("linked",
-		remoteInput{"C", "FP32", []int64{1, 4}, make([]byte, 16)},
-		remoteInput{"A", "INT64", []int64{1, 2}, append([]byte{1}, make([]byte, 15)...)},
-		remoteInput{"B", "INT64", []int64{1, 2}, make([]byte, 16)})
-	q.Id, q.Parameters = "q1", map[string]*inference.InferParameter{"timeout": usec(5000), "priority": usec(2)}
-	if _, err := client.ModelInfer(patient(t), q); err != nil {
-		t.Fatal(err)
-	}
-	f.Mu.Lock()
-	got := f.Mu.Last
-	f.Mu.Unlock()
-	if string(got.ID) != "q1" || got.Service != want.Service || got.Size != want.Size || got.SeqLen != want.SeqLen || got.Shape != want.Shape ||
-		got.Timeout != want.Timeout || got.Priority != want.Priority || len(got.Inputs) != len(want.Inputs) {
-		t.Fatalf("got %+v, want %+v", &got, &want)
-	}
-	for i := range want.Inputs {
-		g, w := &got.Inputs[i], &want.Inputs[i]
-		if g.Name != w.Name || g.Type != w.Type || g.Offset != w.Offset || !bytes.Equal(g.Data, w.Data) {
-			t.Errorf("input %d: got %+v, want %+v", i, g, w)
-		}
-	}
-}
-
-// Every type survives the way there and back.
-func TestRemoteTypes(t *testing.T) {
-	f := fakebackend.New(t)
-	client := serveRemote(t, queriesOf(f, testLimits()), testLimits())
-	for _, typ := range fakebackend.ElementTypes {
-		data := []byte("\x02\x00\x00\x00ab\x00\x00\x00\x00")
-		shape := []int64{2, 1}
-		if n := typ.Bytes(); n > 0 {
-			data = make([]byte, 2*n)
-			data[0], data[2*n-1] = 1, 1
-		}
-		a, err := client.ModelInfer(patient(t), remoteRequest("echo_"+typ.Protocol(), remoteInput{"X", typ.Protocol(), shape, data}))
-		if err != nil || len(a.RawOutputContents) != 1 || !bytes.Equal(a.RawOutputContents[0], data) || a.Outputs[0].Datatype != typ.Protocol() {
-			t.Errorf("%v: %v, %v", typ, a, err)
-		}
-	}
-}
-
-func TestRemoteDeadlines(t *testing.T) {
-	f := fakebackend.New(t)
-	client := serveRemote(t, queriesOf(f, testLimits()), testLimits())
-	q := remoteRequest("echo_UINT8", remoteInput{"X", "UINT8", []int64{1, 1}, []byte{1}})
-	for name, c := range map[string]struct {
-		parameter int64         // microseconds
-		call      time.Duration // of the context
-		most      time.Duration
-		least     time.Duration
-	}{
-		"none":               {0, 0, 0, 0},
-		"parameter":          {5000, 0, 5 * time.Millisecond, 5 * time.Millisecond},
-		"call":               {0, time.Hour, time.Hour, 59 * time.Minute},
-		"call, parameter":    {5000, time.Hour, 5 * time.Millisecond, 5 * time.Millisecond},
-		"parameter is later": {int64(2 * time.Hour / time.Microsecond), time.Hour, time.Hour, 59 * time.Minute},
-	} {
-		ctx, cancel := context.Background(), context.CancelFunc(func() {})
-		if c.call > 0 {
-			ctx, cancel = context.WithTimeout(ctx, c.call)
-		}
-		q.Parameters = nil
-		if c.parameter > 0 {
-			q.Parameters = map[string]*inference.InferParameter{"timeout": usec(c.parameter)}
-		}
-		_, err := client.ModelInfer(ctx, q)
-		cancel()
-		f.Mu.Lock()
-		got := f.Mu.Last.Timeout
-		f.Mu.Unlock()
-		if err != nil || got > c.most || got < c.least {
-			t.Errorf("%s: %v, the call has %v", name, err, got)
-		}
-	}
-}
-
-func TestRemoteRefuses(t *testing.T) {
-	f := fakebackend.New(t)
-	client := serveRemote(t, queriesOf(f, testLimits()), testLimits())
-	one := remoteInput{"X", "FP32", []int64{1, 1}, make([]byte, 4)}
-	with := func(change func(*remoteInput)) *inference.ModelInferRequest {
-		in := one
-		change(&in)
-		return remoteRequest("echo_FP32", in)
-	}
-	wants := func(name string, q *inference.ModelInferRequest, code codes.Code) {
-		t.Helper()
-		if a, err := client.ModelInfer(patient(t), q); status.Code(err) != code {
-			t.Errorf("%s: %v, %v; want %v", name, a, err, code)
-		}
-	}
-	wants("no such model", remoteRequest("none", one), codes.NotFound)
-	wants("not loaded", remoteRequest("unloaded", one), codes.Unavailable)
-	version := remoteRequest("echo_FP32", one)
-	version.ModelVersion = "2"
-	wants("no such version", version, codes.NotFound)
-	for name, q := range map[string]*inference.ModelInferRequest{
-		"no input":       remoteRequest("echo_FP32"),
-		"unknown input":  with(func(in *remoteInput) { in.name = "Z" }),
-		"twice":          remoteRequest("echo_FP32", one, one),
-		"another type":   with(func(in *remoteInput) { in.datatype = "INT32" }),
-		"rank":           with(func(in *remoteInput) { in.shape = []int64{1} }),
-		"rank 9":         with(func(in *remoteInput) { in.shape = []int64{1, 1, 1, 1, 1, 1, 1, 1, 1} }),
-		"zero":           with(func(in *remoteInput) { in.shape = []int64{1, 0} }),
-		"negative":       with(func(in *remoteInput) { in.shape = []int64{-1, -1} }),
-		"wraps":          with(func(in *remoteInput) { in.shape = []int64{1 << 4, 1<<60 + 2} }),
-		"wraps in bytes": with(func(in *remoteInput) { in.shape = []int64{1 << 2, 1<<60 + 2} }),
-		"too few bytes":  with(func(in *remoteInput) { in.data = in.data[:3] }),
-		"too many bytes": with(func(in *remoteInput) { in.data = make([]byte, 5) }),
-		"batch":          with(func(in *remoteInput) { in.shape, in.data = []int64{9, 1}, make([]byte, 36) }),
-		"text cut off":   remoteRequest("echo_BYTES", remoteInput{"X", "BYTES", []int64{1, 1}, []byte{255, 255, 255, 255, 0}}),
-	} {
-		wants(name, q, codes.InvalidArgument)
-	}
-	id := remoteRequest("echo_FP32", one)
-	id.Id = "a\nb"
-	wants("id", id, codes.InvalidArgument)
-	output := func(names ...string) *inference.ModelInferRequest {
-		q := remoteRequest("echo_FP32", one)
-		for _, n := range names {
-			q.Outputs = append(q.Outputs, &inference.ModelInferRequest_InferRequestedOutputTensor{Name: n})
-		}
-		return q
-	}
-	wants("unknown output", output("Z"), codes.InvalidArgument)
-	wants("output twice", output("Y", "Y"), codes.InvalidArgument)
-	wants("output", output("Y"), codes.OK)
-	var secret error = errors.New("secret: /path")
-	f.Refuse.Store(&secret)
-	wants("an error of the backend", output("Y"), codes.Internal)
-	f.Mu.Lock()
-	defer f.Mu.Unlock()
-	if f.Mu.Out != 0 {
-		t.Errorf("%d pieces of memory are out", f.Mu.Out)
-	}
-	if n := f.List[1].Stats.Counts().Fail.Count; n != 1 {
-		t.Errorf("%d failed, want 1: the others were not accepted", n)
-	}
 }
 
 // A query of a client that leaves is taken out of the queue, or stopped where
@@ -269,83 +104,4 @@ func TestRemoteListens(t *testing.T) {
 	if d := serveEmulated(t, c); d.GRPCAddr() != nil {
 		t.Errorf("off: %v", d.GRPCAddr())
 	}
-}
-
-// The reasons of queries that failed are counted as those of HTTP are.
-func TestRemoteCountsReasons(t *testing.T) {
-	f := fakebackend.New(t)
-	client := serveRemote(t, queriesOf(f, testLimits()), testLimits())
-	q := remoteRequest("echo_FP32", remoteInput{"X", "FP32", []int64{1, 1}, make([]byte, 4)})
-	var full error = query.ErrQueueFull
-	f.Refuse.Store(&full)
-	if _, err := client.ModelInfer(patient(t), q); status.Code(err) != codes.Unavailable {
-		t.Errorf("got %v", err)
-	}
-	f.Refuse.Store(nil)
-	f.Output.Store(&[]byte{1, 2, 3, 4})
-	if _, err := client.ModelInfer(patient(t), q); err != nil {
-		t.Error(err)
-	}
-	s := f.List[1].Stats.Counts()
-	if n := s.Failures[0].Count; n != 1 || s.Fail.Count != 1 || s.Success.Count != 1 {
-		t.Errorf("%d refused, %d failed, %d succeeded; want one of each", n, s.Fail.Count, s.Success.Count)
-	}
-}
-
-// Both protocols have one budget of memory, and together no more than it, and one
-// limit on connections.
-func TestProtocolsShareLimits(t *testing.T) {
-	l := testLimits()
-	l.RequestBytes, l.MemoryBytes, l.Connections = 4<<20, 8<<20, 2
-	f := fakebackend.New(t)
-	q := queriesOf(f, l)
-	address := serveHTTP(t, q, l).String()
-	client := serveRemote(t, q, l)
-	large := remoteRequest("echo_UINT8", remoteInput{"X", "UINT8", []int64{1, 3 << 20}, make([]byte, 3<<20)})
-
-	// A query over gRPC, which is held until it is answered, and a body over HTTP
-	// that does not come to its end.
-	f.Hold.Store(true)
-	answered := make(chan error, 1)
-	go func() {
-		_, err := client.ModelInfer(patient(t), large)
-		answered <- err
-	}()
-	f.WaitHeld(1)
-	begin := fmt.Sprintf("POST /v2/models/echo_UINT8/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n", 4<<20)
-	half, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer half.Close()
-	if _, err := half.Write(append([]byte(begin), make([]byte, 3<<20)...)); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "both to be accounted", func() bool { return q.Memory.Used() >= 7<<20 })
-	_, err = client.ModelInfer(patient(t), large)
-	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "limits.memory_bytes") {
-		t.Errorf("a third request: %v", err)
-	}
-	if used := q.Memory.Used(); used > l.MemoryBytes {
-		t.Errorf("%d bytes are accounted, the limit is %d", used, l.MemoryBytes)
-	}
-	third, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer third.Close()
-	if text, _ := io.ReadAll(third); !strings.Contains(string(text), query.ReasonConnections) {
-		t.Errorf("a third connection: %q", text)
-	}
-	half.Close()
-	eventually(t, "the body to be given back", func() bool { return q.Memory.Used() < 4<<20 && q.Connections.Used() == 1 })
-	f.Hold.Store(false)
-	f.AnswerHeld(f.Run)
-	if err := <-answered; err != nil {
-		t.Error(err)
-	}
-	if _, err := client.ModelInfer(patient(t), large); err != nil {
-		t.Errorf("when there is room again: %v", err)
-	}
-	eventually(t, "everything to be given back", func() bool { return q.Memory.Used() == 0 })
 }

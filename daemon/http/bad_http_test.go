@@ -17,7 +17,6 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 )
 
 func TestMethods(t *testing.T) {
@@ -195,7 +194,7 @@ func TestBodyMemory(t *testing.T) {
 		c.Write(make([]byte, 2<<20+1))
 		slow = append(slow, c)
 	}
-	fakebackend.Eventually(t, "the memory to be taken", func() bool { return s.endpoint.bodies.memory.Used() >= 8<<20 })
+	eventually(t, "the memory to be taken", func() bool { return s.endpoint.bodies.memory.Used() >= 8<<20 })
 	a := s.infer("simple", simple("")+strings.Repeat(" ", 2<<20))
 	if _, reason := a.failure(t); a.status != http.StatusServiceUnavailable || reason != query.ReasonNoMemory || a.header.Get("Retry-After") != "1" {
 		t.Errorf("%d %s", a.status, a.body)
@@ -357,7 +356,7 @@ func TestSlowReader(t *testing.T) {
 	c.(*net.TCPConn).SetReadBuffer(4 << 10)
 	c.Write(binaryRequest("echo_FP32", head, make([]byte, 4*elements)))
 	s.settle()
-	fakebackend.Eventually(t, "the connection to be given up", func() bool { return s.watched() == 0 })
+	eventually(t, "the connection to be given up", func() bool { return s.watched() == 0 })
 	s.live()
 }
 
@@ -447,7 +446,7 @@ func TestConnectionLimit(t *testing.T) {
 	for _, c := range idle[1:] {
 		c.Close()
 	}
-	fakebackend.Eventually(t, "a connection to be free", func() bool {
+	eventually(t, "a connection to be free", func() bool {
 		a, err := readAnswer(bufio.NewReader(s.sent(rawRequest("GET", "/v2/health/live", nil, nil))))
 		return err == nil && a.status == http.StatusOK
 	})

@@ -7,14 +7,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 	"github.com/overlapd/overlapd/models"
 )
 
 func TestMetadata(t *testing.T) {
 	s := query.NewService(0, "m")
-	err := s.Loaded(query.Info{Platform: "p", Inputs: []models.TensorSpec{fakebackend.Spec(`in"`, models.String, -2, 3), {Name: "any", Type: models.Type{Kind: models.KindTensor, Elem: models.Bool}}},
-		Outputs: []models.TensorSpec{fakebackend.Spec("out", models.BFloat16)}})
+	err := s.Loaded(query.Info{Platform: "p", Inputs: []models.TensorSpec{spec(`in"`, models.String, -2, 3), {Name: "any", Type: models.Type{Kind: models.KindTensor, Elem: models.Bool}}},
+		Outputs: []models.TensorSpec{spec("out", models.BFloat16)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,19 +17,18 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/models"
 )
 
 // fake is a backend, and the host of an endpoint.
 type fake struct {
-	*fakebackend.Backend
+	*backend
 	timeline *timeline.Ring
 }
 
 func newFake(t testing.TB) *fake {
-	return &fake{fakebackend.New(t), timeline.New(time.Now(), []models.Service{{Name: "simple", Operators: 2, QoSTarget: time.Second}})}
+	return &fake{newBackend(t), timeline.New(time.Now(), []models.Service{{Name: "simple", Operators: 2, QoSTarget: time.Second}})}
 }
 
 func (f *fake) Status() (*status.Status, bool) {
@@ -104,7 +103,7 @@ func serveAt(t testing.TB, l config.Limits, address string) *server {
 // settle fails the test if any memory of a query or a request is still out.
 func (s *server) settle() {
 	s.t.Helper()
-	fakebackend.Eventually(s.t, "memory to come back", func() bool {
+	eventually(s.t, "memory to come back", func() bool {
 		s.Mu.Lock()
 		defer s.Mu.Unlock()
 		return s.Mu.Out == 0 && s.endpoint.bodies.memory.Used() == 0

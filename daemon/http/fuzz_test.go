@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -20,7 +19,7 @@ func FuzzInferRequest(f *testing.F) {
 	f.Add(uint8(0), uint16(0), []byte(simple(`"id":"1",`)))
 	body, _ := simpleBinary()
 	f.Add(uint8(0), uint16(len(body)-128), []byte(body))
-	for i, e := range fakebackend.ElementTypes {
+	for i, e := range elementTypes {
 		f.Add(uint8(i+1), uint16(0), []byte(echo(e.Protocol(), "[2,1]", "[[1],[0]]")))
 	}
 	f.Add(uint8(6), uint16(0), []byte(echo("BYTES", "[1,2]", `["a\u00e4\ud834\udd1e","\n"]`)))

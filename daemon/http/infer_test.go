@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -242,15 +241,15 @@ func TestSignature(t *testing.T) {
 		batched bool
 		config  string
 	}{
-		"batch": {[]models.TensorSpec{fakebackend.Spec("x", models.Float32, -2, 3)}, []models.TensorSpec{fakebackend.Spec("y", models.Float16, -1, 5)}, true,
+		"batch": {[]models.TensorSpec{spec("x", models.Float32, -2, 3)}, []models.TensorSpec{spec("y", models.Float16, -1, 5)}, true,
 			`"max_batch_size":64,"input":[{"name":"x","data_type":"TYPE_FP32","dims":[3]}],"output":[{"name":"y","data_type":"TYPE_FP16","dims":[5]}]`},
-		"fixed": {[]models.TensorSpec{fakebackend.Spec("x", models.String, 1, 3)}, []models.TensorSpec{fakebackend.Spec("y", models.Bool, 1)}, false,
+		"fixed": {[]models.TensorSpec{spec("x", models.String, 1, 3)}, []models.TensorSpec{spec("y", models.Bool, 1)}, false,
 			`"max_batch_size":0,"input":[{"name":"x","data_type":"TYPE_STRING","dims":[1,3]}],"output":[{"name":"y","data_type":"TYPE_BOOL","dims":[1]}]`},
-		"two names": {[]models.TensorSpec{fakebackend.Spec("x", models.Int8, -2), fakebackend.Spec("z", models.Int8, -3)}, []models.TensorSpec{fakebackend.Spec("y", models.Int8, -1)}, false, `"dims":[-1]`},
-		"fixed out": {[]models.TensorSpec{fakebackend.Spec("x", models.Int8, -1)}, []models.TensorSpec{fakebackend.Spec("y", models.Int8, 1)}, false, `"dims":[-1]`},
-		"scalar":    {[]models.TensorSpec{fakebackend.Spec("x", models.Int8)}, []models.TensorSpec{fakebackend.Spec("y", models.Int8)}, false, `"dims":[]`},
+		"two names": {[]models.TensorSpec{spec("x", models.Int8, -2), spec("z", models.Int8, -3)}, []models.TensorSpec{spec("y", models.Int8, -1)}, false, `"dims":[-1]`},
+		"fixed out": {[]models.TensorSpec{spec("x", models.Int8, -1)}, []models.TensorSpec{spec("y", models.Int8, 1)}, false, `"dims":[-1]`},
+		"scalar":    {[]models.TensorSpec{spec("x", models.Int8)}, []models.TensorSpec{spec("y", models.Int8)}, false, `"dims":[]`},
 		"no rank": {[]models.TensorSpec{{Name: "x", Type: models.Type{Kind: models.KindTensor, Elem: models.Int8}}},
-			[]models.TensorSpec{fakebackend.Spec("y", models.Int8, -1)}, false, `"dims":[-1]`},
+			[]models.TensorSpec{spec("y", models.Int8, -1)}, false, `"dims":[-1]`},
 	} {
 		s := service()
 		if err := s.Loaded(query.Info{Inputs: tt.in, Outputs: tt.out}); err != nil {
@@ -268,9 +267,9 @@ func TestSignature(t *testing.T) {
 		}
 	}
 	for name, in := range map[string]models.TensorSpec{
-		"complex":  fakebackend.Spec("x", models.Complex64, 1),
+		"complex":  spec("x", models.Complex64, 1),
 		"sequence": {Name: "x", Type: models.Type{Kind: models.KindSequence}},
-		"rank 9":   fakebackend.Spec("x", models.Int8, 1, 1, 1, 1, 1, 1, 1, 1, 1),
+		"rank 9":   spec("x", models.Int8, 1, 1, 1, 1, 1, 1, 1, 1, 1),
 	} {
 		if err := service().Loaded(query.Info{Inputs: []models.TensorSpec{in}}); err == nil {
 			t.Errorf("%s: a model that the protocol cannot carry was taken", name)

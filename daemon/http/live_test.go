@@ -14,7 +14,6 @@ import (
 	page "github.com/overlapd/overlapd/daemon/observe/dashboard"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 )
@@ -127,7 +126,7 @@ func TestEvents(t *testing.T) {
 	}
 	s.Dead.Store(false)
 	leave()
-	fakebackend.Eventually(t, "the watcher to be counted off", func() bool { return s.endpoint.pages.watchers.count.Load() == 0 })
+	eventually(t, "the watcher to be counted off", func() bool { return s.endpoint.pages.watchers.count.Load() == 0 })
 	s.live()
 }
 
@@ -163,13 +162,13 @@ func TestWatchersAreBounded(t *testing.T) {
 		t.Error("one that was there is dropped")
 	}
 	leave[1]()
-	fakebackend.Eventually(t, "one to leave", func() bool { return s.endpoint.pages.watchers.count.Load() < maxWatchers })
+	eventually(t, "one to leave", func() bool { return s.endpoint.pages.watchers.count.Load() < maxWatchers })
 	next, _ := s.watchEvents()
 	if _, ok := next(); !ok {
 		t.Error("none may come though one has left")
 	}
 	leave[2]()
-	fakebackend.Eventually(t, "one to leave", func() bool { return s.endpoint.pages.watchers.count.Load() < maxWatchers })
+	eventually(t, "one to leave", func() bool { return s.endpoint.pages.watchers.count.Load() < maxWatchers })
 	r, err := http.Head("http://" + s.addr.String() + "/overlapd/events")
 	if err != nil || r.StatusCode != http.StatusOK || s.endpoint.pages.watchers.count.Load() != maxWatchers-1 {
 		t.Errorf("HEAD: %v, %+v, and %d watch", err, r, s.endpoint.pages.watchers.count.Load())

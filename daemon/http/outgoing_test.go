@@ -13,7 +13,6 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 )
 
 // manyBytes are more than the buffers of a connection take.
@@ -43,7 +42,7 @@ func TestAnswersAreAccounted(t *testing.T) {
 	s := serve(t, l)
 	s.plenty(manyBytes)
 	slow := []net.Conn{s.unread(binaryAnswer), s.unread(binaryAnswer)}
-	fakebackend.Eventually(t, "two answers to be under way", func() bool { return s.endpoint.bodies.memory.Used() >= 2*manyBytes })
+	eventually(t, "two answers to be under way", func() bool { return s.endpoint.bodies.memory.Used() >= 2*manyBytes })
 	a := s.exchange(binaryAnswer)
 	if _, reason := a.failure(t); a.status != http.StatusServiceUnavailable || reason != query.ReasonNoMemory || a.header.Get("Retry-After") != "1" {
 		t.Errorf("a third answer: %d %.100s", a.status, a.body)
@@ -183,7 +182,7 @@ func TestAnswerToNobody(t *testing.T) {
 		c.Close()
 	}
 	s.settle()
-	fakebackend.Eventually(t, "the connections to end", func() bool { return s.watched() == 0 })
+	eventually(t, "the connections to end", func() bool { return s.watched() == 0 })
 }
 
 func TestReplyBytes(t *testing.T) {
@@ -201,7 +200,7 @@ func TestReplyBytes(t *testing.T) {
 	for _, element := range []string{"", "a", "\x01\x02\x03", `""`, "é"} {
 		data := bytes.Repeat(text(element), 5)
 		out, ok := appendTexts(nil, data)
-		if most := textBytes(fakebackend.ElementTypes[5], int64(len(data))); !ok || int64(len(out)) > most {
+		if most := textBytes(elementTypes[5], int64(len(data))); !ok || int64(len(out)) > most {
 			t.Errorf("%q: %d bytes, expected at most %d", element, len(out), most)
 		}
 	}

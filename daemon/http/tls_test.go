@@ -12,7 +12,6 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/access/fakeca"
-	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 )
 
 func (g *guardedServer) secure() *tls.Conn {
@@ -66,7 +65,7 @@ func TestTLSDeparture(t *testing.T) {
 	g.WaitHeld(3)
 	conns[0].Close()           // with close_notify
 	conns[1].NetConn().Close() // without
-	fakebackend.Eventually(t, "the calls to be cancelled", func() bool { return g.Cancelled() == 2 })
+	eventually(t, "the calls to be cancelled", func() bool { return g.Cancelled() == 2 })
 	g.AnswerHeld(g.Run)
 	if a := g.read(conns[2]); a.status != 200 {
 		t.Errorf("the client that stays gets %d %s", a.status, a.body)
@@ -101,7 +100,7 @@ func TestSlowHandshake(t *testing.T) {
 	closed(t, "half a record", half)
 	closed(t, "slow", slow)
 	<-stop
-	fakebackend.Eventually(t, "the connections to be forgotten", func() bool { return g.watched() == 0 })
+	eventually(t, "the connections to be forgotten", func() bool { return g.watched() == 0 })
 }
 
 // Who speaks HTTP where TLS is spoken is told so.
@@ -164,7 +163,7 @@ func TestTLSEvents(t *testing.T) {
 		}
 	}
 	c.NetConn().Close()
-	fakebackend.Eventually(t, "the watcher to be counted off", func() bool { return g.endpoint.pages.watchers.count.Load() == 0 })
+	eventually(t, "the watcher to be counted off", func() bool { return g.endpoint.pages.watchers.count.Load() == 0 })
 }
 
 // A shutdown does not wait for clients that do not read its goodbye.
@@ -176,7 +175,7 @@ func TestTLSShutdown(t *testing.T) {
 		g.read(c)
 	}
 	g.dial() // in the middle of a handshake
-	fakebackend.Eventually(t, "the connections to be there", func() bool { return g.watched() == 5 })
+	eventually(t, "the connections to be there", func() bool { return g.watched() == 5 })
 }
 
 func TestPlainAnswersAreWhole(t *testing.T) {

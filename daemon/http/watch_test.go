@@ -11,7 +11,6 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 )
 
 func dropped(c *query.Call) query.Reply {
@@ -26,7 +25,7 @@ func TestDeparture(t *testing.T) {
 	leaves, stays := s.sent(infer), s.sent(infer)
 	s.WaitHeld(2)
 	leaves.Close()
-	fakebackend.Eventually(t, "the call to be cancelled", func() bool { return s.Cancelled() == 1 })
+	eventually(t, "the call to be cancelled", func() bool { return s.Cancelled() == 1 })
 	s.AnswerHeld(s.Run)
 	if a := s.read(stays); a.status != http.StatusOK {
 		t.Errorf("5-7: the client that stays gets %d %s", a.status, a.body)
@@ -45,7 +44,7 @@ func TestDepartureMidRequest(t *testing.T) {
 	for _, n := range []int{1, 20, len(raw) - 100, len(raw) - 1} {
 		s.sent(raw[:n]).Close()
 	}
-	fakebackend.Eventually(t, "the connections to be closed", func() bool { return s.watched() == 0 })
+	eventually(t, "the connections to be closed", func() bool { return s.watched() == 0 })
 	s.settle()
 	s.live()
 	if n := s.Cancelled(); n != 0 {
@@ -67,14 +66,14 @@ func TestDepartureOfReusedConnection(t *testing.T) {
 	c.Write(infer)
 	s.WaitHeld(1)
 	c.Close()
-	fakebackend.Eventually(t, "the call to be cancelled", func() bool { return s.Cancelled() == 1 })
+	eventually(t, "the call to be cancelled", func() bool { return s.Cancelled() == 1 })
 	s.AnswerHeld(dropped)
 	s.settle()
 	idle := s.dial()
 	idle.Write(rawRequest("GET", "/v2", nil, nil))
 	s.read(idle)
 	idle.Close()
-	fakebackend.Eventually(t, "the connection to be closed", func() bool { return s.watched() == 0 })
+	eventually(t, "the connection to be closed", func() bool { return s.watched() == 0 })
 	if n := s.Cancelled(); n != 1 {
 		t.Errorf("Cancel was called %d times", n)
 	}
@@ -107,7 +106,7 @@ func TestDepartureRaces(t *testing.T) {
 		})
 	}
 	clients.Wait()
-	fakebackend.Eventually(t, "the connections to be closed", func() bool { return s.watched() == 0 })
+	eventually(t, "the connections to be closed", func() bool { return s.watched() == 0 })
 	s.settle() // a request may still be read that was sent before its connection closed
 	close(stop)
 	answering.Wait()
@@ -120,7 +119,7 @@ func TestShutdownAnswersWhatWasAccepted(t *testing.T) {
 	s.WaitHeld(1)
 	down := make(chan error, 1)
 	go func() { down <- s.endpoint.server.Shutdown() }()
-	fakebackend.Eventually(t, "the listener to be closed", func() bool {
+	eventually(t, "the listener to be closed", func() bool {
 		nc, err := dialOnce(s)
 		if err == nil {
 			nc.Close()
@@ -191,7 +190,7 @@ func TestTokensAreNotUsedTwice(t *testing.T) {
 	seen := map[uint64]bool{}
 	for range 20 {
 		c := s.dial()
-		fakebackend.Eventually(t, "the connection", func() bool { return s.watched() == 1 })
+		eventually(t, "the connection", func() bool { return s.watched() == 1 })
 		w := s.endpoint.watch
 		w.mu.Lock()
 		for token := range w.mu.conns {
@@ -202,7 +201,7 @@ func TestTokensAreNotUsedTwice(t *testing.T) {
 		}
 		w.mu.Unlock()
 		c.Close()
-		fakebackend.Eventually(t, "the connection to be closed", func() bool { return s.watched() == 0 })
+		eventually(t, "the connection to be closed", func() bool { return s.watched() == 0 })
 	}
 }
 
@@ -214,9 +213,9 @@ func TestShutdownClosesSilentConnections(t *testing.T) {
 	}
 	speaks := s.dial()
 	speaks.Write([]byte("GET /"))
-	fakebackend.Eventually(t, "the connections to be accepted", func() bool { return s.watched() == 4 && s.spoken() == 1 })
+	eventually(t, "the connections to be accepted", func() bool { return s.watched() == 4 && s.spoken() == 1 })
 	s.endpoint.watch.stop()
-	fakebackend.Eventually(t, "the silent ones to be closed", func() bool { return s.watched() == 1 })
+	eventually(t, "the silent ones to be closed", func() bool { return s.watched() == 1 })
 	closed(t, "one that comes later", s.dial())
 	speaks.Write([]byte("v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"))
 	if a := s.read(speaks); a.status != http.StatusOK {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
@@ -41,7 +40,7 @@ func TestFailureSaysWhy(t *testing.T) {
 		"model, no word":     {overlap.ReasonModelFailed, nil, false, 500, query.ReasonModelFailed, "the model failed"},
 	} {
 		s := query.NewService(0, "s")
-		if err := s.Loaded(query.Info{Inputs: []models.TensorSpec{fakebackend.Spec("x", models.Int8, 1)}}); err != nil {
+		if err := s.Loaded(query.Info{Inputs: []models.TensorSpec{{Name: "x", Type: models.Tensor(models.Int8, models.Dim{Value: 1})}}}); err != nil {
 			t.Fatal(err)
 		}
 		s.SetReady(!tt.unready)

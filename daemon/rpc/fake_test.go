@@ -16,7 +16,6 @@ import (
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/query/fakebackend"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 	"github.com/overlapd/overlapd/models"
 )
@@ -61,10 +60,13 @@ func (f *fake) services(t testing.TB) {
 	free := func(name string, typ models.DataType) models.TensorSpec {
 		return models.TensorSpec{Name: name, Type: models.Type{Kind: models.KindTensor, Elem: typ}}
 	}
-	x := fakebackend.Spec("X", models.Float32, -2, 4)
+	batched := func(name string, typ models.DataType, width int64) models.TensorSpec {
+		return models.TensorSpec{Name: name, Type: models.Tensor(typ, models.Dim{Value: -1, Name: "n"}, models.Dim{Value: width})}
+	}
+	x := batched("X", models.Float32, 4)
 	add("echo", []models.TensorSpec{x}, []models.TensorSpec{x})
 	add("absent", nil, nil)
-	add("pair", []models.TensorSpec{x, fakebackend.Spec("T", models.String, -2, 1)}, []models.TensorSpec{x})
+	add("pair", []models.TensorSpec{x, batched("T", models.String, 1)}, []models.TensorSpec{x})
 	add("bytes", []models.TensorSpec{free("X", models.Uint8)}, []models.TensorSpec{free("X", models.Uint8)})
 	half := []models.TensorSpec{free("H", models.Float16), free("X", models.Float32)}
 	add("half", half, half)

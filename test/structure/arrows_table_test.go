@@ -216,11 +216,6 @@ var arrows = []arrow{
 		why: "it is what all protocols share of a query; how one is read, and who decides about it, it is not told",
 	},
 	{
-		pkg: "daemon/query/fakebackend",
-		may: []string{"daemon/query", "models"},
-		why: "it answers queries for tests of the protocols; no program links it",
-	},
-	{
 		pkg:   "daemon/gpu",
 		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/config", "models"},
 		why:   "it takes a GPU into use as a configuration says, watches it and gives it back; how services run there is the daemon's business",
@@ -239,7 +234,7 @@ var arrows = []arrow{
 		pkg:   "daemon/rpc",
 		may:   []string{"daemon/access", "daemon/config", "daemon/observe/tracing", "daemon/query", "daemon/rpc/inference", "models"},
 		why:   "it is a codec: it reads a query and writes an answer; what becomes of one is the business of others",
-		tests: []string{"daemon/access/fakeca", "daemon/query/fakebackend"},
+		tests: []string{"daemon/access/fakeca"},
 	},
 	{
 		pkg:   "daemon/learning",
@@ -256,7 +251,7 @@ var arrows = []arrow{
 		pkg:   "daemon/http",
 		may:   []string{"daemon/access", "daemon/config", "daemon/observe/dashboard", "daemon/observe/metrics", "daemon/observe/timeline", "daemon/observe/tracing", "daemon/query", "daemon/status", "models"},
 		why:   "it is a codec: it reads a query and writes an answer; what becomes of one, and what the daemon says of itself, is the business of others",
-		tests: []string{"daemon/access/fakeca", "daemon/observe", "daemon/query/fakebackend", "overlap"},
+		tests: []string{"daemon/access/fakeca", "daemon/observe", "daemon/rpc", "daemon/rpc/inference", "overlap"},
 	},
 	{
 		pkg: "daemon/observe",
@@ -264,16 +259,15 @@ var arrows = []arrow{
 		why: "it is what the scheduler goroutine lets others see; who listens, it is not told",
 	},
 	{
-		pkg:   "daemon/loop",
-		may:   []string{"daemon/config", "daemon/gpu", "daemon/learning", "daemon/observe", "daemon/observe/timeline", "daemon/query", "daemon/status", "executor", "models", "overlap", "overlap/journal", "predictor", "segments/wire", "training"},
-		why:   "it decides about what the daemon hands in; protocols, files and how workers are made are the daemon's business",
-		tests: []string{"daemon/query/fakebackend"},
+		pkg: "daemon/loop",
+		may: []string{"daemon/config", "daemon/gpu", "daemon/learning", "daemon/observe", "daemon/observe/timeline", "daemon/query", "daemon/status", "executor", "models", "overlap", "overlap/journal", "predictor", "segments/wire", "training"},
+		why: "it decides about what the daemon hands in; protocols, files and how workers are made are the daemon's business",
 	},
 	{
 		pkg:   "daemon",
 		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/access", "daemon/config", "daemon/gpu", "daemon/http", "daemon/learning", "daemon/loop", "daemon/observe", "daemon/observe/metrics", "daemon/observe/timeline", "daemon/observe/tracing", "daemon/observe/tracing/otlp", "daemon/query", "daemon/rpc", "daemon/statefile", "daemon/status", "device", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments/wire", "training"},
 		why:   "ONNX Runtime stays out of the daemon's process: a model that crashes it must end a worker, not the daemon",
-		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca", "daemon/rpc/inference", "daemon/observe/tracing/collector", "daemon/query/fakebackend", "ort", "segments", "segments/worker"},
+		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca", "daemon/rpc/inference", "daemon/observe/tracing/collector", "ort", "segments", "segments/worker"},
 	},
 	{
 		pkg: "daemon/admin",

@@ -1,6 +1,4 @@
-// Package fakebackend answers queries without a scheduler or a model, for tests
-// of the protocols. No program links it.
-package fakebackend
+package http
 
 import (
 	"bytes"
@@ -18,12 +16,12 @@ import (
 // patience bounds every wait: only what hangs gets there.
 const patience = 10 * time.Second
 
-// MemoryBytes is the largest query the fake has memory for.
-const MemoryBytes = 32 << 20
+// memoryBytes is the largest query the fake has memory for.
+const memoryBytes = 32 << 20
 
-// Backend is a query.Backend, and a query.Host, whose services add and subtract ("simple") or return what
+// backend is a query.Backend, and a query.Host, whose services add and subtract ("simple") or return what
 // they get (the others). It answers within Submit unless Hold is set.
-type Backend struct {
+type backend struct {
 	t       testing.TB
 	List    []*query.Service
 	Dead    atomic.Bool
@@ -54,21 +52,21 @@ func dims(values ...int64) []models.Dim {
 	return d
 }
 
-// Spec describes an input or output. A dimension of less than -1 has a name.
-func Spec(name string, t models.DataType, shape ...int64) models.TensorSpec {
+// spec describes an input or output. A dimension of less than -1 has a name.
+func spec(name string, t models.DataType, shape ...int64) models.TensorSpec {
 	return models.TensorSpec{Name: name, Type: models.Tensor(t, dims(shape...)...)}
 }
 
-// ElementTypes are those that the protocol carries.
-var ElementTypes = []models.DataType{
+// elementTypes are those that the protocol carries.
+var elementTypes = []models.DataType{
 	models.Float32, models.Float64, models.Float16, models.BFloat16, models.Bool, models.String,
 	models.Int8, models.Int16, models.Int32, models.Int64,
 	models.Uint8, models.Uint16, models.Uint32, models.Uint64,
 }
 
-// New returns a backend that fails t if a call breaks a promise.
-func New(t testing.TB) *Backend {
-	f := &Backend{t: t}
+// newBackend returns a backend that fails t if a call breaks a promise.
+func newBackend(t testing.TB) *backend {
+	f := &backend{t: t}
 	add := func(name string, info query.Info) *query.Service {
 		s := query.NewService(models.ServiceID(len(f.List)), name)
 		s.Policy, s.QoSTarget, s.QueueLimit, s.MaxBatch, s.MaxQueryBatch, s.Backend = "edf", 100*time.Millisecond, 256, 1, 8, f
@@ -83,26 +81,26 @@ func New(t testing.TB) *Backend {
 		return s
 	}
 	add("simple", query.Info{
-		Inputs:  []models.TensorSpec{Spec("INPUT0", models.Int32, -1, 16), Spec("INPUT1", models.Int32, -1, 16)},
-		Outputs: []models.TensorSpec{Spec("OUTPUT0", models.Int32, -1, 16), Spec("OUTPUT1", models.Int32, -1, 16)},
+		Inputs:  []models.TensorSpec{spec("INPUT0", models.Int32, -1, 16), spec("INPUT1", models.Int32, -1, 16)},
+		Outputs: []models.TensorSpec{spec("OUTPUT0", models.Int32, -1, 16), spec("OUTPUT1", models.Int32, -1, 16)},
 	})
-	for _, e := range ElementTypes {
+	for _, e := range elementTypes {
 		add("echo_"+e.Protocol(), query.Info{
-			Inputs:  []models.TensorSpec{Spec("X", e, -1, -1)},
-			Outputs: []models.TensorSpec{Spec("Y", e, -1, -1)},
+			Inputs:  []models.TensorSpec{spec("X", e, -1, -1)},
+			Outputs: []models.TensorSpec{spec("Y", e, -1, -1)},
 		})
 	}
 	add("linked", query.Info{
-		Inputs:  []models.TensorSpec{Spec("A", models.Int64, -2, -3), Spec("B", models.Int64, -2, -3), Spec("C", models.Float32, -2, 4)},
-		Outputs: []models.TensorSpec{Spec("A", models.Int64, -2, -3), Spec("B", models.Int64, -2, -3), Spec("C", models.Float32, -2, 4)},
+		Inputs:  []models.TensorSpec{spec("A", models.Int64, -2, -3), spec("B", models.Int64, -2, -3), spec("C", models.Float32, -2, 4)},
+		Outputs: []models.TensorSpec{spec("A", models.Int64, -2, -3), spec("B", models.Int64, -2, -3), spec("C", models.Float32, -2, 4)},
 	})
 	add("unloaded", query.Info{})
 	return f
 }
 
-func (f *Backend) Services() []*query.Service { return f.List }
+func (f *backend) Services() []*query.Service { return f.List }
 
-func (f *Backend) Service(name []byte) *query.Service {
+func (f *backend) Service(name []byte) *query.Service {
 	for _, s := range f.List {
 		if s.Name == string(name) {
 			return s
@@ -111,8 +109,8 @@ func (f *Backend) Service(name []byte) *query.Service {
 	return nil
 }
 
-func (f *Backend) Alloc(s *query.Service, n int64) (query.Memory, error) {
-	if n > MemoryBytes {
+func (f *backend) Alloc(s *query.Service, n int64) (query.Memory, error) {
+	if n > memoryBytes {
 		return query.Memory{}, query.ErrTooLarge
 	}
 	f.Mu.Lock()
@@ -122,13 +120,13 @@ func (f *Backend) Alloc(s *query.Service, n int64) (query.Memory, error) {
 	return query.Memory{Bytes: make([]byte, n), Offset: 128}, nil
 }
 
-func (f *Backend) Free(*query.Service, query.Memory) {
+func (f *backend) Free(*query.Service, query.Memory) {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
 	f.Mu.Out--
 }
 
-func (f *Backend) Submit(c *query.Call) error {
+func (f *backend) Submit(c *query.Call) error {
 	if err := f.Refuse.Load(); err != nil {
 		return *err
 	}
@@ -151,7 +149,7 @@ func (f *Backend) Submit(c *query.Call) error {
 }
 
 // check holds what every call promises.
-func (f *Backend) check(c *query.Call) {
+func (f *backend) check(c *query.Call) {
 	for _, in := range c.Inputs {
 		elements := int64(1)
 		for _, d := range in.Shape {
@@ -167,7 +165,7 @@ func (f *Backend) check(c *query.Call) {
 }
 
 // Run returns what the backend answers to a call.
-func (f *Backend) Run(c *query.Call) query.Reply {
+func (f *backend) Run(c *query.Call) query.Reply {
 	r := query.Reply{Queue: 1, Compute: 3}
 	c.Service.Stats.Executed()
 	for _, in := range c.Inputs {
@@ -191,7 +189,7 @@ func (f *Backend) Run(c *query.Call) query.Reply {
 }
 
 // AnswerHeld answers the calls that wait.
-func (f *Backend) AnswerHeld(r func(*query.Call) query.Reply) {
+func (f *backend) AnswerHeld(r func(*query.Call) query.Reply) {
 	f.Mu.Lock()
 	held := f.Mu.Held
 	f.Mu.Held = nil
@@ -202,40 +200,40 @@ func (f *Backend) AnswerHeld(r func(*query.Call) query.Reply) {
 }
 
 // WaitHeld waits until so many calls wait.
-func (f *Backend) WaitHeld(n int) {
+func (f *backend) WaitHeld(n int) {
 	f.t.Helper()
-	Eventually(f.t, "calls held", func() bool {
+	eventually(f.t, "calls held", func() bool {
 		f.Mu.Lock()
 		defer f.Mu.Unlock()
 		return len(f.Mu.Held) == n
 	})
 }
 
-func (f *Backend) Cancel(c *query.Call) {
+func (f *backend) Cancel(c *query.Call) {
 	f.Mu.Lock()
 	f.Mu.Cancelled++
 	f.Mu.Unlock()
 }
 
 // Cancelled returns how many calls were cancelled.
-func (f *Backend) Cancelled() int {
+func (f *backend) Cancelled() int {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
 	return f.Mu.Cancelled
 }
 
-func (f *Backend) Release(*query.Call) {
+func (f *backend) Release(*query.Call) {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
 	f.Mu.Out--
 	f.Mu.Released++
 }
 
-func (f *Backend) Live() bool  { return !f.Dead.Load() }
-func (f *Backend) Ready() bool { return !f.Unready.Load() }
+func (f *backend) Live() bool  { return !f.Dead.Load() }
+func (f *backend) Ready() bool { return !f.Unready.Load() }
 
-// Eventually waits for what happens in another goroutine or in the kernel.
-func Eventually(t testing.TB, what string, ok func() bool) {
+// eventually waits for what happens in another goroutine or in the kernel.
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if ok() {
