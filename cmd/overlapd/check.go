@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/cmd/overlapd/cutcost"
-	"github.com/overlapd/overlapd/cmd/overlapd/hostcheck"
+	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/ort"
@@ -102,7 +102,7 @@ type host struct {
 	Fault       string   `json:"fault,omitempty"`
 	Exposed     []string `json:"exposed,omitempty"`
 
-	GPU *hostcheck.Report `json:"gpu,omitempty"`
+	GPU *gpuReport `json:"gpu,omitempty"`
 }
 
 func lookAtHost(ctx context.Context, c config.Config) (host, error) {
@@ -172,13 +172,18 @@ const (
 	tryTolerance = 1e-3
 )
 
-func lookAtGPUs(ctx context.Context, c config.Config, lib *ort.Library) hostcheck.Report {
-	o := hostcheck.Options{Config: c, LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), User: os.Geteuid(), Try: tryGPU}
+func lookAtGPUs(ctx context.Context, c config.Config, lib *ort.Library) gpuReport {
+	o := hostOptions{
+		Config: c, LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), User: os.Geteuid(),
+		Open:   func() (*cuda.Host, error) { return cuda.Open(nil) },
+		Access: func(path string) error { return mayAccess(path, unix.R_OK|unix.W_OK) },
+		Needs:  needs, Try: tryGPU,
+	}
 	if lib != nil {
 		o.RuntimePath = lib.Path()
 		o.Providers, _ = lib.Providers() // none is as good as no CUDA
 	}
-	return hostcheck.Look(ctx, o)
+	return checkGPU(ctx, o)
 }
 
 // tryGPU runs a small model in a process of its own, for a broken provider may end

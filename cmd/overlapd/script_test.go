@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
+	"github.com/overlapd/overlapd/cuda/mps/fakemps"
 	"github.com/overlapd/overlapd/daemon/access/fakeca"
 	"github.com/overlapd/overlapd/ort"
 )
@@ -28,6 +29,7 @@ const serveTimeout = time.Minute
 const serveProbe = 50 * time.Millisecond
 
 func TestMain(m *testing.M) {
+	fakemps.Take()
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // else each process that the race detector watches takes a second to end
 	if os.Getenv("OVERLAPD_TEST_FIT") != "" || len(os.Args) == 2 && os.Args[1] == checkStateName {
 		main() // a test started its own binary as overlapd

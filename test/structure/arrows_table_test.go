@@ -186,7 +186,7 @@ var arrows = []arrow{
 		pkg:   "daemon/access",
 		may:   []string{"daemon/config"},
 		why:   "it says who may ask, of bytes and files; what is asked for, and over which protocol, it is not told",
-		tests: []string{"daemon/access/fakeca"},
+		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca"},
 	},
 	{
 		pkg: "daemon/access/fakeca",
@@ -287,12 +287,6 @@ var arrows = []arrow{
 		tests: []string{"models/zoo"},
 	},
 	{
-		pkg:   "cmd/overlapd/hostcheck",
-		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/config", "daemon/gpu", "ort"},
-		why:   "it looks at a host and not at models: who runs one to see is a function that it is given",
-		tests: []string{"cuda/fake", "cuda/mps/fakemps"},
-	},
-	{
 		pkg:   "cmd/overlapd/reproduce",
 		may:   []string{"device", "models", "predictor", "report", "sim", "sim/bound", "stats", "textfile", "training", "training/fit"},
 		why:   "it puts simulated runs beside published ones; what is measured and decided stays where it is",
@@ -300,9 +294,9 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "cmd/overlapd",
-		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/hostcheck", "cmd/overlapd/load", "cmd/overlapd/reproduce", "cuda/mig", "daemon", "daemon/access", "daemon/admin", "daemon/config", "daemon/gpu", "daemon/loop", "daemon/observe/timeline", "daemon/statefile", "daemon/status", "device", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "ort", "overlap", "overlap/journal", "perfetto", "predictor", "report", "segments", "segments/worker", "sim", "sim/bound", "stats", "textfile", "training", "training/advice", "training/fit"},
+		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/load", "cmd/overlapd/reproduce", "cuda", "cuda/mig", "cuda/mps", "daemon", "daemon/access", "daemon/admin", "daemon/config", "daemon/gpu", "daemon/loop", "daemon/observe/timeline", "daemon/statefile", "daemon/status", "device", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "ort", "overlap", "overlap/journal", "perfetto", "predictor", "report", "segments", "segments/worker", "sim", "sim/bound", "stats", "textfile", "training", "training/advice", "training/fit"},
 		why:   "it wires everything; being a main package, nothing imports it",
-		tests: []string{"daemon/access/fakeca"},
+		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca"},
 	},
 	{
 		pkg:   "test",
@@ -362,7 +356,7 @@ var owners = []struct {
 	{"C", []string{"cuda/driver", "ort"}, "cgo is the business of whoever calls a C library, so that all others build and are checked without it"},
 	{"unsafe", []string{"cuda/driver", "cuda/driver/fakedriver", "daemon/admin", "daemon/rpc/inference", "ort", "segments/wire"}, "memory outside Go is turned into slices in few places, the kernel is asked for a peer's groups in one, and generated code turns a text into bytes"},
 	{"os/exec", []string{"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "daemon/statefile", "executor", "executor/child", "cmd/overlapd", "cmd/overlapd/cutcost"}, "whoever starts a process must reap it"},
-	{"syscall", []string{"cuda/mps", "cuda/mps/fakemps", "cmd/overlapd", "cmd/overlapd/hostcheck", "daemon", "daemon/config", "daemon/http", "executor/child", "segments", "segments/wire"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
+	{"syscall", []string{"cuda/mps", "cuda/mps/fakemps", "cmd/overlapd", "daemon", "daemon/config", "daemon/http", "executor/child", "segments", "segments/wire"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
 	{"log", nil, "packages return errors and emit events; the daemon logs them with zerolog"},
 
 	{"google.golang.org/protobuf", []string{"daemon/rpc", "daemon/rpc/inference", "daemon/observe/tracing/collector", "models", "models/zoo", "segments"}, "ONNX is read and written by wire format, where files and graphs are handled, and gRPC carries messages"},
@@ -390,7 +384,6 @@ var owners = []struct {
 	{"golang.org/x/time/rate", []string{"daemon/observe/tracing/otlp", "executor", "executor/child"}, "what a worker says is passed on at a limited rate by whoever listens to it, and so are losses of spans"},
 	{"golang.org/x/sys", []string{
 		"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "models", "segments", "segments/wire", "segments/worker", "executor", "executor/child", "executor/emulated", "daemon", "daemon/http", "daemon/rpc", "daemon/access", "daemon/admin", "daemon/statefile", "cmd/overlapd", "cmd/overlapd/load", "cmd/overlapd/cutcost",
-		"cmd/overlapd/hostcheck",
 	}, "the scheduler and the predictor ask nothing of the system, and ort asks the system through C"},
 
 	{"github.com/google/go-cmp", nil, "it is made for tests, and panics"},

@@ -1,10 +1,4 @@
-// Package hostcheck finds what keeps a host with NVIDIA GPUs from running a
-// configuration, and what to do about it, for overlapd check.
-//
-// [Look] asks NVML, the file tree, MPS and, through a function of the caller, a
-// process that runs a small model. It returns a [Report] of [Finding] values, each an
-// instance of one of the rules in docs/gpu-errors.md. It changes nothing.
-package hostcheck
+package main
 
 import (
 	"cmp"
@@ -12,6 +6,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -30,49 +25,203 @@ import (
 	"github.com/overlapd/overlapd/ort"
 )
 
-// Options are the configuration to check a host for and what its caller knows of the
+// errHost is returned by gpuReport.Err when the host cannot do what is wanted.
+var errHost = errors.New("this host cannot run the configuration")
+
+// The levels of a finding. Only a fault keeps services from running.
+const (
+	levelOK      = "ok"
+	levelNote    = "note"
+	levelWarning = "warning"
+	levelFault   = "fault"
+)
+
+// finding is an instance of a rule. It has no remedy where the sentence says what to
+// do, or nothing is to be done.
+type finding struct {
+	Rule   string `json:"rule"`
+	Level  string `json:"level"`
+	Says   string `json:"says"`
+	Remedy string `json:"remedy,omitempty"`
+}
+
+// String returns the finding as one sentence.
+func (f finding) String() string {
+	if f.Remedy == "" {
+		return f.Says
+	}
+	return f.Says + "; " + f.Remedy
+}
+
+// gpuReport is the result of a check. Device and UUID name the GPU that services would run
+// on. Facts are absent where there is no driver. Layout draws the MIG instances as the
+// daemon would make them.
+type gpuReport struct {
+	Device   string      `json:"device,omitempty"`
+	UUID     string      `json:"uuid,omitempty"`
+	Facts    *cuda.Facts `json:"facts,omitempty"`
+	Layout   string      `json:"layout,omitempty"`
+	Findings []finding   `json:"findings"`
+}
+
+// add appends the finding of a rule. Words are pairs of a name in braces and its
+// replacement.
+func (r *gpuReport) add(id string, words ...string) {
+	for _, rule := range rules {
+		if rule.id == id {
+			for i := 0; i < len(words); i += 2 {
+				words[i] = "{" + words[i] + "}"
+			}
+			fill := strings.NewReplacer(words...)
+			r.Findings = append(r.Findings, finding{rule.id, rule.level, fill.Replace(rule.says), fill.Replace(rule.remedy)})
+			return
+		}
+	}
+	panic("hostcheck: no rule " + id)
+}
+
+// Err returns all faults as one error, nil if there are none.
+func (r *gpuReport) Err() error {
+	var faults []error
+	for _, f := range r.Findings {
+		if f.Level == levelFault {
+			faults = append(faults, errors.New(f.String()))
+		}
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errHost, errors.Join(faults...))
+}
+
+// WriteText writes a line for each finding as a comment of a configuration file, with
+// the level of warnings and faults.
+func (r *gpuReport) WriteText(w io.Writer) {
+	for _, f := range r.Findings {
+		text := strings.ReplaceAll(f.String(), "\n", "\n#   ")
+		if f.Level == levelOK || f.Level == levelNote {
+			fmt.Fprintf(w, "# %s\n", text)
+			continue
+		}
+		fmt.Fprintf(w, "# %s: %s\n", f.Level, text)
+	}
+	if r.Layout != "" {
+		fmt.Fprintf(w, "# %s\n", strings.ReplaceAll(strings.TrimRight(r.Layout, "\n"), "\n", "\n# "))
+	}
+}
+
+// rule is a sentence about a host and its remedy. Words in braces are filled in.
+type rule struct {
+	id, says, remedy, level string
+}
+
+// installDriver is how Debian 12 gets a driver for CUDA 13: its own is of branch
+// 535.
+const installDriver = "install driver 580 or newer and reboot (Debian 12 has 535, so add NVIDIA's repository with its package cuda-keyring, " +
+	"then apt-get install linux-headers-amd64 nvidia-open, or cuda-drivers for GPUs before Turing)"
+
+// rules are all sentences, in the order of the checks. docs/gpu-errors.md has them as a
+// table.
+var rules = []rule{
+	{"no-gpu", "no NVIDIA GPU: {why}", "", levelNote},
+	{"auto-cpu", `device = "auto" takes the CPU, since this GPU cannot be used as it is`, "", levelNote},
+	{"gpu-wanted", `device = "cuda" and there is no NVIDIA GPU: {why}`,
+		`run overlapd where there is one, or set device = "cpu"; a container must be given its GPU (--gpus all, with the NVIDIA container toolkit)`, levelFault},
+	{"nouveau", "the kernel module nouveau holds the GPU at {pci}", installDriver + "; that keeps nouveau away", levelFault},
+	{"no-driver", "the GPU at {pci} has no driver: {why}", installDriver, levelFault},
+	{"driver-silent", "the NVIDIA driver cannot be asked: {why}", "", levelFault},
+	{"driver", "NVIDIA driver {driver} runs CUDA {cuda} and older", "", levelOK},
+
+	{"gpu-unknown", "{why}", "", levelFault},
+	{"gpu-broken", "{gpu} does not answer: {why}", "", levelFault},
+	{"gpu", "{gpu}, compute capability {capability}, {memory}", "", levelOK},
+
+	{"device-file-missing", "{path} is not there",
+		"run nvidia-modprobe -u -c 0 as root, or enable nvidia-persistenced; a container or unit must be given the file", levelFault},
+	{"device-file-denied", "user {user} may not use {path}: {why}",
+		"run overlapd as a user who may (the file's group: usermod -aG GROUP USER), or allow it with DeviceAllow in the unit", levelFault},
+	{"caps-missing", "{path} of MIG device {uuid} is not there",
+		"run nvidia-modprobe -f {access} as root; a container must be given the file", levelFault},
+	{"caps-denied", "user {user} may not use {path} of MIG device {uuid}: {why}", "chmod a+r {path} as root, or run overlapd as root", levelFault},
+
+	{"versions", "{why}", "", levelFault},
+	{"ort-cpu", "ONNX Runtime {path} is not a CUDA build: it has {providers}",
+		"take libonnxruntime from the PyPI package onnxruntime-gpu {pinned} for CUDA 13 and set OVERLAPD_ORT to it", levelFault},
+	{"provider-missing", "{file} is not beside {path}", "it comes with libonnxruntime.so.1: put both into one folder", levelFault},
+	{"provider-unreadable", "what {file} needs cannot be read: {why}", "take it from the package of libonnxruntime.so.1 again", levelWarning},
+	{"library-missing", "{library} is not found, and ONNX Runtime's CUDA provider does not start without it",
+		"apt-get install {package} (NVIDIA's repository) or pip install {wheel}, and set LD_LIBRARY_PATH to its folder or run ldconfig", levelFault},
+	{"library-late", "{library} is not found: {without}",
+		"apt-get install {package} (NVIDIA's repository) or pip install {wheel}, and set LD_LIBRARY_PATH to its folder or run ldconfig", levelWarning},
+	{"capability", "{gpu} has compute capability {capability}, and CUDA 13 has kernels for 7.5 and newer only",
+		"take an ONNX Runtime for CUDA 12, or another GPU", levelFault},
+	{"provider", "ONNX Runtime is a build for CUDA {major} and all libraries that it needs are here", "", levelOK},
+	{"try-failed", "a small model does not run on {gpu}: {why}", "mend what else is said here first", levelFault},
+	{"try", "a small model ran on {gpu} in a process of its own, and its outputs are the CPU's", "", levelOK},
+
+	{"compute-prohibited", "compute mode of {gpu} is PROHIBITED: nothing can run on it", "nvidia-smi -i {index} -c 0, as root", levelFault},
+	{"compute-exclusive", "compute mode of {gpu} is {mode}, there are {services} services and no MPS: only one worker would get the GPU",
+		`set mode = "own" in [mps], or nvidia-smi -i {index} -c 0 as root`, levelFault},
+	{"compute-default", "compute mode of {gpu} is DEFAULT: other processes can use the GPU beside MPS",
+		"nvidia-smi -i {index} -c 3, as root, keeps them away", levelNote},
+	{"persistence", "persistence mode of {gpu} is off: without a process that uses it the driver lets go of the GPU, and the next start takes seconds longer",
+		"systemctl enable --now nvidia-persistenced, or nvidia-smi -i {index} -pm 1, as root", levelWarning},
+	{"ecc-errors", "{gpu} has {errors} memory errors that ECC could not correct since the driver was loaded",
+		"stop what uses it and reset it (nvidia-smi --gpu-reset -i {index}); if they come again, have it replaced", levelWarning},
+	{"ecc-off", "ECC of {gpu} is off: an error of its memory goes unnoticed", "nvidia-smi -i {index} -e 1 as root and a reset turn it on", levelNote},
+	{"busy", "{gpu} is used by {processes} already: latencies will differ from what was profiled", "stop them, or give overlapd another GPU", levelWarning},
+
+	{"mps-off", "MPS is off: kernels of different services take turns, so running them together gains nothing",
+		`set mode = "own" in [mps] if there is more than one service`, levelNote},
+	{"mps-program", "{why}", "", levelFault},
+	{"mps-directory", "the directory {path} for MPS cannot be used: {why}", "set dir in [mps] to a directory that user {user} owns and nobody else may write to", levelFault},
+	{"mps-stranger", "somebody else's MPS control daemon serves {path}: kernels of its clients and of ours take turns",
+		`stop it (echo quit | nvidia-cuda-mps-control), or join it with mode = "existing" in [mps]`, levelWarning},
+	{"mps-existing", "no use of the MPS control daemon of {path}: {why}", "", levelFault},
+	{"mps", "MPS: {what}", "", levelOK},
+
+	{"mig-whole", "MIG mode of {gpu} is on, so that CUDA sees its instances only, and the configuration names the whole GPU",
+		"name an instance with gpu = \"MIG-…\" ({instances}), declare [[mig.instance]], or turn MIG off with nvidia-smi -i {index} -mig 0 as root", levelFault},
+	{"mig-layout", "{why}", "", levelFault},
+	{"mig-root", "[mig] has owner = true and user {user} is not root: only root creates MIG instances",
+		"run overlapd as root, or have the administrator create them and set owner = false", levelFault},
+	{"mig-steps", "MIG: {steps} steps are left for the start of the daemon", "", levelNote},
+	{"mig", "MIG: all {instances} instances are there", "", levelOK},
+}
+
+// hostOptions are the configuration to check a host for and what its caller knows of the
 // host: the ONNX Runtime that was found, if any, with the execution providers that it
-// was built with, the folders of LD_LIBRARY_PATH, and the user's ID.
-type Options struct {
+// was built with, the folders of LD_LIBRARY_PATH, and the user's ID. The functions open
+// NVML, return why the user may not read and write a file, return the libraries that one
+// is linked with, and run a small model on a GPU in another process. Paths begin at Root.
+type hostOptions struct {
 	Config      config.Config
 	RuntimePath string
 	Providers   []string
 	LibraryPath []string
 	User        int
-
-	// Try runs a small model on a GPU in another process; nil leaves it out.
-	Try func(ctx context.Context, gpu string) error
-
-	// Tests replace NVML, the root of the file tree, whether the user may read and
-	// write a file, and the libraries that a library is linked with.
-	Open   func() (*cuda.Host, error)
-	Root   string
-	Access func(path string) error
-	Needs  func(path string) ([]string, error)
+	Root        string
+	Open        func() (*cuda.Host, error)
+	Access      func(path string) error
+	Needs       func(path string) ([]string, error)
+	Try         func(ctx context.Context, gpu string) error
 }
 
-func (o *Options) wantsGPU() bool { return o.Config.Device == config.DeviceCUDA }
+func (o *hostOptions) wantsGPU() bool { return o.Config.Device == config.DeviceCUDA }
 
-// looking is one run of Look. The target, which services would run on, is nil until it
+// looking is one run of checkGPU. The target, which services would run on, is nil until it
 // is known.
 type looking struct {
-	Options
-	Report
+	hostOptions
+	gpuReport
 	target *cuda.Target
 }
 
-// Look checks the host. It waits for nothing but MPS and Try.
-func Look(ctx context.Context, o Options) Report {
-	l := &looking{Options: o}
-	if l.Open == nil {
-		l.Open = func() (*cuda.Host, error) { return cuda.Open(nil) }
-	}
-	if l.Access == nil {
-		l.Access = func(path string) error { return access(path, unix.R_OK|unix.W_OK) }
-	}
-	if l.Needs == nil {
-		l.Needs = needs
-	}
+// checkGPU finds what keeps a host with NVIDIA GPUs from running a configuration, and what
+// to do about it: each finding is an instance of a rule in docs/gpu-errors.md. It changes
+// nothing, and waits for nothing but MPS and Try.
+func checkGPU(ctx context.Context, o hostOptions) gpuReport {
+	l := &looking{hostOptions: o}
 	if l.readFacts() && l.findTarget() {
 		l.lookAtFiles()
 		l.lookAtDevice()
@@ -83,10 +232,10 @@ func Look(ctx context.Context, o Options) Report {
 	if l.Facts != nil && l.Err() != nil && !l.wantsGPU() {
 		l.add("auto-cpu")
 	}
-	return l.Report
+	return l.gpuReport
 }
 
-func access(path string, mode uint32) error {
+func mayAccess(path string, mode uint32) error {
 	return unix.Faccessat(unix.AT_FDCWD, path, mode, unix.AT_EACCESS)
 }
 
@@ -194,7 +343,7 @@ func (l *looking) checkFile(p, missing, denied string, check func(path string) e
 	}
 }
 
-func words(list []string) string {
+func joined(list []string) string {
 	if len(list) == 0 {
 		return "none"
 	}
@@ -212,7 +361,7 @@ func (l *looking) lookAtFiles() {
 	instance := fmt.Sprintf("/proc/driver/nvidia/capabilities/gpu%s/mig/gi%d", l.minor(), l.target.Instance.ID)
 	for _, file := range []string{instance + "/access", fmt.Sprintf("%s/ci%d/access", instance, l.target.Compute.ID)} {
 		if number := l.field(file, "DeviceFileMinor"); number != "" { // drivers can be set up without them
-			readable := func(path string) error { return access(path, unix.R_OK) }
+			readable := func(path string) error { return mayAccess(path, unix.R_OK) }
 			l.checkFile("/dev/nvidia-caps/nvidia-cap"+number, "caps-missing", "caps-denied", readable, "uuid", l.UUID, "access", file)
 		}
 	}
@@ -262,7 +411,7 @@ func (l *looking) lookAtDevice() {
 		for _, p := range processes[:min(len(processes), 8)] {
 			pids = append(pids, fmt.Sprint(p.PID))
 		}
-		l.add("busy", "gpu", name, "processes", "processes "+words(pids))
+		l.add("busy", "gpu", name, "processes", "processes "+joined(pids))
 	}
 }
 
@@ -391,7 +540,7 @@ func (l *looking) instances() string {
 			names = append(names, c.UUID)
 		}
 	}
-	return words(names)
+	return joined(names)
 }
 
 // cudaProvider is how ONNX Runtime names its execution provider.
@@ -406,7 +555,7 @@ func (l *looking) lookAtRuntime(ctx context.Context) {
 		return // the caller, which looked for it, reports that
 	}
 	if !slices.Contains(l.Providers, cudaProvider) {
-		l.add("ort-cpu", "path", l.RuntimePath, "providers", words(l.Providers), "pinned", ort.PinnedVersion)
+		l.add("ort-cpu", "path", l.RuntimePath, "providers", joined(l.Providers), "pinned", ort.PinnedVersion)
 		return
 	}
 	folder := filepath.Dir(l.RuntimePath)
@@ -416,7 +565,7 @@ func (l *looking) lookAtRuntime(ctx context.Context) {
 			return
 		}
 	}
-	if !l.lookAtLibraries(filepath.Join(folder, provider[1])) || l.Try == nil {
+	if !l.lookAtLibraries(filepath.Join(folder, provider[1])) {
 		return
 	}
 	gpu := l.UUID

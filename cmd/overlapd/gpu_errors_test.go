@@ -1,4 +1,4 @@
-package hostcheck
+package main
 
 import (
 	"fmt"
@@ -14,17 +14,17 @@ import (
 )
 
 // documentation is where all that a GPU can make go wrong is told.
-const documentation = "../../../docs/gpu-errors.md"
+const documentation = "../../docs/gpu-errors.md"
 
 // told are the packages all of whose errors the documentation has, and how they
 // begin where that is the package's name.
 var told = map[string]string{
-	"cuda":                   "",
-	"cuda/mig":               "",
-	"cuda/mps":               "mps: ",
-	"cuda/driver":            "driver: ",
-	"cmd/overlapd/hostcheck": "",
-	"daemon/gpu":             "",
+	"cuda":                      "",
+	"cuda/mig":                  "",
+	"cuda/mps":                  "mps: ",
+	"cuda/driver":               "driver: ",
+	"cmd/overlapd/hostcheck.go": "",
+	"daemon/gpu":                "",
 }
 
 // shared are packages that are not of GPUs alone, each with the errors that no GPU
@@ -110,7 +110,7 @@ func TestRulesAreWhole(t *testing.T) {
 			t.Errorf("rule %q is there twice, or says nothing", r.id)
 		}
 		seen[r.id] = true
-		if r.level == Fault && r.remedy == "" && !strings.Contains(r.says, "{why}") {
+		if r.level == levelFault && r.remedy == "" && !strings.Contains(r.says, "{why}") {
 			t.Errorf("rule %s is a fault without a remedy", r.id)
 		}
 		if strings.ContainsAny(word.ReplaceAllString(r.says+r.remedy, ""), "{}") {
@@ -119,8 +119,8 @@ func TestRulesAreWhole(t *testing.T) {
 		if strings.HasSuffix(r.says, ".") || strings.HasSuffix(r.remedy, ".") || strings.ContainsAny(r.says+r.remedy, "|\n") && r.id != "mps-stranger" {
 			t.Errorf("rule %s is no part of a sentence, or breaks a table: %q", r.id, r.says+"; "+r.remedy)
 		}
-		if row := "| `" + r.id + "`, "; strings.Contains(table(), row) != (r.level != OK) {
-			t.Errorf("the table has rule %s: %t", r.id, r.level == OK)
+		if row := "| `" + r.id + "`, "; strings.Contains(table(), row) != (r.level != levelOK) {
+			t.Errorf("the table has rule %s: %t", r.id, r.level == levelOK)
 		}
 	}
 }
@@ -128,7 +128,7 @@ func TestRulesAreWhole(t *testing.T) {
 // TestSentinelsAreFound: the test reads errors wherever a package declares them.
 func TestSentinelsAreFound(t *testing.T) {
 	for dir, want := range map[string]string{
-		"cuda": "ErrVersions", "cuda/mig": "ErrWant", "segments/wire": "ErrEngine", "executor": "errBacklog", "cmd/overlapd/hostcheck": "ErrHost",
+		"cuda": "ErrVersions", "cuda/mig": "ErrWant", "segments/wire": "ErrEngine", "executor": "errBacklog", "cmd/overlapd/hostcheck.go": "errHost",
 	} {
 		if sentinels(t, dir)[want] == "" {
 			t.Errorf("%s is not found in %s", want, dir)
@@ -149,7 +149,7 @@ func checkRow(t *testing.T, text, what, sentence string) {
 // sentinels returns the errors that a package, or one file, declares, by name.
 func sentinels(t *testing.T, dir string) map[string]string {
 	t.Helper()
-	pattern := filepath.Join("../../..", dir)
+	pattern := filepath.Join("../..", dir)
 	if filepath.Ext(dir) != ".go" {
 		pattern = filepath.Join(pattern, "*.go")
 	}
@@ -202,13 +202,13 @@ func table() string {
 	var b strings.Builder
 	b.WriteString("| rule | sentence | what to do |\n|---|---|---|\n")
 	for _, r := range rules {
-		if r.level == OK {
+		if r.level == levelOK {
 			continue
 		}
 		remedy := r.remedy
 		if remedy == "" {
 			remedy = "as the sentence says"
-			if r.level == Note {
+			if r.level == levelNote {
 				remedy = "nothing"
 			}
 		}

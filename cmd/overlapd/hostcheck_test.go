@@ -1,4 +1,4 @@
-package hostcheck
+package main
 
 import (
 	"context"
@@ -23,12 +23,6 @@ import (
 	"github.com/overlapd/overlapd/daemon/gpu"
 )
 
-func TestMain(m *testing.M) {
-	os.Setenv("GORACE", "atexit_sleep_ms=0") // else each process that the race detector watches takes a second to end
-	fakemps.Take()
-	goleak.VerifyTestMain(m)
-}
-
 const (
 	runtimePath = "/opt/ort/libonnxruntime.so.1"
 	someone     = 1000
@@ -38,7 +32,7 @@ const (
 type machine struct {
 	t      *testing.T
 	gpus   *fake.Server
-	o      Options
+	o      hostOptions
 	denied map[string]bool
 }
 
@@ -54,7 +48,7 @@ func newMachine(t *testing.T) *machine {
 		t.Fatal(err)
 	}
 	m := &machine{t: t, gpus: fake.New(fake.H100), denied: map[string]bool{}}
-	m.o = Options{
+	m.o = hostOptions{
 		Config:      config.Config{Device: "cuda", StateDir: "/state", Services: make([]config.Service, 2)},
 		RuntimePath: runtimePath, Providers: []string{"CUDAExecutionProvider", "CPUExecutionProvider"},
 		Root: root, User: os.Getuid(),
@@ -179,7 +173,7 @@ var scenes = []struct {
 	{"a build for the CPU", func(m *machine) { m.o.Providers = []string{"CPUExecutionProvider"} }, "ort-cpu", "onnxruntime-gpu 1.30.0"},
 	{"no runtime", func(m *machine) { m.o.RuntimePath = "" }, "", "apart"},
 	{"half a package", func(m *machine) { m.remove("/opt/ort/libonnxruntime_providers_shared.so") }, "provider-missing", "_shared.so is not beside"},
-	{"a file that is none", func(m *machine) { m.o.Needs = nil }, "provider-unreadable", "cannot be read"},
+	{"a file that is none", func(m *machine) { m.o.Needs = needs }, "provider-unreadable", "cannot be read"},
 	{"no cuBLAS", func(m *machine) { m.remove("/opt/cuda/libcublas.so.13") }, "library-missing", "apt-get install libcublas-13-0 (NVIDIA's repository) or pip install nvidia-cublas,"},
 	{"no cuDNN", func(m *machine) { m.remove("/usr/lib64/libcudnn.so.9") }, "library-late", "apt-get install libcudnn9-cuda-13 (NVIDIA's repository) or pip install nvidia-cudnn-cu13,"},
 	{"an old driver for auto", func(m *machine) {
@@ -322,21 +316,22 @@ func (m *machine) capability(number int) {
 var expected = []string{"driver", "gpu", "provider", "try", "compute-default", "mps", "mig"}
 
 func TestScenes(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	seen := map[string]bool{}
 	for _, s := range scenes {
 		t.Run(s.name, func(t *testing.T) {
 			m := newMachine(t)
 			m.gpus.Devices[0].Mode = nvml.COMPUTEMODE_EXCLUSIVE_PROCESS
 			s.spoil(m)
-			r := Look(t.Context(), m.o)
+			r := checkGPU(t.Context(), m.o)
 			var got []string
 			var text strings.Builder
 			r.WriteText(&text)
 			faulty := false
 			for _, f := range r.Findings {
 				seen[f.Rule] = true
-				faulty = faulty || f.Level == Fault
-				if f.Level == OK && slices.Contains(expected, f.Rule) {
+				faulty = faulty || f.Level == levelFault
+				if f.Level == levelOK && slices.Contains(expected, f.Rule) {
 					continue
 				}
 				got = append(got, f.Rule)
@@ -350,7 +345,7 @@ func TestScenes(t *testing.T) {
 			if s.says != "apart" && !strings.Contains(text.String(), s.says) {
 				t.Errorf("%q is not in\n%s", s.says, &text)
 			}
-			if err := r.Err(); (err != nil) != faulty || err != nil && !errors.Is(err, ErrHost) {
+			if err := r.Err(); (err != nil) != faulty || err != nil && !errors.Is(err, errHost) {
 				t.Errorf("the error is %v", err)
 			}
 			if !m.gpus.Closed() {
@@ -370,7 +365,7 @@ func TestChangesNothing(t *testing.T) {
 	m := newMachine(t)
 	m.own(0, "3g.40gb")
 	before := m.gpus.State() + m.files()
-	if r := Look(t.Context(), m.o); !strings.Contains(r.Layout, "create GPU instance 3g.40gb") {
+	if r := checkGPU(t.Context(), m.o); !strings.Contains(r.Layout, "create GPU instance 3g.40gb") {
 		t.Errorf("the layout is %q", r.Layout)
 	}
 	if after := m.gpus.State() + m.files(); after != before {
@@ -391,14 +386,14 @@ func (m *machine) files() string {
 }
 
 func TestDefaults(t *testing.T) {
-	r := Look(t.Context(), Options{Root: t.TempDir(), Open: func() (*cuda.Host, error) { return nil, cuda.ErrNoDriver }})
+	r := checkGPU(t.Context(), hostOptions{Root: t.TempDir(), Open: func() (*cuda.Host, error) { return nil, cuda.ErrNoDriver }})
 	if len(r.Findings) != 1 || r.Findings[0].Rule != "no-gpu" || r.Err() != nil {
 		t.Errorf("found %+v", r)
 	}
 	if _, err := needs("/proc/self/exe"); err != nil {
 		t.Error(err)
 	}
-	if _, err := needs("look_test.go"); err == nil {
+	if _, err := needs("hostcheck_test.go"); err == nil {
 		t.Error("a text is read as a library")
 	}
 }
@@ -453,7 +448,7 @@ func TestNeeds(t *testing.T) {
 			}
 			ran := false
 			m.o.Try = func(context.Context, string) error { ran = true; return nil }
-			r := Look(t.Context(), m.o)
+			r := checkGPU(t.Context(), m.o)
 			var text strings.Builder
 			r.WriteText(&text)
 			for _, want := range c.want {
@@ -474,11 +469,11 @@ func TestWhereLibrariesAre(t *testing.T) {
 		m := newMachine(t)
 		m.remove("/opt/cuda/libcublas.so.13")
 		m.o.LibraryPath = []string{"/home/me/lib"}
-		if r := Look(t.Context(), m.o); r.Err() == nil {
+		if r := checkGPU(t.Context(), m.o); r.Err() == nil {
 			t.Fatal("it is found before it is there")
 		}
 		m.write(place+"/libcublas.so.13", "")
-		if r := Look(t.Context(), m.o); r.Err() != nil {
+		if r := checkGPU(t.Context(), m.o); r.Err() != nil {
 			t.Errorf("in %s: %v", place, r.Err())
 		}
 	}
@@ -488,7 +483,7 @@ func TestWhereLibrariesAre(t *testing.T) {
 func TestConfigured(t *testing.T) {
 	m := newMachine(t)
 	m.write("/etc/ld.so.conf", "include /etc/ld.so.conf\n/a\n# /b\n\n  /c # of c\ninclude\n")
-	l := &looking{Options: m.o}
+	l := &looking{hostOptions: m.o}
 	folders := l.configured("/etc/ld.so.conf", 0)
 	if n := len(folders); n == 0 || n > 4*(includesMax+2) || slices.Contains(folders, "/b") || !slices.Contains(folders, "/c") {
 		t.Errorf("%q", folders)
@@ -500,7 +495,7 @@ func TestConfigured(t *testing.T) {
 
 // TestReport: findings are told in the order of their discovery, faults by name.
 func TestReport(t *testing.T) {
-	var r Report
+	var r gpuReport
 	r.add("driver", "driver", "580.65.06", "cuda", "13.0")
 	r.add("mig-layout", "why", "two\nlines")
 	r.add("persistence", "gpu", "GPU 3", "index", "3")
@@ -517,7 +512,7 @@ func TestReport(t *testing.T) {
 	if b.String() != want {
 		t.Errorf("got\n%s", &b)
 	}
-	if err := r.Err(); err == nil || err.Error() != ErrHost.Error()+": two\nlines" {
+	if err := r.Err(); err == nil || err.Error() != errHost.Error()+": two\nlines" {
 		t.Errorf("got %v", err)
 	}
 	defer func() {
