@@ -84,3 +84,78 @@ func (edf) key(w work) time.Duration { return w.deadline }
 type sjf struct{ sequential }
 
 func (sjf) key(w work) time.Duration { return w.predict.alone(w.left).Latency }
+
+// clockwork serves as Clockwork does on each device (Abacus, section 7.6): the
+// earliest deadline first, one batch at a time, and never one that might end
+// late, by the bound of its estimate. Such a query waits, since somebody may
+// still learn that it is faster, and is dropped once it would be late in the
+// middle of its runs.
+type clockwork struct{ edf }
+
+func (clockwork) choose(d *decision) {
+	for len(d.settle(1)) > 0 {
+		c := &d.candidates[0]
+		known := c.solo.Latency > 0 && !c.probes && !c.rank.Filler
+		if !known || d.at+c.solo.Bound <= c.deadline {
+			d.strict = known
+			d.merge(0)
+			d.addWhole(0)
+			return
+		}
+		d.skip()
+	}
+}
+
+// skip leaves the first candidate waiting, and looks at what comes next of its
+// service.
+func (d *decision) skip() {
+	c := d.candidates[0]
+	d.candidates = append(d.candidates[:0], d.candidates[1:]...)
+	d.unsure = d.unsure || d.s.busy // it may start if the round that runs ends earlier
+	c.service.view.pass(&c)
+	d.gather(c.service)
+}
+
+// abacus is the algorithm of the paper, section 6, to the letter. The query
+// with the least headroom gets all its operators. The others follow in the
+// order of their headrooms as long as the predicted latency is within the
+// least: first whole, then as many operators as fit of the first that does
+// not. It neither merges queries nor asks whether overlap gains anything, and
+// it trusts the prediction.
+type abacus struct{ edf }
+
+func (abacus) choose(d *decision) {
+	if len(d.settle(1)) == 0 {
+		return
+	}
+	d.daring = true
+	d.addWhole(0)
+	if first := &d.candidates[0]; first.probes || first.solo.Latency == 0 {
+		return
+	}
+	var found models.Estimate
+	fits := func(_ int, e models.Estimate) bool {
+		if e.Latency == 0 || d.at+e.Latency > d.limit {
+			return false
+		}
+		found = e
+		return true
+	}
+	n := min(len(d.candidates), maxCandidates)
+	last := d.search(0, n-1, func(last int) {
+		d.ask.add(d.spans)
+		for i := 1; i <= last; i++ {
+			d.ask.extend(d.candidates[i].rest)
+		}
+	}, fits)
+	for i := 1; i <= last; i++ {
+		d.add(i, d.candidates[i].rest.End, found, 0)
+	}
+	if last++; last < n {
+		c := &d.candidates[last]
+		end := d.search(c.rest.Start, c.rest.End-1, func(end int) { d.ask.add(d.spans, c.upTo(end)) }, fits)
+		if end > c.rest.Start {
+			d.add(last, end, found, 0)
+		}
+	}
+}

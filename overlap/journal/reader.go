@@ -27,7 +27,7 @@ var (
 	// begins or goes on after a gap, or one that cannot be.
 	ErrCheckpoint = errors.New("no good checkpoint")
 
-	// ErrLimit is returned when a line is longer than MaxLineBytes.
+	// ErrLimit is returned when a line is longer than maxLineBytes.
 	ErrLimit = errors.New("line is too long")
 )
 
@@ -114,8 +114,8 @@ func (r *reader) next() ([]byte, error) {
 	r.line++
 	for {
 		part, err := r.in.ReadSlice('\n')
-		if len(r.text)+len(part) > MaxLineBytes {
-			return nil, r.fault(ErrLimit, fmt.Sprintf("at most %d bytes are read", MaxLineBytes))
+		if len(r.text)+len(part) > maxLineBytes {
+			return nil, r.fault(ErrLimit, fmt.Sprintf("at most %d bytes are read", maxLineBytes))
 		}
 		r.text = append(r.text, part...)
 		switch {

@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"errors"
 	"math"
 	"time"
 
@@ -17,7 +16,6 @@ type Scheduler struct {
 	asked  asked
 	record record
 	now    time.Duration // the latest time seen, as the scheduler takes it
-	busy   bool          // a round runs
 
 	answered, released int // how many of what has ended is recorded
 }
@@ -121,18 +119,17 @@ func (s *Scheduler) Arrive(now time.Duration, q models.Query) error {
 
 // Next is that of overlap.Scheduler.
 func (s *Scheduler) Next(now time.Duration) (overlap.Round, bool) {
-	r, busy := s.begin(eventNext, now), s.busy
+	r := s.begin(eventNext, now)
 	round, ok := s.Scheduler.Next(s.now)
-	s.busy = busy || ok
-	if ok && s.asked.on {
+	if !ok {
+		s.endIdle()
+		return round, ok
+	}
+	if s.asked.on {
 		e := s.Explain()
 		r.decide(&round, &e)
 	}
-	if busy || !ok && s.Idle() { // there was nothing to choose from
-		s.endIdle()
-	} else {
-		s.end(nil)
-	}
+	s.end(nil)
 	return round, ok
 }
 
@@ -147,7 +144,6 @@ func (s *Scheduler) Plan(now time.Duration) {
 func (s *Scheduler) Finish(now time.Duration, o models.Outcome) error {
 	s.begin(eventFinish, now).tellOutcome(&o)
 	err := s.Scheduler.Finish(s.now, o)
-	s.busy = s.busy && errors.Is(err, overlap.ErrUnknownRound)
 	s.end(err)
 	return err
 }

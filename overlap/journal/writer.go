@@ -41,8 +41,8 @@ type config struct {
 }
 
 const (
-	// MaxLineBytes is the length of the longest line that is written or read.
-	MaxLineBytes = 64 << 20
+	// maxLineBytes is the length of the longest line that is written or read.
+	maxLineBytes = 64 << 20
 
 	// pendingBytes is what may wait for the writer, besides what it is writing,
 	// and wakeBytes is with how much it begins before the flush interval is over.
@@ -134,12 +134,6 @@ type stateBefore struct {
 	why    string
 }
 
-// Why records were lost.
-const (
-	lostBehind = "the writer was behind"
-	lostLong   = "a record was too long"
-)
-
 // Open starts a new log in a folder, which is made if need be. Files of an
 // earlier log are kept as older files of this one.
 func Open(dir string, o Options) (*Writer, error) {
@@ -181,7 +175,7 @@ func (w *Writer) begin(now time.Duration, s *overlap.Scheduler) bool {
 	case w.mu.stopped:
 		w.miss(1)
 	case len(w.mu.pending.data) > pendingBytes/2:
-		w.lose(lostBehind)
+		w.lose()
 	default:
 		takes = true
 	}
@@ -225,11 +219,8 @@ func (w *Writer) record(r *record) {
 	case !w.mu.open: // since begin
 		w.miss(1)
 		return
-	case len(line) > MaxLineBytes:
-		w.lose(lostLong)
-		return
 	case len(p.data) > 0 && len(p.data)+len(line) > pendingBytes:
-		w.lose(lostBehind)
+		w.lose()
 		return
 	case len(p.parts) == 0:
 		w.part(nil)
@@ -245,11 +236,12 @@ func (w *Writer) record(r *record) {
 	}
 }
 
-// lose drops a record. What follows needs a checkpoint.
-func (w *Writer) lose(why string) {
+// lose drops a record, for which there is no room. What follows needs a
+// checkpoint.
+func (w *Writer) lose() {
 	w.mu.open = false
 	w.miss(1)
-	w.mu.why = why
+	w.mu.why = "the writer was behind"
 }
 
 // miss counts records that are not written.
@@ -366,8 +358,8 @@ func (w *Writer) preface(l *line, s *stateBefore) error {
 	if err := l.put(&record{Event: eventCheckpoint, At: s.now, State: &s.state}); err != nil {
 		return err
 	}
-	if n := len(*l) - before; n > MaxLineBytes {
-		return fmt.Errorf("%w: a checkpoint of %d bytes, at most %d can be read again; lower the queue limits of services", ErrLimit, n, MaxLineBytes)
+	if n := len(*l) - before; n > maxLineBytes {
+		return fmt.Errorf("%w: a checkpoint of %d bytes, at most %d can be read again; lower the queue limits of services", ErrLimit, n, maxLineBytes)
 	}
 	return nil
 }
