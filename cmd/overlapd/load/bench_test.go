@@ -20,7 +20,7 @@ func BenchmarkConn(b *testing.B) {
 	s, wire := benchServer(b)
 	u, _ := url.Parse(s.url)
 	bench(b, func() (func() error, func()) {
-		c := newConn(u.Host, nil)
+		c := newConn(b.Context(), u.Host, nil)
 		return func() error { return c.do(wire, time.Now().Add(10*time.Second)) }, c.close
 	})
 }

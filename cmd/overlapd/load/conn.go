@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -29,119 +28,79 @@ var errStopped = errors.New("load: stopped")
 // reads answers with the parser of fasthttp. The client of fasthttp cannot give
 // up a request in flight, hides which connection a request takes and keeps a
 // goroutine after its last connection; it also needs a tenth more processor
-// time. One goroutine uses a conn; only abort may be called from another.
+// time. One goroutine uses a conn.
 type conn struct {
+	run      context.Context // its end ends the request in flight, and every later one
 	addr     string
 	tls      *tls.Config // nil for none
+	nc       net.Conn    // nil if there is none
+	release  func() bool // lets go of the context
 	reader   *bufio.Reader
 	answer   fasthttp.Response
 	lastUsed time.Time
-	dialing  context.Context // ends with abort
-	stopDial context.CancelFunc
-
-	mu struct {
-		sync.Mutex
-		nc      net.Conn
-		stopped bool
-	}
 }
 
-func newConn(addr string, secure *tls.Config) *conn {
-	c := &conn{addr: addr, tls: secure, reader: bufio.NewReaderSize(nil, readBufferBytes)}
-	c.dialing, c.stopDial = context.WithCancel(context.Background())
-	return c
+func newConn(run context.Context, addr string, secure *tls.Config) *conn {
+	return &conn{run: run, addr: addr, tls: secure, reader: bufio.NewReaderSize(nil, readBufferBytes)}
 }
 
 // do sends a request and reads its answer, which stays valid until the next
 // call. It never sends a request twice.
 func (c *conn) do(wire []byte, deadline time.Time) error {
-	nc, err := c.open(deadline)
-	if err != nil {
-		return c.stoppedOr(err)
-	}
-	_, writeErr := nc.Write(wire)
-	// A refused request may be answered before it is written whole.
-	err = c.answer.ReadLimitBody(c.reader, maxAnswerBytes)
-	c.lastUsed = time.Now()
-	if err == nil && writeErr == nil && !c.answer.ConnectionClose() {
-		return nil
-	}
-	c.close()
-	if err == nil {
-		return nil
-	}
-	return c.stoppedOr(errors.Join(writeErr, err))
-}
-
-// open returns a connection that gives up at the deadline.
-func (c *conn) open(deadline time.Time) (net.Conn, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.mu.nc != nil && time.Since(c.lastUsed) > idleCheck && closedByPeer(c.mu.nc) {
-		c.closeLocked()
-	}
-	if c.mu.nc == nil {
-		if err := c.dialLocked(deadline); err != nil {
-			return nil, err
-		}
-	}
-	if c.mu.stopped {
-		return nil, errStopped
-	}
-	return c.mu.nc, c.mu.nc.SetDeadline(deadline)
-}
-
-// dialLocked lets go of the lock while it dials, so that abort can end that.
-func (c *conn) dialLocked(deadline time.Time) error {
-	if c.mu.stopped {
-		return errStopped
-	}
-	d := net.Dialer{Deadline: deadline}
-	dial := d.DialContext
-	if c.tls != nil {
-		dial = (&tls.Dialer{NetDialer: &d, Config: c.tls}).DialContext
-	}
-	c.mu.Unlock()
-	nc, err := dial(c.dialing, "tcp", c.addr)
-	c.mu.Lock()
-	if err != nil {
-		return err
-	}
-	c.mu.nc = nc
-	c.reader.Reset(nc)
-	return nil
-}
-
-// abort ends the request in flight and every later one.
-func (c *conn) abort() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.mu.stopped = true
-	c.stopDial()
-	if c.mu.nc != nil {
-		_ = c.mu.nc.SetDeadline(time.Unix(1, 0))
-	}
-}
-
-func (c *conn) stoppedOr(err error) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.mu.stopped {
+	err := c.exchange(wire, deadline)
+	if err != nil && c.run.Err() != nil {
 		return errStopped
 	}
 	return err
 }
 
-func (c *conn) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closeLocked()
+func (c *conn) exchange(wire []byte, deadline time.Time) error {
+	if err := c.open(deadline); err != nil {
+		return err
+	}
+	_, writeErr := c.nc.Write(wire)
+	// A refused request may be answered before it is written whole.
+	err := c.answer.ReadLimitBody(c.reader, maxAnswerBytes)
+	c.lastUsed = time.Now()
+	if err != nil || writeErr != nil || c.answer.ConnectionClose() {
+		c.close()
+	}
+	if err != nil {
+		return errors.Join(writeErr, err)
+	}
+	return nil
 }
 
-func (c *conn) closeLocked() {
-	if c.mu.nc != nil {
-		c.mu.nc.Close()
-		c.mu.nc = nil
+// open sees to it that there is a connection, which gives up at the deadline.
+func (c *conn) open(deadline time.Time) error {
+	if c.nc != nil && time.Since(c.lastUsed) > idleCheck && closedByPeer(c.nc) {
+		c.close()
+	}
+	if c.nc == nil {
+		d := net.Dialer{Deadline: deadline}
+		dial := d.DialContext
+		if c.tls != nil {
+			dial = (&tls.Dialer{NetDialer: &d, Config: c.tls}).DialContext
+		}
+		nc, err := dial(c.run, "tcp", c.addr)
+		if err != nil {
+			return err
+		}
+		c.nc = nc
+		c.reader.Reset(nc)
+		c.release = context.AfterFunc(c.run, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
+	}
+	if err := c.nc.SetDeadline(deadline); err != nil {
+		return err
+	}
+	return c.run.Err() // if the run has ended meanwhile, its deadline may have been set before this one
+}
+
+func (c *conn) close() {
+	if c.nc != nil {
+		c.release()
+		c.nc.Close()
+		c.nc = nil
 	}
 }
 

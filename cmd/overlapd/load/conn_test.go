@@ -2,6 +2,7 @@ package load
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"net"
 	"net/url"
@@ -51,13 +52,13 @@ func TestConnNoticesThatTheServerLeft(t *testing.T) {
 			nc.Write([]byte(okAnswer))
 		}
 	})
-	c := newConn(u.Host, nil)
+	c := newConn(t.Context(), u.Host, nil)
 	defer c.close()
 	for i := range 3 {
 		if err := c.do(newWire(u, "/", "", nil, -1), soon()); err != nil {
 			t.Fatalf("request %d: %v", i, err)
 		}
-		for !closedByPeer(c.mu.nc) { // until the server has closed it
+		for !closedByPeer(c.nc) { // until the server has closed it
 			time.Sleep(time.Millisecond)
 		}
 		c.lastUsed = time.Time{}
@@ -71,7 +72,7 @@ func TestConnNeverSendsTwice(t *testing.T) {
 			got.Add(1)
 		}
 	})
-	c := newConn(u.Host, nil)
+	c := newConn(t.Context(), u.Host, nil)
 	defer c.close()
 	err := c.do(newWire(u, "/", "", nil, -1), soon())
 	if err == nil || reasonOf(err) != "connection" || got.Load() != 1 {
@@ -85,14 +86,14 @@ func TestConnReadsAnAnswerThatComesEarly(t *testing.T) {
 		nc.Write([]byte("HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"))
 		<-written
 	})
-	c := newConn(u.Host, nil)
+	c := newConn(t.Context(), u.Host, nil)
 	defer c.close()
 	err := c.do(newWire(u, "/a", "", make([]byte, 64), -1), soon())
 	close(written)
 	if err != nil || c.answer.StatusCode() != 413 {
 		t.Errorf("status %d and error %v, want 413", c.answer.StatusCode(), err)
 	}
-	if c.mu.nc != nil {
+	if c.nc != nil {
 		t.Error("a connection that the server closes is kept")
 	}
 }
@@ -104,7 +105,7 @@ func TestConnRefusesBrokenAnswers(t *testing.T) {
 				nc.Write([]byte(answer))
 			}
 		})
-		c := newConn(u.Host, nil)
+		c := newConn(t.Context(), u.Host, nil)
 		if err := c.do(newWire(u, "/", "", nil, -1), soon()); reasonOf(err) != "connection" {
 			t.Errorf("answer %q: error %v", answer, err)
 		}
@@ -121,9 +122,10 @@ func TestAbortEndsARequestInFlight(t *testing.T) {
 		<-release
 	})
 	defer close(release)
-	c := newConn(u.Host, nil)
+	ctx, abort := context.WithCancel(t.Context())
+	c := newConn(ctx, u.Host, nil)
 	defer c.close()
-	go func() { <-asked; c.abort() }()
+	go func() { <-asked; abort() }()
 	if err := c.do(newWire(u, "/", "", nil, -1), time.Now().Add(time.Hour)); !errors.Is(err, errStopped) {
 		t.Errorf("error %v, want %v", err, errStopped)
 	}
@@ -145,7 +147,7 @@ func TestRequestsDoNotAllocate(t *testing.T) {
 		}
 	})
 	wire = newWire(u, "/a", "", make([]byte, 64), 0)
-	c := newConn(u.Host, nil)
+	c := newConn(t.Context(), u.Host, nil)
 	defer c.close()
 	deadline := soon()
 	n := testing.AllocsPerRun(200, func() {
@@ -159,7 +161,8 @@ func TestRequestsDoNotAllocate(t *testing.T) {
 }
 
 func TestWaker(t *testing.T) {
-	w, err := newWaker()
+	ctx, abort := context.WithCancel(t.Context())
+	w, err := newWaker(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +173,7 @@ func TestWaker(t *testing.T) {
 			t.Errorf("slept %s with error %v, want at least %s", time.Since(before), err, d)
 		}
 	}
-	time.AfterFunc(time.Millisecond, w.abort)
+	time.AfterFunc(time.Millisecond, abort)
 	for range 2 {
 		if w.sleep(time.Hour) == nil {
 			t.Error("abort let a sleep come to its end")

@@ -42,15 +42,15 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	r := &run{options: &o, daemon: d}
 	defer r.close()
-	if err := r.prepare(); err != nil {
+	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}
-	r.execute(ctx)
+	r.execute()
 	return r.result(ctx.Err() != nil), nil
 }
 
 // prepare makes all that sending needs, so that sending allocates nothing.
-func (r *run) prepare() error {
+func (r *run) prepare(ctx context.Context) error {
 	o := r.options
 	for i, svc := range r.daemon.services {
 		s := &stream{service: svc, rec: newRecorder(svc.target), timeout: o.Timeout, timed: o.open(), verify: o.Verify, end: o.Duration}
@@ -59,7 +59,7 @@ func (r *run) prepare() error {
 		}
 		r.streams = append(r.streams, s)
 	}
-	if err := r.connect(); err != nil {
+	if err := r.connect(ctx); err != nil {
 		return err
 	}
 	runtime.GC()
@@ -82,24 +82,23 @@ func (o *Options) arrivalsOf(service int) []time.Duration {
 
 // connect deals out the connections and opens them. One that cannot be opened
 // now is an error of the request that needs it.
-func (r *run) connect() error {
+func (r *run) connect(ctx context.Context) error {
 	deadline := time.Now().Add(r.options.Timeout)
 	for i := range r.options.Connections {
-		w, err := newWaker()
+		w, err := newWaker(ctx)
 		if err != nil {
 			return err
 		}
-		c := newConn(r.daemon.addr, r.daemon.tls)
+		c := newConn(ctx, r.daemon.addr, r.daemon.tls)
 		s := r.streams[i%len(r.streams)]
 		s.senders = append(s.senders, &sender{conn: c, waker: w, turn: i / len(r.streams)})
-		_, _ = c.open(deadline)
+		_ = c.open(deadline)
 	}
 	return nil
 }
 
-// execute sends everything and waits for the answers, or for the context.
-func (r *run) execute(ctx context.Context) {
-	defer context.AfterFunc(ctx, r.abort)()
+// execute sends everything and waits for the answers, or for the end of the run.
+func (r *run) execute() {
 	defer r.showProgress()()
 	before := cpuTime()
 	var wg sync.WaitGroup
@@ -112,12 +111,6 @@ func (r *run) execute(ctx context.Context) {
 	wg.Wait()
 	r.ended = r.clock.now()
 	r.cpu = cpuTime() - before
-}
-
-func (r *run) abort() {
-	for _, s := range r.streams {
-		s.abort()
-	}
 }
 
 func (r *run) close() {

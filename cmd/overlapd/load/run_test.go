@@ -233,8 +233,10 @@ func TestCancelKeepsWhatWasMeasured(t *testing.T) {
 func TestCancelWakesAnOpenLoop(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s := serve(t, answerOK)
-	time.AfterFunc(50*time.Millisecond, cancel)
-	res, err := Run(ctx, short(s, func(o *Options) { o.Rate, o.Duration = 0.001, time.Hour }))
+	res, err := Run(ctx, short(s, func(o *Options) {
+		o.Rate, o.Duration = 0.001, time.Hour
+		o.Progress = func(string, float64) { cancel() }
+	}))
 	if err != nil || !res.Interrupted {
 		t.Errorf("interrupted %v, error %v", res, err)
 	}
@@ -273,7 +275,7 @@ func TestProgress(t *testing.T) {
 	var seen []string
 	last := 0.0
 	res := mustRun(t, short(s, func(o *Options) {
-		o.Connections, o.Duration = 1, 3*progressInterval
+		o.Connections, o.Duration = 1, 5*progressInterval
 		o.Progress = func(doing string, done float64) {
 			if seen = append(seen, doing); done <= last || done > 1 {
 				t.Errorf("%v of the run is over, after %v", done, last)

@@ -90,10 +90,8 @@ func ask(ctx context.Context, o *Options) (*daemon, error) {
 	if u.Port() == "" {
 		d.addr = net.JoinHostPort(u.Hostname(), port)
 	}
-	c := newConn(d.addr, d.tls)
+	c := newConn(ctx, d.addr, d.tls)
 	defer c.close()
-	defer c.stopDial()
-	defer context.AfterFunc(ctx, c.abort)()
 
 	var about struct{ Name, Version string }
 	if err := get(c, o, u, serverPath, &about); err != nil {

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -72,7 +73,7 @@ func (s *stream) next() (due time.Duration, ok bool) {
 	return 0, false
 }
 
-// run sends until nothing is left or abort is called.
+// run sends until nothing is left, or its connections are stopped.
 func (s *stream) run() {
 	var wg sync.WaitGroup
 	for _, w := range s.senders {
@@ -155,17 +156,8 @@ func answerReason(status int, body []byte) string {
 	return e.Reason
 }
 
-// abort makes run return soon; requests in flight do not count.
-func (s *stream) abort() {
-	for _, w := range s.senders {
-		w.conn.abort()
-		w.waker.abort()
-	}
-}
-
 func (s *stream) close() {
 	for _, w := range s.senders {
-		w.conn.stopDial()
 		w.conn.close()
 		w.waker.close()
 	}
@@ -176,19 +168,22 @@ func (s *stream) close() {
 // because they wait in epoll, whose timeout is in milliseconds; a timerfd is an
 // event like any other and holds no thread while it waits.
 type waker struct {
-	file *os.File
-	fd   int
+	file    *os.File
+	fd      int
+	release func() bool // lets go of the context
 }
 
-func newWaker() (*waker, error) {
+func newWaker(run context.Context) (*waker, error) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("load: timer: %w", err)
 	}
-	return &waker{file: os.NewFile(uintptr(fd), "timer"), fd: fd}, nil
+	w := &waker{file: os.NewFile(uintptr(fd), "timer"), fd: fd}
+	w.release = context.AfterFunc(run, func() { _ = w.file.SetReadDeadline(time.Unix(1, 0)) })
+	return w, nil
 }
 
-// sleep returns after d, or earlier with an error once abort was called.
+// sleep returns after d, or earlier with an error once the run has ended.
 func (w *waker) sleep(d time.Duration) error {
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(max(int64(d), 1))}
 	if err := unix.TimerfdSettime(w.fd, 0, &spec, nil); err != nil {
@@ -199,6 +194,7 @@ func (w *waker) sleep(d time.Duration) error {
 	return err
 }
 
-func (w *waker) abort() { _ = w.file.SetReadDeadline(time.Unix(1, 0)) }
-
-func (w *waker) close() { w.file.Close() }
+func (w *waker) close() {
+	w.release()
+	w.file.Close()
+}
