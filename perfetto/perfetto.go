@@ -14,17 +14,6 @@ import (
 // MaxEvents limits the events of a file. Later ones are left out.
 const MaxEvents = 2_000_000
 
-// Phases of events, those of the format that a Writer writes.
-const (
-	phaseName     = "M"
-	phaseComplete = "X"
-	phaseInstant  = "i"
-	phaseBegin    = "b"
-	phaseEnd      = "e"
-	phaseFlow     = "s"
-	phaseFlowEnd  = "f"
-)
-
 // Event is one event. Device is the number of a group of rows, from 1: viewers take 0
 // for the idle process. Viewers can filter by the kind, such as "span".
 type Event struct {
@@ -83,61 +72,51 @@ func (t *Writer) NameDevice(device int, name string) { t.name("process_name", de
 // NameRow names a row. Viewers show rows in the order of their numbers.
 func (t *Writer) NameRow(device, row int, name string) {
 	t.name("thread_name", device, row, name)
-	t.write(line{Name: "thread_sort_index", Phase: phaseName, Dev: device, Row: row, Args: map[string]any{"sort_index": row}})
+	t.write(line{Name: "thread_sort_index", Phase: "M", Dev: device, Row: row, Args: map[string]any{"sort_index": row}})
 }
 
 func (t *Writer) name(what string, device, row int, name string) {
-	t.write(line{Name: what, Phase: phaseName, Dev: device, Row: row, Args: map[string]any{"name": name}})
+	t.write(line{Name: what, Phase: "M", Dev: device, Row: row, Args: map[string]any{"name": name}})
 }
 
 // Slice writes an event with a duration. Slices of a row must nest or be apart.
 func (t *Writer) Slice(e Event, lasted time.Duration) {
-	l := lineOf(&e, phaseComplete)
 	micros := stamp(lasted)
-	l.Dur = &micros
-	t.write(l)
+	t.event(e, line{Phase: "X", Dur: &micros})
 }
 
 // Instant writes an event without a duration.
-func (t *Writer) Instant(e Event) {
-	l := lineOf(&e, phaseInstant)
-	l.Scope = "t"
-	t.write(l)
-}
+func (t *Writer) Instant(e Event) { t.event(e, line{Phase: "i", Scope: "t"}) }
 
 // Range writes an event from its time to end that may overlap others of its row. The ID
 // is unique among the ranges of a kind.
 func (t *Writer) Range(e Event, id string, end time.Duration) {
-	if t.events > MaxEvents-2 {
-		return // viewers draw a range without an end to the end of the file
-	}
-	l := lineOf(&e, phaseBegin)
-	l.ID = id
-	t.write(l)
-	e.At, e.Args = end, nil
-	l = lineOf(&e, phaseEnd)
-	l.ID = id
-	t.write(l)
+	to := e
+	to.At, to.Args = end, nil
+	t.pair(e, to, line{Phase: "b", ID: id}, line{Phase: "e", ID: id})
 }
 
 // Flow writes an arrow from the slice at one event to the slice at another. The ID is
 // unique among the arrows of a kind.
 func (t *Writer) Flow(from, to Event, id string) {
-	if t.events > MaxEvents-2 {
-		return
-	}
 	from.Args, to.Args = nil, nil
-	l := lineOf(&from, phaseFlow)
-	l.ID = id
-	t.write(l)
 	to.Name, to.Kind = from.Name, from.Kind // viewers join both ends by name and kind
-	l = lineOf(&to, phaseFlowEnd)
-	l.ID, l.Bind = id, "e"
-	t.write(l)
+	t.pair(from, to, line{Phase: "s", ID: id}, line{Phase: "f", ID: id, Bind: "e"})
 }
 
-func lineOf(e *Event, phase string) line {
-	return line{Name: e.Name, Cat: e.Kind, Phase: phase, At: stamp(e.At), Dev: e.Device, Row: e.Row, Args: e.Args}
+// pair writes both events or none: viewers draw one without an end to the end of the
+// file.
+func (t *Writer) pair(from, to Event, begin, end line) {
+	if t.events <= MaxEvents-2 {
+		t.event(from, begin)
+		t.event(to, end)
+	}
+}
+
+// event writes an event with what else its line has.
+func (t *Writer) event(e Event, l line) {
+	l.Name, l.Cat, l.At, l.Dev, l.Row, l.Args = e.Name, e.Kind, stamp(e.At), e.Device, e.Row, e.Args
+	t.write(l)
 }
 
 func (t *Writer) write(l line) {

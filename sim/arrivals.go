@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -306,27 +307,23 @@ func (sc *Scenario) picker() func(float64) models.ServiceID {
 		total += sc.Services[i].Share
 	}
 	ends := make([]float64, len(sc.Services))
-	sum := 0.0
+	sum, last := 0.0, 0 // that has a share
 	for i := range sc.Services {
+		share := sc.Services[i].Share / total
 		if total == 0 {
-			sum += 1 / float64(len(ends))
-		} else {
-			sum += sc.Services[i].Share / total
+			share = 1 / float64(len(ends))
 		}
+		if share > 0 {
+			last = i
+		}
+		sum += share
 		ends[i] = sum
 	}
 	return func(at float64) models.ServiceID {
-		for i, end := range ends {
-			if at < end {
-				return models.ServiceID(i)
-			}
+		if i := slices.IndexFunc(ends, func(end float64) bool { return at < end }); i >= 0 {
+			return models.ServiceID(i)
 		}
-		for i := len(ends) - 1; i > 0; i-- { // the ends do not quite add up to 1
-			if ends[i] > ends[i-1] {
-				return models.ServiceID(i)
-			}
-		}
-		return 0
+		return models.ServiceID(last) // the ends do not quite add up to 1
 	}
 }
 

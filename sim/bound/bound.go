@@ -69,10 +69,7 @@ func Of(sc sim.Scenario) (*Bound, error) {
 	if len(queries) > MaxQueries {
 		return nil, fmt.Errorf("%w: %d, of which %d are allowed; give fewer", ErrTooMany, len(queries), MaxQueries)
 	}
-	c, err := newCosts(&sc)
-	if err != nil {
-		return nil, err
-	}
+	c := newCosts(&sc)
 	b := &Bound{Queries: len(queries), Gain: c.gain, Tried: c.tried}
 	var jobs []job
 	excused := 0

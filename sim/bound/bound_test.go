@@ -88,10 +88,7 @@ func TestBoundOfAnIdleDevice(t *testing.T) {
 // TestGain finds that of two equal spans, and that merging makes work less.
 func TestGain(t *testing.T) {
 	sc := scenario(1, 10, 1)
-	c, err := newCosts(&sc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := newCosts(&sc)
 	if most := 2 / 1.5; c.gain > most+1e-9 || c.gain < 0.98*most {
 		t.Errorf("gain %v, want %v", c.gain, most)
 	}

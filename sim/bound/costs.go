@@ -1,7 +1,6 @@
 package bound
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -42,7 +41,8 @@ type shapeOf struct {
 
 type answer struct{ share, fastest time.Duration }
 
-func newCosts(sc *sim.Scenario) (*costs, error) {
+// newCosts returns those of a valid scenario.
+func newCosts(sc *sim.Scenario) *costs {
 	c := &costs{sc: sc, gain: 1, shares: map[shapeOf]answer{}}
 	known := sc.Device.Models()
 	for i := range sc.Services {
@@ -52,14 +52,11 @@ func newCosts(sc *sim.Scenario) (*costs, error) {
 			name = s.Name
 		}
 		at := slices.IndexFunc(known, func(m device.ModelInfo) bool { return m.Name == name })
-		if at < 0 {
-			return nil, fmt.Errorf("service %s: %w %q", s.Name, sim.ErrUnknownModel, name)
-		}
 		c.bound, c.operators = append(c.bound, at), append(c.operators, known[at].Operators)
 		c.shapes = append(c.shapes, shapesOf(s, known[at].Sizes))
 	}
 	c.grow(0, nil, 0, 0)
-	return c, nil
+	return c
 }
 
 // shapesOf returns sizes of batches that a service may run, with its sequence

@@ -37,10 +37,6 @@ func clusterWays(v *variant) []string {
 // clusterLoads name the loads of the trace.
 var clusterLoads = []string{"as given", "scaled"}
 
-// typicalScale is how many times the trace is usually scaled, for the
-// progress.
-const typicalScale = 6
-
 // clusterRun is what a variant made of a load of the trace, so many times as high as
 // the trace has it.
 type clusterRun struct {
@@ -65,11 +61,8 @@ func planCluster(r *reproduction) func() []*figure {
 		for _, v := range among(r.variants, clusterVariants...) {
 			run := &clusterRun{variant: v, load: load, times: 1}
 			runs = append(runs, run)
-			queries := stats.Mean(minutes) * float64(len(minutes)) / replayed
-			if load == "scaled" {
-				queries *= crowded * typicalScale
-			}
-			r.plan.add("figure 22", v.seconds(int(queries)), func(_ context.Context, l *lane) error {
+			queries := stats.Mean(minutes) * float64(len(minutes)) / replayed // times some, where they are scaled
+			r.plan.add("figure 22", secondsOf(int(queries)), func(_ context.Context, l *lane) error {
 				return run.serve(l, trial{stock: s, deploy: deploy, variant: v, seed: r.options.Seed, devices: clusterDevices}, minutes)
 			})
 		}

@@ -103,7 +103,7 @@ func TestLabelsOfSets(t *testing.T) {
 }
 
 func TestErrorRows(t *testing.T) {
-	rows := errorRows(techniqueLinear, map[string]float64{"VGG16+VGG19": 40, "Res50+Bert": 20}, 29)
+	rows := errorRows(techniqueLinear, map[string]float64{"VGG16+VGG19": 40, "Res50+Bert": 20}, 29, 23.5, 30.1)
 	want := []struct {
 		name  string
 		ours  float64

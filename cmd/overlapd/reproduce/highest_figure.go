@@ -27,7 +27,7 @@ func planHighest(r *reproduction) func() []*figure {
 		for _, v := range r.variants {
 			found := &row{Case: deploys[i].label(), Policy: v.name}
 			rows = append(rows, found)
-			r.plan.add("highest load", v.seconds(bisections*highestSeeds*o.Queries), func(ctx context.Context, l *lane) error {
+			r.plan.add("highest load", secondsOf(bisections*highestSeeds*o.Queries), func(ctx context.Context, l *lane) error {
 				t := trial{stock: s, deploy: &deploys[i], variant: v, queries: o.Queries}
 				qps, err := highest(func(qps float64) (float64, error) { return l.meanViolations(ctx, t, qps, o.Seed) })
 				found.Ours = rounded(qps)

@@ -164,7 +164,7 @@ const (
 )
 
 // boundWork is about what a bound takes, in seconds.
-const boundWork = 0.7
+const boundWork = 0.75
 
 // planBounds plans the fewest violations that any schedule of a pair could have. It
 // takes longer than serving them, so that only one seed is bounded.

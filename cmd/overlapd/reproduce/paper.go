@@ -75,18 +75,3 @@ type statement struct {
 	section string
 	against map[string]float64
 }
-
-// Errors of prediction in percent, section 5.5.
-var (
-	paperOwnErrors     = map[string]float64{techniqueLinear: 23.5, techniqueVectors: 21.5, techniquePaper: 5.5}
-	paperUnifiedErrors = map[string]float64{techniqueLinear: 30.1, techniqueVectors: 29.2, techniquePaper: 5.7}
-	paperQuadError     = 6.4
-)
-
-// Durations of section 7.7, milliseconds.
-const (
-	paperOneWay      = 0.066 // one call that asks about one group
-	paperMoreWays    = 0.088 // one call that asks about two or more
-	paperDecision    = 0.26  // a decision with four ways
-	paperPredictions = 3     // most decisions take fewer calls
-)

@@ -147,19 +147,9 @@ func meanSolo(d sim.Device, of *deployment) time.Duration {
 	return sum / max(n, 1)
 }
 
-// Queries that are served in a second or so of one core.
-const (
-	sequentialSpeed  = 30_000
-	overlappingSpeed = 8_000
-)
-
-// seconds is about what a run takes.
-func (v *variant) seconds(queries int) float64 {
-	if v.policy == "abacus" || v.policy == "overlap" {
-		return float64(queries) / overlappingSpeed
-	}
-	return float64(queries) / sequentialSpeed
-}
+// secondsOf is about what a run of so many queries takes one core. All work is exact in
+// binary, so that it adds up to the whole.
+func secondsOf(queries int) float64 { return float64(queries) / 8192 }
 
 // served is a deployment under a variant, with one seed after the other.
 type served struct {
@@ -179,7 +169,7 @@ func (r *reproduction) serve(stage string, seeds int, common trial, deploys []de
 				t := common
 				t.deploy, t.variant, t.seed = s.deploy, v, r.options.Seed+uint64(k)
 				t.arrivals, t.queries = poisson(s.deploy.load), r.options.Queries
-				r.plan.add(stage, v.seconds(t.queries), func(_ context.Context, l *lane) (err error) {
+				r.plan.add(stage, secondsOf(t.queries), func(_ context.Context, l *lane) (err error) {
 					s.results[k], err = l.run(&t)
 					return err
 				})

@@ -60,12 +60,3 @@ func variantNamed(name string) *variant {
 	i := slices.IndexFunc(variants, func(v variant) bool { return v.name == name })
 	return &variants[i]
 }
-
-// TestSeconds expects runs that search to take longer, in proportion to their
-// queries.
-func TestSeconds(t *testing.T) {
-	fcfs, ours := variantNamed("fcfs"), variantNamed("overlap")
-	if fcfs.seconds(1000) >= ours.seconds(1000) || ours.seconds(2000) != 2*ours.seconds(1000) {
-		t.Errorf("fcfs %v, overlap %v and %v", fcfs.seconds(1000), ours.seconds(1000), ours.seconds(2000))
-	}
-}

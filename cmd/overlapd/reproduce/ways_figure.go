@@ -64,18 +64,17 @@ func planWays(r *reproduction) func() []*figure {
 		for _, ways := range searchWays {
 			run, t := &waysRun{variant: v, ways: ways}, t
 			runs = append(runs, run)
-			r.plan.add("figure 23", v.seconds(t.queries), func(_ context.Context, l *lane) error { return run.serve(l, &t) })
+			r.plan.add("figure 23", secondsOf(t.queries), func(_ context.Context, l *lane) error { return run.serve(l, &t) })
 		}
 	}
 	return func() []*figure {
 		f := &figure{Figure: "23", Title: "search ways: what a decision asks of the predictor", Unit: "for each decision, mean", decimals: 1, Notes: []string{
-			fmt.Sprintf("The four services of figure 18 at 100 queries per second. The paper: most decisions take fewer than %d calls with four ways and %.2f ms; one call takes %.3f ms with one way, %.3f ms with more. What a decision took here is in run.json and on the terminal, since it differs from run to run. A call of ours may ask about all that does not depend on an answer, also without searching.",
-				paperPredictions, paperDecision, paperOneWay, paperMoreWays),
+			"The four services of figure 18 at 100 queries per second. The paper: most decisions take fewer than 3 calls with four ways and 0.26 ms; one call takes 0.066 ms with one way, 0.088 ms with more. What a decision took here is in run.json and on the terminal, since it differs from run to run. A call of ours may ask about all that does not depend on an answer, also without searching.",
 		}}
 		for _, k := range runs {
 			row := row{Case: fmt.Sprintf("calls, %d ways", k.ways), Policy: k.variant.name, Ours: rounded(k.calls)}
 			if k.ways == 4 && k.variant.name == "abacus" {
-				row.Paper, row.Section = rounded(paperPredictions), "7.7"
+				row.Paper, row.Section = rounded(3), "7.7"
 			}
 			f.Rows = append(f.Rows, row)
 		}
