@@ -1,7 +1,7 @@
 package device
 
 import (
-	"math"
+	"cmp"
 	"slices"
 	"time"
 
@@ -29,24 +29,14 @@ func newFactors(given []SoloTime, alone func(size, seqLen int) float64) *predict
 	var cells []predictor.CostCell
 	for _, seqLen := range slices.Compact(seqLens) {
 		for _, size := range slices.Compact(sizes) {
-			s := nearest(given, size, seqLen)
+			s := slices.MinFunc(given, func(a, b SoloTime) int {
+				return cmp.Compare(predictor.Apart(size, seqLen, a.Size, a.SeqLen), predictor.Apart(size, seqLen, b.Size, b.SeqLen))
+			})
 			cells = append(cells, predictor.CostCell{Size: size, SeqLen: seqLen,
 				Micros: []float64{s.Micros / alone(s.Size, s.SeqLen)}, Work: []float64{0}})
 		}
 	}
 	return predictor.NewCostGrid(cells)
-}
-
-func nearest(given []SoloTime, size, seqLen int) *SoloTime {
-	best, least := 0, math.Inf(1)
-	for i := range given {
-		g := &given[i]
-		d := math.Abs(math.Log(float64(g.Size)/float64(size))) + math.Abs(math.Log(float64(1+g.SeqLen)/float64(1+seqLen)))
-		if d < least {
-			best, least = i, d
-		}
-	}
-	return &given[best]
 }
 
 // setSolo takes the solo times of all models.
@@ -56,14 +46,12 @@ func (m *Model) setSolo(given []SoloTime) {
 		i := m.index[s.Model]
 		byModel[i] = append(byModel[i], s)
 	}
-	list := make([]*predictor.CostGrid, len(m.infos))
 	for i, given := range byModel {
-		list[i] = newFactors(given, func(size, seqLen int) float64 {
+		m.solo[i] = newFactors(given, func(size, seqLen int) float64 {
 			m.spans[0] = models.Span{Service: models.ServiceID(i), End: m.infos[i].Operators, Size: size, SeqLen: seqLen}
 			return m.most(m.spans[:1])
 		})
 	}
-	m.solo = list
 }
 
 // OperatorTimes returns what each operator of a model takes alone, in

@@ -77,13 +77,13 @@ func newCalibration() *calibration {
 	c := &calibration{shapes: make(map[shapeKey]*shape)}
 	for i := range c.speeds {
 		c.speeds[i].source = source(i)
-		c.restart(source(i), exact)
+		c.restart(source(i), Exact)
 	}
 	return c
 }
 
-// exact is the quantiles of predictions that are never off.
-var exact = Quantiles{P01: 1, P50: 1, P90: 1, P95: 1, P99: 1}
+// Exact is the quantiles of predictions that are never off.
+var Exact = Quantiles{P01: 1, P50: 1, P90: 1, P95: 1, P99: 1}
 
 // restart forgets what was learned of a source. Until enough is learned again,
 // its predictions are taken to be off as in start.

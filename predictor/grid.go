@@ -26,6 +26,12 @@ func Beside(axis []int, value int) (low int, high float64) {
 	return i - 1, float64(value-axis[i-1]) / float64(axis[i]-axis[i-1])
 }
 
+// Apart returns how far one batch is from another: by the factors between their sizes
+// and between their sequence lengths.
+func Apart(size, seqLen, otherSize, otherSeqLen int) float64 {
+	return math.Abs(math.Log(float64(otherSize)/float64(size))) + math.Abs(math.Log(float64(1+otherSeqLen)/float64(1+seqLen)))
+}
+
 // CostGrid holds what the operators of a model cost, for each of its batch sizes at
 // each of its sequence lengths, both ascending, as sums that make the cost of any span
 // a difference. Between its cells it interpolates. It never changes and may be used

@@ -226,7 +226,7 @@ func (p *Predictor) Snapshot() CalibrationSnapshot {
 // network than the one in use nothing is taken over. An impossible snapshot is
 // refused with ErrSnapshot, and nothing has changed.
 func (p *Predictor) Restore(kept CalibrationSnapshot) error {
-	start, same := exact, false
+	start, same := Exact, false
 	if p.file != nil {
 		start, same = p.file.Test.Quantiles, kept.Predictor == p.file.Identity()
 	}
@@ -324,5 +324,5 @@ func (p *Predictor) Drop(service models.ServiceID) error {
 // Forget stops using the network.
 func (p *Predictor) Forget() {
 	p.model, p.file, p.bind = nil, nil, nil
-	p.calibration.restart(sourceNetwork, exact)
+	p.calibration.restart(sourceNetwork, Exact)
 }

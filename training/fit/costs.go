@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"math/rand/v2"
@@ -189,34 +190,20 @@ func perOperator(rows []training.Row, model int) float64 {
 // setPrior takes the costs that were measured for the nearest batch size and
 // sequence length, where there are any.
 func (f *costFit) setPrior(g *grid, flat float64, measured []training.OperatorTimes) {
+	measured = slices.DeleteFunc(slices.Clone(measured), func(m training.OperatorTimes) bool { return len(m.Micros) != g.operators })
 	for q, seqLen := range g.seqLens {
 		for b, size := range g.sizes {
-			at := g.cell(b, q)
-			nearest := nearestTimes(measured, g.operators, size, seqLen)
-			for o := range g.operators {
-				micros := flat
-				if nearest != nil {
-					micros = nearest[o]
-				}
-				f.prior[at+o] = math.Log(max(micros, leastMicros))
+			expected := slices.Repeat([]float64{flat}, g.operators)
+			if len(measured) > 0 {
+				expected = slices.MinFunc(measured, func(a, b training.OperatorTimes) int {
+					return cmp.Compare(predictor.Apart(size, seqLen, a.Size, a.SeqLen), predictor.Apart(size, seqLen, b.Size, b.SeqLen))
+				}).Micros
+			}
+			for o, micros := range expected {
+				f.prior[g.cell(b, q)+o] = math.Log(max(micros, leastMicros))
 			}
 		}
 	}
-}
-
-func nearestTimes(measured []training.OperatorTimes, operators, size, seqLen int) []float64 {
-	var best []float64
-	least := math.Inf(1)
-	for _, m := range measured {
-		if len(m.Micros) != operators || m.Size < 1 {
-			continue
-		}
-		d := math.Abs(math.Log(float64(m.Size)/float64(size))) + math.Abs(math.Log(float64(1+m.SeqLen)/float64(1+seqLen)))
-		if d < least {
-			best, least = m.Micros, d
-		}
-	}
-	return best
 }
 
 // The loops of a step belong to one goroutine and are nine tenths of what a fit does:

@@ -182,6 +182,8 @@ type signed struct {
 // then pull one way, so weights are made smaller: each layer passes on about
 // what it is given.
 func (s *signed) start(p *perceptron) {
+	s.adam.start(p)
+	s.widths = p.widths
 	for layer := range len(s.widths) - 1 {
 		gain := float32(1)
 		if in, out := float64(s.widths[layer]), float64(s.widths[layer+1]); layer > 0 {
@@ -220,22 +222,8 @@ func fitGrowing(ctx context.Context, list []predictor.FeatureModel, rows []train
 	random := rand.New(rand.NewPCG(o.Seed, 3))
 	encoder := device.NewEncoder(list)
 	in := encode(encoder.Width(), encoder.Encode, rows)
-	targets, scale := in.targets(RecipeOurs)
-	scaled := newScaling(in)
-	scaled.apply(in)
-	widths := slices.Concat([]int{in.width}, o.Hidden, []int{1})
-	plan := newSchedule(o, len(rows))
-	p, err := newPerceptron(widths, plan.batch, relative, float32(scale), random)
-	if err != nil {
-		return nil, err
-	}
-	defer p.close()
-	s := &signed{adam: adam{decay: oursDecay}, widths: widths, growing: encoder.Growing()}
-	s.start(p)
-	if err := p.train(ctx, in, targets, plan, s, o, random, stage); err != nil {
-		return nil, err
-	}
-	return p.layers(scaled, scale), nil
+	s := &signed{adam: adam{decay: oursDecay}, growing: encoder.Growing()}
+	return trainLayers(ctx, in, 0, s, o, newSchedule(o, len(rows)), random, stage)
 }
 
 // Constants of the spread.

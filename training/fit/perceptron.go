@@ -200,12 +200,15 @@ func (p *perceptron) layers(in *scaling, scale float64) []predictor.Layer {
 
 // optimizer changes weights by gradients.
 type optimizer interface {
+	start(p *perceptron)
 	begin(rate float64) // begins a step
 	update(i int, p *param, gradient []float32)
 }
 
 // sgd is stochastic gradient descent.
 type sgd struct{ rate float32 }
+
+func (*sgd) start(*perceptron) {}
 
 func (s *sgd) begin(rate float64) { s.rate = float32(rate) }
 
@@ -231,15 +234,19 @@ type adam struct {
 	square [][]float32
 }
 
+func (a *adam) start(p *perceptron) {
+	for _, part := range p.params {
+		a.mean = append(a.mean, make([]float32, len(part.values)))
+		a.square = append(a.square, make([]float32, len(part.values)))
+	}
+}
+
 func (a *adam) begin(rate float64) {
 	a.steps++
 	a.rate = rate
 }
 
 func (a *adam) update(i int, p *param, gradient []float32) {
-	if i == len(a.mean) {
-		a.mean, a.square = append(a.mean, make([]float32, len(gradient))), append(a.square, make([]float32, len(gradient)))
-	}
 	keep := float32(1)
 	if p.decays {
 		keep = float32(1 - a.rate*a.decay)

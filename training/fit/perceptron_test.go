@@ -54,6 +54,8 @@ func lossBeside(p *perceptron, of lossOf, scale float64) float64 {
 // still keeps the weights and remembers the gradients.
 type still struct{ gradients [][]float32 }
 
+func (s *still) start(*perceptron) {}
+
 func (s *still) begin(float64) {}
 
 func (s *still) update(_ int, _ *param, g []float32) {
@@ -157,6 +159,7 @@ func TestRates(t *testing.T) {
 func TestOptimizersFindTheLowest(t *testing.T) {
 	for name, o := range map[string]optimizer{"sgd": &sgd{}, "adam": &adam{}} {
 		p := param{values: []float32{4, -3}, decays: true}
+		o.start(&perceptron{params: []param{p}})
 		for range 400 {
 			o.begin(0.05)
 			o.update(0, &p, []float32{2 * (p.values[0] - 1), 2 * p.values[1]})
@@ -167,6 +170,7 @@ func TestOptimizersFindTheLowest(t *testing.T) {
 	}
 	p := param{values: []float32{4}, decays: true}
 	a := &adam{decay: 1}
+	a.start(&perceptron{params: []param{p}})
 	a.begin(0.5)
 	if a.update(0, &p, []float32{0}); p.values[0] != 2 {
 		t.Errorf("decayed from 4 to %v", p.values[0])

@@ -224,7 +224,7 @@ const leastPredicted = 1e-2
 // errorsOf sums up how far predictions were off.
 func errorsOf(points []point) predictor.Errors {
 	if len(points) == 0 {
-		return predictor.Errors{Quantiles: predictor.Quantiles{P01: 1, P50: 1, P90: 1, P95: 1, P99: 1}}
+		return predictor.Errors{Quantiles: predictor.Exact}
 	}
 	ratios := make([]float64, len(points))
 	for i, p := range points {
