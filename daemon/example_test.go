@@ -64,7 +64,7 @@ var exampleDate = time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
 // last about as long as the longest span, or as the work of all of them.
 func exampleProfile() *device.Profile {
 	list := exampleModels()
-	width := device.NewEncoder(list).Width()
+	width := device.NewEncoder(list).Width
 	weights := make([]float32, width)
 	weights[width-4] = 0.3 // of how long the group lasts, which counts with the power 0.7 as it is
 	exact := predictor.Errors{Rows: 1, Quantiles: predictor.Quantiles{P01: 1, P50: 1, P90: 1, P95: 1, P99: 1}}

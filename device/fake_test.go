@@ -49,14 +49,14 @@ func model(r *rand.Rand, name string, operators int, sizes, seqLens []int) predi
 
 // layers are random with the signs that the promises need.
 func layers(r *rand.Rand, e *encoder, hidden ...int) []predictor.Layer {
-	widths := append(append([]int{e.Width()}, hidden...), 1)
+	widths := append(append([]int{e.Width}, hidden...), 1)
 	list := make([]predictor.Layer, len(widths)-1)
 	for n := range list {
 		l := predictor.Layer{Inputs: widths[n], Outputs: widths[n+1]}
 		for o := range l.Outputs {
 			for i := range l.Inputs {
 				w := float32(r.NormFloat64()) / float32(math.Sqrt(float64(l.Inputs)))
-				if sign := Sign(n, len(list), i, l.Inputs, o, l.Outputs, e.Growing()); float32(sign)*w < 0 {
+				if sign := Sign(n, len(list), i, l.Inputs, o, l.Outputs, e.Growing); float32(sign)*w < 0 {
 					w = -w
 				}
 				l.Weights = append(l.Weights, w)

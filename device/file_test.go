@@ -135,7 +135,7 @@ func TestValidateRefuses(t *testing.T) {
 
 // turn turns one weight around, of an input that counts operators or not.
 func turn(p *Profile, growing bool) {
-	for i, g := range NewEncoder(p.Network.Models).Growing() {
+	for i, g := range NewEncoder(p.Network.Models).Growing {
 		if g == growing {
 			p.Network.Layers[0].Weights[i] = -p.Network.Layers[0].Weights[i] - 1
 			return

@@ -93,30 +93,23 @@ func (m *Model) Covers(g models.Group) bool { return m.features.Covers(g) }
 // Latency returns the middle of the runs of a group. One that the model does
 // not cover, of more spans than were measured or with two of one model, runs one
 // span after another. The order of spans changes nothing. It does not allocate.
-func (m *Model) Latency(g models.Group) (sum time.Duration) {
-	if len(g.Spans) < 2 || m.Covers(g) {
-		return duration(m.micros(g))
-	}
-	for i := range g.Spans {
-		sum += duration(m.micros(models.Group{Spans: g.Spans[i : i+1]}))
-	}
-	return sum
-}
+func (m *Model) Latency(g models.Group) time.Duration { return m.run(g, nil) }
 
 // Sample returns how long one run of a group takes. It does not allocate.
-func (m *Model) Sample(g models.Group, random *rand.Rand) (sum time.Duration) {
-	if len(g.Spans) < 2 || m.Covers(g) {
-		return m.sample(g, random)
-	}
-	for i := range g.Spans {
-		sum += m.sample(models.Group{Spans: g.Spans[i : i+1]}, random)
-	}
-	return sum
-}
+func (m *Model) Sample(g models.Group, random *rand.Rand) time.Duration { return m.run(g, random) }
 
-func (m *Model) sample(g models.Group, random *rand.Rand) time.Duration {
+func (m *Model) run(g models.Group, random *rand.Rand) (sum time.Duration) {
+	if len(g.Spans) > 1 && !m.Covers(g) {
+		for i := range g.Spans {
+			sum += m.run(models.Group{Spans: g.Spans[i : i+1]}, random)
+		}
+		return sum
+	}
 	micros := m.micros(g)
-	return duration(micros * m.profile.Spread.factor(len(g.Spans), micros, random))
+	if random != nil {
+		micros *= m.profile.Spread.factor(len(g.Spans), micros, random)
+	}
+	return duration(micros)
 }
 
 // maxMicros limits what a group takes.

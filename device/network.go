@@ -52,11 +52,11 @@ func (p *Profile) networkFaults() (faults []error) {
 		return append(faults, err)
 	}
 	e := NewEncoder(n.Models)
-	if width := n.Layers[0].Inputs; width != e.Width() {
-		return append(faults, fmt.Errorf("the first layer has %d inputs, its models %d", width, e.Width()))
+	if width := n.Layers[0].Inputs; width != e.Width {
+		return append(faults, fmt.Errorf("the first layer has %d inputs, its models %d", width, e.Width))
 	}
 	for i := range n.Layers {
-		if err := signFault(n.Layers, i, e.Growing()); err != nil {
+		if err := signFault(n.Layers, i, e.Growing); err != nil {
 			faults = append(faults, err)
 		}
 	}
@@ -92,9 +92,12 @@ const (
 // encoder turns groups into the inputs of a network, in making a device and in
 // asking it. It never changes and may be used concurrently.
 type encoder struct {
-	models  []encoded
-	width   int
-	growing []bool // by input
+	// Width is the number of inputs, and Growing holds for each whether it counts
+	// operators.
+	Width   int
+	Growing []bool
+
+	models []encoded
 }
 
 // encoded is a model, and where its inputs begin.
@@ -109,7 +112,7 @@ func NewEncoder(list []predictor.FeatureModel) *encoder {
 	e := &encoder{}
 	for i := range list {
 		costs := predictor.NewCostGrid(list[i].Costs)
-		e.models = append(e.models, encoded{costs, list[i].Operators, e.width})
+		e.models = append(e.models, encoded{costs, list[i].Operators, e.Width})
 		e.grow(1+len(costs.Sizes)+len(costs.SeqLens), false)
 		e.grow(costInputs+sectionOf, true)
 	}
@@ -119,24 +122,17 @@ func NewEncoder(list []predictor.FeatureModel) *encoder {
 
 func (e *encoder) grow(inputs int, growing bool) {
 	for range inputs {
-		e.growing = append(e.growing, growing)
+		e.Growing = append(e.Growing, growing)
 	}
-	e.width += inputs
+	e.Width += inputs
 }
-
-// Width returns the number of inputs.
-func (e *encoder) Width() int { return e.width }
-
-// Growing holds for each input whether it counts operators. The caller must not
-// change it.
-func (e *encoder) Growing() []bool { return e.growing }
 
 // Encode sets the inputs, of which there are Width, to what the network sees
 // of a group, and returns the time in microseconds that its output is relative
 // to. It does not allocate.
 func (e *encoder) Encode(g models.Group, inputs []float32) (baseMicros float64) {
 	spans := g.Spans
-	inputs = inputs[:e.width]
+	inputs = inputs[:e.Width]
 	clear(inputs)
 	var micros [predictor.MaxSpans]float64
 	var total, longest, work float64
@@ -148,7 +144,7 @@ func (e *encoder) Encode(g models.Group, inputs []float32) (baseMicros float64) 
 		longest = max(longest, m)
 	}
 	base := predictor.Together(micros[:len(spans)], work)
-	tail := inputs[e.width-groupInputs:]
+	tail := inputs[e.Width-groupInputs:]
 	tail[0] = scale(base)
 	tail[1] = scale(total)
 	tail[2] = scale(longest)

@@ -25,7 +25,7 @@ func profile(t testing.TB, names ...string) *device.Profile {
 		}
 		p.Network.Models = append(p.Network.Models, m)
 	}
-	width := device.NewEncoder(p.Network.Models).Width()
+	width := device.NewEncoder(p.Network.Models).Width
 	p.Network.Layers = []predictor.Layer{{Inputs: width, Outputs: 1, Weights: make([]float32, width), Bias: make([]float32, 1)}}
 	return p
 }

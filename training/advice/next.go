@@ -41,7 +41,7 @@ type measuringCost struct {
 // next returns the pairs to be measured: two probes of each model at most, and
 // what shares a device.
 func (p *panel) next(devices [][]int) []nextPair {
-	n := nextPairs{panel: p, degree: make([]int, len(p.services)), taken: map[[2]string]bool{}, list: []nextPair{}}
+	n := nextPairs{panel: p, degree: make([]int, len(p.services)), list: []nextPair{}}
 	for i, m := range p.model {
 		if m >= 0 {
 			n.degree[i] = p.fit.measured[m]
@@ -69,26 +69,24 @@ func (p *panel) next(devices [][]int) []nextPair {
 type nextPairs struct {
 	*panel
 	degree []int // pairs that each service's model was or will be measured in
-	taken  map[[2]string]bool
 	list   []nextPair
 }
 
 // add adds a pair unless it is measured, or stands there already. A model
 // cannot be measured with itself.
-func (n *nextPairs) add(a, b int, reason string) bool {
+func (n *nextPairs) add(a, b int, reason string) {
 	models := [2]string{n.services[a].Model, n.services[b].Model}
 	slices.Sort(models[:])
-	if models[0] == models[1] || n.taken[models] || n.pairs[a][b].Measured {
-		return false
+	taken := slices.ContainsFunc(n.list, func(p nextPair) bool { return p.Models == models })
+	if taken || models[0] == models[1] || n.pairs[a][b].Measured {
+		return
 	}
-	n.taken[models] = true
 	n.list = append(n.list, nextPair{models, reason})
 	for i, s := range n.services {
 		if s.Model == models[0] || s.Model == models[1] {
 			n.degree[i]++
 		}
 	}
-	return true
 }
 
 // probe adds pairs of a service with those that most is known of, until it has

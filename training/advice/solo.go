@@ -50,10 +50,6 @@ type cellKey struct {
 	model, size, seqLen int
 }
 
-func (k cellKey) compare(o cellKey) int {
-	return cmp.Or(cmp.Compare(k.model, o.model), cmp.Compare(k.size, o.size), cmp.Compare(k.seqLen, o.seqLen))
-}
-
 // soloCell is what the operators of a model take alone.
 type soloCell struct {
 	key    cellKey
@@ -61,6 +57,10 @@ type soloCell struct {
 	alone  int       // groups that held only this span
 	groups int       // groups that held it with others
 	source string
+
+	// costs returns what operators [start, end) cost as inferred from all groups, and
+	// how much of that is work, in microseconds.
+	costs func(start, end int) (micros, work float64)
 }
 
 // span returns what operators [start, end) take alone, in microseconds.
@@ -197,7 +197,6 @@ func (t *soloTimes) infer(ctx context.Context, d *training.Dataset, o *Options) 
 	if err != nil {
 		return err
 	}
-	at := map[*soloCell]spanCosts{}
 	for _, c := range t.cells {
 		costs := grids[c.key.model].At(c.key.size, c.key.seqLen)
 		c.prefix = make([]float64, d.Models[c.key.model].Operators+1)
@@ -207,28 +206,20 @@ func (t *soloTimes) infer(ctx context.Context, d *training.Dataset, o *Options) 
 		if c.alone >= soloFewest {
 			c.source = soloMeasured
 		}
-		at[c] = costs.Span
+		c.costs = costs.Span
 	}
 	for _, set := range t.sets {
 		for i := range set.rows {
-			set.rows[i].infer(at)
+			var alone []float64
+			all := 0.0
+			for _, s := range set.rows[i].spans {
+				micros, work := s.cell.costs(s.start, s.end)
+				alone, all = append(alone, micros), all+work
+			}
+			set.rows[i].inferred = predictor.Together(alone, all)
 		}
 	}
 	return nil
-}
-
-// spanCosts returns what operators [start, end) of a cell take alone, and how much
-// of that is work, in microseconds.
-type spanCosts func(start, end int) (micros, work float64)
-
-func (g *measuredGroup) infer(at map[*soloCell]spanCosts) {
-	var alone []float64
-	all := 0.0
-	for _, s := range g.spans {
-		micros, work := at[s.cell](s.start, s.end)
-		alone, all = append(alone, micros), all+work
-	}
-	g.inferred = predictor.Together(alone, all)
 }
 
 // spread takes the times of operators that were measured one by one.
@@ -257,7 +248,11 @@ func (t *soloTimes) give(d *training.Dataset, list []training.SoloTime) {
 // list returns the solo times that gains are made of.
 func (t *soloTimes) list(d *training.Dataset) []soloTime {
 	list := make([]soloTime, 0, len(t.cells))
-	for _, c := range slices.SortedFunc(maps.Values(t.cells), func(a, b *soloCell) int { return a.key.compare(b.key) }) {
+	keys := slices.SortedFunc(maps.Keys(t.cells), func(a, b cellKey) int {
+		return cmp.Or(cmp.Compare(a.model, b.model), cmp.Compare(a.size, b.size), cmp.Compare(a.seqLen, b.seqLen))
+	})
+	for _, k := range keys {
+		c := t.cells[k]
 		list = append(list, soloTime{
 			Model: d.Models[c.key.model].Name, Size: c.key.size, SeqLen: c.key.seqLen,
 			Micros: c.whole(), Source: c.source, Alone: c.alone, Groups: c.groups, Fitted: t.fitted[c.key],

@@ -221,8 +221,8 @@ func (s *signed) update(i int, p *param, gradient []float32) {
 func fitGrowing(ctx context.Context, list []predictor.FeatureModel, rows []training.Row, o *Options, stage string) ([]predictor.Layer, error) {
 	random := rand.New(rand.NewPCG(o.Seed, 3))
 	encoder := device.NewEncoder(list)
-	in := encode(encoder.Width(), encoder.Encode, rows)
-	s := &signed{adam: adam{decay: oursDecay}, growing: encoder.Growing()}
+	in := encode(encoder.Width, encoder.Encode, rows)
+	s := &signed{adam: adam{decay: oursDecay}, growing: encoder.Growing}
 	return trainLayers(ctx, in, 0, s, o, newSchedule(o, len(rows)), random, stage)
 }
 
