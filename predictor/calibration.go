@@ -225,16 +225,12 @@ func (c *calibration) shape(key shapeKey) *shape {
 
 // evict makes room by forgetting the shape that is stale for longest.
 func (c *calibration) evict() bool {
-	var oldest *shape
-	for _, s := range c.shapes {
-		if c.stale(s) && (oldest == nil || s.last < oldest.last) {
-			oldest = s
-		}
+	oldest := slices.MinFunc(slices.Collect(maps.Values(c.shapes)), func(a, b *shape) int { return cmp.Compare(a.last, b.last) })
+	if !c.stale(oldest) {
+		return false
 	}
-	if oldest != nil {
-		delete(c.shapes, oldest.key)
-	}
-	return oldest != nil
+	delete(c.shapes, oldest.key)
+	return true
 }
 
 // Report describes how well a predictor does.

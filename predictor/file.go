@@ -15,6 +15,25 @@ import (
 	"github.com/overlapd/overlapd/textfile"
 )
 
+// These errors may be returned when a predictor file is read, or put to use.
+var (
+	// ErrFormat is returned when a file is no predictor file, or one of
+	// another version.
+	ErrFormat = errors.New("not a predictor file")
+
+	// ErrDamaged is returned when a predictor file is truncated, too large,
+	// or holds what no predictor can: unknown fields, numbers that are none,
+	// layers that do not fit each other.
+	ErrDamaged = errors.New("damaged predictor file")
+
+	// ErrDevice is returned when a predictor was trained on another device.
+	ErrDevice = errors.New("predictor of another device")
+
+	// ErrModels is returned when the models of the services are not those
+	// that the predictor was trained on, or fewer than two of them are.
+	ErrModels = errors.New("predictor of other models")
+)
+
 // Format is the first field of every predictor file.
 const Format = "overlapd-predictor/1"
 

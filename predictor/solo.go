@@ -2,6 +2,7 @@ package predictor
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -17,6 +18,18 @@ const (
 	MaxSize      = 1 << 16   // batch size
 	MaxSeqLen    = 1 << 20   // sequence length
 	MaxTime      = time.Hour // of one span
+)
+
+var (
+	// ErrRange is returned when a service, span, batch size, sequence length
+	// or time is not one that the table can hold. Nothing has changed.
+	ErrRange = errors.New("out of range")
+
+	errDropped = fmt.Errorf("the service was dropped: %w", ErrRange) // made once: a scheduler may ask often
+
+	// ErrSnapshot is returned when a snapshot is not one of this service or
+	// is damaged. The table has not changed.
+	ErrSnapshot = errors.New("unusable snapshot of solo times")
 )
 
 // Solo is the table of solo times.

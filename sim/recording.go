@@ -47,8 +47,8 @@ type recorded struct {
 }
 
 var timesSheet = textfile.Sheet{
-	Form:     "a header line with the column time_s (seconds since the start) or timestamp (dates and times) and, below, a line for each query",
-	MaxBytes: maxTraceBytes, MaxRows: MaxQueries, Unusable: ErrArrivals, TooLarge: ErrArrivals,
+	Form:    "a header line with the column time_s (seconds since the start) or timestamp (dates and times) and, below, a line for each query",
+	MaxRows: MaxQueries, Unusable: ErrArrivals, TooLarge: ErrArrivals,
 }
 
 func readRecording(sc *Scenario, path string) (*recording, error) {
@@ -196,12 +196,9 @@ func (r *recording) check(q *Query, line int) error {
 	return nil
 }
 
-// maxTraceBytes limits a file of arrivals.
-const maxTraceBytes = 1 << 30
-
 var loadsSheet = textfile.Sheet{
-	Form:     "a header line with the column load and, below, the queries of each minute",
-	MaxBytes: maxTraceBytes, MaxRows: MaxQueries, Unusable: ErrArrivals, TooLarge: ErrArrivals,
+	Form:    "a header line with the column load and, below, the queries of each minute",
+	MaxRows: MaxQueries, Unusable: ErrArrivals, TooLarge: ErrArrivals,
 }
 
 // ReadLoads reads a CSV file of loads: a column load, the number of queries in

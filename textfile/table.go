@@ -18,9 +18,8 @@ const maxLineBytes = 1 << 20
 // with a field for each of them.
 type Sheet struct {
 	// Form is what a file of this kind holds, in words for whoever has to mend one.
-	Form     string
-	MaxBytes int64
-	MaxRows  int
+	Form    string
+	MaxRows int
 
 	// Unusable is wrapped by the errors of files that are not of this kind, TooLarge
 	// by those of files beyond the limits.
@@ -85,7 +84,7 @@ func (s *Sheet) Read(r io.Reader, name string, head, row func(*Table)) error {
 
 // newTable checks that a file is text.
 func newTable(s *Sheet, r io.Reader, name string) *Table {
-	t := &Table{sheet: s, name: name, in: &meter{r: r, left: s.MaxBytes, most: s.MaxBytes}}
+	t := &Table{sheet: s, name: name, in: &meter{r: r}}
 	text, err := newText(t.in)
 	if err != nil {
 		t.explain(err)
@@ -212,26 +211,20 @@ func (t *Table) Columns(want ...string) {
 // Line returns the line of the row being read, from 1.
 func (t *Table) Line() int { return t.line }
 
-// meter limits a file to most bytes and a row to maxLineBytes. Beyond them it
-// fails with an error that wraps ErrTooLarge, which it keeps as fault.
+// meter limits a row to maxLineBytes. Beyond them it fails with an error that wraps
+// ErrTooLarge, which it keeps as fault.
 type meter struct {
 	r           io.Reader
-	most, left  int64
 	recordBytes int
 	fault       error
 }
 
 func (m *meter) Read(p []byte) (int, error) {
-	switch {
-	case m.recordBytes > maxLineBytes:
+	if m.recordBytes > maxLineBytes {
 		m.fault = fmt.Errorf("%w: more than %d bytes and no row; see that every row ends with its line", ErrTooLarge, maxLineBytes)
 		return 0, m.fault
-	case m.left < 0:
-		m.fault = fmt.Errorf("%w: more than %d bytes; split the file", ErrTooLarge, m.most)
-		return 0, m.fault
 	}
-	n, err := m.r.Read(p[:min(int64(len(p)), m.left+1)])
-	m.left -= int64(n)
+	n, err := m.r.Read(p)
 	m.recordBytes += n
 	return n, err
 }

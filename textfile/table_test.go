@@ -13,8 +13,8 @@ import (
 
 var errUse, errMany = errors.New("unusable"), errors.New("too many")
 
-func openTable(r io.Reader, maxBytes int64) *Table {
-	return newTable(&Sheet{MaxBytes: maxBytes, Unusable: errUse, TooLarge: errMany}, r, "x.csv")
+func openTable(r io.Reader) *Table {
+	return newTable(&Sheet{Unusable: errUse, TooLarge: errMany}, r, "x.csv")
 }
 
 // rowsOf reads a table to its end.
@@ -35,7 +35,7 @@ func TestTable(t *testing.T) {
 		"blank lines": "\n  \na,b\n\n1,\"x, y\"\n2\n \n",
 		"spaces":      " a ,b\n1 ,\"x, y\"\n\n\n 2\n",
 	} {
-		rows, err := rowsOf(openTable(strings.NewReader(text), 1000))
+		rows, err := rowsOf(openTable(strings.NewReader(text)))
 		if err != nil || !slices.EqualFunc(rows, want, slices.Equal) {
 			t.Errorf("%s: %q, %v", name, rows, err)
 		}
@@ -56,15 +56,15 @@ func TestTableFaults(t *testing.T) {
 		"UTF-16":     {"\xff\xfea\x00,\x00", ErrNotText, 0, "save it as UTF-8"},
 		"Latin 1":    {"Z\xfcrich\n", ErrNotText, 0, "save it as UTF-8"},
 		"zeros":      {"a,b\x00\n", ErrNotText, 0, "byte 4 is zero"},
-		"large":      {strings.Repeat("a\n", 6000), ErrTooLarge, 5001, "more than 10000 bytes; split"},
+		"large":      {"a\n" + strings.Repeat("a", 2<<20), ErrTooLarge, 2, "more than 1048576 bytes and no row"},
 	} {
-		_, err := rowsOf(openTable(strings.NewReader(c.text), 10_000))
+		_, err := rowsOf(openTable(strings.NewReader(c.text)))
 		var fault *Fault
 		kind := errUse
 		if c.want == ErrTooLarge {
 			kind = errMany
 		}
-		if !errors.As(err, &fault) || !errors.Is(err, kind) || !strings.Contains(err.Error(), c.says) || c.want != ErrTooLarge && fault.Line != c.line || !errors.Is(err, c.want) {
+		if !errors.As(err, &fault) || !errors.Is(err, kind) || !strings.Contains(err.Error(), c.says) || fault.Line != c.line || !errors.Is(err, c.want) {
 			t.Errorf("%s: %v; want line %d, %q", name, err, c.line, c.says)
 		}
 	}
@@ -89,7 +89,7 @@ func TestTableBoundsMemory(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		rows, err := rowsOf(openTable(io.MultiReader(strings.NewReader(head), filler), 1<<40))
+		rows, err := rowsOf(openTable(io.MultiReader(strings.NewReader(head), filler)))
 		runtime.ReadMemStats(&after)
 		if !errors.Is(err, ErrTooLarge) || len(rows) != 1 || !strings.Contains(err.Error(), "x.csv:2: ") || !strings.Contains(err.Error(), "no row") {
 			t.Errorf("%s: %d rows: %v", name, len(rows), err)
@@ -101,7 +101,7 @@ func TestTableBoundsMemory(t *testing.T) {
 }
 
 func TestTablePassesOnErrors(t *testing.T) {
-	table := openTable(io.MultiReader(strings.NewReader("a\n"), broken{}), 100)
+	table := openTable(io.MultiReader(strings.NewReader("a\n"), broken{}))
 	if _, err := rowsOf(table); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("got %v", err)
 	}
@@ -118,7 +118,7 @@ func FuzzTable(f *testing.F) {
 	f.Add([]byte{0xff, 0xfe, 0})
 	f.Add([]byte("0,0\n "))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		table := openTable(bytes.NewReader(data), 1<<16)
+		table := openTable(bytes.NewReader(data))
 		rows, err := rowsOf(table)
 		if err != nil {
 			if !errors.Is(err, ErrSyntax) && !errors.Is(err, ErrNotText) && !errors.Is(err, ErrTooLarge) {
@@ -134,7 +134,7 @@ func FuzzTable(f *testing.F) {
 		if bytes.HasPrefix(text.Bytes(), []byte(mark)) || checkText(text.Bytes()[:min(text.Len(), 6)], true) != nil {
 			return // a second mark, or what only now looks like another kind of file
 		}
-		again, err := rowsOf(openTable(&text, 1<<17))
+		again, err := rowsOf(openTable(&text))
 		if err != nil || !slices.EqualFunc(rows, again, slices.Equal) {
 			t.Fatalf("%q became %q, %v", rows, again, err)
 		}

@@ -26,7 +26,7 @@ const deviceColumn = "device"
 const oldStd = "var"
 
 var groupSheet = textfile.Sheet{
-	Form: "the columns " + strings.Join(slotColumns, ",") + " for each model of a group, then " + strings.Join(timeColumns, ","), MaxBytes: 256 << 20,
+	Form:    "the columns " + strings.Join(slotColumns, ",") + " for each model of a group, then " + strings.Join(timeColumns, ","),
 	MaxRows: MaxRows, Unusable: ErrFormat, TooLarge: ErrLimit,
 }
 

@@ -69,8 +69,8 @@ type SoloTime struct {
 }
 
 var soloSheet = textfile.Sheet{
-	Form:     "the columns model, batch, seq_len and min_ms (milliseconds)",
-	MaxBytes: 1 << 20, MaxRows: MaxRows, Unusable: ErrFormat, TooLarge: ErrLimit,
+	Form:    "the columns model, batch, seq_len and min_ms (milliseconds)",
+	MaxRows: MaxRows, Unusable: ErrFormat, TooLarge: ErrLimit,
 }
 
 // ReadSoloFile reads what whole models take alone, a CSV file with the columns

@@ -40,7 +40,7 @@ func TestReadSoloFaults(t *testing.T) {
 		header + ",1,0,5\n":                 "solo.csv:2",
 		header + "a,1,0\n":                  "solo.csv:2",
 		header + "a,1,0,5\na,1,0,6\n":       "solo.csv:3: unusable measurements: a with batch size 1 and sequence length 0 stands twice",
-		header + strings.Repeat("a", 1<<20): "too many measurements",
+		header + strings.Repeat("a", 2<<20): "too many measurements",
 	} {
 		_, err := readSolo(t, text)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "solo.csv:") {

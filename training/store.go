@@ -111,18 +111,15 @@ func (s *Store) Append(d *Dataset) error {
 		return err
 	}
 	return s.db.Update(func(tx *bbolt.Tx) error {
-		ids := map[string]string{}
 		for i := range d.Rows {
 			set, row := d.split(&d.Rows[i])
-			key := fmt.Sprint(set.Models)
-			if _, ok := ids[key]; !ok {
-				id, err := putSet(tx, &set)
-				if err != nil {
+			id := set.id()
+			if b := tx.Bucket(setBucket); b.Get([]byte(id)) == nil {
+				if err := putJSON(b, []byte(id), set); err != nil {
 					return err
 				}
-				ids[key] = id
 			}
-			if err := putRow(tx, ids[key], row); err != nil {
+			if err := putRow(tx, id, row); err != nil {
 				return err
 			}
 		}
@@ -139,16 +136,6 @@ func (d *Dataset) split(r *Row) (storedSet, storedRow) {
 		row.Spans = append(row.Spans, [5]int{i, span.Start, span.End, span.Size, span.SeqLen})
 	}
 	return set, row
-}
-
-// putSet makes a set known.
-func putSet(tx *bbolt.Tx, set *storedSet) (string, error) {
-	id := set.id()
-	b := tx.Bucket(setBucket)
-	if b.Get([]byte(id)) != nil {
-		return id, nil
-	}
-	return id, putJSON(b, []byte(id), set)
 }
 
 // putRow adds a row behind the last one of its set.

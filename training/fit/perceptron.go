@@ -51,17 +51,10 @@ var building sync.Mutex
 
 // newPerceptron makes a network with random weights. The scale is that of the
 // relative loss.
-func newPerceptron(widths []int, batch int, of lossOf, scale float32, random *rand.Rand) (p *perceptron, err error) {
-	defer func() {
-		// Gorgonia's Must functions panic; shapes that do not fit are a fault
-		// of this function.
-		if r := recover(); r != nil {
-			err = fmt.Errorf("building the graph: %v", r)
-		}
-	}()
+func newPerceptron(widths []int, batch int, of lossOf, scale float32, random *rand.Rand) (*perceptron, error) {
 	building.Lock()
 	defer building.Unlock()
-	p = &perceptron{graph: gorgonia.NewGraph(), batch: batch, widths: widths}
+	p := &perceptron{graph: gorgonia.NewGraph(), batch: batch, widths: widths}
 	var x, t *gorgonia.Node
 	x, p.inputs = p.matrix("x", batch, widths[0])
 	t, p.targets = p.matrix("t", batch, 1)

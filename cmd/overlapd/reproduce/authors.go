@@ -39,8 +39,8 @@ func authorsColumns() []string {
 }
 
 var authorsSheet = textfile.Sheet{
-	Form:     "the columns " + strings.Join(authorsColumns(), ","),
-	MaxBytes: 1 << 20, MaxRows: 1 << 10, Unusable: errData, TooLarge: errData,
+	Form:    "the columns " + strings.Join(authorsColumns(), ","),
+	MaxRows: 1 << 10, Unusable: errData, TooLarge: errData,
 }
 
 // readAuthors reads a file of results; one that is not there holds none.

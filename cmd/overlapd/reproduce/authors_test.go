@@ -73,7 +73,7 @@ func TestParseAuthorsRefuses(t *testing.T) {
 		drawnResults("Res50Bert", "Res50+Bert"):                 "x.csv:3: unusable data: Res50+Bert stands twice",
 		header + "Res50+Bert,1,1001" + strings.Repeat(",0", 10): `column 3 (FCFS_throughput) is "1001": it must be a number from 0 to 1000`,
 		header + "Res50+Bert,1,1,1.5" + strings.Repeat(",0", 9): `column 4 (FCFS_violation) is "1.5": it must be a number from 0 to 1`,
-		header + strings.Repeat("\n", 1<<20):                    "more than 1048576 bytes",
+		header + strings.Repeat("\n", 2<<20):                    "more than 1048576 bytes",
 		header + "\"Res50":                                      "x.csv:2: unusable data",
 	} {
 		_, err := parseAuthors(t, text)
