@@ -211,18 +211,25 @@ func askedOf(env *ort.Env, spec *wire.LoadSpec) *wire.CutChoice {
 // can be made up for, the target of c stays, and the reason is told; only that
 // the device is lost is an error.
 func measureCuts(env *ort.Env, c Config, spec *wire.LoadSpec, made *wire.CutChoice) (_ *wire.CutChoice, err error) {
-	b := &modelBench{env: env, config: c, progress: c.Progress, seqLen: made.SeqLen, queries: map[int]worker.Query{}}
-	if b.progress == nil {
-		b.progress = func(string, int64, int64) {}
-	}
+	b := &modelBench{env: env, config: c, seqLen: made.SeqLen, queries: map[int]worker.Query{}}
 	b.config.Progress = func(string, int64, int64) {} // of each model that is tried
-	made.Target = c.Target
 	defer func() {
 		if cerr := b.close(); errors.Is(cerr, wire.ErrDeviceLost) {
 			err = errors.Join(err, cerr)
 		}
 	}()
-	err = b.choose(made, spec)
+	measured := choice{
+		CutChoice: made, bench: b, batches: []int{1},
+		at:   func(cut, of int) { c.Progress("choose", int64(cut), int64(of)) },
+		over: func() bool { return b.spent > time.Duration(spec.Choose.BudgetNanos) },
+	}
+	if made.MaxBatch > 1 {
+		measured.batches = append(measured.batches, made.MaxBatch)
+	}
+	if b.whole, err = b.load(1); err == nil {
+		made.Hash = b.whole.Model().Hash
+		err = measured.run()
+	}
 	if errors.Is(err, wire.ErrDeviceLost) {
 		return nil, err
 	}
@@ -236,55 +243,33 @@ func measureCuts(env *ort.Env, c Config, spec *wire.LoadSpec, made *wire.CutChoi
 // modelBench measures cuts of a model beside the whole of it, which is the same
 // engine with one segment: what differs is the cut and nothing else.
 type modelBench struct {
-	env      *ort.Env
-	config   Config
-	whole    *CutModel
-	cut      *CutModel
-	seqLen   int
-	spent    time.Duration        // on loading and running
-	queries  map[int]worker.Query // by batch, of zeros
-	progress worker.ProgressFunc
-}
-
-// choose opens the whole model, and then one cut after the other.
-func (b *modelBench) choose(made *wire.CutChoice, spec *wire.LoadSpec) error {
-	if err := b.openWhole(); err != nil {
-		return err
-	}
-	made.Hash = b.whole.Model().Hash
-	batches := []int{1}
-	if made.MaxBatch > 1 {
-		batches = append(batches, made.MaxBatch)
-	}
-	c := choice{
-		CutChoice: made, bench: b, batches: batches,
-		at:   func(cut, of int) { b.progress("choose", int64(cut), int64(of)) },
-		over: func() bool { return b.spent > time.Duration(spec.Choose.BudgetNanos) },
-	}
-	return c.run()
+	env     *ort.Env
+	config  Config
+	whole   *CutModel
+	cut     *CutModel
+	seqLen  int
+	spent   time.Duration        // on loading and running
+	queries map[int]worker.Query // by batch, of zeros
 }
 
 // spend counts the time since began.
 func (b *modelBench) spend(began time.Time) { b.spent += time.Since(began) }
 
-func (b *modelBench) openWhole() (err error) {
+func (b *modelBench) load(target int) (*CutModel, error) {
 	defer b.spend(time.Now())
-	b.config.Target = 1
-	b.whole, err = OpenModel(b.env, b.config)
-	return err
+	b.config.Target = target
+	return OpenModel(b.env, b.config)
 }
 
 func (b *modelBench) open(target int) (int, error) {
-	defer b.spend(time.Now())
-	if err := b.closeCut(); err != nil {
-		return 0, err
+	err := b.closeCut()
+	if err == nil {
+		err = b.room(target)
 	}
-	if err := b.room(target); err != nil {
-		return 0, err
+	if err == nil {
+		b.cut, err = b.load(target)
 	}
-	b.config.Target = target
-	var err error
-	if b.cut, err = OpenModel(b.env, b.config); err != nil {
+	if err != nil {
 		return 0, err
 	}
 	return len(b.cut.sessions), nil

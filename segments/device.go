@@ -64,11 +64,17 @@ func (hostDevice) program(sessions []*ort.Session) (*ort.Program, error) {
 }
 
 func (hostDevice) alloc(bytes int64) (region, error) {
+	memory, err := hostMemory(bytes, "for intermediates")
+	return region{bytes: int64(len(memory)), host: memory}, err
+}
+
+// hostMemory returns memory of the host, all zeros, which wire.Unmap gives back.
+func hostMemory(bytes int64, what string) ([]byte, error) {
 	memory, err := unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
-		return region{}, fmt.Errorf("memory for intermediates (%d bytes): %w", bytes, err)
+		return nil, fmt.Errorf("memory %s (%d bytes): %w", what, bytes, err)
 	}
-	return region{bytes: bytes, host: memory}, nil
+	return memory, nil
 }
 
 func (d hostDevice) tensor(r region, offset, bytes int64, elem models.DataType, dims []int64) (*ort.Value, error) {

@@ -5,8 +5,6 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
@@ -258,9 +256,9 @@ type staging struct {
 // open makes room for so many bytes. Nothing that uses the memory before may be
 // queued.
 func (s *staging) open(d *Device, bytes int) error {
-	memory, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	memory, err := hostMemory(int64(bytes), "to gather inputs in")
 	if err != nil {
-		return fmt.Errorf("memory to gather inputs in (%d bytes): %w", bytes, err)
+		return err
 	}
 	s.close()
 	s.data = memory

@@ -331,11 +331,9 @@ func (m *CutModel) zeroQuery(size, seqLen int) (q worker.Query, _ int, err error
 		}
 		view := worker.Tensor{Type: in.Type.Elem, Shape: shape}
 		if bytes > 0 {
-			data, err := unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-			if err != nil {
-				return q, 0, fmt.Errorf("memory to warm the model with: %w", err)
+			if view.Data, err = hostMemory(bytes, "to warm the model with"); err != nil {
+				return q, 0, err
 			}
-			view.Data = data
 		}
 		q.Inputs = append(q.Inputs, view)
 	}
