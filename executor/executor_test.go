@@ -283,7 +283,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	if _, err := New(Options{Services: []ServiceSpec{{ID: 1}}}); !errors.Is(err, ErrOptions) {
 		t.Error(err)
 	}
-	if _, err := New(Options{Command: []string{"x"}, Services: []ServiceSpec{{ID: 1}, {ID: 1}}}); !errors.Is(err, ErrInUse) {
+	if _, err := New(Options{Command: []string{"x"}, Services: []ServiceSpec{fakeSpec(1, ""), fakeSpec(1, "")}}); !errors.Is(err, ErrInUse) {
 		t.Error(err)
 	}
 	_, err := New(Options{Command: []string{"x"}, Services: []ServiceSpec{{InputBytes: -5}}})

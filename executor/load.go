@@ -90,7 +90,11 @@ func (w *worker) awaitReady() error {
 		case wire.KindFailed:
 			if err = wire.Decode(payload, &failed); err == nil {
 				w.answered()
-				return loadError(&failed)
+				err = failed.Err()
+				if errors.Is(err, wire.ErrEngine) { // the message is all there is
+					return fmt.Errorf("%w: %s", ErrLoad, failed.Message)
+				}
+				return fmt.Errorf("%w: %w", ErrLoad, err)
 			}
 		default:
 			err = fmt.Errorf("%s while loading", kind)
@@ -106,14 +110,4 @@ func (w *worker) answered() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.loads = false
-}
-
-// loadError wraps, besides ErrLoad, the sentinel of package wire that names the
-// fault, if there is one.
-func loadError(m *wire.Failed) error {
-	err := m.Err()
-	if errors.Is(err, wire.ErrEngine) {
-		return fmt.Errorf("%w: %s", ErrLoad, m.Message)
-	}
-	return fmt.Errorf("%w: %w", ErrLoad, err)
 }

@@ -50,8 +50,8 @@ type ServiceSpec struct {
 	ID          models.ServiceID
 	Name        string
 	Load        wire.LoadSpec
-	InputBytes  int64    // size of the input arena, 0 for wire.DefaultInputBytes
-	OutputBytes int64    // size of the output arena, 0 for wire.DefaultOutputBytes
+	InputBytes  int64    // size of the input arena
+	OutputBytes int64    // size of the output arena
 	Env         []string // the worker's, nil for that of this process
 
 	// Refused is why the service is given up from the beginning, without a worker
@@ -75,11 +75,4 @@ func (o Options) withDefaults() Options {
 		o.Events = func(Event) {}
 	}
 	return o
-}
-
-func (s ServiceSpec) withDefaults() ServiceSpec {
-	s.Load.Service = cmp.Or(s.Load.Service, s.Name)
-	s.InputBytes = cmp.Or(s.InputBytes, wire.DefaultInputBytes)
-	s.OutputBytes = cmp.Or(s.OutputBytes, wire.DefaultOutputBytes)
-	return s
 }

@@ -85,9 +85,8 @@ type State struct {
 
 // newService returns a service whose supervisor is still to begin.
 func newService(e *Executor, spec ServiceSpec) (*service, error) {
-	spec = spec.withDefaults()
 	// The output arena is made anew for every worker, which is late to hear of it.
-	if spec.OutputBytes < 0 || spec.OutputBytes > wire.MaxArenaBytes {
+	if spec.OutputBytes <= 0 || spec.OutputBytes > wire.MaxArenaBytes {
 		return nil, fmt.Errorf("%w: service %s: %w: %d bytes for outputs, choose from 1 to %d",
 			ErrOptions, spec.Name, wire.ErrArenaSize, spec.OutputBytes, int64(wire.MaxArenaBytes))
 	}
@@ -190,7 +189,9 @@ func (s *service) watch(ctx context.Context, w *worker) {
 		case <-w.lost:
 			return
 		case <-ctx.Done():
-			s.dismiss(w, ending(ctx))
+			w.quit() // and exits by itself, if it does so in time
+			child.Within(w.lost, s.executor.opts.CloseGrace)
+			w.lose(ending(ctx))
 			return
 		case <-ticker.C:
 			if w.hangs(limit) {
@@ -198,13 +199,6 @@ func (s *service) watch(ctx context.Context, w *worker) {
 			}
 		}
 	}
-}
-
-// dismiss lets a worker exit by itself, for as long as CloseGrace.
-func (s *service) dismiss(w *worker, cause error) {
-	w.quit()
-	child.Within(w.lost, s.executor.opts.CloseGrace)
-	w.lose(cause)
 }
 
 // bury ends what a lost worker had to do, and returns when nothing is left of

@@ -68,14 +68,12 @@ func newWorker(s *service) (*worker, error) {
 		conn.close()
 		return nil, err
 	}
-	s.start(w.awaitExit)
+	s.start(func() {
+		<-w.process.Done()
+		w.lose(ErrExited)
+	})
 	s.start(func() { conn.write(w.lost) })
 	return w, nil
-}
-
-func (w *worker) awaitExit() {
-	<-w.process.Done()
-	w.lose(ErrExited)
 }
 
 // next returns the next frame. The end of the stream is ErrExited.

@@ -93,7 +93,7 @@ func TestBudget(t *testing.T) {
 	m.Release(1)
 	works()
 	m.Release(0)
-	if n := m.Batches(); n != 0 {
+	if n := len(m.batches); n != 0 {
 		t.Errorf("%d batches are left", n)
 	}
 }
@@ -133,7 +133,7 @@ func TestRefusedInputs(t *testing.T) {
 			t.Errorf("%s: %v, expected %v", name, err, wire.ErrInput)
 		}
 	}
-	if m.Batches() != 0 {
+	if len(m.batches) != 0 {
 		t.Error("a refused batch was started")
 	}
 }
@@ -188,8 +188,8 @@ func TestFailingOutputFunc(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := m.Finish(1, func(int, int, models.DataType, []int64, int64) ([]byte, error) { return nil, full })
-	if !errors.Is(err, full) || m.Batches() != 0 {
-		t.Errorf("%v with %d batches left", err, m.Batches())
+	if !errors.Is(err, full) || len(m.batches) != 0 {
+		t.Errorf("%v with %d batches left", err, len(m.batches))
 	}
 	if err := m.Finish(1, nil); !errors.Is(err, wire.ErrUnknownBatch) {
 		t.Errorf("second Finish: %v", err)
@@ -217,8 +217,8 @@ func TestFailingOperator(t *testing.T) {
 	defer thaw(good)
 	defer thaw(bad)
 	for round := range 3 { // a bad index while learning and while planned
-		if _, err := runAll(m, 1, bad); err == nil || m.Batches() != 0 {
-			t.Errorf("round %d: index 9 of 2: %v, %d batches left", round, err, m.Batches())
+		if _, err := runAll(m, 1, bad); err == nil || len(m.batches) != 0 {
+			t.Errorf("round %d: index 9 of 2: %v, %d batches left", round, err, len(m.batches))
 		}
 		if _, err := runAll(m, 1, good); err != nil {
 			t.Errorf("round %d: index 1 of 2: %v", round, err)

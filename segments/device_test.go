@@ -186,8 +186,8 @@ func TestGPUFaults(t *testing.T) {
 		if !errors.Is(err, c.want) || !errors.As(err, &r) || r != c.result || !wire.Ends(err) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if m.Batches() != 0 {
-			t.Errorf("%s: %d batches are left", name, m.Batches())
+		if len(m.batches) != 0 {
+			t.Errorf("%s: %d batches are left", name, len(m.batches))
 		}
 		fakePage[fakedriver.Sticky] = 0
 		expectRun(t, m, w, []worker.Query{a, b})

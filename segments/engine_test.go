@@ -77,8 +77,8 @@ func closeCut(t failer, m *CutModel) {
 	if n := m.IntermediateBytes(); n != 0 {
 		t.Errorf("%d bytes of intermediates after Close", n)
 	}
-	if m.Batches() != 0 || len(m.idle) != 0 {
-		t.Errorf("%d batches and %d idle frames after Close", m.Batches(), len(m.idle))
+	if len(m.batches) != 0 || len(m.idle) != 0 {
+		t.Errorf("%d batches and %d idle frames after Close", len(m.batches), len(m.idle))
 	}
 }
 

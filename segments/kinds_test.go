@@ -250,7 +250,7 @@ func checkStrings(t *testing.T, m *CutModel) {
 			t.Errorf("%q was gathered as two strings", bad)
 		}
 	}
-	if m.Batches() != 0 {
+	if len(m.batches) != 0 {
 		t.Error("a refused batch was started")
 	}
 }

@@ -62,10 +62,6 @@ func (p *pool) LiveBytes(size int) []int64 {
 	return nil
 }
 
-// Batches returns the number of batches that were started and neither
-// finished nor released.
-func (p *pool) Batches() int { return len(p.batches) }
-
 // layout returns the layout of a key, nil if it is still to be learned.
 func (p *pool) layout(key layoutKey) *layout {
 	l := p.layouts[key]

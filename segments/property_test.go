@@ -336,7 +336,7 @@ func (p *play) misuse(t *rapid.T) {
 }
 
 func (p *play) check(t *rapid.T) {
-	if n := p.m.Batches(); n != len(p.running) {
+	if n := len(p.m.batches); n != len(p.running) {
 		t.Fatalf("%d batches, expected %d", n, len(p.running))
 	}
 	if n := p.m.IntermediateBytes(); n < 0 || n > p.m.budget {

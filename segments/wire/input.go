@@ -8,9 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultInputBytes is the default size of an input arena.
-const DefaultInputBytes = 256 << 20
-
 // InputArena is the memory in which the daemon puts the inputs of a service's
 // queries. It outlives the worker, so that a query whose worker was lost can
 // be run again as it is. The worker can only read it: the seal refuses every

@@ -14,9 +14,6 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// DefaultOutputBytes is the default size of an output arena.
-const DefaultOutputBytes = 256 << 20
-
 // ErrBadOutput is returned when a worker reports an output that cannot be:
 // outside of its arena, over another one, under a slot that is taken, or of a
 // size that its shape does not have.

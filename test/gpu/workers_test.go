@@ -63,7 +63,9 @@ func (c *check) startWorkers(ctx context.Context, env []string) (w *workers, err
 		if !c.rehearsal() {
 			spec.CUDA, spec.WarmSeqLens = &wire.CUDASpec{}, []int{c.seqLen}
 		}
-		o.Services = append(o.Services, executor.ServiceSpec{ID: models.ServiceID(i), Name: m, Load: spec, Env: env})
+		o.Services = append(o.Services, executor.ServiceSpec{
+			ID: models.ServiceID(i), Name: m, Load: spec, InputBytes: 256 << 20, OutputBytes: 256 << 20, Env: env,
+		})
 	}
 	if w.exec, err = executor.New(o); err != nil {
 		return nil, err
