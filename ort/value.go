@@ -25,7 +25,6 @@ static OrtStatus *overlapd_address_of(ort_table t, OrtValue *v, uint64_t *addres
 import "C"
 
 import (
-	"errors"
 	"fmt"
 	"unsafe"
 
@@ -46,8 +45,8 @@ type Value struct {
 // for elem. data may be longer than the shape needs, and empty if the shape
 // holds no element.
 func (e *Env) TensorOn(data []byte, elem models.DataType, shape []int64) (*Value, error) {
-	if elem == models.String {
-		return nil, errFlat
+	if err := checkFlat(elem); err != nil {
+		return nil, err
 	}
 	p := C.nothing()
 	if len(data) > 0 {
@@ -59,7 +58,12 @@ func (e *Env) TensorOn(data []byte, elem models.DataType, shape []int64) (*Value
 	})
 }
 
-var errFlat = errors.New("ort: strings do not lie in flat memory; use StringTensor")
+func checkFlat(elem models.DataType) error {
+	if elem == models.String {
+		return fmt.Errorf("ort: strings do not lie in flat memory; use StringTensor")
+	}
+	return nil
+}
 
 // NewTensor returns a tensor in memory of the runtime's own, outside the
 // arena. Its elements are not set, except strings, which are empty.
@@ -344,8 +348,8 @@ func (e *Env) TensorAt(m *Memory, address uint64, bytes int64, elem models.DataT
 	if m.info == nil {
 		return nil, ErrClosed
 	}
-	if elem == models.String {
-		return nil, errFlat
+	if err := checkFlat(elem); err != nil {
+		return nil, err
 	}
 	return e.newValue(func(v **C.OrtValue) *C.OrtStatus {
 		return C.overlapd_tensor_at(e.lib.api, m.info, C.uint64_t(address), C.size_t(bytes),
