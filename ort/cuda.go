@@ -72,15 +72,8 @@ func (o *CUDAOptions) pairs() map[string]string {
 	return pairs
 }
 
-// needCUDA returns ErrNoProvider for a library without CUDA.
-func (l *Library) needCUDA() error {
-	names, err := l.Providers()
-	if err != nil {
-		return err
-	}
-	return needsCUDA(l.path, names)
-}
-
+// needsCUDA returns ErrNoProvider for a library that has only these providers, none of
+// them CUDA's.
 func needsCUDA(path string, names []string) error {
 	if slices.Contains(names, CUDAProvider) {
 		return nil
@@ -105,7 +98,11 @@ func (e *Env) ProbeCUDA(device int) error {
 // appendCUDA makes CUDA the first provider of the session.
 func (e *Env) appendCUDA(options *C.OrtSessionOptions, o *CUDAOptions) error {
 	l := e.lib
-	if err := l.needCUDA(); err != nil {
+	names, err := l.Providers()
+	if err == nil {
+		err = needsCUDA(l.path, names)
+	}
+	if err != nil {
 		return err
 	}
 	var cuda *C.OrtCUDAProviderOptionsV2
@@ -115,7 +112,7 @@ func (e *Env) appendCUDA(options *C.OrtSessionOptions, o *CUDAOptions) error {
 	defer C.ort_ReleaseCUDAProviderOptions(l.api, cuda)
 	keys, values, free := cStrings(o.pairs())
 	defer free()
-	err := l.check(C.ort_UpdateCUDAProviderOptions(l.api, cuda,
+	err = l.check(C.ort_UpdateCUDAProviderOptions(l.api, cuda,
 		unsafe.SliceData(keys), unsafe.SliceData(values), C.size_t(len(keys))))
 	if err == nil && o.Stream != nil {
 		key := C.CString("user_compute_stream")
@@ -150,7 +147,8 @@ func cStrings(pairs map[string]string) (keys, values []*C.char, free func()) {
 }
 
 // RegisterCUDAArena makes one arena in the memory of a GPU that serves all
-// sessions made later, which EnvOptions.SharedArena must allow. It can be done once for each device.
+// sessions made later, which EnvOptions.SharedArena must allow. It can be done once
+// for each device.
 func (e *Env) RegisterCUDAArena(o CUDAOptions) error {
 	// The runtime ends the process when it is asked for an arena of a provider
 	// that it cannot load.

@@ -25,7 +25,7 @@ func TestCUDACannotStart(t *testing.T) {
 		t.Skip("the library can start CUDA")
 	}
 	want, parts := ErrProvider, []string{"libonnxruntime_providers_cuda.so", "cuDNN 9"}
-	if errors.Is(e.lib.needCUDA(), ErrNoProvider) {
+	if names, err := e.lib.Providers(); err == nil && needsCUDA("", names) != nil {
 		want, parts = ErrNoProvider, []string{e.lib.Path()}
 	}
 	_, session := e.NewSession(add().encode(), SessionOptions{CUDA: &CUDAOptions{}})

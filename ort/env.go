@@ -131,29 +131,19 @@ func (e *Env) Close() error {
 	if e.env == nil {
 		return ErrClosed
 	}
-	if err := e.leaks(); err != nil {
-		return err
+	var leaks []error
+	for what, open := range map[string]*atomic.Int64{
+		"sessions": &e.open.sessions, "values": &e.open.values, "programs": &e.open.programs, "memories": &e.open.memories,
+	} {
+		if n := open.Load(); n != 0 {
+			leaks = append(leaks, fmt.Errorf("%w: %d %s", ErrLeak, n, what))
+		}
+	}
+	if len(leaks) > 0 {
+		return errors.Join(leaks...)
 	}
 	e.release()
 	return nil
-}
-
-func (e *Env) leaks() error {
-	var all []error
-	for _, kind := range []struct {
-		name string
-		open *atomic.Int64
-	}{
-		{"sessions", &e.open.sessions},
-		{"values", &e.open.values},
-		{"programs", &e.open.programs},
-		{"memories", &e.open.memories},
-	} {
-		if n := kind.open.Load(); n != 0 {
-			all = append(all, fmt.Errorf("%w: %d %s", ErrLeak, n, kind.name))
-		}
-	}
-	return errors.Join(all...)
 }
 
 func (e *Env) release() {

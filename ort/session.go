@@ -234,10 +234,6 @@ func (s *Session) arenaStats() (map[string]uint64, error) {
 	return stats, nil
 }
 
-// keyEnvAllocators is the entry of the session's configuration that this package
-// sets itself.
-const keyEnvAllocators = "session.use_env_allocators"
-
 // SessionOptions configures a Session. The zero value takes the model as it
 // is and shares the Env's threads and arena.
 type SessionOptions struct {
@@ -277,7 +273,7 @@ func (e *Env) setSessionOptions(options *C.OrtSessionOptions, o SessionOptions) 
 		err = l.check(C.ort_DisablePerSessionThreads(l.api, options))
 	}
 	if err == nil && e.options.SharedArena {
-		err = e.addConfig(options, keyEnvAllocators, "1")
+		err = e.addConfig(options, "session.use_env_allocators", "1")
 	}
 	if err == nil && o.LogLevel != 0 {
 		err = l.check(C.ort_SetSessionLogSeverityLevel(l.api, options, C.int(o.LogLevel)))

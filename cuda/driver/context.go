@@ -73,30 +73,20 @@ func (c *Context) Release() error {
 	if c.context == nil {
 		return ErrClosed
 	}
-	if err := c.leaks(); err != nil {
-		return err
+	var leaks []error
+	for what, open := range map[string]*atomic.Int64{
+		"blocks of memory": &c.open.memory, "streams": &c.open.streams, "events": &c.open.events, "pinned ranges": &c.open.pins,
+	} {
+		if n := open.Load(); n != 0 {
+			leaks = append(leaks, fmt.Errorf("%w: %d %s", ErrLeak, n, what))
+		}
+	}
+	if len(leaks) > 0 {
+		return errors.Join(leaks...)
 	}
 	err := check("cuDevicePrimaryCtxRelease", C.overlapd_cuda_context_release(c.lib.table, c.device.device))
 	c.context = nil
 	return err
-}
-
-func (c *Context) leaks() error {
-	var all []error
-	for _, kind := range []struct {
-		name string
-		open *atomic.Int64
-	}{
-		{"blocks of memory", &c.open.memory},
-		{"streams", &c.open.streams},
-		{"events", &c.open.events},
-		{"pinned ranges", &c.open.pins},
-	} {
-		if n := kind.open.Load(); n != 0 {
-			all = append(all, fmt.Errorf("%w: %d %s", ErrLeak, n, kind.name))
-		}
-	}
-	return errors.Join(all...)
 }
 
 // Alloc returns the address of memory of the device, aligned to 256 bytes. The call

@@ -54,38 +54,27 @@ type Library struct {
 // Open loads and initializes the driver in the file path, "" for LibraryName
 // wherever the system's loader finds it.
 func Open(path string) (*Library, error) {
-	if path == "" {
-		path = LibraryName
+	l := &Library{path: cmp.Or(path, LibraryName), table: (*C.struct_cuda)(C.calloc(1, C.sizeof_struct_cuda))}
+	if l.table == nil {
+		return nil, fmt.Errorf("driver: out of host memory")
 	}
-	l := &Library{path: path}
-	if err := l.load(); err != nil {
-		return nil, err
+	name := C.CString(l.path)
+	defer C.free(unsafe.Pointer(name))
+	// The reason of a failure belongs to the thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var missing *C.char
+	reason := C.overlapd_cuda_load(l.table, name, &missing)
+	switch {
+	case reason != nil:
+		return nil, fmt.Errorf("%w: %s; %s", ErrNoLibrary, C.GoString(reason), remedy)
+	case missing != nil:
+		return nil, fmt.Errorf("%w: %s has no %s; install a driver of CUDA 12 or newer", ErrTooOld, l.path, C.GoString(missing))
 	}
 	if err := check("cuInit", C.overlapd_cuda_init(l.table)); err != nil {
 		return nil, err
 	}
 	return l, nil
-}
-
-func (l *Library) load() error {
-	// The reason of a failure belongs to the thread.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	name := C.CString(l.path)
-	defer C.free(unsafe.Pointer(name))
-	l.table = (*C.struct_cuda)(C.calloc(1, C.sizeof_struct_cuda))
-	if l.table == nil {
-		return fmt.Errorf("driver: out of host memory")
-	}
-	var missing *C.char
-	reason := C.overlapd_cuda_load(l.table, name, &missing)
-	switch {
-	case reason != nil:
-		return fmt.Errorf("%w: %s; %s", ErrNoLibrary, C.GoString(reason), remedy)
-	case missing != nil:
-		return fmt.Errorf("%w: %s has no %s; install a driver of CUDA 12 or newer", ErrTooOld, l.path, C.GoString(missing))
-	}
-	return nil
 }
 
 // check turns a result into an error that names the call.

@@ -131,18 +131,24 @@ func (w *work) keep() error {
 	return nil
 }
 
-// undo destroys what this call made, the last first, and turns the mode off if
-// it turned it on. It goes on after errors and returns all.
+// undo destroys what this call made, and turns the mode off if it turned it on.
 func (w *work) undo() error {
-	var errs []error
-	for _, e := range slices.Backward(slices.Clone(w.record.Entries[min(w.earlier, len(w.record.Entries)):])) {
-		if err := w.remove(e); err != nil {
-			errs = append(errs, fmt.Errorf("undoing %s: %w", e, err))
+	made := w.record.Entries[min(w.earlier, len(w.record.Entries)):]
+	err := w.removeAll(made, "undoing")
+	if w.enabled && err == nil {
+		if err = w.disable(); err != nil {
+			err = fmt.Errorf("undoing MIG mode: %w", err)
 		}
 	}
-	if w.enabled && len(errs) == 0 {
-		if err := w.disable(); err != nil {
-			errs = append(errs, fmt.Errorf("undoing MIG mode: %w", err))
+	return err
+}
+
+// removeAll removes entries, the last first. It goes on after errors and returns all.
+func (w *work) removeAll(entries []entry, doing string) error {
+	var errs []error
+	for _, e := range slices.Backward(slices.Clone(entries)) {
+		if err := w.remove(e); err != nil {
+			errs = append(errs, fmt.Errorf("%s %s: %w", doing, e, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -166,16 +172,11 @@ func Release(h *cuda.Host, r Record, boot string, save func(Record) error) (Reco
 		}
 		return record, w.keep() // of another boot: nothing of it exists
 	}
-	var errs []error
-	for _, e := range slices.Backward(slices.Clone(record.Entries)) {
-		if err := w.remove(e); err != nil {
-			errs = append(errs, fmt.Errorf("releasing %s: %w", e, err))
-		}
+	err = w.removeAll(record.Entries, "releasing")
+	if w.record.EnabledMode && err == nil {
+		err = w.disable()
 	}
-	if w.record.EnabledMode && len(errs) == 0 {
-		errs = append(errs, w.disable())
-	}
-	return w.record.clone(), errors.Join(errs...)
+	return w.record.clone(), err
 }
 
 // remove destroys the instance of an entry, if it exists, and drops the entry.

@@ -110,27 +110,19 @@ func (l Layout) bar() string {
 // missing returns an error with the commands that create what is missing. Places are named
 // where the driver lists them, so that the commands do what a plan would.
 func (l *Layout) missing(needs []need) error {
-	var names []string
-	for _, n := range needs {
-		names = append(names, n.profile.Name)
-	}
-	return fmt.Errorf("%w on %s: %s; create them as root with\n%s\nor let overlapd do it with owner = true in [mig]",
-		ErrMissing, l.Device, strings.Join(names, ", "), strings.Join(l.commands(needs), "\n"))
-}
-
-func (l *Layout) commands(needs []need) (lines []string) {
-	index := l.Device.Index
-	if l.EnableMode {
-		lines = append(lines, fmt.Sprintf("  nvidia-smi -i %d -mig 1", index))
-	}
-	var tuples []string
 	placed, ok := place(needs, l.taken())
+	var names, tuples []string
 	for i, n := range needs {
 		tuple := fmt.Sprint(n.profile.ID)
 		if ok && l.Device.MIG.Listed {
 			tuple += fmt.Sprint(":", placed[i].at.Start)
 		}
-		tuples = append(tuples, tuple)
+		names, tuples = append(names, n.profile.Name), append(tuples, tuple)
 	}
-	return append(lines, fmt.Sprintf("  nvidia-smi mig -i %d -cgi %s -C", index, strings.Join(tuples, ",")))
+	index, mode := l.Device.Index, ""
+	if l.EnableMode {
+		mode = fmt.Sprintf("  nvidia-smi -i %d -mig 1\n", index)
+	}
+	return fmt.Errorf("%w on %s: %s; create them as root with\n%s  nvidia-smi mig -i %d -cgi %s -C\nor let overlapd do it with owner = true in [mig]",
+		ErrMissing, l.Device, strings.Join(names, ", "), mode, index, strings.Join(tuples, ","))
 }

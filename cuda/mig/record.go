@@ -84,21 +84,12 @@ func ParseRecord(data []byte) (r Record, err error) {
 		return Record{}, fmt.Errorf("%w: format %q, and this version reads %q; release with the version that wrote it", ErrRecord, r.Format, Format)
 	}
 	for _, e := range r.Entries {
-		if err := e.check(); err != nil {
-			return Record{}, err
+		if !slices.Contains([]string{Creating, Bare, Ready}, e.State) || CheckProfile(e.Profile) != nil ||
+			e.Placement.Start < 0 || e.Placement.Size <= 0 || e.State == Ready && !strings.HasPrefix(e.UUID, "MIG-") {
+			return Record{}, fmt.Errorf("%w: instance %+v makes no sense; see nvidia-smi mig -lgi for what exists", ErrRecord, e)
 		}
 	}
 	return r, nil
-}
-
-func (e entry) check() error {
-	switch {
-	case !slices.Contains([]string{Creating, Bare, Ready}, e.State),
-		CheckProfile(e.Profile) != nil, e.Placement.Start < 0, e.Placement.Size <= 0,
-		e.State == Ready && !strings.HasPrefix(e.UUID, "MIG-"):
-		return fmt.Errorf("%w: instance %+v makes no sense; see nvidia-smi mig -lgi for what exists", ErrRecord, e)
-	}
-	return nil
 }
 
 // Boot returns the identity of this boot of the host, "" if the kernel
