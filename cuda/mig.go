@@ -154,12 +154,11 @@ func listInstances(d *Device, handle nvml.Device) error {
 }
 
 func (d *Device) instance(id uint32) *Instance {
-	for i := range d.Instances {
-		if d.Instances[i].ID == id {
-			return &d.Instances[i]
-		}
+	i := slices.IndexFunc(d.Instances, func(i Instance) bool { return i.ID == id })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return &d.Instances[i]
 }
 
 // migDevice is a compute instance with what is needed to find its place.

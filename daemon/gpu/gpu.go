@@ -101,27 +101,20 @@ func look(c config.Config, o Options) (*GPU, error) {
 		return nil, err
 	}
 	g := &GPU{config: c, opts: o, host: host}
-	if err := g.look(); err != nil {
+	if g.record, err = ReadRecord(c.StateDir); err == nil {
+		err = g.find()
+	}
+	switch {
+	case err != nil:
+	case len(c.MIG.Instances) > 0:
+		err = g.plan()
+	default:
+		err = g.whole()
+	}
+	if err != nil {
 		return nil, errors.Join(err, host.Close())
 	}
 	return g, nil
-}
-
-func (g *GPU) look() (err error) {
-	if g.record, err = ReadRecord(g.config.StateDir); err != nil {
-		return err
-	}
-	if err := g.find(); err != nil {
-		return err
-	}
-	if len(g.config.MIG.Instances) > 0 {
-		return g.plan()
-	}
-	if g.target.Instance == nil && g.target.Device.MIG.Enabled && !g.leftover() {
-		return g.divided()
-	}
-	g.parts = []*Part{g.whole()}
-	return nil
 }
 
 // find looks the GPU up in what the host has now.
@@ -144,33 +137,35 @@ func (g *GPU) plan() error {
 		return err
 	}
 	g.layout = &layout
-	for i := range layout.Slots {
-		g.parts = append(g.parts, g.slot(i))
+	for _, s := range layout.Slots {
+		profile, _ := g.target.Device.MIG.Profile(s.Profile) // else there was no plan
+		g.parts = append(g.parts, g.part(s.UUID, s.Profile, s.Services, int64(profile.Memory)))
 	}
 	return nil
 }
 
-// whole returns the part of a GPU, or an instance, that is used as it is.
-func (g *GPU) whole() *Part {
-	d := &g.target.Device
-	p := &Part{host: g.host, UUID: g.target.UUID(), Services: g.config.Names()}
+// whole makes one part of a GPU, or an instance, that is used as it is. The instances
+// that an earlier daemon left on a GPU are no hindrance.
+func (g *GPU) whole() error {
+	profile := ""
 	if g.target.Instance != nil {
-		p.Profile = g.target.Instance.Profile
+		profile = g.target.Instance.Profile
+	} else if g.target.Device.MIG.Enabled && !g.leftover() {
+		return g.divided()
 	}
-	p.memory, p.Text = g.memoryOf(p.UUID, unknownMemory), text(d, p.Profile)
-	return p
+	g.parts = []*Part{g.part(g.target.UUID(), profile, g.config.Names(), unknownMemory)}
+	return nil
 }
 
-// slot returns the part of the i-th MIG instance of the layout, which is there or
-// planned.
-func (g *GPU) slot(i int) *Part {
-	s, d := g.layout.Slots[i], &g.target.Device
-	p := &Part{host: g.host, UUID: s.UUID, Profile: s.Profile, Services: s.Services, Text: text(d, s.Profile), memory: unknownMemory}
-	if profile, ok := d.MIG.Profile(s.Profile); ok {
-		p.memory = int64(profile.Memory)
+// part returns a part of the GPU, with the memory that is expected of it until it is
+// there.
+func (g *GPU) part(uuid, profile string, services []string, memory int64) *Part {
+	d := &g.target.Device
+	text := fmt.Sprintf("%s, compute capability %s", d.Name, d.Capability)
+	if profile != "" {
+		text += ", MIG " + profile
 	}
-	p.memory = g.memoryOf(s.UUID, p.memory)
-	return p
+	return &Part{host: g.host, Text: text, UUID: uuid, Profile: profile, Services: services, memory: g.memoryOf(uuid, memory)}
 }
 
 // memoryOf returns the free memory of a GPU or an instance, or what was known.
@@ -189,9 +184,9 @@ func (g *GPU) leftover() bool {
 
 func (g *GPU) divided() error {
 	var have []string
-	for i := range g.target.Device.Instances {
-		if uuid := g.target.Device.Instances[i].UUID; uuid != "" {
-			have = append(have, uuid)
+	for _, i := range g.target.Device.Instances {
+		if i.UUID != "" {
+			have = append(have, i.UUID)
 		}
 	}
 	said := "it has no instance that could be used"
@@ -211,11 +206,11 @@ func (g *GPU) String() string {
 	if g.layout != nil {
 		return g.layout.String()
 	}
-	p := g.parts[0]
+	p, how := g.parts[0], "not divided"
 	if g.target.Compute != nil {
-		return fmt.Sprintf("%s\n%s  %s  %s\n", g.target.Device, p.Profile, p.UUID, strings.Join(p.Services, ", "))
+		how = p.Profile + "  " + p.UUID
 	}
-	return fmt.Sprintf("%s\nnot divided  %s\n", g.target.Device, strings.Join(p.Services, ", "))
+	return fmt.Sprintf("%s\n%s  %s\n", g.target.Device, how, strings.Join(p.Services, ", "))
 }
 
 // Take divides the GPU as planned and runs MPS on each part. What it did is
@@ -263,11 +258,7 @@ func (g *GPU) clear() error {
 	if err := g.find(); err != nil {
 		return err
 	}
-	if g.target.Instance == nil && g.target.Device.MIG.Enabled {
-		return g.divided()
-	}
-	g.parts[0] = g.whole()
-	return nil
+	return g.whole()
 }
 
 // release destroys the instances that are ours. It waits for a moment for the

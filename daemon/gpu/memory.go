@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -44,9 +45,14 @@ func (l *Ledger) Admit(service string, bytes int64, sums string) (release func()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.memory != unknownMemory && n.Bytes > l.mu.left {
+		var others []string
+		for _, n := range l.mu.taken {
+			others = append(others, fmt.Sprintf("%s has %s", n.Service, models.MiB(n.Bytes)))
+		}
 		return nil, fmt.Errorf("%w %s: it needs %s (%s), and of the %s of %s %s: %s are left; "+
 			"lower its cut or max_batch, give a neighbour a lower pinned_memory_limit, or move a service to another GPU or instance",
-			ErrNoRoom, n.Service, models.MiB(n.Bytes), n.Sums, models.MiB(l.memory), l.device, l.others(), models.MiB(l.mu.left))
+			ErrNoRoom, n.Service, models.MiB(n.Bytes), n.Sums, models.MiB(l.memory), l.device,
+			cmp.Or(strings.Join(others, ", "), "nothing is taken"), models.MiB(l.mu.left))
 	}
 	l.mu.taken, l.mu.left = append(l.mu.taken, n), l.mu.left-n.Bytes
 	return func() { l.release(n) }, nil
@@ -58,17 +64,6 @@ func (l *Ledger) release(n need) {
 	if i := slices.Index(l.mu.taken, n); i >= 0 {
 		l.mu.taken, l.mu.left = slices.Delete(l.mu.taken, i, i+1), l.mu.left+n.Bytes
 	}
-}
-
-func (l *Ledger) others() string {
-	if len(l.mu.taken) == 0 {
-		return "nothing is taken"
-	}
-	all := make([]string, len(l.mu.taken))
-	for i, n := range l.mu.taken {
-		all[i] = fmt.Sprintf("%s has %s", n.Service, models.MiB(n.Bytes))
-	}
-	return strings.Join(all, ", ")
 }
 
 // String returns the account, a line for each service.

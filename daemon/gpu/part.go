@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -37,15 +38,6 @@ type reading struct {
 	err    error
 }
 
-// text returns what the times of models depend on.
-func text(d *cuda.Device, profile string) string {
-	t := fmt.Sprintf("%s, compute capability %s", d.Name, d.Capability)
-	if profile != "" {
-		t += ", MIG " + profile
-	}
-	return t
-}
-
 // Ledger returns an empty account of the part's memory.
 func (p *Part) Ledger() *Ledger {
 	l := &Ledger{device: p.Text, memory: p.memory}
@@ -56,11 +48,8 @@ func (p *Part) Ledger() *Ledger {
 // start runs MPS on the part as it is configured, with options without device and
 // directory.
 func (p *Part) start(ctx context.Context, all *config.Config, o mps.Options) (err error) {
-	o.Device = p.UUID
 	c := &all.MPS
-	if c.Program != "" {
-		o.Program = c.Program
-	}
+	o.Device, o.Program = p.UUID, cmp.Or(c.Program, o.Program)
 	switch c.Mode {
 	case config.MPSOwn:
 		o.Directory = MPSDirOf(c.Dir, p.UUID)

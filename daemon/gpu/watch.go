@@ -96,7 +96,10 @@ func (w *watch) take(e mps.Event) {
 	case mps.Unresponsive:
 		w.log.Warn().Err(e.Err).Msg("MPS does not answer; workers that run go on")
 	case mps.GaveUp:
-		w.giveUp(e.Err)
+		w.down, w.gaveUp = true, true
+		err := fmt.Errorf(`MPS is given up: %w; mend the cause and restart overlapd, or set mode = "off" in [mps]`, e.Err)
+		w.hold(err)
+		w.lost(err)
 	}
 }
 
@@ -118,12 +121,4 @@ func (w *watch) resume() {
 		w.lost(nil)
 	}
 	w.workers.Resume()
-}
-
-// giveUp ends serving what needs MPS, for this reason.
-func (w *watch) giveUp(cause error) {
-	w.down, w.gaveUp = true, true
-	err := fmt.Errorf(`MPS is given up: %w; mend the cause and restart overlapd, or set mode = "off" in [mps]`, cause)
-	w.hold(err)
-	w.lost(err)
 }
