@@ -34,12 +34,9 @@ func TestSharedArena(t *testing.T) {
 // openArena returns an Env with an arena as a GPU's are made.
 func openArena(t *testing.T, asRequested bool, limitBytes uint64) *Env {
 	t.Helper()
-	e := openEnv(t, EnvOptions{IntraThreads: 1})
-	if err := e.registerArena(asRequested, limitBytes); err != nil {
-		t.Fatal(err)
-	}
-	e.options.SharedArena = true
-	return e
+	return envWith(t, func(l *Library) (*Env, error) {
+		return l.newEnv(EnvOptions{IntraThreads: 1, LogLevel: LogFatal}, asRequested, limitBytes)
+	})
 }
 
 func arenaStats(t *testing.T, s *Session) map[string]uint64 {

@@ -87,7 +87,7 @@ type failer interface{ Fatal(...any) }
 // TestBoundProgram compares programs that run through bindings with those that
 // do not, bit by bit.
 func TestBoundProgram(t *testing.T) {
-	e := openEnv(t, EnvOptions{IntraThreads: 1, SharedArena: true})
+	e := openEnv(t, EnvOptions{IntraThreads: 1})
 	vector := tensorOf(models.Float32, "n")
 	kinds := []*Session{
 		newSession(t, e, add()), newSession(t, e, unary("Neg", vector)), newSession(t, e, unary("Tanh", vector)),
@@ -150,7 +150,7 @@ func contents(t failer, v *Value) []byte {
 // TestBoundProgramHoldsNothing lets results die: the bindings must not keep
 // them alive.
 func TestBoundProgramHoldsNothing(t *testing.T) {
-	e := openEnv(t, EnvOptions{IntraThreads: 1, SharedArena: true})
+	e := openEnv(t, EnvOptions{IntraThreads: 1})
 	s := newSession(t, e, unary("Neg", tensorOf(models.Float32, "n")))
 	p, err := NewBoundProgram([]*Session{s, s})
 	if err != nil {
@@ -255,7 +255,7 @@ func TestBoundSequences(t *testing.T) {
 // BenchmarkBoundStep is BenchmarkProgramStep through bindings.
 func BenchmarkBoundStep(b *testing.B) {
 	const steps = 64
-	e := openEnv(b, EnvOptions{IntraThreads: 1, SharedArena: true})
+	e := openEnv(b, EnvOptions{IntraThreads: 1})
 	x, _ := floats(b, e, []int64{1}, 1)
 	s := newSession(b, e, add())
 	p, err := NewBoundProgram(slices.Repeat([]*Session{s}, steps))

@@ -147,8 +147,7 @@ func cStrings(pairs map[string]string) (keys, values []*C.char, free func()) {
 }
 
 // RegisterCUDAArena makes one arena in the memory of a GPU that serves all
-// sessions made later, which EnvOptions.SharedArena must allow. It can be done once
-// for each device.
+// sessions made later. It can be done once for each device.
 func (e *Env) RegisterCUDAArena(o CUDAOptions) error {
 	// The runtime ends the process when it is asked for an arena of a provider
 	// that it cannot load.

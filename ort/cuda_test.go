@@ -19,7 +19,7 @@ func TestProviders(t *testing.T) {
 // TestCUDACannotStart asks for what the pinned library cannot do: it has CUDA
 // built in, but not the files beside it that a GPU needs.
 func TestCUDACannotStart(t *testing.T) {
-	e := openEnv(t, EnvOptions{IntraThreads: 1, SharedArena: true})
+	e := openEnv(t, EnvOptions{IntraThreads: 1})
 	probe := e.ProbeCUDA(0)
 	if probe == nil {
 		t.Skip("the library can start CUDA")

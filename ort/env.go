@@ -28,8 +28,6 @@ type EnvOptions struct {
 	IntraThreads int
 	// Spin lets waiting threads burn their core for a while before they sleep.
 	Spin bool
-	// SharedArena makes one arena serve all sessions.
-	SharedArena bool
 	// LogLevel is the least severe message that the runtime writes to stderr,
 	// LogWarning if it is 0.
 	LogLevel int
@@ -56,7 +54,9 @@ type Env struct {
 var envOpen atomic.Bool
 
 // NewEnv creates the process's Env.
-func (l *Library) NewEnv(options EnvOptions) (*Env, error) {
+func (l *Library) NewEnv(options EnvOptions) (*Env, error) { return l.newEnv(options, false, 0) }
+
+func (l *Library) newEnv(options EnvOptions, asRequested bool, limitBytes uint64) (*Env, error) {
 	if !envOpen.CompareAndSwap(false, true) {
 		return nil, ErrEnvOpen
 	}
@@ -64,14 +64,14 @@ func (l *Library) NewEnv(options EnvOptions) (*Env, error) {
 		options.LogLevel = LogWarning
 	}
 	e := &Env{lib: l, options: options}
-	if err := e.create(); err != nil {
+	if err := e.create(asRequested, limitBytes); err != nil {
 		e.release()
 		return nil, err
 	}
 	return e, nil
 }
 
-func (e *Env) create() error {
+func (e *Env) create(asRequested bool, limitBytes uint64) error {
 	if e.options.IntraThreads < 0 {
 		return fmt.Errorf("ort: a pool of %d threads", e.options.IntraThreads)
 	}
@@ -108,10 +108,12 @@ func (e *Env) create() error {
 			return err
 		}
 	}
-	if e.options.SharedArena {
-		return e.registerArena(false, 0)
+	arena, err := l.arenaConfig(asRequested, limitBytes)
+	if err != nil {
+		return err
 	}
-	return nil
+	defer C.ort_ReleaseArenaCfg(l.api, arena)
+	return l.check(C.ort_CreateAndRegisterAllocator(l.api, e.env, e.memory, arena))
 }
 
 func flag(b bool) C.int {
@@ -166,15 +168,6 @@ const (
 	arenaAllocator = 1
 	defaultMemory  = 0
 )
-
-func (e *Env) registerArena(asRequested bool, limitBytes uint64) error {
-	config, err := e.lib.arenaConfig(asRequested, limitBytes)
-	if err != nil {
-		return err
-	}
-	defer C.ort_ReleaseArenaCfg(e.lib.api, config)
-	return e.lib.check(C.ort_CreateAndRegisterAllocator(e.lib.api, e.env, e.memory, config))
-}
 
 // arenaConfig describes an arena that grows by what is asked for, instead of
 // doubling each growth, up to limitBytes if they are not 0. The caller releases

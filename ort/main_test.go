@@ -36,7 +36,12 @@ func openEnv(t testing.TB, o EnvOptions) *Env {
 	if o.LogLevel == 0 {
 		o.LogLevel = LogFatal
 	}
-	e, err := openLibrary(t).NewEnv(o)
+	return envWith(t, func(l *Library) (*Env, error) { return l.NewEnv(o) })
+}
+
+func envWith(t testing.TB, create func(*Library) (*Env, error)) *Env {
+	t.Helper()
+	e, err := create(openLibrary(t))
 	if err != nil {
 		t.Fatal(err)
 	}

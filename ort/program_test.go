@@ -37,7 +37,7 @@ func chain(t testing.TB, e *Env, n int, x *Value) (p *Program, sums [][]float32)
 }
 
 func TestProgramRun(t *testing.T) {
-	e := openEnv(t, EnvOptions{IntraThreads: 1, SharedArena: true})
+	e := openEnv(t, EnvOptions{IntraThreads: 1})
 	x, _ := floats(t, e, []int64{2}, 1, 2)
 	p, sums := chain(t, e, 3, x)
 
@@ -123,7 +123,7 @@ func TestProgramError(t *testing.T) {
 }
 
 func TestProgramOwnedOutputs(t *testing.T) {
-	e := openEnv(t, EnvOptions{IntraThreads: 1, SharedArena: true})
+	e := openEnv(t, EnvOptions{IntraThreads: 1})
 	find := newSession(t, e, nonZero())
 	keep := newSession(t, e, unary("Identity", tensorOf(models.Int64, 1, "k")))
 	p, err := NewProgram([]*Session{find, keep})
@@ -223,7 +223,7 @@ func TestProgramRunTimed(t *testing.T) {
 }
 
 func TestProgramDoesNotAllocate(t *testing.T) {
-	e := openEnv(t, EnvOptions{IntraThreads: 1, SharedArena: true})
+	e := openEnv(t, EnvOptions{IntraThreads: 1})
 	x, _ := floats(t, e, []int64{4}, 1)
 	y, _ := floats(t, e, []int64{4}, 2)
 	p, _ := chain(t, e, 8, x)
@@ -264,7 +264,7 @@ func TestNewProgramErrors(t *testing.T) {
 // to nothing.
 func BenchmarkProgramStep(b *testing.B) {
 	const steps = 64
-	e := openEnv(b, EnvOptions{IntraThreads: 1, SharedArena: true})
+	e := openEnv(b, EnvOptions{IntraThreads: 1})
 	x, _ := floats(b, e, []int64{1}, 1)
 	p, _ := chain(b, e, steps, x)
 	b.ReportAllocs()

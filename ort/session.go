@@ -272,7 +272,7 @@ func (e *Env) setSessionOptions(options *C.OrtSessionOptions, o SessionOptions) 
 	if err == nil {
 		err = l.check(C.ort_DisablePerSessionThreads(l.api, options))
 	}
-	if err == nil && e.options.SharedArena {
+	if err == nil {
 		err = e.addConfig(options, "session.use_env_allocators", "1")
 	}
 	if err == nil && o.LogLevel != 0 {

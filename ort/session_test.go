@@ -33,7 +33,7 @@ func TestSessionRun(t *testing.T) {
 }
 
 func TestSessionRunIntoOurMemory(t *testing.T) {
-	e := openEnv(t, EnvOptions{IntraThreads: 2, SharedArena: true})
+	e := openEnv(t, EnvOptions{IntraThreads: 2})
 	s := newSession(t, e, add())
 	x, _ := floats(t, e, []int64{2}, 1, 2)
 	z, got := floats(t, e, []int64{2})
@@ -144,7 +144,7 @@ func TestBadModels(t *testing.T) {
 }
 
 func TestSessionOptions(t *testing.T) {
-	e := openEnv(t, EnvOptions{IntraThreads: 1, SharedArena: true})
+	e := openEnv(t, EnvOptions{IntraThreads: 1})
 	path := filepath.Join(t.TempDir(), "optimized.onnx")
 	chain := unary("Relu", tensorOf(models.Float32, 4))
 	chain.nodes = []node{
@@ -186,7 +186,7 @@ func TestSessionOptions(t *testing.T) {
 }
 
 func TestSessionRunsAtOnce(t *testing.T) {
-	e := openEnv(t, EnvOptions{IntraThreads: 2, SharedArena: true})
+	e := openEnv(t, EnvOptions{IntraThreads: 2})
 	s := newSession(t, e, add())
 	x, _ := floats(t, e, []int64{2}, 1, 2)
 	var wait sync.WaitGroup
@@ -210,7 +210,7 @@ func TestSessionRunsAtOnce(t *testing.T) {
 
 // Sessions are made by the hundreds, so none may leave memory behind.
 func TestSessionsDoNotLeak(t *testing.T) {
-	e := openEnv(t, EnvOptions{IntraThreads: 1, SharedArena: true})
+	e := openEnv(t, EnvOptions{IntraThreads: 1})
 	model := add().encode()
 	create := func(n int) {
 		for range n {

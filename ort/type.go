@@ -67,34 +67,28 @@ func (l *Library) typeInfo(t *C.OrtTypeInfo, depth int) (info TypeInfo, err erro
 
 // itemType returns the type inside t, which the caller releases, and sets the
 // key type of a map.
-func (l *Library) itemType(t *C.OrtTypeInfo, info *TypeInfo) (*C.OrtTypeInfo, error) {
-	var item *C.OrtTypeInfo
+func (l *Library) itemType(t *C.OrtTypeInfo, info *TypeInfo) (item *C.OrtTypeInfo, err error) {
 	switch info.Kind {
 	case models.KindSequence:
 		var sequence *C.OrtSequenceTypeInfo
-		if err := l.check(C.ort_CastTypeInfoToSequenceTypeInfo(l.api, t, &sequence)); err != nil {
-			return nil, err
+		if err = l.check(C.ort_CastTypeInfoToSequenceTypeInfo(l.api, t, &sequence)); err == nil {
+			err = l.check(C.ort_GetSequenceElementType(l.api, sequence, &item))
 		}
-		err := l.check(C.ort_GetSequenceElementType(l.api, sequence, &item))
-		return item, err
 	case models.KindOptional:
 		var optional *C.OrtOptionalTypeInfo
-		if err := l.check(C.ort_CastTypeInfoToOptionalTypeInfo(l.api, t, &optional)); err != nil {
-			return nil, err
+		if err = l.check(C.ort_CastTypeInfoToOptionalTypeInfo(l.api, t, &optional)); err == nil {
+			err = l.check(C.ort_GetOptionalContainedTypeInfo(l.api, optional, &item))
 		}
-		err := l.check(C.ort_GetOptionalContainedTypeInfo(l.api, optional, &item))
-		return item, err
+	default:
+		var m *C.OrtMapTypeInfo
+		var key C.int
+		if err = l.check(C.ort_CastTypeInfoToMapTypeInfo(l.api, t, &m)); err == nil {
+			err = l.check(C.ort_GetMapKeyType(l.api, m, &key))
+		}
+		if info.Key = models.DataType(key); err == nil {
+			err = l.check(C.ort_GetMapValueType(l.api, m, &item))
+		}
 	}
-	var m *C.OrtMapTypeInfo
-	if err := l.check(C.ort_CastTypeInfoToMapTypeInfo(l.api, t, &m)); err != nil {
-		return nil, err
-	}
-	var key C.int
-	if err := l.check(C.ort_GetMapKeyType(l.api, m, &key)); err != nil {
-		return nil, err
-	}
-	info.Key = models.DataType(key)
-	err := l.check(C.ort_GetMapValueType(l.api, m, &item))
 	return item, err
 }
 

@@ -91,7 +91,7 @@ func TestTensorOnSharesMemory(t *testing.T) {
 }
 
 func TestEmptyTensorRuns(t *testing.T) {
-	e := openEnv(t, EnvOptions{IntraThreads: 1, SharedArena: true})
+	e := openEnv(t, EnvOptions{IntraThreads: 1})
 	s := newSession(t, e, add())
 	x, err := e.TensorOn(nil, models.Float32, []int64{0})
 	if err != nil {

@@ -36,7 +36,7 @@ func openEnvWith(t testing.TB, o ort.EnvOptions) *ort.Env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.SharedArena, o.LogLevel = true, ort.LogFatal
+	o.LogLevel = ort.LogFatal
 	env, err := lib.NewEnv(o)
 	if err != nil {
 		t.Fatal(err)

@@ -46,7 +46,6 @@ func LoadONNX(spec wire.LoadSpec, memory worker.Memory, progress worker.Progress
 		Name:         spec.Service,
 		IntraThreads: max(spec.Threads, 1),
 		Spin:         spec.Spin,
-		SharedArena:  true,
 		LogLevel:     ort.LogFatal, // what fails is returned as an error
 	})
 	if err != nil {

@@ -237,7 +237,7 @@ func TestServiceClosesItsDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env, err := lib.NewEnv(ort.EnvOptions{IntraThreads: 1, SharedArena: true, LogLevel: ort.LogFatal})
+	env, err := lib.NewEnv(ort.EnvOptions{IntraThreads: 1, LogLevel: ort.LogFatal})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,8 @@ func (s *supervisor) live(p *child.Process) error {
 		case stopped:
 			return s.end(p)
 		}
-		s.bury(p)
+		err := fmt.Errorf("%w: process %d of device %s (%v)%s", ErrExited, p.PID(), s.opts.Device, p.Status(), s.lastWords(p))
+		s.died(p.PID(), errors.Join(err, s.killRest()))
 		s.forget()
 		if p = s.revive(time.Since(p.Began)); p == nil {
 			return s.killRest()
@@ -123,12 +124,6 @@ func (s *supervisor) end(p *child.Process) error {
 	}
 	err := fmt.Errorf("%w: process %d did not end within %v after quit; were its clients still running?", ErrKilled, p.PID(), s.opts.StopTimeout)
 	return errors.Join(err, s.kill(p))
-}
-
-// bury emits the event of a process that ended by itself.
-func (s *supervisor) bury(p *child.Process) {
-	err := fmt.Errorf("%w: process %d of device %s (%v)%s", ErrExited, p.PID(), s.opts.Device, p.Status(), s.lastWords(p))
-	s.died(p.PID(), errors.Join(err, s.killRest()))
 }
 
 func (s *supervisor) died(pid int, err error) {
@@ -262,8 +257,17 @@ type server struct {
 
 // judge compares a look with what was known.
 func (s *supervisor) judge(found look) {
-	if found.err != nil {
-		s.miss(found.err)
+	if err := found.err; err != nil {
+		s.change(func(state *State) { state.Err = err })
+		if s.misses++; s.misses != missesMax { // one alone means nothing
+			return
+		}
+		if s.dir == nil && errors.Is(err, ErrNoDaemon) {
+			s.forget()
+			s.died(0, err)
+			return
+		}
+		s.emit(Event{Kind: Unresponsive, Err: err})
 		return
 	}
 	s.misses = 0
@@ -286,21 +290,6 @@ func (s *supervisor) judge(found look) {
 	}
 	s.publish()
 	s.change(func(state *State) { state.Err = nil })
-}
-
-// miss counts a look that failed: one alone means nothing.
-func (s *supervisor) miss(err error) {
-	s.misses++
-	s.change(func(state *State) { state.Err = err })
-	if s.misses != missesMax {
-		return
-	}
-	if s.dir == nil && errors.Is(err, ErrNoDaemon) {
-		s.forget()
-		s.died(0, err)
-		return
-	}
-	s.emit(Event{Kind: Unresponsive, Err: err})
 }
 
 // meet takes in what a server is like, and emits an event when that changed.

@@ -57,7 +57,10 @@ func runDaemon(pipe string) error {
 	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return errors.New("An instance of this daemon is already running")
 	}
-	d := &daemon{pipe: pipe, logs: openLog("control.log")}
+	d := &daemon{pipe: pipe, logs: os.Stderr}
+	if f, err := os.OpenFile(filepath.Join(os.Getenv("CUDA_MPS_LOG_DIRECTORY"), "control.log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err == nil {
+		d.logs = io.MultiWriter(f, os.Stderr)
+	}
 	d.await()
 	_ = os.Remove(controlSocket(pipe))
 	listener, err := net.Listen(network, controlSocket(pipe))
@@ -86,14 +89,6 @@ func (d *daemon) await() {
 		}
 		time.Sleep(time.Millisecond)
 	}
-}
-
-func openLog(name string) io.Writer {
-	f, err := os.OpenFile(filepath.Join(os.Getenv("CUDA_MPS_LOG_DIRECTORY"), name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		return os.Stderr
-	}
-	return io.MultiWriter(f, os.Stderr)
 }
 
 func (d *daemon) log(format string, args ...any) {
@@ -151,8 +146,15 @@ func (d *daemon) obey(words []string) string {
 		}
 		return ""
 	case "quit":
-		d.quitLocked()
-		return ""
+		if _, ok := told(d.pipe, "stay"); ok {
+			return ""
+		}
+		if d.mu.server != nil {
+			d.mu.server.leash.Close()
+		}
+		d.log("Exiting")
+		_ = os.Remove(controlSocket(d.pipe))
+		os.Exit(0)
 	}
 	if d.mu.server == nil || args[0] != d.mu.server.pid {
 		return "Server not found"
@@ -177,18 +179,6 @@ func (d *daemon) obey(words []string) string {
 		return ""
 	}
 	return "Unknown command: " + words[0]
-}
-
-func (d *daemon) quitLocked() {
-	if _, ok := told(d.pipe, "stay"); ok {
-		return
-	}
-	if d.mu.server != nil {
-		d.mu.server.leash.Close()
-	}
-	d.log("Exiting")
-	_ = os.Remove(controlSocket(d.pipe))
-	os.Exit(0)
 }
 
 // startServerLocked starts a server in a session of its own, so that a test
