@@ -5,13 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/learning"
 	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
@@ -47,44 +43,17 @@ type Backend struct {
 	running  bool // the loop was started
 }
 
-// Options is what a loop is made of besides its configuration.
-type Options struct {
-	Log        zerolog.Logger
-	Device     string            // in words
-	MeasuredAs string            // the device that an emulated one is made after, as datasets name it
-	GPU        func() gpu.Status // nil without a GPU
-	Places     []Place           // where each service runs, in the order of the configuration
-	Learning   learning.Options
-	Fit        FitFunc            // nil if no predictor is to be fitted
-	Profiles   Profiles           // nil where nothing is stored
-	Keeper     *Keeper            // writes to the state file
-	Listeners  []observe.Listener // besides the timeline and traces
-	Journal    *journal.Writer    // nil if decisions are not logged
-	Header     journal.Header     // begins the journal; the loop sets its epoch
-
-	// Workers makes what runs rounds. It passes on what happens to workers, from
-	// when they are started.
-	Workers func(events func(executor.Event)) (Workers, error)
-
-	Life       context.Context // ends when the daemon closes
-	Goroutines *sync.WaitGroup // what the loop starts
-}
-
 // New makes a loop, which decides nothing before [Backend.Begin].
 func New(c config.Config, o Options) (*Backend, error) {
-	shared := &core{
-		Registry: new(query.Registry), log: o.Log, config: c, device: o.Device, measuredAs: o.MeasuredAs, gpu: o.GPU,
-		profiles: o.Profiles, keeper: o.Keeper, life: o.Life, goroutines: o.Goroutines,
-	}
+	shared := &core{Registry: new(query.Registry), Options: o, config: c}
 	shared.mailbox.open()
 	b := &Backend{desk: desk{core: shared}}
 	shared.serves = b
 	members, list := make([]*member, len(c.Services)), make([]models.Service, len(c.Services))
 	services, operators := make([]*query.Service, len(c.Services)), make([]int, len(c.Services))
 	for i := range c.Services {
-		s := newService(models.ServiceID(i), &c.Services[i], c.Policy, b)
-		limitTo(s, &o.Places[i])
-		services[i], members[i] = s, &member{service: s, config: c.Services[i], place: o.Places[i], series: s.ID}
+		s := shared.newService(models.ServiceID(i), &c.Services[i], &o.Places[i])
+		services[i], members[i] = s, &member{service: s, config: c.Services[i], place: o.Places[i], line: new(lineage)}
 		list[i] = scheduled(s.ID, &c.Services[i])
 		operators[i] = list[i].Operators
 	}
@@ -94,18 +63,18 @@ func New(c config.Config, o Options) (*Backend, error) {
 		return nil, err
 	}
 	shared.predictor = predictor.New(shared.solo)
-	if shared.scheduler, err = newScheduler(shared, list, &o); err != nil {
+	if shared.scheduler, err = newScheduler(shared, list); err != nil {
 		return nil, err
 	}
 	b.timeline = timeline.New(b.epoch, list)
-	shared.listeners = append([]observe.Listener{b.timeline, observe.NewTraces(b.epoch, b.device)}, o.Listeners...)
+	shared.Listeners = append([]observe.Listener{b.timeline, observe.NewTraces(b.epoch, b.Device)}, o.Listeners...)
 	if shared.exec, err = o.Workers(b.Event); err != nil {
 		return nil, err
 	}
 	shared.learning = learning.New(o.Learning, shared.predictor, shared.solo)
 	fleet := &fleet{core: shared, members: members, specs: list, order: c.Names(), loading: loading{}}
 	calls := &calls{core: shared, fleet: fleet, pending: make(map[models.QueryID]*pending)}
-	learner := &learner{core: shared, fleet: fleet, fitter: o.Fit, measurement: measurement{exec: shared.exec, fleet: fleet}}
+	learner := &learner{core: shared, fleet: fleet, measurement: measurement{exec: shared.exec, fleet: fleet}}
 	fleet.answerOver, fleet.rebind, fleet.measuring, fleet.stopMeasuring = calls.answer, learner.bind, learner.measurement.active, learner.stop
 	b.loop = &loop{core: shared, fleet: fleet, calls: calls, learner: learner, timer: time.NewTimer(time.Hour)}
 	return b, nil
@@ -113,11 +82,11 @@ func New(c config.Config, o Options) (*Backend, error) {
 
 // newScheduler returns the scheduler of services that are all down, or the one
 // that logs what it decides.
-func newScheduler(c *core, list []models.Service, o *Options) (s scheduler, err error) {
+func newScheduler(c *core, list []models.Service) (s scheduler, err error) {
 	rules := overlap.Config{Services: list, Policy: c.config.Policy, Ways: c.config.Ways, Predictor: c.predictor, MaxRetries: maxRetries}
-	if o.Journal != nil {
-		o.Header.Epoch = c.epoch
-		s, err = journal.New(rules, o.Journal, o.Header)
+	if c.Journal != nil {
+		c.Header.Epoch = c.epoch
+		s, err = journal.New(rules, c.Journal, c.Header)
 	} else {
 		s, err = overlap.New(rules)
 	}
@@ -133,8 +102,22 @@ func newScheduler(c *core, list []models.Service, o *Options) (s scheduler, err 
 // Begin lets the loop decide. The workers are started by whoever made them.
 func (b *Backend) Begin() {
 	b.running = true
-	b.goroutines.Go(b.loop.run)
+	b.Goroutines.Go(b.loop.run)
 }
+
+// Event passes what happens to the workers on to the loop.
+func (b *Backend) Event(e executor.Event) {
+	b.tell(message{ask: func() { b.loop.fleet.happened(&e) }})
+}
+
+// Drain refuses further queries and lets those that were accepted finish.
+func (b *Backend) Drain() {
+	b.draining.Store(true)
+	b.tell(message{ask: func() { b.scheduler.Drain(b.Now()) }})
+}
+
+// GiveUp answers what was accepted and has not finished.
+func (b *Backend) GiveUp() { b.tell(message{ask: b.loop.calls.giveUp}) }
 
 // Close ends the workers, and then the loop.
 func (b *Backend) Close() error {
@@ -192,7 +175,7 @@ func (b *Backend) Learned(solo func(service, share string, info *wire.Info, s pr
 // ready the service takes the place of the one of its name, if there is one.
 func (b *Backend) Admit(c *config.Service, p Place, spec executor.ServiceSpec) (*Joining, error) {
 	j := &Joining{News: make(chan config.Step, newsLimit), Ready: make(chan error, 1)}
-	j.member = &member{config: *c, place: p, state: stateJoining, joining: j}
+	j.member = &member{config: *c, place: p, state: stateJoining, joining: j, line: new(lineage)}
 	err := ErrEnded
 	b.Ask(func() { err = b.loop.fleet.open(j.member, spec) })
 	return j, err

@@ -57,7 +57,7 @@ func (d *desk) Alloc(s *query.Service, bytes int64) (query.Memory, error) {
 // Free implements Backend.
 func (d *desk) Free(s *query.Service, m query.Memory) {
 	if err := d.exec.Arena(s.ID).Free(m.Offset); err != nil {
-		d.log.Error().Err(err).Str("service", s.Name).Msg("giving back the memory of a query")
+		d.Log.Error().Err(err).Str("service", s.Name).Msg("giving back the memory of a query")
 	}
 }
 
@@ -195,36 +195,32 @@ func (cs *calls) reply(p *pending, a *overlap.Answer) query.Reply {
 
 // failure returns what a client is told of a query without outputs.
 func (cs *calls) failure(p *pending, a *overlap.Answer) *query.Error {
-	name := p.call.Service.Name
-	if errors.Is(p.failure, executor.ErrClosed) {
-		return query.ErrDraining
+	service, reason := p.call.Service, a.Reason.String()
+	unavailable := func(reason, format string, args ...any) *query.Error {
+		return query.Unavailable(reason, "service "+service.Name+": "+fmt.Sprintf(format, args...))
 	}
-	switch a.Reason {
-	case overlap.ReasonDeadlinePassed:
-		if !p.call.Service.Ready() {
-			return query.Unavailable(a.Reason.String(), fmt.Sprintf(
-				"service %s: the deadline passed while its worker was being started again", name))
-		}
-		return query.Unavailable(a.Reason.String(), fmt.Sprintf(
-			"service %s: the deadline passed after %v in the queue; send less, or allow more time", name, a.Queue))
-	case overlap.ReasonCannotFinish:
-		return query.Unavailable(a.Reason.String(), fmt.Sprintf(
-			"service %s: the query could not have finished before its deadline; send less, or allow more time", name))
-	case overlap.ReasonDraining:
-		return query.ErrDraining
-	case overlap.ReasonCancelled:
-		return query.Unavailable(query.ReasonCancelled, "the client left")
-	case overlap.ReasonWorkerLost:
-		return &query.Error{Status: http.StatusInternalServerError, Reason: a.Reason.String(), Message: fmt.Sprintf(
-			"service %s: its worker failed, and there was no time to run the query again", name)}
+	internal := func(why string) *query.Error {
+		return &query.Error{Status: http.StatusInternalServerError, Reason: reason, Message: "service " + service.Name + ": " + why}
 	}
 	switch {
+	case errors.Is(p.failure, executor.ErrClosed), a.Reason == overlap.ReasonDraining:
+		return query.ErrDraining
+	case a.Reason == overlap.ReasonDeadlinePassed && !service.Ready():
+		return unavailable(reason, "the deadline passed while its worker was being started again")
+	case a.Reason == overlap.ReasonDeadlinePassed:
+		return unavailable(reason, "the deadline passed after %v in the queue; send less, or allow more time", a.Queue)
+	case a.Reason == overlap.ReasonCannotFinish:
+		return unavailable(reason, "the query could not have finished before its deadline; send less, or allow more time")
+	case a.Reason == overlap.ReasonCancelled:
+		return query.Unavailable(query.ReasonCancelled, "the client left")
+	case a.Reason == overlap.ReasonWorkerLost:
+		return internal("its worker failed, and there was no time to run the query again")
 	case errors.Is(p.failure, wire.ErrMemory), errors.Is(p.failure, wire.ErrArenaFull):
-		return query.Unavailable(query.ReasonNoMemory, fmt.Sprintf("service %s: %v", name, p.failure))
+		return unavailable(query.ReasonNoMemory, "%v", p.failure)
 	case p.failure != nil:
-		return &query.Error{Status: http.StatusInternalServerError, Reason: a.Reason.String(), Message: fmt.Sprintf("service %s: %v", name, p.failure)}
+		return internal(p.failure.Error())
 	}
-	return &query.Error{Status: http.StatusInternalServerError, Reason: a.Reason.String(), Message: fmt.Sprintf("service %s: the model failed", name)}
+	return internal("the model failed")
 }
 
 // giveUp answers what is accepted and not answered. What still runs ends

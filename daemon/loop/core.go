@@ -15,6 +15,7 @@ import (
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/segments/wire"
 )
@@ -76,25 +77,38 @@ type Profiles interface {
 type core struct {
 	mailbox
 	*query.Registry
-	log        zerolog.Logger
-	config     config.Config
-	device     string            // what the services run on, in words
-	measuredAs string            // how datasets name an emulated device
-	gpu        func() gpu.Status // nil without a GPU
-	scheduler  scheduler
-	exec       Workers
-	solo       *predictor.Solo
-	predictor  *predictor.Predictor // estimates groups, with the help of solo
-	learning   *learning.Learner    // which the learner obeys
-	profiles   Profiles             // nil where nothing is stored
-	keeper     *Keeper
-	serves     query.Backend // what the services are served by
+	Options
+	config    config.Config
+	scheduler scheduler
+	exec      Workers
+	solo      *predictor.Solo
+	predictor *predictor.Predictor // estimates groups, with the help of solo
+	learning  *learning.Learner    // which the learner obeys
+	serves    query.Backend        // what the services are served by
+	memory    observe.Event        // used by emit
+}
 
-	life       context.Context // ends when the daemon closes
-	goroutines *sync.WaitGroup // those that run besides the loop
+// Options is what a loop is made of besides its configuration.
+type Options struct {
+	Log        zerolog.Logger
+	Device     string            // what the services run on, in words
+	MeasuredAs string            // the device that an emulated one is made after, as datasets name it
+	GPU        func() gpu.Status // nil without a GPU
+	Places     []Place           // where each service runs, in the order of the configuration
+	Learning   learning.Options
+	Fit        FitFunc            // nil if no predictor is to be fitted
+	Profiles   Profiles           // nil where nothing is stored
+	Keeper     *Keeper            // writes to the state file
+	Listeners  []observe.Listener // besides the timeline and traces
+	Journal    *journal.Writer    // nil if decisions are not logged
+	Header     journal.Header     // begins the journal; the loop sets its epoch
 
-	listeners []observe.Listener
-	memory    observe.Event // used by emit
+	// Workers makes what runs rounds. It passes on what happens to workers, from
+	// when they are started.
+	Workers func(events func(executor.Event)) (Workers, error)
+
+	Life       context.Context // ends when the daemon closes
+	Goroutines *sync.WaitGroup // those that run besides the loop
 }
 
 // Ready implements [query.Host].
@@ -114,7 +128,7 @@ func (c *core) Ready() bool {
 // pointer, which would otherwise cost an allocation each time.
 func (c *core) emit(e observe.Event) {
 	c.memory = e
-	for _, x := range c.listeners {
+	for _, x := range c.Listeners {
 		x.Observe(&c.memory)
 	}
 }

@@ -55,13 +55,15 @@ type member struct {
 	joining *Joining      // while it joins
 	ended   chan struct{} // closed when a service that was retired is gone, nil if nobody waits
 
-	// A service that takes over a name goes on with what the one before has counted,
-	// so that no series of metrics goes backward. Series is the ID of the service that
-	// has what the scheduler counts of this one: its own, or that of its heir.
-	series   models.ServiceID
-	past     overlap.ServiceMetrics // counted by those before it that had its name
-	restarts uint64                 // how often their workers were started again
-	starts   uint64                 // how often its own worker was started
+	started bool     // its worker was, once at least
+	line    *lineage // never nil
+}
+
+// lineage is what was counted of the services that had a name one after another. Who
+// takes over a name goes on with it, so that no series of metrics goes backward.
+type lineage struct {
+	past     overlap.ServiceMetrics // of those that are gone
+	restarts uint64                 // times that a worker was started again
 }
 
 // memberState is where a service stands between coming and going.
@@ -134,35 +136,21 @@ func scheduled(id models.ServiceID, s *config.Service) models.Service {
 }
 
 // newService returns the service of a configuration entry, not loaded yet.
-func newService(id models.ServiceID, c *config.Service, policy string, b query.Backend) *query.Service {
-	s := query.NewService(id, c.Name)
-	s.Policy, s.Backend = policy, b
-	setTargets(s, c)
+func (c *core) newService(id models.ServiceID, of *config.Service, p *Place) *query.Service {
+	s := query.NewService(id, of.Name)
+	s.Policy, s.Backend = c.config.Policy, c.serves
+	setTargets(s, of, p)
 	return s
 }
 
-// renewed returns a service with other targets. The new one is to be told how
-// its model looks like.
-func renewed(s *query.Service, c *config.Service) *query.Service {
-	next := s.Successor()
-	setTargets(next, c)
-	return next
-}
-
-func setTargets(s *query.Service, c *config.Service) {
+// setTargets sets what a configuration entry says, within what an emulated device
+// knows of the model.
+func setTargets(s *query.Service, c *config.Service, p *Place) {
 	s.QoSTarget, s.QueueLimit, s.MaxBatch, s.MaxQueryBatch = c.Target, c.QueueLimit, c.MaxBatch, c.MaxQueryBatch
-}
-
-// limitTo keeps a service within what an emulated device knows of its model.
-func limitTo(s *query.Service, p *Place) {
 	if p.Model != "" {
 		s.MaxQueryBatch, s.MaxSeqLen = min(s.MaxQueryBatch, p.MaxBatch), p.MaxSeqLen
 	}
 }
-
-// startedAgain returns how often workers were started again, its own and those of the
-// services whose place it has taken.
-func (s *member) startedAgain() uint64 { return s.restarts + max(s.starts, 1) - 1 }
 
 // name returns the name of a service. Late news may be of one that
 // is gone.
@@ -215,8 +203,7 @@ func (f *fleet) open(s *member, spec executor.ServiceSpec) error {
 	case f.noWorkers != nil:
 		return f.noWorkers
 	}
-	s.service, s.series = newService(id, &s.config, f.config.Policy, f.serves), id
-	limitTo(s.service, &s.place)
+	s.service = f.newService(id, &s.config, &s.place)
 	m := scheduled(id, &s.config)
 	if err := f.scheduler.Add(f.Now(), m); err != nil {
 		return err
@@ -273,23 +260,12 @@ func (f *fleet) takeOver(s *member) {
 	s.state = stateServing
 	f.emit(observe.Event{Kind: observe.Set, Service: &f.specs[s.service.ID], Fresh: old == nil})
 	if old != nil {
-		f.inherit(s, old)
+		old.line.restarts += s.line.restarts
+		s.line, s.service.Stats = old.line, old.service.Stats
 		f.retire(old, nil)
 	}
 	f.publish()
 	s.joining.Ready <- nil
-}
-
-// inherit lets no series of metrics go backward.
-func (f *fleet) inherit(s, old *member) {
-	s.service.Stats = old.service.Stats
-	s.past, s.restarts = old.past, old.startedAgain()
-	from := old.series
-	for _, other := range f.members {
-		if other != nil && other.series == from {
-			other.series = s.series
-		}
-	}
 }
 
 // change gives a service other targets. Queries that were accepted keep theirs.
@@ -300,13 +276,13 @@ func (f *fleet) change(s *member, c *config.Service, p Place) error {
 	id := s.service.ID
 	m := scheduled(id, c)
 	m.Operators = f.specs[id].Operators
-	next := &member{config: *c, service: renewed(s.service, c)}
-	limitTo(next.service, &p)
+	next := s.service.Successor()
+	setTargets(next, c, &p)
 	if info := s.worker.info; info != nil {
-		if err := next.service.Loaded(f.infoOf(info)); err != nil {
+		if err := next.Loaded(f.infoOf(info)); err != nil {
 			return err
 		}
-		if !next.service.Mergeable() {
+		if !next.Mergeable() {
 			m.MaxBatch = 1
 		}
 	}
@@ -314,7 +290,7 @@ func (f *fleet) change(s *member, c *config.Service, p Place) error {
 		return err
 	}
 	p.GiveBack = s.place.GiveBack
-	f.specs[id], s.config, s.service, s.place = m, *c, next.service, p
+	f.specs[id], s.config, s.service, s.place = m, *c, next, p
 	f.emit(observe.Event{Kind: observe.Set, Service: &m})
 	f.publish()
 	return nil
@@ -355,16 +331,14 @@ func (f *fleet) takeOut(id models.ServiceID, s *member) {
 	if f.scheduler.Remove(f.Now(), id) != nil {
 		return // it still has queries
 	}
-	if heir := f.members[s.series]; heir != s {
-		heir.past.Add(counted)
-	}
+	s.line.past.Add(counted)
 	s.state = stateLeaving
 	gone, err := f.exec.Remove(id)
 	if err != nil {
 		f.left(id, err)
 		return
 	}
-	f.goroutines.Go(func() {
+	f.Goroutines.Go(func() {
 		err := <-gone
 		f.tell(message{ask: func() { f.left(id, err) }})
 	})
@@ -382,18 +356,13 @@ func (f *fleet) left(id models.ServiceID, err error) {
 		f.members[id], f.specs[id] = nil, models.Service{ID: id}
 	}
 	f.leaving--
-	for i, other := range f.members {
-		if other != nil && other.series == id {
-			other.series = models.ServiceID(i) // its heir is gone before it
-		}
-	}
 	err = errors.Join(err, f.predictor.Drop(id))
 	f.emit(observe.Event{Kind: observe.Dropped, Service: &models.Service{ID: id}})
 	switch {
 	case leaks:
-		f.log.Error().Err(err).Str("service", s.config.Name).Msg("a service that was taken away keeps its place until overlapd is restarted")
+		f.Log.Error().Err(err).Str("service", s.config.Name).Msg("a service that was taken away keeps its place until overlapd is restarted")
 	case err != nil && !errors.Is(err, executor.ErrClosed):
-		f.log.Error().Err(err).Str("service", s.config.Name).Msg("taking a service away")
+		f.Log.Error().Err(err).Str("service", s.config.Name).Msg("taking a service away")
 	}
 	s.place.GiveBack()
 	f.rebind()
@@ -426,12 +395,11 @@ func (f *fleet) publish() {
 	f.Publish(list)
 }
 
-// counted returns what the services have counted together whose queries are
-// counted under that of a member.
+// counted returns what the services of a lineage have counted together.
 func (f *fleet) counted(s *member, m *overlap.Metrics) overlap.ServiceMetrics {
-	sum := s.past
+	sum := s.line.past
 	for i, other := range f.members {
-		if other != nil && other.series == s.series {
+		if other != nil && other.line == s.line {
 			sum.Add(m.Services[i])
 		}
 	}
@@ -457,9 +425,9 @@ func (f *fleet) happened(e *executor.Event) {
 	if s := f.members[e.Service]; s != nil && s.state != stateLeaving {
 		f.fares(s, e)
 	}
-	log := f.log
+	log := f.Log
 	if f.config.Emulated() {
-		log = log.With().Str("device", f.device).Logger()
+		log = log.With().Str("device", f.Device).Logger()
 	}
 	logEvent(log, f.name(e.Service), e)
 }
@@ -467,7 +435,10 @@ func (f *fleet) happened(e *executor.Event) {
 func (f *fleet) fares(s *member, e *executor.Event) {
 	switch e.Kind {
 	case executor.WorkerStarting:
-		s.starts++
+		if s.started {
+			s.line.restarts++
+		}
+		s.started = true
 	case executor.WorkerReady:
 		f.up(e)
 	case executor.WorkerLost:
@@ -514,7 +485,7 @@ func (f *fleet) up(e *executor.Event) {
 	s := member.service
 	f.keepCut(member, e.Info)
 	if err := s.Loaded(f.infoOf(e.Info)); err != nil {
-		f.log.Error().Err(err).Str("service", s.Name).Msg("the model cannot be served")
+		f.Log.Error().Err(err).Str("service", s.Name).Msg("the model cannot be served")
 		f.refuse(e.Service, err)
 		return
 	}
@@ -528,7 +499,7 @@ func (f *fleet) up(e *executor.Event) {
 		f.late = append(f.late, e)
 		return
 	case err != nil:
-		f.log.Error().Err(err).Str("service", s.Name).Msg("the model cannot be scheduled")
+		f.Log.Error().Err(err).Str("service", s.Name).Msg("the model cannot be scheduled")
 		f.refuse(e.Service, err)
 		return
 	}
@@ -549,7 +520,7 @@ func (f *fleet) infoOf(i *wire.Info) query.Info {
 		Operators: len(i.Operators),
 		Hash:      i.Hash,
 		Platform:  query.OnnxPlatform,
-		Device:    f.device,
+		Device:    f.Device,
 		Versions:  map[string]string{"onnxruntime": i.ORTVersion},
 	}
 	if f.config.Emulated() {
@@ -597,9 +568,9 @@ func (f *fleet) load(spec models.Service, e *executor.Event) error {
 	}
 	f.specs[spec.ID], w.info = spec, e.Info
 	f.learning.Changed()
-	if f.profiles != nil {
-		if p, ok := f.profiles.Solo(spec.Name, member.place.Share, e.Info); ok && f.solo.Restore(spec.ID, p) == nil {
-			f.log.Debug().Str("service", spec.Name).Int("cells", len(p.Cells)).Msg("the stored profile is taken")
+	if f.Profiles != nil {
+		if p, ok := f.Profiles.Solo(spec.Name, member.place.Share, e.Info); ok && f.solo.Restore(spec.ID, p) == nil {
+			f.Log.Debug().Str("service", spec.Name).Int("cells", len(p.Cells)).Msg("the stored profile is taken")
 		}
 	}
 	for _, t := range e.Info.Solo {
@@ -634,9 +605,9 @@ func (f *fleet) keepCut(member *member, info *wire.Info) {
 	if before := member.worker.info; before != nil && before.Cut != nil && before.Cut.Reason == c.Reason && before.Hash == info.Hash {
 		return
 	}
-	f.log.Info().Str("service", member.config.Name).Int("operators", len(info.Operators)).Str("why", c.Reason).Msg("model is cut")
-	if c.Measured() && f.profiles != nil {
-		f.profiles.ChoseCut(member.config, member.place.Share, c)
+	f.Log.Info().Str("service", member.config.Name).Int("operators", len(info.Operators)).Str("why", c.Reason).Msg("model is cut")
+	if c.Measured() && f.Profiles != nil {
+		f.Profiles.ChoseCut(member.config, member.place.Share, c)
 	}
 }
 

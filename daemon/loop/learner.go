@@ -30,7 +30,6 @@ type learner struct {
 	*core
 	fleet       *fleet
 	measurement measurement
-	fitter      FitFunc            // nil if no predictor is to be fitted
 	endFit      context.CancelFunc // ends the fit that was begun last, nil if none was
 }
 
@@ -94,14 +93,14 @@ func (d *learner) measured(id models.ServiceID) training.Model {
 // there holds here.
 func (d *learner) measuredOn() string {
 	if d.config.Emulated() {
-		return d.measuredAs
+		return d.MeasuredAs
 	}
 	for _, s := range d.fleet.served() {
 		if info := s.worker.info; info != nil {
-			return fmt.Sprintf("%s, ONNX Runtime %s", d.device, info.ORTVersion)
+			return fmt.Sprintf("%s, ONNX Runtime %s", d.Device, info.ORTVersion)
 		}
 	}
-	return d.device
+	return d.Device
 }
 
 // measure runs the next step of measuring if it has been quiet for long enough
@@ -110,7 +109,7 @@ func (d *learner) measure() (next time.Duration) {
 	if quiet := d.learning.QuietAt(); quiet > d.Now() {
 		return quiet
 	}
-	for ready := !d.keeper.Full() && !d.draining.Load() && d.measurable(); ready; {
+	for ready := !d.Keeper.Full() && !d.draining.Load() && d.measurable(); ready; {
 		rounds := d.learning.Next(d.Now())
 		d.work()
 		if len(rounds) == 0 {
@@ -183,14 +182,14 @@ func (d *learner) work() {
 			d.endFit = nil
 		}
 	}
-	if w.Restore != nil && d.profiles != nil {
-		if c, ok := d.profiles.Calibration(d.calibrationKey(w.Restore.Identity())); ok && d.predictor.Restore(c) != nil {
-			d.log.Warn().Msg("the stored calibration of the predictor is impossible; it is learned again")
+	if w.Restore != nil && d.Profiles != nil {
+		if c, ok := d.Profiles.Calibration(d.calibrationKey(w.Restore.Identity())); ok && d.predictor.Restore(c) != nil {
+			d.Log.Warn().Msg("the stored calibration of the predictor is impossible; it is learned again")
 		}
 	}
 	d.logWork(&w)
 	for _, job := range w.Store {
-		d.keeper.Keep(job.What, job.Do)
+		d.Keeper.Keep(job.What, job.Do)
 	}
 	if w.Read != nil {
 		d.read(w.Read)
@@ -202,7 +201,7 @@ func (d *learner) work() {
 
 // read has the state file read, away from the loop.
 func (d *learner) read(r *learning.Read) {
-	taken := d.keeper.Keep("reading what was measured", func(s *training.Store) error {
+	taken := d.Keeper.Keep("reading what was measured", func(s *training.Store) error {
 		found, err := r.From(s)
 		d.tell(message{ask: func() {
 			d.learning.Found(found)
@@ -218,10 +217,10 @@ func (d *learner) read(r *learning.Read) {
 
 // fit has a predictor fitted, away from the loop.
 func (d *learner) fit(f *learning.Fit) {
-	ctx, cancel := context.WithCancel(d.life)
+	ctx, cancel := context.WithCancel(d.Life)
 	d.endFit = cancel
-	d.goroutines.Go(func() {
-		file, err := d.fitter(ctx, f.Data, f.Operators)
+	d.Goroutines.Go(func() {
+		file, err := d.Fit(ctx, f.Data, f.Operators)
 		d.tell(message{ask: func() {
 			if ctx.Err() == nil {
 				d.learning.Fitted(f, file, err, d.world())
@@ -234,24 +233,24 @@ func (d *learner) fit(f *learning.Fit) {
 // logWork writes into the log what the learner has come to.
 func (d *learner) logWork(w *learning.Work) {
 	for _, err := range w.Unfit {
-		d.log.Debug().Err(err).Msg("a stored predictor does not fit")
+		d.Log.Debug().Err(err).Msg("a stored predictor does not fit")
 	}
 	skips, drift := w.Measured.Skips, &w.Measured.Drift
 	for _, skip := range skips[:min(len(skips), loggedSkips)] {
-		d.log.Warn().Err(skip.Err).Str("service", skip.Model).Int("size", skip.Size).Int("seq_len", skip.SeqLen).Msg("this could not be measured")
+		d.Log.Warn().Err(skip.Err).Str("service", skip.Model).Int("size", skip.Size).Int("seq_len", skip.SeqLen).Msg("this could not be measured")
 	}
 	if more := len(skips) - loggedSkips; more > 0 {
-		d.log.Warn().Int("more", more).Msg("nor could the rest that is not listed")
+		d.Log.Warn().Int("more", more).Msg("nor could the rest that is not listed")
 	}
 	if drift.Exceeded {
-		d.log.Warn().Float64("percent", drift.Worst.Percent).Msg("the device became slower or faster while it was measured; measure again when it is calm")
+		d.Log.Warn().Float64("percent", drift.Worst.Percent).Msg("the device became slower or faster while it was measured; measure again when it is calm")
 	}
 	if w.Unfound != nil {
-		d.log.Warn().Err(w.Unfound).Msg("fitting a predictor")
+		d.Log.Warn().Err(w.Unfound).Msg("fitting a predictor")
 	}
 	if w.Entered {
 		r := d.learning.Report()
-		d.log.Info().Str("predictor", r.Phase).Str("why", r.Reason).Msg("prediction of operator groups")
+		d.Log.Info().Str("predictor", r.Phase).Str("why", r.Reason).Msg("prediction of operator groups")
 	}
 }
 

@@ -86,12 +86,6 @@ func (l *loop) take(m message) {
 		l.calls.arrive(m.call)
 	case m.cancel != 0:
 		l.calls.cancel(m.cancel)
-	case m.event != nil:
-		l.fleet.happened(m.event)
-	case m.drain:
-		l.scheduler.Drain(l.Now())
-	case m.giveUp:
-		l.calls.giveUp()
 	case m.ask != nil:
 		m.ask()
 	}
@@ -142,12 +136,10 @@ func (l *loop) dispatch(next overlap.Round) {
 		}
 		l.requests = append(l.requests, request)
 	}
-	if len(l.listeners) > 0 { // what explains a round is not free
-		l.why = l.scheduler.Explain()
-		l.emit(observe.Event{Kind: observe.Dispatched, Round: r, Why: &l.why, Solo: l.soloOf(r), Services: l.fleet.specs})
-	}
+	l.why = l.scheduler.Explain()
+	l.emit(observe.Event{Kind: observe.Dispatched, Round: r, Why: &l.why, Solo: l.soloOf(r), Services: l.fleet.specs})
 	if err := l.exec.Run(r.Number, l.requests); err != nil {
-		l.log.Error().Err(err).Uint64("round", r.Number).Msg("sending a round to the workers")
+		l.Log.Error().Err(err).Uint64("round", r.Number).Msg("sending a round to the workers")
 		o := models.Outcome{Round: r.Number}
 		for i, span := range r.Group.Spans {
 			l.calls.blame(r.Queries[i], err)
@@ -231,7 +223,7 @@ func (l *loop) learn(o *executor.Outcome) {
 		l.group.Spans = append(l.group.Spans, o.Spans[i].Span)
 	}
 	if err := l.predictor.Observe(l.group, o.Latency()); err != nil {
-		l.log.Debug().Err(err).Msg("a measured time was not taken in")
+		l.Log.Debug().Err(err).Msg("a measured time was not taken in")
 	}
 }
 
@@ -241,7 +233,7 @@ func (l *loop) settle(o *models.Outcome, measured *executor.Outcome) {
 	now := l.Now()
 	l.emit(observe.Event{Kind: observe.Ended, At: now, Outcome: o, Measured: measured})
 	if err := l.scheduler.Finish(now, *o); err != nil {
-		l.log.Error().Err(err).Uint64("round", o.Round).Msg("finishing a round")
+		l.Log.Error().Err(err).Uint64("round", o.Round).Msg("finishing a round")
 	}
 	l.calls.answer()
 }

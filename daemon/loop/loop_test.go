@@ -12,7 +12,6 @@ import (
 func TestNobodyListens(t *testing.T) {
 	l := &loop{core: &core{}}
 	l.emit(observe.Event{Kind: observe.Woke})
-	l.emit(observe.Event{Kind: observe.Dispatched, Round: &overlap.Round{}})
 	l.rest()
 	if l.beat.Load() == 0 {
 		t.Error("without listeners the loop does not show that it is alive")

@@ -6,7 +6,6 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/status"
-	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -34,13 +33,11 @@ type mailbox struct {
 	beat     atomic.Int64 // when the goroutine last rested, since the epoch
 }
 
-// message is what the scheduler goroutine is told. One of the fields is set.
+// message is what the scheduler goroutine is told. One of the fields is set, or none
+// to wake it.
 type message struct {
 	call   *query.Call
 	cancel models.QueryID
-	event  *executor.Event
-	drain  bool
-	giveUp bool   // the time to answer what was accepted is over
 	ask    func() // run by the loop, for what only it may read
 }
 
@@ -75,18 +72,6 @@ func (m *mailbox) Ask(f func()) bool {
 		return false
 	}
 }
-
-// Event passes what happens to the workers on to the loop.
-func (m *mailbox) Event(e executor.Event) { m.tell(message{event: &e}) }
-
-// Drain refuses further queries and lets those that were accepted finish.
-func (m *mailbox) Drain() {
-	m.draining.Store(true)
-	m.tell(message{drain: true})
-}
-
-// GiveUp answers what was accepted and has not finished.
-func (m *mailbox) GiveUp() { m.tell(message{giveUp: true}) }
 
 // tell puts a message in the inbox. It may not be lost, so it waits: the loop
 // drains its inbox for as long as there is somebody to tell.

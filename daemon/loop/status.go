@@ -17,7 +17,7 @@ func serviceStatus(s *member, now time.Duration, m overlap.ServiceMetrics, waiti
 		Finished: m.Finished, Late: m.Late, Dropped: byReason(m.Dropped), Failed: byReason(m.Failed), Cancelled: m.Cancelled,
 		Batches: m.Batches, Merged: m.Merged, Retried: m.Retried,
 		EngineSeconds: counts.Spans.Took.Seconds(), DeviceSeconds: counts.Device.Took.Seconds(),
-		ID: s.service.ID, Requests: counts, QueueLimit: s.config.QueueLimit, Postponed: waiting.Postponed, Restarts: s.startedAgain(), Cut: cutStatus(s.worker.info),
+		ID: s.service.ID, Requests: counts, QueueLimit: s.config.QueueLimit, Postponed: waiting.Postponed, Restarts: s.line.restarts, Cut: cutStatus(s.worker.info),
 	}
 	if m.Queued > 0 {
 		o.OldestAge = max(now-waiting.Oldest, 0)
@@ -60,7 +60,7 @@ func statusOf(l *core, f *fleet, shapes bool) *status.Status {
 	m := l.scheduler.Metrics()
 	waiting := l.scheduler.Waiting(nil)
 	o := &status.Status{
-		Policy: l.config.Policy, Device: l.device, Emulated: l.config.Emulated(), UpSeconds: now.Seconds(),
+		Policy: l.config.Policy, Device: l.Device, Emulated: l.config.Emulated(), UpSeconds: now.Seconds(),
 		Rounds: m.Rounds, BusySeconds: m.Busy.Seconds(),
 		Loading: f.loading.status(f.name, time.Now()), Predictor: predictorStatus(l, f, shapes), At: now,
 	}
@@ -69,8 +69,8 @@ func statusOf(l *core, f *fleet, shapes bool) *status.Status {
 		member := f.members[s.ID]
 		o.Services = append(o.Services, serviceStatus(member, now, f.counted(member, &m), waiting[s.ID]))
 	}
-	if l.gpu != nil {
-		part := l.gpu()
+	if l.GPU != nil {
+		part := l.GPU()
 		part.Services = nil
 		for _, s := range l.Services() {
 			part.Services = append(part.Services, s.Name)
