@@ -377,11 +377,13 @@ func (d *Daemon) front() face {
 	if len(d.instances) == 1 {
 		return d.instances[0].backend
 	}
-	f := new(front)
+	f := &front{order: func() []string {
+		c := d.Config()
+		return c.Names()
+	}}
 	for _, u := range d.instances {
 		f.backends = append(f.backends, u.backend)
 	}
-	f.gather(d.config.Services)
 	return f
 }
 

@@ -3,7 +3,6 @@ package daemon
 import (
 	"slices"
 
-	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
@@ -17,33 +16,36 @@ type face interface {
 	Timelines() []*timeline.Ring
 }
 
-// gather publishes the services of all instances in an order.
-func (f *front) gather(order []config.Service) {
-	var list []*query.Service
-	for i := range order {
-		for _, b := range f.backends {
-			if s := b.Service([]byte(order[i].Name)); s != nil {
-				list = append(list, s)
-			}
-		}
-	}
-	f.Publish(list)
-}
-
 // front hands each call to the instance that has its service.
 type front struct {
-	query.Registry
 	backends []*loop.Backend
+	order    func() []string // the names of the services
 }
 
-// Service implements face. Its instance knows first what has taken the place of a
-// service: until that is gathered, the instance is asked.
-func (f *front) Service(name []byte) *query.Service {
-	s := f.Registry.Service(name)
-	if s != nil && s.Retired() {
-		return s.Backend.(*loop.Backend).Service(name)
+// Services implements face. A service that is about to serve comes last.
+func (f *front) Services() (all []*query.Service) {
+	for _, b := range f.backends {
+		all = append(all, b.Services()...)
 	}
-	return s
+	order := f.order()
+	at := func(s *query.Service) int {
+		if i := slices.Index(order, s.Name); i >= 0 {
+			return i
+		}
+		return len(order)
+	}
+	slices.SortStableFunc(all, func(a, b *query.Service) int { return at(a) - at(b) })
+	return all
+}
+
+// Service implements face.
+func (f *front) Service(name []byte) *query.Service {
+	for _, b := range f.backends {
+		if s := b.Service(name); s != nil {
+			return s
+		}
+	}
+	return nil
 }
 
 // Live implements face: one scheduler that hangs is a daemon that does.

@@ -44,8 +44,7 @@ func TestLoadingIsShown(t *testing.T) {
 	if len(o.Loading) != 1 || o.Loading[0].Service != "new" || o.Loading[0].Done != 3 || o.Loading[0].Total != 9 {
 		t.Errorf("%+v", o.Loading)
 	}
-	f := &front{backends: []*loop.Backend{r.instances[0].backend, r.instances[0].backend}}
-	f.Publish(nil)
+	f := &front{backends: []*loop.Backend{r.instances[0].backend, r.instances[0].backend}, order: func() []string { return nil }}
 	if all, _ := f.Status(); len(all.Loading) != 2 {
 		t.Errorf("of two instances: %+v", all.Loading)
 	}

@@ -122,15 +122,7 @@ func (r *reload) order() error {
 			return ErrStopping
 		}
 	}
-	r.gather()
 	return nil
-}
-
-// gather lets the endpoints see what the units have published.
-func (r *reload) gather() {
-	if f, ok := r.face.(*front); ok {
-		f.gather(r.next.Services)
-	}
 }
 
 // instanceOf returns the instance that has a service, or where a new one has its place;
@@ -189,7 +181,6 @@ func (r *reload) remove() error {
 		if !u.backend.TakeAway(name, gone[i]) {
 			return ErrStopping
 		}
-		r.gather()
 		r.holds(name)
 	}
 	limit, cancel := context.WithTimeout(r.ctx, removalTimeout)
@@ -211,7 +202,6 @@ func (r *reload) change(name string) error {
 	if errors.Is(err, ErrStopping) {
 		return err
 	}
-	r.gather()
 	return r.ended(name, err)
 }
 
@@ -240,14 +230,12 @@ func (r *reload) await(name string, u *instance, j *loop.Joining) error {
 			for len(j.News) > 0 { // what came before the end is shown before it
 				r.progress(<-j.News)
 			}
-			r.gather()
 			return r.ended(name, err)
 		case <-r.ctx.Done():
 			err := errCutShort
 			if u.backend.Withdraw(j, errCutShort) {
 				err = <-j.Ready // it may have joined before
 			}
-			r.gather()
 			_ = r.ended(name, err) // which ends nothing
 			return context.Cause(r.ctx)
 		}

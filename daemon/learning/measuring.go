@@ -1,6 +1,7 @@
 package learning
 
 import (
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -55,10 +56,5 @@ func (m *measuring) served(g models.Group) models.Group {
 
 // subject returns the position of a service in the session, or -1.
 func (m *measuring) subject(service models.ServiceID) models.ServiceID {
-	for i, id := range m.services {
-		if id == service {
-			return models.ServiceID(i)
-		}
-	}
-	return -1
+	return models.ServiceID(slices.Index(m.services, service))
 }
