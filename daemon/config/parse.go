@@ -41,9 +41,8 @@ func Parse(path string, data []byte) (Config, error) {
 		return Config{}, Faults{f}
 	}
 	c := Default()
-	var r reader
-	r.read("", tree, reflect.ValueOf(&c).Elem())
-	faults := append(r.Faults, c.faults()...)
+	faults := c.read(tree)
+	faults = append(faults, c.faults()...)
 	if len(faults) > 0 {
 		at := findLines(data)
 		for i := range faults {
@@ -78,71 +77,57 @@ func (c *Config) resolve(dir string) {
 	}
 }
 
-// reader takes the keys of a file into a configuration, and collects what is wrong.
-type reader struct{ Faults }
-
-// read takes what a table of the file has into a struct. Keys are taken out of
-// the tree as they are found; what is left is unknown.
-func (f *reader) read(prefix string, tree map[string]any, into reflect.Value) {
-	f.readKeys(prefix, tree, into)
-	for name := range tree {
-		f.add(prefix+name, "this key is unknown")
-	}
-}
-
-func (f *reader) readKeys(prefix string, tree map[string]any, into reflect.Value) {
-	for i := range into.NumField() {
-		name, to := into.Type().Field(i).Tag.Get("toml"), into.Field(i)
-		if name == "" {
-			f.readKeys(prefix, tree, to)
-			continue
+// read takes the keys of a file into the configuration, and returns what is wrong with
+// them. Keys are taken out of their tables as they are found; what is left is unknown.
+func (c *Config) read(file map[string]any) (f Faults) {
+	tables := map[string]map[string]any{"": file} // by the prefix of their keys
+	c.keys(func(k key) {
+		dot := strings.LastIndexByte(k.name, '.') + 1
+		prefix, name := k.name[:dot], k.name[dot:]
+		table, ok := tables[prefix]
+		if !ok { // else it is an entry of an array
+			of := strings.TrimSuffix(prefix, ".")
+			v, said := file[of]
+			delete(file, of)
+			table, ok = v.(map[string]any)
+			f.when(said && !ok, of, "must be a table")
+			tables[prefix] = table
 		}
-		v, ok := tree[name]
-		if !ok {
-			continue
-		}
-		delete(tree, name)
-		k := key{prefix + name, into.Type().Field(i).Tag, to}
+		v, said := table[name]
+		delete(table, name)
 		switch {
-		case to.Kind() == reflect.Struct:
-			f.readTable(k.name, v, to)
+		case !said:
 		case k.isTables():
-			f.readTables(k, v)
+			f.readTables(k, v, tables)
 		default:
-			if fault := set(to, v); fault != "" {
-				f.add(k.name, "%s", fault)
-			}
+			fault := set(k.value, v)
+			f.when(fault != "", k.name, "%s", fault)
+		}
+	})
+	for prefix, left := range tables {
+		for name := range left {
+			f.add(prefix+name, "this key is unknown")
 		}
 	}
+	return f
 }
 
-func (f *reader) readTable(name string, v any, into reflect.Value) (ok bool) {
-	tree, ok := v.(map[string]any)
-	if !ok {
-		f.add(name, "must be a table")
-		return false
-	}
-	f.read(name+".", tree, into)
-	return true
-}
-
-// readTables reads an array of tables. What is no table is no entry.
-func (f *reader) readTables(k key, v any) {
+// readTables makes the entries of an array of tables, for their keys to be read.
+func (f *Faults) readTables(k key, v any, tables map[string]map[string]any) {
 	list, ok := v.([]any)
-	switch {
-	case !ok:
-		f.add(k.name, "must be an array of tables: [[%s]]", k.name)
-		return
-	case k.tooMany(len(list)) != "":
-		f.add(k.name, "%s", k.tooMany(len(list)))
+	many := k.tooMany(len(list))
+	if f.when(!ok, k.name, "must be an array of tables: [[%s]]", k.name) || f.when(many != "", k.name, "%s", many) {
 		return
 	}
 	for i := range list {
+		table, ok := list[i].(map[string]any)
+		if f.when(!ok, fmt.Sprintf("%s[%d]", k.name, i), "must be a table") {
+			continue
+		}
+		tables[fmt.Sprintf("%s[%d].", k.name, k.value.Len())] = table
 		entry := reflect.New(k.value.Type().Elem())
 		setDefaults(entry.Interface())
-		if f.readTable(fmt.Sprintf("%s[%d]", k.name, i), list[i], entry.Elem()) {
-			k.value.Set(reflect.Append(k.value, entry.Elem()))
-		}
+		k.value.Set(reflect.Append(k.value, entry.Elem()))
 	}
 }
 
