@@ -124,7 +124,7 @@ func TestDashboardAsksForWhatThereIs(t *testing.T) {
 
 func checkLabels(t *testing.T, title, expr string) {
 	t.Helper()
-	known := slices.Concat(metrics.Labels, atScrape, []string{"le"})
+	known := slices.Concat(metricLabels, atScrape, []string{"le"})
 	for _, match := range labelUsed.FindAllStringSubmatch(expr, -1) {
 		for _, label := range strings.Split(match[1]+match[2]+match[3], ", ") {
 			if !slices.Contains(known, label) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -491,4 +492,56 @@ func PlanGPU(c config.Config, o Options) (text string, err error) {
 		}
 	}
 	return b.String(), nil
+}
+
+// errModelInMotion is returned when a model file shrinks while it is read.
+var errModelInMotion = errors.New("the file changed while it was read: write the new model beside it and rename it")
+
+// hashModel returns the hash of a model file, as [models.File.Hash] does.
+func hashModel(path string) (hash string, err error) {
+	err = readModel(path, func(f *models.File) { hash = f.Hash() })
+	return hash, err
+}
+
+// readModel reads a model file, which is mapped. One that is cut short meanwhile
+// would end the process; here it is an error.
+func readModel(path string, read func(*models.File)) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		fault := recover()
+		if fault == nil {
+			return
+		}
+		if _, ok := fault.(interface{ Addr() uintptr }); !ok {
+			panic(fault)
+		}
+		err = fmt.Errorf("%s: %w", path, errModelInMotion)
+	}()
+	f, err := models.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	read(f)
+	return nil
+}
+
+// zooSeed is the seed of the weights of the zoo's models.
+const zooSeed = 1
+
+// Options is what a daemon needs besides its configuration.
+type Options struct {
+	Worker  []string // command line of a worker
+	Check   []string // command line of a child that runs statefile.RunCheck, none to believe the state file
+	Version string
+	Commit  string
+	Device  string       // in words, such as the processor's name
+	Cores   int          // threads of a service that sets none
+	Fit     loop.FitFunc // nil if no predictor is to be fitted
+	Offline bool         // for Measure: there is no endpoint
+	GPU     gpu.Options
+	Log     zerolog.Logger
+
+	workers   func(executor.Options) (loop.Workers, error) // nil for processes
+	emulation func(*config.Config) (*emulation, error)     // nil for that of a profile
 }

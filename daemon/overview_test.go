@@ -85,8 +85,8 @@ func TestOverviewOfAStalledLoop(t *testing.T) {
 		_, ok := b.Status()
 		asked <- ok
 	}()
-	eventually(t, "the question", func() bool { n, _ := b.Inbox(); return n == 1 })
-	_, inboxLimit := b.Inbox()
+	eventually(t, "the question", func() bool { n, _ := inboxOf(b); return n == 1 })
+	_, inboxLimit := inboxOf(b)
 	for range inboxLimit { // nor can it be asked
 		b.Cancel(new(query.Call))
 	}

@@ -98,14 +98,19 @@ type standing struct {
 	stopping bool
 }
 
-func standingOf(b *loop.Backend) standing {
-	s := standing{beat: b.Beat(), services: len(b.Services())}
-	for _, service := range b.Services() {
-		switch {
-		case service.Ready():
-			s.ready++
-		case service.GivenUp():
-			s.givenUp = append(s.givenUp, service.Name)
+// standing is how all instances do together: as alive as the one that does worst.
+func (d *Daemon) standing() standing {
+	s := standing{beat: d.instances[0].backend.Beat()}
+	for _, u := range d.instances {
+		s.beat = min(s.beat, u.backend.Beat())
+		for _, service := range u.backend.Services() {
+			s.services++
+			switch {
+			case service.Ready():
+				s.ready++
+			case service.GivenUp():
+				s.givenUp = append(s.givenUp, service.Name)
+			}
 		}
 	}
 	return s
@@ -227,17 +232,4 @@ func reloading() string {
 		return "RELOADING=1"
 	}
 	return fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", now.Nano()/int64(time.Microsecond))
-}
-
-// standing is how all instances do together: as alive as the one that does worst.
-func (d *Daemon) standing() standing {
-	all := standingOf(d.instances[0].backend)
-	for _, u := range d.instances[1:] {
-		s := standingOf(u.backend)
-		all.beat = min(all.beat, s.beat)
-		all.services += s.services
-		all.ready += s.ready
-		all.givenUp = append(all.givenUp, s.givenUp...)
-	}
-	return all
 }

@@ -151,7 +151,7 @@ func TestStandingKnowsWhoIsGivenUp(t *testing.T) {
 	name := r.instances[0].backend.Services()[1].Name
 	r.workers.tell(executor.Event{Kind: executor.WorkerFailed, Service: 1, Err: executor.ErrExited})
 	r.sync()
-	s := standingOf(r.instances[0].backend)
+	s := r.standing()
 	if s.ready != 1 || s.loading() != 0 || !slices.Equal(s.givenUp, []string{name}) {
 		t.Errorf("got %+v", s)
 	}

@@ -20,13 +20,13 @@ type Work struct {
 
 	Unfound error // why fitting came to nothing, for the log
 	Entered bool  // a phase was begun, which Report has with why, for the log
-	Store   []job // writes to the state file
+	Store   []Job // writes to the state file
 	Read    *Read // what to read from the state file
 	Fit     *Fit
 }
 
-// job writes to the state file.
-type job struct {
+// Job writes to the state file.
+type Job struct {
 	What string // is being done, for messages
 	Do   func(*training.Store) error
 }

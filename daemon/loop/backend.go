@@ -151,7 +151,18 @@ func (b *Backend) Measure(limit time.Duration) { b.learning.MeasureOnly(limit) }
 
 // MeasuringReport returns how far measuring has come, and false if the loop has ended.
 func (b *Backend) MeasuringReport() (r Report, ok bool) {
-	ok = b.Ask(func() { r = b.loop.learner.report() })
+	ok = b.Ask(func() {
+		p := b.learning.Report()
+		r = Report{Services: len(b.loop.fleet.members), Over: p.Phase == learning.Solo, Reason: p.Reason, Progress: p.Progress}
+		for _, s := range b.loop.fleet.served() {
+			if s.service.Ready() {
+				r.Ready++
+			}
+			if s.service.GivenUp() {
+				r.GivenUp = append(r.GivenUp, s.config.Name)
+			}
+		}
+	})
 	return r, ok
 }
 

@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -12,12 +13,14 @@ import (
 	"github.com/overlapd/overlapd/daemon/learning"
 	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/training"
 )
 
 // scheduler is what the loop drives: an [overlap.Scheduler], or the one of
@@ -70,6 +73,26 @@ type Profiles interface {
 	Calibration(key string) (predictor.CalibrationSnapshot, bool)
 	// ChoseCut stores into how many operators a worker has cut its model.
 	ChoseCut(s config.Service, share string, c *wire.CutChoice)
+}
+
+// FitFunc fits a predictor to measured groups. The operator times are those of
+// each model by name.
+type FitFunc func(ctx context.Context, d *training.Dataset, operators map[string][]training.OperatorTimes) (*predictor.File, error)
+
+// Place is what the instance gives a service on its device.
+type Place struct {
+	// Share describes what else than the model and the device decides how long the
+	// operators take, such as threads. Profiles and datasets are kept by it.
+	Share string
+
+	// Model is the name by which an emulated device knows the model, which takes
+	// batches and sequences up to MaxBatch and MaxSeqLen. On a device that computes
+	// it is empty, and the worker finds the limits.
+	Model               string
+	MaxBatch, MaxSeqLen int
+
+	// GiveBack returns what the service was admitted to of a GPU's memory.
+	GiveBack func()
 }
 
 // core is what the parts of the scheduler goroutine share. Besides the mailbox,
@@ -132,3 +155,131 @@ func (c *core) emit(e observe.Event) {
 		x.Observe(&c.memory)
 	}
 }
+
+const (
+	// inboxLimit is how many messages may wait for the scheduler goroutine.
+	// A query that finds the inbox full is refused as if its queue were full.
+	inboxLimit = 8192
+
+	// heartbeat is how often the scheduler goroutine shows that it is alive.
+	heartbeat = time.Second
+
+	// Stalled is for how long it may show nothing before it counts as hanging.
+	Stalled = 10 * time.Second
+)
+
+// mailbox is how other goroutines reach the scheduler goroutine, and how they see
+// that it is alive.
+type mailbox struct {
+	epoch    time.Time
+	inbox    chan message
+	board    status.Board
+	ending   chan struct{} // closed when no more messages are taken
+	done     chan struct{} // closed when the goroutine has ended
+	draining atomic.Bool
+	beat     atomic.Int64 // when the goroutine last rested, since the epoch
+}
+
+// message is what the scheduler goroutine is told. One of the fields is set, or none
+// to wake it.
+type message struct {
+	call   *query.Call
+	cancel models.QueryID
+	ask    func() // run by the loop, for what only it may read
+}
+
+func (m *mailbox) open() {
+	m.epoch = time.Now()
+	m.inbox, m.ending, m.done = make(chan message, inboxLimit), make(chan struct{}), make(chan struct{})
+}
+
+// Now returns the time since the loop was made, by the monotonic clock.
+func (m *mailbox) Now() time.Duration { return time.Since(m.epoch) }
+
+// Beat returns when the loop last had nothing more to do.
+func (m *mailbox) Beat() time.Duration { return time.Duration(m.beat.Load()) }
+
+// Live implements [query.Host]: it reports whether the loop still turns.
+func (m *mailbox) Live() bool { return m.Now()-m.Beat() < Stalled }
+
+// Draining reports whether further queries are refused.
+func (m *mailbox) Draining() bool { return m.draining.Load() }
+
+// Ask runs f in the loop and waits for it. It reports false if the loop has ended.
+func (m *mailbox) Ask(f func()) bool {
+	ran := make(chan struct{})
+	m.tell(message{ask: func() { f(); close(ran) }})
+	select {
+	case <-ran:
+		return true
+	case <-m.done:
+		return false
+	}
+}
+
+// tell puts a message in the inbox. It may not be lost, so it waits: the loop
+// drains its inbox for as long as there is somebody to tell.
+func (m *mailbox) tell(x message) {
+	select {
+	case m.inbox <- x:
+	case <-m.ending:
+	}
+}
+
+// refuseAll answers the calls that the loop will not take any more. Every
+// call in the inbox is answered by it: the loop runs it after ending is
+// closed, and so does whoever put a call there and then finds ending closed.
+func (m *mailbox) refuseAll() {
+	for {
+		select {
+		case x := <-m.inbox:
+			if x.call != nil {
+				x.call.Answer(query.Reply{Err: query.ErrDraining})
+			}
+		default:
+			return
+		}
+	}
+}
+
+// keeperJobs is how many jobs may wait for the keeper. While that many do,
+// nothing further is measured.
+const keeperJobs = 64
+
+// Keeper works on the state file away from the scheduler goroutine: a
+// transaction waits for the disk.
+type Keeper struct {
+	store *training.Store
+	log   zerolog.Logger
+	jobs  chan learning.Job
+}
+
+func NewKeeper(store *training.Store, log zerolog.Logger) *Keeper {
+	return &Keeper{store: store, log: log, jobs: make(chan learning.Job, keeperJobs)}
+}
+
+// Run does the jobs until close.
+func (k *Keeper) Run() {
+	for job := range k.jobs {
+		if err := job.Do(k.store); err != nil {
+			k.log.Warn().Err(err).Msg(job.What)
+		}
+	}
+}
+
+// Full reports whether the next job would not be taken.
+func (k *Keeper) Full() bool { return len(k.jobs) == cap(k.jobs) }
+
+// Keep takes a job, or reports that there are too many.
+func (k *Keeper) Keep(what string, do func(*training.Store) error) bool {
+	select {
+	case k.jobs <- learning.Job{What: what, Do: do}:
+		return true
+	default:
+		k.log.Warn().Str("job", what).Msg("the state file is too slow; this is left out")
+		return false
+	}
+}
+
+// Close lets Run end once the jobs that were taken are done.
+func (k *Keeper) Close() { close(k.jobs) }

@@ -3,6 +3,7 @@ package loop
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
@@ -93,22 +95,6 @@ type Joining struct {
 	lost   int // workers so far
 }
 
-// Place is what the instance gives a service on its device.
-type Place struct {
-	// Share describes what else than the model and the device decides how long the
-	// operators take, such as threads. Profiles and datasets are kept by it.
-	Share string
-
-	// Model is the name by which an emulated device knows the model, which takes
-	// batches and sequences up to MaxBatch and MaxSeqLen. On a device that computes
-	// it is empty, and the worker finds the limits.
-	Model               string
-	MaxBatch, MaxSeqLen int
-
-	// GiveBack returns what the service was admitted to of a GPU's memory.
-	GiveBack func()
-}
-
 // pass passes progress on to the reload, and drops it if the reload reads too
 // slowly.
 func (j *Joining) pass(s config.Step) {
@@ -120,10 +106,9 @@ func (j *Joining) pass(s config.Step) {
 
 // worker is what the loop knows of a service's worker.
 type worker struct {
-	info    *wire.Info // what the last one learned of its model, nil before
-	fresh   bool       // it became ready after the last round of its service was sent
-	fault   error      // why it was given up, nil if that is not known
-	givenUp bool       // it was lost too often and does not come back, or has a model that cannot be served
+	info  *wire.Info // what the last one learned of its model, nil before
+	fresh bool       // it became ready after the last round of its service was sent
+	fault error      // why it was given up, nil if that is not known
 }
 
 // scheduled returns a service as the scheduler first sees it. Its operators
@@ -164,7 +149,7 @@ func (f *fleet) name(id models.ServiceID) string {
 // settled reports whether every worker has loaded its model or was given up.
 func (f *fleet) settled() bool {
 	for _, s := range f.served() {
-		if w := &s.worker; w.info == nil && !w.givenUp {
+		if s.worker.info == nil && !s.service.GivenUp() {
 			return false
 		}
 	}
@@ -474,7 +459,6 @@ func (f *fleet) down(id models.ServiceID) {
 // giveUp expects no worker of a service any more. The others go on without it.
 func (f *fleet) giveUp(id models.ServiceID) {
 	s := f.members[id]
-	s.worker.givenUp = true
 	s.service.SetGivenUp(true)
 	f.learning.GaveUp()
 	f.rebind()
@@ -503,7 +487,7 @@ func (f *fleet) up(e *executor.Event) {
 		f.refuse(e.Service, err)
 		return
 	}
-	member.worker.fresh, member.worker.givenUp = true, false
+	member.worker.fresh = true
 	f.learning.Cold(e.Service)
 	f.scheduler.Up(f.Now(), e.Service)
 	s.SetGivenUp(false)
@@ -636,4 +620,41 @@ func logEvent(log zerolog.Logger, service string, e *executor.Event) {
 			log.Info().Int("pid", e.PID).Msg("worker stopped")
 		}
 	}
+}
+
+// loading is how far the workers have come that load their models. They do so
+// on threads of low priority beside what is served, but a group that is measured
+// meanwhile would be measured too slow.
+type loading map[models.ServiceID]load
+
+type load struct {
+	began       time.Time
+	phase       string
+	done, total int64
+}
+
+// heard takes in what happened to a worker.
+func (g loading) heard(e *executor.Event, now time.Time) {
+	switch e.Kind {
+	case executor.WorkerProgress:
+		began := now
+		if before, ok := g[e.Service]; ok {
+			began = before.began
+		}
+		g[e.Service] = load{began, e.Phase, e.Done, e.Total}
+	case executor.WorkerReady, executor.WorkerLost, executor.WorkerStopped:
+		delete(g, e.Service)
+	}
+}
+
+// active reports whether any worker loads.
+func (g loading) active() bool { return len(g) > 0 }
+
+// status returns the workers that load, by service.
+func (g loading) status(name func(models.ServiceID) string, now time.Time) (list []status.Loading) {
+	for _, id := range slices.Sorted(maps.Keys(g)) {
+		l := g[id]
+		list = append(list, status.Loading{Service: name(id), Phase: l.phase, Done: l.done, Total: l.total, LoadSeconds: now.Sub(l.began).Seconds()})
+	}
+	return list
 }

@@ -22,8 +22,8 @@ func serviceStatus(s *member, now time.Duration, m overlap.ServiceMetrics, waiti
 	if m.Queued > 0 {
 		o.OldestAge = max(now-waiting.Oldest, 0)
 	}
-	if w := &s.worker; w.givenUp && w.fault != nil {
-		o.Fault = w.fault.Error()
+	if s.service.GivenUp() && s.worker.fault != nil {
+		o.Fault = s.worker.fault.Error()
 	}
 	return o
 }

@@ -3,26 +3,11 @@
 // counted and of the statuses that the goroutines publish. The daemon wires both;
 // nobody else uses this package.
 //
-// # Names
-//
-// What Triton counts too has Triton's name and meaning (nv_inference_*,
-// nv_gpu_*), so that its dashboards and perf_analyzer work unchanged; what is
-// overlapd's own begins with overlapd_ and follows Prometheus's rules. The list
-// is docs/metrics.md, which a test holds to the families of this package.
-//
-// # Cost
-//
-// The numbers of a scrape are of one moment. However often and from however many
-// sides one scrapes, they are collected at most once in [Fresh]: in between
-// everybody is given the same text. The scheduler goroutine copies its record when it
-// publishes a status and never waits; if it does not, the text has the latest copy,
-// with its age.
-//
-// # Labels
-//
-// A label is one of a few names (see [Labels]), and its values come from the
-// configuration or from lists in the program, never from a request. So the
-// number of series is bounded by the number of services.
+// What Triton counts too has Triton's name and meaning (nv_inference_*, nv_gpu_*), so
+// that its dashboards and perf_analyzer work unchanged. docs/metrics.md has the list,
+// which a test holds to the families of this package, and what a scrape costs. Labels
+// come from the configuration or from lists in the program, never from a request, so
+// the number of series is bounded by the number of services.
 package metrics
 
 import (
@@ -86,7 +71,7 @@ func (x *exporter) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	for i := range families {
-		families[i].values(&s, &emitter{family: &families[i], to: to})
+		families[i].values(&s, &emitter{&families[i], &s.record, to})
 	}
 }
 

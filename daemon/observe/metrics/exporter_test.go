@@ -73,7 +73,7 @@ func TestFamilies(t *testing.T) {
 		}
 		seen[f.name] = true
 		for _, l := range f.labels {
-			if !slices.Contains(Labels, l) {
+			if !slices.Contains(labels, l) {
 				t.Errorf("%s has the label %s", f.name, l)
 			}
 		}

@@ -19,6 +19,11 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 )
 
+// labels are all that a metric may have.
+var labels = []string{"service", "model", "version", "reason", "policy", "gpu_uuid"}
+
+func (k kind) String() string { return [...]string{"counter", "gauge", "histogram"}[k] }
+
 // counts returns a count of each reason: 1 of the first, 2 of the next, and so on.
 func counts() map[string]uint64 {
 	all := map[string]uint64{}

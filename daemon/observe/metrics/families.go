@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -13,9 +14,6 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 )
 
-// Labels are all that a metric may have.
-var Labels = []string{"service", "model", "version", "reason", "policy", "gpu_uuid"}
-
 // kind is the type of a metric.
 type kind int
 
@@ -24,8 +22,6 @@ const (
 	gauge
 	histogram
 )
-
-func (k kind) String() string { return [...]string{"counter", "gauge", "histogram"}[k] }
 
 // family is a metric: its name and meaning, and where its values are found.
 type family struct {
@@ -54,6 +50,7 @@ func describe(lists ...[]family) (all []family) {
 // emitter makes the values of one family.
 type emitter struct {
 	family *family
+	record *record
 	to     chan<- prometheus.Metric
 }
 
@@ -85,42 +82,43 @@ type number interface {
 	~int | ~int64 | ~uint64 | ~float64
 }
 
-// ofService is a metric with one value for each service.
-func ofService[N number](name string, k kind, help string, value func(*status.Service) N) family {
-	return family{name: name, kind: k, help: help, labels: []string{"service"}, values: func(s *scrape, e *emitter) {
+// perService is a metric with values for each service.
+func perService(name string, k kind, help string, labels []string, values func(*emitter, *status.Service)) family {
+	return family{name: name, kind: k, help: help, labels: labels, values: func(s *scrape, e *emitter) {
 		for sv := range s.services() {
-			e.value(float64(value(sv)), sv.Name)
+			values(e, sv)
 		}
 	}}
+}
+
+// ofService is a metric with one value for each service.
+func ofService[N number](name string, k kind, help string, value func(*status.Service) N) family {
+	return perService(name, k, help, []string{"service"}, func(e *emitter, s *status.Service) { e.value(float64(value(s)), s.Name) })
 }
 
 // byReason is a counter with a value for each service and reason. The usual reasons
 // are there from the start, so that their rates begin at 0; others once there was
 // one.
 func byReason(name, help string, counts func(*status.Service) map[string]uint64, usual ...overlap.Reason) family {
-	return family{name: name, kind: counter, help: help, labels: []string{"service", "reason"}, values: func(s *scrape, e *emitter) {
-		for sv := range s.services() {
-			all := counts(sv)
-			for r := range overlap.ReasonCount {
-				if n := all[r.String()]; n > 0 || slices.Contains(usual, r) {
-					e.value(float64(n), sv.Name, r.String())
-				}
+	return perService(name, counter, help, []string{"service", "reason"}, func(e *emitter, s *status.Service) {
+		all := counts(s)
+		for r := range overlap.ReasonCount {
+			if n := all[r.String()]; n > 0 || slices.Contains(usual, r) {
+				e.value(float64(n), s.Name, r.String())
 			}
 		}
-	}}
+	})
 }
 
 // histogramOfService is a histogram for each service.
 func histogramOfService(name, help string, of func(*queries) *distribution) family {
-	return family{name: name, kind: histogram, help: help, labels: []string{"service"}, values: func(s *scrape, e *emitter) {
-		for sv := range s.services() {
-			for _, q := range s.record.services {
-				if q.name == sv.Name {
-					e.histogram(of(q), sv.Name)
-				}
+	return perService(name, histogram, help, []string{"service"}, func(e *emitter, s *status.Service) {
+		for _, q := range e.record.services {
+			if q.name == s.Name {
+				e.histogram(of(q), s.Name)
 			}
 		}
-	}}
+	})
 }
 
 // whole is a metric of the daemon with one value.
@@ -161,18 +159,13 @@ const modelVersion = "1"
 var tritonFamilies = []family{
 	ofModel("nv_inference_request_success", "Requests that were answered with outputs.",
 		func(c *query.Counts) float64 { return float64(c.Success.Count) }),
-	{
-		name: "nv_inference_request_failure", kind: counter,
-		help:   "Requests that were accepted and answered with an error, by Triton's reasons: REJECTED, CANCELED, BACKEND, OTHER.",
-		labels: []string{"model", "version", "reason"},
-		values: func(s *scrape, e *emitter) {
-			for sv := range s.services() {
-				for _, c := range sv.Requests.Failures {
-					e.value(float64(c.Count), sv.Name, modelVersion, c.Kind)
-				}
+	perService("nv_inference_request_failure", counter,
+		"Requests that were accepted and answered with an error, by Triton's reasons: REJECTED, CANCELED, BACKEND, OTHER.",
+		[]string{"model", "version", "reason"}, func(e *emitter, s *status.Service) {
+			for _, c := range s.Requests.Failures {
+				e.value(float64(c.Count), s.Name, modelVersion, c.Kind)
 			}
-		},
-	},
+		}),
 	ofModel("nv_inference_count", "Queries that were answered with outputs; one of batch size n counts n.",
 		func(c *query.Counts) float64 { return float64(c.Queries) }),
 	ofModel("nv_inference_exec_count", "Batches that ran to their end.",
@@ -189,24 +182,15 @@ var tritonFamilies = []family{
 		func(c *query.Counts) float64 { return micros(c.Compute.Took) }),
 	ofModel("nv_inference_compute_output_duration_us", "Time for splitting the outputs of the successful requests, in microseconds.",
 		func(*query.Counts) float64 { return 0 }),
-	{
-		name: "nv_inference_pending_request_count", kind: gauge, help: "Requests that wait for their first span, now.",
-		labels: []string{"model", "version"},
-		values: func(s *scrape, e *emitter) {
-			for sv := range s.services() {
-				e.value(float64(sv.Queued), sv.Name, modelVersion)
-			}
-		},
-	},
+	perService("nv_inference_pending_request_count", gauge, "Requests that wait for their first span, now.",
+		[]string{"model", "version"}, func(e *emitter, s *status.Service) { e.value(float64(s.Queued), s.Name, modelVersion) }),
 }
 
 // ofModel is a counter with a value for each service, by the labels of Triton.
 func ofModel(name, help string, value func(*query.Counts) float64) family {
-	return family{name: name, kind: counter, help: help, labels: []string{"model", "version"}, values: func(s *scrape, e *emitter) {
-		for sv := range s.services() {
-			e.value(value(&sv.Requests), sv.Name, modelVersion)
-		}
-	}}
+	return perService(name, counter, help, []string{"model", "version"}, func(e *emitter, s *status.Service) {
+		e.value(value(&s.Requests), s.Name, modelVersion)
+	})
 }
 
 func micros(d time.Duration) float64 { return float64(d / time.Microsecond) }
@@ -263,8 +247,13 @@ var serviceFamilies = []family{
 		func(s *status.Service) uint64 { return s.Requests.Spans.Count }),
 	ofService("overlapd_span_engine_seconds_total", counter, "Time that spans were in the engine, by the host's clock.",
 		func(s *status.Service) float64 { return s.EngineSeconds }),
-	onDevice("overlapd_span_device_seconds_total",
-		"Time that the device took for spans, by its own clock; the rest of the engine's went into copies, launches and waking up. Only where there is such a clock."),
+	perService("overlapd_span_device_seconds_total", counter,
+		"Time that the device took for spans, by its own clock; the rest of the engine's went into copies, launches and waking up. Only where there is such a clock.",
+		[]string{"service"}, func(e *emitter, s *status.Service) {
+			if s.DeviceSeconds > 0 {
+				e.value(s.DeviceSeconds, s.Name)
+			}
+		}),
 
 	ofService("overlapd_worker_restarts_total", counter, "Times that the worker was started again.",
 		func(s *status.Service) uint64 { return s.Restarts }),
@@ -274,17 +263,6 @@ var serviceFamilies = []family{
 		func(s *status.Service) int64 { return s.IntermediateBytes }),
 	ofService("overlapd_input_bytes", gauge, "Inputs of queries that are not answered, in shared memory, now.",
 		func(s *status.Service) int64 { return s.InputBytes }),
-}
-
-// onDevice is a counter of seconds for each service that runs on a device with a clock.
-func onDevice(name, help string) family {
-	return family{name: name, kind: counter, help: help, labels: []string{"service"}, values: func(s *scrape, e *emitter) {
-		for sv := range s.services() {
-			if sv.DeviceSeconds > 0 {
-				e.value(sv.DeviceSeconds, sv.Name)
-			}
-		}
-	}}
 }
 
 func misses(s *status.Service) uint64 {
@@ -427,4 +405,40 @@ func ofGPU(name, help string, value func(*cuda.Sample) (float64, bool)) family {
 			}
 		}
 	}}
+}
+
+// Scrape is what is told of a daemon at one moment besides what its Recorders have
+// counted. Counters count from the start of the daemon.
+type Scrape struct {
+	Instances []*status.Status // each scheduler, with services of its own
+
+	// Traces is what became of the traces of queries: how many were traced, how many
+	// of these were left out, and of their spans how many were exported, or failed.
+	Traces struct{ Queries, Dropped, Exported, Failed uint64 }
+
+	// Storage is what cannot be stored: nothing of what is measured once the state
+	// file is lost, and no decisions while the log is stopped.
+	Storage struct {
+		StateLost, LogStopped bool
+		DecisionsLost         uint64
+	}
+}
+
+// scrape is everything that families read.
+type scrape struct {
+	Scrape
+	version, policy string
+	record          record
+}
+
+func (s *scrape) services() iter.Seq[*status.Service] {
+	return func(yield func(*status.Service) bool) {
+		for _, i := range s.Instances {
+			for n := range i.Services {
+				if !yield(&i.Services[n]) {
+					return
+				}
+			}
+		}
+	}
 }

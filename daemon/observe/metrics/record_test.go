@@ -2,6 +2,8 @@ package metrics
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -150,45 +152,45 @@ func TestRecordOfQueries(t *testing.T) {
 // is counted twice, and a name that comes anew begins anew.
 func TestSeriesFollowNames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := NewRecorder([]string{"a"})
-		names := map[models.ServiceID]string{0: "a"} // of those that are not gone
+		type line struct {
+			name string
+			n    uint64 // answers of all its services
+		}
+		r, first := NewRecorder([]string{"a"}), &line{name: "a"}
+		lines := map[models.ServiceID]*line{0: first} // of services that are not gone
 		serves := map[string]models.ServiceID{"a": 0}
-		want := map[string]uint64{}
 		for next := models.ServiceID(1); next < 20; next++ {
 			name := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "name")
-			_, there := serves[name]
 			if rapid.Bool().Draw(t, "set") {
-				if !there {
-					want[name] = 0
+				if before, there := serves[name]; there {
+					lines[next] = lines[before]
+				} else {
+					lines[next] = &line{name: name}
 				}
-				names[next], serves[name] = name, next
+				_, there := serves[name]
+				serves[name] = next
 				r.Observe(&observe.Event{Kind: observe.Set, Service: &models.Service{ID: next, Name: name}, Fresh: !there})
 			}
-			for id, of := range names {
-				serving, there := serves[of]
-				if there && rapid.Bool().Draw(t, "answers") {
+			for _, id := range slices.Sorted(maps.Keys(lines)) {
+				of := lines[id]
+				if rapid.Bool().Draw(t, "answers") {
 					answer(r, id, ms, ms, ms)
-					want[of]++
+					of.n++
 				}
-				if id == serving && rapid.Bool().Draw(t, "stays") {
+				if rapid.Bool().Draw(t, "stays") {
 					continue
 				}
-				if there && id == serving {
-					delete(serves, of)
+				if serves[of.name] == id {
+					delete(serves, of.name)
 				}
-				delete(names, id)
+				delete(lines, id)
 				r.Observe(&observe.Event{Kind: observe.Dropped, Service: &models.Service{ID: id}})
 			}
 			r.Observe(&observe.Event{Kind: observe.Dropped, Service: &models.Service{ID: 99}}) // it never served
-			for _, q := range r.services {
-				n, _ := sumOf(&q.latency)
-				if _, there := serves[q.name]; there && n != want[q.name] {
-					t.Fatalf("%d of %s, want %d", n, q.name, want[q.name])
-				}
-			}
-			for name := range serves {
-				if r.series[serves[name]].name != name {
-					t.Fatalf("%s is counted as %s", name, r.series[serves[name]].name)
+			for name, id := range serves {
+				at := slices.IndexFunc(r.services, func(q *queries) bool { return q.name == name })
+				if n, _ := sumOf(&r.services[at].latency); n != lines[id].n || r.series[id] != r.services[at] {
+					t.Fatalf("%d of %s, want %d", n, name, lines[id].n)
 				}
 			}
 		}
