@@ -26,9 +26,10 @@ func newFactors(given []SoloTime, alone func(size, seqLen int) float64) *predict
 	}
 	slices.Sort(sizes)
 	slices.Sort(seqLens)
+	sizes, seqLens = slices.Compact(sizes), slices.Compact(seqLens) // once: it clears what is left over
 	var cells []predictor.CostCell
-	for _, seqLen := range slices.Compact(seqLens) {
-		for _, size := range slices.Compact(sizes) {
+	for _, seqLen := range seqLens {
+		for _, size := range sizes {
 			s := slices.MinFunc(given, func(a, b SoloTime) int {
 				return cmp.Compare(predictor.Apart(size, seqLen, a.Size, a.SeqLen), predictor.Apart(size, seqLen, b.Size, b.SeqLen))
 			})
