@@ -12,18 +12,17 @@ import (
 type drift struct {
 	// limit is the change in percent that a session reports.
 	limit  float64
-	groups []reference
+	groups []*reference
 
 	// The next check begins when so many measurements as due are finished.
 	due    int
 	checks []driftCheck
 
-	// While a check is running, that began after so many measurements, pending are the
-	// references that are still to be run, and changes are those in percent of the
+	// Of the check that is running, which began after so many measurements, pending are
+	// the references that are still to be run, and changes are those in percent of the
 	// others.
-	running bool
 	after   int
-	pending []int
+	pending []*reference
 	changes []float64
 }
 
@@ -35,73 +34,57 @@ type reference struct {
 	lost     bool
 }
 
-// add makes a group a reference.
-func (d *drift) add(g models.Group) int {
-	d.groups = append(d.groups, reference{group: g})
-	return len(d.groups) - 1
-}
-
-// remember takes the first time of a reference; i is -1 for other groups.
-func (d *drift) remember(i int, median float64) {
-	if i >= 0 && d.groups[i].baseline == 0 {
-		d.groups[i].baseline = median
+// remember takes the first time of a group, which may be no reference.
+func (r *reference) remember(median float64) {
+	if r != nil && r.baseline == 0 {
+		r.baseline = median
 	}
 }
 
 // known reports whether any reference has a first time.
 func (d *drift) known() bool {
-	return slices.ContainsFunc(d.groups, func(r reference) bool { return r.baseline > 0 })
+	return slices.ContainsFunc(d.groups, func(r *reference) bool { return r.baseline > 0 })
 }
 
-// begin starts a check if it is time for one, and reports whether it did. The
-// last check comes at the end, if anything was measured since the one before.
-func (d *drift) begin(done int, end bool, every int) bool {
+// next returns the next reference of the check that is running, or that begins if it is
+// time for one. The last check comes at the end, if anything was measured since the
+// one before.
+func (d *drift) next(done int, end bool, every int) (task, bool) {
 	last := -1
 	if len(d.checks) > 0 {
 		last = d.checks[len(d.checks)-1].After
 	}
-	if done == last || !end && done < d.due || !d.known() {
-		return false
-	}
-	for i, r := range d.groups {
-		if r.baseline > 0 && !r.lost {
-			d.pending = append(d.pending, i)
+	if len(d.pending) == 0 && done != last && (end || done >= d.due) && d.known() {
+		for _, r := range d.groups {
+			if r.baseline > 0 && !r.lost {
+				d.pending = append(d.pending, r)
+			}
 		}
+		d.due, d.after, d.changes = done+every, done, d.changes[:0]
 	}
-	d.due, d.after, d.changes = done+every, done, d.changes[:0]
-	d.running = len(d.pending) > 0
-	return d.running
-}
-
-// next returns the next reference of the check that is running.
-func (d *drift) next() (task, bool) {
 	if len(d.pending) == 0 {
 		return task{}, false
 	}
-	i := d.pending[0]
+	r := d.pending[0]
 	d.pending = d.pending[1:]
-	return task{kind: taskReference, group: d.groups[i].group, reference: i}, true
+	return task{kind: taskReference, group: r.group, reference: r}, true
 }
 
 // compare takes the time of a reference that was run again.
-func (d *drift) compare(i int, median float64) {
-	d.changes = append(d.changes, 100*(median/d.groups[i].baseline-1))
+func (d *drift) compare(r *reference, median float64) {
+	d.changes = append(d.changes, 100*(median/r.baseline-1))
 	d.settle()
 }
 
 // forget leaves out a reference that could not be run.
-func (d *drift) forget(i int) {
-	d.groups[i].lost = true
+func (d *drift) forget(r *reference) {
+	r.lost = true
 	d.settle()
 }
 
 // settle ends the check when all its references were run.
 func (d *drift) settle() {
-	if !d.running || len(d.pending) > 0 {
-		return
-	}
-	d.running = false
-	if len(d.changes) > 0 {
+	if len(d.pending) == 0 && len(d.changes) > 0 {
 		d.checks = append(d.checks, driftCheck{After: d.after, Percent: stats.Median(d.changes)})
 	}
 }

@@ -18,32 +18,35 @@ const (
 	taskKinds
 )
 
-// task is one measurement: its group is run several times. reference is its position
-// among the reference groups, -1 if it is none.
+// task is one measurement: its group is run several times. reference is nil if it is
+// no reference group.
 type task struct {
 	kind      taskKind
 	group     models.Group
-	reference int
+	reference *reference
 }
 
 // makePlan lists everything that is to be measured and is not stored.
-func (s *Session) makePlan(sampler *sampler, stored storedRows, operators map[string][]OperatorTimes) {
+func (s *Session) makePlan(sampler *sampler, stored map[string][]float64, operators map[string][]OperatorTimes) {
 	for i := range s.options.Subjects {
 		subject := &s.options.Subjects[i]
 		for _, in := range subject.inputs(i) {
 			g := models.Group{Spans: []models.Span{subject.whole(in)}}
-			s.add(task{kind: taskWhole, group: g, reference: -1}, stored)
-			s.addOperators(task{kind: taskOperators, group: g, reference: -1}, operators[subject.Model.Name])
+			s.add(task{kind: taskWhole, group: g}, stored)
+			known := slices.ContainsFunc(operators[subject.Model.Name], func(o OperatorTimes) bool {
+				return o.Size == in.size && o.SeqLen == in.seqLen && len(o.Micros) == subject.Model.Operators
+			})
+			s.put(task{kind: taskOperators, group: g}, known)
 		}
 	}
 	sampled := make([]task, s.options.Groups)
 	for i := range sampled {
-		sampled[i] = task{kind: taskGroup, group: sampler.Next(), reference: -1}
+		sampled[i] = task{kind: taskGroup, group: sampler.Next()}
 	}
 	s.chooseReferences(sampled)
-	for _, wanted := range []bool{true, false} { // reference groups first
+	for _, first := range []bool{true, false} { // reference groups first
 		for _, t := range sampled {
-			if (t.reference >= 0) == wanted {
+			if (t.reference != nil) == first {
 				s.add(t, stored)
 			}
 		}
@@ -54,30 +57,24 @@ func (s *Session) makePlan(sampler *sampler, stored storedRows, operators map[st
 	}
 }
 
-// add puts a task into the plan unless its row is stored.
-func (s *Session) add(t task, stored storedRows) {
+// add puts a task into the plan unless its row is stored, which it takes.
+func (s *Session) add(t task, stored map[string][]float64) {
+	key := groupKey(t.group)
+	medians := stored[key]
+	s.put(t, len(medians) > 0)
+	if len(medians) > 0 {
+		stored[key] = medians[1:]
+		t.reference.remember(medians[0])
+	}
+}
+
+// put puts a task into the plan unless what it yields is known.
+func (s *Session) put(t task, known bool) {
 	s.total++
-	if median, ok := stored.take(t.group); ok {
+	if known {
 		s.done++
-		s.drift.remember(t.reference, median)
 		return
 	}
-	s.put(t)
-}
-
-func (s *Session) addOperators(t task, stored []OperatorTimes) {
-	s.total++
-	span := t.group.Spans[0]
-	for _, o := range stored {
-		if o.Size == span.Size && o.SeqLen == span.SeqLen && len(o.Micros) == span.End {
-			s.done++
-			return
-		}
-	}
-	s.put(t)
-}
-
-func (s *Session) put(t task) {
 	s.plan = append(s.plan, t)
 	s.planned[t.kind]++
 }
@@ -96,11 +93,12 @@ func (s *Session) chooseReferences(sampled []task) {
 			for k, span := range t.group.Spans {
 				set[k] = span.Service + 1
 			}
-			if len(t.group.Spans) < least || seen[set] || t.reference >= 0 {
+			if len(t.group.Spans) < least || seen[set] || t.reference != nil {
 				continue
 			}
 			seen[set] = true
-			t.reference = s.drift.add(t.group)
+			t.reference = &reference{group: t.group}
+			s.drift.groups = append(s.drift.groups, t.reference)
 		}
 	}
 }
@@ -124,14 +122,8 @@ func (s *Session) nextTask() bool {
 // pop takes the next task out of the plan, or a reference group if it is time
 // for one. The last check is made when the plan is empty.
 func (s *Session) pop() (task, bool) {
-	if t, ok := s.drift.next(); ok {
-		return t, true
-	}
-	if s.drift.begin(s.done, len(s.plan) == 0, s.options.ReferenceEvery) {
-		return s.drift.next()
-	}
-	if len(s.plan) == 0 {
-		return task{}, false
+	if t, ok := s.drift.next(s.done, len(s.plan) == 0, s.options.ReferenceEvery); ok || len(s.plan) == 0 {
+		return t, ok
 	}
 	t := s.plan[0]
 	s.plan = s.plan[1:]
@@ -241,12 +233,10 @@ func (s *subject) whole(in input) models.Span {
 	return models.Span{Service: models.ServiceID(in.model), End: s.Model.Operators, Size: in.size, SeqLen: in.seqLen}
 }
 
-// storedRows is the medians of each group that was measured, by groupKey.
-type storedRows map[string][]float64
-
-// indexRows finds the rows whose models are all among the subjects.
-func indexRows(subjects []subject, d *Dataset) storedRows {
-	stored := storedRows{}
+// indexRows returns the medians of each group, by groupKey, whose models are all among
+// the subjects.
+func indexRows(subjects []subject, d *Dataset) map[string][]float64 {
+	stored := map[string][]float64{}
 	if d == nil {
 		return stored
 	}
@@ -268,17 +258,6 @@ rows:
 		stored[key] = append(stored[key], row.Median)
 	}
 	return stored
-}
-
-// take removes one stored row of a group.
-func (s storedRows) take(g models.Group) (median float64, ok bool) {
-	key := groupKey(g)
-	found := s[key]
-	if len(found) == 0 {
-		return 0, false
-	}
-	s[key] = found[1:]
-	return found[0], true
 }
 
 // groupKey names a group, which has no batches.

@@ -157,7 +157,7 @@ func (s *Session) Took(took, device, spent time.Duration) (Row, bool) {
 		s.drift.compare(s.current.reference, row.Median)
 		return Row{}, false
 	}
-	s.drift.remember(s.current.reference, row.Median)
+	s.current.reference.remember(row.Median)
 	return row, true
 }
 
