@@ -3,7 +3,6 @@ package predictor
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/overlapd/overlapd/models"
@@ -34,7 +33,9 @@ func (t *Solo) Snapshot(service models.ServiceID) (Snapshot, error) {
 	}
 	s := Snapshot{Operators: sv.operators}
 	for _, c := range sv.cells {
-		s.Cells = append(s.Cells, cellSnapshot{c.size, c.seqLen, c.observations, slices.Clone(c.nanos)})
+		kept := c.cellSnapshot
+		kept.Nanos = slices.Clone(c.Nanos)
+		s.Cells = append(s.Cells, kept)
 	}
 	return s, nil
 }
@@ -75,14 +76,12 @@ func (sv *soloService) restore(k *cellSnapshot) error {
 	if sv.cell(k.Size, k.SeqLen) != nil {
 		return fmt.Errorf("size %d, sequence length %d occurs twice", k.Size, k.SeqLen)
 	}
-	c := newCell(k.Size, k.SeqLen, sv.operators)
-	for i, n := range k.Nanos {
-		if math.IsNaN(n) || n < minNanos || n > maxNanos {
-			return fmt.Errorf("operator %d takes %v ns", i, n)
-		}
-		c.nanos[i] = n
+	if i := slices.IndexFunc(k.Nanos, func(n float64) bool { return !(n >= minNanos && n <= maxNanos) }); i >= 0 {
+		return fmt.Errorf("operator %d takes %v ns", i, k.Nanos[i])
 	}
-	c.observations = k.Observations
+	c := newCell(k.Size, k.SeqLen, sv.operators)
+	copy(c.Nanos, k.Nanos)
+	c.Observations = k.Observations
 	c.sum()
 	sv.insert(c)
 	return nil

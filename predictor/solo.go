@@ -137,9 +137,9 @@ func (t *Solo) SetOperators(service models.ServiceID, size, seqLen int, nanos []
 		c = sv.insert(newCell(size, seqLen, sv.operators))
 	}
 	for i, n := range nanos {
-		c.nanos[i] = max(float64(n), minNanos)
+		c.Nanos[i] = max(float64(n), minNanos)
 	}
-	c.observations = max(c.observations, settleAfter)
+	c.Observations = max(c.Observations, settleAfter)
 	c.sum()
 	return nil
 }
@@ -238,24 +238,19 @@ const (
 )
 
 // cell holds the solo time in nanoseconds of every operator of a service for one
-// batch size and sequence length; sums[i] is the sum of nanos[:i], so that the time
+// batch size and sequence length; sums[i] is the sum of Nanos[:i], so that the time
 // of any span is one difference.
 type cell struct {
-	size, seqLen int
-	observations int
-	nanos        []float64
-	sums         []float64
+	cellSnapshot
+	sums []float64
 }
 
 func newCell(size, seqLen, operators int) *cell {
-	return &cell{
-		size: size, seqLen: seqLen,
-		nanos: make([]float64, operators),
-		sums:  make([]float64, operators+1),
-	}
+	k := cellSnapshot{Size: size, SeqLen: seqLen, Nanos: make([]float64, operators)}
+	return &cell{k, make([]float64, operators+1)}
 }
 
-func (c *cell) settled() bool { return c.observations >= settleAfter }
+func (c *cell) settled() bool { return c.Observations >= settleAfter }
 
 // span is at least minNanos even where the sums are too coarse for it.
 func (c *cell) span(start, end int) float64 {
@@ -263,7 +258,7 @@ func (c *cell) span(start, end int) float64 {
 }
 
 func (c *cell) sum() {
-	for i, n := range c.nanos {
+	for i, n := range c.Nanos {
 		c.sums[i+1] = c.sums[i] + n
 	}
 }
@@ -281,14 +276,14 @@ func (c *cell) observe(start, end int, took float64) {
 		ratio = 1 + weight*(min(ratio, outlier)-1)
 	}
 	c.scale(start, end, ratio)
-	if c.observations < 1<<30 {
-		c.observations++
+	if c.Observations < 1<<30 {
+		c.Observations++
 	}
 }
 
 func (c *cell) scale(start, end int, ratio float64) {
 	for i := start; i < end; i++ {
-		c.nanos[i] = min(max(c.nanos[i]*ratio, minNanos), maxNanos)
+		c.Nanos[i] = min(max(c.Nanos[i]*ratio, minNanos), maxNanos)
 	}
 	c.sum()
 }
@@ -297,19 +292,19 @@ func (c *cell) scale(start, end int, ratio float64) {
 // proportion to each other is known from other cells, else taken as equal.
 func (sv *soloService) seed(start, end, size, seqLen int, took float64) *cell {
 	c := newCell(size, seqLen, sv.operators)
-	for i := range c.nanos {
-		c.nanos[i] = max(sv.estimate(i, i+1, size, seqLen), minNanos)
+	for i := range c.Nanos {
+		c.Nanos[i] = max(sv.estimate(i, i+1, size, seqLen), minNanos)
 	}
 	c.sum()
 	c.scale(0, sv.operators, took/c.span(start, end))
-	c.observations = 1
+	c.Observations = 1
 	return c
 }
 
 // find returns where the cell of this size and sequence length is, or belongs.
 func (sv *soloService) find(size, seqLen int) (int, bool) {
-	return slices.BinarySearchFunc(sv.cells, cell{size: size, seqLen: seqLen}, func(c *cell, want cell) int {
-		return cmp.Or(cmp.Compare(c.seqLen, want.seqLen), cmp.Compare(c.size, want.size))
+	return slices.BinarySearchFunc(sv.cells, cell{cellSnapshot: cellSnapshot{Size: size, SeqLen: seqLen}}, func(c *cell, want cell) int {
+		return cmp.Or(cmp.Compare(c.SeqLen, want.SeqLen), cmp.Compare(c.Size, want.Size))
 	})
 }
 
@@ -323,7 +318,7 @@ func (sv *soloService) cell(size, seqLen int) *cell {
 
 func (sv *soloService) insert(c *cell) *cell {
 	sv.asked = around{}
-	i, _ := sv.find(c.size, c.seqLen)
+	i, _ := sv.find(c.Size, c.SeqLen)
 	sv.cells = slices.Insert(sv.cells, i, c)
 	return c
 }
@@ -364,9 +359,9 @@ func (sv *soloService) estimate(start, end, size, seqLen int) float64 {
 	case below == nil || below == above:
 		return above.span(start, end) / above.proportion(size, seqLen)
 	}
-	low := below.span(start, end) / below.proportion(below.size, seqLen)
-	high := above.span(start, end) / above.proportion(above.size, seqLen)
-	return low + (high-low)*float64(size-below.size)/float64(above.size-below.size)
+	low := below.span(start, end) / below.proportion(below.Size, seqLen)
+	high := above.span(start, end) / above.proportion(above.Size, seqLen)
+	return low + (high-low)*float64(size-below.Size)/float64(above.Size-below.Size)
 }
 
 // neighbours returns the settled cells of the nearest sequence length that
@@ -378,16 +373,16 @@ func (sv *soloService) neighbours(size, seqLen int) (below, above *cell) {
 		if !c.settled() {
 			continue
 		}
-		if d := distance(c.seqLen, seqLen); best < 0 || d < distance(best, seqLen) || d == distance(best, seqLen) && c.seqLen != best {
-			best, below, above = c.seqLen, nil, nil
+		if d := distance(c.SeqLen, seqLen); best < 0 || d < distance(best, seqLen) || d == distance(best, seqLen) && c.SeqLen != best {
+			best, below, above = c.SeqLen, nil, nil
 		}
-		if c.seqLen != best {
+		if c.SeqLen != best {
 			continue
 		}
-		if c.size <= size {
+		if c.Size <= size {
 			below = c // they are sorted by size
 		}
-		if c.size >= size && above == nil {
+		if c.Size >= size && above == nil {
 			above = c
 		}
 	}
@@ -399,17 +394,17 @@ func (sv *soloService) neighbours(size, seqLen int) (below, above *cell) {
 func (sv *soloService) nearest(size, seqLen int) *cell {
 	return slices.MinFunc(sv.cells, func(a, b *cell) int {
 		return cmp.Or(
-			cmp.Compare(distance(a.seqLen, seqLen), distance(b.seqLen, seqLen)),
-			cmp.Compare(distance(a.size, size), distance(b.size, size)))
+			cmp.Compare(distance(a.SeqLen, seqLen), distance(b.SeqLen, seqLen)),
+			cmp.Compare(distance(a.Size, size), distance(b.Size, size)))
 	})
 }
 
 // proportion returns what a batch of the cell's shape takes for each unit of
 // time that the given one takes, if time grew in proportion to both.
 func (c *cell) proportion(size, seqLen int) float64 {
-	p := float64(c.size) / float64(size)
-	if seqLen > 0 && c.seqLen > 0 {
-		p *= float64(c.seqLen) / float64(seqLen)
+	p := float64(c.Size) / float64(size)
+	if seqLen > 0 && c.SeqLen > 0 {
+		p *= float64(c.SeqLen) / float64(seqLen)
 	}
 	return p
 }

@@ -233,8 +233,8 @@ const (
 	leastKindRows = 10  // groups of so many spans, if fewer, are taken for those of fewer spans
 )
 
-// spreadEdges is where bands may begin, in microseconds.
-var spreadEdges = []float64{0, 2e3, 5e3, 10e3, 15e3, 20e3, 30e3, 40e3}
+// spreadEdges is where bands may end, in microseconds.
+var spreadEdges = []float64{2e3, 5e3, 10e3, 15e3, 20e3, 30e3, 40e3, math.Inf(1)}
 
 // spreadOf measures how much the runs of groups differ.
 func spreadOf(rows []training.Row) device.Spread {
@@ -257,18 +257,13 @@ func bandsOf(spans int, rows []training.Row) []device.SpreadBand {
 	slices.SortStableFunc(rows, func(a, b training.Row) int { return cmp.Compare(a.Median, b.Median) })
 	var bands []device.SpreadBand
 	from, begins := 0, 0.0
-	for i := range spreadEdges {
-		to := len(rows)
-		if i+1 < len(spreadEdges) {
-			to, _ = slices.BinarySearchFunc(rows, spreadEdges[i+1], func(r training.Row, edge float64) int { return cmp.Compare(r.Median, edge) })
-		}
+	for _, edge := range spreadEdges {
+		to, _ := slices.BinarySearchFunc(rows, edge, func(r training.Row, edge float64) int { return cmp.Compare(r.Median, edge) })
 		if to < len(rows) && (to-from < leastBandRows || len(rows)-to < leastBandRows) || to == from {
 			continue
 		}
 		bands = append(bands, device.SpreadBand{Spans: spans, Micros: begins, Parts: relativeSpreads(rows[from:to], spreadParts)})
-		if from = to; i+1 < len(spreadEdges) {
-			begins = spreadEdges[i+1]
-		}
+		from, begins = to, edge
 	}
 	return bands
 }

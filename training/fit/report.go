@@ -88,17 +88,6 @@ type groupErrors struct {
 	PerSet map[string]float64 `json:"per_set,omitempty"`
 }
 
-// errorsFor returns the errors of groups of these models, or of so many spans,
-// and adds them to the list if it does not have them.
-func errorsFor(list *[]groupErrors, names []string, spans int) *groupErrors {
-	i := slices.IndexFunc(*list, func(e groupErrors) bool { return e.Spans == spans && slices.Equal(e.Models, names) })
-	if i < 0 {
-		i = len(*list)
-		*list = append(*list, groupErrors{Models: names, Spans: spans, MAPE: map[string]float64{}, PerSet: map[string]float64{}})
-	}
-	return &(*list)[i]
-}
-
 // worstRow is a row that was predicted badly, with the standard deviation of its runs.
 type worstRow struct {
 	Group     string  `json:"group"`
@@ -145,46 +134,44 @@ func groupText(d *training.Dataset, row *training.Row) string {
 func (r *Report) add(name string, d *training.Dataset, unified, sets *outcome) {
 	e := techniqueErrors{Name: name, Test: mape(unified.test), Train: mape(unified.train)}
 	r.tested[name] = unified.test
-	r.addSets(name, d, unified.test, func(s *groupErrors) map[string]float64 { return s.MAPE })
+	bySpans := func(row *training.Row) groupErrors { return groupErrors{Spans: len(row.Group.Spans)} }
+	byModels := func(row *training.Row) (g groupErrors) {
+		for _, s := range row.Group.Spans {
+			g.Models = append(g.Models, d.Models[s.Service].Name)
+		}
+		return g
+	}
+	tally(&r.Spans, d, unified.test, bySpans, func(g *groupErrors, percent float64) { g.MAPE[name] = percent })
+	tally(&r.Sets, d, unified.test, byModels, func(g *groupErrors, percent float64) { g.MAPE[name] = percent })
 	if sets != nil {
 		perSet := mape(sets.test)
 		e.PerSet, e.Fitted, e.Skipped = &perSet, sets.fitted, len(unified.test)-len(sets.test)
-		r.addSets(name, d, sets.test, func(s *groupErrors) map[string]float64 { return s.PerSet })
+		tally(&r.Sets, d, sets.test, byModels, func(g *groupErrors, percent float64) { g.PerSet[name] = percent })
 	}
 	r.Techniques = append(r.Techniques, e)
-	bySpans := map[int][]point{}
-	for _, p := range unified.test {
-		n := len(d.Rows[p.row].Group.Spans)
-		bySpans[n] = append(bySpans[n], p)
-	}
-	for n := 1; n <= training.MaxSpans; n++ {
-		if len(bySpans[n]) > 0 {
-			s := errorsFor(&r.Spans, nil, n)
-			s.Rows, s.MAPE[name] = len(bySpans[n]), mape(bySpans[n])
-		}
-	}
 }
 
-func (r *Report) addSets(name string, d *training.Dataset, tested []point, into func(*groupErrors) map[string]float64) {
-	byName := map[string][]point{}
+// tally sets the errors of each kind of group on a list that has each kind once.
+func tally(list *[]groupErrors, d *training.Dataset, tested []point, kind func(*training.Row) groupErrors, set func(g *groupErrors, percent float64)) {
+	byKind := map[int][]point{}
 	for _, p := range tested {
-		key := strings.Join(setNames(d, &d.Rows[p.row]), "\n")
-		byName[key] = append(byName[key], p)
+		of := kind(&d.Rows[p.row])
+		i := slices.IndexFunc(*list, func(g groupErrors) bool { return g.Spans == of.Spans && slices.Equal(g.Models, of.Models) })
+		if i < 0 {
+			i = len(*list)
+			of.MAPE, of.PerSet = map[string]float64{}, map[string]float64{}
+			*list = append(*list, of)
+		}
+		byKind[i] = append(byKind[i], p)
 	}
-	for key, points := range byName {
-		s := errorsFor(&r.Sets, strings.Split(key, "\n"), 0)
-		s.Rows = max(s.Rows, len(points))
-		into(s)[name] = mape(points)
+	for i, points := range byKind {
+		g := &(*list)[i]
+		g.Rows = max(g.Rows, len(points))
+		set(g, mape(points))
 	}
-	slices.SortFunc(r.Sets, func(a, b groupErrors) int { return slices.Compare(a.Models, b.Models) })
-}
-
-func setNames(d *training.Dataset, row *training.Row) []string {
-	var names []string
-	for _, s := range row.Group.Spans {
-		names = append(names, d.Models[s.Service].Name)
-	}
-	return names
+	slices.SortFunc(*list, func(a, b groupErrors) int {
+		return cmp.Or(slices.Compare(a.Models, b.Models), cmp.Compare(a.Spans, b.Spans))
+	})
 }
 
 // point is a row of the dataset, by its position, with what was measured and predicted
