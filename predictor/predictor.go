@@ -259,37 +259,26 @@ func (p *Predictor) Use(f *File, bind []int) error {
 			return fmt.Errorf("%w: service %d has model %d of %d", ErrRange, service, model, len(f.Features.Models))
 		}
 	}
+	list := make([]binding, len(bind))
+	for i, model := range bind {
+		list[i] = binding{file: model, model: p.solo.services[i].model}
+	}
 	if f == p.file {
-		p.rebind(bind)
+		for i := range list {
+			if i >= len(p.bind) || list[i] != p.bind[i] {
+				p.calibration.forget(models.ServiceID(i))
+			}
+		}
+		p.bind = list
 		return nil
 	}
 	m, err := newModel(f)
 	if err != nil {
 		return err
 	}
-	p.model, p.file, p.bind = m, f, p.bindings(bind)
+	p.model, p.file, p.bind = m, f, list
 	p.calibration.restart(sourceNetwork, f.Test.Quantiles)
 	return nil
-}
-
-// rebind binds services to the file in use, and forgets what was learned of
-// groups with those that had another model.
-func (p *Predictor) rebind(bind []int) {
-	before := p.bind
-	p.bind = p.bindings(bind)
-	for i := range p.bind {
-		if i >= len(before) || p.bind[i] != before[i] {
-			p.calibration.forget(models.ServiceID(i))
-		}
-	}
-}
-
-func (p *Predictor) bindings(bind []int) []binding {
-	list := make([]binding, len(bind))
-	for i, model := range bind {
-		list[i] = binding{file: model, model: p.solo.services[i].model}
-	}
-	return list
 }
 
 // bound returns the model in the file of a service that the table of solo times

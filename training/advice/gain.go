@@ -39,7 +39,8 @@ type setGain struct {
 	Noise   float64  `json:"noise"`  // how far the gain may be off, relative
 	Verdict string   `json:"verdict"`
 
-	members []int
+	members []int // positions in the dataset, in the order of the spans
+	rows    []measuredGroup
 }
 
 // Bad reports whether the models should not share a device.
@@ -62,8 +63,9 @@ func (g *setGain) Reason() string {
 // then those that gain most.
 func (t *soloTimes) gains(d *training.Dataset) []setGain {
 	list := make([]setGain, 0, len(t.sets))
-	for _, s := range t.sets {
-		list = append(list, s.gain(d))
+	for _, g := range t.sets {
+		g.measure(d)
+		list = append(list, *g)
 	}
 	slices.SortStableFunc(list, func(a, b setGain) int {
 		return cmp.Or(cmp.Compare(len(a.Models), len(b.Models)), cmp.Compare(b.Gain, a.Gain))
@@ -71,15 +73,15 @@ func (t *soloTimes) gains(d *training.Dataset) []setGain {
 	return list
 }
 
-func (s *measuredSet) gain(d *training.Dataset) setGain {
-	g := setGain{Groups: len(s.rows), members: s.models}
-	for _, m := range s.models {
+func (g *setGain) measure(d *training.Dataset) {
+	g.Groups, g.Models = len(g.rows), nil
+	for _, m := range g.members {
 		g.Models = append(g.Models, d.Models[m].Name)
 	}
-	values, off := make([]float64, len(s.rows)), make([]float64, len(s.rows))
+	values, off := make([]float64, len(g.rows)), make([]float64, len(g.rows))
 	var solo, rest, saved, took float64
-	for i := range s.rows {
-		r := &s.rows[i]
+	for i := range g.rows {
+		r := &g.rows[i]
 		sum, most := r.alone()
 		solo, took = solo+sum, took+r.micros
 		rest, saved = rest+sum-most, saved+sum-r.micros
@@ -98,7 +100,6 @@ func (s *measuredSet) gain(d *training.Dataset) setGain {
 		}
 	}
 	g.Verdict = g.judge()
-	return g
 }
 
 // noise returns how far a gain may be off: by the error of the solo times,

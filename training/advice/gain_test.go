@@ -55,11 +55,10 @@ func TestGainIsTrue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range c.sets {
-		g := s.gain(d)
+	for _, g := range c.gains(d) {
 		solo, took := 0.0, 0.0
 		for _, r := range d.Rows {
-			if spans := r.Group.Spans; int(spans[0].Service) == s.models[0] && int(spans[1].Service) == s.models[1] {
+			if spans := r.Group.Spans; int(spans[0].Service) == g.members[0] && int(spans[1].Service) == g.members[1] {
 				took += r.Median
 				solo += w.solo(spans[0]) + w.solo(spans[1])
 			}

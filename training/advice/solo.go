@@ -101,12 +101,6 @@ func (c *soloCell) spread(micros []float64) {
 	c.source = SoloProfiled
 }
 
-// measuredSet is the groups of one set of models.
-type measuredSet struct {
-	models []int // positions in the dataset, in the order of the spans
-	rows   []measuredGroup
-}
-
 // measuredGroup is what several spans took together, and each of them alone.
 type measuredGroup struct {
 	micros   float64
@@ -132,7 +126,7 @@ func (g *measuredGroup) alone() (sum, most float64) {
 // soloTimes is a dataset seen as solo times and groups that are made of them.
 type soloTimes struct {
 	cells  map[cellKey]*soloCell
-	sets   []*measuredSet // sorted by models
+	sets   []*setGain // sorted by models
 	fitted map[cellKey]float64
 }
 
@@ -143,13 +137,13 @@ func newSoloTimes(ctx context.Context, d *training.Dataset, o *Options) (*soloTi
 		return nil, err
 	}
 	t := &soloTimes{cells: map[cellKey]*soloCell{}, fitted: map[cellKey]float64{}}
-	sets := map[string]*measuredSet{}
+	sets := map[string]*setGain{}
 	for _, r := range d.Rows {
 		if err := t.add(r, sets); err != nil {
 			return nil, err
 		}
 	}
-	t.sets = slices.SortedFunc(maps.Values(sets), func(a, b *measuredSet) int { return slices.Compare(a.models, b.models) })
+	t.sets = slices.SortedFunc(maps.Values(sets), func(a, b *setGain) int { return slices.Compare(a.members, b.members) })
 	if err := t.infer(ctx, d, o); err != nil {
 		return nil, err
 	}
@@ -158,7 +152,7 @@ func newSoloTimes(ctx context.Context, d *training.Dataset, o *Options) (*soloTi
 	return t, nil
 }
 
-func (t *soloTimes) add(r training.Row, sets map[string]*measuredSet) error {
+func (t *soloTimes) add(r training.Row, sets map[string]*setGain) error {
 	g := measuredGroup{micros: r.Median}
 	var models []int
 	for _, s := range r.Group.Spans {
@@ -182,7 +176,7 @@ func (t *soloTimes) add(r training.Row, sets map[string]*measuredSet) error {
 	}
 	name := fmt.Sprint(models)
 	if sets[name] == nil {
-		sets[name] = &measuredSet{models: models}
+		sets[name] = &setGain{members: models}
 	}
 	sets[name].rows = append(sets[name].rows, g)
 	return nil
