@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -211,18 +212,9 @@ func tryGPU(ctx context.Context, uuid string) error {
 	return nil
 }
 
-func cpuName() string {
-	info, _ := os.ReadFile("/proc/cpuinfo") // without it, there is no name
-	return processorName(string(info))
+// processorName names the processor that a file such as /proc/cpuinfo describes.
+func processorName(file string) string {
+	return fmt.Sprintf("%s, %d cores", cmp.Or(field(file, "model name"), "cpu"), runtime.NumCPU())
 }
 
-func processorName(info string) string {
-	name := "cpu"
-	for line := range strings.Lines(info) {
-		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
-			name = strings.TrimSpace(value)
-			break
-		}
-	}
-	return fmt.Sprintf("%s, %d cores", name, runtime.NumCPU())
-}
+func cpuName() string { return processorName("/proc/cpuinfo") }

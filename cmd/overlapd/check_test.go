@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -59,7 +60,11 @@ func TestProcessorName(t *testing.T) {
 		"processor\t: 0\n": "cpu" + cores,
 		"":                 "cpu" + cores,
 	} {
-		if got := processorName(info); got != want {
+		file := filepath.Join(t.TempDir(), "cpuinfo")
+		if err := os.WriteFile(file, []byte(info), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := processorName(file); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

@@ -120,14 +120,7 @@ func TestHelpTellsAll(t *testing.T) {
 	cmd := root()
 	for _, c := range cmd.Commands() {
 		if !hidden(c) && c.GroupID == "" {
-			t.Errorf("%s has no head among the topics", c.Name())
-		}
-	}
-	for _, topic := range topics {
-		for _, name := range topic.members {
-			if c, _, err := cmd.Find([]string{name}); name != "help" && (err != nil || c.GroupID != topic.head) {
-				t.Errorf("%s is not under %s: %v", name, topic.head, err)
-			}
+			t.Errorf("%s has no head", c.Name())
 		}
 	}
 	eachCommand(cmd, func(c *cobra.Command) {

@@ -360,7 +360,7 @@ func (l *looking) lookAtFiles() {
 	}
 	instance := fmt.Sprintf("/proc/driver/nvidia/capabilities/gpu%s/mig/gi%d", l.minor(), l.target.Instance.ID)
 	for _, file := range []string{instance + "/access", fmt.Sprintf("%s/ci%d/access", instance, l.target.Compute.ID)} {
-		if number := l.field(file, "DeviceFileMinor"); number != "" { // drivers can be set up without them
+		if number := field(l.path(file), "DeviceFileMinor"); number != "" { // drivers can be set up without them
 			readable := func(path string) error { return mayAccess(path, unix.R_OK) }
 			l.checkFile("/dev/nvidia-caps/nvidia-cap"+number, "caps-missing", "caps-denied", readable, "uuid", l.UUID, "access", file)
 		}
@@ -371,13 +371,13 @@ func (l *looking) lookAtFiles() {
 // own list and not always the index.
 func (l *looking) minor() string {
 	address := strings.ToLower(strings.TrimPrefix(l.target.Device.PCI, "0000"))
-	listed := l.field("/proc/driver/nvidia/gpus/"+address+"/information", "Device Minor")
+	listed := field(l.path("/proc/driver/nvidia/gpus/"+address+"/information"), "Device Minor")
 	return cmp.Or(listed, fmt.Sprint(l.target.Device.Index))
 }
 
-// field returns the value of a key in a file of the driver, none without the file.
-func (l *looking) field(path, key string) string {
-	text, _ := os.ReadFile(l.path(path))
+// field returns the value of a key in a file below /proc, none without the file.
+func field(path, key string) string {
+	text, _ := os.ReadFile(path)
 	for line := range strings.Lines(string(text)) {
 		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == key {
 			return strings.TrimSpace(value)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -77,56 +76,42 @@ Then:        overlapd status               what it serves and has done
 	cmd.SetFlagErrorFunc(func(at *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see %s --help", err, at.CommandPath())
 	})
-	cmd.AddCommand(serveCommand(), profileCommand(), trainCommand(), adviseCommand(), checkCommand(), statusCommand(), topCommand(), traceCommand(), reloadCommand(), restartCommand(),
-		replayCommand(), simulateCommand(), workerCommand(), checkStateCommand(), fitCommand(), completionCommand(), manCommand(),
-		group("bench", "Measure what cutting costs, and put load on a running daemon", benchEngineCommand(), benchServeCommand(), benchProbeCommand()),
+	topic := func(head string, members ...*cobra.Command) {
+		cmd.AddGroup(&cobra.Group{ID: head, Title: head + ":"})
+		cmd.AddCommand(members...)
+		for _, c := range members {
+			c.GroupID = head
+		}
+	}
+	topic("Serving", serveCommand(), checkCommand(), reloadCommand(), restartCommand())
+	topic("Watching", statusCommand(), topCommand(), traceCommand(), replayCommand())
+	topic("Measuring and predicting", profileCommand(), trainCommand(),
 		group("dataset", "Import, export and show measured operator groups",
-			datasetImportCommand(), datasetExportCommand(), datasetShowCommand(), datasetDeleteCommand()),
+			datasetImportCommand(), datasetExportCommand(), datasetShowCommand(), datasetDeleteCommand()))
+	topic("Trying and planning", adviseCommand(),
+		group("bench", "Measure what cutting costs, and put load on a running daemon", benchEngineCommand(), benchServeCommand(), benchProbeCommand()),
 		group("device", "Make a device of measurements, to simulate or to emulate", deviceFitCommand(), deviceShowCommand()),
 		group("models", "List and build the models of the zoo, and see how a model is cut",
 			modelsListCommand(), modelsBuildCommand(), modelsInspectCommand()),
-		group("reproduce", "Put a paper's tables beside ours", reproduceAbacusCommand()))
-	cmd.SetOut(forTerminal(os.Stdout))
-	cmd.SetErr(forTerminal(os.Stderr))
-	arrange(cmd)
-	if err := completeValues(cmd); err != nil {
-		panic(err) // two completions for one option
-	}
-	return cmd
-}
-
-// topics are the groups in which the help lists commands.
-var topics = []struct {
-	head    string
-	members []string
-}{
-	{"Serving", []string{"serve", "check", "reload", "restart"}},
-	{"Watching", []string{"status", "top", "trace", "replay"}},
-	{"Measuring and predicting", []string{"profile", "train", "dataset"}},
-	{"Trying and planning", []string{"advise", "bench", "device", "models", "reproduce", "simulate"}},
-	{"Others", []string{"completion", "help"}},
-}
-
-// arrange puts commands into their groups, marks the options that are required, and
-// omits from the usage of a group that it runs without a command.
-func arrange(root *cobra.Command) {
-	for _, t := range topics {
-		root.AddGroup(&cobra.Group{ID: t.head, Title: t.head + ":"})
-		for _, c := range root.Commands() {
-			if slices.Contains(t.members, c.Name()) {
-				c.GroupID = t.head
-			}
-		}
-	}
-	eachCommand(root, func(cmd *cobra.Command) {
-		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		group("reproduce", "Put a paper's tables beside ours", reproduceAbacusCommand()), simulateCommand())
+	topic("Others", completionCommand())
+	cmd.SetHelpCommandGroupID("Others")
+	cmd.AddCommand(workerCommand(), checkStateCommand(), fitCommand(), manCommand())
+	eachCommand(cmd, func(c *cobra.Command) {
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			if required(f) {
 				f.Usage += " (required)"
 			}
 		})
 	})
-	root.SetHelpCommandGroupID(topics[len(topics)-1].head)
-	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
+	// A group does not run without a command.
+	cmd.SetUsageTemplate(strings.Replace(cmd.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
+	cmd.SetOut(forTerminal(os.Stdout))
+	cmd.SetErr(forTerminal(os.Stderr))
+	if err := completeValues(cmd); err != nil {
+		panic(err) // two completions for one option
+	}
+	return cmd
 }
 
 func required(f *pflag.Flag) bool { return len(f.Annotations[cobra.BashCompOneRequiredFlag]) > 0 }

@@ -348,8 +348,6 @@ func workerCommand() *cobra.Command {
 		Short:  "Hold one service's model and run its spans (started by the daemon)",
 		Hidden: true,
 		Args:   cobra.NoArgs,
-		Long: `A worker is started by the daemon, which hands it a socket and shared memory. It
-is of no use by hand: run overlapd serve.`,
 		RunE: func(*cobra.Command, []string) error {
 			err := worker.Run(segments.LoadONNX)
 			if errors.Is(err, worker.ErrLoadFailed) {
@@ -363,15 +361,14 @@ is of no use by hand: run overlapd serve.`,
 // checkStateName is the command that checks the state file before it is opened.
 const checkStateName = "check-state"
 
+// checkStateCommand checks in a process of its own, so that no damage to the state file
+// ends the daemon.
 func checkStateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    checkStateName,
 		Short:  "Check the state file (started by whoever opens it)",
 		Hidden: true,
 		Args:   cobra.NoArgs,
-		Long: `The state file is checked in a process of its own before it is opened, so that no
-damage to it ends the daemon. It is handed over open: this command is of no use by
-hand.`,
 		Run: func(*cobra.Command, []string) { statefile.RunCheck() },
 	}
 }
