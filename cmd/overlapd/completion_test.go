@@ -24,21 +24,6 @@ func run(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-func TestCompletionScripts(t *testing.T) {
-	for shell, want := range map[string]string{
-		"bash": "complete -o default -F __start_overlapd overlapd",
-		"zsh":  "#compdef overlapd",
-		"fish": "complete -c overlapd",
-	} {
-		if got := run(t, "completion", shell); !strings.Contains(got, want) {
-			t.Errorf("%s: no %q in\n%s", shell, want, got)
-		}
-	}
-	if got := run(t, "completion"); strings.Contains(got, "powershell") || !strings.Contains(got, "fish") {
-		t.Errorf("the help of completion:\n%s", got)
-	}
-}
-
 func TestCompletedValues(t *testing.T) {
 	for _, c := range []struct {
 		line string

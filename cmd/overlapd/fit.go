@@ -218,10 +218,7 @@ func deviceFitCommand() *cobra.Command {
 		Long: `Fit makes a device profile of measured operator groups: how long any group of the
 models takes, and how much its runs differ. A profile stands for the device in
 simulations, and for a daemon that has none. It is never what a scheduler
-predicts with; for that, train a predictor on other rows.
-
-Solo times of whole models, where they are known from serving, prevail over the
-groups for what runs alone.`,
+predicts with; for that, train a predictor on other rows.`,
 		Example: `  overlapd device fit --data pairs/ --solo solo_ms.csv --out a100.device.json
   overlapd device fit --data pairs/ --data quad/ --out a100.device.json --json`,
 		Args: cobra.NoArgs,
@@ -229,7 +226,7 @@ groups for what runs alone.`,
 	}
 	o.fileFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.solo, "solo", "", "CSV file of what whole models take alone: model, batch, seq_len, min_ms")
+	f.StringVar(&o.solo, "solo", "", "CSV file of what whole models take alone, which prevails over the groups: model, batch, seq_len, min_ms")
 	o.fitFlags(f, "write the profile to this file, by custom NAME.device.json", "their number says", "random or grouped")
 	_ = cmd.MarkFlagRequired("data")
 	_ = cmd.MarkFlagRequired("out")

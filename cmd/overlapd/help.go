@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"time"
@@ -14,44 +13,6 @@ import (
 
 	"github.com/overlapd/overlapd/models/zoo"
 )
-
-// shells are the shells that have a completion. Install is a command line that
-// installs it for one user.
-var shells = []struct {
-	name, install string
-	write         func(root *cobra.Command, to io.Writer) error
-}{
-	{
-		"bash", "overlapd completion bash > ~/.local/share/bash-completion/completions/overlapd",
-		func(root *cobra.Command, to io.Writer) error { return root.GenBashCompletionV2(to, true) },
-	},
-	{
-		"zsh", `overlapd completion zsh > "${fpath[1]}/_overlapd"`,
-		func(root *cobra.Command, to io.Writer) error { return root.GenZshCompletion(to) },
-	},
-	{
-		"fish", "overlapd completion fish > ~/.config/fish/completions/overlapd.fish",
-		func(root *cobra.Command, to io.Writer) error { return root.GenFishCompletion(to, true) },
-	},
-}
-
-func completionCommand() *cobra.Command {
-	var members []*cobra.Command
-	for _, s := range shells {
-		members = append(members, &cobra.Command{
-			Use:     s.name,
-			Short:   "Print the completion for " + s.name,
-			Example: "  " + s.install,
-			Args:    cobra.NoArgs,
-			RunE: func(cmd *cobra.Command, _ []string) error {
-				return s.write(cmd.Root(), cmd.OutOrStdout())
-			},
-		})
-	}
-	cmd := group("completion", "Print what lets a shell complete commands and options", members...)
-	cmd.Long = "Completion prints a script for a shell. The Debian package installs all of them."
-	return cmd
-}
 
 // completeValues adds completions for the values of options, which mean the same in
 // every command that has them, and for the arguments of commands.

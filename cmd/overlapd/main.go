@@ -4,16 +4,23 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
+	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/overlapd/overlapd/daemon/admin"
 	"github.com/overlapd/overlapd/daemon/config"
@@ -94,9 +101,19 @@ Then:        overlapd status               what it serves and has done
 		group("models", "List and build the models of the zoo, and see how a model is cut",
 			modelsListCommand(), modelsBuildCommand(), modelsInspectCommand()),
 		group("reproduce", "Put a paper's tables beside ours", reproduceAbacusCommand()), simulateCommand())
-	topic("Others", completionCommand())
+	topic("Others")
 	cmd.SetHelpCommandGroupID("Others")
+	cmd.SetCompletionCommandGroupID("Others")
 	cmd.AddCommand(workerCommand(), checkStateCommand(), fitCommand(), manCommand())
+	cmd.SetOut(forTerminal(os.Stdout))
+	cmd.SetErr(forTerminal(os.Stderr))
+	cmd.CompletionOptions.DisableNoDescFlag = true
+	cmd.InitDefaultCompletionCmd()
+	if powershell, _, err := cmd.Find([]string{"completion", "powershell"}); err == nil {
+		completion := powershell.Parent()
+		completion.RunE, completion.Args = wantCommand, nil
+		completion.RemoveCommand(powershell)
+	}
 	eachCommand(cmd, func(c *cobra.Command) {
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			if required(f) {
@@ -106,8 +123,6 @@ Then:        overlapd status               what it serves and has done
 	})
 	// A group does not run without a command.
 	cmd.SetUsageTemplate(strings.Replace(cmd.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
-	cmd.SetOut(forTerminal(os.Stdout))
-	cmd.SetErr(forTerminal(os.Stderr))
 	if err := completeValues(cmd); err != nil {
 		panic(err) // two completions for one option
 	}
@@ -116,22 +131,20 @@ Then:        overlapd status               what it serves and has done
 
 func required(f *pflag.Flag) bool { return len(f.Annotations[cobra.BashCompOneRequiredFlag]) > 0 }
 
-// group returns a command that only holds others. Cobra would answer a
-// misspelt one with the help of the group, as if all were well.
+// group returns a command that only holds others.
 func group(use, short string, members ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:                   use,
-		Short:                 short,
-		DisableFlagsInUseLine: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cmd.Help()
-			}
-			return fmt.Errorf("unknown command %q for %q; see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
-		},
-	}
+	cmd := &cobra.Command{Use: use, Short: short, DisableFlagsInUseLine: true, RunE: wantCommand}
 	cmd.AddCommand(members...)
 	return cmd
+}
+
+// wantCommand runs a group. Cobra would answer a misspelt command with the help of the
+// group, as if all were well.
+func wantCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	return fmt.Errorf("unknown command %q for %q; see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
 }
 
 // interruptible returns a context that ends with the first signal to stop. A second one
@@ -171,4 +184,111 @@ func buildSetting(key string) string {
 		}
 	}
 	return ""
+}
+
+// output is how a command prints its result: as text, or with --json as one JSON
+// object.
+type output struct{ json bool }
+
+func (o *output) flag(f *pflag.FlagSet) {
+	f.BoolVar(&o.json, "json", false, "print one JSON object")
+}
+
+func (o *output) print(w io.Writer, v any, writeText func(io.Writer) error) error {
+	if o.json {
+		return printJSON(w, v)
+	}
+	return writeText(w)
+}
+
+// printJSON writes v as the one JSON object that a command prints.
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// newBar returns a progress bar on standard error, silent unless that is a
+// terminal. It is for looks: whoever moves it ignores its errors.
+func newBar(what string, total int, options ...progressbar.Option) *progressbar.ProgressBar {
+	to := io.Discard
+	if term.IsTerminal(int(os.Stderr.Fd())) {
+		to = os.Stderr
+	}
+	return progressbar.NewOptions(max(total, 1), append(options,
+		progressbar.OptionSetDescription(what),
+		progressbar.OptionSetWriter(to),
+		progressbar.OptionShowCount(),
+		progressbar.OptionSetElapsedTime(false),
+		progressbar.OptionSetPredictTime(false),
+		progressbar.OptionClearOnFinish(),
+	)...)
+}
+
+// permille is the number of steps of a bar that shows a part.
+const permille = 1000
+
+// showPart moves a bar to a part of the work, 0 to 1.
+func showPart(bar *progressbar.ProgressBar, doing string, done float64) {
+	bar.ChangeMax(permille)
+	bar.Describe(doing)
+	_ = bar.Set(min(int(math.Round(done*permille)), permille-1)) // a full bar would end its line
+}
+
+// forTerminal returns a writer to a file, through harmless if it is a terminal.
+func forTerminal(f *os.File) io.Writer {
+	if term.IsTerminal(int(f.Fd())) {
+		return &harmless{to: f}
+	}
+	return f
+}
+
+// harmless writes text that others made to a terminal: names in a model, errors of
+// ONNX Runtime, answers of a daemon. Characters that control a terminal, or that
+// make a text look like another one, are written as escapes. The first bytes of a
+// character that Write ends in wait in rest for the others.
+type harmless struct {
+	to   io.Writer
+	rest []byte
+}
+
+func (h *harmless) Write(p []byte) (int, error) {
+	text := append(h.rest, p...)
+	h.rest = nil
+	out := make([]byte, 0, len(text))
+	for len(text) > 0 {
+		if !utf8.FullRune(text) {
+			h.rest = append(h.rest, text...)
+			break
+		}
+		r, size := utf8.DecodeRune(text)
+		out = appendHarmless(out, r, text[:size])
+		text = text[size:]
+	}
+	if _, err := h.to.Write(out); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func appendHarmless(out []byte, r rune, encoded []byte) []byte {
+	switch {
+	case r == utf8.RuneError && len(encoded) == 1:
+		return fmt.Appendf(out, `\x%02x`, encoded[0])
+	case r == '\n', r == '\t':
+	case unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp):
+		return fmt.Appendf(out, `\u%04x`, r)
+	}
+	return append(out, encoded...)
+}
+
+// outliveLog makes a write to a log without a reader fail. Without it Go ends the
+// program by SIGPIPE, which is right for a command and wrong for a daemon, whose
+// log collector may be restarted. The signal is caught and not ignored because
+// children inherit what is ignored.
+func outliveLog() (release func()) {
+	pipes := make(chan os.Signal, 1) // never read; a full channel drops signals
+	signal.Notify(pipes, unix.SIGPIPE)
+	return func() { signal.Stop(pipes) }
 }

@@ -27,9 +27,7 @@ func profileCommand() *cobra.Command {
 their operators: each model alone with each batch size and sequence length, then
 groups of several, sampled as the scheduler forms them. What was measured goes
 into the state file of the configuration. Interrupt it at any time; the next run
-goes on where it stood. Nothing else should use the device meanwhile.
-
-Then fit a predictor:  overlapd train --config FILE`,
+goes on where it stood. Nothing else should use the device meanwhile.`,
 		Example: `  overlapd profile --config overlapd.toml
   overlapd profile --config overlapd.toml --groups 2000 --time 30m`,
 		Args: cobra.NoArgs,

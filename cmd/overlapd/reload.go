@@ -41,9 +41,6 @@ All else but log_level and drain_timeout takes effect after a restart; reload sa
 what that is. A file that is wrong changes nothing. SIGHUP does the same, and the
 log says how it went. docs/reload.md tells the rest.
 
-The daemon is asked at its admin socket, which is found if one runs here. Root,
-the daemon's own user and the members of its admin_group may.
-
 Exit status: 0, all is as the file says; 1, a model could not be loaded and what
 served before serves on, or there was nobody to ask; 78, the file is wrong.`,
 		Example: `  overlapd reload
@@ -134,10 +131,7 @@ func restartCommand() *cobra.Command {
 		Short: "Try a service again that a daemon gave up",
 		Long: `Restart has a running daemon try a service again that it gave up: one whose worker
 was lost more often than worker.restart_limit allows, or for which a GPU had no
-room. The log of the daemon says which it was. The others serve meanwhile.
-
-To have a service that serves load its model anew, change the file and use
-overlapd reload; to restart the daemon, systemctl restart.`,
+room. The log of the daemon says which it was. The others serve meanwhile.`,
 		Example: `  overlapd restart resnet50
   overlapd restart resnet50 --config /etc/overlapd/0.toml`,
 		Args: cobra.ExactArgs(1),

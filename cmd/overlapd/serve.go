@@ -369,7 +369,7 @@ func checkStateCommand() *cobra.Command {
 		Short:  "Check the state file (started by whoever opens it)",
 		Hidden: true,
 		Args:   cobra.NoArgs,
-		Run: func(*cobra.Command, []string) { statefile.RunCheck() },
+		Run:    func(*cobra.Command, []string) { statefile.RunCheck() },
 	}
 }
 

@@ -33,9 +33,7 @@ func statusCommand() *cobra.Command {
 		Long: `Status asks a daemon once and prints a table: what became of the queries of each
 service since it started, and of the last 256 of them the p50, the p99 and the
 share that was late or without an answer (MISSED); then how rounds are chosen
-and how far predictions are off.
-
-The same lives at / of the daemon, for a browser, and in overlapd top.`,
+and how far predictions are off.`,
 		Example: `  overlapd status
   overlapd status --url http://127.0.0.1:9000 --json`,
 		Args: cobra.NoArgs,
