@@ -51,7 +51,7 @@ of optimization; cut is what a worker runs.`,
 				Seed   int64         `json:"seed"`
 				Commit string        `json:"commit"`
 				Device string        `json:"device"`
-			}{rows, o.Spec.Seed, buildCommit(), cpuName()}, cutcost.Document(rows).WriteText)
+			}{rows, o.Spec.Seed, buildCommit(), cpuName()}, cutcost.Table(rows).WriteText)
 		},
 	}
 	f := cmd.Flags()

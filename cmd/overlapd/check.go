@@ -161,16 +161,9 @@ func (h host) writeText(w io.Writer) {
 }
 
 const (
-	// tryModel is a model of the zoo with a convolution and a matrix product, so
-	// that cuDNN and cuBLAS are needed.
-	tryModel = "tiny_cnn"
-
-	// tryTimeout bounds a first start of CUDA, which may load a gigabyte.
-	tryTimeout = time.Minute
-
-	// tryTolerance is how far its outputs may be from the CPU's, relative to the
-	// largest.
-	tryTolerance = 1e-3
+	tryModel     = "tiny_cnn"  // has a convolution and a matrix product, so that cuDNN and cuBLAS are needed
+	tryTimeout   = time.Minute // of a first start of CUDA, which may load a gigabyte
+	tryTolerance = 1e-3        // between its outputs and the CPU's, relative to the largest
 )
 
 func lookAtGPUs(ctx context.Context, c config.Config, lib *ort.Library) gpuReport {

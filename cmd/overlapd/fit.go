@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -160,27 +159,23 @@ func fitCommand() *cobra.Command {
 			if err := unix.Setpriority(unix.PRIO_PROCESS, 0, lowest); err != nil {
 				return err
 			}
-			return runFit(cmd.Context(), os.Stdin, os.Stdout)
+			var order fitOrder
+			if err := json.NewDecoder(os.Stdin).Decode(&order); err != nil {
+				return fmt.Errorf("reading what was measured: %w", err)
+			}
+			if order.Dataset == nil {
+				return errors.New("there is no dataset")
+			}
+			o := fit.DefaultOptions()
+			o.Operators = order.Operators
+			f, _, err := fit.Train(cmd.Context(), order.Dataset, o)
+			if err != nil {
+				return err
+			}
+			f.Created = time.Now().UTC()
+			return json.NewEncoder(os.Stdout).Encode(f)
 		},
 	}
-}
-
-func runFit(ctx context.Context, in io.Reader, out io.Writer) error {
-	var order fitOrder
-	if err := json.NewDecoder(in).Decode(&order); err != nil {
-		return fmt.Errorf("reading what was measured: %w", err)
-	}
-	if order.Dataset == nil {
-		return errors.New("there is no dataset")
-	}
-	o := fit.DefaultOptions()
-	o.Operators = order.Operators
-	f, _, err := fit.Train(ctx, order.Dataset, o)
-	if err != nil {
-		return err
-	}
-	f.Created = time.Now().UTC()
-	return json.NewEncoder(out).Encode(f)
 }
 
 // fitElsewhere fits in a process of its own, with which the memory and the processor

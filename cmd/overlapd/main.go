@@ -226,14 +226,12 @@ func newBar(what string, total int, options ...progressbar.Option) *progressbar.
 	)...)
 }
 
-// permille is the number of steps of a bar that shows a part.
-const permille = 1000
-
 // showPart moves a bar to a part of the work, 0 to 1.
 func showPart(bar *progressbar.ProgressBar, doing string, done float64) {
-	bar.ChangeMax(permille)
+	const steps = 1000
+	bar.ChangeMax(steps)
 	bar.Describe(doing)
-	_ = bar.Set(min(int(math.Round(done*permille)), permille-1)) // a full bar would end its line
+	_ = bar.Set(min(int(math.Round(done*steps)), steps-1)) // a full bar would end its line
 }
 
 // forTerminal returns a writer to a file, through harmless if it is a terminal.
@@ -257,30 +255,25 @@ func (h *harmless) Write(p []byte) (int, error) {
 	text := append(h.rest, p...)
 	h.rest = nil
 	out := make([]byte, 0, len(text))
-	for len(text) > 0 {
+	for size := 0; len(text) > 0; text = text[size:] {
 		if !utf8.FullRune(text) {
 			h.rest = append(h.rest, text...)
 			break
 		}
-		r, size := utf8.DecodeRune(text)
-		out = appendHarmless(out, r, text[:size])
-		text = text[size:]
+		var r rune
+		switch r, size = utf8.DecodeRune(text); {
+		case r == utf8.RuneError && size == 1:
+			out = fmt.Appendf(out, `\x%02x`, text[0])
+		case r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp):
+			out = fmt.Appendf(out, `\u%04x`, r)
+		default:
+			out = append(out, text[:size]...)
+		}
 	}
 	if _, err := h.to.Write(out); err != nil {
 		return 0, err
 	}
 	return len(p), nil
-}
-
-func appendHarmless(out []byte, r rune, encoded []byte) []byte {
-	switch {
-	case r == utf8.RuneError && len(encoded) == 1:
-		return fmt.Appendf(out, `\x%02x`, encoded[0])
-	case r == '\n', r == '\t':
-	case unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp):
-		return fmt.Appendf(out, `\u%04x`, r)
-	}
-	return append(out, encoded...)
 }
 
 // outliveLog makes a write to a log without a reader fail. Without it Go ends the

@@ -14,7 +14,6 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
-	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/loop"
 )
 
@@ -68,27 +67,17 @@ type profileResult struct {
 	Commit       string   `json:"commit"`
 }
 
-func (o *profileOptions) config() (config.Config, error) {
+func (o *profileOptions) run(cmd *cobra.Command) error {
 	c, err := o.serve.config()
 	if err != nil {
-		return c, err
+		return err
 	}
 	c.Policy, c.Decisions.Log = "overlap", false
-	if o.groups > 0 {
-		c.Profile.Groups = o.groups
-	}
-	if o.repeats > 0 {
-		c.Profile.Repeats = o.repeats
-	}
+	c.Profile.Groups, c.Profile.Repeats = cmp.Or(o.groups, c.Profile.Groups), cmp.Or(o.repeats, c.Profile.Repeats)
 	if o.limit < 0 {
-		return c, errors.New("--time must not be negative")
+		return errors.New("--time must not be negative")
 	}
-	return c, c.Validate()
-}
-
-func (o *profileOptions) run(cmd *cobra.Command) error {
-	c, err := o.config()
-	if err != nil {
+	if err := c.Validate(); err != nil {
 		return err
 	}
 	ctx, stop := interruptible(cmd)

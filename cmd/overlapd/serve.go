@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,15 +101,7 @@ func (o *serveOptions) config() (config.Config, error) {
 	default:
 		return c, errors.New("which configuration? Give --config FILE, or --embedded to try overlapd out")
 	}
-	if o.listen != "" {
-		c.Listen = o.listen
-	}
-	if o.grpc != "" {
-		c.GRPCListen = o.grpc
-	}
-	if o.policy != "" {
-		c.Policy = o.policy
-	}
+	c.Listen, c.GRPCListen, c.Policy = cmp.Or(o.listen, c.Listen), cmp.Or(o.grpc, c.GRPCListen), cmp.Or(o.policy, c.Policy)
 	if err := runOn(&c, o.on); err != nil {
 		return c, err
 	}

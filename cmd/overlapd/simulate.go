@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -449,16 +448,14 @@ func (o *simulateOptions) simulate(sc sim.Scenario) (r *sim.Result, err error) {
 	if o.trace == "" {
 		return sim.Run(sc)
 	}
-	w, err := os.Create(o.trace)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, w.Close()) }()
-	closeTrace := sim.Trace(&sc, w)
-	if r, err = sim.Run(sc); err != nil {
-		return nil, err
-	}
-	return r, closeTrace()
+	err = textfile.Create(o.trace, func(w io.Writer) error {
+		closeTrace := sim.Trace(&sc, w)
+		if r, err = sim.Run(sc); err != nil {
+			return err
+		}
+		return closeTrace()
+	})
+	return r, err
 }
 
 // simulated reports each policy and, of one alone, each service.

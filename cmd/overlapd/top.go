@@ -21,14 +21,9 @@ import (
 )
 
 const (
-	// topEvery is how often the view is drawn anew.
-	topEvery = 500 * time.Millisecond
-
-	// keyPoll is how soon a signal is noticed while no key is pressed.
-	keyPoll = 100 * time.Millisecond
-
-	// plainWidth is that of the table where there is no terminal.
-	plainWidth = 80
+	topEvery   = 500 * time.Millisecond // the view is drawn anew
+	keyPoll    = 100 * time.Millisecond // how soon a signal is noticed while no key is pressed
+	plainWidth = 80                     // of the table where there is no terminal
 )
 
 func topCommand() *cobra.Command {
@@ -173,8 +168,7 @@ const (
 	// of plainWidth.
 	leastNames, usualNames, mostNames = 4, 16, 32
 
-	// fixedLines is the number of lines that belong to no service.
-	fixedLines = 7
+	fixedLines = 7 // belong to no service
 )
 
 // render draws the view for a width and a height, of which 0 is any. Services for

@@ -14,21 +14,25 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/perfetto"
+	"github.com/overlapd/overlapd/textfile"
 )
 
 const (
 	// tracePoll is the interval of requests, short enough that the daemon forgets
 	// no round in between.
-	tracePoll = 100 * time.Millisecond
-
+	tracePoll       = 100 * time.Millisecond
 	maxTraceSeconds = 3600
-)
 
-// Rows of a trace. The row of a service is its position and traceServiceRow.
-const (
+	// Rows of a trace. Those of a service are its position behind traceServiceRow and
+	// behind traceArrivalRow.
 	traceDevice     = 1
 	traceRoundRow   = 1
 	traceServiceRow = 2
+	traceArrivalRow = 1000
+
+	// arrivalMark is the duration of an arrival. It is not 0 because an arrow must
+	// begin in a slice, and short because two slices of a row must not overlap.
+	arrivalMark = time.Nanosecond
 )
 
 type traceOptions struct {
@@ -83,7 +87,7 @@ type traced struct {
 	Device        string  `json:"device"`
 }
 
-func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
+func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if !(o.seconds > 0) || o.seconds > maxTraceSeconds {
 		return fmt.Errorf("--seconds is %v: want more than 0, at most %d", o.seconds, maxTraceSeconds)
 	}
@@ -94,20 +98,21 @@ func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) (err e
 	if err != nil {
 		return err
 	}
-	to := stdout
-	if o.out != "" {
-		file, ferr := os.Create(o.out)
-		if ferr != nil {
-			return ferr
-		}
-		defer func() { err = errors.Join(err, file.Close()) }()
-		to = file
-	} else if term.IsTerminal(int(os.Stdout.Fd())) {
-		return errors.New("a trace is for programs: send it to a file, overlapd trace --seconds 5 > trace.json")
+	r := recorder{instance: o.instance, traced: traced{Device: s.Overview.Device}}
+	record := func(to io.Writer) error {
+		r.w = perfetto.NewWriter(to)
+		err := r.record(ctx, &o.target, time.Duration(o.seconds*float64(time.Second)))
+		return errors.Join(err, r.w.Close())
 	}
-	r := recorder{instance: o.instance, w: perfetto.NewWriter(to), traced: traced{Device: s.Overview.Device}}
-	err = r.record(ctx, &o.target, time.Duration(o.seconds*float64(time.Second)))
-	if err = errors.Join(err, r.w.Close()); err != nil {
+	switch {
+	case o.out != "":
+		err = textfile.Create(o.out, record)
+	case term.IsTerminal(int(os.Stdout.Fd())):
+		err = errors.New("a trace is for programs: send it to a file, overlapd trace --seconds 5 > trace.json")
+	default:
+		err = record(stdout)
+	}
+	if err != nil {
 		return err
 	}
 	if o.asJSON {
@@ -250,15 +255,6 @@ func (r *recorder) instant(name string, at time.Duration, row int, round uint64)
 	}
 	r.w.Instant(e)
 }
-
-const (
-	// traceArrivalRow is the row of the arrivals of the first service.
-	traceArrivalRow = 1000
-
-	// arrivalMark is the duration of an arrival. It is not 0 because an arrow must
-	// begin in a slice, and short because two slices of a row must not overlap.
-	arrivalMark = time.Nanosecond
-)
 
 // newQueries returns the queries that are over since it was called last. They may
 // have come before the trace began; those that are not over are not in it.

@@ -112,8 +112,8 @@ func Run(ctx context.Context, o Options) ([]Row, error) {
 	return rows, nil
 }
 
-// Document returns comparisons for a person to look at.
-func Document(rows []Row) *report.Document {
+// Table returns comparisons for a person to look at.
+func Table(rows []Row) *report.Table {
 	mib := func(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 	t := report.NewTable("model", "batch", "threads", "operators", "whole ms", "cut ms", "ratio", "whole MiB", "cut MiB", "ratio", "live MiB", "outputs")
 	for _, row := range rows {
@@ -125,9 +125,7 @@ func Document(rows []Row) *report.Document {
 			row.Model, row.Batch, row.Threads, row.Segments, row.WholeMS, row.CutMS, row.Ratio,
 			mib(row.WholeRSSBytes), mib(row.CutRSSBytes), row.RSSRatio, mib(row.Intermediates), equal)
 	}
-	d := &report.Document{Title: "Cut against whole"}
-	d.Table(t)
-	return d
+	return t
 }
 
 func (o *Options) compare(ctx context.Context, model string, batch, threads int) (Row, error) {

@@ -207,8 +207,8 @@ func TestProbeRefuses(t *testing.T) {
 	}
 }
 
-func TestDocument(t *testing.T) {
-	d := Document([]Row{
+func TestTable(t *testing.T) {
+	d := Table([]Row{
 		{
 			Model: "resnet50", Batch: 4, Threads: 2, timing: timing{Segments: 58, WholeMS: 91.234, CutMS: 93.5, Equal: true}, Ratio: 1.0248,
 			WholeRSSBytes: 300 << 20, CutRSSBytes: 330 << 20, RSSRatio: 1.1, Intermediates: 38 << 20,
