@@ -4,13 +4,11 @@
 package collector
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/hex"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -21,24 +19,15 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// maxRequestBytes limits one request.
-const maxRequestBytes = 16 << 20
-
-// Collector is one that listens. Its zero value does not.
+// Collector is one that listens at an URL, which a tracer's endpoint is to be.
 type Collector struct {
-	URL string // what a tracer's endpoint is to be
-
-	server  *httptest.Server
-	arrived chan struct{} // holds one; told of each request that was taken
+	URL string
 
 	mu struct {
 		sync.Mutex
 		spans    []Span
-		headers  http.Header // those of the last request
-		path     string
-		refusals int           // requests that are refused before one is taken
-		status   int           // what requests are refused with
-		hold     chan struct{} // requests wait until it is closed; nil if they do not
+		refusals int // requests that are refused before one is taken
+		status   int // what requests are refused with
 	}
 }
 
@@ -65,13 +54,10 @@ type Event struct {
 
 // New returns a collector that takes everything until the test ends.
 func New(t testing.TB) *Collector {
-	c := &Collector{arrived: make(chan struct{}, 1)}
-	c.server = httptest.NewServer(c)
-	c.URL = c.server.URL
-	t.Cleanup(func() {
-		c.Release()
-		c.server.Close()
-	})
+	c := &Collector{}
+	server := httptest.NewServer(c)
+	t.Cleanup(server.Close)
+	c.URL = server.URL
 	return c
 }
 
@@ -82,116 +68,50 @@ func (c *Collector) Refuse(requests, status int) {
 	c.mu.refusals, c.mu.status = requests, status
 }
 
-// Hold lets requests wait until Release.
-func (c *Collector) Hold() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.mu.hold = make(chan struct{})
-}
-
-// Release ends Hold.
-func (c *Collector) Release() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.mu.hold != nil {
-		close(c.mu.hold)
-		c.mu.hold = nil
-	}
-}
-
-// Header returns the path and the headers of the last request.
-func (c *Collector) Header() (path string, h http.Header) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mu.path, c.mu.headers
-}
-
 // Spans returns all that arrived.
 func (c *Collector) Spans() []Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return append([]Span(nil), c.mu.spans...)
+	return slices.Clone(c.mu.spans)
 }
 
 // Await returns what arrived once it is as much as that, or fails the test.
 func (c *Collector) Await(t testing.TB, spans int) []Span {
 	t.Helper()
-	limit := time.After(20 * time.Second)
-	for {
-		if all := c.Spans(); len(all) >= spans {
-			return all
-		}
-		select {
-		case <-c.arrived:
-		case <-limit:
+	for end := time.Now().Add(20 * time.Second); len(c.Spans()) < spans; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
 			t.Fatalf("%d spans arrived, want %d", len(c.Spans()), spans)
 		}
 	}
+	return c.Spans()
 }
 
 // ServeHTTP takes one request.
 func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
-	hold, refused := c.mu.hold, c.mu.refusals > 0
-	c.mu.path, c.mu.headers = r.URL.Path, r.Header.Clone()
-	status := c.mu.status
-	if refused {
+	defer c.mu.Unlock()
+	if c.mu.refusals > 0 {
 		c.mu.refusals--
-	}
-	c.mu.Unlock()
-	if refused {
-		http.Error(w, "refused", status)
+		http.Error(w, "refused", c.mu.status)
 		return
 	}
-	if hold != nil {
-		select {
-		case <-hold:
-		case <-r.Context().Done():
-			return
-		}
+	body, err := io.ReadAll(r.Body)
+	var m collect.ExportTraceServiceRequest
+	if err == nil {
+		err = proto.Unmarshal(body, &m)
 	}
-	spans, err := read(r)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	c.mu.Lock()
-	c.mu.spans = append(c.mu.spans, spans...)
-	c.mu.Unlock()
 	w.Header().Set("Content-Type", "application/x-protobuf")
-	select {
-	case c.arrived <- struct{}{}:
-	default:
-	}
-}
-
-func read(r *http.Request) (all []Span, err error) {
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxRequestBytes))
-	if err != nil {
-		return nil, err
-	}
-	if strings.EqualFold(r.Header.Get("Content-Encoding"), "gzip") {
-		z, err := gzip.NewReader(bytes.NewReader(body))
-		if err != nil {
-			return nil, err
-		}
-		if body, err = io.ReadAll(io.LimitReader(z, maxRequestBytes)); err != nil {
-			return nil, err
-		}
-	}
-	var m collect.ExportTraceServiceRequest
-	if err := proto.Unmarshal(body, &m); err != nil {
-		return nil, err
-	}
 	for _, of := range m.ResourceSpans {
-		resource := attributes(of.GetResource().GetAttributes())
 		for _, scope := range of.ScopeSpans {
 			for _, s := range scope.Spans {
-				all = append(all, span(s, resource))
+				c.mu.spans = append(c.mu.spans, span(s, attributes(of.GetResource().GetAttributes())))
 			}
 		}
 	}
-	return all, nil
 }
 
 func span(s *trace.Span, resource map[string]any) Span {

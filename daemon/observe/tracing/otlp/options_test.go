@@ -3,6 +3,8 @@ package otlp
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,15 +80,20 @@ func TestHeadersAndEnvironment(t *testing.T) {
 	if err := os.WriteFile(file, []byte("X-Key: secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	tracer, _ := start(t, c, func(o *Options) { o.HeadersFile, o.Service = file, "mine" })
+	asked := make(chan *http.Request, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.ServeHTTP(w, r)
+		asked <- r
+	}))
+	defer server.Close()
+	tracer, _ := start(t, c, func(o *Options) { o.Endpoint, o.HeadersFile, o.Service = server.URL, file, "mine" })
 	q := tracer.Begin(tracing.Parent{})
 	fill(q)
 	tracer.Finish(q)
 	all := c.Await(t, 5)
 	stop(t, tracer)
-	path, h := c.Header()
-	if path != "/v1/traces" || h.Get("X-Key") != "secret" {
-		t.Errorf("%s %v", path, h)
+	if r := <-asked; r.URL.Path != "/v1/traces" || r.Header.Get("X-Key") != "secret" {
+		t.Errorf("%s %v", r.URL.Path, r.Header)
 	}
 	if r := all[0].Resource; r["deployment.environment.name"] != "test" || r["service.name"] != "mine" {
 		t.Errorf("whose it is: %v", r)

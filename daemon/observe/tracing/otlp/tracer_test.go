@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
@@ -52,6 +53,26 @@ func start(t *testing.T, c *collector.Collector, change func(*Options)) (*Tracer
 		t.Fatal(err)
 	}
 	return tracer, reported
+}
+
+// held returns the URL of a server before a collector whose requests wait until
+// they are released.
+func held(t *testing.T, c *collector.Collector) (url string, release func()) {
+	t.Helper()
+	hold := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-hold:
+			c.ServeHTTP(w, r)
+		case <-r.Context().Done():
+		}
+	}))
+	release = sync.OnceFunc(func() { close(hold) })
+	t.Cleanup(func() {
+		release()
+		s.Close()
+	})
+	return s.URL, release
 }
 
 // stop closes a tracer, with time enough.
@@ -261,8 +282,8 @@ func TestRatio(t *testing.T) {
 // left out, counted and told of once.
 func TestSlowCollector(t *testing.T) {
 	c := collector.New(t)
-	c.Hold()
-	tracer, reported := start(t, c, nil)
+	url, release := held(t, c)
+	tracer, reported := start(t, c, func(o *Options) { o.Endpoint = url })
 	const queries = maxWaiting + maxSpans + 2*maxBatch // more than fit in anywhere
 	for range queries {
 		q := tracer.Begin(tracing.Parent{})
@@ -276,7 +297,7 @@ func TestSlowCollector(t *testing.T) {
 	if l := reported.list(); len(l) != 1 || !errors.Is(l[0].Err, errBehind) || l[0].Queries == 0 {
 		t.Errorf("reported: %+v", l)
 	}
-	c.Release()
+	release()
 	stop(t, tracer)
 	if n = tracer.Counts(); n.Exported != 5*(n.Queries-n.Dropped) || n.Failed != 0 {
 		t.Errorf("queries in parts: %+v", n)
@@ -286,8 +307,8 @@ func TestSlowCollector(t *testing.T) {
 // Closing does not wait for a collector that never answers.
 func TestCloseGivesUp(t *testing.T) {
 	c := collector.New(t)
-	c.Hold()
-	tracer, _ := start(t, c, nil)
+	url, _ := held(t, c)
+	tracer, _ := start(t, c, func(o *Options) { o.Endpoint = url })
 	q := tracer.Begin(tracing.Parent{})
 	fill(q)
 	tracer.Finish(q)
