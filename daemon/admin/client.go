@@ -78,10 +78,15 @@ func (c *Client) Reload(ctx context.Context, progress func(config.Step)) (*confi
 }
 
 // Last returns the reload that runs, or the last one.
-func (c *Client) Last(ctx context.Context) (Report, error) {
-	var report Report
-	err := c.get(ctx, "/reload", func(data []byte) error { return json.Unmarshal(data, &report) })
-	return report, err
+func (c *Client) Last(ctx context.Context) (report Report, err error) {
+	text, err := c.get(ctx, "/reload")
+	if err != nil {
+		return report, err
+	}
+	if err := json.Unmarshal(text, &report); err != nil {
+		return report, c.foreign(err)
+	}
+	return report, nil
 }
 
 // Restart has the daemon try a service again that was given up.
@@ -94,25 +99,19 @@ func (c *Client) Restart(ctx context.Context, service string) error {
 }
 
 // Config returns the configuration that holds, as a file.
-func (c *Client) Config(ctx context.Context) (file []byte, err error) {
-	err = c.get(ctx, "/config", func(data []byte) error { file = data; return nil })
-	return file, err
-}
+func (c *Client) Config(ctx context.Context) ([]byte, error) { return c.get(ctx, "/config") }
 
-func (c *Client) get(ctx context.Context, path string, read func([]byte) error) error {
+func (c *Client) get(ctx context.Context, path string) ([]byte, error) {
 	r, err := c.do(ctx, http.MethodGet, path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer r.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(r.Body, maxAnswerBytes))
-	if err == nil {
-		err = read(data)
-	}
+	text, err := io.ReadAll(io.LimitReader(r.Body, maxAnswerBytes))
 	if err != nil {
-		return c.foreign(err)
+		return nil, c.foreign(err)
 	}
-	return nil
+	return text, nil
 }
 
 // do asks, and returns the answer unless it is an error.

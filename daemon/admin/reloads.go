@@ -50,10 +50,10 @@ func NewReloads(life context.Context, host Host) *Reloads { return &Reloads{life
 func (r *Reloads) Begin() (*running, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case r.life.Err() != nil:
+	if r.life.Err() != nil {
 		return nil, ErrStopping
-	case r.mu.last != nil && !r.mu.last.over():
+	}
+	if last, _ := r.mu.last.Report(); last.State == reportRunning {
 		return nil, ErrBusy
 	}
 	run := newReload()
@@ -104,15 +104,6 @@ func newReload() *running {
 
 // Done is closed when it is over.
 func (r *running) Done() <-chan struct{} { return r.done }
-
-func (r *running) over() bool {
-	select {
-	case <-r.done:
-		return true
-	default:
-		return false
-	}
-}
 
 // Report returns how the reload stands, and what is closed when it stands
 // otherwise. A nil one reports that there was none.

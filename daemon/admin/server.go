@@ -160,18 +160,34 @@ func (s *server) reload(w http.ResponseWriter, r *http.Request) {
 		refuse(w, told(err))
 		return
 	}
-	lines := &lineWriter{to: w}
+	// Lines are written at once. The status is that of the first: an error that comes
+	// before anything was done has its own.
+	out, begun := http.NewResponseController(w), false
+	write := func(what line) {
+		if !begun {
+			begun = true
+			status := http.StatusOK
+			if what.Error != nil {
+				status = what.Error.status()
+			}
+			w.Header().Set("Content-Type", "application/x-ndjson")
+			w.WriteHeader(status)
+		}
+		_ = out.SetWriteDeadline(time.Now().Add(lineTimeout)) // who left needs no answer
+		_ = json.NewEncoder(w).Encode(what)
+		_ = out.Flush()
+	}
 	shown := map[string]config.Step{}
 	for {
 		now, grown := run.Report()
 		for _, step := range now.Steps {
 			if shown[step.Service] != step {
 				shown[step.Service] = step
-				lines.write(line{Step: &step})
+				write(line{Step: &step})
 			}
 		}
 		if now.State != reportRunning {
-			lines.write(line{Reloaded: now.Reloaded, Error: now.Error})
+			write(line{Reloaded: now.Reloaded, Error: now.Error})
 			return
 		}
 		select {
@@ -180,29 +196,6 @@ func (s *server) reload(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-}
-
-// lineWriter writes JSON lines, each at once. The status is that of the first:
-// an error that comes before anything was done has its own.
-type lineWriter struct {
-	to    http.ResponseWriter
-	begun bool
-}
-
-func (l *lineWriter) write(what line) {
-	if !l.begun {
-		l.begun = true
-		status := http.StatusOK
-		if what.Error != nil {
-			status = what.Error.status()
-		}
-		l.to.Header().Set("Content-Type", "application/x-ndjson")
-		l.to.WriteHeader(status)
-	}
-	out := http.NewResponseController(l.to)
-	_ = out.SetWriteDeadline(time.Now().Add(lineTimeout)) // who left needs no answer
-	_ = json.NewEncoder(l.to).Encode(what)
-	_ = out.Flush()
 }
 
 func (s *server) lastReload(w http.ResponseWriter, _ *http.Request) {

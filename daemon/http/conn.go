@@ -46,21 +46,20 @@ type conn struct {
 	linger  atomic.Bool // the client needs a moment to read the answer before it is closed
 	closed  atomic.Bool
 
-	leaving sync.Once
-	left    chan struct{} // closed when the client has left
+	here  context.Context // until the client has left
+	leave context.CancelFunc
 }
 
-// leave records that the client has left: its query is cancelled.
-func (c *conn) leave() { c.leaving.Do(func() { close(c.left) }) }
-
-// gone reports whether the client has left.
-func (c *conn) gone() bool {
-	select {
-	case <-c.left:
-		return true
-	default:
-		return false
+// newConn returns a connection, encrypted if those of its listener are. The handshake is the
+// first read's, in the goroutine of the connection: accepting never waits for a
+// client.
+func newConn(nc net.Conn, l *listener) *conn {
+	c := &conn{Conn: nc, watch: l.watch, places: l.places, guarded: l.guarded}
+	c.here, c.leave = context.WithCancel(context.Background())
+	if l.tls != nil {
+		c.tls = tls.Server(nc, l.tls)
 	}
+	return c
 }
 
 func (c *conn) Close() error {
@@ -104,10 +103,6 @@ const (
 const errPlain = "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n" +
 	"Connection: close\r\nContent-Length: 70\r\n\r\n" +
 	`{"error":"this port speaks TLS: ask with https://","reason":"invalid"}`
-
-// secure has a connection encrypted. The handshake is the first read's, in the
-// goroutine of the connection: accepting never waits for a client.
-func (c *conn) secure(config *tls.Config) { c.tls = tls.Server(c.Conn, config) }
 
 // Read reads what the client has sent, decrypted.
 func (c *conn) Read(p []byte) (n int, err error) {
@@ -161,11 +156,11 @@ func speaksHTTP(begin [maxHandshakePeek]byte) bool {
 // closeSecure sends the alert that ends TLS, unless nobody would read it, and
 // closes the connection.
 func (c *conn) closeSecure() error {
-	if c.tls == nil || c.linger.Load() || c.gone() {
+	if c.tls == nil || c.linger.Load() || c.here.Err() != nil {
 		return c.Conn.Close()
 	}
 	err := c.tls.Close()
-	if errors.Is(err, net.ErrClosed) || c.gone() {
+	if errors.Is(err, net.ErrClosed) || c.here.Err() != nil {
 		return nil // the client was quicker
 	}
 	return err

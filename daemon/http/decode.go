@@ -134,14 +134,7 @@ func (d *decoder) object(o *object) *query.Error {
 	}
 	d.depth++
 	seen, unknown := 0, 0
-	for first := true; ; first = false {
-		more, err := d.more(first, '}')
-		if err != nil {
-			return err
-		}
-		if !more {
-			break
-		}
+	err := d.each('}', func() *query.Error {
 		key, err := d.key()
 		if err != nil {
 			return err
@@ -150,16 +143,15 @@ func (d *decoder) object(o *object) *query.Error {
 		switch {
 		case at < 0:
 			unknown++
-			err = d.unknown(o, key, unknown)
+			return d.unknown(o, key, unknown)
 		case seen&(1<<at) != 0:
-			err = query.Invalid("%q is given twice (byte %d)", key, d.i)
-		default:
-			seen |= 1 << at
-			err = o.members[at].read(d)
+			return query.Invalid("%q is given twice (byte %d)", key, d.i)
 		}
-		if err != nil {
-			return err
-		}
+		seen |= 1 << at
+		return o.members[at].read(d)
+	})
+	if err != nil {
+		return err
 	}
 	d.depth--
 	for i := range o.required {
@@ -189,19 +181,9 @@ func (d *decoder) array(what string, element func(*decoder) *query.Error) *query
 		return query.Invalid("%s must be an array (byte %d)", what, d.i)
 	}
 	d.depth++
-	for first := true; ; first = false {
-		more, err := d.more(first, ']')
-		if err != nil {
-			return err
-		}
-		if !more {
-			d.depth--
-			return nil
-		}
-		if err := element(d); err != nil {
-			return err
-		}
-	}
+	err := d.each(']', func() *query.Error { return element(d) })
+	d.depth--
+	return err
 }
 
 func (d *decoder) request() *query.Error {

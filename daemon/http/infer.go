@@ -52,7 +52,7 @@ func (n *inference) answer(ctx *fasthttp.RequestCtx, s *query.Service) {
 	x.ctx, x.read = ctx, false
 	var left <-chan struct{}
 	if c, ok := ctx.Conn().(*conn); ok {
-		left = c.left
+		left = c.here.Done()
 	}
 	failed := n.queries.Answer(s, x, trace, left)
 	if failed != nil {

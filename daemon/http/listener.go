@@ -52,10 +52,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			refuse(nc, l.tls != nil)
 			continue
 		}
-		c := &conn{Conn: nc, watch: l.watch, places: l.places, guarded: l.guarded, left: make(chan struct{})}
-		if l.tls != nil {
-			c.secure(l.tls)
-		}
+		c := newConn(nc, l)
 		if err := l.watch.add(c); err != nil {
 			c.Close()
 			continue

@@ -1,7 +1,9 @@
 package http
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -76,8 +78,8 @@ type events struct {
 	allowed func() bool // whether the client may still have the events
 	since   uint64
 	page    *timeline.Page
-	sent    time.Time // the last frame, zero before the first
-	rest    []byte    // bytes of the frame not read yet
+	sent    time.Time    // the last frame, zero before the first
+	rest    bytes.Reader // the frame, as far as it is not read yet
 }
 
 // frame is what one event holds.
@@ -90,7 +92,7 @@ type frame struct {
 }
 
 func (s *events) Read(p []byte) (int, error) {
-	if len(s.rest) == 0 {
+	if s.rest.Len() == 0 {
 		if !s.wait() {
 			return 0, io.EOF
 		}
@@ -98,9 +100,7 @@ func (s *events) Read(p []byte) (int, error) {
 			return 0, err
 		}
 	}
-	n := copy(p, s.rest)
-	s.rest = s.rest[n:]
-	return n, nil
+	return s.rest.Read(p)
 }
 
 // Close counts the watcher off.
@@ -118,7 +118,7 @@ func (s *events) wait() bool {
 			return false
 		case <-time.After(max(tick, 0)):
 		}
-		if s.conn != nil && s.conn.gone() || !s.allowed() {
+		if s.conn != nil && s.conn.here.Err() != nil || !s.allowed() {
 			return false
 		}
 		if s.page == nil || s.ring.Changed(s.since) || time.Since(s.sent) >= restEvery {
@@ -146,6 +146,6 @@ func (s *events) next() error {
 	if err != nil {
 		return err
 	}
-	s.rest = append(append([]byte("data: "), text...), "\n\n"...)
+	s.rest.Reset(fmt.Appendf(nil, "data: %s\n\n", text))
 	return nil
 }

@@ -183,7 +183,7 @@ func TestSlowWatcherIsDropped(t *testing.T) {
 	client, nc := net.Pipe()
 	defer client.Close()
 	defer nc.Close()
-	e.conn = &conn{Conn: nc}
+	e.conn = newConn(nc, &listener{})
 	if err := e.next(); err != nil {
 		t.Fatal(err)
 	}
@@ -281,5 +281,5 @@ func BenchmarkFrame(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	b.ReportMetric(float64(len(e.rest)), "bytes")
+	b.ReportMetric(float64(e.rest.Len()), "bytes")
 }

@@ -88,6 +88,20 @@ func (s *scanner) more(first bool, closing byte) (bool, *query.Error) {
 	return true, nil
 }
 
+// each calls element for each element of an array or object, which has begun, and
+// reads the closing byte.
+func (s *scanner) each(closing byte, element func() *query.Error) *query.Error {
+	for first := true; ; first = false {
+		more, err := s.more(first, closing)
+		if !more || err != nil {
+			return err
+		}
+		if err := element(); err != nil {
+			return err
+		}
+	}
+}
+
 // key reads the name of a member and the colon.
 func (s *scanner) key() ([]byte, *query.Error) {
 	k, err := s.str(nil)
@@ -302,11 +316,7 @@ func (s *scanner) skip(depth int) *query.Error {
 // skipElements reads an object or an array, which ends in closing.
 func (s *scanner) skipElements(closing byte, depth int) *query.Error {
 	s.i++
-	for first := true; ; first = false {
-		more, err := s.more(first, closing)
-		if !more || err != nil {
-			return err
-		}
+	return s.each(closing, func() *query.Error {
 		if closing == '}' {
 			if _, _, err := s.pass(); err != nil {
 				return err
@@ -315,10 +325,8 @@ func (s *scanner) skipElements(closing byte, depth int) *query.Error {
 				return err
 			}
 		}
-		if err := s.skip(depth + 1); err != nil {
-			return err
-		}
-	}
+		return s.skip(depth + 1)
+	})
 }
 
 // extent finds the end of an array without looking at what is in it, beyond

@@ -172,7 +172,7 @@ func TestWatchNeedsADescriptor(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	e.places.Take(1)
-	c := &conn{Conn: ours, watch: e.watch, places: e.places, left: make(chan struct{})}
+	c := newConn(ours, &listener{watch: e.watch, places: e.places})
 	if err := e.watch.add(c); err == nil {
 		t.Error("a pipe in memory is watched")
 	}
