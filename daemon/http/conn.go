@@ -50,18 +50,6 @@ type conn struct {
 	leave context.CancelFunc
 }
 
-// newConn returns a connection, encrypted if those of its listener are. The handshake is the
-// first read's, in the goroutine of the connection: accepting never waits for a
-// client.
-func newConn(nc net.Conn, l *listener) *conn {
-	c := &conn{Conn: nc, watch: l.watch, places: l.places, guarded: l.guarded}
-	c.here, c.leave = context.WithCancel(context.Background())
-	if l.tls != nil {
-		c.tls = tls.Server(nc, l.tls)
-	}
-	return c
-}
-
 func (c *conn) Close() error {
 	if c.closed.Swap(true) {
 		return nil

@@ -37,9 +37,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/status"
 )
 
 const (
@@ -51,25 +49,6 @@ const (
 	// because a connection is counted off a moment before its goroutine ends.
 	spareWorkers = 64
 )
-
-// Options is what an endpoint needs besides the configuration. Access and Metrics
-// may be nil: then everybody is let in, and there is no /metrics.
-type Options struct {
-	Queries *query.Server
-	Access  *access.Access
-
-	// Status returns how the daemon stands. It is false if the scheduler
-	// goroutine has ended or does not answer.
-	Status func() (*status.Status, bool)
-
-	// Timelines returns what remembers the last rounds, of each instance.
-	Timelines func() []*timeline.Ring
-
-	// Metrics returns the answer to /metrics, which needs no token if
-	// OpenMetrics is set.
-	Metrics     func() ([]byte, error)
-	OpenMetrics bool
-}
 
 // Endpoint serves the Open Inference Protocol over HTTP: it accepts connections,
 // and hands each request that may ask to the inference or to the pages.

@@ -1,6 +1,7 @@
 package http
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -59,6 +60,18 @@ func (l *listener) Accept() (net.Conn, error) {
 		}
 		return c, nil
 	}
+}
+
+// newConn returns a connection, encrypted if those of its listener are. The handshake is the
+// first read's, in the goroutine of the connection: accepting never waits for a
+// client.
+func newConn(nc net.Conn, l *listener) *conn {
+	c := &conn{Conn: nc, watch: l.watch, places: l.places, guarded: l.guarded}
+	c.here, c.leave = context.WithCancel(context.Background())
+	if l.tls != nil {
+		c.tls = tls.Server(nc, l.tls)
+	}
+	return c
 }
 
 // passing reports whether accepting may work again later.

@@ -7,10 +7,12 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/overlapd/overlapd/daemon/access"
 	page "github.com/overlapd/overlapd/daemon/observe/dashboard"
 	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/status"
 )
 
 var (
@@ -18,6 +20,25 @@ var (
 	errSince        = query.Invalid("since must be the number of a round: the next of the answer before, or 0")
 	errQueriesSince = query.Invalid("since must be a number of queries: the next of the answer before, or 0")
 )
+
+// Options is what an endpoint needs besides the configuration. Access and Metrics
+// may be nil: then everybody is let in, and there is no /metrics.
+type Options struct {
+	Queries *query.Server
+	Access  *access.Access
+
+	// Status returns how the daemon stands. It is false if the scheduler
+	// goroutine has ended or does not answer.
+	Status func() (*status.Status, bool)
+
+	// Timelines returns what remembers the last rounds, of each instance.
+	Timelines func() []*timeline.Ring
+
+	// Metrics returns the answer to /metrics, which needs no token if
+	// OpenMetrics is set.
+	Metrics     func() ([]byte, error)
+	OpenMetrics bool
+}
 
 // pages answers every request but those to infer: what the protocol asks about
 // services, and what the daemon publishes of itself.
