@@ -3,5 +3,6 @@
 // code of its own.
 //
 // The tests build the binary once and are skipped where ONNX Runtime is not
-// found. After each of them the daemon and all of its workers must be gone.
+// found. Most run side by side, each with daemons of its own. After each of them
+// the daemon and all of its workers must be gone.
 package test
