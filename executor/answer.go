@@ -95,7 +95,6 @@ func (w *worker) done(d *wire.Done) error {
 	// Nothing takes longer than the round has, whatever the worker claims.
 	passed := time.Since(f.round.begin)
 	s.Took, s.DeviceTook = min(time.Duration(d.Nanos), passed), min(time.Duration(d.DeviceNanos), passed)
-	s.IntermediateBytes = d.IntermediateBytes
 	w.land(f, d.Finished, d.IntermediateBytes, s.Took)
 	f.round.end()
 	return nil

@@ -32,16 +32,16 @@ func TestBatchGoesOnAfterAnother(t *testing.T) {
 	f := startReady(t, nil, 1)
 	first, second := f.whole(0, 1, "a"), f.whole(0, 2, "b")
 	first.Span.End = 2
-	if s := f.do(first); s.Status != models.SpanDone || s.Finished || s.Reached != 2 || s.IntermediateBytes != 100 {
+	if s := f.do(first); s.Status != models.SpanDone || s.Finished || s.Reached != 2 || f.held() != 100 {
 		t.Fatalf("%+v", s)
 	}
-	if s := f.do(second); s.Status != models.SpanDone || s.IntermediateBytes != 100 {
+	if s := f.do(second); s.Status != models.SpanDone || f.held() != 100 {
 		t.Fatalf("%+v", s)
 	} else {
 		texts(s)
 	}
 	s := f.do(SpanRequest{Span: models.Span{Batch: 1, Start: 2, End: 4}})
-	if got := texts(s); !slices.Equal(got, []string{"a0123"}) || s.IntermediateBytes != 0 {
+	if got := texts(s); !slices.Equal(got, []string{"a0123"}) || f.held() != 0 {
 		t.Fatalf("%q, %+v", got, s)
 	}
 }

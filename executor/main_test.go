@@ -310,6 +310,16 @@ func (f *fixture) do(span SpanRequest) SpanOutcome {
 	return o.Spans[0]
 }
 
+// held returns what the worker of the first service holds of intermediates.
+func (f *fixture) held() int64 {
+	f.t.Helper()
+	state, err := f.State(0)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return state.IntermediateBytes
+}
+
 // texts returns the outputs of a span and releases them.
 func texts(s SpanOutcome) (all []string) {
 	for i := range s.Queries {

@@ -28,11 +28,10 @@ type Outcome struct {
 // SpanOutcome is what became of a span, with what the worker said of it besides.
 type SpanOutcome struct {
 	models.SpanOutcome
-	Err               error          // why, if it is lost or failed
-	DeviceTook        time.Duration  // in the engine by the device's own clock, 0 if it has none
-	IntermediateBytes int64          // held by the worker's paused batches
-	Finished          bool           // the batch ran to its end
-	Queries           []QueryOutputs // the batch's if it finished, in the order in which they were given
+	Err        error          // why, if it is lost or failed
+	DeviceTook time.Duration  // in the engine by the device's own clock, 0 if it has none
+	Finished   bool           // the batch ran to its end
+	Queries    []QueryOutputs // the batch's if it finished, in the order in which they were given
 }
 
 // QueryOutputs are the outputs of one query, in the order of the model's

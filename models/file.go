@@ -100,17 +100,16 @@ func (f *File) Hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Model returns what the file holds of the model, under the name that it
-// shall have. Its operators are the nodes as they stand in the file, whose live
-// bytes are not known. It reads all data, for the hash.
-func (f *File) Model(name string) *Model {
+// Model returns what the file holds of the model. Its operators are the nodes as
+// they stand in the file, whose live bytes are not known. It reads all data, for the
+// hash.
+func (f *File) Model() *Model {
 	operators := make([]Operator, len(f.Graph.Nodes))
 	for i := range f.Graph.Nodes {
 		n := &f.Graph.Nodes[i]
 		operators[i] = Operator{Name: n.Name, Type: n.OpType, Nodes: 1, LiveBytes: -1}
 	}
 	return &Model{
-		Name:      name,
 		Path:      f.Path,
 		Hash:      f.Hash(),
 		Inputs:    specs(f.Graph.FeedInputs()),

@@ -97,5 +97,5 @@ func checkUse(t *testing.T, file *File) {
 	for _, i := range file.Graph.Initializers {
 		file.Inline(i)
 	}
-	file.Model("m")
+	file.Model()
 }

@@ -22,7 +22,6 @@ type TensorSpec struct {
 
 // Model is an ONNX file and what was learned of it.
 type Model struct {
-	Name      string
 	Path      string
 	Hash      string // sha256 of the file (and of its external data), hex
 	Inputs    []TensorSpec

@@ -68,7 +68,7 @@ func (m *loaded) optimize(c Config) (string, error) {
 		return "", err
 	}
 	defer file.Close()
-	m.model = *file.Model("")
+	m.model = *file.Model()
 	m.batchDims = models.BatchDims(m.model.Inputs).Batch
 	c.Progress("optimize", 0, 1)
 	path, hit, err := optimize(m.env, m.device, file, m.model.Hash, c.CacheDir)

@@ -220,8 +220,7 @@ func (s *service) Info() wire.Info {
 		Solo:       s.solo,
 	}
 	if s.device != nil {
-		memory := s.DeviceMemory()
-		info.Device, info.Memory = s.device.Name(), &memory
+		info.Device = s.device.Name()
 	}
 	return info
 }

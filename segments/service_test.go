@@ -36,7 +36,7 @@ func TestServeOnGPU(t *testing.T) {
 	w.send(&spec)
 	var info wire.Info
 	w.await(&info)
-	if info.Device == "" || info.Memory == nil || info.Memory.Intermediates == 0 || len(info.Operators) < 2 {
+	if info.Device == "" || len(info.Operators) < 2 {
 		t.Errorf("%+v", info)
 	}
 	var sizes []int

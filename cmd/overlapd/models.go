@@ -180,7 +180,7 @@ func (o *inspectOptions) asIs(path string) (*inspection, error) {
 		return nil, err
 	}
 	defer f.Close()
-	in := describe(f.Model(path))
+	in := describe(f.Model())
 	for p, alive := range f.Graph.Index().AliveBefore()[1:] {
 		in.Operators[p].Alive = alive
 	}

@@ -1,9 +1,10 @@
 package child
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
-	"os"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -32,7 +33,7 @@ type tail struct {
 	}
 }
 
-func (t *tail) add(p []byte) {
+func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.mu.data = append(t.mu.data, p...)
@@ -40,6 +41,7 @@ func (t *tail) add(p []byte) {
 		t.mu.data = append(t.mu.data[:0], t.mu.data[excess:]...)
 		t.mu.cut = true
 	}
+	return len(p), nil
 }
 
 func (t *tail) text() string {
@@ -52,68 +54,33 @@ func (t *tail) text() string {
 	return strings.ToValidUTF8(string(data), "?")
 }
 
-// listen reads r to its end, keeps the tail and passes lines on.
-func (t *tail) listen(r *os.File, line func(string)) {
-	l := lines{pass: line, limit: rate.NewLimiter(rate.Every(lineEvery), lineBurst)}
-	buf := make([]byte, LineBytes)
-	held := 0 // bytes of a line that has not ended
+// listen reads r to its end, keeps the tail and passes lines on, at a limited rate,
+// and how many of them were left out. pass is nil if nobody listens.
+func (t *tail) listen(r io.Reader, pass func(string)) {
+	limit, out := rate.NewLimiter(rate.Every(lineEvery), lineBurst), 0
+	confess := func() {
+		if out > 0 {
+			pass(fmt.Sprintf("(%d lines were left out: the process writes too much)", out))
+			out = 0
+		}
+	}
+	lines := bufio.NewReaderSize(io.TeeReader(r, t), LineBytes)
 	for {
-		n, err := r.Read(buf[held:])
-		t.add(buf[held : held+n])
-		held = l.split(buf, held+n)
+		text, _, err := lines.ReadLine()
 		if err != nil {
 			break
 		}
-	}
-	l.take(buf[:held])
-	l.confess()
-}
-
-// lines passes on what a process writes, at a limited rate, and how much of it
-// was left out.
-type lines struct {
-	pass  func(string) // nil if nobody listens
-	limit *rate.Limiter
-	out   int // lines left out since the last that was not
-}
-
-// split takes the lines in buf[:n], moves the rest to the front, and returns how
-// long that is.
-func (l *lines) split(buf []byte, n int) (held int) {
-	rest := buf[:n]
-	for {
-		end := bytes.IndexByte(rest, '\n')
-		if end < 0 {
-			break
+		text = bytes.TrimRight(text, "\r")
+		switch {
+		case len(text) == 0 || pass == nil:
+		case !limit.Allow():
+			out++
+		default:
+			confess()
+			pass(strings.ToValidUTF8(string(text), "?"))
 		}
-		l.take(rest[:end])
-		rest = rest[end+1:]
 	}
-	if len(rest) == len(buf) {
-		l.take(rest)
-		return 0
-	}
-	return copy(buf, rest)
-}
-
-func (l *lines) take(text []byte) {
-	text = bytes.TrimRight(text, "\r\n")
-	switch {
-	case len(text) == 0 || l.pass == nil:
-	case !l.limit.Allow():
-		l.out++
-	default:
-		l.confess()
-		l.pass(strings.ToValidUTF8(string(text), "?"))
-	}
-}
-
-// confess writes how many lines were left out since the last that was not.
-func (l *lines) confess() {
-	if l.out > 0 {
-		l.pass(fmt.Sprintf("(%d lines were left out: the process writes too much)", l.out))
-		l.out = 0
-	}
+	confess()
 }
 
 // crashes are how the lines begin with which the Go runtime says why it ends.

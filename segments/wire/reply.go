@@ -43,8 +43,7 @@ func (m *Progress) check() error {
 }
 
 // Info reports that a model is loaded, and what the worker learned of it. Device is
-// the name of the GPU, empty on the CPU, where Memory is nil. Cut is nil where there
-// was nothing to choose.
+// the name of the GPU, empty on the CPU. Cut is nil where there was nothing to choose.
 type Info struct {
 	Inputs     []models.TensorSpec `json:"inputs"`
 	Outputs    []models.TensorSpec `json:"outputs"`
@@ -52,7 +51,6 @@ type Info struct {
 	Hash       string              `json:"hash"`
 	ORTVersion string              `json:"ort_version"`
 	Device     string              `json:"device,omitempty"`
-	Memory     *DeviceMemory       `json:"memory,omitempty"`
 	Cut        *CutChoice          `json:"cut,omitempty"`
 	CacheHit   bool                `json:"cache_hit"`
 	LoadNanos  int64               `json:"load_nanos"`
