@@ -160,21 +160,16 @@ func (n *node) start(r *overlap.Round) error {
 	n.round.End = at + n.scenario.RoundTime + took
 	n.round.Spans = append(n.round.Spans[:0], r.Group.Spans...)
 	if n.scenario.Observer.Round != nil {
-		n.keepQueries(r)
+		// The scheduler's memory of who is in the round does not last.
+		n.queries, n.round.Queries = n.queries[:0], n.round.Queries[:0]
+		for _, in := range r.Queries {
+			from := len(n.queries)
+			n.queries = append(n.queries, in...)
+			n.round.Queries = append(n.round.Queries, n.queries[from:])
+		}
 	}
 	n.tally.started(r)
 	return nil
-}
-
-// keepQueries copies who is in the round, since the scheduler's memory of that
-// does not last.
-func (n *node) keepQueries(r *overlap.Round) {
-	n.queries, n.round.Queries = n.queries[:0], n.round.Queries[:0]
-	for i := range r.Group.Spans {
-		from := len(n.queries)
-		n.queries = append(n.queries, r.Queries[i]...)
-		n.round.Queries = append(n.round.Queries, n.queries[from:])
-	}
 }
 
 // finish ends the round: the predictor learns from it, the scheduler goes on.
@@ -184,7 +179,9 @@ func (n *node) finish() error {
 	for i := range n.outcome.Spans {
 		n.outcome.Spans[i].Took = n.round.Took
 	}
-	n.learn()
+	if n.whole() {
+		_ = n.predictor.Observe(models.Group{Spans: n.round.Spans}, n.took()) // the daemon goes on as well with one that is out of range
+	}
 	n.tally.ended(n)
 	if n.scenario.Observer.Round != nil {
 		n.round.Device, n.round.Outcome = n.index, n.outcome
@@ -213,13 +210,6 @@ func (n *node) took() time.Duration {
 		return n.round.Took
 	}
 	return n.outcome.Took
-}
-
-func (n *node) learn() {
-	if !n.whole() {
-		return
-	}
-	_ = n.predictor.Observe(models.Group{Spans: n.round.Spans}, n.took()) // the daemon goes on as well with one that is out of range
 }
 
 // settle takes the answers, and checks the scheduler if that is asked for.

@@ -88,7 +88,11 @@ func (r *recording) row(t *textfile.Table) {
 	if r.service >= 0 {
 		q.service = slices.IndexFunc(r.scenario.Services, func(s Service) bool { return s.Name == t.Fields[r.service] })
 		if q.service < 0 {
-			t.Refuse(r.service, "there is no such service; the services are %s", strings.Join(r.scenario.serviceNames(), ", "))
+			var names []string
+			for i := range r.scenario.Services {
+				names = append(names, r.scenario.Services[i].Name)
+			}
+			t.Refuse(r.service, "there is no such service; the services are %s", strings.Join(names, ", "))
 		}
 	}
 	if r.size >= 0 {
@@ -151,8 +155,11 @@ func (r *recording) give() error {
 		was := left[0]
 		left = left[1:]
 		if r.service >= 0 {
+			// What else the file does not say is drawn for the service that it says.
+			s, random := &sc.Services[was.service], stream(sc.Seed, forSizes, i+1)
 			q.Service = models.ServiceID(was.service)
-			sc.draw(i, q)
+			q.Size, q.SeqLen = oneOf(s.Sizes, 1, random), oneOf(s.SeqLens, 0, random)
+			q.Leaves = sc.Clients.leaves(q.At, s.Target, random)
 		}
 		if r.size >= 0 {
 			q.Size = was.size
@@ -166,22 +173,6 @@ func (r *recording) give() error {
 	}
 	sc.Given = queries
 	return nil
-}
-
-func (sc *Scenario) serviceNames() (names []string) {
-	for i := range sc.Services {
-		names = append(names, sc.Services[i].Name)
-	}
-	return names
-}
-
-// draw gives a query of a service that was recorded the size and sequence
-// length that one of this service may have, and how long its client stays.
-func (sc *Scenario) draw(number int, q *Query) {
-	s := &sc.Services[q.Service]
-	random := stream(sc.Seed, forSizes, number+1)
-	q.Size, q.SeqLen = oneOf(s.Sizes, 1, random), oneOf(s.SeqLens, 0, random)
-	q.Leaves = sc.Clients.leaves(q.At, s.Target, random)
 }
 
 // check refuses what the device does not know.

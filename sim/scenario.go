@@ -124,45 +124,35 @@ type clients struct {
 
 // Validate reports every fault of the scenario.
 func (sc *Scenario) Validate() error {
-	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if sc.Device == nil {
 		return errors.New("no device")
 	}
-	if n := len(sc.Services); n < 1 || n > overlap.MaxServices {
-		fault("%d services: want 1 to %d", n, overlap.MaxServices)
+	var faults []error
+	fault := func(bad bool, format string, args ...any) {
+		if bad {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
 	}
-	if sc.Queries < 0 || sc.Queries > MaxQueries {
-		fault("%d queries: want at most %d", sc.Queries, MaxQueries)
-	}
-	if sc.Devices < 0 || sc.Devices > MaxDevices {
-		fault("%d devices: want 1 to %d", sc.Devices, MaxDevices)
-	}
-	if sc.Dispatch != "" && !slices.Contains(Dispatches(), sc.Dispatch) {
-		fault("unknown dispatch %q: want one of %v", sc.Dispatch, Dispatches())
-	}
-	if sc.Knows != "" && !slices.Contains(Knowledges(), sc.Knows) {
-		fault("unknown knowledge %q: want one of %v", sc.Knows, Knowledges())
-	}
-	if !lasts(sc.DecisionTime) || !lasts(sc.RoundTime) {
-		fault("a decision takes %v and a round %v: want 0 to a year", sc.DecisionTime, sc.RoundTime)
-	}
-	if f := &sc.Faults; !lasts(f.Every) || !lasts(f.Restart) || !within(f.Failing, 0, 1) {
-		fault("workers live %v, are back after %v and fail %v of their spans: want times and a share", f.Every, f.Restart, f.Failing)
-	}
-	if c := &sc.Clients; !within(c.Leaving, 0, 1) || !lasts(c.Timeout) {
-		fault("%v of the clients leave, the others after %v: want a share and a time", c.Leaving, c.Timeout)
-	}
+	n, f, c := len(sc.Services), &sc.Faults, &sc.Clients
+	fault(n < 1 || n > overlap.MaxServices, "%d services: want 1 to %d", n, overlap.MaxServices)
+	fault(sc.Queries < 0 || sc.Queries > MaxQueries, "%d queries: want at most %d", sc.Queries, MaxQueries)
+	fault(sc.Devices < 0 || sc.Devices > MaxDevices, "%d devices: want 1 to %d", sc.Devices, MaxDevices)
+	fault(sc.Dispatch != "" && !slices.Contains(Dispatches(), sc.Dispatch), "unknown dispatch %q: want one of %v", sc.Dispatch, Dispatches())
+	fault(sc.Knows != "" && !slices.Contains(Knowledges(), sc.Knows), "unknown knowledge %q: want one of %v", sc.Knows, Knowledges())
+	fault(!lasts(sc.DecisionTime) || !lasts(sc.RoundTime), "a decision takes %v and a round %v: want 0 to a year", sc.DecisionTime, sc.RoundTime)
+	fault(!lasts(f.Every) || !lasts(f.Restart) || !within(f.Failing, 0, 1),
+		"workers live %v, are back after %v and fail %v of their spans: want times and a share", f.Every, f.Restart, f.Failing)
+	fault(!within(c.Leaving, 0, 1) || !lasts(c.Timeout), "%v of the clients leave, the others after %v: want a share and a time", c.Leaving, c.Timeout)
 	names := map[string]bool{}
 	for i := range sc.Services {
-		name := sc.Services[i].Name
-		if err := sc.checkService(&sc.Services[i]); err != nil {
-			fault("service %s: %w", name, err)
-		}
-		if names[name] {
-			fault("service %s: name occurs twice", name)
-		}
-		names[name] = true
+		s := &sc.Services[i]
+		fault(names[s.Name], "service %s: name occurs twice", s.Name)
+		names[s.Name] = true
+		sc.checkService(s, func(bad bool, format string, args ...any) {
+			if bad {
+				fault(true, "service %s: %w", s.Name, fmt.Errorf(format, args...))
+			}
+		})
 	}
 	if sc.Given == nil {
 		faults = append(faults, sc.Arrivals.check(sc.Queries))
@@ -174,36 +164,24 @@ func (sc *Scenario) Validate() error {
 func lasts(d time.Duration) bool { return d >= 0 && d <= maxTime }
 
 // checkService leaves to the scheduler what it checks itself.
-func (sc *Scenario) checkService(s *Service) error {
+func (sc *Scenario) checkService(s *Service, fault func(bad bool, format string, args ...any)) {
 	known, ok := sc.model(s)
 	if !ok {
-		return fmt.Errorf("%w %q: the device knows %v", ErrUnknownModel, s.model(), sc.modelNames())
-	}
-	if s.Target <= 0 || s.Target > maxTime {
-		return fmt.Errorf("QoS target %v: want more than 0, at most %v", s.Target, maxTime)
-	}
-	if len(s.Sizes) > MaxShapes || len(s.SeqLens) > MaxShapes {
-		return fmt.Errorf("%d sizes and %d sequence lengths: want at most %d of each", len(s.Sizes), len(s.SeqLens), MaxShapes)
+		fault(true, "%w %q: the device knows %v", ErrUnknownModel, s.model(), sc.modelNames())
+		return
 	}
 	m := &sc.Device.Models()[known]
-	mostSize, mostSeqLen := most(m.Sizes, predictor.MaxSize), most(m.SeqLens, predictor.MaxSeqLen)
-	for _, size := range append([]int{max(s.MaxBatch, 1)}, s.Sizes...) {
-		if size < 1 || size > mostSize {
-			return fmt.Errorf("batch size %d: model %s was measured with 1 to %d", size, m.Name, mostSize)
-		}
+	size, seqLen := most(m.Sizes, predictor.MaxSize), most(m.SeqLens, predictor.MaxSeqLen)
+	fault(s.Target <= 0 || s.Target > maxTime, "QoS target %v: want more than 0, at most %v", s.Target, maxTime)
+	fault(len(s.Sizes) > MaxShapes || len(s.SeqLens) > MaxShapes, "%d sizes and %d sequence lengths: want at most %d of each", len(s.Sizes), len(s.SeqLens), MaxShapes)
+	for _, n := range append([]int{max(s.MaxBatch, 1)}, s.Sizes...) {
+		fault(n < 1 || n > size, "batch size %d: model %s was measured with 1 to %d", n, m.Name, size)
 	}
 	for _, n := range s.SeqLens {
-		if n < 0 || n > mostSeqLen {
-			return fmt.Errorf("sequence length %d: model %s was measured with 0 to %d", n, m.Name, mostSeqLen)
-		}
+		fault(n < 0 || n > seqLen, "sequence length %d: model %s was measured with 0 to %d", n, m.Name, seqLen)
 	}
-	if !within(s.Share, 0, math.MaxFloat32) {
-		return fmt.Errorf("share %v: want 0 or more", s.Share)
-	}
-	if s.Priority < 0 {
-		return fmt.Errorf("priority %d: want 0 or more", s.Priority)
-	}
-	return nil
+	fault(!within(s.Share, 0, math.MaxFloat32), "share %v: want 0 or more", s.Share)
+	fault(s.Priority < 0, "priority %d: want 0 or more", s.Priority)
 }
 
 // most returns the largest of a list, or what there is without one.

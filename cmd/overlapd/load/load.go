@@ -113,13 +113,7 @@ func (o Options) resolve() (Options, error) {
 	if o.open() && o.Connections == 0 {
 		o.Connections = openConnections * len(o.Services)
 	}
-	if faults := o.faults(); len(faults) > 0 {
-		return o, fmt.Errorf("%w: %w", errOptions, errors.Join(faults...))
-	}
-	return o, nil
-}
-
-func (o *Options) faults() (list []error) {
+	var list []error
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
 			list = append(list, fmt.Errorf(format, args...))
@@ -149,5 +143,8 @@ func (o *Options) faults() (list []error) {
 	check(o.Inputs >= 1 && o.Inputs <= maxInputs, "%d inputs, want 1 to %d", o.Inputs, maxInputs)
 	check(o.QueryTimeout >= 0, "query timeout %s is negative", o.QueryTimeout)
 	check(o.Priority >= 0, "priority %d is negative", o.Priority)
-	return list
+	if len(list) > 0 {
+		return o, fmt.Errorf("%w: %w", errOptions, errors.Join(list...))
+	}
+	return o, nil
 }

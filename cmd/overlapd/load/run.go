@@ -59,8 +59,17 @@ func (r *run) prepare(ctx context.Context) error {
 		}
 		r.streams = append(r.streams, s)
 	}
-	if err := r.connect(ctx); err != nil {
-		return err
+	// A connection that cannot be opened now is an error of the request that needs it.
+	deadline := time.Now().Add(o.Timeout)
+	for i := range o.Connections {
+		w, err := newWaker(ctx)
+		if err != nil {
+			return err
+		}
+		c := newConn(ctx, r.daemon.addr, r.daemon.tls)
+		s := r.streams[i%len(r.streams)]
+		s.senders = append(s.senders, &sender{conn: c, waker: w, turn: i / len(r.streams)})
+		_ = c.open(deadline)
 	}
 	runtime.GC()
 	r.clock = clock{start: time.Now().Add(leadIn + o.Warmup)}
@@ -78,23 +87,6 @@ func (o *Options) arrivalsOf(service int) []time.Duration {
 	}
 	phase := float64(service) / float64(len(o.Services))
 	return schedule(o.Arrivals, rate, o.CV, -o.Warmup, o.Duration, phase, o.Seed, uint64(service))
-}
-
-// connect deals out the connections and opens them. One that cannot be opened
-// now is an error of the request that needs it.
-func (r *run) connect(ctx context.Context) error {
-	deadline := time.Now().Add(r.options.Timeout)
-	for i := range r.options.Connections {
-		w, err := newWaker(ctx)
-		if err != nil {
-			return err
-		}
-		c := newConn(ctx, r.daemon.addr, r.daemon.tls)
-		s := r.streams[i%len(r.streams)]
-		s.senders = append(s.senders, &sender{conn: c, waker: w, turn: i / len(r.streams)})
-		_ = c.open(deadline)
-	}
-	return nil
 }
 
 // execute sends everything and waits for the answers, or for the end of the run.
@@ -115,7 +107,10 @@ func (r *run) execute() {
 
 func (r *run) close() {
 	for _, s := range r.streams {
-		s.close()
+		for _, w := range s.senders {
+			w.conn.close()
+			w.waker.close()
+		}
 	}
 }
 
@@ -132,7 +127,8 @@ const progressInterval = 200 * time.Millisecond
 
 // showProgress reports progress until the function it returns is called.
 func (r *run) showProgress() (stop func()) {
-	if r.options.Progress == nil {
+	o := r.options
+	if o.Progress == nil {
 		return func() {}
 	}
 	done := make(chan struct{})
@@ -143,21 +139,17 @@ func (r *run) showProgress() (stop func()) {
 		for {
 			select {
 			case <-tick.C:
-				r.reportProgress()
+				var requests, failed int64
+				for _, s := range r.streams {
+					n, bad := s.rec.counts()
+					requests, failed = requests+n, failed+bad
+				}
+				part := float64(r.clock.now()+o.Warmup) / float64(o.Warmup+o.Duration)
+				o.Progress(fmt.Sprintf("%d requests, %d errors", requests, failed), min(max(part, 0), 1))
 			case <-done:
 				return
 			}
 		}
 	})
 	return func() { close(done); wg.Wait() }
-}
-
-func (r *run) reportProgress() {
-	var requests, failed int64
-	for _, s := range r.streams {
-		n, bad := s.rec.counts()
-		requests, failed = requests+n, failed+bad
-	}
-	part := float64(r.clock.now()+r.options.Warmup) / float64(r.options.Warmup+r.options.Duration)
-	r.options.Progress(fmt.Sprintf("%d requests, %d errors", requests, failed), min(max(part, 0), 1))
 }

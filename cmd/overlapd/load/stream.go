@@ -90,7 +90,9 @@ func (s *stream) drive(w *sender) {
 			return
 		}
 		o := outcome{due: due, timed: s.timed}
-		if !s.await(w, &o) || !s.shoot(w, &o) {
+		ahead := due - s.clock.now()
+		o.busy = ahead < 0
+		if ahead > 0 && w.waker.sleep(ahead) != nil || !s.shoot(w, &o) {
 			return
 		}
 		s.rec.add(&o)
@@ -98,13 +100,6 @@ func (s *stream) drive(w *sender) {
 			return
 		}
 	}
-}
-
-// await sleeps until the request is due and reports whether it shall be sent.
-func (s *stream) await(w *sender, o *outcome) bool {
-	ahead := o.due - s.clock.now()
-	o.busy = ahead < 0
-	return ahead <= 0 || w.waker.sleep(ahead) == nil
 }
 
 // shoot sends one request and sets what became of it. It returns false if the
@@ -154,13 +149,6 @@ func answerReason(status int, body []byte) string {
 		return "http_" + strconv.Itoa(status)
 	}
 	return e.Reason
-}
-
-func (s *stream) close() {
-	for _, w := range s.senders {
-		w.conn.close()
-		w.waker.close()
-	}
 }
 
 // waker lets one goroutine sleep until a time and wake some microseconds after

@@ -22,14 +22,6 @@ const twiceSolo = time.Duration(0)
 
 func (d *deployment) label() string { return label(d.models) }
 
-// caseName is what figures call the deployment.
-func (d *deployment) caseName() string {
-	if len(d.models) > 3 {
-		return caseQuadruplet
-	}
-	return d.label()
-}
-
 // The inputs of the paper's table 1.
 var (
 	pairSizes   = []int{4, 8, 16, 32}

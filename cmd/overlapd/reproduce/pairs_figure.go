@@ -36,7 +36,10 @@ func (s *series) draw(list []*served, authors map[float64]authorsResults, mean s
 	f := s.figure
 	f.Notes = slices.Clone(f.Notes)
 	for _, k := range list {
-		row := row{Case: k.deploy.caseName(), QPS: k.deploy.load, Policy: k.variant}
+		row := row{Case: k.deploy.label(), QPS: k.deploy.load, Policy: k.variant}
+		if len(k.deploy.models) == len(quadModels) {
+			row.Case = caseQuadruplet
+		}
 		row.Ours, row.Spread = k.of(s.ours)
 		if m, ok := authors[row.QPS][row.Case][row.Policy]; ok && s.authors != nil {
 			row.Authors = rounded(s.authors(m))

@@ -15,7 +15,7 @@ const (
 	copiedQueries = 64
 )
 
-// Query is a query that is q. Times are since the daemon started; in JSON all
+// Query is a query that is over. Times are since the daemon started; in JSON all
 // of them are nanoseconds.
 type Query struct {
 	Service  string        `json:"service"`
