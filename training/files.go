@@ -14,27 +14,30 @@ import (
 // maxFiles is how many files of a folder are read at most.
 const maxFiles = 4096
 
-// ReadPath reads a CSV file, or all files of a folder that end in .csv, in
-// the order of their names, and merges them.
-func ReadPath(path string) (*Dataset, error) {
-	files, err := csvFiles(path)
-	if err != nil {
-		return nil, err
-	}
-	datasets := make([]*Dataset, len(files))
-	for i, name := range files {
-		file, err := textfile.Open(name)
+// ReadPath reads CSV files, and all files of folders that end in .csv, in the order of
+// their names, and merges them.
+func ReadPath(paths ...string) (*Dataset, error) {
+	var datasets []*Dataset
+	for _, path := range paths {
+		files, err := csvFiles(path)
 		if err != nil {
 			return nil, err
 		}
-		datasets[i], err = ReadCSV(file, name)
-		if err := errors.Join(err, file.Close()); err != nil {
-			return nil, err
+		for _, name := range files {
+			file, err := textfile.Open(name)
+			if err != nil {
+				return nil, err
+			}
+			d, err := ReadCSV(file, name)
+			if err := errors.Join(err, file.Close()); err != nil {
+				return nil, err
+			}
+			datasets = append(datasets, d)
 		}
 	}
 	d, err := Merge(datasets...)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", strings.Join(paths, ", "), err)
 	}
 	return d, nil
 }

@@ -74,7 +74,7 @@ taken as they are.`,
   overlapd dataset import bert_resnet50.csv --state /var/lib/overlapd`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, paths []string) error {
-			d, err := readDatasets(paths)
+			d, err := training.ReadPath(paths...)
 			if err != nil {
 				return err
 			}
@@ -92,17 +92,6 @@ taken as they are.`,
 	cmd.Flags().StringVar(&device, "device", "", "what the groups were measured on, in words")
 	out.flag(cmd.Flags())
 	return cmd
-}
-
-func readDatasets(paths []string) (*training.Dataset, error) {
-	parts := make([]*training.Dataset, len(paths))
-	for i, path := range paths {
-		var err error
-		if parts[i], err = training.ReadPath(path); err != nil {
-			return nil, err
-		}
-	}
-	return training.Merge(parts...)
 }
 
 // imported is the result of an import. Rows were read, Known of them had been
@@ -429,7 +418,7 @@ func (o *measuredOptions) read() (d *training.Dataset, operators map[string][]tr
 		return nil, nil, fmt.Errorf("--format %s is unknown; abacus is the only one", o.format)
 	}
 	if len(o.data) > 0 {
-		if d, err = readDatasets(o.data); err == nil {
+		if d, err = training.ReadPath(o.data...); err == nil {
 			d.Device = o.device
 		}
 		return d, nil, err

@@ -390,7 +390,18 @@ func field(path, key string) string {
 func (l *looking) lookAtDevice() {
 	d := l.target.Device
 	name, index := fmt.Sprintf("GPU %d", d.Index), fmt.Sprint(d.Index)
-	l.lookAtMode(d.ComputeMode.Value, name, index, d.MIG.Enabled)
+	switch mps := l.Config.MPS.Mode != config.MPSOff; d.ComputeMode.Value {
+	case cuda.Prohibited:
+		l.add("compute-prohibited", "gpu", name, "index", index)
+	case cuda.ExclusiveProcess, cuda.ExclusiveThread:
+		if n := len(l.Config.Services); !mps && n > 1 {
+			l.add("compute-exclusive", "gpu", name, "index", index, "mode", strings.ToUpper(d.ComputeMode.Value), "services", fmt.Sprint(n))
+		}
+	case cuda.DefaultMode:
+		if mps && !d.MIG.Enabled { // which needs this mode: an MPS server for each instance is more than one process
+			l.add("compute-default", "gpu", name, "index", index)
+		}
+	}
 	if d.Persistence.Known && !d.Persistence.Value {
 		l.add("persistence", "gpu", name, "index", index)
 	}
@@ -412,23 +423,6 @@ func (l *looking) lookAtDevice() {
 			pids = append(pids, fmt.Sprint(p.PID))
 		}
 		l.add("busy", "gpu", name, "processes", "processes "+joined(pids))
-	}
-}
-
-// lookAtMode adds a compute mode that is in the way. A GPU that is divided has to be in
-// the default one: an MPS server for each instance is more than one process.
-func (l *looking) lookAtMode(mode string, name, index string, divided bool) {
-	switch mode {
-	case cuda.Prohibited:
-		l.add("compute-prohibited", "gpu", name, "index", index)
-	case cuda.ExclusiveProcess, cuda.ExclusiveThread:
-		if l.Config.MPS.Mode == config.MPSOff && len(l.Config.Services) > 1 {
-			l.add("compute-exclusive", "gpu", name, "index", index, "mode", strings.ToUpper(string(mode)), "services", fmt.Sprint(len(l.Config.Services)))
-		}
-	case cuda.DefaultMode:
-		if l.Config.MPS.Mode != config.MPSOff && !divided {
-			l.add("compute-default", "gpu", name, "index", index)
-		}
 	}
 }
 

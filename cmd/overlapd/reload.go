@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -229,27 +229,41 @@ func (o *socketOptions) client() (*admin.Client, error) {
 	return admin.NewClient(path), nil
 }
 
-// find returns the admin socket that the flags name, the one of the configuration
-// that they name, or the only one of this host that a daemon listens at.
+// find returns the admin socket that the flags name, the one of the configuration that
+// they name, or the only one of this host that a daemon listens at. If none listens for
+// a configuration it is the first that could, so that the error names it.
 func (o *socketOptions) find(systemd string) (string, error) {
-	switch {
-	case o.path != "":
+	if o.path != "" {
 		return o.path, nil
-	case o.config != "":
-		return o.ofConfig(systemd)
 	}
-	c := config.Default() // a daemon whose configuration names none
-	patterns := append(c.AdminPaths(), filepath.Join(systemd, "*", "admin.sock"))
-	if dir := config.UserSockets(); dir != "" {
-		patterns = append(patterns, filepath.Join(dir, "admin-*.sock"))
+	c, instance := config.Default(), "*"
+	if o.config != "" {
+		var err error
+		if c, err = config.Load(o.config); err != nil {
+			return "", err
+		}
+		instance = strings.TrimSuffix(filepath.Base(o.config), ".toml")
+	}
+	places := c.AdminPaths()
+	if len(places) == 0 {
+		return "", fmt.Errorf(`%s: admin_socket is off; set it to "auto" and restart the daemon, or send it SIGHUP`, o.config)
+	}
+	if !c.AdminChosen() {
+		places = append(places, filepath.Join(systemd, instance, "admin.sock"))
+	}
+	if dir := config.UserSockets(); dir != "" && o.config == "" {
+		places = append(places, filepath.Join(dir, "admin-*.sock"))
 	}
 	var found []string
-	for _, pattern := range patterns {
-		paths, err := filepath.Glob(pattern)
+	for _, place := range places {
+		paths, err := filepath.Glob(place)
 		if err != nil {
 			return "", err
 		}
 		found = append(found, slices.DeleteFunc(paths, func(path string) bool { return !listened(path) })...)
+	}
+	if o.config != "" {
+		return append(found, places[0])[0], nil
 	}
 	slices.Sort(found)
 	switch found = slices.Compact(found); len(found) {
@@ -261,37 +275,11 @@ func (o *socketOptions) find(systemd string) (string, error) {
 	return "", fmt.Errorf("%d daemons run here; name one:\n  --admin %s", len(found), strings.Join(found, "\n  --admin "))
 }
 
-// ofConfig returns the socket of the daemon that was started with a file. If
-// none of the places has one it is the first, so that the error names it.
-func (o *socketOptions) ofConfig(systemd string) (string, error) {
-	c, err := config.Load(o.config)
-	if err != nil {
-		return "", err
-	}
-	paths := c.AdminPaths()
-	if len(paths) == 0 {
-		return "", fmt.Errorf(`%s: admin_socket is off; set it to "auto" and restart the daemon, or send it SIGHUP`, o.config)
-	}
-	instance := strings.TrimSuffix(filepath.Base(o.config), ".toml")
-	if !c.AdminChosen() {
-		paths = append(paths, filepath.Join(systemd, instance, "admin.sock"))
-	}
-	if i := slices.IndexFunc(paths, listened); i >= 0 {
-		return paths[i], nil
-	}
-	return paths[0], nil
-}
-
-// listened reports whether a daemon listens at a path, also one that refuses this
-// user.
+// listened reports whether a daemon listens at a path, also one that refuses this user.
 func listened(path string) bool {
-	info, err := os.Stat(path)
-	if err != nil || info.Mode().Type() != os.ModeSocket {
-		return false
-	}
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
 		c.Close()
 	}
-	return !errors.Is(err, unix.ECONNREFUSED)
+	return err == nil || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EAGAIN)
 }
