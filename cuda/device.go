@@ -43,17 +43,14 @@ func (h *Host) Facts() (Facts, error) {
 		return Facts{}, err
 	}
 	for i := range min(count, maxDevices) {
-		f.Devices = append(f.Devices, h.deviceAt(i))
+		d := Device{Index: i}
+		handle, code := h.nvml.DeviceGetHandleByIndex(i)
+		if d.Fault = check(code, "nvmlDeviceGetHandleByIndex", d.String()); d.Fault == nil {
+			d = h.describe(handle, i)
+		}
+		f.Devices = append(f.Devices, d)
 	}
 	return f, nil
-}
-
-func (h *Host) deviceAt(index int) Device {
-	device, code := h.nvml.DeviceGetHandleByIndex(index)
-	if err := check(code, "nvmlDeviceGetHandleByIndex", fmt.Sprintf("GPU %d", index)); err != nil {
-		return Device{Index: index, Fault: err}
-	}
-	return h.describe(device, index)
 }
 
 // Device reads one device anew, by its UUID.
@@ -126,7 +123,6 @@ func computeMode(m nvml.ComputeMode) string {
 	return fmt.Sprintf("mode %d", m)
 }
 
-// ecc is the state of error correction.
 type ecc struct {
 	Enabled bool `json:"enabled"`
 	// Uncorrected are the errors since the driver was loaded.
@@ -146,7 +142,6 @@ func (h *Host) describe(handle nvml.Device, index int) Device {
 	return d
 }
 
-// readNames reads what every device has.
 func (d *Device) readNames(handle nvml.Device) error {
 	var code nvml.Return
 	subject := fmt.Sprintf("GPU %d", d.Index)
@@ -189,15 +184,6 @@ func readMemory(handle nvml.Device, subject string) Reading[memory] {
 
 func enabled(s nvml.EnableState) bool { return s == nvml.FEATURE_ENABLED }
 
-// fatal returns an error that concerns the whole device, else nil.
-func fatal(err error) error {
-	var f *fault
-	if errors.As(err, &f) && f.fatal() {
-		return err
-	}
-	return nil
-}
-
 // text returns the characters of a C string.
 func text(chars []int8) string {
 	var b []byte
@@ -210,7 +196,6 @@ func text(chars []int8) string {
 	return string(b)
 }
 
-// maxProcesses bounds the list of a device's processes.
 const maxProcesses = 1024
 
 // Process computes on a device.
@@ -255,7 +240,6 @@ type Reading[T any] struct {
 	Err   error // why it is unknown
 }
 
-// known returns a reading of a value.
 func known[T any](value T) Reading[T] { return Reading[T]{Value: value, Known: true} }
 
 // ask turns an answer of NVML into a reading.

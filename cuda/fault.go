@@ -69,17 +69,21 @@ func (f *fault) Error() string {
 // Unwrap returns the sentinel error of the answer.
 func (f *fault) Unwrap() error { return meaningOf(f.Code).is }
 
-// fatal reports whether the whole device, not only one reading, is concerned.
-func (f *fault) fatal() bool {
+// fatal returns an error that concerns the whole device, not only one reading, else
+// nil.
+func fatal(err error) error {
+	var f *fault
+	if !errors.As(err, &f) {
+		return nil
+	}
 	switch f.Code {
 	case nvml.ERROR_GPU_IS_LOST, nvml.ERROR_RESET_REQUIRED, nvml.ERROR_UNINITIALIZED, nvml.ERROR_DRIVER_NOT_LOADED,
 		nvml.ERROR_LIB_RM_VERSION_MISMATCH, nvml.ERROR_GPU_NOT_FOUND, nvml.ERROR_IRQ_ISSUE:
-		return true
+		return err
 	}
-	return false
+	return nil
 }
 
-// check turns an answer into an error, nil for success.
 func check(code nvml.Return, call, subject string) error {
 	if code == nvml.SUCCESS {
 		return nil
@@ -87,7 +91,6 @@ func check(code nvml.Return, call, subject string) error {
 	return &fault{Call: call, Subject: subject, Code: code}
 }
 
-// meaning is one line of the table of answers.
 type meaning struct {
 	code                nvml.Return
 	name, means, remedy string

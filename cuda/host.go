@@ -94,14 +94,6 @@ func (h *Host) with(uuid string, work func(nvml.Device) error) error {
 	return work(handle)
 }
 
-// missing returns the error of an optional call that the driver does not have.
-func (h *Host) missing(symbol string) error {
-	if h.symbols[symbol] {
-		return nil
-	}
-	return &fault{Call: symbol, Code: nvml.ERROR_FUNCTION_NOT_FOUND}
-}
-
 // leastPrefix is how many characters of a UUID, after GPU- or MIG-, name it: with
 // fewer a typing error would find something.
 const leastPrefix = 4
@@ -181,7 +173,6 @@ func parsePCI(s string) (a [4]uint64, ok bool) {
 	return a, true
 }
 
-// targets returns all devices and MIG devices.
 func (f Facts) targets() (all []Target) {
 	for _, d := range f.Devices {
 		all = append(all, Target{Device: d})
@@ -194,7 +185,6 @@ func (f Facts) targets() (all []Target) {
 	return all
 }
 
-// names lists what there is, for an error.
 func (f Facts) names() string {
 	var all []string
 	for _, t := range f.targets() {

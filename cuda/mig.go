@@ -66,7 +66,7 @@ func (i Instance) Processes() (all []Process) {
 // readMIG fills in mode, profiles and instances. The error concerns the whole
 // device; a device without MIG is none.
 func (h *Host) readMIG(d *Device, handle nvml.Device) error {
-	if h.missing(symbolMIGMode) != nil {
+	if !h.symbols[symbolMIGMode] {
 		return nil
 	}
 	current, pending, code := handle.GetMigMode()
@@ -311,32 +311,23 @@ func profiles(handle nvml.Device, uuid string, total uint64) (all []Profile, why
 			Processors: int(info.MultiprocessorCount), Max: int(info.InstanceCount), Room: -1,
 			info: info,
 		}
-		if err := p.readPlacements(handle, uuid); err != nil {
+		// Where instances may lie, and how many are free, only who has privileges is told.
+		places, code := handle.GetGpuInstancePossiblePlacements(&p.info)
+		if err := check(code, "nvmlDeviceGetGpuInstancePossiblePlacements", uuid); err != nil {
 			why = err
+		} else if room, code := handle.GetGpuInstanceRemainingCapacity(&p.info); code == nvml.SUCCESS {
+			p.Room = room
 		}
+		for _, place := range places {
+			p.Placements = append(p.Placements, Placement{int(place.Start), int(place.Size)})
+		}
+		slices.SortFunc(p.Placements, func(a, b Placement) int { return a.Start - b.Start })
 		all = append(all, p)
 	}
 	slices.SortStableFunc(all, func(a, b Profile) int {
 		return cmp.Or(a.Slices-b.Slices, cmp.Compare(a.Memory, b.Memory))
 	})
 	return all, why, nil
-}
-
-// readPlacements asks where instances may lie and how many are free; both need
-// privileges.
-func (p *Profile) readPlacements(handle nvml.Device, uuid string) error {
-	places, code := handle.GetGpuInstancePossiblePlacements(&p.info)
-	if err := check(code, "nvmlDeviceGetGpuInstancePossiblePlacements", uuid); err != nil {
-		return err
-	}
-	for _, place := range places {
-		p.Placements = append(p.Placements, Placement{int(place.Start), int(place.Size)})
-	}
-	slices.SortFunc(p.Placements, func(a, b Placement) int { return a.Start - b.Start })
-	if room, code := handle.GetGpuInstanceRemainingCapacity(&p.info); code == nvml.SUCCESS {
-		p.Room = room
-	}
-	return nil
 }
 
 // SetMIGMode turns the MIG mode of a GPU on or off. The driver may unbind and

@@ -58,7 +58,12 @@ func (h *Host) Sample(uuid string) (s Sample, err error) {
 		s.MaxSMClock = ask("nvmlDeviceGetMaxClockInfo", uuid, of(whole.GetMaxClockInfo, nvml.CLOCK_SM), number)
 		s.MemoryClock = ask("nvmlDeviceGetClockInfo", uuid, of(whole.GetClockInfo, nvml.CLOCK_MEM), number)
 		s.ClockReasons = h.clockReasons(whole, uuid)
-		return s.fault()
+		for _, err := range []error{s.Memory.Err, s.Processes.Err, s.Utilization.Err, s.Power.Err, s.SMClock.Err, s.ClockReasons.Err} {
+			if fatal(err) != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	return s, err
 }
@@ -74,16 +79,6 @@ func (s *Sample) parent(handle nvml.Device) (nvml.Device, error) {
 	}
 	s.Parent, code = whole.GetUUID()
 	return whole, check(code, "nvmlDeviceGetUUID", "the GPU of "+s.UUID)
-}
-
-// fault returns the first reading's error that concerns the whole device.
-func (s *Sample) fault() error {
-	for _, err := range []error{s.Memory.Err, s.Processes.Err, s.Utilization.Err, s.Power.Err, s.SMClock.Err, s.ClockReasons.Err} {
-		if fatal(err) != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func number(n uint32) int { return int(n) }
@@ -146,8 +141,8 @@ func (h *Host) clockReasons(handle nvml.Device, subject string) Reading[reasons]
 	if !h.symbols[call] {
 		call, get = symbolThrottleReasons, handle.GetCurrentClocksThrottleReasons
 	}
-	if err := h.missing(call); err != nil {
-		return Reading[reasons]{Err: err}
+	if !h.symbols[call] {
+		return Reading[reasons]{Err: &fault{Call: call, Code: nvml.ERROR_FUNCTION_NOT_FOUND}}
 	}
 	return ask(call, subject, get, reasonsOf)
 }

@@ -50,7 +50,6 @@ type CUDAOptions struct {
 	TF32 bool
 }
 
-// pairs returns the options as the runtime names them.
 func (o *CUDAOptions) pairs() map[string]string {
 	pairs := map[string]string{
 		"device_id":             strconv.Itoa(o.Device),

@@ -65,8 +65,10 @@ func Open(path string) (*Library, error) {
 		return nil, err
 	}
 	l := &Library{path: path, version: C.GoString(C.ort_GetVersionString(base))}
+	var major, minor int
+	_, _ = fmt.Sscanf(l.version, "%d.%d", &major, &minor)
 	// The runtime writes to stderr when it is asked for what it does not have.
-	if newEnough(l.version) {
+	if major > 1 || major == 1 && minor >= apiVersion {
 		l.api = C.ort_GetApi(base, apiVersion)
 	}
 	if l.api == nil {
@@ -95,14 +97,6 @@ func load(path string) (C.ort_table, error) {
 		return nil, fmt.Errorf("%w: %s has no OrtGetApiBase; %s", ErrNotRuntime, path, remedy)
 	}
 	return nil, fmt.Errorf("%w: %s; %s", ErrNotRuntime, C.GoString(reason), remedy)
-}
-
-func newEnough(version string) bool {
-	major, rest, _ := strings.Cut(version, ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	first, err1 := strconv.Atoi(major)
-	second, err2 := strconv.Atoi(minor)
-	return err1 == nil && err2 == nil && (first > 1 || first == 1 && second >= apiVersion)
 }
 
 // Version returns the version that the library reports, such as "1.30.0".

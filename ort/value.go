@@ -299,7 +299,6 @@ func (v *Value) Strings() ([][]byte, error) {
 	return values, nil
 }
 
-// Names of memory.
 const (
 	CPUMemory  = "Cpu"
 	CUDAMemory = "Cuda"

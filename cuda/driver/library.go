@@ -77,7 +77,6 @@ func Open(path string) (*Library, error) {
 	return l, nil
 }
 
-// check turns a result into an error that names the call.
 func check(call string, r C.cu_result) error {
 	if r == 0 {
 		return nil
@@ -98,7 +97,6 @@ type device struct {
 
 func (d device) capability() string { return fmt.Sprintf("%d.%d", d.Major, d.Minor) }
 
-// devices returns the GPUs and MIG instances that this process sees.
 func (l *Library) devices() ([]device, error) {
 	var n C.int
 	if err := check("cuDeviceGetCount", C.overlapd_cuda_device_count(l.table, &n)); err != nil {
@@ -119,33 +117,25 @@ func (l *Library) devices() ([]device, error) {
 	return devices, nil
 }
 
-// find returns the device of a name as Retain takes it.
 func (l *Library) find(name string) (device, error) {
 	devices, err := l.devices()
 	if err != nil {
 		return device{}, err
 	}
+	ordinal, err := strconv.Atoi(cmp.Or(name, "0"))
+	byOrdinal := err == nil && len(name) < 4
+	short := strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(name, "GPU-"), "MIG-"))
 	var found []device
+	var names []string
 	for _, d := range devices {
-		if name == "" && d.Ordinal == 0 || d.named(name) {
+		if byOrdinal && d.Ordinal == ordinal || !byOrdinal && short != "" && strings.HasPrefix(d.UUID, short) {
 			found = append(found, d)
 		}
+		names = append(names, fmt.Sprintf("%d (%s, %s)", d.Ordinal, d.Name, d.UUID))
 	}
 	if len(found) == 1 {
 		return found[0], nil
 	}
-	var names []string
-	for _, d := range devices {
-		names = append(names, fmt.Sprintf("%d (%s, %s)", d.Ordinal, d.Name, d.UUID))
-	}
 	return device{}, fmt.Errorf("%w: %q fits %d of %s; list them with nvidia-smi -L and check CUDA_VISIBLE_DEVICES",
 		ErrNotFound, name, len(found), cmp.Or(strings.Join(names, ", "), "no devices"))
-}
-
-func (d device) named(name string) bool {
-	if ordinal, err := strconv.Atoi(name); err == nil && len(name) < 4 {
-		return ordinal == d.Ordinal
-	}
-	short := strings.TrimPrefix(strings.TrimPrefix(name, "GPU-"), "MIG-")
-	return short != "" && strings.HasPrefix(d.UUID, strings.ToLower(short))
 }

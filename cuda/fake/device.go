@@ -70,7 +70,6 @@ func (d *Device) refusal(call string) nvml.Return {
 	return nvml.SUCCESS
 }
 
-// always is a call that returns the same value each time.
 func always[T any](value T) func() (T, nvml.Return) {
 	return func() (T, nvml.Return) { return value, nvml.SUCCESS }
 }
@@ -152,7 +151,6 @@ func (s *Server) Reset(index int) {
 	d.MigMode, d.instances, d.processes, d.lost = d.pending, nil, nil, false
 }
 
-// setMIG gives the device what concerns its mode and its profiles.
 func (d *Device) setMIG() {
 	d.GetMigModeFunc = func() (int, int, nvml.Return) { return d.MigMode, d.pending, nvml.SUCCESS }
 	d.SetMigModeFunc = func(mode int) (nvml.Return, nvml.Return) { return d.setMode(mode), nvml.SUCCESS }
@@ -212,7 +210,6 @@ func (d *Device) free(p *Profile, start uint32) bool {
 	})
 }
 
-// count returns how many instances there are of a profile.
 func (d *Device) count(p *Profile) (n uint32) {
 	for _, gi := range d.instances {
 		if gi.profile == p {
@@ -234,7 +231,6 @@ func (d *Device) room(p *Profile) (n int) {
 	return n
 }
 
-// setInstances gives the device what concerns its instances.
 func (d *Device) setInstances() {
 	d.CreateGpuInstanceWithPlacementFunc = func(info *nvml.GpuInstanceProfileInfo, at *nvml.GpuInstancePlacement) (nvml.GpuInstance, nvml.Return) {
 		p := d.inMode(info)

@@ -29,7 +29,6 @@ var computeSlices = map[int]uint32{
 	nvml.COMPUTE_INSTANCE_PROFILE_4_SLICE: 4, nvml.COMPUTE_INSTANCE_PROFILE_7_SLICE: 7,
 }
 
-// sorted returns the instances by place.
 func (d *Device) sorted() []*gpuInstance {
 	return slices.SortedFunc(slices.Values(d.instances), func(a, b *gpuInstance) int {
 		return int(a.Info.Placement.Start) - int(b.Info.Placement.Start)
@@ -137,7 +136,6 @@ type migDevice struct {
 	uuid string
 }
 
-// migDevices returns the MIG devices by place.
 func (d *Device) migDevices() (all []*migDevice) {
 	for _, gi := range d.sorted() {
 		for _, ci := range gi.compute {

@@ -45,7 +45,6 @@ func profiles(eighth, quarter, half, whole uint64) []Profile {
 	}
 }
 
-// The models.
 var (
 	A100      = Model{"NVIDIA A100-SXM4-40GB", 40960, 8, 0, 400, profiles(4864, 9856, 19968, 40192)}
 	A100Large = Model{"NVIDIA A100-SXM4-80GB", 81920, 8, 0, 400, profiles(9728, 19968, 40192, 80896)}
@@ -56,7 +55,6 @@ var (
 // Models are all of them.
 var Models = []Model{A100, A100Large, H100, H200}
 
-// find returns the profile that fits, nil if none does.
 func (m Model) find(fits func(Profile) bool) *Profile {
 	if i := slices.IndexFunc(m.Profiles, fits); i >= 0 {
 		return &m.Profiles[i]
@@ -66,7 +64,6 @@ func (m Model) find(fits func(Profile) bool) *Profile {
 
 func (m Model) byID(id uint32) *Profile { return m.find(func(p Profile) bool { return p.ID == id }) }
 
-// info returns the profile as NVML has it.
 func (p *Profile) info() nvml.GpuInstanceProfileInfo {
 	return nvml.GpuInstanceProfileInfo{
 		Id: p.ID, SliceCount: p.Slices, InstanceCount: p.Max, OfaCount: p.OFA, MemorySizeMB: p.MemoryMiB,

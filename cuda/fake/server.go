@@ -90,7 +90,6 @@ func New(models ...Model) *Server {
 	return s
 }
 
-// lookup returns a device or MIG device.
 func (s *Server) lookup(uuid string) (nvml.Device, nvml.Return) {
 	for _, d := range s.Devices {
 		if d.UUID == uuid {

@@ -123,7 +123,6 @@ func (w *work) create(l Layout, s slot) error {
 	return w.keep()
 }
 
-// keep hands the record over.
 func (w *work) keep() error {
 	if err := w.save(w.record.clone()); err != nil {
 		return fmt.Errorf("keeping the MIG record: %w", err)

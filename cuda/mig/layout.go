@@ -14,7 +14,6 @@ const (
 	Create = "create"
 )
 
-// slot is a wanted instance with its place.
 type slot struct {
 	Want
 	State string // Keep or Create

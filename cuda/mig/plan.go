@@ -99,7 +99,6 @@ func ready(d cuda.Device, o Options) error {
 	return nil
 }
 
-// unlisted returns why the instances of a device are not known.
 func unlisted(d cuda.Device) error { return cmp.Or(d.MIG.Why, error(cuda.ErrUnsupported)) }
 
 func pids(processes []cuda.Process) string {
@@ -161,7 +160,6 @@ func (l *Layout) keep(have cuda.Instance, ours bool) bool {
 	return false
 }
 
-// create finds places for what is missing.
 func (l *Layout) create(missing []need) error {
 	placed, ok := place(missing, l.taken())
 	if over := l.overCount(missing); !ok || over != "" {
@@ -246,7 +244,6 @@ func CheckProfile(name string) error {
 	return fmt.Errorf("%w: profile %q is not of the form 3g.40gb or 1g.10gb+me; nvidia-smi mig -lgip lists them", ErrWant, name)
 }
 
-// resolve finds the profiles of what is wanted.
 func resolve(d cuda.Device, wants []Want) (all []cuda.Profile, err error) {
 	for _, w := range wants {
 		p, ok := d.MIG.Profile(w.Profile)
@@ -262,7 +259,6 @@ func resolve(d cuda.Device, wants []Want) (all []cuda.Profile, err error) {
 	return all, nil
 }
 
-// need is an instance to be placed.
 type need struct {
 	want    int // whose
 	profile cuda.Profile
@@ -277,16 +273,17 @@ type searcher struct {
 
 // place finds a place for every need beside what is taken, trying all. Starts
 // are tried from the last: small instances then leave the first half free,
-// where alone the largest can lie. It reports whether there is one.
+// where alone the largest can lie. Needs of one profile have their places in the order
+// in which they are wanted. It reports whether there is a place for all.
 func place(needs []need, taken []cuda.Placement) ([]need, bool) {
 	s := searcher{needs: slices.Clone(needs), taken: slices.Clone(taken)}
-	slices.SortStableFunc(s.needs, func(a, b need) int {
-		return cmp.Or(b.profile.Slices-a.profile.Slices, cmp.Compare(b.profile.Memory, a.profile.Memory), cmp.Compare(a.profile.Name, b.profile.Name))
+	slices.SortFunc(s.needs, func(a, b need) int {
+		return cmp.Or(b.profile.Slices-a.profile.Slices, cmp.Compare(b.profile.Memory, a.profile.Memory),
+			cmp.Compare(a.profile.Name, b.profile.Name), b.want-a.want)
 	})
-	if !s.from(0) {
-		return nil, false
-	}
-	return s.inOrder(), true
+	found := s.from(0)
+	slices.SortFunc(s.needs, func(a, b need) int { return a.want - b.want })
+	return s.needs, found
 }
 
 // from places the needs from the i-th on. Needs of one profile are alike, so
@@ -311,19 +308,4 @@ func (s *searcher) from(i int) bool {
 		s.taken = s.taken[:len(s.taken)-1]
 	}
 	return false
-}
-
-// inOrder returns the needs as they were wanted, those of one profile from the
-// first place on.
-func (s *searcher) inOrder() []need {
-	for i := range s.needs {
-		for j := i + 1; j < len(s.needs); j++ {
-			a, b := &s.needs[i], &s.needs[j]
-			if a.profile.Name == b.profile.Name && (a.want < b.want) != (a.at.Start < b.at.Start) {
-				a.at, b.at = b.at, a.at
-			}
-		}
-	}
-	slices.SortFunc(s.needs, func(a, b need) int { return a.want - b.want })
-	return s.needs
 }

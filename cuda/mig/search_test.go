@@ -49,6 +49,9 @@ func TestPlaceIsExact(t *testing.T) {
 		if ok != fits(needs, taken) {
 			t.Fatalf("found %t", ok)
 		}
+		if !ok {
+			return
+		}
 		for i, n := range placed {
 			if n.want != i || !slices.Contains(n.profile.Placements, n.at) || slices.ContainsFunc(taken, n.at.Overlaps) {
 				t.Fatalf("need %d is %+v beside %v", i, n, taken)

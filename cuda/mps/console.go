@@ -126,7 +126,6 @@ func (c *Console) send(ctx context.Context, command string) (string, error) {
 	return text, nil
 }
 
-// unanswered returns the error of a command that was given up.
 func (c *Console) unanswered(ctx context.Context, command string) error {
 	if ctx.Err() == context.Canceled {
 		return fmt.Errorf("mps: %s: %w", command, ctx.Err())
@@ -166,7 +165,6 @@ const (
 	noDaemon = "Cannot find MPS control daemon process"
 )
 
-// unknown returns the error for output that is not understood.
 func unknown(command, text string) error {
 	return fmt.Errorf("%w: %s printed %q (%d bytes in all): this driver's MPS may be newer than overlapd, or something else runs under its name",
 		ErrOutput, command, text[:min(len(text), quoteMax)], len(text))
@@ -177,7 +175,6 @@ func missing(text string) bool {
 	return strings.EqualFold(strings.TrimRight(strings.TrimSpace(text), "."), notFound)
 }
 
-// parsePIDs reads process numbers between white space.
 func parsePIDs(command, text string) ([]int, error) {
 	var pids []int
 	for _, field := range strings.Fields(text) {

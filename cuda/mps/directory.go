@@ -76,7 +76,6 @@ func unusable(err error) error {
 	return fmt.Errorf("%w: %w", ErrDirectory, err)
 }
 
-// acquire takes the lock.
 func (d *directory) acquire() (err error) {
 	if d.lock, err = os.Open(d.path); err != nil {
 		return err
@@ -158,7 +157,6 @@ func (d *directory) tail(name string) string {
 	return string(text)
 }
 
-// ownerOf returns whose a file is.
 func ownerOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
 // checkOwner refuses a directory in which another user could put a socket.

@@ -74,7 +74,6 @@ func sweep(ctx context.Context, console *Console, d *directory) error {
 	return killLeftovers(ctx, d)
 }
 
-// killLeftovers kills all that lives in a directory.
 func killLeftovers(ctx context.Context, d *directory) error {
 	var faults []error
 	for _, pid := range leftovers(d) {

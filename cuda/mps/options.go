@@ -58,7 +58,6 @@ type Options struct {
 	child.Policy
 }
 
-// withDefaults fills in what is zero.
 func (o Options) withDefaults() Options {
 	o.ReadyTimeout = cmp.Or(o.ReadyTimeout, 10*time.Second)
 	o.CommandTimeout = cmp.Or(o.CommandTimeout, 5*time.Second)
@@ -71,7 +70,6 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// findProgram returns the absolute path of the control program.
 func findProgram(name string) (string, error) {
 	path, err := exec.LookPath(cmp.Or(name, programName))
 	if err == nil {

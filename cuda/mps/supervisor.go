@@ -27,7 +27,6 @@ type supervisor struct {
 	misses   int
 }
 
-// look is what the console said.
 type look struct {
 	servers []server
 	err     error
@@ -219,8 +218,7 @@ func (c *Control) awaitReady(ctx context.Context, p *child.Process) error {
 	}
 }
 
-// errorLines is how many lines of what the daemon said an error quotes.
-const errorLines = 6
+const errorLines = 6 // of what the daemon said, that an error quotes
 
 // kill ends a daemon at once, with all that serves its directory.
 func (c *Control) kill(p *child.Process) error {
@@ -247,7 +245,6 @@ func (c *Control) lastWords(p *child.Process) string {
 	return "; it printed nothing; try it by hand: " + pipeVariable + "=" + c.console.pipe + " " + c.console.program + " -f"
 }
 
-// server is one MPS server.
 type server struct {
 	pid     int
 	status  string
@@ -366,7 +363,6 @@ func (s *supervisor) publish() {
 	s.change(func(state *State) { state.Servers = pids })
 }
 
-// look asks for all servers and their states.
 func (c *Control) look(ctx context.Context) (found look) {
 	pids, err := c.console.Servers(ctx)
 	if err != nil {

@@ -85,7 +85,6 @@ func Choose(ctx context.Context, c config.Config, o Options, log zerolog.Logger)
 	return g, err
 }
 
-// keep writes the record of what was made.
 func (g *GPU) keep(r mig.Record) error { return writeRecord(g.config.StateDir, r) }
 
 // look finds the GPU and plans what Take does. It changes nothing. The error is

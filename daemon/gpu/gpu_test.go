@@ -253,7 +253,7 @@ func TestRuntimeDir(t *testing.T) {
 	}
 	t.Setenv("RUNTIME_DIRECTORY", "")
 	t.Setenv("XDG_RUNTIME_DIR", "")
-	if got := runtimeDir(); !strings.HasPrefix(got, os.TempDir()) {
+	if got := MPSDirOf("", "GPU-1"); !strings.HasPrefix(got, os.TempDir()) {
 		t.Error(got)
 	}
 }

@@ -78,7 +78,6 @@ func (p *Part) Env(s *config.Service) []string {
 	})
 }
 
-// refresh takes a sample of the part, for Status.
 func (p *Part) refresh() {
 	s, err := p.host.Sample(p.UUID)
 	p.latest.Store(&reading{s, err})
@@ -160,17 +159,12 @@ const uuidShown = len("GPU-") + 8
 // is configured: "" is in what systemd gives, else in the user's own.
 func MPSDirOf(configured, uuid string) string {
 	if configured == "" {
-		configured = filepath.Join(runtimeDir(), "mps")
-	}
-	return filepath.Join(configured, uuid[:min(len(uuid), uuidShown)])
-}
-
-// runtimeDir is what systemd gives, else the user's own.
-func runtimeDir() string {
-	for _, variable := range []string{"RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"} {
-		if dir := os.Getenv(variable); filepath.IsAbs(dir) {
-			return dir
+		configured = filepath.Join(os.TempDir(), fmt.Sprintf("overlapd-%d", os.Geteuid()), "mps")
+		for _, variable := range []string{"XDG_RUNTIME_DIR", "RUNTIME_DIRECTORY"} {
+			if dir := os.Getenv(variable); filepath.IsAbs(dir) {
+				configured = filepath.Join(dir, "mps")
+			}
 		}
 	}
-	return filepath.Join(os.TempDir(), fmt.Sprintf("overlapd-%d", os.Geteuid()))
+	return filepath.Join(configured, uuid[:min(len(uuid), uuidShown)])
 }

@@ -41,7 +41,6 @@ type workers interface {
 	Resume()
 }
 
-// watch is what Watch knows of MPS.
 type watch struct {
 	life    context.Context
 	workers workers

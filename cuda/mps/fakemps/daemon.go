@@ -22,7 +22,6 @@ import (
 // serverName is the name of a server's program, by which the kernel calls it.
 const serverName = "nvidia-cuda-mps-server"
 
-// daemon is the fake control daemon.
 type daemon struct {
 	pipe string
 	logs io.Writer
@@ -41,7 +40,6 @@ type server struct {
 	leash  io.Closer // it ends when this is closed
 }
 
-// runDaemon serves until quit.
 func runDaemon(pipe string) error {
 	if message, ok := told(pipe, "exit"); ok {
 		return errors.New(message)
@@ -96,7 +94,6 @@ func (d *daemon) log(format string, args ...any) {
 	fmt.Fprintf(d.logs, "[%s Control %5d] %s\n", stamp, os.Getpid(), fmt.Sprintf(format, args...))
 }
 
-// answer takes one command from a connection.
 func (d *daemon) answer(conn net.Conn) {
 	defer conn.Close()
 	buf := make([]byte, packet)
@@ -129,7 +126,6 @@ func (d *daemon) answer(conn net.Conn) {
 	}
 }
 
-// obey does one command and returns what the console prints.
 func (d *daemon) obey(words []string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -88,7 +88,6 @@ func Behave(pipe string, lines ...string) error {
 
 func behaviourFile(pipe string) string { return filepath.Join(filepath.Dir(pipe), "fake") }
 
-// told returns what a verb is about, if the daemon was told it.
 func told(pipe, verb string) (about string, ok bool) {
 	text, err := os.ReadFile(behaviourFile(pipe))
 	if err != nil {
