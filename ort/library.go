@@ -60,9 +60,22 @@ func Open(path string) (*Library, error) {
 	if err := os.Setenv(noTelemetry, "1"); err != nil {
 		return nil, err
 	}
-	base, err := load(path)
-	if err != nil {
-		return nil, err
+	name := path
+	if !strings.Contains(name, "/") {
+		name = "./" + name // dlopen searches the system for a bare name
+	}
+	c := C.CString(name)
+	defer C.free(unsafe.Pointer(c))
+	// The reason of a failure belongs to the thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var reason *C.char
+	base := C.load(c, &reason)
+	if base == nil && reason == nil {
+		return nil, fmt.Errorf("%w: %s has no OrtGetApiBase; %s", ErrNotRuntime, path, remedy)
+	}
+	if base == nil {
+		return nil, fmt.Errorf("%w: %s; %s", ErrNotRuntime, C.GoString(reason), remedy)
 	}
 	l := &Library{path: path, version: C.GoString(C.ort_GetVersionString(base))}
 	var major, minor int
@@ -76,27 +89,6 @@ func Open(path string) (*Library, error) {
 			ErrTooOld, path, l.version, apiVersion, remedy)
 	}
 	return l, nil
-}
-
-func load(path string) (C.ort_table, error) {
-	// The reason of a failure belongs to the thread.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	name := path
-	if !strings.Contains(name, "/") {
-		name = "./" + name // dlopen searches the system for a bare name
-	}
-	c := C.CString(name)
-	defer C.free(unsafe.Pointer(c))
-	var reason *C.char
-	base := C.load(c, &reason)
-	switch {
-	case base != nil:
-		return base, nil
-	case reason == nil:
-		return nil, fmt.Errorf("%w: %s has no OrtGetApiBase; %s", ErrNotRuntime, path, remedy)
-	}
-	return nil, fmt.Errorf("%w: %s; %s", ErrNotRuntime, C.GoString(reason), remedy)
 }
 
 // Version returns the version that the library reports, such as "1.30.0".

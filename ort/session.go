@@ -254,20 +254,12 @@ type SessionOptions struct {
 
 // sessionOptions is what the runtime takes. The caller releases it.
 func (e *Env) sessionOptions(o SessionOptions) (*C.OrtSessionOptions, error) {
-	var options *C.OrtSessionOptions
-	if err := e.lib.check(C.ort_CreateSessionOptions(e.lib.api, &options)); err != nil {
-		return nil, err
-	}
-	if err := e.setSessionOptions(options, o); err != nil {
-		C.ort_ReleaseSessionOptions(e.lib.api, options)
-		return nil, err
-	}
-	return options, nil
-}
-
-func (e *Env) setSessionOptions(options *C.OrtSessionOptions, o SessionOptions) error {
 	const all = 99 // levels of optimization
 	l := e.lib
+	var options *C.OrtSessionOptions
+	if err := l.check(C.ort_CreateSessionOptions(l.api, &options)); err != nil {
+		return nil, err
+	}
 	err := l.check(C.ort_SetSessionGraphOptimizationLevel(l.api, options, all*flag(o.Optimize)))
 	if err == nil {
 		err = l.check(C.ort_DisablePerSessionThreads(l.api, options))
@@ -296,7 +288,11 @@ func (e *Env) setSessionOptions(options *C.OrtSessionOptions, o SessionOptions) 
 			err = e.addConfig(options, key, value)
 		}
 	}
-	return err
+	if err != nil {
+		C.ort_ReleaseSessionOptions(l.api, options)
+		return nil, err
+	}
+	return options, nil
 }
 
 func (e *Env) addConfig(options *C.OrtSessionOptions, key, value string) error {

@@ -141,18 +141,7 @@ func (s *Server) do(call string, work func() nvml.Return) nvml.Return {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls++
-	f := s.failing(call)
-	if f != nil && !f.after {
-		return f.code
-	}
-	if code := work(); f == nil {
-		return code
-	}
-	return f.code
-}
-
-// failing returns the failure that a call is to meet, nil for none.
-func (s *Server) failing(call string) (hit *failure) {
+	var hit *failure
 	for _, f := range s.fails {
 		switch {
 		case f.call != "" && f.call != call, f.times == 0:
@@ -163,7 +152,13 @@ func (s *Server) failing(call string) (hit *failure) {
 			f.times--
 		}
 	}
-	return hit
+	if hit == nil {
+		return work()
+	}
+	if hit.after {
+		work()
+	}
+	return hit.code
 }
 
 // Fail makes a call, any if its name is "", answer a code: after skip calls, so

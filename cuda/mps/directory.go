@@ -62,8 +62,7 @@ func openDirectory(path string) (*directory, error) {
 		return nil, unusable(err)
 	}
 	if err := d.prepare(); err != nil {
-		d.lock.Close()
-		return nil, unusable(err)
+		return nil, errors.Join(unusable(err), d.lock.Close())
 	}
 	return d, nil
 }

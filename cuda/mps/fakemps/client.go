@@ -31,40 +31,33 @@ func Connect(pipe string) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{control: control, lost: make(chan struct{})}
-	if err := c.join(); err != nil {
+	buf := make([]byte, packet)
+	n, err := control.Read(buf)
+	if err == nil {
+		if c.Server, err = strconv.Atoi(string(buf[:n])); err != nil {
+			err = fmt.Errorf("%w: %q", ErrNotReady, buf[:n])
+		}
+	}
+	var fd int
+	if err == nil {
+		fd, err = unix.PidfdOpen(c.Server, unix.PIDFD_NONBLOCK)
+	}
+	if err != nil {
 		control.Close()
 		return nil, err
 	}
-	return c, nil
-}
-
-// join learns of the server and waits for its end from then on.
-func (c *Client) join() error {
-	buf := make([]byte, packet)
-	n, err := c.control.Read(buf)
-	if err != nil {
-		return err
-	}
-	if c.Server, err = strconv.Atoi(string(buf[:n])); err != nil {
-		return fmt.Errorf("%w: %q", ErrNotReady, buf[:n])
-	}
-	fd, err := unix.PidfdOpen(c.Server, unix.PIDFD_NONBLOCK)
-	if err != nil {
-		return err
-	}
 	c.server = os.NewFile(uintptr(fd), "pidfd")
-	raw, err := c.server.SyscallConn()
-	if err != nil {
-		return err
-	}
 	go func() {
 		defer close(c.lost)
-		_ = raw.Read(func(fd uintptr) bool {
-			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-			return n > 0 && err == nil
-		})
+		raw, err := c.server.SyscallConn()
+		if err == nil {
+			_ = raw.Read(func(fd uintptr) bool {
+				n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+				return n > 0 && err == nil
+			})
+		}
 	}()
-	return nil
+	return c, nil
 }
 
 // Lost is closed when the server is gone: a real client's next CUDA call
