@@ -167,13 +167,9 @@ const (
 // the features cover, and returns the time in microseconds that the network's
 // output is relative to. The order of the spans changes nothing. The function does
 // not allocate and may be called concurrently, and the features must not change
-// while it is in use. The error is that of Validate.
-func (f *Features) Encoder() (encode func(g models.Group, inputs []float32) (baseMicros float64), err error) {
-	e, err := newEncoder(f)
-	if err != nil {
-		return nil, err
-	}
-	return e.encode, nil
+// while it is in use; they must be valid.
+func (f *Features) Encoder() func(g models.Group, inputs []float32) (baseMicros float64) {
+	return newEncoder(f).encode
 }
 
 // encoder holds what is calculated once from features: their number of inputs
@@ -185,13 +181,10 @@ type encoder struct {
 	costs    []*CostGrid
 }
 
-func newEncoder(f *Features) (*encoder, error) {
-	if err := f.Validate(); err != nil {
-		return nil, err
-	}
+func newEncoder(f *Features) *encoder {
 	e := &encoder{features: f, width: f.Width()}
 	if f.Set == FeaturesPaper {
-		return e, nil
+		return e
 	}
 	at := 0
 	for i := range f.Models {
@@ -199,7 +192,7 @@ func newEncoder(f *Features) (*encoder, error) {
 		e.costs = append(e.costs, NewCostGrid(f.Models[i].Costs))
 		at += f.Models[i].width()
 	}
-	return e, nil
+	return e
 }
 
 func (m *FeatureModel) width() int {

@@ -29,15 +29,6 @@ func twoModels(set string) *Features {
 	}
 }
 
-func mustEncoder(t testing.TB, f *Features) *encoder {
-	t.Helper()
-	e, err := newEncoder(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
-}
-
 func groupOf(spans ...models.Span) models.Group { return models.Group{Spans: spans} }
 
 func part(model models.ServiceID, start, end, size, seqLen int) models.Span {
@@ -58,7 +49,7 @@ func encode(t testing.TB, e *encoder, g models.Group) ([]float32, float64) {
 }
 
 func TestEncodePaper(t *testing.T) {
-	e := mustEncoder(t, twoModels(FeaturesPaper))
+	e := newEncoder(twoModels(FeaturesPaper))
 	for _, c := range []struct {
 		g    models.Group
 		want []float32
@@ -74,7 +65,7 @@ func TestEncodePaper(t *testing.T) {
 }
 
 func TestEncodeOneSpan(t *testing.T) {
-	e := mustEncoder(t, twoModels(FeaturesModel))
+	e := newEncoder(twoModels(FeaturesModel))
 	got, base := encode(t, e, groupOf(part(0, 1, 3, 2, 0)))
 	if base != 300 {
 		t.Errorf("the base is %v; alone the span takes 300", base)
@@ -91,7 +82,7 @@ func TestEncodeOneSpan(t *testing.T) {
 // that fill it take as long as both.
 func TestBaseIsLongestOrSum(t *testing.T) {
 	f := twoModels(FeaturesModel)
-	e := mustEncoder(t, f)
+	e := newEncoder(f)
 	_, idle := encode(t, e, groupOf(part(0, 0, 3, 2, 0), part(1, 0, 2, 1, 16)))
 	if idle < 400 || idle > 405 {
 		t.Errorf("400 and 100 that overlap take %v", idle)
@@ -105,7 +96,7 @@ func TestBaseIsLongestOrSum(t *testing.T) {
 func TestCostsBetweenCells(t *testing.T) {
 	f := twoModels(FeaturesModel)
 	f.Models[0].MaxSize = 16
-	e := mustEncoder(t, f)
+	e := newEncoder(f)
 	for _, c := range []struct {
 		span models.Span
 		want float64
@@ -127,7 +118,7 @@ func TestCostsBetweenCells(t *testing.T) {
 }
 
 func TestCovers(t *testing.T) {
-	e := mustEncoder(t, twoModels(FeaturesModel))
+	e := newEncoder(twoModels(FeaturesModel))
 	good := part(0, 0, 3, 8, 0)
 	for name, g := range map[string]models.Group{
 		"empty":           {},
@@ -181,10 +172,10 @@ func manyModels(t *rapid.T, set string) (*Features, models.Group) {
 func TestOrderOfSpansChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f, g := manyModels(t, rapid.SampledFrom([]string{FeaturesPaper, FeaturesModel}).Draw(t, "set"))
-		e, err := newEncoder(f)
-		if err != nil {
+		if err := f.Validate(); err != nil {
 			t.Fatal(err)
 		}
+		e := newEncoder(f)
 		first, second := make([]float32, e.width), make([]float32, e.width)
 		base := e.encode(g, first)
 		g.Spans = rapid.Permutation(g.Spans).Draw(t, "order")
@@ -197,10 +188,10 @@ func TestOrderOfSpansChangesNothing(t *testing.T) {
 func TestInputsAreFinite(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f, g := manyModels(t, FeaturesModel)
-		e, err := newEncoder(f)
-		if err != nil {
+		if err := f.Validate(); err != nil {
 			t.Fatal(err)
 		}
+		e := newEncoder(f)
 		inputs := make([]float32, e.width)
 		if base := e.encode(g, inputs); !(base > 0) || math.IsInf(base, 0) {
 			t.Fatalf("base %v", base)
@@ -216,7 +207,7 @@ func TestInputsAreFinite(t *testing.T) {
 func TestEncodeDoesNotAllocate(t *testing.T) {
 	g := groupOf(part(1, 0, 2, 1, 40), part(0, 1, 3, 5, 0))
 	for _, set := range []string{FeaturesPaper, FeaturesModel} {
-		e := mustEncoder(t, twoModels(set))
+		e := newEncoder(twoModels(set))
 		inputs := make([]float32, e.width)
 		if n := testing.AllocsPerRun(100, func() { e.encode(g, inputs) }); n != 0 {
 			t.Errorf("%s: %v allocations", set, n)
@@ -251,14 +242,14 @@ func TestValidateRefuses(t *testing.T) {
 	} {
 		f := twoModels(FeaturesModel)
 		spoil(f)
-		if _, err := newEncoder(f); err == nil {
+		if err := f.Validate(); err == nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
 func BenchmarkEncode(b *testing.B) {
-	e := mustEncoder(b, twoModels(FeaturesModel))
+	e := newEncoder(twoModels(FeaturesModel))
 	g := groupOf(part(1, 0, 2, 1, 16), part(0, 1, 3, 2, 0))
 	inputs := make([]float32, e.width)
 	b.ReportAllocs()

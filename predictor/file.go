@@ -302,15 +302,11 @@ func newModel(f *File) (*model, error) {
 	if err := f.Validate(); err != nil {
 		return nil, err
 	}
-	encoder, err := newEncoder(&f.Features)
-	if err != nil {
-		return nil, err
-	}
 	network, err := NewNetwork(f.Layers)
 	if err != nil {
 		return nil, err
 	}
-	return &model{encoder: encoder, network: network, output: f.Output}, nil
+	return &model{encoder: newEncoder(&f.Features), network: network, output: f.Output}, nil
 }
 
 // Predict returns the latencies in microseconds of groups that the features of the

@@ -133,10 +133,7 @@ func TestBaseIsThatOfTheEncoder(t *testing.T) {
 	if n := len(f.grids[0].sizes); n != maxKnots {
 		t.Errorf("%d sizes, want the limit of %d", n, maxKnots)
 	}
-	in, err := encodeFeatures(&features, d.Rows)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := encodeFeatures(&features, d.Rows)
 	for i := range f.rows {
 		r := &f.rows[i]
 		f.addRow(r)

@@ -127,25 +127,19 @@ func fitCosts(ctx context.Context, f *predictor.File, d *training.Dataset, rows 
 
 // fitLayers sets the layers of the file.
 func fitLayers(ctx context.Context, f *predictor.File, rows []training.Row, o *Options, plan schedule, random *rand.Rand, stage string) error {
-	in, err := encodeFeatures(&f.Features, rows)
-	if err != nil {
-		return err
-	}
 	bits, descent := 0, optimizer(&adam{decay: plan.decay})
 	if o.Recipe == RecipePaper {
 		bits, descent = len(f.Features.Models), &sgd{}
 	}
-	f.Layers, err = trainLayers(ctx, in, bits, descent, o, plan, random, stage)
+	var err error
+	f.Layers, err = trainLayers(ctx, encodeFeatures(&f.Features, rows), bits, descent, o, plan, random, stage)
 	return err
 }
 
 // withoutCorrection returns the rows with latencies freed of what the network
 // of a file adds to, or takes off, the costs.
 func withoutCorrection(f *predictor.File, rows []training.Row) ([]training.Row, error) {
-	in, err := encodeFeatures(&f.Features, rows)
-	if err != nil {
-		return nil, err
-	}
+	in := encodeFeatures(&f.Features, rows)
 	predicted, err := predictWith(f, rows)
 	if err != nil {
 		return nil, err
@@ -292,12 +286,8 @@ type inputs struct {
 }
 
 // encodeFeatures returns rows as the network of a predictor sees them.
-func encodeFeatures(f *predictor.Features, rows []training.Row) (*inputs, error) {
-	encoder, err := f.Encoder()
-	if err != nil {
-		return nil, err
-	}
-	return encode(f.Width(), encoder, rows), nil
+func encodeFeatures(f *predictor.Features, rows []training.Row) *inputs {
+	return encode(f.Width(), f.Encoder(), rows)
 }
 
 func encode(width int, encoder func(g models.Group, inputs []float32) (baseMicros float64), rows []training.Row) *inputs {

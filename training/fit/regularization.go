@@ -194,11 +194,7 @@ func tryCosts(ctx context.Context, d *training.Dataset, rows []training.Row, o *
 		if err := fitCosts(ctx, f, d, at(rows, part.train), o, priors, random); err != nil {
 			return nil, err
 		}
-		in, err := encodeFeatures(&f.Features, at(rows, part.test))
-		if err != nil {
-			return nil, err
-		}
-		for i, base := range in.bases {
+		for i, base := range encodeFeatures(&f.Features, at(rows, part.test)).bases {
 			t.bases[part.test[i]] = base
 		}
 		t.files = append(t.files, f)

@@ -138,10 +138,7 @@ func TestShrinkToCosts(t *testing.T) {
 	if err := fitCosts(t.Context(), costs, d, d.Rows, &o, costPriorSets[0], nil); err != nil {
 		t.Fatal(err)
 	}
-	in, err := encodeFeatures(&costs.Features, d.Rows)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := encodeFeatures(&costs.Features, d.Rows)
 	got, err := predictWith(f, d.Rows)
 	if err != nil {
 		t.Fatal(err)

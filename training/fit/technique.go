@@ -71,13 +71,7 @@ func fitCostsAlone(ctx context.Context, d *training.Dataset, rows []training.Row
 	if err := fitCosts(ctx, f, d, rows, &ours, r.priors, rand.New(rand.NewPCG(o.Seed, 1))); err != nil {
 		return nil, err
 	}
-	return func(rows []training.Row) ([]float64, error) {
-		in, err := encodeFeatures(&f.Features, rows)
-		if err != nil {
-			return nil, err
-		}
-		return in.bases, nil
-	}, nil
+	return func(rows []training.Row) ([]float64, error) { return encodeFeatures(&f.Features, rows).bases, nil }, nil
 }
 
 // fitPlane fits a plane to the inputs of the paper, section 5.3.
@@ -86,10 +80,7 @@ func fitPlane(d *training.Dataset, rows []training.Row, with func(*inputs) (*hyp
 	for i := range d.Rows {
 		f.Spans = max(f.Spans, len(d.Rows[i].Group.Spans))
 	}
-	in, err := encodeFeatures(&f, rows)
-	if err != nil {
-		return nil, err
-	}
+	in := encodeFeatures(&f, rows)
 	scaled := newScaling(in)
 	scaled.apply(in)
 	plane, err := with(in)
@@ -97,10 +88,7 @@ func fitPlane(d *training.Dataset, rows []training.Row, with func(*inputs) (*hyp
 		return nil, err
 	}
 	return func(rows []training.Row) ([]float64, error) {
-		in, err := encodeFeatures(&f, rows)
-		if err != nil {
-			return nil, err
-		}
+		in := encodeFeatures(&f, rows)
 		scaled.apply(in)
 		micros := make([]float64, len(rows))
 		for i := range micros {

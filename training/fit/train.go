@@ -51,14 +51,12 @@ func check(d *training.Dataset) error {
 	if err := d.Check(); err != nil {
 		return err
 	}
-	several := 0
-	for i := range d.Rows {
-		if len(d.Rows[i].Group.Spans) > 1 {
-			several++
-		}
-	}
-	if several == 0 {
+	if !slices.ContainsFunc(d.Rows, func(r training.Row) bool { return len(r.Group.Spans) > 1 }) {
 		return fmt.Errorf("%w: none of %d rows holds spans of several models; where nothing overlaps, solo times say all", ErrRows, len(d.Rows))
+	}
+	f := features(d, d.Rows, RecipePaper)
+	if err := f.Validate(); err != nil {
+		return fmt.Errorf("%w that a predictor can take: %w", ErrRows, err)
 	}
 	return nil
 }
