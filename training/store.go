@@ -194,10 +194,7 @@ func (s *Store) read(wanted func(string, *storedSet) bool) (*Dataset, error) {
 			if err := eachRow(tx, id, func(r Row) { d.Rows = append(d.Rows, r) }); err != nil {
 				return err
 			}
-			if err := d.Check(); err != nil {
-				return fmt.Errorf("measured set %s: %w", id, err)
-			}
-			return nil
+			return d.Check()
 		})
 	})
 	if err != nil {
@@ -206,36 +203,32 @@ func (s *Store) read(wanted func(string, *storedSet) bool) (*Dataset, error) {
 	return Merge(datasets...)
 }
 
-func eachSet(tx *bbolt.Tx, do func(string, *storedSet) error) error {
-	return tx.Bucket(setBucket).ForEach(func(k, text []byte) error {
-		var set storedSet
-		if err := json.Unmarshal(text, &set); err != nil {
-			return fmt.Errorf("measured set %s: %w", k, err)
-		}
-		return do(string(k), &set)
-	})
-}
-
-func eachRow(tx *bbolt.Tx, id string, do func(Row)) error {
-	return eachKey(tx.Bucket(rowBucket), id+"/", func(k, text []byte) error {
-		var r storedRow
-		if err := json.Unmarshal(text, &r); err != nil {
-			return fmt.Errorf("measured group %s: %w", k, err)
-		}
-		do(r.row())
-		return nil
-	})
-}
-
-// eachKey visits the keys of a bucket that begin with prefix.
-func eachKey(b *bbolt.Bucket, prefix string, do func(k, text []byte) error) error {
+// each visits the values of a bucket whose keys begin with a prefix. An error names
+// what they are, and the key.
+func each[T any](b *bbolt.Bucket, prefix, what string, do func(key string, value *T) error) error {
 	c := b.Cursor()
-	for k, text := c.Seek([]byte(prefix)); bytes.HasPrefix(k, []byte(prefix)); k, text = c.Next() {
-		if err := do(k, text); err != nil {
-			return err
+	for k, text := c.Seek([]byte(prefix)); bytes.HasPrefix(k, []byte(prefix)) && k != nil; k, text = c.Next() {
+		value := new(T)
+		err := json.Unmarshal(text, value)
+		if err == nil {
+			err = do(string(k), value)
+		}
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", what, k, err)
 		}
 	}
 	return nil
+}
+
+func eachSet(tx *bbolt.Tx, do func(id string, set *storedSet) error) error {
+	return each(tx.Bucket(setBucket), "", "measured set", do)
+}
+
+func eachRow(tx *bbolt.Tx, id string, do func(Row)) error {
+	return each(tx.Bucket(rowBucket), id+"/", "measured group", func(_ string, r *storedRow) error {
+		do(r.row())
+		return nil
+	})
 }
 
 // Delete forgets the rows of a set.
@@ -288,16 +281,9 @@ func (s *Store) Operators(device string, list []Model) (map[string][]OperatorTim
 	err := s.db.View(func(tx *bbolt.Tx) error {
 		for _, m := range list {
 			set := storedSet{Device: device, Models: []Model{m}}
-			err := eachKey(tx.Bucket(operatorBucket), set.id()+"/", func(k, text []byte) error {
-				var o OperatorTimes
-				if err := json.Unmarshal(text, &o); err != nil {
-					return fmt.Errorf("operator times %s: %w", k, err)
-				}
-				if err := o.check(m); err != nil {
-					return err
-				}
-				found[m.Name] = append(found[m.Name], o)
-				return nil
+			err := each(tx.Bucket(operatorBucket), set.id()+"/", "operator times", func(_ string, o *OperatorTimes) error {
+				found[m.Name] = append(found[m.Name], *o)
+				return o.check(m)
 			})
 			if err != nil {
 				return err
@@ -352,16 +338,12 @@ func (s *Store) PutPredictor(f *predictor.File) error {
 func (s *Store) Predictors() ([]*predictor.File, error) {
 	var files []*predictor.File
 	err := s.db.View(func(tx *bbolt.Tx) error {
-		c := tx.Bucket(predictorBucket).Cursor()
-		for k, text := c.Last(); k != nil; k, text = c.Prev() {
-			f := &predictor.File{}
-			if err := json.Unmarshal(text, f); err != nil {
-				return fmt.Errorf("predictor of %s: %w", k, err)
-			}
+		return each(tx.Bucket(predictorBucket), "", "predictor of", func(_ string, f *predictor.File) error {
 			files = append(files, f)
-		}
-		return nil
+			return nil
+		})
 	})
+	slices.Reverse(files)
 	return files, err
 }
 
