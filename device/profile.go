@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/predictor"
@@ -151,7 +152,17 @@ func (p *Profile) faults() (faults []error) {
 		fault(i > 0 && (s.Bands[i-1].Spans > b.Spans || s.Bands[i-1].Spans == b.Spans && !(s.Bands[i-1].Micros < b.Micros)),
 			"band %d of spread is not in order", i)
 	}
-	faults = append(faults, p.soloFaults()...)
+	fault(len(p.Solo) > MaxSoloTimes, "%d solo times; the limit is %d", len(p.Solo), MaxSoloTimes)
+	seen := map[SoloTime]bool{} // without times
+	for i, s := range p.Solo[:min(len(p.Solo), MaxSoloTimes)] {
+		k := SoloTime{Model: s.Model, Size: s.Size, SeqLen: s.SeqLen}
+		known := slices.ContainsFunc(p.Network.Models, func(m predictor.FeatureModel) bool { return m.Name == s.Model })
+		fault(!known || seen[k], "a solo time of %.40q, which is unknown or has that twice", s.Model)
+		fault(s.Size < 1 || s.Size > predictor.MaxSize || s.SeqLen < 0 || s.SeqLen > predictor.MaxSeqLen ||
+			!(s.Micros > 0 && s.Micros <= maxMicros && s.Groups >= 0 && s.Groups <= maxMicros),
+			"solo time %d: %s of size %d, sequence length %d takes %v µs, %v in groups", i, s.Model, s.Size, s.SeqLen, s.Micros, s.Groups)
+		seen[k] = true
+	}
 	for _, e := range []*predictor.Errors{&p.Test.Alone, &p.Test.Several} {
 		fault(!(e.MAPE >= 0 && e.MAPE <= math.MaxFloat64) || e.Rows < 0, "%d groups kept aside are off %v %%", e.Rows, e.MAPE)
 	}
@@ -177,32 +188,4 @@ func (b *SpreadBand) fault() error {
 		}
 	}
 	return nil
-}
-
-func (p *Profile) soloFaults() (faults []error) {
-	if len(p.Solo) > MaxSoloTimes {
-		return []error{fmt.Errorf("%d solo times; the limit is %d", len(p.Solo), MaxSoloTimes)}
-	}
-	known := map[string]bool{}
-	for i := range p.Network.Models {
-		known[p.Network.Models[i].Name] = true
-	}
-	type key struct {
-		model        string
-		size, seqLen int
-	}
-	seen := map[key]bool{}
-	for i := range p.Solo {
-		s := &p.Solo[i]
-		k := key{s.Model, s.Size, s.SeqLen}
-		switch {
-		case !known[s.Model] || seen[k]:
-			faults = append(faults, fmt.Errorf("a solo time of %.40q, which is unknown or has that twice", s.Model))
-		case s.Size < 1 || s.Size > predictor.MaxSize || s.SeqLen < 0 || s.SeqLen > predictor.MaxSeqLen,
-			!(s.Micros > 0 && s.Micros <= maxMicros && s.Groups >= 0 && s.Groups <= maxMicros):
-			faults = append(faults, fmt.Errorf("solo time %d: %s of size %d, sequence length %d takes %v µs, %v in groups", i, s.Model, s.Size, s.SeqLen, s.Micros, s.Groups))
-		}
-		seen[k] = true
-	}
-	return faults
 }

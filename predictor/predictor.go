@@ -200,13 +200,12 @@ func (p *Predictor) Observe(g models.Group, took time.Duration) error {
 func (p *Predictor) Report(shapes bool) Report {
 	r := Report{Unknown: p.unknown, Answers: map[string]uint64{}, Fallbacks: map[string]uint64{}}
 	for i, n := range p.answers {
-		r.Answers[source(i).String()] = n
+		r.Answers[sourceNames[i]] = n
 	}
 	for i, n := range p.fallbacks {
-		if reason := fallback(i); reason != fallbackNone {
-			r.Fallbacks[reason.String()] = n
-		}
+		r.Fallbacks[fallbackNames[i]] = n
 	}
+	delete(r.Fallbacks, fallbackNames[fallbackNone])
 	if shapes {
 		r.Shapes = p.calibration.report()
 	}

@@ -32,7 +32,7 @@ func makeDevice(t *testing.T, d *training.Dataset, solo []training.SoloTime, o O
 
 func TestDeviceLearnsFormula(t *testing.T) {
 	o := quickDevice()
-	o.Hidden, o.Epochs = []int{32, 32}, 40
+	o.Hidden, o.Epochs = []int{24, 24}, 30
 	d := synthetic(1200, 1)
 	p, r := makeDevice(t, d, nil, o)
 	if r.MAPETest > 4 {
