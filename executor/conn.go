@@ -37,17 +37,11 @@ func newConn() (*conn, *os.File, error) {
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
-	other := os.NewFile(uintptr(pair[1]), "worker")
-	if err := unix.SetNonblock(pair[0], true); err != nil {
-		unix.Close(pair[0])
-		other.Close()
-		return nil, nil, os.NewSyscallError("fcntl", err)
-	}
-	socket, err := wire.NewSocket(os.NewFile(uintptr(pair[0]), "daemon"))
-	if err != nil {
-		unix.Close(pair[0])
-		other.Close()
-		return nil, nil, err
+	err = os.NewSyscallError("fcntl", unix.SetNonblock(pair[0], true)) // before it is a file, which then waits in Go's poller
+	own, other := os.NewFile(uintptr(pair[0]), "daemon"), os.NewFile(uintptr(pair[1]), "worker")
+	socket, serr := wire.NewSocket(own)
+	if err := errors.Join(err, serr); err != nil {
+		return nil, nil, errors.Join(err, own.Close(), other.Close())
 	}
 	return &conn{Socket: socket, fd: pair[0], flush: make(chan struct{}, 1)}, other, nil
 }

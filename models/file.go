@@ -30,16 +30,6 @@ type File struct {
 // makes reading it fault.
 func Open(path string) (*File, error) { return openWithin(path, defaultLimits()) }
 
-// OpenOptimized is Open for a model that an optimizer wrote, which fuses nodes, but
-// also expands functions and adds conversions: it may be twice as large.
-func OpenOptimized(path string) (*File, error) {
-	l := defaultLimits()
-	l.Nodes *= 2
-	l.Tensors *= 2
-	l.References *= 2
-	return openWithin(path, l)
-}
-
 func openWithin(path string, l limits) (f *File, err error) {
 	defer func() {
 		if fault := (*formatError)(nil); errors.As(err, &fault) {

@@ -99,7 +99,7 @@ func TestMillionNodes(t *testing.T) {
 		graph = graph.sub(1, n)
 	}
 	model := testModel(graph)
-	if n := allocated(func() { wantParseRefused(t, model, ErrLimit, "100000 nodes") }); n > 256<<20 {
+	if n := allocated(func() { wantParseRefused(t, model, ErrLimit, "200000 nodes") }); n > 256<<20 {
 		t.Errorf("refusing it allocated %d bytes", n)
 	}
 }

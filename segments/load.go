@@ -79,7 +79,7 @@ func (m *loaded) optimize(c Config) (string, error) {
 // loadOptimized cuts the optimized file and makes the sessions.
 func (m *loaded) loadOptimized(path string, c Config) error {
 	c.Progress("cut", 0, 1)
-	file, err := models.OpenOptimized(path)
+	file, err := models.Open(path)
 	if err != nil {
 		return err
 	}

@@ -92,7 +92,7 @@ func kept(path string) bool {
 // bridgeFolded gives every output of the optimized model at path an operator
 // that makes it. The optimizer may have found it to be a constant.
 func bridgeFolded(path string) error {
-	f, err := models.OpenOptimized(path)
+	f, err := models.Open(path)
 	if err != nil {
 		return err
 	}

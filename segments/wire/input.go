@@ -25,25 +25,13 @@ type InputArena struct {
 
 // NewInputArena returns an arena of at least the given bytes.
 func NewInputArena(bytes int64) (*InputArena, error) {
-	bytes, err := arenaBytes(bytes)
+	// The seal refuses every writable mapping but the one that is there.
+	file, data, err := newMemory("overlapd-inputs", 0, bytes, unix.F_SEAL_FUTURE_WRITE)
 	if err != nil {
 		return nil, err
 	}
-	file, err := newMemory("overlapd-inputs", bytes)
-	if err != nil {
-		return nil, err
-	}
-	a := &InputArena{file: file}
-	a.mu.allocator = newAllocator(bytes)
-	a.data, err = mapMemory(file.Fd(), 0, bytes, unix.PROT_READ|unix.PROT_WRITE)
-	if err == nil {
-		err = seal(file, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL)
-	}
-	if err != nil {
-		Unmap(a.data)
-		file.Close()
-		return nil, err
-	}
+	a := &InputArena{file: file, data: data}
+	a.mu.allocator = newAllocator(int64(len(data)))
 	return a, nil
 }
 

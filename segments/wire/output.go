@@ -25,6 +25,7 @@ var ErrBadOutput = errors.New("segments: worker reported an impossible output")
 // safe for concurrent use.
 type Outputs struct {
 	file    *os.File
+	mapped  []byte
 	control controlPage
 	data    []byte
 
@@ -53,36 +54,16 @@ type Lease struct {
 
 // NewOutputs makes the output arena and the control page for one worker.
 func NewOutputs(bytes int64) (*Outputs, error) {
-	bytes, err := arenaBytes(bytes)
+	file, mapped, err := newMemory("overlapd-outputs", controlBytes, bytes, 0)
 	if err != nil {
 		return nil, err
 	}
-	file, err := newMemory("overlapd-outputs", controlBytes+bytes)
-	if err != nil {
-		return nil, err
-	}
-	o := &Outputs{file: file}
-	if err := o.open(bytes); err != nil {
-		file.Close()
-		return nil, err
+	o := &Outputs{file: file, mapped: mapped, control: controlPage(mapped[:controlBytes]), data: mapped[controlBytes:]}
+	if err := unix.Mprotect(o.data, unix.PROT_READ); err != nil {
+		o.Close()
+		return nil, os.NewSyscallError("mprotect", err)
 	}
 	return o, nil
-}
-
-func (o *Outputs) open(bytes int64) error {
-	if err := seal(o.file, unix.F_SEAL_SEAL); err != nil {
-		return err
-	}
-	control, err := mapMemory(o.file.Fd(), 0, controlBytes, unix.PROT_READ|unix.PROT_WRITE)
-	if err != nil {
-		return err
-	}
-	o.control = control
-	o.data, err = mapMemory(o.file.Fd(), controlBytes, bytes, unix.PROT_READ)
-	if err != nil {
-		Unmap(control)
-	}
-	return err
 }
 
 // File returns the memory as a file that the worker can inherit. It is closed
@@ -153,7 +134,7 @@ func (o *Outputs) release(l Lease) {
 	if !o.mu.closed {
 		o.control.release(l.slot)
 	} else if len(o.mu.leases) == 0 {
-		o.unmap()
+		Unmap(o.mapped)
 	}
 }
 
@@ -175,13 +156,8 @@ func (o *Outputs) Close() {
 	o.mu.closed = true
 	o.file.Close()
 	if len(o.mu.leases) == 0 {
-		o.unmap()
+		Unmap(o.mapped)
 	}
-}
-
-func (o *Outputs) unmap() {
-	Unmap(o.control)
-	Unmap(o.data)
 }
 
 // fits reports whether a tensor of this type and shape has this many bytes.
@@ -236,7 +212,7 @@ func OpenOutputs(fd uintptr) (*WorkerOutputs, error) {
 	if size <= controlBytes {
 		return nil, fmt.Errorf("%w: %d bytes", ErrArenaSize, size)
 	}
-	mapped, err := mapMemory(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE)
+	mapped, err := mapMemory(fd, size, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		return nil, err
 	}

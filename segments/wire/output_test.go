@@ -265,7 +265,7 @@ func TestMemoryIsSealed(t *testing.T) {
 	}
 	defer inputs.Close()
 	outputs, _ := newOutputPair(t, 1<<16)
-	if _, err := mapMemory(inputs.File().Fd(), 0, 4096, unix.PROT_READ|unix.PROT_WRITE); !errors.Is(err, unix.EPERM) {
+	if _, err := mapMemory(inputs.File().Fd(), 4096, unix.PROT_READ|unix.PROT_WRITE); !errors.Is(err, unix.EPERM) {
 		t.Errorf("writable mapping of inputs: %v", err)
 	}
 	for _, file := range []*os.File{inputs.File(), outputs.File()} {
@@ -278,7 +278,7 @@ func TestMemoryIsSealed(t *testing.T) {
 	}
 }
 
-// Outputs are mapped from behind the control page on, so that is whole pages of
+// Outputs are protected from behind the control page on, so that is whole pages of
 // every kernel: some have pages of 64 KiB.
 func TestControlPageIsWholePages(t *testing.T) {
 	if controlBytes%(64<<10) != 0 || slotsOffset+4*MaxSlots > controlBytes {
@@ -287,11 +287,12 @@ func TestControlPageIsWholePages(t *testing.T) {
 }
 
 func TestOpenOutputsRefusesSmallMemory(t *testing.T) {
-	file, err := newMemory("small", controlBytes)
+	file, mapped, err := newMemory("small", 0, controlBytes, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
+	defer Unmap(mapped)
 	if _, err := OpenOutputs(file.Fd()); !errors.Is(err, ErrArenaSize) {
 		t.Error(err)
 	}

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -9,34 +10,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newMemory returns an anonymous file of the given size that nobody can
-// shrink or grow: no process can make another one fault on a page that is
-// mapped but gone. Pages are committed when they are first touched.
-func newMemory(name string, bytes int64) (*os.File, error) {
+// newMemory returns an anonymous file of at least head and bytes, the second rounded
+// up to a page, and maps it. Nobody can shrink or grow it: no process can make another
+// one fault on a page that is mapped but gone. More seals may be given. Pages are
+// committed when they are first touched.
+func newMemory(name string, head, bytes int64, seals int) (*os.File, []byte, error) {
+	if bytes <= 0 || bytes > MaxArenaBytes {
+		return nil, nil, fmt.Errorf("%w: %d bytes", ErrArenaSize, bytes)
+	}
+	bytes = head + alignUp(bytes, int64(os.Getpagesize()))
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
+		return nil, nil, os.NewSyscallError("memfd_create", err)
 	}
 	file := os.NewFile(uintptr(fd), name)
-	if err := file.Truncate(bytes); err != nil {
-		file.Close()
-		return nil, err
+	var data []byte
+	if err = file.Truncate(bytes); err == nil {
+		data, err = mapMemory(file.Fd(), bytes, unix.PROT_READ|unix.PROT_WRITE)
 	}
-	if err := seal(file, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW); err != nil {
-		file.Close()
-		return nil, err
+	if err == nil {
+		_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL|seals)
+		err = os.NewSyscallError("fcntl(F_ADD_SEALS)", err)
 	}
-	return file, nil
+	if err != nil {
+		Unmap(data)
+		return nil, nil, errors.Join(err, file.Close())
+	}
+	return file, data, nil
 }
 
-func seal(file *os.File, seals int) error {
-	_, err := unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, seals)
-	return os.NewSyscallError("fcntl(F_ADD_SEALS)", err)
-}
-
-// mapMemory maps bytes of a file from offset, which is a multiple of a page.
-func mapMemory(fd uintptr, offset, bytes int64, protection int) ([]byte, error) {
-	data, err := unix.Mmap(int(fd), offset, int(bytes), protection, unix.MAP_SHARED|unix.MAP_NORESERVE)
+func mapMemory(fd uintptr, bytes int64, protection int) ([]byte, error) {
+	data, err := unix.Mmap(int(fd), 0, int(bytes), protection, unix.MAP_SHARED|unix.MAP_NORESERVE)
 	return data, os.NewSyscallError("mmap", err)
 }
 
@@ -49,7 +53,7 @@ func MapInputs(fd uintptr) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return mapMemory(fd, 0, size, unix.PROT_READ)
+	return mapMemory(fd, size, unix.PROT_READ)
 }
 
 func memoryBytes(fd uintptr) (int64, error) {
@@ -58,13 +62,6 @@ func memoryBytes(fd uintptr) (int64, error) {
 		return 0, os.NewSyscallError("fstat", err)
 	}
 	return stat.Size, nil
-}
-
-func arenaBytes(bytes int64) (int64, error) {
-	if bytes <= 0 || bytes > MaxArenaBytes {
-		return 0, fmt.Errorf("%w: %d bytes", ErrArenaSize, bytes)
-	}
-	return alignUp(bytes, int64(os.Getpagesize())), nil
 }
 
 // window returns data[offset:offset+bytes], or nil if that is not inside.
