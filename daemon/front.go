@@ -27,15 +27,7 @@ func (f *front) Services() (all []*query.Service) {
 	for _, b := range f.backends {
 		all = append(all, b.Services()...)
 	}
-	order := f.order()
-	at := func(s *query.Service) int {
-		if i := slices.Index(order, s.Name); i >= 0 {
-			return i
-		}
-		return len(order)
-	}
-	slices.SortStableFunc(all, func(a, b *query.Service) int { return at(a) - at(b) })
-	return all
+	return query.InOrder(all, f.order())
 }
 
 // Service implements face.

@@ -171,7 +171,7 @@ func (b *Backend) MeasuringReport() (r Report, ok bool) {
 func (b *Backend) Learned(solo func(service, share string, info *wire.Info, s predictor.Snapshot)) (c predictor.CalibrationSnapshot, key string) {
 	b.Ask(func() {
 		for _, s := range b.loop.fleet.served() {
-			info := s.worker.info
+			info := s.info
 			if p, err := b.solo.Snapshot(s.service.ID); err == nil && info != nil && len(p.Cells) > 0 {
 				solo(s.config.Name, s.place.Share, info, p)
 			}

@@ -51,14 +51,18 @@ type member struct {
 	service *query.Service
 	config  config.Service
 	place   Place
-	worker  worker
+
+	// What is known of its worker.
+	info    *wire.Info // what the last one learned of the model, nil before
+	fresh   bool       // it became ready after the last round of the service was sent
+	started bool       // once at least
+	fault   error      // why it was given up, nil if that is not known
 
 	state   memberState
 	joining *Joining      // while it joins
 	ended   chan struct{} // closed when a service that was retired is gone, nil if nobody waits
 
-	started bool     // its worker was, once at least
-	line    *lineage // never nil
+	line *lineage // never nil
 }
 
 // lineage is what was counted of the services that had a name one after another. Who
@@ -104,13 +108,6 @@ func (j *Joining) pass(s config.Step) {
 	}
 }
 
-// worker is what the loop knows of a service's worker.
-type worker struct {
-	info  *wire.Info // what the last one learned of its model, nil before
-	fresh bool       // it became ready after the last round of its service was sent
-	fault error      // why it was given up, nil if that is not known
-}
-
 // scheduled returns a service as the scheduler first sees it. Its operators
 // are not known before its worker has loaded the model; until then it is down.
 func scheduled(id models.ServiceID, s *config.Service) models.Service {
@@ -149,7 +146,7 @@ func (f *fleet) name(id models.ServiceID) string {
 // settled reports whether every worker has loaded its model or was given up.
 func (f *fleet) settled() bool {
 	for _, s := range f.served() {
-		if s.worker.info == nil && !s.service.GivenUp() {
+		if s.info == nil && !s.service.GivenUp() {
 			return false
 		}
 	}
@@ -171,10 +168,7 @@ func (f *fleet) served() (list []*member) {
 // at fault for is given up at once.
 const loadTries = 3
 
-var (
-	errNoPlace   = fmt.Errorf("there are %d services and their replacements: take others away first", overlap.MaxServices)
-	errNotServed = errors.New("the service is not served any more")
-)
+var errNoPlace = fmt.Errorf("there are %d services and their replacements: take others away first", overlap.MaxServices)
 
 // open gives a service that joins a free position.
 func (f *fleet) open(s *member, spec executor.ServiceSpec) error {
@@ -255,15 +249,12 @@ func (f *fleet) takeOver(s *member) {
 
 // change gives a service other targets. Queries that were accepted keep theirs.
 func (f *fleet) change(s *member, c *config.Service, p Place) error {
-	if s == nil {
-		return errNotServed
-	}
 	id := s.service.ID
 	m := scheduled(id, c)
 	m.Operators = f.specs[id].Operators
 	next := s.service.Successor()
 	setTargets(next, c, &p)
-	if info := s.worker.info; info != nil {
+	if info := s.info; info != nil {
 		if err := next.Loaded(f.infoOf(info)); err != nil {
 			return err
 		}
@@ -353,11 +344,10 @@ func (f *fleet) left(id models.ServiceID, err error) {
 	f.rebind()
 }
 
-// serving returns the service that requests for a name reach, or
-// nil.
+// serving returns the service that requests for a name reach, or nil.
 func (f *fleet) serving(name string) *member {
-	for _, s := range f.members {
-		if s != nil && s.state == stateServing && s.config.Name == name {
+	for _, s := range f.served() {
+		if s.config.Name == name {
 			return s
 		}
 	}
@@ -367,17 +357,10 @@ func (f *fleet) serving(name string) *member {
 // publish lets requests find the services that serve, in their order.
 func (f *fleet) publish() {
 	var list []*query.Service
-	for _, name := range f.order {
-		if s := f.serving(name); s != nil {
-			list = append(list, s.service)
-		}
+	for _, s := range f.served() {
+		list = append(list, s.service)
 	}
-	for _, s := range f.members {
-		if s != nil && s.state == stateServing && !slices.Contains(f.order, s.config.Name) {
-			list = append(list, s.service)
-		}
-	}
-	f.Publish(list)
+	f.Publish(query.InOrder(list, f.order))
 }
 
 // counted returns what the services of a lineage have counted together.
@@ -430,7 +413,7 @@ func (f *fleet) fares(s *member, e *executor.Event) {
 		f.down(e.Service)
 	case executor.WorkerFailed:
 		f.down(e.Service)
-		s.worker.fault = e.Err
+		s.fault = e.Err
 		f.giveUp(e.Service)
 	case executor.WorkerStopped:
 		f.down(e.Service)
@@ -443,14 +426,14 @@ func (f *fleet) fares(s *member, e *executor.Event) {
 // lost is called when a span is lost. That is known before the event that its
 // worker is, unless the next worker is ready already.
 func (f *fleet) lost(id models.ServiceID) {
-	if !f.members[id].worker.fresh {
+	if !f.members[id].fresh {
 		f.down(id)
 	}
 }
 
 func (f *fleet) down(id models.ServiceID) {
 	s := f.members[id]
-	s.worker.fresh = false
+	s.fresh = false
 	s.service.SetReady(false)
 	f.scheduler.Down(f.Now(), id)
 	f.answerOver()
@@ -487,7 +470,7 @@ func (f *fleet) up(e *executor.Event) {
 		f.refuse(e.Service, err)
 		return
 	}
-	member.worker.fresh = true
+	member.fresh = true
 	f.learning.Cold(e.Service)
 	f.scheduler.Up(f.Now(), e.Service)
 	s.SetGivenUp(false)
@@ -519,7 +502,7 @@ func (f *fleet) infoOf(i *wire.Info) query.Info {
 // refuse gives up a service whose worker has loaded a model that cannot be
 // served.
 func (f *fleet) refuse(id models.ServiceID, err error) {
-	f.members[id].worker.fault = err
+	f.members[id].fault = err
 	f.withdraw(f.members[id], err)
 	f.giveUp(id)
 }
@@ -540,8 +523,7 @@ func (f *fleet) catchUp() {
 // worker that comes back with the same model changes nothing.
 func (f *fleet) load(spec models.Service, e *executor.Event) error {
 	member := f.members[spec.ID]
-	w := &member.worker
-	if w.info != nil && f.specs[spec.ID] == spec && w.info.Hash == e.Info.Hash {
+	if member.info != nil && f.specs[spec.ID] == spec && member.info.Hash == e.Info.Hash {
 		return nil
 	}
 	if err := f.scheduler.Load(f.Now(), spec); err != nil {
@@ -550,7 +532,7 @@ func (f *fleet) load(spec models.Service, e *executor.Event) error {
 	if err := f.predictor.Reset(spec.ID, spec.Operators); err != nil {
 		return err
 	}
-	f.specs[spec.ID], w.info = spec, e.Info
+	f.specs[spec.ID], member.info = spec, e.Info
 	f.learning.Changed()
 	if f.Profiles != nil {
 		if p, ok := f.Profiles.Solo(spec.Name, member.place.Share, e.Info); ok && f.solo.Restore(spec.ID, p) == nil {
@@ -586,7 +568,7 @@ func (f *fleet) keepCut(member *member, info *wire.Info) {
 	if c == nil {
 		return
 	}
-	if before := member.worker.info; before != nil && before.Cut != nil && before.Cut.Reason == c.Reason && before.Hash == info.Hash {
+	if before := member.info; before != nil && before.Cut != nil && before.Cut.Reason == c.Reason && before.Hash == info.Hash {
 		return
 	}
 	f.Log.Info().Str("service", member.config.Name).Int("operators", len(info.Operators)).Str("why", c.Reason).Msg("model is cut")

@@ -69,7 +69,7 @@ func (s *member) subject(m training.Model) learning.Service {
 	if s.service.Mergeable() {
 		l.Sizes = s.config.MeasuredSizes()
 	}
-	if info := s.worker.info; info != nil && models.HasSeqLen(info.Inputs) {
+	if info := s.info; info != nil && models.HasSeqLen(info.Inputs) {
 		l.SeqLens = s.config.SeqLens
 	}
 	return l
@@ -80,7 +80,7 @@ func (s *member) subject(m training.Model) learning.Service {
 // they decide how long it takes.
 func (d *learner) measured(id models.ServiceID) training.Model {
 	m := training.Model{Name: d.fleet.name(id)}
-	if info := d.fleet.members[id].worker.info; info != nil {
+	if info := d.fleet.members[id].info; info != nil {
 		m.Hash, m.Operators = info.Hash+"/"+d.fleet.members[id].place.Share, len(info.Operators)
 	}
 	return m
@@ -94,7 +94,7 @@ func (d *learner) measuredOn() string {
 		return d.MeasuredAs
 	}
 	for _, s := range d.fleet.served() {
-		if info := s.worker.info; info != nil {
+		if info := s.info; info != nil {
 			return fmt.Sprintf("%s, ONNX Runtime %s", d.Device, info.ORTVersion)
 		}
 	}
@@ -347,7 +347,7 @@ func (m *measurement) run() error {
 		return err
 	}
 	for _, s := range spans {
-		m.fleet.members[s.Service].worker.fresh = false
+		m.fleet.members[s.Service].fresh = false
 	}
 	m.broken = false
 	return nil
@@ -423,7 +423,7 @@ func (m *measurement) end() {
 
 // alloc makes up the inputs of a span's batch.
 func (m *measurement) alloc(s *models.Span) ([]wire.Tensor, error) {
-	inputs := m.fleet.members[s.Service].worker.info.Inputs
+	inputs := m.fleet.members[s.Service].info.Inputs
 	var tensors []wire.Tensor
 	var sum int64
 	for i, shape := range models.Fill(inputs, s.Size, s.SeqLen) {

@@ -127,7 +127,7 @@ func (l *loop) dispatch(next overlap.Round) {
 	r := &l.round
 	l.requests = l.requests[:0]
 	for i, span := range r.Group.Spans {
-		l.fleet.members[span.Service].worker.fresh = false
+		l.fleet.members[span.Service].fresh = false
 		request := executor.SpanRequest{Span: span}
 		if span.Start == 0 {
 			for _, id := range r.Queries[i] {

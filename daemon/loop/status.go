@@ -17,13 +17,13 @@ func serviceStatus(s *member, now time.Duration, m overlap.ServiceMetrics, waiti
 		Finished: m.Finished, Late: m.Late, Dropped: byReason(m.Dropped), Failed: byReason(m.Failed), Cancelled: m.Cancelled,
 		Batches: m.Batches, Merged: m.Merged, Retried: m.Retried,
 		EngineSeconds: counts.Spans.Took.Seconds(), DeviceSeconds: counts.Device.Took.Seconds(),
-		ID: s.service.ID, Requests: counts, QueueLimit: s.config.QueueLimit, Postponed: waiting.Postponed, Restarts: s.line.restarts, Cut: cutStatus(s.worker.info),
+		ID: s.service.ID, Requests: counts, QueueLimit: s.config.QueueLimit, Postponed: waiting.Postponed, Restarts: s.line.restarts, Cut: cutStatus(s.info),
 	}
 	if m.Queued > 0 {
 		o.OldestAge = max(now-waiting.Oldest, 0)
 	}
-	if s.service.GivenUp() && s.worker.fault != nil {
-		o.Fault = s.worker.fault.Error()
+	if s.service.GivenUp() && s.fault != nil {
+		o.Fault = s.fault.Error()
 	}
 	return o
 }

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -134,6 +135,18 @@ func (r *Registry) Publish(list []*Service) {
 		l.names[s.Name] = s
 	}
 	r.now.Store(l)
+}
+
+// InOrder sorts services by their names as these are listed. Others come last.
+func InOrder(list []*Service, names []string) []*Service {
+	at := func(s *Service) int {
+		if i := slices.Index(names, s.Name); i >= 0 {
+			return i
+		}
+		return len(names)
+	}
+	slices.SortStableFunc(list, func(a, b *Service) int { return at(a) - at(b) })
+	return list
 }
 
 // Services implements Host.
