@@ -64,6 +64,7 @@ type Daemon struct {
 // models. Nothing is served before Run. The configuration must be valid.
 func New(c config.Config, o Options) (d *Daemon, err error) {
 	d = &Daemon{config: c, log: o.Log, device: o.Device}
+	d.life, d.die = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.close())
@@ -99,7 +100,6 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 	if err = d.takeGPU(&o); err != nil {
 		return d, err
 	}
-	d.life, d.die = context.WithCancel(context.Background())
 	d.instances = divide(instance{config: d.config, log: o.Log, device: d.device, emulation: d.emulation, state: d.state, keeper: d.keeper}, d.gpu)
 	d.device = d.instances[0].device
 	if err = d.each(func(i *instance) error { return i.open(&o, d.life, &d.goroutines) }); err != nil || o.Offline {
@@ -202,9 +202,7 @@ func (d *Daemon) wait(ctx context.Context, served <-chan error) error {
 // close ends what New opened, in the opposite order.
 func (d *Daemon) close() error {
 	var errs []error
-	if d.die != nil {
-		d.die()
-	}
+	d.die()
 	d.reloading.Lock() // the last one sees that the daemon stops, and ends
 	errs = append(errs, d.each((*instance).stop))
 	for _, l := range []net.Listener{d.listener, d.remote} {
@@ -281,10 +279,7 @@ func (d *Daemon) takeGPU(o *Options) (err error) {
 	for _, line := range strings.Split(strings.TrimSpace(d.gpu.String()), "\n") {
 		d.log.Info().Str("gpu", line).Msg("plan")
 	}
-	if err := d.gpu.Take(ctx); err != nil {
-		return err
-	}
-	return nil
+	return d.gpu.Take(ctx)
 }
 
 // measureInterval is how often Measure reports.

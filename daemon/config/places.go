@@ -2,7 +2,6 @@ package config
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"net"
 	"net/netip"
@@ -115,7 +114,12 @@ func (c *Config) AdminPaths() (paths []string) {
 		paths = append(paths, filepath.Join(dir, adminName))
 	}
 	if dir := UserSockets(); dir != "" {
-		paths = append(paths, filepath.Join(dir, c.adminID()+".sock"))
+		own := c.StateDir // no two daemons share it
+		if absolute, err := filepath.Abs(own); err == nil {
+			own = absolute
+		}
+		sum := sha256.Sum256([]byte(own))
+		paths = append(paths, filepath.Join(dir, fmt.Sprintf("admin-%x.sock", sum[:4])))
 	}
 	return append(paths, filepath.Join(c.StateDir, adminName))
 }
@@ -128,14 +132,4 @@ func UserSockets() string {
 		return ""
 	}
 	return filepath.Join(dir, "overlapd")
-}
-
-// adminID names a daemon among those of one user, by the folder that no two share.
-func (c *Config) adminID() string {
-	dir, err := filepath.Abs(c.StateDir)
-	if err != nil {
-		dir = c.StateDir
-	}
-	sum := sha256.Sum256([]byte(dir))
-	return "admin-" + hex.EncodeToString(sum[:4])
 }

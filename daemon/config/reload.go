@@ -30,11 +30,8 @@ type Reloaded struct {
 }
 
 // None reports whether nothing changes, neither now nor after a restart.
-func (c *Reloaded) None() bool { return c.services()+len(c.Settings)+len(c.Restart) == 0 }
-
-// services returns how many services are concerned.
-func (c *Reloaded) services() int {
-	return len(c.Added) + len(c.Removed) + len(c.Replaced) + len(c.Changed)
+func (c *Reloaded) None() bool {
+	return len(c.Added)+len(c.Removed)+len(c.Replaced)+len(c.Changed)+len(c.Settings)+len(c.Restart) == 0
 }
 
 // States of a service in a Step, in this order: its new worker loads the model,
@@ -60,7 +57,12 @@ type Step struct {
 // valid. A model that has kept its path is asked about: rewritten reports
 // whether the file of a service is not the one that its worker has loaded.
 func Diff(old, next Config, rewritten func(service string) bool) Reloaded {
-	c := Reloaded{Removed: missing(&old, &next)}
+	var c Reloaded
+	for _, name := range old.Names() {
+		if next.Service(name) == nil {
+			c.Removed = append(c.Removed, name)
+		}
+	}
 	for i := range next.Services {
 		s := &next.Services[i]
 		was := old.Service(s.Name)
@@ -89,16 +91,6 @@ func Diff(old, next Config, rewritten func(service string) bool) Reloaded {
 		c.Restart = append(c.Restart, instanceKey)
 	}
 	return c
-}
-
-// missing returns the services of c that other has not.
-func missing(c, other *Config) (names []string) {
-	for i := range c.Services {
-		if name := c.Services[i].Name; other.Service(name) == nil {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // settings returns the keys outside the services and outside the instances of a
@@ -135,8 +127,7 @@ func samePlaces(old, next *Config) bool {
 	if !slices.EqualFunc(old.MIG.Instances, next.MIG.Instances, func(a, b mig.Want) bool { return a.Profile == b.Profile }) {
 		return false
 	}
-	for i := range old.Services {
-		name := old.Services[i].Name
+	for _, name := range old.Names() {
 		if next.Service(name) != nil && old.Place(name) != next.Place(name) {
 			return false
 		}

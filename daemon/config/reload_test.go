@@ -135,7 +135,7 @@ func TestEveryOtherFieldHasAnEffect(t *testing.T) {
 		old, next := configOf("a"), configOf("a")
 		mutate(t, reflect.ValueOf(&next).Elem().FieldByIndex(path))
 		c := Diff(old, next, kept)
-		if c.services() > 0 || len(c.Settings)+len(c.Restart) != 1 {
+		if len(c.Added)+len(c.Removed)+len(c.Replaced)+len(c.Changed) > 0 || len(c.Settings)+len(c.Restart) != 1 {
 			t.Errorf("Config.%s: diff says %+v; a field is a key by its tags", name, c)
 			return
 		}
@@ -207,7 +207,7 @@ func TestDiffProperties(t *testing.T) {
 		c := Diff(old, next, kept)
 		list := slices.Concat(c.Added, c.Replaced, c.Changed, c.Removed)
 		slices.Sort(list)
-		if len(slices.Compact(list)) != c.services() {
+		if len(slices.Compact(list)) != len(c.Added)+len(c.Removed)+len(c.Replaced)+len(c.Changed) {
 			t.Fatalf("a service is twice in %+v", c)
 		}
 		for _, name := range c.Added {
@@ -230,7 +230,7 @@ func TestDiffProperties(t *testing.T) {
 func checkApplied(t *rapid.T, old, next Config, c Reloaded) {
 	now := Applied(old, next)
 	rest := Diff(now, next, kept)
-	if rest.services()+len(rest.Settings) > 0 || !slices.Equal(rest.Restart, c.Restart) {
+	if len(rest.Added)+len(rest.Removed)+len(rest.Replaced)+len(rest.Changed)+len(rest.Settings) > 0 || !slices.Equal(rest.Restart, c.Restart) {
 		t.Fatalf("after %+v there is left %+v", c, rest)
 	}
 	c.Restart = nil
