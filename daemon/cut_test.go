@@ -86,7 +86,7 @@ func TestCutQuestion(t *testing.T) {
 		t.Errorf("%+v", q)
 	}
 	want := &wire.CutChoice{Hash: hash, Target: 7, Costs: []wire.CutCost{{Segments: 7, Batch: 1}}, Reason: "it is cheap"}
-	if err := s.save(cutBucket, u.cutKey(hash, u.placeOf(&service).Share, service.MaxBatch), want); err != nil {
+	if err := s.save(cutChoices, u.cutKey(hash, u.placeOf(&service).Share, service.MaxBatch), want); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, u.question(path, &service).Known); diff != "" {
@@ -108,7 +108,7 @@ func TestCutQuestion(t *testing.T) {
 		}
 		service, u.device, u.config.CUDA.TF32 = config.DefaultService(), "a GPU", config.Default().CUDA.TF32
 	}
-	if err := s.save(cutBucket, u.cutKey(hash, u.placeOf(&service).Share, service.MaxBatch), "no choice"); err != nil {
+	if err := s.save(cutChoices, u.cutKey(hash, u.placeOf(&service).Share, service.MaxBatch), "no choice"); err != nil {
 		t.Fatal(err)
 	}
 	if q := u.question(path, &service); q == nil || q.Known != nil {

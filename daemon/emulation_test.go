@@ -331,7 +331,7 @@ func TestEmulatedIsNotMeasured(t *testing.T) {
 	}
 	defer s.Close()
 	err = s.db.View(func(tx *bbolt.Tx) error {
-		return tx.Bucket(profileBucket).ForEach(func(key, _ []byte) error { return fmt.Errorf("a profile is stored: %s", key) })
+		return tx.Bucket([]byte(loop.SoloProfiles)).ForEach(func(key, _ []byte) error { return fmt.Errorf("a profile is stored: %s", key) })
 	})
 	if err != nil {
 		t.Error(err)

@@ -244,28 +244,13 @@ func (u *instance) model(model string) (string, error) {
 	return path, err
 }
 
-func (u *instance) key(share string, info *wire.Info) []byte {
-	return profileKey(u.device, info.Hash, info.ORTVersion, len(info.Operators), share)
-}
-
-// Solo implements [loop.Profiles].
-func (u *instance) Solo(service, share string, info *wire.Info) (predictor.Snapshot, bool) {
-	var p predictor.Snapshot
-	ok, err := u.state.load(profileBucket, u.key(share, info), &p)
+// Stored implements [loop.Profiles].
+func (u *instance) Stored(kind, key string, value any) bool {
+	ok, err := u.state.load(kind, key, value)
 	if err != nil {
-		u.log.Warn().Err(err).Str("service", service).Msg("the stored profile cannot be read; it is measured again")
+		u.log.Warn().Err(err).Str("of", kind).Msg("what was stored cannot be read; it is measured again")
 	}
-	return p, ok
-}
-
-// Calibration implements [loop.Profiles].
-func (u *instance) Calibration(key string) (predictor.CalibrationSnapshot, bool) {
-	var c predictor.CalibrationSnapshot
-	ok, err := u.state.load(calibrationBucket, []byte(key), &c)
-	if err != nil {
-		u.log.Warn().Err(err).Msg("the stored calibration of the predictor cannot be read; it is learned again")
-	}
-	return c, ok
+	return ok
 }
 
 // saveProfiles stores what was measured of every service that was ready once.
@@ -274,21 +259,16 @@ func (u *instance) saveProfiles() {
 	if u.emulation != nil {
 		return
 	}
-	var saves []func() // the state file waits for the disk, and the loop must not
-	calibration, key := u.backend.Learned(func(service, share string, info *wire.Info, p predictor.Snapshot) {
-		saves = append(saves, func() {
-			if err := u.state.save(profileBucket, u.key(share, info), p); err != nil {
-				u.log.Warn().Err(err).Str("service", service).Msg("storing what was measured")
-			}
-		})
-	})
-	for _, save := range saves {
-		save()
+	solo, calibration, as := u.backend.Learned()
+	for key, p := range solo {
+		if err := u.state.save(loop.SoloProfiles, key, p); err != nil {
+			u.log.Warn().Err(err).Str("of", key).Msg("storing what was measured")
+		}
 	}
 	if calibration.Predictor == "" {
 		return
 	}
-	if err := u.state.saveCalibration([]byte(key), calibration); err != nil {
+	if err := u.state.saveCalibration(as, calibration); err != nil {
 		u.log.Warn().Err(err).Msg("storing how well the predictor does")
 	}
 }
@@ -328,20 +308,16 @@ func (u *instance) question(path string, s *config.Service) *wire.ChooseSpec {
 	if err != nil {
 		return q // the worker says what is wrong with it
 	}
-	known := new(wire.CutChoice)
-	switch ok, err := u.state.load(cutBucket, u.cutKey(hash, u.placeOf(s).Share, s.MaxBatch), known); {
-	case ok:
+	if known := new(wire.CutChoice); u.Stored(cutChoices, u.cutKey(hash, u.placeOf(s).Share, s.MaxBatch), known) {
 		q.Known = known
-	case err != nil:
-		u.log.Warn().Err(err).Str("service", s.Name).Msg("the stored choice of a cut cannot be read; it is made again")
 	}
 	return q
 }
 
 // cutKey names what a choice holds for: the model, the device, and what part of
 // it the service has. What else it depends on, the choice says itself.
-func (u *instance) cutKey(hash, share string, maxBatch int) []byte {
-	return fmt.Appendf(nil, "%s|%s|%s|max_batch %d|tf32 %t", u.device, hash, share, maxBatch, u.config.CUDA.TF32)
+func (u *instance) cutKey(hash, share string, maxBatch int) string {
+	return fmt.Sprintf("%s|%s|%s|max_batch %d|tf32 %t", u.device, hash, share, maxBatch, u.config.CUDA.TF32)
 }
 
 // shareOf returns what else than the device decides how long a service's
@@ -357,7 +333,7 @@ func shareOf(threads int, s *config.Service, gpu bool) string {
 // ChoseCut implements [loop.Profiles].
 func (u *instance) ChoseCut(s config.Service, share string, c *wire.CutChoice) {
 	key := u.cutKey(c.Hash, share, s.MaxBatch)
-	u.keeper.Keep("storing the choice of a cut", func(*training.Store) error { return u.state.save(cutBucket, key, c) })
+	u.keeper.Keep("storing the choice of a cut", func(*training.Store) error { return u.state.save(cutChoices, key, c) })
 }
 
 // given returns how much of the GPU's memory a service may take, 0 for what

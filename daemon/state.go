@@ -10,6 +10,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/statefile"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/training"
@@ -29,11 +30,8 @@ const (
 // ErrNoState is returned when a folder has no state file.
 var ErrNoState = errors.New("there is no state file")
 
-var (
-	profileBucket     = []byte("solo-profiles")
-	calibrationBucket = []byte("calibrations") // learned for predictors, by their identity and the services
-	cutBucket         = []byte("cut-choices")  // into how many operators models are cut, as was measured
-)
+// cutChoices is into how many operators models are cut, as was measured.
+const cutChoices = "cut-choices"
 
 // State is the file that outlives the daemon: what was measured of each model on
 // this device. Commands use it while no daemon has it.
@@ -107,37 +105,32 @@ func readBucket(name []byte, b *bbolt.Bucket) error {
 }
 
 func makeBuckets(tx *bbolt.Tx) error {
-	for _, name := range [][]byte{profileBucket, calibrationBucket, cutBucket} {
-		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+	for _, name := range []string{loop.SoloProfiles, loop.Calibrations, cutChoices} {
+		if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// profileKey names what a solo profile holds for.
-func profileKey(device, modelHash, ortVersion string, operators int, share string) []byte {
-	return fmt.Appendf(nil, "%s|%s|ort %s|%d operators|%s", device, modelHash, ortVersion, operators, share)
-}
-
 // saveCalibration stores how well a predictor did. Those of other predictors
 // are forgotten: there is no way back to them.
-func (s *State) saveCalibration(key []byte, c predictor.CalibrationSnapshot) error {
+func (s *State) saveCalibration(key string, c predictor.CalibrationSnapshot) error {
 	err := s.db.Update(func(tx *bbolt.Tx) error {
-		if err := tx.DeleteBucket(calibrationBucket); err != nil {
+		if err := tx.DeleteBucket([]byte(loop.Calibrations)); err != nil {
 			return err
 		}
-		_, err := tx.CreateBucket(calibrationBucket)
+		_, err := tx.CreateBucket([]byte(loop.Calibrations))
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return s.save(calibrationBucket, key, c)
+	return s.save(loop.Calibrations, key, c)
 }
 
 // save stores a value under a key.
-func (s *State) save(bucket, key []byte, value any) error {
+func (s *State) save(bucket, key string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return err
@@ -145,13 +138,13 @@ func (s *State) save(bucket, key []byte, value any) error {
 	if len(text) > maxProfileBytes {
 		return fmt.Errorf("a profile of %d bytes exceeds %d", len(text), maxProfileBytes)
 	}
-	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucket).Put(key, text) })
+	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte(bucket)).Put([]byte(key), text) })
 }
 
 // load reads what was stored under a key, and is false if nothing was.
-func (s *State) load(bucket, key []byte, value any) (ok bool, err error) {
+func (s *State) load(bucket, key string, value any) (ok bool, err error) {
 	err = s.db.View(func(tx *bbolt.Tx) error {
-		text := tx.Bucket(bucket).Get(key)
+		text := tx.Bucket([]byte(bucket)).Get([]byte(key))
 		if text == nil {
 			return nil
 		}

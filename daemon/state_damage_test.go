@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/statefile"
 	"github.com/overlapd/overlapd/predictor"
 )
@@ -32,14 +33,14 @@ func TestStateDamagedWhileOpen(t *testing.T) {
 		for user := range 4 {
 			users.Go(func() {
 				for i := range 5 {
-					s.save(profileBucket, fmt.Appendf(nil, "%d-%d", user, i), testProfile(200))
-					s.load(profileBucket, fmt.Appendf(nil, "%d-%d", user, i), new(predictor.Snapshot))
+					s.save(loop.SoloProfiles, fmt.Sprintf("%d-%d", user, i), testProfile(200))
+					s.load(loop.SoloProfiles, fmt.Sprintf("%d-%d", user, i), new(predictor.Snapshot))
 					s.datasets.Predictors()
 				}
 			})
 		}
 		users.Wait()
-		if err := s.save(profileBucket, []byte("key"), testProfile(1)); errors.Is(err, statefile.ErrLost) {
+		if err := s.save(loop.SoloProfiles, "key", testProfile(1)); errors.Is(err, statefile.ErrLost) {
 			lost++
 		} else if err != nil {
 			t.Errorf("round %d: %v", round, err)

@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.etcd.io/bbolt"
 
+	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/statefile"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
@@ -47,13 +49,13 @@ func closeState(t *testing.T, s *State) {
 
 func TestProfilesOutliveTheDaemon(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "for", "it")
-	key := profileKey("a processor", "abc", "1.30.0", 3, "2 threads")
+	const key = "a processor|abc"
 	want := testProfile(2)
 	s := openTestState(t, dir)
-	if ok, err := s.load(profileBucket, key, new(predictor.Snapshot)); ok || err != nil {
+	if ok, err := s.load(loop.SoloProfiles, key, new(predictor.Snapshot)); ok || err != nil {
 		t.Errorf("an empty file has a profile (%t, %v)", ok, err)
 	}
-	if err := s.save(profileBucket, key, want); err != nil {
+	if err := s.save(loop.SoloProfiles, key, want); err != nil {
 		t.Fatal(err)
 	}
 	closeState(t, s)
@@ -61,7 +63,7 @@ func TestProfilesOutliveTheDaemon(t *testing.T) {
 	s = openTestState(t, dir)
 	defer closeState(t, s)
 	var got predictor.Snapshot
-	ok, err := s.load(profileBucket, key, &got)
+	ok, err := s.load(loop.SoloProfiles, key, &got)
 	if !ok || err != nil {
 		t.Fatalf("the profile is gone: %t, %v", ok, err)
 	}
@@ -70,25 +72,12 @@ func TestProfilesOutliveTheDaemon(t *testing.T) {
 	}
 }
 
-func TestProfileKeyTellsEverythingApart(t *testing.T) {
-	keys := map[string]bool{}
-	for _, key := range [][]byte{
-		profileKey("a", "h", "1", 3, "2 threads"), profileKey("b", "h", "1", 3, "2 threads"), profileKey("a", "i", "1", 3, "2 threads"),
-		profileKey("a", "h", "2", 3, "2 threads"), profileKey("a", "h", "1", 4, "2 threads"), profileKey("a", "h", "1", 3, "1 threads"),
-	} {
-		keys[string(key)] = true
-	}
-	if len(keys) != 6 {
-		t.Errorf("%d keys of 6 profiles: %v", len(keys), keys)
-	}
-}
-
 func TestProfileOverTheLimitIsRefused(t *testing.T) {
 	s := openTestState(t, t.TempDir())
 	defer closeState(t, s)
 	p := testProfile(1)
 	p.Cells[0].Nanos = make([]float64, maxProfileBytes)
-	if err := s.save(profileBucket, []byte("key"), p); err == nil {
+	if err := s.save(loop.SoloProfiles, "key", p); err == nil {
 		t.Error("a profile over the limit was stored")
 	}
 }
@@ -96,11 +85,13 @@ func TestProfileOverTheLimitIsRefused(t *testing.T) {
 func TestProfileThatIsNoProfile(t *testing.T) {
 	s := openTestState(t, t.TempDir())
 	defer closeState(t, s)
-	err := s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(profileBucket).Put([]byte("key"), []byte(`"x"`)) })
+	err := s.db.Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte(loop.SoloProfiles)).Put([]byte("key"), []byte(`"x"`))
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := s.load(profileBucket, []byte("key"), new(predictor.Snapshot)); ok || err == nil {
+	if ok, err := s.load(loop.SoloProfiles, "key", new(predictor.Snapshot)); ok || err == nil {
 		t.Errorf("got %t, %v", ok, err)
 	}
 }
@@ -199,7 +190,7 @@ func wholeState(t *testing.T) []byte {
 	dir := t.TempDir()
 	s := openTestState(t, dir)
 	for i := range 200 {
-		if err := s.save(profileBucket, profileKey("device", "hash", "1.30.0", i, "1 threads"), testProfile(20)); err != nil {
+		if err := s.save(loop.SoloProfiles, fmt.Sprint(i), testProfile(20)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -224,7 +215,7 @@ func openDamaged(t *testing.T, data []byte) (aside bool) {
 		t.Fatal(err)
 	}
 	defer closeState(t, s)
-	if err := s.save(profileBucket, []byte("key"), testProfile(1)); err != nil {
+	if err := s.save(loop.SoloProfiles, "key", testProfile(1)); err != nil {
 		t.Errorf("the new file cannot be written: %v", err)
 	}
 	if name == "" {

@@ -18,7 +18,6 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
-	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // maxRetries is how often a query is run again whose worker was lost.
@@ -166,20 +165,20 @@ func (b *Backend) MeasuringReport() (r Report, ok bool) {
 	return r, ok
 }
 
-// Learned calls solo with the operator times of each service that was ready once,
-// and returns how well its predictor does, with the key to ask [Profiles] for that.
-func (b *Backend) Learned(solo func(service, share string, info *wire.Info, s predictor.Snapshot)) (c predictor.CalibrationSnapshot, key string) {
+// Learned returns the operator times of each service that was ready once, and how well
+// its predictor does, with the keys to ask [Profiles] for that.
+func (b *Backend) Learned() (solo map[string]predictor.Snapshot, c predictor.CalibrationSnapshot, key string) {
+	solo = map[string]predictor.Snapshot{}
 	b.Ask(func() {
 		for _, s := range b.loop.fleet.served() {
-			info := s.info
-			if p, err := b.solo.Snapshot(s.service.ID); err == nil && info != nil && len(p.Cells) > 0 {
-				solo(s.config.Name, s.place.Share, info, p)
+			if p, err := b.solo.Snapshot(s.service.ID); err == nil && s.info != nil && len(p.Cells) > 0 {
+				solo[b.profileKey(s.place.Share, s.info)] = p
 			}
 		}
 		c = b.predictor.Snapshot()
 		key = b.loop.learner.calibrationKey(c.Predictor)
 	})
-	return c, key
+	return solo, c, key
 }
 
 // Admit starts the worker of a service that queries cannot reach yet. Once it is

@@ -64,13 +64,17 @@ type Workers interface {
 	Close() error
 }
 
-// Profiles stores what was measured of each model, and has it when the same model
-// is loaded on the same device. Its methods are called in the scheduler goroutine.
+// What is stored of each model and device, by keys that name what it holds for.
+const (
+	SoloProfiles = "solo-profiles" // operator times
+	Calibrations = "calibrations"  // how well predictors did
+)
+
+// Profiles stores what was measured, and has it when the same model is loaded on the
+// same device. Its methods are called in the scheduler goroutine.
 type Profiles interface {
-	// Solo returns the operator times of a model on a share of the device.
-	Solo(service, share string, info *wire.Info) (predictor.Snapshot, bool)
-	// Calibration returns how well a predictor did for the models that key names.
-	Calibration(key string) (predictor.CalibrationSnapshot, bool)
+	// Stored reads what was stored under a key, and is false if nothing was.
+	Stored(kind, key string, value any) bool
 	// ChoseCut stores into how many operators a worker has cut its model.
 	ChoseCut(s config.Service, share string, c *wire.CutChoice)
 }

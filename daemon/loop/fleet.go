@@ -16,6 +16,7 @@ import (
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
@@ -535,7 +536,8 @@ func (f *fleet) load(spec models.Service, e *executor.Event) error {
 	f.specs[spec.ID], member.info = spec, e.Info
 	f.learning.Changed()
 	if f.Profiles != nil {
-		if p, ok := f.Profiles.Solo(spec.Name, member.place.Share, e.Info); ok && f.solo.Restore(spec.ID, p) == nil {
+		var p predictor.Snapshot
+		if f.Profiles.Stored(SoloProfiles, f.profileKey(member.place.Share, e.Info), &p) && f.solo.Restore(spec.ID, p) == nil {
 			f.Log.Debug().Str("service", spec.Name).Int("cells", len(p.Cells)).Msg("the stored profile is taken")
 		}
 	}
@@ -548,6 +550,11 @@ func (f *fleet) load(spec models.Service, e *executor.Event) error {
 		}
 	}
 	return nil
+}
+
+// profileKey names what the operator times of a model hold for.
+func (c *core) profileKey(share string, i *wire.Info) string {
+	return fmt.Sprintf("%s|%s|ort %s|%d operators|%s", c.Device, i.Hash, i.ORTVersion, len(i.Operators), share)
 }
 
 // slower reports whether warming up took longer than what is known already. A

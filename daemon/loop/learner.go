@@ -181,7 +181,8 @@ func (d *learner) work() {
 		}
 	}
 	if w.Restore != nil && d.Profiles != nil {
-		if c, ok := d.Profiles.Calibration(d.calibrationKey(w.Restore.Identity())); ok && d.predictor.Restore(c) != nil {
+		var c predictor.CalibrationSnapshot
+		if d.Profiles.Stored(Calibrations, d.calibrationKey(w.Restore.Identity()), &c) && d.predictor.Restore(c) != nil {
 			d.Log.Warn().Msg("the stored calibration of the predictor is impossible; it is learned again")
 		}
 	}

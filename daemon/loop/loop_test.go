@@ -7,6 +7,7 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 func TestNobodyListens(t *testing.T) {
@@ -38,5 +39,23 @@ func TestSoloTimes(t *testing.T) {
 	r.Group.Spans[1].Service = 2
 	if got := l.soloOf(r); got != 0 {
 		t.Errorf("of an unknown service %v", got)
+	}
+}
+
+func TestProfileKeyTellsEverythingApart(t *testing.T) {
+	keys := map[string]bool{}
+	for _, of := range []struct {
+		device, hash, ort string
+		operators         int
+		share             string
+	}{
+		{"a", "h", "1", 3, "2 threads"}, {"b", "h", "1", 3, "2 threads"}, {"a", "i", "1", 3, "2 threads"},
+		{"a", "h", "2", 3, "2 threads"}, {"a", "h", "1", 4, "2 threads"}, {"a", "h", "1", 3, "1 threads"},
+	} {
+		c := &core{Options: Options{Device: of.device}}
+		keys[c.profileKey(of.share, &wire.Info{Hash: of.hash, ORTVersion: of.ort, Operators: make([]models.Operator, of.operators)})] = true
+	}
+	if len(keys) != 6 {
+		t.Errorf("%d keys of 6 profiles: %v", len(keys), keys)
 	}
 }
