@@ -40,19 +40,12 @@ func (t *Table) Row(cells ...string) {
 func (t *Table) Rowf(format string, args ...any) {
 	safe := make([]any, len(args))
 	for i, a := range args {
-		if safe[i] = a; isText(a) {
+		switch safe[i] = a; a.(type) {
+		case string, fmt.Stringer, error:
 			safe[i] = plain(fmt.Sprint(a))
 		}
 	}
 	t.Row(strings.Split(fmt.Sprintf(format, safe...), "\t")...)
-}
-
-func isText(a any) bool {
-	switch a.(type) {
-	case string, fmt.Stringer, error:
-		return true
-	}
-	return false
 }
 
 // Paint colours the cell of the last row in a column behind its text, on a page

@@ -22,8 +22,7 @@ const (
 	Loads    = "loads" // Poisson, whose rate is given for every minute
 )
 
-// Processes lists the processes.
-func Processes() []string { return []string{Constant, Poisson, Gamma, MMPP, Times, Loads} }
+var processes = []string{Constant, Poisson, Gamma, MMPP, Times, Loads}
 
 // Limits of arrivals.
 const (
@@ -82,7 +81,7 @@ func (a *Arrivals) check(queries int) error {
 	case Loads:
 		return a.checkLoads()
 	}
-	return fault("unknown process %q: want %s", a.Process, strings.Join(Processes(), ", "))
+	return fault("unknown process %q: want %s", a.Process, strings.Join(processes, ", "))
 }
 
 func fault(format string, args ...any) error {
@@ -262,10 +261,6 @@ func (sc *Scenario) Submissions() ([]Query, error) {
 	if err := sc.Validate(); err != nil {
 		return nil, err
 	}
-	return sc.submissions()
-}
-
-func (sc *Scenario) submissions() ([]Query, error) {
 	if sc.Given != nil {
 		return sc.Given, nil
 	}

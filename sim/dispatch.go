@@ -13,8 +13,7 @@ const (
 	Central     = "central"      // all wait together, and a device that runs nothing gets the earliest deadline
 )
 
-// Dispatches lists them.
-func Dispatches() []string { return []string{RoundRobin, Random, LeastLoaded, Central} }
+var dispatches = []string{RoundRobin, Random, LeastLoaded, Central}
 
 // dispatcher chooses a device for each query.
 type dispatcher struct {

@@ -41,7 +41,7 @@ func TestDispatch(t *testing.T) {
 // device busy.
 func TestBalance(t *testing.T) {
 	violations := map[string]float64{}
-	for _, way := range Dispatches() {
+	for _, way := range dispatches {
 		sc := busyScenario("edf")
 		sc.Devices, sc.Dispatch, sc.Arrivals.QPS, sc.Check = 4, way, 480, true
 		violations[way] = run(t, sc).Violations

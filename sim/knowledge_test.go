@@ -75,7 +75,7 @@ func TestOnlyOrderTellsPoliciesApart(t *testing.T) {
 		}
 		return list
 	}
-	for _, knows := range Knowledges() {
+	for _, knows := range knowledges {
 		if a, b := ends("fcfs", knows), ends("sjf", knows); !slices.Equal(a, b) {
 			t.Errorf("knowing %s: fcfs answers at %v, sjf at %v", knows, a, b)
 		}

@@ -77,7 +77,7 @@ func (n *node) arrive(number int) bool {
 		Arrival: q.At, Deadline: n.due(q), Priority: sv.Priority,
 	})
 	if err != nil {
-		n.refused(n.index, number, err)
+		n.refused(n.index, number, overlap.Dropped, overlap.ReasonOf(err), err)
 		return false
 	}
 	n.open++
@@ -309,8 +309,7 @@ const (
 	KnowsNothing = "nothing" // not even when it orders
 )
 
-// Knowledges lists them.
-func Knowledges() []string { return []string{KnowsAll, KnowsOrder, KnowsNothing} }
+var knowledges = []string{KnowsAll, KnowsOrder, KnowsNothing}
 
 // informant is the predictor of a scheduler that may not know everything. What it
 // withholds is unknown to the scheduler, so that nothing is dropped for it. It counts

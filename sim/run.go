@@ -59,22 +59,18 @@ func Run(sc Scenario) (*Result, error) {
 }
 
 func newWorld(sc *Scenario) (*world, error) {
-	if err := sc.Validate(); err != nil {
+	submitted, err := sc.Submissions()
+	if err != nil {
 		return nil, err
 	}
-	w := &world{scenario: sc, dispatch: dispatcher{way: sc.Dispatch, rand: stream(sc.Seed, forDispatch, 0)}}
+	w := &world{scenario: sc, submitted: submitted, left: len(submitted), dispatch: dispatcher{way: sc.Dispatch, rand: stream(sc.Seed, forDispatch, 0)}}
 	var services []models.Service
 	services, w.bound = sc.schedulerServices()
 	if err := w.bindPredictor(services); err != nil {
 		return nil, err
 	}
-	var err error
-	if w.submitted, err = sc.submissions(); err != nil {
-		return nil, err
-	}
 	w.timers.before = timer.before
 	w.central.w, w.central.before = w, w.earlier
-	w.left = len(w.submitted)
 	w.place = make([]int32, len(w.submitted))
 	for i := range w.place {
 		w.place[i] = notHere
@@ -222,13 +218,11 @@ func (w *world) answered(n *node, a *overlap.Answer) error {
 	return nil
 }
 
-// refused takes in that a query was not accepted.
-func (w *world) refused(device, number int, err error) {
-	ended := overlap.Answer{
-		Query: models.QueryID(number + 1), Service: w.submitted[number].Service, Result: overlap.Dropped,
-		Reason: overlap.ReasonOf(err), At: w.now,
-	}
-	w.end(Answer{Device: device, Number: number, Ended: ended, Refuse: err})
+// refused takes in that a query was not accepted, by any device if that is -1.
+func (w *world) refused(device, number int, as overlap.Result, reason overlap.Reason, err error) {
+	w.end(Answer{Device: device, Number: number, Refuse: err, Ended: overlap.Answer{
+		Query: models.QueryID(number + 1), Service: w.submitted[number].Service, Result: as, Reason: reason, At: w.now,
+	}})
 }
 
 func (w *world) end(a Answer) {
@@ -252,10 +246,7 @@ func (w *world) leave(number int) error {
 	case at >= 0:
 		return w.nodes[at].cancel(number)
 	case at == notHere:
-		w.end(Answer{Device: -1, Number: number, Ended: overlap.Answer{
-			Query: models.QueryID(number + 1), Service: w.submitted[number].Service, Result: overlap.Cancelled,
-			Reason: overlap.ReasonCancelled, At: w.now,
-		}, Refuse: errLeft})
+		w.refused(-1, number, overlap.Cancelled, overlap.ReasonCancelled, errLeft)
 	}
 	return nil
 }

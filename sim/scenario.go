@@ -137,8 +137,8 @@ func (sc *Scenario) Validate() error {
 	fault(n < 1 || n > overlap.MaxServices, "%d services: want 1 to %d", n, overlap.MaxServices)
 	fault(sc.Queries < 0 || sc.Queries > MaxQueries, "%d queries: want at most %d", sc.Queries, MaxQueries)
 	fault(sc.Devices < 0 || sc.Devices > MaxDevices, "%d devices: want 1 to %d", sc.Devices, MaxDevices)
-	fault(sc.Dispatch != "" && !slices.Contains(Dispatches(), sc.Dispatch), "unknown dispatch %q: want one of %v", sc.Dispatch, Dispatches())
-	fault(sc.Knows != "" && !slices.Contains(Knowledges(), sc.Knows), "unknown knowledge %q: want one of %v", sc.Knows, Knowledges())
+	fault(sc.Dispatch != "" && !slices.Contains(dispatches, sc.Dispatch), "unknown dispatch %q: want one of %v", sc.Dispatch, dispatches)
+	fault(sc.Knows != "" && !slices.Contains(knowledges, sc.Knows), "unknown knowledge %q: want one of %v", sc.Knows, knowledges)
 	fault(!lasts(sc.DecisionTime) || !lasts(sc.RoundTime), "a decision takes %v and a round %v: want 0 to a year", sc.DecisionTime, sc.RoundTime)
 	fault(!lasts(f.Every) || !lasts(f.Restart) || !within(f.Failing, 0, 1),
 		"workers live %v, are back after %v and fail %v of their spans: want times and a share", f.Every, f.Restart, f.Failing)

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -81,10 +82,7 @@ func ask(ctx context.Context, o *Options) (*daemon, error) {
 	d := &daemon{addr: u.Host}
 	port := "80"
 	if u.Scheme == secureScheme {
-		port, d.tls = "443", &tls.Config{}
-		if o.TLS != nil {
-			d.tls = o.TLS.Clone()
-		}
+		port, d.tls = "443", cmp.Or(o.TLS, &tls.Config{}).Clone()
 		d.tls.ServerName = u.Hostname()
 	}
 	if u.Port() == "" {

@@ -63,7 +63,7 @@ func planCluster(r *reproduction) func() []*figure {
 			runs = append(runs, run)
 			queries := stats.Mean(minutes) * float64(len(minutes)) / replayed // times some, where they are scaled
 			r.plan.add("figure 22", secondsOf(int(queries)), func(_ context.Context, l *lane) error {
-				return run.serve(l, trial{stock: s, deploy: deploy, variant: v, seed: r.options.Seed, devices: clusterDevices}, minutes)
+				return run.serve(l, trial{stock: s, deploy: deploy, variant: v, seed: r.options.Seed}, minutes)
 			})
 		}
 	}
@@ -72,17 +72,19 @@ func planCluster(r *reproduction) func() []*figure {
 
 // serve serves the trace in the way that gives the best goodput.
 func (r *clusterRun) serve(l *lane, t trial, minutes []float64) error {
+	d, err := l.device(t.stock)
+	if err != nil {
+		return err
+	}
 	if r.load == "scaled" {
-		d, err := l.device(t.stock)
-		if err != nil {
-			return err
-		}
 		capacity := clusterDevices / meanSolo(d, t.deploy).Seconds()
 		r.times = max(int(math.Ceil(crowded*capacity/(stats.Mean(minutes)/60))), 1)
 	}
-	t.arrivals = sim.Arrivals{Process: sim.Loads, Loads: minutes, Scale: replayed, Keep: min(float64(r.times)/replayed, 1)}
-	for _, t.dispatch = range clusterWays(&t.variant) {
-		got, err := l.run(&t)
+	sc := t.scenario(d)
+	sc.Devices = clusterDevices
+	sc.Arrivals = sim.Arrivals{Process: sim.Loads, Loads: minutes, Scale: replayed, Keep: min(float64(r.times)/replayed, 1)}
+	for _, sc.Dispatch = range clusterWays(&t.variant) {
+		got, err := sim.Run(sc)
 		if err != nil {
 			return err
 		}

@@ -130,21 +130,21 @@ func (f *figure) comparisons() *report.Table {
 
 // number writes a value of a figure.
 func (f *figure) number(v *float64) string {
-	switch {
-	case v == nil:
-		return absent
-	case f.percent:
-		return fmt.Sprintf("%.*f %%", max(f.decimals-2, 0), 100**v)
+	if f.percent {
+		return written("%.*f %%", max(f.decimals-2, 0), 100, v)
 	}
-	return fmt.Sprintf("%.*f", f.decimals, *v)
+	return written("%.*f", f.decimals, 1, v)
 }
 
-func percentage(v *float64) string {
+// written writes a number, times a factor, that may be missing.
+func written(format string, decimals int, factor float64, v *float64) string {
 	if v == nil {
 		return absent
 	}
-	return fmt.Sprintf("%.1f %%", *v)
+	return fmt.Sprintf(format, decimals, factor**v)
 }
+
+func percentage(v *float64) string { return written("%.*f %%", 1, 1, v) }
 
 func load(qps float64) string {
 	if qps == 0 {

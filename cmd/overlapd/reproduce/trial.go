@@ -65,8 +65,6 @@ type trial struct {
 	variant  variant
 	arrivals sim.Arrivals
 	queries  int
-	devices  int
-	dispatch string
 	seed     uint64
 }
 
@@ -80,7 +78,7 @@ func (t *trial) scenario(d sim.Device) sim.Scenario {
 	sc := sim.Scenario{
 		Arrivals: t.arrivals, Queries: t.queries, Seed: t.seed,
 		Policy: t.variant.policy, Knows: t.variant.knows, Plan: true,
-		Device: d, Predictor: t.stock.files[t.variant.recipe], Devices: t.devices, Dispatch: t.dispatch,
+		Device: d, Predictor: t.stock.files[t.variant.recipe],
 	}
 	for i, m := range t.deploy.models {
 		target := t.deploy.target

@@ -78,11 +78,11 @@ func TestScenarioOfTrial(t *testing.T) {
 		sizes: [][]int{{1}, {1, 2}}, seqLens: []int{8},
 	}
 	of := func(v string) sim.Scenario {
-		one := trial{stock: s, deploy: deploy, variant: *variantNamed(v), arrivals: poisson(7), queries: 3, devices: 2, dispatch: sim.Central, seed: 5}
+		one := trial{stock: s, deploy: deploy, variant: *variantNamed(v), arrivals: poisson(7), queries: 3, seed: 5}
 		return one.scenario(fixed{deploy.models})
 	}
 	sc := of("abacus")
-	if sc.Policy != "abacus" || sc.Predictor != file || sc.Queries != 3 || sc.Devices != 2 || sc.Dispatch != sim.Central || sc.Seed != 5 || !sc.Plan || sc.Arrivals.QPS != 7 {
+	if sc.Policy != "abacus" || sc.Predictor != file || sc.Queries != 3 || sc.Seed != 5 || !sc.Plan || sc.Arrivals.QPS != 7 {
 		t.Errorf("%+v", sc)
 	}
 	if a, b := sc.Services[0], sc.Services[1]; a.SeqLens != nil || !slices.Equal(b.SeqLens, []int{8}) || a.Target != time.Second || b.Target != time.Second || len(b.Sizes) != 2 {
