@@ -90,8 +90,7 @@ func (o *adviseOptions) advise(ctx context.Context) (*advice.Advice, error) {
 	return advice.Advise(ctx, d, want)
 }
 
-// advisedServices reads services, each NAME or NAME=MODEL, and loads, each
-// NAME=QPS. Without services every model is one.
+// advisedServices reads --services, without which every model is one, and --load.
 func advisedServices(d *training.Dataset, services, loads []string) ([]advice.Service, error) {
 	var list []advice.Service
 	for _, s := range services {

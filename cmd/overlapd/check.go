@@ -74,8 +74,7 @@ model is run on the GPU, in a process of its own.`,
 	return cmd
 }
 
-// findModels reports every model file of a configuration that is not there.
-// The configuration itself knows the zoo.
+// findModels reports every model file that is not there. The configuration knows the zoo.
 func findModels(c config.Config) error {
 	var faults []error
 	for _, s := range c.Services {
@@ -180,8 +179,7 @@ func lookAtGPUs(ctx context.Context, c config.Config, lib *ort.Library) gpuRepor
 	return checkGPU(ctx, o)
 }
 
-// tryGPU runs a small model in a process of its own, for a broken provider may end
-// it, and compares with the CPU.
+// tryGPU compares a small model with the CPU, in a process that a broken provider may end.
 func tryGPU(ctx context.Context, uuid string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, tryTimeout, fmt.Errorf("it took longer than %v: the GPU or the driver hangs, look for Xid messages (dmesg)", tryTimeout))
 	defer cancel()

@@ -44,8 +44,7 @@ func (o *stateOptions) folder() (string, error) {
 	return c.StateDir, err
 }
 
-// use calls do with what the state file holds for training, while no daemon has
-// the file open.
+// use calls do with the measurements of the state file, while no daemon has it open.
 func (o *stateOptions) use(mustExist bool, do func(*training.Store) error) error {
 	dir, err := o.folder()
 	if err != nil {
@@ -94,8 +93,7 @@ taken as they are.`,
 	return cmd
 }
 
-// imported is the result of an import. Rows were read, Known of them had been
-// stored before.
+// imported is the result of an import. Of the Rows, Known were stored before.
 type imported struct {
 	Device string           `json:"device"`
 	Models []training.Model `json:"models"`
@@ -208,8 +206,7 @@ func (o *exportOptions) export(store *training.Store, stdout io.Writer) error {
 	return nil
 }
 
-// exportTo writes sets together. They must be of one device, which the file does not
-// name.
+// exportTo writes sets of one device together, as a file does not name it.
 func exportTo(path string, store *training.Store, sets []training.Summary, stdout io.Writer) error {
 	parts := make([]*training.Dataset, len(sets))
 	for i, set := range sets {
@@ -241,8 +238,7 @@ func exportTo(path string, store *training.Store, sets []training.Summary, stdou
 	return nil
 }
 
-// chooseSets returns the sets of a device and of models, of any where they are
-// empty.
+// chooseSets returns the sets of a device and of models, of any where they are empty.
 func chooseSets(store *training.Store, device string, models []string) ([]training.Summary, error) {
 	all, err := store.List()
 	if err != nil {
@@ -258,8 +254,7 @@ func chooseSets(store *training.Store, device string, models []string) ([]traini
 	return sets, nil
 }
 
-// exportName returns the name of the file of a set: its models, and its ID if
-// another set has the same ones.
+// exportName names a file by the models of the set, and its ID if others have the same.
 func exportName(sets []training.Summary, i int) string {
 	base := fileName(&sets[i])
 	for j := range sets {
@@ -316,8 +311,7 @@ type shown struct {
 	Predictors []shownPredictor   `json:"predictors"`
 }
 
-// shownPredictor sums up a predictor file. Its error on the test rows is in
-// percent.
+// shownPredictor sums up a predictor file. Its error is in percent.
 type shownPredictor struct {
 	Created  time.Time `json:"created"`
 	Device   string    `json:"device"`
@@ -442,8 +436,7 @@ func (o *measuredOptions) read() (d *training.Dataset, operators map[string][]tr
 	return d, operators, err
 }
 
-// checkOut refuses the path of a flag to which no file can be written, before the
-// content of the file takes time. An empty path is fine.
+// checkOut refuses a path that is no file's before its content takes time.
 func checkOut(flag, path string) error {
 	if path == "" {
 		return nil

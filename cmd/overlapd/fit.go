@@ -178,8 +178,7 @@ func fitCommand() *cobra.Command {
 	}
 }
 
-// fitElsewhere fits in a process of its own, with which the memory and the processor
-// time it takes end.
+// fitElsewhere fits in a process of its own, with which its memory ends.
 func fitElsewhere(ctx context.Context, d *training.Dataset, operators map[string][]training.OperatorTimes) (*predictor.File, error) {
 	order, err := json.Marshal(fitOrder{d, operators})
 	if err != nil {

@@ -95,8 +95,7 @@ func manCommand() *cobra.Command {
 	}
 }
 
-// writeManual writes a page for each command, made of its help. The page of
-// overlapd itself also holds what no command's help does.
+// writeManual makes pages of the help. That of overlapd has manualSections, too.
 func writeManual(root *cobra.Command, folder string) error {
 	eachCommand(root, func(c *cobra.Command) {
 		c.Long = asMarkdown(c.Long)

@@ -64,8 +64,7 @@ type gpuReport struct {
 	Findings []finding   `json:"findings"`
 }
 
-// add appends the finding of a rule. Words are pairs of a name in braces and its
-// replacement.
+// add appends the finding of a rule. Words are pairs of a name in braces and a text.
 func (r *gpuReport) add(id string, words ...string) {
 	for _, rule := range rules {
 		if rule.id == id {
@@ -94,8 +93,7 @@ func (r *gpuReport) Err() error {
 	return fmt.Errorf("%w: %w", errHost, errors.Join(faults...))
 }
 
-// WriteText writes a line for each finding as a comment of a configuration file, with
-// the level of warnings and faults.
+// WriteText writes each finding as a comment of a configuration file.
 func (r *gpuReport) WriteText(w io.Writer) {
 	for _, f := range r.Findings {
 		text := strings.ReplaceAll(f.String(), "\n", "\n#   ")
@@ -115,13 +113,11 @@ type rule struct {
 	id, says, remedy, level string
 }
 
-// installDriver is how Debian 12 gets a driver for CUDA 13: its own is of branch
-// 535.
+// installDriver is how Debian 12, whose own is of branch 535, gets a driver for CUDA 13.
 const installDriver = "install driver 580 or newer and reboot (Debian 12 has 535, so add NVIDIA's repository with its package cuda-keyring, " +
 	"then apt-get install linux-headers-amd64 nvidia-open, or cuda-drivers for GPUs before Turing)"
 
-// rules are all sentences, in the order of the checks. docs/gpu-errors.md has them as a
-// table.
+// rules are in the order of the checks. docs/gpu-errors.md has them as a table.
 var rules = []rule{
 	{"no-gpu", "no NVIDIA GPU: {why}", "", levelNote},
 	{"auto-cpu", `device = "auto" takes the CPU, since this GPU cannot be used as it is`, "", levelNote},
@@ -209,8 +205,7 @@ type hostOptions struct {
 
 func (o *hostOptions) wantsGPU() bool { return o.Config.Device == config.DeviceCUDA }
 
-// looking is one run of checkGPU. The target, which services would run on, is nil until it
-// is known.
+// looking is one run of checkGPU. The target is what services would run on.
 type looking struct {
 	hostOptions
 	gpuReport
@@ -367,8 +362,7 @@ func (l *looking) lookAtFiles() {
 	}
 }
 
-// minor returns the number in the name of the GPU's device file. It is in the driver's
-// own list and not always the index.
+// minor returns the number of the GPU's device file, which is not always the index.
 func (l *looking) minor() string {
 	address := strings.ToLower(strings.TrimPrefix(l.target.Device.PCI, "0000"))
 	listed := field(l.path("/proc/driver/nvidia/gpus/"+address+"/information"), "Device Minor")
@@ -443,8 +437,7 @@ func (l *looking) lookAtMPS(ctx context.Context) {
 	}
 }
 
-// lookForStrangers checks the default directories of MPS for a control daemon, which
-// is not ours.
+// lookForStrangers looks for control daemons in the default directories of MPS.
 func (l *looking) lookForStrangers(ctx context.Context, ours string) {
 	nobody := true
 	for _, dir := range []string{mps.DefaultPipe, mps.RootPipe} {
@@ -570,8 +563,7 @@ func (l *looking) lookAtRuntime(ctx context.Context) {
 	l.add("try", "gpu", gpu)
 }
 
-// lookAtLibraries checks the libraries of CUDA that the provider needs, and
-// reports whether it can start with them.
+// lookAtLibraries reports whether the provider can start with the libraries of CUDA.
 func (l *looking) lookAtLibraries(file string) bool {
 	list, err := l.Needs(l.path(file))
 	if err != nil {
@@ -632,8 +624,7 @@ func cudaMajor(list []string) int {
 	return major
 }
 
-// found looks for a library in the places of the system's loader: beside the runtime,
-// in LD_LIBRARY_PATH, and in the folders of ldconfig's configuration.
+// found looks for a library beside the runtime and where the system's loader does.
 func (l *looking) found(name, beside string) bool {
 	folders := append([]string{beside}, l.LibraryPath...)
 	folders = append(folders, l.configured("/etc/ld.so.conf", 0)...)
@@ -684,8 +675,7 @@ var sources = []struct{ library, debian, wheel string }{
 	{"libcudnn.so", "libcudnn9-cuda-%d", "nvidia-cudnn"},
 }
 
-// versionsOf are the versions of CUDA in the names of packages. A later one of the same
-// major version does as well.
+// versionsOf are those of CUDA in the names of packages. A later minor one does as well.
 var versionsOf = map[int]string{12: "12-8", 13: "13-0"}
 
 // packagesOf returns the packages that have a library, false for one that is not of CUDA.

@@ -138,8 +138,7 @@ func group(use, short string, members ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// wantCommand runs a group. Cobra would answer a misspelt command with the help of the
-// group, as if all were well.
+// wantCommand refuses a misspelt command, which Cobra would answer with the group's help.
 func wantCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
@@ -186,8 +185,7 @@ func buildSetting(key string) string {
 	return ""
 }
 
-// output is how a command prints its result: as text, or with --json as one JSON
-// object.
+// output is how a command prints its result: as text, or as one JSON object.
 type output struct{ json bool }
 
 func (o *output) flag(f *pflag.FlagSet) {
@@ -209,8 +207,7 @@ func printJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// newBar returns a progress bar on standard error, silent unless that is a
-// terminal. It is for looks: whoever moves it ignores its errors.
+// newBar returns a bar, silent unless on a terminal. It is for looks: ignore its errors.
 func newBar(what string, total int, options ...progressbar.Option) *progressbar.ProgressBar {
 	to := io.Discard
 	if term.IsTerminal(int(os.Stderr.Fd())) {

@@ -121,8 +121,7 @@ stands, without ONNX Runtime: its nodes, and the values alive at each cut.`,
 	return cmd
 }
 
-// metric writes a number with at most four digits and the prefix of its
-// magnitude before the unit.
+// metric writes a number with at most four digits and the prefix of its magnitude.
 func metric(n int64, unit string) string {
 	v, prefix := float64(n), ""
 	for _, p := range []string{"k", "M", "G", "T"} {
@@ -142,8 +141,7 @@ type inspectOptions struct {
 	target, batch, threads int
 }
 
-// inspection is the JSON of models inspect. NotRun is the reason why there are no times
-// and no bytes.
+// inspection is the JSON of models inspect. NotRun is why there are no times and bytes.
 type inspection struct {
 	Path      string        `json:"path"`
 	Bytes     int64         `json:"bytes"`
@@ -302,8 +300,7 @@ func (in *inspection) nodes() *report.Table {
 
 const zooSeed = 1
 
-// cacheDir returns the folder for files of this kind: below the cache that
-// systemd gives, else the user's.
+// cacheDir returns a folder below the cache that systemd gives, else the user's.
 func cacheDir(kind string) (string, error) {
 	if dir := config.SystemdFolder("CACHE_DIRECTORY"); dir != "" {
 		return filepath.Join(dir, kind), nil
@@ -315,8 +312,7 @@ func cacheDir(kind string) (string, error) {
 	return filepath.Join(base, "overlapd", kind), nil
 }
 
-// modelPath returns the file of a model given as a path or as the name of a
-// model of the zoo, which is built if it is not there yet.
+// modelPath returns the file of a path or of a model of the zoo, built if need be.
 func modelPath(name string) (string, error) {
 	name = strings.TrimPrefix(name, "zoo:")
 	if _, ok := zoo.Lookup(name); !ok {

@@ -111,8 +111,7 @@ func lastReload(cmd *cobra.Command, c *admin.Client, out output) error {
 	})
 }
 
-// printSteps returns a function that prints progress, one line for each state of a
-// service.
+// printSteps returns a function that prints each state of a service once.
 func printSteps(w io.Writer) func(config.Step) {
 	shown := map[string]string{}
 	words := map[string]string{config.StepLoading: "loading", config.StepSwitch: "loaded, takes over"}

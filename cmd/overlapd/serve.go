@@ -108,8 +108,7 @@ func (o *serveOptions) config() (config.Config, error) {
 	return c, c.Validate()
 }
 
-// serve runs the daemon until a signal stops it. A reload reads the configuration
-// again.
+// serve runs the daemon until a signal stops it. A reload reads again.
 func serve(c config.Config, again func() (config.Config, error), out io.Writer) error {
 	defer outliveLog()()
 	log := newLogger(c, out)
@@ -179,8 +178,7 @@ func newDaemon(c config.Config, log zerolog.Logger, offline bool) (*daemon.Daemo
 // timeout(1) and some shells signal the process and then its group.
 const signalPause = 200 * time.Millisecond
 
-// stopSignals returns a context that ends with the first signal to stop, or
-// with stop, and one that ends with the second signal.
+// stopSignals returns contexts that end with the first and the second signal to stop.
 func stopSignals() (ctx, hurry context.Context, stop, release func()) {
 	ctx, first := context.WithCancel(context.Background())
 	hurry, second := context.WithCancel(context.Background())
@@ -219,12 +217,10 @@ func newLogger(c config.Config, out io.Writer) zerolog.Logger {
 	return zerolog.New(out).With().Timestamp().Logger()
 }
 
-// openTime limits building the models of the zoo and opening the others. Later the
-// daemon itself asks systemd for time.
+// openTime limits opening the models. Later the daemon itself asks systemd for time.
 const openTime = 5 * time.Minute
 
-// reportState reports the state of the daemon to systemd and, on a terminal, to people,
-// until the daemon has ended.
+// reportState reports to systemd and, on a terminal, to people, until the daemon has ended.
 func reportState(stopping, ended context.Context, d *daemon.Daemon, c config.Config, r *reloader) {
 	started := time.Now()
 	within, err := sd.SdWatchdogEnabled(false)
@@ -250,8 +246,7 @@ func notify(state string) error {
 	return err
 }
 
-// gpuName matches the names of a GPU that can be nothing else: an index, or a
-// UUID or its beginning.
+// gpuName matches what can only be a GPU: an index, or a UUID or its beginning.
 var gpuName = regexp.MustCompile(`(?i)^([0-9]+|(GPU|MIG)-[0-9a-f-]+)$`)
 
 // runOn lets a configuration run on a device, "cpu" or a GPU, which is how an
@@ -333,8 +328,7 @@ func greeting(program string, addr net.Addr, c config.Config) string {
 	return b.String()
 }
 
-// workerCommand runs the worker of a service. It is in the same binary as the
-// daemon, so that both ends of their protocol are of one version.
+// workerCommand is in the daemon's binary, so that both ends have one protocol.
 func workerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "worker",

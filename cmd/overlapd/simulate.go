@@ -93,8 +93,7 @@ A scenario file is a JSON object:
 	return cmd
 }
 
-// simulateOptions are the flags. Those that are not given leave the value of the
-// scenario file.
+// simulateOptions are the flags, which go before the scenario file.
 type simulateOptions struct {
 	output
 	file     scenarioFile
@@ -149,8 +148,7 @@ func (o *simulateOptions) join(set *pflag.FlagSet) error {
 	return o.takeServices(given)
 }
 
-// readScenario replaces what the flags say by the scenario file, and sets those flags
-// again that were given.
+// readScenario replaces what the flags say by the file, and sets those that were given again.
 func (o *simulateOptions) readScenario(set *pflag.FlagSet) (err error) {
 	given := map[string]string{}
 	set.Visit(func(f *pflag.Flag) { given[f.Name] = f.Value.String() })
@@ -203,8 +201,7 @@ func (o *simulateOptions) takeServices(given func(string) bool) error {
 
 const maxScenarioBytes = 16 << 20
 
-// targetOverSolo is the target of a service that is given none, as a multiple of
-// the time of its largest query alone, as in the paper.
+// targetOverSolo is the paper's target over the time of the largest query alone.
 const targetOverSolo = 2
 
 // scenarioFile is a scenario as files and flags have it: with the paths of files, and
@@ -267,8 +264,7 @@ func readScenario(path string) (f scenarioFile, err error) {
 	return f, nil
 }
 
-// scenario reads the files that f names and returns the scenario, without a policy. The
-// columns of the file of arrivals that mean nothing to the simulator are ignored.
+// scenario reads the files that f names. Columns that mean nothing are ignored.
 func (f *scenarioFile) scenario() (sc sim.Scenario, ignored []string, err error) {
 	if f.Device == "" {
 		return sc, nil, errors.New("no device: give a profile with --device; overlapd device fit makes one")
@@ -306,8 +302,7 @@ func (f *scenarioFile) scenario() (sc sim.Scenario, ignored []string, err error)
 	return sc, ignored, err
 }
 
-// complete gives a service the defaults of what it leaves out: the sizes and sequence
-// lengths that its model was measured with, and a target.
+// complete gives a service a target, and the shapes that its model was measured with.
 func complete(sv *sim.Service, on *device.Model) error {
 	if sv.Model == "" {
 		sv.Model = sv.Name

@@ -50,8 +50,7 @@ and how far predictions are off.`,
 	return cmd
 }
 
-// answers is the status of a daemon, put together from several endpoints. Recent
-// covers the last queries of each service.
+// answers is what several endpoints say. Recent covers the last queries of each service.
 type answers struct {
 	Live     bool          `json:"live"`
 	Ready    bool          `json:"ready"`
@@ -166,8 +165,7 @@ func ratio(of float64) string {
 	return fmt.Sprintf("%.2f", of)
 }
 
-// addGPUs adds the parts of a GPU that services run on, the services that were given up,
-// and cuts that were chosen by measuring.
+// addGPUs adds parts of a GPU, services that were given up, and cuts by measuring.
 func addGPUs(d *report.Document, o *status.Status) {
 	for i := range o.GPU {
 		d.Heading("%s", gpuText(&o.GPU[i]))
@@ -301,8 +299,7 @@ func (t *target) explain(err error) error {
 	return err
 }
 
-// get returns what the daemon answers at a path. Redirects are not followed, so
-// that the token goes nowhere else.
+// get does not follow redirects, so that the token goes nowhere else.
 func (t *target) get(path, query string) (code int, body []byte, err error) {
 	u := t.url.JoinPath(path)
 	u.RawQuery = query
@@ -379,8 +376,7 @@ func short(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// missedOf formats the share of the last queries that were late or without an
-// answer.
+// missedOf formats the share of the last queries that were late or unanswered.
 func missedOf(s *timeline.Service) string {
 	if s.Ended == 0 {
 		return "-"

@@ -109,8 +109,7 @@ const (
 	restOfView  = "\x1b[J"
 )
 
-// watch draws the view until q is pressed or ctx ends, and leaves the terminal
-// as it was.
+// watch draws the view until q is pressed, and leaves the terminal as it was.
 func watch(ctx context.Context, v *view, t *target, in, out int) error {
 	was, err := term.MakeRaw(in)
 	if err != nil {
@@ -164,15 +163,13 @@ func (v *view) keys(ctx context.Context, in int, lasts time.Duration) (quit bool
 }
 
 const (
-	// Names are between leastNames and mostNames wide, and usualNames in a terminal
-	// of plainWidth.
+	// Names are of usualNames in a terminal of plainWidth.
 	leastNames, usualNames, mostNames = 4, 16, 32
 
 	fixedLines = 7 // belong to no service
 )
 
-// render draws the view for a width and a height, of which 0 is any. Services for
-// which there is no line are left out.
+// render draws the view, without the services for which the height (0 is any) has no line.
 func (v *view) render(width, height int, colour bool) string {
 	var b strings.Builder
 	services := len(v.now.Timeline.Services)
@@ -214,8 +211,7 @@ func (v *view) render(width, height int, colour bool) string {
 	return b.String()
 }
 
-// nameWidth returns the width of names: that of the longest, where there is room
-// for it beside all columns.
+// nameWidth returns the width of the longest name that all columns leave room for.
 func (v *view) nameWidth(width int) int {
 	longest := len("SERVICE")
 	for i := range v.now.Timeline.Services {
@@ -229,8 +225,7 @@ func (v *view) nameWidth(width int) int {
 
 var hues = []int{34, 33, 32, 35, 36, 31}
 
-// title names the device and the state of the view. Where there is not enough room,
-// the device is cut.
+// title names the device, which is cut if need be, and the state of the view.
 func (v *view) title(width int, keys bool) string {
 	o := &v.now.Status.Overview
 	state := ""
@@ -286,8 +281,7 @@ func (v *view) summary() string {
 	return text
 }
 
-// columns are those of the table of services. Each is shown from a width for all of them
-// on, so that in a narrow terminal what matters most stays.
+// columns are those of services. Each is shown from a width for all of them on.
 var columns = []struct {
 	head        string
 	width, from int
@@ -305,8 +299,7 @@ func row(first string, room int, cell func(column int) string) string {
 	return first
 }
 
-// service returns the line of one service. LOST counts the queries that were late
-// or without an answer since the daemon started.
+// service returns a line. LOST counts late and unanswered queries since the start.
 func (v *view) service(i, names, room int) string {
 	r := &v.now.Timeline.Services[i]
 	s, was := serviceNamed(&v.now.Status, r.Name), serviceNamed(&v.before.Status, r.Name)
@@ -324,8 +317,7 @@ func serviceNamed(s *answers, name string) (found status.Service) {
 	return found
 }
 
-// mood returns the colour of a service's line: red if its p99 is over its target,
-// yellow if a query was missed.
+// mood returns red for a p99 over its target, yellow for a query that was missed.
 func (v *view) mood(i int) int {
 	r := &v.now.Timeline.Services[i]
 	switch {
@@ -337,8 +329,7 @@ func (v *view) mood(i int) int {
 	return 0
 }
 
-// picture is a time line of the last rounds: a row for the device and one for each
-// service, in which a character is a piece of time.
+// picture is a time line of rounds, in which a character is a piece of time.
 type picture struct {
 	legend string
 	device string
@@ -386,8 +377,7 @@ func (v *view) picture(columns int) picture {
 	return out
 }
 
-// columnTime returns the time of a column: 1, 2 or 5 times a power of ten, so that
-// the median of the latest rounds has about three.
+// columnTime is 1, 2 or 5 times a power of ten: the median of rounds has about three.
 func columnTime(rounds []timeline.Round) time.Duration {
 	var took []time.Duration
 	for _, r := range rounds[max(0, len(rounds)-50):] {

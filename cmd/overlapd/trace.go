@@ -18,13 +18,11 @@ import (
 )
 
 const (
-	// tracePoll is the interval of requests, short enough that the daemon forgets
-	// no round in between.
+	// tracePoll is short enough that the daemon forgets no round in between.
 	tracePoll       = 100 * time.Millisecond
 	maxTraceSeconds = 3600
 
-	// Rows of a trace. Those of a service are its position behind traceServiceRow and
-	// behind traceArrivalRow.
+	// Rows of a trace. Services count from traceServiceRow and traceArrivalRow.
 	traceDevice     = 1
 	traceRoundRow   = 1
 	traceServiceRow = 2
@@ -75,8 +73,7 @@ Ctrl-C ends a trace early; what was recorded by then is whole.`,
 	return cmd
 }
 
-// traced counts what a trace holds. Missed are the rounds and QueriesMissed the
-// queries that the daemon had forgotten before it was asked for them.
+// traced counts what a trace holds. The daemon had forgotten what was missed.
 type traced struct {
 	Rounds        int     `json:"rounds"`
 	Spans         int     `json:"spans"`
@@ -209,8 +206,7 @@ func (r *recorder) introduce(services []timeline.Service) {
 	}
 }
 
-// round writes one round, its spans, and the deadlines of those that end a
-// batch.
+// round writes one round, its spans, and the deadlines of batches that end.
 func (r *recorder) round(at *timeline.Round) {
 	if r.traced.Rounds == 0 {
 		r.from = at.Start
@@ -271,8 +267,7 @@ func (r *recorder) newQueries(t *target) (over []timeline.Query, err error) {
 	return over, nil
 }
 
-// query writes a query: from its arrival to its answer, within that its waiting,
-// and an arrow from its arrival to its first span.
+// query writes a query, its waiting, and an arrow from its arrival to its first span.
 func (r *recorder) query(q *timeline.Query) {
 	r.traced.Queries++
 	i, ok := r.rows[q.Service]

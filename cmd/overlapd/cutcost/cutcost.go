@@ -21,12 +21,10 @@ import (
 	"github.com/overlapd/overlapd/report"
 )
 
-// probeTimeout bounds one probe: loading the largest model of the zoo from a
-// cold disk and a few runs of its largest batch.
+// probeTimeout is for the largest model of the zoo from a cold disk, and its largest batch.
 const probeTimeout = 10 * time.Minute
 
-// Options are what Run measures: each model at each batch and thread count, the rest as
-// in Spec.
+// Options are what Run measures: each model at each batch and thread count, as in Spec.
 type Options struct {
 	Models   []string
 	Batches  []int
@@ -43,8 +41,7 @@ const (
 	maxSeqLen  = 1 << 16
 )
 
-// errOptions is returned when the options make no sense. The error names every
-// fault.
+// errOptions is returned when the options make no sense, with every fault.
 var errOptions = errors.New("cutcost: options")
 
 func (o *Options) check() error {

@@ -406,8 +406,7 @@ func (p *probe) compare() bool {
 	return len(p.last) > 0
 }
 
-// residentBytes returns the resident memory of this process, now and at its
-// highest.
+// residentBytes returns the resident memory of this process, now and at its highest.
 func residentBytes() (now, peak int64, err error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -479,8 +478,7 @@ func (d *Deviation) add(got, want []byte, elem models.DataType) error {
 	return nil
 }
 
-// decoder returns the size of an element and what reads one, nil if the type is
-// none that models of services return.
+// decoder returns the size of an element and what reads one, nil for unusual types.
 func decoder(elem models.DataType) (int, func([]byte) float64) {
 	little := binary.LittleEndian
 	switch elem {
