@@ -13,6 +13,7 @@ import (
 	"github.com/overlapd/overlapd/cmd/overlapd/cutcost"
 	"github.com/overlapd/overlapd/cmd/overlapd/load"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/report"
 )
 
 func benchEngineCommand() *cobra.Command {
@@ -83,7 +84,7 @@ func benchProbeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printJSON(cmd.OutOrStdout(), result)
+			return report.WriteJSON(cmd.OutOrStdout(), result)
 		},
 	}
 }

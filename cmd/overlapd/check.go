@@ -20,6 +20,7 @@ import (
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/report"
 )
 
 func checkCommand() *cobra.Command {
@@ -61,7 +62,7 @@ model is run on the GPU, in a process of its own.`,
 			found, err := lookAtHost(cmd.Context(), c)
 			found.Exposed = exposed
 			if asJSON {
-				return errors.Join(printJSON(cmd.OutOrStdout(), found), err)
+				return errors.Join(report.WriteJSON(cmd.OutOrStdout(), found), err)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s", c.TOML())
 			found.writeText(cmd.ErrOrStderr())

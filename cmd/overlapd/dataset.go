@@ -33,22 +33,15 @@ func (o *stateOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&o.config, "config", "c", "", "configuration file that names the state folder")
 }
 
-func (o *stateOptions) folder() (string, error) {
-	switch {
-	case o.dir != "":
-		return o.dir, nil
-	case o.config == "":
-		return config.Default().StateDir, nil
-	}
-	c, err := config.Load(o.config)
-	return c.StateDir, err
-}
-
 // use calls do with the measurements of the state file, while no daemon has it open.
 func (o *stateOptions) use(mustExist bool, do func(*training.Store) error) error {
-	dir, err := o.folder()
-	if err != nil {
-		return err
+	dir := cmp.Or(o.dir, config.Default().StateDir)
+	if o.dir == "" && o.config != "" {
+		c, err := config.Load(o.config)
+		if err != nil {
+			return err
+		}
+		dir = c.StateDir
 	}
 	file, err := daemon.OpenState(dir, mustExist, self(checkStateName))
 	if err != nil {

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/admin"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/report"
 )
 
 // version and commit identify the build; the Makefile sets commit.
@@ -194,17 +194,9 @@ func (o *output) flag(f *pflag.FlagSet) {
 
 func (o *output) print(w io.Writer, v any, writeText func(io.Writer) error) error {
 	if o.json {
-		return printJSON(w, v)
+		return report.WriteJSON(w, v)
 	}
 	return writeText(w)
-}
-
-// printJSON writes v as the one JSON object that a command prints.
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
 }
 
 // newBar returns a bar, silent unless on a terminal. It is for looks: ignore its errors.

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/overlapd/overlapd/daemon/loop"
+	"github.com/overlapd/overlapd/report"
 )
 
 func profileCommand() *cobra.Command {
@@ -112,7 +113,7 @@ func showMeasuring(bar *progressbar.ProgressBar, r *loop.Report) {
 func (o *profileOptions) report(w io.Writer, r *loop.Report, device string, ctx context.Context) error {
 	p := &r.Progress
 	if interrupted := ctx.Err() != nil; o.json && (p.Total > 0 || interrupted) {
-		return printJSON(w, profileResult{
+		return report.WriteJSON(w, profileResult{
 			Measured: p.Done - p.Skipped, Planned: p.Total, Skipped: p.Skipped, Seconds: p.Spent.Seconds(),
 			DriftPercent: p.Drift.Worst.Percent, Drifted: p.Drift.Exceeded, Interrupted: interrupted,
 			GivenUp: append([]string{}, r.GivenUp...), Device: device, Commit: buildCommit(),

@@ -108,8 +108,9 @@ type simulateOptions struct {
 	bound    bool
 }
 
-// check refuses flags whose zero the simulator would take for its default.
-func (o *simulateOptions) check() error {
+// join adds what the flags say to the scenario file, or to nothing. It refuses flags
+// whose zero the simulator would take for its default.
+func (o *simulateOptions) join(set *pflag.FlagSet) error {
 	switch {
 	case len(o.file.Policies) == 0:
 		return fmt.Errorf("no policy: name some of %s with --policy", strings.Join(policyNames(), ", "))
@@ -121,14 +122,6 @@ func (o *simulateOptions) check() error {
 		return errors.New("--keep is 0, so that no query would be left; give a share above 0")
 	case len(o.seqLens) > 0 && slices.Min(o.seqLens) < 0:
 		return fmt.Errorf("--seq-lens has %d; give lengths of 0 or more", slices.Min(o.seqLens))
-	}
-	return nil
-}
-
-// join adds what the flags say to the scenario file, or to nothing.
-func (o *simulateOptions) join(set *pflag.FlagSet) error {
-	if err := o.check(); err != nil {
-		return err
 	}
 	policies := o.file.Policies
 	if o.scenario != "" {

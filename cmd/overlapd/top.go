@@ -202,11 +202,11 @@ func (v *view) render(width, height int, colour bool) string {
 	if shown < services {
 		line(clip(fmt.Sprintf("and %d more: make the terminal higher, or see overlapd status", services-shown), width))
 	}
-	picture := v.picture(max(1, width-names-1))
-	line(paint(2, clip(picture.legend, width)))
-	line(name("device", names) + " " + picture.device)
+	legend, device, rows := v.picture(max(1, width-names-1))
+	line(paint(2, clip(legend, width)))
+	line(name("device", names) + " " + device)
 	for i := range shown {
-		line(name(v.now.Timeline.Services[i].Name, names) + " " + paint(hues[i%len(hues)], picture.rows[i]))
+		line(name(v.now.Timeline.Services[i].Name, names) + " " + paint(hues[i%len(hues)], rows[i]))
 	}
 	return b.String()
 }
@@ -329,18 +329,13 @@ func (v *view) mood(i int) int {
 	return 0
 }
 
-// picture is a time line of rounds, in which a character is a piece of time.
-type picture struct {
-	legend string
-	device string
-	rows   []string
-}
-
-func (v *view) picture(columns int) picture {
+// picture returns a time line of rounds, in which a character is a piece of time: a row
+// for the device and one for each service.
+func (v *view) picture(columns int) (legend, device string, services []string) {
 	p := &v.now.Timeline
 	rounds := p.Rounds
 	if len(rounds) == 0 {
-		return picture{legend: "no group has run yet: overlapd bench serve puts load on the daemon", rows: make([]string, len(p.Services))}
+		return "no group has run yet: overlapd bench serve puts load on the daemon", "", make([]string, len(p.Services))
 	}
 	each := columnTime(rounds)
 	end := rounds[len(rounds)-1].End
@@ -349,7 +344,6 @@ func (v *view) picture(columns int) picture {
 	for i := range rows {
 		rows[i] = slices.Repeat([]rune{'.'}, columns)
 	}
-	device := rows[len(p.Services)]
 	for i := range rounds {
 		r := &rounds[i]
 		fill := func(row []rune, mark rune) {
@@ -358,9 +352,9 @@ func (v *view) picture(columns int) picture {
 			}
 		}
 		if r.Bound > 0 && r.Took > r.Bound {
-			fill(device, '!')
+			fill(rows[len(p.Services)], '!')
 		} else {
-			fill(device, '=')
+			fill(rows[len(p.Services)], '=')
 		}
 		for j := range r.Spans {
 			s := &r.Spans[j]
@@ -370,11 +364,10 @@ func (v *view) picture(columns int) picture {
 			}
 		}
 	}
-	out := picture{device: string(device), legend: fmt.Sprintf("each column %v: # runs, v deadline, ! longer than bound", each)}
 	for _, row := range rows[:len(p.Services)] {
-		out.rows = append(out.rows, string(row))
+		services = append(services, string(row))
 	}
-	return out
+	return fmt.Sprintf("each column %v: # runs, v deadline, ! longer than bound", each), string(rows[len(p.Services)]), services
 }
 
 // columnTime is 1, 2 or 5 times a power of ten: the median of rounds has about three.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/perfetto"
+	"github.com/overlapd/overlapd/report"
 	"github.com/overlapd/overlapd/textfile"
 )
 
@@ -113,7 +114,7 @@ func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 		return err
 	}
 	if o.asJSON {
-		return printJSON(stdout, r.traced)
+		return report.WriteJSON(stdout, r.traced)
 	}
 	fmt.Fprintf(stderr, "%d rounds and %d queries in %.1f s, %d missed; open the file at ui.perfetto.dev\n",
 		r.traced.Rounds, r.traced.Queries, r.traced.Seconds, r.traced.Missed+r.traced.QueriesMissed)

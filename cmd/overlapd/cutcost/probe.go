@@ -305,7 +305,14 @@ func (p *probe) takeTurns() error {
 	if err := repeat(p.runBoth); err != nil {
 		return err
 	}
-	p.result.Equal = p.compare()
+	p.result.Equal = len(p.last) > 0
+	err := p.eachOutput(func(got, want []byte, _ models.DataType) error {
+		p.result.Equal = p.result.Equal && bytes.Equal(got, want)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
 	var device []time.Duration
 	runCut := func() error {
 		err := p.runCut()
@@ -375,8 +382,12 @@ func (p *probe) apart() error {
 	if err := p.runBoth(); err != nil {
 		return err
 	}
-	d := new(Deviation)
-	p.result.Deviation = d
+	p.result.Deviation = new(Deviation)
+	return p.eachOutput(p.result.Deviation.add)
+}
+
+// eachOutput visits the outputs of the last cut run with those of the whole model.
+func (p *probe) eachOutput(visit func(got, want []byte, elem models.DataType) error) error {
 	for i, got := range p.last {
 		v := p.whole.Output(0, i)
 		if v == nil {
@@ -384,26 +395,13 @@ func (p *probe) apart() error {
 		}
 		want, err := v.Bytes()
 		if err == nil {
-			err = d.add(got, want, v.Elem())
+			err = visit(got, want, v.Elem())
 		}
 		if err != nil {
 			return fmt.Errorf("output %d: %w", i, err)
 		}
 	}
 	return nil
-}
-
-func (p *probe) compare() bool {
-	for i, got := range p.last {
-		v := p.whole.Output(0, i)
-		if v == nil {
-			return false
-		}
-		if want, err := v.Bytes(); err != nil || !bytes.Equal(got, want) {
-			return false
-		}
-	}
-	return len(p.last) > 0
 }
 
 // residentBytes returns the resident memory of this process, now and at its highest.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/overlapd/overlapd/report"
 	"github.com/overlapd/overlapd/stats"
 )
 
@@ -58,7 +59,7 @@ func example() *Result {
 func TestOutputs(t *testing.T) {
 	r := example()
 	var text, object strings.Builder
-	if err := errors.Join(r.Document().WriteText(&text), writeJSON(&object, r)); err != nil {
+	if err := errors.Join(r.Document().WriteText(&text), report.WriteJSON(&object, r)); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "result.txt", text.String())

@@ -9,7 +9,6 @@ package reproduce
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/overlapd/overlapd/report"
 	"github.com/overlapd/overlapd/textfile"
 )
 
@@ -158,8 +158,8 @@ func planMIG(r *reproduction) func() []*figure {
 
 func (r *Result) write(dir string) error {
 	return errors.Join(
-		textfile.Create(filepath.Join(dir, resultFile), func(w io.Writer) error { return writeJSON(w, r) }),
-		textfile.Create(filepath.Join(dir, timingFile), func(w io.Writer) error { return writeJSON(w, &r.timing) }),
+		textfile.Create(filepath.Join(dir, resultFile), func(w io.Writer) error { return report.WriteJSON(w, r) }),
+		textfile.Create(filepath.Join(dir, timingFile), func(w io.Writer) error { return report.WriteJSON(w, &r.timing) }),
 		textfile.Create(filepath.Join(dir, PageFile), r.Document().WriteHTML),
 	)
 }
@@ -168,13 +168,6 @@ func (r *Result) write(dir string) error {
 const (
 	folderMode = 0o755
 )
-
-func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
 
 // Limits of options.
 const (
